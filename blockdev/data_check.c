@@ -2,12 +2,19 @@
 /* Self-test of a controller: shapes of reads, and their comparison with single pages. */
 #include "blockdev/data_check.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define PAGE DATA_CHECK_PAGE
+/* Of a list. Its bytes between pieces move the next one to another place in its page. */
+#define PIECE_LBAS 3u
+#define PIECE_GAP  64u
+#define LIST_MAX   (DATA_CHECK_PIECES * (PIECE_LBAS * PAGE + PIECE_GAP))
+
+static_assert(LIST_MAX <= DATA_CHECK_BUFFER, "a list of the largest LBAs");
 
 /* Pages of a command (0: as many as one carries), to a page of the buffer and a byte in it. */
 static const struct shape {
@@ -132,6 +139,54 @@ static int try_shape(const struct data_check *c, const struct window *w, const s
     return err;
 }
 
+/* One to three LBAs, of marked pages where there are some. */
+static struct data_check_piece piece_of(const struct window *w, size_t lba_size, size_t i)
+{
+    size_t page = w->n_marks ? w->marks[i % w->n_marks] : i % w->pages;
+    struct data_check_piece p = {.offset = page * PAGE + i * lba_size % PAGE,
+                                 .len = (1 + i % PIECE_LBAS) * lba_size};
+
+    if (p.offset + p.len > w->pages * PAGE)
+        p = (struct data_check_piece){.len = lba_size};
+    return p;
+}
+
+static bool is_right(const struct data_check *c, const struct window *w,
+                     const struct data_check_piece *p)
+{
+    const unsigned char *got = c->buffer + p->at, *gap = got + p->len;
+
+    return memcmp(got, w->data + p->offset, p->len) == 0 && gap[0] == 0xa5 &&
+           memcmp(gap, gap + 1, PIECE_GAP - 1) == 0;
+}
+
+/* 1: the read failed. */
+static int try_list(const struct data_check *c, const struct window *w, size_t lba_size, char *why,
+                    size_t len)
+{
+    struct data_check_piece pieces[DATA_CHECK_PIECES];
+    size_t at = 0, i = 0;
+
+    for (; i < DATA_CHECK_PIECES; i++) {
+        pieces[i] = piece_of(w, lba_size, i);
+        pieces[i].at = at;
+        at += pieces[i].len + PIECE_GAP;
+    }
+    memset(c->buffer, 0xa5, at);
+    if (c->read_list(c->context, pieces, DATA_CHECK_PIECES))
+        return 1;
+    for (i = 0; i < DATA_CHECK_PIECES && is_right(c, w, &pieces[i]); i++)
+        ;
+    if (i == DATA_CHECK_PIECES)
+        return 0;
+    snprintf(why, len,
+             "wrong data by %s: in a list of short reads one of %zu bytes to byte %zu of a page "
+             "returns other bytes than reads of single pages, or is written over; the controller "
+             "cannot be used",
+             c->road, pieces[i].len, pieces[i].at % PAGE);
+    return -EILSEQ;
+}
+
 int data_check_run(struct bd_dev *dev, const struct data_check *check, char *why, size_t len)
 {
     size_t most = check->max_command < DATA_CHECK_LONGEST ? check->max_command : DATA_CHECK_LONGEST;
@@ -148,6 +203,8 @@ int data_check_run(struct bd_dev *dev, const struct data_check *check, char *why
         if (s.pages && s.pages <= most / PAGE)
             err = try_shape(check, &w, &s, why, len);
     }
+    if (!err && check->read_list && w.pages)
+        err = try_list(check, &w, dev->info.lba_size, why, len);
     window_close(&w);
     return err < 0 ? err : 0;
 }

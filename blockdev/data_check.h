@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Self-test of a controller: reads by commands of every shape (one page, two, PRP lists of any
- * length that begin anywhere in a page of a table) return what reads of single pages return. Only
+ * length that begin anywhere in a page of a table), and lists of short reads where a road has them,
+ * return what reads of single pages return. Only
  * reads, of the first megabytes of the device; some ten milliseconds where a controller moves
  * gigabytes a second.
  */
@@ -20,11 +21,21 @@ extern "C" {
 /* Of a buffer: a page of a PRP table describes its first half. */
 #define DATA_CHECK_BUFFER (2u * DATA_CHECK_LONGEST + 2u * DATA_CHECK_PAGE)
 
+/* Of a list. */
+#define DATA_CHECK_PIECES 256u
+
+struct data_check_piece {
+    uint64_t offset; /* of the device, a multiple of its LBA size, as is len */
+    size_t at, len;  /* in the buffer; at: a multiple of 64 */
+};
+
 /* A road from the device to a buffer. */
 struct data_check {
     const char *road; /* its name, for the sentence */
     /* Reads [offset, offset + len) of the device to byte `at` of the buffer. 0 or -errno. */
     int (*read)(void *context, uint64_t offset, size_t at, size_t len);
+    /* Reads n <= DATA_CHECK_PIECES pieces at once. NULL: the road has no lists. 0 or -errno. */
+    int (*read_list)(void *context, const struct data_check_piece *pieces, size_t n);
     void *context;
     unsigned char *buffer; /* DATA_CHECK_BUFFER bytes; overwritten */
     size_t max_command;    /* bytes */

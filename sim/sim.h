@@ -52,6 +52,7 @@ struct sim_config {
     bool no_device_memory;  /* memory of devices cannot be mapped (-EFAULT) */
     bool no_prp_chains;     /* the last entry of a PRP list page is a data page */
     bool swaps_prps;        /* the first two pages of a PRP list change places */
+    bool wraps_short;       /* data of less than a page stays in the page of PRP1 */
     bool reorder;           /* completes commands out of order, from the seed */
     uint64_t latency_ns;    /* per command; 0: none */
     uint64_t bytes_per_sec; /* 0: no limit */

@@ -164,11 +164,21 @@ static uint16_t walk_prp_list(struct walk *w, uint64_t list, size_t len)
     return NVME_OK;
 }
 
+/* With wraps_short: does data of less than a page end in the second one? */
+static bool wraps(const struct walk *w, size_t len)
+{
+    size_t first = NVME_PAGE_SIZE - (w->sqe->prp1 & (NVME_PAGE_SIZE - 1));
+
+    return w->th->s->cfg.wraps_short && first + len < NVME_PAGE_SIZE;
+}
+
 /* Walks the data behind the first page. */
 static SIM_APART uint16_t walk_prp2(struct walk *w, size_t len)
 {
     uint64_t prp2 = w->sqe->prp2;
 
+    if (wraps(w, len))
+        prp2 = w->sqe->prp1 & ~(uint64_t)(NVME_PAGE_SIZE - 1);
     if (len > NVME_PAGE_SIZE)
         return walk_prp_list(w, prp2, len);
     if (!page_aligned(prp2))

@@ -8,10 +8,13 @@
 
 #include "blockdev/data_check.h"
 
-/* A buffer as an application registers one. */
+#define LIST_BYTES (DATA_CHECK_PIECES * sizeof(struct gq_read_desc))
+#define ROAD_BYTES (DATA_CHECK_BUFFER + LIST_BYTES)
+
+/* A buffer and a list behind it in one file, as an application registers them. */
 struct road {
     struct stack *s;
-    struct gq_buffer *buffer;
+    struct gq_buffer *buffer, *list;
     int fd;
     unsigned char *data;
 };
@@ -32,24 +35,62 @@ static int engine_read(void *context, uint64_t offset, size_t at, size_t len)
     return gq_transfer(r->s->engine, &req, &result);
 }
 
+static int engine_read_list(void *context, const struct data_check_piece *pieces, size_t n)
+{
+    const struct road *r = context;
+    const struct gq_file_extent extent = {.lba = 0};
+    const struct gq_readv req = {.buffer = r->buffer,
+                                 .extents = &extent,
+                                 .n_extents = 1,
+                                 .end = r->s->bdev->info.bytes,
+                                 .list = r->list,
+                                 .n = n,
+                                 .most = DATA_CHECK_BUFFER,
+                                 .odd_most = DATA_CHECK_BUFFER};
+    struct gq_read_desc *desc = gq_buffer_list(r->list);
+    struct gq_result result;
+
+    for (size_t i = 0; i < n; i++)
+        desc[i] = (struct gq_read_desc){
+            .file_offset = pieces[i].offset, .at = pieces[i].at, .len = (uint32_t)pieces[i].len};
+    int err = gq_readv(r->s->engine, &req, &result);
+    return !err && result.partial ? -EIO : err;
+}
+
+static int register_both(struct road *r)
+{
+    struct gq_mem mem = {.kind = GQ_MEM_FD, .fd = r->fd, .len = DATA_CHECK_BUFFER};
+    struct gq_mem list = {.kind = GQ_MEM_FD,
+                          .fd = r->fd,
+                          .offset = DATA_CHECK_BUFFER,
+                          .len = LIST_BYTES,
+                          .is_list = true};
+    int err = gq_buffer_register(r->s->engine, &mem, &r->buffer);
+
+    if (err)
+        return err;
+    err = gq_buffer_register(r->s->engine, &list, &r->list);
+    if (err)
+        gq_buffer_unregister(r->buffer);
+    return err;
+}
+
 static int road_open(struct stack *s, struct road *r)
 {
-    struct gq_mem mem = {.kind = GQ_MEM_FD, .len = DATA_CHECK_BUFFER};
     int err;
 
     *r = (struct road){.s = s, .fd = memfd_create("gpunvme-selftest", MFD_CLOEXEC)};
     if (r->fd < 0)
         return -errno;
-    if (ftruncate(r->fd, DATA_CHECK_BUFFER))
+    if (ftruncate(r->fd, ROAD_BYTES))
         goto close_fd;
-    r->data = mmap(NULL, DATA_CHECK_BUFFER, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, 0);
+    r->data = mmap(NULL, ROAD_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, 0);
     if (r->data == MAP_FAILED)
         goto close_fd;
-    mem.fd = r->fd;
-    err = gq_buffer_register(s->engine, &mem, &r->buffer);
+    err = register_both(r);
     if (!err)
         return 0;
-    munmap(r->data, DATA_CHECK_BUFFER);
+    munmap(r->data, ROAD_BYTES);
     close(r->fd);
     return err;
 
@@ -61,8 +102,9 @@ close_fd:
 
 static void road_close(struct road *r)
 {
+    gq_buffer_unregister(r->list);
     gq_buffer_unregister(r->buffer);
-    munmap(r->data, DATA_CHECK_BUFFER);
+    munmap(r->data, ROAD_BYTES);
     close(r->fd);
 }
 
@@ -75,6 +117,7 @@ static int check_engine(struct stack *s, char *why, size_t len)
         return 0;
     struct data_check check = {.road = "commands of the executor",
                                .read = engine_read,
+                               .read_list = engine_read_list,
                                .context = &r,
                                .buffer = r.data,
                                .max_command = s->engine_info.max_command};

@@ -74,6 +74,23 @@ class Deviating : public Served
         EXPECT_EQ(result.path, (uint32_t)GPUNVME_PATH_GPU) << result.why;
         EXPECT_EQ(memcmp(gpunvme_buffer_addr(b), want.data(), kPiece), 0) << i;
     }
+    // The mount ends, and is refused when the drive is served with these options.
+    void expect_refused(const std::vector<std::string> &server, const std::string &says)
+    {
+        close(fd_);
+        fd_ = -1;
+        gpunvme_disconnect(g_);
+        g_ = nullptr;
+        ASSERT_TRUE(mounted_->unmount()) << mounted_->log();
+        serve(server);
+        auto start = std::chrono::steady_clock::now();
+        EXPECT_FALSE(mounted_->mount("executor=cpu"));
+        std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+        EXPECT_LT(took.count(), 10);
+        std::string log = mounted_->log();
+        EXPECT_NE(log.find(device_ + ": " + says), std::string::npos) << log;
+        EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 2) << "and that of the first: " << log;
+    }
     void expect_file() const
     {
         posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED);
@@ -233,21 +250,19 @@ TEST_F(Deviating, AServerThatRefusesEarlierServesAllBuffers)
 TEST_F(Deviating, AMountFindsAControllerThatSwapsPages)
 {
     begin({}, "");
-    close(fd_);
-    fd_ = -1;
-    gpunvme_disconnect(g_);
-    g_ = nullptr;
-    ASSERT_TRUE(mounted_->unmount()) << mounted_->log();
-    serve({"--swaps-prps"});
-    auto start = std::chrono::steady_clock::now();
-    EXPECT_FALSE(mounted_->mount("executor=cpu"));
-    std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    EXPECT_LT(took.count(), 10);
-    std::string log = mounted_->log();
-    EXPECT_NE(log.find(device_ + ": wrong data by commands of the processor: "), std::string::npos)
-        << log;
-    EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 2) << "and that of the first: " << log;
+    expect_refused({"--swaps-prps"}, "wrong data by commands of the processor: a read of ");
     serve();
+    ASSERT_TRUE(mounted_->mount("executor=cpu")) << mounted_->log();
+    EXPECT_TRUE(has_content(mounted_->path("file"), 1));
+}
+
+// No other read of a mount is shorter than a page.
+TEST_F(Deviating, AMountFindsAControllerThatIsWrongInListsAlone)
+{
+    begin({"--lba", "512"}, "");
+    expect_refused({"--lba", "512", "--wraps-short"},
+                   "wrong data by commands of the executor: in a list of short reads ");
+    serve({"--lba", "512"});
     ASSERT_TRUE(mounted_->mount("executor=cpu")) << mounted_->log();
     EXPECT_TRUE(has_content(mounted_->path("file"), 1));
 }
