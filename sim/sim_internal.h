@@ -203,7 +203,7 @@ struct sim {
     uint32_t shst;
     _Atomic uint32_t cc;
     uint64_t ready_at;
-    bool stuck;         /* CSTS.RDY is stuck_rdy and ignores CC */
+    _Atomic bool stuck; /* CSTS.RDY is stuck_rdy and ignores CC; written with reg_lock held */
     uint32_t stuck_rdy; /* NVME_CSTS_RDY or 0 */
     struct sim_transport *transport;
 
