@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <stdexcept>
 #include <unistd.h>
 
@@ -46,7 +47,10 @@ gq_mem Memory::part(size_t offset, size_t len) const
 
 void Memory::fill(uint8_t value)
 {
-    write(0, Bytes(mem_.len, value));
+    if (mem_.is_cuda)
+        write(0, Bytes(mem_.len, value));
+    else
+        memset(mem_.addr, value, mem_.len);
 }
 
 void Memory::write(size_t offset, const Bytes &data)
@@ -62,6 +66,29 @@ Bytes Memory::read(size_t offset, size_t len) const
     return out;
 }
 
+bool Memory::holds(size_t offset, const uint8_t *want, size_t len) const
+{
+    const char *here = static_cast<const char *>(mem_.addr) + offset;
+
+    return memcmp(mem_.is_cuda ? static_cast<const void *>(read(offset, len).data()) : here, want,
+                  len) == 0;
+}
+
+bool Memory::holds(size_t offset, const Bytes &want) const
+{
+    return holds(offset, want.data(), want.size());
+}
+
+/* Made once for each size, because pages that a sanitizer's allocator maps are expensive. */
+static const Bytes &media_of(size_t bytes)
+{
+    static std::map<size_t, Bytes> made;
+    auto found = made.find(bytes);
+
+    return found != made.end() ? found->second
+                               : made.emplace(bytes, random_bytes(bytes, 1)).first->second;
+}
+
 static std::string write_image(const Bytes &media)
 {
     const char *dir = getenv("TMPDIR");
@@ -75,7 +102,7 @@ static std::string write_image(const Bytes &media)
 }
 
 Rig::Rig(const Executor &executor, uint32_t lba_size, size_t bytes)
-    : x(executor), media(random_bytes(bytes, 1))
+    : x(executor), media(media_of(bytes))
 {
     cfg.namespaces = 1;
     cfg.no_prp_chains = true;

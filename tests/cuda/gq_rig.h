@@ -60,6 +60,8 @@ class Memory
     void fill(uint8_t value);
     void write(size_t offset, const Bytes &data);
     Bytes read(size_t offset, size_t len) const;
+    bool holds(size_t offset, const uint8_t *want, size_t len) const;
+    bool holds(size_t offset, const Bytes &want) const;
 
   private:
     test_mem mem_;
@@ -90,7 +92,7 @@ class Rig
     nvme_opts driver = {};
     bool no_peer = false;  /* the transport refuses device memory, as VFIO does */
     bool is_drive = false; /* the controller says that it is hardware */
-    Bytes media;           /* what the namespace held at first */
+    const Bytes &media;    /* what the namespace held at first */
     sim *s = nullptr;
     sim_gpu *gpu = nullptr;
     const sim_dma_engine *dma = nullptr; /* the drive's, with a fake executor */

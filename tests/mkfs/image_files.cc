@@ -34,7 +34,7 @@ void fail_on(int64_t result, const std::string &what)
 
 std::string data_of(ffs_inode *inode, uint64_t size)
 {
-    std::vector<char> buf(1 << 20);
+    std::vector<char> buf(1 << 16);
     uint32_t crc = 0;
     for (uint64_t at = 0; at < size; at += buf.size()) {
         ssize_t n = ffs_read(inode, at, buf.data(), buf.size());
