@@ -23,7 +23,8 @@ extern "C" {
 namespace
 {
 
-using direct_stack::kLba, direct_stack::kPage, direct_stack::kPages, direct_stack::Stack;
+using direct_stack::Case, direct_stack::expect_read, direct_stack::kLba, direct_stack::kPage,
+    direct_stack::kPages, direct_stack::Stack;
 
 uint64_t address(Stack &s, size_t at)
 {
@@ -48,47 +49,23 @@ void expect_idle(Stack &s)
     }
 }
 
-struct Case {
-    const char *name;
-    size_t at;
-    uint64_t len, offset;
-    unsigned commands;
-};
-
 class DirectShared : public ::testing::TestWithParam<Case>
 {
 };
 
-// Extents: 2 pages, 3 pages, 4 of a hole, 2 pages...
 TEST_P(DirectShared, TakesAsManyCommandsAsItMust)
 {
-    const Case &c = GetParam();
     for (unsigned extents : {9u, 50u}) {
         Stack s(1, 8, extents);
-        memset(s.pages[0].bytes, 0x5a, kPages * kPage);
-        ASSERT_EQ(read_warp(s, c.at, c.len, c.offset), static_cast<int64_t>(c.len));
-        EXPECT_TRUE(s.holds(c.at, c.len, c.offset));
-        EXPECT_EQ(s.pages[0].bytes[c.at - 1], 0x5a);
-        EXPECT_EQ(s.pages[0].bytes[c.at + c.len], 0x5a);
-        EXPECT_EQ(s.commands, c.commands);
+        expect_read(s, GetParam(), [&](size_t at, uint64_t len, uint64_t offset) {
+            return read_warp(s, at, len, offset);
+        });
         expect_idle(s);
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Reads, DirectShared,
-    ::testing::Values(Case{"a_page", kPage, kPage, 0, 1}, Case{"an_lba", kPage, kLba, 1536, 1},
-                      Case{"to_a_multiple_of_4", kPage + 4, kPage, kPage, 1},
-                      Case{"two_pages_whole_extent", kPage, 2 * kPage, 0, 1},
-                      Case{"in_the_second_extent", kPage, 2 * kPage, 3 * kPage, 1},
-                      Case{"behind_a_hole", 2 * kPage, kPage, 9 * kPage, 1},
-                      Case{"to_an_odd_address", kPage + 1, kLba, 0, 1},
-                      Case{"from_within_an_lba", kPage, kLba, 100, 2},
-                      Case{"ends_within_an_lba", kPage, kPage + 100, 0, 2},
-                      Case{"over_two_extents", kPage, 2 * kPage, kPage, 2},
-                      Case{"over_the_edge_of_a_hole", kPage, 2 * kPage, 4 * kPage, 1},
-                      Case{"in_a_hole", kPage, kPage, 5 * kPage, 0}),
-    [](const auto &info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Reads, DirectShared, ::testing::ValuesIn(direct_stack::kCases),
+                         [](const auto &info) { return info.param.name; });
 
 // One warp's reads, of any kind, at random; wrong ones are told.
 std::string read_at_random(Stack &s, unsigned seed, size_t at, unsigned rounds)

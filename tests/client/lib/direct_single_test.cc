@@ -18,49 +18,29 @@
 namespace
 {
 
-using direct_stack::kLba, direct_stack::kPage, direct_stack::kPages, direct_stack::Stack;
-
-struct Case {
-    const char *name;
-    size_t at;
-    uint64_t len, offset;
-    unsigned commands;
-};
+using direct_stack::Case, direct_stack::expect_read, direct_stack::kLba, direct_stack::kPage,
+    direct_stack::kPages, direct_stack::Stack;
 
 class DirectSingle : public ::testing::TestWithParam<Case>
 {
 };
 
-// Extents: 2 pages, 3 pages, 4 of a hole, 2 pages...
+auto own_queue(Stack &s)
+{
+    return [&s](size_t at, uint64_t len, uint64_t offset) { return s.read(at, len, offset); };
+}
+
 TEST_P(DirectSingle, TakesAsManyCommandsAsItMust)
 {
-    const Case &c = GetParam();
     for (unsigned extents : {9u, 50u}) {
         Stack s(1, 8, extents);
-        memset(s.pages[0].bytes, 0x5a, kPages * kPage);
-        ASSERT_EQ(s.read(c.at, c.len, c.offset), static_cast<int64_t>(c.len));
-        EXPECT_TRUE(s.holds(c.at, c.len, c.offset));
-        EXPECT_EQ(s.pages[0].bytes[c.at - 1], 0x5a);
-        EXPECT_EQ(s.pages[0].bytes[c.at + c.len], 0x5a);
-        EXPECT_EQ(s.commands, c.commands);
+        expect_read(s, GetParam(), own_queue(s));
         EXPECT_TRUE(GD_FREE(s.lock(0)));
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Reads, DirectSingle,
-    ::testing::Values(Case{"a_page", kPage, kPage, 0, 1}, Case{"an_lba", kPage, kLba, 1536, 1},
-                      Case{"to_a_multiple_of_4", kPage + 4, kPage, kPage, 1},
-                      Case{"two_pages_whole_extent", kPage, 2 * kPage, 0, 1},
-                      Case{"in_the_second_extent", kPage, 2 * kPage, 3 * kPage, 1},
-                      Case{"behind_a_hole", 2 * kPage, kPage, 9 * kPage, 1},
-                      Case{"to_an_odd_address", kPage + 1, kLba, 0, 1},
-                      Case{"from_within_an_lba", kPage, kLba, 100, 2},
-                      Case{"ends_within_an_lba", kPage, kPage + 100, 0, 2},
-                      Case{"over_two_extents", kPage, 2 * kPage, kPage, 2},
-                      Case{"over_the_edge_of_a_hole", kPage, 2 * kPage, 4 * kPage, 1},
-                      Case{"in_a_hole", kPage, kPage, 5 * kPage, 0}),
-    [](const auto &info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Reads, DirectSingle, ::testing::ValuesIn(direct_stack::kCases),
+                         [](const auto &info) { return info.param.name; });
 
 class DirectSingleStaged : public ::testing::TestWithParam<Case>
 {
@@ -68,16 +48,10 @@ class DirectSingleStaged : public ::testing::TestWithParam<Case>
 
 TEST_P(DirectSingleStaged, TakesAsManyCommandsAsItMust)
 {
-    const Case &c = GetParam();
     for (uint32_t n_queues : {1u, 3u}) {
         Stack s(n_queues, 8, 9);
         s.stage_all();
-        memset(s.pages[0].bytes, 0x5a, kPages * kPage);
-        ASSERT_EQ(s.read(c.at, c.len, c.offset), static_cast<int64_t>(c.len));
-        EXPECT_TRUE(s.holds(c.at, c.len, c.offset));
-        EXPECT_EQ(s.pages[0].bytes[c.at - 1], 0x5a);
-        EXPECT_EQ(s.pages[0].bytes[c.at + c.len], 0x5a);
-        EXPECT_EQ(s.commands, c.commands);
+        expect_read(s, GetParam(), own_queue(s));
         for (uint32_t i = 0; i < n_queues; i++)
             EXPECT_TRUE(GD_FREE(s.lock(i))) << i;
     }

@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 extern "C" {
 #include "tests/client/lib/direct_single_rig.h"
 }
@@ -226,6 +228,40 @@ class Stack
     std::function<bool()> on_command;
     std::atomic<unsigned> commands{0}, odd_commands{0}, status_of_next{0}, cid_error{0};
 };
+
+// A read of a file of Stack's extents, 2 pages, 3 pages, 4 of a hole, 2 pages..., to byte `at`.
+struct Case {
+    const char *name;
+    size_t at;
+    uint64_t len, offset;
+    unsigned commands; // that it takes
+};
+
+inline const Case kCases[] = {
+    {"a_page", kPage, kPage, 0, 1},
+    {"an_lba", kPage, kLba, 1536, 1},
+    {"to_a_multiple_of_4", kPage + 4, kPage, kPage, 1},
+    {"two_pages_whole_extent", kPage, 2 * kPage, 0, 1},
+    {"in_the_second_extent", kPage, 2 * kPage, 3 * kPage, 1},
+    {"behind_a_hole", 2 * kPage, kPage, 9 * kPage, 1},
+    {"to_an_odd_address", kPage + 1, kLba, 0, 1},
+    {"from_within_an_lba", kPage, kLba, 100, 2},
+    {"ends_within_an_lba", kPage, kPage + 100, 0, 2},
+    {"over_two_extents", kPage, 2 * kPage, kPage, 2},
+    {"over_the_edge_of_a_hole", kPage, 2 * kPage, 4 * kPage, 1},
+    {"in_a_hole", kPage, kPage, 5 * kPage, 0},
+};
+
+// read(at, len, offset): brings the file's bytes, with as many commands, and changes no others.
+template <typename Read> void expect_read(Stack &s, const Case &c, const Read &read)
+{
+    memset(s.pages[0].bytes, 0x5a, kPages * kPage);
+    ASSERT_EQ(read(c.at, c.len, c.offset), static_cast<int64_t>(c.len));
+    EXPECT_TRUE(s.holds(c.at, c.len, c.offset));
+    EXPECT_EQ(s.pages[0].bytes[c.at - 1], 0x5a);
+    EXPECT_EQ(s.pages[0].bytes[c.at + c.len], 0x5a);
+    EXPECT_EQ(s.commands, c.commands);
+}
 
 } // namespace direct_stack
 
