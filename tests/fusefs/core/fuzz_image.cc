@@ -362,7 +362,6 @@ void User::look(ffs_inode *inode)
     ffs_map map;
     ffs_segment segments[16];
     uint32_t sums[16];
-    struct ffs_scrub scrub;
     ffs_getattr(inode, &attr);
     ffs_read(inode, 0, buf, sizeof(buf));
     ffs_read(inode, attr.size > 3000 ? attr.size - 3000 : 0, buf, sizeof(buf));
@@ -372,7 +371,6 @@ void User::look(ffs_inode *inode)
     ffs_extents(inode, 0, segments, 16);
     ffs_seek(inode, 4096, SEEK_HOLE);
     ffs_file_sums(inode, 0, 16, sums);
-    ffs_scrub(inode, 0, attr.size, left_ % 2, &scrub);
     if (ffs_map_read_some(inode, 0, 1u << 20, 64, &map) == 0)
         ffs_map_release(&map);
 }
@@ -410,6 +408,7 @@ void User::change()
     std::string data(30000, 'w');
     ffs_attr size = {};
     ffs_map map;
+    struct ffs_scrub scrub;
     if (ffs_iget(fs_, LAY_INO_ROOT, &root.i))
         return;
     ffs_mknod(root.i, "fresh", S_IFREG | 0600, 0, &CRED, &fresh.i);
@@ -434,8 +433,10 @@ void User::change()
         if (ffs_map_write(tree.i, 40960, 8192, &map) == 0)
             ffs_map_write_end(&map, 5000);
     }
-    if (ffs_lookup(root.i, "gpu", &gpu.i) == 0)
+    if (ffs_lookup(root.i, "gpu", &gpu.i) == 0) {
+        ffs_scrub(gpu.i, 0, 1u << 20, true, &scrub);
         ffs_write(gpu.i, 2000000, data.data(), data.size());
+    }
     if (ffs_lookup(root.i, "attr", &attr.i) == 0) {
         ffs_setxattr(attr.i, "user.2", data.data(), 1000, 0);
         ffs_removexattr(attr.i, "user.1");
