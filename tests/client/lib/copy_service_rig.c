@@ -29,8 +29,8 @@ static struct {
     pthread_t thread;
     bool running; /* until it is joined */
     _Atomic int held, fail_launches;
-    _Atomic bool hold, hurry, pause, fail_stream;
-    _Atomic unsigned launches, engine;
+    _Atomic bool hold, hurry, pause, resume_at_check, fail_stream;
+    _Atomic unsigned launches, engine, warps, paused;
 } rig;
 
 static uint64_t gq_clock_ns(void)
@@ -44,8 +44,10 @@ static uint64_t gq_clock_ns(void)
 
 static uint64_t gq_acquire_word(const uint64_t *word)
 {
+    rig.paused++;
     while (rig.pause)
         sched_yield();
+    rig.paused--;
     return load_of_the_machine(word);
 }
 
@@ -85,9 +87,27 @@ void copy_service_rig_hurry(bool hurry)
     rig.hurry = hurry;
 }
 
-void copy_service_rig_pause(bool pause)
+/* The number of warps is read first: it only falls, and no more than these can be paused. */
+bool copy_service_rig_pause(void)
 {
-    rig.pause = pause;
+    unsigned warps;
+
+    rig.pause = true;
+    do {
+        sched_yield();
+        warps = rig.warps;
+    } while (rig.paused != warps);
+    return warps != 0;
+}
+
+void copy_service_rig_resume(void)
+{
+    rig.pause = false;
+}
+
+void copy_service_rig_resume_at_check(void)
+{
+    rig.resume_at_check = true;
 }
 
 void copy_service_rig_fail_launches(int err)
@@ -105,6 +125,7 @@ void copy_service_rig_fail_stream(void)
 static void *serve_slot(void *arg)
 {
     gd_copies_serve(&rig.launch, &rig.block, (uint32_t)(uintptr_t)arg);
+    rig.warps--;
     return NULL;
 }
 
@@ -116,6 +137,7 @@ static void *serve(void *arg)
     (void)arg;
     while (rig.hold)
         sched_yield();
+    rig.warps = GD_COPIES_SLOTS;
     gd_store_own_result((int64_t *)&copies->started.value, rig.launch.number);
     for (uintptr_t i = 0; i < GD_COPIES_SLOTS; i++) {
         if (pthread_create(&warps[i], NULL, serve_slot, (void *)i) != 0)
@@ -194,6 +216,8 @@ int cuda_driver_copy_wait(struct cuda_driver *cu, int device, void *stream)
 int cuda_driver_stream_check(struct cuda_driver *cu, int device, void *stream)
 {
     (void)cu, (void)device, (void)stream;
+    if (rig.resume_at_check)
+        copy_service_rig_resume();
     return rig.fail_stream ? gpunvme_fail(-EIO, "what CUDA says") : 0;
 }
 

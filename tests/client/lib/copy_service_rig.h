@@ -28,8 +28,14 @@ int copy_service_rig_held(void);
 void copy_service_rig_hold(bool hold);
 /* The block that is there leaves at once, and the next ones before their first copy. */
 void copy_service_rig_hurry(bool hurry);
-/* Warps look at no slot meanwhile: as if the GPU worked for another process. */
-void copy_service_rig_pause(bool pause);
+/*
+ * Pauses the warps in front of their next words, as if the GPU worked for another process; returns
+ * when all of them are. False: there was no block.
+ */
+bool copy_service_rig_pause(void);
+void copy_service_rig_resume(void);
+/* The next question to the driver about the stream resumes the warps. */
+void copy_service_rig_resume_at_check(void);
 void copy_service_rig_fail_launches(int err);
 void copy_service_rig_fail_stream(void);
 

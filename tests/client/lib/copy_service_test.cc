@@ -33,7 +33,7 @@ class CopyService : public ::testing::Test
     void TearDown() override
     {
         copy_service_rig_hold(false);
-        copy_service_rig_pause(false);
+        copy_service_rig_resume();
         copy_service_rig_close(service_);
         EXPECT_EQ(copy_service_rig_held(), 0);
     }
@@ -46,6 +46,17 @@ class CopyService : public ::testing::Test
             slot = copy_service_claim(service_);
             if (i % 64 == 0)
                 sched_yield();
+        }
+        return slot;
+    }
+    // Claims until a block is there that can be paused before it leaves, and pauses it.
+    int claim_and_pause()
+    {
+        int slot = claim();
+        while (slot >= 0 && !copy_service_rig_pause()) {
+            copy_service_rig_resume();
+            copy_service_release(service_, slot);
+            slot = claim();
         }
         return slot;
     }
@@ -150,30 +161,24 @@ TEST_F(CopyService, ASlowCopyEndsItsUseForAWhile)
 {
     copy_service_rig_close(service_);
     start(kSecond / 100);
-    int slot = claim();
+    int slot = claim_and_pause();
     ASSERT_GE(slot, 0);
-    copy_service_rig_pause(true);
-    std::thread resumes([] {
-        usleep(20000);
-        copy_service_rig_pause(false);
-    });
+    copy_service_rig_resume_at_check();
     EXPECT_EQ(copy(slot, 0, 4096, 3), 0);
-    resumes.join();
     copy_service_release(service_, slot);
     EXPECT_EQ(copy_service_claim(service_), -1) << "the GPU is another process's as well";
 }
 
 TEST_F(CopyService, AFailedContextEndsTheWaitAndAllUse)
 {
-    int slot = claim();
+    int slot = claim_and_pause();
     ASSERT_GE(slot, 0);
     unsigned char to[100] = {}; // a context that has failed makes no copy, which the block may yet
-    copy_service_rig_pause(true);
     copy_service_rig_fail_stream();
     EXPECT_EQ(copy_service_copy(service_, slot, reinterpret_cast<uintptr_t>(to), 0, sizeof(to)),
               -EIO);
     EXPECT_EQ(copy_service_claim(service_), -1);
-    copy_service_rig_pause(false);
+    copy_service_rig_resume();
     copy_service_rig_close(service_); // waits for the block
     start(kSecond);
 }
