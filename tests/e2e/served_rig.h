@@ -39,9 +39,13 @@ class Server
     {
         return ready_;
     }
+    // Returns when no thread of the server runs: SIGSTOP is asynchronous.
     void pause() const
     {
+        siginfo_t info = {};
+
         kill(pid_, SIGSTOP);
+        EXPECT_EQ(waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED), 0);
     }
     void go_on() const
     {

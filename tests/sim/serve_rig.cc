@@ -94,6 +94,21 @@ bool Server::alive()
     return kill(pid, 0) == 0 && waitpid(pid, nullptr, WNOHANG) == 0;
 }
 
+void Server::pause()
+{
+    siginfo_t info = {};
+
+    kill(pid, SIGSTOP);
+    // SIGSTOP is asynchronous: the parent is told when the last thread has stopped.
+    EXPECT_EQ(waitid(P_PID, static_cast<id_t>(pid), &info, WSTOPPED), 0);
+    EXPECT_EQ(info.si_code, CLD_STOPPED);
+}
+
+void Server::go_on()
+{
+    kill(pid, SIGCONT);
+}
+
 Holdings Server::holdings() const
 {
     std::string proc = "/proc/" + std::to_string(pid);

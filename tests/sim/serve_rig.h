@@ -33,6 +33,9 @@ struct Server {
      */
     int stop(int sig = 15);
     bool alive();
+    /* SIGSTOP, and waits until no thread of the server runs. */
+    void pause();
+    void go_on();
     Holdings holdings() const;
     std::string err() const; /* its stderr */
 

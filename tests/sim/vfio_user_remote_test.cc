@@ -236,9 +236,9 @@ TEST(RemoteGone, ServerStopped)
     Remote r({}, 300);
     ASSERT_NE(r.dev, nullptr);
     r.expect_works(0);
-    kill(r.server->pid, SIGSTOP);
+    r.server->pause();
     expect_given_up(r);
-    kill(r.server->pid, SIGCONT);
+    r.server->go_on();
 }
 
 /* Unusable servers are refused with a reason, in bounded time. */

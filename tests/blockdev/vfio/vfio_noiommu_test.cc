@@ -156,6 +156,7 @@ TEST_F(Guard, KeepsMemoryAndNothingElseUntilItsProcessHasEnded)
     EXPECT_TRUE(soon([&] { return descriptors(guard) == 1; })) << "its process's, to wait for";
     EXPECT_TRUE(soon([&] { return file(guard, "comm") == "vfio-guard\n"; }));
     kill(guard, SIGSTOP);
+    EXPECT_TRUE(soon([&] { return file(guard, "stat").find(") T ") != std::string::npos; }));
     kill(owner, SIGKILL);
     ASSERT_EQ(waitpid(owner, &status, 0), owner);
     EXPECT_TRUE(WIFSIGNALED(status));
