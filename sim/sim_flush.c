@@ -118,6 +118,15 @@ uint16_t sim_flush_wait(struct sim_thread *th, struct sim_cmd *cmd)
     return SIM_MOVING;
 }
 
+uint16_t sim_flush_write(struct sim_thread *th, struct sim_cmd *cmd, struct sim_ns *ns)
+{
+    bool fua = cmd->sqe.cdw12 & NVME_RW_FUA;
+
+    if (fua && sim_is_cached(th, ns))
+        sim_cache_durable(ns, sim_slba(&cmd->sqe), sim_nlb(&cmd->sqe));
+    return ns->syncs && (fua || !th->s->wce) ? sim_flush_wait(th, cmd) : NVME_OK;
+}
+
 bool sim_flush_news(struct sim_thread *th)
 {
     return atomic_load_explicit(&th->s->flusher.done, memory_order_relaxed) != th->flushed;

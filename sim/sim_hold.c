@@ -91,52 +91,14 @@ void sim_wait_for_room(struct sim_thread *th, struct sim_cmd *cmd, uint16_t stat
     th->done.tail = index_of(th, cmd);
 }
 
-/*
- * One pass over the commands that wait for room in a CQ; a full CQ does not
- * delay commands of another CQ.
- */
-bool sim_done_flush(struct sim_thread *th)
+struct sim_cmd *sim_held_take(struct sim_thread *th, uint64_t now)
 {
-    struct sim_list waiting = th->done;
-    bool posted = false;
+    struct sim_cmd *cmd = th->n_heap ? &th->commands[th->heap[0]] : NULL;
 
-    th->done = (struct sim_list){SIM_NO_COMMAND, SIM_NO_COMMAND};
-    for (uint32_t i = waiting.head; i != SIM_NO_COMMAND;) {
-        struct sim_cmd *cmd = &th->commands[i];
-
-        i = cmd->next;
-        sim_sq_peek(th, cmd->sq);
-        if (sim_cq_has_room(cmd->sq->cq)) {
-            sim_complete(th, cmd, cmd->status);
-            posted = true;
-        } else {
-            sim_finish(th, cmd, cmd->status);
-        }
-    }
-    return posted;
-}
-
-bool sim_held_run(struct sim_thread *th, uint64_t *next_due)
-{
-    bool ran = false;
-
-    if (!th->n_heap)
-        return false;
-    uint64_t now = now_ns();
-    while (th->n_heap && !th->blocked) {
-        struct sim_cmd *cmd = &th->commands[th->heap[0]];
-
-        if (cmd->due > now)
-            break;
-        heap_remove(th, 0);
-        ran = true;
-        uint16_t status = cmd->decided ? cmd->status : sim_io_run(th, cmd);
-        if (status != SIM_MOVING)
-            sim_finish(th, cmd, status);
-    }
-    if (th->n_heap)
-        *next_due = th->commands[th->heap[0]].due;
-    return ran;
+    if (!cmd || cmd->due > now)
+        return NULL;
+    heap_remove(th, 0);
+    return cmd;
 }
 
 /*

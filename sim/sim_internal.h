@@ -352,6 +352,8 @@ unsigned char *sim_host_at(struct sim_thread *th, uint64_t iova, size_t len);
 bool sim_sq_poll(struct sim_thread *th, struct sim_sq *sq);
 bool sim_sq_has_new(struct sim_sq *sq);
 void sim_sq_peek(struct sim_thread *th, struct sim_sq *sq);
+/* Posts the completions that waited for room in their CQ, as far as there is room. */
+bool sim_cq_post_waiting(struct sim_thread *th);
 /* Number of ring entries from one index to another. */
 static inline uint32_t sim_distance(uint32_t from, uint32_t to, uint32_t size)
 {
@@ -427,8 +429,8 @@ static inline void sim_complete(struct sim_thread *th, struct sim_cmd *cmd, uint
 }
 void sim_hold(struct sim_thread *th, struct sim_cmd *cmd, uint64_t due);
 SIM_RARE void sim_wait_for_room(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status);
-bool sim_done_flush(struct sim_thread *th);
-bool sim_held_run(struct sim_thread *th, uint64_t *next_due);
+/* The first held command, off the heap, if it is due at `now`; NULL: none is. */
+struct sim_cmd *sim_held_take(struct sim_thread *th, uint64_t now);
 /*
  * Completes the commands that wait for a sync up to number `flush`. False:
  * there were none.
@@ -444,15 +446,15 @@ void sim_forget_all(struct sim_thread *th);
 /* sim_admin.c */
 bool sim_admin_run(struct sim *s);
 
-/* io.c. Instead of a status: the DMA engine or the flusher has the command. */
+/* sim_io.c. Instead of a status: the DMA engine or the flusher has the command. */
 #define SIM_MOVING 0xffffu
 /* Runs one I/O command. Returns its status, or SIM_MOVING. */
 uint16_t sim_io_run(struct sim_thread *th, struct sim_cmd *cmd);
 /*
- * Ends a write whose data is on the media: NVME_OK, or SIM_MOVING until it is
- * durable.
+ * Runs the held commands that are due; *next_due is set where some are left.
+ * False: none was due.
  */
-uint16_t sim_io_written(struct sim_thread *th, struct sim_cmd *cmd, struct sim_ns *ns);
+bool sim_io_run_held(struct sim_thread *th, uint64_t *next_due);
 /*
  * Runs commands fetched from one queue. Precondition: room for their
  * completions.
@@ -493,6 +495,11 @@ uint16_t sim_media_write(const struct sim_ns *ns, uint64_t offset, const void *f
 /* The image file has become shorter. */
 bool sim_media_is_shrunk(const struct sim_ns *ns);
 uint16_t sim_media_zero(struct sim_ns *ns, uint64_t lba, uint64_t lbas);
+/* Writes are in the volatile cache until a flush. */
+static inline bool sim_is_cached(const struct sim_thread *th, const struct sim_ns *ns)
+{
+    return ns->track && th->s->wce;
+}
 static inline bool sim_syncs(const struct sim *s)
 {
     bool any = false;
@@ -517,6 +524,11 @@ int sim_flusher_start(struct sim *s);
 void sim_flusher_stop(struct sim *s);
 /* Holds the command until the contents of the media are durable. SIM_MOVING. */
 uint16_t sim_flush_wait(struct sim_thread *th, struct sim_cmd *cmd);
+/*
+ * Ends a write whose data is on the media: NVME_OK, or SIM_MOVING until it is
+ * durable.
+ */
+uint16_t sim_flush_write(struct sim_thread *th, struct sim_cmd *cmd, struct sim_ns *ns);
 /* Completes the commands whose sync has ended. */
 bool sim_flush_run(struct sim_thread *th);
 bool sim_flush_news(struct sim_thread *th);

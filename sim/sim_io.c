@@ -73,11 +73,6 @@ static inline uint16_t check_range(struct sim_thread *th, const struct sim_cmd *
     return NVME_OK;
 }
 
-static bool cached(const struct sim_thread *th, const struct sim_ns *ns)
-{
-    return ns->track && th->s->wce;
-}
-
 static uint16_t host_copy(struct sim_thread *th, const struct sim_ns *ns, const struct nvme_sqe *q)
 {
     uint64_t at = sim_slba(q) << ns->lba_shift;
@@ -126,15 +121,6 @@ static inline void count_transfer(struct sim_thread *th, bool read, size_t bytes
     sim_count(read ? &th->count.read_bytes : &th->count.written_bytes, bytes);
 }
 
-uint16_t sim_io_written(struct sim_thread *th, struct sim_cmd *cmd, struct sim_ns *ns)
-{
-    bool fua = cmd->sqe.cdw12 & NVME_RW_FUA;
-
-    if (fua && cached(th, ns))
-        sim_cache_durable(ns, sim_slba(&cmd->sqe), sim_nlb(&cmd->sqe));
-    return ns->syncs && (fua || !th->s->wce) ? sim_flush_wait(th, cmd) : NVME_OK;
-}
-
 static uint16_t transfer(struct sim_thread *th, struct sim_cmd *cmd, struct sim_ns *ns)
 {
     const struct nvme_sqe *q = &cmd->sqe;
@@ -151,7 +137,7 @@ static uint16_t transfer(struct sim_thread *th, struct sim_cmd *cmd, struct sim_
     count_transfer(th, !write, bytes);
     if (ns->null_media)
         return NVME_OK;
-    if (write && cached(th, ns) && sim_cache_before_write(ns, sim_slba(q), sim_nlb(q)) != 0)
+    if (write && sim_is_cached(th, ns) && sim_cache_before_write(ns, sim_slba(q), sim_nlb(q)) != 0)
         return NVME_ERR_INTERNAL;
     if (!all_host(th)) {
         sim_move_start(th, cmd, ns);
@@ -160,12 +146,12 @@ static uint16_t transfer(struct sim_thread *th, struct sim_cmd *cmd, struct sim_
     st = host_copy(th, ns, q);
     if (st == NVME_OK && cmd->corrupt)
         flip_bit(th, ns, q);
-    return st == NVME_OK && write ? sim_io_written(th, cmd, ns) : st;
+    return st == NVME_OK && write ? sim_flush_write(th, cmd, ns) : st;
 }
 
 static uint16_t zero_range(struct sim_thread *th, struct sim_ns *ns, uint64_t lba, uint64_t lbas)
 {
-    if (cached(th, ns) && sim_cache_before_write(ns, lba, lbas) != 0)
+    if (sim_is_cached(th, ns) && sim_cache_before_write(ns, lba, lbas) != 0)
         return NVME_ERR_INTERNAL;
     return sim_media_zero(ns, lba, lbas);
 }
@@ -177,7 +163,7 @@ static uint16_t write_zeroes(struct sim_thread *th, struct sim_cmd *cmd, struct 
 
     if (st == NVME_OK)
         st = zero_range(th, ns, sim_slba(q), sim_nlb(q));
-    return st == NVME_OK ? sim_io_written(th, cmd, ns) : st;
+    return st == NVME_OK ? sim_flush_write(th, cmd, ns) : st;
 }
 
 /* The list of ranges is copied: it must not change between check and use. */
@@ -462,4 +448,23 @@ void sim_io_arrive(struct sim_thread *th, struct sim_cmd *const *cmds, unsigned 
     uint64_t now = now_ns();
     for (unsigned i = 0; i < n; i++)
         arrive_one(th, cmds[i], now);
+}
+
+bool sim_io_run_held(struct sim_thread *th, uint64_t *next_due)
+{
+    struct sim_cmd *cmd;
+    bool ran = false;
+
+    if (!th->n_heap)
+        return false;
+    uint64_t now = now_ns();
+    while (!th->blocked && (cmd = sim_held_take(th, now)) != NULL) {
+        ran = true;
+        uint16_t status = cmd->decided ? cmd->status : sim_io_run(th, cmd);
+        if (status != SIM_MOVING)
+            sim_finish(th, cmd, status);
+    }
+    if (th->n_heap)
+        *next_due = th->commands[th->heap[0]].due;
+    return ran;
 }

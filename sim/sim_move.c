@@ -29,7 +29,7 @@ static uint16_t written(struct sim_thread *th, struct sim_cmd *cmd)
 
     if (cmd->corrupt)
         ns->base[sim_slba(&cmd->sqe) << ns->lba_shift] ^= 1;
-    return sim_io_written(th, cmd, ns);
+    return sim_flush_write(th, cmd, ns);
 }
 
 static SIM_HOT void complete(struct sim_thread *th, struct sim_cmd *cmd, bool idle)

@@ -169,3 +169,28 @@ void sim_sweep_doorbells(struct sim_thread *th, size_t from, size_t to, size_t s
         sim_flag(s, SIM_EV_DB_INVALID_QUEUE, "value %u at offset %#zx", v, 0x1000 + w * 4);
     }
 }
+
+/*
+ * One pass over the commands that wait for room in a CQ; a full CQ does not
+ * delay commands of another CQ.
+ */
+bool sim_cq_post_waiting(struct sim_thread *th)
+{
+    struct sim_list waiting = th->done;
+    bool posted = false;
+
+    th->done = (struct sim_list){SIM_NO_COMMAND, SIM_NO_COMMAND};
+    for (uint32_t i = waiting.head; i != SIM_NO_COMMAND;) {
+        struct sim_cmd *cmd = &th->commands[i];
+
+        i = cmd->next;
+        sim_sq_peek(th, cmd->sq);
+        if (sim_cq_has_room(cmd->sq->cq)) {
+            sim_complete(th, cmd, cmd->status);
+            posted = true;
+        } else {
+            sim_finish(th, cmd, cmd->status);
+        }
+    }
+    return posted;
+}

@@ -173,9 +173,9 @@ static bool round_of_work(struct sim_thread *th, uint64_t *next_due, bool *admin
             *next_due = atomic_load(&s->hung_until);
         return worked;
     }
-    worked |= sim_done_flush(th);
+    worked |= sim_cq_post_waiting(th);
     worked |= sim_flush_run(th);
-    worked |= sim_held_run(th, next_due);
+    worked |= sim_io_run_held(th, next_due);
     worked |= poll_queues(th);
     sim_move_submit(th);
     if (th->index == 0) {
