@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Extents, sorted by file block: an array in the inode, or the leaves of a tree. Both are seen as
- * a `struct leaf`, an array for a range of file blocks; no extent crosses the range of its leaf.
+ * Extents of an inode change.
  */
 #include "fusefs/core/extents.h"
 
@@ -9,85 +8,13 @@
 #include <errno.h>
 #include <string.h>
 
-#include "fusefs/core/tree.h"
+#include "fusefs/core/extent_leaf.h"
 
 /* Longest extent: whole 2 MiB units, and far from overflowing its 32 bits when two are joined. */
 #define EXTENT_MAX (1u << 30)
 
 /* A tree with no more extents than this goes back into the inode. */
 #define FOLD_AT (LAY_INLINE_EXTENTS / 2)
-
-struct leaf {
-    struct ffs_inode *inode;
-    bool tree;
-    struct ffs_cursor c;
-    struct lay_extent *e;
-    unsigned count;
-    uint64_t lo, hi; /* file blocks that belong here */
-};
-
-static int leaf_open(struct ffs_inode *inode, uint64_t file_block, struct leaf *l)
-{
-    l->inode = inode;
-    l->tree = lay_get16(inode->d.map_kind) == LAY_MAP_TREE;
-    if (!l->tree) {
-        if (lay_get16(inode->d.map_kind) != LAY_MAP_INLINE)
-            return -EINVAL;
-        l->e = inode->d.map.extents;
-        l->count = lay_get16(inode->d.map_count);
-        l->lo = 0;
-        l->hi = UINT64_MAX;
-        return 0;
-    }
-    int err = ffs_cursor_seek(inode, file_block, &l->c);
-    if (err)
-        return err;
-    struct lay_node *node = ffs_cursor_node(&l->c, 0);
-    l->e = node->u.extents;
-    l->count = lay_get16(node->count);
-    l->lo = l->c.step[0].lo;
-    l->hi = l->c.step[0].hi;
-    if (l->count <= LAY_NODE_EXTENTS)
-        return 0;
-    ffs_cursor_drop(&l->c);
-    return ffs_corrupt(inode->fs, LAY_NONE, inode->ino, "count");
-}
-
-static void leaf_close(struct leaf *l)
-{
-    if (l->tree)
-        ffs_cursor_drop(&l->c);
-}
-
-static uint64_t first_of(const struct lay_extent *e)
-{
-    return lay_get64(e->file_block);
-}
-
-static uint64_t end_of(const struct lay_extent *e)
-{
-    return lay_get64(e->file_block) + lay_get32(e->len);
-}
-
-/* The first extent that ends past file_block. */
-static unsigned leaf_index(const struct leaf *l, uint64_t file_block)
-{
-    unsigned lo = 0, hi = l->count;
-
-    while (lo < hi) {
-        unsigned mid = (lo + hi) / 2;
-        if (end_of(&l->e[mid]) <= file_block)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
-}
-
-static bool is_unwritten(const struct lay_extent *e)
-{
-    return lay_get16(e->flags) & LAY_EXTENT_UNWRITTEN;
-}
 
 static struct lay_extent pack(const struct ffs_extent *extent)
 {
@@ -100,109 +27,9 @@ static struct lay_extent pack(const struct ffs_extent *extent)
     };
 }
 
-/* --- Lookup ---------------------------------------------------------------------------------- */
-
-/* The hole at file_block, which ends at the next extent or never. */
-static int find_hole_end(struct ffs_inode *inode, uint64_t file_block, uint64_t *end)
-{
-    struct leaf l;
-
-    for (uint64_t from = file_block;; from = l.hi + 1) {
-        int err = leaf_open(inode, from, &l);
-        if (err)
-            return err;
-        unsigned i = leaf_index(&l, from);
-        *end = i < l.count ? first_of(&l.e[i]) : UINT64_MAX;
-        leaf_close(&l);
-        if (i < l.count || l.hi == UINT64_MAX)
-            return 0;
-    }
-}
-
-/* At file_block, which ends before e does: a part of e, or the hole in front of it. */
-static struct ffs_extent extent_at(const struct lay_extent *e, uint64_t file_block)
-{
-    struct ffs_extent extent = {.file_block = file_block, .block = LAY_NONE};
-
-    if (first_of(e) > file_block) {
-        extent.len = first_of(e) - file_block;
-        return extent;
-    }
-    uint64_t skip = file_block - first_of(e);
-    extent.block = lay_get64(e->block) + skip;
-    extent.len = lay_get32(e->len) - skip;
-    extent.unwritten = is_unwritten(e);
-    return extent;
-}
-
-int ffs_extent_find(struct ffs_inode *inode, uint64_t file_block, struct ffs_extent *out)
-{
-    struct leaf l;
-    int err = leaf_open(inode, file_block, &l);
-
-    if (err)
-        return err;
-
-    unsigned i = leaf_index(&l, file_block);
-    *out = (struct ffs_extent){.file_block = file_block, .block = LAY_NONE};
-    if (i < l.count)
-        *out = extent_at(&l.e[i], file_block);
-    leaf_close(&l);
-    if (out->len == 0) {
-        uint64_t end = UINT64_MAX;
-        err = find_hole_end(inode, file_block, &end);
-        out->len = end - file_block;
-    }
-    return err;
-}
-
-/* Those that this leaf tells of; *at goes to the end of the last one. */
-static size_t leaf_list(const struct leaf *l, uint64_t *at, uint64_t end,
-                        struct ffs_extent *extents, size_t max)
-{
-    size_t n = 0;
-
-    for (unsigned i = leaf_index(l, *at); i < l->count && n < max && *at < end;) {
-        if (end_of(&l->e[i]) <= *at) {
-            i++;
-            continue;
-        }
-        extents[n] = extent_at(&l->e[i], *at);
-        if (extents[n].len > end - *at)
-            extents[n].len = end - *at;
-        *at += extents[n++].len;
-    }
-    return n;
-}
-
-ssize_t ffs_extent_list(struct ffs_inode *inode, uint64_t first, uint64_t end,
-                        struct ffs_extent *extents, size_t max)
-{
-    uint64_t at = first, from = first;
-    size_t n = 0;
-
-    while (n < max && at < end) {
-        struct leaf l;
-        int err = leaf_open(inode, from, &l);
-        if (err)
-            return err;
-        n += leaf_list(&l, &at, end, extents + n, max - n);
-        leaf_close(&l);
-        if (n == max || at >= end)
-            break;
-        if (l.hi >= end - 1) {
-            extents[n++] =
-                (struct ffs_extent){.file_block = at, .block = LAY_NONE, .len = end - at};
-            break;
-        }
-        from = l.hi + 1;
-    }
-    return (ssize_t)n;
-}
-
 /* --- Changes of one record ------------------------------------------------------------------- */
 
-static int leaf_dirty(struct ffs_tx *tx, struct leaf *l)
+static int leaf_dirty(struct ffs_tx *tx, struct ffs_leaf *l)
 {
     int err = ffs_inode_dirty(tx, l->inode);
 
@@ -220,7 +47,7 @@ static int unfold(struct ffs_tx *tx, struct ffs_inode *inode)
 
     for (unsigned i = 0; i < count && !err; i++) {
         struct ffs_cursor c;
-        err = ffs_cursor_seek(inode, first_of(&kept[i]), &c);
+        err = ffs_cursor_seek(inode, ffs_record_first(&kept[i]), &c);
         if (!err)
             err = ffs_tree_insert(tx, &c, &kept[i], sizeof(kept[i]));
     }
@@ -230,18 +57,18 @@ static int unfold(struct ffs_tx *tx, struct ffs_inode *inode)
 /* What few extents a tree of one node still has go back into the inode. */
 static int fold(struct ffs_tx *tx, struct ffs_inode *inode)
 {
-    struct leaf l;
+    struct ffs_leaf l;
     struct lay_extent kept[LAY_INLINE_EXTENTS] = {{{0}, {0}, {0}, {0}, {0}}};
 
     if (lay_get16(inode->d.map_height) != 1)
         return 0;
-    int err = leaf_open(inode, 0, &l);
+    int err = ffs_leaf_open(inode, 0, &l);
     if (err)
         return err;
     unsigned count = l.count;
     if (count <= FOLD_AT)
         memcpy(kept, l.e, count * sizeof(kept[0]));
-    leaf_close(&l);
+    ffs_leaf_close(&l);
     if (count > FOLD_AT)
         return 0;
     err = ffs_tree_free_root(tx, inode);
@@ -256,7 +83,7 @@ static int fold(struct ffs_tx *tx, struct ffs_inode *inode)
 }
 
 /* Puts an extent before the i-th. Closes the leaf. */
-static int leaf_insert(struct ffs_tx *tx, struct leaf *l, unsigned i,
+static int leaf_insert(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i,
                        const struct ffs_extent *extent)
 {
     struct ffs_inode *inode = l->inode;
@@ -280,7 +107,7 @@ static int leaf_insert(struct ffs_tx *tx, struct leaf *l, unsigned i,
 }
 
 /* Takes the i-th extent out. Closes the leaf. */
-static int leaf_delete(struct ffs_tx *tx, struct leaf *l, unsigned i)
+static int leaf_delete(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i)
 {
     if (!l->tree) {
         l->count--;
@@ -297,7 +124,8 @@ static int leaf_delete(struct ffs_tx *tx, struct leaf *l, unsigned i)
 /* May two extents, the second after the first, become one? */
 static bool joins(const struct lay_extent *a, const struct lay_extent *b)
 {
-    return end_of(a) == first_of(b) && is_unwritten(a) == is_unwritten(b) &&
+    return ffs_record_end(a) == ffs_record_first(b) &&
+           ffs_record_unwritten(a) == ffs_record_unwritten(b) &&
            lay_get64(a->block) + lay_get32(a->len) == lay_get64(b->block) &&
            lay_get32(a->len) + lay_get32(b->len) <= EXTENT_MAX;
 }
@@ -308,15 +136,15 @@ static void lengthen(struct lay_extent *e, const struct lay_extent *by)
 }
 
 /* Adds an extent that fits into the leaf's range, which is open and dirty. Closes it. */
-static int leaf_add(struct ffs_tx *tx, struct leaf *l, const struct ffs_extent *extent)
+static int leaf_add(struct ffs_tx *tx, struct ffs_leaf *l, const struct ffs_extent *extent)
 {
     struct lay_extent e = pack(extent);
-    unsigned i = leaf_index(l, extent->file_block);
+    unsigned i = ffs_leaf_index(l, extent->file_block);
     bool left = i > 0 && joins(&l->e[i - 1], &e);
     bool right = i < l->count && joins(&e, &l->e[i]);
 
-    if (i < l->count && first_of(&l->e[i]) < extent->file_block + extent->len) {
-        leaf_close(l);
+    if (i < l->count && ffs_record_first(&l->e[i]) < extent->file_block + extent->len) {
+        ffs_leaf_close(l);
         return ffs_corrupt(l->inode->fs, LAY_NONE, l->inode->ino, "extents overlap");
     }
     if (left) {
@@ -331,7 +159,7 @@ static int leaf_add(struct ffs_tx *tx, struct leaf *l, const struct ffs_extent *
     } else {
         return leaf_insert(tx, l, i, extent);
     }
-    leaf_close(l);
+    ffs_leaf_close(l);
     return 0;
 }
 
@@ -339,8 +167,8 @@ static int leaf_add(struct ffs_tx *tx, struct leaf *l, const struct ffs_extent *
 static int add_extent(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_extent extent)
 {
     while (extent.len > 0) {
-        struct leaf l;
-        int err = leaf_open(inode, extent.file_block, &l);
+        struct ffs_leaf l;
+        int err = ffs_leaf_open(inode, extent.file_block, &l);
         if (err)
             return err;
         struct ffs_extent part = extent;
@@ -350,7 +178,7 @@ static int add_extent(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_ext
             part.len = l.hi - part.file_block + 1;
         err = leaf_dirty(tx, &l);
         if (err) {
-            leaf_close(&l);
+            ffs_leaf_close(&l);
             return err;
         }
         err = leaf_add(tx, &l, &part);
@@ -364,14 +192,14 @@ static int add_extent(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_ext
 }
 
 /* Takes [from, to) out of the i-th extent, which covers it. Closes the leaf, which is dirty. */
-static int leaf_cut(struct ffs_tx *tx, struct leaf *l, unsigned i, uint64_t from, uint64_t to)
+static int leaf_cut(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i, uint64_t from, uint64_t to)
 {
     struct lay_extent *e = &l->e[i];
-    uint64_t first = first_of(e), end = end_of(e);
+    uint64_t first = ffs_record_first(e), end = ffs_record_end(e);
     struct ffs_extent rest = {.file_block = to,
                               .block = lay_get64(e->block) + (to - first),
                               .len = end - to,
-                              .unwritten = is_unwritten(e)};
+                              .unwritten = ffs_record_unwritten(e)};
 
     if (from == first && to == end)
         return leaf_delete(tx, l, i);
@@ -382,7 +210,7 @@ static int leaf_cut(struct ffs_tx *tx, struct leaf *l, unsigned i, uint64_t from
     } else {
         *e = pack(&rest);
     }
-    leaf_close(l);
+    ffs_leaf_close(l);
     return 0;
 }
 
@@ -416,24 +244,24 @@ int ffs_extent_add(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_
  * Opens the leaf with the first extent that has blocks in [from, end): its index and the part of
  * it in the range, [*from, *to). -ENOENT, and nothing open, when there is none.
  */
-static int next_piece(struct ffs_inode *inode, uint64_t *from, uint64_t end, struct leaf *l,
+static int next_piece(struct ffs_inode *inode, uint64_t *from, uint64_t end, struct ffs_leaf *l,
                       unsigned *index, uint64_t *to)
 {
     while (*from < end) {
-        int err = leaf_open(inode, *from, l);
+        int err = ffs_leaf_open(inode, *from, l);
         if (err)
             return err;
-        unsigned i = leaf_index(l, *from);
-        if (i < l->count && first_of(&l->e[i]) < end) {
-            if (first_of(&l->e[i]) > *from)
-                *from = first_of(&l->e[i]);
-            *to = end_of(&l->e[i]) < end ? end_of(&l->e[i]) : end;
+        unsigned i = ffs_leaf_index(l, *from);
+        if (i < l->count && ffs_record_first(&l->e[i]) < end) {
+            if (ffs_record_first(&l->e[i]) > *from)
+                *from = ffs_record_first(&l->e[i]);
+            *to = ffs_record_end(&l->e[i]) < end ? ffs_record_end(&l->e[i]) : end;
             *index = i;
             return 0;
         }
         bool more = i == l->count && l->hi < end - 1;
         *from = l->hi + 1;
-        leaf_close(l);
+        ffs_leaf_close(l);
         if (!more)
             break;
     }
@@ -451,14 +279,15 @@ static int uncharge(struct ffs_inode *inode, uint64_t n)
 }
 
 /* Unmaps and frees [from, to), which lies in the i-th extent. Closes the leaf. */
-static int remove_piece(struct ffs_tx *tx, struct leaf *l, unsigned i, uint64_t from, uint64_t to)
+static int remove_piece(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i, uint64_t from,
+                        uint64_t to)
 {
     struct ffs_inode *inode = l->inode;
-    uint64_t block = lay_get64(l->e[i].block) + (from - first_of(&l->e[i]));
+    uint64_t block = lay_get64(l->e[i].block) + (from - ffs_record_first(&l->e[i]));
     int err = leaf_dirty(tx, l);
 
     if (err) {
-        leaf_close(l);
+        ffs_leaf_close(l);
         return err;
     }
     err = leaf_cut(tx, l, i, from, to);
@@ -472,7 +301,7 @@ int ffs_extent_remove(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_
 {
     uint64_t end = len > UINT64_MAX - file_block ? UINT64_MAX : file_block + len;
     uint64_t from = file_block, to;
-    struct leaf l;
+    struct ffs_leaf l;
     unsigned i;
 
     changed(inode);
@@ -485,7 +314,7 @@ int ffs_extent_remove(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_
         /* Each group of blocks freed costs the block of its bitmap. */
         unsigned left = ffs_tx_left(tx), step = ffs_extent_credits(inode);
         if (left < step + 2) {
-            leaf_close(&l);
+            ffs_leaf_close(&l);
             *next = from;
             return 0;
         }
@@ -502,18 +331,19 @@ int ffs_extent_remove(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_
 }
 
 /* Gives [from, to) of the i-th extent the other state. Closes the leaf. */
-static int mark_piece(struct ffs_tx *tx, struct leaf *l, unsigned i, uint64_t from, uint64_t to,
+static int mark_piece(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i, uint64_t from, uint64_t to,
                       bool unwritten)
 {
     struct ffs_inode *inode = l->inode;
     struct ffs_extent extent = {.file_block = from,
-                                .block = lay_get64(l->e[i].block) + (from - first_of(&l->e[i])),
+                                .block =
+                                    lay_get64(l->e[i].block) + (from - ffs_record_first(&l->e[i])),
                                 .len = to - from,
                                 .unwritten = unwritten};
     int err = leaf_dirty(tx, l);
 
     if (err) {
-        leaf_close(l);
+        ffs_leaf_close(l);
         return err;
     }
     err = leaf_cut(tx, l, i, from, to);
@@ -525,7 +355,7 @@ int ffs_extent_mark(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_bl
 {
     uint64_t end = len > UINT64_MAX - file_block ? UINT64_MAX : file_block + len;
     uint64_t from = file_block, to;
-    struct leaf l;
+    struct ffs_leaf l;
     unsigned i;
 
     for (;; from = to) {
@@ -534,12 +364,12 @@ int ffs_extent_mark(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_bl
             break;
         if (err)
             return err;
-        if (is_unwritten(&l.e[i]) == unwritten) {
-            leaf_close(&l);
+        if (ffs_record_unwritten(&l.e[i]) == unwritten) {
+            ffs_leaf_close(&l);
             continue;
         }
         if (ffs_tx_left(tx) < ffs_extent_credits(inode)) {
-            leaf_close(&l);
+            ffs_leaf_close(&l);
             *next = from;
             return 0;
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Inodes on disk: blocks of the inode file, their free slots, and the orphan list.
+ * Inode slots are taken and released.
  *
  * Inode blocks with a free slot form a list from the superblock; a block leaves it when its last
  * slot is taken and comes back to its front when one is freed.
@@ -15,60 +15,6 @@
 
 /* Inode blocks that the inode file grows by: names made together stay together on the device. */
 #define GROW_BLOCKS 16u
-
-static uint64_t file_blocks(const struct ffs *fs)
-{
-    return lay_get64(fs->inode_file.d.size) >> LAY_BLOCK_SHIFT;
-}
-
-/* The inode-file block `index`. */
-static int get_index(struct ffs *fs, uint64_t index, struct ffs_buf **out)
-{
-    struct ffs_expect expect = {
-        .magic = LAY_MAGIC_INODES, .owner = index * LAY_INODES_PER_BLOCK, .index = index};
-    struct ffs_extent extent;
-
-    if (index >= file_blocks(fs))
-        return -ESTALE;
-    int err = ffs_extent_find(&fs->inode_file, index, &extent);
-    if (err)
-        return err;
-    if (extent.block == LAY_NONE)
-        return ffs_corrupt(fs, 0, 0, "hole in the inode file");
-    return ffs_buf_get(fs, extent.block, &expect, out);
-}
-
-int ffs_inode_block(struct ffs *fs, uint64_t ino, struct ffs_buf **out)
-{
-    if (ino != 0)
-        return get_index(fs, ino / LAY_INODES_PER_BLOCK, out);
-    ffs_cache_ref(ffs_cbuf(fs->super));
-    *out = fs->super;
-    return 0;
-}
-
-struct lay_inode *ffs_inode_slot(struct ffs_buf *buf, uint64_t ino)
-{
-    if (ino == 0)
-        return &((struct lay_super *)buf->data)->inode_file;
-    return &((struct lay_inode_block *)buf->data)->inodes[ino % LAY_INODES_PER_BLOCK];
-}
-
-int ffs_inode_dirty(struct ffs_tx *tx, struct ffs_inode *inode)
-{
-    struct ffs_buf *buf;
-
-    if (inode->dirty_in == tx)
-        return 0;
-    int err = ffs_inode_block(tx->fs, inode->ino, &buf);
-    if (err)
-        return err;
-    err = ffs_tx_dirty(tx, buf);
-    if (!err)
-        err = ffs_tx_add_inode(tx, inode, buf, false);
-    ffs_buf_put(buf);
-    return err;
-}
 
 /* Makes the new blocks a list that ends here, and the superblock's. */
 static int init_blocks(struct ffs_tx *tx, uint64_t index, uint64_t block, uint64_t n)
@@ -90,7 +36,7 @@ static int init_blocks(struct ffs_tx *tx, uint64_t index, uint64_t block, uint64
 static int grow(struct ffs_tx *tx)
 {
     struct ffs_inode *file = &tx->fs->inode_file;
-    uint64_t index = file_blocks(tx->fs);
+    uint64_t index = ffs_inode_file_blocks(tx->fs);
     struct ffs_extent last, extent = {.file_block = index};
 
     int err = ffs_extent_find(file, index - 1, &last);
@@ -118,7 +64,7 @@ static int get_free_block(struct ffs_tx *tx, uint64_t *index, struct ffs_buf **o
     if (err)
         return err;
     *index = lay_get64(ffs_super(fs)->free_inode_block);
-    err = get_index(fs, *index, out);
+    err = ffs_inode_file_block(fs, *index, out);
     if (err)
         return err == -ESTALE ? ffs_corrupt(fs, 0, 0, "free_inode_block") : err;
     const struct lay_inode_block *ib = (*out)->data;

@@ -40,12 +40,15 @@ int ffs_inode_load(struct ffs *fs, uint64_t ino, bool evicting, struct ffs_inode
 /* Evicts what ffs_inode_put_meta() had to leave; at the end of a handle, without ffs.meta. */
 void ffs_evict_doomed(struct ffs *fs);
 
-/* --- Places on disk (islot.c) ----------------------------------------------------------------- */
+/* --- Places on disk (inode_place.c) ----------------------------------------------------------- */
 
 /* The block of the inode file that holds the inode; the superblock for the inode file itself. */
 int ffs_inode_block(struct ffs *fs, uint64_t ino, struct ffs_buf **out);
 /* The inode's place in that block. */
 struct lay_inode *ffs_inode_slot(struct ffs_buf *buf, uint64_t ino);
+uint64_t ffs_inode_file_blocks(const struct ffs *fs);
+/* The block `index` of the inode file; -ESTALE: past its end. */
+int ffs_inode_file_block(struct ffs *fs, uint64_t index, struct ffs_buf **out);
 
 /* --- The orphan list at mount (orphan.c) ------------------------------------------------------ */
 

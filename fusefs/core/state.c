@@ -81,6 +81,16 @@ void ffs_note_corrupt(struct ffs *fs, uint64_t block, uint64_t ino, const char *
     ffs_background_hurry(fs);
 }
 
+void ffs_meta_read(struct ffs *fs)
+{
+    pthread_rwlock_rdlock(&fs->meta);
+}
+
+void ffs_meta_done(struct ffs *fs)
+{
+    pthread_rwlock_unlock(&fs->meta);
+}
+
 struct lay_time ffs_now(void)
 {
     struct timespec now;

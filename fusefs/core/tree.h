@@ -58,7 +58,10 @@ static inline unsigned ffs_tree_credits(const struct ffs_inode *inode)
     return 4 + 4 * (unsigned)lay_get16(inode->d.map_height);
 }
 
-/* Between tree.c and tree_remove.c. */
+/* Between tree_seek.c, tree.c and tree_remove.c. */
+uint64_t ffs_node_key(const struct lay_node *node, uint32_t at);
+/* Of the record at `at`, or 0 when it does not end within the used bytes. */
+uint32_t ffs_node_len(const struct lay_node *node, uint32_t at);
 int ffs_tree_node(struct ffs_inode *inode, uint64_t block, unsigned level, uint64_t lo, uint64_t hi,
                   struct ffs_buf **out);
 uint32_t ffs_tree_magic(const struct ffs_inode *inode);

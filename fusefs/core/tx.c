@@ -59,75 +59,6 @@ int ffs_tx_begin(struct ffs *fs, unsigned credits, struct ffs_tx **out)
     return 0;
 }
 
-unsigned ffs_tx_left(const struct ffs_tx *tx)
-{
-    unsigned blocks = tx->nbufs < tx->credits ? tx->credits - tx->nbufs : 0;
-    /* Nodes merged into their siblings are freed without having been dirty. */
-    unsigned revokes = LAY_JREVOKE_MAX - tx->nrevoked;
-
-    return blocks < revokes ? blocks : revokes;
-}
-
-void ffs_tx_use_reserve(struct ffs_tx *tx)
-{
-    tx->use_reserve = true;
-}
-
-int ffs_tx_dirty(struct ffs_tx *tx, struct ffs_buf *buf)
-{
-    struct ffs_cbuf *cb = ffs_cbuf(buf);
-
-    if (cb->tx == tx)
-        return 0;
-    assert(!cb->tx);
-    if (tx->nbufs >= tx->credits + FFS_TX_SLACK)
-        return -ENOSPC;
-    void *before = malloc(LAY_BLOCK_SIZE);
-    if (!before)
-        return -ENOMEM;
-    memcpy(before, buf->data, LAY_BLOCK_SIZE);
-    ffs_cache_ref(cb);
-    cb->tx = tx;
-    tx->bufs[tx->nbufs++] = (struct ffs_tx_buf){cb, before};
-    return 0;
-}
-
-int ffs_tx_new(struct ffs_tx *tx, uint64_t block, uint32_t magic, uint64_t owner,
-               struct ffs_buf **out)
-{
-    struct ffs *fs = tx->fs;
-    struct ffs_cbuf *cb;
-
-    if (tx->nbufs >= tx->credits + FFS_TX_SLACK)
-        return -ENOSPC;
-    int err = ffs_cache_create(fs, block, &cb);
-    if (err == -EEXIST)
-        return ffs_corrupt(fs, block, owner, "free in the bitmap, but in use as metadata");
-    if (err)
-        return err;
-    lay_head_init(cb->pub.data, magic, fs->geo.uuid, block, owner);
-    ffs_cache_ref(cb);
-    cb->tx = tx;
-    tx->bufs[tx->nbufs++] = (struct ffs_tx_buf){cb, NULL};
-    *out = &cb->pub;
-    return 0;
-}
-
-int ffs_tx_add_inode(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_buf *buf, bool fresh)
-{
-    assert(ffs_cbuf(buf)->tx == tx && !inode->dirty_in);
-    struct ffs_tx_inode *entry = malloc(sizeof(*entry));
-    if (!entry)
-        return -ENOMEM;
-    *entry = (struct ffs_tx_inode){
-        .next = tx->inodes, .inode = inode, .buf = buf, .before = inode->d, .fresh = fresh};
-    tx->inodes = entry;
-    inode->dirty_in = tx;
-    if (inode->ino)
-        ffs_iref(inode, 1);
-    return 0;
-}
-
 /* Drops what the handle held, after ffs.meta: the last reference to an inode may evict it. */
 static void finish(struct ffs_tx *tx)
 {
@@ -219,14 +150,4 @@ void ffs_tx_abort(struct ffs_tx *tx)
         restore_buf(&tx->bufs[i]);
     ffs_alloc_undo(tx->fs, &tx->allocated, &tx->freed);
     finish(tx);
-}
-
-void ffs_meta_read(struct ffs *fs)
-{
-    pthread_rwlock_rdlock(&fs->meta);
-}
-
-void ffs_meta_done(struct ffs *fs)
-{
-    pthread_rwlock_unlock(&fs->meta);
 }

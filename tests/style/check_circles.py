@@ -14,12 +14,6 @@ import subprocess
 import sys
 import tempfile
 
-# Folders with one circle, and how many files it has at most. Lower a number as its circle shrinks:
-# one that is too high is a violation, too.
-CIRCLES = {
-    "fusefs/core": 10,  # a handle changes inodes and allocates, both are part of a handle
-}
-
 UNCHECKED = ("tests/", "bench/", "examples/")
 OBJECT = re.compile(r"(.*)/CMakeFiles/[^/]+\.dir/(.*)\.o$")
 
@@ -93,25 +87,12 @@ def circles(graph):
     return sorted(sorted(circle) for circle in found)
 
 
-def is_whole(root, folder, graph):
-    """Are all sources of the folder built?"""
-    names = os.listdir(os.path.join(root, folder))
-    return all(f"{folder}/{name}" in graph for name in names if name.endswith(".c"))
-
-
 def check(root, build, nm):
-    graph = calls(nm, objects(root, build))
-    problems, left = [], dict(CIRCLES)
-    for circle in circles(graph):
-        folder = os.path.dirname(circle[0])
+    problems = []
+    for circle in circles(calls(nm, objects(root, build))):
         names = " ".join(os.path.basename(name) for name in circle)
-        limit = left.pop(folder, 0)
-        if len(circle) > limit:
-            problems.append(f"{folder}: {len(circle)} files call each other in a circle, "
-                            f"{limit} are allowed: {names}")
-        elif len(circle) < limit and is_whole(root, folder, graph):
-            problems.append(f"{folder}: the circle has {len(circle)} files, lower the {limit} in "
-                            "check_circles.py")
+        problems.append(f"{os.path.dirname(circle[0])}: {len(circle)} files call each other in a "
+                        f"circle: {names}")
     return problems
 
 
