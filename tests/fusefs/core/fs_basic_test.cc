@@ -2,6 +2,8 @@
 // The life of a file, a directory and a name.
 #include "tests/fusefs/core/fs_fixture.h"
 
+#include <fcntl.h>
+#include <linux/falloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -52,6 +54,28 @@ TEST_F(FsBasic, AHoleReadsAsZerosAndHasNoBlocks)
     EXPECT_EQ(write(f, 1000000, "end"), 3);
     EXPECT_EQ(read_all(f), std::string(1000000, 0) + "end");
     EXPECT_EQ(attr(f).blocks, 8u);
+}
+
+TEST_F(FsBasic, ARangeIsZeroedToTheByte)
+{
+    const std::string data(30000, 'x');
+    std::string want = data;
+    want.replace(100, 20000, 20000, 0);
+    for (uint32_t mode : {FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, FALLOC_FL_ZERO_RANGE}) {
+        Inode f = create("f" + std::to_string(mode));
+        ASSERT_EQ(write(f, 0, data), static_cast<ssize_t>(data.size()));
+        ASSERT_EQ(ffs_fallocate(f, mode, 100, 20000), 0);
+        EXPECT_TRUE(read_all(f) == want) << mode;
+    }
+}
+
+TEST_F(FsBasic, AReadBehindTheEndIsEmpty)
+{
+    Inode f = create("a");
+    write(f, 0, "12345");
+    EXPECT_EQ(read(f, 4, 10), "5");
+    for (uint64_t at : {5u, 6u, 5000u})
+        EXPECT_EQ(read(f, at, 10), "") << at;
 }
 
 TEST_F(FsBasic, WhatWasCutOffReadsAsZerosWhenTheFileGrowsAgain)

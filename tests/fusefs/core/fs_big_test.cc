@@ -102,6 +102,32 @@ TEST_F(FsBig, ThousandsOfExtentsAreMappedAndFreed)
     EXPECT_EQ(free_blocks(), before);
 }
 
+// Leaves that lose most of their extents join, and those that lose all are freed: the space that comes
+// back is more than that of the data.
+TEST_F(FsBig, LeavesThatLoseTheirExtentsAreFreed)
+{
+    Inode f = create("f");
+    const uint64_t n = 4000, step = 32;
+    for (uint64_t i = 0; i < n; i++)
+        write(f, i * 8192, "x");
+    uint64_t before = free_blocks();
+    for (uint64_t i = 0; i < n; i += step)
+        ASSERT_EQ(ffs_fallocate(f, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (i + 1) * 8192,
+                                (step - 1) * 8192),
+                  0);
+    EXPECT_GT(free_blocks(), before + n / step * (step - 1));
+    before = free_blocks();
+    // Between full leaves.
+    Inode g = create("g");
+    for (uint64_t i = 0; i < n; i++)
+        write(g, i * 8192, "x");
+    uint64_t full = free_blocks();
+    ASSERT_EQ(ffs_fallocate(g, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, n / 4 * 8192,
+                            n / 2 * 8192),
+              0);
+    EXPECT_GT(free_blocks(), full + n / 2);
+}
+
 // Holes that reach over the border of two leaves are filled by one range of blocks.
 TEST_F(FsBig, RunsAcrossTheBordersOfLeavesAreKept)
 {
@@ -186,6 +212,7 @@ TEST_F(FsBig, AnAllocationThatCannotFitTakesNothing)
     Inode f = create("f");
     uint64_t before = free_blocks();
     EXPECT_EQ(ffs_fallocate(f, 0, 0, 1ull << 40), -ENOSPC);
+    EXPECT_EQ(ffs_fallocate(f, 0, 0, (before + before / 4) * 4096), -ENOSPC);
     EXPECT_EQ(free_blocks(), before);
     EXPECT_EQ(ffs_fallocate(f, FALLOC_FL_KEEP_SIZE, 0, 10 << 20), 0);
     EXPECT_EQ(attr(f).size, 0u);

@@ -346,3 +346,30 @@ TEST_F(FsCut, SyncedDataIsThereAfterwards)
     cut(0, [&] {});
     EXPECT_TRUE(read_all(lookup("f")) == data);
 }
+
+TEST_F(FsCut, SyncedAttributesAreThereAfterwards)
+{
+    {
+        Inode f = create("f");
+        ASSERT_EQ(ffs_fsync(f, false), 0);
+        ffs_attr a = {};
+        a.mode = S_IFREG | 0400;
+        ASSERT_EQ(ffs_setattr(f, &a, FFS_SET_MODE, nullptr), 0);
+        ASSERT_EQ(ffs_fsync(f, false), 0);
+    }
+    cut(0, [] {});
+    EXPECT_EQ(attr(lookup("f")).mode, S_IFREG | 0400u);
+}
+
+TEST_F(FsCut, AnUnlinkedFileThatWasTruncatedIsFreedAtTheNextMount)
+{
+    create("f");
+    uint64_t before = free_blocks();
+    Inode f = lookup("f");
+    write(f, 0, std::string(300000, 'x'));
+    ASSERT_EQ(ffs_unlink(root, "f"), 0);
+    ASSERT_EQ(truncate(f, 5000), 0);
+    ASSERT_EQ(ffs_sync(fs), 0);
+    cut(0, [&] { f.reset(); });
+    EXPECT_EQ(free_blocks(), before);
+}

@@ -123,8 +123,11 @@ TEST_F(Alloc, ExtendsFromTheGoalWhenTheGoalIsFree)
 
 TEST_F(Alloc, GpuRunsAreWholeTwoMegabyteUnits)
 {
-    Range one;
+    Range one, whole;
     ASSERT_EQ(alloc(LAY_GPU_ALIGN * 9, 1, 1, 1, &one), 0); // spoils a unit
+    // A goal inside a unit is none for a whole one.
+    ASSERT_EQ(alloc(LAY_GPU_ALIGN * 20 + 4, LAY_GPU_ALIGN, LAY_GPU_ALIGN, LAY_GPU_ALIGN, &whole), 0);
+    EXPECT_EQ(whole.block % LAY_GPU_ALIGN, 0u);
     for (const Range &range : take_all(2048, LAY_GPU_ALIGN)) {
         EXPECT_EQ(range.block % LAY_GPU_ALIGN, 0u);
         EXPECT_EQ(range.len % LAY_GPU_ALIGN, 0u);
@@ -226,6 +229,14 @@ TEST_F(Alloc, FreeingTwiceIsFoundOut)
     ASSERT_EQ(release(a), 0);
     EXPECT_EQ(release({a.block + 3, 1}), -EUCLEAN);
     EXPECT_EQ(release(a), -EROFS);
+}
+
+TEST_F(Alloc, FreeingWhatIsPartlyFreeIsFoundOut)
+{
+    Range a;
+    ASSERT_EQ(alloc(0, 10, 10, 1, &a), 0);
+    ASSERT_EQ(release({a.block, 5}), 0);
+    EXPECT_EQ(release(a), -EUCLEAN);
 }
 
 TEST_F(Alloc, FreeingTheJournalIsFoundOut)

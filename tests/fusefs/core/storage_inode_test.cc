@@ -99,6 +99,9 @@ TEST_F(Inodes, AReleasedOneIsStale)
     EXPECT_EQ(ffs_iget(fs, 0, &inode), -ESTALE);
     EXPECT_EQ(ffs_iget(fs, 1u << 30, &inode), -ESTALE);
     EXPECT_EQ(ffs_iget(fs, UINT64_MAX, &inode), -ESTALE);
+    // Right behind the end of the inode file, too.
+    for (uint64_t block = 1; block < 20; block++)
+        EXPECT_EQ(ffs_iget(fs, block * LAY_INODES_PER_BLOCK, &inode), -ESTALE);
 }
 
 TEST_F(Inodes, AnAbortedOneNeverWas)
