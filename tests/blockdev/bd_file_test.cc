@@ -29,6 +29,15 @@ extern "C" int __wrap_flock(int fd, int operation)
     return -1;
 }
 
+static unsigned syncs;
+
+extern "C" int __real_fdatasync(int fd);
+extern "C" int __wrap_fdatasync(int fd)
+{
+    syncs++;
+    return __real_fdatasync(fd);
+}
+
 namespace
 {
 
@@ -101,6 +110,17 @@ TEST_F(File, ReadsBackWhatWasWritten)
     ASSERT_EQ(bd_flush(dev), 0);
     ASSERT_EQ(bd_read(dev, 4096, back.data(), back.size()), 0);
     EXPECT_EQ(back, data);
+}
+
+TEST_F(File, AWriteIsDurableWhereThatWasAskedFor)
+{
+    ASSERT_EQ(bd_file_open(path.c_str(), 0, 0, &dev), 0);
+    auto data = pattern(4096);
+    unsigned before = syncs;
+    ASSERT_EQ(bd_write(dev, 0, data.data(), data.size(), 0), 0);
+    EXPECT_EQ(syncs, before);
+    ASSERT_EQ(bd_write(dev, 0, data.data(), data.size(), BD_FUA), 0);
+    EXPECT_EQ(syncs, before + 1);
 }
 
 TEST_F(File, RunsSeveralTransfersAtOnce)

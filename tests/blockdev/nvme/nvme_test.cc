@@ -159,6 +159,35 @@ TEST(Nvme, WholeDeviceIsZeroedAndDiscarded)
     EXPECT_EQ(bd_discard(rig.dev, 0, 64 * MIB), 0);
 }
 
+// One range of Dataset Management has at most 2^32 - 1 LBAs.
+TEST(Nvme, ADiscardLongerThanARangeReachesAllOfIt)
+{
+    constexpr uint64_t TIB = 1ull << 40;
+    Rig rig;
+    rig.cfg.ns[0].bytes = 3 * TIB;
+    rig.cfg.ns[0].lba_size = 512;
+    rig.open();
+    Bytes data = random_bytes(4096, 7);
+    for (uint64_t at : {TIB, 2 * TIB + MIB, 3 * TIB - 4096})
+        ASSERT_EQ(bd_write(rig.dev, at, data.data(), data.size(), 0), 0);
+    ASSERT_EQ(bd_discard(rig.dev, 0, 3 * TIB - 4096), 0);
+    EXPECT_EQ(rig.read(TIB, 4096), Bytes(4096));
+    EXPECT_EQ(rig.read(2 * TIB + MIB, 4096), Bytes(4096));
+    EXPECT_EQ(rig.read(3 * TIB - 4096, 4096), data);
+}
+
+TEST(Nvme, TransfersOfNothingNeedNoCommand)
+{
+    Rig rig;
+    rig.open();
+    char byte;
+    uint64_t before = rig.stats().commands;
+    EXPECT_EQ(bd_read(rig.dev, 0, &byte, 0), 0);
+    EXPECT_EQ(bd_write(rig.dev, 4096, &byte, 0, 0), 0);
+    EXPECT_EQ(bd_write_zeroes(rig.dev, 4096, 0), 0);
+    EXPECT_EQ(rig.stats().commands, before);
+}
+
 TEST(Nvme, RefusedWriteZeroesBecomesWrites)
 {
     Rig rig;

@@ -138,6 +138,26 @@ INSTANTIATE_TEST_SUITE_P(All, AtEachStep,
                                     manners[std::get<1>(info.param)].name;
                          });
 
+/* As many as a message may carry, with each of its two parts. */
+TEST_F(Hostile, DescriptorsBeyondAMessagesShareAreClosed)
+{
+    bool sent = false;
+
+    server.hook = [&](Server &s, const Message &m) {
+        const std::vector<int> eight(8, s.doorbells);
+        Bytes payload = s.answer(m);
+        if (sent || m.h.flags & VFIO_USER_TYPE_REPLY || payload.empty())
+            return false;
+        sent = true;
+        auto size = static_cast<uint32_t>(sizeof(vfio_user_header) + payload.size());
+        send_raw(s.fd, bytes_of(vfio_user_header{m.h.id, m.h.command, size, 1, 0}), eight);
+        send_raw(s.fd, payload, eight);
+        return true;
+    };
+    EXPECT_EQ(start(PATIENT_MS), 0) << why;
+    EXPECT_TRUE(sent);
+}
+
 /* What the server says of itself in VERSION. */
 struct Greeting {
     const char *name;

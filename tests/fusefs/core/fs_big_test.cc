@@ -102,8 +102,8 @@ TEST_F(FsBig, ThousandsOfExtentsAreMappedAndFreed)
     EXPECT_EQ(free_blocks(), before);
 }
 
-// Leaves that lose most of their extents join, and those that lose all are freed: the space that comes
-// back is more than that of the data.
+// Leaves that lose most of their extents join, and those that lose all are freed: the space that
+// comes back is more than that of the data.
 TEST_F(FsBig, LeavesThatLoseTheirExtentsAreFreed)
 {
     Inode f = create("f");
@@ -122,9 +122,9 @@ TEST_F(FsBig, LeavesThatLoseTheirExtentsAreFreed)
     for (uint64_t i = 0; i < n; i++)
         write(g, i * 8192, "x");
     uint64_t full = free_blocks();
-    ASSERT_EQ(ffs_fallocate(g, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, n / 4 * 8192,
-                            n / 2 * 8192),
-              0);
+    ASSERT_EQ(
+        ffs_fallocate(g, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, n / 4 * 8192, n / 2 * 8192),
+        0);
     EXPECT_GT(free_blocks(), full + n / 2);
 }
 

@@ -68,6 +68,7 @@ class FsExhausted : public FsTest
     // Whatever happened: the image can be mounted and used, and fsck finds nothing.
     void expect_sound(long n)
     {
+        unmount();
         ASSERT_EQ(mount(), 0) << n;
         fs_every_operation(fs, root, "2");
         EXPECT_TRUE(lookup("r2")) << n;
@@ -115,6 +116,37 @@ TEST_F(FsExhausted, EachAllocationOfAMountFailingInTurnIsAnError)
         expect_sound(n);
         if (!reached) {
             EXPECT_GT(n, 5) << "allocations are not met";
+            break;
+        }
+    }
+}
+
+// An fsync that has no memory for the images of its blocks fails, or is as good as any.
+TEST_F(FsExhausted, ASyncThatSucceededIsDurableWhateverAllocationFailed)
+{
+    for (long n = 0, failures = 0;; n++) {
+        start_again();
+        ASSERT_EQ(mount(), 0);
+        Inode f = create("f");
+        write(f, 0, "data");
+        allocations = n;
+        int err = ffs_fsync(f, false);
+        bool reached = allocations < 0;
+        allocations = -1;
+        device.fail(MemDevice::FAIL_FROM, 0);
+        f.reset();
+        root.reset();
+        ffs_unmount(fs);
+        fs = nullptr;
+        device.fail(MemDevice::FAIL_NONE, 0);
+        ASSERT_EQ(mount(), 0) << n;
+        if (!err) {
+            EXPECT_EQ(read_all(lookup("f")), "data") << "allocation " << n;
+        }
+        failures += err != 0;
+        expect_sound(n);
+        if (!reached) {
+            EXPECT_GT(failures, 0) << "allocations are not met";
             break;
         }
     }

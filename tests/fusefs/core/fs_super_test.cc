@@ -282,6 +282,32 @@ TEST_F(SmallerThanTheDevice, DamagedIsReadFromACopyThatItNames)
     expect_whole();
 }
 
+// Behind the end, a copy of a larger and older file system with more transactions.
+TEST_F(SmallerThanTheDevice, ACopyOfAnotherFileSystemIsNoneOfThisOne)
+{
+    unmount();
+    fs_bytes = 0;
+    format();
+    ASSERT_EQ(mount(), 0);
+    for (int i = 0; i < 50; i++) {
+        create("old" + std::to_string(i));
+        ASSERT_EQ(ffs_sync(fs), 0);
+    }
+    unmount();
+    Image larger = image();
+    uint64_t places[LAY_SUPER_COPIES];
+    lay_super_places(device.size() >> LAY_BLOCK_SHIFT, places);
+    fs_bytes = 40u << 20;
+    format();
+    ASSERT_EQ(mount(), 0);
+    unmount_with_file();
+    for (uint64_t place : places)
+        if (place > fs_bytes >> LAY_BLOCK_SHIFT)
+            put_old(larger, place);
+    damage(0);
+    expect_whole();
+}
+
 // Two groups and a half on a device of three: the first copy begins the second group.
 class SearchedFor : public FsSuper
 {

@@ -126,7 +126,8 @@ TEST_F(Alloc, GpuRunsAreWholeTwoMegabyteUnits)
     Range one, whole;
     ASSERT_EQ(alloc(LAY_GPU_ALIGN * 9, 1, 1, 1, &one), 0); // spoils a unit
     // A goal inside a unit is none for a whole one.
-    ASSERT_EQ(alloc(LAY_GPU_ALIGN * 20 + 4, LAY_GPU_ALIGN, LAY_GPU_ALIGN, LAY_GPU_ALIGN, &whole), 0);
+    ASSERT_EQ(alloc(LAY_GPU_ALIGN * 20 + 4, LAY_GPU_ALIGN, LAY_GPU_ALIGN, LAY_GPU_ALIGN, &whole),
+              0);
     EXPECT_EQ(whole.block % LAY_GPU_ALIGN, 0u);
     for (const Range &range : take_all(2048, LAY_GPU_ALIGN)) {
         EXPECT_EQ(range.block % LAY_GPU_ALIGN, 0u);

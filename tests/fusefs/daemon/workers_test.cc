@@ -142,6 +142,17 @@ TEST_F(Workers, RootRunsAsManyTransfersAsAnotherUser)
     EXPECT_TRUE(begin(0, kTransfersOfUser));
 }
 
+TEST_F(Workers, JobsOfRootTakeNothingOfTheShareOfUsers)
+{
+    for (int i = 0; i < 100; i++)
+        add(WORK_TRANSFER, 0);
+    ASSERT_TRUE(begin(0, kTransfersOfUser));
+    for (uid_t uid = 1; uid <= kTransfers - kTransfersOfUser; uid++) {
+        add(WORK_TRANSFER, uid);
+        EXPECT_TRUE(begin(uid, 1)) << uid;
+    }
+}
+
 TEST_F(Workers, EveryJobIsRunInTheEnd)
 {
     for (uid_t i = 0; i < 300; i++)
