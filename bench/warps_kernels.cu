@@ -89,22 +89,40 @@ __global__ void __launch_bounds__(kMost)
     }
 }
 
+using kernel = void (*)(const struct gpunvme_device_file *file, struct pattern_pieces p, char *to);
+
+/* The shared memory of a multiprocessor, for one block. */
+int take_all(kernel k, int *shared)
+{
+    int device;
+
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) !=
+            cudaSuccess)
+        return -EIO;
+    return cudaFuncSetAttribute(k, cudaFuncAttributeMaxDynamicSharedMemorySize, *shared) ==
+                   cudaSuccess
+               ? 0
+               : -EIO;
+}
+
 } // namespace
 
 extern "C" int kernel_warps(enum warps_way way, const struct gpunvme_device_file *file,
                             const struct pattern_pieces *p, void *to, unsigned warps,
-                            unsigned block, int64_t *result)
+                            unsigned block, bool hog, int64_t *result)
 {
-    static void (*const kernels[WARPS_WAYS])(const struct gpunvme_device_file *file,
-                                             struct pattern_pieces p, char *to) = {
-        read_own, read_shared, read_threads, read_tickets};
+    static const kernel kernels[WARPS_WAYS] = {read_own, read_shared, read_threads, read_tickets};
     unsigned blocks = (warps + block - 1) / block;
     long long none = 0;
+    int shared = 0;
 
     *result = 0;
+    if (hog && take_all(kernels[way], &shared))
+        return -EIO;
     if (cudaMemcpyToSymbol(failed, &none, sizeof(none)) != cudaSuccess)
         return -EIO;
-    kernels[way]<<<blocks, block * kWarp>>>(file, *p, (char *)to);
+    kernels[way]<<<blocks, block * kWarp, (size_t)shared>>>(file, *p, (char *)to);
     if (cudaGetLastError() != cudaSuccess || cudaStreamSynchronize(0) != cudaSuccess ||
         cudaMemcpyFromSymbol(&none, failed, sizeof(none)) != cudaSuccess)
         return -EIO;

@@ -22,11 +22,12 @@ enum warps_way {
 
 /*
  * `warps` warps, in blocks of `block` of them, share the pieces and read them to memory of a
- * registered buffer. Blocks until all are read. -EIO: a read failed, and *result is that of the
- * first such read; or the GPU failed, and *result is 0.
+ * registered buffer. hog: each block takes the shared memory of a multiprocessor, so that no
+ * other kernel has room there. Blocks until all are read. -EIO: a read failed, and *result is that
+ * of the first such read; or the GPU failed, and *result is 0.
  */
 int kernel_warps(enum warps_way way, const struct gpunvme_device_file *file,
-                 const struct pattern_pieces *p, void *to, unsigned warps, unsigned block,
+                 const struct pattern_pieces *p, void *to, unsigned warps, unsigned block, bool hog,
                  int64_t *result);
 
 #ifdef __cplusplus
