@@ -91,7 +91,7 @@ TEST_F(CopyKernelGpu, TwoProcessesReadBesideEachOther)
         EXPECT_EQ(b->read(1).size(), 1u) << mount_->log();
     }
     EXPECT_TRUE(mount_reads());
-    EXPECT_EQ(mount_->log().find("does not answer"), std::string::npos) << mount_->log();
+    EXPECT_EQ(mount_->log().find("does not respond"), std::string::npos) << mount_->log();
     a->kill();
     b->kill();
 }
