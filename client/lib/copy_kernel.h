@@ -10,8 +10,8 @@
  * The kernel has a few blocks of 320 threads for each thread of the drive.
  * Blocks end after 2 ms without work, or after 0.1 s, and are launched again. A
  * kernel of the application that waits for reads on every multiprocessor, and
- * leaves no room for one more block, prevents the launch: after one second the
- * daemon makes the copies, and such reads may exceed their deadline.
+ * leaves no room for one more block, delays the launch: after 5 ms the daemon's
+ * copy engine makes the copies, until the launch has found room.
  */
 #ifndef CLIENT_LIB_COPY_KERNEL_H
 #define CLIENT_LIB_COPY_KERNEL_H

@@ -3,7 +3,7 @@
  * Loads, stores and fences that concern the controller or the host. All PTX is
  * here.
  *
- * Four orders matter, and each function names the one it makes:
+ * Five orders matter, and each function names the one it makes:
  *   - SQEs before the doorbell: a controller that sees the new tail must see the
  *     entries;
  *   - the CQE's phase before later loads: of the data, and of memory that the
@@ -13,7 +13,8 @@
  *   - all results before the state that tells the host that a queue has stopped,
  *     or before a counter;
  *   - a new word of a tagged slot before later loads of memory that the host wrote
- *     before it.
+ *     before it;
+ *   - the announcement of a kernel before its loads of work that the host cancels.
  */
 #ifndef CUDA_QUEUE_GQ_FENCE_H
 #define CUDA_QUEUE_GQ_FENCE_H
@@ -136,6 +137,16 @@ GQ_FN void gq_release_block(uint32_t *word, uint32_t value)
 GQ_FN void gq_store_relaxed(uint32_t *word, uint32_t value)
 {
     asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+
+/*
+ * The store, and then all later loads of the thread, in one order with the
+ * sequentially consistent accesses of the host.
+ */
+GQ_FN void gq_store_before_loads(uint32_t *word, uint32_t value)
+{
+    asm volatile("st.relaxed.sys.u32 [%0], %1;\n\tfence.sc.sys;" ::"l"(word), "r"(value)
+                 : "memory");
 }
 
 /* Two words, the first at a multiple of 8, by one store: an observer of one sees the other. */

@@ -26,12 +26,13 @@ struct gpunvme_reply_copy_kernel {
     uint32_t blocks;    /* of each kernel */
     uint32_t reserved[5];
 };
-#define GPUNVME_COPY_KERNEL_LAYOUT 3u
+#define GPUNVME_COPY_KERNEL_LAYOUT 4u
 
 /*
  * The copy kernel of the lease makes reads into a buffer, until the end of the
- * buffer or of the lease, or until it has not responded for a second; after
- * that the daemon makes them. -ENOENT (lease, buffer, no copy kernel),
+ * buffer or of the lease, or until it has run for a second without progress;
+ * after that the daemon makes them, as it does while the GPU has no room for
+ * the kernel. -ENOENT (lease, buffer, no copy kernel),
  * -ENOTSUP (a buffer that is not in GPU memory that the drive reaches),
  * -EACCES, -EINVAL, -ENOSPC. If the socket has closed instead of a reply:
  * -EDQUOT: this user has the maximum of copy kernels; -EBUSY: all copy kernels

@@ -39,6 +39,12 @@ __device__ unsigned copies_of(uint64_t head)
     return min((unsigned)(head & 0xffu), SIM_COPY_KERNEL_BATCH);
 }
 
+/* False: the slot is empty, or the batch is the last one. */
+__device__ bool is_batch(uint64_t head)
+{
+    return copies_of(head) != 0 || (head & SIM_COPY_KERNEL_VOID) != 0;
+}
+
 __device__ unsigned words_of(uint64_t head)
 {
     return 2 + 2 * copies_of(head);
@@ -83,7 +89,7 @@ __device__ bool take(const struct sim_copy_slot *slot, uint32_t fill, unsigned *
                                                             : SIM_COPY_KERNEL_TAG(fill);
         uint64_t low = lane < n ? gq_acquire_word(&from[lane]) : SIM_COPY_KERNEL_TAG(fill);
         uint64_t head = GQ_UNIFORM64(low);
-        bool has_batch = is_new(head, fill) && copies_of(head) != 0;
+        bool has_batch = is_new(head, fill) && is_batch(head);
         unsigned all = has_batch ? words_of(head) : SIM_COPY_KERNEL_LINE;
 
         *wanted = all;
@@ -103,15 +109,19 @@ __device__ bool take(const struct sim_copy_slot *slot, uint32_t fill, unsigned *
 
 /*
  * For a whole warp: takes batches from number `first` on until the idle time
- * has passed.
+ * has passed. Each lane, which loads heads for itself, announces the start of
+ * the launch before: sim_poster_cancel().
  */
 __device__ void take_all(struct desk *d, const struct sim_copy_slot *slots, uint32_t first,
-                         uint64_t idle_ns)
+                         uint64_t idle_ns, uint32_t *started, uint32_t launch)
 {
     const uint64_t leave_ns = gq_clock_ns() + kStayNs;
     unsigned wanted = SIM_COPY_KERNEL_LINE;
     uint32_t batch = first;
     bool came;
+
+    gq_store_before_loads(started, launch);
+    __syncwarp();
 
     do {
         uint64_t *words = d->words[batch % kAhead];
@@ -162,16 +172,16 @@ __device__ void copy_batch(const uint64_t *words)
 /* For each copying warp: warps do not wait for one another. */
 __device__ void copy_all(struct desk *d, uint32_t batch)
 {
-    unsigned n;
+    bool more;
 
     do {
         const uint64_t *words = d->words[batch % kAhead];
 
         await(&d->taken, ++batch);
-        n = copies_of(words[0]);
+        more = is_batch(words[0]);
         copy_batch(words);
         announce(&d->copied[threadIdx.x / GQ_LANES], batch);
-    } while (n);
+    } while (more);
 }
 
 /*
@@ -185,20 +195,21 @@ __device__ void copy_all(struct desk *d, uint32_t batch)
 __device__ void count_all(struct desk *d, uint32_t batch, uint32_t *done, uint32_t *ended,
                           uint32_t launch)
 {
-    unsigned lane = gq_thread() < kCopyWarps ? gq_thread() : 0, n;
+    unsigned lane = gq_thread() < kCopyWarps ? gq_thread() : 0;
+    bool more;
 
     do {
         const uint64_t *words = d->words[batch % kAhead];
 
         await(&d->copied[lane], ++batch);
-        n = copies_of(words[0]);
+        more = is_batch(words[0]);
         __syncwarp();
         if (gq_thread() == 0) {
             gq_fence_results();
-            gq_store_relaxed(n ? done : ended, n ? batch : launch);
+            gq_store_relaxed(more ? done : ended, more ? batch : launch);
         }
         announce(&d->counted, batch);
-    } while (n);
+    } while (more);
 }
 
 } // namespace
@@ -227,7 +238,8 @@ extern "C" __global__ void __launch_bounds__(SIM_COPY_KERNEL_THREADS)
     if (warp < kCopyWarps)
         copy_all(&d, first);
     else if (warp == kCopyWarps)
-        take_all(&d, l.slots + blockIdx.x * SIM_COPY_KERNEL_SLOTS, first, l.idle_ns);
+        take_all(&d, l.slots + blockIdx.x * SIM_COPY_KERNEL_SLOTS, first, l.idle_ns,
+                 &l.started[blockIdx.x], launch);
     else
         count_all(&d, first, &l.done[blockIdx.x], &l.ended[blockIdx.x], launch);
 }

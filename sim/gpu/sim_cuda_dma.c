@@ -6,7 +6,8 @@
  * (sim_copy_kernel.h), which reads the host memory itself: the copy engine takes
  * ten times as long for them. Copies of odd size or alignment go to a kernel
  * that is launched for them. Small copies with a peer window (sim_peer_window.h)
- * are copied by the process that owns the buffer.
+ * are copied by the process that owns the buffer, and by the copy engine while
+ * the GPU has no room for that process's copy kernel.
  *
  * A submission that the copy kernel does not take completely ends with an
  * event. When the event has passed, the bytes are in place: copy engine and
@@ -95,77 +96,6 @@ static struct sim_gather *row_of(struct channel *ch, const struct submission *su
     return ch->gathers + (size_t)(sub - ch->ring) * MAX_COPIES;
 }
 
-static int launch(const struct sim_cuda_dma *m, struct channel *ch, struct submission *sub,
-                  const struct sim_gather *small, unsigned n_large, unsigned n_small,
-                  bool to_device);
-
-/*
- * Polls the peer windows; copies that another process has not made are launched
- * here. 1, 0 or -EIO.
- */
-static int end_peer(struct sim_cuda_dma *m, struct channel *ch, struct submission *sub)
-{
-    unsigned channel = (unsigned)(ch - m->channels), lost;
-    int rc;
-
-    sim_peer_windows_lock(m->windows, channel);
-    rc = sim_peer_windows_poll(m->windows, channel, &sub->peer_copy, &lost);
-    sim_peer_windows_unlock(m->windows, channel);
-    if (rc >= 0)
-        return rc;
-    return launch(m, ch, sub, row_of(ch, sub) + sub->peer_copy.parts[lost].first, 0,
-                  sub->peer_copy.parts[lost].n, true);
-}
-
-static int end_event(const struct sim_cuda_dma *m, struct submission *sub)
-{
-    cudaError_t err;
-
-    if (bind_device(m))
-        return -EIO;
-    err = cudaEventQuery(sub->event);
-
-    if (err == cudaErrorNotReady) {
-        cudaGetLastError();
-        return 0;
-    }
-    if (err != cudaSuccess)
-        return -EIO; /* repeated by each later poll */
-    sub->by_event = false;
-    return 1;
-}
-
-/* 1: ended, 0: in flight, -EIO. */
-static int ended(struct sim_cuda_dma *m, struct channel *ch, struct submission *sub)
-{
-    int rc = sub->by_event ? end_event(m, sub) : 1;
-
-    if (rc > 0 && sub->by_copy_kernel)
-        rc = sim_copy_kernel_poll(ch->copy_kernel, &sub->ticket);
-    if (rc > 0 && sub->peer_copy.n_parts)
-        rc = end_peer(m, ch, sub);
-    return rc;
-}
-
-/*
- * Advances `done` up to the ticket: submissions end in order, each with its own
- * result.
- */
-static void advance(struct sim_cuda_dma *m, struct channel *ch, uint64_t ticket)
-{
-    int rc = 1;
-
-    while (ch->done < ticket && rc) {
-        struct submission *sub = &ch->ring[(ch->done + 1) % RING];
-
-        rc = ended(m, ch, sub);
-        sub->failed = rc < 0;
-        ch->done += rc != 0;
-        if (rc < 0)
-            ch->failed = ch->done;
-    }
-}
-
 static struct sim_gather direction(const struct sim_copy *c, bool to_device)
 {
     uint64_t host = (uint64_t)(uintptr_t)c->host;
@@ -181,6 +111,14 @@ struct sorted {
     bool plain; /* true if the copy kernel takes all copies */
 };
 
+/* Adds a copy to the channel's lists for the copy engine. */
+static inline void put_large(struct channel *ch, unsigned at, const struct sim_gather *g)
+{
+    ch->dsts[at] = (void *)(uintptr_t)g->dst;
+    ch->srcs[at] = (const void *)(uintptr_t)g->src;
+    ch->lens[at] = g->len;
+}
+
 static inline void put_copy(struct channel *ch, struct sorted *s, const struct sim_gather *g)
 {
     if (g->len < KERNEL_BELOW) {
@@ -188,9 +126,7 @@ static inline void put_copy(struct channel *ch, struct sorted *s, const struct s
         s->plain = s->plain && sim_copy_kernel_takes(g);
         return;
     }
-    ch->dsts[s->n_large] = (void *)(uintptr_t)g->dst;
-    ch->srcs[s->n_large] = (const void *)(uintptr_t)g->src;
-    ch->lens[s->n_large++] = g->len;
+    put_large(ch, s->n_large++, g);
     s->plain = false;
 }
 
@@ -253,6 +189,76 @@ static int launch(const struct sim_cuda_dma *m, struct channel *ch, struct submi
     return err == cudaSuccess ? 0 : -EIO;
 }
 
+/*
+ * Polls the peer windows; the copy engine makes the copies that another process
+ * has not made. 1, 0 or -EIO.
+ */
+static int end_peer(struct sim_cuda_dma *m, struct channel *ch, struct submission *sub)
+{
+    const struct sim_peer_window_part *part;
+    unsigned channel = (unsigned)(ch - m->channels), lost;
+    int rc;
+
+    sim_peer_windows_lock(m->windows, channel);
+    rc = sim_peer_windows_poll(m->windows, channel, &sub->peer_copy, &lost);
+    sim_peer_windows_unlock(m->windows, channel);
+    if (rc >= 0)
+        return rc;
+    part = &sub->peer_copy.parts[lost];
+    for (unsigned i = 0; i < part->n; i++)
+        put_large(ch, i, row_of(ch, sub) + part->first + i);
+    return launch(m, ch, sub, NULL, part->n, 0, true);
+}
+
+static int end_event(const struct sim_cuda_dma *m, struct submission *sub)
+{
+    cudaError_t err;
+
+    if (bind_device(m))
+        return -EIO;
+    err = cudaEventQuery(sub->event);
+
+    if (err == cudaErrorNotReady) {
+        cudaGetLastError();
+        return 0;
+    }
+    if (err != cudaSuccess)
+        return -EIO; /* repeated by each later poll */
+    sub->by_event = false;
+    return 1;
+}
+
+/* 1: ended, 0: in flight, -EIO. */
+static int ended(struct sim_cuda_dma *m, struct channel *ch, struct submission *sub)
+{
+    int rc = sub->by_event ? end_event(m, sub) : 1;
+
+    if (rc > 0 && sub->by_copy_kernel)
+        rc = sim_copy_kernel_poll(ch->copy_kernel, &sub->ticket);
+    if (rc > 0 && sub->peer_copy.n_parts)
+        rc = end_peer(m, ch, sub);
+    return rc;
+}
+
+/*
+ * Advances `done` up to the ticket: submissions end in order, each with its own
+ * result.
+ */
+static void advance(struct sim_cuda_dma *m, struct channel *ch, uint64_t ticket)
+{
+    int rc = 1;
+
+    while (ch->done < ticket && rc) {
+        struct submission *sub = &ch->ring[(ch->done + 1) % RING];
+
+        rc = ended(m, ch, sub);
+        sub->failed = rc < 0;
+        ch->done += rc != 0;
+        if (rc < 0)
+            ch->failed = ch->done;
+    }
+}
+
 static int submit_here(const struct sim_cuda_dma *m, struct channel *ch, struct submission *sub,
                        const struct sorted *s, bool to_device)
 {
@@ -269,6 +275,15 @@ static int submit_here(const struct sim_cuda_dma *m, struct channel *ch, struct 
     return err;
 }
 
+/* The copy engine makes all copies of the submission. */
+static void sort_for_engine(struct channel *ch, struct sorted *s)
+{
+    for (unsigned i = 0; i < s->n_small; i++)
+        put_large(ch, s->n_large++, &s->small[i]);
+    s->n_small = 0;
+    s->plain = false;
+}
+
 /*
  * Posts copies with a peer window to their process and submits the rest here;
  * all of them or, with an error, none.
@@ -283,6 +298,8 @@ static int submit_peer(struct sim_cuda_dma *m, struct channel *ch, struct submis
     err = sim_peer_windows_plan(m->windows, channel, s->small, s->n_small, &sub->peer_copy);
     if (!err) {
         s->n_small = sub->peer_copy.n_local;
+        if (sub->peer_copy.by_engine)
+            sort_for_engine(ch, s);
         err = submit_here(m, ch, sub, s, true);
     }
     if (!err)

@@ -78,8 +78,11 @@ static int peer_open(struct gq_copies *c, void (*dropped)(void *ctx), void *ctx,
                      struct gq_copies_peer **out)
 {
     struct sim_gpu *g = gpu_of(c);
-    struct sim_peer_options opts = {
-        .media = g->media.base, .media_len = g->media.len, .dropped = dropped, .ctx = ctx};
+    struct sim_peer_options opts = {.media = g->media.base,
+                                    .media_len = g->media.len,
+                                    .pause_ms = SIM_PEER_PAUSE_MS,
+                                    .dropped = dropped,
+                                    .ctx = ctx};
     struct sim_peer_windows *windows;
     struct gq_copies_peer *p;
     int err;

@@ -120,6 +120,7 @@ void sim_poster_post(struct sim_poster *p, const struct sim_gather *copies, unsi
     for (unsigned done = 0; done < n;)
         done += post(p, least_busy(p), copies + done, n - done);
     memcpy(ticket->need, p->posted, sizeof(ticket->need));
+    ticket->cancellations = p->cancellations;
 }
 
 bool sim_poster_done(const struct sim_poster *p, const struct sim_copy_kernel_ticket *ticket)
@@ -176,6 +177,71 @@ void sim_poster_take_back(struct sim_poster *p)
     }
 }
 
+uint32_t sim_poster_total(const struct sim_poster *p)
+{
+    uint32_t sum = 0;
+
+    for (unsigned b = 0; b < p->blocks; b++)
+        sum += count(&p->m->done, b);
+    return sum;
+}
+
+bool sim_poster_is_empty(const struct sim_poster *p)
+{
+    for (unsigned b = 0; b < p->blocks; b++) {
+        if (under_way(p, b))
+            return false;
+    }
+    return true;
+}
+
+bool sim_poster_is_wrong(const struct sim_poster *p)
+{
+    for (unsigned b = 0; b < p->blocks; b++) {
+        if (p->posted[b] - count(&p->m->done, b) > SIM_COPY_KERNEL_SLOTS)
+            return true;
+    }
+    return false;
+}
+
+/*
+ * Poster and kernel each store first and load afterwards, both with sequential
+ * consistency: the poster a void head and then the number of the launch that has
+ * started, the kernel this number and then the heads. Either the kernel loads a
+ * void head, or the poster sees that it has started.
+ */
+void sim_poster_cancel(struct sim_poster *p)
+{
+    const uint64_t head = SIM_COPY_KERNEL_VOID | (uint64_t)__builtin_ctz(SIM_COPY_KERNEL_SHORTEST)
+                                                     << 8;
+
+    for (unsigned b = 0; b < p->blocks; b++) {
+        for (uint32_t i = p->posted[b] - under_way(p, b); i != p->posted[b]; i++)
+            __atomic_store_n(
+                &p->m->slots[b * SIM_COPY_KERNEL_SLOTS + i % SIM_COPY_KERNEL_SLOTS].words[0],
+                head | SIM_COPY_KERNEL_TAG(i / SIM_COPY_KERNEL_SLOTS + 1), __ATOMIC_SEQ_CST);
+    }
+    p->cancellations++;
+}
+
+bool sim_poster_is_cancelled(const struct sim_poster *p,
+                             const struct sim_copy_kernel_ticket *ticket)
+{
+    return p->cancellations != ticket->cancellations;
+}
+
+bool sim_poster_is_settled(const struct sim_poster *p, const struct sim_copy_kernel_ticket *ticket)
+{
+    for (unsigned b = 0; b < p->blocks; b++) {
+        uint32_t started = __atomic_load_n(&p->m->started.of[b], __ATOMIC_SEQ_CST);
+
+        if (!has_reached(count(&p->m->ended, b), started) &&
+            !has_reached(count(&p->m->done, b), ticket->need[b]))
+            return false;
+    }
+    return true;
+}
+
 /*
  * Both sides exchange `asleep`: the second one sees the stores of the first,
  * the keeper the work, or the poster the sleeping keeper. If the keeper is
@@ -197,6 +263,7 @@ void sim_keeper_init(struct sim_keeper *k, struct sim_mailboxes *m, uint64_t dev
     k->launch.slots = there->slots;
     k->launch.done = (uint32_t *)(uintptr_t)there->done.of;
     k->launch.ended = (uint32_t *)(uintptr_t)there->ended.of;
+    k->launch.started = (uint32_t *)(uintptr_t)there->started.of;
 }
 
 static bool has_ended(const struct sim_keeper *k, unsigned block, uint32_t launch)

@@ -44,7 +44,8 @@ struct sim_gather {
  * has, are the number of the filling modulo 128: each new word is recognised
  * individually, however the bus splits the loads. words[0]: length (log2) and
  * number of the copies; words[2 + 2 i], words[3 + 2 i]: destination and source
- * of copy i.
+ * of copy i. SIM_COPY_KERNEL_VOID in words[0]: a cancelled batch, which is
+ * counted and makes no copy.
  */
 struct sim_copy_slot {
     uint64_t words[SIM_COPY_KERNEL_WORDS];
@@ -54,6 +55,7 @@ static_assert(sizeof(struct sim_copy_slot) == 512, "a slot is four lines of 128 
 #define SIM_COPY_KERNEL_TAG_SHIFT 57
 #define SIM_COPY_KERNEL_TAG(fill) ((uint64_t)((fill)&0x7fu) << SIM_COPY_KERNEL_TAG_SHIFT)
 #define SIM_COPY_KERNEL_VALUE     ((1ull << SIM_COPY_KERNEL_TAG_SHIFT) - 1)
+#define SIM_COPY_KERNEL_VOID      (1ull << 16)
 
 /* Counts of all blocks on one cache line, with one writer. */
 struct sim_copy_kernel_counts {
@@ -68,8 +70,13 @@ struct sim_mailboxes {
     struct sim_copy_kernel_counts done;     /* kernel: batches done, ever */
     struct sim_copy_kernel_counts ended;    /* kernel: number of the last launch that has ended */
     struct sim_copy_kernel_counts launched; /* keeper: number of the last launch */
+    /*
+     * Kernel: number of the last launch that has started. Stored before the
+     * launch loads a slot, with sequential consistency: sim_poster_cancel().
+     */
+    struct sim_copy_kernel_counts started;
 };
-static_assert(sizeof(struct sim_mailboxes) == 33280, "shared by two processes");
+static_assert(sizeof(struct sim_mailboxes) == 33408, "shared by two processes");
 
 /*
  * The memory shared by poster and keeper in two processes: this head, then the
@@ -102,11 +109,13 @@ struct sim_poster {
     struct sim_mailboxes *m;
     unsigned blocks; /* 1 to SIM_COPY_KERNEL_BLOCKS */
     uint32_t posted[SIM_COPY_KERNEL_BLOCKS];
+    uint32_t cancellations;
 } SIM_OWN_LINES;
 
 /* Number of batches of each block at which the ticket is done. */
 struct sim_copy_kernel_ticket {
     uint32_t need[SIM_COPY_KERNEL_BLOCKS];
+    uint32_t cancellations; /* of the poster, before the ticket */
 };
 
 /*
@@ -141,6 +150,26 @@ bool sim_poster_is_lost(const struct sim_poster *p, const struct sim_copy_kernel
  * runs.
  */
 void sim_poster_take_back(struct sim_poster *p);
+/* Number of batches done, of all blocks, modulo 2^32: it changes with progress. */
+uint32_t sim_poster_total(const struct sim_poster *p);
+/* True if no batch is under way, cancelled ones included. */
+bool sim_poster_is_empty(const struct sim_poster *p);
+/* True if the counts are such that no kernel can have stored them. */
+bool sim_poster_is_wrong(const struct sim_poster *p);
+/*
+ * Makes the batches that are not done void: a kernel that takes them later
+ * counts them without a copy. Tickets posted before are cancelled, whether they
+ * are done or not; batches may be posted afterwards.
+ */
+void sim_poster_cancel(struct sim_poster *p);
+bool sim_poster_is_cancelled(const struct sim_poster *p,
+                             const struct sim_copy_kernel_ticket *ticket);
+/*
+ * Of a cancelled ticket: true if no kernel makes a copy of it any more. Each
+ * block has passed its batches, or has no kernel that started before the
+ * cancellation; one that starts later finds void batches.
+ */
+bool sim_poster_is_settled(const struct sim_poster *p, const struct sim_copy_kernel_ticket *ticket);
 /*
  * Wakes a keeper that is needed. Called after posting and after each poll
  * without result.
@@ -152,6 +181,7 @@ struct sim_copy_kernel_launch {
     const struct sim_copy_slot *slots; /* SIM_COPY_KERNEL_SLOTS for each block */
     uint32_t *done;                    /* of each block: number of batches done, ever */
     uint32_t *ended;                   /* of each block: number of the launch that has ended */
+    uint32_t *started;                 /* of each block: number of the launch that has started */
     uint32_t
         launch[SIM_COPY_KERNEL_BLOCKS];     /* number of this launch of the block; 0: not started */
     uint32_t first[SIM_COPY_KERNEL_BLOCKS]; /* the batch it begins with */

@@ -8,12 +8,20 @@
  * addresses of the peer.
  *
  * A copy uses a peer window if it is a read into a buffer of the peer and its
- * source lies in media that the peer maps as well. A peer is not trusted to
- * respond: copies that it has not made within SIM_PEER_PATIENCE_MS, or before
- * its end, are returned to the caller. A peer may make such copies later, or
- * report copies that it has not made; both affect buffers of its own process
- * only. Writes therefore have no peer windows: a late write would reach blocks
- * that belong to another file by then.
+ * source lies in media that the peer maps as well.
+ *
+ * A GPU that is full of the peer's own blocks has no room for its copy kernel.
+ * A peer without progress for `pause_ms` is passed over on the channel: its
+ * copies are cancelled and returned to the caller once no kernel can make them
+ * any more, later ones stay local, and the peer gets copies again when its
+ * kernel has counted all that was posted.
+ *
+ * A peer is not trusted to respond: copies that a running kernel has not made
+ * within SIM_PEER_PATIENCE_MS, or before the peer's end, are returned to the
+ * caller, and the peer is dropped. It may make such copies later, or report
+ * copies that it has not made; both affect buffers of its own process only.
+ * Writes therefore have no peer windows: a late write would reach blocks that
+ * belong to another file by then.
  *
  * Channels are those of the DMA engine: one thread at a time in each. Any
  * thread opens and closes peers and windows. Plain C: no CUDA is called here.
@@ -31,6 +39,8 @@ extern "C" {
 #define SIM_PEER_WINDOWS       1024u /* at once, of all peers */
 #define SIM_PEER_WINDOW_COPIES 512u  /* maximum of one submission */
 #define SIM_PEER_PATIENCE_MS   1000u
+/* Some turns of two contexts on a GPU; a launch on a GPU with room takes 0.1 ms. */
+#define SIM_PEER_PAUSE_MS 5u
 
 struct sim_peer_windows;
 struct sim_peer;
@@ -42,7 +52,8 @@ void sim_peer_windows_close(struct sim_peer_windows *r);
 struct sim_peer_options {
     const void *media; /* source of copies, as mapped in this process; outlives the peer */
     size_t media_len;
-    unsigned blocks; /* of each channel's copy kernel: 1 to SIM_COPY_KERNEL_BLOCKS */
+    unsigned blocks;   /* of each channel's copy kernel: 1 to SIM_COPY_KERNEL_BLOCKS */
+    unsigned pause_ms; /* time without progress after which it is passed over */
     /*
      * Called once, by the thread of a channel, when the peer has not responded
      * and is dropped.
@@ -99,7 +110,13 @@ struct sim_peer_window_part {
     struct sim_copy_kernel_ticket ticket;
 };
 struct sim_peer_copy {
-    unsigned n_local; /* number of copies without a peer window: the first ones */
+    unsigned n_local; /* number of copies that stay here: the first ones */
+    /*
+     * Some of them are those of a peer that is passed over. A kernel of this
+     * process would take turns with those that fill the GPU; the copy engine
+     * does not.
+     */
+    bool by_engine;
     unsigned n_parts;
     struct sim_peer_window_part parts[SIM_PEERS];
 };
@@ -127,6 +144,7 @@ void sim_peer_windows_post(struct sim_peer_windows *r, unsigned channel,
 /*
  * 1: all parts are done, 0: in flight; -ESTALE: the caller must make the copies
  * of part *lost, from the list as plan() left it; the part then counts as done.
+ * They may have been made already.
  */
 int sim_peer_windows_poll(struct sim_peer_windows *r, unsigned channel,
                           struct sim_peer_copy *peer_copy, unsigned *lost);

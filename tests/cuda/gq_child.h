@@ -76,9 +76,14 @@ class Child
         EXPECT_EQ(write(in_, "x", 1), 1);
     }
 
+    void send(int signal)
+    {
+        EXPECT_EQ(::kill(pid_, signal), 0);
+    }
+
     void kill()
     {
-        EXPECT_EQ(::kill(pid_, SIGKILL), 0);
+        send(SIGKILL);
     }
 
   private:

@@ -158,10 +158,19 @@ extern "C" cudaError_t launch_blocks(const struct gpunvme_device_file *f, struct
 }
 
 extern "C" cudaError_t launch_rereads(const struct gpunvme_device_file *f, unsigned char *dst,
-                                      unsigned warps, uint64_t rounds, unsigned long long *wrong,
-                                      int64_t *last, cudaStream_t stream)
+                                      unsigned warps, bool hog, uint64_t rounds,
+                                      unsigned long long *wrong, int64_t *last, cudaStream_t stream)
 {
-    rereads<<<warps, kWarp, 0, stream>>>(f, dst, rounds, wrong, last);
+    int device, most = 0;
+    cudaError_t err = cudaGetDevice(&device);
+
+    if (hog && err == cudaSuccess)
+        err = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (hog && err == cudaSuccess)
+        err = cudaFuncSetAttribute(rereads, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
+    if (err != cudaSuccess)
+        return err;
+    rereads<<<warps, kWarp, (size_t)most, stream>>>(f, dst, rounds, wrong, last);
     return cudaGetLastError();
 }
 

@@ -4,6 +4,7 @@
 #define TESTS_CLIENT_DEVICE_TEST_DIRECT_KERNELS_H
 
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -37,10 +38,11 @@ cudaError_t launch_blocks(const struct gpunvme_device_file *f, struct request *r
 /*
  * Each of the warps reads pages of the file to the same place over and over, looking at it before
  * and after: `rounds` times, or until an error. wrong: words that were not the file's; last: the
- * last result of each warp.
+ * last result of each warp. hog: each warp takes all shared memory of a multiprocessor, which
+ * leaves no room there for other kernels.
  */
 cudaError_t launch_rereads(const struct gpunvme_device_file *f, unsigned char *dst, unsigned warps,
-                           uint64_t rounds, unsigned long long *wrong, int64_t *last,
+                           bool hog, uint64_t rounds, unsigned long long *wrong, int64_t *last,
                            cudaStream_t stream);
 
 cudaError_t launch_fill(unsigned char *dst, unsigned char value, uint64_t n, cudaStream_t stream);

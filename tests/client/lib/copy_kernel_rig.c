@@ -242,7 +242,7 @@ static bool copy_batch(const struct sim_copy_kernel_launch *l, unsigned block, u
     const struct sim_copy_slot *slot =
         &l->slots[block * SIM_COPY_KERNEL_SLOTS + batch % SIM_COPY_KERNEL_SLOTS];
     uint64_t tag = SIM_COPY_KERNEL_TAG(batch / SIM_COPY_KERNEL_SLOTS + 1);
-    uint64_t head = __atomic_load_n(&slot->words[0], __ATOMIC_ACQUIRE);
+    uint64_t head = __atomic_load_n(&slot->words[0], __ATOMIC_SEQ_CST);
 
     if ((head & ~SIM_COPY_KERNEL_VALUE) != tag)
         return false;
@@ -260,6 +260,10 @@ static void *run_kernel(void *arg)
 {
     struct kernel *k = arg;
 
+    for (unsigned b = 0; b < k->blocks; b++) {
+        if (k->l.launch[b])
+            __atomic_store_n(&k->l.started[b], k->l.launch[b], __ATOMIC_SEQ_CST);
+    }
     for (unsigned idle = 0; idle < IDLE_ROUNDS; idle++) {
         for (unsigned b = 0; b < k->blocks; b++) {
             if (k->l.launch[b] && copy_batch(&k->l, b, k->l.first[b])) {

@@ -44,6 +44,7 @@ class CopyKernelTest : public ::testing::Test
         opts.media = media_;
         opts.media_len = kMedia;
         opts.blocks = kBlocks;
+        opts.pause_ms = 1000000;
         ASSERT_EQ(sim_peer_open(windows_, &opts, &peer_), 0);
         mount_ = {"sim", {}, {sim_peer_fd(peer_), media_fd_}, 0};
         mount_.reply.len = sim_peer_len(peer_);

@@ -161,12 +161,14 @@ class DirectGpu : public ::testing::Test
         }
     }
     // Kernels that had the old bytes of `dst` in their cache see the new ones.
-    void expect_fresh_loads(unsigned char *dst, unsigned warps = 256, uint64_t rounds = 200)
+    void expect_fresh_loads(unsigned char *dst, unsigned warps = 256, uint64_t rounds = 200,
+                            bool hog = false)
     {
         auto *wrong = shared<unsigned long long>(1);
         auto *last = shared<int64_t>(warps);
-        ASSERT_EQ(launch_rereads(gpunvme_file_device(f_), dst, warps, rounds, wrong, last, stream_),
-                  cudaSuccess);
+        ASSERT_EQ(
+            launch_rereads(gpunvme_file_device(f_), dst, warps, hog, rounds, wrong, last, stream_),
+            cudaSuccess);
         ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
         EXPECT_EQ(*wrong, 0u);
         EXPECT_EQ(std::count(last, last + warps, static_cast<int64_t>(kPage)), warps);
@@ -481,14 +483,28 @@ TEST_F(DirectGpu, AListIsReadIntoHostMemory)
     }
 }
 
+// The kernel that copies for the simulated drive has no room beside the one that reads.
+TEST_F(DirectGpu, AKernelThatFillsTheGpuReads)
+{
+    int multiprocessors = 0;
+
+    ASSERT_EQ(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0),
+              cudaSuccess);
+    for (int round = 0; round < 3; round++) {
+        expect_fresh_loads(memory_, static_cast<unsigned>(multiprocessors), 500, true);
+        expect_fresh_loads(memory_);
+    }
+    EXPECT_EQ(mount_->log().find("does not respond"), std::string::npos) << mount_->log();
+}
+
 TEST_F(DirectGpu, TheMountsEndEndsAKernelsReads)
 {
     constexpr unsigned kWarps = 64;
     auto *wrong = shared<unsigned long long>(1);
     auto *last = shared<int64_t>(kWarps);
-    ASSERT_EQ(
-        launch_rereads(gpunvme_file_device(f_), memory_, kWarps, UINT64_MAX, wrong, last, stream_),
-        cudaSuccess);
+    ASSERT_EQ(launch_rereads(gpunvme_file_device(f_), memory_, kWarps, false, UINT64_MAX, wrong,
+                             last, stream_),
+              cudaSuccess);
     usleep(100000);
     close(fd_);
     fd_ = -1;

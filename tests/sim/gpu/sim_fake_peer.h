@@ -83,6 +83,8 @@ class FakePeer
         for (unsigned b = 0; b < blocks; b++) {
             if (l->launch[b])
                 set->blocks[b] = {l->launch[b], l->first[b], 0};
+            if (l->launch[b])
+                __atomic_store_n(&l->started[b], l->launch[b], __ATOMIC_SEQ_CST);
         }
         set->launched = true;
         return 0;
@@ -96,7 +98,7 @@ class FakePeer
         sim_copy_slot *slot =
             &m->slots[b * SIM_COPY_KERNEL_SLOTS + k.batch % SIM_COPY_KERNEL_SLOTS];
         uint64_t tag = SIM_COPY_KERNEL_TAG(k.batch / SIM_COPY_KERNEL_SLOTS + 1);
-        uint64_t head = __atomic_load_n(&slot->words[0], __ATOMIC_ACQUIRE);
+        uint64_t head = __atomic_load_n(&slot->words[0], __ATOMIC_SEQ_CST);
 
         if (!k.launch)
             return false;

@@ -52,7 +52,7 @@ class SimMailbox : public testing::Test
     }
 
     std::unique_ptr<sim_mailboxes> m = std::make_unique<sim_mailboxes>();
-    sim_poster poster = {.m = m.get(), .blocks = 1, .posted = {}};
+    sim_poster poster = {.m = m.get(), .blocks = 1, .posted = {}, .cancellations = 0};
 };
 
 /*
@@ -114,7 +114,7 @@ TEST(SimKeeper, ABlockIsLaunchedWhileAllOthersRun)
 TEST(SimKeeper, ALaunchThatFailedIsNoLaunch)
 {
     auto m = std::make_unique<sim_mailboxes>();
-    sim_poster poster = {m.get(), 2, {}};
+    sim_poster poster = {m.get(), 2, {}, 0};
     sim_keeper keeper;
     int result = 0;
 

@@ -169,6 +169,37 @@ TEST_P(SimPeer, AKilledOwnerDelaysReadsForABoundedTime)
     EXPECT_TRUE(held() == want);
 }
 
+/* As on a GPU that has no room for it: its kernel ends and is not launched again. */
+TEST_P(SimPeer, AnOwnerWithoutAKernelIsPassedOverUntilItHasOne)
+{
+    Bytes want = scatter(5);
+
+    ASSERT_EQ(read_extents(), 0);
+    child->send(SIGSTOP);
+    usleep(200000); /* the kernel ends, by its idle time or its limit */
+    uint64_t before = batches();
+    for (unsigned round = 0; round < 10; round++) {
+        want = scatter(10 + round);
+        ASSERT_EQ(read_extents(), 0);
+        ASSERT_TRUE(held() == want) << round;
+    }
+    EXPECT_EQ(batches(), before);
+    child->send(SIGCONT);
+    for (auto since = Clock::now();
+         batches() == before && Clock::now() - since < std::chrono::seconds(30);) {
+        want = scatter(20);
+        ASSERT_EQ(read_extents(), 0);
+        ASSERT_TRUE(held() == want);
+    }
+    EXPECT_GT(batches(), before) << "cancelled ones are counted, and new ones";
+    for (unsigned round = 0; round < 10; round++) {
+        want = scatter(30 + round);
+        ASSERT_EQ(read_extents(), 0);
+        ASSERT_TRUE(held() == want) << "by no late copy: " << round;
+    }
+    EXPECT_EQ(dropped, 0);
+}
+
 TEST_P(SimPeer, AllIsCopiedHereAfterTheEndOfThePeer)
 {
     Bytes want = scatter(3);

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The choice between copy kernels and the copy engine, without a device: memory
+ * of the device is the host's, the engine is memcpy(), and kernels do nothing.
+ */
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+extern "C" {
+#include "sim/gpu/sim_copy_kernel.h"
+#include "sim/gpu/sim_cuda_dma.h"
+#include "sim/gpu/sim_gather.h"
+#include "sim/gpu/sim_peer_window.h"
+#include "sim/sim_dma_engine.h"
+}
+
+namespace
+{
+
+struct Calls {
+    unsigned by_engine, by_gather, to_copy_kernel;
+};
+Calls calls;
+
+/* Never looked at: the calls are fakes. */
+template <typename T> T some_handle()
+{
+    return reinterpret_cast<T>(&calls);
+}
+
+} // namespace
+
+extern "C" {
+cudaError_t __wrap_cudaSetDevice(int)
+{
+    return cudaSuccess;
+}
+
+cudaError_t __wrap_cudaGetLastError()
+{
+    return cudaSuccess;
+}
+
+cudaError_t __wrap_cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int)
+{
+    *value = 64;
+    return cudaSuccess;
+}
+
+cudaError_t __wrap_cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
+{
+    *stream = some_handle<cudaStream_t>();
+    return cudaSuccess;
+}
+
+cudaError_t __wrap_cudaStreamDestroy(cudaStream_t)
+{
+    return cudaSuccess;
+}
+
+cudaError_t __wrap_cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
+{
+    *event = some_handle<cudaEvent_t>();
+    return cudaSuccess;
+}
+
+cudaError_t __wrap_cudaEventDestroy(cudaEvent_t)
+{
+    return cudaSuccess;
+}
+
+cudaError_t __wrap_cudaEventRecord(cudaEvent_t, cudaStream_t)
+{
+    return cudaSuccess;
+}
+
+cudaError_t __wrap_cudaEventQuery(cudaEvent_t)
+{
+    return cudaSuccess;
+}
+
+cudaError_t __wrap_cudaHostAlloc(void **out, size_t len, unsigned)
+{
+    *out = calloc(1, len);
+    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t __wrap_cudaFreeHost(void *p)
+{
+    free(p);
+    return cudaSuccess;
+}
+
+cudaError_t __wrap_cudaMemcpyAsync(void *dst, const void *src, size_t len, cudaMemcpyKind,
+                                   cudaStream_t)
+{
+    memcpy(dst, src, len);
+    calls.by_engine++;
+    return cudaSuccess;
+}
+
+cudaError_t __wrap_cudaMemcpyBatchAsync(void *const *dsts, const void *const *srcs,
+                                        const size_t *lens, size_t n, cudaMemcpyAttributes *,
+                                        size_t *, size_t, cudaStream_t)
+{
+    for (size_t i = 0; i < n; i++)
+        memcpy(dsts[i], srcs[i], lens[i]);
+    calls.by_engine += (unsigned)n;
+    return cudaSuccess;
+}
+
+cudaError_t __wrap_sim_copy_kernel_load()
+{
+    return cudaSuccess;
+}
+
+cudaError_t __wrap_sim_gather_load()
+{
+    return cudaSuccess;
+}
+
+cudaError_t __wrap_sim_gather_run(const sim_gather *, uint32_t n, cudaStream_t)
+{
+    calls.by_gather += n;
+    return cudaSuccess;
+}
+
+int __wrap_sim_copy_kernel_open(unsigned, sim_copy_kernel **out)
+{
+    *out = some_handle<sim_copy_kernel *>();
+    return 0;
+}
+
+void __wrap_sim_copy_kernel_close(sim_copy_kernel *)
+{
+}
+
+int __wrap_sim_copy_kernel_submit(sim_copy_kernel *, const sim_gather *, unsigned n,
+                                  sim_copy_kernel_ticket *)
+{
+    calls.to_copy_kernel += n;
+    return 0;
+}
+
+int __wrap_sim_copy_kernel_poll(sim_copy_kernel *, const sim_copy_kernel_ticket *)
+{
+    return 1;
+}
+}
+
+namespace
+{
+
+using Clock = std::chrono::steady_clock;
+using Bytes = std::vector<unsigned char>;
+
+constexpr size_t kPage = 4096, kPages = 64;
+
+class SimCudaDma : public testing::Test
+{
+  protected:
+    SimCudaDma()
+    {
+        unsigned blocks;
+
+        calls = {};
+        EXPECT_EQ(sim_cuda_dma_open(0, &dma_), 0);
+        ops_ = sim_cuda_dma_table(dma_);
+        sim_peer_options opts = {};
+        opts.media = media_.data();
+        opts.media_len = media_.size();
+        opts.pause_ms = 2;
+        sim_peer_windows *windows = sim_cuda_dma_peer_windows(dma_, &blocks);
+        opts.blocks = blocks;
+        EXPECT_EQ(sim_peer_open(windows, &opts, &peer_), 0);
+        for (size_t i = 0; i < media_.size(); i++)
+            media_[i] = (unsigned char)(i % 251);
+    }
+    ~SimCudaDma() override
+    {
+        sim_peer_close(peer_);
+        sim_cuda_dma_close(dma_);
+    }
+    /* The buffer gets a window in the process of a peer that runs no kernel. */
+    void add_window()
+    {
+        sim_peer_window w = {this, (uint64_t)(uintptr_t)buffer_.data(), buffer_.size(), 1 << 20,
+                             2 << 20};
+
+        ASSERT_EQ(sim_peer_window_add(peer_, &w), 0);
+    }
+    /* Every second page, none adjacent, to or from the device. */
+    int copy(bool to_device)
+    {
+        std::vector<sim_copy> copies;
+        uint64_t ticket = 0;
+
+        for (size_t i = 0; i < kPages; i += 2)
+            copies.push_back({media_.data() + i * kPage,
+                              (uint64_t)(uintptr_t)(buffer_.data() + i * kPage), kPage, 0});
+        int rc = ops_->ops->submit(ops_->ctx, 0, to_device, copies.data(), (unsigned)copies.size(),
+                                   &ticket);
+        for (auto since = Clock::now(); !rc && Clock::now() - since < std::chrono::seconds(30);)
+            rc = ops_->ops->poll(ops_->ctx, 0, ticket);
+        return rc;
+    }
+    void expect_copied() const
+    {
+        for (size_t i = 0; i < kPages; i += 2)
+            ASSERT_EQ(memcmp(&buffer_[i * kPage], &media_[i * kPage], kPage), 0) << i;
+    }
+
+    Bytes media_ = Bytes(kPages * kPage), buffer_ = Bytes(kPages * kPage);
+    sim_cuda_dma *dma_ = nullptr;
+    const sim_dma_engine *ops_ = nullptr;
+    sim_peer *peer_ = nullptr;
+};
+
+TEST_F(SimCudaDma, SmallCopiesAreTheCopyKernels)
+{
+    ASSERT_EQ(copy(true), 1);
+    EXPECT_EQ(calls.to_copy_kernel, kPages / 2);
+    EXPECT_EQ(calls.by_engine + calls.by_gather, 0u);
+}
+
+TEST_F(SimCudaDma, ThoseOfAPeerWithoutRoomAreTheCopyEngines)
+{
+    ASSERT_NO_FATAL_FAILURE(add_window());
+    for (unsigned round = 1; round <= 3; round++) {
+        std::fill(buffer_.begin(), buffer_.end(), 0);
+        ASSERT_EQ(copy(true), 1) << "waited for in the first round, left here in the others";
+        ASSERT_NO_FATAL_FAILURE(expect_copied());
+        EXPECT_EQ(calls.by_engine, round * kPages / 2);
+    }
+    EXPECT_EQ(calls.to_copy_kernel + calls.by_gather, 0u);
+}
+
+TEST_F(SimCudaDma, WritesHaveNoPeer)
+{
+    ASSERT_NO_FATAL_FAILURE(add_window());
+    ASSERT_EQ(copy(false), 1);
+    EXPECT_EQ(calls.to_copy_kernel, kPages / 2);
+}
+
+} // namespace
