@@ -38,8 +38,8 @@ struct gq_stack {
 };
 
 /*
- * Opens what the fields up to `opts` say, and fills the media. 0 or -errno, told on stderr; either
- * way gq_stack_close() ends it.
+ * Opens what the fields up to `opts` say, and fills the media. 0 or -errno, reported on stderr;
+ * either way gq_stack_close() ends it.
  */
 int gq_stack_open(struct gq_stack *s);
 /* Another engine with s->opts, on the same media. */

@@ -21,7 +21,7 @@ struct bench_mount {
 };
 
 /*
- * Transfers take the GPU path, however short. -errno, told on stderr. Either way
+ * Transfers take the GPU path, however short. -errno, reported on stderr. Either way
  * bench_mount_close() ends it.
  */
 int bench_mount_open(struct bench_mount *m, const char *who, const char *dir, uint64_t bytes);
@@ -35,7 +35,7 @@ struct bench_file {
     int fd; /* for reading and writing, through the page cache */
 };
 
-/* -errno, told on stderr; so do the next ones. */
+/* -errno, reported on stderr; so do the next ones. */
 int bench_file_create(struct bench_file *f, const char *who, const char *dir);
 /* Its bytes [at, at + len) become the pattern from `place` on. */
 int bench_file_write(const struct bench_file *f, const char *who, uint64_t at, uint64_t len,

@@ -8,10 +8,10 @@
 
 /* Rings are as large as those of 32 queues, and used in turn. */
 static constexpr unsigned kThreads = 256, kBlocks = 64, kWarp = 32, kLoads = 8;
-static constexpr unsigned kBoxTurns = 256, kEntryTurns = 1024, kListWords = 3;
+static constexpr unsigned kSlotTurns = 256, kEntryTurns = 1024, kListWords = 3;
 
 struct rings {
-    uint4 boxes[kBoxTurns][kWarp];  /* of a simulated drive's copy kernel: where from, where to */
+    uint4 slots[kSlotTurns][kWarp]; /* of a simulated drive's copy kernel: where from, where to */
     uint4 cqes[kEntryTurns][kWarp]; /* of which the last word is looked at */
     uint4 sqes[kEntryTurns][kWarp][4]; /* written */
 };
@@ -22,7 +22,7 @@ __device__ uint32_t move_entries(struct rings *rings, uint64_t *list, uint32_t t
 {
     unsigned lane = threadIdx.x % kWarp, at = turn % kEntryTurns;
     uint32_t seen =
-        __ldcv(&rings->boxes[turn % kBoxTurns][lane]).x + __ldcv(&rings->cqes[at][lane].w);
+        __ldcv(&rings->slots[turn % kSlotTurns][lane]).x + __ldcv(&rings->cqes[at][lane].w);
 
     for (unsigned k = 0; k < 4; k++)
         rings->sqes[at][lane][k] = make_uint4(turn, k, lane, 0);

@@ -8,11 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PAGE DATA_CHECK_PAGE
 /* Of a list. Its bytes between pieces move the next one to another place in its page. */
 #define PIECE_LBAS 3u
 #define PIECE_GAP  64u
-#define LIST_MAX   (DATA_CHECK_PIECES * (PIECE_LBAS * PAGE + PIECE_GAP))
+#define LIST_MAX   (DATA_CHECK_PIECES * (PIECE_LBAS * PAGE_BYTES + PIECE_GAP))
 
 static_assert(LIST_MAX <= DATA_CHECK_BUFFER, "a list of the largest LBAs");
 
@@ -40,8 +39,10 @@ static int read_pages(struct bd_dev *dev, const struct window *w)
     if (!ios)
         return -ENOMEM;
     for (size_t i = 0; i < w->pages; i++)
-        ios[i] = (struct bd_io){
-            .op = BD_READ, .offset = i * PAGE, .len = PAGE, .buf = w->data + i * PAGE};
+        ios[i] = (struct bd_io){.op = BD_READ,
+                                .offset = i * PAGE_BYTES,
+                                .len = PAGE_BYTES,
+                                .buf = w->data + i * PAGE_BYTES};
     err = bd_submit(dev, ios, w->pages);
     free(ios);
     return err;
@@ -49,16 +50,16 @@ static int read_pages(struct bd_dev *dev, const struct window *w)
 
 static bool is_uniform(const unsigned char *page)
 {
-    return memcmp(page, page + 1, PAGE - 1) == 0;
+    return memcmp(page, page + 1, PAGE_BYTES - 1) == 0;
 }
 
 /* A page like its neighbours shows nothing when it is in the place of another. */
 static void find_marks(struct window *w)
 {
     for (size_t i = 0; i < w->pages; i++) {
-        const unsigned char *page = w->data + i * PAGE;
+        const unsigned char *page = w->data + i * PAGE_BYTES;
 
-        if (!is_uniform(page) && (!i || memcmp(page, page - PAGE, PAGE) != 0))
+        if (!is_uniform(page) && (!i || memcmp(page, page - PAGE_BYTES, PAGE_BYTES) != 0))
             w->marks[w->n_marks++] = i;
     }
 }
@@ -74,9 +75,9 @@ static int window_open(struct bd_dev *dev, size_t pages, struct window *out)
     int err;
 
     *out = (struct window){.pages = pages};
-    if (out->pages > dev->info.bytes / PAGE)
-        out->pages = (size_t)(dev->info.bytes / PAGE);
-    out->data = malloc(out->pages * PAGE + 1);
+    if (out->pages > dev->info.bytes / PAGE_BYTES)
+        out->pages = (size_t)(dev->info.bytes / PAGE_BYTES);
+    out->data = malloc(out->pages * PAGE_BYTES + 1);
     out->marks = calloc(out->pages + 1, sizeof(*out->marks));
     err = out->data && out->marks ? read_pages(dev, out) : -ENOMEM;
     if (err)
@@ -99,17 +100,18 @@ static size_t begin_at(const struct window *w, size_t n, size_t k)
 static int differs(const struct data_check *c, const struct window *w, const struct shape *s,
                    size_t first, char *why, size_t len)
 {
-    const unsigned char *got = c->buffer + s->at_page * PAGE + s->at_byte;
+    const unsigned char *got = c->buffer + s->at_page * PAGE_BYTES + s->at_byte;
     size_t i = 0;
 
-    while (i < s->pages && memcmp(got + i * PAGE, w->data + (first + i) * PAGE, PAGE) == 0)
+    while (i < s->pages &&
+           memcmp(got + i * PAGE_BYTES, w->data + (first + i) * PAGE_BYTES, PAGE_BYTES) == 0)
         i++;
-    if (i == s->pages && got[s->pages * PAGE] == 0xa5)
+    if (i == s->pages && got[s->pages * PAGE_BYTES] == 0xa5)
         return 0;
     snprintf(why, len,
              "wrong data by %s: a read of %zu bytes to byte %zu of a page %s; the controller does "
              "not take PRP entries as specified and cannot be used",
-             c->road, s->pages * PAGE, s->at_byte,
+             c->path, s->pages * PAGE_BYTES, s->at_byte,
              i < s->pages ? "returns other bytes than reads of single pages" : "writes too much");
     return -EILSEQ;
 }
@@ -118,10 +120,10 @@ static int differs(const struct data_check *c, const struct window *w, const str
 static int try_one(const struct data_check *c, const struct window *w, const struct shape *s,
                    size_t first, char *why, size_t len)
 {
-    size_t at = s->at_page * PAGE + s->at_byte;
+    size_t at = s->at_page * PAGE_BYTES + s->at_byte;
 
-    memset(c->buffer + at, 0xa5, s->pages * PAGE + 1);
-    if (c->read(c->context, first * PAGE, at, s->pages * PAGE))
+    memset(c->buffer + at, 0xa5, s->pages * PAGE_BYTES + 1);
+    if (c->read(c->context, first * PAGE_BYTES, at, s->pages * PAGE_BYTES))
         return 1;
     return differs(c, w, s, first, why, len);
 }
@@ -143,10 +145,10 @@ static int try_shape(const struct data_check *c, const struct window *w, const s
 static struct data_check_piece piece_of(const struct window *w, size_t lba_size, size_t i)
 {
     size_t page = w->n_marks ? w->marks[i % w->n_marks] : i % w->pages;
-    struct data_check_piece p = {.offset = page * PAGE + i * lba_size % PAGE,
+    struct data_check_piece p = {.offset = page * PAGE_BYTES + i * lba_size % PAGE_BYTES,
                                  .len = (1 + i % PIECE_LBAS) * lba_size};
 
-    if (p.offset + p.len > w->pages * PAGE)
+    if (p.offset + p.len > w->pages * PAGE_BYTES)
         p = (struct data_check_piece){.len = lba_size};
     return p;
 }
@@ -183,7 +185,7 @@ static int try_list(const struct data_check *c, const struct window *w, size_t l
              "wrong data by %s: in a list of short reads one of %zu bytes to byte %zu of a page "
              "returns other bytes than reads of single pages, or is written over; the controller "
              "cannot be used",
-             c->road, pieces[i].len, pieces[i].at % PAGE);
+             c->path, pieces[i].len, pieces[i].at % PAGE_BYTES);
     return -EILSEQ;
 }
 
@@ -191,7 +193,7 @@ int data_check_run(struct bd_dev *dev, const struct data_check *check, char *why
 {
     size_t most = check->max_command < DATA_CHECK_LONGEST ? check->max_command : DATA_CHECK_LONGEST;
     struct window w;
-    int err = window_open(dev, 2 * (most / PAGE), &w);
+    int err = window_open(dev, 2 * (most / PAGE_BYTES), &w);
 
     if (err)
         return err == -ENOMEM ? err : 0;
@@ -199,8 +201,8 @@ int data_check_run(struct bd_dev *dev, const struct data_check *check, char *why
         struct shape s = shapes[i];
 
         if (!s.pages)
-            s.pages = most / PAGE;
-        if (s.pages && s.pages <= most / PAGE)
+            s.pages = most / PAGE_BYTES;
+        if (s.pages && s.pages <= most / PAGE_BYTES)
             err = try_shape(check, &w, &s, why, len);
     }
     if (!err && check->read_list && w.pages)
@@ -225,7 +227,7 @@ int data_check_device(struct bd_dev *dev, size_t max_command, char *why, size_t 
 {
     void *dma = bd_dma_alloc(dev, DATA_CHECK_BUFFER);
     struct device_road r = {.dev = dev, .buffer = dma ? dma : malloc(DATA_CHECK_BUFFER)};
-    struct data_check check = {.road = "commands of the processor",
+    struct data_check check = {.path = "commands of the processor",
                                .read = device_read,
                                .context = &r,
                                .buffer = r.buffer,

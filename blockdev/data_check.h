@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Self-test of a controller: reads by commands of every shape (one page, two, PRP lists of any
- * length that begin anywhere in a page of a table), and lists of short reads where a road has them,
+ * length that begin anywhere in a page of a table), and lists of short reads where a path has them,
  * return what reads of single pages return. Only
  * reads, of the first megabytes of the device; some ten milliseconds where a controller moves
  * gigabytes a second.
@@ -10,16 +10,16 @@
 #define BLOCKDEV_DATA_CHECK_H
 
 #include "blockdev/bdev.h"
+#include "support/page.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define DATA_CHECK_PAGE 4096u
 /* The longest command that is tried, bytes. */
 #define DATA_CHECK_LONGEST (2u << 20)
 /* Of a buffer: a page of a PRP table describes its first half. */
-#define DATA_CHECK_BUFFER (2u * DATA_CHECK_LONGEST + 2u * DATA_CHECK_PAGE)
+#define DATA_CHECK_BUFFER (2u * DATA_CHECK_LONGEST + 2u * PAGE_BYTES)
 
 /* Of a list. */
 #define DATA_CHECK_PIECES 256u
@@ -29,12 +29,12 @@ struct data_check_piece {
     size_t at, len;  /* in the buffer; at: a multiple of 64 */
 };
 
-/* A road from the device to a buffer. */
+/* A path from the device to a buffer. */
 struct data_check {
-    const char *road; /* its name, for the sentence */
+    const char *path; /* its name, for the sentence */
     /* Reads [offset, offset + len) of the device to byte `at` of the buffer. 0 or -errno. */
     int (*read)(void *context, uint64_t offset, size_t at, size_t len);
-    /* Reads n <= DATA_CHECK_PIECES pieces at once. NULL: the road has no lists. 0 or -errno. */
+    /* Reads n <= DATA_CHECK_PIECES pieces at once. NULL: the path has no lists. 0 or -errno. */
     int (*read_list)(void *context, const struct data_check_piece *pieces, size_t n);
     void *context;
     unsigned char *buffer; /* DATA_CHECK_BUFFER bytes; overwritten */
@@ -47,7 +47,7 @@ struct data_check {
  * cause is found and named by those that need the data. -ENOMEM.
  */
 int data_check_run(struct bd_dev *dev, const struct data_check *check, char *why, size_t len);
-/* The road of the device's own commands, into its DMA memory, or without any into other memory. */
+/* The path of the device's own commands, into its DMA memory, or without any into other memory. */
 int data_check_device(struct bd_dev *dev, size_t max_command, char *why, size_t len);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
-# The whole road with real data: format an image, mount it through the simulated NVMe controller,
+# The whole path with real data: format an image, mount it through the simulated NVMe controller,
 # copy files in, read them through the GPU path, compare checksums, fsck, mount again, compare again.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh

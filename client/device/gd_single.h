@@ -65,7 +65,7 @@ GQ_FN void gd_find_extent(const struct gd_reader *w, const struct gd_extents *x,
 
 /*
  * The one command that does it, of a read as for gd_read(). It aims at the buffer, or at the first
- * lane's part of the queue's staging. False: it takes the general road.
+ * lane's part of the queue's staging. False: it takes the general path.
  */
 GQ_FN bool gd_make_single(const struct gd_reader *w, const struct gd_buffer *b,
                           const struct gd_extents *x, struct gq_read read, struct gq_cmd *cmd)

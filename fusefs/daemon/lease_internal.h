@@ -11,12 +11,12 @@
 #include "fusefs/daemon/lease.h"
 #include "support/clock.h"
 
-#define LEASE_NO_SHADOW GQ_MAX_QUEUES
+#define LEASE_NOT_PROXIED GQ_MAX_QUEUES
 
 /* A leased queue pair. */
 struct lease_pair {
     struct nvme_qpair qp;
-    unsigned proxied; /* index of its proxied doorbells, or LEASE_NO_SHADOW */
+    unsigned proxied; /* index of its proxied doorbells, or LEASE_NOT_PROXIED */
 };
 
 struct lease {

@@ -12,7 +12,7 @@
 #include "blockdev/software.h"
 #include "fusefs/daemon/lease_internal.h"
 
-#define SHADOWS_LEN (GQ_MAX_QUEUES * sizeof(struct gq_proxied_doorbell))
+#define DOORBELLS_LEN (GQ_MAX_QUEUES * sizeof(struct gq_proxied_doorbell))
 /* 1/SPARE of the free queue pairs is never leased. */
 #define SPARE 8u
 
@@ -23,13 +23,13 @@ static struct nvme_transport *transport_of(const struct leases *t)
 
 static int map_proxied(struct leases *t)
 {
-    t->proxied_fd = memfd_create("gpunvme-shadows", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    t->proxied_fd = memfd_create("gpunvme-doorbells", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (t->proxied_fd < 0)
         return -errno;
-    if (ftruncate(t->proxied_fd, SHADOWS_LEN) != 0 ||
+    if (ftruncate(t->proxied_fd, DOORBELLS_LEN) != 0 ||
         fcntl(t->proxied_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
         return -errno;
-    void *at = mmap(NULL, SHADOWS_LEN, PROT_READ | PROT_WRITE, MAP_SHARED, t->proxied_fd, 0);
+    void *at = mmap(NULL, DOORBELLS_LEN, PROT_READ | PROT_WRITE, MAP_SHARED, t->proxied_fd, 0);
     if (at == MAP_FAILED)
         return -errno;
     t->proxied_doorbells = at;
@@ -63,7 +63,7 @@ void lease_queues_close(struct leases *t)
     if (t->proxy)
         gq_doorbell_proxy_close(t->proxy);
     if (t->proxied_doorbells)
-        munmap(t->proxied_doorbells, SHADOWS_LEN);
+        munmap(t->proxied_doorbells, DOORBELLS_LEN);
     if (t->proxied_fd >= 0)
         close(t->proxied_fd);
 }
@@ -77,7 +77,7 @@ int lease_queues_make(struct leases *t, struct lease *l, unsigned n, uint32_t de
     if (!l->pairs)
         return -ENOMEM;
     while (l->n_pairs < n && !err) {
-        l->pairs[l->n_pairs].proxied = LEASE_NO_SHADOW;
+        l->pairs[l->n_pairs].proxied = LEASE_NOT_PROXIED;
         err = nvme_qpair_create_shared(t->ctrlr, depth, share, &l->pairs[l->n_pairs].qp);
         l->n_pairs += !err;
     }
@@ -119,7 +119,7 @@ void lease_queues_stop(struct leases *t, struct lease *l)
 void lease_queues_forget(struct leases *t, struct lease *l)
 {
     for (unsigned i = 0; i < l->n_pairs; i++) {
-        if (l->pairs[i].proxied != LEASE_NO_SHADOW)
+        if (l->pairs[i].proxied != LEASE_NOT_PROXIED)
             t->proxied_taken[l->pairs[i].proxied] = false;
     }
     t->queues -= l->n_pairs;
@@ -161,7 +161,7 @@ static void reply_doorbells(const struct leases *t, const struct lease_pair *p,
 
     if (t->proxy) {
         *fd = t->proxied_fd;
-        reply->doorbells_len = SHADOWS_LEN;
+        reply->doorbells_len = DOORBELLS_LEN;
         reply->sq_doorbell = p->proxied * sizeof(struct gq_proxied_doorbell) +
                              offsetof(struct gq_proxied_doorbell, sq_tail);
         reply->cq_doorbell = p->proxied * sizeof(struct gq_proxied_doorbell) +

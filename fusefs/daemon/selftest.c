@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The roads of the self-test: the block device, and the executor with a registered buffer. */
+/* The paths of the self-test: the block device, and the executor with a registered buffer. */
 #include "fusefs/daemon/selftest.h"
 
 #include <errno.h>
@@ -9,10 +9,10 @@
 #include "blockdev/data_check.h"
 
 #define LIST_BYTES (DATA_CHECK_PIECES * sizeof(struct gq_read_desc))
-#define ROAD_BYTES (DATA_CHECK_BUFFER + LIST_BYTES)
+#define PATH_BYTES (DATA_CHECK_BUFFER + LIST_BYTES)
 
 /* A buffer and a list behind it in one file, as an application registers them. */
-struct road {
+struct test_path {
     struct stack *s;
     struct gq_buffer *buffer, *list;
     int fd;
@@ -21,7 +21,7 @@ struct road {
 
 static int engine_read(void *context, uint64_t offset, size_t at, size_t len)
 {
-    const struct road *r = context;
+    const struct test_path *r = context;
     const struct gq_file_extent extent = {.lba = offset / r->s->engine_info.lba_size};
     const struct gq_request req = {.op = GQ_READ,
                                    .buffer = r->buffer,
@@ -37,7 +37,7 @@ static int engine_read(void *context, uint64_t offset, size_t at, size_t len)
 
 static int engine_read_list(void *context, const struct data_check_piece *pieces, size_t n)
 {
-    const struct road *r = context;
+    const struct test_path *r = context;
     const struct gq_file_extent extent = {.lba = 0};
     const struct gq_readv req = {.buffer = r->buffer,
                                  .extents = &extent,
@@ -57,7 +57,7 @@ static int engine_read_list(void *context, const struct data_check_piece *pieces
     return !err && result.partial ? -EIO : err;
 }
 
-static int register_both(struct road *r)
+static int register_both(struct test_path *r)
 {
     struct gq_mem mem = {.kind = GQ_MEM_FD, .fd = r->fd, .len = DATA_CHECK_BUFFER};
     struct gq_mem list = {.kind = GQ_MEM_FD,
@@ -75,22 +75,22 @@ static int register_both(struct road *r)
     return err;
 }
 
-static int road_open(struct stack *s, struct road *r)
+static int test_path_open(struct stack *s, struct test_path *r)
 {
     int err;
 
-    *r = (struct road){.s = s, .fd = memfd_create("gpunvme-selftest", MFD_CLOEXEC)};
+    *r = (struct test_path){.s = s, .fd = memfd_create("gpunvme-selftest", MFD_CLOEXEC)};
     if (r->fd < 0)
         return -errno;
-    if (ftruncate(r->fd, ROAD_BYTES))
+    if (ftruncate(r->fd, PATH_BYTES))
         goto close_fd;
-    r->data = mmap(NULL, ROAD_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, 0);
+    r->data = mmap(NULL, PATH_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, 0);
     if (r->data == MAP_FAILED)
         goto close_fd;
     err = register_both(r);
     if (!err)
         return 0;
-    munmap(r->data, ROAD_BYTES);
+    munmap(r->data, PATH_BYTES);
     close(r->fd);
     return err;
 
@@ -100,29 +100,29 @@ close_fd:
     return err;
 }
 
-static void road_close(struct road *r)
+static void test_path_close(struct test_path *r)
 {
     gq_buffer_unregister(r->list);
     gq_buffer_unregister(r->buffer);
-    munmap(r->data, ROAD_BYTES);
+    munmap(r->data, PATH_BYTES);
     close(r->fd);
 }
 
 static int check_engine(struct stack *s, char *why, size_t len)
 {
-    struct road r;
-    int err = road_open(s, &r);
+    struct test_path r;
+    int err = test_path_open(s, &r);
 
     if (err) /* so it is for applications, which then take the bounce path */
         return 0;
-    struct data_check check = {.road = "commands of the executor",
+    struct data_check check = {.path = "commands of the executor",
                                .read = engine_read,
                                .read_list = engine_read_list,
                                .context = &r,
                                .buffer = r.data,
                                .max_command = s->engine_info.max_command};
     err = data_check_run(s->bdev, &check, why, len);
-    road_close(&r);
+    test_path_close(&r);
     gq_engine_stats(s->engine, &s->selftest_stats);
     return err;
 }

@@ -143,7 +143,7 @@ TEST_F(Iova, OwnersAreFoundByTheirStartOnly)
 }
 
 /* A model of the taken ranges: every range is in a window, and a page from all other ranges. */
-class Shadow
+class TakenModel
 {
   public:
     void add(uint64_t start, uint64_t len)
@@ -168,7 +168,7 @@ class Shadow
 TEST_F(Iova, RandomTakesAndGivesKeepApart)
 {
     std::mt19937 rng(4);
-    Shadow proxied;
+    TakenModel taken;
     unsigned refused = 0;
     ASSERT_EQ(nvme_iova_allow(&v, 16 * PAGE, MIB - 1), 0);
     ASSERT_EQ(nvme_iova_allow(&v, 3 * MIB, 4 * MIB - 1), 0);
@@ -179,16 +179,16 @@ TEST_F(Iova, RandomTakesAndGivesKeepApart)
             refused += iova == 0;
             EXPECT_EQ(iova % align, 0u);
             if (iova)
-                proxied.add(iova, len);
-        } else if (!proxied.at.empty()) {
-            auto it = std::next(proxied.at.begin(), rng() % proxied.at.size());
+                taken.add(iova, len);
+        } else if (!taken.at.empty()) {
+            auto it = std::next(taken.at.begin(), rng() % taken.at.size());
             EXPECT_EQ(nvme_iova_give(&v, it->first), 0);
-            proxied.at.erase(it);
+            taken.at.erase(it);
         }
         ASSERT_FALSE(HasFailure()) << "step " << i;
     }
     EXPECT_GT(refused, 0u);
-    EXPECT_EQ(v.n_used, proxied.at.size());
+    EXPECT_EQ(v.n_used, taken.at.size());
 }
 
 } // namespace

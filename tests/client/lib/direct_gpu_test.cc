@@ -330,7 +330,7 @@ TEST_F(DirectGpu, WarpsAndStreamsReadAtATime)
     cudaStreamDestroy(other);
 }
 
-// Every second read is of whole blocks, which one command serves: the short road, and the general.
+// Every second read is of whole blocks, which one command serves: the short path, and the general.
 TEST_F(DirectGpu, ReadsOfOneCommandAndOthersShareQueues)
 {
     constexpr unsigned kReads = 500;

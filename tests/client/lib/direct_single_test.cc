@@ -66,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(Reads, DirectSingleStaged,
                                            Case{"over_two_extents", kPage, 2 * kPage, kPage, 2}),
                          [](const auto &info) { return info.param.name; });
 
-// Both roads leave the queue as the other finds it.
+// Both paths leave the queue as the other finds it.
 class DirectSingleMixed : public ::testing::TestWithParam<bool>
 {
 };

@@ -574,7 +574,7 @@ TEST(ServiceCommand, AFileMayBeClosedWhenItsReadHasEnded)
     }
 }
 
-// Queues that the block was not launched with are for the general road, until it has left.
+// Queues that the block was not launched with are for the general path, until it has left.
 TEST(ServiceCommand, OtherQueuesWaitForAnotherBlock)
 {
     Stack first(4, kDepth, 3), second(4, kDepth, 3);

@@ -91,7 +91,7 @@ struct Drive : nvme_transport {
         rig.run.cancel = &cancel;
         rig.run.n_cmds = n;
         rig.run.n_queues = 1;
-        alone = n == 1 && state.sq_tail < kDepth - 1; /* the last entry takes the general road */
+        alone = n == 1 && state.sq_tail < kDepth - 1; /* the last entry takes the general path */
         drive(&d, 0, 1);
         return state.outcome;
     }

@@ -306,7 +306,8 @@ TEST_F(LeaseRecovery, TheDaemonPassesOnDoorbellsThatItKeeps)
     Queues queues(fd_, 4), bad(fd_);
     Extents extents(fd_);
     ASSERT_TRUE(queues.map(fd_) && bad.map(fd_) && extents.map(fd_));
-    EXPECT_NE(queues.doorbells().find("shadows"), std::string::npos) << queues.doorbells();
+    EXPECT_NE(queues.doorbells().find("gpunvme-doorbells"), std::string::npos)
+        << queues.doorbells();
     __atomic_store_n(bad.ring(0).sq_doorbell, UINT32_MAX, __ATOMIC_RELEASE);
     __atomic_store_n(bad.ring(0).cq_doorbell, 64u, __ATOMIC_RELEASE);
     for (size_t i = 0; i < 4; i++)

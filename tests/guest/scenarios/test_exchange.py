@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The same bytes by whatever road: the kernel's NVMe driver and ours in turns on one namespace, and
+"""The same bytes by every path: the kernel's NVMe driver and ours in turns on one namespace, and
 images that the simulated controller of the host has written or reads."""
 import os
 import subprocess
