@@ -20,10 +20,10 @@
 #include "bench/report.h"
 #include "fusefs/core/ffs.h"
 #include "mkfs/mkfs_core.h"
+#include "support/page.h"
 
 #define PROGRAM     "fs_bench"
 #define SEED        0x6673u
-#define BLOCK       4096u
 #define PER_DIR     10000u /* files */
 #define MAX_FILES   10000000ul
 #define SAMPLES     1000u /* of a row, at most as many as files were made */
@@ -92,7 +92,7 @@ static int create(struct bench *b)
     err = ffs_mknod(b->dirs[b->n_dirs - 1], name, S_IFREG | 0644, 0, &root_user, &inode);
     if (err)
         return err;
-    err = ffs_fallocate(inode, 0, 0, BLOCK);
+    err = ffs_fallocate(inode, 0, 0, PAGE_BYTES);
     b->inos[b->made++] = ffs_ino(inode);
     ffs_iput(inode, 1);
     return err;
@@ -131,9 +131,9 @@ static int time_map(struct bench *b)
 
     if (err)
         return err;
-    err = ffs_map_read(inode, 0, BLOCK, &map);
+    err = ffs_map_read(inode, 0, PAGE_BYTES, &map);
     if (!err) {
-        err = map.len == BLOCK && map.count == 1 ? 0 : -EUCLEAN;
+        err = map.len == PAGE_BYTES && map.count == 1 ? 0 : -EUCLEAN;
         ffs_map_release(&map);
     }
     ffs_iput(inode, 1);
@@ -216,12 +216,12 @@ static int measure_files(struct bench *b)
 /* Every other block: each is an extent. */
 static int punch(struct ffs_inode *inode, unsigned long from, unsigned long to)
 {
-    int err =
-        ffs_fallocate(inode, 0, (uint64_t)from * 2 * BLOCK, (uint64_t)(to - from) * 2 * BLOCK);
+    int err = ffs_fallocate(inode, 0, (uint64_t)from * 2 * PAGE_BYTES,
+                            (uint64_t)(to - from) * 2 * PAGE_BYTES);
 
     for (unsigned long i = from; i < to && !err; i++)
         err = ffs_fallocate(inode, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                            (uint64_t)(2 * i + 1) * BLOCK, BLOCK);
+                            (uint64_t)(2 * i + 1) * PAGE_BYTES, PAGE_BYTES);
     return err;
 }
 
@@ -247,11 +247,11 @@ static int measure_maps(struct bench *b, struct ffs_inode *inode, unsigned long 
         char name[96];
 
         for (size_t i = 0; i < n && !err; i++) {
-            uint64_t at = whole ? 0 : (uint64_t)draw(b, pieces) * 2 * BLOCK;
+            uint64_t at = whole ? 0 : (uint64_t)draw(b, pieces) * 2 * PAGE_BYTES;
             double start = bench_seconds();
 
-            err = whole ? map_once(inode, 0, (uint64_t)pieces * 2 * BLOCK, 2 * pieces)
-                        : map_once(inode, at, BLOCK, 1);
+            err = whole ? map_once(inode, 0, (uint64_t)pieces * 2 * PAGE_BYTES, 2 * pieces)
+                        : map_once(inode, at, PAGE_BYTES, 1);
             b->micros[i] = (bench_seconds() - start) * 1e6;
         }
         snprintf(name, sizeof(name), "%s, %lu extents", names[whole], pieces);
@@ -284,7 +284,7 @@ static int measure_fragments(struct bench *b)
 static int open_device(struct bench *b)
 {
     char path[] = "/dev/shm/gpunvme-fs-bench-XXXXXX";
-    off_t bytes = (off_t)((b->files + (1ul << 18)) * 4 * BLOCK);
+    off_t bytes = (off_t)((b->files + (1ul << 18)) * 4 * PAGE_BYTES);
     int err = 0;
 
     b->fd = mkstemp(path);
@@ -293,7 +293,7 @@ static int open_device(struct bench *b)
     if (ftruncate(b->fd, bytes))
         err = -errno;
     if (!err)
-        err = bd_file_open(path, BD_OPEN_EXCLUSIVE, BLOCK, &b->dev);
+        err = bd_file_open(path, BD_OPEN_EXCLUSIVE, PAGE_BYTES, &b->dev);
     unlink(path);
     return err ? fail(path, err) : 0;
 }

@@ -14,8 +14,7 @@
 #endif
 
 #include "bench/kernels.h"
-
-#define PAGE 4096u
+#include "support/page.h"
 
 const char *bench_gpu_name(void)
 {
@@ -67,7 +66,7 @@ void bench_memory_free(struct bench_memory *m)
 
 void *bench_host_alloc(bool gpu, size_t len)
 {
-    size_t pages = (len + PAGE - 1) / PAGE * PAGE;
+    size_t pages = (len + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
     void *p = NULL;
 
 #ifdef GPUNVME_HAVE_CUDA
@@ -75,7 +74,7 @@ void *bench_host_alloc(bool gpu, size_t len)
         p = NULL;
 #endif
     if (!gpu)
-        p = aligned_alloc(PAGE, pages);
+        p = aligned_alloc(PAGE_BYTES, pages);
     if (p)
         memset(p, 0, pages);
     return p;

@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PAGE 4096ull
+#include "support/page.h"
+
 /* So low that neither the end of a range nor the page kept free behind it overflows. */
-#define LAST_ADDRESS (UINT64_MAX - 2 * PAGE)
+#define LAST_ADDRESS (UINT64_MAX - 2 * PAGE_BYTES)
 
 void nvme_iova_init(struct nvme_iova *v)
 {
@@ -37,8 +38,8 @@ int nvme_iova_allow(struct nvme_iova *v, uint64_t first, uint64_t last)
         (v->n_windows && first < end_of(&v->windows[v->n_windows - 1])))
         return -EINVAL;
     last = last < LAST_ADDRESS ? last : LAST_ADDRESS;
-    start = first ? (first + PAGE - 1) & ~(PAGE - 1) : PAGE;
-    end = (last + 1) & ~(PAGE - 1);
+    start = first ? (first + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1) : PAGE_BYTES;
+    end = (last + 1) & ~(PAGE_BYTES - 1);
     if (start >= end)
         return -EINVAL;
     windows = realloc(v->windows, (v->n_windows + 1) * sizeof(*windows));
@@ -52,12 +53,12 @@ int nvme_iova_allow(struct nvme_iova *v, uint64_t first, uint64_t last)
 /* Gap i lies below used range i; its ends leave a page free to the ranges on both sides. */
 static uint64_t gap_start(const struct nvme_iova *v, size_t i)
 {
-    return i ? end_of(&v->used[i - 1]) + PAGE : 0;
+    return i ? end_of(&v->used[i - 1]) + PAGE_BYTES : 0;
 }
 
 static uint64_t gap_end(const struct nvme_iova *v, size_t i)
 {
-    return i < v->n_used ? v->used[i].start - PAGE : UINT64_MAX;
+    return i < v->n_used ? v->used[i].start - PAGE_BYTES : UINT64_MAX;
 }
 
 /* Where len bytes fit into gap i within a window, or 0. */
@@ -106,8 +107,8 @@ int nvme_iova_take(struct nvme_iova *v, size_t len, size_t align, void *owner, u
     uint64_t start;
     size_t place;
 
-    assert(len && len % PAGE == 0);
-    assert(align >= PAGE && (align & (align - 1)) == 0);
+    assert(len && len % PAGE_BYTES == 0);
+    assert(align >= PAGE_BYTES && (align & (align - 1)) == 0);
     start = find_room(v, len, align, &place);
     if (!start)
         return -ENOSPC;

@@ -9,7 +9,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "blockdev/nvme/nvme_identify.h"
 #include "blockdev/pci/pci_sysfs.h"
 #include "client/cli/cli_ctrlr_internal.h"
 #include "client/cli/mounts.h"
@@ -63,7 +62,7 @@ int cli_identify_ns(struct cli_ctrlr *c, uint32_t nsid, void *page)
 
 int cli_identify_list(struct cli_ctrlr *c, uint32_t after, uint32_t nn, uint32_t *ids)
 {
-    uint8_t page[CLI_PAGE] __attribute__((aligned(8))) = {0};
+    uint8_t page[NVME_IDENTIFY_LEN] __attribute__((aligned(8))) = {0};
     int result = c->ops->identify(c, CNS_ACTIVE_LIST, after, page);
     if (result)
         return result < 0 ? result : -EIO;

@@ -11,13 +11,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "blockdev/nvme/nvme_identify.h"
 #include "client/cli/cli_target.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-#define CLI_PAGE 4096u
 
 struct cli_ctrlr;
 

@@ -17,7 +17,7 @@ static int identify(struct cli_ctrlr *c, uint8_t cns, uint32_t nsid, void *page)
 {
     struct nvme_sqe sqe = {.opcode = NVME_ADMIN_IDENTIFY, .nsid = nsid, .cdw10 = cns};
     struct nvme_cqe cqe = {0};
-    int err = nvme_admin(c->driver, &sqe, page, CLI_PAGE, false, &cqe);
+    int err = nvme_admin(c->driver, &sqe, page, NVME_IDENTIFY_LEN, false, &cqe);
     int status = NVME_STATUS(cqe.status);
 
     return err && status ? status : err;

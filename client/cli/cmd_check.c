@@ -19,7 +19,7 @@ static void check_registers(struct check *c, const struct cli_bar *bar)
 /* Identify and registers of the running controller, for what the bus cannot tell. */
 static void check_identity(struct check *c, struct cli_ctrlr *ctrlr, uint32_t nsid)
 {
-    uint8_t page[CLI_PAGE] __attribute__((aligned(8))) = {0};
+    uint8_t page[NVME_IDENTIFY_LEN] __attribute__((aligned(8))) = {0};
     int result = cli_identify_ctrlr(ctrlr, page);
     if (result) {
         check_add(c, CHECK_FAIL, "identify", NULL, "Identify Controller: %s",

@@ -13,7 +13,7 @@
 
 /* A page as a controller returned it, aligned for the structs that are laid over it. */
 struct page {
-    uint8_t bytes[CLI_PAGE] __attribute__((aligned(8)));
+    uint8_t bytes[NVME_IDENTIFY_LEN] __attribute__((aligned(8)));
 };
 
 static int complain(const char *object, const char *what, uint32_t nsid, int result)

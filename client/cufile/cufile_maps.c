@@ -11,20 +11,21 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define PAGE   4096u
+#include "support/page.h"
+
 #define LOWEST 0x10000u /* vm.mmap_min_addr, as it is usually */
 #define TRIES  16u
 
 static void map_low(int fd)
 {
     for (uintptr_t i = 0; i < TRIES; i++) {
-        void *at = (void *)(LOWEST + i * PAGE); /* NOLINT(performance-no-int-to-ptr) */
-        void *page = mmap(at, PAGE, PROT_READ, MAP_PRIVATE | MAP_FIXED_NOREPLACE, fd, 0);
+        void *at = (void *)(LOWEST + i * PAGE_BYTES); /* NOLINT(performance-no-int-to-ptr) */
+        void *page = mmap(at, PAGE_BYTES, PROT_READ, MAP_PRIVATE | MAP_FIXED_NOREPLACE, fd, 0);
 
         if (page == at)
             return;
         if (page != MAP_FAILED) /* a kernel before 4.17 takes it for a wish */
-            munmap(page, PAGE);
+            munmap(page, PAGE_BYTES);
     }
 }
 

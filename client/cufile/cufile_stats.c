@@ -8,8 +8,7 @@
 #include "client/cufile/cufile_config.h"
 #include "client/cufile/cufile_log.h"
 #include "support/clock.h"
-
-#define BLOCK 4096u
+#include "support/page.h"
 
 /*
  * Level 3 has all of it; its one GPU stands for all. What the mount moved counts as peer to peer,
@@ -85,7 +84,7 @@ static unsigned size_class(size_t bytes)
 
 static bool is_unaligned(const struct cufile_transfer *t)
 {
-    return t->file_offset % BLOCK || t->size % BLOCK;
+    return t->file_offset % PAGE_BYTES || t->size % PAGE_BYTES;
 }
 
 static void count_read(const struct cufile_transfer *t, ssize_t bytes, uint32_t path, uint64_t us)

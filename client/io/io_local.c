@@ -6,8 +6,7 @@
 #include <sys/stat.h>
 
 #include "client/io/io.h"
-
-#define DIRECT_ALIGN 4096u /* bytes: of no file system is it more than a page */
+#include "support/page.h"
 
 /* O_DIRECT would ask for a read of less than a block where the file ends. */
 static int clamp_to_file(const struct gpunvme_io_file *f, struct range *r)
@@ -30,7 +29,7 @@ static size_t direct_part(const struct gpunvme_io_file *f, const struct range *r
 {
     if (!f->direct)
         return r->len;
-    return r->file_offset % DIRECT_ALIGN ? 0 : r->len / DIRECT_ALIGN * DIRECT_ALIGN;
+    return r->file_offset % PAGE_BYTES ? 0 : r->len / PAGE_BYTES * PAGE_BYTES;
 }
 
 static size_t move_cached(struct gpunvme_io_file *f, struct gpunvme_buffer *b,

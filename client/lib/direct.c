@@ -8,10 +8,10 @@
 
 #include "client/device/device_image.h"
 #include "client/lib/shared_list.h"
+#include "support/page.h"
 
 #define DEFAULT_QUEUES 16u
 #define DEFAULT_DEPTH  64u
-#define PAGE           4096u
 #define KERNEL         "gpunvme_direct_read"
 
 static int set_wants(struct gpunvme_direct *d, const struct gpunvme_direct_options *o)
@@ -58,7 +58,7 @@ static int alloc_staging(struct gpunvme_direct *d)
     size_t len;
 
     d->staged_bytes = stages_all ? GD_STAGED_ALL : d->g->info.lba_size;
-    len = (size_t)d->want_queues * (GD_GROUP + GD_STAGED_CIDS) * d->staged_bytes + PAGE;
+    len = (size_t)d->want_queues * (GD_GROUP + GD_STAGED_CIDS) * d->staged_bytes + PAGE_BYTES;
     return stages_all ? gpunvme_alloc_host(d->g, len, &d->staging)
                       : gpunvme_alloc(d->g, len, &d->staging);
 }

@@ -13,9 +13,9 @@
 #include "client/device/gd_service.h"
 #include "client/lib/error.h"
 #include "support/clock.h"
+#include "support/page.h"
 
 #define KERNEL      "gpunvme_direct_serve"
-#define PAGE        4096u
 #define THREADS     (GD_READ_QUEUES * 32u)
 #define PART        ((uint64_t)64 << 20) /* bytes at a time, so that waiting can be bounded */
 #define CLOCK_LOOKS 64u                  /* of looks, the clock is looked at with one */
@@ -55,25 +55,26 @@ static int launch_kernel(void *ctx, const struct gq_tagged_slot_launch *slot)
  */
 static void *new_page(void)
 {
-    void *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *page = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     if (page == MAP_FAILED)
         return NULL;
-    (void)madvise(page, PAGE, MADV_DONTFORK); /* a failure matters only to a process that forks */
+    (void)madvise(page, PAGE_BYTES,
+                  MADV_DONTFORK); /* a failure matters only to a process that forks */
     return page;
 }
 
 static int open_memory(struct direct_service *s)
 {
-    static_assert(sizeof(struct gd_service) <= PAGE, "one page");
+    static_assert(sizeof(struct gd_service) <= PAGE_BYTES, "one page");
     void *page = new_page();
 
     if (!page)
         return gpunvme_fail(-ENOMEM, "out of memory");
-    int err =
-        cuda_driver_map(s->space.cuda, s->space.device, page, PAGE, CUDA_HOST_MEMORY, &s->device);
+    int err = cuda_driver_map(s->space.cuda, s->space.device, page, PAGE_BYTES, CUDA_HOST_MEMORY,
+                              &s->device);
     if (err) {
-        munmap(page, PAGE);
+        munmap(page, PAGE_BYTES);
         return err;
     }
     s->memory = page;
@@ -117,7 +118,7 @@ void direct_service_close(struct direct_service *s)
     }
     if (s->memory) {
         cuda_driver_unpin(p->cuda, p->device, s->memory);
-        munmap(s->memory, PAGE);
+        munmap(s->memory, PAGE_BYTES);
     }
     cuda_driver_unload(p->cuda, p->device, &s->kernel);
     pthread_mutex_destroy(&s->lock);

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "support/page.h"
+
 /*
  * Below this read(2) is faster than an ioctl, for the kernel reads ahead: 4 KiB in order 0.48 GB/s
  * against 0.08, 256 KiB 2.7 against 1.4 (bounce_bench, executor=cpu, two cores). With O_DIRECT the
@@ -16,7 +18,6 @@
 #define READ_BELOW ((size_t)1 << 20)
 
 /* Bytes: what file systems ask of memory for O_DIRECT is at most a page. */
-#define DIRECT_ALIGN 4096u
 
 int staging_pair_new(struct gpunvme *g, size_t chunk, struct staging_pair **out)
 {
@@ -87,7 +88,7 @@ void staging_pair_place(const struct staging_pair *pair, struct half *s, const s
 {
     bool in_place = pair->device == CUDA_NO_DEVICE && !goes_by_ioctl(pair, s);
 
-    if (in_place && (uintptr_t)addr % DIRECT_ALIGN)
+    if (in_place && (uintptr_t)addr % PAGE_BYTES)
         in_place = !r->direct && !(fcntl(r->fd, F_GETFL) & O_DIRECT);
     s->data = in_place ? addr : s->staging;
 }

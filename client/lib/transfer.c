@@ -7,9 +7,9 @@
 #include "client/lib/client_internal.h"
 #include "client/lib/trace.h"
 #include "support/clock.h"
+#include "support/page.h"
 
 #define AVOID_GPU_S 10
-#define BLOCK       4096u
 /*
  * Where the two ways of a read meet, with one thread (bounce_bench, bench/RESULTS.md): the kernel
  * reads ahead for small ones, unless the file is open with O_DIRECT.
@@ -66,7 +66,7 @@ static const char *why_fallback(const struct gpunvme_buffer *b, const struct ran
 {
     if (b->owner->info.executor == GPUNVME_EXECUTOR_NONE)
         return "the mount has no executor";
-    if (r->write && (r->file_offset % BLOCK || r->len % BLOCK))
+    if (r->write && (r->file_offset % PAGE_BYTES || r->len % PAGE_BYTES))
         return "the executor writes whole blocks";
     return "the mount's executor could not serve all of it";
 }

@@ -10,8 +10,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "support/page.h"
+
 #define BUCKET_BYTES (FFS_INODE_BUCKETS_MAX * sizeof(struct ffs_inode *))
-#define PAGE         4096u
 
 int ffs_inode_hash_init(struct ffs_inode_hash *hash)
 {
@@ -72,8 +73,8 @@ static void shrink(struct ffs_inode_hash *hash)
     *last = NULL;
     redistribute(hash, chain);
     /* The page has no bucket any more; it comes back as zeros. */
-    if (hash->count * sizeof(*last) % PAGE == 0)
-        madvise(last, PAGE, MADV_DONTNEED);
+    if (hash->count * sizeof(*last) % PAGE_BYTES == 0)
+        madvise(last, PAGE_BYTES, MADV_DONTNEED);
 }
 
 struct ffs_inode *ffs_inode_hash_find(const struct ffs_inode_hash *hash, uint64_t ino)

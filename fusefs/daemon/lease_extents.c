@@ -10,8 +10,7 @@
 
 #include "fusefs/daemon/gpu_extents.h"
 #include "fusefs/daemon/lease_internal.h"
-
-#define PAGE 4096u
+#include "support/page.h"
 
 static struct gpunvme_lease_extent *extents_of(const struct lease *l)
 {
@@ -49,7 +48,7 @@ int lease_page_make(struct lease *l, uint64_t extents)
 {
     uint64_t len = GPUNVME_LEASE_EXTENTS_AT + extents * sizeof(struct gpunvme_lease_extent);
 
-    l->page_len = (len + PAGE - 1) & ~(uint64_t)(PAGE - 1);
+    l->page_len = (len + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
     int fd = memfd_create("gpunvme-lease", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return -errno;
