@@ -212,8 +212,14 @@ TEST_F(FsCrafted, AHoleInsideAUnitOfAGpuBoundFileIsNotFilled)
         ib.inodes[slot].blocks = lay_put64(100);
         image_repair_block(reinterpret_cast<uint8_t *>(&ib));
     }
-    ASSERT_EQ(mount(), 0);
-    EXPECT_EQ(write(lookup("f"), 200 * 4096, "x"), -EUCLEAN);
+    // The rest of the unit alone, and with the next one.
+    for (size_t len : {1u, 3u << 20}) {
+        ASSERT_EQ(mount(), 0);
+        EXPECT_EQ(write(lookup("f"), 200 * 4096, std::string(len, 'x')), -EUCLEAN) << len;
+        root.reset();
+        ffs_unmount(fs);
+        fs = nullptr;
+    }
 }
 
 // --- Blocks of another attempt ------------------------------------------------------------------

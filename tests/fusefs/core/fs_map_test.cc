@@ -163,6 +163,21 @@ TEST_F(FsMap, WhatATransferWrotePastItsEndIsZeroedInAWrittenBlock)
     EXPECT_EQ(read_all(f), std::string(50, 'w') + std::string(4046, 0));
 }
 
+// What an append that no commit followed has left behind the end of a file, for example.
+TEST_F(FsMap, AMapForWritingBehindTheEndLeavesZerosInBetween)
+{
+    Inode f = create("f");
+    write(f, 0, std::string(100, 'a'));
+    ffs_map map;
+    ASSERT_EQ(ffs_map_read(f, 0, 100, &map), 0);
+    memset(device.bytes() + map.segments[0].device + 100, 's', 3996);
+    ffs_map_release(&map);
+    ASSERT_EQ(ffs_map_write(f, 8192, 4096, &map), 0);
+    memset(device.bytes() + map.segments[0].device, 'w', 4096);
+    ASSERT_EQ(ffs_map_write_end(&map, 4096), 0);
+    EXPECT_EQ(read_all(f), std::string(100, 'a') + std::string(8092, 0) + std::string(4096, 'w'));
+}
+
 TEST_F(FsMap, RequestsThatCannotBeAreRefused)
 {
     Inode f = create("f");
