@@ -105,6 +105,14 @@ void gq_engine_info(const struct gq_engine *e, struct gq_info *out);
 void gq_engine_tuned(struct gq_engine *e, char *text, size_t len);
 void gq_engine_stats(struct gq_engine *e, struct gq_stats *out);
 
+struct gq_queue_stats {
+    uint16_t qid;
+    bool in_service;
+    uint64_t commands; /* of transfers, since the engine was opened */
+};
+/* The queue pairs of the engine, at most max; returns how many. */
+unsigned gq_engine_queues(struct gq_engine *e, struct gq_queue_stats *out, unsigned max);
+
 /* 0 when a CUDA device is usable, or -ENODEV with a sentence in why. Safe without a driver. */
 int gq_probe(int cuda_device, char *why, size_t len);
 

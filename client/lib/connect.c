@@ -119,3 +119,18 @@ int gpunvme_stats(struct gpunvme *g, struct gpunvme_ioc_stats *out)
     int err = gpunvme_ioctl(g->fd, GPUNVME_IOC_STATS, out, sizeof(*out));
     return err ? gpunvme_fail(err, "STATS: %s", strerror(-err)) : 0;
 }
+
+int gpunvme_open_files(struct gpunvme *g, uint64_t below, struct gpunvme_ioc_open_files *out)
+{
+    memset(out, 0, sizeof(*out));
+    out->below = below;
+    int err = gpunvme_ioctl(g->fd, GPUNVME_IOC_OPEN_FILES, out, sizeof(*out));
+    return err ? gpunvme_fail(err, "OPEN_FILES: %s", strerror(-err)) : 0;
+}
+
+int gpunvme_queues(struct gpunvme *g, struct gpunvme_ioc_queues *out)
+{
+    memset(out, 0, sizeof(*out));
+    int err = gpunvme_ioctl(g->fd, GPUNVME_IOC_QUEUES, out, sizeof(*out));
+    return err ? gpunvme_fail(err, "QUEUES: %s", strerror(-err)) : 0;
+}

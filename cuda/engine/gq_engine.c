@@ -479,3 +479,19 @@ void gq_engine_stats(struct gq_engine *e, struct gq_stats *out)
         out->buffers += e->buffers[i] != NULL;
     pthread_mutex_unlock(&e->lock);
 }
+
+unsigned gq_engine_queues(struct gq_engine *e, struct gq_queue_stats *out, unsigned max)
+{
+    unsigned n = 0;
+
+    pthread_mutex_lock(&e->lock);
+    for (; n < e->n_queues && n < max; n++) {
+        const struct gq_queue *q = &e->queues[n];
+        out[n] =
+            (struct gq_queue_stats){.qid = q->qp.qid,
+                                    .in_service = q->use < GQ_QUEUE_QUARANTINED,
+                                    .commands = __atomic_load_n(&q->commands, __ATOMIC_RELAXED)};
+    }
+    pthread_mutex_unlock(&e->lock);
+    return n;
+}

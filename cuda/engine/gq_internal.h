@@ -28,6 +28,8 @@ struct gq_queue {
     struct nvme_qpair qp;
     struct gq_state state; /* between runs */
     enum gq_queue_use use; /* under engine.lock */
+    /* Posted by runs that have ended. Atomic, relaxed: a run adds, statistics read. */
+    uint64_t commands;
     /* Memory that late data may reach until the queue's commands have ended. */
     bool holds;
     struct gq_buffer *held_buffer; /* NULL: the buffer was unregistered */

@@ -236,6 +236,7 @@ static int take_states(struct gq_job *j, const struct gq_job_run *run)
 
         q->state = run->launch.states[i];
         j->result->commands += q->state.sent;
+        __atomic_fetch_add(&q->commands, q->state.sent, __ATOMIC_RELAXED);
         late |= q->state.outcome == GQ_OUT_TIMED_OUT || q->state.outcome == GQ_OUT_BROKEN;
         cancelled |= q->state.outcome == GQ_OUT_CANCELLED;
         left |= q->state.outcome == GQ_OUT_LEFT;

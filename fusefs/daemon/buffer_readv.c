@@ -445,7 +445,7 @@ void readv_run(struct readv *r)
     if (t->error)
         return;
     t->error = run(r);
-    transfer_end(t);
+    transfer_end(t, v->bytes);
     v->commands = t->rw.commands;
     v->path = t->rw.path;
     v->nvme_status = t->rw.nvme_status;

@@ -232,7 +232,7 @@ int transfer_begin(struct transfer *t)
 
     t->no_fallback = (rw->flags & GPUNVME_NO_FALLBACK) || d->opts->gpu == GPU_REQUIRE;
     t->deadline = deadline_of(rw);
-    t->done = rw->bytes = rw->commands = rw->path = rw->nvme_status = 0;
+    t->done = t->bounced = rw->bytes = rw->commands = rw->path = rw->nvme_status = 0;
     int err =
         buffer_use_begin(d->buffers, rw->id, rw->key, t->uid, BUFFER_DATA, &t->cancel, &t->use);
     if (!err)
@@ -242,9 +242,13 @@ int transfer_begin(struct transfer *t)
     return err;
 }
 
-void transfer_end(struct transfer *t)
+void transfer_end(struct transfer *t, uint64_t bytes)
 {
     buffer_use_end(t->daemon->buffers, &t->use);
+    if (t->activity) {
+        activity_add(t->activity, ACTIVITY_BOUNCE, t->write, min_u64(t->bounced, bytes));
+        activity_add(t->activity, ACTIVITY_GPU, t->write, bytes - min_u64(t->bounced, bytes));
+    }
     if (t->rw.path & GPUNVME_PATH_BOUNCE)
         atomic_fetch_add_explicit(&t->daemon->bounced.transfers, 1, memory_order_relaxed);
 }
@@ -260,7 +264,7 @@ void transfer_run(struct transfer *t)
     if (t->error)
         return;
     t->error = run_with_buffer(t, &last);
-    transfer_end(t);
+    transfer_end(t, t->done);
     rw->len = len;
     transfer_stats_count(&t->daemon->transfers, t->write ? GPUNVME_OP_WRITE : GPUNVME_OP_READ,
                          rw->path, now_ns() - begun);

@@ -13,7 +13,8 @@
 
 struct transfer {
     struct daemon *daemon;
-    struct ffs_inode *inode; /* of the open file, which outlives its ioctl */
+    struct ffs_inode *inode;   /* of the open file, which outlives its ioctl */
+    struct activity *activity; /* the open file's; NULL: none is counted */
     bool write;
     uid_t uid;
     pid_t pid;                /* of the caller; 0: unknown */
@@ -33,6 +34,7 @@ struct transfer {
     struct buffer_use use;
     int64_t deadline; /* CLOCK_MONOTONIC ms; 0: the caller gave none */
     uint64_t done;    /* bytes moved, from the start of the range */
+    uint64_t bounced; /* bytes moved through host memory */
     bool no_fallback, gpu;
 };
 
@@ -53,11 +55,12 @@ void transfer_recover(struct daemon *d);
  *
  * begin: clears the out fields, begins the use of the buffer and sets t->gpu.
  * After 0, end must follow. read: moves the range of rw, as READ; t->done
- * counts the bytes, and rw.path gains the path. fall_back: called after the GPU
+ * counts the bytes, and rw.path gains the path. end: adds the bytes to the open
+ * file's. fall_back: called after the GPU
  * path failed with err. 0: host memory may succeed, and t->gpu is false.
  */
 int transfer_begin(struct transfer *t);
-void transfer_end(struct transfer *t);
+void transfer_end(struct transfer *t, uint64_t bytes);
 int transfer_read(struct transfer *t);
 int transfer_fall_back(struct transfer *t, int err);
 

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "fusefs/core/ffs.h"
+#include "fusefs/daemon/activity.h"
 #include "fusefs/daemon/mount_options.h"
 #include "fusefs/daemon/stack.h"
 #include "fusefs/daemon/transfer_stats.h"
@@ -43,6 +44,7 @@ struct open_file {
     int flags;               /* flags of open(2) */
     bool directory;
     bool leases; /* a lease was taken through it; written under the leases' lock, read at RELEASE */
+    struct activity activity;
     struct open_file *next; /* protected by daemon.files_lock; after RELEASE by the leases' lock */
     struct open_file **link;
 };
@@ -91,7 +93,8 @@ struct daemon {
     pthread_mutex_t files_lock;
     _Atomic unsigned access; /* enum ffs_access, as wanted while the mount is writable */
     _Atomic bool remounted_read_only;
-    struct open_file *files; /* protected by files_lock */
+    struct open_file *files; /* protected by files_lock; the youngest first */
+    struct activity_log activity;
     int status_fd;           /* write end of the parent's pipe, or -1 */
     atomic_bool warned_full; /* the log has said that buffers find no DMA region */
 };

@@ -8,6 +8,7 @@
 void file_free(struct daemon *d, struct open_file *file)
 {
     pthread_mutex_lock(&d->files_lock);
+    activity_end(&d->activity, file);
     *file->link = file->next;
     if (file->next)
         file->next->link = file->link;

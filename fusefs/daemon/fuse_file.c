@@ -145,6 +145,14 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
     reply_create(req, err, inode, fi);
 }
 
+static void count(fuse_req_t req, struct open_file *file, bool written, size_t bytes)
+{
+    const struct fuse_ctx *ctx = fuse_req_ctx(req);
+
+    activity_caller(&file->activity, ctx->uid, ctx->pid);
+    activity_add(&file->activity, ACTIVITY_KERNEL, written, bytes);
+}
+
 /*
  * A request beyond MAX_IO is an error: the kernel takes a short reply for the
  * end of the file.
@@ -162,8 +170,10 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct f
     if (!is_direct(fi))
         kernel_cache_add(inode, KERNEL_PAGES);
     ssize_t n = file_read(inode, (uint64_t)offset, data, size);
-    if (n > 0)
+    if (n > 0) {
         file_accessed(inode, fi->flags);
+        count(req, op_file(fi), false, (size_t)n);
+    }
     if (n < 0)
         op_reply(req, (int)n);
     else
@@ -180,6 +190,8 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off
         kernel_cache_add(inode, KERNEL_PAGES);
     ssize_t n = setid_before_change(req, inode, raw_clears_setid());
     n = n ? n : ffs_write(inode, (uint64_t)offset, data, size);
+    if (n > 0)
+        count(req, op_file(fi), true, (size_t)n);
     if (n < 0)
         op_reply(req, (int)n);
     else if (direct)

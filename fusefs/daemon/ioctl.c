@@ -91,6 +91,16 @@ static int handle_scrub(const struct call *call, void *arg)
     return ioctl_scrub(call->file, arg);
 }
 
+static int handle_open_files(const struct call *call, void *arg)
+{
+    return activity_files(call->daemon, call->uid, arg);
+}
+
+static int handle_queues(const struct call *call, void *arg)
+{
+    return activity_queues(call->daemon, call->uid, arg);
+}
+
 static int handle_queue_lease(const struct call *call, void *arg)
 {
     struct daemon *d = call->daemon;
@@ -161,6 +171,8 @@ static const struct request {
     {GPUNVME_IOC_BUFFER_IOVA, {0}, handle_buffer_iova, true},
     {GPUNVME_IOC_COPY_KERNEL, {0}, handle_copy_kernel, true},
     {GPUNVME_IOC_SCRUB, {0}, handle_scrub, true},
+    {GPUNVME_IOC_OPEN_FILES, {0}, handle_open_files, false},
+    {GPUNVME_IOC_QUEUES, {0}, handle_queues, false},
 };
 
 struct transfer_job {
@@ -187,6 +199,8 @@ struct request_job {
         struct gpunvme_ioc_buffer_iova iova;
         struct gpunvme_ioc_copy_kernel copy_kernel;
         struct gpunvme_ioc_scrub scrub;
+        struct gpunvme_ioc_open_files open_files;
+        struct gpunvme_ioc_queues queue_list;
     } arg;
 };
 
@@ -328,6 +342,7 @@ static void transfer(fuse_req_t req, unsigned cmd, const struct call *call, cons
         goto refuse;
     *job = (struct transfer_job){.transfer = {.daemon = call->daemon,
                                               .inode = call->file->inode,
+                                              .activity = &call->file->activity,
                                               .write = cmd == GPUNVME_IOC_WRITE,
                                               .uid = call->uid,
                                               .pid = fuse_req_ctx(req)->pid,
@@ -377,6 +392,7 @@ void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fu
             fuse_reply_ioctl(req, 0, NULL, 0);
         return;
     }
+    activity_caller(&call.file->activity, call.uid, fuse_req_ctx(req)->pid);
     if (ioctl_linux(req, call.file, cmd, in, in_size, out_size))
         return;
     int err = find_request(cmd, &r);

@@ -17,7 +17,7 @@ int ioctl_check_abi(const struct gpunvme_abi *abi, uint32_t size);
 /*
  * in: a struct gpunvme_ioc_readv. Replies in this call or later from a worker.
  */
-void ioctl_readv(struct fuse_req *req, const struct open_file *file, const void *in);
+void ioctl_readv(struct fuse_req *req, struct open_file *file, const void *in);
 
 void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info);
 void ioctl_fill_stats(struct daemon *d, struct gpunvme_ioc_stats *stats);

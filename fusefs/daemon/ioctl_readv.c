@@ -58,7 +58,7 @@ static int check(const struct open_file *file, const struct gpunvme_ioc_readv *v
     return (file->flags & O_ACCMODE) == O_WRONLY ? -EBADF : 0;
 }
 
-void ioctl_readv(struct fuse_req *req, const struct open_file *file, const void *in)
+void ioctl_readv(struct fuse_req *req, struct open_file *file, const void *in)
 {
     struct readv_job *job = calloc(1, sizeof(*job));
     int err = job ? 0 : -ENOMEM;
@@ -77,6 +77,7 @@ void ioctl_readv(struct fuse_req *req, const struct open_file *file, const void 
     job->req = req;
     job->readv.t.daemon = op_daemon(req);
     job->readv.t.inode = file->inode;
+    job->readv.t.activity = &file->activity;
     job->readv.t.uid = fuse_req_ctx(req)->uid;
     fuse_req_interrupt_func(req, cancel, &job->readv);
     workers_add(op_daemon(req)->workers, WORK_TRANSFER, &job->job);

@@ -71,6 +71,8 @@ void leases_close(struct leases *t);
  * must be unreplied.
  */
 int leases_allow(const struct options *opts, struct fuse_req *req);
+/* The leased queue pairs, at most max; returns how many. */
+unsigned leases_list(struct leases *t, struct gpunvme_queue *out, unsigned max);
 /* Number of queue pairs that may be leased at the same time. */
 unsigned leases_queues(const struct leases *t);
 

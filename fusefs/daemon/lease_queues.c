@@ -196,3 +196,26 @@ int lease_queues_reply(const struct leases *t, const struct lease *l, uint64_t i
     close(fds[0]);
     return err;
 }
+
+static struct gpunvme_queue describe(const struct lease *l, unsigned i)
+{
+    uint64_t caller = atomic_load_explicit(&l->owner->activity.caller, memory_order_relaxed);
+
+    return (struct gpunvme_queue){.qid = l->pairs[i].qp.qid,
+                                  .use = GPUNVME_QUEUE_LEASED,
+                                  .uid = l->uid,
+                                  .pid = (uint32_t)caller};
+}
+
+unsigned leases_list(struct leases *t, struct gpunvme_queue *out, unsigned max)
+{
+    unsigned n = 0;
+
+    pthread_mutex_lock(&t->lock);
+    for (const struct lease *l = t->first; l; l = l->next) {
+        for (unsigned i = 0; i < l->n_pairs && n < max; i++)
+            out[n++] = describe(l, i);
+    }
+    pthread_mutex_unlock(&t->lock);
+    return n;
+}

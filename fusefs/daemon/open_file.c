@@ -40,6 +40,7 @@ struct open_file *file_new(struct daemon *d, struct ffs_inode *inode, int flags,
     *file = (struct open_file){
         .inode = inode, .flags = flags, .directory = directory, .link = &d->files};
     pthread_mutex_lock(&d->files_lock);
+    activity_begin(&d->activity, &file->activity);
     file->next = d->files;
     if (file->next)
         file->next->link = &file->next;

@@ -46,6 +46,12 @@ int gpunvme_local(struct gpunvme **out);
 void gpunvme_disconnect(struct gpunvme *g);
 int gpunvme_info(struct gpunvme *g, struct gpunvme_ioc_info *out);
 int gpunvme_stats(struct gpunvme *g, struct gpunvme_ioc_stats *out);
+/*
+ * What open files of the mount moved, and its queue pairs, as far as the caller may see it. below:
+ * 0, then out->below of the answer before, until that is 0. -ENOTTY: the daemon is older.
+ */
+int gpunvme_open_files(struct gpunvme *g, uint64_t below, struct gpunvme_ioc_open_files *out);
+int gpunvme_queues(struct gpunvme *g, struct gpunvme_ioc_queues *out);
 
 /* Which way transfers take. Zero in a field means its default. */
 struct gpunvme_options {

@@ -275,6 +275,57 @@ struct gpunvme_ioc_stats {
 };
 
 /*
+ * What an open file description moved since it was opened. Root is told of all, a user of those
+ * that processes of this user used last.
+ */
+struct gpunvme_open_file {
+    uint64_t id;  /* those opened later have larger ones */
+    uint64_t ino; /* st_ino of the file */
+    uint32_t uid; /* of the last request */
+    uint32_t pid; /* of the thread it came from, as the daemon sees it; 0: unknown */
+    uint64_t calls;
+    uint64_t gpu_read_bytes, gpu_written_bytes;       /* READ, READV and WRITE by the executor */
+    uint64_t bounce_read_bytes, bounce_written_bytes; /* the same through host memory */
+    uint64_t kernel_read_bytes, kernel_written_bytes; /* requests of the kernel: read(2), ... */
+    uint32_t closed;                                  /* 1: a while ago */
+    uint32_t reserved;
+};
+#define GPUNVME_OPEN_FILES_MAX 160u
+
+/*
+ * The descriptions that moved anything, the youngest first. The last 64 that were closed are in the
+ * first answer. `below` is 0 for the first answer, then what the answer before left there, until
+ * that is 0 again.
+ */
+struct gpunvme_ioc_open_files {
+    struct gpunvme_abi abi;
+    uint64_t below; /* in, out */
+    uint32_t count; /* out */
+    uint32_t reserved;
+    struct gpunvme_open_file files[GPUNVME_OPEN_FILES_MAX]; /* out */
+};
+
+#define GPUNVME_QUEUE_EXECUTOR       1u
+#define GPUNVME_QUEUE_OUT_OF_SERVICE 2u /* of the executor, until it has been recovered */
+#define GPUNVME_QUEUE_LEASED         3u
+
+struct gpunvme_queue {
+    uint32_t qid;
+    uint32_t use;
+    uint32_t uid, pid; /* of a lease, as in gpunvme_open_file; 0: not for the caller to know */
+    uint64_t commands; /* since the mount; 0 where leased, which the daemon does not count */
+};
+#define GPUNVME_QUEUES_MAX 512u
+
+/* The queue pairs that move data of buffers. */
+struct gpunvme_ioc_queues {
+    struct gpunvme_abi abi;
+    uint32_t count; /* out */
+    uint32_t reserved;
+    struct gpunvme_queue queues[GPUNVME_QUEUES_MAX]; /* out */
+};
+
+/*
  * Leases: the direct path. A program drives NVMe queue pairs of its own and knows the extents of
  * its files; no call into the daemon is needed for a read. A leased queue reaches the whole
  * namespace and all memory that the drive may reach for this mount; the mount option direct= names
@@ -408,7 +459,9 @@ struct gpunvme_reply {
 #define GPUNVME_IOC_LEASE_END    _IOWR('G', 0x6a, struct gpunvme_ioc_lease_end)
 #define GPUNVME_IOC_BUFFER_IOVA  _IOWR('G', 0x6b, struct gpunvme_ioc_buffer_iova)
 /* 0x6c is used between libgpunvme and the daemon. */
-#define GPUNVME_IOC_SCRUB _IOWR('G', 0x6d, struct gpunvme_ioc_scrub)
+#define GPUNVME_IOC_SCRUB      _IOWR('G', 0x6d, struct gpunvme_ioc_scrub)
+#define GPUNVME_IOC_OPEN_FILES _IOWR('G', 0x6e, struct gpunvme_ioc_open_files)
+#define GPUNVME_IOC_QUEUES     _IOWR('G', 0x6f, struct gpunvme_ioc_queues)
 
 /* C99 has no assertions at compile time. */
 #if defined(__cplusplus) || __STDC_VERSION__ >= 201112L
@@ -442,6 +495,10 @@ static_assert(offsetof(struct gpunvme_ioc_stats, latency) == 168, "stats until l
 static_assert(sizeof(struct gpunvme_ioc_stats) == 2032, "stats");
 static_assert(offsetof(struct gpunvme_ioc_rw, bytes) == 56, "rw.bytes");
 static_assert(sizeof(struct gpunvme_ioc_extents) < 16384, "FUSE's limit");
+static_assert(sizeof(struct gpunvme_open_file) == 88, "open file");
+static_assert(sizeof(struct gpunvme_ioc_open_files) < 16384, "FUSE's limit");
+static_assert(sizeof(struct gpunvme_queue) == 24, "queue");
+static_assert(sizeof(struct gpunvme_ioc_queues) < 16384, "FUSE's limit");
 static_assert(sizeof(struct gpunvme_ioc_scrub) == 56 + 24 * GPUNVME_SCRUB_BLOCKS_MAX, "scrub");
 #endif
 

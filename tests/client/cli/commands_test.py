@@ -238,6 +238,33 @@ class OnMount(unittest.TestCase):
         self.assertGreater(sum(s["gpu_read_gb_per_s"] for s in samples), 0)
         self.assertIn("GPU READ", run("top", "-C", "1", self.mount)[0])
 
+    def test_top_of_processes_files_and_queues(self):
+        read = "import os, sys, time\n" \
+            "fd = os.open(sys.argv[1], os.O_RDONLY)\n" \
+            "while sys.stdin.readable():\n" \
+            "    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)\n" \
+            "    os.pread(fd, 1 << 20, 0)\n" \
+            "    time.sleep(0.02)\n"
+        with subprocess.Popen([sys.executable, "-c", read, self.file],
+                              stdin=subprocess.PIPE) as reader, \
+             subprocess.Popen([GPUNVME, "top", "-i", "2", "-C", "1", "-o", "json", self.mount],
+                              stdout=subprocess.PIPE, text=True) as top:
+            time.sleep(1)
+            for _ in range(3):
+                run("read", "-q", "-p", "gpu", self.file)
+            sample = json.loads(top.communicate(timeout=60)[0])["samples"][0]
+            reader.kill()
+        processes = {p["process"]: p for p in sample["processes"]}
+        self.assertIn("python", processes[reader.pid]["command"])
+        self.assertGreater(processes[reader.pid]["kernel_read_gb_per_s"], 0)
+        self.assertEqual(processes[reader.pid]["gpu_read_gb_per_s"], 0)
+        self.assertGreater(sum(p["gpu_read_gb_per_s"] for p in sample["processes"]), 0)
+        self.assertEqual([f["path"] for f in sample["files"]], [self.file])
+        self.assertGreater(sample["files"][0]["gpu_read_gb_per_s"], 0)
+        self.assertEqual(sample["files"][0]["inode"], os.stat(self.file).st_ino)
+        self.assertGreater(sum(q["commands_per_s"] for q in sample["queues"]), 0)
+        self.assertEqual({q["use"] for q in sample["queues"]}, {"executor"})
+
 
     def fill(self, folder, files, age):
         """Files of a MiB, used ever later, the first one `age` seconds ago."""

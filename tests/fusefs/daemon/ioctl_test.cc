@@ -100,7 +100,7 @@ TEST_F(IoctlTest, InfoAndStatsWorkOnDirectories)
 TEST_F(IoctlTest, UnknownRequestsAreNotOurs)
 {
     uint64_t word = 0;
-    EXPECT_EQ(issue(fd_, _IOWR('G', 0x6f, uint64_t), &word), -ENOTTY);
+    EXPECT_EQ(issue(fd_, _IOWR('G', 0x7e, uint64_t), &word), -ENOTTY);
     EXPECT_EQ(issue(fd_, _IOWR('Q', 0x60, uint64_t), &word), -ENOTTY);
     EXPECT_EQ(issue(fd_, _IO('G', 0x7f), nullptr), -ENOTTY);
     EXPECT_EQ(issue(fd_, TCGETS, &word), -ENOTTY);
