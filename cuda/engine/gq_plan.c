@@ -81,6 +81,13 @@ int gq_plan_start(struct gq_plan *p, const struct gq_plan_env *env, const struct
     return 0;
 }
 
+bool gq_plan_is_short_read(const struct gq_plan *p)
+{
+    return p->env.op == GQ_READ && p->len <= STAGE_WHOLE &&
+           p->extents[p->extent].lba != GQ_LBA_ZERO &&
+           p->len <= extent_bytes(p, p->extent) - p->within;
+}
+
 uint64_t gq_plan_estimate(const struct gq_plan *p)
 {
     uint64_t by_size = (p->len - p->pos + p->env.max_command - 1) / p->env.max_command;
@@ -122,7 +129,7 @@ static bool is_direct(const struct gq_plan *p, uint64_t dev, uint64_t mem, uint6
 {
     uint32_t lba = p->env.lba_size;
 
-    if (mem % 4 || dev % lba || left < lba)
+    if (p->env.staged || mem % 4 || dev % lba || left < lba)
         return false;
     return left % lba == 0 || left > STAGE_WHOLE;
 }

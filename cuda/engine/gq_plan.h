@@ -18,6 +18,7 @@ struct gq_plan_env {
     const struct gq_region *buffer;
     uint64_t buffer_head; /* bytes from the region's start to stream position 0 */
     const struct gq_region *staging;
+    bool staged; /* the controller does not reach the buffer: all bytes are staged */
 };
 
 /* A cursor over the request's extents. */
@@ -47,6 +48,12 @@ int gq_plan_start(struct gq_plan *p, const struct gq_plan_env *env, const struct
  */
 bool gq_plan_next(struct gq_plan *p, struct gq_chunk *chunk, uint64_t staging_off,
                   uint64_t staging_len);
+
+/*
+ * True for a read of 16 KiB or less in one extent: staged, it is one command
+ * and one copy, unless the staging is very small.
+ */
+bool gq_plan_is_short_read(const struct gq_plan *p);
 
 /* An estimate of the number of commands, for the choice of the number of queues. */
 uint64_t gq_plan_estimate(const struct gq_plan *p);

@@ -105,6 +105,7 @@ static int check_request(const struct gq_engine *e, const struct gq_request *req
         .buffer = &b->region,
         .buffer_head = b->import.head + req->buffer_offset,
         .staging = &e->staging,
+        .staged = b->staged,
     };
 
     if (req->op != GQ_READ && req->op != GQ_WRITE)
@@ -129,8 +130,9 @@ static int transfer(struct gq_engine *e, const struct gq_request *req, struct gq
 
     if (err || req->len == 0)
         return err;
-    if (req->buffer->staged)
+    if (req->buffer->staged && !gq_plan_is_short_read(&t.done))
         return gq_staged_transfer(e, req, result);
+    result->staged = req->buffer->staged;
     t.job.deadline_ns = gq_job_deadline(req->deadline_ms);
     return gq_job_execute(&t.job);
 }

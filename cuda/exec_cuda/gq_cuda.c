@@ -35,15 +35,26 @@ static cudaError_t launch_commands(struct gq_cuda *cu, const struct gq_launch *l
 
 /* A longer list is worth a launch, and must not delay short ones in the only persistent warp. */
 #define SHORT_LIST 8u
+#define SHORT_COPY (16u << 10)
 
-/* A few commands of one queue without copies. */
-static bool suits_persistent(const struct gq_launch *l, const struct gq_chunk *chunk)
+/* The copy of a read that is one command, with no other. */
+static bool is_short_copy(const struct gq_launch *l, const struct gq_chunk *chunk)
 {
-    return l->run.n_queues == 1 && chunk->n_cmds && chunk->n_cmds <= SHORT_LIST &&
-           !chunk->n_copies && !l->reads;
+    return !l->is_write && chunk->n_cmds == 1 && chunk->n_copies == 1 &&
+           chunk->copies[0].cmd == 0 && chunk->copies[0].len <= SHORT_COPY;
 }
 
-/* The copies of a read are launched when its commands have ended: gq_cuda_wait_run(). */
+/* A few commands of one queue without copies, or one with its copy. */
+static bool suits_persistent(const struct gq_launch *l, const struct gq_chunk *chunk)
+{
+    return l->run.n_queues == 1 && chunk->n_cmds && chunk->n_cmds <= SHORT_LIST && !l->reads &&
+           (!chunk->n_copies || is_short_copy(l, chunk));
+}
+
+/*
+ * The copies of a read are launched when its commands have ended, unless the
+ * persistent kernel makes them: gq_cuda_wait_run().
+ */
 static cudaError_t launch_all(struct gq_cuda *cu, const struct gq_launch *l,
                               const struct gq_chunk *chunk)
 {
@@ -73,7 +84,8 @@ static int begin_run(struct gq_cuda *cu, struct gq_launch *l, const struct gq_ch
     int err = -EBUSY;
 
     if (suits_persistent(l, chunk))
-        err = gq_persistent_post(cu->persistent, &l->run, &cu->host_ports[l->queues[0]], l->states);
+        err = gq_persistent_post(cu->persistent, &l->run, &cu->host_ports[l->queues[0]], l->states,
+                                 chunk->n_copies ? &chunk->copies[0] : NULL);
     wake_controller(cu, l->run.n_queues);
     l->persistent = !err; /* a post that failed has left the tagged slot free */
     return err == -EBUSY ? gq_cuda_errno(launch_all(cu, l, chunk)) : err;

@@ -122,7 +122,8 @@ static cudaError_t make_copies(const struct gq_cuda *cu, const struct gq_launch 
 int gq_cuda_wait_run(struct gq_cuda *cu, const struct gq_launch *l, const struct gq_chunk *chunk)
 {
     struct watch w = {.start_ns = now_ns(), .progress_ns = now_ns()};
-    bool running = chunk->n_cmds != 0, copies = !l->is_write && chunk->n_copies, moving = false;
+    bool running = chunk->n_cmds != 0, moving = false;
+    bool copies = !l->is_write && chunk->n_copies && !l->persistent;
     cudaError_t err = cudaErrorNotReady;
 
     for (unsigned i = 1; err == cudaErrorNotReady; i++) {

@@ -99,7 +99,8 @@ int gq_persistent_keep(struct gq_persistent *r)
     return gq_tagged_slot_start(&r->slot);
 }
 
-static void post_list(struct gq_persistent *r, const struct gq_run *run, const struct gq_port *port)
+static void post_list(struct gq_persistent *r, const struct gq_run *run, const struct gq_port *port,
+                      const struct gq_copy *copy)
 {
     const struct gq_state *state = r->state;
     struct gq_persistent_list list = {.run = *run,
@@ -115,6 +116,8 @@ static void post_list(struct gq_persistent *r, const struct gq_run *run, const s
         memcpy(list.cmds, run->cmds, run->n_cmds * sizeof(list.cmds[0]));
         list.run.cmds = NULL;
     }
+    if (copy)
+        list.one.copy = *copy;
     gq_tagged_slot_post(&r->slot, &list, sizeof(list));
 }
 
@@ -124,15 +127,17 @@ static void leave(struct gq_persistent *r)
 }
 
 int gq_persistent_post(struct gq_persistent *r, const struct gq_run *run,
-                       const struct gq_port *port, struct gq_state *state)
+                       const struct gq_port *port, struct gq_state *state,
+                       const struct gq_copy *copy)
 {
+    bool single = gq_single_suits(run, port, state);
     int err;
 
-    if (__atomic_exchange_n(&r->busy, true, __ATOMIC_ACQUIRE))
+    if ((copy && !single) || __atomic_exchange_n(&r->busy, true, __ATOMIC_ACQUIRE))
         return -EBUSY;
     r->state = state;
-    r->single_result = gq_single_suits(run, port, state) ? run->results : NULL;
-    post_list(r, run, port);
+    r->single_result = single ? run->results : NULL;
+    post_list(r, run, port, copy);
     err = gq_persistent_keep(r);
     if (err)
         leave(r);

@@ -12,17 +12,30 @@ namespace
 
 constexpr uint64_t kIdleNs = 200000;
 
-/* By one lane. */
+/*
+ * By the warp, of which lane 0 drives the queue. The fence orders the copied
+ * bytes of all lanes, which have converged, before the report.
+ */
 __device__ __forceinline__ void drive_single(const struct gq_persistent_list *list)
 {
     const struct gq_port port = list->port;
+    const struct gq_copy copy = list->one.copy;
     struct gq_single s = {
         .run = &list->run, .port = &port, .at = {list->sq_tail, list->phase, list->cq_db_pending}};
 
-    gq_single_send(&s, &list->cmds[0]);
-    while (gq_single_poll(&s) == GQ_OUT_RUNNING)
-        ;
-    gq_single_report(&s, list->state);
+    if (threadIdx.x == 0) {
+        gq_single_send(&s, &list->one.cmd);
+        while (gq_single_poll(&s) == GQ_OUT_RUNNING)
+            ;
+    }
+    if (copy.len && GQ_UNIFORM32(s.outcome == GQ_OUT_DONE && s.status == 0)) {
+        gq_copy_4k(copy.dst, copy.src, copy.len, threadIdx.x, GQ_LANES);
+        __syncwarp();
+        if (threadIdx.x == 0)
+            gq_fence_results();
+    }
+    if (threadIdx.x == 0)
+        gq_single_report(&s, list->state);
 }
 
 /* By the warp, like drive_queues() in gq_kernels.cu. */
@@ -57,10 +70,10 @@ __global__ void __launch_bounds__(GQ_LANES)
 
     for (uint32_t number = l.first; gq_tagged_slot_poll(l.slot, number, kIdleNs, slot.words);
          number = gq_tagged_slot_next(number)) {
-        if (!slot.list.single)
-            drive_list(&slot.list);
-        else if (threadIdx.x == 0)
+        if (slot.list.single)
             drive_single(&slot.list);
+        else
+            drive_list(&slot.list);
         __syncwarp();
     }
     if (threadIdx.x == 0)

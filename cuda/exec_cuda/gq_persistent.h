@@ -27,7 +27,13 @@ struct gq_persistent_list {
     struct gq_state *state;
     uint32_t sq_tail, cq_head, phase, cq_db_pending; /* copy of *state */
     uint32_t single;                                 /* not 0: driven by gq_single.h */
-    struct gq_cmd cmds[GQ_PERSISTENT_CMDS];
+    union {
+        struct gq_cmd cmds[GQ_PERSISTENT_CMDS];
+        struct {
+            struct gq_cmd cmd;
+            struct gq_copy copy; /* made when the command has succeeded; len 0: none */
+        } one;                   /* of single */
+    };
 };
 
 static_assert(sizeof(struct gq_persistent_list) <= GQ_TAGGED_SLOT_BYTES,
@@ -44,11 +50,14 @@ int gq_persistent_open(struct gq_persistent **out);
 void gq_persistent_close(struct gq_persistent *r);
 /*
  * Posts a run of one queue; state->outcome changes when it has ended, and
- * gq_persistent_done() fills in the rest of state, and the results. -EBUSY:
- * another list is under way; -EIO.
+ * gq_persistent_done() fills in the rest of state, and the results. copy: made
+ * before that if the only command of the run succeeds; NULL: none. -EBUSY:
+ * another list is under way, or a run with a copy is not one that gq_single.h
+ * drives; -EIO.
  */
 int gq_persistent_post(struct gq_persistent *r, const struct gq_run *run,
-                       const struct gq_port *port, struct gq_state *state);
+                       const struct gq_port *port, struct gq_state *state,
+                       const struct gq_copy *copy);
 /*
  * Called repeatedly until the list has ended: launches the kernel again if it
  * ended before it took the list. -EIO.

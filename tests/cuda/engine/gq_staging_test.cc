@@ -59,6 +59,20 @@ int staging_alloc(gq_exec *x, size_t len, bool host, gq_import *out)
     return 0;
 }
 
+/* Buffers are the device's memory, too. */
+bool imports_device;
+
+int import(gq_exec *x, const gq_mem *mem, gq_import *out)
+{
+    int err = cpu_ops.import(x, mem, out);
+
+    if (!err && imports_device) {
+        out->mem.device = out->base;
+        out->mem.addr = nullptr;
+    }
+    return err;
+}
+
 void staging_free(gq_exec *x, gq_import *imp)
 {
     EXPECT_EQ(is_host.erase(imp->base), 1u);
@@ -87,8 +101,15 @@ void quiesce(gq_exec *x)
 /* What the executor says of a run; 0: as it is. */
 int refusal;
 
+/* The last run. */
+bool of_reads;
+uint32_t n_cmds, n_copies;
+
 int start(gq_exec *x, gq_launch *l, const gq_chunk *chunk)
 {
+    of_reads = l->reads != nullptr;
+    n_cmds = chunk->n_cmds;
+    n_copies = chunk->n_copies;
     return refusal ? refusal : cpu_ops.start(x, l, chunk);
 }
 
@@ -128,6 +149,7 @@ extern "C" int __wrap_gq_cuda_open(nvme_ctrlr *c, const gq_options *opts, unsign
     cpu_ops = device_ops = *(*out)->ops;
     device_ops.staging_alloc = staging_alloc;
     device_ops.staging_free = staging_free;
+    device_ops.import = import;
     device_ops.quiesce = quiesce;
     device_ops.start = start;
     (*out)->ops = &device_ops;
@@ -195,6 +217,39 @@ TEST_P(Staging, CarriesWhatIsNotAligned)
     m.write(3 + 6, data);
     ASSERT_EQ(rig.move(GQ_WRITE, b, 6, {{3000, 65536}}, 512, data.size()), 0);
     EXPECT_EQ(rig.peek(3001 * 512, data.size()), data);
+}
+
+/* Which the persistent kernel takes, with the copy. */
+TEST_P(Staging, AShortReadIsOneCommand)
+{
+    constexpr size_t kShort = 16u << 10;
+    Memory m(GQ_EXECUTOR_CPU, 64u << 10);
+    bool all = GetParam().tier == 1;
+    imports_device = true;
+    rig.x.staged = all;
+    gq_buffer *b = rig.add(m, 3, 40000);
+    imports_device = false;
+    const struct {
+        size_t at, len;
+        uint64_t offset;
+    } reads[] = {{0, 1, 0}, {5, 4096, 77}, {13, 512, 1024}, {13, 4096, 4096}, {1, 4608, 512}};
+
+    for (const auto &r : reads) {
+        m.write(0, Bytes(64u << 10, 0xa5));
+        ASSERT_EQ(rig.move(GQ_READ, b, r.at, {{2000, 65536}}, r.offset, r.len), 0);
+        EXPECT_EQ(m.read(3 + r.at, r.len), rig.peek(2000 * 512 + r.offset, r.len)) << r.len;
+        EXPECT_EQ(m.read(3 + r.at + r.len, 100), Bytes(100, 0xa5)) << "no byte behind it";
+        EXPECT_EQ(rig.result.staged, all);
+        EXPECT_FALSE(of_reads);
+        EXPECT_EQ(n_cmds, 1u);
+        EXPECT_TRUE(n_copies == 1 || !all) << r.len;
+    }
+    ASSERT_EQ(rig.move(GQ_READ, b, 1, {{2000, 65536}}, 0, kShort + 512), 0);
+    EXPECT_EQ(of_reads, all) << "copies overlap reading";
+    EXPECT_EQ(m.read(4, kShort + 512), rig.peek(2000 * 512, kShort + 512));
+    ASSERT_EQ(rig.move(GQ_READ, b, 1, {{2000, 4096}, {3000, 4096}}, 0, 8192), 0);
+    EXPECT_EQ(of_reads, all) << "more than one extent";
+    EXPECT_EQ(m.read(4 + 4096, 4096), rig.peek(3000 * 512, 4096));
 }
 
 /* A run whose turn did not come in time says nothing against the executor, nor about queues. */

@@ -99,6 +99,16 @@ TEST_F(GqCudaWait, LeavesTheCopiesOfAWriteInFrontOfItsCommands)
     EXPECT_EQ(queries, 0u);
 }
 
+TEST_F(GqCudaWait, LeavesTheCopyOfTheOnlyCommandToThePersistentKernel)
+{
+    l.persistent = true;
+    state.outcome = GQ_OUT_DONE;
+    query = [] { return cudaErrorNotReady; };
+    EXPECT_EQ(wait(), 0);
+    EXPECT_EQ(moves, 0u);
+    EXPECT_EQ(queries, 0u);
+}
+
 TEST_F(GqCudaWait, TellsOfAKernelThatFaulted)
 {
     query = [] { return cudaErrorLaunchFailure; };
