@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// OPEN_FILES and QUEUES: what is counted for whom, and who is told.
+// OPEN_FILES and QUEUES: counts by file, by process and by queue, and the rights to see them.
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>

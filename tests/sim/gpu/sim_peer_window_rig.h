@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Peers whose processes are threads, and a caller that makes what they do not. */
+/* Peers whose processes are threads, and a caller that makes the copies left to it. */
 #ifndef TESTS_SIM_GPU_SIM_PEER_WINDOW_RIG_H
 #define TESTS_SIM_GPU_SIM_PEER_WINDOW_RIG_H
 
