@@ -133,6 +133,16 @@ class Cuda:
         self.driver.cuStreamSynchronize(ctypes.c_void_p(stream))
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "driver: uses the CUDA driver by itself")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "cuda" in item.fixturenames:
+            item.add_marker("driver")
+
+
 @pytest.fixture(scope="session")
 def cuda():
     """Memory and streams of the driver: the GPU's, or of the one without a GPU."""
