@@ -18,7 +18,7 @@ static const struct cli_command commands[] = {
     {"cache", "olniC", "DIRECTORY", "keep a directory below a size, by removing old files",
      cli_cache},
     {"scrub", "oqa", "PATH...", "compare data on the drive with its checksums", cli_scrub},
-    {"list", "o", "", "list NVMe drives and mounts", cli_list},
+    {"list", "o", "[DEVICE...]", "list NVMe drives, mounts and file systems", cli_list},
     {"check", "oNdu", "[DEVICE]", "say what this machine or a drive lacks", cli_check},
     {"identify", "oN", "DEVICE", "show what a controller says of itself", cli_identify},
     {"regs", "oN", "DEVICE", "show a controller's registers", cli_regs},

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What drives there are: the kernel's, those on the PCI bus that it does not drive, our mounts. */
+/*
+ * What drives there are: the kernel's, those on the PCI bus that it does not drive; the file
+ * systems on them, and on devices that are named; our mounts.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <libnvme.h>
@@ -9,6 +12,7 @@
 
 #include "blockdev/pci/pci.h"
 #include "client/cli/cli.h"
+#include "client/cli/file_systems.h"
 #include "client/cli/mounts.h"
 #include "client/cli/out.h"
 
@@ -46,7 +50,7 @@ static const struct cli_column mount_columns[] = {
 };
 
 struct listing {
-    struct cli_table drives, mounts;
+    struct cli_table drives, mounts, file_systems;
     struct cli_mounts ours;
     struct nvme_pci *pci;
     size_t n_pci;
@@ -212,6 +216,54 @@ static int collect(struct listing *l)
     return err ? err : l->failed ? -ENOMEM : 0;
 }
 
+/* Nodes of the kernel that cannot be read, or hold something else, have no row. */
+static void add_on_nodes(struct listing *l)
+{
+    char why[512];
+
+    for (size_t i = 0; i + DRIVE_COLUMNS <= l->drives.n_cells; i += DRIVE_COLUMNS) {
+        const char *device = l->drives.cells[i + DEVICE];
+        if (!l->drives.cells[i + SIZE] || l->drives.cells[i + MOUNT])
+            continue;
+        l->failed |= cli_file_systems_add(&l->file_systems, device, why, sizeof(why)) == -ENOMEM;
+    }
+}
+
+static bool is_mounted(const struct listing *l, const char *device)
+{
+    for (size_t i = 0; i < l->ours.n; i++) {
+        if (strcmp(l->ours.all[i].device, device) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* 1 when one has no file system of ours, after a message. */
+static int add_named(struct listing *l, char **devices, int n)
+{
+    char why[512] = "";
+    int failed = 0;
+
+    for (int i = 0; i < n; i++) {
+        if (is_mounted(l, devices[i]))
+            continue;
+        int err = cli_file_systems_add(&l->file_systems, devices[i], why, sizeof(why));
+        if (err == -ENODATA)
+            failed = cli_error(devices[i], "no file system of gpunvmefs, see mkfs.gpunvme(8)");
+        else if (err)
+            failed = cli_error(devices[i], "%s", err == -ENOMEM ? "out of memory" : why);
+    }
+    return failed;
+}
+
+static int collect_file_systems(struct listing *l, char **devices, int n)
+{
+    cli_file_systems_begin(&l->file_systems);
+    l->failed |= !cli_file_systems_mounted(&l->file_systems, &l->ours);
+    add_on_nodes(l);
+    return add_named(l, devices, n);
+}
+
 static void print(const struct listing *l, bool json)
 {
     struct cli_out out;
@@ -225,25 +277,33 @@ static void print(const struct listing *l, bool json)
         putchar('\n');
     if (json || l->mounts.n_cells)
         cli_table_print(&l->mounts, &out, "mounts");
+    if (!json && l->file_systems.n_cells)
+        putchar('\n');
+    if (json || l->file_systems.n_cells)
+        cli_table_print(&l->file_systems, &out, "file_systems");
     cli_out_end(&out);
 }
 
-static int list(const struct cli_options *options)
+static int list(const struct cli_options *options, char **devices, int n)
 {
     struct listing l = {.drives = {.columns = drive_columns, .n_columns = DRIVE_COLUMNS},
                         .mounts = {.columns = mount_columns, .n_columns = 3}};
     int err = collect(&l);
+    int failed = err ? 0 : collect_file_systems(&l, devices, n);
 
+    if (!err && l.failed)
+        err = -ENOMEM;
     if (err)
-        cli_error("list", "%s", strerror(-err));
+        failed = cli_error("list", "%s", strerror(-err));
     else
         print(&l, options->json);
     cli_table_free(&l.drives);
     cli_table_free(&l.mounts);
+    cli_table_free(&l.file_systems);
     cli_mounts_free(&l.ours);
     free(l.pci);
     free(l.shown);
-    return err ? 1 : 0;
+    return failed;
 }
 
 int cli_list(int argc, char **argv)
@@ -252,11 +312,5 @@ int cli_list(int argc, char **argv)
     int first;
     int stop = cli_parse(argc, argv, "o", &options, &first);
 
-    if (stop)
-        return stop - 1;
-    if (argc != first) {
-        cli_error(argv[first], "list takes no operand, see gpunvme --help");
-        return 2;
-    }
-    return list(&options);
+    return stop ? stop - 1 : list(&options, argv + first, argc - first);
 }

@@ -35,7 +35,7 @@ PROJECT = {
     "client": ["support/", "gpunvme/", "cuda/"],
     "client/lib": ["support/", "gpunvme/", "cuda/", "client/device/", "sim/gpu/sim_copy_ioctl.h",
                    "sim/gpu/sim_mailbox.h"],
-    "client/cli": ["support/", "gpunvme/", "client/", "blockdev/"],
+    "client/cli": ["support/", "gpunvme/", "client/", "blockdev/", "layout/"],
     "fusefs/core": ["support/", "layout/", "blockdev/"],
     "fusefs": ["support/", "layout/", "blockdev/", "cuda/", "gpunvme/gpunvme_ioctl.h"],
     "fusefs/daemon/gpunvmefs.c": ["support/", "fusefs/", "layout/", "blockdev/", "cuda/",

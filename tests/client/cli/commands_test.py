@@ -80,6 +80,7 @@ class Errors(unittest.TestCase):
         for arguments, status in ((("info", "/tmp"), 1), (("read", "/none"), 1), (("nonsense",), 2),
                                   (("read",), 2), (("stats", "/tmp"), 1), (("top", "/tmp"), 1),
                                   (("verify", "/none"), 1), (("identify", "1"), 1),
+                                  (("list", "/none"), 1),
                                   (("extents", "/none"), 1), (("read", "-b", "1", "x"), 2)):
             errors = document(*arguments, status=status)["errors"]
             self.assertTrue(errors and all(set(e) == {"object", "message"} for e in errors))
@@ -133,6 +134,30 @@ class OnMount(unittest.TestCase):
         self.assertIn("63 bytes", run("label", self.mount, "x" * 300, status=1)[1])
         self.assertIn("no label", run("label", MEMORY, status=1)[1])
         run("label", status=2)
+
+    def test_list_of_file_systems(self):
+        image = os.path.join(self.top.name, "other")
+        uuid = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
+        subprocess.run([MKFS, "-q", "-s", "64M", "-L", "other one", "-U", uuid, image], check=True,
+                       timeout=60)
+        found = {f["device"]: f for f in document("list", image)["file_systems"]}
+        self.assertEqual(found[image], {"device": image, "label": "other one", "uuid": uuid,
+                                        "bytes": 64 << 20, "mounted_on": None})
+        mounted = [f for f in found.values() if f["mounted_on"] == self.mount]
+        self.assertEqual(len(mounted), 1)
+        self.assertRegex(mounted[0]["uuid"], "^[0-9a-f-]{36}$")
+        again = document("list", mounted[0]["device"])["file_systems"]
+        self.assertEqual([f for f in again if f["mounted_on"] == self.mount], mounted)
+        self.assertIn(uuid, run("list", image)[0])
+        for content, message in ((b"", "no file system"), (b"x" * 8192, "no file system")):
+            with open(image, "wb") as f:
+                f.write(content)
+            self.assertIn(message, document("list", image, status=1)["errors"][0]["message"])
+        subprocess.run([MKFS, "-q", "-s", "64M", image], check=True, timeout=60)
+        with open(image, "r+b") as f:
+            f.seek(224)
+            f.write(b"changed")
+        self.assertIn("superblock", document("list", image, status=1)["errors"][0]["message"])
 
     def test_verify(self):
         found = document("verify", self.file)["files"][0]

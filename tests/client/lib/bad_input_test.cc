@@ -99,7 +99,6 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"write_one", {"write", "FILE"}, 2, "a source and a file"},
         Refusal{"extents_two", {"extents", "FILE", "FILE"}, 2, "one file is needed"},
         Refusal{"info_nothing", {"info"}, 2, "one path is needed"},
-        Refusal{"list_one", {"list", "FILE"}, 2, "takes no operand"},
         Refusal{"check_two", {"check", "FILE", "FILE"}, 2, "one device at most"},
         Refusal{"identify_nothing", {"identify"}, 2, "one device is needed"},
         Refusal{"identify_force", {"identify", "-f", "FILE"}, 2, "option not understood"},
