@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "bench/pattern.h"
+#include "bench/report.h"
 #include "cuda/queue/gq_list_protocol.h"
 #include "gpunvme/gpunvme_device.h"
 
@@ -14,6 +15,7 @@ struct bare_loop {
     struct gq_cmd *cmds; /* device memory, as results and wrong */
     uint32_t *results, *wrong;
     uint32_t n;
+    bool is_write;
 };
 
 namespace
@@ -61,6 +63,7 @@ __global__ void __launch_bounds__(GQ_LANES) run_commands(struct bare_loop b)
     }
     run.cmds = b.cmds;
     run.results = b.results;
+    run.opcode = b.is_write ? NVME_IO_WRITE : NVME_IO_READ;
     run.group_shift = kGroupShift;
     gq_begin(&w, r->group, &run, &r->port, &f.set.queues[r->queue].state, blockIdx.x);
     w.sq_tail = w.cq_head = r->position.entry;
@@ -113,13 +116,13 @@ bool allocate(struct bare_loop *b)
 } // namespace
 
 extern "C" int bare_loop_open(const struct gpunvme_device_file *file,
-                              const struct pattern_pieces *p, void *to, uint64_t room,
-                              struct bare_loop **out)
+                              const struct pattern_pieces *p, void *at, uint64_t room,
+                              bool is_write, struct bare_loop **out)
 {
-    struct bare_loop *b = new bare_loop{file, nullptr, nullptr, nullptr, (uint32_t)p->n};
+    struct bare_loop *b = new bare_loop{file, nullptr, nullptr, nullptr, (uint32_t)p->n, is_write};
     int err = allocate(b) ? 0 : -ENOMEM;
 
-    void *args[] = {b, (void *)p, &to, &room};
+    void *args[] = {b, (void *)p, &at, &room};
     uint32_t wrong = 0;
 
     if (!err)
@@ -133,13 +136,22 @@ extern "C" int bare_loop_open(const struct gpunvme_device_file *file,
     return err;
 }
 
-extern "C" int bare_loop_run(struct bare_loop *b, unsigned queues)
+extern "C" int bare_loop_time(struct bare_loop *b, unsigned leased, double *seconds)
 {
     void *args[] = {b};
     uint32_t wrong = 0;
-    int err = launch((const void *)run_commands, queues, args, b, &wrong);
+    int err = 0;
 
-    return err ? err : wrong ? -EIO : 0;
+    *seconds = 0;
+    for (unsigned queues = leased; queues && queues > leased / 8 && !err; queues /= 2) {
+        double start = bench_seconds(), taken;
+
+        err = launch((const void *)run_commands, queues, args, b, &wrong);
+        taken = bench_seconds() - start;
+        *seconds = *seconds == 0 || taken < *seconds ? taken : *seconds;
+        err = !err && wrong ? -EIO : err;
+    }
+    return err;
 }
 
 extern "C" void bare_loop_close(struct bare_loop *b)

@@ -276,33 +276,22 @@ static int copy_list(struct bench *b, bool back)
 
 #ifdef GPUNVME_HAVE_CUDA
 
-static int time_bare(struct bare_loop *loop, unsigned queues, double *best)
-{
-    double start = bench_seconds(), seconds;
-    int err = bare_loop_run(loop, queues);
-
-    seconds = bench_seconds() - start;
-    *best = *best == 0 || seconds < *best ? seconds : *best;
-    return err ? fail("bare loop", "a command failed") : 0;
-}
-
 static int run_bare(struct bench *b, struct bench_samples *rates)
 {
-    unsigned leased = b->lease.queues;
     struct bare_loop *loop;
-    double best = 0;
+    double seconds = 0;
     int err = bare_loop_open(gpunvme_file_device(b->direct.file), &b->pieces,
-                             b->mount.pinned_memory.addr, BARE_ROOM, &loop);
+                             b->mount.pinned_memory.addr, BARE_ROOM, false, &loop);
 
     if (err)
         return fail("bare loop",
                     err == -ENOTSUP ? "a read takes several commands" : strerror(-err));
-    for (unsigned queues = leased; queues && queues > leased / 8 && !err; queues /= 2)
-        err = time_bare(loop, queues, &best);
+    err = bare_loop_time(loop, b->lease.queues, &seconds);
     bare_loop_close(loop);
-    if (!err)
-        bench_add(rates, (double)b->size * 1e-9 / best);
-    return err;
+    if (err)
+        return fail("bare loop", "a command failed");
+    bench_add(rates, (double)b->size * 1e-9 / seconds);
+    return 0;
 }
 
 #endif

@@ -4,15 +4,21 @@
  *
  * In one run and in turn: a copy of the same size to pinned memory (the PCIe limit), the WRITE
  * ioctl to a new file, whose blocks are allocated on the way, and over existing data. Where the
- * mount stages data (tiers 0 and 1), also the latter from pinned memory, without a copy: what the
- * controller takes. After each WRITE the file is read back and every byte checked, over poison. On
- * a mount whose executor is the CPU: the same, in host memory.
+ * mount stages data (tiers 0 and 1), also the latter from pinned memory, without a copy, and, where
+ * the mount lends the direct path, beside a bare loop that writes 64 KiB at a time to the same
+ * places on leased queues (bench/bare_kernels.h): what the controller takes. After each WRITE the
+ * file is read back and every byte checked, over poison. On a mount whose executor is the CPU: the
+ * same, in host memory.
  */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "bench/bare_kernels.h"
+#include "bench/direct_bench_kernels.h"
 #include "bench/mount.h"
 #include "bench/report.h"
 
@@ -20,6 +26,9 @@
 #define SEED     0x7772697465u
 #define UNIT     ((uint64_t)16 << 20) /* sizes are multiples of it */
 #define MAX_COPY ((uint64_t)1 << 30)  /* pinned */
+/* Of the bare loop: its commands, and memory that remains in the caches of the processors. */
+#define BARE_PIECE ((uint64_t)64 << 10)
+#define BARE_ROOM  ((uint64_t)4 << 20)
 
 struct bench {
     uint64_t size;
@@ -29,7 +38,8 @@ struct bench {
     struct bench_file file;
     struct pattern_pieces pieces; /* the whole file */
     void *host;
-    struct bench_samples copies, pinned, fresh, over; /* GB/s */
+    struct gpunvme_direct_options lease;
+    struct bench_samples copies, pinned, bare, fresh, over; /* GB/s */
 };
 
 static int fail(const char *object, const char *what)
@@ -99,6 +109,45 @@ static int measure_pinned(struct bench *b)
     return err ? err : bench_fill(&b->mount.memory, b->size, SEED);
 }
 
+#ifdef GPUNVME_HAVE_CUDA
+
+static int time_bare(struct bench *b, const struct bench_direct *direct,
+                     const struct pattern_pieces *pieces)
+{
+    struct bare_loop *loop;
+    double seconds = 0;
+    int err = bare_loop_open(gpunvme_file_device(direct->file), pieces, b->mount.pinned_memory.addr,
+                             BARE_ROOM, true, &loop);
+
+    if (err)
+        return fail("bare loop", err == -ENOTSUP ? "64 KiB take several commands" : strerror(-err));
+    err = bare_loop_time(loop, b->lease.queues, &seconds);
+    bare_loop_close(loop);
+    if (err)
+        return fail("bare loop", "a command failed");
+    bench_add(&b->bare, (double)b->size * 1e-9 / seconds);
+    return 0;
+}
+
+/* Over the whole file, whose bytes are those of pinned memory in turn afterwards. */
+static int measure_bare(struct bench *b)
+{
+    struct bench_direct direct = {.d = NULL};
+    struct pattern_pieces pieces = {0};
+    uint64_t in_order = 0;
+    int err = bench_pieces_make(&pieces, true, SEED, b->size, BARE_PIECE, b->size, &in_order);
+
+    if (!err)
+        err = bench_direct_open_with(&direct, &b->mount, PROGRAM, b->file.fd, &b->lease);
+    if (!err)
+        err = time_bare(b, &direct, &pieces);
+    bench_direct_close(&direct);
+    bench_pieces_free(&pieces, true);
+    return err;
+}
+
+#endif
+
 static int measure_once(struct bench *b)
 {
     int err = ftruncate(b->file.fd, 0) ? -errno : bench_fill(&b->mount.memory, b->size, SEED);
@@ -111,6 +160,10 @@ static int measure_once(struct bench *b)
         err = read_back(b);
     if (!err && b->mount.pinned)
         err = measure_pinned(b);
+#ifdef GPUNVME_HAVE_CUDA
+    if (!err && b->mount.pinned && b->mount.memory.on_gpu && b->mount.info.direct)
+        (void)measure_bare(b); /* without it the row is missing, with a message */
+#endif
     if (!err)
         err = timed(b, write_ioctl, &b->over);
     return err ? err : read_back(b);
@@ -119,6 +172,7 @@ static int measure_once(struct bench *b)
 static int report(struct bench *b)
 {
     const char *gpu = b->mount.memory.on_gpu ? bench_gpu_name() : NULL;
+    const char *limit = b->bare.n ? "bare loop, 64 KiB from pinned memory" : "plain copy";
     struct bench_report *r = bench_report_new(PROGRAM, b->json, gpu);
 
     if (!r)
@@ -130,8 +184,10 @@ static int report(struct bench *b)
     if (b->pinned.n)
         bench_report_row(r, "WRITE ioctl from pinned memory, over", "GB/s", &b->pinned,
                          "plain copy");
-    bench_report_row(r, "WRITE ioctl, new file", "GB/s", &b->fresh, "plain copy");
-    bench_report_row(r, "WRITE ioctl, over", "GB/s", &b->over, "plain copy");
+    if (b->bare.n)
+        bench_report_row(r, "bare loop, 64 KiB from pinned memory", "GB/s", &b->bare, "plain copy");
+    bench_report_row(r, "WRITE ioctl, new file", "GB/s", &b->fresh, limit);
+    bench_report_row(r, "WRITE ioctl, over", "GB/s", &b->over, limit);
     bench_report_end(r);
     return 0;
 }
@@ -166,7 +222,7 @@ static int measure(struct bench *b)
 
     for (unsigned i = 0; i <= b->repeats && !err; i++) {
         if (i == 1) /* the first round warms up */
-            b->copies.n = b->pinned.n = b->fresh.n = b->over.n = 0;
+            b->copies.n = b->pinned.n = b->bare.n = b->fresh.n = b->over.n = 0;
         err = measure_once(b);
     }
     return err ? err : report(b);
@@ -176,8 +232,12 @@ static int parse(int argc, char **argv, struct bench *b)
 {
     int opt;
 
-    while ((opt = getopt(argc, argv, "s:r:o:h")) != -1) {
-        if (!bench_option(opt, &b->size, &b->repeats, &b->json))
+    while ((opt = getopt(argc, argv, "s:r:o:q:d:h")) != -1) {
+        if (opt == 'q')
+            b->lease.queues = (uint32_t)strtoul(optarg, NULL, 10);
+        else if (opt == 'd')
+            b->lease.depth = (uint32_t)strtoul(optarg, NULL, 10);
+        else if (!bench_option(opt, &b->size, &b->repeats, &b->json))
             return 1;
     }
     return optind + 1 != argc || b->repeats < 1 || b->repeats >= BENCH_MAX_SAMPLES ||
@@ -186,11 +246,15 @@ static int parse(int argc, char **argv, struct bench *b)
 
 int main(int argc, char **argv)
 {
-    static struct bench b = {.size = (uint64_t)4 << 30, .repeats = 5, .file.fd = -1};
+    static struct bench b = {.size = (uint64_t)4 << 30,
+                             .repeats = 5,
+                             .lease = {.queues = 8, .depth = 65},
+                             .file.fd = -1};
     int err;
 
     if (parse(argc, argv, &b)) {
-        fputs("usage: " PROGRAM " [-s MiB, a multiple of 16] [-r REPEATS] [-o json] DIRECTORY\n",
+        fputs("usage: " PROGRAM " [-s MiB, a multiple of 16] [-r REPEATS] [-o json]\n"
+              "                   [-q QUEUES leased, -d of DEPTH, for the bare loop] DIRECTORY\n",
               stderr);
         return 2;
     }
