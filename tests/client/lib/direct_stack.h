@@ -252,7 +252,7 @@ inline const Case kCases[] = {
     {"in_a_hole", kPage, kPage, 5 * kPage, 0},
 };
 
-// read(at, len, offset): brings the file's bytes, with as many commands, and changes no other bytes.
+// read(at, len, offset): brings the file's bytes, with as many commands; other bytes stay.
 template <typename Read> void expect_read(Stack &s, const Case &c, const Read &read)
 {
     memset(s.pages[0].bytes, 0x5a, kPages * kPage);
