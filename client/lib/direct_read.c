@@ -5,6 +5,7 @@
 
 #include "client/device/gd_launch.h"
 #include "client/lib/direct.h"
+#include "client/lib/trace.h"
 
 #define MAX_READ ((uint64_t)INT64_MAX)
 #define WARP     32u
@@ -61,8 +62,8 @@ static int64_t read_here(struct gpunvme_file *f, const struct gd_launch *l)
     return direct_cpu_read(&f->device, &l->buffer, (void *)(uintptr_t)l->addr, l->len, l->offset);
 }
 
-int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset, void *stream,
-                       int64_t *bytes)
+static int read_in_stream(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset,
+                          void *stream, int64_t *bytes)
 {
     struct gd_launch l;
     int err = make_read(f, ptr, n, offset, &l);
@@ -74,6 +75,15 @@ int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t off
         return launch(f->d, &l, stream);
     *bytes = read_here(f, &l);
     return 0;
+}
+
+int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset, void *stream,
+                       int64_t *bytes)
+{
+    trace_begin("read, direct, in a stream", n);
+    int err = read_in_stream(f, ptr, n, offset, stream, bytes);
+    trace_end();
+    return err;
 }
 
 /* The host has the extents in the page of their lease. */
@@ -105,7 +115,7 @@ static int64_t read_by_block(struct gpunvme_file *f, const struct gd_launch *l)
     return direct_service_read(f->d->service, &r);
 }
 
-ssize_t gpunvme_file_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset)
+static ssize_t read_and_wait(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset)
 {
     struct gd_launch l;
     int err = make_read(f, ptr, n, offset, &l);
@@ -117,5 +127,13 @@ ssize_t gpunvme_file_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t 
     int64_t got = read_here(f, &l);
     if (got < 0)
         return gpunvme_fail((int)got, "read through leased queues: %s", strerror((int)-got));
+    return got;
+}
+
+ssize_t gpunvme_file_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset)
+{
+    trace_begin("read, direct", n);
+    ssize_t got = read_and_wait(f, ptr, n, offset);
+    trace_end();
     return got;
 }

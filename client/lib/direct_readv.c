@@ -7,6 +7,7 @@
 #include "client/device/gd_list_launch.h"
 #include "client/lib/direct.h"
 #include "client/lib/shared_list.h"
+#include "client/lib/trace.h"
 
 #define WARP   32u
 #define KERNEL "gpunvme_direct_readv"
@@ -53,8 +54,8 @@ static void read_here(const struct gd_list_launch *l)
     (void)gd_read_share(&self, &l->buffer, l->list, l->n, 0, 1, NULL);
 }
 
-int gpunvme_readv_async(struct gpunvme_file *f, void *ptr, struct gpunvme_piece *pieces, size_t n,
-                        void *stream)
+static int read_list(struct gpunvme_file *f, void *ptr, struct gpunvme_piece *pieces, size_t n,
+                     void *stream)
 {
     struct gd_list_launch l = {.file = f->device, .n = (uint32_t)n};
     struct gd_buffer around;
@@ -76,4 +77,13 @@ int gpunvme_readv_async(struct gpunvme_file *f, void *ptr, struct gpunvme_piece 
         return launch(f->d, &l, stream);
     read_here(&l);
     return 0;
+}
+
+int gpunvme_readv_async(struct gpunvme_file *f, void *ptr, struct gpunvme_piece *pieces, size_t n,
+                        void *stream)
+{
+    trace_begin("readv, direct, in a stream", n);
+    int err = read_list(f, ptr, pieces, n, stream);
+    trace_end();
+    return err;
 }

@@ -10,13 +10,23 @@
 #include <string>
 
 #include "gpunvme/gpunvme_io.h"
+#include "tests/client/lib/mount_rig.h"
 
 namespace
 {
 
+// NVTX loads the tool at the first range of the process.
+const bool kNamed = setenv("NVTX_INJECTION64_PATH", FAKE_NVTX, 1) == 0;
+
+// The tool, which keeps what it has seen until the process ends.
+void *tool_of()
+{
+    return dlopen(FAKE_NVTX, RTLD_NOW | RTLD_NOLOAD);
+}
+
 TEST(Trace, AToolSeesTransfers)
 {
-    ASSERT_EQ(setenv("NVTX_INJECTION64_PATH", FAKE_NVTX, 1), 0);
+    ASSERT_TRUE(kNamed);
     int fd = memfd_create("file", MFD_CLOEXEC);
     char bytes[1000] = "some";
     struct gpunvme_io *io;
@@ -27,11 +37,37 @@ TEST(Trace, AToolSeesTransfers)
     EXPECT_EQ(gpunvme_io_read(f, bytes, 777, 1, nullptr), 777);
     gpunvme_io_close(io);
     close(fd);
-    void *tool = dlopen(FAKE_NVTX, RTLD_NOW | RTLD_NOLOAD);
+    void *tool = tool_of();
     ASSERT_NE(tool, nullptr) << "the library has not loaded the tool";
     std::string log = static_cast<const char *>(dlsym(tool, "fake_nvtx_log"));
     EXPECT_NE(log.find("gpunvme: write, bounced 1000\n"), std::string::npos) << log;
     EXPECT_NE(log.find("gpunvme: read, bounced 777\n"), std::string::npos) << log;
+    EXPECT_EQ(*static_cast<const int *>(dlsym(tool, "fake_nvtx_depth")), 0);
+    dlclose(tool);
+}
+
+class TraceOfLeases : public mount_rig::MountRig
+{
+};
+
+TEST_F(TraceOfLeases, AToolSeesTheCallsOfTheDirectPath)
+{
+    ASSERT_NO_FATAL_FAILURE(start({"", "executor=cpu,direct=root", 0, 0}, nullptr));
+    if (IsSkipped())
+        return;
+    struct gpunvme_piece list[3];
+    int64_t bytes = -1;
+    EXPECT_EQ(gpunvme_file_read(f_, memory_, 777, 1), 777);
+    EXPECT_EQ(gpunvme_read_async(f_, memory_, 778, 1, nullptr, &bytes), 0);
+    for (unsigned i = 0; i < 3; i++)
+        list[i] = {i * mount_rig::kPage, i * mount_rig::kPage, mount_rig::kPage, 0};
+    EXPECT_EQ(gpunvme_readv_async(f_, memory_, list, 3, nullptr), 0);
+    void *tool = tool_of();
+    ASSERT_NE(tool, nullptr) << "the library has not loaded the tool";
+    std::string log = static_cast<const char *>(dlsym(tool, "fake_nvtx_log"));
+    EXPECT_NE(log.find("gpunvme: read, direct 777\n"), std::string::npos) << log;
+    EXPECT_NE(log.find("gpunvme: read, direct, in a stream 778\n"), std::string::npos) << log;
+    EXPECT_NE(log.find("gpunvme: readv, direct, in a stream 3\n"), std::string::npos) << log;
     EXPECT_EQ(*static_cast<const int *>(dlsym(tool, "fake_nvtx_depth")), 0);
     dlclose(tool);
 }
