@@ -30,11 +30,13 @@ for program in bin/gpunvme{,fs,-sim} sbin/{mkfs,fsck,dump,tune}.gpunvme sbin/fsc
     fi
 done
 
-unit=$prefix/lib/systemd/system/gpunvmefs@.service
-if ! grep -q '^ExecStart=/.*/gpunvmefs ' "$unit"; then
-    warn "$unit: not installed, or without the program"
-    failed=1
-fi
+for program in gpunvmefs "gpunvme cache"; do
+    unit=$prefix/lib/systemd/system/${program/ /-}@.service
+    if ! grep -q "^ExecStart=/.*/$program " "$unit"; then
+        warn "$unit: not installed, or without the program"
+        failed=1
+    fi
+done
 
 pc=$(find "$prefix" -name gpunvme.pc)
 [ -n "$pc" ] || die "gpunvme.pc: not installed"

@@ -4,7 +4,8 @@
 
 Each round mounts the image, checks every file that earlier rounds have fsynced, lets threads
 write, rename and remove, and kills the daemon at a random moment. Afterwards the image must mount,
-hold what was fsynced, and be clean for fsck. Exit 77: this machine cannot mount.
+hold what was fsynced, have only whole files where they are published as caches do, and be clean for
+fsck. Exit 77: this machine cannot mount.
 GPUNVME_TEST_DEVICE names a device to be used, and overwritten, instead of an image.
 """
 import errno
@@ -17,6 +18,7 @@ import tempfile
 import threading
 import time
 
+PUBLISHED = "published"
 BOUND = 120  # seconds, for anything that ends at once when it works
 GONE = (errno.ENOTCONN, errno.ECONNABORTED)
 
@@ -39,6 +41,25 @@ def sync_dir(path):
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def publish(folder, name, data, link):
+    """As caches do, without fsync: a name appears when its file is whole."""
+    path = os.path.join(folder, name)
+    if link:
+        fd = os.open(folder, os.O_WRONLY | os.O_TMPFILE, 0o644)
+    else:
+        fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT, 0o644)
+    try:
+        for at in range(0, len(data), 60000):
+            os.write(fd, data[at:at + 60000])
+        if link:
+            # With a descriptor, which is not used, link() follows the symbolic link.
+            os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd)
+        else:
+            os.rename(path + ".new", path)
     finally:
         os.close(fd)
 
@@ -76,6 +97,19 @@ class Round:
             os.unlink(path)
             sync_dir(self.base)
             self.kept[name] = None
+
+    def cache(self, who):
+        """Files that are published, of which the oldest are removed."""
+        folder = os.path.join(self.base, PUBLISHED)
+        os.makedirs(folder, exist_ok=True)
+        rng = random.Random(f"{self.number} {who}")
+        names = []
+        for i in range(1 << 30):
+            size = rng.choice((1, 4096, 70000, 300000, 1 << 20))
+            names.append(f"{self.number}-{who}-{i}-{size}")
+            publish(folder, names[-1], content(names[-1], size), link=i % 2 == 0)
+            if len(names) > 30:
+                os.unlink(os.path.join(folder, names.pop(0)))
 
     def churn(self, who):
         """Directories, links, renames over each other, sparse files: nothing is promised."""
@@ -118,7 +152,7 @@ class Round:
                 self.errors.append(f"{work.__name__}: {e}")
 
     def start(self):
-        works = [self.keep, self.keep, self.drop, self.churn, self.churn]
+        works = [self.keep, self.keep, self.drop, self.churn, self.churn, self.cache, self.cache]
         threads = [threading.Thread(target=self.run, args=(w, i), daemon=True)
                    for i, w in enumerate(works)]
         for t in threads:
@@ -166,6 +200,19 @@ def check(mountpoint, kept):
     return wrong
 
 
+def check_published(mountpoint):
+    """Each name stands for a whole file; then the folder is emptied for the next round."""
+    folder = os.path.join(mountpoint, PUBLISHED)
+    wrong = []
+    for name in os.listdir(folder) if os.path.isdir(folder) else []:
+        with open(os.path.join(folder, name), "rb") as f:
+            data = f.read()
+        if not name.endswith(".new") and data != content(name, int(name.split("-")[-1])):
+            wrong.append(f"{name}: published, and {len(data)} bytes of it are there")
+        os.unlink(os.path.join(folder, name))
+    return wrong
+
+
 def make_room(mountpoint, kept):
     """Removes all but the newest files, so that rounds without end fit on the image."""
     for name in list(kept)[:-500]:
@@ -188,7 +235,7 @@ def play(tools, where, rounds, rng):
         mount.kill(threads)
         wrong = list(this.errors)
         mount = Mount(daemon, image, mountpoint, log)
-        wrong += check(mountpoint, kept)
+        wrong += check(mountpoint, kept) + check_published(mountpoint)
         if not wrong:
             make_room(mountpoint, kept)
         if mount.end() != 0:
