@@ -220,41 +220,48 @@ int ffs_written(struct ffs_inode *inode, uint64_t first, uint64_t end, uint64_t 
  * Zeros [from, to) of one block on the device, keeping the rest. Mostly it is zero already. A block
  * that does not match its checksum keeps the checksum, and so stays unreadable.
  */
-static int zero_in_block(struct ffs *fs, uint64_t block, bool unwritten, uint32_t from, uint32_t to)
+static int zero_in_block(struct ffs_inode *inode, const struct ffs_extent *e, uint64_t file_block,
+                         uint32_t from, uint32_t to)
 {
     static const uint8_t zeros[LAY_BLOCK_SIZE];
     uint8_t data[LAY_BLOCK_SIZE];
-    uint64_t at = ffs_offset_of(block);
-    int err =
-        unwritten ? bd_read(ffs_dev(fs), at, data, sizeof(data)) : ffs_read_block(fs, block, data);
-    bool plain = unwritten || err == -EBADMSG;
+    struct ffs *fs = inode->fs;
+    uint64_t block = e->block + (file_block - e->file_block), at = ffs_offset_of(block);
+    int err = e->unwritten ? bd_read(ffs_dev(fs), at, data, sizeof(data))
+                           : ffs_read_block(fs, block, data);
+    bool plain = e->unwritten || err == -EBADMSG;
 
     if ((err && err != -EBADMSG) || memcmp(data + from, zeros, to - from) == 0)
         return err == -EBADMSG ? 0 : err;
     memset(data + from, 0, to - from);
     return plain ? bd_write(ffs_dev(fs), at, data, sizeof(data), 0)
-                 : ffs_overwrite_block(fs, block, data);
+                 : ffs_overwrite_block(inode, file_block, block, data);
 }
 
-static int zero_blocks(struct ffs *fs, uint64_t block, bool unwritten, uint64_t n)
+static int zero_blocks(struct ffs_inode *inode, const struct ffs_extent *e, uint64_t file_block,
+                       uint64_t n)
 {
-    return unwritten ? bd_write_zeroes(ffs_dev(fs), ffs_offset_of(block), ffs_offset_of(n))
-                     : ffs_overwrite_zeroes(fs, block, n);
+    uint64_t block = e->block + (file_block - e->file_block);
+
+    return e->unwritten
+               ? bd_write_zeroes(ffs_dev(inode->fs), ffs_offset_of(block), ffs_offset_of(n))
+               : ffs_overwrite_zeroes(inode, file_block, block, n);
 }
 
 /* Zeros [from, to) of the file, which an extent covers: whole blocks by command, edges by hand. */
-static int zero_extent(struct ffs *fs, const struct ffs_extent *extent, uint64_t from, uint64_t to)
+static int zero_extent(struct ffs_inode *inode, const struct ffs_extent *extent, uint64_t from,
+                       uint64_t to)
 {
     while (from < to) {
-        uint64_t block = extent->block + (ffs_block_of(from) - extent->file_block);
+        uint64_t block = ffs_block_of(from);
         uint32_t skip = (uint32_t)(from % LAY_BLOCK_SIZE);
         uint64_t len = ffs_min(to - from, LAY_BLOCK_SIZE - skip);
         int err;
         if (len < LAY_BLOCK_SIZE) {
-            err = zero_in_block(fs, block, extent->unwritten, skip, skip + (uint32_t)len);
+            err = zero_in_block(inode, extent, block, skip, skip + (uint32_t)len);
         } else {
             len = (to - from) / LAY_BLOCK_SIZE * LAY_BLOCK_SIZE;
-            err = zero_blocks(fs, block, extent->unwritten, ffs_block_of(len));
+            err = zero_blocks(inode, extent, block, ffs_block_of(len));
         }
         if (err)
             return err;
@@ -275,7 +282,7 @@ int ffs_zero(struct ffs_inode *inode, uint64_t from, uint64_t to, enum ffs_zero_
             const struct ffs_extent *extent = &extents.extent[i];
             if (extent->block == LAY_NONE || extent->unwritten != unwritten)
                 continue;
-            err = zero_extent(inode->fs, extent, ffs_max(from, ffs_offset_of(extent->file_block)),
+            err = zero_extent(inode, extent, ffs_max(from, ffs_offset_of(extent->file_block)),
                               ffs_min(to, ffs_offset_of(extent->file_block + extent->len)));
         }
         if (err)

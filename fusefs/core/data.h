@@ -137,9 +137,10 @@ int ffs_verify(struct ffs *fs, uint64_t block, uint64_t n, void *data, uint64_t 
 /* Reads a block. -EBADMSG as above, with the block in `data` all the same. */
 int ffs_read_block(struct ffs *fs, uint64_t block, void *data);
 /* Overwrites a block of a written extent. */
-int ffs_overwrite_block(struct ffs *fs, uint64_t block, const void *data);
+int ffs_overwrite_block(struct ffs_inode *inode, uint64_t file_block, uint64_t block,
+                        const void *data);
 /* Zeros n blocks of a written extent. */
-int ffs_overwrite_zeroes(struct ffs *fs, uint64_t block, uint64_t n);
+int ffs_overwrite_zeroes(struct ffs_inode *inode, uint64_t file_block, uint64_t block, uint64_t n);
 /* Logs that a block of a file does not match its checksum. Returns -EIO. */
 int ffs_bad_block(struct ffs_inode *inode, uint64_t file_block, uint64_t block);
 

@@ -115,6 +115,9 @@ static int zero_range(struct ffs_inode *inode, const struct ffs_file *f, const s
 
     if (!err)
         err = zero_edges(inode, r);
+    /* Writes into unwritten blocks do not take checksums away. */
+    if (!err)
+        ffs_watches_drop_sums(inode, r->first, r->last);
     for (uint64_t at = r->first; at < r->last && !err;)
         err = mark_once(inode, &at, r->last);
     return err;

@@ -351,11 +351,22 @@ void ffs_map_abandon(struct ffs_map *map);
 struct ffs_watch {
     uint64_t changes; /* protected by the file system's lock, as all of it */
     uint64_t *word;   /* NULL: not published yet */
+    uint32_t *sums;   /* of each block of the file, as mapped; NULL: none */
+    uint64_t n_sums;
     struct ffs_watch *next;
 };
 void ffs_watch_add(struct ffs_inode *inode, struct ffs_watch *w);
 /* From now on, changes stand in *word; those since ffs_watch_add() at once. */
 void ffs_watch_share(struct ffs_inode *inode, struct ffs_watch *w, uint64_t *word);
+/*
+ * Stores the checksums of the map's blocks to sums, one for each block of the file from its start
+ * on (a map of the whole file, n blocks); FFS_NO_SUM as for ffs_file_sums(), and for blocks that
+ * are no longer the file's. From then on a word becomes FFS_NO_SUM before its block is overwritten,
+ * and that counts as a change: a reader that loads the word (relaxed) after the data of a block,
+ * and finds a checksum, has the data that it belongs to, or damaged data. Waits for writers.
+ */
+int ffs_watch_sums(struct ffs_inode *inode, struct ffs_watch *w, const struct ffs_map *map,
+                   uint32_t *sums, uint64_t n);
 void ffs_watch_remove(struct ffs_inode *inode, struct ffs_watch *w);
 
 /* Extents as they are, for listing: up to max segments from `offset` on; the count, or -errno. */

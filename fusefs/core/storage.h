@@ -134,6 +134,11 @@ struct ffs_inode {
 
 /* Under ffs.meta: a handle has changed extents or size. */
 void ffs_watches_tell(struct ffs_inode *inode);
+/*
+ * Before the blocks [first, end) of the file are overwritten in place, or become unwritten: their
+ * words in watches become FFS_NO_SUM. Takes ffs.meta; the caller holds inode->data exclusively.
+ */
+void ffs_watches_drop_sums(struct ffs_inode *inode, uint64_t first, uint64_t end);
 
 /* ffs_iget() for a caller that holds ffs.meta, shared or in a handle. */
 int ffs_iget_meta(struct ffs *fs, uint64_t ino, struct ffs_inode **out);

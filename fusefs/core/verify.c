@@ -111,6 +111,7 @@ int ffs_drop_sums(struct ffs_inode *inode, uint64_t first, uint64_t end)
 
     if (!ffs_has_sums(ffs_geometry(inode->fs)))
         return 0;
+    ffs_watches_drop_sums(inode, first, end);
     for (; first < end && !err; first += e.len) {
         ffs_meta_read(inode->fs);
         err = ffs_extent_find(inode, first, &e);
@@ -124,18 +125,23 @@ int ffs_drop_sums(struct ffs_inode *inode, uint64_t first, uint64_t end)
     return err ? err : ffs_commit(inode->fs, tid);
 }
 
-static int drop_run(struct ffs *fs, uint64_t block, uint64_t n)
+static int drop_run(struct ffs_inode *inode, uint64_t file_block, uint64_t block, uint64_t n)
 {
+    struct ffs *fs = inode->fs;
     uint64_t tid = 0;
-    int err = ffs_sums_drop(fs, block, n, &tid);
 
+    if (ffs_has_sums(ffs_geometry(fs)))
+        ffs_watches_drop_sums(inode, file_block, file_block + n);
+    int err = ffs_sums_drop(fs, block, n, &tid);
     return err ? err : ffs_commit(fs, tid);
 }
 
-int ffs_overwrite_block(struct ffs *fs, uint64_t block, const void *data)
+int ffs_overwrite_block(struct ffs_inode *inode, uint64_t file_block, uint64_t block,
+                        const void *data)
 {
+    struct ffs *fs = inode->fs;
     uint32_t sum = lay_data_sum(data);
-    int err = drop_run(fs, block, 1);
+    int err = drop_run(inode, file_block, block, 1);
 
     if (!err)
         err = bd_write(ffs_dev(fs), ffs_offset_of(block), data, LAY_BLOCK_SIZE, 0);
@@ -144,10 +150,11 @@ int ffs_overwrite_block(struct ffs *fs, uint64_t block, const void *data)
     return err;
 }
 
-int ffs_overwrite_zeroes(struct ffs *fs, uint64_t block, uint64_t n)
+int ffs_overwrite_zeroes(struct ffs_inode *inode, uint64_t file_block, uint64_t block, uint64_t n)
 {
     static const uint32_t sum = LAY_ZEROS_SUM;
-    int err = drop_run(fs, block, n);
+    struct ffs *fs = inode->fs;
+    int err = drop_run(inode, file_block, block, n);
 
     if (!err)
         err = bd_write_zeroes(ffs_dev(fs), ffs_offset_of(block), ffs_offset_of(n));

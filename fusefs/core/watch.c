@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Words that follow the changes of an inode's extents and size.
+ * Words that follow the changes of an inode's extents, size and checksums.
  */
 #include "fusefs/core/state.h"
 
@@ -44,4 +44,29 @@ void ffs_watches_tell(struct ffs_inode *inode)
         w->changes++;
         store(w);
     }
+}
+
+static bool drop(struct ffs_watch *w, uint64_t first, uint64_t end)
+{
+    bool any = false;
+
+    for (uint64_t i = first; i < end && i < w->n_sums; i++) {
+        any |= __atomic_load_n(&w->sums[i], __ATOMIC_RELAXED) != LAY_NO_SUM;
+        /* The submission of the write, which follows, releases it. */
+        __atomic_store_n(&w->sums[i], LAY_NO_SUM, __ATOMIC_RELAXED);
+    }
+    return any;
+}
+
+/* ffs.meta, shared, excludes handles; the data lock excludes other calls for this inode. */
+void ffs_watches_drop_sums(struct ffs_inode *inode, uint64_t first, uint64_t end)
+{
+    ffs_meta_read(inode->fs);
+    for (struct ffs_watch *w = inode->watches; w; w = w->next) {
+        if (!w->sums || !drop(w, first, end))
+            continue;
+        w->changes++;
+        store(w);
+    }
+    ffs_meta_done(inode->fs);
 }
