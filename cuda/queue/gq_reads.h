@@ -8,10 +8,12 @@
 #define CUDA_QUEUE_GQ_READS_H
 
 #include <assert.h>
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "cuda/queue/gq_bits.h"
+#include "cuda/queue/gq_sum_table.h"
 #include "cuda/queue/gq_work.h"
 
 #define GQ_LBA_ZERO UINT64_MAX /* in place of an LBA: zeros */
@@ -29,6 +31,17 @@ struct gq_file_map {
     uint64_t end; /* of the file, bytes: a read ends there; 0 without extents */
     uint32_t count;
     uint32_t lba_size;
+};
+
+/*
+ * Checksums of the file's data. With them commands are of whole blocks, and
+ * staged data is compared before it is copied. A block has GQ_SUM_BLOCK
+ * bytes; extents are whole blocks, the last of the file may go past map.end.
+ */
+#define GQ_SUM_BLOCK 4096u
+struct gq_file_sums {
+    const uint32_t *words; /* of each block; 0: it has none. NULL: the file has none */
+    const struct gq_sum_table *table;
 };
 
 /* Length of a read: less than requested at the file's end. */
@@ -87,6 +100,7 @@ GQ_FN uint64_t gq_read_sample(uint32_t i, uint64_t n)
 /* Work of a run: a list of reads, or one read that is split in units. */
 struct gq_reads {
     struct gq_file_map map;
+    struct gq_file_sums sums;
     struct gq_target target;
     /*
      * Staging, page-aligned. From `head` on each queue has an area, with a part
@@ -96,7 +110,8 @@ struct gq_reads {
     struct gq_target staging;
     /*
      * Bytes of a lane's part, and maximum of a staged command: a power of two,
-     * at least an LBA, and a divisor of staging.head. 0: an LBA.
+     * at least an LBA, with checksums a block, and a divisor of staging.head. 0:
+     * an LBA.
      */
     uint32_t lane_staging;
     bool staged;                /* the controller does not reach the target: all bytes are staged */
@@ -108,6 +123,7 @@ struct gq_reads {
     uint64_t odd_most; /* maximum of a read to an address that takes one command for each LBA */
     bool goes_on;      /* the file continues behind map.end */
     bool is_part;      /* the map is of a part: reads that are not begun keep their results */
+    bool again;        /* of desc only those with the result GQ_MISMATCH are read */
     struct gq_read whole;
     uint32_t unit; /* bytes, whole LBAs, a power of two: whole is cut at multiples in the file */
     uint32_t max_command; /* maximum of a command in bytes, whole LBAs */
@@ -145,5 +161,9 @@ GQ_FN uint64_t gq_unit_start(const struct gq_reads *reads, uint32_t i)
 /* Of desc only: left to the host; left because the group had begun too much. */
 #define GQ_READ_LEFT 0x10000000u
 #define GQ_READ_OVER 0x08000000u
+/* Staged data does not match its checksum: gq_reader.bad_block. */
+#define GQ_READ_MISMATCH 0x04000000u
+/* The result of desc then, for the caller of the run: not an errno that reads end with. */
+#define GQ_MISMATCH (-EBADMSG)
 
 #endif

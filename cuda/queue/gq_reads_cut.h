@@ -66,6 +66,8 @@ struct gq_reader {
     uint32_t ahead_first;      /* of the list: reads being loaded, and their number */
     uint32_t coming;
     uint32_t lba_shift; /* an LBA has 1 << lba_shift bytes */
+    uint32_t grain;     /* commands are multiples of it: an LBA, or a block with a checksum */
+    uint64_t bad_block; /* in the file: the last that did not match; GQ_NO_BAD_BLOCK: none */
     uint32_t ready_lanes,
         going;       /* lanes with a prepared command; how many of them are posted next */
     uint32_t posted; /* commands posted whose doorbell was not stored */
@@ -179,6 +181,8 @@ GQ_FN int gq_read_desc_error(const struct gq_reader *r, uint32_t index, uint32_t
         return -EAGAIN;
     if (result == GQ_READ_OVER)
         return -E2BIG;
+    if (result == GQ_READ_MISMATCH)
+        return GQ_MISMATCH;
     return result == GQ_READ_LOST ? gq_lost_error(r->w.outcome) : -EIO;
 }
 
@@ -221,16 +225,15 @@ GQ_FN void gq_find_extent(const struct gq_file_map *map, struct gq_cursor *cur)
     cur->to = low + 1 < map->count ? map->extents[low + 1].offset : map->end;
 }
 
-/* A command for whole LBAs from the next byte on, n bytes, at least one LBA; returns its bytes. */
+/* A command for whole grains from the next byte on, n bytes, at least one; returns its bytes. */
 GQ_FN uint64_t gq_make_direct(const struct gq_reader *r, uint64_t at, uint64_t n,
                               struct gq_cmd *cmd)
 {
     const struct gq_target *t = &r->reads->target;
-    uint32_t lba_size = 1u << r->lba_shift;
 
-    n &= ~(uint64_t)(lba_size - 1);
     n = n < r->reads->max_command ? n : r->reads->max_command;
-    n = gq_prp_clip(at, n, lba_size);
+    n &= ~(uint64_t)(r->grain - 1);
+    n = gq_prp_clip(at, n, r->grain);
     cmd->prp1 = t->iova + at;
     cmd->prp2 = gq_prp2(t->iova, t->prps_iova, at, n);
     cmd->nlb = (uint32_t)(n >> r->lba_shift) - 1;
@@ -292,16 +295,16 @@ GQ_FN void gq_prepare_copy(struct gq_reader *r, uint32_t lane)
 }
 
 /*
- * Prepares a command into the lane's staging: LBAs around the next n bytes, of
- * which the first is byte `lead` of its LBA. Returns how many of them it reads.
+ * Prepares a command into the lane's staging: grains around the next n bytes, of
+ * which the first is byte `lead` of its grain. Returns how many of them it reads.
  */
 GQ_FN uint64_t gq_make_staged(struct gq_reader *r, uint32_t lane, uint64_t n, uint32_t lead)
 {
     const struct gq_target *t = &r->reads->staging;
     struct gq_ready *ready = &GQ_AT(r->ready);
-    uint32_t room = gq_lane_staging(r->reads) - lead, lba_size = 1u << r->lba_shift;
+    uint32_t room = gq_lane_staging(r->reads) - lead;
     uint32_t bytes = n < room ? (uint32_t)n : room;
-    uint32_t cover = (lead + bytes + lba_size - 1) & ~(lba_size - 1);
+    uint32_t cover = (lead + bytes + r->grain - 1) & ~(r->grain - 1);
 
     ready->cmd.prp1 = t->iova + GQ_AT(r->staging);
     ready->cmd.prp2 = gq_prp2(t->iova, t->prps_iova, GQ_AT(r->staging), cover);
@@ -317,19 +320,19 @@ GQ_FN void gq_make_ready(struct gq_reader *r, uint32_t lane)
     const struct gq_reads *reads = r->reads;
     struct gq_cursor *cur = &GQ_AT(r->cur);
     struct gq_ready *ready = &GQ_AT(r->ready);
-    uint32_t lba_size = 1u << r->lba_shift, lead;
+    uint32_t lead;
     uint64_t n;
 
     gq_find_extent(&reads->map, cur);
     n = cur->left < cur->to - cur->offset ? cur->left : cur->to - cur->offset;
-    lead = (uint32_t)(cur->offset - cur->from) & (lba_size - 1);
-    ready->cmd.slba = cur->lba + ((cur->offset - cur->from) >> r->lba_shift);
+    lead = (uint32_t)(cur->offset - cur->from) & (r->grain - 1);
+    ready->cmd.slba = cur->lba + ((cur->offset - cur->from - lead) >> r->lba_shift);
     ready->dst = reads->target.base + cur->at;
     ready->staged = 0;
     if (cur->lba == GQ_LBA_ZERO) {
         n = n < GQ_ZEROS_A_ROUND ? n : GQ_ZEROS_A_ROUND;
         ready->zeros = (uint32_t)n;
-    } else if (!reads->staged && lead == 0 && n >= lba_size && cur->at % 4 == 0) {
+    } else if (!reads->staged && lead == 0 && n >= r->grain && cur->at % 4 == 0) {
         n = gq_make_direct(r, cur->at, n, &ready->cmd);
         GQ_AT(r->lane_state) = GQ_LANE_READY;
     } else {
@@ -421,6 +424,8 @@ GQ_FN void gq_take_read(struct gq_reader *r, uint32_t lane, const struct gq_read
     struct gq_cursor *cur = &GQ_AT(r->cur);
 
     cur->index = index;
+    if (reads->again && reads->desc[index].result != GQ_MISMATCH)
+        return;
     if (reads->most && gq_is_for_host(reads, read)) {
         gq_leave_read(r, lane, cur->index, GQ_READ_LEFT);
         return;

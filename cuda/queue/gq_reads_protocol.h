@@ -35,6 +35,11 @@
  * that the controller does not reach: a lane's staging is filled before its
  * command is posted.
  *
+ * With checksums (gq_reads.sums) a part of a block is staged as a part of an LBA
+ * is. Staged data is compared here, by all lanes; the data of other commands by
+ * the caller after the run, as gq_find_bad_block() does. A run with checksums has
+ * no copy warps.
+ *
  * Unless noted otherwise, every function is called by all lanes of the group
  * together.
  */
@@ -42,6 +47,7 @@
 #define CUDA_QUEUE_GQ_READS_PROTOCOL_H
 
 #include "cuda/queue/gq_bytes.h"
+#include "cuda/queue/gq_data_sums.h"
 #include "cuda/queue/gq_reads_fetch.h"
 
 /*
@@ -71,6 +77,8 @@ GQ_FN void gq_reads_begin(struct gq_reader *r, struct gq_group group, const stru
     r->ready_lanes = r->going = r->posted = 0;
     r->holds_back = false;
     r->lba_shift = gq_prefix_ones(lba_size - 1);
+    r->grain = reads->sums.words && lba_size < GQ_SUM_BLOCK ? GQ_SUM_BLOCK : lba_size;
+    r->bad_block = GQ_NO_BAD_BLOCK;
     GQ_FOR_LANES(lane)
     {
         GQ_AT(r->cur).left = 0;
@@ -166,6 +174,20 @@ GQ_FN void gq_stop_copies(struct gq_reader *r)
 }
 
 /*
+ * Compares n staged bytes from file byte `offset` on, which are at `from`. False: a block of them
+ * does not match.
+ */
+GQ_FN bool gq_staged_matches(struct gq_reader *r, uint64_t offset, uint64_t from, uint32_t n)
+{
+    const struct gq_summer s = {.group = r->w.group, .sums = r->reads->sums};
+    uint64_t bad = gq_find_bad_around(s, offset, n, from - offset % GQ_SUM_BLOCK);
+
+    if (bad != GQ_NO_BAD_BLOCK)
+        r->bad_block = bad;
+    return bad == GQ_NO_BAD_BLOCK;
+}
+
+/*
  * The staged command of lane `owner` has ended; its bytes are copied to their
  * destination if it is a read that succeeded.
  */
@@ -175,6 +197,7 @@ GQ_FN void gq_unstage(struct gq_reader *r, uint32_t owner, bool good)
     GQ_LANE_VAR(uint64_t, dst);
     GQ_LANE_VAR(uint64_t, src);
     GQ_LANE_VAR(uint32_t, len);
+    bool matches = true;
     uint64_t to, from;
     uint32_t n;
 
@@ -187,11 +210,16 @@ GQ_FN void gq_unstage(struct gq_reader *r, uint32_t owner, bool good)
     to = GQ_FROM64(dst, owner);
     from = GQ_FROM64(src, owner);
     n = good && w->run->opcode != NVME_IO_WRITE ? GQ_FROM32(len, owner) : 0;
+    if (n && r->reads->sums.words)
+        matches = gq_staged_matches(r, GQ_PART_FROM64(r->cur, owner, offset) - n, from, n);
     GQ_FOR_LANES(lane)
     {
-        gq_copy_bytes(to, from, n, lane, w->group.lanes);
-        if (lane == owner)
+        gq_copy_bytes(to, from, matches ? n : 0, lane, w->group.lanes);
+        if (lane == owner) {
             GQ_AT(r->lane_state) = GQ_LANE_FREE;
+            if (!matches)
+                gq_fail_read(r, lane, GQ_AT(r->cur).index, GQ_READ_MISMATCH);
+        }
     }
 }
 
