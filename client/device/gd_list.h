@@ -143,19 +143,68 @@ GQ_FN int gd_skip_share(const struct gd_reader *w, const struct gq_run *run,
 }
 
 /*
+ * The result of piece i, compared with the checksums: GQ_MISMATCH for one that is to be read again,
+ * else final.
+ */
+GQ_FN int gd_compare_piece(struct gd_reader *w, const struct gd_buffer *b,
+                           const struct gq_reads *reads, uint32_t i)
+{
+    int result = reads->desc[i].result;
+
+    if (result > 0 && !gd_matches(w, b, gq_load_read(reads, i)))
+        result = GQ_MISMATCH;
+    if (result == GQ_MISMATCH && (reads->again || w->outcome != GQ_OUT_DONE))
+        result = gd_mismatch_error(w);
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0 && result < 0)
+            reads->desc[i].result = result;
+    }
+    return result;
+}
+
+/*
+ * After the share, of a file with checksums, was read. True: pieces of it are to be read again,
+ * which happens once. *bad: the first piece with an error, or GQ_NO_READ.
+ */
+GQ_FN bool gd_compare_share(struct gd_reader *w, const struct gd_buffer *b,
+                            const struct gq_run *run, struct gq_reads *reads, uint32_t rank,
+                            uint32_t *bad)
+{
+    const struct gq_worker self = {.group = w->group, .run = run, .rank = rank};
+    uint32_t n = gq_share(run, rank);
+    bool any = false;
+
+    *bad = GQ_NO_READ;
+    for (uint32_t j = 0; j < n; j++) {
+        uint32_t i = gq_stripe(&self, j);
+        int result = gd_compare_piece(w, b, reads, i);
+
+        any |= result == GQ_MISMATCH;
+        if (result < 0 && *bad == GQ_NO_READ)
+            *bad = i;
+    }
+    reads->again = any;
+    return any;
+}
+
+/*
  * The rank-th of `groups` shares of a list of n pieces, which has `at` counted from the buffer's
  * start; of long pieces the last groups have none. dealing: words of this list, by which all groups
- * deal it; NULL: the shares are even. 0, or the first error of one of its pieces; with a counter
- * -EIO for any of them, because the last group may change the results, or why it had no queue.
+ * deal it; NULL: the shares are even, as they are with checksums, which the group that reads
+ * compares afterwards. 0, or the first error of one of its pieces; with a counter -EIO for any of
+ * them, because the last group may change the results, or why it had no queue.
  */
 GQ_FN int gd_read_share(struct gd_reader *w, const struct gd_buffer *b, struct gq_read_desc *list,
                         uint32_t n, uint32_t rank, uint32_t groups, struct gq_dealing *dealing)
 {
     struct gq_reads reads = gd_reads(w->file, b);
     uint32_t sharing = gd_list_groups(w, list, n, groups), bad;
-    struct gq_run run = gd_run(w->file, n, dealing ? groups : sharing);
+    struct gq_run run;
     int err;
 
+    dealing = reads.sums.words ? NULL : dealing;
+    run = gd_run(w->file, n, dealing ? groups : sharing);
     run.dealing = dealing;
     if (rank >= sharing)
         return dealing ? gd_skip_share(w, &run, list, rank, 0) : 0;
@@ -164,7 +213,9 @@ GQ_FN int gd_read_share(struct gd_reader *w, const struct gd_buffer *b, struct g
     if (err)
         return gd_skip_share(w, &run, list, rank, err);
     reads.desc = list;
-    bad = gd_drive(w, &run, &reads, rank);
+    do
+        bad = gd_drive(w, &run, &reads, rank);
+    while (reads.sums.words && gd_compare_share(w, b, &run, &reads, rank, &bad));
     if (dealing ? w->is_last : bad != GQ_NO_READ)
         gd_tell_stale(w, &run, list, rank);
     gd_give(w);

@@ -22,6 +22,7 @@ struct gd_reader {
     struct gq_position position; /* lane 0's: and where it stands, unless it is lost */
     uint32_t in_flight, outcome; /* of the last run, as it left the queue */
     bool is_last;                /* of the groups of that run, which had a counter */
+    uint64_t bad_block;          /* of that run: gq_reader.bad_block */
 #ifdef __CUDACC__
     struct gq_copy_jobs *copies; /* of the block's copy warps; NULL: the group copies */
 #endif

@@ -124,6 +124,7 @@ GQ_FN struct gq_reads gd_reads(const struct gpunvme_device_file *f, const struct
 {
     return (struct gq_reads){
         .map = f->map,
+        .sums = f->sums,
         .target = b->target,
         .staging = f->set.staging,
         .lane_staging = f->set.lane_bytes,
@@ -166,7 +167,7 @@ GQ_FN void gd_begin(const struct gd_reader *w, struct gq_reader *r, const struct
 
     gq_reads_begin(r, w->group, run, reads, port, state, rank, w->queue);
 #ifdef __CUDACC__
-    r->copies = reads->staged ? w->copies : NULL;
+    r->copies = reads->staged && !reads->sums.words ? w->copies : NULL;
 #endif
     r->w.flags_ns += GQ_FLAGS_NS;
     r->w.sq_tail = w->position.entry;
@@ -181,6 +182,7 @@ GQ_FN uint32_t gd_end(struct gd_reader *w, struct gq_reader *r)
     w->is_last = gq_conclude_reads(r);
     w->in_flight = gq_in_flight(&r->w);
     w->outcome = r->w.outcome;
+    w->bad_block = r->bad_block;
     w->position = (struct gq_position){.entry = r->w.cq_head, .phase = r->w.phase};
     return gq_reads_end(r);
 }
@@ -202,18 +204,70 @@ GQ_FN uint32_t gd_drive(struct gd_reader *w, const struct gq_run *run, const str
 }
 
 /*
+ * Compares the whole blocks of a read that has ended, unless they were staged, and so were compared
+ * before they were copied. False: one does not match, w->bad_block.
+ */
+GQ_FN bool gd_matches(struct gd_reader *w, const struct gd_buffer *b, struct gq_read read)
+{
+    const struct gq_summer s = {.group = w->group, .sums = w->file->sums};
+    uint64_t len = gq_read_bytes(&w->file->map, read.file_offset, read.len), bad;
+
+    if (GD_STAGES(b))
+        return true;
+    bad = gq_find_bad_block(s, read.file_offset, len, b->addr + read.at);
+    if (bad != GQ_NO_BAD_BLOCK)
+        w->bad_block = bad;
+    return bad == GQ_NO_BAD_BLOCK;
+}
+
+/* Blocks did not match twice: the error, and for the host where. */
+GQ_FN int gd_mismatch_error(const struct gd_reader *w)
+{
+    int err = gd_refused_error(w);
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0 && err == -EIO)
+            gd_store64(w->file->bad_block, w->bad_block + 1);
+    }
+    return err;
+}
+
+/* The group's units of a read that has been driven: do they match? */
+GQ_FN bool gd_units_match(struct gd_reader *w, const struct gd_buffer *b,
+                          const struct gq_reads *reads, const struct gq_run *run, uint32_t rank)
+{
+    for (uint32_t i = rank; i < run->n_cmds && w->bad_block == GQ_NO_BAD_BLOCK; i += run->n_queues)
+        (void)gd_matches(w, b, gq_load_read(reads, i));
+    return w->bad_block == GQ_NO_BAD_BLOCK;
+}
+
+/*
  * The rank-th of `groups` parts of one read, len bytes, which end before the file does, to byte
- * `at` of the buffer. Between gd_take() and gd_give().
+ * `at` of the buffer. Between gd_take() and gd_give(). Where data has checksums a part that does
+ * not match is read once more.
  */
 GQ_FN int gd_read_part(struct gd_reader *w, const struct gd_buffer *b, struct gq_read read,
                        uint32_t rank, uint32_t groups)
 {
     struct gq_reads reads = gd_reads(w->file, b);
     struct gq_run run;
+    bool good;
 
     reads.whole = read;
     run = gd_run(w->file, (uint32_t)gq_count_units(&reads), groups);
-    return gd_drive(w, &run, &reads, rank) == GQ_NO_READ ? 0 : gd_run_error(w);
+    for (uint32_t tries = 1;; tries++) {
+        good = gd_drive(w, &run, &reads, rank) == GQ_NO_READ;
+        if (!reads.sums.words || w->outcome != GQ_OUT_DONE)
+            break;
+        if (good)
+            good = gd_units_match(w, b, &reads, &run, rank);
+        if (good || w->bad_block == GQ_NO_BAD_BLOCK)
+            break;
+        if (tries == 2)
+            return gd_mismatch_error(w);
+    }
+    return good ? 0 : gd_run_error(w);
 }
 
 #endif

@@ -20,6 +20,7 @@
 
 #include "client/device/gd_queue.h"
 #include "cuda/queue/gq_bytes.h"
+#include "cuda/queue/gq_data_sums.h"
 #include "cuda/queue/gq_lead.h"
 
 /* Turns of a wait between two looks at the clock and the leases: some 50 us. */
@@ -32,6 +33,7 @@ struct gd_part {
     uint32_t bytes;             /* of the command under way, in front of them */
     uint32_t sent_us;           /* since when the lane waits for a CID, or for its command */
     int32_t err;                /* -errno: left is 0 */
+    uint32_t again;             /* the command's bytes did not match their checksums before */
 };
 
 /* Staging of CIDs (gd_set), loaded with the tables. */
@@ -55,6 +57,7 @@ struct gd_share {
     bool leads;
     bool low;                  /* a lane needs a CID with staging */
     struct gd_staging staging; /* while commands are prepared */
+    struct gq_file_sums sums;  /* of the file, when commands were last prepared */
     GQ_LANE_MEMBER(struct gd_part, part);
 };
 
@@ -70,8 +73,10 @@ struct gd_known {
     const struct gq_file_extent *extents;
     const struct gd_buffer *buffers;
     const uint32_t *n_buffers;
+    struct gq_file_sums sums;
     uint64_t end;
     uint32_t n_queues, nsid, n_extents, lba_size, max_command;
+    uint32_t grain;  /* commands are multiples of it: an LBA, or a block with a checksum */
     bool stages_all; /* CIDs have staging for whole reads: most commands go there */
 };
 
@@ -159,13 +164,16 @@ GQ_FN struct gd_known gd_load_known(const struct gpunvme_device_file *f)
     k.extents = (const struct gq_file_extent *)GD_LOAD_POINTER(&f->map.extents);
     k.buffers = (const struct gd_buffer *)GD_LOAD_POINTER(&f->set.buffers);
     k.n_buffers = (const uint32_t *)GD_LOAD_POINTER(&f->set.n_buffers);
+    k.sums.words = (const uint32_t *)GD_LOAD_POINTER(&f->sums.words);
+    k.sums.table = (const struct gq_sum_table *)GD_LOAD_POINTER(&f->sums.table);
     k.end = gd_load64(&f->map.end);
     k.n_queues = gd_load32(&f->set.n_queues);
     k.nsid = gd_load32(&f->set.nsid);
     k.n_extents = gd_load32(&f->map.count);
     k.lba_size = gd_load32(&f->map.lba_size);
     k.max_command = gd_load32(&f->set.max_command);
-    k.stages_all = gd_load32(&f->set.shared_bytes) > k.lba_size;
+    k.grain = k.sums.words && k.lba_size < GQ_SUM_BLOCK ? GQ_SUM_BLOCK : k.lba_size;
+    k.stages_all = gd_load32(&f->set.shared_bytes) == GD_STAGED_ALL;
     return k;
 }
 
@@ -202,6 +210,7 @@ GQ_FN void gd_share_open(struct gd_share *s, struct gq_group group,
     s->has_queue = false;
     s->leads = false;
     s->low = false;
+    s->sums = k->sums;
     GQ_FOR_LANES(lane)
     {
         GQ_AT(w->mine).cid = GQ_NO_CID;
@@ -209,6 +218,7 @@ GQ_FN void gd_share_open(struct gd_share *s, struct gq_group group,
         GQ_AT(w->mine).status = 0;
         GQ_AT(s->part).left = 0;
         GQ_AT(s->part).err = 0;
+        GQ_AT(s->part).again = 0;
     }
 }
 
@@ -369,7 +379,7 @@ GQ_FN void gd_cut(struct gd_part *p, uint64_t n, uint64_t staged)
     p->staged = staged;
 }
 
-/* By one lane: the bytes of a command that was withdrawn are to be read again. */
+/* By one lane: the bytes of the command are to be read again. */
 GQ_FN void gd_uncut(struct gd_part *p)
 {
     p->dst -= p->bytes;
@@ -378,35 +388,33 @@ GQ_FN void gd_uncut(struct gd_part *p)
 }
 
 /*
- * By one lane: a command for whole LBAs of one extent, into dest. n: bytes up to the extent's end
- * or the read's, at least an LBA.
+ * By one lane: a command for whole grains of one extent, into dest. n: bytes up to the extent's end
+ * or the read's, at least a grain.
  */
 GQ_FN void gd_make_direct(const struct gd_known *k, struct gd_part *p, struct gq_cmd *cmd,
                           const struct gd_destination *dest, uint64_t n)
 {
-    uint32_t lba_size = k->lba_size;
-
-    n &= ~(uint64_t)(lba_size - 1);
-    n = gq_prp_clip(dest->at, n < k->max_command ? n : k->max_command, lba_size);
+    n = n < k->max_command ? n : k->max_command;
+    n = gq_prp_clip(dest->at, n & ~(uint64_t)(k->grain - 1), k->grain);
     cmd->prp1 = dest->iova + dest->at;
     cmd->prp2 = gq_prp2(dest->iova, dest->prps, dest->at, n);
-    cmd->nlb = ((uint32_t)n >> gq_prefix_ones(lba_size - 1)) - 1;
+    cmd->nlb = ((uint32_t)n >> gq_prefix_ones(k->lba_size - 1)) - 1;
     gd_cut(p, n, 0);
 }
 
-/* By one lane: a command for the LBAs around the next n bytes, into the staging of its CID. */
-GQ_FN void gd_make_staged(const struct gd_share *s, uint32_t lba_size, struct gd_part *p,
+/* By one lane: a command for the grains around the next n bytes, into the staging of its CID. */
+GQ_FN void gd_make_staged(const struct gd_share *s, const struct gd_known *k, struct gd_part *p,
                           struct gq_cmd *cmd, uint32_t cid, uint64_t n)
 {
     const struct gd_staging *st = &s->staging;
-    uint32_t lead = (uint32_t)p->offset & (lba_size - 1), room = st->bytes - lead;
+    uint32_t lead = (uint32_t)p->offset & (k->grain - 1), room = st->bytes - lead;
     uint32_t bytes = n < room ? (uint32_t)n : room;
-    uint32_t cover = (lead + bytes + lba_size - 1) & ~(lba_size - 1);
+    uint32_t cover = (lead + bytes + k->grain - 1) & ~(k->grain - 1);
     uint64_t at = ((uint64_t)s->queue * st->cids + cid) * st->bytes;
 
     cmd->prp1 = st->iova + at;
     cmd->prp2 = gq_prp2(st->iova, 0, at, cover);
-    cmd->nlb = (cover >> gq_prefix_ones(lba_size - 1)) - 1;
+    cmd->nlb = (cover >> gq_prefix_ones(k->lba_size - 1)) - 1;
     gd_cut(p, bytes, st->base + at + lead);
 }
 
@@ -419,16 +427,15 @@ GQ_FN uint64_t gd_make(const struct gd_share *s, const struct gd_known *k, struc
                        const struct gd_destination *dest)
 {
     uint64_t n = p->left < cur->to - p->offset ? p->left : cur->to - p->offset;
-    uint32_t lba_size = k->lba_size;
+    uint64_t lead = p->offset & (k->grain - 1);
 
     if (cur->lba == GQ_LBA_ZERO)
         return n;
-    cmd->slba = cur->lba + ((p->offset - cur->from) >> gq_prefix_ones(lba_size - 1));
-    if ((p->offset & (lba_size - 1)) == 0 && n >= lba_size && p->dst % 4 == 0 &&
-        dest->iova != GD_UNREACHABLE)
+    cmd->slba = cur->lba + ((p->offset - lead - cur->from) >> gq_prefix_ones(k->lba_size - 1));
+    if (lead == 0 && n >= k->grain && p->dst % 4 == 0 && dest->iova != GD_UNREACHABLE)
         gd_make_direct(k, p, cmd, dest, n);
     else if (m->cid < s->staging.cids)
-        gd_make_staged(s, lba_size, p, cmd, m->cid, n);
+        gd_make_staged(s, k, p, cmd, m->cid, n);
     else
         return 0;
     m->stage = GQ_STAGE_READY;

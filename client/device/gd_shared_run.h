@@ -152,6 +152,7 @@ GQ_FN void gd_submit(struct gd_share *s, const struct gd_known *k, uint32_t want
 
     if (!s->has_queue)
         gd_use_queue(s, k);
+    s->sums = k->sums;
     if (early)
         gd_load_tables(s, k, &tables);
     s->low = s->low || k->stages_all;
@@ -221,16 +222,81 @@ GQ_FN void gd_fail_refused(struct gd_share *s, uint32_t of)
     }
 }
 
+/* Lane i's command has brought blocks that do not match. Once they are read again. */
+GQ_FN void gd_reject(struct gd_share *s, uint32_t i, uint64_t bad_block)
+{
+    const struct gq_sharer *w = &s->q;
+    GQ_LANE_VAR(uint32_t, again);
+
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(again) = GQ_AT(s->part).again;
+    }
+    if (GQ_FROM32(again, i)) {
+        gd_fail_refused(s, 1u << i);
+        GQ_FOR_LANES(lane)
+        {
+            if (lane == i && GQ_AT(s->part).err == -EIO)
+                gd_store64(s->file->bad_block, bad_block + 1);
+        }
+        return;
+    }
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == i) {
+            GQ_AT(s->part).again = 1;
+            gd_uncut(&GQ_AT(s->part));
+        }
+    }
+}
+
+/* The bytes of the lanes' commands, before what is staged of them is copied; of: the lanes. */
+GQ_FN uint32_t gd_compare(struct gd_share *s, uint32_t of)
+{
+    const struct gq_sharer *w = &s->q;
+    const struct gq_summer summer = {.group = w->group, .sums = s->sums};
+    GQ_LANE_VAR(uint64_t, offset);
+    GQ_LANE_VAR(uint64_t, at);
+    GQ_LANE_VAR(uint32_t, n);
+    uint32_t good = 0;
+
+    GQ_FOR_LANES(lane)
+    {
+        const struct gd_part *p = &GQ_AT(s->part);
+
+        GQ_AT(offset) = p->offset - p->bytes;
+        GQ_AT(at) = (p->staged ? p->staged : p->dst - p->bytes) - GQ_AT(offset) % GQ_SUM_BLOCK;
+        GQ_AT(n) = p->bytes;
+    }
+    while (of) {
+        uint32_t i = gq_take_one(&of);
+        uint64_t bad =
+            gq_find_bad_around(summer, GQ_FROM64(offset, i), GQ_FROM32(n, i), GQ_FROM64(at, i));
+
+        if (bad == GQ_NO_BAD_BLOCK)
+            good |= 1u << i;
+        else
+            gd_reject(s, i, bad);
+    }
+    GQ_FOR_LANES(lane)
+    {
+        if (good >> lane & 1u)
+            GQ_AT(s->part).again = 0;
+    }
+    return good;
+}
+
 /*
- * After commands have ended: their bytes are copied, if they came into staging, and their CIDs
- * given back. The fence orders the loads of staging before that.
+ * After commands have ended: their bytes are compared, copied if they came into staging, and their
+ * CIDs given back. The fence orders the loads of staging before that.
  */
 GQ_FN void gd_collect(struct gd_share *s)
 {
     struct gq_sharer *w = &s->q;
     GQ_LANE_VAR(uint32_t, failed);
     GQ_LANE_VAR(uint32_t, staged);
-    uint32_t failures, copies;
+    GQ_LANE_VAR(uint32_t, read);
+    uint32_t failures, copies, compares;
 
     GQ_FOR_LANES(lane)
     {
@@ -239,13 +305,17 @@ GQ_FN void gd_collect(struct gd_share *s)
 
         GQ_AT(failed) = ended && m->status;
         GQ_AT(staged) = ended && !m->status && GQ_AT(s->part).staged != 0;
+        GQ_AT(read) = ended && !m->status && s->sums.words;
     }
     failures = GQ_BALLOT(failed);
     copies = GQ_BALLOT(staged);
+    compares = GQ_BALLOT(read);
     if (failures)
         gd_fail_refused(s, failures);
-    if (copies && s->leads)
+    if ((copies | compares) && s->leads)
         gd_stop_leading(s);
+    if (compares)
+        copies &= gd_compare(s, compares);
     if (copies) {
         gd_copy_staged(s, copies);
         gq_fence_device();

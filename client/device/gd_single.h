@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Reads that one command serves, the fast path: whole LBAs of one extent, to an address that is a
- * multiple of 4. Every other read takes the general path (gd_read.h); gd_read() decides. Every
+ * multiple of 4, of a file without checksums. Every other read takes the general path (gd_read.h);
+ * gd_read() decides. Every
  * function is called by all lanes of the group together, with the same arguments.
  *
  * Its steps:
@@ -178,7 +179,7 @@ GQ_FN int gd_read(struct gd_reader *w, const struct gd_buffer *b, const struct g
     struct gq_cmd cmd;
     int err;
 
-    if (groups == 1 && gd_make_single(w, b, x, read, &cmd))
+    if (groups == 1 && !w->file->sums.words && gd_make_single(w, b, x, read, &cmd))
         return gd_read_single(w, b, read, &cmd);
     err = gd_read_part(w, b, read, rank, groups);
     gd_give(w);

@@ -15,6 +15,7 @@
 
 /* Slots of a shared queue that have staging, the first ones: a word of them. */
 #define GD_STAGED_ALL  8192u /* bytes of a part of staging where all data is staged: two pages */
+#define GD_STAGED_ENDS 4096u /* otherwise: of the first and last bytes of reads; a page */
 #define GD_STAGED_CIDS 32u
 
 /* How one long read is shared out: so many queues at most, each with so many commands at least. */
@@ -75,10 +76,10 @@ struct gd_set {
     uint32_t n_queues;
     uint32_t nsid;
     uint32_t max_command; /* bytes */
-    uint32_t lane_bytes;  /* whole LBAs, at most two pages: there is no table of PRPs */
+    uint32_t lane_bytes;  /* a page or two: there is no table of PRPs */
     /* Of reads that share queues (gd_shared.h): */
     struct gq_cids *cids; /* of each queue */
-    /* shared_bytes for each of staged_cids CIDs of each queue; whole LBAs, at most two pages. */
+    /* shared_bytes for each of staged_cids CIDs of each queue; a page or two. */
     struct gq_target shared_staging;
     uint32_t shared_bytes;
     uint32_t staged_cids; /* of a queue, the first ones; whole words of gq_cids.taken */
@@ -90,6 +91,9 @@ struct gpunvme_device_file {
     struct gd_set set;
     const uint32_t *lease; /* the state in the extents' page, in host memory */
     uint64_t *checked_ns;  /* time of the last check of both states */
+    /* In the page, in host memory: the daemon changes them. The table is where extents are. */
+    struct gq_file_sums sums;
+    uint64_t *bad_block; /* 1 + offset in the file of the last block that did not match; 0: none */
 };
 
 #endif

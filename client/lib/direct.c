@@ -18,6 +18,9 @@ static int set_wants(struct gpunvme_direct *d, const struct gpunvme_direct_optio
 {
     d->want_queues = o && o->queues ? o->queues : DEFAULT_QUEUES;
     d->want_depth = o && o->depth ? o->depth : DEFAULT_DEPTH;
+    d->unverified = o && o->flags & GPUNVME_DIRECT_UNVERIFIED;
+    if (o && o->flags & ~GPUNVME_DIRECT_UNVERIFIED)
+        return gpunvme_fail(-EINVAL, "unknown flags 0x%x", o->flags);
     if (d->want_queues > GPUNVME_LEASE_MAX || d->want_depth < 2)
         return gpunvme_fail(-EINVAL, "%u queues of %u entries cannot be leased", d->want_queues,
                             d->want_depth);
@@ -49,15 +52,15 @@ static int open_memory_space(struct gpunvme_direct *d)
 
 /*
  * A page more than its parts, which begin at a page of their own: for each queue those of a group's
- * lanes, then for each queue those of CIDs. Parts have an LBA; where the controller does not reach
- * the GPU's memory, and all bytes are staged, they have more, and are memory of the host.
+ * lanes, then for each queue those of CIDs. Parts have a page; where the controller does not reach
+ * the GPU's memory, and all bytes are staged, they have two, and are memory of the host.
  */
 static int alloc_staging(struct gpunvme_direct *d)
 {
     bool stages_all = d->g->info.tier < 2;
     size_t len;
 
-    d->staged_bytes = stages_all ? GD_STAGED_ALL : d->g->info.lba_size;
+    d->staged_bytes = stages_all ? GD_STAGED_ALL : GD_STAGED_ENDS;
     len = (size_t)d->want_queues * (GD_GROUP + GD_STAGED_CIDS) * d->staged_bytes + PAGE_BYTES;
     return stages_all ? gpunvme_alloc_host(d->g, len, &d->staging)
                       : gpunvme_alloc(d->g, len, &d->staging);
@@ -155,6 +158,7 @@ void gpunvme_direct_close(struct gpunvme_direct *d)
         gpunvme_unregister(d->staging);
     direct_dealing_close(d);
     direct_buffers_close(d);
+    memory_space_free(&d->space, d->sum_table_at);
     copy_kernel_close(d->copy_kernel);
     if (d->space.cuda) {
         cuda_driver_unload(d->space.cuda, d->space.device, &d->kernel);

@@ -31,6 +31,7 @@ struct gpunvme_direct {
     struct direct_service *service;  /* NULL: none */
     struct copy_kernel *copy_kernel; /* NULL: none */
     uint32_t want_queues, want_depth;
+    bool unverified; /* GPUNVME_DIRECT_UNVERIFIED */
 
     /* The lease; constant but for opening, renewing and closing. */
     struct gpunvme_ioc_queue_lease lease; /* id 0: none */
@@ -47,6 +48,7 @@ struct gpunvme_direct {
      */
     pthread_mutex_t lease_lock;
     struct gpunvme_file *files;
+    uint64_t sum_table_at; /* in the place; 0: no file with checksums was opened; lease_lock */
 
     pthread_mutex_t lock; /* protects buffers and dealings; taken after g->lock */
     struct direct_dealings dealings;
@@ -67,6 +69,8 @@ struct gpunvme_file {
     uint64_t device_at;
     uint64_t extents_at;
     uint64_t checked_at;
+    uint64_t bad_block_at;
+    uint64_t ino;
 };
 
 /* Queues (direct_queues.c). Taking them needs the staging; ending waits for reads, bounded. */
@@ -109,6 +113,11 @@ int direct_file_open(struct gpunvme_direct *d, int fd, bool own, struct gpunvme_
 int direct_file_renew(struct gpunvme_file *f);
 /* Until then, without touching a queue, reads are -ESTALE. */
 int direct_file_disable(struct gpunvme_file *f);
+
+/* The table for checksums, in the place (direct_sums.c). Under the lease lock. */
+int direct_sum_table(struct gpunvme_direct *d);
+/* Of a read that ended with err: says so, with the block if one did not match. Returns err. */
+int direct_say_failed(struct gpunvme_file *f, int err);
 
 /*
  * The one command of a read to byte read.at of the buffer; map: as the host has it. Of a buffer

@@ -59,7 +59,9 @@ static int64_t read_here(struct gpunvme_file *f, const struct gd_launch *l)
 {
     if (l->len == 0)
         return 0;
-    return direct_cpu_read(&f->device, &l->buffer, (void *)(uintptr_t)l->addr, l->len, l->offset);
+    int64_t got =
+        direct_cpu_read(&f->device, &l->buffer, (void *)(uintptr_t)l->addr, l->len, l->offset);
+    return got < 0 ? direct_say_failed(f, (int)got) : got;
 }
 
 static int read_in_stream(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset,
@@ -86,11 +88,16 @@ int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t off
     return err;
 }
 
-/* The host has the extents in the page of their lease. */
+/*
+ * The host has the extents in the page of their lease. A read that is compared with checksums is
+ * the block's, all of it.
+ */
 static bool one_command(const struct gpunvme_file *f, const struct gd_launch *l, struct gq_cmd *cmd)
 {
     struct gq_file_map map = f->device.map;
 
+    if (f->device.sums.words)
+        return false;
     map.extents = (const void *)((const char *)f->page.addr + GPUNVME_LEASE_EXTENTS_AT);
     return direct_command(
         &f->device, &map, &l->buffer,
@@ -122,12 +129,12 @@ static ssize_t read_and_wait(struct gpunvme_file *f, void *ptr, size_t n, uint64
 
     if (err)
         return err;
-    if (f->d->space.cuda)
-        return f->d->service ? read_by_block(f, &l) : no_kernels();
-    int64_t got = read_here(f, &l);
-    if (got < 0)
-        return gpunvme_fail((int)got, "read through leased queues: %s", strerror((int)-got));
-    return got;
+    if (!f->d->space.cuda)
+        return read_here(f, &l);
+    if (!f->d->service)
+        return no_kernels();
+    int64_t got = read_by_block(f, &l);
+    return got == -EIO && f->device.sums.words ? direct_say_failed(f, -EIO) : got;
 }
 
 ssize_t gpunvme_file_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset)

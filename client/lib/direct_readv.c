@@ -37,8 +37,11 @@ static int launch(struct gpunvme_direct *d, struct gd_list_launch *l, void *stre
 
     if (!d->readv_kernel.function)
         return gpunvme_fail(-ENOTSUP, "this libgpunvme was built without CUDA: it has no kernels");
-    /* A graph may run the list again, in two instances at once: its shares are even. */
-    if (shares_of(l) > 1 && !cuda_driver_is_captured(d->space.cuda, stream))
+    /*
+     * A graph may run the list again, in two instances at once: its shares are even. Those of a
+     * file with checksums are even, too.
+     */
+    if (shares_of(l) > 1 && !l->file.sums.words && !cuda_driver_is_captured(d->space.cuda, stream))
         l->dealing = direct_dealing_take(d);
     err = cuda_driver_launch_blocks(d->space.cuda, d->space.device, &d->readv_kernel, shares_of(l),
                                     (1 + copy_warps) * WARP, stream, args);

@@ -26,8 +26,22 @@ static void lease_drop(struct gpunvme_file *f, struct lease *l)
 {
     direct_service_settle(f->d->service);
     direct_lease_end(f->fd, l->ioc.id, l->ioc.key);
-    memory_space_unshare(&f->d->space, &l->page);
+    /* On a GPU freeing waits for kernels, which may load words of the page. */
     memory_space_free(&f->d->space, l->extents_at);
+    memory_space_unshare(&f->d->space, &l->page);
+}
+
+/* Words behind the extents: none of a file without checksums. */
+static uint64_t n_sums(const struct lease *l)
+{
+    if (!(l->ioc.flags & GPUNVME_LEASE_SUMS))
+        return 0;
+    return (l->ioc.size + GQ_SUM_BLOCK - 1) / GQ_SUM_BLOCK;
+}
+
+static uint64_t sums_offset(const struct lease *l)
+{
+    return GPUNVME_LEASE_EXTENTS_AT + l->ioc.count * sizeof(struct gpunvme_lease_extent);
 }
 
 static int check_extents(const struct lease *l)
@@ -60,12 +74,18 @@ static int lease_failed(int err)
         return gpunvme_fail(err, "the mount trusts others with the direct path (-o direct=)");
     if (err == -EBADF)
         return gpunvme_fail(err, "the file is not open for reading");
+    if (err == -EDQUOT || err == -EBUSY)
+        return gpunvme_fail(err,
+                            "%s has leased as many extents and checksums as the mount lets "
+                            "them; GPUNVME_DIRECT_UNVERIFIED needs no checksums",
+                            err == -EDQUOT ? "this user" : "all users together");
     return gpunvme_fail(err, "EXTENT_LEASE: %s", strerror(-err));
 }
 
 static int lease_take(struct gpunvme_file *f, struct lease *l)
 {
-    *l = (struct lease){0};
+    *l = (struct lease){.ioc.flags =
+                            f->d->unverified ? GPUNVME_LEASE_UNVERIFIED : GPUNVME_LEASE_SUMS};
     int err = gpunvme_ioctl(f->fd, GPUNVME_IOC_EXTENT_LEASE, &l->ioc, sizeof(l->ioc));
     if (err) {
         l->ioc.id = 0;
@@ -75,14 +95,29 @@ static int lease_take(struct gpunvme_file *f, struct lease *l)
         err = gpunvme_fail(-EFBIG, "the file has more extents than a lease can hold");
     else if (l->ioc.size && !l->ioc.count)
         err = gpunvme_fail(-EPROTO, "a lease of a file without extents");
-    size_t len = GPUNVME_LEASE_EXTENTS_AT + l->ioc.count * sizeof(struct gpunvme_lease_extent);
+    else if (l->ioc.size > INT64_MAX)
+        err = gpunvme_fail(-EPROTO, "a lease of a file of %llu bytes",
+                           (unsigned long long)l->ioc.size);
+    size_t len = sums_offset(l) + n_sums(l) * sizeof(uint32_t);
     if (!err)
         err = direct_share_page(f->d, l->ioc.id, l->ioc.key, len, &l->page);
     if (!err)
         err = copy_extents(f, l);
+    if (!err && n_sums(l))
+        err = direct_sum_table(f->d);
     if (err)
         lease_drop(f, l);
     return err;
+}
+
+static struct gq_file_sums sums_of(const struct gpunvme_file *f, const struct lease *l)
+{
+    if (!n_sums(l))
+        return (struct gq_file_sums){.words = NULL};
+    return (struct gq_file_sums){
+        .words = (const uint32_t *)(uintptr_t)(l->page.at + sums_offset(l)),
+        .table = (const struct gq_sum_table *)(uintptr_t)f->d->sum_table_at,
+    };
 }
 
 static struct gpunvme_device_file device_file(const struct gpunvme_file *f, const struct lease *l)
@@ -95,6 +130,8 @@ static struct gpunvme_device_file device_file(const struct gpunvme_file *f, cons
         .set = f->d->set,
         .lease = (const uint32_t *)(uintptr_t)l->page.at,
         .checked_ns = (uint64_t *)(uintptr_t)f->checked_at,
+        .sums = sums_of(f, l),
+        .bad_block = (uint64_t *)(uintptr_t)f->bad_block_at,
     };
 }
 
@@ -138,6 +175,7 @@ static int take_fd(struct gpunvme_file *f, int fd, bool own)
         return gpunvme_fail(-errno, "file: %s", strerror(errno));
     if (st.st_dev != f->d->g->dev)
         return gpunvme_fail(-ENOTTY, "not a file of this mount");
+    f->ino = st.st_ino;
     f->owns_fd = own;
     f->fd = own ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : fd;
     return f->fd >= 0 ? 0 : gpunvme_fail(-errno, "file: %s", strerror(errno));
@@ -187,8 +225,10 @@ int direct_file_open(struct gpunvme_direct *d, int fd, bool own, struct gpunvme_
     f->fd = -1;
     int err = take_fd(f, fd, own);
     if (!err)
-        err = memory_space_alloc(&d->space, sizeof(f->device) + sizeof(uint64_t), &f->device_at);
+        err =
+            memory_space_alloc(&d->space, sizeof(f->device) + 2 * sizeof(uint64_t), &f->device_at);
     f->checked_at = f->device_at + sizeof(f->device);
+    f->bad_block_at = f->checked_at + sizeof(uint64_t);
     if (!err)
         err = renew_and_link(f);
     if (err) {

@@ -351,7 +351,7 @@ static int make_queues(struct leases *t, struct lease *l, unsigned n, uint32_t d
     pthread_mutex_lock(&t->lock);
     l->resets_seen = t->resets;
     pthread_mutex_unlock(&t->lock);
-    int err = lease_page_make(l, 0);
+    int err = lease_page_make(l, 0, 0);
     if (!err)
         err = lease_queues_make(t, l, n, depth);
     pthread_mutex_lock(&t->lock);
@@ -406,12 +406,14 @@ int leases_add_queues(struct leases *t, struct open_file *file, uid_t uid,
 static int check_extents(const struct leases *t, const struct open_file *file,
                          const struct gpunvme_ioc_extent_lease *arg)
 {
-    if (arg->flags || arg->reserved)
+    if (arg->reserved || arg->flags > GPUNVME_LEASE_UNVERIFIED)
         return -EINVAL;
     if (file->directory)
         return -EISDIR;
     if ((file->flags & O_ACCMODE) == O_WRONLY)
         return -EBADF;
+    if (t->d->stack.data_csum && !arg->flags)
+        return -EOPNOTSUPP;
     return t->ctrlr ? 0 : -ENOTSUP;
 }
 
@@ -420,6 +422,7 @@ int leases_add_extents(struct leases *t, struct open_file *file, uid_t uid,
 {
     unsigned granted;
     uint64_t count = 0;
+    bool with_sums = t->d->stack.data_csum && arg->flags == GPUNVME_LEASE_SUMS;
     int err = check_extents(t, file, arg);
 
     if (!err)
@@ -431,7 +434,7 @@ int leases_add_extents(struct leases *t, struct open_file *file, uid_t uid,
         unreserve(t, NULL, 0);
         return -ENOMEM;
     }
-    err = lease_extents_make(l, file->inode, t, &count);
+    err = lease_extents_make(l, file->inode, t, with_sums, &count);
     uint64_t size = l->map.len;
     if (!err)
         err = publish(t, l);
@@ -441,6 +444,7 @@ int leases_add_extents(struct leases *t, struct open_file *file, uid_t uid,
     }
     arg->size = size;
     arg->count = count;
+    arg->flags = with_sums ? GPUNVME_LEASE_SUMS : 0;
     arg->generation = 1; /* first generation of a watch */
     arg->id = l->id;
     arg->key = l->key;

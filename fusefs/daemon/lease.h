@@ -52,6 +52,8 @@ struct fuse_req;
 #define LEASE_SEGMENTS_OF_USER (2u << 20)
 #define LEASE_SEGMENTS_FEW     (64u << 10)
 #define LEASE_SEGMENTS_MORE    2u
+/* Checksums of data in the page take up as much as a segment, so many of them. */
+#define LEASE_SUMS_A_SEGMENT 24u
 
 /* Precondition: the stack is open. */
 int leases_open(struct daemon *d, struct leases **out);

@@ -12,6 +12,8 @@
 #include "fusefs/daemon/lease_internal.h"
 #include "support/page.h"
 
+#define SUM_BLOCK 4096u /* of data, with a checksum */
+
 static struct gpunvme_lease_extent *extents_of(const struct lease *l)
 {
     return (struct gpunvme_lease_extent *)((char *)l->page + GPUNVME_LEASE_EXTENTS_AT);
@@ -44,9 +46,10 @@ static int read_only(int fd)
     return other;
 }
 
-int lease_page_make(struct lease *l, uint64_t extents)
+int lease_page_make(struct lease *l, uint64_t extents, uint64_t sums)
 {
-    uint64_t len = GPUNVME_LEASE_EXTENTS_AT + extents * sizeof(struct gpunvme_lease_extent);
+    uint64_t len = GPUNVME_LEASE_EXTENTS_AT + extents * sizeof(struct gpunvme_lease_extent) +
+                   sums * sizeof(uint32_t);
 
     l->page_len = (len + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
     int fd = memfd_create("gpunvme-lease", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -146,6 +149,21 @@ static int take_segments(struct leases *t, struct lease *l, uint32_t n, int *ref
     return l->segments ? 0 : *refused;
 }
 
+/* Charges l with n segments more, or with none. */
+static int take_more(struct leases *t, struct lease *l, uint64_t n)
+{
+    uint32_t left;
+
+    pthread_mutex_lock(&t->lock);
+    int err = count_left(t, l, &left);
+    if (n <= left && l->segments <= left - n) {
+        count_for(t, l, l->segments + (uint32_t)n);
+        err = 0;
+    }
+    pthread_mutex_unlock(&t->lock);
+    return err;
+}
+
 /* The map of a whole file, within the segments left. */
 static int map_whole(struct leases *t, struct lease *l, struct ffs_inode *inode)
 {
@@ -170,27 +188,49 @@ static int map_whole(struct leases *t, struct lease *l, struct ffs_inode *inode)
     return refused;
 }
 
+/* The page with the extents, and the checksums of n_sums blocks. */
+static int make_page(struct lease *l, struct ffs_inode *inode, const struct gpu_extents *x,
+                     uint64_t n_sums)
+{
+    int err = lease_page_make(l, x->count, n_sums);
+
+    if (err)
+        return err;
+    publish(l, x);
+    return n_sums ? ffs_watch_sums(inode, &l->watch, &l->map,
+                                   (uint32_t *)(extents_of(l) + x->count), n_sums)
+                  : 0;
+}
+
+static int publish_map(struct leases *t, struct lease *l, struct ffs_inode *inode, bool with_sums,
+                       uint64_t *count)
+{
+    uint64_t n_sums = with_sums ? (l->map.size + SUM_BLOCK - 1) / SUM_BLOCK : 0;
+    struct gpu_extents x;
+    int err = n_sums ? take_more(t, l, n_sums / LEASE_SUMS_A_SEGMENT) : 0;
+
+    if (!err)
+        err = gpu_extents_make(&l->map, t->d->stack.bdev->info.lba_size, false, &x);
+    if (err)
+        return err;
+    *count = x.count;
+    err = make_page(l, inode, &x, n_sums);
+    free(x.extents);
+    return err;
+}
+
 /*
  * The watch precedes the map: a change between the two increments the
  * generation.
  */
-int lease_extents_make(struct lease *l, struct ffs_inode *inode, struct leases *t, uint64_t *count)
+int lease_extents_make(struct lease *l, struct ffs_inode *inode, struct leases *t, bool with_sums,
+                       uint64_t *count)
 {
-    uint32_t lba_size = t->d->stack.bdev->info.lba_size;
-    struct gpu_extents x;
-
     ffs_watch_add(inode, &l->watch);
     int err = map_whole(t, l, inode);
     if (err)
         goto unwatch;
-    err = gpu_extents_make(&l->map, lba_size, false, &x);
-    if (err)
-        goto release;
-    *count = x.count;
-    err = lease_page_make(l, x.count);
-    if (!err)
-        publish(l, &x);
-    free(x.extents);
+    err = publish_map(t, l, inode, with_sums, count);
     if (err)
         goto release;
     ffs_watch_share(inode, &l->watch, &l->page->generation);

@@ -104,18 +104,19 @@ int lease_queues_reply(const struct leases *t, const struct lease *l, uint64_t i
 /* --- lease_extents.c --- */
 
 /*
- * On an error l may remain charged: the caller calls lease_extents_forget() in
- * either case.
+ * with_sums: the checksums of the data, too. On an error l may remain charged:
+ * the caller calls lease_extents_forget() in either case.
  */
-int lease_extents_make(struct lease *l, struct ffs_inode *inode, struct leases *t, uint64_t *count);
+int lease_extents_make(struct lease *l, struct ffs_inode *inode, struct leases *t, bool with_sums,
+                       uint64_t *count);
 void lease_extents_end(struct lease *l);
 /* Ends the charge; the memory is free. Lock held. */
 void lease_extents_forget(struct leases *t, struct lease *l);
 /*
- * Allocates the shared page with room for extents behind it, sealed, in state
- * VALID.
+ * Allocates the shared page with room for extents and checksums behind it,
+ * sealed, in state VALID.
  */
-int lease_page_make(struct lease *l, uint64_t extents);
+int lease_page_make(struct lease *l, uint64_t extents, uint64_t sums);
 void lease_page_end(struct lease *l);
 
 #endif

@@ -221,9 +221,6 @@ static int mount_fs(const struct options *opts, struct stack *s, const struct pr
     struct ffs_statfs fs;
     ffs_statfs(s->fs, &fs);
     s->data_csum = fs.data_csum;
-    if (fs.data_csum && opts->direct != DIRECT_NONE)
-        log_line(LOG_NOTICE, "%s: direct: reads by leased queues do not compare checksums of data",
-                 s->device);
     return 0;
 }
 

@@ -175,7 +175,13 @@ struct gpunvme_file;
 struct gpunvme_direct_options {
     uint32_t queues; /* to lease, at most GPUNVME_LEASE_MAX: 16, or what the mount has left */
     uint32_t depth;  /* entries of each, at least 2: 64 */
+    uint32_t flags;  /* GPUNVME_DIRECT_* */
 };
+/*
+ * Reads do not compare checksums of data (mkfs.gpunvme -O data_csum), which costs them time and the
+ * mount memory: wrong data of the drive is taken for good.
+ */
+#define GPUNVME_DIRECT_UNVERIFIED 1u
 
 /*
  * Buffers of g are reached by it, those registered later too; it takes one of the mount's
@@ -210,6 +216,12 @@ void gpunvme_file_close(struct gpunvme_file *f);
  */
 int gpunvme_file_refresh(struct gpunvme_file *f);
 uint64_t gpunvme_file_size(const struct gpunvme_file *f);
+/*
+ * After reads with -EIO: 1 when a block has been read twice and did not match its checksum, *offset
+ * is where it begins in the file; the last one of several, and none until another is found. 0:
+ * there was none since the last call. A failing drive is -EIO without such a block.
+ */
+int gpunvme_file_bad_block(struct gpunvme_file *f, uint64_t *offset);
 
 /*
  * Reads n bytes at offset to ptr, inside a registered buffer, in stream order (a CUstream or

@@ -15,7 +15,7 @@
  *    whole blocks of 4 KiB to addresses that are multiples of 4 are fastest.
  *  - The result is the number of bytes, less than n only at the end of the file, or -errno:
  *      -EFAULT     dst is not inside a registered buffer that the drive reaches
- *      -EIO        the drive could not read
+ *      -EIO        the drive could not read, or a block does not match its checksum
  *      -ESTALE     the leases have ended: gpunvme_direct_renew(), after the kernel
  *      -ETIMEDOUT  a command was lost, or no queue was free, for as long as a command may take
  *    After an error dst holds some of the bytes, or none; a command that was lost may still write

@@ -345,8 +345,9 @@ struct gpunvme_lease_page {
     uint32_t state; /* GPUNVME_LEASE_* */
     uint32_t reserved;
     /*
-     * Of an extent lease: changes when the file's extents or size do. Data read through older
-     * extents is the file's content as of the lease, never another file's.
+     * Of an extent lease: changes when the file's extents or size do, and when it loses one of its
+     * checksums. Data read through older extents is the file's content as of the lease, never
+     * another file's.
      */
     uint64_t generation;
 };
@@ -371,11 +372,12 @@ struct gpunvme_ioc_queue_lease {
 /*
  * The extents of a file, from its start to its end, pinned: while the lease lasts the blocks are
  * not reused, even after the file is truncated or removed. On a file open for reading. -EDQUOT:
- * this user has too many extents leased; -EBUSY: all users together have; -EMFILE: too many leases.
+ * this user has too many extents leased; -EBUSY: all users together have; -EMFILE: too many leases;
+ * -EOPNOTSUPP: the data has checksums, and neither flag says whether the holder compares them.
  */
 struct gpunvme_ioc_extent_lease {
     struct gpunvme_abi abi;
-    uint32_t flags; /* 0 */
+    uint32_t flags; /* in: one of GPUNVME_LEASE_* below, or 0; out: LEASE_SUMS, they are there */
     uint32_t reserved;
     uint64_t size;       /* out: of the file, bytes */
     uint64_t count;      /* out: of struct gpunvme_lease_extent in the shared memory */
@@ -389,6 +391,17 @@ struct gpunvme_lease_extent {
     uint64_t offset; /* in the file, bytes */
     uint64_t lba;    /* of the namespace; UINT64_MAX: zeros */
 };
+
+/* The holder compares the checksums of data; or it reads data that is not verified. */
+#define GPUNVME_LEASE_SUMS       1u
+#define GPUNVME_LEASE_UNVERIFIED 2u
+/*
+ * Checksums: 32-bit words behind the extents in the shared memory, one for each 4096 bytes of the
+ * file, the last of which may be in part. 0: the block has none. Otherwise the CRC-32C of the
+ * block's 4096 bytes on the device, past the end of the file too, with 2^32 - 1 in place of 0. The
+ * daemon sets a word to 0 before the block is overwritten: a word that is loaded after the block's
+ * data has arrived, and is not 0, belongs to that data.
+ */
 
 struct gpunvme_ioc_lease_end {
     struct gpunvme_abi abi;
@@ -423,7 +436,10 @@ struct gpunvme_request {
     uint64_t key;
     uint64_t index; /* of the queue */
 };
-/* A lease's page, one descriptor, read-only; for an extent lease the extents follow at 64. */
+/*
+ * A lease's page, one descriptor, read-only; for an extent lease the extents follow at 64, and the
+ * checksums behind them.
+ */
 #define GPUNVME_ASK_PAGE 1u
 /*
  * A queue, two descriptors: the memory of its rings, and the file its doorbells are in, which may

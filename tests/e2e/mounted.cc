@@ -99,7 +99,7 @@ std::string why_no_mount()
     return "";
 }
 
-Mounted::Mounted(uint64_t bytes)
+Mounted::Mounted(uint64_t bytes, const std::vector<std::string> &format)
 {
     std::string name = scratch_dir(bytes) + "/gpunvme-e2e-XXXXXX";
     if (mkdtemp(&name[0]))
@@ -111,6 +111,7 @@ Mounted::Mounted(uint64_t bytes)
     program_ = GPUNVME_DAEMON;
     mkdir(mountpoint_.c_str(), 0755);
     std::vector<std::string> argv = {GPUNVME_MKFS, "-q", "-s", std::to_string(bytes), image_};
+    argv.insert(argv.begin() + 1, format.begin(), format.end());
     if (device)
         argv.insert(argv.begin() + 1, "-f");
     if (noiommu_)

@@ -21,8 +21,8 @@ class Mounted
   public:
     // Makes the image; `bytes` is its size. GPUNVME_TEST_DEVICE in the environment names a device
     // to be used, and overwritten, instead: a string as gpunvmefs takes it. GPUNVME_TEST_NOIOMMU
-    // says that no IOMMU guards it.
-    explicit Mounted(uint64_t bytes);
+    // says that no IOMMU guards it. `format`: further arguments of mkfs.gpunvme.
+    explicit Mounted(uint64_t bytes, const std::vector<std::string> &format = {});
     ~Mounted();
     Mounted(const Mounted &) = delete;
     Mounted &operator=(const Mounted &) = delete;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // The direct path from kernels of this process, and in its streams.
 #include <cuda_runtime_api.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -42,6 +43,7 @@ unsigned char *device_memory(size_t n)
 class DirectGpu : public ::testing::Test
 {
   protected:
+    std::vector<std::string> format_; // arguments of mkfs.gpunvme
     void SetUp() override
     {
         int devices = 0;
@@ -50,7 +52,7 @@ class DirectGpu : public ::testing::Test
             why = "no CUDA device";
         if (!why.empty())
             GTEST_SKIP() << why;
-        mount_ = std::make_unique<Mounted>(512u << 20);
+        mount_ = std::make_unique<Mounted>(512u << 20, format_);
         ASSERT_TRUE(mount_->mount("direct=root,deadline=5000")) << mount_->log();
         ASSERT_EQ(gpunvme_connect(mount_->mountpoint().c_str(), &g_), 0) << gpunvme_error();
         memory_ = device_memory(kRoom);
@@ -527,6 +529,72 @@ TEST_F(DirectGpu, TheMountsEndEndsAKernelsReads)
     EXPECT_TRUE(mount_->ended()) << mount_->log();
     cudaFreeHost(wrong);
     cudaFreeHost(last);
+}
+
+// The same kernels where data has checksums, which they compare.
+class DirectGpuSums : public DirectGpu
+{
+  protected:
+    void SetUp() override
+    {
+        format_ = {"-O", "data_csum"};
+        DirectGpu::SetUp();
+    }
+    // Changes a bit in the image, behind the mount.
+    void flip(uint64_t offset)
+    {
+        struct gpunvme_extent e;
+        ASSERT_EQ(gpunvme_extents(fd_, offset / kPage * kPage, &e, 1), 1);
+        int image = open(mount_->image().c_str(), O_RDWR | O_CLOEXEC);
+        char c = static_cast<char>(file_[offset] ^ 8);
+        ASSERT_EQ(pwrite(image, &c, 1, static_cast<off_t>(e.device + offset - e.file_offset)), 1);
+        close(image);
+    }
+    void expect_reads(size_t most, unsigned seed)
+    {
+        const struct gpunvme_device_file *f = gpunvme_file_device(f_);
+        for (auto *launch : {launch_threads, launch_warps, launch_warps_later}) {
+            make_requests(512, most, seed++);
+            ASSERT_EQ(launch(f, requests_, 512, stream_), cudaSuccess);
+            expect_answers(512);
+        }
+        make_requests(64, most, seed);
+        ASSERT_EQ(launch_blocks(f, requests_, 64, 256, stream_), cudaSuccess);
+        expect_answers(64);
+    }
+    int64_t read(size_t n, uint64_t offset)
+    {
+        EXPECT_EQ(gpunvme_read_async(f_, memory_, n, offset, stream_, bytes_), 0);
+        EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+        return *bytes_;
+    }
+};
+
+TEST_F(DirectGpuSums, SoundDataIsReadByAllKernels)
+{
+    for (size_t most : {kPage, size_t{100}, 16 * kPage})
+        ASSERT_NO_FATAL_FAILURE(expect_reads(most, static_cast<unsigned>(most)));
+    EXPECT_EQ(read(kFile, 0), static_cast<int64_t>(kFile));
+    EXPECT_TRUE(holds(memory_, kFile, 0));
+}
+
+TEST_F(DirectGpuSums, ABlockThatIsWrongInTheImageIsAnError)
+{
+    const uint64_t bad = 100 * kPage;
+    uint64_t found;
+    flip(bad + 9);
+    for (size_t n : {kPage, size_t{10}}) {
+        EXPECT_EQ(read(n, bad), -EIO);
+        EXPECT_TRUE(gpunvme_file_bad_block(f_, &found) == 1 && found == bad);
+        EXPECT_EQ(gpunvme_file_read(f_, memory_, n, bad), -EIO);
+    }
+    requests_ = shared<struct request>(64);
+    for (unsigned i = 0; i < 64; i++)
+        requests_[i] = {memory_ + i * kPage, kPage, bad - 32 * kPage + i * kPage, -1000};
+    ASSERT_EQ(launch_threads(gpunvme_file_device(f_), requests_, 64, stream_), cudaSuccess);
+    ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+    for (unsigned i = 0; i < 64; i++)
+        EXPECT_EQ(requests_[i].result, i == 32 ? -EIO : static_cast<int64_t>(kPage)) << i;
 }
 
 } // namespace

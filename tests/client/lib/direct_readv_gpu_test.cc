@@ -78,7 +78,7 @@ class ListGpu : public ::testing::Test
 
     void open_direct()
     {
-        struct gpunvme_direct_options o = {20, 64};
+        struct gpunvme_direct_options o = {20, 64, 0};
         ASSERT_EQ(gpunvme_direct_open(g_, &o, &d_), 0) << gpunvme_error();
         ASSERT_EQ(gpunvme_file_open(d_, fd_, &f_), 0) << gpunvme_error();
     }

@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 extern "C" {
+#include "client/lib/sum_table.h"
 #include "tests/client/lib/direct_single_rig.h"
 }
 
@@ -111,6 +112,27 @@ class Stack
         file.set.lane_bytes = file.set.shared_bytes = GD_STAGED_ALL;
     }
 
+    // Data has checksums now, but for holes; parts of blocks are staged.
+    void add_sums()
+    {
+        sum_table_fill(&sum_table_);
+        for (size_t at = 0; at < content_.size(); at += kPage)
+            sums.push_back(is_hole(at) ? 0 : crc_of(&content_[at]));
+        file.sums = {sums.data(), &sum_table_};
+        file.bad_block = &bad_block;
+        if (file.set.lane_bytes != GD_STAGED_ALL)
+            file.set.lane_bytes = file.set.shared_bytes = GD_STAGED_ENDS;
+    }
+
+    // The byte of the file on the drive, which is no hole's.
+    uint8_t &on_media(uint64_t offset)
+    {
+        size_t i = extents_.size() - 1;
+        while (extents_[i].offset > offset)
+            i--;
+        return media_[extents_[i].lba * kLba + (offset - extents_[i].offset)];
+    }
+
     // Of the memory that is read to.
     gd_buffer buffer() const
     {
@@ -133,6 +155,26 @@ class Stack
     }
 
   private:
+    bool is_hole(uint64_t offset) const
+    {
+        size_t i = extents_.size() - 1;
+        while (extents_[i].offset > offset)
+            i--;
+        return extents_[i].lba == GQ_LBA_ZERO;
+    }
+
+    // CRC-32C of a page, bit by bit.
+    static uint32_t crc_of(const uint8_t *page)
+    {
+        uint32_t crc = ~0u;
+        for (size_t i = 0; i < kPage; i++) {
+            crc ^= page[i];
+            for (int bit = 0; bit < 8; bit++)
+                crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
+        }
+        return ~crc;
+    }
+
     // Of some pages each, every third a hole, not in the order of the media.
     void make_extents(unsigned n)
     {
@@ -211,6 +253,7 @@ class Stack
     std::vector<gd_queue> queues_;
     std::vector<gq_cmd> cmds_;
     gd_buffer table_[kTable] = {};
+    gq_sum_table sum_table_ = {};
     uint32_t n_buffers_ = 1;
     uint64_t checked_ns_ = 0;
     std::mt19937 rng_{7};
@@ -219,7 +262,8 @@ class Stack
 
   public:
     std::vector<gq_cids> cids;
-    std::vector<uint32_t> locks, states;
+    std::vector<uint32_t> locks, states, sums;
+    uint64_t bad_block = 0;
     std::vector<Page> pages = std::vector<Page>(kPages);
     uint32_t lease = GD_LEASE_VALID;
     gpunvme_device_file file = {};

@@ -180,7 +180,7 @@ TEST_F(DirectOne, RefusesWhatIsNoFileToRead)
     for (int fd : {write_only, foreign, directory})
         close(fd);
     struct gpunvme_direct *d;
-    struct gpunvme_direct_options o = {GPUNVME_LEASE_MAX + 1, 0};
+    struct gpunvme_direct_options o = {GPUNVME_LEASE_MAX + 1, 0, 0};
     EXPECT_EQ(gpunvme_direct_open(g_, &o, &d), -EINVAL);
 }
 
@@ -203,7 +203,7 @@ TEST_F(DirectOne, RefusesAFileOfAnotherMount)
 // Whether the descriptor that is one too many is the library's own, or comes over the socket.
 TEST_F(DirectOne, WithTooFewDescriptorsSaysSo)
 {
-    struct gpunvme_direct_options o = {1, 8};
+    struct gpunvme_direct_options o = {1, 8, 0};
     struct rlimit usual, few;
     ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &usual), 0);
     few = usual;
@@ -298,7 +298,7 @@ TEST_F(DirectOne, ADaemonThatWasKilledCostsDeadlinesOnly)
 
 TEST_F(DirectOne, SeveralHandlesAreIndependent)
 {
-    struct gpunvme_direct_options o = {2, 8};
+    struct gpunvme_direct_options o = {2, 8, 0};
     struct gpunvme_direct *second;
     struct gpunvme_file *of_second;
     ASSERT_EQ(gpunvme_direct_open(g_, &o, &second), 0) << gpunvme_error();
@@ -356,7 +356,7 @@ TEST_F(DirectOne, FilesAndBuffersComeAndGoWhileOthersRead)
 // All queues of the mount; those of a killed process come back soon.
 int lease_all(struct gpunvme *g, struct gpunvme_direct **out)
 {
-    struct gpunvme_direct_options all = {GPUNVME_LEASE_MAX, 4};
+    struct gpunvme_direct_options all = {GPUNVME_LEASE_MAX, 4, 0};
     auto end = std::chrono::steady_clock::now() + kLong;
     int err;
     while ((err = gpunvme_direct_open(g, &all, out)) && std::chrono::steady_clock::now() < end)

@@ -245,7 +245,7 @@ class Hostile : public ::testing::Test
 
     int open_direct(struct gpunvme_direct **out)
     {
-        struct gpunvme_direct_options o = {2, 4};
+        struct gpunvme_direct_options o = {2, 4, 0};
         if (!g_)
             g_ = hostile_open(&m_, file_);
         return gpunvme_direct_open(g_, &o, out);
@@ -406,6 +406,15 @@ TEST_F(Hostile, ExtentsAreCounted)
     refuses_file(-EPROTO, "too short");
     server_.extents.reply.len = 1u << 20;
     refuses_file(-EPROTO, "ends too early");
+}
+
+TEST_F(Hostile, ChecksumsAreInThePage)
+{
+    m_.extents.flags = GPUNVME_LEASE_SUMS;
+    m_.extents.size = uint64_t{INT64_MAX} + 1;
+    refuses_file(-EPROTO, "a file of");
+    m_.extents.size = uint64_t{1} << 40; // a gigabyte of them
+    refuses_file(-EPROTO, "too short");
 }
 
 TEST_F(Hostile, ExtentsAreInOrder)

@@ -35,7 +35,7 @@ void MountRig::mount(const std::string &options, const char *puppet)
     if (!why.empty())
         GTEST_SKIP() << why;
     int ends[2] = {-1, -1};
-    mount_ = std::make_unique<Mounted>(128u << 20);
+    mount_ = std::make_unique<Mounted>(128u << 20, format_);
     if (puppet) {
         mount_->use_program(puppet);
         ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
@@ -56,7 +56,7 @@ void MountRig::connect()
 
 void MountRig::open_direct(uint32_t queues, uint32_t depth)
 {
-    struct gpunvme_direct_options o = {queues, depth};
+    struct gpunvme_direct_options o = {queues, depth, flags_};
     ASSERT_EQ(gpunvme_direct_open(g_, &o, &d_), 0) << gpunvme_error();
     ASSERT_EQ(gpunvme_file_open(d_, fd_, &f_), 0) << gpunvme_error();
 }

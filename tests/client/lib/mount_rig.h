@@ -74,6 +74,8 @@ class MountRig : public ::testing::Test
     using Read = std::function<int64_t(size_t at, size_t n, uint64_t offset)>;
     void expect_reads(int rounds, const std::vector<size_t> &most, const Read &read);
 
+    std::vector<std::string> format_; // arguments of mkfs.gpunvme
+    uint32_t flags_ = 0;              // GPUNVME_DIRECT_*
     std::unique_ptr<Mounted> mount_;
     struct gpunvme *g_ = nullptr;
     struct gpunvme_buffer *buffer_ = nullptr;

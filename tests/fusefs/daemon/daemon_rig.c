@@ -415,6 +415,17 @@ int rig_lease_extents(struct rig *r, uint32_t uid, struct gpunvme_ioc_extent_lea
     return leases_add_extents(r->daemon.leases, r->open, uid, out);
 }
 
+int rig_lease_with(struct rig *r, uint32_t *flags)
+{
+    struct gpunvme_ioc_extent_lease lease = {.flags = *flags};
+    int err = leases_add_extents(r->daemon.leases, r->open, 0, &lease);
+
+    if (err)
+        return err;
+    *flags = lease.flags;
+    return leases_end(r->daemon.leases, lease.id, lease.key, 0);
+}
+
 int rig_lease_end(struct rig *r, uint32_t uid, uint64_t id, uint64_t key)
 {
     return leases_end(r->daemon.leases, id, key, uid);

@@ -84,6 +84,8 @@ int rig_readv_cancelled(struct rig *r, struct gpunvme_ioc_readv *v);
  * -errno.
  */
 int rig_lease_extents(struct rig *r, uint32_t uid, struct gpunvme_ioc_extent_lease *out);
+/* The same with GPUNVME_LEASE_* in *flags, which become those of the reply. */
+int rig_lease_with(struct rig *r, uint32_t *flags);
 int rig_lease_queue(struct rig *r, uint32_t uid, struct gpunvme_ioc_queue_lease *out);
 int rig_lease_end(struct rig *r, uint32_t uid, uint64_t id, uint64_t key);
 

@@ -192,4 +192,29 @@ TEST_F(CopyKernelBounds, OneUserLeavesAsManyForOthers)
     EXPECT_NE(window(9, other), -EBUSY);
 }
 
+// Checksums are compared, or given up by a flag. They count as segments do.
+TEST(LeaseChecksums, AreAskedForOrGivenUpAndAreBounded)
+{
+    rig_config config = {};
+    config.data_csum = config.leases = true;
+    rig *r = nullptr;
+    ASSERT_EQ(rig_open(&config, &r), 0);
+    auto lease = [r](uint32_t flags, int result, uint32_t reply) {
+        for (int i = 0; i < 3; i++) {
+            uint32_t f = flags;
+            EXPECT_EQ(rig_lease_with(r, &f), result) << flags;
+            EXPECT_TRUE(result || f == reply) << f;
+        }
+    };
+    ASSERT_EQ(rig_write_file(r, 0, "data", 4), 0);
+    lease(0, -EOPNOTSUPP, 0);
+    lease(GPUNVME_LEASE_SUMS, 0, GPUNVME_LEASE_SUMS);
+    lease(GPUNVME_LEASE_UNVERIFIED, 0, 0);
+    // A word for each block, 24 words for a segment; the file is sparse.
+    ASSERT_EQ(rig_write_file(r, kSegmentsOfUser * 24 * 4096, "end", 3), 0);
+    lease(GPUNVME_LEASE_SUMS, -EDQUOT, 0);
+    lease(GPUNVME_LEASE_UNVERIFIED, 0, 0);
+    EXPECT_EQ(rig_close(r), 0);
+}
+
 } // namespace

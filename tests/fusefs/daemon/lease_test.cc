@@ -129,8 +129,15 @@ TEST_F(LeaseTest, NumbersAndFlagsThatCannotBeAreRefused)
     queues.reserved = 1;
     EXPECT_EQ(issue(fd_, GPUNVME_IOC_QUEUE_LEASE, &queues), -EINVAL);
     auto extents = abi_struct<gpunvme_ioc_extent_lease>();
-    extents.flags = 1;
-    EXPECT_EQ(issue(fd_, GPUNVME_IOC_EXTENT_LEASE, &extents), -EINVAL);
+    for (uint32_t flags : {3u, 4u}) {
+        extents.flags = flags;
+        EXPECT_EQ(issue(fd_, GPUNVME_IOC_EXTENT_LEASE, &extents), -EINVAL);
+    }
+    for (uint32_t flags : {GPUNVME_LEASE_SUMS, GPUNVME_LEASE_UNVERIFIED}) {
+        extents.flags = flags;
+        EXPECT_EQ(issue(fd_, GPUNVME_IOC_EXTENT_LEASE, &extents), 0);
+        EXPECT_EQ(extents.flags, 0u) << "there are no checksums";
+    }
     Queues deep(fd_, 1, 1u << 20);
     EXPECT_EQ(deep.error(), 0);
     EXPECT_EQ(deep.reply().depth, 4096u) << "as the drive allows";

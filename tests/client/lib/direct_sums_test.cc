@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Checksums of data on the direct path: each way to read, by 32 lanes, compares whole blocks.
+#include <errno.h>
+
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/client/lib/direct_stack.h"
+
+extern "C" {
+#include "tests/client/lib/direct_list_rig.h"
+#include "tests/client/lib/direct_shared_rig.h"
+}
+
+namespace
+{
+
+using direct_stack::kLba, direct_stack::kPage, direct_stack::kPages, direct_stack::Stack;
+
+uint64_t address(Stack &s, size_t at)
+{
+    return reinterpret_cast<uint64_t>(s.pages.data()) + at;
+}
+
+int64_t read_alone(Stack &s, size_t at, uint64_t len, uint64_t offset)
+{
+    return s.read(at, len, offset);
+}
+
+int64_t read_shared(Stack &s, size_t at, uint64_t len, uint64_t offset)
+{
+    return shared_read_warp(&s.file, address(s, at), len, offset);
+}
+
+int64_t read_lane(Stack &s, size_t at, uint64_t len, uint64_t offset)
+{
+    struct shared_read reads[SHARED_LANES] = {};
+    reads[5] = {address(s, at), len, offset, 0};
+    shared_read_lanes(&s.file, reads);
+    return reads[5].result;
+}
+
+int64_t read_in_steps(Stack &s, size_t at, uint64_t len, uint64_t offset)
+{
+    return shared_end(shared_begin(&s.file, address(s, at), len, offset));
+}
+
+// Beside other pieces, which must not suffer.
+int64_t read_piece(Stack &s, size_t at, uint64_t len, uint64_t offset)
+{
+    size_t beside = (kPages - 4) * kPage;
+    struct gq_read_desc list[3] = {{offset, at - kPage, static_cast<uint32_t>(len), -1},
+                                   {2 * kPage, beside - kPage, kPage, -1},
+                                   {2 * kPage, beside, 100, -1}};
+    int err = direct_list_read(&s.file, address(s, kPage), list, 3, 0, 1, nullptr);
+    EXPECT_EQ(list[1].result, static_cast<int32_t>(kPage));
+    EXPECT_EQ(list[2].result, 100);
+    EXPECT_TRUE(s.holds(beside, kPage, 2 * kPage));
+    EXPECT_EQ(err, list[0].result < 0 ? list[0].result : 0);
+    return list[0].result;
+}
+
+struct Way {
+    const char *name;
+    int64_t (*read)(Stack &s, size_t at, uint64_t len, uint64_t offset);
+    bool staged;
+};
+
+class DirectSums : public ::testing::TestWithParam<Way>
+{
+  protected:
+    void SetUp() override
+    {
+        if (GetParam().staged)
+            s_.stage_all();
+        s_.add_sums();
+        // The file ends within a block, the drive's block goes on.
+        s_.file.map.end -= 1000;
+    }
+    int64_t read(uint64_t len, uint64_t offset, size_t at = 8 * kPage)
+    {
+        memset(s_.pages[0].bytes, 0x5a, kPages * kPage);
+        return GetParam().read(s_, at, len, offset);
+    }
+    void expect_right(uint64_t len, uint64_t offset, size_t at = 8 * kPage)
+    {
+        ASSERT_EQ(read(len, offset, at), static_cast<int64_t>(len)) << len << " at " << offset;
+        EXPECT_TRUE(s_.holds(at, len, offset)) << len << " at " << offset;
+        EXPECT_EQ(s_.pages[0].bytes[at - 1], 0x5a);
+        EXPECT_EQ(s_.pages[0].bytes[at + len], 0x5a);
+        EXPECT_EQ(s_.bad_block, 0u);
+    }
+
+    Stack s_{4, 16, 20};
+};
+
+TEST_P(DirectSums, SoundDataIsReadFromAnywhereToAnywhere)
+{
+    std::mt19937 rng(3);
+    for (int i = 0; i < 150; i++) {
+        uint64_t len = 1 + rng() % (i % 3 ? 9000 : 60000);
+        uint64_t offset = rng() % (s_.file.map.end - len);
+        if (i % 4 == 0)
+            offset -= offset % kPage;
+        ASSERT_NO_FATAL_FAILURE(expect_right(len, offset, 8 * kPage + (i % 2 ? rng() % 64 : 0)));
+    }
+    uint64_t tail = s_.file.map.end % kPage;
+    ASSERT_NO_FATAL_FAILURE(expect_right(tail, s_.file.map.end - tail));
+    ASSERT_NO_FATAL_FAILURE(expect_right(1, s_.file.map.end - 1));
+    EXPECT_EQ(s_.odd_commands, 0u);
+}
+
+TEST_P(DirectSums, ABlockThatDiffersTwiceIsAnError)
+{
+    const uint64_t bad = kPage; // the second block of the first extent
+    s_.on_media(bad + 77) ^= 16;
+    for (uint64_t offset : {bad, bad + 50, bad + 3000, bad - 1, uint64_t{0}})
+        for (uint64_t len : {uint64_t{1}, kLba + uint64_t{3}, uint64_t{kPage}, uint64_t{5} * kPage})
+            for (size_t at : {8 * kPage, 8 * kPage + 1}) {
+                bool meets = offset < bad + kPage && offset + len > bad;
+                s_.bad_block = 0;
+                unsigned before = s_.commands;
+                EXPECT_EQ(read(len, offset, at), meets ? -EIO : static_cast<int64_t>(len))
+                    << len << " at " << offset;
+                EXPECT_EQ(s_.bad_block, meets ? bad + 1 : 0);
+                EXPECT_GE(s_.commands - before, meets ? 2u : 1u);
+            }
+    s_.bad_block = 0;
+    ASSERT_NO_FATAL_FAILURE(expect_right(kPage, 2 * kPage));
+    s_.on_media(bad + 77) ^= 16;
+    ASSERT_NO_FATAL_FAILURE(expect_right(6 * kPage, 0));
+}
+
+// Past the end of the file the drive's block counts, too.
+TEST_P(DirectSums, TheLastBlockIsComparedWhole)
+{
+    uint64_t end = s_.file.map.end;
+    ASSERT_NO_FATAL_FAILURE(expect_right(10, end - 10));
+    s_.on_media(end + 20) ^= 1;
+    EXPECT_EQ(read(10, end - 10), -EIO);
+}
+
+TEST_P(DirectSums, ABlockThatDiffersOnceIsReadAgain)
+{
+    uint64_t offset = 0;
+    bool flipped = false, restored = false;
+    // By the thread of the drive: the first command that reads the block brings a wrong bit.
+    s_.on_command = [&] {
+        if (flipped && !restored) {
+            s_.on_media(offset + 9) ^= 2;
+            restored = true;
+        } else if (!flipped) {
+            s_.on_media(offset + 9) ^= 2;
+            flipped = true;
+        }
+        return true;
+    };
+    for (uint64_t len : {uint64_t{kPage}, uint64_t{100}, uint64_t{2} * kPage}) {
+        flipped = restored = false;
+        ASSERT_NO_FATAL_FAILURE(expect_right(len, offset));
+        EXPECT_TRUE(restored) << "the block was read twice";
+    }
+}
+
+// As the daemon does it: the word becomes 0 before the first byte changes.
+TEST_P(DirectSums, ABlockThatIsOverwrittenIsNotCompared)
+{
+    s_.on_command = [this] {
+        __atomic_store_n(&s_.sums[0], 0, __ATOMIC_RELAXED);
+        s_.on_media(5) = 0x77;
+        return true;
+    };
+    EXPECT_EQ(read(kPage, 0), static_cast<int64_t>(kPage));
+    EXPECT_EQ(s_.pages[8].bytes[5], 0x77);
+    EXPECT_EQ(read(100, 0), 100);
+    EXPECT_EQ(s_.pages[8].bytes[5], 0x77);
+}
+
+TEST_P(DirectSums, AnErrorOfTheDriveIsNoBlockThatDiffers)
+{
+    s_.status_of_next = NVME_ERR_UNRECOVERED_READ;
+    EXPECT_EQ(read(kPage, 0), -EIO);
+    EXPECT_EQ(s_.bad_block, 0u);
+}
+
+const Way kWays[] = {
+    {"alone", read_alone, false},       {"alone_staged", read_alone, true},
+    {"shared", read_shared, false},     {"shared_staged", read_shared, true},
+    {"lane", read_lane, false},         {"lane_staged", read_lane, true},
+    {"in_steps", read_in_steps, false}, {"piece", read_piece, false},
+    {"piece_staged", read_piece, true},
+};
+
+INSTANTIATE_TEST_SUITE_P(Ways, DirectSums, ::testing::ValuesIn(kWays),
+                         [](const auto &info) { return info.param.name; });
+
+// Shares of several groups, each of which compares its own pieces.
+TEST(DirectSumsList, EachPieceHasItsResult)
+{
+    for (bool staged : {false, true}) {
+        Stack s(4, 16, 20);
+        if (staged)
+            s.stage_all();
+        s.add_sums();
+        std::vector<struct gq_read_desc> list;
+        for (uint64_t i = 0; i < 150; i++)
+            list.push_back({i % 2 * kPage + i % 7, i * kPage, i % 3 ? 100u : 4096u, -1});
+        s.on_media(kPage + 1) ^= 1;
+        std::vector<std::thread> threads;
+        for (uint32_t rank = 0; rank < 4; rank++)
+            threads.emplace_back([&, rank] {
+                direct_list_read(&s.file, address(s, kPage), list.data(), 150, rank, 4, nullptr);
+            });
+        for (std::thread &t : threads)
+            t.join();
+        for (uint64_t i = 0; i < list.size(); i++) {
+            bool meets = list[i].file_offset + list[i].len > kPage;
+            EXPECT_EQ(list[i].result, meets ? -EIO : static_cast<int32_t>(list[i].len)) << i;
+            EXPECT_TRUE(meets || s.holds((1 + i) * kPage, list[i].len, list[i].file_offset)) << i;
+        }
+        EXPECT_EQ(s.bad_block, kPage + 1);
+    }
+}
+
+} // namespace
