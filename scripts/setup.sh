@@ -42,6 +42,7 @@ libxxhash-dev   pc:libxxhash
 libseccomp-dev  pc:libseccomp
 liburing-dev    pc:liburing
 xxhash          cmd:xxhsum
+file            cmd:file
 libgtest-dev    pc:gtest
 attr            cmd:setfattr
 acl             cmd:setfacl

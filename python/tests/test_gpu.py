@@ -2,6 +2,8 @@
 """Memory of torch and cupy on a GPU, on a mount and on tmpfs."""
 
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -154,3 +156,28 @@ def test_safetensors_on_the_gpu(torch, folder):
         assert torch.equal(f.get_slice("1.3")[10:20].cpu(), weights[1]["1.3"][10:20])
     for name in names:
         os.unlink(name)
+
+
+EXPANDABLE = """
+import os, sys
+import numpy as np, torch
+import gpunvme
+content = np.fromfile(sys.argv[1], dtype=np.uint8)
+tensors = [torch.zeros(content.size // 2, dtype=torch.uint8, device="cuda") for _ in range(2)]
+torch.cuda.synchronize()
+with gpunvme.open(sys.argv[1], "r+") as f:
+    for i, tensor in enumerate(tensors):
+        assert f.read(tensor, file_offset=i * tensor.numel()) == tensor.numel()
+        assert np.array_equal(tensor.cpu().numpy(), np.split(content, 2)[i])
+    assert f.read(tensors[0][4096:], 100, 7) == 100
+    assert np.array_equal(tensors[0][4096:4196].cpu().numpy(), content[7:107])
+    assert f.write(tensors[1], 5000, 3) == 5000
+with open(sys.argv[1], "rb") as file:
+    assert file.read(5003)[3:] == np.split(content, 2)[1][:5000].tobytes()
+"""
+
+
+def test_expandable_segments(torch, path):
+    """Memory of the virtual memory API, in a process whose allocator uses that."""
+    environment = dict(os.environ, PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
+    subprocess.run([sys.executable, "-c", EXPANDABLE, path], env=environment, check=True, timeout=120)
