@@ -26,6 +26,7 @@ struct cli_command {
 
 int cli_read(int argc, char **argv);
 int cli_write(int argc, char **argv);
+int cli_cp(int argc, char **argv);
 int cli_extents(int argc, char **argv);
 int cli_label(int argc, char **argv);
 int cli_info(int argc, char **argv);

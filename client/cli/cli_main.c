@@ -8,6 +8,7 @@
 static const struct cli_command commands[] = {
     {"read", "oqcbp", "FILE...", "read files into GPU memory", cli_read},
     {"write", "oqcbp", "SOURCE FILE", "write a file from GPU memory", cli_write},
+    {"cp", "oqcbp", "SOURCE... TARGET", "copy files to, from and within mounts", cli_cp},
     {"verify", "ob", "FILE...", "read files by every path and compare their checksums", cli_verify},
     {"bench", "ob", "FILE", "rates of a file by every path, beside the limit", cli_bench},
     {"extents", "o", "FILE", "show where a file lies on the drive", cli_extents},

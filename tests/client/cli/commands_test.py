@@ -44,7 +44,7 @@ def options(command):
 
 class Help(unittest.TestCase):
     def test_every_command_has_its_own(self):
-        self.assertEqual(len(commands()), 17)
+        self.assertEqual(len(commands()), 18)
         for command in commands():
             text = run(command, "--help")[0]
             self.assertTrue(text.startswith(f"usage: gpunvme {command} "), text)
@@ -158,6 +158,38 @@ class OnMount(unittest.TestCase):
             f.seek(224)
             f.write(b"changed")
         self.assertIn("superblock", document("list", image, status=1)["errors"][0]["message"])
+
+    def test_cp(self):
+        outside, folder = (os.path.join(self.top.name, name) for name in ("outside", "folder"))
+        copy, empty = (os.path.join(self.mount, name) for name in ("copy", "empty one"))
+        with open(self.file, "rb") as f:
+            content = f.read()
+        found = document("cp", "-c", "-b", "1M", "-p", "gpu", self.file, copy)["files"][0]
+        self.assertEqual((found["source"], found["file"], found["bytes"]),
+                         (self.file, copy, len(content)))
+        self.assertEqual(found["read_path"], "gpu")
+        self.assertIn(found["write_path"], ("gpu", "mixed"))  # the last bytes are no whole block
+        self.assertEqual(found["xxh3"], document("read", "-c", self.file)["files"][0]["xxh3"])
+        run("cp", copy, outside)
+        os.chmod(outside, 0o640)
+        os.mkdir(folder)
+        with open(empty, "wb"):
+            pass
+        run("cp", outside, empty, folder)
+        run("cp", outside, copy)  # over a file that is there
+        for name in (copy, outside, os.path.join(folder, "outside")):
+            with open(name, "rb") as f:
+                self.assertEqual(f.read(), content, name)
+        self.assertEqual(os.stat(os.path.join(folder, "outside")).st_mode & 0o777, 0o640)
+        self.assertEqual(os.path.getsize(os.path.join(folder, "empty one")), 0)
+        for wrong, message in (((copy, copy), "same file"), (("/none", copy), "No such file"),
+                               ((self.mount, outside), "not a regular file"),
+                               ((outside, copy, outside), "not a directory")):
+            errors = document("cp", *wrong, status=1)["errors"]
+            self.assertIn(message, errors[0]["message"])
+        with open(copy, "rb") as f:
+            self.assertEqual(f.read(), content, "a refusal left it as it was")
+        run("cp", copy, status=2)
 
     def test_verify(self):
         found = document("verify", self.file)["files"][0]
