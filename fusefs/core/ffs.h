@@ -323,6 +323,11 @@ void ffs_map_release(struct ffs_map *map);
  */
 int ffs_map_write(struct ffs_inode *inode, uint64_t offset, uint64_t len, struct ffs_map *out);
 int ffs_map_write_end(struct ffs_map *map, uint64_t written);
+/*
+ * The same, of whole blocks, with the CRC-32C of each of them as it was written: ffs_sum_of(), or
+ * FFS_NO_SUM for a block whose content is not known. They become the checksums of the data.
+ */
+int ffs_map_write_end_sums(struct ffs_map *map, uint64_t written, const uint32_t *sums);
 
 /*
  * The checksums of the file's data, for transfers that a caller verifies: of n blocks of 4096 bytes

@@ -225,24 +225,33 @@ static int zero_rest(const struct held *h, uint64_t done)
     return ffs_zero(h->inode, done, ffs_offset_of(block_end), FFS_ZERO_WRITTEN);
 }
 
-static int write_end(const struct held *h, uint64_t written)
+static int write_end(const struct held *h, uint64_t written, const uint32_t *sums)
 {
     uint64_t done = h->offset + written;
+    const struct ffs_fresh fresh = {
+        .first = ffs_block_of(h->offset), .end = ffs_block_of(done), .sums = sums};
     int err = zero_rest(h, done);
 
     if (err)
         return err;
     uint64_t first = ffs_unit_down(&h->file, ffs_block_of(h->offset));
-    return ffs_written(h->inode, first, ffs_unit_up(&h->file, ffs_block_up(done)), done, NULL);
+    return ffs_written(h->inode, first, ffs_unit_up(&h->file, ffs_block_up(done)), done,
+                       sums ? &fresh : NULL);
 }
 
 int ffs_map_write_end(struct ffs_map *map, uint64_t written)
 {
+    return ffs_map_write_end_sums(map, written, NULL);
+}
+
+int ffs_map_write_end_sums(struct ffs_map *map, uint64_t written, const uint32_t *sums)
+{
     struct held *h = map->internal;
 
     assert(h && h->inode && written <= h->end - h->offset);
+    assert(!sums || (h->offset | written) % LAY_BLOCK_SIZE == 0);
     struct ffs_inode *inode = h->inode;
-    int err = written ? write_end(h, written) : 0;
+    int err = written ? write_end(h, written, sums) : 0;
     pthread_rwlock_unlock(&inode->data);
     discard(map);
     ffs_iput(inode, 1);

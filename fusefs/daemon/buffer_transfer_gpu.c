@@ -127,6 +127,41 @@ int transfer_gpu_read(struct transfer *t, uint64_t len, uint64_t *moved)
 }
 
 /*
+ * The checksums of data that is about to be written; NULL without them, and
+ * where they cannot be computed: the data then has none until it is scrubbed.
+ */
+static uint32_t *sums_before(struct transfer *t, uint64_t len)
+{
+    if (!t->daemon->stack.data_csum || len % LAY_BLOCK_SIZE ||
+        (t->rw.file_offset + t->done) % LAY_BLOCK_SIZE)
+        return NULL;
+    return transfer_sums_of(t, t->rw.buffer_offset + t->done, len / LAY_BLOCK_SIZE);
+}
+
+/*
+ * A block that the application has changed during the write gets no checksum:
+ * its content on the drive is not known.
+ */
+static void forget_changed(struct transfer *t, uint32_t *before, uint64_t n)
+{
+    uint32_t *after = transfer_sums_of(t, t->rw.buffer_offset + t->done, n);
+
+    for (uint64_t i = 0; i < n; i++) {
+        if (!after || before[i] != after[i])
+            before[i] = FFS_NO_SUM;
+    }
+    free(after);
+}
+
+/* Ends the map with `written` bytes, whole blocks. sums: of sums_before(). */
+static int end_write(struct transfer *t, struct ffs_map *map, uint64_t written, uint32_t *sums)
+{
+    if (sums && written)
+        forget_changed(t, sums, written / LAY_BLOCK_SIZE);
+    return ffs_map_write_end_sums(map, written, sums);
+}
+
+/*
  * Only whole blocks become part of the file: a new block holds stale data
  * behind the last byte written.
  */
@@ -135,18 +170,22 @@ int transfer_gpu_write(struct transfer *t, uint64_t len, uint64_t *moved)
     struct ffs_map map;
     uint64_t written = 0;
     bool stuck = false;
+    uint32_t *sums;
 
     *moved = 0;
     int err = ffs_map_write(t->inode, t->rw.file_offset + t->done, len, &map);
     if (err)
         return err;
+    sums = sums_before(t, len);
     err = move(t, &map, &written, &stuck);
     if (stuck) {
+        free(sums);
         ffs_map_abandon(&map);
         return -EROFS;
     }
     written -= written % LAY_BLOCK_SIZE;
-    int end = ffs_map_write_end(&map, written);
+    int end = end_write(t, &map, written, sums);
+    free(sums);
     if (end)
         return end;
     *moved = written;

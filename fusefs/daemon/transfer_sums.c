@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Checksums of data that the executor has read. */
+/* Checksums of data that the executor has read, or writes. */
 #include "fusefs/daemon/transfer_sums.h"
 
 #include <errno.h>
@@ -110,4 +110,25 @@ void transfer_sums_add(struct transfer_sums *s, uint64_t owner, uint64_t file_of
         to = min_u64(end, from - from % LAY_BLOCK_SIZE + most);
         add_some(s, owner, from, to, at - file_offset);
     }
+}
+
+/* --- Data that is written -------------------------------------------------------------------- */
+
+uint32_t *transfer_sums_of(struct transfer *t, uint64_t at, uint64_t n)
+{
+    uint32_t *sums = malloc(n * sizeof(*sums));
+    uint64_t *offsets = malloc(n * sizeof(*offsets));
+    int err = sums && offsets ? 0 : -ENOMEM;
+
+    for (uint64_t i = 0; i < n && !err; i++)
+        offsets[i] = at + i * LAY_BLOCK_SIZE;
+    if (!err)
+        err = gq_buffer_sums(buffer_gq(t->use.buffer), offsets, n, sums);
+    free(offsets);
+    for (uint64_t i = 0; i < n && !err; i++)
+        sums[i] = ffs_sum_of(sums[i]);
+    if (!err)
+        return sums;
+    free(sums);
+    return NULL;
 }

@@ -182,6 +182,24 @@ TEST_F(FsCsum, AMappedWriteLeavesBlocksWithoutChecksum)
     EXPECT_EQ(summed(f, 0, 22), 2u);
 }
 
+TEST_F(FsCsum, AMappedWriteMayBringItsChecksums)
+{
+    Inode f = create("f");
+    write(f, 0, pattern(11, 10 * 4096));
+    ffs_map map;
+    ASSERT_EQ(ffs_map_write(f, 2 * 4096, 20 * 4096, &map), 0);
+    for (size_t i = 0; i < map.count; i++)
+        memset(device.bytes() + map.segments[i].device, 'm', map.segments[i].len);
+    std::vector<uint8_t> block(4096, 'm');
+    std::vector<uint32_t> sums(20, lay_data_sum(block.data()));
+    sums[15] = FFS_NO_SUM; // not known
+    ASSERT_EQ(ffs_map_write_end_sums(&map, 20 * 4096, sums.data()), 0);
+    EXPECT_EQ(summed(f, 0, 22), 2u + 11) << "new blocks at once";
+    ffs_sums_settle(fs, true);
+    EXPECT_EQ(summed(f, 0, 22), 21u);
+    EXPECT_EQ(read(f, 2 * 4096, 20 * 4096), std::string(20 * 4096, 'm'));
+}
+
 TEST_F(FsCsum, ReusedBlocksDoNotKeepOldChecksums)
 {
     for (int round = 0; round < 4; round++) {

@@ -138,4 +138,60 @@ TEST_F(Sums, PiecesOfAnyAlignmentGetWhatPreadGives)
     expect_pieces(300);
 }
 
+// Blocks that a WRITE adds to the file.
+class WrittenSums : public Sums, public ::testing::WithParamInterface<bool>
+{
+  protected:
+    void SetUp() override
+    {
+        rig_config config = {};
+        config.data_csum = true;
+        config.unreachable = GetParam();
+        open(config);
+        for (uint64_t i = 0; i < kBytes; i++)
+            buffer_.data[i] = static_cast<unsigned char>(random_());
+    }
+    gpunvme_ioc_rw write(uint64_t offset, uint64_t len)
+    {
+        gpunvme_ioc_rw rw = {};
+        rw.id = buffer_.id;
+        rw.key = buffer_.key;
+        rw.file_offset = offset;
+        rw.len = len;
+        EXPECT_EQ(rig_transfer(rig_, true, 0, &rw), 0);
+        EXPECT_EQ(rw.bytes, len);
+        return rw;
+    }
+};
+
+TEST_P(WrittenSums, HaveTheirChecksums)
+{
+    const uint64_t offset = kBytes + 64 * kBlock - kBytes % kBlock, len = 40 * kBlock;
+    EXPECT_EQ(write(offset, len).path, GPUNVME_PATH_GPU);
+    std::vector<unsigned char> written(buffer_.data, buffer_.data + len);
+    EXPECT_EQ(read(offset, len).bytes, len);
+    EXPECT_EQ(memcmp(buffer_.data, written.data(), len), 0);
+    for (uint64_t block : {0, 17, 39}) {
+        ASSERT_EQ(rig_flip(rig_, offset + block * kBlock + 5), 0);
+        EXPECT_EQ(read(offset, len, -EIO).bytes, block * kBlock);
+        ASSERT_EQ(rig_flip(rig_, offset + block * kBlock + 5), 0);
+    }
+    EXPECT_EQ(read(offset, len).bytes, len);
+}
+
+// Data that is there already loses its checksums first, and they come back later.
+TEST_P(WrittenSums, OverwrittenBlocksAreReadAsTheyAre)
+{
+    write(kBlock, 20 * kBlock);
+    std::vector<unsigned char> written(buffer_.data, buffer_.data + 20 * kBlock);
+    EXPECT_EQ(read(kBlock, 20 * kBlock).bytes, 20 * kBlock);
+    EXPECT_EQ(memcmp(buffer_.data, written.data(), written.size()), 0);
+    std::vector<unsigned char> got(written.size());
+    EXPECT_EQ(rig_read_file(rig_, kBlock, got.data(), got.size()), 0);
+    EXPECT_EQ(got, written);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, WrittenSums, ::testing::Bool(),
+                         [](const auto &info) { return info.param ? "staged" : "reached"; });
+
 } // namespace
