@@ -93,32 +93,64 @@ TEST_F(FsCrafted, AJournalledSuperblockOfAnotherShapeIsRefused)
     }
 }
 
-// A leaf that two branches name, checked for the range of the first: without a check for that of
-// the second, each level of such a tree multiplies the way to the end of the directory.
-TEST_F(FsCrafted, ANodeIsUsedInOneRangeOnly)
+// A leaf that two branches name: without a check for the range of the second, each level of such a
+// tree multiplies the way to the end of the directory.
+class TwoBranches : public FsCrafted
 {
-    Inode d = mkdir("d");
-    for (int i = 0; i < 300; i++)
-        create(d, "name" + std::to_string(i));
-    uint64_t ino = ffs_ino(d);
-    d.reset();
-    unmount();
-    for (uint64_t block = 1; block < geo.blocks; block++) {
-        auto &node = at<lay_node>(block);
-        if (lay_get32(node.head.magic) != LAY_MAGIC_DIR || lay_get64(node.head.owner) != ino ||
-            lay_get16(node.level) == 0)
-            continue;
-        node.u.branches[1].child = node.u.branches[0].child;
-        image_repair_block(reinterpret_cast<uint8_t *>(&node));
+  protected:
+    // Of a directory of 300 names, branch `from` names the leaf of branch `to`. Returns the key of
+    // the second.
+    uint64_t make(unsigned from, unsigned to)
+    {
+        Inode d = mkdir("d");
+        for (int i = 0; i < 300; i++)
+            create(d, "name" + std::to_string(i));
+        uint64_t ino = ffs_ino(d), second = 0;
+        d.reset();
+        unmount();
+        for (uint64_t block = 1; block < geo.blocks; block++) {
+            auto &node = at<lay_node>(block);
+            if (lay_get32(node.head.magic) != LAY_MAGIC_DIR || lay_get64(node.head.owner) != ino ||
+                lay_get16(node.level) == 0)
+                continue;
+            second = lay_get64(node.u.branches[1].key);
+            node.u.branches[from].child = node.u.branches[to].child;
+            image_repair_block(reinterpret_cast<uint8_t *>(&node));
+        }
+        EXPECT_EQ(mount(), 0);
+        return second;
     }
-    ASSERT_EQ(mount(), 0);
-    unsigned names = 0;
-    auto count = [](void *arg, const char *, size_t, uint64_t, uint8_t, uint64_t) {
-        ++*static_cast<unsigned *>(arg);
-        return 0;
-    };
-    EXPECT_EQ(ffs_readdir(lookup("d"), 0, count, &names), -EUCLEAN);
+    // Names from the position on, up to `most` of them.
+    int list(uint64_t position, unsigned most, unsigned *names)
+    {
+        struct Names {
+            unsigned n, most;
+        } counted = {0, most};
+        auto count = [](void *arg, const char *, size_t, uint64_t, uint8_t, uint64_t) {
+            auto *c = static_cast<Names *>(arg);
+            return ++c->n == c->most ? 1 : 0;
+        };
+        int err = ffs_readdir(lookup("d"), position, count, &counted);
+        *names = counted.n;
+        return err;
+    }
+};
+
+TEST_F(TwoBranches, ANodeIsUsedInOneRangeOnly)
+{
+    unsigned names;
+    make(1, 0);
+    EXPECT_EQ(list(0, 1000, &names), -EUCLEAN);
     EXPECT_LT(names, 300u);
+}
+
+TEST_F(TwoBranches, ANodeOfALaterRangeIsNotUsedInAnEarlierOne)
+{
+    unsigned names;
+    uint64_t second = make(0, 1);
+    EXPECT_GE(list(second, 1, &names), 0);
+    EXPECT_EQ(names, 1u) << "the leaf has been checked for its own range";
+    EXPECT_EQ(list(0, 1000, &names), -EUCLEAN);
 }
 
 // The search of its predecessor visits the inodes of the list, and keeps a reference of none.
