@@ -57,7 +57,7 @@ static ssize_t move(struct gpunvme_io_file *f, const struct region_use *u, struc
     if (f->io->options.path == GPUNVME_PATH_GPU)
         return gpunvme_fail(-EREMOTEIO, "%s", f->why);
     size_t done = io_move_local(f, u->buffer, r, result, &err);
-    result->why = f->why[0] ? f->why : "the mount does not take the memory";
+    result->why = gpunvme_log_bounce(f->why[0] ? f->why : "the mount does not take the memory");
     return done || !err ? (ssize_t)done : err;
 }
 

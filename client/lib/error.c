@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The words of the last error, for each thread. */
+/* The words of the last error, for each thread, and the log of the process. */
 #include "client/lib/error.h"
 
 #include <stdarg.h>
@@ -9,6 +9,23 @@
 
 static _Thread_local char last_error[256] = "no error";
 
+/* Set while no other call is under way. */
+static gpunvme_log_fn log_fn;
+static void *log_context;
+
+void gpunvme_set_log(gpunvme_log_fn log, void *context)
+{
+    log_fn = log;
+    log_context = context;
+}
+
+const char *gpunvme_log_bounce(const char *why)
+{
+    if (log_fn)
+        log_fn(log_context, GPUNVME_LOG_BOUNCE, why);
+    return why;
+}
+
 int gpunvme_fail(int err, const char *fmt, ...)
 {
     va_list args;
@@ -16,6 +33,8 @@ int gpunvme_fail(int err, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(last_error, sizeof(last_error), fmt, args);
     va_end(args);
+    if (log_fn)
+        log_fn(log_context, GPUNVME_LOG_ERROR, last_error);
     return err;
 }
 

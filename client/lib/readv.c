@@ -190,7 +190,7 @@ static int read_batch(struct batch *batch)
         return read_by_the_mount(batch);
     if (batch->b->owner->options.path == GPUNVME_PATH_GPU)
         return gpunvme_fail(-EREMOTEIO, "%s", why);
-    batch->result->why = why;
+    batch->result->why = gpunvme_log_bounce(why);
     return read_singly(batch, read_bounced);
 }
 

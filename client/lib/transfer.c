@@ -76,7 +76,7 @@ void gpunvme_note_fallback(struct gpunvme_buffer *b, const struct range *r,
 {
     if (result->path == GPUNVME_PATH_GPU || !result->path)
         return;
-    result->why = why_fallback(b, r);
+    result->why = gpunvme_log_bounce(why_fallback(b, r));
     if (!r->write)
         atomic_store_explicit(&b->avoid_gpu, now_s() + AVOID_GPU_S, memory_order_relaxed);
 }
@@ -107,7 +107,7 @@ static ssize_t transfer(struct gpunvme_buffer *b, const struct range *r,
     if (why && b->owner->options.path == GPUNVME_PATH_GPU) {
         err = gpunvme_fail(-EREMOTEIO, "%s", why);
     } else if (why) {
-        sum.why = why;
+        sum.why = gpunvme_log_bounce(why);
         done = gpunvme_transfer_bounced(b, r, &sum, &err);
     } else {
         done = by_the_mount(b, r, &sum, &err);

@@ -280,6 +280,16 @@ ssize_t gpunvme_extents(int fd, uint64_t offset, struct gpunvme_extent *out, siz
 /* What the last failed call of this thread ran into, in words; never NULL. */
 const char *gpunvme_error(void);
 
+#define GPUNVME_LOG_ERROR  1 /* a call failed, or a step of one that goes on without it */
+#define GPUNVME_LOG_BOUNCE 2 /* a transfer leaves the GPU path: the `why` of its result */
+/*
+ * The library prints nothing. A function given here is told of failures and of fallbacks, on the
+ * thread that meets them; it must not call the library, and message is good during the call only.
+ * It belongs to the process. No other call may be under way. NULL, the default: silence.
+ */
+typedef void (*gpunvme_log_fn)(void *context, int kind, const char *message);
+void gpunvme_set_log(gpunvme_log_fn log, void *context);
+
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }

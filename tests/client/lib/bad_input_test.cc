@@ -146,6 +146,40 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto &info) { return info.param.name; });
 
 // A device of another class, where this machine has one.
+using Messages = std::vector<std::pair<int, std::string>>;
+
+void keep(void *context, int kind, const char *message)
+{
+    static_cast<Messages *>(context)->emplace_back(kind, message);
+}
+
+TEST(Log, IsToldOfFailuresAndFallbacksAndSilentByDefault)
+{
+    Messages messages;
+    std::vector<char> bytes(4096);
+    struct gpunvme *g;
+    struct gpunvme_buffer *b;
+    struct gpunvme_result result;
+    int fd = open("/proc/self/exe", O_RDONLY);
+    gpunvme_set_log(keep, &messages);
+    EXPECT_EQ(gpunvme_connect("/none", &g), -ENOENT);
+    ASSERT_EQ(messages.size(), 1u);
+    EXPECT_EQ(messages[0].first, GPUNVME_LOG_ERROR);
+    EXPECT_EQ(messages[0].second, gpunvme_error());
+    ASSERT_EQ(gpunvme_local(&g), 0);
+    ASSERT_EQ(gpunvme_register(g, bytes.data(), bytes.size(), &b), 0) << gpunvme_error();
+    messages.clear();
+    ASSERT_EQ(gpunvme_read(b, fd, 0, 0, 100, &result), 100) << gpunvme_error();
+    const std::pair<int, std::string> bounced(GPUNVME_LOG_BOUNCE, result.why);
+    EXPECT_EQ(std::count(messages.begin(), messages.end(), bounced), 1);
+    gpunvme_set_log(nullptr, nullptr);
+    messages.clear();
+    EXPECT_EQ(gpunvme_read(b, fd, 0, 0, 100, &result), 100);
+    EXPECT_TRUE(messages.empty());
+    gpunvme_disconnect(g);
+    close(fd);
+}
+
 TEST(Command, WhatIsNoNvmeDriveIsRefused)
 {
     std::string output, other;
