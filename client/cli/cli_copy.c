@@ -40,6 +40,7 @@ void cli_account(struct cli_transfer *t, const struct gpunvme_result *r, uint64_
     t->bytes += bytes;
     t->seconds += seconds;
     t->result.commands += r->commands;
+    t->result.staged |= r->staged;
     if (r->path)
         t->result.path =
             !t->result.path || t->result.path == r->path ? r->path : GPUNVME_PATH_MIXED;
@@ -84,6 +85,7 @@ struct json_object *cli_report_json(const struct cli_session *s, const struct cl
     json_object_object_add(o, "executor",
                            json_object_new_string(cli_executor_name(s->info.executor)));
     json_object_object_add(o, "executor_name", json_object_new_string(s->info.executor_name));
+    json_object_object_add(o, "staged", json_object_new_boolean(t->result.staged != 0));
     json_object_object_add(o, "commands", json_object_new_uint64(t->result.commands));
     json_object_object_add(o, "nvme_status", json_object_new_uint64(t->result.nvme_status));
     json_object_object_add(o, "seconds", json_object_new_double(t->seconds));

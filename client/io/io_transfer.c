@@ -109,7 +109,7 @@ static int read_pieces(struct gpunvme_io_file *f, const struct region_use *u, si
         struct gpunvme_result one = {.why = sum->why};
         bool inside = p->buffer_offset <= len && p->len <= len - p->buffer_offset;
         ssize_t done = p->len > INT32_MAX ? -EINVAL : inside ? move(f, u, &r, &one) : -ERANGE;
-        gpunvme_add_result(sum, one.path, one.commands, one.nvme_status);
+        gpunvme_add_result(sum, one.path, one.commands, one.nvme_status, one.staged);
         sum->why = one.why;
         p->result = (int32_t)done;
     }

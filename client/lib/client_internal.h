@@ -115,7 +115,7 @@ int gpunvme_unless_other_mount(const struct gpunvme *g, int fd, int err);
 
 /* What one call did becomes part of the sum. */
 void gpunvme_add_result(struct gpunvme_result *sum, uint32_t path, uint64_t commands,
-                        uint32_t nvme_status);
+                        uint32_t nvme_status, bool staged);
 /* Where the mount had to go through its own host memory: says so, and takes the pipeline next. */
 void gpunvme_note_fallback(struct gpunvme_buffer *b, const struct range *r,
                            struct gpunvme_result *result);

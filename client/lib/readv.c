@@ -56,7 +56,7 @@ static int read_list(const struct batch *batch, const struct list *l, size_t fir
 
     *begun = v.bytes != UINT64_MAX && (!err || err == -EINTR || err == -ETIMEDOUT ||
                                        (err == -E2BIG && v.path)); /* earlier mounts read none */
-    gpunvme_add_result(batch->result, v.path, v.commands, v.nvme_status);
+    gpunvme_add_result(batch->result, v.path, v.commands, v.nvme_status, v.flags & GPUNVME_STAGED);
     err = gpunvme_unless_other_mount(batch->b->owner, batch->fd, err);
     return err || *begun ? err
                          : -ENOTTY; /* another file system may answer an unknown ioctl with 0 */

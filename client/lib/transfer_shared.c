@@ -27,9 +27,10 @@ static int transfer_failed(int err, const struct gpunvme_ioc_rw *rw)
 }
 
 void gpunvme_add_result(struct gpunvme_result *sum, uint32_t path, uint64_t commands,
-                        uint32_t nvme_status)
+                        uint32_t nvme_status, bool staged)
 {
     sum->commands += commands;
+    sum->staged |= staged;
     if (path)
         sum->path = !sum->path || sum->path == path ? path : GPUNVME_PATH_MIXED;
     if (!sum->nvme_status)
@@ -68,7 +69,7 @@ size_t gpunvme_transfer_shared(struct gpunvme_buffer *b, const struct range *r, 
     while (done < r->len && !*err) {
         struct gpunvme_ioc_rw rw = {.flags = flags};
         *err = call_mount(b, r, done, &rw, retries);
-        gpunvme_add_result(result, rw.path, rw.commands, rw.nvme_status);
+        gpunvme_add_result(result, rw.path, rw.commands, rw.nvme_status, rw.flags & GPUNVME_STAGED);
         if (gpunvme_was_interrupted(b, *err, &retries))
             *err = 0;
         else if (*err)

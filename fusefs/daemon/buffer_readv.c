@@ -171,6 +171,8 @@ static int run_engine(struct batch *b, bool *stuck)
     b->has_results |= !err || result.partial;
     b->whole = !err && !result.partial;
     t->rw.commands += result.commands;
+    if (result.staged && result.bytes)
+        t->rw.flags |= GPUNVME_STAGED;
     if (!t->rw.nvme_status)
         t->rw.nvme_status = result.nvme_status;
     t->needs_recovery |= err == -ENODEV;
@@ -448,6 +450,7 @@ void readv_run(struct readv *r)
     transfer_end(t, v->bytes);
     v->commands = t->rw.commands;
     v->path = t->rw.path;
+    v->flags = t->rw.flags;
     v->nvme_status = t->rw.nvme_status;
     transfer_stats_count(&t->daemon->transfers, GPUNVME_OP_READV, v->path, now_ns() - begun);
 }

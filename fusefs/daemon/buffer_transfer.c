@@ -232,6 +232,7 @@ int transfer_begin(struct transfer *t)
 
     t->no_fallback = (rw->flags & GPUNVME_NO_FALLBACK) || d->opts->gpu == GPU_REQUIRE;
     t->deadline = deadline_of(rw);
+    rw->flags &= ~GPUNVME_STAGED;
     t->done = t->bounced = rw->bytes = rw->commands = rw->path = rw->nvme_status = 0;
     int err =
         buffer_use_begin(d->buffers, rw->id, rw->key, t->uid, BUFFER_DATA, &t->cancel, &t->use);

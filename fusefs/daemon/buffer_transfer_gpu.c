@@ -59,6 +59,8 @@ static int move(struct transfer *t, const struct ffs_map *map, uint64_t *moved, 
     free(x.extents);
     *moved = result.bytes;
     t->rw.commands += result.commands;
+    if (result.staged && result.bytes)
+        t->rw.flags |= GPUNVME_STAGED;
     if (!t->rw.nvme_status)
         t->rw.nvme_status = result.nvme_status;
     t->needs_recovery |= err == -ENODEV;

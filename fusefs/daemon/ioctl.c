@@ -322,7 +322,7 @@ static int check_transfer(const struct open_file *file, const struct transfer *t
 
     if (err)
         return err;
-    if (rw->flags & ~GPUNVME_NO_FALLBACK)
+    if (rw->flags & ~(GPUNVME_NO_FALLBACK | GPUNVME_STAGED))
         return -EINVAL;
     if (file->directory)
         return -EISDIR;

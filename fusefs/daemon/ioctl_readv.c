@@ -51,7 +51,7 @@ static int check(const struct open_file *file, const struct gpunvme_ioc_readv *v
 
     if (err)
         return err;
-    if (v->flags & ~GPUNVME_NO_FALLBACK)
+    if (v->flags & ~(GPUNVME_NO_FALLBACK | GPUNVME_STAGED))
         return -EINVAL;
     if (file->directory)
         return -EISDIR;

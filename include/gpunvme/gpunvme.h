@@ -119,6 +119,11 @@ struct gpunvme_result {
      * long as the buffer.
      */
     const char *why;
+    /*
+     * Not 0: the GPU path has moved some of the bytes through staging, as it does on tiers 0 and 1
+     * (struct gpunvme_info) with memory that the drive does not reach.
+     */
+    uint32_t staged;
 };
 
 /*

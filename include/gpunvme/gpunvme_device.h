@@ -27,6 +27,9 @@
  *    themselves as long as they last, and wait if all are taken. Callers may hold locks of their
  *    own, but no more warps should wait than are resident.
  *  - No function is called from a kernel of another context than the device's primary one.
+ *  - A kernel that calls them takes 168 to 194 registers a thread (sm_90), which blocks of up to
+ * 256 threads always have. Larger ones need __launch_bounds__: with 1,024 threads a block, 64
+ *    registers, a read spills some 90 words a thread.
  */
 #ifndef GPUNVME_DEVICE_H
 #define GPUNVME_DEVICE_H

@@ -109,6 +109,7 @@ struct gpunvme_ioc_unregister {
 };
 
 #define GPUNVME_NO_FALLBACK 1u /* fail rather than take the bounce path */
+#define GPUNVME_STAGED      2u /* out, ignored in: the GPU path has staged bytes (tiers 0 and 1) */
 
 /*
  * Moves file bytes [file_offset, +len) to (READ) or from (WRITE) buffer bytes [buffer_offset,
@@ -121,7 +122,7 @@ struct gpunvme_ioc_unregister {
  */
 struct gpunvme_ioc_rw {
     struct gpunvme_abi abi;
-    uint32_t flags;       /* GPUNVME_NO_FALLBACK */
+    uint32_t flags;       /* GPUNVME_NO_FALLBACK; out: GPUNVME_STAGED */
     uint32_t deadline_ms; /* 0: the mount's */
     uint64_t id;
     uint64_t key;
@@ -152,7 +153,7 @@ struct gpunvme_piece {
  */
 struct gpunvme_ioc_readv {
     struct gpunvme_abi abi;
-    uint32_t flags;       /* GPUNVME_NO_FALLBACK */
+    uint32_t flags;       /* GPUNVME_NO_FALLBACK; out: GPUNVME_STAGED */
     uint32_t deadline_ms; /* 0: the mount's */
     uint64_t id;
     uint64_t key;

@@ -15,7 +15,8 @@ class Options(ctypes.Structure):
 
 class Result(ctypes.Structure):
     _fields_ = [("path", ctypes.c_uint32), ("nvme_status", ctypes.c_uint32),
-                ("commands", ctypes.c_uint64), ("why", ctypes.c_char_p)]
+                ("commands", ctypes.c_uint64), ("why", ctypes.c_char_p),
+                ("staged", ctypes.c_uint32)]
 
 
 class Piece(ctypes.Structure):

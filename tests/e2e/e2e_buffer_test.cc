@@ -108,6 +108,7 @@ TEST_P(LargeBuffer, IsReadInStepsFromAnyPageAndInsideOne)
 
                 ASSERT_EQ(gpunvme_read(b_, fd_, at + i, i, n, &result), (ssize_t)n);
                 ASSERT_EQ(result.path, (uint32_t)GPUNVME_PATH_GPU) << result.why;
+                ASSERT_EQ(result.staged, GetParam().staged);
             }
             EXPECT_EQ(wrong_pages(at), 0u) << "at " << at << ", steps of " << step;
         }

@@ -185,7 +185,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         BadTransfer{"size", [](gpunvme_ioc_rw &rw) { rw.abi.size = 8; }, -EINVAL},
         BadTransfer{"version", [](gpunvme_ioc_rw &rw) { rw.abi.version = 0; }, -EPROTO},
-        BadTransfer{"unknown_flag", [](gpunvme_ioc_rw &rw) { rw.flags = 2; }, -EINVAL},
+        BadTransfer{"unknown_flag", [](gpunvme_ioc_rw &rw) { rw.flags = 4; }, -EINVAL},
         BadTransfer{"foreign_id", [](gpunvme_ioc_rw &rw) { rw.id++; }, -ENOENT},
         BadTransfer{"zero_id", [](gpunvme_ioc_rw &rw) { rw.id = 0; }, -ENOENT},
         BadTransfer{"wrong_key", [](gpunvme_ioc_rw &rw) { rw.key++; }, -EACCES},
@@ -475,7 +475,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         BadBatch{"size", [](gpunvme_ioc_readv &v) { v.abi.size = 80; }, -EINVAL},
         BadBatch{"version", [](gpunvme_ioc_readv &v) { v.abi.version = 0; }, -EPROTO},
-        BadBatch{"unknown_flag", [](gpunvme_ioc_readv &v) { v.flags = 2; }, -EINVAL},
+        BadBatch{"unknown_flag", [](gpunvme_ioc_readv &v) { v.flags = 4; }, -EINVAL},
         BadBatch{"empty", [](gpunvme_ioc_readv &v) { v.count = 0; }, -EINVAL},
         BadBatch{"too_long", [](gpunvme_ioc_readv &v) { v.count = GPUNVME_PIECES_MAX + 1; },
                  -EINVAL},
