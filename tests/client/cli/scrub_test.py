@@ -44,13 +44,24 @@ class Scrub(unittest.TestCase):
         os.mkdir(self.mount)
         subprocess.run([MKFS, "-q", "-s", "128M", *self.features, self.image], check=True,
                        timeout=60)
+        self.start()
+
+    def start(self):
         self.daemon = subprocess.Popen([DAEMON, self.image, self.mount, "-f", "-o",
-                                        "executor=cpu,allow_other"], stderr=subprocess.DEVNULL)
+                                        "executor=cpu,allow_other,commit=300"],
+                                       stderr=subprocess.DEVNULL)
         for _ in range(200):
             if os.path.ismount(self.mount):
                 break
             time.sleep(0.05)
         os.chmod(self.mount, 0o755)
+
+    def kill(self):
+        """The daemon, and another serves the mount."""
+        self.daemon.kill()
+        self.daemon.wait(60)
+        subprocess.run(["umount", self.mount], check=True, timeout=60)
+        self.start()
 
     def tearDown(self):
         subprocess.run(["umount", self.mount], check=True, timeout=60)
@@ -110,12 +121,23 @@ class Finds(Scrub):
             os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             os.pread(f.fileno(), 1, 70 * 4096)
 
-    def test_blocks_that_a_gpu_wrote_have_none_until_they_are_added(self):
+    def test_blocks_that_a_gpu_wrote_have_checksums(self):
         source = os.path.join(self.top.name, "source")
         with open(source, "wb") as f:
             f.write(os.urandom(1 << 20))
         path = os.path.join(self.mount, "file")
         run("write", "-q", "-p", "gpu", source, path)
+        found = scrub(path)
+        self.assertEqual((found["matching"], found["without"]), (256, 0))
+        self.flip(path, 5)
+        self.assertEqual(scrub(path, status=1)["bad"], 1)
+
+    def test_blocks_overwritten_before_a_kill_have_none_until_they_are_added(self):
+        path = self.file("file", 256)
+        with open(path, "r+b") as f:
+            f.write(os.urandom(1 << 20))
+            os.fsync(f.fileno())
+        self.kill()
         self.assertEqual(scrub(path)["without"], 256)
         found = scrub("-a", path)
         self.assertEqual((found["added"], found["without"]), (256, 0))
