@@ -194,11 +194,37 @@ static void file_close(struct bd_dev *dev)
     free(f);
 }
 
+static int file_size(const struct file_dev *f, uint64_t *bytes, uint32_t *own_lba)
+{
+    struct stat st;
+    int sector;
+
+    *own_lba = 512;
+    if (!f->is_block) {
+        if (fstat(f->fd, &st))
+            return -errno;
+        *bytes = (uint64_t)st.st_size;
+        return 0;
+    }
+    if (ioctl(f->fd, BLKGETSIZE64, bytes) || ioctl(f->fd, BLKSSZGET, &sector))
+        return -errno;
+    *own_lba = (uint32_t)sector;
+    return 0;
+}
+
+static int file_capacity(struct bd_dev *dev, uint64_t *bytes)
+{
+    uint32_t own_lba;
+
+    return file_size(file_of(dev), bytes, &own_lba);
+}
+
 static const struct bd_ops file_ops = {
     .submit = file_submit,
     .dma_alloc = file_dma_alloc,
     .dma_free = file_dma_free,
     .close = file_close,
+    .capacity = file_capacity,
 };
 
 /*
@@ -247,24 +273,6 @@ static int lock_behind(struct file_dev *f, uint32_t flags)
 {
     f->behind = f->is_block ? bd_loop_file(f->fd) : -1;
     return f->behind < 0 ? 0 : lock(f->behind, flags);
-}
-
-static int file_size(const struct file_dev *f, uint64_t *bytes, uint32_t *own_lba)
-{
-    struct stat st;
-    int sector;
-
-    *own_lba = 512;
-    if (!f->is_block) {
-        if (fstat(f->fd, &st))
-            return -errno;
-        *bytes = (uint64_t)st.st_size;
-        return 0;
-    }
-    if (ioctl(f->fd, BLKGETSIZE64, bytes) || ioctl(f->fd, BLKSSZGET, &sector))
-        return -errno;
-    *own_lba = (uint32_t)sector;
-    return 0;
 }
 
 static int describe(struct file_dev *f, const char *path, uint32_t flags, uint32_t lba_size)

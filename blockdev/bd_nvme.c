@@ -164,11 +164,23 @@ static void nvme_bdev_close(struct bd_dev *dev)
     free(d);
 }
 
+/* The namespace as it is now; the controller knows it by the greater size from now on. */
+static int nvme_bdev_capacity(struct bd_dev *dev, uint64_t *bytes)
+{
+    struct nvme_bdev *d = bdev_of(dev);
+    struct nvme_ns_info ns;
+    int rc = nvme_ns_refresh(d->c, d->nsid, &ns);
+
+    *bytes = rc ? 0 : ns.lbas * ns.lba_size;
+    return rc;
+}
+
 static const struct bd_ops nvme_bdev_ops = {
     .submit = nvme_bdev_submit,
     .dma_alloc = bd_region_alloc,
     .dma_free = bd_region_free,
     .close = nvme_bdev_close,
+    .capacity = nvme_bdev_capacity,
 };
 
 static void describe(struct nvme_bdev *d, const struct nvme_ns_info *ns)

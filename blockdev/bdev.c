@@ -10,17 +10,17 @@ static bool moves_data(enum bd_op op)
     return op == BD_READ || op == BD_WRITE;
 }
 
-static int check_io(const struct bd_info *info, const struct bd_io *io)
+static int check_io(const struct bd_dev *dev, const struct bd_io *io)
 {
-    uint64_t mask = info->lba_size - 1;
+    const struct bd_info *info = &dev->info;
+    uint64_t mask = info->lba_size - 1, bytes = bd_bytes(dev);
 
     if (io->flags & ~BD_FUA || (io->flags && io->op != BD_WRITE))
         return -EINVAL;
     if (io->op == BD_FLUSH)
         return 0;
     /* Written so that no sum can overflow. */
-    if ((io->offset | io->len) & mask || io->len > info->bytes ||
-        io->offset > info->bytes - io->len)
+    if ((io->offset | io->len) & mask || io->len > bytes || io->offset > bytes - io->len)
         return -EINVAL;
     if (moves_data(io->op) && io->len > SIZE_MAX)
         return -EINVAL;
@@ -45,7 +45,7 @@ int bd_submit(struct bd_dev *dev, struct bd_io *ios, size_t n)
     for (size_t i = 0; i < n; i++) {
         assert(!moves_data(ios[i].op) || ios[i].buf || ios[i].len == 0);
         ios[i].nvme_status = 0;
-        ios[i].error = check_io(&dev->info, &ios[i]);
+        ios[i].error = check_io(dev, &ios[i]);
         if (!rc)
             rc = ios[i].error;
     }
@@ -107,4 +107,17 @@ void bd_dma_free(struct bd_dev *dev, void *buf, size_t len)
 void bd_close(struct bd_dev *dev)
 {
     dev->ops->close(dev);
+}
+
+int bd_refresh(struct bd_dev *dev)
+{
+    uint64_t bytes;
+    int rc = dev->ops->capacity ? dev->ops->capacity(dev, &bytes) : 0;
+
+    if (rc || !dev->ops->capacity)
+        return rc;
+    bytes -= bytes % dev->info.lba_size;
+    if (bytes > bd_bytes(dev))
+        __atomic_store_n(&dev->info.bytes, bytes, __ATOMIC_RELAXED);
+    return 0;
 }

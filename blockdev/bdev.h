@@ -22,7 +22,7 @@ struct bd_dev;
 struct nvme_ctrlr;
 
 struct bd_info {
-    uint64_t bytes;      /* capacity, a multiple of lba_size */
+    uint64_t bytes;      /* capacity, a multiple of lba_size; after bd_refresh(): bd_bytes() */
     uint32_t lba_size;   /* bytes: 512 or 4096 */
     bool volatile_cache; /* writes are durable only after bd_flush or with BD_FUA */
     bool read_only;
@@ -55,6 +55,8 @@ struct bd_ops {
     void *(*dma_alloc)(struct bd_dev *dev, size_t len);
     void (*dma_free)(struct bd_dev *dev, void *buf, size_t len);
     void (*close)(struct bd_dev *dev);
+    /* What bd_refresh() asks for. NULL: the capacity does not change. */
+    int (*capacity)(struct bd_dev *dev, uint64_t *bytes);
 };
 
 struct bd_dev {
@@ -76,6 +78,17 @@ int bd_write_zeroes(struct bd_dev *dev, uint64_t offset, uint64_t len);
 int bd_discard(struct bd_dev *dev, uint64_t offset, uint64_t len);
 /* Everything whose write returned before the call is durable when it returns. */
 int bd_flush(struct bd_dev *dev);
+
+/*
+ * Asks the device for its capacity and notes an increase; a decrease is not noted. An error of the
+ * device leaves it as it was.
+ */
+int bd_refresh(struct bd_dev *dev);
+/* The capacity, beside a thread in bd_refresh(). */
+static inline uint64_t bd_bytes(const struct bd_dev *dev)
+{
+    return __atomic_load_n(&dev->info.bytes, __ATOMIC_RELAXED);
+}
 
 /* Page-aligned memory the device reaches without a bounce, zeroed; NULL when out of memory. */
 void *bd_dma_alloc(struct bd_dev *dev, size_t len);

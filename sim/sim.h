@@ -227,6 +227,8 @@ struct sim_media {
     size_t len; /* bytes, whole pages */
 };
 void sim_get_media(struct sim *s, uint32_t nsid, struct sim_media *out);
+/* The namespace does not grow with its file from now on. Not beside an Identify command. */
+void sim_fix_media(struct sim *s, uint32_t nsid);
 
 /*
  * Reads the media of a namespace, for tests: contents as of the last

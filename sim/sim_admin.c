@@ -46,6 +46,7 @@ static uint16_t identify_ns(struct admin *a, void *page)
 
     if (!ns)
         return flagged(a, SIM_EV_BAD_NSID, NVME_ERR_INVALID_NS);
+    sim_media_refresh(ns);
     sim_identify_ns(&(struct sim_identify_ns){.nsid = a->sqe->nsid,
                                               .lbas = ns->lbas,
                                               .lba_shift = ns->lba_shift,

@@ -22,6 +22,7 @@
 #include "blockdev/software.h"
 #include "sim/sim.h"
 #include "sim/sim_iova.h"
+#include "sim/sim_media.h"
 #include "support/clock.h"
 
 #define SIM_SPIN_US     200u /* after the last work, with spare cores */
@@ -60,14 +61,18 @@ struct sim_undo {
 struct sim_ns {
     pthread_mutex_t lock; /* protects undo */
     unsigned char *base;  /* NULL: null media */
-    uint64_t lbas;
-    size_t len; /* of the mapping, whole pages */
-    int fd;     /* -1: none */
+    /* The thread of admin commands increases both; an LBA that a thread sees is mapped. */
+    _Atomic uint64_t lbas;
+    _Atomic size_t len; /* whole pages */
+    size_t mapped;      /* more than len: room for growth, where the file does not reach yet */
+    int fd;             /* -1: none */
     uint32_t lba_size;
     unsigned lba_shift;
     bool read_only, null_media, is_file, track, pinned;
-    bool in_memory; /* a file without a disk (tmpfs) */
-    bool syncs;     /* durable means fdatasync(): see sim_flush.c */
+    bool in_memory;    /* a file without a disk (tmpfs) */
+    bool syncs;        /* durable means fdatasync(): see sim_flush.c */
+    bool grows;        /* with its file, while `fixed` is false */
+    atomic_bool fixed; /* sim_fix_media() */
     atomic_bool shrunk_said;
     struct sim_undo undo;
 };
@@ -486,15 +491,6 @@ uint16_t sim_spans(struct sim_thread *th, const struct nvme_sqe *sqe, size_t len
 bool sim_command_reaches(struct sim_thread *th, const struct sim_cmd *cmd,
                          const struct sim_mapping *m);
 
-/* sim_media.c */
-int sim_media_open(struct sim_ns *ns, const struct sim_ns_config *cfg);
-void sim_media_close(struct sim_ns *ns);
-/* Copy len bytes from or to an offset. Return a status: an error of the disk, or no room on it. */
-uint16_t sim_media_read(const struct sim_ns *ns, uint64_t offset, void *to, size_t len);
-uint16_t sim_media_write(const struct sim_ns *ns, uint64_t offset, const void *from, size_t len);
-/* The image file has become shorter. */
-bool sim_media_is_shrunk(const struct sim_ns *ns);
-uint16_t sim_media_zero(struct sim_ns *ns, uint64_t lba, uint64_t lbas);
 /* Writes are in the volatile cache until a flush. */
 static inline bool sim_is_cached(const struct sim_thread *th, const struct sim_ns *ns)
 {

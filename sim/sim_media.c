@@ -41,6 +41,7 @@ static int open_image(struct sim_ns *ns, const struct sim_ns_config *cfg, uint64
         return -EINVAL;
     *bytes = cfg->bytes ? cfg->bytes : (uint64_t)end;
     ns->is_file = true;
+    ns->grows = cfg->bytes == 0;
     ns->in_memory = is_in_memory(ns->fd);
     return 0;
 }
@@ -54,11 +55,25 @@ static int open_memory(struct sim_ns *ns, const struct sim_ns_config *cfg, uint6
     return ftruncate(ns->fd, (off_t)cfg->bytes) == 0 ? 0 : -errno;
 }
 
-static int map_media(struct sim_ns *ns)
+/* Address space past the end of a file, into which it may grow. */
+#define ROOM_FACTOR 7u
+#define ROOM_MAX    ((size_t)1 << 40)
+
+static void *map_bytes(struct sim_ns *ns, size_t bytes)
 {
     int prot = PROT_READ | (ns->read_only ? 0 : PROT_WRITE);
-    void *base = mmap(NULL, ns->len, prot, MAP_SHARED, ns->fd, 0);
 
+    ns->mapped = bytes;
+    return mmap(NULL, bytes, prot, MAP_SHARED, ns->fd, 0);
+}
+
+static int map_media(struct sim_ns *ns)
+{
+    size_t room = ns->len < ROOM_MAX / ROOM_FACTOR ? ROOM_FACTOR * ns->len : ROOM_MAX;
+    void *base = ns->grows ? map_bytes(ns, ns->len + room) : MAP_FAILED;
+
+    if (base == MAP_FAILED)
+        base = map_bytes(ns, ns->len);
     sim_copy_guard();
     if (base == MAP_FAILED)
         return -errno;
@@ -97,12 +112,30 @@ void sim_media_close(struct sim_ns *ns)
     if (ns->base) {
         if (!ns->read_only && ns->is_file)
             msync(ns->base, ns->len, MS_SYNC);
-        munmap(ns->base, ns->len);
+        munmap(ns->base, ns->mapped);
     }
     ns->base = NULL;
     if (ns->fd >= 0)
         close(ns->fd);
     ns->fd = -1;
+}
+
+void sim_media_refresh(struct sim_ns *ns)
+{
+    size_t old = ns->len, most = ns->mapped;
+
+    if (!ns->grows || ns->pinned || atomic_load(&ns->fixed))
+        return;
+    off_t end = lseek(ns->fd, 0, SEEK_END);
+    if (end <= 0 || (uint64_t)end <= old)
+        return;
+    uint64_t lbas = ((uint64_t)end < most ? (uint64_t)end : most) >> ns->lba_shift;
+    uint64_t bytes = lbas << ns->lba_shift;
+    if (lbas <= ns->lbas)
+        return;
+    ns->len = (size_t)((bytes + NVME_PAGE_SIZE - 1) & ~(uint64_t)(NVME_PAGE_SIZE - 1));
+    madvise(ns->base + old, ns->len - old, MADV_HUGEPAGE); /* optional, as above */
+    ns->lbas = lbas;
 }
 
 static int read_file(int fd, uint64_t offset, unsigned char *to, size_t len)

@@ -50,6 +50,11 @@ struct nvme_transport *nvme_ctrlr_transport(struct nvme_ctrlr *c);
 /* -ENODEV when the namespace is not active. */
 int nvme_ns_info(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *out);
 /*
+ * The same of a namespace in use, which may have grown. -ENXIO: it has another identity or
+ * format, or is smaller.
+ */
+int nvme_ns_refresh(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *out);
+/*
  * Ids of active namespaces in ascending order; returns how many there are, or -errno. Where the
  * controller has no list (NVMe 1.0), the first 1024 ids are tried.
  */

@@ -72,6 +72,21 @@ static bool as_it_was(const struct nvme_ns_info *now, const struct nvme_ns_info 
            memcmp(now->eui64, then->eui64, sizeof(now->eui64)) == 0;
 }
 
+int nvme_ns_refresh(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *out)
+{
+    nvme_admin_begin(c);
+    struct nvme_known_ns *known = c->known;
+    while (known && known->info.nsid != nsid)
+        known = known->next;
+    int rc = known ? identify(c, nsid, out) : -ENODEV;
+    if (!rc && !as_it_was(out, &known->info))
+        rc = -ENXIO;
+    if (!rc)
+        known->info = *out;
+    nvme_admin_end(c);
+    return rc;
+}
+
 int nvme_ns_verify(struct nvme_ctrlr *c)
 {
     for (const struct nvme_known_ns *known = c->known; known; known = known->next) {

@@ -16,7 +16,8 @@
 struct sim_gpu {
     struct gq_copies hooks;
     struct sim *sim;
-    struct sim_media media;
+    uint32_t nsid;
+    struct sim_media media;   /* as long as it is when a GPU makes the copies */
     int media_fd;             /* -1: the media cannot be shared */
     struct sim_cuda_dma *dma; /* NULL: not open */
 };
@@ -40,6 +41,8 @@ static int copies_open(struct gq_copies *c, int cuda_device)
 
     if (err)
         return err;
+    sim_fix_media(g->sim, g->nsid);
+    sim_get_media(g->sim, g->nsid, &g->media);
     err = sim_set_dma_engine(g->sim, sim_cuda_dma_table(g->dma));
     if (err) {
         sim_cuda_dma_close(g->dma);
@@ -163,6 +166,7 @@ int sim_gpu_new(struct sim *s, uint32_t nsid, struct sim_gpu **out)
         return -ENOMEM;
     g->hooks.ops = &copies_ops;
     g->sim = s;
+    g->nsid = nsid;
     sim_get_media(s, nsid, &g->media);
     g->media_fd = open_media(&g->media);
     *out = g;

@@ -92,6 +92,20 @@ TEST_F(File, BytesBeyondTheLastWholeLbaDoNotCount)
     EXPECT_EQ(dev->info.lba_size, 4096u);
 }
 
+TEST_F(File, IsLongerAfterRefreshAndNeverShorter)
+{
+    ASSERT_EQ(bd_file_open(path.c_str(), 0, 4096, &dev), 0);
+    ASSERT_EQ(truncate(path.c_str(), 2 * SIZE + 100), 0);
+    char buf[4096];
+    EXPECT_EQ(bd_read(dev, SIZE, buf, 4096), -EINVAL);
+    ASSERT_EQ(bd_refresh(dev), 0);
+    EXPECT_EQ(bd_bytes(dev), 2 * SIZE);
+    EXPECT_EQ(bd_read(dev, SIZE, buf, 4096), 0);
+    ASSERT_EQ(truncate(path.c_str(), SIZE), 0);
+    ASSERT_EQ(bd_refresh(dev), 0);
+    EXPECT_EQ(bd_bytes(dev), 2 * SIZE);
+}
+
 TEST_F(File, EmptyFileHasNoBytes)
 {
     ASSERT_EQ(truncate(path.c_str(), 0), 0);

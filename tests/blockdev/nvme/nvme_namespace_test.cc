@@ -81,6 +81,21 @@ TEST_F(Namespace, WhatNoFileSystemCanLieOnHasAReason)
     EXPECT_EQ(bd_nvme_open(c, 1, 1, 8, &dev), -ENOTSUP);
 }
 
+TEST_F(Namespace, GrowthIsSeenWhenAskedForAndAnotherOneIsNot)
+{
+    struct nvme_ns_info now;
+    EXPECT_EQ(nvme_ns_refresh(c, 1, &now), -ENODEV) << "not in use";
+    ASSERT_EQ(nvme_ns_info(c, 1, &ns), 0);
+    fake.id_ns[1][3]++; /* 2^24 LBAs more */
+    ASSERT_EQ(nvme_ns_refresh(c, 1, &now), 0);
+    EXPECT_EQ(now.lbas, ns.lbas + (1u << 24));
+    fake.id_ns[1][3]--;
+    EXPECT_EQ(nvme_ns_refresh(c, 1, &now), -ENXIO);
+    fake.id_ns[1][3]++;
+    fake.id_ns[1][104]++; /* NGUID */
+    EXPECT_EQ(nvme_ns_refresh(c, 1, &now), -ENXIO);
+}
+
 /* Descriptors that do not end, or are longer than the page. */
 TEST_F(Namespace, DescriptorsAreReadWithinTheirPage)
 {

@@ -12,7 +12,7 @@
 
 MemDevice::MemDevice(uint64_t bytes, uint32_t lba_size)
 {
-    static const bd_ops ops = {submit, dma_alloc, dma_free, nullptr};
+    static const bd_ops ops = {submit, dma_alloc, dma_free, nullptr, nullptr};
     fd_ = memfd_create("fs-test", MFD_CLOEXEC);
     if (fd_ < 0 || ftruncate(fd_, static_cast<off_t>(bytes)) != 0)
         abort();

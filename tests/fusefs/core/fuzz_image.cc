@@ -48,7 +48,7 @@ class Device
   public:
     Device() : mem_(BYTES), handle_{{}, this}
     {
-        static const bd_ops ops = {submit, dma_alloc, dma_free, nullptr};
+        static const bd_ops ops = {submit, dma_alloc, dma_free, nullptr, nullptr};
         handle_.base.ops = &ops;
         handle_.base.info.bytes = BYTES;
         handle_.base.info.lba_size = 512;
