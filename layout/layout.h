@@ -23,7 +23,7 @@ extern "C" {
 
 #define LAY_ANY_OWNER UINT64_MAX
 
-/* What the superblock says of the file system's shape, which never changes while mounted. */
+/* What the superblock says of the file system's shape, which only a resize changes. */
 struct lay_geometry {
     uint8_t uuid[16];
     uint8_t hash_seed[16];

@@ -12,7 +12,6 @@
 
 #include "fusefs/core/ffs.h"
 #include "layout/format.h"
-#include "mkfs/resize.h"
 #include "mkfs/tool.h"
 
 #define EXIT_USAGE 2
@@ -30,8 +29,9 @@ static const char usage_text[] =
     "image file, a block device, vfio:ADDRESS[/NSID] or vfio-user:SOCKET.\n"
     "\n"
     "  -L, --label=LABEL      the label: at most 63 bytes; '' for none\n"
-    "  -s, --size=SIZE|max    grow to SIZE bytes (suffixes K, M, G, T), or to the whole\n"
-    "                         device; an image file is extended\n" TOOL_USAGE TOOL_USAGE_END;
+    "  -s, --size=SIZE|max    grow or shrink to SIZE bytes (suffixes K, M, G, T), or grow to\n"
+    "                         the whole device; an image file gets that length\n" TOOL_USAGE
+        TOOL_USAGE_END;
 
 static const struct option long_options[] = {
     {"label", required_argument, NULL, 'L'},
@@ -112,39 +112,87 @@ static int extend_file(const struct options *o, struct bd_opened *opened)
     return tool_open(&o->device, BD_OPEN_EXCLUSIVE, opened);
 }
 
-static int explain(const struct options *o, const struct ffs_statfs *s, int err)
+static int explain(const struct options *o, const struct ffs_statfs *s, uint64_t least, int err)
 {
     const char *device = o->device.text;
 
     switch (err) {
-    case -EINVAL:
-        return tool_error(device,
-                          "is larger than that; a file system does not shrink, make a new one and "
-                          "copy the files");
     case -ENOSPC:
-        return tool_error(device, "the device is smaller than that, use --size=max");
+        return least ? tool_error(
+                           device,
+                           "not resized: too little room there for what it holds, give %" PRIu64
+                           " bytes or more",
+                           least << LAY_BLOCK_SHIFT)
+                     : tool_error(device, "the device is smaller than that, use --size=max");
     case -ERANGE:
         return tool_error(
             device, "so small a growth has no room for bitmaps, give %" PRIu64 " bytes or more",
-            resize_least(s->blocks, s->data_csum) << LAY_BLOCK_SHIFT);
+            ffs_grow_least(s->blocks, s->data_csum) << LAY_BLOCK_SHIFT);
+    case -EUCLEAN:
+        return tool_error(device, "not resized: its contents are damaged, run fsck.gpunvme");
     default:
         return tool_error(device, "not resized: %s", tool_strerror(err));
     }
 }
 
+/* *least: 0, or for a size that is too small, one that is not. */
+static int change_size(struct ffs *fs, const struct ffs_statfs *s, uint64_t blocks, uint64_t *least)
+{
+    *least = 0;
+    if (blocks >= s->blocks)
+        return ffs_grow(fs, blocks);
+    int err = ffs_shrink(fs, blocks);
+    if (err == -ENOSPC)
+        *least = ffs_shrink_least(fs);
+    /* The contents would fit, but not as they lie: half of the way is more likely to do. */
+    if (*least && *least <= blocks)
+        *least = blocks + (s->blocks - blocks) / 2;
+    return err;
+}
+
+static int resize_mounted(const struct options *o, struct bd_dev *dev, struct ffs_statfs *s)
+{
+    uint64_t bytes = o->max ? dev->info.bytes : o->bytes, least = 0;
+    struct ffs_mount_opts opts = {.no_thread = true};
+    char why[384] = "";
+    struct ffs *fs;
+    int err = ffs_mount(dev, &opts, &fs, why, sizeof(why));
+
+    if (err)
+        return tool_error(o->device.text, "%s", why[0] ? why : tool_strerror(err));
+    err = change_size(fs, s, bytes >> LAY_BLOCK_SHIFT, &least);
+    struct ffs_statfs before = *s;
+    ffs_statfs(fs, s);
+    int unmount_err = ffs_unmount(fs);
+    if (!err)
+        err = unmount_err;
+    return err ? explain(o, &before, least, err) : 0;
+}
+
+/* The part of a file past the end of its file system is of no use. */
+static int cut_file(const struct options *o, struct bd_opened *opened, const struct ffs_statfs *s)
+{
+    const char *path = o->device.name.path;
+    uint64_t bytes = s->blocks << LAY_BLOCK_SHIFT;
+    struct stat st;
+
+    if (bd_name_is_ctrlr(&o->device.name) || bytes >= opened->dev->info.bytes ||
+        stat(path, &st) != 0 || !S_ISREG(st.st_mode))
+        return 0;
+    if (truncate(path, (off_t)bytes) != 0)
+        return tool_error(o->device.text, "cannot shorten the file: %s", strerror(errno));
+    return 0;
+}
+
 static int resize(const struct options *o, struct bd_opened *opened, struct ffs_statfs *s)
 {
+    uint64_t before = s->blocks;
+
     if (!o->bytes && !o->max)
         return 0;
-    if (extend_file(o, opened) != 0)
+    if (extend_file(o, opened) != 0 || resize_mounted(o, opened->dev, s) != 0)
         return -1;
-    uint64_t bytes = o->max ? opened->dev->info.bytes : o->bytes;
-    int err = resize_grow(opened->dev, bytes >> LAY_BLOCK_SHIFT);
-    if (err)
-        return explain(o, s, err);
-    struct options plain = *o;
-    plain.label = NULL;
-    return settle(&plain, opened->dev, s);
+    return s->blocks < before ? cut_file(o, opened, s) : 0;
 }
 
 int main(int argc, char **argv)

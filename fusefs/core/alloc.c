@@ -21,6 +21,13 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "bitmaps are used as wo
 /* Groups looked at for a range of the full length once one that would do is known. */
 #define LOOK_FURTHER 8u
 
+uint64_t ffs_alloc_reserve_of(uint64_t blocks)
+{
+    uint64_t reserve = blocks / 256;
+
+    return reserve < 32 ? 32 : reserve > 1024 ? 1024 : reserve;
+}
+
 int ffs_alloc_init(struct ffs *fs)
 {
     struct ffs_alloc *a = &fs->alloc;
@@ -31,8 +38,7 @@ int ffs_alloc_init(struct ffs *fs)
     for (uint64_t g = 0; g < lay_groups(&fs->geo); g++)
         a->groups[g] = (struct ffs_group){
             .free = LAY_GROUP_BLOCKS, .longest = LAY_GROUP_BLOCKS, .units = FFS_GROUP_UNITS};
-    uint64_t reserve = fs->geo.blocks / 256;
-    a->reserve = reserve < 32 ? 32 : reserve > 1024 ? 1024 : reserve;
+    a->reserve = ffs_alloc_reserve_of(fs->geo.blocks);
     atomic_store(&a->wanted, 1);
     pthread_mutex_init(&a->lock, NULL);
     pthread_mutex_init(&a->look_lock, NULL);

@@ -26,6 +26,11 @@ struct ffs_group {
 };
 static_assert(LAY_GROUP_BLOCKS <= UINT16_MAX, "blocks of a group are counted in 16 bits");
 
+/* Bits of a group's map. */
+struct ffs_found {
+    uint32_t bit, len;
+};
+
 struct ffs_pin {
     struct ffs_pin *prev, *next;
     size_t n;
@@ -40,7 +45,7 @@ struct ffs_alloc {
     struct ffs_ranges deferred; /* durably freed, but pinned */
     struct ffs_pin *pins;
     uint64_t cursor, meta_cursor; /* where goal 0 goes on; protected by ffs.meta */
-    uint64_t reserve;             /* blocks that only truncate and unlink may have; constant */
+    uint64_t reserve; /* blocks that only truncate and unlink may have; protected by ffs.meta */
     /* Sections whose bitmaps are as new as the superblock says; protected by ffs.meta. */
     bool section_checked[LAY_BITMAP_SECTIONS];
     uint64_t section_free[LAY_BITMAP_SECTIONS]; /* zero bits, where checked; by ffs.meta, too */
@@ -54,6 +59,8 @@ struct ffs_alloc {
     pthread_mutex_t look_lock; /* held by the thread that seeks; before ffs.meta */
 };
 
+/* ffs_alloc.reserve of a file system of so many blocks. */
+uint64_t ffs_alloc_reserve_of(uint64_t blocks);
 int ffs_alloc_init(struct ffs *fs);
 void ffs_alloc_destroy(struct ffs *fs);
 /*
@@ -78,6 +85,13 @@ int ffs_alloc_hold(struct ffs *fs, uint64_t group);
 /* Blocks of a group with a map become busy, or cease to be. alloc.lock is held. */
 void ffs_alloc_busy(struct ffs_alloc *a, uint64_t group, uint32_t blocks);
 void ffs_alloc_idle(struct ffs_alloc *a, uint64_t group, uint32_t blocks);
+/*
+ * The free ranges of `part` that have at least `least` blocks become busy, in memory alone, until
+ * ffs_alloc_give_back(); one that *taken has no memory for stays free. The group has a map.
+ * alloc.lock is held.
+ */
+void ffs_alloc_take_free(struct ffs_alloc *a, uint64_t group, struct ffs_found part, uint32_t least,
+                         struct ffs_ranges *taken);
 /* Before ffs_alloc_release() of the same blocks: discards what no pin covers, if that is wanted. */
 void ffs_discard_freed(struct ffs *fs, const struct ffs_ranges *freed);
 /* Waits until ffs_trim() gives back the blocks that it holds at present. */
@@ -116,6 +130,13 @@ void ffs_section_changed(struct ffs *fs, struct lay_bitmap *bm, uint64_t group);
 void ffs_section_count(struct ffs *fs, uint64_t group, int64_t more);
 /* After ffs_section_count(), the superblock dirty: the hints say the same. */
 void ffs_section_hint(struct ffs *fs, uint64_t group);
+/* The hint of so many free blocks: FORMAT.md 5.2. */
+uint8_t ffs_section_hint_of(uint64_t free_blocks);
+/*
+ * What a bitmap tells of its group. Of one that is full of free space, or has none, it spares a
+ * search.
+ */
+struct ffs_group ffs_group_of(const struct lay_bitmap *bm);
 /* Has the section of `group` fewer than `min` free blocks, as far as hints tell? */
 bool ffs_section_is_full(struct ffs *fs, uint64_t group, uint64_t min);
 
@@ -138,9 +159,6 @@ int ffs_sections_of(struct ffs *fs, uint64_t block, uint64_t len);
 
 /* --- One group (group.c): pure functions on its map ------------------------------------------- */
 
-struct ffs_found {
-    uint32_t bit, len;
-};
 /*
  * The first range of at least `want` zeros in [from, to), cut to `want`; when there is none, the
  * longest. Start and length are multiples of `align`. len 0: nothing.

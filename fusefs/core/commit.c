@@ -218,6 +218,35 @@ int ffs_commit(struct ffs *fs, uint64_t tid)
     return err;
 }
 
+int ffs_freeze(struct ffs *fs)
+{
+    struct ffs_journal *j = &fs->journal;
+
+    pthread_rwlock_wrlock(&fs->shape_lock);
+    pthread_mutex_lock(&j->commit_lock);
+    pthread_rwlock_wrlock(&fs->meta);
+    fs->frozen = true;
+    int err = ffs_writable(fs);
+    pthread_rwlock_unlock(&fs->meta);
+    if (!err)
+        err = commit_running(fs);
+    if (!err)
+        err = ffs_checkpoint(fs, atomic_load(&j->committed) + 1);
+    pthread_rwlock_wrlock(&fs->meta);
+    assert(err || ffs_running_empty(&j->running));
+    if (err)
+        ffs_thaw(fs);
+    return err;
+}
+
+void ffs_thaw(struct ffs *fs)
+{
+    fs->frozen = false;
+    pthread_rwlock_unlock(&fs->meta);
+    pthread_mutex_unlock(&fs->journal.commit_lock);
+    pthread_rwlock_unlock(&fs->shape_lock);
+}
+
 uint64_t ffs_running_tid(struct ffs *fs)
 {
     return atomic_load(&fs->journal.running_tid);

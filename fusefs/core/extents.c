@@ -381,3 +381,24 @@ int ffs_extent_mark(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_bl
     *next = end;
     return 0;
 }
+
+int ffs_extent_move(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_extent *to)
+{
+    uint64_t from = to->file_block, end = to->file_block + to->len, upto;
+    struct ffs_leaf l;
+    unsigned i;
+    int err = next_piece(inode, &from, end, &l, &i, &upto);
+
+    if (err)
+        return err;
+    err = from == to->file_block && upto == end ? leaf_dirty(tx, &l) : -EINVAL;
+    if (err) {
+        ffs_leaf_close(&l);
+        return err;
+    }
+    err = leaf_cut(tx, &l, i, from, end);
+    if (!err)
+        err = add_extent(tx, inode, *to);
+    changed(inode);
+    return err;
+}

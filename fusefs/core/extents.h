@@ -37,6 +37,11 @@ unsigned ffs_extent_credits(const struct ffs_inode *inode);
  */
 int ffs_extent_remove(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_block, uint64_t len,
                       uint64_t *next);
+/*
+ * Maps [to->file_block, + to->len), which lies in one extent, to other blocks, in the same state.
+ * Those that it was mapped to are the caller's to free. ffs_extent_credits().
+ */
+int ffs_extent_move(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_extent *to);
 /* Sets or clears `unwritten` over a range; *next as above. */
 int ffs_extent_mark(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_block, uint64_t len,
                     bool unwritten, uint64_t *next);

@@ -100,6 +100,25 @@ typedef bool (*ffs_stop_fn)(void *arg);
  */
 int ffs_trim(struct ffs *fs, const struct ffs_trim_range *range, ffs_stop_fn stop, void *arg,
              uint64_t *trimmed);
+/*
+ * The file system becomes `blocks` long, larger, while it is in use: all handles wait while its
+ * bitmaps are written anew, and its checksums. 0 also when it is that long already. -EINVAL: it
+ * would shrink; -ENOSPC: the device has fewer blocks (bd_refresh() first); -EFBIG: more than the
+ * format can count; -ERANGE: so few more that the new bitmaps and checksums have no room there;
+ * -ENOTSUP: unknown features; -EUCLEAN: a bitmap is not the one last written, or a block does not
+ * read back as written. Interrupted at any write, the next mount finds the old size or the new one.
+ */
+int ffs_grow(struct ffs *fs, uint64_t blocks);
+/* The fewest blocks above `old` that ffs_grow() takes a file system of `old` blocks to. */
+uint64_t ffs_grow_least(uint64_t old, bool data_csum);
+/*
+ * The file system becomes `blocks` long, smaller; no other thread uses it, and it was mounted with
+ * no_thread. -ENOSPC: its contents do not fit, or no range of free blocks is long enough for
+ * the bitmaps; a part of them may have moved, which no user sees. Errors else as above.
+ */
+int ffs_shrink(struct ffs *fs, uint64_t blocks);
+/* A size in blocks that should hold everything, whatever lies where. */
+uint64_t ffs_shrink_least(struct ffs *fs);
 /* Everything completed before the call is durable when it returns. */
 int ffs_sync(struct ffs *fs);
 /*

@@ -93,6 +93,14 @@ int ffs_checkpoint(struct ffs *fs, uint64_t next_tid);
 /* The same, taking commit_lock; nothing when the log is empty already. */
 int ffs_checkpoint_now(struct ffs *fs);
 
+/*
+ * Commits everything, empties the log and returns with shape_lock, commit_lock and ffs.meta held
+ * exclusively: no handle has begun since. Under no lock. On failure nothing is held; errors as of
+ * ffs_tx_begin() and ffs_commit().
+ */
+int ffs_freeze(struct ffs *fs);
+void ffs_thaw(struct ffs *fs);
+
 /* --- The log (log.c). Under commit_lock. ------------------------------------------------------ */
 
 /* Log blocks of a transaction. Under no lock. */

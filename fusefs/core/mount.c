@@ -167,6 +167,7 @@ static void init_locks(struct ffs *fs)
     pthread_mutex_init(&fs->background.lock, NULL);
     pthread_mutex_init(&fs->flushes.lock, NULL);
     pthread_mutex_init(&fs->trim_lock, NULL);
+    pthread_rwlock_init(&fs->shape_lock, NULL);
     ffs_sums_init(&fs->sums);
 }
 
@@ -186,6 +187,7 @@ static void destroy(struct ffs *fs)
     pthread_mutex_destroy(&fs->background.lock);
     pthread_mutex_destroy(&fs->flushes.lock);
     pthread_mutex_destroy(&fs->trim_lock);
+    pthread_rwlock_destroy(&fs->shape_lock);
     ffs_sums_destroy(&fs->sums);
     free(fs);
 }

@@ -24,6 +24,8 @@ int ffs_whiteout_new(struct ffs_tx *tx, struct ffs_inode *dir, const struct ffs_
 
 /* The target of a new symbolic link, 1 to LAY_SYMLINK_MAX bytes. */
 int ffs_symlink_store(struct ffs_tx *tx, struct ffs_inode *inode, const char *target, size_t len);
+/* Gives the block of a long target another place. */
+int ffs_symlink_move(struct ffs_tx *tx, struct ffs_inode *inode);
 
 /* Device numbers: as in stat(2), and as stored. */
 uint32_t ffs_rdev_pack(uint32_t rdev);

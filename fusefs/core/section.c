@@ -13,8 +13,7 @@
 /* Bitmaps read at a time. */
 #define CHUNK 64u
 
-/* FORMAT.md 5.2 */
-static uint8_t hint_of(uint64_t free_blocks)
+uint8_t ffs_section_hint_of(uint64_t free_blocks)
 {
     return (uint8_t)(free_blocks == 0 ? 1 : 65 - __builtin_clzll(free_blocks));
 }
@@ -31,8 +30,7 @@ static struct bounds bounds_of(const struct ffs *fs, uint64_t section)
     return (struct bounds){first, first + (left < each ? left : each)};
 }
 
-/* What the allocator knows of a group that is full of free space, or has none, spares a search. */
-static struct ffs_group summary(const struct lay_bitmap *bm)
+struct ffs_group ffs_group_of(const struct lay_bitmap *bm)
 {
     uint16_t free_bits = (uint16_t)lay_get32(bm->free);
     const uint64_t *bits = (const uint64_t *)(const void *)bm->bits;
@@ -56,7 +54,7 @@ static int add_bitmaps(struct ffs *fs, uint64_t first, uint64_t n, struct lay_bi
             return -EUCLEAN;
         s->sum += lay_get64(buf[i].head.tid);
         s->free_blocks += lay_get32(buf[i].free);
-        groups[i] = summary(&buf[i]);
+        groups[i] = ffs_group_of(&buf[i]);
     }
     return err;
 }
@@ -96,7 +94,7 @@ static int enter(struct ffs *fs, const struct ffs_section *s)
     a->section_checked[s->index] = true;
     a->section_free[s->index] = s->free_blocks;
     a->checked_free += s->free_blocks;
-    if (ffs_super(fs)->section_free[s->index] != hint_of(s->free_blocks))
+    if (ffs_super(fs)->section_free[s->index] != ffs_section_hint_of(s->free_blocks))
         a->hints_behind = true;
     return 0;
 }
@@ -141,7 +139,7 @@ static void catch_up(struct ffs *fs)
 {
     for (size_t i = 0; i < LAY_BITMAP_SECTIONS; i++) {
         if (fs->alloc.section_checked[i])
-            ffs_super(fs)->section_free[i] = hint_of(fs->alloc.section_free[i]);
+            ffs_super(fs)->section_free[i] = ffs_section_hint_of(fs->alloc.section_free[i]);
     }
     fs->alloc.hints_behind = false;
 }
@@ -152,7 +150,7 @@ void ffs_section_hint(struct ffs *fs, uint64_t group)
     struct lay_super *sb = ffs_super(fs);
 
     sb->compat = lay_put64(lay_get64(sb->compat) | LAY_COMPAT_SECTION_FREE);
-    sb->section_free[i] = hint_of(fs->alloc.section_free[i]);
+    sb->section_free[i] = ffs_section_hint_of(fs->alloc.section_free[i]);
     if (fs->alloc.hints_behind)
         catch_up(fs);
 }
@@ -288,12 +286,15 @@ int ffs_sections_look(struct ffs *fs, bool wait)
         pthread_mutex_lock(&a->look_lock); /* reads by its holder end by the device's deadline */
     else if (pthread_mutex_trylock(&a->look_lock))
         return 0;
+    pthread_rwlock_rdlock(&fs->shape_lock);
     int err = look(fs, !wait);
+    pthread_rwlock_unlock(&fs->shape_lock);
     pthread_mutex_unlock(&a->look_lock);
     return err;
 }
 
-int ffs_sections_of(struct ffs *fs, uint64_t block, uint64_t len)
+/* shape_lock is held. */
+static int sections_of(struct ffs *fs, uint64_t block, uint64_t len)
 {
     uint64_t each = lay_section_groups(&fs->geo) * LAY_GROUP_BLOCKS;
     bool found;
@@ -308,5 +309,13 @@ int ffs_sections_of(struct ffs *fs, uint64_t block, uint64_t len)
         if (!checked)
             err = check(fs, i, 1, &found);
     }
+    return err;
+}
+
+int ffs_sections_of(struct ffs *fs, uint64_t block, uint64_t len)
+{
+    pthread_rwlock_rdlock(&fs->shape_lock);
+    int err = sections_of(fs, block, len);
+    pthread_rwlock_unlock(&fs->shape_lock);
     return err;
 }

@@ -2,7 +2,7 @@
 /*
  * The mounted file system, and how its parts report trouble. Private to the storage half.
  *
- * Order of locks, outermost first: journal.commit_lock, ffs.meta, then the leaf locks
+ * Order of locks, outermost first: shape_lock, journal.commit_lock, ffs.meta, then the leaf locks
  * (cache.lock, alloc.lock, home.lock, itable.lock, flushes.lock, sums.lock), of which a thread
  * holds one at a time.
  */
@@ -50,6 +50,11 @@ struct ffs {
     _Atomic bool discard;
     pthread_mutex_t trim_lock; /* held while ffs_trim() keeps free blocks from being allocated */
     bool mounting;             /* ffs_mount() has not returned: orphans may be looked up */
+    bool frozen;               /* no handle may begin: ffs_freeze(); protected by meta */
+    /* Held, before all other locks, to use the shape of `geo` without meta; exclusively to change
+     * it, together with meta.
+     */
+    pthread_rwlock_t shape_lock;
     struct ffs_cache cache;
     struct ffs_alloc alloc;
     struct ffs_journal journal;

@@ -71,6 +71,8 @@ int ffs_tx_dirty(struct ffs_tx *tx, struct ffs_buf *buf);
 /* A fresh metadata block at an address just allocated: zeroed, head filled in, dirty. */
 int ffs_tx_new(struct ffs_tx *tx, uint64_t block, uint32_t magic, uint64_t owner,
                struct ffs_buf **out);
+/* The same with the contents of another block. */
+int ffs_tx_copy(struct ffs_tx *tx, const struct ffs_buf *from, uint64_t block);
 
 /*
  * Lets the handle take the last free blocks, which are kept for operations that free space in the

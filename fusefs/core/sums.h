@@ -25,7 +25,8 @@ struct ffs_sums {
 
 static inline bool ffs_has_sums(const struct lay_geometry *geo)
 {
-    return geo->sums_blocks != 0;
+    /* Relaxed: a resize changes the number, never whether it is 0. */
+    return __atomic_load_n(&geo->sums_blocks, __ATOMIC_RELAXED) != 0;
 }
 
 void ffs_sums_init(struct ffs_sums *sums);

@@ -72,6 +72,27 @@ static ssize_t load(struct ffs_inode *inode, char *target)
     return err ? err : (ssize_t)len;
 }
 
+int ffs_symlink_move(struct ffs_tx *tx, struct ffs_inode *inode)
+{
+    struct ffs_expect expect = {.magic = LAY_MAGIC_SYMLINK, .owner = inode->ino};
+    uint64_t old = lay_get64(inode->d.map.link.block), block;
+    struct ffs_buf *buf;
+    int err = ffs_buf_get(inode->fs, old, &expect, &buf);
+
+    if (err)
+        return err;
+    err = ffs_alloc_meta(tx, 0, &block);
+    if (!err)
+        err = ffs_tx_copy(tx, buf, block);
+    ffs_buf_put(buf);
+    if (!err)
+        err = ffs_inode_dirty(tx, inode);
+    if (err)
+        return err;
+    inode->d.map.link.block = lay_put64(block);
+    return ffs_free_meta(tx, old);
+}
+
 ssize_t ffs_readlink(struct ffs_inode *inode, char *buf, size_t size)
 {
     char target[LAY_SYMLINK_MAX];

@@ -52,13 +52,22 @@ int ffs_tree_dirty(struct ffs_tx *tx, struct ffs_cursor *c);
 int ffs_tree_insert(struct ffs_tx *tx, struct ffs_cursor *c, const void *record, size_t len);
 int ffs_tree_remove(struct ffs_tx *tx, struct ffs_cursor *c);
 
+/*
+ * Where the way to key has its highest node at or past block `limit`: the level, or -1 when it has
+ * none; *hi: the last key of the leaf. Under ffs.meta.
+ */
+int ffs_tree_level_past(struct ffs_inode *inode, uint64_t key, uint64_t limit, int *level,
+                        uint64_t *hi);
+/* Gives that node another block. ffs_tree_credits(). */
+int ffs_tree_move(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t key, unsigned level);
+
 /* Credits that one insertion or removal takes at most: path, siblings or new nodes, bitmaps. */
 static inline unsigned ffs_tree_credits(const struct ffs_inode *inode)
 {
     return 4 + 4 * (unsigned)lay_get16(inode->d.map_height);
 }
 
-/* Between tree_seek.c, tree.c and tree_remove.c. */
+/* Between the files of the tree. */
 uint64_t ffs_node_key(const struct lay_node *node, uint32_t at);
 /* Of the record at `at`, or 0 when it does not end within the used bytes. */
 uint32_t ffs_node_len(const struct lay_node *node, uint32_t at);

@@ -14,23 +14,6 @@ struct chunk {
     uint32_t from, to, least;
 };
 
-/* Takes the free ranges of the chunk, in memory alone: until discarded, they count as busy. */
-static void take_ranges(struct ffs_alloc *a, const struct chunk *c, struct ffs_ranges *taken)
-{
-    struct ffs_group *g = &a->groups[c->group];
-
-    for (uint32_t bit = c->from; bit < c->to;) {
-        uint32_t len = ffs_map_zeros(g->map, bit, c->to);
-        if (len >= c->least && len > 0 && !ffs_ranges_reserve(taken, 1)) {
-            ffs_ranges_add(taken, c->group * LAY_GROUP_BLOCKS + bit, len);
-            ffs_map_set(g->map, bit, len);
-            g->free = (uint16_t)(g->free - len);
-            ffs_alloc_busy(a, c->group, len);
-        }
-        bit += len + 1;
-    }
-}
-
 /* The group's map is made in a handle, which changes nothing. */
 static int take_chunk(struct ffs *fs, const struct chunk *c, struct ffs_ranges *taken)
 {
@@ -43,7 +26,8 @@ static int take_chunk(struct ffs *fs, const struct chunk *c, struct ffs_ranges *
     err = ffs_alloc_hold(fs, c->group);
     if (!err) {
         pthread_mutex_lock(&a->lock);
-        take_ranges(a, c, taken);
+        ffs_alloc_take_free(a, c->group, (struct ffs_found){c->from, c->to - c->from}, c->least,
+                            taken);
         ffs_alloc_idle(a, c->group, 1);
         pthread_mutex_unlock(&a->lock);
     }
@@ -98,12 +82,15 @@ static struct chunk chunk_at(uint64_t block, uint64_t end, uint64_t least)
 int ffs_trim(struct ffs *fs, const struct ffs_trim_range *range, ffs_stop_fn stop, void *arg,
              uint64_t *trimmed)
 {
-    uint64_t size = ffs_bytes(fs->geo.blocks), done = 0;
+    uint64_t done = 0;
     int err = fs->dev->info.discards ? ffs_alive(fs) : -EOPNOTSUPP;
 
     *trimmed = 0;
     if (err)
         return err;
+    ffs_meta_read(fs);
+    uint64_t size = ffs_bytes(fs->geo.blocks);
+    ffs_meta_done(fs);
     if (range->start >= size || range->len < LAY_BLOCK_SIZE)
         return -EINVAL;
     uint64_t len = range->len < size - range->start ? range->len : size - range->start;

@@ -20,7 +20,7 @@ static int lock_with_room(struct ffs *fs, unsigned blocks)
     for (;;) {
         pthread_rwlock_wrlock(&fs->meta);
         int err = ffs_writable(fs);
-        bool room = ffs_running_has_room(fs, blocks) && !ffs_alloc_starved(fs);
+        bool room = !fs->frozen && ffs_running_has_room(fs, blocks) && !ffs_alloc_starved(fs);
         if (!err && room)
             err = ffs_running_reserve(fs, blocks);
         if (!err && room)
@@ -31,7 +31,7 @@ static int lock_with_room(struct ffs *fs, unsigned blocks)
             return err;
         /*
          * Each round makes a transaction durable: other threads may fill the next one, but all
-         * progress.
+         * progress. While frozen, the commit waits for ffs_thaw().
          */
         err = ffs_commit(fs, tid);
         if (err)

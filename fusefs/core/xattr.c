@@ -257,6 +257,38 @@ int ffs_xattr_shorten(struct ffs_inode *inode)
     return err;
 }
 
+/* Gives the i-th block of the chain another place. */
+static int move_block(struct ffs_tx *tx, struct chain *c, unsigned i)
+{
+    uint64_t block;
+    int err = ffs_alloc_meta(tx, 0, &block);
+
+    if (!err)
+        err = ffs_tx_copy(tx, c->buf[i], block);
+    if (!err)
+        err = ffs_inode_dirty(tx, c->inode);
+    if (!err)
+        err = relink(tx, c, i, block);
+    return err ? err : ffs_free_meta(tx, c->buf[i]->block);
+}
+
+int ffs_xattr_move(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t limit, bool *more)
+{
+    struct chain c;
+    unsigned i = 0;
+    int err = chain_open(inode, &c);
+
+    if (err)
+        return err;
+    while (i < c.n && c.buf[i]->block < limit)
+        i++;
+    *more = i < c.n;
+    if (*more)
+        err = move_block(tx, &c, i);
+    chain_close(&c);
+    return err;
+}
+
 int ffs_xattr_free_all(struct ffs_tx *tx, struct ffs_inode *inode)
 {
     struct chain c;

@@ -9,6 +9,11 @@
  * of its own: the inode is on the orphan list.
  */
 int ffs_xattr_shorten(struct ffs_inode *inode);
+/*
+ * Gives the first block of the chain that lies at or past block `limit` another place. *more: there
+ * was one. FFS_XATTR_CREDITS.
+ */
+int ffs_xattr_move(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t limit, bool *more);
 /* Frees the inode's chain of attribute blocks. The inode is dirty. */
 int ffs_xattr_free_all(struct ffs_tx *tx, struct ffs_inode *inode);
 

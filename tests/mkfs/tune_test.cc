@@ -51,12 +51,24 @@ TEST_F(Tune, AFileGrows)
     EXPECT_EQ(run({FSCK, "-n", path("img")}).status, 0);
 }
 
+TEST_F(Tune, AFileShrinks)
+{
+    EXPECT_EQ(tune({"-s", "200M"}).status, 0);
+    Result r = tune({"-s", "20M"});
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(r.out, "Label: old\nSize: 20971520\n");
+    EXPECT_EQ(std::filesystem::file_size(path("img")), 20971520u);
+    EXPECT_EQ(run({FSCK, "-n", path("img")}).status, 0);
+    EXPECT_EQ(tune({"-s", "300M"}).status, 0);
+    EXPECT_EQ(run({FSCK, "-n", path("img")}).status, 0);
+}
+
 TEST_F(Tune, WhatCannotBeIsRefused)
 {
     refused(tune({}), 2, "nothing to change");
     refused(tune({"-s", "x"}), 2, "is no size");
     refused(tune({"-L", std::string(64, 'x')}), 1, "at most 63 bytes");
-    refused(tune({"-s", "16M"}), 1, "does not shrink");
+    refused(tune({"-s", "15M"}), 1, "give 16777216 bytes or more");
     refused(tune({"-s", "33558528"}), 1, "give 33562624 bytes or more");
     write_file(path("img"), std::string(1 << 20, 'x'));
     EXPECT_EQ(tune({"-L", "x"}).status, 1);

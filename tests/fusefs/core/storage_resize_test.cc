@@ -3,9 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
 
 #include "mkfs/mkfs_core.h"
-#include "mkfs/resize.h"
 #include "tests/fusefs/core/storage_fixture.h"
 
 namespace
@@ -55,6 +59,10 @@ class Resize : public StorageTest
         ffs_iput(file, 1);
         return data;
     }
+    std::string zoo; // what describe_zoo() says
+    void make_zoo();
+    std::string describe_zoo();
+    std::string describe_file(ffs_inode *root, const char *name);
     uint64_t blocks()
     {
         struct ffs_statfs s;
@@ -63,16 +71,33 @@ class Resize : public StorageTest
     }
     int grow(uint64_t to)
     {
-        return resize_grow(crash_dev_bd(dev.get()), to);
+        int err = mount();
+        if (err)
+            return err;
+        err = ffs_grow(fs, to);
+        int end = unmount();
+        return err ? err : end;
+    }
+    int shrink(uint64_t to)
+    {
+        opts.no_thread = true;
+        int err = mount();
+        if (err)
+            return err;
+        err = ffs_shrink(fs, to);
+        int end = unmount();
+        return err ? err : end;
     }
     // The fault of a device after a cut, or "".
-    std::string check(crash_dev *d)
+    std::string check(crash_dev *d, uint64_t one = OLD, uint64_t other = NEW)
     {
         std::string wrong;
         if (mount(d))
             return "mount: " + why;
-        if (blocks() != OLD && blocks() != NEW)
+        if (blocks() != one && blocks() != other)
             wrong = "neither size";
+        if (!zoo.empty() && describe_zoo() != zoo)
+            wrong = "zoo";
         if (read_file("old") != std::string(LEN, 'o'))
             wrong = "data";
         add_file("new"); // the bitmaps can be used
@@ -83,6 +108,96 @@ class Resize : public StorageTest
         return wrong;
     }
 };
+
+// Everything that can lie past a new end, behind a file that is removed afterwards.
+void Resize::make_zoo()
+{
+    ffs_inode *root, *ballast;
+    ffs_cred cred = {};
+    ASSERT_EQ(new_file("ballast", &ballast), 0);
+    ASSERT_EQ(ffs_fallocate(ballast, 0, 0, uint64_t{20000} << LAY_BLOCK_SHIFT), 0);
+    ffs_iput(ballast, 1);
+    ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root), 0);
+    ASSERT_EQ(commit(), 0);
+    ffs_inode *dir, *file, *link;
+    ASSERT_EQ(ffs_mkdir(root, "names", S_IFDIR | 0755, &cred, &dir), 0);
+    for (int i = 0; i < 400; i++) {
+        std::string name = std::string(60, 'n') + std::to_string(i);
+        ASSERT_EQ(ffs_mknod(dir, name.c_str(), S_IFREG | 0644, 0, &cred, &file), 0);
+        ffs_iput(file, 1);
+    }
+    ffs_iput(dir, 1);
+    ASSERT_EQ(new_file("pieces", &file), 0); // a tree of extents
+    for (uint64_t i = 0; i < 400; i++)
+        ASSERT_EQ(ffs_write(file, i * 8192, &i, sizeof(i)), static_cast<ssize_t>(sizeof(i)));
+    ffs_iput(file, 1);
+    ASSERT_EQ(new_file("bound", &file), 0);
+    ffs_attr attr = {};
+    attr.flags = LAY_INODE_GPU_BOUND;
+    ASSERT_EQ(ffs_setattr(file, &attr, FFS_SET_FLAGS, &attr), 0);
+    for (uint64_t at : {uint64_t{0}, uint64_t{3} << 20, (uint64_t{5} << 20) + 4096})
+        ASSERT_EQ(ffs_write(file, at, "bound", 5), 5);
+    ffs_iput(file, 1);
+    ASSERT_EQ(new_file("attributes", &file), 0);
+    ASSERT_EQ(ffs_setxattr(file, "user.a", std::string(3000, 'a').data(), 3000, 0), 0);
+    ASSERT_EQ(ffs_setxattr(file, "user.b", std::string(30000, 'b').data(), 30000, 0), 0);
+    ffs_iput(file, 1);
+    ASSERT_EQ(ffs_symlink(root, "link", std::string(4090, 't').c_str(), &cred, &link), 0);
+    ffs_iput(link, 1);
+    ASSERT_EQ(new_file("unwritten", &file), 0);
+    ASSERT_EQ(ffs_fallocate(file, 0, 0, 100000), 0);
+    ffs_iput(file, 1);
+    ASSERT_EQ(ffs_unlink(root, "ballast"), 0);
+    ffs_iput(root, 1);
+    zoo = describe_zoo();
+}
+
+std::string Resize::describe_file(ffs_inode *root, const char *name)
+{
+    ffs_inode *file;
+    std::string data(8 << 20, 0), text = std::string(name) + ":";
+    if (ffs_lookup(root, name, &file))
+        return text + "lost;";
+    ssize_t n = ffs_read(file, 0, data.data(), data.size());
+    ffs_attr attr;
+    ffs_getattr(file, &attr);
+    text += std::to_string(n) + "," + std::to_string(attr.blocks) + "," +
+            std::to_string(n < 0 ? 0 : std::hash<std::string>{}(data));
+    for (const char *x : {"user.a", "user.b"}) {
+        ssize_t len = ffs_getxattr(file, x, data.data(), data.size());
+        text += "," + std::to_string(len) + (len > 0 ? data.substr(len - 1, 1) : "");
+    }
+    ffs_iput(file, 1);
+    return text + ";";
+}
+
+std::string Resize::describe_zoo()
+{
+    ffs_inode *root, *other;
+    std::string text;
+    EXPECT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root), 0);
+    for (const char *name : {"pieces", "bound", "attributes", "unwritten"})
+        text += describe_file(root, name);
+    std::string target(LAY_SYMLINK_MAX, 0);
+    if (ffs_lookup(root, "link", &other) == 0) {
+        text += std::to_string(ffs_readlink(other, target.data(), target.size())) + target;
+        ffs_iput(other, 1);
+    }
+    if (ffs_lookup(root, "names", &other) == 0) {
+        int names = 0;
+        ffs_readdir(
+            other, 0,
+            [](void *arg, const char *, size_t, uint64_t, uint8_t, uint64_t) {
+                ++*static_cast<int *>(arg);
+                return 0;
+            },
+            &names);
+        text += std::to_string(names);
+        ffs_iput(other, 1);
+    }
+    ffs_iput(root, 1);
+    return text;
+}
 
 TEST_F(Resize, GivesTheNewSpaceAndKeepsTheFiles)
 {
@@ -132,14 +247,121 @@ TEST_F(Resize, IsWholeAfterACutAnywhere)
     }
 }
 
+TEST_F(Resize, HandlesGoOnBesideGrowth)
+{
+    ASSERT_EQ(mount(), 0);
+    std::atomic<bool> stop{false};
+    std::atomic<int> done{0};
+    std::thread writer([&] {
+        for (int i = 0; !stop && i < 2000; i++, done++)
+            add_file("beside" + std::to_string(i % 50));
+    });
+    for (uint64_t to = OLD + 500; to <= NEW; to += 2500) {
+        int before = done;
+        EXPECT_EQ(ffs_grow(fs, to), 0) << to;
+        while (done == before)
+            usleep(100);
+    }
+    stop = true;
+    writer.join();
+    EXPECT_EQ(read_file("old"), std::string(LEN, 'o'));
+    ASSERT_EQ(unmount(), 0);
+    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+}
+
+TEST_F(Resize, BlocksThatArePinnedStaySoBesideGrowth)
+{
+    ASSERT_EQ(mount(), 0);
+    ffs_inode *root, *file;
+    ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root), 0);
+    ASSERT_EQ(ffs_lookup(root, "old", &file), 0);
+    ffs_map map;
+    ASSERT_EQ(ffs_map_read(file, 0, LEN, &map), 0);
+    ffs_iput(file, 1);
+    ASSERT_EQ(ffs_unlink(root, "old"), 0);
+    ffs_iput(root, 1);
+    ASSERT_EQ(ffs_grow(fs, NEW), 0);
+    std::vector<char> held(LEN);
+    for (int i = 0; i < 100; i++)
+        add_file("more" + std::to_string(i));
+    ASSERT_EQ(bd_read(crash_dev_bd(dev.get()), map.segments[0].device, held.data(), 4096), 0);
+    EXPECT_EQ(held[0], 'o');
+    ffs_map_release(&map);
+    ASSERT_EQ(unmount(), 0);
+    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+}
+
+TEST_F(Resize, ShrinksAndKeepsEverything)
+{
+    ASSERT_EQ(grow(NEW), 0);
+    ASSERT_EQ(mount(), 0);
+    make_zoo();
+    ASSERT_EQ(unmount(), 0);
+    for (uint64_t to : {uint64_t{33000}, uint64_t{32256}, uint64_t{20001}, uint64_t{15000}}) {
+        ASSERT_EQ(shrink(to), 0) << to;
+        ASSERT_EQ(image_check(crash_dev_bd(dev.get())), 0) << to;
+        // Nothing past the end is needed.
+        memset(crash_dev_bytes(dev.get()) + (to << LAY_BLOCK_SHIFT), 0xee,
+               (NEW - to) << LAY_BLOCK_SHIFT);
+        ASSERT_EQ(mount(), 0) << why;
+        EXPECT_EQ(blocks(), to);
+        EXPECT_EQ(describe_zoo(), zoo);
+        EXPECT_EQ(read_file("old"), std::string(LEN, 'o'));
+        add_file("to " + std::to_string(to));
+        ASSERT_EQ(unmount(), 0);
+        ASSERT_EQ(image_check(crash_dev_bd(dev.get())), 0) << to;
+    }
+    EXPECT_EQ(shrink(LAY_MIN_BLOCKS - 1), -ENOSPC);
+    EXPECT_EQ(shrink(NEW), -EINVAL);
+    ASSERT_EQ(grow(NEW), 0);
+    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+}
+
+TEST_F(Resize, ShrinkingIsWholeAfterACutAnywhere)
+{
+    constexpr uint64_t SMALL = 20000;
+    ASSERT_EQ(grow(NEW), 0);
+    ASSERT_EQ(mount(), 0);
+    make_zoo();
+    ASSERT_EQ(unmount(), 0);
+    crash_dev_record(dev.get());
+    ASSERT_EQ(shrink(SMALL), 0);
+    size_t ops = crash_dev_ops(dev.get());
+    EXPECT_GT(ops, 100u);
+    // The change of the shape is at the end, in few operations.
+    for (size_t at = 0; at <= ops; at += at + 60 < ops ? ops / 40 : 1) {
+        uint64_t seed = at % 4;
+        Device cut(crash_dev_cut(dev.get(), at, FATES[seed], at));
+        EXPECT_EQ(check(cut.get(), NEW, SMALL), "") << "after " << at << " of " << ops;
+    }
+}
+
+TEST_F(Resize, WhatDoesNotFitIsRefusedAndStays)
+{
+    ASSERT_EQ(grow(NEW), 0);
+    ASSERT_EQ(mount(), 0);
+    make_zoo();
+    for (int i = 0; i < 200; i++)
+        add_file("more" + std::to_string(i)); // 15,000 blocks
+    uint64_t least = ffs_shrink_least(fs);
+    ASSERT_EQ(unmount(), 0);
+    EXPECT_EQ(shrink(least - 1), -ENOSPC);
+    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+    ASSERT_EQ(mount(), 0) << why;
+    EXPECT_EQ(blocks(), NEW);
+    EXPECT_EQ(describe_zoo(), zoo);
+    EXPECT_EQ(read_file("more199"), std::string(LEN, 'm'));
+    ASSERT_EQ(unmount(), 0);
+}
+
 TEST_F(Resize, RefusesWhatItCannotDo)
 {
     EXPECT_EQ(grow(OLD - 1), -EINVAL);
     EXPECT_EQ(grow(NEW + 1), -ENOSPC);
     EXPECT_EQ(grow(OLD + 1), -ERANGE);
-    EXPECT_EQ(grow(resize_least(OLD, data_csum) - 1), -ERANGE);
+    EXPECT_EQ(grow(ffs_grow_least(OLD, data_csum) - 1), -ERANGE);
     EXPECT_EQ(grow(OLD), 0);
-    EXPECT_EQ(grow(resize_least(OLD, data_csum)), 0);
+    EXPECT_EQ(grow(ffs_grow_least(OLD, data_csum)), 0);
     EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
 }
 
