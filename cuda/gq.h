@@ -101,6 +101,8 @@ int gq_engine_open(struct nvme_ctrlr *c, uint32_t nsid, const struct gq_options 
 /* Waits for transfers (bounded by their deadlines), unregisters buffers, deletes the queues. */
 void gq_engine_close(struct gq_engine *e);
 void gq_engine_info(const struct gq_engine *e, struct gq_info *out);
+/* The namespace has become larger: extents may lie in its new part. Beside transfers. */
+void gq_engine_grown(struct gq_engine *e, uint64_t bytes);
 /* Where data is staged: numbers of queues that were measured to be the fastest; or "". */
 void gq_engine_tuned(struct gq_engine *e, char *text, size_t len);
 void gq_engine_stats(struct gq_engine *e, struct gq_stats *out);

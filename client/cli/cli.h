@@ -29,6 +29,7 @@ int cli_write(int argc, char **argv);
 int cli_cp(int argc, char **argv);
 int cli_extents(int argc, char **argv);
 int cli_label(int argc, char **argv);
+int cli_resize(int argc, char **argv);
 int cli_info(int argc, char **argv);
 int cli_list(int argc, char **argv);
 int cli_identify(int argc, char **argv);
@@ -79,6 +80,9 @@ int cli_parse(int argc, char **argv, const char *accepted, struct cli_options *o
  */
 int cli_parse_one(int argc, char **argv, const char *accepted, struct cli_options *out,
                   const char *what, const char **operand);
+
+/* A size with an optional K, M, G or T; 0 when it is not one, or above `most`. */
+uint64_t cli_parse_size(const char *text, uint64_t most);
 
 /* "gpunvme: OBJECT: what" on stderr; returns 1. With -o json it is also in the document. */
 int cli_error(const char *object, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -13,6 +13,7 @@ static const struct cli_command commands[] = {
     {"bench", "ob", "FILE", "rates of a file by every path, beside the limit", cli_bench},
     {"extents", "o", "FILE", "show where a file lies on the drive", cli_extents},
     {"label", "o", "PATH [LABEL]", "show or change the label of a mount", cli_label},
+    {"resize", "o", "PATH [SIZE]", "make a mounted file system larger", cli_resize},
     {"info", "o", "PATH", "show what serves a mount, and its counters", cli_info},
     {"stats", "ow", "[PATH...]", "show the counters of mounts (all of them)", cli_stats},
     {"top", "oiC", "[PATH...]", "show what mounts do now (all of them)", cli_top},

@@ -68,8 +68,7 @@ void cli_print_help(const struct cli_command *command, FILE *to)
 
 /* --- Values ---------------------------------------------------------------------------------- */
 
-/* A size with an optional K, M, G or T; 0 when it is not one, or above `most`. */
-static uint64_t parse_size(const char *text, uint64_t most)
+uint64_t cli_parse_size(const char *text, uint64_t most)
 {
     char *end;
 
@@ -122,7 +121,7 @@ static int apply_format(const char *value, struct cli_options *out, bool prometh
 
 static int apply_value(int opt, const char *value, struct cli_options *out)
 {
-    if (opt == 'b' && !(out->buffer = parse_size(value, MAX_BUFFER)))
+    if (opt == 'b' && !(out->buffer = cli_parse_size(value, MAX_BUFFER)))
         return wrong(value, "not a buffer size, use for example 64M");
     if (opt == 'b' && out->buffer < MIN_BUFFER)
         return wrong(value, "too small for a buffer, a block has 4K: use for example 64M");
@@ -132,7 +131,7 @@ static int apply_value(int opt, const char *value, struct cli_options *out)
         return wrong(value, "not a number of seconds from 1 to 86400");
     if (opt == 'C' && !(out->count = parse_number(value)))
         return wrong(value, "not a number from 1 to 86400");
-    if (opt == 'l' && !(out->limit = parse_size(value, MAX_LIMIT)))
+    if (opt == 'l' && !(out->limit = cli_parse_size(value, MAX_LIMIT)))
         return wrong(value, "not a limit, use for example 100G");
     out->keeps_on |= opt == 'i' || opt == 'C';
     if (opt == 'w')

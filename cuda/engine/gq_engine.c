@@ -383,6 +383,14 @@ static int check_namespace(struct gq_engine *e, uint32_t nsid)
     return set_max_command(e);
 }
 
+void gq_engine_grown(struct gq_engine *e, uint64_t bytes)
+{
+    uint64_t lbas = bytes / e->ns.lba_size;
+
+    if (lbas > gq_ns_lbas(e))
+        __atomic_store_n(&e->ns.lbas, lbas, __ATOMIC_RELAXED);
+}
+
 int gq_engine_open(struct nvme_ctrlr *c, uint32_t nsid, const struct gq_options *opts,
                    struct gq_engine **out)
 {

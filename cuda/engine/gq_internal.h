@@ -112,6 +112,12 @@ struct gq_reservation {
     uint16_t queues[GQ_MAX_QUEUES];
 };
 
+/* LBAs of the namespace, beside gq_engine_grown(). */
+static inline uint64_t gq_ns_lbas(const struct gq_engine *e)
+{
+    return __atomic_load_n(&e->ns.lbas, __ATOMIC_RELAXED);
+}
+
 /* Looks the buffer up and keeps it registered; -ESTALE when it is not registered. */
 int gq_buffer_enter(struct gq_engine *e, struct gq_buffer *b);
 void gq_buffer_leave(struct gq_buffer *b);

@@ -172,12 +172,12 @@ static const struct gq_job_kind readv_kind = {
 /* The extent up to `end`: whole LBAs but for the file's last, and inside the namespace. */
 static bool extent_is_valid(const struct gq_engine *e, const struct gq_file_extent *x, uint64_t end)
 {
-    uint64_t lba_size = e->ns.lba_size, lbas;
+    uint64_t lba_size = e->ns.lba_size, all = gq_ns_lbas(e), lbas;
 
     if (end <= x->offset || x->offset % lba_size)
         return false;
     lbas = (end - x->offset - 1) / lba_size + 1;
-    return x->lba == GQ_LBA_ZERO || (lbas <= e->ns.lbas && x->lba <= e->ns.lbas - lbas);
+    return x->lba == GQ_LBA_ZERO || (lbas <= all && x->lba <= all - lbas);
 }
 
 static int check_map(const struct gq_engine *e, const struct gq_readv *req)

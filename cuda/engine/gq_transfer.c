@@ -101,7 +101,7 @@ static int check_request(const struct gq_engine *e, const struct gq_request *req
         .op = req->op,
         .lba_size = e->ns.lba_size,
         .max_command = e->info.max_command,
-        .ns_bytes = e->ns.lbas * e->ns.lba_size,
+        .ns_bytes = gq_ns_lbas(e) * e->ns.lba_size,
         .buffer = &b->region,
         .buffer_head = b->import.head + req->buffer_offset,
         .staging = &e->staging,

@@ -101,6 +101,11 @@ static int handle_queues(const struct call *call, void *arg)
     return activity_queues(call->daemon, call->uid, arg);
 }
 
+static int handle_resize(const struct call *call, void *arg)
+{
+    return ioctl_resize(call->daemon, call->uid, arg);
+}
+
 static int handle_queue_lease(const struct call *call, void *arg)
 {
     struct daemon *d = call->daemon;
@@ -173,6 +178,7 @@ static const struct request {
     {GPUNVME_IOC_SCRUB, {0}, handle_scrub, true},
     {GPUNVME_IOC_OPEN_FILES, {0}, handle_open_files, false},
     {GPUNVME_IOC_QUEUES, {0}, handle_queues, false},
+    {GPUNVME_IOC_RESIZE, {0}, handle_resize, true},
 };
 
 struct transfer_job {
@@ -201,6 +207,7 @@ struct request_job {
         struct gpunvme_ioc_scrub scrub;
         struct gpunvme_ioc_open_files open_files;
         struct gpunvme_ioc_queues queue_list;
+        struct gpunvme_ioc_resize resize;
     } arg;
 };
 

@@ -25,6 +25,7 @@ int ioctl_register(struct daemon *d, struct open_file *file, uid_t uid,
                    struct gpunvme_ioc_register *reg);
 int ioctl_buffer_iova(struct daemon *d, uid_t uid, struct gpunvme_ioc_buffer_iova *arg);
 int ioctl_extents(struct ffs_inode *inode, struct gpunvme_ioc_extents *out);
+int ioctl_resize(struct daemon *d, uid_t uid, struct gpunvme_ioc_resize *arg);
 int ioctl_scrub(const struct open_file *file, struct gpunvme_ioc_scrub *arg);
 
 #endif

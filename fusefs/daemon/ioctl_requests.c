@@ -14,6 +14,7 @@
 #include "fusefs/daemon/fdsocket.h"
 #include "fusefs/daemon/ioctl.h"
 #include "fusefs/daemon/lease.h"
+#include "layout/format.h"
 
 static uint32_t executor_of(const struct stack *s)
 {
@@ -317,6 +318,28 @@ int ioctl_scrub(const struct open_file *file, struct gpunvme_ioc_scrub *arg)
             .device = found.bad[i].device,
             .problem = found.bad[i].unreadable ? GPUNVME_SCRUB_UNREADABLE : GPUNVME_SCRUB_DIFFERS};
     return 0;
+}
+
+int ioctl_resize(struct daemon *d, uid_t uid, struct gpunvme_ioc_resize *arg)
+{
+    struct stack *s = &d->stack;
+    struct ffs_statfs now;
+    int err = uid != 0 ? -EPERM : arg->flags != 0 ? -EINVAL : 0;
+
+    if (!err)
+        err = bd_refresh(s->bdev);
+    if (err)
+        return err;
+    arg->device = bd_bytes(s->bdev);
+    if (s->engine)
+        gq_engine_grown(s->engine, arg->device);
+    err = ffs_grow(s->fs, (arg->bytes ? arg->bytes : arg->device) / LAY_BLOCK_SIZE);
+    ffs_statfs(s->fs, &now);
+    if (!err)
+        log_line(LOG_NOTICE, "%s: the file system has %llu bytes now", d->opts->device,
+                 (unsigned long long)now.blocks * LAY_BLOCK_SIZE);
+    arg->bytes = now.blocks * LAY_BLOCK_SIZE;
+    return err;
 }
 
 int ioctl_check_abi(const struct gpunvme_abi *abi, uint32_t size)

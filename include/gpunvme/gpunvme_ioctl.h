@@ -462,6 +462,14 @@ struct gpunvme_reply {
 };
 #define GPUNVME_LEASE_EXTENTS_AT 64u
 
+/* On anything, by root. Makes the file system larger while it is mounted. */
+struct gpunvme_ioc_resize {
+    struct gpunvme_abi abi;
+    uint64_t bytes;  /* in: 0, as large as the drive is now; out: the size of the file system */
+    uint64_t device; /* out: bytes of the drive */
+    uint64_t flags;  /* 0 */
+};
+
 #define GPUNVME_IOC_INFO       _IOWR('G', 0x60, struct gpunvme_ioc_info)
 #define GPUNVME_IOC_REGISTER   _IOWR('G', 0x61, struct gpunvme_ioc_register)
 #define GPUNVME_IOC_UNREGISTER _IOWR('G', 0x62, struct gpunvme_ioc_unregister)
@@ -479,6 +487,7 @@ struct gpunvme_reply {
 #define GPUNVME_IOC_SCRUB      _IOWR('G', 0x6d, struct gpunvme_ioc_scrub)
 #define GPUNVME_IOC_OPEN_FILES _IOWR('G', 0x6e, struct gpunvme_ioc_open_files)
 #define GPUNVME_IOC_QUEUES     _IOWR('G', 0x6f, struct gpunvme_ioc_queues)
+#define GPUNVME_IOC_RESIZE     _IOWR('G', 0x70, struct gpunvme_ioc_resize)
 
 /* C99 has no assertions at compile time. */
 #if defined(__cplusplus) || __STDC_VERSION__ >= 201112L
@@ -516,6 +525,7 @@ static_assert(sizeof(struct gpunvme_open_file) == 88, "open file");
 static_assert(sizeof(struct gpunvme_ioc_open_files) < 16384, "FUSE's limit");
 static_assert(sizeof(struct gpunvme_queue) == 24, "queue");
 static_assert(sizeof(struct gpunvme_ioc_queues) < 16384, "FUSE's limit");
+static_assert(sizeof(struct gpunvme_ioc_resize) == 32, "resize");
 static_assert(sizeof(struct gpunvme_ioc_scrub) == 56 + 24 * GPUNVME_SCRUB_BLOCKS_MAX, "scrub");
 #endif
 

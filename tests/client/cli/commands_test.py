@@ -44,7 +44,7 @@ def options(command):
 
 class Help(unittest.TestCase):
     def test_every_command_has_its_own(self):
-        self.assertEqual(len(commands()), 18)
+        self.assertEqual(len(commands()), 19)
         for command in commands():
             text = run(command, "--help")[0]
             self.assertTrue(text.startswith(f"usage: gpunvme {command} "), text)
@@ -104,6 +104,7 @@ class OnMount(unittest.TestCase):
             raise unittest.SkipTest("mounting needs root and /dev/fuse")
         cls.top = tempfile.TemporaryDirectory(prefix="gpunvme-commands-", dir=MEMORY)
         cls.mount, image = os.path.join(cls.top.name, "mnt"), os.path.join(cls.top.name, "image")
+        cls.image = image
         os.mkdir(cls.mount)
         subprocess.run([MKFS, "-q", "-s", "128M", image], check=True, timeout=60)
         with socket.socket() as free:
@@ -190,6 +191,27 @@ class OnMount(unittest.TestCase):
         with open(copy, "rb") as f:
             self.assertEqual(f.read(), content, "a refusal left it as it was")
         run("cp", copy, status=2)
+
+    def test_resize(self):
+        self.assertIn("larger than that", run("resize", self.mount, "64M", status=1)[1])
+        self.assertIn("no room for bitmaps", run("resize", self.mount, str((128 << 20) + 8192),
+                                                 status=1)[1])
+        self.assertEqual(document("resize", self.file, "192M")["bytes"], 192 << 20)
+        self.assertEqual(os.path.getsize(self.image), 192 << 20)
+        os.truncate(self.image, 300 << 20)
+        self.assertEqual(run("resize", self.mount)[0], f"{self.mount}: {300 << 20} bytes\n")
+        found = os.statvfs(self.mount)
+        self.assertEqual(found.f_blocks * found.f_frsize, 300 << 20)
+        large = os.path.join(self.mount, "large")
+        piece = os.urandom(1 << 20)
+        with open(large, "wb") as f:
+            for _ in range(200):
+                f.write(piece)
+        # The executor reads what lies past the old end, too.
+        self.assertTrue(document("verify", large)["files"][0]["same"])
+        os.unlink(large)
+        self.assertIn("not on a gpunvmefs", run("resize", MEMORY, status=1)[1])
+        self.assertIn("no size", run("resize", self.mount, "x", status=2)[1])
 
     def test_verify(self):
         found = document("verify", self.file)["files"][0]
