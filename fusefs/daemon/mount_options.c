@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "fusefs/core/ffs.h"
+#include "fusefs/daemon/device_tag.h"
 
 #define BUFFERS_DEFAULT 1024u
 #define DEADLINE_MS     10000u
@@ -414,12 +415,29 @@ static int make_device_absolute(struct options *opts)
     return n < 0 ? fail(opts, opts->device, "out of memory") : 0;
 }
 
+/* A label or UUID becomes the device that has it. One that is mounted already is not sought. */
+static int find_tagged(struct options *opts)
+{
+    char *device;
+    char why[400];
+
+    if (opts->remount || !tag_is(opts->device))
+        return 0;
+    if (tag_find(opts->device, &device, why, sizeof(why)) != 0)
+        return fail(opts, opts->device, why);
+    free(opts->device);
+    opts->device = device;
+    return 0;
+}
+
 /* Determines the controller and the namespace. */
 static int check_device(struct options *opts)
 {
     char why[256];
     struct bd_name *name = &opts->name;
 
+    if (find_tagged(opts) != 0)
+        return -1;
     if (bd_name_parse(opts->device, name, why, sizeof(why)) != 0)
         return fail(opts, opts->device, why);
     if (opts->nsid && name->nsid_given && opts->nsid != name->nsid)
@@ -509,6 +527,7 @@ void options_print_help(void)
           "  /dev/...               a block device, through the kernel (no GPU path)\n"
           "  vfio:ADDRESS[/NSID]    a PCI drive that is bound to vfio-pci\n"
           "  vfio-user:SOCKET       a controller that another process serves\n"
+          "  LABEL=..., UUID=...    the device whose file system has it\n"
           "\n"
           "  -f                     stay in the foreground\n"
           "  -d                     the same, and print every request\n"

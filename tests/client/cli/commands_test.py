@@ -213,6 +213,32 @@ class OnMount(unittest.TestCase):
         self.assertIn("not on a gpunvmefs", run("resize", MEMORY, status=1)[1])
         self.assertIn("no size", run("resize", self.mount, "x", status=2)[1])
 
+    def test_label_names_the_device(self):
+        folder = os.path.join(self.top.name, "images")
+        point = os.path.join(self.top.name, "tagged")
+        os.mkdir(folder)
+        os.mkdir(point)
+        one, two = (os.path.join(folder, name) for name in ("one", "two"))
+        for image in one, two:
+            subprocess.run([MKFS, "-q", "-s", "16M", "-L", "twice is none", image], check=True,
+                           timeout=60)
+
+        def mount(tag):
+            return subprocess.run([DAEMON, tag, point], capture_output=True, text=True, timeout=60,
+                                  check=False, env={**os.environ, "GPUNVMEFS_IMAGES": folder})
+        for tag, text in (("LABEL=twice is none", f"{folder}/"), ("LABEL=unknown", "found on no"),
+                          ("LABEL=", "no label"), ("UUID=1", "no UUID")):
+            refused = mount(tag)
+            self.assertNotEqual(refused.returncode, 0)
+            self.assertIn(text, refused.stderr)
+            self.assertEqual(refused.stderr.count("\n"), 1, refused.stderr)
+        os.unlink(two)
+        done = mount("LABEL=twice is none")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open("/proc/self/mounts", encoding="utf-8") as table:
+            self.assertIn(f"{one} {point} fuse.gpunvmefs", table.read())
+        subprocess.run(["umount", point], check=True, timeout=60)
+
     def test_verify(self):
         found = document("verify", self.file)["files"][0]
         self.assertTrue(found["same"])
