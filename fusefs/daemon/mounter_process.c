@@ -106,6 +106,25 @@ static void leave_terminal(void)
 }
 
 /*
+ * libfuse passes noatime on, and neither strictatime nor nodiratime. Without them the kernel shows
+ * relatime, which a later remount would take for wanted. Sends no request to the mount. Older
+ * kernels than 5.12 go on showing relatime.
+ */
+static void show_access(const struct options *opts)
+{
+    struct mount_attr attr = {.attr_set = 0};
+
+    if (opts->access & FFS_ACCESS_FILES_ONLY)
+        attr.attr_set = MOUNT_ATTR_NODIRATIME;
+    if (opts->access & FFS_ACCESS_ALWAYS) {
+        attr.attr_set |= MOUNT_ATTR_STRICTATIME;
+        attr.attr_clr = MOUNT_ATTR__ATIME;
+    }
+    if (attr.attr_set)
+        mount_setattr(AT_FDCWD, opts->mountpoint, 0, &attr, sizeof(attr));
+}
+
+/*
  * libfuse's session is never freed: it keeps what unmounts for the option auto_unmount when this
  * process ends.
  */
@@ -122,6 +141,7 @@ static int mount_here(struct process *p, uint32_t readahead, struct mounter_answ
     leave_terminal();
     *fd = fuse_session_fd(session);
     p->connection = connection_of(mountpoint);
+    show_access(p->opts);
     answer->readahead = readahead_raise(mountpoint, readahead);
     return 0;
 }

@@ -29,6 +29,9 @@ static unsigned long flags_now(const struct statvfs *st)
 
     for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++)
         flags |= st->f_flag & kept[i].found ? kept[i].flag : 0;
+    /* The kernel keeps it by itself only without nodiratime. */
+    if (!(st->f_flag & (ST_NOATIME | ST_RELATIME)))
+        flags |= MS_STRICTATIME;
     return flags;
 }
 
@@ -41,7 +44,7 @@ static unsigned long flags_wanted(const struct options *opts, const struct statv
         flags |= opts->read_only ? MS_RDONLY : 0;
     }
     if (opts->given & OPTIONS_GIVEN_ACCESS) {
-        flags &= ~(unsigned long)(MS_NOATIME | MS_NODIRATIME);
+        flags &= ~(unsigned long)(MS_NOATIME | MS_NODIRATIME | MS_STRICTATIME);
         if (opts->access & FFS_ACCESS_NEVER)
             flags |= MS_NOATIME;
         else /* without any of these the old one stays */

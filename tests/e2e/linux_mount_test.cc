@@ -57,7 +57,9 @@ class Remount : public ::testing::Test
 
 TEST_F(Remount, ReadOnlyAndBack)
 {
-    ASSERT_TRUE(m_->mount("noexec,strictatime")) << m_->log();
+    ASSERT_TRUE(m_->mount("noexec,strictatime,nodiratime")) << m_->log();
+    EXPECT_FALSE(flags() & ST_RELATIME);
+    EXPECT_TRUE(flags() & ST_NODIRATIME);
     int fd = make("f");
     ASSERT_EQ(write(fd, "text", 4), 4);
     EXPECT_NE(remount("ro").find("open for writing"), std::string::npos);
@@ -70,7 +72,7 @@ TEST_F(Remount, ReadOnlyAndBack)
     EXPECT_EQ(errno, EROFS);
     EXPECT_FALSE(a_read_counts("f"));
     ASSERT_EQ(remount("rw,exec"), "");
-    EXPECT_FALSE(flags() & (ST_RDONLY | ST_NOEXEC));
+    EXPECT_FALSE(flags() & (ST_RDONLY | ST_NOEXEC | ST_RELATIME));
     fd = make("g");
     EXPECT_GE(fd, 0);
     close(fd);
