@@ -17,13 +17,14 @@ int ffs_itable_init(struct ffs_itable *table)
     if (err)
         return err;
     pthread_mutex_init(&table->lock, NULL);
+    ffs_inode_slabs_init(&table->slabs);
     return 0;
 }
 
 static void free_inode(struct ffs_inode *inode)
 {
     pthread_rwlock_destroy(&inode->data);
-    free(inode);
+    ffs_inode_slab_give(&inode->fs->itable.slabs, inode);
 }
 
 void ffs_itable_destroy(struct ffs_itable *table)
@@ -38,12 +39,13 @@ void ffs_itable_destroy(struct ffs_itable *table)
         }
     }
     ffs_inode_hash_destroy(&table->hash);
+    ffs_inode_slabs_destroy(&table->slabs);
     pthread_mutex_destroy(&table->lock);
 }
 
 struct ffs_inode *ffs_inode_alloc(struct ffs *fs, uint64_t ino)
 {
-    struct ffs_inode *inode = calloc(1, sizeof(*inode));
+    struct ffs_inode *inode = ffs_inode_slab_take(&fs->itable.slabs);
 
     if (!inode)
         return NULL;

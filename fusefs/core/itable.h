@@ -9,6 +9,7 @@
 #define FUSEFS_CORE_ITABLE_H
 
 #include "fusefs/core/inode_hash.h"
+#include "fusefs/core/inode_slab.h"
 #include "fusefs/core/storage.h"
 
 #define FFS_INODES_UNUSED_MAX 8192u
@@ -16,6 +17,7 @@
 struct ffs_itable {
     pthread_mutex_t lock; /* protects all below, and refs, links and flags of the inodes */
     struct ffs_inode_hash hash;
+    struct ffs_inode_slabs slabs; /* have a lock of their own */
     size_t unused;
     struct ffs_inode *oldest, *newest;
     struct ffs_inode *doomed; /* to be evicted when the handle ends; linked by `older` */

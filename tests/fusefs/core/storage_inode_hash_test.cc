@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// The hash of inodes, as it grows and shrinks.
+// The hash and the memory of inodes, as they grow and shrink.
 #include <random>
 
 #include "tests/fusefs/core/storage_fixture.h"
@@ -7,6 +7,7 @@
 extern "C" {
 #define _Atomic
 #include "fusefs/core/inode_hash.h"
+#include "fusefs/core/inode_slab.h"
 #undef _Atomic
 }
 
@@ -89,6 +90,43 @@ TEST_F(InodeHash, RemovingTwiceChangesNothing)
     EXPECT_EQ(hash.inodes, 2u);
     EXPECT_EQ(ffs_inode_hash_find(&hash, 1), &inodes[0]);
     EXPECT_EQ(ffs_inode_hash_find(&hash, 3), &inodes[2]);
+}
+
+TEST(InodeSlab, GivesMappingsBackAndPlacesAgain)
+{
+    struct ffs_inode_slabs slabs = {};
+    ffs_inode_slabs_init(&slabs);
+    std::vector<ffs_inode *> inodes;
+    for (int round = 0; round < 3; round++) {
+        for (uint64_t i = 0; i < 3000; i++) {
+            ffs_inode *inode = ffs_inode_slab_take(&slabs);
+            ASSERT_NE(inode, nullptr);
+            EXPECT_EQ(inode->ino, 0u) << "zeroed";
+            EXPECT_EQ(inode->user_word, 0u);
+            inode->ino = i + 1;
+            inode->user_word = 7;
+            inodes.push_back(inode);
+        }
+        for (uint64_t i = 0; i < inodes.size(); i++)
+            ASSERT_EQ(inodes[i]->ino, i + 1) << "a place of its own";
+#ifndef __SANITIZE_ADDRESS__
+        size_t most = slabs.count;
+        EXPECT_GT(most, 4u);
+#endif
+        // In another order than they were taken.
+        for (size_t step : {2, 1}) {
+            for (size_t i = 0; i < inodes.size(); i += step) {
+                if (inodes[i])
+                    ffs_inode_slab_give(&slabs, inodes[i]);
+                inodes[i] = nullptr;
+            }
+#ifndef __SANITIZE_ADDRESS__
+            EXPECT_EQ(slabs.count, step == 2 ? most : 1u);
+#endif
+        }
+        inodes.clear();
+    }
+    ffs_inode_slabs_destroy(&slabs);
 }
 
 } // namespace
