@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-/* What the kernel hands out in one piece and does not move by itself (hugetlb), bytes. */
+/* What the kernel hands out contiguously and does not move by itself (hugetlb), bytes. */
 #define NVME_LARGE_PAGE (2u << 20)
 
 /*

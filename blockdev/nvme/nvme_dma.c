@@ -16,7 +16,7 @@ static size_t whole_pages(size_t len)
     return (len + NVME_PAGE_SIZE - 1) & ~(size_t)(NVME_PAGE_SIZE - 1);
 }
 
-/* Where addresses are physical, a large page of its own: only that is in one piece. */
+/* Where addresses are physical, a large page of its own: only that is contiguous. */
 static size_t mapped_len(const struct nvme_ctrlr *c, size_t len)
 {
     return c->t->physical ? NVME_LARGE_PAGE : len;
@@ -124,7 +124,7 @@ static void free_own(struct nvme_ctrlr *c, struct nvme_dma *dma)
 struct nvme_arena {
     uint64_t share;      /* nvme_share.id; 0: the driver's */
     struct nvme_dma dma; /* iova 0: taken from the controller, for good */
-    struct nvme_iova pieces;
+    struct nvme_iova ranges;
     uint64_t start;   /* its iova, for good */
     uint64_t touched; /* from here to its end, nothing has been handed out: still zeros */
     struct nvme_arena *next;
@@ -153,7 +153,7 @@ static void arena_destroy(struct nvme_ctrlr *c, struct nvme_arena *a)
     if (a->dma.iova)
         nvme_region_unmap(c, a->dma.iova);
     memory_destroy(c, &a->dma);
-    nvme_iova_destroy(&a->pieces);
+    nvme_iova_destroy(&a->ranges);
     free(a);
 }
 
@@ -172,8 +172,8 @@ static int arena_create(struct nvme_ctrlr *c, uint64_t share, size_t len, struct
     a->share = share;
     a->start = a->dma.iova;
     a->touched = share ? a->start + len : a->start; /* a process may write all of a share */
-    nvme_iova_init(&a->pieces);
-    rc = nvme_iova_allow(&a->pieces, a->start, a->start + (len - 1));
+    nvme_iova_init(&a->ranges);
+    rc = nvme_iova_allow(&a->ranges, a->start, a->start + (len - 1));
     if (rc) {
         arena_destroy(c, a);
         return rc;
@@ -192,7 +192,7 @@ free_arena:
 static int arena_take(struct nvme_arena *a, size_t len, struct nvme_dma *out)
 {
     uint64_t iova;
-    int rc = a->dma.iova ? nvme_iova_take(&a->pieces, len, NVME_PAGE_SIZE, NULL, &iova) : -ENOSPC;
+    int rc = a->dma.iova ? nvme_iova_take(&a->ranges, len, NVME_PAGE_SIZE, NULL, &iova) : -ENOSPC;
 
     if (rc)
         return rc;
@@ -252,7 +252,7 @@ int nvme_dma_alloc(struct nvme_ctrlr *c, size_t len, struct nvme_dma *out)
     return nvme_dma_alloc_shared(c, (struct nvme_share){0}, len, out);
 }
 
-/* The arena that the memory is a piece of, or the end of the list. With dma_lock held. */
+/* The arena that the memory is a part of, or the end of the list. With dma_lock held. */
 static struct nvme_arena **find_arena(struct nvme_ctrlr *c, const struct nvme_dma *dma)
 {
     struct nvme_arena **at = &c->arenas;
@@ -290,8 +290,8 @@ static void give_piece(struct nvme_ctrlr *c, struct nvme_arena **at, const struc
 
     if (!nvme_ctrlr_settled(c))
         arena_revoke(c, a);
-    nvme_iova_give(&a->pieces, a->start + (uint64_t)((char *)dma->addr - (char *)a->dma.addr));
-    if (a->pieces.n_used)
+    nvme_iova_give(&a->ranges, a->start + (uint64_t)((char *)dma->addr - (char *)a->dma.addr));
+    if (a->ranges.n_used)
         return;
     *at = a->next;
     arena_destroy(c, a);

@@ -12,7 +12,7 @@ static size_t whole_pages(size_t len)
     return (len + NVME_PAGE_SIZE - 1) & ~(size_t)(NVME_PAGE_SIZE - 1);
 }
 
-/* Both rings lie in one piece of memory, the SQ first. */
+/* Both rings are contiguous, the SQ first. */
 static struct nvme_dma rings(const struct nvme_qpair *qp)
 {
     return (struct nvme_dma){.addr = qp->sq,

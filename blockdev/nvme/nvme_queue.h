@@ -3,10 +3,10 @@
  * Driving one I/O queue pair from one CPU thread: post entries, ring, poll, release.
  *
  * A ring has one owner at a time and no locks; the caller orders a hand-over to another thread. The
- * command identifier belongs to the caller, which uses it as an index into its slots and never has
- * more than depth - 1 commands in flight: then the SQ cannot overrun and the CQ always has room.
- * GCC's atomic builtins are used because rings and doorbells are plain memory shared with a device
- * or a GPU.
+ * command identifier belongs to the caller, which uses it as an index into its trackers and never
+ * has more than depth - 1 commands in flight: then the SQ cannot overrun and the CQ always has
+ * room. GCC's atomic builtins are used because rings and doorbells are plain memory shared with a
+ * device or a GPU.
  */
 #ifndef BLOCKDEV_NVME_NVME_QUEUE_H
 #define BLOCKDEV_NVME_NVME_QUEUE_H

@@ -25,7 +25,7 @@ int nvme_sysfs_text(char *out, size_t len, const char *path, ...) SYSFS_PRINTF(3
 int nvme_sysfs_number(int64_t *out, int base, const char *path, ...) SYSFS_PRINTF(3, 4);
 /* The last component of a symbolic link's target: -EINVAL when it does not fit. */
 int nvme_sysfs_link(char *out, size_t len, const char *path, ...) SYSFS_PRINTF(3, 4);
-/* Writes text in one piece, as attributes of sysfs want it. */
+/* Writes text by one write(2), as attributes of sysfs want it. */
 int nvme_sysfs_write(const char *text, const char *path, ...) SYSFS_PRINTF(2, 3);
 bool nvme_sysfs_exists(const char *path, ...) SYSFS_PRINTF(1, 2);
 

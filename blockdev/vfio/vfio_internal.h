@@ -114,8 +114,8 @@ unsigned vfio_group_regions(const void *answer, size_t len);
 /* The physical address of memory that is one large page, or a part of one; else -EFAULT. */
 int vfio_noiommu_map(const struct nvme_mem *mem, uint64_t *iova);
 /*
- * What n > 0 entries of /proc/PID/pagemap say: the address that their pages begin at, in one piece.
- * -EFAULT: they are not, or not all are there; -EPERM: the kernel does not tell us.
+ * What n > 0 entries of /proc/PID/pagemap say: the address that their pages, which are contiguous,
+ * begin at. -EFAULT: they are not, or not all are there; -EPERM: the kernel does not tell us.
  */
 int vfio_physical_address(const uint64_t *entries, size_t n, uint64_t *address);
 

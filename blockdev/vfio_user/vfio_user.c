@@ -147,7 +147,7 @@ static void write64(struct nvme_transport *t, uint32_t offset, uint64_t value)
 }
 
 /*
- * A map in one piece, however large: no capability of a server limits its size, and servers
+ * One map, however large: no capability of a server limits its size, and servers
  * translate a ring or an SGL segment within one map only.
  */
 static int map_message(struct vfio_user *u, const struct nvme_mem *mem, uint64_t iova)

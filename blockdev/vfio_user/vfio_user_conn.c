@@ -101,7 +101,7 @@ static int send_bytes(const struct vfio_user_conn *c, const void *bytes, size_t 
     return 0;
 }
 
-/* Keeps the descriptors that came with a piece of a message; closes those it has no room for. */
+/* Keeps the descriptors that came with a part of a message; closes those it has no room for. */
 static void take_fds(struct msghdr *msg, struct vfio_user_fds *fds)
 {
     for (struct cmsghdr *h = CMSG_FIRSTHDR(msg); h; h = CMSG_NXTHDR(msg, h)) {
@@ -160,10 +160,10 @@ static int skip_bytes(struct vfio_user_conn *c, struct vfio_user_fds *fds, size_
     int rc = 0;
 
     while (len && rc == 0) {
-        size_t piece = len < sizeof(sink) ? len : sizeof(sink);
+        size_t part = len < sizeof(sink) ? len : sizeof(sink);
 
-        rc = recv_bytes(c, fds, sink, piece, deadline);
-        len -= piece;
+        rc = recv_bytes(c, fds, sink, part, deadline);
+        len -= part;
     }
     return rc;
 }

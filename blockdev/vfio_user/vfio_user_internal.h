@@ -108,7 +108,7 @@ struct vfio_user_region {
 int vfio_user_parse_region(const void *payload, size_t len, uint32_t index,
                            struct vfio_user_region *out, const struct vfio_user_why *why);
 
-/* The doorbells in BAR0 as a piece of a file: whole pages. */
+/* The doorbells in BAR0 as a part of a file: whole pages. */
 struct vfio_user_doorbells {
     unsigned area; /* which area of the region: tells which descriptor */
     uint64_t file_offset;

@@ -131,7 +131,7 @@ int ffs_fresh_put(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t first, ui
 int ffs_drop_sums(struct ffs_inode *inode, uint64_t first, uint64_t end);
 /*
  * Compares n blocks, read from device block `block` on, with their checksums; a block that differs
- * is read once more. -EBADMSG: it still differs; *bad is its place in the run.
+ * is read once more. -EBADMSG: it still differs; *bad is its place in the range.
  */
 int ffs_verify(struct ffs *fs, uint64_t block, uint64_t n, void *data, uint64_t *bad);
 /* Reads a block. -EBADMSG as above, with the block in `data` all the same. */

@@ -244,8 +244,8 @@ int ffs_extent_add(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_
  * Opens the leaf with the first extent that has blocks in [from, end): its index and the part of
  * it in the range, [*from, *to). -ENOENT, and nothing open, when there is none.
  */
-static int next_piece(struct ffs_inode *inode, uint64_t *from, uint64_t end, struct ffs_leaf *l,
-                      unsigned *index, uint64_t *to)
+static int next_part(struct ffs_inode *inode, uint64_t *from, uint64_t end, struct ffs_leaf *l,
+                     unsigned *index, uint64_t *to)
 {
     while (*from < end) {
         int err = ffs_leaf_open(inode, *from, l);
@@ -279,8 +279,8 @@ static int uncharge(struct ffs_inode *inode, uint64_t n)
 }
 
 /* Unmaps and frees [from, to), which lies in the i-th extent. Closes the leaf. */
-static int remove_piece(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i, uint64_t from,
-                        uint64_t to)
+static int remove_part(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i, uint64_t from,
+                       uint64_t to)
 {
     struct ffs_inode *inode = l->inode;
     uint64_t block = lay_get64(l->e[i].block) + (from - ffs_record_first(&l->e[i]));
@@ -306,7 +306,7 @@ int ffs_extent_remove(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_
 
     changed(inode);
     for (;;) {
-        int err = next_piece(inode, &from, end, &l, &i, &to);
+        int err = next_part(inode, &from, end, &l, &i, &to);
         if (err == -ENOENT)
             break;
         if (err)
@@ -321,7 +321,7 @@ int ffs_extent_remove(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_
         uint64_t most = (uint64_t)(left - step) * LAY_GROUP_BLOCKS / 2;
         if (to - from > most)
             to = from + most / LAY_GPU_ALIGN * LAY_GPU_ALIGN;
-        err = remove_piece(tx, &l, i, from, to);
+        err = remove_part(tx, &l, i, from, to);
         if (err)
             return err;
         from = to;
@@ -331,8 +331,8 @@ int ffs_extent_remove(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_
 }
 
 /* Gives [from, to) of the i-th extent the other state. Closes the leaf. */
-static int mark_piece(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i, uint64_t from, uint64_t to,
-                      bool unwritten)
+static int mark_part(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i, uint64_t from, uint64_t to,
+                     bool unwritten)
 {
     struct ffs_inode *inode = l->inode;
     struct ffs_extent extent = {.file_block = from,
@@ -359,7 +359,7 @@ int ffs_extent_mark(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_bl
     unsigned i;
 
     for (;; from = to) {
-        int err = next_piece(inode, &from, end, &l, &i, &to);
+        int err = next_part(inode, &from, end, &l, &i, &to);
         if (err == -ENOENT)
             break;
         if (err)
@@ -373,7 +373,7 @@ int ffs_extent_mark(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_bl
             *next = from;
             return 0;
         }
-        err = mark_piece(tx, &l, i, from, to, unwritten);
+        err = mark_part(tx, &l, i, from, to, unwritten);
         if (err)
             return err;
         changed(inode);
@@ -387,7 +387,7 @@ int ffs_extent_move(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs
     uint64_t from = to->file_block, end = to->file_block + to->len, upto;
     struct ffs_leaf l;
     unsigned i;
-    int err = next_piece(inode, &from, end, &l, &i, &upto);
+    int err = next_part(inode, &from, end, &l, &i, &upto);
 
     if (err)
         return err;

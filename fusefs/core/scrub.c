@@ -3,7 +3,7 @@
  * Scrubbing: data on the device is compared with its checksums, and data without can get them.
  *
  * A checksum is entered under the inode's data lock, held exclusively from the read on: no writer
- * changes the data in between. The lock is given up after each run of blocks.
+ * changes the data in between. The lock is given up after each range of blocks.
  */
 #include <errno.h>
 
@@ -40,7 +40,7 @@ static void report(struct scrub *s, const struct ffs_extent *e, uint64_t i, bool
                                                      .unreadable = unreadable};
 }
 
-/* Compares block i of the run, read once more if it differs. False: it has been reported. */
+/* Compares block i of the range, read once more if it differs. False: it has been reported. */
 static bool matches(struct scrub *s, const struct ffs_extent *e, uint64_t i)
 {
     uint8_t *data = block_at(s, i);
@@ -54,8 +54,8 @@ static bool matches(struct scrub *s, const struct ffs_extent *e, uint64_t i)
     return false;
 }
 
-/* Reads the run; blocks that cannot be read are reported, and *readable has a 0 for each. */
-static void read_run(struct scrub *s, const struct ffs_extent *e, bool *readable)
+/* Reads the range; blocks that cannot be read are reported, and *readable has a 0 for each. */
+static void read_range(struct scrub *s, const struct ffs_extent *e, bool *readable)
 {
     struct bd_dev *dev = ffs_dev(s->inode->fs);
     int err = bd_read(dev, ffs_offset_of(e->block), s->data, ffs_offset_of(e->len));
@@ -68,13 +68,13 @@ static void read_run(struct scrub *s, const struct ffs_extent *e, bool *readable
     }
 }
 
-/* Compares the run, and sums blocks that have no checksum. *fresh: how many it has summed. */
-static void compare_run(struct scrub *s, const struct ffs_extent *e, uint64_t *fresh)
+/* Compares the range, and sums blocks that have no checksum. *fresh: how many it has summed. */
+static void compare_range(struct scrub *s, const struct ffs_extent *e, uint64_t *fresh)
 {
     bool readable[RUN];
 
     *fresh = 0;
-    read_run(s, e, readable);
+    read_range(s, e, readable);
     for (uint64_t i = 0; i < e->len; i++) {
         if (!readable[i])
             continue;
@@ -89,7 +89,7 @@ static void compare_run(struct scrub *s, const struct ffs_extent *e, uint64_t *f
     }
 }
 
-/* A run has its checksums in two checksum blocks at most. */
+/* A range has its checksums in two checksum blocks at most. */
 static int enter_sums(struct scrub *s, const struct ffs_extent *e)
 {
     struct ffs_tx *tx;
@@ -98,14 +98,14 @@ static int enter_sums(struct scrub *s, const struct ffs_extent *e)
     return err ? err : ffs_tx_finish(tx, ffs_sums_put(tx, e->block, e->len, s->sums));
 }
 
-static int scrub_run(struct scrub *s, const struct ffs_extent *e)
+static int scrub_range(struct scrub *s, const struct ffs_extent *e)
 {
     uint64_t fresh;
     int err = ffs_sums_get(s->inode->fs, e->block, e->len, s->sums);
 
     if (err)
         return err;
-    compare_run(s, e, &fresh);
+    compare_range(s, e, &fresh);
     if (fresh > 0)
         err = enter_sums(s, e);
     if (!err)
@@ -134,7 +134,7 @@ static int scrub_next(struct scrub *s, uint64_t *at)
     e.len = ffs_min(e.len, s->end - *at);
     if (e.block != LAY_NONE && !e.unwritten) {
         e.len = ffs_min(e.len, RUN);
-        err = scrub_run(s, &e);
+        err = scrub_range(s, &e);
     }
     *at += e.len;
     return err;

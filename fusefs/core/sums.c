@@ -47,7 +47,7 @@ static int get_block(struct ffs *fs, uint64_t block, struct ffs_buf **out)
     return ffs_buf_get(fs, fs->geo.sums_start + index, &expect, out);
 }
 
-/* Blocks of a run that have their entries in the checksum block of the first one. */
+/* Blocks of a range that have their entries in the checksum block of the first one. */
 static uint64_t in_one(uint64_t block, uint64_t n)
 {
     uint64_t left = LAY_SUMS_ENTRIES - block % LAY_SUMS_ENTRIES;
@@ -55,7 +55,7 @@ static uint64_t in_one(uint64_t block, uint64_t n)
     return n < left ? n : left;
 }
 
-/* The entries of a run, which has them in one checksum block. Takes ffs.meta. */
+/* The entries of a range, which has them in one checksum block. Takes ffs.meta. */
 static int read_entries(struct ffs *fs, uint64_t block, uint64_t n, le32 *entries)
 {
     struct ffs_buf *buf;
@@ -95,7 +95,7 @@ int ffs_sums_verify(struct ffs *fs, uint64_t block, uint64_t n, const void *data
     return 0;
 }
 
-/* In a handle: the entries of a run that has them in one checksum block. */
+/* In a handle: the entries of a range that has them in one checksum block. */
 static int put_entries(struct ffs_tx *tx, struct ffs *fs, uint64_t block, uint64_t n,
                        const uint32_t *sums)
 {
@@ -188,11 +188,11 @@ void ffs_sums_wait(struct ffs *fs, uint64_t block, uint64_t n, const uint32_t *s
 }
 
 /*
- * Takes a run of blocks whose time has come, in one checksum block, from place *slot on. Returns
+ * Takes a range of blocks whose time has come, in one checksum block, from place *slot on. Returns
  * its length; 0: there is none up to the last place.
  */
-static uint64_t take_run(struct ffs_sums *s, uint32_t *slot, bool all, uint64_t *first,
-                         uint32_t *sums)
+static uint64_t take_range(struct ffs_sums *s, uint32_t *slot, bool all, uint64_t *first,
+                           uint32_t *sums)
 {
     uint64_t n = 0;
 
@@ -225,7 +225,7 @@ static int settle_some(struct ffs *fs, uint32_t *slot, bool all)
     if (err)
         return err;
     for (unsigned i = 0; i < BATCH && n > 0 && !err; i++) {
-        n = take_run(&fs->sums, slot, all, &block, sums);
+        n = take_range(&fs->sums, slot, all, &block, sums);
         if (n > 0)
             err = put_entries(tx, fs, block, n, sums);
     }
@@ -274,7 +274,7 @@ static bool has_any(const le32 *entries, uint64_t n)
     return any;
 }
 
-/* Has any block of the run a checksum? Takes ffs.meta; what waits for the run is cancelled. */
+/* Has any block of the range a checksum? Takes ffs.meta; what waits for the range is cancelled. */
 static int any_sum(struct ffs *fs, uint64_t block, uint64_t n, bool *any)
 {
     struct ffs_buf *buf;

@@ -125,7 +125,7 @@ int ffs_drop_sums(struct ffs_inode *inode, uint64_t first, uint64_t end)
     return err ? err : ffs_commit(inode->fs, tid);
 }
 
-static int drop_run(struct ffs_inode *inode, uint64_t file_block, uint64_t block, uint64_t n)
+static int drop_range(struct ffs_inode *inode, uint64_t file_block, uint64_t block, uint64_t n)
 {
     struct ffs *fs = inode->fs;
     uint64_t tid = 0;
@@ -141,7 +141,7 @@ int ffs_overwrite_block(struct ffs_inode *inode, uint64_t file_block, uint64_t b
 {
     struct ffs *fs = inode->fs;
     uint32_t sum = lay_data_sum(data);
-    int err = drop_run(inode, file_block, block, 1);
+    int err = drop_range(inode, file_block, block, 1);
 
     if (!err)
         err = bd_write(ffs_dev(fs), ffs_offset_of(block), data, LAY_BLOCK_SIZE, 0);
@@ -154,7 +154,7 @@ int ffs_overwrite_zeroes(struct ffs_inode *inode, uint64_t file_block, uint64_t 
 {
     static const uint32_t sum = LAY_ZEROS_SUM;
     struct ffs *fs = inode->fs;
-    int err = drop_run(inode, file_block, block, n);
+    int err = drop_range(inode, file_block, block, n);
 
     if (!err)
         err = bd_write_zeroes(ffs_dev(fs), ffs_offset_of(block), ffs_offset_of(n));
