@@ -5,8 +5,8 @@
 #include <cuda_runtime.h>
 #include <stdio.h>
 
+#include "bench/bench_report.h"
 #include "bench/pattern.h"
-#include "bench/report.h"
 #include "cuda/queue/gq_list_protocol.h"
 #include "gpunvme/gpunvme_device.h"
 

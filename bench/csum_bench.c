@@ -17,8 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bench/bench_report.h"
 #include "bench/pattern.h"
-#include "bench/report.h"
 #include "fusefs/core/ffs.h"
 #include "mkfs/mkfs_core.h"
 

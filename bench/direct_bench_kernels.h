@@ -3,7 +3,7 @@
 #ifndef BENCH_DIRECT_BENCH_KERNELS_H
 #define BENCH_DIRECT_BENCH_KERNELS_H
 
-#include "bench/mount.h"
+#include "bench/bench_mount.h"
 
 struct bench_direct {
     struct gpunvme_direct *d; /* NULL: not open */

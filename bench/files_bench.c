@@ -16,8 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "bench/mount.h"
-#include "bench/report.h"
+#include "bench/bench_mount.h"
+#include "bench/bench_report.h"
 
 #define PROGRAM         "files_bench"
 #define SEED            0x66696c6573u

@@ -6,8 +6,8 @@
 #ifndef BENCH_GQ_STACK_H
 #define BENCH_GQ_STACK_H
 
+#include "bench/bench_report.h"
 #include "bench/memory.h"
-#include "bench/report.h"
 #include "cuda/gq.h"
 #include "sim/gpu/sim_gpu.h"
 #include "sim/sim.h"

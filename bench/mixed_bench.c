@@ -19,9 +19,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bench/bench_mount.h"
+#include "bench/bench_report.h"
 #include "bench/direct_bench_kernels.h"
-#include "bench/mount.h"
-#include "bench/report.h"
 #ifdef GPUNVME_HAVE_CUDA
 #include <cuda_runtime_api.h>
 

@@ -29,10 +29,10 @@
 #ifdef GPUNVME_HAVE_CUDA
 #include "bench/bare_kernels.h"
 #endif
+#include "bench/bench_mount.h"
+#include "bench/bench_report.h"
 #include "bench/cpu.h"
 #include "bench/direct_bench_kernels.h"
-#include "bench/mount.h"
-#include "bench/report.h"
 
 #define PROGRAM "readv_bench"
 #define SEED    0x7265616476u

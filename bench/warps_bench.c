@@ -16,9 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/bench_mount.h"
+#include "bench/bench_report.h"
 #include "bench/direct_bench_kernels.h"
-#include "bench/mount.h"
-#include "bench/report.h"
 #include "bench/warps_kernels.h"
 
 #define PROGRAM    "warps_bench"

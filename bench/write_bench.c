@@ -18,9 +18,9 @@
 #include <unistd.h>
 
 #include "bench/bare_kernels.h"
+#include "bench/bench_mount.h"
+#include "bench/bench_report.h"
 #include "bench/direct_bench_kernels.h"
-#include "bench/mount.h"
-#include "bench/report.h"
 
 #define PROGRAM  "write_bench"
 #define SEED     0x7772697465u

@@ -8,7 +8,7 @@
 
 #include "mkfs/dump_print.h"
 #include "mkfs/image.h"
-#include "mkfs/log.h"
+#include "mkfs/replay.h"
 
 void dump_super(const struct lay_super *sb, struct json_object *to);
 void dump_journal(const struct lay_journal *header, const struct log *log, struct json_object *to);

@@ -8,7 +8,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/out.h"
-#include "client/cli/watch.h"
+#include "client/cli/watched_mounts.h"
 #include "support/metrics.h"
 
 static bool add_bucket(struct cli_table *t, unsigned op, unsigned path, unsigned i, uint64_t n)

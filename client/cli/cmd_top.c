@@ -7,9 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "client/cli/activity.h"
 #include "client/cli/cli.h"
-#include "client/cli/watch.h"
+#include "client/cli/top_activity.h"
+#include "client/cli/watched_mounts.h"
 
 static double rate(uint64_t now, uint64_t before, double seconds)
 {

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mkfs/fsck/salvage.h"
 #include "mkfs/fsck/store.h"
-#include "mkfs/fsck/tree.h"
 
 static void begin_node(struct build *b, unsigned level)
 {

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mkfs/fsck/tree.h"
+#include "mkfs/fsck/salvage.h"
 
 #define NUMBERS  256  /* of names with one hash */
 #define ATTEMPTS 1000 /* names tried for one inode */

@@ -173,7 +173,7 @@ static inline void fsck_mark(struct fsck *f, uint64_t ino, uint16_t fix)
         f->structural = true;
 }
 
-/* --- Reports (report.c) ----------------------------------------------------------------------- */
+/* --- Reports (findings.c) --------------------------------------------------------------------- */
 
 /*
  * One line: "ID object: text (detail)"; detail may be NULL. True: repair it. In a later round a

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "mkfs/fsck/salvage.h"
 #include "mkfs/fsck/store.h"
-#include "mkfs/fsck/tree.h"
 
 /*
  * The file has at most so many blocks when so many are mapped: a damaged map can state any length.

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mkfs/fsck/tree.h"
+#include "mkfs/fsck/salvage.h"
 
 #define COPY_BLOCKS 64u
 

@@ -4,7 +4,7 @@
  */
 #include <sys/stat.h>
 
-#include "mkfs/fsck/tree.h"
+#include "mkfs/fsck/salvage.h"
 
 static int reserve_tree(struct fsck *f, uint64_t ino, uint32_t magic, uint64_t root)
 {

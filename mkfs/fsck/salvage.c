@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mkfs/fsck/tree.h"
+#include "mkfs/fsck/salvage.h"
 
 struct salvage {
     struct fsck *f;

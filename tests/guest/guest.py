@@ -132,7 +132,7 @@ class Guest:
         self._write("addresses", [f"{c.name} {self.machine.address(c)}"
                               for c in self.machine.controllers])
         self._write("env", [f"BUILD={shlex.quote(build)}", f"SOURCE={shlex.quote(ROOT)}"])
-        shutil.copy(os.path.join(HERE, "lib.sh"), self.share)
+        shutil.copy(os.path.join(HERE, "guest_lib.sh"), self.share)
 
     def _write(self, name, lines):
         with open(os.path.join(self.share, name), "w", encoding="utf-8") as file:
@@ -236,7 +236,7 @@ class Guest:
     def start(self, script):
         """Runs a bash script in the guest and does not wait for it."""
         name = f"{len(os.listdir(self.share)):04}"
-        self._write(f"{name}.sh", [". /run/guest/lib.sh", script])
+        self._write(f"{name}.sh", [". /run/guest/guest_lib.sh", script])
         job = self.jobs[name] = Job(self, name)
         self._send(name)
         return job

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Checks that a folder includes, and its CMakeLists.txt compiles, only what the architecture lets
-it use, and that the headers that CUDA kernels include are installed, all of them and no others.
+it use, that the headers that CUDA kernels include are installed, all of them and no others, and
+that no two sources of the product have one name.
 
 usage: check_includes.py ROOT | --self-test
 """
 
+import collections
 import os
 import re
 import sys
@@ -175,8 +177,18 @@ def check_installed(root):
         for name in sorted(installed - needed)]
 
 
+def check_names(root):
+    """Sources of different folders with one name; examples have the names of calls."""
+    folders = collections.defaultdict(list)
+    for name in tree.source_files(root):
+        if not name.startswith(("tests/", "examples/", "integrations/")):
+            folders[os.path.basename(name)].append(name)
+    return [f"{name}: there is {', '.join(other for other in names if other != name)}, too"
+            for names in folders.values() if len(names) > 1 for name in names]
+
+
 def check(root):
-    problems = check_installed(root)
+    problems = check_installed(root) + check_names(root)
     for name in tree.files(root):
         if os.path.basename(name) == "CMakeLists.txt":
             problems += check_compiled(root, name)
@@ -222,6 +234,9 @@ def self_test():
         "fusefs/daemon/CMakeLists.txt": ("x(${PROJECT_SOURCE_DIR}/sim/gpu/sim_gpu.c)\n", True),
         "tests/client/CMakeLists.txt": ("x(../sim/rig.cc ${top}/client/a.c)\n", False),
         "tests/mkfs/CMakeLists.txt": ("x(${PROJECT_SOURCE_DIR}/client/a.c)\n", True),
+        "sim/twin.c": ("", True),
+        "mkfs/twin.c": ("", True),
+        "tests/mkfs/twin.c": ("", False),
         "tests/sim/any.c": ('#include "fusefs/daemon/x.h"\n', False),
     }
     return tree.self_test(check, cases)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* A mount that a benchmark reads from, a registered buffer to read to, and files to read. */
-#ifndef BENCH_MOUNT_H
-#define BENCH_MOUNT_H
+#ifndef BENCH_BENCH_MOUNT_H
+#define BENCH_BENCH_MOUNT_H
 
+#include "bench/bench_report.h"
 #include "bench/memory.h"
-#include "bench/report.h"
 #include "gpunvme/gpunvme.h"
 
 struct bench_mount {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The log of the journal, replayed in memory. */
-#include "mkfs/log.h"
+#include "mkfs/replay.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Results of benchmarks as a table or as JSON. */
-#include "bench/report.h"
+#include "bench/bench_report.h"
 
 #include <json-c/json.h>
 #include <stdio.h>

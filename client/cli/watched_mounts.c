@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The mounts that `gpunvme stats` and `gpunvme top` look at. */
-#include "client/cli/watch.h"
+#include "client/cli/watched_mounts.h"
 
 #include <stdlib.h>
 #include <string.h>

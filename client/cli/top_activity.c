@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Rates of processes, files and queues, from what open files and queues have counted. */
-#include "client/cli/activity.h"
+#include "client/cli/top_activity.h"
 
 #include <errno.h>
 #include <inttypes.h>

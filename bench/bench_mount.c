@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* A mount that a benchmark reads from, with a buffer and files. */
-#include "bench/mount.h"
+#include "bench/bench_mount.h"
 
 #include <errno.h>
 #include <fcntl.h>

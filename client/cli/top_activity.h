@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Which processes, files and queues move data on a mount: rates between two turns. */
-#ifndef CLIENT_CLI_ACTIVITY_H
-#define CLIENT_CLI_ACTIVITY_H
+#ifndef CLIENT_CLI_TOP_ACTIVITY_H
+#define CLIENT_CLI_TOP_ACTIVITY_H
 
 #include <stddef.h>
 #include <sys/types.h>

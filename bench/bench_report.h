@@ -3,8 +3,8 @@
  * How a benchmark reports: the median and the spread of its samples, as a table or as JSON
  * (-o json, schema_version 1), with the machine they were taken on.
  */
-#ifndef BENCH_REPORT_H
-#define BENCH_REPORT_H
+#ifndef BENCH_BENCH_REPORT_H
+#define BENCH_BENCH_REPORT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -2,8 +2,8 @@
 /*
  * Reads the journal's log (FORMAT.md 10), and replays it in memory.
  */
-#ifndef MKFS_LOG_H
-#define MKFS_LOG_H
+#ifndef MKFS_REPLAY_H
+#define MKFS_REPLAY_H
 
 #include <stdbool.h>
 

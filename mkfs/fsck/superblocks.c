@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "mkfs/fsck/store.h"
-#include "mkfs/log.h"
+#include "mkfs/replay.h"
 
 /* Numbers that are left to transactions when the last one seen is this high. */
 #define HIGHEST_TID (LAY_MAX_TID - (UINT64_C(1) << 32))

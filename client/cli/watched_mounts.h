@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The mounts that a command looks at: those of its operands, or all. */
-#ifndef CLIENT_CLI_WATCH_H
-#define CLIENT_CLI_WATCH_H
+#ifndef CLIENT_CLI_WATCHED_MOUNTS_H
+#define CLIENT_CLI_WATCHED_MOUNTS_H
 
 #include <stddef.h>
 

@@ -2,8 +2,8 @@
 /*
  * Salvage of the sound nodes of a tree, and construction of a new tree.
  */
-#ifndef MKFS_FSCK_TREE_H
-#define MKFS_FSCK_TREE_H
+#ifndef MKFS_FSCK_SALVAGE_H
+#define MKFS_FSCK_SALVAGE_H
 
 #include "mkfs/fsck/fsck.h"
 
