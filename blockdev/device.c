@@ -79,7 +79,7 @@ static int parse_pci(const char *text, struct bd_name *out, const struct problem
     char address[32];
 
     snprintf(address, sizeof(address), "%.*s", (int)(len < 31 ? len : 31), text);
-    if (nvme_pci_parse(address, out->path) != 0)
+    if (pci_parse(address, out->path) != 0)
         return fail(p, -EINVAL, "no PCI address, one looks like vfio:0000:c1:00.0 or vfio:c1:00.0");
     if (slash && take_nsid(slash + 1, out) != 0)
         return fail(p, -EINVAL,
@@ -92,7 +92,7 @@ static int parse_file(const char *text, struct bd_name *out, const struct proble
 {
     char bdf[NVME_BDF_LEN];
 
-    if (nvme_pci_parse(text, bdf) == 0 && access(text, F_OK) != 0)
+    if (pci_parse(text, bdf) == 0 && access(text, F_OK) != 0)
         return fail(p, -EINVAL, "a PCI address; to use the drive there write vfio:%s", bdf);
     return take_path(text, "an image file, a block device, vfio:ADDRESS or vfio-user:SOCKET", out,
                      p);
@@ -127,17 +127,17 @@ bool bd_name_is_ctrlr(const struct bd_name *name)
 int bd_open_transport(const struct bd_name *name, const struct bd_open_opts *opts,
                       struct nvme_transport **out, char *why, size_t len)
 {
-    const struct nvme_vfio_opts vfio = {.noiommu = opts && opts->noiommu};
-    const struct nvme_vfio_user_opts user = {.timeout_ms = opts ? opts->deadline_ms : 0};
+    const struct vfio_opts vfio = {.noiommu = opts && opts->noiommu};
+    const struct vfio_user_opts user = {.timeout_ms = opts ? opts->deadline_ms : 0};
     const struct problem p = {why, len};
     int err = -EINVAL;
 
     if (len)
         why[0] = '\0';
     if (name->kind == BD_KIND_VFIO)
-        err = nvme_vfio_open(name->path, &vfio, out, why, len);
+        err = vfio_open(name->path, &vfio, out, why, len);
     else if (name->kind == BD_KIND_VFIO_USER)
-        err = nvme_vfio_user_open(name->path, &user, out, why, len);
+        err = vfio_user_open(name->path, &user, out, why, len);
     else
         return fail(&p, err, "no controller");
     if (err && len && !why[0])
@@ -188,9 +188,9 @@ int bd_open_namespace(struct nvme_ctrlr *c, uint32_t nsid, unsigned queues, unsi
     int err = bd_nvme_open(c, nsid, queues, depth, out);
 
     if (err == -ENOMEM && nvme_ctrlr_transport(c)->physical)
-        return nvme_vfio_no_large_page(why, len);
+        return vfio_no_large_page(why, len);
     if (err == -ENOMEM && !strcmp(nvme_ctrlr_transport(c)->ops->name, "vfio") &&
-        nvme_vfio_memlock_low(why, len))
+        vfio_memlock_low(why, len))
         return err;
     switch (err) {
     case 0:

@@ -123,9 +123,9 @@ static int recover(struct dump *d)
     if (err)
         return err;
     d->header = b.journal;
-    err = log_read(&d->img, &d->header, &d->log);
+    err = replay_read(&d->img, &d->header, &d->log);
     if (!err)
-        err = log_replay(&d->img, &d->log);
+        err = replay_replay(&d->img, &d->log);
     if (!err)
         err = image_read(&d->img, 0, &b);
     if (!err && lay_check_super(&b.super, 0, d->img.device_blocks, &geo, NULL, NULL) == 0 &&
@@ -172,9 +172,9 @@ static int collect(struct dump *d)
     struct json_object *to;
     int failed = 0;
 
-    put_number(d->tree, "schema_version", SCHEMA_VERSION);
-    put_string(d->tree, "device", o->device.text);
-    put_number(d->tree, "recovered_transactions", d->log.transaction_count);
+    dump_put_number(d->tree, "schema_version", SCHEMA_VERSION);
+    dump_put_string(d->tree, "device", o->device.text);
+    dump_put_number(d->tree, "recovered_transactions", d->log.transaction_count);
     if (o->super) {
         dump_super(&d->sb, to = json_object_new_object());
         failed |= add(d, "superblock", to, 0);
@@ -234,12 +234,12 @@ static int dump_device(const struct options *o, struct bd_dev *dev)
         failed = err && err != -EUCLEAN ? explain(o, "journal", err) : err;
         failed |= collect(d);
         if (d->shown && o->json)
-            print_json(d->tree);
+            dump_print_json(d->tree);
         else if (d->shown)
-            print_text(d->tree);
+            dump_print_text(d->tree);
     }
     json_object_put(d->tree);
-    log_free(&d->log);
+    replay_free(&d->log);
     image_end(&d->img);
     free(d);
     return failed;

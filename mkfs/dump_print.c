@@ -10,58 +10,58 @@
 /* Room for the longest bytes that are shown, a symbolic link's target, with every byte escaped. */
 #define ESCAPED_MAX (4 * (LAY_SYMLINK_MAX + 1) + 1)
 
-void put_number(struct json_object *to, const char *key, uint64_t value)
+void dump_put_number(struct json_object *to, const char *key, uint64_t value)
 {
     json_object_object_add(to, key, json_object_new_uint64(value));
 }
 
-void put_link(struct json_object *to, const char *key, uint64_t value)
+void dump_put_link(struct json_object *to, const char *key, uint64_t value)
 {
     json_object_object_add(to, key, value == LAY_NONE ? NULL : json_object_new_uint64(value));
 }
 
-void put_string(struct json_object *to, const char *key, const char *text)
+void dump_put_string(struct json_object *to, const char *key, const char *text)
 {
     json_object_object_add(to, key, json_object_new_string(text));
 }
 
-void put_flag(struct json_object *to, const char *key, int value)
+void dump_put_flag(struct json_object *to, const char *key, int value)
 {
     json_object_object_add(to, key, json_object_new_boolean(value));
 }
 
-void put_octal(struct json_object *to, const char *key, uint64_t value)
+void dump_put_octal(struct json_object *to, const char *key, uint64_t value)
 {
     char text[32];
 
     snprintf(text, sizeof(text), "%07" PRIo64, value);
-    put_string(to, key, text);
+    dump_put_string(to, key, text);
 }
 
-void put_hex(struct json_object *to, const char *key, const void *bytes, size_t len)
+void dump_put_hex(struct json_object *to, const char *key, const void *bytes, size_t len)
 {
     char text[2 * 64 + 1] = "";
     const uint8_t *b = bytes;
 
     for (size_t i = 0; i < len && i < 64; i++)
         snprintf(text + 2 * i, 3, "%02x", b[i]);
-    put_string(to, key, text);
+    dump_put_string(to, key, text);
 }
 
-void put_uuid(struct json_object *to, const char *key, const uint8_t uuid[16])
+void dump_put_uuid(struct json_object *to, const char *key, const uint8_t uuid[16])
 {
     char text[UUID_STR_LEN];
 
     uuid_unparse_lower(uuid, text);
-    put_string(to, key, text);
+    dump_put_string(to, key, text);
 }
 
-void put_time(struct json_object *to, const char *key, struct lay_time t)
+void dump_put_time(struct json_object *to, const char *key, struct lay_time t)
 {
     char text[48];
 
     snprintf(text, sizeof(text), "%" PRId64 ".%09" PRIu32, lay_time_sec(t), lay_get32(t.nsec));
-    put_string(to, key, text);
+    dump_put_string(to, key, text);
 }
 
 static void escape(const uint8_t *bytes, size_t len, char *out)
@@ -80,7 +80,7 @@ static void escape(const uint8_t *bytes, size_t len, char *out)
     out[pos] = 0;
 }
 
-void put_bytes(struct json_object *to, const char *key, const void *bytes, size_t len)
+void dump_put_bytes(struct json_object *to, const char *key, const void *bytes, size_t len)
 {
     char text[ESCAPED_MAX];
     char flag[64];
@@ -90,9 +90,9 @@ void put_bytes(struct json_object *to, const char *key, const void *bytes, size_
         return;
     }
     escape(bytes, len, text);
-    put_string(to, key, text);
+    dump_put_string(to, key, text);
     snprintf(flag, sizeof(flag), "%s_escaped", key);
-    put_flag(to, flag, 1);
+    dump_put_flag(to, flag, 1);
 }
 
 static const char *plain(struct json_object *value)
@@ -141,12 +141,12 @@ static void print_object(struct json_object *object, int depth)
     }
 }
 
-void print_text(struct json_object *tree)
+void dump_print_text(struct json_object *tree)
 {
     print_object(tree, 0);
 }
 
-void print_json(struct json_object *tree)
+void dump_print_json(struct json_object *tree)
 {
     puts(json_object_to_json_string_ext(tree,
                                         JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE));

@@ -12,19 +12,19 @@
 #include "layout/layout.h"
 
 /* "Key: value" lines, nested objects indented; each element of an array is a line. */
-void print_text(struct json_object *tree);
-void print_json(struct json_object *tree);
+void dump_print_text(struct json_object *tree);
+void dump_print_json(struct json_object *tree);
 
-void put_number(struct json_object *to, const char *key, uint64_t value);
+void dump_put_number(struct json_object *to, const char *key, uint64_t value);
 /* LAY_NONE is null. */
-void put_link(struct json_object *to, const char *key, uint64_t value);
-void put_octal(struct json_object *to, const char *key, uint64_t value);
-void put_hex(struct json_object *to, const char *key, const void *bytes, size_t len);
-void put_uuid(struct json_object *to, const char *key, const uint8_t uuid[16]);
-void put_time(struct json_object *to, const char *key, struct lay_time t);
-void put_string(struct json_object *to, const char *key, const char *text);
+void dump_put_link(struct json_object *to, const char *key, uint64_t value);
+void dump_put_octal(struct json_object *to, const char *key, uint64_t value);
+void dump_put_hex(struct json_object *to, const char *key, const void *bytes, size_t len);
+void dump_put_uuid(struct json_object *to, const char *key, const uint8_t uuid[16]);
+void dump_put_time(struct json_object *to, const char *key, struct lay_time t);
+void dump_put_string(struct json_object *to, const char *key, const char *text);
 /* Bytes that need not be UTF-8: then with \xNN, and a backslash doubled, and KEY_escaped true. */
-void put_bytes(struct json_object *to, const char *key, const void *bytes, size_t len);
-void put_flag(struct json_object *to, const char *key, int value);
+void dump_put_bytes(struct json_object *to, const char *key, const void *bytes, size_t len);
+void dump_put_flag(struct json_object *to, const char *key, int value);
 
 #endif

@@ -40,70 +40,70 @@ static struct json_object *add_array(struct json_object *to, const char *key)
 
 static void super_shape(const struct lay_super *sb, struct json_object *to)
 {
-    put_number(to, "version_major", lay_get16(sb->version_major));
-    put_number(to, "version_minor", lay_get16(sb->version_minor));
-    put_uuid(to, "uuid", sb->head.uuid);
-    put_string(to, "label", sb->label);
-    put_number(to, "block_size", lay_get32(sb->block_size));
-    put_number(to, "blocks", lay_get64(sb->blocks));
-    put_number(to, "compat", lay_get64(sb->compat));
-    put_number(to, "ro_compat", lay_get64(sb->ro_compat));
-    put_number(to, "incompat", lay_get64(sb->incompat));
-    put_number(to, "bitmap_start", lay_get64(sb->bitmap_start));
-    put_number(to, "bitmap_blocks", lay_get64(sb->bitmap_blocks));
-    put_number(to, "journal_start", lay_get64(sb->journal_start));
-    put_number(to, "journal_blocks", lay_get64(sb->journal_blocks));
-    put_number(to, "sums_start", lay_get64(sb->sums_start));
-    put_number(to, "sums_blocks", lay_get64(sb->sums_blocks));
+    dump_put_number(to, "version_major", lay_get16(sb->version_major));
+    dump_put_number(to, "version_minor", lay_get16(sb->version_minor));
+    dump_put_uuid(to, "uuid", sb->head.uuid);
+    dump_put_string(to, "label", sb->label);
+    dump_put_number(to, "block_size", lay_get32(sb->block_size));
+    dump_put_number(to, "blocks", lay_get64(sb->blocks));
+    dump_put_number(to, "compat", lay_get64(sb->compat));
+    dump_put_number(to, "ro_compat", lay_get64(sb->ro_compat));
+    dump_put_number(to, "incompat", lay_get64(sb->incompat));
+    dump_put_number(to, "bitmap_start", lay_get64(sb->bitmap_start));
+    dump_put_number(to, "bitmap_blocks", lay_get64(sb->bitmap_blocks));
+    dump_put_number(to, "journal_start", lay_get64(sb->journal_start));
+    dump_put_number(to, "journal_blocks", lay_get64(sb->journal_blocks));
+    dump_put_number(to, "sums_start", lay_get64(sb->sums_start));
+    dump_put_number(to, "sums_blocks", lay_get64(sb->sums_blocks));
     struct json_object *copies = add_array(to, "copies");
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
         json_object_array_add(copies, json_object_new_uint64(lay_get64(sb->copies[i])));
-    put_hex(to, "hash_seed", sb->hash_seed, sizeof(sb->hash_seed));
-    put_time(to, "created", sb->created);
+    dump_put_hex(to, "hash_seed", sb->hash_seed, sizeof(sb->hash_seed));
+    dump_put_time(to, "created", sb->created);
 }
 
 void dump_super(const struct lay_super *sb, struct json_object *to)
 {
     uint32_t state = lay_get32(sb->state);
 
-    put_number(to, "address", lay_get64(sb->head.block));
-    put_number(to, "tid", lay_get64(sb->head.tid));
+    dump_put_number(to, "address", lay_get64(sb->head.block));
+    dump_put_number(to, "tid", lay_get64(sb->head.tid));
     super_shape(sb, to);
-    put_flag(to, "clean", (state & LAY_STATE_CLEAN) != 0);
-    put_flag(to, "error", (state & LAY_STATE_ERROR) != 0);
-    put_number(to, "free_blocks", lay_get64(sb->free_blocks));
-    put_number(to, "inodes", lay_get64(sb->inodes));
-    put_number(to, "inode_file_blocks", lay_get64(sb->inode_file.size) >> LAY_BLOCK_SHIFT);
-    put_link(to, "free_inode_block", lay_get64(sb->free_inode_block));
-    put_link(to, "orphan", lay_get64(sb->orphan));
-    put_number(to, "mounts", lay_get64(sb->mounts));
-    put_time(to, "mounted", sb->mounted);
+    dump_put_flag(to, "clean", (state & LAY_STATE_CLEAN) != 0);
+    dump_put_flag(to, "error", (state & LAY_STATE_ERROR) != 0);
+    dump_put_number(to, "free_blocks", lay_get64(sb->free_blocks));
+    dump_put_number(to, "inodes", lay_get64(sb->inodes));
+    dump_put_number(to, "inode_file_blocks", lay_get64(sb->inode_file.size) >> LAY_BLOCK_SHIFT);
+    dump_put_link(to, "free_inode_block", lay_get64(sb->free_inode_block));
+    dump_put_link(to, "orphan", lay_get64(sb->orphan));
+    dump_put_number(to, "mounts", lay_get64(sb->mounts));
+    dump_put_time(to, "mounted", sb->mounted);
 }
 
 void dump_journal(const struct lay_journal *header, const struct log *log, struct json_object *to)
 {
-    put_number(to, "tail_tid", lay_get64(header->tail_tid));
-    put_number(to, "tail_pos", lay_get64(header->tail_pos));
-    put_number(to, "end_tid", log->end_tid);
-    put_number(to, "end_pos", log->end_pos);
+    dump_put_number(to, "tail_tid", lay_get64(header->tail_tid));
+    dump_put_number(to, "tail_pos", lay_get64(header->tail_pos));
+    dump_put_number(to, "end_tid", log->end_tid);
+    dump_put_number(to, "end_pos", log->end_pos);
     struct json_object *array = add_array(to, "transactions");
     for (size_t i = 0; i < log->transaction_count; i++) {
         const struct log_transaction *t = &log->transactions[i];
         struct json_object *row = json_object_new_object();
-        put_number(row, "tid", t->tid);
-        put_number(row, "pos", t->pos);
-        put_number(row, "blocks", t->blocks);
-        put_number(row, "images", t->images);
-        put_number(row, "revokes", t->revokes);
-        put_time(row, "time", t->time);
+        dump_put_number(row, "tid", t->tid);
+        dump_put_number(row, "pos", t->pos);
+        dump_put_number(row, "blocks", t->blocks);
+        dump_put_number(row, "images", t->images);
+        dump_put_number(row, "revokes", t->revokes);
+        dump_put_time(row, "time", t->time);
         json_object_array_add(array, row);
     }
     array = add_array(to, "images");
     for (size_t i = 0; i < log->image_count; i++) {
         struct json_object *row = json_object_new_object();
-        put_number(row, "tid", log->images[i].tid);
-        put_number(row, "block", log->images[i].block);
-        put_number(row, "log_block", log->images[i].log_block);
+        dump_put_number(row, "tid", log->images[i].tid);
+        dump_put_number(row, "block", log->images[i].block);
+        dump_put_number(row, "log_block", log->images[i].log_block);
         json_object_array_add(array, row);
     }
 }
@@ -121,26 +121,26 @@ static int read_inode(struct image *img, const struct lay_super *sb, uint64_t in
 
 static void put_attributes(const struct lay_inode *inode, struct json_object *to)
 {
-    put_string(to, "type", type_name(lay_get32(inode->mode) >> 12));
-    put_octal(to, "mode", lay_get32(inode->mode));
-    put_flag(to, "gpu_bound", (lay_get32(inode->flags) & LAY_INODE_GPU_BOUND) != 0);
-    put_flag(to, "immutable", (lay_get32(inode->flags) & LAY_INODE_IMMUTABLE) != 0);
-    put_flag(to, "append", (lay_get32(inode->flags) & LAY_INODE_APPEND) != 0);
-    put_flag(to, "noatime", (lay_get32(inode->flags) & LAY_INODE_NOATIME) != 0);
-    put_number(to, "uid", lay_get32(inode->uid));
-    put_number(to, "gid", lay_get32(inode->gid));
-    put_number(to, "nlink", lay_get32(inode->nlink));
-    put_number(to, "generation", lay_get32(inode->generation));
-    put_number(to, "size", lay_get64(inode->size));
-    put_number(to, "blocks", lay_get64(inode->blocks));
-    put_time(to, "atime", inode->atime);
-    put_time(to, "mtime", inode->mtime);
-    put_time(to, "ctime", inode->ctime);
-    put_time(to, "btime", inode->btime);
-    put_number(to, "rdev", lay_get32(inode->rdev));
-    put_number(to, "parent", lay_get64(inode->parent));
-    put_number(to, "version", lay_get64(inode->version));
-    put_link(to, "next_orphan", lay_get64(inode->next_orphan));
+    dump_put_string(to, "type", type_name(lay_get32(inode->mode) >> 12));
+    dump_put_octal(to, "mode", lay_get32(inode->mode));
+    dump_put_flag(to, "gpu_bound", (lay_get32(inode->flags) & LAY_INODE_GPU_BOUND) != 0);
+    dump_put_flag(to, "immutable", (lay_get32(inode->flags) & LAY_INODE_IMMUTABLE) != 0);
+    dump_put_flag(to, "append", (lay_get32(inode->flags) & LAY_INODE_APPEND) != 0);
+    dump_put_flag(to, "noatime", (lay_get32(inode->flags) & LAY_INODE_NOATIME) != 0);
+    dump_put_number(to, "uid", lay_get32(inode->uid));
+    dump_put_number(to, "gid", lay_get32(inode->gid));
+    dump_put_number(to, "nlink", lay_get32(inode->nlink));
+    dump_put_number(to, "generation", lay_get32(inode->generation));
+    dump_put_number(to, "size", lay_get64(inode->size));
+    dump_put_number(to, "blocks", lay_get64(inode->blocks));
+    dump_put_time(to, "atime", inode->atime);
+    dump_put_time(to, "mtime", inode->mtime);
+    dump_put_time(to, "ctime", inode->ctime);
+    dump_put_time(to, "btime", inode->btime);
+    dump_put_number(to, "rdev", lay_get32(inode->rdev));
+    dump_put_number(to, "parent", lay_get64(inode->parent));
+    dump_put_number(to, "version", lay_get64(inode->version));
+    dump_put_link(to, "next_orphan", lay_get64(inode->next_orphan));
 }
 
 static int put_target(struct image *img, uint64_t ino, const struct lay_inode *inode,
@@ -159,8 +159,8 @@ static int put_target(struct image *img, uint64_t ino, const struct lay_inode *i
         return err;
     memcpy(target, b.symlink.bytes, head);
     memcpy(target + head, inode->map.link.tail, size - head);
-    put_number(to, "target_block", block);
-    put_bytes(to, "target", target, size);
+    dump_put_number(to, "target_block", block);
+    dump_put_bytes(to, "target", target, size);
     return 0;
 }
 
@@ -169,17 +169,17 @@ static int put_map(struct image *img, uint64_t ino, const struct lay_inode *inod
 {
     unsigned kind = lay_get16(inode->map_kind);
 
-    put_string(to, "map", map_name(kind));
+    dump_put_string(to, "map", map_name(kind));
     if (kind == LAY_MAP_INLINE)
-        put_number(to, "extents", lay_get16(inode->map_count));
+        dump_put_number(to, "extents", lay_get16(inode->map_count));
     if (kind == LAY_MAP_TREE || kind == LAY_MAP_DIR) {
-        put_number(to, "height", lay_get16(inode->map_height));
-        put_number(to, "root", lay_get64(inode->map.tree.root));
-        put_number(to, "nodes", lay_get64(inode->map.tree.blocks));
-        put_number(to, "entries", lay_get64(inode->map.tree.entries));
+        dump_put_number(to, "height", lay_get16(inode->map_height));
+        dump_put_number(to, "root", lay_get64(inode->map.tree.root));
+        dump_put_number(to, "nodes", lay_get64(inode->map.tree.blocks));
+        dump_put_number(to, "entries", lay_get64(inode->map.tree.entries));
     }
     if (kind == LAY_MAP_TARGET)
-        put_bytes(to, "target", inode->map.bytes, lay_get64(inode->size));
+        dump_put_bytes(to, "target", inode->map.bytes, lay_get64(inode->size));
     return kind == LAY_MAP_LINK ? put_target(img, ino, inode, to) : 0;
 }
 
@@ -187,8 +187,8 @@ static void add_xattr(void *arg, const struct lay_xattr *x)
 {
     struct json_object *row = json_object_new_object();
 
-    put_bytes(row, "name", lay_xattr_name(x), x->name_len);
-    put_number(row, "bytes", lay_get32(x->value_len));
+    dump_put_bytes(row, "name", lay_xattr_name(x), x->name_len);
+    dump_put_number(row, "bytes", lay_get32(x->value_len));
     json_object_array_add(arg, row);
 }
 
@@ -200,7 +200,7 @@ int dump_inode(struct image *img, const struct lay_super *sb, uint64_t ino, stru
 
     if (err)
         return err;
-    put_number(to, "number", ino);
+    dump_put_number(to, "number", ino);
     put_attributes(&inode, to);
     err = put_map(img, ino, &inode, to);
     int xattr_err = walk_xattrs(img, ino, &inode, &ops, add_array(to, "xattrs"), NULL);
@@ -211,10 +211,10 @@ static void add_extent(void *arg, const struct lay_extent *e)
 {
     struct json_object *row = json_object_new_object();
 
-    put_number(row, "file_block", lay_get64(e->file_block));
-    put_number(row, "block", lay_get64(e->block));
-    put_number(row, "blocks", lay_get32(e->len));
-    put_flag(row, "unwritten", (lay_get16(e->flags) & LAY_EXTENT_UNWRITTEN) != 0);
+    dump_put_number(row, "file_block", lay_get64(e->file_block));
+    dump_put_number(row, "block", lay_get64(e->block));
+    dump_put_number(row, "blocks", lay_get32(e->len));
+    dump_put_flag(row, "unwritten", (lay_get16(e->flags) & LAY_EXTENT_UNWRITTEN) != 0);
     json_object_array_add(arg, row);
 }
 
@@ -232,10 +232,10 @@ static void add_name(void *arg, const struct lay_dirent *d)
 {
     struct json_object *row = json_object_new_object();
 
-    put_number(row, "key", lay_get64(d->key));
-    put_number(row, "inode", lay_get64(d->ino));
-    put_string(row, "type", type_name(d->type));
-    put_bytes(row, "name", d->name, d->name_len);
+    dump_put_number(row, "key", lay_get64(d->key));
+    dump_put_number(row, "inode", lay_get64(d->ino));
+    dump_put_string(row, "type", type_name(d->type));
+    dump_put_bytes(row, "name", d->name, d->name_len);
     json_object_array_add(arg, row);
 }
 

@@ -177,7 +177,7 @@ static int read_transaction(struct reader *r)
     return 1;
 }
 
-int log_read(struct image *img, const struct lay_journal *header, struct log *log)
+int replay_read(struct image *img, const struct lay_journal *header, struct log *log)
 {
     memset(log, 0, sizeof(*log));
     log->end_tid = lay_get64(header->tail_tid);
@@ -195,11 +195,11 @@ int log_read(struct image *img, const struct lay_journal *header, struct log *lo
     }
     free(r);
     if (more < 0)
-        log_free(log);
+        replay_free(log);
     return more < 0 ? more : 0;
 }
 
-void log_free(struct log *log)
+void replay_free(struct log *log)
 {
     free(log->transactions);
     free(log->images);
@@ -231,7 +231,7 @@ static uint64_t newest_revoke(const struct image_patch *revokes, size_t count, u
     return lo > 0 && revokes[lo - 1].block == block ? revokes[lo - 1].tid : 0;
 }
 
-int log_replay(struct image *img, const struct log *log)
+int replay_replay(struct image *img, const struct log *log)
 {
     if (log->image_count == 0)
         return 0;
@@ -261,7 +261,7 @@ int log_replay(struct image *img, const struct log *log)
     return 0;
 }
 
-int log_find_newest(struct image *img, uint64_t *tid)
+int replay_find_newest(struct image *img, uint64_t *tid)
 {
     union image_block b;
     int err = 0;

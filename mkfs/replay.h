@@ -29,13 +29,13 @@ struct log {
 };
 
 /* Every valid transaction from the tail on. 0, -ENOMEM or a device error. */
-int log_read(struct image *img, const struct lay_journal *header, struct log *log);
-void log_free(struct log *log);
+int replay_read(struct image *img, const struct lay_journal *header, struct log *log);
+void replay_free(struct log *log);
 
 /* From now on image_read() sees the file system as it is after recovery. 0 or -ENOMEM. */
-int log_replay(struct image *img, const struct log *log);
+int replay_replay(struct image *img, const struct log *log);
 
 /* The newest transaction of which there is a sound commit block anywhere in the log; 0: none. */
-int log_find_newest(struct image *img, uint64_t *tid);
+int replay_find_newest(struct image *img, uint64_t *tid);
 
 #endif

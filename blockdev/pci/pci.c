@@ -30,7 +30,7 @@ static bool is_address(const char *s)
     return s[NVME_BDF_LEN - 1] == 0 && s[8] <= '1' && s[11] <= '7';
 }
 
-int nvme_pci_parse(const char *text, char bdf[NVME_BDF_LEN])
+int pci_parse(const char *text, char bdf[NVME_BDF_LEN])
 {
     size_t len = strlen(text), missing = NVME_BDF_LEN - 1 - len;
 
@@ -49,7 +49,7 @@ static uint64_t attribute(const char *root, const char *bdf, const char *name, i
 {
     int64_t value;
 
-    if (nvme_sysfs_number(&value, base, DEVICES "%s/%s", root, bdf, name) || value < 0)
+    if (pci_sysfs_number(&value, base, DEVICES "%s/%s", root, bdf, name) || value < 0)
         return 0;
     return (uint64_t)value <= max ? (uint64_t)value : 0;
 }
@@ -70,7 +70,7 @@ static uint64_t bar0_len(const char *root, const char *bdf)
     char line[96], *end;
     uint64_t first, last;
 
-    if (nvme_sysfs_text(line, sizeof(line), DEVICES "%s/resource", root, bdf))
+    if (pci_sysfs_text(line, sizeof(line), DEVICES "%s/resource", root, bdf))
         return 0;
     first = strtoull(line, &end, 16);
     last = strtoull(end, &end, 16);
@@ -78,16 +78,16 @@ static uint64_t bar0_len(const char *root, const char *bdf)
 }
 
 /* The name the kernel's driver gave the controller: the folder "nvme" holds it. */
-static void read_kernel_name(const char *root, struct nvme_pci *p)
+static void read_kernel_name(const char *root, struct pci_device *p)
 {
     struct sysfs_names names;
 
-    if (nvme_sysfs_names(&names, DEVICES "%s/nvme", root, p->bdf))
+    if (pci_sysfs_names(&names, DEVICES "%s/nvme", root, p->bdf))
         return;
     if (names.n > 0 && strlen(names.entries[0]->d_name) < sizeof(p->kernel_name))
         snprintf(p->kernel_name, sizeof(p->kernel_name), "%.31s", names.entries[0]->d_name);
-    nvme_sysfs_printable(p->kernel_name);
-    nvme_sysfs_names_free(&names);
+    pci_sysfs_printable(p->kernel_name);
+    pci_sysfs_names_free(&names);
 }
 
 static unsigned count_group(const char *root, int group)
@@ -95,53 +95,53 @@ static unsigned count_group(const char *root, int group)
     struct sysfs_names names;
     unsigned count = 0;
 
-    if (nvme_sysfs_names(&names, "%s/sys/kernel/iommu_groups/%d/devices", root, group))
+    if (pci_sysfs_names(&names, "%s/sys/kernel/iommu_groups/%d/devices", root, group))
         return 0;
     for (int i = 0; i < names.n; i++)
         count += !is_bridge(root, names.entries[i]->d_name);
-    nvme_sysfs_names_free(&names);
+    pci_sysfs_names_free(&names);
     return count;
 }
 
 /* The group that VFIO makes up for a device without IOMMU does not count as one. */
-static void read_group(const char *root, struct nvme_pci *p)
+static void read_group(const char *root, struct pci_device *p)
 {
     char text[SYSFS_NAME], *end;
     long group;
 
     p->iommu_group = -1;
-    if (nvme_sysfs_link(text, sizeof(text), DEVICES "%s/iommu_group", root, p->bdf))
+    if (pci_sysfs_link(text, sizeof(text), DEVICES "%s/iommu_group", root, p->bdf))
         return;
     group = strtol(text, &end, 10);
     if (end == text || *end || group < 0 || group > INT32_MAX)
         return;
-    if (nvme_sysfs_text(text, sizeof(text), "%s/sys/kernel/iommu_groups/%ld/name", root, group) ==
+    if (pci_sysfs_text(text, sizeof(text), "%s/sys/kernel/iommu_groups/%ld/name", root, group) ==
             0 &&
         strcmp(text, GROUP_NOIOMMU) == 0)
         return;
     p->iommu_group = (int)group;
     p->group_devices = count_group(root, p->iommu_group);
-    nvme_sysfs_text(text, sizeof(text), "%s/sys/kernel/iommu_groups/%ld/type", root, group);
+    pci_sysfs_text(text, sizeof(text), "%s/sys/kernel/iommu_groups/%ld/type", root, group);
     p->iommu_identity = strcmp(text, "identity") == 0;
 }
 
-static void read_link(const char *root, struct nvme_pci *p)
+static void read_link(const char *root, struct pci_device *p)
 {
-    nvme_sysfs_text(p->link_speed, sizeof(p->link_speed), DEVICES "%s/current_link_speed", root,
-                    p->bdf);
+    pci_sysfs_text(p->link_speed, sizeof(p->link_speed), DEVICES "%s/current_link_speed", root,
+                   p->bdf);
     p->link_width = (unsigned)attribute(root, p->bdf, "current_link_width", 10, 32);
     p->link_width_max = (unsigned)attribute(root, p->bdf, "max_link_width", 10, 32);
 }
 
-int nvme_pci_read(const char *root, const char *bdf, struct nvme_pci *out)
+int pci_read(const char *root, const char *bdf, struct pci_device *out)
 {
     int64_t node;
 
     memset(out, 0, sizeof(*out));
-    if (nvme_pci_parse(bdf, out->bdf))
+    if (pci_parse(bdf, out->bdf))
         return -EINVAL;
     bdf = out->bdf;
-    if (!nvme_sysfs_exists(DEVICES "%s/vendor", root, bdf))
+    if (!pci_sysfs_exists(DEVICES "%s/vendor", root, bdf))
         return -ENODEV;
     out->vendor = id(root, bdf, "vendor");
     out->device = id(root, bdf, "device");
@@ -149,37 +149,37 @@ int nvme_pci_read(const char *root, const char *bdf, struct nvme_pci *out)
     out->subsystem_device = id(root, bdf, "subsystem_device");
     out->class_code = (uint32_t)attribute(root, bdf, "class", 16, 0xffffff);
     out->bar0_len = bar0_len(root, bdf);
-    nvme_sysfs_link(out->driver, sizeof(out->driver), DEVICES "%s/driver", root, bdf);
+    pci_sysfs_link(out->driver, sizeof(out->driver), DEVICES "%s/driver", root, bdf);
     read_kernel_name(root, out);
     read_group(root, out);
     read_link(root, out);
-    out->can_reset = nvme_sysfs_exists(DEVICES "%s/reset", root, bdf);
+    out->can_reset = pci_sysfs_exists(DEVICES "%s/reset", root, bdf);
     out->numa_node = -1;
-    if (nvme_sysfs_number(&node, 10, DEVICES "%s/numa_node", root, bdf) == 0 && node >= 0 &&
+    if (pci_sysfs_number(&node, 10, DEVICES "%s/numa_node", root, bdf) == 0 && node >= 0 &&
         node <= INT16_MAX)
         out->numa_node = (int)node;
     return 0;
 }
 
-int nvme_pci_find(const char *root, const char *bdf, struct nvme_pci *out, char *why, size_t len)
+int pci_find(const char *root, const char *bdf, struct pci_device *out, char *why, size_t len)
 {
-    int rc = nvme_pci_read(root, bdf, out);
+    int rc = pci_read(root, bdf, out);
 
     if (rc == -EINVAL)
         return nvme_why(why, len, rc, "no PCI address: one looks like 0000:c1:00.0");
     if (rc)
         return nvme_why(why, len, rc, "no such PCI device: lspci -D lists them");
-    if (out->class_code != NVME_PCI_CLASS)
+    if (out->class_code != PCI_CLASS_NVME)
         return nvme_why(why, len, -ENODEV, "not an NVMe controller (its class is %06x, not %06x)",
-                        out->class_code, NVME_PCI_CLASS);
+                        out->class_code, PCI_CLASS_NVME);
     return 0;
 }
 
-int nvme_pci_list(const char *root, struct nvme_pci **out, size_t *n)
+int pci_list(const char *root, struct pci_device **out, size_t *n)
 {
     struct sysfs_names names;
-    struct nvme_pci *list;
-    int rc = nvme_sysfs_names(&names, "%s/sys/bus/pci/devices", root);
+    struct pci_device *list;
+    int rc = pci_sysfs_names(&names, "%s/sys/bus/pci/devices", root);
 
     *out = NULL;
     *n = 0;
@@ -188,10 +188,10 @@ int nvme_pci_list(const char *root, struct nvme_pci **out, size_t *n)
     list = calloc((size_t)names.n + 1, sizeof(*list));
     /* Names sort as addresses do: their digits have fixed places. One may vanish meanwhile. */
     for (int i = 0; list && i < names.n; i++)
-        if (nvme_pci_read(root, names.entries[i]->d_name, &list[*n]) == 0 &&
-            list[*n].class_code == NVME_PCI_CLASS)
+        if (pci_read(root, names.entries[i]->d_name, &list[*n]) == 0 &&
+            list[*n].class_code == PCI_CLASS_NVME)
             ++*n;
-    nvme_sysfs_names_free(&names);
+    pci_sysfs_names_free(&names);
     *out = list;
     return list ? 0 : -ENOMEM;
 }

@@ -23,10 +23,10 @@
 extern "C" {
 #endif
 
-#define NVME_PCI_CLASS 0x010802u /* mass storage, non-volatile memory, NVM Express I/O */
+#define PCI_CLASS_NVME 0x010802u /* mass storage, non-volatile memory, NVM Express I/O */
 #define NVME_BDF_LEN   13        /* "0000:c1:00.0" and its 0 */
 
-struct nvme_pci {
+struct pci_device {
     char bdf[NVME_BDF_LEN];
     uint16_t vendor, device, subsystem_vendor, subsystem_device;
     uint32_t class_code;    /* 24 bits */
@@ -43,13 +43,13 @@ struct nvme_pci {
 };
 
 /* "c1:00.0" or "0000:c1:00.0" to the long form in lower case; -EINVAL for anything else. */
-int nvme_pci_parse(const char *text, char bdf[NVME_BDF_LEN]);
+int pci_parse(const char *text, char bdf[NVME_BDF_LEN]);
 /* -ENODEV: no such device. Works for any PCI device; look at class_code. */
-int nvme_pci_read(const char *root, const char *bdf, struct nvme_pci *out);
+int pci_read(const char *root, const char *bdf, struct pci_device *out);
 /* The same for a device that must be an NVMe controller: -EINVAL, -ENODEV. */
-int nvme_pci_find(const char *root, const char *bdf, struct nvme_pci *out, char *why, size_t len);
+int pci_find(const char *root, const char *bdf, struct pci_device *out, char *why, size_t len);
 /* All NVMe controllers, ascending by address; the caller frees *out. */
-int nvme_pci_list(const char *root, struct nvme_pci **out, size_t *n);
+int pci_list(const char *root, struct pci_device **out, size_t *n);
 
 /*
  * Can this drive be taken without harm to another user? 0; -EBUSY with the user in why: a block
@@ -59,18 +59,18 @@ int nvme_pci_list(const char *root, struct nvme_pci **out, size_t *n);
  * inspected, the error of that: -EACCES without root. Only the kernel's driver shows block devices:
  * under another driver nothing is known, and the result is 0.
  */
-int nvme_pci_check_unused(const char *root, const char *bdf, char *why, size_t len);
+int pci_check_unused(const char *root, const char *bdf, char *why, size_t len);
 /*
  * Can VFIO give this device to this process, now? 0; -ENODEV (absent, or no NVMe controller);
  * -EBUSY (bound to another driver: bind it first); -EXDEV (devices of its IOMMU group are not bound
  * to VFIO, named in why); -ENOTSUP (no IOMMU, or the VFIO module is not loaded).
  */
-int nvme_pci_check_vfio(const char *root, const char *bdf, char *why, size_t len);
+int pci_check_vfio(const char *root, const char *bdf, char *why, size_t len);
 /*
  * The same for VFIO's noiommu mode. -EINVAL: an IOMMU guards it; -ENOTSUP: the mode is off, or not
  * in this kernel, or VFIO is not loaded.
  */
-int nvme_pci_check_noiommu(const char *root, const char *bdf, char *why, size_t len);
+int pci_check_noiommu(const char *root, const char *bdf, char *why, size_t len);
 
 /*
  * Hands the device to `driver` ("vfio-pci") with driver_override, from any current driver; does
@@ -79,17 +79,16 @@ int nvme_pci_check_noiommu(const char *root, const char *bdf, char *why, size_t 
  * is not loaded; -ENOTSUP: vfio-pci, and there is no IOMMU; -EBUSY: in use through VFIO; -EACCES:
  * not root; -ETIMEDOUT: the driver did not take it.
  */
-int nvme_pci_bind(const char *root, const char *bdf, const char *driver, char *why, size_t len);
+int pci_bind(const char *root, const char *bdf, const char *driver, char *why, size_t len);
 /* Of these errors those that can be told beforehand; changes nothing. */
-int nvme_pci_check_bind(const char *root, const char *bdf, const char *driver, char *why,
-                        size_t len);
+int pci_check_bind(const char *root, const char *bdf, const char *driver, char *why, size_t len);
 /*
  * Takes driver_override back and lets the kernel choose its driver; 0 also when none matches.
  * -EBUSY: in use through VFIO. -EACCES.
  */
-int nvme_pci_unbind(const char *root, const char *bdf, char *why, size_t len);
+int pci_unbind(const char *root, const char *bdf, char *why, size_t len);
 /* -EBUSY, as that; changes nothing. */
-int nvme_pci_check_unbind(const char *root, const char *bdf, char *why, size_t len);
+int pci_check_unbind(const char *root, const char *bdf, char *why, size_t len);
 
 #ifdef __cplusplus
 }

@@ -27,26 +27,25 @@
 /* --- May VFIO have it ------------------------------------------------------------------------ */
 
 /* Drivers of neighbours that never touch the device's memory: none, vfio-pci and pci-stub. */
-static bool leaves_alone(const char *root, const struct nvme_pci *mate)
+static bool leaves_alone(const char *root, const struct pci_device *mate)
 {
     return !mate->driver[0] || strcmp(mate->driver, VFIO_DRIVER) == 0 ||
            strcmp(mate->driver, IDLE_DRIVER) == 0 || mate->class_code >> 8 == 0x0604 ||
-           nvme_sysfs_exists(DEVICES "%s/vfio-dev", root, mate->bdf);
+           pci_sysfs_exists(DEVICES "%s/vfio-dev", root, mate->bdf);
 }
 
 /* An IOMMU group is given away whole: its members could reach each other's memory. */
-static int check_group(const char *root, const struct nvme_pci *p, char *why, size_t len)
+static int check_group(const char *root, const struct pci_device *p, char *why, size_t len)
 {
     struct sysfs_names names;
-    struct nvme_pci mate;
-    int rc =
-        nvme_sysfs_names(&names, "%s/sys/kernel/iommu_groups/%d/devices", root, p->iommu_group);
+    struct pci_device mate;
+    int rc = pci_sysfs_names(&names, "%s/sys/kernel/iommu_groups/%d/devices", root, p->iommu_group);
 
     if (rc)
         return nvme_why(why, len, rc, "IOMMU group %d cannot be read: %s", p->iommu_group,
                         strerror(-rc));
     for (int i = 0; !rc && i < names.n; i++) {
-        if (nvme_pci_read(root, names.entries[i]->d_name, &mate) || strcmp(mate.bdf, p->bdf) == 0 ||
+        if (pci_read(root, names.entries[i]->d_name, &mate) || strcmp(mate.bdf, p->bdf) == 0 ||
             leaves_alone(root, &mate))
             continue;
         rc = nvme_why(why, len, -EXDEV,
@@ -54,16 +53,16 @@ static int check_group(const char *root, const struct nvme_pci *p, char *why, si
                       " too, or use a slot with a group of its own",
                       p->iommu_group, mate.bdf, mate.driver);
     }
-    nvme_sysfs_names_free(&names);
+    pci_sysfs_names_free(&names);
     return rc;
 }
 
-static int check_driver(const char *root, const struct nvme_pci *p, char *why, size_t len)
+static int check_driver(const char *root, const struct pci_device *p, char *why, size_t len)
 {
     if (strcmp(p->driver, VFIO_DRIVER) == 0 ||
-        (p->driver[0] && nvme_sysfs_exists(DEVICES "%s/vfio-dev", root, p->bdf)))
+        (p->driver[0] && pci_sysfs_exists(DEVICES "%s/vfio-dev", root, p->bdf)))
         return 0;
-    if (!nvme_sysfs_exists("%s/sys/bus/pci/drivers/" VFIO_DRIVER, root))
+    if (!pci_sysfs_exists("%s/sys/bus/pci/drivers/" VFIO_DRIVER, root))
         return nvme_why(why, len, -ENOTSUP, "VFIO is not loaded: run modprobe " VFIO_DRIVER);
     if (p->driver[0])
         return nvme_why(why, len, -EBUSY, "%s drives it: hand it over with gpunvme bind %s",
@@ -77,15 +76,15 @@ static bool noiommu_is_on(const char *root)
 {
     char unsafe[SYSFS_NAME];
 
-    nvme_sysfs_text(unsafe, sizeof(unsafe), "%s" NOIOMMU_SWITCH, root);
+    pci_sysfs_text(unsafe, sizeof(unsafe), "%s" NOIOMMU_SWITCH, root);
     return unsafe[0] == 'Y';
 }
 
 static int check_noiommu_mode(const char *root, const char *bdf, char *why, size_t len)
 {
-    if (noiommu_is_on(root) || !nvme_sysfs_exists("%s/sys/bus/pci/drivers/" VFIO_DRIVER, root))
+    if (noiommu_is_on(root) || !pci_sysfs_exists("%s/sys/bus/pci/drivers/" VFIO_DRIVER, root))
         return 0;
-    if (!nvme_sysfs_exists("%s" NOIOMMU_SWITCH, root))
+    if (!pci_sysfs_exists("%s" NOIOMMU_SWITCH, root))
         return nvme_why(why, len, -ENOTSUP,
                         "no IOMMU guards it, and this kernel has no noiommu mode of VFIO "
                         "(CONFIG_VFIO_NOIOMMU)");
@@ -94,10 +93,10 @@ static int check_noiommu_mode(const char *root, const char *bdf, char *why, size
                     bdf);
 }
 
-int nvme_pci_check_noiommu(const char *root, const char *bdf, char *why, size_t len)
+int pci_check_noiommu(const char *root, const char *bdf, char *why, size_t len)
 {
-    struct nvme_pci p;
-    int rc = nvme_pci_find(root, bdf, &p, why, len);
+    struct pci_device p;
+    int rc = pci_find(root, bdf, &p, why, len);
 
     if (rc)
         return rc;
@@ -108,10 +107,10 @@ int nvme_pci_check_noiommu(const char *root, const char *bdf, char *why, size_t 
     return rc ? rc : check_driver(root, &p, why, len);
 }
 
-int nvme_pci_check_vfio(const char *root, const char *bdf, char *why, size_t len)
+int pci_check_vfio(const char *root, const char *bdf, char *why, size_t len)
 {
-    struct nvme_pci p;
-    int rc = nvme_pci_find(root, bdf, &p, why, len);
+    struct pci_device p;
+    int rc = pci_find(root, bdf, &p, why, len);
 
     if (rc)
         return rc;
@@ -135,7 +134,7 @@ static bool driver_is(const char *root, const char *bdf, const char *driver)
 {
     char now[SYSFS_NAME];
 
-    nvme_sysfs_link(now, sizeof(now), DEVICES "%s/driver", root, bdf);
+    pci_sysfs_link(now, sizeof(now), DEVICES "%s/driver", root, bdf);
     return strcmp(now, driver) == 0;
 }
 
@@ -156,14 +155,14 @@ static int wait_for_driver(const char *root, const char *bdf, const char *driver
  * Unbinding from vfio-pci blocks without a limit until the user of the device closes it. A group
  * can be opened once only, and not while its device is open: an open of the group tells beforehand.
  */
-static bool vfio_in_use(const char *root, const struct nvme_pci *p)
+static bool vfio_in_use(const char *root, const struct pci_device *p)
 {
     char path[PATH_MAX], group[SYSFS_NAME];
     int fd;
 
     if (strcmp(p->driver, VFIO_DRIVER) != 0)
         return false;
-    nvme_sysfs_link(group, sizeof(group), DEVICES "%s/iommu_group", root, p->bdf);
+    pci_sysfs_link(group, sizeof(group), DEVICES "%s/iommu_group", root, p->bdf);
     snprintf(path, sizeof(path), "%s/dev/vfio/%s%s", root, p->iommu_group < 0 ? "noiommu-" : "",
              group);
     fd = open(path, O_RDWR | O_CLOEXEC);
@@ -173,7 +172,7 @@ static bool vfio_in_use(const char *root, const struct nvme_pci *p)
     return false;
 }
 
-static int check_release(const char *root, const struct nvme_pci *p, char *why, size_t len)
+static int check_release(const char *root, const struct pci_device *p, char *why, size_t len)
 {
     return vfio_in_use(root, p)
                ? nvme_why(why, len, -EBUSY, "a program uses it through VFIO: end that first")
@@ -181,13 +180,13 @@ static int check_release(const char *root, const struct nvme_pci *p, char *why, 
 }
 
 /* Takes the device from its current driver. */
-static int release(const char *root, const struct nvme_pci *p, char *why, size_t len)
+static int release(const char *root, const struct pci_device *p, char *why, size_t len)
 {
     int rc = check_release(root, p, why, len);
 
     if (rc || !p->driver[0])
         return rc;
-    rc = nvme_sysfs_write(p->bdf, DEVICES "%s/driver/unbind", root, p->bdf);
+    rc = pci_sysfs_write(p->bdf, DEVICES "%s/driver/unbind", root, p->bdf);
     if (rc == -ENODEV || rc == -ENOENT) /* another process was faster */
         rc = 0;
     return explain_write(rc, "take it from its driver", why, len);
@@ -195,15 +194,15 @@ static int release(const char *root, const struct nvme_pci *p, char *why, size_t
 
 static int set_override(const char *root, const char *bdf, const char *driver)
 {
-    return nvme_sysfs_write(driver, DEVICES "%s/driver_override", root, bdf);
+    return pci_sysfs_write(driver, DEVICES "%s/driver_override", root, bdf);
 }
 
 static int probe(const char *root, const char *bdf)
 {
-    return nvme_sysfs_write(bdf, "%s/sys/bus/pci/drivers_probe", root);
+    return pci_sysfs_write(bdf, "%s/sys/bus/pci/drivers_probe", root);
 }
 
-static int hand_over(const char *root, const struct nvme_pci *p, const char *driver, char *why,
+static int hand_over(const char *root, const struct pci_device *p, const char *driver, char *why,
                      size_t len)
 {
     int rc = release(root, p, why, len);
@@ -220,10 +219,10 @@ static int hand_over(const char *root, const struct nvme_pci *p, const char *dri
                     driver);
 }
 
-static int check_bind(const char *root, const struct nvme_pci *p, const char *driver, char *why,
+static int check_bind(const char *root, const struct pci_device *p, const char *driver, char *why,
                       size_t len)
 {
-    if (!nvme_sysfs_exists("%s/sys/bus/pci/drivers/%s", root, driver))
+    if (!pci_sysfs_exists("%s/sys/bus/pci/drivers/%s", root, driver))
         return nvme_why(why, len, -ENOENT, "the driver %s is not loaded: run modprobe %s", driver,
                         driver);
     if (strcmp(driver, VFIO_DRIVER) == 0 && p->iommu_group < 0 && !noiommu_is_on(root))
@@ -231,21 +230,20 @@ static int check_bind(const char *root, const struct nvme_pci *p, const char *dr
     return check_release(root, p, why, len);
 }
 
-int nvme_pci_check_bind(const char *root, const char *bdf, const char *driver, char *why,
-                        size_t len)
+int pci_check_bind(const char *root, const char *bdf, const char *driver, char *why, size_t len)
 {
-    struct nvme_pci p;
-    int rc = nvme_pci_find(root, bdf, &p, why, len);
+    struct pci_device p;
+    int rc = pci_find(root, bdf, &p, why, len);
 
     if (rc || strcmp(p.driver, driver) == 0)
         return rc;
     return check_bind(root, &p, driver, why, len);
 }
 
-int nvme_pci_bind(const char *root, const char *bdf, const char *driver, char *why, size_t len)
+int pci_bind(const char *root, const char *bdf, const char *driver, char *why, size_t len)
 {
-    struct nvme_pci p;
-    int rc = nvme_pci_find(root, bdf, &p, why, len);
+    struct pci_device p;
+    int rc = pci_find(root, bdf, &p, why, len);
 
     if (rc || strcmp(p.driver, driver) == 0)
         return rc;
@@ -263,23 +261,23 @@ int nvme_pci_bind(const char *root, const char *bdf, const char *driver, char *w
     return rc;
 }
 
-int nvme_pci_check_unbind(const char *root, const char *bdf, char *why, size_t len)
+int pci_check_unbind(const char *root, const char *bdf, char *why, size_t len)
 {
-    struct nvme_pci p;
-    int rc = nvme_pci_find(root, bdf, &p, why, len);
+    struct pci_device p;
+    int rc = pci_find(root, bdf, &p, why, len);
 
     return rc ? rc : check_release(root, &p, why, len);
 }
 
-int nvme_pci_unbind(const char *root, const char *bdf, char *why, size_t len)
+int pci_unbind(const char *root, const char *bdf, char *why, size_t len)
 {
     char chosen[SYSFS_NAME];
-    struct nvme_pci p;
-    int rc = nvme_pci_find(root, bdf, &p, why, len);
+    struct pci_device p;
+    int rc = pci_find(root, bdf, &p, why, len);
 
     if (rc)
         return rc;
-    nvme_sysfs_text(chosen, sizeof(chosen), DEVICES "%s/driver_override", root, p.bdf);
+    pci_sysfs_text(chosen, sizeof(chosen), DEVICES "%s/driver_override", root, p.bdf);
     if (strcmp(p.driver, VFIO_DRIVER) != 0 && strcmp(chosen, VFIO_DRIVER) != 0)
         return 0;
     rc = release(root, &p, why, len);

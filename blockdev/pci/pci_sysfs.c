@@ -28,7 +28,7 @@ static int format_path(char path[PATH_MAX], const char *format, va_list args)
         va_end(args_);                           \
     } while (0)
 
-void nvme_sysfs_printable(char *text)
+void pci_sysfs_printable(char *text)
 {
     for (; *text; text++)
         if (*text < ' ' || *text > '~')
@@ -50,11 +50,11 @@ static int read_line(char *out, size_t len, const char *path)
         return (int)n;
     out[n] = 0;
     out[strcspn(out, "\n")] = 0;
-    nvme_sysfs_printable(out);
+    pci_sysfs_printable(out);
     return 0;
 }
 
-int nvme_sysfs_text(char *out, size_t len, const char *path, ...)
+int pci_sysfs_text(char *out, size_t len, const char *path, ...)
 {
     char full[PATH_MAX];
     int rc;
@@ -67,7 +67,7 @@ int nvme_sysfs_text(char *out, size_t len, const char *path, ...)
     return rc;
 }
 
-int nvme_sysfs_number(int64_t *out, int base, const char *path, ...)
+int pci_sysfs_number(int64_t *out, int base, const char *path, ...)
 {
     char full[PATH_MAX], text[NUMBER_TEXT], *end;
     int rc;
@@ -82,7 +82,7 @@ int nvme_sysfs_number(int64_t *out, int base, const char *path, ...)
     return errno || end == text || *end ? -EINVAL : 0;
 }
 
-int nvme_sysfs_link(char *out, size_t len, const char *path, ...)
+int pci_sysfs_link(char *out, size_t len, const char *path, ...)
 {
     char full[PATH_MAX], target[PATH_MAX];
     const char *base;
@@ -102,11 +102,11 @@ int nvme_sysfs_link(char *out, size_t len, const char *path, ...)
     if (strlen(base) >= len)
         return -EINVAL;
     snprintf(out, len, "%s", base);
-    nvme_sysfs_printable(out);
+    pci_sysfs_printable(out);
     return 0;
 }
 
-int nvme_sysfs_write(const char *text, const char *path, ...)
+int pci_sysfs_write(const char *text, const char *path, ...)
 {
     char full[PATH_MAX];
     int rc, fd;
@@ -123,7 +123,7 @@ int nvme_sysfs_write(const char *text, const char *path, ...)
     return rc;
 }
 
-bool nvme_sysfs_exists(const char *path, ...)
+bool pci_sysfs_exists(const char *path, ...)
 {
     char full[PATH_MAX];
     int rc;
@@ -137,7 +137,7 @@ static int is_name(const struct dirent *e)
     return e->d_name[0] != '.' && strlen(e->d_name) < SYSFS_NAME;
 }
 
-int nvme_sysfs_names(struct sysfs_names *out, const char *path, ...)
+int pci_sysfs_names(struct sysfs_names *out, const char *path, ...)
 {
     char full[PATH_MAX];
     int rc;
@@ -153,7 +153,7 @@ int nvme_sysfs_names(struct sysfs_names *out, const char *path, ...)
     return -errno;
 }
 
-void nvme_sysfs_names_free(struct sysfs_names *names)
+void pci_sysfs_names_free(struct sysfs_names *names)
 {
     for (int i = 0; i < names->n; i++)
         free(names->entries[i]);

@@ -20,25 +20,25 @@
 /* Each takes the path as a printf format; the last parameters are its. All return 0 or -errno. */
 
 /* The first line, cut to len - 1 bytes, without its newline; what cannot be printed becomes '?'. */
-int nvme_sysfs_text(char *out, size_t len, const char *path, ...) SYSFS_PRINTF(3, 4);
+int pci_sysfs_text(char *out, size_t len, const char *path, ...) SYSFS_PRINTF(3, 4);
 /* A number and nothing else: -EINVAL otherwise. base 0: with "0x" or decimal. */
-int nvme_sysfs_number(int64_t *out, int base, const char *path, ...) SYSFS_PRINTF(3, 4);
+int pci_sysfs_number(int64_t *out, int base, const char *path, ...) SYSFS_PRINTF(3, 4);
 /* The last component of a symbolic link's target: -EINVAL when it does not fit. */
-int nvme_sysfs_link(char *out, size_t len, const char *path, ...) SYSFS_PRINTF(3, 4);
+int pci_sysfs_link(char *out, size_t len, const char *path, ...) SYSFS_PRINTF(3, 4);
 /* Writes text by one write(2), as attributes of sysfs want it. */
-int nvme_sysfs_write(const char *text, const char *path, ...) SYSFS_PRINTF(2, 3);
-bool nvme_sysfs_exists(const char *path, ...) SYSFS_PRINTF(1, 2);
+int pci_sysfs_write(const char *text, const char *path, ...) SYSFS_PRINTF(2, 3);
+bool pci_sysfs_exists(const char *path, ...) SYSFS_PRINTF(1, 2);
 
 /* The names in a folder, sorted, without those that start with '.' or are too long. */
 struct sysfs_names {
     struct dirent **entries;
     int n;
 };
-int nvme_sysfs_names(struct sysfs_names *out, const char *path, ...) SYSFS_PRINTF(2, 3);
-void nvme_sysfs_names_free(struct sysfs_names *names);
+int pci_sysfs_names(struct sysfs_names *out, const char *path, ...) SYSFS_PRINTF(2, 3);
+void pci_sysfs_names_free(struct sysfs_names *names);
 
 /* What cannot be printed becomes '?'. */
-void nvme_sysfs_printable(char *text);
+void pci_sysfs_printable(char *text);
 /* Writes the sentence for the caller; returns rc. why may be NULL. */
 int nvme_why(char *why, size_t len, int rc, const char *sentence, ...) SYSFS_PRINTF(4, 5);
 

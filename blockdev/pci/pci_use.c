@@ -104,7 +104,7 @@ static void find_mount(struct use *u, const char *subject, const char *name)
     size_t size = 0;
     FILE *f;
 
-    nvme_sysfs_text(device, sizeof(device), "%s/sys/class/block/%s/dev", u->root, name);
+    pci_sysfs_text(device, sizeof(device), "%s/sys/class/block/%s/dev", u->root, name);
     snprintf(path, sizeof(path), "%s/proc/self/mountinfo", u->root);
     f = fopen(path, "re");
     if (!f) {
@@ -117,7 +117,7 @@ static void find_mount(struct use *u, const char *subject, const char *name)
         if (!parse_mount(line, &m) ||
             (strcmp(m.device, device) != 0 && !is_device_path(m.source, name)))
             continue;
-        nvme_sysfs_printable(m.point);
+        pci_sysfs_printable(m.point);
         system = runs_the_system(m.point);
         object(u, system ? USE_SYSTEM : USE_MOUNTED, -EBUSY, "%s is mounted on %s%s", subject,
                m.point, system ? ": this system runs from it" : "");
@@ -158,8 +158,8 @@ static void describe_mapped(const struct use *u, const char *holder, char *text,
     char name[SYSFS_NAME], uuid[SYSFS_NAME];
     size_t i = 0;
 
-    nvme_sysfs_text(uuid, sizeof(uuid), "%s/sys/class/block/%s/dm/uuid", u->root, holder);
-    nvme_sysfs_text(name, sizeof(name), "%s/sys/class/block/%s/dm/name", u->root, holder);
+    pci_sysfs_text(uuid, sizeof(uuid), "%s/sys/class/block/%s/dm/uuid", u->root, holder);
+    pci_sysfs_text(name, sizeof(name), "%s/sys/class/block/%s/dm/name", u->root, holder);
     while (strncmp(uuid, kinds[i].prefix, strlen(kinds[i].prefix)) != 0)
         i++;
     snprintf(text, len, "%s %.63s", kinds[i].kind, name[0] ? name : holder);
@@ -173,7 +173,7 @@ static void describe_holder(const struct use *u, const char *holder, char *text,
         snprintf(text, len, "md array %.63s", holder);
     else
         snprintf(text, len, "%.63s", holder);
-    nvme_sysfs_printable(text);
+    pci_sysfs_printable(text);
 }
 
 /* Uses of a block device and of the devices built on it. subject: its name in sentences. */
@@ -185,7 +185,7 @@ static void look_at_holders(struct use *u, const char *subject, const char *name
     struct sysfs_names holders;
     int bare = (int)strlen(subject) - (depth > 0); /* without the comma that ends an insertion */
 
-    if (nvme_sysfs_names(&holders, "%s/sys/class/block/%s/holders", u->root, name))
+    if (pci_sysfs_names(&holders, "%s/sys/class/block/%s/holders", u->root, name))
         return;
     for (int i = 0; i < holders.n; i++) {
         const char *holder = holders.entries[i]->d_name;
@@ -196,7 +196,7 @@ static void look_at_holders(struct use *u, const char *subject, const char *name
         if (depth < MAX_DEPTH)
             look_at(u, whole, holder, depth + 1);
     }
-    nvme_sysfs_names_free(&holders);
+    pci_sysfs_names_free(&holders);
 }
 
 static void look_at(struct use *u, const char *subject, const char *name, int depth)
@@ -319,50 +319,50 @@ static void look_at_disk(struct use *u, const char *disk)
 
     look_at(u, disk, disk, 0);
     open_exclusively(u, disk, true);
-    if (nvme_sysfs_names(&parts, "%s/sys/class/block/%s", u->root, disk))
+    if (pci_sysfs_names(&parts, "%s/sys/class/block/%s", u->root, disk))
         return;
     for (int i = 0; i < parts.n; i++) {
         const char *part = parts.entries[i]->d_name;
 
-        if (!nvme_sysfs_exists("%s/sys/class/block/%s/%s/partition", u->root, disk, part))
+        if (!pci_sysfs_exists("%s/sys/class/block/%s/%s/partition", u->root, disk, part))
             continue;
         look_at(u, part, part, 0);
         open_exclusively(u, part, false);
     }
-    nvme_sysfs_names_free(&parts);
+    pci_sysfs_names_free(&parts);
 }
 
 /* Until the controller is live its namespaces are not there to look at. */
-static void look_at_state(struct use *u, const struct nvme_pci *p)
+static void look_at_state(struct use *u, const struct pci_device *p)
 {
     static const char *const starting[] = {"new", "connecting", "resetting"};
     char state[SYSFS_NAME];
 
-    nvme_sysfs_text(state, sizeof(state), "%s/sys/bus/pci/devices/%s/nvme/%s/state", u->root,
-                    p->bdf, p->kernel_name);
+    pci_sysfs_text(state, sizeof(state), "%s/sys/bus/pci/devices/%s/nvme/%s/state", u->root, p->bdf,
+                   p->kernel_name);
     for (size_t i = 0; i < sizeof(starting) / sizeof(starting[0]); i++)
         if (strcmp(state, starting[i]) == 0)
             object(u, USE_EXCLUSIVE, -EBUSY, "the kernel is starting or resetting it: try again");
 }
 
-int nvme_pci_check_unused(const char *root, const char *bdf, char *why, size_t len)
+int pci_check_unused(const char *root, const char *bdf, char *why, size_t len)
 {
     struct use u = {.root = root, .rank = USE_NONE, .why = why, .len = len};
     struct sysfs_names names;
-    struct nvme_pci p;
+    struct pci_device p;
     char disk[SYSFS_NAME];
-    int rc = nvme_pci_find(root, bdf, &p, why, len);
+    int rc = pci_find(root, bdf, &p, why, len);
 
     if (rc || !p.kernel_name[0])
         return rc;
     look_at_state(&u, &p);
-    rc = nvme_sysfs_names(&names, "%s/sys/bus/pci/devices/%s/nvme/%s", root, p.bdf, p.kernel_name);
+    rc = pci_sysfs_names(&names, "%s/sys/bus/pci/devices/%s/nvme/%s", root, p.bdf, p.kernel_name);
     if (rc)
         return nvme_why(why, len, rc, "its sysfs folder cannot be read: %s", strerror(-rc));
     for (int i = 0; i < names.n; i++)
         if (disk_name(names.entries[i]->d_name, disk) &&
-            nvme_sysfs_exists("%s/sys/class/block/%s", root, disk))
+            pci_sysfs_exists("%s/sys/class/block/%s", root, disk))
             look_at_disk(&u, disk);
-    nvme_sysfs_names_free(&names);
+    pci_sysfs_names_free(&names);
     return u.rank == USE_NONE ? 0 : u.rc;
 }

@@ -63,7 +63,7 @@ static int vfio_unmap(struct nvme_transport *t, uint64_t iova)
     return rc;
 }
 
-bool nvme_vfio_memlock_low(char *why, size_t len)
+bool vfio_memlock_low(char *why, size_t len)
 {
     struct rlimit limit;
 
@@ -132,11 +132,11 @@ static struct vfio *create(const struct vfio_api *api)
 }
 
 static const struct vfio_api *choose_api(const char *root, const char *bdf,
-                                         enum nvme_vfio_api wanted, const struct vfio_why *why)
+                                         enum vfio_api_choice wanted, const struct vfio_why *why)
 {
-    if (wanted != NVME_VFIO_GROUP && vfio_iommufd_usable(root, bdf))
+    if (wanted != VFIO_API_GROUP && vfio_iommufd_usable(root, bdf))
         return &vfio_iommufd_api;
-    if (wanted != NVME_VFIO_IOMMUFD)
+    if (wanted != VFIO_API_IOMMUFD)
         return &vfio_group_api;
     nvme_why(why->text, why->len, 0,
              "this kernel has no iommufd for it, or there are no rights on it: /dev/iommu and "
@@ -144,23 +144,22 @@ static const struct vfio_api *choose_api(const char *root, const char *bdf,
     return NULL;
 }
 
-int nvme_vfio_open_at(const char *root, const char *bdf, const struct nvme_vfio_opts *opts,
-                      struct nvme_transport **out, char *why, size_t len)
+int vfio_open_at(const char *root, const char *bdf, const struct vfio_opts *opts,
+                 struct nvme_transport **out, char *why, size_t len)
 {
     const struct vfio_why w = {.text = why, .len = len};
     const struct vfio_api *api;
-    struct nvme_pci p;
+    struct pci_device p;
     struct vfio *v;
     bool noiommu = opts && opts->noiommu;
-    int rc = noiommu ? nvme_pci_check_noiommu(root, bdf, why, len)
-                     : nvme_pci_check_vfio(root, bdf, why, len);
+    int rc = noiommu ? pci_check_noiommu(root, bdf, why, len) : pci_check_vfio(root, bdf, why, len);
 
     if (!rc)
-        rc = nvme_pci_find(root, bdf, &p, why, len);
+        rc = pci_find(root, bdf, &p, why, len);
     if (rc)
         return rc;
-    api = noiommu ? &vfio_noiommu_api
-                  : choose_api(root, p.bdf, opts ? opts->api : NVME_VFIO_AUTO, &w);
+    api =
+        noiommu ? &vfio_noiommu_api : choose_api(root, p.bdf, opts ? opts->api : VFIO_API_AUTO, &w);
     if (!api)
         return -ENOTSUP;
     v = create(api);
@@ -177,8 +176,8 @@ int nvme_vfio_open_at(const char *root, const char *bdf, const struct nvme_vfio_
     return 0;
 }
 
-int nvme_vfio_open(const char *bdf, const struct nvme_vfio_opts *opts, struct nvme_transport **out,
-                   char *why, size_t len)
+int vfio_open(const char *bdf, const struct vfio_opts *opts, struct nvme_transport **out, char *why,
+              size_t len)
 {
-    return nvme_vfio_open_at("", bdf, opts, out, why, len);
+    return vfio_open_at("", bdf, opts, out, why, len);
 }

@@ -24,10 +24,10 @@
 extern "C" {
 #endif
 
-enum nvme_vfio_api { NVME_VFIO_AUTO = 0, NVME_VFIO_GROUP, NVME_VFIO_IOMMUFD };
+enum vfio_api_choice { VFIO_API_AUTO = 0, VFIO_API_GROUP, VFIO_API_IOMMUFD };
 
-struct nvme_vfio_opts {
-    enum nvme_vfio_api api;
+struct vfio_opts {
+    enum vfio_api_choice api;
     /*
      * Drive a device that no IOMMU guards, through VFIO's noiommu mode, for root. The drive can
      * then write to any memory of the machine: for machines of one's own only. Memory comes from
@@ -37,20 +37,20 @@ struct nvme_vfio_opts {
 };
 
 /*
- * bdf: as nvme_pci_parse() takes it. opts may be NULL. On an error why has a sentence: the cause
+ * bdf: as pci_parse() takes it. opts may be NULL. On an error why has a sentence: the cause
  * and the next step. -EINVAL (no such name), -ENODEV, -EBUSY, -EXDEV, -ENOTSUP as
- * nvme_pci_check_vfio(), with noiommu as nvme_pci_check_noiommu(); -EACCES (rights on /dev/vfio/N);
+ * pci_check_vfio(), with noiommu as pci_check_noiommu(); -EACCES (rights on /dev/vfio/N);
  * -EPROTO (BAR0 too small, its doorbells not mappable).
  */
-int nvme_vfio_open(const char *bdf, const struct nvme_vfio_opts *opts, struct nvme_transport **out,
-                   char *why, size_t len);
+int vfio_open(const char *bdf, const struct vfio_opts *opts, struct nvme_transport **out, char *why,
+              size_t len);
 
 /*
  * After -ENOMEM from map(): does RLIMIT_MEMLOCK bound this process? If so, why has the next step.
  */
-bool nvme_vfio_memlock_low(char *why, size_t len);
+bool vfio_memlock_low(char *why, size_t len);
 /* The same of a transport with physical addresses. -ENOMEM. */
-int nvme_vfio_no_large_page(char *why, size_t len);
+int vfio_no_large_page(char *why, size_t len);
 
 #ifdef __cplusplus
 }

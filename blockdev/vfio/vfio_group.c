@@ -137,7 +137,7 @@ static int read_windows(struct vfio *v, const struct vfio_why *why)
               : 0;
 }
 
-static int group_open(struct vfio *v, const char *root, const struct nvme_pci *p,
+static int group_open(struct vfio *v, const char *root, const struct pci_device *p,
                       const struct vfio_why *why)
 {
     char node[16];

@@ -31,7 +31,7 @@ struct vfio;
 /* The interfaces of the kernel differ in how a device is got and memory is mapped. */
 struct vfio_api {
     /* Opens the device (v->device) and its address space, and fills v->iova's windows. */
-    int (*open)(struct vfio *v, const char *root, const struct nvme_pci *p,
+    int (*open)(struct vfio *v, const char *root, const struct pci_device *p,
                 const struct vfio_why *why);
     /* NULL where addresses are physical: there is nothing to map. */
     int (*map)(struct vfio *v, void *addr, size_t len, uint64_t iova);
@@ -66,9 +66,9 @@ struct vfio {
     struct vfio_guard guard; /* of a noiommu drive */
 };
 
-/* As nvme_vfio_open(), for a machine below root (pci.h). */
-int nvme_vfio_open_at(const char *root, const char *bdf, const struct nvme_vfio_opts *opts,
-                      struct nvme_transport **out, char *why, size_t len);
+/* As vfio_open(), for a machine below root (pci.h). */
+int vfio_open_at(const char *root, const char *bdf, const struct vfio_opts *opts,
+                 struct nvme_transport **out, char *why, size_t len);
 
 /* Whether this device has what iommufd needs, and we may open it. */
 bool vfio_iommufd_usable(const char *root, const char *bdf);

@@ -19,14 +19,14 @@
 static int device_path(const char *root, const char *bdf, char path[PATH_MAX])
 {
     struct sysfs_names names;
-    int rc = nvme_sysfs_names(&names, "%s/sys/bus/pci/devices/%s/vfio-dev", root, bdf);
+    int rc = pci_sysfs_names(&names, "%s/sys/bus/pci/devices/%s/vfio-dev", root, bdf);
 
     if (rc)
         return rc;
     rc = names.n > 0 ? 0 : -ENOENT;
     if (!rc)
         snprintf(path, PATH_MAX, "%s/dev/vfio/devices/%s", root, names.entries[0]->d_name);
-    nvme_sysfs_names_free(&names);
+    pci_sysfs_names_free(&names);
     return rc;
 }
 
@@ -117,7 +117,7 @@ static int read_windows(struct vfio *v, const struct vfio_why *why)
               : 0;
 }
 
-static int iommufd_open(struct vfio *v, const char *root, const struct nvme_pci *p,
+static int iommufd_open(struct vfio *v, const char *root, const struct pci_device *p,
                         const struct vfio_why *why)
 {
     int rc = open_files(v, root, p->bdf, why);

@@ -77,15 +77,15 @@ static int check_memory(const char *root, const struct vfio_why *why)
 
     if (sysconf(_SC_PAGESIZE) != NVME_PAGE_SIZE)
         return nvme_why(why->text, why->len, -ENOTSUP, "noiommu mode needs pages of 4 KiB");
-    if (nvme_sysfs_number(&available, 10, POOL "free_hugepages", root) ||
-        nvme_sysfs_number(&promised, 10, POOL "resv_hugepages", root))
+    if (pci_sysfs_number(&available, 10, POOL "free_hugepages", root) ||
+        pci_sysfs_number(&promised, 10, POOL "resv_hugepages", root))
         return nvme_why(why->text, why->len, -ENOTSUP,
                         "this kernel has no large pages of 2 MiB (CONFIG_HUGETLBFS), which a "
                         "drive without an IOMMU needs");
-    return available - promised >= LEAST ? 0 : nvme_vfio_no_large_page(why->text, why->len);
+    return available - promised >= LEAST ? 0 : vfio_no_large_page(why->text, why->len);
 }
 
-int nvme_vfio_no_large_page(char *why, size_t len)
+int vfio_no_large_page(char *why, size_t len)
 {
     return nvme_why(
         why, len, -ENOMEM,
@@ -93,7 +93,7 @@ int nvme_vfio_no_large_page(char *why, size_t len)
         "other memory: echo 64 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
 }
 
-static int noiommu_open(struct vfio *v, const char *root, const struct nvme_pci *p,
+static int noiommu_open(struct vfio *v, const char *root, const struct pci_device *p,
                         const struct vfio_why *why)
 {
     char group[SYSFS_NAME], node[SYSFS_NAME + sizeof("noiommu-")];
@@ -101,8 +101,7 @@ static int noiommu_open(struct vfio *v, const char *root, const struct nvme_pci 
 
     if (rc)
         return rc;
-    if (nvme_sysfs_link(group, sizeof(group), "%s/sys/bus/pci/devices/%s/iommu_group", root,
-                        p->bdf))
+    if (pci_sysfs_link(group, sizeof(group), "%s/sys/bus/pci/devices/%s/iommu_group", root, p->bdf))
         return nvme_why(why->text, why->len, -ENOTSUP,
                         "VFIO has no group for it: type gpunvme unbind and bind again");
     rc = vfio_guard_start(&v->guard);

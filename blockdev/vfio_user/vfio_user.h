@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-struct nvme_vfio_user_opts {
+struct vfio_user_opts {
     unsigned timeout_ms; /* for the connection and for each message: 0: 10,000 */
 };
 
@@ -24,8 +24,8 @@ struct nvme_vfio_user_opts {
  * not answer: it may have another client); -EPROTO (no vfio-user, or nonsense); -ENOTSUP (no NVMe
  * controller, doorbells that cannot be mapped).
  */
-int nvme_vfio_user_open(const char *path, const struct nvme_vfio_user_opts *opts,
-                        struct nvme_transport **out, char *why, size_t len);
+int vfio_user_open(const char *path, const struct vfio_user_opts *opts, struct nvme_transport **out,
+                   char *why, size_t len);
 
 #ifdef __cplusplus
 }

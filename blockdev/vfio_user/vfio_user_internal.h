@@ -139,7 +139,7 @@ void vfio_user_close(struct nvme_transport *t);
 extern const struct nvme_transport_ops vfio_user_ops;
 
 /*
- * nvme_vfio_user_open() from a connected socket on, which is taken: closed by the transport, or
+ * vfio_user_open() from a connected socket on, which is taken: closed by the transport, or
  * here when it fails.
  */
 int vfio_user_start(int socket, unsigned timeout_ms, struct nvme_transport **out,

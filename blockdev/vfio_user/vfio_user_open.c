@@ -263,8 +263,8 @@ static int explain_connect(const char *path, int rc, unsigned timeout_ms,
     return vfio_user_fail(why, rc, "cannot connect: %s", strerror(-rc));
 }
 
-int nvme_vfio_user_open(const char *path, const struct nvme_vfio_user_opts *opts,
-                        struct nvme_transport **out, char *why, size_t len)
+int vfio_user_open(const char *path, const struct vfio_user_opts *opts, struct nvme_transport **out,
+                   char *why, size_t len)
 {
     const struct vfio_user_why w = {.text = why, .len = len};
     unsigned timeout_ms = opts && opts->timeout_ms ? opts->timeout_ms : DEFAULT_MS;

@@ -20,7 +20,7 @@
 
 static void check_module(struct check *c, const char *root)
 {
-    if (!nvme_sysfs_exists("%s/proc/driver/nvidia-fs", root)) {
+    if (!pci_sysfs_exists("%s/proc/driver/nvidia-fs", root)) {
         check_add(c, CHECK_WARN, "nvidia-fs",
                   "modprobe nvidia-fs, where it is built for this "
                   "kernel; " OURS,
@@ -29,7 +29,7 @@ static void check_module(struct check *c, const char *root)
         return;
     }
     check_add(c, CHECK_OK, "nvidia-fs", NULL, "loaded");
-    if (nvme_sysfs_exists("%s/dev/nvidia-fs0", root))
+    if (pci_sysfs_exists("%s/dev/nvidia-fs0", root))
         check_add(c, CHECK_OK, "nvidia-fs-dev", NULL, "/dev/nvidia-fs0 is there");
     else
         check_add(c, CHECK_WARN, "nvidia-fs-dev",
@@ -54,7 +54,7 @@ static void check_config(struct check *c, const char *root)
     const char *given = getenv("CUFILE_ENV_PATH_JSON");
 
     snprintf(path, sizeof(path), "%s%s", given ? "" : root, given ? given : "/etc/cufile.json");
-    if (!nvme_sysfs_exists("%s", path)) {
+    if (!pci_sysfs_exists("%s", path)) {
         check_add(c, CHECK_WARN, "cufile.json",
                   "KvikIO makes its asynchronous calls by POSIX "
                   "without one: install NVIDIA's, or use gpunvme-run, which brings its own",
@@ -73,7 +73,7 @@ static void check_config(struct check *c, const char *root)
 
 static void check_udev(struct check *c, const char *root)
 {
-    if (nvme_sysfs_exists("%s/run/udev", root))
+    if (pci_sysfs_exists("%s/run/udev", root))
         check_add(c, CHECK_OK, "udev", NULL, "/run/udev is there");
     else
         check_add(c, CHECK_WARN, "udev",

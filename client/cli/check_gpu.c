@@ -83,7 +83,7 @@ static void check_modules(struct check *c, const char *root)
     char line[256];
     unsigned major = 0, minor = 0;
 
-    if (nvme_sysfs_text(line, sizeof(line), "%s/proc/driver/nvidia/version", root) != 0) {
+    if (pci_sysfs_text(line, sizeof(line), "%s/proc/driver/nvidia/version", root) != 0) {
         check_add(c, CHECK_WARN, "nvidia_modules",
                   "install NVIDIA's driver; without it the CPU runs the queues",
                   "NVIDIA's kernel modules are not loaded");
@@ -118,7 +118,7 @@ void check_gpu(struct check *c, const char *root)
 
     for (unsigned i = 0; i < n; i++)
         check_gpu_device(c, &gpus[i]);
-    if (n == 0 && !nvme_sysfs_exists("%s/proc/driver/nvidia/version", root))
+    if (n == 0 && !pci_sysfs_exists("%s/proc/driver/nvidia/version", root))
         check_add(c, CHECK_WARN, "gpu", "everything works on the CPU executor, for tests",
                   "no NVIDIA GPU on the PCI bus");
     else

@@ -19,10 +19,10 @@ static int count_entries(const char *path, const char *root)
 {
     struct sysfs_names names;
 
-    if (nvme_sysfs_names(&names, "%s%s", root, path) != 0)
+    if (pci_sysfs_names(&names, "%s%s", root, path) != 0)
         return 0;
     int n = names.n;
-    nvme_sysfs_names_free(&names);
+    pci_sysfs_names_free(&names);
     return n;
 }
 
@@ -42,10 +42,10 @@ static void check_iommu(struct check *c, const char *root)
 
 static void check_vfio(struct check *c, const char *root)
 {
-    bool group = nvme_sysfs_exists("%s/dev/vfio/vfio", root);
-    bool iommufd = nvme_sysfs_exists("%s/dev/iommu", root);
+    bool group = pci_sysfs_exists("%s/dev/vfio/vfio", root);
+    bool iommufd = pci_sysfs_exists("%s/dev/iommu", root);
 
-    if (nvme_sysfs_exists("%s/sys/bus/pci/drivers/vfio-pci", root))
+    if (pci_sysfs_exists("%s/sys/bus/pci/drivers/vfio-pci", root))
         check_add(c, CHECK_OK, "vfio", NULL, "vfio-pci is loaded, interface: %s%s%s",
                   group ? "group" : "", group && iommufd ? " and " : "",
                   iommufd ? "iommufd"
@@ -80,8 +80,8 @@ static void check_hugepages(struct check *c, const char *root)
 {
     int64_t reserved = 0;
 
-    nvme_sysfs_number(&reserved, 10, "%s/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
-                      root);
+    pci_sysfs_number(&reserved, 10, "%s/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
+                     root);
     check_add(c, CHECK_OK, "hugepages", NULL, "%" PRId64 " of 2 MiB reserved; none are needed",
               reserved);
 }
@@ -138,7 +138,7 @@ static void check_lockdown(struct check *c, const char *root)
 {
     char line[96];
 
-    if (nvme_sysfs_text(line, sizeof(line), "%s/sys/kernel/security/lockdown", root) != 0)
+    if (pci_sysfs_text(line, sizeof(line), "%s/sys/kernel/security/lockdown", root) != 0)
         return;
     bool off = strstr(line, "[none]") != NULL;
     check_add(c, off ? CHECK_OK : CHECK_WARN, "lockdown",

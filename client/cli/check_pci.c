@@ -13,7 +13,7 @@
 
 #define BAR0_MIN 0x2000u /* registers and a page of doorbells */
 
-static void check_driver(struct check *c, const char *root, const struct nvme_pci *pci)
+static void check_driver(struct check *c, const char *root, const struct pci_device *pci)
 {
     char why[256] = "";
 
@@ -26,7 +26,7 @@ static void check_driver(struct check *c, const char *root, const struct nvme_pc
               pci->kernel_name[0] ? " as " : "", pci->kernel_name);
     if (!pci->kernel_name[0])
         return;
-    int err = nvme_pci_check_unused(root, pci->bdf, why, sizeof(why));
+    int err = pci_check_unused(root, pci->bdf, why, sizeof(why));
     if (err == -EBUSY)
         check_add(c, CHECK_WARN, "in_use", "it cannot be taken while that is so", "%s", why);
     else if (err)
@@ -38,7 +38,7 @@ static void check_driver(struct check *c, const char *root, const struct nvme_pc
         check_add(c, CHECK_OK, "in_use", NULL, "nothing uses it, and it bears no foreign data");
 }
 
-static void check_group(struct check *c, const char *root, const struct nvme_pci *pci)
+static void check_group(struct check *c, const char *root, const struct pci_device *pci)
 {
     char why[256] = "";
 
@@ -52,12 +52,12 @@ static void check_group(struct check *c, const char *root, const struct nvme_pci
     check_add(c, CHECK_OK, "group", NULL, "IOMMU group %d, %u device%s in it%s", pci->iommu_group,
               pci->group_devices, pci->group_devices == 1 ? "" : "s",
               pci->iommu_identity ? ", untranslated until VFIO takes it (iommu=pt)" : "");
-    int err = nvme_pci_check_vfio(root, pci->bdf, why, sizeof(why));
+    int err = pci_check_vfio(root, pci->bdf, why, sizeof(why));
     if (err == -EXDEV)
         check_add(c, CHECK_FAIL, "group_shared", "bind those too, or use another slot", "%s", why);
 }
 
-static void check_link(struct check *c, const struct nvme_pci *pci)
+static void check_link(struct check *c, const struct pci_device *pci)
 {
     if (!pci->link_speed[0] || !pci->link_width)
         check_add(c, CHECK_OK, "link", NULL, "PCIe link not said (an emulated drive?)");
@@ -69,7 +69,7 @@ static void check_link(struct check *c, const struct nvme_pci *pci)
                   "PCIe %s, x%u of x%u", pci->link_speed, pci->link_width, pci->link_width_max);
 }
 
-static void check_bar(struct check *c, const struct nvme_pci *pci)
+static void check_bar(struct check *c, const struct pci_device *pci)
 {
     check_add(c, pci->bar0_len < BAR0_MIN ? CHECK_FAIL : CHECK_OK, "bar0",
               pci->bar0_len < BAR0_MIN ? "look at dmesg: the BIOS gave it no addresses" : NULL,
@@ -79,7 +79,7 @@ static void check_bar(struct check *c, const struct nvme_pci *pci)
               pci->can_reset ? "can be reset from outside" : "has no function level reset");
 }
 
-static void check_distance(struct check *c, const char *root, const struct nvme_pci *pci,
+static void check_distance(struct check *c, const char *root, const struct pci_device *pci,
                            const struct cli_gpu *gpu)
 {
     enum cli_distance d = cli_pci_distance(root, pci->bdf, gpu->bdf);
@@ -94,11 +94,11 @@ static void check_distance(struct check *c, const char *root, const struct nvme_
               gpu->numa_node);
 }
 
-void check_pci(struct check *c, const char *root, const struct nvme_pci *pci)
+void check_pci(struct check *c, const char *root, const struct pci_device *pci)
 {
     struct cli_gpu gpus[CLI_GPUS_MAX];
 
-    if (pci->class_code != NVME_PCI_CLASS) {
+    if (pci->class_code != PCI_CLASS_NVME) {
         check_add(c, CHECK_FAIL, "pci", "gpunvme list shows the drives",
                   "%s: not an NVMe controller (class %06" PRIx32 ")", pci->bdf, pci->class_code);
         return;

@@ -26,7 +26,7 @@ void check_cuda(struct check *c);
 /* What NVIDIA's cuFile wants; path: a file that it should take, or NULL. */
 void check_cufile(struct check *c, const char *root, const char *path);
 /* One drive, as the bus shows it: class, driver, group, link, BAR0, use, distance to the GPUs. */
-void check_pci(struct check *c, const char *root, const struct nvme_pci *pci);
+void check_pci(struct check *c, const char *root, const struct pci_device *pci);
 /*
  * Identify Controller, and a namespace: pages as the controller returned them. command_set: CSI of
  * the namespace, 0 where not known.

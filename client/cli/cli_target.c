@@ -28,12 +28,12 @@ static int ctrlr_of_node(const char *root, const char *node, char *ctrlr, size_t
 
     if (is_ctrlr_name(node)) {
         snprintf(ctrlr, len, "%s", node);
-        return nvme_sysfs_exists("%s/sys/class/nvme/%s", root, node) ? 0 : -ENODEV;
+        return pci_sysfs_exists("%s/sys/class/nvme/%s", root, node) ? 0 : -ENODEV;
     }
-    int err = nvme_sysfs_link(ctrlr, len, "%s/sys/class/block/%s/device", root, node);
+    int err = pci_sysfs_link(ctrlr, len, "%s/sys/class/block/%s/device", root, node);
     if (err || is_ctrlr_name(ctrlr))
         return err;
-    err = nvme_sysfs_names(&names, "%s/sys/class/block/%s/device", root, node);
+    err = pci_sysfs_names(&names, "%s/sys/class/block/%s/device", root, node);
     if (err)
         return err;
     err = -ENODEV;
@@ -43,7 +43,7 @@ static int ctrlr_of_node(const char *root, const char *node, char *ctrlr, size_t
             err = 0;
         }
     }
-    nvme_sysfs_names_free(&names);
+    pci_sysfs_names_free(&names);
     return err;
 }
 
@@ -63,10 +63,10 @@ static int find_node(const char *root, struct cli_target *out, char *why, size_t
     if (ctrlr_of_node(root, node, ctrlr, sizeof(ctrlr)) != 0)
         return nvme_why(why, len, -ENOTSUP,
                         "not a whole drive or a namespace of the kernel's nvme driver");
-    if (nvme_sysfs_text(address, sizeof(address), "%s/sys/class/nvme/%s/address", root, ctrlr) ||
-        nvme_pci_parse(address, out->bdf))
+    if (pci_sysfs_text(address, sizeof(address), "%s/sys/class/nvme/%s/address", root, ctrlr) ||
+        pci_parse(address, out->bdf))
         out->bdf[0] = '\0'; /* over a network */
-    if (nvme_sysfs_number(&nsid, 10, "%s/sys/class/block/%s/nsid", root, node) == 0 && nsid > 0 &&
+    if (pci_sysfs_number(&nsid, 10, "%s/sys/class/block/%s/nsid", root, node) == 0 && nsid > 0 &&
         nsid < UINT32_MAX)
         out->nsid = (uint32_t)nsid;
     out->way = CLI_WAY_KERNEL;
@@ -76,8 +76,8 @@ static int find_node(const char *root, struct cli_target *out, char *why, size_t
 /* A PCI address alone: through whatever driver has it. */
 static int find_address(const char *root, struct cli_target *out, char *why, size_t len)
 {
-    struct nvme_pci pci;
-    int err = nvme_pci_find(root, out->bdf, &pci, why, len);
+    struct pci_device pci;
+    int err = pci_find(root, out->bdf, &pci, why, len);
 
     if (err)
         return err;
@@ -96,7 +96,7 @@ int cli_target_find(const char *root, const char *text, struct cli_target *out, 
     struct bd_name name;
 
     *out = (struct cli_target){.way = CLI_WAY_NONE};
-    if (nvme_pci_parse(text, out->bdf) == 0)
+    if (pci_parse(text, out->bdf) == 0)
         return find_address(root, out, why, len);
     out->bdf[0] = '\0';
     int err = bd_name_parse(text, &name, why, len);

@@ -15,7 +15,7 @@
 static int check_unused(const struct cli_options *options, const char *bdf)
 {
     char why[512] = "";
-    int err = nvme_pci_check_unused("", bdf, why, sizeof(why));
+    int err = pci_check_unused("", bdf, why, sizeof(why));
 
     if (err == -EEXIST && options->force) {
         cli_error(bdf, "%s; taken all the same (--force)", why);
@@ -47,11 +47,11 @@ static bool say_mounted(const char *bdf)
 static void say_next(const char *bdf)
 {
     char why[512] = "";
-    bool noiommu = nvme_pci_check_noiommu("", bdf, why, sizeof(why)) == 0;
+    bool noiommu = pci_check_noiommu("", bdf, why, sizeof(why)) == 0;
 
     if (noiommu)
         printf("no IOMMU guards it: it can write to any memory of this machine\n");
-    else if (nvme_pci_check_vfio("", bdf, why, sizeof(why)) != 0)
+    else if (pci_check_vfio("", bdf, why, sizeof(why)) != 0)
         printf("not usable yet: %s\n", why);
     printf("next, to format it:  mkfs.gpunvme %svfio:%s\n"
            "or, to mount it:     gpunvmefs vfio:%s MOUNTPOINT%s\n"
@@ -59,7 +59,7 @@ static void say_next(const char *bdf)
            noiommu ? "--noiommu " : "", bdf, bdf, noiommu ? " -o noiommu" : "", bdf);
 }
 
-static int bind_drive(const struct cli_options *options, const struct nvme_pci *pci)
+static int bind_drive(const struct cli_options *options, const struct pci_device *pci)
 {
     char why[512] = "";
     const char *was = pci->driver[0] ? pci->driver : "no driver";
@@ -72,14 +72,14 @@ static int bind_drive(const struct cli_options *options, const struct nvme_pci *
     }
     if (check_unused(options, pci->bdf))
         return 1;
-    if (nvme_pci_check_bind("", pci->bdf, VFIO_DRIVER, why, sizeof(why)))
+    if (pci_check_bind("", pci->bdf, VFIO_DRIVER, why, sizeof(why)))
         return cli_error(pci->bdf, "%s", why);
     if (options->dry_run) {
         printf("%s: would be taken from %s and bound to " VFIO_DRIVER "; nothing is done\n",
                pci->bdf, was);
         return 0;
     }
-    if (nvme_pci_bind("", pci->bdf, VFIO_DRIVER, why, sizeof(why)))
+    if (pci_bind("", pci->bdf, VFIO_DRIVER, why, sizeof(why)))
         return cli_error(pci->bdf, "%s", why);
     printf("%s: bound to " VFIO_DRIVER " (before: %s)\n", pci->bdf, was);
     say_next(pci->bdf);
@@ -89,7 +89,7 @@ static int bind_drive(const struct cli_options *options, const struct nvme_pci *
 int cli_bind(int argc, char **argv)
 {
     struct cli_options options;
-    struct nvme_pci pci;
+    struct pci_device pci;
     int stop = cli_handover(argc, argv, "fn", &options, &pci);
 
     return stop ? stop - 1 : bind_drive(&options, &pci);

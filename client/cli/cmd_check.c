@@ -117,25 +117,25 @@ static void check_controller(struct check *c, const struct cli_target *named,
 static void check_drive(struct check *c, const struct cli_target *t,
                         const struct cli_options *options)
 {
-    struct nvme_pci pci = {.class_code = NVME_PCI_CLASS};
+    struct pci_device pci = {.class_code = PCI_CLASS_NVME};
 
-    if (t->bdf[0] && nvme_pci_read("", t->bdf, &pci) != 0) {
+    if (t->bdf[0] && pci_read("", t->bdf, &pci) != 0) {
         check_add(c, CHECK_FAIL, "pci", "gpunvme list shows the drives", "no PCI device at %s",
                   t->bdf);
         return;
     }
     if (t->bdf[0])
         check_pci(c, "", &pci);
-    if (pci.class_code == NVME_PCI_CLASS)
+    if (pci.class_code == PCI_CLASS_NVME)
         check_controller(c, t, options);
 }
 
 /* Every drive on the bus, in one line each. */
 static void check_drives(struct check *c)
 {
-    struct nvme_pci *all;
+    struct pci_device *all;
     size_t n;
-    int err = nvme_pci_list("", &all, &n);
+    int err = pci_list("", &all, &n);
 
     if (err || n == 0)
         check_add(c, CHECK_WARN, "drives", "an image file or a vfio-user server can stand for one",

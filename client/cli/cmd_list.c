@@ -52,7 +52,7 @@ static const struct cli_column mount_columns[] = {
 struct listing {
     struct cli_table drives, mounts, file_systems;
     struct cli_mounts ours;
-    struct nvme_pci *pci;
+    struct pci_device *pci;
     size_t n_pci;
     bool *shown; /* one a PCI controller: has a row */
     bool failed; /* out of memory */
@@ -65,7 +65,7 @@ static void add_row(struct listing *l, const char *const *cells)
 }
 
 /* The PCI device of a controller of the kernel's, NULL for one over a network. */
-static const struct nvme_pci *pci_of(struct listing *l, nvme_ctrl_t c)
+static const struct pci_device *pci_of(struct listing *l, nvme_ctrl_t c)
 {
     const char *name = nvme_ctrl_get_name(c);
 
@@ -85,7 +85,7 @@ static const char *mounted_on(const struct listing *l, const char *bdf, const ch
     return m ? m->point : NULL;
 }
 
-static const char *numa_text(const struct nvme_pci *pci, char *buf, size_t len)
+static const char *numa_text(const struct pci_device *pci, char *buf, size_t len)
 {
     if (!pci || pci->numa_node < 0)
         return NULL;
@@ -96,7 +96,7 @@ static const char *numa_text(const struct nvme_pci *pci, char *buf, size_t len)
 static void add_namespace(struct listing *l, nvme_ctrl_t c, nvme_ns_t n)
 {
     char node[64], numa[16], size[24], lba[16];
-    const struct nvme_pci *pci = c ? pci_of(l, c) : NULL;
+    const struct pci_device *pci = c ? pci_of(l, c) : NULL;
     uint64_t lba_size = (uint64_t)nvme_ns_get_lba_size(n);
 
     snprintf(node, sizeof(node), "/dev/%s", nvme_ns_get_name(n));
@@ -125,7 +125,7 @@ static void add_namespace(struct listing *l, nvme_ctrl_t c, nvme_ns_t n)
 static void add_ctrlr(struct listing *l, nvme_ctrl_t c)
 {
     char node[64], numa[16];
-    const struct nvme_pci *pci = pci_of(l, c);
+    const struct pci_device *pci = pci_of(l, c);
 
     snprintf(node, sizeof(node), "/dev/%s", nvme_ctrl_get_name(c));
     const char *const cells[DRIVE_COLUMNS] = {
@@ -178,7 +178,7 @@ static int add_kernel_drives(struct listing *l)
 /*
  * Drives without a namespace that the kernel shows: those of VFIO, and those without a driver.
  */
-static void add_pci_drive(struct listing *l, const struct nvme_pci *pci)
+static void add_pci_drive(struct listing *l, const struct pci_device *pci)
 {
     char device[64] = "", numa[16];
 
@@ -196,7 +196,7 @@ static void add_pci_drive(struct listing *l, const struct nvme_pci *pci)
 
 static int collect(struct listing *l)
 {
-    int err = nvme_pci_list("", &l->pci, &l->n_pci);
+    int err = pci_list("", &l->pci, &l->n_pci);
 
     if (!err)
         err = cli_mounts_read(CLI_MOUNTS, &l->ours);

@@ -10,7 +10,7 @@
 
 #define VFIO_DRIVER "vfio-pci"
 
-static int check_unmounted(const struct nvme_pci *pci)
+static int check_unmounted(const struct pci_device *pci)
 {
     struct cli_mounts mounts;
     int failed = 0;
@@ -24,23 +24,23 @@ static int check_unmounted(const struct nvme_pci *pci)
     return failed;
 }
 
-static int unbind_drive(const struct cli_options *options, const struct nvme_pci *pci)
+static int unbind_drive(const struct cli_options *options, const struct pci_device *pci)
 {
     char why[512] = "";
-    struct nvme_pci now;
+    struct pci_device now;
 
     if (check_unmounted(pci))
         return 1;
-    if (nvme_pci_check_unbind("", pci->bdf, why, sizeof(why)))
+    if (pci_check_unbind("", pci->bdf, why, sizeof(why)))
         return cli_error(pci->bdf, "%s", why);
     if (options->dry_run) {
         printf("%s: would be given back to the kernel, from %s; nothing is done\n", pci->bdf,
                pci->driver[0] ? pci->driver : "no driver");
         return 0;
     }
-    if (nvme_pci_unbind("", pci->bdf, why, sizeof(why)))
+    if (pci_unbind("", pci->bdf, why, sizeof(why)))
         return cli_error(pci->bdf, "%s", why);
-    if (nvme_pci_read("", pci->bdf, &now) != 0)
+    if (pci_read("", pci->bdf, &now) != 0)
         return cli_error(pci->bdf, "gone");
     if (!now.driver[0])
         printf("%s: given back, and no driver has taken it (modprobe nvme?)\n", pci->bdf);
@@ -53,7 +53,7 @@ static int unbind_drive(const struct cli_options *options, const struct nvme_pci
 int cli_unbind(int argc, char **argv)
 {
     struct cli_options options;
-    struct nvme_pci pci;
+    struct pci_device pci;
     int stop = cli_handover(argc, argv, "n", &options, &pci);
 
     return stop ? stop - 1 : unbind_drive(&options, &pci);

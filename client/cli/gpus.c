@@ -36,9 +36,9 @@ static uint64_t window_len(const char *root, const char *bdf)
 
 static bool read_gpu(const char *root, const char *bdf, struct cli_gpu *out)
 {
-    struct nvme_pci pci;
+    struct pci_device pci;
 
-    if (nvme_pci_read(root, bdf, &pci) != 0 || pci.vendor != VENDOR_NVIDIA ||
+    if (pci_read(root, bdf, &pci) != 0 || pci.vendor != VENDOR_NVIDIA ||
         pci.class_code >> 16 != CLASS_DISPLAY)
         return false;
     *out = (struct cli_gpu){.numa_node = pci.numa_node, .window_len = window_len(root, pci.bdf)};
@@ -52,11 +52,11 @@ unsigned cli_gpus(const char *root, struct cli_gpu gpus[CLI_GPUS_MAX])
     struct sysfs_names names;
     unsigned n = 0;
 
-    if (nvme_sysfs_names(&names, "%s/sys/bus/pci/devices", root) != 0)
+    if (pci_sysfs_names(&names, "%s/sys/bus/pci/devices", root) != 0)
         return 0;
     for (int i = 0; i < names.n && n < CLI_GPUS_MAX; i++)
         n += read_gpu(root, names.entries[i]->d_name, &gpus[n]);
-    nvme_sysfs_names_free(&names);
+    pci_sysfs_names_free(&names);
     return n;
 }
 

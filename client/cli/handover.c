@@ -5,7 +5,7 @@
 #include <string.h>
 
 int cli_handover(int argc, char **argv, const char *accepted, struct cli_options *options,
-                 struct nvme_pci *pci)
+                 struct pci_device *pci)
 {
     const char *text;
     char bdf[NVME_BDF_LEN], why[256] = "";
@@ -14,9 +14,9 @@ int cli_handover(int argc, char **argv, const char *accepted, struct cli_options
     if (stop)
         return stop;
     const char *address = strncmp(text, "vfio:", 5) == 0 ? text + 5 : text;
-    if (nvme_pci_parse(address, bdf) != 0) {
+    if (pci_parse(address, bdf) != 0) {
         cli_error(text, "no PCI address, one looks like 0000:c1:00.0 (gpunvme list has them)");
         return 3;
     }
-    return nvme_pci_find("", bdf, pci, why, sizeof(why)) ? cli_error(bdf, "%s", why) + 1 : 0;
+    return pci_find("", bdf, pci, why, sizeof(why)) ? cli_error(bdf, "%s", why) + 1 : 0;
 }

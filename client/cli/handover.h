@@ -8,6 +8,6 @@
 
 /* 0 and the drive, or the status to exit with plus one. */
 int cli_handover(int argc, char **argv, const char *accepted, struct cli_options *options,
-                 struct nvme_pci *pci);
+                 struct pci_device *pci);
 
 #endif

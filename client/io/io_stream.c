@@ -46,7 +46,7 @@ struct gpunvme_stream {
     unsigned calls;          /* of the host, that streams have not come to */
     bool ending;
     unsigned readers, started;
-    struct stream_direct *direct; /* NULL: gpunvme_io_read() */
+    struct io_stream_direct *direct; /* NULL: gpunvme_io_read() */
     pthread_t threads[MAX_READERS];
 };
 
@@ -143,7 +143,7 @@ static int read_range(struct gpunvme_stream *s, unsigned reader, const struct li
 
     for (size_t i = 0; i < range; i++)
         at += aligned(l->step->ranges[i].len);
-    ssize_t n = s->direct ? stream_direct_read(s->direct, reader, r, s->ring + at)
+    ssize_t n = s->direct ? io_stream_direct_read(s->direct, reader, r, s->ring + at)
                           : gpunvme_io_read(r->file, s->ring + at, r->len, r->offset, NULL);
     if (n >= 0 && (size_t)n < r->len)
         return gpunvme_fail(-EIO, "the file ends %zu bytes early", r->len - (size_t)n);
@@ -243,7 +243,7 @@ static int copy_plan(struct gpunvme_stream *s, const struct gpunvme_step *plan, 
 
 static void stream_free(struct gpunvme_stream *s)
 {
-    stream_direct_close(s->direct);
+    io_stream_direct_close(s->direct);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
     free(s->plan);
@@ -258,8 +258,8 @@ static int stream_start(struct gpunvme_stream *s, const struct gpunvme_step *pla
     pthread_mutex_init(&s->lock, NULL);
     int err = copy_plan(s, plan, steps, ranges);
     if (!err && direct)
-        err =
-            stream_direct_open(s->io, s->ranges, ranges, s->ring, s->ring_len, readers, &s->direct);
+        err = io_stream_direct_open(s->io, s->ranges, ranges, s->ring, s->ring_len, readers,
+                                    &s->direct);
     return err ? err : start_readers(s, readers);
 }
 

@@ -16,7 +16,7 @@ struct direct_file {
     struct gpunvme_file *file;
 };
 
-struct stream_direct {
+struct io_stream_direct {
     struct gpunvme_io *io;
     struct gpunvme_direct *direct;
     struct direct_file *files;
@@ -31,7 +31,7 @@ struct stream_direct {
     void *streams[];
 };
 
-static struct gpunvme_file *find_file(const struct stream_direct *d,
+static struct gpunvme_file *find_file(const struct io_stream_direct *d,
                                       const struct gpunvme_io_file *io_file)
 {
     for (size_t i = 0; i < d->n; i++) {
@@ -41,7 +41,7 @@ static struct gpunvme_file *find_file(const struct stream_direct *d,
     return NULL;
 }
 
-static int open_files(struct stream_direct *d, const struct gpunvme_range *ranges, size_t n)
+static int open_files(struct io_stream_direct *d, const struct gpunvme_range *ranges, size_t n)
 {
     d->files = calloc(n, sizeof(*d->files));
     if (!d->files)
@@ -70,7 +70,7 @@ static int check_files(const struct gpunvme_range *ranges, size_t n)
 }
 
 /* The ring as a buffer of the mount, which the direct path knows. */
-static int hold_ring(struct stream_direct *d, struct gpunvme_io_file *f, void *ring, size_t len)
+static int hold_ring(struct io_stream_direct *d, struct gpunvme_io_file *f, void *ring, size_t len)
 {
     int err = io_use(f, ring, len, &d->ring);
 
@@ -85,7 +85,7 @@ static int hold_ring(struct stream_direct *d, struct gpunvme_io_file *f, void *r
 }
 
 /* On the GPU that has the kernels, wherever the ring is; none without a GPU. */
-static int make_streams(struct stream_direct *d)
+static int make_streams(struct io_stream_direct *d)
 {
     d->cuda = d->direct->space.cuda;
     d->device = d->direct->space.device;
@@ -98,7 +98,7 @@ static int make_streams(struct stream_direct *d)
     return err;
 }
 
-static int direct_start(struct stream_direct *d, const struct gpunvme_range *ranges, size_t n,
+static int direct_start(struct io_stream_direct *d, const struct gpunvme_range *ranges, size_t n,
                         void *ring, size_t ring_len)
 {
     void *words = mmap(NULL, WORDS_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -116,10 +116,11 @@ static int direct_start(struct stream_direct *d, const struct gpunvme_range *ran
     return err ? err : make_streams(d);
 }
 
-int stream_direct_open(struct gpunvme_io *io, const struct gpunvme_range *ranges, size_t n,
-                       void *ring, size_t ring_len, unsigned readers, struct stream_direct **out)
+int io_stream_direct_open(struct gpunvme_io *io, const struct gpunvme_range *ranges, size_t n,
+                          void *ring, size_t ring_len, unsigned readers,
+                          struct io_stream_direct **out)
 {
-    struct stream_direct *d = calloc(1, sizeof(*d) + readers * sizeof(d->streams[0]));
+    struct io_stream_direct *d = calloc(1, sizeof(*d) + readers * sizeof(d->streams[0]));
 
     if (!d)
         return gpunvme_fail(-ENOMEM, "out of memory");
@@ -127,14 +128,14 @@ int stream_direct_open(struct gpunvme_io *io, const struct gpunvme_range *ranges
     d->readers = readers;
     int err = direct_start(d, ranges, n, ring, ring_len);
     if (err)
-        stream_direct_close(d);
+        io_stream_direct_close(d);
     else
         *out = d;
     return err;
 }
 
-ssize_t stream_direct_read(struct stream_direct *d, unsigned reader, const struct gpunvme_range *r,
-                           void *to)
+ssize_t io_stream_direct_read(struct io_stream_direct *d, unsigned reader,
+                              const struct gpunvme_range *r, void *to)
 {
     int64_t *word = &d->words[reader];
     int64_t *for_gpu =
@@ -150,7 +151,7 @@ ssize_t stream_direct_read(struct stream_direct *d, unsigned reader, const struc
     return n < 0 ? gpunvme_fail((int)n, "direct path: error %d", (int)-n) : (ssize_t)n;
 }
 
-void stream_direct_close(struct stream_direct *d)
+void io_stream_direct_close(struct io_stream_direct *d)
 {
     if (!d)
         return;

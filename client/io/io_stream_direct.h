@@ -5,15 +5,16 @@
 
 #include "gpunvme/gpunvme_stream.h"
 
-struct stream_direct;
+struct io_stream_direct;
 
 /* -ENOTSUP: files of several mounts or of none, or a ring that the mount does not reach. */
-int stream_direct_open(struct gpunvme_io *io, const struct gpunvme_range *ranges, size_t n,
-                       void *ring, size_t ring_len, unsigned readers, struct stream_direct **out);
+int io_stream_direct_open(struct gpunvme_io *io, const struct gpunvme_range *ranges, size_t n,
+                          void *ring, size_t ring_len, unsigned readers,
+                          struct io_stream_direct **out);
 /* By reader number `reader`, one read at a time: bytes or -errno, as gpunvme_io_read(). */
-ssize_t stream_direct_read(struct stream_direct *d, unsigned reader, const struct gpunvme_range *r,
-                           void *to);
+ssize_t io_stream_direct_read(struct io_stream_direct *d, unsigned reader,
+                              const struct gpunvme_range *r, void *to);
 /* No read may be under way. NULL does nothing. */
-void stream_direct_close(struct stream_direct *d);
+void io_stream_direct_close(struct io_stream_direct *d);
 
 #endif

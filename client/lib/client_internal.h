@@ -26,8 +26,8 @@ struct gpunvme {
     _Atomic bool has_copies;
     struct gpunvme_buffer *buffers;
     struct gpunvme_direct *directs;
-    struct list *lists;  /* that no READV uses now */
-    struct list *pieces; /* that belong to the caller */
+    struct shared_list *lists;  /* that no READV uses now */
+    struct shared_list *pieces; /* that belong to the caller */
 };
 
 /* Of a buffer's users: the end of the last one signals owner->unused. */

@@ -95,7 +95,7 @@ void gpunvme_disconnect(struct gpunvme *g)
         gpunvme_direct_close(g->directs);
     copy_service_close(g->copies);
     pipeline_free(g->pipeline); /* its staging are buffers */
-    lists_free(g);
+    shared_lists_free(g);
     while (g->buffers)
         gpunvme_unregister(g->buffers);
     cuda_driver_close(g->cuda);

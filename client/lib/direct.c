@@ -71,7 +71,7 @@ static int link_direct(struct gpunvme_direct *d)
     struct gpunvme *g = d->g;
 
     pthread_mutex_lock(&g->lock);
-    int err = lists_map(g, &d->space);
+    int err = shared_lists_map(g, &d->space);
     if (!err) {
         d->next = g->directs;
         d->link = &g->directs;

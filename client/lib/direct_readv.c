@@ -72,7 +72,7 @@ static int read_list(struct gpunvme_file *f, void *ptr, struct gpunvme_piece *pi
     if (err || n == 0)
         return err;
     l.buffer = gd_part_from(&around, (uintptr_t)ptr);
-    err = list_locate(f->d->g, pieces, n, &at);
+    err = shared_list_locate(f->d->g, pieces, n, &at);
     if (err)
         return err;
     l.list = (struct gq_read_desc *)(uintptr_t)at;

@@ -32,7 +32,7 @@ static int readv_failed(int err)
     return gpunvme_fail(err, "READV: %s", strerror(-err));
 }
 
-static void copy_in(struct list *l, const struct gpunvme_piece *pieces, size_t n)
+static void copy_in(struct shared_list *l, const struct gpunvme_piece *pieces, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         l->pieces[i] = pieces[i];
@@ -41,7 +41,7 @@ static void copy_in(struct list *l, const struct gpunvme_piece *pieces, size_t n
 }
 
 /* Pieces [first, first + n) of the list. *begun: they have results. */
-static int read_list(const struct batch *batch, const struct list *l, size_t first, size_t n,
+static int read_list(const struct batch *batch, const struct shared_list *l, size_t first, size_t n,
                      bool *begun)
 {
     struct gpunvme_ioc_readv v = {.flags = batch->flags,
@@ -76,7 +76,7 @@ static size_t count_read(const struct gpunvme_piece *pieces, size_t n)
  * The next pieces in one call: where they are, if they are a part of l, else by way of it. If they
  * are too long together for the mount, some of them, and fewer are tried the next time.
  */
-static int read_turn(struct batch *batch, struct list *l, bool in_place)
+static int read_turn(struct batch *batch, struct shared_list *l, bool in_place)
 {
     struct gpunvme_piece *pieces = batch->pieces + batch->done;
     size_t left = batch->n - batch->done;
@@ -104,7 +104,7 @@ static int read_turn(struct batch *batch, struct list *l, bool in_place)
     return err ? gpunvme_unless_ended(batch->b, readv_failed(err)) : 0;
 }
 
-static int read_turns(struct batch *batch, struct list *l, bool in_place)
+static int read_turns(struct batch *batch, struct shared_list *l, bool in_place)
 {
     int err = 0;
 
@@ -158,20 +158,20 @@ static int read_singly(struct batch *batch, read_fn read)
 static int read_by_way_of_list(struct batch *batch)
 {
     struct gpunvme *g = batch->b->owner;
-    struct list *l;
+    struct shared_list *l;
     size_t n = batch->n < GPUNVME_PIECES_MAX ? batch->n : GPUNVME_PIECES_MAX;
 
-    if (list_get(g, n, &l) != 0)
+    if (shared_list_get(g, n, &l) != 0)
         return read_singly(batch, read_shared);
     int err = read_turns(batch, l, false);
-    list_put(g, l);
+    shared_list_put(g, l);
     return err;
 }
 
 static int read_by_the_mount(struct batch *batch)
 {
     struct gpunvme *g = batch->b->owner;
-    struct list *own = list_of(g, batch->pieces, batch->n);
+    struct shared_list *own = shared_list_of(g, batch->pieces, batch->n);
 
     batch->flags = g->options.path == GPUNVME_PATH_GPU ? GPUNVME_NO_FALLBACK : 0;
     trace_begin("readv by the mount", batch->n);

@@ -13,12 +13,12 @@
 
 #define LEAST_ROOM 4096u
 
-static size_t size_of(const struct list *l)
+static size_t size_of(const struct shared_list *l)
 {
     return l->room * sizeof(*l->pieces);
 }
 
-static int share(struct gpunvme *g, struct list *l, int fd)
+static int share(struct gpunvme *g, struct shared_list *l, int fd)
 {
     struct gpunvme_ioc_register reg = {
         .kind = GPUNVME_MEM_FD, .flags = GPUNVME_REGISTER_LIST, .len = size_of(l)};
@@ -34,7 +34,7 @@ static int share(struct gpunvme *g, struct list *l, int fd)
     return 0;
 }
 
-static int map(struct list *l, int fd)
+static int map(struct shared_list *l, int fd)
 {
     if (ftruncate(fd, (off_t)size_of(l)) != 0)
         return gpunvme_fail(-errno, "a list of %zu pieces: %s", l->room, strerror(errno));
@@ -46,7 +46,7 @@ static int map(struct list *l, int fd)
 }
 
 /* l->room is set. */
-static int map_and_share(struct gpunvme *g, struct list *l, int fd)
+static int map_and_share(struct gpunvme *g, struct shared_list *l, int fd)
 {
     int err = map(l, fd);
 
@@ -59,9 +59,9 @@ static int map_and_share(struct gpunvme *g, struct list *l, int fd)
 }
 
 /* NULL with an error in *err. */
-static struct list *list_new(struct gpunvme *g, size_t room, int *err)
+static struct shared_list *list_new(struct gpunvme *g, size_t room, int *err)
 {
-    struct list *l = calloc(1, sizeof(*l));
+    struct shared_list *l = calloc(1, sizeof(*l));
     int fd = memfd_create("gpunvme-list", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
     if (!l || fd < 0) {
@@ -80,7 +80,7 @@ static struct list *list_new(struct gpunvme *g, size_t room, int *err)
 }
 
 /* The mount lets go of it when g->fd is closed at the latest. */
-static void list_free(struct gpunvme *g, struct list *l)
+static void list_free(struct gpunvme *g, struct shared_list *l)
 {
     struct gpunvme_ioc_unregister unreg = {.id = l->id, .key = l->key};
 
@@ -91,20 +91,20 @@ static void list_free(struct gpunvme *g, struct list *l)
     free(l);
 }
 
-static struct list *take(struct gpunvme *g)
+static struct shared_list *take(struct gpunvme *g)
 {
     pthread_mutex_lock(&g->lock);
-    struct list *l = g->lists;
+    struct shared_list *l = g->lists;
     if (l)
         g->lists = l->next;
     pthread_mutex_unlock(&g->lock);
     return l;
 }
 
-int list_get(struct gpunvme *g, size_t n, struct list **out)
+int shared_list_get(struct gpunvme *g, size_t n, struct shared_list **out)
 {
     size_t room = LEAST_ROOM;
-    struct list *l = take(g);
+    struct shared_list *l = take(g);
     int err = 0;
 
     if (l && l->room < n) {
@@ -117,7 +117,7 @@ int list_get(struct gpunvme *g, size_t n, struct list **out)
     return err;
 }
 
-void list_put(struct gpunvme *g, struct list *l)
+void shared_list_put(struct gpunvme *g, struct shared_list *l)
 {
     pthread_mutex_lock(&g->lock);
     l->next = g->lists;
@@ -126,41 +126,42 @@ void list_put(struct gpunvme *g, struct list *l)
 }
 
 /* Bytes from the list's start; at least size_of(l) for an address outside it. */
-static size_t offset_in(const struct list *l, const struct gpunvme_piece *pieces)
+static size_t offset_in(const struct shared_list *l, const struct gpunvme_piece *pieces)
 {
     return (uintptr_t)pieces - (uintptr_t)l->pieces;
 }
 
 /* Under the lock: the list in which the pieces begin. */
-static struct list *find(const struct gpunvme *g, const struct gpunvme_piece *pieces)
+static struct shared_list *find(const struct gpunvme *g, const struct gpunvme_piece *pieces)
 {
-    struct list *l = g->pieces;
+    struct shared_list *l = g->pieces;
 
     while (l && offset_in(l, pieces) >= size_of(l))
         l = l->next;
     return l;
 }
 
-static bool has(const struct list *l, const struct gpunvme_piece *pieces, size_t n)
+static bool has(const struct shared_list *l, const struct gpunvme_piece *pieces, size_t n)
 {
     return n <= (size_of(l) - offset_in(l, pieces)) / sizeof(*pieces);
 }
 
-struct list *list_of(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n)
+struct shared_list *shared_list_of(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n)
 {
     pthread_mutex_lock(&g->lock);
-    struct list *l = find(g, pieces);
+    struct shared_list *l = find(g, pieces);
     pthread_mutex_unlock(&g->lock);
     return l && offset_in(l, pieces) % sizeof(*pieces) == 0 && has(l, pieces, n) ? l : NULL;
 }
 
-int list_locate(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n, uint64_t *at)
+int shared_list_locate(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n,
+                       uint64_t *at)
 {
     int err = 0;
 
     *at = (uintptr_t)pieces;
     pthread_mutex_lock(&g->lock);
-    const struct list *l = find(g, pieces);
+    const struct shared_list *l = find(g, pieces);
     if (l && !has(l, pieces, n))
         err = gpunvme_fail(-EINVAL, "a list of %zu pieces runs past the end of its memory", n);
     else if (l && l->mapped)
@@ -170,7 +171,7 @@ int list_locate(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n,
 }
 
 /* Under the lock. All places that there are with CUDA are the mount's GPU. */
-static int map_for(struct list *l, const struct memory_space *p)
+static int map_for(struct shared_list *l, const struct memory_space *p)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), len = (size_of(l) + page - 1) / page * page;
 
@@ -180,17 +181,17 @@ static int map_for(struct list *l, const struct memory_space *p)
     return cuda_driver_map(p->cuda, p->device, l->pieces, len, CUDA_HOST_MEMORY, &l->mapped);
 }
 
-int lists_map(struct gpunvme *g, const struct memory_space *p)
+int shared_lists_map(struct gpunvme *g, const struct memory_space *p)
 {
     int err = 0;
 
-    for (struct list *l = g->pieces; l && !err; l = l->next)
+    for (struct shared_list *l = g->pieces; l && !err; l = l->next)
         err = map_for(l, p);
     return err;
 }
 
 /* Mapped by the later of the two: this call, or the opening of a handle of the direct path. */
-static int map_and_link(struct gpunvme *g, struct list *l)
+static int map_and_link(struct gpunvme *g, struct shared_list *l)
 {
     pthread_mutex_lock(&g->lock);
     int err = g->directs ? map_for(l, &g->directs->space) : 0;
@@ -208,7 +209,7 @@ int gpunvme_pieces_alloc(struct gpunvme *g, size_t n, struct gpunvme_piece **out
 
     if (n == 0 || n > GPUNVME_PIECES_MAX)
         return gpunvme_fail(-EINVAL, "%zu pieces", n);
-    struct list *l = list_new(g, n, &err);
+    struct shared_list *l = list_new(g, n, &err);
     if (!l)
         return err;
     err = map_and_link(g, l);
@@ -223,10 +224,10 @@ int gpunvme_pieces_alloc(struct gpunvme *g, size_t n, struct gpunvme_piece **out
 void gpunvme_pieces_free(struct gpunvme *g, struct gpunvme_piece *pieces)
 {
     pthread_mutex_lock(&g->lock);
-    struct list **link = &g->pieces;
+    struct shared_list **link = &g->pieces;
     while (*link && (*link)->pieces != pieces)
         link = &(*link)->next;
-    struct list *l = *link;
+    struct shared_list *l = *link;
     if (l)
         *link = l->next;
     pthread_mutex_unlock(&g->lock);
@@ -234,9 +235,9 @@ void gpunvme_pieces_free(struct gpunvme *g, struct gpunvme_piece *pieces)
         list_free(g, l);
 }
 
-void lists_free(struct gpunvme *g)
+void shared_lists_free(struct gpunvme *g)
 {
-    struct list *l;
+    struct shared_list *l;
 
     while ((l = take(g)))
         list_free(g, l);

@@ -9,8 +9,8 @@
 #include "client/lib/client_internal.h"
 #include "client/lib/memory_space.h"
 
-struct list {
-    struct list *next;
+struct shared_list {
+    struct shared_list *next;
     uint64_t id, key;
     size_t room; /* pieces */
     struct gpunvme_piece *pieces;
@@ -19,18 +19,19 @@ struct list {
 };
 
 /* With room for n pieces, at most GPUNVME_PIECES_MAX. */
-int list_get(struct gpunvme *g, size_t n, struct list **out);
-void list_put(struct gpunvme *g, struct list *l);
+int shared_list_get(struct gpunvme *g, size_t n, struct shared_list **out);
+void shared_list_put(struct gpunvme *g, struct shared_list *l);
 /* The list of gpunvme_pieces_alloc() that has these pieces, or NULL. */
-struct list *list_of(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n);
+struct shared_list *shared_list_of(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n);
 /*
  * Where the direct path finds these pieces: *at; nothing is mapped for it. -EINVAL: they begin in
  * such a list, and n runs past its end.
  */
-int list_locate(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n, uint64_t *at);
+int shared_list_locate(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n,
+                       uint64_t *at);
 /* Under g->lock: the lists that there are, for kernels of the place. Later ones come mapped. */
-int lists_map(struct gpunvme *g, const struct memory_space *p);
+int shared_lists_map(struct gpunvme *g, const struct memory_space *p);
 /* All that are not in use, and the caller's: all, when g ends. */
-void lists_free(struct gpunvme *g);
+void shared_lists_free(struct gpunvme *g);
 
 #endif

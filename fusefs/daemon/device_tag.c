@@ -153,10 +153,10 @@ static void look_at_block_devices(struct wanted *w)
 
 static void look_at_drives(struct wanted *w)
 {
-    struct nvme_pci *all;
+    struct pci_device *all;
     size_t n;
 
-    if (nvme_pci_list("", &all, &n) != 0)
+    if (pci_list("", &all, &n) != 0)
         return;
     for (size_t i = 0; i < n; i++) {
         if (strcmp(all[i].driver, "vfio-pci") == 0 && all[i].iommu_group >= 0)

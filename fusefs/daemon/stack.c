@@ -213,7 +213,7 @@ static int mount_fs(const struct options *opts, struct stack *s, const struct pr
     int err = ffs_mount(s->bdev, &mount, &s->fs, why, sizeof(why));
 
     if (err == -ENOMEM && s->ctrlr && nvme_ctrlr_transport(s->ctrlr)->physical)
-        nvme_vfio_no_large_page(why, sizeof(why));
+        vfio_no_large_page(why, sizeof(why));
     if (err)
         return fail(p, err, "%s", why[0] ? why : strerror(-err));
     if (opts->discard && !s->bdev->info.discards)

@@ -47,7 +47,7 @@ static bool must(struct fsck *f, bool yes)
 static int look_for_damage(struct fsck *f, const struct log *log)
 {
     uint64_t newest;
-    int err = log_find_newest(&f->img, &newest);
+    int err = replay_find_newest(&f->img, &newest);
 
     if (err || newest < log->end_tid)
         return err;
@@ -75,13 +75,13 @@ static int use_log(struct fsck *f, const struct log *log)
     f->replayed = true;
     fsck_say(f, "Journal: %zu transactions replayed in memory, checking the result",
              log->transaction_count);
-    return log_replay(&f->img, log);
+    return replay_replay(&f->img, log);
 }
 
 static int check_log(struct fsck *f, const struct lay_journal *header)
 {
     struct log log;
-    int err = log_read(&f->img, header, &log);
+    int err = replay_read(&f->img, header, &log);
 
     if (err)
         return err;
@@ -92,14 +92,14 @@ static int check_log(struct fsck *f, const struct lay_journal *header)
     if (log.end_tid > HIGHEST_TID)
         begin_anew(f, log.end_tid);
     err = use_log(f, &log);
-    log_free(&log);
+    replay_free(&log);
     return err;
 }
 
 int fsck_not_clean(struct fsck *f)
 {
     uint64_t newest;
-    int err = log_find_newest(&f->img, &newest);
+    int err = replay_find_newest(&f->img, &newest);
 
     f->sb.state = lay_put32(lay_get32(f->sb.state) & ~LAY_STATE_CLEAN);
     if (!err && newest >= store_tid(f))
@@ -111,7 +111,7 @@ static int without_header(struct fsck *f, const char *why)
 {
     bool clean = is_clean(f);
     uint64_t newest;
-    int err = log_find_newest(&f->img, &newest);
+    int err = replay_find_newest(&f->img, &newest);
 
     if (err)
         return err;

@@ -55,7 +55,7 @@ static void on_sigbus(int sig, siginfo_t *info, void *context)
     errno = saved;
 }
 
-int dma_guard(int *torn_fd)
+int serve_dma_guard(int *torn_fd)
 {
     struct sigaction sa = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO};
 
@@ -109,7 +109,8 @@ static unsigned count_used(void)
     return n;
 }
 
-int dma_map(struct nvme_transport *t, const struct vfio_user_dma_map *m, int fd, unsigned most)
+int serve_dma_map(struct nvme_transport *t, const struct vfio_user_dma_map *m, int fd,
+                  unsigned most)
 {
     int rc = check_map(m, fd);
     size_t i = free_place();
@@ -144,7 +145,7 @@ static void release(size_t i)
     munmap((void *)host, atomic_load(&table[i].size));
 }
 
-int dma_unmap(struct nvme_transport *t, const struct vfio_user_dma_unmap *u)
+int serve_dma_unmap(struct nvme_transport *t, const struct vfio_user_dma_unmap *u)
 {
     if (u->argsz < sizeof(*u) || u->flags)
         return -EINVAL;
@@ -160,7 +161,7 @@ int dma_unmap(struct nvme_transport *t, const struct vfio_user_dma_unmap *u)
     return -ENOENT;
 }
 
-void dma_forget(void)
+void serve_dma_forget(void)
 {
     for (size_t i = 0; i < DMA_MAX_MAPS; i++)
         if (atomic_load(&table[i].host))

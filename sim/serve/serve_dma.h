@@ -21,7 +21,7 @@ extern "C" {
  * pages is replaced by zeros, and *torn_fd (an eventfd of the table) becomes
  * readable. 0 or -errno.
  */
-int dma_guard(int *torn_fd);
+int serve_dma_guard(int *torn_fd);
 
 /*
  * Maps [m->offset, m->offset + m->size) of the file fd at m->addr. fd stays the caller's. -EINVAL
@@ -29,11 +29,12 @@ int dma_guard(int *torn_fd);
  * -ENOTSUP (no descriptor, or not both readable and writable), -ENOSPC, errors of mmap(2). With
  * `most` regions mapped (not 0), -EINVAL, as libvfio-user has it.
  */
-int dma_map(struct nvme_transport *t, const struct vfio_user_dma_map *m, int fd, unsigned most);
+int serve_dma_map(struct nvme_transport *t, const struct vfio_user_dma_map *m, int fd,
+                  unsigned most);
 /* -ENOENT unless address and size are those of a mapping. */
-int dma_unmap(struct nvme_transport *t, const struct vfio_user_dma_unmap *u);
+int serve_dma_unmap(struct nvme_transport *t, const struct vfio_user_dma_unmap *u);
 /* Unmaps everything from this process; the transport must be closed. */
-void dma_forget(void);
+void serve_dma_forget(void);
 
 #ifdef __cplusplus
 }

@@ -40,7 +40,7 @@ static const struct {
     {"get-features", NVME_ADMIN_GET_FEATURES, true},
 };
 
-int number_parse(const char *text, uint64_t max, uint64_t *out)
+int serve_number_parse(const char *text, uint64_t max, uint64_t *out)
 {
     char *end;
 
@@ -77,7 +77,7 @@ static int parse_opcode(const char *text, struct sim_fault *f)
             return 0;
         }
     }
-    if (number_parse(text, UINT8_MAX, &n) != 0)
+    if (serve_number_parse(text, UINT8_MAX, &n) != 0)
         return -EINVAL;
     f->opcode = (uint8_t)n;
     return 0;
@@ -91,8 +91,8 @@ static int parse_lbas(char *text, struct sim_fault *f)
     if (plus)
         *plus = '\0';
     f->lbas = 1;
-    if (number_parse(text, UINT64_MAX / 2, &f->first_lba) != 0 ||
-        (plus && number_parse(plus + 1, UINT64_MAX / 2, &f->lbas) != 0))
+    if (serve_number_parse(text, UINT64_MAX / 2, &f->first_lba) != 0 ||
+        (plus && serve_number_parse(plus + 1, UINT64_MAX / 2, &f->lbas) != 0))
         return -EINVAL;
     return f->lbas ? 0 : -EINVAL;
 }
@@ -162,7 +162,8 @@ static int parse_key(int key, char *value, struct sim_fault *f)
         f->admin = true;
         return value ? -EINVAL : 0;
     }
-    return number_parse(value, limits[key], &n) == 0 ? set_number((enum key)key, n, f) : -EINVAL;
+    return serve_number_parse(value, limits[key], &n) == 0 ? set_number((enum key)key, n, f)
+                                                           : -EINVAL;
 }
 
 /* The key that a rule of this kind requires and lacks, or NULL. */
@@ -177,7 +178,7 @@ static const char *missing(const struct sim_fault *f)
     return NULL;
 }
 
-int fault_parse(const char *spec, struct sim_fault *out, char *why, size_t len)
+int serve_fault_parse(const char *spec, struct sim_fault *out, char *why, size_t len)
 {
     struct sim_fault f = {0};
     char *copy = strdup(spec), *rest = copy, *value, *item;

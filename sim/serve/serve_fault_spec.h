@@ -10,9 +10,9 @@ extern "C" {
 #endif
 
 /* 0, or -EINVAL with the reason in why, as a phrase behind "--fault: ". */
-int fault_parse(const char *spec, struct sim_fault *out, char *why, size_t len);
+int serve_fault_parse(const char *spec, struct sim_fault *out, char *why, size_t len);
 /* A number, decimal or 0x..., up to max: 0 or -EINVAL. */
-int number_parse(const char *text, uint64_t max, uint64_t *out);
+int serve_number_parse(const char *text, uint64_t max, uint64_t *out);
 
 #ifdef __cplusplus
 }

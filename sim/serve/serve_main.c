@@ -8,10 +8,10 @@
 
 int main(int argc, char **argv)
 {
-    struct options o;
+    struct serve_options o;
 
-    options_parse(&o, argc, argv);
-    int rc = server_run(&o);
+    serve_options_parse(&o, argc, argv);
+    int rc = serve_server_run(&o);
     if (rc < 0)
         return EXIT_FAILURE;
     return rc > 0 && o.strict ? EXIT_MISTAKES : EXIT_SUCCESS;

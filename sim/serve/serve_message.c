@@ -11,7 +11,7 @@
 
 #include "sim/serve/serve_message.h"
 
-static void keep_fd(struct message *m, int fd)
+static void keep_fd(struct serve_message *m, int fd)
 {
     if (m->n_fds < MESSAGE_MAX_FDS) {
         m->fds[m->n_fds++] = fd;
@@ -21,7 +21,7 @@ static void keep_fd(struct message *m, int fd)
     }
 }
 
-static void keep_fds(struct message *m, struct msghdr *h)
+static void keep_fds(struct serve_message *m, struct msghdr *h)
 {
     for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR(h, c)) {
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
@@ -40,7 +40,7 @@ static void keep_fds(struct message *m, struct msghdr *h)
  * Receives up to len bytes. Returns their number, 0: none at present, or
  * -errno.
  */
-static ssize_t receive_some(int sock, struct message *m, void *to, size_t len)
+static ssize_t receive_some(int sock, struct serve_message *m, void *to, size_t len)
 {
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(MESSAGE_MAX_FDS * sizeof(int))];
     struct iovec iov = {.iov_base = to, .iov_len = len};
@@ -60,7 +60,7 @@ static ssize_t receive_some(int sock, struct message *m, void *to, size_t len)
 }
 
 /* Receives the first `until` bytes of the message. 1: complete. */
-static int receive_until(int sock, struct message *m, void *to, size_t from, size_t until)
+static int receive_until(int sock, struct serve_message *m, void *to, size_t from, size_t until)
 {
     while (m->have < until) {
         ssize_t n = receive_some(sock, m, (unsigned char *)to + (m->have - from), until - m->have);
@@ -72,7 +72,7 @@ static int receive_until(int sock, struct message *m, void *to, size_t from, siz
     return 1;
 }
 
-int message_receive(int sock, struct message *m)
+int serve_message_receive(int sock, struct serve_message *m)
 {
     const size_t head = sizeof(m->header);
     int rc = receive_until(sock, m, &m->header, 0, head);
@@ -84,7 +84,7 @@ int message_receive(int sock, struct message *m)
     return receive_until(sock, m, m->payload, head, m->header.size);
 }
 
-void message_done(struct message *m)
+void serve_message_done(struct serve_message *m)
 {
     for (unsigned i = 0; i < m->n_fds; i++)
         close(m->fds[i]);
@@ -132,7 +132,7 @@ static int send_all(int sock, struct msghdr *h)
     return 0;
 }
 
-int message_reply(int sock, const struct vfio_user_header *to, const struct reply *r)
+int serve_message_reply(int sock, const struct vfio_user_header *to, const struct serve_reply *r)
 {
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
     struct vfio_user_header head = {
@@ -148,7 +148,7 @@ int message_reply(int sock, const struct vfio_user_header *to, const struct repl
     };
     struct msghdr h = {.msg_iov = iov, .msg_iovlen = !r->error && r->len ? 2 : 1};
 
-    assert(r->error >= 0 && r->len <= sizeof(((struct message *)0)->payload));
+    assert(r->error >= 0 && r->len <= sizeof(((struct serve_message *)0)->payload));
     if (!r->error && r->fd >= 0)
         attach_fd(&h, control, sizeof(control), r->fd);
     return send_all(sock, &h);

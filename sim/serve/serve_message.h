@@ -19,7 +19,7 @@ extern "C" {
 #define MESSAGE_MAX_XFER    65536 /* bytes of data in one region access */
 #define MESSAGE_MAX_PAYLOAD (sizeof(struct vfio_user_region_access) + MESSAGE_MAX_XFER)
 
-struct message {
+struct serve_message {
     struct vfio_user_header header;
     unsigned char payload[MESSAGE_MAX_PAYLOAD];
     size_t have; /* bytes received, header included */
@@ -29,7 +29,7 @@ struct message {
 };
 
 /* The reply to a message. error: an errno; the reply then has no payload. */
-struct reply {
+struct serve_reply {
     unsigned char payload[MESSAGE_MAX_PAYLOAD];
     size_t len;
     int fd; /* sent with the reply; not closed. -1: none */
@@ -37,7 +37,7 @@ struct reply {
 };
 
 /* Bytes of payload of a complete message. */
-static inline size_t message_len(const struct message *m)
+static inline size_t serve_message_len(const struct serve_message *m)
 {
     return m->header.size - sizeof(m->header);
 }
@@ -48,11 +48,11 @@ static inline size_t message_len(const struct message *m)
  * the next message cannot be found, so the connection is unusable.
  * Precondition: the message is zero.
  */
-int message_receive(int sock, struct message *m);
+int serve_message_receive(int sock, struct serve_message *m);
 /* Closes the descriptors of the message and clears it for the next one. */
-void message_done(struct message *m);
+void serve_message_done(struct serve_message *m);
 /* Sends the reply to `to`: 0 or -errno, -ETIMEDOUT: the peer does not read. */
-int message_reply(int sock, const struct vfio_user_header *to, const struct reply *r);
+int serve_message_reply(int sock, const struct vfio_user_header *to, const struct serve_reply *r);
 
 #ifdef __cplusplus
 }

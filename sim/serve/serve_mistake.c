@@ -5,7 +5,7 @@
 
 #include "sim/serve/serve_session.h"
 
-void session_mistake(struct session *s, const char *fmt, ...)
+void serve_mistake(struct serve_session *s, const char *fmt, ...)
 {
     va_list ap;
 

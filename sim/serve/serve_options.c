@@ -79,7 +79,7 @@ static uint64_t number(struct argp_state *state, const char *name, const char *t
 {
     uint64_t v;
 
-    if (number_parse(text, max, &v) != 0)
+    if (serve_number_parse(text, max, &v) != 0)
         argp_error(state, "--%s: '%s' is not a number up to %llu", name, text,
                    (unsigned long long)max);
     return v;
@@ -96,12 +96,12 @@ static uint64_t size(struct argp_state *state, const char *name, const char *tex
     uint64_t v = 0;
 
     snprintf(digits, sizeof(digits), "%.*s", (int)(unit ? len - 1 : len), text);
-    if (len >= sizeof(digits) || number_parse(digits, (uint64_t)INT64_MAX >> shift, &v) != 0)
+    if (len >= sizeof(digits) || serve_number_parse(digits, (uint64_t)INT64_MAX >> shift, &v) != 0)
         argp_error(state, "--%s: '%s' is not a size, give digits and K, M, G or T", name, text);
     return v << shift;
 }
 
-static void add_image(struct options *o, struct argp_state *state, const char *path)
+static void add_image(struct serve_options *o, struct argp_state *state, const char *path)
 {
     unsigned n = 0;
 
@@ -116,25 +116,25 @@ static void add_image(struct options *o, struct argp_state *state, const char *p
         o->cfg.namespaces = n + 1;
 }
 
-static void add_fault(struct options *o, struct argp_state *state, const char *spec)
+static void add_fault(struct serve_options *o, struct argp_state *state, const char *spec)
 {
     char why[160] = "out of memory";
 
     if (o->n_faults == OPTIONS_MAX_FAULTS)
         argp_error(state, "--fault: at most %d", OPTIONS_MAX_FAULTS);
-    else if (fault_parse(spec, &o->faults[o->n_faults], why, sizeof(why)) != 0)
+    else if (serve_fault_parse(spec, &o->faults[o->n_faults], why, sizeof(why)) != 0)
         argp_error(state, "--fault: %s", why);
     else
         o->n_faults++;
 }
 
-static void set_all_namespaces(struct options *o, uint32_t lba_size)
+static void set_all_namespaces(struct serve_options *o, uint32_t lba_size)
 {
     for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++)
         o->cfg.ns[i].lba_size = lba_size;
 }
 
-static void set_second(struct options *o, struct argp_state *state, const char *arg)
+static void set_second(struct serve_options *o, struct argp_state *state, const char *arg)
 {
     o->wait_second = strcmp(arg, "wait") == 0;
     if (!o->wait_second && strcmp(arg, "refuse") != 0)
@@ -142,7 +142,7 @@ static void set_second(struct options *o, struct argp_state *state, const char *
 }
 
 /* Sets the options without a value. */
-static bool set_flag(struct options *o, int key)
+static bool set_flag(struct serve_options *o, int key)
 {
     bool *const flags[] = {
         [OPT_REORDER - OPT_LBA] = &o->cfg.reorder,
@@ -165,7 +165,8 @@ static bool set_flag(struct options *o, int key)
     return true;
 }
 
-static error_t set_number(struct options *o, struct argp_state *state, int key, const char *arg)
+static error_t set_number(struct serve_options *o, struct argp_state *state, int key,
+                          const char *arg)
 {
     struct sim_config *c = &o->cfg;
 
@@ -202,7 +203,7 @@ static error_t set_number(struct options *o, struct argp_state *state, int key, 
 /*
  * Checks combinations of options that the simulator refuses without a reason.
  */
-static void check(const struct options *o, struct argp_state *state)
+static void check(const struct serve_options *o, struct argp_state *state)
 {
     const struct sim_config *c = &o->cfg;
 
@@ -218,7 +219,7 @@ static void check(const struct options *o, struct argp_state *state)
 
 static error_t set_option(int key, char *arg, struct argp_state *state)
 {
-    struct options *o = state->input;
+    struct serve_options *o = state->input;
 
     if (set_flag(o, key))
         return 0;
@@ -273,14 +274,14 @@ static error_t set_option(int key, char *arg, struct argp_state *state)
 }
 
 /* The size of an image is that of its file. */
-static void settle(struct options *o)
+static void settle(struct serve_options *o)
 {
     for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++)
         if (o->cfg.ns[i].path)
             o->cfg.ns[i].bytes = 0;
 }
 
-void options_parse(struct options *o, int argc, char **argv)
+void serve_options_parse(struct serve_options *o, int argc, char **argv)
 {
     static const struct argp argp = {
         .options = argp_options,
@@ -291,7 +292,7 @@ void options_parse(struct options *o, int argc, char **argv)
 
     argp_program_version = "gpunvme-sim (gpunvmefs) " GPUNVME_VERSION;
     argp_err_exit_status = EXIT_USAGE;
-    *o = (struct options){.cfg = {.namespaces = 1, .mdts = 128u << 10, .max_depth = 256}};
+    *o = (struct serve_options){.cfg = {.namespaces = 1, .mdts = 128u << 10, .max_depth = 256}};
     for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++)
         o->cfg.ns[i] = (struct sim_ns_config){.bytes = DEFAULT_BYTES, .lba_size = 4096};
     argp_parse(&argp, argc, argv, 0, NULL, o);

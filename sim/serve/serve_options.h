@@ -9,7 +9,7 @@
 
 #define OPTIONS_MAX_FAULTS 64
 
-struct options {
+struct serve_options {
     const char *socket;
     struct sim_config cfg;
     struct sim_fault faults[OPTIONS_MAX_FAULTS];
@@ -22,6 +22,6 @@ struct options {
 };
 
 /* Ends the process with a message if the command line is invalid. */
-void options_parse(struct options *o, int argc, char **argv);
+void serve_options_parse(struct serve_options *o, int argc, char **argv);
 
 #endif

@@ -13,22 +13,22 @@
 #define EXPRESS_V2    2
 #define MAX_LATENCIES 0x7u /* endpoint L0s and L1 acceptable latency: no limit */
 
-static void put16(struct pci_config *c, size_t at, uint16_t v)
+static void put16(struct serve_pci *c, size_t at, uint16_t v)
 {
     memcpy(&c->bytes[at], &v, sizeof(v));
 }
 
-static void put32(struct pci_config *c, size_t at, uint32_t v)
+static void put32(struct serve_pci *c, size_t at, uint32_t v)
 {
     memcpy(&c->bytes[at], &v, sizeof(v));
 }
 
-static void allow32(struct pci_config *c, size_t at, uint32_t mask)
+static void allow32(struct serve_pci *c, size_t at, uint32_t mask)
 {
     memcpy(&c->writable[at], &mask, sizeof(mask));
 }
 
-static void add_capabilities(struct pci_config *c)
+static void add_capabilities(struct serve_pci *c)
 {
     put16(c, PCI_STATUS, PCI_STATUS_CAP_LIST);
     c->bytes[PCI_CAPABILITY_LIST] = CAP_PM;
@@ -41,7 +41,7 @@ static void add_capabilities(struct pci_config *c)
           PCI_EXP_DEVCAP_RBER | MAX_LATENCIES << 6 | MAX_LATENCIES << 9);
 }
 
-void pci_config_init(struct pci_config *c, uint64_t bar0_bytes)
+void serve_pci_init(struct serve_pci *c, uint64_t bar0_bytes)
 {
     uint64_t bar0_mask = ~(bar0_bytes - 1);
 
@@ -63,12 +63,12 @@ void pci_config_init(struct pci_config *c, uint64_t bar0_bytes)
     c->writable[PCI_INTERRUPT_LINE] = 0xff;
 }
 
-void pci_config_read(const struct pci_config *c, size_t offset, void *to, size_t len)
+void serve_pci_read(const struct serve_pci *c, size_t offset, void *to, size_t len)
 {
     memcpy(to, &c->bytes[offset], len);
 }
 
-void pci_config_write(struct pci_config *c, size_t offset, const void *from, size_t len)
+void serve_pci_write(struct serve_pci *c, size_t offset, const void *from, size_t len)
 {
     const uint8_t *v = from;
 
@@ -78,7 +78,7 @@ void pci_config_write(struct pci_config *c, size_t offset, const void *from, siz
     }
 }
 
-bool pci_config_bus_master(const struct pci_config *c)
+bool serve_pci_bus_master(const struct serve_pci *c)
 {
     return c->bytes[PCI_COMMAND] & PCI_COMMAND_MASTER;
 }

@@ -9,17 +9,17 @@
 
 #define PCI_CONFIG_BYTES 4096
 
-struct pci_config {
+struct serve_pci {
     uint8_t bytes[PCI_CONFIG_BYTES];
     uint8_t
         writable[PCI_CONFIG_BYTES]; /* bits that a write changes; all other bits keep their value */
 };
 
 /* As after power-on. bar0_bytes: a power of two. */
-void pci_config_init(struct pci_config *c, uint64_t bar0_bytes);
+void serve_pci_init(struct serve_pci *c, uint64_t bar0_bytes);
 /* Range inside the space. */
-void pci_config_read(const struct pci_config *c, size_t offset, void *to, size_t len);
-void pci_config_write(struct pci_config *c, size_t offset, const void *from, size_t len);
-bool pci_config_bus_master(const struct pci_config *c);
+void serve_pci_read(const struct serve_pci *c, size_t offset, void *to, size_t len);
+void serve_pci_write(struct serve_pci *c, size_t offset, const void *from, size_t len);
+bool serve_pci_bus_master(const struct serve_pci *c);
 
 #endif

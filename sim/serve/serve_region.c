@@ -8,33 +8,33 @@
 #include "blockdev/software.h"
 #include "sim/serve/serve_session.h"
 
-uint64_t region_bytes(const struct session *s, uint32_t index)
+uint64_t serve_region_bytes(const struct serve_session *s, uint32_t index)
 {
     if (index == VFIO_PCI_BAR0_REGION_INDEX)
         return s->bar0_bytes;
     return index == VFIO_PCI_CONFIG_REGION_INDEX ? PCI_CONFIG_BYTES : 0;
 }
 
-static bool inside(const struct session *s, const struct vfio_user_region_access *a)
+static bool inside(const struct serve_session *s, const struct vfio_user_region_access *a)
 {
-    uint64_t bytes = region_bytes(s, a->region);
+    uint64_t bytes = serve_region_bytes(s, a->region);
 
     return a->count && a->count <= bytes && a->offset <= bytes - a->count;
 }
 
-static bool is_doorbell(const struct session *s, uint64_t offset, uint32_t count)
+static bool is_doorbell(const struct serve_session *s, uint64_t offset, uint32_t count)
 {
     return offset >= NVME_REG_DOORBELLS && count == sizeof(uint32_t) &&
            offset - NVME_REG_DOORBELLS < s->t->doorbells_len;
 }
 
-static volatile uint32_t *doorbell(const struct session *s, uint64_t offset)
+static volatile uint32_t *doorbell(const struct serve_session *s, uint64_t offset)
 {
     assert(is_doorbell(s, offset, sizeof(uint32_t)));
     return &s->t->doorbells[(offset - NVME_REG_DOORBELLS) / sizeof(uint32_t)];
 }
 
-static uint32_t read_register(struct session *s, uint32_t offset)
+static uint32_t read_register(struct serve_session *s, uint32_t offset)
 {
     uint32_t v = s->t->ops->read32(s->t, offset);
 
@@ -45,7 +45,7 @@ static uint32_t read_register(struct session *s, uint32_t offset)
     return offset == NVME_REG_CSTS ? v | NVME_CSTS_CFS : v;
 }
 
-static int bar0_read(struct session *s, uint64_t offset, uint32_t count, void *to)
+static int bar0_read(struct serve_session *s, uint64_t offset, uint32_t count, void *to)
 {
     uint32_t v[2] = {0};
 
@@ -61,17 +61,17 @@ static int bar0_read(struct session *s, uint64_t offset, uint32_t count, void *t
     return 0;
 }
 
-static void cut_off(struct session *s, uint32_t cc)
+static void cut_off(struct serve_session *s, uint32_t cc)
 {
     s->cut_off = true;
     s->cut_off_cc = cc;
     s->t->ops->write32(s->t, NVME_REG_CC, cc & ~NVME_CC_EN);
 }
 
-static void write_cc(struct session *s, uint32_t cc)
+static void write_cc(struct serve_session *s, uint32_t cc)
 {
-    if ((cc & NVME_CC_EN) && !s->cut_off && !pci_config_bus_master(&s->pci)) {
-        session_mistake(s, "CC.EN set while bus mastering is off");
+    if ((cc & NVME_CC_EN) && !s->cut_off && !serve_pci_bus_master(&s->pci)) {
+        serve_mistake(s, "CC.EN set while bus mastering is off");
         cut_off(s, cc);
     } else if ((cc & NVME_CC_EN) && s->cut_off) {
         s->cut_off_cc = cc;
@@ -81,18 +81,18 @@ static void write_cc(struct session *s, uint32_t cc)
     }
 }
 
-static void write_config(struct session *s, uint64_t offset, const void *from, uint32_t count)
+static void write_config(struct serve_session *s, uint64_t offset, const void *from, uint32_t count)
 {
     uint32_t cc = s->t->ops->read32(s->t, NVME_REG_CC);
 
-    pci_config_write(&s->pci, offset, from, count);
-    if (pci_config_bus_master(&s->pci) || s->cut_off || cc == UINT32_MAX || !(cc & NVME_CC_EN))
+    serve_pci_write(&s->pci, offset, from, count);
+    if (serve_pci_bus_master(&s->pci) || s->cut_off || cc == UINT32_MAX || !(cc & NVME_CC_EN))
         return;
-    session_mistake(s, "bus mastering switched off while CC.EN is 1");
+    serve_mistake(s, "bus mastering switched off while CC.EN is 1");
     cut_off(s, cc);
 }
 
-static int write_doorbell(struct session *s, uint64_t offset, uint32_t v)
+static int write_doorbell(struct serve_session *s, uint64_t offset, uint32_t v)
 {
     /*
      * Release: SQEs that the client wrote before its message are visible before
@@ -103,7 +103,7 @@ static int write_doorbell(struct session *s, uint64_t offset, uint32_t v)
     return 0;
 }
 
-static int bar0_write(struct session *s, uint64_t offset, uint32_t count, const void *from)
+static int bar0_write(struct serve_session *s, uint64_t offset, uint32_t count, const void *from)
 {
     uint64_t v = 0;
 
@@ -123,17 +123,18 @@ static int bar0_write(struct session *s, uint64_t offset, uint32_t count, const 
     return 0;
 }
 
-int region_read(struct session *s, const struct vfio_user_region_access *a, void *to)
+int serve_region_read(struct serve_session *s, const struct vfio_user_region_access *a, void *to)
 {
     if (!inside(s, a))
         return EINVAL;
     if (a->region == VFIO_PCI_BAR0_REGION_INDEX)
         return bar0_read(s, a->offset, a->count, to);
-    pci_config_read(&s->pci, a->offset, to, a->count);
+    serve_pci_read(&s->pci, a->offset, to, a->count);
     return 0;
 }
 
-int region_write(struct session *s, const struct vfio_user_region_access *a, const void *from)
+int serve_region_write(struct serve_session *s, const struct vfio_user_region_access *a,
+                       const void *from)
 {
     if (!inside(s, a))
         return EINVAL;

@@ -28,11 +28,11 @@
 #define MISTAKES_SHOWN 16u
 
 struct server {
-    const struct options *o;
+    const struct serve_options *o;
     struct sim *sim;
-    struct session session;
-    struct message in;
-    struct reply out;
+    struct serve_session session;
+    struct serve_message in;
+    struct serve_reply out;
     int listener, signals, torn;
     int client;        /* -1: none */
     uint64_t deadline; /* ms; 0: none */
@@ -122,7 +122,7 @@ static void start_session(struct server *s, struct nvme_transport *t)
     s->session.no_mmap = s->o->no_mmap;
     s->session.dma_maps = s->o->dma_maps;
     s->session.no_reset = s->o->cfg.no_reset;
-    session_start(&s->session);
+    serve_session_start(&s->session);
     if (s->o->stuck)
         sim_stick(s->sim);
 }
@@ -136,7 +136,7 @@ static void unplug(struct server *s)
     s->session.t->ops->write32(s->session.t, NVME_REG_CC, 0);
     s->session.t->ops->close(s->session.t);
     s->session.t = NULL;
-    dma_forget();
+    serve_dma_forget();
 }
 
 static int end_client(struct server *s)
@@ -146,7 +146,7 @@ static int end_client(struct server *s)
     close(s->client);
     s->client = -1;
     s->deadline = 0;
-    message_done(&s->in);
+    serve_message_done(&s->in);
     /* New doorbells as well: the client may still have the old ones mapped. */
     unplug(s);
     int rc = sim_attach(s->sim, &t);
@@ -188,14 +188,14 @@ static bool answer(struct server *s)
 {
     const struct vfio_user_header head = s->in.header;
     unsigned before = s->session.mistakes;
-    bool go_on = session_handle(&s->session, &s->in, &s->out);
+    bool go_on = serve_session_handle(&s->session, &s->in, &s->out);
 
     show_mistake(s, before);
-    message_done(&s->in);
+    serve_message_done(&s->in);
     s->deadline = 0;
     if (head.flags & VFIO_USER_NO_REPLY)
         return go_on;
-    return message_reply(s->client, &head, &s->out) == 0 && go_on;
+    return serve_message_reply(s->client, &head, &s->out) == 0 && go_on;
 }
 
 /*
@@ -205,14 +205,14 @@ static bool answer(struct server *s)
 static void reject(struct server *s)
 {
     s->out.error = EPROTO;
-    session_mistake(&s->session, "a message of %u bytes", s->in.header.size);
+    serve_mistake(&s->session, "a message of %u bytes", s->in.header.size);
     say("client", "%s", s->session.last_mistake);
-    message_reply(s->client, &s->in.header, &s->out);
+    serve_message_reply(s->client, &s->in.header, &s->out);
 }
 
 static int serve_client(struct server *s)
 {
-    int rc = message_receive(s->client, &s->in);
+    int rc = serve_message_receive(s->client, &s->in);
 
     if (rc == 1 && answer(s))
         return 0;
@@ -247,7 +247,7 @@ static int drop_torn(struct server *s)
     eventfd_read(s->torn, &n);
     if (s->client < 0)
         return 0;
-    session_mistake(&s->session, "a file shrank while it was mapped");
+    serve_mistake(&s->session, "a file shrank while it was mapped");
     say("client", "%s", s->session.last_mistake);
     return end_client(s);
 }
@@ -369,11 +369,11 @@ static int serve(struct server *s)
     close(s->listener);
     if (s->client >= 0)
         close(s->client);
-    message_done(&s->in);
+    serve_message_done(&s->in);
     return rc;
 }
 
-int server_run(const struct options *o)
+int serve_server_run(const struct serve_options *o)
 {
     struct server *s = calloc(1, sizeof(*s));
 
@@ -382,7 +382,7 @@ int server_run(const struct options *o)
     s->o = o;
     s->client = -1;
     s->signals = open_signals();
-    int rc = s->signals < 0 ? s->signals : dma_guard(&s->torn);
+    int rc = s->signals < 0 ? s->signals : serve_dma_guard(&s->torn);
     if (rc == 0)
         rc = start_sim(s);
     if (rc == 0) {

@@ -10,6 +10,6 @@
  * Returns 0; -errno after an error line; 1 if a driver made mistakes, which
  * have been printed.
  */
-int server_run(const struct options *o);
+int serve_server_run(const struct serve_options *o);
 
 #endif

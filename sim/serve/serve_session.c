@@ -13,31 +13,31 @@
 
 #define BAR0_MIN_BYTES 0x4000u
 
-void session_start(struct session *s)
+void serve_session_start(struct serve_session *s)
 {
     s->greeted = s->cut_off = false;
     s->bar0_bytes = BAR0_MIN_BYTES;
     while (s->bar0_bytes < NVME_REG_DOORBELLS + s->t->doorbells_len)
         s->bar0_bytes *= 2;
-    pci_config_init(&s->pci, s->bar0_bytes);
+    serve_pci_init(&s->pci, s->bar0_bytes);
 }
 
 /* Copies the first len bytes of the payload; false if it is shorter. */
-static bool take(const struct message *m, void *to, size_t len)
+static bool take(const struct serve_message *m, void *to, size_t len)
 {
-    if (message_len(m) < len)
+    if (serve_message_len(m) < len)
         return false;
     memcpy(to, m->payload, len);
     return true;
 }
 
-static void put(struct reply *r, const void *from, size_t len)
+static void put(struct serve_reply *r, const void *from, size_t len)
 {
     memcpy(r->payload + r->len, from, len);
     r->len += len;
 }
 
-static int get_info(struct session *s, const struct message *m, struct reply *r)
+static int get_info(struct serve_session *s, const struct serve_message *m, struct serve_reply *r)
 {
     struct vfio_user_device_info info;
 
@@ -54,8 +54,8 @@ static int get_info(struct session *s, const struct message *m, struct reply *r)
 }
 
 /* The offset of the doorbells in their file is that in BAR0. */
-static void put_bar0(const struct session *s, struct vfio_user_region_info *info, uint32_t room,
-                     struct reply *r)
+static void put_bar0(const struct serve_session *s, struct vfio_user_region_info *info,
+                     uint32_t room, struct serve_reply *r)
 {
     const struct vfio_user_sparse_mmap head = {
         .header = {.id = VFIO_REGION_INFO_CAP_SPARSE_MMAP, .version = 1}, .nr_areas = 1};
@@ -75,14 +75,15 @@ static void put_bar0(const struct session *s, struct vfio_user_region_info *info
     r->fd = sim_doorbells_fd(s->sim);
 }
 
-static int get_region_info(struct session *s, const struct message *m, struct reply *r)
+static int get_region_info(struct serve_session *s, const struct serve_message *m,
+                           struct serve_reply *r)
 {
     struct vfio_user_region_info in, info;
 
     if (!take(m, &in, sizeof(in)) || in.argsz < sizeof(in) || in.index >= VFIO_PCI_NUM_REGIONS)
         return EINVAL;
     info = (struct vfio_user_region_info){
-        .argsz = sizeof(info), .index = in.index, .size = region_bytes(s, in.index)};
+        .argsz = sizeof(info), .index = in.index, .size = serve_region_bytes(s, in.index)};
     if (info.size)
         info.flags = VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE;
     if (in.index == VFIO_PCI_BAR0_REGION_INDEX && !s->no_mmap && s->peer_fds > 0)
@@ -101,7 +102,8 @@ static uint32_t irq_count(uint32_t index)
     return index == VFIO_PCI_MSI_IRQ_INDEX || index == VFIO_PCI_MSIX_IRQ_INDEX ? 0 : 1;
 }
 
-static int get_irq_info(struct session *s, const struct message *m, struct reply *r)
+static int get_irq_info(struct serve_session *s, const struct serve_message *m,
+                        struct serve_reply *r)
 {
     struct vfio_user_irq_info in;
 
@@ -129,7 +131,7 @@ static bool one_bit(uint32_t v)
  * Checked and accepted. The descriptors are closed with the message, as no
  * interrupt is ever raised.
  */
-static int set_irqs(struct session *s, const struct message *m, struct reply *r)
+static int set_irqs(struct serve_session *s, const struct serve_message *m, struct serve_reply *r)
 {
     struct vfio_user_irq_set in;
 
@@ -143,7 +145,7 @@ static int set_irqs(struct session *s, const struct message *m, struct reply *r)
         return EINVAL;
     if (in.count > n || in.start > n - in.count)
         return EINVAL;
-    if (data == VFIO_IRQ_SET_DATA_BOOL && message_len(m) != sizeof(in) + in.count)
+    if (data == VFIO_IRQ_SET_DATA_BOOL && serve_message_len(m) != sizeof(in) + in.count)
         return EINVAL;
     if (data != VFIO_IRQ_SET_DATA_NONE && in.count == 0)
         return EINVAL;
@@ -152,13 +154,14 @@ static int set_irqs(struct session *s, const struct message *m, struct reply *r)
     return 0;
 }
 
-static int read_region(struct session *s, const struct message *m, struct reply *r)
+static int read_region(struct serve_session *s, const struct serve_message *m,
+                       struct serve_reply *r)
 {
     struct vfio_user_region_access a;
 
-    if (!take(m, &a, sizeof(a)) || message_len(m) != sizeof(a) || a.count > MESSAGE_MAX_XFER)
+    if (!take(m, &a, sizeof(a)) || serve_message_len(m) != sizeof(a) || a.count > MESSAGE_MAX_XFER)
         return EINVAL;
-    int rc = region_read(s, &a, r->payload + sizeof(a));
+    int rc = serve_region_read(s, &a, r->payload + sizeof(a));
     if (rc == 0) {
         put(r, &a, sizeof(a));
         r->len += a.count;
@@ -166,45 +169,46 @@ static int read_region(struct session *s, const struct message *m, struct reply 
     return rc;
 }
 
-static int write_region(struct session *s, const struct message *m, struct reply *r)
+static int write_region(struct serve_session *s, const struct serve_message *m,
+                        struct serve_reply *r)
 {
     struct vfio_user_region_access a;
 
-    if (!take(m, &a, sizeof(a)) || message_len(m) - sizeof(a) != a.count)
+    if (!take(m, &a, sizeof(a)) || serve_message_len(m) - sizeof(a) != a.count)
         return EINVAL;
-    int rc = region_write(s, &a, m->payload + sizeof(a));
+    int rc = serve_region_write(s, &a, m->payload + sizeof(a));
     if (rc == 0)
         put(r, &a, sizeof(a));
     return rc;
 }
 
-static int map_dma(struct session *s, const struct message *m, struct reply *r)
+static int map_dma(struct serve_session *s, const struct serve_message *m, struct serve_reply *r)
 {
     struct vfio_user_dma_map map;
 
     (void)r;
-    if (!take(m, &map, sizeof(map)) || message_len(m) != sizeof(map) || m->n_fds > 1)
+    if (!take(m, &map, sizeof(map)) || serve_message_len(m) != sizeof(map) || m->n_fds > 1)
         return EINVAL;
-    return -dma_map(s->t, &map, m->n_fds ? m->fds[0] : -1, s->dma_maps);
+    return -serve_dma_map(s->t, &map, m->n_fds ? m->fds[0] : -1, s->dma_maps);
 }
 
-static int unmap_dma(struct session *s, const struct message *m, struct reply *r)
+static int unmap_dma(struct serve_session *s, const struct serve_message *m, struct serve_reply *r)
 {
     struct vfio_user_dma_unmap unmap;
 
-    if (!take(m, &unmap, sizeof(unmap)) || message_len(m) != sizeof(unmap))
+    if (!take(m, &unmap, sizeof(unmap)) || serve_message_len(m) != sizeof(unmap))
         return EINVAL;
-    int rc = -dma_unmap(s->t, &unmap);
+    int rc = -serve_dma_unmap(s->t, &unmap);
     if (rc == 0)
         put(r, &unmap, sizeof(unmap));
     return rc;
 }
 
 /* As in the kernel's VFIO the configuration space is unchanged. */
-static int reset(struct session *s, const struct message *m, struct reply *r)
+static int reset(struct serve_session *s, const struct serve_message *m, struct serve_reply *r)
 {
     (void)r;
-    if (message_len(m))
+    if (serve_message_len(m))
         return EINVAL;
     if (s->no_reset)
         return ENOTSUP;
@@ -214,10 +218,10 @@ static int reset(struct session *s, const struct message *m, struct reply *r)
 
 static const struct {
     const char *name;
-    int (*handle)(struct session *s, const struct message *m, struct reply *r);
+    int (*handle)(struct serve_session *s, const struct serve_message *m, struct serve_reply *r);
     bool takes_fds;
 } commands[] = {
-    [VFIO_USER_VERSION] = {"VERSION", version_agree, false},
+    [VFIO_USER_VERSION] = {"VERSION", serve_version_agree, false},
     [VFIO_USER_DMA_MAP] = {"DMA_MAP", map_dma, true},
     [VFIO_USER_DMA_UNMAP] = {"DMA_UNMAP", unmap_dma, false},
     [VFIO_USER_DEVICE_GET_INFO] = {"DEVICE_GET_INFO", get_info, false},
@@ -234,7 +238,7 @@ static bool offered(uint16_t command)
     return command < sizeof(commands) / sizeof(commands[0]) && commands[command].handle;
 }
 
-static int dispatch(struct session *s, const struct message *m, struct reply *r)
+static int dispatch(struct serve_session *s, const struct serve_message *m, struct serve_reply *r)
 {
     uint16_t c = m->header.command;
 
@@ -258,7 +262,8 @@ static bool is_mistake(int error)
     return error == EINVAL || error == EEXIST || error == ENOENT || error == EACCES;
 }
 
-bool session_handle(struct session *s, const struct message *m, struct reply *r)
+bool serve_session_handle(struct serve_session *s, const struct serve_message *m,
+                          struct serve_reply *r)
 {
     uint16_t c = m->header.command;
 
@@ -266,7 +271,7 @@ bool session_handle(struct session *s, const struct message *m, struct reply *r)
     r->fd = -1;
     r->error = dispatch(s, m, r);
     if (is_mistake(r->error))
-        session_mistake(s, "%s (command %u, %u bytes): %s", offered(c) ? commands[c].name : "?", c,
-                        m->header.size, strerror(r->error));
+        serve_mistake(s, "%s (command %u, %u bytes): %s", offered(c) ? commands[c].name : "?", c,
+                      m->header.size, strerror(r->error));
     return s->greeted;
 }

@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-struct session {
+struct serve_session {
     struct sim *sim;
     struct nvme_transport *t;
     bool no_mmap;      /* the doorbells cannot be mapped */
@@ -27,7 +27,7 @@ struct session {
 
     bool greeted; /* VFIO_USER_VERSION has succeeded */
     unsigned peer_fds;
-    struct pci_config pci;
+    struct serve_pci pci;
     uint64_t bar0_bytes;
     /*
      * Bus mastering was off when the controller was enabled, or was switched
@@ -44,26 +44,30 @@ struct session {
  * sim, t, no_mmap, dma_maps and no_reset are set by the caller; all other fields
  * are initialised here.
  */
-void session_start(struct session *s);
+void serve_session_start(struct serve_session *s);
 /*
  * Executes a complete message and fills the reply; descriptors of the message
  * remain its own. False: the connection must end after the reply.
  */
-bool session_handle(struct session *s, const struct message *m, struct reply *r);
+bool serve_session_handle(struct serve_session *s, const struct serve_message *m,
+                          struct serve_reply *r);
 /* Records a mistake of the driver that the simulator cannot detect. */
-void session_mistake(struct session *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void serve_mistake(struct serve_session *s, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /*
  * serve_region.c: one access to a region, len bytes at an offset. 0 or an
  * errno.
  */
-int region_read(struct session *s, const struct vfio_user_region_access *a, void *to);
-int region_write(struct session *s, const struct vfio_user_region_access *a, const void *from);
+int serve_region_read(struct serve_session *s, const struct vfio_user_region_access *a, void *to);
+int serve_region_write(struct serve_session *s, const struct vfio_user_region_access *a,
+                       const void *from);
 /* Bytes of a region; 0: absent. */
-uint64_t region_bytes(const struct session *s, uint32_t index);
+uint64_t serve_region_bytes(const struct serve_session *s, uint32_t index);
 
 /* serve_version.c: 0 or an errno. */
-int version_agree(struct session *s, const struct message *m, struct reply *r);
+int serve_version_agree(struct serve_session *s, const struct serve_message *m,
+                        struct serve_reply *r);
 
 #ifdef __cplusplus
 }

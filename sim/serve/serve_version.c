@@ -8,7 +8,7 @@
 #include "sim/serve/serve_dma.h"
 #include "sim/serve/serve_session.h"
 
-static int parse_fds(struct session *s, struct json_object *caps)
+static int parse_fds(struct serve_session *s, struct json_object *caps)
 {
     struct json_object *fds;
 
@@ -25,7 +25,7 @@ static int parse_fds(struct session *s, struct json_object *caps)
 /*
  * The maximum of descriptors is the only capability of a client that is used.
  */
-static int parse_capabilities(struct session *s, const char *text, size_t len)
+static int parse_capabilities(struct serve_session *s, const char *text, size_t len)
 {
     struct json_object *top, *caps;
     int rc = 0;
@@ -44,7 +44,7 @@ static int parse_capabilities(struct session *s, const char *text, size_t len)
 }
 
 /* Returns the bytes written, with the 0 byte at the end. */
-static size_t write_capabilities(const struct session *s, char *out, size_t len)
+static size_t write_capabilities(const struct serve_session *s, char *out, size_t len)
 {
     char maps[64] = "";
 
@@ -57,10 +57,11 @@ static size_t write_capabilities(const struct session *s, char *out, size_t len)
            1;
 }
 
-int version_agree(struct session *s, const struct message *m, struct reply *r)
+int serve_version_agree(struct serve_session *s, const struct serve_message *m,
+                        struct serve_reply *r)
 {
     struct vfio_user_version v;
-    size_t len = message_len(m);
+    size_t len = serve_message_len(m);
 
     if (s->greeted || len < sizeof(v))
         return EINVAL;

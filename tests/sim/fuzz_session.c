@@ -22,9 +22,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 struct fuzz {
     struct sim *sim;
-    struct session session;
-    struct message in;
-    struct reply out;
+    struct serve_session session;
+    struct serve_message in;
+    struct serve_reply out;
     int memory;
     int client, server; /* ends of the socket */
 };
@@ -68,11 +68,11 @@ static bool serve(struct fuzz *f)
     char sink[512];
     int rc;
 
-    while ((rc = message_receive(f->server, &f->in)) == 1) {
-        bool go_on = session_handle(&f->session, &f->in, &f->out);
-        if (message_reply(f->server, &f->in.header, &f->out) != 0)
+    while ((rc = serve_message_receive(f->server, &f->in)) == 1) {
+        bool go_on = serve_session_handle(&f->session, &f->in, &f->out);
+        if (serve_message_reply(f->server, &f->in.header, &f->out) != 0)
             go_on = false;
-        message_done(&f->in);
+        serve_message_done(&f->in);
         while (recv(f->client, sink, sizeof(sink), MSG_DONTWAIT) > 0)
             ;
         if (!go_on)
@@ -107,12 +107,12 @@ static size_t send_one(struct fuzz *f, const uint8_t *data, size_t size)
 
 static void end(struct fuzz *f)
 {
-    message_done(&f->in);
+    serve_message_done(&f->in);
     close(f->client);
     close(f->server);
     f->session.t->ops->write32(f->session.t, NVME_REG_CC, 0);
     f->session.t->ops->close(f->session.t);
-    dma_forget();
+    serve_dma_forget();
     if (sim_attach(f->sim, &f->session.t) != 0)
         abort();
 }
@@ -130,7 +130,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     f->client = ends[0];
     f->server = ends[1];
-    session_start(&f->session);
+    serve_session_start(&f->session);
     f->session.greeted = data[0] & 1; /* otherwise most inputs would end at the version */
     f->session.peer_fds = 1;
     for (size_t at = 1; size - at > 3;) {

@@ -49,14 +49,13 @@ struct Remote {
     {
         struct nvme_transport *t = nullptr;
         struct nvme_opts opts = {};
-        struct nvme_vfio_user_opts message = {.timeout_ms = 2000};
+        struct vfio_user_opts message = {.timeout_ms = 2000};
         char why[256] = "";
         opts.why = why;
         opts.why_len = sizeof(why);
         opts.io_timeout_ms = timeout_ms;
         opts.admin_timeout_ms = std::max(timeout_ms, ADMIN_MS);
-        ASSERT_EQ(nvme_vfio_user_open(server->path.c_str(), &message, &t, why, sizeof(why)), 0)
-            << why;
+        ASSERT_EQ(vfio_user_open(server->path.c_str(), &message, &t, why, sizeof(why)), 0) << why;
         ASSERT_EQ(nvme_ctrlr_open(t, &opts, &c), 0) << why;
         ASSERT_EQ(bd_nvme_open(c, 1, 2, 16, &dev), 0);
     }
@@ -245,10 +244,10 @@ TEST(RemoteGone, ServerStopped)
 int refused(const std::string &path, std::string *said)
 {
     struct nvme_transport *t = nullptr;
-    struct nvme_vfio_user_opts opts = {};
+    struct vfio_user_opts opts = {};
     char why[256] = "";
     opts.timeout_ms = 300;
-    int rc = nvme_vfio_user_open(path.c_str(), &opts, &t, why, sizeof(why));
+    int rc = vfio_user_open(path.c_str(), &opts, &t, why, sizeof(why));
     *said = why;
     if (rc == 0)
         t->ops->close(t);
@@ -290,7 +289,7 @@ TEST(RemoteRefused, NeverReady)
     struct nvme_opts opts = {};
     struct nvme_ctrlr *c;
     char why[256] = "";
-    ASSERT_EQ(nvme_vfio_user_open(server.path.c_str(), nullptr, &t, why, sizeof(why)), 0) << why;
+    ASSERT_EQ(vfio_user_open(server.path.c_str(), nullptr, &t, why, sizeof(why)), 0) << why;
     opts.why = why;
     opts.why_len = sizeof(why);
     EXPECT_EQ(nvme_ctrlr_open(t, &opts, &c), -ETIMEDOUT);

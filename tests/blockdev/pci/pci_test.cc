@@ -23,38 +23,38 @@ class Pci : public ::testing::Test
     int unused()
     {
         why[0] = 0;
-        return nvme_pci_check_unused(tree.root(), BDF, why, sizeof(why));
+        return pci_check_unused(tree.root(), BDF, why, sizeof(why));
     }
 
     int vfio()
     {
         why[0] = 0;
-        return nvme_pci_check_vfio(tree.root(), BDF, why, sizeof(why));
+        return pci_check_vfio(tree.root(), BDF, why, sizeof(why));
     }
 
     int bind()
     {
         why[0] = 0;
-        return nvme_pci_bind(tree.root(), BDF, "vfio-pci", why, sizeof(why));
+        return pci_bind(tree.root(), BDF, "vfio-pci", why, sizeof(why));
     }
 
     int check_bind()
     {
         why[0] = 0;
-        return nvme_pci_check_bind(tree.root(), BDF, "vfio-pci", why, sizeof(why));
+        return pci_check_bind(tree.root(), BDF, "vfio-pci", why, sizeof(why));
     }
 
     int unbind()
     {
         why[0] = 0;
-        return nvme_pci_unbind(tree.root(), BDF, why, sizeof(why));
+        return pci_unbind(tree.root(), BDF, why, sizeof(why));
     }
 
     std::string driver()
     {
-        struct nvme_pci p;
+        struct pci_device p;
 
-        return nvme_pci_read(tree.root(), BDF, &p) ? "gone" : p.driver;
+        return pci_read(tree.root(), BDF, &p) ? "gone" : p.driver;
     }
 
     /* A drive of the kernel's with two partitions, not in use. */
@@ -88,9 +88,9 @@ TEST(PciAddress, BothFormsBecomeTheLongOneInLowerCase)
 {
     char bdf[NVME_BDF_LEN];
 
-    ASSERT_EQ(nvme_pci_parse("c1:00.0", bdf), 0);
+    ASSERT_EQ(pci_parse("c1:00.0", bdf), 0);
     EXPECT_STREQ(bdf, "0000:c1:00.0");
-    ASSERT_EQ(nvme_pci_parse("000A:C1:1F.7", bdf), 0);
+    ASSERT_EQ(pci_parse("000A:C1:1F.7", bdf), 0);
     EXPECT_STREQ(bdf, "000a:c1:1f.7");
 }
 
@@ -100,12 +100,12 @@ TEST(PciAddress, AnythingElseIsRefused)
 
     for (const char *text : {"", "c1:00", "c1:00.8", "c1:20.0", "c1-00.0", "g1:00.0", "c1:00.00",
                              "0000:c1:00.0 ", "00000:c1:00.0", "../../../c1:", "0000:c1:00.0/1"})
-        EXPECT_EQ(nvme_pci_parse(text, bdf), -EINVAL) << text;
+        EXPECT_EQ(pci_parse(text, bdf), -EINVAL) << text;
 }
 
 TEST_F(Pci, ADeviceIsReadWithAllItsAttributes)
 {
-    struct nvme_pci p;
+    struct pci_device p;
 
     idle_drive();
     tree.text(PciTree::device(BDF) + "/numa_node", "1\n");
@@ -113,11 +113,11 @@ TEST_F(Pci, ADeviceIsReadWithAllItsAttributes)
     tree.text(PciTree::device(BDF) + "/current_link_width", "4\n");
     tree.text(PciTree::device(BDF) + "/max_link_width", "8\n");
     tree.text(PciTree::device(BDF) + "/reset", "");
-    ASSERT_EQ(nvme_pci_read(tree.root(), "c1:00.0", &p), 0);
+    ASSERT_EQ(pci_read(tree.root(), "c1:00.0", &p), 0);
     EXPECT_STREQ(p.bdf, BDF);
     EXPECT_EQ(p.vendor, 0x144d);
     EXPECT_EQ(p.subsystem_device, 0xa801);
-    EXPECT_EQ(p.class_code, NVME_PCI_CLASS);
+    EXPECT_EQ(p.class_code, PCI_CLASS_NVME);
     EXPECT_STREQ(p.driver, "nvme");
     EXPECT_STREQ(p.kernel_name, "nvme0");
     EXPECT_EQ(p.iommu_group, 7);
@@ -133,7 +133,7 @@ TEST_F(Pci, ADeviceIsReadWithAllItsAttributes)
 
 TEST_F(Pci, WhatSysfsDoesNotSayOrSaysWrongIsLeftOut)
 {
-    struct nvme_pci p;
+    struct pci_device p;
 
     tree.pci(BDF);
     tree.text(PciTree::device(BDF) + "/numa_node", "-1\n");
@@ -142,7 +142,7 @@ TEST_F(Pci, WhatSysfsDoesNotSayOrSaysWrongIsLeftOut)
     tree.text(PciTree::device(BDF) + "/current_link_speed", "\x1b[31m" + std::string(500, 'x'));
     tree.text(PciTree::device(BDF) + "/resource", "nothing\n");
     tree.link(PciTree::device(BDF) + "/driver", "sys/bus/pci/drivers/" + std::string(60, 'd'));
-    ASSERT_EQ(nvme_pci_read(tree.root(), BDF, &p), 0);
+    ASSERT_EQ(pci_read(tree.root(), BDF, &p), 0);
     EXPECT_EQ(p.vendor, 0);
     EXPECT_EQ(p.numa_node, -1);
     EXPECT_EQ(p.iommu_group, -1);
@@ -156,14 +156,14 @@ TEST_F(Pci, WhatSysfsDoesNotSayOrSaysWrongIsLeftOut)
 
 TEST_F(Pci, OnlyNvmeControllersAreListedInOrder)
 {
-    struct nvme_pci *list;
+    struct pci_device *list;
     size_t n;
 
     tree.pci("0000:c2:00.0");
     tree.pci("0000:02:00.0", "0x020000");
     tree.pci("0000:01:00.0");
     tree.pci("0001:00:00.0", "0x010802");
-    ASSERT_EQ(nvme_pci_list(tree.root(), &list, &n), 0);
+    ASSERT_EQ(pci_list(tree.root(), &list, &n), 0);
     ASSERT_EQ(n, 3u);
     EXPECT_STREQ(list[0].bdf, "0000:01:00.0");
     EXPECT_STREQ(list[1].bdf, "0000:c2:00.0");
@@ -173,11 +173,11 @@ TEST_F(Pci, OnlyNvmeControllersAreListedInOrder)
 
 TEST_F(Pci, AMachineWithoutPciHasNoControllers)
 {
-    struct nvme_pci *list;
+    struct pci_device *list;
     size_t n = 1;
 
     tree.remove("sys");
-    ASSERT_EQ(nvme_pci_list(tree.root(), &list, &n), 0);
+    ASSERT_EQ(pci_list(tree.root(), &list, &n), 0);
     EXPECT_EQ(n, 0u);
     free(list);
 }
@@ -374,8 +374,8 @@ TEST_F(Pci, ANeighbourInTheGroupMustNotHaveAnotherDriver)
     tree.driver(OTHER, "e1000e");
     EXPECT_EQ(vfio(), -EXDEV);
     EXPECT_NE(strstr(why, "group 7 with 0000:c1:00.1, which e1000e drives"), nullptr) << why;
-    struct nvme_pci p;
-    ASSERT_EQ(nvme_pci_read(tree.root(), BDF, &p), 0);
+    struct pci_device p;
+    ASSERT_EQ(pci_read(tree.root(), BDF, &p), 0);
     EXPECT_EQ(p.group_devices, 2u);
 }
 

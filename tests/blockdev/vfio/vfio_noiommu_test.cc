@@ -221,11 +221,11 @@ class NoiommuOpen : public ::testing::Test
 
     void refused(int rc, const char *sentence, bool noiommu = true)
     {
-        struct nvme_vfio_opts opts = {};
+        struct vfio_opts opts = {};
 
         opts.noiommu = noiommu;
         why[0] = 0;
-        EXPECT_EQ(nvme_vfio_open_at(tree.root(), BDF, &opts, &t, why, sizeof(why)), rc);
+        EXPECT_EQ(vfio_open_at(tree.root(), BDF, &opts, &t, why, sizeof(why)), rc);
         EXPECT_NE(strstr(why, sentence), nullptr) << why;
     }
 

@@ -258,13 +258,13 @@ class VfioOpen : public ::testing::Test
         return (size_t)std::distance(begin(folder), end(folder));
     }
 
-    int open(enum nvme_vfio_api api = NVME_VFIO_AUTO)
+    int open(enum vfio_api_choice api = VFIO_API_AUTO)
     {
-        struct nvme_vfio_opts opts = {};
+        struct vfio_opts opts = {};
 
         opts.api = api;
         why[0] = 0;
-        return nvme_vfio_open_at(tree.root(), BDF, &opts, &t, why, sizeof(why));
+        return vfio_open_at(tree.root(), BDF, &opts, &t, why, sizeof(why));
     }
 
     /* All that sysfs shows of a drive VFIO can have; dev is empty. */
@@ -288,9 +288,9 @@ class VfioOpen : public ::testing::Test
 
 TEST_F(VfioOpen, NamesAnAddressThatIsNone)
 {
-    EXPECT_EQ(nvme_vfio_open_at(tree.root(), "nvme0", nullptr, &t, why, sizeof(why)), -EINVAL);
+    EXPECT_EQ(vfio_open_at(tree.root(), "nvme0", nullptr, &t, why, sizeof(why)), -EINVAL);
     EXPECT_TRUE(says("no PCI address")) << why;
-    EXPECT_EQ(nvme_vfio_open_at(tree.root(), "nvme0", nullptr, &t, nullptr, 0), -EINVAL);
+    EXPECT_EQ(vfio_open_at(tree.root(), "nvme0", nullptr, &t, nullptr, 0), -EINVAL);
 }
 
 TEST_F(VfioOpen, NamesADeviceThatIsAbsentOrNoNvme)
@@ -333,7 +333,7 @@ TEST_F(VfioOpen, MissesItsNodes)
     bound();
     EXPECT_EQ(open(), -ENOTSUP);
     EXPECT_TRUE(says("/dev/vfio/vfio is missing")) << why;
-    EXPECT_EQ(open(NVME_VFIO_IOMMUFD), -ENOTSUP);
+    EXPECT_EQ(open(VFIO_API_IOMMUFD), -ENOTSUP);
     EXPECT_TRUE(says("no iommufd")) << why;
 }
 
@@ -354,7 +354,7 @@ TEST_F(VfioOpen, PrefersIommufdWhereItsFilesAre)
     tree.dir(PciTree::device(BDF) + "/vfio-dev/vfio3");
     EXPECT_EQ(open(), -ENOTTY);
     EXPECT_TRUE(says("VFIO does not open it")) << why;
-    EXPECT_EQ(open(NVME_VFIO_GROUP), -ENOTSUP);
+    EXPECT_EQ(open(VFIO_API_GROUP), -ENOTSUP);
     EXPECT_TRUE(says("/dev/vfio/vfio is missing")) << why;
     tree.remove("dev/vfio/devices/vfio3");
     EXPECT_EQ(open(), -ENOTSUP);

@@ -120,8 +120,8 @@ class VfioUserE2e : public ::testing::Test
 
     int connect()
     {
-        nvme_vfio_user_opts o{message_ms};
-        return nvme_vfio_user_open(socket.c_str(), &o, &t, why, sizeof(why));
+        vfio_user_opts o{message_ms};
+        return vfio_user_open(socket.c_str(), &o, &t, why, sizeof(why));
     }
 
     void open()

@@ -202,10 +202,9 @@ class Socket : public VfioUser
 
     int open_path(const std::string &name, unsigned timeout_ms = DEADLINE_MS)
     {
-        nvme_vfio_user_opts opts{timeout_ms};
+        vfio_user_opts opts{timeout_ms};
         int rc = 0;
-        took =
-            seconds([&] { rc = nvme_vfio_user_open(name.c_str(), &opts, &t, why, sizeof(why)); });
+        took = seconds([&] { rc = vfio_user_open(name.c_str(), &opts, &t, why, sizeof(why)); });
         EXPECT_LT(took, BOUND_S);
         return rc;
     }

@@ -45,8 +45,8 @@ class CheckTest : public ::testing::Test
 
     void check_drive(const char *bdf = kDrive)
     {
-        struct nvme_pci pci;
-        ASSERT_EQ(nvme_pci_read(tree_.root(), bdf, &pci), 0);
+        struct pci_device pci;
+        ASSERT_EQ(pci_read(tree_.root(), bdf, &pci), 0);
         check_pci(&check_, tree_.root(), &pci);
     }
 

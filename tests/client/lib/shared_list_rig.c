@@ -30,7 +30,7 @@ struct list_rig *list_rig_open(void)
 
 void list_rig_close(struct list_rig *r)
 {
-    lists_free(&r->g);
+    shared_lists_free(&r->g);
     pthread_mutex_destroy(&r->g.lock);
     free(r);
 }
@@ -43,7 +43,7 @@ struct gpunvme *list_rig_handle(struct list_rig *r)
 int list_rig_direct(struct list_rig *r, bool gpu)
 {
     r->d.space.cuda = gpu ? (struct cuda_driver *)r : NULL;
-    int err = lists_map(&r->g, &r->d.space);
+    int err = shared_lists_map(&r->g, &r->d.space);
     if (!err)
         r->g.directs = &r->d;
     return err;
@@ -51,7 +51,7 @@ int list_rig_direct(struct list_rig *r, bool gpu)
 
 int list_rig_locate(struct list_rig *r, const struct gpunvme_piece *pieces, size_t n, uint64_t *at)
 {
-    return list_locate(&r->g, pieces, n, at);
+    return shared_list_locate(&r->g, pieces, n, at);
 }
 
 void list_rig_fail(bool fail)

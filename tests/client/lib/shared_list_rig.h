@@ -27,7 +27,7 @@ struct gpunvme *list_rig_handle(struct list_rig *r);
 
 /* What opening the direct path does to lists, on a mount with a GPU or without. */
 int list_rig_direct(struct list_rig *r, bool gpu);
-/* Where it finds n pieces: as list_locate() returns. */
+/* Where it finds n pieces: as shared_list_locate() returns. */
 int list_rig_locate(struct list_rig *r, const struct gpunvme_piece *pieces, size_t n, uint64_t *at);
 
 /* From now on mapping fails, or not. */

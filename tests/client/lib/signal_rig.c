@@ -13,7 +13,7 @@ static struct gpunvme mount = {.lock = PTHREAD_MUTEX_INITIALIZER,
                                .unused = PTHREAD_COND_INITIALIZER,
                                .options = {.path = GPUNVME_PATH_GPU}};
 static struct gpunvme_buffer buffer;
-static struct list list;
+static struct shared_list list;
 
 static void start(struct signal_rig *r)
 {
@@ -107,20 +107,20 @@ int gpunvme_ioctl(int fd, unsigned long request, void *arg, uint32_t size)
 
 /* --- What else the library has ---------------------------------------------------------------- */
 
-struct list *list_of(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n)
+struct shared_list *shared_list_of(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n)
 {
     (void)g, (void)pieces, (void)n;
     return rig->in_place ? &list : NULL;
 }
 
-int list_get(struct gpunvme *g, size_t n, struct list **out)
+int shared_list_get(struct gpunvme *g, size_t n, struct shared_list **out)
 {
     (void)g, (void)n;
     *out = &list;
     return 0;
 }
 
-void list_put(struct gpunvme *g, struct list *l)
+void shared_list_put(struct gpunvme *g, struct shared_list *l)
 {
     (void)g, (void)l;
 }
