@@ -500,7 +500,10 @@ uint64_t ffs_grow_least(uint64_t old, bool data_csum)
     return blocks;
 }
 
-/* The bitmaps go to the first of the new blocks, the copy to the last one. Under shape_lock. */
+/*
+ * The bitmaps go to the first of the new blocks, the copy to the last one. On success *geo is the
+ * new shape, or that of now when the size is the same. Under shape_lock.
+ */
 static int plan(const struct ffs *fs, uint64_t blocks, struct lay_geometry *geo)
 {
     uint64_t old = fs->geo.blocks;
@@ -514,11 +517,11 @@ static int plan(const struct ffs *fs, uint64_t blocks, struct lay_geometry *geo)
         return -ENOSPC;
     if (fs->geo.compat & ~LAY_FEATURE_COMPAT)
         return -ENOTSUP;
+    *geo = fs->geo;
     if (blocks == old)
         return 0;
     if (blocks < ffs_grow_least(old, data_csum))
         return -ERANGE;
-    *geo = fs->geo;
     geo->blocks = blocks;
     geo->bitmap_start = old;
     geo->bitmap_blocks = groups_of(blocks);

@@ -426,7 +426,7 @@ static int place(const struct shrink *s, struct lay_geometry *geo)
     bool sums = geo->sums_start + geo->sums_blocks > s->limit;
     bool journal = geo->journal_start + geo->journal_blocks > s->limit;
     bool copy = geo->copies[0] >= s->limit;
-    uint64_t want = geo->bitmap_blocks, at;
+    uint64_t want = geo->bitmap_blocks, at = 0;
 
     want += (sums ? geo->sums_blocks : 0) + (journal ? geo->journal_blocks : 0) + copy;
     int err = find_run(s, want, &at);

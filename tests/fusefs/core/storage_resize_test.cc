@@ -46,6 +46,13 @@ class Resize : public StorageTest
                   static_cast<ssize_t>(LEN));
         ffs_iput(file, 1);
     }
+    void remove_file(const std::string &name)
+    {
+        ffs_inode *root;
+        ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root), 0);
+        EXPECT_EQ(ffs_unlink(root, name.c_str()), 0);
+        ffs_iput(root, 1);
+    }
     std::string read_file(const std::string &name)
     {
         ffs_inode *root, *file;
@@ -253,8 +260,11 @@ TEST_F(Resize, HandlesGoOnBesideGrowth)
     std::atomic<bool> stop{false};
     std::atomic<int> done{0};
     std::thread writer([&] {
-        for (int i = 0; !stop && i < 2000; i++, done++)
-            add_file("beside" + std::to_string(i % 50));
+        for (int i = 0; !stop; i++, done++) {
+            add_file("beside" + std::to_string(i));
+            if (i >= 50)
+                remove_file("beside" + std::to_string(i - 50));
+        }
     });
     for (uint64_t to = OLD + 500; to <= NEW; to += 2500) {
         int before = done;
