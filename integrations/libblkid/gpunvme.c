@@ -76,5 +76,5 @@ const struct blkid_idinfo gpunvme_idinfo = {
 	.usage = BLKID_USAGE_FILESYSTEM,
 	.probefunc = probe_gpunvme,
 	.minsz = (uint64_t)BLOCKS_MIN * BLOCK_SIZE,
-	.magics = {{.magic = "GNsb", .len = 4}, {NULL}},
+	.magics = {{.magic = "GNsb", .len = 4}, {.magic = NULL}},
 };
