@@ -164,6 +164,21 @@ static int read_super(struct fsck *f, uint64_t addr, union image_block *b)
     return err == -EIO ? 0 : err;
 }
 
+/*
+ * Is the copy of another geometry the one that a change of the size had not reached? It writes
+ * block 0 first, and an older copy of another geometry than block 0 counts for nothing
+ * (FORMAT.md 4.1).
+ */
+static enum problem kind_of_difference(const struct fsck *f, const struct lay_super *copy)
+{
+    bool unfinished = f->super.addr == 0 && lay_get64(copy->head.tid) < lay_get64(f->sb.head.tid) &&
+                      memcmp(copy->head.uuid, f->img.geo.uuid, sizeof(copy->head.uuid)) == 0 &&
+                      memcmp(copy->hash_seed, f->img.geo.hash_seed, sizeof(copy->hash_seed)) == 0 &&
+                      memcmp(&copy->created, &f->sb.created, sizeof(copy->created)) == 0;
+
+    return unfinished ? PROBLEM_SUPER_RESIZED : PROBLEM_SUPER_DIFFERS;
+}
+
 static int check_copy(struct fsck *f, uint64_t addr)
 {
     const char *why = NULL;
@@ -176,7 +191,7 @@ static int check_copy(struct fsck *f, uint64_t addr)
     if (lay_check_super(&b.super, addr, f->img.device_blocks, &geo, NULL, &why) != 0)
         fsck_report(f, PROBLEM_SUPER_COPY, why, "block %" PRIu64, addr);
     else if (!same_shape(&f->sb, &b.super, &f->img.geo, &geo))
-        fsck_report(f, PROBLEM_SUPER_DIFFERS, NULL, "block %" PRIu64, addr);
+        fsck_report(f, kind_of_difference(f, &b.super), NULL, "block %" PRIu64, addr);
     else if (f->has_header && lay_get64(b.super.head.tid) < f->super_tid)
         fsck_report(f, PROBLEM_SUPER_OLD, NULL, "block %" PRIu64, addr);
     return 0;

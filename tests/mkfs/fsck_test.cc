@@ -310,6 +310,25 @@ TEST(FsckOptions, ContradictionsAreWrongUsage)
               "fsck.gpunvme: options: there is no terminal to ask on, give -n, -p or -y\n");
 }
 
+/* As at boot: fsck(8) looks for the program of the type that fstab(5) names. */
+TEST_F(Fsck, IsFoundByFsckOfTheSystem)
+{
+    const std::string fstab = path("fstab");
+    const std::vector<std::string> env = {"FSTAB_FILE=" + fstab,
+                                          std::string("PATH=" FSCK_ALIAS_DIR ":") + getenv("PATH")};
+    if (run({"/sbin/fsck", "--version"}, env).out.find("util-linux") == std::string::npos)
+        GTEST_SKIP() << "no fsck of util-linux";
+    write_file(fstab, path("img") + " /mnt fuse.gpunvmefs ro 0 2\n");
+    img.super().state = lay_put32(0);
+    img.super().free_blocks = lay_put64(5);
+    img.seal(0);
+    Result r = run({"/sbin/fsck", "-A", "-p", "-T"}, env);
+    EXPECT_EQ(r.status, 1) << r.out << r.err;
+    EXPECT_NE(r.out.find("F404 "), std::string::npos) << r.out;
+    EXPECT_EQ(run({"/sbin/fsck", "-A", "-p", "-T"}, env).status, 0);
+    EXPECT_EQ(fsck().status, 0);
+}
+
 TEST(FsckOptions, HelpAndVersionGoToStdout)
 {
     EXPECT_EQ(run({FSCK, "--help"}).out.rfind("usage: fsck.gpunvme", 0), 0u);

@@ -194,6 +194,24 @@ const std::vector<ProblemCase> cases = {
          i.seal(i.geo.journal_start);
          lay_seal(&i.at<lay_super>(i.geo.copies[1]), 8);
      }},
+    {"F408", "superblock_copy_before_resize",
+     [](Image &i) {
+         auto &journal = i.at<lay_journal>(i.geo.journal_start);
+         journal.tail_tid = lay_put64(9);
+         i.seal(i.geo.journal_start);
+         lay_seal(&i.super(), 8);
+         lay_seal(&i.at<lay_super>(i.geo.copies[1]), 8);
+         i.at<lay_super>(i.geo.copies[0]).copies[1] = lay_put64(3000);
+         i.seal(i.geo.copies[0]);
+     }},
+    {"F403", "superblock_copy_of_another_shape_is_newer",
+     [](Image &i) {
+         auto &journal = i.at<lay_journal>(i.geo.journal_start);
+         journal.tail_tid = lay_put64(9);
+         i.seal(i.geo.journal_start);
+         i.at<lay_super>(i.geo.copies[0]).copies[1] = lay_put64(3000);
+         lay_seal(&i.at<lay_super>(i.geo.copies[0]), 8);
+     }},
     {"F1003", "journal_older_than_superblock", [](Image &i) { lay_seal(&i.super(), 1); }},
     {"F504", "bitmap_older_than_superblock",
      [](Image &i) {

@@ -294,4 +294,14 @@ TEST_F(OnTerminal, WritesNothingWithoutAYes)
     EXPECT_EQ(read_file(path("img")), before);
 }
 
+/* More groups than a pass handles between two looks at the terminal. */
+TEST_F(Repair, ShowsOnATerminalHowFarItIs)
+{
+    ASSERT_EQ(run({MKFS, "-s", "256G", path("large")}).status, 0);
+    Result r = on_terminal(path("large"), "");
+    EXPECT_EQ(r.status, 0) << r.out;
+    EXPECT_NE(r.out.find("bitmaps      [==="), std::string::npos) << r.out;
+    EXPECT_EQ(run({FSCK, "-n", path("large")}).err, "") << "no terminal";
+}
+
 } // namespace

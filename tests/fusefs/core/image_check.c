@@ -34,10 +34,20 @@ int64_t image_check(struct bd_dev *dev)
     return run(dev, FSCK_CHECK, &repaired);
 }
 
-int64_t image_fsck(struct bd_dev *dev)
+static int64_t repair(struct bd_dev *dev, enum fsck_mode mode)
 {
     bool repaired;
-    int64_t result = run(dev, FSCK_YES, &repaired);
+    int64_t result = run(dev, mode, &repaired);
 
     return result <= 0 || repaired ? result : -ENOTRECOVERABLE;
+}
+
+int64_t image_fsck(struct bd_dev *dev)
+{
+    return repair(dev, FSCK_YES);
+}
+
+int64_t image_preen(struct bd_dev *dev)
+{
+    return repair(dev, FSCK_PREEN);
 }

@@ -19,6 +19,9 @@ int64_t image_check(struct bd_dev *dev);
  */
 int64_t image_fsck(struct bd_dev *dev);
 
+/* Repairs what is safe, like `fsck.gpunvme -p -f`; returns what image_fsck() does. */
+int64_t image_preen(struct bd_dev *dev);
+
 #ifdef __cplusplus
 }
 #endif

@@ -114,6 +114,23 @@ class Resize : public StorageTest
             wrong = "fsck";
         return wrong;
     }
+    // Of the last `n` operations: each cut is repaired without a question. How many had to be.
+    int preen_cuts(size_t n, uint64_t one, uint64_t other)
+    {
+        size_t ops = crash_dev_ops(dev.get());
+        int repaired = 0;
+        for (size_t at = ops > n ? ops - n : 0; at <= ops; at++) {
+            for (uint64_t seed = 0; seed < 3; seed++) {
+                Device cut(crash_dev_cut(dev.get(), at, FATES[seed], seed));
+                int64_t found = image_preen(crash_dev_bd(cut.get()));
+                EXPECT_GE(found, 0) << "after " << at << " of " << ops << " seed " << seed;
+                EXPECT_EQ(image_check(crash_dev_bd(cut.get())), 0) << at << " seed " << seed;
+                EXPECT_EQ(check(cut.get(), one, other), "") << at << " seed " << seed;
+                repaired += found > 0;
+            }
+        }
+        return repaired;
+    }
 };
 
 // Everything that can lie past a new end, behind a file that is removed afterwards.
@@ -344,6 +361,19 @@ TEST_F(Resize, ShrinkingIsWholeAfterACutAnywhere)
         Device cut(crash_dev_cut(dev.get(), at, FATES[seed], at));
         EXPECT_EQ(check(cut.get(), NEW, SMALL), "") << "after " << at << " of " << ops;
     }
+}
+
+TEST_F(Resize, WhatACutLeavesIsRepairedWithoutAQuestion)
+{
+    crash_dev_record(dev.get());
+    ASSERT_EQ(grow(NEW), 0);
+    EXPECT_GT(preen_cuts(SIZE_MAX, OLD, NEW), 0);
+    ASSERT_EQ(mount(), 0);
+    make_zoo();
+    ASSERT_EQ(unmount(), 0);
+    crash_dev_record(dev.get());
+    ASSERT_EQ(shrink(20000), 0);
+    EXPECT_GT(preen_cuts(40, NEW, 20000), 0);
 }
 
 TEST_F(Resize, WhatDoesNotFitIsRefusedAndStays)
