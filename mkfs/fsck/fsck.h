@@ -90,6 +90,12 @@ struct fsck_stray {
     uint64_t dir, key, ino;
 };
 
+/* A sound leaf that nothing leads to, of an inode whose tree is to be built anew. */
+struct fsck_lost_leaf {
+    uint64_t ino, block;
+    uint32_t magic;
+};
+
 /* Arrays that grow: fsck_grow(). */
 struct fsck_list {
     void *items;
@@ -145,7 +151,7 @@ struct fsck {
     bool lost_found_taken;
     bool no_space; /* for what a repair builds */
     uint64_t grow; /* blocks that the inode file needs besides */
-    struct fsck_list conflicts, name_fixes, strays;
+    struct fsck_list conflicts, name_fixes, strays, lost_leaves;
     struct fsck_list
         declined;      /* uint64_t: hashes of the findings that are to stay, of all rounds */
     uint64_t alloc_at; /* where the search for free blocks goes on */
@@ -255,6 +261,11 @@ int fsck_load_block(struct fsck *f, uint64_t index, union image_block *b);
 int fsck_fix(struct fsck *f);
 /* Claims the blocks that the trees to be built anew name, so that fsck_alloc() spares them. */
 int fsck_reserve(struct fsck *f);
+/*
+ * Looks for leaves that no node leads to among all blocks that nothing claims, for the trees to be
+ * built anew, and claims them with their data. After all else is claimed.
+ */
+int fsck_find_leaves(struct fsck *f);
 /* Contents anew from sound nodes, in new blocks. -ENOSPC: nothing has changed. */
 int fsck_rebuild_map(struct fsck *f, uint64_t ino, struct lay_inode *inode);
 int fsck_rebuild_dir(struct fsck *f, uint64_t ino, struct lay_inode *inode);

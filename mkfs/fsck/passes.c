@@ -15,7 +15,7 @@ static void end_round(struct fsck *f)
     free(f->inodes);
     f->inode_blocks = NULL;
     f->inodes = NULL;
-    f->conflicts.count = f->name_fixes.count = f->strays.count = 0;
+    f->conflicts.count = f->name_fixes.count = f->strays.count = f->lost_leaves.count = 0;
 }
 
 static int claim_fixed_areas(struct fsck *f)
@@ -130,6 +130,7 @@ void fsck_end(struct fsck *f)
     free(f->conflicts.items);
     free(f->name_fixes.items);
     free(f->strays.items);
+    free(f->lost_leaves.items);
     free(f->declined.items);
     image_end(&f->img);
 }

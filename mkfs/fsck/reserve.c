@@ -54,17 +54,22 @@ static int reserve_inode(struct fsck *f, uint64_t ino, const struct lay_inode *i
 int fsck_reserve(struct fsck *f)
 {
     union image_block b;
+    uint16_t fixes = 0;
     int err = 0;
 
     for (uint64_t index = 0; index < f->inode_block_count && !err; index++) {
         uint16_t fix = 0;
         for (unsigned slot = 0; slot < LAY_INODES_PER_BLOCK; slot++)
             fix |= f->inodes[index * LAY_INODES_PER_BLOCK + slot].fix;
+        fixes |= fix;
         if (!(fix & (FIX_MAP | FIX_XATTR)) || f->inode_blocks[index].damaged)
             continue;
         err = fsck_load_block(f, index, &b);
         for (unsigned slot = 0; slot < LAY_INODES_PER_BLOCK && !err; slot++)
             err = reserve_inode(f, index * LAY_INODES_PER_BLOCK + slot, &b.inodes.inodes[slot]);
     }
+    /* Lost leaves of trees matter where something could not be read. */
+    if (!err && fixes & FIX_MAP && f->incomplete)
+        err = fsck_find_leaves(f);
     return err;
 }

@@ -11,6 +11,7 @@ struct salvage {
     uint64_t ino;
     uint32_t magic;
     uint64_t *seen; /* bit per block */
+    bool missing;   /* a node that the tree names is none of it */
     struct salvaged *out;
 };
 
@@ -120,12 +121,18 @@ static int take_node(struct salvage *s, uint64_t block, unsigned below)
 {
     union image_block b;
 
-    if (!lay_range_ok(&s->f->img.geo, block, 1) || !first_visit(s, block))
+    if (!lay_range_ok(&s->f->img.geo, block, 1)) {
+        s->missing = true;
+        return 0;
+    }
+    if (!first_visit(s, block))
         return 0;
     int err = image_read(&s->f->img, block, &b);
     unsigned level = lay_get16(b.node.level);
-    if (err || !is_mine(s, &b.head, block) || level >= below)
+    if (err || !is_mine(s, &b.head, block) || level >= below) {
+        s->missing = true;
         return err;
+    }
     uint64_t *node = fsck_grow(&s->out->nodes, sizeof(*node));
     if (!node)
         return -ENOMEM;
@@ -141,6 +148,19 @@ static int take_node(struct salvage *s, uint64_t block, unsigned below)
     return err;
 }
 
+/* What was below a lost node. */
+static int take_lost_leaves(struct salvage *s)
+{
+    const struct fsck_lost_leaf *leaf = s->f->lost_leaves.items;
+    int err = 0;
+
+    for (size_t i = 0; i < s->f->lost_leaves.count && s->missing && !err; i++) {
+        if (leaf[i].ino == s->ino && leaf[i].magic == s->magic)
+            err = take_node(s, leaf[i].block, 1);
+    }
+    return err;
+}
+
 int salvage_tree(struct fsck *f, uint64_t ino, uint32_t magic, uint64_t root, struct salvaged *out)
 {
     struct salvage s = {.f = f, .ino = ino, .magic = magic, .out = out};
@@ -149,6 +169,8 @@ int salvage_tree(struct fsck *f, uint64_t ino, uint32_t magic, uint64_t root, st
     if (!s.seen)
         return -ENOMEM;
     int err = take_node(&s, root, LAY_MAX_HEIGHT);
+    if (!err)
+        err = take_lost_leaves(&s);
     free(s.seen);
     return err;
 }

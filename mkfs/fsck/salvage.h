@@ -23,7 +23,8 @@ struct salvaged {
 
 /*
  * Takes every record that is valid by itself out of the nodes below `root` that are of this inode,
- * whatever their checksums and order. 0, -ENOMEM or a device error.
+ * whatever their checksums and order; where one is missing, out of the lost leaves of the inode,
+ * too. 0, -ENOMEM or a device error.
  */
 int salvage_tree(struct fsck *f, uint64_t ino, uint32_t magic, uint64_t root, struct salvaged *out);
 /* Keeps a copy of a name. */

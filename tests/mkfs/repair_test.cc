@@ -110,6 +110,21 @@ TEST_F(Repair, OfManyProblemsAtOnce)
     expect_clean();
 }
 
+/* Data of a lost file can imitate a leaf: of a file whose root is lost, it would name any block. */
+TEST_F(Repair, TakesNoDataOfAnotherFileForThatOfALostLeaf)
+{
+    fill_all(img);
+    Files before = list_files(path("img"));
+    img.at<lay_node>(img.extent_leaf).u.extents[0].block = lay_put64(img.file_data);
+    img.seal(img.extent_leaf);
+    std::memset(&img.at<uint8_t>(img.extent_root), 0xee, LAY_BLOCK_SIZE);
+    Result r = fsck("-y");
+    EXPECT_EQ(r.status, 1) << r.out;
+    EXPECT_EQ(r.out.find("F304 "), std::string::npos) << "a block of two files: " << r.out;
+    expect_clean();
+    expect_nothing_else_lost(before, list_files(path("img")), {"/tree", "/dir/tree2"});
+}
+
 TEST_F(Repair, ReplaysTheLogFirst)
 {
     fill_all(img);
