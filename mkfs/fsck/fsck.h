@@ -157,6 +157,7 @@ struct fsck {
     uint64_t alloc_at; /* where the search for free blocks goes on */
     bool alloc_any;    /* blocks are left only where the bitmaps say otherwise */
 
+    bool marked;       /* after recovery the superblock had the mark of an error */
     bool clear_error;  /* the mark in the superblock goes when all is repaired */
     bool unsafe;       /* FSCK_PREEN met a problem that is not safe */
     bool empty_sums;   /* checksums may be older than the data: the log is lost */

@@ -81,12 +81,11 @@ static int read_round(struct fsck *f)
 /* All is repaired: the file system is what its state says again. */
 static int finish(struct fsck *f)
 {
-    bool marked = lay_get32(f->super.sb.state) & LAY_STATE_ERROR;
+    int err = 0;
 
     if (f->repaired == 0)
         return 0;
-    int err = 0;
-    if (fsck_all_repaired(f) && (!marked || f->clear_error)) {
+    if (fsck_all_repaired(f) && (!f->marked || f->clear_error)) {
         f->sb.state = lay_put32(lay_get32(f->sb.state) & ~LAY_STATE_ERROR);
         err = store_commit(f);
     }

@@ -252,8 +252,8 @@ int fsck_supers(struct fsck *f)
         must(f, fsck_report(f, PROBLEM_SUPER_OLD, "the journal names a newer one", "block 0"));
     for (unsigned i = 0; i < LAY_SUPER_COPIES && !err; i++)
         err = check_copy(f, f->img.geo.copies[i]);
-    if (lay_get32(f->sb.state) & LAY_STATE_ERROR &&
-        fsck_report(f, PROBLEM_STATE_ERROR, NULL, "superblock"))
+    f->marked = lay_get32(f->sb.state) & LAY_STATE_ERROR;
+    if (f->marked && fsck_report(f, PROBLEM_STATE_ERROR, NULL, "superblock"))
         f->clear_error = true;
     return err;
 }

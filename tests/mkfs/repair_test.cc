@@ -138,6 +138,19 @@ TEST_F(Repair, ReplaysTheLogFirst)
     expect_nothing_else_lost(before, list_files(path("img")), {});
 }
 
+/* The mark of an error that the log takes away is none. */
+TEST_F(Repair, TakesItsMarkAwayWhenOnlyBlock0BeforeRecoveryHadOne)
+{
+    fill_all(img);
+    img.log({img.copy(0)});
+    img.super().state = lay_put32(LAY_STATE_ERROR);
+    img.seal(0);
+    img.inode(INO_FILE).nlink = lay_put32(7);
+    img.seal_inode(INO_FILE);
+    EXPECT_EQ(fsck("-y").status, 1);
+    expect_clean();
+}
+
 TEST_F(Repair, KeepsADamagedLog)
 {
     fill_all(img);
