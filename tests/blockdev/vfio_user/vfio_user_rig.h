@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <string>
 
 #include "blockdev/vfio_user/vfio_user.h"
@@ -24,9 +25,19 @@ inline size_t entries(const char *folder)
     return n;
 }
 
-inline size_t open_fds()
+/* What each open descriptor refers to. */
+inline std::map<std::string, std::string> open_fds()
 {
-    return entries("/proc/self/fd");
+    std::map<std::string, std::string> all;
+
+    for (auto &entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+        std::error_code gone;
+        std::filesystem::path target = std::filesystem::read_symlink(entry.path(), gone);
+        /* The descriptor of this very listing is closed by the end. */
+        if (!gone && target.string().find("/fd") == std::string::npos)
+            all[entry.path().filename()] = target;
+    }
+    return all;
 }
 
 /* Memory as the driver has it: a memfd, mapped. */
@@ -153,7 +164,7 @@ class VfioUser : public ::testing::Test
         return entries("/proc/self/task");
     }
 
-    size_t fds_before = open_fds();
+    std::map<std::string, std::string> fds_before = open_fds();
     size_t threads_before = count_threads();
 };
 

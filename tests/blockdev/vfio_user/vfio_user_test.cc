@@ -318,7 +318,7 @@ TEST_F(VfioUser, DescriptorsNobodyAskedForAreClosed)
         s.reply(m, s.answer(m), {s.doorbells, s.doorbells, s.doorbells});
         return true;
     });
-    size_t before = open_fds();
+    const auto before = open_fds();
     for (int i = 0; i < 100; i++)
         t->ops->read32(t, NVME_REG_CSTS);
     EXPECT_EQ(open_fds(), before);

@@ -226,32 +226,62 @@ TEST_F(FsCrafted, ATransactionIsNotLongerThanTheLog)
     EXPECT_EQ(mount(), 0) << "no commit block: nothing of it counts";
 }
 
-TEST_F(FsCrafted, AHoleInsideAUnitOfAGpuBoundFileIsNotFilled)
+class HoleInAUnit : public FsCrafted
 {
-    struct ffs_attr flags = {};
-    flags.flags = LAY_INODE_GPU_BOUND;
-    Inode f = create("f");
-    ASSERT_EQ(ffs_setattr(f, &flags, FFS_SET_FLAGS, nullptr), 0);
-    write(f, 0, "data");
-    uint64_t slot = ffs_ino(f) % LAY_INODES_PER_BLOCK, first = ffs_ino(f) - slot;
-    f.reset();
-    unmount();
-    for (uint64_t block = 1; block < geo.blocks; block++) {
-        auto &ib = at<lay_inode_block>(block);
-        if (lay_get32(ib.head.magic) != LAY_MAGIC_INODES || lay_get64(ib.head.owner) != first)
-            continue;
-        ib.inodes[slot].map.extents[0].len = lay_put32(100);
-        ib.inodes[slot].blocks = lay_put64(100);
-        image_repair_block(reinterpret_cast<uint8_t *>(&ib));
+  protected:
+    // A GPU-bound file of these units, whose extents `change` spoils.
+    void craft(unsigned units, const std::function<void(lay_inode &)> &change)
+    {
+        struct ffs_attr flags = {};
+        flags.flags = LAY_INODE_GPU_BOUND;
+        Inode f = create("f");
+        ASSERT_EQ(ffs_setattr(f, &flags, FFS_SET_FLAGS, nullptr), 0);
+        write(f, 0, std::string((units - 1) * (2u << 20) + 1, 'd'));
+        uint64_t slot = ffs_ino(f) % LAY_INODES_PER_BLOCK, first = ffs_ino(f) - slot;
+        f.reset();
+        unmount();
+        for (uint64_t block = 1; block < geo.blocks; block++) {
+            auto &ib = at<lay_inode_block>(block);
+            if (lay_get32(ib.head.magic) != LAY_MAGIC_INODES || lay_get64(ib.head.owner) != first)
+                continue;
+            change(ib.inodes[slot]);
+            image_repair_block(reinterpret_cast<uint8_t *>(&ib));
+        }
     }
-    // The rest of the unit alone, and with the next one.
-    for (size_t len : {1u, 3u << 20}) {
+    void expect_refused(const std::string &data)
+    {
         ASSERT_EQ(mount(), 0);
-        EXPECT_EQ(write(lookup("f"), 200 * 4096, std::string(len, 'x')), -EUCLEAN) << len;
+        EXPECT_EQ(write(lookup("f"), 200 * 4096, data), -EUCLEAN) << data.size();
         root.reset();
         ffs_unmount(fs);
         fs = nullptr;
     }
+};
+
+// The rest of the unit alone, and with the next one.
+TEST_F(HoleInAUnit, UpToItsEndIsNotFilled)
+{
+    craft(1, [](lay_inode &inode) {
+        inode.map.extents[0].len = lay_put32(100);
+        inode.blocks = lay_put64(100);
+    });
+    expect_refused("x");
+    expect_refused(std::string(3u << 20, 'x'));
+}
+
+// As long as a unit, from inside of one to inside of the next.
+TEST_F(HoleInAUnit, AsLongAsOneIsNotFilled)
+{
+    craft(2, [](lay_inode &inode) {
+        lay_extent *e = inode.map.extents;
+        ASSERT_EQ(lay_get16(inode.map_count), 1) << "the units are not adjacent";
+        e[1] = {lay_put64(612), lay_put64(lay_get64(e[0].block) + 612), lay_put32(412), e[0].flags,
+                e[0].device};
+        e[0].len = lay_put32(100);
+        inode.map_count = lay_put16(2);
+        inode.blocks = lay_put64(512);
+    });
+    expect_refused(std::string(450 * 4096, 'x'));
 }
 
 // --- Blocks of another attempt ------------------------------------------------------------------
