@@ -3,6 +3,9 @@
  * The command `gpunvme cache`: a directory whose files are removed, least recently used first, when
  * they take more than a limit. The limit is an extended attribute of the directory.
  *
+ * A gpunvmefs mount keeps the limit itself: there the attribute is set, and the mount's state
+ * shown. In directories of other file systems this process removes files.
+ *
  * Removed are regular files alone, below the directory, on its file system, and not younger than
  * GRACE_S: a writer that has not renamed its file yet keeps it. A file that is open keeps its
  * blocks until it is closed.
@@ -24,6 +27,7 @@
 #include "client/cli/out.h"
 
 #define LIMIT_NAME "user.gpunvme.cache_limit"
+#define STATE_NAME "user.gpunvme.cache_state" /* a mount's */
 #define GRACE_S    10
 #define LOW(limit) ((limit) / 10 * 9) /* an eviction goes on until there */
 #define FOLDERS    64                 /* open at a time while the tree is walked */
@@ -41,6 +45,8 @@ struct cache {
     size_t n, room;
     uint64_t bytes;
     uint64_t removed, removed_bytes;
+    uint64_t files; /* left */
+    bool by_mount;  /* a mount keeps the limit */
     int err;
 };
 
@@ -146,11 +152,42 @@ static int evict(struct cache *c, bool dry)
 {
     int failed = scan(c);
 
+    c->files = c->n;
     if (failed || c->bytes <= c->limit)
         return failed;
     for (size_t i = 0; i < c->n && c->bytes > LOW(c->limit); i++)
         remove_one(c, &c->all[i], dry);
+    c->files = c->n - c->removed;
     return c->err;
+}
+
+/* --- A mount's state ------------------------------------------------------------------------- */
+
+/* The number behind "key=" in the mount's words; 0: it is not there. */
+static uint64_t number_of(const char *text, const char *key)
+{
+    size_t len = strlen(key);
+
+    for (const char *at = text; (at = strstr(at, key)); at += len) {
+        if ((at == text || at[-1] == ' ') && at[len] == '=')
+            return strtoull(at + len + 1, NULL, 10);
+    }
+    return 0;
+}
+
+/* Nothing where no mount keeps the limit. The counts of removals are those since the mount. */
+static void get_state(struct cache *c)
+{
+    char text[256] = "";
+
+    c->by_mount = getxattr(c->dir, STATE_NAME, text, sizeof(text) - 1) > 0;
+    if (!c->by_mount)
+        return;
+    c->limit = number_of(text, "limit");
+    c->bytes = number_of(text, "bytes");
+    c->files = number_of(text, "files");
+    c->removed = number_of(text, "removed_files");
+    c->removed_bytes = number_of(text, "removed_bytes");
 }
 
 /* --- The limit ------------------------------------------------------------------------------- */
@@ -184,12 +221,21 @@ static void report(const struct cache *c, bool json)
 
     cli_out_begin(&out, json, stdout);
     cli_out_string(&out, "directory", "Directory:", c->dir);
+    cli_out_string(&out, "kept_by", "Kept by:", c->by_mount ? "the mount" : "this command");
     cli_out_number(&out, "limit", "Limit, bytes:", c->limit);
     cli_out_number(&out, "bytes", "Bytes:", c->bytes);
-    cli_out_number(&out, "files", "Files:", c->n - c->removed);
+    cli_out_number(&out, "files", "Files:", c->files);
     cli_out_number(&out, "removed_files", "Files removed:", c->removed);
     cli_out_number(&out, "removed_bytes", "Bytes removed:", c->removed_bytes);
     cli_out_end(&out);
+}
+
+/* On a mount a dry run alone looks at the files. */
+static int look(struct cache *c, bool dry)
+{
+    if (!dry)
+        get_state(c);
+    return c->by_mount && !dry ? 0 : evict(c, dry);
 }
 
 /* Until a signal ends the process: each turn stands alone. */
@@ -199,7 +245,7 @@ static int watch(struct cache *c, const struct cli_options *options)
         c->removed = c->removed_bytes = 0;
         if (turn)
             sleep(options->interval);
-        int failed = evict(c, options->dry_run);
+        int failed = look(c, options->dry_run);
         if (failed)
             return failed;
         if (c->removed && !options->json)
@@ -223,11 +269,14 @@ int cli_cache(int argc, char **argv)
         return 2;
     }
     c.dir = argv[first];
-    failed = options.limit ? set_limit(&c, options.limit) : get_limit(&c);
+    if (options.limit && options.dry_run)
+        c.limit = options.limit;
+    else
+        failed = options.limit ? set_limit(&c, options.limit) : get_limit(&c);
     if (!failed && options.keeps_on)
         failed = watch(&c, &options);
     else if (!failed)
-        failed = evict(&c, options.dry_run);
+        failed = look(&c, options.dry_run);
     if (!failed)
         report(&c, options.json);
     forget(&c);

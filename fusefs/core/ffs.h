@@ -208,6 +208,8 @@ int ffs_symlink(struct ffs_inode *dir, const char *name, const char *target,
 /* Also gives a file made by ffs_tmpfile() its first name. -EMLINK past 65,000 links. */
 int ffs_link(struct ffs_inode *inode, struct ffs_inode *dir, const char *name);
 int ffs_unlink(struct ffs_inode *dir, const char *name);
+/* The same while the name means this inode, on which the caller has a reference; else -ESTALE. */
+int ffs_unlink_inode(struct ffs_inode *dir, const char *name, const struct ffs_inode *inode);
 int ffs_rmdir(struct ffs_inode *dir, const char *name);
 /*
  * flags: RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_WHITEOUT of renameat2(2). A whiteout belongs to

@@ -26,12 +26,20 @@ int ffs_drop_link(struct ffs_tx *tx, struct ffs_inode *dir, struct ffs_inode *in
     return nlink == 0 && !ffs_on_orphan_list(inode) ? ffs_orphan_add(tx, inode) : 0;
 }
 
+/* The kind of inode that a name may lose. */
+struct removal {
+    bool is_dir;
+    const struct ffs_inode *only; /* NULL: whatever the name means */
+};
+
 /* The inode behind a name that is to go away, and whether it may. Referenced on success. */
-static int find_victim(struct ffs_inode *dir, struct ffs_name name, bool want_dir,
+static int find_victim(struct ffs_inode *dir, struct ffs_name name, const struct removal *what,
                        struct ffs_entry *entry, struct ffs_inode **out)
 {
     int err = ffs_dir_find(dir, name, entry);
 
+    if (!err && what->only && entry->ino != what->only->ino)
+        err = -ESTALE;
     if (!err)
         err = ffs_dir_inode(dir, entry->ino, out);
     if (err)
@@ -39,12 +47,12 @@ static int find_victim(struct ffs_inode *dir, struct ffs_name name, bool want_di
     err = ffs_may_remove(dir, *out);
     if (err)
         return err;
-    if (want_dir)
+    if (what->is_dir)
         return ffs_is_dir(*out) ? ffs_dir_check_empty(*out) : -ENOTDIR;
     return ffs_is_dir(*out) ? -EISDIR : 0;
 }
 
-static int remove_name(struct ffs_inode *dir, const char *name, bool want_dir)
+static int remove_name(struct ffs_inode *dir, const char *name, const struct removal *what)
 {
     struct ffs_inode *victim = NULL;
     struct ffs_entry entry;
@@ -58,7 +66,7 @@ static int remove_name(struct ffs_inode *dir, const char *name, bool want_dir)
         return err;
 
     ffs_tx_use_reserve(tx);
-    err = find_victim(dir, n, want_dir, &entry, &victim);
+    err = find_victim(dir, n, what, &entry, &victim);
     if (!err)
         err = ffs_dir_remove(tx, dir, entry.key);
     if (!err)
@@ -74,10 +82,21 @@ static int remove_name(struct ffs_inode *dir, const char *name, bool want_dir)
 
 int ffs_unlink(struct ffs_inode *dir, const char *name)
 {
-    return remove_name(dir, name, false);
+    const struct removal what = {.is_dir = false};
+
+    return remove_name(dir, name, &what);
+}
+
+int ffs_unlink_inode(struct ffs_inode *dir, const char *name, const struct ffs_inode *inode)
+{
+    const struct removal what = {.only = inode};
+
+    return remove_name(dir, name, &what);
 }
 
 int ffs_rmdir(struct ffs_inode *dir, const char *name)
 {
-    return remove_name(dir, name, true);
+    const struct removal what = {.is_dir = true};
+
+    return remove_name(dir, name, &what);
 }

@@ -10,6 +10,7 @@
 #include <syslog.h>
 #include <time.h>
 
+#include "fusefs/daemon/caches.h"
 #include "fusefs/daemon/daemon_log.h"
 #include "fusefs/daemon/fuse_notify.h"
 #include "fusefs/daemon/setid.h"
@@ -172,6 +173,20 @@ static int move_all(struct transfer *t)
     return t->write ? move_write(t) : transfer_read(t);
 }
 
+/* Within the limit of a cache directory. */
+static int move_charged(struct transfer *t)
+{
+    struct caches *caches = t->daemon->caches;
+    struct caches_charge charge;
+    int err = caches_charge_begin(caches, t->inode, t->rw.file_offset, t->rw.len, &charge);
+
+    if (!err) {
+        err = move_all(t);
+        caches_charge_end(caches, t->inode, &charge);
+    }
+    return err;
+}
+
 static int64_t deadline_of(const struct gpunvme_ioc_rw *rw)
 {
     return rw->deadline_ms ? (int64_t)(now_ms() + rw->deadline_ms) : 0;
@@ -219,7 +234,7 @@ static int run_with_buffer(struct transfer *t, char *last)
         return -ERANGE;
     int err = t->write ? check_write(t) : 0;
     if (!err)
-        err = move_all(t);
+        err = t->write ? move_charged(t) : move_all(t);
     if (t->write && t->done)
         buffer_get(t->use.buffer, rw->buffer_offset + t->done - 1, last, 1);
     return err;

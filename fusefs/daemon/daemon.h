@@ -28,6 +28,7 @@
 #define BACKGROUND_MAX 64
 
 struct buffers;
+struct caches;
 struct leases;
 struct fdsocket;
 struct workers;
@@ -81,6 +82,7 @@ struct daemon {
     struct leases *leases;
     struct fdsocket *socket;
     struct workers *workers;
+    struct caches *caches;
     struct metrics_server *metrics; /* NULL: none */
     struct bounce_pool bounces;
     struct bounce_stats bounced;
@@ -120,8 +122,11 @@ ssize_t file_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t le
 /* After a read by a descriptor with these flags (O_NOATIME). */
 void file_accessed(struct ffs_inode *inode, int flags);
 
-/* Takes over the reference on inode, also on failure (NULL). */
-struct open_file *file_new(struct daemon *d, struct ffs_inode *inode, int flags, bool directory);
+/*
+ * Takes over the reference on inode, also on failure: -ENOMEM; -ESTALE as caches_file_opened().
+ */
+int file_new(struct daemon *d, struct ffs_inode *inode, int flags, bool directory,
+             struct open_file **out);
 /*
  * RELEASE: removes the buffers registered through the file and drops the inode.
  * A file with leases is passed to the leases' thread, since ending a lease may

@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 
+#include "fusefs/daemon/caches.h"
 #include "fusefs/daemon/fuse_ops.h"
 #include "fusefs/daemon/setid.h"
 
@@ -29,6 +30,9 @@ void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t offset_in,
 {
     struct bounce_pool *pool = &op_daemon(req)->bounces;
     struct bounce *b = flags == 0 ? bounce_get(pool) : NULL;
+    struct caches *caches = op_daemon(req)->caches;
+    struct ffs_inode *to = op_file(fi_out)->inode;
+    struct caches_charge charge;
     ssize_t n = 1;
     size_t done = 0;
 
@@ -40,12 +44,17 @@ void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t offset_in,
     }
     len = len < COPY_MAX ? len : COPY_MAX;
     /* As for FALLOCATE, the kernel does not say whether the caller has CAP_FSETID. */
-    n = setid_before_change(req, op_file(fi_out)->inode, fuse_req_ctx(req)->uid != 0) ?: 1;
+    n = setid_before_change(req, to, fuse_req_ctx(req)->uid != 0) ?: 1;
+    if (n > 0)
+        n = caches_charge_begin(caches, to, (uint64_t)offset_out, len, &charge) ?: 1;
+    bool charged = n > 0;
     while (done < len && n > 0) {
-        n = copy_some(op_file(fi_in)->inode, (uint64_t)offset_in + done, op_file(fi_out)->inode,
+        n = copy_some(op_file(fi_in)->inode, (uint64_t)offset_in + done, to,
                       (uint64_t)offset_out + done, len - done, b->data);
         done += n > 0 ? (size_t)n : 0;
     }
+    if (charged)
+        caches_charge_end(caches, to, &charge);
     bounce_put(pool, b);
     if (done > 0)
         file_accessed(op_file(fi_in)->inode, op_file(fi_in)->flags);

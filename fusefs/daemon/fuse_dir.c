@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fusefs/daemon/caches.h"
 #include "fusefs/daemon/fuse_ops.h"
 
 /*
@@ -21,9 +22,10 @@ void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
         op_reply(req, err);
         return;
     }
-    struct open_file *file = file_new(op_daemon(req), inode, fi->flags, true);
-    if (!file) {
-        op_reply(req, -ENOMEM);
+    struct open_file *file;
+    err = file_new(op_daemon(req), inode, fi->flags, true, &file);
+    if (err) {
+        op_reply(req, err);
         return;
     }
     fi->fh = (uintptr_t)file;
@@ -123,25 +125,28 @@ static int emit_plus(void *arg, const char *name, size_t len, uint64_t ino, uint
 
 /*
  * The kernel holds the directory's lock until the reply, so a listed name still
- * means the inode that was listed with it. "." and ".." count no lookup.
+ * means the inode that was listed with it, unless the file was removed from a
+ * cache directory: then it is not opened. "." and ".." count no lookup.
  */
-static void add_plus(struct listing *l, struct name *n)
+static void add_plus(struct listing *l, struct ffs_inode *dir, struct name *n)
 {
     struct fuse_entry_param e = {.attr = {.st_ino = n->ino, .st_mode = (mode_t)n->type << 12}};
 
-    if (!is_dots(n->text) && op_node(l->req, n->ino, &n->inode) == 0)
+    if (!is_dots(n->text) && op_node(l->req, n->ino, &n->inode) == 0) {
+        caches_adopt(op_daemon(l->req)->caches, dir, n->inode);
         op_entry(op_daemon(l->req), n->inode, &e);
-    else
+    } else {
         n->inode = NULL;
+    }
     l->used += fuse_add_direntry_plus(l->req, l->data + l->used, l->size - l->used, n->text, &e,
                                       (off_t)n->cookie);
 }
 
-static void reply_plus(struct listing *l)
+static void reply_plus(struct listing *l, struct ffs_inode *dir)
 {
     l->used = 0;
     for (size_t i = 0; i < l->count; i++)
-        add_plus(l, &l->names[i]);
+        add_plus(l, dir, &l->names[i]);
     if (fuse_reply_buf(l->req, l->data, l->used) == 0)
         return;
     /* The kernel did not take the reply, so the lookups in it do not count. */
@@ -166,7 +171,7 @@ void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t after,
     if (err < 0)
         op_reply(req, err);
     else
-        reply_plus(&l);
+        reply_plus(&l, op_file(fi)->inode);
     free(l.data);
     free(l.names);
 }

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "fusefs/daemon/caches.h"
 #include "fusefs/daemon/direct_write.h"
 #include "fusefs/daemon/fuse_ops.h"
 #include "fusefs/daemon/kernel_cache.h"
@@ -20,10 +21,11 @@
  */
 static int open_inode(struct daemon *d, struct ffs_inode *inode, struct fuse_file_info *fi)
 {
-    struct open_file *file = file_new(d, inode, fi->flags, false);
+    struct open_file *file;
+    int err = file_new(d, inode, fi->flags, false, &file);
 
-    if (!file)
-        return -ENOMEM;
+    if (err)
+        return err;
     fi->fh = (uintptr_t)file;
     /* With strictatime the first read after an open must reach the file system. */
     fi->keep_cache = !ffs_access_always(d->stack.fs);
@@ -53,6 +55,16 @@ static int check_open(struct ffs_inode *inode, int flags)
                                                                                          : 0;
 }
 
+/* Access times of relatime are too old to tell which file of a cache is used. */
+static void note_use(struct daemon *d, struct ffs_inode *inode, int flags)
+{
+    struct ffs_attr attr;
+
+    if (!caches_counts_use(inode) || (flags & O_NOATIME) || d->access == FFS_ACCESS_NEVER)
+        return;
+    (void)ffs_setattr(inode, &attr, FFS_SET_ATIME_NOW, &attr);
+}
+
 void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct daemon *d = op_daemon(req);
@@ -70,6 +82,8 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
         ffs_iput(inode, 1);
     else
         err = open_inode(d, inode, fi);
+    if (!err)
+        note_use(d, inode, fi->flags);
 reply:
     if (err) {
         op_reply(req, err);
@@ -140,9 +154,39 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
                     : ffs_tmpfile(dir, mode, &cred, &inode);
         if (err == -EEXIST && !(fi->flags & O_EXCL))
             err = open_existing(req, dir, name, fi->flags, &inode);
+        if (!err)
+            caches_adopt(op_daemon(req)->caches, dir, inode);
         ffs_iput(dir, 1);
     }
     reply_create(req, err, inode, fi);
+}
+
+/* Within the limit of a cache directory. */
+static ssize_t write_inode(struct daemon *d, struct ffs_inode *inode, uint64_t offset,
+                           const void *data, size_t size)
+{
+    struct caches_charge charge;
+    ssize_t n = caches_charge_begin(d->caches, inode, offset, size, &charge);
+
+    if (n == 0) {
+        n = ffs_write(inode, offset, data, size);
+        caches_charge_end(d->caches, inode, &charge);
+    }
+    return n;
+}
+
+static int allocate(struct daemon *d, struct ffs_inode *inode, int mode, uint64_t offset,
+                    uint64_t len)
+{
+    struct caches_charge charge;
+    uint64_t grows = mode & FALLOC_FL_PUNCH_HOLE ? 0 : len;
+    int err = caches_charge_begin(d->caches, inode, offset, grows, &charge);
+
+    if (!err) {
+        err = ffs_fallocate(inode, (uint32_t)mode, offset, len);
+        caches_charge_end(d->caches, inode, &charge);
+    }
+    return err;
 }
 
 static void count(fuse_req_t req, struct open_file *file, bool written, size_t bytes)
@@ -189,7 +233,7 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off
     if (!direct)
         kernel_cache_add(inode, KERNEL_PAGES);
     ssize_t n = setid_before_change(req, inode, raw_clears_setid());
-    n = n ? n : ffs_write(inode, (uint64_t)offset, data, size);
+    n = n ? n : write_inode(op_daemon(req), inode, (uint64_t)offset, data, size);
     if (n > 0)
         count(req, op_file(fi), true, (size_t)n);
     if (n < 0)
@@ -220,7 +264,7 @@ void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t 
     int err = setid_before_change(req, inode, fuse_req_ctx(req)->uid != 0);
 
     (void)ino;
-    err = err ? err : ffs_fallocate(inode, (uint32_t)mode, (uint64_t)offset, (uint64_t)len);
+    err = err ? err : allocate(op_daemon(req), inode, mode, (uint64_t)offset, (uint64_t)len);
     op_reply(req, err);
 }
 

@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <string.h>
 
+#include "fusefs/daemon/caches.h"
 #include "fusefs/daemon/fuse_ops.h"
 #include "fusefs/daemon/kernel_cache.h"
 #include "fusefs/daemon/raw_requests.h"
@@ -31,6 +32,8 @@ void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
         return;
     }
     err = strcmp(name, "..") == 0 ? ffs_parent(dir, &inode) : ffs_lookup(dir, name, &inode);
+    if (!err && strcmp(name, "..") != 0)
+        caches_adopt(op_daemon(req)->caches, dir, inode);
     ffs_iput(dir, 1);
     if (err == -ENOENT) {
         struct fuse_entry_param none = {.entry_timeout = op_daemon(req)->opts->entry_timeout_s};

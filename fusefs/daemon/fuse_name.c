@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 
+#include "fusefs/daemon/caches.h"
 #include "fusefs/daemon/fuse_ops.h"
 
 void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
@@ -15,6 +16,8 @@ void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, 
 
     if (!err) {
         err = ffs_mknod(dir, name, mode, (uint32_t)rdev, &cred, &inode);
+        if (!err)
+            caches_adopt(op_daemon(req)->caches, dir, inode);
         ffs_iput(dir, 1);
     }
     op_reply_entry(req, err, inode);
@@ -29,6 +32,8 @@ void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 
     if (!err) {
         err = ffs_mkdir(dir, name, mode, &cred, &inode);
+        if (!err)
+            caches_adopt(op_daemon(req)->caches, dir, inode);
         ffs_iput(dir, 1);
     }
     op_reply_entry(req, err, inode);
@@ -43,6 +48,8 @@ void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const cha
 
     if (!err) {
         err = ffs_symlink(dir, name, target, &cred, &inode);
+        if (!err)
+            caches_adopt(op_daemon(req)->caches, dir, inode);
         ffs_iput(dir, 1);
     }
     op_reply_entry(req, err, inode);
@@ -61,7 +68,7 @@ void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name
     }
     err = op_node(req, ino, &inode);
     if (!err)
-        err = ffs_link(inode, dir, name);
+        err = caches_link(op_daemon(req)->caches, inode, dir, name);
     ffs_iput(dir, 1);
     if (err && inode)
         ffs_iput(inode, 1);
@@ -89,6 +96,7 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     remove_name(req, parent, name, ffs_rmdir);
+    caches_prune(op_daemon(req)->caches);
 }
 
 void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
@@ -103,7 +111,8 @@ void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
     err = op_node(req, new_parent, &new_dir);
     if (err)
         goto put_dir;
-    err = ffs_rename(dir, name, new_dir, new_name, flags);
+    err = caches_rename(op_daemon(req)->caches,
+                        &(struct caches_rename){dir, name, new_dir, new_name, flags});
     ffs_iput(new_dir, 1);
 put_dir:
     ffs_iput(dir, 1);

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fuse_lowlevel.h>
+#include <string.h>
 #include <syslog.h>
 
 #include "fusefs/daemon/daemon_log.h"
@@ -60,4 +61,10 @@ void notify_written(struct fuse_session *session, struct ffs_inode *inode, uint6
         notify_pages(session, ino, offset, len);
     else
         notify_attr(session, ino);
+}
+
+/* -ENOENT: the kernel does not know the name, or knows it as another inode's. */
+void notify_removed(struct fuse_session *session, uint64_t dir, uint64_t ino, const char *name)
+{
+    (void)fuse_lowlevel_notify_delete(session, dir, ino, name, strlen(name));
 }

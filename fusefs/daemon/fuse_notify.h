@@ -31,6 +31,12 @@ void notify_written(struct fuse_session *session, struct ffs_inode *inode, uint6
  */
 void notify_pages(struct fuse_session *session, uint64_t ino, uint64_t offset, uint64_t len);
 
+/*
+ * The name in the directory `dir` means no longer `ino`. Waits for the directory's lock, which a
+ * process holds while its request waits for a session thread: never called by one.
+ */
+void notify_removed(struct fuse_session *session, uint64_t dir, uint64_t ino, const char *name);
+
 /* Invalidates the attributes. Waits for no page lock. */
 void notify_attr(struct fuse_session *session, uint64_t ino);
 

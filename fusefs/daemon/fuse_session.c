@@ -17,8 +17,10 @@
 
 #include "fusefs/daemon/background.h"
 #include "fusefs/daemon/buffers.h"
+#include "fusefs/daemon/caches.h"
 #include "fusefs/daemon/daemon_log.h"
 #include "fusefs/daemon/fdsocket.h"
+#include "fusefs/daemon/fuse_notify.h"
 #include "fusefs/daemon/fuse_ops.h"
 #include "fusefs/daemon/ioctl.h"
 #include "fusefs/daemon/lease.h"
@@ -119,6 +121,8 @@ static int start_services(struct daemon *d)
     if (!err)
         err = workers_open(TRANSFER_THREADS, &d->workers);
     if (!err)
+        err = caches_open(d->stack.fs, &d->caches);
+    if (!err)
         err = start_metrics(d);
     if (err)
         log_line(LOG_ERR, "%s: the daemon does not start: %s", d->opts->device, strerror(-err));
@@ -128,6 +132,8 @@ static int start_services(struct daemon *d)
 /* Transfers end first: they use buffers, and their replies need the session. */
 static void stop_transfers(struct daemon *d)
 {
+    if (d->caches)
+        caches_stop(d->caches);
     if (d->leases)
         leases_revoke_all(d->leases);
     if (d->buffers)
@@ -140,6 +146,7 @@ static void stop_services(struct daemon *d)
 {
     metrics_server_close(d->metrics);
     files_free_all(d);
+    caches_close(d->caches);
     if (d->socket)
         fdsocket_close(d->socket);
     if (d->leases)
@@ -223,6 +230,39 @@ static void end_session(struct daemon *d)
         mounter_unmount(d->mounter, true);
 }
 
+struct removed_name {
+    struct job job;
+    struct fuse_session *session;
+    uint64_t dir, ino;
+    char name[];
+};
+
+static void forget_name(struct job *job)
+{
+    struct removed_name *n = (struct removed_name *)job;
+
+    notify_removed(n->session, n->dir, n->ino, n->name);
+    free(n);
+}
+
+/*
+ * By a worker, which may wait for the kernel's lock of the directory. Without memory the kernel
+ * keeps the name until it looks: opening the file fails then, and it looks again.
+ */
+static void tell_removed(void *arg, uint64_t dir, uint64_t ino, const char *name)
+{
+    struct daemon *d = arg;
+    size_t len = strlen(name) + 1;
+    struct removed_name *n = malloc(sizeof(*n) + len);
+
+    if (!n)
+        return;
+    *n = (struct removed_name){
+        .job.run = forget_name, .session = d->session, .dir = dir, .ino = ino};
+    memcpy(n->name, name, len);
+    workers_add(d->workers, WORK_CACHE, &n->job);
+}
+
 static int mount_and_serve(struct daemon *d, const struct fuse_args *args)
 {
     char text[256] = "";
@@ -236,7 +276,8 @@ static int mount_and_serve(struct daemon *d, const struct fuse_args *args)
             fuse_session_destroy(d->session);
         return EXIT_MOUNT;
     }
-    int status = loop(d) ? EXIT_SYSTEM : 0;
+    err = caches_start(d->caches, tell_removed, d);
+    int status = err || loop(d) ? EXIT_SYSTEM : 0;
     end_session(d);
     return status;
 }

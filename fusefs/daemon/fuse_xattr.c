@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fusefs/daemon/caches.h"
 #include "fusefs/daemon/caller_groups.h"
 #include "fusefs/daemon/fuse_ops.h"
 #include "fusefs/daemon/gpu_bound.h"
@@ -57,6 +58,10 @@ static int set_value(fuse_req_t req, struct ffs_inode *inode, const char *name, 
         return set_acl(req, inode, name, value, size);
     if (gpu_bound_is(name))
         return gpu_bound_set(inode, value, size);
+    if (strcmp(name, CACHES_STATE_XATTR) == 0)
+        return -EPERM;
+    if (strcmp(name, CACHES_LIMIT_XATTR) == 0)
+        return caches_set(op_daemon(req)->caches, inode, value, size, flags);
     return ffs_setxattr(inode, name, value, size, flags);
 }
 
@@ -86,6 +91,16 @@ static void reply_value(fuse_req_t req, ssize_t n, const char *value, size_t siz
         fuse_reply_buf(req, value, (size_t)n);
 }
 
+static ssize_t get_value(struct daemon *d, struct ffs_inode *inode, const char *name, char *value,
+                         size_t room)
+{
+    if (gpu_bound_is(name))
+        return gpu_bound_get(inode, value, room);
+    if (strcmp(name, CACHES_STATE_XATTR) == 0)
+        return caches_state(d->caches, inode, value, room);
+    return ffs_getxattr(inode, name, value, room);
+}
+
 void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
     struct ffs_inode *inode;
@@ -96,8 +111,7 @@ void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
     if (n == 0)
         n = op_node(req, ino, &inode);
     if (n == 0) {
-        n = gpu_bound_is(name) ? gpu_bound_get(inode, value, room)
-                               : ffs_getxattr(inode, name, value, room);
+        n = get_value(op_daemon(req), inode, name, value, room);
         ffs_iput(inode, 1);
     }
     reply_value(req, n, value, room);
@@ -123,6 +137,8 @@ static int remove_value(fuse_req_t req, struct ffs_inode *inode, const char *nam
 {
     if (is_acl(name))
         return set_acl(req, inode, name, NULL, 0);
+    if (strcmp(name, CACHES_LIMIT_XATTR) == 0)
+        return caches_clear(op_daemon(req)->caches, inode);
     return gpu_bound_is(name) ? gpu_bound_set(inode, "0", 1) : ffs_removexattr(inode, name);
 }
 

@@ -2,7 +2,7 @@
 /*
  * The contents of the kernel's cache of an inode, as the daemon can know them:
  * a hint without false negatives, so that changes behind the cache send no
- * needless notification.
+ * needless notification. The other bits of the inode's word are those of caches.h.
  */
 #ifndef FUSEFS_DAEMON_KERNEL_CACHE_H
 #define FUSEFS_DAEMON_KERNEL_CACHE_H

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "fusefs/daemon/buffers.h"
+#include "fusefs/daemon/caches.h"
 #include "fusefs/daemon/daemon.h"
 
 ssize_t file_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t len)
@@ -29,13 +30,16 @@ void file_accessed(struct ffs_inode *inode, int flags)
         ffs_note_access(inode);
 }
 
-struct open_file *file_new(struct daemon *d, struct ffs_inode *inode, int flags, bool directory)
+int file_new(struct daemon *d, struct ffs_inode *inode, int flags, bool directory,
+             struct open_file **out)
 {
     struct open_file *file = malloc(sizeof(*file));
+    int err = file ? caches_file_opened(inode) : -ENOMEM;
 
-    if (!file) {
+    if (err) {
+        free(file);
         ffs_iput(inode, 1);
-        return NULL;
+        return err;
     }
     *file = (struct open_file){
         .inode = inode, .flags = flags, .directory = directory, .link = &d->files};
@@ -46,12 +50,14 @@ struct open_file *file_new(struct daemon *d, struct ffs_inode *inode, int flags,
         file->next->link = &file->next;
     d->files = file;
     pthread_mutex_unlock(&d->files_lock);
-    return file;
+    *out = file;
+    return 0;
 }
 
 void file_end(struct daemon *d, struct open_file *file)
 {
     buffers_release(d->buffers, file);
+    caches_file_closed(file->inode);
     ffs_iput(file->inode, 1);
     free(file);
 }

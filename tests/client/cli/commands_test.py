@@ -5,9 +5,11 @@
 usage: commands_test.py GPUNVME MKFS DAEMON COMPLETION
 """
 
+import errno
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -385,20 +387,100 @@ class OnMount(unittest.TestCase):
         return sorted(int(name[5:]) for _, _, names in os.walk(folder) for name in names)
 
     def test_cache_removes_what_was_used_least_recently(self):
-        folder = os.path.join(self.mount, "cache")
-        self.fill(folder, 20, 1000)
+        for folder in (os.path.join(self.mount, "cache"), self.elsewhere("cache")):
+            self.fill(folder, 20, 1000)
+            run("cache", folder, status=1)
+            found = document("cache", "-l", "12M", "-n", folder)
+            self.assertEqual((found["removed_files"], found["limit"]), (10, 12 << 20))
+            self.assertEqual(len(self.left(folder)), 20)
+            run("cache", folder, status=1)  # a dry run sets no limit
+            found = document("cache", "-l", "12M", folder)
+            self.assertEqual((found["files"], found["removed_files"]), (10, 10))
+            self.assertLessEqual(found["bytes"], 12 << 20)
+            self.assertEqual(self.left(folder), list(range(10, 20)))
+            found = document("cache", folder)  # the limit is the directory's
+            self.assertEqual((found["limit"], found["files"]), (12 << 20, 10))
+            self.assertEqual(self.left(folder), list(range(10, 20)))
+
+    def elsewhere(self, name):
+        """A directory of another file system: the command itself keeps its limit."""
+        top = tempfile.mkdtemp(dir=".")
+        self.addCleanup(shutil.rmtree, top)
+        folder = os.path.join(top, name)
+        os.mkdir(folder)
+        return folder
+
+    def test_cache_says_what_keeps_the_limit(self):
+        folder = os.path.join(self.mount, "kept")
+        os.mkdir(folder)
+        self.assertEqual(document("cache", "-l", "12M", folder)["kept_by"], "the mount")
+        self.assertEqual(document("cache", "-l", "12M", self.elsewhere("kept"))["kept_by"],
+                         "this command")
+
+    def test_a_mount_keeps_the_limit_by_itself(self):
+        folder = os.path.join(self.mount, "self")
+        os.mkdir(folder)
+        run("cache", "-l", "4M", folder)
+        for i in range(20):
+            self.publish(folder, i)
+            self.assertLessEqual(self.taken(folder), 4 << 20)
+        self.assertIn(19, self.left(folder))
+        with open(os.path.join(folder, "entry19"), "rb") as held:
+            for i in range(20, 30):
+                self.publish(folder, i)
+            self.assertIn(19, self.left(folder))  # it is open
+            self.assertEqual(len(held.read()), 1 << 20)
+        self.assertGreater(document("cache", folder)["removed_files"], 20)
+
+    def publish(self, folder, i):
+        with open(os.path.join(folder, f"tmp{i}"), "wb") as f:
+            f.write(bytes(1 << 20))
+        os.rename(f.name, os.path.join(folder, f"entry{i}"))
+
+    def taken(self, folder):
+        return sum(os.stat(os.path.join(folder, name)).st_blocks * 512
+                   for name in os.listdir(folder))
+
+    def test_a_removed_file_is_made_anew_at_once(self):
+        folder = os.path.join(self.mount, "anew")
+        self.fill(folder, 3, 1000)
+        names = [os.path.join(folder, "sub" if i % 2 else "", f"entry{i}") for i in range(3)]
+        for name in names:
+            os.stat(name)  # the kernel knows it
+        run("cache", "-l", "1M", folder)
+        for name in names:
+            with self.assertRaises(FileNotFoundError):
+                open(name, "rb").close()
+        with open(names[0], "wb") as f:
+            f.write(b"new")
+        with open(names[0], "rb") as f:
+            self.assertEqual(f.read(), b"new")
+
+    def test_what_does_not_fit_beside_open_files_is_refused(self):
+        folder = os.path.join(self.mount, "refused")
+        os.mkdir(folder)
+        run("cache", "-l", "4M", folder)
+        with open(os.path.join(folder, "large"), "wb", buffering=0) as f:
+            with self.assertRaises(OSError) as caught:
+                for _ in range(8):
+                    f.write(bytes(1 << 20))
+        self.assertEqual(caught.exception.errno, errno.ENOSPC)
+        self.assertLessEqual(self.taken(folder), 4 << 20)
+
+    def test_cache_limits_are_checked(self):
+        folder = os.path.join(self.mount, "checked")
+        os.mkdir(folder)
+        for value in (b"", b"0", b"1k", b"-1"):
+            with self.assertRaises(OSError):
+                os.setxattr(folder, "user.gpunvme.cache_limit", value)
+        with self.assertRaises(PermissionError):
+            os.setxattr(folder, "user.gpunvme.cache_state", b"1")
+        run("cache", "-l", "4M", folder)
+        os.removexattr(folder, "user.gpunvme.cache_limit")
         run("cache", folder, status=1)
-        found = document("cache", "-l", "12M", "-n", folder)
-        self.assertEqual((found["removed_files"], found["limit"]), (10, 12 << 20))
-        self.assertEqual(len(self.left(folder)), 20)
-        found = document("cache", folder)  # the limit is the directory's
-        self.assertEqual((found["files"], found["removed_files"]), (10, 10))
-        self.assertLessEqual(found["bytes"], 12 << 20)
-        self.assertEqual(self.left(folder), list(range(10, 20)))
-        self.assertEqual(document("cache", folder)["removed_files"], 0)
 
     def test_cache_spares_new_files_links_and_other_directories(self):
-        folder, other = (os.path.join(self.mount, name) for name in ("spared", "other"))
+        folder, other = self.elsewhere("spared"), os.path.join(self.mount, "other")
         self.fill(folder, 4, 5)  # younger than ten seconds
         self.fill(other, 2, 1000)
         os.symlink(os.path.join(other, "entry0"), os.path.join(folder, "entry9"))
@@ -408,7 +490,7 @@ class OnMount(unittest.TestCase):
         self.assertEqual((self.left(folder), self.left(other)), ([0, 1, 2, 3, 9], [0, 1]))
 
     def test_cache_that_stays(self):
-        folder = os.path.join(self.mount, "watched")
+        folder = self.elsewhere("watched")
         self.fill(folder, 3, 1000)
         with subprocess.Popen([GPUNVME, "cache", folder, "-l", "4M", "-i", "1", "-C", "4"],
                               stdout=subprocess.PIPE, text=True) as cache:

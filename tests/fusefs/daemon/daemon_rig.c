@@ -153,7 +153,8 @@ static int open_leases(struct rig *r)
     if (err)
         return err;
     ffs_iref(r->file, 1);
-    r->open = file_new(&r->daemon, r->file, O_RDWR, false);
+    if (file_new(&r->daemon, r->file, O_RDWR, false, &r->open) != 0)
+        r->open = NULL;
     return r->open ? 0 : -ENOMEM;
 }
 
