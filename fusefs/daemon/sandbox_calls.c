@@ -104,7 +104,7 @@ static int allow_list(scmp_filter_ctx filter, const struct list *list)
 static int limit_sockets(scmp_filter_ctx filter)
 {
     return seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1,
-                            SCMP_A0(SCMP_CMP_EQ, AF_UNIX));
+                            SCMP_A0(SCMP_CMP_EQ, AF_UNIX, 0));
 }
 
 /*
@@ -128,7 +128,7 @@ static int limit_prctl(scmp_filter_ctx filter)
 
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]) && !err; i++)
         err = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(prctl), 1,
-                               SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)options[i]));
+                               SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)options[i], 0));
     return err;
 }
 
