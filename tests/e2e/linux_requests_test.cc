@@ -310,6 +310,7 @@ class LoopDevice
             fd_ = -1;
         }
         close(file);
+        unlink(backing.c_str()); // the device keeps it
     }
     ~LoopDevice()
     {
