@@ -28,7 +28,8 @@ int ffs_file_open(struct ffs_inode *inode, struct ffs_file *out)
     uint32_t flags = lay_get32(inode->d.flags);
     *out = (struct ffs_file){.size = ffs_size(inode),
                              .unit = flags & LAY_INODE_GPU_BOUND ? LAY_GPU_ALIGN : 1,
-                             .flags = flags};
+                             .flags = flags,
+                             .unfinished = ffs_on_orphan_list(inode) && ffs_nlink(inode) > 0};
     ffs_meta_done(inode->fs);
     return err;
 }
@@ -49,7 +50,7 @@ int ffs_extent_window_get(struct ffs_inode *inode, uint64_t first, uint64_t end,
 void ffs_batch_add(struct ffs_batch *b, enum bd_op op, uint64_t block, uint64_t skip, void *buf,
                    uint64_t len)
 {
-    assert(b->n < sizeof(b->ios) / sizeof(b->ios[0]));
+    assert(b->n < FFS_BATCH_MAX);
     b->ios[b->n++] =
         (struct bd_io){.op = op, .offset = ffs_offset_of(block) + skip, .len = len, .buf = buf};
 }

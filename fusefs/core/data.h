@@ -29,12 +29,18 @@ struct ffs_extent_window {
     uint64_t end; /* first file block past the last extent */
 };
 
-/* Transfers collected for one bd_submit(). */
+/* Transfers collected for one bd_submit(): three for an extent suffice. */
+#define FFS_BATCH_MAX (3 * FFS_EXTENT_WINDOW)
 struct ffs_batch {
     struct ffs *fs;
-    struct bd_io ios[3 * FFS_EXTENT_WINDOW];
     size_t n;
+    struct bd_io ios[FFS_BATCH_MAX]; /* n of them are set */
 };
+static inline void ffs_batch_init(struct ffs_batch *b, struct ffs *fs)
+{
+    b->fs = fs;
+    b->n = 0;
+}
 
 static inline uint64_t ffs_block_of(uint64_t offset)
 {
@@ -61,8 +67,9 @@ static inline uint64_t ffs_max(uint64_t a, uint64_t b)
 /* What a file operation knows of its inode for as long as it holds inode->data. */
 struct ffs_file {
     uint64_t size;
-    uint64_t unit;  /* blocks */
-    uint32_t flags; /* LAY_INODE_* */
+    uint64_t unit;   /* blocks */
+    uint32_t flags;  /* LAY_INODE_* */
+    bool unfinished; /* a truncation */
 };
 /* Takes ffs.meta. -EISDIR, -EINVAL (no regular file), -EIO after shutdown. */
 int ffs_file_open(struct ffs_inode *inode, struct ffs_file *out);
@@ -80,7 +87,7 @@ static inline uint64_t ffs_unit_up(const struct ffs_file *f, uint64_t block)
 int ffs_extent_window_get(struct ffs_inode *inode, uint64_t first, uint64_t end,
                           struct ffs_extent_window *out);
 
-/* The batch must have room: three transfers an extent suffice. */
+/* The batch must have room. */
 void ffs_batch_add(struct ffs_batch *b, enum bd_op op, uint64_t block, uint64_t skip, void *buf,
                    uint64_t len);
 int ffs_batch_run(struct ffs_batch *b);

@@ -68,14 +68,16 @@ static int run(struct ffs_inode *inode, struct ffs_batch *b,
 /* Reads [offset, *end), which the file has; *end comes down to what one batch can hold. */
 static int read_some(struct ffs_inode *inode, uint64_t offset, uint64_t *end, uint8_t *buf)
 {
-    struct ffs_batch b = {.fs = inode->fs};
-    struct edges e = {.n = 0};
+    struct ffs_batch b;
+    struct edges e;
     struct ffs_extent_window extents;
     int err = ffs_extent_window_get(inode, ffs_block_of(offset), ffs_block_up(*end), &extents);
 
     if (err)
         return err;
     *end = ffs_min(*end, ffs_offset_of(extents.end));
+    ffs_batch_init(&b, inode->fs);
+    e.n = 0;
 
     for (size_t i = 0; i < extents.n; i++) {
         const struct ffs_extent *extent = &extents.extent[i];

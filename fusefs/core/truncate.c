@@ -172,7 +172,7 @@ int ffs_file_open_rw(struct ffs_inode *inode, uint64_t from, struct ffs_file *ou
         err = -EPERM;
     if (!err)
         err = ffs_writable(inode->fs);
-    return err ? err : ffs_truncate_resume(inode);
+    return !err && out->unfinished ? ffs_truncate_finish(inode) : err;
 }
 
 /* --- Eviction -------------------------------------------------------------------------------- */
@@ -197,15 +197,10 @@ static int free_map(struct ffs_tx *tx, struct ffs_inode *inode)
     }
 }
 
-static int free_inode(struct ffs_inode *inode)
+static int free_in(struct ffs_tx *tx, struct ffs_inode *inode)
 {
-    struct ffs_tx *tx;
-    int err = ffs_tx_begin(inode->fs, FFS_TX_MAX_CREDITS, &tx);
+    int err = ffs_inode_dirty(tx, inode);
 
-    if (err)
-        return err;
-    ffs_tx_use_reserve(tx);
-    err = ffs_inode_dirty(tx, inode);
     if (!err)
         err = ffs_xattr_free_all(tx, inode);
     if (!err)
@@ -214,16 +209,37 @@ static int free_inode(struct ffs_inode *inode)
         err = ffs_orphan_del(tx, inode);
     if (!err)
         err = ffs_inode_release(tx, inode);
-    return ffs_tx_finish(tx, err);
+    return err;
+}
+
+static int free_inode(struct ffs_inode *inode)
+{
+    struct ffs_tx *tx;
+    int err = ffs_tx_begin(inode->fs, FFS_TX_MAX_CREDITS, &tx);
+
+    if (err)
+        return err;
+    ffs_tx_use_reserve(tx);
+    return ffs_tx_finish(tx, free_in(tx, inode));
+}
+
+/* Of an inode on its way out, which no handle but this one changes. */
+static bool has_extents(struct ffs_inode *inode)
+{
+    ffs_meta_read(inode->fs);
+    bool inline_map = lay_get16(inode->d.map_kind) == LAY_MAP_INLINE;
+    bool none = inline_map && lay_get16(inode->d.map_count) == 0;
+    bool regular = S_ISREG(ffs_mode(inode));
+    ffs_meta_done(inode->fs);
+    return regular && !none;
 }
 
 static int evict(struct ffs_inode *inode)
 {
     ffs_meta_read(inode->fs);
-    bool regular = S_ISREG(ffs_mode(inode));
     bool has_xattrs = lay_get64(inode->d.xattr) != 0;
     ffs_meta_done(inode->fs);
-    int err = regular ? ffs_unmap(inode, 0, UINT64_MAX) : 0;
+    int err = has_extents(inode) ? ffs_unmap(inode, 0, UINT64_MAX) : 0;
     if (!err && has_xattrs)
         err = ffs_xattr_shorten(inode);
     return err ? err : free_inode(inode);

@@ -9,6 +9,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,9 +43,10 @@ static int lock_with_room(struct ffs *fs, unsigned blocks)
 int ffs_tx_begin(struct ffs *fs, unsigned credits, struct ffs_tx **out)
 {
     assert(credits <= FFS_TX_MAX_CREDITS);
-    struct ffs_tx *tx = calloc(1, sizeof(*tx));
+    struct ffs_tx *tx = malloc(sizeof(*tx));
     if (!tx)
         return -ENOMEM;
+    memset(tx, 0, offsetof(struct ffs_tx, bufs)); /* nbufs of the rest are set */
     tx->fs = fs;
     tx->credits = credits;
     /* A handle of one block does not allocate. */

@@ -32,12 +32,12 @@ struct ffs_tx {
     struct ffs *fs;
     unsigned credits;
     bool use_reserve;
-    unsigned nbufs;
-    struct ffs_tx_buf bufs[FFS_TX_BUFS];
     struct ffs_tx_inode *inodes;
     struct ffs_ranges allocated, freed;
     struct ffs_ranges revoked; /* metadata blocks among the freed: */
     unsigned nrevoked;         /* that many, at most LAY_JREVOKE_MAX */
+    unsigned nbufs;
+    struct ffs_tx_buf bufs[FFS_TX_BUFS];
 };
 
 /* Adds an inode whose block is `buf`, already dirty in this handle. Takes a reference. */

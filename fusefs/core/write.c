@@ -104,9 +104,10 @@ static void write_blocks(struct round *r, struct ffs_batch *b, const struct ffs_
 
 static int transfer(struct round *r)
 {
-    struct ffs_batch b = {.fs = r->inode->fs};
+    struct ffs_batch b;
     uint64_t first = ffs_block_of(r->offset), end = ffs_block_up(r->end);
 
+    ffs_batch_init(&b, r->inode->fs);
     for (size_t i = 0; i < r->extents.n; i++) {
         const struct ffs_extent *extent = &r->extents.extent[i];
         uint64_t from = ffs_max(first, extent->file_block);
@@ -156,17 +157,36 @@ static int make_written(struct round *r, uint64_t first, uint64_t end)
     return ffs_written(r->inode, first, end, r->end, &fresh);
 }
 
+static bool has_hole(const struct ffs_extent_window *extents)
+{
+    for (size_t i = 0; i < extents->n; i++) {
+        if (extents->extent[i].block == LAY_NONE)
+            return true;
+    }
+    return false;
+}
+
+/* The extents of [first, end), whole units, whose holes are filled as far as there is room. */
+static int map_units(struct round *r, uint64_t first, uint64_t end)
+{
+    uint64_t upto;
+    int err = ffs_extent_window_get(r->inode, first, end, &r->extents);
+
+    if (err || (r->extents.end == end && !has_hole(&r->extents)))
+        return err;
+    err = ffs_reserve(r->inode, r->f, first, end, &upto);
+    if (err && (err != -ENOSPC || ffs_offset_of(upto) <= r->offset))
+        return err;
+    return ffs_extent_window_get(r->inode, first, upto, &r->extents);
+}
+
 /* Writes r->offset up to r->end, which comes down to what there is room for. */
 static int write_round(struct round *r)
 {
     uint64_t first = ffs_unit_down(r->f, ffs_block_of(r->offset));
     uint64_t end = ffs_unit_up(r->f, ffs_block_up(r->end));
-    uint64_t upto;
-    int err = ffs_reserve(r->inode, r->f, first, end, &upto);
+    int err = map_units(r, first, end);
 
-    if (err && (err != -ENOSPC || ffs_offset_of(upto) <= r->offset))
-        return err;
-    err = ffs_extent_window_get(r->inode, first, upto, &r->extents);
     if (err)
         return err;
     end = r->extents.end;
@@ -201,7 +221,9 @@ static ssize_t write_locked(struct ffs_inode *inode, uint64_t offset, const uint
     if (err)
         return err;
     uint64_t end = offset + ffs_min(ffs_min(len, SSIZE_MAX), FFS_SIZE_MAX - offset);
-    struct round r = {.inode = inode, .f = &f, .edges = 0};
+    struct round r; /* large: what a round needs of it is set by the round */
+    r.inode = inode;
+    r.f = &f;
     for (uint64_t at = offset; at < end; at = r.end) {
         r.offset = at;
         r.end = ffs_min(end, at - at % ROUND + ROUND);
