@@ -49,6 +49,7 @@ static void fill_attr(const struct ffs_inode *inode, struct ffs_attr *out)
 void ffs_getattr(struct ffs_inode *inode, struct ffs_attr *out)
 {
     ffs_meta_read(inode->fs);
+    ffs_stamp_see(inode);
     fill_attr(inode, out);
     ffs_meta_done(inode->fs);
 }
@@ -112,7 +113,7 @@ static void set_owner_and_mode(struct ffs_inode *inode, const struct ffs_attr *a
 
 static void set_times(struct ffs_inode *inode, const struct ffs_attr *attr, uint32_t set)
 {
-    struct lay_time now = ffs_now();
+    struct lay_time now = ffs_stamp_exact(inode->fs);
 
     if (set & FFS_SET_ATIME)
         inode->d.atime = lay_time_make(attr->atime.tv_sec, (uint32_t)attr->atime.tv_nsec);
@@ -156,8 +157,10 @@ static int setattr_once(struct ffs_inode *inode, const struct ffs_attr *attr, ui
     if (err)
         return err;
     err = set_in(tx, inode, attr, set, &unfinished);
-    if (!err && out)
+    if (!err && out) {
+        ffs_stamp_see(inode);
         fill_attr(inode, out);
+    }
     err = ffs_tx_finish(tx, err);
     if (err || !unfinished)
         return err;

@@ -131,6 +131,7 @@ static int read_inode(struct ffs *fs, uint64_t ino, bool unlinked, struct ffs_in
         goto put;
     }
     inode->d = *slot;
+    ffs_stamp_see(inode);
     *out = enter(fs, inode);
 put:
     ffs_buf_put(buf);

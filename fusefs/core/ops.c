@@ -12,7 +12,8 @@ int ffs_touch(struct ffs_tx *tx, struct ffs_inode *inode, unsigned times)
 
     if (err)
         return err;
-    struct lay_time now = ffs_now();
+    /* relatime compares an access time with mtime and ctime: it is exact. */
+    struct lay_time now = times == FFS_ATIME ? ffs_stamp_exact(inode->fs) : ffs_stamp(inode);
     if (times & FFS_ATIME)
         inode->d.atime = now;
     if (times & FFS_MTIME)

@@ -65,6 +65,7 @@ struct ffs {
     struct ffs_sums sums;
     struct ffs_buf *super; /* held from mount to unmount */
     struct ffs_inode inode_file;
+    int64_t exact_stamp; /* the last exact time of a change, ns; protected by meta */
 };
 
 static inline struct lay_super *ffs_super(struct ffs *fs)

@@ -121,6 +121,7 @@ struct ffs_inode {
     _Atomic uint64_t map_generation; /* grows with every change of the extents */
     _Atomic uint64_t tid;            /* last transaction that changed it */
     _Atomic uint64_t data_tid;       /* same, for changes that matter to fdatasync */
+    _Atomic bool times_seen;         /* since they last changed */
     uint32_t user_word;              /* ffs_user_word() */
     /* Owned by the inode table: */
     uint64_t refs;
@@ -191,6 +192,17 @@ int ffs_alive(struct ffs *fs);
 void ffs_log(struct ffs *fs, int level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Fills in the current time. */
 struct lay_time ffs_now(void);
+
+/* --- Times of changes (stamp.c) --------------------------------------------------------------- */
+
+/* The time of a change of the inode, in a handle. */
+struct lay_time ffs_stamp(struct ffs_inode *inode);
+/* The same, exact whether or not the times have been looked at. */
+struct lay_time ffs_stamp_exact(struct ffs *fs);
+/* The times of the inode leave the file system, or may have: the next change has to show. */
+void ffs_stamp_see(struct ffs_inode *inode);
+/* Would a write now leave mtime and ctime as they are? Under ffs.meta. */
+bool ffs_stamp_stays(struct ffs_inode *inode);
 
 /* --- What the semantic half gives the storage half -------------------------------------------- */
 
