@@ -95,8 +95,10 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
+    struct caches *caches = op_daemon(req)->caches; /* the reply frees the request */
+
     remove_name(req, parent, name, ffs_rmdir);
-    caches_prune(op_daemon(req)->caches);
+    caches_prune(caches);
 }
 
 void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
