@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from ._file import File
 
 MAX_HEADER = 100 << 20
+FIRST_READ = 64 << 10  # has all of most headers
 BITS = {"BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "I16": 16,
         "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32, "F64": 64, "I64": 64,
         "U64": 64, "C64": 64}
@@ -55,12 +56,13 @@ def _entry(path: str, name: str, described: Any, base: int, end: int) -> Entry:
 def read_header(file: File) -> tuple[list[Entry], dict[str, str]]:
     """The tensors in the order of their bytes, and the metadata."""
     fd, path, end = file.fileno(), str(file.name), file.size()
-    prefix = os.pread(fd, 8, 0)
-    length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else MAX_HEADER + 1
+    first = os.pread(fd, FIRST_READ, 0)
+    length = struct.unpack("<Q", first[:8])[0] if len(first) >= 8 else MAX_HEADER + 1
     if length > min(MAX_HEADER, end - 8):
         raise SafetensorError(f"{path}: not a safetensors file")
     try:
-        header = json.loads(os.pread(fd, length, 8))
+        text = first[8:8 + length]
+        header = json.loads(text if len(text) == length else os.pread(fd, length, 8))
         metadata = header.pop("__metadata__", {}) if isinstance(header, dict) else {}
         described = header.items()
     except (ValueError, AttributeError):
@@ -108,14 +110,20 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 
 
 def load(paths: Any, empty: Callable[[Entry], Any], *, rank: int = 0, ranks: int = 1,
-         progress: bool | Progress = False, threads: int = 8) -> dict[str, Any]:
-    """Tensors by name. Each owns its memory, which empty() makes and the file is read into."""
+         progress: bool | Progress = False, threads: int = 8,
+         reserve: Callable[[list[Entry]], None] | None = None) -> dict[str, Any]:
+    """Tensors by name. Each owns its memory, which empty() makes and the file is read into.
+
+    reserve: called before the first of them is made.
+    """
     names = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     report = print_progress if progress is True else progress or None
     files = [File(name) for name in names]
     try:
         entries = [(file, entry) for file in files for entry in read_header(file)[0]]
         mine = shard(entries, rank, ranks) if ranks > 1 else entries
+        if reserve:
+            reserve([entry for _, entry in mine])
         return _load(mine, empty, report, threads)
     finally:
         for file in files:
@@ -133,6 +141,8 @@ def _load(entries: list[tuple[File, Entry]], empty: Callable[[Entry], Any],
                 raise SafetensorError(f"{file.name}: {entry.name}: in two files")
             tensors[entry.name] = empty(entry)
             reads.append(_pool(threads).submit(_read, file, entry, tensors[entry.name]))
+            if len(reads) <= threads:
+                time.sleep(0)  # the thread begins to read now, and not when all tensors are made
         for read in reads:
             done += read.result()
             if report:

@@ -47,18 +47,46 @@ def _synchronize(device: Any) -> None:
         torch.cuda.synchronize(device)
 
 
+_SEGMENT = 2 << 20  # the grain of the allocator's memory, for tensors of more than a MiB
+_APART = ("max_split_size_mb", "expandable_segments", "backend")  # segments are not shared
+
+
+def _shares_segments() -> bool:
+    settings = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "") + \
+        os.environ.get("PYTORCH_ALLOC_CONF", "")
+    return not any(name in settings for name in _APART)
+
+
+def _reserve(entries: list[Entry], device: Any) -> None:
+    """Has torch's allocator take one segment, from which the tensors will come.
+
+    An allocation of CUDA is registered at the mount as a whole, and while one is registered no
+    transfer runs: one for each tensor would take as long as reading. The segment goes back to CUDA
+    by torch.cuda.empty_cache() when no tensor is left in it.
+    """
+    if torch.device(device).type != "cuda" or not _shares_segments():
+        return
+    need = sum(-(-e.nbytes // 512) * 512 for e in entries if e.nbytes > 1 << 20)
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    need = -(-need // _SEGMENT) * _SEGMENT
+    if unused < need <= torch.cuda.mem_get_info(device)[0]:
+        torch.empty(need, dtype=torch.uint8, device=device)
+
+
 def load_file(filename: Any, device: Any = "cpu", *, rank: int = 0, ranks: int = 1,
               progress: bool | Progress = False, threads: int = 8) -> dict[str, torch.Tensor]:
     """The tensors of a file, or of several (a list), by name.
 
     Each tensor owns its memory, and bytes are read straight into it: what is used beyond it is the
-    bounce pipeline's, where a tensor does not take the GPU path. rank, ranks: only this rank's
+    bounce pipeline's, where a tensor does not take the GPU path. On a GPU the tensors come from
+    one segment of torch's allocator where its cache has no room for them. rank, ranks: only this rank's
     part, of about the same size for all. progress: True for a line with GB/s, or a function of
     bytes done, bytes in all, and seconds.
     """
     _synchronize(device)
     return load(filename, lambda entry: _empty(entry, device), rank=rank, ranks=ranks,
-                progress=progress, threads=threads)
+                progress=progress, threads=threads,
+                reserve=lambda entries: _reserve(entries, device))
 
 
 class safe_open(SafeOpen):  # pylint: disable=invalid-name

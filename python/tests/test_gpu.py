@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Memory of torch and cupy on a GPU, on a mount and on tmpfs."""
 
+import json
 import os
 import subprocess
 import sys
@@ -136,6 +137,24 @@ def test_dlpack_of_the_gpu(torch, path, content):
     with gpunvme.open(path) as f:
         assert f.read(Tensor(tensor), file_offset=3) == 10000
     assert np.array_equal(tensor.cpu().numpy(), content[3:10003])
+
+
+def test_tensors_come_from_one_segment(torch, folder):
+    """One registration at the mount, however many tensors; each has a storage of its own."""
+    from gpunvme.torch import load_file
+    header = {f"t{i}": {"dtype": "U8", "shape": [4 << 20], "data_offsets": [i << 22, (i + 1) << 22]}
+              for i in range(16)}
+    text = json.dumps(header).encode()
+    name = os.path.join(folder, "segment.safetensors")
+    with open(name, "wb") as f:
+        f.write(len(text).to_bytes(8, "little") + text + bytes(range(64)) * (1 << 20))
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_stats()["segment.large_pool.current"]
+    tensors = load_file(name, device="cuda")
+    os.unlink(name)
+    assert torch.cuda.memory_stats()["segment.large_pool.current"] == before + 1
+    assert {t.untyped_storage().nbytes() for t in tensors.values()} == {4 << 20}
+    assert bytes(tensors["t9"][:64].cpu().numpy()) == bytes(range(64))
 
 
 def test_safetensors_on_the_gpu(torch, folder):

@@ -125,6 +125,18 @@ def test_files_that_are_wrong(tmp_path, content):
         gpunvme.numpy.load_file(path)
 
 
+@pytest.mark.parametrize("padding", [0, 64 << 10, 300_000])
+def test_headers_of_any_length(tmp_path, padding):
+    path = tmp_path / "long.safetensors"
+    header = {"t": {"dtype": "U8", "shape": [3], "data_offsets": [0, 3]}}
+    text = json.dumps(header).encode() + b" " * padding
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"abc")
+    assert bytes(gpunvme.numpy.load_file(path)["t"]) == b"abc"
+    path.write_bytes(struct.pack("<Q", len(text)) + text[:-1])
+    with pytest.raises(ValueError, match="long.safetensors"):
+        gpunvme.numpy.load_file(path)
+
+
 def test_a_name_in_two_files(files):
     with pytest.raises(ValueError, match="in two files"):
         gpunvme.numpy.load_file([files[0], files[0]])
