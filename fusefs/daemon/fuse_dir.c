@@ -15,6 +15,7 @@
  */
 void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
+    struct daemon *d = op_daemon(req);
     struct ffs_inode *inode;
     int err = op_node(req, ino, &inode);
 
@@ -23,7 +24,7 @@ void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
         return;
     }
     struct open_file *file;
-    err = file_new(op_daemon(req), inode, fi->flags, true, &file);
+    err = file_new(d, inode, fi->flags, true, &file);
     if (err) {
         op_reply(req, err);
         return;
@@ -32,7 +33,7 @@ void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     fi->cache_readdir = 1;
     fi->keep_cache = 1;
     if (fuse_reply_open(req, fi) != 0)
-        file_free(op_daemon(req), file);
+        file_free(d, file);
 }
 
 void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
