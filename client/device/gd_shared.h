@@ -26,6 +26,9 @@
 /* Turns of a wait between two looks at the clock and the leases: some 50 us. */
 #define GD_TURNS 64u
 
+/* Most pauses between two claims. */
+#define GD_PAUSES 16u
+
 /* The rest of a lane's read. */
 struct gd_part {
     uint64_t dst, offset, left; /* of its next byte; bytes not yet in a command */
@@ -50,7 +53,7 @@ struct gd_share {
     uint32_t queue;
     uint32_t n_shared; /* queues that are shared: the first ones */
     uint32_t seed;     /* where the search for a CID begins */
-    uint32_t tries;    /* claims in vain since the last CID */
+    uint32_t tries;    /* claims without a CID since the last one */
     uint32_t lost;     /* of them, one after another at queues that are lost */
     uint32_t turns;    /* of waiting */
     bool has_queue;    /* `queue` is loaded */

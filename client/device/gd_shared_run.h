@@ -3,7 +3,8 @@
  * The reads of a group through a shared queue (gd_shared.h), from their first command to the last
  * one's end:
  *
- *   gd_submit    lanes without a CID claim one, prepare their command, and publish or post it
+ *   gd_submit    lanes without a CID claim one (gd_claim.h), prepare their command, and publish or
+ *                post it
  *   gd_wait      a round of the leader, or a look at the states of its commands and at the lock
  *   gd_collect   copies out of staging, CIDs given back, errors
  *   gd_watch     now and then: deadlines, leases, queues without a leader
@@ -15,82 +16,7 @@
 #ifndef CLIENT_DEVICE_GD_SHARED_RUN_H
 #define CLIENT_DEVICE_GD_SHARED_RUN_H
 
-#include "client/device/gd_shared.h"
-
-/*
- * Releases the queue. The store has to wait for stores of this leader that another one's must not
- * overtake: states of CIDs, doorbells. None are on their way when the last command has ended.
- */
-GQ_FN void gd_stop_leading(struct gd_share *s)
-{
-    struct gq_sharer *w = &s->q;
-    bool waits = gq_reveal_cmds(w) || w->lead.in_flight || w->lead.rang || w->lead.broken;
-    uint32_t word = gd_word_of(&w->lead);
-
-    GQ_FOR_LANES(lane)
-    {
-        if (lane == 0 && waits)
-            gd_unlock(s->lock, word);
-        else if (lane == 0)
-            gd_unlock_fenced(s->lock, word);
-    }
-    s->leads = false;
-}
-
-/* Leads if no group does. Returns the word of the lock as it was. */
-GQ_FN uint32_t gd_lead_if_free(struct gd_share *s)
-{
-    struct gq_sharer *w = &s->q;
-    GQ_LANE_VAR(uint32_t, word);
-    uint32_t found;
-
-    GQ_FOR_LANES(lane)
-    {
-        if (lane == 0)
-            GQ_AT(word) = gd_try_lead(s->lock);
-    }
-    found = GQ_FROM32(word, 0);
-    s->leads = GD_LEADS(found);
-    if (s->leads)
-        w->lead = gd_lead_of(found);
-    return found;
-}
-
-/*
- * Claims CIDs for the lanes in `wanting`, and tries to lead at the same time. Returns the claimed
- * CIDs of word *at of w->cids.
- */
-GQ_FN uint32_t gd_claim(struct gd_share *s, uint32_t wanting, uint32_t *at)
-{
-    struct gq_sharer *w = &s->q;
-    uint32_t n = gq_count_ones(wanting), bits = gq_some_bits(n, s->seed);
-    uint32_t word = s->low ? 0 : (s->seed / 32u + s->tries) % gq_cid_words(w), found = 0;
-    GQ_LANE_VAR(uint32_t, got);
-    GQ_LANE_VAR(uint32_t, lost);
-    uint32_t *taken = &w->cids->taken[word];
-
-    GQ_FOR_LANES(lane)
-    {
-        if (lane == 0) {
-            GQ_AT(lost) = gq_atomic_load(&w->cids->lost);
-            GQ_AT(got) = gq_atomic_or(taken, bits);
-        }
-    }
-    if (!s->leads)
-        found = gd_lead_if_free(s) & GD_LOST;
-    GQ_FOR_LANES(lane)
-    {
-        if (lane == 0) {
-            GQ_AT(lost) |= found;
-            GQ_AT(got) = gq_claim_more(taken, bits, GQ_AT(got), n);
-            if (GQ_AT(lost) && GQ_AT(got))
-                gq_atomic_clear(taken, GQ_AT(got));
-        }
-    }
-    s->lost = GQ_FROM32(lost, 0) ? s->lost + 1 : 0;
-    *at = word;
-    return s->lost ? 0 : GQ_FROM32(got, 0);
-}
+#include "client/device/gd_claim.h"
 
 /* The reads of the lanes in `of` end with an error, unless their command has ended meanwhile. */
 GQ_FN void gd_fail(struct gd_share *s, uint32_t of, int err)
@@ -112,24 +38,30 @@ GQ_FN void gd_fail(struct gd_share *s, uint32_t of, int err)
         w->lead.lost = GQ_SAME32(gq_atomic_load(&w->cids->lost));
 }
 
-/* After a claim in vain. */
+/*
+ * After a claim that failed. A leader without commands of its own runs one round for those of other
+ * groups, whose CIDs become free, and releases the queue. The pauses of a group that only waits
+ * grow to some 3 us: its looks delay groups that read.
+ */
 GQ_FN void gd_try_elsewhere(struct gd_share *s, uint32_t wanting)
 {
     struct gq_sharer *w = &s->q;
     bool idle = gd_active(s) == 0;
 
     s->tries++;
+    if (idle && s->leads) {
+        (void)gq_lead_run(w);
+        gd_stop_leading(s);
+    }
     if (s->lost > s->n_shared) {
         gd_fail(s, wanting, -ETIMEDOUT);
         return;
     }
     if (idle && (s->lost || s->low || s->tries % gq_cid_words(w) == 0)) {
-        if (s->leads)
-            gd_stop_leading(s);
         s->queue = s->queue + 1 < s->n_shared ? s->queue + 1 : 0;
         s->has_queue = false;
     }
-    if (s->tries > gq_cid_words(w))
+    for (uint32_t i = 0; idle && i < s->tries && i < GD_PAUSES; i++)
         gd_pause();
 }
 
@@ -250,7 +182,7 @@ GQ_FN void gd_reject(struct gd_share *s, uint32_t i, uint64_t bad_block)
     }
 }
 
-/* The bytes of the lanes' commands, before what is staged of them is copied; of: the lanes. */
+/* The bytes of the lanes' commands, before staged ones are copied; of: the lanes. */
 GQ_FN uint32_t gd_compare(struct gd_share *s, uint32_t of)
 {
     const struct gq_sharer *w = &s->q;

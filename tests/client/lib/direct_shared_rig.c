@@ -55,6 +55,23 @@ void shared_read_lanes(const struct gpunvme_device_file *f, struct shared_read *
         reads[i].result = s.part[i].err ? s.part[i].err : reads[i].result;
 }
 
+uint32_t shared_claim(const struct gpunvme_device_file *f, uint32_t lanes, uint32_t tries)
+{
+    const struct gd_known k = gd_load_known(f);
+    struct gd_share s;
+    uint32_t word, got;
+
+    gd_share_open(&s, gq_whole_group(), f, &k, SHARED_LANES);
+    gd_use_queue(&s, &k);
+    s.tries = tries;
+    got = gd_claim(&s, lanes < 32 ? (1u << lanes) - 1u : UINT32_MAX, &word);
+    for (uint32_t left = got; left;)
+        gq_release_cid(s.q.cids, word * 32u + gq_take_one(&left));
+    if (s.leads)
+        gd_stop_leading(&s);
+    return gq_count_ones(got);
+}
+
 struct shared_ticket *shared_begin(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
                                    uint64_t offset)
 {

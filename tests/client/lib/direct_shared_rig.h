@@ -21,6 +21,13 @@ int64_t shared_read_warp(const struct gpunvme_device_file *f, uint64_t dst, uint
                          uint64_t offset);
 void shared_read_lanes(const struct gpunvme_device_file *f, struct shared_read *reads);
 
+/*
+ * CIDs that a group gets for so many lanes by its claim number `tries`, counted from 0, of the
+ * queue it begins with; they are given back.
+ */
+#define SHARED_PATIENCE 256u /* GD_PATIENCE */
+uint32_t shared_claim(const struct gpunvme_device_file *f, uint32_t lanes, uint32_t tries);
+
 /* As gpunvme_pread_warp_begin() and _end(). */
 struct shared_ticket;
 struct shared_ticket *shared_begin(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,

@@ -200,6 +200,50 @@ TEST(DirectSharedTickets, MayBeMoreThanThereAreCids)
     expect_idle(s);
 }
 
+// Reads of a page each, until the only queue has so many free CIDs.
+std::vector<struct shared_ticket *> claim_all_but(Stack &s, uint32_t left)
+{
+    std::vector<struct shared_ticket *> tickets;
+    while (shared_claim(&s.file, SHARED_LANES, SHARED_PATIENCE) > left) {
+        size_t i = tickets.size();
+        tickets.push_back(shared_begin(&s.file, address(s, (1 + i) * kPage), kPage, i % 8 * kPage));
+    }
+    return tickets;
+}
+
+void end_all(Stack &s, const std::vector<struct shared_ticket *> &tickets)
+{
+    for (struct shared_ticket *t : tickets)
+        EXPECT_EQ(shared_end(t), static_cast<int64_t>(kPage));
+    expect_idle(s);
+}
+
+// Half of the CIDs that a group wants is enough for it, and one after many claims.
+TEST(DirectSharedClaims, TakeHalfOfTheCidsOrNone)
+{
+    Stack s(1, 17, 20);
+    uint32_t all = shared_claim(&s.file, SHARED_LANES, 0);
+    std::vector<struct shared_ticket *> tickets = claim_all_but(s, 6);
+    ASSERT_EQ(all, 16u);
+    for (uint32_t tries : {0u, 1u, SHARED_PATIENCE - 1}) {
+        EXPECT_EQ(shared_claim(&s.file, SHARED_LANES, tries), 0u) << tries;
+        EXPECT_EQ(shared_claim(&s.file, 13, tries), 0u) << tries;
+        EXPECT_EQ(shared_claim(&s.file, 12, tries), 6u) << tries;
+        EXPECT_EQ(shared_claim(&s.file, 5, tries), 5u) << tries;
+    }
+    EXPECT_EQ(shared_claim(&s.file, SHARED_LANES, SHARED_PATIENCE), 6u);
+    end_all(s, tickets);
+    EXPECT_EQ(shared_claim(&s.file, SHARED_LANES, 0), all);
+}
+
+TEST(DirectSharedClaims, ReadsEndWithFewCids)
+{
+    Stack s(1, 17, 20);
+    std::vector<struct shared_ticket *> tickets = claim_all_but(s, 3);
+    EXPECT_EQ(read_lanes_at_random(s, 1, 40 * kPage, 4), "");
+    end_all(s, tickets);
+}
+
 // One page each, over and over, by eight threads; the results that are not a page's.
 std::vector<int64_t> read_pages(Stack &s, unsigned rounds, const std::function<void()> &midway)
 {

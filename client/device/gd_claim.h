@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A group of a shared queue (gd_shared.h) takes the lead, releases it, and claims CIDs.
+ *
+ * Every function is called by all lanes of the group together unless noted otherwise.
+ */
+#ifndef CLIENT_DEVICE_GD_CLAIM_H
+#define CLIENT_DEVICE_GD_CLAIM_H
+
+#include "client/device/gd_shared.h"
+
+/* Claims of a group before it accepts less than half of the CIDs that it wants: 1 ms. */
+#define GD_PATIENCE 256u
+
+/*
+ * Releases the queue. The store has to wait for stores of this leader that another one's must not
+ * overtake: states of CIDs, doorbells. None are on their way when the last command has ended.
+ */
+GQ_FN void gd_stop_leading(struct gd_share *s)
+{
+    struct gq_sharer *w = &s->q;
+    bool waits = gq_reveal_cmds(w) || w->lead.in_flight || w->lead.rang || w->lead.broken;
+    uint32_t word = gd_word_of(&w->lead);
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0 && waits)
+            gd_unlock(s->lock, word);
+        else if (lane == 0)
+            gd_unlock_fenced(s->lock, word);
+    }
+    s->leads = false;
+}
+
+/* Leads if no group does. Returns the word of the lock as it was. */
+GQ_FN uint32_t gd_lead_if_free(struct gd_share *s)
+{
+    struct gq_sharer *w = &s->q;
+    GQ_LANE_VAR(uint32_t, word);
+    uint32_t found;
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            GQ_AT(word) = gd_try_lead(s->lock);
+    }
+    found = GQ_FROM32(word, 0);
+    s->leads = GD_LEADS(found);
+    if (s->leads)
+        w->lead = gd_lead_of(found);
+    return found;
+}
+
+/*
+ * By one lane: are so many CIDs of one word worth keeping? With more reads than CIDs each group
+ * would otherwise get a few, and pass through all its code for each few. A claim is for half of the
+ * reads, or of the queue, at least; after GD_PATIENCE claims one CID is enough.
+ */
+GQ_FN bool gd_suffices(const struct gd_share *s, uint32_t cids, uint32_t n)
+{
+    uint32_t most = n < s->q.n_cids ? n : s->q.n_cids;
+
+    return s->tries >= GD_PATIENCE ? cids != 0 : 2 * cids >= most;
+}
+
+/*
+ * By one lane: sets `bits` of a word of CIDs, and returns the word as it was. A repeated claim
+ * first looks whether there is room: a load delays other claims less than an exchange does.
+ */
+GQ_FN uint32_t gd_claim_bits(const struct gd_share *s, uint32_t *taken, uint32_t bits)
+{
+    uint32_t n = gq_count_ones(bits);
+
+    if (s->tries && !gd_suffices(s, 32u - gq_count_ones(gq_atomic_load(taken)), n))
+        return UINT32_MAX;
+    return gq_atomic_or(taken, bits);
+}
+
+/* The word of the lock. A group that has commands, or claims for the first time, tries to lead. */
+GQ_FN uint32_t gd_look_at_lock(struct gd_share *s)
+{
+    const struct gq_sharer *w = &s->q;
+    GQ_LANE_VAR(uint32_t, word);
+
+    if (s->tries == 0 || gd_active(s))
+        return gd_lead_if_free(s);
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            GQ_AT(word) = gd_load32(s->lock);
+    }
+    return GQ_FROM32(word, 0);
+}
+
+/*
+ * Claims CIDs for the lanes in `wanting`, and tries to lead at the same time. Returns the claimed
+ * CIDs of word *at of w->cids.
+ */
+GQ_FN uint32_t gd_claim(struct gd_share *s, uint32_t wanting, uint32_t *at)
+{
+    struct gq_sharer *w = &s->q;
+    uint32_t n = gq_count_ones(wanting), bits = gq_some_bits(n, s->seed);
+    uint32_t word = s->low ? 0 : (s->seed / 32u + s->tries) % gq_cid_words(w), found = 0;
+    GQ_LANE_VAR(uint32_t, got);
+    GQ_LANE_VAR(uint32_t, lost);
+    uint32_t *taken = &w->cids->taken[word];
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0) {
+            GQ_AT(lost) = gq_atomic_load(&w->cids->lost);
+            GQ_AT(got) = gd_claim_bits(s, taken, bits);
+        }
+    }
+    if (!s->leads)
+        found = gd_look_at_lock(s) & GD_LOST;
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0) {
+            GQ_AT(lost) |= found;
+            GQ_AT(got) = gq_claim_more(taken, bits, GQ_AT(got), n);
+            if (GQ_AT(lost) || !gd_suffices(s, gq_count_ones(GQ_AT(got)), n)) {
+                gq_atomic_clear(taken, GQ_AT(got));
+                GQ_AT(got) = 0;
+            }
+        }
+    }
+    s->lost = GQ_FROM32(lost, 0) ? s->lost + 1 : 0;
+    *at = word;
+    return GQ_FROM32(got, 0);
+}
+
+#endif
