@@ -13,10 +13,11 @@
  *
  * Then, where the mount lends the direct path (-o direct=), the same batches by a kernel on leased
  * queues, of pieces in the GPU's memory. That comes last: without MPS the daemon's kernels and the
- * copy kernel that the direct path keeps in this process take turns of milliseconds. Where data is
- * staged, the bare loop beside it reads the same places on the same queues (bench/bare_kernels.h),
- * by all of them, half and a quarter: the fastest is what the controller gives. Reads that are
- * shorter than the mount's LBAs have no rows:
+ * copy kernel that the direct path keeps in this process take turns of milliseconds. The bare loop
+ * beside it reads the same places on the same queues (bench/bare_kernels.h), by all of them, half
+ * and a quarter: the fastest is what the controller gives with so many entries in flight (-d). It
+ * reads into the GPU's memory, or where data is staged into pinned memory. Reads that are shorter
+ * than the mount's LBAs have no rows:
  *
  *     on_mount.sh 2560M gpu=require,direct=all,sim_threads=8,sim_lba=512 readv_bench
  */
@@ -37,7 +38,7 @@
 #define PROGRAM "readv_bench"
 #define SEED    0x7265616476u
 #define UNIT    ((uint64_t)16 << 20) /* sizes of files are multiples of it */
-/* Memory that the bare loop reads into: as staging, it remains in the caches of the processors. */
+/* Pinned memory of the bare loop: as staging, it remains in the caches of the processors. */
 #define BARE_ROOM ((uint64_t)4 << 20)
 
 enum { COPY, GATHER, TRAFFIC, PINNED, OWN, COPIED, WAYS };
@@ -280,8 +281,9 @@ static int run_bare(struct bench *b, struct bench_samples *rates)
 {
     struct bare_loop *loop;
     double seconds = 0;
-    int err = bare_loop_open(gpunvme_file_device(b->direct.file), &b->pieces,
-                             b->mount.pinned_memory.addr, BARE_ROOM, false, &loop);
+    void *at = b->mount.pinned ? b->mount.pinned_memory.addr : b->mount.memory.addr;
+    int err = bare_loop_open(gpunvme_file_device(b->direct.file), &b->pieces, at,
+                             b->mount.pinned ? BARE_ROOM : b->size, false, &loop);
 
     if (err)
         return fail("bare loop",
@@ -306,7 +308,7 @@ static int run_direct(struct bench *b, struct bench_samples *rates)
     if (!err && b->mount.memory.on_gpu)
         err = run_once(b, traffic_of_direct, &rates[DIRECT_TRAFFIC]);
 #ifdef GPUNVME_HAVE_CUDA
-    if (!err && b->mount.memory.on_gpu && b->mount.pinned)
+    if (!err && b->mount.memory.on_gpu)
         (void)run_bare(b, &rates[DIRECT_BARE]); /* without it the row is missing, with a message */
 #endif
     if (!err)
