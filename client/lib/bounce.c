@@ -7,6 +7,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "client/lib/call_stats.h"
 #include "client/lib/client_internal.h"
 #include "client/lib/copy_service.h"
 #include "client/lib/pipeline.h"
@@ -172,11 +173,14 @@ size_t gpunvme_transfer_bounced(struct gpunvme_buffer *b, const struct range *r,
         *err = check_file(b->owner, r);
     if (*err)
         return 0;
+    uint64_t begun = now_ns();
     trace_begin(r->write ? "write, bounced" : "read, bounced", r->len);
     if (!read_small(b, r, &done, err))
         done = move_by_pipeline(b, r, result, err);
     trace_end();
     if (done)
         result->path = GPUNVME_PATH_BOUNCE;
+    call_stats_count(r->write ? GPUNVME_OP_WRITE : GPUNVME_OP_READ, GPUNVME_PATH_BOUNCE, done,
+                     begun);
     return done;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client/device/gd_launch.h"
+#include "client/lib/call_stats.h"
 #include "client/lib/direct.h"
 #include "client/lib/trace.h"
 
@@ -85,6 +86,8 @@ int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t off
     trace_begin("read, direct, in a stream", n);
     int err = read_in_stream(f, ptr, n, offset, stream, bytes);
     trace_end();
+    if (!err)
+        call_stats_enqueued();
     return err;
 }
 
@@ -139,8 +142,11 @@ static ssize_t read_and_wait(struct gpunvme_file *f, void *ptr, size_t n, uint64
 
 ssize_t gpunvme_file_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset)
 {
+    uint64_t begun = now_ns();
+
     trace_begin("read, direct", n);
     ssize_t got = read_and_wait(f, ptr, n, offset);
     trace_end();
+    call_stats_count(GPUNVME_OP_READ, GPUNVME_CALLS_DIRECT, got > 0 ? (uint64_t)got : 0, begun);
     return got;
 }

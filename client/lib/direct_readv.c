@@ -5,6 +5,7 @@
 
 #include "client/device/device_image.h"
 #include "client/device/gd_list_launch.h"
+#include "client/lib/call_stats.h"
 #include "client/lib/direct.h"
 #include "client/lib/shared_list.h"
 #include "client/lib/trace.h"
@@ -88,5 +89,7 @@ int gpunvme_readv_async(struct gpunvme_file *f, void *ptr, struct gpunvme_piece 
     trace_begin("readv, direct, in a stream", n);
     int err = read_list(f, ptr, pieces, n, stream);
     trace_end();
+    if (!err && n)
+        call_stats_enqueued();
     return err;
 }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "client/lib/call_stats.h"
 #include "client/lib/client_internal.h"
 #include "client/lib/shared_list.h"
 #include "client/lib/trace.h"
@@ -16,6 +17,7 @@ struct batch {
     size_t n, done;   /* pieces, those that have a result */
     size_t turn;      /* at most in one call of the mount */
     unsigned retries; /* see gpunvme_call() */
+    uint64_t bytes;   /* read by the mount */
     struct gpunvme_result *result;
 };
 
@@ -41,7 +43,7 @@ static void copy_in(struct shared_list *l, const struct gpunvme_piece *pieces, s
 }
 
 /* Pieces [first, first + n) of the list. *begun: they have results. */
-static int read_list(const struct batch *batch, const struct shared_list *l, size_t first, size_t n,
+static int read_list(struct batch *batch, const struct shared_list *l, size_t first, size_t n,
                      bool *begun)
 {
     struct gpunvme_ioc_readv v = {.flags = batch->flags,
@@ -56,6 +58,7 @@ static int read_list(const struct batch *batch, const struct shared_list *l, siz
 
     *begun = v.bytes != UINT64_MAX && (!err || err == -EINTR || err == -ETIMEDOUT ||
                                        (err == -E2BIG && v.path)); /* earlier mounts read none */
+    batch->bytes += *begun ? v.bytes : 0;
     gpunvme_add_result(batch->result, v.path, v.commands, v.nvme_status, v.flags & GPUNVME_STAGED);
     err = gpunvme_unless_other_mount(batch->b->owner, batch->fd, err);
     return err || *begun ? err
@@ -148,6 +151,7 @@ static int read_singly(struct batch *batch, read_fn read)
         if (ends_all(err))
             return err;
         p->result = err ? err : (int32_t)done;
+        batch->bytes += done;
     }
     return 0;
 }
@@ -174,9 +178,11 @@ static int read_by_the_mount(struct batch *batch)
     struct shared_list *own = shared_list_of(g, batch->pieces, batch->n);
 
     batch->flags = g->options.path == GPUNVME_PATH_GPU ? GPUNVME_NO_FALLBACK : 0;
+    uint64_t begun = now_ns();
     trace_begin("readv by the mount", batch->n);
     int err = own ? read_turns(batch, own, true) : read_by_way_of_list(batch);
     trace_end();
+    call_stats_count(GPUNVME_OP_READV, batch->result->path, batch->bytes, begun);
     gpunvme_note_fallback(batch->b, &(struct range){.write = false}, batch->result);
     return err;
 }

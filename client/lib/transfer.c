@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <string.h>
 
+#include "client/lib/call_stats.h"
 #include "client/lib/client_internal.h"
 #include "client/lib/trace.h"
 #include "support/clock.h"
@@ -86,9 +87,12 @@ static size_t by_the_mount(struct gpunvme_buffer *b, const struct range *r,
 {
     uint32_t flags = b->owner->options.path == GPUNVME_PATH_GPU ? GPUNVME_NO_FALLBACK : 0;
 
+    uint64_t begun = now_ns();
+
     trace_begin(r->write ? "write by the mount" : "read by the mount", r->len);
     size_t done = gpunvme_transfer_shared(b, r, flags, result, err);
     trace_end();
+    call_stats_count(r->write ? GPUNVME_OP_WRITE : GPUNVME_OP_READ, result->path, done, begun);
     gpunvme_note_fallback(b, r, result);
     return done;
 }

@@ -14,12 +14,13 @@ from ._file import File, IOFuture, IOFutureStream, deregister, register
 from ._kvikio import CuFile, defaults, memory_deregister, memory_register
 from ._native import configure
 from ._records import Catalogue, Records, write_catalogue
+from ._stats import CallStats, metrics, stats
 from ._stream import Steps
 
 __version__ = "0.1.0"
-__all__ = ["Catalogue", "CuFile", "DirectFile", "File", "IOFuture", "IOFutureStream", "Records",
-           "Steps", "configure", "defaults", "deregister", "memory_deregister", "memory_register",
-           "open", "register", "write_catalogue"]
+__all__ = ["CallStats", "Catalogue", "CuFile", "DirectFile", "File", "IOFuture", "IOFutureStream",
+           "Records", "Steps", "configure", "defaults", "deregister", "memory_deregister",
+           "memory_register", "metrics", "open", "register", "stats", "write_catalogue"]
 
 
 def open(file: Any, mode: str = "r", *, direct: bool = False) -> File:

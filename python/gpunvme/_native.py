@@ -19,6 +19,15 @@ class Result(ctypes.Structure):
                 ("staged", ctypes.c_uint32)]
 
 
+class CallsOf(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_uint64), ("ns", ctypes.c_uint64),
+                ("buckets", ctypes.c_uint64 * 24)]
+
+
+class Calls(ctypes.Structure):
+    _fields_ = [("by", CallsOf * 4 * 3), ("enqueued", ctypes.c_uint64)]
+
+
 class Piece(ctypes.Structure):
     _fields_ = [("file_offset", ctypes.c_uint64), ("buffer_offset", ctypes.c_uint64),
                 ("len", ctypes.c_uint32), ("result", ctypes.c_int32)]
@@ -100,6 +109,7 @@ _PROTOTYPES = {
     "gpunvme_stream_next": (ctypes.c_ssize_t, [ctypes.c_void_p, ctypes.c_void_p,
                                                ctypes.POINTER(ctypes.c_void_p)]),
     "gpunvme_stream_close": (None, [ctypes.c_void_p]),
+    "gpunvme_calls": (None, [ctypes.POINTER(Calls), ctypes.c_size_t]),
     "gpunvme_error": (ctypes.c_char_p, []),
 }
 

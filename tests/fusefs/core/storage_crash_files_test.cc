@@ -25,7 +25,7 @@ class CrashFiles : public StorageTest
     {
         opts.cache_bytes = 1;
         make(24u << 20, 256);
-        opts.discard = true; // what is freed too early is lost
+        opts.discard = true; // blocks freed too early are lost
         ASSERT_EQ(mount(), 0) << why;
         crash_dev_record(dev.get());
     }

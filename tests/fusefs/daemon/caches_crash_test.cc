@@ -22,7 +22,7 @@ class CachesCrash : public StorageTest
     {
         opts.cache_bytes = 1;
         make(24u << 20, 256);
-        opts.discard = true; // what is freed too early is lost
+        opts.discard = true; // blocks freed too early are lost
         ASSERT_EQ(mount(), 0) << why;
         ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root), 0);
         ASSERT_EQ(ffs_mkdir(root, "cache", 0755, &cred, &dir), 0);

@@ -325,7 +325,7 @@ class CachesModel : public CachesTest
         ASSERT_TRUE(!err || err == -ENOSPC) << err;
         note_gone();
     }
-    // Those which were removed were used before all that are left and not open.
+    // Every removed file was used before all files that are left and not open.
     void note_gone()
     {
         time_t last = 0;
