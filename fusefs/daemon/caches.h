@@ -7,7 +7,8 @@
  * Files are removed in the order of their last use (the later of atime and mtime), unless they are
  * open. A thread removes them from 95 % of the limit on, down to 90 %, so that writers seldom
  * wait; a write that would pass the limit waits for the thread, and fails with -ENOSPC where
- * nothing more can be removed. No write passes the limit therefore.
+ * nothing more can be removed. No write passes the limit therefore, except while the first walk of
+ * a mount takes longer than CACHES_WAIT_MS.
  *
  * An inode belongs to the cache of the directory in which it was last looked up or made: the kernel
  * opens no file without a lookup, and the tag lasts as long as the kernel knows the inode. What the
