@@ -125,7 +125,7 @@ Mounted::~Mounted()
 {
     if (daemon_ > 0 && !unmount())
         fprintf(stderr, "the daemon did not end well:\n%s\n", log().c_str());
-    umount2(mountpoint_.c_str(), MNT_DETACH); // what a killed daemon has left
+    umount2(mountpoint_.c_str(), MNT_DETACH); // a killed daemon leaves its mount
     unlink((dir_ + "/log").c_str());
     if (own_image_)
         unlink(image_.c_str());

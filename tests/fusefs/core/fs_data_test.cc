@@ -84,7 +84,7 @@ void FsData::do_fallocate()
         model.resize(at + len);
     if ((mode & ~FALLOC_FL_KEEP_SIZE) && at < model.size())
         std::fill_n(model.begin() + static_cast<ssize_t>(at), std::min(len, model.size() - at), 0);
-    // Most of the file is zeros before long: what is wrong at an edge has to be seen at once.
+    // Most of the file is zeros before long: a fault at an edge has to be seen at once.
     for (uint64_t edge : {at, at + len})
         check_read(edge - std::min<uint64_t>(edge, 5000), 10000);
 }

@@ -142,7 +142,7 @@ TEST_F(FsSuper, DamagedWithACopyIsReadFromTheOther)
     }
 }
 
-// What was made since mkfs is in the copies from the first checkpoint on.
+// Inodes made since mkfs are in the copies from the first checkpoint on.
 TEST_F(FsSuper, LostRightAfterACheckpointLosesNoInode)
 {
     for (int i = 0; i < 300; i++)

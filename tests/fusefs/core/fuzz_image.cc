@@ -42,7 +42,7 @@ constexpr ffs_cred CRED = {0, 0, 0};
     abort();
 }
 
-// A device in memory that goes back to a base image at the cost of what was written.
+// A device in memory that goes back to a base image at the cost of the writes.
 class Device
 {
   public:

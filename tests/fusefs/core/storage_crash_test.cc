@@ -18,7 +18,7 @@ class Crash : public StorageTest
     void SetUp() override
     {
         make(16u << 20, 256);
-        opts.discard = true; // what is freed too early is lost
+        opts.discard = true; // a block freed too early is lost
         ASSERT_EQ(mount(), 0) << why;
         for (unsigned i = 0; i < FILES; i++) {
             ffs_inode *inode;
