@@ -17,6 +17,7 @@ import tempfile
 import time
 import unittest
 import urllib.request
+import uuid
 
 GPUNVME, MKFS, DAEMON, COMPLETION = sys.argv[1:5]
 MEMORY = "/dev/shm"
@@ -240,6 +241,27 @@ class OnMount(unittest.TestCase):
         with open("/proc/self/mounts", encoding="utf-8") as table:
             self.assertIn(f"{one} {point} fuse.gpunvmefs", table.read())
         subprocess.run(["umount", point], check=True, timeout=60)
+
+    def loop_device(self, image):
+        loop = subprocess.run(["losetup", "-f", "--show", image], capture_output=True, text=True,
+                              timeout=60, check=False)
+        if loop.returncode != 0:
+            self.skipTest(f"no loop device can be had: {loop.stderr.strip()}")
+        device = loop.stdout.strip()
+        self.addCleanup(subprocess.run, ["losetup", "-d", device], check=True, timeout=60)
+        return device
+
+    def test_label_and_uuid_name_a_block_device(self):
+        label, number = f"disk {os.getpid()}", str(uuid.uuid4())
+        for tag, option, value in (("LABEL", "-L", label), ("UUID", "-U", number)):
+            image, point = (os.path.join(self.top.name, tag + end) for end in (".disk", ".mnt"))
+            os.mkdir(point)
+            subprocess.run([MKFS, "-q", "-s", "16M", option, value, image], check=True, timeout=60)
+            device = self.loop_device(image)
+            subprocess.run([DAEMON, f"{tag}={value}", point], check=True, timeout=60)
+            with open("/proc/self/mounts", encoding="utf-8") as table:
+                self.assertIn(f"{device} {point} fuse.gpunvmefs", table.read())
+            subprocess.run(["umount", point], check=True, timeout=60)
 
     def test_verify(self):
         found = document("verify", self.file)["files"][0]
