@@ -351,6 +351,18 @@ def layers_figures(example, name, tokens, label, direct):
     tell(f"{label}, longer of both to streamed", max(computing, reading) / both, "")
 
 
+def readv_of_the_same(path, target, index):
+    import gpunvme
+    with gpunvme.open(path) as file:
+        offsets = index * SMALL + target.start
+        file.readv(target.bytes, offsets, SMALL)
+        target.clear()
+        took = min(seconds_of(lambda: file.readv(target.bytes, offsets, SMALL))[0]
+                   for _ in range(3))
+        target.check_places((index * SMALL).tolist(), "readv of the same")
+    tell(f"readv of the same {len(index)} records", len(index) / took / 1e6, "M/s")
+
+
 def case_dataset(args):
     """Records of 4 KiB in random order, beside readv of the same."""
     import gpunvme
@@ -370,6 +382,7 @@ def case_dataset(args):
             took = min(seconds_of(lambda: data.gather(index, out))[0] for _ in range(3))
             target.check_places((index * SMALL).tolist(), f"gather on {where}")
             tell(f"records of 4 KiB on {where}, one gather of {batch}", batch / took / 1e6, "M/s")
+            readv_of_the_same(path, target, index)
             took, last = seconds_of(lambda: [n.numel() for n, _ in data.batches(
                 16384, shuffle=True)])
             tell(f"records of 4 KiB on {where}, batches of 16384", sum(last) / took / 1e6, "M/s")
