@@ -112,7 +112,9 @@ static int scan(struct cache *c)
         return cli_error(c->dir, "%s", strerror(errno));
     walked = c;
     walked_dev = st.st_dev;
-    if (nftw(c->dir, add_file, FOLDERS, FTW_PHYS | FTW_MOUNT) != 0)
+    int failed = nftw(c->dir, add_file, FOLDERS, FTW_PHYS | FTW_MOUNT);
+    walked = NULL;
+    if (failed)
         return cli_error(c->dir, "%s", strerror(errno));
     if (c->n)
         qsort(c->all, c->n, sizeof(c->all[0]), by_use);
