@@ -137,8 +137,9 @@ static void sum_blocks(struct round *r)
 
     for (uint64_t block = first; block < end; block++) {
         const uint8_t *edge = edge_of(r, block);
-        const uint8_t *data = r->buf + (ffs_offset_of(block) - r->offset);
-        r->sums[block - first] = lay_data_sum(edge ? edge : data);
+        /* A block that begins before the round is an edge: the buffer has no place for it. */
+        r->sums[block - first] =
+            lay_data_sum(edge ? edge : r->buf + (ffs_offset_of(block) - r->offset));
     }
 }
 
