@@ -32,7 +32,8 @@ static int open_file(struct target *t, uint64_t bytes, bool dry_run)
         return tool_error(t->device->text, "does not exist, --size creates it");
     if (dry_run)
         return 0;
-    t->fd = open(path, mode | O_CREAT | O_EXCL, 0666);
+    /* Permissions of files inside do not bind a reader of the image. */
+    t->fd = open(path, mode | O_CREAT | O_EXCL, 0600);
     if (t->fd < 0)
         return tool_error(t->device->text, "cannot create: %s", strerror(errno));
     t->created = true;

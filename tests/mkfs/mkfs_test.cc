@@ -48,6 +48,17 @@ TEST_F(Mkfs, MakesAFileOfTheSizeAskedFor)
     EXPECT_EQ(std::filesystem::file_size(path("img")), 1u << 30);
 }
 
+/* Whose bytes are every file of every user, and the key of the hash of names. */
+TEST_F(Mkfs, MakesAFileForItsOwnerAlone)
+{
+    mode_t mask = umask(0);
+    EXPECT_EQ(mkfs({"-q", "-s", "16M"}).status, 0);
+    umask(mask);
+    struct stat st;
+    ASSERT_EQ(stat(path("img").c_str(), &st), 0);
+    EXPECT_EQ(st.st_mode & 07777, 0600u);
+}
+
 TEST_F(Mkfs, PrintsWhatItMade)
 {
     Result r = mkfs({"-s", "64M", "-U", UUID, "-L", "data"});
