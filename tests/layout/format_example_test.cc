@@ -25,7 +25,7 @@ union Block {
     lay_journal_commit commit;
 };
 
-/* The blocks of section 12 by their addresses; what is not printed is zero. */
+/* The blocks of section 12 by their addresses; bytes that are not printed are zero. */
 class Example : public ::testing::Test
 {
   protected:

@@ -19,7 +19,7 @@ int64_t image_check(struct bd_dev *dev);
  */
 int64_t image_fsck(struct bd_dev *dev);
 
-/* Repairs what is safe, like `fsck.gpunvme -p -f`; returns what image_fsck() does. */
+/* Makes safe repairs, like `fsck.gpunvme -p -f`. Returns like image_fsck(). */
 int64_t image_preen(struct bd_dev *dev);
 
 #ifdef __cplusplus
