@@ -86,7 +86,13 @@ TSAN_LONG+='*/List.*/blocks_of_4_KiB:*/ReadvLength.*/bounce:*/LongInBytes.*:*/Lo
 TSAN_LONG+='*/PassingFault.*_for_good:*/PassingFault.*/write_lost:*/FinalFault.*/hangs_*:'
 TSAN_LONG+='*/FinalFault.*/never_ready_again:Recovery.WhatFsyncReported*:*/CoherenceTest.*lba_4096:'
 TSAN_LONG+='*/CoherenceTest.*/gpu_off:DirectList.SharesAreDealtWithoutGaps:'
-TSAN_LONG+='DirectOne.RefusesAFileOf*:DirectOne.RefusesWhatIsNoFile*:DirectOne.BlocksThatTheFileLost*'
+TSAN_LONG+='DirectOne.RefusesAFileOf*:DirectOne.RefusesWhatIsNoFile*:DirectOne.BlocksThatTheFileLost*:'
+# Of each kind of mount the one with the most threads remains.
+TSAN_LONG+='*/Direct.*/staged:*/Direct.*/two_queues_of_four:*/List.*/staged:'
+TSAN_LONG+='*/List.*/two_queues_of_four:*/DirectCsum.*/defaults:*/DirectCsum.*/blocks_of_4_KiB:'
+TSAN_LONG+='*/ReadvTest.*/no_room_for_lists:*/ReadvTest.*/off:*/ReadvWays.*/bounce:'
+TSAN_LONG+='*/GqChunks.*/Cpu1:*/GqChunks.*/Cpu1Tier0Staged:*/GqQueue.*/Cpu1:*/GqQueue.*/Cpu32:'
+TSAN_LONG+='*/GqQueue.*/Cpu1Tier0Staged:DirectSharedClaims.ReadsEndWithFewCids'
 
 SUMMARY=()
 FAILED=0
@@ -95,9 +101,9 @@ FAILED=0
 run_suite() {
     local kind=$1 dir=$2 sanitize=$3 start=$SECONDS log closing
     shift 3
-    # Tests wait for as long as they compute: two a processor. ThreadSanitizer computes more, and
+    # Tests wait for longer than they compute: three a processor. ThreadSanitizer computes more, and
     # leases and recoveries keep their bounds under it, too.
-    local options=() ctest_args=() targets=() filter=${GTEST_FILTER:-*} jobs=$((2 * $(nproc)))
+    local options=() ctest_args=() targets=() filter=${GTEST_FILTER:-*} jobs=$((3 * $(nproc)))
     [ "$sanitize" != thread ] || jobs=$((3 * $(nproc) / 2))
     if [ -n "$sanitize" ]; then
         ctest_args=(-LE '^style$')
