@@ -23,6 +23,23 @@ extern "C" {
 
 #define LAY_ANY_OWNER UINT64_MAX
 
+/* A buffer for any metadata block, aligned for its structs. */
+union lay_block {
+    uint8_t bytes[LAY_BLOCK_SIZE];
+    struct lay_head head;
+    struct lay_super super;
+    struct lay_bitmap bitmap;
+    struct lay_sums sums;
+    struct lay_inode_block inodes;
+    struct lay_node node;
+    struct lay_xattr_block xattr;
+    struct lay_symlink_block symlink;
+    struct lay_journal journal;
+    struct lay_journal_desc desc;
+    struct lay_journal_revoke revoke;
+    struct lay_journal_commit commit;
+};
+
 /* What the superblock says of the file system's shape, which only a resize changes. */
 struct lay_geometry {
     uint8_t uuid[16];

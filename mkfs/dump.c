@@ -109,7 +109,7 @@ static int parse_arguments(int argc, char **argv, struct options *o)
 /* The journal is read first: everything else is seen through it. */
 static int recover(struct dump *d)
 {
-    union image_block b;
+    union lay_block b;
     struct lay_geometry geo;
     const char *why = NULL;
     int err = image_read_raw(&d->img, d->img.geo.journal_start, &b);

@@ -150,7 +150,7 @@ static int put_target(struct image *img, uint64_t ino, const struct lay_inode *i
     uint64_t block = lay_get64(inode->map.link.block);
     size_t size = lay_get64(inode->size);
     size_t head = size < LAY_PAYLOAD ? size : LAY_PAYLOAD;
-    union image_block b;
+    union lay_block b;
 
     int err = image_read(img, block, &b);
     if (!err)

@@ -9,7 +9,7 @@
 
 #include "mkfs/walk.h"
 
-int image_read_raw(struct image *img, uint64_t block, union image_block *out)
+int image_read_raw(struct image *img, uint64_t block, union lay_block *out)
 {
     assert(block < img->device_blocks);
     return bd_read(img->dev, block << LAY_BLOCK_SHIFT, out, LAY_BLOCK_SIZE);
@@ -32,13 +32,13 @@ struct image_patch *image_find_patch(const struct image *img, uint64_t block)
 
 bool image_is_newer(const struct image *img, uint64_t block)
 {
-    union image_block b;
+    union lay_block b;
 
     return image_find_patch(img, block) ||
            (img->changed && img->changed(img->changed_arg, block, &b));
 }
 
-int image_read(struct image *img, uint64_t block, union image_block *out)
+int image_read(struct image *img, uint64_t block, union lay_block *out)
 {
     if (img->changed && img->changed(img->changed_arg, block, out))
         return 0;
@@ -69,7 +69,7 @@ static int consider(struct search *s, uint64_t addr)
 
     if (addr == 0 || addr >= img->device_blocks)
         return 0;
-    int err = image_read_raw(img, addr, (union image_block *)&s->copy);
+    int err = image_read_raw(img, addr, (union lay_block *)&s->copy);
     if (err || lay_check_super(&s->copy, addr, img->device_blocks, &geo, NULL, NULL) != 0)
         return err == -EIO ? 0 : err;
     if (s->any && (!lay_same_shape(&geo, &img->geo) ||
@@ -111,7 +111,7 @@ static int find_super(struct search *s)
 {
     struct image *img = s->img;
     struct image_super *super = s->super;
-    int err = image_read_raw(img, 0, (union image_block *)&s->primary);
+    int err = image_read_raw(img, 0, (union lay_block *)&s->primary);
 
     if (err && err != -EIO)
         return err;

@@ -21,23 +21,6 @@ struct image_patch {
     uint64_t tid;
 };
 
-/* A buffer for one block, aligned for its structs. */
-union image_block {
-    uint8_t bytes[LAY_BLOCK_SIZE];
-    struct lay_head head;
-    struct lay_super super;
-    struct lay_bitmap bitmap;
-    struct lay_sums sums;
-    struct lay_inode_block inodes;
-    struct lay_node node;
-    struct lay_xattr_block xattr;
-    struct lay_symlink_block symlink;
-    struct lay_journal journal;
-    struct lay_journal_desc desc;
-    struct lay_journal_revoke revoke;
-    struct lay_journal_commit commit;
-};
-
 struct image {
     struct bd_dev *dev;
     struct lay_geometry geo;
@@ -45,7 +28,7 @@ struct image {
     struct image_patch *patches; /* sorted by block */
     size_t patch_count;
     /* What a repair has changed and not yet written: true when *out was filled. NULL: nothing. */
-    bool (*changed)(void *arg, uint64_t block, union image_block *out);
+    bool (*changed)(void *arg, uint64_t block, union lay_block *out);
     void *changed_arg;
     /* A block that cannot be read has zeros, which no check accepts, instead of being an error. */
     bool tolerant;
@@ -68,13 +51,13 @@ int image_start(struct image *img, struct bd_dev *dev, struct image_super *super
 void image_end(struct image *img);
 
 /* The block as it is after recovery. `block` must be below geo.blocks. 0 or a device error. */
-int image_read(struct image *img, uint64_t block, union image_block *out);
+int image_read(struct image *img, uint64_t block, union lay_block *out);
 /* The newest image of the block in the log, or NULL. Valid while the patches are. */
 struct image_patch *image_find_patch(const struct image *img, uint64_t block);
 /* Is the block on the device older than what image_read() gives? */
 bool image_is_newer(const struct image *img, uint64_t block);
 /* The block as it is on the device. */
-int image_read_raw(struct image *img, uint64_t block, union image_block *out);
+int image_read_raw(struct image *img, uint64_t block, union lay_block *out);
 /* Inode `ino` with its block checked; -ENOENT: no such slot in the file; -EUCLEAN: damaged. */
 int image_read_inode(struct image *img, const struct lay_super *sb, uint64_t ino,
                      struct lay_inode *out, const char **why);

@@ -26,7 +26,7 @@ int image_read_inode(struct image *img, const struct lay_super *sb, uint64_t ino
 {
     static const struct walk_ops ops = {.extent = match_extent};
     struct find_block f = {.file_block = ino / LAY_INODES_PER_BLOCK};
-    union image_block b;
+    union lay_block b;
 
     int err = walk_extents(img, 0, &sb->inode_file, &ops, &f, NULL);
     if (err)

@@ -16,7 +16,7 @@ struct reader {
     uint32_t chain; /* the commit's checksum so far */
     bool valid;     /* nothing has ended the log yet */
     bool committed;
-    union image_block record, image;
+    union lay_block record, image;
 };
 
 /* Makes room for one more element of an array that doubles. 0 or -ENOMEM. */
@@ -49,7 +49,7 @@ static uint64_t log_address(const struct image *img, uint64_t pos)
 }
 
 /* Reads the next block of the log; clears `valid` when the transaction fills all of it. */
-static int next_block(struct reader *r, union image_block *out, uint64_t *addr)
+static int next_block(struct reader *r, union lay_block *out, uint64_t *addr)
 {
     if (r->t.blocks + 1 >= r->img->geo.journal_blocks) {
         r->valid = false;
@@ -263,7 +263,7 @@ int replay_replay(struct image *img, const struct log *log)
 
 int replay_find_newest(struct image *img, uint64_t *tid)
 {
-    union image_block b;
+    union lay_block b;
     int err = 0;
 
     *tid = 0;

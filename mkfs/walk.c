@@ -14,7 +14,7 @@ struct walk {
     uint32_t magic;
     uint64_t left; /* nodes that may still be read: ends a walk that sound() does not end */
     struct walk_totals totals;
-    union image_block *nodes; /* one for each level */
+    union lay_block *nodes; /* one for each level */
 };
 
 static bool may_read(struct walk *w)
@@ -152,7 +152,7 @@ int walk_xattrs(struct image *img, uint64_t ino, const struct lay_inode *inode,
                 const struct walk_ops *ops, void *arg, struct walk_totals *totals)
 {
     struct walk w = new_walk(img, ino, ops, arg);
-    union image_block b;
+    union lay_block b;
     int err = 0;
 
     w.left = LAY_XATTR_BLOCKS_MAX;

@@ -8,7 +8,7 @@
 #include "mkfs/fsck/store.h"
 
 /* The block's place in the inode file, when it is an inode block that is missing there. */
-static bool is_missing(const struct fsck *f, const union image_block *b, uint64_t block,
+static bool is_missing(const struct fsck *f, const union lay_block *b, uint64_t block,
                        uint64_t *index)
 {
     uint64_t first = lay_get64(b->head.owner);
@@ -30,10 +30,10 @@ static void take_privileges(struct lay_inode *inode)
         inode->rdev = lay_put32(0);
 }
 
-static int adopt(struct fsck *f, uint64_t index, uint64_t block, union image_block *b)
+static int adopt(struct fsck *f, uint64_t index, uint64_t block, union lay_block *b)
 {
     struct inode_block_info *info = &f->inode_blocks[index];
-    union image_block other;
+    union lay_block other;
     int err = info->addr ? image_read(&f->img, info->addr, &other) : 0;
 
     if (err || (info->addr && lay_get64(other.head.tid) >= lay_get64(b->head.tid)))
@@ -47,7 +47,7 @@ static int adopt(struct fsck *f, uint64_t index, uint64_t block, union image_blo
 
 static int search_group(struct fsck *f, uint64_t group)
 {
-    union image_block bits, b;
+    union lay_block bits, b;
     uint64_t index;
     int err = image_read(&f->img, f->img.geo.bitmap_start + group, &bits);
 

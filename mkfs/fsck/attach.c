@@ -50,7 +50,7 @@ static int put_inode(struct fsck *f, uint64_t ino, struct lay_inode *inode)
 {
     uint64_t index = ino / LAY_INODES_PER_BLOCK;
     unsigned slot = ino % LAY_INODES_PER_BLOCK;
-    union image_block b;
+    union lay_block b;
     int err = fsck_load_block(f, index, &b);
 
     if (err)

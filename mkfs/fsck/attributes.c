@@ -9,7 +9,7 @@
 #include "mkfs/fsck/store.h"
 
 struct attributes {
-    union image_block blocks[LAY_XATTR_BLOCKS_MAX];
+    union lay_block blocks[LAY_XATTR_BLOCKS_MAX];
     unsigned count;
 };
 
@@ -64,7 +64,7 @@ static void take_records(struct attributes *a, const struct lay_xattr_block *fro
 
 static int collect_attributes(struct fsck *f, uint64_t ino, uint64_t block, struct attributes *a)
 {
-    union image_block b;
+    union lay_block b;
 
     for (unsigned i = 0; i < LAY_XATTR_BLOCKS_MAX && lay_range_ok(&f->img.geo, block, 1); i++) {
         int err = image_read(&f->img, block, &b);

@@ -80,7 +80,7 @@ static void compare_group(struct range *r, const struct lay_bitmap *bm, uint64_t
 }
 
 /* The bitmap that the claims ask for. */
-static void make_bitmap(struct fsck *f, uint64_t group, union image_block *b)
+static void make_bitmap(struct fsck *f, uint64_t group, union lay_block *b)
 {
     uint32_t blocks = lay_group_blocks(&f->img.geo, group);
     uint32_t free_bits = 0;
@@ -104,7 +104,7 @@ static enum problem bitmap_problem(const char *why)
     return strcmp(why, "bits past the end") == 0 ? PROBLEM_BITMAP_TAIL : PROBLEM_BITMAP;
 }
 
-int fsck_read_bitmap(struct fsck *f, uint64_t group, union image_block *b)
+int fsck_read_bitmap(struct fsck *f, uint64_t group, union lay_block *b)
 {
     int err = image_read(&f->img, f->img.geo.bitmap_start + group, b);
 
@@ -114,7 +114,7 @@ int fsck_read_bitmap(struct fsck *f, uint64_t group, union image_block *b)
 }
 
 /* *sound: the bitmap can be counted, as it is or as it was made. */
-static int check_group(struct fsck *f, uint64_t group, union image_block *b, struct totals *t,
+static int check_group(struct fsck *f, uint64_t group, union lay_block *b, struct totals *t,
                        bool *sound)
 {
     uint64_t addr = f->img.geo.bitmap_start + group;
@@ -166,7 +166,7 @@ static int check_groups(struct fsck *f, struct totals *t)
 {
     const struct lay_geometry *geo = &f->img.geo;
     uint64_t each = lay_section_groups(geo);
-    union image_block b;
+    union lay_block b;
 
     for (uint64_t group = 0; group < lay_groups(geo); group++) {
         bool sound = false;

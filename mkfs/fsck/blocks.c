@@ -209,7 +209,7 @@ static void look_for_stolen(void *arg, const struct lay_extent *e)
 int fsck_stolen(struct fsck *f)
 {
     static const struct walk_ops ops = {.extent = look_for_stolen};
-    union image_block b;
+    union lay_block b;
     int err = 0;
 
     for (uint64_t index = 0; index < f->inode_block_count && f->stolen && !err; index++) {

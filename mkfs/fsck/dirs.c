@@ -235,7 +235,7 @@ static int check_directory(struct dir_walk *w, uint64_t ino, const struct lay_in
 static int check_block(struct dir_walk *w, uint64_t index)
 {
     struct fsck *f = w->f;
-    union image_block b;
+    union lay_block b;
     bool any = false;
 
     for (unsigned slot = 0; slot < LAY_INODES_PER_BLOCK; slot++)

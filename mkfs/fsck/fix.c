@@ -36,7 +36,7 @@ static void clear_slot(struct fsck *f, struct lay_inode_block *ib, unsigned slot
 static int seal_target(struct fsck *f, const struct lay_inode *inode)
 {
     uint64_t block = lay_get64(inode->map.link.block);
-    union image_block b;
+    union lay_block b;
     int err = image_read(&f->img, block, &b);
 
     return err ? err : store_put(f, block, &b);
@@ -144,7 +144,7 @@ static bool concerned(struct fsck *f, uint64_t index, const struct lists *l)
 
 static int fix_block(struct fsck *f, uint64_t index, struct lists *l)
 {
-    union image_block b;
+    union lay_block b;
 
     if (f->inode_blocks[index].damaged || !f->inode_blocks[index].addr)
         return 0;

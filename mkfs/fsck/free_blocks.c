@@ -8,7 +8,7 @@ struct allocator {
     struct fsck *f;
     uint64_t at;
     uint64_t group; /* of `bits` */
-    union image_block bits;
+    union lay_block bits;
     bool sound, by_bitmap;
 };
 

@@ -241,7 +241,7 @@ int fsck_directories(struct fsck *f);
 int fsck_links(struct fsck *f);
 int fsck_bitmaps(struct fsck *f);
 /* The bitmap of a group, not checked; complete where it may be zeros. */
-int fsck_read_bitmap(struct fsck *f, uint64_t group, union image_block *b);
+int fsck_read_bitmap(struct fsck *f, uint64_t group, union lay_block *b);
 int fsck_sums(struct fsck *f);
 
 /* --- Inode blocks (slots.c) ------------------------------------------------------------------- */
@@ -254,7 +254,7 @@ int fsck_sums(struct fsck *f);
 void fsck_fit_block(struct fsck *f, struct lay_inode_block *ib, uint64_t index, uint64_t addr,
                     bool report, bool *save);
 /* Reads a mapped inode block and makes it valid, silently. */
-int fsck_load_block(struct fsck *f, uint64_t index, union image_block *b);
+int fsck_load_block(struct fsck *f, uint64_t index, union lay_block *b);
 
 /* --- Repair ----------------------------------------------------------------------------------- */
 

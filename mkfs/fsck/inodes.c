@@ -189,7 +189,7 @@ static void mark_unknown(struct fsck *f, uint64_t index)
 static int check_block(struct fsck *f, uint64_t index)
 {
     struct inode_block_info *info = &f->inode_blocks[index];
-    union image_block b;
+    union lay_block b;
     bool save = false;
 
     if (!info->addr) {

@@ -124,7 +124,7 @@ static void check_free_list(struct fsck *f)
 
 static int next_orphan(struct fsck *f, uint64_t ino, uint64_t *next)
 {
-    union image_block b;
+    union lay_block b;
     int err = fsck_load_block(f, ino / LAY_INODES_PER_BLOCK, &b);
 
     if (!err)

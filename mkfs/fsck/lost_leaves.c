@@ -20,7 +20,7 @@ static bool is_lost(const struct fsck *f, const struct lay_bitmap *bm, uint64_t 
  */
 static bool extents_are_lost(struct fsck *f, const struct lay_node *leaf)
 {
-    union image_block b;
+    union lay_block b;
     uint64_t loaded = UINT64_MAX;
 
     for (unsigned i = 0; i < lay_get16(leaf->count); i++) {
@@ -39,7 +39,7 @@ static bool extents_are_lost(struct fsck *f, const struct lay_node *leaf)
 }
 
 /* A sound leaf of an inode whose tree is to be built anew. */
-static bool is_wanted(const struct fsck *f, const union image_block *b, uint32_t magic,
+static bool is_wanted(const struct fsck *f, const union lay_block *b, uint32_t magic,
                       uint64_t block)
 {
     uint64_t ino = lay_get64(b->head.owner);
@@ -67,7 +67,7 @@ static int keep(struct fsck *f, const struct lay_node *leaf, uint64_t block)
 
 static int search_group(struct fsck *f, uint32_t magic, uint64_t group)
 {
-    union image_block bits, b;
+    union lay_block bits, b;
     int err = fsck_read_bitmap(f, group, &bits);
 
     if (err || lay_check_bitmap(&f->img.geo, &bits.bitmap, group, NULL) != 0)

@@ -43,7 +43,7 @@ static int count_contents(struct fsck *f, uint64_t ino, const struct lay_inode *
 static int set_target_size(struct fsck *f, struct lay_inode *inode)
 {
     struct lay_map_link *link = &inode->map.link;
-    union image_block b;
+    union lay_block b;
     int err = image_read(&f->img, lay_get64(link->block), &b);
 
     if (err || lay_get16(inode->map_kind) != LAY_MAP_LINK)
@@ -89,7 +89,7 @@ int fsck_recount(struct fsck *f, uint64_t ino, struct lay_inode *inode, bool siz
 static int new_inode_block(struct fsck *f, uint64_t index)
 {
     struct inode_block_info *info = &f->inode_blocks[index];
-    union image_block b;
+    union lay_block b;
     uint64_t len;
 
     info->addr = fsck_alloc(f, 1, &len);

@@ -181,7 +181,7 @@ static int check_target(struct map_walk *w, const struct lay_inode *inode, uint6
     uint64_t block = lay_get64(inode->map.link.block);
     uint64_t size = lay_get64(inode->size);
     const char *why = NULL;
-    union image_block b;
+    union lay_block b;
 
     int err = image_read(&w->f->img, block, &b);
     if (err)

@@ -23,7 +23,7 @@ static int reserve_tree(struct fsck *f, uint64_t ino, uint32_t magic, uint64_t r
 
 static int reserve_xattrs(struct fsck *f, uint64_t block)
 {
-    union image_block b;
+    union lay_block b;
     int err = 0;
 
     for (unsigned i = 0; i < LAY_XATTR_BLOCKS_MAX && lay_range_ok(&f->img.geo, block, 1) && !err;
@@ -53,7 +53,7 @@ static int reserve_inode(struct fsck *f, uint64_t ino, const struct lay_inode *i
 
 int fsck_reserve(struct fsck *f)
 {
-    union image_block b;
+    union lay_block b;
     uint16_t fixes = 0;
     int err = 0;
 

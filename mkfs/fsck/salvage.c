@@ -46,7 +46,7 @@ static bool known_to_bitmaps(struct fsck *f, const struct lay_extent *e)
 {
     uint64_t block = lay_get64(e->block), end = block + lay_get32(e->len);
     uint64_t loaded = UINT64_MAX;
-    union image_block b;
+    union lay_block b;
 
     for (; block < end; block++) {
         uint64_t group = block / LAY_GROUP_BLOCKS, bit = block % LAY_GROUP_BLOCKS;
@@ -119,7 +119,7 @@ static bool first_visit(struct salvage *s, uint64_t block)
 /* Recursion is as deep as levels sink: at most LAY_MAX_HEIGHT. */
 static int take_node(struct salvage *s, uint64_t block, unsigned below)
 {
-    union image_block b;
+    union lay_block b;
 
     if (!lay_range_ok(&s->f->img.geo, block, 1)) {
         s->missing = true;

@@ -45,8 +45,8 @@ struct build {
     uint64_t nodes, entries;
     unsigned height;
     uint64_t root;
-    union image_block node; /* the one that is being filled */
-    uint64_t first;         /* key of its first record */
+    union lay_block node; /* the one that is being filled */
+    uint64_t first;       /* key of its first record */
 };
 
 struct build_block {

@@ -525,7 +525,7 @@ void fsck_fit_block(struct fsck *f, struct lay_inode_block *ib, uint64_t index, 
     fit_rest(f, ib, index, report, save);
 }
 
-int fsck_load_block(struct fsck *f, uint64_t index, union image_block *b)
+int fsck_load_block(struct fsck *f, uint64_t index, union lay_block *b)
 {
     uint64_t addr = f->inode_blocks[index].addr;
     bool save;

@@ -13,7 +13,7 @@
 struct entry {
     struct entry *next; /* in its bucket */
     uint64_t block;
-    union image_block b;
+    union lay_block b;
 };
 
 struct store {
@@ -36,7 +36,7 @@ static struct entry **find(struct store *s, uint64_t block)
     return p;
 }
 
-static bool changed(void *arg, uint64_t block, union image_block *out)
+static bool changed(void *arg, uint64_t block, union lay_block *out)
 {
     const struct entry *e = *find(arg, block);
 
@@ -106,9 +106,9 @@ static int write_block(struct fsck *f, uint64_t block, const void *b, uint32_t f
     return bd_write(f->img.dev, block << LAY_BLOCK_SHIFT, b, LAY_BLOCK_SIZE, flags);
 }
 
-static int write_copies(struct fsck *f, const union image_block *super)
+static int write_copies(struct fsck *f, const union lay_block *super)
 {
-    union image_block copy = *super;
+    union lay_block copy = *super;
     uint64_t tid = lay_get64(super->head.tid);
     int err = 0;
 
@@ -123,7 +123,7 @@ static int write_copies(struct fsck *f, const union image_block *super)
 
 static int write_header(struct fsck *f, uint64_t tail_tid, uint64_t super_tid)
 {
-    union image_block b;
+    union lay_block b;
 
     memset(&b, 0, sizeof(b));
     lay_head_init(&b.head, LAY_MAGIC_JOURNAL, f->img.geo.uuid, f->img.geo.journal_start, 0);
@@ -137,7 +137,7 @@ static int write_header(struct fsck *f, uint64_t tail_tid, uint64_t super_tid)
 /* What the log holds goes home; from then on it is read there. */
 static int write_patches(struct fsck *f)
 {
-    union image_block b;
+    union lay_block b;
     int err = 0;
 
     for (size_t i = 0; i < f->img.patch_count && !err; i++) {
@@ -156,7 +156,7 @@ static int write_patches(struct fsck *f)
 /* Recovery as FORMAT.md 10.4 has it, so that a transaction can follow. */
 static int recover(struct fsck *f)
 {
-    union image_block b;
+    union lay_block b;
     int err = write_patches(f);
 
     f->store->recovered = true;
@@ -199,7 +199,7 @@ static int append(struct log_writer *w, void *record, uint64_t *addr)
 static int append_images(struct log_writer *w, size_t first, size_t n)
 {
     struct fsck *f = w->f;
-    union image_block d;
+    union lay_block d;
     uint64_t at, addr;
     int err = append(w, NULL, &at);
 
@@ -221,7 +221,7 @@ static int write_log(struct fsck *f)
 {
     struct store *s = f->store;
     struct log_writer w = {.f = f};
-    union image_block c;
+    union lay_block c;
     uint64_t addr;
     int err = 0;
 
@@ -260,7 +260,7 @@ static int write_home(struct fsck *f)
 
 /* --- Putting ---------------------------------------------------------------------------------- */
 
-static int put(struct fsck *f, uint64_t block, union image_block *b)
+static int put(struct fsck *f, uint64_t block, union lay_block *b)
 {
     struct store *s = f->store;
     struct entry **p = find(s, block);
@@ -280,14 +280,14 @@ static int put(struct fsck *f, uint64_t block, union image_block *b)
     return 0;
 }
 
-int store_put(struct fsck *f, uint64_t block, union image_block *b)
+int store_put(struct fsck *f, uint64_t block, union lay_block *b)
 {
     int err = f->store->count >= f->store->room ? store_commit(f) : 0;
 
     return err ? err : put(f, block, b);
 }
 
-int store_put_new(struct fsck *f, uint64_t block, union image_block *b)
+int store_put_new(struct fsck *f, uint64_t block, union lay_block *b)
 {
     int err = begin(f);
 
@@ -315,7 +315,7 @@ static void fit_super(struct lay_super *sb)
 }
 
 /* -EUCLEAN: it would not be valid, and is not written. */
-static int put_super(struct fsck *f, union image_block *b)
+static int put_super(struct fsck *f, union lay_block *b)
 {
     struct lay_geometry geo;
 
@@ -332,7 +332,7 @@ static int put_super(struct fsck *f, union image_block *b)
 int store_commit(struct fsck *f)
 {
     struct store *s = f->store;
-    union image_block super;
+    union lay_block super;
     int err = begin(f);
 
     if (!err)

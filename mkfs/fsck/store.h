@@ -26,9 +26,9 @@ void store_append_at(struct fsck *f, uint64_t pos);
  * A changed block: its head is set to this block and sealed. May first write the
  * blocks before it. The block is copied.
  */
-int store_put(struct fsck *f, uint64_t block, union image_block *b);
+int store_put(struct fsck *f, uint64_t block, union lay_block *b);
 /* A block that nothing refers to yet, from fsck_alloc(): goes in place at once. */
-int store_put_new(struct fsck *f, uint64_t block, union image_block *b);
+int store_put_new(struct fsck *f, uint64_t block, union lay_block *b);
 /* The transaction that blocks belong to which are put now. */
 uint64_t store_tid(const struct fsck *f);
 /* Writes everything, and the superblocks, durably. */

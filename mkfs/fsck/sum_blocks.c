@@ -15,7 +15,7 @@
 static int empty_block(struct fsck *f, uint64_t index)
 {
     uint64_t addr = f->img.geo.sums_start + index;
-    union image_block b;
+    union lay_block b;
 
     memset(&b, 0, sizeof(b));
     lay_head_init(&b.head, LAY_MAGIC_SUMS, f->img.geo.uuid, addr, 0);
@@ -35,7 +35,7 @@ static int check_block(struct fsck *f, uint64_t index, const struct lay_sums *su
 }
 
 /* The blocks as they are in place; image_read() knows those that are newer. */
-static int read_chunk(struct fsck *f, uint64_t first, uint64_t n, union image_block *chunk)
+static int read_chunk(struct fsck *f, uint64_t first, uint64_t n, union lay_block *chunk)
 {
     uint64_t at = f->img.geo.sums_start + first;
     int err = bd_read(f->img.dev, at << LAY_BLOCK_SHIFT, chunk, n << LAY_BLOCK_SHIFT);
@@ -54,7 +54,7 @@ static int read_chunk(struct fsck *f, uint64_t first, uint64_t n, union image_bl
 int fsck_sums(struct fsck *f)
 {
     const struct lay_geometry *geo = &f->img.geo;
-    union image_block *chunk = aligned_alloc(LAY_BLOCK_SIZE, CHUNK * sizeof(*chunk));
+    union lay_block *chunk = aligned_alloc(LAY_BLOCK_SIZE, CHUNK * sizeof(*chunk));
     int err = chunk ? 0 : -ENOMEM;
 
     for (uint64_t first = 0, n; first < geo->sums_blocks && !err; first += n) {
@@ -70,7 +70,7 @@ int fsck_sums(struct fsck *f)
 
 int fsck_forget_sums(struct fsck *f, uint64_t block, uint64_t len)
 {
-    union image_block b;
+    union lay_block b;
     int err = 0;
 
     for (uint64_t end = block + len; f->img.geo.sums_blocks && block < end && !err; block++) {

@@ -124,7 +124,7 @@ static int without_header(struct fsck *f, const char *why)
 }
 
 /* A block that cannot be read is a finding like a damaged one. */
-static int read_raw(struct fsck *f, uint64_t addr, union image_block *b)
+static int read_raw(struct fsck *f, uint64_t addr, union lay_block *b)
 {
     int err = image_read_raw(&f->img, addr, b);
 
@@ -136,7 +136,7 @@ static int read_raw(struct fsck *f, uint64_t addr, union image_block *b)
 int fsck_journal(struct fsck *f)
 {
     const char *why = NULL;
-    union image_block b;
+    union lay_block b;
     int err = read_raw(f, f->img.geo.journal_start, &b);
 
     if (err)
@@ -155,7 +155,7 @@ static bool same_shape(const struct lay_super *a, const struct lay_super *b,
 }
 
 /* A superblock that cannot be read is a finding like a damaged one, since it has copies. */
-static int read_super(struct fsck *f, uint64_t addr, union image_block *b)
+static int read_super(struct fsck *f, uint64_t addr, union lay_block *b)
 {
     int err = image_read(&f->img, addr, b);
 
@@ -182,7 +182,7 @@ static enum problem kind_of_difference(const struct fsck *f, const struct lay_su
 static int check_copy(struct fsck *f, uint64_t addr)
 {
     const char *why = NULL;
-    union image_block b;
+    union lay_block b;
     struct lay_geometry geo;
     int err = read_super(f, addr, &b);
 
@@ -198,9 +198,9 @@ static int check_copy(struct fsck *f, uint64_t addr)
 }
 
 /* Is block 0 a damaged form of the superblock, and not block 0 of another file system? */
-static bool is_remnant(const struct fsck *f, const union image_block *b)
+static bool is_remnant(const struct fsck *f, const union lay_block *b)
 {
-    static const union image_block zeros;
+    static const union lay_block zeros;
     uint64_t at = f->super.addr;
 
     return memcmp(b, &zeros, sizeof(zeros)) == 0 ||
@@ -208,7 +208,7 @@ static bool is_remnant(const struct fsck *f, const union image_block *b)
            lay_get64(b->super.copies[0]) == at || lay_get64(b->super.copies[1]) == at;
 }
 
-static void damaged_primary(struct fsck *f, const union image_block *b, const char *why)
+static void damaged_primary(struct fsck *f, const union lay_block *b, const char *why)
 {
     if (f->mode != FSCK_CHECK && !is_remnant(f, b)) {
         fsck_say(f,
@@ -226,7 +226,7 @@ static void damaged_primary(struct fsck *f, const union image_block *b, const ch
 static int check_primary(struct fsck *f)
 {
     const char *why = NULL;
-    union image_block b;
+    union lay_block b;
     struct lay_geometry geo;
     int err = read_super(f, 0, &b);
 
@@ -260,7 +260,7 @@ int fsck_supers(struct fsck *f)
 
 int fsck_says_clean(struct fsck *f, bool *clean)
 {
-    union image_block b;
+    union lay_block b;
     uint64_t tid = lay_get64(f->super.sb.head.tid);
     int err = read_raw(f, f->img.geo.journal_start, &b);
 

@@ -16,337 +16,349 @@ struct Case {
     object_kind kind;
     const char *name;
     const char *why; /* the reason begins with this */
-    std::function<void(object &)> spoil;
+    std::function<void(lay_block &)> spoil;
 };
 
-lay_inode &slot(object &o, unsigned s)
+lay_inode &slot(lay_block &o, unsigned s)
 {
     return o.inodes.inodes[s];
 }
 
-lay_xattr &xattr(object &o)
+lay_xattr &xattr(lay_block &o)
 {
     return *reinterpret_cast<lay_xattr *>(o.xattr.bytes);
 }
 
-lay_dirent &dirent(object &o)
+lay_dirent &dirent(lay_block &o)
 {
     return *reinterpret_cast<lay_dirent *>(o.node.u.bytes);
 }
 
-lay_dirent &second_dirent(object &o)
+lay_dirent &second_dirent(lay_block &o)
 {
     return *reinterpret_cast<lay_dirent *>(o.node.u.bytes + lay_get16(dirent(o).len));
 }
 
 const Case super_cases[] = {
     {OBJECT_SUPER, "block_size", "block_size",
-     [](object &o) { o.super.block_size = lay_put32(512); }},
-    {OBJECT_SUPER, "state", "state", [](object &o) { o.super.state = lay_put32(4); }},
+     [](lay_block &o) { o.super.block_size = lay_put32(512); }},
+    {OBJECT_SUPER, "state", "state", [](lay_block &o) { o.super.state = lay_put32(4); }},
     {OBJECT_SUPER, "device_count", "device_count",
-     [](object &o) { o.super.device_count = lay_put32(2); }},
+     [](lay_block &o) { o.super.device_count = lay_put32(2); }},
     {OBJECT_SUPER, "blocks_few", "blocks",
-     [](object &o) { o.super.blocks = lay_put64(LAY_MIN_BLOCKS - 1); }},
+     [](lay_block &o) { o.super.blocks = lay_put64(LAY_MIN_BLOCKS - 1); }},
     {OBJECT_SUPER, "blocks_many", "blocks",
-     [](object &o) { o.super.blocks = lay_put64(UINT64_MAX); }},
+     [](lay_block &o) { o.super.blocks = lay_put64(UINT64_MAX); }},
     {OBJECT_SUPER, "blocks_past_device", "blocks",
-     [](object &o) { o.super.blocks = o.super.devices[0].blocks = lay_put64(OBJECT_BLOCKS + 1); }},
+     [](lay_block &o) {
+         o.super.blocks = o.super.devices[0].blocks = lay_put64(OBJECT_BLOCKS + 1);
+     }},
     {OBJECT_SUPER, "free_blocks", "free_blocks",
-     [](object &o) { o.super.free_blocks = o.super.blocks; }},
-    {OBJECT_SUPER, "inodes_none", "inodes", [](object &o) { o.super.inodes = lay_put64(0); }},
-    {OBJECT_SUPER, "inodes_many", "inodes", [](object &o) { o.super.inodes = lay_put64(16); }},
+     [](lay_block &o) { o.super.free_blocks = o.super.blocks; }},
+    {OBJECT_SUPER, "inodes_none", "inodes", [](lay_block &o) { o.super.inodes = lay_put64(0); }},
+    {OBJECT_SUPER, "inodes_many", "inodes", [](lay_block &o) { o.super.inodes = lay_put64(16); }},
     {OBJECT_SUPER, "bitmap_start_zero", "bitmap_start",
-     [](object &o) { o.super.bitmap_start = lay_put64(0); }},
+     [](lay_block &o) { o.super.bitmap_start = lay_put64(0); }},
     {OBJECT_SUPER, "bitmap_start_end", "bitmap_start",
-     [](object &o) { o.super.bitmap_start = lay_put64(OBJECT_BLOCKS - 1); }},
+     [](lay_block &o) { o.super.bitmap_start = lay_put64(OBJECT_BLOCKS - 1); }},
     {OBJECT_SUPER, "bitmap_blocks", "bitmap_blocks",
-     [](object &o) { o.super.bitmap_blocks = lay_put64(3); }},
+     [](lay_block &o) { o.super.bitmap_blocks = lay_put64(3); }},
     {OBJECT_SUPER, "journal_overlaps", "journal_start",
-     [](object &o) { o.super.journal_start = lay_put64(2); }},
+     [](lay_block &o) { o.super.journal_start = lay_put64(2); }},
     {OBJECT_SUPER, "journal_short", "journal_blocks",
-     [](object &o) { o.super.journal_blocks = lay_put64(LAY_MIN_JOURNAL - 1); }},
+     [](lay_block &o) { o.super.journal_blocks = lay_put64(LAY_MIN_JOURNAL - 1); }},
     {OBJECT_SUPER, "journal_long", "journal_blocks",
-     [](object &o) { o.super.journal_blocks = lay_put64(LAY_MAX_JOURNAL + 1); }},
-    {OBJECT_SUPER, "copy_zero", "copies", [](object &o) { o.super.copies[0] = lay_put64(0); }},
+     [](lay_block &o) { o.super.journal_blocks = lay_put64(LAY_MAX_JOURNAL + 1); }},
+    {OBJECT_SUPER, "copy_zero", "copies", [](lay_block &o) { o.super.copies[0] = lay_put64(0); }},
     {OBJECT_SUPER, "copy_twice", "copies",
-     [](object &o) { o.super.copies[0] = o.super.copies[1]; }},
+     [](lay_block &o) { o.super.copies[0] = o.super.copies[1]; }},
     {OBJECT_SUPER, "copy_in_journal", "copies",
-     [](object &o) { o.super.copies[1] = lay_put64(4); }},
+     [](lay_block &o) { o.super.copies[1] = lay_put64(4); }},
     {OBJECT_SUPER, "free_inode_block", "free_inode_block",
-     [](object &o) { o.super.free_inode_block = lay_put64(2); }},
-    {OBJECT_SUPER, "orphan_root", "orphan", [](object &o) { o.super.orphan = lay_put64(1); }},
-    {OBJECT_SUPER, "orphan_past", "orphan", [](object &o) { o.super.orphan = lay_put64(16); }},
+     [](lay_block &o) { o.super.free_inode_block = lay_put64(2); }},
+    {OBJECT_SUPER, "orphan_root", "orphan", [](lay_block &o) { o.super.orphan = lay_put64(1); }},
+    {OBJECT_SUPER, "orphan_past", "orphan", [](lay_block &o) { o.super.orphan = lay_put64(16); }},
     {OBJECT_SUPER, "created", "created",
-     [](object &o) { o.super.created.nsec = lay_put32(1000000000); }},
+     [](lay_block &o) { o.super.created.nsec = lay_put32(1000000000); }},
     {OBJECT_SUPER, "mounted", "mounted",
-     [](object &o) { o.super.mounted.nsec = lay_put32(1000000000); }},
+     [](lay_block &o) { o.super.mounted.nsec = lay_put32(1000000000); }},
     {OBJECT_SUPER, "label_unterminated", "label",
-     [](object &o) { std::memset(o.super.label, 'x', 64); }},
-    {OBJECT_SUPER, "label_after_end", "label", [](object &o) { o.super.label[63] = 'x'; }},
-    {OBJECT_SUPER, "label_not_utf8", "label", [](object &o) { o.super.label[0] = '\xff'; }},
+     [](lay_block &o) { std::memset(o.super.label, 'x', 64); }},
+    {OBJECT_SUPER, "label_after_end", "label", [](lay_block &o) { o.super.label[63] = 'x'; }},
+    {OBJECT_SUPER, "label_not_utf8", "label", [](lay_block &o) { o.super.label[0] = '\xff'; }},
     {OBJECT_SUPER, "device_blocks", "devices",
-     [](object &o) { o.super.devices[0].blocks = lay_put64(9); }},
-    {OBJECT_SUPER, "device_uuid", "devices", [](object &o) { o.super.devices[0].uuid[3] ^= 1; }},
+     [](lay_block &o) { o.super.devices[0].blocks = lay_put64(9); }},
+    {OBJECT_SUPER, "device_uuid", "devices", [](lay_block &o) { o.super.devices[0].uuid[3] ^= 1; }},
     {OBJECT_SUPER, "device_reserved", "devices",
-     [](object &o) { o.super.devices[0].reserved = lay_put64(1); }},
-    {OBJECT_SUPER, "device_unused", "devices", [](object &o) { o.super.devices[15].uuid[0] = 1; }},
-    {OBJECT_SUPER, "reserved", "reserved", [](object &o) { o.super.reserved[471] = 1; }},
+     [](lay_block &o) { o.super.devices[0].reserved = lay_put64(1); }},
+    {OBJECT_SUPER, "device_unused", "devices",
+     [](lay_block &o) { o.super.devices[15].uuid[0] = 1; }},
+    {OBJECT_SUPER, "reserved", "reserved", [](lay_block &o) { o.super.reserved[471] = 1; }},
     {OBJECT_SUPER, "bitmap_tids", "bitmap_tids",
-     [](object &o) { o.super.bitmap_tids[2] = lay_put64(1); }},
+     [](lay_block &o) { o.super.bitmap_tids[2] = lay_put64(1); }},
     {OBJECT_SUPER, "inode_file_mode", "inode_file",
-     [](object &o) { o.super.inode_file.mode = lay_put32(0100644); }},
+     [](lay_block &o) { o.super.inode_file.mode = lay_put32(0100644); }},
     {OBJECT_SUPER, "inode_file_uid", "inode_file",
-     [](object &o) { o.super.inode_file.uid = lay_put32(1); }},
+     [](lay_block &o) { o.super.inode_file.uid = lay_put32(1); }},
     {OBJECT_SUPER, "inode_file_hole", "inode.map",
-     [](object &o) { o.super.inode_file.map.extents[0].file_block = lay_put64(1); }},
+     [](lay_block &o) { o.super.inode_file.map.extents[0].file_block = lay_put64(1); }},
     {OBJECT_SUPER, "inode_file_unwritten", "inode.map",
-     [](object &o) { o.super.inode_file.map.extents[0].flags = lay_put16(1); }},
+     [](lay_block &o) { o.super.inode_file.map.extents[0].flags = lay_put16(1); }},
     {OBJECT_SUPER, "inode_file_size", "inode.size",
-     [](object &o) { o.super.inode_file.size = lay_put64(3 * LAY_BLOCK_SIZE); }},
+     [](lay_block &o) { o.super.inode_file.size = lay_put64(3 * LAY_BLOCK_SIZE); }},
 };
 
 const Case bitmap_cases[] = {
-    {OBJECT_BITMAP, "group", "group", [](object &o) { o.bitmap.group = lay_put32(0); }},
-    {OBJECT_BITMAP, "free", "free", [](object &o) { o.bitmap.free = lay_put32(7); }},
-    {OBJECT_BITMAP, "reserved", "reserved", [](object &o) { o.bitmap.reserved = lay_put64(1); }},
+    {OBJECT_BITMAP, "group", "group", [](lay_block &o) { o.bitmap.group = lay_put32(0); }},
+    {OBJECT_BITMAP, "free", "free", [](lay_block &o) { o.bitmap.free = lay_put32(7); }},
+    {OBJECT_BITMAP, "reserved", "reserved", [](lay_block &o) { o.bitmap.reserved = lay_put64(1); }},
     {OBJECT_BITMAP, "past_end", "bits past the end",
-     [](object &o) { o.bitmap.bits[LAY_PAYLOAD - 1] = 0x7f; }},
+     [](lay_block &o) { o.bitmap.bits[LAY_PAYLOAD - 1] = 0x7f; }},
 };
 
 const Case inode_cases[] = {
     {OBJECT_INODES, "next_free_self", "next_free",
-     [](object &o) { o.inodes.next_free = lay_put64(3); }},
+     [](lay_block &o) { o.inodes.next_free = lay_put64(3); }},
     {OBJECT_INODES, "next_free_past", "next_free",
-     [](object &o) { o.inodes.next_free = lay_put64(OBJECT_BLOCKS); }},
+     [](lay_block &o) { o.inodes.next_free = lay_put64(OBJECT_BLOCKS); }},
     {OBJECT_INODES, "used_too_much", "used",
-     [](object &o) {
+     [](lay_block &o) {
          o.inodes.used = 0xff;
          o.inodes.next_free = lay_put64(LAY_NONE);
      }},
-    {OBJECT_INODES, "used_too_little", "used", [](object &o) { o.inodes.used = 0x7e; }},
-    {OBJECT_INODES, "block_owner", "owner", [](object &o) { o.head.owner = lay_put64(8); }},
-    {OBJECT_INODES, "block_reserved", "reserved", [](object &o) { o.inodes.reserved[6] = 1; }},
+    {OBJECT_INODES, "used_too_little", "used", [](lay_block &o) { o.inodes.used = 0x7e; }},
+    {OBJECT_INODES, "block_owner", "owner", [](lay_block &o) { o.head.owner = lay_put64(8); }},
+    {OBJECT_INODES, "block_reserved", "reserved", [](lay_block &o) { o.inodes.reserved[6] = 1; }},
     {OBJECT_INODES, "free_slot", "inode: free",
-     [](object &o) { slot(o, SLOT_FREE).size = lay_put64(1); }},
+     [](lay_block &o) { slot(o, SLOT_FREE).size = lay_put64(1); }},
     {OBJECT_INODES, "mode_bits", "inode.mode",
-     [](object &o) { slot(o, SLOT_INLINE).mode = lay_put32(0x18000 | 0600); }},
+     [](lay_block &o) { slot(o, SLOT_INLINE).mode = lay_put32(0x18000 | 0600); }},
     {OBJECT_INODES, "mode_type", "inode.mode",
-     [](object &o) { slot(o, SLOT_INLINE).mode = lay_put32(0170600); }},
+     [](lay_block &o) { slot(o, SLOT_INLINE).mode = lay_put32(0170600); }},
     {OBJECT_INODES, "flags", "inode.flags",
-     [](object &o) { slot(o, SLOT_INLINE).flags = lay_put32(16); }},
+     [](lay_block &o) { slot(o, SLOT_INLINE).flags = lay_put32(16); }},
     {OBJECT_INODES, "flags_device", "inode.flags",
-     [](object &o) { slot(o, SLOT_DEVICE).flags = lay_put32(1); }},
+     [](lay_block &o) { slot(o, SLOT_DEVICE).flags = lay_put32(1); }},
     {OBJECT_INODES, "size", "inode.size",
-     [](object &o) { slot(o, SLOT_INLINE).size = lay_put64(UINT64_MAX); }},
+     [](lay_block &o) { slot(o, SLOT_INLINE).size = lay_put64(UINT64_MAX); }},
     {OBJECT_INODES, "size_dir", "inode.size",
-     [](object &o) { slot(o, SLOT_DIR).size = lay_put64(1); }},
+     [](lay_block &o) { slot(o, SLOT_DIR).size = lay_put64(1); }},
     {OBJECT_INODES, "size_device", "inode.size",
-     [](object &o) { slot(o, SLOT_DEVICE).size = lay_put64(1); }},
+     [](lay_block &o) { slot(o, SLOT_DEVICE).size = lay_put64(1); }},
     {OBJECT_INODES, "size_target", "inode.size",
-     [](object &o) { slot(o, SLOT_TARGET).size = lay_put64(0); }},
+     [](lay_block &o) { slot(o, SLOT_TARGET).size = lay_put64(0); }},
     {OBJECT_INODES, "size_target_long", "inode.size",
-     [](object &o) { slot(o, SLOT_TARGET).size = lay_put64(369); }},
+     [](lay_block &o) { slot(o, SLOT_TARGET).size = lay_put64(369); }},
     {OBJECT_INODES, "size_link_short", "inode.size",
-     [](object &o) { slot(o, SLOT_LINK).size = lay_put64(368); }},
+     [](lay_block &o) { slot(o, SLOT_LINK).size = lay_put64(368); }},
     {OBJECT_INODES, "size_link_long", "inode.size",
-     [](object &o) { slot(o, SLOT_LINK).size = lay_put64(4096); }},
+     [](lay_block &o) { slot(o, SLOT_LINK).size = lay_put64(4096); }},
     {OBJECT_INODES, "blocks", "inode.blocks",
-     [](object &o) { slot(o, SLOT_INLINE).blocks = lay_put64(31); }},
+     [](lay_block &o) { slot(o, SLOT_INLINE).blocks = lay_put64(31); }},
     {OBJECT_INODES, "blocks_xattr", "inode.blocks",
-     [](object &o) { slot(o, SLOT_INLINE).xattr = lay_put64(2400); }},
+     [](lay_block &o) { slot(o, SLOT_INLINE).xattr = lay_put64(2400); }},
     {OBJECT_INODES, "blocks_all", "inode.blocks",
-     [](object &o) { slot(o, SLOT_TREE).blocks = lay_put64(OBJECT_BLOCKS + 1); }},
+     [](lay_block &o) { slot(o, SLOT_TREE).blocks = lay_put64(OBJECT_BLOCKS + 1); }},
     {OBJECT_INODES, "blocks_tree", "inode.blocks",
-     [](object &o) { slot(o, SLOT_TREE).blocks = lay_put64(52); }},
+     [](lay_block &o) { slot(o, SLOT_TREE).blocks = lay_put64(52); }},
     {OBJECT_INODES, "atime", "inode times",
-     [](object &o) { slot(o, SLOT_INLINE).atime.nsec = lay_put32(1000000000); }},
+     [](lay_block &o) { slot(o, SLOT_INLINE).atime.nsec = lay_put32(1000000000); }},
     {OBJECT_INODES, "mtime", "inode times",
-     [](object &o) { slot(o, SLOT_INLINE).mtime.nsec = lay_put32(1000000000); }},
+     [](lay_block &o) { slot(o, SLOT_INLINE).mtime.nsec = lay_put32(1000000000); }},
     {OBJECT_INODES, "ctime", "inode times",
-     [](object &o) { slot(o, SLOT_INLINE).ctime.nsec = lay_put32(1000000000); }},
+     [](lay_block &o) { slot(o, SLOT_INLINE).ctime.nsec = lay_put32(1000000000); }},
     {OBJECT_INODES, "btime", "inode times",
-     [](object &o) { slot(o, SLOT_INLINE).btime.nsec = lay_put32(1000000000); }},
+     [](lay_block &o) { slot(o, SLOT_INLINE).btime.nsec = lay_put32(1000000000); }},
     {OBJECT_INODES, "rdev", "inode.rdev",
-     [](object &o) { slot(o, SLOT_INLINE).rdev = lay_put32(1); }},
+     [](lay_block &o) { slot(o, SLOT_INLINE).rdev = lay_put32(1); }},
     {OBJECT_INODES, "inode_reserved", "inode.reserved",
-     [](object &o) { slot(o, SLOT_INLINE).reserved = lay_put32(1); }},
+     [](lay_block &o) { slot(o, SLOT_INLINE).reserved = lay_put32(1); }},
     {OBJECT_INODES, "xattr", "inode.xattr",
-     [](object &o) { slot(o, SLOT_TREE).xattr = lay_put64(1); }},
+     [](lay_block &o) { slot(o, SLOT_TREE).xattr = lay_put64(1); }},
     {OBJECT_INODES, "nlink_zero", "inode.nlink",
-     [](object &o) { slot(o, SLOT_INLINE).nlink = lay_put32(0); }},
+     [](lay_block &o) { slot(o, SLOT_INLINE).nlink = lay_put32(0); }},
     {OBJECT_INODES, "nlink_dir", "inode.nlink",
-     [](object &o) { slot(o, SLOT_DIR).nlink = lay_put32(1); }},
+     [](lay_block &o) { slot(o, SLOT_DIR).nlink = lay_put32(1); }},
     {OBJECT_INODES, "next_orphan_self", "inode.next_orphan",
-     [](object &o) { slot(o, SLOT_ORPHAN).next_orphan = lay_put64(24 + SLOT_ORPHAN); }},
+     [](lay_block &o) { slot(o, SLOT_ORPHAN).next_orphan = lay_put64(24 + SLOT_ORPHAN); }},
     {OBJECT_INODES, "next_orphan_root", "inode.next_orphan",
-     [](object &o) { slot(o, SLOT_ORPHAN).next_orphan = lay_put64(1); }},
+     [](lay_block &o) { slot(o, SLOT_ORPHAN).next_orphan = lay_put64(1); }},
     {OBJECT_INODES, "parent_file", "inode.parent",
-     [](object &o) { slot(o, SLOT_INLINE).parent = lay_put64(1); }},
+     [](lay_block &o) { slot(o, SLOT_INLINE).parent = lay_put64(1); }},
     {OBJECT_INODES, "parent_none", "inode.parent",
-     [](object &o) { slot(o, SLOT_DIR).parent = lay_put64(0); }},
+     [](lay_block &o) { slot(o, SLOT_DIR).parent = lay_put64(0); }},
     {OBJECT_INODES, "parent_past", "inode.parent",
-     [](object &o) { slot(o, SLOT_DIR).parent = lay_put64(UINT64_MAX); }},
+     [](lay_block &o) { slot(o, SLOT_DIR).parent = lay_put64(UINT64_MAX); }},
     {OBJECT_INODES, "map_kind", "inode.map_kind",
-     [](object &o) { slot(o, SLOT_INLINE).map_kind = lay_put16(6); }},
+     [](lay_block &o) { slot(o, SLOT_INLINE).map_kind = lay_put16(6); }},
     {OBJECT_INODES, "map_kind_other", "inode.map_kind",
-     [](object &o) { slot(o, SLOT_INLINE).map_kind = lay_put16(LAY_MAP_DIR); }},
+     [](lay_block &o) { slot(o, SLOT_INLINE).map_kind = lay_put16(LAY_MAP_DIR); }},
     {OBJECT_INODES, "map_count", "inode.map_count",
-     [](object &o) { slot(o, SLOT_INLINE).map_count = lay_put16(16); }},
+     [](lay_block &o) { slot(o, SLOT_INLINE).map_count = lay_put16(16); }},
     {OBJECT_INODES, "map_count_tree", "inode.map_count",
-     [](object &o) { slot(o, SLOT_TREE).map_count = lay_put16(1); }},
+     [](lay_block &o) { slot(o, SLOT_TREE).map_count = lay_put16(1); }},
     {OBJECT_INODES, "map_height", "inode.map_height",
-     [](object &o) { slot(o, SLOT_TREE).map_height = lay_put16(11); }},
+     [](lay_block &o) { slot(o, SLOT_TREE).map_height = lay_put16(11); }},
     {OBJECT_INODES, "map_height_zero", "inode.map_height",
-     [](object &o) { slot(o, SLOT_DIR).map_height = lay_put16(0); }},
+     [](lay_block &o) { slot(o, SLOT_DIR).map_height = lay_put16(0); }},
     {OBJECT_INODES, "map_height_inline", "inode.map_height",
-     [](object &o) { slot(o, SLOT_INLINE).map_height = lay_put16(1); }},
+     [](lay_block &o) { slot(o, SLOT_INLINE).map_height = lay_put16(1); }},
     {OBJECT_INODES, "map_reserved", "inode.map_reserved",
-     [](object &o) { slot(o, SLOT_INLINE).map_reserved = lay_put16(1); }},
+     [](lay_block &o) { slot(o, SLOT_INLINE).map_reserved = lay_put16(1); }},
     {OBJECT_INODES, "map_unused", "inode.map: unused",
-     [](object &o) { slot(o, SLOT_INLINE).map.bytes[367] = 1; }},
+     [](lay_block &o) { slot(o, SLOT_INLINE).map.bytes[367] = 1; }},
     {OBJECT_INODES, "tree_unused", "inode.map: unused",
-     [](object &o) { slot(o, SLOT_TREE).map.bytes[24] = 1; }},
+     [](lay_block &o) { slot(o, SLOT_TREE).map.bytes[24] = 1; }},
     {OBJECT_INODES, "device_map", "inode.map: unused",
-     [](object &o) { slot(o, SLOT_DEVICE).map.bytes[0] = 1; }},
+     [](lay_block &o) { slot(o, SLOT_DEVICE).map.bytes[0] = 1; }},
     {OBJECT_INODES, "tree_root", "map.tree.root",
-     [](object &o) { slot(o, SLOT_TREE).map.tree.root = lay_put64(0); }},
+     [](lay_block &o) { slot(o, SLOT_TREE).map.tree.root = lay_put64(0); }},
     {OBJECT_INODES, "tree_blocks", "map.tree.blocks",
-     [](object &o) { slot(o, SLOT_TREE).map.tree.blocks = lay_put64(1); }},
+     [](lay_block &o) { slot(o, SLOT_TREE).map.tree.blocks = lay_put64(1); }},
     {OBJECT_INODES, "tree_entries", "map.tree.entries",
-     [](object &o) { slot(o, SLOT_TREE).map.tree.entries = lay_put64(UINT64_MAX); }},
+     [](lay_block &o) { slot(o, SLOT_TREE).map.tree.entries = lay_put64(UINT64_MAX); }},
     {OBJECT_INODES, "target_nul", "inode.map: target",
-     [](object &o) { slot(o, SLOT_TARGET).map.bytes[2] = 0; }},
+     [](lay_block &o) { slot(o, SLOT_TARGET).map.bytes[2] = 0; }},
     {OBJECT_INODES, "target_rest", "inode.map: unused",
-     [](object &o) { slot(o, SLOT_TARGET).map.bytes[5] = 1; }},
+     [](lay_block &o) { slot(o, SLOT_TARGET).map.bytes[5] = 1; }},
     {OBJECT_INODES, "link_block", "map.link.block",
-     [](object &o) { slot(o, SLOT_LINK).map.link.block = lay_put64(3); }},
+     [](lay_block &o) { slot(o, SLOT_LINK).map.link.block = lay_put64(3); }},
     {OBJECT_INODES, "link_tail", "inode.map: unused",
-     [](object &o) { slot(o, SLOT_LINK).map.link.tail[3] = 1; }},
+     [](lay_block &o) { slot(o, SLOT_LINK).map.link.tail[3] = 1; }},
     {OBJECT_INODES, "extent_order", "extent.file_block",
-     [](object &o) { slot(o, SLOT_INLINE).map.extents[1].file_block = lay_put64(9); }},
+     [](lay_block &o) { slot(o, SLOT_INLINE).map.extents[1].file_block = lay_put64(9); }},
 };
 
 const Case tree_cases[] = {
     {OBJECT_EXTENT_LEAF, "len", "extent.len",
-     [](object &o) { o.node.u.extents[1].len = lay_put32(0); }},
+     [](lay_block &o) { o.node.u.extents[1].len = lay_put32(0); }},
     {OBJECT_EXTENT_LEAF, "flags", "extent.flags",
-     [](object &o) { o.node.u.extents[1].flags = lay_put16(2); }},
+     [](lay_block &o) { o.node.u.extents[1].flags = lay_put16(2); }},
     {OBJECT_EXTENT_LEAF, "device", "extent.device",
-     [](object &o) { o.node.u.extents[1].device = lay_put16(1); }},
+     [](lay_block &o) { o.node.u.extents[1].device = lay_put16(1); }},
     {OBJECT_EXTENT_LEAF, "file_block", "extent.file_block",
-     [](object &o) { o.node.u.extents[2].file_block = lay_put64(LAY_MAX_FILE_BLOCKS); }},
+     [](lay_block &o) { o.node.u.extents[2].file_block = lay_put64(LAY_MAX_FILE_BLOCKS); }},
     {OBJECT_EXTENT_LEAF, "block", "extent.block",
-     [](object &o) { o.node.u.extents[2].block = lay_put64(5); }},
+     [](lay_block &o) { o.node.u.extents[2].block = lay_put64(5); }},
     {OBJECT_EXTENT_LEAF, "block_past", "extent.block",
-     [](object &o) { o.node.u.extents[2].block = lay_put64(UINT64_MAX); }},
+     [](lay_block &o) { o.node.u.extents[2].block = lay_put64(UINT64_MAX); }},
     {OBJECT_EXTENT_LEAF, "overlap", "extent.file_block: overlap",
-     [](object &o) { o.node.u.extents[0].len = lay_put32(11); }},
+     [](lay_block &o) { o.node.u.extents[0].len = lay_put32(11); }},
     {OBJECT_EXTENT_LEAF, "below_range", "extent.file_block: not",
-     [](object &o) { o.node.u.extents[0].file_block = lay_put64(49); }},
-    {OBJECT_EXTENT_LEAF, "level", "level", [](object &o) { o.node.level = lay_put16(1); }},
-    {OBJECT_EXTENT_LEAF, "count", "used", [](object &o) { o.node.count = lay_put16(2); }},
+     [](lay_block &o) { o.node.u.extents[0].file_block = lay_put64(49); }},
+    {OBJECT_EXTENT_LEAF, "level", "level", [](lay_block &o) { o.node.level = lay_put16(1); }},
+    {OBJECT_EXTENT_LEAF, "count", "used", [](lay_block &o) { o.node.count = lay_put16(2); }},
     {OBJECT_EXTENT_LEAF, "used", "used",
-     [](object &o) { o.node.used = lay_put32(LAY_PAYLOAD + 1); }},
-    {OBJECT_EXTENT_LEAF, "reserved", "reserved", [](object &o) { o.node.reserved = lay_put64(1); }},
+     [](lay_block &o) { o.node.used = lay_put32(LAY_PAYLOAD + 1); }},
+    {OBJECT_EXTENT_LEAF, "reserved", "reserved",
+     [](lay_block &o) { o.node.reserved = lay_put64(1); }},
     {OBJECT_EXTENT_LEAF, "unused", "unused bytes",
-     [](object &o) { o.node.u.bytes[LAY_PAYLOAD - 1] = 1; }},
+     [](lay_block &o) { o.node.u.bytes[LAY_PAYLOAD - 1] = 1; }},
     {OBJECT_EXTENT_LEAF, "empty", "count",
-     [](object &o) {
+     [](lay_block &o) {
          o.node.count = lay_put16(0);
          o.node.used = lay_put32(0);
          std::memset(o.node.u.bytes, 0, LAY_PAYLOAD);
      }},
     {OBJECT_EXTENT_BRANCH, "first_key", "branch.key",
-     [](object &o) { o.node.u.branches[0].key = lay_put64(1); }},
+     [](lay_block &o) { o.node.u.branches[0].key = lay_put64(1); }},
     {OBJECT_EXTENT_BRANCH, "key_order", "branch.key",
-     [](object &o) { o.node.u.branches[1].key = lay_put64(0); }},
+     [](lay_block &o) { o.node.u.branches[1].key = lay_put64(0); }},
     {OBJECT_EXTENT_BRANCH, "child", "branch.child",
-     [](object &o) { o.node.u.branches[1].child = lay_put64(0); }},
+     [](lay_block &o) { o.node.u.branches[1].child = lay_put64(0); }},
     {OBJECT_EXTENT_BRANCH, "empty", "count",
-     [](object &o) {
+     [](lay_block &o) {
          o.node.count = lay_put16(0);
          o.node.used = lay_put32(0);
          std::memset(o.node.u.bytes, 0, LAY_PAYLOAD);
      }},
     {OBJECT_DIR_BRANCH, "child", "branch.child",
-     [](object &o) { o.node.u.branches[0].child = lay_put64(UINT64_MAX); }},
+     [](lay_block &o) { o.node.u.branches[0].child = lay_put64(UINT64_MAX); }},
     {OBJECT_DIR_LEAF, "key_hash", "dirent.key: not the hash",
-     [](object &o) { dirent(o).key.le ^= lay_put64(256).le; }},
+     [](lay_block &o) { dirent(o).key.le ^= lay_put64(256).le; }},
     {OBJECT_DIR_LEAF, "key_order",
-     "dirent.key: ", [](object &o) { second_dirent(o).key = dirent(o).key; }},
-    {OBJECT_DIR_LEAF, "ino_root", "dirent.ino", [](object &o) { dirent(o).ino = lay_put64(1); }},
+     "dirent.key: ", [](lay_block &o) { second_dirent(o).key = dirent(o).key; }},
+    {OBJECT_DIR_LEAF, "ino_root", "dirent.ino", [](lay_block &o) { dirent(o).ino = lay_put64(1); }},
     {OBJECT_DIR_LEAF, "ino_past", "dirent.ino",
-     [](object &o) { dirent(o).ino = lay_put64(UINT64_MAX); }},
-    {OBJECT_DIR_LEAF, "len", "dirent.len", [](object &o) { dirent(o).len = lay_put16(16); }},
-    {OBJECT_DIR_LEAF, "len_zero", "dirent.len", [](object &o) { dirent(o).len = lay_put16(0); }},
+     [](lay_block &o) { dirent(o).ino = lay_put64(UINT64_MAX); }},
+    {OBJECT_DIR_LEAF, "len", "dirent.len", [](lay_block &o) { dirent(o).len = lay_put16(16); }},
+    {OBJECT_DIR_LEAF, "len_zero", "dirent.len", [](lay_block &o) { dirent(o).len = lay_put16(0); }},
     {OBJECT_DIR_LEAF, "len_past", "dirent past",
-     [](object &o) { dirent(o).len = lay_put16(4000); }},
-    {OBJECT_DIR_LEAF, "type", "dirent.type", [](object &o) { dirent(o).type = 3; }},
-    {OBJECT_DIR_LEAF, "name_len", "dirent.len", [](object &o) { dirent(o).name_len = 0; }},
-    {OBJECT_DIR_LEAF, "name", "dirent.name", [](object &o) { dirent(o).name[0] = '/'; }},
+     [](lay_block &o) { dirent(o).len = lay_put16(4000); }},
+    {OBJECT_DIR_LEAF, "type", "dirent.type", [](lay_block &o) { dirent(o).type = 3; }},
+    {OBJECT_DIR_LEAF, "name_len", "dirent.len", [](lay_block &o) { dirent(o).name_len = 0; }},
+    {OBJECT_DIR_LEAF, "name", "dirent.name", [](lay_block &o) { dirent(o).name[0] = '/'; }},
     {OBJECT_DIR_LEAF, "padding", "dirent padding",
-     [](object &o) { o.node.u.bytes[lay_get16(dirent(o).len) - 1] = 1; }},
-    {OBJECT_DIR_LEAF, "count", "count", [](object &o) { o.node.count = lay_put16(3); }},
+     [](lay_block &o) { o.node.u.bytes[lay_get16(dirent(o).len) - 1] = 1; }},
+    {OBJECT_DIR_LEAF, "count", "count", [](lay_block &o) { o.node.count = lay_put16(3); }},
     {OBJECT_DIR_LEAF, "unused", "unused bytes",
-     [](object &o) { o.node.u.bytes[LAY_PAYLOAD - 1] = 1; }},
+     [](lay_block &o) { o.node.u.bytes[LAY_PAYLOAD - 1] = 1; }},
 };
 
 const Case other_cases[] = {
-    {OBJECT_XATTR, "next_self", "next", [](object &o) { o.xattr.next = o.head.block; }},
-    {OBJECT_XATTR, "next", "next", [](object &o) { o.xattr.next = lay_put64(UINT64_MAX); }},
-    {OBJECT_XATTR, "used", "used", [](object &o) { o.xattr.used = lay_put16(LAY_PAYLOAD + 1); }},
-    {OBJECT_XATTR, "count", "count", [](object &o) { o.xattr.count = lay_put16(2); }},
-    {OBJECT_XATTR, "reserved", "reserved", [](object &o) { o.xattr.reserved = lay_put32(1); }},
-    {OBJECT_XATTR, "unused", "unused bytes", [](object &o) { o.xattr.bytes[LAY_PAYLOAD - 1] = 1; }},
-    {OBJECT_XATTR, "len", "xattr.len", [](object &o) { xattr(o).len = lay_put16(16); }},
-    {OBJECT_XATTR, "len_past", "xattr past", [](object &o) { xattr(o).len = lay_put16(64); }},
-    {OBJECT_XATTR, "name_len", "xattr.", [](object &o) { xattr(o).name_len = 0; }},
-    {OBJECT_XATTR, "name_nul", "xattr.name", [](object &o) { o.xattr.bytes[8] = 0; }},
-    {OBJECT_XATTR, "record_reserved", "xattr.reserved", [](object &o) { xattr(o).reserved = 1; }},
+    {OBJECT_XATTR, "next_self", "next", [](lay_block &o) { o.xattr.next = o.head.block; }},
+    {OBJECT_XATTR, "next", "next", [](lay_block &o) { o.xattr.next = lay_put64(UINT64_MAX); }},
+    {OBJECT_XATTR, "used", "used", [](lay_block &o) { o.xattr.used = lay_put16(LAY_PAYLOAD + 1); }},
+    {OBJECT_XATTR, "count", "count", [](lay_block &o) { o.xattr.count = lay_put16(2); }},
+    {OBJECT_XATTR, "reserved", "reserved", [](lay_block &o) { o.xattr.reserved = lay_put32(1); }},
+    {OBJECT_XATTR, "unused", "unused bytes",
+     [](lay_block &o) { o.xattr.bytes[LAY_PAYLOAD - 1] = 1; }},
+    {OBJECT_XATTR, "len", "xattr.len", [](lay_block &o) { xattr(o).len = lay_put16(16); }},
+    {OBJECT_XATTR, "len_past", "xattr past", [](lay_block &o) { xattr(o).len = lay_put16(64); }},
+    {OBJECT_XATTR, "name_len", "xattr.", [](lay_block &o) { xattr(o).name_len = 0; }},
+    {OBJECT_XATTR, "name_nul", "xattr.name", [](lay_block &o) { o.xattr.bytes[8] = 0; }},
+    {OBJECT_XATTR, "record_reserved", "xattr.reserved",
+     [](lay_block &o) { xattr(o).reserved = 1; }},
     {OBJECT_XATTR, "value_len", "xattr.len",
-     [](object &o) { xattr(o).value_len = lay_put32(UINT32_MAX); }},
-    {OBJECT_XATTR, "padding", "xattr padding", [](object &o) { o.xattr.bytes[23] = 1; }},
-    {OBJECT_SYMLINK, "len_zero", "len", [](object &o) { o.symlink.len = lay_put32(0); }},
+     [](lay_block &o) { xattr(o).value_len = lay_put32(UINT32_MAX); }},
+    {OBJECT_XATTR, "padding", "xattr padding", [](lay_block &o) { o.xattr.bytes[23] = 1; }},
+    {OBJECT_SYMLINK, "len_zero", "len", [](lay_block &o) { o.symlink.len = lay_put32(0); }},
     {OBJECT_SYMLINK, "len_inline", "len",
-     [](object &o) { o.symlink.len = lay_put32(LAY_MAP_BYTES); }},
+     [](lay_block &o) { o.symlink.len = lay_put32(LAY_MAP_BYTES); }},
     {OBJECT_SYMLINK, "len_past", "len",
-     [](object &o) { o.symlink.len = lay_put32(LAY_PAYLOAD + 1); }},
+     [](lay_block &o) { o.symlink.len = lay_put32(LAY_PAYLOAD + 1); }},
     {OBJECT_SYMLINK, "reserved", "reserved",
-     [](object &o) { o.symlink.reserved[2] = lay_put32(1); }},
-    {OBJECT_SYMLINK, "target", "target", [](object &o) { o.symlink.bytes[7] = 0; }},
-    {OBJECT_SYMLINK, "unused", "unused bytes", [](object &o) { o.symlink.bytes[500] = 1; }},
-    {OBJECT_JOURNAL, "tail_tid", "tail_tid", [](object &o) { o.journal.tail_tid = lay_put64(0); }},
+     [](lay_block &o) { o.symlink.reserved[2] = lay_put32(1); }},
+    {OBJECT_SYMLINK, "target", "target", [](lay_block &o) { o.symlink.bytes[7] = 0; }},
+    {OBJECT_SYMLINK, "unused", "unused bytes", [](lay_block &o) { o.symlink.bytes[500] = 1; }},
+    {OBJECT_JOURNAL, "tail_tid", "tail_tid",
+     [](lay_block &o) { o.journal.tail_tid = lay_put64(0); }},
     {OBJECT_JOURNAL, "tail_tid_none", "tail_tid",
-     [](object &o) { o.journal.tail_tid = lay_put64(LAY_NONE); }},
-    {OBJECT_JOURNAL, "tail_pos", "tail_pos", [](object &o) { o.journal.tail_pos = lay_put64(0); }},
+     [](lay_block &o) { o.journal.tail_tid = lay_put64(LAY_NONE); }},
+    {OBJECT_JOURNAL, "tail_pos", "tail_pos",
+     [](lay_block &o) { o.journal.tail_pos = lay_put64(0); }},
     {OBJECT_JOURNAL, "tail_pos_past", "tail_pos",
-     [](object &o) { o.journal.tail_pos = lay_put64(1024); }},
-    {OBJECT_JOURNAL, "reserved", "reserved", [](object &o) { o.journal.reserved[4023] = 1; }},
+     [](lay_block &o) { o.journal.tail_pos = lay_put64(1024); }},
+    {OBJECT_JOURNAL, "reserved", "reserved", [](lay_block &o) { o.journal.reserved[4023] = 1; }},
     {OBJECT_JOURNAL, "super_tid", "super_tid",
-     [](object &o) { o.journal.super_tid = o.journal.tail_tid; }},
-    {OBJECT_DESC, "count", "count", [](object &o) { o.desc.count = lay_put32(0); }},
+     [](lay_block &o) { o.journal.super_tid = o.journal.tail_tid; }},
+    {OBJECT_DESC, "count", "count", [](lay_block &o) { o.desc.count = lay_put32(0); }},
     {OBJECT_DESC, "count_many", "count",
-     [](object &o) { o.desc.count = lay_put32(LAY_JDESC_TAGS + 1); }},
-    {OBJECT_DESC, "reserved", "reserved", [](object &o) { o.desc.reserved[0] = lay_put32(1); }},
+     [](lay_block &o) { o.desc.count = lay_put32(LAY_JDESC_TAGS + 1); }},
+    {OBJECT_DESC, "reserved", "reserved", [](lay_block &o) { o.desc.reserved[0] = lay_put32(1); }},
     {OBJECT_DESC, "tag_in_journal", "tag.block",
-     [](object &o) { o.desc.tags[1].block = lay_put64(3); }},
+     [](lay_block &o) { o.desc.tags[1].block = lay_put64(3); }},
     {OBJECT_DESC, "tag_past", "tag.block",
-     [](object &o) { o.desc.tags[1].block = lay_put64(OBJECT_BLOCKS); }},
+     [](lay_block &o) { o.desc.tags[1].block = lay_put64(OBJECT_BLOCKS); }},
     {OBJECT_DESC, "tag_reserved", "tag.reserved",
-     [](object &o) { o.desc.tags[1].reserved = lay_put32(1); }},
-    {OBJECT_DESC, "unused", "unused bytes", [](object &o) { o.desc.tags[251].crc = lay_put32(1); }},
+     [](lay_block &o) { o.desc.tags[1].reserved = lay_put32(1); }},
+    {OBJECT_DESC, "unused", "unused bytes",
+     [](lay_block &o) { o.desc.tags[251].crc = lay_put32(1); }},
     {OBJECT_REVOKE, "count", "count",
-     [](object &o) { o.revoke.count = lay_put32(LAY_JREVOKE_MAX + 1); }},
-    {OBJECT_REVOKE, "reserved", "reserved", [](object &o) { o.revoke.reserved[2] = lay_put32(1); }},
+     [](lay_block &o) { o.revoke.count = lay_put32(LAY_JREVOKE_MAX + 1); }},
+    {OBJECT_REVOKE, "reserved", "reserved",
+     [](lay_block &o) { o.revoke.reserved[2] = lay_put32(1); }},
     {OBJECT_REVOKE, "block", "revoked block",
-     [](object &o) { o.revoke.blocks[1] = lay_put64(1026); }},
+     [](lay_block &o) { o.revoke.blocks[1] = lay_put64(1026); }},
     {OBJECT_REVOKE, "unused", "unused bytes",
-     [](object &o) { o.revoke.blocks[503] = lay_put64(1); }},
-    {OBJECT_COMMIT, "blocks", "blocks", [](object &o) { o.commit.blocks = lay_put32(1); }},
-    {OBJECT_COMMIT, "blocks_many", "blocks", [](object &o) { o.commit.blocks = lay_put32(1024); }},
-    {OBJECT_COMMIT, "time", "time", [](object &o) { o.commit.time.nsec = lay_put32(1000000000); }},
-    {OBJECT_COMMIT, "reserved", "reserved", [](object &o) { o.commit.reserved = lay_put64(1); }},
-    {OBJECT_COMMIT, "reserved2", "reserved", [](object &o) { o.commit.reserved2[4019] = 1; }},
+     [](lay_block &o) { o.revoke.blocks[503] = lay_put64(1); }},
+    {OBJECT_COMMIT, "blocks", "blocks", [](lay_block &o) { o.commit.blocks = lay_put32(1); }},
+    {OBJECT_COMMIT, "blocks_many", "blocks",
+     [](lay_block &o) { o.commit.blocks = lay_put32(1024); }},
+    {OBJECT_COMMIT, "time", "time",
+     [](lay_block &o) { o.commit.time.nsec = lay_put32(1000000000); }},
+    {OBJECT_COMMIT, "reserved", "reserved", [](lay_block &o) { o.commit.reserved = lay_put64(1); }},
+    {OBJECT_COMMIT, "reserved2", "reserved", [](lay_block &o) { o.commit.reserved2[4019] = 1; }},
 };
 
 class Spoiled : public ::testing::TestWithParam<Case>
@@ -356,7 +368,7 @@ class Spoiled : public ::testing::TestWithParam<Case>
 TEST_P(Spoiled, IsRefusedForThatField)
 {
     const Case &c = GetParam();
-    object o;
+    lay_block o;
     const char *why = "";
     object_make(c.kind, &o);
     c.spoil(o);
@@ -390,7 +402,7 @@ class Super : public ::testing::Test
         object_make(OBJECT_SUPER, &o);
     }
 
-    object o;
+    lay_block o;
     lay_geometry geo;
     uint64_t features = 77;
     const char *why = "";
@@ -452,7 +464,7 @@ TEST_F(Super, IsAcceptedAtTheAddressesOfItsCopiesOnly)
 
 TEST(Node, MayBeEmptyWhenItIsTheRoot)
 {
-    object o;
+    lay_block o;
     lay_geometry geo;
     object_geometry(&geo);
     object_make(OBJECT_DIR_LEAF, &o);
@@ -467,7 +479,7 @@ TEST(Node, MayBeEmptyWhenItIsTheRoot)
 
 TEST(Node, HoldsNoExtentThatReachesPastItsRange)
 {
-    object o;
+    lay_block o;
     lay_geometry geo;
     object_geometry(&geo);
     object_make(OBJECT_EXTENT_LEAF, &o);
@@ -485,7 +497,7 @@ TEST(Node, HoldsNoExtentThatReachesPastItsRange)
 
 TEST(Records, AreWalkedInOrder)
 {
-    object o;
+    lay_block o;
     object_make(OBJECT_DIR_LEAF, &o);
     const lay_dirent *first = lay_dirent_next(&o.node, nullptr);
     const lay_dirent *second = lay_dirent_next(&o.node, first);
@@ -496,7 +508,7 @@ TEST(Records, AreWalkedInOrder)
 
 TEST(Records, OfAttributesGiveNameAndValue)
 {
-    object o;
+    lay_block o;
     object_make(OBJECT_XATTR, &o);
     const lay_xattr *x = lay_xattr_next(&o.xattr, nullptr);
     ASSERT_EQ(x, &xattr(o));
@@ -515,7 +527,7 @@ class JournalImage : public ::testing::Test
     {
         lay_geometry geo;
         lay_journal_tag tag = {};
-        object o;
+        lay_block o;
         object_geometry(&geo);
         object_make(kind, &o);
         o.head.block = lay_put64(block);

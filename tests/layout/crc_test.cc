@@ -20,7 +20,7 @@ class EveryObject : public ::testing::TestWithParam<int>
     }
 
     const object_kind kind = static_cast<object_kind>(GetParam());
-    object o;
+    lay_block o;
 };
 
 TEST(Crc, IsCastagnoli)
@@ -96,7 +96,7 @@ TEST(Crc, OfTheExampleInTheSpecification)
 
 TEST(Crc, OfACommitCoversDescriptorsTagsAndRevokes)
 {
-    object desc, revoke;
+    lay_block desc, revoke;
     object_make(OBJECT_DESC, &desc);
     object_make(OBJECT_REVOKE, &revoke);
     uint32_t crc = lay_crc32c(0, &desc.head.crc, 4);

@@ -22,7 +22,7 @@ static uint64_t sum_bytes(const void *data, size_t len)
     return sum;
 }
 
-static uint64_t walk(enum object_kind kind, const union object *o)
+static uint64_t walk(enum object_kind kind, const union lay_block *o)
 {
     uint64_t sum = 0;
 
@@ -51,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     enum object_kind kind = (enum object_kind)(data[0] % OBJECT_KINDS);
     /* On the heap, where a sanitizer sees a read past the end. */
-    union object *o = malloc(sizeof(*o));
+    union lay_block *o = malloc(sizeof(*o));
     if (!o)
         return 0;
     object_geometry(&geo);

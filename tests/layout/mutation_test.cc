@@ -23,7 +23,7 @@ class Mutation : public ::testing::TestWithParam<int>
   protected:
     void SetUp() override
     {
-        object o;
+        lay_block o;
         object_make(static_cast<object_kind>(GetParam()), &o);
         sound.push_back(static_cast<uint8_t>(GetParam()));
         sound.insert(sound.end(), o.bytes + HEAD, o.bytes + LAY_BLOCK_SIZE);

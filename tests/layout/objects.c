@@ -221,7 +221,7 @@ static void make_symlink(struct lay_symlink_block *sl)
     memset(sl->bytes, 'x', 500);
 }
 
-static void make_log(enum object_kind kind, union object *o)
+static void make_log(enum object_kind kind, union lay_block *o)
 {
     if (kind == OBJECT_JOURNAL) {
         o->journal.tail_tid = lay_put64(OBJECT_TID);
@@ -241,7 +241,7 @@ static void make_log(enum object_kind kind, union object *o)
     }
 }
 
-static void fill(const struct lay_geometry *geo, enum object_kind kind, union object *o)
+static void fill(const struct lay_geometry *geo, enum object_kind kind, union lay_block *o)
 {
     switch (kind) {
     case OBJECT_SUPER:
@@ -298,7 +298,7 @@ static const struct {
     [OBJECT_COMMIT] = {"commit", LAY_MAGIC_JCOMMIT, 10, 0},
 };
 
-void object_make(enum object_kind kind, union object *o)
+void object_make(enum object_kind kind, union lay_block *o)
 {
     struct lay_geometry geo;
 
@@ -324,7 +324,7 @@ const char *object_name(enum object_kind kind)
     return kinds[kind].name;
 }
 
-int object_check(enum object_kind kind, const union object *o, const char **why)
+int object_check(enum object_kind kind, const union lay_block *o, const char **why)
 {
     uint64_t addr = kinds[kind].addr;
     struct lay_geometry geo, got;

@@ -9,23 +9,6 @@
 extern "C" {
 #endif
 
-/* Any metadata block. */
-union object {
-    uint8_t bytes[LAY_BLOCK_SIZE];
-    struct lay_head head;
-    struct lay_super super;
-    struct lay_bitmap bitmap;
-    struct lay_sums sums;
-    struct lay_inode_block inodes;
-    struct lay_node node;
-    struct lay_xattr_block xattr;
-    struct lay_symlink_block symlink;
-    struct lay_journal journal;
-    struct lay_journal_desc desc;
-    struct lay_journal_revoke revoke;
-    struct lay_journal_commit commit;
-};
-
 enum object_kind {
     OBJECT_SUPER,
     OBJECT_BITMAP,
@@ -60,11 +43,11 @@ enum object_kind {
 
 void object_geometry(struct lay_geometry *geo);
 /* Sealed. */
-void object_make(enum object_kind kind, union object *o);
+void object_make(enum object_kind kind, union lay_block *o);
 uint64_t object_addr(enum object_kind kind);
 uint32_t object_magic(enum object_kind kind);
 /* Runs the check that belongs to the kind. */
-int object_check(enum object_kind kind, const union object *o, const char **why);
+int object_check(enum object_kind kind, const union lay_block *o, const char **why);
 const char *object_name(enum object_kind kind);
 
 #ifdef __cplusplus

@@ -12,9 +12,9 @@ namespace
 {
 
 /* What the check of a sealed object says after a change. */
-std::string spoil(object_kind kind, const std::function<void(object &)> &change)
+std::string spoil(object_kind kind, const std::function<void(lay_block &)> &change)
 {
-    object o;
+    lay_block o;
     const char *why = "accepted";
     object_make(kind, &o);
     change(o);
@@ -26,7 +26,7 @@ std::string spoil(object_kind kind, const std::function<void(object &)> &change)
 
 std::string spoil_area(uint64_t start, uint64_t blocks, uint64_t incompat = LAY_INCOMPAT_DATA_CSUM)
 {
-    return spoil(OBJECT_SUPER, [&](object &o) {
+    return spoil(OBJECT_SUPER, [&](lay_block &o) {
         o.super.sums_start = lay_put64(start);
         o.super.sums_blocks = lay_put64(blocks);
         o.super.incompat = lay_put64(incompat);
@@ -56,17 +56,17 @@ TEST(SumsArea, IsThereWithTheFeatureOnly)
 TEST(Sums, HaveValidFields)
 {
     const size_t past = OBJECT_BLOCKS - 39 * LAY_SUMS_ENTRIES;
-    EXPECT_EQ(spoil(OBJECT_SUMS, [](object &o) { o.sums.index = lay_put64(0); }), "index");
-    EXPECT_EQ(spoil(OBJECT_SUMS, [](object &o) { o.sums.reserved = lay_put64(1); }), "reserved");
-    EXPECT_EQ(spoil(OBJECT_SUMS, [&](object &o) { o.sums.sums[past] = lay_put32(1); }),
+    EXPECT_EQ(spoil(OBJECT_SUMS, [](lay_block &o) { o.sums.index = lay_put64(0); }), "index");
+    EXPECT_EQ(spoil(OBJECT_SUMS, [](lay_block &o) { o.sums.reserved = lay_put64(1); }), "reserved");
+    EXPECT_EQ(spoil(OBJECT_SUMS, [&](lay_block &o) { o.sums.sums[past] = lay_put32(1); }),
               "entries past the end");
-    EXPECT_EQ(spoil(OBJECT_SUMS, [&](object &o) { o.sums.sums[past - 1] = lay_put32(1); }),
+    EXPECT_EQ(spoil(OBJECT_SUMS, [&](lay_block &o) { o.sums.sums[past - 1] = lay_put32(1); }),
               "accepted");
 }
 
 TEST(Sums, MayBeZero)
 {
-    object o = {};
+    lay_block o = {};
     lay_geometry geo;
     object_geometry(&geo);
     EXPECT_EQ(lay_check_sums(&geo, &o.sums, 39, nullptr), 0);
