@@ -11,8 +11,6 @@
 
 #include "mkfs/fsck/store.h"
 
-#define COPY_BLOCKS 64u
-
 static int add_name(struct fsck *f, uint64_t dir, uint64_t ino, uint8_t kind)
 {
     struct fsck_name_fix *fix = fsck_grow(&f->name_fixes, sizeof(*fix));
@@ -131,24 +129,6 @@ int fsck_attach(struct fsck *f)
 
 /* --- The log ---------------------------------------------------------------------------------- */
 
-static int copy_log(struct fsck *f, uint64_t from, uint64_t to, uint64_t len)
-{
-    static uint8_t buf[COPY_BLOCKS << LAY_BLOCK_SHIFT];
-    int err = 0;
-
-    for (uint64_t done = 0, n; done < len && !err; done += n) {
-        n = len - done < COPY_BLOCKS ? len - done : COPY_BLOCKS;
-        size_t bytes = n << LAY_BLOCK_SHIFT;
-        err = bd_read(f->img.dev, (from + done) << LAY_BLOCK_SHIFT, buf, bytes);
-        /* What cannot be read is kept as zeros. */
-        if (err == -EIO)
-            memset(buf, 0, bytes);
-        if (!err || err == -EIO)
-            err = bd_write(f->img.dev, (to + done) << LAY_BLOCK_SHIFT, buf, bytes, 0);
-    }
-    return err;
-}
-
 /* *whole: all of the journal was copied. */
 static int copy_journal(struct fsck *f, struct lay_inode *inode, bool *whole)
 {
@@ -161,7 +141,7 @@ static int copy_journal(struct fsck *f, struct lay_inode *inode, bool *whole)
         uint64_t to = fsck_alloc(f, geo->journal_blocks - done, &n);
         if (n == 0)
             break;
-        err = copy_log(f, geo->journal_start + done, to, n);
+        err = store_copy(f, geo->journal_start + done, to, n, true);
         if (!err)
             err = fsck_forget_sums(f, to, n);
         struct lay_extent *e = &inode->map.extents[count++];

@@ -200,22 +200,6 @@ static void report_damage(void *arg, uint64_t block, const char *why)
         fsck_mark(w->f, w->ino, FIX_MAP);
 }
 
-static void check_counts(struct dir_walk *w, const struct lay_inode *inode,
-                         const struct walk_totals *totals)
-{
-    char detail[128];
-    uint64_t nodes = lay_get64(inode->map.tree.blocks);
-    uint64_t entries = lay_get64(inode->map.tree.entries);
-
-    if (totals->nodes == nodes && totals->entries == entries)
-        return;
-    snprintf(detail, sizeof(detail),
-             "%" PRIu64 " nodes and %" PRIu64 " names, counted %" PRIu64 " and %" PRIu64, nodes,
-             entries, totals->nodes, totals->entries);
-    if (fsck_report(w->f, PROBLEM_DIR_COUNTS, detail, "inode %" PRIu64, w->ino))
-        fsck_mark(w->f, w->ino, FIX_COUNTS);
-}
-
 static int check_directory(struct dir_walk *w, uint64_t ino, const struct lay_inode *inode)
 {
     static const struct walk_ops ops = {
@@ -226,7 +210,7 @@ static int check_directory(struct dir_walk *w, uint64_t ino, const struct lay_in
     w->same.count = 0;
     int err = walk_names(&w->f->img, ino, inode, &ops, w, &totals);
     if (err == 0)
-        check_counts(w, inode, &totals);
+        fsck_check_counts(w->f, ino, inode, &totals);
     else
         w->f->incomplete = true;
     return err && err != -EUCLEAN ? err : w->err;

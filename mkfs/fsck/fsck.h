@@ -286,6 +286,9 @@ int fsck_add_extent(struct fsck_list *list, uint64_t file_block, uint64_t block,
  */
 int fsck_put_map(struct fsck *f, uint64_t ino, struct lay_inode *inode,
                  const struct fsck_list *list, const struct fsck_list *old);
+/* Reports, and marks, counts of an extent tree or directory other than those of its walk. */
+void fsck_check_counts(struct fsck *f, uint64_t ino, const struct lay_inode *inode,
+                       const struct walk_totals *totals);
 /* Sets the counts of an inode whose trees are sound, and with `size` its size. */
 int fsck_recount(struct fsck *f, uint64_t ino, struct lay_inode *inode, bool size);
 /* Gives every unattached inode a name: marks lost+found, which it makes when it is missing. */

@@ -9,8 +9,7 @@
 #include <string.h>
 
 #include "mkfs/fsck/salvage.h"
-
-#define COPY_BLOCKS 64u
+#include "mkfs/fsck/store.h"
 
 static int by_file_block(const void *a, const void *b)
 {
@@ -40,21 +39,6 @@ int fsck_add_extent(struct fsck_list *list, uint64_t file_block, uint64_t block,
     return 0;
 }
 
-static int copy_data(struct fsck *f, uint64_t from, uint64_t to, uint64_t len)
-{
-    static uint8_t buf[COPY_BLOCKS << LAY_BLOCK_SHIFT];
-    int err = 0;
-
-    for (uint64_t done = 0, n; done < len && !err; done += n) {
-        n = len - done < COPY_BLOCKS ? len - done : COPY_BLOCKS;
-        size_t bytes = n << LAY_BLOCK_SHIFT;
-        err = bd_read(f->img.dev, (from + done) << LAY_BLOCK_SHIFT, buf, bytes);
-        if (!err)
-            err = bd_write(f->img.dev, (to + done) << LAY_BLOCK_SHIFT, buf, bytes, 0);
-    }
-    return err;
-}
-
 /* The blocks of another object, copied; zeros where there is no space. */
 static int add_copy(struct fsck *f, struct fsck_list *list, const struct fsck_conflict *c)
 {
@@ -67,7 +51,7 @@ static int add_copy(struct fsck *f, struct fsck_list *list, const struct fsck_co
                      c->ino, c->file_block + done, c->file_block + c->len - 1);
             return 0;
         }
-        int err = copy_data(f, c->block + done, to, n);
+        int err = store_copy(f, c->block + done, to, n, false);
         if (!err)
             err = fsck_forget_sums(f, to, n);
         if (!err)

@@ -3,6 +3,8 @@
  * Counts and sizes that follow from sound contents, and the map of the inode file.
  */
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -81,6 +83,24 @@ int fsck_recount(struct fsck *f, uint64_t ino, struct lay_inode *inode, bool siz
     else if (size && S_ISREG(lay_get32(inode->mode)))
         inode->size = lay_put64(c.end < LAY_MAX_FILE_BLOCKS ? c.end << LAY_BLOCK_SHIFT : INT64_MAX);
     return size && kind == LAY_MAP_LINK ? set_target_size(f, inode) : 0;
+}
+
+void fsck_check_counts(struct fsck *f, uint64_t ino, const struct lay_inode *inode,
+                       const struct walk_totals *totals)
+{
+    bool is_dir = lay_get16(inode->map_kind) == LAY_MAP_DIR;
+    enum problem problem = is_dir ? PROBLEM_DIR_COUNTS : PROBLEM_TREE_COUNTS;
+    uint64_t nodes = lay_get64(inode->map.tree.blocks);
+    uint64_t entries = lay_get64(inode->map.tree.entries);
+    char detail[128];
+
+    if (totals->nodes == nodes && totals->entries == entries)
+        return;
+    snprintf(detail, sizeof(detail),
+             "%" PRIu64 " nodes and %" PRIu64 " %s, counted %" PRIu64 " and %" PRIu64, nodes,
+             entries, is_dir ? "names" : "extents", totals->nodes, totals->entries);
+    if (fsck_report(f, problem, detail, "inode %" PRIu64, ino))
+        fsck_mark(f, ino, FIX_COUNTS);
 }
 
 /* --- The inode file --------------------------------------------------------------------------- */

@@ -98,22 +98,6 @@ static void take_extent(void *arg, const struct lay_extent *e)
     w->device_end = block + len;
 }
 
-static void check_tree_counts(struct fsck *f, uint64_t ino, const struct lay_inode *inode,
-                              const struct walk_totals *totals)
-{
-    char detail[128];
-    uint64_t nodes = lay_get64(inode->map.tree.blocks);
-    uint64_t entries = lay_get64(inode->map.tree.entries);
-
-    if (totals->nodes == nodes && totals->entries == entries)
-        return;
-    snprintf(detail, sizeof(detail),
-             "%" PRIu64 " nodes and %" PRIu64 " extents, counted %" PRIu64 " and %" PRIu64, nodes,
-             entries, totals->nodes, totals->entries);
-    if (fsck_report(f, PROBLEM_TREE_COUNTS, detail, "inode %" PRIu64, ino))
-        fsck_mark(f, ino, FIX_COUNTS);
-}
-
 /* Adds to *charge the blocks that the extents of a regular file take. */
 static int check_extents(struct map_walk *w, const struct lay_inode *inode, uint64_t *charge)
 {
@@ -133,7 +117,7 @@ static int check_extents(struct map_walk *w, const struct lay_inode *inode, uint
              FIX_GPU);
     *charge += w->data + totals.nodes;
     if (lay_get16(inode->map_kind) == LAY_MAP_TREE)
-        check_tree_counts(w->f, w->ino, inode, &totals);
+        fsck_check_counts(w->f, w->ino, inode, &totals);
     return 0;
 }
 

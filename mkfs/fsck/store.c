@@ -9,6 +9,7 @@
 
 #define BUCKETS    1024u
 #define MAX_BLOCKS 1024u /* kept at most: 4 MiB */
+#define COPIED     64u   /* blocks copied at a time */
 
 struct entry {
     struct entry *next; /* in its bucket */
@@ -298,6 +299,26 @@ int store_put_new(struct fsck *f, uint64_t block, union lay_block *b)
     lay_seal(b, f->store->tid);
     f->store->unflushed = true;
     return write_block(f, block, b, 0);
+}
+
+int store_copy(struct fsck *f, uint64_t from, uint64_t to, uint64_t len, bool tolerant)
+{
+    static uint8_t buf[COPIED << LAY_BLOCK_SHIFT];
+    int err = begin(f);
+
+    f->store->unflushed = true;
+    for (uint64_t done = 0, n; done < len && !err; done += n) {
+        n = len - done < COPIED ? len - done : COPIED;
+        size_t bytes = n << LAY_BLOCK_SHIFT;
+        err = bd_read(f->img.dev, (from + done) << LAY_BLOCK_SHIFT, buf, bytes);
+        if (err == -EIO && tolerant) {
+            memset(buf, 0, bytes);
+            err = 0;
+        }
+        if (!err)
+            err = bd_write(f->img.dev, (to + done) << LAY_BLOCK_SHIFT, buf, bytes, 0);
+    }
+    return err;
 }
 
 /* Counters and lists that are yet to be repaired must not make the superblock itself invalid. */

@@ -29,6 +29,11 @@ void store_append_at(struct fsck *f, uint64_t pos);
 int store_put(struct fsck *f, uint64_t block, union lay_block *b);
 /* A block that nothing refers to yet, from fsck_alloc(): goes in place at once. */
 int store_put_new(struct fsck *f, uint64_t block, union lay_block *b);
+/*
+ * Copies `len` blocks of the device, as they are in place, to blocks from fsck_alloc(), at once.
+ * tolerant: those that cannot be read become zeros.
+ */
+int store_copy(struct fsck *f, uint64_t from, uint64_t to, uint64_t len, bool tolerant);
 /* The transaction that blocks belong to which are put now. */
 uint64_t store_tid(const struct fsck *f);
 /* Writes everything, and the superblocks, durably. */
