@@ -143,8 +143,8 @@ bool ffs_section_is_full(struct ffs *fs, uint64_t group, uint64_t min);
 /* --- Sections read outside of ffs.meta (section.c) -------------------------------------------- */
 
 /*
- * In a handle: an aligned range of `align` blocks was sought in vain, and unchecked sections may
- * have it: ffs_sections_look() will read them.
+ * In a handle: no aligned range of `align` blocks was found, and unchecked sections may have one:
+ * ffs_sections_look() will read them.
  */
 void ffs_section_want(struct ffs *fs, unsigned align);
 /* In a handle: the same of any blocks, when those of checked sections come to an end. */

@@ -137,6 +137,13 @@ int ffs_fresh_put(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t first, ui
 /* Before [first, end) (blocks) is overwritten in place: durably takes the checksums away. */
 int ffs_drop_sums(struct ffs_inode *inode, uint64_t first, uint64_t end);
 /*
+ * The checksums of n blocks of a file from block `first` on. LAY_NO_SUM for a block that is a hole,
+ * is unwritten, or is not mapped to device block `expected` + its distance from `first` (LAY_NONE:
+ * any). The caller holds inode->data; takes ffs.meta.
+ */
+int ffs_mapped_sums(struct ffs_inode *inode, uint64_t first, uint64_t n, uint64_t expected,
+                    uint32_t *sums);
+/*
  * Compares n blocks, read from device block `block` on, with their checksums; a block that differs
  * is read once more. -EBADMSG: it still differs; *bad is its place in the range.
  */

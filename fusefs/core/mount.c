@@ -51,19 +51,27 @@ static int load_super(struct ffs *fs, const struct lay_super *sb)
     return 0;
 }
 
+/* Begins a handle that changes the superblock. */
+static int begin_super(struct ffs *fs, struct ffs_tx **tx)
+{
+    int err = ffs_tx_begin(fs, 1, tx);
+
+    if (err)
+        return err;
+    err = ffs_tx_dirty(*tx, fs->super);
+    if (err)
+        ffs_tx_abort(*tx);
+    return err;
+}
+
 /* In one durable step: not clean any more, mounted once more. */
 static int mark_mounted(struct ffs *fs)
 {
     struct ffs_tx *tx;
-    int err = ffs_tx_begin(fs, 1, &tx);
+    int err = begin_super(fs, &tx);
 
     if (err)
         return err;
-    err = ffs_tx_dirty(tx, fs->super);
-    if (err) {
-        ffs_tx_abort(tx);
-        return err;
-    }
     struct lay_super *sb = ffs_super(fs);
     sb->state = lay_put32(lay_get32(sb->state) & ~LAY_STATE_CLEAN);
     sb->mounts = lay_put64(lay_get64(sb->mounts) + 1);
@@ -229,14 +237,9 @@ static int mark_clean(struct ffs *fs)
 
     if (lay_get64(ffs_super(fs)->orphan) != LAY_NONE)
         return 0;
-    int err = ffs_tx_begin(fs, 1, &tx);
+    int err = begin_super(fs, &tx);
     if (err)
         return err;
-    err = ffs_tx_dirty(tx, fs->super);
-    if (err) {
-        ffs_tx_abort(tx);
-        return err;
-    }
     struct lay_super *sb = ffs_super(fs);
     sb->state = lay_put32(lay_get32(sb->state) | LAY_STATE_CLEAN);
     ffs_tx_end(tx);

@@ -64,7 +64,8 @@ int ffs_bad_block(struct ffs_inode *inode, uint64_t file_block, uint64_t block)
 
 static_assert(FFS_NO_SUM == LAY_NO_SUM, "entries are what callers get");
 
-static int sums_of(struct ffs_inode *inode, uint64_t first, size_t n, uint32_t *sums)
+int ffs_mapped_sums(struct ffs_inode *inode, uint64_t first, uint64_t n, uint64_t expected,
+                    uint32_t *sums)
 {
     struct ffs_extent e;
     int err = 0;
@@ -74,7 +75,8 @@ static int sums_of(struct ffs_inode *inode, uint64_t first, size_t n, uint32_t *
         err = ffs_extent_find(inode, first + done, &e);
         ffs_meta_done(inode->fs);
         part = err ? 0 : ffs_min(e.len, n - done);
-        if (err || e.block == LAY_NONE || e.unwritten)
+        if (err || e.block == LAY_NONE || e.unwritten ||
+            (expected != LAY_NONE && e.block != expected + done))
             memset(sums + done, 0, part * sizeof(*sums));
         else
             err = ffs_sums_get(inode->fs, e.block, part, sums + done);
@@ -96,7 +98,7 @@ int ffs_file_sums(struct ffs_inode *inode, uint64_t offset, size_t n, uint32_t *
         return 0;
     }
     pthread_rwlock_rdlock(&inode->data);
-    int err = sums_of(inode, ffs_block_of(offset), n, sums);
+    int err = ffs_mapped_sums(inode, ffs_block_of(offset), n, LAY_NONE, sums);
     pthread_rwlock_unlock(&inode->data);
     return err;
 }

@@ -7,33 +7,9 @@
 
 #include "fusefs/core/data.h"
 #include "fusefs/core/state.h"
-#include "fusefs/core/sums.h"
 
 /* Blocks whose checksums are stored under one hold of the data lock. */
 #define FILL 512u
-
-/*
- * The checksums of n blocks that were mapped to device block `block` on. A block that is mapped
- * elsewhere by now, or is unwritten, gets none. Under the data lock.
- */
-static int get_mapped(struct ffs_inode *inode, uint64_t first, uint64_t block, uint64_t n,
-                      uint32_t *sums)
-{
-    struct ffs_extent e;
-    int err = 0;
-
-    for (uint64_t done = 0, part; done < n && !err; done += part) {
-        ffs_meta_read(inode->fs);
-        err = ffs_extent_find(inode, first + done, &e);
-        ffs_meta_done(inode->fs);
-        part = err ? 0 : ffs_min(e.len, n - done);
-        if (err || e.unwritten || e.block != block + done)
-            memset(sums + done, 0, part * sizeof(*sums));
-        else
-            err = ffs_sums_get(inode->fs, e.block, part, sums + done);
-    }
-    return err;
-}
 
 static int fill_some(struct ffs_inode *inode, struct ffs_watch *w, uint64_t first, uint64_t block,
                      uint64_t n)
@@ -41,7 +17,7 @@ static int fill_some(struct ffs_inode *inode, struct ffs_watch *w, uint64_t firs
     uint32_t sums[FILL];
 
     pthread_rwlock_rdlock(&inode->data);
-    int err = get_mapped(inode, first, block, n, sums);
+    int err = ffs_mapped_sums(inode, first, n, block, sums);
     for (uint64_t i = 0; i < n && !err; i++)
         __atomic_store_n(&w->sums[first + i], sums[i], __ATOMIC_RELAXED);
     pthread_rwlock_unlock(&inode->data);
