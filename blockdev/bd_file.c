@@ -30,27 +30,12 @@ static struct file_dev *file_of(struct bd_dev *dev)
     return (struct file_dev *)dev;
 }
 
-/* A short read: another process has truncated the file. */
-static int read_all(int fd, char *buf, uint64_t len, uint64_t offset)
+/* Reads or writes all bytes. A read of 0: another process has truncated the file. */
+static int move_all(int fd, bool write, char *buf, uint64_t len, uint64_t offset)
 {
     while (len > 0) {
-        ssize_t n = pread(fd, buf, len, (off_t)offset);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return n < 0 ? -errno : -EIO;
-        buf += n;
-        offset += (uint64_t)n;
-        len -= (uint64_t)n;
-    }
-    return 0;
-}
-
-static int write_all(int fd, const char *buf, uint64_t len, uint64_t offset)
-{
-    while (len > 0) {
-        ssize_t n = pwrite(fd, buf, len, (off_t)offset);
+        ssize_t n =
+            write ? pwrite(fd, buf, len, (off_t)offset) : pread(fd, buf, len, (off_t)offset);
 
         if (n < 0 && errno == EINTR)
             continue;
@@ -75,7 +60,7 @@ static int flush(int fd)
 
 static int write_io(struct file_dev *f, const struct bd_io *io)
 {
-    int rc = write_all(f->fd, io->buf, io->len, io->offset);
+    int rc = move_all(f->fd, true, io->buf, io->len, io->offset);
 
     return rc || !(io->flags & BD_FUA) ? rc : flush(f->fd);
 }
@@ -99,7 +84,7 @@ static int write_zero_bytes(int fd, uint64_t offset, uint64_t len)
     while (!rc && len > 0) {
         uint64_t n = len < ZEROES_CHUNK ? len : ZEROES_CHUNK;
 
-        rc = write_all(fd, zeroes, n, offset);
+        rc = move_all(fd, true, zeroes, n, offset);
         offset += n;
         len -= n;
     }
@@ -137,7 +122,7 @@ static int run(struct file_dev *f, const struct bd_io *io)
 {
     switch (io->op) {
     case BD_READ:
-        return read_all(f->fd, io->buf, io->len, io->offset);
+        return move_all(f->fd, false, io->buf, io->len, io->offset);
     case BD_WRITE:
         return write_io(f, io);
     case BD_WRITE_ZEROES:

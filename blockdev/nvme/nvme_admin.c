@@ -2,6 +2,7 @@
 /* The admin queue: one command at a time, each with a deadline. */
 #include <assert.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "blockdev/nvme/nvme_identify.h"
@@ -185,6 +186,22 @@ int nvme_admin_identify(struct nvme_ctrlr *c, enum nvme_identify_cns cns, uint32
     struct nvme_sqe sqe = {.opcode = NVME_ADMIN_IDENTIFY, .nsid = nsid, .cdw10 = cns};
 
     return nvme_admin_locked(c, &sqe, page, NVME_IDENTIFY_LEN, false, NULL);
+}
+
+int nvme_admin_identify_ctrlr(struct nvme_ctrlr *c, struct nvme_ctrlr_info *info,
+                              struct nvme_id_facts *facts, const char **what)
+{
+    void *page = malloc(NVME_IDENTIFY_LEN);
+    int rc;
+
+    *what = NULL;
+    if (!page)
+        return -ENOMEM;
+    rc = nvme_admin_identify(c, NVME_CNS_CTRL, 0, page);
+    if (!rc)
+        rc = nvme_parse_ctrlr(page, info, facts, what);
+    free(page);
+    return rc;
 }
 
 int nvme_admin_set_queues(struct nvme_ctrlr *c, unsigned wanted, unsigned *granted)

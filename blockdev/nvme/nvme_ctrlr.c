@@ -64,22 +64,14 @@ static int identify(struct nvme_ctrlr *c, const struct nvme_opts *opts)
     static const char step[] = "Identify Controller";
     struct nvme_id_facts facts;
     const char *what;
-    void *page = malloc(NVME_IDENTIFY_LEN);
-    int rc;
+    int rc = nvme_admin_identify_ctrlr(c, &c->info, &facts, &what);
 
-    if (!page)
-        return -ENOMEM;
-    rc = nvme_admin_identify(c, NVME_CNS_CTRL, 0, page);
-    if (rc) {
+    if (rc && what)
+        explain(opts, step, what);
+    else if (rc)
         explain_errno(c, opts, step, rc);
-    } else {
-        rc = nvme_parse_ctrlr(page, &c->info, &facts, &what);
-        if (rc)
-            explain(opts, step, what);
-        else
-            set_limits(c, &facts);
-    }
-    free(page);
+    else
+        set_limits(c, &facts);
     return rc;
 }
 

@@ -145,6 +145,13 @@ int nvme_admin_locked(struct nvme_ctrlr *c, struct nvme_sqe *sqe, void *data, si
                       bool to_device, struct nvme_cqe *cqe);
 int nvme_admin_identify(struct nvme_ctrlr *c, enum nvme_identify_cns cns, uint32_t nsid,
                         void *page);
+struct nvme_id_facts;
+/*
+ * Identify Controller, parsed. -errno with *what NULL: the command failed. Otherwise
+ * nvme_parse_ctrlr() has set *what, and an error leaves *info alone.
+ */
+int nvme_admin_identify_ctrlr(struct nvme_ctrlr *c, struct nvme_ctrlr_info *info,
+                              struct nvme_id_facts *facts, const char **what);
 /* Asks for `wanted` I/O queue pairs; *granted is what may be used, at least 1. */
 int nvme_admin_set_queues(struct nvme_ctrlr *c, unsigned wanted, unsigned *granted);
 

@@ -280,16 +280,21 @@ int nvme_qpair_create(struct nvme_ctrlr *c, uint32_t depth, struct nvme_qpair *o
     return nvme_qpair_create_shared(c, depth, (struct nvme_share){0}, out);
 }
 
+/* With admin_lock held. A reset may have ended the queues. */
+static int end_queues(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
+{
+    return ended(c, qp) ? 0 : delete_queues(c, qp->qid);
+}
+
 int nvme_qpair_delete(struct nvme_ctrlr *c, struct nvme_qpair *qp)
 {
     struct nvme_dma mem = rings(qp);
-    int rc = 0;
+    int rc;
 
     if (is_gone(qp))
         return -ENODEV;
     nvme_admin_begin(c);
-    if (!ended(c, qp))
-        rc = delete_queues(c, qp->qid);
+    rc = end_queues(c, qp);
     if (rc)
         abandon(c, qp);
     nvme_admin_end(c);
@@ -304,13 +309,12 @@ int nvme_qpair_delete(struct nvme_ctrlr *c, struct nvme_qpair *qp)
 
 int nvme_qpair_recreate(struct nvme_ctrlr *c, struct nvme_qpair *qp)
 {
-    int rc = 0;
+    int rc;
 
     if (is_gone(qp))
         return -ENODEV;
     nvme_admin_begin(c);
-    if (!ended(c, qp))
-        rc = delete_queues(c, qp->qid);
+    rc = end_queues(c, qp);
     if (!rc) {
         /* The queues have ended: nothing else writes here now. */
         memset(qp->sq, 0, qp->sq_len + qp->cq_len);

@@ -62,16 +62,11 @@ static int verify_ctrlr(struct nvme_ctrlr *c)
     struct nvme_ctrlr_info now;
     struct nvme_id_facts facts;
     const char *what;
-    void *page = malloc(NVME_IDENTIFY_LEN);
-    int rc;
+    int rc = nvme_admin_identify_ctrlr(c, &now, &facts, &what);
 
-    if (!page)
-        return -ENOMEM;
-    rc = nvme_admin_identify(c, NVME_CNS_CTRL, 0, page);
-    if (!rc && (nvme_parse_ctrlr(page, &now, &facts, &what) || !same_ctrlr(c, &now, &facts)))
-        rc = -ENXIO;
-    free(page);
-    return rc;
+    if (rc)
+        return what ? -ENXIO : rc;
+    return same_ctrlr(c, &now, &facts) ? 0 : -ENXIO;
 }
 
 /* Refused out of sequence: queues have outlived the reset, for lack of an admin queue before it. */
