@@ -16,16 +16,7 @@
 #else
 #include "client/device/gd_read.h"
 #endif
-#include "gpunvme/gpunvme_ioctl.h"
-
-static_assert(sizeof(struct gpunvme_piece) == sizeof(struct gq_read_desc) &&
-                  offsetof(struct gpunvme_piece, file_offset) ==
-                      offsetof(struct gq_read_desc, file_offset) &&
-                  offsetof(struct gpunvme_piece, buffer_offset) ==
-                      offsetof(struct gq_read_desc, at) &&
-                  offsetof(struct gpunvme_piece, len) == offsetof(struct gq_read_desc, len) &&
-                  offsetof(struct gpunvme_piece, result) == offsetof(struct gq_read_desc, result),
-              "pieces are what the queue code takes");
+#include "cuda/queue/gq_abi.h"
 
 /* Pieces of a list at most: their numbers stay below those that say that there is none. */
 #define GD_MAX_PIECES 0x7fffffffu

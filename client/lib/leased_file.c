@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Leased files: extents that the GPU looks up by itself. */
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -9,13 +8,9 @@
 #include <unistd.h>
 
 #include "client/lib/direct.h"
+#include "cuda/queue/gq_abi.h"
 
-static_assert(sizeof(struct gpunvme_lease_extent) == sizeof(struct gq_file_extent) &&
-                  offsetof(struct gpunvme_lease_extent, lba) ==
-                      offsetof(struct gq_file_extent, lba),
-              "the daemon's extents are what the queue code takes");
-
-/* A lease of the file's extents as they are now, and the copy of them in the place. */
+/* A lease of the file's extents as they are now, and the copy of them in the memory space. */
 struct lease {
     struct gpunvme_ioc_extent_lease ioc;
     struct memory_space_map page;

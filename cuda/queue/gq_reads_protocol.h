@@ -429,7 +429,7 @@ GQ_FN uint32_t gq_exchange(struct gq_reader *r, GQ_LANE_PARAM(struct gq_peek, pe
 
     n = gq_publish_and_poll(w, r->posted, peeked, n_peeked, ended);
     r->posted = 0;
-    /* CQEs peeked in vain occupy the bus. */
+    /* Loads of CQEs that have not arrived occupy the bus. */
     w->peeks = w->group.lanes * (n == n_peeked ? w->each : n / w->group.lanes + 1);
     if (n)
         gq_settle(r, ended, n);

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "cuda/queue/gq_abi.h"
 #include "fusefs/daemon/gpu_extents.h"
 #include "fusefs/daemon/transfer_sums.h"
 #include "support/clock.h"
@@ -49,15 +50,6 @@ struct batch {
     uint64_t end;  /* end of the part, file bytes */
     uint64_t size; /* size of the file, bytes */
 };
-
-static_assert(sizeof(struct gpunvme_piece) == sizeof(struct gq_read_desc) &&
-                  offsetof(struct gpunvme_piece, file_offset) ==
-                      offsetof(struct gq_read_desc, file_offset) &&
-                  offsetof(struct gpunvme_piece, buffer_offset) ==
-                      offsetof(struct gq_read_desc, at) &&
-                  offsetof(struct gpunvme_piece, len) == offsetof(struct gq_read_desc, len) &&
-                  offsetof(struct gpunvme_piece, result) == offsetof(struct gq_read_desc, result),
-              "pieces are what the executor takes");
 
 /* --- Pieces ---------------------------------------------------------------------------------- */
 

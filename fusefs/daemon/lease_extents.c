@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "cuda/queue/gq_abi.h"
 #include "fusefs/daemon/gpu_extents.h"
 #include "fusefs/daemon/lease_internal.h"
 #include "support/page.h"
@@ -82,8 +83,6 @@ void lease_page_end(struct lease *l)
     munmap(l->page, l->page_len);
     close(l->page_fd);
 }
-
-static_assert(GQ_LBA_ZERO == UINT64_MAX, "zeros of struct gpunvme_lease_extent");
 
 static void publish(struct lease *l, const struct gpu_extents *x)
 {

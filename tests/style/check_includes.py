@@ -31,6 +31,7 @@ PROJECT = {
     # The private interface between library and daemon: a header alone, without the simulator.
     "sim/gpu/sim_copy_ioctl.h": ["gpunvme/gpunvme_ioctl.h"],
     "cuda": ["support/", "blockdev/"],
+    "cuda/queue/gq_abi.h": ["cuda/queue/gq_reads.h", "gpunvme/gpunvme_ioctl.h"],
     "cuda/queue": ["support/", "blockdev/transport.h", "blockdev/software.h",
                    "blockdev/nvme/nvme_spec.h"],
     "include": ["client/device/"],
