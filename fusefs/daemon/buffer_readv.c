@@ -162,13 +162,7 @@ static int run_engine(struct batch *b, bool *stuck)
     b->bytes += result.bytes;
     b->has_results |= !err || result.partial;
     b->whole = !err && !result.partial;
-    t->rw.commands += result.commands;
-    if (result.staged && result.bytes)
-        t->rw.flags |= GPUNVME_STAGED;
-    if (!t->rw.nvme_status)
-        t->rw.nvme_status = result.nvme_status;
-    t->needs_recovery |= err == -ENODEV;
-    *stuck = result.unsettled && !transfer_settle(t->daemon);
+    *stuck = !transfer_take_result(t, err, &result);
     return err;
 }
 

@@ -86,10 +86,10 @@ int transfer_gpu_read(struct transfer *t, uint64_t len, uint64_t *moved);
 /* The same for a write; offset and len are multiples of the block size. */
 int transfer_gpu_write(struct transfer *t, uint64_t len, uint64_t *moved);
 /*
- * Ends the commands that a transfer left in flight, before its blocks are
- * unpinned: late commands would read or write blocks of another file. False:
- * they cannot be ended.
+ * Adds what a call of the engine, which returned err, reports: commands, status, staging, the need
+ * of recovery. Ends the commands that it left in flight, before the blocks are unpinned: late
+ * commands would read or write blocks of another file. False: they cannot be ended.
  */
-bool transfer_settle(struct daemon *d);
+bool transfer_take_result(struct transfer *t, int err, const struct gq_result *result);
 
 #endif

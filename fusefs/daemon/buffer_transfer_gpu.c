@@ -14,10 +14,10 @@
 #include "layout/format.h"
 
 /*
- * A controller that has failed for good executes no commands, unless it could
- * not be stopped.
+ * Ends the commands that a call of the engine left in flight. False: they cannot be ended. A
+ * controller that has failed for good executes no commands, unless it could not be stopped.
  */
-bool transfer_settle(struct daemon *d)
+static bool settle(struct daemon *d)
 {
     int err = gq_engine_recover(d->stack.engine);
 
@@ -26,6 +26,17 @@ bool transfer_settle(struct daemon *d)
     log_line(LOG_ERR, "%s: commands of the executor cannot be ended: %s", d->opts->device,
              strerror(-err));
     return false;
+}
+
+bool transfer_take_result(struct transfer *t, int err, const struct gq_result *result)
+{
+    t->rw.commands += result->commands;
+    if (result->staged && result->bytes)
+        t->rw.flags |= GPUNVME_STAGED;
+    if (!t->rw.nvme_status)
+        t->rw.nvme_status = result->nvme_status;
+    t->needs_recovery |= err == -ENODEV;
+    return !result->unsettled || settle(t->daemon);
 }
 
 /*
@@ -58,13 +69,7 @@ static int move(struct transfer *t, const struct ffs_map *map, uint64_t *moved, 
     err = gq_transfer(d->stack.engine, &req, &result);
     free(x.extents);
     *moved = result.bytes;
-    t->rw.commands += result.commands;
-    if (result.staged && result.bytes)
-        t->rw.flags |= GPUNVME_STAGED;
-    if (!t->rw.nvme_status)
-        t->rw.nvme_status = result.nvme_status;
-    t->needs_recovery |= err == -ENODEV;
-    *stuck = result.unsettled && !transfer_settle(d);
+    *stuck = !transfer_take_result(t, err, &result);
     return err;
 }
 

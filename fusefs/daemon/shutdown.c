@@ -152,22 +152,28 @@ static void *watch(void *arg)
     return NULL;
 }
 
-int shutdown_watch(struct shutdown *s, struct daemon *d)
+/* Starts a thread, run(s), with an eventfd and the watched signals. 0 or -errno: all are closed. */
+static int start_watch(int *event, int *signals, pthread_t *thread, void *(*run)(void *), void *s)
 {
     sigset_t set = watched();
 
-    *s = (struct shutdown){.daemon = d};
-    s->stage = eventfd(0, EFD_CLOEXEC);
-    if (s->stage < 0)
+    *event = eventfd(0, EFD_CLOEXEC);
+    if (*event < 0)
         return -errno;
-    s->signals = signalfd(-1, &set, SFD_CLOEXEC);
-    int err = s->signals < 0 ? -errno : -pthread_create(&s->thread, NULL, watch, s);
+    *signals = signalfd(-1, &set, SFD_CLOEXEC);
+    int err = *signals < 0 ? -errno : -pthread_create(thread, NULL, run, s);
     if (!err)
         return 0;
-    if (s->signals >= 0)
-        close(s->signals);
-    close(s->stage);
+    if (*signals >= 0)
+        close(*signals);
+    close(*event);
     return err;
+}
+
+int shutdown_watch(struct shutdown *s, struct daemon *d)
+{
+    *s = (struct shutdown){.daemon = d};
+    return start_watch(&s->stage, &s->signals, &s->thread, watch, s);
 }
 
 static void advance(struct shutdown *s, uint64_t stages)
@@ -209,20 +215,8 @@ static void *watch_startup(void *arg)
 
 int startup_watch(struct startup *s, const char *device, int status_fd)
 {
-    sigset_t set = watched();
-
     *s = (struct startup){.device = device, .status_fd = status_fd};
-    s->stop = eventfd(0, EFD_CLOEXEC);
-    if (s->stop < 0)
-        return -errno;
-    s->signals = signalfd(-1, &set, SFD_CLOEXEC);
-    int err = s->signals < 0 ? -errno : -pthread_create(&s->thread, NULL, watch_startup, s);
-    if (!err)
-        return 0;
-    if (s->signals >= 0)
-        close(s->signals);
-    close(s->stop);
-    return err;
+    return start_watch(&s->stop, &s->signals, &s->thread, watch_startup, s);
 }
 
 /* An unread signal stays pending for shutdown_watch(). */
