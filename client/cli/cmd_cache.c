@@ -261,16 +261,10 @@ int cli_cache(int argc, char **argv)
 {
     struct cli_options options;
     struct cache c = {0};
-    int first, failed = 0;
-    int stop = cli_parse(argc, argv, "olniC", &options, &first);
+    int failed = 0, stop = cli_parse_one(argc, argv, "olniC", &options, "one directory", &c.dir);
 
     if (stop)
         return stop - 1;
-    if (argc - first != 1) {
-        cli_error("cache", "one directory is needed, see gpunvme cache --help");
-        return 2;
-    }
-    c.dir = argv[first];
     if (options.limit && options.dry_run)
         c.limit = options.limit;
     else

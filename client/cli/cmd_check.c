@@ -148,12 +148,24 @@ static void check_drives(struct check *c)
     free(all);
 }
 
+/* Prints, and frees, the checks. Returns the exit status. */
+static int report(struct check *c, const struct cli_options *options)
+{
+    int failed = c->worst == CHECK_FAIL;
+    struct cli_out out;
+
+    cli_out_begin(&out, options->json, stdout);
+    check_print(c, &out);
+    cli_out_end(&out);
+    check_free(c);
+    return failed;
+}
+
 static int check(const struct cli_options *options, const char *object)
 {
     char why[512] = "";
     struct check c = {0};
     struct cli_target target;
-    struct cli_out out;
 
     if (object && cli_target_find("", object, &target, why, sizeof(why)) != 0)
         return cli_error(object, "%s", why);
@@ -164,26 +176,15 @@ static int check(const struct cli_options *options, const char *object)
         check_drive(&c, &target, options);
     else
         check_drives(&c);
-    cli_out_begin(&out, options->json, stdout);
-    check_print(&c, &out);
-    cli_out_end(&out);
-    int failed = c.worst == CHECK_FAIL;
-    check_free(&c);
-    return failed;
+    return report(&c, options);
 }
 
 static int report_cufile(const struct cli_options *options, const char *path)
 {
     struct check c = {0};
-    struct cli_out out;
 
     check_cufile(&c, "", path);
-    cli_out_begin(&out, options->json, stdout);
-    check_print(&c, &out);
-    cli_out_end(&out);
-    int failed = c.worst == CHECK_FAIL;
-    check_free(&c);
-    return failed;
+    return report(&c, options);
 }
 
 int cli_check(int argc, char **argv)

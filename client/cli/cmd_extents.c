@@ -75,19 +75,15 @@ static int list_file(int fd, const char *file, bool json)
 int cli_extents(int argc, char **argv)
 {
     struct cli_options options;
-    int first;
-    int stop = cli_parse(argc, argv, "o", &options, &first);
+    const char *file;
+    int stop = cli_parse_one(argc, argv, "o", &options, "one file", &file);
 
     if (stop)
         return stop - 1;
-    if (argc - first != 1) {
-        cli_error("extents", "one file is needed, see gpunvme --help");
-        return 2;
-    }
-    int fd = open(argv[first], O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    int fd = open(file, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
-        return cli_error(argv[first], "%s", strerror(errno));
-    int failed = list_file(fd, argv[first], options.json);
+        return cli_error(file, "%s", strerror(errno));
+    int failed = list_file(fd, file, options.json);
     close(fd);
     return failed;
 }

@@ -95,20 +95,16 @@ int cli_info(int argc, char **argv)
     struct gpunvme_ioc_info info;
     struct gpunvme_ioc_stats stats;
     struct gpunvme *g;
-    int first;
-    int stop = cli_parse(argc, argv, "o", &options, &first);
+    const char *path;
+    int stop = cli_parse_one(argc, argv, "o", &options, "one path", &path);
 
     if (stop)
         return stop - 1;
-    if (argc - first != 1) {
-        cli_error("info", "one path is needed, see gpunvme --help");
-        return 2;
-    }
-    if (gpunvme_connect(argv[first], &g))
-        return cli_error(argv[first], "%s", gpunvme_error());
+    if (gpunvme_connect(path, &g))
+        return cli_error(path, "%s", gpunvme_error());
     int failed = 0;
     if (gpunvme_info(g, &info) || gpunvme_stats(g, &stats))
-        failed = cli_error(argv[first], "%s", gpunvme_error());
+        failed = cli_error(path, "%s", gpunvme_error());
     gpunvme_disconnect(g);
     if (failed)
         return failed;

@@ -11,20 +11,20 @@
 #include "client/lib/socket.h"
 #include "client/lib/trace.h"
 
-static struct gpunvme_buffer *buffer_new(struct gpunvme *g, size_t len)
+static int buffer_new(struct gpunvme *g, size_t len, struct gpunvme_buffer **out)
 {
+    if (!len)
+        return gpunvme_fail(-EINVAL, "a buffer of 0 bytes");
     struct gpunvme_buffer *b = calloc(1, sizeof(*b));
-
-    if (!b) {
-        gpunvme_fail(-ENOMEM, "out of memory");
-        return NULL;
-    }
+    if (!b)
+        return gpunvme_fail(-ENOMEM, "out of memory");
     b->owner = g;
     b->len = len;
     b->fd = -1;
     b->device = CUDA_NO_DEVICE;
     b->pinned_for = CUDA_NO_DEVICE;
-    return b;
+    *out = b;
+    return 0;
 }
 
 static void buffer_link(struct gpunvme_buffer *b)
@@ -127,13 +127,13 @@ static bool may_persist(const struct gpunvme_buffer *b, int err)
 static int register_memory(struct gpunvme *g, void *addr, size_t len, bool is_host,
                            struct gpunvme_buffer **out)
 {
-    if (!len)
-        return gpunvme_fail(-EINVAL, "a buffer of 0 bytes");
-    struct gpunvme_buffer *b = buffer_new(g, len);
-    if (!b)
-        return -ENOMEM;
+    struct gpunvme_buffer *b;
+    int err = buffer_new(g, len, &b);
+
+    if (err)
+        return err;
     b->addr = addr;
-    int err = is_host ? 0 : locate(b);
+    err = is_host ? 0 : locate(b);
     trace_begin("register", len);
     if (!err)
         err = share(b);
@@ -279,13 +279,13 @@ static void free_memory(struct gpunvme_buffer *b)
 static int alloc(struct gpunvme *g, size_t len, int (*make)(struct gpunvme_buffer *b),
                  struct gpunvme_buffer **out)
 {
-    if (!len)
-        return gpunvme_fail(-EINVAL, "a buffer of 0 bytes");
-    struct gpunvme_buffer *b = buffer_new(g, len);
-    if (!b)
-        return -ENOMEM;
+    struct gpunvme_buffer *b;
+    int err = buffer_new(g, len, &b);
+
+    if (err)
+        return err;
     b->allocated = true;
-    int err = make(b);
+    err = make(b);
     if (err) {
         free_memory(b);
         free(b);
