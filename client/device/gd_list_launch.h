@@ -15,7 +15,7 @@
 
 struct gd_list_launch {
     struct gpunvme_device_file file;
-    struct gd_buffer buffer; /* what pieces count their places from */
+    struct gd_buffer buffer; /* that the offsets of pieces begin at */
     struct gq_read_desc *list;
     struct gq_dealing *dealing; /* words of this list alone; NULL: even shares */
     uint32_t n;

@@ -18,7 +18,7 @@ struct direct_queue {
 #define DIRECT_DEALINGS 64u
 
 struct direct_dealings {
-    uint64_t at; /* in the place; 0: none */
+    uint64_t at; /* in the memory space; 0: none */
     /* Of each set: times that it was taken, and that its list is known to have ended. */
     uint32_t taken[DIRECT_DEALINGS], ended[DIRECT_DEALINGS];
 };
@@ -38,7 +38,7 @@ struct gpunvme_direct {
     struct memory_space_map page;
     struct direct_queue queues[GD_MAX_QUEUES];
     const struct nvme_cqe *cqs[GD_MAX_QUEUES]; /* theirs, for the host */
-    uint64_t arena;                            /* locks, queues, and their CIDs, in the place */
+    uint64_t arena; /* in the memory space: locks, queues, and their CIDs */
     struct gd_set set;
     struct gpunvme_buffer *staging; /* the controller reaches it */
     uint32_t staged_bytes;          /* of it for each lane, and for each CID */
@@ -48,14 +48,15 @@ struct gpunvme_direct {
      */
     pthread_mutex_t lease_lock;
     struct gpunvme_file *files;
-    uint64_t sum_table_at; /* in the place; 0: no file with checksums was opened; lease_lock */
+    /* In the memory space; 0: no file with checksums was opened. Under lease_lock. */
+    uint64_t sum_table_at;
 
     pthread_mutex_t lock; /* protects buffers and dealings; taken after g->lock */
     struct direct_dealings dealings;
-    struct gd_buffer *buffers; /* as they are in the place */
+    struct gd_buffer *buffers; /* as they are in the memory space */
     uint64_t *buffer_ids;
     uint32_t n_buffers, max_buffers;
-    uint64_t buffers_at; /* in the place: their number, and from 256 on the table */
+    uint64_t buffers_at; /* in the memory space: their number, and from 256 on the table */
 };
 
 struct gpunvme_file {
@@ -65,7 +66,7 @@ struct gpunvme_file {
     bool owns_fd;
     struct gpunvme_ioc_extent_lease lease; /* id 0: none */
     struct memory_space_map page;
-    struct gpunvme_device_file device; /* as it is in the place: */
+    struct gpunvme_device_file device; /* as it is in the memory space: */
     uint64_t device_at;
     uint64_t extents_at;
     uint64_t checked_at;
@@ -114,7 +115,7 @@ int direct_file_renew(struct gpunvme_file *f);
 /* Until then, without touching a queue, reads are -ESTALE. */
 int direct_file_disable(struct gpunvme_file *f);
 
-/* The table for checksums, in the place (direct_sums.c). Under the lease lock. */
+/* The table for checksums, in the memory space (direct_sums.c). Under the lease lock. */
 int direct_sum_table(struct gpunvme_direct *d);
 /* Of a read that ended with err: says so, with the block if one did not match. Returns err. */
 int direct_say_failed(struct gpunvme_file *f, int err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Words by which the groups of a list deal it, in the place: one set for each
+ * Words by which the groups of a list deal it, in the memory space: one set for each
  * list in flight. A kernel counts the runs of a set when it has ended with it,
  * so the host finds free sets without a call at the end of a list.
  */
@@ -31,7 +31,7 @@ static uint32_t find_free(const struct direct_dealings *s)
     return i;
 }
 
-/* A copy from the place, once in SETS lists. */
+/* A copy from the memory space, once in SETS lists. */
 static int update(struct gpunvme_direct *d)
 {
     struct gq_dealing sets[SETS];

@@ -156,7 +156,7 @@ static int share_queue(struct gpunvme_direct *d, uint32_t index, struct gq_port 
 }
 
 /*
- * One piece of memory of the place: the locks, the queues, each queue's trackers and free CIDs, and
+ * One allocation in the memory space: locks, queues, each queue's trackers and free CIDs, and
  * each queue's CIDs with their commands and states.
  */
 struct arena {

@@ -17,14 +17,14 @@ struct direct_service;
 /* Inside of one buffer, not past the end of the file. */
 struct direct_service_read {
     const struct gpunvme_device_file *file;
-    uint64_t file_at; /* in the place */
+    uint64_t file_at; /* in the memory space */
     uint64_t addr, len, offset;
     const struct gq_cmd *command;      /* that is all of it; NULL: there is no such one */
     bool staged;                       /* the command reads into staging: PRPs are not its */
     const struct nvme_cqe *const *cqs; /* of the queues in file->set, as the host has them */
 };
 
-/* The place is a GPU. *out NULL, and 0: the library has no code for it. */
+/* The memory space is of a GPU. *out NULL, and 0: the library has no code for it. */
 int direct_service_open(const struct memory_space *p, struct direct_service **out);
 /* Waits for the block to leave. NULL: nothing. */
 void direct_service_close(struct direct_service *s);

@@ -21,7 +21,7 @@ struct memory_space {
 int memory_space_open(struct memory_space *p, struct cuda_driver *cuda, int device);
 void memory_space_close(struct memory_space *p);
 
-/* Addresses of the place. Memory begins as zeros, aligned to 256 bytes. */
+/* Addresses in the memory space. Memory begins as zeros, aligned to 256 bytes. */
 int memory_space_alloc(const struct memory_space *p, size_t len, uint64_t *addr);
 void memory_space_free(const struct memory_space *p, uint64_t addr); /* 0: nothing */
 int memory_space_put(const struct memory_space *p, uint64_t dst, const void *src, size_t len);
@@ -31,7 +31,7 @@ int memory_space_get(const struct memory_space *p, void *dst, uint64_t src, size
 struct memory_space_map {
     void *addr; /* NULL: none */
     size_t len;
-    uint64_t at; /* the same in the place */
+    uint64_t at; /* the same in the memory space */
     bool pinned;
 };
 

@@ -170,7 +170,7 @@ int shared_list_locate(struct gpunvme *g, const struct gpunvme_piece *pieces, si
     return err;
 }
 
-/* Under the lock. All places that there are with CUDA are the mount's GPU. */
+/* Under the lock. All memory spaces that there are with CUDA are of the mount's GPU. */
 static int map_for(struct shared_list *l, const struct memory_space *p)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), len = (size_of(l) + page - 1) / page * page;

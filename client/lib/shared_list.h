@@ -29,7 +29,7 @@ struct shared_list *shared_list_of(struct gpunvme *g, const struct gpunvme_piece
  */
 int shared_list_locate(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n,
                        uint64_t *at);
-/* Under g->lock: the lists that there are, for kernels of the place. Later ones come mapped. */
+/* Under g->lock: maps the lists that there are for the memory space. Later ones come mapped. */
 int shared_lists_map(struct gpunvme *g, const struct memory_space *p);
 /* All that are not in use, and the caller's: all, when g ends. */
 void shared_lists_free(struct gpunvme *g);
