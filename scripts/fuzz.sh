@@ -20,20 +20,13 @@ BUILD=${BUILD_DIR:-$GPUNVME_ROOT/build/test}-clang
 seconds=${FUZZ_SECONDS:-10} list=0 wanted=()
 while [ $# -gt 0 ]; do
     case $1 in
-    -h | --help)
-        usage
-        exit 0
-        ;;
     -l | --list) list=1 ;;
     -t | --time)
         [ $# -gt 1 ] || die "$1: needs a number of seconds"
         seconds=$2
         shift
         ;;
-    -*)
-        usage >&2
-        die "$1: no such option"
-        ;;
+    -*) other_argument "$1" ;;
     *) wanted+=("$1") ;;
     esac
     shift

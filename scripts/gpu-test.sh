@@ -30,14 +30,7 @@ steps=()
 for arg in "$@"; do
     case $arg in
     --build | --tests | --memcheck | --bench | --demo) steps+=("${arg#--}") ;;
-    -h | --help)
-        usage
-        exit 0
-        ;;
-    *)
-        usage >&2
-        die "$arg: no such option"
-        ;;
+    *) other_argument "$arg" ;;
     esac
 done
 [ "${#steps[@]}" -gt 0 ] || steps=(build tests memcheck bench)

@@ -26,19 +26,12 @@ while [ $# -gt 0 ]; do
     --quick) marks=(-m smoke) ;;
     --all) marks=() ;;
     --kvm | --keep) options+=("$1") ;;
-    -h | --help)
-        usage
-        exit 0
-        ;;
     --)
         shift
         options+=("$@")
         break
         ;;
-    -*)
-        usage >&2
-        die "$1: no such option"
-        ;;
+    -*) other_argument "$1" ;;
     *) names+="${names:+ or }$1" ;;
     esac
     shift

@@ -24,6 +24,18 @@ die() {
     exit 1
 }
 
+# An argument that is not in a script's table. Of help prints usage(), which the script defines.
+other_argument() { # ARGUMENT [KIND]
+    case $1 in
+    -h | --help)
+        usage
+        exit 0
+        ;;
+    esac
+    usage >&2
+    die "$1: no such ${2:-option}"
+}
+
 have() {
     command -v "$1" >/dev/null 2>&1
 }

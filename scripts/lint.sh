@@ -88,14 +88,7 @@ steps=()
 for arg in "$@"; do
     case $arg in
     format | style | shell | cppcheck | tidy | clang) steps+=("$arg") ;;
-    -h | --help)
-        usage
-        exit 0
-        ;;
-    *)
-        usage >&2
-        die "$arg: no such step"
-        ;;
+    *) other_argument "$arg" step ;;
     esac
 done
 [ "${#steps[@]}" -gt 0 ] || steps=(format style shell cppcheck tidy)

@@ -59,14 +59,7 @@ steps=()
 for arg in "$@"; do
     case $arg in
     plain | asan | tsan | no-sim | crash | guest | lint | fuzz | mutate) steps+=("$arg") ;;
-    -h | --help)
-        usage
-        exit 0
-        ;;
-    *)
-        usage >&2
-        die "$arg: no such step"
-        ;;
+    *) other_argument "$arg" step ;;
     esac
 done
 [ "${#steps[@]}" -gt 0 ] || steps=(plain asan tsan no-sim crash guest lint fuzz mutate)

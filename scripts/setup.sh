@@ -220,14 +220,7 @@ for arg in "$@"; do
     --lint) lint=1 ;;
     --guest) guest=1 ;;
     --need-mount) need_mount=1 ;;
-    -h | --help)
-        usage
-        exit 0
-        ;;
-    *)
-        usage >&2
-        die "$arg: no such option"
-        ;;
+    *) other_argument "$arg" ;;
     esac
 done
 

@@ -162,19 +162,12 @@ while [ $# -gt 0 ]; do
     --plain | --asan | --tsan | --no-sim) kinds+=("${1#--}") ;;
     --all) kinds=(plain asan tsan) ;;
     --long) LONG=1 ;;
-    -h | --help)
-        usage
-        exit 0
-        ;;
     --)
         shift
         CTEST_ARGS=("$@")
         break
         ;;
-    *)
-        usage >&2
-        die "$1: no such option"
-        ;;
+    *) other_argument "$1" ;;
     esac
     shift
 done
