@@ -7,7 +7,6 @@ usage: check_comments.py ROOT | --self-test
 """
 
 import re
-import sys
 
 import tree
 
@@ -41,13 +40,5 @@ def self_test():
     return tree.self_test(check, cases)
 
 
-def main():
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    problems = self_test() if sys.argv[1] == "--self-test" else check(sys.argv[1])
-    print("\n".join(problems) if problems else "comments: in order")
-    sys.exit(1 if problems else 0)
-
-
 if __name__ == "__main__":
-    main()
+    tree.main(__doc__, check, self_test, "comments")

@@ -92,11 +92,8 @@ def self_test():
 def main():
     if len(sys.argv) == 3 and sys.argv[2] == "--fix":
         fix(sys.argv[1])
-    elif len(sys.argv) != 2:
-        sys.exit(__doc__)
-    problems = self_test() if sys.argv[1] == "--self-test" else check(sys.argv[1])
-    print("\n".join(problems) if problems else "declarations: in order")
-    sys.exit(1 if problems else 0)
+        tree.report(check(sys.argv[1]), "declarations")
+    tree.main(__doc__, check, self_test, "declarations")
 
 
 if __name__ == "__main__":

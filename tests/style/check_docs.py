@@ -14,7 +14,6 @@ theirs or the page itself.
 
 import os
 import re
-import sys
 import tempfile
 
 import tree
@@ -138,10 +137,7 @@ def self_test():
                            "B[x<br/>layout/c.c] -- lay_end() --> A\nA->>B: one; two\n```\n",
     }
     with tempfile.TemporaryDirectory() as root:
-        for name, text in cases.items():
-            os.makedirs(os.path.dirname(os.path.join(root, name)), exist_ok=True)
-            with open(os.path.join(root, name), "w", encoding="utf-8") as file:
-                file.write(text)
+        tree.write(root, cases)
         found = check(root)
     expected = [
         "docs/drawing.md:3: layout/c.c does not exist",
@@ -157,13 +153,5 @@ def self_test():
             for line in sorted(set(found) ^ set(expected))]
 
 
-def main():
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    problems = self_test() if sys.argv[1] == "--self-test" else check(sys.argv[1])
-    print("\n".join(problems) if problems else "documents: in order")
-    sys.exit(1 if problems else 0)
-
-
 if __name__ == "__main__":
-    main()
+    tree.main(__doc__, check, self_test, "documents")

@@ -10,7 +10,6 @@ usage: check_includes.py ROOT | --self-test
 import collections
 import os
 import re
-import sys
 
 import tree
 
@@ -154,15 +153,15 @@ def check_compiled(root, name):
 
 def included(root, name):
     """Files of this tree that a file includes, and those that they include; name itself, too."""
-    found, todo = set(), [name]
-    while todo:
-        name = todo.pop()
+    found, pending = set(), [name]
+    while pending:
+        name = pending.pop()
         if name in found:
             continue
         found.add(name)
         for quote, target in INCLUDE.findall(tree.read(root, name)):
             paths = [target, "include/" + target, PUBLIC + target] if quote == '"' else []
-            todo += [path for path in paths if os.path.isfile(os.path.join(root, path))][:1]
+            pending += [path for path in paths if os.path.isfile(os.path.join(root, path))][:1]
     return found
 
 
@@ -243,13 +242,5 @@ def self_test():
     return tree.self_test(check, cases)
 
 
-def main():
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    problems = self_test() if sys.argv[1] == "--self-test" else check(sys.argv[1])
-    print("\n".join(problems) if problems else "includes: in order")
-    sys.exit(1 if problems else 0)
-
-
 if __name__ == "__main__":
-    main()
+    tree.main(__doc__, check, self_test, "includes")

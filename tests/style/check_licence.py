@@ -7,7 +7,6 @@ usage: check_licence.py ROOT | --self-test
 
 import os
 import subprocess
-import sys
 
 import tree
 
@@ -45,13 +44,5 @@ def self_test():
     return tree.self_test(check, cases)
 
 
-def main():
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    problems = self_test() if sys.argv[1] == "--self-test" else check(sys.argv[1])
-    print("\n".join(problems) if problems else "licences: in order")
-    sys.exit(1 if problems else 0)
-
-
 if __name__ == "__main__":
-    main()
+    tree.main(__doc__, check, self_test, "licences")

@@ -11,9 +11,7 @@ glossary has replaced do not come back, in code neither.
 """
 
 import collections
-import os
 import re
-import sys
 import tempfile
 
 import tree
@@ -123,23 +121,12 @@ def self_test():
         "doc.md": "Whoever\n```\nwho\n```\n" + "word " * 4000 + "\nfor others\n",
     }
     with tempfile.TemporaryDirectory() as root:
-        for name, text in cases.items():
-            os.makedirs(os.path.dirname(os.path.join(root, name)), exist_ok=True)
-            with open(os.path.join(root, name), "w", encoding="utf-8") as file:
-                file.write(text)
+        tree.write(root, cases)
         found = [line.split(": ")[0] for line in check(root)]
     expected = ["layout/old.c:1", "blank", "  blank/bad.c:1", "  blank/bad.c:1", "documents", "  doc.md:1",
                 "  doc.md:6"]
     return [] if found == expected else [f"self-test: found {found}, expected {expected}"]
 
 
-def main():
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    problems = self_test() if sys.argv[1] == "--self-test" else check(sys.argv[1])
-    print("\n".join(problems) if problems else "words: in order")
-    sys.exit(1 if problems else 0)
-
-
 if __name__ == "__main__":
-    main()
+    tree.main(__doc__, check, self_test, "words")

@@ -4,6 +4,7 @@
 import os
 import re
 import subprocess
+import sys
 import tempfile
 
 SOURCE_SUFFIXES = (".c", ".h", ".cc", ".cu", ".cuh")
@@ -41,18 +42,36 @@ def read(root, name):
         return file.read()
 
 
+def write(root, texts):
+    """Makes files. texts: name -> text."""
+    for name, text in texts.items():
+        os.makedirs(os.path.dirname(os.path.join(root, name)), exist_ok=True)
+        with open(os.path.join(root, name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+
 def self_test(check, cases):
     """Does check(root) find what it should in files of its own? cases: name -> (text, whether it is
     broken). Returns problems."""
     with tempfile.TemporaryDirectory() as root:
-        for name, (text, _) in cases.items():
-            os.makedirs(os.path.dirname(os.path.join(root, name)), exist_ok=True)
-            with open(os.path.join(root, name), "w", encoding="utf-8") as file:
-                file.write(text)
+        write(root, {name: text for name, (text, _) in cases.items()})
         found = {problem.split(":")[0] for problem in check(root)}
     expected = {name for name, (_, broken) in cases.items() if broken}
     return [f"self-test: {name}: expected {'a' if name in expected else 'no'} violation"
             for name in sorted(found ^ expected)]
+
+
+def main(doc, check, self_test, subject):
+    """The command line of a check: the root of the tree, or --self-test."""
+    if len(sys.argv) != 2:
+        sys.exit(doc)
+    report(self_test() if sys.argv[1] == "--self-test" else check(sys.argv[1]), subject)
+
+
+def report(problems, subject):
+    """Prints the problems, or that there are none, and ends the program."""
+    print("\n".join(problems) if problems else f"{subject}: in order")
+    sys.exit(1 if problems else 0)
 
 
 TOKEN = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL)
