@@ -105,6 +105,18 @@ class Rig
     std::string image_;
 };
 
+/* Commands that contain that LBA meet the fault. */
+inline sim_fault fault_at(sim_fault_kind kind, uint64_t lba, uint16_t status = 0)
+{
+    sim_fault f = {};
+
+    f.kind = kind;
+    f.first_lba = lba;
+    f.lbas = 1;
+    f.status = status;
+    return f;
+}
+
 /* Skips where the executor cannot run here. */
 class GqTest : public testing::TestWithParam<Executor>
 {

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 // Runs a program to its end (bounded) and returns its exit status; -1 if it had to be killed.
 int run_program(const std::vector<std::string> &argv, std::string *output = nullptr);
 
@@ -74,5 +76,16 @@ class Mounted
     pid_t daemon_ = -1;
     int status_ = -1;
 };
+
+// At the end of a test: unmounts what is mounted, and fsck finds nothing.
+inline void expect_good_end(Mounted *m)
+{
+    std::string output;
+
+    if (m->pid() > 0) {
+        EXPECT_TRUE(m->unmount()) << m->log();
+    }
+    EXPECT_EQ(m->fsck(&output), 0) << output;
+}
 
 #endif

@@ -14,8 +14,10 @@
 #include "blockdev/nvme/nvme_spec.h"
 #include "sim/serve/serve_dma.h"
 #include "sim/serve/serve_session.h"
+#include "tests/fd_message.h"
 
 #define FILE_BYTES 65536
+#define MAX_FDS    11u
 #define RAW        0x80 /* in the first byte: the rest is sent unchanged */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -43,23 +45,14 @@ static struct fuzz *start(void)
     return f;
 }
 
+/* n descriptors of the client's memory. */
 static void send_with_fds(struct fuzz *f, const void *data, size_t len, unsigned n)
 {
-    _Alignas(struct cmsghdr) char control[CMSG_SPACE(16 * sizeof(int))] = {0};
-    struct iovec iov = {.iov_base = (void *)data, .iov_len = len};
-    struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
+    int fds[MAX_FDS];
 
-    if (n > 0) {
-        h.msg_control = control;
-        h.msg_controllen = CMSG_SPACE(n * sizeof(int));
-        struct cmsghdr *c = CMSG_FIRSTHDR(&h);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(n * sizeof(int));
-        for (unsigned i = 0; i < n; i++)
-            memcpy(CMSG_DATA(c) + i * sizeof(int), &f->memory, sizeof(int));
-    }
-    (void)!sendmsg(f->client, &h, MSG_DONTWAIT | MSG_NOSIGNAL);
+    for (unsigned i = 0; i < n; i++)
+        fds[i] = f->memory;
+    (void)!fd_message_send(f->client, data, len, fds, n, MSG_DONTWAIT);
 }
 
 /* Handles all messages that were sent. False: the session has ended. */
@@ -89,7 +82,7 @@ static size_t send_one(struct fuzz *f, const uint8_t *data, size_t size)
 {
     _Alignas(8) uint8_t raw[sizeof(struct vfio_user_header) + UINT8_MAX];
     size_t len = data[2] < size - 3 ? data[2] : size - 3;
-    unsigned fds = data[1] % 12;
+    unsigned fds = data[1] % (MAX_FDS + 1);
 
     if (data[0] & RAW) {
         if (len > 0)

@@ -19,6 +19,15 @@ using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t DEVICE = 0x7000000000ull;
 
+struct nvme_mem device_memory(uint64_t offset, size_t len)
+{
+    struct nvme_mem mem = {};
+    mem.device = DEVICE + offset;
+    mem.len = len;
+    mem.fd = -1;
+    return mem;
+}
+
 /* Copies are made by poll(), so a command is in flight for a while. */
 struct FakeEngine {
     struct Job {
@@ -127,10 +136,7 @@ struct Move : ::testing::TestWithParam<bool> {
     }
     void map()
     {
-        struct nvme_mem mem = {};
-        mem.device = DEVICE;
-        mem.len = fake.memory.size();
-        mem.fd = -1;
+        struct nvme_mem mem = device_memory(0, fake.memory.size());
         ASSERT_EQ(sim_set_dma_engine(r.sim, &fake.dma_engine), 0);
         ASSERT_EQ(r.t->ops->map(r.t, &mem, &iova), 0);
     }
@@ -142,12 +148,9 @@ struct Move : ::testing::TestWithParam<bool> {
     /* Maps the two halves of the device memory instead of all of it. */
     void map_halves(uint64_t *first, uint64_t *second)
     {
-        struct nvme_mem mem = {};
+        struct nvme_mem mem = device_memory(0, HALF);
 
         unmap();
-        mem.fd = -1;
-        mem.device = DEVICE;
-        mem.len = HALF;
         ASSERT_EQ(r.t->ops->map(r.t, &mem, first), 0);
         mem.device += HALF;
         ASSERT_EQ(r.t->ops->map(r.t, &mem, second), 0);
@@ -285,10 +288,7 @@ TEST(MoveBatch, ReadsMayDifferInNamespaceAndMapping)
     ASSERT_EQ(sim_set_dma_engine(r.sim, &fake.dma_engine), 0);
     auto host = r.dma(4096);
     for (uint64_t i = 0; i < 2; i++) {
-        struct nvme_mem mem = {};
-        mem.device = DEVICE + (i << 19);
-        mem.len = i ? 8192 : 1 << 19;
-        mem.fd = -1;
+        struct nvme_mem mem = device_memory(i << 19, i ? 8192 : 1 << 19);
         ASSERT_EQ(r.t->ops->map(r.t, &mem, &iova[i]), 0);
     }
     for (uint16_t i = 0; i < kReads; i++) {
@@ -469,10 +469,7 @@ TEST(MoveChannels, ThreadsShareChannelsWhenThereAreFew)
     struct sim_config c = config();
     c.threads = 3;
     Rig r(c);
-    struct nvme_mem mem = {};
-    mem.device = DEVICE;
-    mem.len = fake.memory.size();
-    mem.fd = -1;
+    struct nvme_mem mem = device_memory(0, fake.memory.size());
     uint64_t iova;
     ASSERT_EQ(sim_set_dma_engine(r.sim, &fake.dma_engine), 0);
     Queue *q[3] = {&r.create(1, 64), &r.create(2, 64), &r.create(3, 64)};
@@ -496,10 +493,7 @@ TEST(MoveChannels, AThreadWithoutItsChannelDoesOtherWork)
     struct sim_config c = config();
     c.threads = 2;
     Rig r(c);
-    struct nvme_mem mem = {};
-    mem.device = DEVICE;
-    mem.len = fake.memory.size();
-    mem.fd = -1;
+    struct nvme_mem mem = device_memory(0, fake.memory.size());
     uint64_t iova;
     ASSERT_EQ(sim_set_dma_engine(r.sim, &fake.dma_engine), 0);
     Queue *q[2] = {&r.create(1, 8), &r.create(2, 8)};
@@ -537,10 +531,7 @@ TEST(MoveMap, OneDmaEngineAtATime)
 {
     FakeEngine a(1 << 20), b(1 << 20);
     Rig r(small_config());
-    struct nvme_mem mem = {};
-    mem.device = DEVICE;
-    mem.len = 4096;
-    mem.fd = -1;
+    struct nvme_mem mem = device_memory(0, 4096);
     uint64_t first, second;
     EXPECT_EQ(r.t->ops->map(r.t, &mem, &first), -EFAULT) << "no DMA engine";
     ASSERT_EQ(sim_set_dma_engine(r.sim, &a.dma_engine), 0);

@@ -21,6 +21,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/fd_message.h"
+
 using Clock = std::chrono::steady_clock;
 
 static constexpr int PATIENCE_MS = 10000;
@@ -169,22 +171,9 @@ Client::~Client()
 
 void Client::send(const Bytes &raw, const std::vector<int> &fds)
 {
-    alignas(struct cmsghdr) char control[CMSG_SPACE(64 * sizeof(int))] = {};
-    struct iovec iov = {const_cast<unsigned char *>(raw.data()), raw.size()};
-    struct msghdr h = {};
-    h.msg_iov = &iov;
-    h.msg_iovlen = 1;
-    if (!fds.empty()) {
-        h.msg_control = control;
-        h.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
-        struct cmsghdr *c = CMSG_FIRSTHDR(&h);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
-        memcpy(CMSG_DATA(c), fds.data(), fds.size() * sizeof(int));
-    }
     /* A closed connection is detected by receive(). */
-    [[maybe_unused]] ssize_t n = sendmsg(sock, &h, MSG_NOSIGNAL);
+    [[maybe_unused]] ssize_t n =
+        fd_message_send(sock, raw.data(), raw.size(), fds.data(), fds.size(), 0);
 }
 
 /*

@@ -16,6 +16,7 @@
 
 #include "blockdev/nvme/nvme_spec.h"
 #include "blockdev/vfio_user/vfio_user_internal.h"
+#include "tests/fd_message.h"
 
 #define MESSAGES  12u
 #define MAX_BYTES 6144u
@@ -134,22 +135,11 @@ static bool change(struct answer *all, const uint8_t **data, size_t *size)
 
 static void send_answer(int socket, const struct answer *a, int file)
 {
-    union {
-        struct cmsghdr head;
-        char room[CMSG_SPACE(MAX_FDS * sizeof(int))];
-    } control = {.head = {.cmsg_level = SOL_SOCKET,
-                          .cmsg_type = SCM_RIGHTS,
-                          .cmsg_len = CMSG_LEN(a->fds * sizeof(int))}};
-    struct iovec iov = {.iov_base = (void *)(uintptr_t)a->bytes, .iov_len = a->len};
-    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+    int fds[MAX_FDS];
 
     for (unsigned i = 0; i < a->fds; i++)
-        memcpy(CMSG_DATA(&control.head) + i * sizeof(int), &file, sizeof(int));
-    if (a->fds) {
-        msg.msg_control = &control;
-        msg.msg_controllen = CMSG_SPACE(a->fds * sizeof(int));
-    }
-    if (sendmsg(socket, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+        fds[i] = file;
+    if (fd_message_send(socket, a->bytes, a->len, fds, a->fds, MSG_DONTWAIT) < 0)
         return;
 }
 

@@ -24,6 +24,7 @@
 
 #include "blockdev/nvme/nvme_spec.h"
 #include "blockdev/vfio_user/vfio_user_spec.h"
+#include "tests/fd_message.h"
 
 namespace vfio_user_fake
 {
@@ -61,21 +62,8 @@ struct Message {
 
 inline bool send_raw(int fd, const Bytes &bytes, const std::vector<int> &fds = {})
 {
-    std::vector<char> control(CMSG_SPACE(fds.size() * sizeof(int)));
-    iovec iov{const_cast<uint8_t *>(bytes.data()), bytes.size()};
-    msghdr msg{};
-    msg.msg_iov = &iov;
-    msg.msg_iovlen = 1;
-    if (!fds.empty()) {
-        msg.msg_control = control.data();
-        msg.msg_controllen = control.size();
-        cmsghdr *c = CMSG_FIRSTHDR(&msg);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
-        memcpy(CMSG_DATA(c), fds.data(), fds.size() * sizeof(int));
-    }
-    return sendmsg(fd, &msg, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+    return fd_message_send(fd, bytes.data(), bytes.size(), fds.data(), fds.size(), 0) ==
+           static_cast<ssize_t>(bytes.size());
 }
 
 /* One recvmsg(): the descriptors come with the first byte. */

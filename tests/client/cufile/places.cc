@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <random>
 
 namespace places
 {
@@ -123,15 +122,6 @@ Folder::~Folder()
     std::error_code ignored;
     if (!mount_ && dir_.find("gpunvme-cufile") != std::string::npos)
         std::filesystem::remove_all(dir_, ignored);
-}
-
-std::vector<char> some_bytes(size_t n, unsigned seed)
-{
-    std::vector<char> all(n);
-    std::mt19937 rng(seed);
-    for (char &c : all)
-        c = static_cast<char>(rng());
-    return all;
 }
 
 std::vector<char> file_bytes(const std::string &path)

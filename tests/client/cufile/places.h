@@ -12,6 +12,7 @@
 
 #include "tests/client/cufile/fake_cuda.h"
 #include "tests/e2e/mounted.h"
+#include "tests/some_bytes.h"
 
 namespace places
 {
@@ -82,6 +83,10 @@ class Folder
     std::string dir_;
 };
 
+// Of the whole file, by pread(2); empty when it cannot be read.
+std::vector<char> file_bytes(const std::string &path);
+bool make_file(const std::string &path, const std::vector<char> &bytes);
+
 // A test with a folder at GetParam().where; skipped where there is none.
 template <class Param> class InFolder : public ::testing::TestWithParam<Param>
 {
@@ -94,13 +99,17 @@ template <class Param> class InFolder : public ::testing::TestWithParam<Param>
         if (!why.empty())
             GTEST_SKIP() << why;
     }
+    // SetUp(), and a file of these bytes. False: the test is skipped or has failed.
+    bool begin(const std::vector<char> &bytes)
+    {
+        InFolder::SetUp();
+        if (this->IsSkipped())
+            return false;
+        EXPECT_TRUE(make_file(folder_->path("file"), bytes));
+        return !this->HasFailure();
+    }
     std::unique_ptr<Folder> folder_;
 };
-
-std::vector<char> some_bytes(size_t n, unsigned seed);
-// Of the whole file, by pread(2); empty when it cannot be read.
-std::vector<char> file_bytes(const std::string &path);
-bool make_file(const std::string &path, const std::vector<char> &bytes);
 
 } // namespace places
 

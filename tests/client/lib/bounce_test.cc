@@ -13,22 +13,12 @@
 #include <vector>
 
 #include "gpunvme/gpunvme.h"
-#include "tests/e2e/mounted.h"
+#include "tests/client/lib/hole_rig.h"
 
 namespace
 {
 
-constexpr size_t kFile = (3u << 20) + 4321, kHole = 1u << 20, kHoleLength = 300000;
-constexpr size_t kRoom = 4u << 20;
-
-std::vector<char> some_bytes(size_t n, unsigned seed)
-{
-    std::vector<char> all(n);
-    std::mt19937 rng(seed);
-    for (char &c : all)
-        c = static_cast<char>(rng());
-    return all;
-}
+using namespace hole_rig;
 
 // How the mount runs, whether it has room to register the pipeline's staging, and the chunks: small
 // ones are moved by read(2) and write(2), those of 1 MiB by ioctls into registered staging.
@@ -39,30 +29,14 @@ struct Way {
     size_t chunk;
 };
 
-class Bounce : public ::testing::TestWithParam<Way>
+class Bounce : public HoleRig<Way>
 {
   protected:
     void SetUp() override
     {
-        std::string why = why_no_mount();
-        if (!why.empty())
-            GTEST_SKIP() << why;
-        mount_ = std::make_unique<Mounted>(128u << 20);
-        ASSERT_TRUE(mount_->mount(GetParam().options)) << mount_->log();
-        ASSERT_EQ(gpunvme_connect(mount_->mountpoint().c_str(), &g_), 0) << gpunvme_error();
-        ASSERT_EQ(set_path(0), 0);
-        ASSERT_EQ(gpunvme_alloc(g_, kRoom, &shared_), 0) << gpunvme_error();
-        ASSERT_EQ(gpunvme_register(g_, own_.data(), own_.size(), &local_), 0) << gpunvme_error();
-        make_file();
-    }
-
-    void TearDown() override
-    {
-        if (fd_ >= 0)
-            close(fd_);
-        gpunvme_disconnect(g_);
-        if (mount_ && g_) {
-            EXPECT_TRUE(mount_->unmount()) << mount_->log();
+        HoleRig::SetUp();
+        if (!IsSkipped() && !HasFatalFailure()) {
+            ASSERT_EQ(set_path(0), 0);
         }
     }
 
@@ -73,17 +47,6 @@ class Bounce : public ::testing::TestWithParam<Way>
         o.threads = 3;
         o.chunk = GetParam().chunk;
         return gpunvme_set_options(g_, &o);
-    }
-
-    void make_file()
-    {
-        std::fill_n(file_.begin() + kHole, kHoleLength, 0);
-        fd_ = open(mount_->path("file").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-        ASSERT_GE(fd_, 0);
-        size_t rest = kHole + kHoleLength;
-        ASSERT_EQ(pwrite(fd_, file_.data(), kHole, 0), static_cast<ssize_t>(kHole));
-        ASSERT_EQ(pwrite(fd_, &file_[rest], kFile - rest, static_cast<off_t>(rest)),
-                  static_cast<ssize_t>(kFile - rest));
     }
 
     void expect_reads(struct gpunvme_buffer *b, uint32_t path)
@@ -104,12 +67,6 @@ class Bounce : public ::testing::TestWithParam<Way>
             }
         }
     }
-
-    std::unique_ptr<Mounted> mount_;
-    struct gpunvme *g_ = nullptr;
-    struct gpunvme_buffer *shared_ = nullptr, *local_ = nullptr;
-    int fd_ = -1;
-    std::vector<char> file_ = some_bytes(kFile, 2), own_ = std::vector<char>(kRoom);
 };
 
 TEST_P(Bounce, MemoryTheMountCannotTakeIsReadAndTheReasonSaid)

@@ -17,13 +17,12 @@
 #include <vector>
 
 #include "gpunvme/gpunvme.h"
-#include "tests/e2e/mounted.h"
+#include "tests/client/lib/hole_rig.h"
 
 namespace
 {
 
-constexpr size_t kFile = (2u << 20) + 4321, kHole = 1u << 20, kHoleLength = 300000;
-constexpr size_t kRoom = 4u << 20;
+using namespace hole_rig;
 
 struct Way {
     const char *name;
@@ -31,39 +30,9 @@ struct Way {
     uint32_t path; // that batches of a shared buffer take
 };
 
-class ReadvTest : public ::testing::TestWithParam<Way>
+class ReadvTest : public HoleRig<Way>
 {
   protected:
-    void SetUp() override
-    {
-        std::string why = why_no_mount();
-        if (!why.empty())
-            GTEST_SKIP() << why;
-        mount_ = std::make_unique<Mounted>(128u << 20);
-        ASSERT_TRUE(mount_->mount(GetParam().options)) << mount_->log();
-        ASSERT_EQ(gpunvme_connect(mount_->mountpoint().c_str(), &g_), 0) << gpunvme_error();
-        ASSERT_EQ(gpunvme_alloc(g_, kRoom, &shared_), 0) << gpunvme_error();
-        ASSERT_EQ(gpunvme_register(g_, own_.data(), own_.size(), &local_), 0) << gpunvme_error();
-        for (char &c : file_)
-            c = static_cast<char>(random_());
-        std::fill_n(file_.begin() + kHole, kHoleLength, 0);
-        fd_ = open(mount_->path("file").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-        ASSERT_GE(fd_, 0);
-        size_t rest = kHole + kHoleLength;
-        ASSERT_EQ(pwrite(fd_, file_.data(), kHole, 0), static_cast<ssize_t>(kHole));
-        ASSERT_EQ(pwrite(fd_, &file_[rest], kFile - rest, static_cast<off_t>(rest)),
-                  static_cast<ssize_t>(kFile - rest));
-    }
-    void TearDown() override
-    {
-        if (fd_ >= 0)
-            close(fd_);
-        gpunvme_disconnect(g_);
-        if (mount_ && g_) {
-            EXPECT_TRUE(mount_->unmount()) << mount_->log();
-        }
-    }
-
     static int32_t expected(const gpunvme_piece &p)
     {
         size_t left = p.file_offset >= kFile ? 0 : kFile - p.file_offset;
@@ -93,12 +62,7 @@ class ReadvTest : public ::testing::TestWithParam<Way>
         }
     }
 
-    std::unique_ptr<Mounted> mount_;
-    gpunvme *g_ = nullptr;
-    gpunvme_buffer *shared_ = nullptr, *local_ = nullptr;
-    int fd_ = -1;
     std::mt19937 random_{3};
-    std::vector<char> file_ = std::vector<char>(kFile), own_ = std::vector<char>(kRoom);
 };
 
 TEST_P(ReadvTest, EveryPieceGetsWhatPreadGives)

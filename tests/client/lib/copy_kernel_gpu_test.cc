@@ -13,8 +13,8 @@
 #include <gtest/gtest.h>
 
 #include "gpunvme/gpunvme.h"
+#include "tests/client/lib/gpu_mount.h"
 #include "tests/cuda/gq_child.h"
-#include "tests/e2e/mounted.h"
 
 namespace
 {
@@ -26,10 +26,7 @@ class CopyKernelGpu : public ::testing::Test
   protected:
     void SetUp() override
     {
-        int devices = 0;
-        std::string why = why_no_mount();
-        if (why.empty() && (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0))
-            why = "no CUDA device";
+        std::string why = why_no_gpu_mount();
         if (!why.empty())
             GTEST_SKIP() << why;
         mount_ = std::make_unique<Mounted>(64u << 20);

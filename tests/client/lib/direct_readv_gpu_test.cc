@@ -19,7 +19,7 @@
 
 #include "gpunvme/gpunvme.h"
 #include "tests/client/device/test_direct_readv_kernels.h"
-#include "tests/e2e/mounted.h"
+#include "tests/client/lib/gpu_mount.h"
 
 namespace
 {
@@ -46,10 +46,7 @@ class ListGpu : public ::testing::Test
   protected:
     void SetUp() override
     {
-        int devices = 0;
-        std::string why = why_no_mount();
-        if (why.empty() && (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0))
-            why = "no CUDA device";
+        std::string why = why_no_gpu_mount();
         if (!why.empty())
             GTEST_SKIP() << why;
         mount_ = std::make_unique<Mounted>(512u << 20);

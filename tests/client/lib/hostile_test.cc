@@ -21,6 +21,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/client/lib/hostile_rig.h"
+#include "tests/fd_message.h"
 
 namespace
 {
@@ -176,25 +177,10 @@ class Server
     {
         if (a.closes)
             return;
-        alignas(struct cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))] = {};
-        struct gpunvme_reply reply = a.reply;
-        struct iovec iov = {&reply, a.bytes};
-        struct msghdr msg = {};
         std::vector<int> fds;
-        msg.msg_iov = &iov;
-        msg.msg_iovlen = 1;
         for (int64_t len : a.files)
             fds.push_back(make_file(len, content));
-        if (!fds.empty()) {
-            msg.msg_control = control;
-            msg.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
-            struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-            c->cmsg_level = SOL_SOCKET;
-            c->cmsg_type = SCM_RIGHTS;
-            c->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
-            memcpy(CMSG_DATA(c), fds.data(), fds.size() * sizeof(int));
-        }
-        sendmsg(s, &msg, MSG_NOSIGNAL);
+        fd_message_send(s, &a.reply, a.bytes, fds.data(), fds.size(), 0);
         for (int fd : fds)
             close(fd);
     }

@@ -10,6 +10,8 @@
 #include <random>
 #include <thread>
 
+#include "tests/fusefs/daemon/puppet.h"
+
 namespace mount_rig
 {
 
@@ -104,13 +106,7 @@ void MountRig::make_file()
 
 void MountRig::fault(const std::string &kind, int opcode, unsigned times, unsigned status)
 {
-    char answer[16] = "";
-    std::string line = "fault " + kind + " " + std::to_string(opcode) + " 0 0 " +
-                       std::to_string(times) + " " + std::to_string(status) + " 0\n";
-    ASSERT_EQ(send(control_, line.data(), line.size(), MSG_NOSIGNAL),
-              static_cast<ssize_t>(line.size()));
-    ASSERT_GT(recv(control_, answer, sizeof(answer) - 1, 0), 0);
-    ASSERT_STREQ(answer, "ok\n") << line;
+    ASSERT_NO_FATAL_FAILURE(tell_fault(control_, kind, opcode, 0, times, status));
 }
 
 void MountRig::write_another_file()

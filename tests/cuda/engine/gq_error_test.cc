@@ -14,17 +14,6 @@ class GqError : public GqTest
 {
 };
 
-sim_fault fault_at(sim_fault_kind kind, uint64_t lba, uint16_t status = 0)
-{
-    sim_fault f = {};
-
-    f.kind = kind;
-    f.first_lba = lba;
-    f.lbas = 1;
-    f.status = status;
-    return f;
-}
-
 sim_fault once(sim_fault_kind kind)
 {
     sim_fault f = {};

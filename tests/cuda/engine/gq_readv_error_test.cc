@@ -18,17 +18,6 @@ class GqReadvReset : public GqTest
 {
 };
 
-sim_fault fault_at(sim_fault_kind kind, uint64_t lba, uint16_t status = 0)
-{
-    sim_fault f = {};
-
-    f.kind = kind;
-    f.first_lba = lba;
-    f.lbas = 1;
-    f.status = status;
-    return f;
-}
-
 /*
  * One file over the whole namespace of a MiB, read in pieces of 4 KiB, to memory of the same size.
  */

@@ -35,22 +35,30 @@ class FsFault : public FsTest
         memcpy(device.bytes(), image.data(), image.size());
     }
 
+    // All operations on a fresh mount, of which transfer n fails, and the next mount. *reached:
+    // there were as many transfers.
+    void run_with_fault(MemDevice::Fail failure, long n, bool *reached)
+    {
+        mount_again_from(fresh);
+        ASSERT_EQ(mount(), 0);
+        device.fail(failure, n);
+        every_operation("");
+        root.reset();
+        ffs_unmount(fs);
+        fs = nullptr;
+        *reached = device.countdown() < 0;
+        device.fail(MemDevice::FAIL_NONE, 0);
+        ASSERT_EQ(mount(), 0) << n;
+    }
+
     std::vector<uint8_t> fresh;
 };
 
 TEST_F(FsFault, EachTransferFailingInTurnLeavesAConsistentImage)
 {
     for (long n = 0;; n++) {
-        mount_again_from(fresh);
-        ASSERT_EQ(mount(), 0);
-        device.fail(MemDevice::FAIL_ONCE, n);
-        every_operation("");
-        root.reset();
-        ffs_unmount(fs);
-        fs = nullptr;
-        bool reached = device.countdown() < 0;
-        device.fail(MemDevice::FAIL_NONE, 0);
-        ASSERT_EQ(mount(), 0) << n;
+        bool reached;
+        ASSERT_NO_FATAL_FAILURE(run_with_fault(MemDevice::FAIL_ONCE, n, &reached));
         every_operation("2");
         unmount();
         ASSERT_EQ(fsck(), "") << "transfer " << n;
@@ -62,16 +70,8 @@ TEST_F(FsFault, EachTransferFailingInTurnLeavesAConsistentImage)
 TEST_F(FsFault, ADeviceThatGoesAwayAtAnyPointLeavesAMountableImage)
 {
     for (long n = 0;; n += 3) {
-        mount_again_from(fresh);
-        ASSERT_EQ(mount(), 0);
-        device.fail(MemDevice::FAIL_FROM, n);
-        every_operation("");
-        root.reset();
-        ffs_unmount(fs);
-        fs = nullptr;
-        bool reached = device.countdown() < 0;
-        device.fail(MemDevice::FAIL_NONE, 0);
-        ASSERT_EQ(mount(), 0) << n;
+        bool reached;
+        ASSERT_NO_FATAL_FAILURE(run_with_fault(MemDevice::FAIL_FROM, n, &reached));
         unmount();
         ASSERT_EQ(fsck(), "") << "transfer " << n;
         if (!reached)

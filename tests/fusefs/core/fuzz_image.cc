@@ -22,6 +22,7 @@
 #include "tests/fusefs/core/image_check.h"
 #include "tests/fusefs/core/image_fields.h"
 #include "tests/fusefs/core/image_repair.h"
+#include "tests/fusefs/core/inode_ref.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 // Inputs so far whose image could be mounted for writing: what fuzzing is worth.
@@ -120,19 +121,6 @@ class Device
     std::set<uint64_t> dirty_;
     const std::vector<uint8_t> *loaded_ = nullptr;
     Handle handle_;
-};
-
-// An inode of which a reference is held, or none.
-struct Ref {
-    ffs_inode *i = nullptr;
-    Ref() = default;
-    Ref(const Ref &) = delete;
-    Ref &operator=(const Ref &) = delete;
-    ~Ref()
-    {
-        if (i)
-            ffs_iput(i, 1);
-    }
 };
 
 // --- The image ----------------------------------------------------------------------------------

@@ -13,6 +13,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "tests/fusefs/core/inode_ref.h"
 #include "tests/fusefs/core/storage_fixture.h"
 
 namespace
@@ -46,19 +47,6 @@ struct State {
     {
         return sscanf(text, "%lu:%lu:%lu:%ld:%lu", &out->workload, &out->ops, &out->fate,
                       &out->again, &out->again_fate) == 5;
-    }
-};
-
-// An inode of which a reference is held, or none.
-struct Ref {
-    ffs_inode *i = nullptr;
-    Ref() = default;
-    Ref(const Ref &) = delete;
-    Ref &operator=(const Ref &) = delete;
-    ~Ref()
-    {
-        if (i)
-            ffs_iput(i, 1);
     }
 };
 

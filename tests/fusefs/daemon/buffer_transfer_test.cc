@@ -47,14 +47,7 @@ class Transfer : public ::testing::Test
     }
     void fail(sim_fault_kind kind, uint8_t opcode, uint16_t status, unsigned times)
     {
-        sim_fault fault = {};
-        fault.kind = kind;
-        fault.opcode = opcode;
-        fault.match_opcode = true;
-        fault.qid = rig_gpu_queue(rig_);
-        fault.status = status;
-        fault.times = times;
-        ASSERT_EQ(sim_add_fault(rig_sim(rig_), &fault), 0);
+        ASSERT_EQ(rig_fail(rig_, kind, opcode, status, 0, times), 0);
     }
     gpunvme_ioc_rw request(uint64_t len = kBytes, uint32_t flags = 0) const
     {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // The daemon's end waits for slow close calls, for a bounded time.
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -11,6 +10,8 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "tests/fusefs/daemon/tcp_ends.h"
 
 extern "C" {
 #include "fusefs/daemon/closer.h"
@@ -29,24 +30,6 @@ using Clock = std::chrono::steady_clock;
 bool is_set_back; // the time of day, by an hour, each time that it has been looked at
 constexpr time_t kHour = 3600;
 std::atomic<int> blocking{-1}; // close(2) of this descriptor takes half a minute
-
-// Two ends of a TCP connection of this machine.
-void connect_ends(int ends[2])
-{
-    sockaddr_in at = {};
-    socklen_t len = sizeof(at);
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    at.sin_family = AF_INET;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr *>(&at), len), 0);
-    ASSERT_EQ(listen(listener, 1), 0);
-    ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr *>(&at), &len), 0);
-    ends[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    ASSERT_EQ(connect(ends[0], reinterpret_cast<sockaddr *>(&at), len), 0);
-    ends[1] = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-    ASSERT_GE(ends[1], 0);
-    close(listener);
-}
 
 // Its close(2) blocks until the peer has read the data or has exited.
 void fill_up(int fd, int seconds)

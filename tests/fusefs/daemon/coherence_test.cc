@@ -47,9 +47,7 @@ class CoherenceTest : public ::testing::TestWithParam<const char *>
             return;
         buffer_.reset();
         close(fd_);
-        EXPECT_TRUE(mounted_->unmount()) << mounted_->log();
-        std::string output;
-        EXPECT_EQ(mounted_->fsck(&output), 0) << output;
+        expect_good_end(mounted_.get());
     }
     size_t draw(size_t below)
     {

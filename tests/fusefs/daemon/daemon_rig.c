@@ -233,6 +233,20 @@ uint16_t rig_gpu_queue(struct rig *r)
     return 5;
 }
 
+int rig_fail(struct rig *r, enum sim_fault_kind kind, uint8_t opcode, uint16_t status,
+             unsigned skip, unsigned times)
+{
+    struct sim_fault fault = {.kind = kind,
+                              .opcode = opcode,
+                              .match_opcode = true,
+                              .qid = rig_gpu_queue(r),
+                              .status = status,
+                              .skip = skip,
+                              .times = times};
+
+    return sim_add_fault(rig_sim(r), &fault);
+}
+
 int rig_write_file(struct rig *r, uint64_t offset, const void *data, uint64_t len)
 {
     return ffs_write(r->file, offset, data, len) == (ssize_t)len ? 0 : -EIO;

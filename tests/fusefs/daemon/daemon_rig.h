@@ -48,6 +48,12 @@ struct sim *rig_sim(struct rig *r);
 int rig_reset(struct rig *r);
 /* The executor's one queue. */
 uint16_t rig_gpu_queue(struct rig *r);
+/*
+ * After `skip` commands of the opcode on that queue so many of them (0: all) meet the fault. 0 or
+ * -errno.
+ */
+int rig_fail(struct rig *r, enum sim_fault_kind kind, uint8_t opcode, uint16_t status,
+             unsigned skip, unsigned times);
 /* Writes file bytes by ffs_write(); offset may leave a hole. */
 int rig_write_file(struct rig *r, uint64_t offset, const void *data, uint64_t len);
 int rig_read_file(struct rig *r, uint64_t offset, void *data, uint64_t len);

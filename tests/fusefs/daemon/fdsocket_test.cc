@@ -2,7 +2,6 @@
 // Descriptors become tokens, and tokens become descriptors once, for one user.
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -21,6 +20,8 @@
 
 #include "fusefs/daemon/fdsocket.h"
 #include "gpunvme/gpunvme_ioctl.h"
+#include "tests/fd_message.h"
+#include "tests/fusefs/daemon/tcp_ends.h"
 #include "tests/fusefs/daemon/tokens.h"
 
 // Seconds by which every clock is ahead.
@@ -107,24 +108,6 @@ int asked(int s, uint64_t what, uint64_t id, uint64_t index)
     int n = reply_fds(s, &reply);
     EXPECT_TRUE(n < 0 || reply.len == index);
     return n;
-}
-
-// Both ends of a TCP connection over the loopback.
-void connected(int ends[2])
-{
-    sockaddr_in addr = {};
-    socklen_t len = sizeof(addr);
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    addr.sin_family = AF_INET;
-    addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr *>(&addr), len), 0);
-    ASSERT_EQ(listen(listener, 1), 0);
-    ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr *>(&addr), &len), 0);
-    ends[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    ASSERT_EQ(connect(ends[0], reinterpret_cast<sockaddr *>(&addr), len), 0);
-    ends[1] = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-    ASSERT_GE(ends[1], 0);
-    close(listener);
 }
 
 TEST_F(FdSocket, TokenStandsForTheDescriptorOnce)
@@ -219,7 +202,7 @@ TEST_F(FdSocket, DescriptorThatClosesSlowlyKeepsNobodyWaiting)
     int ends[2];
     char block[65536] = {};
     linger slow = {1, 60};
-    ASSERT_NO_FATAL_FAILURE(connected(ends));
+    ASSERT_NO_FATAL_FAILURE(connect_ends(ends));
     while (send(ends[0], block, sizeof(block), MSG_DONTWAIT) > 0)
         ;
     ASSERT_EQ(setsockopt(ends[0], SOL_SOCKET, SO_LINGER, &slow, sizeof(slow)), 0);
@@ -247,7 +230,7 @@ int slow_socket(int *peer)
     int ends[2] = {-1, -1};
     char block[65536] = {};
     linger slow = {1, 60};
-    connected(ends);
+    connect_ends(ends);
     while (send(ends[0], block, sizeof(block), MSG_DONTWAIT) > 0)
         ;
     EXPECT_EQ(setsockopt(ends[0], SOL_SOCKET, SO_LINGER, &slow, sizeof(slow)), 0);
@@ -401,19 +384,7 @@ TEST_F(FdSocket, QuestionsOfAnotherShapeEndTheConnection)
         close(s);
     }
     int s = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    iovec iov = {&good, sizeof(good)};
-    msghdr msg = {};
-    msg.msg_iov = &iov;
-    msg.msg_iovlen = 1;
-    msg.msg_control = control;
-    msg.msg_controllen = sizeof(control);
-    cmsghdr *c = CMSG_FIRSTHDR(&msg);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(c), &memory_, sizeof(memory_));
-    ASSERT_GT(sendmsg(s, &msg, MSG_NOSIGNAL), 0);
+    ASSERT_GT(fd_message_send(s, &good, sizeof(good), &memory_, 1, 0), 0);
     EXPECT_EQ(reply_fds(s, &reply), -1) << "a question brings no descriptor";
     close(s);
     EXPECT_NE(token(memory_), 0u);

@@ -13,8 +13,10 @@
 
 #include "fusefs/daemon/fdsocket.h"
 #include "gpunvme/gpunvme_ioctl.h"
+#include "tests/fd_message.h"
 
 #define LEASE_ID 7u
+#define MAX_FDS  7u /* of one message; all bits set */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -69,23 +71,14 @@ static int connect_to(const char *name)
     return s;
 }
 
+/* n descriptors of one file. */
 static void send_with_fds(int s, const void *data, size_t len, int fd, unsigned n)
 {
-    _Alignas(struct cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))] = {0};
-    struct iovec iov = {.iov_base = (void *)data, .iov_len = len};
-    struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
+    int fds[MAX_FDS];
 
-    if (n > 0) {
-        h.msg_control = control;
-        h.msg_controllen = CMSG_SPACE(n * sizeof(int));
-        struct cmsghdr *c = CMSG_FIRSTHDR(&h);
-        *c = (struct cmsghdr){.cmsg_level = SOL_SOCKET,
-                              .cmsg_type = SCM_RIGHTS,
-                              .cmsg_len = CMSG_LEN(n * sizeof(int))};
-        for (unsigned i = 0; i < n; i++)
-            memcpy(CMSG_DATA(c) + i * sizeof(int), &fd, sizeof(fd));
-    }
-    (void)!sendmsg(s, &h, MSG_DONTWAIT | MSG_NOSIGNAL);
+    for (unsigned i = 0; i < n; i++)
+        fds[i] = fd;
+    (void)!fd_message_send(s, data, len, fds, n, MSG_DONTWAIT);
 }
 
 /*
@@ -133,7 +126,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size % 8 != 0) /* otherwise without authorization */
         send_with_fds(s, &cookie, sizeof(cookie), -1, 0);
     for (size_t at = 0; at + 2 <= size;) {
-        unsigned n = data[at] & 7, len = data[at + 1];
+        unsigned n = data[at] & MAX_FDS, len = data[at + 1];
         int fd = data[at] & 8 ? STDERR_FILENO : f->memory;
 
         at += 2;

@@ -22,6 +22,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/fusefs/daemon/lease_rig.h"
+#include "tests/fusefs/daemon/puppet.h"
 
 namespace
 {
@@ -189,15 +190,6 @@ class LeaseRecovery : public LeaseTest
         fd_ = make("file", 1);
         ASSERT_EQ(fsync(fd_), 0);
     }
-    void tell(const std::string &command)
-    {
-        char answer[16] = "";
-        std::string line = command + "\n";
-        ASSERT_EQ(send(control_, line.data(), line.size(), MSG_NOSIGNAL),
-                  static_cast<ssize_t>(line.size()));
-        ASSERT_GT(recv(control_, answer, sizeof(answer) - 1, 0), 0);
-        ASSERT_STREQ(answer, "ok\n") << command;
-    }
     // O_DIRECT: POSIX_FADV_DONTNEED need not drop a page.
     void read_drive()
     {
@@ -209,7 +201,7 @@ class LeaseRecovery : public LeaseTest
     // The daemon's next read finds the controller failed and resets it.
     void reset()
     {
-        tell("fault fatal 2 0 0 1 0 0");
+        tell_puppet(control_, "fault fatal 2 0 0 1 0 0");
         read_drive();
         EXPECT_EQ(stats_of(fd_).controller_resets, 1u);
     }
@@ -284,7 +276,7 @@ TEST_F(LeaseRecovery, LeasesComeAndGoWhileTheDriveIsReset)
         for (int wait = 0; wait < 2000 && good < before + 5; wait++)
             usleep(10000);
         EXPECT_GE(good, before + 5) << "after " << i << " resets";
-        tell("fault fatal 2 0 0 1 0 0");
+        tell_puppet(control_, "fault fatal 2 0 0 1 0 0");
         read_drive();
     }
     stop = true;

@@ -43,11 +43,7 @@ class LeaseTest : public ::testing::Test
             return;
         if (fd_ >= 0)
             close(fd_);
-        if (mounted_->pid() > 0) {
-            EXPECT_TRUE(mounted_->unmount()) << mounted_->log();
-        }
-        std::string output;
-        EXPECT_EQ(mounted_->fsck(&output), 0) << output;
+        expect_good_end(mounted_.get());
     }
     // A mount with a file of known content, open.
     void start(const std::string &options = "executor=cpu,direct=root")

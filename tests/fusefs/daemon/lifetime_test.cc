@@ -64,11 +64,7 @@ class LifetimeTest : public ::testing::Test
             return;
         if (fd_ >= 0)
             close(fd_);
-        if (mounted_->pid() > 0) {
-            EXPECT_TRUE(mounted_->unmount()) << mounted_->log();
-        }
-        std::string output;
-        EXPECT_EQ(mounted_->fsck(&output), 0) << output;
+        expect_good_end(mounted_.get());
     }
     bool buffers_become(uint64_t count) const
     {
@@ -154,13 +150,23 @@ void ignore(int)
 {
 }
 
-// The signal repeats until the call has returned: the first may precede the
-// call.
-TEST_F(LifetimeTest, SignalEndsAReadShort)
+// Signals a thread, which calls for longer than a moment, until `done`, and joins it. The signal
+// repeats, since the first may precede the call.
+void interrupt_until(const std::atomic<bool> &done, std::thread *thread)
 {
     struct sigaction action = {};
     action.sa_handler = ignore;
-    ASSERT_EQ(sigaction(SIGUSR1, &action, nullptr), 0);
+    EXPECT_EQ(sigaction(SIGUSR1, &action, nullptr), 0);
+    usleep(300000);
+    for (int i = 0; i < 3000 && !done; i++) {
+        pthread_kill(thread->native_handle(), SIGUSR1);
+        usleep(10000);
+    }
+    thread->join();
+}
+
+TEST_F(LifetimeTest, SignalEndsAReadShort)
+{
     Buffer buffer(fd_, kFile);
     std::atomic<bool> done{false};
     ssize_t n = 0;
@@ -168,12 +174,7 @@ TEST_F(LifetimeTest, SignalEndsAReadShort)
         n = buffer.read(fd_, 0, 0, kFile);
         done = true;
     });
-    usleep(300000);
-    for (int i = 0; i < 3000 && !done; i++) {
-        pthread_kill(reader.native_handle(), SIGUSR1);
-        usleep(10000);
-    }
-    reader.join();
+    interrupt_until(done, &reader);
     EXPECT_TRUE(n == -EINTR || (n > 0 && n < static_cast<ssize_t>(kFile))) << n;
     if (n > 0) {
         EXPECT_EQ(buffer.data()[n - 1], 'x');
@@ -182,9 +183,6 @@ TEST_F(LifetimeTest, SignalEndsAReadShort)
 
 TEST_F(LifetimeTest, SignalEndsABatch)
 {
-    struct sigaction action = {};
-    action.sa_handler = ignore;
-    ASSERT_EQ(sigaction(SIGUSR1, &action, nullptr), 0);
     Buffer buffer(fd_, kFile), list(fd_, kPieces * sizeof(gpunvme_piece), GPUNVME_REGISTER_LIST);
     fill_in(list);
     std::atomic<bool> done{false};
@@ -194,12 +192,7 @@ TEST_F(LifetimeTest, SignalEndsABatch)
         err = issue(fd_, GPUNVME_IOC_READV, &v);
         done = true;
     });
-    usleep(300000);
-    for (int i = 0; i < 3000 && !done; i++) {
-        pthread_kill(reader.native_handle(), SIGUSR1);
-        usleep(10000);
-    }
-    reader.join();
+    interrupt_until(done, &reader);
     EXPECT_EQ(err, -EINTR);
     for (uint64_t i = 0; i < kPieces; i++)
         ASSERT_TRUE(list.pieces()[i].result == kPiece || list.pieces()[i].result == -ECANCELED)

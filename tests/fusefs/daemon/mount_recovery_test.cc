@@ -23,6 +23,7 @@
 
 #include "tests/e2e/mounted.h"
 #include "tests/fusefs/daemon/client.h"
+#include "tests/fusefs/daemon/puppet.h"
 #include "tests/rounds.h"
 
 namespace
@@ -88,21 +89,10 @@ class Recovery : public ::testing::Test
         EXPECT_TRUE(ok) << mounted_->log();
         return ok;
     }
-    // Sends a command to the puppet.
-    void tell(const std::string &command)
-    {
-        char answer[16] = "";
-        std::string line = command + "\n";
-        ASSERT_EQ(send(control_, line.data(), line.size(), MSG_NOSIGNAL),
-                  static_cast<ssize_t>(line.size()));
-        ASSERT_GT(recv(control_, answer, sizeof(answer) - 1, 0), 0);
-        ASSERT_STREQ(answer, "ok\n") << command;
-    }
     void fault(const std::string &kind, int opcode, unsigned times, unsigned status = 0,
                unsigned skip = 0)
     {
-        tell("fault " + kind + " " + std::to_string(opcode) + " 0 " + std::to_string(skip) + " " +
-             std::to_string(times) + " " + std::to_string(status) + " 0");
+        ASSERT_NO_FATAL_FAILURE(tell_fault(control_, kind, opcode, skip, times, status));
     }
     std::string path(const std::string &name) const
     {
@@ -283,7 +273,7 @@ TEST_P(FinalFault, EndsEverythingInTimeAndTheNextMountIsGood)
     usleep(100000);
     Stopwatch watch;
     for (const std::string &command : GetParam().commands)
-        tell(command);
+        tell_puppet(control_, command);
     EXPECT_LT(fsync(out), 0) << "not durable";
     EXPECT_EQ(errno, EIO);
     give_up = true; /* the read in flight has not ended yet */
@@ -345,7 +335,7 @@ TEST_F(Recovery, WhatFsyncReportedSurvivesAPowerCutAfterLostFlushes)
         int fd = open_on(name, O_RDWR | O_CREAT);
         ASSERT_EQ(write(fd, content_.data(), 200000), 200000);
         EXPECT_EQ(fsync(fd), 0) << strerror(errno);
-        tell("power_cut " + std::to_string(seed));
+        tell_puppet(control_, "power_cut " + std::to_string(seed));
         kill(mounted_->pid(), SIGKILL);
         close(fd);
         mounted_->ended();
@@ -372,7 +362,7 @@ TEST_F(Recovery, TheDriveIsHandedBackWhenTheSystemAsks)
     ASSERT_NE(at, MAP_FAILED);
     memcpy(at, "by hand", 7);
     Stopwatch watch;
-    tell("ask_back");
+    tell_puppet(control_, "ask_back");
     EXPECT_TRUE(mounted_->ended()) << mounted_->log();
     EXPECT_LT(watch.seconds(), 10 + kGone);
     EXPECT_NE(mounted_->log().find("requests the drive"), std::string::npos);

@@ -42,15 +42,7 @@ class Readv : public ::testing::Test
     }
     void fail(sim_fault_kind kind, uint16_t status, unsigned skip, unsigned times)
     {
-        sim_fault fault = {};
-        fault.kind = kind;
-        fault.opcode = kRead;
-        fault.match_opcode = true;
-        fault.qid = rig_gpu_queue(rig_);
-        fault.status = status;
-        fault.skip = skip;
-        fault.times = times;
-        ASSERT_EQ(sim_add_fault(rig_sim(rig_), &fault), 0);
+        ASSERT_EQ(rig_fail(rig_, kind, kRead, status, skip, times), 0);
     }
     gpunvme_piece *pieces() const
     {

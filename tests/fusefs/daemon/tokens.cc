@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include "tests/fd_message.h"
+
 int connect_silently(const std::string &name)
 {
     sockaddr_un addr = {};
@@ -33,21 +35,8 @@ int connect_to(const std::string &name, uint64_t cookie)
 
 bool send_word(int s, int fd, uint64_t word)
 {
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    iovec iov = {&word, sizeof(word)};
-    msghdr msg = {};
-    msg.msg_iov = &iov;
-    msg.msg_iovlen = 1;
-    if (fd >= 0) {
-        msg.msg_control = control;
-        msg.msg_controllen = sizeof(control);
-        cmsghdr *c = CMSG_FIRSTHDR(&msg);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(c), &fd, sizeof(fd));
-    }
-    return sendmsg(s, &msg, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(word));
+    return fd_message_send(s, &word, sizeof(word), &fd, fd >= 0, 0) ==
+           static_cast<ssize_t>(sizeof(word));
 }
 
 uint64_t token_for(const std::string &name, uint64_t cookie, int fd, uint64_t word)
