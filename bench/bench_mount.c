@@ -17,6 +17,17 @@ static int fail(const char *who, const char *object, int err, const char *what)
     return err;
 }
 
+bool bench_lease_option(int opt, struct gpunvme_direct_options *lease)
+{
+    if (opt == 'q')
+        lease->queues = (uint32_t)strtoul(optarg, NULL, 10);
+    else if (opt == 'd')
+        lease->depth = (uint32_t)strtoul(optarg, NULL, 10);
+    else
+        return false;
+    return true;
+}
+
 /* In GPU memory the buffer is ours, so that kernels of this process read it as any other. */
 static int open_buffer(struct bench_mount *m, uint64_t bytes)
 {

@@ -7,6 +7,9 @@
 #include "bench/memory.h"
 #include "gpunvme/gpunvme.h"
 
+/* The options -q QUEUES and -d DEPTH, as bench_option(). */
+bool bench_lease_option(int opt, struct gpunvme_direct_options *lease);
+
 struct bench_mount {
     struct gpunvme *g; /* NULL: the directory is on another file system */
     struct gpunvme_ioc_info info;

@@ -30,6 +30,11 @@ bool bench_option(int opt, uint64_t *size, unsigned *repeats, bool *json)
     return true;
 }
 
+bool bench_arguments_fit(int argc, unsigned repeats)
+{
+    return optind + 1 == argc && repeats >= 1 && repeats < BENCH_MAX_SAMPLES;
+}
+
 double bench_seconds(void)
 {
     struct timespec ts;

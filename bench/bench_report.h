@@ -26,6 +26,8 @@ struct bench_samples {
  * in bytes. False: another one.
  */
 bool bench_option(int opt, uint64_t *size, unsigned *repeats, bool *json);
+/* After getopt(): one operand is left, and the repeats are as many samples as can be kept. */
+bool bench_arguments_fit(int argc, unsigned repeats);
 
 double bench_seconds(void); /* monotonic */
 /* More than BENCH_MAX_SAMPLES are left out. */

@@ -227,8 +227,8 @@ static int parse(int argc, char **argv, struct bench *b)
         else if (!bench_option(opt, &b->largest, &b->repeats, &b->json))
             return 1;
     }
-    return optind + 1 != argc || b->repeats < 1 || b->repeats >= BENCH_MAX_SAMPLES ||
-           b->largest < CHUNK || (b->largest & (b->largest - 1)) || b->chunk % 4096;
+    return !bench_arguments_fit(argc, b->repeats) || b->largest < CHUNK ||
+           (b->largest & (b->largest - 1)) || b->chunk % 4096;
 }
 
 int main(int argc, char **argv)

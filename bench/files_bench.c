@@ -261,8 +261,8 @@ static int parse(int argc, char **argv, struct bench *b)
         if (!bench_option(opt, &b->size, &b->repeats, &b->json))
             return 1;
     }
-    return optind + 1 != argc || b->repeats < 1 || b->repeats >= BENCH_MAX_SAMPLES ||
-           b->size < LARGEST || b->size > (uint64_t)1 << 40;
+    return !bench_arguments_fit(argc, b->repeats) || b->size < LARGEST ||
+           b->size > (uint64_t)1 << 40;
 }
 
 int main(int argc, char **argv)

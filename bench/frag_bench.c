@@ -231,8 +231,8 @@ static int parse(int argc, char **argv, struct bench *b)
             return 1;
     }
     b->dir = argv[optind];
-    return optind + 1 != argc || b->repeats < 1 || b->repeats >= BENCH_MAX_SAMPLES ||
-           b->size < CHUNK || b->size % CHUNK || b->size > (uint64_t)1 << 40;
+    return !bench_arguments_fit(argc, b->repeats) || b->size < CHUNK || b->size % CHUNK ||
+           b->size > (uint64_t)1 << 40;
 }
 
 int main(int argc, char **argv)

@@ -235,8 +235,7 @@ static int parse(int argc, char **argv, struct bench *b)
         else if (!bench_option(opt, &b->size, &b->repeats, &b->json))
             return 1;
     }
-    return optind + 1 != argc || b->repeats < 1 || b->repeats >= BENCH_MAX_SAMPLES ||
-           b->size < UNIT || b->size % UNIT;
+    return !bench_arguments_fit(argc, b->repeats) || b->size < UNIT || b->size % UNIT;
 }
 
 int main(int argc, char **argv)

@@ -318,13 +318,9 @@ static int parse(int argc, char **argv, struct bench *b)
     int opt;
 
     while ((opt = getopt(argc, argv, "s:n:o:h")) != -1) {
-        if (opt == 's')
-            b->size = strtoull(optarg, NULL, 10) << 20;
-        else if (opt == 'n')
+        if (opt == 'n')
             b->repeats = (unsigned)strtoul(optarg, NULL, 10);
-        else if (opt == 'o' && strcmp(optarg, "json") == 0)
-            b->json = true;
-        else
+        else if (!bench_option(opt, &b->size, &b->repeats, &b->json))
             return 1;
     }
     return optind + 1 != argc || b->repeats < 1 || b->repeats > MAX_SMALLS / 50 || b->size < UNIT ||

@@ -469,15 +469,12 @@ static int parse(int argc, char **argv, struct bench *b)
     while ((opt = getopt(argc, argv, "s:n:r:o:q:d:h")) != -1) {
         if (opt == 'n')
             b->batch = strtoul(optarg, NULL, 10);
-        else if (opt == 'q')
-            b->lease.queues = (uint32_t)strtoul(optarg, NULL, 10);
-        else if (opt == 'd')
-            b->lease.depth = (uint32_t)strtoul(optarg, NULL, 10);
-        else if (!bench_option(opt, &b->size, &b->repeats, &b->json))
+        else if (!bench_lease_option(opt, &b->lease) &&
+                 !bench_option(opt, &b->size, &b->repeats, &b->json))
             return 1;
     }
-    return optind + 1 != argc || b->repeats < 1 || b->repeats >= BENCH_MAX_SAMPLES ||
-           b->size < UNIT || b->size % UNIT || b->batch < 1 || b->batch > GPUNVME_PIECES_MAX;
+    return !bench_arguments_fit(argc, b->repeats) || b->size < UNIT || b->size % UNIT ||
+           b->batch < 1 || b->batch > GPUNVME_PIECES_MAX;
 }
 
 int main(int argc, char **argv)

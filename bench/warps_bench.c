@@ -214,21 +214,18 @@ static int parse(int argc, char **argv, struct bench *b)
     while ((opt = getopt(argc, argv, "s:r:o:q:d:b:w:fh")) != -1) {
         unsigned long value = optarg ? strtoul(optarg, NULL, 10) : 0;
 
-        if (opt == 'q')
-            b->lease.queues = (uint32_t)value;
-        else if (opt == 'd')
-            b->lease.depth = (uint32_t)value;
-        else if (opt == 'b')
+        if (opt == 'b')
             b->block = (unsigned)value;
         else if (opt == 'w')
             b->most = (unsigned)value;
         else if (opt == 'f')
             b->hog = true;
-        else if (!bench_option(opt, &b->size, &b->repeats, &b->json))
+        else if (!bench_lease_option(opt, &b->lease) &&
+                 !bench_option(opt, &b->size, &b->repeats, &b->json))
             return 1;
     }
-    return optind + 1 != argc || b->repeats < 1 || b->repeats >= BENCH_MAX_SAMPLES ||
-           b->size < UNIT || b->size % UNIT || b->block < 1 || b->block > BLOCK_MOST;
+    return !bench_arguments_fit(argc, b->repeats) || b->size < UNIT || b->size % UNIT ||
+           b->block < 1 || b->block > BLOCK_MOST;
 }
 
 int main(int argc, char **argv)
