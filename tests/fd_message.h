@@ -12,7 +12,7 @@
 
 #define FD_MESSAGE_FDS 64u /* of one message, at most */
 
-/* One sendmsg(2) with MSG_NOSIGNAL and the given flags: what it returns. */
+/* One sendmsg(2) with MSG_NOSIGNAL and the given flags, and its result. */
 static inline ssize_t fd_message_send(int sock, const void *data, size_t len, const int *fds,
                                       size_t n, int flags)
 {

@@ -77,7 +77,7 @@ class Mounted
     int status_ = -1;
 };
 
-// At the end of a test: unmounts what is mounted, and fsck finds nothing.
+// At the end of a test: unmounts a mount that is there, and fsck finds nothing.
 inline void expect_good_end(Mounted *m)
 {
     std::string output;
