@@ -150,3 +150,15 @@ def cuda():
     if not name and DRIVER is None:
         pytest.skip("no CUDA device, and GPUNVME_FAKE_CUDA is not set")
     return Cuda(ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL) if name else DRIVER)
+
+
+@pytest.fixture(name="torch")
+def fixture_torch():
+    return pytest.importorskip("torch", reason="torch is not installed")
+
+
+@pytest.fixture(name="device", params=["cpu", "cuda"])
+def fixture_device(request, torch):
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("torch has no CUDA device")
+    return request.param

@@ -12,18 +12,6 @@ import pytest
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../integrations")
 
 
-@pytest.fixture(name="torch")
-def fixture_torch():
-    return pytest.importorskip("torch", reason="torch is not installed")
-
-
-@pytest.fixture(name="device", params=["cpu", "cuda"])
-def fixture_device(request, torch):
-    if request.param == "cuda" and not torch.cuda.is_available():
-        pytest.skip("torch has no CUDA device")
-    return request.param
-
-
 def of_folder(path, name):
     spec = importlib.util.spec_from_file_location(name, os.path.join(FOLDER, path))
     module = importlib.util.module_from_spec(spec)

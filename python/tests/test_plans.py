@@ -109,18 +109,6 @@ def test_catalogues_that_are_wrong(tmpfs, text):
 
 # --- torch -----------------------------------------------------------------------------------------
 
-@pytest.fixture(name="torch")
-def fixture_torch():
-    return pytest.importorskip("torch", reason="torch is not installed")
-
-
-@pytest.fixture(name="device", params=["cpu", "cuda"])
-def fixture_device(request, torch):
-    if request.param == "cuda" and not torch.cuda.is_available():
-        pytest.skip("torch has no CUDA device")
-    return request.param
-
-
 def layers_of(n):
     rng = np.random.default_rng(n)
     found = {"head.weight": rng.standard_normal((10, 10)).astype(np.float32)}
