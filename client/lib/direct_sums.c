@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "client/lib/direct.h"
-#include "client/lib/sum_table.h"
+#include "cuda/gq_sum_fill.h"
 
 int direct_sum_table(struct gpunvme_direct *d)
 {
@@ -16,7 +16,7 @@ int direct_sum_table(struct gpunvme_direct *d)
     struct gq_sum_table *t = malloc(sizeof(*t));
     if (!t)
         return gpunvme_fail(-ENOMEM, "out of memory");
-    sum_table_fill(t);
+    gq_sum_fill(t);
     int err = memory_space_alloc(&d->space, sizeof(*t), &at);
     if (!err)
         err = memory_space_put(&d->space, at, t, sizeof(*t));

@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/* As gq_kernels_load(). */
+/* As gq_kernels_load(); also stores the table that the kernel looks up. */
 cudaError_t gq_sums_load(void);
 /* at: offsets from base; both arrays are pinned, n entries. */
 cudaError_t gq_sums_launch(uint64_t base, const uint64_t *at, uint32_t n, uint32_t *sums,

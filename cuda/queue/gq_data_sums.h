@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Checksums of data that has been read, computed and compared by the group that
- * has read it: CRC-32C of blocks of 4096 bytes.
+ * Checksums of data that has been read, computed and compared by a group of
+ * lanes: CRC-32C of blocks of 4096 bytes.
  *
- * The checksum is linear. A block has 32 parts of 128 bytes, which the lanes
- * share. The checksum of a part is multiplied by a power of x, as if the parts
- * behind it were zeros: five steps at most, each a 32 by 32 matrix over GF(2).
- * The sum of all is that of the block. A single lane goes through the block
- * without matrices.
+ * The checksum is linear: lanes compute those of their words, multiply them by
+ * a power of x, as if what follows were zeros, and the sum of all is that of the
+ * block. A whole warp takes word after word of the block, 32 at a time. Before
+ * a lane adds its next word, 128 bytes are appended to what it has: a linear map
+ * of 32 bits, looked up by five bits at a time in tables of 32 entries, of which
+ * each lane has one. The tables are looked up by shuffles, without access to
+ * memory. Fewer lanes share parts of 128 bytes, and look bytes up in memory; a
+ * single lane goes through the block in this way.
  *
  * Functions with a struct gq_summer are called by all lanes of its group
  * together.
@@ -33,9 +36,20 @@
 #define GQ_CALLED_FN static inline
 #endif
 
-#define GQ_SUM_PARTS    32u
-#define GQ_SUM_PART     (GQ_SUM_BLOCK / GQ_SUM_PARTS)
-#define GQ_NO_BAD_BLOCK UINT64_MAX
+/* What lane `from` of a whole warp has, from modulo 32. */
+#ifdef __CUDACC__
+#define GQ_LOOK_UP(name, part, from) __shfl_sync(GQ_LANE_ALL, (name).part, (int)(from))
+#define GQ_UNROLL                    _Pragma("unroll")
+#else
+#define GQ_LOOK_UP(name, part, from) ((name)[(from)&31u].part)
+#define GQ_UNROLL
+#endif
+
+#define GQ_SUM_POLYNOMIAL 0x82f63b78u /* CRC-32C, reflected */
+#define GQ_SUM_PARTS      32u
+#define GQ_SUM_PART       (GQ_SUM_BLOCK / GQ_SUM_PARTS)
+#define GQ_SUM_BATCH      16u /* words of a lane that are loaded together */
+#define GQ_NO_BAD_BLOCK   UINT64_MAX
 
 struct gq_summer {
     struct gq_group group;
@@ -46,8 +60,16 @@ struct gq_summer {
 GQ_FN uint32_t gq_load_data(uint64_t at)
 {
 #ifdef __CUDACC__
-    if (at % sizeof(uint32_t) == 0)
-        return __ldcv((const unsigned int *)at);
+    return __ldcv((const unsigned int *)at);
+#else
+    return *(const uint32_t *)(uintptr_t)at;
+#endif
+}
+
+/* The same at any address. */
+GQ_FN uint32_t gq_load_odd_data(uint64_t at)
+{
+#ifdef __CUDACC__
     return __ldcv((const unsigned char *)at) | __ldcv((const unsigned char *)at + 1) << 8 |
            __ldcv((const unsigned char *)at + 2) << 16 |
            (uint32_t)__ldcv((const unsigned char *)at + 3) << 24;
@@ -95,8 +117,8 @@ GQ_FN uint32_t gq_sum_bytes(const struct gq_sum_table *t, uint32_t crc, uint64_t
     }
 #endif
     for (uint32_t i = 0; i < len; i += 16) {
-        uint32_t a = gq_load_data(at + i), b = gq_load_data(at + i + 4);
-        uint32_t c = gq_load_data(at + i + 8), d = gq_load_data(at + i + 12);
+        uint32_t a = gq_load_odd_data(at + i), b = gq_load_odd_data(at + i + 4);
+        uint32_t c = gq_load_odd_data(at + i + 8), d = gq_load_odd_data(at + i + 12);
 
         crc = gq_sum_word(t, gq_sum_word(t, crc, a), b);
         crc = gq_sum_word(t, gq_sum_word(t, crc, c), d);
@@ -104,73 +126,170 @@ GQ_FN uint32_t gq_sum_bytes(const struct gq_sum_table *t, uint32_t crc, uint64_t
     return crc;
 }
 
-/* By one lane: the checksum with `parts` parts of zeros behind it. */
-GQ_FN uint32_t gq_append_parts(const struct gq_sum_table *t, uint32_t crc, uint32_t parts)
+/* By one lane: the product with a factor of the table. */
+GQ_FN uint32_t gq_sum_times(uint32_t crc, uint32_t factor)
 {
-    for (uint32_t step = 0; step < GQ_SUM_STEPS; step++) {
-        uint32_t product = 0;
+    uint32_t product = 0;
 
-        for (uint32_t i = 0; i < 32; i++)
-            product ^= crc >> i & 1u ? t->append[step][i] : 0;
-        crc = parts >> step & 1u ? product : crc;
+    GQ_UNROLL
+    for (uint32_t i = 0; i < 32; i++) {
+        product ^= factor & 0x80000000u >> i ? crc : 0;
+        crc = crc >> 1 ^ (crc & 1u ? GQ_SUM_POLYNOMIAL : 0);
     }
-    return crc;
+    return product;
 }
 
-/* The checksum of the block at this address, as entries have it. */
-GQ_FN uint32_t gq_block_sum(const struct gq_summer *w, uint64_t at)
+/* Words of a lane of a whole warp: every 32nd of the block. */
+struct gq_sum_words {
+    uint32_t word[GQ_SUM_BATCH];
+};
+
+/* The first one is at `at`. The loads are in flight together. */
+GQ_FN struct gq_sum_words gq_load_sum_words(uint64_t at)
 {
-    GQ_LANE_VAR(uint32_t, part);
-    uint32_t lanes = w->group.lanes, crc = 0;
+    struct gq_sum_words words;
+
+    if (at % sizeof(uint32_t) == 0) {
+        GQ_UNROLL
+        for (uint32_t i = 0; i < GQ_SUM_BATCH; i++)
+            words.word[i] = gq_load_data(at + i * GQ_SUM_PART);
+    } else {
+        GQ_UNROLL
+        for (uint32_t i = 0; i < GQ_SUM_BATCH; i++)
+            words.word[i] = gq_load_odd_data(at + i * GQ_SUM_PART);
+    }
+    return words;
+}
+
+/* The lane's entry of each table. */
+struct gq_sum_fives {
+    uint32_t entry[GQ_SUM_FIVES];
+};
+
+GQ_FN struct gq_sum_fives gq_load_fives(const struct gq_sum_table *t, uint32_t lane)
+{
+    struct gq_sum_fives fives;
+
+    GQ_UNROLL
+    for (uint32_t i = 0; i < GQ_SUM_FIVES; i++)
+        fives.entry[i] = t->ahead[i][lane];
+    return fives;
+}
+
+/* The checksum of the block at this address, by a whole warp. */
+GQ_FN uint32_t gq_block_sum_by_warp(const struct gq_summer *w, uint64_t at)
+{
+    GQ_LANE_VAR(struct gq_sum_fives, ahead);
+    GQ_LANE_VAR(struct gq_sum_words, words);
+    GQ_LANE_VAR(uint32_t, crc);
 
     GQ_FOR_LANES(lane)
     {
-        for (uint32_t first = 0; first < GQ_SUM_PARTS && lanes > 1; first += lanes) {
+        GQ_AT(ahead) = gq_load_fives(w->sums.table, lane);
+    }
+    GQ_UNROLL
+    for (uint32_t n = 0; n < GQ_SUM_PARTS; n += GQ_SUM_BATCH) {
+        GQ_FOR_LANES(lane)
+        {
+            GQ_AT(words) = gq_load_sum_words(at + n * GQ_SUM_PART + lane * sizeof(uint32_t));
+            GQ_AT(words).word[0] ^= n + lane == 0 ? ~0u : 0;
+            GQ_UNROLL
+            for (uint32_t k = 0; k < GQ_SUM_BATCH; k++) {
+                uint32_t sum = GQ_AT(words).word[k];
+
+                GQ_UNROLL
+                for (uint32_t i = 0; i < GQ_SUM_FIVES; i++)
+                    sum ^= GQ_LOOK_UP(ahead, entry[i], GQ_AT(crc) >> 5 * i);
+                GQ_AT(crc) = sum;
+            }
+        }
+    }
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(crc) = gq_sum_times(GQ_AT(crc), w->sums.table->of_lane[lane]);
+    }
+    return ~GQ_XOR32(crc);
+}
+
+/* The same by any group. */
+GQ_FN uint32_t gq_block_sum_in_parts(const struct gq_summer *w, uint64_t at)
+{
+    const struct gq_sum_table *t = w->sums.table;
+    GQ_LANE_VAR(uint32_t, crc);
+
+    GQ_FOR_LANES(lane)
+    {
+        for (uint32_t first = 0; first < GQ_SUM_PARTS; first += w->group.lanes) {
             uint32_t i = first + lane;
 
             if (i < GQ_SUM_PARTS)
-                GQ_AT(part) ^= gq_append_parts(w->sums.table,
-                                               gq_sum_bytes(w->sums.table, i == 0 ? ~0u : 0,
-                                                            at + i * GQ_SUM_PART, GQ_SUM_PART),
-                                               GQ_SUM_PARTS - 1 - i);
+                GQ_AT(crc) ^= gq_sum_times(
+                    gq_sum_bytes(t, i == 0 ? ~0u : 0, at + i * GQ_SUM_PART, GQ_SUM_PART),
+                    t->of_part[i]);
         }
-        if (lanes == 1)
-            GQ_AT(part) = gq_sum_bytes(w->sums.table, ~0u, at, GQ_SUM_BLOCK);
     }
-    for (uint32_t i = 0; i < lanes; i++)
-        crc ^= GQ_FROM32(part, i);
-    return ~crc ? ~crc : ~0u;
+    return ~GQ_XOR32(crc);
+}
+
+/* The checksum of the block at this address, as CRC-32C has it. */
+GQ_FN uint32_t gq_block_crc(const struct gq_summer *w, uint64_t at)
+{
+    if (w->group.lanes == GQ_SUM_PARTS)
+        return gq_block_sum_by_warp(w, at);
+    if (w->group.lanes == 1)
+        return ~gq_sum_bytes(w->sums.table, ~0u, at, GQ_SUM_BLOCK);
+    return gq_block_sum_in_parts(w, at);
+}
+
+/*
+ * Of n blocks from the one with this number on, one for each lane at most, whose data is at `at`:
+ * a bit for each that differs. The words of the checksums are loaded here: the data has arrived
+ * before. They travel while the data is looked at.
+ */
+GQ_FN uint32_t gq_differing(const struct gq_summer *w, uint64_t block, uint32_t n, uint64_t at)
+{
+    GQ_LANE_VAR(uint32_t, want);
+    GQ_LANE_VAR(uint32_t, have);
+    GQ_LANE_VAR(uint32_t, differs);
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane < n)
+            GQ_AT(want) = gq_load_flag(&w->sums.words[block + lane]);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t crc = gq_block_crc(w, at + i * GQ_SUM_BLOCK);
+
+        GQ_FOR_LANES(lane)
+        {
+            if (lane == i)
+                GQ_AT(have) = crc ? crc : ~0u; /* as words have it */
+        }
+    }
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(differs) = GQ_AT(want) && GQ_AT(want) != GQ_AT(have);
+    }
+    return GQ_BALLOT(differs);
 }
 
 /*
  * Compares the whole blocks of [offset, offset + len) of the file, whose data is at `at`. Returns
- * the offset of the first that differs, or GQ_NO_BAD_BLOCK. The checksums are loaded here: the data
- * has arrived before.
+ * the offset of the first that differs, or GQ_NO_BAD_BLOCK.
  */
 GQ_CALLED_FN uint64_t gq_find_bad_block(struct gq_summer summer, uint64_t offset, uint64_t len,
                                         uint64_t at)
 {
     const struct gq_summer *w = &summer;
-    uint64_t first = (offset + GQ_SUM_BLOCK - 1) / GQ_SUM_BLOCK;
+    uint64_t block = (offset + GQ_SUM_BLOCK - 1) / GQ_SUM_BLOCK;
     uint64_t end = (offset + len) / GQ_SUM_BLOCK;
 
-    for (; first < end; first += w->group.lanes) {
-        GQ_LANE_VAR(uint32_t, sum);
-        uint32_t mask;
+    for (; block < end; block += w->group.lanes) {
+        uint32_t n = end - block < w->group.lanes ? (uint32_t)(end - block) : w->group.lanes;
+        uint32_t differing = gq_differing(w, block, n, at + (block * GQ_SUM_BLOCK - offset));
 
-        GQ_FOR_LANES(lane)
-        {
-            if (first + lane < end)
-                GQ_AT(sum) = gq_load_flag(&w->sums.words[first + lane]);
-        }
-        mask = GQ_BALLOT(sum);
-        while (mask) {
-            uint32_t i = gq_take_one(&mask);
-            uint64_t block = (first + i) * GQ_SUM_BLOCK;
-
-            if (gq_block_sum(w, at + (block - offset)) != GQ_FROM32(sum, i))
-                return block;
-        }
+        if (differing)
+            return (block + gq_take_one(&differing)) * GQ_SUM_BLOCK;
     }
     return GQ_NO_BAD_BLOCK;
 }

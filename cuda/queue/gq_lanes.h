@@ -78,6 +78,8 @@ GQ_FN uint32_t gq_thread_of(struct gq_group g, uint32_t lane)
 }
 
 #define GQ_BALLOT(name) gq_ballot(w->group, (name) != 0)
+/* The sum over all lanes, modulo 2. */
+#define GQ_XOR32(name) __reduce_xor_sync(w->group.mask, (uint32_t)(name))
 /* The value of lane i; i may differ from lane to lane. */
 #define GQ_FROM32(name, i) \
     __shfl_sync(w->group.mask, (uint32_t)(name), (int)gq_thread_of(w->group, i))
@@ -124,7 +126,17 @@ GQ_FN uint32_t gq_ballot(const uint32_t *values)
     return mask;
 }
 
+GQ_FN uint32_t gq_xor_all(const uint32_t *values)
+{
+    uint32_t sum = 0;
+
+    for (uint32_t i = 0; i < GQ_LANES; i++)
+        sum ^= values[i];
+    return sum;
+}
+
 #define GQ_BALLOT(name)               gq_ballot(name)
+#define GQ_XOR32(name)                gq_xor_all(name)
 #define GQ_FROM32(name, i)            ((uint32_t)(name)[i])
 #define GQ_FROM64(name, i)            ((uint64_t)(name)[i])
 #define GQ_PART_FROM64(name, i, part) ((uint64_t)(name)[i].part)

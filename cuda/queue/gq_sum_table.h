@@ -8,11 +8,15 @@
 
 #include <stdint.h>
 
-#define GQ_SUM_STEPS 5u
+/* A checksum of 32 bits is looked up by so many groups of five bits. */
+#define GQ_SUM_FIVES 7u
 
+/* A factor is a power of x, reflected as a checksum is: its product appends zeros. */
 struct gq_sum_table {
-    uint32_t byte[4][256];             /* [i][b]: of byte b with i zero bytes behind it */
-    uint32_t append[GQ_SUM_STEPS][32]; /* matrices, by column: [i] appends 128 << i zero bytes */
+    uint32_t byte[4][256];            /* [i][b]: of byte b with i zero bytes behind it */
+    uint32_t ahead[GQ_SUM_FIVES][32]; /* [i][b]: of bits b << 5 * i with 128 zero bytes behind */
+    uint32_t of_lane[32];             /* factor of a lane: 4 * (32 - lane) zero bytes */
+    uint32_t of_part[32];             /* factor of a part: 128 * (31 - part) zero bytes */
 };
 
 #endif

@@ -52,8 +52,9 @@ PROJECT = {
 # Sources of other folders that the CMakeLists.txt of a folder may compile. Tests compile those of
 # the folder that they test, and of tests/, as well.
 COMPILED = {
-    "client": ["cuda/gq_tagged_slot.c", "sim/gpu/sim_mailbox.c", "sim/gpu/sim_copy_kernel.cu"],
-    "tests/client": ["cuda/gq_tagged_slot.c"],
+    "client": ["cuda/gq_sum_fill.c", "cuda/gq_tagged_slot.c", "sim/gpu/sim_mailbox.c",
+               "sim/gpu/sim_copy_kernel.cu"],
+    "tests/client": ["cuda/gq_sum_fill.c", "cuda/gq_tagged_slot.c"],
     "tests/integrations/signature": ["integrations/libblkid/gpunvme.c"],
 }
 

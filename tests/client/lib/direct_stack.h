@@ -14,7 +14,7 @@
 #include <gtest/gtest.h>
 
 extern "C" {
-#include "client/lib/sum_table.h"
+#include "cuda/gq_sum_fill.h"
 #include "tests/client/lib/direct_single_rig.h"
 }
 
@@ -115,7 +115,7 @@ class Stack
     // Data has checksums now, but for holes; parts of blocks are staged.
     void add_sums()
     {
-        sum_table_fill(&sum_table_);
+        gq_sum_fill(&sum_table_);
         for (size_t at = 0; at < content_.size(); at += kPage)
             sums.push_back(is_hole(at) ? 0 : crc_of(&content_[at]));
         file.sums = {sums.data(), &sum_table_};

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The table by which groups of lanes compute CRC-32C. */
+#include "cuda/gq_sum_fill.h"
+
+#define POLYNOMIAL 0x82f63b78u /* CRC-32C, reflected */
+#define ONE        0x80000000u /* the polynomial 1, reflected */
+#define LANE_BYTES 4u          /* neighbouring lanes have neighbouring words, */
+#define PART_BYTES 128u        /* or parts of a block: gq_data_sums.h */
+
+/* The polynomial times x, for each bit of `bytes` zero bytes behind it. */
+static uint32_t append(uint32_t crc, unsigned bytes)
+{
+    for (unsigned bit = 0; bit < 8 * bytes; bit++)
+        crc = crc >> 1 ^ (crc & 1u ? POLYNOMIAL : 0);
+    return crc;
+}
+
+static void fill_bytes(struct gq_sum_table *t)
+{
+    for (unsigned i = 0; i < 4; i++) {
+        for (uint32_t b = 0; b < 256; b++)
+            t->byte[i][b] = append(b, 1 + i);
+    }
+}
+
+/* Of the last five bits only two exist. */
+static void fill_ahead(struct gq_sum_table *t)
+{
+    for (unsigned i = 0; i < GQ_SUM_FIVES; i++) {
+        for (uint32_t b = 0; b < 32; b++)
+            t->ahead[i][b] = append(b << 5 * i, PART_BYTES);
+    }
+}
+
+static void fill_factors(struct gq_sum_table *t)
+{
+    for (unsigned i = 0; i < 32; i++) {
+        t->of_lane[i] = append(ONE, LANE_BYTES * (32 - i));
+        t->of_part[i] = append(ONE, PART_BYTES * (31 - i));
+    }
+}
+
+void gq_sum_fill(struct gq_sum_table *t)
+{
+    fill_bytes(t);
+    fill_ahead(t);
+    fill_factors(t);
+}

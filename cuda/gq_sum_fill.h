@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Fills the table by which groups of lanes compute CRC-32C (cuda/queue/gq_data_sums.h). */
+#ifndef CUDA_GQ_SUM_FILL_H
+#define CUDA_GQ_SUM_FILL_H
+
+#include "cuda/queue/gq_sum_table.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+void gq_sum_fill(struct gq_sum_table *t);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
