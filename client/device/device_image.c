@@ -28,6 +28,13 @@ EMBED(readv_fatbin, READV_FATBIN);
 #define READV_IMAGE NULL
 #endif
 
+#ifdef COMPARE_FATBIN
+EMBED(compare_fatbin, COMPARE_FATBIN);
+#define COMPARE_IMAGE compare_fatbin
+#else
+#define COMPARE_IMAGE NULL
+#endif
+
 #ifdef COPY_KERNEL_FATBIN
 EMBED(copy_kernel_fatbin, COPY_KERNEL_FATBIN);
 #define COPY_KERNEL_IMAGE copy_kernel_fatbin
@@ -57,6 +64,11 @@ const void *direct_image(void)
 const void *readv_image(void)
 {
     return READV_IMAGE;
+}
+
+const void *compare_image(void)
+{
+    return COMPARE_IMAGE;
 }
 
 const void *copy_kernel_image(void)

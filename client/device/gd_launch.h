@@ -10,6 +10,8 @@ struct gd_launch {
     struct gd_buffer buffer; /* holds addr */
     uint64_t addr, len, offset;
     int64_t *bytes;
+    struct gd_check *check; /* of a read whose data other warps compare; NULL: the kernel does */
+    bool concludes;         /* after the comparison: reads again what differs */
 };
 
 #endif

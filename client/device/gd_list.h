@@ -182,19 +182,21 @@ GQ_FN bool gd_compare_share(struct gd_reader *w, const struct gd_buffer *b,
 /*
  * The rank-th of `groups` shares of a list of n pieces, which has `at` counted from the buffer's
  * start; of long pieces the last groups have none. dealing: words of this list, by which all groups
- * deal it; NULL: the shares are even, as they are with checksums, which the group that reads
- * compares afterwards. 0, or the first error of one of its pieces; with a counter -EIO for any of
- * them, because the last group may change the results, or why it had no queue.
+ * deal it; NULL: the shares are even, as they are where the group compares checksums afterwards.
+ * Where w->defers is set, pieces that staged data has refused have the result GQ_MISMATCH. 0, or
+ * the first error of one of its pieces; with a counter -EIO for any of them, because the last group
+ * may change the results, or why it had no queue.
  */
 GQ_FN int gd_read_share(struct gd_reader *w, const struct gd_buffer *b, struct gq_read_desc *list,
                         uint32_t n, uint32_t rank, uint32_t groups, struct gq_dealing *dealing)
 {
     struct gq_reads reads = gd_reads(w->file, b);
     uint32_t sharing = gd_list_groups(w, list, n, groups), bad;
+    bool compares = reads.sums.words && !w->defers;
     struct gq_run run;
     int err;
 
-    dealing = reads.sums.words ? NULL : dealing;
+    dealing = compares ? NULL : dealing;
     run = gd_run(w->file, n, dealing ? groups : sharing);
     run.dealing = dealing;
     if (rank >= sharing)
@@ -206,7 +208,7 @@ GQ_FN int gd_read_share(struct gd_reader *w, const struct gd_buffer *b, struct g
     reads.desc = list;
     do
         bad = gd_drive(w, &run, &reads, rank);
-    while (reads.sums.words && gd_compare_share(w, b, &run, &reads, rank, &bad));
+    while (compares && gd_compare_share(w, b, &run, &reads, rank, &bad));
     if (dealing ? w->is_last : bad != GQ_NO_READ)
         gd_tell_stale(w, &run, list, rank);
     gd_give(w);

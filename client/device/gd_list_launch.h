@@ -18,7 +18,9 @@ struct gd_list_launch {
     struct gd_buffer buffer; /* that the offsets of pieces begin at */
     struct gq_read_desc *list;
     struct gq_dealing *dealing; /* words of this list alone; NULL: even shares */
+    struct gd_check *check; /* of pieces whose data other warps compare; NULL: the kernel does */
     uint32_t n;
+    bool concludes; /* after the comparison: reads again what differs */
 };
 
 #endif

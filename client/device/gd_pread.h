@@ -28,12 +28,17 @@ GQ_FN uint32_t gd_queues_for(const struct gd_set *set, uint64_t len)
     return most ? most : 1;
 }
 
-/* The rank-th of `groups` parts of a read of len bytes, not 0, before the end of the file. */
+struct gd_pread {
+    const struct gd_buffer *known; /* the buffer around dst; NULL: to be found */
+    uint64_t dst, len, offset;
+    bool defers; /* gd_reader.defers */
+};
+
+/* The rank-th of `groups` parts of a read of p.len bytes, not 0, before the end of the file. */
 GQ_FN int gd_pread_part(struct gq_group group, const struct gpunvme_device_file *f,
-                        const struct gd_buffer *known, uint64_t dst, uint64_t len, uint64_t offset,
-                        uint32_t rank, uint32_t groups)
+                        struct gd_pread p, uint32_t rank, uint32_t groups)
 {
-    struct gd_reader self = {.group = group, .file = f}, *w = &self;
+    struct gd_reader self = {.group = group, .file = f, .defers = p.defers}, *w = &self;
     struct gd_extents extents;
     struct gd_table table;
     struct gd_buffer b;
@@ -41,19 +46,19 @@ GQ_FN int gd_pread_part(struct gq_group group, const struct gpunvme_device_file 
 
     if (f->set.n_queues == 0)
         return -ESTALE;
-    if (known)
-        b = *known;
+    if (p.known)
+        b = *p.known;
     else
         gd_load_table(w, 0, &table);
     gd_load_extents(w, &extents);
     err = gd_take(w);
     if (err)
         return err;
-    if (!known)
-        err = gd_find_buffer(w, &table, dst, len, &b);
+    if (!p.known)
+        err = gd_find_buffer(w, &table, p.dst, p.len, &b);
     if (!err)
-        return gd_read(w, &b, &extents, {.file_offset = offset, .at = dst - b.addr, .len = len},
-                       rank, groups);
+        return gd_read(w, &b, &extents,
+                       {.file_offset = p.offset, .at = p.dst - b.addr, .len = p.len}, rank, groups);
     gd_give(w);
     return err;
 }
@@ -81,7 +86,7 @@ GQ_FN int64_t gd_pread_warp(const struct gpunvme_device_file *file, uint64_t dst
 {
     const struct gpunvme_device_file f = gd_load_file(file);
     uint64_t len = gq_read_bytes(&f.map, offset, n);
-    int err = len ? gd_pread_part(gq_whole_group(), &f, NULL, dst, len, offset, 0, 1) : 0;
+    int err = len ? gd_pread_part(gq_whole_group(), &f, {NULL, dst, len, offset, false}, 0, 1) : 0;
 
     return err ? err : (int64_t)len;
 }
@@ -111,15 +116,14 @@ GQ_FN struct gd_block gd_block_for(const struct gd_set *set, uint64_t len)
 }
 
 /* The calling warp's part of a read as for gd_pread_part(), or nothing. */
-GQ_FN int gd_pread_share(struct gd_block k, const struct gpunvme_device_file *f,
-                         const struct gd_buffer *known, uint64_t dst, uint64_t len, uint64_t offset)
+GQ_FN int gd_pread_share(struct gd_block k, const struct gpunvme_device_file *f, struct gd_pread p)
 {
     uint32_t rank = k.me / GQ_LANES;
 
-    if (len == 0 || rank >= k.groups)
+    if (p.len == 0 || rank >= k.groups)
         return 0;
     return gd_pread_part(k.threads < GQ_LANES ? gd_group((1u << k.threads) - 1u) : gq_whole_group(),
-                         f, known, dst, len, offset, rank, k.groups);
+                         f, p, rank, k.groups);
 }
 
 /*
@@ -139,20 +143,17 @@ GQ_FN int gd_worst(struct gd_block k, int err)
     return err;
 }
 
-/*
- * known: the buffer around dst; NULL: to be found. All threads pass the same two barriers, whatever
- * comes of it.
- */
-GQ_FN int64_t gd_pread_block(const struct gpunvme_device_file *f, const struct gd_buffer *known,
-                             uint64_t dst, uint64_t n, uint64_t offset)
+/* p: len as requested. All threads pass the same two barriers, whatever comes of it. */
+GQ_FN int64_t gd_pread_block(const struct gpunvme_device_file *f, struct gd_pread p)
 {
-    uint64_t len = gq_read_bytes(&f->map, offset, n);
-    struct gd_block k = gd_block_for(&f->set, len);
+    struct gd_block k;
     int err;
 
+    p.len = gq_read_bytes(&f->map, p.offset, p.len);
+    k = gd_block_for(&f->set, p.len);
     __syncthreads();
-    err = gd_worst(k, gd_pread_share(k, f, known, dst, len, offset));
-    return err ? err : (int64_t)len;
+    err = gd_worst(k, gd_pread_share(k, f, p));
+    return err ? err : (int64_t)p.len;
 }
 
 #endif

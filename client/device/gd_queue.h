@@ -23,6 +23,8 @@ struct gd_reader {
     uint32_t in_flight, outcome; /* of the last run, as it left the queue */
     bool is_last;                /* of the groups of that run, which had a counter */
     uint64_t bad_block;          /* of that run: gq_reader.bad_block */
+    bool defers;                 /* whole blocks are compared later, by other warps */
+    bool again;                  /* data that did not match before is read: there is no third try */
 #ifdef __CUDACC__
     struct gq_copy_jobs *copies; /* of the block's copy warps; NULL: the group copies */
 #endif

@@ -256,11 +256,11 @@ GQ_FN int gd_read_part(struct gd_reader *w, const struct gd_buffer *b, struct gq
 
     reads.whole = read;
     run = gd_run(w->file, (uint32_t)gq_count_units(&reads), groups);
-    for (uint32_t tries = 1;; tries++) {
+    for (uint32_t tries = w->again ? 2 : 1;; tries++) {
         good = gd_drive(w, &run, &reads, rank) == GQ_NO_READ;
         if (!reads.sums.words || w->outcome != GQ_OUT_DONE)
             break;
-        if (good)
+        if (good && !w->defers)
             good = gd_units_match(w, b, &reads, &run, rank);
         if (good || w->bad_block == GQ_NO_BAD_BLOCK)
             break;

@@ -96,4 +96,18 @@ struct gpunvme_device_file {
     uint64_t *bad_block; /* 1 + offset in the file of the last block that did not match; 0: none */
 };
 
+/*
+ * Words of one check: a read, or a list, whose data a second kernel compares and a third one reads
+ * again where it differs (gd_compare.h). Zero but for `runs` when a check begins.
+ */
+#define GD_REFUSED 60u
+struct gd_check {
+    uint32_t runs;    /* checks that have ended; not reset */
+    uint32_t refused; /* blocks of a read, or of pieces, that differ */
+    uint32_t left;    /* groups that have concluded */
+    uint32_t reserved;
+    int64_t bytes;              /* of a read: its result so far */
+    uint64_t block[GD_REFUSED]; /* the first ones of a read, by number in the file */
+};
+
 #endif

@@ -20,8 +20,11 @@ extern "C" __global__ void __launch_bounds__(GD_READ_QUEUES *GQ_LANES, 1)
             break;
         const struct gpunvme_device_file f =
             gd_load_file((const struct gpunvme_device_file *)request.read.file);
-        int64_t got =
-            gd_pread_block(&f, NULL, request.read.addr, request.read.len, request.read.offset);
+        int64_t got = gd_pread_block(&f, {.known = NULL,
+                                          .dst = request.read.addr,
+                                          .len = request.read.len,
+                                          .offset = request.read.offset,
+                                          .defers = false});
         uint32_t err = got < 0 ? (uint32_t)got : 0;
 
         if (threadIdx.x == 0)

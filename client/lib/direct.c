@@ -45,6 +45,8 @@ static int open_memory_space(struct gpunvme_direct *d)
         err = cuda_driver_load(cu, device, direct_image(), KERNEL, &d->kernel);
     if (!err)
         err = direct_readv_open(d);
+    if (!err)
+        err = direct_sums_load(d);
     if (!err && cu)
         err = direct_service_open(&d->space, &d->service);
     return err;
@@ -130,7 +132,8 @@ int gpunvme_direct_open(struct gpunvme *g, const struct gpunvme_direct_options *
     if (!err)
         err = direct_buffers_open(d);
     if (!err)
-        err = direct_dealing_open(d);
+        err = direct_slots_open(d, &d->dealings, sizeof(struct gq_dealing),
+                                offsetof(struct gq_dealing, runs));
     if (!err)
         err = direct_queues_lease(d);
     if (!err)
@@ -156,13 +159,14 @@ void gpunvme_direct_close(struct gpunvme_direct *d)
         gpunvme_file_close(d->files);
     if (d->staging)
         gpunvme_unregister(d->staging);
-    direct_dealing_close(d);
+    direct_sums_close(d);
+    direct_slots_close(d, &d->dealings);
     direct_buffers_close(d);
-    memory_space_free(&d->space, d->sum_table_at);
     copy_kernel_close(d->copy_kernel);
     if (d->space.cuda) {
         cuda_driver_unload(d->space.cuda, d->space.device, &d->kernel);
         cuda_driver_unload(d->space.cuda, d->space.device, &d->readv_kernel);
+        cuda_driver_unload(d->space.cuda, d->space.device, &d->compare_kernel);
     }
     memory_space_close(&d->space);
     pthread_mutex_destroy(&d->lock);

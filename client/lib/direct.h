@@ -3,7 +3,8 @@
 #ifndef CLIENT_LIB_DIRECT_H
 #define CLIENT_LIB_DIRECT_H
 
-#include "client/device/gd_types.h"
+#include "client/device/gd_compare_launch.h"
+#include "client/device/gd_launch.h"
 #include "client/lib/client_internal.h"
 #include "client/lib/copy_kernel.h"
 #include "client/lib/direct_service.h"
@@ -14,20 +15,25 @@ struct direct_queue {
     struct memory_space_map rings, doorbells;
 };
 
-/* Sets of words for lists in flight; further lists are dealt evenly (direct_dealing.c). */
-#define DIRECT_DEALINGS 64u
+/*
+ * Words in the memory space for lists, or for checks of data, in flight (direct_slots.c). Without a
+ * slot a list is dealt evenly, and data is compared by the kernel that reads it.
+ */
+#define DIRECT_SLOTS 64u
 
-struct direct_dealings {
-    uint64_t at; /* in the memory space; 0: none */
-    /* Of each set: times that it was taken, and that its list is known to have ended. */
-    uint32_t taken[DIRECT_DEALINGS], ended[DIRECT_DEALINGS];
+struct direct_slots {
+    uint64_t at;    /* in the memory space; 0: none */
+    uint32_t bytes; /* of a slot */
+    uint32_t runs_at;
+    /* Of each slot: times that it was taken, and that its use is known to have ended. */
+    uint32_t taken[DIRECT_SLOTS], ended[DIRECT_SLOTS];
 };
 
 struct gpunvme_direct {
     struct gpunvme *g;
     struct gpunvme_direct *next, **link; /* in g->directs: g->lock */
     struct memory_space space;
-    struct cuda_kernel kernel, readv_kernel;
+    struct cuda_kernel kernel, readv_kernel, compare_kernel;
     struct direct_service *service;  /* NULL: none */
     struct copy_kernel *copy_kernel; /* NULL: none */
     uint32_t want_queues, want_depth;
@@ -51,9 +57,10 @@ struct gpunvme_direct {
     /* In the memory space; 0: no file with checksums was opened. Under lease_lock. */
     uint64_t sum_table_at;
 
-    pthread_mutex_t lock; /* protects buffers and dealings; taken after g->lock */
-    struct direct_dealings dealings;
-    struct gd_buffer *buffers; /* as they are in the memory space */
+    pthread_mutex_t lock;         /* protects buffers and slots; taken after g->lock */
+    struct direct_slots dealings; /* struct gq_dealing */
+    struct direct_slots checks;   /* struct gd_check: once a file with checksums was opened */
+    struct gd_buffer *buffers;    /* as they are in the memory space */
     uint64_t *buffer_ids;
     uint32_t n_buffers, max_buffers;
     uint64_t buffers_at; /* in the memory space: their number, and from 256 on the table */
@@ -85,14 +92,13 @@ void direct_lease_end(int fd, uint64_t id, uint64_t key);
 /* The kernel for lists, where there is one (direct_readv.c). */
 int direct_readv_open(struct gpunvme_direct *d);
 
-/*
- * The set of words of a list; NULL: none is free. It is given back only when the list was not
- * launched.
- */
-int direct_dealing_open(struct gpunvme_direct *d);
-void direct_dealing_close(struct gpunvme_direct *d);
-struct gq_dealing *direct_dealing_take(struct gpunvme_direct *d);
-void direct_dealing_give_back(struct gpunvme_direct *d, const struct gq_dealing *set);
+/* runs_at: byte of a slot at which kernels count its uses that have ended. */
+int direct_slots_open(struct gpunvme_direct *d, struct direct_slots *s, uint32_t bytes,
+                      uint32_t runs_at);
+void direct_slots_close(struct gpunvme_direct *d, struct direct_slots *s);
+/* 0: none is free. It is given back only when nothing that uses it was launched. */
+uint64_t direct_slots_take(struct gpunvme_direct *d, struct direct_slots *s);
+void direct_slots_give_back(struct gpunvme_direct *d, struct direct_slots *s, uint64_t slot);
 
 /* Where registered memory is for the drive (direct_buffers.c). */
 int direct_buffers_open(struct gpunvme_direct *d);
@@ -115,8 +121,18 @@ int direct_file_renew(struct gpunvme_file *f);
 /* Until then, without touching a queue, reads are -ESTALE. */
 int direct_file_disable(struct gpunvme_file *f);
 
-/* The table for checksums, in the memory space (direct_sums.c). Under the lease lock. */
-int direct_sum_table(struct gpunvme_direct *d);
+/* The table for checksums and the words of checks (direct_sums.c). Under the lease lock. */
+int direct_sums_load(struct gpunvme_direct *d); /* the kernel, where there is one */
+int direct_sums_open(struct gpunvme_direct *d);
+void direct_sums_close(struct gpunvme_direct *d);
+/*
+ * The words of a check of data that is read in this stream; NULL: the kernel that reads compares.
+ * They are given back only when nothing that uses them was launched.
+ */
+struct gd_check *direct_check_take(struct gpunvme_file *f, const struct gd_buffer *b, void *stream);
+void direct_check_give_back(struct gpunvme_direct *d, const struct gd_check *check);
+/* Launches the comparison, where the GPU is, or compares. */
+int direct_compare(struct gpunvme_direct *d, struct gd_compare_launch *l, void *stream);
 /* Of a read that ended with err: says so, with the block if one did not match. Returns err. */
 int direct_say_failed(struct gpunvme_file *f, int err);
 
@@ -127,8 +143,12 @@ int direct_say_failed(struct gpunvme_file *f, int err);
  */
 bool direct_command(const struct gpunvme_device_file *f, const struct gq_file_map *map,
                     const struct gd_buffer *b, struct gq_read read, struct gq_cmd *out);
-/* The read, not of 0 bytes nor past the end, on the thread that calls (direct_cpu.c). */
-int64_t direct_cpu_read(const struct gpunvme_device_file *f, const struct gd_buffer *b, void *dst,
-                        uint64_t len, uint64_t offset);
+/*
+ * What the kernels of a read do, on the thread that calls (direct_cpu.c): the read, not of 0 bytes
+ * nor past the end, the comparison, and the end of a check.
+ */
+int64_t direct_cpu_read(const struct gd_launch *l);
+void direct_cpu_compare(const struct gd_compare_launch *l);
+int64_t direct_cpu_conclude(const struct gd_launch *l);
 
 #endif

@@ -1,22 +1,42 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The queue protocol on the thread that calls: all of it for mounts without a GPU. */
 #define GQ_LANES 1
+#include "client/device/gd_compare.h"
 #include "client/device/gd_single.h"
 
 #include "client/lib/direct.h"
 
-int64_t direct_cpu_read(const struct gpunvme_device_file *f, const struct gd_buffer *b, void *dst,
-                        uint64_t len, uint64_t offset)
+static struct gq_read read_of(const struct gd_launch *l)
 {
-    struct gq_read read = {.file_offset = offset, .at = (uintptr_t)dst - b->addr, .len = len};
-    struct gd_reader self = {.group = gq_whole_group(), .file = f};
+    return (struct gq_read){
+        .file_offset = l->offset, .at = l->addr - l->buffer.addr, .len = l->len};
+}
+
+int64_t direct_cpu_read(const struct gd_launch *l)
+{
+    struct gd_reader self = {
+        .group = gq_whole_group(), .file = &l->file, .defers = l->check != NULL};
     struct gd_extents extents;
 
     gd_load_extents(&self, &extents);
     int err = gd_take(&self);
     if (!err)
-        err = gd_read(&self, b, &extents, read, 0, 1);
-    return err ? err : (int64_t)len;
+        err = gd_read(&self, &l->buffer, &extents, read_of(l), 0, 1);
+    return err ? err : (int64_t)l->len;
+}
+
+void direct_cpu_compare(const struct gd_compare_launch *l)
+{
+    const struct gq_summer self = {.group = gq_whole_group(), .sums = l->sums};
+
+    gd_compare(&self, l, 0, 1);
+}
+
+int64_t direct_cpu_conclude(const struct gd_launch *l)
+{
+    struct gd_reader self = {.group = gq_whole_group(), .file = &l->file};
+
+    return gd_conclude_read(&self, &l->buffer, read_of(l), l->check);
 }
 
 bool direct_command(const struct gpunvme_device_file *f, const struct gq_file_map *map,

@@ -29,12 +29,48 @@ static int no_kernels(void)
 
 static int launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
 {
+    unsigned warps = l->concludes ? 1 : warps_for(&l->file.set, l->len);
     void *args[] = {l};
 
     if (!d->kernel.function)
         return no_kernels();
-    return cuda_driver_launch(d->space.cuda, d->space.device, &d->kernel,
-                              warps_for(&l->file.set, l->len) * WARP, stream, args);
+    return cuda_driver_launch(d->space.cuda, d->space.device, &d->kernel, warps * WARP, stream,
+                              args);
+}
+
+/* As long that a launch of many warps costs less than what the warps that read would compare. */
+static bool is_long(const struct gd_launch *l)
+{
+    uint64_t least = (uint64_t)GD_COMPARE_LEAST * warps_for(&l->file.set, l->len);
+
+    return l->len / GQ_SUM_BLOCK > least;
+}
+
+static int compare(struct gpunvme_direct *d, const struct gd_launch *l, void *stream)
+{
+    struct gd_compare_launch c = {
+        .sums = l->file.sums,
+        .addr = l->addr,
+        .n = 1,
+        .read = {.file_offset = l->offset, .len = l->len},
+        .check = l->check,
+    };
+
+    return direct_compare(d, &c, stream);
+}
+
+/* Reads, compares, and concludes, one kernel after the other. */
+static int launch_check(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
+{
+    int err = launch(d, l, stream);
+
+    if (err) {
+        direct_check_give_back(d, l->check);
+        return err;
+    }
+    err = compare(d, l, stream);
+    l->concludes = true;
+    return err ? err : launch(d, l, stream);
 }
 
 /* What there is to do: len is not beyond the end of the file. */
@@ -60,8 +96,12 @@ static int64_t read_here(struct gpunvme_file *f, const struct gd_launch *l)
 {
     if (l->len == 0)
         return 0;
-    int64_t got =
-        direct_cpu_read(&f->device, &l->buffer, (void *)(uintptr_t)l->addr, l->len, l->offset);
+    int64_t got = direct_cpu_read(l);
+    if (l->check) {
+        l->check->bytes = got;
+        (void)compare(f->d, l, NULL);
+        got = direct_cpu_conclude(l);
+    }
     return got < 0 ? direct_say_failed(f, (int)got) : got;
 }
 
@@ -74,8 +114,10 @@ static int read_in_stream(struct gpunvme_file *f, void *ptr, size_t n, uint64_t 
     if (err)
         return err;
     l.bytes = bytes;
+    if (is_long(&l))
+        l.check = direct_check_take(f, &l.buffer, stream);
     if (f->d->space.cuda)
-        return launch(f->d, &l, stream);
+        return l.check ? launch_check(f->d, &l, stream) : launch(f->d, &l, stream);
     *bytes = read_here(f, &l);
     return 0;
 }

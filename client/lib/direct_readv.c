@@ -4,6 +4,7 @@
 #include "client/device/gd_list.h"
 
 #include "client/device/device_image.h"
+#include "client/device/gd_compare.h"
 #include "client/device/gd_list_launch.h"
 #include "client/lib/call_stats.h"
 #include "client/lib/direct.h"
@@ -34,28 +35,63 @@ static int launch(struct gpunvme_direct *d, struct gd_list_launch *l, void *stre
 {
     unsigned copy_warps = l->buffer.target.iova == GD_UNREACHABLE ? GD_LIST_COPY_WARPS : 0;
     void *args[] = {l};
-    int err;
+
+    return cuda_driver_launch_blocks(d->space.cuda, d->space.device, &d->readv_kernel, shares_of(l),
+                                     (1 + copy_warps) * WARP, stream, args);
+}
+
+static int compare(struct gpunvme_direct *d, const struct gd_list_launch *l, void *stream)
+{
+    struct gd_compare_launch c = {
+        .sums = l->file.sums,
+        .addr = l->buffer.addr,
+        .list = l->list,
+        .n = l->n,
+        .check = l->check,
+    };
+
+    return direct_compare(d, &c, stream);
+}
+
+static int launch_list(struct gpunvme_file *f, struct gd_list_launch *l, void *stream)
+{
+    struct gpunvme_direct *d = f->d;
+    uint64_t dealing = 0;
 
     if (!d->readv_kernel.function)
         return gpunvme_fail(-ENOTSUP, "this libgpunvme was built without CUDA: it has no kernels");
+    l->check = direct_check_take(f, &l->buffer, stream);
     /*
-     * A graph may run the list again, in two instances at once: its shares are even. Those of a
-     * file with checksums are even, too.
+     * A graph may run the list again, in two instances at once: its shares are even. So are those
+     * of a list whose data the kernel compares itself.
      */
-    if (shares_of(l) > 1 && !l->file.sums.words && !cuda_driver_is_captured(d->space.cuda, stream))
-        l->dealing = direct_dealing_take(d);
-    err = cuda_driver_launch_blocks(d->space.cuda, d->space.device, &d->readv_kernel, shares_of(l),
-                                    (1 + copy_warps) * WARP, stream, args);
-    if (err)
-        direct_dealing_give_back(d, l->dealing);
+    if (shares_of(l) > 1 && (l->check || !l->file.sums.words) &&
+        !cuda_driver_is_captured(d->space.cuda, stream))
+        dealing = direct_slots_take(d, &d->dealings);
+    l->dealing = (struct gq_dealing *)(uintptr_t)dealing;
+    int err = launch(d, l, stream);
+    if (err) {
+        direct_slots_give_back(d, &d->dealings, dealing);
+        direct_check_give_back(d, l->check);
+    } else if (l->check) {
+        err = compare(d, l, stream);
+        l->concludes = true;
+        err = err ? err : launch(d, l, stream);
+    }
     return err;
 }
 
-static void read_here(const struct gd_list_launch *l)
+static void read_here(struct gpunvme_file *f, struct gd_list_launch *l)
 {
-    struct gd_reader self = {.group = gq_whole_group(), .file = &l->file};
+    struct gd_reader reader = {.group = gq_whole_group(), .file = &l->file}, again = reader;
 
-    (void)gd_read_share(&self, &l->buffer, l->list, l->n, 0, 1, NULL);
+    l->check = direct_check_take(f, &l->buffer, NULL);
+    reader.defers = l->check != NULL;
+    (void)gd_read_share(&reader, &l->buffer, l->list, l->n, 0, 1, NULL);
+    if (l->check) {
+        (void)compare(f->d, l, NULL);
+        gd_conclude_list(&again, &l->buffer, l->list, l->n, 0, 1, l->check);
+    }
 }
 
 static int read_list(struct gpunvme_file *f, void *ptr, struct gpunvme_piece *pieces, size_t n,
@@ -78,8 +114,8 @@ static int read_list(struct gpunvme_file *f, void *ptr, struct gpunvme_piece *pi
         return err;
     l.list = (struct gq_read_desc *)(uintptr_t)at;
     if (f->d->space.cuda)
-        return launch(f->d, &l, stream);
-    read_here(&l);
+        return launch_list(f, &l, stream);
+    read_here(f, &l);
     return 0;
 }
 

@@ -4,16 +4,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/device/device_image.h"
 #include "client/lib/direct.h"
 #include "cuda/gq_sum_fill.h"
 
-int direct_sum_table(struct gpunvme_direct *d)
+#define KERNEL "gpunvme_direct_compare"
+#define WARP   32u
+
+static int put_table(struct gpunvme_direct *d)
 {
+    struct gq_sum_table *t = malloc(sizeof(*t));
     uint64_t at;
 
-    if (d->sum_table_at)
-        return 0;
-    struct gq_sum_table *t = malloc(sizeof(*t));
     if (!t)
         return gpunvme_fail(-ENOMEM, "out of memory");
     gq_sum_fill(t);
@@ -26,6 +28,69 @@ int direct_sum_table(struct gpunvme_direct *d)
     else
         d->sum_table_at = at;
     return err;
+}
+
+int direct_sums_load(struct gpunvme_direct *d)
+{
+    if (!d->space.cuda || !compare_image())
+        return 0;
+    return cuda_driver_load(d->space.cuda, d->space.device, compare_image(), KERNEL,
+                            &d->compare_kernel);
+}
+
+int direct_sums_open(struct gpunvme_direct *d)
+{
+    int err = 0;
+
+    if (!d->checks.at)
+        err = direct_slots_open(d, &d->checks, sizeof(struct gd_check),
+                                offsetof(struct gd_check, runs));
+    return err || d->sum_table_at ? err : put_table(d);
+}
+
+void direct_sums_close(struct gpunvme_direct *d)
+{
+    direct_slots_close(d, &d->checks);
+    memory_space_free(&d->space, d->sum_table_at);
+}
+
+/*
+ * A captured read may run again, in two instances of a graph at once, which would share the words.
+ * Data that is staged is compared before it is copied.
+ */
+struct gd_check *direct_check_take(struct gpunvme_file *f, const struct gd_buffer *b, void *stream)
+{
+    struct gpunvme_direct *d = f->d;
+
+    if (!f->device.sums.words || GD_STAGES(b) ||
+        (d->space.cuda && cuda_driver_is_captured(d->space.cuda, stream)))
+        return NULL;
+    return (struct gd_check *)(uintptr_t)direct_slots_take(d, &d->checks);
+}
+
+void direct_check_give_back(struct gpunvme_direct *d, const struct gd_check *check)
+{
+    direct_slots_give_back(d, &d->checks, (uintptr_t)check);
+}
+
+/* So that each warp has a turn. Pieces may be long: all that are there at a time. */
+static unsigned blocks_for(const struct gd_compare_launch *l)
+{
+    const uint64_t bytes = (uint64_t)GQ_SUM_BLOCK * GD_COMPARE_TURN * GD_COMPARE_WARPS;
+    uint64_t want = (l->read.len + bytes - 1) / bytes;
+
+    return l->list || want > GD_COMPARE_BLOCKS ? GD_COMPARE_BLOCKS : (unsigned)want;
+}
+
+int direct_compare(struct gpunvme_direct *d, struct gd_compare_launch *l, void *stream)
+{
+    void *args[] = {l};
+
+    if (d->space.cuda)
+        return cuda_driver_launch_blocks(d->space.cuda, d->space.device, &d->compare_kernel,
+                                         blocks_for(l), GD_COMPARE_WARPS * WARP, stream, args);
+    direct_cpu_compare(l);
+    return 0;
 }
 
 /* 1 + the offset of a block that did not match; 0: there was none. */

@@ -99,7 +99,7 @@ static int lease_take(struct gpunvme_file *f, struct lease *l)
     if (!err)
         err = copy_extents(f, l);
     if (!err && n_sums(l))
-        err = direct_sum_table(f->d);
+        err = direct_sums_open(f->d);
     if (err)
         lease_drop(f, l);
     return err;

@@ -72,7 +72,7 @@ gpunvme_pread_block(const struct gpunvme_device_file *file, void *dst, uint64_t 
 {
     const struct gpunvme_device_file f = gd_load_file(file);
 
-    return gd_pread_block(&f, NULL, (uint64_t)dst, n, offset);
+    return gd_pread_block(&f, {NULL, (uint64_t)dst, n, offset, false});
 }
 
 /*

@@ -7,7 +7,7 @@
 
 #include "client/lib/direct.h"
 
-static_assert(DEALING_RIG_SETS == DIRECT_DEALINGS, "as many as there are");
+static_assert(DEALING_RIG_SETS == DIRECT_SLOTS, "as many as there are");
 
 struct dealings_rig {
     struct gpunvme_direct d;
@@ -20,7 +20,8 @@ struct dealings_rig *dealings_rig_open(void)
     if (!rig)
         return NULL;
     pthread_mutex_init(&rig->d.lock, NULL);
-    if (!direct_dealing_open(&rig->d))
+    if (!direct_slots_open(&rig->d, &rig->d.dealings, sizeof(struct gq_dealing),
+                           offsetof(struct gq_dealing, runs)))
         return rig;
     free(rig);
     return NULL;
@@ -28,17 +29,17 @@ struct dealings_rig *dealings_rig_open(void)
 
 void dealings_rig_close(struct dealings_rig *rig)
 {
-    direct_dealing_close(&rig->d);
+    direct_slots_close(&rig->d, &rig->d.dealings);
     pthread_mutex_destroy(&rig->d.lock);
     free(rig);
 }
 
 struct gq_dealing *dealings_rig_take(struct dealings_rig *rig)
 {
-    return direct_dealing_take(&rig->d);
+    return (struct gq_dealing *)(uintptr_t)direct_slots_take(&rig->d, &rig->d.dealings);
 }
 
 void dealings_rig_give_back(struct dealings_rig *rig, const struct gq_dealing *set)
 {
-    direct_dealing_give_back(&rig->d, set);
+    direct_slots_give_back(&rig->d, &rig->d.dealings, (uintptr_t)set);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* client/lib/direct_dealing.c for tests, in this process's memory: its headers are C11. */
+/* client/lib/direct_slots.c for tests, in this process's memory: its headers are C11. */
 #ifndef TESTS_CLIENT_LIB_DIRECT_DEALING_RIG_H
 #define TESTS_CLIENT_LIB_DIRECT_DEALING_RIG_H
 

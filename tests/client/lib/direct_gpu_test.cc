@@ -580,7 +580,7 @@ TEST_F(DirectGpuSums, ABlockThatIsWrongInTheImageIsAnError)
     const uint64_t bad = 100 * kPage;
     uint64_t found;
     flip(bad + 9);
-    for (size_t n : {kPage, size_t{10}}) {
+    for (size_t n : {kPage, size_t{10}, 300 * kPage}) {
         EXPECT_EQ(read(n, bad), -EIO);
         EXPECT_TRUE(gpunvme_file_bad_block(f_, &found) == 1 && found == bad);
         EXPECT_EQ(gpunvme_file_read(f_, memory_, n, bad), -EIO);

@@ -49,7 +49,7 @@ class ListGpu : public ::testing::Test
         std::string why = why_no_gpu_mount();
         if (!why.empty())
             GTEST_SKIP() << why;
-        mount_ = std::make_unique<Mounted>(512u << 20);
+        mount_ = std::make_unique<Mounted>(512u << 20, format_);
         ASSERT_TRUE(mount_->mount("direct=root,deadline=5000")) << mount_->log();
         ASSERT_EQ(gpunvme_connect(mount_->mountpoint().c_str(), &g_), 0) << gpunvme_error();
         ASSERT_EQ(gpunvme_alloc(g_, kRoom, &buffer_), 0) << gpunvme_error();
@@ -163,6 +163,7 @@ class ListGpu : public ::testing::Test
                   static_cast<ssize_t>(kRoom));
     }
 
+    std::vector<std::string> format_;
     std::unique_ptr<Mounted> mount_;
     struct gpunvme *g_ = nullptr;
     struct gpunvme_buffer *buffer_ = nullptr, *list_ = nullptr;
@@ -182,6 +183,60 @@ TEST_F(ListGpu, ReadsAListInTheDevicesMemory)
         ASSERT_EQ(gpunvme_readv_async(f_, memory(), list(), n, stream_), 0) << gpunvme_error();
         ASSERT_NO_FATAL_FAILURE(get(pieces));
         ASSERT_NO_FATAL_FAILURE(expect_read(pieces)) << n;
+    }
+}
+
+// Lists whose data has checksums, which a kernel behind them compares.
+class ListGpuSums : public ListGpu
+{
+  protected:
+    void SetUp() override
+    {
+        format_ = {"-O", "data_csum"};
+        ListGpu::SetUp();
+    }
+    // Changes a bit in the image, behind the mount.
+    void flip(uint64_t offset)
+    {
+        struct gpunvme_extent e;
+        ASSERT_EQ(gpunvme_extents(fd_, offset / kPage * kPage, &e, 1), 1);
+        int image = open(mount_->image().c_str(), O_RDWR | O_CLOEXEC);
+        char c = static_cast<char>(file_[offset] ^ 8);
+        ASSERT_EQ(pwrite(image, &c, 1, static_cast<off_t>(e.device + offset - e.file_offset)), 1);
+        close(image);
+    }
+};
+
+TEST_F(ListGpuSums, SoundPiecesAreRead)
+{
+    for (size_t n : {1, 7, 33, 1000, 12000}) {
+        Pieces pieces = any_pieces(n, static_cast<unsigned>(n));
+        ASSERT_NO_FATAL_FAILURE(poison());
+        ASSERT_NO_FATAL_FAILURE(put(pieces));
+        ASSERT_EQ(gpunvme_readv_async(f_, memory(), list(), n, stream_), 0) << gpunvme_error();
+        ASSERT_NO_FATAL_FAILURE(get(pieces));
+        ASSERT_NO_FATAL_FAILURE(expect_read(pieces)) << n;
+    }
+}
+
+TEST_F(ListGpuSums, ABlockThatIsWrongInTheImageIsThePiecesError)
+{
+    const uint64_t bad = 500 * kPage;
+    uint64_t found;
+    Pieces pieces = any_pieces(9000, 31);
+    pieces[40] = {bad, 0, kPage, kUntouched};
+    pieces[7000] = {bad + 100, kRoom - 10 * kPage, 10, kUntouched};
+    flip(bad + 9);
+    for (int turn = 0; turn < 3; turn++) {
+        ASSERT_NO_FATAL_FAILURE(put(pieces));
+        ASSERT_EQ(gpunvme_readv_async(f_, memory(), list(), pieces.size(), stream_), 0);
+        Pieces results = pieces;
+        ASSERT_NO_FATAL_FAILURE(get(results));
+        for (const struct gpunvme_piece &p : results) {
+            bool meets = p.file_offset < bad + kPage && p.file_offset + p.len > bad;
+            EXPECT_EQ(p.result, meets && p.len ? -EIO : bytes_of(p)) << p.file_offset;
+        }
+        EXPECT_TRUE(gpunvme_file_bad_block(f_, &found) == 1 && found == bad);
     }
 }
 

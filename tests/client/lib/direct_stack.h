@@ -124,6 +124,12 @@ class Stack
             file.set.lane_bytes = file.set.shared_bytes = GD_STAGED_ENDS;
     }
 
+    // Readers look at the leases again.
+    void forget_check()
+    {
+        checked_ns_ = 0;
+    }
+
     // The byte of the file on the drive, which is no hole's.
     uint8_t &on_media(uint64_t offset)
     {

@@ -12,6 +12,7 @@
 #include "tests/client/lib/direct_stack.h"
 
 extern "C" {
+#include "tests/client/lib/direct_compare_rig.h"
 #include "tests/client/lib/direct_list_rig.h"
 #include "tests/client/lib/direct_shared_rig.h"
 }
@@ -61,6 +62,34 @@ int64_t read_piece(Stack &s, size_t at, uint64_t len, uint64_t offset)
     EXPECT_EQ(list[2].result, 100);
     EXPECT_TRUE(s.holds(beside, kPage, 2 * kPage));
     EXPECT_EQ(err, list[0].result < 0 ? list[0].result : 0);
+    return list[0].result;
+}
+
+// Compared by other groups than the one that reads.
+int64_t read_compared(Stack &s, size_t at, uint64_t len, uint64_t offset)
+{
+    struct gd_check check = {};
+    const struct compare_rig r = {&s.file, address(s, at), {offset, 0, len}, nullptr, 1, &check};
+    compare_rig_read(&r);
+    compare_rig_compare(&r, 3);
+    int64_t got = compare_rig_conclude(&r, 1);
+    EXPECT_EQ(check.runs, 1u);
+    return got;
+}
+
+int64_t read_compared_piece(Stack &s, size_t at, uint64_t len, uint64_t offset)
+{
+    struct gd_check check = {};
+    size_t beside = (kPages - 4) * kPage;
+    struct gq_read_desc list[2] = {{offset, at - kPage, static_cast<uint32_t>(len), -1},
+                                   {2 * kPage, beside - kPage, kPage, -1}};
+    const struct compare_rig r = {&s.file, address(s, kPage), {}, list, 2, &check};
+    compare_rig_read(&r);
+    compare_rig_compare(&r, 7);
+    compare_rig_conclude(&r, 2);
+    EXPECT_EQ(check.runs, 1u);
+    EXPECT_EQ(list[1].result, static_cast<int32_t>(kPage));
+    EXPECT_TRUE(s.holds(beside, kPage, 2 * kPage));
     return list[0].result;
 }
 
@@ -188,11 +217,17 @@ TEST_P(DirectSums, AnErrorOfTheDriveIsNoBlockThatDiffers)
 }
 
 const Way kWays[] = {
-    {"alone", read_alone, false},       {"alone_staged", read_alone, true},
-    {"shared", read_shared, false},     {"shared_staged", read_shared, true},
-    {"lane", read_lane, false},         {"lane_staged", read_lane, true},
-    {"in_steps", read_in_steps, false}, {"piece", read_piece, false},
+    {"alone", read_alone, false},
+    {"alone_staged", read_alone, true},
+    {"shared", read_shared, false},
+    {"shared_staged", read_shared, true},
+    {"lane", read_lane, false},
+    {"lane_staged", read_lane, true},
+    {"in_steps", read_in_steps, false},
+    {"piece", read_piece, false},
     {"piece_staged", read_piece, true},
+    {"compared", read_compared, false},
+    {"compared_piece", read_compared_piece, false},
 };
 
 INSTANTIATE_TEST_SUITE_P(Ways, DirectSums, ::testing::ValuesIn(kWays),

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Checksums of data that a kernel launched by the host has read, compared by many warps of a second
+ * kernel, at the speed of memory:
+ *
+ *   read      as without checksums, but parts of blocks, which are staged, are compared at once
+ *   compare   whole blocks; those that differ, and the pieces that have them, are refused
+ *   conclude  refused data is read once more, and compared by the group that reads it
+ *
+ * A kernel sees the stores of the kernel before it in the stream. Words of checksums are loaded
+ * after the data has arrived, as ever (gq_data_sums.h). The words of a check (struct gd_check) are
+ * the check's alone until its third kernel ends.
+ *
+ * Every function is called by all lanes of a group together.
+ */
+#ifndef CLIENT_DEVICE_GD_COMPARE_H
+#define CLIENT_DEVICE_GD_COMPARE_H
+
+#include "client/device/gd_compare_launch.h"
+#include "client/device/gd_read.h"
+
+/* Block `number` of the file, of the read, or of piece `index`, differs. */
+GQ_FN void gd_refuse(const struct gq_summer *w, const struct gd_compare_launch *l, uint32_t index,
+                     uint64_t number)
+{
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0) {
+            uint32_t i = gq_atomic_fetch_add(&l->check->refused, 1);
+
+            if (l->list)
+                l->list[index].result = GQ_MISMATCH;
+            else if (i < GD_REFUSED)
+                l->check->block[i] = number;
+        }
+    }
+}
+
+/* The rank-th of `groups` parts of the whole blocks of a read that has ended. */
+GQ_FN void gd_compare_read(const struct gq_summer *w, const struct gd_compare_launch *l,
+                           struct gq_read read, uint32_t index, uint32_t rank, uint32_t groups)
+{
+    uint32_t turn = w->group.lanes < GD_COMPARE_TURN ? w->group.lanes : GD_COMPARE_TURN;
+    uint64_t block = (read.file_offset + GQ_SUM_BLOCK - 1) / GQ_SUM_BLOCK + (uint64_t)rank * turn;
+    uint64_t end = (read.file_offset + read.len) / GQ_SUM_BLOCK;
+
+    for (; block < end; block += (uint64_t)groups * turn) {
+        uint32_t n = end - block < turn ? (uint32_t)(end - block) : turn;
+        uint64_t at = l->addr + read.at + (block * GQ_SUM_BLOCK - read.file_offset);
+        uint32_t differing = gq_differing(w, block, n, at);
+
+        while (differing)
+            gd_refuse(w, l, index, block + gq_take_one(&differing));
+    }
+}
+
+/* Of piece i, by the rank-th of `groups` groups. Staged bytes may have been refused already. */
+GQ_FN void gd_compare_piece_part(const struct gq_summer *w, const struct gd_compare_launch *l,
+                                 uint32_t i, uint32_t rank, uint32_t groups)
+{
+    const struct gq_read_desc *piece = &l->list[i];
+    int32_t result = (int32_t)GQ_SAME32(piece->result);
+
+    if (result > 0)
+        gd_compare_read(w, l,
+                        (struct gq_read){.file_offset = piece->file_offset,
+                                         .at = piece->at,
+                                         .len = (uint32_t)result},
+                        i, rank, groups);
+    else if (result == GQ_MISMATCH && rank == 0)
+        gd_refuse(w, l, i, 0);
+}
+
+/*
+ * The work of the rank-th of `groups` groups. A piece has one group, or all groups are shared out
+ * where there are more groups than pieces.
+ */
+GQ_FN void gd_compare(const struct gq_summer *w, const struct gd_compare_launch *l, uint32_t rank,
+                      uint32_t groups)
+{
+    uint32_t sharing = l->n < groups ? groups / l->n : 1, abreast = groups / sharing;
+
+    if (l->list) {
+        for (uint32_t i = rank / sharing; rank < abreast * sharing && i < l->n; i += abreast)
+            gd_compare_piece_part(w, l, i, rank % sharing, sharing);
+    } else if ((uint64_t)GQ_SAME64(l->check->bytes) == l->read.len) {
+        gd_compare_read(w, l, l->read, 0, rank, groups);
+    }
+}
+
+/* The last of `groups` groups gives the words to the next check. */
+GQ_FN void gd_end_check(const struct gd_reader *w, struct gd_check *c, uint32_t groups)
+{
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0 && gq_atomic_fetch_add(&c->left, 1) + 1 == groups) {
+            gq_atomic_store(&c->left, 0);
+            gq_atomic_store(&c->refused, 0);
+            gq_fence_device(); /* the words are zero before the check counts as ended */
+            gq_atomic_add(&c->runs, 1);
+        }
+    }
+}
+
+/* Blocks of a read; all of it, if more than there is room for were refused. The queue is taken. */
+GQ_FN int gd_read_refused(struct gd_reader *w, const struct gd_buffer *b, struct gq_read read,
+                          const struct gd_check *c, uint32_t refused)
+{
+    int err = 0;
+
+    if (refused > GD_REFUSED)
+        return gd_read_part(w, b, read, 0, 1);
+    for (uint32_t i = 0; i < refused && !err; i++) {
+        uint64_t offset = GQ_SAME64(c->block[i]) * GQ_SUM_BLOCK;
+
+        err = gd_read_part(w, b,
+                           (struct gq_read){.file_offset = offset,
+                                            .at = read.at + (offset - read.file_offset),
+                                            .len = GQ_SUM_BLOCK},
+                           0, 1);
+    }
+    return err;
+}
+
+/* By one group: bytes, or -errno. */
+GQ_FN int64_t gd_conclude_read(struct gd_reader *w, const struct gd_buffer *b, struct gq_read read,
+                               struct gd_check *c)
+{
+    uint32_t refused = GQ_SAME32(c->refused);
+    int64_t bytes = (int64_t)GQ_SAME64(c->bytes);
+    int err = 0;
+
+    w->again = true;
+    if (refused)
+        err = gd_take(w);
+    if (refused && !err) {
+        err = gd_read_refused(w, b, read, c, refused);
+        gd_give(w);
+    }
+    gd_end_check(w, c, 1);
+    return err ? err : bytes;
+}
+
+/* Piece i, which was refused; err: not 0 where the group has no queue to read it with. */
+GQ_FN int gd_read_piece_again(struct gd_reader *w, const struct gd_buffer *b,
+                              struct gq_read_desc *list, uint32_t i, int err)
+{
+    struct gq_read read = {list[i].file_offset, list[i].at, list[i].len};
+
+    read.len = gq_read_bytes(&w->file->map, read.file_offset, read.len);
+    if (!err)
+        err = gd_read_part(w, b, read, 0, 1);
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            list[i].result = err ? err : (int32_t)read.len;
+    }
+    return err;
+}
+
+/* Those of the refused pieces that are this group's, with a queue or without: err. */
+GQ_FN void gd_read_pieces_again(struct gd_reader *w, const struct gd_buffer *b,
+                                struct gq_read_desc *list, uint32_t n, uint32_t rank,
+                                uint32_t groups, int err)
+{
+    GQ_LANE_VAR(uint32_t, refused);
+
+    for (uint64_t first = (uint64_t)rank * w->group.lanes; first < n;
+         first += (uint64_t)groups * w->group.lanes) {
+        uint32_t mask;
+
+        GQ_FOR_LANES(lane)
+        {
+            GQ_AT(refused) = first + lane < n && list[first + lane].result == GQ_MISMATCH;
+        }
+        mask = GQ_BALLOT(refused);
+        while (mask) {
+            int one = gd_read_piece_again(w, b, list, (uint32_t)first + gq_take_one(&mask), err);
+
+            if (w->outcome != GQ_OUT_DONE)
+                err = one; /* the queue is lost */
+        }
+    }
+}
+
+/* The work of the rank-th of `groups` groups, of the same pieces as compared. */
+GQ_FN void gd_conclude_list(struct gd_reader *w, const struct gd_buffer *b,
+                            struct gq_read_desc *list, uint32_t n, uint32_t rank, uint32_t groups,
+                            struct gd_check *c)
+{
+    w->again = true;
+    if (GQ_SAME32(c->refused)) {
+        int err = gd_take(w);
+
+        gd_read_pieces_again(w, b, list, n, rank, groups, err);
+        if (!err)
+            gd_give(w);
+    }
+    gd_end_check(w, c, groups);
+}
+
+#endif

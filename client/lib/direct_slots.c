@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Words in the memory space that a list, or a check of data, has for itself: a slot of
+ * them for each one in flight. A kernel counts the runs of a slot when it has
+ * ended with it, so the host finds free slots without a call at the end.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/lib/direct.h"
+
+#define SLOTS DIRECT_SLOTS
+
+int direct_slots_open(struct gpunvme_direct *d, struct direct_slots *s, uint32_t bytes,
+                      uint32_t runs_at)
+{
+    s->bytes = bytes;
+    s->runs_at = runs_at;
+    return memory_space_alloc(&d->space, (size_t)SLOTS * bytes, &s->at);
+}
+
+void direct_slots_close(struct gpunvme_direct *d, struct direct_slots *s)
+{
+    memory_space_free(&d->space, s->at);
+    s->at = 0;
+}
+
+/* The index of a slot that has ended as often as it was taken; SLOTS: none is known. */
+static uint32_t find_free(const struct direct_slots *s)
+{
+    uint32_t i = 0;
+
+    while (i < SLOTS && s->taken[i] != s->ended[i])
+        i++;
+    return i;
+}
+
+/* A copy from the memory space, once in SLOTS lists. */
+static int update(struct gpunvme_direct *d, struct direct_slots *s)
+{
+    char *copy = malloc((size_t)SLOTS * s->bytes);
+    int err = copy ? memory_space_get(&d->space, copy, s->at, (size_t)SLOTS * s->bytes) : -ENOMEM;
+
+    for (uint32_t i = 0; i < SLOTS && !err; i++)
+        memcpy(&s->ended[i], copy + (size_t)i * s->bytes + s->runs_at, sizeof(s->ended[i]));
+    free(copy);
+    return err;
+}
+
+uint64_t direct_slots_take(struct gpunvme_direct *d, struct direct_slots *s)
+{
+    uint32_t i;
+
+    pthread_mutex_lock(&d->lock);
+    i = find_free(s);
+    if (i == SLOTS && update(d, s) == 0)
+        i = find_free(s);
+    if (i < SLOTS)
+        s->taken[i]++;
+    pthread_mutex_unlock(&d->lock);
+    return i < SLOTS ? s->at + (uint64_t)i * s->bytes : 0;
+}
+
+void direct_slots_give_back(struct gpunvme_direct *d, struct direct_slots *s, uint64_t slot)
+{
+    if (!slot)
+        return;
+    pthread_mutex_lock(&d->lock);
+    s->taken[(slot - s->at) / s->bytes]--;
+    pthread_mutex_unlock(&d->lock);
+}
