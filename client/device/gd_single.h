@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reads that one command serves, the fast path: whole LBAs of one extent, to an address that is a
- * multiple of 4, of a file without checksums. Every other read takes the general path (gd_read.h);
- * gd_read() decides. Every
- * function is called by all lanes of the group together, with the same arguments.
+ * Reads that one command serves, the fast path: whole LBAs of one extent, or whole blocks where
+ * data has checksums, to an address that is a multiple of 4. Every other read takes the general
+ * path (gd_read.h), and so does one whose data does not match; gd_read() decides. Every function is
+ * called by all lanes of the group together, with the same arguments.
  *
  * Its steps:
  *
@@ -153,7 +153,7 @@ GQ_FN void gd_give_fenced(const struct gd_reader *w)
     }
 }
 
-/* After gd_make_single(), with its arguments; gives the queue back. */
+/* After gd_make_single(), with its arguments. */
 GQ_FN int gd_read_single(struct gd_reader *w, const struct gd_buffer *b, struct gq_read read,
                          const struct gq_cmd *cmd)
 {
@@ -165,8 +165,31 @@ GQ_FN int gd_read_single(struct gd_reader *w, const struct gd_buffer *b, struct 
     err = gd_await(w, &s);
     if (!err && GD_STAGES(b))
         gd_copy_single(w, b->addr + read.at, (uint32_t)read.len);
-    gd_give_fenced(w);
     return err;
+}
+
+/* Are checksums of all of it, if there are any, those of whole blocks? */
+GQ_FN bool gd_has_whole_blocks(const struct gd_reader *w, struct gq_read read)
+{
+    return !w->file->sums.words || (read.file_offset | read.len) % GQ_SUM_BLOCK == 0;
+}
+
+/* After gd_read_single(), by which whole blocks are in their place, also those that were staged. */
+GQ_FN bool gd_single_matches(const struct gd_reader *w, const struct gd_buffer *b,
+                             struct gq_read read)
+{
+    const struct gq_summer s = {.group = w->group, .sums = w->file->sums};
+
+    return !s.sums.words ||
+           gq_find_bad_block(s, read.file_offset, read.len, b->addr + read.at) == GQ_NO_BAD_BLOCK;
+}
+
+/* After a single command lane 0 alone knows where the queue stands; all lanes drive it next. */
+GQ_FN void gd_share_position(struct gd_reader *w)
+{
+    w->position.entry = GQ_SAME32(w->position.entry);
+    w->position.phase = GQ_SAME32(w->position.phase);
+    w->position.cq_db_pending = GQ_SAME32(w->position.cq_db_pending);
 }
 
 /*
@@ -179,8 +202,15 @@ GQ_FN int gd_read(struct gd_reader *w, const struct gd_buffer *b, const struct g
     struct gq_cmd cmd;
     int err;
 
-    if (groups == 1 && !w->file->sums.words && gd_make_single(w, b, x, read, &cmd))
-        return gd_read_single(w, b, read, &cmd);
+    if (groups == 1 && gd_has_whole_blocks(w, read) && gd_make_single(w, b, x, read, &cmd)) {
+        err = gd_read_single(w, b, read, &cmd);
+        if (err || w->defers || gd_single_matches(w, b, read)) {
+            gd_give_fenced(w);
+            return err;
+        }
+        w->again = true;
+        gd_share_position(w);
+    }
     err = gd_read_part(w, b, read, rank, groups);
     gd_give(w);
     return err;
