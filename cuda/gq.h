@@ -101,6 +101,11 @@ int gq_engine_open(struct nvme_ctrlr *c, uint32_t nsid, const struct gq_options 
 /* Waits for transfers (bounded by their deadlines), unregisters buffers, deletes the queues. */
 void gq_engine_close(struct gq_engine *e);
 void gq_engine_info(const struct gq_engine *e, struct gq_info *out);
+/*
+ * Before any transfer: gq_readv() gives part_sums from then on. Not where data is staged; a second
+ * call does nothing. -ENOMEM, or an error of the executor, and the engine works on without.
+ */
+int gq_engine_sum_parts(struct gq_engine *e);
 /* The namespace has become larger: extents may lie in its new part. Beside transfers. */
 void gq_engine_grown(struct gq_engine *e, uint64_t bytes);
 /* Where data is staged: numbers of queues that were measured to be the fastest; or "". */
@@ -251,8 +256,16 @@ struct gq_readv {
     bool goes_on;           /* or of the mapped part of the file */
     struct gq_buffer *list; /* registered with is_list; pieces [first, first + n) of it */
     uint64_t first, n;
-    uint64_t most;                   /* bytes, not 0; see below */
-    uint64_t odd_most;               /* bytes of a piece; see below */
+    uint64_t most;     /* bytes, not 0; see below */
+    uint64_t odd_most; /* bytes of a piece; see below */
+    /*
+     * NULL, or two words for each piece, which are 0 before: the checksums of the blocks of
+     * GQ_SUM_BYTES bytes of the file that the piece has in part, which are then read whole. The
+     * first is of the block in which the piece begins, if not at its start; the second of the one
+     * in which it ends, if it is another one. A checksum of 0 is ~0; a word stays 0 where none was
+     * computed: holes, staged buffers, an engine without gq_engine_sum_parts(), errors.
+     */
+    uint32_t *part_sums;
     unsigned deadline_ms;            /* as in gq_request */
     const volatile uint32_t *cancel; /* as in gq_request */
 };

@@ -445,6 +445,7 @@ void gq_engine_close(struct gq_engine *e)
         if (e->buffers[i])
             gq_buffer_close(e->buffers[i]);
     }
+    gq_part_sums_close(e);
     e->exec->ops->staging_free(e->exec, &e->maps);
     close_staging(e);
     close_workspaces(e);

@@ -54,6 +54,17 @@ static inline unsigned gq_run_index(unsigned workspace, unsigned i)
 /* Staged transfers whose number of queues is measured. */
 enum gq_tuned { GQ_TUNED_READS, GQ_TUNED_LISTS, GQ_TUNED_WRITES, GQ_TUNED_KINDS };
 
+/*
+ * Of lists whose data has checksums (gq_part_sums.c), once gq_engine_sum_parts() was called. A lost
+ * command may still write to staging: it stays mapped until the queues were deleted.
+ */
+#define GQ_PART_PIECES (1u << 17) /* of a slice at most */
+struct gq_part_sums {
+    struct gq_import staging_mem, table;
+    struct gq_region staging; /* a block for each lane of each queue */
+    uint32_t *words;          /* two for each piece of a slice of each workspace; NULL: none */
+};
+
 struct gq_engine {
     struct nvme_ctrlr *ctrlr;
     struct nvme_ns_info ns;
@@ -72,6 +83,7 @@ struct gq_engine {
     uint64_t queue_staging; /* offset in staging of the areas for reads, one for each queue */
     uint32_t lane_staging;  /* bytes of such an area for each lane */
     bool stages;            /* the controller does not reach device memory */
+    struct gq_part_sums part_sums;
     struct gq_import maps; /* memory of the executor: GQ_READV_EXTENTS extents for each workspace */
 
     pthread_mutex_t lock;   /* protects the rest, and counters of queues, workspaces, buffers */
@@ -151,6 +163,11 @@ int gq_engine_add_port(struct gq_engine *e, unsigned i);
 void gq_queue_settle(struct gq_engine *e, struct gq_queue *q);
 /* Under e->lock, for a pair that was created again. */
 void gq_queue_renew(struct gq_engine *e, struct gq_queue *q);
+
+void gq_part_sums_close(struct gq_engine *e);
+/* Sets up a run of n reads, with words that are 0. */
+void gq_part_sums_use(const struct gq_engine *e, unsigned workspace, uint64_t n,
+                      struct gq_reads *reads);
 
 /* Makes the engine a user of its controller: from then on resets stop it. */
 void gq_recover_open(struct gq_engine *e);

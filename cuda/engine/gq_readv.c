@@ -33,6 +33,7 @@ struct readv {
     const struct gq_readv *req;
     uint64_t queues;                      /* to reserve */
     struct gq_reads reads;                /* of the slice */
+    bool sums_parts;                      /* req->part_sums is filled in */
     struct gq_read_desc *desc;            /* all pieces, at the executor's address */
     volatile struct gq_read_desc *pieces; /* the same at the host's address */
     uint64_t at, n;    /* the slice: its first piece and the number of its pieces */
@@ -84,23 +85,26 @@ static uint64_t rounded(uint64_t n, uint64_t unit)
     return n / unit + (n % unit >= unit / 2);
 }
 
-/*
- * The next slice begins at the end of the last one: all remaining pieces, or an
- * even part of them.
- */
-static void cut_slice(struct readv *v)
+/* All remaining pieces, or an even part of them. */
+static uint64_t slice_pieces(struct readv *v)
 {
     uint64_t left = v->req->n - v->at;
     uint64_t slices = left ? rounded(guess_bytes(v, v->at), SLICE_BYTES) : 0;
 
     if (slices < rounded(left, SLICE_PIECES))
         slices = rounded(left, SLICE_PIECES);
-    if (slices < 2 || !v->slices) {
-        v->n = left;
-        return;
-    }
+    if (slices < 2 || !v->slices)
+        return left;
     v->slices--;
-    v->n = (left + slices - 1) / slices;
+    return (left + slices - 1) / slices;
+}
+
+/* The next slice begins at the end of the last one. */
+static void cut_slice(struct readv *v)
+{
+    uint64_t n = slice_pieces(v);
+
+    v->n = v->sums_parts ? min_u64(n, GQ_PART_PIECES) : n;
 }
 
 /* Adds the slice to the total and cuts the next. */
@@ -135,10 +139,21 @@ static bool plan_slice(struct gq_job *job, unsigned i, struct gq_chunk *chunk)
     if (job->filled > job->ended || v->at >= v->req->n || v->all.taken > v->req->most)
         return false;
     v->reads.desc = v->desc + v->at;
+    if (v->sums_parts)
+        gq_part_sums_use(job->e, job->reservation.workspace, v->n, &v->reads);
     v->reads.most = most ? most : 1; /* the remaining pieces may have no bytes */
     chunk->n_cmds = (uint32_t)v->n;
     chunk->n_copies = 0;
     return true;
+}
+
+/* Earlier runs over other parts of the file have filled in words of other pieces. */
+static void take_part_sums(const struct readv *v)
+{
+    uint32_t *out = v->req->part_sums + 2 * v->at;
+
+    for (uint64_t i = 0; i < 2 * v->n; i++)
+        out[i] = v->reads.part_sums[i] ? v->reads.part_sums[i] : out[i];
 }
 
 /* The states of the queues are those of the slice. */
@@ -152,6 +167,8 @@ static int complete_slice(struct gq_job *job, unsigned i, const struct gq_chunk 
     v->last = (struct tally){.is_known = true, .bad = err != 0, .status_of = UINT32_MAX};
     for (unsigned q = 0; q < l->run.n_queues; q++)
         take_state(&v->last, &l->states[q]);
+    if (v->sums_parts)
+        take_part_sums(v);
     if (!err)
         pass_slice(v);
     return err;
@@ -302,6 +319,7 @@ static int readv(struct gq_engine *e, const struct gq_readv *req, struct gq_resu
         return err;
     set_up_reads(&v);
     result->staged = req->buffer->staged;
+    v.sums_parts = req->part_sums && e->part_sums.words && !req->buffer->staged;
     cut_slice(&v);
     v.job.most_queues = UINT_MAX;
     if (result->staged)

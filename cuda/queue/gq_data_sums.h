@@ -241,6 +241,14 @@ GQ_FN uint32_t gq_block_crc(const struct gq_summer *w, uint64_t at)
     return gq_block_sum_in_parts(w, at);
 }
 
+/* The same as words have it: 0 says that there is none. */
+GQ_CALLED_FN uint32_t gq_block_word(struct gq_summer summer, uint64_t at)
+{
+    uint32_t crc = gq_block_crc(&summer, at);
+
+    return crc ? crc : ~0u;
+}
+
 /*
  * Of n blocks from the one with this number on, one for each lane at most, whose data is at `at`:
  * a bit for each that differs. The words of the checksums are loaded here: the data has arrived

@@ -34,8 +34,8 @@ struct gq_file_map {
 };
 
 /*
- * Checksums of the file's data. With them commands are of whole blocks, and
- * staged data is compared before it is copied. A block has GQ_SUM_BLOCK
+ * Checksums of the file's data. With a table commands are of whole blocks; with
+ * words staged data is compared before it is copied. A block has GQ_SUM_BLOCK
  * bytes; extents are whole blocks, the last of the file may go past map.end.
  */
 #define GQ_SUM_BLOCK 4096u
@@ -119,11 +119,12 @@ struct gq_reads {
     struct gq_read_desc
         *desc; /* the same with results, and gq_run.results is not used; NULL: none */
     /* Of desc: the host handles reads that were not begun (gq_readv); 0: it does not. */
-    uint64_t most;     /* bytes of begun reads after which a group leaves the rest of its share */
-    uint64_t odd_most; /* maximum of a read to an address that takes one command for each LBA */
-    bool goes_on;      /* the file continues behind map.end */
-    bool is_part;      /* the map is of a part: reads that are not begun keep their results */
-    bool again;        /* of desc only those with the result GQ_MISMATCH are read */
+    uint64_t most;       /* bytes of begun reads after which a group leaves the rest of its share */
+    uint64_t odd_most;   /* maximum of a read to an address that takes one command for each LBA */
+    uint32_t *part_sums; /* gq_readv.part_sums, without words of checksums; NULL: none */
+    bool goes_on;        /* the file continues behind map.end */
+    bool is_part;        /* the map is of a part: reads that are not begun keep their results */
+    bool again;          /* of desc only those with the result GQ_MISMATCH are read */
     struct gq_read whole;
     uint32_t unit; /* bytes, whole LBAs, a power of two: whole is cut at multiples in the file */
     uint32_t max_command; /* maximum of a command in bytes, whole LBAs */

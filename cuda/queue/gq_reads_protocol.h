@@ -37,8 +37,8 @@
  *
  * With checksums (gq_reads.sums) a part of a block is staged as a part of an LBA
  * is. Staged data is compared here, by all lanes; the data of other commands by
- * the caller after the run, as gq_find_bad_block() does. A run with checksums has
- * no copy warps.
+ * the caller after the run, as gq_find_bad_block() does; part_sums are stored
+ * here. Neither run has copy warps.
  *
  * Unless noted otherwise, every function is called by all lanes of the group
  * together.
@@ -77,7 +77,7 @@ GQ_FN void gq_reads_begin(struct gq_reader *r, struct gq_group group, const stru
     r->ready_lanes = r->going = r->posted = 0;
     r->holds_back = false;
     r->lba_shift = gq_prefix_ones(lba_size - 1);
-    r->grain = reads->sums.words && lba_size < GQ_SUM_BLOCK ? GQ_SUM_BLOCK : lba_size;
+    r->grain = reads->sums.table && lba_size < GQ_SUM_BLOCK ? GQ_SUM_BLOCK : lba_size;
     r->bad_block = GQ_NO_BAD_BLOCK;
     GQ_FOR_LANES(lane)
     {
@@ -187,6 +187,33 @@ GQ_FN bool gq_staged_matches(struct gq_reader *r, uint64_t offset, uint64_t from
     return bad == GQ_NO_BAD_BLOCK;
 }
 
+/* The block at this address is read in part: its checksum becomes word i of part_sums. */
+GQ_FN void gq_store_part_sum(struct gq_reader *r, uint32_t i, uint64_t at)
+{
+    const struct gq_summer s = {.group = r->w.group, .sums = r->reads->sums};
+    struct gq_worker *w = &r->w;
+    uint32_t crc = gq_block_word(s, at);
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            r->reads->part_sums[i] = crc;
+    }
+}
+
+/* Of n staged bytes of a read, from file byte `offset` on, which are at `from`. */
+GQ_FN void gq_store_part_sums(struct gq_reader *r, uint32_t index, uint64_t offset, uint64_t from,
+                              uint32_t n)
+{
+    uint64_t lead = offset % GQ_SUM_BLOCK, first = offset / GQ_SUM_BLOCK;
+    uint64_t last = (offset + n - 1) / GQ_SUM_BLOCK;
+
+    if (lead)
+        gq_store_part_sum(r, 2 * index, from - lead);
+    if ((offset + n) % GQ_SUM_BLOCK && (!lead || last != first))
+        gq_store_part_sum(r, 2 * index + 1, from + (last * GQ_SUM_BLOCK - offset));
+}
+
 /*
  * The staged command of lane `owner` has ended; its bytes are copied to their
  * destination if it is a read that succeeded.
@@ -212,6 +239,9 @@ GQ_FN void gq_unstage(struct gq_reader *r, uint32_t owner, bool good)
     n = good && w->run->opcode != NVME_IO_WRITE ? GQ_FROM32(len, owner) : 0;
     if (n && r->reads->sums.words)
         matches = gq_staged_matches(r, GQ_PART_FROM64(r->cur, owner, offset) - n, from, n);
+    else if (n && r->reads->part_sums)
+        gq_store_part_sums(r, (uint32_t)GQ_PART_FROM64(r->cur, owner, index),
+                           GQ_PART_FROM64(r->cur, owner, offset) - n, from, n);
     GQ_FOR_LANES(lane)
     {
         gq_copy_bytes(to, from, matches ? n : 0, lane, w->group.lanes);

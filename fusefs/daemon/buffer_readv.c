@@ -27,6 +27,9 @@
 /* Attempts to read a piece: by the engine, and alone after an engine error. */
 #define TRIES 2u
 
+/* Of a longer batch, parts of blocks are read through the kernel's path: words of 64 MiB. */
+#define PART_SUMS (8u << 20)
+
 /* Result of a piece that has not been looked at. */
 #define UNREAD (-EAGAIN)
 
@@ -36,11 +39,12 @@ struct batch {
     volatile struct gpunvme_piece *pieces; /* memory shared with the client */
     uint64_t count;
     uint64_t buffer_len;
-    uint64_t at;      /* index of the next piece to finish */
-    uint64_t bytes;   /* bytes of the finished pieces; in the engine phase, bytes it read */
-    bool has_results; /* each piece has a result, or UNREAD */
-    bool whole;       /* the engine has read all pieces */
-    bool too_long;    /* a piece was left out for the limit */
+    uint64_t at;         /* index of the next piece to finish */
+    uint64_t bytes;      /* bytes of the finished pieces; in the engine phase, bytes it read */
+    bool has_results;    /* each piece has a result, or UNREAD */
+    bool whole;          /* the engine has read all pieces */
+    bool too_long;       /* a piece was left out for the limit */
+    uint32_t *part_sums; /* gq_readv.part_sums; NULL: data has no checksums, or no memory */
 
     uint64_t limit; /* bytes, of all pieces together */
     uint64_t tried; /* bytes of pieces that were read or failed */
@@ -108,7 +112,8 @@ static void verify_pieces(struct batch *b, struct transfer_sums *s)
         struct gpunvme_piece p = copy_out(&b->pieces[i]);
         int32_t result = b->pieces[i].result;
         if (result > 0 && (uint32_t)result <= p.len && check(b, &p) == 0)
-            transfer_sums_add(s, i, p.file_offset, p.buffer_offset, (uint64_t)result);
+            transfer_sums_add(s, i, p.file_offset, p.buffer_offset, (uint64_t)result,
+                              b->part_sums ? b->part_sums + 2 * i : NULL);
     }
     transfer_sums_end(s);
 }
@@ -141,6 +146,7 @@ static int call_engine(struct batch *b, unsigned left, struct gq_result *result)
                            .n = b->count,
                            .most = b->limit - b->tried,
                            .odd_most = LONG_PIECE,
+                           .part_sums = b->part_sums,
                            .deadline_ms = left,
                            .cancel = (const volatile uint32_t *)&t->cancel};
 
@@ -257,6 +263,9 @@ static int read_by_engine(struct batch *b)
 {
     struct transfer *t = &b->r->t;
     bool mapped;
+
+    if (t->daemon->stack.data_csum && b->count <= PART_SUMS)
+        b->part_sums = calloc(2 * b->count, sizeof(*b->part_sums));
     int err = read_whole(b, &mapped);
 
     if (!err && !mapped)
@@ -265,6 +274,7 @@ static int read_by_engine(struct batch *b)
         t->rw.path |= GPUNVME_PATH_GPU;
     if (b->bytes && b->has_results && t->daemon->stack.data_csum)
         err = verify(b) ? -ENOMEM : err;
+    free(b->part_sums);
     return err ? transfer_fall_back(t, err) : 0;
 }
 

@@ -103,7 +103,7 @@ static int verify(struct transfer *t, uint64_t *moved)
     }
     s->lost = note_lost;
     s->ctx = &lost;
-    transfer_sums_add(s, 0, offset, at, *moved);
+    transfer_sums_add(s, 0, offset, at, *moved, NULL);
     transfer_sums_end(s);
     free(s);
     if (lost.err)

@@ -201,6 +201,18 @@ static size_t cache_bytes(const struct options *opts)
     return part < CACHE_LEAST ? CACHE_LEAST : part > CACHE_MOST ? CACHE_MOST : part;
 }
 
+/* The executor works on without, and READV is slower. */
+static void sum_parts(struct stack *s)
+{
+    int err = gq_engine_sum_parts(s->engine);
+
+    if (err)
+        log_line(LOG_WARNING,
+                 "%s: the executor computes no checksums of parts of blocks: %s, they are read "
+                 "through the kernel's path",
+                 s->device, strerror(-err));
+}
+
 static int mount_fs(const struct options *opts, struct stack *s, const struct problem *p)
 {
     char why[384] = "";
@@ -221,6 +233,8 @@ static int mount_fs(const struct options *opts, struct stack *s, const struct pr
     struct ffs_statfs fs;
     ffs_statfs(s->fs, &fs);
     s->data_csum = fs.data_csum;
+    if (s->data_csum && s->engine)
+        sum_parts(s);
     return 0;
 }
 

@@ -76,9 +76,22 @@ static void add_block(struct transfer_sums *s, uint64_t owner, uint64_t file_off
     s->want[s->n++] = want;
 }
 
+/* Bytes of a block that was read in part: from `begin` on, to byte `at` of the buffer. */
+static void add_part(struct transfer_sums *s, uint64_t owner, uint64_t begin, uint64_t at,
+                     uint64_t len, uint32_t want, const uint32_t *parts)
+{
+    uint32_t have = parts ? parts[begin % LAY_BLOCK_SIZE ? 0 : 1] : FFS_NO_SUM;
+
+    if (have == want)
+        return;
+    if (have != FFS_NO_SUM)
+        log_mismatch(s, begin);
+    read_again(s, owner, begin, at, len);
+}
+
 /* [from, to) lies in LOOKUP blocks at most. shift: from an offset in the file to the buffer's. */
 static void add_some(struct transfer_sums *s, uint64_t owner, uint64_t from, uint64_t to,
-                     uint64_t shift)
+                     uint64_t shift, const uint32_t *parts)
 {
     uint32_t want[LOOKUP];
     uint64_t first = from / LAY_BLOCK_SIZE * LAY_BLOCK_SIZE;
@@ -96,19 +109,19 @@ static void add_some(struct transfer_sums *s, uint64_t owner, uint64_t from, uin
         if (end - begin == LAY_BLOCK_SIZE)
             add_block(s, owner, begin, begin + shift, want[i]);
         else
-            read_again(s, owner, begin, begin + shift, end - begin);
+            add_part(s, owner, begin, begin + shift, end - begin, want[i], parts);
     }
 }
 
 void transfer_sums_add(struct transfer_sums *s, uint64_t owner, uint64_t file_offset, uint64_t at,
-                       uint64_t len)
+                       uint64_t len, const uint32_t *parts)
 {
     const uint64_t most = (uint64_t)LOOKUP * LAY_BLOCK_SIZE;
     uint64_t end = file_offset + len;
 
     for (uint64_t from = file_offset, to; from < end; from = to) {
         to = min_u64(end, from - from % LAY_BLOCK_SIZE + most);
-        add_some(s, owner, from, to, at - file_offset);
+        add_some(s, owner, from, to, at - file_offset, parts);
     }
 }
 

@@ -5,8 +5,8 @@
  *
  * The executor computes the checksums where the data is. A block that does not match is read again
  * by the ordinary path, which verifies under the inode's data lock and names a block that is bad:
- * the mismatch may be a writer's doing. So is a block that was read in part, because its checksum
- * needs all of it.
+ * the mismatch may be a writer's doing. So is a block that was read in part, unless the executor
+ * has read it whole and computed its checksum, as it does for READV.
  */
 #ifndef FUSEFS_DAEMON_TRANSFER_SUMS_H
 #define FUSEFS_DAEMON_TRANSFER_SUMS_H
@@ -29,9 +29,12 @@ struct transfer_sums {
 
 /* NULL: out of memory. free() ends it. */
 struct transfer_sums *transfer_sums_new(struct transfer *t);
-/* len bytes were read from file_offset to byte `at` of the buffer. */
+/*
+ * len bytes were read from file_offset to byte `at` of the buffer. parts: two words, of
+ * gq_readv.part_sums, or NULL.
+ */
 void transfer_sums_add(struct transfer_sums *s, uint64_t owner, uint64_t file_offset, uint64_t at,
-                       uint64_t len);
+                       uint64_t len, const uint32_t *parts);
 /* Compares what has been added. */
 void transfer_sums_end(struct transfer_sums *s);
 

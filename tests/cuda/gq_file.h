@@ -154,6 +154,7 @@ struct Batch {
         v.n = reads.size();
         v.most = most;
         v.odd_most = odd_most;
+        v.part_sums = part_sums;
         v.deadline_ms = rig.req.deadline_ms;
         v.cancel = rig.req.cancel;
         return gq_readv(rig.e, &v, &rig.result);
@@ -185,6 +186,7 @@ struct Batch {
     const File &file;
     bool goes_on = false;
     uint64_t most = UINT64_MAX, odd_most = UINT64_MAX;
+    uint32_t *part_sums = nullptr;
     std::vector<gq_read> reads;
     std::vector<int32_t> results;
 };

@@ -130,12 +130,42 @@ TEST_F(Sums, PiecesAreReadAgainThatDoNotMatch)
     EXPECT_EQ(v.path, GPUNVME_PATH_GPU);
 }
 
-TEST_F(Sums, PiecesOfAnyAlignmentGetWhatPreadGives)
+TEST_F(Sums, PiecesOfAnyAlignmentTakeTheGpuPathAlone)
 {
-    spread(300, 700);
+    for (uint32_t len : {1u, 512u, 700u, 5000u, 20000u}) {
+        spread(200, len);
+        gpunvme_ioc_readv v = request(200);
+        ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+        EXPECT_EQ(v.path, GPUNVME_PATH_GPU) << len;
+        expect_pieces(200);
+    }
+}
+
+TEST_F(Sums, PartsOfBlocksAreReadAgainThatDoNotMatch)
+{
+    spread(300, 512);
+    corrupt(9);
     gpunvme_ioc_readv v = request(300);
     ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+    EXPECT_EQ(v.path, kBoth);
     expect_pieces(300);
+    v = request(300);
+    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+    EXPECT_EQ(v.path, GPUNVME_PATH_GPU);
+}
+
+// The wrong bit is in the same block, but not in the bytes that were asked for.
+TEST_F(Sums, AWrongBitBesideAPartOfABlockIsItsErrorToo)
+{
+    ASSERT_EQ(rig_flip(rig_, 9 * kBlock + 100), 0);
+    pieces()[0] = {9 * kBlock + 200, 0, 512, 7};
+    pieces()[1] = {8 * kBlock + 10, 1000, kBlock, 7}; // its end
+    pieces()[2] = {10 * kBlock + 10, 9000, 512, 7};
+    gpunvme_ioc_readv v = request(3);
+    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+    EXPECT_EQ(pieces()[0].result, -EIO);
+    EXPECT_EQ(pieces()[1].result, -EIO);
+    EXPECT_EQ(pieces()[2].result, 512);
 }
 
 // Blocks that a WRITE adds to the file.

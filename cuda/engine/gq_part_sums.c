@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Memory for gq_readv.part_sums: staging for a whole block for each lane, the
+ * table of checksums, and words for the pieces of a slice of each workspace.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/engine/gq_internal.h"
+#include "cuda/gq_sum_fill.h"
+
+static int open_table(struct gq_engine *e)
+{
+    struct gq_part_sums *p = &e->part_sums;
+    struct gq_sum_table *table = malloc(sizeof(*table));
+
+    if (!table)
+        return -ENOMEM;
+    gq_sum_fill(table);
+    int err = e->exec->ops->staging_alloc(e->exec, sizeof(*table), false, &p->table);
+    if (!err) {
+        err = e->exec->ops->put(e->exec, p->table.base, table, sizeof(*table));
+        if (err)
+            e->exec->ops->staging_free(e->exec, &p->table);
+    }
+    free(table);
+    return err;
+}
+
+static int open_words(struct gq_engine *e)
+{
+    size_t len = (size_t)e->n_workspaces * GQ_PART_PIECES * 2 * sizeof(uint32_t);
+
+    return e->exec->ops->shared_alloc(e->exec, len, (void **)&e->part_sums.words);
+}
+
+static int open_staging(struct gq_engine *e)
+{
+    struct gq_part_sums *p = &e->part_sums;
+    size_t len = (size_t)e->n_queues * GQ_STAGING_LANES * GQ_SUM_BLOCK;
+    bool host = !gq_cqe_covers_device(nvme_ctrlr_transport(e->ctrlr));
+    int err = e->exec->ops->staging_alloc(e->exec, len, host, &p->staging_mem);
+
+    if (err)
+        return err;
+    err = gq_region_map(e->ctrlr, &p->staging_mem, &p->staging);
+    if (err)
+        e->exec->ops->staging_free(e->exec, &p->staging_mem);
+    return err;
+}
+
+int gq_engine_sum_parts(struct gq_engine *e)
+{
+    struct gq_part_sums *p = &e->part_sums;
+    int err;
+
+    if (e->stages || p->words)
+        return 0;
+    err = open_table(e);
+    if (err)
+        return err;
+    err = open_staging(e);
+    if (err)
+        goto free_table;
+    err = open_words(e);
+    if (!err)
+        return 0;
+    p->words = NULL;
+    if (!gq_region_unmap(e->ctrlr, &p->staging))
+        e->exec->ops->staging_free(e->exec, &p->staging_mem);
+    else
+        e->exec->in_reach = true;
+free_table:
+    e->exec->ops->staging_free(e->exec, &p->table);
+    return err;
+}
+
+void gq_part_sums_close(struct gq_engine *e)
+{
+    struct gq_part_sums *p = &e->part_sums;
+
+    if (!p->words)
+        return;
+    e->exec->ops->shared_free(e->exec, p->words);
+    if (!gq_region_unmap(e->ctrlr, &p->staging))
+        e->exec->ops->staging_free(e->exec, &p->staging_mem);
+    else
+        e->exec->in_reach = true;
+    e->exec->ops->staging_free(e->exec, &p->table);
+}
+
+void gq_part_sums_use(const struct gq_engine *e, unsigned workspace, uint64_t n,
+                      struct gq_reads *reads)
+{
+    const struct gq_part_sums *p = &e->part_sums;
+
+    reads->sums.table = (const struct gq_sum_table *)(uintptr_t)p->table.base;
+    reads->part_sums = p->words + (size_t)workspace * GQ_PART_PIECES * 2;
+    memset(reads->part_sums, 0, n * 2 * sizeof(uint32_t));
+    reads->staging = (struct gq_target){
+        .base = p->staging.base, .iova = p->staging.iova, .prps_iova = p->staging.prps.iova};
+    reads->lane_staging = GQ_SUM_BLOCK;
+}
