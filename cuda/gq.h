@@ -315,6 +315,8 @@ int gq_buffer_get(struct gq_buffer *b, uint64_t offset, void *dst, size_t len);
  * turns. -EINVAL past the buffer's end; -EIO when the executor has failed.
  */
 int gq_buffer_sums(struct gq_buffer *b, const uint64_t *at, size_t n, uint32_t *sums);
+/* The same of n parts one after the other, from this offset on. */
+int gq_buffer_range_sums(struct gq_buffer *b, uint64_t offset, size_t n, uint32_t *sums);
 
 /*
  * Returns quarantined queues to service: aborts their commands, else deletes

@@ -104,7 +104,7 @@ struct gq_exec_ops {
     /* Copies from and to host memory. */
     int (*put)(struct gq_exec *x, uint64_t dst, const void *src, size_t len);
     int (*get)(struct gq_exec *x, void *dst, uint64_t src, size_t len);
-    /* gq_buffer_sums(): base is the buffer's address. */
+    /* gq_buffer_sums(): base is the buffer's address; at NULL: parts one after the other. */
     int (*sums)(struct gq_exec *x, uint64_t base, const uint64_t *at, size_t n, uint32_t *sums);
     /* Calls that may make the device wait for running kernels are made between these two. */
     void (*quiesce)(struct gq_exec *x);

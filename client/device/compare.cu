@@ -2,7 +2,7 @@
 // The library's kernel that compares what a kernel before it in the stream has read.
 #include "client/device/gd_compare.h"
 
-extern "C" __global__ void __launch_bounds__(GD_COMPARE_WARPS *GQ_LANES)
+extern "C" __global__ void __launch_bounds__(GD_COMPARE_WARPS *GQ_LANES, 4)
     gpunvme_direct_compare(const __grid_constant__ struct gd_compare_launch l)
 {
     const struct gq_summer summer = {.group = gq_whole_group(), .sums = l.sums};

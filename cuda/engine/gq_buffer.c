@@ -288,3 +288,12 @@ int gq_buffer_sums(struct gq_buffer *b, const uint64_t *at, size_t n, uint32_t *
     }
     return x->ops->sums(x, address(b, 0), at, n, sums);
 }
+
+int gq_buffer_range_sums(struct gq_buffer *b, uint64_t offset, size_t n, uint32_t *sums)
+{
+    struct gq_exec *x = b->engine->exec;
+
+    if (n > b->len / GQ_SUM_BYTES || check_range(b, offset, n * GQ_SUM_BYTES))
+        return -EINVAL;
+    return x->ops->sums(x, address(b, offset), NULL, n, sums);
+}

@@ -281,8 +281,11 @@ static int cpu_get(struct gq_exec *x, void *dst, uint64_t src, size_t len)
 static int cpu_sums(struct gq_exec *x, uint64_t base, const uint64_t *at, size_t n, uint32_t *sums)
 {
     (void)x;
-    for (size_t i = 0; i < n; i++)
-        sums[i] = ~crc32_iscsi((unsigned char *)(uintptr_t)(base + at[i]), GQ_SUM_BYTES, ~0u);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t from = base + (at ? at[i] : i * GQ_SUM_BYTES);
+
+        sums[i] = ~crc32_iscsi((unsigned char *)(uintptr_t)from, GQ_SUM_BYTES, ~0u);
+    }
     return 0;
 }
 

@@ -170,13 +170,14 @@ static int cuda_get(struct gq_exec *x, void *dst, uint64_t src, size_t len)
     return copy(gq_cuda_of(x), dst, (const void *)(uintptr_t)src, len);
 }
 
-/* At most SUMS parts, whose offsets are in cu->sums. */
-static cudaError_t make_sums(struct gq_cuda *cu, uint64_t base, size_t n)
+/* At most SUMS parts, whose offsets are in cu->sums if they are anywhere. */
+static cudaError_t make_sums(struct gq_cuda *cu, uint64_t base, bool anywhere, size_t n)
 {
+    const uint64_t *at = anywhere ? cu->sums->at : NULL;
     cudaError_t err = cudaSetDevice(cu->device);
 
     if (err == cudaSuccess)
-        err = gq_sums_launch(base, cu->sums->at, (uint32_t)n, cu->sums->sums, cu->copy_stream);
+        err = gq_sums_launch(base, at, (uint32_t)n, cu->sums->sums, cu->copy_stream);
     return err == cudaSuccess ? cudaStreamSynchronize(cu->copy_stream) : err;
 }
 
@@ -190,9 +191,10 @@ static int cuda_sums(struct gq_exec *x, uint64_t base, const uint64_t *at, size_
         part = min_u64(n - done, GQ_CUDA_SUMS);
         if (gq_cuda_stuck(cu))
             err = cudaErrorUnknown;
-        memcpy(cu->sums->at, at + done, part * sizeof(*at));
+        if (at)
+            memcpy(cu->sums->at, at + done, part * sizeof(*at));
         if (err == cudaSuccess)
-            err = make_sums(cu, base, part);
+            err = make_sums(cu, at ? base : base + done * GQ_SUM_BYTES, at != NULL, part);
         memcpy(sums + done, cu->sums->sums, part * sizeof(*sums));
     }
     pthread_mutex_unlock(&cu->copy_lock);

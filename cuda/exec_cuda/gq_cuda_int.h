@@ -25,8 +25,8 @@ struct cuda_rings {
     void *sq, *cq;
 };
 
-/* Arguments and results of a launch: 64 MiB of data. */
-#define GQ_CUDA_SUMS 16384u
+/* Arguments and results of a launch: 256 MiB of data. */
+#define GQ_CUDA_SUMS 65536u
 struct gq_cuda_sums {
     uint64_t at[GQ_CUDA_SUMS];
     uint32_t sums[GQ_CUDA_SUMS];

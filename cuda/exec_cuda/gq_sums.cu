@@ -9,19 +9,20 @@ namespace
 
 static_assert(GQ_SUM_BYTES == GQ_SUM_BLOCK, "a part is what a warp takes at once");
 
-constexpr unsigned kWarps = 8, kBlocks = 528; /* a block's, and all that are there at a time */
+constexpr unsigned kWarps = 8, kBlocks = 528; /* a block's, and blocks that are launched */
+constexpr unsigned kBlocksEach = 4;           /* on a multiprocessor: 64 registers */
 
 __device__ struct gq_sum_table the_table;
 
 /* As from the launch on: nothing of this run is stored to the parts meanwhile. */
-__global__ void __launch_bounds__(kWarps *GQ_LANES)
+__global__ void __launch_bounds__(kWarps *GQ_LANES, kBlocksEach)
     make_sums(uint64_t base, const uint64_t *at, uint32_t n, uint32_t *sums)
 {
     const struct gq_summer summer = {.group = gq_whole_group(), .sums = {NULL, &the_table}};
 
     for (uint32_t i = blockIdx.x * kWarps + threadIdx.x / GQ_LANES; i < n;
          i += gridDim.x * kWarps) {
-        uint32_t crc = gq_block_crc(&summer, base + at[i]);
+        uint32_t crc = gq_block_crc(&summer, base + (at ? at[i] : (uint64_t)i * GQ_SUM_BYTES));
 
         if (summer.group.rank == 0)
             sums[i] = crc;

@@ -13,7 +13,7 @@ extern "C" {
 
 /* As gq_kernels_load(); also stores the table that the kernel looks up. */
 cudaError_t gq_sums_load(void);
-/* at: offsets from base; both arrays are pinned, n entries. */
+/* at: offsets from base, or NULL: one after the other; both arrays are pinned, n entries. */
 cudaError_t gq_sums_launch(uint64_t base, const uint64_t *at, uint32_t n, uint32_t *sums,
                            cudaStream_t stream);
 

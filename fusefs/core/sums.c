@@ -140,10 +140,12 @@ static void get_waiting(struct ffs *fs, uint64_t block, uint64_t n, uint32_t *su
 {
     struct ffs_sums *s = &fs->sums;
 
+    memset(sums, 0, n * sizeof(*sums));
     pthread_mutex_lock(&s->lock);
-    for (uint64_t i = 0; i < n; i++) {
-        const struct ffs_waiting *w = s->waiting ? place_of(s, block + i) : NULL;
-        sums[i] = w && w->block == block + i ? w->sum : LAY_NO_SUM;
+    for (uint64_t i = 0; i < n && s->count > 0; i++) {
+        const struct ffs_waiting *w = place_of(s, block + i);
+        if (w->block == block + i)
+            sums[i] = w->sum;
     }
     pthread_mutex_unlock(&s->lock);
 }

@@ -12,6 +12,8 @@
 
 /* Checksums that are looked up together. */
 #define LOOKUP 512u
+/* Whole blocks of a range that are compared as a run. */
+#define RUN_LEAST 64u
 
 struct transfer_sums *transfer_sums_new(struct transfer *t)
 {
@@ -113,16 +115,64 @@ static void add_some(struct transfer_sums *s, uint64_t owner, uint64_t from, uin
     }
 }
 
+static void compare_run(struct transfer_sums *s, uint64_t owner, uint64_t file, uint64_t at,
+                        size_t n)
+{
+    int err = ffs_file_sums(s->t->inode, file, n, s->run_want);
+
+    if (!err)
+        err = gq_buffer_range_sums(buffer_gq(s->t->use.buffer), at, n, s->run_have);
+    if (err) {
+        s->lost(s, owner, file, err);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        uint64_t skip = i * LAY_BLOCK_SIZE;
+        if (s->run_want[i] == FFS_NO_SUM || ffs_sum_of(s->run_have[i]) == s->run_want[i])
+            continue;
+        log_mismatch(s, file + skip);
+        read_again(s, owner, file + skip, at + skip, LAY_BLOCK_SIZE);
+    }
+}
+
+/* Whole blocks, compared at once. */
+static void add_run(struct transfer_sums *s, uint64_t owner, uint64_t from, uint64_t to,
+                    uint64_t shift)
+{
+    const uint64_t most = (uint64_t)TRANSFER_RUN * LAY_BLOCK_SIZE;
+
+    for (uint64_t end; from < to; from = end) {
+        end = min_u64(to, from + most);
+        compare_run(s, owner, from, from + shift, (end - from) / LAY_BLOCK_SIZE);
+    }
+}
+
+/* As add_some(), of any length. */
+static void add_all(struct transfer_sums *s, uint64_t owner, uint64_t from, uint64_t to,
+                    uint64_t shift, const uint32_t *parts)
+{
+    const uint64_t most = (uint64_t)LOOKUP * LAY_BLOCK_SIZE;
+
+    for (uint64_t end; from < to; from = end) {
+        end = min_u64(to, from - from % LAY_BLOCK_SIZE + most);
+        add_some(s, owner, from, end, shift, parts);
+    }
+}
+
 void transfer_sums_add(struct transfer_sums *s, uint64_t owner, uint64_t file_offset, uint64_t at,
                        uint64_t len, const uint32_t *parts)
 {
-    const uint64_t most = (uint64_t)LOOKUP * LAY_BLOCK_SIZE;
-    uint64_t end = file_offset + len;
+    uint64_t end = file_offset + len, shift = at - file_offset;
+    uint64_t first = (file_offset + LAY_BLOCK_SIZE - 1) / LAY_BLOCK_SIZE * LAY_BLOCK_SIZE;
+    uint64_t last = end - end % LAY_BLOCK_SIZE;
 
-    for (uint64_t from = file_offset, to; from < end; from = to) {
-        to = min_u64(end, from - from % LAY_BLOCK_SIZE + most);
-        add_some(s, owner, from, to, at - file_offset, parts);
+    if (last < first || (last - first) / LAY_BLOCK_SIZE < RUN_LEAST) {
+        add_all(s, owner, file_offset, end, shift, parts);
+        return;
     }
+    add_all(s, owner, file_offset, first, shift, parts);
+    add_run(s, owner, first, last, shift);
+    add_all(s, owner, last, end, shift, parts);
 }
 
 /* --- Data that is written -------------------------------------------------------------------- */
@@ -130,14 +180,8 @@ void transfer_sums_add(struct transfer_sums *s, uint64_t owner, uint64_t file_of
 uint32_t *transfer_sums_of(struct transfer *t, uint64_t at, uint64_t n)
 {
     uint32_t *sums = malloc(n * sizeof(*sums));
-    uint64_t *offsets = malloc(n * sizeof(*offsets));
-    int err = sums && offsets ? 0 : -ENOMEM;
+    int err = sums ? gq_buffer_range_sums(buffer_gq(t->use.buffer), at, n, sums) : -ENOMEM;
 
-    for (uint64_t i = 0; i < n && !err; i++)
-        offsets[i] = at + i * LAY_BLOCK_SIZE;
-    if (!err)
-        err = gq_buffer_sums(buffer_gq(t->use.buffer), offsets, n, sums);
-    free(offsets);
     for (uint64_t i = 0; i < n && !err; i++)
         sums[i] = ffs_sum_of(sums[i]);
     if (!err)

@@ -13,8 +13,9 @@
 
 #include "fusefs/daemon/buffer_transfer.h"
 
-/* Blocks that are compared together. */
+/* Blocks that are compared together: anywhere, and one after the other. */
 #define TRANSFER_SUMS 8192u
+#define TRANSFER_RUN  65536u
 
 struct transfer_sums {
     struct transfer *t;
@@ -25,6 +26,7 @@ struct transfer_sums {
     size_t n; /* blocks to compare, at these offsets of file and buffer */
     uint64_t owner[TRANSFER_SUMS], file[TRANSFER_SUMS], at[TRANSFER_SUMS];
     uint32_t want[TRANSFER_SUMS], have[TRANSFER_SUMS];
+    uint32_t run_want[TRANSFER_RUN], run_have[TRANSFER_RUN];
 };
 
 /* NULL: out of memory. free() ends it. */

