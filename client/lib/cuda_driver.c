@@ -312,6 +312,10 @@ int cuda_driver_copy_out(struct cuda_driver *cu, int device, void *dst, uint64_t
     return result ? driver_failed(cu, result, "cuMemcpyDtoH") : 0;
 }
 
+/*
+ * From memory that is not pinned, cuMemcpyHtoD() may return while the last bytes are still on their
+ * way. Kernels in other streams, which do not wait for it, would see the old ones.
+ */
 int cuda_driver_copy_in(struct cuda_driver *cu, int device, uint64_t dst, const void *src,
                         size_t len)
 {
@@ -320,6 +324,8 @@ int cuda_driver_copy_in(struct cuda_driver *cu, int device, uint64_t dst, const 
     if (err)
         return err;
     CUresult result = cu->cuMemcpyHtoD(dst, src, len);
+    if (!result)
+        result = cu->cuStreamSynchronize(NULL);
     pop_context(cu);
     return result ? driver_failed(cu, result, "cuMemcpyHtoD") : 0;
 }
