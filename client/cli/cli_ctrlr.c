@@ -23,7 +23,7 @@ static int check_unmounted(const struct cli_target *t, char *why, size_t len)
     struct cli_mounts mounts;
     int err = 0;
 
-    if (t->way != CLI_WAY_VFIO || cli_mounts_read(CLI_MOUNTS, &mounts) != 0)
+    if (t->driver != CLI_DRIVER_VFIO || cli_mounts_read(CLI_MOUNTS, &mounts) != 0)
         return 0;
     const struct cli_mount *m = cli_mounts_find(&mounts, t->bdf, NULL);
     if (m)
@@ -36,10 +36,10 @@ static int check_unmounted(const struct cli_target *t, char *why, size_t len)
 int cli_ctrlr_open(const struct cli_target *t, bool noiommu, struct cli_ctrlr *out, char *why,
                    size_t len)
 {
-    if (t->way == CLI_WAY_NONE)
+    if (t->driver == CLI_DRIVER_NONE)
         return nvme_why(why, len, -ENODEV,
                         "no driver has it that could be asked, type: gpunvme bind %s", t->bdf);
-    if (t->way == CLI_WAY_KERNEL)
+    if (t->driver == CLI_DRIVER_KERNEL)
         return cli_kernel_open(t->path, out, why, len);
     int err = check_unmounted(t, why, len);
     return err ? err : cli_driver_open(t, noiommu, out, why, len);
@@ -101,11 +101,11 @@ static int map_resource(const char *root, const char *bdf, struct cli_bar *out, 
 int cli_bar_open(const char *root, const struct cli_target *t, bool noiommu, struct cli_bar *out,
                  char *why, size_t len)
 {
-    if (t->way == CLI_WAY_KERNEL && !t->bdf[0])
+    if (t->driver == CLI_DRIVER_KERNEL && !t->bdf[0])
         return nvme_why(why, len, -ENOTSUP, "no PCI drive, its registers cannot be read");
-    if (t->way == CLI_WAY_NONE)
+    if (t->driver == CLI_DRIVER_NONE)
         return nvme_why(why, len, -ENODEV, "no driver has it, type: gpunvme bind %s", t->bdf);
-    if (t->way == CLI_WAY_KERNEL)
+    if (t->driver == CLI_DRIVER_KERNEL)
         return map_resource(root, t->bdf, out, why, len);
     int err = check_unmounted(t, why, len);
     return err ? err : cli_transport_bar(t, noiommu, out, why, len);

@@ -62,11 +62,11 @@ int cli_ctrlr_check_data(struct cli_ctrlr *c, uint32_t nsid, char *why, size_t l
 static int open_transport(const struct cli_target *t, bool noiommu, struct nvme_transport **out,
                           char *why, size_t len)
 {
-    struct bd_name name = {.kind = t->way == CLI_WAY_VFIO ? BD_KIND_VFIO : BD_KIND_VFIO_USER,
+    struct bd_name name = {.kind = t->driver == CLI_DRIVER_VFIO ? BD_KIND_VFIO : BD_KIND_VFIO_USER,
                            .nsid = 1};
-    const struct bd_open_opts opts = {.noiommu = noiommu && t->way == CLI_WAY_VFIO};
+    const struct bd_open_opts opts = {.noiommu = noiommu && t->driver == CLI_DRIVER_VFIO};
 
-    snprintf(name.path, sizeof(name.path), "%s", t->way == CLI_WAY_VFIO ? t->bdf : t->path);
+    snprintf(name.path, sizeof(name.path), "%s", t->driver == CLI_DRIVER_VFIO ? t->bdf : t->path);
     if (opts.noiommu)
         cli_error(t->bdf, "warning: without an IOMMU the drive can write to any memory of this "
                           "machine");
@@ -105,7 +105,7 @@ int cli_transport_bar(const struct cli_target *t, bool noiommu, struct cli_bar *
     *out = (struct cli_bar){.through = transport->ops->name,
                             .transport = transport,
                             .owned = true,
-                            .reset = t->way == CLI_WAY_VFIO};
+                            .reset = t->driver == CLI_DRIVER_VFIO};
     return 0;
 }
 

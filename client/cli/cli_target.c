@@ -69,7 +69,7 @@ static int find_node(const char *root, struct cli_target *out, char *why, size_t
     if (pci_sysfs_number(&nsid, 10, "%s/sys/class/block/%s/nsid", root, node) == 0 && nsid > 0 &&
         nsid < UINT32_MAX)
         out->nsid = (uint32_t)nsid;
-    out->way = CLI_WAY_KERNEL;
+    out->driver = CLI_DRIVER_KERNEL;
     return 0;
 }
 
@@ -82,9 +82,9 @@ static int find_address(const char *root, struct cli_target *out, char *why, siz
     if (err)
         return err;
     if (strcmp(pci.driver, "vfio-pci") == 0)
-        out->way = CLI_WAY_VFIO;
+        out->driver = CLI_DRIVER_VFIO;
     if (pci.kernel_name[0]) {
-        out->way = CLI_WAY_KERNEL;
+        out->driver = CLI_DRIVER_KERNEL;
         snprintf(out->path, sizeof(out->path), "%s/dev/%s", root, pci.kernel_name);
     }
     return 0;
@@ -95,7 +95,7 @@ int cli_target_find(const char *root, const char *text, struct cli_target *out, 
 {
     struct bd_name name;
 
-    *out = (struct cli_target){.way = CLI_WAY_NONE};
+    *out = (struct cli_target){.driver = CLI_DRIVER_NONE};
     if (pci_parse(text, out->bdf) == 0)
         return find_address(root, out, why, len);
     out->bdf[0] = '\0';
@@ -105,11 +105,11 @@ int cli_target_find(const char *root, const char *text, struct cli_target *out, 
     out->nsid = name.nsid_given ? name.nsid : 0;
     switch (name.kind) {
     case BD_KIND_VFIO:
-        out->way = CLI_WAY_VFIO;
+        out->driver = CLI_DRIVER_VFIO;
         snprintf(out->bdf, sizeof(out->bdf), "%.12s", name.path);
         return 0;
     case BD_KIND_VFIO_USER:
-        out->way = CLI_WAY_VFIO_USER;
+        out->driver = CLI_DRIVER_VFIO_USER;
         snprintf(out->path, sizeof(out->path), "%s", name.path);
         return 0;
     case BD_KIND_FILE:

@@ -17,15 +17,15 @@
 extern "C" {
 #endif
 
-enum cli_way {
-    CLI_WAY_NONE,      /* a PCI address that nothing drives, or another driver */
-    CLI_WAY_KERNEL,    /* the kernel's nvme driver */
-    CLI_WAY_VFIO,      /* bound to vfio-pci, or said to be */
-    CLI_WAY_VFIO_USER, /* another process */
+enum cli_driver {
+    CLI_DRIVER_NONE,      /* a PCI address that nothing drives, or another driver */
+    CLI_DRIVER_KERNEL,    /* the kernel's nvme driver */
+    CLI_DRIVER_VFIO,      /* bound to vfio-pci, or said to be */
+    CLI_DRIVER_VFIO_USER, /* another process */
 };
 
 struct cli_target {
-    enum cli_way way;
+    enum cli_driver driver;
     char path[PATH_MAX];    /* KERNEL: the node; VFIO_USER: the socket */
     char bdf[NVME_BDF_LEN]; /* empty when it is no PCI device, or not known to be */
     uint32_t nsid;          /* 0: none was named */

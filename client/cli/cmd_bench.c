@@ -18,8 +18,8 @@
 
 #define TURNS 3
 
-/* A way to read the file, and what came of it. */
-struct way {
+/* How the file is read, and the result. */
+struct method {
     const char *name;
     uint32_t path; /* GPUNVME_PATH_*; 0: read(2) */
     bool limit;    /* not the file: a copy of as many bytes into the buffer */
@@ -29,27 +29,28 @@ struct way {
     char why[256]; /* reason of a failure */
 };
 
-static void way_failed(struct way *w, const char *why)
+static void method_failed(struct method *m, const char *why)
 {
-    snprintf(w->why, sizeof(w->why), "%s", why);
+    snprintf(m->why, sizeof(m->why), "%s", why);
 }
 
 /* Bytes into the buffer or, for read(2), into the host's memory. */
-static ssize_t get_chunk(struct cli_session *s, const struct way *w, int fd, uint64_t at)
+static ssize_t get_chunk(struct cli_session *s, const struct method *m, int fd, uint64_t at)
 {
     size_t len = gpunvme_buffer_len(s->buffer);
     struct gpunvme_result r;
 
-    if (!w->path) {
+    if (!m->path) {
         ssize_t n = pread(fd, s->host, len, (off_t)at);
         return n < 0 ? -errno : n;
     }
     return gpunvme_read(s->buffer, fd, 0, at, len, &r);
 }
 
-static int add_to_hash(struct cli_session *s, const struct way *w, XXH3_state_t *hash, size_t len)
+static int add_to_hash(struct cli_session *s, const struct method *m, XXH3_state_t *hash,
+                       size_t len)
 {
-    int err = w->path ? gpunvme_copy_out(s->buffer, 0, s->host, len) : 0;
+    int err = m->path ? gpunvme_copy_out(s->buffer, 0, s->host, len) : 0;
 
     if (!err)
         XXH3_64bits_update(hash, s->host, len);
@@ -57,84 +58,84 @@ static int add_to_hash(struct cli_session *s, const struct way *w, XXH3_state_t 
 }
 
 /* The whole file; *seconds without the hash. */
-static int read_all(struct cli_session *s, struct way *w, int fd, XXH3_state_t *hash,
+static int read_all(struct cli_session *s, struct method *m, int fd, XXH3_state_t *hash,
                     double *seconds)
 {
     ssize_t n;
 
-    w->bytes = 0;
+    m->bytes = 0;
     *seconds = 0;
     do {
         double start = now_seconds();
-        n = get_chunk(s, w, fd, w->bytes);
+        n = get_chunk(s, m, fd, m->bytes);
         *seconds += now_seconds() - start;
-        int err = n > 0 && hash ? add_to_hash(s, w, hash, (size_t)n) : 0;
+        int err = n > 0 && hash ? add_to_hash(s, m, hash, (size_t)n) : 0;
         if (n < 0 || err) {
-            way_failed(w, w->path || err ? gpunvme_error() : strerror((int)-n));
+            method_failed(m, m->path || err ? gpunvme_error() : strerror((int)-n));
             return -EIO;
         }
-        w->bytes += (uint64_t)n;
+        m->bytes += (uint64_t)n;
     } while (n > 0);
     return 0;
 }
 
 /* As many bytes by plain copies from the host's memory: what no path can be faster than. */
-static int copy_all(struct cli_session *s, struct way *w, uint64_t size, double *seconds)
+static int copy_all(struct cli_session *s, struct method *m, uint64_t size, double *seconds)
 {
     size_t len = gpunvme_buffer_len(s->buffer);
 
     *seconds = 0;
-    for (w->bytes = 0; w->bytes < size;) {
-        size_t some = size - w->bytes < len ? (size_t)(size - w->bytes) : len;
+    for (m->bytes = 0; m->bytes < size;) {
+        size_t some = size - m->bytes < len ? (size_t)(size - m->bytes) : len;
         double start = now_seconds();
         if (gpunvme_copy_in(s->buffer, 0, s->host, some)) {
-            way_failed(w, gpunvme_error());
+            method_failed(m, gpunvme_error());
             return -EIO;
         }
         *seconds += now_seconds() - start;
-        w->bytes += some;
+        m->bytes += some;
     }
     return 0;
 }
 
-static int choose_path(struct cli_session *s, struct way *w)
+static int choose_path(struct cli_session *s, struct method *m)
 {
-    if (w->path &&
-        gpunvme_set_options(s->mount, &(struct gpunvme_options){.path = w->path, .crossover = 1})) {
-        way_failed(w, gpunvme_error());
+    if (m->path &&
+        gpunvme_set_options(s->mount, &(struct gpunvme_options){.path = m->path, .crossover = 1})) {
+        method_failed(m, gpunvme_error());
         return -EINVAL;
     }
     return 0;
 }
 
-static void measure(struct cli_session *s, struct way *w, int fd, uint64_t size)
+static void measure(struct cli_session *s, struct method *m, int fd, uint64_t size)
 {
     double best = 0;
 
-    if (choose_path(s, w))
+    if (choose_path(s, m))
         return;
     for (int i = 0; i < TURNS; i++) {
         double seconds;
-        if (w->limit ? copy_all(s, w, size, &seconds) : read_all(s, w, fd, NULL, &seconds))
+        if (m->limit ? copy_all(s, m, size, &seconds) : read_all(s, m, fd, NULL, &seconds))
             return;
         if (i == 0 || seconds < best)
             best = seconds;
     }
-    w->gb_per_s = best > 0 ? (double)w->bytes / 1e9 / best : 0;
-    w->done = true;
+    m->gb_per_s = best > 0 ? (double)m->bytes / 1e9 / best : 0;
+    m->done = true;
 }
 
-static void hash_way(struct cli_session *s, struct way *w, int fd)
+static void hash_method(struct cli_session *s, struct method *m, int fd)
 {
     XXH3_state_t hash;
     double seconds;
 
     XXH3_64bits_reset(&hash);
-    if (choose_path(s, w) || read_all(s, w, fd, &hash, &seconds))
+    if (choose_path(s, m) || read_all(s, m, fd, &hash, &seconds))
         return;
-    w->xxh3 = XXH3_64bits_digest(&hash);
-    w->gb_per_s = seconds > 0 ? (double)w->bytes / 1e9 / seconds : 0;
-    w->done = true;
+    m->xxh3 = XXH3_64bits_digest(&hash);
+    m->gb_per_s = seconds > 0 ? (double)m->bytes / 1e9 / seconds : 0;
+    m->done = true;
 }
 
 /* --- Both ------------------------------------------------------------------------------------ */
@@ -157,41 +158,41 @@ static int open_file(const char *file, uint64_t *size)
     return -1;
 }
 
-static void report_way(struct cli_out *out, const struct way *w, double limit)
+static void report_method(struct cli_out *out, const struct method *m, double limit)
 {
     char hash[17];
 
-    cli_out_open(out, NULL, w->name);
+    cli_out_open(out, NULL, m->name);
     if (out->json)
-        cli_out_string(out, "way", "Way:", w->name);
-    if (!w->done) {
-        cli_out_string(out, "failed", "Failed:", w->why);
+        cli_out_string(out, "method", "Method:", m->name);
+    if (!m->done) {
+        cli_out_string(out, "failed", "Failed:", m->why);
         cli_out_close(out);
         return;
     }
-    cli_out_number(out, "bytes", "Bytes:", w->bytes);
+    cli_out_number(out, "bytes", "Bytes:", m->bytes);
     if (out->json)
-        cli_out_number(out, "bytes_per_s", "", (uint64_t)(w->gb_per_s * 1e9));
+        cli_out_number(out, "bytes_per_s", "", (uint64_t)(m->gb_per_s * 1e9));
     else
-        cli_out_real(out, "", "GB/s:", w->gb_per_s);
-    if (limit > 0 && !w->limit)
-        cli_out_real(out, "of_limit", "Of the limit:", w->gb_per_s / limit);
-    snprintf(hash, sizeof(hash), "%016" PRIx64, w->xxh3);
+        cli_out_real(out, "", "GB/s:", m->gb_per_s);
+    if (limit > 0 && !m->limit)
+        cli_out_real(out, "of_limit", "Of the limit:", m->gb_per_s / limit);
+    snprintf(hash, sizeof(hash), "%016" PRIx64, m->xxh3);
     if (limit <= 0)
         cli_out_string(out, "xxh3", "XXH3:", hash);
     cli_out_close(out);
 }
 
 static void report(struct cli_out *out, const char *file, const struct cli_session *s,
-                   const struct way *ways, size_t n, double limit)
+                   const struct method *methods, size_t n, double limit)
 {
     cli_out_open(out, NULL, file);
     if (out->json)
         cli_out_string(out, "file", "File:", file);
     cli_out_string(out, "executor", "Executor:", s->info.executor_name);
-    cli_out_list(out, "ways");
+    cli_out_list(out, "methods");
     for (size_t i = 0; i < n; i++)
-        report_way(out, &ways[i], limit);
+        report_method(out, &methods[i], limit);
     cli_out_list_end(out);
 }
 
@@ -199,33 +200,33 @@ static void report(struct cli_out *out, const char *file, const struct cli_sessi
 
 static int bench_file(struct cli_session *s, struct cli_out *out, const char *file)
 {
-    struct way ways[] = {{.name = "plain copy of the host's memory", .limit = true},
-                         {.name = "GPU path", .path = GPUNVME_PATH_GPU},
-                         {.name = "bounce pipeline", .path = GPUNVME_PATH_BOUNCE},
-                         {.name = "read(2)"}};
+    struct method methods[] = {{.name = "plain copy of the host's memory", .limit = true},
+                               {.name = "GPU path", .path = GPUNVME_PATH_GPU},
+                               {.name = "bounce pipeline", .path = GPUNVME_PATH_BOUNCE},
+                               {.name = "read(2)"}};
     uint64_t size;
     int fd = open_file(file, &size), failed = 0;
 
     if (fd < 0)
         return 1;
     memset(s->host, 1, gpunvme_buffer_len(s->buffer)); /* pages that are there */
-    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
-        measure(s, &ways[i], fd, size);
-        if (!ways[i].done)
-            failed = cli_error(file, "%s: %s", ways[i].name, ways[i].why);
+    for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
+        measure(s, &methods[i], fd, size);
+        if (!methods[i].done)
+            failed = cli_error(file, "%s: %s", methods[i].name, methods[i].why);
     }
     close(fd);
-    report(out, file, s, ways, sizeof(ways) / sizeof(ways[0]), ways[0].gb_per_s);
+    report(out, file, s, methods, sizeof(methods) / sizeof(methods[0]), methods[0].gb_per_s);
     cli_out_close(out);
     return failed;
 }
 
 static int verify_file(struct cli_session *s, struct cli_out *out, const char *file)
 {
-    struct way ways[] = {{.name = "GPU path", .path = GPUNVME_PATH_GPU},
-                         {.name = "bounce pipeline", .path = GPUNVME_PATH_BOUNCE},
-                         {.name = "read(2)"}};
-    size_t n = sizeof(ways) / sizeof(ways[0]);
+    struct method methods[] = {{.name = "GPU path", .path = GPUNVME_PATH_GPU},
+                               {.name = "bounce pipeline", .path = GPUNVME_PATH_BOUNCE},
+                               {.name = "read(2)"}};
+    size_t n = sizeof(methods) / sizeof(methods[0]);
     uint64_t size;
     int fd = open_file(file, &size), failed = 0;
 
@@ -233,14 +234,14 @@ static int verify_file(struct cli_session *s, struct cli_out *out, const char *f
         return 1;
     bool same = true;
     for (size_t i = 0; i < n; i++) {
-        hash_way(s, &ways[i], fd);
-        if (!ways[i].done)
-            failed = cli_error(file, "%s: %s", ways[i].name, ways[i].why);
-        else if (ways[n - 1].done || i < n - 1)
-            same &= ways[i].xxh3 == ways[0].xxh3 && ways[i].bytes == ways[0].bytes;
+        hash_method(s, &methods[i], fd);
+        if (!methods[i].done)
+            failed = cli_error(file, "%s: %s", methods[i].name, methods[i].why);
+        else if (methods[n - 1].done || i < n - 1)
+            same &= methods[i].xxh3 == methods[0].xxh3 && methods[i].bytes == methods[0].bytes;
     }
     close(fd);
-    report(out, file, s, ways, n, 0);
+    report(out, file, s, methods, n, 0);
     cli_out_flag(out, "same", "Same bytes:", same && !failed);
     cli_out_close(out);
     if (!same && !failed)

@@ -105,12 +105,12 @@ static void check_controller(struct check *c, const struct cli_target *named,
     if (named->bdf[0] && cli_target_find("", named->bdf, &now, why, sizeof(why)) != 0)
         return;
     now.nsid = named->nsid;
-    if (options->data && (now.way == CLI_WAY_KERNEL || now.way == CLI_WAY_NONE))
+    if (options->data && (now.driver == CLI_DRIVER_KERNEL || now.driver == CLI_DRIVER_NONE))
         check_add(c, CHECK_WARN, "data", "bind it to vfio-pci: gpunvme bind",
                   "not looked at: only drives of VFIO and vfio-user are read");
-    if (now.way == CLI_WAY_KERNEL)
+    if (now.driver == CLI_DRIVER_KERNEL)
         check_through_kernel(c, &now);
-    else if (now.way != CLI_WAY_NONE)
+    else if (now.driver != CLI_DRIVER_NONE)
         check_through_driver(c, &now, options);
 }
 

@@ -256,14 +256,14 @@ TEST_F(TargetTest, AnAddressMeansWhoeverDrivesIt)
 {
     tree_.pci(kDrive);
     ASSERT_EQ(find("c1:00.0"), 0) << why_;
-    EXPECT_EQ(target_.way, CLI_WAY_NONE);
+    EXPECT_EQ(target_.driver, CLI_DRIVER_NONE);
     EXPECT_STREQ(target_.bdf, kDrive);
     tree_.driver(kDrive, "vfio-pci");
     ASSERT_EQ(find(kDrive), 0) << why_;
-    EXPECT_EQ(target_.way, CLI_WAY_VFIO);
+    EXPECT_EQ(target_.driver, CLI_DRIVER_VFIO);
     tree_.disk(kDrive, "nvme0n1", "259:0");
     ASSERT_EQ(find(kDrive), 0) << why_;
-    EXPECT_EQ(target_.way, CLI_WAY_KERNEL);
+    EXPECT_EQ(target_.driver, CLI_DRIVER_KERNEL);
     EXPECT_EQ(std::string(target_.path), std::string(tree_.root()) + "/dev/nvme0");
 }
 
@@ -274,7 +274,7 @@ TEST_F(TargetTest, DeviceStringsKeepTheirNamespace)
     ASSERT_EQ(find("vfio:c1:00.0"), 0) << why_;
     EXPECT_EQ(target_.nsid, 0u);
     ASSERT_EQ(find("vfio-user:/run/nvme"), 0) << why_;
-    EXPECT_EQ(target_.way, CLI_WAY_VFIO_USER);
+    EXPECT_EQ(target_.driver, CLI_DRIVER_VFIO_USER);
     EXPECT_STREQ(target_.path, "/run/nvme");
 }
 
