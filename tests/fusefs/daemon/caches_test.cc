@@ -373,10 +373,11 @@ class CachesModel : public CachesTest
         }
         ASSERT_LE(bytes_in(dir), LIMIT);
     }
+    // The thread goes on: a file that it removes meanwhile has no contents.
     void check_contents()
     {
         for (auto &[name, f] : files)
-            EXPECT_EQ(read_all(f.inode), pattern_of(f)) << name;
+            EXPECT_TRUE(read_all(f.inode) == pattern_of(f) || !exists(dir, name)) << name;
     }
     std::string pattern_of(const File &f)
     {
