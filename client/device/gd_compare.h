@@ -78,7 +78,7 @@ GQ_FN void gd_compare_piece_part(const struct gq_summer *w, const struct gd_comp
 GQ_FN void gd_compare(const struct gq_summer *w, const struct gd_compare_launch *l, uint32_t rank,
                       uint32_t groups)
 {
-    uint32_t sharing = l->n < groups ? groups / l->n : 1, abreast = groups / sharing;
+    uint32_t sharing = l->n && l->n < groups ? groups / l->n : 1, abreast = groups / sharing;
 
     if (l->list) {
         for (uint32_t i = rank / sharing; rank < abreast * sharing && i < l->n; i += abreast)

@@ -187,9 +187,11 @@ GQ_FN bool gd_single_matches(const struct gd_reader *w, const struct gd_buffer *
 /* After a single command lane 0 alone knows where the queue stands; all lanes drive it next. */
 GQ_FN void gd_share_position(struct gd_reader *w)
 {
-    w->position.entry = GQ_SAME32(w->position.entry);
-    w->position.phase = GQ_SAME32(w->position.phase);
-    w->position.cq_db_pending = GQ_SAME32(w->position.cq_db_pending);
+    const struct gq_position own = w->position;
+
+    w->position = (struct gq_position){.entry = GQ_SAME32(own.entry),
+                                       .phase = GQ_SAME32(own.phase),
+                                       .cq_db_pending = GQ_SAME32(own.cq_db_pending)};
 }
 
 /*

@@ -11,20 +11,22 @@
 #include "client/lib/socket.h"
 #include "client/lib/trace.h"
 
-static int buffer_new(struct gpunvme *g, size_t len, struct gpunvme_buffer **out)
+/* NULL: *err. */
+static struct gpunvme_buffer *buffer_new(struct gpunvme *g, size_t len, int *err)
 {
-    if (!len)
-        return gpunvme_fail(-EINVAL, "a buffer of 0 bytes");
-    struct gpunvme_buffer *b = calloc(1, sizeof(*b));
+    struct gpunvme_buffer *b = len ? calloc(1, sizeof(*b)) : NULL;
+
+    *err = len ? 0 : gpunvme_fail(-EINVAL, "a buffer of 0 bytes");
+    if (len && !b)
+        *err = gpunvme_fail(-ENOMEM, "out of memory");
     if (!b)
-        return gpunvme_fail(-ENOMEM, "out of memory");
+        return NULL;
     b->owner = g;
     b->len = len;
     b->fd = -1;
     b->device = CUDA_NO_DEVICE;
     b->pinned_for = CUDA_NO_DEVICE;
-    *out = b;
-    return 0;
+    return b;
 }
 
 static void buffer_link(struct gpunvme_buffer *b)
@@ -127,10 +129,10 @@ static bool may_persist(const struct gpunvme_buffer *b, int err)
 static int register_memory(struct gpunvme *g, void *addr, size_t len, bool is_host,
                            struct gpunvme_buffer **out)
 {
-    struct gpunvme_buffer *b;
-    int err = buffer_new(g, len, &b);
+    int err;
+    struct gpunvme_buffer *b = buffer_new(g, len, &err);
 
-    if (err)
+    if (!b)
         return err;
     b->addr = addr;
     err = is_host ? 0 : locate(b);
@@ -279,10 +281,10 @@ static void free_memory(struct gpunvme_buffer *b)
 static int alloc(struct gpunvme *g, size_t len, int (*make)(struct gpunvme_buffer *b),
                  struct gpunvme_buffer **out)
 {
-    struct gpunvme_buffer *b;
-    int err = buffer_new(g, len, &b);
+    int err;
+    struct gpunvme_buffer *b = buffer_new(g, len, &err);
 
-    if (err)
+    if (!b)
         return err;
     b->allocated = true;
     err = make(b);
