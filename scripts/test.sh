@@ -91,8 +91,8 @@ TSAN_LONG+='DirectOne.RefusesAFileOf*:DirectOne.RefusesWhatIsNoFile*:DirectOne.B
 TSAN_LONG+='*/Direct.*/staged:*/Direct.*/two_queues_of_four:*/List.*/staged:'
 TSAN_LONG+='*/List.*/two_queues_of_four:*/DirectCsum.*/defaults:*/DirectCsum.*/blocks_of_4_KiB:'
 TSAN_LONG+='*/ReadvTest.*/no_room_for_lists:*/ReadvTest.*/off:*/ReadvWays.*/bounce:'
-TSAN_LONG+='*/GqChunks.*/Cpu1:*/GqChunks.*/Cpu1Tier0Staged:*/GqQueue.*/Cpu1:*/GqQueue.*/Cpu32:'
-TSAN_LONG+='*/GqQueue.*/Cpu1Tier0Staged:DirectSharedClaims.ReadsEndWithFewCids'
+# Queue code by one lane or by 32 with a doorbell thread, and staged by 32.
+TSAN_LONG+='*/Gq*.*/Cpu1:*/Gq*.*/Cpu32:*/Gq*.*/Cpu1Tier0Staged:DirectSharedClaims.ReadsEndWithFewCids'
 
 SUMMARY=()
 FAILED=0
