@@ -2,7 +2,6 @@
 /* The table by which groups of lanes compute CRC-32C. */
 #include "cuda/gq_sum_fill.h"
 
-#define POLYNOMIAL 0x82f63b78u /* CRC-32C, reflected */
 #define ONE        0x80000000u /* the polynomial 1, reflected */
 #define LANE_BYTES 4u          /* neighbouring lanes have neighbouring words, */
 #define PART_BYTES 128u        /* or parts of a block: gq_data_sums.h */
@@ -11,7 +10,7 @@
 static uint32_t append(uint32_t crc, unsigned bytes)
 {
     for (unsigned bit = 0; bit < 8 * bytes; bit++)
-        crc = crc >> 1 ^ (crc & 1u ? POLYNOMIAL : 0);
+        crc = crc >> 1 ^ (crc & 1u ? GQ_SUM_POLYNOMIAL : 0);
     return crc;
 }
 

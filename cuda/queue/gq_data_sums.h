@@ -45,11 +45,10 @@
 #define GQ_UNROLL
 #endif
 
-#define GQ_SUM_POLYNOMIAL 0x82f63b78u /* CRC-32C, reflected */
-#define GQ_SUM_PARTS      32u
-#define GQ_SUM_PART       (GQ_SUM_BLOCK / GQ_SUM_PARTS)
-#define GQ_SUM_BATCH      16u /* words of a lane that are loaded together */
-#define GQ_NO_BAD_BLOCK   UINT64_MAX
+#define GQ_SUM_PARTS    32u
+#define GQ_SUM_PART     (GQ_SUM_BLOCK / GQ_SUM_PARTS)
+#define GQ_SUM_BATCH    16u /* words of a lane that are loaded together */
+#define GQ_NO_BAD_BLOCK UINT64_MAX
 
 struct gq_summer {
     struct gq_group group;

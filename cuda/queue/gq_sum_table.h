@@ -8,6 +8,8 @@
 
 #include <stdint.h>
 
+#define GQ_SUM_POLYNOMIAL 0x82f63b78u /* CRC-32C, reflected */
+
 /* A checksum of 32 bits is looked up by so many groups of five bits. */
 #define GQ_SUM_FIVES 7u
 
