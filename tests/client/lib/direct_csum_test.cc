@@ -7,6 +7,7 @@
 #include <random>
 #include <thread>
 
+#include "tests/client/lib/image_bit.h"
 #include "tests/client/lib/mount_rig.h"
 
 namespace
@@ -50,18 +51,9 @@ class DirectCsum : public MountRig, public ::testing::WithParamInterface<Way>
             EXPECT_TRUE(result < 0 || holds(0, static_cast<size_t>(result), offset));
         }
     }
-    // Changes a bit of the file's byte in the image, behind the mount.
     void flip(uint64_t offset)
     {
-        struct gpunvme_extent e;
-        ASSERT_EQ(gpunvme_extents(fd_, offset / kPage * kPage, &e, 1), 1);
-        auto at = static_cast<off_t>(e.device + (offset - e.file_offset));
-        int image = open(mount_->image().c_str(), O_RDWR | O_CLOEXEC);
-        char c;
-        ASSERT_EQ(pread(image, &c, 1, at), 1);
-        c ^= 8;
-        ASSERT_EQ(pwrite(image, &c, 1, at), 1);
-        close(image);
+        flip_in_image(mount_->image(), fd_, offset);
     }
     void write_file(uint64_t offset, size_t n, char c)
     {

@@ -18,6 +18,7 @@
 #include "gpunvme/gpunvme.h"
 #include "tests/client/device/test_direct_kernels.h"
 #include "tests/client/lib/gpu_mount.h"
+#include "tests/client/lib/image_bit.h"
 
 namespace
 {
@@ -537,15 +538,9 @@ class DirectGpuSums : public DirectGpu
         format_ = {"-O", "data_csum"};
         DirectGpu::SetUp();
     }
-    // Changes a bit in the image, behind the mount.
     void flip(uint64_t offset)
     {
-        struct gpunvme_extent e;
-        ASSERT_EQ(gpunvme_extents(fd_, offset / kPage * kPage, &e, 1), 1);
-        int image = open(mount_->image().c_str(), O_RDWR | O_CLOEXEC);
-        char c = static_cast<char>(file_[offset] ^ 8);
-        ASSERT_EQ(pwrite(image, &c, 1, static_cast<off_t>(e.device + offset - e.file_offset)), 1);
-        close(image);
+        flip_in_image(mount_->image(), fd_, offset);
     }
     void expect_reads(size_t most, unsigned seed)
     {

@@ -21,6 +21,7 @@
 #include "gpunvme/gpunvme.h"
 #include "tests/client/device/test_direct_readv_kernels.h"
 #include "tests/client/lib/gpu_mount.h"
+#include "tests/client/lib/image_bit.h"
 
 namespace
 {
@@ -167,6 +168,19 @@ class ListGpu : public ::testing::Test
     std::vector<std::string> format_;
     std::unique_ptr<Mounted> mount_;
     struct gpunvme *g_ = nullptr;
+    // Lists of any length, in the device's memory.
+    void expect_lists_read()
+    {
+        for (size_t n : {1, 7, 33, 1000, 12000}) {
+            Pieces pieces = any_pieces(n, static_cast<unsigned>(n));
+            ASSERT_NO_FATAL_FAILURE(poison());
+            ASSERT_NO_FATAL_FAILURE(put(pieces));
+            ASSERT_EQ(gpunvme_readv_async(f_, memory(), list(), n, stream_), 0) << gpunvme_error();
+            ASSERT_NO_FATAL_FAILURE(get(pieces));
+            ASSERT_NO_FATAL_FAILURE(expect_read(pieces)) << n;
+        }
+    }
+
     struct gpunvme_buffer *buffer_ = nullptr, *list_ = nullptr;
     struct gpunvme_direct *d_ = nullptr;
     struct gpunvme_file *f_ = nullptr;
@@ -177,14 +191,7 @@ class ListGpu : public ::testing::Test
 
 TEST_F(ListGpu, ReadsAListInTheDevicesMemory)
 {
-    for (size_t n : {1, 7, 33, 1000, 12000}) {
-        Pieces pieces = any_pieces(n, static_cast<unsigned>(n));
-        ASSERT_NO_FATAL_FAILURE(poison());
-        ASSERT_NO_FATAL_FAILURE(put(pieces));
-        ASSERT_EQ(gpunvme_readv_async(f_, memory(), list(), n, stream_), 0) << gpunvme_error();
-        ASSERT_NO_FATAL_FAILURE(get(pieces));
-        ASSERT_NO_FATAL_FAILURE(expect_read(pieces)) << n;
-    }
+    expect_lists_read();
 }
 
 // Lists whose data has checksums, which a kernel behind them compares.
@@ -196,28 +203,15 @@ class ListGpuSums : public ListGpu
         format_ = {"-O", "data_csum"};
         ListGpu::SetUp();
     }
-    // Changes a bit in the image, behind the mount.
     void flip(uint64_t offset)
     {
-        struct gpunvme_extent e;
-        ASSERT_EQ(gpunvme_extents(fd_, offset / kPage * kPage, &e, 1), 1);
-        int image = open(mount_->image().c_str(), O_RDWR | O_CLOEXEC);
-        char c = static_cast<char>(file_[offset] ^ 8);
-        ASSERT_EQ(pwrite(image, &c, 1, static_cast<off_t>(e.device + offset - e.file_offset)), 1);
-        close(image);
+        flip_in_image(mount_->image(), fd_, offset);
     }
 };
 
 TEST_F(ListGpuSums, SoundPiecesAreRead)
 {
-    for (size_t n : {1, 7, 33, 1000, 12000}) {
-        Pieces pieces = any_pieces(n, static_cast<unsigned>(n));
-        ASSERT_NO_FATAL_FAILURE(poison());
-        ASSERT_NO_FATAL_FAILURE(put(pieces));
-        ASSERT_EQ(gpunvme_readv_async(f_, memory(), list(), n, stream_), 0) << gpunvme_error();
-        ASSERT_NO_FATAL_FAILURE(get(pieces));
-        ASSERT_NO_FATAL_FAILURE(expect_read(pieces)) << n;
-    }
+    expect_lists_read();
 }
 
 TEST_F(ListGpuSums, ABlockThatIsWrongInTheImageIsThePiecesError)

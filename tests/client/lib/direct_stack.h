@@ -16,6 +16,7 @@
 extern "C" {
 #include "cuda/gq_sum_fill.h"
 #include "tests/client/lib/direct_single_rig.h"
+#include "tests/cuda/crc32c.h"
 }
 
 namespace direct_stack
@@ -117,7 +118,7 @@ class Stack
     {
         gq_sum_fill(&sum_table_);
         for (size_t at = 0; at < content_.size(); at += kPage)
-            sums.push_back(is_hole(at) ? 0 : crc_of(&content_[at]));
+            sums.push_back(is_hole(at) ? 0 : crc32c(&content_[at], kPage));
         file.sums = {sums.data(), &sum_table_};
         file.bad_block = &bad_block;
         if (file.set.lane_bytes != GD_STAGED_ALL)
@@ -167,18 +168,6 @@ class Stack
         while (extents_[i].offset > offset)
             i--;
         return extents_[i].lba == GQ_LBA_ZERO;
-    }
-
-    // CRC-32C of a page, bit by bit.
-    static uint32_t crc_of(const uint8_t *page)
-    {
-        uint32_t crc = ~0u;
-        for (size_t i = 0; i < kPage; i++) {
-            crc ^= page[i];
-            for (int bit = 0; bit < 8; bit++)
-                crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
-        }
-        return ~crc;
     }
 
     // Of some pages each, every third a hole, not in the order of the media.

@@ -2,6 +2,7 @@
 // Checksums by the executor, against the definition.
 #include <errno.h>
 
+#include "tests/cuda/crc32c.h"
 #include "tests/cuda/gq_file.h"
 #include "tests/cuda/gq_rig.h"
 
@@ -11,18 +12,6 @@ namespace
 class GqSums : public GqTest
 {
 };
-
-uint32_t crc32c(const uint8_t *data, size_t len)
-{
-    uint32_t crc = ~0u;
-
-    for (size_t i = 0; i < len; i++) {
-        crc ^= data[i];
-        for (int bit = 0; bit < 8; bit++)
-            crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
-    }
-    return ~crc;
-}
 
 TEST(Crc, TheDefinitionOfTheTestIsRfc3720s)
 {

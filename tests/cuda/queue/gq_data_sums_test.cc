@@ -7,6 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/cuda/crc32c.h"
+
 extern "C" {
 #include "cuda/gq_sum_fill.h"
 #include "tests/cuda/queue/gq_data_sums_rig.h"
@@ -16,18 +18,6 @@ namespace
 {
 
 constexpr size_t kBlock = 4096, kBlocks = 70;
-
-uint32_t crc32c(const uint8_t *data, size_t len)
-{
-    uint32_t crc = ~0u;
-
-    for (size_t i = 0; i < len; i++) {
-        crc ^= data[i];
-        for (int bit = 0; bit < 8; bit++)
-            crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
-    }
-    return ~crc;
-}
 
 struct Lanes {
     const char *name;
