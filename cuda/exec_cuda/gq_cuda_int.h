@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <pthread.h>
 
-#include "cuda/engine/gq_gate.h"
+#include "cuda/exec_cuda/gq_gate.h"
 #include "cuda/exec_cuda/gq_persistent.h"
 #include "cuda/gq_exec.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 extern "C" {
-#include "cuda/engine/gq_gate.h"
+#include "cuda/exec_cuda/gq_gate.h"
 }
 
 namespace

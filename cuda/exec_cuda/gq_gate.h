@@ -4,8 +4,8 @@
  * device (gq_exec_ops.quiesce) hold it exclusively and are preferred, to avoid
  * starvation.
  */
-#ifndef CUDA_ENGINE_GQ_GATE_H
-#define CUDA_ENGINE_GQ_GATE_H
+#ifndef CUDA_EXEC_CUDA_GQ_GATE_H
+#define CUDA_EXEC_CUDA_GQ_GATE_H
 
 #include <pthread.h>
 

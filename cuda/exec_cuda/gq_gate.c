@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Gate: a reader-writer lock with bounded waits for readers. */
-#include "cuda/engine/gq_gate.h"
+#include "cuda/exec_cuda/gq_gate.h"
 
 #include <errno.h>
 #include <time.h>
