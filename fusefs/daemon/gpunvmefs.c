@@ -17,14 +17,15 @@
 #include <syslog.h>
 #include <unistd.h>
 
-#include "fusefs/daemon/background.h"
-#include "fusefs/daemon/daemon_log.h"
-#include "fusefs/daemon/fuse_session.h"
-#include "fusefs/daemon/mount_options.h"
-#include "fusefs/daemon/mounter.h"
-#include "fusefs/daemon/remount.h"
-#include "fusefs/daemon/sandbox.h"
-#include "fusefs/daemon/shutdown.h"
+#include "fusefs/daemon/base/daemon_log.h"
+#include "fusefs/daemon/fuse/fuse_init.h"
+#include "fusefs/daemon/ioctl/remount.h"
+#include "fusefs/daemon/mounter/mounter.h"
+#include "fusefs/daemon/session/fuse_session.h"
+#include "fusefs/daemon/session/shutdown.h"
+#include "fusefs/daemon/start/background.h"
+#include "fusefs/daemon/start/mount_options.h"
+#include "fusefs/daemon/start/sandbox.h"
 #include "layout/format.h"
 
 #ifdef GPUNVME_HAVE_SIM

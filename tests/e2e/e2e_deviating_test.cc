@@ -21,7 +21,7 @@
 #include "tests/e2e/content.h"
 #include "tests/e2e/served_rig.h"
 #include "tests/fusefs/daemon/client.h"
-#include "tests/fusefs/daemon/lease_client.h"
+#include "tests/fusefs/daemon/lease/lease_client.h"
 
 namespace
 {

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Checks that the calls between the files of a folder are one-way: no file calls a function of
-another one that calls it back, over however many files. Calls are the symbols of built objects; a
-call through a pointer is none.
+another one that calls it back, over however many files. Likewise the calls between folders. Calls
+are the symbols of built objects; a call through a pointer is none.
 
 usage: check_circles.py ROOT BUILD NM | --self-test CC NM
 """
@@ -55,18 +55,36 @@ def symbols(nm, paths):
 
 
 def calls(nm, sources):
-    """For each source those of its folder that it calls. Programs may define a name twice."""
+    """For each source those that it calls. Programs may define a name twice: that of the source's
+    folder is meant, or the only one."""
     of_object = symbols(nm, sources.values()) if sources else {}
     known = {source: of_object[path] for source, path in sources.items()}
     homes = collections.defaultdict(set)
     for source, (defined, _) in known.items():
         for name in defined:
-            homes[os.path.dirname(source), name].add(source)
+            homes[name].add(source)
     graph = {}
     for source, (_, needed) in known.items():
-        found = [homes[os.path.dirname(source), name] for name in needed]
-        graph[source] = {home for names in found if len(names) == 1 for home in names}
+        graph[source] = set()
+        for name in needed:
+            own = {home for home in homes[name] if os.path.dirname(home) == os.path.dirname(source)}
+            found = own or homes[name]
+            if len(found) == 1:
+                graph[source] |= found
     return graph
+
+
+def inside_folders(graph):
+    return {source: {target for target in targets
+                     if os.path.dirname(target) == os.path.dirname(source)}
+            for source, targets in graph.items()}
+
+
+def between_folders(graph):
+    folders = collections.defaultdict(set)
+    for source, targets in graph.items():
+        folders[os.path.dirname(source)] |= {os.path.dirname(target) for target in targets}
+    return {folder: targets - {folder} for folder, targets in folders.items()}
 
 
 def reachable(graph, start):
@@ -88,20 +106,28 @@ def circles(graph):
 
 
 def check(root, build, nm):
+    graph = calls(nm, objects(root, build))
     problems = []
-    for circle in circles(calls(nm, objects(root, build))):
+    for circle in circles(inside_folders(graph)):
         names = " ".join(os.path.basename(name) for name in circle)
         problems.append(f"{os.path.dirname(circle[0])}: {len(circle)} files call each other in a "
                         f"circle: {names}")
+    for circle in circles(between_folders(graph)):
+        problems.append(f"{circle[0]}: {len(circle)} folders call each other in a circle: "
+                        f"{' '.join(circle)}")
     return problems
 
 
 def self_test(cc, nm):
-    """Each folder of a made-up tree: its files, what each calls, and whether they are a circle."""
+    """Each folder of a made-up tree: its files, what each calls, and whether they are a circle, or
+    the first folder of one."""
     cases = {
         "down": ({"a": ["b", "c"], "b": ["c"], "c": []}, False),
         "pair": ({"a": ["b"], "b": ["a"]}, True),
         "long": ({"a": ["b"], "b": ["c"], "c": ["a"], "d": ["a"]}, True),
+        "far": ({"a": ["near/b"], "b": []}, True),
+        "near": ({"a": ["far/b"], "b": []}, False),
+        "top": ({"a": ["far/a", "near/a"]}, False),
     }
     with tempfile.TemporaryDirectory() as root:
         for folder, (files, _) in cases.items():
@@ -110,9 +136,10 @@ def self_test(cc, nm):
             os.mkdir(os.path.join(root, folder))
             for name, targets in files.items():
                 source = os.path.join(root, folder, name + ".c")
-                text = "".join(f"void {folder}_{t}(void);\n" for t in targets)
+                called = [t.replace("/", "_") if "/" in t else f"{folder}_{t}" for t in targets]
+                text = "".join(f"void {t}(void);\n" for t in called)
                 text += f"void {folder}_{name}(void)\n{{\n"
-                text += "".join(f"    {folder}_{t}();\n" for t in targets) + "}\n"
+                text += "".join(f"    {t}();\n" for t in called) + "}\n"
                 with open(source, "w", encoding="utf-8") as file:
                     file.write(text)
                 subprocess.run([cc, "-c", source, "-o", os.path.join(out, name + ".c.o")],

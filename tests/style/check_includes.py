@@ -13,6 +13,18 @@ import re
 
 import tree
 
+# Of every part of the file system.
+FUSEFS = ["support/", "layout/", "blockdev/", "cuda/", "gpunvme/gpunvme_ioctl.h"]
+# The folders of the daemon: each may use those before it.
+DAEMON = ["base", "start", "caches", "state", "request", "transfer", "lease", "ioctl", "fuse",
+          "mounter", "session"]
+
+
+def daemon_below(folder):
+    below = DAEMON[:DAEMON.index(folder)]
+    return FUSEFS + ["fusefs/core/"] + [f"fusefs/daemon/{name}/" for name in below]
+
+
 # What the files of a folder may include of this tree, besides the folder itself. The longest
 # folder that matches a file decides.
 PROJECT = {
@@ -39,12 +51,12 @@ PROJECT = {
                    "sim/gpu/sim_mailbox.h"],
     "client/cli": ["support/", "gpunvme/", "client/", "blockdev/", "layout/"],
     "fusefs/core": ["support/", "layout/", "blockdev/"],
-    "fusefs": ["support/", "layout/", "blockdev/", "cuda/", "gpunvme/gpunvme_ioctl.h"],
-    "fusefs/daemon/gpunvmefs.c": ["support/", "fusefs/", "layout/", "blockdev/", "cuda/",
-                             "gpunvme/gpunvme_ioctl.h", "sim/sim.h", "sim/gpu/sim_gpu.h"],
-    "fusefs/daemon/ioctl.c": ["support/", "fusefs/", "gpunvme/gpunvme_ioctl.h",
-                              "sim/gpu/sim_copy_ioctl.h"],
-    "fusefs/daemon/lease_copy.h": ["fusefs/", "sim/gpu/sim_copy_ioctl.h"],
+    "fusefs": FUSEFS,
+    **{f"fusefs/daemon/{folder}": daemon_below(folder) for folder in DAEMON},
+    "fusefs/daemon/gpunvmefs.c": FUSEFS + ["fusefs/", "sim/sim.h", "sim/gpu/sim_gpu.h"],
+    "fusefs/daemon/ioctl/ioctl.c": daemon_below("ioctl") + ["fusefs/daemon/ioctl/",
+                                                            "sim/gpu/sim_copy_ioctl.h"],
+    "fusefs/daemon/lease/lease_copy.h": daemon_below("lease") + ["sim/gpu/sim_copy_ioctl.h"],
     "integrations": ["gpunvme/"],
     "mkfs": ["support/", "layout/", "blockdev/", "fusefs/core/"],
 }
@@ -213,11 +225,15 @@ def self_test():
         "include/gpunvme/gpunvme_ioctl.h": ("", False),
         "include/gpunvme/gpunvme.h": ('#include "gpunvme_ioctl.h"\n', False),
         "fusefs/core/fuse.c": ("#include <fuse_lowlevel.h>\n", True),
-        "fusefs/daemon/fuse_ops.c": ("#include <fuse_lowlevel.h>\n", False),
+        "fusefs/daemon/fuse/fuse_ops.c": (
+            '#include <fuse_lowlevel.h>\n#include "fusefs/daemon/base/log.h"\n', False),
+        "fusefs/daemon/base/log.h": ("", False),
+        "fusefs/daemon/session/session.h": ("", False),
+        "fusefs/daemon/base/up.c": ('#include "fusefs/daemon/session/session.h"\n', True),
         "fusefs/daemon/gpunvmefs.c": ('#include "sim/sim.h"\n', False),
-        "fusefs/daemon/other.c": ('#include "sim/sim.h"\n', True),
-        "fusefs/daemon/client.c": ('#include "gpunvme/gpunvme.h"\n', True),
-        "fusefs/daemon/abi.c": ('#include "gpunvme/gpunvme_ioctl.h"\n', False),
+        "fusefs/daemon/state/other.c": ('#include "sim/sim.h"\n', True),
+        "fusefs/daemon/state/client.c": ('#include "gpunvme/gpunvme.h"\n', True),
+        "fusefs/daemon/state/abi.c": ('#include "gpunvme/gpunvme_ioctl.h"\n', False),
         "layout/spaced.c": ('  #  include  "sim/sim.h"\n', True),
         "strange/a.c": ('#include "layout/a.h"\n', True),
         "sim/gpu/hooks.c": ('#include "cuda/gq_copies.h"\n#include <cuda_runtime_api.h>\n', False),

@@ -10,12 +10,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "fusefs/daemon/buffer_readv.h"
-#include "fusefs/daemon/buffer_transfer.h"
-#include "fusefs/daemon/buffers.h"
-#include "fusefs/daemon/daemon.h"
-#include "fusefs/daemon/fuse_notify.h"
-#include "fusefs/daemon/lease.h"
+#include "fusefs/daemon/fuse/file_close.h"
+#include "fusefs/daemon/lease/lease.h"
+#include "fusefs/daemon/request/fuse_notify.h"
+#include "fusefs/daemon/state/buffers.h"
+#include "fusefs/daemon/state/daemon.h"
+#include "fusefs/daemon/state/open_file.h"
+#include "fusefs/daemon/transfer/buffer_readv.h"
+#include "fusefs/daemon/transfer/buffer_transfer.h"
 #include "mkfs/mkfs_core.h"
 #include "sim/gpu/sim_copy_ioctl.h"
 

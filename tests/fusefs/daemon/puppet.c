@@ -31,12 +31,12 @@
 #include <syslog.h>
 #include <unistd.h>
 
-#include "fusefs/daemon/daemon_log.h"
-#include "fusefs/daemon/fuse_session.h"
-#include "fusefs/daemon/mount_options.h"
-#include "fusefs/daemon/mounter.h"
-#include "fusefs/daemon/sandbox.h"
-#include "fusefs/daemon/shutdown.h"
+#include "fusefs/daemon/base/daemon_log.h"
+#include "fusefs/daemon/mounter/mounter.h"
+#include "fusefs/daemon/session/fuse_session.h"
+#include "fusefs/daemon/session/shutdown.h"
+#include "fusefs/daemon/start/mount_options.h"
+#include "fusefs/daemon/start/sandbox.h"
 #include "sim/sim.h"
 
 ssize_t __real_read(int fd, void *buf, size_t len);

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * pthread_join() with a deadline.
+ */
+#include "fusefs/daemon/base/join.h"
+
+#include <errno.h>
+#include <time.h>
+
+#include "support/clock.h"
+
+#define NAP_NS 1000000
+
+/* Polls: ThreadSanitizer does not model pthread_clockjoin_np(). */
+int join_until(pthread_t thread, uint64_t until_ns)
+{
+    const struct timespec nap = {.tv_nsec = NAP_NS};
+    int err = pthread_tryjoin_np(thread, NULL);
+
+    while (err == EBUSY && now_ns() < until_ns) {
+        nanosleep(&nap, NULL);
+        err = pthread_tryjoin_np(thread, NULL);
+    }
+    return err == EBUSY ? -ETIMEDOUT : -err;
+}

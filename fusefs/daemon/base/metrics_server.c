@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Counters for Prometheus, by HTTP/1.0 on the loopback interface. */
+#include "fusefs/daemon/base/metrics_server.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "support/clock.h"
+
+#define CONNECTIONS   8
+#define LIFETIME_MS   2000
+#define REQUEST_BYTES 4096
+
+struct connection {
+    int fd; /* -1: free */
+    uint64_t expires_ms;
+    size_t received;
+    char request[REQUEST_BYTES + 1];
+    char *reply; /* NULL: the request has not ended */
+    size_t sent, len;
+};
+
+struct metrics_server {
+    int listener;
+    int stop; /* eventfd */
+    pthread_t thread;
+    void (*print)(void *context, FILE *to);
+    void *context;
+    struct connection connections[CONNECTIONS]; /* used by the thread only */
+};
+
+/* --- Address --------------------------------------------------------------------------------- */
+
+/* 1 to 65535; 0: something else. */
+static in_port_t parse_port(const char *text)
+{
+    char *end;
+    unsigned long port = strtoul(text, &end, 10);
+
+    return *text >= '0' && *text <= '9' && !*end && port <= UINT16_MAX ? (in_port_t)port : 0;
+}
+
+static int take_v4(const char *host, in_port_t port, struct metrics_address *out)
+{
+    out->at.v4 = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(port)};
+    out->len = sizeof(out->at.v4);
+    if (inet_pton(AF_INET, host, &out->at.v4.sin_addr) != 1)
+        return -EINVAL;
+    return ntohl(out->at.v4.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET ? 0 : -EPERM;
+}
+
+static int take_v6(const char *host, in_port_t port, struct metrics_address *out)
+{
+    out->at.v6 = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = htons(port)};
+    out->len = sizeof(out->at.v6);
+    if (inet_pton(AF_INET6, host, &out->at.v6.sin6_addr) != 1)
+        return -EINVAL;
+    return IN6_IS_ADDR_LOOPBACK(&out->at.v6.sin6_addr) ? 0 : -EPERM;
+}
+
+int metrics_address_parse(const char *text, struct metrics_address *out)
+{
+    char host[INET6_ADDRSTRLEN + 2] = "127.0.0.1";
+    const char *colon = strrchr(text, ':');
+    in_port_t port = parse_port(colon ? colon + 1 : text);
+    size_t n = colon ? (size_t)(colon - text) : 0;
+
+    if (!port || n >= sizeof(host))
+        return -EINVAL;
+    if (!colon)
+        return take_v4(host, port, out);
+    memcpy(host, text, n);
+    host[n] = '\0';
+    if (n < 2 || host[0] != '[' || host[n - 1] != ']')
+        return take_v4(host, port, out);
+    host[n - 1] = '\0';
+    return take_v6(host + 1, port, out);
+}
+
+int metrics_listen(const struct metrics_address *address)
+{
+    int on = 1;
+    int fd = socket(address->at.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0)
+        return -errno;
+    /* A port is bound again while connections of an earlier mount linger. */
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
+        bind(fd, &address->at.any, address->len) == 0 && listen(fd, CONNECTIONS) == 0)
+        return fd;
+    int err = -errno;
+    close(fd);
+    return err;
+}
+
+/* --- Answers --------------------------------------------------------------------------------- */
+
+/* The status line's text; NULL: the metrics are wanted. */
+static const char *refusal(const char *request)
+{
+    if (strncmp(request, "GET ", 4) != 0)
+        return "405 Method Not Allowed";
+    size_t n = strcspn(request + 4, " \r\n");
+    if ((n == 1 && request[4] == '/') || (n == 8 && memcmp(request + 4, "/metrics", 8) == 0))
+        return NULL;
+    return "404 Not Found";
+}
+
+/* *text, to be freed, has *len bytes; NULL: out of memory. */
+static void print_body(struct metrics_server *s, char **text, size_t *len)
+{
+    FILE *to = open_memstream(text, len);
+
+    if (!to)
+        return;
+    s->print(s->context, to);
+    if (fclose(to) != 0) {
+        free(*text);
+        *text = NULL;
+    }
+}
+
+static bool make_reply(struct metrics_server *s, struct connection *c)
+{
+    const char *refused = refusal(c->request);
+    char *body = NULL;
+    size_t len = 0;
+
+    if (!refused)
+        print_body(s, &body, &len);
+    if (!refused && !body)
+        return false;
+    FILE *to = open_memstream(&c->reply, &c->len);
+    if (to) {
+        fprintf(to,
+                "HTTP/1.0 %s\r\nContent-Type: text/plain; version=0.0.4\r\n"
+                "Content-Length: %zu\r\nConnection: close\r\n\r\n",
+                refused ? refused : "200 OK", len);
+        if (body)
+            fwrite(body, 1, len, to);
+        if (fclose(to) != 0) {
+            free(c->reply);
+            c->reply = NULL;
+        }
+    }
+    free(body);
+    return c->reply != NULL;
+}
+
+/* --- Connections ----------------------------------------------------------------------------- */
+
+static void end_connection(struct connection *c)
+{
+    close(c->fd);
+    free(c->reply);
+    *c = (struct connection){.fd = -1};
+}
+
+static bool would_block(void)
+{
+    return errno == EAGAIN || errno == EINTR;
+}
+
+/* False: the connection is to end. */
+static bool receive(struct metrics_server *s, struct connection *c)
+{
+    ssize_t n = recv(c->fd, c->request + c->received, REQUEST_BYTES - c->received, 0);
+
+    if (n < 0)
+        return would_block();
+    c->received += (size_t)n;
+    c->request[c->received] = '\0';
+    if (strstr(c->request, "\r\n\r\n") || strstr(c->request, "\n\n"))
+        return make_reply(s, c);
+    return n > 0 && c->received < REQUEST_BYTES;
+}
+
+static bool transmit(struct connection *c)
+{
+    ssize_t n = send(c->fd, c->reply + c->sent, c->len - c->sent, MSG_NOSIGNAL);
+
+    if (n < 0)
+        return would_block();
+    c->sent += (size_t)n;
+    return c->sent < c->len;
+}
+
+static void serve_connection(struct metrics_server *s, struct connection *c, short events)
+{
+    bool keep = now_ms() < c->expires_ms;
+
+    if (keep && events)
+        keep = c->reply ? transmit(c) : receive(s, c);
+    if (!keep)
+        end_connection(c);
+}
+
+/*
+ * False when descriptors or memory are short: the connection remains in the listener's queue. One
+ * entry is free.
+ */
+static bool accept_one(struct metrics_server *s)
+{
+    struct connection *c = s->connections;
+    int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+    if (fd < 0)
+        return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
+    while (c->fd >= 0)
+        c++;
+    c->fd = fd;
+    c->expires_ms = now_ms() + LIFETIME_MS;
+    return true;
+}
+
+/* Entry 0 is the stop event, entry 1 the listener. Returns the number of open connections. */
+static size_t fill_polls(const struct metrics_server *s, bool accepts, struct pollfd *p)
+{
+    size_t open = 0;
+
+    for (size_t i = 0; i < CONNECTIONS; i++) {
+        const struct connection *c = &s->connections[i];
+        p[2 + i] = (struct pollfd){.fd = c->fd, .events = c->reply ? POLLOUT : POLLIN};
+        open += c->fd >= 0;
+    }
+    p[0] = (struct pollfd){.fd = s->stop, .events = POLLIN};
+    p[1] =
+        (struct pollfd){.fd = accepts && open < CONNECTIONS ? s->listener : -1, .events = POLLIN};
+    return open;
+}
+
+static void *serve(void *arg)
+{
+    struct metrics_server *s = arg;
+    struct pollfd p[2 + CONNECTIONS];
+    bool accepts = true;
+
+    for (;;) {
+        size_t open = fill_polls(s, accepts, p);
+        int patience = open || !accepts ? LIFETIME_MS : -1;
+        if (poll(p, 2 + CONNECTIONS, patience) < 0 && errno != EINTR)
+            return NULL;
+        if (p[0].revents)
+            return NULL;
+        for (size_t i = 0; i < CONNECTIONS; i++) {
+            if (s->connections[i].fd >= 0)
+                serve_connection(s, &s->connections[i], p[2 + i].revents);
+        }
+        accepts = !p[1].revents || accept_one(s);
+    }
+}
+
+int metrics_server_open(int listener, void (*print)(void *context, FILE *to), void *context,
+                        struct metrics_server **out)
+{
+    int err = -ENOMEM;
+    struct metrics_server *s = calloc(1, sizeof(*s));
+
+    if (!s)
+        goto close_listener;
+    *s = (struct metrics_server){.listener = listener, .print = print, .context = context};
+    for (size_t i = 0; i < CONNECTIONS; i++)
+        s->connections[i].fd = -1;
+    s->stop = eventfd(0, EFD_CLOEXEC);
+    err = s->stop < 0 ? -errno : 0;
+    if (err)
+        goto free_server;
+    err = -pthread_create(&s->thread, NULL, serve, s);
+    if (err)
+        goto close_stop;
+    *out = s;
+    return 0;
+close_stop:
+    close(s->stop);
+free_server:
+    free(s);
+close_listener:
+    close(listener);
+    return err;
+}
+
+void metrics_server_close(struct metrics_server *s)
+{
+    uint64_t one = 1;
+
+    if (!s)
+        return;
+    ssize_t n = write(s->stop, &one, sizeof(one));
+    (void)n; /* cannot fail: the counter is far from its limit */
+    pthread_join(s->thread, NULL);
+    for (size_t i = 0; i < CONNECTIONS; i++) {
+        if (s->connections[i].fd >= 0)
+            end_connection(&s->connections[i]);
+    }
+    close(s->stop);
+    close(s->listener);
+    free(s);
+}

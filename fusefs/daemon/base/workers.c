@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Worker threads for transfers and for registrations.
+ */
+#include "fusefs/daemon/base/workers.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#define BUFFER_THREADS 9u /* four for one user */
+#define CACHE_THREADS  2u
+
+/* Threads of a kind that run jobs at once. */
+struct limits {
+    unsigned user, ordinary; /* of one user, and of all users but root */
+};
+
+struct job_queue {
+    pthread_cond_t wake;
+    struct job *first, **last;
+    struct limits limits; /* user 0: none */
+};
+
+struct worker {
+    struct workers *all;
+    enum work kind;
+    pthread_t thread;
+    bool busy; /* protected by the lock, as is uid */
+    uid_t uid; /* of the running job */
+};
+
+struct workers {
+    pthread_mutex_t lock; /* protects all fields below except wanted, count and thread ids */
+    struct job_queue queues[WORK_KINDS]; /* indexed by enum work */
+    bool closing;
+    unsigned wanted, count; /* threads requested, threads started */
+    struct worker threads[];
+};
+
+/* Jobs of a kind that run, of one user and of all users but root. */
+static struct limits running(const struct workers *w, enum work kind, uid_t uid)
+{
+    struct limits n = {0};
+
+    for (unsigned i = 0; i < w->wanted; i++) {
+        const struct worker *other = &w->threads[i];
+        bool counts = other->kind == kind && other->busy;
+        n.user += counts && other->uid == uid;
+        n.ordinary += counts && other->uid != 0;
+    }
+    return n;
+}
+
+/*
+ * The link to the job that begins next, or to the end: the first one of a user with the fewest
+ * running jobs and below the limits. While closing, and of a kind without limits, the first one.
+ */
+static struct job **find(struct workers *w, enum work kind)
+{
+    struct job_queue *queue = &w->queues[kind];
+    struct job **link = &queue->first, **best = NULL;
+    const struct job *last = NULL;
+    unsigned fewest = queue->limits.user;
+
+    if (w->closing || queue->limits.user == 0)
+        return link;
+    for (; *link && fewest > 0; link = &(*link)->next) {
+        bool judged = last && last->uid == (*link)->uid;
+        last = *link;
+        if (judged)
+            continue;
+        struct limits n = running(w, kind, (*link)->uid);
+        if (n.user < fewest && ((*link)->uid == 0 || n.ordinary < queue->limits.ordinary)) {
+            fewest = n.user;
+            best = link;
+        }
+    }
+    return best ? best : queue->last;
+}
+
+/* NULL: closing, and the queue is empty. */
+static struct job *take(struct worker *self)
+{
+    struct workers *w = self->all;
+    struct job_queue *queue = &w->queues[self->kind];
+    struct job **link, *job;
+
+    pthread_mutex_lock(&w->lock);
+    self->busy = false;
+    while (!*(link = find(w, self->kind)) && !w->closing)
+        pthread_cond_wait(&queue->wake, &w->lock);
+    job = *link;
+    if (job) {
+        *link = job->next;
+        if (queue->last == &job->next)
+            queue->last = link;
+        self->busy = true;
+        self->uid = job->uid;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return job;
+}
+
+/*
+ * A thread that ends a user's job takes the next job itself, so no other thread
+ * is woken for it.
+ */
+static void *work(void *arg)
+{
+    struct job *job;
+
+    while ((job = take(arg)))
+        job->run(job);
+    return NULL;
+}
+
+static void assign_kinds(struct workers *w, const unsigned of_kind[WORK_KINDS])
+{
+    struct worker *next = w->threads;
+
+    for (unsigned kind = 0; kind < WORK_KINDS; kind++) {
+        for (unsigned i = 0; i < of_kind[kind]; i++)
+            *next++ = (struct worker){.all = w, .kind = (enum work)kind};
+    }
+}
+
+int workers_open(unsigned n_transfers, struct workers **out)
+{
+    const unsigned of_kind[WORK_KINDS] = {n_transfers, BUFFER_THREADS, CACHE_THREADS};
+    unsigned all = n_transfers + BUFFER_THREADS + CACHE_THREADS;
+    struct workers *w = calloc(1, sizeof(*w) + all * sizeof(w->threads[0]));
+
+    if (!w)
+        return -ENOMEM;
+    w->wanted = all;
+    w->queues[WORK_TRANSFER].limits = (struct limits){(n_transfers * 2 + 2) / 3, n_transfers - 1};
+    w->queues[WORK_BUFFER].limits = (struct limits){BUFFER_THREADS / 2, BUFFER_THREADS - 1};
+    pthread_mutex_init(&w->lock, NULL);
+    for (unsigned i = 0; i < WORK_KINDS; i++) {
+        w->queues[i].last = &w->queues[i].first;
+        pthread_cond_init(&w->queues[i].wake, NULL);
+    }
+    assign_kinds(w, of_kind);
+    for (; w->count < all; w->count++) {
+        struct worker *self = &w->threads[w->count];
+        int err = pthread_create(&self->thread, NULL, work, self);
+        if (err) {
+            workers_close(w);
+            return -err;
+        }
+    }
+    *out = w;
+    return 0;
+}
+
+void workers_add(struct workers *w, enum work kind, struct job *job)
+{
+    struct job_queue *queue = &w->queues[kind];
+
+    job->next = NULL;
+    pthread_mutex_lock(&w->lock);
+    *queue->last = job;
+    queue->last = &job->next;
+    pthread_cond_signal(&queue->wake);
+    pthread_mutex_unlock(&w->lock);
+}
+
+void workers_close(struct workers *w)
+{
+    pthread_mutex_lock(&w->lock);
+    w->closing = true;
+    for (unsigned i = 0; i < WORK_KINDS; i++)
+        pthread_cond_broadcast(&w->queues[i].wake);
+    pthread_mutex_unlock(&w->lock);
+    for (unsigned i = 0; i < w->count; i++)
+        pthread_join(w->threads[i].thread, NULL);
+    for (unsigned i = 0; i < WORK_KINDS; i++)
+        pthread_cond_destroy(&w->queues[i].wake);
+    pthread_mutex_destroy(&w->lock);
+    free(w);
+}

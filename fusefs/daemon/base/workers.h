@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Worker threads for requests that block. Session threads must remain free:
+ * they serve the READ and WRITE requests that a page cache invalidation waits
+ * for (WORK_CACHE), and the interrupts that cancel transfers.
+ *
+ * Transfers and buffers have separate threads, so that registration and removal
+ * of a buffer, which wait for the executor, do not queue behind transfers: a
+ * removal cancels them.
+ *
+ * Threads for transfers and buffers are shared by users: the next job is that of the user
+ * with the fewest running ones, in the order of addition among equals. A user runs at most
+ * two thirds of the threads for transfers and half of those for buffers, and all users but
+ * root leave one thread of each kind.
+ */
+#ifndef FUSEFS_DAEMON_BASE_WORKERS_H
+#define FUSEFS_DAEMON_BASE_WORKERS_H
+
+#include <sys/types.h>
+
+struct workers;
+
+enum work { WORK_TRANSFER, WORK_BUFFER, WORK_CACHE, WORK_KINDS };
+
+/* First member of the caller's struct. */
+struct job {
+    void (*run)(struct job *job); /* replies and frees the job */
+    uid_t uid;                    /* the caller; not used with WORK_CACHE */
+    struct job *next;
+};
+
+/* transfers: number of threads for WORK_TRANSFER, at least 2. 0 or -errno. */
+int workers_open(unsigned transfers, struct workers **out);
+void workers_add(struct workers *w, enum work kind, struct job *job);
+/* Runs the queued jobs to their end, then joins the threads. */
+void workers_close(struct workers *w);
+
+#endif

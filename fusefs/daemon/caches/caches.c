@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Cache directories: what their writers have taken, and the thread that keeps the limits.
+ */
+#include "fusefs/daemon/caches/caches.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <syslog.h>
+
+#include "fusefs/daemon/base/daemon_log.h"
+#include "fusefs/daemon/caches/caches_internal.h"
+#include "layout/format.h"
+#include "support/clock.h"
+
+#define BEGIN(limit)  ((limit) - (limit) / 20) /* the thread removes files from here on */
+#define TARGET(limit) ((limit) - (limit) / 10) /* down to here */
+/* Blocks of a file's tree that a write may need beside those of its data, bytes. */
+#define TREE_BYTES 16384u
+#define GPU_UNIT   (2u << 20)
+/* Between rounds that remove nothing, as while all files are open. */
+#define PAUSE_MS 100u
+#define LOG_S    60
+
+/* --- The thread ------------------------------------------------------------------------------ */
+
+static bool must_stop(struct caches *c)
+{
+    pthread_mutex_lock(&c->lock);
+    bool stop = c->stop;
+    pthread_mutex_unlock(&c->lock);
+    return stop;
+}
+
+/* Under the lock. */
+static uint64_t taken(const struct cache *k)
+{
+    return k->walked + k->grown + k->holding;
+}
+
+/* Under the lock: how much a round is to leave, so that the writers which wait find room. */
+static void aim(const struct cache *k, struct caches_round *r)
+{
+    uint64_t coming = k->need + k->holding;
+    uint64_t room = coming < k->limit ? k->limit - coming : 0;
+
+    r->limit = BEGIN(k->limit) < room ? BEGIN(k->limit) : room;
+    r->target = TARGET(k->limit) < room ? TARGET(k->limit) : room;
+}
+
+static void warn_barren(struct cache *k, const struct caches_round *r)
+{
+    if (k->logged && now_s() - k->logged < LOG_S)
+        return;
+    k->logged = now_s();
+    log_line(LOG_WARNING,
+             "inode %" PRIu64 ": the cache directory has %" PRIu64 " bytes, limit %" PRIu64
+             ", and no file that is not open",
+             r->root, r->bytes, k->limit);
+}
+
+/* Under the lock, but for the round itself. The place may be another directory's afterwards. */
+static void make_round(struct caches *c, int i)
+{
+    struct cache *k = &c->at[i];
+    struct ffs_inode *dir = k->dir;
+    uint64_t before = k->grown;
+    struct caches_round r = {.fs = c->fs, .root = ffs_ino(dir), .owner = c, .cache = i};
+
+    r.removed = c->removed;
+    r.arg = c->arg;
+    r.stop = must_stop;
+    aim(k, &r);
+    k->begun = k->asked;
+    k->need = 0;
+    ffs_iref(dir, 1);
+    pthread_mutex_unlock(&c->lock);
+    int err = caches_round(&r);
+    ffs_iput(dir, 1);
+    pthread_mutex_lock(&c->lock);
+    if (k->dir != dir)
+        return;
+    k->ended = k->begun;
+    k->removed_files += r.removed_files;
+    k->removed_bytes += r.removed_bytes;
+    k->barren = err || (!r.removed_files && r.bytes > r.limit);
+    if (err)
+        return;
+    k->walked = r.bytes;
+    k->grown -= before < k->grown ? before : k->grown; /* less, if it was cleared meanwhile */
+    k->files = r.files;
+    if (k->barren)
+        warn_barren(k, &r);
+}
+
+/* Under the lock. */
+static int next_due(const struct caches *c, int last)
+{
+    for (int n = 1; n <= CACHES_MAX; n++) {
+        int i = (last + n) % CACHES_MAX;
+        if (c->at[i].dir && c->at[i].asked > c->at[i].begun)
+            return i;
+    }
+    return -1;
+}
+
+/* Under the lock. */
+static void pause_a_little(struct caches *c)
+{
+    uint64_t until = deadline_after_ms(PAUSE_MS);
+
+    while (!c->stop && cond_wait_until(&c->asked, &c->lock, until) != ETIMEDOUT)
+        ;
+}
+
+static void *keep(void *arg)
+{
+    struct caches *c = arg;
+    int i = 0;
+
+    pthread_mutex_lock(&c->lock);
+    while (!c->stop) {
+        int due = next_due(c, i);
+        if (due < 0) {
+            pthread_cond_wait(&c->asked, &c->lock);
+            continue;
+        }
+        i = due;
+        make_round(c, i);
+        pthread_cond_broadcast(&c->ended);
+        if (c->at[i].barren)
+            pause_a_little(c);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return NULL;
+}
+
+/* --- Open and close -------------------------------------------------------------------------- */
+
+int caches_open(struct ffs *fs, struct caches **out)
+{
+    struct caches *c = calloc(1, sizeof(*c));
+
+    if (!c)
+        return -ENOMEM;
+    c->fs = fs;
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->asked, NULL);
+    pthread_cond_init(&c->ended, NULL);
+    int err = ffs_iget(fs, LAY_INO_ROOT, &c->root);
+    if (err) {
+        caches_close(c);
+        return err;
+    }
+    caches_examine(c, c->root);
+    *out = c;
+    return 0;
+}
+
+int caches_start(struct caches *c, caches_removed_fn removed, void *arg)
+{
+    c->removed = removed;
+    c->arg = arg;
+    int err = -pthread_create(&c->thread, NULL, keep, c);
+    c->running = !err;
+    return err;
+}
+
+void caches_stop(struct caches *c)
+{
+    pthread_mutex_lock(&c->lock);
+    bool running = c->running;
+    c->stop = true;
+    c->running = false;
+    pthread_cond_broadcast(&c->asked);
+    pthread_cond_broadcast(&c->ended);
+    pthread_mutex_unlock(&c->lock);
+    if (running)
+        pthread_join(c->thread, NULL);
+}
+
+void caches_close(struct caches *c)
+{
+    if (!c)
+        return;
+    caches_stop(c);
+    for (int i = 0; i < CACHES_MAX; i++) {
+        if (c->at[i].dir)
+            ffs_iput(c->at[i].dir, 1);
+    }
+    if (c->root)
+        ffs_iput(c->root, 1);
+    pthread_cond_destroy(&c->ended);
+    pthread_cond_destroy(&c->asked);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+/* --- The attributes -------------------------------------------------------------------------- */
+
+/* Under the lock: until a round that begins from now on has ended. False: it has not. */
+static bool await_round(struct caches *c, const struct cache *k, uint64_t deadline)
+{
+    const struct ffs_inode *dir = k->dir;
+    uint64_t round = k->begun + 1;
+
+    while (!c->stop && k->dir == dir && k->ended < round) {
+        caches_ask(c, (struct cache *)k);
+        if (cond_wait_until(&c->ended, &c->lock, deadline) == ETIMEDOUT)
+            return false;
+    }
+    return true;
+}
+
+int caches_set(struct caches *c, struct ffs_inode *dir, const char *value, size_t len, int flags)
+{
+    uint64_t limit;
+    struct ffs_attr a;
+
+    ffs_getattr(dir, &a);
+    int err = S_ISDIR(a.mode) ? caches_parse(value, len, &limit) : -EINVAL;
+
+    if (!err)
+        err = ffs_setxattr(dir, CACHES_LIMIT_XATTR, value, len, flags);
+    if (err)
+        return err;
+    err = caches_enter(c, dir, limit);
+    if (err) {
+        (void)ffs_removexattr(dir, CACHES_LIMIT_XATTR);
+        return err;
+    }
+    pthread_mutex_lock(&c->lock);
+    int i = caches_find(c, dir);
+    if (i >= 0)
+        await_round(c, &c->at[i], deadline_after_ms(CACHES_WAIT_MS));
+    pthread_mutex_unlock(&c->lock);
+    return 0;
+}
+
+int caches_clear(struct caches *c, struct ffs_inode *dir)
+{
+    int err = ffs_removexattr(dir, CACHES_LIMIT_XATTR);
+
+    if (!err)
+        caches_leave(c, dir);
+    return err;
+}
+
+ssize_t caches_state(struct caches *c, struct ffs_inode *dir, char *value, size_t size)
+{
+    char text[160];
+    int n = -ENODATA;
+
+    pthread_mutex_lock(&c->lock);
+    int i = caches_find(c, dir);
+    if (i >= 0) {
+        const struct cache *k = &c->at[i];
+        n = snprintf(text, sizeof(text),
+                     "limit=%" PRIu64 " bytes=%" PRIu64 " files=%" PRIu64 " removed_files=%" PRIu64
+                     " removed_bytes=%" PRIu64,
+                     k->limit, taken(k), k->files, k->removed_files, k->removed_bytes);
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (n < 0 || !size)
+        return n;
+    if ((size_t)n > size)
+        return -ERANGE;
+    memcpy(value, text, (size_t)n);
+    return n;
+}
+
+/* --- Writers --------------------------------------------------------------------------------- */
+
+/* Under the lock: is there room? Before the first walk it is not known what the files take. */
+static bool fits(const struct cache *k, uint64_t bytes)
+{
+    return k->ended && bytes <= k->limit && taken(k) <= k->limit - bytes;
+}
+
+/* Under the lock. */
+static int make_room(struct caches *c, struct cache *k, uint64_t bytes)
+{
+    uint64_t deadline = deadline_after_ms(CACHES_WAIT_MS);
+
+    do {
+        k->need = k->need > bytes ? k->need : bytes;
+        bool in_time = await_round(c, k, deadline);
+        if (c->stop || !k->dir)
+            return 0;
+        if (fits(k, bytes))
+            return 0;
+        if (!in_time && !k->ended)
+            return 0; /* the first walk takes long; its result has the bytes written meanwhile */
+        if (!in_time || bytes > k->limit)
+            return -ENOSPC;
+    } while (!k->barren);
+    return -ENOSPC;
+}
+
+int caches_hold(struct caches *c, int i, uint64_t bytes, struct caches_charge *charge)
+{
+    struct cache *k = &c->at[i];
+
+    pthread_mutex_lock(&c->lock);
+    int err = k->dir && bytes && !fits(k, bytes) ? make_room(c, k, bytes) : 0;
+    if (!err && k->dir) {
+        *charge = (struct caches_charge){.cache = i, .held = bytes};
+        k->holding += bytes;
+        if (k->walked + k->grown > BEGIN(k->limit) && !k->barren)
+            caches_ask(c, k);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return err;
+}
+
+void caches_let_go(struct caches *c, const struct caches_charge *charge, uint64_t grown)
+{
+    if (charge->cache < 0)
+        return;
+    struct cache *k = &c->at[charge->cache];
+    pthread_mutex_lock(&c->lock);
+    k->holding -= charge->held < k->holding ? charge->held : k->holding;
+    k->grown += k->dir ? grown : 0;
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* What a write of the range may add: nothing where the file has no holes up to its end. */
+static uint64_t may_grow(const struct ffs_attr *a, uint64_t offset, uint64_t len)
+{
+    uint64_t unit = a->flags & LAY_INODE_GPU_BOUND ? GPU_UNIT : LAY_BLOCK_SIZE;
+    uint64_t end = offset + len < offset ? UINT64_MAX - unit : offset + len;
+
+    if (!len || (a->blocks * 512 >= end && a->blocks * 512 >= a->size))
+        return 0;
+    return (end + unit - 1) / unit * unit - offset / unit * unit + TREE_BYTES;
+}
+
+int caches_charge_begin(struct caches *c, struct ffs_inode *inode, uint64_t offset, uint64_t len,
+                        struct caches_charge *charge)
+{
+    int i = caches_word_cache(inode);
+    struct ffs_attr a;
+
+    *charge = (struct caches_charge){.cache = -1};
+    if (i < 0)
+        return 0;
+    ffs_getattr(inode, &a);
+    int err = caches_hold(c, i, may_grow(&a, offset, len), charge);
+    charge->before = a.blocks * 512;
+    return err;
+}
+
+/*
+ * Of writers of one file at the same time each may see the blocks of the other writers: no more
+ * counts than the writer itself may have added.
+ */
+void caches_charge_end(struct caches *c, struct ffs_inode *inode,
+                       const struct caches_charge *charge)
+{
+    struct ffs_attr a;
+
+    if (charge->cache < 0)
+        return;
+    ffs_getattr(inode, &a);
+    uint64_t now = a.blocks * 512, grown = now > charge->before ? now - charge->before : 0;
+    caches_let_go(c, charge, charge->held && grown > charge->held ? charge->held : grown);
+}

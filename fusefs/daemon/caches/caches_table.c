@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Which directories have a limit, and which inodes are theirs. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <syslog.h>
+
+#include "fusefs/daemon/base/daemon_log.h"
+#include "fusefs/daemon/caches/caches_internal.h"
+
+static bool is_dir(struct ffs_inode *inode)
+{
+    struct ffs_attr a;
+
+    ffs_getattr(inode, &a);
+    return S_ISDIR(a.mode);
+}
+
+int caches_parse(const char *value, size_t len, uint64_t *limit)
+{
+    char text[24] = "", *end = text;
+
+    if (!len || len >= sizeof(text) || value[0] < '0' || value[0] > '9')
+        return -EINVAL;
+    memcpy(text, value, len);
+    errno = 0;
+    unsigned long long number = strtoull(text, &end, 10);
+    if (errno || *end || !number || number > INT64_MAX)
+        return -EINVAL;
+    *limit = number;
+    return 0;
+}
+
+int caches_find(const struct caches *c, const struct ffs_inode *dir)
+{
+    for (int i = 0; i < CACHES_MAX; i++) {
+        if (c->at[i].dir && ffs_ino(c->at[i].dir) == ffs_ino(dir))
+            return i;
+    }
+    return -1;
+}
+
+/* Under the lock: the place of the directory, or a free one. Places are used again late. */
+static int place_for(struct caches *c, struct ffs_inode *dir)
+{
+    int i = caches_find(c, dir);
+
+    for (unsigned n = 0; i < 0 && n < CACHES_MAX; n++) {
+        unsigned at = (c->next + n) % CACHES_MAX;
+        if (!c->at[at].dir)
+            i = (int)at;
+    }
+    if (i < 0 || c->at[i].dir)
+        return i;
+    c->next = (unsigned)i + 1;
+    c->at[i] = (struct cache){.dir = dir};
+    ffs_iref(dir, 1);
+    c->used++;
+    return i;
+}
+
+void caches_ask(struct caches *c, struct cache *k)
+{
+    if (k->asked == k->begun)
+        k->asked++;
+    pthread_cond_signal(&c->asked);
+}
+
+int caches_enter(struct caches *c, struct ffs_inode *dir, uint64_t limit)
+{
+    pthread_mutex_lock(&c->lock);
+    int i = place_for(c, dir);
+    if (i >= 0) {
+        c->at[i].limit = limit;
+        caches_ask(c, &c->at[i]);
+        caches_word_set(dir, WORD_TAG | WORD_EXAMINED,
+                        ((uint32_t)i + 1) * WORD_ONE_TAG | WORD_EXAMINED);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return i < 0 ? -ENOSPC : 0;
+}
+
+void caches_leave(struct caches *c, struct ffs_inode *dir)
+{
+    pthread_mutex_lock(&c->lock);
+    int i = caches_find(c, dir);
+    if (i >= 0) {
+        c->at[i] = (struct cache){0};
+        c->used--;
+        caches_word_set(dir, WORD_TAG, 0);
+        pthread_cond_broadcast(&c->ended);
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (i >= 0)
+        ffs_iput(dir, 1);
+}
+
+void caches_examine(struct caches *c, struct ffs_inode *inode)
+{
+    char value[24];
+    uint64_t limit;
+
+    if (caches_word_get(inode) & WORD_EXAMINED)
+        return;
+    caches_word_set(inode, WORD_EXAMINED, WORD_EXAMINED);
+    if (!is_dir(inode))
+        return;
+    ssize_t n = ffs_getxattr(inode, CACHES_LIMIT_XATTR, value, sizeof(value));
+    if (n > 0 && caches_parse(value, (size_t)n, &limit) == 0 && caches_enter(c, inode, limit) != 0)
+        log_line(LOG_WARNING, "inode %" PRIu64 ": its limit is not kept: more than %d directories",
+                 ffs_ino(inode), CACHES_MAX);
+}
+
+void caches_adopt(struct caches *c, struct ffs_inode *dir, struct ffs_inode *inode)
+{
+    caches_examine(c, inode);
+    uint32_t tag = caches_word_get(dir) & WORD_TAG;
+    if ((caches_word_get(inode) & WORD_TAG) == tag)
+        return;
+    pthread_mutex_lock(&c->lock);
+    if (caches_find(c, inode) < 0)
+        caches_word_set(inode, WORD_TAG, tag);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void caches_prune(struct caches *c)
+{
+    for (int i = 0; i < CACHES_MAX && c->used; i++) {
+        struct ffs_attr a;
+        pthread_mutex_lock(&c->lock);
+        struct ffs_inode *dir = c->at[i].dir;
+        if (dir)
+            ffs_iref(dir, 1);
+        pthread_mutex_unlock(&c->lock);
+        if (!dir)
+            continue;
+        ffs_getattr(dir, &a);
+        if (!a.nlink)
+            caches_leave(c, dir);
+        ffs_iput(dir, 1);
+    }
+}

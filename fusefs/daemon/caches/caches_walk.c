@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A walk through a cache directory, which counts its files and tags them, and the removal of those
+ * whose last use is longest ago. Of these it remembers VICTIMS at a time, whatever the number of
+ * files.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "fusefs/daemon/caches/caches_internal.h"
+
+#define VICTIMS 4096u
+#define ENTRIES 128u /* read from a directory at a time */
+
+struct victim {
+    struct timespec used;
+    uint64_t dir, ino, bytes;
+    char name[256];
+};
+
+struct entry {
+    uint64_t ino, cookie;
+    uint8_t type;
+    char name[256];
+};
+
+struct walk {
+    struct caches_round *r;
+    uint64_t *dirs; /* inode numbers of directories still to be read */
+    size_t n_dirs, room;
+    struct victim *victims; /* a heap with the one used last in front */
+    size_t n_victims;
+    struct entry entries[ENTRIES];
+    size_t n_entries;
+};
+
+static bool later(struct timespec a, struct timespec b)
+{
+    return a.tv_sec != b.tv_sec ? a.tv_sec > b.tv_sec : a.tv_nsec > b.tv_nsec;
+}
+
+static struct timespec last_use(const struct ffs_attr *a)
+{
+    return later(a->atime, a->mtime) ? a->atime : a->mtime;
+}
+
+/* --- The heap -------------------------------------------------------------------------------- */
+
+static void swap(struct victim *a, struct victim *b)
+{
+    struct victim t = *a;
+
+    *a = *b;
+    *b = t;
+}
+
+static void sift_up(struct victim *v, size_t i)
+{
+    for (; i > 0 && later(v[i].used, v[(i - 1) / 2].used); i = (i - 1) / 2)
+        swap(&v[i], &v[(i - 1) / 2]);
+}
+
+static void sift_down(struct victim *v, size_t n)
+{
+    size_t i = 0, child;
+
+    while ((child = 2 * i + 1) < n) {
+        if (child + 1 < n && later(v[child + 1].used, v[child].used))
+            child++;
+        if (!later(v[child].used, v[i].used))
+            return;
+        swap(&v[i], &v[child]);
+        i = child;
+    }
+}
+
+static void add_victim(struct walk *w, uint64_t dir, const struct entry *e,
+                       const struct ffs_attr *a)
+{
+    struct victim v = {.used = last_use(a), .dir = dir, .ino = a->ino, .bytes = a->blocks * 512};
+
+    memcpy(v.name, e->name, sizeof(v.name));
+    if (w->n_victims < VICTIMS) {
+        w->victims[w->n_victims] = v;
+        sift_up(w->victims, w->n_victims++);
+    } else if (later(w->victims[0].used, v.used)) {
+        w->victims[0] = v;
+        sift_down(w->victims, w->n_victims);
+    }
+}
+
+/* --- The walk -------------------------------------------------------------------------------- */
+
+static int add_dir(struct walk *w, uint64_t ino)
+{
+    if (w->n_dirs == w->room) {
+        size_t room = w->room ? 2 * w->room : 64;
+        uint64_t *dirs = realloc(w->dirs, room * sizeof(*dirs));
+        if (!dirs)
+            return -ENOMEM;
+        w->dirs = dirs;
+        w->room = room;
+    }
+    w->dirs[w->n_dirs++] = ino;
+    return 0;
+}
+
+static int note_entry(void *arg, const char *name, size_t len, uint64_t ino, uint8_t type,
+                      uint64_t cookie)
+{
+    struct walk *w = arg;
+
+    if (w->n_entries == ENTRIES)
+        return 1;
+    struct entry *e = &w->entries[w->n_entries++];
+    *e = (struct entry){.ino = ino, .cookie = cookie, .type = type};
+    memcpy(e->name, name, len);
+    return 0;
+}
+
+static bool is_dots(const char *name)
+{
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+/* Links are neither followed nor counted. An entry that is gone meanwhile is none. */
+static int visit(struct walk *w, struct ffs_inode *dir, const struct entry *e)
+{
+    struct caches_round *r = w->r;
+    struct ffs_inode *inode;
+    struct ffs_attr a;
+    int err = 0;
+
+    if (is_dots(e->name) || (e->type != DT_DIR && e->type != DT_REG) ||
+        ffs_iget(r->fs, e->ino, &inode) != 0)
+        return 0;
+    caches_adopt(r->owner, dir, inode);
+    ffs_getattr(inode, &a);
+    if (S_ISDIR(a.mode) && caches_word_cache(inode) == r->cache) {
+        err = add_dir(w, e->ino);
+    } else if (S_ISREG(a.mode) && a.nlink) {
+        r->bytes += a.blocks * 512;
+        r->files++;
+        if (!(caches_word_get(inode) & WORD_OPENS))
+            add_victim(w, ffs_ino(dir), e, &a);
+    }
+    ffs_iput(inode, 1);
+    return err;
+}
+
+static int read_dir(struct walk *w, uint64_t ino)
+{
+    struct ffs_inode *dir;
+    uint64_t after = 0;
+    int err = ffs_iget(w->r->fs, ino, &dir);
+
+    if (err)
+        return err == -ESTALE ? 0 : err;
+    do {
+        w->n_entries = 0;
+        err = ffs_readdir(dir, after, note_entry, w);
+        for (size_t i = 0; i < w->n_entries && !err; i++) {
+            after = w->entries[i].cookie;
+            err = w->r->stop(w->r->owner) ? -EINTR : visit(w, dir, &w->entries[i]);
+        }
+    } while (!err && w->n_entries == ENTRIES);
+    ffs_iput(dir, 1);
+    return err;
+}
+
+static int walk(struct walk *w)
+{
+    int err = add_dir(w, w->r->root);
+
+    w->r->bytes = w->r->files = 0;
+    w->n_victims = 0;
+    while (!err && w->n_dirs > 0)
+        err = read_dir(w, w->dirs[--w->n_dirs]);
+    return err;
+}
+
+/* --- Removal --------------------------------------------------------------------------------- */
+
+static int by_use(const void *a, const void *b)
+{
+    const struct victim *x = a, *y = b;
+
+    return later(x->used, y->used) ? 1 : later(y->used, x->used) ? -1 : 0;
+}
+
+/*
+ * With its last name the file cannot be opened any more, so that its blocks need not wait for the
+ * kernel to forget it. A file with other names keeps them.
+ */
+static int remove_inode(struct ffs_inode *dir, const char *name, struct ffs_inode *inode)
+{
+    struct ffs_attr a;
+    int err = caches_word_claim(inode) ? ffs_unlink_inode(dir, name, inode) : -EBUSY;
+
+    ffs_getattr(inode, &a);
+    if (err || a.nlink) {
+        if (err != -EBUSY)
+            caches_word_set(inode, WORD_REMOVED, 0);
+        return err;
+    }
+    a.size = 0;
+    (void)ffs_setattr(inode, &a, FFS_SET_SIZE, &a); /* or else the last reference frees them */
+    return 0;
+}
+
+/* True when it was removed: not if it was used or replaced since it was seen. */
+static bool remove_victim(struct caches_round *r, const struct victim *v)
+{
+    struct ffs_inode *dir, *inode;
+    struct ffs_attr a;
+    int err = ffs_iget(r->fs, v->dir, &dir);
+
+    if (err)
+        return false;
+    err = ffs_lookup(dir, v->name, &inode);
+    if (!err) {
+        ffs_getattr(inode, &a);
+        err = a.ino != v->ino || later(last_use(&a), v->used) ? -EBUSY
+                                                              : remove_inode(dir, v->name, inode);
+        ffs_iput(inode, 1);
+    }
+    ffs_iput(dir, 1);
+    if (!err)
+        r->removed(r->arg, v->dir, v->ino, v->name);
+    return !err;
+}
+
+/* How many were removed. */
+static size_t remove_some(struct walk *w)
+{
+    struct caches_round *r = w->r;
+    size_t removed = 0;
+
+    qsort(w->victims, w->n_victims, sizeof(w->victims[0]), by_use);
+    for (size_t i = 0; i < w->n_victims && r->bytes > r->target && !r->stop(r->owner); i++) {
+        const struct victim *v = &w->victims[i];
+        if (!remove_victim(r, v))
+            continue;
+        removed++;
+        r->files--;
+        r->bytes -= v->bytes;
+        r->removed_files++;
+        r->removed_bytes += v->bytes;
+    }
+    return removed;
+}
+
+int caches_round(struct caches_round *r)
+{
+    struct walk *w = calloc(1, sizeof(*w));
+    int err = w ? 0 : -ENOMEM;
+
+    if (w)
+        w->victims = malloc(VICTIMS * sizeof(w->victims[0]));
+    if (w && !w->victims)
+        err = -ENOMEM;
+    if (!err) {
+        w->r = r;
+        err = walk(w);
+    }
+    bool over = !err && r->bytes > r->limit;
+    while (over && remove_some(w) > 0 && r->bytes > r->target && !err)
+        err = walk(w);
+    if (w) {
+        free(w->victims);
+        free(w->dirs);
+    }
+    free(w);
+    return err;
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * File operations: OPEN, CREATE, READ, WRITE, FSYNC, FALLOCATE, LSEEK.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "fusefs/daemon/caches/caches.h"
+#include "fusefs/daemon/fuse/direct_write.h"
+#include "fusefs/daemon/fuse/file_close.h"
+#include "fusefs/daemon/fuse/fuse_ops.h"
+#include "fusefs/daemon/request/kernel_cache.h"
+#include "fusefs/daemon/request/raw_requests.h"
+#include "fusefs/daemon/request/setid.h"
+#include "fusefs/daemon/state/open_file.h"
+#include "layout/format.h"
+
+/*
+ * keep_cache: pages remain valid across opens. All changes pass through the
+ * kernel, except those of the WRITE ioctl and of O_DIRECT writes, which
+ * invalidate the range that they wrote.
+ */
+static int open_inode(struct daemon *d, struct ffs_inode *inode, struct fuse_file_info *fi)
+{
+    struct open_file *file;
+    int err = file_new(d, inode, fi->flags, false, &file);
+
+    if (err)
+        return err;
+    fi->fh = (uintptr_t)file;
+    /* With strictatime the first read after an open must reach the file system. */
+    fi->keep_cache = !ffs_access_always(d->stack.fs);
+    return 0;
+}
+
+static int truncate_inode(struct ffs_inode *inode)
+{
+    struct ffs_attr out;
+    struct ffs_attr attr = {.size = 0};
+
+    return ffs_setattr(inode, &attr, FFS_SET_SIZE, &out);
+}
+
+/* As Linux refuses it where it knows the flags: before anything is written. */
+static int check_open(struct ffs_inode *inode, int flags)
+{
+    struct ffs_attr attr;
+    bool writes = (flags & O_ACCMODE) != O_RDONLY;
+
+    if (!writes && !(flags & O_TRUNC))
+        return 0;
+    ffs_getattr(inode, &attr);
+    if (attr.flags & LAY_INODE_IMMUTABLE)
+        return -EPERM;
+    return (attr.flags & LAY_INODE_APPEND) && ((flags & O_TRUNC) || !(flags & O_APPEND)) ? -EPERM
+                                                                                         : 0;
+}
+
+/* Access times of relatime are too old to tell which file of a cache is used. */
+static void note_use(struct daemon *d, struct ffs_inode *inode, int flags)
+{
+    struct ffs_attr attr;
+
+    if (!caches_counts_use(inode) || (flags & O_NOATIME) || d->access == FFS_ACCESS_NEVER)
+        return;
+    (void)ffs_setattr(inode, &attr, FFS_SET_ATIME_NOW, &attr);
+}
+
+void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    struct daemon *d = op_daemon(req);
+    struct ffs_inode *inode;
+    int err = op_node(req, ino, &inode);
+
+    if (err)
+        goto reply;
+    err = check_open(inode, fi->flags);
+    if (!err && (fi->flags & O_TRUNC)) {
+        err = setid_before_change(req, inode, raw_clears_setid());
+        err = err ? err : truncate_inode(inode);
+    }
+    if (err)
+        ffs_iput(inode, 1);
+    else
+        err = open_inode(d, inode, fi);
+    if (!err)
+        note_use(d, inode, fi->flags);
+reply:
+    if (err) {
+        op_reply(req, err);
+        return;
+    }
+    if (fuse_reply_open(req, fi) != 0)
+        file_free(d, op_file(fi));
+}
+
+/*
+ * Replies with an entry and an open file. The inode carries the entry's
+ * reference.
+ */
+static void reply_create(fuse_req_t req, int err, struct ffs_inode *inode,
+                         struct fuse_file_info *fi)
+{
+    struct daemon *d = op_daemon(req);
+    struct fuse_entry_param e;
+
+    if (!err) {
+        ffs_iref(inode, 1);
+        err = open_inode(d, inode, fi);
+        if (err)
+            ffs_iput(inode, 1);
+    }
+    if (err) {
+        op_reply(req, err);
+        return;
+    }
+    op_entry(d, inode, &e);
+    if (fuse_reply_create(req, &e, fi) != 0) {
+        file_free(d, op_file(fi));
+        ffs_iput(inode, 1);
+    }
+}
+
+/*
+ * CREATE of a name that exists by now: opens that file, unless O_EXCL is given.
+ */
+static int open_existing(fuse_req_t req, struct ffs_inode *dir, const char *name, int flags,
+                         struct ffs_inode **out)
+{
+    int err = ffs_lookup(dir, name, out);
+
+    if (err)
+        return err;
+    err = check_open(*out, flags);
+    if (!err && (flags & O_TRUNC)) {
+        err = setid_before_change(req, *out, raw_clears_setid());
+        err = err ? err : truncate_inode(*out);
+    }
+    if (err)
+        ffs_iput(*out, 1);
+    return err;
+}
+
+void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+               struct fuse_file_info *fi)
+{
+    struct ffs_cred cred = op_cred(req);
+    struct ffs_inode *dir;
+    struct ffs_inode *inode = NULL;
+    int err = op_node(req, parent, &dir);
+
+    mode = (mode & ~(mode_t)S_IFMT) | S_IFREG;
+    if (!err) {
+        err = *name ? ffs_mknod(dir, name, mode, 0, &cred, &inode)
+                    : ffs_tmpfile(dir, mode, &cred, &inode);
+        if (err == -EEXIST && !(fi->flags & O_EXCL))
+            err = open_existing(req, dir, name, fi->flags, &inode);
+        if (!err)
+            caches_adopt(op_daemon(req)->caches, dir, inode);
+        ffs_iput(dir, 1);
+    }
+    reply_create(req, err, inode, fi);
+}
+
+/* Within the limit of a cache directory. */
+static ssize_t write_inode(struct daemon *d, struct ffs_inode *inode, uint64_t offset,
+                           const void *data, size_t size)
+{
+    struct caches_charge charge;
+    ssize_t n = caches_charge_begin(d->caches, inode, offset, size, &charge);
+
+    if (n == 0) {
+        n = ffs_write(inode, offset, data, size);
+        caches_charge_end(d->caches, inode, &charge);
+    }
+    return n;
+}
+
+static int allocate(struct daemon *d, struct ffs_inode *inode, int mode, uint64_t offset,
+                    uint64_t len)
+{
+    struct caches_charge charge;
+    uint64_t grows = mode & FALLOC_FL_PUNCH_HOLE ? 0 : len;
+    int err = caches_charge_begin(d->caches, inode, offset, grows, &charge);
+
+    if (!err) {
+        err = ffs_fallocate(inode, (uint32_t)mode, offset, len);
+        caches_charge_end(d->caches, inode, &charge);
+    }
+    return err;
+}
+
+static void count(fuse_req_t req, struct open_file *file, bool written, size_t bytes)
+{
+    const struct fuse_ctx *ctx = fuse_req_ctx(req);
+
+    activity_caller(&file->activity, ctx->uid, ctx->pid);
+    activity_add(&file->activity, ACTIVITY_KERNEL, written, bytes);
+}
+
+/*
+ * A request beyond MAX_IO is an error: the kernel takes a short reply for the
+ * end of the file.
+ */
+void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
+{
+    char *data = bounce_own()->data;
+
+    (void)ino;
+    if (size > MAX_IO) {
+        op_reply(req, -EINVAL);
+        return;
+    }
+    struct ffs_inode *inode = op_file(fi)->inode;
+    if (!is_direct(fi))
+        kernel_cache_add(inode, KERNEL_PAGES);
+    ssize_t n = file_read(inode, (uint64_t)offset, data, size);
+    if (n > 0) {
+        file_accessed(inode, fi->flags);
+        count(req, op_file(fi), false, (size_t)n);
+    }
+    if (n < 0)
+        op_reply(req, (int)n);
+    else
+        fuse_reply_buf(req, data, (size_t)n);
+}
+
+void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t offset,
+              struct fuse_file_info *fi)
+{
+    (void)ino;
+    struct ffs_inode *inode = op_file(fi)->inode;
+    bool direct = is_direct(fi);
+    if (!direct)
+        kernel_cache_add(inode, KERNEL_PAGES);
+    ssize_t n = setid_before_change(req, inode, raw_clears_setid());
+    n = n ? n : write_inode(op_daemon(req), inode, (uint64_t)offset, data, size);
+    if (n > 0)
+        count(req, op_file(fi), true, (size_t)n);
+    if (n < 0)
+        op_reply(req, (int)n);
+    else if (direct)
+        direct_write_reply(req, inode, (uint64_t)offset, (size_t)n);
+    else
+        fuse_reply_write(req, (size_t)n);
+}
+
+/*
+ * Also serves FSYNCDIR. That of the root directory makes everything durable: not every kernel
+ * passes sync(2) and syncfs(2) on.
+ */
+void op_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi)
+{
+    int err = ino == FUSE_ROOT_ID ? ffs_sync(op_daemon(req)->stack.fs)
+                                  : ffs_fsync(op_file(fi)->inode, data_only != 0);
+
+    op_reply(req, err);
+}
+
+void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t len,
+                  struct fuse_file_info *fi)
+{
+    struct ffs_inode *inode = op_file(fi)->inode;
+    /* Of this request the kernel does not say whether the caller has CAP_FSETID. */
+    int err = setid_before_change(req, inode, fuse_req_ctx(req)->uid != 0);
+
+    (void)ino;
+    err = err ? err : allocate(op_daemon(req), inode, mode, (uint64_t)offset, (uint64_t)len);
+    op_reply(req, err);
+}
+
+void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi)
+{
+    (void)ino;
+    if (offset < 0 || (whence != SEEK_DATA && whence != SEEK_HOLE)) {
+        op_reply(req, offset < 0 ? -ENXIO : -EINVAL);
+        return;
+    }
+    int64_t found = ffs_seek(op_file(fi)->inode, (uint64_t)offset, whence);
+    if (found < 0)
+        op_reply(req, (int)found);
+    else
+        fuse_reply_lseek(req, (off_t)found);
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A session of libfuse: the table of operations, arguments, negotiation of capabilities.
+ */
+#include "fusefs/daemon/fuse/fuse_init.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <syslog.h>
+
+#include "fusefs/daemon/base/daemon_log.h"
+#include "fusefs/daemon/fuse/fuse_ops.h"
+#include "fusefs/daemon/ioctl/ioctl.h"
+#include "fusefs/daemon/start/background.h"
+
+/*
+ * Absent on purpose: access (default_permissions), flush (close(2) need not
+ * wait), locks (local to the kernel: one mount, one machine).
+ */
+static const struct fuse_lowlevel_ops daemon_ops = {
+    .init = op_init,
+    .lookup = op_lookup,
+    .forget = op_forget,
+    .forget_multi = op_forget_multi,
+    .getattr = op_getattr,
+    .setattr = op_setattr,
+    .readlink = op_readlink,
+    .statfs = op_statfs,
+    .mknod = op_mknod,
+    .mkdir = op_mkdir,
+    .symlink = op_symlink,
+    .link = op_link,
+    .unlink = op_unlink,
+    .rmdir = op_rmdir,
+    .rename = op_rename,
+    .opendir = op_opendir,
+    .readdir = op_readdir,
+    .readdirplus = op_readdirplus,
+    .releasedir = op_release,
+    .fsyncdir = op_fsync,
+    .open = op_open,
+    .create = op_create,
+    .read = op_read,
+    .write = op_write,
+    .release = op_release,
+    .fsync = op_fsync,
+    .fallocate = op_fallocate,
+    .lseek = op_lseek,
+    .copy_file_range = op_copy_file_range,
+    .setxattr = op_setxattr,
+    .getxattr = op_getxattr,
+    .listxattr = op_listxattr,
+    .removexattr = op_removexattr,
+    .ioctl = op_ioctl,
+};
+
+/* libfuse consumes the arguments it knows, so it gets a copy. */
+struct fuse_session *session_new(const struct fuse_args *args, struct daemon *d)
+{
+    struct fuse_args copy = FUSE_ARGS_INIT(0, NULL);
+    struct fuse_session *session = NULL;
+    int err = 0;
+
+    for (int i = 0; i < args->argc && !err; i++)
+        err = fuse_opt_add_arg(&copy, args->argv[i]);
+    if (!err)
+        session = fuse_session_new(&copy, &daemon_ops, sizeof(daemon_ops), d);
+    fuse_opt_free_args(&copy);
+    return session;
+}
+
+int session_check_arguments(const struct fuse_args *args, char *why, size_t len)
+{
+    char text[256];
+
+    log_capture();
+    struct fuse_session *session = session_new(args, NULL);
+    log_captured(text, sizeof(text));
+    if (session) {
+        fuse_session_destroy(session);
+        return 0;
+    }
+    snprintf(why, len, "options: %s, see gpunvmefs -h", text[0] ? text : "not understood");
+    return -EINVAL;
+}
+
+static void want(struct fuse_conn_info *conn, unsigned capability)
+{
+    conn->want |= conn->capable & capability;
+}
+
+static void configure(struct fuse_conn_info *conn)
+{
+    conn->max_write = MAX_IO;
+    conn->max_read = MAX_IO;
+    conn->max_background = BACKGROUND_MAX;
+    conn->congestion_threshold = BACKGROUND_MAX * 3 / 4;
+    /* LOOKUP of "." and ".." for NFS file handles. */
+    want(conn, FUSE_CAP_EXPORT_SUPPORT);
+    /*
+     * Only this mount changes files, so neither a new mtime nor an open
+     * invalidates pages.
+     */
+    if (conn->capable & FUSE_CAP_EXPLICIT_INVAL_DATA) {
+        conn->want |= FUSE_CAP_EXPLICIT_INVAL_DATA;
+        conn->want &= ~(unsigned)FUSE_CAP_AUTO_INVAL_DATA;
+    }
+    /* The target of a symbolic link never changes. */
+    want(conn, FUSE_CAP_CACHE_SYMLINKS);
+    want(conn, FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_PARALLEL_DIROPS |
+                   FUSE_CAP_ASYNC_READ | FUSE_CAP_ASYNC_DIO | FUSE_CAP_ATOMIC_O_TRUNC |
+                   FUSE_CAP_IOCTL_DIR);
+    /* The kernel checks access by ACLs; the file system applies the umask, or a default ACL. */
+    want(conn, FUSE_CAP_POSIX_ACL | FUSE_CAP_DONT_MASK);
+    /* Its second version is negotiated by raw_reply(). */
+    conn->want &= ~(unsigned)FUSE_CAP_HANDLE_KILLPRIV;
+    /*
+     * A completed write(2) has reached the file system, so that a GPU read sees
+     * it.
+     */
+    conn->want &= ~(unsigned)FUSE_CAP_WRITEBACK_CACHE;
+    /* Replies come from memory; a pipe would add a copy. */
+    conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE);
+}
+
+void session_warn_noiommu(const struct options *opts)
+{
+    log_line(LOG_WARNING,
+             "%s: noiommu: the drive can write to any memory of this machine; a fault of it or of "
+             "this program can destroy anything",
+             opts->device);
+}
+
+/* INIT, the kernel's first request: the mount is served from now on. */
+void op_init(void *userdata, struct fuse_conn_info *conn)
+{
+    struct daemon *d = userdata;
+    const struct gq_info *gq = &d->stack.engine_info;
+
+    configure(conn);
+    if (d->readahead)
+        conn->max_readahead = d->readahead;
+    if (d->status_fd >= 0) {
+        background_ready(d->status_fd);
+        if (d->opts->noiommu) /* printed on the terminal before; repeated in the log */
+            session_warn_noiommu(d->opts);
+    }
+    d->status_fd = -1;
+    log_line(LOG_INFO, "%s on %s: %s%s%s%s%s", d->opts->device, d->opts->mountpoint,
+             d->stack.engine ? gq->device : d->stack.no_engine, gq->fallback[0] ? "; " : "",
+             gq->fallback, gq->tier_note[0] ? "; " : "", gq->tier_note);
+}

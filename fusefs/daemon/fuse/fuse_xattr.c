@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Operations on extended attributes.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fusefs/daemon/caches/caches.h"
+#include "fusefs/daemon/fuse/fuse_ops.h"
+#include "fusefs/daemon/request/caller_groups.h"
+#include "fusefs/daemon/state/gpu_bound.h"
+
+/* XATTR_SIZE_MAX and XATTR_LIST_MAX of Linux. */
+#define MAX_SIZE 65536u
+
+static bool is_acl(const char *name)
+{
+    return strcmp(name, FFS_ACL_ACCESS) == 0 || strcmp(name, FFS_ACL_DEFAULT) == 0;
+}
+
+/*
+ * Of "system." ACLs alone are known. The kernel checks access to "trusted." and "security.".
+ */
+static int check_name(const char *name)
+{
+    static const char *const spaces[] = {"user.", "trusted.", "security."};
+
+    for (size_t i = 0; i < sizeof(spaces) / sizeof(spaces[0]); i++) {
+        if (strncmp(name, spaces[i], strlen(spaces[i])) == 0)
+            return 0;
+    }
+    return is_acl(name) ? 0 : -EOPNOTSUPP;
+}
+
+/* A new ACL clears set-gid unless the caller is in the group of the file; the kernel leaves it. */
+static bool may_keep_setgid(fuse_req_t req, struct ffs_inode *inode)
+{
+    struct ffs_attr attr;
+
+    ffs_getattr(inode, &attr);
+    return fuse_req_ctx(req)->uid == 0 || caller_is_member(req, attr.gid);
+}
+
+static int set_acl(fuse_req_t req, struct ffs_inode *inode, const char *name, const char *value,
+                   size_t size)
+{
+    bool is_default = strcmp(name, FFS_ACL_DEFAULT) == 0;
+    bool keep = is_default || !value || may_keep_setgid(req, inode);
+
+    return ffs_set_acl(inode, is_default, value, size, keep);
+}
+
+static int set_value(fuse_req_t req, struct ffs_inode *inode, const char *name, const char *value,
+                     size_t size, int flags)
+{
+    if (is_acl(name))
+        return set_acl(req, inode, name, value, size);
+    if (gpu_bound_is(name))
+        return gpu_bound_set(inode, value, size);
+    if (strcmp(name, CACHES_STATE_XATTR) == 0)
+        return -EPERM;
+    if (strcmp(name, CACHES_LIMIT_XATTR) == 0)
+        return caches_set(op_daemon(req)->caches, inode, value, size, flags);
+    return ffs_setxattr(inode, name, value, size, flags);
+}
+
+void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size,
+                 int flags)
+{
+    struct ffs_inode *inode;
+    int err = check_name(name);
+
+    if (!err)
+        err = op_node(req, ino, &inode);
+    if (!err) {
+        err = set_value(req, inode, name, value, size, flags);
+        ffs_iput(inode, 1);
+    }
+    op_reply(req, err);
+}
+
+/* size 0: replies with the length only. */
+static void reply_value(fuse_req_t req, ssize_t n, const char *value, size_t size)
+{
+    if (n < 0)
+        op_reply(req, (int)n);
+    else if (size == 0)
+        fuse_reply_xattr(req, (size_t)n);
+    else
+        fuse_reply_buf(req, value, (size_t)n);
+}
+
+static ssize_t get_value(struct daemon *d, struct ffs_inode *inode, const char *name, char *value,
+                         size_t room)
+{
+    if (gpu_bound_is(name))
+        return gpu_bound_get(inode, value, room);
+    if (strcmp(name, CACHES_STATE_XATTR) == 0)
+        return caches_state(d->caches, inode, value, room);
+    return ffs_getxattr(inode, name, value, room);
+}
+
+void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
+{
+    struct ffs_inode *inode;
+    size_t room = size < MAX_SIZE ? size : MAX_SIZE;
+    char *value = room ? malloc(room) : NULL;
+    ssize_t n = room && !value ? -ENOMEM : check_name(name);
+
+    if (n == 0)
+        n = op_node(req, ino, &inode);
+    if (n == 0) {
+        n = get_value(op_daemon(req), inode, name, value, room);
+        ffs_iput(inode, 1);
+    }
+    reply_value(req, n, value, room);
+    free(value);
+}
+
+void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
+{
+    struct ffs_inode *inode;
+    size_t room = size < MAX_SIZE ? size : MAX_SIZE;
+    char *names = room ? malloc(room) : NULL;
+    ssize_t n = room && !names ? -ENOMEM : op_node(req, ino, &inode);
+
+    if (n == 0) {
+        n = ffs_listxattr(inode, names, room);
+        ffs_iput(inode, 1);
+    }
+    reply_value(req, n, names, room);
+    free(names);
+}
+
+static int remove_value(fuse_req_t req, struct ffs_inode *inode, const char *name)
+{
+    if (is_acl(name))
+        return set_acl(req, inode, name, NULL, 0);
+    if (strcmp(name, CACHES_LIMIT_XATTR) == 0)
+        return caches_clear(op_daemon(req)->caches, inode);
+    return gpu_bound_is(name) ? gpu_bound_set(inode, "0", 1) : ffs_removexattr(inode, name);
+}
+
+void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
+{
+    struct ffs_inode *inode;
+    int err = check_name(name);
+
+    if (!err)
+        err = op_node(req, ino, &inode);
+    if (!err) {
+        err = remove_value(req, inode, name);
+        ffs_iput(inode, 1);
+    }
+    op_reply(req, err);
+}

@@ -1,0 +1,472 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The descriptor socket: connections, tokens, and the thread that serves them.
+ */
+#include "fusefs/daemon/ioctl/fdsocket.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fusefs/daemon/base/closer.h"
+#include "gpunvme/gpunvme_ioctl.h"
+#include "support/clock.h"
+
+#define MAX_TOKENS      256
+#define MAX_CONNECTIONS 64
+/* Limits of one user, so that one user cannot exhaust the table. */
+#define USER_TOKENS      64
+#define USER_CONNECTIONS 16
+/* Entries that other users leave free for root. */
+#define ROOT_TOKENS      32
+#define ROOT_CONNECTIONS 8
+/* SCM_MAX_FD of Linux: no descriptor is left for the kernel to close in this thread. */
+#define MESSAGE_FDS 253
+#define LIFETIME_S  10 /* of a token, and of a connection without messages */
+/*
+ * Send buffer of a connection: a few unread replies. Unread replies hold
+ * descriptors in flight, which count against this process's limit.
+ */
+#define REPLY_BYTES 4096
+
+struct token {
+    uint64_t value; /* 0: free */
+    int fd;
+    uid_t uid;
+    time_t expires;
+};
+
+struct connection {
+    int fd; /* -1: free */
+    uid_t uid;
+    time_t expires;
+    bool authorised; /* has sent the cookie */
+};
+
+struct fdsocket {
+    int listener;
+    int stop; /* eventfd */
+    pthread_t thread;
+    uint64_t cookie;
+    char name[64];
+    pthread_mutex_t lock;
+    struct token tokens[MAX_TOKENS];                /* protected by lock */
+    struct connection connections[MAX_CONNECTIONS]; /* used by the thread only */
+    struct closer closer;                           /* used by the thread only */
+    struct fdsocket_handler handler;
+};
+
+/*
+ * True for a memfd: no other kind of file has seals, and its close(2) never
+ * blocks. hugetlbfs is excluded: a huge page that is missing at a fault raises
+ * SIGBUS in the daemon.
+ */
+static bool is_memory(int fd)
+{
+    struct statfs fs;
+
+    return fcntl(fd, F_GET_SEALS) >= 0 && fstatfs(fd, &fs) == 0 && fs.f_type != HUGETLBFS_MAGIC;
+}
+
+static void token_clear(struct token *t)
+{
+    close(t->fd);
+    *t = (struct token){.fd = -1};
+}
+
+static struct token *free_token(struct fdsocket *s, uid_t uid, time_t at)
+{
+    struct token *found = NULL;
+    unsigned of_user = 0, all = 0;
+
+    for (size_t i = 0; i < MAX_TOKENS; i++) {
+        struct token *t = &s->tokens[i];
+        if (t->value && t->expires <= at)
+            token_clear(t);
+        if (!t->value && !found)
+            found = t;
+        of_user += t->value && t->uid == uid;
+        all += t->value != 0;
+    }
+    bool room = uid == 0 || all < MAX_TOKENS - ROOT_TOKENS;
+    return room && of_user < USER_TOKENS ? found : NULL;
+}
+
+/*
+ * The token that stands for fd, or 0 when the user or the table has too many.
+ */
+static uint64_t token_make(struct fdsocket *s, int fd, uid_t uid)
+{
+    uint64_t value = 0;
+
+    if (getrandom(&value, sizeof(value), 0) != (ssize_t)sizeof(value) || value == 0)
+        return 0;
+    time_t at = now_s();
+    pthread_mutex_lock(&s->lock);
+    struct token *t = free_token(s, uid, at);
+    if (t)
+        *t = (struct token){.value = value, .fd = fd, .uid = uid, .expires = at + LIFETIME_S};
+    pthread_mutex_unlock(&s->lock);
+    return t ? value : 0;
+}
+
+int fdsocket_take(struct fdsocket *s, uint64_t token, uid_t uid, int *fd)
+{
+    int err = -ENOENT;
+    time_t at = now_s();
+
+    pthread_mutex_lock(&s->lock);
+    for (size_t i = 0; i < MAX_TOKENS && token != 0; i++) {
+        struct token *t = &s->tokens[i];
+        if (t->value != token || t->expires <= at)
+            continue;
+        err = t->uid == uid ? 0 : -EACCES;
+        if (!err) {
+            *fd = t->fd;
+            *t = (struct token){.fd = -1};
+        }
+        break;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return err;
+}
+
+/* The first memfd of the message, or -1. All other descriptors are closed. */
+static int received_fd(struct fdsocket *s, struct msghdr *msg, uid_t uid)
+{
+    int found = -1;
+    int rest[MESSAGE_FDS];
+    size_t n_rest = 0;
+
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < n && n_rest < MESSAGE_FDS; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+            if (found < 0 && is_memory(fd))
+                found = fd;
+            else
+                rest[n_rest++] = fd;
+        }
+    }
+    closer_close(&s->closer, rest, n_rest, uid);
+    return found;
+}
+
+/*
+ * Closes a connection. After shutdown(2) the peer can queue no more; with an
+ * empty queue close(2) does not block.
+ */
+static void discard(int fd)
+{
+    char byte;
+
+    shutdown(fd, SHUT_RDWR);
+    if (recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0)
+        close(fd);
+    else
+        closer_discard(fd);
+}
+
+static bool send_token(struct fdsocket *s, struct connection *c, int fd)
+{
+    uint64_t token = token_make(s, fd, c->uid);
+
+    if (!token) {
+        close(fd);
+        return false;
+    }
+    return send(c->fd, &token, sizeof(token), MSG_NOSIGNAL | MSG_DONTWAIT) ==
+           (ssize_t)sizeof(token);
+}
+
+static bool send_reply(int socket, const struct gpunvme_reply *reply, const int *fds, size_t n)
+{
+    union {
+        char bytes[CMSG_SPACE(2 * sizeof(int))];
+        struct cmsghdr align;
+    } control = {0};
+    struct iovec iov = {.iov_base = (void *)reply, .iov_len = sizeof(*reply)};
+    struct msghdr msg = {.msg_iov = &iov,
+                         .msg_iovlen = 1,
+                         .msg_control = control.bytes,
+                         .msg_controllen = CMSG_SPACE(n * sizeof(int))};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+    *c = (struct cmsghdr){
+        .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(n * sizeof(int))};
+    memcpy(CMSG_DATA(c), fds, n * sizeof(int));
+    return sendmsg(socket, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof(*reply);
+}
+
+static bool serve_request(struct fdsocket *s, struct connection *c,
+                          const struct gpunvme_request *request)
+{
+    struct gpunvme_reply reply = {0};
+    int fds[2];
+
+    if (!s->handler.serve)
+        return false;
+    int n = s->handler.serve(s->handler.context, request, c->uid, &reply, fds);
+    if (n <= 0)
+        return false;
+    bool sent = send_reply(c->fd, &reply, fds, (size_t)n);
+    for (int i = 0; i < n; i++)
+        close(fds[i]);
+    return sent;
+}
+
+union message {
+    uint64_t word;
+    struct gpunvme_request request;
+};
+
+/* Receives at most len bytes, and the memfd that came along (-1: none). */
+static ssize_t receive(struct fdsocket *s, struct connection *c, union message *in, size_t len,
+                       int *fd)
+{
+    union {
+        char bytes[CMSG_SPACE(MESSAGE_FDS * sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    struct iovec iov = {.iov_base = in, .iov_len = len};
+    struct msghdr msg = {.msg_iov = &iov,
+                         .msg_iovlen = 1,
+                         .msg_control = control.bytes,
+                         .msg_controllen = sizeof(control.bytes)};
+    ssize_t n = recvmsg(c->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    *fd = n >= 0 ? received_fd(s, &msg, c->uid) : -1;
+    return n;
+}
+
+/*
+ * Receives the cookie. It is compared in the queue first: receiving a message
+ * would pass its descriptors to this process.
+ */
+static bool authorise(struct fdsocket *s, struct connection *c)
+{
+    union message in = {.request.what = 0};
+    int fd;
+    ssize_t n = recv(c->fd, &in.word, sizeof(in.word), MSG_PEEK | MSG_DONTWAIT);
+
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR;
+    if (n != (ssize_t)sizeof(in.word) || in.word != s->cookie)
+        return false;
+    receive(s, c, &in, sizeof(in.word), &fd);
+    if (fd >= 0)
+        close(fd);
+    c->authorised = fd < 0;
+    return c->authorised;
+}
+
+/*
+ * Serves one message: 8 zero bytes with a descriptor, or a struct
+ * gpunvme_request without one. Returns false to end the connection.
+ */
+static bool serve_message(struct fdsocket *s, struct connection *c)
+{
+    union message in = {.request.what = 1};
+    int fd;
+
+    if (closer_is_busy(&s->closer, c->uid))
+        return false;
+    if (!c->authorised)
+        return authorise(s, c);
+    ssize_t n = receive(s, c, &in, sizeof(in), &fd);
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR;
+    c->expires = now_s() + LIFETIME_S;
+    if (fd >= 0 && n == (ssize_t)sizeof(in.word) && in.word == 0)
+        return send_token(s, c, fd);
+    if (fd >= 0) {
+        close(fd);
+        return false;
+    }
+    return n == (ssize_t)sizeof(in.request) && serve_request(s, c, &in.request);
+}
+
+static struct connection *free_connection(struct fdsocket *s, uid_t uid)
+{
+    struct connection *found = NULL;
+    unsigned of_user = 0, all = 0;
+
+    for (size_t i = 0; i < MAX_CONNECTIONS; i++) {
+        struct connection *c = &s->connections[i];
+        if (c->fd < 0 && !found)
+            found = c;
+        of_user += c->fd >= 0 && c->uid == uid;
+        all += c->fd >= 0;
+    }
+    bool room = uid == 0 || all < MAX_CONNECTIONS - ROOT_CONNECTIONS;
+    return room && of_user < USER_CONNECTIONS ? found : NULL;
+}
+
+/*
+ * False when descriptors or memory are short: the connection remains in the
+ * listener's queue.
+ */
+static bool accept_one(struct fdsocket *s)
+{
+    struct ucred peer;
+    socklen_t len = sizeof(peer);
+    int reply_bytes = REPLY_BYTES;
+    int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+    if (fd < 0)
+        return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
+    struct connection *c = NULL;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 &&
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &reply_bytes, sizeof(reply_bytes)) == 0)
+        c = free_connection(s, peer.uid);
+    if (c)
+        *c = (struct connection){.fd = fd, .uid = peer.uid, .expires = now_s() + LIFETIME_S};
+    else
+        discard(fd);
+    return true;
+}
+
+static void serve_connection(struct fdsocket *s, struct connection *c, short events)
+{
+    bool keep = c->expires > now_s();
+
+    if (keep && events)
+        keep = serve_message(s, c);
+    if (!keep) {
+        discard(c->fd);
+        c->fd = -1;
+    }
+}
+
+/*
+ * Entry 0 is the stop event, entry 1 the listener, the rest are connections.
+ * poll(2) skips fd -1. The listener is skipped for 1 s after an accept4(2) that
+ * failed for want of descriptors or memory.
+ */
+static void *serve(void *arg)
+{
+    struct fdsocket *s = arg;
+    struct pollfd p[2 + MAX_CONNECTIONS];
+    bool accepts = true;
+
+    for (;;) {
+        bool waiting = !accepts;
+        p[0] = (struct pollfd){.fd = s->stop, .events = POLLIN};
+        p[1] = (struct pollfd){.fd = accepts ? s->listener : -1, .events = POLLIN};
+        for (size_t i = 0; i < MAX_CONNECTIONS; i++) {
+            p[2 + i] = (struct pollfd){.fd = s->connections[i].fd, .events = POLLIN};
+            waiting |= s->connections[i].fd >= 0;
+        }
+        if (poll(p, 2 + MAX_CONNECTIONS, waiting ? 1000 : -1) < 0 && errno != EINTR)
+            return NULL;
+        if (p[0].revents)
+            return NULL;
+        for (size_t i = 0; i < MAX_CONNECTIONS; i++) {
+            if (s->connections[i].fd >= 0)
+                serve_connection(s, &s->connections[i], p[2 + i].revents);
+        }
+        accepts = !p[1].revents || accept_one(s);
+    }
+}
+
+static int listen_abstract(struct fdsocket *s)
+{
+    uint64_t random[3];
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+
+    if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
+        return -EIO;
+    s->cookie = random[2];
+    int n = snprintf(s->name, sizeof(s->name), "@gpunvmefs/%016llx%016llx",
+                     (unsigned long long)random[0], (unsigned long long)random[1]);
+    memcpy(addr.sun_path + 1, s->name + 1, (size_t)n - 1);
+    s->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (s->listener < 0)
+        return -errno;
+    socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)n);
+    if (bind(s->listener, (struct sockaddr *)&addr, len) == 0 && listen(s->listener, 64) == 0)
+        return 0;
+    int err = -errno;
+    close(s->listener);
+    return err;
+}
+
+int fdsocket_open(const struct fdsocket_handler *handler, struct fdsocket **out)
+{
+    struct fdsocket *s = calloc(1, sizeof(*s));
+
+    if (!s)
+        return -ENOMEM;
+    if (handler)
+        s->handler = *handler;
+    for (size_t i = 0; i < MAX_CONNECTIONS; i++)
+        s->connections[i].fd = -1;
+    int err = listen_abstract(s);
+    if (err)
+        goto free_socket;
+    s->stop = eventfd(0, EFD_CLOEXEC);
+    if (s->stop < 0) {
+        err = -errno;
+        goto close_listener;
+    }
+    pthread_mutex_init(&s->lock, NULL);
+    err = -pthread_create(&s->thread, NULL, serve, s);
+    if (err)
+        goto close_stop;
+    *out = s;
+    return 0;
+close_stop:
+    pthread_mutex_destroy(&s->lock);
+    close(s->stop);
+close_listener:
+    close(s->listener);
+free_socket:
+    free(s);
+    return err;
+}
+
+void fdsocket_close(struct fdsocket *s)
+{
+    uint64_t one = 1;
+    ssize_t n = write(s->stop, &one, sizeof(one));
+
+    (void)n; /* cannot fail: the counter is far from its limit */
+    pthread_join(s->thread, NULL);
+    closer_end(&s->closer);
+    for (size_t i = 0; i < MAX_TOKENS; i++) {
+        if (s->tokens[i].value)
+            token_clear(&s->tokens[i]);
+    }
+    for (size_t i = 0; i < MAX_CONNECTIONS; i++) {
+        if (s->connections[i].fd >= 0)
+            discard(s->connections[i].fd);
+    }
+    close(s->stop);
+    closer_discard(s->listener); /* connections in its queue have queues, too */
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+const char *fdsocket_name(const struct fdsocket *s)
+{
+    return s->name;
+}
+
+uint64_t fdsocket_cookie(const struct fdsocket *s)
+{
+    return s->cookie;
+}

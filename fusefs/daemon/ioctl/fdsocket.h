@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The descriptor socket: a UNIX socket that carries the file descriptors which
+ * a restricted FUSE ioctl cannot carry. For REGISTER a client sends a
+ * descriptor and receives a token that stands for it. For a lease a client
+ * sends a struct gpunvme_request and receives descriptors.
+ *
+ * The socket has an abstract name, so a killed daemon leaves no file behind. A
+ * token is 64 random bits, bound to the connection's user (SO_PEERCRED), valid
+ * once and for LIFETIME_S seconds. Tokens, connections and unread replies are
+ * bounded in number: a connection with too many unread replies is closed.
+ *
+ * The first 8 bytes of a connection are the cookie of INFO. A peer without it is
+ * not served, and its messages are not received. Some tokens and connections are
+ * reserved for root.
+ */
+#ifndef FUSEFS_DAEMON_IOCTL_FDSOCKET_H
+#define FUSEFS_DAEMON_IOCTL_FDSOCKET_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct fdsocket;
+struct gpunvme_request;
+struct gpunvme_reply;
+
+/* Serves requests for descriptors. */
+struct fdsocket_handler {
+    /*
+     * Fills in *reply and up to 2 descriptors, which the socket closes after
+     * sending. Returns the number of descriptors, or -errno: then the
+     * connection is closed. Called by the socket's thread.
+     */
+    int (*serve)(void *context, const struct gpunvme_request *request, uid_t uid,
+                 struct gpunvme_reply *reply, int fds[2]);
+    void *context;
+};
+
+/* handler is copied; NULL: every request for descriptors is refused. */
+int fdsocket_open(const struct fdsocket_handler *handler, struct fdsocket **out);
+void fdsocket_close(struct fdsocket *s);
+/* "@NAME" stands for the abstract name NAME. */
+const char *fdsocket_name(const struct fdsocket *s);
+/* The first 8 bytes of each connection. INFO returns them to users of the mount. */
+uint64_t fdsocket_cookie(const struct fdsocket *s);
+/*
+ * Takes the descriptor behind a token; it becomes the caller's. -ENOENT (no
+ * such token, used or expired), -EACCES (another user's token, which remains
+ * valid).
+ */
+int fdsocket_take(struct fdsocket *s, uint64_t token, uid_t uid, int *fd);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The ioctls: decoding, checks, dispatch to a thread, and the reply.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "fusefs/daemon/base/daemon_log.h"
+#include "fusefs/daemon/base/workers.h"
+#include "fusefs/daemon/ioctl/fdsocket.h"
+#include "fusefs/daemon/ioctl/ioctl.h"
+#include "fusefs/daemon/ioctl/ioctl_linux.h"
+#include "fusefs/daemon/lease/lease.h"
+#include "fusefs/daemon/request/fuse_request.h"
+#include "fusefs/daemon/transfer/buffer_transfer.h"
+#include "gpunvme/gpunvme_ioctl.h"
+#include "sim/gpu/sim_copy_ioctl.h"
+
+/*
+ * _IOR('X', 125, uint32_t). The encoding declares the argument as output, so
+ * FUSE passes no input.
+ */
+#define FS_IOC_SHUTDOWN 0x8004587du
+#define ROOT_INO        1u
+/*
+ * Limit of a read that the session thread runs itself: it ends sooner than a
+ * worker wakes up.
+ */
+#define INLINE_READ (1u << 20)
+/*
+ * Reads that session threads run concurrently: the executor's own concurrency,
+ * and half of the session threads. The other half serves the mount while long
+ * transfers keep these waiting.
+ */
+#define INLINE_MAX 8u
+
+/* The caller of an ioctl other than a transfer. */
+struct call {
+    struct daemon *daemon;
+    struct open_file *file;
+    uid_t uid;
+    fuse_req_t req; /* unreplied: names the caller's process for the group check */
+};
+
+typedef int (*handle_fn)(const struct call *call, void *arg);
+
+static int handle_info(const struct call *call, void *arg)
+{
+    struct gpunvme_ioc_info *info = arg;
+    struct gpunvme_abi abi = info->abi;
+
+    ioctl_fill_info(call->daemon, info);
+    info->direct = leases_allow(call->daemon->opts, call->req) == 0;
+    info->abi = abi;
+    return 0;
+}
+
+static int handle_stats(const struct call *call, void *arg)
+{
+    struct gpunvme_ioc_stats *stats = arg;
+    struct gpunvme_abi abi = stats->abi;
+
+    ioctl_fill_stats(call->daemon, stats);
+    stats->abi = abi;
+    return 0;
+}
+
+static int handle_register(const struct call *call, void *arg)
+{
+    return ioctl_register(call->daemon, call->file, call->uid, arg);
+}
+
+static int handle_unregister(const struct call *call, void *arg)
+{
+    const struct gpunvme_ioc_unregister *u = arg;
+
+    return buffers_remove(call->daemon->buffers, u->id, u->key, call->uid);
+}
+
+static int handle_extents(const struct call *call, void *arg)
+{
+    return call->file->directory ? -EISDIR : ioctl_extents(call->file->inode, arg);
+}
+
+static int handle_scrub(const struct call *call, void *arg)
+{
+    return ioctl_scrub(call->file, arg);
+}
+
+static int handle_open_files(const struct call *call, void *arg)
+{
+    return activity_files(call->daemon, call->uid, arg);
+}
+
+static int handle_queues(const struct call *call, void *arg)
+{
+    return ioctl_queues(call->daemon, call->uid, arg);
+}
+
+static int handle_resize(const struct call *call, void *arg)
+{
+    return ioctl_resize(call->daemon, call->uid, arg);
+}
+
+static int handle_queue_lease(const struct call *call, void *arg)
+{
+    struct daemon *d = call->daemon;
+    int err = leases_allow(d->opts, call->req);
+
+    return err ? err : leases_add_queues(d->leases, call->file, call->uid, arg);
+}
+
+static int handle_extent_lease(const struct call *call, void *arg)
+{
+    struct daemon *d = call->daemon;
+    int err = leases_allow(d->opts, call->req);
+
+    return err ? err : leases_add_extents(d->leases, call->file, call->uid, arg);
+}
+
+static int handle_lease_end(const struct call *call, void *arg)
+{
+    const struct gpunvme_ioc_lease_end *end = arg;
+
+    return leases_end(call->daemon->leases, end->id, end->key, call->uid);
+}
+
+static int handle_buffer_iova(const struct call *call, void *arg)
+{
+    struct daemon *d = call->daemon;
+    int err = leases_allow(d->opts, call->req);
+
+    return err ? err : ioctl_buffer_iova(d, call->uid, arg);
+}
+
+static int handle_copy_kernel(const struct call *call, void *arg)
+{
+    struct daemon *d = call->daemon;
+    int err = leases_allow(d->opts, call->req);
+
+    return err ? err : leases_copy_kernel(d->leases, call->uid, arg);
+}
+
+static const struct request {
+    unsigned cmd;
+    uint32_t old_sizes[5]; /* earlier sizes of its struct that are still accepted; 0: none */
+    handle_fn handle;      /* NULL: a transfer */
+    bool waits;            /* may block on the executor or the drive: runs in a worker */
+} requests[] = {
+    {GPUNVME_IOC_INFO,
+     {offsetof(struct gpunvme_ioc_info, tier_note), offsetof(struct gpunvme_ioc_info, direct),
+      offsetof(struct gpunvme_ioc_info, cookie)},
+     handle_info,
+     false},
+    {GPUNVME_IOC_REGISTER, {0}, handle_register, true},
+    {GPUNVME_IOC_UNREGISTER, {0}, handle_unregister, true},
+    {GPUNVME_IOC_READ, {0}, NULL, true},
+    {GPUNVME_IOC_WRITE, {0}, NULL, true},
+    {GPUNVME_IOC_READV, {0}, NULL, true},
+    {GPUNVME_IOC_EXTENTS, {0}, handle_extents, false},
+    {GPUNVME_IOC_STATS,
+     {offsetof(struct gpunvme_ioc_stats, aborts),
+      offsetof(struct gpunvme_ioc_stats, gpu_staged_read_bytes),
+      offsetof(struct gpunvme_ioc_stats, dma_regions),
+      offsetof(struct gpunvme_ioc_stats, fuse_requests),
+      offsetof(struct gpunvme_ioc_stats, latency)},
+     handle_stats,
+     false},
+    {GPUNVME_IOC_QUEUE_LEASE, {0}, handle_queue_lease, true},
+    {GPUNVME_IOC_EXTENT_LEASE, {0}, handle_extent_lease, true},
+    {GPUNVME_IOC_LEASE_END, {0}, handle_lease_end, true},
+    {GPUNVME_IOC_BUFFER_IOVA, {0}, handle_buffer_iova, true},
+    {GPUNVME_IOC_COPY_KERNEL, {0}, handle_copy_kernel, true},
+    {GPUNVME_IOC_SCRUB, {0}, handle_scrub, true},
+    {GPUNVME_IOC_OPEN_FILES, {0}, handle_open_files, false},
+    {GPUNVME_IOC_QUEUES, {0}, handle_queues, false},
+    {GPUNVME_IOC_RESIZE, {0}, handle_resize, true},
+};
+
+struct transfer_job {
+    struct job job;
+    fuse_req_t req;
+    struct transfer transfer;
+};
+
+struct request_job {
+    struct job job;
+    fuse_req_t req;
+    const struct request *request;
+    uint32_t size;    /* of the caller's struct */
+    struct call call; /* the open file outlives its ioctl */
+    union {
+        struct gpunvme_ioc_register reg;
+        struct gpunvme_ioc_unregister unreg;
+        struct gpunvme_ioc_info info;
+        struct gpunvme_ioc_extents extents;
+        struct gpunvme_ioc_stats stats;
+        struct gpunvme_ioc_queue_lease queues;
+        struct gpunvme_ioc_extent_lease lease;
+        struct gpunvme_ioc_lease_end end;
+        struct gpunvme_ioc_buffer_iova iova;
+        struct gpunvme_ioc_copy_kernel copy_kernel;
+        struct gpunvme_ioc_scrub scrub;
+        struct gpunvme_ioc_open_files open_files;
+        struct gpunvme_ioc_queues queue_list;
+        struct gpunvme_ioc_resize resize;
+    } arg;
+};
+
+static bool is_old_size(const struct request *r, unsigned cmd)
+{
+    for (size_t i = 0; i < sizeof(r->old_sizes) / sizeof(r->old_sizes[0]); i++) {
+        uint32_t size = r->old_sizes[i];
+        if (size && cmd == _IOC(_IOC_DIR(r->cmd), 'G', _IOC_NR(cmd), size))
+            return true;
+    }
+    return false;
+}
+
+/*
+ * -EINVAL: a gpunvmefs ioctl with a struct of another size; -ENOTTY: any other
+ * command.
+ */
+static int find_request(unsigned cmd, const struct request **out)
+{
+    for (size_t i = 0; i < sizeof(requests) / sizeof(requests[0]); i++) {
+        const struct request *r = &requests[i];
+        if (_IOC_TYPE(cmd) != _IOC_TYPE(r->cmd) || _IOC_NR(cmd) != _IOC_NR(r->cmd))
+            continue;
+        *out = r;
+        return cmd == r->cmd || is_old_size(r, cmd) ? 0 : -EINVAL;
+    }
+    return -ENOTTY;
+}
+
+static void run_request(struct job *job)
+{
+    struct request_job *a = (struct request_job *)job;
+    const struct request *r = a->request;
+    int err = ioctl_check_abi((const struct gpunvme_abi *)&a->arg, a->size);
+
+    if (!err)
+        err = r->handle(&a->call, &a->arg);
+    if (err)
+        op_reply(a->req, err);
+    else
+        fuse_reply_ioctl(a->req, 0, &a->arg, a->size);
+    free(a);
+}
+
+static void start_request(fuse_req_t req, const struct request *r, const struct call *call,
+                          const void *in, uint32_t size)
+{
+    struct request_job *a = malloc(sizeof(*a));
+
+    if (!a) {
+        op_reply(req, -ENOMEM);
+        return;
+    }
+    a->job.run = run_request;
+    a->job.uid = call->uid;
+    a->req = req;
+    a->request = r;
+    a->call = *call;
+    a->size = size;
+    memcpy(&a->arg, in, size);
+    if (r->waits)
+        workers_add(call->daemon->workers, WORK_BUFFER, &a->job);
+    else
+        run_request(&a->job);
+}
+
+static void cancel_transfer(fuse_req_t req, void *data)
+{
+    struct transfer *t = data;
+
+    (void)req;
+    atomic_store_explicit(&t->cancel, 1, memory_order_relaxed);
+}
+
+/*
+ * The reply carries the struct also with an error: it holds the bytes moved and
+ * the NVMe status.
+ */
+static void run_transfer(struct job *job)
+{
+    struct transfer_job *tj = (struct transfer_job *)job;
+    struct transfer *t = &tj->transfer;
+    struct daemon *d = t->daemon;
+    fuse_req_t req = tj->req;
+
+    transfer_run(t);
+    /*
+     * Waits for an interrupt in delivery. Nothing refers to the transfer
+     * afterwards.
+     */
+    fuse_req_interrupt_func(req, NULL, NULL);
+    fuse_reply_ioctl(req, t->error, &t->rw, sizeof(t->rw));
+    if (t->needs_recovery)
+        transfer_recover(d);
+    free(tj);
+}
+
+static bool may_run_inline(struct daemon *d, const struct transfer *t)
+{
+    if (t->write || t->rw.len > INLINE_READ)
+        return false;
+    /* Relaxed: the counter limits threads and orders no memory. */
+    if (atomic_fetch_add_explicit(&d->inline_reads, 1, memory_order_relaxed) < INLINE_MAX)
+        return true;
+    atomic_fetch_sub_explicit(&d->inline_reads, 1, memory_order_relaxed);
+    return false;
+}
+
+static bool overflows(uint64_t offset, uint64_t len)
+{
+    return len > INT64_MAX || offset > INT64_MAX - len;
+}
+
+static int check_transfer(const struct open_file *file, const struct transfer *t)
+{
+    int mode = file->flags & O_ACCMODE;
+    const struct gpunvme_ioc_rw *rw = &t->rw;
+    int err = ioctl_check_abi(&rw->abi, sizeof(*rw));
+
+    if (err)
+        return err;
+    if (rw->flags & ~(GPUNVME_NO_FALLBACK | GPUNVME_STAGED))
+        return -EINVAL;
+    if (file->directory)
+        return -EISDIR;
+    /* A write at a given offset contradicts O_APPEND. */
+    if (t->write ? mode == O_RDONLY || (file->flags & O_APPEND) : mode == O_WRONLY)
+        return -EBADF;
+    return overflows(rw->file_offset, rw->len) || overflows(rw->buffer_offset, rw->len) ? -EOVERFLOW
+                                                                                        : 0;
+}
+
+static void transfer(fuse_req_t req, unsigned cmd, const struct call *call, const void *in)
+{
+    struct transfer_job *job = calloc(1, sizeof(*job));
+    int err = job ? 0 : -ENOMEM;
+
+    if (err)
+        goto refuse;
+    *job = (struct transfer_job){.transfer = {.daemon = call->daemon,
+                                              .inode = call->file->inode,
+                                              .activity = &call->file->activity,
+                                              .write = cmd == GPUNVME_IOC_WRITE,
+                                              .uid = call->uid,
+                                              .pid = fuse_req_ctx(req)->pid,
+                                              .flags = call->file->flags},
+                                 .job = {.run = run_transfer, .uid = call->uid},
+                                 .req = req};
+    memcpy(&job->transfer.rw, in, sizeof(job->transfer.rw));
+    err = check_transfer(call->file, &job->transfer);
+    if (err)
+        goto refuse;
+    fuse_req_interrupt_func(req, cancel_transfer, &job->transfer);
+    if (!may_run_inline(call->daemon, &job->transfer)) {
+        workers_add(call->daemon->workers, WORK_TRANSFER, &job->job);
+        return;
+    }
+    run_transfer(&job->job);
+    atomic_fetch_sub_explicit(&call->daemon->inline_reads, 1, memory_order_relaxed);
+    return;
+refuse:
+    free(job);
+    op_reply(req, err);
+}
+
+static int shut_down(const struct call *call, fuse_ino_t ino)
+{
+    if (call->uid != 0)
+        return -EPERM;
+    if (ino != ROOT_INO)
+        return -ENOTTY;
+    log_line(LOG_WARNING, "%s: shut down by an ioctl", call->daemon->opts->device);
+    return ffs_shutdown(call->daemon->stack.fs, true);
+}
+
+void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fuse_file_info *fi,
+              unsigned flags, const void *in, size_t in_size, size_t out_size)
+{
+    const struct request *r;
+    struct call call = {op_daemon(req), op_file(fi), fuse_req_ctx(req)->uid, req};
+
+    (void)arg;
+    (void)flags;
+    if (cmd == FS_IOC_SHUTDOWN) {
+        int err = shut_down(&call, ino);
+        if (err)
+            op_reply(req, err);
+        else
+            fuse_reply_ioctl(req, 0, NULL, 0);
+        return;
+    }
+    activity_caller(&call.file->activity, call.uid, fuse_req_ctx(req)->pid);
+    if (ioctl_linux(req, call.file, cmd, in, in_size, out_size))
+        return;
+    int err = find_request(cmd, &r);
+    uint32_t size = _IOC_SIZE(cmd);
+    if (!err && (in_size != size || out_size != size))
+        err = -EINVAL;
+    if (err)
+        op_reply(req, err);
+    else if (r->handle)
+        start_request(req, r, &call, in, size);
+    else if (cmd == GPUNVME_IOC_READV)
+        ioctl_readv(req, call.file, in);
+    else
+        transfer(req, cmd, &call, in);
+}

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The requests behind the ioctls: INFO, STATS, REGISTER, BUFFER_IOVA, EXTENTS, QUEUES.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "fusefs/daemon/base/daemon_log.h"
+#include "fusefs/daemon/ioctl/fdsocket.h"
+#include "fusefs/daemon/ioctl/ioctl.h"
+#include "fusefs/daemon/lease/lease.h"
+#include "layout/format.h"
+
+static uint32_t executor_of(const struct stack *s)
+{
+    if (!s->engine)
+        return GPUNVME_EXECUTOR_NONE;
+    return s->engine_info.executor == GQ_EXECUTOR_CUDA ? GPUNVME_EXECUTOR_CUDA
+                                                       : GPUNVME_EXECUTOR_CPU;
+}
+
+void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info)
+{
+    const struct stack *s = &d->stack;
+    const struct gq_info *gq = &s->engine_info;
+    struct ffs_statfs fs;
+    char tuned[128] = "";
+
+    ffs_statfs(s->fs, &fs);
+    *info = (struct gpunvme_ioc_info){.executor = executor_of(s),
+                                      .tier = gq->tier,
+                                      .queues = gq->queues,
+                                      .depth = gq->depth,
+                                      .lba_size = s->bdev->info.lba_size,
+                                      .max_command = gq->max_command,
+                                      .max_buffers = d->opts->max_buffers,
+                                      .block_size = 4096,
+                                      .lease_queues = leases_queues(d->leases)};
+    const uint64_t cookie = fdsocket_cookie(d->socket);
+    memcpy(info->cookie, &cookie, sizeof(info->cookie));
+    memcpy(info->fs_uuid, fs.uuid, sizeof(info->fs_uuid));
+    memcpy(info->gpu_uuid, gq->gpu_uuid, sizeof(info->gpu_uuid));
+    snprintf(info->executor_name, sizeof(info->executor_name), "%.63s", gq->device);
+    snprintf(info->fallback, sizeof(info->fallback), "%s", s->engine ? gq->fallback : s->no_engine);
+    snprintf(info->transport, sizeof(info->transport), "%s",
+             s->drive.transport ? s->drive.transport->ops->name : "kernel");
+    snprintf(info->socket, sizeof(info->socket), "%s", fdsocket_name(d->socket));
+    if (s->engine)
+        gq_engine_tuned(s->engine, tuned, sizeof(tuned));
+    snprintf(info->tier_note, sizeof(info->tier_note), "%.*s%s",
+             (int)(sizeof(info->tier_note) - sizeof(tuned)), gq->tier_note, tuned);
+}
+
+/* The transfers of the self-test are none of an application. */
+static void leave_out(const struct gq_stats *selftest, struct gq_stats *gq)
+{
+    gq->transfers -= selftest->transfers;
+    gq->commands -= selftest->commands;
+    gq->bytes_read -= selftest->bytes_read;
+    gq->staged_read -= selftest->staged_read;
+}
+
+/* Of the ordinary path, and of the controller as a whole. */
+static void add_ctrlr_stats(struct nvme_ctrlr *c, struct gpunvme_ioc_stats *stats)
+{
+    struct nvme_counters n;
+    struct nvme_dma_budget regions;
+
+    nvme_ctrlr_counters(c, &n);
+    nvme_dma_regions(c, &regions);
+    stats->errors += n.errors;
+    stats->timeouts += n.timeouts;
+    stats->aborts += n.aborts;
+    stats->queue_recreations += n.recreates;
+    stats->controller_resets = n.resets;
+    stats->dma_regions = regions.used;
+    stats->dma_region_limit = regions.limit;
+}
+
+void ioctl_fill_stats(struct daemon *d, struct gpunvme_ioc_stats *stats)
+{
+    struct gq_stats gq = {0};
+    struct bounce_stats *b = &d->bounced;
+
+    if (d->stack.engine) {
+        gq_engine_stats(d->stack.engine, &gq);
+        leave_out(&d->stack.selftest_stats, &gq);
+    }
+    *stats = (struct gpunvme_ioc_stats){
+        .gpu_transfers = gq.transfers,
+        .gpu_commands = gq.commands,
+        .gpu_read_bytes = gq.bytes_read,
+        .gpu_written_bytes = gq.bytes_written,
+        .bounce_transfers = atomic_load_explicit(&b->transfers, memory_order_relaxed),
+        .bounce_read_bytes = atomic_load_explicit(&b->read_bytes, memory_order_relaxed),
+        .bounce_written_bytes = atomic_load_explicit(&b->written_bytes, memory_order_relaxed),
+        .errors = gq.errors,
+        .timeouts = gq.timeouts,
+        .cancelled = gq.cancelled,
+        .buffers = buffers_count(d->buffers),
+        .quarantined_queues = gq.quarantined,
+        .aborts = gq.aborts,
+        .queue_recreations = gq.recreates,
+        .gpu_staged_read_bytes = gq.staged_read,
+        .gpu_staged_written_bytes = gq.staged_written,
+        .fuse_requests = atomic_load_explicit(&d->requests, memory_order_relaxed)};
+    transfer_stats_fill(&d->transfers, stats);
+    if (d->stack.ctrlr)
+        add_ctrlr_stats(d->stack.ctrlr, stats);
+}
+
+/*
+ * Seals the memory against shrinking: a fault beyond its end would raise SIGBUS
+ * in the daemon and end the mount. memfd_create() with MFD_ALLOW_SEALING
+ * permits the seal.
+ */
+static int hold_memory(int fd, uint64_t offset, uint64_t len)
+{
+    struct stat st;
+    int seals = fcntl(fd, F_GET_SEALS);
+
+    if (seals < 0 || (!(seals & F_SEAL_SHRINK) && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) != 0))
+        return -EPERM;
+    if (fstat(fd, &st) != 0)
+        return -errno;
+    return offset + len <= (uint64_t)st.st_size ? 0 : -ERANGE;
+}
+
+typedef int (*add_fn)(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
+                      uint64_t *id, uint64_t *key);
+
+static int register_fd(struct daemon *d, struct open_file *file, uid_t uid, add_fn add,
+                       struct gpunvme_ioc_register *reg)
+{
+    struct gq_mem mem = {.kind = GQ_MEM_FD,
+                         .offset = reg->offset,
+                         .len = reg->len,
+                         .is_host = reg->flags == GPUNVME_REGISTER_HOST};
+    int err = fdsocket_take(d->socket, reg->token, uid, &mem.fd);
+
+    if (err)
+        return err;
+    err = hold_memory(mem.fd, reg->offset, reg->len);
+    if (!err)
+        err = add(d->buffers, &mem, uid, file, &reg->id, &reg->key);
+    close(mem.fd);
+    return err;
+}
+
+static int register_ipc(struct daemon *d, struct open_file *file, uid_t uid,
+                        struct gpunvme_ioc_register *reg)
+{
+    struct gq_mem mem = {.kind = GQ_MEM_CUDA_IPC, .fd = -1, .offset = reg->offset, .len = reg->len};
+    static_assert(sizeof(mem.ipc) == sizeof(reg->ipc), "IPC handle");
+
+    memcpy(mem.ipc, reg->ipc, sizeof(mem.ipc));
+    return buffers_add(d->buffers, &mem, uid, file, &reg->id, &reg->key);
+}
+
+/* Once a mount: the application can do nothing about it, its speed suffers. */
+static void warn_if_full(struct daemon *d)
+{
+    struct nvme_dma_budget regions = {0};
+
+    if (d->stack.ctrlr)
+        nvme_dma_regions(d->stack.ctrlr, &regions);
+    if (regions.full && !atomic_exchange(&d->warned_full, true))
+        log_line(LOG_WARNING,
+                 "%s: %u of %u DMA regions are in use, data of further buffers is staged: "
+                 "register fewer and larger ones",
+                 d->opts->device, regions.used, regions.limit);
+}
+
+static int register_memory(struct daemon *d, struct open_file *file, uid_t uid,
+                           struct gpunvme_ioc_register *reg)
+{
+    bool list = reg->flags == GPUNVME_REGISTER_LIST, host = reg->flags == GPUNVME_REGISTER_HOST;
+
+    if ((reg->flags && !list && !host) || (host && reg->kind != GPUNVME_MEM_FD) || reg->len == 0)
+        return -EINVAL;
+    if (list && (reg->kind != GPUNVME_MEM_FD || reg->offset % _Alignof(struct gpunvme_piece)))
+        return -EINVAL;
+    if (reg->len > INT64_MAX || reg->offset > INT64_MAX - reg->len)
+        return -EOVERFLOW;
+    if (list)
+        return register_fd(d, file, uid, buffers_add_list, reg);
+    switch (reg->kind) {
+    case GPUNVME_MEM_FD:
+        return register_fd(d, file, uid, buffers_add, reg);
+    case GPUNVME_MEM_CUDA_IPC:
+        return executor_of(&d->stack) == GPUNVME_EXECUTOR_CUDA ? register_ipc(d, file, uid, reg)
+                                                               : -EOPNOTSUPP;
+    default:
+        return -EINVAL;
+    }
+}
+
+int ioctl_register(struct daemon *d, struct open_file *file, uid_t uid,
+                   struct gpunvme_ioc_register *reg)
+{
+    int err = register_memory(d, file, uid, reg);
+
+    if (!err)
+        warn_if_full(d);
+    return err;
+}
+
+/*
+ * The use keeps the buffer registered during the query. No transfer runs, so
+ * cancel has no effect.
+ */
+int ioctl_buffer_iova(struct daemon *d, uid_t uid, struct gpunvme_ioc_buffer_iova *arg)
+{
+    _Atomic uint32_t cancel = 0;
+    struct gq_buffer_iova iova;
+    struct buffer_use use;
+    int err = buffer_use_begin(d->buffers, arg->id, arg->key, uid, BUFFER_DATA, &cancel, &use);
+
+    if (err)
+        return err;
+    struct gq_buffer *gq = buffer_gq(use.buffer);
+    err = gq ? gq_buffer_iova(gq, &iova) : -ENOTSUP;
+    buffer_use_end(d->buffers, &use);
+    if (err)
+        return err;
+    arg->iova = iova.iova;
+    arg->prps_iova = iova.prps;
+    arg->pages = iova.pages;
+    arg->head = iova.head;
+    return 0;
+}
+
+/*
+ * Collects allocated extents from out->file_offset on. *more: out->max was
+ * reached before the last.
+ */
+static int collect(struct ffs_inode *inode, struct gpunvme_ioc_extents *out, bool *more)
+{
+    struct ffs_segment batch[64];
+    uint64_t offset = out->file_offset;
+
+    *more = false;
+    for (;;) {
+        ssize_t n = ffs_extents(inode, offset, batch, sizeof(batch) / sizeof(batch[0]));
+        if (n <= 0)
+            return (int)n;
+        for (ssize_t i = 0; i < n; i++) {
+            const struct ffs_segment *s = &batch[i];
+            offset = s->offset + s->len;
+            if (s->device == FFS_HOLE)
+                continue;
+            *more = out->count == out->max;
+            if (*more)
+                return 0;
+            out->extents[out->count++] =
+                (struct gpunvme_extent){.file_offset = s->offset,
+                                        .len = s->len,
+                                        .device = s->device,
+                                        .flags = s->unwritten ? GPUNVME_EXTENT_UNWRITTEN : 0};
+        }
+    }
+}
+
+int ioctl_extents(struct ffs_inode *inode, struct gpunvme_ioc_extents *out)
+{
+    bool more;
+
+    if (out->max == 0 || out->max > GPUNVME_EXTENTS_MAX)
+        return -EINVAL;
+    if (out->file_offset > INT64_MAX)
+        return -EOVERFLOW;
+    out->count = 0;
+    memset(out->extents, 0, sizeof(out->extents));
+    int err = collect(inode, out, &more);
+    if (!err && !more && out->count)
+        out->extents[out->count - 1].flags |= GPUNVME_EXTENT_LAST;
+    return err;
+}
+
+static int check_scrub(const struct open_file *file, const struct gpunvme_ioc_scrub *arg)
+{
+    int mode = file->flags & O_ACCMODE;
+    bool add = arg->flags == GPUNVME_SCRUB_ADD;
+
+    if ((arg->flags && !add) || arg->offset % 4096 || arg->end > INT64_MAX ||
+        arg->offset > arg->end)
+        return -EINVAL;
+    if (file->directory)
+        return -EISDIR;
+    return mode == O_WRONLY || (add && mode != O_RDWR) ? -EBADF : 0;
+}
+
+int ioctl_scrub(const struct open_file *file, struct gpunvme_ioc_scrub *arg)
+{
+    struct ffs_scrub found;
+    int err = check_scrub(file, arg);
+
+    if (!err)
+        err =
+            ffs_scrub(file->inode, arg->offset, arg->end, arg->flags == GPUNVME_SCRUB_ADD, &found);
+    if (err)
+        return err;
+    static_assert(FFS_SCRUB_BAD == GPUNVME_SCRUB_BLOCKS_MAX, "as many as one call finds");
+    arg->offset = found.next;
+    arg->matching = found.matching;
+    arg->added = found.added;
+    arg->without = found.without;
+    arg->count = (uint32_t)found.nbad;
+    memset(arg->blocks, 0, sizeof(arg->blocks));
+    for (size_t i = 0; i < found.nbad; i++)
+        arg->blocks[i] = (struct gpunvme_scrub_block){
+            .file_offset = found.bad[i].offset,
+            .device = found.bad[i].device,
+            .problem = found.bad[i].unreadable ? GPUNVME_SCRUB_UNREADABLE : GPUNVME_SCRUB_DIFFERS};
+    return 0;
+}
+
+int ioctl_resize(struct daemon *d, uid_t uid, struct gpunvme_ioc_resize *arg)
+{
+    struct stack *s = &d->stack;
+    struct ffs_statfs now;
+    int err = uid != 0 ? -EPERM : arg->flags != 0 ? -EINVAL : 0;
+
+    if (!err)
+        err = bd_refresh(s->bdev);
+    if (err)
+        return err;
+    arg->device = bd_bytes(s->bdev);
+    if (s->engine)
+        gq_engine_grown(s->engine, arg->device);
+    err = ffs_grow(s->fs, (arg->bytes ? arg->bytes : arg->device) / LAY_BLOCK_SIZE);
+    ffs_statfs(s->fs, &now);
+    if (!err)
+        log_line(LOG_NOTICE, "%s: the file system has %llu bytes now", d->opts->device,
+                 (unsigned long long)now.blocks * LAY_BLOCK_SIZE);
+    arg->bytes = now.blocks * LAY_BLOCK_SIZE;
+    return err;
+}
+
+int ioctl_check_abi(const struct gpunvme_abi *abi, uint32_t size)
+{
+    if (abi->version != GPUNVME_ABI_VERSION)
+        return -EPROTO;
+    return abi->size == size ? 0 : -EINVAL;
+}
+
+int ioctl_queues(struct daemon *d, uid_t uid, struct gpunvme_ioc_queues *arg)
+{
+    struct gq_queue_stats own[GQ_MAX_QUEUES];
+    unsigned n = d->stack.engine ? gq_engine_queues(d->stack.engine, own, GQ_MAX_QUEUES) : 0;
+
+    if (arg->reserved)
+        return -EINVAL;
+    static_assert(2 * GQ_MAX_QUEUES <= GPUNVME_QUEUES_MAX,
+                  "those of the executor, and leased ones");
+    *arg = (struct gpunvme_ioc_queues){.abi = arg->abi};
+    for (unsigned i = 0; i < n; i++)
+        arg->queues[arg->count++] = (struct gpunvme_queue){
+            .qid = own[i].qid,
+            .use = own[i].in_service ? GPUNVME_QUEUE_EXECUTOR : GPUNVME_QUEUE_OUT_OF_SERVICE,
+            .commands = own[i].commands};
+    arg->count += leases_list(d->leases, &arg->queues[arg->count], GPUNVME_QUEUES_MAX - arg->count);
+    for (unsigned i = n; i < arg->count; i++) {
+        if (!activity_visible(uid, arg->queues[i].uid))
+            arg->queues[i].uid = arg->queues[i].pid = 0;
+    }
+    return 0;
+}

@@ -1,0 +1,575 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The table of leases: creation, removal, revocation at a reset, and the thread
+ * that deletes queues.
+ */
+#include "fusefs/daemon/lease/lease.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <syslog.h>
+
+#include "fusefs/daemon/base/daemon_log.h"
+#include "fusefs/daemon/lease/lease_copy.h"
+#include "fusefs/daemon/lease/lease_internal.h"
+#include "fusefs/daemon/state/open_file.h"
+#include "support/clock.h"
+
+#define DEFAULT_DEPTH 64u
+
+/* --- The table ------------------------------------------------------------------------------- */
+
+static struct lease **find(struct leases *t, uint64_t id)
+{
+    struct lease **link = &t->first;
+
+    while (*link && (*link)->id != id)
+        link = &(*link)->next;
+    return link;
+}
+
+static int check(const struct lease *l, uint64_t key, uid_t uid)
+{
+    if (!l)
+        return -ENOENT;
+    return l->key == key && l->uid == uid ? 0 : -EACCES;
+}
+
+/*
+ * The limits are charged before the lease is made, so that concurrent calls
+ * cannot exceed them.
+ */
+static int reserve(struct leases *t, uid_t uid, unsigned queues, unsigned *granted)
+{
+    unsigned of_user = 0;
+
+    pthread_mutex_lock(&t->lock);
+    for (const struct lease *l = t->first; l; l = l->next)
+        of_user += l->uid == uid;
+    unsigned for_root = uid == 0 ? 0 : t->max_queues / LEASES_ROOT_PART;
+    unsigned taken = t->queues + for_root;
+    unsigned left = taken < t->max_queues ? t->max_queues - taken : 0;
+    unsigned max = uid == 0 ? LEASES_MAX : LEASES_MAX - LEASES_MAX / LEASES_ROOT_PART;
+    *granted = queues < left ? queues : left;
+    int err = t->count < max && of_user < LEASES_OF_USER ? 0 : -EMFILE;
+    if (!err && queues && !*granted)
+        err = -EBUSY;
+    if (!err) {
+        t->count++;
+        t->queues += *granted;
+    }
+    pthread_mutex_unlock(&t->lock);
+    return err;
+}
+
+/* l: freed apart from its queues; NULL: never created. */
+static void unreserve(struct leases *t, struct lease *l, unsigned queues)
+{
+    pthread_mutex_lock(&t->lock);
+    t->count--;
+    t->queues -= queues;
+    if (l)
+        lease_extents_forget(t, l);
+    pthread_mutex_unlock(&t->lock);
+}
+
+static int draw(struct lease *l)
+{
+    uint64_t value[2];
+
+    if (getrandom(value, sizeof(value), 0) != (ssize_t)sizeof(value))
+        return -EIO;
+    l->id = value[0];
+    l->key = value[1];
+    return 0;
+}
+
+static struct lease *new_lease(struct open_file *file, uid_t uid)
+{
+    struct lease *l = calloc(1, sizeof(*l));
+
+    if (l)
+        *l = (struct lease){.uid = uid, .owner = file, .page_fd = -1};
+    return l;
+}
+
+/* Ids are never 0. -EAGAIN: a reset deleted the queues since their creation. */
+static int publish(struct leases *t, struct lease *l)
+{
+    int err;
+
+    pthread_mutex_lock(&t->lock);
+    do {
+        err = draw(l);
+    } while (!err && (l->id == 0 || *find(t, l->id)));
+    if (!err && l->n_pairs && l->resets_seen != t->resets)
+        err = -EAGAIN;
+    if (!err) {
+        lease_queues_start(t, l);
+        l->next = t->first;
+        t->first = l;
+        l->owner->leases = true;
+    }
+    pthread_mutex_unlock(&t->lock);
+    return err;
+}
+
+/*
+ * --- Removal
+ * ---------------------------------------------------------------------------------
+ */
+
+/*
+ * Precondition: the lease has left the table or is marked deleting, so the
+ * pairs are the caller's.
+ */
+static void delete_queues(struct leases *t, struct lease *l)
+{
+    pthread_mutex_lock(&t->lock);
+    struct gq_copies_peer *copy_kernel = l->copy_kernel;
+    l->copy_kernel = NULL;
+    pthread_mutex_unlock(&t->lock);
+    /* Closed before the queues: a holder that has exited no longer copies. */
+    lease_copy_end(t->d, copy_kernel);
+    if (!l->n_pairs)
+        return;
+    lease_queues_delete(t, l);
+    pthread_mutex_lock(&t->lock);
+    lease_queues_forget(t, l);
+    pthread_mutex_unlock(&t->lock);
+}
+
+/*
+ * Ends leases that have left the table. All queues are deleted before the first
+ * block is unpinned.
+ */
+static void end_list(struct leases *t, struct lease *list)
+{
+    for (struct lease *l = list; l; l = l->next)
+        delete_queues(t, l);
+    while (list) {
+        struct lease *l = list;
+        list = l->next;
+        lease_extents_end(l);
+        lease_page_end(l);
+        unreserve(t, l, 0);
+        free(l->pairs);
+        free(l);
+    }
+}
+
+/*
+ * Lock held. The release store orders REVOKED before every later operation on
+ * the queues.
+ */
+static void set_revoked(struct lease *l)
+{
+    __atomic_store_n(&l->page->state, GPUNVME_LEASE_REVOKED, __ATOMIC_RELEASE);
+}
+
+/*
+ * Removes a lease from the table; lock held. Its proxied doorbells are no
+ * longer forwarded.
+ */
+static struct lease *take(struct leases *t, struct lease **link)
+{
+    struct lease *l = *link;
+
+    *link = l->next;
+    l->next = NULL;
+    set_revoked(l);
+    lease_queues_stop(t, l);
+    return l;
+}
+
+/*
+ * Waits while the table's thread deletes the lease's queues. The deletion is
+ * bounded by admin timeouts.
+ */
+int leases_end(struct leases *t, uint64_t id, uint64_t key, uid_t uid)
+{
+    struct lease *l = NULL;
+    struct lease **link;
+
+    pthread_mutex_lock(&t->lock);
+    while (*(link = find(t, id)) && (*link)->deleting)
+        pthread_cond_wait(&t->changed, &t->lock);
+    int err = check(*link, key, uid);
+    if (!err)
+        l = take(t, link);
+    pthread_mutex_unlock(&t->lock);
+    end_list(t, l);
+    return err;
+}
+
+bool leases_release(struct leases *t, struct open_file *file)
+{
+    if (!file->leases)
+        return false;
+    pthread_mutex_lock(&t->lock);
+    file->next = t->closed;
+    t->closed = file;
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+    return true;
+}
+
+/* Lock held. Called by the table's thread alone, so no lease is in deletion. */
+static struct lease *take_of(struct leases *t, const struct open_file *file)
+{
+    struct lease *list = NULL;
+
+    for (struct lease **link = &t->first; *link;) {
+        if ((*link)->owner != file) {
+            link = &(*link)->next;
+            continue;
+        }
+        struct lease *l = take(t, link);
+        l->next = list;
+        list = l;
+    }
+    return list;
+}
+
+/* --- Revocation ------------------------------------------------------------------------------ */
+
+/* Lock held. */
+static void revoke(struct leases *t, struct lease *l)
+{
+    if (l->revoked)
+        return;
+    l->revoked = true;
+    l->delete_at = deadline_after_ms(GPUNVME_LEASE_GRACE_MS);
+    set_revoked(l);
+    lease_queues_stop(t, l);
+}
+
+static void stop(struct nvme_user *u)
+{
+    struct leases *t = (struct leases *)((char *)u - offsetof(struct leases, user));
+    unsigned revoked = 0;
+
+    pthread_mutex_lock(&t->lock);
+    t->resets++;
+    for (struct lease *l = t->first; l; l = l->next) {
+        if (!l->n_pairs)
+            continue;
+        revoke(t, l);
+        revoked++;
+    }
+    pthread_mutex_unlock(&t->lock);
+    if (revoked)
+        log_line(LOG_WARNING, "%s: a reset ends %u leases of queues", t->d->opts->device, revoked);
+}
+
+/*
+ * The table's thread frees the queues after the grace time: until then a late
+ * doorbell store of the holder cannot reach another holder's queue.
+ */
+static void resume(struct nvme_user *u, int err)
+{
+    struct leases *t = (struct leases *)((char *)u - offsetof(struct leases, user));
+
+    (void)err;
+    pthread_cond_broadcast(&t->changed);
+}
+
+void leases_revoke_all(struct leases *t)
+{
+    pthread_mutex_lock(&t->lock);
+    for (struct lease *l = t->first; l; l = l->next)
+        revoke(t, l);
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* The revoked lease with the earliest delete_at. Lock held. */
+static struct lease *next_to_delete(struct leases *t)
+{
+    struct lease *found = NULL;
+
+    for (struct lease *l = t->first; l; l = l->next) {
+        if (l->revoked && l->n_pairs && (!found || l->delete_at < found->delete_at))
+            found = l;
+    }
+    return found;
+}
+
+/* Lock held; released during the deletion. */
+static void delete_revoked(struct leases *t, struct lease *l)
+{
+    l->deleting = true;
+    pthread_mutex_unlock(&t->lock);
+    delete_queues(t, l);
+    pthread_mutex_lock(&t->lock);
+    l->deleting = false;
+    pthread_cond_broadcast(&t->changed);
+}
+
+static void end_closed(struct leases *t)
+{
+    struct open_file *file = t->closed;
+
+    t->closed = file->next;
+    struct lease *list = take_of(t, file);
+    pthread_mutex_unlock(&t->lock);
+    end_list(t, list);
+    file_end(t->d, file);
+    pthread_mutex_lock(&t->lock);
+}
+
+static void *run(void *arg)
+{
+    struct leases *t = arg;
+
+    pthread_mutex_lock(&t->lock);
+    while (!t->stopping || t->closed) {
+        struct lease *l = next_to_delete(t);
+        if (t->closed)
+            end_closed(t);
+        else if (l && l->delete_at <= now_ns())
+            delete_revoked(t, l);
+        else if (l)
+            cond_wait_until(&t->changed, &t->lock, l->delete_at);
+        else
+            pthread_cond_wait(&t->changed, &t->lock);
+    }
+    pthread_mutex_unlock(&t->lock);
+    return NULL;
+}
+
+/*
+ * --- Creation
+ * --------------------------------------------------------------------------------
+ */
+
+static int make_queues(struct leases *t, struct lease *l, unsigned n, uint32_t depth)
+{
+    pthread_mutex_lock(&t->lock);
+    l->resets_seen = t->resets;
+    pthread_mutex_unlock(&t->lock);
+    int err = lease_page_make(l, 0, 0);
+    if (!err)
+        err = lease_queues_make(t, l, n, depth);
+    pthread_mutex_lock(&t->lock);
+    t->queues -= n - l->n_pairs; /* the drive had fewer queues */
+    pthread_mutex_unlock(&t->lock);
+    return err ? err : publish(t, l);
+}
+
+static int check_queues(const struct leases *t, const struct gpunvme_ioc_queue_lease *arg)
+{
+    if (arg->flags || arg->reserved || arg->queues == 0 || arg->queues > GPUNVME_LEASE_MAX ||
+        arg->depth == 1)
+        return -EINVAL;
+    return t->ctrlr ? 0 : -ENOTSUP;
+}
+
+int leases_add_queues(struct leases *t, struct open_file *file, uid_t uid,
+                      struct gpunvme_ioc_queue_lease *arg)
+{
+    unsigned granted;
+    int err = check_queues(t, arg);
+
+    if (!err)
+        err = reserve(t, uid, arg->queues, &granted);
+    if (err)
+        return err;
+    const struct nvme_ctrlr_info *info = nvme_ctrlr_info(t->ctrlr);
+    uint32_t depth = arg->depth ? arg->depth : DEFAULT_DEPTH;
+    if (depth > info->max_queue_depth)
+        depth = info->max_queue_depth;
+    struct lease *l = new_lease(file, uid);
+    if (!l) {
+        unreserve(t, NULL, granted);
+        return -ENOMEM;
+    }
+    err = make_queues(t, l, granted, depth);
+    if (err) {
+        end_list(t, l);
+        return err;
+    }
+    arg->queues = l->n_pairs;
+    arg->depth = depth;
+    arg->nsid = t->d->opts->name.nsid;
+    arg->lba_size = t->d->stack.bdev->info.lba_size;
+    arg->max_command = info->max_transfer;
+    arg->deadline_ms = t->d->opts->deadline_ms;
+    arg->id = l->id;
+    arg->key = l->key;
+    return 0;
+}
+
+static int check_extents(const struct leases *t, const struct open_file *file,
+                         const struct gpunvme_ioc_extent_lease *arg)
+{
+    if (arg->reserved || arg->flags > GPUNVME_LEASE_UNVERIFIED)
+        return -EINVAL;
+    if (file->directory)
+        return -EISDIR;
+    if ((file->flags & O_ACCMODE) == O_WRONLY)
+        return -EBADF;
+    if (t->d->stack.data_csum && !arg->flags)
+        return -EOPNOTSUPP;
+    return t->ctrlr ? 0 : -ENOTSUP;
+}
+
+int leases_add_extents(struct leases *t, struct open_file *file, uid_t uid,
+                       struct gpunvme_ioc_extent_lease *arg)
+{
+    unsigned granted;
+    uint64_t count = 0;
+    bool with_sums = t->d->stack.data_csum && arg->flags == GPUNVME_LEASE_SUMS;
+    int err = check_extents(t, file, arg);
+
+    if (!err)
+        err = reserve(t, uid, 0, &granted);
+    if (err)
+        return err;
+    struct lease *l = new_lease(file, uid);
+    if (!l) {
+        unreserve(t, NULL, 0);
+        return -ENOMEM;
+    }
+    err = lease_extents_make(l, file->inode, t, with_sums, &count);
+    uint64_t size = l->map.len;
+    if (!err)
+        err = publish(t, l);
+    if (err) {
+        end_list(t, l);
+        return err;
+    }
+    arg->size = size;
+    arg->count = count;
+    arg->flags = with_sums ? GPUNVME_LEASE_SUMS : 0;
+    arg->generation = 1; /* first generation of a watch */
+    arg->id = l->id;
+    arg->key = l->key;
+    return 0;
+}
+
+/* Lock held. */
+static bool may_have_copy_kernel(const struct leases *t, uid_t uid)
+{
+    unsigned of_user = 0;
+
+    for (const struct lease *l = t->first; l; l = l->next)
+        of_user += l->copy_kernel && l->uid == uid;
+    return of_user < COPY_KERNELS_OF_USER;
+}
+
+/*
+ * Lock held. The socket only closes the connection on an error; the ioctl
+ * returns the stored error.
+ */
+static int reply_copy_kernel(const struct leases *t, struct lease *l, struct gpunvme_reply *reply,
+                             int fds[2])
+{
+    if (!l->n_pairs || l->revoked)
+        return -ENOENT;
+    int n = l->copy_kernel || may_have_copy_kernel(t, l->uid)
+                ? lease_copy_reply(t->d, &l->copy_kernel, reply, fds)
+                : -EDQUOT;
+    l->no_copy_kernel = n == -EDQUOT || n == -EBUSY ? n : 0;
+    return n;
+}
+
+int leases_serve(void *context, const struct gpunvme_request *request, uid_t uid,
+                 struct gpunvme_reply *reply, int fds[2])
+{
+    struct leases *t = context;
+
+    pthread_mutex_lock(&t->lock);
+    struct lease *l = *find(t, request->id);
+    int n = check(l, request->key, uid);
+    if (!n && request->what == GPUNVME_ASK_PAGE && request->index == 0) {
+        *reply = (struct gpunvme_reply){.len = l->page_len};
+        fds[0] = fcntl(l->page_fd, F_DUPFD_CLOEXEC, 0);
+        n = fds[0] < 0 ? -errno : 1;
+    } else if (!n && request->what == GPUNVME_ASK_QUEUE) {
+        n = lease_queues_reply(t, l, request->index, reply, fds);
+    } else if (!n && request->what == GPUNVME_ASK_COPY_KERNEL && request->index == 0) {
+        n = reply_copy_kernel(t, l, reply, fds);
+    }
+    pthread_mutex_unlock(&t->lock);
+    return n;
+}
+
+int leases_copy_kernel(struct leases *t, uid_t uid, const struct gpunvme_ioc_copy_kernel *arg)
+{
+    pthread_mutex_lock(&t->lock);
+    const struct lease *l = *find(t, arg->lease_id);
+    int err = check(l, arg->lease_key, uid);
+    if (!err)
+        err = l->no_copy_kernel ? l->no_copy_kernel
+                                : lease_copy_window(t->d, l->copy_kernel, uid, arg);
+    pthread_mutex_unlock(&t->lock);
+    return err;
+}
+
+unsigned leases_queues(const struct leases *t)
+{
+    return t->max_queues;
+}
+
+/*
+ * --- Opening and closing
+ * ---------------------------------------------------------------------
+ */
+
+/*
+ * A controller with physical addresses would give a holder access to all memory
+ * of the machine.
+ */
+static struct nvme_ctrlr *leasable(const struct daemon *d)
+{
+    struct nvme_ctrlr *c = d->opts->direct == DIRECT_NONE ? NULL : d->stack.ctrlr;
+
+    return c && !nvme_ctrlr_transport(c)->physical ? c : NULL;
+}
+
+int leases_open(struct daemon *d, struct leases **out)
+{
+    struct leases *t = calloc(1, sizeof(*t));
+
+    if (!t)
+        return -ENOMEM;
+    *t = (struct leases){.d = d, .ctrlr = leasable(d), .proxied_fd = -1};
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_cond_init(&t->changed, NULL);
+    int err = lease_queues_open(t);
+    if (!err)
+        err = -pthread_create(&t->thread, NULL, run, t);
+    if (err) {
+        lease_queues_close(t);
+        pthread_cond_destroy(&t->changed);
+        pthread_mutex_destroy(&t->lock);
+        free(t);
+        return err;
+    }
+    if (t->ctrlr) {
+        t->user = (struct nvme_user){.stop = stop, .resume = resume};
+        nvme_ctrlr_add_user(t->ctrlr, &t->user);
+    }
+    *out = t;
+    return 0;
+}
+
+void leases_close(struct leases *t)
+{
+    pthread_mutex_lock(&t->lock);
+    t->stopping = true;
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+    pthread_join(t->thread, NULL);
+    if (t->ctrlr)
+        nvme_ctrlr_remove_user(t->ctrlr, &t->user);
+    lease_queues_close(t);
+    pthread_cond_destroy(&t->changed);
+    pthread_mutex_destroy(&t->lock);
+    free(t);
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Leases: queue pairs and extents that applications use without the daemon (the
+ * direct path).
+ *
+ * A lease is named by a random id and used with its random key, by the user
+ * that took it. It belongs to an open file description and ends with it.
+ *
+ * Reuse of blocks. A leased queue reads any LBA, so a freed block is protected
+ * only by the holder or by the end of the queue. The pins of an extent lease
+ * are therefore released by the holder's LEASE_END or close, which promise that
+ * its commands have completed. Where queue and extent lease belong to one file
+ * description that closes, and at unmount, the queues are deleted first. A
+ * holder that breaks the promise reads data that it could have read anyway; no
+ * other user's access changes.
+ *
+ * Reuse of queues. A holder stores to doorbells until it has seen the
+ * revocation. The ids of a revoked lease's queues are reserved for
+ * GPUNVME_LEASE_GRACE_MS, also when a reset has deleted the queues: a late
+ * store addresses a queue that does not exist.
+ */
+#ifndef FUSEFS_DAEMON_LEASE_LEASE_H
+#define FUSEFS_DAEMON_LEASE_LEASE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "fusefs/daemon/state/daemon.h"
+#include "gpunvme/gpunvme_ioctl.h"
+
+struct gpunvme_ioc_copy_kernel; /* sim/gpu/sim_copy_ioctl.h */
+struct leases;
+struct fuse_req;
+
+/*
+ * Leases in all, and of one user. Each holds a descriptor and a page of memory.
+ */
+#define LEASES_MAX     4096u
+#define LEASES_OF_USER 2048u
+/* 1/LEASES_ROOT_PART of the leases and of the queue pairs is reserved for root. */
+#define LEASES_ROOT_PART 8u
+
+/*
+ * Segments of leased files in all, and of one user; a segment counts once per
+ * lease. Each takes up to 96 bytes for the map, the pin and the page shared
+ * with the holder. During its creation a lease is charged for the segments it
+ * may reach: LEASE_SEGMENTS_FEW first, then LEASE_SEGMENTS_MORE times as many,
+ * and so on. Concurrent creations see the rest.
+ */
+#define LEASE_SEGMENTS_MAX     (4u << 20)
+#define LEASE_SEGMENTS_OF_USER (2u << 20)
+#define LEASE_SEGMENTS_FEW     (64u << 10)
+#define LEASE_SEGMENTS_MORE    2u
+/* Checksums of data in the page take up as much as a segment, so many of them. */
+#define LEASE_SUMS_A_SEGMENT 24u
+
+/* Precondition: the stack is open. */
+int leases_open(struct daemon *d, struct leases **out);
+/*
+ * Sets the state of every lease to REVOKED. Called at the end of the session,
+ * when no request arrives.
+ */
+void leases_revoke_all(struct leases *t);
+/*
+ * Ends the leases passed to leases_release(), then frees t. Precondition: no
+ * file is open.
+ */
+void leases_close(struct leases *t);
+
+/*
+ * Checks the caller against the mount option direct=. Returns 0 or -EPERM. req
+ * must be unreplied.
+ */
+int leases_allow(const struct options *opts, struct fuse_req *req);
+/* The leased queue pairs, at most max; returns how many. */
+unsigned leases_list(struct leases *t, struct gpunvme_queue *out, unsigned max);
+/* Number of queue pairs that may be leased at the same time. */
+unsigned leases_queues(const struct leases *t);
+
+/*
+ * Both fill in the out fields of arg; file owns the lease. They send admin
+ * commands or wait for writers of the file. Errors: -EINVAL (flags, numbers),
+ * -ENOTSUP (the mount has no NVMe controller, or one with physical addresses),
+ * -EMFILE (too many leases), -EBUSY (all queue pairs, or all segments, are
+ * leased), -EDQUOT (this user's limit of segments), -EAGAIN (the controller was
+ * reset meanwhile), -EBADF (not open for reading), -EISDIR, -ENOMEM, -EIO.
+ */
+int leases_add_queues(struct leases *t, struct open_file *file, uid_t uid,
+                      struct gpunvme_ioc_queue_lease *arg);
+int leases_add_extents(struct leases *t, struct open_file *file, uid_t uid,
+                       struct gpunvme_ioc_extent_lease *arg);
+/*
+ * The queues are deleted when it returns. -ENOENT (no such id), -EACCES (key or
+ * user).
+ */
+int leases_end(struct leases *t, uint64_t id, uint64_t key, uid_t uid);
+/*
+ * Serves GPUNVME_IOC_COPY_KERNEL by lease_copy_window() (lease_copy.h). -ENOENT, -EACCES,
+ * and the error of the lease's last GPUNVME_ASK_COPY_KERNEL: -EDQUOT (the user has
+ * COPY_KERNELS_OF_USER), -EBUSY (the mount has no more).
+ */
+int leases_copy_kernel(struct leases *t, uid_t uid, const struct gpunvme_ioc_copy_kernel *arg);
+/*
+ * RELEASE of file. False: the file never had leases, and nothing was done.
+ * True: the table's thread ends its leases, which may take admin commands, and
+ * then calls file_end().
+ */
+bool leases_release(struct leases *t, struct open_file *file);
+
+/* struct fdsocket_handler.serve; context is the table. */
+int leases_serve(void *context, const struct gpunvme_request *request, uid_t uid,
+                 struct gpunvme_reply *reply, int fds[2]);
+
+#endif

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The table of leases, shared by lease.c, lease_queues.c and lease_extents.c.
+ */
+#ifndef FUSEFS_DAEMON_LEASE_LEASE_INTERNAL_H
+#define FUSEFS_DAEMON_LEASE_LEASE_INTERNAL_H
+
+#include <pthread.h>
+
+#include "cuda/engine/gq_doorbell_proxy.h"
+#include "fusefs/daemon/lease/lease.h"
+#include "support/clock.h"
+
+#define LEASE_NOT_PROXIED GQ_MAX_QUEUES
+
+/* A leased queue pair. */
+struct lease_pair {
+    struct nvme_qpair qp;
+    unsigned proxied; /* index of its proxied doorbells, or LEASE_NOT_PROXIED */
+};
+
+struct lease {
+    uint64_t id, key;
+    uid_t uid;
+    struct open_file *owner;
+    struct lease *next; /* in the table, or in a list of removed leases */
+
+    struct gpunvme_lease_page *page; /* shared with the holder, as are the extents behind it */
+    size_t page_len;
+    int page_fd;
+
+    /* Queues. Protected by the table's lock while the lease is in the table. */
+    struct lease_pair *pairs;
+    unsigned n_pairs;                   /* 0: none, or deleted */
+    bool revoked;                       /* the pairs are deleted at delete_at */
+    uint64_t delete_at;                 /* now_ns() */
+    bool deleting;                      /* the table's thread deletes the pairs now */
+    unsigned resets_seen;               /* leases.resets before the pairs were created */
+    struct gq_copies_peer *copy_kernel; /* the holder's copy kernel; NULL: none */
+    int no_copy_kernel; /* -EDQUOT or -EBUSY: error of the holder's last request for one */
+
+    /* Extents. */
+    struct ffs_inode *inode; /* a reference; NULL: a lease of queues */
+    struct ffs_map map;
+    struct ffs_watch watch;
+    uint32_t segments;          /* charged; 0: not in leases.counted */
+    struct lease *next_counted; /* protected by the table's lock, as is segments */
+};
+
+struct leases {
+    struct daemon *d;
+    struct nvme_ctrlr *ctrlr; /* NULL: leases are not supported */
+    struct nvme_user user;    /* registered with ctrlr, if there is one */
+    unsigned max_queues;
+    /*
+     * Proxied doorbells, where the controller's cannot be mapped by
+     * applications: memory shared with all holders, and the thread that
+     * forwards the values.
+     */
+    struct gq_doorbell_proxy *proxy; /* NULL: holders map the controller's doorbells */
+    struct gq_proxied_doorbell *proxied_doorbells;
+    int proxied_fd;
+
+    pthread_t thread;
+    pthread_mutex_t lock; /* protects the fields below; not held during calls of the driver */
+    pthread_cond_t changed;
+    struct lease *first;
+    struct lease *counted;    /* leases charged with segments, including those in creation */
+    struct open_file *closed; /* files whose leases the thread ends, linked by open_file.next */
+    unsigned count;
+    unsigned queues; /* leased, or reserved for a lease in creation */
+    unsigned resets;
+    bool proxied_taken[GQ_MAX_QUEUES];
+    bool stopping;
+};
+
+/* --- lease_queues.c --- */
+
+/* Does nothing without a controller. */
+int lease_queues_open(struct leases *t);
+void lease_queues_close(struct leases *t);
+/*
+ * Creates up to n pairs, which the caller has reserved. On an error l->n_pairs
+ * may be above 0.
+ */
+int lease_queues_make(struct leases *t, struct lease *l, unsigned n, uint32_t depth);
+/* Start and stop forwarding of the pairs' proxied doorbells. Lock held. */
+void lease_queues_start(struct leases *t, struct lease *l);
+void lease_queues_stop(struct leases *t, struct lease *l);
+/*
+ * Deletes the pairs; resets the controller when a deletion fails. Precondition:
+ * stopped, or never started.
+ */
+void lease_queues_delete(struct leases *t, struct lease *l);
+/* Returns the deleted pairs to the limits. Lock held. */
+void lease_queues_forget(struct leases *t, struct lease *l);
+/*
+ * Fills in *reply and fds for pair index. Lock held. Returns the number of
+ * descriptors, or -errno.
+ */
+int lease_queues_reply(const struct leases *t, const struct lease *l, uint64_t index,
+                       struct gpunvme_reply *reply, int fds[2]);
+
+/* --- lease_extents.c --- */
+
+/*
+ * with_sums: the checksums of the data, too. On an error l may remain charged:
+ * the caller calls lease_extents_forget() in either case.
+ */
+int lease_extents_make(struct lease *l, struct ffs_inode *inode, struct leases *t, bool with_sums,
+                       uint64_t *count);
+void lease_extents_end(struct lease *l);
+/* Ends the charge; the memory is free. Lock held. */
+void lease_extents_forget(struct leases *t, struct lease *l);
+/*
+ * Allocates the shared page with room for extents and checksums behind it,
+ * sealed, in state VALID.
+ */
+int lease_page_make(struct lease *l, uint64_t extents, uint64_t sums);
+void lease_page_end(struct lease *l);
+
+#endif

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Leases of queue pairs: creation, descriptors for the holder, deletion,
+ * doorbells.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "blockdev/software.h"
+#include "fusefs/daemon/lease/lease_internal.h"
+
+#define DOORBELLS_LEN (GQ_MAX_QUEUES * sizeof(struct gq_proxied_doorbell))
+/* 1/SPARE of the free queue pairs is never leased. */
+#define SPARE 8u
+
+static struct nvme_transport *transport_of(const struct leases *t)
+{
+    return nvme_ctrlr_transport(t->ctrlr);
+}
+
+static int map_proxied(struct leases *t)
+{
+    t->proxied_fd = memfd_create("gpunvme-doorbells", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (t->proxied_fd < 0)
+        return -errno;
+    if (ftruncate(t->proxied_fd, DOORBELLS_LEN) != 0 ||
+        fcntl(t->proxied_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+        return -errno;
+    void *at = mmap(NULL, DOORBELLS_LEN, PROT_READ | PROT_WRITE, MAP_SHARED, t->proxied_fd, 0);
+    if (at == MAP_FAILED)
+        return -errno;
+    t->proxied_doorbells = at;
+    return 0;
+}
+
+static unsigned count_free(const struct leases *t)
+{
+    const struct stack *s = &t->d->stack;
+    unsigned all = nvme_ctrlr_info(t->ctrlr)->io_queues;
+    unsigned used = stack_cpu_queues(s) + s->engine_info.queues;
+    unsigned left = all > used ? all - used : 0;
+
+    left -= (left + SPARE - 1) / SPARE;
+    return left < GQ_MAX_QUEUES ? left : GQ_MAX_QUEUES;
+}
+
+int lease_queues_open(struct leases *t)
+{
+    if (!t->ctrlr)
+        return 0;
+    t->max_queues = count_free(t);
+    if (transport_of(t)->doorbells_fd >= 0)
+        return 0;
+    int err = map_proxied(t);
+    return err ? err : gq_doorbell_proxy_open(transport_of(t), t->proxied_doorbells, &t->proxy);
+}
+
+void lease_queues_close(struct leases *t)
+{
+    if (t->proxy)
+        gq_doorbell_proxy_close(t->proxy);
+    if (t->proxied_doorbells)
+        munmap(t->proxied_doorbells, DOORBELLS_LEN);
+    if (t->proxied_fd >= 0)
+        close(t->proxied_fd);
+}
+
+int lease_queues_make(struct leases *t, struct lease *l, unsigned n, uint32_t depth)
+{
+    struct nvme_share share = nvme_share_new(t->ctrlr, n);
+    int err = 0;
+
+    l->pairs = calloc(n, sizeof(*l->pairs));
+    if (!l->pairs)
+        return -ENOMEM;
+    while (l->n_pairs < n && !err) {
+        l->pairs[l->n_pairs].proxied = LEASE_NOT_PROXIED;
+        err = nvme_qpair_create_shared(t->ctrlr, depth, share, &l->pairs[l->n_pairs].qp);
+        l->n_pairs += !err;
+    }
+    if (!l->n_pairs)
+        return err == -ENOSPC ? -EBUSY : err;
+    if (err == -ENOSPC) /* the drive has fewer queues than it reported */
+        err = 0;
+    nvme_keep_polling(transport_of(t), 1);
+    if (t->proxy)
+        gq_doorbell_proxy_begin(t->proxy);
+    return err;
+}
+
+/* There are as many as queues that may be leased. */
+static unsigned take_proxied(struct leases *t)
+{
+    unsigned i = 0;
+
+    while (t->proxied_taken[i])
+        i++;
+    t->proxied_taken[i] = true;
+    return i;
+}
+
+void lease_queues_start(struct leases *t, struct lease *l)
+{
+    for (unsigned i = 0; i < l->n_pairs && t->proxy; i++) {
+        l->pairs[i].proxied = take_proxied(t);
+        gq_doorbell_proxy_add(t->proxy, l->pairs[i].proxied, &l->pairs[i].qp);
+    }
+}
+
+void lease_queues_stop(struct leases *t, struct lease *l)
+{
+    for (unsigned i = 0; i < l->n_pairs && t->proxy; i++)
+        gq_doorbell_proxy_remove(t->proxy, l->pairs[i].proxied);
+}
+
+void lease_queues_forget(struct leases *t, struct lease *l)
+{
+    for (unsigned i = 0; i < l->n_pairs; i++) {
+        if (l->pairs[i].proxied != LEASE_NOT_PROXIED)
+            t->proxied_taken[l->pairs[i].proxied] = false;
+    }
+    t->queues -= l->n_pairs;
+    l->n_pairs = 0;
+}
+
+/*
+ * Pairs from before a reset only release their memory. A pair that cannot be
+ * deleted may have commands in flight: the reset ends them, or the controller
+ * has failed for good.
+ */
+void lease_queues_delete(struct leases *t, struct lease *l)
+{
+    unsigned epoch = nvme_ctrlr_epoch(t->ctrlr);
+    int failed = 0;
+
+    for (unsigned i = 0; i < l->n_pairs; i++) {
+        int err = nvme_qpair_delete(t->ctrlr, &l->pairs[i].qp);
+        failed = err ? err : failed;
+    }
+    if (failed)
+        nvme_ctrlr_reset(t->ctrlr, epoch);
+    if (t->proxy)
+        gq_doorbell_proxy_end(t->proxy);
+    nvme_keep_polling(transport_of(t), -1);
+}
+
+static uint64_t doorbell_at(const struct nvme_transport *transport, const volatile uint32_t *bell)
+{
+    const volatile char *first = (const volatile char *)transport->doorbells;
+
+    return transport->doorbells_fd_offset + (uint64_t)((const volatile char *)bell - first);
+}
+
+static void reply_doorbells(const struct leases *t, const struct lease_pair *p,
+                            struct gpunvme_reply *reply, int *fd)
+{
+    const struct nvme_transport *transport = transport_of(t);
+
+    if (t->proxy) {
+        *fd = t->proxied_fd;
+        reply->doorbells_len = DOORBELLS_LEN;
+        reply->sq_doorbell = p->proxied * sizeof(struct gq_proxied_doorbell) +
+                             offsetof(struct gq_proxied_doorbell, sq_tail);
+        reply->cq_doorbell = p->proxied * sizeof(struct gq_proxied_doorbell) +
+                             offsetof(struct gq_proxied_doorbell, cq_head);
+    } else {
+        *fd = transport->doorbells_fd;
+        reply->doorbells_len = transport->doorbells_fd_offset + transport->doorbells_len;
+        reply->sq_doorbell = doorbell_at(transport, p->qp.sq_doorbell);
+        reply->cq_doorbell = doorbell_at(transport, p->qp.cq_doorbell);
+    }
+}
+
+int lease_queues_reply(const struct leases *t, const struct lease *l, uint64_t index,
+                       struct gpunvme_reply *reply, int fds[2])
+{
+    int doorbells;
+
+    if (index >= l->n_pairs || l->revoked)
+        return -ENOENT;
+    const struct lease_pair *p = &l->pairs[index];
+    *reply = (struct gpunvme_reply){.len = p->qp.fd_offset + p->qp.sq_len + p->qp.cq_len,
+                                    .sq_offset = p->qp.fd_offset,
+                                    .cq_offset = p->qp.fd_offset + p->qp.sq_len};
+    reply_doorbells(t, p, reply, &doorbells);
+    fds[0] = fcntl(p->qp.fd, F_DUPFD_CLOEXEC, 0);
+    if (fds[0] < 0)
+        return -errno;
+    fds[1] = fcntl(doorbells, F_DUPFD_CLOEXEC, 0);
+    if (fds[1] >= 0)
+        return 2;
+    int err = -errno;
+    close(fds[0]);
+    return err;
+}
+
+static struct gpunvme_queue describe(const struct lease *l, unsigned i)
+{
+    uint64_t caller = atomic_load_explicit(&l->owner->activity.caller, memory_order_relaxed);
+
+    return (struct gpunvme_queue){.qid = l->pairs[i].qp.qid,
+                                  .use = GPUNVME_QUEUE_LEASED,
+                                  .uid = l->uid,
+                                  .pid = (uint32_t)caller};
+}
+
+unsigned leases_list(struct leases *t, struct gpunvme_queue *out, unsigned max)
+{
+    unsigned n = 0;
+
+    pthread_mutex_lock(&t->lock);
+    for (const struct lease *l = t->first; l; l = l->next) {
+        for (unsigned i = 0; i < l->n_pairs && n < max; i++)
+            out[n++] = describe(l, i);
+    }
+    pthread_mutex_unlock(&t->lock);
+    return n;
+}

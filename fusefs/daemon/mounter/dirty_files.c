@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Files with pages that programs dirtied through mappings, handed to the mounter.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+
+#include "fusefs/daemon/base/daemon_log.h"
+#include "fusefs/daemon/mounter/mounter.h"
+#include "fusefs/daemon/mounter/writeback.h"
+#include "fusefs/daemon/state/daemon.h"
+
+/* Dirty pages need a writable mapping, and a mapping keeps its file open. */
+static bool may_be_dirty(const struct open_file *file)
+{
+    return !file->directory && (file->flags & O_ACCMODE) == O_RDWR;
+}
+
+static struct sync_target *list_targets(struct daemon *d, size_t *count)
+{
+    size_t n = 0;
+    size_t room = 0;
+
+    pthread_mutex_lock(&d->files_lock);
+    for (struct open_file *f = d->files; f; f = f->next)
+        room += may_be_dirty(f);
+    struct sync_target *targets = malloc((room + 1) * sizeof(*targets));
+    for (struct open_file *f = d->files; targets && f; f = f->next) {
+        if (may_be_dirty(f))
+            targets[n++] = (struct sync_target){.ino = ffs_ino(f->inode),
+                                                .generation = ffs_generation(f->inode)};
+    }
+    pthread_mutex_unlock(&d->files_lock);
+    *count = n;
+    return targets;
+}
+
+void write_back(struct daemon *d, unsigned seconds)
+{
+    size_t count = 0;
+    struct sync_target *targets = list_targets(d, &count);
+    int err = mounter_write_back(d->mounter, targets, targets ? count : 0, seconds);
+
+    free(targets);
+    if (err)
+        log_line(LOG_WARNING, "%s: pages changed through mappings may be lost: %s",
+                 d->opts->mountpoint, strerror(-err));
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The mounter, seen from the daemon.
+ */
+#include "fusefs/daemon/mounter/mounter.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fusefs/daemon/mounter/mounter_process.h"
+#include "fusefs/daemon/mounter/writeback.h"
+
+/* Bound of the wait for the process's end: it closes its files and does nothing else. */
+#define END_POLLS   500
+#define END_POLL_NS 10000000
+
+int mounter_start(struct mounter *m, const struct options *opts, const struct fuse_args *args,
+                  int spare)
+{
+    int ends[2];
+
+    *m = (struct mounter){.socket = -1};
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+        return -errno;
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(ends[0]);
+        if (spare >= 0)
+            close(spare);
+        mounter_serve(ends[1], opts, args);
+    }
+    int err = pid < 0 ? -errno : 0;
+    close(ends[1]);
+    if (err) {
+        close(ends[0]);
+        return err;
+    }
+    *m = (struct mounter){.pid = pid, .socket = ends[0]};
+    return 0;
+}
+
+/* Receives an answer, with the descriptor that it carries in *fd, or -1. */
+static int receive_answer(const struct mounter *m, struct mounter_answer *answer, int *fd)
+{
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct iovec iov = {.iov_base = answer, .iov_len = sizeof(*answer)};
+    struct msghdr message = {.msg_iov = &iov,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = sizeof(control)};
+    ssize_t n;
+
+    *fd = -1;
+    while ((n = recvmsg(m->socket, &message, MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR) {
+    }
+    if (n <= 0)
+        return n == 0 ? -EPIPE : -errno;
+    const struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    if (head && head->cmsg_type == SCM_RIGHTS)
+        memcpy(fd, CMSG_DATA(head), sizeof(*fd));
+    return mounter_receive(m->socket, (char *)answer + n, sizeof(*answer) - (size_t)n);
+}
+
+static int ask(const struct mounter *m, const struct mounter_request *request, const void *more,
+               size_t len, struct mounter_answer *answer, int *fd)
+{
+    int err = mounter_send(m->socket, request, sizeof(*request));
+
+    if (!err && len)
+        err = mounter_send(m->socket, more, len);
+    if (!err)
+        err = receive_answer(m, answer, fd);
+    return err ? err : answer->err;
+}
+
+static int ask_plainly(const struct mounter *m, enum mounter_ask what)
+{
+    const struct mounter_request request = {.ask = what};
+    struct mounter_answer answer;
+    int fd;
+
+    return ask(m, &request, NULL, 0, &answer, &fd);
+}
+
+int mounter_mount(const struct mounter *m, int *fd, uint32_t *readahead, char *text, size_t len)
+{
+    const struct mounter_request request = {.ask = MOUNTER_MOUNT, .value = *readahead};
+    struct mounter_answer answer = {0};
+    int err = ask(m, &request, NULL, 0, &answer, fd);
+
+    *readahead = answer.readahead;
+    answer.text[sizeof(answer.text) - 1] = '\0';
+    snprintf(text, len, "%s", answer.text);
+    return !err && *fd < 0 ? -EIO : err;
+}
+
+int mounter_unmount(const struct mounter *m, bool lazily)
+{
+    return ask_plainly(m, lazily ? MOUNTER_DETACH : MOUNTER_UNMOUNT);
+}
+
+int mounter_abort(const struct mounter *m)
+{
+    return ask_plainly(m, MOUNTER_ABORT);
+}
+
+int mounter_write_back(const struct mounter *m, const struct sync_target *targets, size_t count,
+                       unsigned seconds)
+{
+    uint32_t n = count < MOUNTER_TARGETS_MAX ? (uint32_t)count : MOUNTER_TARGETS_MAX;
+    const struct mounter_request request = {
+        .ask = MOUNTER_WRITE_BACK, .value = seconds, .count = n};
+    struct mounter_answer answer;
+    int fd;
+    int err = ask(m, &request, targets, n * sizeof(*targets), &answer, &fd);
+
+    return !err && n < count ? -E2BIG : err;
+}
+
+void mounter_end(struct mounter *m)
+{
+    const struct timespec pause = {.tv_nsec = END_POLL_NS};
+
+    if (m->socket < 0 || m->pid <= 0)
+        return;
+    close(m->socket);
+    for (int i = 0; i < END_POLLS && waitpid(m->pid, NULL, WNOHANG) == 0; i++)
+        nanosleep(&pause, NULL);
+    *m = (struct mounter){.socket = -1};
+}

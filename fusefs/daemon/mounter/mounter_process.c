@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The mounter's process: one request after the other, until the daemon has ended.
+ */
+#define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
+
+#include "fusefs/daemon/mounter/mounter_process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fuse_lowlevel.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fusefs/core/ffs.h"
+#include "fusefs/daemon/base/daemon_log.h"
+#include "fusefs/daemon/fuse/fuse_init.h"
+#include "fusefs/daemon/mounter/readahead.h"
+#include "fusefs/daemon/mounter/writeback.h"
+#include "fusefs/daemon/start/mount_options.h"
+
+struct process {
+    int socket;
+    const struct options *opts;
+    const struct fuse_args *args;
+    unsigned connection; /* number of the mount in /sys/fs/fuse/connections */
+};
+
+int mounter_receive(int socket, void *data, size_t len)
+{
+    for (char *at = data; len > 0;) {
+        ssize_t n = recv(socket, at, len, 0);
+        if (n == 0)
+            return -EPIPE;
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        if (n > 0) {
+            at += n;
+            len -= (size_t)n;
+        }
+    }
+    return 0;
+}
+
+int mounter_send(int socket, const void *data, size_t len)
+{
+    for (const char *at = data; len > 0;) {
+        ssize_t n = send(socket, at, len, MSG_NOSIGNAL);
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        if (n > 0) {
+            at += n;
+            len -= (size_t)n;
+        }
+    }
+    return 0;
+}
+
+/* fd: -1, or a descriptor that goes with the answer. */
+static int send_answer(int socket, const struct mounter_answer *answer, int fd)
+{
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct iovec iov = {.iov_base = (void *)answer, .iov_len = sizeof(*answer)};
+    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
+
+    if (fd >= 0) {
+        message.msg_control = &control;
+        message.msg_controllen = sizeof(control);
+        control.head = (struct cmsghdr){
+            .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(fd))};
+        memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
+    }
+    ssize_t n = sendmsg(socket, &message, MSG_NOSIGNAL);
+    if (n < 0)
+        return -errno;
+    return mounter_send(socket, (const char *)answer + n, sizeof(*answer) - (size_t)n);
+}
+
+/* The device number of a FUSE mount names its connection. Sends no request to the mount. */
+static unsigned connection_of(const char *mountpoint)
+{
+    struct statx st;
+    int flags = AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC;
+
+    return statx(AT_FDCWD, mountpoint, flags, 0, &st) == 0 ? st.stx_dev_minor : 0;
+}
+
+/* The terminal and the pipes of the daemon's caller are not held open by a mount. */
+static void leave_terminal(void)
+{
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+    for (int fd = 0; fd <= 2 && null >= 0; fd++)
+        dup2(null, fd);
+    if (null > 2)
+        close(null);
+}
+
+/*
+ * libfuse passes noatime on, and neither strictatime nor nodiratime. Without them the kernel shows
+ * relatime, which a later remount would take for wanted. Sends no request to the mount. Older
+ * kernels than 5.12 go on showing relatime.
+ */
+static void show_access(const struct options *opts)
+{
+    struct mount_attr attr = {.attr_set = 0};
+
+    if (opts->access & FFS_ACCESS_FILES_ONLY)
+        attr.attr_set = MOUNT_ATTR_NODIRATIME;
+    if (opts->access & FFS_ACCESS_ALWAYS) {
+        attr.attr_set |= MOUNT_ATTR_STRICTATIME;
+        attr.attr_clr = MOUNT_ATTR__ATIME;
+    }
+    if (attr.attr_set)
+        mount_setattr(AT_FDCWD, opts->mountpoint, 0, &attr, sizeof(attr));
+}
+
+/*
+ * libfuse's session is never freed: it keeps what unmounts for the option auto_unmount when this
+ * process ends.
+ */
+static int mount_here(struct process *p, uint32_t readahead, struct mounter_answer *answer, int *fd)
+{
+    const char *mountpoint = p->opts->mountpoint;
+
+    log_capture();
+    struct fuse_session *session = session_new(p->args, NULL);
+    int err = session && fuse_session_mount(session, mountpoint) == 0 ? 0 : -EIO;
+    log_captured(answer->text, sizeof(answer->text));
+    if (err)
+        return err;
+    leave_terminal();
+    *fd = fuse_session_fd(session);
+    p->connection = connection_of(mountpoint);
+    show_access(p->opts);
+    answer->readahead = readahead_raise(mountpoint, readahead);
+    return 0;
+}
+
+static int run_helper(char *const argv[])
+{
+    pid_t pid;
+    int status;
+
+    if (posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ) != 0)
+        return -EPERM;
+    while (waitpid(pid, &status, 0) < 0) {
+        if (errno != EINTR)
+            return -EPERM;
+    }
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EBUSY;
+}
+
+/*
+ * Without privilege only set-id helpers can unmount. fusermount3 needs /etc/mtab, umount does not.
+ */
+static int unmount_by_helper(const char *mountpoint, bool lazily)
+{
+    char *path = (char *)mountpoint;
+    char *fuse[] = {"fusermount3", "-u", "-q", lazily ? "-z" : "--", path, NULL};
+    char *plain[] = {"umount", "-q", lazily ? "-l" : "--", path, NULL};
+
+    return run_helper(fuse) == 0 ? 0 : run_helper(plain);
+}
+
+static int unmount_here(const struct process *p, bool lazily)
+{
+    const char *mountpoint = p->opts->mountpoint;
+
+    if (geteuid() != 0)
+        return unmount_by_helper(mountpoint, lazily);
+    int flags = UMOUNT_NOFOLLOW | (lazily ? MNT_DETACH : 0);
+    return umount2(mountpoint, flags) == 0 ? 0 : -errno;
+}
+
+static bool abort_by_control(unsigned connection)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "/sys/fs/fuse/connections/%u/abort", connection);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    bool done = write(fd, "1", 1) == 1;
+    close(fd);
+    return done;
+}
+
+/*
+ * Without fusectl, MNT_FORCE aborts the connection as well, also when it returns EBUSY; it needs
+ * privilege.
+ */
+static int abort_here(const struct process *p)
+{
+    if (abort_by_control(p->connection))
+        return 0;
+    return umount2(p->opts->mountpoint, MNT_FORCE | UMOUNT_NOFOLLOW) == 0 ? 0 : -errno;
+}
+
+static int write_back_here(const struct process *p, const struct mounter_request *request)
+{
+    if (request->count > MOUNTER_TARGETS_MAX)
+        return -EINVAL;
+    struct sync_target *targets = calloc(request->count + 1u, sizeof(*targets));
+    int err =
+        targets ? mounter_receive(p->socket, targets, request->count * sizeof(*targets)) : -ENOMEM;
+    if (err) {
+        free(targets);
+        return err;
+    }
+    return writeback_files(p->opts->mountpoint, targets, request->count, request->value);
+}
+
+static void serve_one(struct process *p, const struct mounter_request *request)
+{
+    struct mounter_answer answer = {.err = -EINVAL};
+    int fd = -1;
+
+    switch (request->ask) {
+    case MOUNTER_MOUNT:
+        answer.err = mount_here(p, request->value, &answer, &fd);
+        break;
+    case MOUNTER_UNMOUNT:
+    case MOUNTER_DETACH:
+        answer.err = unmount_here(p, request->ask == MOUNTER_DETACH);
+        break;
+    case MOUNTER_ABORT:
+        answer.err = abort_here(p);
+        break;
+    case MOUNTER_WRITE_BACK:
+        answer.err = write_back_here(p, request);
+        break;
+    default:
+        break;
+    }
+    if (send_answer(p->socket, &answer, fd) != 0)
+        _exit(1);
+    if (fd >= 0)
+        close(fd); /* held by the daemon alone, so that the connection ends with it */
+}
+
+_Noreturn void mounter_serve(int socket, const struct options *opts, const struct fuse_args *args)
+{
+    struct process p = {.socket = socket, .opts = opts, .args = args};
+    struct mounter_request request;
+
+    prctl(PR_SET_NAME, "gpunvmefs-mount");
+    while (mounter_receive(socket, &request, sizeof(request)) == 0)
+        serve_one(&p, &request);
+    _exit(0);
+}

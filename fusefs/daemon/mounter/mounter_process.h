@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Messages between the daemon and its mounter, on a stream socket of their own. */
+#ifndef FUSEFS_DAEMON_MOUNTER_MOUNTER_PROCESS_H
+#define FUSEFS_DAEMON_MOUNTER_MOUNTER_PROCESS_H
+
+#include <stdint.h>
+
+#include "fusefs/daemon/mounter/mounter.h"
+
+/* Limit of the targets of one request. */
+#define MOUNTER_TARGETS_MAX 65536u
+
+enum mounter_ask {
+    MOUNTER_MOUNT, /* value: bytes of read-ahead; the answer carries the connection */
+    MOUNTER_UNMOUNT,
+    MOUNTER_DETACH, /* a lazy unmount */
+    MOUNTER_ABORT,
+    MOUNTER_WRITE_BACK, /* value: seconds; followed by `count` struct sync_target */
+};
+
+struct mounter_request {
+    uint32_t ask; /* enum mounter_ask */
+    uint32_t value;
+    uint32_t count;
+};
+
+struct mounter_answer {
+    int32_t err; /* 0 or -errno */
+    uint32_t readahead;
+    char text[256];
+};
+
+/* Serves requests until the daemon has closed its end of the socket; then the process exits. */
+_Noreturn void mounter_serve(int socket, const struct options *opts, const struct fuse_args *args);
+/* Moves all bytes. 0, or -errno; -EPIPE at the end of the stream. */
+int mounter_receive(int socket, void *data, size_t len);
+int mounter_send(int socket, const void *data, size_t len);
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Requests of the kernel that libfuse 3.14 has no operation for, seen before libfuse does, and
+ * flags of INIT that it does not negotiate.
+ *
+ * SYNCFS (50) and STATX (52, Linux 6.6), which carries the birth time, are answered here. TMPFILE
+ * (51, Linux 6.1) is passed on as CREATE with an empty name, which no other request has. Of other
+ * requests it notes a flag that libfuse does not pass on.
+ */
+#ifndef FUSEFS_DAEMON_REQUEST_RAW_REQUESTS_H
+#define FUSEFS_DAEMON_REQUEST_RAW_REQUESTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct daemon;
+struct iovec;
+
+/*
+ * buf holds len bytes read from the connection fd: one request. true: it was answered; false: it
+ * is for libfuse, perhaps changed.
+ */
+bool raw_request(struct daemon *d, int fd, void *buf, size_t len);
+/*
+ * Is the request that this thread serves one that clears set-id bits? The kernel says so
+ * (HANDLE_KILLPRIV_V2) in WRITE, and where SETATTR, OPEN and CREATE truncate, for callers without
+ * CAP_FSETID.
+ */
+bool raw_clears_setid(void);
+/* Called before a reply of libfuse is sent: completes that to INIT. */
+void raw_reply(const struct iovec *iov, int count);
+
+#endif

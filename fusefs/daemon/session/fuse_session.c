@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The FUSE session: mount, negotiation of capabilities, services, loop.
+ */
+#include "fusefs/daemon/session/fuse_session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/uio.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "fusefs/daemon/base/daemon_log.h"
+#include "fusefs/daemon/base/metrics_server.h"
+#include "fusefs/daemon/base/workers.h"
+#include "fusefs/daemon/caches/caches.h"
+#include "fusefs/daemon/fuse/file_close.h"
+#include "fusefs/daemon/fuse/fuse_init.h"
+#include "fusefs/daemon/ioctl/fdsocket.h"
+#include "fusefs/daemon/ioctl/ioctl.h"
+#include "fusefs/daemon/lease/lease.h"
+#include "fusefs/daemon/mounter/mounter.h"
+#include "fusefs/daemon/request/fuse_notify.h"
+#include "fusefs/daemon/request/fuse_request.h"
+#include "fusefs/daemon/request/raw_requests.h"
+#include "fusefs/daemon/session/session_loop.h"
+#include "fusefs/daemon/session/shutdown.h"
+#include "fusefs/daemon/start/background.h"
+#include "fusefs/daemon/state/buffers.h"
+#include "support/metrics.h"
+
+#define TRANSFER_THREADS 12 /* eight for one user, see workers.h */
+/* Two requests: the second is in flight while the first is served. */
+#define READ_AHEAD (2 * MAX_IO)
+
+/* The mount of a dead daemon answers every request with ENOTCONN. */
+static int clean_stale_mount(const char *path)
+{
+    if (umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW) != 0)
+        return -ENOTCONN;
+    log_line(LOG_NOTICE, "%s: removed the mount of a dead daemon", path);
+    return 0;
+}
+
+/* FORCE_SYNC: the kernel's cached attributes of a dead daemon's root would hide its death. */
+static int force_statx(const char *path, struct statx *st)
+{
+    int flags = AT_NO_AUTOMOUNT | AT_STATX_FORCE_SYNC;
+
+    return statx(AT_FDCWD, path, flags, STATX_TYPE, st) == 0 ? 0 : -errno;
+}
+
+static int stat_mountpoint(const char *path, struct statx *st)
+{
+    int err = force_statx(path, st);
+
+    if (err != -ENOTCONN)
+        return err;
+    err = clean_stale_mount(path);
+    return err ? err : force_statx(path, st);
+}
+
+int session_check_mountpoint(struct options *opts, char *why, size_t len)
+{
+    struct statx st;
+    const char *hint = "";
+    int err = stat_mountpoint(opts->mountpoint, &st);
+
+    if (!err && !S_ISDIR(st.stx_mode))
+        err = -ENOTDIR;
+    if (!err && (st.stx_attributes_mask & st.stx_attributes & STATX_ATTR_MOUNT_ROOT)) {
+        err = -EBUSY;
+        hint = ": something is mounted there, unmount it or choose another directory";
+    }
+    if (err == -ENOENT)
+        hint = ", make the directory first";
+    if (err == -ENOTCONN)
+        hint = ": the mount of a dead daemon, unmount it first";
+    char *path = err ? NULL : realpath(opts->mountpoint, NULL);
+    if (!err && !path)
+        err = -errno;
+    if (err) {
+        snprintf(why, len, "%s: %s%s", opts->mountpoint, strerror(-err), hint);
+        return err;
+    }
+    free(opts->mountpoint);
+    opts->mountpoint = path;
+    return 0;
+}
+
+static void print_metrics(void *context, FILE *to)
+{
+    struct daemon *d = context;
+    struct gpunvme_ioc_stats stats;
+    const struct metrics_mount mount = {d->opts->mountpoint, &stats};
+
+    ioctl_fill_stats(d, &stats);
+    metrics_print(&mount, 1, to);
+}
+
+static int start_metrics(struct daemon *d)
+{
+    const struct options *opts = d->opts;
+
+    if (!opts->metrics.len)
+        return 0;
+    return metrics_server_open(opts->metrics_listener, print_metrics, d, &d->metrics);
+}
+
+static int start_services(struct daemon *d)
+{
+    int err = buffers_open(d->opts->max_buffers, d->stack.engine, &d->buffers);
+
+    if (!err)
+        err = leases_open(d, &d->leases);
+    if (!err)
+        err = fdsocket_open(&(struct fdsocket_handler){leases_serve, d->leases}, &d->socket);
+    if (!err)
+        err = workers_open(TRANSFER_THREADS, &d->workers);
+    if (!err)
+        err = caches_open(d->stack.fs, &d->caches);
+    if (!err)
+        err = start_metrics(d);
+    if (err)
+        log_line(LOG_ERR, "%s: the daemon does not start: %s", d->opts->device, strerror(-err));
+    return err;
+}
+
+/* Transfers end first: they use buffers, and their replies need the session. */
+static void stop_transfers(struct daemon *d)
+{
+    if (d->caches)
+        caches_stop(d->caches);
+    if (d->leases)
+        leases_revoke_all(d->leases);
+    if (d->buffers)
+        buffers_cancel_all(d->buffers);
+    if (d->workers)
+        workers_close(d->workers);
+}
+
+static void stop_services(struct daemon *d)
+{
+    metrics_server_close(d->metrics);
+    files_free_all(d);
+    caches_close(d->caches);
+    if (d->socket)
+        fdsocket_close(d->socket);
+    if (d->leases)
+        leases_close(d->leases);
+    if (d->buffers)
+        buffers_close(d->buffers);
+    bounce_pool_free(&d->bounces);
+}
+
+/* Serves until the end of the session, and ends the transfers in any case. */
+static int loop(struct daemon *d)
+{
+    struct shutdown shutdown;
+    int err = session_loop_new(d, &d->loop);
+
+    if (!err)
+        err = shutdown_watch(&shutdown, d);
+    if (err) {
+        stop_transfers(d);
+    } else {
+        err = session_loop_run(d->loop);
+        shutdown_loop_ended(&shutdown);
+        stop_transfers(d);
+        shutdown_unwatch(&shutdown);
+    }
+    if (d->loop)
+        session_loop_free(d->loop);
+    return err;
+}
+
+/* libfuse has to have one; the session's loop does not use it. */
+static ssize_t receive(int fd, void *buf, size_t len, void *userdata)
+{
+    (void)userdata;
+    return read(fd, buf, len);
+}
+
+static ssize_t reply(int fd, struct iovec *iov, int count, void *userdata)
+{
+    (void)userdata;
+    raw_reply(iov, count);
+    return writev(fd, iov, count);
+}
+
+/*
+ * Mounts by the mounter. Its descriptor of the connection becomes that of the session. Nonzero: not
+ * mounted.
+ */
+static int mount_session(struct daemon *d, char *text, size_t len)
+{
+    static const struct fuse_custom_io io = {.read = receive, .writev = reply};
+    int fd;
+
+    d->readahead = READ_AHEAD;
+    int err = mounter_mount(d->mounter, &fd, &d->readahead, text, len);
+    if (err)
+        return err;
+    err = fuse_session_custom_io(d->session, &io, fd);
+    if (err) {
+        close(fd);
+        mounter_unmount(d->mounter, true);
+    }
+    return err;
+}
+
+/* The kernel has ended the connection: it is unmounted. */
+static bool is_unmounted(struct fuse_session *session)
+{
+    struct pollfd p = {.fd = fuse_session_fd(session)};
+
+    return poll(&p, 1, 0) == 1 && (p.revents & POLLERR);
+}
+
+/* An unmount waits for the session's answers unless the connection is closed before. */
+static void end_session(struct daemon *d)
+{
+    bool unmounted = is_unmounted(d->session);
+
+    fuse_session_destroy(d->session);
+    if (!unmounted)
+        mounter_unmount(d->mounter, true);
+}
+
+struct removed_name {
+    struct job job;
+    struct fuse_session *session;
+    uint64_t dir, ino;
+    char name[];
+};
+
+static void forget_name(struct job *job)
+{
+    struct removed_name *n = (struct removed_name *)job;
+
+    notify_removed(n->session, n->dir, n->ino, n->name);
+    free(n);
+}
+
+/*
+ * By a worker, which may wait for the kernel's lock of the directory. Without memory the kernel
+ * keeps the name until it looks: opening the file fails then, and it looks again.
+ */
+static void tell_removed(void *arg, uint64_t dir, uint64_t ino, const char *name)
+{
+    struct daemon *d = arg;
+    size_t len = strlen(name) + 1;
+    struct removed_name *n = malloc(sizeof(*n) + len);
+
+    if (!n)
+        return;
+    *n = (struct removed_name){
+        .job.run = forget_name, .session = d->session, .dir = dir, .ino = ino};
+    memcpy(n->name, name, len);
+    workers_add(d->workers, WORK_CACHE, &n->job);
+}
+
+static int mount_and_serve(struct daemon *d, const struct fuse_args *args)
+{
+    char text[256] = "";
+
+    d->session = session_new(args, d);
+    int err = d->session ? mount_session(d, text, sizeof(text)) : -ENOMEM;
+    if (err) {
+        log_line(LOG_ERR, "%s: cannot be mounted on: %s", d->opts->mountpoint,
+                 text[0] ? text : "fusermount3 refused");
+        if (d->session)
+            fuse_session_destroy(d->session);
+        return EXIT_MOUNT;
+    }
+    err = caches_start(d->caches, tell_removed, d);
+    int status = err || loop(d) ? EXIT_SYSTEM : 0;
+    end_session(d);
+    return status;
+}
+
+static int serve(struct daemon *d, const struct fuse_args *args)
+{
+    d->bounces.fs = d->stack.fs;
+    int status = EXIT_SYSTEM;
+    if (start_services(d) == 0)
+        status = mount_and_serve(d, args);
+    else
+        stop_transfers(d);
+    stop_services(d);
+    return status;
+}
+
+static int open_stack(struct daemon *d, const struct drive *drive, char *why, size_t len)
+{
+    struct startup startup;
+    bool watched = startup_watch(&startup, d->opts->device, d->status_fd) == 0;
+    int err = stack_open(d->opts, drive, &d->stack, why, len);
+
+    if (watched)
+        startup_unwatch(&startup);
+    return err;
+}
+
+int session_run(const struct options *opts, const struct fuse_args *args, const struct drive *drive,
+                struct mounter *mounter, int status_fd)
+{
+    char why[640];
+    struct daemon d = {.opts = opts,
+                       .mounter = mounter,
+                       .status_fd = status_fd,
+                       .access = opts->access,
+                       .bounces.lock = PTHREAD_MUTEX_INITIALIZER,
+                       .recovery = PTHREAD_MUTEX_INITIALIZER,
+                       .files_lock = PTHREAD_MUTEX_INITIALIZER};
+    int status = EXIT_MOUNT;
+
+    if (open_stack(&d, drive, why, sizeof(why)) != 0) {
+        log_text(LOG_ERR, why);
+        goto out;
+    }
+    status = serve(&d, args);
+    int err = stack_close(&d.stack);
+    if (err) {
+        log_line(LOG_ERR, "%s: not unmounted in order: %s", opts->device, strerror(-err));
+        status = EXIT_SYSTEM;
+    }
+out:
+    mounter_end(mounter);
+    if (d.status_fd >= 0)
+        background_failed(d.status_fd, status);
+    return status;
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The threads of a session.
+ */
+#define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
+
+#include "fusefs/daemon/session/session_loop.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fuse_lowlevel.h>
+#include <linux/fuse.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "fusefs/daemon/base/daemon_log.h"
+#include "fusefs/daemon/base/join.h"
+#include "fusefs/daemon/request/raw_requests.h"
+#include "fusefs/daemon/state/daemon.h"
+#include "support/clock.h"
+
+/* Threads that wait for requests at a time, unless the machine has more processors. */
+#define RECEIVERS 4u
+/* Time between two signals to threads in read(2), at the end. */
+#define WAKE_MS 50
+/* A WRITE request: its data begins where the data of a bounce buffer does, at a page. */
+#define HEAD (sizeof(struct fuse_in_header) + sizeof(struct fuse_write_in))
+static_assert(HEAD <= BOUNCE_HEAD, "the head of a request lies before the data");
+
+struct session_thread {
+    struct session_loop *loop;
+    pthread_t thread;
+    atomic_bool reading;         /* in read(2), or about to be */
+    struct session_thread *next; /* of those at rest; protected by the lock */
+    pthread_cond_t wake;
+    bool called; /* to receive; protected by the lock */
+};
+
+struct session_loop {
+    struct daemon *d;
+    unsigned receivers;   /* threads that may wait for requests at a time */
+    pthread_mutex_t lock; /* protects the fields below but threads */
+    unsigned waiting;     /* threads that wait for requests */
+    struct session_thread *resting;
+    bool ended;
+    pthread_cond_t over; /* ended was set */
+    struct session_thread threads[SESSION_THREADS];
+};
+
+static void call(struct session_thread *t)
+{
+    t->called = true;
+    pthread_cond_signal(&t->wake);
+}
+
+/* The thread that rested last is called: what it used is cached. With the lock. */
+static void call_one(struct session_loop *loop)
+{
+    struct session_thread *t = loop->resting;
+
+    if (!t)
+        return;
+    loop->resting = t->next;
+    loop->waiting++;
+    call(t);
+}
+
+void session_loop_end(struct session_loop *loop)
+{
+    fuse_session_exit(loop->d->session);
+    pthread_mutex_lock(&loop->lock);
+    loop->ended = true;
+    pthread_cond_signal(&loop->over);
+    for (struct session_thread *t = loop->resting; t; t = t->next)
+        call(t);
+    loop->resting = NULL;
+    pthread_mutex_unlock(&loop->lock);
+}
+
+/* Rests while enough threads wait for requests. False: the session has ended. */
+static bool begin_to_wait(struct session_thread *t)
+{
+    struct session_loop *loop = t->loop;
+
+    pthread_mutex_lock(&loop->lock);
+    if (loop->waiting < loop->receivers) {
+        loop->waiting++;
+    } else if (!loop->ended) {
+        t->called = false;
+        t->next = loop->resting;
+        loop->resting = t;
+        while (!t->called)
+            pthread_cond_wait(&t->wake, &loop->lock);
+    }
+    bool go_on = !loop->ended;
+    pthread_mutex_unlock(&loop->lock);
+    return go_on;
+}
+
+/* All receivers may be about to block: another thread receives the next request. */
+static void end_to_wait(struct session_loop *loop)
+{
+    pthread_mutex_lock(&loop->lock);
+    if (--loop->waiting == 0)
+        call_one(loop);
+    pthread_mutex_unlock(&loop->lock);
+}
+
+/* The length of a request, or -errno. */
+static ssize_t receive(struct session_thread *t, void *buf)
+{
+    struct fuse_session *session = t->loop->d->session;
+    ssize_t n = -EINTR;
+
+    /* Stored before the session's state is loaded, which wake() follows in the other order. */
+    atomic_store(&t->reading, true);
+    if (!fuse_session_exited(session)) {
+        n = read(fuse_session_fd(session), buf, HEAD + MAX_IO);
+        n = n < 0 ? -errno : n;
+    }
+    atomic_store(&t->reading, false);
+    return n;
+}
+
+/*
+ * -ENOENT: the process that asked was killed meanwhile. umount(2) aborts the connection: a read(2)
+ * at that moment ends with ECONNABORTED, a later one with ENODEV.
+ */
+static void note_error(struct session_loop *loop, int err)
+{
+    if (err == -EINTR || err == -ENOENT || err == -EAGAIN)
+        return;
+    if (err != -ENODEV && err != -ECONNABORTED)
+        log_line(LOG_ERR, "%s: requests cannot be received: %s", loop->d->opts->mountpoint,
+                 strerror(-err));
+    session_loop_end(loop);
+}
+
+static void serve(struct session_loop *loop, char *request, size_t len)
+{
+    struct fuse_buf buf = {.mem = request, .size = len};
+
+    if (!raw_request(loop->d, fuse_session_fd(loop->d->session), request, len))
+        fuse_session_process_buf(loop->d->session, &buf);
+}
+
+static void receive_and_serve(struct session_thread *t, struct bounce *b)
+{
+    struct session_loop *loop = t->loop;
+    char *request = (char *)b->data - HEAD;
+    ssize_t n = receive(t, request);
+
+    end_to_wait(loop);
+    if (n > 0)
+        serve(loop, request, (size_t)n);
+    else
+        note_error(loop, (int)n);
+}
+
+static void *thread_main(void *arg)
+{
+    struct session_thread *t = arg;
+    struct bounce_pool *pool = &t->loop->d->bounces;
+    struct bounce *b = NULL;
+
+    while (begin_to_wait(t)) {
+        b = b ? b : bounce_get(pool);
+        bounce_bind(b);
+        if (b)
+            receive_and_serve(t, b);
+        else
+            note_error(t->loop, -ENOMEM);
+    }
+    if (b)
+        bounce_put(pool, b);
+    return NULL;
+}
+
+static unsigned receivers(void)
+{
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+    if (cpus <= (long)RECEIVERS)
+        return RECEIVERS;
+    return cpus < SESSION_THREADS ? (unsigned)cpus : SESSION_THREADS;
+}
+
+int session_loop_new(struct daemon *d, struct session_loop **out)
+{
+    struct session_loop *loop = calloc(1, sizeof(*loop));
+
+    if (!loop)
+        return -ENOMEM;
+    loop->d = d;
+    loop->receivers = receivers();
+    pthread_mutex_init(&loop->lock, NULL);
+    pthread_cond_init(&loop->over, NULL);
+    for (unsigned i = 0; i < SESSION_THREADS; i++) {
+        loop->threads[i].loop = loop;
+        pthread_cond_init(&loop->threads[i].wake, NULL);
+    }
+    *out = loop;
+    return 0;
+}
+
+static void wake(int sig)
+{
+    (void)sig; /* interrupts read(2) */
+}
+
+/* Joins the threads. A thread that is about to call read(2) needs another signal. */
+static void join_all(struct session_loop *loop, unsigned n)
+{
+    for (unsigned i = 0; i < n;) {
+        for (unsigned k = i; k < n; k++) {
+            if (atomic_load(&loop->threads[k].reading))
+                pthread_kill(loop->threads[k].thread, SIGUSR1);
+        }
+        if (join_until(loop->threads[i].thread, deadline_after_ms(WAKE_MS)) == 0)
+            i++;
+    }
+}
+
+int session_loop_run(struct session_loop *loop)
+{
+    struct sigaction action = {.sa_handler = wake};
+    unsigned n = 0;
+    int err = 0;
+
+    sigaction(SIGUSR1, &action, NULL);
+    while (n < SESSION_THREADS && !err) {
+        struct session_thread *t = &loop->threads[n];
+        err = -pthread_create(&t->thread, NULL, thread_main, t);
+        n += !err;
+    }
+    pthread_mutex_lock(&loop->lock);
+    while (n > 0 && !loop->ended)
+        pthread_cond_wait(&loop->over, &loop->lock);
+    pthread_mutex_unlock(&loop->lock);
+    join_all(loop, n);
+    return n > 0 ? 0 : err;
+}
+
+void session_loop_free(struct session_loop *loop)
+{
+    for (unsigned i = 0; i < SESSION_THREADS; i++)
+        pthread_cond_destroy(&loop->threads[i].wake);
+    pthread_cond_destroy(&loop->over);
+    pthread_mutex_destroy(&loop->lock);
+    free(loop);
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The threads of a session: each receives a request and serves it.
+ *
+ * Few threads wait for requests at a time (RECEIVERS): their buffers and stacks stay in the
+ * processor's cache. When all of them serve requests, one of the remaining threads waits, too.
+ *
+ * No thread is cancelled. At the end of the session a thread in read(2) is woken by a signal.
+ */
+#ifndef FUSEFS_DAEMON_SESSION_SESSION_LOOP_H
+#define FUSEFS_DAEMON_SESSION_SESSION_LOOP_H
+
+struct daemon;
+struct session_loop;
+
+/* 0 or -errno. */
+int session_loop_new(struct daemon *d, struct session_loop **out);
+/* Serves until the end of the session. 0; -errno: not one thread could be started. */
+int session_loop_run(struct session_loop *loop);
+/* Ends the session: session_loop_run() returns when the requests being served are. */
+void session_loop_end(struct session_loop *loop);
+void session_loop_free(struct session_loop *loop);
+
+#endif

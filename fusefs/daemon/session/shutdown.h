@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The end of a session by signal, or by removal of the drive. */
+#ifndef FUSEFS_DAEMON_SESSION_SHUTDOWN_H
+#define FUSEFS_DAEMON_SESSION_SHUTDOWN_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+struct daemon;
+
+/*
+ * A thread waits for SIGTERM, SIGINT and SIGHUP, which all other threads block.
+ * It unmounts while the session still serves, so that pages written through
+ * mappings reach the file. With files open on the mount, the session ends under
+ * them. On removal of the drive (hot unplug) the mount is detached lazily and
+ * the session ended.
+ */
+struct shutdown {
+    struct daemon *daemon;
+    pthread_t thread;
+    int signals; /* signalfd */
+    int stage;   /* eventfd: the loop has returned, then the transfers have ended */
+};
+
+/*
+ * Called by the thread that runs the session's loop, with the signals blocked.
+ * 0 or -errno.
+ */
+int shutdown_watch(struct shutdown *s, struct daemon *d);
+/*
+ * Called after the loop has returned: requests are no longer served. Threads that
+ * still wait for one (a page cache invalidation) are released by an abort of the
+ * connection after some seconds.
+ */
+void shutdown_loop_ended(struct shutdown *s);
+/* Called after the transfers have ended. */
+void shutdown_unwatch(struct shutdown *s);
+void shutdown_block_signals(void);
+
+/*
+ * While the stack is opened, which may replay a long log: a signal ends the
+ * process at once, as a crash would, and recovery starts again at the next mount.
+ */
+struct startup {
+    pthread_t thread;
+    int signals; /* signalfd */
+    int stop;    /* eventfd: the stack is open */
+    int status_fd;
+    const char *device;
+};
+
+/* Called with the signals blocked. status_fd as in struct daemon. 0 or -errno. */
+int startup_watch(struct startup *s, const char *device, int status_fd);
+void startup_unwatch(struct startup *s);
+
+#endif

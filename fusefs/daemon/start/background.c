@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Fork into the background, and the pipe on which the child reports.
+ */
+#include "fusefs/daemon/start/background.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fusefs/daemon/base/daemon_log.h"
+#include "fusefs/daemon/start/mount_options.h"
+
+/*
+ * EOF without a byte: the child ended before it reported. Its wait status
+ * decides.
+ */
+static int wait_for_verdict(int fd, pid_t child)
+{
+    unsigned char status;
+    ssize_t n;
+
+    do {
+        n = read(fd, &status, 1);
+    } while (n < 0 && errno == EINTR);
+    if (n == 1)
+        return status;
+    int how = 0;
+    if (waitpid(child, &how, 0) == child && WIFEXITED(how) && WEXITSTATUS(how) != 0)
+        return WEXITSTATUS(how);
+    return EXIT_SYSTEM;
+}
+
+int background_start(int *status_fd)
+{
+    int fds[2];
+
+    if (pipe2(fds, O_CLOEXEC) != 0)
+        return -errno;
+    pid_t child = fork();
+    if (child < 0) {
+        int err = -errno;
+        close(fds[0]);
+        close(fds[1]);
+        return err;
+    }
+    if (child > 0) {
+        close(fds[1]);
+        _exit(wait_for_verdict(fds[0], child));
+    }
+    close(fds[0]);
+    setsid();
+    log_in_background();
+    *status_fd = fds[1];
+    return chdir("/") == 0 ? 0 : -errno;
+}
+
+static void report(int status_fd, unsigned char status)
+{
+    ssize_t n = write(status_fd, &status, 1);
+
+    (void)n; /* EPIPE: the parent was killed; nothing depends on its status */
+    close(status_fd);
+}
+
+void background_ready(int status_fd)
+{
+    log_to_syslog();
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int fd = 0; fd <= 2 && null >= 0; fd++)
+        dup2(null, fd);
+    if (null > 2)
+        close(null);
+    report(status_fd, 0);
+}
+
+void background_failed(int status_fd, int status)
+{
+    report(status_fd, (unsigned char)status);
+}

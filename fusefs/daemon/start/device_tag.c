@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The device of a label or UUID. */
+#include "fusefs/daemon/start/device_tag.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <uuid/uuid.h>
+
+#include "blockdev/device.h"
+#include "blockdev/pci/pci.h"
+#include "layout/layout.h"
+
+#define BLOCK_FOLDER "/sys/class/block"
+#define NSIDS_MAX    128u /* namespaces looked at of one drive */
+#define PROBE_MS     3000u
+
+struct wanted {
+    const char *label; /* NULL: by UUID */
+    uuid_t uuid;
+    char *found; /* device string; NULL: none yet */
+    char *second;
+    int err;
+};
+
+static const char *value_of(const char *text, const char *key)
+{
+    size_t len = strlen(key);
+
+    return strncmp(text, key, len) == 0 ? text + len : NULL;
+}
+
+bool tag_is(const char *text)
+{
+    return value_of(text, "LABEL=") || value_of(text, "UUID=");
+}
+
+/* --- One device ------------------------------------------------------------------------------- */
+
+static bool has_it(const struct wanted *w, struct bd_dev *dev)
+{
+    struct lay_geometry geo;
+    struct lay_super sb;
+
+    if (dev->info.bytes < sizeof(sb) || bd_read(dev, 0, &sb, sizeof(sb)) != 0 ||
+        lay_check_super(&sb, 0, 0, &geo, NULL, NULL) != 0)
+        return false;
+    if (w->label)
+        return strcmp(geo.label, w->label) == 0;
+    return memcmp(geo.uuid, w->uuid, sizeof(geo.uuid)) == 0;
+}
+
+static void note(struct wanted *w, const char *device)
+{
+    char **place = w->found ? &w->second : &w->found;
+
+    if (*place)
+        return;
+    *place = strdup(device);
+    if (!*place)
+        w->err = -ENOMEM;
+}
+
+/* A file or block device; one that cannot be read does not have the label. */
+static void look_at_path(struct wanted *w, const char *path)
+{
+    struct bd_dev *dev;
+
+    if (bd_file_open(path, BD_OPEN_READ_ONLY, 0, &dev) != 0)
+        return;
+    if (has_it(w, dev))
+        note(w, path);
+    bd_close(dev);
+}
+
+static void look_at_namespace(struct wanted *w, struct nvme_ctrlr *c, const char *bdf,
+                              uint32_t nsid)
+{
+    char device[64];
+    struct bd_dev *dev;
+
+    if (bd_nvme_open(c, nsid, 1, 2, &dev) != 0)
+        return;
+    snprintf(device, sizeof(device), "vfio:%s/%u", bdf, nsid);
+    if (has_it(w, dev))
+        note(w, device);
+    bd_close(dev);
+}
+
+/* A drive that is mounted, or in use by a virtual machine, cannot be opened. */
+static void look_at_drive(struct wanted *w, const char *bdf)
+{
+    struct bd_open_opts opts = {.deadline_ms = PROBE_MS};
+    struct nvme_opts ctrlr_opts = {.io_timeout_ms = PROBE_MS, .admin_timeout_ms = PROBE_MS};
+    struct bd_name name = {.kind = BD_KIND_VFIO, .nsid = 1};
+    uint32_t nsids[NSIDS_MAX];
+    struct nvme_transport *t;
+    struct nvme_ctrlr *c;
+    char why[256];
+
+    snprintf(name.path, sizeof(name.path), "%s", bdf);
+    if (bd_open_transport(&name, &opts, &t, why, sizeof(why)) != 0)
+        return;
+    if (nvme_ctrlr_open(t, &ctrlr_opts, &c) != 0) {
+        t->ops->close(t);
+        return;
+    }
+    int n = nvme_ns_list(c, nsids, NSIDS_MAX);
+    for (int i = 0; i < n && i < (int)NSIDS_MAX; i++)
+        look_at_namespace(w, c, bdf, nsids[i]);
+    nvme_ctrlr_close(c);
+}
+
+/* --- All devices ------------------------------------------------------------------------------ */
+
+/* Do partitions, md, LVM or multipath lie on it? */
+static bool has_holders(const char *name)
+{
+    char path[PATH_MAX];
+    bool any = false;
+
+    snprintf(path, sizeof(path), BLOCK_FOLDER "/%s/holders", name);
+    DIR *d = opendir(path);
+    if (!d)
+        return false;
+    for (const struct dirent *e; (e = readdir(d)) != NULL;)
+        any = any || e->d_name[0] != '.';
+    closedir(d);
+    return any;
+}
+
+static void look_at_block_devices(struct wanted *w)
+{
+    DIR *d = opendir(BLOCK_FOLDER);
+
+    if (!d)
+        return;
+    for (const struct dirent *e; (e = readdir(d)) != NULL;) {
+        char path[PATH_MAX];
+        if (e->d_name[0] == '.' || has_holders(e->d_name))
+            continue;
+        snprintf(path, sizeof(path), "/dev/%s", e->d_name);
+        for (char *c = path + 5; *c; c++)
+            *c = *c == '!' ? '/' : *c; /* as sysfs names those in folders of /dev */
+        look_at_path(w, path);
+    }
+    closedir(d);
+}
+
+static void look_at_drives(struct wanted *w)
+{
+    struct pci_device *all;
+    size_t n;
+
+    if (pci_list("", &all, &n) != 0)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(all[i].driver, "vfio-pci") == 0 && all[i].iommu_group >= 0)
+            look_at_drive(w, all[i].bdf);
+    }
+    free(all);
+}
+
+static void look_at_folder(struct wanted *w, const char *folder)
+{
+    DIR *d = opendir(folder);
+
+    if (!d)
+        return;
+    for (const struct dirent *e; (e = readdir(d)) != NULL;) {
+        char path[PATH_MAX];
+        struct stat st;
+        int n = snprintf(path, sizeof(path), "%s/%s", folder, e->d_name);
+        if (n > 0 && n < (int)sizeof(path) && lstat(path, &st) == 0 && S_ISREG(st.st_mode))
+            look_at_path(w, path);
+    }
+    closedir(d);
+}
+
+static void look_at_images(struct wanted *w)
+{
+    const char *given = getenv(TAG_IMAGES_ENV);
+    char *folders = strdup(given ? given : TAG_IMAGES), *rest;
+
+    if (!folders) {
+        w->err = -ENOMEM;
+        return;
+    }
+    for (char *f = strtok_r(folders, ":", &rest); f; f = strtok_r(NULL, ":", &rest))
+        look_at_folder(w, f);
+    free(folders);
+}
+
+/* --- The answer ------------------------------------------------------------------------------- */
+
+static int parse(const char *text, struct wanted *w, char *why, size_t len)
+{
+    const char *uuid = value_of(text, "UUID=");
+
+    w->label = value_of(text, "LABEL=");
+    if (w->label && w->label[0])
+        return 0;
+    if (uuid && uuid_parse(uuid, w->uuid) == 0)
+        return 0;
+    snprintf(why, len,
+             uuid ? "no UUID, give 32 digits with hyphens, as dump.gpunvme prints it"
+                  : "no label, give what tune.gpunvme or gpunvme label shows");
+    return -EINVAL;
+}
+
+static int judge(const struct wanted *w, char *why, size_t len)
+{
+    if (w->err) {
+        snprintf(why, len, "out of memory");
+        return w->err;
+    }
+    if (w->second) {
+        snprintf(why, len, "both %s and %s have it, name the device itself", w->found, w->second);
+        return -EEXIST;
+    }
+    if (w->found)
+        return 0;
+    snprintf(why, len,
+             "found on no block device, no drive that is bound to vfio-pci and unused, and no "
+             "image in " TAG_IMAGES " (" TAG_IMAGES_ENV "), name the device itself");
+    return -ENODEV;
+}
+
+int tag_find(const char *text, char **device, char *why, size_t len)
+{
+    struct wanted w = {.label = NULL};
+    int err = parse(text, &w, why, len);
+
+    if (err)
+        return err;
+    look_at_block_devices(&w);
+    look_at_images(&w);
+    look_at_drives(&w);
+    err = judge(&w, why, len);
+    free(w.second);
+    if (err)
+        free(w.found);
+    else
+        *device = w.found;
+    return err;
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The command line of the daemon, parsed. */
+#ifndef FUSEFS_DAEMON_START_MOUNT_OPTIONS_H
+#define FUSEFS_DAEMON_START_MOUNT_OPTIONS_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "blockdev/device.h"
+#include "cuda/gq.h"
+#include "fusefs/daemon/base/metrics_server.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Exit statuses, as of mount(8). */
+#define EXIT_USAGE  1
+#define EXIT_SYSTEM 2
+#define EXIT_MOUNT  32
+
+#define COMMIT_S_MAX 3600 /* of commit= */
+
+enum gpu_policy {
+    GPU_AUTO = 0, /* any executor; without one, the bounce path */
+    GPU_REQUIRE,  /* the CUDA executor, or the mount fails */
+    GPU_OFF,      /* no executor: every transfer takes the bounce path */
+};
+
+enum direct_policy {
+    DIRECT_NONE = 0, /* leases are refused */
+    DIRECT_ROOT,
+    DIRECT_GROUP, /* members of options.direct_group, and root */
+    DIRECT_ALL,
+};
+
+/* See sandbox.h. */
+enum sandbox_level {
+    SANDBOX_AUTO = 0,
+    SANDBOX_NONE,
+    SANDBOX_PRIVILEGES,
+    SANDBOX_CAPS,
+    SANDBOX_FILES,
+    SANDBOX_FULL,
+};
+
+/* Bits of options.given: a remount leaves alone what is not given. */
+#define OPTIONS_GIVEN_ACCESS    1u
+#define OPTIONS_GIVEN_COMMIT    2u
+#define OPTIONS_GIVEN_DISCARD   4u
+#define OPTIONS_GIVEN_READ_ONLY 8u
+
+struct options {
+    char *device;        /* as given, with an absolute path */
+    struct bd_name name; /* parsed from device; holds the namespace to mount */
+    char *mountpoint;    /* as given, then made absolute by session_check_mountpoint() */
+    unsigned gpu;        /* enum gpu_policy */
+    unsigned executor;
+    unsigned doorbells;             /* enum gq_doorbells */
+    unsigned direct;                /* enum direct_policy */
+    unsigned sandbox;               /* enum sandbox_level */
+    gid_t direct_group;             /* with DIRECT_GROUP */
+    struct metrics_address metrics; /* len 0: not asked for */
+    int metrics_listener;           /* then bound before the session is run */
+    unsigned cuda_device;
+    unsigned nsid;          /* 0: not given */
+    unsigned queues, depth; /* of the executor; 0: its default */
+    unsigned max_buffers;
+    unsigned deadline_ms;
+    unsigned commit_s;
+    unsigned cache_mib; /* 0: decided by the machine's memory */
+    unsigned attr_timeout_s, entry_timeout_s;
+    unsigned sim_threads, sim_lba, sim_mdts;    /* 0: the simulator's default */
+    unsigned sim_latency_us, sim_bandwidth_mib; /* lower bounds; 0: none */
+    unsigned sim_no_gpu; /* not 0: the drive refuses GPU memory, also of the CPU executor */
+    unsigned access;     /* enum ffs_access */
+    bool read_only;
+    bool discard;
+    bool remount;                         /* change a mount: remount.h */
+    unsigned given;                       /* OPTIONS_GIVEN_* */
+    unsigned long set_flags, clear_flags; /* MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_SYNCHRONOUS */
+    bool noiommu;
+    bool foreground, debug;
+    bool help, version;
+    bool named;    /* fsname= was given */
+    bool typed;    /* subtype= was given */
+    bool audience; /* allow_other or allow_root was given */
+    char problem[512];
+};
+
+struct fuse_args;
+
+/*
+ * Consumes the options of gpunvmefs in args and leaves those of libfuse, with
+ * the ones that every mount uses. 0, or -EINVAL with one line in opts->problem.
+ */
+int options_parse(struct options *opts, struct fuse_args *args);
+void options_free(struct options *opts);
+void options_print_help(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Opens and closes the layers below the session: controller, block device,
+ * executor, file system.
+ */
+#include "fusefs/daemon/start/stack.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "blockdev/vfio/vfio.h"
+#include "fusefs/daemon/base/daemon_log.h"
+#include "fusefs/daemon/start/selftest.h"
+
+/* Bytes of the metadata cache by default. */
+#define CACHE_LEAST ((size_t)64 << 20)
+#define CACHE_MOST  ((size_t)4 << 30)
+/*
+ * Queue pairs of the ordinary path: at most CPU_QUEUES, and at most half of the
+ * controller's.
+ */
+#define CPU_QUEUES 4u
+#define CPU_DEPTH  128
+/* The executor's default number of queues. */
+#define ENGINE_QUEUES 43u
+
+struct problem {
+    const char *device;
+    char *why;
+    size_t len;
+};
+
+__attribute__((format(printf, 3, 4))) static int fail(const struct problem *p, int err,
+                                                      const char *format, ...)
+{
+    char what[512];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(what, sizeof(what), format, args);
+    va_end(args);
+    snprintf(p->why, p->len, "%s: %s", p->device, what);
+    return err;
+}
+
+/* A drive with two pairs has one for each path. */
+unsigned stack_cpu_queues(const struct stack *s)
+{
+    unsigned half = nvme_ctrlr_info(s->ctrlr)->io_queues / 2;
+
+    if (half == 0)
+        return 1;
+    return half < CPU_QUEUES ? half : CPU_QUEUES;
+}
+
+static int open_blocks(const struct options *opts, struct stack *s, const struct problem *p)
+{
+    char why[256] = "";
+
+    if (!s->drive.transport) {
+        s->bdev = s->drive.bdev;
+        return 0;
+    }
+    struct nvme_opts nvme = {.admin_timeout_ms = opts->deadline_ms,
+                             .io_timeout_ms = opts->deadline_ms,
+                             .why = why,
+                             .why_len = sizeof(why)};
+    int err = nvme_ctrlr_open(s->drive.transport, &nvme, &s->ctrlr);
+    if (err)
+        return fail(p, err, "the controller does not start: %s", why[0] ? why : strerror(-err));
+    err = bd_open_namespace(s->ctrlr, opts->name.nsid, stack_cpu_queues(s), CPU_DEPTH, &s->bdev,
+                            why, sizeof(why));
+    if (err)
+        return fail(p, err, "%s", why);
+    s->bdev->info.read_only |= opts->read_only;
+    return 0;
+}
+
+/* Reports why there is no CUDA device. */
+static int refuse_cpu(const struct options *opts, const struct problem *p, int err)
+{
+    char why[256] = "";
+
+    if (gq_probe((int)opts->cuda_device, why, sizeof(why)) == 0)
+        snprintf(why, sizeof(why), "the CUDA executor does not start: %s", strerror(-err));
+    return fail(p, -ENODEV, "%s: %s", opts->gpu == GPU_REQUIRE ? "gpu=require" : "executor=cuda",
+                why);
+}
+
+/*
+ * With leases, the executor leaves half of a drive's few queue pairs. 0: its
+ * default.
+ */
+static unsigned engine_queues(const struct options *opts, const struct stack *s)
+{
+    unsigned rest = nvme_ctrlr_info(s->ctrlr)->io_queues - stack_cpu_queues(s);
+
+    if (opts->queues || opts->direct == DIRECT_NONE || rest >= 2 * ENGINE_QUEUES)
+        return opts->queues;
+    return rest > 1 ? rest / 2 : 1;
+}
+
+static int open_engine(const struct options *opts, struct stack *s, const struct problem *p)
+{
+    bool demanded = opts->gpu == GPU_REQUIRE || opts->executor == GQ_EXECUTOR_CUDA;
+
+    if (opts->gpu == GPU_OFF) {
+        snprintf(s->no_engine, sizeof(s->no_engine), "gpu=off");
+        return 0;
+    }
+    if (!s->ctrlr) {
+        snprintf(s->no_engine, sizeof(s->no_engine),
+                 "the device is driven by the kernel, not by an NVMe controller of this mount");
+        return demanded ? fail(p, -ENODEV, "%s", s->no_engine) : 0;
+    }
+    if (nvme_ctrlr_transport(s->ctrlr)->physical) {
+        snprintf(s->no_engine, sizeof(s->no_engine),
+                 "noiommu: the drive reaches no memory but the daemon's own, transfers take the "
+                 "bounce path");
+        return demanded ? fail(p, -ENODEV, "%s", s->no_engine) : 0;
+    }
+    struct gq_options gq = {.executor =
+                                demanded ? GQ_EXECUTOR_CUDA : (enum gq_executor_kind)opts->executor,
+                            .doorbells = (enum gq_doorbells)opts->doorbells,
+                            .cuda_device = (int)opts->cuda_device,
+                            .queues = engine_queues(opts, s),
+                            .depth = opts->depth,
+                            .deadline_ms = opts->deadline_ms,
+                            .max_buffers = opts->max_buffers,
+                            .cpu_device_memory = opts->sim_no_gpu,
+                            .copies = s->drive.copies};
+    int err = gq_engine_open(s->ctrlr, opts->name.nsid, &gq, &s->engine);
+    if (err == -ENOTSUP && opts->doorbells == GQ_DOORBELLS_DIRECT)
+        return fail(p, err, "doorbells=direct: the executor cannot reach them, use auto or cpu");
+    if (err && demanded)
+        return refuse_cpu(opts, p, err);
+    if (err) {
+        s->engine = NULL;
+        snprintf(s->no_engine, sizeof(s->no_engine), "the executor does not start: %s",
+                 strerror(-err));
+        log_line(LOG_WARNING, "%s: %s, transfers take the bounce path", p->device, s->no_engine);
+        return 0;
+    }
+    gq_engine_info(s->engine, &s->engine_info);
+    return 0;
+}
+
+/*
+ * The block device and the executor, users of the controller as well, stop and
+ * resume themselves.
+ */
+static void stop(struct nvme_user *u)
+{
+    (void)u;
+}
+
+static void resume(struct nvme_user *u, int err)
+{
+    struct stack *s = (struct stack *)((char *)u - offsetof(struct stack, watcher));
+
+    if (err) {
+        log_line(LOG_CRIT, "%s: the drive is gone or does not come back after a reset", s->device);
+        ffs_device_lost(s->fs);
+    } else {
+        log_line(LOG_WARNING, "%s: the drive failed and was reset, commands in flight are repeated",
+                 s->device);
+    }
+}
+
+static void watch(struct stack *s)
+{
+    if (!s->ctrlr)
+        return;
+    s->watcher = (struct nvme_user){.stop = stop, .resume = resume};
+    nvme_ctrlr_add_user(s->ctrlr, &s->watcher);
+    s->watching = true;
+}
+
+/* A controller that deviates is found here, and not in the data of an application. */
+static int check_data(struct stack *s, const struct problem *p)
+{
+    char why[384] = "";
+    int err = s->ctrlr ? selftest_run(s, why, sizeof(why)) : 0;
+
+    return err ? fail(p, err, "%s", why[0] ? why : strerror(-err)) : 0;
+}
+
+/* Of clean metadata kept: a machine with more memory is likely to have more files in use. */
+static size_t cache_bytes(const struct options *opts)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    size_t part = pages > 0 && page > 0 ? (size_t)pages * (size_t)page / 32 : 0;
+
+    if (opts->cache_mib)
+        return (size_t)opts->cache_mib << 20;
+    return part < CACHE_LEAST ? CACHE_LEAST : part > CACHE_MOST ? CACHE_MOST : part;
+}
+
+/* The executor works on without, and READV is slower. */
+static void sum_parts(struct stack *s)
+{
+    int err = gq_engine_sum_parts(s->engine);
+
+    if (err)
+        log_line(LOG_WARNING,
+                 "%s: the executor computes no checksums of parts of blocks: %s, they are read "
+                 "through the kernel's path",
+                 s->device, strerror(-err));
+}
+
+static int mount_fs(const struct options *opts, struct stack *s, const struct problem *p)
+{
+    char why[384] = "";
+    struct ffs_mount_opts mount = {.access = opts->access,
+                                   .read_only = opts->read_only,
+                                   .commit_ms = opts->commit_s * 1000,
+                                   .cache_bytes = cache_bytes(opts),
+                                   .discard = opts->discard,
+                                   .log = log_text};
+    int err = ffs_mount(s->bdev, &mount, &s->fs, why, sizeof(why));
+
+    if (err == -ENOMEM && s->ctrlr && nvme_ctrlr_transport(s->ctrlr)->physical)
+        vfio_no_large_page(why, sizeof(why));
+    if (err)
+        return fail(p, err, "%s", why[0] ? why : strerror(-err));
+    if (opts->discard && !s->bdev->info.discards)
+        log_line(LOG_WARNING, "%s: discard: the drive has no such command", s->device);
+    struct ffs_statfs fs;
+    ffs_statfs(s->fs, &fs);
+    s->data_csum = fs.data_csum;
+    if (s->data_csum && s->engine)
+        sum_parts(s);
+    return 0;
+}
+
+int stack_open(const struct options *opts, const struct drive *drive, struct stack *out, char *why,
+               size_t len)
+{
+    struct problem p = {opts->device, why, len};
+
+    *out = (struct stack){.drive = *drive, .device = opts->device};
+    int err = open_blocks(opts, out, &p);
+    if (!err)
+        err = open_engine(opts, out, &p);
+    if (!err)
+        err = check_data(out, &p);
+    if (!err)
+        err = mount_fs(opts, out, &p);
+    if (err)
+        stack_close(out);
+    else
+        watch(out);
+    return err;
+}
+
+/*
+ * Closes in reverse order. The executor's queues precede the block device's,
+ * and both precede the controller, whose close closes the transport.
+ */
+int stack_close(struct stack *s)
+{
+    if (s->watching)
+        nvme_ctrlr_remove_user(s->ctrlr, &s->watcher);
+    int err = s->fs ? ffs_unmount(s->fs) : 0;
+    if (s->engine)
+        gq_engine_close(s->engine);
+    if (s->bdev)
+        bd_close(s->bdev);
+    else if (s->drive.bdev)
+        bd_close(s->drive.bdev);
+    if (s->ctrlr)
+        nvme_ctrlr_close(s->ctrlr);
+    else if (s->drive.transport)
+        s->drive.transport->ops->close(s->drive.transport);
+    int end = s->drive.release ? s->drive.release(s->drive.context) : 0;
+    *s = (struct stack){0};
+    return err ? err : end;
+}

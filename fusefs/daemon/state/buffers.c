@@ -1,0 +1,473 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The table of registered buffers: limits, lookup by id and key, uses, removal.
+ */
+#include "fusefs/daemon/state/buffers.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#define BUCKETS 1024u
+/*
+ * Limit of registered bytes, as a multiple of the machine's memory. Each byte
+ * costs the executor 1/512 byte of pinned memory for PRP lists, also in holes
+ * of a sparse file. All buffers together therefore pin at most 1/16 of the
+ * memory for lists.
+ */
+#define MEMORY_TIMES 32u
+/*
+ * Host memory registered with a GPU is pinned, including pages that were never
+ * touched. The limit is 1/PINNED_PART of the machine's memory, the default size
+ * of a tmpfs.
+ */
+#define PINNED_PART 2u
+#define USER_PART   2u /* one user's part of either limit and of the number of buffers */
+/* 1/ROOT_PART of the number of buffers is reserved for root. */
+#define ROOT_PART 8u
+
+struct buffer {
+    uint64_t id, key, len;
+    uint64_t pinned; /* bytes pinned: len, or 0 */
+    uid_t uid;
+    const void *owner;
+    enum buffer_kind kind;
+    struct gq_buffer *gq; /* NULL without an engine */
+    unsigned char *start; /* without an engine: first byte of the buffer, */
+    void *map;            /* first page of its mapping */
+    size_t map_len;
+    struct buffer *next;     /* in its bucket, or in a list of removed buffers */
+    struct buffer_use *uses; /* protected by the table's lock */
+};
+
+/* What one user has registered. */
+struct user {
+    uid_t uid;
+    unsigned count;
+    uint64_t bytes, pinned;
+    struct user *next;
+};
+
+struct buffers {
+    struct gq_engine *engine;
+    unsigned max;
+    uint64_t max_bytes, max_pinned;
+    bool pins;             /* the engine pins host memory */
+    pthread_mutex_t lock;  /* protects the fields below and all lists of uses */
+    pthread_cond_t unused; /* signalled when a use ends */
+    bool cancelled;        /* buffers_cancel_all() was called */
+    unsigned count;
+    uint64_t bytes, pinned;
+    struct user *users;
+    struct buffer *buckets[BUCKETS];
+};
+
+static uint64_t memory_of_machine(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES);
+    long size = sysconf(_SC_PAGESIZE);
+
+    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 1u << 30;
+}
+
+static bool is_cuda(const struct gq_engine *engine)
+{
+    struct gq_info info;
+
+    gq_engine_info(engine, &info);
+    return info.executor == GQ_EXECUTOR_CUDA;
+}
+
+int buffers_open(unsigned max, struct gq_engine *engine, struct buffers **out)
+{
+    struct buffers *t = calloc(1, sizeof(*t));
+
+    if (!t)
+        return -ENOMEM;
+    t->engine = engine;
+    t->max = max;
+    t->max_bytes = memory_of_machine() * MEMORY_TIMES;
+    t->max_pinned = memory_of_machine() / PINNED_PART;
+    t->pins = engine && is_cuda(engine);
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_cond_init(&t->unused, NULL);
+    *out = t;
+    return 0;
+}
+
+static int map_host(struct buffer *b, const struct gq_mem *mem)
+{
+    if (mem->kind != GQ_MEM_FD)
+        return -EOPNOTSUPP;
+    uint64_t first = mem->offset & ~(uint64_t)4095;
+    b->map_len = (size_t)(mem->offset - first + mem->len);
+    b->map = mmap(NULL, b->map_len, PROT_READ | PROT_WRITE, MAP_SHARED, mem->fd, (off_t)first);
+    if (b->map == MAP_FAILED)
+        return -errno;
+    b->start = (unsigned char *)b->map + (mem->offset - first);
+    return 0;
+}
+
+/*
+ * Releases the memory. With an engine, no command can reach the memory
+ * afterwards.
+ */
+static void unmap(struct buffer *b)
+{
+    if (b->gq)
+        gq_buffer_unregister(b->gq);
+    else
+        munmap(b->map, b->map_len);
+}
+
+static struct buffer **find(struct buffers *t, uint64_t id)
+{
+    struct buffer **link = &t->buckets[id % BUCKETS];
+
+    while (*link && (*link)->id != id)
+        link = &(*link)->next;
+    return link;
+}
+
+static int draw(uint64_t *value)
+{
+    ssize_t n = getrandom(value, sizeof(*value), 0);
+
+    return n == (ssize_t)sizeof(*value) ? 0 : -EIO;
+}
+
+/* The link to the user's record, or to the end of the list. Lock held. */
+static struct user **find_user(struct buffers *t, uid_t uid)
+{
+    struct user **link = &t->users;
+
+    while (*link && (*link)->uid != uid)
+        link = &(*link)->next;
+    return link;
+}
+
+/*
+ * False when b more units would exceed max in all, or one user's part of max.
+ */
+static bool has_room(uint64_t b, uint64_t max, uint64_t all, uint64_t of_user)
+{
+    return b <= max - all && b <= max / USER_PART - of_user;
+}
+
+static bool is_full(const struct buffers *t, const struct user *u, uid_t uid)
+{
+    unsigned most = (t->max + USER_PART - 1) / USER_PART; /* rounded up: at least 1 */
+    unsigned all = uid == 0 ? t->max : t->max - t->max / ROOT_PART;
+
+    return t->count >= all || (u && u->count >= most);
+}
+
+/* Lock held. -EMFILE, -ENOMEM. */
+static int charge(struct buffers *t, const struct buffer *b)
+{
+    struct user **link = find_user(t, b->uid), *u = *link;
+
+    if (is_full(t, u, b->uid))
+        return -EMFILE;
+    if (!has_room(b->len, t->max_bytes, t->bytes, u ? u->bytes : 0) ||
+        !has_room(b->pinned, t->max_pinned, t->pinned, u ? u->pinned : 0))
+        return -ENOMEM;
+    if (!u) {
+        *link = u = calloc(1, sizeof(*u));
+        if (!u)
+            return -ENOMEM;
+        u->uid = b->uid;
+    }
+    u->count++;
+    u->bytes += b->len;
+    u->pinned += b->pinned;
+    t->count++;
+    t->bytes += b->len;
+    t->pinned += b->pinned;
+    return 0;
+}
+
+/*
+ * The charge precedes the registration, so that concurrent calls cannot exceed
+ * a limit.
+ */
+static int reserve(struct buffers *t, const struct buffer *b)
+{
+    pthread_mutex_lock(&t->lock);
+    int err = charge(t, b);
+    pthread_mutex_unlock(&t->lock);
+    return err;
+}
+
+static void unreserve(struct buffers *t, const struct buffer *b)
+{
+    pthread_mutex_lock(&t->lock);
+    struct user **link = find_user(t, b->uid), *u = *link;
+    assert(u && u->count && u->bytes >= b->len && u->pinned >= b->pinned);
+    t->count--;
+    t->bytes -= b->len;
+    t->pinned -= b->pinned;
+    u->bytes -= b->len;
+    u->pinned -= b->pinned;
+    if (--u->count == 0) {
+        *link = u->next;
+        free(u);
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* Ids are never 0: a zeroed struct names no buffer. */
+static int publish(struct buffers *t, struct buffer *b)
+{
+    int err = draw(&b->key);
+
+    pthread_mutex_lock(&t->lock);
+    do {
+        if (!err)
+            err = draw(&b->id);
+    } while (!err && (b->id == 0 || *find(t, b->id)));
+    if (!err) {
+        b->next = t->buckets[b->id % BUCKETS];
+        t->buckets[b->id % BUCKETS] = b;
+    }
+    pthread_mutex_unlock(&t->lock);
+    return err;
+}
+
+static int take_in(struct buffers *t, const struct gq_mem *mem, struct buffer *b)
+{
+    struct gq_mem what = *mem;
+
+    what.is_list = b->kind == BUFFER_LIST;
+    int err = t->engine ? gq_buffer_register(t->engine, &what, &b->gq) : map_host(b, mem);
+    if (err)
+        return err;
+    err = publish(t, b);
+    if (err)
+        unmap(b);
+    return err;
+}
+
+static int add(struct buffers *t, const struct gq_mem *mem, const struct buffer *what, uint64_t *id,
+               uint64_t *key)
+{
+    struct buffer *b = calloc(1, sizeof(*b));
+
+    if (!b)
+        return -ENOMEM;
+    *b = *what;
+    b->len = mem->len;
+    b->pinned = t->pins && mem->kind == GQ_MEM_FD ? mem->len : 0;
+    int err = reserve(t, b);
+    if (err)
+        goto free_buffer;
+    err = take_in(t, mem, b);
+    if (err)
+        goto unreserve;
+    *id = b->id;
+    *key = b->key;
+    return 0;
+unreserve:
+    unreserve(t, b);
+free_buffer:
+    free(b);
+    return err;
+}
+
+int buffers_add(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
+                uint64_t *id, uint64_t *key)
+{
+    return add(t, mem, &(struct buffer){.uid = uid, .owner = owner, .kind = BUFFER_DATA}, id, key);
+}
+
+int buffers_add_list(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
+                     uint64_t *id, uint64_t *key)
+{
+    return add(t, mem, &(struct buffer){.uid = uid, .owner = owner, .kind = BUFFER_LIST}, id, key);
+}
+
+/*
+ * The comparison need not take constant time: a key is 64 random bits and each
+ * guess costs a system call.
+ */
+static int check(const struct buffer *b, uint64_t key, uid_t uid)
+{
+    if (!b)
+        return -ENOENT;
+    return b->key == key && b->uid == uid ? 0 : -EACCES;
+}
+
+/*
+ * b has left the table, so no use can begin. Each use ends within its
+ * transfer's deadline.
+ */
+static void end(struct buffers *t, struct buffer *b)
+{
+    pthread_mutex_lock(&t->lock);
+    for (struct buffer_use *u = b->uses; u; u = u->next)
+        atomic_store_explicit(u->cancel, 1, memory_order_relaxed);
+    while (b->uses)
+        pthread_cond_wait(&t->unused, &t->lock);
+    pthread_mutex_unlock(&t->lock);
+    unmap(b);
+    unreserve(t, b);
+    free(b);
+}
+
+int buffers_remove(struct buffers *t, uint64_t id, uint64_t key, uid_t uid)
+{
+    pthread_mutex_lock(&t->lock);
+    struct buffer **link = find(t, id);
+    struct buffer *b = *link;
+    int err = check(b, key, uid);
+    if (!err)
+        *link = b->next;
+    pthread_mutex_unlock(&t->lock);
+    if (!err)
+        end(t, b);
+    return err;
+}
+
+/* Removes the buffers of owner from the table; owner NULL: all buffers. */
+static struct buffer *take(struct buffers *t, const void *owner)
+{
+    struct buffer *taken = NULL;
+
+    pthread_mutex_lock(&t->lock);
+    for (size_t i = 0; i < BUCKETS && t->count > 0; i++) {
+        struct buffer **link = &t->buckets[i];
+        while (*link) {
+            struct buffer *b = *link;
+            if (owner && b->owner != owner) {
+                link = &b->next;
+                continue;
+            }
+            *link = b->next;
+            b->next = taken;
+            taken = b;
+        }
+    }
+    pthread_mutex_unlock(&t->lock);
+    return taken;
+}
+
+static void end_list(struct buffers *t, struct buffer *list)
+{
+    while (list) {
+        struct buffer *next = list->next;
+        end(t, list);
+        list = next;
+    }
+}
+
+void buffers_release(struct buffers *t, const void *owner)
+{
+    assert(owner);
+    end_list(t, take(t, owner));
+}
+
+void buffers_cancel_all(struct buffers *t)
+{
+    pthread_mutex_lock(&t->lock);
+    t->cancelled = true;
+    for (size_t i = 0; i < BUCKETS; i++) {
+        for (struct buffer *b = t->buckets[i]; b; b = b->next) {
+            for (struct buffer_use *u = b->uses; u; u = u->next)
+                atomic_store_explicit(u->cancel, 1, memory_order_relaxed);
+        }
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
+void buffers_close(struct buffers *t)
+{
+    end_list(t, take(t, NULL));
+    pthread_cond_destroy(&t->unused);
+    pthread_mutex_destroy(&t->lock);
+    free(t);
+}
+
+unsigned buffers_count(struct buffers *t)
+{
+    pthread_mutex_lock(&t->lock);
+    unsigned count = t->count;
+    pthread_mutex_unlock(&t->lock);
+    return count;
+}
+
+int buffer_use_begin(struct buffers *t, uint64_t id, uint64_t key, uid_t uid, enum buffer_kind kind,
+                     _Atomic uint32_t *cancel, struct buffer_use *use)
+{
+    pthread_mutex_lock(&t->lock);
+    struct buffer *b = *find(t, id);
+    int err = check(b, key, uid);
+    if (!err && b->kind != kind)
+        err = -EINVAL;
+    if (!err && t->cancelled)
+        err = -EINTR;
+    if (!err) {
+        *use =
+            (struct buffer_use){.buffer = b, .cancel = cancel, .next = b->uses, .link = &b->uses};
+        if (use->next)
+            use->next->link = &use->next;
+        b->uses = use;
+    }
+    pthread_mutex_unlock(&t->lock);
+    return err;
+}
+
+void buffer_use_end(struct buffers *t, struct buffer_use *use)
+{
+    pthread_mutex_lock(&t->lock);
+    *use->link = use->next;
+    if (use->next)
+        use->next->link = use->link;
+    pthread_cond_broadcast(&t->unused);
+    pthread_mutex_unlock(&t->lock);
+}
+
+uint64_t buffer_len(const struct buffer *b)
+{
+    return b->len;
+}
+
+struct gq_buffer *buffer_gq(const struct buffer *b)
+{
+    return b->gq;
+}
+
+void *buffer_list(const struct buffer *b)
+{
+    assert(b->kind == BUFFER_LIST);
+    return b->gq ? gq_buffer_list(b->gq) : b->start;
+}
+
+struct gq_buffer *buffer_gq_list(const struct buffer *b)
+{
+    assert(b->kind == BUFFER_LIST);
+    return b->gq;
+}
+
+int buffer_put(struct buffer *b, uint64_t offset, const void *src, size_t len)
+{
+    assert(offset <= b->len && len <= b->len - offset);
+    if (b->gq)
+        return gq_buffer_put(b->gq, offset, src, len);
+    memcpy(b->start + offset, src, len);
+    return 0;
+}
+
+int buffer_get(struct buffer *b, uint64_t offset, void *dst, size_t len)
+{
+    assert(offset <= b->len && len <= b->len - offset);
+    if (b->gq)
+        return gq_buffer_get(b->gq, offset, dst, len);
+    memcpy(dst, b->start + offset, len);
+    return 0;
+}

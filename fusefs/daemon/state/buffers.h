@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The table of registered buffers: which user may use a buffer, and when its
+ * memory is released.
+ *
+ * A buffer is named by a random id and used with its random key, by the user
+ * that registered it. It belongs to an open file description and leaves the
+ * table when that is closed. Its memory is released when the transfers that use
+ * it have ended. Removal cancels these transfers, and their deadlines bound the
+ * wait.
+ */
+#ifndef FUSEFS_DAEMON_STATE_BUFFERS_H
+#define FUSEFS_DAEMON_STATE_BUFFERS_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "cuda/gq.h"
+
+struct buffers;
+struct buffer;
+
+/*
+ * engine NULL: buffers are mapped into this process and only the bounce path
+ * uses them.
+ */
+int buffers_open(unsigned max, struct gq_engine *engine, struct buffers **out);
+/* Precondition: no transfer runs. Removes the remaining buffers and frees t. */
+void buffers_close(struct buffers *t);
+
+/*
+ * Registers memory. mem.fd remains the caller's. Data of memory out of the
+ * drive's reach is staged by the executor. Errors: -EMFILE (max buffers in all, or half of
+ * max by this user), -ENOMEM (the byte or pinning limit, in all or of this
+ * user), -EOPNOTSUPP (a kind of memory the executor does not take), otherwise
+ * as gq_buffer_register().
+ */
+int buffers_add(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
+                uint64_t *id, uint64_t *key);
+/*
+ * Registers memory for READV lists: this process and the executor reach it, the
+ * drive does not. The client may write to it at any time.
+ */
+int buffers_add_list(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
+                     uint64_t *id, uint64_t *key);
+/*
+ * -ENOENT (no such id), -EACCES (key or user). No command reaches the memory
+ * after the return. Waits for the transfers that use the buffer.
+ */
+int buffers_remove(struct buffers *t, uint64_t id, uint64_t key, uid_t uid);
+/* Removes all buffers of one open file description. */
+void buffers_release(struct buffers *t, const void *owner);
+/*
+ * Cancels every transfer that uses a buffer; later uses fail with -EINTR.
+ * Called when the mount ends.
+ */
+void buffers_cancel_all(struct buffers *t);
+/*
+ * Registered buffers, including removed ones that still wait for their
+ * transfers.
+ */
+unsigned buffers_count(struct buffers *t);
+
+/*
+ * One transfer's use of a buffer. cancel is the transfer's own flag; the table
+ * sets it, too. A use must end before its thread waits for any FUSE request:
+ * removal of a buffer waits for its uses, and runs in threads that serve those
+ * requests.
+ */
+struct buffer_use {
+    struct buffer *buffer;
+    _Atomic uint32_t *cancel;
+    struct buffer_use *next; /* protected by the table's lock */
+    struct buffer_use **link;
+};
+
+enum buffer_kind { BUFFER_DATA, BUFFER_LIST };
+
+/*
+ * Errors of buffers_remove(), -EINVAL (a buffer of the other kind), -EINTR (all
+ * are cancelled).
+ */
+int buffer_use_begin(struct buffers *t, uint64_t id, uint64_t key, uid_t uid, enum buffer_kind kind,
+                     _Atomic uint32_t *cancel, struct buffer_use *use);
+void buffer_use_end(struct buffers *t, struct buffer_use *use);
+
+uint64_t buffer_len(const struct buffer *b);
+/* The buffer for gq_transfer(). NULL without an engine. */
+struct gq_buffer *buffer_gq(const struct buffer *b);
+/*
+ * First byte of a list, and the list for gq_readv(). The latter is NULL without
+ * an engine.
+ */
+void *buffer_list(const struct buffer *b);
+struct gq_buffer *buffer_gq_list(const struct buffer *b);
+/*
+ * Copies between the buffer and host memory. The range must lie inside the
+ * buffer.
+ */
+int buffer_put(struct buffer *b, uint64_t offset, const void *src, size_t len);
+int buffer_get(struct buffer *b, uint64_t offset, void *dst, size_t len);
+
+#endif

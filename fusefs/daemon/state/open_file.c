@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Open file descriptions and open directories.
+ */
+#include "fusefs/daemon/state/open_file.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+
+#include "fusefs/daemon/caches/caches.h"
+#include "fusefs/daemon/state/buffers.h"
+
+ssize_t file_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t len)
+{
+    size_t done = 0;
+
+    while (done < len) {
+        ssize_t n = ffs_read(inode, offset + done, (char *)buf + done, len - done);
+        if (n < 0)
+            return n;
+        if (n == 0)
+            break;
+        done += (size_t)n;
+    }
+    return (ssize_t)done;
+}
+
+void file_accessed(struct ffs_inode *inode, int flags)
+{
+    if (!(flags & O_NOATIME))
+        ffs_note_access(inode);
+}
+
+int file_new(struct daemon *d, struct ffs_inode *inode, int flags, bool directory,
+             struct open_file **out)
+{
+    struct open_file *file = malloc(sizeof(*file));
+    int err = file ? caches_file_opened(inode) : -ENOMEM;
+
+    if (err) {
+        free(file);
+        ffs_iput(inode, 1);
+        return err;
+    }
+    *file = (struct open_file){
+        .inode = inode, .flags = flags, .directory = directory, .link = &d->files};
+    pthread_mutex_lock(&d->files_lock);
+    activity_begin(&d->activity, &file->activity);
+    file->next = d->files;
+    if (file->next)
+        file->next->link = &file->next;
+    d->files = file;
+    pthread_mutex_unlock(&d->files_lock);
+    *out = file;
+    return 0;
+}
+
+void file_end(struct daemon *d, struct open_file *file)
+{
+    buffers_release(d->buffers, file);
+    caches_file_closed(file->inode);
+    ffs_iput(file->inode, 1);
+    free(file);
+}

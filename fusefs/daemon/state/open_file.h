@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Open file descriptions and open directories. */
+#ifndef FUSEFS_DAEMON_STATE_OPEN_FILE_H
+#define FUSEFS_DAEMON_STATE_OPEN_FILE_H
+
+#include "fusefs/daemon/state/daemon.h"
+
+/*
+ * As ffs_read(), but short only at the end of the file: an error after some
+ * bytes is returned as the error. The kernel takes a short reply for the end of
+ * the file.
+ */
+ssize_t file_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t len);
+
+/* After a read by a descriptor with these flags (O_NOATIME). */
+void file_accessed(struct ffs_inode *inode, int flags);
+
+/*
+ * Takes over the reference on inode, also on failure: -ENOMEM; -ESTALE as caches_file_opened().
+ */
+int file_new(struct daemon *d, struct ffs_inode *inode, int flags, bool directory,
+             struct open_file **out);
+/*
+ * The second half of file_free(), called by the leases' thread after the leases
+ * have ended.
+ */
+void file_end(struct daemon *d, struct open_file *file);
+
+#endif

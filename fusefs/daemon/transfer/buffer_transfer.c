@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * READ and WRITE of registered buffers: ranges, fallback to the bounce path,
+ * deadlines.
+ */
+#include "fusefs/daemon/transfer/buffer_transfer.h"
+
+#include <errno.h>
+#include <string.h>
+#include <syslog.h>
+#include <time.h>
+
+#include "fusefs/daemon/base/daemon_log.h"
+#include "fusefs/daemon/caches/caches.h"
+#include "fusefs/daemon/request/fuse_notify.h"
+#include "fusefs/daemon/request/setid.h"
+#include "fusefs/daemon/transfer/write_checks.h"
+#include "layout/format.h"
+#include "support/clock.h"
+#include "support/minmax.h"
+
+/*
+ * Bytes of one run of the executor. A read pins blocks and blocks no other
+ * request; a write blocks other writers and ordinary reads of the file.
+ */
+#define READ_CHUNK  (4ull << 30)
+#define WRITE_CHUNK (256ull << 20)
+/* Minimum time between two log lines about the fallback. */
+#define FALLBACK_LOG_S 60
+
+/*
+ * True for errors of the device or the executor that a transfer through host
+ * memory may avoid.
+ */
+static bool may_fall_back(const struct transfer *t, int err)
+{
+    switch (err) {
+    case -EIO:
+    case -ENODEV:
+    case -ENOTSUP:
+    case -ENOMEM:
+    case -EAGAIN:
+    case -EBUSY:
+        return true;
+    case -ETIMEDOUT:
+        return t->deadline == 0;
+    case -ENOSPC: /* no room for the whole chunk; ffs_write() writes a part */
+        return t->write;
+    default:
+        return false;
+    }
+}
+
+/*
+ * One line per FALLBACK_LOG_S: with a quarantined executor every transfer falls
+ * back.
+ */
+static void log_fallback(struct daemon *d, int err, unsigned nvme_status)
+{
+    int64_t last = atomic_load_explicit(&d->fallback_logged, memory_order_relaxed);
+    int64_t at = now_s() + 1;
+
+    if (last && at - last < FALLBACK_LOG_S)
+        return;
+    if (atomic_compare_exchange_strong(&d->fallback_logged, &last, at))
+        log_line(LOG_WARNING,
+                 "%s: the GPU path failed (%s, NVMe status 0x%x), transfers take the bounce path",
+                 d->opts->device, strerror(-err), nvme_status);
+}
+
+int transfer_fall_back(struct transfer *t, int err)
+{
+    if (!may_fall_back(t, err))
+        return err;
+    if (t->no_fallback)
+        return err == -ENODEV || err == -ENOTSUP ? -EREMOTEIO : err;
+    transfer_stats_fell_back(&t->daemon->transfers, err);
+    if (err != -ENOSPC)
+        log_fallback(t->daemon, err, t->rw.nvme_status);
+    t->gpu = false;
+    return 0;
+}
+
+/* Moves one chunk by the current path; *wanted is its length. */
+static int move_chunk(struct transfer *t, uint64_t len, uint64_t *wanted, uint64_t *moved)
+{
+    unsigned left;
+    int err = transfer_time_left(t, &left);
+
+    *wanted = *moved = 0;
+    if (err)
+        return err;
+    if (t->gpu) {
+        *wanted = min_u64(len, t->write ? WRITE_CHUNK : READ_CHUNK);
+        return t->write ? transfer_gpu_write(t, *wanted, moved)
+                        : transfer_gpu_read(t, *wanted, moved);
+    }
+    *wanted = min_u64(len, MAX_IO);
+    return transfer_bounce(t, t->rw.file_offset + t->done, t->rw.buffer_offset + t->done, *wanted,
+                           moved);
+}
+
+/* Moves the next len bytes. *ended: the file or the free space ended first. */
+static int move_range(struct transfer *t, uint64_t len, bool *ended)
+{
+    *ended = false;
+    while (len > 0 && !*ended) {
+        uint64_t wanted;
+        uint64_t moved;
+        if (transfer_is_cancelled(t))
+            return -ECANCELED;
+        bool gpu = t->gpu;
+        int err = move_chunk(t, len, &wanted, &moved);
+        if (moved)
+            t->rw.path |= gpu ? GPUNVME_PATH_GPU : GPUNVME_PATH_BOUNCE;
+        t->done += moved;
+        len -= moved;
+        if (err && gpu)
+            err = transfer_fall_back(t, err);
+        else if (!err && moved < wanted)
+            *ended = true;
+        if (err)
+            return err;
+    }
+    return 0;
+}
+
+/*
+ * Moves a part of a block through host memory, without changing the path of the
+ * rest.
+ */
+static int move_part(struct transfer *t, uint64_t len, bool *ended)
+{
+    bool gpu = t->gpu;
+
+    t->gpu = false;
+    int err = move_range(t, len, ended);
+    t->gpu = gpu;
+    return err;
+}
+
+int transfer_read(struct transfer *t)
+{
+    bool ended;
+
+    t->done = 0;
+    return move_range(t, t->rw.len, &ended);
+}
+
+/*
+ * The executor writes whole blocks; the unaligned head and tail are less than a
+ * block each.
+ */
+static int move_write(struct transfer *t)
+{
+    bool ended = false;
+    uint64_t head =
+        min_u64((LAY_BLOCK_SIZE - t->rw.file_offset % LAY_BLOCK_SIZE) % LAY_BLOCK_SIZE, t->rw.len);
+    uint64_t tail = (t->rw.len - head) % LAY_BLOCK_SIZE;
+    int err = head ? move_part(t, head, &ended) : 0;
+
+    if (!err && !ended)
+        err = move_range(t, t->rw.len - head - tail, &ended);
+    if (!err && !ended && tail)
+        err = move_part(t, tail, &ended);
+    return err;
+}
+
+static int move_all(struct transfer *t)
+{
+    if (!t->gpu && t->no_fallback)
+        return -EREMOTEIO;
+    return t->write ? move_write(t) : transfer_read(t);
+}
+
+/* Within the limit of a cache directory. */
+static int move_charged(struct transfer *t)
+{
+    struct caches *caches = t->daemon->caches;
+    struct caches_charge charge;
+    int err = caches_charge_begin(caches, t->inode, t->rw.file_offset, t->rw.len, &charge);
+
+    if (!err) {
+        err = move_all(t);
+        caches_charge_end(caches, t->inode, &charge);
+    }
+    return err;
+}
+
+static int64_t deadline_of(const struct gpunvme_ioc_rw *rw)
+{
+    return rw->deadline_ms ? (int64_t)(now_ms() + rw->deadline_ms) : 0;
+}
+
+/*
+ * A read is short only at the end of the file: an earlier stop returns its
+ * error, with `bytes` set, except after a signal. A partial write returns
+ * success, as write(2), and the next call meets the error.
+ */
+static int final_error(const struct transfer *t, int err)
+{
+    if (err == -ECANCELED)
+        return t->done ? 0 : -EINTR;
+    return err && t->write && t->done ? 0 : err;
+}
+
+static uint64_t size_of(struct ffs_inode *inode)
+{
+    struct ffs_attr attr;
+
+    ffs_getattr(inode, &attr);
+    return attr.size;
+}
+
+/* Shortens rw.len to the caller's RLIMIT_FSIZE. */
+static int check_write(struct transfer *t)
+{
+    uint64_t len = t->rw.len;
+    int err = write_check_limit(t->pid, t->rw.file_offset, &len);
+
+    t->rw.len = len;
+    if (err || !len)
+        return err;
+    err = t->uid != 0 ? setid_clear(t->daemon, t->inode, false) : 0;
+    return err ? err : write_drop_capability(t->inode);
+}
+
+static int run_with_buffer(struct transfer *t, char *last)
+{
+    const struct gpunvme_ioc_rw *rw = &t->rw;
+    uint64_t len = buffer_len(t->use.buffer);
+
+    if (rw->buffer_offset > len || rw->len > len - rw->buffer_offset)
+        return -ERANGE;
+    int err = t->write ? check_write(t) : 0;
+    if (!err)
+        err = t->write ? move_charged(t) : move_all(t);
+    if (t->write && t->done)
+        buffer_get(t->use.buffer, rw->buffer_offset + t->done - 1, last, 1);
+    return err;
+}
+
+int transfer_begin(struct transfer *t)
+{
+    struct daemon *d = t->daemon;
+    struct gpunvme_ioc_rw *rw = &t->rw;
+
+    t->no_fallback = (rw->flags & GPUNVME_NO_FALLBACK) || d->opts->gpu == GPU_REQUIRE;
+    t->deadline = deadline_of(rw);
+    rw->flags &= ~GPUNVME_STAGED;
+    t->done = t->bounced = rw->bytes = rw->commands = rw->path = rw->nvme_status = 0;
+    int err =
+        buffer_use_begin(d->buffers, rw->id, rw->key, t->uid, BUFFER_DATA, &t->cancel, &t->use);
+    if (!err)
+        t->gpu = buffer_gq(t->use.buffer) != NULL;
+    if (!err && !t->gpu && !t->no_fallback)
+        transfer_stats_fell_back(&d->transfers, 0);
+    return err;
+}
+
+void transfer_end(struct transfer *t, uint64_t bytes)
+{
+    buffer_use_end(t->daemon->buffers, &t->use);
+    if (t->activity) {
+        activity_add(t->activity, ACTIVITY_BOUNCE, t->write, min_u64(t->bounced, bytes));
+        activity_add(t->activity, ACTIVITY_GPU, t->write, bytes - min_u64(t->bounced, bytes));
+    }
+    if (t->rw.path & GPUNVME_PATH_BOUNCE)
+        atomic_fetch_add_explicit(&t->daemon->bounced.transfers, 1, memory_order_relaxed);
+}
+
+void transfer_run(struct transfer *t)
+{
+    struct gpunvme_ioc_rw *rw = &t->rw;
+    char last = 0;
+    uint64_t begun = now_ns();
+    uint64_t size = t->write ? size_of(t->inode) : 0, len = rw->len;
+
+    t->error = transfer_begin(t);
+    if (t->error)
+        return;
+    t->error = run_with_buffer(t, &last);
+    transfer_end(t, t->done);
+    rw->len = len;
+    transfer_stats_count(&t->daemon->transfers, t->write ? GPUNVME_OP_WRITE : GPUNVME_OP_READ,
+                         rw->path, now_ns() - begun);
+
+    t->error = final_error(t, t->error);
+    rw->bytes = t->done;
+    if (t->write && t->done)
+        notify_written(t->daemon->session, t->inode, rw->file_offset, t->done,
+                       rw->file_offset + t->done > size, last);
+}
+
+void transfer_recover(struct daemon *d)
+{
+    if (pthread_mutex_trylock(&d->recovery) != 0)
+        return;
+    int err = gq_engine_recover(d->stack.engine);
+    pthread_mutex_unlock(&d->recovery);
+    if (err)
+        log_line(LOG_ERR, "%s: queues of the executor stay out of service: %s", d->opts->device,
+                 strerror(-err));
+}

@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Cache directories: a limit that no write passes, and which files make room.
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <random>
+#include <thread>
+
+#include "fusefs/daemon/caches/caches.h"
+#include "layout/format.h"
+#include "tests/fusefs/core/fs_fixture.h"
+
+namespace
+{
+
+constexpr uint64_t MIB = 1u << 20;
+
+// As the daemon has it: an inode that the kernel knows, and perhaps an open file of it.
+class CachesTest : public FsTest
+{
+  protected:
+    CachesTest() : FsTest(96 * MIB)
+    {
+    }
+    void SetUp() override
+    {
+        FsTest::SetUp();
+        begin();
+        dir = make_dir(root, "cache");
+    }
+    void TearDown() override
+    {
+        end();
+        FsTest::TearDown();
+    }
+    void begin()
+    {
+        ASSERT_EQ(caches_open(fs, &caches), 0);
+        ASSERT_EQ(caches_start(caches, note_removed, this), 0);
+    }
+    void end()
+    {
+        caches_stop(caches);
+        dir.reset();
+        caches_close(caches);
+        caches = nullptr;
+    }
+    static void note_removed(void *arg, uint64_t, uint64_t, const char *name)
+    {
+        static_cast<CachesTest *>(arg)->removed.push_back(name);
+    }
+    int limit(ffs_inode *inode, uint64_t bytes)
+    {
+        std::string text = std::to_string(bytes);
+        return caches_set(caches, inode, text.data(), text.size(), 0);
+    }
+    uint64_t state(ffs_inode *inode, const std::string &key)
+    {
+        char text[200] = "";
+        if (caches_state(caches, inode, text, sizeof(text) - 1) < 0)
+            return UINT64_MAX;
+        const char *at = strstr(text, (key + "=").c_str());
+        return at ? strtoull(at + key.size() + 1, nullptr, 10) : UINT64_MAX;
+    }
+    Inode make_dir(ffs_inode *parent, const std::string &name)
+    {
+        Inode inode = mkdir(parent, name);
+        caches_adopt(caches, parent, inode);
+        return inode;
+    }
+    Inode make_file(ffs_inode *parent, const std::string &name)
+    {
+        Inode inode = create(parent, name);
+        caches_adopt(caches, parent, inode);
+        return inode;
+    }
+    ssize_t put(ffs_inode *inode, uint64_t offset, size_t len)
+    {
+        caches_charge charge;
+        ssize_t n = caches_charge_begin(caches, inode, offset, len, &charge);
+        if (n == 0) {
+            n = write(inode, offset, pattern(ffs_ino(inode), len));
+            caches_charge_end(caches, inode, &charge);
+        }
+        return n;
+    }
+    // A file of a size that was last used then; 0 or -errno.
+    int fill(ffs_inode *parent, const std::string &name, uint64_t len, time_t used)
+    {
+        Inode inode = make_file(parent, name);
+        EXPECT_EQ(caches_file_opened(inode), 0);
+        ssize_t n = 0;
+        for (uint64_t at = 0; at < len && n >= 0; at += MIB)
+            n = put(inode, at, std::min(MIB, len - at));
+        use(inode, used);
+        caches_file_closed(inode);
+        return n < 0 ? static_cast<int>(n) : 0;
+    }
+    void use(ffs_inode *inode, time_t when)
+    {
+        ffs_attr a = attr(inode);
+        a.atime = a.mtime = {when, 0};
+        ASSERT_EQ(ffs_setattr(inode, &a, FFS_SET_ATIME | FFS_SET_MTIME, &a), 0);
+    }
+    // The bytes of the files below the directory, as a walk of the test's own finds it. The thread
+    // may remove files between their names and their lookup.
+    uint64_t bytes_in(ffs_inode *parent)
+    {
+        uint64_t sum = 0;
+        for (const std::string &name : names(parent)) {
+            if (name == "." || name == "..")
+                continue;
+            Inode inode;
+            int err = ffs_lookup(parent, name.c_str(), inode.out());
+            if (err) {
+                EXPECT_EQ(err, -ENOENT) << name;
+                continue;
+            }
+            ffs_attr a = attr(inode);
+            sum += S_ISDIR(a.mode) ? bytes_in(inode) : a.blocks * 512;
+        }
+        return sum;
+    }
+    bool exists(ffs_inode *parent, const std::string &name)
+    {
+        return lookup_error(parent, name) == 0;
+    }
+
+    struct caches *caches = nullptr;
+    Inode dir;
+    std::vector<std::string> removed; // by the thread; read when it rests
+};
+
+TEST_F(CachesTest, RemovesWhatWasUsedLeastRecently)
+{
+    for (int i = 0; i < 8; i++)
+        ASSERT_EQ(fill(dir, "f" + std::to_string(i), MIB, 1000 + (i * 5) % 8), 0);
+    ASSERT_EQ(limit(dir, 4 * MIB + 512 * 1024), 0);
+    // 1,000 + 5 i mod 8: the order of use is 0 5 2 7 4 1 6 3.
+    EXPECT_EQ(removed, (std::vector<std::string>{"f0", "f5", "f2", "f7"}));
+    EXPECT_EQ(state(dir, "removed_files"), 4u);
+    EXPECT_EQ(state(dir, "removed_bytes"), 4 * MIB);
+    EXPECT_EQ(state(dir, "files"), 4u);
+    EXPECT_EQ(state(dir, "bytes"), bytes_in(dir));
+}
+
+TEST_F(CachesTest, NoWritePassesTheLimit)
+{
+    ASSERT_EQ(limit(dir, 8 * MIB), 0);
+    for (int i = 0; i < 40; i++) {
+        ASSERT_EQ(fill(dir, "f" + std::to_string(i), MIB, 1000 + i), 0) << i;
+        ASSERT_LE(bytes_in(dir), 8 * MIB) << i;
+    }
+    EXPECT_TRUE(exists(dir, "f39"));
+    EXPECT_FALSE(exists(dir, "f0"));
+}
+
+TEST_F(CachesTest, OpenFilesStayAndThenNothingMoreIsWritten)
+{
+    ASSERT_EQ(limit(dir, 4 * MIB + 65536), 0);
+    std::vector<Inode> open;
+    for (int i = 0; i < 3; i++) {
+        ASSERT_EQ(fill(dir, "f" + std::to_string(i), MIB, 1000 + i), 0);
+        open.push_back(lookup(dir, "f" + std::to_string(i)));
+        ASSERT_EQ(caches_file_opened(open.back()), 0);
+    }
+    EXPECT_EQ(fill(dir, "big", 2 * MIB, 2000), -ENOSPC);
+    EXPECT_LE(bytes_in(dir), 4 * MIB + 65536);
+    for (int i = 0; i < 3; i++)
+        EXPECT_TRUE(exists(dir, "f" + std::to_string(i)));
+    caches_file_closed(open[0]);
+    EXPECT_EQ(fill(dir, "next", 2 * MIB, 2001), 0);
+    EXPECT_FALSE(exists(dir, "f0"));
+    EXPECT_TRUE(exists(dir, "f1"));
+    for (int i = 1; i < 3; i++)
+        caches_file_closed(open[i]);
+}
+
+TEST_F(CachesTest, ARemovedFileIsNotOpenedAnyMore)
+{
+    ASSERT_EQ(fill(dir, "old", 2 * MIB, 1000), 0);
+    Inode old = lookup(dir, "old"); // as the kernel knows it still
+    caches_adopt(caches, dir, old);
+    ASSERT_EQ(limit(dir, MIB), 0);
+    EXPECT_FALSE(exists(dir, "old"));
+    EXPECT_EQ(caches_file_opened(old), -ESTALE);
+    EXPECT_EQ(caches_link(caches, old, root, "again"), -ESTALE);
+    EXPECT_EQ(attr(old).blocks, 0u); // its blocks do not wait for the kernel
+}
+
+TEST_F(CachesTest, AFileWithAnotherNameKeepsItsContents)
+{
+    ASSERT_EQ(fill(dir, "one", 2 * MIB, 1000), 0);
+    Inode one = lookup(dir, "one");
+    ASSERT_EQ(ffs_link(one, root, "two"), 0);
+    std::string before = read_all(one);
+    ASSERT_EQ(limit(dir, MIB), 0);
+    EXPECT_FALSE(exists(dir, "one"));
+    EXPECT_EQ(read_all(one), before);
+    EXPECT_EQ(caches_file_opened(one), 0);
+    caches_file_closed(one);
+}
+
+TEST_F(CachesTest, SubdirectoriesCountAndThoseWithALimitStandAlone)
+{
+    Inode sub = make_dir(dir, "sub"), own = make_dir(dir, "own");
+    ASSERT_EQ(limit(own, 4 * MIB), 0);
+    ASSERT_EQ(fill(sub, "a", 2 * MIB, 1000), 0);
+    ASSERT_EQ(fill(own, "b", 2 * MIB, 999), 0);
+    ASSERT_EQ(fill(dir, "c", 2 * MIB, 1001), 0);
+    ASSERT_EQ(limit(dir, 3 * MIB), 0);
+    EXPECT_FALSE(exists(sub, "a"));
+    EXPECT_TRUE(exists(own, "b"));
+    EXPECT_TRUE(exists(dir, "c"));
+    EXPECT_EQ(state(dir, "bytes"), 2 * MIB);
+    EXPECT_EQ(state(own, "bytes"), 2 * MIB);
+    EXPECT_EQ(state(sub, "bytes"), UINT64_MAX);
+}
+
+TEST_F(CachesTest, TheLimitSurvivesTheMount)
+{
+    ASSERT_EQ(limit(dir, 4 * MIB), 0);
+    ASSERT_EQ(fill(dir, "old", 3 * MIB, 1000), 0);
+    end();
+    remount();
+    begin();
+    dir = lookup("cache");
+    caches_adopt(caches, root, dir);
+    EXPECT_EQ(state(dir, "limit"), 4 * MIB);
+    ASSERT_EQ(fill(dir, "new", 2 * MIB, 1001), 0);
+    EXPECT_FALSE(exists(dir, "old"));
+    EXPECT_LE(bytes_in(dir), 4 * MIB);
+}
+
+TEST_F(CachesTest, LimitsAreNumbersOfDirectories)
+{
+    for (const char *bad :
+         {"", "0", "-1", "1k", " 1", "99999999999999999999999", "9223372036854775808"})
+        EXPECT_EQ(caches_set(caches, dir, bad, strlen(bad), 0), -EINVAL) << bad;
+    Inode file = make_file(dir, "f");
+    EXPECT_EQ(limit(file, MIB), -EINVAL);
+    EXPECT_EQ(caches_clear(caches, dir), -ENODATA);
+    ASSERT_EQ(limit(dir, MIB), 0);
+    ASSERT_EQ(caches_clear(caches, dir), 0);
+    EXPECT_EQ(state(dir, "limit"), UINT64_MAX);
+    EXPECT_EQ(fill(dir, "g", 3 * MIB, 1), 0);
+}
+
+TEST_F(CachesTest, TooManyDirectoriesAreRefused)
+{
+    std::vector<Inode> dirs;
+    for (int i = 0; i < CACHES_MAX; i++) {
+        dirs.push_back(make_dir(root, "d" + std::to_string(i)));
+        ASSERT_EQ(limit(dirs.back(), MIB), 0) << i;
+    }
+    EXPECT_EQ(limit(dir, MIB), -ENOSPC);
+    EXPECT_EQ(ffs_getxattr(dir, CACHES_LIMIT_XATTR, nullptr, 0), -ENODATA);
+    ASSERT_EQ(ffs_rmdir(root, "d7"), 0);
+    caches_prune(caches);
+    EXPECT_EQ(limit(dir, MIB), 0);
+    dirs.clear();
+}
+
+TEST_F(CachesTest, NamesFromElsewhereMakeRoomOrAreRefused)
+{
+    ASSERT_EQ(limit(dir, 4 * MIB), 0);
+    ASSERT_EQ(fill(dir, "old", 3 * MIB, 1000), 0);
+    ASSERT_EQ(fill(root, "out", 3 * MIB, 1001), 0);
+    ASSERT_EQ(fill(root, "big", 5 * MIB, 1001), 0);
+    struct caches_rename in = {root, "out", dir, "in", 0};
+    ASSERT_EQ(caches_rename(caches, &in), 0);
+    EXPECT_FALSE(exists(dir, "old"));
+    struct caches_rename big = {root, "big", dir, "big", 0};
+    EXPECT_EQ(caches_rename(caches, &big), -ENOSPC);
+    EXPECT_TRUE(exists(root, "big"));
+    Inode inode = lookup("big");
+    EXPECT_EQ(caches_link(caches, inode, dir, "big"), -ENOSPC);
+    EXPECT_LE(bytes_in(dir), 4 * MIB);
+}
+
+TEST_F(CachesTest, OverwritingAFullCacheNeedsNoRoom)
+{
+    ASSERT_EQ(limit(dir, 4 * MIB), 0);
+    Inode slab = make_file(dir, "slab");
+    ASSERT_EQ(caches_file_opened(slab), 0);
+    for (unsigned i = 0; i < 3; i++)
+        ASSERT_EQ(put(slab, i * MIB, MIB), static_cast<ssize_t>(MIB));
+    for (unsigned i = 0; i < 3; i++)
+        EXPECT_EQ(put(slab, i * MIB, MIB), static_cast<ssize_t>(MIB));
+    EXPECT_EQ(put(slab, 3 * MIB, MIB + 4096), -ENOSPC);
+    caches_file_closed(slab);
+}
+
+TEST_F(CachesTest, AFullDiskStillMakesRoom)
+{
+    ASSERT_EQ(limit(dir, 1024 * MIB), 0);
+    int i = 0;
+    while (fill(dir, "f" + std::to_string(i), 4 * MIB, 1000 + i) == 0)
+        i++;
+    ASSERT_EQ(limit(dir, 8 * MIB), 0);
+    EXPECT_LE(bytes_in(dir), 8 * MIB);
+    EXPECT_EQ(fill(dir, "new", 4 * MIB, 5000), 0);
+    EXPECT_TRUE(exists(dir, "new"));
+}
+
+// Against a model: open files stay, files go in the order of use, contents are whole, and after
+// no operation do the files take more than the limit.
+class CachesModel : public CachesTest
+{
+  protected:
+    struct File {
+        uint64_t len;
+        time_t used;
+        bool open;
+        Inode inode;
+    };
+
+    void add(std::mt19937 &random)
+    {
+        std::string name = "m" + std::to_string(now), tmp = "t" + std::to_string(now);
+        uint64_t len = (random() % 24 + 1) * 64 * 1024;
+        ffs_inode *parent = random() % 2 ? dir : sub;
+        int err = fill(parent, tmp, len, now);
+        struct caches_rename publish = {parent, tmp.c_str(), dir, name.c_str(), 0};
+        if (!err)
+            err = caches_rename(caches, &publish);
+        ASSERT_TRUE(!err || err == -ENOSPC) << err;
+        // Where all other files are open, the thread may have removed the new one already.
+        Inode inode;
+        int found = err ? err : ffs_lookup(dir, name.c_str(), inode.out());
+        if (err)
+            EXPECT_EQ(ffs_unlink(parent, tmp.c_str()), 0);
+        else if (found == 0)
+            files[name] = {len, now, false, std::move(inode)};
+        else
+            ASSERT_EQ(found, -ENOENT);
+        note_gone(found == -ENOENT ? now : 0);
+    }
+    // A removed file was used before all files that are left and not open, but for those that were
+    // closed or used since the thread's last walk. last: when one that is not in the model was.
+    void note_gone(time_t last)
+    {
+        for (auto it = files.begin(); it != files.end();) {
+            bool gone = !exists(dir, it->first);
+            EXPECT_FALSE(gone && it->second.open) << it->first;
+            last = gone ? std::max(last, it->second.used) : last;
+            it = gone ? files.erase(it) : std::next(it);
+        }
+        // One that was still there above may have gone before a later one did.
+        for (auto it = files.begin(); it != files.end();) {
+            bool older = !it->second.open && it->second.used <= last;
+            bool gone = older && !exists(dir, it->first);
+            out_of_order += older && !gone;
+            it = gone ? files.erase(it) : std::next(it);
+        }
+    }
+    File *any(std::mt19937 &random)
+    {
+        return files.empty()
+                   ? nullptr
+                   : &std::next(files.begin(), static_cast<long>(random() % files.size()))->second;
+    }
+    void step(std::mt19937 &random)
+    {
+        File *f = any(random);
+        now++;
+        switch (random() % 6) {
+        case 0:
+            if (f && !f->open && caches_file_opened(f->inode) == 0)
+                f->open = true;
+            break;
+        case 1:
+            if (f && f->open) {
+                caches_file_closed(f->inode);
+                f->open = false;
+            }
+            break;
+        case 2:
+            if (f)
+                use(f->inode, f->used = now);
+            break;
+        default:
+            add(random);
+        }
+        ASSERT_LE(bytes_in(dir), LIMIT);
+    }
+    void check_contents()
+    {
+        for (auto &[name, f] : files)
+            EXPECT_TRUE(read_all(f.inode) == pattern_of(f)) << name;
+    }
+    std::string pattern_of(const File &f)
+    {
+        std::string all;
+        for (uint64_t at = 0; at < f.len; at += MIB)
+            all += pattern(ffs_ino(f.inode), std::min(MIB, f.len - at));
+        return all;
+    }
+
+    static constexpr uint64_t LIMIT = 16 * MIB;
+    std::map<std::string, File> files;
+    unsigned out_of_order = 0;
+    Inode sub;
+    time_t now = 1000;
+};
+
+TEST_F(CachesModel, HoldsThroughRandomWork)
+{
+    std::mt19937 random(20);
+    sub = make_dir(dir, "sub");
+    ASSERT_EQ(limit(dir, LIMIT), 0);
+    for (int i = 0; i < 300 && !HasFatalFailure(); i++)
+        step(random);
+    caches_stop(caches);
+    note_gone(0);
+    check_contents();
+    EXPECT_GT(removed.size(), 50u);
+    EXPECT_LE(out_of_order, removed.size() / 10);
+    for (auto &[name, f] : files) {
+        if (f.open)
+            caches_file_closed(f.inode);
+    }
+    files.clear();
+    sub.reset();
+}
+
+TEST_F(CachesTest, ThreadsWriteWithinTheLimit)
+{
+    ASSERT_EQ(limit(dir, 12 * MIB), 0);
+    std::vector<std::thread> writers;
+    std::atomic<int> refused{0};
+    for (int t = 0; t < 4; t++) {
+        writers.emplace_back([this, t, &refused] {
+            for (int i = 0; i < 20; i++) {
+                int err =
+                    fill(dir, "w" + std::to_string(t) + "-" + std::to_string(i), MIB, 1000 + i);
+                refused += err != 0;
+            }
+        });
+    }
+    for (std::thread &w : writers)
+        w.join();
+    EXPECT_EQ(refused, 0);
+    EXPECT_LE(bytes_in(dir), 12 * MIB);
+}
+
+} // namespace

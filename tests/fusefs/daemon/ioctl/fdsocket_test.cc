@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Descriptors become tokens, and tokens become descriptors once, for one user.
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <time.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fusefs/daemon/ioctl/fdsocket.h"
+#include "gpunvme/gpunvme_ioctl.h"
+#include "tests/fd_message.h"
+#include "tests/fusefs/daemon/tcp_ends.h"
+#include "tests/fusefs/daemon/tokens.h"
+
+// Seconds by which every clock is ahead.
+static std::atomic<time_t> ahead{0};
+
+extern "C" int __real_clock_gettime(clockid_t clock, struct timespec *ts);
+extern "C" int __wrap_clock_gettime(clockid_t clock, struct timespec *ts)
+{
+    int rc = __real_clock_gettime(clock, ts);
+    ts->tv_sec += ahead;
+    return rc;
+}
+
+namespace
+{
+
+class FdSocket : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        fdsocket_handler answers = {answer, this};
+        ASSERT_EQ(fdsocket_open(&answers, &socket_), 0);
+        memory_ = memfd_create("fdsocket", MFD_CLOEXEC);
+        ASSERT_GE(memory_, 0);
+    }
+    void TearDown() override
+    {
+        close(memory_);
+        fdsocket_close(socket_);
+    }
+    uint64_t token(int fd)
+    {
+        return token_for(fdsocket_name(socket_), fdsocket_cookie(socket_), fd);
+    }
+
+    // Serves lease 7 with the memory as page, queue and doorbells.
+    static int answer(void *context, const gpunvme_request *request, uid_t uid,
+                      gpunvme_reply *reply, int fds[2])
+    {
+        auto *self = static_cast<FdSocket *>(context);
+        std::lock_guard<std::mutex> waits(self->gate_);
+        if (request->id != 7 || uid != getuid())
+            return -ENOENT;
+        *reply = {request->index, 0, 0, 0, 0, 0};
+        fds[0] = dup(self->memory_);
+        fds[1] = request->what == GPUNVME_ASK_QUEUE ? dup(self->memory_) : -1;
+        return request->what == GPUNVME_ASK_QUEUE ? 2 : 1;
+    }
+
+    fdsocket *socket_ = nullptr;
+    int memory_ = -1;
+    std::mutex gate_; // blocks the serving thread
+};
+
+// Receives a reply and closes its descriptors; -1: the connection ended.
+int reply_fds(int s, gpunvme_reply *reply)
+{
+    alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
+    iovec iov = {reply, sizeof(*reply)};
+    msghdr msg = {};
+    msg.msg_iov = &iov;
+    msg.msg_iovlen = 1;
+    msg.msg_control = control;
+    msg.msg_controllen = sizeof(control);
+    if (recvmsg(s, &msg, MSG_CMSG_CLOEXEC) != static_cast<ssize_t>(sizeof(*reply)))
+        return -1;
+    cmsghdr *c = CMSG_FIRSTHDR(&msg);
+    size_t n = c ? (c->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
+    for (size_t i = 0; i < n; i++) {
+        int fd;
+        memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+        close(fd);
+    }
+    return static_cast<int>(n);
+}
+
+int asked(int s, uint64_t what, uint64_t id, uint64_t index)
+{
+    gpunvme_request request = {what, id, 0, index};
+    gpunvme_reply reply = {};
+    if (send(s, &request, sizeof(request), MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(request)))
+        return -1;
+    int n = reply_fds(s, &reply);
+    EXPECT_TRUE(n < 0 || reply.len == index);
+    return n;
+}
+
+TEST_F(FdSocket, TokenStandsForTheDescriptorOnce)
+{
+    int fd = -1;
+    uint64_t t = token(memory_);
+    ASSERT_NE(t, 0u);
+    ASSERT_EQ(fdsocket_take(socket_, t, getuid(), &fd), 0);
+    struct stat sent, got;
+    ASSERT_EQ(fstat(memory_, &sent), 0);
+    ASSERT_EQ(fstat(fd, &got), 0);
+    EXPECT_EQ(sent.st_ino, got.st_ino);
+    EXPECT_NE(fcntl(fd, F_GETFD) & FD_CLOEXEC, 0);
+    close(fd);
+    EXPECT_EQ(fdsocket_take(socket_, t, getuid(), &fd), -ENOENT);
+}
+
+TEST_F(FdSocket, TokenIsOfNoUseToAnotherUser)
+{
+    int fd = -1;
+    uint64_t t = token(memory_);
+    EXPECT_EQ(fdsocket_take(socket_, t, getuid() + 1, &fd), -EACCES);
+    ASSERT_EQ(fdsocket_take(socket_, t, getuid(), &fd), 0);
+    close(fd);
+}
+
+TEST_F(FdSocket, MessagesOfAnotherShapeAreRefused)
+{
+    int fd = -1;
+    EXPECT_EQ(token_for(fdsocket_name(socket_), fdsocket_cookie(socket_), memory_, 1), 0u)
+        << "not zero bytes";
+    EXPECT_EQ(token_for(fdsocket_name(socket_), fdsocket_cookie(socket_), -1), 0u)
+        << "no descriptor";
+    EXPECT_EQ(fdsocket_take(socket_, 0, getuid(), &fd), -ENOENT);
+}
+
+TEST_F(FdSocket, WaitingTokensAreBounded)
+{
+    int made = 0;
+    while (made < 1000 && token(memory_) != 0)
+        made++;
+    EXPECT_GT(made, 10);
+    EXPECT_LE(made, 64) << "a quarter of the table";
+}
+
+TEST_F(FdSocket, ATokenEndsAfterSomeSeconds)
+{
+    int fd = -1;
+    uint64_t used = token(memory_), late = token(memory_);
+    ahead = 5;
+    ASSERT_EQ(fdsocket_take(socket_, used, getuid(), &fd), 0);
+    close(fd);
+    ahead = 20;
+    EXPECT_EQ(fdsocket_take(socket_, late, getuid(), &fd), -ENOENT);
+    ahead = 0;
+}
+
+TEST_F(FdSocket, SilentConnectionsDoNotKeepOthersOut)
+{
+    int idle[8];
+    for (int &s : idle)
+        s = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
+    EXPECT_NE(token(memory_), 0u);
+    for (int s : idle)
+        close(s);
+}
+
+TEST_F(FdSocket, OneUserCannotTakeEveryConnection)
+{
+    std::vector<int> idle;
+    for (int i = 0; i < 64; i++)
+        idle.push_back(connect_silently(fdsocket_name(socket_)));
+    char byte;
+    EXPECT_EQ(recv(idle.back(), &byte, 1, 0), 0) << "the last one was not turned away";
+    for (int s : idle)
+        close(s);
+}
+
+TEST_F(FdSocket, OnlyMemoryIsTaken)
+{
+    int file = open("/dev/null", O_RDWR | O_CLOEXEC);
+    EXPECT_EQ(token(file), 0u);
+    close(file);
+    EXPECT_NE(token(memory_), 0u);
+}
+
+// close(2) of such a socket blocks until the peer has read the data or has
+// exited. The last reference must be the daemon's, so the test occupies the
+// socket's thread until its own is closed.
+TEST_F(FdSocket, DescriptorThatClosesSlowlyKeepsNobodyWaiting)
+{
+    int ends[2];
+    char block[65536] = {};
+    linger slow = {1, 60};
+    ASSERT_NO_FATAL_FAILURE(connect_ends(ends));
+    while (send(ends[0], block, sizeof(block), MSG_DONTWAIT) > 0)
+        ;
+    ASSERT_EQ(setsockopt(ends[0], SOL_SOCKET, SO_LINGER, &slow, sizeof(slow)), 0);
+    gpunvme_request request = {GPUNVME_ASK_PAGE, 7, 0, 0};
+    gpunvme_reply reply;
+    std::unique_lock<std::mutex> busy(gate_);
+    int before = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
+    ASSERT_GT(send(before, &request, sizeof(request), 0), 0);
+    int s = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
+    EXPECT_TRUE(send_word(s, ends[0], 0));
+    close(ends[0]);
+    busy.unlock();
+    EXPECT_EQ(reply_fds(before, &reply), 1);
+    close(before);
+    char byte;
+    EXPECT_EQ(recv(s, &byte, 1, 0), 0) << "kept waiting, or taken";
+    EXPECT_NE(token(memory_), 0u);
+    close(s);
+    close(ends[1]);
+}
+
+// A TCP socket whose close(2) blocks for a minute.
+int slow_socket(int *peer)
+{
+    int ends[2] = {-1, -1};
+    char block[65536] = {};
+    linger slow = {1, 60};
+    connect_ends(ends);
+    while (send(ends[0], block, sizeof(block), MSG_DONTWAIT) > 0)
+        ;
+    EXPECT_EQ(setsockopt(ends[0], SOL_SOCKET, SO_LINGER, &slow, sizeof(slow)), 0);
+    *peer = ends[1];
+    return ends[0];
+}
+
+// Sends `n` times the same descriptor with a word, and closes it.
+void send_and_close(int s, int fd, unsigned n, uint64_t word)
+{
+    alignas(cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))] = {};
+    iovec iov = {&word, sizeof(word)};
+    msghdr msg = {};
+    msg.msg_iov = &iov;
+    msg.msg_iovlen = 1;
+    msg.msg_control = control;
+    msg.msg_controllen = CMSG_SPACE(n * sizeof(int));
+    cmsghdr *c = CMSG_FIRSTHDR(&msg);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(n * sizeof(int));
+    for (unsigned i = 0; i < n; i++)
+        memcpy(CMSG_DATA(c) + i * sizeof(int), &fd, sizeof(fd));
+    EXPECT_EQ(sendmsg(s, &msg, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof(word)));
+    close(fd);
+}
+
+// The last reference to a slow socket is in a message with more descriptors than
+// a client sends.
+TEST_F(FdSocket, ManySlowDescriptorsOfAMessageBlockNothing)
+{
+    int peer;
+    int s = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
+    send_and_close(s, slow_socket(&peer), 8, 0);
+    char byte;
+    EXPECT_EQ(recv(s, &byte, 1, 0), 0) << "only memory is taken";
+    EXPECT_NE(token(memory_), 0u);
+    close(s);
+    close(peer);
+}
+
+// It is in a message that the server does not receive: of a connection over
+// quota, or without the cookie, or behind a message that ends the connection.
+// The server is busy until all is in the queues.
+TEST_F(FdSocket, SlowDescriptorsOfUnreadMessagesBlockNothing)
+{
+    std::vector<int> connections, peers;
+    gpunvme_request request = {GPUNVME_ASK_PAGE, 7, 0, 0};
+    gpunvme_reply reply;
+    std::unique_lock<std::mutex> busy(gate_);
+    int before = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
+    ASSERT_GT(send(before, &request, sizeof(request), 0), 0);
+    for (int i = 0; i < 40; i++) {
+        int peer;
+        int s = i % 2 ? connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_))
+                      : connect_silently(fdsocket_name(socket_));
+        if (i % 2)
+            send_word(s, -1, 17);
+        send_and_close(s, slow_socket(&peer), 1, 0);
+        connections.push_back(s);
+        peers.push_back(peer);
+    }
+    busy.unlock();
+    EXPECT_EQ(reply_fds(before, &reply), 1);
+    close(before);
+    for (int s : connections)
+        close(s);
+    // Until the server has seen these ends, this user is over its quota.
+    uint64_t taken = token(memory_);
+    for (int i = 0; i < 200 && taken == 0; i++) {
+        usleep(10000);
+        taken = token(memory_);
+    }
+    EXPECT_NE(taken, 0u);
+    for (int peer : peers)
+        close(peer);
+}
+
+TEST_F(FdSocket, APeerWithoutTheCookieIsNotServed)
+{
+    gpunvme_reply reply;
+    int s = connect_silently(fdsocket_name(socket_));
+    EXPECT_EQ(asked(s, GPUNVME_ASK_PAGE, 7, 1), -1);
+    close(s);
+    EXPECT_EQ(token_for(fdsocket_name(socket_), fdsocket_cookie(socket_) + 1, memory_), 0u);
+    s = connect_silently(fdsocket_name(socket_));
+    EXPECT_TRUE(send_word(s, memory_, fdsocket_cookie(socket_))) << "with a descriptor";
+    EXPECT_EQ(reply_fds(s, &reply), -1);
+    close(s);
+}
+
+TEST_F(FdSocket, AConnectionAsksForManyThings)
+{
+    int s = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
+    for (uint64_t i = 0; i < 100; i++) {
+        EXPECT_EQ(asked(s, GPUNVME_ASK_PAGE, 7, i), 1);
+        EXPECT_EQ(asked(s, GPUNVME_ASK_QUEUE, 7, i), 2);
+    }
+    uint64_t token;
+    EXPECT_TRUE(send_word(s, memory_, 0)) << "tokens too";
+    EXPECT_EQ(recv(s, &token, sizeof(token), MSG_WAITALL), 8);
+    EXPECT_EQ(asked(s, GPUNVME_ASK_PAGE, 7, 1), 1);
+    EXPECT_EQ(asked(s, GPUNVME_ASK_PAGE, 8, 1), -1) << "nobody's lease";
+    EXPECT_EQ(asked(s, GPUNVME_ASK_PAGE, 7, 1), -1) << "closed by then";
+    close(s);
+}
+
+TEST_F(FdSocket, QuestionsSentTogetherAreAnsweredInTurn)
+{
+    gpunvme_request asks[3] = {};
+    gpunvme_reply reply;
+    for (uint64_t i = 0; i < 3; i++)
+        asks[i] = {GPUNVME_ASK_PAGE, 7, 0, i};
+    int s = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
+    ASSERT_EQ(send(s, asks, sizeof(asks), 0), static_cast<ssize_t>(sizeof(asks)));
+    for (uint64_t i = 0; i < 3; i++) {
+        EXPECT_EQ(reply_fds(s, &reply), 1);
+        EXPECT_EQ(reply.len, i);
+    }
+    close(s);
+}
+
+TEST_F(FdSocket, AnswersThatNobodyReadsEndTheConnection)
+{
+    gpunvme_request request = {GPUNVME_ASK_QUEUE, 7, 0, 1};
+    gpunvme_reply reply;
+    int s = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_)), asks = 0, answers = 0;
+    while (asks < 1000 && send(s, &request, sizeof(request), MSG_NOSIGNAL) > 0)
+        asks++;
+    while (reply_fds(s, &reply) == 2)
+        answers++;
+    EXPECT_GE(answers, 3);
+    EXPECT_LT(answers, 30) << "descriptors pile up";
+    close(s);
+    EXPECT_NE(token(memory_), 0u);
+}
+
+// Messages of every length except a request's, with and without a descriptor.
+TEST_F(FdSocket, QuestionsOfAnotherShapeEndTheConnection)
+{
+    char bytes[200] = {};
+    gpunvme_request good = {GPUNVME_ASK_PAGE, 7, 0, 0};
+    gpunvme_reply reply;
+    memcpy(bytes, &good, sizeof(good));
+    for (size_t len : {1, 7, 8, 9, 16, 31, 33, 40}) {
+        int s = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
+        ASSERT_EQ(send(s, bytes, len, MSG_NOSIGNAL), static_cast<ssize_t>(len));
+        while (reply_fds(s, &reply) > 0)
+            EXPECT_GE(len, sizeof(good));
+        EXPECT_EQ(recv(s, bytes + 100, 1, 0), 0) << len;
+        close(s);
+    }
+    int s = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
+    ASSERT_GT(fd_message_send(s, &good, sizeof(good), &memory_, 1, 0), 0);
+    EXPECT_EQ(reply_fds(s, &reply), -1) << "a question brings no descriptor";
+    close(s);
+    EXPECT_NE(token(memory_), 0u);
+}
+
+} // namespace

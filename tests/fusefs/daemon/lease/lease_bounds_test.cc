@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Limits of leases and of copy kernels, per user and per mount.
+#include <errno.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/fusefs/daemon/daemon_rig.h"
+#include "tests/fusefs/daemon/lease/lease_copy_fake.h"
+
+namespace
+{
+
+// As in fusefs/daemon/lease/lease.h, a C11 header.
+constexpr uint64_t kSegments = 4u << 20, kSegmentsOfUser = 2u << 20;
+// Segments of the file: extents and holes in turn.
+constexpr uint64_t kOfFile = 70000;
+
+class LeaseBounds : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        rig_config config = {};
+        config.image_bytes = 256u << 20;
+        config.leases = true;
+        ASSERT_EQ(rig_open(&config, &rig_), 0);
+        ASSERT_EQ(rig_fragment(rig_, 0, kOfFile / 2 * 8192), 0);
+        ASSERT_EQ(rig_write_file(rig_, kOfFile / 2 * 8192 - 1, "", 1), 0);
+    }
+    void TearDown() override
+    {
+        if (rig_) {
+            EXPECT_EQ(rig_close(rig_), 0);
+        }
+    }
+    struct Lease {
+        uint64_t id, key;
+    };
+    // Leases the file until a refusal; returns the error.
+    int lease_all(uint32_t uid, std::vector<Lease> *leases)
+    {
+        for (;;) {
+            gpunvme_ioc_extent_lease lease;
+            int err = rig_lease_extents(rig_, uid, &lease);
+            if (err)
+                return err;
+            leases->push_back({lease.id, lease.key});
+        }
+    }
+
+    rig *rig_ = nullptr;
+};
+
+TEST_F(LeaseBounds, TheSegmentsOfOneUserAreBoundedAndThoseOfAll)
+{
+    constexpr size_t kEach = kSegmentsOfUser / kOfFile;
+    std::vector<Lease> first, second, third;
+    EXPECT_EQ(lease_all(1, &first), -EDQUOT);
+    EXPECT_EQ(first.size(), kEach);
+    EXPECT_EQ(lease_all(2, &second), -EDQUOT) << "has a share of his own";
+    EXPECT_EQ(second.size(), kEach);
+    size_t left = (kSegments - 2 * kEach * kOfFile) / kOfFile;
+    EXPECT_EQ(lease_all(3, &third), -EBUSY);
+    EXPECT_EQ(third.size(), left);
+
+    ASSERT_EQ(rig_lease_end(rig_, 2, second[0].id, second[0].key), 0);
+    EXPECT_EQ(lease_all(1, &first), -EDQUOT) << "what another gives back is not his";
+    EXPECT_EQ(first.size(), kEach);
+    EXPECT_EQ(lease_all(3, &third), -EBUSY);
+    EXPECT_EQ(third.size(), left + 1);
+}
+
+TEST_F(LeaseBounds, LeasesThatAreMadeAtOnceAreBoundedAsWell)
+{
+    std::vector<std::thread> threads;
+    std::vector<std::vector<Lease>> leases(4);
+    std::atomic<unsigned> refused{0};
+    for (auto &mine : leases)
+        threads.emplace_back([&] { refused += lease_all(1, &mine) == -EDQUOT; });
+    size_t all = 0;
+    for (size_t i = 0; i < threads.size(); i++) {
+        threads[i].join();
+        all += leases[i].size();
+    }
+    EXPECT_EQ(refused, threads.size());
+    EXPECT_LE(all, kSegmentsOfUser / kOfFile);
+    EXPECT_GE(all, 1u);
+    for (const auto &mine : leases) {
+        for (const Lease &lease : mine)
+            ASSERT_EQ(rig_lease_end(rig_, 1, lease.id, lease.key), 0);
+    }
+    std::vector<Lease> again;
+    EXPECT_EQ(lease_all(1, &again), -EDQUOT);
+    EXPECT_EQ(again.size(), kSegmentsOfUser / kOfFile) << "all came back";
+}
+
+TEST_F(LeaseBounds, OneThatIsBeingMadeLeavesRoomForOthers)
+{
+    constexpr unsigned kLeases = 50;
+    std::vector<std::thread> threads;
+    std::atomic<unsigned> refused{0};
+    for (unsigned i = 0; i < 3; i++) {
+        threads.emplace_back([&] {
+            for (unsigned k = 0; k < kLeases; k++) {
+                gpunvme_ioc_extent_lease lease;
+                if (rig_lease_extents(rig_, 1, &lease))
+                    refused++;
+                else
+                    rig_lease_end(rig_, 1, lease.id, lease.key);
+            }
+        });
+    }
+    for (std::thread &thread : threads)
+        thread.join();
+    EXPECT_EQ(refused, 0u) << "all of them come to a tenth of what a user may have";
+}
+
+TEST(QueueLeases, OtherUsersLeaveQueuesForRoot)
+{
+    struct rig *rig = nullptr;
+    rig_config config = {};
+    config.leases = true;
+    ASSERT_EQ(rig_open(&config, &rig), 0);
+    gpunvme_ioc_queue_lease lease;
+    int err = 0;
+    for (unsigned i = 0; !err && i < 1000; i++)
+        err = rig_lease_queue(rig, 1 + i % 5, &lease);
+    EXPECT_EQ(err, -EBUSY);
+    EXPECT_EQ(rig_lease_queue(rig, 0, &lease), 0);
+    EXPECT_EQ(rig_close(rig), 0);
+}
+
+class CopyKernelBounds : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        rig_config config = {};
+        config.leases = true;
+        config.copies = lease_copy_fake();
+        ASSERT_EQ(rig_open(&config, &rig_), 0);
+    }
+    void TearDown() override
+    {
+        if (rig_) {
+            EXPECT_EQ(rig_close(rig_), 0);
+        }
+    }
+    gpunvme_ioc_queue_lease lease(uint32_t uid)
+    {
+        gpunvme_ioc_queue_lease queues;
+        EXPECT_EQ(rig_lease_queue(rig_, uid, &queues), 0);
+        return queues;
+    }
+    int request(uint32_t uid, const gpunvme_ioc_queue_lease &l)
+    {
+        return rig_ask_copy_kernel(rig_, uid, l.id, l.key);
+    }
+    int window(uint32_t uid, const gpunvme_ioc_queue_lease &l)
+    {
+        return rig_copy_kernel(rig_, uid, l.id, l.key);
+    }
+
+    rig *rig_ = nullptr;
+};
+
+constexpr unsigned kOfUser = 4, kUsers = 2; // that have them all
+
+TEST_F(CopyKernelBounds, OneUserLeavesAsManyForOthers)
+{
+    gpunvme_ioc_queue_lease first = {};
+    for (uint32_t uid = 1; uid <= kUsers; uid++) {
+        for (unsigned i = 0; i < kOfUser; i++) {
+            first = lease(uid);
+            EXPECT_EQ(request(uid, first), 2);
+        }
+        gpunvme_ioc_queue_lease more = lease(uid);
+        EXPECT_EQ(window(uid, more), -ENOENT) << "no copy kernel was opened";
+        EXPECT_EQ(request(uid, more), -EDQUOT);
+        EXPECT_EQ(window(uid, more), -EDQUOT);
+        EXPECT_EQ(request(uid, first), 2) << "the one that he has, again";
+    }
+    gpunvme_ioc_queue_lease other = lease(9);
+    EXPECT_EQ(request(9, other), -EBUSY);
+    EXPECT_EQ(window(9, other), -EBUSY);
+    ASSERT_EQ(rig_lease_end(rig_, kUsers, first.id, first.key), 0);
+    EXPECT_EQ(request(9, other), 2);
+    EXPECT_NE(window(9, other), -EBUSY);
+}
+
+// Checksums are compared, or given up by a flag. They count as segments do.
+TEST(LeaseChecksums, AreAskedForOrGivenUpAndAreBounded)
+{
+    rig_config config = {};
+    config.data_csum = config.leases = true;
+    rig *r = nullptr;
+    ASSERT_EQ(rig_open(&config, &r), 0);
+    auto lease = [r](uint32_t flags, int result, uint32_t reply) {
+        for (int i = 0; i < 3; i++) {
+            uint32_t f = flags;
+            EXPECT_EQ(rig_lease_with(r, &f), result) << flags;
+            EXPECT_TRUE(result || f == reply) << f;
+        }
+    };
+    ASSERT_EQ(rig_write_file(r, 0, "data", 4), 0);
+    lease(0, -EOPNOTSUPP, 0);
+    lease(GPUNVME_LEASE_SUMS, 0, GPUNVME_LEASE_SUMS);
+    lease(GPUNVME_LEASE_UNVERIFIED, 0, 0);
+    // A word for each block, 24 words for a segment; the file is sparse.
+    ASSERT_EQ(rig_write_file(r, kSegmentsOfUser * 24 * 4096, "end", 3), 0);
+    lease(GPUNVME_LEASE_SUMS, -EDQUOT, 0);
+    lease(GPUNVME_LEASE_UNVERIFIED, 0, 0);
+    EXPECT_EQ(rig_close(r), 0);
+}
+
+} // namespace

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// A mount with a file of known content, and helpers for readers with leases.
+#ifndef TESTS_DAEMON_LEASE_RIG_H
+#define TESTS_DAEMON_LEASE_RIG_H
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "tests/e2e/mounted.h"
+#include "tests/fusefs/daemon/client.h"
+#include "tests/fusefs/daemon/lease/lease_client.h"
+
+constexpr size_t kFile = 1u << 20;
+constexpr uint32_t kPage = 4096;
+constexpr uint8_t kRead = 2;
+
+inline std::string content(size_t len, unsigned seed)
+{
+    std::string s(len, '\0');
+    for (size_t i = 0; i < len; i++)
+        s[i] = static_cast<char>(i * 31 + i / kPage * 7 + seed);
+    return s;
+}
+
+class LeaseTest : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        if (!why_no_mount().empty())
+            GTEST_SKIP() << why_no_mount();
+        mounted_ = std::make_unique<Mounted>(64u << 20);
+    }
+    void TearDown() override
+    {
+        if (!mounted_)
+            return;
+        if (fd_ >= 0)
+            close(fd_);
+        expect_good_end(mounted_.get());
+    }
+    // A mount with a file of known content, open.
+    void start(const std::string &options = "executor=cpu,direct=root")
+    {
+        ASSERT_TRUE(mounted_->mount(options)) << mounted_->log();
+        fd_ = make("file", 1);
+    }
+    int make(const std::string &name, unsigned seed, size_t len = kFile)
+    {
+        int fd = open_on(mounted_->path(name), O_RDWR | O_CREAT);
+        std::string data = content(len, seed);
+        if (write(fd, data.data(), len) != static_cast<ssize_t>(len))
+            perror("write");
+        return fd;
+    }
+
+    std::unique_ptr<Mounted> mounted_;
+    int fd_ = -1;
+};
+
+// Page after page of the file through the leased queue, into the buffer.
+inline ::testing::AssertionResult reads(Queues *q, size_t queue, const Extents &e, uint64_t iova,
+                                        size_t from, size_t to)
+{
+    uint32_t size = q->reply().lba_size;
+
+    for (size_t at = from; at < to; at += kPage) {
+        int status = q->run(queue, kRead, e.lba(at, size), kPage / size, iova + at);
+        if (status)
+            return ::testing::AssertionFailure() << "status " << status << " at " << at;
+    }
+    return ::testing::AssertionSuccess();
+}
+
+#endif

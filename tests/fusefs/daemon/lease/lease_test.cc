@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Leases over a mount: authorization and reach.
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/fusefs/daemon/lease/lease_rig.h"
+#include "tests/fusefs/daemon/tokens.h"
+
+namespace
+{
+
+TEST_F(LeaseTest, LeasedQueuesReadAFileIntoABuffer)
+{
+    ASSERT_NO_FATAL_FAILURE(start());
+    EXPECT_EQ(info_of(fd_).direct, 1u);
+    EXPECT_GE(info_of(fd_).lease_queues, 32u);
+    int error;
+    Buffer buffer(fd_, kFile);
+    gpunvme_ioc_buffer_iova iova = iova_of(fd_, buffer, &error);
+    ASSERT_EQ(error, 0);
+    EXPECT_EQ(iova.pages, kFile / kPage);
+    EXPECT_EQ(iova.head, 0u);
+    Queues queues(fd_, 4);
+    ASSERT_EQ(queues.error(), 0);
+    EXPECT_EQ(queues.reply().queues, 4u);
+    EXPECT_EQ(queues.reply().depth, 64u);
+    EXPECT_EQ(queues.reply().nsid, 1u);
+    ASSERT_TRUE(queues.map(fd_));
+    Extents extents(fd_);
+    ASSERT_EQ(extents.error(), 0);
+    EXPECT_EQ(extents.reply().size, kFile);
+    ASSERT_TRUE(extents.map(fd_));
+    EXPECT_EQ(extents.state(), GPUNVME_LEASE_VALID);
+    EXPECT_EQ(extents.generation(), extents.reply().generation);
+    for (size_t i = 0; i < 4; i++)
+        ASSERT_TRUE(reads(&queues, i, extents, iova.iova, i * kFile / 4, (i + 1) * kFile / 4));
+    EXPECT_EQ(memcmp(buffer.data(), content(kFile, 1).data(), kFile), 0);
+    EXPECT_EQ(queues.end(fd_), 0);
+    EXPECT_EQ(extents.end(fd_), 0);
+}
+
+TEST_F(LeaseTest, NobodyLeasesWithoutTheOption)
+{
+    ASSERT_NO_FATAL_FAILURE(start("executor=cpu"));
+    int error;
+    Buffer buffer(fd_, kPage);
+    EXPECT_EQ(info_of(fd_).direct, 0u);
+    EXPECT_EQ(info_of(fd_).lease_queues, 0u);
+    EXPECT_EQ(Queues(fd_).error(), -EPERM);
+    EXPECT_EQ(Extents(fd_).error(), -EPERM);
+    iova_of(fd_, buffer, &error);
+    EXPECT_EQ(error, -EPERM);
+}
+
+// The result for a process of another user with these supplementary groups.
+int as_user(gid_t gid, const std::vector<gid_t> &groups, const std::string &path)
+{
+    int status = -1;
+    pid_t pid = fork();
+    if (pid == 0) {
+        int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+        if (setgroups(groups.size(), groups.data()) != 0 || setgid(gid) != 0 || setuid(65534) != 0)
+            _exit(99);
+        Queues queues(fd);
+        Extents extents(fd);
+        bool same = queues.error() == extents.error() &&
+                    info_of(fd).direct == (queues.error() == 0 ? 1u : 0u);
+        _exit(!same ? 98 : queues.error() == 0 ? 100 : -queues.error());
+    }
+    waitpid(pid, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+constexpr int kLeased = 100;
+constexpr gid_t kGroup = 4242;
+
+TEST_F(LeaseTest, RootIsTheOnlyOneWithDirectRoot)
+{
+    ASSERT_NO_FATAL_FAILURE(start());
+    EXPECT_EQ(Queues(fd_).error(), 0);
+    EXPECT_EQ(as_user(0, {0, kGroup}, mounted_->path("file")), EPERM);
+}
+
+TEST_F(LeaseTest, MembersOfTheGroupLeaseWithIt)
+{
+    ASSERT_NO_FATAL_FAILURE(start("executor=cpu,direct=4242"));
+    EXPECT_EQ(Queues(fd_).error(), 0) << "root";
+    EXPECT_EQ(as_user(kGroup, {}, mounted_->path("file")), kLeased);
+    EXPECT_EQ(as_user(65534, {1, 2, kGroup, 7}, mounted_->path("file")), kLeased);
+    EXPECT_EQ(as_user(65534, {1, 2, 7}, mounted_->path("file")), EPERM);
+    EXPECT_EQ(as_user(65534, {}, mounted_->path("file")), EPERM);
+}
+
+TEST_F(LeaseTest, EverybodyLeasesWithDirectAll)
+{
+    ASSERT_NO_FATAL_FAILURE(start("executor=cpu,direct=all"));
+    EXPECT_EQ(as_user(65534, {}, mounted_->path("file")), kLeased);
+}
+
+TEST_F(LeaseTest, AGroupThatIsNotThereIsRefusedInWords)
+{
+    EXPECT_FALSE(mounted_->mount("direct=no-such-group"));
+    EXPECT_NE(mounted_->log().find("direct=no-such-group: no such group"), std::string::npos)
+        << mounted_->log();
+}
+
+TEST_F(LeaseTest, NumbersAndFlagsThatCannotBeAreRefused)
+{
+    ASSERT_NO_FATAL_FAILURE(start());
+    EXPECT_EQ(Queues(fd_, 0).error(), -EINVAL);
+    EXPECT_EQ(Queues(fd_, GPUNVME_LEASE_MAX + 1).error(), -EINVAL);
+    EXPECT_EQ(Queues(fd_, 1, 1).error(), -EINVAL);
+    auto queues = abi_struct<gpunvme_ioc_queue_lease>();
+    queues.queues = 1;
+    queues.flags = 1;
+    EXPECT_EQ(issue(fd_, GPUNVME_IOC_QUEUE_LEASE, &queues), -EINVAL);
+    queues.flags = 0;
+    queues.reserved = 1;
+    EXPECT_EQ(issue(fd_, GPUNVME_IOC_QUEUE_LEASE, &queues), -EINVAL);
+    auto extents = abi_struct<gpunvme_ioc_extent_lease>();
+    for (uint32_t flags : {3u, 4u}) {
+        extents.flags = flags;
+        EXPECT_EQ(issue(fd_, GPUNVME_IOC_EXTENT_LEASE, &extents), -EINVAL);
+    }
+    for (uint32_t flags : {GPUNVME_LEASE_SUMS, GPUNVME_LEASE_UNVERIFIED}) {
+        extents.flags = flags;
+        EXPECT_EQ(issue(fd_, GPUNVME_IOC_EXTENT_LEASE, &extents), 0);
+        EXPECT_EQ(extents.flags, 0u) << "there are no checksums";
+    }
+    Queues deep(fd_, 1, 1u << 20);
+    EXPECT_EQ(deep.error(), 0);
+    EXPECT_EQ(deep.reply().depth, 4096u) << "as the drive allows";
+}
+
+TEST_F(LeaseTest, ExtentsAreOfFilesThatMayBeRead)
+{
+    ASSERT_NO_FATAL_FAILURE(start());
+    int dir = open_on(mounted_->mountpoint(), O_RDONLY | O_DIRECTORY);
+    int writer = open_on(mounted_->path("file"), O_WRONLY);
+    EXPECT_EQ(Extents(dir).error(), -EISDIR);
+    EXPECT_EQ(Queues(dir).error(), 0) << "queues are of the mount";
+    EXPECT_EQ(Extents(writer).error(), -EBADF);
+    close(dir);
+    close(writer);
+}
+
+TEST_F(LeaseTest, QueuesAreLimited)
+{
+    ASSERT_NO_FATAL_FAILURE(start());
+    uint32_t most = info_of(fd_).lease_queues;
+    Queues first(fd_, most - 3);
+    ASSERT_EQ(first.error(), 0);
+    Queues rest(fd_, 10);
+    ASSERT_EQ(rest.error(), 0);
+    EXPECT_EQ(rest.reply().queues, 3u) << "as many as there are";
+    EXPECT_EQ(Queues(fd_).error(), -EBUSY);
+    EXPECT_EQ(rest.end(fd_), 0);
+    Queues again(fd_, 3);
+    EXPECT_EQ(again.error(), 0);
+    EXPECT_EQ(again.reply().queues, 3u);
+    std::string got(kFile, '\0');
+    EXPECT_EQ(pread(fd_, &got[0], kFile, 0), static_cast<ssize_t>(kFile)) << "the mount goes on";
+}
+
+TEST_F(LeaseTest, LeasesAreLimited)
+{
+    ASSERT_NO_FATAL_FAILURE(start());
+    int made = 0;
+    while (made < 10000 && Extents(fd_).error() == 0)
+        made++;
+    EXPECT_GE(made, 1000);
+    EXPECT_LT(made, 10000);
+    EXPECT_EQ(Extents(fd_).error(), -EMFILE);
+}
+
+TEST_F(LeaseTest, ALeaseEndsOnceAndForItsHolderOnly)
+{
+    ASSERT_NO_FATAL_FAILURE(start("executor=cpu,direct=all"));
+    Queues queues(fd_);
+    auto end = abi_struct<gpunvme_ioc_lease_end>();
+    end.id = queues.reply().id;
+    end.key = queues.reply().key + 1;
+    EXPECT_EQ(issue(fd_, GPUNVME_IOC_LEASE_END, &end), -EACCES);
+    end.key--;
+    pid_t pid = fork();
+    if (pid == 0) {
+        int fd = open(mounted_->path("file").c_str(), O_RDONLY);
+        _exit(setuid(65534) == 0 ? -issue(fd, GPUNVME_IOC_LEASE_END, &end) : 1);
+    }
+    int status;
+    waitpid(pid, &status, 0);
+    EXPECT_EQ(WEXITSTATUS(status), EACCES);
+    EXPECT_EQ(issue(fd_, GPUNVME_IOC_LEASE_END, &end), 0);
+    EXPECT_EQ(issue(fd_, GPUNVME_IOC_LEASE_END, &end), -ENOENT);
+    end.id = 0;
+    EXPECT_EQ(issue(fd_, GPUNVME_IOC_LEASE_END, &end), -ENOENT);
+}
+
+// True when the request is answered, on a new connection.
+bool has_reply(int fd, const gpunvme_request &question)
+{
+    gpunvme_reply reply;
+    int s = connect_mount(fd);
+    std::vector<int> fds = request(s, question, &reply);
+    for (int got : fds)
+        close(got);
+    close(s);
+    return !fds.empty();
+}
+
+TEST_F(LeaseTest, PartsAreToldToTheHolderOnly)
+{
+    ASSERT_NO_FATAL_FAILURE(start());
+    Queues queues(fd_, 2);
+    Extents extents(fd_);
+    uint64_t id = queues.reply().id, key = queues.reply().key;
+    EXPECT_TRUE(has_reply(fd_, {GPUNVME_ASK_QUEUE, id, key, 1}));
+    EXPECT_TRUE(has_reply(fd_, {GPUNVME_ASK_PAGE, id, key, 0}));
+    EXPECT_FALSE(has_reply(fd_, {GPUNVME_ASK_QUEUE, id, key + 1, 1}));
+    EXPECT_FALSE(has_reply(fd_, {GPUNVME_ASK_QUEUE, id + 1, key, 1}));
+    EXPECT_FALSE(has_reply(fd_, {GPUNVME_ASK_QUEUE, id, key, 2}));
+    EXPECT_FALSE(has_reply(fd_, {GPUNVME_ASK_QUEUE, id, key, UINT64_MAX}));
+    EXPECT_FALSE(has_reply(fd_, {GPUNVME_ASK_PAGE, id, key, 1}));
+    EXPECT_FALSE(has_reply(fd_, {99, id, key, 0}));
+    EXPECT_FALSE(has_reply(fd_, {GPUNVME_ASK_QUEUE, extents.reply().id, extents.reply().key, 0}));
+    EXPECT_EQ(queues.end(fd_), 0);
+    EXPECT_FALSE(has_reply(fd_, {GPUNVME_ASK_PAGE, id, key, 0}));
+}
+
+// The daemon maps the page, too: a writable or shrinkable page could deceive
+// holders or raise SIGBUS.
+TEST_F(LeaseTest, SharedMemoryCannotBeSpoilt)
+{
+    ASSERT_NO_FATAL_FAILURE(start());
+    Queues queues(fd_);
+    gpunvme_reply reply;
+    int s = connect_mount(fd_);
+    uint64_t id = queues.reply().id, key = queues.reply().key;
+    std::vector<int> page = request(s, {GPUNVME_ASK_PAGE, id, key, 0}, &reply);
+    ASSERT_EQ(page.size(), 1u);
+    EXPECT_EQ(mmap(nullptr, reply.len, PROT_WRITE, MAP_SHARED, page[0], 0), MAP_FAILED);
+    std::string link = "/proc/self/fd/" + std::to_string(page[0]);
+    int again = open(link.c_str(), O_RDWR | O_CLOEXEC);
+    EXPECT_EQ(mmap(nullptr, reply.len, PROT_WRITE, MAP_SHARED, again, 0), MAP_FAILED);
+    EXPECT_LT(pwrite(again, &reply, 8, 0), 0);
+    EXPECT_NE(ftruncate(again, 0), 0);
+    std::vector<int> queue = request(s, {GPUNVME_ASK_QUEUE, id, key, 0}, &reply);
+    ASSERT_EQ(queue.size(), 2u);
+    EXPECT_NE(ftruncate(queue[0], 0), 0);
+    EXPECT_NE(ftruncate(queue[1], 0), 0);
+    for (int fd : {page[0], again, queue[0], queue[1], s})
+        close(fd);
+}
+
+TEST_F(LeaseTest, HolesAndUnwrittenBlocksAreZeros)
+{
+    ASSERT_NO_FATAL_FAILURE(start());
+    int fd = open_on(mounted_->path("holes"), O_RDWR | O_CREAT);
+    std::string data(kPage, 'x');
+    ASSERT_EQ(pwrite(fd, data.data(), kPage, 3 * kPage), static_cast<ssize_t>(kPage));
+    ASSERT_EQ(fallocate(fd, 0, 4 * kPage, kPage), 0);
+    ASSERT_EQ(ftruncate(fd, 8 * kPage + 100), 0);
+    Extents extents(fd);
+    ASSERT_EQ(extents.error(), 0);
+    EXPECT_EQ(extents.reply().size, 8u * kPage + 100);
+    EXPECT_EQ(extents.reply().count, 3u) << "a hole, a block, and what follows it joined";
+    ASSERT_TRUE(extents.map(fd));
+    EXPECT_EQ(extents.lba(0, 512), UINT64_MAX);
+    EXPECT_EQ(extents.lba(2 * kPage, 512), UINT64_MAX);
+    EXPECT_NE(extents.lba(3 * kPage, 512), UINT64_MAX);
+    EXPECT_EQ(extents.lba(4 * kPage, 512), UINT64_MAX);
+    EXPECT_EQ(extents.lba(8 * kPage, 512), UINT64_MAX);
+    ASSERT_EQ(ftruncate(fd, 0), 0);
+    Extents empty(fd);
+    EXPECT_EQ(empty.error(), 0);
+    EXPECT_EQ(empty.reply().count, 0u);
+    EXPECT_EQ(empty.reply().size, 0u);
+    close(fd);
+}
+
+TEST_F(LeaseTest, GenerationFollowsExtentsAndSize)
+{
+    ASSERT_NO_FATAL_FAILURE(start());
+    Extents one(fd_), two(fd_);
+    ASSERT_TRUE(one.map(fd_) && two.map(fd_));
+    uint64_t before = one.generation();
+    EXPECT_EQ(before, one.reply().generation);
+    std::string data(kPage, 'x');
+    ASSERT_EQ(pwrite(fd_, data.data(), kPage, 0), static_cast<ssize_t>(kPage));
+    struct timespec times[2] = {};
+    ASSERT_EQ(futimens(fd_, times), 0);
+    EXPECT_EQ(one.generation(), before) << "written in place, touched";
+    ASSERT_EQ(pwrite(fd_, data.data(), 100, kFile), 100);
+    EXPECT_NE(one.generation(), before) << "longer";
+    EXPECT_NE(two.generation(), before);
+    before = one.generation();
+    ASSERT_EQ(ftruncate(fd_, kFile + 50), 0);
+    EXPECT_NE(one.generation(), before) << "shorter, of the same blocks";
+    before = one.generation();
+    ASSERT_EQ(fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, kPage, kPage), 0);
+    EXPECT_NE(one.generation(), before) << "a hole";
+    before = one.generation();
+    EXPECT_EQ(two.end(fd_), 0);
+    ASSERT_EQ(ftruncate(fd_, 0), 0);
+    EXPECT_NE(one.generation(), before);
+    Extents fresh(fd_);
+    ASSERT_TRUE(fresh.map(fd_));
+    EXPECT_EQ(fresh.generation(), fresh.reply().generation);
+}
+
+// The file is deleted and the space is needed, but blocks of other files cannot
+// be read.
+TEST_F(LeaseTest, PinnedBlocksAreGivenToNobody)
+{
+    ASSERT_NO_FATAL_FAILURE(start());
+    int error;
+    Buffer buffer(fd_, kFile);
+    uint64_t iova = iova_of(fd_, buffer, &error).iova;
+    Queues queues(fd_);
+    Extents extents(fd_);
+    ASSERT_TRUE(queues.map(fd_) && extents.map(fd_));
+    ASSERT_EQ(ftruncate(fd_, 0), 0);
+    ASSERT_EQ(fsync(fd_), 0);
+    int other = open_on(mounted_->path("other"), O_RDWR | O_CREAT);
+    std::string block(kFile, '!');
+    while (write(other, block.data(), kFile) > 0)
+        ;
+    EXPECT_EQ(errno, ENOSPC);
+    ASSERT_TRUE(reads(&queues, 0, extents, iova, 0, kFile));
+    EXPECT_EQ(memcmp(buffer.data(), content(kFile, 1).data(), kFile), 0);
+    EXPECT_EQ(queues.end(fd_), 0);
+    EXPECT_EQ(extents.end(fd_), 0);
+    EXPECT_EQ(write(other, block.data(), kFile / 2), static_cast<ssize_t>(kFile / 2))
+        << "the blocks are free now: " << strerror(errno);
+    close(other);
+}
+
+TEST_F(LeaseTest, AnUnregisteredBufferIsOutOfReach)
+{
+    ASSERT_NO_FATAL_FAILURE(start());
+    int error;
+    Buffer buffer(fd_, kFile);
+    uint64_t iova = iova_of(fd_, buffer, &error).iova;
+    Queues queues(fd_);
+    ASSERT_TRUE(queues.map(fd_));
+    EXPECT_EQ(queues.run(0, kRead, 0, 8, iova), 0);
+    ASSERT_EQ(buffer.unregister(fd_), 0);
+    memset(buffer.data(), 'u', kFile);
+    EXPECT_GT(queues.run(0, kRead, 0, 8, iova), 0);
+    EXPECT_EQ(buffer.data()[0], 'u');
+    iova_of(fd_, buffer, &error);
+    EXPECT_EQ(error, -ENOENT);
+}
+
+TEST_F(LeaseTest, QueuesAreLeasedWithoutAnExecutorToo)
+{
+    ASSERT_NO_FATAL_FAILURE(start("gpu=off,direct=root"));
+    int error;
+    Buffer buffer(fd_, kPage);
+    Queues queues(fd_, 40);
+    EXPECT_EQ(queues.error(), 0);
+    EXPECT_EQ(queues.reply().queues, 40u);
+    iova_of(fd_, buffer, &error);
+    EXPECT_EQ(error, -ENOTSUP);
+}
+
+} // namespace

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// The daemon's sandbox: each part is in force in every thread, and the rest is usable.
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fusefs/daemon/start/sandbox.h"
+#include "tests/e2e/mounted.h"
+
+namespace
+{
+
+constexpr uint64_t kImage = 64u << 20;
+constexpr uint64_t kKept = 1ull << CAP_IPC_LOCK | 1ull << CAP_SYS_RESOURCE;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
+// The value of a line of /proc/PID/status; "": there is none.
+std::string field(const std::string &path, const std::string &name)
+{
+    std::ifstream in(path);
+    for (std::string line; std::getline(in, line);) {
+        if (line.compare(0, name.size() + 1, name + ":") == 0)
+            return line.substr(line.find_first_not_of("\t ", name.size() + 1));
+    }
+    return "";
+}
+
+std::vector<std::string> threads_of(pid_t pid)
+{
+    std::string tasks = "/proc/" + std::to_string(pid) + "/task";
+    std::vector<std::string> out;
+    DIR *dir = opendir(tasks.c_str());
+    while (const dirent *entry = dir ? readdir(dir) : nullptr) {
+        if (entry->d_name[0] != '.')
+            out.push_back(tasks + "/" + entry->d_name + "/status");
+    }
+    if (dir)
+        closedir(dir);
+    return out;
+}
+
+// --- The functions, in a child ------------------------------------------------------------------
+
+// errno of a system call that returned this.
+int error_of(long result)
+{
+    return result < 0 ? errno : 0;
+}
+
+int try_open(const std::string &path, int flags)
+{
+    int fd = open(path.c_str(), flags | O_CLOEXEC, 0600);
+    int err = error_of(fd);
+    if (fd >= 0)
+        close(fd);
+    return err;
+}
+
+int try_thread()
+{
+    pthread_t thread;
+    auto nothing = [](void *) -> void * { return nullptr; };
+    int err = pthread_create(&thread, nullptr, nothing, nullptr);
+    return err ? err : pthread_join(thread, nullptr);
+}
+
+int try_fork()
+{
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(0);
+    return error_of(pid);
+}
+
+int try_exec()
+{
+    char name[] = "/bin/true";
+    char *argv[] = {name, nullptr};
+    return error_of(execv(name, argv));
+}
+
+class Sandbox : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        FILE *made = fopen(image_.c_str(), "w");
+        ASSERT_NE(made, nullptr);
+        fclose(made);
+    }
+    void TearDown() override
+    {
+        unlink(image_.c_str());
+    }
+    // The number that body returns in a process inside the sandbox; 1000: the sandbox failed.
+    int inside(unsigned level, const std::function<int()> &body)
+    {
+        int ends[2], result = -1;
+        if (pipe(ends) != 0)
+            return -1;
+        pid_t pid = fork();
+        if (pid == 0) {
+            struct options opts = {};
+            char why[256];
+            opts.sandbox = level;
+            int number = sandbox_enter(&opts, image_.c_str(), why, sizeof(why)) ? 1000 : body();
+            ssize_t ignored = write(ends[1], &number, sizeof(number));
+            (void)ignored;
+            _exit(0);
+        }
+        close(ends[1]);
+        if (read(ends[0], &result, sizeof(result)) != static_cast<ssize_t>(sizeof(result)))
+            result = -1;
+        close(ends[0]);
+        waitpid(pid, nullptr, 0);
+        return result;
+    }
+
+    std::string image_ = ::testing::TempDir() + "sandbox-image-" + std::to_string(getpid());
+};
+
+TEST_F(Sandbox, OfFilesLeavesTheImageAlone)
+{
+    EXPECT_EQ(inside(SANDBOX_FILES, [&] { return try_open(image_, O_RDWR); }), 0);
+    EXPECT_EQ(inside(SANDBOX_FILES, [&] { return try_open("/dev/null", O_RDWR); }), 0);
+    for (const char *path : {"/etc/passwd", "/proc/self/status", "/proc/self/exe", "/dev/zero"}) {
+        EXPECT_EQ(inside(SANDBOX_CAPS, [&] { return try_open(path, O_RDONLY); }), 0) << path;
+        EXPECT_EQ(inside(SANDBOX_FILES, [&] { return try_open(path, O_RDONLY); }), EACCES) << path;
+    }
+    std::string other = image_ + "-other";
+    EXPECT_EQ(inside(SANDBOX_FILES, [&] { return try_open(other, O_WRONLY | O_CREAT); }), EACCES);
+    EXPECT_EQ(inside(SANDBOX_FILES, [&] { return error_of(unlink(image_.c_str())); }), EACCES);
+}
+
+TEST_F(Sandbox, OfFilesForbidsToMount)
+{
+    if (geteuid() != 0)
+        GTEST_SKIP() << "mounting needs root here";
+    auto unmount = [] { return error_of(umount2("/nowhere", 0)); };
+    auto bind = [] { return error_of(mount("/", "/mnt", nullptr, MS_BIND, nullptr)); };
+    EXPECT_EQ(inside(SANDBOX_FILES, bind), EPERM);
+    EXPECT_EQ(inside(SANDBOX_NONE, unmount), ENOENT);
+}
+
+TEST_F(Sandbox, OfCapabilitiesLeavesThoseForMemory)
+{
+    auto effective = [] {
+        uint64_t caps = std::stoull(field("/proc/self/status", "CapEff"), nullptr, 16);
+        return (caps & ~kKept) == 0 ? 0 : 1;
+    };
+    EXPECT_EQ(inside(SANDBOX_CAPS, effective), 0);
+    if (geteuid() == 0) {
+        EXPECT_EQ(inside(SANDBOX_NONE, effective), 1);
+    }
+}
+
+TEST_F(Sandbox, OfCallsLeavesThreadsAndMemory)
+{
+    if (kSanitized)
+        GTEST_SKIP() << "a sanitizer makes calls of its own";
+    if (inside(SANDBOX_FULL, [] { return 0; }) != 0)
+        GTEST_SKIP() << "built without libseccomp";
+    EXPECT_EQ(inside(SANDBOX_FULL, try_thread), 0);
+    EXPECT_EQ(inside(SANDBOX_FULL, [] { return error_of(memfd_create("m", 0)); }), 0);
+    EXPECT_EQ(inside(SANDBOX_FULL, [] { return error_of(socket(AF_UNIX, SOCK_STREAM, 0)); }), 0);
+}
+
+TEST_F(Sandbox, OfCallsForbidsProcessesAndTheNetwork)
+{
+    if (kSanitized)
+        GTEST_SKIP() << "a sanitizer makes calls of its own";
+    if (inside(SANDBOX_FULL, [] { return 0; }) != 0)
+        GTEST_SKIP() << "built without libseccomp";
+    EXPECT_EQ(inside(SANDBOX_FILES, try_fork), 0);
+    EXPECT_EQ(inside(SANDBOX_FULL, try_fork), EPERM);
+    EXPECT_EQ(inside(SANDBOX_FULL, try_exec), EPERM);
+    EXPECT_EQ(inside(SANDBOX_FULL, [] { return error_of(socket(AF_INET, SOCK_STREAM, 0)); }),
+              EPERM);
+    EXPECT_EQ(inside(SANDBOX_FULL, [] { return error_of(kill(getppid(), 0)); }), EPERM);
+    EXPECT_EQ(inside(SANDBOX_FULL, [] { return error_of(setuid(1)); }), EPERM);
+}
+
+// --- The daemon ---------------------------------------------------------------------------------
+
+class SandboxMount : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        if (!why_no_mount().empty())
+            GTEST_SKIP() << why_no_mount();
+    }
+    static void use(const Mounted &m)
+    {
+        std::ofstream(m.path("file")) << "content";
+        std::ifstream in(m.path("file"));
+        EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), "content");
+    }
+};
+
+TEST_F(SandboxMount, HoldsEveryThread)
+{
+    Mounted m(kImage);
+    ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
+    use(m);
+    std::string filters = kSanitized || !GPUNVME_SECCOMP ? "0" : "2";
+    std::vector<std::string> threads = threads_of(m.pid());
+    EXPECT_GT(threads.size(), 10u);
+    for (const std::string &status : threads) {
+        std::string caps = field(status, "CapEff");
+        if (caps.empty())
+            continue; // the thread has ended
+        EXPECT_EQ(std::stoull(caps, nullptr, 16) & ~kKept, 0u) << status;
+        EXPECT_EQ(field(status, "CapPrm"), caps) << status;
+        EXPECT_EQ(field(status, "NoNewPrivs"), "1") << status;
+        EXPECT_EQ(field(status, "Seccomp"), filters) << status;
+    }
+    EXPECT_TRUE(m.unmount()) << m.log();
+}
+
+// The puppet opens files for the test, after it has mounted as gpunvmefs does.
+TEST_F(SandboxMount, ReachesNoFileButTheImage)
+{
+    if (kSanitized)
+        GTEST_SKIP() << "a sanitizer opens files";
+    Mounted m(kImage);
+    int ends[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    m.use_program(GPUNVME_PUPPET);
+    ASSERT_TRUE(m.mount("executor=cpu", ends[1])) << m.log();
+    close(ends[1]);
+    auto opens = [&](const std::string &path) {
+        std::string line = "open " + path + "\n";
+        char answer[32] = "";
+        EXPECT_EQ(write(ends[0], line.data(), line.size()), static_cast<ssize_t>(line.size()));
+        ssize_t n = read(ends[0], answer, sizeof(answer) - 1);
+        return std::string(answer, n > 0 ? n : 0) == "ok\n";
+    };
+    EXPECT_TRUE(opens(m.image()));
+    EXPECT_FALSE(opens("/etc/passwd"));
+    EXPECT_FALSE(opens("/proc/self/status"));
+    EXPECT_FALSE(opens("/"));
+    close(ends[0]);
+    EXPECT_TRUE(m.unmount()) << m.log();
+}
+
+TEST_F(SandboxMount, IsAsMuchAsTheOptionSays)
+{
+    Mounted m(kImage);
+    std::string status;
+    ASSERT_TRUE(m.mount("sandbox=none")) << m.log();
+    status = "/proc/" + std::to_string(m.pid()) + "/status";
+    EXPECT_NE(std::stoull(field(status, "CapEff"), nullptr, 16) & ~kKept, 0u);
+    EXPECT_EQ(field(status, "Seccomp"), "0");
+    use(m);
+    ASSERT_TRUE(m.unmount()) << m.log();
+    ASSERT_TRUE(m.mount("sandbox=caps")) << m.log();
+    status = "/proc/" + std::to_string(m.pid()) + "/status";
+    EXPECT_EQ(std::stoull(field(status, "CapEff"), nullptr, 16) & ~kKept, 0u);
+    EXPECT_EQ(field(status, "Seccomp"), "0");
+    use(m);
+    ASSERT_TRUE(m.unmount()) << m.log();
+    if (!kSanitized) { // which opens files
+        ASSERT_TRUE(m.mount("sandbox=files")) << m.log();
+        use(m);
+        EXPECT_TRUE(m.unmount()) << m.log();
+    }
+    EXPECT_FALSE(m.mount("sandbox=much"));
+    EXPECT_NE(m.log().find("sandbox=much: unknown value"), std::string::npos) << m.log();
+    EXPECT_FALSE(m.mount("sandbox=full,gpu=require"));
+    EXPECT_NE(m.log().find("sandbox=full: excludes CUDA"), std::string::npos) << m.log();
+}
+
+TEST_F(SandboxMount, OpensAnImageOfAnotherUser)
+{
+    Mounted m(kImage);
+    ASSERT_EQ(chown(m.image().c_str(), 1234, 1234), 0);
+    ASSERT_EQ(chmod(m.image().c_str(), 0600), 0);
+    ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
+    use(m);
+    EXPECT_TRUE(m.unmount()) << m.log();
+}
+
+// The daemon mounts by another process, which must not survive it, nor keep its mount alive.
+TEST_F(SandboxMount, TheMounterEndsWithAKilledDaemon)
+{
+    Mounted m(kImage);
+    ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
+    std::string children =
+        "/proc/" + std::to_string(m.pid()) + "/task/" + std::to_string(m.pid()) + "/children";
+    pid_t mounter = 0;
+    std::ifstream(children) >> mounter;
+    ASSERT_GT(mounter, 0);
+    EXPECT_EQ(field("/proc/" + std::to_string(mounter) + "/status", "Name"), "gpunvmefs-mount");
+    ASSERT_EQ(kill(m.pid(), SIGKILL), 0);
+    EXPECT_FALSE(m.ended());
+    std::string state;
+    for (int i = 0; i < 1000; i++) {
+        state = field("/proc/" + std::to_string(mounter) + "/status", "State");
+        if (state.empty() || state[0] == 'Z')
+            break;
+        usleep(10000);
+    }
+    EXPECT_TRUE(state.empty() || state[0] == 'Z') << state;
+    ASSERT_TRUE(m.mount()) << m.log();
+    EXPECT_TRUE(m.unmount()) << m.log();
+}
+
+} // namespace

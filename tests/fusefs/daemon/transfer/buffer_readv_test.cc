@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// READV: results of pieces, without and with faults.
+#include <errno.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/fusefs/daemon/transfer/readv_rig.h"
+
+namespace
+{
+
+constexpr uint16_t kUnrecoveredRead = 0x281;
+
+// Adjacent pieces in the buffer, holes, and the end of the file.
+void any_alignment(std::mt19937_64 &random, uint64_t size, gpunvme_piece *pieces, uint64_t n)
+{
+    uint64_t at = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        auto len = static_cast<uint32_t>(random() % 9 ? random() % 6000 : 0);
+        pieces[i] = {random() % (size + 5000), at, len, -1};
+        at += len + 1;
+    }
+}
+
+TEST_P(ReadvWays, PiecesOfAnyAlignmentGetWhatPreadGives)
+{
+    rig_config config = {};
+    config.gpu_off = GetParam();
+    open(config);
+    constexpr uint64_t kCount = 600;
+    for (int round = 0; round < 4; round++) {
+        any_alignment(random_, content_.size(), pieces(), kCount);
+        memset(buffer_.data, 0xee, kBytes);
+        gpunvme_ioc_readv v = request(kCount);
+        ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+        EXPECT_EQ(v.path, GetParam() ? GPUNVME_PATH_BOUNCE : GPUNVME_PATH_GPU);
+        EXPECT_EQ(v.bytes, bytes_of(kCount));
+        EXPECT_EQ(v.commands == 0, GetParam());
+        expect_pieces(kCount);
+        for (uint64_t i = 0; i < kCount; i++) {
+            const gpunvme_piece &p = pieces()[i];
+            uint64_t end = p.buffer_offset + static_cast<uint64_t>(p.result);
+            ASSERT_EQ(buffer_.data[end], 0xee) << "nothing past the end of a piece";
+        }
+    }
+}
+
+TEST_P(ReadvWays, APieceThatCannotBeHasItsOwnError)
+{
+    rig_config config = {};
+    config.gpu_off = GetParam();
+    open(config);
+    const gpunvme_piece odd[] = {
+        {0, 0, 1u << 31, 7},          {0, kBytes, 1, 7},
+        {0, kBytes - 4095, 4096, 7},  {0, UINT64_MAX - 5, 4096, 7},
+        {UINT64_MAX - 5, 0, 4096, 7}, {1ull << 63, 0, 0, 7},
+        {1ull << 62, 0, 4096, 7},     {5, kBytes, 0, 7},
+        {100, 200, 300, 7},
+    };
+    std::copy(std::begin(odd), std::end(odd), pieces());
+    gpunvme_ioc_readv v = request(9);
+    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+    const int results[] = {-EINVAL, -ERANGE, -ERANGE, -ERANGE, -EOVERFLOW, -EOVERFLOW, 0, 0, 300};
+    for (int i = 0; i < 9; i++)
+        EXPECT_EQ(pieces()[i].result, results[i]) << i;
+    EXPECT_EQ(v.bytes, 300u);
+    EXPECT_TRUE(holds(pieces()[8]));
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, ReadvWays, ::testing::Values(false, true),
+                         [](const auto &info) { return info.param ? "bounce" : "gpu"; });
+
+TEST_F(Readv, ABatchOfManyPiecesIsReadByTheGpuPath)
+{
+    open();
+    spread(kPieces, 64);
+    gpunvme_ioc_readv v = request(kPieces);
+    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+    EXPECT_EQ(v.path, GPUNVME_PATH_GPU);
+    EXPECT_EQ(v.bytes, bytes_of(kPieces));
+    expect_pieces(kPieces);
+}
+
+TEST_F(Readv, OnlyTheNamedPiecesOfTheListAreReadAndChanged)
+{
+    open();
+    spread(10, 4096);
+    gpunvme_ioc_readv v = request(3);
+    v.first = 4;
+    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+    expect_pieces(7, 4);
+    EXPECT_EQ(pieces()[3].result, -1);
+    EXPECT_EQ(pieces()[7].result, -1);
+}
+
+// In a batch it would take one command per LBA.
+TEST_F(Readv, ALongPieceAtAnOddAddressIsReadByFewCommands)
+{
+    open();
+    pieces()[0] = {4097, 0, 1u << 20, -1};
+    pieces()[1] = {4097, 3u << 20, 100, -1};
+    gpunvme_ioc_readv v = request(2);
+    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+    EXPECT_EQ(v.path, GPUNVME_PATH_GPU);
+    EXPECT_LT(v.commands, 500u);
+    expect_pieces(2);
+}
+
+// More extents than one map of the executor: several parts, and pieces across
+// two of them.
+TEST_F(Readv, AFileInVeryManyExtentsIsReadInParts)
+{
+    rig_config config = {};
+    config.image_bytes = 512u << 20;
+    open(config);
+    constexpr uint64_t kFrom = 8u << 20, kTo = kFrom + 36000 * 8192ull;
+    ASSERT_EQ(rig_fragment(rig_, kFrom, kTo), 0);
+    content_.resize(kTo, 0);
+    std::vector<unsigned char> some(4096);
+    for (uint64_t i = 0; i < 36000; i += 97) {
+        std::fill(some.begin(), some.end(), static_cast<unsigned char>(random_()));
+        ASSERT_EQ(rig_write_file(rig_, kFrom + i * 8192, some.data(), some.size()), 0);
+        memcpy(&content_[kFrom + i * 8192], some.data(), some.size());
+    }
+    constexpr uint64_t kCount = 3000;
+    for (uint64_t i = 0; i < kCount; i++) {
+        uint64_t at = kFrom + random_() % 372 * 97 * 8192;
+        uint64_t offset = i % 100 ? at + random_() % 4096 : i / 100 * (kTo - 4096) / 30;
+        pieces()[i] = {offset, i * 1000, 1000, -1};
+    }
+    pieces()[7].len = pieces()[8].len = 0;
+    pieces()[9] = {kFrom + 32760 * 8192ull, kBytes - 400000, 400000, -1};
+    gpunvme_ioc_readv v = request(kCount);
+    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+    EXPECT_EQ(v.path, GPUNVME_PATH_GPU);
+    expect_pieces(kCount);
+}
+
+// --- When the drive fails ------------------------------------------------------------------------
+
+TEST_F(Readv, APieceTheDriveRefusesIsReadThroughHostMemory)
+{
+    open();
+    fail(SIM_FAULT_STATUS, kUnrecoveredRead, 5, 2);
+    spread(100, 4096);
+    gpunvme_ioc_readv v = request(100);
+    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+    EXPECT_EQ(v.path, GPUNVME_PATH_MIXED);
+    EXPECT_EQ(v.nvme_status & 0x7ffu, kUnrecoveredRead);
+    expect_pieces(100);
+}
+
+TEST_F(Readv, WithoutFallbackAPieceTheDriveRefusesHasItsErrorAndTheOthersTheirBytes)
+{
+    open();
+    fail(SIM_FAULT_STATUS, kUnrecoveredRead | 0x4000, 5, 2);
+    spread(100, 4096);
+    gpunvme_ioc_readv v = request(100, GPUNVME_NO_FALLBACK);
+    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+    EXPECT_EQ(v.path, GPUNVME_PATH_GPU);
+    EXPECT_EQ(v.nvme_status & 0x7ffu, kUnrecoveredRead);
+    unsigned failed = 0;
+    for (int i = 0; i < 100; i++) {
+        failed += pieces()[i].result == -EIO;
+        EXPECT_TRUE(pieces()[i].result == -EIO || holds(pieces()[i])) << i;
+        EXPECT_TRUE(pieces()[i].result == -EIO || pieces()[i].result == expected(pieces()[i]));
+    }
+    EXPECT_GE(failed, 1u);
+    EXPECT_LE(failed, 2u);
+    EXPECT_EQ(v.bytes, bytes_of(100));
+}
+
+TEST_F(Readv, ALostCommandFallsBackAndTheQueueReturns)
+{
+    rig_config config = {};
+    config.deadline_ms = 200;
+    open(config);
+    fail(SIM_FAULT_LOSE, 0, 20, 1);
+    for (uint32_t path : {GPUNVME_PATH_MIXED, GPUNVME_PATH_GPU}) {
+        spread(100, 4096);
+        gpunvme_ioc_readv v = request(100);
+        ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+        EXPECT_TRUE(v.path == path || (path == GPUNVME_PATH_MIXED && v.path)) << v.path;
+        EXPECT_EQ(rig_quarantined(rig_), 0u) << "no command is under way";
+        expect_pieces(100);
+    }
+}
+
+TEST_F(Readv, AControllerThatStopsIsResetAndTheRestIsRead)
+{
+    rig_config config = {};
+    config.deadline_ms = 300;
+    open(config);
+    fail(SIM_FAULT_FATAL, 0, 30000, 1);
+    spread(kPieces, 64);
+    gpunvme_ioc_readv v = request(kPieces);
+    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+    EXPECT_EQ(v.bytes, bytes_of(kPieces));
+    expect_pieces(kPieces);
+}
+
+// Two resets: after three in a row the controller is declared failed.
+TEST_F(Readv, ResetsByOthersAreNotSeen)
+{
+    open();
+    spread(kPieces, 64);
+    gpunvme_ioc_readv v = request(kPieces);
+    std::atomic<int> err{1};
+    std::thread reader([&] { err = rig_readv(rig_, 0, &v); });
+    for (int i = 0; i < 2 && err == 1; i++) {
+        EXPECT_EQ(rig_reset(rig_), 0);
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    reader.join();
+    EXPECT_EQ(err, 0);
+    EXPECT_EQ(v.path, GPUNVME_PATH_GPU);
+    EXPECT_EQ(v.bytes, bytes_of(kPieces));
+    expect_pieces(kPieces);
+}
+
+TEST_F(Readv, TheCallersDeadlineEndsTheBatch)
+{
+    rig_config config = {};
+    config.deadline_ms = 2000;
+    open(config);
+    fail(SIM_FAULT_LOSE, 0, 0, 1);
+    spread(100, 4096);
+    gpunvme_ioc_readv v = request(100);
+    v.deadline_ms = 50;
+    EXPECT_EQ(rig_readv(rig_, 0, &v), -ETIMEDOUT);
+    unsigned cancelled = 0;
+    for (int i = 0; i < 100; i++) {
+        cancelled += pieces()[i].result == -ECANCELED;
+        EXPECT_TRUE(pieces()[i].result == -ECANCELED || holds(pieces()[i])) << i;
+    }
+    EXPECT_GE(cancelled, 1u);
+    EXPECT_EQ(rig_quarantined(rig_), 0u);
+}
+
+TEST_F(Readv, ACancelledBatchIsInterruptedAndEveryPieceSaysSo)
+{
+    open();
+    spread(kPieces, 4096);
+    gpunvme_ioc_readv v = request(kPieces);
+    EXPECT_EQ(rig_readv_cancelled(rig_, &v), -EINTR);
+    EXPECT_EQ(v.bytes, 0u);
+    for (uint64_t i = 0; i < kPieces; i++)
+        ASSERT_EQ(pieces()[i].result, -ECANCELED) << i;
+}
+
+TEST_F(Readv, MemoryOutOfTheDrivesReachIsStagedByTheExecutor)
+{
+    rig_config config = {};
+    config.unreachable = true;
+    open(config);
+    spread(100, 4096);
+    gpunvme_ioc_readv v = request(100);
+    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+    EXPECT_EQ(v.path, GPUNVME_PATH_GPU);
+    EXPECT_GT(v.commands, 0u);
+    expect_pieces(100);
+    v = request(100, GPUNVME_NO_FALLBACK);
+    EXPECT_EQ(rig_readv(rig_, 0, &v), 0);
+}
+
+TEST_F(Readv, AnEndingListOrBufferEndsTheBatch)
+{
+    for (bool list : {true, false}) {
+        rig_config config = {};
+        config.bytes_per_sec = 8u << 20;
+        open(config);
+        spread(20000, 512);
+        sim_stats before = {}, now = {};
+        sim_get_stats(rig_sim(rig_), &before);
+        gpunvme_ioc_readv v = request(20000);
+        int err = -1;
+        std::thread reader([&] { err = rig_readv(rig_, 0, &v); });
+        for (int i = 0; i < 20000 && now.reads <= before.reads; i++) {
+            sim_get_stats(rig_sim(rig_), &now);
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        EXPECT_EQ(rig_unregister(rig_, list ? &list_ : &buffer_, 0), 0);
+        EXPECT_EQ(rig_buffers(rig_), 1u);
+        reader.join();
+        EXPECT_EQ(err, -EINTR);
+        EXPECT_EQ(v.bytes, bytes_of(20000));
+        if (list)
+            TearDown();
+    }
+}
+
+// --- Lists ---------------------------------------------------------------------------------------
+
+TEST_F(Readv, RefusesWhatIsNotTheCallersList)
+{
+    open();
+    spread(2, 512);
+    struct {
+        gpunvme_ioc_readv v;
+        int error;
+    } odd[10];
+    for (auto &o : odd)
+        o.v = request(2);
+    odd[0].v.list_key ^= 1, odd[0].error = -EACCES;
+    odd[1].v.list_id ^= 1, odd[1].error = -ENOENT;
+    odd[2].v.list_id = buffer_.id, odd[2].v.list_key = buffer_.key, odd[2].error = -EINVAL;
+    odd[3].v.id = list_.id, odd[3].v.key = list_.key, odd[3].error = -EINVAL;
+    odd[4].v.count = 0, odd[4].error = -EINVAL;
+    odd[5].v.count = GPUNVME_PIECES_MAX + 1, odd[5].error = -EINVAL;
+    odd[6].v.first = kPieces - 1, odd[6].error = -ERANGE;
+    odd[7].v.first = UINT64_MAX, odd[7].error = -ERANGE;
+    odd[8].v.count = kPieces + 1, odd[8].error = -ERANGE;
+    odd[9].v.key ^= 1, odd[9].error = -EACCES;
+    for (auto &o : odd)
+        EXPECT_EQ(rig_readv(rig_, 0, &o.v), o.error) << &o - odd;
+    gpunvme_ioc_readv v = request(2);
+    EXPECT_EQ(rig_readv(rig_, 1000, &v), -EACCES) << "another user";
+    EXPECT_EQ(pieces()[0].result, -1) << "nothing was begun";
+    EXPECT_EQ(buffer_.data[0], 0xee);
+    EXPECT_EQ(rig_unregister(rig_, &list_, 0), 0);
+    EXPECT_EQ(rig_readv(rig_, 0, &v), -ENOENT) << "stale";
+}
+
+// With a list that changes meanwhile, no byte outside the buffer changes, and
+// the batch ends.
+TEST_F(Readv, AListThatChangesUnderWayHarmsNobody)
+{
+    open();
+    std::atomic<bool> stop{false};
+    constexpr uint64_t kCount = 5000;
+    spread(kCount, 64);
+    std::thread changer([&] {
+        std::mt19937_64 random(9);
+        auto *words = reinterpret_cast<volatile uint64_t *>(list_.data);
+        while (!stop) {
+            uint64_t r = random();
+            words[r % (kCount * 3)] = r % 3 ? random() % 8192 : random();
+        }
+    });
+    for (int i = 0; i < 3; i++) {
+        gpunvme_ioc_readv v = request(kCount);
+        EXPECT_EQ(rig_readv(rig_, 0, &v), 0);
+        EXPECT_EQ(v.path & ~GPUNVME_PATH_MIXED, 0u);
+    }
+    stop = true;
+    changer.join();
+    spread(kCount, 64);
+    gpunvme_ioc_readv v = request(kCount);
+    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+    EXPECT_EQ(v.path, GPUNVME_PATH_GPU);
+    expect_pieces(kCount);
+}
+
+// A result overwritten by the client with an error has the piece read again.
+TEST_F(Readv, ResultsThatOthersWriteHarmNobody)
+{
+    open();
+    std::atomic<bool> stop{false};
+    constexpr uint64_t kCount = 500;
+    spread(kCount, 512);
+    std::thread changer([&] {
+        const int32_t odd[] = {-EIO, -EAGAIN, -E2BIG, -1, 0, INT32_MAX, INT32_MIN};
+        for (uint64_t i = 0; !stop; i++) {
+            static_cast<volatile gpunvme_piece *>(pieces())[i * 7 % kCount].result = odd[i % 7];
+            if (i % 64 == 0) // yields on a busy machine
+                std::this_thread::sleep_for(std::chrono::microseconds(100));
+        }
+    });
+    for (int i = 0; i < 10; i++) {
+        fail(SIM_FAULT_STATUS, kUnrecoveredRead, 100, 1); // so that they are looked at
+        gpunvme_ioc_readv v = request(kCount);
+        int err = rig_readv(rig_, 0, &v);
+        EXPECT_TRUE(err == 0 || err == -E2BIG) << err;
+        EXPECT_LE(v.commands, 2 * (2 * kCount + 2));
+    }
+    stop = true;
+    changer.join();
+    spread(kCount, 512);
+    gpunvme_ioc_readv v = request(kCount);
+    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+    expect_pieces(kCount);
+}
+
+TEST_F(Readv, ManyThreadsReadAtOnce)
+{
+    open();
+    constexpr uint64_t kThreads = 6, kEach = 5000;
+    spread(kThreads * kEach, 128);
+    std::vector<std::thread> threads;
+    std::vector<int> errors(kThreads, -1);
+    for (uint64_t t = 0; t < kThreads; t++) {
+        threads.emplace_back([&, t] {
+            gpunvme_ioc_readv v = request(kEach);
+            v.first = t * kEach;
+            errors[t] = rig_readv(rig_, 0, &v);
+        });
+    }
+    for (std::thread &t : threads)
+        t.join();
+    EXPECT_EQ(errors, std::vector<int>(kThreads, 0));
+    expect_pieces(kThreads * kEach);
+}
+
+} // namespace

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// READ and READV of data with checksums: what the executor reads is compared with them.
+#include <errno.h>
+
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/fusefs/daemon/transfer/readv_rig.h"
+
+namespace
+{
+
+constexpr uint64_t kBlock = 4096, kWhole = kBytes - kBlock; // without the block in part
+constexpr unsigned kBoth = GPUNVME_PATH_GPU | GPUNVME_PATH_BOUNCE;
+
+class Sums : public Readv
+{
+  protected:
+    void SetUp() override
+    {
+        rig_config config = {};
+        config.data_csum = true;
+        open(config);
+        memset(buffer_.data, 0xee, kBytes);
+    }
+    gpunvme_ioc_rw read(uint64_t offset, uint64_t len, int expected = 0, uint32_t flags = 0)
+    {
+        gpunvme_ioc_rw rw = {};
+        rw.flags = flags;
+        rw.id = buffer_.id;
+        rw.key = buffer_.key;
+        rw.file_offset = offset;
+        rw.len = len;
+        EXPECT_EQ(rig_transfer(rig_, false, 0, &rw), expected);
+        return rw;
+    }
+    bool buffer_is(uint64_t offset, uint64_t len) const
+    {
+        return memcmp(buffer_.data, &content_[offset], len) == 0;
+    }
+    // Commands of the executor bring a wrong bit.
+    void corrupt(unsigned times)
+    {
+        fail(SIM_FAULT_CORRUPT, 0, 0, times);
+    }
+};
+
+TEST_F(Sums, SoundBlocksTakeTheGpuPathAlone)
+{
+    EXPECT_EQ(read(0, kWhole).path, GPUNVME_PATH_GPU);
+    EXPECT_TRUE(buffer_is(0, kWhole));
+}
+
+TEST_F(Sums, BlocksInPartTakeTheOrdinaryPathToo)
+{
+    for (uint64_t offset : {uint64_t{0}, uint64_t{1}, kBlock - 1, 5 * kBlock + 77})
+        for (uint64_t len : {uint64_t{1}, kBlock - 1, kBlock + 1, 3 * kBlock, kBytes / 2}) {
+            memset(buffer_.data, 0xee, kBytes);
+            gpunvme_ioc_rw rw = read(offset, len);
+            EXPECT_EQ(rw.bytes, len);
+            EXPECT_TRUE(buffer_is(offset, len)) << offset << "+" << len;
+            EXPECT_EQ(buffer_.data[len], 0xee);
+        }
+    EXPECT_EQ(read(0, kBytes).path, kBoth) << "the file ends within a block";
+    EXPECT_TRUE(buffer_is(0, content_.size()));
+}
+
+TEST_F(Sums, AWrongBitOfTheGpuPathIsReadAgain)
+{
+    corrupt(3);
+    gpunvme_ioc_rw rw = read(0, kWhole);
+    EXPECT_EQ(rw.bytes, kWhole);
+    EXPECT_EQ(rw.path, kBoth);
+    EXPECT_TRUE(buffer_is(0, kWhole));
+    EXPECT_EQ(read(0, kWhole).path, GPUNVME_PATH_GPU);
+}
+
+TEST_F(Sums, AControllerThatIsAlwaysWrongReturnsNothingWrong)
+{
+    corrupt(0);
+    EXPECT_EQ(read(0, kWhole).bytes, kWhole);
+    EXPECT_TRUE(buffer_is(0, kWhole));
+    spread(200, 5000);
+    gpunvme_ioc_readv v = request(200);
+    EXPECT_EQ(rig_readv(rig_, 0, &v), 0);
+    expect_pieces(200);
+}
+
+TEST_F(Sums, AWrongBitOnTheDriveIsAnErrorAfterTheBytesBefore)
+{
+    ASSERT_EQ(rig_flip(rig_, 9 * kBlock + 100), 0);
+    for (uint32_t flags : {0u, GPUNVME_NO_FALLBACK}) {
+        memset(buffer_.data, 0xee, kBytes);
+        gpunvme_ioc_rw rw = read(kBlock, 20 * kBlock, -EIO, flags);
+        EXPECT_EQ(rw.bytes, 8 * kBlock);
+        EXPECT_TRUE(buffer_is(kBlock, 8 * kBlock));
+    }
+    ASSERT_EQ(rig_flip(rig_, 9 * kBlock + 100), 0);
+    EXPECT_EQ(read(kBlock, 20 * kBlock).bytes, 20 * kBlock);
+}
+
+TEST_F(Sums, AWrongBitOnTheDriveIsThePiecesError)
+{
+    ASSERT_EQ(rig_flip(rig_, 9 * kBlock + 100), 0);
+    for (uint64_t i = 0; i < 20; i++)
+        pieces()[i] = {i * kBlock, i * kBlock, i % 2 ? 100u : static_cast<uint32_t>(kBlock), 7};
+    pieces()[9].len = 50; // of the bad block, which is bad as a whole
+    gpunvme_ioc_readv v = request(20);
+    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+    for (uint64_t i = 0; i < 20; i++) {
+        const gpunvme_piece &p = pieces()[i];
+        EXPECT_EQ(p.result, i == 9 ? -EIO : expected(p)) << i;
+        EXPECT_TRUE(i == 9 || holds(p)) << i;
+    }
+}
+
+TEST_F(Sums, PiecesAreReadAgainThatDoNotMatch)
+{
+    for (uint64_t i = 0; i < 500; i++)
+        pieces()[i] = {random_() % (kWhole / kBlock) * kBlock, i * kBlock, kBlock, -1};
+    corrupt(7);
+    gpunvme_ioc_readv v = request(500);
+    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+    EXPECT_EQ(v.bytes, 500 * kBlock);
+    EXPECT_EQ(v.path, kBoth);
+    expect_pieces(500);
+    v = request(500);
+    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+    EXPECT_EQ(v.path, GPUNVME_PATH_GPU);
+}
+
+TEST_F(Sums, PiecesOfAnyAlignmentTakeTheGpuPathAlone)
+{
+    for (uint32_t len : {1u, 512u, 700u, 5000u, 20000u}) {
+        spread(200, len);
+        gpunvme_ioc_readv v = request(200);
+        ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+        EXPECT_EQ(v.path, GPUNVME_PATH_GPU) << len;
+        expect_pieces(200);
+    }
+}
+
+TEST_F(Sums, PartsOfBlocksAreReadAgainThatDoNotMatch)
+{
+    spread(300, 512);
+    corrupt(9);
+    gpunvme_ioc_readv v = request(300);
+    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+    EXPECT_EQ(v.path, kBoth);
+    expect_pieces(300);
+    v = request(300);
+    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+    EXPECT_EQ(v.path, GPUNVME_PATH_GPU);
+}
+
+// The wrong bit is in the same block, but not in the bytes that were asked for.
+TEST_F(Sums, AWrongBitBesideAPartOfABlockIsItsErrorToo)
+{
+    ASSERT_EQ(rig_flip(rig_, 9 * kBlock + 100), 0);
+    pieces()[0] = {9 * kBlock + 200, 0, 512, 7};
+    pieces()[1] = {8 * kBlock + 10, 1000, kBlock, 7}; // its end
+    pieces()[2] = {10 * kBlock + 10, 9000, 512, 7};
+    gpunvme_ioc_readv v = request(3);
+    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+    EXPECT_EQ(pieces()[0].result, -EIO);
+    EXPECT_EQ(pieces()[1].result, -EIO);
+    EXPECT_EQ(pieces()[2].result, 512);
+}
+
+// Blocks that a WRITE adds to the file.
+class WrittenSums : public Sums, public ::testing::WithParamInterface<bool>
+{
+  protected:
+    void SetUp() override
+    {
+        rig_config config = {};
+        config.data_csum = true;
+        config.unreachable = GetParam();
+        open(config);
+        for (uint64_t i = 0; i < kBytes; i++)
+            buffer_.data[i] = static_cast<unsigned char>(random_());
+    }
+    gpunvme_ioc_rw write(uint64_t offset, uint64_t len)
+    {
+        gpunvme_ioc_rw rw = {};
+        rw.id = buffer_.id;
+        rw.key = buffer_.key;
+        rw.file_offset = offset;
+        rw.len = len;
+        EXPECT_EQ(rig_transfer(rig_, true, 0, &rw), 0);
+        EXPECT_EQ(rw.bytes, len);
+        return rw;
+    }
+};
+
+TEST_P(WrittenSums, HaveTheirChecksums)
+{
+    const uint64_t offset = kBytes + 64 * kBlock - kBytes % kBlock, len = 40 * kBlock;
+    EXPECT_EQ(write(offset, len).path, GPUNVME_PATH_GPU);
+    std::vector<unsigned char> written(buffer_.data, buffer_.data + len);
+    EXPECT_EQ(read(offset, len).bytes, len);
+    EXPECT_EQ(memcmp(buffer_.data, written.data(), len), 0);
+    for (uint64_t block : {0, 17, 39}) {
+        ASSERT_EQ(rig_flip(rig_, offset + block * kBlock + 5), 0);
+        EXPECT_EQ(read(offset, len, -EIO).bytes, block * kBlock);
+        ASSERT_EQ(rig_flip(rig_, offset + block * kBlock + 5), 0);
+    }
+    EXPECT_EQ(read(offset, len).bytes, len);
+}
+
+// Data that is there already loses its checksums first, and they come back later.
+TEST_P(WrittenSums, OverwrittenBlocksAreReadAsTheyAre)
+{
+    write(kBlock, 20 * kBlock);
+    std::vector<unsigned char> written(buffer_.data, buffer_.data + 20 * kBlock);
+    EXPECT_EQ(read(kBlock, 20 * kBlock).bytes, 20 * kBlock);
+    EXPECT_EQ(memcmp(buffer_.data, written.data(), written.size()), 0);
+    std::vector<unsigned char> got(written.size());
+    EXPECT_EQ(rig_read_file(rig_, kBlock, got.data(), got.size()), 0);
+    EXPECT_EQ(got, written);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, WrittenSums, ::testing::Bool(),
+                         [](const auto &info) { return info.param ? "staged" : "reached"; });
+
+} // namespace
