@@ -46,7 +46,9 @@ static uint16_t identify_ns(struct admin *a, void *page)
 
     if (!ns)
         return flagged(a, SIM_EV_BAD_NSID, NVME_ERR_INVALID_NS);
+    (void)sim_tail_begin(ns, 0, ns->lbas); /* true: all LBAs */
     sim_media_refresh(ns);
+    sim_tail_end(ns);
     sim_identify_ns(&(struct sim_identify_ns){.nsid = a->sqe->nsid,
                                               .lbas = ns->lbas,
                                               .lba_shift = ns->lba_shift,

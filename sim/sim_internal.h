@@ -23,6 +23,7 @@
 #include "sim/sim.h"
 #include "sim/sim_iova.h"
 #include "sim/sim_media.h"
+#include "sim/sim_tail.h"
 #include "support/clock.h"
 
 #define SIM_SPIN_US     200u /* after the last work, with spare cores */
@@ -75,6 +76,7 @@ struct sim_ns {
     atomic_bool fixed; /* sim_fix_media() */
     atomic_bool shrunk_said;
     struct sim_undo undo;
+    struct sim_tail tail;
 };
 
 struct sim_cq {

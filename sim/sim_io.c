@@ -140,12 +140,17 @@ static uint16_t transfer(struct sim_thread *th, struct sim_cmd *cmd, struct sim_
     if (write && sim_is_cached(th, ns) && sim_cache_before_write(ns, sim_slba(q), sim_nlb(q)) != 0)
         return NVME_ERR_INTERNAL;
     if (!all_host(th)) {
+        if (write)
+            sim_tail_leave(ns, sim_slba(q), sim_nlb(q));
         sim_move_start(th, cmd, ns);
         return SIM_MOVING;
     }
+    bool tail = write && sim_tail_begin(ns, sim_slba(q), sim_nlb(q));
     st = host_copy(th, ns, q);
     if (st == NVME_OK && cmd->corrupt)
         flip_bit(th, ns, q);
+    if (tail)
+        sim_tail_end(ns);
     return st == NVME_OK && write ? sim_flush_write(th, cmd, ns) : st;
 }
 
@@ -153,7 +158,11 @@ static uint16_t zero_range(struct sim_thread *th, struct sim_ns *ns, uint64_t lb
 {
     if (sim_is_cached(th, ns) && sim_cache_before_write(ns, lba, lbas) != 0)
         return NVME_ERR_INTERNAL;
-    return sim_media_zero(ns, lba, lbas);
+    bool tail = sim_tail_begin(ns, lba, lbas);
+    uint16_t st = sim_media_zero(ns, lba, lbas);
+    if (tail)
+        sim_tail_end(ns);
+    return st;
 }
 
 static uint16_t write_zeroes(struct sim_thread *th, struct sim_cmd *cmd, struct sim_ns *ns)
@@ -205,7 +214,7 @@ static bool is_shrunk(const struct sim *s, struct sim_ns *ns, unsigned index)
 {
     char line[512];
 
-    if (!sim_media_is_shrunk(ns))
+    if (!sim_media_is_shrunk(ns) && !sim_tail_is_lost(ns))
         return false;
     if (s->cfg.log && !atomic_exchange(&ns->shrunk_said, true)) {
         snprintf(line, sizeof(line), "%s: the image was truncated while in use, data is lost",

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The tail of an image file: the start of its last whole page. A truncation zeroes it, also one
+ * that an extension of the file has followed. A drive whose tail has become zeros without a write
+ * of the driver has lost data. A file whose tail is zeros anyway is not watched; in an image that
+ * mkfs has formatted whole, the last block is a superblock copy.
+ */
+#include "sim/sim_tail.h"
+
+#include <string.h>
+
+#include "sim/sim_internal.h"
+
+#define TAIL_BYTES 512u
+
+static uint64_t tail_at(const struct sim_ns *ns)
+{
+    uint64_t pages = (ns->lbas << ns->lba_shift) / NVME_PAGE_SIZE;
+
+    return pages ? (pages - 1) * NVME_PAGE_SIZE : 0;
+}
+
+/* Under the lock. A tail that cannot be read is no news: the file is shorter, or its disk fails. */
+static void look(struct sim_ns *ns)
+{
+    static const unsigned char zeros[TAIL_BYTES];
+    unsigned char bytes[TAIL_BYTES];
+    struct sim_tail *t = &ns->tail;
+
+    if (!t->watched || sim_media_read(ns, tail_at(ns), bytes, sizeof(bytes)) != NVME_OK)
+        return;
+    bool filled = memcmp(bytes, zeros, sizeof(bytes)) != 0;
+    t->lost |= t->filled && !filled;
+    t->filled = filled;
+}
+
+void sim_tail_open(struct sim_ns *ns)
+{
+    pthread_mutex_lock(&ns->tail.lock);
+    ns->tail.watched = ns->is_file && !ns->read_only;
+    look(ns);
+    pthread_mutex_unlock(&ns->tail.lock);
+}
+
+bool sim_tail_begin(struct sim_ns *ns, uint64_t lba, uint64_t lbas)
+{
+    if ((lba + lbas) << ns->lba_shift <= tail_at(ns))
+        return false;
+    pthread_mutex_lock(&ns->tail.lock);
+    look(ns);
+    return true;
+}
+
+void sim_tail_end(struct sim_ns *ns)
+{
+    ns->tail.filled = false; /* zeros may be the driver's */
+    look(ns);
+    pthread_mutex_unlock(&ns->tail.lock);
+}
+
+void sim_tail_leave(struct sim_ns *ns, uint64_t lba, uint64_t lbas)
+{
+    if (!sim_tail_begin(ns, lba, lbas))
+        return;
+    ns->tail.watched = false;
+    sim_tail_end(ns);
+}
+
+bool sim_tail_is_lost(struct sim_ns *ns)
+{
+    pthread_mutex_lock(&ns->tail.lock);
+    look(ns);
+    bool lost = ns->tail.lost;
+    pthread_mutex_unlock(&ns->tail.lock);
+    return lost;
+}
