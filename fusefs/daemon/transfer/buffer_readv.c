@@ -11,6 +11,7 @@
 #include "cuda/queue/gq_abi.h"
 #include "fusefs/daemon/state/gpu_extents.h"
 #include "fusefs/daemon/transfer/transfer_sums.h"
+#include "layout/format.h"
 #include "support/clock.h"
 
 /*
@@ -23,6 +24,8 @@
 
 /* Cost of one extent in a map, in pieces scanned. */
 #define PIECES_AN_EXTENT 8u
+/* Cost of a piece that looks up its checksums, in blocks of a range looked up at once. */
+#define BLOCKS_A_LOOKUP 32u
 
 /* Attempts to read a piece: by the engine, and alone after an engine error. */
 #define TRIES 2u
@@ -91,6 +94,24 @@ static void mark_unread(struct batch *b)
     b->has_results = true;
 }
 
+/*
+ * The range that the pieces span at the time of the scan. The client may change
+ * them meanwhile: pieces outside the range are read one by one.
+ */
+static void span(const struct batch *b, uint64_t *start, uint64_t *end)
+{
+    *start = UINT64_MAX;
+    *end = 0;
+    for (uint64_t i = 0; i < b->count; i++) {
+        uint64_t first = b->pieces[i].file_offset;
+        uint64_t len = b->pieces[i].len;
+        if (first > INT64_MAX - len)
+            continue;
+        *start = first < *start ? first : *start;
+        *end = first + len > *end ? first + len : *end;
+    }
+}
+
 /* --- Checksums ------------------------------------------------------------------------------- */
 
 static void piece_lost(struct transfer_sums *s, uint64_t owner, uint64_t file_offset, int err)
@@ -118,6 +139,16 @@ static void verify_pieces(struct batch *b, struct transfer_sums *s)
     transfer_sums_end(s);
 }
 
+static void look_up_sums(const struct batch *b, struct transfer_sums *s)
+{
+    uint64_t start, end;
+
+    span(b, &start, &end);
+    end = end < b->size ? end : b->size;
+    if (start < end && (end - start) / LAY_BLOCK_SIZE <= BLOCKS_A_LOOKUP * b->count)
+        transfer_sums_look_up(s, start, end);
+}
+
 static int verify(struct batch *b)
 {
     struct transfer_sums *s = transfer_sums_new(&b->r->t);
@@ -126,8 +157,9 @@ static int verify(struct batch *b)
         return -ENOMEM;
     s->lost = piece_lost;
     s->ctx = b;
+    look_up_sums(b, s);
     verify_pieces(b, s);
-    free(s);
+    transfer_sums_free(s);
     return 0;
 }
 
@@ -173,24 +205,6 @@ static int run_engine(struct batch *b, bool *stuck)
 }
 
 /* --- The map --------------------------------------------------------------------------------- */
-
-/*
- * The range that the pieces span at the time of the scan. The client may change
- * them meanwhile: pieces outside the range are read one by one.
- */
-static void span(const struct batch *b, uint64_t *start, uint64_t *end)
-{
-    *start = UINT64_MAX;
-    *end = 0;
-    for (uint64_t i = 0; i < b->count; i++) {
-        uint64_t first = b->pieces[i].file_offset;
-        uint64_t len = b->pieces[i].len;
-        if (first > INT64_MAX - len)
-            continue;
-        *start = first < *start ? first : *start;
-        *end = first + len > *end ? first + len : *end;
-    }
-}
 
 /* Runs all pieces against the map, which starts at file byte `start`. */
 static int read_mapped(struct batch *b, uint64_t start, struct ffs_map *map)

@@ -105,7 +105,7 @@ static int verify(struct transfer *t, uint64_t *moved)
     s->ctx = &lost;
     transfer_sums_add(s, 0, offset, at, *moved, NULL);
     transfer_sums_end(s);
-    free(s);
+    transfer_sums_free(s);
     if (lost.err)
         *moved = lost.file_offset - offset;
     return lost.err;

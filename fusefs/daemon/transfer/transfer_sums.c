@@ -22,8 +22,45 @@ struct transfer_sums *transfer_sums_new(struct transfer *t)
     if (s) {
         s->t = t;
         s->n = 0;
+        s->span = NULL;
     }
     return s;
+}
+
+void transfer_sums_free(struct transfer_sums *s)
+{
+    free(s->span);
+    free(s);
+}
+
+void transfer_sums_look_up(struct transfer_sums *s, uint64_t from, uint64_t to)
+{
+    uint64_t first = from / LAY_BLOCK_SIZE;
+    uint64_t n = to > from ? (to + LAY_BLOCK_SIZE - 1) / LAY_BLOCK_SIZE - first : 0;
+
+    if (!n || n > TRANSFER_SPAN)
+        return;
+    s->span = malloc(n * sizeof(*s->span));
+    s->span_first = first;
+    s->span_end = first + n;
+    if (s->span && ffs_file_sums(s->t->inode, first * LAY_BLOCK_SIZE, n, s->span)) {
+        free(s->span);
+        s->span = NULL;
+    }
+}
+
+/* The checksums of n blocks from file_offset on; room: for as many. */
+static int find_sums(const struct transfer_sums *s, uint64_t file_offset, size_t n, uint32_t *room,
+                     const uint32_t **sums)
+{
+    uint64_t first = file_offset / LAY_BLOCK_SIZE;
+
+    if (s->span && first >= s->span_first && first + n <= s->span_end) {
+        *sums = s->span + (first - s->span_first);
+        return 0;
+    }
+    *sums = room;
+    return ffs_file_sums(s->t->inode, file_offset, n, room);
 }
 
 /* Reads bytes of one block by the ordinary path. */
@@ -95,10 +132,11 @@ static void add_part(struct transfer_sums *s, uint64_t owner, uint64_t begin, ui
 static void add_some(struct transfer_sums *s, uint64_t owner, uint64_t from, uint64_t to,
                      uint64_t shift, const uint32_t *parts)
 {
-    uint32_t want[LOOKUP];
+    uint32_t room[LOOKUP];
+    const uint32_t *want;
     uint64_t first = from / LAY_BLOCK_SIZE * LAY_BLOCK_SIZE;
     size_t n = (to - first + LAY_BLOCK_SIZE - 1) / LAY_BLOCK_SIZE;
-    int err = ffs_file_sums(s->t->inode, first, n, want);
+    int err = find_sums(s, first, n, room, &want);
 
     if (err) {
         s->lost(s, owner, from, err);
@@ -118,7 +156,8 @@ static void add_some(struct transfer_sums *s, uint64_t owner, uint64_t from, uin
 static void compare_run(struct transfer_sums *s, uint64_t owner, uint64_t file, uint64_t at,
                         size_t n)
 {
-    int err = ffs_file_sums(s->t->inode, file, n, s->run_want);
+    const uint32_t *want;
+    int err = find_sums(s, file, n, s->run_want, &want);
 
     if (!err)
         err = gq_buffer_range_sums(buffer_gq(s->t->use.buffer), at, n, s->run_have);
@@ -128,7 +167,7 @@ static void compare_run(struct transfer_sums *s, uint64_t owner, uint64_t file, 
     }
     for (size_t i = 0; i < n; i++) {
         uint64_t skip = i * LAY_BLOCK_SIZE;
-        if (s->run_want[i] == FFS_NO_SUM || ffs_sum_of(s->run_have[i]) == s->run_want[i])
+        if (want[i] == FFS_NO_SUM || ffs_sum_of(s->run_have[i]) == want[i])
             continue;
         log_mismatch(s, file + skip);
         read_again(s, owner, file + skip, at + skip, LAY_BLOCK_SIZE);
