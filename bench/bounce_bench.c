@@ -15,8 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench/bench_mount.h"
-#include "bench/bench_report.h"
+#include "bench/lib/bench_mount.h"
+#include "bench/lib/bench_report.h"
 
 #define PROGRAM   "bounce_bench"
 #define SEED      0x626f756e6365u

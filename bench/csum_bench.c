@@ -20,8 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "bench/bench_report.h"
-#include "bench/pattern.h"
+#include "bench/lib/bench_report.h"
+#include "bench/lib/pattern.h"
 #include "fusefs/core/ffs.h"
 #include "layout/layout.h"
 #include "mkfs/mkfs_core.h"

@@ -16,8 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "bench/bench_mount.h"
-#include "bench/bench_report.h"
+#include "bench/lib/bench_mount.h"
+#include "bench/lib/bench_report.h"
 
 #define PROGRAM         "files_bench"
 #define SEED            0x66696c6573u

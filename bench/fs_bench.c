@@ -16,8 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench/bench_report.h"
-#include "bench/pattern.h"
+#include "bench/lib/bench_report.h"
+#include "bench/lib/pattern.h"
 #include "fusefs/core/ffs.h"
 #include "mkfs/mkfs_core.h"
 #include "support/page.h"

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/gq_stack.h"
+#include "bench/lib/gq_stack.h"
 
 #define SEED 0x67712d62656eu
 #define UNIT ((uint64_t)16 << 20) /* sizes are multiples of it */

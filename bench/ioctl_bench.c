@@ -14,11 +14,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench/bench_mount.h"
-#include "bench/bench_report.h"
-#include "bench/cpu.h"
-#include "bench/direct_bench_kernels.h"
-#include "bench/peers.h"
+#include "bench/lib/bench_mount.h"
+#include "bench/lib/bench_report.h"
+#include "bench/lib/cpu.h"
+#include "bench/lib/direct_bench_kernels.h"
+#include "bench/lib/peers.h"
 
 #define PROGRAM  "ioctl_bench"
 #define SEED     0x6770756e766du

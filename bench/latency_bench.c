@@ -15,12 +15,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench/bench_mount.h"
-#include "bench/bench_report.h"
-#include "bench/direct_bench_kernels.h"
+#include "bench/lib/bench_mount.h"
+#include "bench/lib/bench_report.h"
+#include "bench/lib/direct_bench_kernels.h"
 #ifdef GPUNVME_HAVE_CUDA
-#include "bench/direct_kernels.h"
-#include "bench/kernels.h"
+#include "bench/lib/direct_kernels.h"
+#include "bench/lib/kernels.h"
 #endif
 
 #define PROGRAM     "latency_bench"

@@ -19,13 +19,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench/bench_mount.h"
-#include "bench/bench_report.h"
-#include "bench/direct_bench_kernels.h"
+#include "bench/lib/bench_mount.h"
+#include "bench/lib/bench_report.h"
+#include "bench/lib/direct_bench_kernels.h"
 #ifdef GPUNVME_HAVE_CUDA
 #include <cuda_runtime_api.h>
 
-#include "bench/kernels.h"
+#include "bench/lib/kernels.h"
 #endif
 
 #define PROGRAM    "mixed_bench"

@@ -16,8 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "bench/bench_report.h"
-#include "bench/pattern.h"
+#include "bench/lib/bench_report.h"
+#include "bench/lib/pattern.h"
 
 #define PROGRAM   "posix_bench"
 #define SEED      0x706f736978u

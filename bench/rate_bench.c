@@ -16,9 +16,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench/bench_report.h"
-#include "bench/null_ctrlr.h"
-#include "bench/rate_kernels.h"
+#include "bench/lib/bench_report.h"
+#include "bench/lib/null_ctrlr.h"
+#include "bench/lib/rate_kernels.h"
 
 #define MAX_QUEUES  512u
 #define DEPTH       512u /* four rounds of a warp: with two, 32 warps lose a sixth */

@@ -14,10 +14,10 @@
  * Then, where the mount lends the direct path (-o direct=), the same batches by a kernel on leased
  * queues, of pieces in the GPU's memory. That comes last: without MPS the daemon's kernels and the
  * copy kernel that the direct path keeps in this process take turns of milliseconds. The bare loop
- * beside it reads the same places on the same queues (bench/bare_kernels.h), by all of them, half
- * and a quarter: the fastest is what the controller gives with so many entries in flight (-d). It
- * reads into the GPU's memory, or where data is staged into pinned memory. Reads that are shorter
- * than the mount's LBAs have no rows:
+ * beside it reads the same places on the same queues (bench/lib/bare_kernels.h), by all of them,
+ * half and a quarter: the fastest is what the controller gives with so many entries in flight (-d).
+ * It reads into the GPU's memory, or where data is staged into pinned memory. Reads that are
+ * shorter than the mount's LBAs have no rows:
  *
  *     on_mount.sh 2560M gpu=require,direct=all,sim_threads=8,sim_lba=512 readv_bench
  */
@@ -28,12 +28,12 @@
 #include <string.h>
 
 #ifdef GPUNVME_HAVE_CUDA
-#include "bench/bare_kernels.h"
+#include "bench/lib/bare_kernels.h"
 #endif
-#include "bench/bench_mount.h"
-#include "bench/bench_report.h"
-#include "bench/cpu.h"
-#include "bench/direct_bench_kernels.h"
+#include "bench/lib/bench_mount.h"
+#include "bench/lib/bench_report.h"
+#include "bench/lib/cpu.h"
+#include "bench/lib/direct_bench_kernels.h"
 
 #define PROGRAM "readv_bench"
 #define SEED    0x7265616476u

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench/gq_stack.h"
+#include "bench/lib/gq_stack.h"
 
 #define PROGRAM   "scale_bench"
 #define SEED      0x7363616c65u

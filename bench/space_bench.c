@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "bench/bench_report.h"
+#include "bench/lib/bench_report.h"
 #include "fusefs/core/ffs.h"
 #include "layout/layout.h"
 #include "mkfs/mkfs_core.h"

@@ -16,10 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/bench_mount.h"
-#include "bench/bench_report.h"
-#include "bench/direct_bench_kernels.h"
-#include "bench/warps_kernels.h"
+#include "bench/lib/bench_mount.h"
+#include "bench/lib/bench_report.h"
+#include "bench/lib/direct_bench_kernels.h"
+#include "bench/lib/warps_kernels.h"
 
 #define PROGRAM    "warps_bench"
 #define SEED       0x7761727073u

@@ -6,9 +6,9 @@
  * ioctl to a new file, whose blocks are allocated on the way, and over existing data. Where the
  * mount stages data (tiers 0 and 1), also the latter from pinned memory, without a copy, and, where
  * the mount lends the direct path, beside a bare loop that writes 64 KiB at a time to the same
- * places on leased queues (bench/bare_kernels.h): what the controller takes. After each WRITE the
- * file is read back and every byte checked, over poison. On a mount whose executor is the CPU: the
- * same, in host memory.
+ * places on leased queues (bench/lib/bare_kernels.h): what the controller takes. After each WRITE
+ * the file is read back and every byte checked, over poison. On a mount whose executor is the CPU:
+ * the same, in host memory.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -17,10 +17,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench/bare_kernels.h"
-#include "bench/bench_mount.h"
-#include "bench/bench_report.h"
-#include "bench/direct_bench_kernels.h"
+#include "bench/lib/bare_kernels.h"
+#include "bench/lib/bench_mount.h"
+#include "bench/lib/bench_report.h"
+#include "bench/lib/direct_bench_kernels.h"
 
 #define PROGRAM  "write_bench"
 #define SEED     0x7772697465u

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Kernels of the bare loop. */
+#include "bench/lib/bare_kernels.h"
+
+#include <cuda_runtime.h>
+#include <stdio.h>
+
+#include "bench/lib/bench_report.h"
+#include "bench/lib/pattern.h"
+#include "cuda/queue/gq_list_protocol.h"
+#include "gpunvme/gpunvme_device.h"
+
+struct bare_loop {
+    const struct gpunvme_device_file *file;
+    struct gq_cmd *cmds; /* device memory, as results and wrong */
+    uint32_t *results, *wrong;
+    uint32_t n;
+    bool is_write;
+};
+
+namespace
+{
+
+constexpr unsigned kGroupShift = 5;
+
+/* By a warp: the command of each piece. *wrong: pieces that one command does not read. */
+__global__ void __launch_bounds__(GQ_LANES)
+    make_commands(struct bare_loop b, struct pattern_pieces p, uint64_t to, uint64_t room)
+{
+    const struct gpunvme_device_file f = gd_load_file(b.file);
+    struct gd_reader self = {.group = gq_whole_group(), .file = &f}, *w = &self;
+    struct gd_table table;
+    struct gd_buffer buffer;
+    uint32_t bad = 0;
+
+    gd_load_table(w, 0, &table);
+    if (gd_find_buffer(w, &table, to, room, &buffer) != 0) {
+        *b.wrong = b.n;
+        return;
+    }
+    for (uint32_t i = gq_thread(); i < b.n; i += GQ_LANES) {
+        struct gq_cursor cur = {.offset = p.gpu_places[i]};
+        uint64_t at = buffer.target.head + (to - buffer.addr) + i * p.bytes % room;
+
+        gq_find_extent(&f.map, &cur);
+        bad += !gq_make_single(&f.map, &buffer.target, &cur, at, p.bytes, &b.cmds[i]);
+    }
+    atomicAdd(b.wrong, bad);
+}
+
+/* A block is one warp with one queue. *wrong: warps without a queue, or with failed commands. */
+__global__ void __launch_bounds__(GQ_LANES) run_commands(struct bare_loop b)
+{
+    const struct gpunvme_device_file f = gd_load_file(b.file);
+    struct gd_reader self = {.group = gq_whole_group(), .file = &f}, *r = &self;
+    struct gq_run run = gd_run(&f, b.n, gridDim.x);
+    struct gq_worker w;
+    uint32_t bad = 0;
+
+    if (gd_take_from(r, blockIdx.x) != 0) {
+        atomicAdd(b.wrong, 1);
+        return;
+    }
+    run.cmds = b.cmds;
+    run.results = b.results;
+    run.opcode = b.is_write ? NVME_IO_WRITE : NVME_IO_READ;
+    run.group_shift = kGroupShift;
+    gq_begin(&w, r->group, &run, &r->port, &f.set.queues[r->queue].state, blockIdx.x);
+    w.sq_tail = w.cq_head = r->position.entry;
+    w.phase = r->position.phase;
+    w.cq_db_pending = r->position.cq_db_pending != 0;
+    while (gq_round(&w) != GQ_ROUND_ENDED)
+        ;
+    r->in_flight = gq_in_flight(&w);
+    r->outcome = w.outcome;
+    r->position = (struct gq_position){.entry = w.cq_head, .phase = w.phase};
+    gq_end(&w);
+    gd_give(r);
+    for (uint32_t j = gq_thread(); j < w.share; j += GQ_LANES)
+        bad += b.results[gq_stripe(&w, j)] != GQ_ENDED;
+    atomicAdd(b.wrong, bad + (w.outcome != GQ_OUT_DONE));
+}
+
+/* Waits for the kernel. *wrong: the count that it has stored. */
+int finish(const struct bare_loop *b, uint32_t *wrong)
+{
+    cudaError_t err = cudaStreamSynchronize(0);
+
+    if (err == cudaSuccess)
+        err = cudaMemcpy(wrong, b->wrong, sizeof(*wrong), cudaMemcpyDeviceToHost);
+    if (err != cudaSuccess)
+        fprintf(stderr, "bare loop: %s\n", cudaGetErrorString(err));
+    return err == cudaSuccess ? 0 : -EIO;
+}
+
+/* By cudaLaunchKernel(): its error concerns this launch alone. */
+int launch(const void *kernel, unsigned blocks, void **args, const struct bare_loop *b,
+           uint32_t *wrong)
+{
+    cudaError_t err = cudaLaunchKernel(kernel, blocks, GQ_LANES, args, 0, 0);
+
+    if (err != cudaSuccess)
+        fprintf(stderr, "bare loop: %s\n", cudaGetErrorString(err));
+    return err == cudaSuccess ? finish(b, wrong) : -EIO;
+}
+
+bool allocate(struct bare_loop *b)
+{
+    return cudaMalloc((void **)&b->cmds, b->n * sizeof(*b->cmds)) == cudaSuccess &&
+           cudaMalloc((void **)&b->results, b->n * sizeof(*b->results)) == cudaSuccess &&
+           cudaMalloc((void **)&b->wrong, sizeof(*b->wrong)) == cudaSuccess &&
+           cudaMemset(b->results, 0, b->n * sizeof(*b->results)) == cudaSuccess &&
+           cudaMemset(b->wrong, 0, sizeof(*b->wrong)) == cudaSuccess;
+}
+
+} // namespace
+
+extern "C" int bare_loop_open(const struct gpunvme_device_file *file,
+                              const struct pattern_pieces *p, void *at, uint64_t room,
+                              bool is_write, struct bare_loop **out)
+{
+    struct bare_loop *b = new bare_loop{file, nullptr, nullptr, nullptr, (uint32_t)p->n, is_write};
+    int err = allocate(b) ? 0 : -ENOMEM;
+
+    void *args[] = {b, (void *)p, &at, &room};
+    uint32_t wrong = 0;
+
+    if (!err)
+        err = launch((const void *)make_commands, 1, args, b, &wrong);
+    if (!err && wrong)
+        err = -ENOTSUP;
+    if (err)
+        bare_loop_close(b);
+    else
+        *out = b;
+    return err;
+}
+
+extern "C" int bare_loop_time(struct bare_loop *b, unsigned leased, double *seconds)
+{
+    void *args[] = {b};
+    uint32_t wrong = 0;
+    int err = 0;
+
+    *seconds = 0;
+    for (unsigned queues = leased; queues && queues > leased / 8 && !err; queues /= 2) {
+        double start = bench_seconds(), taken;
+
+        err = launch((const void *)run_commands, queues, args, b, &wrong);
+        taken = bench_seconds() - start;
+        *seconds = *seconds == 0 || taken < *seconds ? taken : *seconds;
+        err = !err && wrong ? -EIO : err;
+    }
+    return err;
+}
+
+extern "C" void bare_loop_close(struct bare_loop *b)
+{
+    cudaFree(b->cmds);
+    cudaFree(b->results);
+    cudaFree(b->wrong);
+    delete b;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Bare loop: warps that post commands which were made before, on leased queues, and poll for their
+ * completions. No file, no staging, no copy: what the controller gives, or takes.
+ */
+#ifndef BENCH_LIB_BARE_KERNELS_H
+#define BENCH_LIB_BARE_KERNELS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct gpunvme_device_file;
+struct pattern_pieces;
+struct bare_loop;
+
+/*
+ * A command for each of the pieces, between the file and `room` bytes of registered memory from
+ * `at` on, which are used in turn. is_write: the file is written, at places that have blocks.
+ * -ENOTSUP: a piece takes more than one command; -ENOMEM, -EIO.
+ */
+int bare_loop_open(const struct gpunvme_device_file *file, const struct pattern_pieces *p, void *at,
+                   uint64_t room, bool is_write, struct bare_loop **out);
+/*
+ * All commands once by as many warps as queues are leased, by half and by a quarter of them, each
+ * with a queue: the shortest time. -EIO: a command failed.
+ */
+int bare_loop_time(struct bare_loop *b, unsigned leased, double *seconds);
+void bare_loop_close(struct bare_loop *b);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A mount that a benchmark reads from, with a buffer and files. */
+#include "bench/lib/bench_mount.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CHUNK ((uint64_t)4 << 20)
+
+static int fail(const char *who, const char *object, int err, const char *what)
+{
+    fprintf(stderr, "%s: %s: %s\n", who, object, what);
+    return err;
+}
+
+bool bench_lease_option(int opt, struct gpunvme_direct_options *lease)
+{
+    if (opt == 'q')
+        lease->queues = (uint32_t)strtoul(optarg, NULL, 10);
+    else if (opt == 'd')
+        lease->depth = (uint32_t)strtoul(optarg, NULL, 10);
+    else
+        return false;
+    return true;
+}
+
+/* In GPU memory the buffer is ours, so that kernels of this process read it as any other. */
+static int open_buffer(struct bench_mount *m, uint64_t bytes)
+{
+    bool on_gpu = m->info.executor == GPUNVME_EXECUTOR_CUDA;
+    int err;
+
+    if (on_gpu) {
+        err = bench_memory_alloc(&m->memory, true, bytes);
+        return err ? err : gpunvme_register(m->g, m->memory.addr, bytes, &m->buffer);
+    }
+    err = gpunvme_alloc(m->g, bytes, &m->buffer);
+    if (!err)
+        m->memory = (struct bench_memory){.addr = gpunvme_buffer_addr(m->buffer), .len = bytes};
+    return err;
+}
+
+/* Host memory, which a controller reaches that does not reach the GPU's. */
+static int open_pinned(struct bench_mount *m, uint64_t bytes)
+{
+    int err;
+
+    if (!m->memory.on_gpu || m->info.tier >= 2)
+        return 0;
+    err = gpunvme_alloc_host(m->g, bytes, &m->pinned);
+    if (!err)
+        m->pinned_memory =
+            (struct bench_memory){.addr = gpunvme_buffer_addr(m->pinned), .len = bytes};
+    return err;
+}
+
+int bench_mount_open(struct bench_mount *m, const char *who, const char *dir, uint64_t bytes)
+{
+    int err;
+
+    *m = (struct bench_mount){.g = NULL};
+    err = gpunvme_connect(dir, &m->g);
+    if (err == -ENOTTY) {
+        m->g = NULL;
+        err = bench_memory_alloc(&m->memory, bench_gpu_name() != NULL, bytes);
+        return err ? fail(who, "memory", err, strerror(-err)) : 0;
+    }
+    if (err) {
+        m->g = NULL;
+        return fail(who, dir, err, gpunvme_error());
+    }
+    err = gpunvme_set_options(m->g, &(struct gpunvme_options){.path = GPUNVME_PATH_GPU});
+    if (!err)
+        err = gpunvme_info(m->g, &m->info);
+    if (!err && m->info.executor == GPUNVME_EXECUTOR_NONE)
+        return fail(who, dir, -ENOTSUP, "the mount has no GPU path");
+    if (!err)
+        err = open_buffer(m, bytes);
+    if (!err)
+        err = open_pinned(m, bytes);
+    return err ? fail(who, dir, err, gpunvme_error()) : 0;
+}
+
+void bench_mount_close(struct bench_mount *m)
+{
+    if (m->buffer)
+        gpunvme_unregister(m->buffer);
+    if (m->pinned)
+        gpunvme_unregister(m->pinned);
+    if (!m->g || m->memory.on_gpu)
+        bench_memory_free(&m->memory);
+    if (m->g)
+        gpunvme_disconnect(m->g);
+    *m = (struct bench_mount){.g = NULL};
+}
+
+void bench_mount_describe(const struct bench_mount *m, struct bench_report *r)
+{
+    if (!m->g)
+        return;
+    bench_report_text(r, "executor", m->info.executor_name);
+    bench_report_text(r, "transport", m->info.transport);
+    bench_report_number(r, "tier", m->info.tier);
+    bench_report_number(r, "queues", m->info.queues);
+    bench_report_number(r, "depth", m->info.depth);
+    bench_report_number(r, "max_command", m->info.max_command);
+}
+
+int bench_file_create(struct bench_file *f, const char *who, const char *dir)
+{
+    snprintf(f->path, sizeof(f->path), "%s/%s.%ld.XXXXXX", dir, who, (long)getpid());
+    f->fd = mkostemp(f->path, O_CLOEXEC);
+    return f->fd < 0 ? fail(who, f->path, -errno, strerror(errno)) : 0;
+}
+
+int bench_file_write(const struct bench_file *f, const char *who, uint64_t at, uint64_t len,
+                     uint64_t seed, uint64_t place)
+{
+    void *chunk = malloc(CHUNK);
+    int err = chunk ? 0 : -ENOMEM;
+
+    for (uint64_t done = 0; done < len && !err; done += CHUNK) {
+        uint64_t n = len - done < CHUNK ? len - done : CHUNK;
+
+        pattern_host_write(chunk, n, seed, place + done, false);
+        errno = 0;
+        if (pwrite(f->fd, chunk, n, (off_t)(at + done)) != (ssize_t)n)
+            err = errno ? -errno : -EIO;
+    }
+    free(chunk);
+    return err ? fail(who, f->path, err, strerror(-err)) : 0;
+}
+
+int bench_file_make(struct bench_file *f, const char *who, const char *dir, uint64_t bytes,
+                    uint64_t seed)
+{
+    int err = bench_file_create(f, who, dir);
+
+    if (!err)
+        err = bench_file_write(f, who, 0, bytes, seed, 0);
+    if (!err && fsync(f->fd))
+        err = fail(who, f->path, -errno, strerror(errno));
+    return err;
+}
+
+void bench_file_close(struct bench_file *f)
+{
+    if (f->fd < 0)
+        return;
+    close(f->fd);
+    unlink(f->path);
+    f->fd = -1;
+}

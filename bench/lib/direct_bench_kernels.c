@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The direct path of a benchmark: opened, its kernels launched, closed. */
+#include "bench/lib/direct_bench_kernels.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+static int fail(const char *who, int err)
+{
+    fprintf(stderr, "%s: direct path: %s\n", who, gpunvme_error());
+    return err;
+}
+
+int bench_direct_open_with(struct bench_direct *p, const struct bench_mount *m, const char *who,
+                           int fd, const struct gpunvme_direct_options *options)
+{
+    int err = bench_lane_open(&p->lane, m->memory.on_gpu, sizeof(int64_t));
+
+    if (err)
+        return err;
+    err = gpunvme_direct_open(m->g, options, &p->d);
+    if (err) {
+        p->d = NULL;
+        return fail(who, err);
+    }
+    err = gpunvme_file_open(p->d, fd, &p->file);
+    return err ? fail(who, err) : 0;
+}
+
+int bench_direct_open(struct bench_direct *p, const struct bench_mount *m, const char *who, int fd)
+{
+    return bench_direct_open_with(p, m, who, fd, NULL);
+}
+
+void bench_direct_close(struct bench_direct *p)
+{
+    if (p->d)
+        gpunvme_direct_close(p->d);
+    if (p->lane.buffer)
+        bench_lane_close(&p->lane);
+    *p = (struct bench_direct){.d = NULL};
+}
+
+int bench_direct_read(struct bench_direct *p, const char *who, void *to, uint64_t n,
+                      uint64_t offset)
+{
+    int64_t *bytes = p->lane.buffer;
+    int err;
+
+    *bytes = 0;
+    err = gpunvme_read_async(p->file, to, n, offset, p->lane.stream, bytes);
+    if (err)
+        return fail(who, err);
+    err = bench_lane_wait(&p->lane);
+    if (!err && *bytes == (int64_t)n)
+        return 0;
+    fprintf(stderr,
+            "%s: direct path: read of %" PRIu64 " bytes at %" PRIu64 " ended with %" PRId64 "\n",
+            who, n, offset, *bytes);
+    return -EIO;
+}

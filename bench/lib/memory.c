@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Memory that benchmarks read to: of a GPU, or of the host. */
+#include "bench/lib/memory.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#ifdef GPUNVME_HAVE_CUDA
+#include <cuda_runtime_api.h>
+#endif
+
+#include "bench/lib/kernels.h"
+#include "support/page.h"
+
+const char *bench_gpu_name(void)
+{
+#ifdef GPUNVME_HAVE_CUDA
+    static struct cudaDeviceProp gpu;
+
+    if (cudaGetDeviceProperties(&gpu, 0) == cudaSuccess)
+        return gpu.name;
+    cudaGetLastError();
+#endif
+    return NULL;
+}
+
+unsigned bench_gpu_processors(void)
+{
+    int n = 0;
+
+#ifdef GPUNVME_HAVE_CUDA
+    if (cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, 0) != cudaSuccess)
+        n = 0;
+#endif
+    return (unsigned)n;
+}
+
+int bench_memory_alloc(struct bench_memory *m, bool on_gpu, uint64_t len)
+{
+    *m = (struct bench_memory){.on_gpu = on_gpu, .len = len};
+#ifdef GPUNVME_HAVE_CUDA
+    if (on_gpu)
+        return cudaMalloc(&m->addr, len) == cudaSuccess ? 0 : -ENOMEM;
+#endif
+    m->addr = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (m->addr != MAP_FAILED)
+        return 0;
+    m->addr = NULL;
+    return -ENOMEM;
+}
+
+void bench_memory_free(struct bench_memory *m)
+{
+#ifdef GPUNVME_HAVE_CUDA
+    if (m->on_gpu)
+        cudaFree(m->addr);
+#endif
+    if (!m->on_gpu && m->addr)
+        munmap(m->addr, m->len);
+    m->addr = NULL;
+}
+
+void *bench_host_alloc(bool gpu, size_t len)
+{
+    size_t pages = (len + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    void *p = NULL;
+
+#ifdef GPUNVME_HAVE_CUDA
+    if (gpu && cudaHostAlloc(&p, pages, cudaHostAllocDefault) != cudaSuccess)
+        p = NULL;
+#endif
+    if (!gpu)
+        p = aligned_alloc(PAGE_BYTES, pages);
+    if (p)
+        memset(p, 0, pages);
+    return p;
+}
+
+void bench_host_free(bool gpu, void *p)
+{
+#ifdef GPUNVME_HAVE_CUDA
+    if (gpu)
+        cudaFreeHost(p);
+#endif
+    if (!gpu)
+        free(p);
+}
+
+/* A copy on the GPU: its kernels look a place up for every word. */
+static int publish_places(struct pattern_pieces *p, bool gpu)
+{
+#ifdef GPUNVME_HAVE_CUDA
+    size_t bytes = p->n * sizeof(*p->places);
+
+    if (gpu && cudaMalloc((void **)&p->gpu_places, bytes) != cudaSuccess)
+        return -ENOMEM;
+    if (gpu && cudaMemcpy(p->gpu_places, p->places, bytes, cudaMemcpyHostToDevice) != cudaSuccess)
+        return -EIO;
+#endif
+    (void)p;
+    (void)gpu;
+    return 0;
+}
+
+int bench_pieces_make(struct pattern_pieces *p, bool gpu, uint64_t seed, uint64_t len,
+                      uint64_t bytes, uint64_t span, uint64_t *state)
+{
+    bool random = *state != 0;
+
+    *p = (struct pattern_pieces){.seed = seed, .bytes = bytes, .n = len / bytes};
+    p->places = calloc(p->n, sizeof(*p->places));
+    if (!p->places)
+        return -ENOMEM;
+    for (uint64_t i = 0; i < p->n; i++) {
+        if (random)
+            *state = pattern_word(*state, i);
+        p->places[i] = (random ? *state % (span / bytes) : i) * bytes;
+    }
+    return publish_places(p, gpu);
+}
+
+void bench_pieces_free(struct pattern_pieces *p, bool gpu)
+{
+#ifdef GPUNVME_HAVE_CUDA
+    if (gpu)
+        cudaFree(p->gpu_places);
+#endif
+    (void)gpu;
+    free(p->places);
+    p->places = NULL;
+    p->gpu_places = NULL;
+}
+
+static int write_pattern(const struct bench_memory *m, uint64_t len, uint64_t seed, bool poison)
+{
+#ifdef GPUNVME_HAVE_CUDA
+    if (m->on_gpu)
+        return pattern_gpu_write(m->addr, len, seed, 0, poison);
+#endif
+    pattern_host_write(m->addr, len, seed, 0, poison);
+    return 0;
+}
+
+int bench_fill(const struct bench_memory *m, uint64_t len, uint64_t seed)
+{
+    return write_pattern(m, len, seed, false);
+}
+
+int bench_poison(const struct bench_memory *m, uint64_t seed)
+{
+    return write_pattern(m, m->len, seed, true);
+}
+
+int bench_verify(const struct bench_memory *m, const struct pattern_pieces *p, const char *who)
+{
+    uint64_t wrong = 0;
+    int err = 0;
+
+#ifdef GPUNVME_HAVE_CUDA
+    if (m->on_gpu)
+        err = pattern_gpu_count_wrong(m->addr, p, &wrong);
+#endif
+    if (!m->on_gpu)
+        wrong = pattern_host_count_wrong(m->addr, p);
+    if (err)
+        fprintf(stderr, "%s: verification: the GPU failed\n", who);
+    if (wrong)
+        fprintf(stderr, "%s: %" PRIu64 " words of 8 bytes are WRONG\n", who, wrong);
+    return wrong ? -EIO : err;
+}
+
+int bench_copy_to(const struct bench_memory *m, uint64_t offset, const void *from, size_t len)
+{
+    char *to = (char *)m->addr + offset;
+
+#ifdef GPUNVME_HAVE_CUDA
+    if (m->on_gpu)
+        return cudaMemcpy(to, from, len, cudaMemcpyHostToDevice) == cudaSuccess ? 0 : -EIO;
+#endif
+    memcpy(to, from, len);
+    return 0;
+}
+
+int bench_copy(const struct bench_memory *m, uint64_t len, const void *from, size_t from_len)
+{
+    int err = 0;
+
+    for (uint64_t done = 0; done < len && !err; done += from_len)
+        err = bench_copy_to(m, done, from, len - done < from_len ? len - done : from_len);
+    return err;
+}
+
+int bench_gather(const struct bench_memory *m, const void *from, const struct pattern_pieces *p)
+{
+#ifdef GPUNVME_HAVE_CUDA
+    if (m->on_gpu)
+        return kernel_gather(m->addr, from, p);
+#endif
+    for (uint64_t i = 0; i < p->n; i++)
+        memcpy((char *)m->addr + i * p->bytes, (const char *)from + p->places[i], p->bytes);
+    return 0;
+}
+
+int bench_traffic_open(struct bench_traffic *t, uint64_t max_pieces)
+{
+    *t = (struct bench_traffic){.rings = bench_host_alloc(true, KERNEL_RINGS_BYTES),
+                                .list = bench_host_alloc(true, max_pieces * KERNEL_LIST_BYTES)};
+    if (t->rings && t->list)
+        return 0;
+    bench_traffic_close(t);
+    return -ENOMEM;
+}
+
+void bench_traffic_close(struct bench_traffic *t)
+{
+    if (t->rings)
+        bench_host_free(true, t->rings);
+    if (t->list)
+        bench_host_free(true, t->list);
+    *t = (struct bench_traffic){.rings = NULL};
+}
+
+int bench_traffic(const struct bench_memory *m, const void *from, const struct pattern_pieces *p,
+                  const struct bench_traffic *t, bool with_list)
+{
+#ifdef GPUNVME_HAVE_CUDA
+    if (m->on_gpu)
+        return kernel_traffic(m->addr, from, p, t->rings, with_list ? t->list : NULL);
+#endif
+    (void)t;
+    (void)with_list;
+    return bench_gather(m, from, p);
+}
+
+int bench_lane_open(struct bench_lane *l, bool gpu, size_t len)
+{
+    *l = (struct bench_lane){.gpu = gpu, .len = len, .buffer = bench_host_alloc(gpu, len)};
+    if (!l->buffer)
+        return -ENOMEM;
+#ifdef GPUNVME_HAVE_CUDA
+    if (gpu) {
+        cudaStream_t stream;
+
+        if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
+            return -ENOMEM;
+        l->stream = stream;
+    }
+#endif
+    return 0;
+}
+
+void bench_lane_close(struct bench_lane *l)
+{
+#ifdef GPUNVME_HAVE_CUDA
+    if (l->stream)
+        cudaStreamDestroy(l->stream);
+#endif
+    bench_host_free(l->gpu, l->buffer);
+    *l = (struct bench_lane){.buffer = NULL};
+}
+
+int bench_lane_copy(struct bench_lane *l, const struct bench_memory *to, uint64_t offset,
+                    size_t len)
+{
+#ifdef GPUNVME_HAVE_CUDA
+    if (l->gpu)
+        return cudaMemcpyAsync((char *)to->addr + offset, l->buffer, len, cudaMemcpyHostToDevice,
+                               l->stream) == cudaSuccess
+                   ? 0
+                   : -EIO;
+#endif
+    memcpy((char *)to->addr + offset, l->buffer, len);
+    return 0;
+}
+
+int bench_lane_wait(struct bench_lane *l)
+{
+#ifdef GPUNVME_HAVE_CUDA
+    if (l->gpu)
+        return cudaStreamSynchronize(l->stream) == cudaSuccess ? 0 : -EIO;
+#endif
+    (void)l;
+    return 0;
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Where benchmarks read to, filled, verified and copied to in one way: memory of the GPU, or of the
+ * host for the CPU executor. 0 or -errno; -EIO: the GPU failed.
+ */
+#ifndef BENCH_LIB_MEMORY_H
+#define BENCH_LIB_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bench/lib/pattern.h"
+
+struct bench_memory {
+    bool on_gpu;
+    void *addr;
+    uint64_t len; /* bytes */
+};
+
+/* NULL without a GPU. Lives as long as the process. */
+const char *bench_gpu_name(void);
+/* Multiprocessors that this process may use: fewer than the GPU has where MPS confines it. */
+unsigned bench_gpu_processors(void);
+
+/* addr is NULL after a failure. */
+int bench_memory_alloc(struct bench_memory *m, bool on_gpu, uint64_t len);
+void bench_memory_free(struct bench_memory *m);
+/* Memory of the host, pinned where there is a GPU to read it. Zeroed. */
+void *bench_host_alloc(bool gpu, size_t len);
+void bench_host_free(bool gpu, void *p);
+
+/*
+ * len bytes as pieces from random places below `span` (a multiple of `bytes`), or in order when the
+ * state is 0. Advances the state.
+ */
+int bench_pieces_make(struct pattern_pieces *p, bool gpu, uint64_t seed, uint64_t len,
+                      uint64_t bytes, uint64_t span, uint64_t *state);
+void bench_pieces_free(struct pattern_pieces *p, bool gpu);
+
+/* Bytes [0, len) become the pattern from its start on. */
+int bench_fill(const struct bench_memory *m, uint64_t len, uint64_t seed);
+int bench_poison(const struct bench_memory *m, uint64_t seed);
+/* Does the memory begin with these pieces? -EIO, and says on stderr how much does not. */
+int bench_verify(const struct bench_memory *m, const struct pattern_pieces *p, const char *who);
+
+/* Plain copies until `len` bytes are full, of memory from bench_host_alloc(). */
+int bench_copy(const struct bench_memory *m, uint64_t len, const void *from, size_t from_len);
+int bench_copy_to(const struct bench_memory *m, uint64_t offset, const void *from, size_t len);
+/* The pieces, out of memory from bench_host_alloc() that holds the pattern. */
+int bench_gather(const struct bench_memory *m, const void *from, const struct pattern_pieces *p);
+/*
+ * The same with all that reads through queues bring over the bus (kernel_traffic()), of which a
+ * list is a part, or not. Where there is no GPU, the gather alone.
+ */
+struct bench_traffic {
+    void *rings, *list;
+};
+int bench_traffic_open(struct bench_traffic *t, uint64_t max_pieces);
+void bench_traffic_close(struct bench_traffic *t);
+int bench_traffic(const struct bench_memory *m, const void *from, const struct pattern_pieces *p,
+                  const struct bench_traffic *t, bool with_list);
+
+/* A buffer of the host and copies out of it that go on by themselves. */
+struct bench_lane {
+    void *buffer;
+    size_t len;
+    bool gpu;
+    void *stream;
+};
+int bench_lane_open(struct bench_lane *l, bool gpu, size_t len);
+void bench_lane_close(struct bench_lane *l);
+/* Starts to copy the first len bytes; the buffer must stay as it is until bench_lane_wait(). */
+int bench_lane_copy(struct bench_lane *l, const struct bench_memory *to, uint64_t offset,
+                    size_t len);
+int bench_lane_wait(struct bench_lane *l);
+
+#endif

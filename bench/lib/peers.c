@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Ways to read a file into GPU memory without this project. */
+#include "bench/lib/peers.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifdef HAVE_LIBURING
+#include <liburing.h>
+#endif
+#ifdef HAVE_CUFILE
+#include <cufile.h>
+#endif
+
+int peers_open(struct peer_job *job)
+{
+    int err = 0;
+
+    for (unsigned i = 0; i < 2 * PEER_THREADS && !err; i++)
+        err = bench_lane_open(&job->lanes[i], job->to->on_gpu, PEER_CHUNK);
+    return err;
+}
+
+void peers_close(struct peer_job *job)
+{
+    for (unsigned i = 0; i < 2 * PEER_THREADS; i++)
+        bench_lane_close(&job->lanes[i]);
+}
+
+static int map_and_copy(struct peer_job *job)
+{
+    void *map = mmap(NULL, job->size, PROT_READ, MAP_SHARED, job->fd, 0);
+    int err;
+
+    if (map == MAP_FAILED)
+        return -errno;
+    err = bench_copy_to(job->to, 0, map, job->size);
+    munmap(map, job->size);
+    return err;
+}
+
+/* A thread with two lanes: one is read into while the other is copied from. */
+struct reader {
+    struct peer_job *job;
+    struct bench_lane *lanes;
+    _Atomic uint64_t *next; /* offset of the next free chunk */
+    pthread_t thread;
+    int err;
+};
+
+static int read_chunk(struct reader *r, struct bench_lane *lane, uint64_t at)
+{
+    ssize_t n;
+    int err = bench_lane_wait(lane);
+
+    if (err)
+        return err;
+    n = pread(r->job->fd, lane->buffer, PEER_CHUNK, (off_t)at);
+    if (n != (ssize_t)PEER_CHUNK)
+        return n < 0 ? -errno : -EIO;
+    return bench_lane_copy(lane, r->job->to, at, PEER_CHUNK);
+}
+
+static void *read_chunks(void *arg)
+{
+    struct reader *r = arg;
+    uint64_t at;
+
+    for (unsigned turn = 0; !r->err; turn++) {
+        at = atomic_fetch_add(r->next, PEER_CHUNK);
+        if (at >= r->job->size)
+            break;
+        r->err = read_chunk(r, &r->lanes[turn % 2], at);
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        int err = bench_lane_wait(&r->lanes[i]);
+
+        r->err = r->err ? r->err : err;
+    }
+    return NULL;
+}
+
+static int pread_threads(struct peer_job *job, unsigned threads)
+{
+    struct reader readers[PEER_THREADS];
+    _Atomic uint64_t next = 0;
+    unsigned started;
+    int err = 0;
+
+    for (started = 0; started < threads && !err; started++) {
+        struct reader *r = &readers[started];
+
+        *r = (struct reader){.job = job, .lanes = &job->lanes[2 * started], .next = &next};
+        err = -pthread_create(&r->thread, NULL, read_chunks, r);
+    }
+    if (err)
+        started--;
+    for (unsigned i = 0; i < started; i++) {
+        pthread_join(readers[i].thread, NULL);
+        err = err ? err : readers[i].err;
+    }
+    return err;
+}
+
+static int pread_1(struct peer_job *job)
+{
+    return pread_threads(job, 1);
+}
+
+static int pread_4(struct peer_job *job)
+{
+    return pread_threads(job, 4);
+}
+
+static int pread_16(struct peer_job *job)
+{
+    return pread_threads(job, 16);
+}
+
+#ifdef HAVE_LIBURING
+#define RING_LANES (2 * PEER_THREADS)
+
+static int ring_read(struct io_uring *ring, struct peer_job *job, unsigned lane, uint64_t at)
+{
+    struct io_uring_sqe *sqe;
+    int err = bench_lane_wait(&job->lanes[lane]);
+
+    if (err)
+        return err;
+    sqe = io_uring_get_sqe(ring);
+    if (!sqe)
+        return -EBUSY;
+    io_uring_prep_read(sqe, job->fd, job->lanes[lane].buffer, PEER_CHUNK, at);
+    /* By the ring's own threads: bytes in the page cache would be copied in this one. */
+    io_uring_sqe_set_flags(sqe, IOSQE_ASYNC);
+    io_uring_sqe_set_data64(sqe, at / PEER_CHUNK * RING_LANES + lane);
+    err = io_uring_submit(ring);
+    return err < 0 ? err : 0;
+}
+
+/* Takes a completion: the lane that it was, or -errno. */
+static int ring_take(struct io_uring *ring, struct peer_job *job)
+{
+    struct io_uring_cqe *cqe;
+    int err = io_uring_wait_cqe(ring, &cqe), lane;
+    uint64_t at;
+
+    if (err)
+        return err;
+    lane = (int)(io_uring_cqe_get_data64(cqe) % RING_LANES);
+    at = io_uring_cqe_get_data64(cqe) / RING_LANES * PEER_CHUNK;
+    err = cqe->res == (int)PEER_CHUNK ? 0 : cqe->res < 0 ? cqe->res : -EIO;
+    io_uring_cqe_seen(ring, cqe);
+    if (!err)
+        err = bench_lane_copy(&job->lanes[lane], job->to, at, PEER_CHUNK);
+    return err ? err : lane;
+}
+
+static int ring_read_all(struct io_uring *ring, struct peer_job *job)
+{
+    unsigned pending = 0;
+    uint64_t at = 0;
+    int err = 0, lane;
+
+    for (; pending < RING_LANES && at < job->size && !err; at += PEER_CHUNK)
+        err = ring_read(ring, job, pending++, at);
+    while (pending > 0 && !err) {
+        lane = ring_take(ring, job);
+        pending--;
+        err = lane < 0 ? lane : 0;
+        if (!err && at < job->size) {
+            err = ring_read(ring, job, (unsigned)lane, at);
+            at += PEER_CHUNK;
+            pending++;
+        }
+    }
+    return err;
+}
+
+static int uring(struct peer_job *job)
+{
+    struct io_uring ring;
+    int err = io_uring_queue_init(RING_LANES, &ring, 0), end;
+
+    if (err)
+        return err == -ENOSYS || err == -EPERM ? -ENOTSUP : err;
+    err = ring_read_all(&ring, job);
+    io_uring_queue_exit(&ring);
+    for (unsigned i = 0; i < RING_LANES; i++) {
+        end = bench_lane_wait(&job->lanes[i]);
+        err = err ? err : end;
+    }
+    return err;
+}
+#else
+static int uring(struct peer_job *job)
+{
+    (void)job;
+    return -ENOTSUP;
+}
+#endif
+
+#ifdef HAVE_CUFILE
+static int cufile_read_all(struct peer_job *job, CUfileHandle_t handle)
+{
+    uint64_t at = 0;
+
+    while (at < job->size) {
+        ssize_t n = cuFileRead(handle, job->to->addr, job->size - at, (off_t)at, (off_t)at);
+
+        if (n <= 0)
+            return -EIO;
+        at += (uint64_t)n;
+    }
+    return 0;
+}
+
+static int cufile(struct peer_job *job)
+{
+    CUfileDescr_t descr;
+    CUfileHandle_t handle;
+    int fd, err = -ENOTSUP;
+
+    if (!job->to->on_gpu)
+        return -ENOTSUP;
+    fd = open(job->path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+    if (fd < 0)
+        fd = open(job->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    memset(&descr, 0, sizeof(descr));
+    descr.handle.fd = fd;
+    descr.type = CU_FILE_HANDLE_TYPE_OPAQUE_FD;
+    if (cuFileHandleRegister(&handle, &descr).err == CU_FILE_SUCCESS) {
+        err = cufile_read_all(job, handle);
+        cuFileHandleDeregister(handle);
+    }
+    close(fd);
+    return err;
+}
+#else
+static int cufile(struct peer_job *job)
+{
+    (void)job;
+    return -ENOTSUP;
+}
+#endif
+
+const struct peer peers[] = {
+    {"pread + pinned, 1 thread", pread_1},
+    {"mmap + copy", map_and_copy},
+    {"pread + pinned, 4 threads", pread_4},
+    {"pread + pinned, 16 threads", pread_16},
+    {"io_uring + pinned", uring},
+    {"cuFile", cufile},
+    {NULL, NULL},
+};

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* How people get a file into GPU memory today, without this project. */
+#ifndef BENCH_LIB_PEERS_H
+#define BENCH_LIB_PEERS_H
+
+#include "bench/lib/memory.h"
+
+#define PEER_THREADS 16u /* at most */
+#define PEER_CHUNK   ((size_t)4 << 20)
+
+struct peer_job {
+    const char *path;
+    int fd;        /* of it, buffered */
+    uint64_t size; /* bytes, a multiple of PEER_CHUNK */
+    const struct bench_memory *to;
+    struct bench_lane lanes[2 * PEER_THREADS]; /* of PEER_CHUNK */
+};
+
+struct peer {
+    const char *name;
+    /* 0, -ENOTSUP where the way does not exist for this file or machine, or another -errno. */
+    int (*run)(struct peer_job *job);
+};
+
+/* The last one's name is NULL. The first is pread with one thread. */
+extern const struct peer peers[];
+
+int peers_open(struct peer_job *job);
+void peers_close(struct peer_job *job);
+
+#endif

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Kernels of many warps, each of which reads for itself. */
+#include "bench/lib/warps_kernels.h"
+
+#include <cuda_runtime.h>
+#include <errno.h>
+
+#include "gpunvme/gpunvme_device.h"
+
+namespace
+{
+
+constexpr unsigned kWarp = 32, kMost = 1024;
+constexpr unsigned kTickets = 4; /* of a warp at a time */
+
+/* The result of a read that was not served whole; the first one that is told. */
+__device__ long long failed;
+
+__device__ void tell(int64_t got)
+{
+    atomicCAS((unsigned long long *)&failed, 0ull, (unsigned long long)got);
+}
+
+struct share {
+    uint64_t first, step;
+};
+
+__device__ struct share of_warp()
+{
+    uint64_t threads = (uint64_t)gridDim.x * blockDim.x;
+
+    return {((uint64_t)blockIdx.x * blockDim.x + threadIdx.x) / kWarp, threads / kWarp};
+}
+
+/* A read of no byte is told as well: no result is 0. */
+__device__ void check(int64_t got, uint64_t bytes)
+{
+    if (got != (int64_t)bytes)
+        tell(got ? got : -ENODATA);
+}
+
+__global__ void __launch_bounds__(256)
+    read_own(const struct gpunvme_device_file *file, struct pattern_pieces p, char *to)
+{
+    struct share s = of_warp();
+
+    for (uint64_t i = s.first; i < p.n; i += s.step)
+        check(gd_pread_warp(file, (uint64_t)to + i * p.bytes, p.bytes, p.gpu_places[i]), p.bytes);
+}
+
+__global__ void __launch_bounds__(kMost)
+    read_shared(const struct gpunvme_device_file *file, struct pattern_pieces p, char *to)
+{
+    struct share s = of_warp();
+
+    for (uint64_t i = s.first; i < p.n; i += s.step)
+        check(gpunvme_pread_warp(file, to + i * p.bytes, p.bytes, p.gpu_places[i]), p.bytes);
+}
+
+__global__ void __launch_bounds__(kMost)
+    read_threads(const struct gpunvme_device_file *file, struct pattern_pieces p, char *to)
+{
+    uint64_t step = (uint64_t)gridDim.x * blockDim.x;
+
+    for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < p.n; i += step)
+        check(gpunvme_pread(file, to + i * p.bytes, p.bytes, p.gpu_places[i]), p.bytes);
+}
+
+__global__ void __launch_bounds__(kMost)
+    read_tickets(const struct gpunvme_device_file *file, struct pattern_pieces p, char *to)
+{
+    struct share s = of_warp();
+    struct gpunvme_ticket tickets[kTickets];
+
+    for (uint64_t i = s.first; i < p.n; i += kTickets * s.step) {
+#pragma unroll
+        for (unsigned k = 0; k < kTickets; k++) {
+            uint64_t at = i + k * s.step;
+
+            if (at < p.n)
+                gpunvme_pread_warp_begin(&tickets[k], file, to + at * p.bytes, p.bytes,
+                                         p.gpu_places[at]);
+        }
+#pragma unroll
+        for (unsigned k = 0; k < kTickets; k++) {
+            if (i + k * s.step < p.n)
+                check(gpunvme_pread_warp_end(&tickets[k]), p.bytes);
+        }
+    }
+}
+
+using kernel = void (*)(const struct gpunvme_device_file *file, struct pattern_pieces p, char *to);
+
+/* The shared memory of a multiprocessor, for one block. */
+int take_all(kernel k, int *shared)
+{
+    int device;
+
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) !=
+            cudaSuccess)
+        return -EIO;
+    return cudaFuncSetAttribute(k, cudaFuncAttributeMaxDynamicSharedMemorySize, *shared) ==
+                   cudaSuccess
+               ? 0
+               : -EIO;
+}
+
+} // namespace
+
+extern "C" int kernel_warps(enum warps_way way, const struct gpunvme_device_file *file,
+                            const struct pattern_pieces *p, void *to, unsigned warps,
+                            unsigned block, bool hog, int64_t *result)
+{
+    static const kernel kernels[WARPS_WAYS] = {read_own, read_shared, read_threads, read_tickets};
+    unsigned blocks = (warps + block - 1) / block;
+    long long none = 0;
+    int shared = 0;
+
+    *result = 0;
+    if (hog && take_all(kernels[way], &shared))
+        return -EIO;
+    if (cudaMemcpyToSymbol(failed, &none, sizeof(none)) != cudaSuccess)
+        return -EIO;
+    kernels[way]<<<blocks, block * kWarp, (size_t)shared>>>(file, *p, (char *)to);
+    if (cudaGetLastError() != cudaSuccess || cudaStreamSynchronize(0) != cudaSuccess ||
+        cudaMemcpyFromSymbol(&none, failed, sizeof(none)) != cudaSuccess)
+        return -EIO;
+    *result = none;
+    return none ? -EIO : 0;
+}
