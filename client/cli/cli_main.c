@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/cli/cli.h"
+#include "client/cli/common/cli.h"
 
 static const struct cli_command commands[] = {
     {"read", "oqcbp", "FILE...", "read files into GPU memory", cli_read},

@@ -13,17 +13,20 @@ import re
 
 import tree
 
-# Of every part of the file system.
+# Of every part of the file system, and of the command.
 FUSEFS = ["support/", "layout/", "blockdev/", "cuda/", "gpunvme/gpunvme_ioctl.h"]
-# The folders of the daemon: each may use those before it.
-DAEMON = ["base", "start", "caches", "state", "request", "transfer", "lease", "ioctl", "fuse",
-          "mounter", "session"]
+CLI = ["support/", "gpunvme/", "client/lib/", "blockdev/", "layout/"]
 
 
-def daemon_below(folder):
-    below = DAEMON[:DAEMON.index(folder)]
-    return FUSEFS + ["fusefs/core/"] + [f"fusefs/daemon/{name}/" for name in below]
+def layers(top, folders, below):
+    """Rules for folders of which each may use those before it."""
+    return {f"{top}/{folder}": below + [f"{top}/{earlier}/" for earlier in folders[:index]]
+            for index, folder in enumerate(folders)}
 
+
+DAEMON = layers("fusefs/daemon", ["base", "start", "caches", "state", "request", "transfer",
+                                  "lease", "ioctl", "fuse", "mounter", "session"],
+                FUSEFS + ["fusefs/core/"])
 
 # What the files of a folder may include of this tree, besides the folder itself. The longest
 # folder that matches a file decides.
@@ -49,14 +52,16 @@ PROJECT = {
     "client": ["support/", "gpunvme/", "cuda/"],
     "client/lib": ["support/", "gpunvme/", "cuda/", "client/device/", "sim/gpu/sim_copy_ioctl.h",
                    "sim/gpu/sim_mailbox.h"],
-    "client/cli": ["support/", "gpunvme/", "client/", "blockdev/", "layout/"],
+    "client/cli": CLI,
+    **layers("client/cli", ["common", "ctrlr", "check", "cmd"], CLI),
     "fusefs/core": ["support/", "layout/", "blockdev/"],
     "fusefs": FUSEFS,
-    **{f"fusefs/daemon/{folder}": daemon_below(folder) for folder in DAEMON},
+    **DAEMON,
     "fusefs/daemon/gpunvmefs.c": FUSEFS + ["fusefs/", "sim/sim.h", "sim/gpu/sim_gpu.h"],
-    "fusefs/daemon/ioctl/ioctl.c": daemon_below("ioctl") + ["fusefs/daemon/ioctl/",
-                                                            "sim/gpu/sim_copy_ioctl.h"],
-    "fusefs/daemon/lease/lease_copy.h": daemon_below("lease") + ["sim/gpu/sim_copy_ioctl.h"],
+    "fusefs/daemon/ioctl/ioctl.c": DAEMON["fusefs/daemon/ioctl"] + [
+        "fusefs/daemon/ioctl/", "sim/gpu/sim_copy_ioctl.h"],
+    "fusefs/daemon/lease/lease_copy.h": DAEMON["fusefs/daemon/lease"] + [
+        "sim/gpu/sim_copy_ioctl.h"],
     "integrations": ["gpunvme/"],
     "mkfs": ["support/", "layout/", "blockdev/", "fusefs/core/"],
 }

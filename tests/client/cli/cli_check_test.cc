@@ -4,10 +4,10 @@
 
 #include <cstring>
 
-#include "client/cli/cli_check.h"
-#include "client/cli/cli_target.h"
-#include "client/cli/gpus.h"
-#include "client/cli/mounts.h"
+#include "client/cli/check/cli_check.h"
+#include "client/cli/check/gpus.h"
+#include "client/cli/common/mounts.h"
+#include "client/cli/ctrlr/cli_target.h"
 #include "tests/blockdev/pci/pci_tree.h"
 #include "tests/client/cli/cli_report.h"
 

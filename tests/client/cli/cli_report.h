@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "client/cli/out.h"
+#include "client/cli/common/out.h"
 #include "tests/client/cli/json.h"
 
 // Runs a function that describes an object, and returns the output.

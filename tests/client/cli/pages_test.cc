@@ -7,8 +7,8 @@
 #include <cstring>
 #include <random>
 
-#include "client/cli/cli_check.h"
-#include "client/cli/pages.h"
+#include "client/cli/check/cli_check.h"
+#include "client/cli/common/pages.h"
 #include "tests/client/cli/cli_report.h"
 
 namespace

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What a controller says of itself, held against what the driver needs. */
+#include <inttypes.h>
+#include <libnvme.h>
+#include <string.h>
+
+#include "blockdev/nvme/nvme_identify.h"
+#include "client/cli/check/cli_check.h"
+
+#define CSS_NVM      0x1u
+#define MQES_SMALL   63u     /* a GPU queue is 1,024 entries deep where it can be */
+#define MDTS_SMALL   131072u /* below, commands cost more than they carry */
+#define REGIONS_FEW  32u     /* for a mount, leased queues and buffers */
+#define ONCS_DSM     (1u << 2)
+#define ONCS_ZEROES  (1u << 3)
+#define SGLS_OFFERED 0x3u
+
+static unsigned bits(uint64_t value, unsigned shift, unsigned width)
+{
+    return (unsigned)(value >> shift & ((1u << width) - 1));
+}
+
+void check_cap(struct check *c, uint64_t cap)
+{
+    unsigned entries = bits(cap, 0, 16) + 1;
+
+    if (cap == UINT64_MAX) {
+        check_add(c, CHECK_FAIL, "cap",
+                  "reset or power-cycle the drive; start the server of a vfio-user socket again",
+                  "registers read as ones: the controller does not answer");
+        return;
+    }
+    check_add(c, entries > MQES_SMALL ? CHECK_OK : CHECK_WARN, "cap.mqes",
+              entries > MQES_SMALL ? NULL : "works; use more queues, -o queues=",
+              "queues of up to %u entries", entries);
+    check_add(c, bits(cap, 37, 8) & CSS_NVM ? CHECK_OK : CHECK_FAIL, "cap.css",
+              bits(cap, 37, 8) & CSS_NVM ? NULL : "this drive cannot be used", "command sets %#x%s",
+              bits(cap, 37, 8),
+              bits(cap, 37, 8) & CSS_NVM ? " (NVM)" : ", the NVM command set is not there");
+    check_add(c, bits(cap, 48, 4) ? CHECK_FAIL : CHECK_OK, "cap.mpsmin",
+              bits(cap, 48, 4) ? "this drive cannot be used" : NULL,
+              "memory pages from %llu bytes%s", 4096ull << bits(cap, 48, 4),
+              bits(cap, 48, 4) ? ", 4096 is not offered" : "");
+    check_add(c, CHECK_OK, "cap.to", NULL, "ready within %u ms at most, doorbells %u bytes apart",
+              bits(cap, 24, 8) * 500, 4u << bits(cap, 32, 4));
+}
+
+void check_regions(struct check *c, unsigned limit)
+{
+    if (limit)
+        check_add(c, limit < REGIONS_FEW ? CHECK_WARN : CHECK_OK, "dma_regions",
+                  limit < REGIONS_FEW ? "register few buffers: data of further ones is staged"
+                                      : NULL,
+                  "%u DMA regions at most, of which a mount takes some ten", limit);
+    else
+        check_add(c, CHECK_OK, "dma_regions", NULL, "no limit to DMA regions is known");
+}
+
+static void check_mdts(struct check *c, const struct nvme_id_facts *facts)
+{
+    if (!facts->mdts)
+        check_add(c, CHECK_OK, "mdts", NULL, "no limit to the size of a transfer");
+    else
+        check_add(c, facts->mdts < MDTS_SMALL ? CHECK_WARN : CHECK_OK, "mdts",
+                  facts->mdts < MDTS_SMALL ? "works, with more commands for the same bytes" : NULL,
+                  "up to %" PRIu64 " bytes a command", facts->mdts);
+}
+
+void check_ctrlr_page(struct check *c, const void *page)
+{
+    struct nvme_ctrlr_info info;
+    struct nvme_id_facts facts = {0};
+    const char *what = "";
+
+    if (nvme_parse_ctrlr(page, &info, &facts, &what) != 0) {
+        check_add(c, CHECK_FAIL, "identify", "this drive cannot be used",
+                  "the controller is refused: %s", what);
+        return;
+    }
+    check_add(c, CHECK_OK, "identify", NULL, "%s, serial %s, firmware %s", info.model, info.serial,
+              info.firmware);
+    check_mdts(c, &facts);
+    check_add(c, CHECK_OK, "vwc", NULL,
+              info.volatile_cache ? "volatile write cache: fsync sends FLUSH"
+                                  : "no volatile write cache: what is written is durable");
+    check_add(c, CHECK_OK, "commands", NULL, "write zeroes: %s, dataset management: %s, SGLs: %s",
+              info.write_zeroes ? "yes" : "no", info.dsm ? "yes" : "no", info.sgl ? "yes" : "no");
+}
+
+/* The LBA sizes without metadata that the namespace could be formatted with, as "512, 4096". */
+static void usable_formats(const struct nvme_id_ns *ns, char *out, size_t len)
+{
+    size_t at = 0;
+
+    out[0] = '\0';
+    for (unsigned i = 0; i <= ns->nlbaf && i < 64; i++) {
+        const struct nvme_lbaf *f = &ns->lbaf[i];
+        if ((f->ds == 9 || f->ds == 12) && f->ms == 0 && at < len)
+            at += (size_t)snprintf(out + at, len - at, "%s%u (format %u)", at ? ", " : "",
+                                   1u << f->ds, i);
+    }
+}
+
+void check_ns_page(struct check *c, const void *page, uint32_t nsid, uint8_t command_set)
+{
+    struct nvme_ns_info info = {0};
+    const char *what = "";
+    char formats[160], advice[256];
+
+    if (nvme_parse_ns(page, nsid, &info, &what) != 0) {
+        check_add(c, CHECK_FAIL, "namespace", "gpunvme identify shows what the controller says",
+                  "namespace %" PRIu32 " is refused: %s", nsid, what);
+        return;
+    }
+    usable_formats(page, formats, sizeof(formats));
+    info.command_set = command_set;
+    const char *reason = nvme_ns_unusable(&info);
+    bool usable = !reason;
+    snprintf(advice, sizeof(advice), "reformat it, which erases it (nvme-format(1)): %s",
+             formats[0] ? formats : "no format of this drive can be used");
+    check_add(c, usable ? CHECK_OK : CHECK_FAIL, "lba", usable ? NULL : advice,
+              "namespace %" PRIu32 ": LBAs of %" PRIu32 " bytes, %u of metadata; usable: %s%s%s",
+              nsid, info.lba_size, info.metadata, formats[0] ? formats : "none", usable ? "" : "; ",
+              usable ? "" : reason);
+    check_add(c, info.read_only ? CHECK_WARN : CHECK_OK, "write_protect",
+              info.read_only ? "mount it with -o ro, or lift the protection" : NULL,
+              "namespace %" PRIu32 ": %s", nsid,
+              info.read_only ? "write protected" : "can be written");
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A drive as the bus shows it. */
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "blockdev/pci/pci_sysfs.h"
+#include "client/cli/check/cli_check.h"
+#include "client/cli/check/gpus.h"
+
+#define BAR0_MIN 0x2000u /* registers and a page of doorbells */
+
+static void check_driver(struct check *c, const char *root, const struct pci_device *pci)
+{
+    char why[256] = "";
+
+    if (strcmp(pci->driver, "nvme") != 0 && strcmp(pci->driver, "vfio-pci") != 0) {
+        check_add(c, CHECK_WARN, "driver", "hand it over: gpunvme bind ADDRESS", "%s drives it",
+                  pci->driver[0] ? pci->driver : "no driver");
+        return;
+    }
+    check_add(c, CHECK_OK, "driver", NULL, "%s drives it%s%s", pci->driver,
+              pci->kernel_name[0] ? " as " : "", pci->kernel_name);
+    if (!pci->kernel_name[0])
+        return;
+    int err = pci_check_unused(root, pci->bdf, why, sizeof(why));
+    if (err == -EBUSY)
+        check_add(c, CHECK_WARN, "in_use", "it cannot be taken while that is so", "%s", why);
+    else if (err)
+        check_add(c, CHECK_WARN, "in_use",
+                  err == -EEXIST ? "gpunvme bind --force takes it all the same; mkfs erases it"
+                                 : "run this as root",
+                  "%s", why);
+    else
+        check_add(c, CHECK_OK, "in_use", NULL, "nothing uses it, and it bears no foreign data");
+}
+
+static void check_group(struct check *c, const char *root, const struct pci_device *pci)
+{
+    char why[256] = "";
+
+    if (pci->iommu_group < 0) {
+        check_add(
+            c, CHECK_WARN, "group",
+            "switch the IOMMU on; docs/hardware.md says what it means to do without (noiommu)",
+            "no IOMMU guards it");
+        return;
+    }
+    check_add(c, CHECK_OK, "group", NULL, "IOMMU group %d, %u device%s in it%s", pci->iommu_group,
+              pci->group_devices, pci->group_devices == 1 ? "" : "s",
+              pci->iommu_identity ? ", untranslated until VFIO takes it (iommu=pt)" : "");
+    int err = pci_check_vfio(root, pci->bdf, why, sizeof(why));
+    if (err == -EXDEV)
+        check_add(c, CHECK_FAIL, "group_shared", "bind those too, or use another slot", "%s", why);
+}
+
+static void check_link(struct check *c, const struct pci_device *pci)
+{
+    if (!pci->link_speed[0] || !pci->link_width)
+        check_add(c, CHECK_OK, "link", NULL, "PCIe link not said (an emulated drive?)");
+    else
+        check_add(c, pci->link_width < pci->link_width_max ? CHECK_WARN : CHECK_OK, "link",
+                  pci->link_width < pci->link_width_max
+                      ? "the slot, the riser or the BIOS limits it"
+                      : NULL,
+                  "PCIe %s, x%u of x%u", pci->link_speed, pci->link_width, pci->link_width_max);
+}
+
+static void check_bar(struct check *c, const struct pci_device *pci)
+{
+    check_add(c, pci->bar0_len < BAR0_MIN ? CHECK_FAIL : CHECK_OK, "bar0",
+              pci->bar0_len < BAR0_MIN ? "look at dmesg: the BIOS gave it no addresses" : NULL,
+              "BAR0 of %" PRIu64 " bytes", pci->bar0_len);
+    check_add(c, pci->can_reset ? CHECK_OK : CHECK_WARN, "reset",
+              pci->can_reset ? NULL : "a drive that hangs needs a power cycle",
+              pci->can_reset ? "can be reset from outside" : "has no function level reset");
+}
+
+static void check_distance(struct check *c, const char *root, const struct pci_device *pci,
+                           const struct cli_gpu *gpu)
+{
+    enum cli_distance d = cli_pci_distance(root, pci->bdf, gpu->bdf);
+    bool far = d == CLI_DISTANCE_FAR ||
+               (pci->numa_node >= 0 && gpu->numa_node >= 0 && pci->numa_node != gpu->numa_node);
+
+    check_add(c, far ? CHECK_WARN : CHECK_OK, "topology",
+              far ? "works, but transfers cross between processors or root complexes; use a slot "
+                    "near the GPU"
+                  : NULL,
+              "GPU %s: %s, NUMA nodes %d and %d", gpu->bdf, cli_distance_text(d), pci->numa_node,
+              gpu->numa_node);
+}
+
+void check_pci(struct check *c, const char *root, const struct pci_device *pci)
+{
+    struct cli_gpu gpus[CLI_GPUS_MAX];
+
+    if (pci->class_code != PCI_CLASS_NVME) {
+        check_add(c, CHECK_FAIL, "pci", "gpunvme list shows the drives",
+                  "%s: not an NVMe controller (class %06" PRIx32 ")", pci->bdf, pci->class_code);
+        return;
+    }
+    check_add(c, CHECK_OK, "pci", NULL, "%s: NVMe controller %04x:%04x", pci->bdf, pci->vendor,
+              pci->device);
+    check_driver(c, root, pci);
+    check_group(c, root, pci);
+    check_bar(c, pci);
+    check_link(c, pci);
+    unsigned n = cli_gpus(root, gpus);
+    for (unsigned i = 0; i < n; i++)
+        check_distance(c, root, pci, &gpus[i]);
+}

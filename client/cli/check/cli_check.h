@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * `gpunvme check`: the obstacles between this machine, or this drive, and a mount. A finding is a
+ * fact, its meaning (OK, WARN, FAIL), and for the last two the next step.
+ *
+ * `root` is as in blockdev/pci/pci.h: "" for the running system, a tree of their own for tests.
+ */
+#ifndef CLIENT_CLI_CHECK_CLI_CHECK_H
+#define CLIENT_CLI_CHECK_CLI_CHECK_H
+
+#include <stdint.h>
+
+#include "blockdev/pci/pci.h"
+#include "client/cli/check/check_findings.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* IOMMU, VFIO, memory limits, huge pages, FUSE, lockdown. */
+void check_machine(struct check *c, const char *root);
+/* GPUs on the bus, and NVIDIA's kernel modules. */
+void check_gpu(struct check *c, const char *root);
+/* The CUDA driver of this process. */
+void check_cuda(struct check *c);
+/* What NVIDIA's cuFile wants; path: a file that it should take, or NULL. */
+void check_cufile(struct check *c, const char *root, const char *path);
+/* One drive, as the bus shows it: class, driver, group, link, BAR0, use, distance to the GPUs. */
+void check_pci(struct check *c, const char *root, const struct pci_device *pci);
+/*
+ * Identify Controller, and a namespace: pages as the controller returned them. command_set: CSI of
+ * the namespace, 0 where not known.
+ */
+void check_ctrlr_page(struct check *c, const void *page);
+void check_ns_page(struct check *c, const void *page, uint32_t nsid, uint8_t command_set);
+/* How many DMA regions the controller keeps; 0: no limit is known. */
+void check_regions(struct check *c, unsigned limit);
+/* The register CAP. */
+void check_cap(struct check *c, uint64_t cap);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* NVIDIA GPUs on the PCI bus, and how far a drive is from them. root: as in blockdev/pci.h. */
+#ifndef CLIENT_CLI_CHECK_GPUS_H
+#define CLIENT_CLI_CHECK_GPUS_H
+
+#include "blockdev/pci/pci.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CLI_GPUS_MAX 32
+
+struct cli_gpu {
+    char bdf[NVME_BDF_LEN];
+    int numa_node;       /* -1: not said */
+    char driver[32];     /* "nvidia", empty: none */
+    uint64_t window_len; /* bytes of the BAR that shows its memory */
+};
+
+/* Ascending by address; how many. */
+unsigned cli_gpus(const char *root, struct cli_gpu gpus[CLI_GPUS_MAX]);
+
+/* What a transfer between two devices passes, nearest first. */
+enum cli_distance {
+    CLI_DISTANCE_SWITCH, /* the same PCIe switch */
+    CLI_DISTANCE_ROOT,   /* the same root complex */
+    CLI_DISTANCE_FAR,    /* different root complexes */
+    CLI_DISTANCE_UNKNOWN,
+};
+enum cli_distance cli_pci_distance(const char *root, const char *a, const char *b);
+const char *cli_distance_text(enum cli_distance d);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

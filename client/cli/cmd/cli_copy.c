@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Common parts of `read` and `write`: a mount, a buffer, the account of a file. */
+#include "client/cli/cmd/cli_copy.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int cli_session_open(struct cli_session *s, const char *path, uint64_t wanted)
+{
+    size_t size = wanted < s->options.buffer ? (size_t)wanted : s->options.buffer;
+
+    if (!size)
+        size = 1;
+    s->host = malloc(size);
+    if (!s->host)
+        return cli_error(path, "out of memory for a buffer of %zu bytes", size);
+    if (gpunvme_connect(path, &s->mount) || gpunvme_info(s->mount, &s->info) ||
+        gpunvme_set_options(s->mount, &(struct gpunvme_options){.path = s->options.path}) ||
+        gpunvme_alloc(s->mount, size, &s->buffer)) {
+        cli_error(path, "%s", gpunvme_error());
+        cli_session_close(s);
+        return 1;
+    }
+    return 0;
+}
+
+void cli_session_close(struct cli_session *s)
+{
+    gpunvme_disconnect(s->mount);
+    free(s->host);
+    s->mount = NULL;
+    s->host = NULL;
+}
+
+void cli_account(struct cli_transfer *t, const struct gpunvme_result *r, uint64_t bytes,
+                 double seconds)
+{
+    t->bytes += bytes;
+    t->seconds += seconds;
+    t->result.commands += r->commands;
+    t->result.staged |= r->staged;
+    if (r->path)
+        t->result.path =
+            !t->result.path || t->result.path == r->path ? r->path : GPUNVME_PATH_MIXED;
+    if (!t->result.nvme_status)
+        t->result.nvme_status = r->nvme_status;
+    if (!t->result.why || !*t->result.why)
+        t->result.why = r->why;
+}
+
+static double gb_per_s(const struct cli_transfer *t)
+{
+    return t->seconds > 0 ? (double)t->bytes / 1e9 / t->seconds : 0;
+}
+
+static const char *why_of(const struct cli_transfer *t)
+{
+    return t->result.why ? t->result.why : "";
+}
+
+void cli_report_text(const struct cli_session *s, const struct cli_transfer *t)
+{
+    printf("%s: %" PRIu64 " bytes, path %s (%s), %" PRIu64 " NVMe commands, %.3f s, %.2f GB/s",
+           t->file, t->bytes, cli_path_name(t->result.path), s->info.executor_name,
+           t->result.commands, t->seconds, gb_per_s(t));
+    if (s->options.checksum)
+        printf(", XXH3 %016" PRIx64, t->xxh3);
+    if (*why_of(t))
+        printf(" (%s)", why_of(t));
+    putchar('\n');
+}
+
+struct json_object *cli_report_json(const struct cli_session *s, const struct cli_transfer *t)
+{
+    char hash[17];
+    struct json_object *o = json_object_new_object();
+
+    snprintf(hash, sizeof(hash), "%016" PRIx64, t->xxh3);
+    json_object_object_add(o, "file", json_object_new_string(t->file));
+    json_object_object_add(o, "bytes", json_object_new_uint64(t->bytes));
+    json_object_object_add(o, "path", json_object_new_string(cli_path_name(t->result.path)));
+    json_object_object_add(o, "why", json_object_new_string(why_of(t)));
+    json_object_object_add(o, "executor",
+                           json_object_new_string(cli_executor_name(s->info.executor)));
+    json_object_object_add(o, "executor_name", json_object_new_string(s->info.executor_name));
+    json_object_object_add(o, "staged", json_object_new_boolean(t->result.staged != 0));
+    json_object_object_add(o, "commands", json_object_new_uint64(t->result.commands));
+    json_object_object_add(o, "nvme_status", json_object_new_uint64(t->result.nvme_status));
+    json_object_object_add(o, "seconds", json_object_new_double(t->seconds));
+    json_object_object_add(o, "gb_per_s", json_object_new_double(gb_per_s(t)));
+    if (s->options.checksum)
+        json_object_object_add(o, "xxh3", json_object_new_string(hash));
+    return o;
+}

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The commands `gpunvme bench` and `gpunvme verify`: one file by every path, for its rate beside
+ * the limit, or for its checksum.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "client/cli/cmd/cli_copy.h"
+#include "client/cli/common/out.h"
+
+#define TURNS 3
+
+/* How the file is read, and the result. */
+struct method {
+    const char *name;
+    uint32_t path; /* GPUNVME_PATH_*; 0: read(2) */
+    bool limit;    /* not the file: a copy of as many bytes into the buffer */
+    double gb_per_s;
+    uint64_t bytes, xxh3;
+    bool done;
+    char why[256]; /* reason of a failure */
+};
+
+static void method_failed(struct method *m, const char *why)
+{
+    snprintf(m->why, sizeof(m->why), "%s", why);
+}
+
+/* Bytes into the buffer or, for read(2), into the host's memory. */
+static ssize_t get_chunk(struct cli_session *s, const struct method *m, int fd, uint64_t at)
+{
+    size_t len = gpunvme_buffer_len(s->buffer);
+    struct gpunvme_result r;
+
+    if (!m->path) {
+        ssize_t n = pread(fd, s->host, len, (off_t)at);
+        return n < 0 ? -errno : n;
+    }
+    return gpunvme_read(s->buffer, fd, 0, at, len, &r);
+}
+
+static int add_to_hash(struct cli_session *s, const struct method *m, XXH3_state_t *hash,
+                       size_t len)
+{
+    int err = m->path ? gpunvme_copy_out(s->buffer, 0, s->host, len) : 0;
+
+    if (!err)
+        XXH3_64bits_update(hash, s->host, len);
+    return err;
+}
+
+/* The whole file; *seconds without the hash. */
+static int read_all(struct cli_session *s, struct method *m, int fd, XXH3_state_t *hash,
+                    double *seconds)
+{
+    ssize_t n;
+
+    m->bytes = 0;
+    *seconds = 0;
+    do {
+        double start = now_seconds();
+        n = get_chunk(s, m, fd, m->bytes);
+        *seconds += now_seconds() - start;
+        int err = n > 0 && hash ? add_to_hash(s, m, hash, (size_t)n) : 0;
+        if (n < 0 || err) {
+            method_failed(m, m->path || err ? gpunvme_error() : strerror((int)-n));
+            return -EIO;
+        }
+        m->bytes += (uint64_t)n;
+    } while (n > 0);
+    return 0;
+}
+
+/* As many bytes by plain copies from the host's memory: what no path can be faster than. */
+static int copy_all(struct cli_session *s, struct method *m, uint64_t size, double *seconds)
+{
+    size_t len = gpunvme_buffer_len(s->buffer);
+
+    *seconds = 0;
+    for (m->bytes = 0; m->bytes < size;) {
+        size_t some = size - m->bytes < len ? (size_t)(size - m->bytes) : len;
+        double start = now_seconds();
+        if (gpunvme_copy_in(s->buffer, 0, s->host, some)) {
+            method_failed(m, gpunvme_error());
+            return -EIO;
+        }
+        *seconds += now_seconds() - start;
+        m->bytes += some;
+    }
+    return 0;
+}
+
+static int choose_path(struct cli_session *s, struct method *m)
+{
+    if (m->path &&
+        gpunvme_set_options(s->mount, &(struct gpunvme_options){.path = m->path, .crossover = 1})) {
+        method_failed(m, gpunvme_error());
+        return -EINVAL;
+    }
+    return 0;
+}
+
+static void measure(struct cli_session *s, struct method *m, int fd, uint64_t size)
+{
+    double best = 0;
+
+    if (choose_path(s, m))
+        return;
+    for (int i = 0; i < TURNS; i++) {
+        double seconds;
+        if (m->limit ? copy_all(s, m, size, &seconds) : read_all(s, m, fd, NULL, &seconds))
+            return;
+        if (i == 0 || seconds < best)
+            best = seconds;
+    }
+    m->gb_per_s = best > 0 ? (double)m->bytes / 1e9 / best : 0;
+    m->done = true;
+}
+
+static void hash_method(struct cli_session *s, struct method *m, int fd)
+{
+    XXH3_state_t hash;
+    double seconds;
+
+    XXH3_64bits_reset(&hash);
+    if (choose_path(s, m) || read_all(s, m, fd, &hash, &seconds))
+        return;
+    m->xxh3 = XXH3_64bits_digest(&hash);
+    m->gb_per_s = seconds > 0 ? (double)m->bytes / 1e9 / seconds : 0;
+    m->done = true;
+}
+
+/* --- Both ------------------------------------------------------------------------------------ */
+
+static int open_file(const char *file, uint64_t *size)
+{
+    struct stat st;
+    int fd = open(file, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        cli_error(file, "%s", strerror(errno));
+    } else if (!S_ISREG(st.st_mode) || !st.st_size) {
+        cli_error(file, S_ISREG(st.st_mode) ? "the file is empty" : "not a regular file");
+    } else {
+        *size = (uint64_t)st.st_size;
+        return fd;
+    }
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+static void report_method(struct cli_out *out, const struct method *m, double limit)
+{
+    char hash[17];
+
+    cli_out_open(out, NULL, m->name);
+    if (out->json)
+        cli_out_string(out, "method", "Method:", m->name);
+    if (!m->done) {
+        cli_out_string(out, "failed", "Failed:", m->why);
+        cli_out_close(out);
+        return;
+    }
+    cli_out_number(out, "bytes", "Bytes:", m->bytes);
+    if (out->json)
+        cli_out_number(out, "bytes_per_s", "", (uint64_t)(m->gb_per_s * 1e9));
+    else
+        cli_out_real(out, "", "GB/s:", m->gb_per_s);
+    if (limit > 0 && !m->limit)
+        cli_out_real(out, "of_limit", "Of the limit:", m->gb_per_s / limit);
+    snprintf(hash, sizeof(hash), "%016" PRIx64, m->xxh3);
+    if (limit <= 0)
+        cli_out_string(out, "xxh3", "XXH3:", hash);
+    cli_out_close(out);
+}
+
+static void report(struct cli_out *out, const char *file, const struct cli_session *s,
+                   const struct method *methods, size_t n, double limit)
+{
+    cli_out_open(out, NULL, file);
+    if (out->json)
+        cli_out_string(out, "file", "File:", file);
+    cli_out_string(out, "executor", "Executor:", s->info.executor_name);
+    cli_out_list(out, "methods");
+    for (size_t i = 0; i < n; i++)
+        report_method(out, &methods[i], limit);
+    cli_out_list_end(out);
+}
+
+/* --- The commands ---------------------------------------------------------------------------- */
+
+static int bench_file(struct cli_session *s, struct cli_out *out, const char *file)
+{
+    struct method methods[] = {{.name = "plain copy of the host's memory", .limit = true},
+                               {.name = "GPU path", .path = GPUNVME_PATH_GPU},
+                               {.name = "bounce pipeline", .path = GPUNVME_PATH_BOUNCE},
+                               {.name = "read(2)"}};
+    uint64_t size;
+    int fd = open_file(file, &size), failed = 0;
+
+    if (fd < 0)
+        return 1;
+    memset(s->host, 1, gpunvme_buffer_len(s->buffer)); /* pages that are there */
+    for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
+        measure(s, &methods[i], fd, size);
+        if (!methods[i].done)
+            failed = cli_error(file, "%s: %s", methods[i].name, methods[i].why);
+    }
+    close(fd);
+    report(out, file, s, methods, sizeof(methods) / sizeof(methods[0]), methods[0].gb_per_s);
+    cli_out_close(out);
+    return failed;
+}
+
+static int verify_file(struct cli_session *s, struct cli_out *out, const char *file)
+{
+    struct method methods[] = {{.name = "GPU path", .path = GPUNVME_PATH_GPU},
+                               {.name = "bounce pipeline", .path = GPUNVME_PATH_BOUNCE},
+                               {.name = "read(2)"}};
+    size_t n = sizeof(methods) / sizeof(methods[0]);
+    uint64_t size;
+    int fd = open_file(file, &size), failed = 0;
+
+    if (fd < 0)
+        return 1;
+    bool same = true;
+    for (size_t i = 0; i < n; i++) {
+        hash_method(s, &methods[i], fd);
+        if (!methods[i].done)
+            failed = cli_error(file, "%s: %s", methods[i].name, methods[i].why);
+        else if (methods[n - 1].done || i < n - 1)
+            same &= methods[i].xxh3 == methods[0].xxh3 && methods[i].bytes == methods[0].bytes;
+    }
+    close(fd);
+    report(out, file, s, methods, n, 0);
+    cli_out_flag(out, "same", "Same bytes:", same && !failed);
+    cli_out_close(out);
+    if (!same && !failed)
+        failed = cli_error(file, "the paths do not read the same bytes");
+    return failed;
+}
+
+static uint64_t largest(char **files, int n)
+{
+    struct stat st;
+    uint64_t most = 0;
+
+    for (int i = 0; i < n; i++) {
+        if (stat(files[i], &st) == 0 && (uint64_t)st.st_size > most)
+            most = (uint64_t)st.st_size;
+    }
+    return most;
+}
+
+static int run(int argc, char **argv, bool many,
+               int (*one)(struct cli_session *s, struct cli_out *out, const char *file))
+{
+    struct cli_session s = {0};
+    struct cli_out out;
+    int first, failed = 0;
+    int stop = cli_parse(argc, argv, "ob", &s.options, &first);
+
+    if (stop)
+        return stop - 1;
+    if (first >= argc || (!many && argc - first > 1)) {
+        cli_error(argv[0], "%s needed, see gpunvme %s --help", many ? "files are" : "one file is",
+                  argv[0]);
+        return 2;
+    }
+    if (cli_session_open(&s, argv[first], largest(argv + first, argc - first)))
+        return 1;
+    cli_out_begin(&out, s.options.json, stdout);
+    cli_out_list(&out, "files");
+    for (int i = first; i < argc; i++)
+        failed |= one(&s, &out, argv[i]);
+    cli_out_list_end(&out);
+    cli_out_end(&out);
+    cli_session_close(&s);
+    return failed;
+}
+
+int cli_bench(int argc, char **argv)
+{
+    return run(argc, argv, false, bench_file);
+}
+
+int cli_verify(int argc, char **argv)
+{
+    return run(argc, argv, true, verify_file);
+}

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The command `gpunvme check`. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/cli/check/cli_check.h"
+#include "client/cli/common/cli.h"
+#include "client/cli/ctrlr/cli_ctrlr.h"
+
+/* --- A drive ------------------------------------------------------------------------------- */
+
+static void check_registers(struct check *c, const struct cli_bar *bar)
+{
+    check_cap(c, cli_bar_read(bar, 0, 8));
+}
+
+/* Identify and registers of the running controller, for what the bus cannot tell. */
+static void check_identity(struct check *c, struct cli_ctrlr *ctrlr, uint32_t nsid)
+{
+    uint8_t page[NVME_IDENTIFY_LEN] __attribute__((aligned(8))) = {0};
+    int result = cli_identify_ctrlr(ctrlr, page);
+    if (result) {
+        check_add(c, CHECK_FAIL, "identify", NULL, "Identify Controller: %s",
+                  cli_identify_error(result));
+        return;
+    }
+    check_ctrlr_page(c, page);
+    memset(page, 0, sizeof(page));
+    result = cli_identify_ns(ctrlr, nsid, page);
+    if (result)
+        check_add(c, CHECK_FAIL, "namespace", "gpunvme identify shows which namespaces there are",
+                  "namespace %u: %s", nsid, cli_identify_error(result));
+    else
+        check_ns_page(c, page, nsid, cli_ctrlr_command_set(ctrlr, nsid));
+}
+
+static void check_through_kernel(struct check *c, const struct cli_target *t)
+{
+    char why[512] = "";
+    struct cli_ctrlr ctrlr;
+    struct cli_bar bar;
+
+    if (cli_bar_open("", t, false, &bar, why, sizeof(why)) == 0) {
+        check_registers(c, &bar);
+        cli_bar_close(&bar);
+    } else {
+        check_add(c, CHECK_WARN, "cap", "bound to vfio-pci, its registers can always be read",
+                  "registers not looked at: %s", why);
+    }
+    if (cli_ctrlr_open(t, false, &ctrlr, why, sizeof(why)) != 0) {
+        check_add(c, CHECK_WARN, "identify", NULL, "not looked at: %s", why);
+        return;
+    }
+    check_identity(c, &ctrlr, t->nsid ? t->nsid : 1);
+    cli_ctrlr_close(&ctrlr);
+}
+
+/* Reads only: the drive may hold anything. */
+static void check_data(struct check *c, struct cli_ctrlr *ctrlr, uint32_t nsid)
+{
+    char why[512] = "";
+    int err = cli_ctrlr_check_data(ctrlr, nsid, why, sizeof(why));
+
+    if (err)
+        check_add(c, CHECK_FAIL, "data",
+                  err == -EILSEQ ? "report it to the maker of the controller" : NULL, "%s",
+                  why[0] ? why : strerror(-err));
+    else
+        check_add(c, CHECK_OK, "data", NULL,
+                  "commands of every length return what reads of single pages return");
+}
+
+/* VFIO gives a device to one user and refuses the next, so an open here would fail. */
+static void check_through_driver(struct check *c, const struct cli_target *t,
+                                 const struct cli_options *options)
+{
+    char why[512] = "";
+    struct cli_ctrlr ctrlr;
+    struct cli_bar bar;
+    int err = cli_ctrlr_open(t, options->noiommu, &ctrlr, why, sizeof(why));
+
+    if (err) {
+        check_add(c, err == -EBUSY ? CHECK_WARN : CHECK_FAIL, "controller", NULL,
+                  "not looked at: %s", why);
+        return;
+    }
+    cli_bar_of(&ctrlr, &bar);
+    check_registers(c, &bar);
+    check_regions(c, cli_ctrlr_regions(&ctrlr));
+    check_identity(c, &ctrlr, t->nsid ? t->nsid : 1);
+    if (options->data)
+        check_data(c, &ctrlr, t->nsid ? t->nsid : 1);
+    cli_ctrlr_close(&ctrlr);
+}
+
+/* Through the drive's current driver, also when the name says another. */
+static void check_controller(struct check *c, const struct cli_target *named,
+                             const struct cli_options *options)
+{
+    char why[256];
+    struct cli_target now = *named;
+
+    if (named->bdf[0] && cli_target_find("", named->bdf, &now, why, sizeof(why)) != 0)
+        return;
+    now.nsid = named->nsid;
+    if (options->data && (now.driver == CLI_DRIVER_KERNEL || now.driver == CLI_DRIVER_NONE))
+        check_add(c, CHECK_WARN, "data", "bind it to vfio-pci: gpunvme bind",
+                  "not looked at: only drives of VFIO and vfio-user are read");
+    if (now.driver == CLI_DRIVER_KERNEL)
+        check_through_kernel(c, &now);
+    else if (now.driver != CLI_DRIVER_NONE)
+        check_through_driver(c, &now, options);
+}
+
+static void check_drive(struct check *c, const struct cli_target *t,
+                        const struct cli_options *options)
+{
+    struct pci_device pci = {.class_code = PCI_CLASS_NVME};
+
+    if (t->bdf[0] && pci_read("", t->bdf, &pci) != 0) {
+        check_add(c, CHECK_FAIL, "pci", "gpunvme list shows the drives", "no PCI device at %s",
+                  t->bdf);
+        return;
+    }
+    if (t->bdf[0])
+        check_pci(c, "", &pci);
+    if (pci.class_code == PCI_CLASS_NVME)
+        check_controller(c, t, options);
+}
+
+/* Every drive on the bus, in one line each. */
+static void check_drives(struct check *c)
+{
+    struct pci_device *all;
+    size_t n;
+    int err = pci_list("", &all, &n);
+
+    if (err || n == 0)
+        check_add(c, CHECK_WARN, "drives", "an image file or a vfio-user server can stand for one",
+                  err ? "drives cannot be listed: %s" : "no NVMe drive on the PCI bus%s",
+                  err ? strerror(-err) : "");
+    for (size_t i = 0; !err && i < n; i++)
+        check_add(c, CHECK_OK, "drive", NULL, "%s, %s%s%s (gpunvme check %s)", all[i].bdf,
+                  all[i].driver[0] ? "driven by " : "no driver", all[i].driver,
+                  all[i].kernel_name[0] ? " of the kernel" : "", all[i].bdf);
+    free(all);
+}
+
+/* Prints, and frees, the checks. Returns the exit status. */
+static int report(struct check *c, const struct cli_options *options)
+{
+    int failed = c->worst == CHECK_FAIL;
+    struct cli_out out;
+
+    cli_out_begin(&out, options->json, stdout);
+    check_print(c, &out);
+    cli_out_end(&out);
+    check_free(c);
+    return failed;
+}
+
+static int check(const struct cli_options *options, const char *object)
+{
+    char why[512] = "";
+    struct check c = {0};
+    struct cli_target target;
+
+    if (object && cli_target_find("", object, &target, why, sizeof(why)) != 0)
+        return cli_error(object, "%s", why);
+    check_machine(&c, "");
+    check_gpu(&c, "");
+    check_cuda(&c);
+    if (object)
+        check_drive(&c, &target, options);
+    else
+        check_drives(&c);
+    return report(&c, options);
+}
+
+static int report_cufile(const struct cli_options *options, const char *path)
+{
+    struct check c = {0};
+
+    check_cufile(&c, "", path);
+    return report(&c, options);
+}
+
+int cli_check(int argc, char **argv)
+{
+    struct cli_options options;
+    int first;
+    int stop = cli_parse(argc, argv, "oNdu", &options, &first);
+
+    if (stop)
+        return stop - 1;
+    if (argc - first > 1) {
+        cli_error("check", "one device at most, see gpunvme --help");
+        return 2;
+    }
+    if (options.data && first == argc) {
+        cli_error("check", "--data needs a device, see gpunvme --help");
+        return 2;
+    }
+    if (options.cufile)
+        return report_cufile(&options, first < argc ? argv[first] : NULL);
+    return check(&options, first < argc ? argv[first] : NULL);
+}

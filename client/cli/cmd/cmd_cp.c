@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * `gpunvme cp`: copies files to, from and within mounts, through memory that a mount reaches by
+ * itself.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "client/cli/common/cli.h"
+#include "gpunvme/gpunvme_io.h"
+
+#define MODE_BITS 0777u
+
+/* A copy, and the account of it. */
+struct copy {
+    const char *source, *target;
+    int from, to;
+    struct gpunvme_io_file *reader, *writer;
+    void *memory;
+    size_t size; /* of the memory */
+    uint64_t bytes, xxh3;
+    uint32_t read_path, write_path; /* GPUNVME_PATH_* */
+    double seconds;
+};
+
+struct copying {
+    struct cli_options options;
+    struct gpunvme_io *io;
+    struct json_object *files; /* NULL: text */
+};
+
+static void add_path(uint32_t *path, uint32_t taken)
+{
+    if (taken)
+        *path = !*path || *path == taken ? taken : GPUNVME_PATH_MIXED;
+}
+
+/* Copies what one buffer holds; the bytes, 0 at the end, -1 after a message. */
+static ssize_t copy_chunk(struct copy *c, XXH3_state_t *hash)
+{
+    struct gpunvme_result r;
+    ssize_t n = gpunvme_io_read(c->reader, c->memory, c->size, c->bytes, &r);
+
+    if (n < 0) {
+        cli_error(c->source, "%s", gpunvme_error());
+        return -1;
+    }
+    add_path(&c->read_path, r.path);
+    if (hash)
+        XXH3_64bits_update(hash, c->memory, (size_t)n);
+    ssize_t written = n ? gpunvme_io_write(c->writer, c->memory, (size_t)n, c->bytes, &r) : 0;
+    if (written != n) {
+        cli_error(c->target, "%s", written < 0 ? gpunvme_error() : strerror(ENOSPC));
+        return -1;
+    }
+    add_path(&c->write_path, n ? r.path : 0);
+    c->bytes += (uint64_t)n;
+    return n;
+}
+
+static int copy_bytes(struct copy *c, const struct cli_options *options, uint64_t size)
+{
+    struct cli_progress progress;
+    XXH3_state_t hash;
+    double start = now_seconds();
+    ssize_t n;
+
+    XXH3_64bits_reset(&hash);
+    cli_progress_start(&progress, c->target, size, options->quiet);
+    do {
+        n = copy_chunk(c, options->checksum ? &hash : NULL);
+        cli_progress_step(&progress, c->bytes);
+    } while (n > 0);
+    cli_progress_end(&progress);
+    c->xxh3 = XXH3_64bits_digest(&hash);
+    int failed = n != 0;
+    if (!failed && fsync(c->to) != 0)
+        failed = cli_error(c->target, "fsync: %s", strerror(errno));
+    c->seconds = now_seconds() - start;
+    return failed;
+}
+
+/* The memory of the mount of the target, else of the source. */
+static int copy_with_memory(struct copying *p, struct copy *c, uint64_t size)
+{
+    struct gpunvme_io_file *host =
+        gpunvme_io_file_why(c->writer) && !gpunvme_io_file_why(c->reader) ? c->reader : c->writer;
+
+    c->size = size < p->options.buffer ? (size_t)size : p->options.buffer;
+    c->size = c->size ? c->size : 1;
+    if (gpunvme_io_alloc_host(host, c->size, &c->memory))
+        return cli_error(c->target, "%s", gpunvme_error());
+    int failed = copy_bytes(c, &p->options, size);
+    gpunvme_io_unregister(p->io, c->memory);
+    return failed;
+}
+
+static int copy_open_files(struct copying *p, struct copy *c, uint64_t size)
+{
+    int failed = 1;
+
+    if (gpunvme_io_file_open(p->io, c->from, &c->reader))
+        return cli_error(c->source, "%s", gpunvme_error());
+    if (gpunvme_io_file_open(p->io, c->to, &c->writer))
+        cli_error(c->target, "%s", gpunvme_error());
+    else
+        failed = copy_with_memory(p, c, size);
+    gpunvme_io_file_close(c->writer);
+    gpunvme_io_file_close(c->reader);
+    return failed;
+}
+
+static void report(const struct copying *p, const struct copy *c)
+{
+    double rate = c->seconds > 0 ? (double)c->bytes / 1e9 / c->seconds : 0;
+    char hash[17];
+
+    snprintf(hash, sizeof(hash), "%016" PRIx64, c->xxh3);
+    if (!p->files) {
+        printf("%s: %" PRIu64
+               " bytes, read by path %s, written by path %s, %.3f s, %.2f GB/s%s%s\n",
+               c->target, c->bytes, cli_path_name(c->read_path), cli_path_name(c->write_path),
+               c->seconds, rate, p->options.checksum ? ", XXH3 " : "",
+               p->options.checksum ? hash : "");
+        return;
+    }
+    struct json_object *o = json_object_new_object();
+    json_object_object_add(o, "source", json_object_new_string(c->source));
+    json_object_object_add(o, "file", json_object_new_string(c->target));
+    json_object_object_add(o, "bytes", json_object_new_uint64(c->bytes));
+    json_object_object_add(o, "read_path", json_object_new_string(cli_path_name(c->read_path)));
+    json_object_object_add(o, "write_path", json_object_new_string(cli_path_name(c->write_path)));
+    json_object_object_add(o, "seconds", json_object_new_double(c->seconds));
+    json_object_object_add(o, "gb_per_s", json_object_new_double(rate));
+    if (p->options.checksum)
+        json_object_object_add(o, "xxh3", json_object_new_string(hash));
+    json_object_array_add(p->files, o);
+}
+
+/* Empties the target once it is known not to be the source. */
+static int take_target(const struct copy *c, const struct stat *source)
+{
+    struct stat st;
+
+    if (fstat(c->to, &st) != 0)
+        return cli_error(c->target, "%s", strerror(errno));
+    if (st.st_dev == source->st_dev && st.st_ino == source->st_ino)
+        return cli_error(c->target, "the same file as the source, name another");
+    return ftruncate(c->to, 0) == 0 ? 0 : cli_error(c->target, "%s", strerror(errno));
+}
+
+static int copy_from(struct copying *p, struct copy *c)
+{
+    struct stat st;
+
+    if (fstat(c->from, &st) != 0)
+        return cli_error(c->source, "%s", strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return cli_error(c->source, "not a regular file");
+    c->to = open(c->target, O_RDWR | O_CREAT | O_CLOEXEC, st.st_mode & MODE_BITS);
+    if (c->to < 0)
+        return cli_error(c->target, "%s", strerror(errno));
+    int failed = take_target(c, &st);
+    if (!failed)
+        failed = copy_open_files(p, c, (uint64_t)st.st_size);
+    if (close(c->to) != 0 && !failed)
+        failed = cli_error(c->target, "%s", strerror(errno));
+    if (!failed)
+        report(p, c);
+    return failed;
+}
+
+static int copy_one(struct copying *p, const char *source, const char *target)
+{
+    struct copy c = {.source = source, .target = target};
+
+    c.from = open(source, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (c.from < 0)
+        return cli_error(source, "%s", strerror(errno));
+    int failed = copy_from(p, &c);
+    close(c.from);
+    return failed;
+}
+
+static int copy_into(struct copying *p, const char *source, const char *directory)
+{
+    char name[PATH_MAX], target[2 * PATH_MAX];
+
+    if (strlen(source) >= sizeof(name) || strlen(directory) >= PATH_MAX)
+        return cli_error(source, "%s", strerror(ENAMETOOLONG));
+    snprintf(name, sizeof(name), "%s", source);
+    snprintf(target, sizeof(target), "%s/%s", directory, basename(name));
+    return copy_one(p, source, target);
+}
+
+static int copy_all(struct copying *p, char **names, int n)
+{
+    struct stat st;
+    const char *target = names[n - 1];
+    bool into = stat(target, &st) == 0 && S_ISDIR(st.st_mode);
+    int failed = 0;
+
+    if (n > 2 && !into)
+        return cli_error(target, "not a directory, which several files need");
+    for (int i = 0; i < n - 1; i++)
+        failed |= into ? copy_into(p, names[i], target) : copy_one(p, names[i], target);
+    return failed;
+}
+
+int cli_cp(int argc, char **argv)
+{
+    struct copying p = {0};
+    int first;
+    int stop = cli_parse(argc, argv, "oqcbp", &p.options, &first);
+
+    if (stop)
+        return stop - 1;
+    if (argc - first < 2) {
+        cli_error("cp", "a source and a target are needed, see gpunvme cp --help");
+        return 2;
+    }
+    if (gpunvme_io_open(&(struct gpunvme_options){.path = p.options.path}, &p.io))
+        return cli_error("cp", "%s", gpunvme_error());
+    p.files = p.options.json ? json_object_new_array() : NULL;
+    int failed = copy_all(&p, argv + first, argc - first);
+    gpunvme_io_close(p.io);
+    if (p.files) {
+        struct json_object *root = cli_json_new();
+        json_object_object_add(root, "files", p.files);
+        cli_json_print(root);
+    }
+    return failed;
+}

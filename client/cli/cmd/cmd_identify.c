@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* `gpunvme identify`: Identify data of a controller and its namespaces. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "blockdev/nvme/nvme_identify.h"
+#include "client/cli/common/cli.h"
+#include "client/cli/common/out.h"
+#include "client/cli/common/pages.h"
+#include "client/cli/ctrlr/cli_ctrlr.h"
+
+/* A page as a controller returned it, aligned for the structs that are laid over it. */
+struct page {
+    uint8_t bytes[NVME_IDENTIFY_LEN] __attribute__((aligned(8)));
+};
+
+static int complain(const char *object, const char *what, uint32_t nsid, int result)
+{
+    if (nsid)
+        return cli_error(object, "%s %" PRIu32 ": %s", what, nsid, cli_identify_error(result));
+    return cli_error(object, "%s: %s", what, cli_identify_error(result));
+}
+
+static int show_namespace(struct cli_out *o, struct cli_ctrlr *c, const char *object, uint32_t nsid)
+{
+    struct page page = {{0}};
+    char title[32];
+    int result = cli_identify_ns(c, nsid, page.bytes);
+
+    if (result)
+        return complain(object, "namespace", nsid, result);
+    snprintf(title, sizeof(title), "Namespace %" PRIu32, nsid);
+    cli_out_open(o, NULL, title);
+    cli_show_ns(o, page.bytes, nsid, cli_ctrlr_command_set(c, nsid));
+    cli_out_close(o);
+    return 0;
+}
+
+/* The first page of the list has more than any drive of today. */
+static int show_all(struct cli_out *o, struct cli_ctrlr *c, const char *object, uint32_t nn)
+{
+    uint32_t ids[NVME_NS_LIST_IDS];
+    int failed = 0;
+    int n = cli_identify_list(c, 0, nn, ids);
+
+    if (n < 0)
+        return complain(object, "list of namespaces", 0, n);
+    for (int i = 0; i < n; i++)
+        failed |= show_namespace(o, c, object, ids[i]);
+    if (n == NVME_NS_LIST_IDS)
+        return cli_error(object, "only the first %d namespaces are shown", n);
+    return failed;
+}
+
+static int show(const struct cli_options *options, const char *object, uint32_t nsid,
+                struct cli_ctrlr *c)
+{
+    struct page page = {{0}};
+    struct cli_out out;
+    uint32_t nn;
+    int result = cli_identify_ctrlr(c, page.bytes);
+
+    if (result)
+        return complain(object, "Identify", 0, result);
+    cli_out_begin(&out, options->json, stdout);
+    cli_out_string(&out, "device", "Device:", object);
+    cli_out_string(&out, "through", "Through:", c->through);
+    cli_out_open(&out, "controller", "Controller");
+    cli_show_ctrlr(&out, page.bytes, &nn);
+    cli_out_close(&out);
+    cli_out_list(&out, "namespaces");
+    int failed = nsid ? show_namespace(&out, c, object, nsid) : show_all(&out, c, object, nn);
+    cli_out_list_end(&out);
+    cli_out_end(&out);
+    return failed;
+}
+
+static int identify(const struct cli_options *options, const char *object)
+{
+    char why[512] = "";
+    struct cli_target target;
+    struct cli_ctrlr ctrlr;
+
+    if (cli_target_find("", object, &target, why, sizeof(why)) ||
+        cli_ctrlr_open(&target, options->noiommu, &ctrlr, why, sizeof(why)))
+        return cli_error(object, "%s", why);
+    int failed = show(options, object, target.nsid, &ctrlr);
+    cli_ctrlr_close(&ctrlr);
+    return failed;
+}
+
+int cli_identify(int argc, char **argv)
+{
+    struct cli_options options;
+    const char *device;
+    int stop = cli_parse_one(argc, argv, "oN", &options, "one device", &device);
+
+    return stop ? stop - 1 : identify(&options, device);
+}

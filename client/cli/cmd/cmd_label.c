@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* `gpunvme label`: shows or changes the label of a mounted file system. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "client/cli/common/cli.h"
+
+static int set_label(int fd, const char *path, const char *wanted)
+{
+    char label[FSLABEL_MAX] = "";
+
+    if (strlen(wanted) >= sizeof(label))
+        return cli_error(wanted, "too long for a label, give at most 63 bytes");
+    memcpy(label, wanted, strlen(wanted));
+    if (ioctl(fd, FS_IOC_SETFSLABEL, label) == 0)
+        return 0;
+    if (errno == EINVAL)
+        return cli_error(wanted, "no label: give at most 63 bytes of UTF-8 without control "
+                                 "characters");
+    return cli_error(path, "label not changed: %s", strerror(errno));
+}
+
+static int show_label(int fd, const char *path, bool json)
+{
+    char label[FSLABEL_MAX] = "";
+
+    if (ioctl(fd, FS_IOC_GETFSLABEL, label) != 0)
+        return cli_error(path, "has no label to show: %s", strerror(errno));
+    if (json) {
+        struct json_object *root = cli_json_new();
+        json_object_object_add(root, "label", json_object_new_string(label));
+        cli_json_print(root);
+    } else {
+        puts(label);
+    }
+    return 0;
+}
+
+int cli_label(int argc, char **argv)
+{
+    struct cli_options options;
+    int first;
+    int stop = cli_parse(argc, argv, "o", &options, &first);
+
+    if (stop)
+        return stop - 1;
+    if (argc - first < 1 || argc - first > 2) {
+        cli_error("label", "a path, and perhaps a label, are needed, see gpunvme --help");
+        return 2;
+    }
+    const char *path = argv[first];
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return cli_error(path, "%s", strerror(errno));
+    bool sets = argc - first == 2;
+    int failed = sets ? set_label(fd, path, argv[first + 1]) : 0;
+    if (!failed && (!sets || options.json))
+        failed = show_label(fd, path, options.json);
+    close(fd);
+    return failed;
+}

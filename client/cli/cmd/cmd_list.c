@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What drives there are: the kernel's, those on the PCI bus that it does not drive; the file
+ * systems on them, and on devices that are named; our mounts.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <libnvme.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "blockdev/pci/pci.h"
+#include "client/cli/cmd/file_systems.h"
+#include "client/cli/common/cli.h"
+#include "client/cli/common/mounts.h"
+#include "client/cli/common/out.h"
+
+enum {
+    DEVICE,
+    ADDRESS,
+    DRIVER,
+    NUMA,
+    SERIAL,
+    MODEL,
+    FIRMWARE,
+    SIZE,
+    LBA_SIZE,
+    MOUNT,
+    DRIVE_COLUMNS,
+};
+
+static const struct cli_column drive_columns[DRIVE_COLUMNS] = {
+    [DEVICE] = {"device", "DEVICE", CLI_CELL_TEXT},
+    [ADDRESS] = {"address", "ADDRESS", CLI_CELL_TEXT},
+    [DRIVER] = {"driver", "DRIVER", CLI_CELL_TEXT},
+    [NUMA] = {"numa_node", "NUMA", CLI_CELL_NUMBER},
+    [SERIAL] = {"serial", "SERIAL", CLI_CELL_TEXT},
+    [MODEL] = {"model", "MODEL", CLI_CELL_TEXT},
+    [FIRMWARE] = {"firmware", "FIRMWARE", CLI_CELL_TEXT},
+    [SIZE] = {"bytes", "SIZE", CLI_CELL_BYTES},
+    [LBA_SIZE] = {"lba_size", "LBA", CLI_CELL_NUMBER},
+    [MOUNT] = {"mounted_on", "MOUNTED ON", CLI_CELL_TEXT},
+};
+
+static const struct cli_column mount_columns[] = {
+    {"device", "DEVICE", CLI_CELL_TEXT},
+    {"mounted_on", "MOUNTED ON", CLI_CELL_TEXT},
+    {"options", "OPTIONS", CLI_CELL_TEXT},
+};
+
+struct listing {
+    struct cli_table drives, mounts, file_systems;
+    struct cli_mounts ours;
+    struct pci_device *pci;
+    size_t n_pci;
+    bool *shown; /* one a PCI controller: has a row */
+    bool failed; /* out of memory */
+};
+
+static void add_row(struct listing *l, const char *const *cells)
+{
+    if (!cli_table_add(&l->drives, cells))
+        l->failed = true;
+}
+
+/* The PCI device of a controller of the kernel's, NULL for one over a network. */
+static const struct pci_device *pci_of(struct listing *l, nvme_ctrl_t c)
+{
+    const char *name = nvme_ctrl_get_name(c);
+
+    for (size_t i = 0; name && i < l->n_pci; i++) {
+        if (strcmp(l->pci[i].kernel_name, name) == 0) {
+            l->shown[i] = true;
+            return &l->pci[i];
+        }
+    }
+    return NULL;
+}
+
+static const char *mounted_on(const struct listing *l, const char *bdf, const char *node)
+{
+    const struct cli_mount *m = cli_mounts_find(&l->ours, bdf, node);
+
+    return m ? m->point : NULL;
+}
+
+static const char *numa_text(const struct pci_device *pci, char *buf, size_t len)
+{
+    if (!pci || pci->numa_node < 0)
+        return NULL;
+    snprintf(buf, len, "%d", pci->numa_node);
+    return buf;
+}
+
+static void add_namespace(struct listing *l, nvme_ctrl_t c, nvme_ns_t n)
+{
+    char node[64], numa[16], size[24], lba[16];
+    const struct pci_device *pci = c ? pci_of(l, c) : NULL;
+    uint64_t lba_size = (uint64_t)nvme_ns_get_lba_size(n);
+
+    snprintf(node, sizeof(node), "/dev/%s", nvme_ns_get_name(n));
+    snprintf(size, sizeof(size), "%" PRIu64, nvme_ns_get_lba_count(n) * lba_size);
+    snprintf(lba, sizeof(lba), "%" PRIu64, lba_size);
+    const char *const cells[DRIVE_COLUMNS] = {
+        [DEVICE] = node,
+        [ADDRESS] = pci ? pci->bdf
+                    : c ? nvme_ctrl_get_address(c)
+                        : NULL,
+        [DRIVER] = pci ? pci->driver
+                   : c ? nvme_ctrl_get_transport(c)
+                       : NULL,
+        [NUMA] = numa_text(pci, numa, sizeof(numa)),
+        [SERIAL] = nvme_ns_get_serial(n),
+        [MODEL] = nvme_ns_get_model(n),
+        [FIRMWARE] = nvme_ns_get_firmware(n),
+        [SIZE] = size,
+        [LBA_SIZE] = lba,
+        [MOUNT] = mounted_on(l, NULL, node),
+    };
+    add_row(l, cells);
+}
+
+/* A controller none of whose namespaces can be looked at, for lack of rights or of namespaces. */
+static void add_ctrlr(struct listing *l, nvme_ctrl_t c)
+{
+    char node[64], numa[16];
+    const struct pci_device *pci = pci_of(l, c);
+
+    snprintf(node, sizeof(node), "/dev/%s", nvme_ctrl_get_name(c));
+    const char *const cells[DRIVE_COLUMNS] = {
+        [DEVICE] = node,
+        [ADDRESS] = pci ? pci->bdf : nvme_ctrl_get_address(c),
+        [DRIVER] = pci ? pci->driver : nvme_ctrl_get_transport(c),
+        [NUMA] = numa_text(pci, numa, sizeof(numa)),
+        [SERIAL] = nvme_ctrl_get_serial(c),
+        [MODEL] = nvme_ctrl_get_model(c),
+        [FIRMWARE] = nvme_ctrl_get_firmware(c),
+    };
+    add_row(l, cells);
+}
+
+/* With multipath a namespace belongs to the subsystem, else to its controller. */
+static void add_subsystem(struct listing *l, nvme_subsystem_t s)
+{
+    nvme_ctrl_t c;
+    nvme_ns_t n;
+    bool shared = nvme_subsystem_first_ns(s) != NULL;
+
+    for (n = nvme_subsystem_first_ns(s); n; n = nvme_subsystem_next_ns(s, n))
+        add_namespace(l, nvme_subsystem_first_ctrl(s), n);
+    for (c = nvme_subsystem_first_ctrl(s); c; c = nvme_subsystem_next_ctrl(s, c)) {
+        for (n = nvme_ctrl_first_ns(c); n; n = nvme_ctrl_next_ns(c, n))
+            add_namespace(l, c, n);
+        if (!shared && !nvme_ctrl_first_ns(c))
+            add_ctrlr(l, c);
+    }
+}
+
+static int add_kernel_drives(struct listing *l)
+{
+    nvme_root_t root = nvme_create_root(NULL, -1);
+    nvme_host_t h;
+    nvme_subsystem_t s;
+
+    if (!root)
+        return -ENOMEM;
+    /* Without the kernel's driver there is nothing to scan, which is no error here. */
+    nvme_scan_topology(root, NULL, NULL);
+    for (h = nvme_first_host(root); h; h = nvme_next_host(root, h)) {
+        for (s = nvme_first_subsystem(h); s; s = nvme_next_subsystem(h, s))
+            add_subsystem(l, s);
+    }
+    nvme_free_tree(root);
+    return 0;
+}
+
+/*
+ * Drives without a namespace that the kernel shows: those of VFIO, and those without a driver.
+ */
+static void add_pci_drive(struct listing *l, const struct pci_device *pci)
+{
+    char device[64] = "", numa[16];
+
+    if (pci->kernel_name[0])
+        snprintf(device, sizeof(device), "/dev/%s", pci->kernel_name);
+    else if (strcmp(pci->driver, "vfio-pci") == 0)
+        snprintf(device, sizeof(device), "vfio:%s", pci->bdf);
+    const char *const cells[DRIVE_COLUMNS] = {
+        [DEVICE] = device[0] ? device : NULL,           [ADDRESS] = pci->bdf,
+        [DRIVER] = pci->driver[0] ? pci->driver : NULL, [NUMA] = numa_text(pci, numa, sizeof(numa)),
+        [MOUNT] = mounted_on(l, pci->bdf, NULL),
+    };
+    add_row(l, cells);
+}
+
+static int collect(struct listing *l)
+{
+    int err = pci_list("", &l->pci, &l->n_pci);
+
+    if (!err)
+        err = cli_mounts_read(CLI_MOUNTS, &l->ours);
+    l->shown = calloc(l->n_pci + 1, sizeof(*l->shown));
+    if (!err)
+        err = l->shown ? add_kernel_drives(l) : -ENOMEM;
+    for (size_t i = 0; !err && i < l->n_pci; i++) {
+        if (!l->shown[i])
+            add_pci_drive(l, &l->pci[i]);
+    }
+    for (size_t i = 0; !err && i < l->ours.n; i++) {
+        const struct cli_mount *m = &l->ours.all[i];
+        const char *const cells[] = {m->device, m->point, m->options};
+        l->failed |= !cli_table_add(&l->mounts, cells);
+    }
+    cli_table_sort(&l->drives);
+    return err ? err : l->failed ? -ENOMEM : 0;
+}
+
+/* Nodes of the kernel that cannot be read, or hold something else, have no row. */
+static void add_on_nodes(struct listing *l)
+{
+    char why[512];
+
+    for (size_t i = 0; i + DRIVE_COLUMNS <= l->drives.n_cells; i += DRIVE_COLUMNS) {
+        const char *device = l->drives.cells[i + DEVICE];
+        if (!l->drives.cells[i + SIZE] || l->drives.cells[i + MOUNT])
+            continue;
+        l->failed |= cli_file_systems_add(&l->file_systems, device, why, sizeof(why)) == -ENOMEM;
+    }
+}
+
+static bool is_mounted(const struct listing *l, const char *device)
+{
+    for (size_t i = 0; i < l->ours.n; i++) {
+        if (strcmp(l->ours.all[i].device, device) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* 1 when one has no file system of ours, after a message. */
+static int add_named(struct listing *l, char **devices, int n)
+{
+    char why[512] = "";
+    int failed = 0;
+
+    for (int i = 0; i < n; i++) {
+        if (is_mounted(l, devices[i]))
+            continue;
+        int err = cli_file_systems_add(&l->file_systems, devices[i], why, sizeof(why));
+        if (err == -ENODATA)
+            failed = cli_error(devices[i], "no file system of gpunvmefs, see mkfs.gpunvme(8)");
+        else if (err)
+            failed = cli_error(devices[i], "%s", err == -ENOMEM ? "out of memory" : why);
+    }
+    return failed;
+}
+
+static int collect_file_systems(struct listing *l, char **devices, int n)
+{
+    cli_file_systems_begin(&l->file_systems);
+    l->failed |= !cli_file_systems_mounted(&l->file_systems, &l->ours);
+    add_on_nodes(l);
+    return add_named(l, devices, n);
+}
+
+static void print(const struct listing *l, bool json)
+{
+    struct cli_out out;
+
+    cli_out_begin(&out, json, stdout);
+    if (json || l->drives.n_cells)
+        cli_table_print(&l->drives, &out, "drives");
+    else
+        puts("no NVMe drive on this machine");
+    if (!json && l->mounts.n_cells)
+        putchar('\n');
+    if (json || l->mounts.n_cells)
+        cli_table_print(&l->mounts, &out, "mounts");
+    if (!json && l->file_systems.n_cells)
+        putchar('\n');
+    if (json || l->file_systems.n_cells)
+        cli_table_print(&l->file_systems, &out, "file_systems");
+    cli_out_end(&out);
+}
+
+static int list(const struct cli_options *options, char **devices, int n)
+{
+    struct listing l = {.drives = {.columns = drive_columns, .n_columns = DRIVE_COLUMNS},
+                        .mounts = {.columns = mount_columns, .n_columns = 3}};
+    int err = collect(&l);
+    int failed = err ? 0 : collect_file_systems(&l, devices, n);
+
+    if (!err && l.failed)
+        err = -ENOMEM;
+    if (err)
+        failed = cli_error("list", "%s", strerror(-err));
+    else
+        print(&l, options->json);
+    cli_table_free(&l.drives);
+    cli_table_free(&l.mounts);
+    cli_table_free(&l.file_systems);
+    cli_mounts_free(&l.ours);
+    free(l.pci);
+    free(l.shown);
+    return failed;
+}
+
+int cli_list(int argc, char **argv)
+{
+    struct cli_options options;
+    int first;
+    int stop = cli_parse(argc, argv, "o", &options, &first);
+
+    return stop ? stop - 1 : list(&options, argv + first, argc - first);
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* `gpunvme read`: reads files into GPU memory, and their hashes. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "client/cli/cmd/cli_copy.h"
+#include "support/clock.h"
+
+static int hash_chunk(struct cli_session *s, XXH3_state_t *hash, size_t len)
+{
+    if (!s->options.checksum)
+        return 0;
+    int err = gpunvme_copy_out(s->buffer, 0, s->host, len);
+    if (!err)
+        XXH3_64bits_update(hash, s->host, len);
+    return err;
+}
+
+static int read_chunks(struct cli_session *s, int fd, uint64_t size, struct cli_transfer *t)
+{
+    XXH3_state_t hash;
+    struct cli_progress progress;
+    ssize_t n;
+    int err = 0;
+
+    XXH3_64bits_reset(&hash);
+    cli_progress_start(&progress, t->file, size, s->options.quiet);
+    do {
+        struct gpunvme_result r;
+        double start = now_seconds();
+        n = gpunvme_read(s->buffer, fd, 0, t->bytes, gpunvme_buffer_len(s->buffer), &r);
+        double seconds = now_seconds() - start;
+        if (n < 0) {
+            err = (int)n;
+        } else {
+            cli_account(t, &r, (uint64_t)n, seconds);
+            err = hash_chunk(s, &hash, (size_t)n);
+        }
+        cli_progress_step(&progress, t->bytes);
+    } while (!err && n > 0);
+    cli_progress_end(&progress);
+    t->xxh3 = XXH3_64bits_digest(&hash);
+    return err ? cli_error(t->file, "%s", gpunvme_error()) : 0;
+}
+
+static int read_file(struct cli_session *s, struct cli_transfer *t)
+{
+    struct stat st;
+    int fd = open(t->file, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return cli_error(t->file, "%s", strerror(errno));
+    int failed = 0;
+    if (fstat(fd, &st) != 0)
+        failed = cli_error(t->file, "%s", strerror(errno));
+    else if (!S_ISREG(st.st_mode))
+        failed = cli_error(t->file, "not a regular file");
+    else
+        failed = read_chunks(s, fd, (uint64_t)st.st_size, t);
+    close(fd);
+    return failed;
+}
+
+static uint64_t largest(char **files, int n)
+{
+    uint64_t max = 0;
+
+    for (int i = 0; i < n; i++) {
+        struct stat st;
+        if (stat(files[i], &st) == 0 && (uint64_t)st.st_size > max)
+            max = (uint64_t)st.st_size;
+    }
+    return max;
+}
+
+static int read_files(struct cli_session *s, char **files, int n)
+{
+    struct json_object *array = json_object_new_array();
+    int failed = 0;
+
+    for (int i = 0; i < n; i++) {
+        struct cli_transfer t = {.file = files[i]};
+        int bad = read_file(s, &t);
+        failed |= bad;
+        if (!bad && s->options.json)
+            json_object_array_add(array, cli_report_json(s, &t));
+        else if (!bad)
+            cli_report_text(s, &t);
+    }
+    if (!s->options.json) {
+        json_object_put(array);
+        return failed;
+    }
+    struct json_object *root = cli_json_new();
+    json_object_object_add(root, "files", array);
+    cli_json_print(root);
+    return failed;
+}
+
+int cli_read(int argc, char **argv)
+{
+    struct cli_session s = {0};
+    int first;
+    int stop = cli_parse(argc, argv, "oqcbp", &s.options, &first);
+
+    if (stop)
+        return stop - 1;
+    if (first >= argc) {
+        cli_error("read", "no file named, see gpunvme --help");
+        return 2;
+    }
+    if (cli_session_open(&s, argv[first], largest(argv + first, argc - first)))
+        return 1;
+    int failed = read_files(&s, argv + first, argc - first);
+    cli_session_close(&s);
+    return failed;
+}

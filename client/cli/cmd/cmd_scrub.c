@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* `gpunvme scrub`: has the daemon compare the data of files with its checksums. */
+#include <errno.h>
+#include <fcntl.h>
+#include <fts.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/cli/common/cli.h"
+#include "gpunvme/gpunvme_ioctl.h"
+
+struct scrub {
+    struct cli_options options;
+    struct cli_progress progress;
+    struct json_object *blocks; /* that are complained of; NULL: text */
+    uint64_t passed;            /* bytes of files before the present one */
+    uint64_t files, matching, added, without, bad;
+    bool failed; /* said by cli_error() */
+    bool ended;  /* no other file would do better */
+};
+
+static volatile sig_atomic_t stopped; /* by a signal */
+
+static void stop(int signal)
+{
+    (void)signal;
+    stopped = 1;
+}
+
+/* Without SA_RESTART: a call that waits ends. */
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = stop};
+
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* --- One file -------------------------------------------------------------------------------- */
+
+static void complain(struct scrub *s, const FTSENT *f, const struct gpunvme_scrub_block *b)
+{
+    bool differs = b->problem == GPUNVME_SCRUB_DIFFERS;
+    uint64_t ino = f->fts_statp->st_ino;
+
+    s->bad++;
+    cli_progress_end(&s->progress);
+    cli_error(f->fts_path,
+              "block %" PRIu64 " (inode %" PRIu64 ", byte %" PRIu64 " of the device) %s",
+              b->file_offset / 4096, ino, b->device,
+              differs ? "does not match its checksum" : "cannot be read");
+    if (!s->blocks)
+        return;
+    struct json_object *o = json_object_new_object();
+    json_object_object_add(o, "file", json_object_new_string(f->fts_path));
+    json_object_object_add(o, "inode", json_object_new_uint64(ino));
+    json_object_object_add(o, "file_offset", json_object_new_uint64(b->file_offset));
+    json_object_object_add(o, "device_offset", json_object_new_uint64(b->device));
+    json_object_object_add(o, "problem",
+                           json_object_new_string(differs ? "differs" : "unreadable"));
+    json_object_array_add(s->blocks, o);
+}
+
+/* Says why a file cannot be scrubbed. */
+static void refuse(struct scrub *s, const FTSENT *f, int err)
+{
+    const char *why = strerror(err);
+
+    s->failed = true;
+    s->ended = err == ENOTTY || err == EOPNOTSUPP || err == EPROTO || err == EROFS;
+    if (err == ENOTTY)
+        why = "is on no gpunvmefs mount, or on one of an older version";
+    else if (err == EOPNOTSUPP)
+        why = "the file system has no checksums of data that could be compared, "
+              "see mkfs.gpunvme(8), -O data_csum";
+    cli_error(f->fts_path, "%s", why);
+}
+
+static void count(struct scrub *s, const FTSENT *f, const struct gpunvme_ioc_scrub *arg)
+{
+    s->matching += arg->matching;
+    s->added += arg->added;
+    s->without += arg->without;
+    for (uint32_t i = 0; i < arg->count && i < GPUNVME_SCRUB_BLOCKS_MAX; i++)
+        complain(s, f, &arg->blocks[i]);
+    cli_progress_step(&s->progress, s->passed + arg->offset);
+}
+
+static void scrub_open(struct scrub *s, const FTSENT *f, int fd)
+{
+    static struct gpunvme_ioc_scrub arg; /* large for a stack */
+    uint64_t size = (uint64_t)f->fts_statp->st_size, at = 0;
+
+    while (at < size && !stopped) {
+        arg = (struct gpunvme_ioc_scrub){.abi = {sizeof(arg), GPUNVME_ABI_VERSION},
+                                         .flags = s->options.add ? GPUNVME_SCRUB_ADD : 0,
+                                         .offset = at,
+                                         .end = size};
+        if (ioctl(fd, GPUNVME_IOC_SCRUB, &arg) != 0) {
+            if (errno == EINTR)
+                continue;
+            refuse(s, f, errno);
+            return;
+        }
+        count(s, f, &arg);
+        at = arg.offset;
+    }
+    s->files += !stopped;
+}
+
+static void scrub_file(struct scrub *s, const FTSENT *f)
+{
+    int flags = s->options.add ? O_RDWR : O_RDONLY;
+
+    /* Operands may be links. Elsewhere the file may have become one since it was looked at. */
+    if (f->fts_level > 0)
+        flags |= O_NOFOLLOW;
+    int fd = open(f->fts_path, flags | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) {
+        s->failed = true;
+        cli_error(f->fts_path, "%s", strerror(errno));
+        return;
+    }
+    scrub_open(s, f, fd);
+    close(fd);
+    s->passed += (uint64_t)f->fts_statp->st_size;
+}
+
+/* --- Trees of files -------------------------------------------------------------------------- */
+
+static void visit(struct scrub *s, const FTSENT *f)
+{
+    switch (f->fts_info) {
+    case FTS_F:
+        scrub_file(s, f);
+        break;
+    case FTS_DNR:
+    case FTS_ERR:
+    case FTS_NS:
+        s->failed = true;
+        cli_error(f->fts_path, "%s", strerror(f->fts_errno));
+        break;
+    case FTS_DEFAULT:
+        s->failed |= f->fts_level == 0;
+        if (f->fts_level == 0)
+            cli_error(f->fts_path, "is no file and no directory");
+        break;
+    default: /* directories, and links inside of them */
+        break;
+    }
+}
+
+static void add_size(struct scrub *s, const FTSENT *f)
+{
+    if (f->fts_info == FTS_F)
+        s->passed += (uint64_t)f->fts_statp->st_size;
+}
+
+/* Stays on the file systems of the operands. */
+static void walk(struct scrub *s, char **paths, void (*each)(struct scrub *, const FTSENT *))
+{
+    FTS *tree = fts_open(paths, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_XDEV | FTS_NOCHDIR, NULL);
+    const FTSENT *f;
+
+    if (!tree) {
+        s->failed = true;
+        cli_error(paths[0], "%s", strerror(errno));
+        return;
+    }
+    while (!s->ended && !stopped && (f = fts_read(tree)) != NULL)
+        each(s, f);
+    fts_close(tree);
+}
+
+static void print_text(const struct scrub *s)
+{
+    printf("%" PRIu64 " files: %" PRIu64 " blocks match, %" PRIu64 " bad, %" PRIu64
+           " without checksum, %" PRIu64 " checksums added%s\n",
+           s->files, s->matching, s->bad, s->without, s->added, stopped ? " (interrupted)" : "");
+}
+
+static void print_json(struct scrub *s)
+{
+    struct json_object *root = cli_json_new();
+
+    json_object_object_add(root, "complete", json_object_new_boolean(!stopped && !s->failed));
+    json_object_object_add(root, "files", json_object_new_uint64(s->files));
+    json_object_object_add(root, "matching", json_object_new_uint64(s->matching));
+    json_object_object_add(root, "bad", json_object_new_uint64(s->bad));
+    json_object_object_add(root, "without", json_object_new_uint64(s->without));
+    json_object_object_add(root, "added", json_object_new_uint64(s->added));
+    json_object_object_add(root, "blocks", s->blocks);
+    cli_json_print(root);
+}
+
+int cli_scrub(int argc, char **argv)
+{
+    struct scrub s = {0};
+    int first;
+    int end = cli_parse(argc, argv, "oqa", &s.options, &first);
+
+    if (end)
+        return end - 1;
+    if (first == argc) {
+        cli_error("scrub", "files or directories are needed, see gpunvme scrub --help");
+        return 2;
+    }
+    catch_signals();
+    if (!s.options.quiet && isatty(STDERR_FILENO))
+        walk(&s, argv + first, add_size);
+    cli_progress_start(&s.progress, "scrub", s.passed, s.options.quiet);
+    s.passed = 0;
+    s.blocks = s.options.json ? json_object_new_array() : NULL;
+    walk(&s, argv + first, visit);
+    cli_progress_end(&s.progress);
+    if (s.options.json)
+        print_json(&s);
+    else
+        print_text(&s);
+    return s.failed || s.bad || stopped;
+}

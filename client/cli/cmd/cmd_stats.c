@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The command `gpunvme stats`: counters of mounts. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/cli/cmd/watched_mounts.h"
+#include "client/cli/common/cli.h"
+#include "client/cli/common/out.h"
+#include "support/metrics.h"
+
+static bool add_bucket(struct cli_table *t, unsigned op, unsigned path, unsigned i, uint64_t n)
+{
+    char below[24], count[24];
+
+    snprintf(below, sizeof(below), "%" PRIu64, metrics_bucket_us(i));
+    snprintf(count, sizeof(count), "%" PRIu64, n);
+    const char *const cells[] = {metrics_ops[op], metrics_paths[path],
+                                 metrics_bucket_us(i) ? below : NULL, count};
+    return cli_table_add(t, cells);
+}
+
+/* Buckets without a call are left out. */
+static void print_latency(struct cli_out *out, const struct gpunvme_ioc_stats *stats)
+{
+    static const struct cli_column columns[] = {{"op", "CALL", CLI_CELL_TEXT},
+                                                {"path", "PATH", CLI_CELL_TEXT},
+                                                {"below_us", "BELOW US", CLI_CELL_NUMBER},
+                                                {"count", "COUNT", CLI_CELL_NUMBER}};
+    struct cli_table t = {.columns = columns, .n_columns = 4};
+    bool ok = true;
+
+    for (unsigned i = 0; i < 9 * GPUNVME_LATENCY_BUCKETS; i++) {
+        unsigned pair = i / GPUNVME_LATENCY_BUCKETS, bucket = i % GPUNVME_LATENCY_BUCKETS;
+        uint64_t n = stats->latency[pair / 3][pair % 3].buckets[bucket];
+        ok &= !n || add_bucket(&t, pair / 3, pair % 3, bucket, n);
+    }
+    if (!ok)
+        cli_error("stats", "out of memory");
+    cli_table_print(&t, out, "latency");
+    cli_table_free(&t);
+}
+
+static void print_fallbacks(struct cli_out *out, const struct gpunvme_ioc_stats *stats)
+{
+    cli_out_open(out, "fallbacks", "Fallbacks:");
+    for (size_t i = 0; i < sizeof(metrics_fallbacks) / sizeof(metrics_fallbacks[0]); i++) {
+        char label[32];
+        snprintf(label, sizeof(label), "%s:", metrics_fallbacks[i]);
+        cli_out_number(out, metrics_fallbacks[i], label, stats->fallbacks[i]);
+    }
+    cli_out_close(out);
+}
+
+static void print_stats(const struct cli_watch *w, bool json)
+{
+    struct cli_out out;
+
+    cli_out_begin(&out, json, stdout);
+    cli_out_list(&out, "mounts");
+    for (size_t i = 0; i < w->n; i++) {
+        const struct gpunvme_ioc_stats *now = &w->mounts[i].now;
+        cli_out_open(&out, NULL, w->mounts[i].point);
+        if (json)
+            cli_out_string(&out, "mount", "Mount:", w->mounts[i].point);
+        for (size_t k = 0; k < metrics_n_counters; k++)
+            cli_out_number(&out, metrics_counters[k].name, metrics_counters[k].label,
+                           metrics_value(now, &metrics_counters[k]));
+        print_fallbacks(&out, now);
+        print_latency(&out, now);
+        cli_out_close(&out);
+    }
+    cli_out_list_end(&out);
+    cli_out_end(&out);
+}
+
+static void print_prometheus(const struct cli_watch *w, FILE *to)
+{
+    struct metrics_mount mounts[CLI_WATCH_MOUNTS];
+
+    for (size_t i = 0; i < w->n; i++)
+        mounts[i] = (struct metrics_mount){w->mounts[i].point, &w->mounts[i].now};
+    metrics_print(mounts, w->n, to);
+}
+
+/* A collector sees the whole text or the one before. */
+static int write_textfile(const struct cli_watch *w, const char *name)
+{
+    char temporary[4096];
+    int n = snprintf(temporary, sizeof(temporary), "%s.%d", name, (int)getpid());
+
+    if (n < 0 || (size_t)n >= sizeof(temporary))
+        return cli_error(name, "the name is too long");
+    FILE *to = fopen(temporary, "we");
+    if (!to)
+        return cli_error(temporary, "%s", strerror(errno));
+    print_prometheus(w, to);
+    bool bad = ferror(to) != 0;
+    bad |= fclose(to) != 0;
+    if (!bad && rename(temporary, name) == 0)
+        return 0;
+    cli_error(name, "%s", strerror(errno));
+    unlink(temporary);
+    return 1;
+}
+
+int cli_stats(int argc, char **argv)
+{
+    struct cli_options options;
+    struct cli_watch w;
+    int first;
+    int stop = cli_parse(argc, argv, "ow", &options, &first);
+
+    if (stop)
+        return stop - 1;
+    int failed = cli_watch_open(&w, argv + first, argc - first);
+    if (options.textfile)
+        failed |= write_textfile(&w, options.textfile);
+    else if (options.prometheus)
+        print_prometheus(&w, stdout);
+    else
+        print_stats(&w, options.json);
+    cli_watch_close(&w);
+    return failed;
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* `gpunvme write`: writes files from GPU memory. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "client/cli/cmd/cli_copy.h"
+#include "support/clock.h"
+
+/* Fills the buffer from the source; the bytes of a chunk, 0 at the end, -1 after a message. */
+static ssize_t load_chunk(struct cli_session *s, int source, const char *name)
+{
+    size_t size = gpunvme_buffer_len(s->buffer), done = 0;
+
+    while (done < size) {
+        ssize_t n = read(source, (char *)s->host + done, size - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            cli_error(name, "%s", strerror(errno));
+            return -1;
+        }
+        if (n == 0)
+            break;
+        done += (size_t)n;
+    }
+    if (gpunvme_copy_in(s->buffer, 0, s->host, done)) {
+        cli_error(name, "%s", gpunvme_error());
+        return -1;
+    }
+    return (ssize_t)done;
+}
+
+static int store_chunk(struct cli_session *s, int fd, size_t len, struct cli_transfer *t)
+{
+    struct gpunvme_result r;
+    double start = now_seconds();
+    ssize_t n = gpunvme_write(s->buffer, fd, 0, t->bytes, len, &r);
+
+    if (n < 0)
+        return cli_error(t->file, "%s", gpunvme_error());
+    cli_account(t, &r, (uint64_t)n, now_seconds() - start);
+    return (size_t)n == len ? 0 : cli_error(t->file, "%s", gpunvme_error());
+}
+
+static int write_chunks(struct cli_session *s, int source, const char *name, int fd,
+                        struct cli_transfer *t, uint64_t size)
+{
+    XXH3_state_t hash;
+    struct cli_progress progress;
+    int failed = 0;
+
+    XXH3_64bits_reset(&hash);
+    cli_progress_start(&progress, t->file, size, s->options.quiet);
+    while (!failed) {
+        ssize_t n = load_chunk(s, source, name);
+        if (n == 0)
+            break;
+        failed = n < 0 ? 1 : store_chunk(s, fd, (size_t)n, t);
+        if (!failed)
+            XXH3_64bits_update(&hash, s->host, (size_t)n);
+        cli_progress_step(&progress, t->bytes);
+    }
+    cli_progress_end(&progress);
+    t->xxh3 = XXH3_64bits_digest(&hash);
+    if (!failed && fsync(fd) != 0)
+        failed = cli_error(t->file, "fsync: %s", strerror(errno));
+    return failed;
+}
+
+static void report(const struct cli_session *s, const struct cli_transfer *t)
+{
+    if (!s->options.json) {
+        cli_report_text(s, t);
+        return;
+    }
+    struct json_object *root = cli_json_new();
+    struct json_object *files = json_object_new_array();
+    json_object_array_add(files, cli_report_json(s, t));
+    json_object_object_add(root, "files", files);
+    cli_json_print(root);
+}
+
+/* Opens or creates the file without changing its content; *made tells which. */
+static int open_target(const char *file, bool *made)
+{
+    int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+
+    *made = fd >= 0;
+    if (fd < 0 && errno == EEXIST)
+        fd = open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    return fd;
+}
+
+/* Empties the file, once it is known to be on a mount and not the source itself. */
+static int take_target(struct cli_session *s, const struct stat *source, int fd, const char *file)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) != 0)
+        return cli_error(file, "%s", strerror(errno));
+    if (st.st_dev == source->st_dev && st.st_ino == source->st_ino)
+        return cli_error(file, "the same file as the source, name another");
+    if (cli_session_open(s, file,
+                         S_ISREG(source->st_mode) ? (uint64_t)source->st_size : UINT64_MAX))
+        return 1;
+    return ftruncate(fd, 0) == 0 ? 0 : cli_error(file, "%s", strerror(errno));
+}
+
+static int write_file(struct cli_session *s, int source, const char *name, const char *file)
+{
+    struct stat st;
+    struct cli_transfer t = {.file = file};
+    bool made;
+
+    if (fstat(source, &st) != 0)
+        return cli_error(name, "%s", strerror(errno));
+    int fd = open_target(file, &made);
+    if (fd < 0)
+        return cli_error(file, "%s", strerror(errno));
+    int failed = take_target(s, &st, fd, file);
+    if (failed && made)
+        unlink(file);
+    if (!failed)
+        failed = write_chunks(s, source, name, fd, &t, (uint64_t)st.st_size);
+    if (!failed)
+        report(s, &t);
+    cli_session_close(s);
+    close(fd);
+    return failed;
+}
+
+int cli_write(int argc, char **argv)
+{
+    struct cli_session s = {0};
+    int first;
+    int stop = cli_parse(argc, argv, "oqcbp", &s.options, &first);
+
+    if (stop)
+        return stop - 1;
+    if (argc - first != 2) {
+        cli_error("write", "a source and a file are needed, see gpunvme --help");
+        return 2;
+    }
+    int source = open(argv[first], O_RDONLY | O_CLOEXEC);
+    if (source < 0)
+        return cli_error(argv[first], "%s", strerror(errno));
+    int failed = write_file(&s, source, argv[first], argv[first + 1]);
+    close(source);
+    return failed;
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Common parts of the subcommands: command lines, messages, exit status. */
+#include "client/cli/common/cli.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "gpunvme/gpunvme.h"
+#include "support/clock.h"
+
+/* --- Errors ---------------------------------------------------------------------------------- */
+
+static struct json_object *errors; /* of this process, which has one thread */
+static bool document_printed;
+
+int cli_error(const char *object, const char *fmt, ...)
+{
+    char text[1024];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    fprintf(stderr, "gpunvme: %s: %s\n", object, text);
+    if (!errors)
+        errors = json_object_new_array();
+    struct json_object *o = json_object_new_object();
+    json_object_object_add(o, "object", json_object_new_string(object));
+    json_object_object_add(o, "message", json_object_new_string(text));
+    json_object_array_add(errors, o);
+    return 1;
+}
+
+void cli_document_end(struct json_object *root)
+{
+    if (errors)
+        json_object_object_add(root, "errors", json_object_get(errors));
+    document_printed = true;
+}
+
+/* As the command line says it, which may be wrong elsewhere. */
+static bool asks_for_json(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "-ojson") == 0 || strcmp(argv[i], "--output=json") == 0)
+            return true;
+        if (i + 1 < argc && strcmp(argv[i + 1], "json") == 0 &&
+            (strcmp(argv[i], "-o") == 0 || strcmp(argv[i], "--output") == 0))
+            return true;
+    }
+    return false;
+}
+
+int cli_finish(int argc, char **argv, int status)
+{
+    if (status && !document_printed && asks_for_json(argc, argv))
+        cli_json_print(cli_json_new());
+    json_object_put(errors);
+    errors = NULL;
+    return status;
+}
+
+struct json_object *cli_json_new(void)
+{
+    struct json_object *root = json_object_new_object();
+
+    json_object_object_add(root, "schema_version", json_object_new_int(CLI_SCHEMA_VERSION));
+    return root;
+}
+
+void cli_json_print(struct json_object *root)
+{
+    cli_document_end(root);
+    puts(json_object_to_json_string_ext(root, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED |
+                                                  JSON_C_TO_STRING_NOSLASHESCAPE));
+    json_object_put(root);
+}
+
+const char *cli_path_name(uint32_t path)
+{
+    static const char *const names[] = {"none", "gpu", "bounce", "mixed"};
+
+    return path < sizeof(names) / sizeof(names[0]) ? names[path] : "unknown";
+}
+
+const char *cli_executor_name(uint32_t executor)
+{
+    static const char *const names[] = {"none", "cuda", "cpu"};
+
+    return executor < sizeof(names) / sizeof(names[0]) ? names[executor] : "unknown";
+}
+
+void cli_progress_start(struct cli_progress *p, const char *what, uint64_t total, bool quiet)
+{
+    *p = (struct cli_progress){.what = what,
+                               .total = total,
+                               .started = now_seconds(),
+                               .on = !quiet && total && isatty(STDERR_FILENO)};
+}
+
+void cli_progress_step(struct cli_progress *p, uint64_t done)
+{
+    double now = now_seconds();
+    uint64_t ms = (uint64_t)(now * 1000);
+
+    if (!p->on || ms < p->last_shown_ms + 100)
+        return;
+    p->last_shown_ms = ms;
+    fprintf(stderr, "\r\033[K%s: %3.0f %%, %.2f GB/s", p->what,
+            100.0 * (double)done / (double)p->total,
+            (double)done / 1e9 / (now - p->started + 1e-9));
+}
+
+void cli_progress_end(struct cli_progress *p)
+{
+    if (p->on && p->last_shown_ms)
+        fputs("\r\033[K", stderr);
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The options of all commands, described once for parsing and for --help. */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/cli/common/cli.h"
+
+#define DEFAULT_BUFFER ((size_t)256 << 20)
+#define MIN_BUFFER     ((size_t)4096)
+#define MAX_BUFFER     ((uint64_t)1 << 40)
+#define MAX_LIMIT      ((uint64_t)1 << 60)
+#define MAX_SECONDS    86400
+
+static const struct described {
+    char letter;
+    const char *name, *argument; /* NULL: it has none */
+    const char *help;
+} described[] = {
+    {'o', "output", "FORMAT", "text (default) or json; prometheus for stats"},
+    {'q', "quiet", NULL, "no progress"},
+    {'c', "checksum", NULL, "XXH3 of the bytes that reached the buffer"},
+    {'b', "buffer", "SIZE", "size of the registered buffer, with K, M or G (default 256M)"},
+    {'p', "path", "PATH", "auto (default), gpu or bounce"},
+    {'f', "force", NULL, "take a drive that bears somebody's data; never one in use"},
+    {'n', "dry-run", NULL, "check, say what would be done, and do nothing"},
+    {'N', "noiommu", NULL, "a drive that no IOMMU guards: it can then write to any memory"},
+    {'d', "data", NULL, "read data by commands of every length, and compare; write nothing"},
+    {'u', "cufile", NULL, "what NVIDIA's cuFile lacks here, or for the file that is named"},
+    {'a', "add", NULL, "a checksum for each block that has none, of what it holds"},
+    {'l', "limit", "SIZE", "bytes that a directory's files may take, with K, M, G or T"},
+    {'i', "interval", "SECONDS", "between two turns (default 1)"},
+    {'C', "count", "NUMBER", "turns, then end (default: no end)"},
+    {'w', "textfile", "FILE", "Prometheus text to FILE, which is replaced as a whole"},
+    {'h', "help", NULL, "this text"},
+};
+#define N_DESCRIBED (sizeof(described) / sizeof(described[0]))
+
+static void print_option(const struct described *d, FILE *to)
+{
+    char names[48];
+
+    snprintf(names, sizeof(names), "-%c, --%s%s%s", d->letter, d->name, d->argument ? "=" : "",
+             d->argument ? d->argument : "");
+    fprintf(to, "  %-22s %s\n", names, d->help);
+}
+
+void cli_print_options(FILE *to)
+{
+    for (size_t i = 0; i < N_DESCRIBED; i++)
+        print_option(&described[i], to);
+}
+
+void cli_print_help(const struct cli_command *command, FILE *to)
+{
+    fprintf(to, "usage: gpunvme %s [OPTION...]%s%s\n%s\n\n", command->name,
+            *command->operands ? " " : "", command->operands, command->purpose);
+    for (size_t i = 0; i < N_DESCRIBED; i++) {
+        if (described[i].letter == 'h' || strchr(command->options, described[i].letter))
+            print_option(&described[i], to);
+    }
+    fputs("\nExit status: 0, 1 when something failed, 2 for a wrong command line. "
+          "See gpunvme(1).\n",
+          to);
+}
+
+/* --- Values ---------------------------------------------------------------------------------- */
+
+uint64_t cli_parse_size(const char *text, uint64_t most)
+{
+    char *end;
+
+    errno = 0;
+    unsigned long long n = strtoull(text, &end, 10);
+    unsigned shift = *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : *end == 'T' ? 40 : 0;
+    if (shift)
+        end++;
+    if (errno || end == text || *end || *text == '-' || n > (most >> shift))
+        return 0;
+    return (uint64_t)n << shift;
+}
+
+static bool parse_path(const char *text, uint32_t *path)
+{
+    static const char *const names[] = {"auto", "gpu", "bounce"};
+
+    for (*path = 0; *path < 3; ++*path) {
+        if (strcmp(text, names[*path]) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* 1 to MAX_SECONDS; 0 when it is something else. */
+static unsigned parse_number(const char *text)
+{
+    char *end;
+
+    errno = 0;
+    long n = strtol(text, &end, 10);
+    return errno || end == text || *end || n < 1 || n > MAX_SECONDS ? 0 : (unsigned)n;
+}
+
+static int wrong(const char *value, const char *what)
+{
+    cli_error(value, "%s", what);
+    return 3;
+}
+
+static int apply_format(const char *value, struct cli_options *out, bool prometheus)
+{
+    out->json = strcmp(value, "json") == 0;
+    out->prometheus = prometheus && strcmp(value, "prometheus") == 0;
+    if (!out->json && !out->prometheus && strcmp(value, "text") != 0)
+        return wrong(value, prometheus ? "no such output format, use text, json or prometheus"
+                                       : "no such output format, use text or json");
+    return 0;
+}
+
+static int apply_value(int opt, const char *value, struct cli_options *out)
+{
+    if (opt == 'b' && !(out->buffer = cli_parse_size(value, MAX_BUFFER)))
+        return wrong(value, "not a buffer size, use for example 64M");
+    if (opt == 'b' && out->buffer < MIN_BUFFER)
+        return wrong(value, "too small for a buffer, a block has 4K: use for example 64M");
+    if (opt == 'p' && !parse_path(value, &out->path))
+        return wrong(value, "no such path, use auto, gpu or bounce");
+    if (opt == 'i' && !(out->interval = parse_number(value)))
+        return wrong(value, "not a number of seconds from 1 to 86400");
+    if (opt == 'C' && !(out->count = parse_number(value)))
+        return wrong(value, "not a number from 1 to 86400");
+    if (opt == 'l' && !(out->limit = cli_parse_size(value, MAX_LIMIT)))
+        return wrong(value, "not a limit, use for example 100G");
+    out->keeps_on |= opt == 'i' || opt == 'C';
+    if (opt == 'w')
+        out->textfile = value;
+    return 0;
+}
+
+static void apply_flag(int opt, struct cli_options *out)
+{
+    if (opt == 'q')
+        out->quiet = true;
+    else if (opt == 'c')
+        out->checksum = true;
+    else if (opt == 'f')
+        out->force = true;
+    else if (opt == 'n')
+        out->dry_run = true;
+    else if (opt == 'N')
+        out->noiommu = true;
+    else if (opt == 'd')
+        out->data = true;
+    else if (opt == 'u')
+        out->cufile = true;
+    else if (opt == 'a')
+        out->add = true;
+}
+
+/* --- The command line ------------------------------------------------------------------------ */
+
+/* In getopt_long(3)'s form. */
+static void describe(char *letters, struct option *options)
+{
+    *letters++ = ':';
+    for (size_t i = 0; i < N_DESCRIBED; i++) {
+        const struct described *d = &described[i];
+        *letters++ = d->letter;
+        if (d->argument)
+            *letters++ = ':';
+        options[i] = (struct option){.name = d->name,
+                                     .has_arg = d->argument ? required_argument : no_argument,
+                                     .val = d->letter};
+    }
+    *letters = '\0';
+    options[N_DESCRIBED] = (struct option){0};
+}
+
+static int apply_option(int opt, const char *value, const char *accepted, struct cli_options *out)
+{
+    if (opt == 'o')
+        return apply_format(value, out, strchr(accepted, 'w') != NULL);
+    apply_flag(opt, out);
+    return value ? apply_value(opt, value, out) : 0;
+}
+
+int cli_parse(int argc, char **argv, const char *accepted, struct cli_options *out, int *first)
+{
+    char letters[2 * N_DESCRIBED + 2];
+    struct option options[N_DESCRIBED + 1];
+    int opt;
+
+    describe(letters, options);
+    *out = (struct cli_options){.buffer = DEFAULT_BUFFER, .interval = 1};
+    optind = 1;
+    while ((opt = getopt_long(argc, argv, letters, options, NULL)) != -1) {
+        if (opt == '?' || opt == ':' || !strchr(accepted, opt)) {
+            cli_error(argv[0], "option not understood, see gpunvme %s --help", argv[0]);
+            return 3;
+        }
+        int err = apply_option(opt, optarg, accepted, out);
+        if (err)
+            return err;
+    }
+    *first = optind;
+    return 0;
+}
+
+int cli_parse_one(int argc, char **argv, const char *accepted, struct cli_options *out,
+                  const char *what, const char **operand)
+{
+    int first;
+    int stop = cli_parse(argc, argv, accepted, out, &first);
+
+    if (stop)
+        return stop;
+    if (argc - first != 1) {
+        cli_error(argv[0], "%s is needed, see gpunvme %s --help", what, argv[0]);
+        return 3;
+    }
+    *operand = argv[first];
+    return 0;
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The mounts of gpunvmefs that this process sees. */
+#include "client/cli/common/mounts.h"
+
+#include <errno.h>
+#include <mntent.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "blockdev/device.h"
+
+#define MOUNT_TYPE "fuse.gpunvmefs"
+
+static int add(struct cli_mounts *m, const struct mntent *entry)
+{
+    struct cli_mount *grown = realloc(m->all, (m->n + 1) * sizeof(*grown));
+
+    if (!grown)
+        return -ENOMEM;
+    m->all = grown;
+    struct cli_mount *mount = &m->all[m->n++];
+    mount->device = strdup(entry->mnt_fsname);
+    mount->point = strdup(entry->mnt_dir);
+    mount->options = strdup(entry->mnt_opts);
+    return mount->device && mount->point && mount->options ? 0 : -ENOMEM;
+}
+
+int cli_mounts_read(const char *table, struct cli_mounts *out)
+{
+    struct mntent entry;
+    char buf[8192]; /* longer lines are cut by getmntent_r() */
+    int err = 0;
+
+    *out = (struct cli_mounts){0};
+    FILE *f = setmntent(table, "re");
+    if (!f)
+        return -errno;
+    while (!err && getmntent_r(f, &entry, buf, sizeof(buf))) {
+        if (strcmp(entry.mnt_type, MOUNT_TYPE) == 0)
+            err = add(out, &entry);
+    }
+    endmntent(f);
+    if (err)
+        cli_mounts_free(out);
+    return err;
+}
+
+void cli_mounts_free(struct cli_mounts *m)
+{
+    for (size_t i = 0; i < m->n; i++) {
+        free(m->all[i].device);
+        free(m->all[i].point);
+        free(m->all[i].options);
+    }
+    free(m->all);
+    *m = (struct cli_mounts){0};
+}
+
+static bool is_drive(const char *device, const char *bdf, const char *node)
+{
+    struct bd_name name;
+    char why[256];
+
+    if (bd_name_parse(device, &name, why, sizeof(why)) != 0)
+        return false;
+    return (name.kind == BD_KIND_VFIO && bdf && strcmp(name.path, bdf) == 0) ||
+           (name.kind == BD_KIND_FILE && node && strcmp(name.path, node) == 0);
+}
+
+const struct cli_mount *cli_mounts_find(const struct cli_mounts *m, const char *bdf,
+                                        const char *node)
+{
+    for (size_t i = 0; i < m->n; i++) {
+        if (is_drive(m->all[i].device, bdf, node))
+            return &m->all[i];
+    }
+    return NULL;
+}

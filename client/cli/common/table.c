@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Tables of text with aligned columns. */
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/cli/common/out.h"
+
+void cli_format_bytes(uint64_t bytes, char *out, size_t len)
+{
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+
+    for (; value >= 1000 && unit + 1 < sizeof(units) / sizeof(units[0]); unit++)
+        value /= 1000;
+    if (unit)
+        snprintf(out, len, "%.2f %s", value, units[unit]);
+    else
+        snprintf(out, len, "%" PRIu64 " B", bytes);
+}
+
+bool cli_table_add(struct cli_table *t, const char *const *cells)
+{
+    char **grown = realloc(t->cells, (t->n_cells + t->n_columns) * sizeof(*grown));
+
+    if (!grown)
+        return false;
+    t->cells = grown;
+    for (size_t i = 0; i < t->n_columns; i++) {
+        char *copy = cells[i] ? strdup(cells[i]) : NULL;
+        if (cells[i] && !copy) {
+            while (i > 0)
+                free(t->cells[t->n_cells + --i]);
+            return false;
+        }
+        t->cells[t->n_cells + i] = copy;
+    }
+    t->n_cells += t->n_columns;
+    return true;
+}
+
+void cli_table_free(struct cli_table *t)
+{
+    for (size_t i = 0; i < t->n_cells; i++)
+        free(t->cells[i]);
+    free(t->cells);
+    t->cells = NULL;
+    t->n_cells = 0;
+}
+
+/* Rows begin with the cell that decides. */
+static int compare_rows(const void *a, const void *b)
+{
+    const char *x = *(char *const *)a, *y = *(char *const *)b;
+
+    if (!x || !y)
+        return !x - !y;
+    return strverscmp(x, y);
+}
+
+void cli_table_sort(struct cli_table *t)
+{
+    assert(!t->n_cells || t->n_cells % t->n_columns == 0);
+    if (t->n_cells && t->n_columns)
+        qsort(t->cells, t->n_cells / t->n_columns, t->n_columns * sizeof(*t->cells), compare_rows);
+}
+
+static const struct cli_column *column_of(const struct cli_table *t, size_t cell)
+{
+    assert(cell < t->n_cells);
+    return &t->columns[cell % t->n_columns];
+}
+
+/* What the cell looks like as text, in buf where it needs one; control characters masked. */
+static const char *cell_text(const struct cli_table *t, size_t cell, char *buf, size_t len)
+{
+    const char *value = t->cells[cell];
+
+    if (!value)
+        return "-";
+    if (column_of(t, cell)->kind == CLI_CELL_BYTES) {
+        cli_format_bytes(strtoull(value, NULL, 10), buf, len);
+        return buf;
+    }
+    snprintf(buf, len, "%s", value);
+    for (char *c = buf; *c; c++)
+        *c = (unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c;
+    return buf;
+}
+
+#define CELL_TEXT 256 /* longer ones are cut, in text only */
+
+static bool to_the_right(const struct cli_table *t, size_t column)
+{
+    return t->columns[column].kind == CLI_CELL_NUMBER || t->columns[column].kind == CLI_CELL_BYTES;
+}
+
+static size_t column_width(const struct cli_table *t, size_t column)
+{
+    char buf[CELL_TEXT];
+    size_t width = strlen(t->columns[column].title);
+
+    for (size_t cell = column; cell < t->n_cells; cell += t->n_columns) {
+        size_t len = strlen(cell_text(t, cell, buf, sizeof(buf)));
+        width = len > width ? len : width;
+    }
+    return width;
+}
+
+static void print_cell(const struct cli_table *t, FILE *to, const char *text, size_t column,
+                       size_t width)
+{
+    bool last = column + 1 == t->n_columns;
+
+    if (to_the_right(t, column))
+        fprintf(to, "%*s", (int)width, text);
+    else
+        fprintf(to, "%-*s", last ? 0 : (int)width, text);
+    fputs(last ? "\n" : "  ", to);
+}
+
+static void print_text(const struct cli_table *t, FILE *to, int indent)
+{
+    size_t widths[16];
+
+    assert(t->n_columns > 0 && t->n_columns <= sizeof(widths) / sizeof(widths[0]));
+    for (size_t i = 0; i < t->n_columns; i++)
+        widths[i] = column_width(t, i);
+    fprintf(to, "%*s", indent, "");
+    for (size_t i = 0; i < t->n_columns; i++)
+        print_cell(t, to, t->columns[i].title, i, widths[i]);
+    for (size_t i = 0; i < t->n_cells; i++) {
+        char buf[CELL_TEXT];
+        size_t column = i % t->n_columns;
+        if (column == 0)
+            fprintf(to, "%*s", indent, "");
+        print_cell(t, to, cell_text(t, i, buf, sizeof(buf)), column, widths[column]);
+    }
+}
+
+static struct json_object *cell_json(const struct cli_table *t, size_t cell)
+{
+    const char *value = t->cells[cell];
+
+    if (!value)
+        return NULL;
+    switch (column_of(t, cell)->kind) {
+    case CLI_CELL_TEXT:
+        return json_object_new_string(value);
+    case CLI_CELL_FLAG:
+        return json_object_new_boolean(strcmp(value, "yes") == 0);
+    default:
+        return json_object_new_uint64(strtoull(value, NULL, 10));
+    }
+}
+
+void cli_table_print(const struct cli_table *t, struct cli_out *o, const char *key)
+{
+    if (!o->json) {
+        print_text(t, o->to, 2 * (int)o->indent);
+        return;
+    }
+    struct json_object *list = json_object_new_array();
+    for (size_t row = 0; row < t->n_cells; row += t->n_columns) {
+        struct json_object *record = json_object_new_object();
+        for (size_t i = 0; i < t->n_columns; i++)
+            json_object_object_add(record, t->columns[i].key, cell_json(t, row + i));
+        json_object_array_add(list, record);
+    }
+    json_object_object_add(o->at[o->depth], key, list);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The drive that a command names: a device string (blockdev/device.h), a node of the kernel's
+ * driver (/dev/nvme0, /dev/nvme0n1), or a bare PCI address, which selects the current driver.
+ */
+#ifndef CLIENT_CLI_CTRLR_CLI_TARGET_H
+#define CLIENT_CLI_CTRLR_CLI_TARGET_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "blockdev/pci/pci.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum cli_driver {
+    CLI_DRIVER_NONE,      /* a PCI address that nothing drives, or another driver */
+    CLI_DRIVER_KERNEL,    /* the kernel's nvme driver */
+    CLI_DRIVER_VFIO,      /* bound to vfio-pci, or said to be */
+    CLI_DRIVER_VFIO_USER, /* another process */
+};
+
+struct cli_target {
+    enum cli_driver driver;
+    char path[PATH_MAX];    /* KERNEL: the node; VFIO_USER: the socket */
+    char bdf[NVME_BDF_LEN]; /* empty when it is no PCI device, or not known to be */
+    uint32_t nsid;          /* 0: none was named */
+};
+
+/*
+ * root: as in pci.h; nodes are root's too. 0, or a -errno with a sentence in why: -EINVAL (no
+ * device string), -ENODEV (no such PCI device), those of stat(2), -ENOTSUP (an image file, ...).
+ */
+int cli_target_find(const char *root, const char *text, struct cli_target *out, char *why,
+                    size_t len);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
