@@ -26,6 +26,7 @@ int ffs_cache_init(struct ffs_cache *cache, size_t bytes)
     if (!cache->buckets)
         return -ENOMEM;
     ffs_hash_init(&cache->hash, bits);
+    TAILQ_INIT(&cache->unused);
     cache->unused_max = blocks < MIN_BLOCKS ? MIN_BLOCKS : blocks;
     pthread_mutex_init(&cache->lock, NULL);
     pthread_cond_init(&cache->loaded, NULL);
@@ -79,26 +80,16 @@ static void unhash(struct ffs_cache *cache, struct ffs_cbuf *cb)
     cb->hashed = false;
 }
 
-static void lru_remove(struct ffs_cache *cache, struct ffs_cbuf *cb)
+static void unused_remove(struct ffs_cache *cache, struct ffs_cbuf *cb)
 {
-    *(cb->older ? &cb->older->newer : &cache->oldest) = cb->newer;
-    *(cb->newer ? &cb->newer->older : &cache->newest) = cb->older;
-    cb->older = cb->newer = NULL;
-    cache->unused--;
-}
-
-static void lru_add(struct ffs_cache *cache, struct ffs_cbuf *cb)
-{
-    cb->older = cache->newest;
-    *(cb->older ? &cb->older->newer : &cache->oldest) = cb;
-    cache->newest = cb;
-    cache->unused++;
+    TAILQ_REMOVE(&cache->unused, cb, unused);
+    cache->unused_count--;
 }
 
 static void ref_locked(struct ffs_cache *cache, struct ffs_cbuf *cb)
 {
     if (cb->refs++ == 0)
-        lru_remove(cache, cb);
+        unused_remove(cache, cb);
 }
 
 static void put_locked(struct ffs_cache *cache, struct ffs_cbuf *cb)
@@ -110,11 +101,12 @@ static void put_locked(struct ffs_cache *cache, struct ffs_cbuf *cb)
         free_cbuf(cb);
         return;
     }
-    lru_add(cache, cb);
-    while (cache->unused > cache->unused_max) {
-        struct ffs_cbuf *victim = cache->oldest;
-        assert(victim); /* `unused` counts the list */
-        lru_remove(cache, victim);
+    TAILQ_INSERT_TAIL(&cache->unused, cb, unused);
+    cache->unused_count++;
+    while (cache->unused_count > cache->unused_max) {
+        struct ffs_cbuf *victim = TAILQ_FIRST(&cache->unused);
+        assert(victim);
+        unused_remove(cache, victim);
         unhash(cache, victim);
         free_cbuf(victim);
     }

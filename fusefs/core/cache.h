@@ -7,6 +7,8 @@
 #ifndef FUSEFS_CORE_CACHE_H
 #define FUSEFS_CORE_CACHE_H
 
+#include <sys/queue.h>
+
 #include "fusefs/core/hash.h"
 #include "fusefs/core/storage.h"
 
@@ -17,7 +19,7 @@ struct ffs_cbuf {
     struct ffs *fs;
     /* Protected by cache.lock: */
     struct ffs_cbuf *hash_next;
-    struct ffs_cbuf *older, *newer; /* while unreferenced */
+    TAILQ_ENTRY(ffs_cbuf) unused; /* while unreferenced */
     uint64_t refs;
     bool hashed; /* false: forgotten, freed by the last put */
     enum ffs_load load;
@@ -33,8 +35,8 @@ struct ffs_cache {
     struct ffs_cbuf **buckets;
     size_t bucket_count;
     struct ffs_hash hash;
-    size_t unused, unused_max;
-    struct ffs_cbuf *oldest, *newest;
+    TAILQ_HEAD(, ffs_cbuf) unused; /* the oldest first */
+    size_t unused_count, unused_max;
 };
 
 int ffs_cache_init(struct ffs_cache *cache, size_t bytes);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "fusefs/core/state.h"
+#include "fusefs/core/verify.h"
 
 static int check_type(const struct ffs_inode *inode)
 {

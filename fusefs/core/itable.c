@@ -18,6 +18,8 @@ int ffs_itable_init(struct ffs_itable *table)
         return err;
     pthread_mutex_init(&table->lock, NULL);
     ffs_inode_slabs_init(&table->slabs);
+    TAILQ_INIT(&table->unused);
+    TAILQ_INIT(&table->doomed);
     return 0;
 }
 
@@ -58,21 +60,16 @@ struct ffs_inode *ffs_inode_alloc(struct ffs *fs, uint64_t ino)
 
 static void unused_remove(struct ffs_itable *table, struct ffs_inode *inode)
 {
-    *(inode->older ? &inode->older->newer : &table->oldest) = inode->newer;
-    *(inode->newer ? &inode->newer->older : &table->newest) = inode->older;
-    inode->older = inode->newer = NULL;
-    table->unused--;
+    TAILQ_REMOVE(&table->unused, inode, listed);
+    table->unused_count--;
 }
 
 static void unused_add(struct ffs_itable *table, struct ffs_inode *inode)
 {
-    inode->older = table->newest;
-    *(inode->older ? &inode->older->newer : &table->oldest) = inode;
-    table->newest = inode;
-    table->unused++;
-    if (table->unused <= FFS_INODES_UNUSED_MAX)
+    TAILQ_INSERT_TAIL(&table->unused, inode, listed);
+    if (++table->unused_count <= FFS_INODES_UNUSED_MAX)
         return;
-    struct ffs_inode *victim = table->oldest;
+    struct ffs_inode *victim = TAILQ_FIRST(&table->unused);
     unused_remove(table, victim);
     ffs_inode_hash_remove(&table->hash, victim);
     free_inode(victim);
@@ -244,10 +241,8 @@ void ffs_inode_put_meta(struct ffs_inode *inode)
     struct ffs_itable *table = &inode->fs->itable;
 
     pthread_mutex_lock(&table->lock);
-    if (put(table, inode, 1)) {
-        inode->older = table->doomed;
-        table->doomed = inode;
-    }
+    if (put(table, inode, 1))
+        TAILQ_INSERT_HEAD(&table->doomed, inode, listed);
     pthread_mutex_unlock(&table->lock);
 }
 
@@ -257,13 +252,11 @@ void ffs_inode_put_meta(struct ffs_inode *inode)
 static struct ffs_inode *next_doomed(struct ffs_itable *table)
 {
     pthread_mutex_lock(&table->lock);
-    struct ffs_inode *inode = table->doomed;
-    if (inode) {
-        table->doomed = inode->older;
-        inode->older = NULL;
-    } else {
+    struct ffs_inode *inode = TAILQ_FIRST(&table->doomed);
+    if (inode)
+        TAILQ_REMOVE(&table->doomed, inode, listed);
+    else
         table->evicting = false;
-    }
     pthread_mutex_unlock(&table->lock);
     return inode;
 }
@@ -278,7 +271,7 @@ void ffs_evict_doomed(struct ffs *fs)
     struct ffs_inode *inode;
 
     pthread_mutex_lock(&table->lock);
-    bool mine = table->doomed && !table->evicting;
+    bool mine = !TAILQ_EMPTY(&table->doomed) && !table->evicting;
     table->evicting = table->evicting || mine;
     pthread_mutex_unlock(&table->lock);
     while (mine && (inode = next_doomed(table)))

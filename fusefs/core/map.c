@@ -10,6 +10,7 @@
 
 #include "fusefs/core/data.h"
 #include "fusefs/core/state.h"
+#include "fusefs/core/verify.h"
 
 /* What a map holds until it is let go. */
 struct held {

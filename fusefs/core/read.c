@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "fusefs/core/data.h"
+#include "fusefs/core/verify.h"
 
 /* The first and last block of a request, where it does not begin or end with a block. */
 struct edges {

@@ -20,11 +20,36 @@
 #endif
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "fusefs/core/ffs.h"
 #include "layout/layout.h"
 
 struct ffs_tx;
+
+/* --- Bytes and blocks ------------------------------------------------------------------------- */
+
+static inline uint64_t ffs_block_of(uint64_t offset)
+{
+    return offset >> LAY_BLOCK_SHIFT;
+}
+/* The first block at or past offset. */
+static inline uint64_t ffs_block_up(uint64_t offset)
+{
+    return (offset >> LAY_BLOCK_SHIFT) + ((offset & (LAY_BLOCK_SIZE - 1)) != 0);
+}
+static inline uint64_t ffs_offset_of(uint64_t block)
+{
+    return block << LAY_BLOCK_SHIFT;
+}
+static inline uint64_t ffs_min(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+static inline uint64_t ffs_max(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
 
 /* --- Metadata blocks -------------------------------------------------------------------------- */
 
@@ -126,7 +151,7 @@ struct ffs_inode {
     /* Owned by the inode table: */
     uint64_t refs;
     struct ffs_inode *hash_next;
-    struct ffs_inode *older, *newer; /* while unreferenced */
+    TAILQ_ENTRY(ffs_inode) listed; /* while unreferenced, or doomed */
     bool hashed;
     bool evicting;                  /* on its way out: no longer to be found */
     struct ffs_tx *dirty_in;        /* handle that has a copy of the old `d` */

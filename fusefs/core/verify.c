@@ -2,12 +2,15 @@
 /*
  * Data and its checksums (FORMAT.md 5.4): what reads compare and what writes enter.
  */
+#include "fusefs/core/verify.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <syslog.h>
 
-#include "fusefs/core/data.h"
+#include "fusefs/core/extents.h"
+#include "fusefs/core/ops.h"
 #include "fusefs/core/state.h"
 
 /* --- Reading --------------------------------------------------------------------------------- */

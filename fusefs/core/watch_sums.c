@@ -5,8 +5,8 @@
  */
 #include <string.h>
 
-#include "fusefs/core/data.h"
 #include "fusefs/core/state.h"
+#include "fusefs/core/verify.h"
 
 /* Blocks whose checksums are stored under one hold of the data lock. */
 #define FILL 512u

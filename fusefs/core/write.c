@@ -6,6 +6,7 @@
 
 #include "fusefs/core/data.h"
 #include "fusefs/core/sums.h"
+#include "fusefs/core/verify.h"
 
 /* Bytes of one round: bounds how long a handle works and a transfer takes. */
 #define ROUND (4u << 20)

@@ -10,8 +10,8 @@
 
 extern "C" {
 #define _Atomic
-#include "fusefs/core/data.h"
 #include "fusefs/core/sums.h"
+#include "fusefs/core/verify.h"
 #undef _Atomic
 }
 
