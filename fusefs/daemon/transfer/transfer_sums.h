@@ -38,8 +38,8 @@ struct transfer_sums {
 struct transfer_sums *transfer_sums_new(struct transfer *t);
 void transfer_sums_free(struct transfer_sums *s);
 /*
- * Before many short ranges of [from, to) of the file are added: looks the checksums up once. Without
- * the call, past TRANSFER_SPAN blocks and after an error each range looks up its own.
+ * Before many short ranges of [from, to) of the file are added: looks the checksums up once.
+ * Without the call, past TRANSFER_SPAN blocks and after an error each range looks up its own.
  */
 void transfer_sums_look_up(struct transfer_sums *s, uint64_t from, uint64_t to);
 /*
