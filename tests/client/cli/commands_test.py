@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -215,6 +216,24 @@ class OnMount(unittest.TestCase):
         os.unlink(large)
         self.assertIn("not on a gpunvmefs", run("resize", MEMORY, status=1)[1])
         self.assertIn("no size", run("resize", self.mount, "x", status=2)[1])
+
+    def test_resize_beside_a_mount_that_does_not_answer(self):
+        image, point = (os.path.join(self.top.name, name) for name in ("silent", "silent.mnt"))
+        os.mkdir(point)
+        subprocess.run([MKFS, "-q", "-s", "16M", image], check=True, timeout=60)
+        # The kernel asks for the attributes each time.
+        with subprocess.Popen([DAEMON, image, point, "-f", "-o", "attr_timeout=0"],
+                              stderr=subprocess.DEVNULL) as daemon:
+            for _ in range(200):
+                if os.path.ismount(point):
+                    break
+                time.sleep(0.05)
+            daemon.send_signal(signal.SIGSTOP)
+            try:
+                self.assertEqual(document("resize", self.mount, "400M")["bytes"], 400 << 20)
+            finally:
+                daemon.send_signal(signal.SIGCONT)
+                subprocess.run(["umount", point], check=True, timeout=60)
 
     def test_label_names_the_device(self):
         folder = os.path.join(self.top.name, "images")
