@@ -189,6 +189,19 @@ int gq_buffer_iova(const struct gq_buffer *b, struct gq_buffer_iova *out);
 enum gq_op { GQ_READ, GQ_WRITE };
 
 /*
+ * Told of the parts of a transfer, of some 64 MiB each, while the next parts are under way: for
+ * work that would come before or after the whole transfer without it. Ranges are bytes of the
+ * request, one after the other from 0 on. The functions are called by the thread of the transfer,
+ * which holds queues, and wait for nothing that another transfer may hold.
+ */
+struct gq_listener {
+    /* Or NULL. Before the commands of a part are posted; after a reset again for an earlier one. */
+    void (*begins)(struct gq_listener *l, uint64_t from, uint64_t to);
+    /* The part was moved, and bytes read are visible. Not where data is staged. */
+    void (*ended)(struct gq_listener *l, uint64_t from, uint64_t to);
+};
+
+/*
  * Moves file bytes [file_offset, file_offset + len) to or from buffer bytes
  * [buffer_offset, buffer_offset + len). Extents are whole LBAs. GQ_WRITE: no
  * zero extents, and file_offset, counted from the first extent, and len are
@@ -203,6 +216,7 @@ struct gq_request {
     uint64_t end;                    /* in the file, bytes */
     unsigned deadline_ms;            /* for the whole transfer; 0: none beyond the engine's */
     const volatile uint32_t *cancel; /* not 0: post no more, drain, return; NULL: never */
+    struct gq_listener *listener;    /* or NULL */
 };
 
 struct gq_result {

@@ -16,6 +16,8 @@
 #define STAGE_WHOLE (16u << 10)
 
 #define FIRST_CHUNK_CMDS 1024u
+/* Of a transfer with a listener: large against a launch, small against the transfers it is for. */
+#define PART_BYTES (64u << 20)
 
 static uint64_t extent_end(const struct gq_plan *p, size_t i)
 {
@@ -72,6 +74,7 @@ int gq_plan_start(struct gq_plan *p, const struct gq_plan_env *env, const struct
         .within = req->file_offset - start,
         .len = req->len,
         .cmds = FIRST_CHUNK_CMDS,
+        .part = req->listener ? PART_BYTES : UINT64_MAX,
     };
     err = check_request(p, req, start);
     if (err)
@@ -205,7 +208,7 @@ bool gq_plan_next(struct gq_plan *p, struct gq_chunk *chunk, uint64_t staging_of
     chunk->n_cmds = chunk->n_copies = 0;
     chunk->staging_used = 0;
     chunk->start = p->pos;
-    while (p->pos < p->len) {
+    while (p->pos < p->len && p->pos - chunk->start < p->part) {
         const struct gq_file_extent *x = &p->extents[p->extent];
         uint64_t bytes = extent_bytes(p, p->extent);
         uint64_t left = min_u64(bytes - p->within, p->len - p->pos);

@@ -32,6 +32,7 @@ struct gq_plan {
     uint64_t pos;    /* stream position of the next byte */
     uint64_t len;    /* bytes of the transfer */
     uint32_t cmds;   /* maximum of the next chunk: grows, so that the first is under way soon */
+    uint64_t part;   /* no command is added to a chunk of so many bytes */
 };
 
 /*

@@ -40,6 +40,7 @@ static void take_results(struct gq_result *result, const struct gq_chunk *chunk)
 static bool plan_chunk(struct gq_job *job, unsigned i, struct gq_chunk *chunk)
 {
     struct transfer *t = (struct transfer *)job;
+    struct gq_listener *l = t->req->listener;
     unsigned at = i % GQ_JOB_CHUNKS;
     uint64_t part = job->e->chunk_staging;
 
@@ -47,19 +48,25 @@ static bool plan_chunk(struct gq_job *job, unsigned i, struct gq_chunk *chunk)
                       part))
         return false;
     t->after[at] = t->plan;
+    if (l && l->begins)
+        l->begins(l, chunk->start, chunk->end);
     return true;
 }
 
 static int complete_chunk(struct gq_job *job, unsigned i, const struct gq_chunk *chunk, int err)
 {
     struct transfer *t = (struct transfer *)job;
+    struct gq_listener *l = t->req->listener;
 
     take_results(job->result, chunk);
     if (job->result->nvme_status)
         err = -EIO;
-    if (!err)
-        t->done = t->after[i % GQ_JOB_CHUNKS];
-    return err;
+    if (err)
+        return err;
+    t->done = t->after[i % GQ_JOB_CHUNKS];
+    if (l)
+        l->ended(l, chunk->start, chunk->end);
+    return 0;
 }
 
 /*
@@ -82,7 +89,8 @@ static int prepare(struct gq_job *job)
     struct transfer *t = (struct transfer *)job;
 
     t->plan = t->done;
-    job->split = gq_plan_estimate(&t->done) > COMMANDS_TO_SPLIT;
+    job->split =
+        gq_plan_estimate(&t->done) > COMMANDS_TO_SPLIT || t->done.len - t->done.pos > t->done.part;
     return 0;
 }
 
@@ -130,8 +138,11 @@ static int transfer(struct gq_engine *e, const struct gq_request *req, struct gq
 
     if (err || req->len == 0)
         return err;
-    if (req->buffer->staged && !gq_plan_is_short_read(&t.done))
+    if (req->buffer->staged && !gq_plan_is_short_read(&t.done)) {
+        if (req->listener && req->listener->begins)
+            req->listener->begins(req->listener, 0, req->len);
         return gq_staged_transfer(e, req, result);
+    }
     result->staged = req->buffer->staged;
     t.job.deadline_ns = gq_job_deadline(req->deadline_ms);
     return gq_job_execute(&t.job);

@@ -7,7 +7,12 @@
 #include <chrono>
 #include <memory>
 #include <thread>
+#include <utility>
+#include <vector>
 
+extern "C" {
+#include "cuda/engine/gq_plan.h"
+}
 #include "tests/cuda/gq_rig.h"
 
 namespace
@@ -212,6 +217,128 @@ TEST_P(GqChunks, ResetsRunThemAgain)
     resetter.join();
     EXPECT_GE(c.rig.stats().restarts, 1u);
     EXPECT_EQ(c.rig.stats().timeouts, 0u);
+}
+
+using Ranges = std::vector<std::pair<uint64_t, uint64_t>>;
+
+/* What a listener is told; the bytes of a part are compared when it has ended. */
+struct Told : gq_listener {
+    explicit Told(Chunks &of) : chunks(of)
+    {
+        begins = [](gq_listener *l, uint64_t from, uint64_t to) {
+            auto *t = static_cast<Told *>(l);
+            t->overlap |= !t->ended_ones.empty();
+            t->begun.emplace_back(from, to);
+        };
+        ended = [](gq_listener *l, uint64_t from, uint64_t to) {
+            auto *t = static_cast<Told *>(l);
+            t->ended_ones.emplace_back(from, to);
+            t->wrong += t->chunks.rig.x.kind == GQ_EXECUTOR_CPU && !t->is_there(from, to);
+        };
+    }
+    bool is_there(uint64_t from, uint64_t to) const
+    {
+        Bytes got = chunks.memory->read(from, to - from);
+
+        return std::equal(got.begin(), got.end(),
+                          chunks.rig.media.begin() + static_cast<ptrdiff_t>(from));
+    }
+    /* The ranges follow one another from 0 to the end. */
+    static bool is_all(const Ranges &ranges)
+    {
+        uint64_t at = 0;
+
+        for (const auto &[from, to] : ranges) {
+            if (from != at || to <= from)
+                return false;
+            at = to;
+        }
+        return at == kBytes;
+    }
+
+    Chunks &chunks;
+    Ranges begun, ended_ones;
+    bool overlap = false;
+    unsigned wrong = 0;
+};
+
+TEST_P(GqChunks, AListenerIsToldOfEach)
+{
+    Chunks c(GetParam());
+    Told told(c);
+
+    c.open();
+    c.rig.req.listener = &told;
+    ASSERT_EQ(c.read(), 0);
+    EXPECT_TRUE(Told::is_all(told.begun));
+    EXPECT_EQ(told.wrong, 0u);
+    if (GetParam().staged)
+        EXPECT_TRUE(told.ended_ones.empty());
+    else
+        EXPECT_EQ(told.ended_ones, told.begun);
+    EXPECT_EQ(told.overlap, !GetParam().staged) << "chunks are planned while others are under way";
+}
+
+TEST_P(GqChunks, AListenerIsToldOfTheEndOnceInSpiteOfResets)
+{
+    if (GetParam().staged)
+        GTEST_SKIP() << "the end is not told of where data is staged";
+    Chunks c(GetParam());
+    std::atomic<bool> stop{false};
+
+    c.rig.opts.depth = 16;
+    c.rig.cfg.latency_ns = 200000;
+    c.open();
+    std::thread resetter([&] {
+        for (unsigned i = 0; i < 3 && c.wait_for_progress(stop); i++)
+            EXPECT_EQ(nvme_ctrlr_reset(c.rig.c, i), 0);
+    });
+    for (unsigned i = 0; i < 2; i++) {
+        Told told(c);
+        c.rig.req.listener = &told;
+        c.memory->fill(0xa5);
+        EXPECT_EQ(c.read(), 0);
+        EXPECT_TRUE(Told::is_all(told.ended_ones));
+        EXPECT_EQ(told.wrong, 0u);
+    }
+    stop = true;
+    resetter.join();
+    EXPECT_GE(c.rig.stats().restarts, 1u);
+}
+
+/* Of 64 MiB, however long the commands are. */
+TEST(GqPlan, ATransferWithAListenerIsCutIntoParts)
+{
+    constexpr uint64_t kLen = 300u << 20, kPart = 64u << 20;
+    gq_listener listener = {};
+    gq_region buffer = {.iova = 1u << 20, .base = 1u << 20, .pages = kLen / 4096, .prps = {}};
+    gq_file_extent extent = {.offset = 0, .lba = 0};
+    gq_plan_env env = {};
+    env.lba_size = 512;
+    env.max_command = 1u << 20;
+    env.ns_bytes = kLen;
+    env.buffer = &buffer;
+    gq_request req = {};
+    req.len = req.end = kLen;
+    req.extents = &extent;
+    req.n_extents = 1;
+    std::vector<gq_cmd> cmds(GQ_CHUNK_CMDS);
+    std::vector<uint32_t> results(GQ_CHUNK_CMDS);
+    std::vector<uint64_t> stream(GQ_CHUNK_CMDS);
+    gq_chunk chunk = {};
+    chunk.cmds = cmds.data();
+    chunk.results = results.data();
+    chunk.stream = stream.data();
+    for (bool listened : {false, true}) {
+        gq_plan plan;
+        req.listener = listened ? &listener : nullptr;
+        ASSERT_EQ(gq_plan_start(&plan, &env, &req), 0);
+        for (uint64_t at = 0; at < kLen; at = chunk.end) {
+            ASSERT_TRUE(gq_plan_next(&plan, &chunk, 0, 0));
+            EXPECT_EQ(chunk.start, at);
+            EXPECT_EQ(chunk.end, listened ? std::min(at + kPart, kLen) : kLen);
+        }
+    }
 }
 
 /* Registering waits for runs to end, and a transfer must not wait for it between two of its own. */

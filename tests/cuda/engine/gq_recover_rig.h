@@ -190,7 +190,8 @@ class Load
     int move(gq_op op, unsigned i, uint64_t offset, uint64_t len)
     {
         gq_file_extent x = {0, i * kMib / 512};
-        gq_request req = {op, buffers_[i], offset, offset, len, &x, 1, kMib, deadline_ms, nullptr};
+        gq_request req = {op, buffers_[i], offset,      offset,  len,    &x,
+                          1,  kMib,        deadline_ms, nullptr, nullptr};
         int err = gq_transfer(rig_.e, &req, &results[i]);
 
         unsettled += results[i].unsettled;

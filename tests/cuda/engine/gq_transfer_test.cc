@@ -220,7 +220,7 @@ TEST_P(GqTransfer, RefusesWhatCannotBe)
     EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, 4096}, {8, UINT64_MAX - 511}}, 0, 512), -EINVAL)
         << "not ascending";
     gq_file_extent second = {4096, 8};
-    gq_request before = {GQ_READ, b, 0, 0, 512, &second, 1, 8192, 0, nullptr};
+    gq_request before = {GQ_READ, b, 0, 0, 512, &second, 1, 8192, 0, nullptr, nullptr};
     EXPECT_EQ(gq_transfer(rig.e, &before, &rig.result), -EINVAL) << "before the extents";
     EXPECT_EQ(rig.move(GQ_READ, b, 1, {{0, 8192}}, 0, 8192), -EINVAL) << "past the buffer";
     EXPECT_EQ(rig.move(GQ_READ, b, UINT64_MAX, {{0, 8192}}, 0, 8192), -EINVAL) << "overflow";

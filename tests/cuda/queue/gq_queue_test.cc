@@ -151,7 +151,7 @@ TEST_P(GqQueue, ServesManyThreadsAtOnce)
 
             for (unsigned i = 0; i < 10; i++) {
                 gq_file_extent x = {0, (t * 7 + i * 13) % 960};
-                gq_request req = {GQ_READ, b, 0, 0, len, &x, 1, len, 0, nullptr};
+                gq_request req = {GQ_READ, b, 0, 0, len, &x, 1, len, 0, nullptr, nullptr};
                 gq_result result;
 
                 EXPECT_EQ(gq_transfer(rig.e, &req, &result), 0);
