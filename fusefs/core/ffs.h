@@ -358,6 +358,8 @@ int ffs_map_write_end_sums(struct ffs_map *map, uint64_t written, const uint32_t
  */
 #define FFS_NO_SUM 0u
 int ffs_file_sums(struct ffs_inode *inode, uint64_t offset, size_t n, uint32_t *sums);
+/* The same without waiting for a writer of the file: -EAGAIN. */
+int ffs_file_sums_now(struct ffs_inode *inode, uint64_t offset, size_t n, uint32_t *sums);
 /* The entry for a block whose CRC-32C this is. */
 uint32_t ffs_sum_of(uint32_t crc);
 

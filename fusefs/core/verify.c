@@ -92,18 +92,31 @@ uint32_t ffs_sum_of(uint32_t crc)
     return lay_sum_of(crc);
 }
 
-int ffs_file_sums(struct ffs_inode *inode, uint64_t offset, size_t n, uint32_t *sums)
+/* The data lock is held, shared; this lets go of it. */
+static int file_sums(struct ffs_inode *inode, uint64_t offset, size_t n, uint32_t *sums)
 {
     struct ffs *fs = inode->fs;
+    int err = 0;
 
-    if (!ffs_has_sums(ffs_geometry(fs)) || fs->sums.stale) {
+    if (!ffs_has_sums(ffs_geometry(fs)) || fs->sums.stale)
         memset(sums, 0, n * sizeof(*sums));
-        return 0;
-    }
-    pthread_rwlock_rdlock(&inode->data);
-    int err = ffs_mapped_sums(inode, ffs_block_of(offset), n, LAY_NONE, sums);
+    else
+        err = ffs_mapped_sums(inode, ffs_block_of(offset), n, LAY_NONE, sums);
     pthread_rwlock_unlock(&inode->data);
     return err;
+}
+
+int ffs_file_sums(struct ffs_inode *inode, uint64_t offset, size_t n, uint32_t *sums)
+{
+    pthread_rwlock_rdlock(&inode->data);
+    return file_sums(inode, offset, n, sums);
+}
+
+int ffs_file_sums_now(struct ffs_inode *inode, uint64_t offset, size_t n, uint32_t *sums)
+{
+    if (pthread_rwlock_tryrdlock(&inode->data))
+        return -EAGAIN;
+    return file_sums(inode, offset, n, sums);
 }
 
 /* --- Overwriting in place -------------------------------------------------------------------- */

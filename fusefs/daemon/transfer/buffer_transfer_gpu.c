@@ -10,8 +10,10 @@
 #include "fusefs/daemon/base/daemon_log.h"
 #include "fusefs/daemon/state/gpu_extents.h"
 #include "fusefs/daemon/transfer/buffer_transfer.h"
+#include "fusefs/daemon/transfer/transfer_parts.h"
 #include "fusefs/daemon/transfer/transfer_sums.h"
 #include "layout/format.h"
+#include "support/minmax.h"
 
 /*
  * Ends the commands that a call of the engine left in flight. False: they cannot be ended. A
@@ -41,9 +43,10 @@ bool transfer_take_result(struct transfer *t, int err, const struct gq_result *r
 
 /*
  * Moves map->len bytes; *moved of them are confirmed. *stuck: commands may
- * remain in flight for an unbounded time.
+ * remain in flight for an unbounded time. parts: NULL, or told of them.
  */
-static int move(struct transfer *t, const struct ffs_map *map, uint64_t *moved, bool *stuck)
+static int move(struct transfer *t, const struct ffs_map *map, struct transfer_parts *parts,
+                uint64_t *moved, bool *stuck)
 {
     struct daemon *d = t->daemon;
     struct gq_result result = {0};
@@ -65,7 +68,8 @@ static int move(struct transfer *t, const struct ffs_map *map, uint64_t *moved, 
                              .n_extents = x.count,
                              .end = x.end,
                              .deadline_ms = left,
-                             .cancel = (const volatile uint32_t *)&t->cancel};
+                             .cancel = (const volatile uint32_t *)&t->cancel,
+                             .listener = parts ? &parts->listener : NULL};
     err = gq_transfer(d->stack.engine, &req, &result);
     free(x.extents);
     *moved = result.bytes;
@@ -90,25 +94,48 @@ static void note_lost(struct transfer_sums *s, uint64_t owner, uint64_t file_off
     l->err = err;
 }
 
-/* Verifies the next *moved bytes, which have been read. After an error *moved ends before it. */
-static int verify(struct transfer *t, uint64_t *moved)
+/* [from, to) of the file, inside the range of the transfer. */
+static void add_range(struct transfer_sums *s, uint64_t from, uint64_t to)
 {
-    uint64_t offset = t->rw.file_offset + t->done, at = t->rw.buffer_offset + t->done;
-    struct lost lost = {0};
-    struct transfer_sums *s = transfer_sums_new(t);
+    const struct gpunvme_ioc_rw *rw = &s->t->rw;
 
+    if (from < to)
+        transfer_sums_add(s, 0, from, rw->buffer_offset + (from - rw->file_offset), to - from,
+                          NULL);
+}
+
+/*
+ * Verifies what `parts` has left out of the next *moved bytes, which have been read. After an error
+ * *moved ends before it. parts NULL: verifies all.
+ */
+static int verify(struct transfer *t, const struct transfer_parts *parts, uint64_t *moved)
+{
+    uint64_t offset = t->rw.file_offset + t->done, end = offset + *moved;
+    uint64_t first = parts ? parts->first * LAY_BLOCK_SIZE : offset;
+    uint64_t next = parts ? parts->next * LAY_BLOCK_SIZE : offset;
+    struct lost lost = {0};
+
+    if (next >= end && first <= offset)
+        return 0;
+    struct transfer_sums *s = transfer_sums_new(t);
     if (!s) {
         *moved = 0;
         return -ENOMEM;
     }
     s->lost = note_lost;
     s->ctx = &lost;
-    transfer_sums_add(s, 0, offset, at, *moved, NULL);
+    add_range(s, offset, min_u64(first, end));
+    add_range(s, next > offset ? next : offset, end);
     transfer_sums_end(s);
     transfer_sums_free(s);
     if (lost.err)
         *moved = lost.file_offset - offset;
     return lost.err;
+}
+
+static struct transfer_parts *new_parts(struct transfer *t, uint64_t len)
+{
+    return t->daemon->stack.data_csum && len ? transfer_parts_new(t, len) : NULL;
 }
 
 int transfer_gpu_read(struct transfer *t, uint64_t len, uint64_t *moved)
@@ -120,51 +147,26 @@ int transfer_gpu_read(struct transfer *t, uint64_t len, uint64_t *moved)
     int err = ffs_map_read(t->inode, t->rw.file_offset + t->done, len, &map);
     if (err)
         return err;
+    struct transfer_parts *parts = new_parts(t, map.len);
     if (map.len)
-        err = move(t, &map, moved, &stuck);
+        err = move(t, &map, parts, moved, &stuck);
     if (stuck)
         ffs_map_abandon(&map);
     else
         ffs_map_release(&map);
     if (*moved && t->daemon->stack.data_csum) {
-        int bad = verify(t, moved);
+        int bad = verify(t, parts, moved);
         err = bad ? bad : err;
     }
+    transfer_parts_free(parts);
     return err;
 }
 
-/*
- * The checksums of data that is about to be written; NULL without them, and
- * where they cannot be computed: the data then has none until it is scrubbed.
- */
-static uint32_t *sums_before(struct transfer *t, uint64_t len)
+/* Ends the map with `written` bytes, whole blocks. Without checksums they get them by a scrub. */
+static int end_write(struct ffs_map *map, uint64_t written, struct transfer_parts *parts)
 {
-    if (!t->daemon->stack.data_csum || len % LAY_BLOCK_SIZE ||
-        (t->rw.file_offset + t->done) % LAY_BLOCK_SIZE)
-        return NULL;
-    return transfer_sums_of(t, t->rw.buffer_offset + t->done, len / LAY_BLOCK_SIZE);
-}
+    const uint32_t *sums = parts && written ? transfer_parts_written(parts, written) : NULL;
 
-/*
- * A block that the application has changed during the write gets no checksum:
- * its content on the drive is not known.
- */
-static void forget_changed(struct transfer *t, uint32_t *before, uint64_t n)
-{
-    uint32_t *after = transfer_sums_of(t, t->rw.buffer_offset + t->done, n);
-
-    for (uint64_t i = 0; i < n; i++) {
-        if (!after || before[i] != after[i])
-            before[i] = FFS_NO_SUM;
-    }
-    free(after);
-}
-
-/* Ends the map with `written` bytes, whole blocks. sums: of sums_before(). */
-static int end_write(struct transfer *t, struct ffs_map *map, uint64_t written, uint32_t *sums)
-{
-    if (sums && written)
-        forget_changed(t, sums, written / LAY_BLOCK_SIZE);
     return ffs_map_write_end_sums(map, written, sums);
 }
 
@@ -177,22 +179,21 @@ int transfer_gpu_write(struct transfer *t, uint64_t len, uint64_t *moved)
     struct ffs_map map;
     uint64_t written = 0;
     bool stuck = false;
-    uint32_t *sums;
 
     *moved = 0;
     int err = ffs_map_write(t->inode, t->rw.file_offset + t->done, len, &map);
     if (err)
         return err;
-    sums = sums_before(t, len);
-    err = move(t, &map, &written, &stuck);
+    struct transfer_parts *parts = new_parts(t, len);
+    err = move(t, &map, parts, &written, &stuck);
     if (stuck) {
-        free(sums);
+        transfer_parts_free(parts);
         ffs_map_abandon(&map);
         return -EROFS;
     }
     written -= written % LAY_BLOCK_SIZE;
-    int end = end_write(t, &map, written, sums);
-    free(sums);
+    int end = end_write(&map, written, parts);
+    transfer_parts_free(parts);
     if (end)
         return end;
     *moved = written;

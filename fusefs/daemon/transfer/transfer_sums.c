@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Checksums of data that the executor has read, or writes. */
+/* Checksums of data that the executor has read. */
 #include "fusefs/daemon/transfer/transfer_sums.h"
 
 #include <errno.h>
@@ -212,19 +212,4 @@ void transfer_sums_add(struct transfer_sums *s, uint64_t owner, uint64_t file_of
     add_all(s, owner, file_offset, first, shift, parts);
     add_run(s, owner, first, last, shift);
     add_all(s, owner, last, end, shift, parts);
-}
-
-/* --- Data that is written -------------------------------------------------------------------- */
-
-uint32_t *transfer_sums_of(struct transfer *t, uint64_t at, uint64_t n)
-{
-    uint32_t *sums = malloc(n * sizeof(*sums));
-    int err = sums ? gq_buffer_range_sums(buffer_gq(t->use.buffer), at, n, sums) : -ENOMEM;
-
-    for (uint64_t i = 0; i < n && !err; i++)
-        sums[i] = ffs_sum_of(sums[i]);
-    if (!err)
-        return sums;
-    free(sums);
-    return NULL;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Checksums of data that the executor has read, or writes. Only on file systems with checksums
+ * Checksums of data that the executor has read. Only on file systems with checksums
  * (stack.data_csum).
  *
  * The executor computes the checksums where the data is. A block that does not match is read again
@@ -50,11 +50,5 @@ void transfer_sums_add(struct transfer_sums *s, uint64_t owner, uint64_t file_of
                        uint64_t len, const uint32_t *parts);
 /* Compares what has been added. */
 void transfer_sums_end(struct transfer_sums *s);
-
-/*
- * The checksums of n blocks of the buffer from byte `at` on, which are about to be written, or have
- * been: to be given to free(). NULL: they could not be computed.
- */
-uint32_t *transfer_sums_of(struct transfer *t, uint64_t at, uint64_t n);
 
 #endif

@@ -2,6 +2,8 @@
 // READ and READV of data with checksums: what the executor reads is compared with them.
 #include <errno.h>
 
+#include <atomic>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -219,6 +221,24 @@ TEST_P(WrittenSums, OverwrittenBlocksAreReadAsTheyAre)
     std::vector<unsigned char> got(written.size());
     EXPECT_EQ(rig_read_file(rig_, kBlock, got.data(), got.size()), 0);
     EXPECT_EQ(got, written);
+}
+
+// The drive may have had other bytes than those of which the checksum was computed.
+TEST_P(WrittenSums, ABufferThatChangesMeanwhileIsNoError)
+{
+    const uint64_t len = 64 * kBlock, writes = 20;
+    std::atomic<bool> stop{false};
+    std::thread application([&] {
+        volatile unsigned char *data = buffer_.data;
+        for (unsigned i = 0; !stop; i++)
+            data[i % 64 * kBlock] = static_cast<unsigned char>(i >> 6);
+    });
+    for (uint64_t i = 0; i < writes; i++)
+        write(2 * kBytes + i * len, len);
+    stop = true;
+    application.join();
+    for (uint64_t i = 0; i < writes; i++)
+        EXPECT_EQ(read(2 * kBytes + i * len, len).bytes, len);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, WrittenSums, ::testing::Bool(),

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Checksums of the parts of a transfer. */
+#include "fusefs/daemon/transfer/transfer_parts.h"
+
+#include <stdlib.h>
+
+#include "layout/format.h"
+#include "support/minmax.h"
+
+/* Blocks that are looked at together. */
+#define TOGETHER 16384u
+
+static uint64_t block_up(uint64_t byte)
+{
+    return (byte + LAY_BLOCK_SIZE - 1) / LAY_BLOCK_SIZE;
+}
+
+/* Of n blocks of the buffer, from the one of the file with this number on. */
+static int sums_of_buffer(const struct transfer_parts *p, uint64_t block, size_t n, uint32_t *sums)
+{
+    int err = gq_buffer_range_sums(buffer_gq(p->t->use.buffer),
+                                   p->at + (block * LAY_BLOCK_SIZE - p->file), n, sums);
+
+    for (size_t i = 0; i < n && !err; i++)
+        sums[i] = ffs_sum_of(sums[i]);
+    return err;
+}
+
+/* --- READ ------------------------------------------------------------------------------------ */
+
+static bool matches(struct transfer_parts *p, uint64_t block, size_t n)
+{
+    int err = ffs_file_sums_now(p->t->inode, block * LAY_BLOCK_SIZE, n, p->sums);
+
+    if (!err)
+        err = sums_of_buffer(p, block, n, p->have);
+    for (size_t i = 0; i < n && !err; i++) {
+        if (p->sums[i] != FFS_NO_SUM && p->sums[i] != p->have[i])
+            return false;
+    }
+    return !err;
+}
+
+static void has_read(struct gq_listener *l, uint64_t from, uint64_t to)
+{
+    struct transfer_parts *p = (struct transfer_parts *)l;
+    uint64_t end = (p->file + to) / LAY_BLOCK_SIZE;
+
+    (void)from;
+    while (!p->stopped && p->next < end) {
+        size_t n = min_u64(end - p->next, TOGETHER);
+        p->stopped = !matches(p, p->next, n);
+        if (!p->stopped)
+            p->next += n;
+    }
+}
+
+/* --- WRITE ----------------------------------------------------------------------------------- */
+
+/* A block that is announced again keeps its checksum: it is older than both transfers. */
+static void will_write(struct gq_listener *l, uint64_t from, uint64_t to)
+{
+    struct transfer_parts *p = (struct transfer_parts *)l;
+    uint64_t end = block_up(to);
+
+    (void)from;
+    if (p->stopped || end <= p->begun)
+        return;
+    p->stopped = sums_of_buffer(p, p->first + p->begun, end - p->begun, p->sums + p->begun) != 0;
+    p->begun = end;
+}
+
+static void compare(struct transfer_parts *p, uint64_t block, size_t n)
+{
+    uint32_t *before = p->sums + (block - p->first);
+
+    p->stopped = sums_of_buffer(p, block, n, p->have) != 0;
+    for (size_t i = 0; i < n && !p->stopped; i++) {
+        if (before[i] != p->have[i])
+            before[i] = FFS_NO_SUM;
+    }
+}
+
+static void has_written(struct gq_listener *l, uint64_t from, uint64_t to)
+{
+    struct transfer_parts *p = (struct transfer_parts *)l;
+    uint64_t end = p->first + to / LAY_BLOCK_SIZE;
+
+    (void)from;
+    while (!p->stopped && p->next < end) {
+        size_t n = min_u64(end - p->next, TOGETHER);
+        compare(p, p->next, n);
+        p->next += n;
+    }
+}
+
+const uint32_t *transfer_parts_written(struct transfer_parts *p, uint64_t bytes)
+{
+    has_written(&p->listener, 0, bytes);
+    return p->stopped ? NULL : p->sums;
+}
+
+/* --------------------------------------------------------------------------------------------- */
+
+static struct transfer_parts *start(struct transfer_parts *p, struct transfer *t)
+{
+    p->t = t;
+    p->file = t->rw.file_offset + t->done;
+    p->at = t->rw.buffer_offset + t->done;
+    p->first = p->next = block_up(p->file);
+    p->listener.begins = t->write ? will_write : NULL;
+    p->listener.ended = t->write ? has_written : has_read;
+    return p;
+}
+
+struct transfer_parts *transfer_parts_new(struct transfer *t, uint64_t len)
+{
+    uint64_t blocks = block_up(len), together = min_u64(blocks, TOGETHER);
+    struct transfer_parts *p;
+
+    if (t->write && (len % LAY_BLOCK_SIZE || (t->rw.file_offset + t->done) % LAY_BLOCK_SIZE))
+        return NULL;
+    p = calloc(1, sizeof(*p));
+    if (!p)
+        return NULL;
+    p->sums = malloc((t->write ? blocks : together) * sizeof(*p->sums));
+    p->have = malloc(together * sizeof(*p->have));
+    if (p->sums && p->have)
+        return start(p, t);
+    transfer_parts_free(p);
+    return NULL;
+}
+
+void transfer_parts_free(struct transfer_parts *p)
+{
+    if (!p)
+        return;
+    free(p->sums);
+    free(p->have);
+    free(p);
+}
