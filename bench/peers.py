@@ -50,7 +50,7 @@ def import_or_none(name):
 
 
 def use_wheels(folder, target):
-    """Unpacks the wheels of a folder that fit, and puts them in front of what is installed."""
+    """Unpacks the wheels of a folder that fit, and puts them in front of the installed ones."""
     for name in sorted(os.listdir(folder)):
         if not name.endswith(".whl"):
             continue
@@ -125,7 +125,7 @@ def safetensors_header(size):
 # --- Ways ---------------------------------------------------------------------------------------
 
 class Job:
-    """What is read: a safetensors file, and a file of the same contents on a mount, if any."""
+    """The files to be read: a safetensors file, and one of the same contents on a mount, if any."""
 
     def __init__(self, path, size, device):
         self.path, self.size, self.device, self.mount = path, size, device, None
@@ -135,7 +135,7 @@ class Job:
 
 
 class Way:
-    """One way: read() is timed; verify() looks at what it returned."""
+    """One way: read() is timed; verify() compares its result."""
 
     def __init__(self, name, job):
         self.name, self.job = name, job
@@ -543,7 +543,7 @@ def import_libraries():
 
 def main():
     args = arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was made is removed
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that files are removed
     with tempfile.TemporaryDirectory(prefix="gpunvme-wheels-") as wheels, \
             tempfile.TemporaryDirectory(prefix="gpunvme-peers-",
                                         dir=args.files or args.directory) as folder:

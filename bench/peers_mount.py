@@ -16,7 +16,7 @@ PATH_GPU = 1
 
 
 class Mount:
-    """The file at self.path, which others write, and the target as a buffer. Raises OSError."""
+    """The file at self.path, written elsewhere, and the target as a buffer. Raises OSError."""
 
     def __init__(self, library, folder):
         self.library = ctypes.CDLL(library, use_errno=False)

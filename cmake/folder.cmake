@@ -26,7 +26,7 @@ function(gpunvme_program name)
 endfunction()
 
 # Common to all tests: the folders are labels (tests/fusefs/daemon: "fusefs", "daemon"), LABELS adds
-# others ("gpu": goes through a CUDA device where there is one; "mount": mounts through /dev/fuse;
+# more ("gpu": goes through a CUDA device where there is one; "mount": mounts through /dev/fuse;
 # "threads": several threads of the code under test share memory, so it also runs with
 # ThreadSanitizer), and a sanitizer may take five times as long. COST: seconds, of a test of more
 # than ten.
@@ -43,8 +43,8 @@ function(gpunvme_test_properties name)
     list(APPEND ARG_LABELS ${folders})
     list(REMOVE_DUPLICATES ARG_LABELS)
     set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
-    # The long ones begin first, so that none runs alone at the end. The others are ordered by what
-    # ctest measured before.
+    # The long ones begin first, so that none runs alone at the end. The order of the rest is by
+    # the times that ctest has measured.
     if(ARG_COST)
         set_tests_properties(${name} PROPERTIES COST ${ARG_COST})
     endif()
@@ -60,7 +60,7 @@ function(gpunvme_test name)
         target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests/watchdog.cc)
     endif()
     target_link_libraries(${name} PRIVATE ${ARG_LINKS} GTest::gtest GTest::gtest_main)
-    # gtest.h once for all tests that are C++ alone: half of what they take to compile.
+    # gtest.h once for all tests that are C++ alone: half of the time to compile them.
     if(NOT "${ARG_SOURCES}" MATCHES "\\.(c|cu)(;|$)")
         target_precompile_headers(${name} REUSE_FROM gtest_header)
     endif()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# Libraries of others, each as an imported target PkgConfig::NAME.
+# Libraries from outside, each as an imported target PkgConfig::NAME.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 pkg_check_modules(fuse3 REQUIRED IMPORTED_TARGET fuse3>=3.13)

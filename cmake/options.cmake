@@ -52,8 +52,8 @@ if(GPUNVME_WERROR)
                         $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
 endif()
 
-# Hardening of what is installed, which is C. Sanitizers replace these checks. _FORTIFY_SOURCE needs
-# optimisation; some distributions define it already.
+# Hardening of installed programs and libraries, which are C. Sanitizers replace these checks.
+# _FORTIFY_SOURCE needs optimisation; some distributions define it already.
 if(NOT GPUNVME_SANITIZE AND NOT GPUNVME_FUZZ)
     include(CheckCCompilerFlag)
     check_c_compiler_flag(-fcf-protection GPUNVME_HAVE_CF_PROTECTION)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Runs the benchmarks, or reads what they wrote, and makes a report.
+"""Runs the benchmarks, or reads their output, and makes a report.
 
-In the folder given by --out: NAME.json (what each printed), NAME.log (what it complained of),
+In the folder given by --out: NAME.json (the results of each), NAME.log (its standard error),
 report.md (tables), and a PNG for each sweep and each list of ways, where matplotlib is importable.
 Prints the tables. A program that fails, or finds no time left, has a line that says so.
 """

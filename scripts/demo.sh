@@ -93,7 +93,7 @@ run() {
     return "$rc"
 }
 
-# ---- What is copied, and where to ----------------------------------------------------------------
+# ---- Files to copy, and the target -------------------------------------------------------------
 
 # The machine's large files until there are enough bytes, largest first, those above 64 MiB last, so
 # that there are several. A line each: bytes, tab, path.

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
-# On a machine with a GPU: programs of others over a mount, by cuFile and by the Python package, and
-# their figures beside each other. Prints a table.
+# On a machine with a GPU: programs from outside over a mount, by cuFile and by the Python package,
+# and their figures beside each other. Prints a table.
 # shellcheck disable=SC2317 # the steps are called by name
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
@@ -135,7 +135,7 @@ tests() {
     : >"$WORK/out"
 }
 
-# The wheels go into one folder, in front of what is installed. They are unpacked as they are: by
+# The wheels go into one folder, in front of the installed ones. They are unpacked as they are: by
 # pip --target the folder in which NIXL has its plug-ins remains empty.
 use_wheels() {
     local wheel folder=$WORK/site

@@ -129,7 +129,7 @@ step_memcheck() {
         eval "timeout 400 \"\$tool\" --tool memcheck --report-api-errors no \
             --error-exitcode 86 $command \"--gtest_filter=\$MEMCHECK_FILTER\"" \
             >"$WORK/memcheck.log" 2>&1 </dev/null || status=$?
-        # What is asked here is whether kernels leave their memory. Tests that ran into a deadline,
+        # The question here is whether kernels leave their memory. Tests that ran into a deadline,
         # for the reason above, are counted; without the tool they have to pass (--tests).
         failed=$(grep -c '^\[  FAILED  \] .* ms)' "$WORK/memcheck.log" || true)
         if [ "$failed" != 0 ] && grep -q 'ERROR SUMMARY: 0 errors' "$WORK/memcheck.log"; then

@@ -7,8 +7,8 @@ exec </dev/null
 
 GPUNVME_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 GPUNVME_SELF=${0##*/}
-# The clang tools differ from version to version in what they say, so one version is named.
-# shellcheck disable=SC2034 # used by those who source this
+# The findings of clang tools differ from version to version, so one version is named.
+# shellcheck disable=SC2034 # used by the scripts that source this
 GPUNVME_CLANG=14
 
 say() {
@@ -51,7 +51,7 @@ jobs_for_build() {
     printf '%s\n' "$cpus"
 }
 
-# Installs what is missing, unless the caller vouches for the machine with GPUNVME_NO_SETUP=1.
+# Installs missing packages, unless the caller vouches for the machine with GPUNVME_NO_SETUP=1.
 run_setup() {
     if [ "${GPUNVME_NO_SETUP:-0}" = 1 ]; then
         say "set-up skipped (GPUNVME_NO_SETUP=1)"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
-# The packages: each has what it should, no file is in two, they install into an empty root, run
+# The packages: each has its files, no file is in two, they install into an empty root, run
 # there, and leave nothing when they are removed.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh

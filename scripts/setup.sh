@@ -109,7 +109,7 @@ apt() {
         apt-get -y -q -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 "$@"
 }
 
-# The lists are fetched only when a package is not in them, or when what they name has gone.
+# The lists are fetched only when a package is not in them, or when a named package has gone.
 install_packages() {
     local package known=1
     for package in "$@"; do
@@ -181,8 +181,8 @@ fetch_guest_kernel() {
     rmdir "$tmp"
 }
 
-# Does the kernel let this user mount a FUSE file system? As root a mount is tried for real; nobody
-# answers it, and it ends with the descriptor.
+# Does the kernel let this user mount a FUSE file system? As root a mount is tried for real; no
+# daemon answers it, and it ends with the descriptor.
 mount_works() {
     local dir rc=0
     [ -c /dev/fuse ] || { as_root modprobe fuse >/dev/null 2>&1 || true; }

@@ -109,7 +109,7 @@ int gpunvme_io_start(struct gpunvme_io_request *r);
 /*
  * The same for n of them, in order. Successive reads (without pieces) of one file into memory that
  * its mount has registered, in one piece, become one READV: they end together, and the first one's
- * result has the commands of all. How many were started: done() will not be called for the others.
+ * result has the commands of all. How many were started: done() will not be called for the rest.
  */
 size_t gpunvme_io_start_list(struct gpunvme_io_request *const *requests, size_t n);
 

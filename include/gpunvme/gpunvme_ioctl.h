@@ -199,7 +199,7 @@ struct gpunvme_scrub_block {
 #define GPUNVME_SCRUB_UNREADABLE 2u /* the device returns an error */
 #define GPUNVME_SCRUB_BLOCKS_MAX 512u
 
-#define GPUNVME_SCRUB_ADD 1u /* blocks without a checksum get one, of what they hold */
+#define GPUNVME_SCRUB_ADD 1u /* blocks without a checksum get one, of their contents */
 
 /*
  * Reads a part of a file from the device and compares it with its checksums, on a file open for

@@ -41,7 +41,7 @@ class IOFuture:
 
 
 class IOFutureStream:
-    """A transfer in a stream; what it uses is held until the stream has passed it."""
+    """A transfer in a stream; its memory is held until the stream has passed it."""
 
     _under_way: "set[IOFutureStream]" = set()
 

@@ -88,7 +88,7 @@ def _of_cuda_array(obj: Any, writable: bool) -> Memory:
 
 
 def _of_dlpack(obj: Any) -> Memory:
-    """The capsule is not consumed: it frees what it holds when it goes."""
+    """The capsule is not consumed: it frees the tensor when it goes."""
     capsule = obj.__dlpack__()
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]

@@ -169,8 +169,8 @@ def configure(*, path: str | None = None, threads: int = 0, chunk: int = 0,
               crossover: int = 0) -> None:
     """Options of all transfers of this process, before its first file is opened.
 
-    path: "gpu" or "bounce" only, None: what is right; threads and chunk (bytes) of the bounce
-    pipeline; transfers of GPU memory below crossover bytes bounce. 0: the default.
+    path: "gpu" or "bounce" only, None: chosen for each transfer; threads and chunk (bytes) of
+    the bounce pipeline; transfers of GPU memory below crossover bytes bounce. 0: the default.
     """
     number = {None: 0, "gpu": 1, "bounce": 2}[path]
     with process.lock:

@@ -155,7 +155,7 @@ def _load(entries: list[tuple[File, Entry]], empty: Callable[[Entry], Any],
 
 
 class Slice:
-    """A tensor of which a part is read: rows of the first dimension, without the others."""
+    """A tensor of which a part is read: some rows of the first dimension."""
 
     def __init__(self, opened: "SafeOpen", entry: Entry) -> None:
         self._opened, self._entry = opened, entry

@@ -51,7 +51,7 @@ class Steps:
     def next(self, stream: Any = None) -> int | None:
         """Where the next step is in the ring, once it has been read; None at the end.
 
-        What is then put into the stream may use it. The memory is given back when the stream has
+        Work put into the stream after this may use it. The memory is given back when the stream has
         come to the following next().
         """
         if not self._end.alive:

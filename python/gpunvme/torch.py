@@ -77,7 +77,7 @@ def load_file(filename: Any, device: Any = "cpu", *, rank: int = 0, ranks: int =
               progress: bool | Progress = False, threads: int = 8) -> dict[str, torch.Tensor]:
     """The tensors of a file, or of several (a list), by name.
 
-    Each tensor owns its memory, and bytes are read straight into it: what is used beyond it is the
+    Each tensor owns its memory, and bytes are read straight into it: memory beyond it is the
     bounce pipeline's, where a tensor does not take the GPU path. On a GPU the tensors come from
     one segment of torch's allocator where its cache has no room for them. rank, ranks: only this rank's
     part, of about the same size for all. progress: True for a line with GB/s, or a function of
@@ -312,7 +312,7 @@ class IndexedDataset:
         parts = [part for part in order.split(batch_size)
                  if not drop_last or len(part) == batch_size]
         with ThreadPoolExecutor(1, "gpunvme-batches") as pool:
-            # Memory is made here: it belongs to the stream of the one who uses it.
+            # Memory is made here: it belongs to the stream that uses it.
             ahead = [pool.submit(self._gather_after, part, *self._empty(len(part)))
                      for part in parts[:2]]
             for i, part in enumerate(parts):

@@ -3,7 +3,7 @@
 
 GPUNVME_LIBRARY names libgpunvme.so. The mount is the one that GPUNVME_MOUNT is a folder of, or is made
 by GPUNVME_MKFS and GPUNVME_DAEMON (in PATH: mkfs.gpunvme, gpunvmefs) with GPUNVME_MOUNT_OPTIONS.
-GPUNVME_FAKE_CUDA names the driver without a GPU. What is missing skips the tests that need it.
+GPUNVME_FAKE_CUDA names the driver without a GPU. A missing one skips the tests that need it.
 """
 
 import ctypes

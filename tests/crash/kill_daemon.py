@@ -4,7 +4,7 @@
 
 Each round mounts the image, checks every file that earlier rounds have fsynced, lets threads
 write, rename and remove, and kills the daemon at a random moment. Afterwards the image must mount,
-hold what was fsynced, have only whole files where they are published as caches do, and be clean for
+hold all fsynced data, have only whole files where they are published as caches do, and be clean for
 fsck. Exit 77: this machine cannot mount.
 GPUNVME_TEST_DEVICE names a device to be used, and overwritten, instead of an image.
 """

@@ -67,7 +67,7 @@ class Qmp:
         return answer["return"]
 
     def human(self, line):
-        """A command of the human monitor; returns what it prints."""
+        """A command of the human monitor; returns its output."""
         return self.execute("human-monitor-command", **{"command-line": line})
 
 
@@ -270,7 +270,7 @@ class Guest:
             self.monitor.execute("blockdev-del", **{"node-name": f"{node}-filter-{number}"})
 
     def _put_on(self, node, below, tries=20):
-        """This flushes, so it uses up errors of flushes that nobody has met yet."""
+        """This flushes, so it uses up errors of flushes that are still to come."""
         for left in reversed(range(tries)):
             with contextlib.suppress(*([MonitorError] if left else [])):
                 return self.monitor.execute("blockdev-reopen", options=[

@@ -48,7 +48,7 @@ def uncompressed(image):
 
 
 class Kernel:
-    """`root` has the boot/ and lib/ of one kernel package; what is made from it goes to `cache`."""
+    """`root` has the boot/ and lib/ of one kernel package; files made from it go to `cache`."""
 
     def __init__(self, root, cache):
         versions = os.listdir(os.path.join(root, "lib", "modules"))
@@ -62,7 +62,7 @@ class Kernel:
         self.initrd = self._make("initramfs", self._initramfs)
 
     def _make(self, name, function):
-        """Makes a file unless it is there and newer than what it is made from; a package's files
+        """Makes a file unless it is there and newer than its source; a package's files
         are as old as the package, so their change times count."""
         path = os.path.join(self.dir, name)
         sources = (self.packed, os.path.join(HERE, "init"), os.path.abspath(__file__))
@@ -81,7 +81,7 @@ class Kernel:
             file.write(elf)
 
     def modules(self):
-        """The files of MODULES and of what they need, in the order of loading."""
+        """The files of MODULES and of their dependences, in the order of loading."""
         lib = os.path.join(self.root, "lib", "modules", self.version)
         if not os.path.exists(os.path.join(lib, "modules.dep.bin")):
             tool(["depmod", "-b", self.root, self.version], env={"PATH": SBIN})

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 @dataclass
 class Namespace:
     """`image` is the name of a file in the run's folder; it is made when it is not there. A fresh
-    qcow2 has a volatile cache: a power cut loses clusters that nobody flushed since their first
+    qcow2 has a volatile cache: a power cut loses clusters that were not flushed since their first
     write. One for each block of the file system, so that no block is saved by its neighbours."""
     image: str
     size: str = "256M"
@@ -80,7 +80,7 @@ class Machine:
 
     @staticmethod
     def _backend(node, namespace, folder):
-        """`node` names the top, NODE-image what is below it, so that filters can come between."""
+        """`node` names the top, NODE-image the image, so that filters can come between."""
         image = os.path.join(folder, namespace.image)
         file = f"{node}-image" if namespace.format == "raw" else f"{node}-file"
         args = ["-blockdev", f"file,node-name={file},filename={image},locking=off,discard=unmap"]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Boots a guest, runs one bash script in it, and shows what it printed and what QEMU held against
+"""Boots a guest, runs one bash script in it, and shows its output and the complaints of QEMU about
 the driver. For trying things out; the tests are in scenarios/.
 
 Example: run.py --kernel K --build-dir B -c one -c two,mdts=3 'gpunvme check $(bdf_of one)'

@@ -98,7 +98,7 @@ def reachable(graph, start):
 
 
 def circles(graph):
-    """Sets of files of which each reaches all others."""
+    """Sets of files of which each reaches the rest."""
     reach = {source: reachable(graph, source) for source in graph}
     found = {frozenset(other for other in reach[source] if source in reach[other])
              for source in graph if source in reach[source]}

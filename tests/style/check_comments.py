@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Checks that every C and CUDA source opens with a comment that says what it is, and that no comment
+"""Checks that every C and CUDA source opens with a comment on its purpose, and that no comment
 of one line has its end on the next one.
 
 usage: check_comments.py ROOT | --self-test

@@ -5,7 +5,7 @@ as C++.
 
 usage: check_headers.py ROOT WORK CC CXX [COMPILER-FLAG...] | --self-test CC CXX
 
-WORK is a folder for what is compiled. ccache is used where it is installed.
+WORK is a folder for the objects. ccache is used where it is installed.
 
 A header that its includer parameterises says so by an error, '#error "define NAME (VALUE ...': it is
 compiled with that value. A header that is a template for several inclusions says "included once for

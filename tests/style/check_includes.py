@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Checks that a folder includes, and its CMakeLists.txt compiles, only what the architecture lets
-it use, that the headers that CUDA kernels include are installed, all of them and no others, and
+it use, that the headers that CUDA kernels include are installed, all of them and no more, and
 that no two sources of the product have one name.
 
 usage: check_includes.py ROOT | --self-test
@@ -75,7 +75,7 @@ COMPILED = {
     "tests/integrations/signature": ["integrations/libblkid/gpunvme.c"],
 }
 
-# Libraries of others, and who may use them.
+# Libraries from outside, and the folders that may use them.
 LIBRARIES = {
     r"fuse": ["fusefs/daemon"],
     r"libnvme|nvme/": ["blockdev", "sim", "client/cli"],
@@ -112,7 +112,7 @@ def project_rule(name):
 
 
 def check_own(root, name, target):
-    """What is wrong with an include of this tree, or None."""
+    """The problem of an include of this tree, or None."""
     if name.startswith(PUBLIC) and "/" not in target:
         ok = os.path.isfile(os.path.join(root, PUBLIC, target))
         return None if ok else f'"{target}" is not installed beside this public header'

@@ -5,8 +5,9 @@ code, not a pronoun.
 
 usage: check_words.py ROOT | --self-test
 
-Counted are pronoun subjects (who, nobody, others, he ...) and "what is ..." clauses, per 1,000
-words of a folder's comments, and of all documents (Markdown, manual pages) together. Names that the
+Counted are pronoun subjects and "what ..." clauses (COUNTED), per 1,000 words of a
+folder's comments, of the comments of all scripts (Python, shell, CMake; also strings of
+documentation), and of all documents (Markdown, manual pages) together. Names that the
 glossary has replaced do not come back, in code neither.
 """
 
@@ -30,10 +31,15 @@ REPLACED = {
 OLD_NAME = re.compile(r"(?<![a-z])(" + "|".join(REPLACED) + r")(?![a-z])")
 WORD = re.compile(r"[A-Za-z']+")
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+# Comments, and strings of documentation: behind the licence, or a line that ends in a colon.
+SCRIPT_COMMENT = re.compile(r'^[ \t]*#(?!!)[^\n]*|[ \t]# [^\n]*|'
+                            r'(?:(?<=:\n)|(?<=-Clause\n))[ \t]*r?"""(?:[^"]|"(?!""))*"""',
+                            re.MULTILINE)
+SCRIPTS = "scripts"
+SCRIPT_SUFFIXES = (".py", ".sh", ".cmake", "CMakeLists.txt")
 CODE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
-# Most per 1,000 words. Folders above LIMIT have the level that they have reached, which is lowered
-# and never raised. The longest folder that matches a file decides.
+# Most per 1,000 words. The longest folder that matches a file decides.
 LIMIT = 0.2
 DOCUMENTS = "documents"
 LIMITS = {
@@ -53,16 +59,18 @@ LIMITS = {
     "cuda/exec_cuda": LIMIT,
     "cuda/queue": LIMIT,
     "fusefs/core": LIMIT,
-    "include": 0.4,
+    "include": LIMIT,
     "layout": LIMIT,
     "mkfs": LIMIT,
     "support": LIMIT,
-    "tests": 0.5,
+    "tests": LIMIT,
 }
 SAMPLE = 1000  # words: less text is measured as if it had so many
 
 
 def folder_of(name):
+    if name.endswith(SCRIPT_SUFFIXES):
+        return SCRIPTS
     if not name.endswith(tree.SOURCE_SUFFIXES):
         return DOCUMENTS
     folders = [folder for folder in LIMITS if name.startswith(folder + "/")]
@@ -72,8 +80,9 @@ def folder_of(name):
 def texts(root):
     """Each file's folder, name, and the text that counts, with its place in the file."""
     for name in tree.files(root):
-        if name.endswith(tree.SOURCE_SUFFIXES):
-            parts = [(m.start(), m.group(0)) for m in COMMENT.finditer(tree.read(root, name))]
+        if name.endswith(tree.SOURCE_SUFFIXES + SCRIPT_SUFFIXES):
+            comment = SCRIPT_COMMENT if name.endswith(SCRIPT_SUFFIXES) else COMMENT
+            parts = [(m.start(), m.group(0)) for m in comment.finditer(tree.read(root, name))]
         elif name.endswith((".md", ".scd")):
             text = tree.read(root, name)
             parts = [(0, CODE.sub(lambda code: re.sub(r"[^\n]", " ", code.group(0)), text))]
@@ -117,14 +126,17 @@ def self_test():
         "layout/good.c": "/* The lease word is polled. */\nint who;\n",
         "layout/old.c": "int gq_ringer, remover;\n",
         "blank/bad.c": "/* Nobody tells it. */ // what is left\n" + filler,
+        "good.py": "x = (\n\"\"\"others\"\"\"\nWHO = 'nobody')  # a name\n",
+        "bad.py": "def f():\n    \"\"\"Others\n    wait.\"\"\"\n",
+        "bad.sh": "#!/bin/sh\n" + "# word\n" * 4000 + "run " "# somebody waits\n",
         "long/good.h": filler + "/* Others wait. */" + filler,
         "doc.md": "Whoever\n```\nwho\n```\n" + "word " * 4000 + "\nfor others\n",
     }
     with tempfile.TemporaryDirectory() as root:
         tree.write(root, cases)
         found = [line.split(": ")[0] for line in check(root)]
-    expected = ["layout/old.c:1", "blank", "  blank/bad.c:1", "  blank/bad.c:1", "documents", "  doc.md:1",
-                "  doc.md:6"]
+    expected = ["layout/old.c:1", "blank", "  blank/bad.c:1", "  blank/bad.c:1", "documents",
+                "  doc.md:1", "  doc.md:6", "scripts", "  bad.py:2", "  bad.sh:4002"]
     return [] if found == expected else [f"self-test: found {found}, expected {expected}"]
 
 

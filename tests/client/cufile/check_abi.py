@@ -6,7 +6,7 @@ usage: check_abi.py exports LIBRARY HEADER
        check_abi.py nvidia LIBRARY HEADER CC
 
 exports: the library exports the functions that HEADER declares, and nothing else.
-nvidia: NVIDIA's library exports all of them, and what it exports beside them is INTERNAL; sizes,
+nvidia: NVIDIA's library exports all of them, and its further exports are INTERNAL; sizes,
 offsets and numbers that HEADER states hold for NVIDIA's cufile.h. Needs the wheel nvidia-cufile,
 installed or unpacked below $GPUNVME_NVIDIA_CUFILE; ends with 77 where there is none.
 """

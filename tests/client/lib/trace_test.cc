@@ -18,7 +18,7 @@ namespace
 // NVTX loads the tool at the first range of the process.
 const bool kNamed = setenv("NVTX_INJECTION64_PATH", FAKE_NVTX, 1) == 0;
 
-// The tool, which keeps what it has seen until the process ends.
+// The tool, which keeps all that it has seen until the process ends.
 void *tool_of()
 {
     return dlopen(FAKE_NVTX, RTLD_NOW | RTLD_NOLOAD);

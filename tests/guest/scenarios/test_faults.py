@@ -13,10 +13,10 @@ MACHINE = Machine([Controller("drive", [Namespace("drive.img", "512M")])])
 DEVICE = "vfio:$(bdf_of drive)"
 INJECTED = r"pci_nvme_err_(aio|req_status) "
 # The kernel turns BAR and bus mastering off meanwhile, and afterwards the queues are gone: doorbells
-# and entries of rings are lost, and registers are asked until somebody answers.
+# and entries of rings are lost, and registers are read until one answers.
 NOBODY = (r"^Invalid (write at addr 0x\w+, size 4|read at addr 0x\w+, size [48]), |"
           r"^pci_nvme_ub_db_wr_invalid_[sc]q |^pci_nvme_err_(addr_(read|write)|cfs) ")
-# Seconds that a step may take beside what it is waiting for: emulation on a busy machine.
+# Seconds that a step may take beside the event that it waits for: emulation on a busy machine.
 SLACK = 20
 
 
@@ -83,7 +83,7 @@ def test_a_bad_sector_is_an_error_of_its_file_only(mount):
 @pytest.mark.complaints(INJECTED)
 @pytest.mark.parametrize("kind,times", [("write", None), ("flush", 8)])
 def test_nothing_is_called_durable_that_is_not(mount, kind, times):
-    """Then the mount is read-only, and the next one finds what was durable."""
+    """Then the mount is read-only, and the next one finds all durable data."""
     with mount.errors("drive", kind, times), at_most(10):
         mount.run("""
             head -c 100000 /dev/urandom >"$MNT/three" || true

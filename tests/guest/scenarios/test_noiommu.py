@@ -100,7 +100,7 @@ def test_end_to_end_while_the_kernel_moves_what_it_can(drive):
 
 
 def test_a_killed_daemon_leaves_a_drive_to_mount_again(drive):
-    """While it reads and writes; what was synced is there, and its memory goes back."""
+    """While it reads and writes; synced data is there, and its memory goes back."""
     output = drive.run(f"""
         mkfs.gpunvme -qf --noiommu {DEVICE}
         for round in 1 2; do

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The power goes in the middle of writes, and the drive's volatile cache with it: a fresh qcow2
-image loses, when QEMU is killed, what was not flushed, and keeps what was."""
+image loses, when QEMU is killed, all data that was not flushed, and keeps the rest."""
 import os
 import random
 import time
@@ -37,7 +37,7 @@ def check_canary(guest, number):
 
 
 def write_until_cut(lab, guest, device, number, rng):
-    """Returns the log of what was durable when the power went."""
+    """Returns the log of the writes that were durable when the power went."""
     write_canary(guest, number)
     guest.run(f'gpunvmefs {device.name} "$MNT"')
     job = guest.start(f'python3 -B "$SOURCE/tests/guest/writers.py" write "$MNT" {number}')

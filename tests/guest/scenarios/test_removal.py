@@ -34,7 +34,7 @@ def serve(guest, name):
 
 
 def put_back(guest, name):
-    """In the slot again, it holds what was durable."""
+    """In the slot again, it holds all durable data."""
     guest.monitor.execute("device_add", driver="nvme", id=f"nvme-{name}", serial=name,
                           bus=f"{name}-port", drive=f"{name}n1")
     guest.run(f"""

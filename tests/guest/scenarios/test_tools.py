@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The command gpunvme on drives of the kernel and of VFIO, and what it refuses."""
+"""The command gpunvme on drives of the kernel and of VFIO, and its refusals."""
 import json
 
 import pytest
@@ -76,7 +76,7 @@ def test_a_drive_in_use_is_not_taken(guest, use):
 
 
 def one_line(output):
-    """`program: object: what is wrong`, once; what bash adds is not ours."""
+    """`program: object: what is wrong`, once; lines of bash do not count."""
     said = [line for line in output.splitlines() if not line.startswith("failed here:")]
     return len(said) == 1 and said[0].count(": ") >= 2
 
