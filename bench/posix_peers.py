@@ -24,7 +24,7 @@ WAIT_S = 30  # for a mount, and for the end of a daemon
 
 
 def warn(message):
-    print(f"posix_peers.py: {message}", file=sys.stderr, flush=True)
+    print(f"{os.path.basename(sys.argv[0])}: {message}", file=sys.stderr, flush=True)
 
 
 def run(*command):

@@ -139,6 +139,7 @@ class Jobs:
             Job("bounce-no-gpu-path", on_mount(mib, "executor=cpu", threads=8) + bounce),
             Job("file-tmpfs", [self.program("ioctl_bench"), "-p", *few], folder="/dev/shm"),
             Job("fs", [self.program("fs_bench"), "-n", "100000"]),
+            Job("growth", [sys.executable, script("growth_peers.py"), "-n", "10000"]),
             Job("csum", [self.program("csum_bench")]),
         ]
 
@@ -207,7 +208,7 @@ def shell_line(command):
 def run_all(args):
     gpu = has_gpu()
     build = os.path.abspath(args.build_dir)
-    for folder in ("mkfs", "fusefs/daemon"):
+    for folder in ("mkfs", "fusefs/daemon", "bench"):
         os.environ["PATH"] = os.path.join(build, folder) + os.pathsep + os.environ["PATH"]
     reports = {}
     end = time.monotonic() + args.budget if args.budget else float("inf")

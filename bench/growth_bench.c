@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What do the names and the extents of a directory's file system cost as they grow?
+ *
+ * At each power of ten: files created since the last one, listed with their attributes, and looked
+ * at in random order; at the end all of them removed. Then one file that grows by extents: blocks
+ * of 4 KiB with a hole after each are written, and read at random. Any file system: growth_peers.py
+ * runs it over several in turn. Names are counted, bytes that were read are verified.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bench/bench_report.h"
+#include "bench/pattern.h"
+
+#define PROGRAM "growth_bench"
+#define SEED    0x67726f777468u
+#define BLOCK   4096u
+#define FIRST   1000ul
+#define GROWTH  10ul
+#define SAMPLES 1000u
+#define JOBS    64u
+
+struct bench {
+    unsigned long files, extents; /* at most */
+    unsigned long per_dir;        /* files; 0: all in one */
+    unsigned jobs;                /* threads that create and remove */
+    bool json;
+    char dir[2048];
+    char *block; /* aligned to its size */
+    double micros[SAMPLES];
+    struct bench_report *report;
+};
+
+static int fail(const char *object, const char *what)
+{
+    fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
+    return -EIO;
+}
+
+static int fail_errno(const char *object)
+{
+    int err = -errno;
+
+    fail(object, strerror(-err));
+    return err;
+}
+
+static double micros_since(double begin)
+{
+    return (bench_seconds() - begin) * 1e6;
+}
+
+static void report_each(struct bench *b, const char *sweep, const char *what, unsigned long x,
+                        size_t n)
+{
+    char name[96];
+
+    snprintf(name, sizeof(name), "%s, %lu %s", what, x, sweep);
+    bench_report_values(b->report, name, "us", b->micros, n, NULL);
+    bench_report_point(b->report, sweep, what, (double)x);
+}
+
+/* One value: the mean of `count` calls that took `micros` together. */
+static void report_mean(struct bench *b, const char *sweep, const char *what, unsigned long x,
+                        double micros, unsigned long count)
+{
+    b->micros[0] = micros / (double)count;
+    report_each(b, sweep, what, x, 1);
+}
+
+static unsigned long draw(unsigned long below, unsigned i)
+{
+    return (unsigned long)(pattern_word(SEED + below, i) % below);
+}
+
+/* --- Names ------------------------------------------------------------------------------------ */
+
+static void dir_path(const struct bench *b, unsigned long number, char *path, size_t len)
+{
+    if (b->per_dir)
+        snprintf(path, len, "%s/%lu", b->dir, number / b->per_dir);
+    else
+        snprintf(path, len, "%s/all", b->dir);
+}
+
+static void file_path(const struct bench *b, unsigned long number, char *path, size_t len)
+{
+    char dir[2080];
+
+    dir_path(b, number, dir, sizeof(dir));
+    snprintf(path, len, "%s/file-%08lu", dir, number);
+}
+
+static int create_one(const char *path)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+
+    return fd < 0 ? -1 : close(fd);
+}
+
+struct job {
+    const struct bench *b;
+    pthread_t thread;
+    unsigned long from, to;
+    int (*act)(const char *path);
+    int err;
+};
+
+static void *act_on_names(void *arg)
+{
+    struct job *j = arg;
+    char path[2112];
+
+    for (unsigned long i = j->from; i < j->to && !j->err; i++) {
+        file_path(j->b, i, path, sizeof(path));
+        if (j->act(path) != 0)
+            j->err = fail_errno(path);
+    }
+    return NULL;
+}
+
+/* Calls act for each of the names from `from` on, divided among the jobs. */
+static int for_names(struct bench *b, unsigned long from, unsigned long to,
+                     int (*act)(const char *path))
+{
+    struct job jobs[JOBS];
+    unsigned started = 0;
+    int err = 0;
+
+    for (; started < b->jobs; started++) {
+        unsigned long part = (to - from) / b->jobs, first = from + started * part;
+        jobs[started] = (struct job){
+            .b = b, .from = first, .to = started + 1 == b->jobs ? to : first + part, .act = act};
+        err = -pthread_create(&jobs[started].thread, NULL, act_on_names, &jobs[started]);
+        if (err)
+            break;
+    }
+    for (unsigned i = 0; i < started; i++) {
+        pthread_join(jobs[i].thread, NULL);
+        err = err ? err : jobs[i].err;
+    }
+    return err;
+}
+
+/* Calls act for each directory of the files below `to`, from that of `from` on. */
+static int for_dirs(struct bench *b, unsigned long from, unsigned long to,
+                    int (*act)(struct bench *b, const char *path))
+{
+    unsigned long step = b->per_dir ? b->per_dir : to;
+    char path[2112];
+    int err = 0;
+
+    for (unsigned long i = from - from % step; i < to && !err; i += step) {
+        dir_path(b, i, path, sizeof(path));
+        err = act(b, path);
+    }
+    return err;
+}
+
+static int make_dir(struct bench *b, const char *path)
+{
+    (void)b;
+    return mkdir(path, 0755) == 0 || errno == EEXIST ? 0 : fail_errno(path);
+}
+
+static int remove_dir(struct bench *b, const char *path)
+{
+    (void)b;
+    return rmdir(path) == 0 ? 0 : fail_errno(path);
+}
+
+static unsigned long listed; /* files that list_dir() has counted */
+
+static int list_dir(struct bench *b, const char *path)
+{
+    DIR *dir = opendir(path);
+    const struct dirent *entry;
+    struct stat st;
+
+    (void)b;
+    if (!dir)
+        return fail_errno(path);
+    while ((entry = readdir(dir))) {
+        if (fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+            listed += S_ISREG(st.st_mode) ? 1 : 0;
+    }
+    closedir(dir);
+    return 0;
+}
+
+static int measure_creations(struct bench *b, unsigned long from, unsigned long to)
+{
+    int err = for_dirs(b, from, to, make_dir);
+    double begin = bench_seconds();
+
+    if (!err)
+        err = for_names(b, from, to, create_one);
+    if (!err)
+        report_mean(b, "files", "create", to, micros_since(begin), to - from);
+    return err;
+}
+
+static int measure_list(struct bench *b, unsigned long files)
+{
+    double begin = bench_seconds();
+
+    listed = 0;
+    int err = for_dirs(b, 0, files, list_dir);
+    if (!err && listed != files)
+        err = fail(b->dir, "names are missing");
+    if (!err)
+        report_mean(b, "files", "list with attributes", files, micros_since(begin), files);
+    return err;
+}
+
+static int measure_opens(struct bench *b, unsigned long files)
+{
+    char path[2112];
+
+    for (unsigned i = 0; i < SAMPLES; i++) {
+        file_path(b, draw(files, i), path, sizeof(path));
+        double begin = bench_seconds();
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+            return fail_errno(path);
+        close(fd);
+        b->micros[i] = micros_since(begin);
+    }
+    report_each(b, "files", "open and close at random", files, SAMPLES);
+    return 0;
+}
+
+static int measure_removals(struct bench *b, unsigned long files)
+{
+    double begin = bench_seconds();
+    int err = for_names(b, 0, files, unlink);
+
+    if (!err)
+        report_mean(b, "files", "unlink", files, micros_since(begin), files);
+    return err ? err : for_dirs(b, 0, files, remove_dir);
+}
+
+static int measure_files(struct bench *b)
+{
+    unsigned long made = 0;
+    int err = 0;
+
+    for (unsigned long files = FIRST; files <= b->files && !err; files *= GROWTH) {
+        err = measure_creations(b, made, files);
+        made = files;
+        if (!err)
+            err = measure_list(b, files);
+        if (!err)
+            err = measure_opens(b, files);
+    }
+    return err || made == 0 ? err : measure_removals(b, made);
+}
+
+/* --- Extents ---------------------------------------------------------------------------------- */
+
+/* Of every other block. */
+static uint64_t place_of(unsigned long extent)
+{
+    return (uint64_t)extent * 2 * BLOCK;
+}
+
+static int grow_extents(struct bench *b, int fd, unsigned long from, unsigned long to)
+{
+    double begin = bench_seconds();
+
+    for (unsigned long i = from; i < to; i++) {
+        pattern_host_write(b->block, BLOCK, SEED, place_of(i), false);
+        if (pwrite(fd, b->block, BLOCK, (off_t)place_of(i)) != (ssize_t)BLOCK)
+            return fail_errno(b->dir);
+    }
+    if (fsync(fd) != 0)
+        return fail_errno(b->dir);
+    report_mean(b, "extents", "write 4 KiB and a hole", to, micros_since(begin), to - from);
+    return 0;
+}
+
+static int read_extents(struct bench *b, int fd, unsigned long extents)
+{
+    for (unsigned i = 0; i < SAMPLES; i++) {
+        uint64_t place = place_of(draw(extents, i));
+        struct pattern_pieces p = {.seed = SEED, .bytes = BLOCK, .n = 1, .places = &place};
+        double begin = bench_seconds();
+        if (pread(fd, b->block, BLOCK, (off_t)place) != (ssize_t)BLOCK)
+            return fail_errno(b->dir);
+        b->micros[i] = micros_since(begin);
+        if (pattern_host_count_wrong(b->block, &p) != 0)
+            return fail(b->dir, "wrong data");
+    }
+    report_each(b, "extents", "read 4 KiB at random", extents, SAMPLES);
+    return 0;
+}
+
+static int measure_extents(struct bench *b)
+{
+    char path[2112];
+    unsigned long made = 0;
+    int err = 0;
+
+    snprintf(path, sizeof(path), "%s/extents", b->dir);
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_DIRECT | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return fail_errno(path);
+    for (unsigned long n = FIRST; n <= b->extents && !err; n *= GROWTH) {
+        err = grow_extents(b, fd, made, n);
+        made = n;
+        if (!err)
+            err = read_extents(b, fd, n);
+    }
+    if (close(fd) != 0 || unlink(path) != 0)
+        err = err ? err : fail_errno(path);
+    return err;
+}
+
+/* --- All of them ------------------------------------------------------------------------------ */
+
+static int run(struct bench *b, const char *where)
+{
+    int err = 0;
+
+    b->report = bench_report_new(PROGRAM, b->json, NULL);
+    b->block = aligned_alloc(BLOCK, BLOCK);
+    if (!b->report || !b->block)
+        return -ENOMEM;
+    snprintf(b->dir, sizeof(b->dir), "%s/" PROGRAM ".%ld", where, (long)getpid());
+    bench_report_number(b->report, "files_in_a_directory", (double)b->per_dir);
+    bench_report_number(b->report, "jobs", b->jobs);
+    if (mkdir(b->dir, 0755) != 0)
+        err = fail_errno(b->dir);
+    if (!err)
+        err = measure_files(b);
+    if (!err)
+        err = measure_extents(b);
+    rmdir(b->dir);
+    return err;
+}
+
+static bool parse(struct bench *b, int argc, char **argv)
+{
+    int opt;
+
+    while ((opt = getopt(argc, argv, "n:p:e:j:o:")) != -1) {
+        if (opt == 'n')
+            b->files = strtoul(optarg, NULL, 10);
+        else if (opt == 'p')
+            b->per_dir = strtoul(optarg, NULL, 10);
+        else if (opt == 'e')
+            b->extents = strtoul(optarg, NULL, 10);
+        else if (opt == 'j')
+            b->jobs = (unsigned)strtoul(optarg, NULL, 10);
+        else if (opt == 'o' && strcmp(optarg, "json") == 0)
+            b->json = true;
+        else
+            return false;
+    }
+    return argc - optind == 1 && b->jobs >= 1 && b->jobs <= JOBS;
+}
+
+int main(int argc, char **argv)
+{
+    static struct bench b = {.files = 100000, .extents = 10000, .jobs = 1};
+
+    if (!parse(&b, argc, argv)) {
+        fprintf(stderr,
+                "usage: " PROGRAM " [-n FILES] [-p FILES OF A DIRECTORY] [-e EXTENTS] [-j JOBS]\n"
+                "                    [-o json] DIRECTORY\n"
+                "  -p  0, the default: all in one\n"
+                "  -n, -e  powers of ten from 1000 on; 0: none\n");
+        return 2;
+    }
+    int err = run(&b, argv[optind]);
+    free(b.block);
+    return bench_report_close(b.report, err);
+}
