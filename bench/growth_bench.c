@@ -18,8 +18,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "bench/bench_report.h"
-#include "bench/pattern.h"
+#include "bench/lib/bench_report.h"
+#include "bench/lib/pattern.h"
 
 #define PROGRAM "growth_bench"
 #define SEED    0x67726f777468u
