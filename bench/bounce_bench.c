@@ -30,7 +30,7 @@ struct bench {
     unsigned repeats;
     bool json, direct, on_gpu;
     struct bench_mount mount;
-    struct bench_lane lane; /* of CHUNK bytes: for the plain copy */
+    struct bench_stream stream; /* of CHUNK bytes: for the plain copy */
     struct bench_file file;
     bool shared; /* the mount's executor can reach the memory */
     struct bench_report *report;
@@ -73,9 +73,9 @@ static int copy_calls(struct bench *b, const struct way *w)
 
     for (unsigned i = 0; i < w->calls && !err; i++) {
         for (uint64_t at = 0; at < w->size && !err; at += piece)
-            err = bench_lane_copy(&b->lane, &b->mount.memory, i * w->size + at, piece);
+            err = bench_stream_copy(&b->stream, &b->mount.memory, i * w->size + at, piece);
         if (!err)
-            err = bench_lane_wait(&b->lane);
+            err = bench_stream_wait(&b->stream);
     }
     return err ? fail("plain copy", "the GPU failed") : 0;
 }
@@ -172,7 +172,7 @@ static int set_up(struct bench *b, const char *dir)
     struct bench_mount *m = &b->mount;
 
     b->on_gpu = bench_gpu_name() != NULL;
-    if (bench_lane_open(&b->lane, b->on_gpu, CHUNK) ||
+    if (bench_stream_open(&b->stream, b->on_gpu, CHUNK) ||
         bench_memory_alloc(&m->memory, b->on_gpu, b->largest))
         return fail("memory", "not enough of it");
     if (gpunvme_connect(dir, &m->g) || gpunvme_info(m->g, &m->info) ||
@@ -191,7 +191,7 @@ static void tear_down(struct bench *b)
     if (b->mount.g)
         gpunvme_disconnect(b->mount.g);
     bench_memory_free(&b->mount.memory);
-    bench_lane_close(&b->lane);
+    bench_stream_close(&b->stream);
     bench_file_close(&b->file);
 }
 

@@ -38,7 +38,7 @@ struct bench {
     uint64_t bytes; /* of a file */
     unsigned files;
     struct bench_mount mount;
-    struct bench_lane lanes[2]; /* of LARGEST */
+    struct bench_stream streams[2]; /* of LARGEST */
     struct bench_report *report;
 };
 
@@ -68,12 +68,12 @@ static int read_ioctl(struct bench *b, int fd, unsigned i)
 
 static int read_pinned(struct bench *b, int fd, unsigned i)
 {
-    struct bench_lane *lane = &b->lanes[i % 2];
-    int err = bench_lane_wait(lane);
+    struct bench_stream *stream = &b->streams[i % 2];
+    int err = bench_stream_wait(stream);
 
-    if (!err && pread(fd, lane->buffer, b->bytes, 0) != (ssize_t)b->bytes)
+    if (!err && pread(fd, stream->buffer, b->bytes, 0) != (ssize_t)b->bytes)
         return fail("pread", strerror(errno));
-    return err ? err : bench_lane_copy(lane, &b->mount.memory, i * b->bytes, b->bytes);
+    return err ? err : bench_stream_copy(stream, &b->mount.memory, i * b->bytes, b->bytes);
 }
 
 static int read_one(struct bench *b, read_fn read_file, unsigned i)
@@ -97,7 +97,7 @@ static int read_all(struct bench *b, read_fn read_file)
     for (unsigned i = 0; i < b->files && !err; i++)
         err = read_one(b, read_file, i);
     for (unsigned i = 0; i < 2 && !err; i++)
-        err = bench_lane_wait(&b->lanes[i]);
+        err = bench_stream_wait(&b->streams[i]);
     return err;
 }
 
@@ -235,8 +235,8 @@ static int set_up(struct bench *b, const char *dir)
         return fail(dir, strerror(errno));
     }
     b->report = bench_report_new(PROGRAM, b->json, gpu ? bench_gpu_name() : NULL);
-    if (!b->report || bench_lane_open(&b->lanes[0], gpu, LARGEST) ||
-        bench_lane_open(&b->lanes[1], gpu, LARGEST))
+    if (!b->report || bench_stream_open(&b->streams[0], gpu, LARGEST) ||
+        bench_stream_open(&b->streams[1], gpu, LARGEST))
         return fail("memory", "not enough of it");
     bench_mount_describe(&b->mount, b->report);
     bench_report_number(b->report, "files_in_a_directory", DIRECTORY_FILES);
@@ -248,8 +248,8 @@ static void tear_down(struct bench *b)
 {
     if (b->dir[0])
         rmdir(b->dir);
-    bench_lane_close(&b->lanes[0]);
-    bench_lane_close(&b->lanes[1]);
+    bench_stream_close(&b->streams[0]);
+    bench_stream_close(&b->streams[1]);
     bench_mount_close(&b->mount);
 }
 

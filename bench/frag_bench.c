@@ -32,7 +32,7 @@ struct bench {
     bool json;
     const char *dir;
     struct bench_mount mount;
-    struct bench_lane lane; /* of CHUNK bytes: for the plain copy */
+    struct bench_stream stream; /* of CHUNK bytes: for the plain copy */
     struct pattern_pieces pieces;
     struct bench_report *report;
 };
@@ -109,9 +109,9 @@ static int time_copy(struct bench *b, struct bench_samples *out)
     int err = 0;
 
     for (uint64_t at = 0; at < b->size && !err; at += CHUNK)
-        err = bench_lane_copy(&b->lane, &b->mount.memory, at, CHUNK);
+        err = bench_stream_copy(&b->stream, &b->mount.memory, at, CHUNK);
     if (!err)
-        err = bench_lane_wait(&b->lane);
+        err = bench_stream_wait(&b->stream);
     bench_add(out, (double)b->size * 1e-9 / (bench_seconds() - start));
     return err ? fail("plain copy", "the GPU failed") : 0;
 }
@@ -195,7 +195,7 @@ static int set_up(struct bench *b)
     if (!b->mount.g)
         return fail(b->dir, "is not on a mount of gpunvmefs");
     b->report = bench_report_new(PROGRAM, b->json, gpu ? bench_gpu_name() : NULL);
-    if (!b->report || bench_lane_open(&b->lane, gpu, CHUNK) ||
+    if (!b->report || bench_stream_open(&b->stream, gpu, CHUNK) ||
         bench_pieces_make(&b->pieces, gpu, SEED, b->size, CHUNK, b->size, &in_order))
         return fail("memory", "not enough of it");
     bench_mount_describe(&b->mount, b->report);
@@ -207,7 +207,7 @@ static int set_up(struct bench *b)
 static void tear_down(struct bench *b)
 {
     bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
-    bench_lane_close(&b->lane);
+    bench_stream_close(&b->stream);
     bench_mount_close(&b->mount);
 }
 

@@ -57,8 +57,8 @@ static int plain_copy(struct bench *b)
     int err = 0;
 
     for (uint64_t at = 0; at < b->size && !err; at += PEER_CHUNK)
-        err = bench_lane_copy(&b->job.lanes[0], &b->mount.memory, at, PEER_CHUNK);
-    return err ? err : bench_lane_wait(&b->job.lanes[0]);
+        err = bench_stream_copy(&b->job.streams[0], &b->mount.memory, at, PEER_CHUNK);
+    return err ? err : bench_stream_wait(&b->job.streams[0]);
 }
 
 static int read_to(struct bench *b, struct gpunvme_buffer *buffer)

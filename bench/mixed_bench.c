@@ -40,8 +40,8 @@
 /* A thread that computes in steps, and how long each took. */
 struct computer {
     pthread_t thread;
-    struct bench_lane lane; /* its stream */
-    uint64_t work;          /* of a step */
+    struct bench_stream stream; /* of its kernels */
+    uint64_t work;              /* of a step */
     atomic_bool stop;
     size_t steps;
     double rates[MAX_STEPS]; /* steps a second */
@@ -78,8 +78,8 @@ static int compute_step(struct computer *c, uint64_t work)
     volatile float x = 1.0f;
 
 #ifdef GPUNVME_HAVE_CUDA
-    if (c->lane.gpu)
-        return kernel_compute(c->lane.stream, work);
+    if (c->stream.gpu)
+        return kernel_compute(c->stream.cuda, work);
 #endif
     (void)c;
     for (uint64_t i = 0; i < work; i++)
@@ -288,7 +288,7 @@ static int set_up(struct bench *b, const char *dir)
         err = bench_pieces_make(&b->small, gpu, SEED, (uint64_t)SMALL * b->repeats * 50, SMALL,
                                 b->size, &random);
     if (!err)
-        err = bench_lane_open(&b->computer.lane, gpu, SMALL);
+        err = bench_stream_open(&b->computer.stream, gpu, SMALL);
     if (!err && b->report)
         err = calibrate(&b->computer);
     if (err || !b->report)
@@ -307,7 +307,7 @@ static void tear_down(struct bench *b)
 {
     bench_pieces_free(&b->whole, b->mount.memory.on_gpu);
     bench_pieces_free(&b->small, b->mount.memory.on_gpu);
-    bench_lane_close(&b->computer.lane);
+    bench_stream_close(&b->computer.stream);
     bench_direct_close(&b->direct);
     bench_mount_close(&b->mount);
     bench_file_close(&b->file);

@@ -123,10 +123,10 @@ static int readv_direct(struct bench *b)
 
     for (size_t i = 0; i < b->batches; i++) {
         if (gpunvme_readv_async(b->direct.file, b->mount.memory.addr, list + i * b->batch,
-                                batch_len(b, i), b->direct.lane.stream))
+                                batch_len(b, i), b->direct.stream.cuda))
             return fail("direct path", gpunvme_error());
     }
-    return bench_lane_wait(&b->direct.lane) ? fail("direct path", "the GPU failed") : 0;
+    return bench_stream_wait(&b->direct.stream) ? fail("direct path", "the GPU failed") : 0;
 }
 
 static int gather_all(struct bench *b)

@@ -15,7 +15,7 @@ static int fail(const char *who, int err)
 int bench_direct_open_with(struct bench_direct *p, const struct bench_mount *m, const char *who,
                            int fd, const struct gpunvme_direct_options *options)
 {
-    int err = bench_lane_open(&p->lane, m->memory.on_gpu, sizeof(int64_t));
+    int err = bench_stream_open(&p->stream, m->memory.on_gpu, sizeof(int64_t));
 
     if (err)
         return err;
@@ -37,22 +37,22 @@ void bench_direct_close(struct bench_direct *p)
 {
     if (p->d)
         gpunvme_direct_close(p->d);
-    if (p->lane.buffer)
-        bench_lane_close(&p->lane);
+    if (p->stream.buffer)
+        bench_stream_close(&p->stream);
     *p = (struct bench_direct){.d = NULL};
 }
 
 int bench_direct_read(struct bench_direct *p, const char *who, void *to, uint64_t n,
                       uint64_t offset)
 {
-    int64_t *bytes = p->lane.buffer;
+    int64_t *bytes = p->stream.buffer;
     int err;
 
     *bytes = 0;
-    err = gpunvme_read_async(p->file, to, n, offset, p->lane.stream, bytes);
+    err = gpunvme_read_async(p->file, to, n, offset, p->stream.cuda, bytes);
     if (err)
         return fail(who, err);
-    err = bench_lane_wait(&p->lane);
+    err = bench_stream_wait(&p->stream);
     if (!err && *bytes == (int64_t)n)
         return 0;
     fprintf(stderr,

@@ -8,7 +8,7 @@
 struct bench_direct {
     struct gpunvme_direct *d; /* NULL: not open */
     struct gpunvme_file *file;
-    struct bench_lane lane; /* the stream of reads; its buffer takes their results */
+    struct bench_stream stream; /* the stream of reads; its buffer takes their results */
 };
 
 /* Of the file open at fd: -errno, reported on stderr. Either way bench_direct_close() ends it. */

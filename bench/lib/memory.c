@@ -236,10 +236,10 @@ int bench_traffic(const struct bench_memory *m, const void *from, const struct p
     return bench_gather(m, from, p);
 }
 
-int bench_lane_open(struct bench_lane *l, bool gpu, size_t len)
+int bench_stream_open(struct bench_stream *s, bool gpu, size_t len)
 {
-    *l = (struct bench_lane){.gpu = gpu, .len = len, .buffer = bench_host_alloc(gpu, len)};
-    if (!l->buffer)
+    *s = (struct bench_stream){.gpu = gpu, .len = len, .buffer = bench_host_alloc(gpu, len)};
+    if (!s->buffer)
         return -ENOMEM;
 #ifdef GPUNVME_HAVE_CUDA
     if (gpu) {
@@ -247,42 +247,42 @@ int bench_lane_open(struct bench_lane *l, bool gpu, size_t len)
 
         if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
             return -ENOMEM;
-        l->stream = stream;
+        s->cuda = stream;
     }
 #endif
     return 0;
 }
 
-void bench_lane_close(struct bench_lane *l)
+void bench_stream_close(struct bench_stream *s)
 {
 #ifdef GPUNVME_HAVE_CUDA
-    if (l->stream)
-        cudaStreamDestroy(l->stream);
+    if (s->cuda)
+        cudaStreamDestroy(s->cuda);
 #endif
-    bench_host_free(l->gpu, l->buffer);
-    *l = (struct bench_lane){.buffer = NULL};
+    bench_host_free(s->gpu, s->buffer);
+    *s = (struct bench_stream){.buffer = NULL};
 }
 
-int bench_lane_copy(struct bench_lane *l, const struct bench_memory *to, uint64_t offset,
-                    size_t len)
+int bench_stream_copy(struct bench_stream *s, const struct bench_memory *to, uint64_t offset,
+                      size_t len)
 {
 #ifdef GPUNVME_HAVE_CUDA
-    if (l->gpu)
-        return cudaMemcpyAsync((char *)to->addr + offset, l->buffer, len, cudaMemcpyHostToDevice,
-                               l->stream) == cudaSuccess
+    if (s->gpu)
+        return cudaMemcpyAsync((char *)to->addr + offset, s->buffer, len, cudaMemcpyHostToDevice,
+                               s->cuda) == cudaSuccess
                    ? 0
                    : -EIO;
 #endif
-    memcpy((char *)to->addr + offset, l->buffer, len);
+    memcpy((char *)to->addr + offset, s->buffer, len);
     return 0;
 }
 
-int bench_lane_wait(struct bench_lane *l)
+int bench_stream_wait(struct bench_stream *s)
 {
 #ifdef GPUNVME_HAVE_CUDA
-    if (l->gpu)
-        return cudaStreamSynchronize(l->stream) == cudaSuccess ? 0 : -EIO;
+    if (s->gpu)
+        return cudaStreamSynchronize(s->cuda) == cudaSuccess ? 0 : -EIO;
 #endif
-    (void)l;
+    (void)s;
     return 0;
 }

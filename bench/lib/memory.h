@@ -61,18 +61,18 @@ void bench_traffic_close(struct bench_traffic *t);
 int bench_traffic(const struct bench_memory *m, const void *from, const struct pattern_pieces *p,
                   const struct bench_traffic *t, bool with_list);
 
-/* A buffer of the host and copies out of it that go on by themselves. */
-struct bench_lane {
+/* A stream with a buffer of the host: copies out of it go on by themselves. */
+struct bench_stream {
     void *buffer;
     size_t len;
     bool gpu;
-    void *stream;
+    void *cuda; /* cudaStream_t */
 };
-int bench_lane_open(struct bench_lane *l, bool gpu, size_t len);
-void bench_lane_close(struct bench_lane *l);
-/* Starts to copy the first len bytes; the buffer must stay as it is until bench_lane_wait(). */
-int bench_lane_copy(struct bench_lane *l, const struct bench_memory *to, uint64_t offset,
-                    size_t len);
-int bench_lane_wait(struct bench_lane *l);
+int bench_stream_open(struct bench_stream *s, bool gpu, size_t len);
+void bench_stream_close(struct bench_stream *s);
+/* Starts to copy the first len bytes; the buffer must stay as it is until bench_stream_wait(). */
+int bench_stream_copy(struct bench_stream *s, const struct bench_memory *to, uint64_t offset,
+                      size_t len);
+int bench_stream_wait(struct bench_stream *s);
 
 #endif

@@ -22,14 +22,14 @@ int peers_open(struct peer_job *job)
     int err = 0;
 
     for (unsigned i = 0; i < 2 * PEER_THREADS && !err; i++)
-        err = bench_lane_open(&job->lanes[i], job->to->on_gpu, PEER_CHUNK);
+        err = bench_stream_open(&job->streams[i], job->to->on_gpu, PEER_CHUNK);
     return err;
 }
 
 void peers_close(struct peer_job *job)
 {
     for (unsigned i = 0; i < 2 * PEER_THREADS; i++)
-        bench_lane_close(&job->lanes[i]);
+        bench_stream_close(&job->streams[i]);
 }
 
 static int map_and_copy(struct peer_job *job)
@@ -44,26 +44,26 @@ static int map_and_copy(struct peer_job *job)
     return err;
 }
 
-/* A thread with two lanes: one is read into while the other is copied from. */
+/* A thread with two streams: one is read into while the other is copied from. */
 struct reader {
     struct peer_job *job;
-    struct bench_lane *lanes;
+    struct bench_stream *streams;
     _Atomic uint64_t *next; /* offset of the next free chunk */
     pthread_t thread;
     int err;
 };
 
-static int read_chunk(struct reader *r, struct bench_lane *lane, uint64_t at)
+static int read_chunk(struct reader *r, struct bench_stream *stream, uint64_t at)
 {
     ssize_t n;
-    int err = bench_lane_wait(lane);
+    int err = bench_stream_wait(stream);
 
     if (err)
         return err;
-    n = pread(r->job->fd, lane->buffer, PEER_CHUNK, (off_t)at);
+    n = pread(r->job->fd, stream->buffer, PEER_CHUNK, (off_t)at);
     if (n != (ssize_t)PEER_CHUNK)
         return n < 0 ? -errno : -EIO;
-    return bench_lane_copy(lane, r->job->to, at, PEER_CHUNK);
+    return bench_stream_copy(stream, r->job->to, at, PEER_CHUNK);
 }
 
 static void *read_chunks(void *arg)
@@ -75,10 +75,10 @@ static void *read_chunks(void *arg)
         at = atomic_fetch_add(r->next, PEER_CHUNK);
         if (at >= r->job->size)
             break;
-        r->err = read_chunk(r, &r->lanes[turn % 2], at);
+        r->err = read_chunk(r, &r->streams[turn % 2], at);
     }
     for (unsigned i = 0; i < 2; i++) {
-        int err = bench_lane_wait(&r->lanes[i]);
+        int err = bench_stream_wait(&r->streams[i]);
 
         r->err = r->err ? r->err : err;
     }
@@ -95,7 +95,7 @@ static int pread_threads(struct peer_job *job, unsigned threads)
     for (started = 0; started < threads && !err; started++) {
         struct reader *r = &readers[started];
 
-        *r = (struct reader){.job = job, .lanes = &job->lanes[2 * started], .next = &next};
+        *r = (struct reader){.job = job, .streams = &job->streams[2 * started], .next = &next};
         err = -pthread_create(&r->thread, NULL, read_chunks, r);
     }
     if (err)
@@ -123,58 +123,58 @@ static int pread_16(struct peer_job *job)
 }
 
 #ifdef HAVE_LIBURING
-#define RING_LANES (2 * PEER_THREADS)
+#define RING_STREAMS (2 * PEER_THREADS)
 
-static int ring_read(struct io_uring *ring, struct peer_job *job, unsigned lane, uint64_t at)
+static int ring_read(struct io_uring *ring, struct peer_job *job, unsigned stream, uint64_t at)
 {
     struct io_uring_sqe *sqe;
-    int err = bench_lane_wait(&job->lanes[lane]);
+    int err = bench_stream_wait(&job->streams[stream]);
 
     if (err)
         return err;
     sqe = io_uring_get_sqe(ring);
     if (!sqe)
         return -EBUSY;
-    io_uring_prep_read(sqe, job->fd, job->lanes[lane].buffer, PEER_CHUNK, at);
+    io_uring_prep_read(sqe, job->fd, job->streams[stream].buffer, PEER_CHUNK, at);
     /* By the ring's own threads: bytes in the page cache would be copied in this one. */
     io_uring_sqe_set_flags(sqe, IOSQE_ASYNC);
-    io_uring_sqe_set_data64(sqe, at / PEER_CHUNK * RING_LANES + lane);
+    io_uring_sqe_set_data64(sqe, at / PEER_CHUNK * RING_STREAMS + stream);
     err = io_uring_submit(ring);
     return err < 0 ? err : 0;
 }
 
-/* Takes a completion: the lane that it was, or -errno. */
+/* Takes a completion: the stream that it was, or -errno. */
 static int ring_take(struct io_uring *ring, struct peer_job *job)
 {
     struct io_uring_cqe *cqe;
-    int err = io_uring_wait_cqe(ring, &cqe), lane;
+    int err = io_uring_wait_cqe(ring, &cqe), stream;
     uint64_t at;
 
     if (err)
         return err;
-    lane = (int)(io_uring_cqe_get_data64(cqe) % RING_LANES);
-    at = io_uring_cqe_get_data64(cqe) / RING_LANES * PEER_CHUNK;
+    stream = (int)(io_uring_cqe_get_data64(cqe) % RING_STREAMS);
+    at = io_uring_cqe_get_data64(cqe) / RING_STREAMS * PEER_CHUNK;
     err = cqe->res == (int)PEER_CHUNK ? 0 : cqe->res < 0 ? cqe->res : -EIO;
     io_uring_cqe_seen(ring, cqe);
     if (!err)
-        err = bench_lane_copy(&job->lanes[lane], job->to, at, PEER_CHUNK);
-    return err ? err : lane;
+        err = bench_stream_copy(&job->streams[stream], job->to, at, PEER_CHUNK);
+    return err ? err : stream;
 }
 
 static int ring_read_all(struct io_uring *ring, struct peer_job *job)
 {
     unsigned pending = 0;
     uint64_t at = 0;
-    int err = 0, lane;
+    int err = 0, stream;
 
-    for (; pending < RING_LANES && at < job->size && !err; at += PEER_CHUNK)
+    for (; pending < RING_STREAMS && at < job->size && !err; at += PEER_CHUNK)
         err = ring_read(ring, job, pending++, at);
     while (pending > 0 && !err) {
-        lane = ring_take(ring, job);
+        stream = ring_take(ring, job);
         pending--;
-        err = lane < 0 ? lane : 0;
+        err = stream < 0 ? stream : 0;
         if (!err && at < job->size) {
-            err = ring_read(ring, job, (unsigned)lane, at);
+            err = ring_read(ring, job, (unsigned)stream, at);
             at += PEER_CHUNK;
             pending++;
         }
@@ -185,14 +185,14 @@ static int ring_read_all(struct io_uring *ring, struct peer_job *job)
 static int uring(struct peer_job *job)
 {
     struct io_uring ring;
-    int err = io_uring_queue_init(RING_LANES, &ring, 0), end;
+    int err = io_uring_queue_init(RING_STREAMS, &ring, 0), end;
 
     if (err)
         return err == -ENOSYS || err == -EPERM ? -ENOTSUP : err;
     err = ring_read_all(&ring, job);
     io_uring_queue_exit(&ring);
-    for (unsigned i = 0; i < RING_LANES; i++) {
-        end = bench_lane_wait(&job->lanes[i]);
+    for (unsigned i = 0; i < RING_STREAMS; i++) {
+        end = bench_stream_wait(&job->streams[i]);
         err = err ? err : end;
     }
     return err;

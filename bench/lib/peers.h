@@ -13,7 +13,7 @@ struct peer_job {
     int fd;        /* of it, buffered */
     uint64_t size; /* bytes, a multiple of PEER_CHUNK */
     const struct bench_memory *to;
-    struct bench_lane lanes[2 * PEER_THREADS]; /* of PEER_CHUNK */
+    struct bench_stream streams[2 * PEER_THREADS]; /* of PEER_CHUNK */
 };
 
 struct peer {

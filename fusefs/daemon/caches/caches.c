@@ -64,7 +64,7 @@ static void warn_barren(struct cache *k, const struct caches_round *r)
              r->root, r->bytes, k->limit);
 }
 
-/* Under the lock, but for the round itself. The place may be another directory's afterwards. */
+/* Under the lock, but for the round itself. The entry may be another directory's afterwards. */
 static void make_round(struct caches *c, int i)
 {
     struct cache *k = &c->at[i];

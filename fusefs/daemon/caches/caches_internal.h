@@ -51,7 +51,7 @@ struct caches_round {
 int caches_round(struct caches_round *r);
 
 struct cache {
-    struct ffs_inode *dir; /* a reference; NULL: the place is free */
+    struct ffs_inode *dir; /* a reference; NULL: the entry is free */
     uint64_t limit;
     uint64_t walked;  /* at the last walk, bytes */
     uint64_t grown;   /* since then, at most */
@@ -72,8 +72,8 @@ struct caches {
     pthread_mutex_t lock; /* protects the rest; held during no call that waits for an inode */
     pthread_cond_t asked, ended;
     bool running, stop;
-    _Atomic unsigned used; /* places taken */
-    unsigned next;         /* where a free place is looked for first */
+    _Atomic unsigned used; /* entries taken */
+    unsigned next;         /* where a free entry is looked for first */
     struct cache at[CACHES_MAX];
 };
 
@@ -81,7 +81,7 @@ struct caches {
 
 /* A decimal number above 0, or -EINVAL. */
 int caches_parse(const char *value, size_t len, uint64_t *limit);
-/* Under the lock: the place of the directory, or -1. */
+/* Under the lock: the entry of the directory, or -1. */
 int caches_find(const struct caches *c, const struct ffs_inode *dir);
 /* Under the lock: a round of this cache is due. */
 void caches_ask(struct caches *c, struct cache *k);

@@ -42,8 +42,8 @@ int caches_find(const struct caches *c, const struct ffs_inode *dir)
     return -1;
 }
 
-/* Under the lock: the place of the directory, or a free one. Places are used again late. */
-static int place_for(struct caches *c, struct ffs_inode *dir)
+/* Under the lock: the entry of the directory, or a free one. Entries are used again late. */
+static int entry_for(struct caches *c, struct ffs_inode *dir)
 {
     int i = caches_find(c, dir);
 
@@ -71,7 +71,7 @@ void caches_ask(struct caches *c, struct cache *k)
 int caches_enter(struct caches *c, struct ffs_inode *dir, uint64_t limit)
 {
     pthread_mutex_lock(&c->lock);
-    int i = place_for(c, dir);
+    int i = entry_for(c, dir);
     if (i >= 0) {
         c->at[i].limit = limit;
         caches_ask(c, &c->at[i]);
