@@ -50,7 +50,7 @@ static int open_files(struct io_stream_direct *d, const struct gpunvme_range *ra
         struct gpunvme_io_file *f = ranges[i].file;
         if (find_file(d, f))
             continue;
-        int err = direct_file_open(d->direct, f->fd, false, &d->files[d->n].file);
+        int err = leased_file_open(d->direct, f->fd, false, &d->files[d->n].file);
         if (err)
             return err;
         d->files[d->n++].io_file = f;

@@ -183,7 +183,7 @@ static int renew_files(struct gpunvme_direct *d)
     int first = 0;
 
     for (struct gpunvme_file *f = d->files; f; f = f->next) {
-        int err = direct_file_renew(f);
+        int err = leased_file_renew(f);
         first = first ? first : err;
     }
     return first;
@@ -195,7 +195,7 @@ int gpunvme_direct_renew(struct gpunvme_direct *d)
 
     pthread_mutex_lock(&d->lease_lock);
     for (struct gpunvme_file *f = d->files; f && !err; f = f->next)
-        err = direct_file_disable(f);
+        err = leased_file_disable(f);
     if (!err) {
         direct_queues_end(d);
         err = direct_queues_lease(d);

@@ -115,11 +115,11 @@ int direct_buffer_find(struct gpunvme_direct *d, uint64_t addr, uint64_t len,
  * Files (leased_file.c). Without a descriptor of its own: fd stays open until the file is closed,
  * and POSIX locks of the process on the file stay when it is.
  */
-int direct_file_open(struct gpunvme_direct *d, int fd, bool own, struct gpunvme_file **out);
+int leased_file_open(struct gpunvme_direct *d, int fd, bool own, struct gpunvme_file **out);
 /* New extents, and the device's copy of everything. */
-int direct_file_renew(struct gpunvme_file *f);
+int leased_file_renew(struct gpunvme_file *f);
 /* Until then, without touching a queue, reads are -ESTALE. */
-int direct_file_disable(struct gpunvme_file *f);
+int leased_file_disable(struct gpunvme_file *f);
 
 /* The table for checksums and the words of checks (direct_sums.c). Under the lease lock. */
 int direct_sums_load(struct gpunvme_direct *d); /* the kernel, where there is one */

@@ -131,7 +131,7 @@ static struct gpunvme_device_file device_file(const struct gpunvme_file *f, cons
 }
 
 /* What kernels see changes before the old lease ends, so that none follows it to its end. */
-int direct_file_renew(struct gpunvme_file *f)
+int leased_file_renew(struct gpunvme_file *f)
 {
     struct lease old = {.ioc = f->lease, .page = f->page, .extents_at = f->extents_at}, fresh;
     int err = lease_take(f, &fresh);
@@ -152,7 +152,7 @@ int direct_file_renew(struct gpunvme_file *f)
     return 0;
 }
 
-int direct_file_disable(struct gpunvme_file *f)
+int leased_file_disable(struct gpunvme_file *f)
 {
     struct gpunvme_device_file device = f->device;
 
@@ -192,7 +192,7 @@ static void file_link(struct gpunvme_file *f)
 static int renew_and_link(struct gpunvme_file *f)
 {
     pthread_mutex_lock(&f->d->lease_lock);
-    int err = direct_file_renew(f);
+    int err = leased_file_renew(f);
     if (!err)
         file_link(f);
     pthread_mutex_unlock(&f->d->lease_lock);
@@ -210,7 +210,7 @@ static void file_free(struct gpunvme_file *f)
     free(f);
 }
 
-int direct_file_open(struct gpunvme_direct *d, int fd, bool own, struct gpunvme_file **out)
+int leased_file_open(struct gpunvme_direct *d, int fd, bool own, struct gpunvme_file **out)
 {
     struct gpunvme_file *f = calloc(1, sizeof(*f));
 
@@ -236,7 +236,7 @@ int direct_file_open(struct gpunvme_direct *d, int fd, bool own, struct gpunvme_
 
 int gpunvme_file_open(struct gpunvme_direct *d, int fd, struct gpunvme_file **out)
 {
-    return direct_file_open(d, fd, true, out);
+    return leased_file_open(d, fd, true, out);
 }
 
 void gpunvme_file_close(struct gpunvme_file *f)
@@ -260,7 +260,7 @@ static int refresh(struct gpunvme_file *f)
 
     if (state == GPUNVME_LEASE_VALID && generation == f->lease.generation)
         return 0;
-    int err = direct_file_renew(f);
+    int err = leased_file_renew(f);
     return err ? err : 1;
 }
 

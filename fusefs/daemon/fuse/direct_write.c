@@ -29,7 +29,7 @@ struct held_write {
     size_t len;
 };
 
-bool is_direct(const struct fuse_file_info *fi)
+bool direct_write_applies(const struct fuse_file_info *fi)
 {
     return (fi->flags & O_DIRECT) && fi->lock_owner;
 }

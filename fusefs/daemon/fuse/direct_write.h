@@ -22,7 +22,7 @@ struct fuse_req;
  * True for a request that bypasses the page cache, whose caller holds no page
  * lock. The lock owner tells it from the buffered rest of a short O_DIRECT write.
  */
-bool is_direct(const struct fuse_file_info *fi);
+bool direct_write_applies(const struct fuse_file_info *fi);
 
 /* Replies, perhaps later: n bytes at offset were written. */
 void direct_write_reply(struct fuse_req *req, struct ffs_inode *inode, uint64_t offset, size_t n);

@@ -213,7 +213,7 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct f
         return;
     }
     struct ffs_inode *inode = op_file(fi)->inode;
-    if (!is_direct(fi))
+    if (!direct_write_applies(fi))
         kernel_cache_add(inode, KERNEL_PAGES);
     ssize_t n = file_read(inode, (uint64_t)offset, data, size);
     if (n > 0) {
@@ -231,7 +231,7 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off
 {
     (void)ino;
     struct ffs_inode *inode = op_file(fi)->inode;
-    bool direct = is_direct(fi);
+    bool direct = direct_write_applies(fi);
     if (!direct)
         kernel_cache_add(inode, KERNEL_PAGES);
     ssize_t n = setid_before_change(req, inode, raw_clears_setid());

@@ -2,6 +2,8 @@
 /*
  * Files with pages that programs dirtied through mappings, handed to the mounter.
  */
+#include "fusefs/daemon/mounter/dirty_files.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -39,7 +41,7 @@ static struct sync_target *list_targets(struct daemon *d, size_t *count)
     return targets;
 }
 
-void write_back(struct daemon *d, unsigned seconds)
+void dirty_files_write_back(struct daemon *d, unsigned seconds)
 {
     size_t count = 0;
     struct sync_target *targets = list_targets(d, &count);

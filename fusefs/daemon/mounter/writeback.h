@@ -6,8 +6,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct daemon;
-
 /* A file to sync; passed to the mounter. */
 struct sync_target {
     uint64_t ino;
@@ -15,12 +13,6 @@ struct sync_target {
     uint32_t reserved;
 };
 
-/*
- * Has the mounter sync the files open for writing and waits until the writes have reached the
- * file system, for at most `seconds` (0: unbounded). Must not run in a session
- * thread: these serve the writes.
- */
-void write_back(struct daemon *d, unsigned seconds);
 /*
  * The mounter's part: syncs these files of the mount. Takes over the targets. 0, the error of a
  * file's write, or -ETIMEDOUT; 0 as well when nothing is mounted there any more.

@@ -19,8 +19,8 @@
 #include <unistd.h>
 
 #include "fusefs/daemon/base/daemon_log.h"
+#include "fusefs/daemon/mounter/dirty_files.h"
 #include "fusefs/daemon/mounter/mounter.h"
-#include "fusefs/daemon/mounter/writeback.h"
 #include "fusefs/daemon/session/session_loop.h"
 #include "fusefs/daemon/start/background.h"
 #include "fusefs/daemon/state/daemon.h"
@@ -62,7 +62,7 @@ static void end_session(struct daemon *d)
         return; /* the kernel aborts the connection, which ends the loop */
     log_line(LOG_WARNING, "%s: %s, files open there are cut off", d->opts->mountpoint,
              strerror(-err));
-    write_back(d, 0);
+    dirty_files_write_back(d, 0);
     session_loop_end(d->loop);
 }
 
@@ -71,7 +71,7 @@ static void hand_drive_back(struct daemon *d)
 {
     log_line(LOG_WARNING, "%s: the system requests the drive, unmounting %s", d->opts->device,
              d->opts->mountpoint);
-    write_back(d, REMOVAL_S);
+    dirty_files_write_back(d, REMOVAL_S);
     mounter_unmount(d->mounter, true);
     session_loop_end(d->loop);
 }
