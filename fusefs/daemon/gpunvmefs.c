@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "fusefs/daemon/base/daemon_log.h"
-#include "fusefs/daemon/fuse/fuse_init.h"
+#include "fusefs/daemon/fuse/session_init.h"
 #include "fusefs/daemon/ioctl/remount.h"
 #include "fusefs/daemon/mounter/mounter.h"
 #include "fusefs/daemon/session/fuse_session.h"

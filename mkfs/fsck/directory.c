@@ -120,7 +120,7 @@ static int add_name(struct fsck *f, const struct fsck_name_fix *fix, struct salv
     }
     n.len = (uint8_t)strlen(name);
     n.key = lay_name_key(f->img.geo.hash_seed, name, n.len);
-    return salvaged_add(s, &n, name);
+    return salvage_add(s, &n, name);
 }
 
 static int add_names(struct fsck *f, uint64_t dir, struct salvaged *s)
@@ -227,7 +227,7 @@ int fsck_rebuild_dir(struct fsck *f, uint64_t ino, struct lay_inode *inode)
     }
     if (!err)
         err = build_tree(f, ino, &s, &b);
-    salvaged_free(&s);
+    salvage_free(&s);
     if (err)
         return err;
     inode->map_height = lay_put16((uint16_t)b.height);

@@ -134,7 +134,7 @@ static int take_salvaged(struct fsck *f, struct locate *l)
     fsck_sort_extents(&s.extents);
     for (size_t i = 0; i < s.extents.count && !err; i++)
         take_extent(l, &e[i]);
-    salvaged_free(&s);
+    salvage_free(&s);
     return err;
 }
 

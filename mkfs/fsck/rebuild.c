@@ -187,6 +187,6 @@ int fsck_rebuild_map(struct fsck *f, uint64_t ino, struct lay_inode *inode)
     if (!err)
         err = fsck_put_map(f, ino, inode, &list, &s.nodes);
     free(list.items);
-    salvaged_free(&s);
+    salvage_free(&s);
     return err;
 }

@@ -17,7 +17,7 @@ static int reserve_tree(struct fsck *f, uint64_t ino, uint32_t magic, uint64_t r
         fsck_claim_fixed(f, nodes[i], 1);
     for (size_t i = 0; i < s.extents.count && !err; i++)
         fsck_claim_fixed(f, lay_get64(e[i].block), lay_get32(e[i].len));
-    salvaged_free(&s);
+    salvage_free(&s);
     return err;
 }
 

@@ -15,7 +15,7 @@ struct salvage {
     struct salvaged *out;
 };
 
-int salvaged_add(struct salvaged *s, const struct salvaged_name *n, const void *bytes)
+int salvage_add(struct salvaged *s, const struct salvaged_name *n, const void *bytes)
 {
     size_t at = s->bytes.count;
 
@@ -33,7 +33,7 @@ int salvaged_add(struct salvaged *s, const struct salvaged_name *n, const void *
     return 0;
 }
 
-void salvaged_free(struct salvaged *s)
+void salvage_free(struct salvaged *s)
 {
     free(s->extents.items);
     free(s->names.items);
@@ -94,7 +94,7 @@ static int take_names(struct salvage *s, const struct lay_node *leaf)
                                   .type = d->type,
                                   .len = d->name_len};
         if (lay_name_ok(bytes, n.len) && n.ino > LAY_INO_ROOT)
-            err = salvaged_add(s->out, &n, bytes);
+            err = salvage_add(s->out, &n, bytes);
         pos += len;
     }
     return err;

@@ -28,12 +28,12 @@ struct salvaged {
  */
 int salvage_tree(struct fsck *f, uint64_t ino, uint32_t magic, uint64_t root, struct salvaged *out);
 /* Keeps a copy of a name. */
-int salvaged_add(struct salvaged *s, const struct salvaged_name *n, const void *bytes);
+int salvage_add(struct salvaged *s, const struct salvaged_name *n, const void *bytes);
 static inline const uint8_t *salvaged_bytes(const struct salvaged *s, const struct salvaged_name *n)
 {
     return (const uint8_t *)s->bytes.items + 8u * n->at;
 }
-void salvaged_free(struct salvaged *s);
+void salvage_free(struct salvaged *s);
 
 /* A tree under construction; records come in ascending order of their keys. */
 struct build {

@@ -51,8 +51,8 @@ def write(root, texts):
 
 
 def self_test(check, cases):
-    """Does check(root) find the expected problems in files of its own? cases: name -> (text, whether
-    it is broken). Returns problems."""
+    """Does check(root) find the expected problems in files of its own?
+    cases: name -> (text, whether it is broken). Returns problems."""
     with tempfile.TemporaryDirectory() as root:
         write(root, {name: text for name, (text, _) in cases.items()})
         found = {problem.split(":")[0] for problem in check(root)}

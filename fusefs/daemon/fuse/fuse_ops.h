@@ -61,7 +61,7 @@ void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size);
 void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
 void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
 
-/* fuse_init.c */
+/* session_init.c */
 void op_init(void *userdata, struct fuse_conn_info *conn);
 
 #endif

@@ -22,7 +22,7 @@
 
 #include "fusefs/core/ffs.h"
 #include "fusefs/daemon/base/daemon_log.h"
-#include "fusefs/daemon/fuse/fuse_init.h"
+#include "fusefs/daemon/fuse/session_init.h"
 #include "fusefs/daemon/mounter/readahead.h"
 #include "fusefs/daemon/mounter/writeback.h"
 #include "fusefs/daemon/start/mount_options.h"

@@ -20,7 +20,7 @@
 #include "fusefs/daemon/base/workers.h"
 #include "fusefs/daemon/caches/caches.h"
 #include "fusefs/daemon/fuse/file_close.h"
-#include "fusefs/daemon/fuse/fuse_init.h"
+#include "fusefs/daemon/fuse/session_init.h"
 #include "fusefs/daemon/ioctl/fdsocket.h"
 #include "fusefs/daemon/ioctl/ioctl.h"
 #include "fusefs/daemon/lease/lease.h"
@@ -299,11 +299,11 @@ static int serve(struct daemon *d, const struct fuse_args *args)
 static int open_stack(struct daemon *d, const struct drive *drive, char *why, size_t len)
 {
     struct startup startup;
-    bool watched = startup_watch(&startup, d->opts->device, d->status_fd) == 0;
+    bool watched = shutdown_watch_startup(&startup, d->opts->device, d->status_fd) == 0;
     int err = stack_open(d->opts, drive, &d->stack, why, len);
 
     if (watched)
-        startup_unwatch(&startup);
+        shutdown_unwatch_startup(&startup);
     return err;
 }
 

@@ -213,14 +213,14 @@ static void *watch_startup(void *arg)
     _exit(EXIT_MOUNT);
 }
 
-int startup_watch(struct startup *s, const char *device, int status_fd)
+int shutdown_watch_startup(struct startup *s, const char *device, int status_fd)
 {
     *s = (struct startup){.device = device, .status_fd = status_fd};
     return start_watch(&s->stop, &s->signals, &s->thread, watch_startup, s);
 }
 
 /* An unread signal stays pending for shutdown_watch(). */
-void startup_unwatch(struct startup *s)
+void shutdown_unwatch_startup(struct startup *s)
 {
     const uint64_t one = 1;
     ssize_t n = write(s->stop, &one, sizeof(one));

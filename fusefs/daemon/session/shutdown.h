@@ -51,7 +51,7 @@ struct startup {
 };
 
 /* Called with the signals blocked. status_fd as in struct daemon. 0 or -errno. */
-int startup_watch(struct startup *s, const char *device, int status_fd);
-void startup_unwatch(struct startup *s);
+int shutdown_watch_startup(struct startup *s, const char *device, int status_fd);
+void shutdown_unwatch_startup(struct startup *s);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* A session of libfuse: its arguments, and the operations that it calls. */
-#ifndef FUSEFS_DAEMON_FUSE_FUSE_INIT_H
-#define FUSEFS_DAEMON_FUSE_FUSE_INIT_H
+#ifndef FUSEFS_DAEMON_FUSE_SESSION_INIT_H
+#define FUSEFS_DAEMON_FUSE_SESSION_INIT_H
 
 #include <stddef.h>
 

@@ -2,7 +2,7 @@
 /*
  * A session of libfuse: the table of operations, arguments, negotiation of capabilities.
  */
-#include "fusefs/daemon/fuse/fuse_init.h"
+#include "fusefs/daemon/fuse/session_init.h"
 
 #include <errno.h>
 #include <stdio.h>
