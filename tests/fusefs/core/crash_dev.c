@@ -5,6 +5,7 @@
 #include "tests/fusefs/core/crash_dev.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,11 +22,21 @@ struct op {
 /* What a discarded byte holds: neither the old one nor zero. */
 #define DISCARDED 0xdd
 
+#define PAGE 4096ul
+
+/* Zeros, but for pages that are marked; for all pages when a test has a pointer to them. */
+struct image {
+    uint8_t *mem;
+    uint64_t bytes;
+    uint8_t *marks; /* one byte for each page */
+    bool all_marked;
+};
+
 struct crash_dev {
     struct bd_dev bd; /* first: the device is found through it */
     pthread_mutex_t lock;
-    uint8_t *mem;  /* as a reader sees it */
-    uint8_t *base; /* as it was when recording began; NULL: not recording */
+    struct image now;  /* as a reader sees it */
+    struct image base; /* as it was when recording began; no memory: not recording */
     struct op *ops;
     size_t n, cap;
     bool ignore_flush;
@@ -35,19 +46,130 @@ struct crash_dev {
     unsigned slow_us;
 };
 
-static void *map(uint64_t bytes)
-{
-    void *mem = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+/*
+ * Images that are not in use, empty again: tests make thousands, and each page of a new mapping
+ * costs a page fault, even where it is only read.
+ */
+#define SPARES          4
+#define SPARE_MAX_BYTES (64ul << 20)
+static struct image spares[SPARES];
+static pthread_mutex_t spares_lock = PTHREAD_MUTEX_INITIALIZER;
 
-    if (mem == MAP_FAILED)
+static uint64_t pages(uint64_t bytes)
+{
+    return (bytes + PAGE - 1) / PAGE;
+}
+
+static bool take_spare(uint64_t bytes, struct image *image)
+{
+    bool found = false;
+
+    pthread_mutex_lock(&spares_lock);
+    for (size_t i = 0; i < SPARES && !found; i++) {
+        found = spares[i].mem && spares[i].bytes == bytes;
+        if (found) {
+            *image = spares[i];
+            spares[i].mem = NULL;
+        }
+    }
+    pthread_mutex_unlock(&spares_lock);
+    return found;
+}
+
+static bool keep_spare(const struct image *image)
+{
+    bool kept = false;
+
+    pthread_mutex_lock(&spares_lock);
+    for (size_t i = 0; i < SPARES && !kept; i++) {
+        kept = !spares[i].mem;
+        if (kept)
+            spares[i] = *image;
+    }
+    pthread_mutex_unlock(&spares_lock);
+    return kept;
+}
+
+static struct image image_new(uint64_t bytes)
+{
+    struct image image = {.bytes = bytes};
+
+    if (take_spare(bytes, &image))
+        return image;
+    image.mem = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    image.marks = calloc(pages(bytes), 1);
+    if (image.mem == MAP_FAILED || !image.marks)
         abort();
-    return mem;
+    return image;
+}
+
+static bool has_bytes(const struct image *image, uint64_t page)
+{
+    static const uint8_t zeros[PAGE];
+
+    return (image->all_marked || image->marks[page]) &&
+           memcmp(image->mem + page * PAGE, zeros, PAGE) != 0;
+}
+
+static void image_clear(struct image *image)
+{
+    for (uint64_t page = 0; page < pages(image->bytes); page++) {
+        if (has_bytes(image, page))
+            memset(image->mem + page * PAGE, 0, PAGE);
+    }
+    memset(image->marks, 0, pages(image->bytes));
+    image->all_marked = false;
+}
+
+static void image_free(struct image *image)
+{
+    bool kept = false;
+
+    if (!image->mem)
+        return;
+    if (image->bytes <= SPARE_MAX_BYTES) {
+        image_clear(image);
+        kept = keep_spare(image);
+    }
+    if (!kept) {
+        munmap(image->mem, image->bytes);
+        free(image->marks);
+    }
+    image->mem = NULL;
+}
+
+static void image_mark(struct image *image, uint64_t offset, uint64_t len)
+{
+    if (len)
+        memset(image->marks + offset / PAGE, 1, (offset + len - 1) / PAGE - offset / PAGE + 1);
+}
+
+static void image_copy(struct image *to, const struct image *from)
+{
+    for (uint64_t page = 0; page < pages(from->bytes); page++) {
+        if (has_bytes(from, page)) {
+            memcpy(to->mem + page * PAGE, from->mem + page * PAGE, PAGE);
+            to->marks[page] = 1;
+        }
+    }
+}
+
+static void image_write(struct image *image, uint64_t offset, const void *data, uint64_t len)
+{
+    image_mark(image, offset, len);
+    memcpy(image->mem + offset, data, len);
+}
+
+static void image_fill(struct image *image, uint64_t offset, uint8_t byte, uint64_t len)
+{
+    image_mark(image, offset, len);
+    memset(image->mem + offset, byte, len);
 }
 
 static void remember(struct crash_dev *d, const struct bd_io *io)
 {
-    if (!d->base)
+    if (!d->base.mem)
         return;
     if (d->n == d->cap) {
         d->cap = d->cap ? d->cap * 2 : 256;
@@ -68,12 +190,12 @@ static void remember(struct crash_dev *d, const struct bd_io *io)
 
 static int do_read(struct crash_dev *d, const struct bd_io *io)
 {
-    for (uint64_t b = io->offset / 4096; b <= (io->offset + io->len - 1) / 4096; b++)
+    for (uint64_t b = io->offset / PAGE; b <= (io->offset + io->len - 1) / PAGE; b++)
         d->reads[b]++;
     if (d->fail_len && io->offset < d->fail_offset + d->fail_len &&
         d->fail_offset < io->offset + io->len)
         return -EIO;
-    memcpy(io->buf, d->mem + io->offset, io->len);
+    memcpy(io->buf, d->now.mem + io->offset, io->len);
     return 0;
 }
 
@@ -84,12 +206,12 @@ static int do_change(struct crash_dev *d, const struct bd_io *io)
     if (d->fail_after > 0)
         d->fail_after--;
     if (io->op == BD_WRITE)
-        memcpy(d->mem + io->offset, io->buf, io->len);
+        image_write(&d->now, io->offset, io->buf, io->len);
     if (io->op == BD_WRITE_ZEROES)
-        memset(d->mem + io->offset, 0, io->len);
+        image_fill(&d->now, io->offset, 0, io->len);
     /* mkfs discards the whole device, which may be larger than memory. */
-    if (io->op == BD_DISCARD && d->base)
-        memset(d->mem + io->offset, DISCARDED, io->len);
+    if (io->op == BD_DISCARD && d->base.mem)
+        image_fill(&d->now, io->offset, DISCARDED, io->len);
     remember(d, io);
     return 0;
 }
@@ -139,14 +261,17 @@ struct crash_dev *crash_dev_new(uint64_t bytes, uint32_t lba_size)
 
     if (!d)
         abort();
+    /* The buffers of a mount stay in the heap, for the next mount, with their pages. */
+    mallopt(M_MMAP_THRESHOLD, 4 << 20);
+    mallopt(M_TRIM_THRESHOLD, 64 << 20);
     d->bd.ops = &ops;
     d->bd.info = (struct bd_info){.bytes = bytes,
                                   .lba_size = lba_size,
                                   .volatile_cache = true,
                                   .discards = true,
                                   .name = "memory"};
-    d->mem = map(bytes);
-    d->reads = calloc(bytes / 4096 + 1, sizeof(*d->reads));
+    d->now = image_new(bytes);
+    d->reads = calloc(bytes / PAGE + 1, sizeof(*d->reads));
     d->fail_after = -1;
     pthread_mutex_init(&d->lock, NULL);
     return d;
@@ -159,9 +284,7 @@ static void forget(struct crash_dev *d)
     free(d->ops);
     d->ops = NULL;
     d->n = d->cap = 0;
-    if (d->base)
-        munmap(d->base, d->bd.info.bytes);
-    d->base = NULL;
+    image_free(&d->base);
 }
 
 void crash_dev_free(struct crash_dev *d)
@@ -169,7 +292,7 @@ void crash_dev_free(struct crash_dev *d)
     if (!d)
         return;
     forget(d);
-    munmap(d->mem, d->bd.info.bytes);
+    image_free(&d->now);
     free(d->reads);
     pthread_mutex_destroy(&d->lock);
     free(d);
@@ -182,26 +305,16 @@ struct bd_dev *crash_dev_bd(struct crash_dev *d)
 
 uint8_t *crash_dev_bytes(struct crash_dev *d)
 {
-    return d->mem;
-}
-
-/* Copies a page only where there is something: images are mostly empty. */
-static void copy_sparse(uint8_t *to, const uint8_t *from, uint64_t bytes)
-{
-    static const uint8_t zeros[4096];
-
-    for (uint64_t at = 0; at < bytes; at += 4096) {
-        if (memcmp(from + at, zeros, 4096) != 0)
-            memcpy(to + at, from + at, 4096);
-    }
+    d->now.all_marked = true;
+    return d->now.mem;
 }
 
 void crash_dev_record(struct crash_dev *d)
 {
     pthread_mutex_lock(&d->lock);
     forget(d);
-    d->base = map(d->bd.info.bytes);
-    copy_sparse(d->base, d->mem, d->bd.info.bytes);
+    d->base = image_new(d->now.bytes);
+    image_copy(&d->base, &d->now);
     pthread_mutex_unlock(&d->lock);
 }
 
@@ -227,31 +340,31 @@ static uint64_t next_random(uint64_t *state)
     return z ^ z >> 31;
 }
 
-static void apply(uint8_t *mem, const struct op *op, uint64_t from, uint64_t len)
+static void apply(struct image *image, const struct op *op, uint64_t from, uint64_t len)
 {
     if (op->op == BD_WRITE)
-        memcpy(mem + op->offset + from, op->data + from, len);
+        image_write(image, op->offset + from, op->data + from, len);
     else
-        memset(mem + op->offset + from, op->op == BD_DISCARD ? DISCARDED : 0, len);
+        image_fill(image, op->offset + from, op->op == BD_DISCARD ? DISCARDED : 0, len);
 }
 
-static void apply_torn(uint8_t *mem, const struct op *op, uint32_t lba, uint64_t *random)
+static void apply_torn(struct image *image, const struct op *op, uint32_t lba, uint64_t *random)
 {
     for (uint64_t at = 0; at < op->len; at += lba) {
         if (next_random(random) & 1)
-            apply(mem, op, at, lba);
+            apply(image, op, at, lba);
     }
 }
 
-static void apply_fate(uint8_t *mem, const struct op *op, uint32_t lba, enum crash_fate fate,
+static void apply_fate(struct image *image, const struct op *op, uint32_t lba, enum crash_fate fate,
                        uint64_t *random)
 {
     uint64_t choice = fate == CRASH_RANDOM ? next_random(random) % 3 : fate == CRASH_KEEP;
 
     if (choice == 1)
-        apply(mem, op, 0, op->len);
+        apply(image, op, 0, op->len);
     else if (choice == 2)
-        apply_torn(mem, op, lba, random);
+        apply_torn(image, op, lba, random);
 }
 
 /* Operations before the last flush below `ops` are durable. */
@@ -272,15 +385,15 @@ struct crash_dev *crash_dev_cut(struct crash_dev *d, size_t ops, enum crash_fate
 
     pthread_mutex_lock(&d->lock);
     size_t durable = durable_until(d, ops);
-    copy_sparse(cut->mem, d->base, d->bd.info.bytes);
+    image_copy(&cut->now, &d->base);
     for (size_t i = 0; i < ops; i++) {
         const struct op *op = &d->ops[i];
         if (op->op == BD_FLUSH)
             continue;
         if (i < durable || (op->fua && !d->ignore_flush))
-            apply(cut->mem, op, 0, op->len);
+            apply(&cut->now, op, 0, op->len);
         else
-            apply_fate(cut->mem, op, d->bd.info.lba_size, fate, &random);
+            apply_fate(&cut->now, op, d->bd.info.lba_size, fate, &random);
     }
     pthread_mutex_unlock(&d->lock);
     return cut;
@@ -304,7 +417,7 @@ void crash_dev_fail_reads(struct crash_dev *d, uint64_t offset, uint64_t len)
 uint64_t crash_dev_reads(struct crash_dev *d, uint64_t offset)
 {
     pthread_mutex_lock(&d->lock);
-    uint64_t reads = d->reads[offset / 4096];
+    uint64_t reads = d->reads[offset / PAGE];
     pthread_mutex_unlock(&d->lock);
     return reads;
 }

@@ -21,6 +21,7 @@ struct crash_dev;
 struct crash_dev *crash_dev_new(uint64_t bytes, uint32_t lba_size);
 void crash_dev_free(struct crash_dev *d);
 struct bd_dev *crash_dev_bd(struct crash_dev *d);
+/* The bytes, to be read or changed. */
 uint8_t *crash_dev_bytes(struct crash_dev *d);
 
 /* Forgets the record; every later write and flush is an operation with a number. */
