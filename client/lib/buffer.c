@@ -225,6 +225,7 @@ static int alloc_cuda(struct gpunvme_buffer *b)
         return err;
     b->device = device;
     b->addr = (void *)(uintptr_t)addr;
+    cuda_driver_sync_copies(b->owner->cuda, device, addr);
     return register_cuda(b);
 }
 

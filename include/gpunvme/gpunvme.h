@@ -87,7 +87,10 @@ int gpunvme_set_options(struct gpunvme *g, const struct gpunvme_options *options
  * returns (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS; memory of pools has no such setting).
  */
 int gpunvme_register(struct gpunvme *g, void *addr, size_t len, struct gpunvme_buffer **out);
-/* Allocates and registers: GPU memory when the executor is CUDA, shared host memory otherwise. */
+/*
+ * Allocates and registers: GPU memory when the executor is CUDA, shared host memory otherwise.
+ * cudaMemcpy() into it has ended when it returns, as with gpunvme_register().
+ */
 int gpunvme_alloc(struct gpunvme *g, size_t len, struct gpunvme_buffer **out);
 /*
  * Host memory, zeroed, and registered. When the executor is CUDA it is pinned, here and by the

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // Lists of reads by the direct path, in streams and from kernels of this process.
+#include <cuda.h>
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -192,6 +194,25 @@ class ListGpu : public ::testing::Test
 TEST_F(ListGpu, ReadsAListInTheDevicesMemory)
 {
     expect_lists_read();
+}
+
+// A copy from pageable memory could otherwise end after the kernel of another stream, which has
+// read an old list, and whose results the copy overwrites.
+TEST_F(ListGpu, CopiesIntoAllocatedMemoryHaveEndedWhenTheyReturn)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY);
+    ASSERT_NE(driver, nullptr);
+    auto attribute =
+        reinterpret_cast<decltype(&cuPointerGetAttribute)>(dlsym(driver, "cuPointerGetAttribute"));
+    ASSERT_NE(attribute, nullptr);
+    for (void *memory : {gpunvme_buffer_addr(buffer_), gpunvme_buffer_addr(list_)}) {
+        unsigned waits = 0;
+        EXPECT_EQ(attribute(&waits, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+                            reinterpret_cast<CUdeviceptr>(memory)),
+                  CUDA_SUCCESS);
+        EXPECT_EQ(waits, 1u);
+    }
+    dlclose(driver);
 }
 
 // Lists whose data has checksums, which a kernel behind them compares.
