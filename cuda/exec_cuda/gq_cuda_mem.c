@@ -205,10 +205,16 @@ void gq_cuda_staging_free(struct gq_exec *x, struct gq_import *imp)
         cudaFree(imp->mapping);
 }
 
+/*
+ * From memory that is not pinned cudaMemcpy() may return before the bytes have arrived. Runs have
+ * streams of their own, which do not wait for it.
+ */
 static int send_port(struct gq_cuda *cu, unsigned i)
 {
-    return gq_cuda_errno(cudaMemcpy(&cu->ports[i], &cu->host_ports[i], sizeof(struct gq_port),
-                                    cudaMemcpyHostToDevice));
+    int err = gq_cuda_errno(cudaMemcpy(&cu->ports[i], &cu->host_ports[i], sizeof(struct gq_port),
+                                       cudaMemcpyHostToDevice));
+
+    return err ? err : gq_cuda_errno(cudaStreamSynchronize(NULL));
 }
 
 /*
