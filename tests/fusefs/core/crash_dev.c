@@ -5,12 +5,13 @@
 #include "tests/fusefs/core/crash_dev.h"
 
 #include <errno.h>
-#include <malloc.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "tests/keep_heap.h"
 
 struct op {
     enum bd_op op;
@@ -261,9 +262,7 @@ struct crash_dev *crash_dev_new(uint64_t bytes, uint32_t lba_size)
 
     if (!d)
         abort();
-    /* The buffers of a mount stay in the heap, for the next mount, with their pages. */
-    mallopt(M_MMAP_THRESHOLD, 4 << 20);
-    mallopt(M_TRIM_THRESHOLD, 64 << 20);
+    keep_heap();
     d->bd.ops = &ops;
     d->bd.info = (struct bd_info){.bytes = bytes,
                                   .lba_size = lba_size,

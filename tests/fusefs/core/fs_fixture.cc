@@ -6,21 +6,52 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "mkfs/mkfs_core.h"
+#include "tests/keep_heap.h"
 
 // --- MemDevice ----------------------------------------------------------------------------------
 
-MemDevice::MemDevice(uint64_t bytes, uint32_t lba_size)
+// The memory of the last device that ended, for one of the same size: each page of a new memfd
+// costs a page fault.
+static Memory spare;
+
+static Memory new_memory(uint64_t bytes)
+{
+    if (spare.bytes == bytes)
+        return std::exchange(spare, {});
+    int fd = memfd_create("fs-test", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0)
+        abort();
+    void *at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED)
+        abort();
+    return {static_cast<uint8_t *>(at), bytes, fd};
+}
+
+static void free_memory(const Memory &memory)
+{
+    if (!memory.at)
+        return;
+    munmap(memory.at, memory.bytes);
+    close(memory.fd);
+}
+
+static void fill_with_garbage(const Memory &memory)
+{
+    static const std::string garbage(4096, FS_GARBAGE);
+    for (uint64_t at = 0; at < memory.bytes; at += garbage.size()) {
+        if (memcmp(memory.at + at, garbage.data(), garbage.size()) != 0)
+            memcpy(memory.at + at, garbage.data(), garbage.size());
+    }
+}
+
+MemDevice::MemDevice(uint64_t bytes, uint32_t lba_size) : memory_(new_memory(bytes))
 {
     static const bd_ops ops = {submit, dma_alloc, dma_free, nullptr, nullptr};
-    fd_ = memfd_create("fs-test", MFD_CLOEXEC);
-    if (fd_ < 0 || ftruncate(fd_, static_cast<off_t>(bytes)) != 0)
-        abort();
-    void *mem = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
-    if (mem == MAP_FAILED)
-        abort();
-    mem_ = static_cast<uint8_t *>(mem);
-    memset(mem_, FS_GARBAGE, bytes);
+    fill_with_garbage(memory_);
+    keep_heap();
     dev_.base.ops = &ops;
     dev_.base.info.bytes = bytes;
     dev_.base.info.lba_size = lba_size;
@@ -32,13 +63,12 @@ MemDevice::MemDevice(uint64_t bytes, uint32_t lba_size)
 
 MemDevice::~MemDevice()
 {
-    munmap(mem_, dev_.base.info.bytes);
-    close(fd_);
+    free_memory(std::exchange(spare, memory_));
 }
 
 std::string MemDevice::path() const
 {
-    return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(fd_);
+    return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(memory_.fd);
 }
 
 int MemDevice::transfer(bd_io *io)
@@ -53,17 +83,17 @@ int MemDevice::transfer(bd_io *io)
     }
     switch (io->op) {
     case BD_READ:
-        memcpy(io->buf, mem_ + io->offset, io->len);
+        memcpy(io->buf, memory_.at + io->offset, io->len);
         break;
     case BD_WRITE:
-        memcpy(mem_ + io->offset, io->buf, io->len);
+        memcpy(memory_.at + io->offset, io->buf, io->len);
         break;
     case BD_WRITE_ZEROES:
-        memset(mem_ + io->offset, 0, io->len);
+        memset(memory_.at + io->offset, 0, io->len);
         break;
     case BD_DISCARD:
         // Undefined afterwards: the worst that could be.
-        memset(mem_ + io->offset, FS_GARBAGE, io->len);
+        memset(memory_.at + io->offset, FS_GARBAGE, io->len);
         break;
     case BD_FLUSH:
         break;

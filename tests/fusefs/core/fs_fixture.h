@@ -21,6 +21,13 @@
 // What a device holds before anything is written to it.
 constexpr char FS_GARBAGE = '\xee';
 
+// A memfd, mapped.
+struct Memory {
+    uint8_t *at = nullptr;
+    uint64_t bytes = 0; // whole pages
+    int fd = -1;
+};
+
 // A block device in a memfd, so that fsck can look at it by path, full of garbage. Its transfers
 // can be made to fail from a chosen one on.
 class MemDevice
@@ -37,7 +44,7 @@ class MemDevice
     }
     uint8_t *bytes()
     {
-        return mem_;
+        return memory_.at;
     }
     uint64_t size() const
     {
@@ -71,8 +78,7 @@ class MemDevice
         MemDevice *self;
     };
     Handle dev_ = {};
-    uint8_t *mem_ = nullptr;
-    int fd_ = -1;
+    const Memory memory_;
     std::atomic<int> how_{FAIL_NONE};
     std::atomic<long> countdown_{0};
 };

@@ -23,6 +23,7 @@
 #include "tests/fusefs/core/image_fields.h"
 #include "tests/fusefs/core/image_repair.h"
 #include "tests/fusefs/core/inode_ref.h"
+#include "tests/keep_heap.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 // Inputs so far whose image could be mounted for writing: what fuzzing is worth.
@@ -55,6 +56,7 @@ class Device
         handle_.base.info.lba_size = 512;
         handle_.base.info.volatile_cache = true;
         strcpy(handle_.base.info.name, "fuzz");
+        keep_heap();
     }
     bd_dev *dev()
     {
