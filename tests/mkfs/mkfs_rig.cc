@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +20,8 @@
 
 namespace
 {
+
+constexpr uint64_t ROOM = UINT64_C(1) << 30; /* bytes, more than all images of a test take */
 
 [[noreturn]] void run_child(const std::vector<std::string> &args,
                             const std::vector<std::string> &env, const std::string &out,
@@ -37,9 +40,12 @@ namespace
     _exit(127);
 }
 
+/* In memory where there is room: the tools flush their images, hundreds of times in all. */
 std::string new_directory()
 {
-    std::string name = ::testing::TempDir() + "gpunvme-tools-XXXXXX";
+    struct statvfs shm;
+    bool roomy = statvfs("/dev/shm", &shm) == 0 && shm.f_bavail * shm.f_bsize >= ROOM;
+    std::string name = (roomy ? "/dev/shm/" : ::testing::TempDir()) + "gpunvme-tools-XXXXXX";
     if (!mkdtemp(name.data()))
         throw std::runtime_error("mkdtemp");
     return name;
