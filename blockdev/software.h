@@ -31,6 +31,11 @@ struct nvme_software {
      * they may be executed inside the call. NULL: kick() serves.
      */
     void (*kick_queue)(struct nvme_transport *t, uint16_t qid);
+    /*
+     * Entries that were submitted to the SQ since it was created, as the controller has seen its
+     * doorbell. NULL: not counted.
+     */
+    uint64_t (*submitted)(struct nvme_transport *t, uint16_t qid);
 };
 
 static inline void nvme_kick(struct nvme_transport *t)
@@ -45,6 +50,12 @@ static inline void nvme_kick_queue(struct nvme_transport *t, uint16_t qid)
         t->software->kick_queue(t, qid);
     else
         nvme_kick(t);
+}
+
+/* UINT64_MAX: nothing counts the entries of the SQ but their submitter. */
+static inline uint64_t nvme_submitted(struct nvme_transport *t, uint16_t qid)
+{
+    return t->software && t->software->submitted ? t->software->submitted(t, qid) : UINT64_MAX;
 }
 
 static inline void nvme_prewake(struct nvme_transport *t, unsigned queues)

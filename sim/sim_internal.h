@@ -95,12 +95,13 @@ struct sim_sq {
     _Atomic uint32_t *doorbell;
     struct sim_cq *cq;
     uint64_t *cids; /* bitmap of identifiers in flight */
-    uint64_t iova;
+    _Atomic uint64_t submitted;
     uint32_t size, head, tail, seen;
     uint32_t reported; /* head in the last completion posted */
     uint16_t id;
     bool deleting; /* no fetches any more */
     bool kept;     /* as of a CQ */
+    uint64_t iova;
 };
 
 enum sim_cmd_state { SIM_CMD_FREE, SIM_CMD_HELD, SIM_CMD_LOST, SIM_CMD_MOVING, SIM_CMD_DONE };
@@ -278,6 +279,7 @@ static inline unsigned sim_owner(struct sim *s, unsigned qid, bool cq)
 void sim_kick(struct nvme_transport *t);
 void sim_prewake(struct nvme_transport *t, unsigned queues);
 void sim_keep_polling(struct nvme_transport *t, int change);
+uint64_t sim_submitted(struct nvme_transport *t, uint16_t qid);
 
 /* sim_gate.c */
 void sim_pause(struct sim *s);

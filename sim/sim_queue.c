@@ -46,14 +46,23 @@ static void tail_moved(struct sim_thread *th, struct sim_sq *sq, uint32_t tail)
         return;
     }
     uint32_t used = sim_distance(sq->reported, sq->tail, sq->size);
-    if (used + sim_distance(sq->tail, tail, sq->size) > sq->size - 1) {
+    uint32_t added = sim_distance(sq->tail, tail, sq->size);
+    if (used + added > sq->size - 1) {
         sim_flag(th->s, SIM_EV_SQ_OVERRUN, "SQ %u tail %u to %u, head %u", sq->id, sq->tail, tail,
                  sq->reported);
         return;
     }
     uint32_t from = sq->tail;
     sq->tail = tail;
+    sim_count(&sq->submitted, added);
     prefetch_entries(sq, from);
+}
+
+uint64_t sim_submitted(struct nvme_transport *t, uint16_t qid)
+{
+    struct sim *s = ((struct sim_transport *)t)->s;
+
+    return atomic_load_explicit(&s->sqs[qid].submitted, memory_order_relaxed);
 }
 
 static void head_moved(struct sim_thread *th, struct sim_cq *cq, uint32_t head)

@@ -88,6 +88,7 @@ static const struct nvme_software software = {
     .kick_queue = sim_kick_queue,
     .prewake = sim_prewake,
     .keep_polling = sim_keep_polling,
+    .submitted = sim_submitted,
 };
 
 static const struct nvme_transport_ops transport_ops = {

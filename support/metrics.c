@@ -24,6 +24,8 @@ const struct metrics_counter metrics_counters[] = {
     COUNTER(bounce_transfers, "Bounce transfers:", "Transfers through host memory of the daemon"),
     COUNTER(bounce_read_bytes, "Bounce bytes read:", "Bytes read through host memory"),
     COUNTER(bounce_written_bytes, "Bounce bytes written:", "Bytes written through host memory"),
+    COUNTER(leased_commands,
+            "Commands of leased queues:", "NVMe commands of programs on leased queues"),
     COUNTER(errors, "Errors:", "Transfers that ended with an error"),
     COUNTER(timeouts, "Timeouts:", "Commands that were lost"),
     COUNTER(cancelled, "Cancelled:", "Transfers that were cancelled"),

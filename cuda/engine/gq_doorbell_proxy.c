@@ -13,6 +13,7 @@ struct doorbells {
     volatile uint32_t *sq, *cq;
     uint32_t sq_tail, cq_head; /* stored last */
     uint32_t depth;            /* 0: no doorbell is stored to */
+    uint64_t submitted;        /* by the tails stored */
 };
 
 struct gq_doorbell_proxy {
@@ -77,6 +78,7 @@ static bool forward(const struct gq_proxied_doorbell *proxied, struct doorbells 
         __atomic_store_n(to->cq, head, __ATOMIC_RELEASE);
     if (tail != to->sq_tail)
         __atomic_store_n(to->sq, tail, __ATOMIC_RELEASE);
+    to->submitted += tail >= to->sq_tail ? tail - to->sq_tail : tail + to->depth - to->sq_tail;
     to->sq_tail = tail;
     to->cq_head = head;
     return changed;
@@ -183,6 +185,7 @@ void gq_doorbell_proxy_add(struct gq_doorbell_proxy *p, unsigned i, const struct
     p->doorbells[i].sq = qp->sq_doorbell;
     p->doorbells[i].cq = qp->cq_doorbell;
     p->doorbells[i].depth = qp->depth;
+    p->doorbells[i].submitted = 0;
     set(p, i, 0, 0);
     if (p->n <= i)
         p->n = i + 1;
@@ -202,6 +205,14 @@ void gq_doorbell_proxy_set(struct gq_doorbell_proxy *p, unsigned i, uint32_t sq_
     lock(p);
     set(p, i, sq_tail, cq_head);
     unlock(p);
+}
+
+uint64_t gq_doorbell_proxy_submitted(struct gq_doorbell_proxy *p, unsigned i)
+{
+    lock(p);
+    uint64_t n = p->doorbells[i].submitted;
+    unlock(p);
+    return n;
 }
 
 void gq_doorbell_proxy_begin(struct gq_doorbell_proxy *p)

@@ -42,6 +42,9 @@ void gq_doorbell_proxy_remove(struct gq_doorbell_proxy *p, unsigned i);
 void gq_doorbell_proxy_set(struct gq_doorbell_proxy *p, unsigned i, uint32_t sq_tail,
                            uint32_t cq_head);
 
+/* Entries that were submitted to the SQ of pair i since it was added. */
+uint64_t gq_doorbell_proxy_submitted(struct gq_doorbell_proxy *p, unsigned i);
+
 /* Queues are about to be driven. */
 void gq_doorbell_proxy_begin(struct gq_doorbell_proxy *p);
 /* Queues are not driven any more: forwards their last values, and nothing afterwards. */

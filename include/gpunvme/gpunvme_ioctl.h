@@ -273,6 +273,8 @@ struct gpunvme_ioc_stats {
     /* The struct ended here until latencies came: [GPUNVME_OP_*][GPUNVME_PATH_* - 1]. */
     struct gpunvme_latency latency[3][3];
     uint64_t fallbacks[8]; /* transfers that left the GPU path, or never had it, by reason */
+    /* The struct ended here until leased queues were counted: their commands, where known. */
+    uint64_t leased_commands;
 };
 
 /*
@@ -314,8 +316,13 @@ struct gpunvme_queue {
     uint32_t qid;
     uint32_t use;
     uint32_t uid, pid; /* of a lease, as in gpunvme_open_file; 0: not for the caller to know */
-    uint64_t commands; /* since the mount; 0 where leased, which the daemon does not count */
+    /*
+     * Since the mount, or since the lease. GPUNVME_COMMANDS_UNKNOWN: the holder of the lease stores
+     * to the doorbells of a drive of hardware, and nothing else counts its commands.
+     */
+    uint64_t commands;
 };
+#define GPUNVME_COMMANDS_UNKNOWN UINT64_MAX
 #define GPUNVME_QUEUES_MAX 512u
 
 /* The queue pairs that move data of buffers. */
@@ -518,7 +525,9 @@ static_assert(offsetof(struct gpunvme_ioc_stats, dma_regions) == 144,
 static_assert(offsetof(struct gpunvme_ioc_stats, fuse_requests) == 160,
               "stats until requests were counted");
 static_assert(offsetof(struct gpunvme_ioc_stats, latency) == 168, "stats until latencies came");
-static_assert(sizeof(struct gpunvme_ioc_stats) == 2032, "stats");
+static_assert(offsetof(struct gpunvme_ioc_stats, leased_commands) == 2032,
+              "stats until leased queues were counted");
+static_assert(sizeof(struct gpunvme_ioc_stats) == 2040, "stats");
 static_assert(offsetof(struct gpunvme_ioc_rw, bytes) == 56, "rw.bytes");
 static_assert(sizeof(struct gpunvme_ioc_extents) < 16384, "FUSE's limit");
 static_assert(sizeof(struct gpunvme_open_file) == 88, "open file");

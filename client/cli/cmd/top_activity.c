@@ -182,21 +182,34 @@ static void name_files(struct cli_activity *a, dev_t dev)
     }
 }
 
+/* Of a queue that was not there before the counters began at 0. -1: not counted. */
+static double commands_per_s(const struct gpunvme_ioc_queues *before, const struct gpunvme_queue *q,
+                             double seconds)
+{
+    uint64_t was = 0;
+
+    if (q->commands == GPUNVME_COMMANDS_UNKNOWN)
+        return -1;
+    for (uint32_t i = 0; i < before->count && i < GPUNVME_QUEUES_MAX; i++) {
+        const struct gpunvme_queue *old = &before->queues[i];
+        if (old->qid == q->qid && old->use == q->use && old->commands <= q->commands)
+            was = old->commands;
+    }
+    return seconds > 0 ? (double)(q->commands - was) / seconds : 0;
+}
+
 static void add_queues(const struct cli_counts *before, const struct cli_counts *now,
                        double seconds, struct cli_activity *out)
 {
     static const char *const uses[] = {"-", "executor", "out of service", "leased"};
 
     for (uint32_t i = 0; i < now->queues.count && i < GPUNVME_QUEUES_MAX; i++) {
-        const struct gpunvme_queue *q = &now->queues.queues[i], *old = &before->queues.queues[i];
-        bool same = i < before->queues.count && old->qid == q->qid && old->commands <= q->commands;
+        const struct gpunvme_queue *q = &now->queues.queues[i];
         char command[32];
         out->queues[out->n_queues++] = (struct cli_queue_use){
             .qid = q->qid,
             .use = uses[q->use < 4 ? q->use : 0],
-            .commands = q->use == GPUNVME_QUEUE_LEASED ? -1
-                        : same && seconds > 0 ? (double)(q->commands - old->commands) / seconds
-                                              : 0,
+            .commands = commands_per_s(&before->queues, q, seconds),
             .process = (uint64_t)cli_process_of((pid_t)q->pid, command, sizeof(command))};
     }
 }
@@ -246,10 +259,14 @@ static void print_uses(const char *title, const struct cli_use *uses, size_t n, 
 
 static void print_queue(const struct cli_queue_use *q)
 {
-    if (q->commands < 0)
-        printf("  %u: leased by %" PRIu64 "\n", q->qid, q->process);
+    char rate[32] = "not counted";
+
+    if (q->commands >= 0)
+        snprintf(rate, sizeof(rate), "%.0f", q->commands);
+    if (strcmp(q->use, "leased") == 0)
+        printf("  %u: %s, leased by %" PRIu64 "\n", q->qid, rate, q->process);
     else
-        printf("  %u: %.0f%s\n", q->qid, q->commands,
+        printf("  %u: %s%s\n", q->qid, rate,
                strcmp(q->use, "executor") == 0 ? "" : " (out of service)");
 }
 

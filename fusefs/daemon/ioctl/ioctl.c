@@ -147,7 +147,7 @@ static int handle_copy_kernel(const struct call *call, void *arg)
 
 static const struct request {
     unsigned cmd;
-    uint32_t old_sizes[5]; /* earlier sizes of its struct that are still accepted; 0: none */
+    uint32_t old_sizes[6]; /* earlier sizes of its struct that are still accepted; 0: none */
     handle_fn handle;      /* NULL: a transfer */
     bool waits;            /* may block on the executor or the drive: runs in a worker */
 } requests[] = {
@@ -167,7 +167,8 @@ static const struct request {
       offsetof(struct gpunvme_ioc_stats, gpu_staged_read_bytes),
       offsetof(struct gpunvme_ioc_stats, dma_regions),
       offsetof(struct gpunvme_ioc_stats, fuse_requests),
-      offsetof(struct gpunvme_ioc_stats, latency)},
+      offsetof(struct gpunvme_ioc_stats, latency),
+      offsetof(struct gpunvme_ioc_stats, leased_commands)},
      handle_stats,
      false},
     {GPUNVME_IOC_QUEUE_LEASE, {0}, handle_queue_lease, true},

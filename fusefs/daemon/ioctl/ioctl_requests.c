@@ -108,7 +108,8 @@ void ioctl_fill_stats(struct daemon *d, struct gpunvme_ioc_stats *stats)
         .queue_recreations = gq.recreates,
         .gpu_staged_read_bytes = gq.staged_read,
         .gpu_staged_written_bytes = gq.staged_written,
-        .fuse_requests = atomic_load_explicit(&d->requests, memory_order_relaxed)};
+        .fuse_requests = atomic_load_explicit(&d->requests, memory_order_relaxed),
+        .leased_commands = leases_commands(d->leases)};
     transfer_stats_fill(&d->transfers, stats);
     if (d->stack.ctrlr)
         add_ctrlr_stats(d->stack.ctrlr, stats);

@@ -75,6 +75,8 @@ void leases_close(struct leases *t);
 int leases_allow(const struct options *opts, struct fuse_req *req);
 /* The leased queue pairs, at most max; returns how many. */
 unsigned leases_list(struct leases *t, struct gpunvme_queue *out, unsigned max);
+/* Commands on leased queue pairs since the mount, without those that nothing counts. */
+uint64_t leases_commands(struct leases *t);
 /* Number of queue pairs that may be leased at the same time. */
 unsigned leases_queues(const struct leases *t);
 

@@ -17,6 +17,8 @@
 struct lease_pair {
     struct nvme_qpair qp;
     unsigned proxied; /* index of its proxied doorbells, or LEASE_NOT_PROXIED */
+    bool stopped;     /* then the number of its commands is: */
+    uint64_t commands;
 };
 
 struct lease {
@@ -70,6 +72,7 @@ struct leases {
     unsigned count;
     unsigned queues; /* leased, or reserved for a lease in creation */
     unsigned resets;
+    uint64_t commands; /* of pairs that have been stopped */
     bool proxied_taken[GQ_MAX_QUEUES];
     bool stopping;
 };
@@ -84,7 +87,10 @@ void lease_queues_close(struct leases *t);
  * may be above 0.
  */
 int lease_queues_make(struct leases *t, struct lease *l, unsigned n, uint32_t depth);
-/* Start and stop forwarding of the pairs' proxied doorbells. Lock held. */
+/*
+ * Start and stop forwarding of the pairs' proxied doorbells, and counting their commands. Lock
+ * held. Stopping again does nothing.
+ */
 void lease_queues_start(struct leases *t, struct lease *l);
 void lease_queues_stop(struct leases *t, struct lease *l);
 /*

@@ -110,10 +110,48 @@ void lease_queues_start(struct leases *t, struct lease *l)
     }
 }
 
+/* GPUNVME_COMMANDS_UNKNOWN: nothing counts them. Lock held, the lease has been started. */
+static uint64_t commands_of(const struct leases *t, const struct lease_pair *p)
+{
+    static_assert(GPUNVME_COMMANDS_UNKNOWN == UINT64_MAX, "as of nvme_submitted()");
+
+    if (p->stopped)
+        return p->commands;
+    return t->proxy ? gq_doorbell_proxy_submitted(t->proxy, p->proxied)
+                    : nvme_submitted(transport_of(t), p->qp.qid);
+}
+
+/* 0 for those that nothing counts. */
+static uint64_t known(uint64_t commands)
+{
+    return commands == GPUNVME_COMMANDS_UNKNOWN ? 0 : commands;
+}
+
+/* The id of a deleted queue may be another lease's: its number is kept from now on. */
 void lease_queues_stop(struct leases *t, struct lease *l)
 {
-    for (unsigned i = 0; i < l->n_pairs && t->proxy; i++)
-        gq_doorbell_proxy_remove(t->proxy, l->pairs[i].proxied);
+    for (unsigned i = 0; i < l->n_pairs; i++) {
+        struct lease_pair *p = &l->pairs[i];
+        if (p->stopped)
+            continue;
+        if (t->proxy)
+            gq_doorbell_proxy_remove(t->proxy, p->proxied);
+        p->commands = commands_of(t, p);
+        p->stopped = true;
+        t->commands += known(p->commands);
+    }
+}
+
+uint64_t leases_commands(struct leases *t)
+{
+    pthread_mutex_lock(&t->lock);
+    uint64_t sum = t->commands;
+    for (const struct lease *l = t->first; l; l = l->next) {
+        for (unsigned i = 0; i < l->n_pairs; i++)
+            sum += l->pairs[i].stopped ? 0 : known(commands_of(t, &l->pairs[i]));
+    }
+    pthread_mutex_unlock(&t->lock);
+    return sum;
 }
 
 void lease_queues_forget(struct leases *t, struct lease *l)
@@ -197,14 +235,15 @@ int lease_queues_reply(const struct leases *t, const struct lease *l, uint64_t i
     return err;
 }
 
-static struct gpunvme_queue describe(const struct lease *l, unsigned i)
+static struct gpunvme_queue describe(const struct leases *t, const struct lease *l, unsigned i)
 {
     uint64_t caller = atomic_load_explicit(&l->owner->activity.caller, memory_order_relaxed);
 
     return (struct gpunvme_queue){.qid = l->pairs[i].qp.qid,
                                   .use = GPUNVME_QUEUE_LEASED,
                                   .uid = l->uid,
-                                  .pid = (uint32_t)caller};
+                                  .pid = (uint32_t)caller,
+                                  .commands = commands_of(t, &l->pairs[i])};
 }
 
 unsigned leases_list(struct leases *t, struct gpunvme_queue *out, unsigned max)
@@ -214,7 +253,7 @@ unsigned leases_list(struct leases *t, struct gpunvme_queue *out, unsigned max)
     pthread_mutex_lock(&t->lock);
     for (const struct lease *l = t->first; l; l = l->next) {
         for (unsigned i = 0; i < l->n_pairs && n < max; i++)
-            out[n++] = describe(l, i);
+            out[n++] = describe(t, l, i);
     }
     pthread_mutex_unlock(&t->lock);
     return n;

@@ -375,6 +375,7 @@ struct Fake {
             [](nvme_transport *, unsigned) {},
             [](nvme_transport *, int) {},
             nullptr,
+            nullptr,
         };
         return &table;
     }

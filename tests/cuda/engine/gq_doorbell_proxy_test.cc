@@ -127,6 +127,21 @@ TEST(GqDoorbellProxy, RingsNothingForAPairThatWasCreatedAgain)
     gq_doorbell_proxy_end(b.r);
 }
 
+TEST(GqDoorbellProxy, CountsWhatWasSubmittedAcrossTheEndOfTheRing)
+{
+    Bells b;
+
+    for (uint32_t tail : {0u, 5u, 4000u, 4095u, 3u, 3u}) {
+        gq_doorbell_proxy_begin(b.r);
+        b.store(1, tail, 0);
+        gq_doorbell_proxy_end(b.r);
+    }
+    EXPECT_EQ(gq_doorbell_proxy_submitted(b.r, 1), 4096u + 3);
+    EXPECT_EQ(gq_doorbell_proxy_submitted(b.r, 0), 0u);
+    gq_doorbell_proxy_remove(b.r, 1);
+    EXPECT_EQ(gq_doorbell_proxy_submitted(b.r, 1), 4096u + 3) << "until the pair is another one";
+}
+
 TEST(GqDoorbellProxy, SilentOneRingsNothing)
 {
     Bells b;

@@ -161,6 +161,30 @@ TEST_F(ActivityTest, AUserIsToldOfItsOwnFilesAlone)
     close(lent);
 }
 
+// As the drive has seen them: the holder tells nothing.
+TEST_F(ActivityTest, CommandsOnLeasedQueuesAreCounted)
+{
+    ASSERT_NO_FATAL_FAILURE(start());
+    ASSERT_EQ(fsync(fd_), 0);
+    Buffer buffer(fd_, kFile);
+    int error = 0;
+    uint64_t iova = iova_of(fd_, buffer, &error).iova;
+    ASSERT_EQ(error, 0);
+    for (int turn = 1; turn <= 2; turn++) {
+        int lent = open_on(mounted_->path("file"), O_RDONLY);
+        Queues queues(lent, 2, 8);
+        Extents extents(fd_);
+        ASSERT_TRUE(queues.map(lent) && extents.map(fd_));
+        ASSERT_TRUE(reads(&queues, 1, extents, iova, 0, 40 * kPage)) << "rings wrap";
+        auto all = queues_of(fd_);
+        EXPECT_EQ(all[all.size() - 2].commands + all.back().commands, 40u);
+        EXPECT_EQ(stats_of(fd_).leased_commands, turn * 40u);
+        ASSERT_EQ(queues.end(lent), 0);
+        EXPECT_EQ(stats_of(fd_).leased_commands, turn * 40u) << "also of leases that have ended";
+        close(lent);
+    }
+}
+
 TEST_F(ActivityTest, ReservedFieldsMustBeZero)
 {
     ASSERT_NO_FATAL_FAILURE(start());
