@@ -10,6 +10,10 @@ const struct metrics_counter metrics_counters[] = {
     {                                                                         \
 #field, label, help, offsetof(struct gpunvme_ioc_stats, field), false \
     }
+#define OF_PROGRAMS(field, label, help)                                                         \
+    {                                                                                           \
+        "programs_" #field, label, help, offsetof(struct gpunvme_ioc_stats, calls.field), false \
+    }
 #define GAUGE(field, label, help)                                            \
     {                                                                        \
 #field, label, help, offsetof(struct gpunvme_ioc_stats, field), true \
@@ -33,18 +37,26 @@ const struct metrics_counter metrics_counters[] = {
     COUNTER(queue_recreations, "Queues recreated:", "Queue pairs deleted and created again"),
     COUNTER(controller_resets, "Controller resets:", "Resets of the controller"),
     COUNTER(fuse_requests, "Requests of the kernel:", "Requests of the kernel to the mount"),
+    OF_PROGRAMS(enqueued, "Direct reads in streams:", "Direct reads and lists put into streams"),
+    OF_PROGRAMS(enqueued_bytes, "Bytes of those reads:", "Bytes of direct reads put into streams"),
+    OF_PROGRAMS(pipeline_read_bytes, "Pipeline bytes read:",
+                "Bytes that programs read through host memory of their own"),
+    OF_PROGRAMS(pipeline_written_bytes, "Pipeline bytes written:",
+                "Bytes that programs wrote through host memory of their own"),
     GAUGE(buffers, "Buffers:", "Registered buffers"),
     GAUGE(quarantined_queues, "Queues out of service:", "Queue pairs that lost a command"),
 #undef COUNTER
+#undef OF_PROGRAMS
 #undef GAUGE
 };
 const size_t metrics_n_counters = sizeof(metrics_counters) / sizeof(metrics_counters[0]);
 
 const char *const metrics_ops[3] = {
     [GPUNVME_OP_READ] = "read", [GPUNVME_OP_WRITE] = "write", [GPUNVME_OP_READV] = "readv"};
-const char *const metrics_paths[3] = {[GPUNVME_PATH_GPU - 1] = "gpu",
-                                      [GPUNVME_PATH_BOUNCE - 1] = "bounce",
-                                      [GPUNVME_PATH_MIXED - 1] = "mixed"};
+const char *const metrics_paths[GPUNVME_CALLS_PATHS] = {[GPUNVME_PATH_GPU - 1] = "gpu",
+                                                        [GPUNVME_PATH_BOUNCE - 1] = "bounce",
+                                                        [GPUNVME_PATH_MIXED - 1] = "mixed",
+                                                        [GPUNVME_CALLS_DIRECT - 1] = "direct"};
 const char *const metrics_fallbacks[8] = {
     [GPUNVME_FALLBACK_NO_EXECUTOR] = "no_executor",
     [GPUNVME_FALLBACK_DRIVE_ERROR] = "drive_error",
@@ -62,6 +74,15 @@ uint64_t metrics_value(const struct gpunvme_ioc_stats *stats, const struct metri
 
     memcpy(&value, (const char *)stats + c->at, sizeof(value));
     return value;
+}
+
+uint64_t metrics_calls(const struct gpunvme_latency *l)
+{
+    uint64_t n = 0;
+
+    for (unsigned i = 0; i < GPUNVME_LATENCY_BUCKETS; i++)
+        n += l->buckets[i];
+    return n;
 }
 
 uint64_t metrics_bucket_us(unsigned i)
@@ -105,34 +126,82 @@ static void print_counter(const struct metrics_mount *mounts, size_t n,
     }
 }
 
-static void print_sample(const struct metrics_mount *m, const char *end, unsigned op, unsigned path,
-                         FILE *to)
+/* Calls of one kind by one path, of which one family of metrics tells. */
+struct kind {
+    const struct metrics_mount *mount;
+    unsigned op, path;
+};
+
+static void print_kind(const char *name, const struct kind *k, FILE *to)
 {
-    fprintf(to, "gpunvme_transfer_seconds_%s", end);
-    print_mount(m->point, to);
-    fprintf(to, ",op=\"%s\",path=\"%s\"", metrics_ops[op], metrics_paths[path]);
+    fprintf(to, "gpunvme_%s", name);
+    print_mount(k->mount->point, to);
+    fprintf(to, ",op=\"%s\",path=\"%s\"", metrics_ops[k->op], metrics_paths[k->path]);
+}
+
+static void print_sample(const char *family, const char *end, const struct kind *k, FILE *to)
+{
+    char name[64];
+
+    snprintf(name, sizeof(name), "%s_%s", family, end);
+    print_kind(name, k, to);
 }
 
 /* A bucket of Prometheus includes the smaller ones. */
-static void print_histogram(const struct metrics_mount *m, unsigned op, unsigned path, FILE *to)
+static void print_histogram(const char *family, const struct kind *k,
+                            const struct gpunvme_latency *l, FILE *to)
 {
-    const struct gpunvme_latency *l = &m->stats->latency[op][path];
     uint64_t count = 0;
 
     for (unsigned i = 0; i < GPUNVME_LATENCY_BUCKETS; i++) {
         uint64_t us = metrics_bucket_us(i);
         count += l->buckets[i];
-        print_sample(m, "bucket", op, path, to);
+        print_sample(family, "bucket", k, to);
         if (us)
             fprintf(to, ",le=\"%" PRIu64 ".%06" PRIu64 "\"} %" PRIu64 "\n", us / 1000000,
                     us % 1000000, count);
         else
             fprintf(to, ",le=\"+Inf\"} %" PRIu64 "\n", count);
     }
-    print_sample(m, "sum", op, path, to);
+    print_sample(family, "sum", k, to);
     fprintf(to, "} %" PRIu64 ".%09" PRIu64 "\n", l->ns / 1000000000, l->ns % 1000000000);
-    print_sample(m, "count", op, path, to);
+    print_sample(family, "count", k, to);
     fprintf(to, "} %" PRIu64 "\n", count);
+}
+
+/* By the daemon's clock. */
+static void print_transfers(const struct metrics_mount *mounts, size_t n, FILE *to)
+{
+    print_head("transfer_seconds", "Time in the daemon of transfers that moved bytes", "histogram",
+               to);
+    for (size_t i = 0; i < 9 * n; i++) {
+        const struct kind k = {&mounts[i / 9], i / 3 % 3, i % 3};
+        print_histogram("transfer_seconds", &k, &k.mount->stats->latency[k.op][k.path], to);
+    }
+}
+
+/* As programs share them; the pairs of op and path of all mounts, one after the other. */
+#define PAIRS (3 * GPUNVME_CALLS_PATHS)
+static struct kind pair_of(const struct metrics_mount *mounts, size_t i)
+{
+    return (struct kind){&mounts[i / PAIRS], i / GPUNVME_CALLS_PATHS % 3, i % GPUNVME_CALLS_PATHS};
+}
+
+static void print_programs(const struct metrics_mount *mounts, size_t n, FILE *to)
+{
+    print_head("programs_bytes_total", "Bytes of the library's calls in programs", "counter", to);
+    for (size_t i = 0; i < PAIRS * n; i++) {
+        const struct kind k = pair_of(mounts, i);
+        print_kind("programs_bytes_total", &k, to);
+        fprintf(to, "} %" PRIu64 "\n", k.mount->stats->calls.by[k.op][k.path].bytes);
+    }
+    print_head("programs_call_seconds", "Time in programs of the library's calls that moved bytes",
+               "histogram", to);
+    for (size_t i = 0; i < PAIRS * n; i++) {
+        const struct kind k = pair_of(mounts, i);
+        print_histogram("programs_call_seconds", &k,
+                        &k.mount->stats->calls.by[k.op][k.path].latency, to);
+    }
 }
 
 static void print_fallbacks(const struct metrics_mount *m, FILE *to)
@@ -151,8 +220,6 @@ void metrics_print(const struct metrics_mount *mounts, size_t n, FILE *to)
     print_head("fallbacks_total", "Transfers that left the GPU path or had none", "counter", to);
     for (size_t i = 0; i < n; i++)
         print_fallbacks(&mounts[i], to);
-    print_head("transfer_seconds", "Time in the daemon of transfers that moved bytes", "histogram",
-               to);
-    for (size_t i = 0; i < 9 * n; i++)
-        print_histogram(&mounts[i / 9], i / 3 % 3, i % 3, to);
+    print_transfers(mounts, n, to);
+    print_programs(mounts, n, to);
 }

@@ -19,12 +19,14 @@ struct metrics_counter {
 extern const struct metrics_counter metrics_counters[];
 extern const size_t metrics_n_counters;
 
-/* By GPUNVME_OP_*, by GPUNVME_PATH_* - 1 and by GPUNVME_FALLBACK_*. */
+/* By GPUNVME_OP_*, by GPUNVME_PATH_* or GPUNVME_CALLS_DIRECT - 1, and by GPUNVME_FALLBACK_*. */
 extern const char *const metrics_ops[3];
-extern const char *const metrics_paths[3];
+extern const char *const metrics_paths[GPUNVME_CALLS_PATHS]; /* the last one of programs only */
 extern const char *const metrics_fallbacks[8];
 
 uint64_t metrics_value(const struct gpunvme_ioc_stats *stats, const struct metrics_counter *c);
+/* How many calls were counted. */
+uint64_t metrics_calls(const struct gpunvme_latency *l);
 /* In us, the limit of calls in bucket i; 0: it has none. */
 uint64_t metrics_bucket_us(unsigned i);
 

@@ -180,7 +180,8 @@ size_t gpunvme_transfer_bounced(struct gpunvme_buffer *b, const struct range *r,
     trace_end();
     if (done)
         result->path = GPUNVME_PATH_BOUNCE;
-    call_stats_count(r->write ? GPUNVME_OP_WRITE : GPUNVME_OP_READ, GPUNVME_PATH_BOUNCE, done,
-                     begun);
+    unsigned op = r->write ? GPUNVME_OP_WRITE : GPUNVME_OP_READ;
+    call_stats_count(b->owner, op, GPUNVME_PATH_BOUNCE, done, begun);
+    call_stats_pipeline(b->owner, op, done);
     return done;
 }

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "client/lib/call_stats.h"
 #include "client/lib/direct.h"
 #include "client/lib/socket.h"
 #include "client/lib/trace.h"
@@ -33,6 +34,7 @@ static void buffer_link(struct gpunvme_buffer *b)
 {
     struct gpunvme *g = b->owner;
 
+    call_stats_share(g);
     pthread_mutex_lock(&g->lock);
     b->next = g->buffers;
     b->link = &g->buffers;

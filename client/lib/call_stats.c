@@ -1,29 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Counters of the process. Relaxed: each number is right by itself, and orders no other memory.
+ * Counters of the process, and of each connection in memory that the mount reads
+ * (call_stats_share.c). Relaxed: each number is right by itself, and orders no other memory.
  */
 #include "client/lib/call_stats.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
-struct cell {
-    _Atomic uint64_t bytes, ns, buckets[GPUNVME_LATENCY_BUCKETS];
-};
+#include "client/lib/client_internal.h"
 
-static struct cell cells[3][GPUNVME_CALLS_PATHS];
-static _Atomic uint64_t enqueued;
+static struct gpunvme_calls process;
 
 static_assert(GPUNVME_CALLS_DIRECT == GPUNVME_PATH_MIXED + 1, "its cell is behind the paths'");
 
-static void add(_Atomic uint64_t *to, uint64_t n)
+static void add(uint64_t *to, uint64_t n)
 {
-    atomic_fetch_add_explicit(to, n, memory_order_relaxed);
-}
-
-static uint64_t load(_Atomic uint64_t *from)
-{
-    return atomic_load_explicit(from, memory_order_relaxed);
+    __atomic_fetch_add(to, n, __ATOMIC_RELAXED);
 }
 
 /* The least i with ns < 2^(i + 1) us, as the mount's histograms have it. */
@@ -35,39 +27,67 @@ static unsigned bucket_of(uint64_t ns)
     return i < GPUNVME_LATENCY_BUCKETS ? i : GPUNVME_LATENCY_BUCKETS - 1;
 }
 
-void call_stats_count(unsigned op, uint32_t path, uint64_t bytes, uint64_t begun)
+static void count_call(struct gpunvme_calls_of *c, uint64_t bytes, uint64_t ns)
 {
+    add(&c->bytes, bytes);
+    add(&c->latency.ns, ns);
+    add(&c->latency.buckets[bucket_of(ns)], 1);
+}
+
+/* NULL: not shared. */
+static struct gpunvme_calls *shared_by(struct gpunvme *g)
+{
+    return atomic_load_explicit(&g->calls, memory_order_acquire);
+}
+
+void call_stats_count(struct gpunvme *g, unsigned op, uint32_t path, uint64_t bytes, uint64_t begun)
+{
+    struct gpunvme_calls *shared = shared_by(g);
+
     if (!path || !bytes)
         return;
-    struct cell *c = &cells[op][path - 1];
     uint64_t ns = now_ns() - begun;
-
-    add(&c->bytes, bytes);
-    add(&c->ns, ns);
-    add(&c->buckets[bucket_of(ns)], 1);
+    count_call(&process.by[op][path - 1], bytes, ns);
+    if (shared)
+        count_call(&shared->by[op][path - 1], bytes, ns);
 }
 
-void call_stats_enqueued(void)
+static void count_pipeline(struct gpunvme_calls *c, unsigned op, uint64_t bytes)
 {
-    add(&enqueued, 1);
+    add(op == GPUNVME_OP_WRITE ? &c->pipeline_written_bytes : &c->pipeline_read_bytes, bytes);
 }
 
-static void fill(struct cell *from, struct gpunvme_calls_of *to)
+void call_stats_pipeline(struct gpunvme *g, unsigned op, uint64_t bytes)
 {
-    to->bytes = load(&from->bytes);
-    to->latency.ns = load(&from->ns);
-    for (unsigned i = 0; i < GPUNVME_LATENCY_BUCKETS; i++)
-        to->latency.buckets[i] = load(&from->buckets[i]);
+    struct gpunvme_calls *shared = shared_by(g);
+
+    count_pipeline(&process, op, bytes);
+    if (shared)
+        count_pipeline(shared, op, bytes);
+}
+
+static void count_enqueued(struct gpunvme_calls *c, uint64_t bytes)
+{
+    add(&c->enqueued, 1);
+    add(&c->enqueued_bytes, bytes);
+}
+
+void call_stats_enqueued(struct gpunvme *g, uint64_t bytes)
+{
+    struct gpunvme_calls *shared = shared_by(g);
+
+    count_enqueued(&process, bytes);
+    if (shared)
+        count_enqueued(shared, bytes);
 }
 
 void gpunvme_calls(struct gpunvme_calls *out, size_t size)
 {
-    struct gpunvme_calls all = {.enqueued = load(&enqueued)};
+    uint64_t all[sizeof(process) / sizeof(uint64_t)];
+    const uint64_t *from = (const uint64_t *)&process;
 
-    for (unsigned op = 0; op < 3; op++) {
-        for (unsigned path = 0; path < GPUNVME_CALLS_PATHS; path++)
-            fill(&cells[op][path], &all.by[op][path]);
-    }
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        all[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
     memset(out, 0, size);
-    memcpy(out, &all, size < sizeof(all) ? size : sizeof(all));
+    memcpy(out, all, size < sizeof(all) ? size : sizeof(all));
 }

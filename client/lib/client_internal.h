@@ -26,8 +26,10 @@ struct gpunvme {
     _Atomic bool has_copies;
     struct gpunvme_buffer *buffers;
     struct gpunvme_direct *directs;
-    struct shared_list *lists;  /* that no READV uses now */
-    struct shared_list *pieces; /* that belong to the caller */
+    struct shared_list *lists;           /* that no READV uses now */
+    struct shared_list *pieces;          /* that belong to the caller */
+    _Atomic bool calls_offered;          /* to the mount; it reads: */
+    struct gpunvme_calls *_Atomic calls; /* counters of this connection; NULL: not shared */
 };
 
 /* Of a buffer's users: the end of the last one signals owner->unused. */

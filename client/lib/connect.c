@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "client/lib/call_stats.h"
 #include "client/lib/client_internal.h"
 #include "client/lib/copy_service.h"
 #include "client/lib/pipeline.h"
@@ -99,6 +100,7 @@ void gpunvme_disconnect(struct gpunvme *g)
     while (g->buffers)
         gpunvme_unregister(g->buffers);
     cuda_driver_close(g->cuda);
+    call_stats_end(g);
     if (g->fd >= 0)
         close(g->fd);
     pthread_cond_destroy(&g->unused);

@@ -129,7 +129,7 @@ int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t off
     int err = read_in_stream(f, ptr, n, offset, stream, bytes);
     trace_end();
     if (!err)
-        call_stats_enqueued();
+        call_stats_enqueued(f->d->g, gq_read_bytes(&f->device.map, offset, n));
     return err;
 }
 
@@ -189,6 +189,7 @@ ssize_t gpunvme_file_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t 
     trace_begin("read, direct", n);
     ssize_t got = read_and_wait(f, ptr, n, offset);
     trace_end();
-    call_stats_count(GPUNVME_OP_READ, GPUNVME_CALLS_DIRECT, got > 0 ? (uint64_t)got : 0, begun);
+    call_stats_count(f->d->g, GPUNVME_OP_READ, GPUNVME_CALLS_DIRECT, got > 0 ? (uint64_t)got : 0,
+                     begun);
     return got;
 }

@@ -126,6 +126,6 @@ int gpunvme_readv_async(struct gpunvme_file *f, void *ptr, struct gpunvme_piece 
     int err = read_list(f, ptr, pieces, n, stream);
     trace_end();
     if (!err && n)
-        call_stats_enqueued();
+        call_stats_enqueued(f->d->g, 0);
     return err;
 }

@@ -182,7 +182,7 @@ static int read_by_the_mount(struct batch *batch)
     trace_begin("readv by the mount", batch->n);
     int err = own ? read_turns(batch, own, true) : read_by_way_of_list(batch);
     trace_end();
-    call_stats_count(GPUNVME_OP_READV, batch->result->path, batch->bytes, begun);
+    call_stats_count(g, GPUNVME_OP_READV, batch->result->path, batch->bytes, begun);
     gpunvme_note_fallback(batch->b, &(struct range){.write = false}, batch->result);
     return err;
 }

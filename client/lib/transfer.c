@@ -92,7 +92,8 @@ static size_t by_the_mount(struct gpunvme_buffer *b, const struct range *r,
     trace_begin(r->write ? "write by the mount" : "read by the mount", r->len);
     size_t done = gpunvme_transfer_shared(b, r, flags, result, err);
     trace_end();
-    call_stats_count(r->write ? GPUNVME_OP_WRITE : GPUNVME_OP_READ, result->path, done, begun);
+    call_stats_count(b->owner, r->write ? GPUNVME_OP_WRITE : GPUNVME_OP_READ, result->path, done,
+                     begun);
     gpunvme_note_fallback(b, r, result);
     return done;
 }

@@ -285,25 +285,11 @@ const struct gpunvme_device_file *gpunvme_file_device(const struct gpunvme_file 
 /* Extents from offset on, at most max: the count; flags of the last one tell if it is the last. */
 ssize_t gpunvme_extents(int fd, uint64_t offset, struct gpunvme_extent *out, size_t max);
 
-#define GPUNVME_CALLS_DIRECT 4u /* behind GPUNVME_PATH_*: reads on leased queues */
-#define GPUNVME_CALLS_PATHS  4u
-struct gpunvme_calls_of {
-    uint64_t bytes;
-    struct gpunvme_latency latency; /* of the calls that moved bytes, in this process */
-};
-struct gpunvme_calls {
-    /*
-     * [GPUNVME_OP_*][GPUNVME_PATH_* or GPUNVME_CALLS_DIRECT, - 1]. Pieces of a list that the
-     * process reads by itself, through the bounce pipeline, count as reads.
-     */
-    struct gpunvme_calls_of by[3][GPUNVME_CALLS_PATHS];
-    /* Reads and lists of the direct path in streams; the GPU alone knows when they end. */
-    uint64_t enqueued;
-};
 /*
- * Counters of this process, of all connections together, since it began: what gpunvme_stats(), with
- * the mount's side, does not have. Reads by kernels of the application (gpunvme_device.h) are not
- * among them. size: of *out as the program was compiled; later members are added at the end.
+ * Counters of this process, of all connections together, since it began. Reads by kernels of the
+ * application (gpunvme_device.h) are not among them. A connection shares those of its own calls
+ * with the mount once it has a buffer: `calls` of gpunvme_stats() is the sum over all programs.
+ * size: of *out as the program was compiled; later members are added at the end.
  */
 void gpunvme_calls(struct gpunvme_calls *out, size_t size);
 

@@ -242,6 +242,28 @@ struct gpunvme_latency {
     uint64_t buckets[GPUNVME_LATENCY_BUCKETS];
 };
 
+/* What libgpunvme counts in a program: of the calls that moved bytes, seen by the program. */
+#define GPUNVME_CALLS_DIRECT 4u /* behind GPUNVME_PATH_*: reads on leased queues */
+#define GPUNVME_CALLS_PATHS  4u
+struct gpunvme_calls_of {
+    uint64_t bytes;
+    struct gpunvme_latency latency;
+};
+struct gpunvme_calls {
+    /*
+     * [GPUNVME_OP_*][GPUNVME_PATH_* or GPUNVME_CALLS_DIRECT, - 1]. Pieces of a list that the
+     * process reads by itself, through the bounce pipeline, count as reads.
+     */
+    struct gpunvme_calls_of by[3][GPUNVME_CALLS_PATHS];
+    /*
+     * Reads and lists of the direct path in streams; the GPU alone knows when they end. Bytes are
+     * those of the reads.
+     */
+    uint64_t enqueued, enqueued_bytes;
+    /* Bytes of the bounce pipeline, among those above: for the mount they are read(2), write(2). */
+    uint64_t pipeline_read_bytes, pipeline_written_bytes;
+};
+
 struct gpunvme_ioc_stats {
     struct gpunvme_abi abi;
     uint64_t gpu_transfers, gpu_commands, gpu_read_bytes, gpu_written_bytes;
@@ -275,6 +297,8 @@ struct gpunvme_ioc_stats {
     uint64_t fallbacks[8]; /* transfers that left the GPU path, or never had it, by reason */
     /* The struct ended here until leased queues were counted: their commands, where known. */
     uint64_t leased_commands;
+    struct gpunvme_calls
+        calls; /* of the programs that share theirs (SHARE_CALLS), since the mount */
 };
 
 /*
@@ -291,7 +315,11 @@ struct gpunvme_open_file {
     uint64_t bounce_read_bytes, bounce_written_bytes; /* the same through host memory */
     uint64_t kernel_read_bytes, kernel_written_bytes; /* requests of the kernel: read(2), ... */
     uint32_t closed;                                  /* 1: a while ago */
-    uint32_t reserved;
+    /*
+     * 1: the counters are those that the description shares (SHARE_CALLS), not of a file: gpu_* of
+     * the direct path, bounce_* of the bounce pipeline, whose requests count for its files, too.
+     */
+    uint32_t shared_calls;
 };
 #define GPUNVME_OPEN_FILES_MAX 160u
 
@@ -323,7 +351,7 @@ struct gpunvme_queue {
     uint64_t commands;
 };
 #define GPUNVME_COMMANDS_UNKNOWN UINT64_MAX
-#define GPUNVME_QUEUES_MAX 512u
+#define GPUNVME_QUEUES_MAX       512u
 
 /* The queue pairs that move data of buffers. */
 struct gpunvme_ioc_queues {
@@ -477,6 +505,17 @@ struct gpunvme_ioc_resize {
     uint64_t flags;  /* 0 */
 };
 
+/*
+ * The counters of a program, a struct gpunvme_calls at the start of a memfd that the socket has
+ * taken for this token, belong to the open file description from now on, once. The daemon reads
+ * them when it is asked for counters, and believes them: they decide nothing. -EALREADY: the
+ * description shares some; -EMFILE: too many do, of this user or in all; -ENOENT, -EACCES: token.
+ */
+struct gpunvme_ioc_share_calls {
+    struct gpunvme_abi abi;
+    uint64_t token;
+};
+
 #define GPUNVME_IOC_INFO       _IOWR('G', 0x60, struct gpunvme_ioc_info)
 #define GPUNVME_IOC_REGISTER   _IOWR('G', 0x61, struct gpunvme_ioc_register)
 #define GPUNVME_IOC_UNREGISTER _IOWR('G', 0x62, struct gpunvme_ioc_unregister)
@@ -491,10 +530,11 @@ struct gpunvme_ioc_resize {
 #define GPUNVME_IOC_LEASE_END    _IOWR('G', 0x6a, struct gpunvme_ioc_lease_end)
 #define GPUNVME_IOC_BUFFER_IOVA  _IOWR('G', 0x6b, struct gpunvme_ioc_buffer_iova)
 /* 0x6c is used between libgpunvme and the daemon. */
-#define GPUNVME_IOC_SCRUB      _IOWR('G', 0x6d, struct gpunvme_ioc_scrub)
-#define GPUNVME_IOC_OPEN_FILES _IOWR('G', 0x6e, struct gpunvme_ioc_open_files)
-#define GPUNVME_IOC_QUEUES     _IOWR('G', 0x6f, struct gpunvme_ioc_queues)
-#define GPUNVME_IOC_RESIZE     _IOWR('G', 0x70, struct gpunvme_ioc_resize)
+#define GPUNVME_IOC_SCRUB       _IOWR('G', 0x6d, struct gpunvme_ioc_scrub)
+#define GPUNVME_IOC_OPEN_FILES  _IOWR('G', 0x6e, struct gpunvme_ioc_open_files)
+#define GPUNVME_IOC_QUEUES      _IOWR('G', 0x6f, struct gpunvme_ioc_queues)
+#define GPUNVME_IOC_RESIZE      _IOWR('G', 0x70, struct gpunvme_ioc_resize)
+#define GPUNVME_IOC_SHARE_CALLS _IOWR('G', 0x71, struct gpunvme_ioc_share_calls)
 
 /* C99 has no assertions at compile time. */
 #if defined(__cplusplus) || __STDC_VERSION__ >= 201112L
@@ -527,7 +567,8 @@ static_assert(offsetof(struct gpunvme_ioc_stats, fuse_requests) == 160,
 static_assert(offsetof(struct gpunvme_ioc_stats, latency) == 168, "stats until latencies came");
 static_assert(offsetof(struct gpunvme_ioc_stats, leased_commands) == 2032,
               "stats until leased queues were counted");
-static_assert(sizeof(struct gpunvme_ioc_stats) == 2040, "stats");
+static_assert(sizeof(struct gpunvme_calls) == 2528, "calls");
+static_assert(sizeof(struct gpunvme_ioc_stats) == 4568, "stats");
 static_assert(offsetof(struct gpunvme_ioc_rw, bytes) == 56, "rw.bytes");
 static_assert(sizeof(struct gpunvme_ioc_extents) < 16384, "FUSE's limit");
 static_assert(sizeof(struct gpunvme_open_file) == 88, "open file");
@@ -535,6 +576,7 @@ static_assert(sizeof(struct gpunvme_ioc_open_files) < 16384, "FUSE's limit");
 static_assert(sizeof(struct gpunvme_queue) == 24, "queue");
 static_assert(sizeof(struct gpunvme_ioc_queues) < 16384, "FUSE's limit");
 static_assert(sizeof(struct gpunvme_ioc_resize) == 32, "resize");
+static_assert(sizeof(struct gpunvme_ioc_share_calls) == 16, "share calls");
 static_assert(sizeof(struct gpunvme_ioc_scrub) == 56 + 24 * GPUNVME_SCRUB_BLOCKS_MAX, "scrub");
 #endif
 

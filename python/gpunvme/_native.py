@@ -25,7 +25,9 @@ class CallsOf(ctypes.Structure):
 
 
 class Calls(ctypes.Structure):
-    _fields_ = [("by", CallsOf * 4 * 3), ("enqueued", ctypes.c_uint64)]
+    _fields_ = [("by", CallsOf * 4 * 3), ("enqueued", ctypes.c_uint64),
+                ("enqueued_bytes", ctypes.c_uint64), ("pipeline_read_bytes", ctypes.c_uint64),
+                ("pipeline_written_bytes", ctypes.c_uint64)]
 
 
 class Piece(ctypes.Structure):

@@ -22,8 +22,24 @@ static bool add_bucket(struct cli_table *t, unsigned op, unsigned path, unsigned
     return cli_table_add(t, cells);
 }
 
+/* Of a table of ops with so many paths each, entry i. */
+typedef const struct gpunvme_latency *latency_fn(const struct gpunvme_ioc_stats *stats, unsigned i);
+
+static const struct gpunvme_latency *latency_of_transfers(const struct gpunvme_ioc_stats *stats,
+                                                          unsigned i)
+{
+    return &stats->latency[i / 3][i % 3];
+}
+
+static const struct gpunvme_latency *latency_of_programs(const struct gpunvme_ioc_stats *stats,
+                                                         unsigned i)
+{
+    return &stats->calls.by[i / GPUNVME_CALLS_PATHS][i % GPUNVME_CALLS_PATHS].latency;
+}
+
 /* Buckets without a call are left out. */
-static void print_latency(struct cli_out *out, const struct gpunvme_ioc_stats *stats)
+static void print_latency(struct cli_out *out, const char *key,
+                          const struct gpunvme_ioc_stats *stats, latency_fn *of, unsigned paths)
 {
     static const struct cli_column columns[] = {{"op", "CALL", CLI_CELL_TEXT},
                                                 {"path", "PATH", CLI_CELL_TEXT},
@@ -32,14 +48,39 @@ static void print_latency(struct cli_out *out, const struct gpunvme_ioc_stats *s
     struct cli_table t = {.columns = columns, .n_columns = 4};
     bool ok = true;
 
-    for (unsigned i = 0; i < 9 * GPUNVME_LATENCY_BUCKETS; i++) {
+    for (unsigned i = 0; i < 3 * paths * GPUNVME_LATENCY_BUCKETS; i++) {
         unsigned pair = i / GPUNVME_LATENCY_BUCKETS, bucket = i % GPUNVME_LATENCY_BUCKETS;
-        uint64_t n = stats->latency[pair / 3][pair % 3].buckets[bucket];
-        ok &= !n || add_bucket(&t, pair / 3, pair % 3, bucket, n);
+        uint64_t n = of(stats, pair)->buckets[bucket];
+        ok &= !n || add_bucket(&t, pair / paths, pair % paths, bucket, n);
     }
     if (!ok)
         cli_error("stats", "out of memory");
-    cli_table_print(&t, out, "latency");
+    cli_table_print(&t, out, key);
+    cli_table_free(&t);
+}
+
+/* What the library counted in programs, and shared with the mount. */
+static void print_programs(struct cli_out *out, const struct gpunvme_ioc_stats *stats)
+{
+    static const struct cli_column columns[] = {{"op", "CALL OF PROGRAMS", CLI_CELL_TEXT},
+                                                {"path", "PATH", CLI_CELL_TEXT},
+                                                {"count", "COUNT", CLI_CELL_NUMBER},
+                                                {"bytes", "BYTES", CLI_CELL_NUMBER}};
+    struct cli_table t = {.columns = columns, .n_columns = 4};
+    bool ok = true;
+
+    for (unsigned i = 0; i < 3 * GPUNVME_CALLS_PATHS; i++) {
+        unsigned op = i / GPUNVME_CALLS_PATHS, path = i % GPUNVME_CALLS_PATHS;
+        const struct gpunvme_calls_of *c = &stats->calls.by[op][path];
+        char count[24], bytes[24];
+        snprintf(count, sizeof(count), "%" PRIu64, metrics_calls(&c->latency));
+        snprintf(bytes, sizeof(bytes), "%" PRIu64, c->bytes);
+        const char *const cells[] = {metrics_ops[op], metrics_paths[path], count, bytes};
+        ok &= !c->bytes || cli_table_add(&t, cells);
+    }
+    if (!ok)
+        cli_error("stats", "out of memory");
+    cli_table_print(&t, out, "programs");
     cli_table_free(&t);
 }
 
@@ -69,7 +110,9 @@ static void print_stats(const struct cli_watch *w, bool json)
             cli_out_number(&out, metrics_counters[k].name, metrics_counters[k].label,
                            metrics_value(now, &metrics_counters[k]));
         print_fallbacks(&out, now);
-        print_latency(&out, now);
+        print_latency(&out, "latency", now, latency_of_transfers, 3);
+        print_programs(&out, now);
+        print_latency(&out, "programs_latency", now, latency_of_programs, GPUNVME_CALLS_PATHS);
         cli_out_close(&out);
     }
     cli_out_list_end(&out);

@@ -152,7 +152,7 @@ static void add_file(const struct gpunvme_open_file *f, const double rates[CLI_R
     char command[32];
     pid_t process = cli_process_of((pid_t)f->pid, command, sizeof(command));
     struct cli_use *p = use_of(processes, n_processes, (uint64_t)process);
-    struct cli_use *file = use_of(files, n_files, f->ino);
+    struct cli_use *file = f->shared_calls ? NULL : use_of(files, n_files, f->ino);
 
     if (p && !*p->name)
         snprintf(p->name, sizeof(p->name), "%s", command);

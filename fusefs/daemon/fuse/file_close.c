@@ -11,6 +11,8 @@ void file_free(struct daemon *d, struct open_file *file)
 {
     pthread_mutex_lock(&d->files_lock);
     activity_end(&d->activity, file);
+    if (file->shared_calls)
+        shared_calls_end(&d->shared_calls, file);
     *file->link = file->next;
     if (file->next)
         file->next->link = file->link;

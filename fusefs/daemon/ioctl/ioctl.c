@@ -101,6 +101,16 @@ static int handle_queues(const struct call *call, void *arg)
     return ioctl_queues(call->daemon, call->uid, arg);
 }
 
+static int handle_share_calls(const struct call *call, void *arg)
+{
+    const struct gpunvme_ioc_share_calls *share = arg;
+
+    int fd;
+    int err = fdsocket_take(call->daemon->socket, share->token, call->uid, &fd);
+
+    return err ? err : shared_calls_add(call->daemon, call->file, call->uid, fd);
+}
+
 static int handle_resize(const struct call *call, void *arg)
 {
     return ioctl_resize(call->daemon, call->uid, arg);
@@ -180,6 +190,7 @@ static const struct request {
     {GPUNVME_IOC_OPEN_FILES, {0}, handle_open_files, false},
     {GPUNVME_IOC_QUEUES, {0}, handle_queues, false},
     {GPUNVME_IOC_RESIZE, {0}, handle_resize, true},
+    {GPUNVME_IOC_SHARE_CALLS, {0}, handle_share_calls, false},
 };
 
 struct transfer_job {
@@ -209,6 +220,7 @@ struct request_job {
         struct gpunvme_ioc_open_files open_files;
         struct gpunvme_ioc_queues queue_list;
         struct gpunvme_ioc_resize resize;
+        struct gpunvme_ioc_share_calls share_calls;
     } arg;
 };
 

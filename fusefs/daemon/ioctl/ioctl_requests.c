@@ -111,6 +111,7 @@ void ioctl_fill_stats(struct daemon *d, struct gpunvme_ioc_stats *stats)
         .fuse_requests = atomic_load_explicit(&d->requests, memory_order_relaxed),
         .leased_commands = leases_commands(d->leases)};
     transfer_stats_fill(&d->transfers, stats);
+    shared_calls_sum(d, &stats->calls);
     if (d->stack.ctrlr)
         add_ctrlr_stats(d->stack.ctrlr, stats);
 }

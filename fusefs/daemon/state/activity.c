@@ -31,6 +31,8 @@ static void describe(const struct open_file *file, struct gpunvme_open_file *out
         .kernel_read_bytes = load(&a->bytes[ACTIVITY_KERNEL][0]),
         .kernel_written_bytes = load(&a->bytes[ACTIVITY_KERNEL][1]),
     };
+    if (file->shared_calls)
+        shared_calls_describe(file->shared_calls, out);
 }
 
 void activity_begin(struct activity_log *log, struct activity *a)
@@ -40,11 +42,13 @@ void activity_begin(struct activity_log *log, struct activity *a)
 
 void activity_end(struct activity_log *log, const struct open_file *file)
 {
-    if (!load(&file->activity.calls))
+    struct gpunvme_open_file last;
+
+    describe(file, &last);
+    if (!last.calls)
         return;
-    struct gpunvme_open_file *at = &log->closed[log->next++ % ACTIVITY_CLOSED];
-    describe(file, at);
-    at->closed = 1;
+    last.closed = 1;
+    log->closed[log->next++ % ACTIVITY_CLOSED] = last;
 }
 
 void activity_caller(struct activity *a, uid_t uid, pid_t pid)

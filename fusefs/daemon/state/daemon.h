@@ -13,6 +13,7 @@
 #include "fusefs/daemon/start/mount_options.h"
 #include "fusefs/daemon/start/stack.h"
 #include "fusefs/daemon/state/activity.h"
+#include "fusefs/daemon/state/shared_calls.h"
 #include "fusefs/daemon/state/transfer_stats.h"
 
 /* Limit of one READ or WRITE request, bytes; the size of a bounce buffer. */
@@ -46,6 +47,7 @@ struct open_file {
     bool directory;
     bool leases; /* a lease was taken through it; written under the leases' lock, read at RELEASE */
     struct activity activity;
+    struct shared_calls *shared_calls; /* NULL: none; protected by daemon.files_lock */
     struct open_file *next; /* protected by daemon.files_lock; after RELEASE by the leases' lock */
     struct open_file **link;
 };
@@ -97,6 +99,7 @@ struct daemon {
     _Atomic bool remounted_read_only;
     struct open_file *files; /* protected by files_lock; the youngest first */
     struct activity_log activity;
+    struct shared_calls_log shared_calls;
     int status_fd;           /* write end of the parent's pipe, or -1 */
     atomic_bool warned_full; /* the log has said that buffers find no DMA region */
 };

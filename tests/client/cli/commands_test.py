@@ -336,11 +336,28 @@ class OnMount(unittest.TestCase):
         self.assertEqual(len(after["fallbacks"]), 8)
         self.assertEqual(after["fallbacks"], before["fallbacks"])
 
+    def test_calls_of_programs(self):
+        """What the library counts in a program is told while it runs, and after its end."""
+        def told():
+            found = document("stats", self.mount)["mounts"][0]
+            by = {(c["op"], c["path"]): c for c in found["programs"]}
+            none = {"count": 0, "bytes": 0}
+            return found["programs_pipeline_read_bytes"], \
+                by.get(("read", "gpu"), none), by.get(("read", "bounce"), none)
+        before = told()
+        run("read", "-q", "-b", "1M", "-p", "gpu", self.file)
+        run("read", "-q", "-b", "1M", "-p", "bounce", self.file)
+        after = told()
+        self.assertEqual(after[0] - before[0], 3_000_001)
+        for was, now in zip(before[1:], after[1:]):
+            self.assertEqual(now["bytes"] - was["bytes"], 3_000_001)
+            self.assertEqual(now["count"] - was["count"], 3)
+
     def test_prometheus(self):
         text = run("stats", "-o", "prometheus", self.mount)[0]
         sample = re.compile(r'^gpunvme_[a-z_]+\{mount="[^"]+"(,[a-z]+="[^"]+")*\} [\d.]+$')
         kinds = re.findall(r"^# TYPE (\S+) (counter|gauge|histogram)$", text, re.M)
-        self.assertEqual(len(kinds), 21)
+        self.assertEqual(len(kinds), 27)
         for name, kind in kinds:
             self.assertEqual(name.endswith("_total"), kind == "counter")
         for line in text.splitlines():
@@ -368,10 +385,11 @@ class OnMount(unittest.TestCase):
     def check_histograms(self, text):
         """Buckets grow, and the last one is the count."""
         buckets = {}
-        for labels, n in re.findall(r'seconds_bucket\{(.*),le="[^"]+"\} (\d+)', text):
-            buckets.setdefault(labels, []).append(int(n))
-        counts = dict(re.findall(r"seconds_count\{(.*)\} (\d+)", text))
-        self.assertEqual(len(buckets), 9)
+        for name, labels, n in re.findall(r'(\w+)_bucket\{(.*),le="[^"]+"\} (\d+)', text):
+            buckets.setdefault((name, labels), []).append(int(n))
+        counts = {(name, labels): n
+                  for name, labels, n in re.findall(r"(\w+)_count\{(.*)\} (\d+)", text)}
+        self.assertEqual(len(buckets), 9 + 12)
         for labels, found in buckets.items():
             self.assertEqual(found, sorted(found))
             self.assertEqual((len(found), found[-1]), (24, int(counts[labels])))
@@ -401,13 +419,15 @@ class OnMount(unittest.TestCase):
             time.sleep(1)
             for _ in range(3):
                 run("read", "-q", "-p", "gpu", self.file)
+                run("read", "-q", "-p", "bounce", self.file)
             sample = json.loads(top.communicate(timeout=60)[0])["samples"][0]
             reader.kill()
         processes = {p["process"]: p for p in sample["processes"]}
         self.assertIn("python", processes[reader.pid]["command"])
         self.assertGreater(processes[reader.pid]["kernel_read_gb_per_s"], 0)
         self.assertEqual(processes[reader.pid]["gpu_read_gb_per_s"], 0)
-        self.assertGreater(sum(p["gpu_read_gb_per_s"] for p in sample["processes"]), 0)
+        for path in ("gpu", "bounce"):  # the latter in the process itself
+            self.assertGreater(sum(p[f"{path}_read_gb_per_s"] for p in sample["processes"]), 0)
         self.assertEqual([f["path"] for f in sample["files"]], [self.file])
         self.assertGreater(sample["files"][0]["gpu_read_gb_per_s"], 0)
         self.assertEqual(sample["files"][0]["inode"], os.stat(self.file).st_ino)

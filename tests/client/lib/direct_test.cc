@@ -69,6 +69,26 @@ TEST_P(Direct, AHostThatWaitsReadsTheSame)
     EXPECT_EQ(gpunvme_file_read(f_, memory_, 10, UINT64_MAX), -EINVAL);
 }
 
+TEST_P(Direct, IsCountedInTheProcessAndByTheMount)
+{
+    struct gpunvme_calls was, is;
+    struct gpunvme_ioc_stats before, now;
+    constexpr unsigned kDirect = GPUNVME_CALLS_DIRECT - 1;
+
+    gpunvme_calls(&was, sizeof(was));
+    ASSERT_EQ(gpunvme_stats(g_, &before), 0);
+    ASSERT_EQ(gpunvme_file_read(f_, memory_, 2 * kPage, kData), 2 * kPage);
+    ASSERT_EQ(read(f_, 0, kPage, kData), kPage);
+    gpunvme_calls(&is, sizeof(is));
+    ASSERT_EQ(gpunvme_stats(g_, &now), 0);
+    EXPECT_EQ(is.by[0][kDirect].bytes - was.by[0][kDirect].bytes, 2u * kPage);
+    EXPECT_EQ(is.enqueued - was.enqueued, 1u);
+    EXPECT_EQ(is.enqueued_bytes - was.enqueued_bytes, kPage);
+    EXPECT_EQ(now.calls.by[0][kDirect].bytes - before.calls.by[0][kDirect].bytes, 2u * kPage);
+    EXPECT_EQ(now.calls.enqueued_bytes - before.calls.enqueued_bytes, kPage);
+    EXPECT_GE(now.leased_commands - before.leased_commands, 2u) << "of any kind of doorbell";
+}
+
 TEST_P(Direct, ManyThreadsShareFewQueues)
 {
     in_threads(8, [this](size_t t) {

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Counters of a connection in a memfd that the mount reads: SHARE_CALLS. */
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "client/lib/call_stats.h"
+#include "client/lib/client_internal.h"
+#include "client/lib/socket.h"
+
+static int share(struct gpunvme *g, int fd)
+{
+    struct gpunvme_ioc_share_calls arg = {.token = 0};
+    int err = socket_send_memory(g, fd, &arg.token);
+
+    return err ? err : gpunvme_ioctl(g->fd, GPUNVME_IOC_SHARE_CALLS, &arg, sizeof(arg));
+}
+
+/* NULL: not shared. */
+static struct gpunvme_calls *share_page(struct gpunvme *g, int fd)
+{
+    void *page = MAP_FAILED;
+
+    if (ftruncate(fd, sizeof(struct gpunvme_calls)) == 0)
+        page = mmap(NULL, sizeof(struct gpunvme_calls), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (page == MAP_FAILED)
+        return NULL;
+    if (share(g, fd) == 0)
+        return page;
+    munmap(page, sizeof(struct gpunvme_calls));
+    return NULL;
+}
+
+void call_stats_share(struct gpunvme *g)
+{
+    if (g->fd < 0 || atomic_exchange(&g->calls_offered, true))
+        return;
+    int fd = memfd_create("gpunvme-calls", MFD_CLOEXEC);
+    if (fd < 0)
+        return;
+    /* Release: the thread that counts finds the mapping in place. */
+    atomic_store_explicit(&g->calls, share_page(g, fd), memory_order_release);
+    close(fd);
+}
+
+void call_stats_end(struct gpunvme *g)
+{
+    struct gpunvme_calls *shared = atomic_load_explicit(&g->calls, memory_order_acquire);
+
+    if (shared)
+        munmap(shared, sizeof(*shared));
+}
