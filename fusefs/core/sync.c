@@ -74,15 +74,20 @@ static bool wait_turn(struct ffs_background *b, unsigned ms)
 static void *run(void *arg)
 {
     struct ffs *fs = arg;
+    uint64_t last = UINT64_MAX;
 
     while (wait_turn(&fs->background, atomic_load(&fs->commit_ms))) {
         /*
          * A failure has been logged, and shows in every later call. The log is emptied before it
-         * fills up in the middle of someone's fsync.
+         * fills up in the middle of someone's fsync, and when no commit has followed the last one
+         * for a turn: nothing but the next commit shows that its commit block was lost.
          */
         ffs_sums_settle(fs, false);
-        if (!ffs_commit(fs, ffs_running_tid(fs)))
-            checkpoint_above(fs, fs->geo.journal_blocks / 2);
+        if (ffs_commit(fs, ffs_running_tid(fs)))
+            continue;
+        uint64_t committed = atomic_load(&fs->journal.committed);
+        checkpoint_above(fs, committed == last ? 0 : fs->geo.journal_blocks / 2);
+        last = committed;
     }
     return NULL;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // Many threads: handles, commits, lookups and pins at once, with the background thread.
 #include <atomic>
+#include <chrono>
+#include <cstring>
 #include <random>
 #include <thread>
 
@@ -109,6 +111,30 @@ TEST_F(Threads, AWriteErrorReachesAllOfThem)
     crash_dev_fail_writes(dev.get(), -1);
     EXPECT_NE(unmount(), 0);
     EXPECT_EQ(mount(), 0) << why;
+}
+
+// What the log holds is in place then: the loss of its last commit block costs nothing any more.
+TEST_F(Threads, ALogWithoutNewCommitsIsEmptied)
+{
+    crash_dev_record(dev.get());
+    ASSERT_EQ(set_uid(inos[3], 77), 0);
+    ASSERT_EQ(ffs_sync(fs), 0);
+    const uint64_t next = ffs_running_tid(fs);
+    const lay_geometry geo = *ffs_geometry(fs);
+    lay_journal header = {};
+    auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (lay_get64(header.tail_tid) < next && std::chrono::steady_clock::now() < until) {
+        ASSERT_EQ(bd_read(crash_dev_bd(dev.get()), geo.journal_start << 12, &header, 4096), 0);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    ASSERT_EQ(lay_get64(header.tail_tid), next);
+    Device after(crash_dev_cut(dev.get(), crash_dev_ops(dev.get()), CRASH_DROP, 0));
+    memset(crash_dev_bytes(after.get()) + ((geo.journal_start + 1) << 12), 0,
+           (geo.journal_blocks - 1) << 12);
+    ASSERT_EQ(unmount(), 0);
+    ASSERT_EQ(mount(after.get()), 0) << why;
+    EXPECT_EQ(uid(inos[3]), 77);
+    EXPECT_EQ(unmount(), 0);
 }
 
 } // namespace
