@@ -13,7 +13,8 @@
  * The host receives the address of the completion and polls it as well, so it does not wait for the
  * warp's report. The warp therefore reads no data, and once a completion may be present it touches
  * nothing of the file, which may be closed already. Of a staged command the host waits for the
- * report: the warp copies the bytes before.
+ * report: the warp copies the bytes before. So it does of one that is compared: a block that
+ * differs is the host's to read by the general path.
  */
 #ifndef CLIENT_DEVICE_GD_PERSISTENT_H
 #define CLIENT_DEVICE_GD_PERSISTENT_H
@@ -53,6 +54,7 @@ struct gd_persistent {
     bool busy;
     uint32_t staged;             /* its bytes that are to be copied, */
     uint64_t dst;                /* to this address */
+    uint64_t sum;                /* the word of the block that is compared there, or 0 */
     uint32_t number;             /* its */
     uint32_t next;               /* that of the read which is waited for */
     uint64_t now_ns;             /* last reading of the clock */
@@ -119,6 +121,16 @@ GQ_FN void gd_let_go(struct gd_persistent *t)
     t->holds = false;
 }
 
+/* Is the block of the command that has completed the one of the checksum? */
+GQ_FN bool gd_persistent_matches(const struct gd_persistent *t)
+{
+    const struct gq_summer summer = {
+        .group = t->reader->group,
+        .sums = {.words = (const uint32_t *)t->sum, .table = t->launch->sum_table}};
+
+    return gq_find_bad_block(summer, 0, GQ_SUM_BLOCK, t->dst) == GQ_NO_BAD_BLOCK;
+}
+
 /*
  * The command under way has completed or is lost. A failure is reported before the queue is given
  * up: the next owner may wrap around the ring and have a completion in the same entry, which the
@@ -131,6 +143,8 @@ GQ_FN void gd_persistent_ended(struct gd_persistent *t)
 
     if (!err && t->staged)
         gd_copy_single(w, t->dst, t->staged);
+    if (!err && t->sum && !gd_persistent_matches(t))
+        err = GQ_MISMATCH;
     gd_reply(t, err);
     if (err)
         gq_fence_results();
@@ -145,12 +159,13 @@ GQ_FN void gd_persistent_ended(struct gd_persistent *t)
  * Dword i of the command. Dwords that carry the request's own fields become 0, and the CID is the
  * entry's number.
  */
-GQ_FN uint32_t gd_command_dword(uint32_t i, uint32_t word, uint32_t entry)
+GQ_FN uint32_t gd_command_dword(const struct gd_persistent *t, uint32_t i, uint32_t word)
 {
-    bool own = (i >= GD_REQUEST_LEASE && i < GD_REQUEST_CHECKED_NS + 2) || i >= GD_REQUEST_STAGED;
+    bool own = (i >= GD_REQUEST_LEASE && i < GD_REQUEST_CHECKED_NS + 2) || i >= GD_REQUEST_STAGED ||
+               (t->sum && i >= GD_REQUEST_PRP2 && i < GD_REQUEST_PRP2 + 2);
 
     if (i == 0)
-        return word | entry << 16;
+        return word | t->single->at.entry << 16;
     return own ? 0 : word;
 }
 
@@ -165,7 +180,7 @@ GQ_FN uint32_t gd_staged_dword(const struct gd_persistent *t, uint32_t i, uint32
         return (uint32_t)(prp1 >> (i - GD_REQUEST_PRP1) * 32);
     if (i >= GD_REQUEST_PRP2 && i < GD_REQUEST_PRP2 + 2)
         return (uint32_t)(prp2 >> (i - GD_REQUEST_PRP2) * 32);
-    return gd_command_dword(i, word, t->single->at.entry);
+    return gd_command_dword(t, i, word);
 }
 
 /*
@@ -187,7 +202,7 @@ GQ_FN int gd_persistent_send(struct gd_persistent *t, GQ_LANE_PARAM(uint64_t, se
     {
         if (lane < GD_REQUEST_WORDS)
             sqe[lane] = t->staged ? gd_staged_dword(t, lane, (uint32_t)GQ_AT(seen))
-                                  : gd_command_dword(lane, (uint32_t)GQ_AT(seen), s->at.entry);
+                                  : gd_command_dword(t, lane, (uint32_t)GQ_AT(seen));
         if (lane == 0)
             gq_single_ring_cq(s);
     }
@@ -236,9 +251,11 @@ GQ_FN uint64_t gd_two_words(const struct gd_reader *w, GQ_LANE_PARAM(uint64_t, s
 GQ_FN void gd_persistent_begin(struct gd_persistent *t, GQ_LANE_PARAM(uint64_t, seen))
 {
     const struct gd_reader *w = t->reader;
+    uint32_t staged = GQ_FROM32(seen, GD_REQUEST_STAGED);
     int err = 0;
 
-    t->staged = GQ_FROM32(seen, GD_REQUEST_STAGED);
+    t->staged = staged & ~GD_COMPARES;
+    t->sum = staged & GD_COMPARES ? gd_two_words(w, seen, GD_REQUEST_PRP2) : 0;
     t->dst = gd_two_words(w, seen, GD_REQUEST_DST);
     t->file->lease = (const uint32_t *)gd_two_words(w, seen, GD_REQUEST_LEASE);
     t->file->checked_ns = (uint64_t *)gd_two_words(w, seen, GD_REQUEST_CHECKED_NS);

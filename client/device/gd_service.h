@@ -17,13 +17,16 @@ union gd_request {
     /*
      * One that a single command serves, which the host has made: it lies as in the ring, but for
      * the CID, and where a read command has nothing stands what else there is to know. A staged
-     * command aims at the staging of the warp's queue, and its bytes are copied to dst.
+     * command aims at the staging of the warp's queue, and its bytes are copied to dst. One that is
+     * compared reads one block, which then is at dst, by one PRP.
      */
     struct {
         uint32_t opcode, nsid;
         uint64_t lease, checked_ns; /* of the file, as in struct gpunvme_device_file */
-        uint64_t prp1, prp2, slba;
-        uint32_t nlb, staged; /* bytes to copy; 0: it is not staged */
+        uint64_t prp1;
+        uint64_t prp2; /* with GD_COMPARES the address of the word of the block's checksum */
+        uint64_t slba;
+        uint32_t nlb, staged; /* bytes to copy, 0: it is not staged; and GD_COMPARES */
         uint64_t dst;
     } command;
     /* Any other one. */
@@ -46,12 +49,14 @@ static_assert(offsetof(union gd_request, command.staged) == 13 * sizeof(uint32_t
 #define GD_REQUEST_PRP2       8u
 #define GD_REQUEST_STAGED     13u
 #define GD_REQUEST_DST        14u
+#define GD_COMPARES           0x80000000u
 
 /* In host memory. */
 struct gd_service {
     struct gq_tagged_slot_memory slot;
-    uint64_t answer; /* the read's number in the upper half, in the lower 0 or -errno */
-    uint64_t sent;   /* likewise, where the completion of its command will be: gd_sent() */
+    /* The read's number in the upper half; in the lower 0, -errno, or GQ_MISMATCH of a command */
+    uint64_t answer;
+    uint64_t sent; /* likewise, where the completion of its command will be: gd_sent() */
 };
 
 /* The command of a read is on its way: by which queue of the lease, and what its CQE will be. */
@@ -76,7 +81,8 @@ GQ_FN bool gd_has_ended(uint64_t sent, const struct nvme_cqe *const *cqs)
 struct gd_service_launch {
     struct gq_tagged_slot_launch slot;
     uint64_t *answer, *sent;
-    struct gd_set set; /* whose queues serve single commands */
+    struct gd_set set;                    /* whose queues serve single commands */
+    const struct gq_sum_table *sum_table; /* NULL: none is compared */
 };
 
 #endif

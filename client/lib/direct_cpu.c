@@ -46,9 +46,14 @@ bool direct_command(const struct gpunvme_device_file *f, const struct gq_file_ma
     bool staged = GD_STAGES(b);
     struct gq_cursor cur = {.offset = read.file_offset};
 
+    bool compares = f->sums.words;
+
     if (read.len > (staged ? set->lane_bytes : set->max_command))
+        return false;
+    if (compares && (read.len != GQ_SUM_BLOCK || read.file_offset % GQ_SUM_BLOCK))
         return false;
     gq_find_extent(map, &cur);
     return gq_make_single(map, staged ? &set->staging : &b->target, &cur,
-                          staged ? set->staging.head : b->target.head + read.at, read.len, out);
+                          staged ? set->staging.head : b->target.head + read.at, read.len, out) &&
+           !(compares && out->prp2);
 }

@@ -133,16 +133,11 @@ int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t off
     return err;
 }
 
-/*
- * The host has the extents in the page of their lease. A read that is compared with checksums is
- * the block's, all of it.
- */
+/* The host has the extents in the page of their lease. */
 static bool one_command(const struct gpunvme_file *f, const struct gd_launch *l, struct gq_cmd *cmd)
 {
     struct gq_file_map map = f->device.map;
 
-    if (f->device.sums.words)
-        return false;
     map.extents = (const void *)((const char *)f->page.addr + GPUNVME_LEASE_EXTENTS_AT);
     return direct_command(
         &f->device, &map, &l->buffer,

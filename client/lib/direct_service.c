@@ -32,8 +32,9 @@ struct direct_service {
     pthread_mutex_t lock; /* protects the slot, and with it the memory: one read at a time */
     struct gq_tagged_slot slot;
     struct gd_set set; /* of whose queues the block that was launched last takes one */
-    bool given_up;     /* atomic: a read was, which a block may be at that has not left since */
-    bool failed;       /* the context had, when the driver was asked last */
+    const struct gq_sum_table *sum_table; /* of that block; NULL: it compares nothing */
+    bool given_up; /* atomic: a read was, which a block may be at that has not left since */
+    bool failed;   /* the context had, when the driver was asked last */
 };
 
 static int launch_kernel(void *ctx, const struct gq_tagged_slot_launch *slot)
@@ -43,7 +44,8 @@ static int launch_kernel(void *ctx, const struct gq_tagged_slot_launch *slot)
         .slot = *slot,
         .answer = (uint64_t *)(uintptr_t)(s->device + offsetof(struct gd_service, answer)),
         .sent = (uint64_t *)(uintptr_t)(s->device + offsetof(struct gd_service, sent)),
-        .set = s->set};
+        .set = s->set,
+        .sum_table = s->sum_table};
     void *args[] = {&l};
 
     return cuda_driver_launch(s->space.cuda, s->space.device, &s->kernel, THREADS, s->stream, args);
@@ -139,10 +141,15 @@ static bool has_ended(struct direct_service *s, uint32_t number, const struct nv
     return sent >> 32 == number && gd_has_ended(sent, cqs);
 }
 
-/* Errors that are not CUDA's, for which cuda_driver leaves a sentence of its own. */
+/*
+ * Errors that are not CUDA's, for which cuda_driver leaves a sentence of its own. A mismatch is not
+ * the end of a read.
+ */
 static int say(int err)
 {
-    return err ? gpunvme_fail(err, "read through leased queues: %s", strerror(-err)) : 0;
+    return err && err != GQ_MISMATCH
+               ? gpunvme_fail(err, "read through leased queues: %s", strerror(-err))
+               : err;
 }
 
 /* Under the lock. A block whose context fails is gone without a word. */
@@ -186,29 +193,34 @@ static int wait_for(struct direct_service *s, uint32_t number, const struct nvme
     }
 }
 
-/* Under the lock. Does the block that is there, or comes next, drive the queues of the read? */
-static bool knows(struct direct_service *s, const struct gd_set *set)
+/* Under the lock. Can the block that is there, or comes next, serve commands of the file? */
+static bool knows(struct direct_service *s, const struct gpunvme_device_file *f)
 {
-    if (gq_tagged_slot_is_unserved(&s->slot))
-        s->set = *set;
-    return memcmp(&s->set, set, sizeof(*set)) == 0;
+    if (gq_tagged_slot_is_unserved(&s->slot)) {
+        s->set = f->set;
+        s->sum_table = f->sums.words ? f->sums.table : s->sum_table;
+    }
+    return memcmp(&s->set, &f->set, sizeof(f->set)) == 0 &&
+           (!f->sums.words || s->sum_table == f->sums.table);
 }
 
 static union gd_request request_command(const struct direct_service_read *r)
 {
     const struct gpunvme_device_file *f = r->file;
     const struct gq_cmd *cmd = r->command;
+    const uint32_t *sum = f->sums.words ? &f->sums.words[r->offset / GQ_SUM_BLOCK] : NULL;
 
-    return (union gd_request){.command = {.opcode = NVME_IO_READ,
-                                          .nsid = f->set.nsid,
-                                          .lease = (uintptr_t)f->lease,
-                                          .checked_ns = (uintptr_t)f->checked_ns,
-                                          .prp1 = cmd->prp1,
-                                          .prp2 = cmd->prp2,
-                                          .slba = cmd->slba,
-                                          .nlb = cmd->nlb,
-                                          .staged = r->staged ? (uint32_t)r->len : 0,
-                                          .dst = r->addr}};
+    return (union gd_request){
+        .command = {.opcode = NVME_IO_READ,
+                    .nsid = f->set.nsid,
+                    .lease = (uintptr_t)f->lease,
+                    .checked_ns = (uintptr_t)f->checked_ns,
+                    .prp1 = cmd->prp1,
+                    .prp2 = sum ? (uintptr_t)sum : cmd->prp2,
+                    .slba = cmd->slba,
+                    .nlb = cmd->nlb,
+                    .staged = (r->staged ? (uint32_t)r->len : 0) | (sum ? GD_COMPARES : 0),
+                    .dst = r->addr}};
 }
 
 /* done: bytes of it that were read before. */
@@ -222,15 +234,25 @@ static union gd_request request_part(const struct direct_service_read *r, uint64
                                        .offset = r->offset + done}};
 }
 
-/* Under the lock. */
-static int hand_over(struct direct_service *s, const struct direct_service_read *r, uint64_t done)
+/* Under the lock. as_command: it has one, of which GQ_MISMATCH is a result as well. */
+static int hand_over(struct direct_service *s, const struct direct_service_read *r, uint64_t done,
+                     bool as_command)
 {
-    const struct gd_set *set = &r->file->set;
-    bool command = knows(s, set) && r->command;
-    union gd_request request = command ? request_command(r) : request_part(r, done);
+    const struct gpunvme_device_file *f = r->file;
+    bool has_more = r->staged || (as_command && f->sums.words); /* to do than the command */
+    union gd_request request = as_command ? request_command(r) : request_part(r, done);
     uint32_t number = gq_tagged_slot_post(&s->slot, &request, sizeof(request));
 
-    return wait_for(s, number, r->staged ? NULL : r->cqs, PATIENCE * set->command_ns);
+    return wait_for(s, number, has_more ? NULL : r->cqs, PATIENCE * f->set.command_ns);
+}
+
+/* Under the lock. A block that differs is read again, and told of, by the general path. */
+static int serve(struct direct_service *s, const struct direct_service_read *r, uint64_t done)
+{
+    bool command = knows(s, r->file) && r->command;
+    int err = hand_over(s, r, done, command);
+
+    return command && err == GQ_MISMATCH ? hand_over(s, r, done, false) : err;
 }
 
 /* 0 or -errno. */
@@ -239,7 +261,7 @@ static int read_part(struct direct_service *s, const struct direct_service_read 
     pthread_mutex_lock(&s->lock);
     int err = s->failed ? check(s) : 0;
     if (!err)
-        err = hand_over(s, r, done);
+        err = serve(s, r, done);
     pthread_mutex_unlock(&s->lock);
     return err;
 }

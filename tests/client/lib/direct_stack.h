@@ -220,8 +220,9 @@ class Stack
         uint64_t len = (sqe.cdw12 + 1) * kLba, first = kPage - sqe.prp1 % kPage;
         uint32_t at = r.posted % depth_, phase = (r.posted / depth_ & 1) ^ 1;
         commands++;
-        odd_commands += sqe.opcode != NVME_IO_READ || sqe.flags || sqe.nsid != 1 || sqe.cdw2 ||
-                        sqe.cdw3 || sqe.mptr || sqe.cdw13 || sqe.cdw14 || sqe.cdw15;
+        odd_commands += (len <= first && sqe.prp2) || sqe.opcode != NVME_IO_READ || sqe.flags ||
+                        sqe.nsid != 1 || sqe.cdw2 || sqe.cdw3 || sqe.mptr || sqe.cdw13 ||
+                        sqe.cdw14 || sqe.cdw15;
         if (on_command && !on_command())
             return;
         memcpy(reinterpret_cast<void *>(sqe.prp1), &media_[slba * kLba], std::min(len, first));
