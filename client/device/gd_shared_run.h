@@ -65,23 +65,64 @@ GQ_FN void gd_try_elsewhere(struct gd_share *s, uint32_t wanting)
         gd_pause();
 }
 
-/* One lane's look: have the leases ended? */
-GQ_FN bool gd_ended_leases(const struct gd_share *s, const struct gd_known *k)
+/* When a read begins, and when its leases were looked at. */
+struct gd_times {
+    GQ_LANE_MEMBER(uint64_t, now);
+    GQ_LANE_MEMBER(uint64_t, checked); /* lane 0's */
+};
+
+/* The reads begin now. Nothing waits for the words yet. */
+GQ_FN void gd_load_times(struct gd_share *s, const struct gd_known *k, struct gd_times *t)
 {
-    return gd_lease_ended(s->file, gq_clock_ns(), gd_load64(k->checked_ns));
+    const struct gq_sharer *w = &s->q;
+
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(t->checked) = lane == 0 ? gd_load64(k->checked_ns) : 0;
+        GQ_AT(t->now) = gq_clock_ns();
+        GQ_AT(s->part).sent_us = (uint32_t)(GQ_AT(t->now) >> 10);
+    }
+}
+
+/*
+ * Before the first command of the reads, whose CIDs are `got` of a word: false if the leases have
+ * ended. The reads have failed then.
+ */
+GQ_FN bool gd_may_begin(struct gd_share *s, const struct gd_times *t, uint32_t wanting,
+                        uint32_t word, uint32_t got)
+{
+    const struct gq_sharer *w = &s->q;
+    GQ_LANE_VAR(uint32_t, stale);
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0) {
+            GQ_AT(stale) = gd_lease_ended(s->file, GQ_AT(t->now), GQ_AT(t->checked));
+            if (GQ_AT(stale))
+                gq_atomic_clear(&w->cids->taken[word], got);
+        }
+    }
+    if (!GQ_FROM32(stale, 0))
+        return true;
+    gd_fail(s, wanting, -ESTALE);
+    return false;
 }
 
 /*
  * Lanes with bytes left and no CID get one, as far as there are some, and submit a command. At
- * first the tables travel together with the claim.
+ * first the tables travel together with the claim, as do the words that tell of the leases when the
+ * reads begin.
  */
-GQ_FN void gd_submit(struct gd_share *s, const struct gd_known *k, uint32_t wanting)
+GQ_FN void gd_submit(struct gd_share *s, const struct gd_known *k, uint32_t wanting, bool begins)
 {
     struct gq_sharer *w = &s->q;
     bool early = s->tries == 0;
     struct gd_tables tables = {0};
+    struct gd_times times = {0};
     uint32_t got, word;
 
+    if (begins)
+        gd_load_times(s, k, &times);
     if (!s->has_queue)
         gd_use_queue(s, k);
     s->sums = k->sums;
@@ -89,6 +130,8 @@ GQ_FN void gd_submit(struct gd_share *s, const struct gd_known *k, uint32_t want
         gd_load_tables(s, k, &tables);
     s->low = s->low || k->stages_all;
     got = gd_claim(s, wanting, &word);
+    if (begins && !gd_may_begin(s, &times, wanting, word, got))
+        return;
     if (got == 0) {
         gd_try_elsewhere(s, wanting);
         return;
@@ -376,23 +419,15 @@ GQ_FN bool gd_step(struct gd_share *s)
     return false;
 }
 
-/* The reads begin now: submits what can be, of a file as loaded, unless the leases have ended. */
+/* The reads begin: submits what can be, of a file as loaded, unless the leases have ended. */
 GQ_FN void gd_share_begin(struct gd_share *s, const struct gd_known *k)
 {
-    const struct gq_sharer *w = &s->q;
     uint32_t wanting = gd_wanting(s);
-    GQ_LANE_VAR(uint32_t, stale);
 
-    GQ_FOR_LANES(lane)
-    {
-        if (lane == 0)
-            GQ_AT(stale) = s->n_shared == 0 || gd_ended_leases(s, k);
-        GQ_AT(s->part).sent_us = gd_clock_us();
-    }
-    if (GQ_FROM32(stale, 0))
+    if (s->n_shared == 0)
         gd_fail(s, wanting, -ESTALE);
     else if (wanting)
-        gd_submit(s, k, wanting);
+        gd_submit(s, k, wanting, true);
 }
 
 /* The file has lost its queues: all reads end, and nothing is touched. */
@@ -420,7 +455,7 @@ GQ_FN void gd_share_end(struct gd_share *s)
             const struct gd_known k = gd_load_known(s->file);
 
             if (k.n_queues)
-                gd_submit(s, &k, wanting);
+                gd_submit(s, &k, wanting, false);
             else
                 gd_end_all(s);
         }
