@@ -99,8 +99,8 @@ GQ_FN uint32_t gd_look_at_lock(struct gd_share *s)
 GQ_FN uint32_t gd_claim(struct gd_share *s, uint32_t wanting, uint32_t *at)
 {
     struct gq_sharer *w = &s->q;
-    uint32_t n = gq_count_ones(wanting), bits = gq_some_bits(n, s->seed);
-    uint32_t word = s->low ? 0 : (s->seed / 32u + s->tries) % gq_cid_words(w), found = 0;
+    uint32_t n = gq_count_ones(wanting), first = s->seed * n, bits = gq_some_bits(n, first);
+    uint32_t word = s->low ? 0 : (first / 32u + s->tries) % gq_cid_words(w), found = 0;
     GQ_LANE_VAR(uint32_t, got);
     GQ_LANE_VAR(uint32_t, lost);
     uint32_t *taken = &w->cids->taken[word];

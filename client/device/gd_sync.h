@@ -101,14 +101,18 @@ GQ_FN void gd_idle(void)
 {
 }
 
-/* Where to begin the search for a queue: warps that run at one time begin at different ones. */
+/*
+ * Where to begin the search for a queue: warps that run at one time have different numbers, those
+ * of the same rank on all SMs adjacent ones.
+ */
 GQ_FN uint32_t gd_seed(void)
 {
-    uint32_t sm, warp;
+    uint32_t sm, sms, warp;
 
     asm("mov.u32 %0, %%smid;" : "=r"(sm));
+    asm("mov.u32 %0, %%nsmid;" : "=r"(sms));
     asm("mov.u32 %0, %%warpid;" : "=r"(warp));
-    return sm + 7 * warp;
+    return sm + sms * warp;
 }
 
 #else
