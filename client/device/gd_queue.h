@@ -30,6 +30,14 @@ struct gd_reader {
 #endif
 };
 
+/* The most bytes, as a power of two, that a command carries. */
+GQ_FN uint32_t gd_unit(uint32_t max_command)
+{
+    while (max_command & (max_command - 1))
+        max_command &= max_command - 1;
+    return max_command;
+}
+
 GQ_FN struct gq_position gd_position(uint32_t word)
 {
     return (struct gq_position){.entry = word >> GD_ENTRY_SHIFT,

@@ -106,14 +106,6 @@ GQ_FN int gd_find_buffer(const struct gd_reader *w, struct gd_table *t, uint64_t
     }
 }
 
-/* The most bytes, as a power of two, that a command carries. */
-GQ_FN uint32_t gd_unit(uint32_t max_command)
-{
-    while (max_command & (max_command - 1))
-        max_command &= max_command - 1;
-    return max_command;
-}
-
 /* Where the staging of the queue begins, in bytes of gd_set.staging. */
 GQ_FN uint64_t gd_staging_of(const struct gd_set *s, uint32_t queue)
 {

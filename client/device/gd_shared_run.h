@@ -499,15 +499,15 @@ GQ_FN void gd_deal(struct gd_share *s, uint32_t max_command, uint64_t dst, uint6
                    uint64_t offset)
 {
     const struct gq_sharer *w = &s->q;
-    uint64_t unit = max_command, first, each;
+    uint64_t first = 0, each = len; /* one command, if the extents permit it */
 
-    while (unit & (unit - 1))
-        unit &= unit - 1;
-    first = offset & (unit - 1);
-    if (len <= max_command) /* one command, if the extents permit it */
-        first = 0;
-    each = ((first + len + unit - 1) / unit + w->group.lanes - 1) / w->group.lanes * unit;
-    each = len <= max_command ? len : each;
+    if (len > max_command) {
+        uint32_t shift = gq_prefix_ones(gd_unit(max_command) - 1), lanes = w->group.lanes;
+        uint64_t unit = (uint64_t)1 << shift;
+
+        first = offset & (unit - 1);
+        each = ((((first + len + unit - 1) >> shift) + lanes - 1) / lanes) << shift;
+    }
     GQ_FOR_LANES(lane)
     {
         uint64_t from = lane * each > first ? lane * each - first : 0;
