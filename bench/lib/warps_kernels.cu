@@ -10,7 +10,11 @@
 namespace
 {
 
-constexpr unsigned kWarp = 32, kMost = 1024;
+/*
+ * Threads of a block, at most. The compiler leaves a kernel of 1,024 threads 64 registers, of which
+ * the rest of a read's state is spilled; each kernel is there for small blocks as well.
+ */
+constexpr unsigned kWarp = 32, kSmall = 128, kMost = 1024;
 constexpr unsigned kTickets = 4; /* of a warp at a time */
 
 /* The result of a read that was not served whole; the first one that is told. */
@@ -48,7 +52,8 @@ __global__ void __launch_bounds__(256)
         check(gd_pread_warp(file, (uint64_t)to + i * p.bytes, p.bytes, p.gpu_places[i]), p.bytes);
 }
 
-__global__ void __launch_bounds__(kMost)
+template <unsigned most>
+__global__ void __launch_bounds__(most)
     read_shared(const struct gpunvme_device_file *file, struct pattern_pieces p, char *to)
 {
     struct share s = of_warp();
@@ -57,7 +62,8 @@ __global__ void __launch_bounds__(kMost)
         check(gpunvme_pread_warp(file, to + i * p.bytes, p.bytes, p.gpu_places[i]), p.bytes);
 }
 
-__global__ void __launch_bounds__(kMost)
+template <unsigned most>
+__global__ void __launch_bounds__(most)
     read_threads(const struct gpunvme_device_file *file, struct pattern_pieces p, char *to)
 {
     uint64_t step = (uint64_t)gridDim.x * blockDim.x;
@@ -66,7 +72,8 @@ __global__ void __launch_bounds__(kMost)
         check(gpunvme_pread(file, to + i * p.bytes, p.bytes, p.gpu_places[i]), p.bytes);
 }
 
-__global__ void __launch_bounds__(kMost)
+template <unsigned most>
+__global__ void __launch_bounds__(most)
     read_tickets(const struct gpunvme_device_file *file, struct pattern_pieces p, char *to)
 {
     struct share s = of_warp();
@@ -112,17 +119,20 @@ extern "C" int kernel_warps(enum warps_way way, const struct gpunvme_device_file
                             const struct pattern_pieces *p, void *to, unsigned warps,
                             unsigned block, bool hog, int64_t *result)
 {
-    static const kernel kernels[WARPS_WAYS] = {read_own, read_shared, read_threads, read_tickets};
+    static const kernel kernels[2][WARPS_WAYS] = {
+        {read_own, read_shared<kSmall>, read_threads<kSmall>, read_tickets<kSmall>},
+        {read_own, read_shared<kMost>, read_threads<kMost>, read_tickets<kMost>}};
+    kernel k = kernels[block * kWarp > kSmall][way];
     unsigned blocks = (warps + block - 1) / block;
     long long none = 0;
     int shared = 0;
 
     *result = 0;
-    if (hog && take_all(kernels[way], &shared))
+    if (hog && take_all(k, &shared))
         return -EIO;
     if (cudaMemcpyToSymbol(failed, &none, sizeof(none)) != cudaSuccess)
         return -EIO;
-    kernels[way]<<<blocks, block * kWarp, (size_t)shared>>>(file, *p, (char *)to);
+    k<<<blocks, block * kWarp, (size_t)shared>>>(file, *p, (char *)to);
     if (cudaGetLastError() != cudaSuccess || cudaStreamSynchronize(0) != cudaSuccess ||
         cudaMemcpyFromSymbol(&none, failed, sizeof(none)) != cudaSuccess)
         return -EIO;
