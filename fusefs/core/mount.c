@@ -197,6 +197,8 @@ static void destroy(struct ffs *fs)
     pthread_mutex_destroy(&fs->trim_lock);
     pthread_rwlock_destroy(&fs->shape_lock);
     ffs_sums_destroy(&fs->sums);
+    for (unsigned i = 0; i < FFS_TX_BUFS; i++)
+        free(fs->old_blocks[i]);
     free(fs);
 }
 

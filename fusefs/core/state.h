@@ -15,6 +15,7 @@
 #include "fusefs/core/journal.h"
 #include "fusefs/core/storage.h"
 #include "fusefs/core/sums.h"
+#include "fusefs/core/tx.h"
 
 /* Why the file system does not do all it could; bits of ffs.health, set once and never cleared. */
 #define FFS_READ_ONLY 1u /* mounted so */
@@ -65,6 +66,10 @@ struct ffs {
     struct ffs_sums sums;
     struct ffs_buf *super; /* held from mount to unmount */
     struct ffs_inode inode_file;
+    /* Old contents of the blocks that a handle changes, by their number in it: kept from one handle
+     * to the next, NULL until needed. Protected by meta, held exclusively.
+     */
+    void *old_blocks[FFS_TX_BUFS];
     int64_t exact_stamp; /* the last exact time of a change, ns; protected by meta */
 };
 

@@ -73,8 +73,6 @@ static void finish(struct ffs_tx *tx)
         free(e);
     }
     ffs_evict_doomed(tx->fs);
-    for (unsigned i = 0; i < tx->nbufs; i++)
-        free(tx->bufs[i].before);
     ffs_ranges_free(&tx->allocated);
     ffs_ranges_free(&tx->freed);
     ffs_ranges_free(&tx->revoked);

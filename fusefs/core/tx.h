@@ -17,7 +17,7 @@
 
 struct ffs_tx_buf {
     struct ffs_cbuf *cb; /* referenced */
-    void *before;        /* NULL: the block did not exist */
+    void *before;        /* of ffs.old_blocks. NULL: the block did not exist */
 };
 
 struct ffs_tx_inode {

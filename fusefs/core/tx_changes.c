@@ -33,13 +33,15 @@ int ffs_tx_dirty(struct ffs_tx *tx, struct ffs_buf *buf)
     assert(!cb->tx);
     if (tx->nbufs >= tx->credits + FFS_TX_SLACK)
         return -ENOSPC;
-    void *before = malloc(LAY_BLOCK_SIZE);
-    if (!before)
+    void **before = &tx->fs->old_blocks[tx->nbufs];
+    if (!*before)
+        *before = malloc(LAY_BLOCK_SIZE);
+    if (!*before)
         return -ENOMEM;
-    memcpy(before, buf->data, LAY_BLOCK_SIZE);
+    memcpy(*before, buf->data, LAY_BLOCK_SIZE);
     ffs_cache_ref(cb);
     cb->tx = tx;
-    tx->bufs[tx->nbufs++] = (struct ffs_tx_buf){cb, before};
+    tx->bufs[tx->nbufs++] = (struct ffs_tx_buf){cb, *before};
     return 0;
 }
 
