@@ -229,9 +229,9 @@ TEST_P(WrittenSums, ABufferThatChangesMeanwhileIsNoError)
     const uint64_t len = 64 * kBlock, writes = 20;
     std::atomic<bool> stop{false};
     std::thread application([&] {
-        volatile unsigned char *data = buffer_.data;
-        for (unsigned i = 0; !stop; i++)
-            data[i % 64 * kBlock] = static_cast<unsigned char>(i >> 6);
+        auto *data = reinterpret_cast<volatile uint64_t *>(buffer_.data);
+        for (uint64_t i = 0; !stop; i++) // no value comes twice
+            data[i % 64 * kBlock / sizeof(*data)] = i;
     });
     for (uint64_t i = 0; i < writes; i++)
         write(2 * kBytes + i * len, len);
