@@ -3,6 +3,8 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -10,6 +12,7 @@
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/swap.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -17,6 +20,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <set>
 #include <vector>
 
@@ -123,6 +127,43 @@ TEST_F(Posix, FallocateModesKeepDataAndSizeAsTheySay)
     EXPECT_EQ(errno, ENOSPC);
     EXPECT_EQ(st("f").st_size, 20000);
     close(fd);
+}
+
+// docs/compatibility.md, "kernel": refused clearly, and the file keeps its bytes.
+TEST_F(Posix, FeaturesThatFuseLacksAreRefused)
+{
+    const std::string data(65536, 'r');
+    int fd = make("f", data), other = make("g", data);
+    struct fiemap map = {};
+    map.fm_length = data.size();
+    struct file_clone_range clone = {
+        .src_fd = other, .src_offset = 0, .src_length = 0, .dest_offset = 0};
+    const struct {
+        const char *what;
+        std::function<int()> call;
+        int error;
+    } cases[] = {
+        {"FIEMAP", [&] { return ioctl(fd, FS_IOC_FIEMAP, &map); }, EOPNOTSUPP},
+        {"FICLONE", [&] { return ioctl(fd, FICLONE, other); }, EOPNOTSUPP},
+        {"FICLONERANGE", [&] { return ioctl(fd, FICLONERANGE, &clone); }, EOPNOTSUPP},
+        {"FIFREEZE", [&] { return ioctl(fd, FIFREEZE, 0); }, EOPNOTSUPP},
+        {"INSERT_RANGE", [&] { return fallocate(fd, FALLOC_FL_INSERT_RANGE, 0, 4096); },
+         EOPNOTSUPP},
+        {"UNSHARE_RANGE", [&] { return fallocate(fd, FALLOC_FL_UNSHARE_RANGE, 0, 4096); },
+         EOPNOTSUPP},
+        {"swapon", [&] { return swapon(p("f").c_str(), 0); }, EINVAL},
+    };
+
+    for (const auto &c : cases) {
+        EXPECT_EQ(c.call(), -1) << c.what;
+        EXPECT_EQ(errno, c.error) << c.what;
+    }
+    std::string now(data.size(), 0);
+    ASSERT_EQ(pread(fd, now.data(), now.size(), 0), static_cast<ssize_t>(now.size()));
+    EXPECT_EQ(now, data);
+    EXPECT_EQ(st("f").st_size, static_cast<off_t>(data.size()));
+    close(fd);
+    close(other);
 }
 
 TEST_F(Posix, CopiesInsideTheKernelArriveWhole)
