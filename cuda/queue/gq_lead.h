@@ -276,6 +276,8 @@ GQ_FN bool gq_lead_run(struct gq_sharer *w)
     n = gq_lead_count(w, &r);
     if (n)
         gq_lead_complete(w, &r, n);
+    if (n && w->lead.lost) /* some of them have ended, perhaps */
+        w->lead.lost = GQ_SAME32(gq_atomic_load(&w->cids->lost));
     if (!w->lead.broken)
         posted = gq_lead_post_all(w, &r);
     if (posted)

@@ -72,6 +72,31 @@ uint32_t shared_claim(const struct gpunvme_device_file *f, uint32_t lanes, uint3
     return gq_count_ones(got);
 }
 
+uint32_t shared_word_after_late_completion(void)
+{
+    enum { LOST_CID, LIVE_CID, CIDS, DEPTH };
+    static uint32_t doorbells[2];
+    struct gq_cmd cmds[CIDS] = {{0}};
+    uint32_t states[CIDS] = {[LOST_CID] = GQ_CID_LEFT, [LIVE_CID] = GQ_CID_POSTED};
+    struct gq_cids cids = {.taken = {3}, .lost = 1, .n_cids = CIDS};
+    struct nvme_sqe sq[DEPTH] = {{0}};
+    struct nvme_cqe cq[DEPTH] = {{.cid = LOST_CID, .status = 1}};
+    struct gq_sharer w = {.group = gq_whole_group(),
+                          .cids = &cids,
+                          .cmds = cmds,
+                          .states = states,
+                          .n_cids = CIDS,
+                          .port = {.sq = sq,
+                                   .cq = cq,
+                                   .sq_doorbell = &doorbells[0],
+                                   .cq_doorbell = &doorbells[1],
+                                   .depth = DEPTH},
+                          .lead = {.phase = 1, .in_flight = 2}};
+
+    (void)gq_lead_run(&w);
+    return gd_word_of(&w.lead);
+}
+
 struct shared_ticket *shared_begin(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
                                    uint64_t offset)
 {

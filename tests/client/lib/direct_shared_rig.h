@@ -28,6 +28,12 @@ void shared_read_lanes(const struct gpunvme_device_file *f, struct shared_read *
 #define SHARED_PATIENCE 256u /* GD_PATIENCE */
 uint32_t shared_claim(const struct gpunvme_device_file *f, uint32_t lanes, uint32_t tries);
 
+/*
+ * The word that a leader leaves in the lock after one round, in which the late completion of a LEFT
+ * command comes, of two commands in flight.
+ */
+uint32_t shared_word_after_late_completion(void);
+
 /* As gpunvme_pread_warp_begin() and _end(). */
 struct shared_ticket;
 struct shared_ticket *shared_begin(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,

@@ -306,6 +306,14 @@ TEST(DirectSharedFails, AtOnceWhenAllQueuesAreLost)
     EXPECT_EQ(s.commands, 2u);
 }
 
+TEST(DirectSharedFails, ALateCompletionLeavesTheQueueToTheOtherCommands)
+{
+    uint32_t word = shared_word_after_late_completion();
+
+    EXPECT_EQ(word & GD_LOST, 0u);
+    EXPECT_EQ((word & GD_IN_FLIGHT) >> GD_FLIGHT_SHIFT, 1u);
+}
+
 TEST(DirectSharedFails, OverACompletionOfNoCommandAndTheQueueIsLost)
 {
     for (unsigned error : {1u, 5u, 0x8000u}) {
