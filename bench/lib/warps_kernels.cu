@@ -11,10 +11,12 @@ namespace
 {
 
 /*
- * Threads of a block, at most. The compiler leaves a kernel of 1,024 threads 64 registers, of which
- * the rest of a read's state is spilled; each kernel is there for small blocks as well.
+ * Threads of a block, at most. Kernels of 1,024 threads have 64 registers, and spill the rest of a
+ * read's state. Those of 128 threads have 168: as long as there are few warps, they leave room for
+ * the kernel that makes the copies of a simulated drive.
  */
 constexpr unsigned kWarp = 32, kSmall = 128, kMost = 1024;
+constexpr unsigned kFewWarps = 512;
 constexpr unsigned kTickets = 4; /* of a warp at a time */
 
 /* The result of a read that was not served whole; the first one that is told. */
@@ -122,7 +124,7 @@ extern "C" int kernel_warps(enum warps_way way, const struct gpunvme_device_file
     static const kernel kernels[2][WARPS_WAYS] = {
         {read_own, read_shared<kSmall>, read_threads<kSmall>, read_tickets<kSmall>},
         {read_own, read_shared<kMost>, read_threads<kMost>, read_tickets<kMost>}};
-    kernel k = kernels[block * kWarp > kSmall][way];
+    kernel k = kernels[warps > kFewWarps || block * kWarp > kSmall][way];
     unsigned blocks = (warps + block - 1) / block;
     long long none = 0;
     int shared = 0;
