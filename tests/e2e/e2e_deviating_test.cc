@@ -280,6 +280,20 @@ TEST_F(Deviating, AnAnswerAfterSixSecondsIsAnAnswer)
     EXPECT_EQ(stats().controller_resets, 0u);
 }
 
+TEST_F(Deviating, MkfsOutlastsAServerThatIsSilentForSixSeconds)
+{
+    std::string output;
+
+    server_->pause();
+    std::thread waker([this] {
+        std::this_thread::sleep_for(std::chrono::seconds(6));
+        server_->go_on();
+    });
+    EXPECT_EQ(mkfs({"-q"}, &output), 0) << output;
+    waker.join();
+    EXPECT_EQ(output, "");
+}
+
 TEST_F(Deviating, ErrorsTimeoutsAndResetsAreCounted)
 {
     // A read that fails once, a write that is lost, and a fatal status at a flush; the mount itself
