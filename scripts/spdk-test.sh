@@ -96,10 +96,47 @@ format() {
     "$BUILD/mkfs/mkfs.gpunvme" -q -f "$@"
 }
 
+# rpc RPC ARGUMENT...: an order to the target.
+rpc() {
+    PYTHONPATH=$(dirname "$1") timeout 10 python3 "$1" -s "$DIR/rpc.sock" "${@:2}"
+}
+
+# The file of a mount by reads without the page cache: is it the data?
+reads_back() {
+    rm -f "$DIR/copy"
+    timeout 60 dd if="$DIR/mnt/data" of="$DIR/copy" bs=1M iflag=direct && cmp "$DIR/data" "$DIR/copy"
+}
+
+# Commands that fail a few times or are slow cost time; those that fail always are errors until they
+# do not. failing_commands RPC: reads and writes 16 MiB.
+failing_commands() {
+    local device=vfio-user:$DIR/f/cntrl status=0
+    format "$device" || return 1
+    start_mount "$device" executor=cpu,deadline=1000 || return 1
+    cp "$DIR/data" "$DIR/mnt/data" && sync -f "$DIR/mnt/data" || status=1
+    rpc "$1" bdev_error_inject_error EE_D0 read failure -n 2 && reads_back || status=1
+    rpc "$1" bdev_error_inject_error EE_D0 read failure -n 1000000 || status=1
+    if reads_back; then
+        echo "a read succeeded on a drive that fails"
+        status=1
+    fi
+    rpc "$1" bdev_error_inject_error EE_D0 clear failure && reads_back || status=1
+    rpc "$1" bdev_error_inject_error EE_D0 write failure -n 2 || status=1
+    timeout 60 dd if="$DIR/data" of="$DIR/mnt/data" bs=1M oflag=direct conv=fsync || status=1
+    reads_back || status=1
+    rpc "$1" bdev_delay_update_latency D0 avg_read 700000 || status=1
+    timeout 60 dd if="$DIR/mnt/data" of="$DIR/copy" bs=64k count=1 iflag=direct || status=1
+    rpc "$1" bdev_delay_update_latency D0 avg_read 0 || status=1
+    cmp -n 65536 "$DIR/data" "$DIR/copy" && reads_back || status=1
+    "$BUILD/client/gpunvme" info "$DIR/mnt" | grep -E '^(Errors|Timeouts): +[1-9]' || status=1
+    end_mount || status=1
+    "$BUILD/mkfs/fsck.gpunvme" -n "$device" || status=1
+    return "$status"
+}
+
 # A command that is lost costs time only. lost_commands RPC: reads and writes 16 MiB.
 lost_commands() {
     local device=vfio-user:$DIR/f/cntrl op status=0
-    rpc() { PYTHONPATH=$(dirname "$1") timeout 10 python3 "$1" -s "$DIR/rpc.sock" "${@:2}"; }
     format "$device" || return 1
     start_mount "$device" executor=cpu,deadline=1000 || return 1
     cp "$DIR/data" "$DIR/mnt/data" && sync -f "$DIR/mnt/data" || status=1
@@ -213,6 +250,7 @@ tests() {
     done
     unset GPUNVME_TEST_DEVICE GPUNVME_TEST_SMALL
     step "two namespaces" two_namespaces
+    step "failing and slow commands" failing_commands "$(dirname "$run")/py/rpc.py"
     step "lost commands" lost_commands "$(dirname "$run")/py/rpc.py"
     step "target killed and restarted" killed_target "$run"
     for setting in max_queue_depth=16 max_queue_depth=1024 max_io_size=16384 \
