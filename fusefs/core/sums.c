@@ -20,7 +20,9 @@ struct ffs_waiting {
     uint32_t sum;
     uint32_t round; /* in which it was noted */
 };
-#define SLOTS (1u << 18) /* 1 GiB of data */
+#define SLOTS  (1u << 18) /* 1 GiB of data */
+#define GROUP  64u        /* adjacent places, counted so that an empty group costs one look */
+#define GROUPS (SLOTS / GROUP)
 
 /* Checksum blocks that one handle changes at most. */
 #define BATCH 64u
@@ -33,6 +35,7 @@ void ffs_sums_init(struct ffs_sums *sums)
 void ffs_sums_destroy(struct ffs_sums *sums)
 {
     free(sums->waiting);
+    free(sums->in_group);
     pthread_mutex_destroy(&sums->lock);
 }
 
@@ -120,18 +123,36 @@ static struct ffs_waiting *place_of(struct ffs_sums *s, uint64_t block)
     return &s->waiting[block % SLOTS];
 }
 
+static uint16_t *group_of(struct ffs_sums *s, uint64_t block)
+{
+    return &s->in_group[block % SLOTS / GROUP];
+}
+
+/* The blocks from `block` on that share its group, at most up to `end`: the end of them. */
+static uint64_t group_end(uint64_t block, uint64_t end)
+{
+    uint64_t next = block - block % GROUP + GROUP;
+
+    return next < end ? next : end;
+}
+
 /* Nothing that waits for these blocks is true any more. */
 static void cancel(struct ffs *fs, uint64_t block, uint64_t n)
 {
     struct ffs_sums *s = &fs->sums;
 
     pthread_mutex_lock(&s->lock);
-    for (uint64_t i = 0; i < n && s->count > 0; i++) {
-        struct ffs_waiting *w = place_of(s, block + i);
-        if (w->block == block + i) {
-            w->block = 0;
-            s->count--;
+    for (uint64_t at = block, next; at < block + n && s->count > 0; at = next) {
+        uint16_t *in = group_of(s, at), left = *in;
+        next = group_end(at, block + n);
+        for (; at < next && left > 0; at++) {
+            bool waits = place_of(s, at)->block == at;
+            if (waits)
+                place_of(s, at)->block = 0;
+            left = (uint16_t)(left - waits);
         }
+        s->count -= *in - left;
+        *in = left;
     }
     pthread_mutex_unlock(&s->lock);
 }
@@ -142,10 +163,14 @@ static void get_waiting(struct ffs *fs, uint64_t block, uint64_t n, uint32_t *su
 
     memset(sums, 0, n * sizeof(*sums));
     pthread_mutex_lock(&s->lock);
-    for (uint64_t i = 0; i < n && s->count > 0; i++) {
-        const struct ffs_waiting *w = place_of(s, block + i);
-        if (w->block == block + i)
-            sums[i] = w->sum;
+    for (uint64_t at = block, next; at < block + n && s->count > 0; at = next) {
+        next = group_end(at, block + n);
+        if (*group_of(s, at) == 0)
+            continue;
+        for (; at < next; at++) {
+            if (place_of(s, at)->block == at)
+                sums[at - block] = place_of(s, at)->sum;
+        }
     }
     pthread_mutex_unlock(&s->lock);
 }
@@ -169,6 +194,16 @@ int ffs_sums_get(struct ffs *fs, uint64_t block, uint64_t n, uint32_t *sums)
     return 0;
 }
 
+/* Under the lock. False: no memory. */
+static bool alloc_places(struct ffs_sums *s)
+{
+    if (!s->in_group)
+        s->in_group = calloc(GROUPS, sizeof(*s->in_group));
+    if (!s->waiting && s->in_group)
+        s->waiting = calloc(SLOTS, sizeof(*s->waiting));
+    return s->waiting;
+}
+
 void ffs_sums_wait(struct ffs *fs, uint64_t block, uint64_t n, const uint32_t *sums)
 {
     struct ffs_sums *s = &fs->sums;
@@ -176,12 +211,16 @@ void ffs_sums_wait(struct ffs *fs, uint64_t block, uint64_t n, const uint32_t *s
     if (!ffs_has_sums(&fs->geo))
         return;
     pthread_mutex_lock(&s->lock);
-    if (!s->waiting)
-        s->waiting = calloc(SLOTS, sizeof(*s->waiting));
-    for (uint64_t i = 0; i < n && s->waiting; i++) {
-        struct ffs_waiting *w = place_of(s, block + i);
-        s->count += w->block == 0;
-        *w = (struct ffs_waiting){.block = block + i, .sum = sums[i], .round = s->round};
+    bool room = alloc_places(s);
+    for (uint64_t at = block, next; at < block + n && room; at = next) {
+        uint16_t *in = group_of(s, at), before = *in;
+        next = group_end(at, block + n);
+        for (; at < next; at++) {
+            struct ffs_waiting *w = place_of(s, at);
+            *in = (uint16_t)(*in + (w->block == 0));
+            *w = (struct ffs_waiting){.block = at, .sum = sums[at - block], .round = s->round};
+        }
+        s->count += *in - before;
     }
     bool half_full = s->count > SLOTS / 2;
     pthread_mutex_unlock(&s->lock);
@@ -209,6 +248,7 @@ static uint64_t take_range(struct ffs_sums *s, uint32_t *slot, bool all, uint64_
         if (n == 0)
             *first = w->block;
         sums[n++] = w->sum;
+        --*group_of(s, w->block);
         w->block = 0;
         s->count--;
     }

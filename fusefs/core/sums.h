@@ -19,6 +19,7 @@ struct ffs_sums {
     bool stale; /* the log is damaged: entries may be older than the data; read-only mounts only */
     pthread_mutex_t lock; /* protects what follows; a leaf lock */
     struct ffs_waiting *waiting;
+    uint16_t *in_group; /* places that are taken, of each group of adjacent ones */
     size_t count;
     uint32_t round; /* of ffs_sums_settle() */
 };

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include <algorithm>
+#include <random>
+#include <vector>
 
 #include "tests/fusefs/core/fs_fixture.h"
 
@@ -21,6 +23,7 @@ namespace
 class FsCsum : public FsTest
 {
   protected:
+    std::mt19937_64 random_{5};
     void SetUp() override
     {
         data_csum = true;
@@ -459,6 +462,34 @@ TEST_F(FsScrub, AReadOnlyMountComparesAndAddsNothing)
     f.reset();
     unmount();
     opts.read_only = false;
+}
+
+// Beside a model, in ranges of any length: free blocks, whose checksums nothing else touches.
+TEST_F(FsCsum, WaitingChecksumsAreFoundTakenBackAndEntered)
+{
+    const uint64_t blocks = 300, first = ffs_geometry(fs)->blocks - 2 * blocks;
+    std::vector<uint32_t> model(blocks, FFS_NO_SUM), got(blocks), sums(blocks);
+    for (uint32_t &sum : sums)
+        sum = static_cast<uint32_t>(random_() | 1);
+    uint64_t tid = 0;
+    for (unsigned i = 0; i < 2000; i++) {
+        uint64_t n = i % 2 ? 1 : 1 + random_() % 200, at = random_() % (blocks - n + 1);
+        bool adds = random_() % 2;
+        if (adds)
+            ffs_sums_wait(fs, first + at, n, &sums[at]);
+        else
+            ASSERT_EQ(ffs_sums_drop(fs, first + at, n, &tid), 0);
+        for (uint64_t k = at; k < at + n; k++)
+            model[k] = adds ? sums[k] : FFS_NO_SUM;
+        if (i % 500 == 499)
+            ffs_sums_settle(fs, true);
+        ASSERT_EQ(ffs_sums_get(fs, first, blocks, got.data()), 0);
+        ASSERT_EQ(got, model) << i;
+    }
+    ffs_sums_settle(fs, true);
+    ASSERT_EQ(ffs_sums_get(fs, first, blocks, got.data()), 0);
+    EXPECT_EQ(got, model);
+    ASSERT_EQ(ffs_sums_drop(fs, first, blocks, &tid), 0);
 }
 
 } // namespace
