@@ -85,6 +85,7 @@ def main():
     if os.geteuid() != 0:
         posix_peers.warn("only root mounts all of them")
         return 77
+    posix_peers.exit_on_sigterm()
     merged = None
     for name, make in [p for p in posix_peers.peers_of(None) if p[0] in NAMES]:
         try:

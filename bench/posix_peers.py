@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -25,6 +26,11 @@ WAIT_S = 30  # for a mount, and for the end of a daemon
 
 def warn(message):
     print(f"{os.path.basename(sys.argv[0])}: {message}", file=sys.stderr, flush=True)
+
+
+def exit_on_sigterm():
+    """By an exception: mounts are undone."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def run(*command):
@@ -142,6 +148,7 @@ def main():
     if os.geteuid() != 0:
         warn("only root mounts all of them")
         return 77
+    exit_on_sigterm()
     peers = peers_of(args.passthrough)
     results = {name: [] for name, _ in peers}
     for _ in range(args.rounds):
