@@ -17,30 +17,44 @@ static double rate(uint64_t now, uint64_t before, double seconds)
 }
 
 struct rates {
-    double gpu_read, gpu_written, bounce_read, bounce_written; /* GB/s */
-    double commands;                                           /* 1/s */
+    double gpu_read, gpu_written, bounce_read, bounce_written; /* by the daemon, GB/s */
+    double direct_read, pipeline_read, pipeline_written;       /* by programs */
+    double commands, leased_commands;                          /* 1/s */
     uint64_t errors, timeouts;
 };
+
+/* By the library, without the daemon. */
+static uint64_t direct_bytes(const struct gpunvme_ioc_stats *stats)
+{
+    return stats->calls.by[GPUNVME_OP_READ][GPUNVME_CALLS_DIRECT - 1].bytes +
+           stats->calls.enqueued_bytes;
+}
 
 static struct rates rates_of(const struct cli_watched *m, double s)
 {
     const struct gpunvme_ioc_stats *a = &m->before, *b = &m->now;
+    const struct gpunvme_calls *was = &a->calls, *is = &b->calls;
 
-    return (struct rates){.gpu_read = rate(b->gpu_read_bytes, a->gpu_read_bytes, s) / 1e9,
-                          .gpu_written = rate(b->gpu_written_bytes, a->gpu_written_bytes, s) / 1e9,
-                          .bounce_read = rate(b->bounce_read_bytes, a->bounce_read_bytes, s) / 1e9,
-                          .bounce_written =
-                              rate(b->bounce_written_bytes, a->bounce_written_bytes, s) / 1e9,
-                          .commands = rate(b->gpu_commands, a->gpu_commands, s),
-                          .errors = b->errors - a->errors,
-                          .timeouts = b->timeouts - a->timeouts};
+    return (struct rates){
+        .gpu_read = rate(b->gpu_read_bytes, a->gpu_read_bytes, s) / 1e9,
+        .gpu_written = rate(b->gpu_written_bytes, a->gpu_written_bytes, s) / 1e9,
+        .bounce_read = rate(b->bounce_read_bytes, a->bounce_read_bytes, s) / 1e9,
+        .bounce_written = rate(b->bounce_written_bytes, a->bounce_written_bytes, s) / 1e9,
+        .direct_read = rate(direct_bytes(b), direct_bytes(a), s) / 1e9,
+        .pipeline_read = rate(is->pipeline_read_bytes, was->pipeline_read_bytes, s) / 1e9,
+        .pipeline_written = rate(is->pipeline_written_bytes, was->pipeline_written_bytes, s) / 1e9,
+        .commands = rate(b->gpu_commands, a->gpu_commands, s),
+        .leased_commands = rate(b->leased_commands, a->leased_commands, s),
+        .errors = b->errors - a->errors,
+        .timeouts = b->timeouts - a->timeouts};
 }
 
 static void print_rates(const struct cli_watched *m, const struct rates *r)
 {
-    printf("%-30s %9.3f %9.3f %9.3f %9.3f %11.0f %6" PRIu64 " %6" PRIu64 "\n", m->point,
-           r->gpu_read, r->gpu_written, r->bounce_read, r->bounce_written, r->commands, r->errors,
-           r->timeouts);
+    printf("%-30s %9.3f %9.3f %9.3f %9.3f %9.3f %11.0f %6" PRIu64 " %6" PRIu64 "\n", m->point,
+           r->gpu_read, r->gpu_written, r->bounce_read + r->pipeline_read,
+           r->bounce_written + r->pipeline_written, r->direct_read,
+           r->commands + r->leased_commands, r->errors, r->timeouts);
 }
 
 static struct json_object *rates_json(const struct cli_watched *m, const struct rates *r)
@@ -52,7 +66,12 @@ static struct json_object *rates_json(const struct cli_watched *m, const struct 
     json_object_object_add(o, "gpu_written_gb_per_s", json_object_new_double(r->gpu_written));
     json_object_object_add(o, "bounce_read_gb_per_s", json_object_new_double(r->bounce_read));
     json_object_object_add(o, "bounce_written_gb_per_s", json_object_new_double(r->bounce_written));
+    json_object_object_add(o, "direct_read_gb_per_s", json_object_new_double(r->direct_read));
+    json_object_object_add(o, "pipeline_read_gb_per_s", json_object_new_double(r->pipeline_read));
+    json_object_object_add(o, "pipeline_written_gb_per_s",
+                           json_object_new_double(r->pipeline_written));
     json_object_object_add(o, "gpu_commands_per_s", json_object_new_double(r->commands));
+    json_object_object_add(o, "leased_commands_per_s", json_object_new_double(r->leased_commands));
     json_object_object_add(o, "errors", json_object_new_uint64(r->errors));
     json_object_object_add(o, "timeouts", json_object_new_uint64(r->timeouts));
     return o;
@@ -115,8 +134,8 @@ static int show_turn(struct top *t, double seconds, struct json_object *list)
     int failed = 0;
 
     if (!list)
-        printf("%-30s %9s %9s %9s %9s %11s %6s %6s\n", "MOUNT, GB/s", "GPU READ", "WRITE",
-               "BOUNCE RD", "WRITE", "COMMANDS/s", "ERRORS", "LOST");
+        printf("%-30s %9s %9s %9s %9s %9s %11s %6s %6s\n", "MOUNT, GB/s", "GPU READ", "WRITE",
+               "BOUNCE RD", "WRITE", "DIRECT RD", "COMMANDS/s", "ERRORS", "LOST");
     for (size_t i = 0; i < t->watch.n && !failed; i++)
         failed = show_mount(&t->watch.mounts[i], &t->before[i], seconds, list);
     fflush(stdout);

@@ -399,10 +399,14 @@ class OnMount(unittest.TestCase):
                               stdout=subprocess.PIPE, text=True) as top:
             for _ in range(5):
                 run("read", "-q", "-p", "gpu", self.file)
+                run("read", "-q", "-p", "bounce", self.file)
                 time.sleep(0.2)
             samples = json.loads(top.communicate(timeout=60)[0])["samples"]
         self.assertEqual(len(samples), 2)
-        self.assertGreater(sum(s["gpu_read_gb_per_s"] for s in samples), 0)
+        for path in ("gpu", "pipeline"):
+            self.assertGreater(sum(s[f"{path}_read_gb_per_s"] for s in samples), 0)
+        for idle in ("bounce_read_gb_per_s", "direct_read_gb_per_s", "leased_commands_per_s"):
+            self.assertEqual(sum(s[idle] for s in samples), 0)
         self.assertIn("GPU READ", run("top", "-C", "1", self.mount)[0])
 
     def test_top_of_processes_files_and_queues(self):
