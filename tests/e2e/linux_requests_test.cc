@@ -100,7 +100,7 @@ TEST_F(Requests, ASmallReadWakesNoThreadOfTheDrive)
 TEST_F(Requests, MoreCallersThanThreadsAreServed)
 {
     // More callers at a time than threads wait for requests, and than there are threads.
-    constexpr int kCallers = 40;
+    constexpr int kCallers = 80;
     std::vector<pid_t> callers;
 
     for (int i = 0; i < kCallers; i++) {

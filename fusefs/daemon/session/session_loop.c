@@ -44,11 +44,24 @@ struct session_loop {
     unsigned receivers;   /* threads that may wait for requests at a time */
     pthread_mutex_t lock; /* protects the fields below but threads */
     unsigned waiting;     /* threads that wait for requests */
+    unsigned count;       /* of threads that run; unchanged after the end */
     struct session_thread *resting;
     bool ended;
     pthread_cond_t over; /* ended was set */
-    struct session_thread threads[SESSION_THREADS];
+    struct session_thread threads[SESSION_THREADS_MAX];
 };
+
+static void *thread_main(void *arg);
+
+/* With the lock. 0 or -errno. */
+static int add_thread(struct session_loop *loop)
+{
+    struct session_thread *t = &loop->threads[loop->count];
+    int err = -pthread_create(&t->thread, NULL, thread_main, t);
+
+    loop->count += !err;
+    return err;
+}
 
 static void call(struct session_thread *t)
 {
@@ -56,13 +69,19 @@ static void call(struct session_thread *t)
     pthread_cond_signal(&t->wake);
 }
 
-/* The thread that rested last is called: what it used is cached. With the lock. */
+/*
+ * The thread that rested last is called: what it used is cached. Where none rests, one is added; a
+ * failure leaves requests waiting until one of the threads has served. With the lock.
+ */
 static void call_one(struct session_loop *loop)
 {
     struct session_thread *t = loop->resting;
 
-    if (!t)
+    if (!t) {
+        if (!loop->ended && loop->count < SESSION_THREADS_MAX)
+            (void)add_thread(loop);
         return;
+    }
     loop->resting = t->next;
     loop->waiting++;
     call(t);
@@ -198,7 +217,7 @@ int session_loop_new(struct daemon *d, struct session_loop **out)
     loop->receivers = receivers();
     pthread_mutex_init(&loop->lock, NULL);
     pthread_cond_init(&loop->over, NULL);
-    for (unsigned i = 0; i < SESSION_THREADS; i++) {
+    for (unsigned i = 0; i < SESSION_THREADS_MAX; i++) {
         loop->threads[i].loop = loop;
         pthread_cond_init(&loop->threads[i].wake, NULL);
     }
@@ -212,8 +231,10 @@ static void wake(int sig)
 }
 
 /* Joins the threads. A thread that is about to call read(2) needs another signal. */
-static void join_all(struct session_loop *loop, unsigned n)
+static void join_all(struct session_loop *loop)
 {
+    unsigned n = loop->count;
+
     for (unsigned i = 0; i < n;) {
         for (unsigned k = i; k < n; k++) {
             if (atomic_load(&loop->threads[k].reading))
@@ -227,26 +248,22 @@ static void join_all(struct session_loop *loop, unsigned n)
 int session_loop_run(struct session_loop *loop)
 {
     struct sigaction action = {.sa_handler = wake};
-    unsigned n = 0;
     int err = 0;
 
     sigaction(SIGUSR1, &action, NULL);
-    while (n < SESSION_THREADS && !err) {
-        struct session_thread *t = &loop->threads[n];
-        err = -pthread_create(&t->thread, NULL, thread_main, t);
-        n += !err;
-    }
     pthread_mutex_lock(&loop->lock);
-    while (n > 0 && !loop->ended)
+    while (loop->count < SESSION_THREADS && !err)
+        err = add_thread(loop);
+    while (loop->count > 0 && !loop->ended)
         pthread_cond_wait(&loop->over, &loop->lock);
     pthread_mutex_unlock(&loop->lock);
-    join_all(loop, n);
-    return n > 0 ? 0 : err;
+    join_all(loop);
+    return loop->count > 0 ? 0 : err;
 }
 
 void session_loop_free(struct session_loop *loop)
 {
-    for (unsigned i = 0; i < SESSION_THREADS; i++)
+    for (unsigned i = 0; i < SESSION_THREADS_MAX; i++)
         pthread_cond_destroy(&loop->threads[i].wake);
     pthread_cond_destroy(&loop->over);
     pthread_mutex_destroy(&loop->lock);

@@ -3,7 +3,9 @@
  * The threads of a session: each receives a request and serves it.
  *
  * Few threads wait for requests at a time (RECEIVERS): their buffers and stacks stay in the
- * processor's cache. When all of them serve requests, one of the remaining threads waits, too.
+ * processor's cache. When all of them serve requests, one of the remaining threads waits, too, or
+ * one more: SESSION_THREADS run from the beginning, at most SESSION_THREADS_MAX when requests take
+ * long, as fsync(2) does while the drive flushes.
  *
  * No thread is cancelled. At the end of the session a thread in read(2) is woken by a signal.
  */

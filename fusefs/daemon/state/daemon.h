@@ -24,7 +24,8 @@
  * More session threads than transfers and unregistrations can block at once on a
  * small machine. A thread that has not served yet costs its stack only.
  */
-#define SESSION_THREADS 16
+#define SESSION_THREADS     16
+#define SESSION_THREADS_MAX 64
 /* Background requests that the kernel keeps in flight: readahead and direct I/O. */
 #define BACKGROUND_MAX 64
 

@@ -78,12 +78,12 @@ class Recovery : public ::testing::Test
         if (control_ >= 0)
             close(control_);
     }
-    bool mount()
+    bool mount(const char *options = kOptions)
     {
         int ends[2];
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
             return false;
-        bool ok = mounted_->mount(kOptions, ends[1]);
+        bool ok = mounted_->mount(options, ends[1]);
         close(ends[1]);
         control_ = ends[0];
         EXPECT_TRUE(ok) << mounted_->log();
@@ -321,6 +321,41 @@ TEST_F(Recovery, AFailedFlushIsReportedByEveryFsync)
     EXPECT_LT(fsync(fd), 0) << "the next flush would say nothing of what the first has lost";
     close(fd);
     EXPECT_FALSE(mounted_->unmount());
+    EXPECT_TRUE(image_is_good());
+}
+
+// More callers wait for a flush than threads serve at first: the mount answers other requests.
+TEST_F(Recovery, ASlowFlushDelaysItsCallersAlone)
+{
+    constexpr unsigned kCallers = 40;
+    ASSERT_TRUE(mount("executor=cpu,queues=2,deadline=5000,commit=3600"));
+    int other = open_on(path("file"), O_RDONLY);
+    std::atomic<unsigned> failed{0}, ended{0};
+    std::vector<int> files;
+    for (unsigned i = 0; i < kCallers; i++) {
+        files.push_back(open_on(path("out" + std::to_string(i)), O_RDWR | O_CREAT));
+        ASSERT_EQ(write(files[i], "data", 4), 4);
+    }
+    uint64_t begin = stats_of(other).fuse_requests, answers = 0, requests = 0;
+    fault("lose", kFlush, 1); // sent again after the deadline
+    std::vector<std::thread> callers;
+    for (int fd : files)
+        callers.emplace_back([&, fd] {
+            failed += fsync(fd) != 0;
+            ended++;
+        });
+    while (requests < kCallers && ended == 0) {
+        usleep(1000);
+        requests = stats_of(other).fuse_requests - begin - ++answers;
+    }
+    EXPECT_EQ(ended, 0u) << requests << " requests reached the daemon before";
+    for (std::thread &caller : callers)
+        caller.join();
+    EXPECT_EQ(failed, 0u);
+    for (int fd : files)
+        close(fd);
+    close(other);
+    EXPECT_TRUE(mounted_->unmount()) << mounted_->log();
     EXPECT_TRUE(image_is_good());
 }
 
