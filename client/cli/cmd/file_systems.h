@@ -10,7 +10,10 @@
 
 /* "device", "label", "uuid", "bytes", "mounted_on". */
 void cli_file_systems_begin(struct cli_table *t);
-/* False when out of memory. A mount that does not answer has neither label nor UUID. */
+/*
+ * False when out of memory. A mount that does not answer within 5 s is reported, and has neither
+ * label nor UUID.
+ */
 bool cli_file_systems_mounted(struct cli_table *t, const struct cli_mounts *mounts);
 /*
  * The file system on a device that is not mounted here, read from its superblock. 0; -ENODATA when
