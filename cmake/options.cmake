@@ -87,7 +87,7 @@ if(GPUNVME_SANITIZE)
     add_link_options($<HOST_LINK:-fsanitize=${sanitizers}>)
     # Takes a third of what the usual linker takes, for each of the programs of the tests.
     find_program(GPUNVME_GOLD ld.gold)
-    if(GPUNVME_GOLD)
+    if(GPUNVME_GOLD AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
         add_link_options($<HOST_LINK:-fuse-ld=gold>)
     endif()
 endif()
