@@ -11,9 +11,18 @@
 #include <thread>
 
 #include "tests/fusefs/daemon/puppet.h"
+#include "tests/some_bytes.h"
 
 namespace mount_rig
 {
+
+// Reads from one comparison of the whole buffer to the next. ThreadSanitizer checks each byte that
+// is compared, so there they are few: a byte that a read has changed remains until the next one.
+#ifdef __SANITIZE_THREAD__
+constexpr int kReadsPerComparison = 10;
+#else
+constexpr int kReadsPerComparison = 1;
+#endif
 
 void MountRig::start(const std::string &options)
 {
@@ -81,8 +90,7 @@ void MountRig::make_file()
 {
     std::mt19937 rng(5);
     auto write_at = [&](size_t at, size_t len) {
-        for (size_t i = 0; i < len; i++)
-            file_[at + i] = static_cast<char>(rng());
+        some_bytes(rng, &file_[at], len);
         ASSERT_EQ(pwrite(fd_, &file_[at], len, static_cast<off_t>(at)), static_cast<ssize_t>(len));
     };
     fd_ = open(mount_->path("file").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
@@ -207,7 +215,9 @@ void MountRig::expect_reads(int rounds, const std::vector<size_t> &most, const R
             << n << " at " << offset << ": " << gpunvme_error();
         ASSERT_TRUE(holds(at, want, offset));
         memset(memory_ + at, kGuard, want);
-        ASSERT_TRUE(is_poisoned()) << n << " at " << offset << " to " << at;
+        if (i % kReadsPerComparison == 0 || i + 1 == rounds) {
+            ASSERT_TRUE(is_poisoned()) << n << " at " << offset << " to " << at;
+        }
     }
 }
 
