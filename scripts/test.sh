@@ -91,6 +91,15 @@ TSAN_LONG+='DirectOne.RefusesAFileOf*:DirectOne.RefusesWhatIsNoFile*:DirectOne.B
 TSAN_LONG+='*/Direct.*/staged:*/Direct.*/two_queues_of_four:*/List.*/staged:'
 TSAN_LONG+='*/List.*/two_queues_of_four:*/DirectCsum.*/defaults:*/DirectCsum.*/blocks_of_4_KiB:'
 TSAN_LONG+='*/ReadvTest.*/no_room_for_lists:*/ReadvTest.*/off:*/ReadvWays.*/bounce:'
+# One thread of the application reads, beside the same threads of the daemon: of further kinds of
+# mount the case with eight threads remains.
+TSAN_LONG+='*/Direct.ReadsAnything*/staged_few:*/Direct.EndsWhere*/staged_few:'
+TSAN_LONG+='*/Direct.AHostThatWaits*/staged_few:*/List.ReadsAnything*/staged_blocks_of_4_KiB:'
+TSAN_LONG+='*/List.WhatIsWrong*/staged_blocks_of_4_KiB:'
+TSAN_LONG+='*/List.PiecesMayBe*/staged_blocks_of_4_KiB:DirectOne.WithTooFewDescriptorsSaysSo:'
+TSAN_LONG+='DirectOne.TheDescriptorMayBeClosed:DirectRight.IsTheMountsToGive:'
+# Long lists, whose threads other cases have.
+TSAN_LONG+='Readv.ABatchOfManyPieces*:*/ReadvGrowing.*:'
 # Queue code by one lane or by 32 with a doorbell thread, and staged by 32.
 TSAN_LONG+='*/Gq*.*/Cpu1:*/Gq*.*/Cpu32:*/Gq*.*/Cpu1Tier0Staged:DirectSharedClaims.ReadsEndWithFewCids'
 
