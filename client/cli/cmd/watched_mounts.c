@@ -14,6 +14,8 @@ static int watch_one(struct cli_watch *w, const char *path)
 
     if (w->n == CLI_WATCH_MOUNTS)
         return cli_error(path, "more than %d mounts, name fewer", CLI_WATCH_MOUNTS);
+    if (!cli_mount_answers(path))
+        return cli_error(path, "does not answer: its daemon is stopped, or waits for its drive");
     if (gpunvme_connect(path, &m->g))
         return cli_error(path, "%s", gpunvme_error());
     m->point = strdup(path);

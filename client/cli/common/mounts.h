@@ -3,6 +3,7 @@
 #ifndef CLIENT_CLI_COMMON_MOUNTS_H
 #define CLIENT_CLI_COMMON_MOUNTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #ifdef __cplusplus
@@ -21,6 +22,8 @@ struct cli_mounts {
 };
 
 #define CLI_MOUNTS "/proc/self/mounts"
+/* Time for the daemon of a mount to answer, milliseconds. */
+#define CLI_ANSWER_MS 5000
 
 /* table: as CLI_MOUNTS. 0, -ENOMEM, or those of open(2). */
 int cli_mounts_read(const char *table, struct cli_mounts *out);
@@ -28,6 +31,12 @@ void cli_mounts_free(struct cli_mounts *m);
 /* The mount of the drive at this PCI address, or of this node; NULL when there is none. */
 const struct cli_mount *cli_mounts_find(const struct cli_mounts *m, const char *bdf,
                                         const char *node);
+/*
+ * False when the daemon of the mount at this path does not answer within CLI_ANSWER_MS; an error is
+ * an answer. A child process asks, because the caller of a request that a stopped daemon has read
+ * cannot end it; that child ends with the mount.
+ */
+bool cli_mount_answers(const char *path);
 
 #ifdef __cplusplus
 }

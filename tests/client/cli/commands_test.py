@@ -5,6 +5,7 @@
 usage: commands_test.py GPUNVME MKFS DAEMON COMPLETION
 """
 
+import contextlib
 import errno
 import json
 import os
@@ -222,11 +223,12 @@ class OnMount(unittest.TestCase):
         self.assertIn("not on a gpunvmefs", run("resize", MEMORY, status=1)[1])
         self.assertIn("no size", run("resize", self.mount, "x", status=2)[1])
 
-    def test_resize_and_list_beside_a_mount_that_does_not_answer(self):
+    @contextlib.contextmanager
+    def silent_mount(self):
+        """A mount whose daemon is stopped; the kernel asks for the attributes each time."""
         image, point = (os.path.join(self.top.name, name) for name in ("silent", "silent.mnt"))
-        os.mkdir(point)
-        subprocess.run([MKFS, "-q", "-s", "16M", image], check=True, timeout=60)
-        # The kernel asks for the attributes each time.
+        os.makedirs(point, exist_ok=True)
+        subprocess.run([MKFS, "-q", "-f", "-s", "16M", image], check=True, timeout=60)
         with subprocess.Popen([DAEMON, image, point, "-f", "-o", "attr_timeout=0"],
                               stderr=subprocess.DEVNULL) as daemon:
             for _ in range(200):
@@ -235,15 +237,25 @@ class OnMount(unittest.TestCase):
                 time.sleep(0.05)
             daemon.send_signal(signal.SIGSTOP)
             try:
-                self.assertEqual(document("resize", self.mount, "400M")["bytes"], 400 << 20)
-                listed = document("list")
-                found = {f["mounted_on"]: f for f in listed["file_systems"]}
-                self.assertIsNone(found[point]["uuid"])
-                self.assertIsNotNone(found[self.mount]["uuid"])
-                self.assertIn(point, [e["object"] for e in listed["errors"]])
+                yield point
             finally:
                 daemon.send_signal(signal.SIGCONT)
                 subprocess.run(["umount", point], check=True, timeout=60)
+
+    def test_resize_and_list_beside_a_mount_that_does_not_answer(self):
+        with self.silent_mount() as point:
+            self.assertEqual(document("resize", self.mount, "400M")["bytes"], 400 << 20)
+            listed = document("list")
+            found = {f["mounted_on"]: f for f in listed["file_systems"]}
+            self.assertIsNone(found[point]["uuid"])
+            self.assertIsNotNone(found[self.mount]["uuid"])
+            self.assertIn(point, [e["object"] for e in listed["errors"]])
+
+    def test_stats_beside_a_mount_that_does_not_answer(self):
+        with self.silent_mount() as point:
+            found = document("stats", point, self.mount, status=1)
+            self.assertEqual([m["mount"] for m in found["mounts"]], [self.mount])
+            self.assertIn("does not answer", found["errors"][0]["message"])
 
     def test_label_names_the_device(self):
         folder = os.path.join(self.top.name, "images")
