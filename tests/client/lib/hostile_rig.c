@@ -2,6 +2,7 @@
 /* The direct path over a mount that the test plays. */
 #include "tests/client/lib/hostile_rig.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -55,6 +56,8 @@ int gpunvme_ioctl(int fd, unsigned long request, void *arg, uint32_t size)
     case GPUNVME_IOC_EXTENT_LEASE:
         *(struct gpunvme_ioc_extent_lease *)arg = mount->extents;
         return mount->fail_extents;
+    case GPUNVME_IOC_SHARE_CALLS:
+        return -ENOTTY; /* as a mount that does not know it */
     case GPUNVME_IOC_LEASE_END:
         __atomic_fetch_add(&mount->lease_ends, 1, __ATOMIC_RELAXED);
         return 0;
