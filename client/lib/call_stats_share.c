@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Counters of a connection in a memfd that the mount reads: SHARE_CALLS. */
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -20,7 +21,9 @@ static struct gpunvme_calls *share_page(struct gpunvme *g, int fd)
 {
     void *page = MAP_FAILED;
 
-    if (ftruncate(fd, sizeof(struct gpunvme_calls)) == 0)
+    /* Sealed: a mount that shrinks the file would end this process by SIGBUS. */
+    if (ftruncate(fd, sizeof(struct gpunvme_calls)) == 0 &&
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
         page = mmap(NULL, sizeof(struct gpunvme_calls), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (page == MAP_FAILED)
         return NULL;
@@ -34,7 +37,7 @@ void call_stats_share(struct gpunvme *g)
 {
     if (g->fd < 0 || atomic_exchange(&g->calls_offered, true))
         return;
-    int fd = memfd_create("gpunvme-calls", MFD_CLOEXEC);
+    int fd = memfd_create("gpunvme-calls", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return;
     /* Release: the thread that counts finds the mapping in place. */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <fstream>
 #include <random>
 #include <thread>
 
@@ -87,6 +88,29 @@ TEST_P(Direct, IsCountedInTheProcessAndByTheMount)
     EXPECT_EQ(now.calls.by[0][kDirect].bytes - before.calls.by[0][kDirect].bytes, 2u * kPage);
     EXPECT_EQ(now.calls.enqueued_bytes - before.calls.enqueued_bytes, kPage);
     EXPECT_GE(now.leased_commands - before.leased_commands, 2u) << "of any kind of doorbell";
+}
+
+// A descriptor of the file of this name that is mapped here; -1: there is none.
+int mapped(const std::string &name)
+{
+    std::ifstream maps("/proc/self/maps");
+
+    for (std::string line; std::getline(maps, line);) {
+        if (line.find(name) != std::string::npos)
+            return open(("/proc/self/map_files/" + line.substr(0, line.find(' '))).c_str(),
+                        O_RDWR | O_CLOEXEC);
+    }
+    return -1;
+}
+
+TEST_P(Direct, AMountCannotShrinkItsCounters)
+{
+    ASSERT_EQ(read(f_, 0, kPage, kData), kPage);
+    int fd = mapped("gpunvme-calls");
+    ASSERT_GE(fd, 0) << strerror(errno);
+    EXPECT_EQ(ftruncate(fd, 0), -1);
+    EXPECT_EQ(errno, EPERM);
+    close(fd);
 }
 
 TEST_P(Direct, ManyThreadsShareFewQueues)
