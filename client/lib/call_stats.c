@@ -83,7 +83,7 @@ void call_stats_enqueued(struct gpunvme *g, uint64_t bytes)
 
 void gpunvme_calls(struct gpunvme_calls *out, size_t size)
 {
-    uint64_t all[sizeof(process) / sizeof(uint64_t)];
+    uint64_t all[sizeof(process) / sizeof(uint64_t)] = {0};
     const uint64_t *from = (const uint64_t *)&process;
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)

@@ -102,14 +102,12 @@ static void put_locked(struct ffs_cache *cache, struct ffs_cbuf *cb)
         return;
     }
     TAILQ_INSERT_TAIL(&cache->unused, cb, unused);
-    cache->unused_count++;
-    while (cache->unused_count > cache->unused_max) {
-        struct ffs_cbuf *victim = TAILQ_FIRST(&cache->unused);
-        assert(victim);
-        unused_remove(cache, victim);
-        unhash(cache, victim);
-        free_cbuf(victim);
-    }
+    if (++cache->unused_count <= cache->unused_max)
+        return;
+    struct ffs_cbuf *victim = TAILQ_FIRST(&cache->unused);
+    unused_remove(cache, victim);
+    unhash(cache, victim);
+    free_cbuf(victim);
 }
 
 void ffs_cache_ref(struct ffs_cbuf *cb)

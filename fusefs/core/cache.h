@@ -29,13 +29,15 @@ struct ffs_cbuf {
     size_t running_at; /* place in the running transaction + 1; 0: not in it */
 };
 
+TAILQ_HEAD(ffs_cbufs, ffs_cbuf);
+
 struct ffs_cache {
     pthread_mutex_t lock; /* protects all below, and the fields above that say so */
     pthread_cond_t loaded;
     struct ffs_cbuf **buckets;
     size_t bucket_count;
     struct ffs_hash hash;
-    TAILQ_HEAD(, ffs_cbuf) unused; /* the oldest first */
+    struct ffs_cbufs unused; /* the oldest first */
     size_t unused_count, unused_max;
 };
 

@@ -14,14 +14,16 @@
 
 #define FFS_INODES_UNUSED_MAX 8192u
 
+TAILQ_HEAD(ffs_inodes, ffs_inode);
+
 struct ffs_itable {
     pthread_mutex_t lock; /* protects all below, and refs, links and flags of the inodes */
     struct ffs_inode_hash hash;
-    struct ffs_inode_slabs slabs;   /* have a lock of their own */
-    TAILQ_HEAD(, ffs_inode) unused; /* the oldest first */
+    struct ffs_inode_slabs slabs; /* have a lock of their own */
+    struct ffs_inodes unused;     /* the oldest first */
     size_t unused_count;
-    TAILQ_HEAD(, ffs_inode) doomed; /* to be evicted when the handle ends */
-    bool evicting;                  /* a thread evicts the doomed, to the last */
+    struct ffs_inodes doomed; /* to be evicted when the handle ends */
+    bool evicting;            /* a thread evicts the doomed, to the last */
 };
 
 int ffs_itable_init(struct ffs_itable *table);
