@@ -46,8 +46,9 @@ def wait_for(condition, what):
 
 
 def gpunvmefs(image, where):
+    """Without the GPU path, for which a GPU would pin the whole image."""
     run("mkfs.gpunvme", "-q", image)
-    return ["gpunvmefs", image, where, "-f"]
+    return ["gpunvmefs", image, where, "-f", "-o", "gpu=off"]
 
 
 def fuse2fs(image, where):
@@ -107,6 +108,7 @@ def mounted(folder, make, size):
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
+                subprocess.run(["umount", "-l", where], check=False)
 
 
 def processor_seconds(daemon):
