@@ -21,6 +21,7 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <set>
 #include <vector>
 
@@ -134,8 +135,8 @@ TEST_F(Posix, FeaturesThatFuseLacksAreRefused)
 {
     const std::string data(65536, 'r');
     int fd = make("f", data), other = make("g", data);
-    struct fiemap map = {};
-    map.fm_length = data.size();
+    const auto map = std::make_unique<struct fiemap>(); // clang captures no flexible array
+    map->fm_length = data.size();
     struct file_clone_range clone = {
         .src_fd = other, .src_offset = 0, .src_length = 0, .dest_offset = 0};
     const struct {
@@ -143,7 +144,7 @@ TEST_F(Posix, FeaturesThatFuseLacksAreRefused)
         std::function<int()> call;
         int error;
     } cases[] = {
-        {"FIEMAP", [&] { return ioctl(fd, FS_IOC_FIEMAP, &map); }, EOPNOTSUPP},
+        {"FIEMAP", [&] { return ioctl(fd, FS_IOC_FIEMAP, map.get()); }, EOPNOTSUPP},
         {"FICLONE", [&] { return ioctl(fd, FICLONE, other); }, EOPNOTSUPP},
         {"FICLONERANGE", [&] { return ioctl(fd, FICLONERANGE, &clone); }, EOPNOTSUPP},
         {"FIFREEZE", [&] { return ioctl(fd, FIFREEZE, 0); }, EOPNOTSUPP},
