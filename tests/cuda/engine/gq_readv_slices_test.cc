@@ -16,7 +16,7 @@ class GqReadvSlices : public GqTest
 };
 
 constexpr size_t kReads = 64, kFakes = 7;
-/* The read whose command is lost: few before it, since a shared GPU may take 60 ms for each slice. */
+/* The read whose command is lost, after few: a GPU that is shared may take 60 ms for a slice. */
 constexpr size_t kLost = 4;
 
 /*
