@@ -85,7 +85,7 @@ if(GPUNVME_SANITIZE)
     # A comma would end the generator expression's argument.
     string(REPLACE "," "$<COMMA>" sanitizers "${GPUNVME_SANITIZE}")
     add_link_options($<HOST_LINK:-fsanitize=${sanitizers}>)
-    # Takes a third of what the usual linker takes, for each of the programs of the tests.
+    # Takes half of the time of the usual linker, for each of the programs of the tests.
     find_program(GPUNVME_GOLD ld.gold)
     if(GPUNVME_GOLD AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
         add_link_options($<HOST_LINK:-fuse-ld=gold>)

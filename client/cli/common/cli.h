@@ -97,7 +97,6 @@ void cli_json_print(struct json_object *root);
 
 const char *cli_path_name(uint32_t path);
 const char *cli_executor_name(uint32_t executor);
-double now_seconds(void); /* monotonic */
 
 /* Progress on a terminal: one line, rewritten at most ten times a second. */
 struct cli_progress {
