@@ -7,6 +7,7 @@
 
 #include "cuda/engine/gq_internal.h"
 #include "support/clock.h"
+#include "support/minmax.h"
 
 #define DEFAULT_QUEUES 43u /* a batch takes 32, a reservation at most three quarters */
 #define DEFAULT_DEPTH  1024u
@@ -26,7 +27,6 @@ static void fill_defaults(struct gq_engine *e, const struct gq_options *opts)
     struct gq_options *o = &e->opts;
 
     *o = opts ? *opts : (struct gq_options){0};
-    e->fixed_queues = o->queues != 0;
     o->queues = o->queues ? o->queues : DEFAULT_QUEUES;
     if (o->queues > GQ_MAX_QUEUES)
         o->queues = GQ_MAX_QUEUES;
@@ -299,17 +299,16 @@ static void close_locks(struct gq_engine *e)
 
 /*
  * Only where data is staged: an executor that reaches device memory reads as
- * fast as its link with the numbers of gq_reads.h. A number of queues that the
- * user has set is not changed.
+ * fast as its link with the numbers of gq_reads.h.
  */
 static void open_tuners(struct gq_engine *e)
 {
     unsigned most = e->n_queues - e->n_queues / 4;
 
-    if (!e->stages || e->fixed_queues)
+    if (!e->stages)
         return;
     for (unsigned i = 0; i < GQ_TUNED_KINDS; i++)
-        gq_tuner_init(&e->tuners[i], most < GQ_QUEUES_OF_LONG ? most : GQ_QUEUES_OF_LONG);
+        gq_tuner_init(&e->tuners[i], (unsigned)min_u64(most, GQ_QUEUES_OF_LONG));
 }
 
 static void fill_tier_note(struct gq_engine *e)
@@ -463,15 +462,20 @@ void gq_engine_info(const struct gq_engine *e, struct gq_info *out)
 
 void gq_engine_tuned(struct gq_engine *e, char *text, size_t len)
 {
-    static const char *const names[GQ_TUNED_KINDS] = {"reads", "lists", "writes"};
+    static const char *const names[GQ_TUNED_KINDS] = {"reads",       "writes",      "512 B lists",
+                                                      "1 KiB lists", "2 KiB lists", "4 KiB lists",
+                                                      "8 KiB lists", "16 KiB lists"};
+    const char *before = "; queues as measured: ";
     size_t at = 0;
 
     text[0] = '\0';
     pthread_mutex_lock(&e->lock);
     for (unsigned i = 0; i < GQ_TUNED_KINDS && at < len; i++) {
-        if (gq_tuner_has_chosen(&e->tuners[i]))
-            at += (size_t)snprintf(text + at, len - at, "; large %s use %u queues, as measured",
-                                   names[i], gq_tuner_queues(&e->tuners[i]));
+        if (!e->tuners[i].has_chosen)
+            continue;
+        at += (size_t)snprintf(text + at, len - at, "%s%s %u", before, names[i],
+                               gq_tuner_choice(&e->tuners[i]));
+        before = ", ";
     }
     pthread_mutex_unlock(&e->lock);
 }

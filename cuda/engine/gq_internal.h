@@ -51,8 +51,17 @@ static inline unsigned gq_run_index(unsigned workspace, unsigned i)
     return i * GQ_WORKSPACES + workspace;
 }
 
-/* Staged transfers whose number of queues is measured. */
-enum gq_tuned { GQ_TUNED_READS, GQ_TUNED_LISTS, GQ_TUNED_WRITES, GQ_TUNED_KINDS };
+/*
+ * Staged transfers whose number of queues is measured. Lists by the average
+ * length of their pieces: below 1 KiB, below 2 KiB and so on; the last kind has
+ * all longer ones, which are cut into commands of a lane's staging.
+ */
+enum gq_tuned {
+    GQ_TUNED_READS,
+    GQ_TUNED_WRITES,
+    GQ_TUNED_LISTS,
+    GQ_TUNED_KINDS = GQ_TUNED_LISTS + 6
+};
 
 /*
  * Of lists whose data has checksums (gq_part_sums.c), once gq_engine_sum_parts() was called. A lost
@@ -71,7 +80,6 @@ struct gq_engine {
     struct gq_exec *exec;
     struct gq_options opts; /* with defaults filled in */
     struct gq_info info;
-    bool fixed_queues; /* opts.queues was set by the user */
 
     struct nvme_user user;           /* registration with the controller: gq_recover.c */
     struct gq_doorbell_proxy *proxy; /* NULL: the executor stores to the doorbells itself */

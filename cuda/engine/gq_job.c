@@ -65,28 +65,30 @@ void gq_job_set_up_reads(const struct gq_engine *e, const struct gq_buffer *b,
     };
 }
 
-void gq_job_tune(struct gq_job *j, enum gq_tuned kind)
+void gq_job_tune(struct gq_job *j, enum gq_tuned kind, uint64_t bytes)
 {
     struct gq_engine *e = j->e;
 
     j->tuner = &e->tuners[kind];
     pthread_mutex_lock(&e->lock);
-    j->most_queues = gq_tuner_queues(j->tuner);
-    j->ended_before = e->transfers == 1 ? e->stats.transfers : UINT64_MAX;
+    j->is_sample = bytes >= GQ_TUNER_BYTES && e->transfers == 1;
+    j->most_queues = j->is_sample ? gq_tuner_next(j->tuner) : gq_tuner_choice(j->tuner);
+    j->ended_before = e->stats.transfers;
     pthread_mutex_unlock(&e->lock);
     j->start_ns = now_ns();
 }
 
-void gq_job_add_sample(const struct gq_job *j, uint64_t each, uint64_t bytes)
+void gq_job_add_sample(const struct gq_job *j, uint64_t bytes)
 {
-    uint64_t ns = now_ns() - j->start_ns;
+    bool counts = !j->err && bytes >= GQ_TUNER_BYTES;
+    uint64_t ns = counts ? now_ns() - j->start_ns : 0;
     struct gq_engine *e = j->e;
 
-    if (j->err)
+    if (!j->is_sample)
         return;
     pthread_mutex_lock(&e->lock);
     if (e->transfers == 1 && e->stats.transfers == j->ended_before)
-        gq_tuner_add(j->tuner, j->reservation.n, each, bytes, ns);
+        gq_tuner_add(j->tuner, j->reservation.n, bytes, ns);
     pthread_mutex_unlock(&e->lock);
 }
 

@@ -57,6 +57,7 @@ struct gq_job {
     /* Of gq_job_tune(). */
     struct gq_tuner *tuner;
     unsigned most_queues;
+    bool is_sample;
     uint64_t start_ns, ended_before; /* transfers of the engine */
 
     /*
@@ -107,12 +108,12 @@ int gq_job_put_map(struct gq_job *j, const struct gq_file_extent *extents, size_
 int gq_staged_transfer(struct gq_engine *e, const struct gq_request *req, struct gq_result *result);
 
 /*
- * Before a staged job: sets the number of queues that it takes at most, which
- * large transfers measure (gq_tuner.h).
+ * Before a staged job of that many bytes: sets the number of queues that it
+ * takes at most, which large transfers measure (gq_tuner.h).
  */
-void gq_job_tune(struct gq_job *j, enum gq_tuned kind);
-/* After the job: it has moved `bytes` by reads or writes of `each` bytes. */
-void gq_job_add_sample(const struct gq_job *j, uint64_t each, uint64_t bytes);
+void gq_job_tune(struct gq_job *j, enum gq_tuned kind, uint64_t bytes);
+/* After the job, which has moved `bytes`. */
+void gq_job_add_sample(const struct gq_job *j, uint64_t bytes);
 
 /*
  * Executes the job to its end, again after each reset. Returns 0; an error of

@@ -302,6 +302,18 @@ static void conclude(struct readv *v, int err)
     result->nvme_status = v->all.status;
 }
 
+static void tune(struct readv *v)
+{
+    uint64_t bytes = guess_bytes(v, 0), limit = 1024;
+    unsigned kind = GQ_TUNED_LISTS;
+
+    while (kind + 1 < GQ_TUNED_KINDS && bytes / v->req->n >= limit) {
+        limit *= 2;
+        kind++;
+    }
+    gq_job_tune(&v->job, (enum gq_tuned)kind, bytes);
+}
+
 static int readv(struct gq_engine *e, const struct gq_readv *req, struct gq_result *result)
 {
     struct readv v = {.job = {.kind = &readv_kind,
@@ -323,13 +335,13 @@ static int readv(struct gq_engine *e, const struct gq_readv *req, struct gq_resu
     cut_slice(&v);
     v.job.most_queues = UINT_MAX;
     if (result->staged)
-        gq_job_tune(&v.job, GQ_TUNED_LISTS);
+        tune(&v);
     v.queues = queues_wanted(&v);
     v.job.deadline_ns = gq_job_deadline(req->deadline_ms);
     err = gq_job_execute(&v.job);
     conclude(&v, err);
-    if (result->staged && !result->partial)
-        gq_job_add_sample(&v.job, result->bytes / req->n, result->bytes);
+    if (result->staged)
+        gq_job_add_sample(&v.job, result->bytes);
     return err;
 }
 

@@ -125,8 +125,8 @@ int gq_staged_transfer(struct gq_engine *e, const struct gq_request *req, struct
     s.reads.unit = e->lane_staging;
     result->staged = true;
     s.job.deadline_ns = gq_job_deadline(req->deadline_ms);
-    gq_job_tune(&s.job, req->op == GQ_WRITE ? GQ_TUNED_WRITES : GQ_TUNED_READS);
+    gq_job_tune(&s.job, req->op == GQ_WRITE ? GQ_TUNED_WRITES : GQ_TUNED_READS, req->len);
     err = gq_job_execute(&s.job);
-    gq_job_add_sample(&s.job, s.reads.unit, result->bytes);
+    gq_job_add_sample(&s.job, result->bytes);
     return err;
 }

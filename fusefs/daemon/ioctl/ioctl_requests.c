@@ -29,7 +29,7 @@ void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info)
     const struct stack *s = &d->stack;
     const struct gq_info *gq = &s->engine_info;
     struct ffs_statfs fs;
-    char tuned[128] = "";
+    char tuned[144] = "";
 
     ffs_statfs(s->fs, &fs);
     *info = (struct gpunvme_ioc_info){.executor = executor_of(s),
