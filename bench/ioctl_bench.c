@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,7 +28,7 @@
 
 struct bench {
     uint64_t size;
-    unsigned repeats;
+    unsigned repeats, warm_ups;
     bool json, all_peers;
     struct bench_mount mount;
     struct bench_direct direct;
@@ -196,6 +197,8 @@ static int report(struct bench *b, struct way *ways, unsigned n)
     bench_report_number(r, "bytes", (double)b->size);
     bench_report_number(r, "commands", (double)b->commands);
     bench_report_number(r, "seed", SEED);
+    bench_report_number(r, "warm_ups", b->warm_ups);
+    bench_report_number(r, "rounds", b->repeats);
     for (unsigned i = 0; i < n; i++) {
         if (ways[i].missing)
             fprintf(stderr, PROGRAM ": %s: not there for this file and machine\n", ways[i].name);
@@ -212,9 +215,9 @@ static int measure(struct bench *b)
     static struct way ways[MAX_WAYS];
     unsigned n = list_ways(b, ways);
 
-    for (unsigned i = 0; i <= b->repeats; i++) {
+    for (unsigned i = 0; i < b->warm_ups + b->repeats; i++) {
         for (unsigned w = 0; w < n; w++) {
-            if (i == 1) { /* the first round warms up */
+            if (i == b->warm_ups) {
                 ways[w].rates.n = 0;
                 ways[w].cpu = (struct bench_cpu){.self = 0};
             }
@@ -229,9 +232,11 @@ static int parse(int argc, char **argv, struct bench *b)
 {
     int opt;
 
-    while ((opt = getopt(argc, argv, "s:r:o:ph")) != -1) {
+    while ((opt = getopt(argc, argv, "s:r:w:o:ph")) != -1) {
         if (opt == 'p')
             b->all_peers = true;
+        else if (opt == 'w')
+            b->warm_ups = (unsigned)strtoul(optarg, NULL, 10);
         else if (!bench_option(opt, &b->size, &b->repeats, &b->json))
             return 1;
     }
@@ -240,15 +245,17 @@ static int parse(int argc, char **argv, struct bench *b)
 
 int main(int argc, char **argv)
 {
-    static struct bench b = {.size = (uint64_t)4 << 30, .repeats = 5, .file = {.fd = -1}};
+    static struct bench b = {
+        .size = (uint64_t)4 << 30, .repeats = 5, .warm_ups = 1, .file = {.fd = -1}};
     int failed;
 
     if (parse(argc, argv, &b)) {
-        fputs(
-            "usage: ioctl_bench [-s MiB, a multiple of 16] [-r REPEATS] [-p] [-o json] DIRECTORY\n"
-            "  -p  all ways that people read today, not only pread with one thread\n"
-            "DIRECTORY: on a mount of gpunvmefs; elsewhere without the READ ioctl\n",
-            stderr);
+        fputs("usage: ioctl_bench [-s MiB, a multiple of 16] [-r REPEATS] [-w ROUNDS] [-p] [-o "
+              "json] DIRECTORY\n"
+              "  -w  rounds that warm up and are not counted; the daemon measures queues in them\n"
+              "  -p  all ways that people read today, not only pread with one thread\n"
+              "DIRECTORY: on a mount of gpunvmefs; elsewhere without the READ ioctl\n",
+              stderr);
         return 2;
     }
     failed = set_up(&b, argv[optind]) || measure(&b);

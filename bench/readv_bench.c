@@ -11,13 +11,15 @@
  * gives. The memory is checked after each run, over poison. Also what a piece costs the processors,
  * for READV.
  *
- * Then, where the mount lends the direct path (-o direct=), the same batches by a kernel on leased
- * queues, of pieces in the GPU's memory. That comes last: without MPS the daemon's kernels and the
- * copy kernel that the direct path keeps in this process take turns of milliseconds. The bare loop
- * beside it reads the same places on the same queues (bench/lib/bare_kernels.h), by all of them,
- * half and a quarter: the fastest is what the controller gives with so many entries in flight (-d).
- * It reads into the GPU's memory, or where data is staged into pinned memory. Reads that are
- * shorter than the mount's LBAs have no rows:
+ * Where the mount lends the direct path (-o direct=), the same batches by a kernel on leased
+ * queues, of pieces in the GPU's memory. The bare loop beside it reads the same places on the same
+ * queues (bench/lib/bare_kernels.h), by all of them, half and a quarter: the fastest is what the
+ * controller gives with so many entries in flight (-d). It reads into the GPU's memory, or where
+ * data is staged into pinned memory; there it is in turn with READV as well, and the base of both.
+ * Elsewhere the direct path comes last: without MPS the daemon's kernels and the copy kernel that
+ * the direct path keeps in this process take turns of milliseconds. Reads that are shorter than the
+ * mount's LBAs have no rows. The first rounds (-w) warm up and are not counted; where data is
+ * staged the daemon measures numbers of queues in them:
  *
  *     on_mount.sh 2560M gpu=require,direct=all,sim_threads=8,sim_lba=512 readv_bench
  */
@@ -27,9 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifdef GPUNVME_HAVE_CUDA
-#include "bench/lib/bare_kernels.h"
-#endif
+#include "bench/lib/bare_rows.h"
 #include "bench/lib/bench_mount.h"
 #include "bench/lib/bench_report.h"
 #include "bench/lib/cpu.h"
@@ -41,15 +41,19 @@
 /* Pinned memory of the bare loop: as staging, it remains in the caches of the processors. */
 #define BARE_ROOM ((uint64_t)4 << 20)
 
-enum { COPY, GATHER, TRAFFIC, PINNED, OWN, COPIED, WAYS };
-enum { DIRECT_GATHER, DIRECT_TRAFFIC, DIRECT_BARE, DIRECT, DIRECT_WAYS };
+enum { COPY, GATHER, TRAFFIC, PINNED, OWN, COPIED, DIRECT_GATHER, DIRECT_TRAFFIC, DIRECT, WAYS };
 
 static const uint64_t read_sizes[] = {512, 4096, 65536};
+
+struct rates {
+    struct bench_samples of[WAYS]; /* GB/s */
+    struct bare_rows bare;
+};
 
 struct bench {
     uint64_t size; /* of the file, and of what a run reads */
     size_t batch;  /* pieces of a call */
-    unsigned repeats;
+    unsigned repeats, warm_ups;
     bool json;
     struct bench_mount mount;
     struct bench_file file;
@@ -243,21 +247,41 @@ static void report_costs(struct bench *b)
         report_cpu(b, "the daemon", b->cpu.daemon);
 }
 
-static void report_rows(struct bench *b, uint64_t bytes, struct bench_samples *rates)
+/* What a way is compared with: an earlier row, or NULL. */
+static const char *base_of(const struct bench *b, const struct rates *r, char (*names)[64],
+                           const char *bare, unsigned way)
 {
-    static const char *const ways[WAYS] = {
-        "plain copy", "gather kernel",       "READV's traffic alone", "READV into pinned memory",
-        "READV",      "READV, pieces copied"};
-    char names[WAYS][64];
+    bool by_mount = way == OWN || way == COPIED || way == DIRECT;
 
+    if (b->mount.pinned && bare[0] && by_mount)
+        return bare;
+    if (way > DIRECT_GATHER)
+        return r->of[DIRECT_GATHER].n ? names[DIRECT_GATHER] : NULL;
+    if (way == COPY || way == DIRECT_GATHER)
+        return NULL;
+    return way > GATHER && r->of[GATHER].n ? names[GATHER] : names[COPY];
+}
+
+static void report_rows(struct bench *b, uint64_t bytes, struct rates *r)
+{
+    static const char *const ways[WAYS] = {"plain copy",
+                                           "gather kernel",
+                                           "READV's traffic alone",
+                                           "READV into pinned memory",
+                                           "READV",
+                                           "READV, pieces copied",
+                                           "gather kernel, beside the direct path",
+                                           "direct path's traffic alone",
+                                           "direct path"};
+    char names[WAYS][64], bare[64], what[32];
+
+    snprintf(what, sizeof(what), "%llu B", (unsigned long long)bytes);
+    bare_rows_report(&r->bare, b->report, what, NULL, bare, sizeof(bare));
     for (unsigned i = 0; i < WAYS; i++) {
-        snprintf(names[i], sizeof(names[i]), "%s, %llu B", ways[i], (unsigned long long)bytes);
-        if (rates[i].n == 0)
+        snprintf(names[i], sizeof(names[i]), "%s, %s", ways[i], what);
+        if (r->of[i].n == 0)
             continue;
-        bench_report_row(b->report, names[i], "GB/s", &rates[i],
-                         i == COPY                       ? NULL
-                         : i > GATHER && rates[GATHER].n ? names[GATHER]
-                                                         : names[COPY]);
+        bench_report_row(b->report, names[i], "GB/s", &r->of[i], base_of(b, r, names, bare, i));
         bench_report_point(b->report, "bytes of a read", ways[i], (double)bytes);
     }
 }
@@ -277,10 +301,9 @@ static int copy_list(struct bench *b, bool back)
 
 #ifdef GPUNVME_HAVE_CUDA
 
-static int run_bare(struct bench *b, struct bench_samples *rates)
+static int run_bare(struct bench *b, struct rates *r)
 {
     struct bare_loop *loop;
-    double seconds = 0;
     void *at = b->mount.pinned ? b->mount.pinned_memory.addr : b->mount.memory.addr;
     int err = bare_loop_open(gpunvme_file_device(b->direct.file), &b->pieces, at,
                              b->mount.pinned ? BARE_ROOM : b->size, false, &loop);
@@ -288,70 +311,76 @@ static int run_bare(struct bench *b, struct bench_samples *rates)
     if (err)
         return fail("bare loop",
                     err == -ENOTSUP ? "a read takes several commands" : strerror(-err));
-    err = bare_loop_time(loop, b->lease.queues, &seconds);
+    err = bare_rows_time(&r->bare, PROGRAM, loop, b->lease.queues, b->size);
     bare_loop_close(loop);
-    if (err)
-        return fail("bare loop", "a command failed");
-    bench_add(rates, (double)b->size * 1e-9 / seconds);
-    return 0;
+    return err;
 }
 
 #endif
 
 /* In turn with what the bus allows, and the controller, as before. */
-static int run_direct(struct bench *b, struct bench_samples *rates)
+static int run_direct(struct bench *b, struct rates *r)
 {
     int err = 0;
 
     if (b->mount.memory.on_gpu)
-        err = run_once(b, gather_all, &rates[DIRECT_GATHER]);
+        err = run_once(b, gather_all, &r->of[DIRECT_GATHER]);
     if (!err && b->mount.memory.on_gpu)
-        err = run_once(b, traffic_of_direct, &rates[DIRECT_TRAFFIC]);
+        err = run_once(b, traffic_of_direct, &r->of[DIRECT_TRAFFIC]);
 #ifdef GPUNVME_HAVE_CUDA
     if (!err && b->mount.memory.on_gpu)
-        (void)run_bare(b, &rates[DIRECT_BARE]); /* without it the row is missing, with a message */
+        (void)run_bare(b, r); /* without it the rows are missing, with a message */
 #endif
     if (!err)
         err = copy_list(b, false);
     if (!err)
-        err = run_once(b, readv_direct, &rates[DIRECT]);
+        err = run_once(b, readv_direct, &r->of[DIRECT]);
     if (!err)
         err = copy_list(b, true);
     return err ? err : check_results(b, false);
 }
 
-static void report_direct(struct bench *b, uint64_t bytes, struct bench_samples *rates)
+static int run_mount(struct bench *b, struct rates *r)
 {
-    static const char *const ways[DIRECT_WAYS] = {"gather kernel, beside the direct path",
-                                                  "direct path's traffic alone", "bare loop",
-                                                  "direct path"};
-    char names[DIRECT_WAYS][64];
+    int err = run_once(b, copy_all, &r->of[COPY]);
 
-    for (unsigned i = 0; i < DIRECT_WAYS; i++) {
-        snprintf(names[i], sizeof(names[i]), "%s, %llu B", ways[i], (unsigned long long)bytes);
-        if (rates[i].n == 0)
-            continue;
-        bench_report_row(b->report, names[i], "GB/s", &rates[i],
-                         i > DIRECT_GATHER && rates[DIRECT_GATHER].n ? names[DIRECT_GATHER] : NULL);
-        bench_report_point(b->report, "bytes of a read", ways[i], (double)bytes);
-    }
+    if (!err && b->mount.memory.on_gpu)
+        err = run_once(b, gather_all, &r->of[GATHER]);
+    if (!err && b->mount.memory.on_gpu)
+        err = run_once(b, traffic_of_readv, &r->of[TRAFFIC]);
+    if (!err && b->mount.pinned)
+        err = run_once(b, readv_pinned, &r->of[PINNED]);
+    if (!err)
+        err = run_once(b, readv_own, &r->of[OWN]);
+    if (!err)
+        err = check_results(b, true);
+    if (!err)
+        err = run_once(b, readv_copied, &r->of[COPIED]);
+    return err ? err : check_results(b, false);
 }
 
-/* The first round warms up. */
-static int measure_direct(struct bench *b, uint64_t bytes)
+/* By READV, by the direct path, or in turn. */
+static int measure(struct bench *b, uint64_t bytes, bool by_mount, bool direct)
 {
-    struct bench_samples rates[DIRECT_WAYS] = {{.n = 0}};
+    static struct rates rates;
     int err = new_pieces(b, bytes);
 
-    if (!err && gpunvme_alloc(b->mount.g, b->pieces.n * sizeof(b->copied[0]), &b->list))
+    if (!err && direct && gpunvme_alloc(b->mount.g, b->pieces.n * sizeof(b->copied[0]), &b->list))
         err = fail("pieces", gpunvme_error());
-    for (unsigned i = 0; i <= b->repeats && !err; i++) {
-        if (i == 1)
-            memset(rates, 0, sizeof(rates));
-        err = run_direct(b, rates);
+    for (unsigned i = 0; i < b->warm_ups + b->repeats && !err; i++) {
+        if (i == 0 || i == b->warm_ups) {
+            memset(&rates, 0, sizeof(rates));
+            b->cpu = (struct bench_cpu){0};
+        }
+        if (by_mount)
+            err = run_mount(b, &rates);
+        if (!err && direct)
+            err = run_direct(b, &rates);
     }
     if (!err)
-        report_direct(b, bytes, rates);
+        report_rows(b, bytes, &rates);
+    if (!err && by_mount)
+        report_costs(b);
     if (b->list)
         gpunvme_unregister(b->list);
     b->list = NULL;
@@ -359,65 +388,31 @@ static int measure_direct(struct bench *b, uint64_t bytes)
     return err;
 }
 
-/* The first round warms up. */
-static int measure(struct bench *b, uint64_t bytes)
-{
-    struct bench_samples rates[WAYS] = {{.n = 0}};
-    int err = new_pieces(b, bytes);
-
-    for (unsigned i = 0; i <= b->repeats && !err; i++) {
-        if (i == 1) {
-            memset(rates, 0, sizeof(rates));
-            b->cpu = (struct bench_cpu){0};
-        }
-        err = run_once(b, copy_all, &rates[COPY]);
-        if (!err && b->mount.memory.on_gpu)
-            err = run_once(b, gather_all, &rates[GATHER]);
-        if (!err && b->mount.memory.on_gpu)
-            err = run_once(b, traffic_of_readv, &rates[TRAFFIC]);
-        if (!err && b->mount.pinned)
-            err = run_once(b, readv_pinned, &rates[PINNED]);
-        if (!err)
-            err = run_once(b, readv_own, &rates[OWN]);
-        if (!err)
-            err = check_results(b, true);
-        if (!err)
-            err = run_once(b, readv_copied, &rates[COPIED]);
-        if (!err)
-            err = check_results(b, false);
-    }
-    if (!err) {
-        report_rows(b, bytes, rates);
-        report_costs(b);
-    }
-    drop_pieces(b);
-    return err;
-}
-
-static int measure_sizes(struct bench *b, int (*measure_size)(struct bench *b, uint64_t bytes))
+static int measure_sizes(struct bench *b, bool by_mount, bool direct)
 {
     int err = 0;
 
     for (size_t i = 0; i < sizeof(read_sizes) / sizeof(read_sizes[0]) && !err; i++) {
         if (read_sizes[i] >= b->mount.info.lba_size)
-            err = measure_size(b, read_sizes[i]);
+            err = measure(b, read_sizes[i], by_mount, direct);
     }
     return err;
 }
 
-static int measure_all_direct(struct bench *b)
+static int measure_all_direct(struct bench *b, bool by_mount)
 {
     int err = bench_direct_open_with(&b->direct, &b->mount, PROGRAM, b->file.fd, &b->lease);
 
     if (!err)
-        err = measure_sizes(b, measure_direct);
+        err = measure_sizes(b, by_mount, true);
     bench_direct_close(&b->direct);
     return err;
 }
 
 static int measure_all(struct bench *b)
 {
-    int err;
+    bool in_turn = b->mount.pinned && b->mount.info.direct;
+    int err = 0;
 
     b->report =
         bench_report_new(PROGRAM, b->json, b->mount.memory.on_gpu ? bench_gpu_name() : NULL);
@@ -428,9 +423,12 @@ static int measure_all(struct bench *b)
     bench_report_number(b->report, "bytes", (double)b->size);
     bench_report_number(b->report, "batch", (double)b->batch);
     bench_report_number(b->report, "seed", SEED);
-    err = measure_sizes(b, measure);
+    bench_report_number(b->report, "warm_ups", b->warm_ups);
+    bench_report_number(b->report, "rounds", b->repeats);
+    if (!in_turn)
+        err = measure_sizes(b, true, false);
     if (!err && b->mount.info.direct)
-        err = measure_all_direct(b);
+        err = measure_all_direct(b, in_turn);
     if (err)
         bench_report_drop(b->report);
     else
@@ -466,9 +464,11 @@ static int parse(int argc, char **argv, struct bench *b)
 {
     int opt;
 
-    while ((opt = getopt(argc, argv, "s:n:r:o:q:d:h")) != -1) {
+    while ((opt = getopt(argc, argv, "s:n:r:w:o:q:d:h")) != -1) {
         if (opt == 'n')
             b->batch = strtoul(optarg, NULL, 10);
+        else if (opt == 'w')
+            b->warm_ups = (unsigned)strtoul(optarg, NULL, 10);
         else if (!bench_lease_option(opt, &b->lease) &&
                  !bench_option(opt, &b->size, &b->repeats, &b->json))
             return 1;
@@ -482,12 +482,14 @@ int main(int argc, char **argv)
     static struct bench b = {.size = (uint64_t)1 << 30,
                              .batch = 262144,
                              .repeats = 5,
+                             .warm_ups = 1,
                              .lease = {.queues = 32, .depth = 256},
                              .file = {.fd = -1}};
 
     if (parse(argc, argv, &b)) {
         fputs("usage: readv_bench [-s MiB, a multiple of 16] [-n READS of a batch] [-r REPEATS]\n"
-              "                   [-q QUEUES leased, -d of DEPTH] [-o json] DIRECTORY\n",
+              "                   [-w ROUNDS that warm up] [-q QUEUES leased, -d of DEPTH] [-o "
+              "json] DIRECTORY\n",
               stderr);
         return 2;
     }

@@ -7,8 +7,9 @@
  * mount stages data (tiers 0 and 1), also the latter from pinned memory, without a copy, and, where
  * the mount lends the direct path, beside a bare loop that writes 64 KiB at a time to the same
  * places on leased queues (bench/lib/bare_kernels.h): what the controller takes. After each WRITE
- * the file is read back and every byte checked, over poison. On a mount whose executor is the CPU:
- * the same, in host memory.
+ * the file is read back and every byte checked, over poison. The first rounds (-w) warm up and are
+ * not counted; where data is staged the daemon measures numbers of queues in them. On a mount whose
+ * executor is the CPU: the same, in host memory.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -17,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench/lib/bare_kernels.h"
+#include "bench/lib/bare_rows.h"
 #include "bench/lib/bench_mount.h"
 #include "bench/lib/bench_report.h"
 #include "bench/lib/direct_bench_kernels.h"
@@ -32,14 +33,15 @@
 
 struct bench {
     uint64_t size;
-    unsigned repeats;
+    unsigned repeats, warm_ups;
     bool json;
     struct bench_mount mount;
     struct bench_file file;
     struct pattern_pieces pieces; /* the whole file */
     void *host;
     struct gpunvme_direct_options lease;
-    struct bench_samples copies, pinned, bare, fresh, over; /* GB/s */
+    struct bench_samples copies, pinned, fresh, over; /* GB/s */
+    struct bare_rows bare;
 };
 
 static int fail(const char *object, const char *what)
@@ -115,18 +117,14 @@ static int time_bare(struct bench *b, const struct bench_direct *direct,
                      const struct pattern_pieces *pieces)
 {
     struct bare_loop *loop;
-    double seconds = 0;
     int err = bare_loop_open(gpunvme_file_device(direct->file), pieces, b->mount.pinned_memory.addr,
                              BARE_ROOM, true, &loop);
 
     if (err)
         return fail("bare loop", err == -ENOTSUP ? "64 KiB take several commands" : strerror(-err));
-    err = bare_loop_time(loop, b->lease.queues, &seconds);
+    err = bare_rows_time(&b->bare, PROGRAM, loop, b->lease.queues, b->size);
     bare_loop_close(loop);
-    if (err)
-        return fail("bare loop", "a command failed");
-    bench_add(&b->bare, (double)b->size * 1e-9 / seconds);
-    return 0;
+    return err;
 }
 
 /* Over the whole file, whose bytes are those of pinned memory in turn afterwards. */
@@ -172,7 +170,7 @@ static int measure_once(struct bench *b)
 static int report(struct bench *b)
 {
     const char *gpu = b->mount.memory.on_gpu ? bench_gpu_name() : NULL;
-    const char *limit = b->bare.n ? "bare loop, 64 KiB from pinned memory" : "plain copy";
+    char bare[64];
     struct bench_report *r = bench_report_new(PROGRAM, b->json, gpu);
 
     if (!r)
@@ -180,14 +178,15 @@ static int report(struct bench *b)
     bench_mount_describe(&b->mount, r);
     bench_report_number(r, "bytes", (double)b->size);
     bench_report_number(r, "seed", SEED);
+    bench_report_number(r, "warm_ups", b->warm_ups);
+    bench_report_number(r, "rounds", b->repeats);
     bench_report_row(r, "plain copy", "GB/s", &b->copies, NULL);
     if (b->pinned.n)
         bench_report_row(r, "WRITE ioctl from pinned memory, over", "GB/s", &b->pinned,
                          "plain copy");
-    if (b->bare.n)
-        bench_report_row(r, "bare loop, 64 KiB from pinned memory", "GB/s", &b->bare, "plain copy");
-    bench_report_row(r, "WRITE ioctl, new file", "GB/s", &b->fresh, limit);
-    bench_report_row(r, "WRITE ioctl, over", "GB/s", &b->over, limit);
+    bare_rows_report(&b->bare, r, "64 KiB of pinned memory", "plain copy", bare, sizeof(bare));
+    bench_report_row(r, "WRITE ioctl, new file", "GB/s", &b->fresh, bare[0] ? bare : "plain copy");
+    bench_report_row(r, "WRITE ioctl, over", "GB/s", &b->over, bare[0] ? bare : "plain copy");
     bench_report_end(r);
     return 0;
 }
@@ -220,9 +219,11 @@ static int measure(struct bench *b)
 {
     int err = 0;
 
-    for (unsigned i = 0; i <= b->repeats && !err; i++) {
-        if (i == 1) /* the first round warms up */
-            b->copies.n = b->pinned.n = b->bare.n = b->fresh.n = b->over.n = 0;
+    for (unsigned i = 0; i < b->warm_ups + b->repeats && !err; i++) {
+        if (i == b->warm_ups) {
+            b->copies.n = b->pinned.n = b->fresh.n = b->over.n = 0;
+            b->bare = (struct bare_rows){0};
+        }
         err = measure_once(b);
     }
     return err ? err : report(b);
@@ -232,9 +233,11 @@ static int parse(int argc, char **argv, struct bench *b)
 {
     int opt;
 
-    while ((opt = getopt(argc, argv, "s:r:o:q:d:h")) != -1) {
-        if (!bench_lease_option(opt, &b->lease) &&
-            !bench_option(opt, &b->size, &b->repeats, &b->json))
+    while ((opt = getopt(argc, argv, "s:r:w:o:q:d:h")) != -1) {
+        if (opt == 'w')
+            b->warm_ups = (unsigned)strtoul(optarg, NULL, 10);
+        else if (!bench_lease_option(opt, &b->lease) &&
+                 !bench_option(opt, &b->size, &b->repeats, &b->json))
             return 1;
     }
     return !bench_arguments_fit(argc, b->repeats) || b->size < UNIT || b->size % UNIT ||
@@ -245,13 +248,16 @@ int main(int argc, char **argv)
 {
     static struct bench b = {.size = (uint64_t)4 << 30,
                              .repeats = 5,
+                             .warm_ups = 1,
                              .lease = {.queues = 8, .depth = 65},
                              .file.fd = -1};
     int err;
 
     if (parse(argc, argv, &b)) {
-        fputs("usage: " PROGRAM " [-s MiB, a multiple of 16] [-r REPEATS] [-o json]\n"
-              "                   [-q QUEUES leased, -d of DEPTH, for the bare loop] DIRECTORY\n",
+        fputs("usage: " PROGRAM
+              " [-s MiB, a multiple of 16] [-r REPEATS] [-w ROUNDS that warm up]\n"
+              "                   [-o json] [-q QUEUES leased, -d of DEPTH, for the bare loop] "
+              "DIRECTORY\n",
               stderr);
         return 2;
     }

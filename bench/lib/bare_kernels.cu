@@ -136,22 +136,15 @@ extern "C" int bare_loop_open(const struct gpunvme_device_file *file,
     return err;
 }
 
-extern "C" int bare_loop_time(struct bare_loop *b, unsigned leased, double *seconds)
+extern "C" int bare_loop_time(struct bare_loop *b, unsigned queues, double *seconds)
 {
     void *args[] = {b};
     uint32_t wrong = 0;
-    int err = 0;
+    double start = bench_seconds();
+    int err = launch((const void *)run_commands, queues, args, b, &wrong);
 
-    *seconds = 0;
-    for (unsigned queues = leased; queues && queues > leased / 8 && !err; queues /= 2) {
-        double start = bench_seconds(), taken;
-
-        err = launch((const void *)run_commands, queues, args, b, &wrong);
-        taken = bench_seconds() - start;
-        *seconds = *seconds == 0 || taken < *seconds ? taken : *seconds;
-        err = !err && wrong ? -EIO : err;
-    }
-    return err;
+    *seconds = bench_seconds() - start;
+    return !err && wrong ? -EIO : err;
 }
 
 extern "C" void bare_loop_close(struct bare_loop *b)

@@ -24,11 +24,8 @@ struct bare_loop;
  */
 int bare_loop_open(const struct gpunvme_device_file *file, const struct pattern_pieces *p, void *at,
                    uint64_t room, bool is_write, struct bare_loop **out);
-/*
- * All commands once by as many warps as queues are leased, by half and by a quarter of them, each
- * with a queue: the shortest time. -EIO: a command failed.
- */
-int bare_loop_time(struct bare_loop *b, unsigned leased, double *seconds);
+/* All commands once by so many warps, each with a leased queue. -EIO: a command failed. */
+int bare_loop_time(struct bare_loop *b, unsigned queues, double *seconds);
 void bare_loop_close(struct bare_loop *b);
 
 #ifdef __cplusplus

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Rows of the bare loop. */
+#include "bench/lib/bare_rows.h"
+
+#include <stdio.h>
+
+#ifdef GPUNVME_HAVE_CUDA
+
+int bare_rows_time(struct bare_rows *rows, const char *who, struct bare_loop *loop, unsigned leased,
+                   uint64_t bytes)
+{
+    for (unsigned i = 0; i < BARE_ROWS && leased >> i; i++) {
+        double seconds;
+        int err = bare_loop_time(loop, leased >> i, &seconds);
+
+        if (err) {
+            fprintf(stderr, "%s: bare loop: a command failed\n", who);
+            return err;
+        }
+        rows->queues[i] = leased >> i;
+        bench_add(&rows->rates[i], (double)bytes * 1e-9 / seconds);
+    }
+    return 0;
+}
+
+#endif
+
+void bare_rows_report(struct bare_rows *rows, struct bench_report *report, const char *what,
+                      const char *against, char *name, size_t len)
+{
+    double best = 0;
+
+    snprintf(name, len, "%s", "");
+    for (unsigned i = 0; i < BARE_ROWS; i++) {
+        struct bench_samples *s = &rows->rates[i];
+        char row[64];
+
+        if (s->n == 0)
+            continue;
+        snprintf(row, sizeof(row), "bare loop, %s, %u queues", what, rows->queues[i]);
+        bench_report_row(report, row, "GB/s", s, against);
+        if (bench_median(s) > best) {
+            best = bench_median(s);
+            snprintf(name, len, "%s", row);
+        }
+    }
+}
