@@ -5,13 +5,15 @@
  * At each power of ten: files created since the last one, listed with their attributes, and looked
  * at in random order; at the end all of them removed. Then one file that grows by extents: blocks
  * of 4 KiB with a hole after each are written, and read at random. Any file system: growth_peers.py
- * runs it over several in turn. Names are counted, bytes that were read are verified.
+ * runs it over several in turn. Names are counted, bytes that were read are verified. When the time
+ * is over, what has been measured is reported, and the names that exist by then stay.
  */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +34,9 @@
 struct bench {
     unsigned long files, extents; /* at most */
     unsigned long per_dir;        /* files; 0: all in one */
-    unsigned jobs;                /* threads that create and remove */
+    unsigned jobs;                /* threads that create, list and remove */
+    double end;                   /* of the time for all; 0: no limit */
+    bool keep;                    /* the files stay */
     bool json;
     char dir[2048];
     char *block; /* aligned to its size */
@@ -52,6 +56,11 @@ static int fail_errno(const char *object)
 
     fail(object, strerror(-err));
     return err;
+}
+
+static bool is_over(const struct bench *b)
+{
+    return b->end > 0 && bench_seconds() > b->end;
 }
 
 static double micros_since(double begin)
@@ -87,7 +96,7 @@ static unsigned long draw(unsigned long below, unsigned i)
 static void dir_path(const struct bench *b, unsigned long number, char *path, size_t len)
 {
     if (b->per_dir)
-        snprintf(path, len, "%s/%lu", b->dir, number / b->per_dir);
+        snprintf(path, len, "%s/%lu", b->dir, number);
     else
         snprintf(path, len, "%s/all", b->dir);
 }
@@ -96,41 +105,47 @@ static void file_path(const struct bench *b, unsigned long number, char *path, s
 {
     char dir[2080];
 
-    dir_path(b, number, dir, sizeof(dir));
+    dir_path(b, b->per_dir ? number / b->per_dir : 0, dir, sizeof(dir));
     snprintf(path, len, "%s/file-%08lu", dir, number);
 }
 
-static int create_one(const char *path)
+static int create_file(const struct bench *b, unsigned long number)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    char path[2112];
 
-    return fd < 0 ? -1 : close(fd);
+    file_path(b, number, path, sizeof(path));
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    return fd >= 0 && close(fd) == 0 ? 0 : fail_errno(path);
+}
+
+static int unlink_file(const struct bench *b, unsigned long number)
+{
+    char path[2112];
+
+    file_path(b, number, path, sizeof(path));
+    return unlink(path) == 0 ? 0 : fail_errno(path);
 }
 
 struct job {
     const struct bench *b;
     pthread_t thread;
     unsigned long from, to;
-    int (*act)(const char *path);
+    int (*act)(const struct bench *b, unsigned long number);
     int err;
 };
 
-static void *act_on_names(void *arg)
+static void *act_on_numbers(void *arg)
 {
     struct job *j = arg;
-    char path[2112];
 
-    for (unsigned long i = j->from; i < j->to && !j->err; i++) {
-        file_path(j->b, i, path, sizeof(path));
-        if (j->act(path) != 0)
-            j->err = fail_errno(path);
-    }
+    for (unsigned long i = j->from; i < j->to && !j->err; i++)
+        j->err = is_over(j->b) ? -ETIME : j->act(j->b, i);
     return NULL;
 }
 
-/* Calls act for each of the names from `from` on, divided among the jobs. */
-static int for_names(struct bench *b, unsigned long from, unsigned long to,
-                     int (*act)(const char *path))
+/* Calls act for each number from `from` on, divided among the jobs. */
+static int for_numbers(const struct bench *b, unsigned long from, unsigned long to,
+                       int (*act)(const struct bench *b, unsigned long number))
 {
     struct job jobs[JOBS];
     unsigned started = 0;
@@ -140,7 +155,7 @@ static int for_names(struct bench *b, unsigned long from, unsigned long to,
         unsigned long part = (to - from) / b->jobs, first = from + started * part;
         jobs[started] = (struct job){
             .b = b, .from = first, .to = started + 1 == b->jobs ? to : first + part, .act = act};
-        err = -pthread_create(&jobs[started].thread, NULL, act_on_names, &jobs[started]);
+        err = -pthread_create(&jobs[started].thread, NULL, act_on_numbers, &jobs[started]);
         if (err)
             break;
     }
@@ -151,59 +166,57 @@ static int for_names(struct bench *b, unsigned long from, unsigned long to,
     return err;
 }
 
-/* Calls act for each directory of the files below `to`, from that of `from` on. */
-static int for_dirs(struct bench *b, unsigned long from, unsigned long to,
-                    int (*act)(struct bench *b, const char *path))
+/* Of the files below `files`. */
+static unsigned long count_dirs(const struct bench *b, unsigned long files)
 {
-    unsigned long step = b->per_dir ? b->per_dir : to;
-    char path[2112];
-    int err = 0;
-
-    for (unsigned long i = from - from % step; i < to && !err; i += step) {
-        dir_path(b, i, path, sizeof(path));
-        err = act(b, path);
-    }
-    return err;
+    return b->per_dir ? (files + b->per_dir - 1) / b->per_dir : 1;
 }
 
-static int make_dir(struct bench *b, const char *path)
+static int make_dir(const struct bench *b, unsigned long number)
 {
-    (void)b;
+    char path[2080];
+
+    dir_path(b, number, path, sizeof(path));
     return mkdir(path, 0755) == 0 || errno == EEXIST ? 0 : fail_errno(path);
 }
 
-static int remove_dir(struct bench *b, const char *path)
+static int remove_dir(const struct bench *b, unsigned long number)
 {
-    (void)b;
+    char path[2080];
+
+    dir_path(b, number, path, sizeof(path));
     return rmdir(path) == 0 ? 0 : fail_errno(path);
 }
 
-static unsigned long listed; /* files that list_dir() has counted */
+static atomic_ulong listed; /* files that list_dir() has counted */
 
-static int list_dir(struct bench *b, const char *path)
+static int list_dir(const struct bench *b, unsigned long number)
 {
-    DIR *dir = opendir(path);
+    char path[2080];
     const struct dirent *entry;
     struct stat st;
+    unsigned long count = 0;
 
-    (void)b;
+    dir_path(b, number, path, sizeof(path));
+    DIR *dir = opendir(path);
     if (!dir)
         return fail_errno(path);
-    while ((entry = readdir(dir))) {
+    while (!is_over(b) && (entry = readdir(dir))) {
         if (fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
-            listed += S_ISREG(st.st_mode) ? 1 : 0;
+            count += S_ISREG(st.st_mode) ? 1 : 0;
     }
     closedir(dir);
-    return 0;
+    atomic_fetch_add(&listed, count);
+    return is_over(b) ? -ETIME : 0;
 }
 
 static int measure_creations(struct bench *b, unsigned long from, unsigned long to)
 {
-    int err = for_dirs(b, from, to, make_dir);
+    int err = for_numbers(b, 0, count_dirs(b, to), make_dir);
     double begin = bench_seconds();
 
     if (!err)
-        err = for_names(b, from, to, create_one);
+        err = for_numbers(b, from, to, create_file);
     if (!err)
         report_mean(b, "files", "create", to, micros_since(begin), to - from);
     return err;
@@ -213,9 +226,9 @@ static int measure_list(struct bench *b, unsigned long files)
 {
     double begin = bench_seconds();
 
-    listed = 0;
-    int err = for_dirs(b, 0, files, list_dir);
-    if (!err && listed != files)
+    atomic_store(&listed, 0);
+    int err = for_numbers(b, 0, count_dirs(b, files), list_dir);
+    if (!err && atomic_load(&listed) != files)
         err = fail(b->dir, "names are missing");
     if (!err)
         report_mean(b, "files", "list with attributes", files, micros_since(begin), files);
@@ -242,11 +255,11 @@ static int measure_opens(struct bench *b, unsigned long files)
 static int measure_removals(struct bench *b, unsigned long files)
 {
     double begin = bench_seconds();
-    int err = for_names(b, 0, files, unlink);
+    int err = for_numbers(b, 0, files, unlink_file);
 
     if (!err)
         report_mean(b, "files", "unlink", files, micros_since(begin), files);
-    return err ? err : for_dirs(b, 0, files, remove_dir);
+    return err ? err : for_numbers(b, 0, count_dirs(b, files), remove_dir);
 }
 
 static int measure_files(struct bench *b)
@@ -262,7 +275,7 @@ static int measure_files(struct bench *b)
         if (!err)
             err = measure_opens(b, files);
     }
-    return err || made == 0 ? err : measure_removals(b, made);
+    return err || made == 0 || b->keep ? err : measure_removals(b, made);
 }
 
 /* --- Extents ---------------------------------------------------------------------------------- */
@@ -278,6 +291,8 @@ static int grow_extents(struct bench *b, int fd, unsigned long from, unsigned lo
     double begin = bench_seconds();
 
     for (unsigned long i = from; i < to; i++) {
+        if (is_over(b))
+            return -ETIME;
         pattern_host_write(b->block, BLOCK, SEED, place_of(i), false);
         if (pwrite(fd, b->block, BLOCK, (off_t)place_of(i)) != (ssize_t)BLOCK)
             return fail_errno(b->dir);
@@ -342,17 +357,20 @@ static int run(struct bench *b, const char *where)
         err = fail_errno(b->dir);
     if (!err)
         err = measure_files(b);
-    if (!err)
+    if (!err && b->extents)
         err = measure_extents(b);
     rmdir(b->dir);
-    return err;
+    if (err != -ETIME)
+        return err;
+    fprintf(stderr, PROGRAM ": %s: the time is over, the rest is left out\n", b->dir);
+    return 0;
 }
 
 static bool parse(struct bench *b, int argc, char **argv)
 {
     int opt;
 
-    while ((opt = getopt(argc, argv, "n:p:e:j:o:")) != -1) {
+    while ((opt = getopt(argc, argv, "n:p:e:j:t:ko:")) != -1) {
         if (opt == 'n')
             b->files = strtoul(optarg, NULL, 10);
         else if (opt == 'p')
@@ -361,6 +379,10 @@ static bool parse(struct bench *b, int argc, char **argv)
             b->extents = strtoul(optarg, NULL, 10);
         else if (opt == 'j')
             b->jobs = (unsigned)strtoul(optarg, NULL, 10);
+        else if (opt == 't')
+            b->end = bench_seconds() + strtod(optarg, NULL);
+        else if (opt == 'k')
+            b->keep = true;
         else if (opt == 'o' && strcmp(optarg, "json") == 0)
             b->json = true;
         else
@@ -376,9 +398,11 @@ int main(int argc, char **argv)
     if (!parse(&b, argc, argv)) {
         fprintf(stderr,
                 "usage: " PROGRAM " [-n FILES] [-p FILES OF A DIRECTORY] [-e EXTENTS] [-j JOBS]\n"
-                "                    [-o json] DIRECTORY\n"
+                "                    [-t SECONDS] [-k] [-o json] DIRECTORY\n"
                 "  -p  0, the default: all in one\n"
-                "  -n, -e  powers of ten from 1000 on; 0: none\n");
+                "  -n, -e  powers of ten from 1000 on; 0: none\n"
+                "  -t  for all; what is not measured by then is left out\n"
+                "  -k  the files stay\n");
         return 2;
     }
     int err = run(&b, argv[optind]);

@@ -4,12 +4,13 @@
 
 posix_bench over gpunvmefs, fuse2fs, ntfs-3g, passthrough_ll (an example of libfuse: -p PROGRAM) and
 ext4 on a loop device, each in an image of its own in memory, in turn for each round. Peers that are
-not installed are left out. Prints the medians, and for mounts with a daemon its processor time.
-Needs root. Programs of this project are taken from PATH.
+not installed are left out. passthrough_ll is measured twice: with default_permissions the kernel
+checks permissions, as it does for gpunvmefs, and asks for attributes of directories to do so. Prints
+the medians, and for mounts with a daemon its processor time. Needs root. Programs of this project
+are taken from PATH.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import shutil
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import typing
 
 MIB = 1 << 20
 WAIT_S = 30  # for a mount, and for the end of a daemon
@@ -42,73 +44,99 @@ def wait_for(condition, what):
     while not condition():
         if time.monotonic() > end:
             raise TimeoutError(what)
-        time.sleep(0.05)
+        time.sleep(0.005)
 
 
 def gpunvmefs(image, where):
     """Without the GPU path, for which a GPU would pin the whole image."""
-    run("mkfs.gpunvme", "-q", image)
     return ["gpunvmefs", image, where, "-f", "-o", "gpu=off"]
 
 
 def fuse2fs(image, where):
-    run("mkfs.ext4", "-q", "-F", image)
     return ["fuse2fs", image, where, "-f", "-o", "fakeroot,rw"]
 
 
 def ntfs_3g(image, where):
-    run("mkfs.ntfs", "-q", "-F", "-Q", image)
     return ["ntfs-3g", "-o", "no_detach", image, where]
 
 
-def passthrough(program):
+def passthrough(program, options=""):
     def command(image, where):
         source = image + ".d"
-        os.mkdir(source)
-        return [program, "-f", "-o", f"source={source}", "-o", "cache=auto", where]
+        os.makedirs(source, exist_ok=True)
+        return [program, "-f", "-o", f"source={source}", "-o", "cache=auto" + options, where]
     return command
 
 
 def ext4(image, where):
-    run("mkfs.ext4", "-q", "-F", image)
     run("mount", "-o", "loop", image, where)
 
 
+class Peer(typing.NamedTuple):
+    """A file system."""
+    name: str
+    program: str  # that must be installed
+    mkfs: list    # command, without the image
+    command: typing.Callable  # (image, folder): the daemon's, or None where the call mounts
+
+
+MKFS_EXT4 = ["mkfs.ext4", "-q", "-F"]
+
+
 def peers_of(passthrough_program):
-    """(name, function that formats and returns the daemon's command) of the installed ones."""
-    known = [("gpunvmefs", gpunvmefs, "gpunvmefs"), ("fuse2fs", fuse2fs, "fuse2fs"),
-             ("ntfs-3g", ntfs_3g, "ntfs-3g"), ("ext4 on loop", ext4, "mkfs.ext4")]
+    """The installed ones. passthrough_ll is a peer with and without the kernel's checks."""
+    known = [Peer("gpunvmefs", "gpunvmefs", ["mkfs.gpunvme", "-q"], gpunvmefs),
+             Peer("fuse2fs", "fuse2fs", MKFS_EXT4, fuse2fs),
+             Peer("ntfs-3g", "ntfs-3g", ["mkfs.ntfs", "-q", "-F", "-Q"], ntfs_3g)]
     if passthrough_program:
-        known.insert(3, ("passthrough_ll", passthrough(passthrough_program), passthrough_program))
-    found = [(name, make) for name, make, program in known if shutil.which(program)]
-    for name, _, program in known:
-        if not shutil.which(program):
-            warn(f"{name}: {program} is not installed")
-    return found
+        known += [Peer("passthrough_ll" + options, passthrough_program, ["true"],
+                       passthrough(passthrough_program, options))
+                  for options in ("", ",default_permissions")]
+    known.append(Peer("ext4 on loop", "mkfs.ext4", MKFS_EXT4, ext4))
+    for peer in known:
+        if not shutil.which(peer.program):
+            warn(f"{peer.name}: {peer.program} is not installed")
+    return [peer for peer in known if shutil.which(peer.program)]
 
 
-@contextlib.contextmanager
-def mounted(folder, make, size):
-    """A fresh mount; yields its folder and the daemon's process, or None."""
-    image, where = os.path.join(folder, "image"), os.path.join(folder, "mnt")
-    os.mkdir(where)
+def format_image(folder, peer, size):
+    """A sparse one; its path."""
+    image = os.path.join(folder, "image")
     with open(image, "wb") as file:
         file.truncate(size)
-    command = make(image, where)
-    daemon = command and subprocess.Popen(command, stdout=subprocess.DEVNULL,
-                                          stderr=subprocess.DEVNULL)
-    try:
-        wait_for(lambda: os.path.ismount(where), f"{where}: not mounted")
-        yield where, daemon
-    finally:
-        subprocess.run(["umount", where], check=False)
-        if daemon:
+    run(*peer.mkfs, image)
+    return image
+
+
+class Mount:
+    """Of an image, at a folder beside it. Use it by `with`."""
+
+    def __init__(self, peer, image):
+        self.peer, self.image, self.where = peer, image, image + ".mnt"
+        self.daemon = None
+
+    def __enter__(self):
+        os.makedirs(self.where, exist_ok=True)
+        command = self.peer.command(self.image, self.where)
+        self.daemon = command and subprocess.Popen(command, stdout=subprocess.DEVNULL,
+                                                   stderr=subprocess.DEVNULL)
+        try:
+            wait_for(lambda: os.path.ismount(self.where), f"{self.where}: not mounted")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        if os.path.ismount(self.where):
+            subprocess.run(["umount", self.where], check=False)
+        if self.daemon:
             try:
-                daemon.wait(WAIT_S)
+                self.daemon.wait(WAIT_S)
             except subprocess.TimeoutExpired:
-                daemon.kill()
-                daemon.wait()
-                subprocess.run(["umount", "-l", where], check=False)
+                self.daemon.kill()
+                self.daemon.wait()
+                subprocess.run(["umount", "-l", self.where], check=False)
 
 
 def processor_seconds(daemon):
@@ -117,21 +145,22 @@ def processor_seconds(daemon):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(make, args):
+def measure(peer, args):
     """The rows of one round: {(name, unit): value}, and the daemon's processor time."""
     with tempfile.TemporaryDirectory(prefix="gpunvme-posix-", dir=args.folder) as folder:
-        with mounted(folder, make, (3 * args.size + 1024) * MIB) as (where, daemon):
-            before = processor_seconds(daemon) if daemon else 0
+        image = format_image(folder, peer, (3 * args.size + 1024) * MIB)
+        with Mount(peer, image) as mount:
+            before = processor_seconds(mount.daemon) if mount.daemon else 0
             text = subprocess.run(["posix_bench", "-o", "json", "-r", "1", "-s", str(args.size),
-                                   where], check=True, capture_output=True, text=True).stdout
-            used = processor_seconds(daemon) - before if daemon else 0
+                                   mount.where], check=True, capture_output=True, text=True).stdout
+            used = processor_seconds(mount.daemon) - before if mount.daemon else 0
     rows = {(row["name"], row["unit"]): row["median"] for row in json.loads(text)["results"]}
     rows[("processor time of the daemon", "s")] = used
     return rows
 
 
-def print_table(peers, results):
-    names = [name for name, _ in peers if results[name]]
+def print_table(results):
+    names = [name for name, rounds in results.items() if rounds]
     print("| | " + " | ".join(names) + " |")
     print("|---" * (len(names) + 1) + "|")
     for key in results[names[0]][0]:
@@ -152,16 +181,16 @@ def main():
         return 77
     exit_on_sigterm()
     peers = peers_of(args.passthrough)
-    results = {name: [] for name, _ in peers}
+    results = {peer.name: [] for peer in peers}
     for _ in range(args.rounds):
-        for name, make in peers:
+        for peer in peers:
             try:
-                results[name].append(measure(make, args))
+                results[peer.name].append(measure(peer, args))
             except (subprocess.CalledProcessError, TimeoutError) as error:
-                warn(f"{name}: {error}: {getattr(error, 'stderr', '') or ''}")
+                warn(f"{peer.name}: {error}: {getattr(error, 'stderr', '') or ''}")
     if not any(results.values()):
         return 1
-    print_table(peers, results)
+    print_table(results)
     return 0
 
 
