@@ -28,6 +28,7 @@ int ffs_cache_init(struct ffs_cache *cache, size_t bytes)
     ffs_hash_init(&cache->hash, bits);
     TAILQ_INIT(&cache->unused);
     cache->unused_max = blocks < MIN_BLOCKS ? MIN_BLOCKS : blocks;
+    ffs_slabs_init(&cache->contents, LAY_BLOCK_SIZE, LAY_BLOCK_SIZE);
     pthread_mutex_init(&cache->lock, NULL);
     pthread_cond_init(&cache->loaded, NULL);
     return 0;
@@ -35,7 +36,7 @@ int ffs_cache_init(struct ffs_cache *cache, size_t bytes)
 
 static void free_cbuf(struct ffs_cbuf *cb)
 {
-    free(cb->pub.data);
+    ffs_slab_give(&cb->fs->cache.contents, cb->pub.data);
     free(cb);
 }
 
@@ -52,6 +53,7 @@ void ffs_cache_destroy(struct ffs_cache *cache)
     }
     free(cache->buckets);
     cache->buckets = NULL;
+    ffs_slabs_destroy(&cache->contents);
     pthread_mutex_destroy(&cache->lock);
     pthread_cond_destroy(&cache->loaded);
 }
@@ -156,7 +158,7 @@ static struct ffs_cbuf *new_cbuf(struct ffs *fs, uint64_t block)
 
     if (!cb)
         return NULL;
-    cb->pub.data = aligned_alloc(LAY_BLOCK_SIZE, LAY_BLOCK_SIZE);
+    cb->pub.data = ffs_slab_take(&fs->cache.contents);
     if (!cb->pub.data) {
         free(cb);
         return NULL;

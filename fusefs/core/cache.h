@@ -10,6 +10,7 @@
 #include <sys/queue.h>
 
 #include "fusefs/core/hash.h"
+#include "fusefs/core/slab.h"
 #include "fusefs/core/storage.h"
 
 enum ffs_load { FFS_LOADING, FFS_LOADED, FFS_LOAD_FAILED };
@@ -39,6 +40,7 @@ struct ffs_cache {
     struct ffs_hash hash;
     struct ffs_cbufs unused; /* the oldest first */
     size_t unused_count, unused_max;
+    struct ffs_slabs contents; /* of blocks; have a lock of their own */
 };
 
 int ffs_cache_init(struct ffs_cache *cache, size_t bytes);

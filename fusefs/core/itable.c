@@ -17,7 +17,7 @@ int ffs_itable_init(struct ffs_itable *table)
     if (err)
         return err;
     pthread_mutex_init(&table->lock, NULL);
-    ffs_inode_slabs_init(&table->slabs);
+    ffs_slabs_init(&table->slabs, sizeof(struct ffs_inode), _Alignof(struct ffs_inode));
     TAILQ_INIT(&table->unused);
     TAILQ_INIT(&table->doomed);
     return 0;
@@ -26,7 +26,7 @@ int ffs_itable_init(struct ffs_itable *table)
 static void free_inode(struct ffs_inode *inode)
 {
     pthread_rwlock_destroy(&inode->data);
-    ffs_inode_slab_give(&inode->fs->itable.slabs, inode);
+    ffs_slab_give(&inode->fs->itable.slabs, inode);
 }
 
 void ffs_itable_destroy(struct ffs_itable *table)
@@ -41,19 +41,17 @@ void ffs_itable_destroy(struct ffs_itable *table)
         }
     }
     ffs_inode_hash_destroy(&table->hash);
-    ffs_inode_slabs_destroy(&table->slabs);
+    ffs_slabs_destroy(&table->slabs);
     pthread_mutex_destroy(&table->lock);
 }
 
 struct ffs_inode *ffs_inode_alloc(struct ffs *fs, uint64_t ino)
 {
-    struct ffs_inode *inode = ffs_inode_slab_take(&fs->itable.slabs);
+    struct ffs_inode *inode = ffs_slab_take(&fs->itable.slabs);
 
     if (!inode)
         return NULL;
-    inode->fs = fs;
-    inode->ino = ino;
-    inode->refs = 1;
+    *inode = (struct ffs_inode){.fs = fs, .ino = ino, .refs = 1};
     pthread_rwlock_init(&inode->data, NULL);
     return inode;
 }

@@ -9,7 +9,7 @@
 #define FUSEFS_CORE_ITABLE_H
 
 #include "fusefs/core/inode_hash.h"
-#include "fusefs/core/inode_slab.h"
+#include "fusefs/core/slab.h"
 #include "fusefs/core/storage.h"
 
 #define FFS_INODES_UNUSED_MAX 8192u
@@ -19,8 +19,8 @@ TAILQ_HEAD(ffs_inodes, ffs_inode);
 struct ffs_itable {
     pthread_mutex_t lock; /* protects all below, and refs, links and flags of the inodes */
     struct ffs_inode_hash hash;
-    struct ffs_inode_slabs slabs; /* have a lock of their own */
-    struct ffs_inodes unused;     /* the oldest first */
+    struct ffs_slabs slabs;   /* of inodes; have a lock of their own */
+    struct ffs_inodes unused; /* the oldest first */
     size_t unused_count;
     struct ffs_inodes doomed; /* to be evicted when the handle ends */
     bool evicting;            /* a thread evicts the doomed, to the last */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// The hash and the memory of inodes, as they grow and shrink.
+// The hash of inodes and slabs, as they grow and shrink.
 #include <random>
 
 #include "tests/fusefs/core/storage_fixture.h"
@@ -7,7 +7,7 @@
 extern "C" {
 #define _Atomic
 #include "fusefs/core/inode_hash.h"
-#include "fusefs/core/inode_slab.h"
+#include "fusefs/core/slab.h"
 #undef _Atomic
 }
 
@@ -92,41 +92,51 @@ TEST_F(InodeHash, RemovingTwiceChangesNothing)
     EXPECT_EQ(ffs_inode_hash_find(&hash, 3), &inodes[2]);
 }
 
-TEST(InodeSlab, GivesMappingsBackAndPlacesAgain)
+struct Slab : testing::TestWithParam<std::pair<size_t, size_t>> {
+};
+
+TEST_P(Slab, GivesMappingsBackAndPlacesAgain)
 {
-    struct ffs_inode_slabs slabs = {};
-    ffs_inode_slabs_init(&slabs);
-    std::vector<ffs_inode *> inodes;
+    auto [bytes, align] = GetParam();
+    struct ffs_slabs slabs = {};
+    ffs_slabs_init(&slabs, bytes, align);
+    std::vector<uint64_t *> objects;
     for (int round = 0; round < 3; round++) {
         for (uint64_t i = 0; i < 3000; i++) {
-            ffs_inode *inode = ffs_inode_slab_take(&slabs);
-            ASSERT_NE(inode, nullptr);
-            EXPECT_EQ(inode->ino, 0u) << "zeroed";
-            EXPECT_EQ(inode->user_word, 0u);
-            inode->ino = i + 1;
-            inode->user_word = 7;
-            inodes.push_back(inode);
+            auto *object = static_cast<uint64_t *>(ffs_slab_take(&slabs));
+            ASSERT_NE(object, nullptr);
+            EXPECT_EQ(reinterpret_cast<uintptr_t>(object) % align, 0u);
+            object[0] = object[bytes / sizeof(uint64_t) - 1] = i;
+            objects.push_back(object);
         }
-        for (uint64_t i = 0; i < inodes.size(); i++)
-            ASSERT_EQ(inodes[i]->ino, i + 1) << "a place of its own";
+        for (uint64_t i = 0; i < objects.size(); i++) {
+            ASSERT_EQ(objects[i][0], i) << "a place of its own";
+            ASSERT_EQ(objects[i][bytes / sizeof(uint64_t) - 1], i);
+        }
 #ifndef __SANITIZE_ADDRESS__
         size_t most = slabs.count;
         EXPECT_GT(most, 4u);
+        EXPECT_LE(most, 3000 * bytes / (240u << 10) + 1) << "hardly any memory is lost";
 #endif
         // In another order than they were taken.
         for (size_t step : {2, 1}) {
-            for (size_t i = 0; i < inodes.size(); i += step) {
-                if (inodes[i])
-                    ffs_inode_slab_give(&slabs, inodes[i]);
-                inodes[i] = nullptr;
+            for (size_t i = 0; i < objects.size(); i += step) {
+                if (objects[i])
+                    ffs_slab_give(&slabs, objects[i]);
+                objects[i] = nullptr;
             }
 #ifndef __SANITIZE_ADDRESS__
             EXPECT_EQ(slabs.count, step == 2 ? most : 1u);
 #endif
         }
-        inodes.clear();
+        objects.clear();
     }
-    ffs_inode_slabs_destroy(&slabs);
+    ffs_slabs_destroy(&slabs);
 }
+
+INSTANTIATE_TEST_SUITE_P(Sizes, Slab,
+                         testing::Values(std::pair(sizeof(ffs_inode), alignof(ffs_inode)),
+                                         std::pair<size_t, size_t>(LAY_BLOCK_SIZE,
+                                                                   LAY_BLOCK_SIZE)));
 
 } // namespace

@@ -1,39 +1,46 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Slabs of inodes. A slab is aligned to its size, so that the address of an inode names its slab.
+ * Slabs of objects. A slab is aligned to its size, so that the address of an object names its slab.
  */
-#include "fusefs/core/inode_slab.h"
+#include "fusefs/core/slab.h"
 
+#include <assert.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-
-#include "fusefs/core/storage.h"
 
 #define SLAB_BYTES ((size_t)256 << 10)
 
-union place {
-    struct ffs_inode inode;
-    union place *next_free;
+struct place {
+    struct place *next_free;
 };
 
 struct ffs_slab {
     struct ffs_slab *prev, *next; /* among those with room */
     size_t used;
     size_t begun; /* places from here on have never been taken */
-    union place *free;
-    union place places[];
+    struct place *free;
 };
 
-#define PLACES ((SLAB_BYTES - sizeof(struct ffs_slab)) / sizeof(union place))
-
-void ffs_inode_slabs_init(struct ffs_inode_slabs *slabs)
+/* Of the first place in a slab. */
+static size_t first(const struct ffs_slabs *slabs)
 {
+    return (sizeof(struct ffs_slab) + slabs->align - 1) & ~(slabs->align - 1);
+}
+
+static size_t places(const struct ffs_slabs *slabs)
+{
+    return (SLAB_BYTES - first(slabs)) / slabs->bytes;
+}
+
+void ffs_slabs_init(struct ffs_slabs *slabs, size_t bytes, size_t align)
+{
+    assert(bytes % align == 0 && align >= sizeof(struct place));
+    *slabs = (struct ffs_slabs){.bytes = bytes, .align = align};
     pthread_mutex_init(&slabs->lock, NULL);
 }
 
-static void add(struct ffs_inode_slabs *slabs, struct ffs_slab *s)
+static void add(struct ffs_slabs *slabs, struct ffs_slab *s)
 {
     s->prev = NULL;
     s->next = slabs->partial;
@@ -42,22 +49,22 @@ static void add(struct ffs_inode_slabs *slabs, struct ffs_slab *s)
     slabs->partial = s;
 }
 
-static void take_out(struct ffs_inode_slabs *slabs, struct ffs_slab *s)
+static void take_out(struct ffs_slabs *slabs, struct ffs_slab *s)
 {
     *(s->prev ? &s->prev->next : &slabs->partial) = s->next;
     if (s->next)
         s->next->prev = s->prev;
 }
 
-static void unmap(struct ffs_inode_slabs *slabs, struct ffs_slab *s)
+static void unmap(struct ffs_slabs *slabs, struct ffs_slab *s)
 {
     take_out(slabs, s);
     slabs->count--;
     munmap(s, SLAB_BYTES);
 }
 
-/* A slab with an inode that a caller has never put stays mapped. */
-void ffs_inode_slabs_destroy(struct ffs_inode_slabs *slabs)
+/* A slab with an object that a caller has never put stays mapped. */
+void ffs_slabs_destroy(struct ffs_slabs *slabs)
 {
     struct ffs_slab *next;
 
@@ -84,7 +91,7 @@ static struct ffs_slab *map_slab(void)
     return (struct ffs_slab *)(void *)(at + before);
 }
 
-static struct ffs_slab *with_room(struct ffs_inode_slabs *slabs)
+static struct ffs_slab *with_room(struct ffs_slabs *slabs)
 {
     if (slabs->partial)
         return slabs->partial;
@@ -98,46 +105,53 @@ static struct ffs_slab *with_room(struct ffs_inode_slabs *slabs)
 
 #ifdef __SANITIZE_ADDRESS__
 
-/* AddressSanitizer sees the use of an inode that is gone. */
-struct ffs_inode *ffs_inode_slab_take(struct ffs_inode_slabs *slabs)
+/* AddressSanitizer sees the use of an object that is gone. */
+void *ffs_slab_take(struct ffs_slabs *slabs)
 {
-    (void)slabs;
     (void)with_room;
     (void)take_out;
-    return calloc(1, sizeof(struct ffs_inode));
+    (void)places;
+    return aligned_alloc(slabs->align, slabs->bytes);
 }
 
-void ffs_inode_slab_give(struct ffs_inode_slabs *slabs, struct ffs_inode *inode)
+void ffs_slab_give(struct ffs_slabs *slabs, void *object)
 {
     (void)slabs;
-    free(inode);
+    free(object);
 }
 
 #else
 
-struct ffs_inode *ffs_inode_slab_take(struct ffs_inode_slabs *slabs)
+static void *take_from(const struct ffs_slabs *slabs, struct ffs_slab *s)
+{
+    struct place *p = s->free;
+
+    s->used++;
+    if (!p)
+        return (uint8_t *)s + first(slabs) + s->begun++ * slabs->bytes;
+    s->free = p->next_free;
+    return p;
+}
+
+void *ffs_slab_take(struct ffs_slabs *slabs)
 {
     pthread_mutex_lock(&slabs->lock);
     struct ffs_slab *s = with_room(slabs);
-    union place *p = s ? s->free : NULL;
-    if (p)
-        s->free = p->next_free;
-    else if (s)
-        p = &s->places[s->begun++];
-    if (s && ++s->used == PLACES)
+    void *object = s ? take_from(slabs, s) : NULL;
+    if (s && s->used == places(slabs))
         take_out(slabs, s);
     pthread_mutex_unlock(&slabs->lock);
-    return p ? memset(&p->inode, 0, sizeof(p->inode)) : NULL;
+    return object;
 }
 
-/* The last slab stays, so that few inodes do not map and unmap it again and again. */
-void ffs_inode_slab_give(struct ffs_inode_slabs *slabs, struct ffs_inode *inode)
+/* The last slab stays, so that few objects do not map and unmap it again and again. */
+void ffs_slab_give(struct ffs_slabs *slabs, void *object)
 {
-    struct ffs_slab *s = (struct ffs_slab *)((uintptr_t)inode & ~(uintptr_t)(SLAB_BYTES - 1));
-    union place *p = (union place *)inode;
+    struct ffs_slab *s = (struct ffs_slab *)((uintptr_t)object & ~(uintptr_t)(SLAB_BYTES - 1));
+    struct place *p = object;
 
     pthread_mutex_lock(&slabs->lock);
-    if (s->used-- == PLACES)
+    if (s->used-- == places(slabs))
         add(slabs, s);
     p->next_free = s->free;
     s->free = p;
