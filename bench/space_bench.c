@@ -118,6 +118,7 @@ static int fill_bitmaps(struct bench *b, enum where where, uint64_t *sections)
         uint64_t at = (geo->bitmap_start + g) << LAY_BLOCK_SHIFT;
         err = bd_read(b->dev, at, buf, n << LAY_BLOCK_SHIFT);
         for (uint64_t i = 0; i < n && !err; i++) {
+            lay_bitmap_complete(geo, &buf[i], g + i);
             fill(b, &buf[i], g + i, where);
             sections[(g + i) / lay_section_groups(geo)] += lay_get32(buf[i].free);
         }
