@@ -23,11 +23,19 @@ static int read_super(struct ffs *fs, uint64_t at, struct lay_super *sb, struct 
 {
     const char *why = "";
     uint64_t features;
-    int err = bd_read(fs->dev, ffs_bytes(at), sb, LAY_BLOCK_SIZE);
 
+    if (at >= device_blocks(fs))
+        return ffs_refuse(r, -EINVAL, "too small to hold a file system; truncated, or no image");
+    int err = bd_read(fs->dev, ffs_bytes(at), sb, LAY_BLOCK_SIZE);
     if (err)
         return ffs_refuse(r, -EIO, "cannot read the superblock: %s", strerror(-err));
-    err = lay_check_super(sb, at, device_blocks(fs), geo, &features, &why);
+    err = lay_check_super(sb, at, 0, geo, &features, &why);
+    if (!err && geo->blocks > device_blocks(fs))
+        return ffs_refuse(
+            r, -EUCLEAN,
+            "the device ends at %llu of the file system's %llu bytes; truncated, give "
+            "it that length again",
+            (unsigned long long)fs->dev->info.bytes, (unsigned long long)ffs_bytes(geo->blocks));
     if (err == -EINVAL)
         return ffs_refuse(r, err, "not a gpunvmefs file system");
     if (err == -ENOTSUP)

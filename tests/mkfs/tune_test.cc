@@ -72,6 +72,8 @@ TEST_F(Tune, WhatCannotBeIsRefused)
     refused(tune({"-s", "33558528"}), 1, "give 33562624 bytes or more");
     write_file(path("img"), std::string(1 << 20, 'x'));
     EXPECT_EQ(tune({"-L", "x"}).status, 1);
+    write_file(path("img"), "");
+    EXPECT_NE(tune({"-L", "x"}).err.find("too small to hold a file system"), std::string::npos);
 }
 
 } // namespace
