@@ -8,6 +8,8 @@
 #include <string.h>
 #include <uuid/uuid.h>
 
+#include "support/std_files.h"
+
 int tool_error(const char *object, const char *format, ...)
 {
     va_list args;
@@ -144,6 +146,8 @@ int tool_parse(const struct tool_syntax *syntax, int argc, char **argv, void *op
     int status = -1;
     int c;
 
+    if (std_files_fill() != 0)
+        return syntax->usage_status;
     while (status < 0 &&
            (c = getopt_long(argc, argv, syntax->short_options, syntax->long_options, NULL)) != -1)
         status = take_option(syntax, c, options, device);

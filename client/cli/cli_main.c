@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client/cli/common/cli.h"
+#include "support/std_files.h"
 
 static const struct cli_command commands[] = {
     {"read", "oqcbp", "FILE...", "read files into GPU memory", cli_read},
@@ -64,6 +65,8 @@ static bool wants_help(int n, char **arguments)
 
 int main(int argc, char **argv)
 {
+    if (std_files_fill() != 0)
+        return 1;
     if (argc < 2) {
         usage(stderr);
         return 2;

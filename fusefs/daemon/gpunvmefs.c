@@ -27,6 +27,7 @@
 #include "fusefs/daemon/start/mount_options.h"
 #include "fusefs/daemon/start/sandbox.h"
 #include "layout/format.h"
+#include "support/std_files.h"
 
 #ifdef GPUNVME_HAVE_SIM
 #include "sim/gpu/sim_gpu.h"
@@ -343,6 +344,8 @@ int main(int argc, char **argv)
     struct options opts;
     int status = EXIT_USAGE;
 
+    if (std_files_fill() != 0)
+        return EXIT_SYSTEM;
     log_take_libfuse();
     if (options_parse(&opts, &args) != 0) {
         log_text(LOG_ERR, opts.problem);

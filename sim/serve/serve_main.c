@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "sim/serve/serve_server.h"
+#include "support/std_files.h"
 
 #define EXIT_MISTAKES 3
 
@@ -10,6 +11,8 @@ int main(int argc, char **argv)
 {
     struct serve_options o;
 
+    if (std_files_fill() != 0)
+        return EXIT_FAILURE;
     serve_options_parse(&o, argc, argv);
     int rc = serve_server_run(&o);
     if (rc < 0)

@@ -265,6 +265,15 @@ TEST_F(NoFsck, OfAnotherFileSystem)
     expect(8, "holds no gpunvmefs file system, check the name of the device");
 }
 
+/* The file was opened as descriptor 2, and the message was written to its beginning. */
+TEST_F(NoFsck, WithoutStandardErrorTheMessageGoesNowhere)
+{
+    const std::string theirs(1 << 20, 'x');
+    write_file(path("img"), theirs);
+    run({"/bin/sh", "-c", "exec \"$@\" 2>&-", "sh", FSCK, "-y", path("img")});
+    EXPECT_TRUE(read_file(path("img")) == theirs);
+}
+
 TEST_F(NoFsck, OfAnImageThatWasCutShort)
 {
     Image img(path("img"));

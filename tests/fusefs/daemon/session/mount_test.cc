@@ -192,6 +192,21 @@ INSTANTIATE_TEST_SUITE_P(
                  [](int fd) { must(ftruncate(fd, 0) == 0 && ftruncate(fd, kImage) == 0); }, ""}),
     [](const auto &info) { return info.param.name; });
 
+// Without descriptor 2 the image was opened as it, and messages were written to its first block.
+TEST_F(MountTest, StartsWithoutStandardFiles)
+{
+    Mounted m(kImage);
+    const std::string script = "exec \"$@\" <&- >&- 2>&-";
+    std::vector<std::string> argv = {"/bin/sh",      "-c",      script,        "sh",
+                                     GPUNVME_DAEMON, m.image(), m.mountpoint()};
+    ASSERT_EQ(run_program(argv), 0);
+    EXPECT_EQ(run_program(argv), 32) << "mounted already";
+    std::ofstream(m.mountpoint() + "/file") << "text";
+    EXPECT_EQ(content(m.mountpoint() + "/file"), "text");
+    EXPECT_EQ(umount(m.mountpoint().c_str()), 0);
+    EXPECT_TRUE(fsck_is_clean(m));
+}
+
 TEST_F(MountTest, GpuRequiredIsAnErrorWithoutOne)
 {
     Mounted m(kImage);
