@@ -9,6 +9,17 @@
 #include <unistd.h>
 
 #include "client/cli/common/cli.h"
+#include "gpunvme/gpunvme_ioctl.h"
+
+/* ext4, XFS and btrfs have the same ioctls. */
+static int check_mount(int fd, const char *path)
+{
+    struct gpunvme_ioc_info info = {.abi = {sizeof(info), GPUNVME_ABI_VERSION}};
+
+    if (ioctl(fd, GPUNVME_IOC_INFO, &info) == 0)
+        return 0;
+    return cli_error(path, "not on a gpunvmefs mount");
+}
 
 static int set_label(int fd, const char *path, const char *wanted)
 {
@@ -41,6 +52,13 @@ static int show_label(int fd, const char *path, bool json)
     return 0;
 }
 
+static int set_or_show(int fd, const char *path, const char *wanted, bool json)
+{
+    if (check_mount(fd, path) || (wanted && set_label(fd, path, wanted)))
+        return 1;
+    return !wanted || json ? show_label(fd, path, json) : 0;
+}
+
 int cli_label(int argc, char **argv)
 {
     struct cli_options options;
@@ -57,10 +75,8 @@ int cli_label(int argc, char **argv)
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return cli_error(path, "%s", strerror(errno));
-    bool sets = argc - first == 2;
-    int failed = sets ? set_label(fd, path, argv[first + 1]) : 0;
-    if (!failed && (!sets || options.json))
-        failed = show_label(fd, path, options.json);
+    const char *wanted = argc - first == 2 ? argv[first + 1] : NULL;
+    int failed = set_or_show(fd, path, wanted, options.json);
     close(fd);
     return failed;
 }

@@ -17,14 +17,24 @@
 static struct json_object *errors; /* of this process, which has one thread */
 static bool document_printed;
 
+/* Messages of the library may begin with the object. */
+static const char *without_object(const char *text, const char *object)
+{
+    size_t len = strlen(object);
+
+    return strncmp(text, object, len) == 0 && strncmp(text + len, ": ", 2) == 0 ? text + len + 2
+                                                                                : text;
+}
+
 int cli_error(const char *object, const char *fmt, ...)
 {
-    char text[1024];
+    char formatted[1024];
     va_list args;
 
     va_start(args, fmt);
-    vsnprintf(text, sizeof(text), fmt, args);
+    vsnprintf(formatted, sizeof(formatted), fmt, args);
     va_end(args);
+    const char *text = without_object(formatted, object);
     fprintf(stderr, "gpunvme: %s: %s\n", object, text);
     if (!errors)
         errors = json_object_new_array();

@@ -76,6 +76,7 @@ TEST_P(RefusalTest, IsOneLineWithTheObjectAndLosesNothing)
     EXPECT_EQ(output.find("gpunvme: "), 0u) << output;
     EXPECT_NE(output.find(GetParam().said), std::string::npos) << output;
     EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 1) << output;
+    EXPECT_EQ(output.find(": " + file.name() + ": " + file.name()), std::string::npos) << output;
     EXPECT_EQ(file.content(), "precious");
 }
 
@@ -114,6 +115,8 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"read_missing", {"read", kNone}, 1, "No such file"},
         Refusal{"write_from_missing", {"write", kNone, "FILE"}, 1, "No such file"},
         Refusal{"write_to_missing", {"write", "FILE", kNone}, 1, "No such file"},
+        Refusal{"label_elsewhere", {"label", "FILE"}, 1, "not on a gpunvmefs mount"},
+        Refusal{"new_label_elsewhere", {"label", "FILE", "x"}, 1, "not on a gpunvmefs mount"},
         Refusal{"extents_missing", {"extents", kNone}, 1, "No such file"},
         Refusal{"info_missing", {"info", kNone}, 1, "No such file"},
         Refusal{"read_elsewhere", {"read", "FILE"}, 1, "not on a gpunvmefs mount"},
