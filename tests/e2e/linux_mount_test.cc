@@ -80,6 +80,19 @@ TEST_F(Remount, ReadOnlyAndBack)
     EXPECT_TRUE(m_->unmount());
 }
 
+// mount(8) hands over its whole list, in which exec and async are what is left out.
+TEST_F(Remount, MountHelpersListIsComplete)
+{
+    ASSERT_TRUE(m_->mount("noexec,sync")) << m_->log();
+    ASSERT_EQ(remount("rw,noexec,relatime,dev,suid"), "");
+    EXPECT_TRUE(flags() & ST_NOEXEC);
+    EXPECT_FALSE(flags() & ST_SYNCHRONOUS);
+    ASSERT_EQ(remount("rw,relatime,nodev,nosuid"), "");
+    EXPECT_FALSE(flags() & ST_NOEXEC);
+    EXPECT_TRUE(flags() & ST_NODEV);
+    EXPECT_TRUE(m_->unmount());
+}
+
 TEST_F(Remount, ReadOnlyMakesEverythingDurable)
 {
     ASSERT_TRUE(m_->mount("commit=3600")) << m_->log();

@@ -93,6 +93,7 @@ enum key {
     KEY_NOIOMMU,
     KEY_NAMED,
     KEY_TYPED,
+    KEY_BLKDEV,
     KEY_AUDIENCE,
     KEY_REMOUNT,
     KEY_HELP,
@@ -147,6 +148,7 @@ static const struct fuse_opt spec[] = {
     FUSE_OPT_KEY("nodiratime", KEY_ACCESS),
     FUSE_OPT_KEY("fsname=", KEY_NAMED),
     FUSE_OPT_KEY("subtype=", KEY_TYPED),
+    FUSE_OPT_KEY("blkdev", KEY_BLKDEV),
     FUSE_OPT_KEY("allow_other", KEY_AUDIENCE),
     FUSE_OPT_KEY("allow_root", KEY_AUDIENCE),
     FUSE_OPT_KEY("remount", KEY_REMOUNT),
@@ -364,6 +366,9 @@ static int take(void *data, const char *arg, int key, struct fuse_args *out)
     case KEY_TYPED:
         opts->typed = true;
         return 1;
+    case KEY_BLKDEV:
+        opts->blkdev = true;
+        return 1;
     case KEY_AUDIENCE:
         opts->audience = true;
         return 1;
@@ -475,6 +480,19 @@ out:
     return err ? fail(opts, "options", "out of memory") : 0;
 }
 
+/*
+ * mount(8) hands over the whole list that is to be, without exec and async, the defaults. A list
+ * with ro or rw is known as such by dev and suid or their opposites, which mount.fuse3(8) adds.
+ */
+static void complete_flags(struct options *opts)
+{
+    const unsigned long added = MS_NODEV | MS_NOSUID;
+
+    if ((opts->given & OPTIONS_GIVEN_READ_ONLY) &&
+        ((opts->set_flags | opts->clear_flags) & added) == added)
+        opts->clear_flags |= (MS_NOEXEC | MS_SYNCHRONOUS) & ~opts->set_flags;
+}
+
 static int check(struct options *opts)
 {
     if (!opts->device || !opts->mountpoint)
@@ -489,6 +507,9 @@ static int check(struct options *opts)
         return fail(opts, "sim_lba", "must be 512 or 4096");
     if (opts->sim_mdts & (opts->sim_mdts - 1))
         return fail(opts, "sim_mdts", "must be a power of two");
+    if (opts->blkdev && !opts->named)
+        return fail(opts, "blkdev", "give the block device, too: fsname=/dev/loop0");
+    complete_flags(opts);
     return check_device(opts);
 }
 

@@ -82,8 +82,9 @@ struct options {
     bool noiommu;
     bool foreground, debug;
     bool help, version;
-    bool named;    /* fsname= was given */
-    bool typed;    /* subtype= was given */
+    bool named; /* fsname= was given */
+    bool typed; /* subtype= was given */
+    bool blkdev;
     bool audience; /* allow_other or allow_root was given */
     char problem[512];
 };
