@@ -8,6 +8,7 @@
 #include <string.h>
 #include <uuid/uuid.h>
 
+#include "support/file_lock.h"
 #include "support/std_files.h"
 
 int tool_error(const char *object, const char *format, ...)
@@ -165,6 +166,9 @@ int tool_open(const struct tool_device *d, uint32_t flags, struct bd_opened *out
     char why[512];
     const struct bd_open_opts opts = {.noiommu = d->noiommu};
 
+    if (!bd_name_is_ctrlr(&d->name) &&
+        (flags & (BD_OPEN_EXCLUSIVE | BD_OPEN_READ_ONLY)) != BD_OPEN_READ_ONLY)
+        file_lock_await(d->name.path, flags & BD_OPEN_EXCLUSIVE ? LOCK_EX : LOCK_SH);
     if (d->noiommu)
         tool_error(d->text, "warning: without an IOMMU the drive can write to any memory of this "
                             "machine");

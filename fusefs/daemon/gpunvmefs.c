@@ -27,6 +27,7 @@
 #include "fusefs/daemon/start/mount_options.h"
 #include "fusefs/daemon/start/sandbox.h"
 #include "layout/format.h"
+#include "support/file_lock.h"
 #include "support/std_files.h"
 
 #ifdef GPUNVME_HAVE_SIM
@@ -215,6 +216,8 @@ static int open_drive(const struct options *opts, struct drive *out)
     int err = check_device(opts, &st);
     if (err)
         return err;
+    if (!bd_name_is_ctrlr(&opts->name))
+        file_lock_await(opts->name.path, opts->read_only ? LOCK_SH : LOCK_EX);
     if (is_image(opts, &st)) {
         err = enter_sandbox(opts, opts->name.path);
         return err ? err : open_image(opts, opts->name.path, out);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* fsck.gpunvme finds each kind of problem, and nothing in sound images. */
+#include <chrono>
 #include <cstring>
 #include <dirent.h>
 #include <functional>
 #include <random>
 #include <set>
+#include <thread>
 
 #include "blockdev/bdev.h"
 #include "tests/mkfs/mkfs_rig.h"
@@ -303,6 +305,21 @@ TEST_F(NoFsck, WhileSomebodyHoldsTheImage)
     ASSERT_EQ(bd_file_open(path("img").c_str(), BD_OPEN_EXCLUSIVE, 0, &dev), 0);
     expect(8, "cannot open: in use (mounted, or held by another program), unmount it first");
     bd_close(dev);
+}
+
+/* As a daemon does after umount(8) has returned. */
+TEST_F(NoFsck, UntilTheImageIsReleased)
+{
+    Image img(path("img"));
+    bd_dev *dev;
+    ASSERT_EQ(bd_file_open(path("img").c_str(), BD_OPEN_EXCLUSIVE, 0, &dev), 0);
+    std::thread daemon([dev] {
+        std::this_thread::sleep_for(std::chrono::seconds(1));
+        bd_close(dev);
+    });
+    Result r = run({FSCK, "-n", path("img")});
+    daemon.join();
+    EXPECT_EQ(r.status, 0) << r.err;
 }
 
 TEST(FsckOptions, ContradictionsAreWrongUsage)

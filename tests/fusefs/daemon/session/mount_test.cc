@@ -228,7 +228,10 @@ TEST_F(MountTest, SecondDaemonOnTheImageIsRefused)
     ASSERT_TRUE(m.mount()) << m.log();
     std::string output, other = m.mountpoint() + "2";
     ASSERT_EQ(mkdir(other.c_str(), 0755), 0);
+    auto begin = std::chrono::steady_clock::now();
     EXPECT_EQ(start({m.image(), other}, &output), 32);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4))
+        << "a mount that is there is not waited for";
     EXPECT_NE(output.find("in use"), std::string::npos) << output;
     rmdir(other.c_str());
     EXPECT_TRUE(m.unmount()) << m.log();
