@@ -123,7 +123,7 @@ static int explain(const struct options *o, const struct ffs_statfs *s, uint64_t
                            "not resized: too little room there for what it holds, give %" PRIu64
                            " bytes or more",
                            least << LAY_BLOCK_SHIFT)
-                     : tool_error(device, "the device is smaller than that, use --size=max");
+                     : tool_error(device, "not resized: no space under it for the new bitmaps");
     case -ERANGE:
         return tool_error(
             device, "so small a growth has no room for bitmaps, give %" PRIu64 " bytes or more",
@@ -160,6 +160,10 @@ static int resize_mounted(const struct options *o, struct bd_dev *dev, struct ff
 
     if (err)
         return tool_error(o->device.text, "%s", why[0] ? why : tool_strerror(err));
+    if (bytes > dev->info.bytes) {
+        ffs_unmount(fs);
+        return tool_error(o->device.text, "the device is smaller than that, use --size=max");
+    }
     err = change_size(fs, s, bytes >> LAY_BLOCK_SHIFT, &least);
     struct ffs_statfs before = *s;
     ffs_statfs(fs, s);
@@ -170,10 +174,9 @@ static int resize_mounted(const struct options *o, struct bd_dev *dev, struct ff
 }
 
 /* The part of a file past the end of its file system is of no use. */
-static int cut_file(const struct options *o, struct bd_opened *opened, const struct ffs_statfs *s)
+static int cut_file(const struct options *o, struct bd_opened *opened, uint64_t bytes)
 {
     const char *path = o->device.name.path;
-    uint64_t bytes = s->blocks << LAY_BLOCK_SHIFT;
     struct stat st;
 
     if (bd_name_is_ctrlr(&o->device.name) || bytes >= opened->dev->info.bytes ||
@@ -186,13 +189,18 @@ static int cut_file(const struct options *o, struct bd_opened *opened, const str
 
 static int resize(const struct options *o, struct bd_opened *opened, struct ffs_statfs *s)
 {
-    uint64_t before = s->blocks;
+    const uint64_t before = s->blocks, length = opened->dev->info.bytes;
 
     if (!o->bytes && !o->max)
         return 0;
-    if (extend_file(o, opened) != 0 || resize_mounted(o, opened->dev, s) != 0)
+    if (extend_file(o, opened) != 0)
         return -1;
-    return s->blocks < before ? cut_file(o, opened, s) : 0;
+    int err = resize_mounted(o, opened->dev, s);
+    if (err && s->blocks == before)
+        cut_file(o, opened, length);
+    if (err)
+        return err;
+    return s->blocks < before ? cut_file(o, opened, s->blocks << LAY_BLOCK_SHIFT) : 0;
 }
 
 int main(int argc, char **argv)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* tune.gpunvme at the command line. */
 #include <filesystem>
+#include <sys/mount.h>
 
 #include "tests/mkfs/mkfs_rig.h"
 
@@ -74,6 +75,22 @@ TEST_F(Tune, WhatCannotBeIsRefused)
     EXPECT_EQ(tune({"-L", "x"}).status, 1);
     write_file(path("img"), "");
     EXPECT_NE(tune({"-L", "x"}).err.find("too small to hold a file system"), std::string::npos);
+}
+
+TEST_F(Tune, ABackingWithoutSpaceKeepsTheFileAsItWas)
+{
+    const std::string small = path("small"), img = small + "/img";
+    ASSERT_TRUE(std::filesystem::create_directory(small));
+    if (mount("none", small.c_str(), "tmpfs", 0, "size=16m") != 0)
+        GTEST_SKIP() << "only root mounts a small file system";
+    EXPECT_EQ(run({MKFS, "-q", "-s", "32M", img}).status, 0);
+    Result r = run({TUNE, "-s", "2T", img});
+    EXPECT_EQ(r.status, 1);
+    EXPECT_NE(r.err.find("no space under it"), std::string::npos) << r.err;
+    EXPECT_EQ(std::filesystem::file_size(img), 33554432u);
+    EXPECT_LT(std::filesystem::space(small).capacity / 2, std::filesystem::space(small).available);
+    EXPECT_EQ(run({FSCK, "-n", img}).status, 0);
+    EXPECT_EQ(umount(small.c_str()), 0);
 }
 
 } // namespace
