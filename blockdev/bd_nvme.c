@@ -93,7 +93,10 @@ static int alloc_trackers(struct bd_queue *q, unsigned depth)
         return -ENOMEM;
     }
     for (unsigned i = 0; i < q->ntrackers; i++)
-        q->free[i] = (uint16_t)i;
+        q->trackers[i].sqe.cid = q->free[i] = (uint16_t)i;
+    /* No index has all its bits set, so no CID is FFFFh. */
+    while (1u << q->index_bits <= q->ntrackers)
+        q->index_bits++;
     return 0;
 }
 

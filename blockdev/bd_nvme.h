@@ -25,9 +25,9 @@
 #define BD_RETRIES       3u           /* of a command, after failures that may be passing */
 #define BD_LATE_MS       500u         /* for completions to come in once their Aborts are sent */
 
-/* One command identifier: its command and what belongs to it. */
+/* A command and what belongs to it. */
 struct bd_tracker {
-    struct nvme_sqe sqe;
+    struct nvme_sqe sqe; /* with its CID also while none is under way */
     struct bd_io *io;
     uint64_t deadline; /* ns, now_ns() */
     char *copy_to;     /* bounced read: where the data goes at completion */
@@ -45,9 +45,15 @@ struct bd_queue {
     struct nvme_dma lists;  /* a page a tracker: PRP list, or DSM range */
     struct nvme_dma bounce; /* bounce_len bytes a tracker */
     size_t bounce_len;
-    struct bd_tracker *trackers; /* depth - 1; the index is the CID */
-    uint16_t *free;              /* stack of CIDs */
+    struct bd_tracker *trackers; /* depth - 1 */
+    uint16_t *free;              /* stack of their indices */
     unsigned nfree, ntrackers;
+    /*
+     * Low bits of a CID: the tracker's index. The rest changes whenever the
+     * tracker is posted: a second completion of a command is not taken for
+     * that of the next one.
+     */
+    unsigned index_bits;
     bool rung;       /* false: entries were posted after the last doorbell */
     bool early;      /* a command was answered with "not yet" */
     bool dead;       /* the controller has failed for good */
@@ -106,8 +112,8 @@ void *bd_region_alloc(struct bd_dev *dev, size_t len);
 void bd_region_free(struct bd_dev *dev, void *buf, size_t len);
 
 /* bd_nvme_cmd.c */
-/* Fills tracker `cid` with the next command of the batch; false when there is none. */
-bool bd_cut(struct bd_queue *q, struct bd_batch *b, uint16_t cid);
+/* Fills a tracker with the next command of the batch; false when there is none. */
+bool bd_cut(struct bd_queue *q, struct bd_batch *b, uint16_t index);
 void bd_io_fail(struct bd_io *io, int error, uint16_t status);
 
 /* bd_nvme_owner.c */

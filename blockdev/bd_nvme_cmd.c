@@ -16,25 +16,25 @@ void bd_io_fail(struct bd_io *io, int error, uint16_t status)
     io->nvme_status = status;
 }
 
-static char *tracker_bounce(const struct bd_queue *q, uint16_t cid)
+static char *tracker_bounce(const struct bd_queue *q, uint16_t index)
 {
-    return (char *)q->bounce.addr + cid * q->bounce_len;
+    return (char *)q->bounce.addr + index * q->bounce_len;
 }
 
-static uint64_t *tracker_list(const struct bd_queue *q, uint16_t cid)
+static uint64_t *tracker_list(const struct bd_queue *q, uint16_t index)
 {
-    return (uint64_t *)((char *)q->lists.addr + cid * NVME_PAGE_SIZE);
+    return (uint64_t *)((char *)q->lists.addr + index * NVME_PAGE_SIZE);
 }
 
-static uint64_t tracker_list_iova(const struct bd_queue *q, uint16_t cid)
+static uint64_t tracker_list_iova(const struct bd_queue *q, uint16_t index)
 {
-    return q->lists.iova + (uint64_t)cid * NVME_PAGE_SIZE;
+    return q->lists.iova + (uint64_t)index * NVME_PAGE_SIZE;
 }
 
-static void set_prps(struct bd_queue *q, uint16_t cid, uint64_t iova, size_t len)
+static void set_prps(struct bd_queue *q, uint16_t index, uint64_t iova, size_t len)
 {
-    nvme_prp_fill(&q->trackers[cid].sqe, iova, len, tracker_list(q, cid),
-                  tracker_list_iova(q, cid));
+    nvme_prp_fill(&q->trackers[index].sqe, iova, len, tracker_list(q, index),
+                  tracker_list_iova(q, index));
 }
 
 /* LBA range of READ, WRITE and WRITE ZEROES. */
@@ -54,10 +54,10 @@ static uint64_t at_most(uint64_t len, uint64_t limit)
 }
 
 /* Data commands: in place when the controller sees the buffer, else through the bounce buffer. */
-static uint64_t cut_data(struct bd_queue *q, struct bd_batch *b, uint16_t cid, uint64_t left)
+static uint64_t cut_data(struct bd_queue *q, struct bd_batch *b, uint16_t index, uint64_t left)
 {
     const struct bd_io *io = &b->ios[b->at];
-    struct bd_tracker *tracker = &q->trackers[cid];
+    struct bd_tracker *tracker = &q->trackers[index];
     char *buf = (char *)io->buf + b->done;
     uint64_t len;
 
@@ -67,14 +67,14 @@ static uint64_t cut_data(struct bd_queue *q, struct bd_batch *b, uint16_t cid, u
     tracker->sqe.cdw12 = io->flags & BD_FUA ? NVME_RW_FUA : 0;
     if (b->iova && !(b->iova & DWORD_MASK)) {
         len = at_most(left, q->d->c->info.max_transfer);
-        set_prps(q, cid, b->iova + b->done, len);
+        set_prps(q, index, b->iova + b->done, len);
     } else {
         len = at_most(left, q->bounce_len);
         if (io->op == BD_READ)
             tracker->copy_to = buf;
         else
-            memcpy(tracker_bounce(q, cid), buf, len);
-        set_prps(q, cid, q->bounce.iova + cid * q->bounce_len, len);
+            memcpy(tracker_bounce(q, index), buf, len);
+        set_prps(q, index, q->bounce.iova + index * q->bounce_len, len);
     }
     set_range(q->d, &tracker->sqe, io->offset + b->done, len);
     return len;
@@ -95,16 +95,16 @@ static uint64_t max_dsm(const struct nvme_bdev *d)
     return (limit ? at_most(DSM_MAX_LBAS, limit) : DSM_MAX_LBAS) * d->lba_size;
 }
 
-static uint64_t cut_zeroes(struct bd_queue *q, struct bd_batch *b, uint16_t cid, uint64_t left)
+static uint64_t cut_zeroes(struct bd_queue *q, struct bd_batch *b, uint16_t index, uint64_t left)
 {
-    struct nvme_sqe *sqe = &q->trackers[cid].sqe;
+    struct nvme_sqe *sqe = &q->trackers[index].sqe;
     uint64_t len;
 
     if (__atomic_load_n(&q->d->no_write_zeroes, __ATOMIC_RELAXED)) {
         sqe->opcode = NVME_IO_WRITE;
         len = at_most(left, q->bounce_len);
-        memset(tracker_bounce(q, cid), 0, len);
-        set_prps(q, cid, q->bounce.iova + cid * q->bounce_len, len);
+        memset(tracker_bounce(q, index), 0, len);
+        set_prps(q, index, q->bounce.iova + index * q->bounce_len, len);
     } else {
         sqe->opcode = NVME_IO_WRITE_ZEROES;
         len = at_most(left, max_zeroes(q->d));
@@ -113,17 +113,17 @@ static uint64_t cut_zeroes(struct bd_queue *q, struct bd_batch *b, uint16_t cid,
     return len;
 }
 
-static uint64_t cut_discard(struct bd_queue *q, struct bd_batch *b, uint16_t cid, uint64_t left)
+static uint64_t cut_discard(struct bd_queue *q, struct bd_batch *b, uint16_t index, uint64_t left)
 {
-    struct nvme_sqe *sqe = &q->trackers[cid].sqe;
-    struct nvme_dsm_range *range = (struct nvme_dsm_range *)tracker_list(q, cid);
+    struct nvme_sqe *sqe = &q->trackers[index].sqe;
+    struct nvme_dsm_range *range = (struct nvme_dsm_range *)tracker_list(q, index);
     uint64_t len = at_most(left, max_dsm(q->d));
 
     range->attributes = 0;
     range->lbas = (uint32_t)(len / q->d->lba_size);
     range->slba = (b->ios[b->at].offset + b->done) / q->d->lba_size;
     sqe->opcode = NVME_IO_DSM;
-    sqe->prp1 = tracker_list_iova(q, cid);
+    sqe->prp1 = tracker_list_iova(q, index);
     sqe->cdw10 = 0; /* one range, 0-based */
     sqe->cdw11 = NVME_DSM_DEALLOCATE;
     return len;
@@ -144,26 +144,26 @@ static void next_io(struct bd_batch *b)
 }
 
 /* One command of the io at hand; `left` bytes of it have not been cut yet. */
-static uint64_t cut_one(struct bd_queue *q, struct bd_batch *b, uint16_t cid, uint64_t left)
+static uint64_t cut_one(struct bd_queue *q, struct bd_batch *b, uint16_t index, uint64_t left)
 {
     switch (b->ios[b->at].op) {
     case BD_READ:
     case BD_WRITE:
-        return cut_data(q, b, cid, left);
+        return cut_data(q, b, index, left);
     case BD_WRITE_ZEROES:
-        return cut_zeroes(q, b, cid, left);
+        return cut_zeroes(q, b, index, left);
     case BD_DISCARD:
-        return cut_discard(q, b, cid, left);
+        return cut_discard(q, b, index, left);
     case BD_FLUSH:
-        q->trackers[cid].sqe.opcode = NVME_IO_FLUSH;
+        q->trackers[index].sqe.opcode = NVME_IO_FLUSH;
         break;
     }
     return left;
 }
 
-bool bd_cut(struct bd_queue *q, struct bd_batch *b, uint16_t cid)
+bool bd_cut(struct bd_queue *q, struct bd_batch *b, uint16_t index)
 {
-    struct bd_tracker *tracker = &q->trackers[cid];
+    struct bd_tracker *tracker = &q->trackers[index];
     struct bd_io *io;
     uint64_t left;
 
@@ -174,8 +174,8 @@ bool bd_cut(struct bd_queue *q, struct bd_batch *b, uint16_t cid)
         return false;
     io = &b->ios[b->at];
     left = io->op == BD_FLUSH ? 0 : io->len - b->done;
-    *tracker = (struct bd_tracker){.io = io, .sqe = {.cid = cid, .nsid = q->d->nsid}};
-    tracker->len = (size_t)cut_one(q, b, cid, left);
+    *tracker = (struct bd_tracker){.io = io, .sqe = {.cid = tracker->sqe.cid, .nsid = q->d->nsid}};
+    tracker->len = (size_t)cut_one(q, b, index, left);
     b->done += tracker->len;
     if (tracker->len == left)
         next_io(b);

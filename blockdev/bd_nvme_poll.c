@@ -8,6 +8,7 @@
 
 static void post_within_deadline(struct bd_queue *q, struct bd_tracker *tracker)
 {
+    tracker->sqe.cid = (uint16_t)(tracker->sqe.cid + (1u << q->index_bits));
     tracker->busy = true;
     tracker->late = false;
     nvme_ring_post(&q->ring, &tracker->sqe);
@@ -24,10 +25,15 @@ void bd_post(struct bd_queue *q, struct bd_tracker *tracker)
     post_within_deadline(q, tracker);
 }
 
+static uint16_t index_of(const struct bd_queue *q, const struct bd_tracker *tracker)
+{
+    return (uint16_t)(tracker - q->trackers);
+}
+
 void bd_tracker_put(struct bd_queue *q, struct bd_tracker *tracker)
 {
     tracker->busy = false;
-    q->free[q->nfree++] = tracker->sqe.cid;
+    q->free[q->nfree++] = index_of(q, tracker);
 }
 
 /* The controller does not do this command, which the transfer can do without. */
@@ -64,9 +70,19 @@ static void complete(struct bd_queue *q, struct bd_tracker *tracker, uint16_t st
     if (error)
         bd_io_fail(tracker->io, ended_by_us(status) ? -ETIMEDOUT : error, status);
     else if (tracker->copy_to)
-        memcpy(tracker->copy_to, (char *)q->bounce.addr + tracker->sqe.cid * q->bounce_len,
+        memcpy(tracker->copy_to, (char *)q->bounce.addr + index_of(q, tracker) * q->bounce_len,
                tracker->len);
     bd_tracker_put(q, tracker);
+}
+
+/* The command in flight with this CID, or NULL. */
+static struct bd_tracker *find(struct bd_queue *q, uint16_t cid)
+{
+    unsigned index = cid & ((1u << q->index_bits) - 1);
+
+    if (index >= q->ntrackers || !q->trackers[index].busy || q->trackers[index].sqe.cid != cid)
+        return NULL;
+    return &q->trackers[index];
 }
 
 /*
@@ -82,13 +98,14 @@ bool bd_poll(struct bd_queue *q)
 
     while (seen < q->ring.depth && nvme_ring_poll(&q->ring, &cqe)) {
         uint16_t status = NVME_STATUS(cqe.status);
+        struct bd_tracker *tracker = find(q, cqe.cid);
 
         seen++;
-        if (cqe.cid >= q->ntrackers || !q->trackers[cqe.cid].busy)
+        if (!tracker)
             continue;
         ended++;
         useful += !ended_by_us(status);
-        complete(q, &q->trackers[cqe.cid], status);
+        complete(q, tracker, status);
     }
     if (seen)
         nvme_ring_release(&q->ring);

@@ -31,7 +31,7 @@ static bool send_aborts(struct bd_queue *q, uint64_t now)
         if (bd_must_park(q->d) || now_ns() >= until)
             break;
         /* Refused or not, its completion may be on its way. */
-        rc = nvme_abort(q->d->c, q->qp.qid, (uint16_t)i);
+        rc = nvme_abort(q->d->c, q->qp.qid, q->trackers[i].sqe.cid);
         if (rc && !nvme_ctrlr_healthy(q->d->c))
             return false;
         if (!rc)

@@ -79,6 +79,42 @@ TEST_F(Recovery, CompletionOfAnIdleCommandIsDropped)
     expect_rungs({0, 0, 0});
 }
 
+// A controller that completes a command again when the next one has been sent, as some do after an
+// Abort: the data of the next one has not arrived.
+TEST_F(Recovery, ASecondCompletionIsNotTakenForThatOfTheNextCommand)
+{
+    nvme_sqe last = {};
+    bool again = false;
+
+    fake.abort_works = true;
+    fake.loses = [&](const nvme_sqe &sqe) {
+        again = !again;
+        if (!again)
+            fake.complete_io(1, last, 0);
+        last = sqe;
+        last.opcode = NVME_IO_FLUSH; /* it moves no data again */
+        return !again;
+    };
+    for (unsigned i = 0; i < 6; i++)
+        ASSERT_TRUE(reads(i * 4096, 4096)) << i;
+    fake.loses = [](const nvme_sqe &) { return false; };
+    expect_works();
+    EXPECT_EQ(fake.enables, 0u);
+}
+
+TEST_F(Recovery, AnIdentifierIsNotTheSameTwiceInARowNorReserved)
+{
+    bd_close(dev);
+    ASSERT_EQ(bd_nvme_open(c, 1, 1, 5, &dev), 0)
+        << "four trackers, the last of which is used first";
+    for (unsigned i = 0; i < 17000; i++) /* all that one tracker has */
+        ASSERT_TRUE(reads(0, 4096)) << i;
+    for (size_t i = 1; i < fake.sent.size(); i++) {
+        ASSERT_NE(fake.sent[i].cid, fake.sent[i - 1].cid) << i;
+        ASSERT_NE(fake.sent[i].cid, 0xffff) << i;
+    }
+}
+
 TEST_F(Recovery, QueueIsCreatedAgainWhereAbortDoesNotHelp)
 {
     lose(NVME_IO_READ, 1);
