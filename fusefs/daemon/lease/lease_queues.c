@@ -47,12 +47,23 @@ static unsigned count_free(const struct leases *t)
     return left < GQ_MAX_QUEUES ? left : GQ_MAX_QUEUES;
 }
 
+/*
+ * Tier 0: the doorbells that the executor does not reach are not reached by a
+ * GPU of a holder either.
+ */
+static bool hands_out_doorbells(const struct leases *t)
+{
+    const struct stack *s = &t->d->stack;
+
+    return transport_of(t)->doorbells_fd >= 0 && !(s->engine && s->engine_info.tier == 0);
+}
+
 int lease_queues_open(struct leases *t)
 {
     if (!t->ctrlr)
         return 0;
     t->max_queues = count_free(t);
-    if (transport_of(t)->doorbells_fd >= 0)
+    if (hands_out_doorbells(t))
         return 0;
     int err = map_proxied(t);
     return err ? err : gq_doorbell_proxy_open(transport_of(t), t->proxied_doorbells, &t->proxy);

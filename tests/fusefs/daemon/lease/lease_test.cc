@@ -263,6 +263,78 @@ TEST_F(LeaseTest, SharedMemoryCannotBeSpoilt)
         close(fd);
 }
 
+// A GPU of the holder reaches no doorbells that the executor does not reach.
+TEST_F(LeaseTest, AtTier0TheDaemonRingsTheDoorbells)
+{
+    ASSERT_NO_FATAL_FAILURE(start("executor=cpu,direct=root,doorbells=cpu"));
+    int error;
+    Buffer buffer(fd_, kFile);
+    uint64_t iova = iova_of(fd_, buffer, &error).iova;
+    Queues queues(fd_, 2);
+    Extents extents(fd_);
+    ASSERT_EQ(info_of(fd_).tier, 0u);
+    ASSERT_TRUE(queues.map(fd_) && extents.map(fd_));
+    EXPECT_NE(queues.doorbells().find("gpunvme-doorbells"), std::string::npos)
+        << queues.doorbells();
+    ASSERT_TRUE(reads(&queues, 0, extents, iova, 0, kFile / 2));
+    ASSERT_TRUE(reads(&queues, 1, extents, iova, kFile / 2, kFile));
+    EXPECT_EQ(memcmp(buffer.data(), content(kFile, 1).data(), kFile), 0);
+    EXPECT_EQ(queues.end(fd_), 0);
+    EXPECT_EQ(extents.end(fd_), 0);
+}
+
+// The files with rings that the holder of a lease can map.
+std::vector<int> rings_of(int fd, const Queues &lease)
+{
+    std::vector<int> rings;
+    int s = connect_mount(fd);
+
+    for (uint64_t i = 0; i < lease.reply().queues; i++) {
+        gpunvme_reply reply;
+        std::vector<int> fds =
+            request(s, {GPUNVME_ASK_QUEUE, lease.reply().id, lease.reply().key, i}, &reply);
+        EXPECT_EQ(fds.size(), 2u);
+        if (!fds.empty())
+            rings.push_back(fds[0]);
+        for (size_t k = 1; k < fds.size(); k++)
+            close(fds[k]);
+    }
+    close(s);
+    return rings;
+}
+
+std::string read_whole(int fd)
+{
+    std::string bytes(static_cast<size_t>(lseek(fd, 0, SEEK_END)), '\0');
+    EXPECT_EQ(pread(fd, bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
+    return bytes;
+}
+
+// Whatever a holder leaves in its memory, orderly or by a close, the next one cannot map it.
+TEST_F(LeaseTest, AHolderFindsNothingOfTheHolderBefore)
+{
+    ASSERT_NO_FATAL_FAILURE(start());
+    for (int i = 0; i < 4; i++) {
+        int holder = open_on(mounted_->path("file"), O_RDONLY);
+        Queues queues(holder, 3);
+        ASSERT_EQ(queues.error(), 0);
+        std::vector<int> rings = rings_of(holder, queues);
+        ASSERT_EQ(rings.size(), 3u);
+        for (int file : rings)
+            EXPECT_EQ(read_whole(file).find('s'), std::string::npos) << i;
+        for (int file : rings) {
+            std::string secret(read_whole(file).size(), 's');
+            EXPECT_EQ(pwrite(file, secret.data(), secret.size(), 0),
+                      static_cast<ssize_t>(secret.size()));
+            close(file);
+        }
+        if (i % 2) {
+            EXPECT_EQ(queues.end(holder), 0);
+        }
+        close(holder);
+    }
+}
+
 TEST_F(LeaseTest, HolesAndUnwrittenBlocksAreZeros)
 {
     ASSERT_NO_FATAL_FAILURE(start());
