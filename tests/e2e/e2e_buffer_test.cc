@@ -49,7 +49,9 @@ class LargeBuffer : public ::testing::TestWithParam<Way>
         ASSERT_EQ(pwrite(fd_, want_.data(), kLen, 0), (ssize_t)kLen) << strerror(errno);
         ASSERT_EQ(fsync(fd_), 0) << strerror(errno);
         ASSERT_EQ(gpunvme_connect(mounted_.path("").c_str(), &g_), 0) << gpunvme_error();
+        uint64_t regions = stats().dma_regions;
         ASSERT_EQ(gpunvme_alloc(g_, kLen + 2 * kPage, &b_), 0) << gpunvme_error();
+        EXPECT_EQ(stats().dma_regions, regions + !GetParam().staged) << "what is staged has none";
         memset(memory(), 0xa5, kLen + 2 * kPage);
     }
     void TearDown() override
@@ -64,17 +66,29 @@ class LargeBuffer : public ::testing::TestWithParam<Way>
         EXPECT_TRUE(mounted_.unmount()) << mounted_.log();
         EXPECT_EQ(mounted_.fsck(&output), 0) << output;
     }
+    gpunvme_ioc_stats stats() const
+    {
+        gpunvme_ioc_stats stats = {};
+
+        EXPECT_EQ(gpunvme_stats(g_, &stats), 0) << gpunvme_error();
+        return stats;
+    }
+    // By the executor, and staged or not as the mount is.
+    static void expect_path(const gpunvme_result &result)
+    {
+        EXPECT_EQ(result.path, (uint32_t)GPUNVME_PATH_GPU) << result.why;
+        EXPECT_EQ(result.staged, GetParam().staged);
+    }
     // Bytes that the mount says it has staged, of those that it moved by the executor.
     void expect_staged(uint64_t read, uint64_t written) const
     {
-        gpunvme_ioc_stats stats;
+        gpunvme_ioc_stats now = stats();
 
-        ASSERT_EQ(gpunvme_stats(g_, &stats), 0) << gpunvme_error();
-        EXPECT_EQ(stats.gpu_read_bytes, read);
-        EXPECT_EQ(stats.gpu_written_bytes, written);
-        EXPECT_EQ(stats.gpu_staged_read_bytes, GetParam().staged ? read : 0);
-        EXPECT_EQ(stats.gpu_staged_written_bytes, GetParam().staged ? written : 0);
-        EXPECT_EQ(stats.bounce_transfers, 0u);
+        EXPECT_EQ(now.gpu_read_bytes, read);
+        EXPECT_EQ(now.gpu_written_bytes, written);
+        EXPECT_EQ(now.gpu_staged_read_bytes, GetParam().staged ? read : 0);
+        EXPECT_EQ(now.gpu_staged_written_bytes, GetParam().staged ? written : 0);
+        EXPECT_EQ(now.bounce_transfers, 0u);
     }
     uint8_t *memory() const
     {
@@ -107,8 +121,7 @@ TEST_P(LargeBuffer, IsReadInStepsFromAnyPageAndInsideOne)
                 gpunvme_result result;
 
                 ASSERT_EQ(gpunvme_read(b_, fd_, at + i, i, n, &result), (ssize_t)n);
-                ASSERT_EQ(result.path, (uint32_t)GPUNVME_PATH_GPU) << result.why;
-                ASSERT_EQ(result.staged, GetParam().staged);
+                expect_path(result);
             }
             EXPECT_EQ(wrong_pages(at), 0u) << "at " << at << ", steps of " << step;
         }
@@ -132,6 +145,7 @@ TEST_P(LargeBuffer, IsReadByAListOfPieces)
 
     for (size_t at : {size_t(0), kPage, size_t(512)}) {
         std::vector<gpunvme_piece> pieces;
+        gpunvme_result result;
 
         for (size_t i = kLen; i > 0; i -= kPiece) // not in the file's order
             pieces.push_back({.file_offset = i - kPiece,
@@ -139,12 +153,14 @@ TEST_P(LargeBuffer, IsReadByAListOfPieces)
                               .len = kPiece,
                               .result = 0});
         memset(memory(), 0xa5, kLen + 2 * kPage);
-        ASSERT_EQ(gpunvme_readv(b_, fd_, pieces.data(), pieces.size(), nullptr), 0)
+        ASSERT_EQ(gpunvme_readv(b_, fd_, pieces.data(), pieces.size(), &result), 0)
             << gpunvme_error();
+        expect_path(result);
         for (const gpunvme_piece &p : pieces)
             ASSERT_EQ(p.result, (int32_t)kPiece);
         EXPECT_EQ(wrong_pages(at), 0u) << "at " << at;
     }
+    expect_staged(3 * kLen, 0);
 }
 
 // Written by the executor's queues, and read back by the daemon's own after a new mount.
@@ -155,8 +171,12 @@ TEST_P(LargeBuffer, IsWrittenInStepsAndAtRestWhatItWas)
 
     content_fill(kSeed + 1, 0, want_.data(), kLen);
     memcpy(memory() + at, want_.data(), kLen);
-    for (size_t i = 0; i < kLen; i += 2u << 20)
-        ASSERT_EQ(gpunvme_write(b_, fd_, at + i, i, 2u << 20, nullptr), (ssize_t)(2u << 20));
+    for (size_t i = 0; i < kLen; i += 2u << 20) {
+        gpunvme_result result;
+
+        ASSERT_EQ(gpunvme_write(b_, fd_, at + i, i, 2u << 20, &result), (ssize_t)(2u << 20));
+        expect_path(result);
+    }
     ASSERT_EQ(fsync(fd_), 0) << strerror(errno);
     EXPECT_EQ(wrong_pages(at), 0u) << "of the memory that was written";
     expect_staged(0, kLen);

@@ -50,6 +50,15 @@ def test_posix(drives, suite):
     """, timeout=150)
 
 
+@pytest.mark.parametrize("tier", ["Tier1", "Tier0"])
+def test_buffers_that_the_drive_is_not_given(drives, tier):
+    """Memory that stands in for a GPU's, which VFIO does not map: all its data is staged."""
+    drives.run(f"""
+        export GPUNVME_TEST_DEVICE={device("plain")}
+        "$BUILD/tests/e2e/buffer_test" --gtest_filter="*/{tier}"
+    """, timeout=300)
+
+
 def test_two_drives_at_once(drives):
     drives.run(f"""
         mkdir -p /mnt/a /mnt/b
