@@ -98,6 +98,7 @@ TSAN_LONG+='*/Direct.AHostThatWaits*/staged_few:*/List.ReadsAnything*/staged_blo
 TSAN_LONG+='*/List.WhatIsWrong*/staged_blocks_of_4_KiB:'
 TSAN_LONG+='*/List.PiecesMayBe*/staged_blocks_of_4_KiB:DirectOne.WithTooFewDescriptorsSaysSo:'
 TSAN_LONG+='DirectOne.TheDescriptorMayBeClosed:DirectRight.IsTheMountsToGive:'
+TSAN_LONG+='*/Direct.*/proxied_doorbells:*/DirectFails.*/Reached:*/ListFails.*/Reached:'
 # Long lists, whose threads other cases have.
 TSAN_LONG+='Readv.ABatchOfManyPieces*:*/ReadvGrowing.*:'
 # Queue code by one lane or by 32 with a doorbell thread, and staged by 32.

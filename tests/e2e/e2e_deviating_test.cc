@@ -130,6 +130,42 @@ TEST_F(Deviating, AServerThatKeeps64RegionsIsNotAskedForMore)
     gpunvme_unregister(buffers[0]);
 }
 
+// The direct path needs a region for its staging; what it takes is given back after an error.
+TEST_F(Deviating, AFullTableRefusesTheDirectPathUntilThereIsRoom)
+{
+    const struct gpunvme_direct_options few = {2, 8, 0};
+    std::vector<gpunvme_buffer *> buffers(70);
+    struct gpunvme_direct *d = nullptr;
+    struct gpunvme_file *f = nullptr;
+    std::vector<uint8_t> want(kPiece);
+
+    begin({"--dma-maps", "64"}, "direct=root");
+    for (auto &b : buffers)
+        ASSERT_EQ(gpunvme_alloc(g_, kPiece, &b), 0) << gpunvme_error();
+    gpunvme_buffer *staged = buffers.back();
+    uint64_t full = stats().dma_regions, held = stats().buffers;
+    auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(gpunvme_direct_open(g_, &few, &d), -ENOTSUP);
+    EXPECT_NE(std::string(gpunvme_error()).find("does not reach memory for staging"),
+              std::string::npos)
+        << gpunvme_error();
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+    EXPECT_EQ(stats().dma_regions, full);
+    EXPECT_EQ(stats().buffers, held);
+    for (int i = 0; i < 2; i++)
+        gpunvme_unregister(buffers[static_cast<size_t>(i)]);
+    ASSERT_EQ(gpunvme_direct_open(g_, &few, &d), 0) << gpunvme_error();
+    ASSERT_EQ(gpunvme_file_open(d, fd_, &f), 0) << gpunvme_error();
+    content_fill(1, kPiece, want.data(), kPiece);
+    memset(gpunvme_buffer_addr(staged), 0, kPiece);
+    EXPECT_EQ(gpunvme_file_read(f, gpunvme_buffer_addr(staged), kPiece, kPiece), (ssize_t)kPiece);
+    EXPECT_EQ(memcmp(gpunvme_buffer_addr(staged), want.data(), kPiece), 0);
+    gpunvme_direct_close(d);
+    EXPECT_EQ(stats().dma_regions, full - 2);
+    for (size_t i = 2; i < buffers.size(); i++)
+        gpunvme_unregister(buffers[i]);
+}
+
 // More buffers than the drive keeps regions, in one memfd: none of them is staged.
 TEST_F(Deviating, BuffersInOneFileShareARegion)
 {

@@ -187,12 +187,13 @@ INSTANTIATE_TEST_SUITE_P(
         Way{"proxied_doorbells", "executor=cpu,direct=root,deadline=60000,doorbells=cpu", 1, 2}),
     [](const auto &info) { return info.param.name; });
 
-class ListOne : public ListBase
+// Over memory that the drive reaches, and staged.
+class ListFails : public ListBase, public ::testing::WithParamInterface<Way>
 {
   protected:
     void SetUp() override
     {
-        start({"", "executor=cpu,direct=root,deadline=2000", 3, 16}, GPUNVME_PUPPET);
+        start(GetParam(), GPUNVME_PUPPET);
     }
     // The first result that is an error, or what the call returned.
     int64_t read_until_it_fails()
@@ -206,7 +207,13 @@ class ListOne : public ListBase
     }
 };
 
-TEST_F(ListOne, AnErrorOfTheDriveIsThePieces)
+INSTANTIATE_TEST_SUITE_P(
+    Mounts, ListFails,
+    ::testing::Values(Way{"Reached", "executor=cpu,direct=root,deadline=2000", 3, 16},
+                      Way{"Tier1", "executor=cpu,direct=root,deadline=2000,sim_gpu=off", 3, 16}),
+    [](const auto &info) { return info.param.name; });
+
+TEST_P(ListFails, AnErrorOfTheDriveIsThePieces)
 {
     Pieces pieces = pages(100);
     ASSERT_NO_FATAL_FAILURE(fault("status", kRead, 2, 0x281)); // unrecovered read error
@@ -216,7 +223,7 @@ TEST_F(ListOne, AnErrorOfTheDriveIsThePieces)
     EXPECT_TRUE(are_read(pieces));
 }
 
-TEST_F(ListOne, ALostCommandCostsTheRestOfItsQueuesPieces)
+TEST_P(ListFails, ALostCommandCostsTheRestOfItsQueuesPieces)
 {
     Pieces pieces = pages(100);
     ASSERT_NO_FATAL_FAILURE(fault("lose", kRead, 1));
@@ -229,7 +236,7 @@ TEST_F(ListOne, ALostCommandCostsTheRestOfItsQueuesPieces)
     EXPECT_TRUE(are_read(pieces)) << "by another queue";
 }
 
-TEST_F(ListOne, WithoutAQueueNoPieceIsRead)
+TEST_P(ListFails, WithoutAQueueNoPieceIsRead)
 {
     Pieces pieces = pages(100);
     for (int i = 0; i < 3; i++) {
@@ -245,7 +252,7 @@ TEST_F(ListOne, WithoutAQueueNoPieceIsRead)
     EXPECT_TRUE(are_read(pieces));
 }
 
-TEST_F(ListOne, AResetEndsTheLeasesAndTheyAreRenewed)
+TEST_P(ListFails, AResetEndsTheLeasesAndTheyAreRenewed)
 {
     ASSERT_NO_FATAL_FAILURE(fault("fatal", kAny, 1));
     expect_gone(read_until_it_fails());
@@ -261,7 +268,7 @@ TEST_F(ListOne, AResetEndsTheLeasesAndTheyAreRenewed)
     EXPECT_TRUE(are_read(pieces));
 }
 
-TEST_F(ListOne, TheMountsEndIsTheLeases)
+TEST_P(ListFails, TheMountsEndIsTheLeases)
 {
     end_the_mount();
     expect_gone(read_until_it_fails());

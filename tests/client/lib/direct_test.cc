@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <fstream>
 #include <random>
@@ -30,6 +31,19 @@ class DirectBase : public MountRig
         int64_t bytes = -1;
         int err = gpunvme_read_async(f, memory_ + at, n, offset, nullptr, &bytes);
         return err ? err : bytes;
+    }
+    int64_t read_until_it_fails()
+    {
+        return until_it_fails([this] {
+            int64_t n = read(f_, 0, kPage, kData);
+            return n == static_cast<int64_t>(kPage) ? 0 : n;
+        });
+    }
+    uint64_t regions()
+    {
+        struct gpunvme_ioc_stats stats = {};
+        EXPECT_EQ(gpunvme_stats(g_, &stats), 0) << gpunvme_error();
+        return stats.dma_regions;
     }
 };
 
@@ -113,6 +127,29 @@ TEST_P(Direct, AMountCannotShrinkItsCounters)
     close(fd);
 }
 
+TEST_P(Direct, MemoryThatIsStagedIsNotMappedForTheDrive)
+{
+    const std::string options = GetParam().options;
+    bool staged = options.find("sim_gpu=off") != std::string::npos;
+    struct gpunvme_ioc_info info;
+    struct gpunvme_buffer *later;
+    int64_t bytes;
+
+    ASSERT_EQ(gpunvme_info(g_, &info), 0);
+    EXPECT_EQ(info.tier, options.find("doorbells=cpu") == std::string::npos ? 1u : 0u);
+    EXPECT_EQ(std::string(info.tier_note).find("staged") != std::string::npos, staged);
+    uint64_t before = regions();
+    ASSERT_EQ(gpunvme_alloc(g_, 5 * kPage, &later), 0);
+    EXPECT_EQ(regions(), before + !staged);
+    auto *addr = static_cast<char *>(gpunvme_buffer_addr(later));
+    ASSERT_EQ(gpunvme_read_async(f_, addr, 5 * kPage, kData, nullptr, &bytes), 0);
+    EXPECT_EQ(bytes, static_cast<int64_t>(5 * kPage));
+    EXPECT_EQ(memcmp(addr, &file_[kData], 5 * kPage), 0);
+    EXPECT_EQ(regions(), before + !staged);
+    EXPECT_EQ(gpunvme_unregister(later), 0);
+    EXPECT_EQ(regions(), before);
+}
+
 TEST_P(Direct, ManyThreadsShareFewQueues)
 {
     in_threads(8, [this](size_t t) {
@@ -137,7 +174,9 @@ INSTANTIATE_TEST_SUITE_P(
         Way{"staged", "executor=cpu,direct=root,deadline=60000,sim_gpu=off", 0, 0},
         Way{"staged_few", "executor=cpu,direct=root,deadline=60000,sim_gpu=off", 2, 4},
         Way{"two_queues_of_four", "executor=cpu,direct=root,deadline=60000", 2, 4},
-        Way{"proxied_doorbells", "executor=cpu,direct=root,deadline=60000,doorbells=cpu", 1, 2}),
+        Way{"proxied_doorbells", "executor=cpu,direct=root,deadline=60000,doorbells=cpu", 1, 2},
+        Way{"staged_proxied_doorbells",
+            "executor=cpu,direct=root,deadline=60000,doorbells=cpu,sim_gpu=off", 1, 2}),
     [](const auto &info) { return info.param.name; });
 
 class DirectOne : public DirectBase
@@ -147,14 +186,23 @@ class DirectOne : public DirectBase
     {
         start({"", "executor=cpu,direct=root,deadline=2000", 3, 16}, GPUNVME_PUPPET);
     }
-    int64_t read_until_it_fails()
+};
+
+// Over memory that the drive reaches, and staged.
+class DirectFails : public DirectBase, public ::testing::WithParamInterface<Way>
+{
+  protected:
+    void SetUp() override
     {
-        return until_it_fails([this] {
-            int64_t n = read(f_, 0, kPage, kData);
-            return n == static_cast<int64_t>(kPage) ? 0 : n;
-        });
+        start(GetParam(), GPUNVME_PUPPET);
     }
 };
+
+INSTANTIATE_TEST_SUITE_P(
+    Mounts, DirectFails,
+    ::testing::Values(Way{"Reached", "executor=cpu,direct=root,deadline=2000", 3, 16},
+                      Way{"Tier1", "executor=cpu,direct=root,deadline=2000,sim_gpu=off", 3, 16}),
+    [](const auto &info) { return info.param.name; });
 
 TEST_F(DirectOne, SeesTheFileAsItWasUntilRefreshed)
 {
@@ -270,7 +318,7 @@ TEST_F(DirectOne, WithTooFewDescriptorsSaysSo)
     EXPECT_EQ(opened, 2) << "a few are enough";
 }
 
-TEST_F(DirectOne, AnErrorOfTheDriveIsTheReads)
+TEST_P(DirectFails, AnErrorOfTheDriveIsTheReads)
 {
     ASSERT_NO_FATAL_FAILURE(fault("status", kRead, 1, 0x281)); // unrecovered read error
     EXPECT_EQ(read(f_, 0, kPage, kData), -EIO);
@@ -278,7 +326,7 @@ TEST_F(DirectOne, AnErrorOfTheDriveIsTheReads)
     EXPECT_TRUE(holds(0, kPage, kData));
 }
 
-TEST_F(DirectOne, ALostCommandCostsAQueueAndNewOnesCanBeHad)
+TEST_P(DirectFails, ALostCommandCostsAQueueAndNewOnesCanBeHad)
 {
     ASSERT_NO_FATAL_FAILURE(fault("lose", kRead, 3));
     for (int i = 0; i < 3; i++)
@@ -289,7 +337,23 @@ TEST_F(DirectOne, ALostCommandCostsAQueueAndNewOnesCanBeHad)
     EXPECT_TRUE(holds(0, kFile, 0));
 }
 
-TEST_F(DirectOne, AResetEndsTheLeasesAndTheyAreRenewed)
+// A page has its own bytes or keeps its old ones: nothing of the bytes that staging held before.
+TEST_P(DirectFails, ADeadlineInTheMiddleOfALongReadEndsIt)
+{
+    ASSERT_EQ(read(f_, 0, kWhole, kFile - kWhole), static_cast<int64_t>(kWhole)) << "fills staging";
+    poison();
+    ASSERT_NO_FATAL_FAILURE(fault("lose", kRead, 1, 0, 1));
+    EXPECT_EQ(read(f_, 0, kWhole, 0), -ETIMEDOUT);
+    for (size_t i = 0; i < kWhole; i += kPage) {
+        bool untouched =
+            std::all_of(memory_ + i, memory_ + i + kPage, [](char c) { return c == kGuard; });
+        EXPECT_TRUE(untouched || holds(i, kPage, i)) << "page " << i / kPage;
+    }
+    EXPECT_EQ(read(f_, 0, kWhole, 0), static_cast<int64_t>(kWhole)) << "by another queue";
+    EXPECT_TRUE(holds(0, kWhole, 0));
+}
+
+TEST_P(DirectFails, AResetEndsTheLeasesAndTheyAreRenewed)
 {
     ASSERT_NO_FATAL_FAILURE(fault("fatal", kAny, 1));
     expect_gone(read_until_it_fails());
@@ -300,7 +364,7 @@ TEST_F(DirectOne, AResetEndsTheLeasesAndTheyAreRenewed)
     EXPECT_TRUE(holds(0, kFile, 0));
 }
 
-TEST_F(DirectOne, TheMountsEndIsTheLeases)
+TEST_P(DirectFails, TheMountsEndIsTheLeases)
 {
     end_the_mount();
     expect_gone(read_until_it_fails());
@@ -309,7 +373,7 @@ TEST_F(DirectOne, TheMountsEndIsTheLeases)
     expect_ended();
 }
 
-TEST_F(DirectOne, ADaemonThatWasKilledCostsDeadlinesOnly)
+TEST_P(DirectFails, ADaemonThatWasKilledCostsDeadlinesOnly)
 {
     std::atomic<bool> stop{false};
     std::vector<std::thread> readers;
@@ -424,10 +488,11 @@ int lease_all(struct gpunvme *g, struct gpunvme_direct **out)
     _exit(2);
 }
 
-TEST_F(DirectOne, AKilledReaderLeavesItsQueues)
+TEST_P(DirectFails, AKilledReaderLeavesItsQueues)
 {
     gpunvme_direct_close(d_);
     d_ = nullptr;
+    uint64_t before = regions();
     for (int i = 0; i < 3; i++) {
         int ready[2], status;
         char byte;
@@ -443,6 +508,9 @@ TEST_F(DirectOne, AKilledReaderLeavesItsQueues)
         ASSERT_EQ(waitpid(child, &status, 0), child);
         EXPECT_TRUE(WIFSIGNALED(status)) << status;
     }
+    for (int i = 0; i < 1000 && regions() != before; i++)
+        usleep(10000);
+    EXPECT_EQ(regions(), before) << "buffers, staging and rings of the killed";
     ASSERT_EQ(lease_all(g_, &d_), 0) << gpunvme_error();
     ASSERT_EQ(gpunvme_file_open(d_, fd_, &f_), 0) << gpunvme_error();
     EXPECT_EQ(read(f_, 0, kFile, 0), static_cast<int64_t>(kFile));

@@ -112,9 +112,10 @@ void MountRig::make_file()
     ASSERT_EQ(fsync(fd_), 0);
 }
 
-void MountRig::fault(const std::string &kind, int opcode, unsigned times, unsigned status)
+void MountRig::fault(const std::string &kind, int opcode, unsigned times, unsigned status,
+                     unsigned skip)
 {
-    ASSERT_NO_FATAL_FAILURE(tell_fault(control_, kind, opcode, 0, times, status));
+    ASSERT_NO_FATAL_FAILURE(tell_fault(control_, kind, opcode, skip, times, status));
 }
 
 void MountRig::write_another_file()

@@ -45,9 +45,10 @@ class MountRig : public ::testing::Test
     }
     void TearDown() override;
 
-    // The next commands of the opcode, so many of them, meet this fault
+    // The next commands of the opcode, so many of them after `skip`, meet this fault
     // (tests/fusefs/daemon/puppet.c).
-    void fault(const std::string &kind, int opcode, unsigned times, unsigned status = 0);
+    void fault(const std::string &kind, int opcode, unsigned times, unsigned status = 0,
+               unsigned skip = 0);
     // Has the daemon use the drive: it finds out what state that is in.
     void write_another_file();
     // From then on the mount ends; later, by the library first, it has ended well.
