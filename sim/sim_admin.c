@@ -200,6 +200,7 @@ static uint16_t create_sq(struct admin *a)
     sq->head = sq->tail = sq->seen = sq->reported = 0;
     atomic_store_explicit(&sq->submitted, 0, memory_order_relaxed);
     sq->deleting = false;
+    atomic_store(&sq->lent, false);
     adopt(a->s, sq);
     note_top_queue(a->s);
     return NVME_OK;

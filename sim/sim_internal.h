@@ -99,8 +99,9 @@ struct sim_sq {
     uint32_t size, head, tail, seen;
     uint32_t reported; /* head in the last completion posted */
     uint16_t id;
-    bool deleting; /* no fetches any more */
-    bool kept;     /* as of a CQ */
+    bool deleting;     /* no fetches any more */
+    bool kept;         /* as of a CQ */
+    _Atomic bool lent; /* its owner calls for each command, to execute it: sim_lent.c */
     uint64_t iova;
 };
 

@@ -48,11 +48,19 @@ static void leave(struct sim_thread *th)
     sim_wake(th);
 }
 
+/* Before the first try: a controller thread that is awake might take each command before it. */
+static void note_lent(struct sim_sq *sq)
+{
+    if (!atomic_load_explicit(&sq->lent, memory_order_relaxed))
+        atomic_store_explicit(&sq->lent, true, memory_order_relaxed);
+}
+
 void sim_kick_queue(struct nvme_transport *t, uint16_t qid)
 {
     struct sim *s = ((struct sim_transport *)t)->s;
     struct sim_thread *th = &s->threads[sim_owner(s, qid, false)];
 
+    note_lent(&s->sqs[qid]);
     for (unsigned i = 0; i < LOCK_TRIES && !atomic_load_explicit(&s->gate, memory_order_relaxed);
          i++) {
         if (pthread_mutex_trylock(&th->lock) == 0) {

@@ -145,6 +145,16 @@ static void look(struct sim_thread *th, bool at_queues)
         sim_sq_peek(th, th->sqs[i]);
 }
 
+/*
+ * True: the thread is to stay awake. A command of a lent queue is no reason:
+ * awake, the thread would take further ones from their owner, which then waits
+ * for it.
+ */
+static bool poll_queue(struct sim_thread *th, struct sim_sq *sq)
+{
+    return sim_sq_poll(th, sq) && (!sq->lent || sq->head != sq->tail);
+}
+
 static bool poll_queues(struct sim_thread *th)
 {
     bool worked = false;
@@ -152,7 +162,7 @@ static bool poll_queues(struct sim_thread *th)
 
     th->turn = q + 1;
     for (unsigned i = 0; i < th->n_sqs; i++) {
-        worked |= sim_sq_poll(th, th->sqs[q]);
+        worked |= poll_queue(th, th->sqs[q]);
         q = q + 1 < th->n_sqs ? q + 1 : 0;
     }
     return worked;

@@ -12,11 +12,16 @@ namespace
 
 constexpr uint32_t kDepth = 16;
 
+void ring(Rig &r, Queue &q)
+{
+    // Release: the SQEs are visible before the doorbell.
+    __atomic_store_n(&r.t->doorbells[2 * q.qid << r.cfg.doorbell_stride], q.tail, __ATOMIC_RELEASE);
+}
+
 void post(Rig &r, Queue &q, const nvme_sqe &sqe)
 {
     r.put(q, sqe);
-    // Release: the SQE is visible before the doorbell.
-    __atomic_store_n(&r.t->doorbells[2 * q.qid << r.cfg.doorbell_stride], q.tail, __ATOMIC_RELEASE);
+    ring(r, q);
     nvme_kick_queue(r.t, q.qid);
 }
 
@@ -48,6 +53,29 @@ TEST(Lent, ACommandEndsInsideTheCall)
         EXPECT_TRUE(holds(data->addr, 4096, 7));
     }
     EXPECT_GT(inside, 25) << "it takes a command itself now and then, when its time comes to look";
+}
+
+// More commands than one fetch has, of a queue whose owner has called before and does not call now.
+TEST(Lent, DoorbellsWithoutACallAreNoticed)
+{
+    constexpr uint32_t kMany = 40;
+    Rig r(small_config());
+    Queue &q = r.create(1, 64);
+    auto data = r.dma(4096);
+    nvme_cqe cqe;
+
+    post(r, q, io(NVME_IO_READ, 8, 1, data->iova));
+    ASSERT_TRUE(r.next(q, &cqe));
+    for (int round = 0; round < 20; round++) {
+        for (uint32_t i = 0; i < kMany; i++)
+            r.put(q, io(NVME_IO_READ, 8, 1, data->iova, 0, static_cast<uint16_t>(i)));
+        ring(r, q);
+        for (uint32_t i = 0; i < kMany; i++) {
+            ASSERT_TRUE(r.next(q, &cqe, false)) << round << ": " << i;
+            EXPECT_EQ(NVME_STATUS(cqe.status), NVME_OK);
+        }
+        r.doorbell(q.qid, true, q.head);
+    }
 }
 
 TEST(Lent, DelayedCommandsAreLeftToTheController)
