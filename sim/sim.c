@@ -4,9 +4,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "sim/sim_internal.h"
+#include "support/processors.h"
 
 static unsigned or_default(unsigned v, unsigned d)
 {
@@ -152,7 +152,6 @@ static void destroy(struct sim *s)
 static struct sim *new_sim(const struct sim_config *cfg)
 {
     struct sim *s = aligned_alloc(SIM_CACHE_LINE, sizeof(*s));
-    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 
     if (!s)
         return NULL;
@@ -172,7 +171,7 @@ static struct sim *new_sim(const struct sim_config *cfg)
         s->ns[i].fd = -1;
     }
     /* Polling needs a spare core; without one it delays the driver. */
-    s->spin_us = cpus > (long)cfg->threads + 2 ? SIM_SPIN_US : SIM_SPIN_FEW_US;
+    s->spin_us = processors_allowed() > cfg->threads + 2 ? SIM_SPIN_US : SIM_SPIN_FEW_US;
     return s;
 }
 

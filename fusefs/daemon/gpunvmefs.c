@@ -28,6 +28,7 @@
 #include "fusefs/daemon/start/sandbox.h"
 #include "layout/format.h"
 #include "support/file_lock.h"
+#include "support/processors.h"
 #include "support/std_files.h"
 
 #ifdef GPUNVME_HAVE_SIM
@@ -79,7 +80,7 @@ static int free_image(void *context)
  */
 static unsigned default_threads(void)
 {
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    unsigned processors = processors_allowed();
 
     return processors >= 16 ? 4 : processors >= 8 ? 2 : 1;
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "sim_test_rig.h"
+#include "support/processors.h"
 
 TEST(SimBasic, EnableMakesReadyAndDisableTakesItBack)
 {
@@ -71,4 +72,21 @@ TEST(SimBasic, QueuesWrapAndPhasesFlip)
         ASSERT_EQ(r.run(q, io(NVME_IO_READ, i, 1, a->iova, 0, i)), 0);
         ASSERT_TRUE(holds(a->addr, 4096, i));
     }
+}
+
+/* Of a machine's processors, with taskset(1) or in a container. */
+TEST(Processors, AreThoseThatTheThreadMayRunOn)
+{
+    cpu_set_t all, one;
+
+    ASSERT_EQ(sched_getaffinity(0, sizeof(all), &all), 0);
+    EXPECT_EQ(processors_allowed(), static_cast<unsigned>(CPU_COUNT(&all)));
+    CPU_ZERO(&one);
+    for (int i = 0; i < CPU_SETSIZE && !CPU_COUNT(&one); i++) {
+        if (CPU_ISSET(i, &all))
+            CPU_SET(i, &one);
+    }
+    ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+    EXPECT_EQ(processors_allowed(), 1u);
+    ASSERT_EQ(sched_setaffinity(0, sizeof(all), &all), 0);
 }
