@@ -22,7 +22,10 @@
 #include "fusefs/daemon/state/daemon.h"
 #include "support/clock.h"
 
-/* Threads that wait for requests at a time, unless the machine has more processors. */
+/*
+ * Threads that wait for requests at a time. The kernel wakes the one that has waited longest, whose
+ * buffer has left the cache and whose processor sleeps: more are slower, also for eight readers.
+ */
 #define RECEIVERS 4u
 /* Time between two signals to threads in read(2), at the end. */
 #define WAKE_MS 50
@@ -41,7 +44,6 @@ struct session_thread {
 
 struct session_loop {
     struct daemon *d;
-    unsigned receivers;   /* threads that may wait for requests at a time */
     pthread_mutex_t lock; /* protects the fields below but threads */
     unsigned waiting;     /* threads that wait for requests */
     unsigned count;       /* of threads that run; unchanged after the end */
@@ -105,7 +107,7 @@ static bool begin_to_wait(struct session_thread *t)
     struct session_loop *loop = t->loop;
 
     pthread_mutex_lock(&loop->lock);
-    if (loop->waiting < loop->receivers) {
+    if (loop->waiting < RECEIVERS) {
         loop->waiting++;
     } else if (!loop->ended) {
         t->called = false;
@@ -198,15 +200,6 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-static unsigned receivers(void)
-{
-    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-
-    if (cpus <= (long)RECEIVERS)
-        return RECEIVERS;
-    return cpus < SESSION_THREADS ? (unsigned)cpus : SESSION_THREADS;
-}
-
 int session_loop_new(struct daemon *d, struct session_loop **out)
 {
     struct session_loop *loop = calloc(1, sizeof(*loop));
@@ -214,7 +207,6 @@ int session_loop_new(struct daemon *d, struct session_loop **out)
     if (!loop)
         return -ENOMEM;
     loop->d = d;
-    loop->receivers = receivers();
     pthread_mutex_init(&loop->lock, NULL);
     pthread_cond_init(&loop->over, NULL);
     for (unsigned i = 0; i < SESSION_THREADS_MAX; i++) {
