@@ -35,8 +35,11 @@
 #include "support/metrics.h"
 
 #define TRANSFER_THREADS 12 /* eight for one user, see workers.h */
-/* Two requests: the second is in flight while the first is served. */
-#define READ_AHEAD (2 * MAX_IO)
+/*
+ * Four requests. The kernel asks for a window when the program begins to read the one before: what
+ * is read next is already there.
+ */
+#define READ_AHEAD (4 * MAX_IO)
 
 /* The mount of a dead daemon answers every request with ENOTCONN. */
 static int clean_stale_mount(const char *path)
