@@ -93,14 +93,25 @@ GQ_FN uint32_t gd_look_at_lock(struct gd_share *s)
 }
 
 /*
+ * The first CID of a queue is not claimed for a ticket until it is ended: a group that ends one
+ * keeps the CID for no longer than the drive takes. So it gets a CID although tickets, also its
+ * own, hold all the others.
+ */
+GQ_FN uint32_t gd_reserved_bits(const struct gd_share *s, uint32_t word)
+{
+    return s->leaves && word == 0 ? 1u : 0;
+}
+
+/*
  * Claims CIDs for the lanes in `wanting`, and tries to lead at the same time. Returns the claimed
  * CIDs of word *at of w->cids.
  */
 GQ_FN uint32_t gd_claim(struct gd_share *s, uint32_t wanting, uint32_t *at)
 {
     struct gq_sharer *w = &s->q;
-    uint32_t n = gq_count_ones(wanting), first = s->seed * n, bits = gq_some_bits(n, first);
+    uint32_t n = gq_count_ones(wanting), first = s->seed * n;
     uint32_t word = s->low ? 0 : (first / 32u + s->tries) % gq_cid_words(w), found = 0;
+    uint32_t reserved = gd_reserved_bits(s, word), bits = gq_some_bits(n, first) & ~reserved;
     GQ_LANE_VAR(uint32_t, got);
     GQ_LANE_VAR(uint32_t, lost);
     uint32_t *taken = &w->cids->taken[word];
@@ -118,7 +129,11 @@ GQ_FN uint32_t gd_claim(struct gd_share *s, uint32_t wanting, uint32_t *at)
     {
         if (lane == 0) {
             GQ_AT(lost) |= found;
-            GQ_AT(got) = gq_claim_more(taken, bits, GQ_AT(got), n);
+            GQ_AT(got) = gq_claim_more(taken, bits, GQ_AT(got) | reserved, n);
+            if (GQ_AT(got) & reserved) {
+                gq_atomic_clear(taken, reserved);
+                GQ_AT(got) &= ~reserved;
+            }
             if (GQ_AT(lost) || !gd_suffices(s, gq_count_ones(GQ_AT(got)), n)) {
                 gq_atomic_clear(taken, GQ_AT(got));
                 GQ_AT(got) = 0;

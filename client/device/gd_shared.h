@@ -59,6 +59,7 @@ struct gd_share {
     bool has_queue;    /* `queue` is loaded */
     bool leads;
     bool low;                  /* a lane needs a CID with staging */
+    bool leaves;               /* between begin and end of a ticket: claims no reserved CID */
     struct gd_staging staging; /* while commands are prepared */
     struct gq_file_sums sums;  /* of the file, when commands were last prepared */
     GQ_LANE_MEMBER(struct gd_part, part);
@@ -213,6 +214,7 @@ GQ_FN void gd_share_open(struct gd_share *s, struct gq_group group,
     s->has_queue = false;
     s->leads = false;
     s->low = false;
+    s->leaves = false;
     s->sums = k->sums;
     GQ_FOR_LANES(lane)
     {

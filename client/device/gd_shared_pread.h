@@ -22,14 +22,15 @@ struct gpunvme_ticket {
     int64_t len; /* bytes of the read */
 };
 
-/* A warp's read begins. Returns its bytes. */
+/* A warp's read begins. leaves: of a ticket. Returns its bytes. */
 GQ_FN uint64_t gd_begin_warp(struct gd_share *s, const struct gpunvme_device_file *file,
-                             uint64_t dst, uint64_t n, uint64_t offset)
+                             uint64_t dst, uint64_t n, uint64_t offset, bool leaves)
 {
     const struct gd_known k = gd_load_known(file);
     uint64_t len = offset < k.end ? (n < k.end - offset ? n : k.end - offset) : 0;
 
     gd_share_open(s, gq_whole_group(), file, &k, len);
+    s->leaves = leaves;
     if (len) {
         gd_deal(s, k.max_command, dst, len, offset);
         gd_share_begin(s, &k);
@@ -40,13 +41,14 @@ GQ_FN uint64_t gd_begin_warp(struct gd_share *s, const struct gpunvme_device_fil
 /* The same of a read for each of the threads in the group. */
 GQ_FN uint64_t gd_begin_lane(struct gd_share *s, struct gq_group group,
                              const struct gpunvme_device_file *file, uint64_t dst, uint64_t n,
-                             uint64_t offset)
+                             uint64_t offset, bool leaves)
 {
     const struct gd_known k = gd_load_known(file);
     uint64_t len = offset < k.end ? (n < k.end - offset ? n : k.end - offset) : 0;
     struct gq_sharer *w = &s->q;
 
     gd_share_open(s, group, file, &k, GQ_SAME64(len));
+    s->leaves = leaves;
     s->part.dst = dst;
     s->part.offset = offset;
     s->part.left = len;
@@ -58,7 +60,7 @@ GQ_FN int64_t gd_shared_pread_warp(const struct gpunvme_device_file *file, uint6
                                    uint64_t offset)
 {
     struct gd_share s;
-    uint64_t len = gd_begin_warp(&s, file, dst, n, offset);
+    uint64_t len = gd_begin_warp(&s, file, dst, n, offset, false);
     int err;
 
     gd_share_end(&s);
@@ -72,7 +74,7 @@ GQ_FN int64_t gd_shared_pread_lane(const struct gpunvme_device_file *file, uint6
 {
     uint32_t mask = __match_any_sync(__activemask(), (unsigned long long)file);
     struct gd_share s;
-    uint64_t len = gd_begin_lane(&s, gd_group(mask), file, dst, n, offset);
+    uint64_t len = gd_begin_lane(&s, gd_group(mask), file, dst, n, offset, false);
 
     gd_share_end(&s);
     return s.part.err ? s.part.err : (int64_t)len;
@@ -87,7 +89,7 @@ GQ_FN struct gpunvme_ticket gd_shared_begin_warp(const struct gpunvme_device_fil
                                                  uint64_t dst, uint64_t n, uint64_t offset)
 {
     struct gd_share s;
-    uint64_t len = gd_begin_warp(&s, file, dst, n, offset);
+    uint64_t len = gd_begin_warp(&s, file, dst, n, offset, true);
 
     gd_share_leave(&s);
     return gd_ticket(&s, len);
@@ -98,7 +100,7 @@ GQ_FN struct gpunvme_ticket gd_shared_begin_lane(const struct gpunvme_device_fil
 {
     uint32_t mask = __match_any_sync(__activemask(), (unsigned long long)file);
     struct gd_share s;
-    uint64_t len = gd_begin_lane(&s, gd_group(mask), file, dst, n, offset);
+    uint64_t len = gd_begin_lane(&s, gd_group(mask), file, dst, n, offset, true);
 
     gd_share_leave(&s);
     return gd_ticket(&s, len);

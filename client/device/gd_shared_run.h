@@ -448,6 +448,7 @@ GQ_FN void gd_end_all(struct gd_share *s)
 /* After gd_share_begin(): the rest of it, until all reads have ended. */
 GQ_FN void gd_share_end(struct gd_share *s)
 {
+    s->leaves = false;
     while (gd_step(s)) {
         uint32_t wanting = gd_wanting(s);
 

@@ -97,9 +97,9 @@ gpunvme_preadv_warp(const struct gpunvme_device_file *file, void *dst, struct gp
  * The same reads in two steps, for warps that compute meanwhile, or have several reads under way.
  * begin() submits what the queue has room for, and never waits for the drive; end() waits for the
  * bytes and returns the result. Each ticket is ended once, by the threads that began it and that
- * come together as they did then; tickets of a warp in the order in which they were begun, because
- * each holds places in a queue. The time limit of a command counts from end(). The forms with
- * _warp are called by all threads of a warp, for one read, with a ticket of each thread's own.
+ * come together as they did then; tickets of a warp best in the order in which they were begun,
+ * because each holds places in a queue. The time limit of a command counts from end(). The forms
+ * with _warp are called by all threads of a warp, for one read, with a ticket of each thread's own.
  */
 static inline __device__ __noinline__ void
 gpunvme_pread_begin(struct gpunvme_ticket *ticket, const struct gpunvme_device_file *file,

@@ -13,12 +13,13 @@ struct shared_ticket {
 };
 
 static uint64_t begin(struct gd_share *s, const struct gpunvme_device_file *f, uint64_t dst,
-                      uint64_t n, uint64_t offset)
+                      uint64_t n, uint64_t offset, bool leaves)
 {
     const struct gd_known k = gd_load_known(f);
     uint64_t len = gq_read_bytes(&f->map, offset, n);
 
     gd_share_open(s, gq_whole_group(), f, &k, len);
+    s->leaves = leaves;
     if (len) {
         gd_deal(s, k.max_command, dst, len, offset);
         gd_share_begin(s, &k);
@@ -31,7 +32,7 @@ int64_t shared_read_warp(const struct gpunvme_device_file *f, uint64_t dst, uint
 {
     struct gd_share s;
 
-    len = begin(&s, f, dst, len, offset);
+    len = begin(&s, f, dst, len, offset, false);
     gd_share_end(&s);
     int err = gd_first_error(&s);
     return err ? err : (int64_t)len;
@@ -103,7 +104,7 @@ struct shared_ticket *shared_begin(const struct gpunvme_device_file *f, uint64_t
     struct shared_ticket *t = calloc(1, sizeof(*t));
 
     if (t) {
-        t->len = begin(&t->share, f, dst, len, offset);
+        t->len = begin(&t->share, f, dst, len, offset, true);
         gd_share_leave(&t->share);
     }
     return t;

@@ -2,6 +2,7 @@
 // Reads through shared queues: threads stand for warps.
 #include <errno.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -198,6 +199,134 @@ TEST(DirectSharedTickets, MayBeMoreThanThereAreCids)
         EXPECT_TRUE(s.holds((1 + i) * kPage, kPage, i % 8 * kPage)) << i;
     }
     expect_idle(s);
+}
+
+// A page, or a part of it, begun and not ended.
+struct Ticket {
+    struct shared_ticket *t;
+    size_t at;
+    uint64_t len, offset;
+};
+
+// Ends a ticket; the text tells an error of its read.
+std::string end_ticket(Stack &s, const Ticket &t)
+{
+    int64_t got = shared_end(t.t);
+    if (got == static_cast<int64_t>(t.len) && s.holds(t.at, t.len, t.offset))
+        return "";
+    return std::to_string(t.len) + " at " + std::to_string(t.offset) + ": " + std::to_string(got);
+}
+
+// Begins reads and leaves the queue, ends them in any order, and sleeps now and then:
+// the leader of the queue is often one that leaves. Tickets that remain are added to `left`.
+std::string come_and_go(Stack &s, unsigned seed, size_t at, std::vector<Ticket> *left)
+{
+    std::mt19937 rng(seed);
+    std::vector<Ticket> held;
+    std::string wrong;
+    for (unsigned i = 0; i < 150 && wrong.empty(); i++) {
+        size_t place = at + i % 8 * kPage;
+        if (held.size() == 8 || (!held.empty() && rng() % 3 == 0)) {
+            std::swap(held[rng() % held.size()], held.front());
+            wrong = end_ticket(s, held.front());
+            place = held.front().at;
+            held.erase(held.begin());
+        }
+        bool used = std::any_of(held.begin(), held.end(),
+                                [place](const Ticket &t) { return t.at == place; });
+        uint64_t len = rng() % 2 ? kPage : 1 + rng() % kPage, offset = rng() % 8 * kPage;
+        if (!used)
+            held.push_back(
+                {shared_begin(&s.file, address(s, place), len, offset), place, len, offset});
+        if (rng() % 8 == 0)
+            std::this_thread::sleep_for(std::chrono::microseconds(rng() % 500));
+    }
+    left->insert(left->end(), held.begin(), held.end());
+    return wrong;
+}
+
+// The first ticket has no CID, and later tickets of the same group have all of them but one.
+TEST(DirectSharedTickets, HoldAllCidsButOne)
+{
+    Stack s(1, 4, 20);
+    std::vector<Ticket> held;
+    auto begin = [&] {
+        size_t i = held.size();
+        size_t at = (1 + i) * kPage;
+        uint64_t offset = i % 4 * kPage; /* not in a hole */
+        held.push_back({shared_begin(&s.file, address(s, at), kPage, offset), at, kPage, offset});
+    };
+    for (int i = 0; i < 4; i++)
+        begin();
+    for (size_t i = 0; i < 3; i++)
+        EXPECT_EQ(end_ticket(s, held[i]), "") << i;
+    for (int i = 0; i < 3; i++)
+        begin();
+    auto start = std::chrono::steady_clock::now();
+    for (size_t i = 3; i < held.size(); i++)
+        EXPECT_EQ(end_ticket(s, held[i]), "") << i;
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(8));
+    expect_idle(s);
+}
+
+// A wake-up that is lost when a leader leaves costs the deadline of a command, and is an error.
+TEST(DirectSharedTickets, ManyGroupsLeaveAtRandom)
+{
+    for (bool staged : {false, true}) {
+        Stack s(2, 20, 20);
+        if (staged)
+            s.stage_all();
+        s.out_of_order = true;
+        std::vector<std::thread> threads;
+        std::vector<std::string> wrong(12);
+        std::vector<std::vector<Ticket>> left(wrong.size());
+        for (unsigned t = 0; t < wrong.size(); t++)
+            threads.emplace_back(
+                [&, t] { wrong[t] = come_and_go(s, t, (1 + t * 10) * kPage, &left[t]); });
+        for (std::thread &t : threads)
+            t.join();
+        for (const std::string &w : wrong)
+            EXPECT_EQ(w, "");
+        for (const std::vector<Ticket> &of_thread : left) {
+            for (const Ticket &t : of_thread)
+                EXPECT_EQ(end_ticket(s, t), "") << "of a group that has gone";
+        }
+        expect_idle(s);
+    }
+}
+
+// Tickets of commands that never complete, ended; all results.
+std::vector<int64_t> end_lost_tickets(Stack &s, const std::function<void()> &before)
+{
+    std::vector<struct shared_ticket *> tickets;
+    std::vector<int64_t> results;
+    for (size_t i = 0; i < 5; i++)
+        tickets.push_back(shared_begin(&s.file, address(s, (1 + i) * kPage), kPage, i * kPage));
+    before();
+    auto start = std::chrono::steady_clock::now();
+    for (struct shared_ticket *t : tickets)
+        results.push_back(shared_end(t));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(8));
+    return results;
+}
+
+TEST(DirectSharedTickets, EndWithTheDeadline)
+{
+    Stack s(2, 8, 20);
+    s.file.set.command_ns = 200000000;
+    s.on_command = [] { return false; };
+    EXPECT_EQ(end_lost_tickets(s, [] {}), std::vector<int64_t>(5, -ETIMEDOUT));
+}
+
+TEST(DirectSharedTickets, EndWithTheLease)
+{
+    Stack s(2, 8, 20);
+    s.on_command = [] { return false; };
+    std::vector<int64_t> results = end_lost_tickets(
+        s, [&] { __atomic_store_n(&s.lease, GD_LEASE_REVOKED, __ATOMIC_RELAXED); });
+    EXPECT_EQ(results[0], -ESTALE);
+    for (int64_t r : results) /* commands that were given up have made their queues useless */
+        EXPECT_TRUE(r == -ESTALE || r == -ETIMEDOUT) << r;
 }
 
 // Reads of a page each, until the only queue has so many free CIDs.
