@@ -179,7 +179,7 @@ int ffs_reserve(struct ffs_inode *inode, const struct ffs_file *f, uint64_t firs
 static int written_in(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t first, uint64_t end,
                       uint64_t size, const struct ffs_fresh *fresh, uint64_t *next)
 {
-    int err = ffs_touch(tx, inode, FFS_MTIME | FFS_CTIME);
+    int err = ffs_touch_data(tx, inode);
 
     if (!err)
         err = ffs_fresh_put(tx, inode, first, &end, fresh);

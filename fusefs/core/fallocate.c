@@ -39,7 +39,7 @@ static int finish(struct ffs_inode *inode, uint64_t size)
 
     if (err)
         return err;
-    err = ffs_touch(tx, inode, FFS_MTIME | FFS_CTIME);
+    err = ffs_touch_data(tx, inode);
     if (!err && size > ffs_size(inode))
         inode->d.size = lay_put64(size);
     return ffs_tx_finish(tx, err);

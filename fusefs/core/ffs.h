@@ -84,6 +84,11 @@ void ffs_set_access(struct ffs *fs, unsigned access);
 bool ffs_access_always(struct ffs *fs);
 void ffs_set_commit(struct ffs *fs, unsigned commit_ms);
 /*
+ * by_caller: changes of data and size leave the times of a regular file alone, the caller stores
+ * them with ffs_setattr(). Set before the first change.
+ */
+void ffs_set_data_times(struct ffs *fs, bool by_caller);
+/*
  * Blocks are discarded on the device when the transaction that freed them is durable; those of a
  * pin wait for ffs_trim(). No effect on a device without discards.
  */
@@ -396,6 +401,7 @@ void ffs_watch_share(struct ffs_inode *inode, struct ffs_watch *w, uint64_t *wor
 int ffs_watch_sums(struct ffs_inode *inode, struct ffs_watch *w, const struct ffs_map *map,
                    uint32_t *sums, uint64_t n);
 void ffs_watch_remove(struct ffs_inode *inode, struct ffs_watch *w);
+bool ffs_watch_any(struct ffs_inode *inode);
 
 /* Extents as they are, for listing: up to max segments from `offset` on; the count, or -errno. */
 ssize_t ffs_extents(struct ffs_inode *inode, uint64_t offset, struct ffs_segment *out, size_t max);

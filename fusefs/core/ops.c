@@ -23,6 +23,13 @@ int ffs_touch(struct ffs_tx *tx, struct ffs_inode *inode, unsigned times)
     return 0;
 }
 
+int ffs_touch_data(struct ffs_tx *tx, struct ffs_inode *inode)
+{
+    if (atomic_load_explicit(&inode->fs->times_by_caller, memory_order_relaxed))
+        return ffs_inode_dirty(tx, inode);
+    return ffs_touch(tx, inode, FFS_MTIME | FFS_CTIME);
+}
+
 uint32_t ffs_without_setid(uint32_t mode, bool outsider)
 {
     if (S_ISDIR(mode))

@@ -48,6 +48,8 @@ static inline bool ffs_on_orphan_list(const struct ffs_inode *inode)
 enum ffs_touch { FFS_ATIME = 1, FFS_MTIME = 2, FFS_CTIME = 4 };
 /* Makes the inode dirty, sets the given times to now. */
 int ffs_touch(struct ffs_tx *tx, struct ffs_inode *inode, unsigned times);
+/* After a change of the data or size of a regular file. */
+int ffs_touch_data(struct ffs_tx *tx, struct ffs_inode *inode);
 /* The mode after a write by another or a new owner; outsider as for ffs_clear_setid(). */
 uint32_t ffs_without_setid(uint32_t mode, bool outsider);
 void ffs_set_nlink(struct ffs_inode *inode, uint32_t nlink);

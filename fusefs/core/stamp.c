@@ -37,6 +37,11 @@ struct lay_time ffs_stamp_exact(struct ffs *fs)
     return time_of(fs->exact_stamp);
 }
 
+void ffs_set_data_times(struct ffs *fs, bool by_caller)
+{
+    atomic_store(&fs->times_by_caller, by_caller);
+}
+
 /* Where the handle is aborted, exact_stamp stays, and is later than the times that were seen. */
 struct lay_time ffs_stamp(struct ffs_inode *inode)
 {
@@ -58,6 +63,8 @@ static bool is_same(struct lay_time a, struct lay_time b)
 
 bool ffs_stamp_stays(struct ffs_inode *inode)
 {
+    if (atomic_load_explicit(&inode->fs->times_by_caller, memory_order_relaxed))
+        return true;
     if (atomic_load_explicit(&inode->times_seen, memory_order_relaxed))
         return false;
     struct lay_time now = tick(inode->fs);

@@ -70,7 +70,8 @@ struct ffs {
      * to the next, NULL until needed. Protected by meta, held exclusively.
      */
     void *old_blocks[FFS_TX_BUFS];
-    int64_t exact_stamp; /* the last exact time of a change, ns; protected by meta */
+    int64_t exact_stamp;          /* the last exact time of a change, ns; protected by meta */
+    _Atomic bool times_by_caller; /* ffs_set_data_times() */
 };
 
 static inline struct lay_super *ffs_super(struct ffs *fs)

@@ -48,7 +48,7 @@ int ffs_size_set(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t size, bool
     *unfinished = false;
     if (shrink)
         ffs_tx_use_reserve(tx);
-    int err = ffs_touch(tx, inode, FFS_MTIME | FFS_CTIME);
+    int err = ffs_touch_data(tx, inode);
     if (err)
         return err;
     inode->d.size = lay_put64(size);

@@ -38,6 +38,14 @@ void ffs_watch_remove(struct ffs_inode *inode, struct ffs_watch *w)
     pthread_rwlock_unlock(&inode->fs->meta);
 }
 
+bool ffs_watch_any(struct ffs_inode *inode)
+{
+    ffs_meta_read(inode->fs);
+    bool any = inode->watches != NULL;
+    ffs_meta_done(inode->fs);
+    return any;
+}
+
 void ffs_watches_tell(struct ffs_inode *inode)
 {
     for (struct ffs_watch *w = inode->watches; w; w = w->next) {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // Times of changes: of the tick, exact after they were looked at, never backwards.
+#include <fcntl.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "tests/fusefs/core/fs_fixture.h"
 extern "C" {
@@ -130,6 +132,30 @@ TEST_F(FsTimes, NoChangeIsEarlierThanOneBefore)
         Inode next = create(std::to_string(i)); // its times were never looked at
         ASSERT_FALSE(later(attr(looked).mtime, attr(next).mtime)) << i;
     }
+}
+
+TEST_F(FsTimes, ThoseOfDataAreLeftToTheCaller)
+{
+    ffs_set_data_times(fs, true);
+    Inode f = create("f");
+    ffs_attr before = attr(f), set = {};
+    usleep(20000);
+    write(f, 0, "data");
+    write(f, 0, "more");
+    truncate(f, 100000);
+    ASSERT_EQ(ffs_fallocate(f, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), 0);
+    EXPECT_FALSE(later(attr(f).mtime, before.mtime));
+    set.mtime = set.ctime = {1000000000, 7};
+    ASSERT_EQ(ffs_setattr(f, &set, FFS_SET_MTIME | FFS_SET_CTIME, &set), 0);
+    write(f, 0, "last");
+    f.reset();
+    remount();
+    f = lookup("f");
+    EXPECT_EQ(attr(f).mtime.tv_sec, 1000000000);
+    EXPECT_EQ(attr(f).ctime.tv_nsec, 7);
+    EXPECT_EQ(attr(f).size, 100000u);
+    write(f, 0, "text");
+    EXPECT_GT(attr(f).mtime.tv_sec, 1000000000) << "of another mount";
 }
 
 TEST_F(FsTimes, AnAccessIsLaterThanTheChangeBeforeIt)
