@@ -69,6 +69,9 @@ static int lease_failed(int err)
         return gpunvme_fail(err, "the mount trusts others with the direct path (-o direct=)");
     if (err == -EBADF)
         return gpunvme_fail(err, "the file is not open for reading");
+    if (err == -ETXTBSY)
+        return gpunvme_fail(err, "the file is open for writing on a mount with writeback_cache: "
+                                 "close it first, or mount without");
     if (err == -EDQUOT || err == -EBUSY)
         return gpunvme_fail(err,
                             "%s has leased as many extents and checksums as the mount lets "

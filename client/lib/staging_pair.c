@@ -78,15 +78,18 @@ int staging_pair_attach(struct staging_pair *pair, struct cuda_driver *cuda, int
 }
 
 /* The drive fills the staging by itself. */
-static bool goes_by_ioctl(const struct staging_pair *pair, const struct half *s)
+static bool goes_by_ioctl(const struct staging_pair *pair, const struct half *s,
+                          const struct range *r)
 {
+    if (r->write && pair->staging->owner->info.writeback_cache)
+        return false;
     return pair->staging->shared && s->len >= READ_BELOW;
 }
 
 void staging_pair_place(const struct staging_pair *pair, struct half *s, const struct range *r,
                         char *addr)
 {
-    bool in_place = pair->device == CUDA_NO_DEVICE && !goes_by_ioctl(pair, s);
+    bool in_place = pair->device == CUDA_NO_DEVICE && !goes_by_ioctl(pair, s, r);
 
     if (in_place && (uintptr_t)addr % PAGE_BYTES)
         in_place = !r->direct && !(fcntl(r->fd, F_GETFL) & O_DIRECT);
@@ -137,7 +140,7 @@ size_t staging_pair_move_by_syscall(const struct half *s, const struct range *r,
 size_t staging_pair_move_file(struct staging_pair *pair, struct half *s, const struct range *r,
                               uint64_t file_offset, struct gpunvme_result *result, int *err)
 {
-    if (!goes_by_ioctl(pair, s))
+    if (!goes_by_ioctl(pair, s, r))
         return staging_pair_move_by_syscall(s, r, file_offset, err);
     struct range part = *r;
     part.buffer_offset = (size_t)(s->data - (char *)pair->staging->addr);

@@ -52,6 +52,8 @@ const char *gpunvme_why_bounce(struct gpunvme_buffer *b, const struct range *r)
 
     if (o->path == GPUNVME_PATH_BOUNCE)
         return "asked for";
+    if (r && r->write && b->owner->info.writeback_cache)
+        return "mounted with writeback_cache; mount without for writes by the GPU";
     if (!b->shared)
         return b->why_not;
     if (o->path == GPUNVME_PATH_GPU || b->device == CUDA_NO_DEVICE)

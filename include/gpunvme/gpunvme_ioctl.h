@@ -64,6 +64,9 @@ struct gpunvme_ioc_info {
     uint32_t lease_queues; /* queue pairs that may be leased at once, by all together */
     /* The struct ended here until the cookie came. */
     uint8_t cookie[8]; /* the first bytes to send on each connection to the socket */
+    /* The struct ended here until the write-back cache came. */
+    uint32_t writeback_cache; /* 1: mount option writeback_cache, which excludes WRITE */
+    uint32_t reserved;
 };
 
 /* Memory kinds. */
@@ -541,7 +544,8 @@ struct gpunvme_ioc_share_calls {
 static_assert(sizeof(struct gpunvme_abi) == 8, "abi header");
 static_assert(offsetof(struct gpunvme_ioc_info, tier_note) == 388, "info as it was at first");
 static_assert(offsetof(struct gpunvme_ioc_info, direct) == 644, "info until leases came");
-static_assert(sizeof(struct gpunvme_ioc_info) == 660, "info");
+static_assert(offsetof(struct gpunvme_ioc_info, writeback_cache) == 660, "info with the cookie");
+static_assert(sizeof(struct gpunvme_ioc_info) == 668, "info");
 static_assert(sizeof(struct gpunvme_piece) == 24, "piece");
 static_assert(sizeof(struct gpunvme_ioc_readv) == 88, "readv");
 static_assert(sizeof(struct gpunvme_lease_page) == 16, "lease page");

@@ -58,6 +58,7 @@ static void print_info(struct cli_out *out, const struct gpunvme_ioc_info *info)
     print_fields(out, fields, sizeof(fields) / sizeof(fields[0]));
     cli_out_flag(out, "direct", "Direct path for you:", info->direct);
     cli_out_number(out, "lease_queues", "Queues to lease:", info->lease_queues);
+    cli_out_flag(out, "writeback_cache", "Write-back cache:", info->writeback_cache);
 }
 
 static void print_stats(struct cli_out *out, const struct gpunvme_ioc_stats *st)

@@ -4,30 +4,49 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <unistd.h>
 
+#include "fusefs/daemon/base/workers.h"
 #include "fusefs/daemon/caches/caches.h"
 #include "fusefs/daemon/fuse/direct_write.h"
 #include "fusefs/daemon/fuse/file_close.h"
 #include "fusefs/daemon/fuse/fuse_ops.h"
+#include "fusefs/daemon/request/fuse_notify.h"
 #include "fusefs/daemon/request/kernel_cache.h"
 #include "fusefs/daemon/request/raw_requests.h"
 #include "fusefs/daemon/request/setid.h"
 #include "fusefs/daemon/state/open_file.h"
 #include "layout/format.h"
 
+/* With writeback_cache a lease would not see what a writer leaves with the kernel. */
+static int check_leases(struct daemon *d, struct ffs_inode *inode)
+{
+    return d->writeback_cache && ffs_watch_any(inode) ? -ETXTBSY : 0;
+}
+
 /*
  * keep_cache: pages remain valid across opens. All changes pass through the
  * kernel, except those of the WRITE ioctl and of O_DIRECT writes, which
  * invalidate the range that they wrote.
  */
-static int open_inode(struct daemon *d, struct ffs_inode *inode, struct fuse_file_info *fi)
+static int open_inode(fuse_req_t req, struct ffs_inode *inode, struct fuse_file_info *fi)
 {
+    struct daemon *d = op_daemon(req);
     struct open_file *file;
     int err = file_new(d, inode, fi->flags, false, &file);
 
     if (err)
         return err;
+    /* Here again, when a new lease sees the file: check_open() may have been too early. */
+    err = file_writes(file) ? check_leases(d, inode) : 0;
+    if (err) {
+        file_free(d, file);
+        return err;
+    }
+    /* Pages that the kernel writes later name no caller. */
+    if (d->writeback_cache)
+        activity_caller(&file->activity, fuse_req_ctx(req)->uid, fuse_req_ctx(req)->pid);
     fi->fh = (uintptr_t)file;
     /* With strictatime the first read after an open must reach the file system. */
     fi->keep_cache = !ffs_access_always(d->stack.fs);
@@ -42,8 +61,11 @@ static int truncate_inode(struct ffs_inode *inode)
     return ffs_setattr(inode, &attr, FFS_SET_SIZE, &out);
 }
 
-/* As Linux refuses it where it knows the flags: before anything is written. */
-static int check_open(struct ffs_inode *inode, int flags)
+/*
+ * As Linux refuses it where it knows the flags: before anything is written. An append-only file
+ * excludes writeback_cache: the kernel writes its last page again and again.
+ */
+static int check_open(struct daemon *d, struct ffs_inode *inode, int flags)
 {
     struct ffs_attr attr;
     bool writes = (flags & O_ACCMODE) != O_RDONLY;
@@ -53,8 +75,11 @@ static int check_open(struct ffs_inode *inode, int flags)
     ffs_getattr(inode, &attr);
     if (attr.flags & LAY_INODE_IMMUTABLE)
         return -EPERM;
-    return (attr.flags & LAY_INODE_APPEND) && ((flags & O_TRUNC) || !(flags & O_APPEND)) ? -EPERM
-                                                                                         : 0;
+    if (!(attr.flags & LAY_INODE_APPEND))
+        return check_leases(d, inode);
+    if ((flags & O_TRUNC) || !(flags & O_APPEND))
+        return -EPERM;
+    return d->writeback_cache ? -EOPNOTSUPP : 0;
 }
 
 /* Access times of relatime are too old to tell which file of a cache is used. */
@@ -75,7 +100,7 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
     if (err)
         goto reply;
-    err = check_open(inode, fi->flags);
+    err = check_open(d, inode, fi->flags);
     if (!err && (fi->flags & O_TRUNC)) {
         err = setid_before_change(req, inode, raw_clears_setid());
         err = err ? err : truncate_inode(inode);
@@ -83,7 +108,7 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     if (err)
         ffs_iput(inode, 1);
     else
-        err = open_inode(d, inode, fi);
+        err = open_inode(req, inode, fi);
     if (!err)
         note_use(d, inode, fi->flags);
 reply:
@@ -107,7 +132,7 @@ static void reply_create(fuse_req_t req, int err, struct ffs_inode *inode,
 
     if (!err) {
         ffs_iref(inode, 1);
-        err = open_inode(d, inode, fi);
+        err = open_inode(req, inode, fi);
         if (err)
             ffs_iput(inode, 1);
     }
@@ -132,7 +157,7 @@ static int open_existing(fuse_req_t req, struct ffs_inode *dir, const char *name
 
     if (err)
         return err;
-    err = check_open(*out, flags);
+    err = check_open(op_daemon(req), *out, flags);
     if (!err && (flags & O_TRUNC)) {
         err = setid_before_change(req, *out, raw_clears_setid());
         err = err ? err : truncate_inode(*out);
@@ -165,7 +190,7 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 
 /* Within the limit of a cache directory. */
 static ssize_t write_inode(struct daemon *d, struct ffs_inode *inode, uint64_t offset,
-                           const void *data, size_t size)
+                           const char *data, size_t size)
 {
     struct caches_charge charge;
     ssize_t n = caches_charge_begin(d->caches, inode, offset, size, &charge);
@@ -175,6 +200,24 @@ static ssize_t write_inode(struct daemon *d, struct ffs_inode *inode, uint64_t o
         caches_charge_end(d->caches, inode, &charge);
     }
     return n;
+}
+
+/*
+ * Pages that the kernel writes back: it takes a short reply for a complete one. The bytes behind
+ * a part that was written have an error of their own.
+ */
+static ssize_t write_pages(struct daemon *d, struct ffs_inode *inode, uint64_t offset,
+                           const char *data, size_t size)
+{
+    size_t done = 0;
+
+    while (done < size) {
+        ssize_t n = write_inode(d, inode, offset + done, data + done, size - done);
+        if (n <= 0)
+            return n < 0 ? n : -EIO;
+        done += (size_t)n;
+    }
+    return (ssize_t)done;
 }
 
 static int allocate(struct daemon *d, struct ffs_inode *inode, int mode, uint64_t offset,
@@ -217,7 +260,9 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct f
         kernel_cache_add(inode, KERNEL_PAGES);
     ssize_t n = file_read(inode, (uint64_t)offset, data, size);
     if (n > 0) {
-        file_accessed(inode, fi->flags);
+        /* The kernel reads before it writes a part of a page, also with writeback_cache. */
+        if ((op_file(fi)->flags & O_ACCMODE) != O_WRONLY)
+            file_accessed(inode, fi->flags);
         count(req, op_file(fi), false, (size_t)n);
     }
     if (n < 0)
@@ -235,7 +280,9 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off
     if (!direct)
         kernel_cache_add(inode, KERNEL_PAGES);
     ssize_t n = setid_before_change(req, inode, raw_clears_setid());
-    n = n ? n : write_inode(op_daemon(req), inode, (uint64_t)offset, data, size);
+    if (n == 0)
+        n = (fi->writepage ? write_pages : write_inode)(op_daemon(req), inode, (uint64_t)offset,
+                                                        data, size);
     if (n > 0)
         count(req, op_file(fi), true, (size_t)n);
     if (n < 0)
@@ -270,6 +317,34 @@ void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t 
     op_reply(req, err);
 }
 
+struct seek_job {
+    struct job job;
+    fuse_req_t req;
+    struct ffs_inode *inode; /* the open file has a reference */
+    uint64_t offset;
+    int whence;
+};
+
+static void seek(fuse_req_t req, struct ffs_inode *inode, uint64_t offset, int whence)
+{
+    int64_t found = ffs_seek(inode, offset, whence);
+
+    if (found < 0)
+        op_reply(req, (int)found);
+    else
+        fuse_reply_lseek(req, (off_t)found);
+}
+
+static void run_seek(struct job *job)
+{
+    struct seek_job *s = (struct seek_job *)job;
+
+    notify_flush(op_daemon(s->req), s->inode, 0, 0);
+    seek(s->req, s->inode, s->offset, s->whence);
+    free(s);
+}
+
+/* The kernel asks without writing its dirty pages, which are data. */
 void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi)
 {
     (void)ino;
@@ -277,9 +352,20 @@ void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct f
         op_reply(req, offset < 0 ? -ENXIO : -EINVAL);
         return;
     }
-    int64_t found = ffs_seek(op_file(fi)->inode, (uint64_t)offset, whence);
-    if (found < 0)
-        op_reply(req, (int)found);
-    else
-        fuse_reply_lseek(req, (off_t)found);
+    struct ffs_inode *inode = op_file(fi)->inode;
+    if (!file_has_writer(op_daemon(req), inode)) {
+        seek(req, inode, (uint64_t)offset, whence);
+        return;
+    }
+    struct seek_job *s = malloc(sizeof(*s));
+    if (!s) {
+        op_reply(req, -ENOMEM);
+        return;
+    }
+    *s = (struct seek_job){.job.run = run_seek,
+                           .req = req,
+                           .inode = inode,
+                           .offset = (uint64_t)offset,
+                           .whence = whence};
+    workers_add(op_daemon(req)->workers, WORK_CACHE, &s->job);
 }

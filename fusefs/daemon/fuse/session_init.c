@@ -89,6 +89,23 @@ static void want(struct fuse_conn_info *conn, unsigned capability)
     conn->want |= conn->capable & capability;
 }
 
+/*
+ * By default a completed write(2) has reached the file system, so that a GPU read sees it. With the
+ * option the kernel also keeps size, mtime and ctime of regular files to itself.
+ */
+static void configure_writeback(struct daemon *d, struct fuse_conn_info *conn)
+{
+    conn->want &= ~(unsigned)FUSE_CAP_WRITEBACK_CACHE;
+    if (!d->opts->writeback_cache)
+        return;
+    want(conn, FUSE_CAP_WRITEBACK_CACHE);
+    d->writeback_cache = conn->want & FUSE_CAP_WRITEBACK_CACHE;
+    ffs_set_data_times(d->stack.fs, d->writeback_cache);
+    if (!d->writeback_cache)
+        log_line(LOG_WARNING, "%s: writeback_cache: this kernel does not offer it",
+                 d->opts->mountpoint);
+}
+
 static void configure(struct fuse_conn_info *conn)
 {
     conn->max_write = MAX_IO;
@@ -114,11 +131,6 @@ static void configure(struct fuse_conn_info *conn)
     want(conn, FUSE_CAP_POSIX_ACL | FUSE_CAP_DONT_MASK);
     /* Its second version is negotiated by raw_reply(). */
     conn->want &= ~(unsigned)FUSE_CAP_HANDLE_KILLPRIV;
-    /*
-     * A completed write(2) has reached the file system, so that a GPU read sees
-     * it.
-     */
-    conn->want &= ~(unsigned)FUSE_CAP_WRITEBACK_CACHE;
     /* Replies come from memory; a pipe would add a copy. */
     conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE);
 }
@@ -138,6 +150,7 @@ void op_init(void *userdata, struct fuse_conn_info *conn)
     const struct gq_info *gq = &d->stack.engine_info;
 
     configure(conn);
+    configure_writeback(d, conn);
     if (d->readahead)
         conn->max_readahead = d->readahead;
     if (d->status_fd >= 0) {

@@ -15,7 +15,9 @@
 #include "fusefs/daemon/ioctl/ioctl.h"
 #include "fusefs/daemon/ioctl/ioctl_linux.h"
 #include "fusefs/daemon/lease/lease.h"
+#include "fusefs/daemon/request/fuse_notify.h"
 #include "fusefs/daemon/request/fuse_request.h"
+#include "fusefs/daemon/state/open_file.h"
 #include "fusefs/daemon/transfer/buffer_transfer.h"
 #include "gpunvme/gpunvme_ioctl.h"
 #include "sim/gpu/sim_copy_ioctl.h"
@@ -83,11 +85,15 @@ static int handle_unregister(const struct call *call, void *arg)
 
 static int handle_extents(const struct call *call, void *arg)
 {
-    return call->file->directory ? -EISDIR : ioctl_extents(call->file->inode, arg);
+    if (call->file->directory)
+        return -EISDIR;
+    notify_flush(call->daemon, call->file->inode, 0, 0);
+    return ioctl_extents(call->file->inode, arg);
 }
 
 static int handle_scrub(const struct call *call, void *arg)
 {
+    notify_flush(call->daemon, call->file->inode, 0, 0);
     return ioctl_scrub(call->file, arg);
 }
 
@@ -163,7 +169,8 @@ static const struct request {
 } requests[] = {
     {GPUNVME_IOC_INFO,
      {offsetof(struct gpunvme_ioc_info, tier_note), offsetof(struct gpunvme_ioc_info, direct),
-      offsetof(struct gpunvme_ioc_info, cookie)},
+      offsetof(struct gpunvme_ioc_info, cookie),
+      offsetof(struct gpunvme_ioc_info, writeback_cache)},
      handle_info,
      false},
     {GPUNVME_IOC_REGISTER, {0}, handle_register, true},
@@ -281,7 +288,7 @@ static void start_request(fuse_req_t req, const struct request *r, const struct 
     a->call = *call;
     a->size = size;
     memcpy(&a->arg, in, size);
-    if (r->waits)
+    if (r->waits || file_has_writer(call->daemon, call->file->inode))
         workers_add(call->daemon->workers, WORK_BUFFER, &a->job);
     else
         run_request(&a->job);
@@ -306,6 +313,8 @@ static void run_transfer(struct job *job)
     struct daemon *d = t->daemon;
     fuse_req_t req = tj->req;
 
+    if (!t->write)
+        notify_flush(d, t->inode, t->rw.file_offset, t->rw.len);
     transfer_run(t);
     /*
      * Waits for an interrupt in delivery. Nothing refers to the transfer
@@ -320,13 +329,24 @@ static void run_transfer(struct job *job)
 
 static bool may_run_inline(struct daemon *d, const struct transfer *t)
 {
-    if (t->write || t->rw.len > INLINE_READ)
+    if (t->write || t->rw.len > INLINE_READ || file_has_writer(d, t->inode))
         return false;
     /* Relaxed: the counter limits threads and orders no memory. */
     if (atomic_fetch_add_explicit(&d->inline_reads, 1, memory_order_relaxed) < INLINE_MAX)
         return true;
     atomic_fetch_sub_explicit(&d->inline_reads, 1, memory_order_relaxed);
     return false;
+}
+
+/* The kernel would keep the size and times of its own, and show these. */
+static int refuse_write(struct daemon *d)
+{
+    if (!atomic_exchange(&d->warned_writeback, true))
+        log_line(LOG_WARNING,
+                 "%s: a write past the kernel is refused: mounted with writeback_cache; mount "
+                 "without",
+                 d->opts->mountpoint);
+    return -EOPNOTSUPP;
 }
 
 static bool overflows(uint64_t offset, uint64_t len)
@@ -349,6 +369,8 @@ static int check_transfer(const struct open_file *file, const struct transfer *t
     /* A write at a given offset contradicts O_APPEND. */
     if (t->write ? mode == O_RDONLY || (file->flags & O_APPEND) : mode == O_WRONLY)
         return -EBADF;
+    if (t->write && t->daemon->writeback_cache)
+        return refuse_write(t->daemon);
     return overflows(rw->file_offset, rw->len) || overflows(rw->buffer_offset, rw->len) ? -EOVERFLOW
                                                                                         : 0;
 }

@@ -10,6 +10,7 @@
 #include "fusefs/daemon/base/workers.h"
 #include "fusefs/daemon/ioctl/remount.h"
 #include "fusefs/daemon/request/fuse_notify.h"
+#include "fusefs/daemon/state/open_file.h"
 #include "layout/format.h"
 
 struct linux_call {
@@ -51,6 +52,19 @@ static int check_caller(const struct linux_call *c, const struct ffs_attr *attr,
     return uid == 0 || (uid == attr->uid && !fixes) ? 0 : -EPERM;
 }
 
+/* What the kernel holds of a file that must not change any more could not be written. */
+static int check_writeback(const struct linux_call *c, const struct ffs_attr *attr, uint32_t flags)
+{
+    struct daemon *d = op_daemon(c->req);
+    uint32_t more = flags & ~attr->flags;
+
+    if (!d->writeback_cache || !S_ISREG(attr->mode))
+        return 0;
+    if (more & LAY_INODE_APPEND)
+        return -EOPNOTSUPP;
+    return more & LAY_INODE_IMMUTABLE ? file_refuse_writers(d, c->file->inode) : 0;
+}
+
 static int set_flags(const struct linux_call *c, uint32_t flags)
 {
     struct ffs_inode *inode = c->file->inode;
@@ -59,6 +73,8 @@ static int set_flags(const struct linux_call *c, uint32_t flags)
     ffs_getattr(inode, &attr);
     flags |= attr.flags & LAY_INODE_GPU_BOUND;
     int err = check_caller(c, &attr, flags);
+    if (!err && flags != attr.flags)
+        err = check_writeback(c, &attr, flags);
     if (err || flags == attr.flags)
         return err;
     attr.flags = flags;

@@ -9,6 +9,7 @@
 
 #include "fusefs/daemon/base/workers.h"
 #include "fusefs/daemon/ioctl/ioctl.h"
+#include "fusefs/daemon/request/fuse_notify.h"
 #include "fusefs/daemon/request/fuse_request.h"
 #include "fusefs/daemon/transfer/buffer_readv.h"
 
@@ -33,6 +34,7 @@ static void run(struct job *job)
     struct readv *r = &rj->readv;
     struct daemon *d = r->t.daemon;
 
+    notify_flush(d, r->t.inode, 0, 0);
     readv_run(r);
     /*
      * Waits for an interrupt in delivery. Nothing refers to the batch

@@ -40,7 +40,8 @@ void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info)
                                       .max_command = gq->max_command,
                                       .max_buffers = d->opts->max_buffers,
                                       .block_size = 4096,
-                                      .lease_queues = leases_queues(d->leases)};
+                                      .lease_queues = leases_queues(d->leases),
+                                      .writeback_cache = d->writeback_cache};
     const uint64_t cookie = fdsocket_cookie(d->socket);
     memcpy(info->cookie, &cookie, sizeof(info->cookie));
     memcpy(info->fs_uuid, fs.uuid, sizeof(info->fs_uuid));

@@ -11,6 +11,7 @@
 #include "cuda/queue/gq_abi.h"
 #include "fusefs/daemon/lease/lease_internal.h"
 #include "fusefs/daemon/state/gpu_extents.h"
+#include "fusefs/daemon/state/open_file.h"
 #include "support/page.h"
 
 #define SUM_BLOCK 4096u /* of data, with a checksum */
@@ -226,7 +227,10 @@ int lease_extents_make(struct lease *l, struct ffs_inode *inode, struct leases *
                        uint64_t *count)
 {
     ffs_watch_add(inode, &l->watch);
-    int err = map_whole(t, l, inode);
+    /* In this order, and in the other when the file is opened: one of the two sees the other. */
+    int err = file_refuse_writers(t->d, inode);
+    if (!err)
+        err = map_whole(t, l, inode);
     if (err)
         goto unwatch;
     err = publish_map(t, l, inode, with_sums, count);

@@ -15,11 +15,15 @@
 #include "fusefs/daemon/mounter/mounter.h"
 #include "fusefs/daemon/mounter/writeback.h"
 #include "fusefs/daemon/state/daemon.h"
+#include "fusefs/daemon/state/open_file.h"
 
-/* Dirty pages need a writable mapping, and a mapping keeps its file open. */
-static bool may_be_dirty(const struct open_file *file)
+/*
+ * Dirty pages need a writable mapping, which keeps its file open, or writeback_cache and a file
+ * that is open for writing.
+ */
+static bool may_be_dirty(const struct daemon *d, const struct open_file *file)
 {
-    return !file->directory && (file->flags & O_ACCMODE) == O_RDWR;
+    return file_writes(file) && (d->writeback_cache || (file->flags & O_ACCMODE) == O_RDWR);
 }
 
 static struct sync_target *list_targets(struct daemon *d, size_t *count)
@@ -29,10 +33,10 @@ static struct sync_target *list_targets(struct daemon *d, size_t *count)
 
     pthread_mutex_lock(&d->files_lock);
     for (struct open_file *f = d->files; f; f = f->next)
-        room += may_be_dirty(f);
+        room += may_be_dirty(d, f);
     struct sync_target *targets = malloc((room + 1) * sizeof(*targets));
     for (struct open_file *f = d->files; targets && f; f = f->next) {
-        if (may_be_dirty(f))
+        if (may_be_dirty(d, f))
             targets[n++] = (struct sync_target){.ino = ffs_ino(f->inode),
                                                 .generation = ffs_generation(f->inode)};
     }

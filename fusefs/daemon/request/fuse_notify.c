@@ -13,6 +13,7 @@
 
 #include "fusefs/daemon/base/daemon_log.h"
 #include "fusefs/daemon/request/kernel_cache.h"
+#include "fusefs/daemon/state/open_file.h"
 
 /*
  * The kernel learns a file's size from replies to its own requests; an O_APPEND
@@ -40,6 +41,21 @@ static void invalidate(struct fuse_session *session, uint64_t ino, off_t offset,
 void notify_pages(struct fuse_session *session, uint64_t ino, uint64_t offset, uint64_t len)
 {
     invalidate(session, ino, (off_t)offset, (off_t)len);
+}
+
+/*
+ * Dirty pages are written before the kernel drops them, and writes in progress are waited for. A
+ * dirty page behind the range moves the end of the file, which decides what the range has.
+ */
+void notify_flush(struct daemon *d, struct ffs_inode *inode, uint64_t offset, uint64_t len)
+{
+    struct ffs_attr attr;
+
+    if (!file_has_writer(d, inode))
+        return;
+    ffs_getattr(inode, &attr);
+    bool inside = offset < attr.size && len <= attr.size - offset;
+    notify_pages(d->session, ffs_ino(inode), offset, inside ? len : 0);
 }
 
 /* A negative offset invalidates no pages. */

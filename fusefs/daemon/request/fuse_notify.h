@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct daemon;
 struct ffs_inode;
 struct fuse_session;
 
@@ -30,6 +31,13 @@ void notify_written(struct fuse_session *session, struct ffs_inode *inode, uint6
  * served must hold no page lock, and some session threads must remain outside.
  */
 void notify_pages(struct fuse_session *session, uint64_t ino, uint64_t offset, uint64_t len);
+
+/*
+ * On a mount with writeback_cache, before the bytes are read past the kernel: what programs wrote
+ * there reaches the file system. len 0: to the end of the file. Called by workers alone:
+ * notify_pages() applies, and the WRITE requests need session threads.
+ */
+void notify_flush(struct daemon *d, struct ffs_inode *inode, uint64_t offset, uint64_t len);
 
 /*
  * The name in the directory `dir` means no longer `ino`. Waits for the directory's lock, which a

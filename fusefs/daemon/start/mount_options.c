@@ -89,6 +89,7 @@ enum key {
     KEY_FLAG,
     KEY_DISCARD,
     KEY_NODISCARD,
+    KEY_WRITEBACK,
     KEY_ACCESS,
     KEY_NOIOMMU,
     KEY_NAMED,
@@ -138,6 +139,7 @@ static const struct fuse_opt spec[] = {
     FUSE_OPT_KEY("sync", KEY_FLAG),
     FUSE_OPT_KEY("discard", KEY_DISCARD),
     FUSE_OPT_KEY("nodiscard", KEY_NODISCARD),
+    FUSE_OPT_KEY("writeback_cache", KEY_WRITEBACK),
     FUSE_OPT_KEY("atime", KEY_ACCESS),
     FUSE_OPT_KEY("noatime", KEY_ACCESS),
     FUSE_OPT_KEY("relatime", KEY_ACCESS),
@@ -349,6 +351,9 @@ static int take(void *data, const char *arg, int key, struct fuse_args *out)
     case KEY_NODISCARD:
         opts->discard = key == KEY_DISCARD;
         opts->given |= OPTIONS_GIVEN_DISCARD;
+        return 0;
+    case KEY_WRITEBACK:
+        opts->writeback_cache = true;
         return 0;
     case KEY_ACCESS:
         return take_access(opts, arg);
@@ -575,6 +580,7 @@ void options_print_help(void)
           "  -o max_buffers=N       buffers registered at once (1024)\n"
           "  -o deadline=MS         time a command may take (10000)\n"
           "  -o discard             discard freed blocks on the drive; an image file shrinks\n"
+          "  -o writeback_cache     the kernel keeps written data for a while; no GPU writes\n"
           "  -o relatime|noatime|strictatime, nodiratime\n"
           "                         when reads set access times (relatime)\n"
           "  -o commit=SECONDS      time between background commits (5)\n"

@@ -76,6 +76,7 @@ struct options {
     unsigned access;     /* enum ffs_access */
     bool read_only;
     bool discard;
+    bool writeback_cache;
     bool remount;                         /* change a mount: remount.h */
     unsigned given;                       /* OPTIONS_GIVEN_* */
     unsigned long set_flags, clear_flags; /* MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_SYNCHRONOUS */

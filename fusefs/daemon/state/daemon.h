@@ -98,7 +98,9 @@ struct daemon {
     pthread_mutex_t files_lock;
     _Atomic unsigned access; /* enum ffs_access, as wanted while the mount is writable */
     _Atomic bool remounted_read_only;
-    struct open_file *files; /* protected by files_lock; the youngest first */
+    _Atomic bool writeback_cache; /* the kernel keeps written data, sizes and times of its own */
+    atomic_bool warned_writeback; /* the log has said that writes past the kernel are refused */
+    struct open_file *files;      /* protected by files_lock; the youngest first */
     struct activity_log activity;
     struct shared_calls_log shared_calls;
     int status_fd;           /* write end of the parent's pipe, or -1 */

@@ -4,11 +4,17 @@
  */
 #include "fusefs/daemon/state/open_file.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "fusefs/daemon/caches/caches.h"
 #include "fusefs/daemon/state/buffers.h"
+
+/* Bound of the wait for a RELEASE, which close(2) sends and does not wait for. */
+#define RELEASE_POLLS   20
+#define RELEASE_POLL_NS 5000000
 
 ssize_t file_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t len)
 {
@@ -29,6 +35,33 @@ void file_accessed(struct ffs_inode *inode, int flags)
 {
     if (!(flags & O_NOATIME))
         ffs_note_access(inode);
+}
+
+bool file_writes(const struct open_file *file)
+{
+    return !file->directory && (file->flags & O_ACCMODE) != O_RDONLY;
+}
+
+bool file_has_writer(struct daemon *d, const struct ffs_inode *inode)
+{
+    bool found = false;
+
+    if (!d->writeback_cache)
+        return false;
+    pthread_mutex_lock(&d->files_lock);
+    for (const struct open_file *f = d->files; f && !found; f = f->next)
+        found = f->inode == inode && file_writes(f);
+    pthread_mutex_unlock(&d->files_lock);
+    return found;
+}
+
+int file_refuse_writers(struct daemon *d, const struct ffs_inode *inode)
+{
+    const struct timespec pause = {.tv_nsec = RELEASE_POLL_NS};
+
+    for (int i = 0; i < RELEASE_POLLS && file_has_writer(d, inode); i++)
+        nanosleep(&pause, NULL);
+    return file_has_writer(d, inode) ? -ETXTBSY : 0;
 }
 
 int file_new(struct daemon *d, struct ffs_inode *inode, int flags, bool directory,

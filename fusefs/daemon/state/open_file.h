@@ -15,6 +15,16 @@ ssize_t file_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t le
 /* After a read by a descriptor with these flags (O_NOATIME). */
 void file_accessed(struct ffs_inode *inode, int flags);
 
+/* Was it opened for writing? */
+bool file_writes(const struct open_file *file);
+/*
+ * On a mount with writeback_cache: is the inode open for writing? Otherwise the kernel holds
+ * nothing of it that the file system has not: RELEASE follows the last dirty page. Elsewhere false.
+ */
+bool file_has_writer(struct daemon *d, const struct ffs_inode *inode);
+/* Waits a moment for a RELEASE that is on its way; -ETXTBSY: there still is a writer. */
+int file_refuse_writers(struct daemon *d, const struct ffs_inode *inode);
+
 /*
  * Takes over the reference on inode, also on failure: -ENOMEM; -ESTALE as caches_file_opened().
  */

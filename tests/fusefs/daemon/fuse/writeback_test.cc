@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// A mount with writeback_cache: reads past the kernel see every completed write(2), and writes past
+// it are refused.
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "gpunvme/gpunvme.h"
+#include "tests/fusefs/daemon/fuse/writeback_rig.h"
+#include "tests/fusefs/daemon/lease/lease_client.h"
+
+namespace
+{
+
+TEST_F(WritebackTest, InfoSaysItToProgramsThatAsk)
+{
+    gpunvme_ioc_info info = info_of(root_);
+    EXPECT_EQ(info.writeback_cache, 1u);
+    info.abi.size = offsetof(gpunvme_ioc_info, writeback_cache);
+    info.writeback_cache = 77;
+    EXPECT_EQ(issue(root_, _IOC(_IOC_READ | _IOC_WRITE, 'G', 0x60, info.abi.size), &info), 0);
+    EXPECT_EQ(info.writeback_cache, 77u) << "of an earlier struct";
+}
+
+TEST_F(WritebackTest, WritesStayWithTheKernelForAWhile)
+{
+    int fd = make("file");
+    std::string data(4096, 'k');
+    uint64_t before = stats_of(fd).fuse_requests;
+    for (int i = 0; i < 200; i++)
+        ASSERT_EQ(write(fd, data.data(), data.size()), 4096);
+    EXPECT_LT(stats_of(fd).fuse_requests - before, 100u) << "one request for each write(2)";
+    close(fd);
+}
+
+TEST_F(WritebackTest, GpuReadSeesEveryCompletedWriteOfAModel)
+{
+    int writer = make("file"), reader = open_on(mounted_->path("file"), O_RDONLY);
+    std::mt19937 random(7);
+    std::string model;
+    for (int i = 0; i < 300; i++) {
+        size_t at = random() % (kFile / 2), len = 1 + random() % (i % 10 ? 5000 : 100000);
+        std::string data(len, static_cast<char>('a' + i % 26));
+        switch (i % 12) {
+        case 3:
+            model.resize(random() % (kFile / 2));
+            ASSERT_EQ(ftruncate(writer, static_cast<off_t>(model.size())), 0);
+            break;
+        case 7:
+            ASSERT_EQ(fallocate(writer, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                static_cast<off_t>(at), static_cast<off_t>(len)),
+                      0);
+            if (at < model.size())
+                model.replace(at, std::min(len, model.size() - at),
+                              std::string(std::min(len, model.size() - at), '\0'));
+            break;
+        default:
+            ASSERT_EQ(pwrite(writer, data.data(), len, static_cast<off_t>(at)),
+                      static_cast<ssize_t>(len));
+            model.resize(std::max(model.size(), at + len));
+            model.replace(at, len, data);
+        }
+        ASSERT_TRUE(gpu_read(i % 2 ? writer : reader) == model) << i;
+        ASSERT_EQ(static_cast<size_t>(stat_of("file").st_size), model.size());
+    }
+    close(writer);
+    close(reader);
+    remount();
+    int fd = make("file");
+    std::string got(model.size() + 1, 0);
+    EXPECT_EQ(pread(fd, &got[0], got.size(), 0), static_cast<ssize_t>(model.size()));
+    got.resize(model.size());
+    EXPECT_TRUE(got == model);
+    close(fd);
+}
+
+TEST_F(WritebackTest, GpuReadInFrontOfDirtyDataSeesTheNewEnd)
+{
+    int fd = make("file");
+    ASSERT_EQ(pwrite(fd, "end", 3, 1 << 20), 3);
+    memset(buffer_->data(), 'x', 4096);
+    ASSERT_EQ(buffer_->read(fd, 4096, 0, 4096), 4096);
+    EXPECT_EQ(buffer_->data()[0], 0);
+    ASSERT_EQ(pwrite(fd, "start", 5, 4096), 5);
+    ASSERT_EQ(buffer_->read(fd, 4096, 0, 4096), 4096);
+    EXPECT_EQ(memcmp(buffer_->data(), "start", 6), 0);
+    close(fd);
+}
+
+TEST_F(WritebackTest, GpuReadSeesAppendsOfAWriterThatCannotRead)
+{
+    int writer = make("file", O_WRONLY | O_APPEND);
+    int reader = open_on(mounted_->path("file"), O_RDONLY);
+    std::string model;
+    for (int i = 0; i < 50; i++) {
+        std::string line = "line " + std::to_string(i) + "\n";
+        ASSERT_EQ(write(writer, line.data(), line.size()), static_cast<ssize_t>(line.size()));
+        model += line;
+        ASSERT_TRUE(gpu_read(reader) == model) << i;
+    }
+    close(writer);
+    close(reader);
+}
+
+TEST_F(WritebackTest, AWriterThatCannotReadChangesAPartOfAPage)
+{
+    int fd = make("file");
+    std::string data(10000, 'o');
+    ASSERT_EQ(write(fd, data.data(), data.size()), 10000);
+    close(fd);
+    remount();
+    fd = open_on(mounted_->path("file"), O_WRONLY);
+    ASSERT_EQ(pwrite(fd, "new", 3, 5000), 3);
+    close(fd);
+    data.replace(5000, 3, "new");
+    fd = open_on(mounted_->path("file"), O_RDONLY);
+    std::string got(10000, 0);
+    EXPECT_EQ(pread(fd, &got[0], 10000, 0), 10000);
+    EXPECT_TRUE(got == data);
+    close(fd);
+}
+
+TEST_F(WritebackTest, GpuReadSeesStoresThroughAMapping)
+{
+    int fd = make("file");
+    ASSERT_EQ(ftruncate(fd, 3 * 4096), 0);
+    char *map = static_cast<char *>(mmap(nullptr, 3 * 4096, PROT_WRITE, MAP_SHARED, fd, 0));
+    ASSERT_NE(map, MAP_FAILED);
+    for (int i = 0; i < 20; i++) {
+        memset(map + 4000, 'a' + i, 200);
+        ASSERT_EQ(gpu_read(fd).substr(4000, 200), std::string(200, static_cast<char>('a' + i)));
+    }
+    close(fd);
+    memset(map + 8192, 'z', 10); // the mapping keeps the file open
+    fd = open_on(mounted_->path("file"), O_RDONLY);
+    EXPECT_EQ(gpu_read(fd).substr(8192, 10), std::string(10, 'z'));
+    munmap(map, 3 * 4096);
+    close(fd);
+}
+
+TEST_F(WritebackTest, ListsOfReadsAndExtentsSeeIt)
+{
+    int fd = make("file");
+    Buffer list(root_, 4096, GPUNVME_REGISTER_LIST);
+    std::string data(20000, 'l');
+    ASSERT_EQ(write(fd, data.data(), data.size()), 20000);
+    list.pieces()[0] = {};
+    list.pieces()[0].file_offset = 100;
+    list.pieces()[0].len = 19000;
+    gpunvme_ioc_readv v = buffer_->batch(list, 1);
+    ASSERT_EQ(issue(fd, GPUNVME_IOC_READV, &v), 0);
+    EXPECT_EQ(v.bytes, 19000u);
+    EXPECT_EQ(memcmp(buffer_->data(), data.data(), 19000), 0);
+    int other = make("other");
+    ASSERT_EQ(pwrite(other, data.data(), 4096, 1 << 20), 4096);
+    auto extents = abi_struct<gpunvme_ioc_extents>();
+    extents.max = 4;
+    ASSERT_EQ(issue(other, GPUNVME_IOC_EXTENTS, &extents), 0);
+    EXPECT_EQ(extents.count, 1u);
+    EXPECT_EQ(extents.extents[0].file_offset, 1u << 20);
+    close(fd);
+    close(other);
+}
+
+TEST_F(WritebackTest, SeekFindsDataThatOnlyTheKernelHas)
+{
+    int fd = make("file");
+    ASSERT_EQ(pwrite(fd, "data", 4, 1 << 20), 4);
+    EXPECT_EQ(lseek(fd, 0, SEEK_DATA), 1 << 20);
+    EXPECT_EQ(lseek(fd, 0, SEEK_HOLE), 0);
+    ASSERT_EQ(pwrite(fd, "data", 4, 0), 4);
+    EXPECT_EQ(lseek(fd, 0, SEEK_DATA), 0);
+    EXPECT_EQ(lseek(fd, 1 << 20, SEEK_HOLE), (1 << 20) + 4);
+    close(fd);
+}
+
+TEST_F(WritebackTest, DirectReadsAndWritesMeetCachedOnes)
+{
+    int fd = make("file"), direct = open_on(mounted_->path("file"), O_RDWR | O_DIRECT);
+    void *page = nullptr;
+    ASSERT_EQ(posix_memalign(&page, 4096, 4096), 0);
+    std::string data(12288, 'c'), got(12288, 0);
+    for (int i = 0; i < 20; i++) {
+        data.assign(12288, static_cast<char>('a' + i));
+        ASSERT_EQ(pwrite(fd, data.data(), data.size(), 0), 12288);
+        ASSERT_EQ(pread(direct, page, 4096, 4096), 4096);
+        EXPECT_EQ(memcmp(page, data.data(), 4096), 0);
+        memset(page, 'A' + i, 4096);
+        ASSERT_EQ(pwrite(direct, page, 4096, 4096), 4096);
+        data.replace(4096, 4096, std::string(4096, static_cast<char>('A' + i)));
+        ASSERT_EQ(pread(fd, &got[0], 12288, 0), 12288);
+        ASSERT_TRUE(got == data) << i;
+        ASSERT_TRUE(gpu_read(fd) == data) << i;
+    }
+    free(page);
+    close(fd);
+    close(direct);
+}
+
+TEST_F(WritebackTest, CopyFileRangeCopiesWhatWasWritten)
+{
+    int from = make("from"), to = make("to");
+    std::string data(100000, 'f');
+    ASSERT_EQ(write(from, data.data(), data.size()), 100000);
+    ASSERT_EQ(write(to, "old", 3), 3);
+    off_t in = 0, out = 2;
+    ASSERT_EQ(copy_file_range(from, &in, to, &out, 100000, 0), 100000);
+    EXPECT_TRUE(gpu_read(to) == "ol" + data);
+    EXPECT_EQ(stat_of("to").st_size, 100002);
+    close(from);
+    close(to);
+}
+
+TEST_F(WritebackTest, WrittenBytesCountForTheProcessThatOpenedTheFile)
+{
+    int fd = make("file");
+    ASSERT_EQ(write(fd, "content", 7), 7);
+    ASSERT_EQ(fsync(fd), 0);
+    auto told = std::make_unique<gpunvme_ioc_open_files>(abi_struct<gpunvme_ioc_open_files>());
+    ASSERT_EQ(issue(root_, GPUNVME_IOC_OPEN_FILES, told.get()), 0);
+    ASSERT_EQ(told->count, 1u);
+    EXPECT_EQ(told->files[0].kernel_written_bytes, 7u);
+    EXPECT_EQ(told->files[0].pid, static_cast<uint32_t>(getpid()));
+    close(fd);
+}
+
+// --- Writes past the kernel ----------------------------------------------------------------------
+
+TEST_F(WritebackTest, AWriteByTheGpuIsRefusedAndLoggedOnce)
+{
+    int fd = make("file");
+    ASSERT_EQ(write(fd, "content", 7), 7);
+    for (int i = 0; i < 3; i++)
+        EXPECT_EQ(buffer_->write(fd, 0, 0, 4096), -EOPNOTSUPP);
+    EXPECT_EQ(gpu_read(fd), "content");
+    const char *line = "mounted with writeback_cache; mount without";
+    size_t at = mounted_->log().find(line);
+    ASSERT_NE(at, std::string::npos) << mounted_->log();
+    EXPECT_EQ(mounted_->log().find(line, at + 1), std::string::npos);
+    close(fd);
+}
+
+TEST_F(WritebackTest, AWriteByTheLibraryGoesThroughTheKernel)
+{
+    struct gpunvme *g;
+    struct gpunvme_buffer *b;
+    gpunvme_result result;
+    ASSERT_EQ(gpunvme_connect(mounted_->mountpoint().c_str(), &g), 0) << gpunvme_error();
+    ASSERT_EQ(gpunvme_alloc(g, 1 << 20, &b), 0) << gpunvme_error();
+    int fd = make("file");
+    char *data = static_cast<char *>(gpunvme_buffer_addr(b));
+    memset(data, 'w', 1 << 20);
+    ASSERT_EQ(gpunvme_write(b, fd, 0, 100, 1000000, &result), 1000000) << gpunvme_error();
+    EXPECT_EQ(result.path, static_cast<uint32_t>(GPUNVME_PATH_BOUNCE));
+    EXPECT_NE(strstr(result.why, "mounted with writeback_cache; mount without"), nullptr);
+    EXPECT_EQ(stat_of("file").st_size, 1000100);
+    ASSERT_EQ(pwrite(fd, "end", 3, 1000100), 3);
+    memset(data, 0, 1 << 20);
+    ASSERT_EQ(gpunvme_read(b, fd, 0, 0, 1 << 20, nullptr), 1000103) << gpunvme_error();
+    EXPECT_EQ(std::string(data, 1000103),
+              std::string(100, '\0') + std::string(1000000, 'w') + "end");
+    gpunvme_options options = {};
+    options.path = GPUNVME_PATH_GPU;
+    ASSERT_EQ(gpunvme_set_options(g, &options), 0);
+    EXPECT_EQ(gpunvme_write(b, fd, 0, 0, 4096, nullptr), -EREMOTEIO);
+    EXPECT_NE(strstr(gpunvme_error(), "mounted with writeback_cache; mount without"), nullptr)
+        << gpunvme_error();
+    close(fd);
+    gpunvme_unregister(b);
+    gpunvme_disconnect(g);
+}
+
+TEST_F(WritebackTest, AFileIsEitherLeasedOrOpenForWriting)
+{
+    int fd = make("file");
+    ASSERT_EQ(write(fd, "content", 7), 7);
+    int reader = open_on(mounted_->path("file"), O_RDONLY);
+    EXPECT_EQ(Extents(reader).error(), -ETXTBSY);
+    close(fd);
+    Extents lease(reader);
+    ASSERT_EQ(lease.error(), 0);
+    EXPECT_EQ(lease.reply().size, 7u) << "the last close has written it";
+    for (int flags : {O_WRONLY, O_RDWR, O_WRONLY | O_TRUNC, O_WRONLY | O_CREAT}) {
+        EXPECT_EQ(open(mounted_->path("file").c_str(), flags, 0600), -1);
+        EXPECT_EQ(errno, ETXTBSY);
+    }
+    EXPECT_EQ(stat_of("file").st_size, 7);
+    EXPECT_EQ(lease.end(reader), 0);
+    fd = open_on(mounted_->path("file"), O_WRONLY);
+    EXPECT_EQ(write(fd, "C", 1), 1);
+    close(fd);
+    close(reader);
+}
+
+TEST_F(WritebackTest, FlagsThatForbidWritesDoNotMeetDirtyPages)
+{
+    int fd = make("file");
+    int flags = FS_APPEND_FL;
+    EXPECT_EQ(ioctl(fd, FS_IOC_SETFLAGS, &flags), -1);
+    EXPECT_EQ(errno, EOPNOTSUPP);
+    ASSERT_EQ(write(fd, "content", 7), 7);
+    flags = FS_IMMUTABLE_FL;
+    EXPECT_EQ(ioctl(fd, FS_IOC_SETFLAGS, &flags), -1);
+    EXPECT_EQ(errno, ETXTBSY);
+    close(fd);
+    fd = open_on(mounted_->path("file"), O_RDONLY);
+    ASSERT_EQ(ioctl(fd, FS_IOC_SETFLAGS, &flags), 0);
+    EXPECT_EQ(gpu_read(fd), "content");
+    EXPECT_EQ(open(mounted_->path("file").c_str(), O_WRONLY), -1);
+    EXPECT_EQ(errno, EPERM);
+    flags = 0;
+    ASSERT_EQ(ioctl(fd, FS_IOC_SETFLAGS, &flags), 0);
+    close(fd);
+}
+
+// Such a file comes from another mount of the file system.
+TEST_F(WritebackTest, AnAppendOnlyFileIsNotOpenedForWriting)
+{
+    let_go();
+    ASSERT_TRUE(mounted_->unmount());
+    ASSERT_TRUE(mounted_->mount());
+    int fd = make("file"), flags = FS_APPEND_FL;
+    ASSERT_EQ(ioctl(fd, FS_IOC_SETFLAGS, &flags), 0);
+    close(fd);
+    remount();
+    EXPECT_EQ(open(mounted_->path("file").c_str(), O_WRONLY | O_APPEND), -1);
+    EXPECT_EQ(errno, EOPNOTSUPP);
+    EXPECT_EQ(open(mounted_->path("file").c_str(), O_WRONLY), -1);
+    EXPECT_EQ(errno, EPERM);
+    fd = open_on(mounted_->path("file"), O_RDONLY);
+    flags = 0;
+    ASSERT_EQ(ioctl(fd, FS_IOC_SETFLAGS, &flags), 0);
+    close(fd);
+}
+
+} // namespace
