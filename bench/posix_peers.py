@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """What do ordinary programs get from a mount, beside other file systems?
 
-posix_bench over gpunvmefs, fuse2fs, ntfs-3g, passthrough_ll (an example of libfuse: -p PROGRAM) and
-ext4 on a loop device, each in an image of its own in memory, in turn for each round. Peers that are
-not installed are left out. passthrough_ll is measured twice: with default_permissions the kernel
-checks permissions, as it does for gpunvmefs, and asks for attributes of directories to do so. Prints
-the medians, and for mounts with a daemon its processor time. Needs root. Programs of this project
-are taken from PATH.
+posix_bench over gpunvmefs without and with writeback_cache, fuse2fs, ntfs-3g, passthrough_ll (an
+example of libfuse: -p PROGRAM) and ext4 on a loop device, each in an image of its own in memory, in
+turn for each round. Peers that are not installed are left out. passthrough_ll is measured twice: with
+default_permissions the kernel checks permissions, as it does for gpunvmefs, and asks for attributes
+of directories to do so. Prints the medians, and for mounts with a daemon its processor time. Needs
+root. Programs of this project are taken from PATH.
 """
 
 import argparse
@@ -47,9 +47,11 @@ def wait_for(condition, what):
         time.sleep(0.005)
 
 
-def gpunvmefs(image, where):
+def gpunvmefs(options):
     """Without the GPU path, for which a GPU would pin the whole image."""
-    return ["gpunvmefs", image, where, "-f", "-o", "gpu=off"]
+    def command(image, where):
+        return ["gpunvmefs", image, where, "-f", "-o", "gpu=off" + options]
+    return command
 
 
 def fuse2fs(image, where):
@@ -83,11 +85,12 @@ class Peer(typing.NamedTuple):
 MKFS_EXT4 = ["mkfs.ext4", "-q", "-F"]
 
 
-def peers_of(passthrough_program):
+def peers_of(passthrough_program, own_options=("",)):
     """The installed ones. passthrough_ll is a peer with and without the kernel's checks."""
-    known = [Peer("gpunvmefs", "gpunvmefs", ["mkfs.gpunvme", "-q"], gpunvmefs),
-             Peer("fuse2fs", "fuse2fs", MKFS_EXT4, fuse2fs),
-             Peer("ntfs-3g", "ntfs-3g", ["mkfs.ntfs", "-q", "-F", "-Q"], ntfs_3g)]
+    known = [Peer("gpunvmefs" + options, "gpunvmefs", ["mkfs.gpunvme", "-q"], gpunvmefs(options))
+             for options in own_options]
+    known += [Peer("fuse2fs", "fuse2fs", MKFS_EXT4, fuse2fs),
+              Peer("ntfs-3g", "ntfs-3g", ["mkfs.ntfs", "-q", "-F", "-Q"], ntfs_3g)]
     if passthrough_program:
         known += [Peer("passthrough_ll" + options, passthrough_program, ["true"],
                        passthrough(passthrough_program, options))
@@ -180,7 +183,7 @@ def main():
         warn("only root mounts all of them")
         return 77
     exit_on_sigterm()
-    peers = peers_of(args.passthrough)
+    peers = peers_of(args.passthrough, ("", ",writeback_cache"))
     results = {peer.name: [] for peer in peers}
     for _ in range(args.rounds):
         for peer in peers:
