@@ -19,6 +19,7 @@
 #include "bench/lib/bench_report.h"
 #include "bench/lib/direct_bench_kernels.h"
 #ifdef GPUNVME_HAVE_CUDA
+#include "bench/lib/bare_kernels.h"
 #include "bench/lib/direct_kernels.h"
 #include "bench/lib/kernels.h"
 #endif
@@ -183,6 +184,29 @@ static int measure_in_kernel(struct bench *b, const char *name)
     return bench_verify(b->to, &b->pieces, PROGRAM);
 }
 
+/* What the controller gives a warp that has a queue, and knows the commands; on: see there. */
+static int measure_bare(struct bench *b, const char *name, const struct bench_memory *pinned,
+                        const struct bench_memory *on)
+{
+    struct bare_loop *loop;
+    int err = bare_loop_open(gpunvme_file_device(b->direct.file), &b->pieces, pinned->addr,
+                             pinned->len, false, &loop);
+
+    if (err)
+        return fail(name, "the commands could not be made");
+    /* The first run warms up. */
+    for (unsigned i = 0; i < 2 && !err; i++) {
+        err = bench_poison(on ? on : pinned, SEED);
+        if (!err)
+            err = bare_loop_latency(loop, on ? on->addr : NULL, b->values);
+    }
+    bare_loop_close(loop);
+    if (err)
+        return fail(name, "a command or the GPU failed");
+    bench_report_values(b->report, name, "us", b->values, b->pieces.n, PING_PONG);
+    return bench_verify(on ? on : pinned, &b->pieces, PROGRAM);
+}
+
 /* The same into host memory of the library's. */
 static int measure_pinned(struct bench *b)
 {
@@ -198,6 +222,10 @@ static int measure_pinned(struct bench *b)
     if (!err)
         err = measure_to_buffer(b, "direct path, 4 KiB, by a persistent kernel, into pinned memory",
                                 read_by_block);
+    if (!err)
+        err = measure_bare(b, "bare loop, 4 KiB, into pinned memory", &to, NULL);
+    if (!err)
+        err = measure_bare(b, "bare loop, 4 KiB, copied into GPU memory", &to, &b->mount.memory);
     b->to = &b->mount.memory;
     gpunvme_unregister(buffer);
     return err;

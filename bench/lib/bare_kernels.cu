@@ -6,12 +6,15 @@
 #include <stdio.h>
 
 #include "bench/lib/bench_report.h"
+#include "bench/lib/kernel_times.cuh"
 #include "bench/lib/pattern.h"
 #include "cuda/queue/gq_list_protocol.h"
 #include "gpunvme/gpunvme_device.h"
 
 struct bare_loop {
     const struct gpunvme_device_file *file;
+    char *at; /* where the first piece is in memory */
+    uint64_t bytes;
     struct gq_cmd *cmds; /* device memory, as results and wrong */
     uint32_t *results, *wrong;
     uint32_t n;
@@ -22,6 +25,7 @@ namespace
 {
 
 constexpr unsigned kGroupShift = 5;
+constexpr unsigned kLooks = 1024; /* one of so many reads the clock */
 
 /* By a warp: the command of each piece. *wrong: pieces that one command does not read. */
 __global__ void __launch_bounds__(GQ_LANES)
@@ -81,6 +85,92 @@ __global__ void __launch_bounds__(GQ_LANES) run_commands(struct bare_loop b)
     atomicAdd(b.wrong, bad + (w.outcome != GQ_OUT_DONE));
 }
 
+/* As it stands: a compiler puts off ordinary loads to where each word is used. */
+__device__ struct gq_cmd load(const struct gq_cmd *at)
+{
+    return {gd_load64(&at->slba), gd_load64(&at->prp1), gd_load64(&at->prp2), gd_load32(&at->nlb),
+            0};
+}
+
+/* By one lane: sends the command. */
+__device__ void send(const struct gd_reader *r, const struct gq_run *run, const struct gq_cmd *cmd)
+{
+    const struct gq_port *port = &r->port;
+    uint32_t entry = r->position.entry, next = entry + 1;
+
+    gq_store_sqe(&port->sq[entry], run, cmd, entry);
+    gq_fence_entries();
+    if (r->position.cq_db_pending)
+        gq_store_doorbell(port->cq_doorbell, entry);
+    gq_store_doorbell(port->sq_doorbell, next < port->depth ? next : 0);
+}
+
+/* By the same lane: false when the command has failed, or not ended in its time. */
+__device__ bool await(struct gd_reader *r, uint64_t limit_ns)
+{
+    struct gq_position *at = &r->position;
+    const struct nvme_cqe *cqe = &r->port.cq[at->entry];
+    uint64_t until = gq_clock_ns() + limit_ns;
+    uint32_t dw3, cid = at->entry;
+
+    for (unsigned looks = 1;; looks++) {
+        dw3 = gq_load_cqe(cqe);
+        if (NVME_CQE_PHASE(dw3 >> 16) == at->phase)
+            break;
+        if (looks % kLooks == 0 && gq_clock_ns() > until)
+            return false;
+    }
+    at->cq_db_pending = 1;
+    if (++at->entry == r->port.depth) {
+        at->entry = 0;
+        at->phase ^= 1;
+    }
+    return NVME_STATUS(dw3 >> 16) == 0 && (dw3 & 0xffffu) == cid;
+}
+
+/*
+ * One warp with one queue: a command, its completion, its bytes copied to `on`
+ * unless that is NULL, the next one. The command is in registers when its time
+ * begins.
+ */
+__global__ void __launch_bounds__(GQ_LANES)
+    run_one_by_one(struct bare_loop b, char *on, struct kernel_times times)
+{
+    const struct gpunvme_device_file f = gd_load_file(b.file);
+    struct gd_reader self = {.group = gq_whole_group(), .file = &f}, *r = &self;
+    const struct gq_run run = gd_run(&f, 1, 1);
+    struct kernel_clock clock = kernel_clock_start();
+    bool good = gd_take_from(r, 0) == 0;
+    bool holds = good;
+
+    for (uint32_t i = 0; i < b.n && good; i++) {
+        const struct gq_cmd cmd = load(&b.cmds[i]);
+        uint64_t asked, at = i * b.bytes;
+
+        good = cmd.prp1 != 0; /* the command is there */
+        asked = (uint64_t)clock64();
+        if (gq_thread() == 0) {
+            send(r, &run, &cmd);
+            good = await(r, f.set.command_ns);
+        }
+        good = GQ_UNIFORM32(good);
+        if (on)
+            gq_copy_4k((uint64_t)on + at, (uint64_t)b.at + at, b.bytes, gq_thread(), GQ_LANES);
+        __syncwarp();
+        if (gq_thread() == 0)
+            times.ticks[i] = (uint64_t)clock64() - asked;
+    }
+    if (holds) {
+        r->in_flight = !good;
+        r->outcome = GQ_OUT_DONE;
+        gd_give(r);
+    }
+    if (gq_thread() == 0) {
+        kernel_clock_end(clock, times);
+        *b.wrong = !good;
+    }
+}
+
 /* Waits for the kernel. *wrong: the count that it has stored. */
 int finish(const struct bare_loop *b, uint32_t *wrong)
 {
@@ -119,7 +209,8 @@ extern "C" int bare_loop_open(const struct gpunvme_device_file *file,
                               const struct pattern_pieces *p, void *at, uint64_t room,
                               bool is_write, struct bare_loop **out)
 {
-    struct bare_loop *b = new bare_loop{file, nullptr, nullptr, nullptr, (uint32_t)p->n, is_write};
+    struct bare_loop *b = new bare_loop{file,    (char *)at, p->bytes,       nullptr,
+                                        nullptr, nullptr,    (uint32_t)p->n, is_write};
     int err = allocate(b) ? 0 : -ENOMEM;
 
     void *args[] = {b, (void *)p, &at, &room};
@@ -145,6 +236,21 @@ extern "C" int bare_loop_time(struct bare_loop *b, unsigned queues, double *seco
 
     *seconds = bench_seconds() - start;
     return !err && wrong ? -EIO : err;
+}
+
+extern "C" int bare_loop_latency(struct bare_loop *b, void *on, double *micros)
+{
+    struct kernel_times times;
+    uint32_t wrong = 0;
+    int err = kernel_times_open(&times, b->n);
+    void *args[] = {b, &on, &times};
+
+    if (!err)
+        err = launch((const void *)run_one_by_one, 1, args, b, &wrong);
+    if (!err)
+        err = wrong ? -EIO : kernel_times_take(&times, micros);
+    kernel_times_close(&times);
+    return err;
 }
 
 extern "C" void bare_loop_close(struct bare_loop *b)

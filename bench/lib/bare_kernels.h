@@ -26,6 +26,12 @@ int bare_loop_open(const struct gpunvme_device_file *file, const struct pattern_
                    uint64_t room, bool is_write, struct bare_loop **out);
 /* All commands once by so many warps, each with a leased queue. -EIO: a command failed. */
 int bare_loop_time(struct bare_loop *b, unsigned queues, double *seconds);
+/*
+ * Reads, one after the other, by one warp with one queue: microseconds of each. on: memory of the
+ * GPU for all of them, to which the warp copies the bytes; NULL: they stay where they are, in
+ * `room` for all. -EIO: a command failed; -ENOMEM.
+ */
+int bare_loop_latency(struct bare_loop *b, void *on, double *micros);
 void bare_loop_close(struct bare_loop *b);
 
 #ifdef __cplusplus
