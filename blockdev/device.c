@@ -170,23 +170,39 @@ static const char *unusable(struct nvme_ctrlr *c, uint32_t nsid)
     return reason ? reason : "it cannot be used";
 }
 
-/* The missing resource, for a message, when no queue can be created. */
-static const char *no_room(struct nvme_ctrlr *c)
+/* For the admin queue, and for queues, commands and data: a mount without the executor. */
+#define REGIONS_LEAST 4u
+
+static bool has_few_regions(struct nvme_ctrlr *c)
 {
+    unsigned limit = nvme_ctrlr_transport(c)->max_regions;
+
+    return limit && limit < REGIONS_LEAST;
+}
+
+bool bd_lacks_regions(struct nvme_ctrlr *c, char *why, size_t len)
+{
+    const bool vfio = !strcmp(nvme_ctrlr_transport(c)->ops->name, "vfio");
+    const struct problem p = {why, len};
     struct nvme_dma_budget regions;
 
     nvme_dma_regions(c, &regions);
-    if (regions.limit && regions.used >= regions.limit)
-        return "the controller keeps too few DMA regions for a queue, gpunvme check shows how many";
-    return "the controller has no queue left";
+    if (!regions.refused && !has_few_regions(c))
+        return false;
+    fail(&p, -ENOSPC, "%u DMA regions do not suffice: raise %s",
+         regions.limit ? regions.limit : regions.used,
+         vfio ? "dma_entry_limit of vfio_iommu_type1" : "the limit of the drive's server");
+    return true;
 }
 
 int bd_open_namespace(struct nvme_ctrlr *c, uint32_t nsid, unsigned queues, unsigned depth,
                       struct bd_dev **out, char *why, size_t len)
 {
     const struct problem p = {why, len};
-    int err = bd_nvme_open(c, nsid, queues, depth, out);
+    int err = has_few_regions(c) ? -ENOSPC : bd_nvme_open(c, nsid, queues, depth, out);
 
+    if ((err == -ENOSPC || err == -ENOMEM) && bd_lacks_regions(c, why, len))
+        return -ENOSPC;
     if (err == -ENOMEM && nvme_ctrlr_transport(c)->physical)
         return vfio_no_large_page(why, len);
     if (err == -ENOMEM && !strcmp(nvme_ctrlr_transport(c)->ops->name, "vfio") &&
@@ -204,7 +220,7 @@ int bd_open_namespace(struct nvme_ctrlr *c, uint32_t nsid, unsigned queues, unsi
         return fail(&p, err, "namespace %u: %s; %s", nsid, unusable(c, nsid),
                     "format it with nvme-format(1), or name another one");
     case -ENOSPC:
-        return fail(&p, err, "namespace %u: %s", nsid, no_room(c));
+        return fail(&p, err, "namespace %u: the controller has no queue left", nsid);
     default:
         return fail(&p, err, "namespace %u: %s", nsid, strerror(-err));
     }

@@ -47,6 +47,12 @@ struct bd_open_opts {
 int bd_open_transport(const struct bd_name *name, const struct bd_open_opts *opts,
                       struct nvme_transport **out, char *why, size_t len);
 
+/*
+ * Why a start has failed: the transport keeps too few DMA regions for a mount, or has refused one.
+ * True with a sentence in why.
+ */
+bool bd_lacks_regions(struct nvme_ctrlr *c, char *why, size_t len);
+
 /* bd_nvme_open() with a sentence in why when it fails. */
 int bd_open_namespace(struct nvme_ctrlr *c, uint32_t nsid, unsigned queues, unsigned depth,
                       struct bd_dev **out, char *why, size_t len);

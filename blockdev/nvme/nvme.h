@@ -245,6 +245,7 @@ struct nvme_dma_budget {
     unsigned used;
     unsigned limit; /* 0: none is known */
     bool full;      /* nvme_map() finds none: the rest is the driver's */
+    bool refused;   /* nvme_map() or the driver itself has found none */
 };
 void nvme_dma_regions(const struct nvme_ctrlr *c, struct nvme_dma_budget *out);
 

@@ -80,6 +80,7 @@ struct nvme_ctrlr {
 
     pthread_mutex_t dma_lock; /* the rest, and calls of the transport's map() and unmap() */
     unsigned regions;         /* mapped now; written with the lock held, atomic */
+    bool refused_region;      /* since it was opened; as regions */
     struct nvme_arena *arenas;
     uint64_t shares; /* number of the last one; atomic */
     struct nvme_file_map *file_maps;

@@ -36,13 +36,13 @@ static unsigned spare(const struct nvme_ctrlr *c)
 
 int nvme_region_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsigned left, uint64_t *iova)
 {
-    int rc;
+    bool fits = !c->t->max_regions || c->regions + left < c->t->max_regions;
+    int rc = fits ? c->t->ops->map(c->t, mem, iova) : -ENOSPC;
 
-    if (c->t->max_regions && c->regions + left >= c->t->max_regions)
-        return -ENOSPC;
-    rc = c->t->ops->map(c->t, mem, iova);
     if (!rc)
         count_region(c, 1);
+    if (rc == -ENOSPC)
+        __atomic_store_n(&c->refused_region, true, __ATOMIC_RELAXED);
     return rc;
 }
 
@@ -199,8 +199,10 @@ void nvme_dma_regions(const struct nvme_ctrlr *c, struct nvme_dma_budget *out)
 {
     unsigned used = __atomic_load_n(&c->regions, __ATOMIC_RELAXED);
 
-    *out =
-        (struct nvme_dma_budget){.used = used,
-                                 .limit = c->t->max_regions,
-                                 .full = c->t->max_regions && used + spare(c) >= c->t->max_regions};
+    *out = (struct nvme_dma_budget){
+        .used = used,
+        .limit = c->t->max_regions,
+        .full = c->t->max_regions && used + spare(c) >= c->t->max_regions,
+        .refused = __atomic_load_n(&c->refused_region, __ATOMIC_RELAXED),
+    };
 }

@@ -112,7 +112,7 @@ int vfio_group_windows(struct nvme_iova *iova, const void *answer, size_t len)
     return iova->n_windows ? 0 : -EPROTO;
 }
 
-unsigned vfio_group_regions(const void *answer, size_t len)
+int vfio_group_regions(const void *answer, size_t len, unsigned *n)
 {
     const struct vfio_iommu_type1_info *info = answer;
     const struct vfio_iommu_type1_info_dma_avail *cap = NULL;
@@ -120,7 +120,8 @@ unsigned vfio_group_regions(const void *answer, size_t len)
     if (info->flags & VFIO_IOMMU_INFO_CAPS)
         cap = vfio_find_cap(answer, len, info->cap_offset, VFIO_IOMMU_TYPE1_INFO_DMA_AVAIL,
                             sizeof(*cap));
-    return cap ? cap->avail : 0;
+    *n = cap ? cap->avail : 0;
+    return cap && !*n ? -ENOSPC : 0;
 }
 
 static int read_windows(struct vfio *v, const struct vfio_why *why)
@@ -131,7 +132,9 @@ static int read_windows(struct vfio *v, const struct vfio_why *why)
 
     if (!rc)
         rc = vfio_group_windows(&v->iova, answer, info->argsz);
-    v->t.max_regions = rc ? 0 : vfio_group_regions(answer, info->argsz);
+    if (!rc && vfio_group_regions(answer, info->argsz, &v->t.max_regions))
+        return nvme_why(why->text, why->len, -ENOSPC,
+                        "no DMA region is left: raise dma_entry_limit of vfio_iommu_type1");
     return rc ? nvme_why(why->text, why->len, rc, "the IOMMU does not tell its addresses: %s",
                          strerror(-rc))
               : 0;

@@ -106,8 +106,11 @@ void vfio_group_close(struct vfio *v);
 
 /* The address windows of a container's answer to VFIO_IOMMU_GET_INFO. -EPROTO when nothing fits. */
 int vfio_group_windows(struct nvme_iova *iova, const void *answer, size_t len);
-/* Mappings that it still takes (dma_entry_limit). 0: a kernel before 5.10 does not tell. */
-unsigned vfio_group_regions(const void *answer, size_t len);
+/*
+ * *n: mappings that it still takes (dma_entry_limit); 0: a kernel before 5.10 does not tell.
+ * -ENOSPC: it takes none.
+ */
+int vfio_group_regions(const void *answer, size_t len, unsigned *n);
 
 /* --- vfio_noiommu.c -------------------------------------------------------------------------- */
 

@@ -15,6 +15,7 @@
 int vfio_query(int fd, unsigned long request, size_t fixed, void *answer)
 {
     uint32_t *argsz = answer; /* the first field of every such struct */
+    uint32_t told;
 
     *argsz = (uint32_t)fixed;
     if (ioctl(fd, request, answer))
@@ -23,8 +24,11 @@ int vfio_query(int fd, unsigned long request, size_t fixed, void *answer)
         return -E2BIG;
     if (*argsz <= fixed)
         return 0;
-    /* It has more to say, and has told how much. */
-    return ioctl(fd, request, answer) ? -errno : 0;
+    /* It has more to say, and has told how much; by now it may be more than that. */
+    told = *argsz;
+    if (ioctl(fd, request, answer))
+        return -errno;
+    return *argsz > told ? -E2BIG : 0;
 }
 
 const void *vfio_find_cap(const void *answer, size_t len, uint32_t first, uint16_t id, size_t min)

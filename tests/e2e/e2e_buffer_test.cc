@@ -213,6 +213,48 @@ TEST_P(LargeBuffer, TakesAnyPartOfAFileWithHoles)
     }
 }
 
+// Buffers that the drive reaches, as long as it keeps a region for each.
+class ManyBuffers : public LargeBuffer
+{
+};
+
+// Those beyond its regions are staged, and no longer when there is room.
+TEST_P(ManyBuffers, FillTheTableOfRegionsAndLeaveIt)
+{
+    constexpr size_t kFew = 256, kPiece = 64 << 10;
+    gpunvme_ioc_stats before, full, after;
+    std::vector<uint8_t> got(kPiece);
+    std::vector<gpunvme_buffer *> buffers;
+
+    ASSERT_EQ(gpunvme_stats(g_, &before), 0);
+    if (!before.dma_region_limit || before.dma_region_limit > kFew)
+        GTEST_SKIP() << before.dma_region_limit << " regions (0: no limit is known)";
+    auto expect_reads = [&](gpunvme_buffer *b) {
+        memset(gpunvme_buffer_addr(b), 0xa5, kPiece);
+        ASSERT_EQ(gpunvme_read(b, fd_, 0, kPiece, kPiece, nullptr), (ssize_t)kPiece)
+            << gpunvme_error();
+        EXPECT_EQ(memcmp(gpunvme_buffer_addr(b), &want_[kPiece], kPiece), 0);
+    };
+    for (size_t i = 0; i < before.dma_region_limit + 8; i++) {
+        buffers.push_back(nullptr);
+        ASSERT_EQ(gpunvme_alloc(g_, kPiece, &buffers.back()), 0) << i << ": " << gpunvme_error();
+        ASSERT_NO_FATAL_FAILURE(expect_reads(buffers.back())) << i;
+    }
+    ASSERT_EQ(gpunvme_stats(g_, &full), 0);
+    EXPECT_LE(full.dma_regions, before.dma_region_limit);
+    EXPECT_GE(full.dma_regions, before.dma_region_limit - before.dma_regions);
+    EXPECT_GT(full.gpu_staged_read_bytes, 0u);
+    EXPECT_NE(mounted_.log().find("DMA regions are in use"), std::string::npos) << mounted_.log();
+    for (auto *b : buffers)
+        gpunvme_unregister(b);
+    ASSERT_EQ(gpunvme_alloc(g_, kPiece, &buffers[0]), 0) << gpunvme_error();
+    ASSERT_NO_FATAL_FAILURE(expect_reads(buffers[0]));
+    ASSERT_EQ(gpunvme_stats(g_, &after), 0);
+    EXPECT_EQ(after.dma_regions, before.dma_regions + 1);
+    EXPECT_EQ(after.gpu_staged_read_bytes, full.gpu_staged_read_bytes) << "there is room again";
+    gpunvme_unregister(buffers[0]);
+}
+
 const Way kWays[] = {
     {"Reached", "executor=cpu", false, 1},
     {"Tier1", "executor=cpu,sim_gpu=off", true, 1},
@@ -220,6 +262,10 @@ const Way kWays[] = {
 };
 
 INSTANTIATE_TEST_SUITE_P(Mounts, LargeBuffer, ::testing::ValuesIn(kWays),
+                         [](const ::testing::TestParamInfo<Way> &i) {
+                             return std::string(i.param.name);
+                         });
+INSTANTIATE_TEST_SUITE_P(Mounts, ManyBuffers, ::testing::Values(kWays[0]),
                          [](const ::testing::TestParamInfo<Way> &i) {
                              return std::string(i.param.name);
                          });

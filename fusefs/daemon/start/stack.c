@@ -81,13 +81,22 @@ static int open_blocks(const struct options *opts, struct stack *s, const struct
     return 0;
 }
 
+static void explain_engine(const struct stack *s, const char *name, int err, char *why, size_t len)
+{
+    char regions[192];
+    bool few = err == -ENOSPC && bd_lacks_regions(s->ctrlr, regions, sizeof(regions));
+
+    snprintf(why, len, "the %s does not start: %s", name, few ? regions : strerror(-err));
+}
+
 /* Reports why there is no CUDA device. */
-static int refuse_cpu(const struct options *opts, const struct problem *p, int err)
+static int refuse_cpu(const struct options *opts, const struct stack *s, const struct problem *p,
+                      int err)
 {
     char why[256] = "";
 
     if (gq_probe((int)opts->cuda_device, why, sizeof(why)) == 0)
-        snprintf(why, sizeof(why), "the CUDA executor does not start: %s", strerror(-err));
+        explain_engine(s, "CUDA executor", err, why, sizeof(why));
     return fail(p, -ENODEV, "%s: %s", opts->gpu == GPU_REQUIRE ? "gpu=require" : "executor=cuda",
                 why);
 }
@@ -138,11 +147,10 @@ static int open_engine(const struct options *opts, struct stack *s, const struct
     if (err == -ENOTSUP && opts->doorbells == GQ_DOORBELLS_DIRECT)
         return fail(p, err, "doorbells=direct: the executor cannot reach them, use auto or cpu");
     if (err && demanded)
-        return refuse_cpu(opts, p, err);
+        return refuse_cpu(opts, s, p, err);
     if (err) {
         s->engine = NULL;
-        snprintf(s->no_engine, sizeof(s->no_engine), "the executor does not start: %s",
-                 strerror(-err));
+        explain_engine(s, "executor", err, s->no_engine, sizeof(s->no_engine));
         log_line(LOG_WARNING, "%s: %s, transfers take the bounce path", p->device, s->no_engine);
         return 0;
     }
@@ -226,6 +234,8 @@ static int mount_fs(const struct options *opts, struct stack *s, const struct pr
 
     if (err == -ENOMEM && s->ctrlr && nvme_ctrlr_transport(s->ctrlr)->physical)
         vfio_no_large_page(why, sizeof(why));
+    else if (err == -ENOMEM && s->ctrlr)
+        (void)bd_lacks_regions(s->ctrlr, why, sizeof(why));
     if (err)
         return fail(p, err, "%s", why[0] ? why : strerror(-err));
     if (opts->discard && !s->bdev->info.discards)

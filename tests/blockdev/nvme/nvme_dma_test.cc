@@ -9,8 +9,10 @@
 #include <cerrno>
 #include <cstring>
 #include <random>
+#include <string>
 #include <vector>
 
+#include "blockdev/device.h"
 #include "tests/blockdev/nvme/nvme_fake.h"
 
 namespace
@@ -202,6 +204,41 @@ TEST_F(Dma, MemoryOfAShareIsZeroWhateverItsProcessWrote)
     EXPECT_EQ(memcmp(b.addr, std::vector<char>(b.len).data(), b.len), 0);
     nvme_dma_free(c, &a);
     nvme_dma_free(c, &b);
+}
+
+TEST_F(Dma, ARegionThatWasRefusedIsToldOf)
+{
+    char why[256] = "";
+    std::vector<uint64_t> iovas;
+    nvme_dma_budget budget;
+    uint64_t iova;
+
+    fake.t.max_regions = 8;
+    open();
+    EXPECT_FALSE(bd_lacks_regions(c, why, sizeof(why)));
+    EXPECT_STREQ(why, "");
+    nvme_mem mem = part(-1, 0, 4096);
+    while (nvme_map(c, &mem, &iova) == 0)
+        iovas.push_back(iova);
+    for (uint64_t each : iovas)
+        EXPECT_EQ(nvme_unmap(c, each), 0);
+    nvme_dma_regions(c, &budget);
+    EXPECT_FALSE(budget.full);
+    EXPECT_TRUE(budget.refused);
+    EXPECT_TRUE(bd_lacks_regions(c, why, sizeof(why)));
+    EXPECT_NE(std::string(why).find("8 DMA regions do not suffice"), std::string::npos) << why;
+}
+
+TEST_F(Dma, FewerRegionsThanAMountTakesAreTooFew)
+{
+    char why[256] = "";
+    bd_dev *dev = nullptr;
+
+    fake.t.max_regions = 3;
+    open();
+    EXPECT_EQ(bd_open_namespace(c, 1, 1, 4, &dev, why, sizeof(why)), -ENOSPC);
+    EXPECT_EQ(dev, nullptr);
+    EXPECT_NE(std::string(why).find("3 DMA regions do not suffice"), std::string::npos) << why;
 }
 
 TEST_F(Dma, BuffersLeaveRegionsToTheDriverAndFindRoomAgain)

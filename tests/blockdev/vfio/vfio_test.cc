@@ -159,18 +159,83 @@ TEST_F(Windows, OldKernelsSayNothingAndTheInterruptRangeIsLeftOut)
     EXPECT_TRUE(allowed(0xfef00000));
 }
 
-TEST(VfioRegions, AreThoseThatTheKernelStillTakes)
+// The answer to VFIO_IOMMU_GET_INFO of a container that takes 1234 mappings.
+class Regions : public ::testing::Test
 {
-    Answer answer{sizeof(vfio_iommu_type1_info)};
-    auto *info = answer.as<vfio_iommu_type1_info>();
-    EXPECT_EQ(vfio_group_regions(answer.bytes.data(), answer.end), 0u) << "an old kernel";
-    info->flags = VFIO_IOMMU_INFO_CAPS;
-    EXPECT_EQ(vfio_group_regions(answer.bytes.data(), answer.end), 0u) << "no such capability";
-    auto *cap = answer.cap<vfio_iommu_type1_info_dma_avail>(
-        VFIO_IOMMU_TYPE1_INFO_DMA_AVAIL, sizeof(vfio_iommu_type1_info_dma_avail));
-    cap->avail = 1234;
-    answer.as<vfio_iommu_type1_info>()->cap_offset = answer.first;
-    EXPECT_EQ(vfio_group_regions(answer.bytes.data(), answer.end), 1234u);
+  protected:
+    void SetUp() override
+    {
+        info()->flags = VFIO_IOMMU_INFO_CAPS;
+        first_ = answer_.cap<vfio_info_cap_header>(7, 16);
+        cap_ = answer_.cap<vfio_iommu_type1_info_dma_avail>(
+            VFIO_IOMMU_TYPE1_INFO_DMA_AVAIL, sizeof(vfio_iommu_type1_info_dma_avail));
+        cap_->avail = 1234;
+        info()->cap_offset = answer_.first;
+    }
+
+    vfio_iommu_type1_info *info()
+    {
+        return answer_.as<vfio_iommu_type1_info>();
+    }
+
+    unsigned regions(size_t len)
+    {
+        unsigned n = 99;
+
+        EXPECT_EQ(vfio_group_regions(answer_.bytes.data(), len, &n), 0);
+        return n;
+    }
+
+    unsigned regions()
+    {
+        return regions(answer_.end);
+    }
+
+    Answer answer_{sizeof(vfio_iommu_type1_info)};
+    vfio_info_cap_header *first_ = nullptr;
+    vfio_iommu_type1_info_dma_avail *cap_ = nullptr;
+};
+
+TEST_F(Regions, AreThoseThatTheKernelStillTakes)
+{
+    EXPECT_EQ(regions(), 1234u);
+}
+
+TEST_F(Regions, OfAKernelThatTakesNoneAreAnError)
+{
+    unsigned n;
+
+    cap_->avail = 0;
+    EXPECT_EQ(vfio_group_regions(answer_.bytes.data(), answer_.end, &n), -ENOSPC);
+}
+
+TEST_F(Regions, OfOldKernelsAreUnknown)
+{
+    cap_->header.id = 8;
+    EXPECT_EQ(regions(), 0u) << "no such capability";
+    cap_->header.id = VFIO_IOMMU_TYPE1_INFO_DMA_AVAIL;
+    info()->flags = 0;
+    EXPECT_EQ(regions(), 0u) << "no capabilities";
+}
+
+TEST_F(Regions, OfChainsThatCannotBeAreUnknown)
+{
+    const auto second = first_->next;
+
+    for (size_t len = 0; len < sizeof(*cap_); len++)
+        EXPECT_EQ(regions(second + len), 0u) << len << " bytes of it";
+    for (uint32_t next : {answer_.first, answer_.first - 8, uint32_t(answer_.end),
+                          uint32_t(answer_.end) - 4, UINT32_MAX, UINT32_MAX - 7}) {
+        first_->next = next;
+        EXPECT_EQ(regions(), 0u) << "the next at " << next;
+    }
+    first_->next = second;
+    for (uint32_t at : {0u, uint32_t(answer_.end), UINT32_MAX}) {
+        info()->cap_offset = at;
+        EXPECT_EQ(regions(), 0u) << "the first at " << at;
+    }
+    info()->cap_offset = second;
+    EXPECT_EQ(regions(), 1234u);
 }
 
 class Doorbells : public ::testing::Test
