@@ -39,7 +39,7 @@ struct gd_part {
     uint32_t again;             /* the command's bytes did not match their checksums before */
 };
 
-/* Staging of CIDs (gd_set), loaded with the tables. */
+/* Staging of CIDs (gd_set). */
 struct gd_staging {
     uint64_t base, iova;
     uint32_t bytes, cids;
@@ -78,6 +78,7 @@ struct gd_known {
     const struct gd_buffer *buffers;
     const uint32_t *n_buffers;
     struct gq_file_sums sums;
+    struct gd_staging staging;
     uint64_t end;
     uint32_t n_queues, nsid, n_extents, lba_size, max_command;
     uint32_t grain;  /* commands are multiples of it: an LBA, or a block with a checksum */
@@ -177,7 +178,10 @@ GQ_FN struct gd_known gd_load_known(const struct gpunvme_device_file *f)
     k.lba_size = gd_load32(&f->map.lba_size);
     k.max_command = gd_load32(&f->set.max_command);
     k.grain = k.sums.words && k.lba_size < GQ_SUM_BLOCK ? GQ_SUM_BLOCK : k.lba_size;
-    k.stages_all = gd_load32(&f->set.shared_bytes) == GD_STAGED_ALL;
+    k.staging = (struct gd_staging){
+        gd_load64(&f->set.shared_staging.base), gd_load64(&f->set.shared_staging.iova),
+        gd_load32(&f->set.shared_bytes), gd_load32(&f->set.staged_cids)};
+    k.stages_all = k.staging.bytes == GD_STAGED_ALL;
     return k;
 }
 
@@ -206,8 +210,13 @@ GQ_FN void gd_share_open(struct gd_share *s, struct gq_group group,
     n = len > GQ_LONG_READ && n > GQ_QUEUES_OF_LONG ? GQ_QUEUES_OF_LONG : n;
     s->file = file;
     s->seed = GQ_SAME32(gd_seed());
-    s->queue = n ? s->seed % n : 0;
-    s->seed = n ? s->seed / n : 0;
+    s->queue = n ? s->seed : 0;
+    if (s->seed < n) { /* a division takes as long as a load */
+        s->seed = 0;
+    } else if (n) {
+        s->queue = s->seed % n;
+        s->seed /= n;
+    }
     s->tries = 0;
     s->lost = 0;
     s->turns = 0;
@@ -259,25 +268,22 @@ GQ_FN void gd_load_entry(const struct gq_sharer *w, const struct gd_buffer *b, u
     GQ_AT(t->head) = gd_load64(&b->target.head);
 }
 
-/* Nothing waits for it yet. */
-GQ_FN void gd_load_tables(struct gd_share *s, const struct gd_known *k, struct gd_tables *t)
+/*
+ * Nothing waits for it yet: loads under a condition would be waited for where the lanes meet. Lanes
+ * beyond the last extent have the first one, which is there in any map.
+ */
+GQ_FN void gd_load_tables(const struct gd_share *s, const struct gd_known *k, struct gd_tables *t)
 {
     const struct gq_sharer *w = &s->q;
-    const struct gd_set *set = &s->file->set;
 
     t->n_buffers = gd_load32(k->n_buffers);
-    s->staging = (struct gd_staging){gd_load64(&set->shared_staging.base),
-                                     gd_load64(&set->shared_staging.iova),
-                                     gd_load32(&set->shared_bytes), gd_load32(&set->staged_cids)};
     GQ_FOR_LANES(lane)
     {
+        const struct gq_file_extent *e = &k->extents[lane < k->n_extents ? lane : 0];
+
         gd_load_entry(w, &k->buffers[lane], lane, t);
-        GQ_AT(t->offset) = UINT64_MAX;
-        GQ_AT(t->lba) = GQ_LBA_ZERO;
-        if (lane < k->n_extents) {
-            GQ_AT(t->offset) = gd_load64(&k->extents[lane].offset);
-            GQ_AT(t->lba) = gd_load64(&k->extents[lane].lba);
-        }
+        GQ_AT(t->offset) = gd_load64(&e->offset);
+        GQ_AT(t->lba) = gd_load64(&e->lba);
     }
 }
 

@@ -10,8 +10,8 @@
 #error "gd_shared_pread.h is for CUDA C++"
 #endif
 
+#include "client/device/gd_lone.h"
 #include "client/device/gd_pread.h"
-#include "client/device/gd_shared_run.h"
 
 /* Of a thread: a read that was begun. */
 struct gpunvme_ticket {
@@ -59,12 +59,11 @@ GQ_FN uint64_t gd_begin_lane(struct gd_share *s, struct gq_group group,
 GQ_FN int64_t gd_shared_pread_warp(const struct gpunvme_device_file *file, uint64_t dst, uint64_t n,
                                    uint64_t offset)
 {
+    const struct gd_known k = gd_load_known(file);
+    uint64_t len = offset < k.end ? (n < k.end - offset ? n : k.end - offset) : 0;
     struct gd_share s;
-    uint64_t len = gd_begin_warp(&s, file, dst, n, offset, false);
-    int err;
+    int err = gd_read_warp(&s, file, &k, dst, len, offset);
 
-    gd_share_end(&s);
-    err = gd_first_error(&s);
     return err ? err : (int64_t)len;
 }
 

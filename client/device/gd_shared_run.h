@@ -126,6 +126,7 @@ GQ_FN void gd_submit(struct gd_share *s, const struct gd_known *k, uint32_t want
     if (!s->has_queue)
         gd_use_queue(s, k);
     s->sums = k->sums;
+    s->staging = k->staging;
     if (early)
         gd_load_tables(s, k, &tables);
     s->low = s->low || k->stages_all;

@@ -52,6 +52,7 @@ static int check_extents(const struct lease *l)
     return 0;
 }
 
+/* An entry is there in any case: kernels load one for each lane, at least the first. */
 static int copy_extents(struct gpunvme_file *f, struct lease *l)
 {
     const char *from = (const char *)l->page.addr + GPUNVME_LEASE_EXTENTS_AT;
@@ -59,7 +60,8 @@ static int copy_extents(struct gpunvme_file *f, struct lease *l)
     int err = check_extents(l);
 
     if (!err)
-        err = memory_space_alloc(&f->d->space, len ? len : 1, &l->extents_at);
+        err = memory_space_alloc(&f->d->space, len ? len : sizeof(struct gq_file_extent),
+                                 &l->extents_at);
     return err || !len ? err : memory_space_put(&f->d->space, l->extents_at, from, len);
 }
 

@@ -71,6 +71,26 @@ GQ_FN void gq_copy_bytes(uint64_t dst, uint64_t src, uint64_t len, uint32_t firs
     gq_copy_ahead<4>(dst, src, len, first, step);
 }
 
+/* A lane's part of 4 KiB that a warp moves, both addresses multiples of 16. */
+struct gq_page_part {
+    uint4 units[8];
+};
+
+/* All loads are on their way at once; nothing waits for them. */
+GQ_FN void gq_load_page(uint64_t src, uint32_t lane, struct gq_page_part *part)
+{
+#pragma unroll
+    for (uint32_t k = 0; k < 8; k++)
+        part->units[k] = __ldcv((const uint4 *)src + lane + k * 32);
+}
+
+GQ_FN void gq_store_page(uint64_t dst, uint32_t lane, const struct gq_page_part *part)
+{
+#pragma unroll
+    for (uint32_t k = 0; k < 8; k++)
+        ((uint4 *)dst)[lane + k * 32] = part->units[k];
+}
+
 /* The same for a caller that waits: 4 KiB take a warp one trip over the bus, and more registers. */
 GQ_FN void gq_copy_4k(uint64_t dst, uint64_t src, uint64_t len, uint32_t first, uint32_t step)
 {
@@ -107,6 +127,21 @@ GQ_FN void gq_copy_bytes(uint64_t dst, uint64_t src, uint64_t len, uint32_t firs
 GQ_FN void gq_copy_4k(uint64_t dst, uint64_t src, uint64_t len, uint32_t first, uint32_t step)
 {
     gq_copy_bytes(dst, src, len, first, step);
+}
+
+/* A lane's part of 4 KiB. */
+struct gq_page_part {
+    unsigned char bytes[4096 / 32];
+};
+
+GQ_FN void gq_load_page(uint64_t src, uint32_t lane, struct gq_page_part *part)
+{
+    memcpy(part, (const struct gq_page_part *)(uintptr_t)src + lane, sizeof(*part));
+}
+
+GQ_FN void gq_store_page(uint64_t dst, uint32_t lane, const struct gq_page_part *part)
+{
+    memcpy((struct gq_page_part *)(uintptr_t)dst + lane, part, sizeof(*part));
 }
 
 GQ_FN void gq_zero_bytes(uint64_t dst, uint64_t len, uint64_t first, uint64_t step)

@@ -121,6 +121,18 @@ GQ_FN bool gq_lead_store_status(struct gq_sharer *w, uint32_t dw3)
     return was == GQ_CID_POSTED || was == GQ_CID_LEFT;
 }
 
+/* n CQEs have been taken. */
+GQ_FN void gq_lead_advance(struct gq_sharer *w, uint32_t n)
+{
+    w->lead.head += n;
+    if (w->lead.head >= w->port.depth) {
+        w->lead.head -= w->port.depth;
+        w->lead.phase ^= 1;
+    }
+    w->lead.in_flight -= n;
+    w->lead.cq_db_pending += n;
+}
+
 /*
  * n completions. The fence makes the stores of statuses releases of what the
  * loads of the CQEs acquired.
@@ -143,13 +155,7 @@ GQ_FN void gq_lead_complete(struct gq_sharer *w, struct gq_lead_round *r, uint32
         }
         w->lead.broken |= GQ_BALLOT(bad) != 0;
     }
-    w->lead.head += n;
-    if (w->lead.head >= w->port.depth) {
-        w->lead.head -= w->port.depth;
-        w->lead.phase ^= 1;
-    }
-    w->lead.in_flight -= n;
-    w->lead.cq_db_pending += n;
+    gq_lead_advance(w, n);
 }
 
 /* Inside a region: the i-th command from the tail on. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Threads that stand for warps over shared queues. */
 #define GQ_LANES 32u
-#include "client/device/gd_shared_run.h"
+#include "client/device/gd_lone.h"
 
 #include <stdlib.h>
 
@@ -30,12 +30,31 @@ static uint64_t begin(struct gd_share *s, const struct gpunvme_device_file *f, u
 int64_t shared_read_warp(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
                          uint64_t offset)
 {
+    const struct gd_known k = gd_load_known(f);
     struct gd_share s;
 
-    len = begin(&s, f, dst, len, offset, false);
-    gd_share_end(&s);
-    int err = gd_first_error(&s);
+    len = gq_read_bytes(&f->map, offset, len);
+    int err = gd_read_warp(&s, f, &k, dst, len, offset);
     return err ? err : (int64_t)len;
+}
+
+enum shared_way shared_read_lone(const struct gpunvme_device_file *f, uint64_t dst, uint64_t offset,
+                                 int *result)
+{
+    const struct gd_known k = gd_load_known(f);
+    struct gd_lone lone = {.dst = dst, .offset = offset};
+    enum gd_lone_end end = GD_LONE_NOT;
+    struct gd_share s;
+
+    *result = 0;
+    gd_share_open(&s, gq_whole_group(), f, &k, GD_LONE_BYTES);
+    if (gd_lone_suits(&k, dst, GD_LONE_BYTES, offset))
+        end = gd_lone_read(&s, &k, &lone);
+    if (end != GD_LONE_POSTED)
+        return end == GD_LONE_DONE ? SHARED_LONE : SHARED_OTHER;
+    gd_share_end(&s);
+    *result = gd_first_error(&s);
+    return SHARED_HANDED_ON;
 }
 
 void shared_read_lanes(const struct gpunvme_device_file *f, struct shared_read *reads)

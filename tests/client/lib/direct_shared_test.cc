@@ -24,8 +24,8 @@ extern "C" {
 namespace
 {
 
-using direct_stack::Case, direct_stack::expect_read, direct_stack::kLba, direct_stack::kPage,
-    direct_stack::kPages, direct_stack::Stack;
+using direct_stack::Case, direct_stack::expect_idle, direct_stack::expect_read, direct_stack::kLba,
+    direct_stack::kPage, direct_stack::kPages, direct_stack::Stack;
 
 uint64_t address(Stack &s, size_t at)
 {
@@ -35,19 +35,6 @@ uint64_t address(Stack &s, size_t at)
 int64_t read_warp(Stack &s, size_t at, uint64_t len, uint64_t offset)
 {
     return shared_read_warp(&s.file, address(s, at), len, offset);
-}
-
-// Nothing is claimed, pending or lost, and each queue is free.
-void expect_idle(Stack &s)
-{
-    for (size_t q = 0; q < s.cids.size(); q++) {
-        EXPECT_TRUE(GD_FREE(s.locks[q])) << q << ": " << s.locks[q];
-        EXPECT_EQ(s.cids[q].lost, 0u) << q;
-        for (uint32_t i = 0; i < s.cids[q].n_cids; i++)
-            EXPECT_EQ(s.cids[q].taken[i / 32] >> i % 32 & 1, 0u) << q << ", " << i;
-        for (uint32_t word : s.cids[q].pending)
-            EXPECT_EQ(word, 0u) << q;
-    }
 }
 
 class DirectShared : public ::testing::TestWithParam<Case>

@@ -131,6 +131,15 @@ class Stack
         checked_ns_ = 0;
     }
 
+    // They have looked at them just now.
+    void set_checked()
+    {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        checked_ns_ =
+            static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
+    }
+
     // The byte of the file on the drive, which is no hole's.
     uint8_t &on_media(uint64_t offset)
     {
@@ -301,6 +310,19 @@ template <typename Read> void expect_read(Stack &s, const Case &c, const Read &r
     EXPECT_EQ(s.pages[0].bytes[c.at - 1], 0x5a);
     EXPECT_EQ(s.pages[0].bytes[c.at + c.len], 0x5a);
     EXPECT_EQ(s.commands, c.commands);
+}
+
+// Nothing is claimed, pending or lost, and each queue is free.
+inline void expect_idle(Stack &s)
+{
+    for (size_t q = 0; q < s.cids.size(); q++) {
+        EXPECT_TRUE(GD_FREE(s.locks[q])) << q << ": " << s.locks[q];
+        EXPECT_EQ(s.cids[q].lost, 0u) << q;
+        for (uint32_t i = 0; i < s.cids[q].n_cids; i++)
+            EXPECT_EQ(s.cids[q].taken[i / 32] >> i % 32 & 1, 0u) << q << ", " << i;
+        for (uint32_t word : s.cids[q].pending)
+            EXPECT_EQ(word, 0u) << q;
+    }
 }
 
 } // namespace direct_stack
