@@ -138,7 +138,7 @@ class OnMount(unittest.TestCase):
         self.assertEqual(run("label", self.mount)[0], "new one\n")
         self.assertIn("63 bytes", run("label", self.mount, "x" * 64, status=1)[1])
         self.assertIn("63 bytes", run("label", self.mount, "x" * 300, status=1)[1])
-        self.assertIn("no label", run("label", MEMORY, status=1)[1])
+        self.assertIn("not on a gpunvmefs mount", run("label", MEMORY, status=1)[1])
         run("label", status=2)
 
     def refusal_of(self, image):
