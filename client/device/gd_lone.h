@@ -181,8 +181,9 @@ GQ_FN bool gd_lone_await(struct gd_share *s, uint32_t cid)
 
 /*
  * After the command. The fence orders the loads of staging before the CID is given back: its next
- * owner's command writes there. It stands before the stores, which it does not have to wait for:
- * the lanes meet after them, and other threads are synchronised with the warp by their own means.
+ * owner's command writes there; the end of the region in front orders the loads of all lanes before
+ * lane 0's fence. The fence stands before the stores, which the CID does not depend on: the end
+ * of the last region orders them among the lanes, and the application for other threads.
  */
 GQ_FN void gd_lone_take(struct gd_share *s, const struct gd_lone *l)
 {
