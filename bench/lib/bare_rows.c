@@ -6,15 +6,15 @@
 
 #ifdef GPUNVME_HAVE_CUDA
 
-int bare_rows_time(struct bare_rows *rows, const char *who, struct bare_loop *loop, unsigned leased,
-                   uint64_t bytes)
+int bare_rows_time(struct bare_rows *rows, const char *program, struct bare_loop *loop,
+                   unsigned leased, uint64_t bytes)
 {
     for (unsigned i = 0; i < BARE_ROWS && leased >> i; i++) {
         double seconds;
         int err = bare_loop_time(loop, leased >> i, &seconds);
 
         if (err) {
-            fprintf(stderr, "%s: bare loop: a command failed\n", who);
+            fprintf(stderr, "%s: bare loop: a command failed\n", program);
             return err;
         }
         rows->queues[i] = leased >> i;
