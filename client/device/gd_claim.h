@@ -94,9 +94,8 @@ GQ_FN uint32_t gd_look_at_lock(struct gd_share *s)
 
 /*
  * The first CID of a queue is not claimed for a ticket until it is ended: a group that ends one
- * keeps the CID for no longer than the drive takes. So a
- * group gets a CID although tickets, also its own, hold all the further CIDs
- * of the queue.
+ * keeps the CID for no longer than the drive takes. So a group gets a CID although tickets, also
+ * its own, hold all the further CIDs of the queue.
  */
 GQ_FN uint32_t gd_reserved_bits(const struct gd_share *s, uint32_t word)
 {
