@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The command line: help. */
+#include <stdio.h>
+
+#include "fusefs/daemon/start/mount_options.h"
+
+void options_print_help(void)
+{
+    fputs("usage: gpunvmefs DEVICE MOUNTPOINT [-o OPTION,...] [-f] [-d] [-h] [-V]\n"
+          "\n"
+          "DEVICE\n"
+          "  IMAGE, sim:IMAGE       an image file behind the simulated NVMe controller\n"
+          "  /dev/...               a block device, through the kernel (no GPU path)\n"
+          "  vfio:ADDRESS[/NSID]    a PCI drive that is bound to vfio-pci\n"
+          "  vfio-user:SOCKET       a controller that another process serves\n"
+          "  LABEL=..., UUID=...    the device whose file system has it\n"
+          "\n"
+          "  -f                     stay in the foreground\n"
+          "  -d                     the same, and print every request\n"
+          "  -h, --help             print this\n"
+          "  -V, --version          print the versions\n"
+          "\n"
+          "  -o ro                  mount read-only\n"
+          "  -o nsid=N              namespace of the controller (1)\n"
+          "  -o noiommu             drive a vfio: device that no IOMMU guards: it can then write\n"
+          "                         to any memory of the machine\n"
+          "  -o gpu=auto|require|off\n"
+          "                         an executor if there is one, CUDA only, none (auto)\n"
+          "  -o executor=auto|cuda|cpu\n"
+          "                         what drives the queues of the GPU path (auto)\n"
+          "  -o doorbells=auto|cpu|direct\n"
+          "                         what rings the doorbells of the GPU path (auto)\n"
+          "  -o direct=none|root|GROUP|all\n"
+          "                         users that may lease queues of the drive (none)\n"
+          "  -o sandbox=auto|none|privileges|caps|files|full\n"
+          "                         what the daemon gives up: capabilities, files, system calls\n"
+          "  -o metrics=ADDRESS     counters for Prometheus, by HTTP on 127.0.0.1:PORT\n"
+          "  -o cuda_device=N       ordinal of the CUDA device (0)\n"
+          "  -o queues=N, depth=N   queue pairs of the executor and their entries\n"
+          "  -o max_buffers=N       buffers registered at once (1024)\n"
+          "  -o deadline=MS         time a command may take (10000)\n"
+          "  -o discard             discard freed blocks on the drive; an image file shrinks\n"
+          "  -o writeback_cache     the kernel keeps written data for a while; no GPU writes\n"
+          "  -o relatime|noatime|strictatime, nodiratime\n"
+          "                         when reads set access times (relatime)\n"
+          "  -o commit=SECONDS      time between background commits (5)\n"
+          "  -o cache=MIB           memory for metadata (a 32nd of the machine's, 64 to 4096)\n"
+          "  -o attr_timeout=S, entry_timeout=S\n"
+          "                         time the kernel may keep attributes and names (86400)\n"
+          "  -o sim_threads=N, sim_lba=512|4096, sim_mdts=BYTES\n"
+          "                         the simulated controller\n"
+          "  -o sim_latency=US, sim_bandwidth=MIB\n"
+          "                         least time of a command, largest MiB per second\n"
+          "  -o sim_gpu=on|off      the simulated controller takes GPU memory (on)\n"
+          "\n"
+          "Other options are those of mount.fuse3(8). Details: gpunvmefs(8).\n",
+          stdout);
+}
