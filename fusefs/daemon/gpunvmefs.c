@@ -236,19 +236,29 @@ static int open_drive(const struct options *opts, struct drive *out)
     return err;
 }
 
+/* Does libfuse take the options that gpunvmefs left to it? */
+static int check_arguments(const struct fuse_args *args)
+{
+    char why[512];
+
+    if (session_check_arguments(args, why, sizeof(why)) == 0)
+        return 0;
+    log_text(LOG_ERR, why);
+    return EXIT_USAGE;
+}
+
 /*
  * Checks before the fork: the messages reach the terminal, and the status the
  * calling process.
  */
 static int check_start(struct options *opts, struct fuse_args *args)
 {
+    int status = check_arguments(args);
     char why[512];
     struct stat st;
 
-    if (session_check_arguments(args, why, sizeof(why)) != 0) {
-        log_text(LOG_ERR, why);
-        return EXIT_USAGE;
-    }
+    if (status)
+        return status;
     if (check_device(opts, &st) != 0)
         return EXIT_MOUNT;
     if (session_check_mountpoint(opts, why, sizeof(why)) != 0) {
@@ -359,7 +369,9 @@ int main(int argc, char **argv)
     } else if (opts.version) {
         status = print_version();
     } else if (opts.remount) {
-        status = remount_run(&opts);
+        status = check_arguments(&args);
+        if (!status)
+            status = remount_run(&opts);
     } else {
         status = start(&opts, &args);
     }

@@ -22,12 +22,12 @@ class Remount : public ::testing::Test
         m_ = std::make_unique<Mounted>(64u << 20);
     }
     // What the second gpunvmefs said; "" when it succeeded.
-    std::string remount(const std::string &options)
+    std::string remount(const std::string &options, int failure = 32)
     {
         std::string said;
         int status = run_program(
             {GPUNVME_DAEMON, m_->image(), m_->mountpoint(), "-o", "remount," + options}, &said);
-        EXPECT_EQ(status, said.empty() ? 0 : 32);
+        EXPECT_EQ(status, said.empty() ? 0 : failure);
         return said;
     }
     unsigned long flags() const
@@ -90,6 +90,37 @@ TEST_F(Remount, MountHelpersListIsComplete)
     ASSERT_EQ(remount("rw,relatime,nodev,nosuid"), "");
     EXPECT_FALSE(flags() & ST_NOEXEC);
     EXPECT_TRUE(flags() & ST_NODEV);
+    EXPECT_TRUE(m_->unmount());
+}
+
+// util-linux 2.38: what /proc/mounts says, of a mount with these flags.
+TEST_F(Remount, TakesWhatMountHandsOver)
+{
+    constexpr unsigned long kNoSymFollow = 0x2000;
+    ASSERT_TRUE(m_->mount()) << m_->log();
+    ASSERT_EQ(remount("nosymfollow"), "");
+    EXPECT_TRUE(flags() & kNoSymFollow);
+    ASSERT_EQ(remount("ro"), "");
+    EXPECT_TRUE(flags() & kNoSymFollow) << "flags that are not named stay";
+    ASSERT_EQ(remount("rw,nosuid,nodev,noatime,nodiratime,nosymfollow,lazytime,seclabel,user_id=0,"
+                      "group_id=0,default_permissions,allow_other,max_read=1048576,gpu=off,nofail"),
+              "");
+    EXPECT_TRUE(flags() & kNoSymFollow);
+    EXPECT_TRUE(flags() & ST_NOATIME);
+    ASSERT_EQ(remount("symfollow"), "");
+    EXPECT_FALSE(flags() & kNoSymFollow);
+    EXPECT_TRUE(m_->unmount());
+}
+
+TEST_F(Remount, WordsThatNobodyKnowsAreRefused)
+{
+    ASSERT_TRUE(m_->mount()) << m_->log();
+    for (const char *options : {"ro,bogus", "bogus=1,ro", "user_id=0,ro,uid=5"}) {
+        const std::string said = remount(options, 1);
+        EXPECT_NE(said.find("unknown option"), std::string::npos) << options << ": " << said;
+        EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+        EXPECT_FALSE(flags() & ST_RDONLY) << options;
+    }
     EXPECT_TRUE(m_->unmount());
 }
 

@@ -13,13 +13,18 @@
 #include "fusefs/daemon/base/daemon_log.h"
 #include "fusefs/daemon/state/daemon.h"
 
+#ifndef ST_NOSYMFOLLOW /* glibc does not name it */
+#define ST_NOSYMFOLLOW 0x2000
+#endif
+
 /* Flags of a mount as statvfs(2) tells them, and as mount(2) takes them. */
 static const struct {
     unsigned long found, flag;
 } kept[] = {
-    {ST_NOSUID, MS_NOSUID},           {ST_NODEV, MS_NODEV},     {ST_NOEXEC, MS_NOEXEC},
-    {ST_SYNCHRONOUS, MS_SYNCHRONOUS}, {ST_NOATIME, MS_NOATIME}, {ST_NODIRATIME, MS_NODIRATIME},
-    {ST_RDONLY, MS_RDONLY},
+    {ST_NOSUID, MS_NOSUID},   {ST_NODEV, MS_NODEV},
+    {ST_NOEXEC, MS_NOEXEC},   {ST_SYNCHRONOUS, MS_SYNCHRONOUS},
+    {ST_NOATIME, MS_NOATIME}, {ST_NODIRATIME, MS_NODIRATIME},
+    {ST_RDONLY, MS_RDONLY},   {ST_NOSYMFOLLOW, MS_NOSYMFOLLOW},
 };
 
 /* mount(2) clears every flag that it is not given. */

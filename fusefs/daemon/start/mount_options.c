@@ -137,6 +137,8 @@ static const struct fuse_opt spec[] = {
     FUSE_OPT_KEY("noexec", KEY_FLAG),
     FUSE_OPT_KEY("async", KEY_FLAG),
     FUSE_OPT_KEY("sync", KEY_FLAG),
+    FUSE_OPT_KEY("symfollow", KEY_FLAG),
+    FUSE_OPT_KEY("nosymfollow", KEY_FLAG),
     FUSE_OPT_KEY("discard", KEY_DISCARD),
     FUSE_OPT_KEY("nodiscard", KEY_NODISCARD),
     FUSE_OPT_KEY("writeback_cache", KEY_WRITEBACK),
@@ -169,6 +171,19 @@ static const struct fuse_opt spec[] = {
     FUSE_OPT_KEY("_netdev", FUSE_OPT_KEY_DISCARD),
     FUSE_OPT_KEY("lazytime", FUSE_OPT_KEY_DISCARD),
     FUSE_OPT_KEY("nolazytime", FUSE_OPT_KEY_DISCARD),
+    FUSE_OPT_END,
+};
+
+/*
+ * For a remount mount(8) hands over what /proc/mounts says of the mount. These words libfuse does
+ * not take for a mount, or not every version of it.
+ */
+static const struct fuse_opt shown[] = {
+    FUSE_OPT_KEY("symfollow", FUSE_OPT_KEY_DISCARD),
+    FUSE_OPT_KEY("nosymfollow", FUSE_OPT_KEY_DISCARD),
+    FUSE_OPT_KEY("user_id=", FUSE_OPT_KEY_DISCARD),
+    FUSE_OPT_KEY("group_id=", FUSE_OPT_KEY_DISCARD),
+    FUSE_OPT_KEY("seclabel", FUSE_OPT_KEY_DISCARD),
     FUSE_OPT_END,
 };
 
@@ -301,6 +316,7 @@ static int take_flag(struct options *opts, const char *arg)
         {"nodev", "dev", MS_NODEV},
         {"noexec", "exec", MS_NOEXEC},
         {"sync", "async", MS_SYNCHRONOUS},
+        {"nosymfollow", "symfollow", MS_NOSYMFOLLOW},
     };
 
     for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
@@ -526,6 +542,8 @@ int options_parse(struct options *opts, struct fuse_args *args)
                              .attr_timeout_s = TIMEOUT_S,
                              .entry_timeout_s = TIMEOUT_S};
     if (fuse_opt_parse(args, opts, spec, take) != 0)
+        goto failed;
+    if (opts->remount && fuse_opt_parse(args, NULL, shown, NULL) != 0)
         goto failed;
     if (opts->help || opts->version)
         return 0;

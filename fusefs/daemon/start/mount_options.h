@@ -79,7 +79,7 @@ struct options {
     bool writeback_cache;
     bool remount;                         /* change a mount: remount.h */
     unsigned given;                       /* OPTIONS_GIVEN_* */
-    unsigned long set_flags, clear_flags; /* MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_SYNCHRONOUS */
+    unsigned long set_flags, clear_flags; /* MS_NOSUID and the like, of a remount */
     bool noiommu;
     bool foreground, debug;
     bool help, version;
