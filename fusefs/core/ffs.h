@@ -160,6 +160,8 @@ uint32_t ffs_generation(const struct ffs_inode *inode);
  * inode is read into memory; kept while references are held.
  */
 uint32_t *ffs_user_word(struct ffs_inode *inode);
+/* The same, for a number. */
+uint32_t *ffs_user_count(struct ffs_inode *inode);
 
 void ffs_getattr(struct ffs_inode *inode, struct ffs_attr *out);
 

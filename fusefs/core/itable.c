@@ -341,3 +341,8 @@ uint32_t *ffs_user_word(struct ffs_inode *inode)
 {
     return &inode->user_word;
 }
+
+uint32_t *ffs_user_count(struct ffs_inode *inode)
+{
+    return &inode->user_count;
+}

@@ -148,6 +148,7 @@ struct ffs_inode {
     _Atomic uint64_t data_tid;       /* same, for changes that matter to fdatasync */
     _Atomic bool times_seen;         /* since they last changed */
     uint32_t user_word;              /* ffs_user_word() */
+    uint32_t user_count;             /* ffs_user_count() */
     /* Owned by the inode table: */
     uint64_t refs;
     struct ffs_inode *hash_next;

@@ -9,14 +9,7 @@
 
 void file_free(struct daemon *d, struct open_file *file)
 {
-    pthread_mutex_lock(&d->files_lock);
-    activity_end(&d->activity, file);
-    if (file->shared_calls)
-        shared_calls_end(&d->shared_calls, file);
-    *file->link = file->next;
-    if (file->next)
-        file->next->link = file->link;
-    pthread_mutex_unlock(&d->files_lock);
+    file_unlist(d, file);
     if (!leases_release(d->leases, file))
         file_end(d, file);
 }

@@ -42,20 +42,16 @@ bool file_writes(const struct open_file *file)
     return !file->directory && (file->flags & O_ACCMODE) != O_RDONLY;
 }
 
-bool file_has_writer(struct daemon *d, const struct ffs_inode *inode)
+/*
+ * The acquiring load orders what a writer did before its close, which releases, before what a
+ * caller does that finds no writer. Between an open and a lease the lock of the watches decides.
+ */
+bool file_has_writer(const struct daemon *d, struct ffs_inode *inode)
 {
-    bool found = false;
-
-    if (!d->writeback_cache)
-        return false;
-    pthread_mutex_lock(&d->files_lock);
-    for (const struct open_file *f = d->files; f && !found; f = f->next)
-        found = f->inode == inode && file_writes(f);
-    pthread_mutex_unlock(&d->files_lock);
-    return found;
+    return d->writeback_cache && __atomic_load_n(ffs_user_count(inode), __ATOMIC_ACQUIRE) > 0;
 }
 
-int file_refuse_writers(struct daemon *d, const struct ffs_inode *inode)
+int file_refuse_writers(const struct daemon *d, struct ffs_inode *inode)
 {
     const struct timespec pause = {.tv_nsec = RELEASE_POLL_NS};
 
@@ -84,8 +80,24 @@ int file_new(struct daemon *d, struct ffs_inode *inode, int flags, bool director
         file->next->link = &file->next;
     d->files = file;
     pthread_mutex_unlock(&d->files_lock);
+    if (file_writes(file))
+        __atomic_fetch_add(ffs_user_count(inode), 1, __ATOMIC_ACQ_REL);
     *out = file;
     return 0;
+}
+
+void file_unlist(struct daemon *d, struct open_file *file)
+{
+    pthread_mutex_lock(&d->files_lock);
+    activity_end(&d->activity, file);
+    if (file->shared_calls)
+        shared_calls_end(&d->shared_calls, file);
+    *file->link = file->next;
+    if (file->next)
+        file->next->link = file->link;
+    pthread_mutex_unlock(&d->files_lock);
+    if (file_writes(file))
+        __atomic_fetch_sub(ffs_user_count(file->inode), 1, __ATOMIC_ACQ_REL);
 }
 
 void file_end(struct daemon *d, struct open_file *file)

@@ -21,15 +21,17 @@ bool file_writes(const struct open_file *file);
  * On a mount with writeback_cache: is the inode open for writing? Otherwise the kernel holds
  * nothing of it that the file system has not: RELEASE follows the last dirty page. Elsewhere false.
  */
-bool file_has_writer(struct daemon *d, const struct ffs_inode *inode);
+bool file_has_writer(const struct daemon *d, struct ffs_inode *inode);
 /* Waits a moment for a RELEASE that is on its way; -ETXTBSY: there still is a writer. */
-int file_refuse_writers(struct daemon *d, const struct ffs_inode *inode);
+int file_refuse_writers(const struct daemon *d, struct ffs_inode *inode);
 
 /*
  * Takes over the reference on inode, also on failure: -ENOMEM; -ESTALE as caches_file_opened().
  */
 int file_new(struct daemon *d, struct ffs_inode *inode, int flags, bool directory,
              struct open_file **out);
+/* The first half of file_free(). */
+void file_unlist(struct daemon *d, struct open_file *file);
 /*
  * The second half of file_free(), called by the leases' thread after the leases
  * have ended.

@@ -286,9 +286,12 @@ TEST_F(WritebackTest, AFileIsEitherLeasedOrOpenForWriting)
 {
     int fd = make("file");
     ASSERT_EQ(write(fd, "content", 7), 7);
+    int second = open_on(mounted_->path("file"), O_WRONLY);
     int reader = open_on(mounted_->path("file"), O_RDONLY);
     EXPECT_EQ(Extents(reader).error(), -ETXTBSY);
     close(fd);
+    EXPECT_EQ(Extents(reader).error(), -ETXTBSY) << "of another writer";
+    close(second);
     Extents lease(reader);
     ASSERT_EQ(lease.error(), 0);
     EXPECT_EQ(lease.reply().size, 7u) << "the last close has written it";
