@@ -33,43 +33,42 @@ static struct json_object *to_json(const struct gpunvme_extent *e)
     return o;
 }
 
-/* Lists batch by batch: a file may have more extents than anyone wants in memory at once. */
-static int list(int fd, struct json_object *array)
+static void begin_list(struct cli_json_list *list, const char *file)
+{
+    struct json_object *root = cli_json_new();
+
+    json_object_object_add(root, "file", json_object_new_string(file));
+    cli_json_list_begin(list, root, "extents");
+}
+
+/* Prints batch by batch: a file may have more extents than anyone wants in memory at once. */
+static int list_file(int fd, const char *file, bool json)
 {
     struct gpunvme_extent batch[GPUNVME_EXTENTS_MAX];
-    uint64_t offset = 0, index = 0;
-    ssize_t n;
+    ssize_t n = gpunvme_extents(fd, 0, batch, GPUNVME_EXTENTS_MAX);
+    struct cli_json_list list;
+    uint64_t index = 0;
 
-    do {
-        n = gpunvme_extents(fd, offset, batch, GPUNVME_EXTENTS_MAX);
+    if (n < 0)
+        return cli_error(file, "%s", gpunvme_error());
+    if (json)
+        begin_list(&list, file);
+    while (n > 0) {
+        const struct gpunvme_extent *last = &batch[n - 1];
         for (ssize_t i = 0; i < n; i++, index++) {
-            if (array)
-                json_object_array_add(array, to_json(&batch[i]));
+            if (json)
+                cli_json_list_add(&list, to_json(&batch[i]));
             else
                 print_text(&batch[i], index);
         }
-        if (n > 0)
-            offset = batch[n - 1].file_offset + batch[n - 1].len;
-    } while (n > 0 && !(batch[n - 1].flags & GPUNVME_EXTENT_LAST));
-    return n < 0 ? (int)n : 0;
-}
-
-static int list_file(int fd, const char *file, bool json)
-{
-    struct json_object *array = json ? json_object_new_array() : NULL;
-    int err = list(fd, array);
-
-    if (err) {
-        json_object_put(array);
-        return cli_error(file, "%s", gpunvme_error());
+        if (last->flags & GPUNVME_EXTENT_LAST)
+            break;
+        n = gpunvme_extents(fd, last->file_offset + last->len, batch, GPUNVME_EXTENTS_MAX);
     }
-    if (json) {
-        struct json_object *root = cli_json_new();
-        json_object_object_add(root, "file", json_object_new_string(file));
-        json_object_object_add(root, "extents", array);
-        cli_json_print(root);
-    }
-    return 0;
+    int failed = n < 0 ? cli_error(file, "%s", gpunvme_error()) : 0;
+    if (json)
+        cli_json_list_end(&list);
+    return failed;
 }
 
 int cli_extents(int argc, char **argv)

@@ -82,12 +82,49 @@ struct json_object *cli_json_new(void)
     return root;
 }
 
+static const char *json_text(struct json_object *root)
+{
+    return json_object_to_json_string_ext(root, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED |
+                                                    JSON_C_TO_STRING_NOSLASHESCAPE);
+}
+
 void cli_json_print(struct json_object *root)
 {
     cli_document_end(root);
-    puts(json_object_to_json_string_ext(root, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED |
-                                                  JSON_C_TO_STRING_NOSLASHESCAPE));
+    puts(json_text(root));
     json_object_put(root);
+}
+
+void cli_json_list_begin(struct cli_json_list *l, struct json_object *root, const char *name)
+{
+    const char *text = json_text(root);
+
+    *l = (struct cli_json_list){0};
+    /* All but the end, "\n}". */
+    printf("%.*s,\n  \"%s\": [", (int)strlen(text) - 2, text, name);
+    json_object_put(root);
+}
+
+void cli_json_list_add(struct cli_json_list *l, struct json_object *element)
+{
+    printf("%s\n    %s", l->n++ ? "," : "",
+           json_object_to_json_string_ext(element, JSON_C_TO_STRING_SPACED |
+                                                       JSON_C_TO_STRING_NOSLASHESCAPE));
+    json_object_put(element);
+}
+
+void cli_json_list_end(const struct cli_json_list *l)
+{
+    struct json_object *rest = json_object_new_object();
+
+    cli_document_end(rest);
+    fputs(l->n ? "\n  ]" : "]", stdout);
+    /* All but the beginning, "{". */
+    if (json_object_object_length(rest) > 0)
+        printf(",%s\n", json_text(rest) + 1);
+    else
+        puts("\n}");
+    json_object_put(rest);
 }
 
 const char *cli_path_name(uint32_t path)

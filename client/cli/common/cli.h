@@ -95,6 +95,17 @@ int cli_finish(int argc, char **argv, int status);
 struct json_object *cli_json_new(void);
 void cli_json_print(struct json_object *root);
 
+/*
+ * A document whose last member is a list that may have millions of elements: each is printed when
+ * it is added. The calls take over root and the elements.
+ */
+struct cli_json_list {
+    uint64_t n;
+};
+void cli_json_list_begin(struct cli_json_list *l, struct json_object *root, const char *name);
+void cli_json_list_add(struct cli_json_list *l, struct json_object *element);
+void cli_json_list_end(const struct cli_json_list *l);
+
 const char *cli_path_name(uint32_t path);
 const char *cli_executor_name(uint32_t executor);
 

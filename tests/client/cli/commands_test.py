@@ -38,6 +38,21 @@ def document(*arguments, status=0):
     return found
 
 
+def peak_memory(*arguments):
+    """Bytes of memory of a command while it prints more than a pipe holds. Freed memory counts no
+    longer."""
+    environment = dict(os.environ, ASAN_OPTIONS="quarantine_size_mb=1:detect_leaks=0")
+    peak = 0
+    with subprocess.Popen([GPUNVME, *arguments, "-o", "json"], stdout=subprocess.PIPE,
+                          env=environment) as command:
+        while command.stdout.read1(65536):
+            with open(f"/proc/{command.pid}/status", encoding="ascii") as status:
+                found = re.search(r"^VmHWM:\s+(\d+) kB", status.read(), re.M)
+            peak = max(peak, int(found[1]) * 1024 if found else 0)
+    assert command.returncode == 0
+    return peak
+
+
 def commands():
     return re.findall(r"^  gpunvme (\w+)", run("--help")[0], re.M)
 
@@ -201,6 +216,26 @@ class OnMount(unittest.TestCase):
         with open(copy, "rb") as f:
             self.assertEqual(f.read(), content, "a refusal left it as it was")
         run("cp", copy, status=2)
+
+    def test_extents(self):
+        empty, few, many = (os.path.join(self.mount, name) for name in ("nothing", "few", "many"))
+        for name, count in ((empty, 0), (few, 2000), (many, 12_000)):
+            with open(name, "wb", buffering=0) as f:
+                for i in range(count):
+                    f.seek(i * 8192)
+                    f.write(b"x" * 4096)
+        self.assertEqual(document("extents", empty),
+                         {"schema_version": 1, "file": empty, "extents": []})
+        found = document("extents", many)
+        self.assertEqual(found["file"], many)
+        self.assertEqual([e["file_offset"] for e in found["extents"]],
+                         [i * 8192 for i in range(12_000)])
+        self.assertTrue(all(e.keys() == {"file_offset", "device_offset", "length", "unwritten"}
+                            and e["length"] == 4096 for e in found["extents"]))
+        # Not all of them at once: each takes a kilobyte as an object.
+        self.assertLess(peak_memory("extents", many), peak_memory("extents", few) + (4 << 20))
+        for name in (empty, few, many):
+            os.unlink(name)
 
     def test_resize(self):
         self.assertIn("larger than that", run("resize", self.mount, "64M", status=1)[1])
