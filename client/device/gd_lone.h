@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A read of one page by a warp that finds its queue idle, where data is staged: the shortest way
- * through a shared queue (gd_shared.h). Words and locks are those of all reads. Left out are loops,
- * and lanes with reads of their own: instructions for them take 2 us, twice a trip over the bus.
+ * A read by a warp that is one command for one page at most: the shortest way through a shared
+ * queue (gd_shared.h). Words and locks are those of all reads. Left out are loops, and lanes with
+ * reads of their own: instructions for them take 2 us, twice a trip over the bus.
  *
- *   gd_lone_claim   CID and lead, and the tables are loaded, in one trip to memory of the GPU
- *   gd_lone_make    the command, from the loaded words
- *   gd_lone_post    SQE, one fence, doorbells
- *   gd_lone_await   looks at the CQE, and at the pending words, until one has something
- *   gd_lone_take    the lead is given up, the page copied, the CID given back
+ *   gd_lone_claim    CID and lead, and the tables are loaded, in one trip to memory of the GPU
+ *   gd_lone_make     the command, from the loaded words
+ *   gd_lone_post     in an idle queue: SQE, one fence, doorbells
+ *   gd_lone_await    looks at the CQE, and at the pending words, until one has something
+ *   gd_lone_publish  in another one: the command is handed to the leader
+ *   gd_lone_watch    looks at its state, and at the lock
+ *   gd_lone_take     the lead is given up, the page copied, the CID given back
  *
- * A read that does not fit gives back the CID and the lead and goes the general way. A command
- * that fails, takes long, or is under way when another group submits becomes one of the leader's
- * own (GQ_STAGE_HIDDEN), and gd_share_end() goes on with it.
+ * A read that does not fit gives back the CID and the lead and goes the general way. So does, with
+ * its CID, a command that fails, takes long, or whose group has to lead for others.
  *
  * Every function is called by all lanes of a warp together.
  */
@@ -22,35 +23,36 @@
 #include "client/device/gd_shared_run.h"
 
 #define GD_LONE_BYTES NVME_PAGE_SIZE
+#define GD_LONE_TURNS 256u     /* looks at a state before deadline and leases: some 200 us */
 static_assert(GQ_LANES == 1 || /* no warp: the header compiles, nothing calls it */
                   (GQ_LANES == GQ_CID_WORDS &&
                    GD_LONE_BYTES == GQ_LANES * sizeof(struct gq_page_part)),
               "a lane has a word of pending bits, and a part of the page");
 
 struct gd_lone {
-    uint32_t cid;
-    uint64_t dst, offset;
+    uint64_t dst, offset, len;
     uint64_t staged; /* where the bytes arrive, to be copied; 0: at dst */
-    struct gq_cmd cmd;
+    uint32_t cid;
+    enum gq_stage stage; /* in which the command goes on; GQ_STAGE_NONE: it is to begin */
 };
 
 GQ_FN bool gd_lone_suits(const struct gd_known *k, uint64_t dst, uint64_t len, uint64_t offset)
 {
-    return len == GD_LONE_BYTES && k->stages_all && k->n_queues && !k->sums.words &&
-           k->lba_size <= GD_LONE_BYTES && (offset & (k->lba_size - 1)) == 0 && dst % 16 == 0 &&
-           k->n_extents - 1 < GQ_LANES;
+    return len - 1 < GD_LONE_BYTES && ((offset | len) & (k->lba_size - 1)) == 0 && dst % 4 == 0 &&
+           k->n_queues && !k->sums.words && k->n_extents - 1 < GQ_LANES;
 }
 
 /*
- * The CID and the lead of an idle queue, for a file whose leases were looked at lately: all of
- * them, or nothing is kept.
+ * A CID, and the lead unless another group has it, for a file whose leases were looked at lately:
+ * all of them, or nothing is kept.
  */
 GQ_FN bool gd_lone_claim(struct gd_share *s, const struct gd_times *t, uint32_t cid)
 {
     struct gq_sharer *w = &s->q;
-    uint32_t bit = gq_cid_bit(cid), *taken = &w->cids->taken[0];
+    uint32_t bit = gq_cid_bit(cid), *taken = &w->cids->taken[0], found;
     GQ_LANE_VAR(uint32_t, word);
     GQ_LANE_VAR(uint32_t, good);
+    bool claimed;
 
     GQ_FOR_LANES(lane)
     {
@@ -58,7 +60,7 @@ GQ_FN bool gd_lone_claim(struct gd_share *s, const struct gd_times *t, uint32_t 
             uint32_t lost = gq_atomic_load(&w->cids->lost), old = gq_atomic_or(taken, bit);
 
             GQ_AT(word) = gd_take_lock(s->lock);
-            GQ_AT(good) = GD_FREE(GQ_AT(word)) && !lost && !(old & bit) &&
+            GQ_AT(good) = !(GQ_AT(word) & GD_LOST) && !lost && !(old & bit) &&
                           GQ_AT(t->now) - GQ_AT(t->checked) < GD_CHECK_NS;
             if (!GQ_AT(good) && !(old & bit))
                 gq_atomic_clear(taken, bit);
@@ -66,9 +68,11 @@ GQ_FN bool gd_lone_claim(struct gd_share *s, const struct gd_times *t, uint32_t 
                 gd_unlock(s->lock, GQ_AT(word));
         }
     }
-    w->lead = gd_lead_of(GQ_FROM32(word, 0));
-    s->leads = GQ_FROM32(good, 0) != 0;
-    return s->leads;
+    found = GQ_FROM32(word, 0);
+    w->lead = gd_lead_of(found);
+    claimed = GQ_FROM32(good, 0) != 0;
+    s->leads = claimed && GD_LEADS(found);
+    return claimed;
 }
 
 /* After gd_lone_claim(), of a read that is not one command. */
@@ -80,30 +84,38 @@ GQ_FN void gd_lone_unclaim(struct gd_share *s, uint32_t cid)
     {
         if (lane == 0) {
             gq_release_cid(w->cids, cid);
-            gd_unlock(s->lock, gd_word_of(&w->lead));
+            if (s->leads)
+                gd_unlock(s->lock, gd_word_of(&w->lead));
         }
     }
     s->leads = false;
 }
 
-/* The address of the page for the command: in the buffer, or in the staging of the CID. */
-GQ_FN void gd_lone_aim(const struct gd_share *s, struct gd_lone *l, uint64_t iova, uint64_t at)
+/*
+ * The address for the command: in the buffer, or in the staging of the CID, which is for whole
+ * pages. False: it has none.
+ */
+GQ_FN bool gd_lone_aim(const struct gd_share *s, struct gd_lone *l, uint64_t iova, uint64_t at,
+                       struct gq_cmd *cmd)
 {
     const struct gd_staging *st = &s->staging;
 
     l->staged = 0;
     if (iova == GD_UNREACHABLE) {
+        if (l->len != GD_LONE_BYTES || l->len > st->bytes || l->dst % 16 || l->cid >= st->cids)
+            return false;
         iova = st->iova;
         at = ((uint64_t)s->queue * st->cids + l->cid) * st->bytes;
         l->staged = st->base + at;
     }
-    l->cmd.prp1 = iova + at;
-    l->cmd.prp2 = gq_prp2(iova, 0, at, GD_LONE_BYTES);
+    cmd->prp1 = iova + at;
+    cmd->prp2 = gq_prp2(iova, 0, at, l->len);
+    return true;
 }
 
-/* False: the page is in no buffer of the first entries, or not in one extent, or a hole. */
+/* False: the bytes are in no buffer of the first entries, or not in one extent, or a hole. */
 GQ_FN bool gd_lone_make(const struct gd_share *s, const struct gd_known *k,
-                        const struct gd_tables *t, struct gd_lone *l)
+                        const struct gd_tables *t, struct gd_lone *l, struct gq_cmd *cmd)
 {
     const struct gq_sharer *w = &s->q;
     uint32_t shift = gq_prefix_ones(k->lba_size - 1), holding, b, e;
@@ -117,7 +129,7 @@ GQ_FN bool gd_lone_make(const struct gd_share *s, const struct gd_known *k,
         uint64_t past = l->dst - GQ_AT(t->addr), len = GQ_AT(t->len);
 
         GQ_AT(at) = past + GQ_AT(t->head);
-        GQ_AT(holds) = l->dst >= GQ_AT(t->addr) && past <= len && GD_LONE_BYTES <= len - past;
+        GQ_AT(holds) = l->dst >= GQ_AT(t->addr) && past <= len && l->len <= len - past;
         GQ_AT(before) = lane < k->n_extents && GQ_AT(t->offset) <= l->offset;
     }
     holding = GQ_BALLOT(holds);
@@ -128,25 +140,78 @@ GQ_FN bool gd_lone_make(const struct gd_share *s, const struct gd_known *k,
     from = GQ_FROM64(t->offset, e - 1);
     lba = GQ_FROM64(t->lba, e - 1);
     to = e < k->n_extents ? GQ_FROM64(t->offset, e) : k->end;
-    if (lba == GQ_LBA_ZERO || to - l->offset < GD_LONE_BYTES)
+    if (lba == GQ_LBA_ZERO || to - l->offset < l->len)
         return false;
-    l->cmd.slba = lba + ((l->offset - from) >> shift);
-    l->cmd.nlb = (GD_LONE_BYTES >> shift) - 1;
-    gd_lone_aim(s, l, GQ_FROM64(t->iova, b), GQ_FROM64(at, b));
-    return true;
+    cmd->slba = lba + ((l->offset - from) >> shift);
+    cmd->nlb = ((uint32_t)l->len >> shift) - 1;
+    return gd_lone_aim(s, l, GQ_FROM64(t->iova, b), GQ_FROM64(at, b), cmd);
 }
 
-GQ_FN void gd_lone_post(struct gd_share *s, const struct gd_lone *l)
+/* By the leader of an idle queue. */
+GQ_FN void gd_lone_post(struct gd_share *s, const struct gq_cmd *cmd, uint32_t cid)
 {
     struct gq_sharer *w = &s->q;
 
     GQ_FOR_LANES(lane)
     {
         if (lane == 0)
-            gq_lead_post(w, 0, &l->cmd, l->cid);
+            gq_lead_post(w, 0, cmd, cid);
     }
     w->lead.in_flight = 1;
     gq_lead_publish(w);
+}
+
+/* For the group that leads, or will. The fence is as in gq_publish_cmds(). */
+GQ_FN void gd_lone_publish(const struct gd_share *s, const struct gq_cmd *cmd, uint32_t cid)
+{
+    const struct gq_sharer *w = &s->q;
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0) {
+            w->cmds[cid] = *cmd;
+            gq_atomic_store(&w->states[cid], GQ_CID_PENDING);
+            gq_fence_device();
+            gq_atomic_set(&w->cids->pending[0], gq_cid_bit(cid));
+        }
+    }
+}
+
+/*
+ * True: the command has succeeded. The fence is as in gq_poll_cmds(). A queue without a leader, or
+ * that is lost, is looked after by the general way.
+ */
+GQ_FN bool gd_lone_watch(struct gd_share *s, uint32_t cid)
+{
+    struct gq_sharer *w = &s->q;
+
+#ifdef __CUDACC__
+#pragma unroll 1
+#endif
+    for (uint32_t i = 0; i < GD_LONE_TURNS; i++) {
+        GQ_LANE_VAR(uint32_t, state);
+        GQ_LANE_VAR(uint32_t, word);
+        uint32_t found;
+
+        GQ_FOR_LANES(lane)
+        {
+            if (lane == 0) {
+                GQ_AT(state) = gq_atomic_load(&w->states[cid]);
+                GQ_AT(word) = gd_load32(s->lock);
+            }
+        }
+        found = GQ_FROM32(state, 0);
+        if (found & GQ_ENDED) {
+            gq_fence_device();
+            return found == GQ_ENDED;
+        }
+        found = GQ_FROM32(word, 0);
+        if (!(found & GD_TAKEN) || (found & GD_LOST))
+            return false;
+        gd_rest();
+    }
+    s->turns = GD_TURNS - 1;
+    return false;
 }
 
 /*
@@ -158,6 +223,9 @@ GQ_FN bool gd_lone_await(struct gd_share *s, uint32_t cid)
     struct gq_sharer *w = &s->q;
     const struct nvme_cqe *cqe = &w->port.cq[w->lead.head];
 
+#ifdef __CUDACC__
+#pragma unroll 1
+#endif
     for (; s->turns < GD_TURNS - 1; s->turns++) {
         GQ_LANE_VAR(uint32_t, some);
         GQ_LANE_VAR(uint32_t, last);
@@ -190,8 +258,10 @@ GQ_FN void gd_lone_take(struct gd_share *s, const struct gd_lone *l)
     struct gq_sharer *w = &s->q;
     GQ_LANE_VAR(struct gq_page_part, part);
 
-    gq_lead_advance(w, 1);
-    gd_stop_leading(s);
+    if (s->leads) {
+        gq_lead_advance(w, 1);
+        gd_stop_leading(s);
+    }
     if (l->staged) {
         GQ_FOR_LANES(lane)
         {
@@ -208,7 +278,47 @@ GQ_FN void gd_lone_take(struct gd_share *s, const struct gd_lone *l)
     }
 }
 
-/* The command becomes one of the leader's own, as if lane 0 had prepared it. */
+/* Submits the command and awaits it: whether it has succeeded, and otherwise its stage. */
+GQ_FN bool gd_lone_run(struct gd_share *s, const struct gq_cmd *cmd, struct gd_lone *l)
+{
+    if (s->leads && s->q.lead.in_flight == 0) {
+        gd_lone_post(s, cmd, l->cid);
+        l->stage = GQ_STAGE_HIDDEN;
+        return gd_lone_await(s, l->cid);
+    }
+    gd_lone_publish(s, cmd, l->cid);
+    l->stage = GQ_STAGE_PUBLIC;
+    return !s->leads && gd_lone_watch(s, l->cid);
+}
+
+/* After gd_share_open(), of a read that suits: whether it has ended. */
+GQ_FN bool gd_lone_read(struct gd_share *s, const struct gd_known *k, struct gd_lone *l)
+{
+    struct gd_tables tables;
+    struct gd_times times;
+    struct gq_cmd cmd;
+
+    gd_load_times(s, k, &times);
+    gd_use_rings(s, k);
+    gd_load_tables(s, k, &tables);
+    s->staging = k->staging;
+    l->cid = s->seed % GD_STAGED_CIDS;
+    if (!gd_lone_claim(s, &times, l->cid)) {
+        s->has_queue = false;
+        return false;
+    }
+    gd_use_cids(s);
+    if (!gd_lone_make(s, k, &tables, l, &cmd)) {
+        gd_lone_unclaim(s, l->cid);
+        return false;
+    }
+    if (!gd_lone_run(s, &cmd, l))
+        return false;
+    gd_lone_take(s, l);
+    return true;
+}
+
+/* The command goes the general way, as if lane 0 had prepared it. */
 GQ_FN void gd_lone_hand_on(struct gd_share *s, const struct gd_lone *l)
 {
     struct gq_sharer *w = &s->q;
@@ -221,59 +331,36 @@ GQ_FN void gd_lone_hand_on(struct gd_share *s, const struct gd_lone *l)
         p->offset = l->offset;
         if (lane == 0) {
             GQ_AT(w->mine).cid = l->cid;
-            GQ_AT(w->mine).stage = GQ_STAGE_HIDDEN;
-            p->left = GD_LONE_BYTES;
-            gd_cut(p, GD_LONE_BYTES, l->staged);
+            GQ_AT(w->mine).stage = l->stage;
+            p->left = l->len;
+            gd_cut(p, l->len, l->staged);
         }
     }
 }
 
-enum gd_lone_end { GD_LONE_NOT, GD_LONE_POSTED, GD_LONE_DONE };
-
-/* After gd_share_open(), of a read that suits. */
-GQ_FN enum gd_lone_end gd_lone_read(struct gd_share *s, const struct gd_known *k, struct gd_lone *l)
+/* The general way of a read, from its beginning or with a command: 0 or -errno. */
+GQ_FN int gd_read_on(struct gd_share *s, const struct gd_known *k, const struct gd_lone *l)
 {
-    struct gd_tables tables;
-    struct gd_times times;
-
-    gd_load_times(s, k, &times);
-    gd_use_queue(s, k);
-    gd_load_tables(s, k, &tables);
-    s->staging = k->staging;
-    l->cid = s->seed % GD_STAGED_CIDS;
-    if (!gd_lone_claim(s, &times, l->cid))
-        return GD_LONE_NOT;
-    if (!gd_lone_make(s, k, &tables, l)) {
-        gd_lone_unclaim(s, l->cid);
-        return GD_LONE_NOT;
-    }
-    gd_lone_post(s, l);
-    if (!gd_lone_await(s, l->cid)) {
+    if (l->stage != GQ_STAGE_NONE) {
         gd_lone_hand_on(s, l);
-        return GD_LONE_POSTED;
+    } else if (l->len) {
+        gd_deal(s, k->max_command, l->dst, l->len, l->offset);
+        gd_share_begin(s, k);
     }
-    gd_lone_take(s, l);
-    return GD_LONE_DONE;
+    gd_share_end(s);
+    return gd_first_error(s);
 }
 
 /* A warp's read, len bytes that end before the file does: 0 or -errno. */
 GQ_FN int gd_read_warp(struct gd_share *s, const struct gpunvme_device_file *file,
                        const struct gd_known *k, uint64_t dst, uint64_t len, uint64_t offset)
 {
-    struct gd_lone lone = {.dst = dst, .offset = offset};
-    enum gd_lone_end end = GD_LONE_NOT;
+    struct gd_lone l = {.dst = dst, .offset = offset, .len = len, .stage = GQ_STAGE_NONE};
 
     gd_share_open(s, gq_whole_group(), file, k, len);
-    if (gd_lone_suits(k, dst, len, offset))
-        end = gd_lone_read(s, k, &lone);
-    if (end == GD_LONE_DONE)
+    if (gd_lone_suits(k, dst, len, offset) && gd_lone_read(s, k, &l))
         return 0;
-    if (end == GD_LONE_NOT && len) {
-        gd_deal(s, k->max_command, dst, len, offset);
-        gd_share_begin(s, k);
-    }
-    gd_share_end(s);
-    return gd_first_error(s);
+    return gd_read_on(s, k, &l);
 }
 
 #endif

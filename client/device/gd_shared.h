@@ -236,16 +236,14 @@ GQ_FN void gd_share_open(struct gd_share *s, struct gq_group group,
     }
 }
 
-/* Loads the constants of the queue. Nothing waits for them yet. */
-GQ_FN void gd_use_queue(struct gd_share *s, const struct gd_known *k)
+/* Loads the constants of the queue's rings. Nothing waits for them yet. */
+GQ_FN void gd_use_rings(struct gd_share *s, const struct gd_known *k)
 {
     struct gq_sharer *w = &s->q;
     const struct gq_port *p = &k->queues[s->queue].port;
 
     w->cids = k->cids + s->queue;
     s->lock = k->locks + s->queue;
-    w->cmds = (struct gq_cmd *)GD_LOAD_POINTER(&w->cids->cmds);
-    w->states = (uint32_t *)GD_LOAD_POINTER(&w->cids->states);
     w->n_cids = gd_load32(&w->cids->n_cids);
     w->port.sq = (struct nvme_sqe *)GD_LOAD_POINTER(&p->sq);
     w->port.cq = (struct nvme_cqe *)GD_LOAD_POINTER(&p->cq);
@@ -254,6 +252,21 @@ GQ_FN void gd_use_queue(struct gd_share *s, const struct gd_known *k)
     w->port.depth = gd_load32(&p->depth);
     w->scan = 0;
     s->has_queue = true;
+}
+
+/* The same of its CIDs, after gd_use_rings(). */
+GQ_FN void gd_use_cids(struct gd_share *s)
+{
+    struct gq_sharer *w = &s->q;
+
+    w->cmds = (struct gq_cmd *)GD_LOAD_POINTER(&w->cids->cmds);
+    w->states = (uint32_t *)GD_LOAD_POINTER(&w->cids->states);
+}
+
+GQ_FN void gd_use_queue(struct gd_share *s, const struct gd_known *k)
+{
+    gd_use_rings(s, k);
+    gd_use_cids(s);
 }
 
 /* Inside a region: entry i of the table becomes the lane's. */

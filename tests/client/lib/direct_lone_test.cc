@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// A page by a warp that finds its queue idle (client/device/gd_lone.h).
+// A page by a warp, the short way (client/device/gd_lone.h).
 #include <gtest/gtest.h>
 
+#include <sched.h>
+
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -17,6 +20,8 @@ namespace
 
 using direct_stack::expect_idle, direct_stack::kPage, direct_stack::Stack;
 
+constexpr size_t kLba = direct_stack::kLba;
+
 uint64_t address(Stack &s, size_t at)
 {
     return reinterpret_cast<uint64_t>(s.pages.data()) + at;
@@ -26,7 +31,7 @@ enum shared_way read_lone(Stack &s, uint64_t offset, int *result)
 {
     memset(&s.pages[1], 0x5a, kPage);
     s.set_checked();
-    return shared_read_lone(&s.file, address(s, kPage), offset, result);
+    return shared_read_lone(&s.file, address(s, kPage), kPage, offset, result);
 }
 
 // The same where that is the way. A busy machine may take longer for a try than a check is good.
@@ -40,35 +45,67 @@ enum shared_way read_alone(Stack &s, uint64_t offset, int *result)
 
 TEST(DirectSharedLone, ReadsPagesOfAnIdleQueue)
 {
+    for (bool stages : {false, true}) {
+        Stack s(1, 40, 20);
+        int result;
+        unsigned lone = 0;
+        if (stages)
+            s.stage_all();
+        s.forget_check(); // of the leases
+        EXPECT_EQ(shared_read_lone(&s.file, address(s, kPage), kPage, 0, &result), SHARED_OTHER);
+        EXPECT_EQ(s.commands, 0u);
+        for (unsigned i = 0; i < 100; i++) {
+            lone += read_alone(s, i % 5 * kPage, &result) == SHARED_LONE;
+            ASSERT_EQ(result, 0) << i;
+            ASSERT_TRUE(s.holds(kPage, kPage, i % 5 * kPage)) << i;
+        }
+        EXPECT_GT(lone, 0u); // all but those that a busy machine makes wait
+        EXPECT_EQ(s.commands, 100u);
+        EXPECT_EQ(s.odd_commands, 0u);
+        expect_idle(s);
+    }
+}
+
+// Of memory that the controller reaches: whole LBAs, also over two pages of it.
+TEST(DirectSharedLone, ReadsPartsOfPages)
+{
     Stack s(1, 40, 20);
     int result;
-    unsigned lone = 0;
-    s.stage_all();
-    s.forget_check(); // of the leases
-    EXPECT_EQ(shared_read_lone(&s.file, address(s, kPage), 0, &result), SHARED_OTHER);
-    EXPECT_EQ(s.commands, 0u);
-    for (unsigned i = 0; i < 100; i++) {
-        lone += read_alone(s, i % 5 * kPage, &result) == SHARED_LONE;
-        ASSERT_EQ(result, 0) << i;
-        ASSERT_TRUE(s.holds(kPage, kPage, i % 5 * kPage)) << i;
+    for (uint64_t len : {kLba, 3 * kLba, 8 * kLba}) {
+        for (size_t at : {kPage, 2 * kPage - kLba, kPage + 4}) {
+            memset(&s.pages[1], 0x5a, 4 * kPage);
+            enum shared_way way = SHARED_OTHER;
+            for (unsigned i = 0; i < 1000 && way == SHARED_OTHER; i++) {
+                s.set_checked();
+                way = shared_read_lone(&s.file, address(s, at), len, 2 * kLba, &result);
+            }
+            EXPECT_NE(way, SHARED_OTHER);
+            EXPECT_TRUE(s.holds(at, len, 2 * kLba)) << len << " at " << at;
+            EXPECT_EQ(s.pages[0].bytes[at + len], 0x5a);
+        }
     }
-    EXPECT_GT(lone, 0u); // all but those that a busy machine makes wait
-    EXPECT_EQ(s.commands, 100u);
+    EXPECT_EQ(s.odd_commands, 0u);
+    expect_idle(s);
+}
+
+void expect_other(Stack &s, uint64_t dst, uint64_t len, uint64_t offset)
+{
+    int result;
+    s.set_checked();
+    EXPECT_EQ(shared_read_lone(&s.file, dst, len, offset, &result), SHARED_OTHER);
+    EXPECT_EQ(s.commands, 0u);
     expect_idle(s);
 }
 
 TEST(DirectSharedLone, LeavesWhatItCannotHaveAsItWas)
 {
     Stack s(1, 40, 20);
-    int result;
-    s.stage_all();
     uint32_t idle = s.lock(0), taken = s.cids[0].taken[0];
-    for (uint32_t word : {idle | GD_TAKEN, GD_LOST, idle | 1u << GD_FLIGHT_SHIFT}) {
-        s.locks[0] = word;
-        EXPECT_EQ(read_lone(s, 0, &result), SHARED_OTHER) << word;
-        EXPECT_EQ(s.lock(0), word);
-        EXPECT_EQ(s.cids[0].taken[0], taken);
-    }
+    s.locks[0] = GD_LOST;
+    int result;
+    EXPECT_EQ(read_lone(s, 0, &result), SHARED_OTHER);
+    EXPECT_EQ(s.lock(0), GD_LOST);
+    EXPECT_EQ(s.cids[0].taken[0], taken);
     s.locks[0] = idle;
     s.cids[0].taken[0] = UINT32_MAX;
     EXPECT_EQ(read_lone(s, 0, &result), SHARED_OTHER);
@@ -77,11 +114,110 @@ TEST(DirectSharedLone, LeavesWhatItCannotHaveAsItWas)
     s.cids[0].lost = 1;
     EXPECT_EQ(read_lone(s, 0, &result), SHARED_OTHER);
     s.cids[0].lost = 0;
-    EXPECT_EQ(read_lone(s, 5 * kPage, &result), SHARED_OTHER); // a hole
-    EXPECT_EQ(shared_read_lone(&s.file, address(s, 0), 0, &result), SHARED_OTHER);
-    EXPECT_EQ(s.commands, 0u);
-    expect_idle(s);
+    expect_other(s, address(s, kPage), kPage, 5 * kPage);        // a hole
+    expect_other(s, address(s, 0), kPage, 0);                    // no buffer
+    expect_other(s, address(s, kPage), kPage, 2 * kPage - kLba); // two extents
+    expect_other(s, address(s, kPage), kPage + kLba, 0);         // more than a page
+    expect_other(s, address(s, kPage), kLba, 100);               // parts of LBAs
+    expect_other(s, address(s, kPage), kLba - 4, 0);
+    expect_other(s, address(s, kPage + 1), kPage, 0);
+    expect_other(s, address(s, kPage), 0, 0);
     EXPECT_EQ(s.lock(0), idle);
+}
+
+TEST(DirectSharedLone, StagesWholePagesWhereThereIsRoomForThem)
+{
+    Stack s(1, 40, 20);
+    uint32_t bytes = s.file.set.shared_bytes;
+    s.stage_all();
+    expect_other(s, address(s, kPage), kLba, 0);
+    expect_other(s, address(s, kPage + 4), kPage, 0);
+    s.file.set.shared_bytes = bytes;
+    expect_other(s, address(s, kPage), kPage, 0);
+    s.file.set.shared_bytes = GD_STAGED_ALL;
+    s.file.set.staged_cids = 0;
+    expect_other(s, address(s, kPage), kPage, 0);
+}
+
+// All CIDs of the first word but one, which is not the one that the short way claims on this
+// processor.
+uint32_t take_cids(Stack &s)
+{
+    uint32_t all_but_one = ~(1u << (sched_getcpu() + 16) % 32);
+    __atomic_fetch_or(&s.cids[0].taken[0], all_but_one, __ATOMIC_RELAXED);
+    return all_but_one;
+}
+
+void give_cids(Stack &s, uint32_t taken)
+{
+    __atomic_fetch_and(&s.cids[0].taken[0], ~taken, __ATOMIC_RELAXED);
+}
+
+// Another group leads, whose own command the controller keeps.
+TEST(DirectSharedLone, HandsItsCommandToTheLeader)
+{
+    Stack s(1, 40, 20);
+    std::atomic<bool> leads{false};
+    enum shared_way way = SHARED_HANDED_ON;
+    int result;
+    s.file.set.command_ns = 2000000000;
+    s.on_command = [&] { return leads.exchange(true); };
+    uint32_t taken = take_cids(s); // the leader gets another one
+    std::thread leader(
+        [&] { EXPECT_EQ(shared_read_warp(&s.file, address(s, 9 * kPage), kPage, 0), -ETIMEDOUT); });
+    while (!leads)
+        std::this_thread::yield();
+    give_cids(s, taken);
+    for (unsigned i = 0; i < 20 && way == SHARED_HANDED_ON; i++) {
+        way = read_alone(s, kPage, &result);
+        ASSERT_EQ(result, 0);
+        ASSERT_TRUE(s.holds(kPage, kPage, kPage));
+    }
+    EXPECT_EQ(way, SHARED_LONE);
+    leader.join();
+}
+
+// A ticket has left its command in the queue.
+TEST(DirectSharedLone, LeadsForCommandsThatOthersHaveInTheQueue)
+{
+    Stack s(1, 40, 20);
+    std::atomic<bool> goes_on{false};
+    int result;
+    s.on_command = [&] {
+        while (!goes_on)
+            std::this_thread::yield();
+        return true;
+    };
+    uint32_t taken = take_cids(s);
+    struct shared_ticket *ticket = shared_begin(&s.file, address(s, 9 * kPage), kPage, kPage);
+    give_cids(s, taken);
+    EXPECT_NE(s.lock(0) & GD_IN_FLIGHT, 0u);
+    goes_on = true;
+    EXPECT_EQ(read_alone(s, 0, &result), SHARED_HANDED_ON);
+    EXPECT_EQ(result, 0);
+    EXPECT_TRUE(s.holds(kPage, kPage, 0));
+    EXPECT_EQ(shared_end(ticket), static_cast<int64_t>(kPage));
+    EXPECT_TRUE(s.holds(9 * kPage, kPage, kPage));
+    expect_idle(s);
+}
+
+// Its leader leaves without having taken the command up.
+TEST(DirectSharedLone, LeadsWhenNobodyDoes)
+{
+    Stack s(1, 40, 20);
+    uint32_t idle = s.lock(0);
+    int result;
+    s.locks[0] = idle | GD_TAKEN;
+    std::thread leaver([&] {
+        while (__atomic_load_n(&s.cids[0].pending[0], __ATOMIC_ACQUIRE) == 0)
+            std::this_thread::yield();
+        __atomic_store_n(&s.locks[0], idle, __ATOMIC_RELEASE);
+    });
+    EXPECT_EQ(read_alone(s, kPage, &result), SHARED_HANDED_ON);
+    leaver.join();
+    EXPECT_EQ(result, 0);
+    EXPECT_TRUE(s.holds(kPage, kPage, kPage));
+    expect_idle(s);
 }
 
 TEST(DirectSharedLone, GoesOnAsALeaderWhenAnotherGroupSubmits)

@@ -38,22 +38,20 @@ int64_t shared_read_warp(const struct gpunvme_device_file *f, uint64_t dst, uint
     return err ? err : (int64_t)len;
 }
 
-enum shared_way shared_read_lone(const struct gpunvme_device_file *f, uint64_t dst, uint64_t offset,
-                                 int *result)
+enum shared_way shared_read_lone(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
+                                 uint64_t offset, int *result)
 {
     const struct gd_known k = gd_load_known(f);
-    struct gd_lone lone = {.dst = dst, .offset = offset};
-    enum gd_lone_end end = GD_LONE_NOT;
+    struct gd_lone l = {.dst = dst, .offset = offset, .len = len};
     struct gd_share s;
 
     *result = 0;
-    gd_share_open(&s, gq_whole_group(), f, &k, GD_LONE_BYTES);
-    if (gd_lone_suits(&k, dst, GD_LONE_BYTES, offset))
-        end = gd_lone_read(&s, &k, &lone);
-    if (end != GD_LONE_POSTED)
-        return end == GD_LONE_DONE ? SHARED_LONE : SHARED_OTHER;
-    gd_share_end(&s);
-    *result = gd_first_error(&s);
+    gd_share_open(&s, gq_whole_group(), f, &k, len);
+    if (gd_lone_suits(&k, dst, len, offset) && gd_lone_read(&s, &k, &l))
+        return SHARED_LONE;
+    if (l.stage == GQ_STAGE_NONE)
+        return SHARED_OTHER;
+    *result = gd_read_on(&s, &k, &l);
     return SHARED_HANDED_ON;
 }
 

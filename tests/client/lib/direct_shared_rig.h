@@ -20,12 +20,12 @@ struct shared_read {
 int64_t shared_read_warp(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
                          uint64_t offset);
 /*
- * A page by the short way (gd_lone.h), if that has it: whether it has, or what became of the read
- * otherwise, in *result.
+ * By the short way (gd_lone.h), if that has it: whether it has, or what became of a command that
+ * the general way took over, in *result.
  */
 enum shared_way { SHARED_OTHER, SHARED_HANDED_ON, SHARED_LONE };
-enum shared_way shared_read_lone(const struct gpunvme_device_file *f, uint64_t dst, uint64_t offset,
-                                 int *result);
+enum shared_way shared_read_lone(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
+                                 uint64_t offset, int *result);
 void shared_read_lanes(const struct gpunvme_device_file *f, struct shared_read *reads);
 
 /*
