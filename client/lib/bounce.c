@@ -62,8 +62,10 @@ static struct copy_service *open_copies(struct gpunvme *g, int device)
 
     pthread_mutex_lock(&g->lock);
     if (!atomic_load(&g->has_copies) && g->cuda) {
+        int mode = cuda_driver_ignore_captures(g->cuda);
         if (copy_service_open(g->cuda, device, SLOW_COPY_NS, &s) == 0)
             atomic_store(&g->copies, s); /* without it the pipeline reads */
+        cuda_driver_heed_captures(g->cuda, mode);
         atomic_store(&g->has_copies, true);
     }
     pthread_mutex_unlock(&g->lock);
@@ -124,13 +126,22 @@ static int check_range(const struct gpunvme_buffer *b, const struct range *r)
 
 /* --- Transfers ------------------------------------------------------------------------------- */
 
+/*
+ * Pinning and waiting would break what the application captures, which does not know whether its
+ * transfer takes the pipeline.
+ */
 static size_t move_by_pipeline(struct gpunvme_buffer *b, const struct range *r,
                                struct gpunvme_result *result, int *err)
 {
+    struct cuda_driver *cuda = b->device == CUDA_NO_DEVICE ? NULL : b->owner->cuda;
+    int mode = cuda ? cuda_driver_ignore_captures(cuda) : 0;
     struct pipeline *p;
 
     *err = get_pipeline(b->owner, &p);
-    return *err ? 0 : pipeline_run(p, b, r, result, err);
+    size_t done = *err ? 0 : pipeline_run(p, b, r, result, err);
+    if (cuda)
+        cuda_driver_heed_captures(cuda, mode);
+    return done;
 }
 
 /* Bytes are staged congruent to their addresses on the GPU, unless O_DIRECT wants whole pages. */

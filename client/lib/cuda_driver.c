@@ -413,16 +413,28 @@ int cuda_driver_copy_wait(struct cuda_driver *cu, int device, void *stream)
     return result ? driver_failed(cu, result, "copy") : 0;
 }
 
+int cuda_driver_ignore_captures(struct cuda_driver *cu)
+{
+    int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+    cu->cuThreadExchangeStreamCaptureMode(&mode);
+    return mode;
+}
+
+void cuda_driver_heed_captures(struct cuda_driver *cu, int before)
+{
+    cu->cuThreadExchangeStreamCaptureMode(&before);
+}
+
 int cuda_driver_stream_check(struct cuda_driver *cu, int device, void *stream)
 {
-    int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* else it breaks what another thread captures */
     int err = push_context(cu, device);
 
     if (err)
         return err;
-    cu->cuThreadExchangeStreamCaptureMode(&mode);
+    int mode = cuda_driver_ignore_captures(cu);
     CUresult result = cu->cuStreamQuery(stream);
-    cu->cuThreadExchangeStreamCaptureMode(&mode);
+    cuda_driver_heed_captures(cu, mode);
     pop_context(cu);
     if (result == 0 || result == CUDA_ERROR_NOT_READY)
         return 0;

@@ -116,6 +116,12 @@ bool cuda_driver_is_captured(struct cuda_driver *cu, void *stream);
 int cuda_driver_stream_call(struct cuda_driver *cu, void *stream, void (*fn)(void *arg), void *arg);
 int cuda_driver_stream_await(struct cuda_driver *cu, void *stream, uint64_t at, uint32_t value);
 int cuda_driver_stream_end(struct cuda_driver *cu, void *stream);
+/*
+ * Until cuda_driver_heed_captures(), calls of this thread break no capture of a stream by the
+ * application; what to give to that.
+ */
+int cuda_driver_ignore_captures(struct cuda_driver *cu);
+void cuda_driver_heed_captures(struct cuda_driver *cu, int before);
 /* Between memory of the device and pinned memory, either way. */
 int cuda_driver_copy_start(struct cuda_driver *cu, int device, void *stream, uint64_t dst,
                            uint64_t src, size_t len);

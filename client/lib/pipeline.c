@@ -235,6 +235,8 @@ static void *help(void *arg)
     struct helper *h = arg;
     struct gpunvme_buffer *b = h->job->b;
 
+    if (b->device != CUDA_NO_DEVICE)
+        (void)cuda_driver_ignore_captures(b->owner->cuda); /* until the thread ends */
     if (staging_pair_attach(h->pair, b->owner->cuda, b->device) == 0)
         run_pair(h->job, h->pair);
     return NULL;
