@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The smaller of two sizes. */
+/* The smaller and the larger of two sizes. */
 #ifndef SUPPORT_MINMAX_H
 #define SUPPORT_MINMAX_H
 
@@ -8,6 +8,11 @@
 static inline uint64_t min_u64(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
+}
+
+static inline uint64_t max_u64(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
 }
 
 #endif

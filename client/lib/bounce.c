@@ -38,6 +38,7 @@ int gpunvme_set_options(struct gpunvme *g, const struct gpunvme_options *options
         g->options.threads = default_threads();
     if (!g->options.chunk)
         g->options.chunk = DEFAULT_CHUNK;
+    path_choices_init(&g->choices);
     pipeline_free(g->pipeline);
     g->pipeline = NULL;
     return 0;

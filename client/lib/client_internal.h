@@ -10,6 +10,7 @@
 
 #include "client/lib/cuda_driver.h"
 #include "client/lib/error.h"
+#include "client/lib/path_choice.h"
 #include "gpunvme/gpunvme.h"
 
 struct gpunvme {
@@ -17,6 +18,7 @@ struct gpunvme {
     struct gpunvme_ioc_info info; /* as of gpunvme_connect() */
     dev_t dev;                    /* of the mount's files */
     struct gpunvme_options options;
+    struct path_choices choices; /* while options leave the path to measurement */
     /* Protects cuda, pipeline and copies (set once), buffers, directs, lists, pieces. */
     pthread_mutex_t lock;
     pthread_cond_t unused; /* a buffer has no users any more */
@@ -84,8 +86,18 @@ struct range {
  */
 int gpunvme_warm_pipeline(struct gpunvme *g, int device);
 
-/* Why the pipeline is right for a transfer (r NULL: for a batch); NULL: it is not. */
-const char *gpunvme_why_bounce(struct gpunvme_buffer *b, const struct range *r);
+/* The path of a transfer, and what its time belongs to. */
+struct path_taken {
+    const char *why;            /* it takes the pipeline; NULL: the mount moves it */
+    struct path_choice *choice; /* NULL: the time does not count */
+    uint32_t phase;             /* of the choice */
+};
+
+/* Of a read or write, or of a batch of so many pieces, r->len bytes together; 0: no batch. */
+struct path_taken gpunvme_choose_path(struct gpunvme_buffer *b, const struct range *r,
+                                      size_t pieces);
+/* The transfer has ended as it should, and began at now_ns() = begun. */
+void gpunvme_count_path(const struct path_taken *taken, uint64_t begun);
 
 /*
  * Through the mount's ioctls, until all is moved, the file ends, or an error, which goes to *err

@@ -131,6 +131,14 @@ static size_t read_bounced(const struct batch *batch, const struct range *r, int
     return gpunvme_transfer_bounced(batch->b, r, batch->result, err);
 }
 
+/* As a choice by measurement: no piece fails that the mount can read. */
+static size_t read_by_either(const struct batch *batch, const struct range *r, int *err)
+{
+    size_t done = read_bounced(batch, r, err);
+
+    return done || !*err ? done : read_shared(batch, r, err);
+}
+
 /* Checks the call, not its pieces. */
 static bool ends_all(int err)
 {
@@ -187,17 +195,34 @@ static int read_by_the_mount(struct batch *batch)
     return err;
 }
 
-/* A batch has no length that the crossover could mean: what counts is that it is one call. */
+/* All that is measured of a long list is its number. */
+static size_t bytes_of(const struct gpunvme_piece *pieces, size_t n)
+{
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < n && !(n >> PATH_CHOICE_COUNTS); i++)
+        bytes += pieces[i].len;
+    return bytes;
+}
+
 static int read_batch(struct batch *batch)
 {
-    const char *why = gpunvme_why_bounce(batch->b, NULL);
+    struct range all = {.fd = batch->fd, .len = bytes_of(batch->pieces, batch->n)};
+    struct path_taken taken = gpunvme_choose_path(batch->b, &all, batch->n);
+    uint64_t begun = now_ns();
+    int err;
 
-    if (!why)
-        return read_by_the_mount(batch);
-    if (batch->b->owner->options.path == GPUNVME_PATH_GPU)
-        return gpunvme_fail(-EREMOTEIO, "%s", why);
-    batch->result->why = gpunvme_log_bounce(why);
-    return read_singly(batch, read_bounced);
+    if (!taken.why) {
+        err = read_by_the_mount(batch);
+    } else if (batch->b->owner->options.path == GPUNVME_PATH_GPU) {
+        return gpunvme_fail(-EREMOTEIO, "%s", taken.why);
+    } else {
+        batch->result->why = gpunvme_log_bounce(taken.why);
+        err = read_singly(batch, taken.choice ? read_by_either : read_bounced);
+    }
+    if (!err)
+        gpunvme_count_path(&taken, begun);
+    return err;
 }
 
 int gpunvme_readv(struct gpunvme_buffer *b, int fd, struct gpunvme_piece *pieces, size_t n,

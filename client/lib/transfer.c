@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "client/lib/call_stats.h"
 #include "client/lib/client_internal.h"
@@ -11,12 +12,6 @@
 #include "support/page.h"
 
 #define AVOID_GPU_S 10
-/*
- * Where the two ways of a read meet, with one thread (bounce_bench, bench/RESULTS.md): the kernel
- * reads ahead for small ones, unless the file is open with O_DIRECT.
- */
-#define CROSSOVER        (128u << 10)
-#define CROSSOVER_DIRECT (16u << 10)
 
 int gpunvme_use_begin(struct gpunvme_buffer *b)
 {
@@ -39,30 +34,81 @@ void gpunvme_use_end(struct gpunvme_buffer *b)
     pthread_mutex_unlock(&g->lock);
 }
 
-static uint64_t crossover(const struct gpunvme_options *o, const struct range *r)
-{
-    if (o->crossover || r->write)
-        return o->crossover;
-    return fcntl(r->fd, F_GETFL) & O_DIRECT ? CROSSOVER_DIRECT : CROSSOVER;
-}
-
-const char *gpunvme_why_bounce(struct gpunvme_buffer *b, const struct range *r)
+/* Apart from the options' crossover and from measurements. */
+static const char *why_bounce(const struct gpunvme_buffer *b, const struct range *r)
 {
     const struct gpunvme_options *o = &b->owner->options;
 
     if (o->path == GPUNVME_PATH_BOUNCE)
         return "asked for";
-    if (r && r->write && b->owner->info.writeback_cache)
+    if (r->write && b->owner->info.writeback_cache)
         return "mounted with writeback_cache; mount without for writes by the GPU";
     if (!b->shared)
         return b->why_not;
-    if (o->path == GPUNVME_PATH_GPU || b->device == CUDA_NO_DEVICE)
-        return NULL;
-    if (r && r->len < crossover(o, r))
-        return "shorter than the crossover";
-    if (now_s() < atomic_load_explicit(&b->avoid_gpu, memory_order_relaxed))
-        return "the mount had to fall back less than ten seconds ago";
     return NULL;
+}
+
+/*
+ * May a write take both paths? write(2) past the limit of a file's size sends SIGXFSZ, the mount's
+ * WRITE does not; and the GPU path writes whole blocks.
+ */
+static bool may_bounce(const struct range *r)
+{
+    struct rlimit size;
+
+    if (!r->write)
+        return true;
+    return !((r->file_offset | r->len) % PAGE_BYTES) && getrlimit(RLIMIT_FSIZE, &size) == 0 &&
+           r->file_offset <= size.rlim_cur && r->len <= size.rlim_cur - r->file_offset;
+}
+
+static struct path_choice *choice_of(struct gpunvme *g, const struct range *r, size_t pieces)
+{
+    bool direct = r->direct || fcntl(r->fd, F_GETFL) & O_DIRECT;
+
+    return pieces ? path_choice_of_list(&g->choices, direct, pieces, r->len)
+                  : path_choice_of(&g->choices, r->write, direct, r->len);
+}
+
+static struct path_taken measured_path(struct gpunvme *g, const struct range *r, size_t pieces)
+{
+    struct path_taken taken = {.choice = may_bounce(r) ? choice_of(g, r, pieces) : NULL};
+
+    if (!taken.choice)
+        return taken;
+    taken.phase = path_choice_ask(taken.choice);
+    if (!path_choice_bounces(taken.phase))
+        return taken;
+    if (path_choice_is_trial(taken.phase))
+        taken.why = "the bounce pipeline is being measured for this length";
+    else if (path_choice_is_measured(taken.phase))
+        taken.why = "the bounce pipeline was measured faster for this length";
+    else
+        taken.why = "shorter than the crossover";
+    return taken;
+}
+
+struct path_taken gpunvme_choose_path(struct gpunvme_buffer *b, const struct range *r,
+                                      size_t pieces)
+{
+    const struct gpunvme_options *o = &b->owner->options;
+    struct path_taken taken = {.why = why_bounce(b, r)};
+
+    if (taken.why || o->path == GPUNVME_PATH_GPU || b->device == CUDA_NO_DEVICE)
+        return taken;
+    if (!pieces && r->len < o->crossover)
+        taken.why = "shorter than the crossover";
+    else if (now_s() < atomic_load_explicit(&b->avoid_gpu, memory_order_relaxed))
+        taken.why = "the mount had to fall back less than ten seconds ago";
+    else if (!o->crossover)
+        taken = measured_path(b->owner, r, pieces);
+    return taken;
+}
+
+void gpunvme_count_path(const struct path_taken *taken, uint64_t begun)
+{
+    if (taken->choice)
+        path_choice_add(taken->choice, taken->phase, now_ns() - begun);
 }
 
 static const char *why_fallback(const struct gpunvme_buffer *b, const struct range *r)
@@ -100,6 +146,23 @@ static size_t by_the_mount(struct gpunvme_buffer *b, const struct range *r,
     return done;
 }
 
+/*
+ * A choice by measurement makes no transfer fail that the mount can do, where there is no memory
+ * for staging, for example.
+ */
+static size_t move(struct gpunvme_buffer *b, const struct range *r, const struct path_taken *taken,
+                   struct gpunvme_result *result, int *err)
+{
+    if (taken->why) {
+        result->why = gpunvme_log_bounce(taken->why);
+        size_t done = gpunvme_transfer_bounced(b, r, result, err);
+        if (done || !*err || !taken->choice)
+            return done;
+        *result = (struct gpunvme_result){.why = ""};
+    }
+    return by_the_mount(b, r, result, err);
+}
+
 /* Bytes moved before an error count, as in read(2). */
 static ssize_t transfer(struct gpunvme_buffer *b, const struct range *r,
                         struct gpunvme_result *result)
@@ -110,14 +173,14 @@ static ssize_t transfer(struct gpunvme_buffer *b, const struct range *r,
     if (err)
         return err;
     size_t done = 0;
-    const char *why = gpunvme_why_bounce(b, r);
-    if (why && b->owner->options.path == GPUNVME_PATH_GPU) {
-        err = gpunvme_fail(-EREMOTEIO, "%s", why);
-    } else if (why) {
-        sum.why = gpunvme_log_bounce(why);
-        done = gpunvme_transfer_bounced(b, r, &sum, &err);
+    struct path_taken taken = gpunvme_choose_path(b, r, 0);
+    if (taken.why && b->owner->options.path == GPUNVME_PATH_GPU) {
+        err = gpunvme_fail(-EREMOTEIO, "%s", taken.why);
     } else {
-        done = by_the_mount(b, r, &sum, &err);
+        uint64_t begun = now_ns();
+        done = move(b, r, &taken, &sum, &err);
+        if (!err)
+            gpunvme_count_path(&taken, begun);
     }
     gpunvme_use_end(b);
     if (result)

@@ -58,10 +58,7 @@ struct gpunvme_options {
     uint32_t path; /* GPUNVME_PATH_GPU or _BOUNCE: that path alone; 0: chosen as described below */
     uint32_t threads; /* of the pipeline, the caller's included: one a processor, at most 8 */
     size_t chunk;     /* bytes a thread reads at once, a multiple of 4096: 2 MiB */
-    /*
-     * Transfers of GPU memory shorter than this many bytes bounce; 1: none. The default was
-     * measured: reads below 128 KiB, of a file open with O_DIRECT below 16 KiB; no writes.
-     */
+    /* Reads and writes of GPU memory shorter than this many bytes bounce; 1: none; 0: measured. */
     uint64_t crossover;
 };
 
@@ -72,8 +69,18 @@ struct gpunvme_options {
  * executor fails; with GPUNVME_PATH_GPU that is an error). The bounce pipeline: threads of this
  * process read the file into pinned memory while the copy engine of the GPU empties it; writes the
  * other way, by one thread; a mount's gpu=require does not bind it. By itself the library takes the
- * pipeline for memory that the mount cannot take, below the crossover, and for ten seconds after
- * the mount itself had to fall back.
+ * pipeline for memory that the mount cannot take, for ten seconds after the mount itself had to
+ * fall back, and where it is faster.
+ *
+ * That is measured while transfers of GPU memory go on, by handle, for each power of two of the
+ * length below 4 MiB: reads and writes, with and without O_DIRECT, and lists of fewer than 128
+ * pieces by their number as well. Now and then some transfers take the other path; they cost a
+ * fiftieth of the time at most. Until both paths are measured, reads below 128 KiB, with O_DIRECT
+ * below 16 KiB, bounce, no writes and no lists. A crossover or a path ends measuring: a crossover
+ * sends no lists to the pipeline. Writes of parts of blocks of 4 KiB, those of 128 KiB and more
+ * without O_DIRECT, and those past the limit of a file's size, for which write(2) would send
+ * SIGXFSZ, are the mount's. What a transfer that was sent to the pipeline so cannot do, the mount
+ * is asked to do.
  */
 int gpunvme_set_options(struct gpunvme *g, const struct gpunvme_options *options);
 
@@ -146,7 +153,8 @@ ssize_t gpunvme_write(struct gpunvme_buffer *b, int fd, size_t buffer_offset, ui
  * Many reads of one file, in any order, each with its own result (gpunvme_piece): 0 when every
  * piece has one, which may be an error; else -errno, and pieces that were not read have -ECANCELED.
  * Made for small reads: one call of the mount moves up to GPUNVME_PIECES_MAX of them, more are sent
- * in turns; the crossover means nothing here. result->commands and path are those of all.
+ * in turns. Short lists may be read one by one, where that was measured faster
+ * (gpunvme_set_options()). result->commands and path are those of all.
  */
 int gpunvme_readv(struct gpunvme_buffer *b, int fd, struct gpunvme_piece *pieces, size_t n,
                   struct gpunvme_result *result);

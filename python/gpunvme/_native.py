@@ -172,7 +172,8 @@ def configure(*, path: str | None = None, threads: int = 0, chunk: int = 0,
     """Options of all transfers of this process, before its first file is opened.
 
     path: "gpu" or "bounce" only, None: chosen for each transfer; threads and chunk (bytes) of
-    the bounce pipeline; transfers of GPU memory below crossover bytes bounce. 0: the default.
+    the bounce pipeline; reads and writes of GPU memory below crossover bytes bounce. 0: the
+    default; of crossover, that the faster path is measured for each length.
     """
     number = {None: 0, "gpu": 1, "bounce": 2}[path]
     with process.lock:

@@ -2,25 +2,60 @@
 /* The library's choice of a path, without a mount and without a GPU. */
 #include "tests/client/lib/choice_rig.h"
 
+#include <stdlib.h>
+
 #include "client/lib/client_internal.h"
 
-static const char *request(const struct choice *c, const struct range *r)
+struct choice_handle {
+    struct gpunvme *handle;
+};
+
+struct choice_handle *choice_handle_new(void)
 {
-    struct gpunvme g = {.options = {.path = c->path, .crossover = c->crossover}};
+    struct choice_handle *h = calloc(1, sizeof(*h));
+
+    if (!h || gpunvme_local(&h->handle) != 0)
+        abort();
+    return h;
+}
+
+void choice_handle_free(struct choice_handle *h)
+{
+    gpunvme_disconnect(h->handle);
+    free(h);
+}
+
+int choice_set(struct choice_handle *h, const struct choice *c)
+{
+    return gpunvme_set_options(
+        h->handle, &(struct gpunvme_options){.path = c->path, .crossover = c->crossover});
+}
+
+static struct path_taken choose(struct choice_handle *h, const struct choice *c)
+{
     struct gpunvme_buffer b = {
-        .owner = &g, .shared = true, .device = c->on_gpu ? 0 : CUDA_NO_DEVICE};
+        .owner = h->handle, .shared = true, .device = c->on_gpu ? 0 : CUDA_NO_DEVICE};
+    struct range r = {.write = c->write, .fd = c->fd, .file_offset = c->file_offset, .len = c->len};
 
-    return gpunvme_why_bounce(&b, r);
+    h->handle->info.writeback_cache = c->writeback_cache;
+    return gpunvme_choose_path(&b, &r, c->pieces);
 }
 
-const char *choice_why(const struct choice *c)
+const char *choice_why(struct choice_handle *h, const struct choice *c)
 {
-    struct range r = {.write = c->write, .fd = c->fd, .len = c->len};
-
-    return request(c, &r);
+    return choose(h, c).why;
 }
 
-const char *choice_why_batch(const struct choice *c)
+size_t choice_run(struct choice_handle *h, const struct choice *c, size_t n, uint64_t gpu_ns,
+                  uint64_t bounce_ns)
 {
-    return request(c, NULL);
+    size_t bounced = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        struct path_taken taken = choose(h, c);
+        bounced += taken.why != NULL;
+        if (taken.choice)
+            path_choice_add(taken.choice, taken.phase, taken.why ? bounce_ns : gpu_ns);
+    }
+    return bounced;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The library's choice of a way, asked without a mount and without a GPU. */
+/* The library's choice of a path, asked without a mount and without a GPU. */
 #ifndef TESTS_CLIENT_LIB_CHOICE_RIG_H
 #define TESTS_CLIENT_LIB_CHOICE_RIG_H
 
@@ -16,14 +16,28 @@ struct choice {
     uint32_t path;
     bool on_gpu; /* the buffer's memory */
     bool write;
+    bool writeback_cache; /* of the mount */
     int fd;
+    uint64_t file_offset;
     size_t len;
+    size_t pieces; /* of a batch of len bytes together; 0: no batch */
 };
 
+/* A handle with options and measurements. */
+struct choice_handle;
+struct choice_handle *choice_handle_new(void);
+void choice_handle_free(struct choice_handle *h);
+/* gpunvme_set_options() with those of c: its -errno. */
+int choice_set(struct choice_handle *h, const struct choice *c);
+
 /* Why a transfer of a buffer that the mount has taken bounces; NULL: it does not. */
-const char *choice_why(const struct choice *c);
-/* The same for a batch. */
-const char *choice_why_batch(const struct choice *c);
+const char *choice_why(struct choice_handle *h, const struct choice *c);
+/*
+ * n transfers of times that the path gives: how many of them bounced. A transfer that is not
+ * measured takes no time.
+ */
+size_t choice_run(struct choice_handle *h, const struct choice *c, size_t n, uint64_t gpu_ns,
+                  uint64_t bounce_ns);
 
 #ifdef __cplusplus
 }

@@ -10,24 +10,26 @@
 
 static struct signal_rig *rig; /* one at a time */
 static struct gpunvme mount = {.lock = PTHREAD_MUTEX_INITIALIZER,
-                               .unused = PTHREAD_COND_INITIALIZER,
-                               .options = {.path = GPUNVME_PATH_GPU}};
+                               .unused = PTHREAD_COND_INITIALIZER};
 static struct gpunvme_buffer buffer;
 static struct shared_list list;
 
 static void start(struct signal_rig *r)
 {
     rig = r;
-    r->calls = r->held = 0;
+    r->calls = r->held = r->bounced = 0;
     r->faults_held = false;
     buffer.owner = &mount;
     buffer.shared = true;
     atomic_store(&buffer.ending, false);
+    mount.options.path = r->bounces ? 0 : GPUNVME_PATH_GPU;
 }
 
 ssize_t signal_rig_read(struct signal_rig *r, size_t len, struct gpunvme_result *result)
 {
     start(r);
+    if (r->bounces)
+        path_choice_init(path_choice_of(&mount.choices, false, true, len), true, 8);
     return gpunvme_read(&buffer, -1, 0, 0, len, result);
 }
 
@@ -35,6 +37,8 @@ int signal_rig_readv(struct signal_rig *r, struct gpunvme_piece *pieces, size_t 
                      struct gpunvme_result *result)
 {
     start(r);
+    if (r->bounces)
+        path_choice_init(path_choice_of_list(&mount.choices, true, n, n * pieces[0].len), true, 8);
     list.room = n;
     list.pieces = r->in_place ? pieces : calloc(n, sizeof(*pieces));
     if (!list.pieces)
@@ -128,6 +132,8 @@ void shared_list_put(struct gpunvme *g, struct shared_list *l)
 size_t gpunvme_transfer_bounced(struct gpunvme_buffer *b, const struct range *r,
                                 struct gpunvme_result *result, int *err)
 {
-    (void)b, (void)r, (void)result, (void)err;
-    abort();
+    (void)b, (void)result;
+    rig->bounced++;
+    *err = rig->bounce_err;
+    return *err ? 0 : r->len;
 }

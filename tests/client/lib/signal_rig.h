@@ -20,6 +20,9 @@ struct signal_rig {
     bool in_place;        /* pieces are of gpunvme_pieces_alloc() */
     unsigned ends_with;   /* the call during which the buffer is unregistered; 0: none */
     bool ended;           /* it comes when that is done: there is no such buffer */
+    bool bounces;         /* the choice by measurement is the bounce pipeline: */
+    int bounce_err;       /* what that ends with */
+    unsigned bounced;     /* out: calls of the pipeline */
     unsigned calls;       /* out */
     unsigned held;        /* out: those of them during which SIGUSR1 was blocked */
     bool faults_held;     /* out: SIGSEGV or SIGTERM was, in any */

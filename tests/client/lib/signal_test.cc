@@ -100,4 +100,38 @@ TEST(Signals, AreNotTheReasonForEver)
     expect_all(list, -ECANCELED);
 }
 
+// A choice by measurement, which the caller did not ask for, makes nothing fail.
+TEST(Retries, WhatThePipelineCannotReadTheMountReads)
+{
+    signal_rig r = {};
+    r.bounces = true;
+    gpunvme_result result = {};
+    EXPECT_EQ(signal_rig_read(&r, SIGNAL_RIG_STEP, &result), ssize_t{SIGNAL_RIG_STEP});
+    EXPECT_EQ(r.bounced, 1u);
+    EXPECT_EQ(r.calls, 0u);
+    EXPECT_STRNE(result.why, "");
+    r.bounce_err = -ENOMEM;
+    EXPECT_EQ(signal_rig_read(&r, SIGNAL_RIG_STEP, &result), ssize_t{SIGNAL_RIG_STEP});
+    EXPECT_EQ(r.bounced, 1u);
+    EXPECT_EQ(r.calls, 1u);
+    EXPECT_EQ(result.path, GPUNVME_PATH_GPU);
+    EXPECT_STREQ(result.why, "");
+}
+
+TEST(Retries, AndEachPieceOfABatch)
+{
+    signal_rig r = {};
+    r.bounces = true;
+    std::vector<gpunvme_piece> list(16, gpunvme_piece{0, 0, 512, 7});
+    EXPECT_EQ(signal_rig_readv(&r, list.data(), list.size(), nullptr), 0);
+    EXPECT_EQ(r.bounced, 16u);
+    EXPECT_EQ(r.calls, 0u);
+    expect_all(list, 512);
+    r.bounce_err = -ENOMEM;
+    EXPECT_EQ(signal_rig_readv(&r, list.data(), list.size(), nullptr), 0);
+    EXPECT_EQ(r.bounced, 16u);
+    EXPECT_EQ(r.calls, 16u);
+    expect_all(list, 512);
+}
+
 } // namespace

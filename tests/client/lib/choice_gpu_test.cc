@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Transfers of GPU memory whose path is chosen by measurement: whichever it is, the bytes are
+// right.
+#include <cuda_runtime_api.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "gpunvme/gpunvme.h"
+#include "tests/client/lib/gpu_mount.h"
+
+namespace
+{
+
+constexpr size_t kFile = 16u << 20, kLen = 64u << 10, kPiece = 4096;
+constexpr int kRounds = 100; // of the whole file; a few are enough to measure
+
+class ChoiceGpu : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        std::string why = why_no_gpu_mount();
+        if (!why.empty())
+            GTEST_SKIP() << why;
+        mount_ = std::make_unique<Mounted>(64u << 20);
+        ASSERT_TRUE(mount_->mount("gpu=require,deadline=5000")) << mount_->log();
+        fd_ = open(mount_->path("file").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+        ASSERT_EQ(pwrite(fd_, file_.data(), kFile, 0), static_cast<ssize_t>(kFile));
+        ASSERT_EQ(gpunvme_connect(mount_->mountpoint().c_str(), &g_), 0) << gpunvme_error();
+        ASSERT_EQ(gpunvme_alloc(g_, kFile, &b_), 0) << gpunvme_error();
+    }
+    void TearDown() override
+    {
+        gpunvme_disconnect(g_);
+        if (fd_ >= 0)
+            close(fd_);
+        if (mount_ && mount_->pid() > 0) {
+            EXPECT_TRUE(mount_->unmount()) << mount_->log();
+        }
+    }
+    std::string random_bytes()
+    {
+        std::string bytes(kFile, '\0');
+        for (size_t i = 0; i < kFile; i += 8)
+            *reinterpret_cast<uint64_t *>(&bytes[i]) = rng_();
+        return bytes;
+    }
+    // A path was taken, for the reason.
+    void took(const gpunvme_result &r)
+    {
+        if (r.path == GPUNVME_PATH_GPU)
+            by_gpu_++;
+        else if (r.path == GPUNVME_PATH_BOUNCE && *r.why)
+            bounced_++;
+    }
+    bool took_both() const
+    {
+        return by_gpu_ && bounced_;
+    }
+    std::string memory()
+    {
+        std::string bytes(kFile, '\0');
+        EXPECT_EQ(gpunvme_copy_out(b_, 0, &bytes[0], kFile), 0) << gpunvme_error();
+        return bytes;
+    }
+    // Reads the file by calls of kLen, until both paths were taken.
+    void read_until_both(const std::function<ssize_t(size_t at, gpunvme_result *r)> &read)
+    {
+        for (int round = 0; round < kRounds && !took_both(); round++) {
+            ASSERT_EQ(cudaMemset(gpunvme_buffer_addr(b_), 0x5a, kFile), cudaSuccess);
+            ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+            for (size_t at = 0; at < kFile; at += kLen) {
+                gpunvme_result r;
+                ASSERT_EQ(read(at, &r), static_cast<ssize_t>(kLen)) << gpunvme_error();
+                took(r);
+            }
+            ASSERT_EQ(memory(), file_) << round;
+        }
+        EXPECT_TRUE(took_both()) << by_gpu_ << " " << bounced_;
+    }
+
+    std::unique_ptr<Mounted> mount_;
+    std::mt19937_64 rng_{1};
+    std::string file_ = random_bytes();
+    gpunvme *g_ = nullptr;
+    gpunvme_buffer *b_ = nullptr;
+    int fd_ = -1;
+    size_t by_gpu_ = 0, bounced_ = 0;
+};
+
+TEST_F(ChoiceGpu, ReadsAreRightByBothPaths)
+{
+    read_until_both(
+        [&](size_t at, gpunvme_result *r) { return gpunvme_read(b_, fd_, at, at, kLen, r); });
+}
+
+TEST_F(ChoiceGpu, ListsAreRightByBothPaths)
+{
+    read_until_both([&](size_t at, gpunvme_result *r) {
+        std::vector<gpunvme_piece> list(kLen / kPiece);
+        for (size_t i = 0; i < list.size(); i++)
+            list[i] = gpunvme_piece{at + i * kPiece, at + i * kPiece, kPiece, 0};
+        ssize_t sum = gpunvme_readv(b_, fd_, list.data(), list.size(), r);
+        for (const gpunvme_piece &p : list)
+            sum += p.result;
+        return sum;
+    });
+}
+
+TEST_F(ChoiceGpu, WritesAreRightByBothPaths)
+{
+    for (int round = 0; round < kRounds && !took_both(); round++) {
+        file_ = random_bytes();
+        ASSERT_EQ(gpunvme_copy_in(b_, 0, file_.data(), kFile), 0) << gpunvme_error();
+        for (size_t at = 0; at < kFile; at += kLen) {
+            gpunvme_result r;
+            ASSERT_EQ(gpunvme_write(b_, fd_, at, at, kLen, &r), static_cast<ssize_t>(kLen))
+                << gpunvme_error();
+            took(r);
+        }
+        std::string cached(kFile, '\0');
+        ASSERT_EQ(pread(fd_, &cached[0], kFile, 0), static_cast<ssize_t>(kFile));
+        ASSERT_EQ(cached, file_) << round;
+    }
+    EXPECT_TRUE(took_both()) << by_gpu_ << " " << bounced_;
+}
+
+// The application does not know which of its transfers bounce.
+TEST_F(ChoiceGpu, BouncedReadsBreakNoCapture)
+{
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
+    for (bool same_thread : {false, true}) {
+        for (size_t len : {size_t{4096}, size_t{64} << 10, size_t{8} << 20}) {
+            struct gpunvme_options options = {GPUNVME_PATH_BOUNCE, 4, 1u << 20, 0};
+            ASSERT_EQ(gpunvme_set_options(g_, &options), 0); // without staging
+            ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
+            ssize_t n = 0;
+            auto read = [&] { n = gpunvme_read(b_, fd_, 0, 0, len, nullptr); };
+            if (same_thread)
+                read();
+            else
+                std::thread(read).join();
+            EXPECT_EQ(n, static_cast<ssize_t>(len)) << gpunvme_error();
+            EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess) << len << same_thread;
+            cudaGraphDestroy(graph);
+            EXPECT_EQ(memory().compare(0, len, file_, 0, len), 0);
+        }
+    }
+    cudaStreamDestroy(stream);
+}
+
+} // namespace
