@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The path that the library chooses: reads, writes and short lists of every length by the GPU path,
+ * by the bounce pipeline, and by the choice, in turn.
+ *
+ * Without -d the page cache holds the bytes at the start of a sample. The choice has its own
+ * connection and buffer, and first runs for a while (-w) in which it measures; trials go on in
+ * samples. Microseconds a call, through the file from its start. Every byte is verified after each
+ * sample, over poison; of writes, those that the file then has.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench/lib/bench_mount.h"
+#include "bench/lib/bench_report.h"
+
+#define PROGRAM      "path_bench"
+#define SEED         0x70617468u
+#define UNIT         ((uint64_t)16 << 20) /* file sizes are multiples of it */
+#define SHORTEST     ((uint64_t)4 << 10)
+#define LONGEST      ((uint64_t)2 << 20)
+#define SAMPLE_BYTES ((uint64_t)8 << 20) /* of the file, or the calls below */
+#define SAMPLE_CALLS 16u
+#define TIMED_CALLS  256u  /* at least, by several rounds */
+#define PIECE        4096u /* of lists */
+#define LONGEST_LIST 64u
+
+enum { BY_GPU, BY_BOUNCE, BY_CHOICE, N_WAYS };
+static const char *const way_names[N_WAYS] = {"GPU path", "bounce", "chosen"};
+
+struct bench;
+
+/* Calls of `bytes` each, and how one is made. */
+struct row {
+    const char *name;
+    uint64_t bytes;
+    ssize_t (*call)(struct bench *b, struct gpunvme_buffer *buffer, uint64_t at, uint64_t bytes,
+                    struct gpunvme_result *result);
+    bool writes;
+};
+
+struct bench {
+    uint64_t size;
+    unsigned repeats;
+    double warm_up; /* seconds */
+    bool json, direct;
+    struct bench_mount given, chosen; /* options say the path; by measurement */
+    struct bench_file file;
+    struct gpunvme_piece list[LONGEST_LIST];
+    struct bench_report *report;
+    unsigned calls, bounced; /* of the last sample */
+    char cached[1u << 20];   /* what the page cache holds, for its own sake */
+};
+
+static int fail(const char *object, const char *what)
+{
+    fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
+    return -EIO;
+}
+
+/* --- One call -------------------------------------------------------------------------------- */
+
+static ssize_t read_one(struct bench *b, struct gpunvme_buffer *buffer, uint64_t at, uint64_t bytes,
+                        struct gpunvme_result *result)
+{
+    return gpunvme_read(buffer, b->file.fd, at, at, bytes, result);
+}
+
+static ssize_t write_one(struct bench *b, struct gpunvme_buffer *buffer, uint64_t at,
+                         uint64_t bytes, struct gpunvme_result *result)
+{
+    return gpunvme_write(buffer, b->file.fd, at, at, bytes, result);
+}
+
+static ssize_t read_list(struct bench *b, struct gpunvme_buffer *buffer, uint64_t at,
+                         uint64_t bytes, struct gpunvme_result *result)
+{
+    size_t n = bytes / PIECE;
+    ssize_t sum = 0;
+
+    for (size_t i = 0; i < n; i++)
+        b->list[i] = (struct gpunvme_piece){
+            .file_offset = at + i * PIECE, .buffer_offset = at + i * PIECE, .len = PIECE};
+    int err = gpunvme_readv(buffer, b->file.fd, b->list, n, result);
+    for (size_t i = 0; i < n && !err; i++)
+        sum += b->list[i].result;
+    return err ? err : sum;
+}
+
+/* --- Samples --------------------------------------------------------------------------------- */
+
+static uint64_t bytes_of_sample(const struct bench *b, const struct row *row)
+{
+    uint64_t bytes = row->bytes * SAMPLE_CALLS;
+
+    if (bytes < SAMPLE_BYTES)
+        bytes = SAMPLE_BYTES;
+    return bytes < b->size ? bytes : b->size;
+}
+
+/* Calls through the first `len` bytes of the file, in rounds; *seconds of one. */
+static int run(struct bench *b, const struct bench_mount *m, const struct row *row, uint64_t len,
+               unsigned calls, double *seconds)
+{
+    struct gpunvme_result result;
+    uint64_t at = 0;
+    double start = bench_seconds();
+
+    b->calls = calls;
+    b->bounced = 0;
+    for (unsigned i = 0; i < calls; i++) {
+        ssize_t n = row->call(b, m->buffer, at, row->bytes, &result);
+        if (n != (ssize_t)row->bytes)
+            return fail(row->name, n < 0 ? gpunvme_error() : "short");
+        b->bounced += result.path == GPUNVME_PATH_BOUNCE;
+        at = (at + row->bytes) % len;
+    }
+    *seconds = (bench_seconds() - start) / calls;
+    return 0;
+}
+
+static unsigned timed_calls(const struct row *row, uint64_t len)
+{
+    uint64_t calls = len / row->bytes;
+
+    return calls < TIMED_CALLS ? TIMED_CALLS : (unsigned)calls;
+}
+
+/* Writes by the GPU drop the pages, reads by it leave them alone. */
+static int fill_cache(struct bench *b, uint64_t len)
+{
+    for (uint64_t at = 0; at < len && !b->direct; at += sizeof(b->cached)) {
+        if (pread(b->file.fd, b->cached, sizeof(b->cached), (off_t)at) < 0)
+            return fail(b->file.path, strerror(errno));
+    }
+    return 0;
+}
+
+static int verify(const struct bench_memory *memory, uint64_t len, uint64_t seed)
+{
+    struct pattern_pieces pieces;
+    uint64_t state = 0;
+
+    if (bench_pieces_make(&pieces, memory->on_gpu, seed, len, UNIT / 2, len, &state))
+        return fail("memory", "not enough of it");
+    int err = bench_verify(memory, &pieces, PROGRAM);
+
+    bench_pieces_free(&pieces, memory->on_gpu);
+    return err;
+}
+
+/* The bytes of the file, over poison, into the memory that they were written from. */
+static int read_back(struct bench *b, const struct bench_mount *m, uint64_t len)
+{
+    int err = bench_poison(&m->memory, SEED);
+
+    if (!err && gpunvme_read(m->buffer, b->file.fd, 0, 0, len, NULL) != (ssize_t)len)
+        err = fail("read", gpunvme_error());
+    return err;
+}
+
+static int sample(struct bench *b, unsigned way, const struct row *row, struct bench_samples *out)
+{
+    const struct bench_mount *m = way == BY_CHOICE ? &b->chosen : &b->given;
+    uint32_t path = way == BY_GPU ? GPUNVME_PATH_GPU : GPUNVME_PATH_BOUNCE;
+    uint64_t len = bytes_of_sample(b, row);
+    /* Writes: bytes that the file does not have yet. */
+    uint64_t seed = SEED + (row->writes ? way + 1 : 0);
+    double seconds;
+    int err = row->writes ? bench_fill(&m->memory, len, seed) : bench_poison(&m->memory, SEED);
+
+    if (!err && way != BY_CHOICE &&
+        gpunvme_set_options(m->g, &(struct gpunvme_options){.path = path}))
+        err = fail(way_names[way], gpunvme_error());
+    if (!err)
+        err = fill_cache(b, len);
+    if (!err) /* kernels, and staging, are there afterwards */
+        err = run(b, m, row, len, SAMPLE_CALLS, &seconds);
+    if (!err)
+        err = run(b, m, row, len, timed_calls(row, len), &seconds);
+    if (!err)
+        bench_add(out, seconds * 1e6);
+    if (!err && row->writes)
+        err = read_back(b, m, len);
+    return err ? err : verify(&m->memory, len, seed);
+}
+
+/* The choice measures. */
+static int warm_up(struct bench *b, const struct row *row)
+{
+    double end = bench_seconds() + b->warm_up, seconds;
+    int err = fill_cache(b, bytes_of_sample(b, row));
+
+    while (!err && bench_seconds() < end)
+        err = run(b, &b->chosen, row, bytes_of_sample(b, row), TIMED_CALLS, &seconds);
+    return err;
+}
+
+static void report(struct bench *b, const struct row *row, struct bench_samples *samples,
+                   double bounced)
+{
+    char names[N_WAYS][96], key[128];
+    double gpu = bench_median(&samples[BY_GPU]), bounce = bench_median(&samples[BY_BOUNCE]);
+
+    for (unsigned way = 0; way < N_WAYS; way++) {
+        snprintf(names[way], sizeof(names[way]), "%s of %llu KiB, %s", row->name,
+                 (unsigned long long)row->bytes >> 10, way_names[way]);
+        bench_report_row(b->report, names[way], "us", &samples[way],
+                         way == BY_CHOICE ? names[bounce < gpu ? BY_BOUNCE : BY_GPU] : NULL);
+    }
+    snprintf(key, sizeof(key), "bounced of %s", names[BY_CHOICE]);
+    bench_report_number(b->report, key, bounced);
+}
+
+static int measure(struct bench *b, const struct row *row)
+{
+    struct bench_samples samples[N_WAYS] = {{.n = 0}};
+    double calls = 0, bounced = 0;
+    int err = warm_up(b, row);
+
+    for (unsigned i = 0; i < b->repeats * N_WAYS && !err; i++) {
+        unsigned way = (i + i / N_WAYS) % N_WAYS; /* each comes first, and follows each other */
+        err = sample(b, way, row, &samples[way]);
+        if (way == BY_CHOICE) {
+            calls += b->calls;
+            bounced += b->bounced;
+        }
+    }
+    if (!err)
+        report(b, row, samples, bounced / calls);
+    return err;
+}
+
+static int measure_all(struct bench *b)
+{
+    int err = 0;
+
+    for (uint64_t bytes = SHORTEST; bytes <= LONGEST && !err; bytes *= 2)
+        err = measure(b, &(struct row){.name = "read", .bytes = bytes, .call = read_one});
+    for (uint64_t n = 4; n <= LONGEST_LIST && !err; n *= 4)
+        err = measure(b, &(struct row){.name = "list", .bytes = n * PIECE, .call = read_list});
+    for (uint64_t bytes = SHORTEST; bytes <= LONGEST && !err; bytes *= 8)
+        err = measure(
+            b, &(struct row){.name = "write", .bytes = bytes, .call = write_one, .writes = true});
+    return err;
+}
+
+/* --- The program ----------------------------------------------------------------------------- */
+
+static int set_up(struct bench *b, const char *dir)
+{
+    int err = bench_mount_open(&b->given, PROGRAM, dir, b->size);
+
+    if (!err)
+        err = bench_mount_open(&b->chosen, PROGRAM, dir, b->size);
+    if (!err && !b->chosen.g)
+        err = fail(dir, "not on a gpunvmefs mount");
+    if (!err && gpunvme_set_options(b->chosen.g, &(struct gpunvme_options){.path = 0}))
+        err = fail(dir, gpunvme_error());
+    if (!err)
+        err = bench_file_make(&b->file, PROGRAM, dir, b->size, SEED);
+    if (!err && b->direct && fcntl(b->file.fd, F_SETFL, fcntl(b->file.fd, F_GETFL) | O_DIRECT))
+        err = fail(b->file.path, strerror(errno));
+    return err;
+}
+
+static int begin_report(struct bench *b)
+{
+    b->report =
+        bench_report_new(PROGRAM, b->json, b->given.memory.on_gpu ? bench_gpu_name() : NULL);
+    if (!b->report)
+        return fail("memory", "not enough of it");
+    bench_mount_describe(&b->given, b->report);
+    bench_report_text(b->report, "file", b->direct ? "O_DIRECT" : "cached");
+    bench_report_number(b->report, "seed", SEED);
+    return 0;
+}
+
+static int parse(int argc, char **argv, struct bench *b)
+{
+    int opt;
+
+    while ((opt = getopt(argc, argv, "s:r:o:dw:h")) != -1) {
+        if (opt == 'w')
+            b->warm_up = strtod(optarg, NULL);
+        else if (opt == 'd')
+            b->direct = true;
+        else if (!bench_option(opt, &b->size, &b->repeats, &b->json))
+            return 1;
+    }
+    return !bench_arguments_fit(argc, b->repeats) || !b->size || b->size % UNIT;
+}
+
+int main(int argc, char **argv)
+{
+    static struct bench b = {.size = 4 * UNIT, .repeats = 5, .warm_up = 1, .file = {.fd = -1}};
+
+    if (parse(argc, argv, &b)) {
+        fputs("usage: path_bench [-s MiB, a multiple of 16] [-r REPEATS] [-w SECONDS] [-d]\n"
+              "                  [-o json] DIRECTORY\n"
+              "  -w  warm-up of each row\n"
+              "  -d  open the file with O_DIRECT\n",
+              stderr);
+        return 2;
+    }
+    int err = set_up(&b, argv[optind]);
+    if (!err)
+        err = begin_report(&b);
+    if (!err)
+        err = measure_all(&b);
+    bench_mount_close(&b.chosen);
+    bench_mount_close(&b.given);
+    bench_file_close(&b.file);
+    return bench_report_close(b.report, err);
+}
