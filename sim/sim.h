@@ -113,9 +113,11 @@ const char *sim_event_text(enum sim_event e);
  * fields left 0 match everything.
  */
 enum sim_fault_kind {
-    SIM_FAULT_STATUS,  /* complete with `status`, data not moved */
-    SIM_FAULT_LOSE,    /* never complete (the controller keeps the command) */
-    SIM_FAULT_LATE,    /* complete after delay_ns */
+    SIM_FAULT_STATUS, /* complete with `status`, data not moved */
+    SIM_FAULT_LOSE,   /* never complete (the controller keeps the command) */
+    SIM_FAULT_LATE,   /* complete after delay_ns */
+    /* As LATE; and the command of the queue that completed last is completed once more now. */
+    SIM_FAULT_REPEAT,
     SIM_FAULT_FATAL,   /* set CSTS.CFS and stop */
     SIM_FAULT_CORRUPT, /* flip one bit of the data, complete with success */
     SIM_FAULT_HANG,    /* the controller executes nothing for delay_ns (0: until a reset) */

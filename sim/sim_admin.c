@@ -197,7 +197,7 @@ static uint16_t create_sq(struct admin *a)
     sq->cq = &a->s->cqs[cqid];
     sq->cq->users++;
     sq->size = size;
-    sq->head = sq->tail = sq->seen = sq->reported = 0;
+    sq->head = sq->tail = sq->seen = sq->reported = sq->last = 0;
     atomic_store_explicit(&sq->submitted, 0, memory_order_relaxed);
     sq->deleting = false;
     atomic_store(&sq->lent, false);
@@ -441,6 +441,7 @@ static uint16_t run_faulty(struct admin *a, const struct sim_fault *f)
     case SIM_FAULT_LOSE:
         keep(a)->state = SIM_CMD_LOST;
         return SIM_HELD;
+    case SIM_FAULT_REPEAT: /* of queues of I/O */
     case SIM_FAULT_LATE:
         return hold_back(a, f->delay_ns);
     case SIM_FAULT_HANG:

@@ -98,6 +98,7 @@ struct sim_sq {
     _Atomic uint64_t submitted;
     uint32_t size, head, tail, seen;
     uint32_t reported; /* head in the last completion posted */
+    uint32_t last;     /* its CID and 1 << 16; 0: none was posted */
     uint16_t id;
     bool deleting;     /* no fetches any more */
     bool kept;         /* as of a CQ */
@@ -385,11 +386,9 @@ static inline void sim_post(struct sim_sq *sq, uint32_t cid, uint32_t status, ui
     qw[0] = result;
     dw[0] = sq->head | (uint32_t)sq->id << 16;
     sq->reported = sq->head;
+    sq->last = 1u << 16 | cid;
     sq->cids[cid / 64] &= ~(1ull << (cid % 64));
-    /*
-     * Release: data and the other words of the CQE are visible before the
-     * phase.
-     */
+    /* Release: data and the rest of the CQE are visible before the phase. */
     atomic_store_explicit((_Atomic uint32_t *)&dw[1], last, memory_order_release);
     if (++cq->tail == cq->size) {
         cq->tail = 0;

@@ -273,6 +273,12 @@ uint16_t sim_io_run(struct sim_thread *th, struct sim_cmd *cmd)
     return transfer(th, cmd, ns);
 }
 
+static void repeat_last(struct sim_sq *sq)
+{
+    if (sq->last && sim_cq_has_room(sq->cq))
+        sim_post(sq, sq->last & 0xffffu, NVME_OK, 0);
+}
+
 static void arrive_faulty(struct sim_thread *th, struct sim_cmd *cmd, const struct sim_fault *f,
                           uint64_t now)
 {
@@ -292,6 +298,10 @@ static void arrive_faulty(struct sim_thread *th, struct sim_cmd *cmd, const stru
     case SIM_FAULT_STATUS:
         cmd->decided = true;
         cmd->status = f->status;
+        break;
+    case SIM_FAULT_REPEAT:
+        repeat_last(cmd->sq);
+        due += f->delay_ns;
         break;
     case SIM_FAULT_LATE:
         due += f->delay_ns;

@@ -114,7 +114,7 @@ static void admin_queue_start(struct sim *s)
     sq->size = (s->aqa & 0xfff) + 1;
     sq->iova = s->asq;
     sq->cq = cq;
-    sq->head = sq->tail = sq->seen = sq->reported = 0;
+    sq->head = sq->tail = sq->seen = sq->reported = sq->last = 0;
     sq->deleting = false;
     cq->size = (s->aqa >> 16 & 0xfff) + 1;
     cq->iova = s->acq;

@@ -15,9 +15,9 @@ static const struct {
     const char *name;
     enum sim_fault_kind kind;
 } kinds[] = {
-    {"status", SIM_FAULT_STATUS},   {"lose", SIM_FAULT_LOSE}, {"late", SIM_FAULT_LATE},
-    {"fatal", SIM_FAULT_FATAL},     {"hang", SIM_FAULT_HANG}, {"remove", SIM_FAULT_REMOVE},
-    {"corrupt", SIM_FAULT_CORRUPT},
+    {"status", SIM_FAULT_STATUS},   {"lose", SIM_FAULT_LOSE},     {"late", SIM_FAULT_LATE},
+    {"fatal", SIM_FAULT_FATAL},     {"hang", SIM_FAULT_HANG},     {"remove", SIM_FAULT_REMOVE},
+    {"corrupt", SIM_FAULT_CORRUPT}, {"repeat", SIM_FAULT_REPEAT},
 };
 
 static const struct {
@@ -171,8 +171,10 @@ static const char *missing(const struct sim_fault *f)
 {
     if (f->kind == SIM_FAULT_STATUS && !f->status)
         return "status needs status=0x..., for example status=0x281";
-    if (f->kind == SIM_FAULT_LATE && !f->delay_ns)
-        return "late needs ms=MILLISECONDS";
+    if ((f->kind == SIM_FAULT_LATE || f->kind == SIM_FAULT_REPEAT) && !f->delay_ns)
+        return "late and repeat need ms=MILLISECONDS";
+    if (f->kind == SIM_FAULT_REPEAT && f->admin)
+        return "repeat concerns I/O commands";
     if (f->admin && f->lbas)
         return "admin commands have no LBAs";
     return NULL;
@@ -188,7 +190,8 @@ int serve_fault_parse(const char *spec, struct sim_fault *out, char *why, size_t
         return -ENOMEM;
     item = strsep(&rest, ",");
     if (parse_kind(item, &f) != 0) {
-        snprintf(why, len, "'%s' is no fault: status, lose, late, fatal, hang, remove, corrupt",
+        snprintf(why, len,
+                 "'%s' is no fault: status, lose, late, repeat, fatal, hang, remove, corrupt",
                  item);
         goto out;
     }

@@ -159,6 +159,20 @@ TEST_F(Fault, LateCommandCompletesAfterOthers)
     EXPECT_EQ(cids.back(), 0);
 }
 
+TEST_F(Fault, RepeatCompletesTheLastCommandOnceMore)
+{
+    add(SIM_FAULT_REPEAT, 1);
+    submit(1);
+    EXPECT_EQ(order(1), std::vector<uint16_t>{0}) << "nothing has completed before";
+    submit(2);
+    EXPECT_EQ(order(2), (std::vector<uint16_t>{0, 1}));
+    sim_clear_faults(r.sim);
+    add(SIM_FAULT_REPEAT, 1);
+    r.put(q, io(NVME_IO_READ, 5, 1, buf->iova, 0, 0x1234));
+    r.ring(q);
+    EXPECT_EQ(order(2), (std::vector<uint16_t>{1, 0x1234}));
+}
+
 TEST_F(Fault, LostCommandCanBeAborted)
 {
     add(SIM_FAULT_LOSE, 1);

@@ -362,8 +362,9 @@ TEST(FaultSpec, SaysWhatItMeans)
     EXPECT_EQ(f.opcode, 13);
     for (const char *bad :
          {"", ",", "lose,,op=read", "lose,op", "lose,op=256", "lose,admin=1", "late", "status",
-          "status,status=0x8000", "lose,lba=1+0", "lose,lba=+1", "lose,lba=1+x", "lose,times=-1",
-          "lose,times=99999999999", "lose,qid=70000", "lose,what=1", "lose,op=identify,lba=1"}) {
+          "repeat", "repeat,admin,ms=1", "status,status=0x8000", "lose,lba=1+0", "lose,lba=+1",
+          "lose,lba=1+x", "lose,times=-1", "lose,times=99999999999", "lose,qid=70000",
+          "lose,what=1", "lose,op=identify,lba=1"}) {
         why[0] = '\0';
         EXPECT_EQ(serve_fault_parse(bad, &f, why, sizeof(why)), -EINVAL) << bad;
         EXPECT_NE(why[0], '\0') << bad;

@@ -51,7 +51,11 @@ ssize_t __wrap_read(int fd, void *buf, size_t len)
     return n;
 }
 
-static const char *const kinds[] = {"status", "lose", "late", "fatal", "corrupt", "hang", "remove"};
+static const char *const kinds[] = {
+    [SIM_FAULT_STATUS] = "status", [SIM_FAULT_LOSE] = "lose",     [SIM_FAULT_LATE] = "late",
+    [SIM_FAULT_REPEAT] = "repeat", [SIM_FAULT_FATAL] = "fatal",   [SIM_FAULT_CORRUPT] = "corrupt",
+    [SIM_FAULT_HANG] = "hang",     [SIM_FAULT_REMOVE] = "remove",
+};
 
 /* Parses n numbers after blanks. */
 static bool take_numbers(const char *text, long *numbers, unsigned n)
