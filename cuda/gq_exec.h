@@ -82,7 +82,7 @@ struct gq_exec_ops {
      */
     int (*port_add)(struct gq_exec *x, unsigned i, const struct nvme_qpair *qp);
     void (*port_remove)(struct gq_exec *x, unsigned i);
-    /* The trackers of queue i as its last run left them: depth - 1, by CID. */
+    /* The trackers of queue i as its last run left them: depth - 1. */
     int (*port_trackers)(struct gq_exec *x, unsigned i, struct gq_tracker *out);
     /* The arrays of the chunk: GQ_CHUNK_CMDS commands, GQ_CHUNK_COPIES copies. */
     int (*chunk_alloc)(struct gq_exec *x, struct gq_chunk *chunk);

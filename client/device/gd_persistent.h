@@ -156,8 +156,7 @@ GQ_FN void gd_persistent_ended(struct gd_persistent *t)
 }
 
 /*
- * Dword i of the command. Dwords that carry the request's own fields become 0, and the CID is the
- * entry's number.
+ * Dword i of the command. Dwords that carry the request's own fields become 0.
  */
 GQ_FN uint32_t gd_command_dword(const struct gd_persistent *t, uint32_t i, uint32_t word)
 {
@@ -165,7 +164,7 @@ GQ_FN uint32_t gd_command_dword(const struct gd_persistent *t, uint32_t i, uint3
                (t->sum && i >= GD_REQUEST_PRP2 && i < GD_REQUEST_PRP2 + 2);
 
     if (i == 0)
-        return word | t->single->at.entry << 16;
+        return word | gq_single_cid(t->single) << 16;
     return own ? 0 : word;
 }
 
@@ -214,9 +213,9 @@ GQ_FN int gd_persistent_send(struct gd_persistent *t, GQ_LANE_PARAM(uint64_t, se
             GQ_AT(stale) = gd_lease_ended(t->file, s->start_ns, checked);
             if (!GQ_AT(stale)) {
                 gq_single_ring_sq(s);
-                gd_store_own_result(
-                    (int64_t *)t->launch->sent,
-                    (int64_t)gd_sent(t->number, w->queue, s->at.entry, s->at.phase));
+                gd_store_own_result((int64_t *)t->launch->sent,
+                                    (int64_t)gd_sent(t->number, w->queue, s->at.entry,
+                                                     gq_single_cid(s), s->at.phase));
             }
         }
     }

@@ -59,10 +59,14 @@ struct gd_service {
     uint64_t sent; /* likewise, where the completion of its command will be: gd_sent() */
 };
 
-/* The command of a read is on its way: by which queue of the lease, and what its CQE will be. */
-GQ_FN uint64_t gd_sent(uint32_t number, uint32_t queue, uint32_t entry, uint32_t phase)
+/*
+ * The command of a read is on its way: by which queue of the lease, and what its CQE will be. The
+ * CID is the entry with or without GQ_CID_LONE.
+ */
+GQ_FN uint64_t gd_sent(uint32_t number, uint32_t queue, uint32_t entry, uint32_t cid,
+                       uint32_t phase)
 {
-    return (uint64_t)number << 32 | queue << 17 | phase << 16 | entry;
+    return (uint64_t)number << 32 | (entry ^ cid) << 16 | queue << 17 | phase << 16 | entry;
 }
 
 /*
@@ -71,10 +75,10 @@ GQ_FN uint64_t gd_sent(uint32_t number, uint32_t queue, uint32_t entry, uint32_t
  */
 GQ_FN bool gd_has_ended(uint64_t sent, const struct nvme_cqe *const *cqs)
 {
-    uint32_t entry = sent & 0xffffu, phase = sent >> 16 & 1u;
-    uint32_t dw3 = gq_load_cqe(&cqs[(uint32_t)sent >> 17][entry]);
+    uint32_t entry = sent & 0xffffu, phase = sent >> 16 & 1u, queue = sent >> 17 & 0x3fffu;
+    uint32_t cid = entry ^ (sent >> 16 & GQ_CID_LONE), dw3 = gq_load_cqe(&cqs[queue][entry]);
 
-    return dw3 == ((phase << 16) | entry);
+    return dw3 == ((phase << 16) | cid);
 }
 
 /* Arguments of a launch. */

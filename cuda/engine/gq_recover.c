@@ -185,6 +185,16 @@ static void leave_ring(struct gq_engine *e)
     pthread_mutex_unlock(&e->lock);
 }
 
+/* The command in flight with this CID, or NULL. Its tracker may be that of an SQ entry. */
+static struct gq_tracker *find(const struct gq_queue *q, struct gq_tracker *trackers, uint16_t cid)
+{
+    for (uint32_t i = 0; i < q->qp.depth - 1; i++) {
+        if (GQ_TRACKER_CID(&trackers[i]) == cid && trackers[i].cmd < GQ_TRACKER_FREE)
+            return &trackers[i];
+    }
+    return NULL;
+}
+
 /*
  * Takes the completions that have arrived. False: a CID is not in flight; the
  * queue is not trusted.
@@ -195,9 +205,11 @@ static bool take_completions(struct gq_queue *q, struct nvme_ring *ring,
     struct nvme_cqe cqe;
 
     while (q->state.in_flight && nvme_ring_poll(ring, &cqe)) {
-        if (cqe.cid >= q->qp.depth - 1 || trackers[cqe.cid].cmd >= GQ_TRACKER_FREE)
+        struct gq_tracker *tracker = find(q, trackers, cqe.cid);
+
+        if (!tracker)
             return false;
-        trackers[cqe.cid].cmd = GQ_TRACKER_FREE;
+        tracker->cmd = GQ_TRACKER_FREE;
         q->state.in_flight--;
     }
     return true;
@@ -241,19 +253,19 @@ static bool abort_each(struct gq_engine *e, unsigned i, struct gq_tracker *track
 {
     struct gq_queue *q = &e->queues[i];
 
-    for (uint32_t cid = 0; cid < q->qp.depth - 1; cid++) {
+    for (uint32_t at = 0; at < q->qp.depth - 1; at++) {
         int err;
 
-        if (trackers[cid].cmd >= GQ_TRACKER_FREE)
+        if (trackers[at].cmd >= GQ_TRACKER_FREE)
             continue;
         if (now_ns() >= until)
             return false;
-        err = nvme_abort(e->ctrlr, q->qp.qid, (uint16_t)cid);
+        err = nvme_abort(e->ctrlr, q->qp.qid, (uint16_t)GQ_TRACKER_CID(&trackers[at]));
         if (err && err != -EAGAIN)
             return false;
         if (!err)
             count(e, &e->stats.aborts);
-        if (!poll_queue(e, i, trackers) || (err && trackers[cid].cmd < GQ_TRACKER_FREE))
+        if (!poll_queue(e, i, trackers) || (err && trackers[at].cmd < GQ_TRACKER_FREE))
             return false;
     }
     return true;

@@ -110,6 +110,7 @@ static void post_list(struct gq_persistent *r, const struct gq_run *run, const s
                                       .cq_head = state->cq_head,
                                       .phase = state->phase,
                                       .cq_db_pending = state->cq_db_pending,
+                                      .first_cid = state->first_cid,
                                       .single = r->single_result != NULL};
 
     if (run->n_cmds <= GQ_PERSISTENT_CMDS) {

@@ -45,7 +45,8 @@ __device__ __forceinline__ void drive_list(struct gq_persistent_list *list)
     struct gq_state first = {.sq_tail = list->sq_tail,
                              .cq_head = list->cq_head,
                              .phase = list->phase,
-                             .cq_db_pending = list->cq_db_pending};
+                             .cq_db_pending = list->cq_db_pending,
+                             .first_cid = list->first_cid};
     struct gq_worker w;
 
     __syncwarp();

@@ -25,8 +25,8 @@ struct gq_persistent_list {
     struct gq_run run; /* cmds NULL: those in the slot */
     struct gq_port port;
     struct gq_state *state;
-    uint32_t sq_tail, cq_head, phase, cq_db_pending; /* copy of *state */
-    uint32_t single;                                 /* not 0: driven by gq_single.h */
+    uint32_t sq_tail, cq_head, phase, cq_db_pending, first_cid; /* copy of *state */
+    uint32_t single;                                            /* not 0: driven by gq_single.h */
     union {
         struct gq_cmd cmds[GQ_PERSISTENT_CMDS];
         struct {

@@ -17,6 +17,16 @@ GQ_FN uint32_t gq_prefix_ones(uint32_t mask)
 #endif
 }
 
+/* The bits of a number below n, which is not 0: all below the highest bit of n, and that one. */
+GQ_FN uint32_t gq_bits_of(uint32_t n)
+{
+#ifdef __CUDACC__
+    return 0xffffffffu >> __clz((int)n);
+#else
+    return 0xffffffffu >> __builtin_clz(n);
+#endif
+}
+
 /* Number of lanes whose bit is set. */
 GQ_FN uint32_t gq_count_ones(uint32_t mask)
 {

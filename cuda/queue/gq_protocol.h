@@ -85,7 +85,8 @@ struct gq_worker {
     uint32_t rank; /* among run->n_queues */
     uint32_t sq_tail, cq_head, phase;
     uint32_t n_free;        /* CIDs on the stack */
-    uint32_t fresh;         /* of them, from the bottom, never taken: entry i is CID i */
+    uint32_t fresh;         /* of them, from the bottom, never taken: entry i has index i */
+    uint32_t first_cid;     /* that of index 0 when it is first posted */
     uint32_t share;         /* commands of the list that belong to this group */
     uint32_t fetched;       /* of the share, from its start */
     uint32_t sent;          /* commands */
@@ -150,6 +151,7 @@ GQ_FN void gq_begin(struct gq_worker *w, struct gq_group group, const struct gq_
     w->phase = state->phase;
     w->n_free = port->depth - 1;
     w->fresh = w->n_free;
+    w->first_cid = state->first_cid;
     w->share = gq_share(run, rank);
     w->fetched = 0;
     w->sent = 0;
@@ -209,12 +211,26 @@ GQ_FN void gq_store_sqe(struct nvme_sqe *at, const struct gq_run *run, const str
 #endif
 }
 
+/* The index of a CID; below depth - 1 if it is that of a tracker. */
+GQ_FN uint32_t gq_cid_index(const struct gq_port *port, uint32_t cid)
+{
+    return cid & gq_bits_of(port->depth - 1);
+}
+
+/* The n-th CID after this one that has its index. */
+GQ_FN uint32_t gq_next_cid(const struct gq_port *port, uint32_t cid, uint32_t n)
+{
+    uint32_t index = gq_bits_of(port->depth - 1);
+
+    return (cid & index) | ((cid + n * (index + 1)) & (GQ_CID_LONE - 1) & ~index);
+}
+
 /* Inside a region: the CID of command i of those posted in this round. */
 GQ_FN uint32_t gq_free_cid(const struct gq_worker *w, uint32_t i)
 {
     uint32_t top = w->n_free - 1 - i;
 
-    return top < w->fresh ? top : w->port->free_cids[top];
+    return top < w->fresh ? top | w->first_cid : w->port->free_cids[top];
 }
 
 /* Inside a region: posts command i of this round, i below gq_reserve(). */
@@ -222,13 +238,14 @@ GQ_FN void gq_post(const struct gq_worker *w, uint32_t i, uint32_t cid, const st
                    uint32_t index, uint32_t tag)
 {
     const struct gq_port *port = w->port;
+    struct gq_tracker *tracker = &port->trackers[gq_cid_index(port, cid)];
     uint32_t pos = w->sq_tail + i;
 
     if (pos >= port->depth)
         pos -= port->depth;
-    port->trackers[cid].cmd = index;
-    port->trackers[cid].tag = tag;
-    port->trackers[cid].sent_ns = w->now_ns;
+    tracker->cmd = index;
+    tracker->cid_tag = cid << 16 | tag;
+    tracker->sent_ns = w->now_ns;
     gq_store_sqe(&port->sq[pos], w->run, cmd, cid);
 }
 
@@ -296,11 +313,13 @@ GQ_FN void gq_find_tracker(const struct gq_worker *w, uint32_t dw3, struct gq_en
                            uint32_t h)
 {
     const struct gq_port *port = w->port;
-    uint32_t cid = dw3 & 0xffffu;
+    uint32_t cid = dw3 & 0xffffu, index = gq_cid_index(port, cid);
 
-    if (cid < port->depth - 1) {
-        ended->cmd[h] = port->trackers[cid].cmd;
-        ended->tag[h] = port->trackers[cid].tag;
+    if (index < port->depth - 1) {
+        const struct gq_tracker *tracker = &port->trackers[index];
+
+        ended->cmd[h] = GQ_TRACKER_CID(tracker) == cid ? tracker->cmd : GQ_TRACKER_FREE;
+        ended->tag[h] = tracker->cid_tag & 0xffffu;
     }
     ended->status[h] = NVME_STATUS(dw3 >> 16);
 }
@@ -308,7 +327,7 @@ GQ_FN void gq_find_tracker(const struct gq_worker *w, uint32_t dw3, struct gq_en
 /*
  * Entry i of peeked is the i-th of n completions: finds its command. A CID that
  * is not in flight, or occurs twice, means that controller and queue disagree:
- * later completions are not trusted.
+ * later completions are not trusted. The CID is freed as its successor.
  */
 GQ_FN void gq_complete(struct gq_worker *w, GQ_LANE_PARAM(struct gq_peek, peeked), uint32_t n,
                        GQ_LANE_OUT(struct gq_ended, ended))
@@ -331,7 +350,7 @@ GQ_FN void gq_complete(struct gq_worker *w, GQ_LANE_PARAM(struct gq_peek, peeked
     {
         for (uint32_t h = 0; h < w->each; h++) {
             if (GQ_AT(ended).cmd[h] < GQ_TRACKER_FREE)
-                port->trackers[GQ_AT(peeked).dw3[h] & 0xffffu].cmd =
+                port->trackers[gq_cid_index(port, GQ_AT(peeked).dw3[h])].cmd =
                     GQ_TRACKER_FREE + h * w->group.lanes + lane;
         }
     }
@@ -341,8 +360,8 @@ GQ_FN void gq_complete(struct gq_worker *w, GQ_LANE_PARAM(struct gq_peek, peeked
             uint32_t cid = GQ_AT(peeked).dw3[h] & 0xffffu, i = h * w->group.lanes + lane;
 
             if (GQ_AT(ended).cmd[h] < GQ_TRACKER_FREE) {
-                GQ_AT(bad) |= port->trackers[cid].cmd != GQ_TRACKER_FREE + i;
-                port->free_cids[w->n_free + i] = cid;
+                GQ_AT(bad) |= port->trackers[gq_cid_index(port, cid)].cmd != GQ_TRACKER_FREE + i;
+                port->free_cids[w->n_free + i] = gq_next_cid(port, cid, 1);
             }
         }
     }
@@ -550,6 +569,7 @@ GQ_FN void gq_end(struct gq_worker *w)
             state->in_flight = gq_in_flight(w);
             state->sent = w->sent;
             state->progress = w->progress;
+            state->first_cid = gq_next_cid(w->port, w->first_cid, w->progress + 1);
             gq_fence_results();
             gq_store_relaxed(&state->outcome, w->outcome);
         }

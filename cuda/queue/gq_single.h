@@ -8,8 +8,8 @@
  *          to leave
  *
  * No tracker and no stack of free CIDs is used, and nothing is stored when the
- * completion is seen. The CID is the number of the SQ's entry: a CQE of the
- * command before has another one, and is rejected. The CQ doorbell waits for
+ * completion is seen. The CID is the number of the SQ's entry, with GQ_CID_LONE:
+ * a CQE of a command before has another one, and is rejected. The CQ doorbell waits for
  * the next command and is stored before its fence; so that fence is the last
  * wait for the bus. A holder that passes the queue on after the completion has
  * no stores of its own to wait for: the fence ordered all stores of this lane
@@ -106,11 +106,17 @@ GQ_FN void gq_single_ring_sq(const struct gq_single *s)
     gq_kick(s->run);
 }
 
+/* Deeper rings have entries with this bit. */
+GQ_FN uint32_t gq_single_cid(const struct gq_single *s)
+{
+    return s->at.entry | (s->port->depth < GQ_CID_LONE ? GQ_CID_LONE : 0);
+}
+
 /* s as for gq_single_start(). */
 GQ_FN void gq_single_send(struct gq_single *s, const struct gq_cmd *cmd)
 {
     gq_single_start(s);
-    gq_store_sqe(&s->port->sq[s->at.entry], s->run, cmd, s->at.entry);
+    gq_store_sqe(&s->port->sq[s->at.entry], s->run, cmd, gq_single_cid(s));
     gq_single_ring_cq(s);
     gq_fence_entries();
     gq_single_ring_sq(s);
@@ -120,7 +126,7 @@ GQ_FN void gq_single_send(struct gq_single *s, const struct gq_cmd *cmd)
 GQ_FN void gq_single_take_cqe(struct gq_single *s, uint32_t dw3)
 {
     s->status = NVME_STATUS(dw3 >> 16);
-    s->outcome = (dw3 & 0xffffu) == s->at.entry ? GQ_OUT_DONE : GQ_OUT_BROKEN;
+    s->outcome = (dw3 & 0xffffu) == gq_single_cid(s) ? GQ_OUT_DONE : GQ_OUT_BROKEN;
     s->at.cq_db_pending = 1;
     if (++s->at.entry == s->port->depth) {
         s->at.entry = 0;
@@ -186,8 +192,7 @@ GQ_FN uint32_t gq_single_poll(struct gq_single *s)
 
 /*
  * state is the host's, before the run. The last entry of the ring is excluded:
- * its number is no CID of gq_port.trackers, by which recovery finds commands in
- * flight.
+ * it has no tracker, by which recovery finds commands in flight.
  */
 GQ_FN bool gq_single_suits(const struct gq_run *run, const struct gq_port *port,
                            const struct gq_state *state)
@@ -201,6 +206,7 @@ GQ_FN void gq_single_track(const struct gq_single *s)
     for (uint32_t cid = 0; cid < s->port->depth - 1; cid++)
         s->port->trackers[cid].cmd = GQ_TRACKER_FREE;
     s->port->trackers[s->at.entry].cmd = 0;
+    s->port->trackers[s->at.entry].cid_tag = gq_single_cid(s) << 16;
 }
 
 /*

@@ -79,13 +79,26 @@ struct gq_run {
     uint32_t leave_value;
 };
 
+/*
+ * The low bits of a CID, gq_bits_of(depth - 1), are the index of its tracker;
+ * no index has all of them set. The bits above, below GQ_CID_LONE, change with
+ * each command that has the index: a second completion of a command does not
+ * end the next one. With up to 64 entries there are 512 values, with 1,024
+ * entries 32, with more than 16,384 one.
+ *
+ * GQ_CID_LONE is set where the other bits are the number of an SQ entry
+ * (gq_single.h). No CID is FFFFh.
+ */
+#define GQ_CID_LONE 0x8000u
+
 /* Tracker: a command in flight, found by its CID. */
 struct gq_tracker {
     uint64_t sent_ns;
-    uint32_t cmd; /* index in the list, or >= GQ_TRACKER_FREE */
-    uint32_t tag; /* of the poster */
+    uint32_t cmd;     /* index in the list, or >= GQ_TRACKER_FREE */
+    uint32_t cid_tag; /* CID in 31:16; a tag of the poster in 15:0 */
 };
-#define GQ_TRACKER_FREE 0xf0000000u
+#define GQ_TRACKER_CID(tracker) ((tracker)->cid_tag >> 16)
+#define GQ_TRACKER_FREE         0xf0000000u
 
 /* A queue pair at the addresses of its driver. */
 struct gq_port {
@@ -93,8 +106,8 @@ struct gq_port {
     struct nvme_cqe *cq;
     volatile uint32_t *sq_doorbell;
     volatile uint32_t *cq_doorbell;
-    struct gq_tracker *trackers; /* depth - 1, indexed by CID */
-    uint32_t *free_cids;         /* stack of depth - 1 */
+    struct gq_tracker *trackers; /* depth - 1 */
+    uint32_t *free_cids;         /* stack of depth - 1, as they will be posted */
     uint32_t depth;
     uint32_t reserved;
 };
@@ -114,20 +127,20 @@ struct gq_state {
     uint32_t cq_head;
     uint32_t phase;         /* of the CQE expected at cq_head */
     uint32_t cq_db_pending; /* not 0: cq_head was not stored to the CQ doorbell */
+    uint32_t first_cid;     /* that of index 0 when it is first posted in the next run of rounds */
     uint32_t in_flight;
-    uint32_t sent; /* commands posted by this run */
+    uint32_t sent;     /* commands posted by this run */
+    uint32_t progress; /* changes now and then while the run makes progress */
     uint32_t outcome;
     /*
      * Adjacent to outcome: of the only command of a list (gq_single_report), or
      * of a run of reads, see below.
      */
     uint32_t status;
-    uint32_t progress; /* changes now and then while the run makes progress */
     /* Results of a run of reads that has ended (gq_report_reads). */
     uint32_t status_of; /* index of the first read with a status; `status` is its status */
-    uint64_t bytes;     /* bytes of the reads that this run has begun */
     uint32_t bad;       /* lowest index of a read without all its bytes; UINT32_MAX: none */
-    uint32_t reserved;
+    uint64_t bytes;     /* bytes of the reads that this run has begun */
 };
 static_assert(offsetof(struct gq_state, outcome) % 8 == 0 && sizeof(struct gq_state) == 56,
               "states lie side by side in memory of both sides; outcome and status are one store");

@@ -167,6 +167,22 @@ TEST(DirectSingleFails, OverACompletionOfAnotherCommandAndTheQueueIsLost)
     EXPECT_TRUE(s.lock(0) & GD_LOST);
 }
 
+// Of long reads: their commands have trackers.
+TEST(DirectSingleFails, OverASecondCompletionAndTheQueueIsLost)
+{
+    constexpr uint64_t kLong = 2 * kPage;
+    Stack s(1, 4, 20);
+    int64_t got = 0;
+    for (unsigned i = 0; i < 100 && got >= 0; i++) {
+        memset(&s.pages[1], 0x5a, kLong);
+        s.repeat = i == 20;
+        got = s.read(kPage, kLong, kPage); // of two extents
+        ASSERT_TRUE(got < 0 || s.holds(kPage, kLong, kPage)) << i;
+    }
+    EXPECT_EQ(got, -EIO);
+    EXPECT_TRUE(s.lock(0) & GD_LOST);
+}
+
 TEST(DirectSingleFails, WhenTheLeaseEndsWithACommandInFlight)
 {
     Stack s(1, 4, 3);

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <random>
 #include <thread>
 #include <vector>
@@ -35,8 +36,9 @@ struct Rings {
     std::vector<gq_tracker> trackers;
     std::vector<uint32_t> free_cids;
     uint32_t sq_doorbell = 0, cq_doorbell = 0;
-    uint32_t head = 0, posted = 0; // the controller's
-    std::vector<nvme_sqe> held;    // fetched, not executed
+    uint32_t head = 0, posted = 0;     // the controller's
+    std::vector<nvme_sqe> held;        // fetched, not executed
+    std::map<uint32_t, uint16_t> last; // of each index that had a command: the CID
 
     explicit Rings(uint32_t depth) : sq(depth), cq(depth), trackers(depth), free_cids(depth)
     {
@@ -228,23 +230,43 @@ class Stack
         uint64_t slba = sqe.cdw10 | static_cast<uint64_t>(sqe.cdw11) << 32;
         uint64_t len = (sqe.cdw12 + 1) * kLba, first = kPage - sqe.prp1 % kPage;
         uint32_t at = r.posted % depth_, phase = (r.posted / depth_ & 1) ^ 1;
+        uint32_t cid = static_cast<uint16_t>(sqe.cid + cid_error.exchange(0));
         commands++;
         odd_commands += (len <= first && sqe.prp2) || sqe.opcode != NVME_IO_READ || sqe.flags ||
                         sqe.nsid != 1 || sqe.cdw2 || sqe.cdw3 || sqe.mptr || sqe.cdw13 ||
                         sqe.cdw14 || sqe.cdw15;
         if (on_command && !on_command())
             return;
+        if (!is_repeated(r, sqe.cid, &cid))
+            move(sqe, slba, len, first);
+        uint32_t status = static_cast<uint32_t>(status_of_next.exchange(0)) << 1 | phase;
+        __atomic_store_n(reinterpret_cast<uint32_t *>(&r.cq[at].cid), cid | status << 16,
+                         __ATOMIC_RELEASE);
+        r.posted++;
+    }
+
+    // Is the command never executed, and the last one with its index completed again instead?
+    bool is_repeated(Rings &r, uint16_t own, uint32_t *cid)
+    {
+        uint32_t bits = 1;
+        while (bits < depth_ - 1)
+            bits = bits << 1 | 1;
+        uint32_t index = own & GQ_CID_LONE ? own : own & bits;
+        bool had_one = r.last.count(index) != 0, repeated = had_one && repeat.exchange(false);
+        if (repeated)
+            *cid = r.last[index];
+        r.last[index] = own;
+        return repeated;
+    }
+
+    void move(const nvme_sqe &sqe, uint64_t slba, uint64_t len, uint64_t first)
+    {
         memcpy(reinterpret_cast<void *>(sqe.prp1), &media_[slba * kLba], std::min(len, first));
         if (len > first && len <= first + kPage) // longer ones: their memory is in one piece
             memcpy(reinterpret_cast<void *>(sqe.prp2), &media_[slba * kLba + first], len - first);
         else if (len > first)
             memcpy(reinterpret_cast<void *>(sqe.prp1 + first), &media_[slba * kLba + first],
                    len - first);
-        uint32_t status = static_cast<uint32_t>(status_of_next.exchange(0)) << 1 | phase;
-        uint32_t cid = static_cast<uint16_t>(sqe.cid + cid_error.exchange(0));
-        __atomic_store_n(reinterpret_cast<uint32_t *>(&r.cq[at].cid), cid | status << 16,
-                         __ATOMIC_RELEASE);
-        r.posted++;
     }
 
     std::vector<uint8_t> media_ = std::vector<uint8_t>(4u << 20), content_;
@@ -275,6 +297,7 @@ class Stack
     bool out_of_order = false; // set before the first read
     // Of the controller; on_command: set before the first read, false: never completed.
     std::function<bool()> on_command;
+    std::atomic<bool> repeat{false}; // once, when an index has a second command
     std::atomic<unsigned> commands{0}, odd_commands{0}, status_of_next{0}, cid_error{0};
 };
 

@@ -79,19 +79,26 @@ TEST(ServiceCommand, OnlyTheCompletionThatIsWaitedForIsBelieved)
     std::vector<nvme_cqe> cq(kMostDepth);
     std::vector<const nvme_cqe *> cqs(GD_MAX_QUEUES);
     cqs[kQueue] = cq.data();
-    for (uint32_t entry : {0u, 1u, kMostDepth - 1}) {
+    const std::pair<uint32_t, uint32_t> commands[] = {
+        {0, 0}, {0, GQ_CID_LONE}, {1, GQ_CID_LONE | 1}, {kMostDepth - 1, kMostDepth - 1}};
+    for (auto [entry, cid] : commands) {
         nvme_cqe &there = cq[entry];
+        auto has_ended = [&cqs, entry = entry, cid = cid](uint32_t phase) {
+            return service_rig_has_ended(cqs.data(), kQueue, entry, cid, phase);
+        };
         for (uint16_t phase : {1, 0, 1}) {
-            EXPECT_FALSE(service_rig_has_ended(cqs.data(), kQueue, entry, phase)) << "of before";
-            there.cid = static_cast<uint16_t>(entry + 1);
+            EXPECT_FALSE(has_ended(phase)) << "of before";
             there.status = phase;
-            EXPECT_FALSE(service_rig_has_ended(cqs.data(), kQueue, entry, phase)) << "another's";
-            there.cid = static_cast<uint16_t>(entry);
+            for (uint32_t other : {cid + 1, cid ^ GQ_CID_LONE}) {
+                there.cid = static_cast<uint16_t>(other);
+                EXPECT_FALSE(has_ended(phase)) << "another's";
+            }
+            there.cid = static_cast<uint16_t>(cid);
             there.status = static_cast<uint16_t>(0x281 << 1 | phase);
-            EXPECT_FALSE(service_rig_has_ended(cqs.data(), kQueue, entry, phase)) << "an error";
+            EXPECT_FALSE(has_ended(phase)) << "an error";
             there.status = phase;
-            EXPECT_TRUE(service_rig_has_ended(cqs.data(), kQueue, entry, phase));
-            EXPECT_FALSE(service_rig_has_ended(cqs.data(), kQueue, entry, phase ^ 1u)) << "later";
+            EXPECT_TRUE(has_ended(phase));
+            EXPECT_FALSE(has_ended(phase ^ 1u)) << "later";
         }
     }
 }

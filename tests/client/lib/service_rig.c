@@ -101,9 +101,9 @@ int64_t service_rig_command(struct service_rig *r, const struct gpunvme_device_f
 }
 
 bool service_rig_has_ended(const struct nvme_cqe *const *cqs, uint32_t queue, uint32_t entry,
-                           uint32_t phase)
+                           uint32_t cid, uint32_t phase)
 {
-    return gd_has_ended(gd_sent(UINT32_MAX, queue, entry, phase), cqs);
+    return gd_has_ended(gd_sent(UINT32_MAX, queue, entry, cid, phase), cqs);
 }
 
 bool service_rig_has_left(const struct service_rig *r)

@@ -30,7 +30,7 @@ int64_t service_rig_command(struct service_rig *r, const struct gpunvme_device_f
 
 /* What the host makes of the CQE in this place, which is to have that phase. */
 bool service_rig_has_ended(const struct nvme_cqe *const *cqs, uint32_t queue, uint32_t entry,
-                           uint32_t phase);
+                           uint32_t cid, uint32_t phase);
 
 bool service_rig_has_left(const struct service_rig *r);
 void service_rig_settle(struct service_rig *r);

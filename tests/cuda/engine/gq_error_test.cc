@@ -126,6 +126,33 @@ TEST_P(GqError, LateCompletionIsNotTakenForALaterCommand)
     gq_buffer_unregister(b);
 }
 
+// The second completion comes when the tracker has another command, whose data has not moved.
+TEST_P(GqError, ASecondCompletionDoesNotEndTheNextCommand)
+{
+    for (gq_op op : {GQ_READ, GQ_WRITE}) {
+        Rig rig(GetParam(), 512, 1u << 20);
+        sim_fault repeat = once(SIM_FAULT_REPEAT);
+
+        repeat.delay_ns = 2000000000;
+        repeat.skip = 1; /* a command alone goes the short way (gq_single.h) */
+        rig.cfg.latency_ns = 1000000;
+        rig.opts.queues = 1;
+        rig.opts.max_command = 512;
+        rig.open();
+        Memory m(rig.x.kind, 4096);
+        gq_buffer *b = rig.add(m, 0, 4096);
+        for (unsigned i = 0; i < 3; i++)
+            ASSERT_EQ(rig.move(op, b, 0, {{0, 1024}}, 0, 1024), 0);
+        rig.fault(repeat);
+        EXPECT_EQ(rig.move(op, b, 0, {{64, 1024}}, 0, 1024), -ETIMEDOUT) << "commands are lost";
+        EXPECT_EQ(gq_engine_recover(rig.e), 0);
+        EXPECT_EQ(rig.stats().recreates, 1u) << "the queue is not trusted";
+        ASSERT_EQ(rig.move(GQ_READ, b, 0, {{64, 1024}}, 0, 1024), 0);
+        EXPECT_TRUE(m.holds(0, rig.peek(64 * 512, 1024)));
+        gq_buffer_unregister(b);
+    }
+}
+
 TEST_P(GqError, TransferDeadlineEndsIt)
 {
     Rig rig(GetParam(), 512, 1u << 20);

@@ -153,6 +153,30 @@ TEST_P(GqReadvError, LostCommandLosesItsReadAndQuarantinesItsQueue)
         w.expect_all_right();
 }
 
+TEST_P(GqReadvError, ASecondCompletionDoesNotEndTheNextRead)
+{
+    Whole w(GetParam());
+    sim_fault repeat = once(SIM_FAULT_REPEAT);
+
+    repeat.delay_ns = 2000000000;
+    repeat.skip = 1;
+    w.rig.cfg.latency_ns = 1000000;
+    w.rig.opts.queues = 1;
+    w.open();
+    w.batch->reads = {{0, 0, 4096}, {4096, 4096, 4096}};
+    for (unsigned i = 0; i < 3; i++)
+        ASSERT_EQ(w.batch->run(w.rig), 0);
+    w.rig.fault(repeat);
+    w.memory.fill(0x5a);
+    EXPECT_EQ(w.batch->run(w.rig), -ETIMEDOUT) << "commands are lost";
+    EXPECT_LT(w.batch->count_good(), 2u);
+    w.expect_what_is_ok();
+    EXPECT_EQ(gq_engine_recover(w.rig.e), 0);
+    EXPECT_EQ(w.rig.stats().recreates, 1u);
+    EXPECT_EQ(w.batch->run(w.rig), 0);
+    w.expect_what_is_ok();
+}
+
 TEST_P(GqReadvError, LostStagedCommandWritesNothingLater)
 {
     Whole w(GetParam());

@@ -4,8 +4,11 @@
  * lines that completes in bursts and in any order.
  */
 #include <algorithm>
+#include <climits>
 #include <gtest/gtest.h>
+#include <map>
 #include <random>
+#include <set>
 #include <vector>
 
 extern "C" {
@@ -25,6 +28,16 @@ struct Way {
 constexpr uint32_t kEach = 4; /* entries of a lane in a round */
 constexpr uint64_t kLong = 10000000000u;
 
+/* The bits of a CID that are the index of a tracker. */
+uint32_t index_bits(uint32_t depth)
+{
+    uint32_t bits = 1;
+
+    while (bits < depth - 1)
+        bits = bits << 1 | 1;
+    return bits;
+}
+
 uint16_t status_of(uint64_t slba)
 {
     return slba % 5 ? 0 : 0x281;
@@ -39,13 +52,16 @@ struct Controller : nvme_transport {
     /* Completion number first says the CID that number second has: -1, none. */
     std::pair<int, int> twice = {-1, -1};
     int unknown = -1; /* the completion of this number has a CID that is not in flight */
+    /* From this number on the last command of the same tracker is completed again instead. */
+    int again = INT_MAX;
+    std::map<uint16_t, uint16_t> last; /* CID of each tracker */
     std::mt19937 random{7};
     std::vector<nvme_sqe> sq, waiting;
     std::vector<nvme_cqe> cq;
     uint32_t sq_doorbell, cq_doorbell, head, tail, phase = 1, flags = 0;
     std::vector<uint16_t> completed;
     std::vector<gq_tracker> trackers;
-    std::vector<uint32_t> free_cids, results, seen;
+    std::vector<uint32_t> free_cids, results, seen, repeated;
     std::vector<gq_cmd> cmds;
     gq_state state = {};
 
@@ -82,6 +98,12 @@ struct Controller : nvme_transport {
 
         if (number == twice.second)
             cid = completed[(size_t)twice.first];
+        uint16_t at = (uint16_t)(cid & index_bits(depth));
+        if (number >= again && last.count(at)) {
+            cid = last[at];
+            repeated.push_back(sqe.cdw10);
+        }
+        last[at] = cid;
         completed.push_back(cid);
         cq[tail].cid = cid;
         cq[tail].status = (uint16_t)(status_of(sqe.cdw10) << 1 | phase);
@@ -212,6 +234,66 @@ TEST_P(GqListProtocol, LeavesAQueueThatCompletesAnUnknownCommandInAnyPlace)
         SCOPED_TRACE(at);
         c.run(GetParam());
         c.expect_broken_at_the_first_look();
+    }
+}
+
+TEST_P(GqListProtocol, LeavesAQueueThatCompletesACommandTwiceWhereTheCidIsUsedAgain)
+{
+    for (uint32_t depth : {2u, 5u, 64u, 65u, 256u, 1024u, 16384u}) {
+        for (int again : {1, 100, 777}) {
+            Controller c(depth, 2000 + 2 * depth);
+
+            SCOPED_TRACE(testing::Message() << depth << " " << again);
+            c.again = again;
+            c.run(GetParam());
+            EXPECT_EQ(c.state.outcome, (uint32_t)GQ_OUT_BROKEN);
+            ASSERT_FALSE(c.repeated.empty());
+            for (uint32_t i : c.repeated)
+                EXPECT_EQ(c.results[i], GQ_PENDING) << "command " << i << " has not ended";
+        }
+    }
+}
+
+/* The run after it has other CIDs. */
+TEST_P(GqListProtocol, LeavesAQueueThatCompletesACommandOfAnEarlierRun)
+{
+    for (uint32_t n : {2u, 3u, 1000u}) {
+        Controller c(256, n);
+
+        c.run(GetParam());
+        c.expect_all_done();
+        c.again = 0;
+        c.completed.clear();
+        std::fill(c.seen.begin(), c.seen.end(), 0);
+        std::fill(c.results.begin(), c.results.end(), GQ_PENDING);
+        c.run(GetParam());
+        EXPECT_EQ(c.state.outcome, (uint32_t)GQ_OUT_BROKEN);
+        ASSERT_FALSE(c.repeated.empty());
+        for (uint32_t i : c.repeated)
+            EXPECT_EQ(c.results[i], GQ_PENDING) << n;
+    }
+}
+
+TEST_P(GqListProtocol, NoCidIsReservedAndATrackerHasMany)
+{
+    for (auto [depth, cids] : {std::pair(64u, 512u), {65u, 256u}, {1024u, 32u}}) {
+        std::map<uint32_t, std::set<uint16_t>> of;
+        Controller c(depth, 20 * depth);
+
+        for (int run = 0; run < 60; run++) {
+            c.completed.clear();
+            std::fill(c.seen.begin(), c.seen.end(), 0);
+            c.run(GetParam());
+            c.expect_all_done();
+            for (uint16_t cid : c.completed)
+                of[cid & index_bits(depth)].insert(cid);
+        }
+        for (auto &[at, set] : of) {
+            EXPECT_LT(at, depth - 1);
+            EXPECT_LT(*set.rbegin(), GQ_CID_LONE);
+        }
+        EXPECT_GT(of[depth - 2].size(), cids / 4 * 3);
+        EXPECT_LE(of[depth - 2].size(), cids);
     }
 }
 

@@ -58,7 +58,7 @@ struct Drive : nvme_transport {
 
             if (alone) {
                 EXPECT_EQ(told, at) << "the completion before was given back";
-                EXPECT_EQ(sq[head].cid, head);
+                EXPECT_EQ(sq[head].cid, GQ_CID_LONE | head);
             }
             plain = sq[head].cdw10;
             __atomic_store_n(reinterpret_cast<uint32_t *>(&cq[at].cid),
@@ -318,6 +318,20 @@ TEST_P(GqSingleList, LeavesAQueueThatCompletesWhatWasNotSent)
     EXPECT_EQ(d.list(1, GetParam()), (uint32_t)GQ_OUT_BROKEN);
     EXPECT_EQ(d.state.in_flight, 1u);
     EXPECT_EQ(d.results[0], GQ_PENDING);
+}
+
+/* Entry 2, where a command of the list had CID 2. */
+TEST_P(GqSingleList, BelievesNoSecondCompletionOfACommandOfTheListBefore)
+{
+    for (uint32_t i : {0u, 1u}) {
+        Drive twice;
+
+        ASSERT_EQ(twice.list(2, GetParam()), (uint32_t)GQ_OUT_DONE);
+        ASSERT_EQ(twice.state.sq_tail, 2u);
+        twice.cid_error = (uint16_t)(twice.sq[i].cid - (GQ_CID_LONE | 2));
+        EXPECT_EQ(twice.list(1, GetParam()), (uint32_t)GQ_OUT_BROKEN);
+        EXPECT_EQ(twice.results[0], GQ_PENDING);
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Lanes, GqSingleList, testing::Values(gq_cpu_drive_1, gq_cpu_drive_32),
