@@ -21,6 +21,13 @@ EMBED(direct_fatbin, DIRECT_FATBIN);
 #define DIRECT_IMAGE NULL
 #endif
 
+#ifdef STAGED_FATBIN
+EMBED(staged_fatbin, STAGED_FATBIN);
+#define STAGED_IMAGE staged_fatbin
+#else
+#define STAGED_IMAGE NULL
+#endif
+
 #ifdef READV_FATBIN
 EMBED(readv_fatbin, READV_FATBIN);
 #define READV_IMAGE readv_fatbin
@@ -59,6 +66,11 @@ EMBED(copies_fatbin, COPIES_FATBIN);
 const void *direct_image(void)
 {
     return DIRECT_IMAGE;
+}
+
+const void *staged_image(void)
+{
+    return STAGED_IMAGE;
 }
 
 const void *readv_image(void)

@@ -12,6 +12,7 @@ struct gd_launch {
     int64_t *bytes;
     struct gd_check *check; /* of a read whose data other warps compare; NULL: the kernel does */
     bool concludes;         /* after the comparison: reads again what differs */
+    struct gd_parts *parts; /* of a read by blocks that stage it; NULL: by one block */
 };
 
 #endif

@@ -10,8 +10,6 @@
 /* A warp in a block of its own for each share: so many of them at most, with so many pieces. */
 #define GD_LIST_QUEUES  32u
 #define GD_QUEUE_PIECES 8u
-/* Warps of a block that copy, where the controller does not reach the buffer: GQ_COPY_WARPS. */
-#define GD_LIST_COPY_WARPS 6u
 
 struct gd_list_launch {
     struct gpunvme_device_file file;

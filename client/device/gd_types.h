@@ -22,6 +22,9 @@
 #define GD_READ_QUEUES    8u
 #define GD_QUEUE_COMMANDS 4u
 
+/* Warps of a block that copy, where the controller does not reach the buffer: GQ_COPY_WARPS. */
+#define GD_COPY_WARPS 6u
+
 /*
  * The locks, a word for each queue, contiguous so that a warp loads all of them at once. The word
  * of a queue also holds its position (struct gq_position), so that a lane that takes the lock loads
@@ -94,6 +97,18 @@ struct gpunvme_device_file {
     /* In the page, in host memory: the daemon changes them. The table is where extents are. */
     struct gq_file_sums sums;
     uint64_t *bad_block; /* 1 + offset in the file of the last block that did not match; 0: none */
+};
+
+/*
+ * Words of one long read that is staged, whose queues are driven by a block each (gd_staged.h).
+ * Zero but for `runs` and errnum when a read begins.
+ */
+#define GD_STAGED_QUEUES 8u /* at most */
+struct gd_parts {
+    struct gq_dealing dealing;
+    uint32_t left;                     /* groups that have ended */
+    uint32_t runs;                     /* reads that have ended; not reset */
+    uint32_t errnum[GD_STAGED_QUEUES]; /* of each group: 0, or the number of its error */
 };
 
 /*

@@ -4,7 +4,7 @@
 #include "client/device/gd_list.h"
 #include "client/device/gd_list_launch.h"
 
-static_assert(GD_LIST_COPY_WARPS == GQ_COPY_WARPS, "as many as are launched");
+static_assert(GD_COPY_WARPS == GQ_COPY_WARPS, "as many as are launched");
 
 /*
  * The first warp of a block reads. Further warps, if there are any, copy staged bytes; there are

@@ -46,6 +46,8 @@ static int open_memory_space(struct gpunvme_direct *d)
     if (!err)
         err = direct_readv_open(d);
     if (!err)
+        err = direct_staged_open(d);
+    if (!err)
         err = direct_sums_load(d);
     if (!err && cu)
         err = direct_service_open(&d->space, &d->service);
@@ -160,6 +162,7 @@ void gpunvme_direct_close(struct gpunvme_direct *d)
     if (d->staging)
         gpunvme_unregister(d->staging);
     direct_sums_close(d);
+    direct_staged_close(d);
     direct_slots_close(d, &d->dealings);
     direct_buffers_close(d);
     copy_kernel_close(d->copy_kernel);

@@ -33,7 +33,7 @@ struct gpunvme_direct {
     struct gpunvme *g;
     struct gpunvme_direct *next, **link; /* in g->directs: g->lock */
     struct memory_space space;
-    struct cuda_kernel kernel, readv_kernel, compare_kernel;
+    struct cuda_kernel kernel, staged_kernel, readv_kernel, compare_kernel;
     struct direct_service *service;  /* NULL: none */
     struct copy_kernel *copy_kernel; /* NULL: none */
     uint32_t want_queues, want_depth;
@@ -59,6 +59,7 @@ struct gpunvme_direct {
 
     pthread_mutex_t lock;         /* protects buffers and slots; taken after g->lock */
     struct direct_slots dealings; /* struct gq_dealing */
+    struct direct_slots parts;    /* struct gd_parts: on mounts that stage */
     struct direct_slots checks;   /* struct gd_check: once a file with checksums was opened */
     struct gd_buffer *buffers;    /* as they are in the memory space */
     uint64_t *buffer_ids;
@@ -91,6 +92,17 @@ void direct_lease_end(int fd, uint64_t id, uint64_t key);
 
 /* The kernel for lists, where there is one (direct_readv.c). */
 int direct_readv_open(struct gpunvme_direct *d);
+
+/* Long reads into memory that the controller does not reach (direct_staged.c). */
+int direct_staged_open(struct gpunvme_direct *d);
+void direct_staged_close(struct gpunvme_direct *d);
+/* Is the read one for direct_staged_launch()? */
+bool direct_staged_takes(const struct gpunvme_direct *d, const struct gd_launch *l);
+/*
+ * 1: launched. 0: nothing is, for the stream is captured, or too many such reads are in flight; one
+ * block reads it then. Or -errno.
+ */
+int direct_staged_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream);
 
 /* runs_at: byte of a slot at which kernels count its uses that have ended. */
 int direct_slots_open(struct gpunvme_direct *d, struct direct_slots *s, uint32_t bytes,

@@ -116,6 +116,11 @@ static int read_in_stream(struct gpunvme_file *f, void *ptr, size_t n, uint64_t 
     l.bytes = bytes;
     if (is_long(&l))
         l.check = direct_check_take(f, &l.buffer, stream);
+    if (direct_staged_takes(f->d, &l)) {
+        err = direct_staged_launch(f->d, &l, stream);
+        if (err)
+            return err < 0 ? err : 0;
+    }
     if (f->d->space.cuda)
         return l.check ? launch_check(f->d, &l, stream) : launch(f->d, &l, stream);
     *bytes = read_here(f, &l);

@@ -33,7 +33,7 @@ static uint32_t shares_of(const struct gd_list_launch *l)
 
 static int launch(struct gpunvme_direct *d, struct gd_list_launch *l, void *stream)
 {
-    unsigned copy_warps = l->buffer.target.iova == GD_UNREACHABLE ? GD_LIST_COPY_WARPS : 0;
+    unsigned copy_warps = l->buffer.target.iova == GD_UNREACHABLE ? GD_COPY_WARPS : 0;
     void *args[] = {l};
 
     return cuda_driver_launch_blocks(d->space.cuda, d->space.device, &d->readv_kernel, shares_of(l),

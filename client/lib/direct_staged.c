@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Long reads into memory that the controller does not reach: a block for each queue, whose copy
+ * warps copy what the first one has read.
+ */
+#include "client/device/device_image.h"
+#include "client/device/gd_launch.h"
+#include "client/lib/direct.h"
+#include "support/minmax.h"
+
+#define KERNEL "gpunvme_direct_read_staged"
+#define WARP   32u
+
+int direct_staged_open(struct gpunvme_direct *d)
+{
+    if (!d->space.cuda || !staged_image() || d->g->info.tier >= 2)
+        return 0;
+    int err =
+        cuda_driver_load(d->space.cuda, d->space.device, staged_image(), KERNEL, &d->staged_kernel);
+    return err ? err
+               : direct_slots_open(d, &d->parts, sizeof(struct gd_parts),
+                                   offsetof(struct gd_parts, runs));
+}
+
+void direct_staged_close(struct gpunvme_direct *d)
+{
+    direct_slots_close(d, &d->parts);
+    if (d->space.cuda)
+        cuda_driver_unload(d->space.cuda, d->space.device, &d->staged_kernel);
+}
+
+/* One for as many bytes as its lanes have in flight. */
+static unsigned blocks_for(const struct gd_launch *l)
+{
+    const struct gd_set *set = &l->file.set;
+    uint64_t want = l->len / (GD_GROUP * (uint64_t)set->lane_bytes) + 1;
+
+    return (unsigned)min_u64(want, min_u64(set->n_queues, GD_STAGED_QUEUES));
+}
+
+bool direct_staged_takes(const struct gpunvme_direct *d, const struct gd_launch *l)
+{
+    return d->staged_kernel.function && GD_STAGES(&l->buffer) && !l->file.sums.words &&
+           l->len > l->file.set.lane_bytes;
+}
+
+int direct_staged_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
+{
+    unsigned blocks = blocks_for(l);
+    void *args[] = {l};
+
+    if (blocks > 1 && cuda_driver_is_captured(d->space.cuda, stream))
+        return 0;
+    if (blocks > 1)
+        l->parts = (struct gd_parts *)(uintptr_t)direct_slots_take(d, &d->parts);
+    if (blocks > 1 && !l->parts)
+        return 0;
+    int err = cuda_driver_launch_blocks(d->space.cuda, d->space.device, &d->staged_kernel, blocks,
+                                        (1 + GD_COPY_WARPS) * WARP, stream, args);
+    if (err)
+        direct_slots_give_back(d, &d->parts, (uintptr_t)l->parts);
+    return err ? err : 1;
+}

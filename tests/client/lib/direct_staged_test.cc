@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Long reads into memory that the controller does not reach, by several groups of 32 lanes.
+#include <errno.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/client/lib/direct_stack.h"
+
+extern "C" {
+#include "tests/client/lib/direct_staged_rig.h"
+}
+
+namespace
+{
+
+using direct_stack::kPage, direct_stack::kPages, direct_stack::Stack;
+
+constexpr uint64_t kMs = 1000000;
+constexpr unsigned char kPoison = 0x5a;
+
+class DirectStaged : public ::testing::Test
+{
+  protected:
+    DirectStaged()
+    {
+        s.stage_all();
+        whole = s.file.map.end;
+    }
+
+    direct_staged_rig rig_of(Stack &stack, uint32_t groups, size_t at, uint64_t len,
+                             uint64_t offset)
+    {
+        return {&stack.file,
+                reinterpret_cast<uint64_t>(stack.pages.data()) + at,
+                len,
+                offset,
+                groups == 1 ? nullptr : &parts,
+                groups};
+    }
+    // By all groups, a thread each: bytes, or -errno, as the last of them has it.
+    int64_t read(Stack &stack, uint32_t groups, size_t at, uint64_t len, uint64_t offset)
+    {
+        const direct_staged_rig rig = rig_of(stack, groups, at, len, offset);
+        std::atomic<unsigned> last{0};
+        std::atomic<int> result{0};
+        std::vector<std::thread> threads;
+        memset(stack.pages[0].bytes, kPoison, kPages * kPage);
+        for (uint32_t rank = 0; rank < groups; rank++)
+            threads.emplace_back([&, rank] {
+                int err;
+                if (direct_staged_rig_read(&rig, rank, &err)) {
+                    last++;
+                    result = err;
+                }
+            });
+        for (std::thread &t : threads)
+            t.join();
+        EXPECT_EQ(last, 1u);
+        if (groups > 1)
+            expect_ended();
+        return result ? result.load() : static_cast<int64_t>(len);
+    }
+    int64_t read(uint32_t groups, size_t at, uint64_t len, uint64_t offset)
+    {
+        return read(s, groups, at, len, offset);
+    }
+
+    // The words are ready for the next read, and the host learns that this one has ended.
+    void expect_ended()
+    {
+        EXPECT_EQ(parts.dealing.next, 0u);
+        EXPECT_EQ(parts.dealing.left, 0u);
+        EXPECT_EQ(parts.left, 0u);
+        EXPECT_EQ(parts.runs, ++runs);
+    }
+
+    void expect_read(uint32_t groups, size_t at, uint64_t len, uint64_t offset)
+    {
+        ASSERT_EQ(read(groups, at, len, offset), static_cast<int64_t>(len));
+        ASSERT_TRUE(s.holds(at, len, offset)) << len << " at " << offset << " by " << groups;
+        ASSERT_EQ(s.pages[0].bytes[at - 1], kPoison);
+        ASSERT_EQ(s.pages[0].bytes[at + len], kPoison);
+    }
+
+    uint32_t lost()
+    {
+        return static_cast<uint32_t>(
+            std::count_if(s.locks.begin(), s.locks.end(), [](uint32_t l) { return l & GD_LOST; }));
+    }
+
+    Stack s{4, 64, 60};
+    struct gd_parts parts = {};
+    uint32_t runs = 0;
+    uint64_t whole;
+    std::atomic<unsigned> seen{0};
+};
+
+TEST_F(DirectStaged, GroupsReadAnythingAnywhereAndTouchNothingElse)
+{
+    std::mt19937 rng(5);
+    s.out_of_order = true;
+    for (int i = 0; i < 120; i++) {
+        size_t at = kPage + rng() % kPage;
+        uint64_t offset = i % 4 ? rng() % (whole - 1) : 0;
+        uint64_t len = i % 4 ? 1 + rng() % (whole - offset) : whole;
+        ASSERT_NO_FATAL_FAILURE(expect_read(1 + rng() % GD_STAGED_QUEUES, at, len, offset));
+    }
+    EXPECT_EQ(s.odd_commands, 0u);
+    EXPECT_EQ(lost(), 0u);
+}
+
+TEST_F(DirectStaged, AShortReadLeavesMostGroupsWithoutWork)
+{
+    for (uint64_t len : {uint64_t{1}, kPage, 2 * kPage + 1, 33 * kPage})
+        ASSERT_NO_FATAL_FAILURE(expect_read(GD_STAGED_QUEUES, kPage + 7, len, kPage - 1)) << len;
+}
+
+TEST_F(DirectStaged, ARefusedCommandIsTheReadsError)
+{
+    for (uint32_t groups : {1u, 3u}) {
+        s.on_command = [&] {
+            if (++seen == 20)
+                s.status_of_next = 0x281; // unrecovered read error
+            return true;
+        };
+        seen = 0;
+        EXPECT_EQ(read(groups, kPage, whole, 0), -EIO) << groups;
+        EXPECT_EQ(lost(), 0u);
+        ASSERT_NO_FATAL_FAILURE(expect_read(groups, kPage, whole, 0)) << groups;
+    }
+}
+
+// Its group waits for it; the remaining ones read the rest, and the next reads.
+TEST_F(DirectStaged, ALostCommandTakesItsQueueAlone)
+{
+    s.file.set.command_ns = 300 * kMs;
+    s.on_command = [&] { return ++seen != 20; };
+    EXPECT_EQ(read(4, kPage, whole, 0), -ETIMEDOUT);
+    EXPECT_EQ(lost(), 1u);
+    s.file.set.command_ns = 10000 * kMs;
+    ASSERT_NO_FATAL_FAILURE(expect_read(3, kPage, whole, 0));
+}
+
+TEST_F(DirectStaged, WithoutAQueueLeftUnitsThatNobodyHasTakenAreAnError)
+{
+    s.file.set.command_ns = 100 * kMs;
+    s.on_command = [] { return false; };
+    EXPECT_EQ(read(4, kPage, whole, 0), -ETIMEDOUT);
+    while (lost() < 4)
+        EXPECT_EQ(read(4, kPage, whole, 0), -ETIMEDOUT);
+    EXPECT_EQ(read(4, kPage, whole, 0), -ETIMEDOUT) << "no group has a queue";
+}
+
+// Other readers have the queues: a group without one is not missed.
+TEST_F(DirectStaged, GroupsThatGetNoQueueInTimeAreNotNeeded)
+{
+    const direct_staged_rig rig = rig_of(s, 2, kPage, whole, 0);
+    int err;
+    EXPECT_FALSE(direct_staged_rig_read(&rig, 0, &err));
+    for (uint32_t q = 0; q < 4; q++)
+        __atomic_store_n(&s.locks[q], GD_TAKEN, __ATOMIC_RELEASE);
+    s.file.set.command_ns = 50 * kMs;
+    EXPECT_TRUE(direct_staged_rig_read(&rig, 1, &err));
+    EXPECT_EQ(err, 0);
+    EXPECT_TRUE(s.holds(kPage, whole, 0));
+    expect_ended();
+    EXPECT_EQ(read(4, kPage, whole, 0), -ETIMEDOUT);
+}
+
+TEST_F(DirectStaged, LeasesThatHaveEndedReadNothing)
+{
+    s.lease = GD_LEASE_REVOKED;
+    for (uint32_t groups : {1u, 4u})
+        EXPECT_EQ(read(groups, kPage, whole, 0), -ESTALE);
+    EXPECT_EQ(s.commands, 0u);
+    s.file.set.n_queues = 0;
+    EXPECT_EQ(read(4, kPage, whole, 0), -ESTALE);
+}
+
+// Of commands that the end of the leases has lost, or refused.
+TEST_F(DirectStaged, LeasesThatEndMeanwhileEndTheRead)
+{
+    for (bool refuses : {false, true}) {
+        Stack fresh{4, 64, 60};
+        fresh.stage_all();
+        seen = 0;
+        fresh.on_command = [&] {
+            if (++seen < 20)
+                return true;
+            __atomic_store_n(&fresh.lease, GD_LEASE_REVOKED, __ATOMIC_RELAXED);
+            fresh.status_of_next = refuses ? NVME_ERR_SQ_DELETED : 0;
+            return refuses;
+        };
+        EXPECT_EQ(read(fresh, 4, kPage, whole, 0), -ESTALE) << refuses;
+    }
+}
+
+} // namespace
