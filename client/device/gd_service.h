@@ -56,8 +56,11 @@ struct gd_service {
     struct gq_tagged_slot_memory slot;
     /* The read's number in the upper half; in the lower 0, -errno, or GQ_MISMATCH of a command */
     uint64_t answer;
-    uint64_t sent; /* likewise, where the completion of its command will be: gd_sent() */
+    uint64_t sent;    /* likewise, where the completion of its command will be: gd_sent() */
+    int64_t launched; /* of a read by a kernel of its own (gd_staged.h): its result, or: */
+    uint32_t cancel;  /* 1: no host waits for that read any more */
 };
+#define GD_LAUNCHED INT64_MIN /* it has none yet */
 
 /*
  * The command of a read is on its way: by which queue of the lease, and what its CQE will be. The

@@ -32,9 +32,22 @@ GQ_FN int gd_skip_part(const struct gd_reader *w, const struct gq_run *run, uint
 struct gd_staged {
     const struct gd_buffer *buffer;
     struct gq_read read; /* len bytes, not 0, which end before the file does, to byte `at` of it */
-    struct gd_parts *parts; /* words of this read alone; NULL: there is one group */
+    struct gd_parts *parts;          /* words of this read alone; NULL: there is one group */
+    const volatile uint32_t *cancel; /* in host memory; not 0: it is given up; NULL: never */
     uint32_t groups;
 };
+
+/* A queue, unless the read is cancelled: the run looks at that only after a while. */
+GQ_FN int gd_take_unless(struct gd_reader *w, const volatile uint32_t *cancel)
+{
+    GQ_LANE_VAR(uint32_t, is_cancelled);
+
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(is_cancelled) = cancel && gq_load_flag(cancel);
+    }
+    return GQ_FROM32(is_cancelled, 0) ? -ECANCELED : gd_take(w);
+}
 
 GQ_FN int gd_read_units(struct gd_reader *w, const struct gd_staged *s, uint32_t rank)
 {
@@ -48,7 +61,8 @@ GQ_FN int gd_read_units(struct gd_reader *w, const struct gd_staged *s, uint32_t
     run = gd_run(w->file, (uint32_t)gq_count_units(&reads), s->groups);
     run.dealing = s->parts ? &s->parts->dealing : NULL;
     run.group_shift = GD_UNITS_SHIFT;
-    err = gd_take(w);
+    run.cancel = s->cancel;
+    err = gd_take_unless(w, s->cancel);
     if (err)
         return gd_skip_part(w, &run, rank, err);
     if (gd_drive(w, &run, &reads, rank) != GQ_NO_READ)

@@ -25,6 +25,7 @@ extern "C" __global__ void __launch_bounds__((1 + GQ_COPY_WARPS) * GQ_LANES, 1)
         .buffer = &l.buffer,
         .read = {.file_offset = l.offset, .at = l.addr - l.buffer.addr, .len = l.len},
         .parts = l.parts,
+        .cancel = l.cancel,
         .groups = gridDim.x};
     bool is_last = gd_read_staged(&self, &s, blockIdx.x, &err);
     gq_copy_jobs_over(&copies);

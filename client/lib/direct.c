@@ -50,7 +50,7 @@ static int open_memory_space(struct gpunvme_direct *d)
     if (!err)
         err = direct_sums_load(d);
     if (!err && cu)
-        err = direct_service_open(&d->space, &d->service);
+        err = direct_service_open(&d->space, d->staged_kernel.function, &d->service);
     return err;
 }
 

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "client/device/device_image.h"
+#include "client/device/gd_launch.h"
 #include "client/device/gd_service.h"
 #include "client/lib/error.h"
 #include "support/clock.h"
@@ -26,6 +27,7 @@ struct direct_service {
     struct memory_space space;
     struct cuda_kernel kernel;
     void *stream;
+    void *launches;            /* the stream of kernels for long reads */
     struct gd_service *memory; /* a page of its own, mapped at: */
     uint64_t device;
 
@@ -86,7 +88,7 @@ static int open_memory(struct direct_service *s)
     return 0;
 }
 
-int direct_service_open(const struct memory_space *p, struct direct_service **out)
+int direct_service_open(const struct memory_space *p, bool launches, struct direct_service **out)
 {
     *out = NULL;
     if (!service_image())
@@ -99,6 +101,8 @@ int direct_service_open(const struct memory_space *p, struct direct_service **ou
     int err = cuda_driver_load(p->cuda, p->device, service_image(), KERNEL, &s->kernel);
     if (!err)
         err = cuda_driver_stream_urgent(p->cuda, p->device, &s->stream);
+    if (!err && launches)
+        err = cuda_driver_stream_urgent(p->cuda, p->device, &s->launches);
     if (!err)
         err = open_memory(s);
     if (err) {
@@ -109,15 +113,21 @@ int direct_service_open(const struct memory_space *p, struct direct_service **ou
     return 0;
 }
 
+static void close_stream(const struct memory_space *p, void *stream)
+{
+    if (!stream)
+        return;
+    (void)cuda_driver_copy_wait(p->cuda, p->device, stream);
+    cuda_driver_stream_free(p->cuda, p->device, stream);
+}
+
 void direct_service_close(struct direct_service *s)
 {
     if (!s)
         return;
     const struct memory_space *p = &s->space;
-    if (s->stream) {
-        (void)cuda_driver_copy_wait(p->cuda, p->device, s->stream);
-        cuda_driver_stream_free(p->cuda, p->device, s->stream);
-    }
+    close_stream(p, s->stream);
+    close_stream(p, s->launches);
     if (s->memory) {
         cuda_driver_unpin(p->cuda, p->device, s->memory);
         munmap(s->memory, PAGE_BYTES);
@@ -152,7 +162,7 @@ static int say(int err)
                : err;
 }
 
-/* Under the lock. A block whose context fails is gone without a word. */
+/* Under the lock. A kernel whose context fails is gone without a word. */
 static int check(struct direct_service *s)
 {
     int err = cuda_driver_stream_check(s->space.cuda, s->space.device, s->stream);
@@ -246,6 +256,63 @@ static int hand_over(struct direct_service *s, const struct direct_service_read 
     return wait_for(s, number, has_more ? NULL : r->cqs, PATIENCE * f->set.command_ns);
 }
 
+/* Has the kernel of every long read that was launched ended? */
+static bool launched_has_ended(const struct direct_service *s)
+{
+    return __atomic_load_n(&s->memory->launched, __ATOMIC_ACQUIRE) != GD_LAUNCHED;
+}
+
+/*
+ * Under the lock. The end of a read that was launched: 0 or -errno. One that is given up does
+ * not begin any more, or ends soon.
+ */
+static int wait_for_launched(struct direct_service *s, uint64_t patience_ns)
+{
+    uint64_t start = now_ns(), check_ns = CHECK_NS;
+    int err = 0;
+
+    for (unsigned looks = 1;; looks++) {
+        uint64_t waited_ns = looks % CLOCK_LOOKS == 0 ? now_ns() - start : 0;
+        bool late = waited_ns >= patience_ns;
+        if (launched_has_ended(s))
+            return say(s->memory->launched < 0 ? (int)s->memory->launched : 0);
+        if (late || waited_ns >= check_ns) {
+            err = check(s);
+            check_ns = waited_ns + CHECK_NS;
+        }
+        if (err || late) {
+            __atomic_store_n(&s->memory->cancel, 1, __ATOMIC_RELEASE);
+            __atomic_store_n(&s->given_up, true, __ATOMIC_RELEASE);
+            return err ? err : say(-ETIMEDOUT);
+        }
+    }
+}
+
+/* Under the lock. The part of a long read by a kernel of its own: 1, -errno, or 0: by the block. */
+static int launch_part(struct direct_service *s, const struct direct_service_read *r, uint64_t done)
+{
+    uint64_t left = r->len - done;
+    struct gd_launch part;
+
+    if (!r->launch || !launched_has_ended(s))
+        return 0;
+    part = *r->whole;
+    part.addr += done;
+    part.offset += done;
+    part.len = left < PART ? left : PART;
+    part.bytes = (int64_t *)(uintptr_t)(s->device + offsetof(struct gd_service, launched));
+    part.cancel = (const uint32_t *)(uintptr_t)(s->device + offsetof(struct gd_service, cancel));
+    s->memory->launched = GD_LAUNCHED;
+    s->memory->cancel = 0;
+    int err = r->launch(r->direct, &part, s->launches);
+    if (err <= 0) {
+        s->memory->launched = 0;
+        return err;
+    }
+    err = wait_for_launched(s, PATIENCE * r->file->set.command_ns);
+    return err ? err : 1;
+}
+
 /* Under the lock. A block that differs is read again, and told of, by the general path. */
 static int serve(struct direct_service *s, const struct direct_service_read *r, uint64_t done)
 {
@@ -261,9 +328,11 @@ static int read_part(struct direct_service *s, const struct direct_service_read 
     pthread_mutex_lock(&s->lock);
     int err = s->failed ? check(s) : 0;
     if (!err)
+        err = launch_part(s, r, done);
+    if (!err)
         err = serve(s, r, done);
     pthread_mutex_unlock(&s->lock);
-    return err;
+    return err < 0 ? err : 0;
 }
 
 int64_t direct_service_read(struct direct_service *s, const struct direct_service_read *r)
@@ -279,12 +348,18 @@ int64_t direct_service_read(struct direct_service *s, const struct direct_servic
     return (int64_t)done;
 }
 
+/* Under the lock: no kernel of the service is there, or comes. */
+static bool is_alone(const struct direct_service *s)
+{
+    return gq_tagged_slot_is_unserved(&s->slot) && launched_has_ended(s);
+}
+
 bool direct_service_has_left(struct direct_service *s)
 {
     if (!s)
         return true;
     pthread_mutex_lock(&s->lock);
-    bool alone = gq_tagged_slot_is_unserved(&s->slot);
+    bool alone = is_alone(s);
     pthread_mutex_unlock(&s->lock);
     return alone;
 }
@@ -295,7 +370,7 @@ static void await_leaving(struct direct_service *s)
     const struct timespec step = {.tv_nsec = NS_PER_MS};
     uint64_t end = now_ns() + 2 * s->set.command_ns + NS_PER_S;
 
-    while (!gq_tagged_slot_is_unserved(&s->slot) && !s->failed && now_ns() < end)
+    while (!is_alone(s) && !s->failed && now_ns() < end)
         nanosleep(&step, NULL);
     __atomic_store_n(&s->given_up, false, __ATOMIC_RELEASE); /* it is waited for once */
 }

@@ -13,6 +13,8 @@
 #include "client/lib/memory_space.h"
 
 struct direct_service;
+struct gpunvme_direct;
+struct gd_launch;
 
 /* Inside of one buffer, not past the end of the file. */
 struct direct_service_read {
@@ -22,10 +24,20 @@ struct direct_service_read {
     const struct gq_cmd *command;      /* that is all of it; NULL: there is no such one */
     bool staged;                       /* the command reads into staging: PRPs are not its */
     const struct nvme_cqe *const *cqs; /* of the queues in file->set, as the host has them */
+    /*
+     * Starts a kernel of its own for `part` of a long read, whose result goes to part->bytes: 1, it
+     * did, 0, the block is to read it, or -errno. NULL: the block reads all.
+     */
+    int (*launch)(struct gpunvme_direct *d, struct gd_launch *part, void *stream);
+    struct gpunvme_direct *direct;
+    const struct gd_launch *whole;
 };
 
-/* The memory space is of a GPU. *out NULL, and 0: the library has no code for it. */
-int direct_service_open(const struct memory_space *p, struct direct_service **out);
+/*
+ * The memory space is of a GPU. launches: reads may have a kernel of their own. *out NULL, and 0:
+ * the library has no code for it.
+ */
+int direct_service_open(const struct memory_space *p, bool launches, struct direct_service **out);
 /* Waits for the block to leave. NULL: nothing. */
 void direct_service_close(struct direct_service *s);
 /*

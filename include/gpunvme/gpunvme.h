@@ -276,10 +276,10 @@ int gpunvme_readv_async(struct gpunvme_file *f, void *ptr, struct gpunvme_piece 
  * the end of the file or after an error in the middle. The read has no order with streams: start
  * work that uses the bytes after the call returns, and finish work that uses the previous content
  * before it. This is the fastest path for small reads one after another: a persistent kernel of one
- * block serves such reads of all threads in turn, and leaves after 0.2 ms without one. -ETIMEDOUT
- * also when other kernels leave that block no room: such a read may still complete, and closing or
- * refreshing the file and unregistering the buffer wait for it. -EIO also when a kernel's fault has
- * ended the process's use of CUDA.
+ * block serves such reads of all threads in turn, and leaves after 0.2 ms without one; a long read
+ * that is staged is launched instead. -ETIMEDOUT also when other kernels leave no room for either:
+ * such a read may still complete, and closing or refreshing the file and unregistering the buffer
+ * wait for it. -EIO also when a kernel's fault has ended the process's use of CUDA.
  */
 ssize_t gpunvme_file_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset);
 

@@ -13,6 +13,7 @@ bool direct_staged_rig_read(const struct direct_staged_rig *r, uint32_t rank, in
         .buffer = b,
         .read = {.file_offset = r->offset, .at = r->dst - b->addr, .len = r->len},
         .parts = r->parts,
+        .cancel = r->cancel,
         .groups = r->groups,
     };
 

@@ -12,6 +12,7 @@ struct direct_staged_rig {
     const struct gpunvme_device_file *file;
     uint64_t dst, len, offset;
     struct gd_parts *parts;
+    const uint32_t *cancel;
     uint32_t groups;
 };
 

@@ -41,6 +41,7 @@ class DirectStaged : public ::testing::Test
                 len,
                 offset,
                 groups == 1 ? nullptr : &parts,
+                cancel_,
                 groups};
     }
     // By all groups, a thread each: bytes, or -errno, as the last of them has it.
@@ -98,6 +99,7 @@ class DirectStaged : public ::testing::Test
     struct gd_parts parts = {};
     uint32_t runs = 0;
     uint64_t whole;
+    const uint32_t *cancel_ = nullptr;
     std::atomic<unsigned> seen{0};
 };
 
@@ -199,6 +201,33 @@ TEST_F(DirectStaged, LeasesThatEndMeanwhileEndTheRead)
         };
         EXPECT_EQ(read(fresh, 4, kPage, whole, 0), -ESTALE) << refuses;
     }
+}
+
+TEST_F(DirectStaged, AReadThatIsCancelledIsNotBegun)
+{
+    uint32_t cancel = 1;
+    cancel_ = &cancel;
+    for (uint32_t groups : {1u, 4u})
+        EXPECT_EQ(read(groups, kPage, whole, 0), -ECANCELED);
+    EXPECT_EQ(s.commands, 0u);
+    cancel = 0;
+    expect_read(4, kPage, whole, 0);
+}
+
+TEST_F(DirectStaged, AReadThatIsCancelledMeanwhileEnds)
+{
+    uint32_t cancel = 0;
+    cancel_ = &cancel;
+    s.on_command = [&] {
+        if (++seen == 20) { // for longer than the groups do not look
+            __atomic_store_n(&cancel, 1, __ATOMIC_RELAXED);
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        }
+        return true;
+    };
+    EXPECT_EQ(read(1, kPage, whole, 0), -ECANCELED);
+    EXPECT_EQ(lost(), 0u);
+    EXPECT_LT(s.commands, whole / GD_STAGED_ALL);
 }
 
 } // namespace

@@ -25,6 +25,11 @@ struct service_rig {
     struct direct_service *service;
     struct gpunvme_device_file file;
     struct gd_service_launch launch;
+    struct gd_launch part; /* the last kernel for a long read */
+    int launch_says;
+    bool holds_part;
+    _Atomic unsigned parts;
+    _Atomic uint64_t part_bytes;
     uint64_t nowhere;
     _Atomic uint64_t command_addr; /* of the last one */
     void *page;
@@ -55,7 +60,7 @@ int service_rig_open(uint64_t command_ns, struct service_rig **out)
     rig = r;
     r->file.set.command_ns = command_ns;
     r->fail_from = UINT64_MAX;
-    int err = direct_service_open(&place, &r->service);
+    int err = direct_service_open(&place, true, &r->service);
     if (err)
         free(r);
     else
@@ -75,6 +80,63 @@ int64_t service_rig_read(struct service_rig *r, uint64_t len, uint64_t offset)
         .file = &r->file, .addr = offset + 1, .len = len, .offset = offset};
 
     return direct_service_read(r->service, &read);
+}
+
+bool service_rig_let_launched(struct service_rig *r)
+{
+    const struct gd_launch *l = &r->part;
+    bool right = l->addr == l->offset + 1,
+         is_wanted = !__atomic_load_n(l->cancel, __ATOMIC_ACQUIRE);
+    int64_t result = l->offset >= r->fail_from ? r->fail : right ? (int64_t)l->len : -EFAULT;
+
+    if (result > 0 && is_wanted)
+        r->part_bytes += l->len;
+    __atomic_store_n(l->bytes, is_wanted ? result : -ECANCELED, __ATOMIC_RELEASE);
+    return is_wanted;
+}
+
+static int launch_part(struct gpunvme_direct *d, struct gd_launch *part, void *stream)
+{
+    struct service_rig *r = (struct service_rig *)d;
+
+    (void)stream;
+    if (r->launch_says != 1)
+        return r->launch_says;
+    r->part = *part;
+    r->parts++;
+    if (!r->holds_part)
+        (void)service_rig_let_launched(r);
+    return 1;
+}
+
+void service_rig_set_launch(struct service_rig *r, int says, bool held)
+{
+    r->launch_says = says;
+    r->holds_part = held;
+}
+
+int64_t service_rig_long_read(struct service_rig *r, uint64_t len, uint64_t offset)
+{
+    const struct gd_launch whole = {.addr = offset + 1, .len = len, .offset = offset};
+    const struct direct_service_read read = {.file = &r->file,
+                                             .addr = offset + 1,
+                                             .len = len,
+                                             .offset = offset,
+                                             .launch = launch_part,
+                                             .direct = (struct gpunvme_direct *)r,
+                                             .whole = &whole};
+
+    return direct_service_read(r->service, &read);
+}
+
+unsigned service_rig_parts(const struct service_rig *r)
+{
+    return r->parts;
+}
+
+uint64_t service_rig_part_bytes(const struct service_rig *r)
+{
+    return r->part_bytes;
 }
 
 int64_t service_rig_command(struct service_rig *r, const struct gpunvme_device_file *f,

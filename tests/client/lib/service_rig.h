@@ -24,6 +24,18 @@ void service_rig_close(struct service_rig *r);
 /* What direct_service_read() says of len bytes at offset. */
 int64_t service_rig_read(struct service_rig *r, uint64_t len, uint64_t offset);
 
+/* The same of one that kernels of its own are launched for. */
+int64_t service_rig_long_read(struct service_rig *r, uint64_t len, uint64_t offset);
+/*
+ * What a launch says from now on: 1 it was, 0 it was not, -errno. A kernel that was launched reads
+ * at once, or, if it is held, when it is let; whether it is wanted then.
+ */
+void service_rig_set_launch(struct service_rig *r, int says, bool held);
+bool service_rig_let_launched(struct service_rig *r);
+/* Kernels for long reads that were launched, and the bytes they have read. */
+unsigned service_rig_parts(const struct service_rig *r);
+uint64_t service_rig_part_bytes(const struct service_rig *r);
+
 /* Of a read that is one command, len bytes to byte `at` of the buffer; -ENOTSUP: it is not. */
 int64_t service_rig_command(struct service_rig *r, const struct gpunvme_device_file *f,
                             const struct gd_buffer *b, uint64_t at, uint64_t len, uint64_t offset);

@@ -43,7 +43,7 @@ TEST_F(Service, NothingRunsBeforeTheFirstRead)
     EXPECT_EQ(service_rig_reads(rig_), 0u) << "there is nothing to ask for";
     EXPECT_EQ(service_rig_read(rig_, 4096, 8192), 4096);
     EXPECT_EQ(service_rig_launches(rig_), 1u);
-    EXPECT_EQ(service_rig_held(rig_), 3);
+    EXPECT_EQ(service_rig_held(rig_), 4);
 }
 
 TEST_F(Service, ABlockThatLeftIsLaunchedAgain)
