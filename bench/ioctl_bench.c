@@ -3,9 +3,11 @@
  * One file, one application thread: how fast do its bytes reach GPU memory?
  *
  * Ways, in one run and in turn: a pinned cudaMemcpy of the same size (the PCIe limit), the READ
- * ioctl, the direct path where the mount lends it, and what people do today (-p: all of it). Every
- * byte that reached the GPU is checked there after each run, over poison. What each costs the CPU
- * is told too. On a mount whose executor is the CPU: the same, in host memory.
+ * ioctl, the direct path where the mount lends it, in a stream and for a host that waits, and what
+ * people do today (-p: all of it). Every byte that reached the GPU is checked there after each run,
+ * over poison. What each costs the CPU is told too. On a mount whose executor is the CPU: the same,
+ * in host memory. On one that stages: beside a bare loop that reads 64 KiB at a time on leased
+ * queues into pinned memory (bench/lib/bare_kernels.h), what the controller gives.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bench/lib/bare_rows.h"
 #include "bench/lib/bench_mount.h"
 #include "bench/lib/bench_report.h"
 #include "bench/lib/cpu.h"
@@ -25,6 +28,10 @@
 #define SEED     0x6770756e766du
 #define UNIT     ((uint64_t)16 << 20) /* sizes are multiples of it */
 #define MAX_WAYS 16u
+/* Of the bare loop: its commands, memory that remains in the caches of the processors, queues. */
+#define BARE_PIECE  65536u
+#define BARE_ROOM   ((uint64_t)4 << 20)
+#define BARE_QUEUES 8u
 
 struct bench {
     uint64_t size;
@@ -34,6 +41,8 @@ struct bench {
     struct bench_direct direct;
     struct peer_job job;
     struct pattern_pieces pieces; /* the whole file */
+    struct pattern_pieces commands_of_bare;
+    struct bare_rows bare;
     struct bench_file file;
     uint64_t commands;
 };
@@ -90,6 +99,50 @@ static int read_direct(struct bench *b)
     return bench_direct_read(&b->direct, PROGRAM, b->mount.memory.addr, b->size, 0);
 }
 
+static int read_waiting(struct bench *b)
+{
+    ssize_t n = gpunvme_file_read(b->direct.file, b->mount.memory.addr, b->size, 0);
+
+    if (n == (ssize_t)b->size)
+        return 0;
+    fail("gpunvme_file_read", n < 0 ? gpunvme_error() : "short");
+    return -EIO;
+}
+
+static bool has_bare_loop(const struct bench *b)
+{
+    return b->mount.pinned && b->mount.memory.on_gpu && b->direct.file;
+}
+
+#ifdef GPUNVME_HAVE_CUDA
+
+/* Without it its rows are missing, with a message. */
+static void run_bare(struct bench *b)
+{
+    struct bare_loop *loop;
+
+    if (!has_bare_loop(b))
+        return;
+    int err = bare_loop_open(gpunvme_file_device(b->direct.file), &b->commands_of_bare,
+                             b->mount.pinned_memory.addr, BARE_ROOM, false, &loop);
+
+    if (err) {
+        fail("bare loop", err == -ENOTSUP ? "64 KiB take several commands" : strerror(-err));
+        return;
+    }
+    (void)bare_rows_time(&b->bare, PROGRAM, loop, BARE_QUEUES, b->size);
+    bare_loop_close(loop);
+}
+
+#else
+
+static void run_bare(struct bench *b)
+{
+    (void)b;
+}
+
+#endif
+
 static int run_once(struct bench *b, struct way *w)
 {
     const struct bench_memory *m =
@@ -126,8 +179,12 @@ static int set_up(struct bench *b, const char *dir)
         return 1;
     b->job.path = b->file.path;
     b->job.fd = b->file.fd;
-    if (b->mount.g && b->mount.info.direct)
-        return bench_direct_open(&b->direct, &b->mount, PROGRAM, b->file.fd) != 0;
+    if (b->mount.g && b->mount.info.direct &&
+        bench_direct_open(&b->direct, &b->mount, PROGRAM, b->file.fd))
+        return 1;
+    if (has_bare_loop(b) && bench_pieces_make(&b->commands_of_bare, true, SEED, b->size, BARE_PIECE,
+                                              b->size, &(uint64_t){0}))
+        return fail("memory", "not enough of it");
     return 0;
 }
 
@@ -136,6 +193,7 @@ static void tear_down(struct bench *b)
     peers_close(&b->job);
     bench_direct_close(&b->direct);
     bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
+    bench_pieces_free(&b->commands_of_bare, b->mount.memory.on_gpu);
     bench_mount_close(&b->mount);
     bench_file_close(&b->file);
 }
@@ -151,6 +209,8 @@ static unsigned list_ways(const struct bench *b, struct way *ways)
         ways[n++] = (struct way){.name = "READ ioctl", .run = read_ioctl};
     if (b->direct.file)
         ways[n++] = (struct way){.name = "direct path", .run = read_direct};
+    if (b->direct.file)
+        ways[n++] = (struct way){.name = "direct path, waiting host", .run = read_waiting};
     for (const struct peer *p = peers; p->name; p++) {
         if (b->all_peers || p == peers)
             ways[n++] = (struct way){.name = p->name, .peer = p};
@@ -186,6 +246,24 @@ static void report_costs(const struct bench *b, struct bench_report *r, const st
     }
 }
 
+/* Reads of the mount are compared with what its controller gives, where that was measured. */
+static void report_rates(struct bench *b, struct bench_report *r, struct way *ways, unsigned n)
+{
+    char bare[64];
+
+    for (unsigned i = 0; i < n; i++) {
+        struct way *w = &ways[i];
+        const char *base = i == 0 ? NULL : w->peer || !bare[0] ? "plain copy" : bare;
+
+        if (w->missing)
+            fprintf(stderr, PROGRAM ": %s: not there for this file and machine\n", w->name);
+        else
+            bench_report_row(r, w->name, "GB/s", &w->rates, base);
+        if (i == 0)
+            bare_rows_report(&b->bare, r, "64 KiB of pinned memory", w->name, bare, sizeof(bare));
+    }
+}
+
 static int report(struct bench *b, struct way *ways, unsigned n)
 {
     const char *gpu = b->mount.memory.on_gpu ? bench_gpu_name() : NULL;
@@ -199,15 +277,19 @@ static int report(struct bench *b, struct way *ways, unsigned n)
     bench_report_number(r, "seed", SEED);
     bench_report_number(r, "warm_ups", b->warm_ups);
     bench_report_number(r, "rounds", b->repeats);
-    for (unsigned i = 0; i < n; i++) {
-        if (ways[i].missing)
-            fprintf(stderr, PROGRAM ": %s: not there for this file and machine\n", ways[i].name);
-        else
-            bench_report_row(r, ways[i].name, "GB/s", &ways[i].rates, i ? "plain copy" : NULL);
-    }
+    report_rates(b, r, ways, n);
     report_costs(b, r, ways, n);
     bench_report_end(r);
     return 0;
+}
+
+static void forget_samples(struct bench *b, struct way *ways, unsigned n)
+{
+    b->bare = (struct bare_rows){0};
+    for (unsigned w = 0; w < n; w++) {
+        ways[w].rates.n = 0;
+        ways[w].cpu = (struct bench_cpu){.self = 0};
+    }
 }
 
 static int measure(struct bench *b)
@@ -216,14 +298,13 @@ static int measure(struct bench *b)
     unsigned n = list_ways(b, ways);
 
     for (unsigned i = 0; i < b->warm_ups + b->repeats; i++) {
+        if (i == b->warm_ups)
+            forget_samples(b, ways, n);
         for (unsigned w = 0; w < n; w++) {
-            if (i == b->warm_ups) {
-                ways[w].rates.n = 0;
-                ways[w].cpu = (struct bench_cpu){.self = 0};
-            }
             if (!ways[w].missing && run_once(b, &ways[w]))
                 return 1;
         }
+        run_bare(b);
     }
     return report(b, ways, n);
 }
