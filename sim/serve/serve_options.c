@@ -39,6 +39,7 @@ enum long_option {
     OPT_STUCK,
     OPT_SECOND,
     OPT_STRICT,
+    OPT_PCI_ID,
 };
 
 static const struct argp_option argp_options[] = {
@@ -71,6 +72,7 @@ static const struct argp_option argp_options[] = {
     {"keeps-queues", OPT_KEEPS_QUEUES, NULL, 0, "CC.EN = 0 deletes no I/O queues", 2},
     {"stuck", OPT_STUCK, NULL, 0, "CSTS.RDY does not follow CC.EN before DEVICE_RESET", 2},
     {"second-client", OPT_SECOND, "refuse|wait", 0, "What a second client gets (refuse)", 2},
+    {"pci-id", OPT_PCI_ID, "VENDOR:DEVICE", 0, "PCI ids, in hexadecimal (1b36:0010)", 1},
     {"strict", OPT_STRICT, NULL, 0, "Exit with status 3 when a driver made mistakes", 2},
     {0},
 };
@@ -132,6 +134,20 @@ static void set_all_namespaces(struct serve_options *o, uint32_t lba_size)
 {
     for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++)
         o->cfg.ns[i].lba_size = lba_size;
+}
+
+static void set_pci_id(struct serve_options *o, struct argp_state *state, const char *arg)
+{
+    const size_t digits = strspn(arg, "0123456789abcdefABCDEF");
+    const char *device = arg + digits + 1;
+
+    if (digits != 4 || arg[digits] != ':' || strspn(device, "0123456789abcdefABCDEF") != 4 ||
+        device[4] != '\0') {
+        argp_error(state, "--pci-id: '%s' is not VENDOR:DEVICE, such as 1b36:0010", arg);
+        return;
+    }
+    o->pci_vendor = (uint16_t)strtoul(arg, NULL, 16);
+    o->pci_device = (uint16_t)strtoul(device, NULL, 16);
 }
 
 static void set_second(struct serve_options *o, struct argp_state *state, const char *arg)
@@ -251,6 +267,9 @@ static error_t set_option(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_MDTS:
         o->cfg.mdts = (unsigned)size(state, "mdts", arg);
+        return 0;
+    case OPT_PCI_ID:
+        set_pci_id(o, state, arg);
         return 0;
     case OPT_SECOND:
         set_second(o, state, arg);

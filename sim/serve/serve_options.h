@@ -14,6 +14,7 @@ struct serve_options {
     struct sim_config cfg;
     struct sim_fault faults[OPTIONS_MAX_FAULTS];
     unsigned n_faults;
+    uint16_t pci_vendor, pci_device; /* 0: those of QEMU's controller */
     bool no_mmap;
     unsigned dma_maps; /* regions kept, without saying so; 0: DMA_MAX_MAPS, announced */
     bool stuck;        /* CSTS.RDY never follows CC.EN */

@@ -41,13 +41,13 @@ static void add_capabilities(struct serve_pci *c)
           PCI_EXP_DEVCAP_RBER | MAX_LATENCIES << 6 | MAX_LATENCIES << 9);
 }
 
-void serve_pci_init(struct serve_pci *c, uint64_t bar0_bytes)
+void serve_pci_init(struct serve_pci *c, uint64_t bar0_bytes, uint16_t vendor, uint16_t device)
 {
     uint64_t bar0_mask = ~(bar0_bytes - 1);
 
     memset(c, 0, sizeof(*c));
-    put16(c, PCI_VENDOR_ID, VENDOR_ID);
-    put16(c, PCI_DEVICE_ID, DEVICE_ID);
+    put16(c, PCI_VENDOR_ID, vendor ? vendor : VENDOR_ID);
+    put16(c, PCI_DEVICE_ID, vendor ? device : DEVICE_ID);
     put32(c, PCI_CLASS_REVISION, CLASS_NVME << 8);
     put16(c, PCI_SUBSYSTEM_VENDOR_ID, VENDOR_ID);
     put16(c, PCI_SUBSYSTEM_ID, DEVICE_ID);

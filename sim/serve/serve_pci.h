@@ -15,8 +15,8 @@ struct serve_pci {
         writable[PCI_CONFIG_BYTES]; /* bits that a write changes; all other bits keep their value */
 };
 
-/* As after power-on. bar0_bytes: a power of two. */
-void serve_pci_init(struct serve_pci *c, uint64_t bar0_bytes);
+/* As after power-on. bar0_bytes: a power of two. vendor 0: the ids of QEMU's controller. */
+void serve_pci_init(struct serve_pci *c, uint64_t bar0_bytes, uint16_t vendor, uint16_t device);
 /* Range inside the space. */
 void serve_pci_read(const struct serve_pci *c, size_t offset, void *to, size_t len);
 void serve_pci_write(struct serve_pci *c, size_t offset, const void *from, size_t len);

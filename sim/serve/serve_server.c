@@ -122,6 +122,8 @@ static void start_session(struct server *s, struct nvme_transport *t)
     s->session.no_mmap = s->o->no_mmap;
     s->session.dma_maps = s->o->dma_maps;
     s->session.no_reset = s->o->cfg.no_reset;
+    s->session.pci_vendor = s->o->pci_vendor;
+    s->session.pci_device = s->o->pci_device;
     serve_session_start(&s->session);
     if (s->o->stuck)
         sim_stick(s->sim);

@@ -19,7 +19,7 @@ void serve_session_start(struct serve_session *s)
     s->bar0_bytes = BAR0_MIN_BYTES;
     while (s->bar0_bytes < NVME_REG_DOORBELLS + s->t->doorbells_len)
         s->bar0_bytes *= 2;
-    serve_pci_init(&s->pci, s->bar0_bytes);
+    serve_pci_init(&s->pci, s->bar0_bytes, s->pci_vendor, s->pci_device);
 }
 
 /* Copies the first len bytes of the payload; false if it is shorter. */

@@ -24,6 +24,7 @@ struct serve_session {
     bool no_mmap;      /* the doorbells cannot be mapped */
     unsigned dma_maps; /* regions kept, without saying so; 0: DMA_MAX_MAPS, announced */
     bool no_reset;
+    uint16_t pci_vendor, pci_device; /* as of serve_pci_init() */
 
     bool greeted; /* VFIO_USER_VERSION has succeeded */
     unsigned peer_fds;
@@ -41,8 +42,8 @@ struct serve_session {
 };
 
 /*
- * sim, t, no_mmap, dma_maps and no_reset are set by the caller; all other fields
- * are initialised here.
+ * Fields before `greeted` are set by the caller; all other fields are initialised
+ * here.
  */
 void serve_session_start(struct serve_session *s);
 /*
