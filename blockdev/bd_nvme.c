@@ -48,7 +48,7 @@ static void flush_ignored_fua(struct bd_queue *q, struct bd_io *ios, size_t n)
 
     for (size_t i = 0; i < n; i++)
         written = written || (ios[i].flags & BD_FUA && !ios[i].error);
-    if (!written || !q->d->c->info.ignores_fua)
+    if (!written || !(q->d->c->info.quirks & NVME_QUIRK_IGNORES_FUA))
         return;
     run(q, &flush, 1);
     for (size_t i = 0; i < n; i++) {

@@ -78,6 +78,7 @@ struct nvme_transport {
     volatile uint32_t *doorbells;         /* BAR0 + 0x1000, in host address space */
     size_t doorbells_len;    /* bytes mapped, whole pages; may be registered with CUDA */
     bool doorbells_are_mmio; /* true: real MMIO (CUDA needs IoMemory); false: ordinary memory */
+    uint16_t pci_vendor, pci_device; /* of the PCI function; 0: it is none */
     /*
      * Addresses are the machine's own: no IOMMU stands between. map() takes only memory within one
      * large page (memfd_create(2) with MFD_HUGETLB), -EFAULT for other memory, -EPERM without

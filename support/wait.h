@@ -7,6 +7,20 @@
 #include <stdbool.h>
 #include <time.h>
 
+#include "support/clock.h"
+
+/* Signals do not end it. */
+static inline void wait_ms(unsigned ms)
+{
+    uint64_t until = deadline_after_ms(ms), now;
+
+    while ((now = now_ns()) < until) {
+        struct timespec left = {.tv_sec = (time_t)((until - now) / NS_PER_S),
+                                .tv_nsec = (long)((until - now) % NS_PER_S)};
+        nanosleep(&left, NULL);
+    }
+}
+
 /*
  * Three stages between two polls. A fast device answers within the first polls, which do not pause.
  * Then the thread yields, because with few cores the software controller may need this one. Then it

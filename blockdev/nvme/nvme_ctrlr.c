@@ -46,6 +46,9 @@ static void set_limits(struct nvme_ctrlr *c, const struct nvme_id_facts *facts)
 {
     uint64_t shutdown_ms = facts->rtd3e_us / 1000;
 
+    c->info.quirks |= c->quirks;
+    if (c->quirks & NVME_QUIRK_NO_WRITE_ZEROES)
+        c->info.write_zeroes = false;
     c->info.max_transfer = c->t->physical ? NVME_PHYSICAL_MAX : NVME_PRP_MAX_LEN;
     if (facts->mdts != 0 && facts->mdts < c->info.max_transfer)
         c->info.max_transfer = (uint32_t)facts->mdts;
@@ -213,6 +216,7 @@ int nvme_ctrlr_open(struct nvme_transport *t, const struct nvme_opts *opts, stru
     if (!opts)
         opts = &defaults;
     c->t = t;
+    c->quirks = nvme_quirks_of(t->pci_vendor, t->pci_device);
     c->admin_timeout_ms = opts->admin_timeout_ms ? opts->admin_timeout_ms : NVME_DEFAULT_MS;
     c->io_timeout_ms = opts->io_timeout_ms ? opts->io_timeout_ms : NVME_DEFAULT_MS;
     pthread_mutex_init(&c->reset_lock, NULL);

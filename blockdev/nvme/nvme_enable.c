@@ -130,9 +130,20 @@ bool nvme_overtaken(struct nvme_ctrlr *c)
            (!(read32(c, NVME_REG_CC) & NVME_CC_EN) && !(nvme_csts(c) & NVME_CSTS_RDY));
 }
 
-unsigned nvme_ready_ms(const struct nvme_ctrlr *c)
+/* Some controllers hang when a register is read while they stop. */
+static unsigned pause_ms(const struct nvme_ctrlr *c)
+{
+    return c->quirks & NVME_QUIRK_SLOW_DISABLE ? NVME_SLOW_DISABLE_MS : 0;
+}
+
+static unsigned rdy_ms(const struct nvme_ctrlr *c)
 {
     return (NVME_CAP_TO(c->cap) + 1) * CAP_TO_UNIT_MS;
+}
+
+unsigned nvme_ready_ms(const struct nvme_ctrlr *c)
+{
+    return rdy_ms(c) + pause_ms(c);
 }
 
 int nvme_disable(struct nvme_ctrlr *c)
@@ -141,9 +152,11 @@ int nvme_disable(struct nvme_ctrlr *c)
 
     if (cc == REGS_GONE)
         return -EIO;
-    if (cc & NVME_CC_EN)
+    if (cc & NVME_CC_EN) {
         write32(c, NVME_REG_CC, cc & ~NVME_CC_EN);
-    return wait_csts(c, NVME_CSTS_RDY, 0, nvme_ready_ms(c), false);
+        wait_ms(pause_ms(c));
+    }
+    return wait_csts(c, NVME_CSTS_RDY, 0, rdy_ms(c), false);
 }
 
 int nvme_disable_any(struct nvme_ctrlr *c)
@@ -154,7 +167,7 @@ int nvme_disable_any(struct nvme_ctrlr *c)
         return -EIO;
     /* After an enable by another process: EN may change only once RDY has followed. */
     if (cc & NVME_CC_EN)
-        wait_csts(c, NVME_CSTS_RDY, NVME_CSTS_RDY, nvme_ready_ms(c), true);
+        wait_csts(c, NVME_CSTS_RDY, NVME_CSTS_RDY, rdy_ms(c), true);
     return nvme_disable(c);
 }
 
@@ -162,7 +175,10 @@ int nvme_device_reset(struct nvme_ctrlr *c)
 {
     int rc = c->t->ops->reset ? c->t->ops->reset(c->t) : -ENOTSUP;
 
-    return rc ? rc : nvme_disable(c);
+    if (rc)
+        return rc;
+    wait_ms(pause_ms(c));
+    return nvme_disable(c);
 }
 
 bool nvme_quieten(struct nvme_ctrlr *c)
@@ -182,7 +198,7 @@ int nvme_enable(struct nvme_ctrlr *c)
     c->t->ops->write64(c->t, NVME_REG_ASQ, c->admin_mem.iova);
     c->t->ops->write64(c->t, NVME_REG_ACQ, c->admin_mem.iova + NVME_PAGE_SIZE);
     write32(c, NVME_REG_CC, cc);
-    return wait_csts(c, NVME_CSTS_RDY, NVME_CSTS_RDY, nvme_ready_ms(c), true);
+    return wait_csts(c, NVME_CSTS_RDY, NVME_CSTS_RDY, rdy_ms(c), true);
 }
 
 void nvme_shutdown(struct nvme_ctrlr *c)

@@ -86,7 +86,7 @@ int nvme_parse_ctrlr(const void *page, struct nvme_ctrlr_info *info, struct nvme
     copy_text(info->firmware, id->fr, sizeof(id->fr));
     info->namespaces = id->nn;
     info->volatile_cache = id->vwc & 1u;
-    info->ignores_fua = strcmp(info->model, MODEL_IGNORES_FUA) == 0;
+    info->quirks = strcmp(info->model, MODEL_IGNORES_FUA) == 0 ? NVME_QUIRK_IGNORES_FUA : 0;
     info->sgl = sgls == SGLS_BYTE_ALIGNED || sgls == 2u;
     info->write_zeroes = id->oncs & ONCS_WRITE_ZEROES;
     info->dsm = id->oncs & ONCS_DSM;

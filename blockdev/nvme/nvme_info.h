@@ -16,6 +16,27 @@
 extern "C" {
 #endif
 
+/* Where a controller does not keep to the specification, and what the driver does about it. */
+enum nvme_quirk {
+    /* After CC.EN = 0 no register is read for NVME_SLOW_DISABLE_MS. */
+    NVME_QUIRK_SLOW_DISABLE = 1,
+    /* Write Zeroes is not sent, although it is offered. */
+    NVME_QUIRK_NO_WRITE_ZEROES = 2,
+    /* The descriptors of a namespace (Identify CNS 03h) are not asked for. */
+    NVME_QUIRK_NO_NS_DESCRIPTORS = 4,
+    /* NGUID and EUI-64 change by themselves: they are taken for absent. */
+    NVME_QUIRK_FALSE_NS_IDS = 8,
+    /* Writes with FUA are lost in a power cut: a Flush follows them. */
+    NVME_QUIRK_IGNORES_FUA = 16,
+};
+#define NVME_SLOW_DISABLE_MS 2300u /* found by trial, for Linux */
+
+/* Of a PCI function by its ids; 0 for all that are not known. */
+unsigned nvme_quirks_of(uint16_t vendor, uint16_t device);
+/* "none", or what the driver does, in words; NVME_QUIRKS_TEXT bytes suffice. */
+void nvme_quirks_text(unsigned quirks, char *out, size_t len);
+#define NVME_QUIRKS_TEXT 160
+
 struct nvme_ctrlr_info {
     char serial[21], model[41], firmware[9]; /* trimmed, printable */
     uint32_t max_transfer;    /* bytes a command may carry (MDTS, and what a PRP list allows) */
@@ -23,11 +44,11 @@ struct nvme_ctrlr_info {
     unsigned io_queues;       /* queue pairs granted */
     uint32_t namespaces;      /* NN */
     bool volatile_cache;      /* VWC present */
-    bool ignores_fua;         /* known to: after a write with FUA only FLUSH makes it durable */
     bool sgl;                 /* SGLs supported for the NVM command set */
-    bool write_zeroes, dsm;   /* ONCS */
+    bool write_zeroes, dsm;   /* ONCS; without Write Zeroes by a quirk */
     uint64_t max_zeroes;      /* bytes of one WRITE ZEROES (WZSL); 0: no limit */
     uint64_t max_dsm_lbas;    /* of one DSM range (DMRSL, DMSL); 0: no limit */
+    unsigned quirks;          /* enum nvme_quirk */
 };
 
 struct nvme_ns_info {

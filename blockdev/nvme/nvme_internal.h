@@ -50,6 +50,7 @@ struct nvme_ctrlr {
     struct nvme_transport *t;
     struct nvme_ctrlr_info info;
     uint64_t cap;
+    unsigned quirks; /* of its PCI ids */
     unsigned admin_timeout_ms, io_timeout_ms;
     unsigned shutdown_ms;
     unsigned queues_requested;
@@ -131,7 +132,7 @@ bool nvme_gone(struct nvme_ctrlr *c);   /* and go on doing so: waits for NVME_GO
  */
 bool nvme_overtaken(struct nvme_ctrlr *c);
 void nvme_answered(struct nvme_ctrlr *c);
-/* Longest wait for CSTS.RDY to follow CC.EN. */
+/* Longest wait for CSTS.RDY to follow CC.EN, with the pause of NVME_QUIRK_SLOW_DISABLE. */
 unsigned nvme_ready_ms(const struct nvme_ctrlr *c);
 
 /* nvme_admin.c; with admin_lock held but for setup, teardown and begin */

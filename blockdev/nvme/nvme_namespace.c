@@ -9,6 +9,13 @@
 
 #define NS_WITHOUT_LIST 1024u
 
+/* A controller of one command set need not know them. */
+static bool knows_descriptors(const struct nvme_ctrlr *c)
+{
+    return NVME_CAP_CSS(c->cap) & NVME_CAP_CSS_SEVERAL &&
+           !(c->quirks & NVME_QUIRK_NO_NS_DESCRIPTORS);
+}
+
 /* With admin_lock held. */
 static int identify(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *out)
 {
@@ -21,11 +28,14 @@ static int identify(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *ou
     rc = nvme_admin_identify(c, NVME_CNS_NS, nsid, page);
     if (!rc)
         rc = nvme_parse_ns(page, nsid, out, &what);
-    /* A controller of one command set need not know the descriptors. */
-    if (!rc && NVME_CAP_CSS(c->cap) & NVME_CAP_CSS_SEVERAL &&
+    if (!rc && knows_descriptors(c) &&
         nvme_admin_identify(c, NVME_CNS_NS_DESCRIPTORS, nsid, page) == 0)
         nvme_parse_ns_descriptors(page, out);
     free(page);
+    if (!rc && c->quirks & NVME_QUIRK_FALSE_NS_IDS) {
+        memset(out->nguid, 0, sizeof(out->nguid));
+        memset(out->eui64, 0, sizeof(out->eui64));
+    }
     return rc;
 }
 

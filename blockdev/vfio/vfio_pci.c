@@ -22,6 +22,7 @@
 #include "blockdev/pci/pci_sysfs.h"
 #include "blockdev/vfio/vfio_internal.h"
 #include "support/clock.h"
+#include "support/wait.h"
 
 #define MAX_CAPS    48u /* all that fit into 192 bytes of 4 */
 #define CAP_MISSING 0
@@ -300,8 +301,11 @@ static void quiet_controller(struct vfio *v)
 
     if (cc == UINT32_MAX || !(cc & NVME_CC_EN))
         return;
-    deadline = deadline_after_ms((NVME_CAP_TO(vfio_read64(&v->t, NVME_REG_CAP)) + 1) * CAP_TO_MS);
+    deadline = deadline_after_ms((NVME_CAP_TO(vfio_read64(&v->t, NVME_REG_CAP)) + 1) * CAP_TO_MS +
+                                 NVME_SLOW_DISABLE_MS);
     vfio_write32(&v->t, NVME_REG_CC, cc & ~NVME_CC_EN);
+    if (nvme_quirks_of(v->t.pci_vendor, v->t.pci_device) & NVME_QUIRK_SLOW_DISABLE)
+        wait_ms(NVME_SLOW_DISABLE_MS);
     while (vfio_read32(&v->t, NVME_REG_CSTS) & NVME_CSTS_RDY && now_ns() < deadline)
         nanosleep(&pause, NULL);
 }
@@ -325,6 +329,18 @@ static void watch_removal(struct vfio *v)
     v->t.removal_fd = fd;
 }
 
+static int read_ids(struct vfio *v)
+{
+    uint16_t ids[2]; /* PCI_VENDOR_ID, PCI_DEVICE_ID */
+    int rc = config_read(v, PCI_VENDOR_ID, ids, sizeof(ids));
+
+    if (!rc) {
+        v->t.pci_vendor = ids[0];
+        v->t.pci_device = ids[1];
+    }
+    return rc;
+}
+
 static int open_bar0(struct vfio *v, const struct vfio_why *why)
 {
     _Alignas(8) char answer[VFIO_ANSWER];
@@ -338,7 +354,9 @@ static int open_bar0(struct vfio *v, const struct vfio_why *why)
         return nvme_why(why->text, why->len, -EPROTO,
                         "BAR0 has %llu bytes, too few for an NVMe controller",
                         (unsigned long long)v->bar0.size);
-    rc = decode_memory(v);
+    rc = read_ids(v);
+    if (!rc)
+        rc = decode_memory(v);
     if (rc)
         return nvme_why(why->text, why->len, rc, "its config space does not answer: %s",
                         strerror(-rc));

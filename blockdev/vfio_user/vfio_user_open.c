@@ -24,6 +24,7 @@
 #define IOVA_LAST  ((1ull << 47) - 1)
 
 /* Configuration space (PCI Local Bus Specification 3.0, 6.1). */
+#define PCI_IDS        0x00u
 #define PCI_CLASS_REV  0x08u
 #define PCI_CLASS_NVME 0x010802u
 
@@ -93,20 +94,29 @@ static int get_region(struct vfio_user *u, uint32_t index, struct vfio_user_regi
     return rc;
 }
 
+static int read_config(struct vfio_user *u, uint32_t offset, uint32_t *value)
+{
+    return vfio_user_access(u, VFIO_USER_REGION_READ, VFIO_PCI_CONFIG_REGION_INDEX, offset, value,
+                            sizeof(*value));
+}
+
 static int set_up_config(struct vfio_user *u, const struct vfio_user_why *why)
 {
     struct vfio_user_region config;
     struct vfio_user_fds fds;
-    uint32_t class_rev = 0;
+    uint32_t ids = 0, class_rev = 0;
     int rc = get_region(u, VFIO_PCI_CONFIG_REGION_INDEX, &config, &fds, why);
 
     if (rc)
         return rc;
     vfio_user_close_fds(&fds);
-    rc = vfio_user_access(u, VFIO_USER_REGION_READ, VFIO_PCI_CONFIG_REGION_INDEX, PCI_CLASS_REV,
-                          &class_rev, sizeof(class_rev));
+    rc = read_config(u, PCI_IDS, &ids);
+    if (rc == 0)
+        rc = read_config(u, PCI_CLASS_REV, &class_rev);
     if (rc)
         return vfio_user_explain(&u->conn, VFIO_USER_REGION_READ, rc, why);
+    u->t.pci_vendor = (uint16_t)ids;
+    u->t.pci_device = (uint16_t)(ids >> 16);
     if (class_rev >> 8 != PCI_CLASS_NVME)
         return vfio_user_fail(why, -ENOTSUP,
                               "the device of the server is no NVMe controller (PCI class %06x)",

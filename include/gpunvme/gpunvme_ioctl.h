@@ -30,6 +30,13 @@ struct gpunvme_abi {
 #define GPUNVME_EXECUTOR_CUDA 1u
 #define GPUNVME_EXECUTOR_CPU  2u
 
+/* What the driver does for a controller that does not keep to the specification. */
+#define GPUNVME_QUIRK_SLOW_DISABLE      1u  /* reads no register for 2.3 s after a disable */
+#define GPUNVME_QUIRK_NO_WRITE_ZEROES   2u  /* writes zeros instead of Write Zeroes */
+#define GPUNVME_QUIRK_NO_NS_DESCRIPTORS 4u  /* does not ask for descriptors of namespaces */
+#define GPUNVME_QUIRK_FALSE_NS_IDS      8u  /* knows no namespace by NGUID or EUI-64 */
+#define GPUNVME_QUIRK_IGNORES_FUA       16u /* sends Flush after writes with FUA */
+
 /* How a transfer was served. */
 #define GPUNVME_PATH_GPU    1u /* all of it by queue pairs of the executor */
 #define GPUNVME_PATH_BOUNCE 2u /* all of it through host memory */
@@ -66,7 +73,7 @@ struct gpunvme_ioc_info {
     uint8_t cookie[8]; /* the first bytes to send on each connection to the socket */
     /* The struct ended here until the write-back cache came. */
     uint32_t writeback_cache; /* 1: mount option writeback_cache, which excludes WRITE */
-    uint32_t reserved;
+    uint32_t quirks;          /* GPUNVME_QUIRK_*; 0 of earlier versions, too */
 };
 
 /* Memory kinds. */

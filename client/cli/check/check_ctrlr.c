@@ -56,6 +56,14 @@ void check_regions(struct check *c, unsigned limit)
         check_add(c, CHECK_OK, "dma_regions", NULL, "no limit to DMA regions is known");
 }
 
+void check_quirks(struct check *c, unsigned quirks)
+{
+    char text[NVME_QUIRKS_TEXT];
+
+    nvme_quirks_text(quirks, text, sizeof(text));
+    check_add(c, CHECK_OK, "quirks", NULL, "workarounds for this controller: %s", text);
+}
+
 static void check_mdts(struct check *c, const struct nvme_id_facts *facts)
 {
     if (!facts->mdts)

@@ -35,6 +35,8 @@ void check_ctrlr_page(struct check *c, const void *page);
 void check_ns_page(struct check *c, const void *page, uint32_t nsid, uint8_t command_set);
 /* How many DMA regions the controller keeps; 0: no limit is known. */
 void check_regions(struct check *c, unsigned limit);
+/* What the driver does for a controller that it knows: enum nvme_quirk. */
+void check_quirks(struct check *c, unsigned quirks);
 /* The register CAP. */
 void check_cap(struct check *c, uint64_t cap);
 

@@ -79,6 +79,7 @@ static void check_through_driver(struct check *c, const struct cli_target *t,
     char why[512] = "";
     struct cli_ctrlr ctrlr;
     struct cli_bar bar;
+    unsigned quirks;
     int err = cli_ctrlr_open(t, options->noiommu, &ctrlr, why, sizeof(why));
 
     if (err) {
@@ -89,6 +90,8 @@ static void check_through_driver(struct check *c, const struct cli_target *t,
     cli_bar_of(&ctrlr, &bar);
     check_registers(c, &bar);
     check_regions(c, cli_ctrlr_regions(&ctrlr));
+    if (cli_ctrlr_quirks(&ctrlr, &quirks))
+        check_quirks(c, quirks);
     check_identity(c, &ctrlr, t->nsid ? t->nsid : 1);
     if (options->data)
         check_data(c, &ctrlr, t->nsid ? t->nsid : 1);

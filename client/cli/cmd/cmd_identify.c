@@ -54,6 +54,18 @@ static int show_all(struct cli_out *o, struct cli_ctrlr *c, const char *object, 
     return failed;
 }
 
+/* The kernel's driver does not tell. */
+static void show_quirks(struct cli_out *o, const struct cli_ctrlr *c)
+{
+    char text[NVME_QUIRKS_TEXT];
+    unsigned quirks;
+
+    if (!cli_ctrlr_quirks(c, &quirks))
+        return;
+    nvme_quirks_text(quirks, text, sizeof(text));
+    cli_out_string(o, "quirks", "Workarounds:", text);
+}
+
 static int show(const struct cli_options *options, const char *object, uint32_t nsid,
                 struct cli_ctrlr *c)
 {
@@ -67,6 +79,7 @@ static int show(const struct cli_options *options, const char *object, uint32_t 
     cli_out_begin(&out, options->json, stdout);
     cli_out_string(&out, "device", "Device:", object);
     cli_out_string(&out, "through", "Through:", c->through);
+    show_quirks(&out, c);
     cli_out_open(&out, "controller", "Controller");
     cli_show_ctrlr(&out, page.bytes, &nn);
     cli_out_close(&out);

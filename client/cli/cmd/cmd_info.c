@@ -2,6 +2,7 @@
 /* `gpunvme info`: properties and counters of a mount. */
 #include <stdio.h>
 
+#include "blockdev/nvme/nvme_info.h"
 #include "client/cli/common/cli.h"
 #include "client/cli/common/out.h"
 #include "gpunvme/gpunvme.h"
@@ -35,15 +36,17 @@ static void print_fields(struct cli_out *out, const struct field *fields, size_t
 
 static void print_info(struct cli_out *out, const struct gpunvme_ioc_info *info)
 {
-    char fs[37], gpu[37];
+    char fs[37], gpu[37], quirks[NVME_QUIRKS_TEXT];
 
     format_uuid(info->fs_uuid, fs);
+    nvme_quirks_text(info->quirks, quirks, sizeof(quirks));
     format_uuid(info->gpu_uuid, gpu);
     const struct field fields[] = {
         {"executor", "Executor:", cli_executor_name(info->executor), 0},
         {"executor_name", "Executor name:", info->executor_name, 0},
         {"fallback", "Fallback:", info->fallback[0] ? info->fallback : "none", 0},
         {"transport", "Transport:", info->transport, 0},
+        {"quirks", "Workarounds:", quirks, 0},
         {"tier", "Tier:", NULL, info->tier},
         {"tier_note", "Tier note:", info->tier_note[0] ? info->tier_note : "none", 0},
         {"queues", "GPU queues:", NULL, info->queues},

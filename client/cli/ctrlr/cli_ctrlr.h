@@ -50,6 +50,9 @@ int cli_driver_open(const struct cli_target *t, bool noiommu, struct cli_ctrlr *
 /* DMA regions that a controller of cli_driver_open() keeps; 0: not known, or the kernel's. */
 unsigned cli_ctrlr_regions(const struct cli_ctrlr *c);
 
+/* Has *out what the driver does for a controller of cli_driver_open() (enum nvme_quirk)? */
+bool cli_ctrlr_quirks(const struct cli_ctrlr *c, unsigned *out);
+
 /*
  * Reads of every shape, of a controller of cli_driver_open() (data_check.h). 0, or -errno with a
  * sentence: -EILSEQ for wrong data.

@@ -40,6 +40,12 @@ unsigned cli_ctrlr_regions(const struct cli_ctrlr *c)
     return regions.limit;
 }
 
+bool cli_ctrlr_quirks(const struct cli_ctrlr *c, unsigned *out)
+{
+    *out = c->ops == &ops ? nvme_ctrlr_info(c->driver)->quirks : 0;
+    return c->ops == &ops;
+}
+
 uint8_t cli_ctrlr_command_set(struct cli_ctrlr *c, uint32_t nsid)
 {
     struct nvme_ns_info ns;

@@ -2,6 +2,7 @@
 /*
  * The requests behind the ioctls: INFO, STATS, REGISTER, BUFFER_IOVA, EXTENTS, QUEUES.
  */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -24,6 +25,13 @@ static uint32_t executor_of(const struct stack *s)
                                                        : GPUNVME_EXECUTOR_CPU;
 }
 
+static_assert((unsigned)NVME_QUIRK_SLOW_DISABLE == GPUNVME_QUIRK_SLOW_DISABLE &&
+                  (unsigned)NVME_QUIRK_NO_WRITE_ZEROES == GPUNVME_QUIRK_NO_WRITE_ZEROES &&
+                  (unsigned)NVME_QUIRK_NO_NS_DESCRIPTORS == GPUNVME_QUIRK_NO_NS_DESCRIPTORS &&
+                  (unsigned)NVME_QUIRK_FALSE_NS_IDS == GPUNVME_QUIRK_FALSE_NS_IDS &&
+                  (unsigned)NVME_QUIRK_IGNORES_FUA == GPUNVME_QUIRK_IGNORES_FUA,
+              "INFO has the driver's bits");
+
 void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info)
 {
     const struct stack *s = &d->stack;
@@ -41,7 +49,8 @@ void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info)
                                       .max_buffers = d->opts->max_buffers,
                                       .block_size = 4096,
                                       .lease_queues = leases_queues(d->leases),
-                                      .writeback_cache = d->writeback_cache};
+                                      .writeback_cache = d->writeback_cache,
+                                      .quirks = s->ctrlr ? nvme_ctrlr_info(s->ctrlr)->quirks : 0};
     const uint64_t cookie = fdsocket_cookie(d->socket);
     memcpy(info->cookie, &cookie, sizeof(info->cookie));
     memcpy(info->fs_uuid, fs.uuid, sizeof(info->fs_uuid));

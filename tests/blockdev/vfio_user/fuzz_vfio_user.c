@@ -18,7 +18,7 @@
 #include "blockdev/vfio_user/vfio_user_internal.h"
 #include "tests/fd_message.h"
 
-#define MESSAGES  12u
+#define MESSAGES  13u
 #define MAX_BYTES 6144u
 #define MAX_FDS   10u
 #define BAR0      0x4000u
@@ -89,13 +89,14 @@ static void good_answers(struct answer *all)
     const struct vfio_user_device_info device = {
         .argsz = sizeof(device), .flags = VFIO_DEVICE_FLAGS_PCI | VFIO_DEVICE_FLAGS_RESET, 9, 5};
     const struct vfio_user_dma_unmap unmap = {.argsz = sizeof(unmap)};
-    const uint32_t class_rev = 0x01080200, zero = 0;
+    const uint32_t ids = 0x00101b36, class_rev = 0x01080200, zero = 0;
     unsigned i = 0;
 
     add(begin(all, i, VFIO_USER_VERSION), &v, sizeof(v));
     add(&all[i++], caps, sizeof(caps));
     add(begin(all, i++, VFIO_USER_DEVICE_GET_INFO), &device, sizeof(device));
     region(all, i++, VFIO_PCI_CONFIG_REGION_INDEX, 256);
+    region_access(all, i++, VFIO_USER_REGION_READ, &ids, sizeof(ids));
     region_access(all, i++, VFIO_USER_REGION_READ, &class_rev, sizeof(class_rev));
     region_access(all, i++, VFIO_USER_REGION_WRITE, NULL, 2);
     region(all, i, VFIO_PCI_BAR0_REGION_INDEX, BAR0);

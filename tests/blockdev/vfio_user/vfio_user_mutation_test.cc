@@ -43,7 +43,7 @@ class VfioUserMutation : public ::testing::Test
         std::vector<uint8_t> in;
         for (unsigned n = 1 + rng() % 4; n; n--) {
             size_t offset = rng() % (rng() % 16 ? 100 : 6144), len = 1 + rng() % 8;
-            in.push_back(static_cast<uint8_t>(rng() % 12 | (rng() % 16 ? 0 : 0x80)));
+            in.push_back(static_cast<uint8_t>(rng() % 13 | (rng() % 16 ? 0 : 0x80)));
             in.push_back(static_cast<uint8_t>(offset));
             in.push_back(static_cast<uint8_t>(offset >> 8));
             in.push_back(static_cast<uint8_t>(len));

@@ -17,6 +17,15 @@ TEST_F(VfioUser, OpensAndCloses)
     EXPECT_EQ(t->doorbells_len, 0x1000u);
 }
 
+TEST_F(VfioUser, HasTheIdsOfTheServersFunction)
+{
+    const uint8_t ids[] = {0xb1, 0x1b, 0x00, 0x01};
+    memcpy(server.config, ids, sizeof(ids));
+    open();
+    EXPECT_EQ(t->pci_vendor, 0x1bb1);
+    EXPECT_EQ(t->pci_device, 0x0100);
+}
+
 TEST_F(VfioUser, ProposesItsVersionAndCapabilitiesFirst)
 {
     open();

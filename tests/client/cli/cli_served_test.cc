@@ -64,6 +64,21 @@ TEST(Served, IdentifyShowsEveryNamespaceOfTheServer)
     EXPECT_EQ(number(second, "lba_size"), 512u);
 }
 
+TEST(Served, WhatTheDriverDoesForAKnownControllerIsTold)
+{
+    Server known({"--strict", "--pci-id", "126f:2263"}), other;
+    EXPECT_EQ(text(json_of("identify -o json vfio-user:" + known.path).get(), "quirks"),
+              "no namespace descriptors");
+    EXPECT_EQ(text(json_of("identify -o json vfio-user:" + other.path).get(), "quirks"), "none");
+    Outcome run = gpunvme("check vfio-user:" + known.path);
+    EXPECT_NE(run.output.find("workarounds for this controller: no namespace descriptors"),
+              std::string::npos)
+        << run.output;
+    run = outcome_of(std::string(GPUNVME_SIM) + " --pci-id 126f:x /none");
+    EXPECT_EQ(run.status, 2) << run.output;
+    EXPECT_EQ(known.stop(), 0) << "mistakes of the driver";
+}
+
 TEST(Served, RegistersAreThoseOfTheServer)
 {
     Server server({"--max-depth", "64"});

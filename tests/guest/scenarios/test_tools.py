@@ -12,6 +12,7 @@ MACHINE = Machine([
     Controller("foreign", [Namespace("foreign.img")]),
     Controller("first", [Namespace("first.img")]),
     Controller("second", [Namespace("second.img")], beside=True),
+    Controller("known", [Namespace("known.img")], {"use-intel-id": "on"}),
 ])
 
 
@@ -43,11 +44,22 @@ def test_identify_says_the_same_through_both_drivers(guest):
     registers = facts(guest, 'gpunvme regs -o json "$(bdf_of one)"')
     guest.run('gpunvme unbind "$(bdf_of one)"')
     assert through_kernel.pop("through") != through_vfio.pop("through")
+    assert through_vfio.pop("quirks") == "Flush after FUA"
     for answer in (through_kernel, through_vfio):
         answer.pop("device", None)
     assert through_kernel == through_vfio
     assert through_vfio["controller"]["sn"] == "one"
     assert "0x00010400" in json.dumps(registers) or "66560" in json.dumps(registers)
+
+
+def test_a_controller_is_known_by_its_pci_ids(guest):
+    guest.run('gpunvme bind "$(bdf_of known)"')
+    found = facts(guest, 'gpunvme identify -o json "$(bdf_of known)"')
+    assert found["quirks"] == "no Write Zeroes, Flush after FUA"
+    guest.run('drive="vfio:$(bdf_of known)"; mkfs.gpunvme -q "$drive"; gpunvmefs "$drive" "$MNT"; '
+              'gpunvme info "$MNT" | grep "no Write Zeroes"; umount "$MNT"; '
+              'wait_unused "$drive"; fsck.gpunvme -n "$drive"; '
+              'gpunvme unbind "$(bdf_of known)"')
 
 
 REFUSED = {
