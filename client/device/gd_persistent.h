@@ -15,52 +15,23 @@
  * nothing of the file, which may be closed already. Of a staged command the host waits for the
  * report: the warp copies the bytes before. So it does of one that is compared: a block that
  * differs is the host's to read by the general path.
+ *
+ * A staged page has a way of its own (gd_page_read()): nothing but its CQE is looked at, then the
+ * page is copied and told of. All that is not needed for that is done before or afterwards.
  */
 #ifndef CLIENT_DEVICE_GD_PERSISTENT_H
 #define CLIENT_DEVICE_GD_PERSISTENT_H
 
-#include "client/device/gd_service.h"
-#include "client/device/gd_single.h"
+#include "client/device/gd_persistent_page.h"
 
 #define GD_PERSISTENT_NS 200000u /* without a read, and the block leaves */
 #define GD_SERVE_NS \
     100000000u /* with reads that come without a pause, likewise: see gd_persistent() */
-/*
- * The longest time that the warp keeps a queue which other readers may wait for. The next queue
- * mostly belongs to another thread of the simulated controller, which sleeps by then, as does the
- * copy kernel behind it: one read waits for both.
- */
-#define GD_HOLD_NS    10000000u
-#define GD_HOLD_LEAST 4u /* queues of a lease of which one is kept */
 #define GD_CLOCK_LOOKS \
     8u /* one poll of so many reads the clock, which may take longer than the poll */
-
 /* The result of a poll, a bit for each lane: the words of the next read, and: */
 #define GD_SEEN_READ      ((1u << GD_REQUEST_WORDS) - 1u)
 #define GD_SEEN_COMPLETED (1u << GD_REQUEST_WORDS)
-
-#ifdef __CUDACC__
-typedef uint32_t gd_dword;
-#else
-typedef gq_dword gd_dword;
-#endif
-
-struct gd_persistent {
-    const struct gd_service_launch *launch;
-    struct gd_reader *reader; /* owns the queue, if: */
-    bool holds;
-    struct gpunvme_device_file *file; /* the reader's: queues, and the leases of the last command */
-    struct gq_single *single;         /* the last command; under way, if: */
-    bool busy;
-    uint32_t staged;             /* its bytes that are to be copied, */
-    uint64_t dst;                /* to this address */
-    uint64_t sum;                /* the word of the block that is compared there, or 0 */
-    uint32_t number;             /* its */
-    uint32_t next;               /* that of the read which is waited for */
-    uint64_t now_ns;             /* last reading of the clock */
-    uint64_t since_ns, taken_ns; /* then: the last command ended, the queue was taken */
-    uint64_t until_ns;           /* when to leave, whatever comes */
-};
 
 /*
  * A word of the slot, or the half of a CQE with CID and status; the upper half tells new from old.
@@ -97,28 +68,19 @@ GQ_FN uint32_t gd_poll_news(const struct gd_persistent *t, GQ_LANE_OUT(uint64_t,
     return GQ_BALLOT(fresh);
 }
 
-/* Stores the end of the read for the host. */
-GQ_FN void gd_reply(const struct gd_persistent *t, int err)
+/* While no command is under way, one poll of the slot: has a read come? */
+GQ_FN bool gd_poll_read(const struct gd_persistent *t, GQ_LANE_OUT(uint64_t, seen))
 {
     const struct gd_reader *w = t->reader;
+    const uint64_t *words = t->launch->slot.slot->words;
+    GQ_LANE_VAR(uint32_t, old);
 
     GQ_FOR_LANES(lane)
     {
-        if (lane == 0)
-            gd_store_own_result((int64_t *)t->launch->answer,
-                                (int64_t)((uint64_t)t->number << 32 | (uint32_t)err));
+        GQ_AT(seen) = gq_acquire_word(&words[lane % GD_REQUEST_WORDS]);
+        GQ_AT(old) = GQ_AT(seen) >> 32 != t->next;
     }
-}
-
-/*
- * The queue to the next, if it is the warp's: since lane 0 passed the fence in front of the last
- * doorbell, nothing was stored to it.
- */
-GQ_FN void gd_let_go(struct gd_persistent *t)
-{
-    if (t->holds)
-        gd_give_fenced(t->reader);
-    t->holds = false;
+    return GQ_BALLOT(old) == 0;
 }
 
 /* Is the block of the command that has completed the one of the checksum? */
@@ -143,100 +105,12 @@ GQ_FN void gd_persistent_ended(struct gd_persistent *t)
 
     if (!err && t->staged)
         gd_copy_single(w, t->dst, t->staged);
-    if (!err && t->sum && !gd_persistent_matches(t))
+    if (!err && t->compares && !gd_persistent_matches(t))
         err = GQ_MISMATCH;
     gd_reply(t, err);
     if (err)
         gq_fence_results();
-    t->busy = false;
-    t->since_ns = t->now_ns;
-    if (w->in_flight || w->outcome == GQ_OUT_BROKEN || t->file->set.n_queues < GD_HOLD_LEAST ||
-        t->now_ns - t->taken_ns > GD_HOLD_NS)
-        gd_let_go(t);
-}
-
-/*
- * Dword i of the command. Dwords that carry the request's own fields become 0.
- */
-GQ_FN uint32_t gd_command_dword(const struct gd_persistent *t, uint32_t i, uint32_t word)
-{
-    bool own = (i >= GD_REQUEST_LEASE && i < GD_REQUEST_CHECKED_NS + 2) || i >= GD_REQUEST_STAGED ||
-               (t->sum && i >= GD_REQUEST_PRP2 && i < GD_REQUEST_PRP2 + 2);
-
-    if (i == 0)
-        return word | gq_single_cid(t->single) << 16;
-    return own ? 0 : word;
-}
-
-/* The same of a staged command, which aims at two pages of the queue's staging at most. */
-GQ_FN uint32_t gd_staged_dword(const struct gd_persistent *t, uint32_t i, uint32_t word)
-{
-    const struct gd_set *set = &t->file->set;
-    uint64_t prp1 = set->staging.iova + gd_staging_of(set, t->reader->queue);
-    uint64_t prp2 = t->staged > NVME_PAGE_SIZE ? prp1 + NVME_PAGE_SIZE : 0;
-
-    if (i >= GD_REQUEST_PRP1 && i < GD_REQUEST_PRP2)
-        return (uint32_t)(prp1 >> (i - GD_REQUEST_PRP1) * 32);
-    if (i >= GD_REQUEST_PRP2 && i < GD_REQUEST_PRP2 + 2)
-        return (uint32_t)(prp2 >> (i - GD_REQUEST_PRP2) * 32);
-    return gd_command_dword(t, i, word);
-}
-
-/*
- * Submits the command in `seen` to the warp's queue: 0, or -ESTALE when the leases have ended. The
- * word that reports the submission is stored after the doorbell without an order, because it is
- * complete in itself. The loads of the clock and of the last check of the leases overlap the fence.
- */
-GQ_FN int gd_persistent_send(struct gd_persistent *t, GQ_LANE_PARAM(uint64_t, seen))
-{
-    struct gd_reader *w = t->reader;
-    struct gq_single *s = t->single;
-    gd_dword *sqe = (gd_dword *)(void *)&w->port.sq[w->position.entry];
-    uint64_t checked;
-    GQ_LANE_VAR(uint32_t, stale);
-
-    s->at = w->position;
-    gq_single_start(s);
-    GQ_FOR_LANES(lane)
-    {
-        if (lane < GD_REQUEST_WORDS)
-            sqe[lane] = t->staged ? gd_staged_dword(t, lane, (uint32_t)GQ_AT(seen))
-                                  : gd_command_dword(t, lane, (uint32_t)GQ_AT(seen));
-        if (lane == 0)
-            gq_single_ring_cq(s);
-    }
-    checked = gd_load64(t->file->checked_ns);
-    gq_fence_entries();
-    GQ_FOR_LANES(lane)
-    {
-        if (lane == 0) {
-            GQ_AT(stale) = gd_lease_ended(t->file, s->start_ns, checked);
-            if (!GQ_AT(stale)) {
-                gq_single_ring_sq(s);
-                gd_store_own_result((int64_t *)t->launch->sent,
-                                    (int64_t)gd_sent(t->number, w->queue, s->at.entry,
-                                                     gq_single_cid(s), s->at.phase));
-            }
-        }
-    }
-    w->position.cq_db_pending = 0;
-    return GQ_FROM32(stale, 0) ? -ESTALE : 0;
-}
-
-/*
- * Takes a queue and its position. The previous queue is tried last: a waiting reader has the time
- * of one failed try, a trip over the bus, to take it.
- */
-GQ_FN int gd_persistent_take(struct gd_persistent *t)
-{
-    struct gd_reader *w = t->reader;
-    int err = gd_take_from(w, w->queue + 1);
-
-    t->holds = !err;
-    t->taken_ns = t->now_ns;
-    w->in_flight = 0;
-    w->outcome = GQ_OUT_RUNNING;
-    return err;
+    gd_persistent_rest(t);
 }
 
 /* Words i and i + 1 of the read. */
@@ -246,7 +120,7 @@ GQ_FN uint64_t gd_two_words(const struct gd_reader *w, GQ_LANE_PARAM(uint64_t, s
     return (uint64_t)GQ_FROM32(seen, i + 1) << 32 | GQ_FROM32(seen, i);
 }
 
-/* A read of one command has come. */
+/* A read of one command has come. What the command does not need is looked at once it is sent. */
 GQ_FN void gd_persistent_begin(struct gd_persistent *t, GQ_LANE_PARAM(uint64_t, seen))
 {
     const struct gd_reader *w = t->reader;
@@ -254,19 +128,21 @@ GQ_FN void gd_persistent_begin(struct gd_persistent *t, GQ_LANE_PARAM(uint64_t, 
     int err = 0;
 
     t->staged = staged & ~GD_COMPARES;
-    t->sum = staged & GD_COMPARES ? gd_two_words(w, seen, GD_REQUEST_PRP2) : 0;
-    t->dst = gd_two_words(w, seen, GD_REQUEST_DST);
+    t->compares = (staged & GD_COMPARES) != 0;
     t->file->lease = (const uint32_t *)gd_two_words(w, seen, GD_REQUEST_LEASE);
     t->file->checked_ns = (uint64_t *)gd_two_words(w, seen, GD_REQUEST_CHECKED_NS);
     if (!t->holds)
         err = gd_persistent_take(t);
     if (!err)
         err = gd_persistent_send(t, seen);
-    t->busy = !err;
     if (err) {
         gd_reply(t, err);
         gd_let_go(t);
+        return;
     }
+    t->dst = gd_two_words(w, seen, GD_REQUEST_DST);
+    t->sum = gd_two_words(w, seen, GD_REQUEST_PRP2);
+    t->busy = !gd_page_read(t);
 }
 
 /* What a look has found of the command under way. timed: the clock was looked at before. */
@@ -290,12 +166,22 @@ GQ_FN void gd_persistent_keep_polling(struct gd_persistent *t, uint32_t news,
         gd_persistent_ended(t);
 }
 
-/* While no command is under way, and news is what a look has found: time to leave? */
-GQ_FN bool gd_persistent_is_over(const struct gd_persistent *t, uint32_t news)
+/* While no command is under way: time to leave? */
+GQ_FN bool gd_persistent_is_over(const struct gd_persistent *t, bool has_come)
 {
-    bool desc = (news & GD_SEEN_READ) == GD_SEEN_READ;
+    return t->now_ns >= t->until_ns || (!has_come && t->now_ns - t->since_ns > GD_PERSISTENT_NS);
+}
 
-    return t->now_ns >= t->until_ns || (!desc && t->now_ns - t->since_ns > GD_PERSISTENT_NS);
+/* One look: has a read come that can be begun? timed: the clock was looked at before. */
+GQ_FN bool gd_persistent_look(struct gd_persistent *t, GQ_LANE_OUT(uint64_t, seen), bool timed)
+{
+    uint32_t news;
+
+    if (!t->busy)
+        return gd_poll_read(t, seen);
+    news = gd_poll_news(t, seen);
+    gd_persistent_keep_polling(t, news, seen, timed);
+    return !t->busy && (news & GD_SEEN_READ) == GD_SEEN_READ;
 }
 
 /* Until a read has come that is no command: true. False: it is time to leave. */
@@ -305,17 +191,14 @@ GQ_FN bool gd_persistent_serve(struct gd_persistent *t, GQ_LANE_OUT(uint64_t, se
 
     (void)w; /* on a host */
     for (uint32_t looks = 0;; looks++) {
-        bool timed = looks % GD_CLOCK_LOOKS == 0;
-        uint32_t news;
+        bool timed = looks % GD_CLOCK_LOOKS == 0, has_come;
 
         if (timed)
             t->now_ns = GQ_SAME64(gq_clock_ns());
-        news = gd_poll_news(t, seen);
-        if (t->busy)
-            gd_persistent_keep_polling(t, news, seen, timed);
-        if (!t->busy && gd_persistent_is_over(t, news))
+        has_come = gd_persistent_look(t, seen, timed);
+        if (!t->busy && gd_persistent_is_over(t, has_come))
             return false;
-        if (t->busy || (news & GD_SEEN_READ) != GD_SEEN_READ) {
+        if (!has_come) {
             gd_idle();
             continue;
         }

@@ -62,6 +62,11 @@ struct gd_service {
 };
 #define GD_LAUNCHED INT64_MIN /* it has none yet */
 
+GQ_FN uint64_t gd_answer(uint32_t number, int err)
+{
+    return (uint64_t)number << 32 | (uint32_t)err;
+}
+
 /*
  * The command of a read is on its way: by which queue of the lease, and what its CQE will be. The
  * CID is the entry with or without GQ_CID_LONE.

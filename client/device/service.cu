@@ -25,10 +25,10 @@ extern "C" __global__ void __launch_bounds__(GD_READ_QUEUES *GQ_LANES, 1)
                                           .len = request.read.len,
                                           .offset = request.read.offset,
                                           .defers = false});
-        uint32_t err = got < 0 ? (uint32_t)got : 0;
+        int err = got < 0 ? (int)got : 0;
 
         if (threadIdx.x == 0)
-            gd_store_result((int64_t *)l.answer, (int64_t)((uint64_t)number << 32 | err));
+            gd_store_result((int64_t *)l.answer, (int64_t)gd_answer(number, err));
     }
     if (threadIdx.x == 0)
         gq_tagged_slot_leave(&l.slot);

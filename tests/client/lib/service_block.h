@@ -50,6 +50,12 @@ class Block
         gd_buffer b = s.buffer();
         return service_rig_command(rig_, &file, &b, page * kPage - 64, len, offset);
     }
+    // To byte `at` of the stack's memory.
+    int64_t read_at(Stack &s, size_t at, uint64_t len, uint64_t offset)
+    {
+        gd_buffer b = s.buffer();
+        return service_rig_command(rig_, &s.file, &b, at - 64, len, offset);
+    }
     // A request that is no command is served from its own fields.
     int64_t read_otherwise(uint64_t len, uint64_t offset)
     {

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A page that is staged and copied as it lies, by the persistent kernel: the shortest way. Nothing
+ * is looked at but its CQE, and from there to the report are only the copy and a fence. A command
+ * that fails, or takes long, is waited for like every other one.
+ */
+#ifndef CLIENT_DEVICE_GD_PERSISTENT_PAGE_H
+#define CLIENT_DEVICE_GD_PERSISTENT_PAGE_H
+
+#include "client/device/gd_persistent_queue.h"
+
+/* Looks at the CQE of a page, a microsecond each, before the command is treated as a slow one. */
+#define GD_PAGE_LOOKS 32u
+
+/* Of a command that was sent: is it a page that the warp copies as it lies? */
+GQ_FN bool gd_page_suits(const struct gd_persistent *t)
+{
+    return t->staged == NVME_PAGE_SIZE && !t->compares && t->dst % 16 == 0;
+}
+
+/* The CQE's last dword if the command has. */
+GQ_FN uint32_t gd_page_success(const struct gq_single *s)
+{
+    return s->at.phase << 16 | gq_single_cid(s);
+}
+
+/*
+ * True: the command has succeeded. False: it has failed, or takes long. Every lane acquires the CQE
+ * for its own loads of the page.
+ */
+GQ_FN bool gd_page_await(const struct gd_persistent *t)
+{
+    const struct gd_reader *w = t->reader;
+    const struct gq_position *at = &t->single->at;
+    const struct nvme_cqe *cqe = &w->port.cq[at->entry];
+    uint32_t success = gd_page_success(t->single);
+
+#ifdef __CUDACC__
+#pragma unroll 1
+#endif
+    for (uint32_t looks = 0; looks < GD_PAGE_LOOKS; looks++) {
+        GQ_LANE_VAR(uint32_t, differs);
+
+        GQ_FOR_LANES(lane)
+        {
+            GQ_AT(differs) = gq_load_cqe(cqe) != success;
+        }
+        if (GQ_BALLOT(differs) == 0)
+            return true;
+        gd_idle();
+    }
+    return false;
+}
+
+/*
+ * Copies the page, and tells the host. The lanes meet after their stores. Lane 0's fence for the
+ * system then orders these, and the loads of staging, before two stores of the same lane: of the
+ * report, so that the page is visible to the host's thread that has seen the report, and to kernels
+ * and copies that it launches then; and of the lock, so that the queue's next owner has its command
+ * write to staging.
+ */
+GQ_FN void gd_page_copy(const struct gd_persistent *t, uint64_t src)
+{
+    const struct gd_reader *w = t->reader;
+
+    GQ_FOR_LANES(lane)
+    {
+        struct gq_page_part part;
+
+        gq_load_page(src, lane, &part);
+        gq_store_page(t->dst, lane, &part);
+    }
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0)
+            gq_fence_results();
+    }
+    gd_reply(t, 0);
+}
+
+/* Of a staged page whose command was sent. False: the general looks go on with it. */
+GQ_FN bool gd_page_read(struct gd_persistent *t)
+{
+    struct gd_reader *w = t->reader;
+    struct gq_single *s = t->single;
+    const struct gd_set *set = &t->file->set;
+    uint64_t src = set->staging.base + gd_staging_of(set, w->queue);
+
+    if (!gd_page_suits(t) || !gd_page_await(t))
+        return false;
+    gd_page_copy(t, src);
+    gq_single_take_cqe(s, gd_page_success(s));
+    (void)gd_ended(w, s);
+    gd_persistent_rest(t);
+    return true;
+}
+
+#endif
