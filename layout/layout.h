@@ -93,6 +93,12 @@ bool lay_same_shape(const struct lay_geometry *a, const struct lay_geometry *b);
  */
 void lay_super_places(uint64_t device_blocks, uint64_t places[LAY_SUPER_COPIES]);
 
+/* Bitmap blocks, and groups, of a file system of so many blocks. */
+static inline uint64_t lay_groups_of(uint64_t blocks)
+{
+    return (blocks + LAY_GROUP_BLOCKS - 1) / LAY_GROUP_BLOCKS;
+}
+
 static inline uint64_t lay_groups(const struct lay_geometry *geo)
 {
     return geo->bitmap_blocks;

@@ -8,10 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "fusefs/core/ffs.h"
-#include "layout/format.h"
+#include "layout/layout.h"
 #include "mkfs/tool.h"
 
 #define EXIT_USAGE 2
@@ -97,15 +98,24 @@ static int settle(const struct options *o, struct bd_dev *dev, struct ffs_statfs
     return err ? tool_error(o->device.text, "not changed: %s", tool_strerror(err)) : 0;
 }
 
-/* A file that is too short for the wanted size becomes longer; the device is open and locked. */
+/*
+ * A file that is too short for the wanted size becomes longer, where the bitmaps fit. The device is
+ * open and locked.
+ */
 static int extend_file(const struct options *o, struct bd_opened *opened)
 {
     struct stat st;
+    struct statvfs fs;
     const char *path = o->device.name.path;
 
     if (bd_name_is_ctrlr(&o->device.name) || o->bytes <= opened->dev->info.bytes ||
         stat(path, &st) != 0 || !S_ISREG(st.st_mode))
         return 0;
+    uint64_t need = lay_groups_of(o->bytes >> LAY_BLOCK_SHIFT) << LAY_BLOCK_SHIFT;
+    if (statvfs(path, &fs) == 0 && need / fs.f_frsize > fs.f_bavail)
+        return tool_error(o->device.text,
+                          "not resized: no space under it for the new bitmaps, %" PRIu64 " bytes",
+                          need);
     if (truncate(path, (off_t)o->bytes) != 0)
         return tool_error(o->device.text, "cannot extend: %s", strerror(errno));
     bd_opened_close(opened);

@@ -127,9 +127,9 @@ void sim_media_refresh(struct sim_ns *ns)
     if (!ns->grows || ns->pinned || atomic_load(&ns->fixed))
         return;
     off_t end = lseek(ns->fd, 0, SEEK_END);
-    if (end <= 0 || (uint64_t)end <= old)
+    if (end <= 0 || (uint64_t)end <= old || (uint64_t)end > most)
         return;
-    uint64_t lbas = ((uint64_t)end < most ? (uint64_t)end : most) >> ns->lba_shift;
+    uint64_t lbas = (uint64_t)end >> ns->lba_shift;
     uint64_t bytes = lbas << ns->lba_shift;
     if (lbas <= ns->lbas)
         return;

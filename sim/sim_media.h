@@ -19,7 +19,10 @@ uint16_t sim_media_write(const struct sim_ns *ns, uint64_t offset, const void *f
 uint16_t sim_media_zero(struct sim_ns *ns, uint64_t lba, uint64_t lbas);
 /* The image file has become shorter. */
 bool sim_media_is_shrunk(const struct sim_ns *ns);
-/* The namespace grows if the image file has. By the thread of admin commands. */
+/*
+ * The namespace grows if the image file has, but not beyond the room that was mapped for it. By the
+ * thread of admin commands.
+ */
 void sim_media_refresh(struct sim_ns *ns);
 
 #endif

@@ -114,6 +114,8 @@ int ffs_trim(struct ffs *fs, const struct ffs_trim_range *range, ffs_stop_fn sto
  * read back as written. Interrupted at any write, the next mount finds the old size or the new one.
  */
 int ffs_grow(struct ffs *fs, uint64_t blocks);
+/* Would it, if the device were as large as that? Errors as above but -ENOSPC and -EUCLEAN. */
+int ffs_grow_check(struct ffs *fs, uint64_t blocks);
 /* The fewest blocks above `old` that ffs_grow() takes a file system of `old` blocks to. */
 uint64_t ffs_grow_least(uint64_t old, bool data_csum);
 /*

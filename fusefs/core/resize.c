@@ -36,11 +36,6 @@ struct resize {
     union chunk_block *other;                   /* the same: old bitmaps, blocks read back */
 };
 
-static uint64_t groups_of(uint64_t blocks)
-{
-    return (blocks + LAY_GROUP_BLOCKS - 1) / LAY_GROUP_BLOCKS;
-}
-
 static uint64_t chunk_of(uint64_t left)
 {
     return left < CHUNK ? left : CHUNK;
@@ -487,7 +482,7 @@ int ffs_reshape(struct ffs *fs, const struct lay_geometry *geo)
 /* Bitmaps, checksums and a copy of the superblock. */
 static uint64_t needed(uint64_t blocks, bool data_csum)
 {
-    return groups_of(blocks) + (data_csum ? lay_sums_blocks(blocks) : 0) + 1;
+    return lay_groups_of(blocks) + (data_csum ? lay_sums_blocks(blocks) : 0) + 1;
 }
 
 uint64_t ffs_grow_least(uint64_t old, bool data_csum)
@@ -500,6 +495,31 @@ uint64_t ffs_grow_least(uint64_t old, bool data_csum)
     return blocks;
 }
 
+/* Whatever the device. Under shape_lock. */
+static int check_growth(const struct ffs *fs, uint64_t blocks)
+{
+    uint64_t old = fs->geo.blocks;
+
+    if (blocks < old)
+        return -EINVAL;
+    if (blocks > LAY_MAX_BLOCKS)
+        return -EFBIG;
+    if (fs->geo.compat & ~LAY_FEATURE_COMPAT)
+        return -ENOTSUP;
+    return blocks > old && blocks < ffs_grow_least(old, ffs_has_sums(&fs->geo)) ? -ERANGE : 0;
+}
+
+int ffs_grow_check(struct ffs *fs, uint64_t blocks)
+{
+    int err = ffs_freeze(fs);
+
+    if (err)
+        return err;
+    err = check_growth(fs, blocks);
+    ffs_thaw(fs);
+    return err;
+}
+
 /*
  * The bitmaps go to the first of the new blocks, the copy to the last one. On success *geo is the
  * new shape, or that of now when the size is the same. Under shape_lock.
@@ -508,23 +528,18 @@ static int plan(const struct ffs *fs, uint64_t blocks, struct lay_geometry *geo)
 {
     uint64_t old = fs->geo.blocks;
     bool data_csum = ffs_has_sums(&fs->geo);
+    int err = check_growth(fs, blocks);
 
-    if (blocks < old)
-        return -EINVAL;
-    if (blocks > LAY_MAX_BLOCKS)
-        return -EFBIG;
+    if (err)
+        return err;
     if (blocks > bd_bytes(fs->dev) >> LAY_BLOCK_SHIFT)
         return -ENOSPC;
-    if (fs->geo.compat & ~LAY_FEATURE_COMPAT)
-        return -ENOTSUP;
     *geo = fs->geo;
     if (blocks == old)
         return 0;
-    if (blocks < ffs_grow_least(old, data_csum))
-        return -ERANGE;
     geo->blocks = blocks;
     geo->bitmap_start = old;
-    geo->bitmap_blocks = groups_of(blocks);
+    geo->bitmap_blocks = lay_groups_of(blocks);
     if (data_csum) {
         geo->sums_start = geo->bitmap_start + geo->bitmap_blocks;
         geo->sums_blocks = lay_sums_blocks(blocks);

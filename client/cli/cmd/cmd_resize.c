@@ -3,17 +3,26 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "client/cli/common/cli.h"
 #include "client/cli/common/mounts.h"
 #include "gpunvme/gpunvme_ioctl.h"
+#include "layout/layout.h"
+
+/* The image file behind the mount that is resized. */
+struct image {
+    char path[PATH_MAX]; /* "": the device is no image, or is not known */
+    uint64_t bytes;      /* as it was found */
+};
 
 static int explain(const char *path, int err)
 {
@@ -22,8 +31,9 @@ static int explain(const char *path, int err)
         return cli_error(path, "the file system is larger than that; to shrink it, unmount it and "
                                "use tune.gpunvme --size");
     case ENOSPC:
-        return cli_error(path, "the drive is smaller than that; without SIZE the file system "
-                               "takes all of it");
+        return cli_error(path, "the drive is smaller than that, or its image cannot grow so far "
+                               "while it is mounted; without SIZE the file system takes all of the "
+                               "drive");
     case ERANGE:
         return cli_error(path, "so small a growth has no room for bitmaps, give more");
     case EPERM:
@@ -49,43 +59,90 @@ static bool is_root_of(const char *point, dev_t dev)
            makedev(st.stx_dev_major, st.stx_dev_minor) == dev;
 }
 
-/* An image file that is too short for the wanted size becomes longer. */
-static int extend_image(const char *path, int fd, uint64_t bytes)
+static void find_image(int fd, struct image *image)
 {
     struct cli_mounts mounts;
     struct stat at, st;
-    int failed = 0;
 
+    *image = (struct image){.bytes = 0};
     if (fstat(fd, &at) != 0 || cli_mounts_read(CLI_MOUNTS, &mounts) != 0)
-        return 0;
-    for (size_t i = 0; i < mounts.n && !failed; i++) {
+        return;
+    for (size_t i = 0; i < mounts.n; i++) {
         const char *device = mounts.all[i].device;
-        if (device[0] != '/' || !is_root_of(mounts.all[i].point, at.st_dev) ||
-            stat(device, &st) != 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size >= bytes)
+        if (device[0] != '/' || strlen(device) >= sizeof(image->path) ||
+            !is_root_of(mounts.all[i].point, at.st_dev) || stat(device, &st) != 0 ||
+            !S_ISREG(st.st_mode))
             continue;
-        if (truncate(device, (off_t)bytes) != 0)
-            failed = cli_error(path, "cannot extend %s: %s", device, strerror(errno));
+        snprintf(image->path, sizeof(image->path), "%s", device);
+        image->bytes = (uint64_t)st.st_size;
     }
     cli_mounts_free(&mounts);
-    return failed;
+}
+
+/* An image file that is too short for the wanted size becomes longer, where its bitmaps fit. */
+static int extend_image(const char *path, const struct image *image, uint64_t bytes)
+{
+    uint64_t need = lay_groups_of(bytes / LAY_BLOCK_SIZE) * LAY_BLOCK_SIZE;
+    struct statvfs fs;
+
+    if (!image->path[0] || image->bytes >= bytes)
+        return 0;
+    if (statvfs(image->path, &fs) == 0 && need / fs.f_frsize > fs.f_bavail)
+        return cli_error(path,
+                         "not resized: the new bitmaps take %" PRIu64 " bytes, and there is no "
+                         "space for them under %s",
+                         need, image->path);
+    if (truncate(image->path, (off_t)bytes) != 0)
+        return cli_error(path, "cannot extend %s: %s", image->path, strerror(errno));
+    return 0;
+}
+
+/*
+ * After a failure the image is as it was, unless the drive has noticed the growth (`drive` bytes):
+ * for it a file that is cut has lost data.
+ */
+static void restore_image(const char *path, const struct image *image, uint64_t bytes,
+                          uint64_t drive)
+{
+    if (!image->path[0] || image->bytes >= bytes)
+        return;
+    if (drive > image->bytes)
+        cli_error(path, "%s has %" PRIu64 " bytes now, which the drive knows", image->path, bytes);
+    else if (truncate(image->path, (off_t)image->bytes) != 0)
+        cli_error(path, "%s has %" PRIu64 " bytes now: %s", image->path, bytes, strerror(errno));
+}
+
+static void report(const char *path, const struct gpunvme_ioc_resize *arg, bool json)
+{
+    if (!json) {
+        printf("%s: %" PRIu64 " bytes\n", path, arg->bytes);
+        return;
+    }
+    struct json_object *root = cli_json_new();
+    json_object_object_add(root, "bytes", json_object_new_uint64(arg->bytes));
+    json_object_object_add(root, "drive_bytes", json_object_new_uint64(arg->device));
+    cli_json_print(root);
 }
 
 static int resize(const char *path, int fd, uint64_t bytes, bool json)
 {
     struct gpunvme_ioc_resize arg = {.abi = {sizeof(arg), GPUNVME_ABI_VERSION}, .bytes = bytes};
+    struct image image;
 
-    if (bytes && extend_image(path, fd, bytes))
+    find_image(fd, &image);
+    if (bytes && extend_image(path, &image, bytes))
         return 1;
-    if (ioctl(fd, GPUNVME_IOC_RESIZE, &arg) != 0)
-        return explain(path, errno);
-    if (json) {
-        struct json_object *root = cli_json_new();
-        json_object_object_add(root, "bytes", json_object_new_uint64(arg.bytes));
-        json_object_object_add(root, "drive_bytes", json_object_new_uint64(arg.device));
-        cli_json_print(root);
-    } else {
-        printf("%s: %" PRIu64 " bytes\n", path, arg.bytes);
+    if (ioctl(fd, GPUNVME_IOC_RESIZE, &arg) != 0) {
+        int failed = explain(path, errno);
+        restore_image(path, &image, bytes, arg.device);
+        return failed;
     }
+    if (!bytes && image.bytes / LAY_BLOCK_SIZE > arg.device / LAY_BLOCK_SIZE)
+        return cli_error(path,
+                         "%s has %" PRIu64 " bytes, of which its drive takes %" PRIu64
+                         " before the next mount",
+                         image.path, image.bytes, arg.device);
+    report(path, &arg, json);
     return 0;
 }
 

@@ -265,10 +265,11 @@ static void run_request(struct job *job)
 
     if (!err)
         err = r->handle(&a->call, &a->arg);
-    if (err)
+    /* RESIZE tells with an error, too, how large the drive is known to be. */
+    if (err && r->handle != handle_resize)
         op_reply(a->req, err);
     else
-        fuse_reply_ioctl(a->req, 0, &a->arg, a->size);
+        fuse_reply_ioctl(a->req, err, &a->arg, a->size);
     free(a);
 }
 

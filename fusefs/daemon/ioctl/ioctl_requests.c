@@ -338,11 +338,14 @@ int ioctl_resize(struct daemon *d, uid_t uid, struct gpunvme_ioc_resize *arg)
     struct ffs_statfs now;
     int err = uid != 0 ? -EPERM : arg->flags != 0 ? -EINVAL : 0;
 
+    /* First: of a drive on a file that was extended for this the file can be cut again. */
+    if (!err && arg->bytes)
+        err = ffs_grow_check(s->fs, arg->bytes / LAY_BLOCK_SIZE);
     if (!err)
         err = bd_refresh(s->bdev);
+    arg->device = bd_bytes(s->bdev);
     if (err)
         return err;
-    arg->device = bd_bytes(s->bdev);
     if (s->engine)
         gq_engine_grown(s->engine, arg->device);
     err = ffs_grow(s->fs, (arg->bytes ? arg->bytes : arg->device) / LAY_BLOCK_SIZE);

@@ -241,6 +241,13 @@ class OnMount(unittest.TestCase):
         self.assertIn("larger than that", run("resize", self.mount, "64M", status=1)[1])
         self.assertIn("no room for bitmaps", run("resize", self.mount, str((128 << 20) + 8192),
                                                  status=1)[1])
+        # Bitmaps of 6 TB; a drive that has mapped less; more than the format can count.
+        self.assertIn("no space for them", run("resize", self.mount, "200000T", status=1)[1])
+        self.assertIn("cannot grow so far", run("resize", self.mount, "2T", status=1)[1])
+        self.assertEqual(os.path.getsize(self.image), 128 << 20, "after each failure")
+        with open(os.path.join(self.mount, "new"), "wb", buffering=0) as f:
+            f.write(b"x")
+            os.fsync(f.fileno())  # the drive misses nothing
         self.assertEqual(document("resize", self.file, "192M")["bytes"], 192 << 20)
         self.assertEqual(os.path.getsize(self.image), 192 << 20)
         os.truncate(self.image, 300 << 20)
@@ -255,6 +262,9 @@ class OnMount(unittest.TestCase):
         # The executor reads what lies past the old end, too.
         self.assertTrue(document("verify", large)["files"][0]["same"])
         os.unlink(large)
+        os.truncate(self.image, 2 << 40)
+        self.assertIn("before the next mount", run("resize", self.mount, status=1)[1])
+        os.truncate(self.image, 300 << 20)
         self.assertIn("not on a gpunvmefs", run("resize", MEMORY, status=1)[1])
         self.assertIn("no size", run("resize", self.mount, "x", status=2)[1])
 

@@ -394,12 +394,29 @@ TEST_F(Resize, WhatDoesNotFitIsRefusedAndStays)
     ASSERT_EQ(unmount(), 0);
 }
 
+TEST_F(Resize, WhatItCannotDoOnAnyDeviceIsKnownBefore)
+{
+    ASSERT_EQ(mount(), 0) << why;
+    EXPECT_EQ(ffs_grow_check(fs, OLD - 1), -EINVAL);
+    EXPECT_EQ(ffs_grow_check(fs, OLD + 1), -ERANGE);
+    EXPECT_EQ(ffs_grow_check(fs, LAY_MAX_BLOCKS + 1), -EFBIG);
+    EXPECT_EQ(ffs_grow_check(fs, LAY_MAX_BLOCKS), 0);
+    EXPECT_EQ(ffs_grow_check(fs, OLD), 0);
+    EXPECT_EQ(blocks(), OLD);
+    ASSERT_EQ(unmount(), 0);
+    opts.read_only = true;
+    ASSERT_EQ(mount(), 0) << why;
+    EXPECT_EQ(ffs_grow_check(fs, NEW), -EROFS);
+    ASSERT_EQ(unmount(), 0);
+}
+
 TEST_F(Resize, RefusesWhatItCannotDo)
 {
     EXPECT_EQ(grow(OLD - 1), -EINVAL);
     EXPECT_EQ(grow(NEW + 1), -ENOSPC);
     EXPECT_EQ(grow(OLD + 1), -ERANGE);
     EXPECT_EQ(grow(ffs_grow_least(OLD, data_csum) - 1), -ERANGE);
+    EXPECT_EQ(grow(LAY_MAX_BLOCKS + 1), -EFBIG);
     EXPECT_EQ(grow(OLD), 0);
     EXPECT_EQ(grow(ffs_grow_least(OLD, data_csum)), 0);
     EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
