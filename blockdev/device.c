@@ -195,6 +195,26 @@ bool bd_lacks_regions(struct nvme_ctrlr *c, char *why, size_t len)
     return true;
 }
 
+/* Says which memory was too little. */
+static bool lacks_memory(const struct nvme_transport *t, int err, char *why, size_t len)
+{
+    if (err != -ENOMEM)
+        return false;
+    if (t->physical)
+        return vfio_no_large_page(why, len) != 0;
+    return !strcmp(t->ops->name, "vfio") && vfio_memlock_low(why, len);
+}
+
+int bd_refuse_ctrlr(const struct nvme_transport *t, int err, const char *said, char *why,
+                    size_t len)
+{
+    const struct problem p = {why, len};
+
+    if (lacks_memory(t, err, why, len))
+        return err;
+    return fail(&p, err, "the controller does not start: %s", said[0] ? said : strerror(-err));
+}
+
 int bd_open_namespace(struct nvme_ctrlr *c, uint32_t nsid, unsigned queues, unsigned depth,
                       struct bd_dev **out, char *why, size_t len)
 {
@@ -203,10 +223,7 @@ int bd_open_namespace(struct nvme_ctrlr *c, uint32_t nsid, unsigned queues, unsi
 
     if ((err == -ENOSPC || err == -ENOMEM) && bd_lacks_regions(c, why, len))
         return -ENOSPC;
-    if (err == -ENOMEM && nvme_ctrlr_transport(c)->physical)
-        return vfio_no_large_page(why, len);
-    if (err == -ENOMEM && !strcmp(nvme_ctrlr_transport(c)->ops->name, "vfio") &&
-        vfio_memlock_low(why, len))
+    if (lacks_memory(nvme_ctrlr_transport(c), err, why, len))
         return err;
     switch (err) {
     case 0:
@@ -240,8 +257,9 @@ static int open_ctrlr(const struct bd_name *name, const struct bd_open_opts *opt
         nvme.admin_timeout_ms = nvme.io_timeout_ms = opts->deadline_ms;
     err = nvme_ctrlr_open(t, &nvme, &out->ctrlr);
     if (err) {
+        bd_refuse_ctrlr(t, err, said, p->why, p->len);
         t->ops->close(t);
-        return fail(p, err, "the controller does not start: %s", said[0] ? said : strerror(-err));
+        return err;
     }
     err = bd_open_namespace(out->ctrlr, name->nsid, TOOL_QUEUES, TOOL_DEPTH, &out->dev, p->why,
                             p->len);

@@ -53,6 +53,10 @@ int bd_open_transport(const struct bd_name *name, const struct bd_open_opts *opt
  */
 bool bd_lacks_regions(struct nvme_ctrlr *c, char *why, size_t len);
 
+/* A sentence for nvme_ctrlr_open() that failed and `said` so, or "". Returns err. */
+int bd_refuse_ctrlr(const struct nvme_transport *t, int err, const char *said, char *why,
+                    size_t len);
+
 /* bd_nvme_open() with a sentence in why when it fails. */
 int bd_open_namespace(struct nvme_ctrlr *c, uint32_t nsid, unsigned queues, unsigned depth,
                       struct bd_dev **out, char *why, size_t len);

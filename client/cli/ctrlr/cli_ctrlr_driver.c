@@ -92,9 +92,9 @@ int cli_driver_open(const struct cli_target *t, bool noiommu, struct cli_ctrlr *
         return err;
     err = nvme_ctrlr_open(transport, &opts, &driver);
     if (err) {
+        bd_refuse_ctrlr(transport, err, said, why, len);
         transport->ops->close(transport);
-        return nvme_why(why, len, err, "the controller does not start: %s",
-                        said[0] ? said : strerror(-err));
+        return err;
     }
     *out = (struct cli_ctrlr){.ops = &ops, .through = transport->ops->name, .driver = driver};
     return 0;

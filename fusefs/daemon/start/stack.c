@@ -60,7 +60,7 @@ unsigned stack_cpu_queues(const struct stack *s)
 
 static int open_blocks(const struct options *opts, struct stack *s, const struct problem *p)
 {
-    char why[256] = "";
+    char why[256] = "", text[320];
 
     if (!s->drive.transport) {
         s->bdev = s->drive.bdev;
@@ -71,8 +71,10 @@ static int open_blocks(const struct options *opts, struct stack *s, const struct
                              .why = why,
                              .why_len = sizeof(why)};
     int err = nvme_ctrlr_open(s->drive.transport, &nvme, &s->ctrlr);
-    if (err)
-        return fail(p, err, "the controller does not start: %s", why[0] ? why : strerror(-err));
+    if (err) {
+        bd_refuse_ctrlr(s->drive.transport, err, why, text, sizeof(text));
+        return fail(p, err, "%s", text);
+    }
     err = bd_open_namespace(s->ctrlr, opts->name.nsid, stack_cpu_queues(s), CPU_DEPTH, &s->bdev,
                             why, sizeof(why));
     if (err)
