@@ -26,8 +26,12 @@ namespace
 
 constexpr unsigned kGroupShift = 5;
 constexpr unsigned kLooks = 1024; /* one of so many reads the clock */
+constexpr unsigned kCut = 64;     /* of so many pieces one may be cut */
 
-/* By a warp: the command of each piece. *wrong: pieces that one command does not read. */
+/*
+ * By a warp: the command of each piece, cut at the end of its extent. *wrong: pieces that were cut,
+ * at least all when one has no command.
+ */
 __global__ void __launch_bounds__(GQ_LANES)
     make_commands(struct bare_loop b, struct pattern_pieces p, uint64_t to, uint64_t room)
 {
@@ -44,10 +48,13 @@ __global__ void __launch_bounds__(GQ_LANES)
     }
     for (uint32_t i = gq_thread(); i < b.n; i += GQ_LANES) {
         struct gq_cursor cur = {.offset = p.gpu_places[i]};
-        uint64_t at = buffer.target.head + (to - buffer.addr) + i * p.bytes % room;
+        uint64_t at = buffer.target.head + (to - buffer.addr) + i * p.bytes % room, len;
 
         gq_find_extent(&f.map, &cur);
-        bad += !gq_make_single(&f.map, &buffer.target, &cur, at, p.bytes, &b.cmds[i]);
+        len = p.bytes < cur.to - cur.offset ? p.bytes : cur.to - cur.offset;
+        bad += len < p.bytes;
+        if (!gq_make_single(&f.map, &buffer.target, &cur, at, len, &b.cmds[i]))
+            bad = b.n;
     }
     atomicAdd(b.wrong, bad);
 }
@@ -218,8 +225,10 @@ extern "C" int bare_loop_open(const struct gpunvme_device_file *file,
 
     if (!err)
         err = launch((const void *)make_commands, 1, args, b, &wrong);
-    if (!err && wrong)
+    if (!err && wrong > b->n / kCut)
         err = -ENOTSUP;
+    if (!err && cudaMemset(b->wrong, 0, sizeof(*b->wrong)) != cudaSuccess)
+        err = -EIO;
     if (err)
         bare_loop_close(b);
     else

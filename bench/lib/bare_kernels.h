@@ -20,7 +20,8 @@ struct bare_loop;
 /*
  * A command for each of the pieces, between the file and `room` bytes of registered memory from
  * `at` on, which are used in turn. is_write: the file is written, at places that have blocks.
- * -ENOTSUP: a piece takes more than one command; -ENOMEM, -EIO.
+ * A piece is cut at the end of its extent, and its rest left out. -ENOTSUP: more than one of 64
+ * would be, or takes more than one command for another reason; -ENOMEM, -EIO.
  */
 int bare_loop_open(const struct gpunvme_device_file *file, const struct pattern_pieces *p, void *at,
                    uint64_t room, bool is_write, struct bare_loop **out);
