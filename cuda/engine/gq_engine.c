@@ -21,6 +21,9 @@
 #define DEFAULT_STAGING     (16u << 20)
 /* Of a lane, where all data of device memory is staged: the length of its commands. */
 #define LANE_STAGING_OF_ALL (16u << 10)
+/* The same in long transfers, of so many lanes at least. */
+#define LANE_STAGING_OF_LONG (64u << 10)
+#define LANES_OF_LONG        16u
 
 static void fill_defaults(struct gq_engine *e, const struct gq_options *opts)
 {
@@ -211,13 +214,24 @@ static void close_staging(struct gq_engine *e)
 }
 
 /* Bytes of staging for a lane: whole LBAs that one command carries, a power of two. */
-static uint32_t lane_staging(const struct gq_engine *e)
+static uint32_t lane_staging(const struct gq_engine *e, uint32_t most)
 {
     uint32_t bytes = e->ns.lba_size;
 
-    while (e->stages && bytes < LANE_STAGING_OF_ALL && 2 * bytes <= e->info.max_command)
+    while (e->stages && bytes < most && 2 * bytes <= e->info.max_command)
         bytes *= 2;
     return bytes;
+}
+
+static void lay_out_area(struct gq_engine *e)
+{
+    uint32_t all, of_long;
+
+    e->lane_staging = lane_staging(e, LANE_STAGING_OF_ALL);
+    e->long_staging = lane_staging(e, LANE_STAGING_OF_LONG);
+    all = GQ_STAGING_LANES * e->lane_staging;
+    of_long = LANES_OF_LONG * e->long_staging;
+    e->queue_area = all > of_long ? all : of_long;
 }
 
 /*
@@ -233,10 +247,10 @@ static size_t lay_out_staging(struct gq_engine *e)
     e->chunk_staging = bytes / parts / NVME_PAGE_SIZE * NVME_PAGE_SIZE;
     if (e->chunk_staging < NVME_PAGE_SIZE)
         e->chunk_staging = NVME_PAGE_SIZE;
-    e->lane_staging = lane_staging(e);
+    lay_out_area(e);
     e->queue_staging = e->chunk_staging * parts;
-    e->queue_staging += -e->queue_staging % e->lane_staging;
-    return e->queue_staging + (uint64_t)e->n_queues * GQ_STAGING_LANES * e->lane_staging;
+    e->queue_staging += -e->queue_staging % e->long_staging;
+    return e->queue_staging + (uint64_t)e->n_queues * e->queue_area;
 }
 
 /*

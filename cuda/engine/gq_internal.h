@@ -89,7 +89,9 @@ struct gq_engine {
     struct gq_region staging;
     uint64_t chunk_staging; /* bytes of staging for each chunk of each workspace */
     uint64_t queue_staging; /* offset in staging of the areas for reads, one for each queue */
-    uint32_t lane_staging;  /* bytes of such an area for each lane */
+    uint32_t queue_area;    /* bytes of such an area */
+    uint32_t lane_staging;  /* of which each lane has so many */
+    uint32_t long_staging;  /* or, in a long transfer, as many for fewer lanes */
     bool stages;            /* the controller does not reach device memory */
     struct gq_part_sums part_sums;
     struct gq_import maps; /* memory of the executor: GQ_READV_EXTENTS extents for each workspace */

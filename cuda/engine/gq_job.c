@@ -60,6 +60,7 @@ void gq_job_set_up_reads(const struct gq_engine *e, const struct gq_buffer *b,
                     .prps_iova = e->staging.prps.iova,
                     .head = e->queue_staging},
         .lane_staging = e->lane_staging,
+        .queue_area = e->queue_area,
         .staged = b->staged,
         .max_command = e->info.max_command,
     };

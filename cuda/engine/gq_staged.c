@@ -11,6 +11,8 @@
 #include "support/minmax.h"
 
 #define UNITS_A_QUEUE 8u
+/* From as many bytes on commands are longer; a shorter transfer is spread over more of them. */
+#define LONG_TRANSFER ((uint64_t)16 << 20)
 
 struct staged {
     struct gq_job job;
@@ -109,6 +111,16 @@ static const struct gq_job_kind staged_kind = {
     .complete = complete,
 };
 
+/*
+ * A software controller spends a part of the time of a command on the command, whatever its length:
+ * fewer lanes share the staging of a queue.
+ */
+static void lengthen_commands(const struct gq_engine *e, struct gq_reads *reads)
+{
+    reads->lane_staging = e->long_staging;
+    reads->lanes = (uint32_t)min_u64(GQ_STAGING_LANES, e->queue_area / e->long_staging);
+}
+
 int gq_staged_transfer(struct gq_engine *e, const struct gq_request *req, struct gq_result *result)
 {
     struct staged s = {.job = {.kind = &staged_kind,
@@ -122,7 +134,9 @@ int gq_staged_transfer(struct gq_engine *e, const struct gq_request *req, struct
     int err;
 
     gq_job_set_up_reads(e, req->buffer, &s.reads);
-    s.reads.unit = e->lane_staging;
+    if (req->len >= LONG_TRANSFER)
+        lengthen_commands(e, &s.reads);
+    s.reads.unit = s.reads.lane_staging;
     result->staged = true;
     s.job.deadline_ns = gq_job_deadline(req->deadline_ms);
     gq_job_tune(&s.job, req->op == GQ_WRITE ? GQ_TUNED_WRITES : GQ_TUNED_READS, req->len);

@@ -104,8 +104,8 @@ struct gq_reads {
     struct gq_target target;
     /*
      * Staging, page-aligned. From `head` on each queue has an area, with a part
-     * for each of GQ_STAGING_LANES lanes. prps_iova is used where a part is
-     * longer than two pages; len is not used.
+     * for each lane that takes reads. prps_iova is used where a part is longer
+     * than two pages; len is not used.
      */
     struct gq_target staging;
     /*
@@ -114,7 +114,9 @@ struct gq_reads {
      * an LBA.
      */
     uint32_t lane_staging;
-    bool staged;                /* the controller does not reach the target: all bytes are staged */
+    uint32_t lanes;      /* that take reads, the first of a group; 0: all */
+    uint32_t queue_area; /* bytes of a queue's area; 0: a part for each of GQ_STAGING_LANES */
+    bool staged;         /* the controller does not reach the target: all bytes are staged */
     const struct gq_read *list; /* gq_run.n_cmds reads; NULL: `whole` or desc */
     struct gq_read_desc
         *desc; /* the same with results, and gq_run.results is not used; NULL: none */

@@ -246,6 +246,18 @@ GQ_FN uint32_t gq_lane_staging(const struct gq_reads *reads)
     return reads->lane_staging ? reads->lane_staging : reads->map.lba_size;
 }
 
+/* Bytes of staging of a queue. */
+GQ_FN uint32_t gq_queue_area(const struct gq_reads *reads)
+{
+    return reads->queue_area ? reads->queue_area : GQ_STAGING_LANES * gq_lane_staging(reads);
+}
+
+/* Lanes that take reads, of a group of as many or fewer. */
+GQ_FN uint32_t gq_reading_lanes(const struct gq_reads *reads)
+{
+    return reads->lanes ? reads->lanes : GQ_STAGING_LANES;
+}
+
 /* Do copy warps copy the staged bytes? */
 GQ_FN bool gq_has_copy_warps(const struct gq_reader *r)
 {

@@ -84,7 +84,8 @@ GQ_FN uint32_t gq_hand_out(struct gq_reader *r)
 
     GQ_FOR_LANES(lane)
     {
-        GQ_AT(wants) = GQ_AT(r->lane_state) == GQ_LANE_FREE && GQ_AT(r->cur).left == 0;
+        GQ_AT(wants) = lane < gq_reading_lanes(r->reads) && GQ_AT(r->lane_state) == GQ_LANE_FREE &&
+                       GQ_AT(r->cur).left == 0;
     }
     mask = GQ_BALLOT(wants);
     n = gq_count_ones(mask);

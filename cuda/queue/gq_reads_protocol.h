@@ -31,17 +31,15 @@
  * waits for that. Of a long read only the ends are staged, and all of it when
  * the controller does not reach the target.
  *
- * Reads may be writes (gq_run.opcode), of whole LBAs without holes, to a target
- * that the controller does not reach: a lane's staging is filled before its
- * command is posted.
+ * Reads may be writes (gq_run.opcode), of whole LBAs without holes, to a target that the controller
+ * does not reach: a lane's staging is filled before its command is posted.
  *
  * With checksums (gq_reads.sums) a part of a block is staged as a part of an LBA
  * is. Staged data is compared here, by all lanes; the data of other commands by
  * the caller after the run, as gq_find_bad_block() does; part_sums are stored
  * here. Neither run has copy warps.
  *
- * Unless noted otherwise, every function is called by all lanes of the group
- * together.
+ * Unless noted otherwise, every function is called by all lanes of the group together.
  */
 #ifndef CUDA_QUEUE_GQ_READS_PROTOCOL_H
 #define CUDA_QUEUE_GQ_READS_PROTOCOL_H
@@ -86,7 +84,8 @@ GQ_FN void gq_reads_begin(struct gq_reader *r, struct gq_group group, const stru
         GQ_AT(r->cur).to = 0;
         GQ_AT(r->cur).index = GQ_NO_READ;
         GQ_AT(r->lane_state) = GQ_LANE_FREE;
-        GQ_AT(r->staging) = reads->staging.head + ((uint64_t)area * GQ_STAGING_LANES + lane) * room;
+        GQ_AT(r->staging) =
+            reads->staging.head + (uint64_t)area * gq_queue_area(reads) + (uint64_t)lane * room;
         GQ_AT(r->bad) = GQ_NO_READ;
         GQ_AT(r->status_of) = GQ_NO_READ;
         GQ_AT(r->status) = 0;
@@ -343,7 +342,8 @@ GQ_FN bool gq_prepare(struct gq_reader *r)
  */
 GQ_FN uint32_t gq_batched(const struct gq_reader *r, uint32_t n)
 {
-    uint32_t batch = r->w.group.lanes / 4;
+    uint32_t lanes = gq_reading_lanes(r->reads);
+    uint32_t batch = (r->w.group.lanes < lanes ? r->w.group.lanes : lanes) / 4;
 
     return r->reads->staged && n < batch && gq_in_flight(&r->w) >= batch ? 0 : n;
 }

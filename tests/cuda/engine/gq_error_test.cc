@@ -44,6 +44,23 @@ TEST_P(GqError, ReportsTheFirstErrorInStreamOrder)
     gq_buffer_unregister(b);
 }
 
+/* Its commands are longer, also where they are staged. */
+TEST_P(GqError, ALongReadEndsWhereItFailed)
+{
+    constexpr size_t kLen = 16u << 20, kCommand = 64u << 10, kBad = 150 * kCommand;
+    Rig rig(GetParam(), 512, kLen);
+
+    rig.opts.max_command = kCommand;
+    rig.open();
+    rig.fault(fault_at(SIM_FAULT_STATUS, kBad / 512 + 77, NVME_ERR_UNRECOVERED_READ));
+    Memory m(rig.x.kind, kLen);
+    gq_buffer *b = rig.add(m, 0, kLen);
+    EXPECT_EQ(rig.move(GQ_READ, b, 0, {{0, kLen}}, 0, kLen), -EIO);
+    EXPECT_EQ(rig.result.bytes, kBad);
+    EXPECT_TRUE(m.holds(0, rig.media.data(), kBad));
+    gq_buffer_unregister(b);
+}
+
 TEST_P(GqError, FailedPieceLeavesTheBufferAlone)
 {
     Rig rig(GetParam(), 4096, 1u << 20);

@@ -205,6 +205,40 @@ TEST_P(GqTransfer, AlignedReadNeedsNoStagingAndFewCommands)
     gq_buffer_unregister(b);
 }
 
+/* Where it is staged, too; extents and the file's offset are not multiples of a command. */
+TEST_P(GqTransfer, ALongOneHasFewCommands)
+{
+    constexpr size_t kSkip = 4096, kLen = 16u << 20;
+    Rig rig(GetParam(), 512, 32u << 20);
+    std::vector<Extent> extents = {
+        {0, 3u << 20}, {20000, 5120 * 512}, {10000, 512}, {26048, 12u << 20}};
+    Bytes data = random_bytes(kLen, 21), want(rig.media);
+
+    rig.open();
+    Memory m(rig.x.kind, kLen);
+    gq_buffer *b = rig.add(m, 0, kLen);
+    m.write(0, data);
+    ASSERT_EQ(rig.move(GQ_WRITE, b, 0, extents, kSkip, kLen), 0);
+    EXPECT_EQ(rig.result.bytes, kLen);
+    EXPECT_LE(rig.result.commands, kLen / (64u << 10) + 2 * extents.size());
+    size_t done = 0, skip = kSkip;
+    for (const Extent &x : extents) {
+        size_t n = std::min<size_t>(x.bytes - skip, kLen - done);
+
+        std::copy_n(data.begin() + (ptrdiff_t)done, n,
+                    want.begin() + (ptrdiff_t)(x.lba * 512 + skip));
+        done += n;
+        skip = 0;
+    }
+    EXPECT_EQ(done, kLen);
+    EXPECT_TRUE(rig.peek(0, want.size()) == want) << "and nothing beside it";
+    m.fill(0);
+    ASSERT_EQ(rig.move(GQ_READ, b, 0, extents, kSkip, kLen), 0);
+    EXPECT_LE(rig.result.commands, kLen / (64u << 10) + 2 * extents.size());
+    EXPECT_TRUE(m.holds(0, data));
+    gq_buffer_unregister(b);
+}
+
 TEST_P(GqTransfer, RefusesWhatCannotBe)
 {
     Rig rig(GetParam());
