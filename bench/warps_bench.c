@@ -35,7 +35,7 @@ static const char *const way_names[WARPS_WAYS] = {"own queue", "shared", "thread
 struct bench {
     uint64_t size; /* of the file, and the most that a run reads */
     unsigned repeats, block, most;
-    bool json, hog;
+    bool json, hog, small;
     struct bench_mount mount;
     struct bench_file file;
     void *host; /* the file's bytes, pinned */
@@ -62,8 +62,9 @@ static int run_warps(struct bench *b, enum warps_way way, unsigned warps, uint64
 
     some.n = n;
     if (!err)
-        err = kernel_warps(way, gpunvme_file_device(b->direct.file), &some, b->mount.memory.addr,
-                           warps, b->block, b->hog, &result);
+        err = (b->small ? kernel_warps_small
+                        : kernel_warps)(way, gpunvme_file_device(b->direct.file), &some,
+                                        b->mount.memory.addr, warps, b->block, b->hog, &result);
     bench_add(rates, (double)n * 1e-6 / (bench_seconds() - start));
     if (err) {
         fprintf(stderr, PROGRAM ": %s, %u warps of %llu B: %s\n", way_names[way], warps,
@@ -173,6 +174,7 @@ static int measure_all(struct bench *b)
     bench_report_number(b->report, "depth", b->lease.depth);
     bench_report_number(b->report, "warps of a block", b->block);
     bench_report_number(b->report, "blocks fill multiprocessors", b->hog);
+    bench_report_number(b->report, "few registers", b->small);
     err = bench_direct_open_with(&b->direct, &b->mount, PROGRAM, b->file.fd, &b->lease);
     for (size_t i = 0; i < sizeof(read_sizes) / sizeof(read_sizes[0]) && !err; i++) {
         if (read_sizes[i] >= b->mount.info.lba_size)
@@ -211,7 +213,7 @@ static int parse(int argc, char **argv, struct bench *b)
 {
     int opt;
 
-    while ((opt = getopt(argc, argv, "s:r:o:q:d:b:w:fh")) != -1) {
+    while ((opt = getopt(argc, argv, "s:r:o:q:d:b:w:fSh")) != -1) {
         unsigned long value = optarg ? strtoul(optarg, NULL, 10) : 0;
 
         if (opt == 'b')
@@ -220,6 +222,8 @@ static int parse(int argc, char **argv, struct bench *b)
             b->most = (unsigned)value;
         else if (opt == 'f')
             b->hog = true;
+        else if (opt == 'S')
+            b->small = true;
         else if (!bench_lease_option(opt, &b->lease) &&
                  !bench_option(opt, &b->size, &b->repeats, &b->json))
             return 1;
@@ -240,7 +244,8 @@ int main(int argc, char **argv)
     if (parse(argc, argv, &b)) {
         fputs("usage: warps_bench [-s MiB, a multiple of 16] [-r REPEATS] [-o json]\n"
               "                   [-q QUEUES leased, -d of DEPTH] [-b WARPS of a block]\n"
-              "                   [-w most WARPS] [-f: a block fills a multiprocessor] DIRECTORY\n",
+              "                   [-w most WARPS] [-f: a block fills a multiprocessor]\n"
+              "                   [-S: kernels of few registers] DIRECTORY\n",
               stderr);
         return 2;
     }

@@ -30,6 +30,11 @@ int kernel_warps(enum warps_way way, const struct gpunvme_device_file *file,
                  const struct pattern_pieces *p, void *to, unsigned warps, unsigned block, bool hog,
                  int64_t *result);
 
+/* The same with kernels that were compiled with GPUNVME_DEVICE_SMALL. */
+int kernel_warps_small(enum warps_way way, const struct gpunvme_device_file *file,
+                       const struct pattern_pieces *p, void *to, unsigned warps, unsigned block,
+                       bool hog, int64_t *result);
+
 #ifdef __cplusplus
 }
 #endif

@@ -106,7 +106,7 @@ GQ_FN uint32_t gd_reserved_bits(const struct gd_share *s, uint32_t word)
  * Claims CIDs for the lanes in `wanting`, and tries to lead at the same time. Returns the claimed
  * CIDs of word *at of w->cids.
  */
-GQ_FN uint32_t gd_claim(struct gd_share *s, uint32_t wanting, uint32_t *at)
+GQ_STEP uint32_t gd_claim(struct gd_share *s, uint32_t wanting, uint32_t *at)
 {
     struct gq_sharer *w = &s->q;
     uint32_t n = gq_count_ones(wanting), first = s->seed * n;

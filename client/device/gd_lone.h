@@ -351,6 +351,44 @@ GQ_FN int gd_read_on(struct gd_share *s, const struct gd_known *k, const struct 
     return gd_first_error(s);
 }
 
+#ifdef GPUNVME_DEVICE_SMALL
+
+/*
+ * The same, for a caller whose words remain in registers: all of them are loaded once more. word:
+ * of the lock, as the caller would release it, or GD_TAKEN.
+ */
+GQ_STEP int gd_read_anew(const struct gpunvme_device_file *file, const struct gd_lone *l,
+                         uint32_t queue, uint32_t word)
+{
+    const struct gd_known k = gd_load_known(file);
+    struct gd_share share, *s = &share;
+    struct gd_times times;
+
+    gd_share_open(s, gq_whole_group(), file, &k, l->len);
+    if (l->stage != GQ_STAGE_NONE && k.n_queues == 0)
+        return -ESTALE; /* as gd_end_all() */
+    if (l->stage != GQ_STAGE_NONE) {
+        s->queue = queue;
+        s->q.lead = gd_lead_of(word);
+        s->leads = GD_LEADS(word);
+        gd_load_times(s, &k, &times);
+        gd_use_queue(s, &k);
+    }
+    return gd_read_on(s, &k, l);
+}
+
+GQ_FN int gd_lone_leave(const struct gd_share *s, const struct gd_known *k, const struct gd_lone *l)
+{
+    const struct gd_lone left = *l;
+
+    (void)k;
+    return gd_read_anew(s->file, &left, s->queue, s->leads ? gd_word_of(&s->q.lead) : GD_TAKEN);
+}
+
+#else
+#define gd_lone_leave gd_read_on
+#endif
+
 /* A warp's read, len bytes that end before the file does: 0 or -errno. */
 GQ_FN int gd_read_warp(struct gd_share *s, const struct gpunvme_device_file *file,
                        const struct gd_known *k, uint64_t dst, uint64_t len, uint64_t offset)
@@ -360,7 +398,7 @@ GQ_FN int gd_read_warp(struct gd_share *s, const struct gpunvme_device_file *fil
     gd_share_open(s, gq_whole_group(), file, k, len);
     if (gd_lone_suits(k, dst, len, offset) && gd_lone_read(s, k, &l))
         return 0;
-    return gd_read_on(s, k, &l);
+    return gd_lone_leave(s, k, &l);
 }
 
 #endif

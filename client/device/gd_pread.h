@@ -17,10 +17,10 @@
  * taking one then reports that. Each keeps 32 commands under way. Warps that poll host memory slow
  * down the data: more than eight made long reads slower.
  */
-GQ_FN uint32_t gd_queues_for(const struct gd_set *set, uint64_t len)
+GQ_FN uint32_t gd_queues_for(uint32_t n_queues, uint32_t max_command, uint64_t len)
 {
-    uint32_t most = set->n_queues < GD_READ_QUEUES ? set->n_queues : GD_READ_QUEUES;
-    uint64_t commands = len >> gq_prefix_ones(gd_unit(set->max_command) - 1);
+    uint32_t most = n_queues < GD_READ_QUEUES ? n_queues : GD_READ_QUEUES;
+    uint64_t commands = len >> gq_prefix_ones(gd_unit(max_command) - 1);
     uint64_t want = commands / GD_QUEUE_COMMANDS + 1;
 
     if (want < most)
@@ -104,15 +104,21 @@ struct gd_block {
 };
 
 /* For a read of len bytes: the first warps read, each its part. */
-GQ_FN struct gd_block gd_block_for(const struct gd_set *set, uint64_t len)
+GQ_FN struct gd_block gd_block_for(uint32_t n_queues, uint32_t max_command, uint64_t len)
 {
     uint32_t threads = blockDim.x * blockDim.y * blockDim.z;
     uint32_t warps = threads < GQ_LANES ? 1 : threads / GQ_LANES;
-    uint32_t queues = gd_queues_for(set, len);
+    uint32_t queues = gd_queues_for(n_queues, max_command, len);
 
     return (struct gd_block){threads,
                              threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z),
                              queues < warps ? queues : warps};
+}
+
+/* The calling warp's group. */
+GQ_FN struct gq_group gd_group_of(struct gd_block k)
+{
+    return k.threads < GQ_LANES ? gd_group((1u << k.threads) - 1u) : gq_whole_group();
 }
 
 /* The calling warp's part of a read as for gd_pread_part(), or nothing. */
@@ -122,8 +128,7 @@ GQ_FN int gd_pread_share(struct gd_block k, const struct gpunvme_device_file *f,
 
     if (p.len == 0 || rank >= k.groups)
         return 0;
-    return gd_pread_part(k.threads < GQ_LANES ? gd_group((1u << k.threads) - 1u) : gq_whole_group(),
-                         f, p, rank, k.groups);
+    return gd_pread_part(gd_group_of(k), f, p, rank, k.groups);
 }
 
 /*
@@ -150,7 +155,7 @@ GQ_FN int64_t gd_pread_block(const struct gpunvme_device_file *f, struct gd_prea
     int err;
 
     p.len = gq_read_bytes(&f->map, p.offset, p.len);
-    k = gd_block_for(&f->set, p.len);
+    k = gd_block_for(f->set.n_queues, f->set.max_command, p.len);
     __syncthreads();
     err = gd_worst(k, gd_pread_share(k, f, p));
     return err ? err : (int64_t)p.len;

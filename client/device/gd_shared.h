@@ -517,7 +517,7 @@ GQ_FN uint64_t gd_prepare_lane(struct gd_share *s, const struct gd_known *k, uin
     return zeros;
 }
 
-GQ_FN void gd_prepare(struct gd_share *s, const struct gd_known *k, struct gd_tables *t)
+GQ_STEP void gd_prepare(struct gd_share *s, const struct gd_known *k, struct gd_tables *t)
 {
     struct gq_sharer *w = &s->q;
     GQ_LANE_VAR(struct gq_cursor, cur);

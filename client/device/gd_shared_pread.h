@@ -142,4 +142,77 @@ GQ_FN int64_t gd_shared_end_lane(const struct gpunvme_ticket *t)
     return s.part.err ? s.part.err : t->len;
 }
 
+#ifdef GPUNVME_DEVICE_SMALL
+
+/* The calling warp's part of a block's read, or nothing: 0 or -errno. */
+GQ_STEP int gd_shared_part(struct gd_block block, const struct gpunvme_device_file *file,
+                           uint64_t dst, uint64_t len, uint64_t offset)
+{
+    const struct gd_known k = gd_load_known(file);
+    const struct gd_dealt d = gd_deal_out(k.max_command, len, offset, block.groups);
+    struct gd_share share, *s = &share;
+    uint64_t from, bytes = gd_dealt_part(d, len, block.me / GQ_LANES, &from);
+
+    if (bytes == 0)
+        return 0;
+    gd_share_open(s, gd_group_of(block), file, &k, bytes);
+    gd_deal(s, k.max_command, dst + from, bytes, offset + from);
+    gd_share_begin(s, &k);
+    gd_share_end(s);
+    return gd_first_error(s);
+}
+
+/* gd_pread_block() through shared queues. All threads pass the same two barriers. */
+GQ_FN int64_t gd_shared_pread_block(const struct gpunvme_device_file *file, uint64_t dst,
+                                    uint64_t n, uint64_t offset)
+{
+    uint64_t end = gd_load64(&file->map.end), len = offset < end ? end - offset : 0;
+    struct gd_block k;
+    int err;
+
+    len = n < len ? n : len;
+    k = gd_block_for(gd_load32(&file->set.n_queues), gd_load32(&file->set.max_command), len);
+    __syncthreads();
+    err = gd_worst(k, gd_shared_part(k, file, dst, len, offset));
+    return err ? err : (int64_t)len;
+}
+
+/* The lanes' pieces of a list, from `first` on: 0, or the error of the first that has one. */
+GQ_STEP int gd_shared_pieces(const struct gpunvme_device_file *file, uint64_t dst,
+                             struct gq_read_desc *list, uint32_t n, uint32_t first)
+{
+    uint32_t i = first + gq_thread();
+    struct gq_read_desc piece = {0};
+    struct gd_share share, *s = &share;
+    bool fits;
+
+    if (i < n)
+        piece = list[i];
+    fits = piece.len <= INT32_MAX;
+    piece.result = (int32_t)gd_begin_lane(s, gq_whole_group(), file, dst + piece.at,
+                                          fits ? piece.len : 0, piece.file_offset, false);
+    gd_share_end(s);
+    if (!fits)
+        s->part.err = -EINVAL;
+    if (i < n)
+        list[i].result = s->part.err ? s->part.err : piece.result;
+    return gd_first_error(s);
+}
+
+/* gd_preadv_warp() through shared queues. */
+GQ_FN int gd_shared_preadv_warp(const struct gpunvme_device_file *file, uint64_t dst,
+                                struct gq_read_desc *list, uint32_t n)
+{
+    int err = n > GD_MAX_PIECES ? -EINVAL : 0;
+
+    for (uint32_t i = 0; i < n && n <= GD_MAX_PIECES; i += GQ_LANES) {
+        int found = gd_shared_pieces(file, dst, list, n, i);
+
+        err = err ? err : found;
+    }
+    return err;
+}
+
+#endif
+
 #endif

@@ -43,7 +43,7 @@ GQ_FN void gd_fail(struct gd_share *s, uint32_t of, int err)
  * groups, whose CIDs become free, and releases the queue. The pauses of a group that only waits
  * grow to some 3 us: its looks delay groups that read.
  */
-GQ_FN void gd_try_elsewhere(struct gd_share *s, uint32_t wanting)
+GQ_STEP void gd_try_elsewhere(struct gd_share *s, uint32_t wanting)
 {
     struct gq_sharer *w = &s->q;
     bool idle = gd_active(s) == 0;
@@ -113,7 +113,7 @@ GQ_FN bool gd_may_begin(struct gd_share *s, const struct gd_times *t, uint32_t w
  * first the tables travel together with the claim, as do the words that tell of the leases when the
  * reads begin.
  */
-GQ_FN void gd_submit(struct gd_share *s, const struct gd_known *k, uint32_t wanting, bool begins)
+GQ_STEP void gd_submit(struct gd_share *s, const struct gd_known *k, uint32_t wanting, bool begins)
 {
     struct gq_sharer *w = &s->q;
     bool early = s->tries == 0;
@@ -149,7 +149,7 @@ GQ_FN void gd_submit(struct gd_share *s, const struct gd_known *k, uint32_t want
 }
 
 /* Copies the bytes that came into the staging of CIDs; `of`: the lanes. */
-GQ_FN void gd_copy_staged(struct gd_share *s, uint32_t of)
+GQ_STEP void gd_copy_staged(struct gd_share *s, uint32_t of)
 {
     const struct gq_sharer *w = &s->q;
     GQ_LANE_VAR(uint64_t, src);
@@ -177,7 +177,7 @@ GQ_FN void gd_copy_staged(struct gd_share *s, uint32_t of)
 }
 
 /* -EIO, or -ESTALE if the leases have ended: queues are deleted while reads are under way. */
-GQ_FN void gd_fail_refused(struct gd_share *s, uint32_t of)
+GQ_STEP void gd_fail_refused(struct gd_share *s, uint32_t of)
 {
     const struct gq_sharer *w = &s->q;
     GQ_LANE_VAR(uint32_t, stale);
@@ -199,7 +199,7 @@ GQ_FN void gd_fail_refused(struct gd_share *s, uint32_t of)
 }
 
 /* Lane i's command has brought blocks that do not match. Once they are read again. */
-GQ_FN void gd_reject(struct gd_share *s, uint32_t i, uint64_t bad_block)
+GQ_STEP void gd_reject(struct gd_share *s, uint32_t i, uint64_t bad_block)
 {
     const struct gq_sharer *w = &s->q;
     GQ_LANE_VAR(uint32_t, again);
@@ -226,11 +226,22 @@ GQ_FN void gd_reject(struct gd_share *s, uint32_t i, uint64_t bad_block)
     }
 }
 
+/* n bytes of lane i's command, at offset of the file: do they match? */
+GQ_STEP bool gd_compare_one(struct gd_share *s, uint32_t i, uint64_t offset, uint32_t n,
+                            uint64_t at)
+{
+    const struct gq_summer summer = {.group = s->q.group, .sums = s->sums};
+    uint64_t bad = gq_find_bad_around(summer, offset, n, at);
+
+    if (bad != GQ_NO_BAD_BLOCK)
+        gd_reject(s, i, bad);
+    return bad == GQ_NO_BAD_BLOCK;
+}
+
 /* The bytes of the lanes' commands, before staged ones are copied; of: the lanes. */
-GQ_FN uint32_t gd_compare(struct gd_share *s, uint32_t of)
+GQ_STEP uint32_t gd_compare(struct gd_share *s, uint32_t of)
 {
     const struct gq_sharer *w = &s->q;
-    const struct gq_summer summer = {.group = w->group, .sums = s->sums};
     GQ_LANE_VAR(uint64_t, offset);
     GQ_LANE_VAR(uint64_t, at);
     GQ_LANE_VAR(uint32_t, n);
@@ -246,13 +257,9 @@ GQ_FN uint32_t gd_compare(struct gd_share *s, uint32_t of)
     }
     while (of) {
         uint32_t i = gq_take_one(&of);
-        uint64_t bad =
-            gq_find_bad_around(summer, GQ_FROM64(offset, i), GQ_FROM32(n, i), GQ_FROM64(at, i));
 
-        if (bad == GQ_NO_BAD_BLOCK)
+        if (gd_compare_one(s, i, GQ_FROM64(offset, i), GQ_FROM32(n, i), GQ_FROM64(at, i)))
             good |= 1u << i;
-        else
-            gd_reject(s, i, bad);
     }
     GQ_FOR_LANES(lane)
     {
@@ -266,7 +273,7 @@ GQ_FN uint32_t gd_compare(struct gd_share *s, uint32_t of)
  * After commands have ended: their bytes are compared, copied if they came into staging, and their
  * CIDs given back. The fence orders the loads of staging before that.
  */
-GQ_FN void gd_collect(struct gd_share *s)
+GQ_STEP void gd_collect(struct gd_share *s)
 {
     struct gq_sharer *w = &s->q;
     GQ_LANE_VAR(uint32_t, failed);
@@ -311,7 +318,7 @@ GQ_FN void gd_collect(struct gd_share *s)
 }
 
 /* Published commands that no leader has taken up: they are to be submitted once more. */
-GQ_FN void gd_withdraw(struct gd_share *s)
+GQ_STEP void gd_withdraw(struct gd_share *s)
 {
     struct gq_sharer *w = &s->q;
 
@@ -340,7 +347,7 @@ GQ_FN void gd_abandon(struct gd_share *s)
 }
 
 /* A turn of waiting. */
-GQ_FN void gd_wait(struct gd_share *s)
+GQ_STEP void gd_wait(struct gd_share *s)
 {
     struct gq_sharer *w = &s->q;
     GQ_LANE_VAR(uint32_t, word);
@@ -369,7 +376,7 @@ GQ_FN void gd_wait(struct gd_share *s)
 }
 
 /* Deadlines and leases. The words of the leases are in host memory: one group looks for all. */
-GQ_FN void gd_watch(struct gd_share *s)
+GQ_STEP void gd_watch(struct gd_share *s)
 {
     struct gq_sharer *w = &s->q;
     const struct gpunvme_device_file *f = s->file;
@@ -397,7 +404,7 @@ GQ_FN void gd_watch(struct gd_share *s)
 }
 
 /* A leader whose reading found a completion of no command: all that is in flight is unknown. */
-GQ_FN void gd_break(struct gd_share *s)
+GQ_STEP void gd_break(struct gd_share *s)
 {
     gd_fail(s, gd_active(s), -EIO);
     gd_stop_leading(s);
@@ -421,7 +428,7 @@ GQ_FN bool gd_step(struct gd_share *s)
 }
 
 /* The reads begin: submits what can be, of a file as loaded, unless the leases have ended. */
-GQ_FN void gd_share_begin(struct gd_share *s, const struct gd_known *k)
+GQ_STEP void gd_share_begin(struct gd_share *s, const struct gd_known *k)
 {
     uint32_t wanting = gd_wanting(s);
 
@@ -447,7 +454,7 @@ GQ_FN void gd_end_all(struct gd_share *s)
 }
 
 /* After gd_share_begin(): the rest of it, until all reads have ended. */
-GQ_FN void gd_share_end(struct gd_share *s)
+GQ_STEP void gd_share_end(struct gd_share *s)
 {
     s->leaves = false;
     while (gd_step(s)) {
@@ -468,7 +475,7 @@ GQ_FN void gd_share_end(struct gd_share *s)
  * Between the two, for a group that does something else meanwhile: leaves the queue. Its
  * published commands are posted, by another leader or by itself.
  */
-GQ_FN void gd_share_leave(struct gd_share *s)
+GQ_STEP void gd_share_leave(struct gd_share *s)
 {
     if (!s->leads && gd_active(s))
         (void)gd_lead_if_free(s);
@@ -493,33 +500,49 @@ GQ_FN int gd_first_error(struct gd_share *s)
     return mask ? (int)GQ_FROM32(err, gq_prefix_ones(~mask)) : 0;
 }
 
-/*
- * Deals one read, len bytes that end before the file does, to the lanes: neighbouring commands to
- * one lane, and all of a short read to the first.
- */
+/* How a read is dealt out: whole units of the file, but for the ends. */
+struct gd_dealt {
+    uint64_t first, each; /* bytes in front of the read in its first unit; bytes of a part */
+};
+
+/* One command if len permits it, all of which is the first part, or neighbouring ones to each. */
+GQ_FN struct gd_dealt gd_deal_out(uint32_t max_command, uint64_t len, uint64_t offset,
+                                  uint32_t parts)
+{
+    uint32_t shift = gq_prefix_ones(gd_unit(max_command) - 1);
+    uint64_t unit = (uint64_t)1 << shift, first = offset & (unit - 1);
+
+    if (len <= max_command)
+        return (struct gd_dealt){0, len};
+    return (struct gd_dealt){first, ((((first + len + unit - 1) >> shift) + parts - 1) / parts)
+                                        << shift};
+}
+
+/* Part i: its bytes, which may be none, and where they begin in the read. */
+GQ_FN uint64_t gd_dealt_part(struct gd_dealt d, uint64_t len, uint32_t i, uint64_t *from)
+{
+    uint64_t to = (i + 1) * d.each - d.first;
+
+    *from = i * d.each > d.first ? i * d.each - d.first : 0;
+    to = to < len ? to : len;
+    return *from < to ? to - *from : 0;
+}
+
+/* Deals one read, len bytes that end before the file does, to the lanes. */
 GQ_FN void gd_deal(struct gd_share *s, uint32_t max_command, uint64_t dst, uint64_t len,
                    uint64_t offset)
 {
     const struct gq_sharer *w = &s->q;
-    uint64_t first = 0, each = len; /* one command, if the extents permit it */
+    const struct gd_dealt d = gd_deal_out(max_command, len, offset, w->group.lanes);
 
-    if (len > max_command) {
-        uint32_t shift = gq_prefix_ones(gd_unit(max_command) - 1), lanes = w->group.lanes;
-        uint64_t unit = (uint64_t)1 << shift;
-
-        first = offset & (unit - 1);
-        each = ((((first + len + unit - 1) >> shift) + lanes - 1) / lanes) << shift;
-    }
     GQ_FOR_LANES(lane)
     {
-        uint64_t from = lane * each > first ? lane * each - first : 0;
-        uint64_t to = (lane + 1) * each - first;
+        uint64_t from, left = gd_dealt_part(d, len, lane, &from);
 
-        to = to < len ? to : len;
-        if (from < to) {
+        if (left) {
             GQ_AT(s->part).dst = dst + from;
             GQ_AT(s->part).offset = offset + from;
-            GQ_AT(s->part).left = to - from;
+            GQ_AT(s->part).left = left;
         }
     }
 }

@@ -91,10 +91,17 @@ GQ_FN void gq_store_page(uint64_t dst, uint32_t lane, const struct gq_page_part 
         ((uint4 *)dst)[lane + k * 32] = part->units[k];
 }
 
-/* The same for a caller that waits: 4 KiB take a warp one trip over the bus, and more registers. */
-GQ_FN void gq_copy_4k(uint64_t dst, uint64_t src, uint64_t len, uint32_t first, uint32_t step)
+/*
+ * The same for a caller that waits: 4 KiB take a warp one trip over the bus, and
+ * more registers; two trips where it is called.
+ */
+GQ_STEP void gq_copy_4k(uint64_t dst, uint64_t src, uint64_t len, uint32_t first, uint32_t step)
 {
+#ifdef GPUNVME_DEVICE_SMALL
+    gq_copy_ahead<4>(dst, src, len, first, step);
+#else
     gq_copy_ahead<8>(dst, src, len, first, step);
+#endif
 }
 
 GQ_FN void gq_zero_bytes(uint64_t dst, uint64_t len, uint64_t first, uint64_t step)

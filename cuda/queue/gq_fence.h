@@ -27,6 +27,13 @@
 
 #define GQ_FN static __device__ __forceinline__
 
+/* A step of a read: inlined as well, or called where a source asks for few registers. */
+#ifdef GPUNVME_DEVICE_SMALL
+#define GQ_STEP static inline __device__ __noinline__
+#else
+#define GQ_STEP GQ_FN
+#endif
+
 /*
  * Doorbells. mmio: the store is performed once, neither merged nor torn, as
  * registers of a drive demand.
@@ -179,7 +186,8 @@ GQ_FN uint32_t gq_thread(void)
 #include <stddef.h>
 #include <time.h>
 
-#define GQ_FN static inline
+#define GQ_FN   static inline
+#define GQ_STEP GQ_FN
 
 /*
  * On a host the store releases and the load acquires, and the fences are empty.

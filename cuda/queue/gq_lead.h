@@ -273,7 +273,7 @@ GQ_FN void gq_lead_start(struct gq_sharer *w)
 }
 
 /* Returns whether something was posted or completed. After a broken one nothing is posted. */
-GQ_FN bool gq_lead_run(struct gq_sharer *w)
+GQ_STEP bool gq_lead_run(struct gq_sharer *w)
 {
     struct gq_lead_round r;
     uint32_t n, posted = 0;

@@ -27,11 +27,16 @@
  *    themselves as long as they last, and wait if all are taken. Callers may hold locks of their
  *    own, but no more warps should wait than are resident.
  *  - No function is called from a kernel of another context than the device's primary one.
- *  - A kernel that calls them takes 164 to 208 registers a thread (sm_90), which blocks of up to
- *    256 threads always have. With __launch_bounds__ the compiler leaves it 168 for 128 threads,
- *    128 for 256, and 64 for more, and reads by threads and warps spill some 35 and 100 words:
- *    a read of a warp alone then takes 14 us instead of 12.5. A read by a block spills 220. That
- *    is less than the stack of 1,024 bytes that CUDA allocates for any kernel.
+ *  - A kernel that calls them takes 164 to 208 registers a thread (sm_90; with lists or reads by
+ *    blocks 255), which blocks of up to 256 threads always have. With __launch_bounds__ the
+ *    compiler leaves it 168 for 128 threads, 128 for 256, and 64 for more, and reads by threads and
+ *    warps spill some 35 and 100 words, a read by a block 220. That is less than the stack of 1,024
+ *    bytes that CUDA allocates for any kernel.
+ *  - Kernels of larger blocks are compiled with GPUNVME_DEVICE_SMALL defined before this header is
+ *    included. They take 90 to 105 registers, and with the 64 that a block of 1,024 threads has no
+ *    function spills more than 8 words. A read of at most a page by a warp has its state in
+ *    registers all the same; all other reads are made of called functions with their state in the
+ *    stack, and take longer (docs/direct.md). Reads by blocks, and lists, share the queues, too.
  */
 #ifndef GPUNVME_DEVICE_H
 #define GPUNVME_DEVICE_H
@@ -72,9 +77,13 @@ gpunvme_pread_warp(const struct gpunvme_device_file *file, void *dst, uint64_t n
 static inline __device__ __noinline__ int64_t
 gpunvme_pread_block(const struct gpunvme_device_file *file, void *dst, uint64_t n, uint64_t offset)
 {
+#ifdef GPUNVME_DEVICE_SMALL
+    return gd_shared_pread_block(file, (uint64_t)dst, n, offset);
+#else
     const struct gpunvme_device_file f = gd_load_file(file);
 
     return gd_pread_block(&f, {NULL, (uint64_t)dst, n, offset, false});
+#endif
 }
 
 /*
@@ -90,7 +99,11 @@ static inline __device__ __noinline__ int
 gpunvme_preadv_warp(const struct gpunvme_device_file *file, void *dst, struct gpunvme_piece *pieces,
                     uint32_t n)
 {
+#ifdef GPUNVME_DEVICE_SMALL
+    return gd_shared_preadv_warp(file, (uint64_t)dst, (struct gq_read_desc *)pieces, n);
+#else
     return gd_preadv_warp(file, (uint64_t)dst, (struct gq_read_desc *)pieces, n);
+#endif
 }
 
 /*

@@ -51,7 +51,7 @@ enum shared_way shared_read_lone(const struct gpunvme_device_file *f, uint64_t d
         return SHARED_LONE;
     if (l.stage == GQ_STAGE_NONE)
         return SHARED_OTHER;
-    *result = gd_read_on(&s, &k, &l);
+    *result = gd_lone_leave(&s, &k, &l);
     return SHARED_HANDED_ON;
 }
 
