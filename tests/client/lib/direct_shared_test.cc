@@ -360,13 +360,14 @@ TEST(DirectSharedClaims, ReadsEndWithFewCids)
     end_all(s, tickets);
 }
 
-// One page each, over and over, by eight threads; the results that are not a page's.
-std::vector<int64_t> read_pages(Stack &s, unsigned rounds, const std::function<void()> &midway)
+// One page each, over and over, by threads; the results that are not a page's.
+std::vector<int64_t> read_pages(Stack &s, unsigned rounds, const std::function<void()> &midway,
+                                unsigned readers = 8)
 {
     std::vector<std::thread> threads;
     std::vector<int64_t> errors;
     std::mutex lock;
-    for (unsigned t = 0; t < 8; t++) {
+    for (unsigned t = 0; t < readers; t++) {
         threads.emplace_back([&, t] {
             for (unsigned i = 0; i < rounds; i++) {
                 if (t == 0 && i == rounds / 2)
@@ -430,12 +431,17 @@ TEST(DirectSharedFails, ALateCompletionLeavesTheQueueToTheOtherCommands)
     EXPECT_EQ((word & GD_IN_FLIGHT) >> GD_FLIGHT_SHIFT, 1u);
 }
 
+// The queue has seven CIDs. That of another command in flight could not be told from its own.
 TEST(DirectSharedFails, OverACompletionOfNoCommandAndTheQueueIsLost)
 {
-    for (unsigned error : {1u, 5u, 0x8000u}) {
+    struct {
+        unsigned cid_error, readers;
+    } cases[] = {{1, 1}, {5, 1}, {7, 8}, {0x8000, 8}};
+    for (const auto &c : cases) {
         Stack s(1, 8, 20);
         s.file.set.command_ns = 2000000000;
-        std::vector<int64_t> errors = read_pages(s, 40, [&] { s.cid_error = error; });
+        std::vector<int64_t> errors = read_pages(
+            s, 40, [&] { s.cid_error = c.cid_error; }, c.readers);
         ASSERT_FALSE(errors.empty());
         for (int64_t e : errors)
             EXPECT_TRUE(e == -EIO || e == -ETIMEDOUT) << e;
