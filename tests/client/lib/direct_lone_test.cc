@@ -153,13 +153,14 @@ void give_cids(Stack &s, uint32_t taken)
     __atomic_fetch_and(&s.cids[0].taken[0], ~taken, __ATOMIC_RELAXED);
 }
 
-// Another group leads, whose own command the controller keeps.
-TEST(DirectSharedLone, HandsItsCommandToTheLeader)
+// Reads while another group leads, whose own command the controller keeps until the deadline: the
+// way of the last one.
+enum shared_way read_beside_a_leader()
 {
     Stack s(1, 40, 20);
     std::atomic<bool> leads{false};
     enum shared_way way = SHARED_HANDED_ON;
-    int result;
+    int result = 0;
     s.file.set.command_ns = 2000000000;
     s.on_command = [&] { return leads.exchange(true); };
     uint32_t taken = take_cids(s); // the leader gets another one
@@ -168,13 +169,24 @@ TEST(DirectSharedLone, HandsItsCommandToTheLeader)
     while (!leads)
         std::this_thread::yield();
     give_cids(s, taken);
-    for (unsigned i = 0; i < 20 && way == SHARED_HANDED_ON; i++) {
+    for (unsigned i = 0; i < 20 && way == SHARED_HANDED_ON && result == 0; i++) {
         way = read_alone(s, kPage, &result);
-        ASSERT_EQ(result, 0);
-        ASSERT_TRUE(s.holds(kPage, kPage, kPage));
+        EXPECT_EQ(result, 0);
+        EXPECT_TRUE(s.holds(kPage, kPage, kPage));
     }
-    EXPECT_EQ(way, SHARED_LONE);
     leader.join();
+    return way;
+}
+
+// A read that waits long for its leader, as on a busy machine, is handed on: the next one may not
+// be.
+TEST(DirectSharedLone, HandsItsCommandToTheLeader)
+{
+    enum shared_way way = SHARED_HANDED_ON;
+
+    for (unsigned i = 0; i < 8 && way == SHARED_HANDED_ON; i++)
+        way = read_beside_a_leader();
+    EXPECT_EQ(way, SHARED_LONE);
 }
 
 // A ticket has left its command in the queue.
