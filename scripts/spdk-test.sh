@@ -187,11 +187,19 @@ two_namespaces() {
     done
 }
 
+# write_on UNTIL: writes a file over and over until that fails, or SECONDS have come there.
+write_on() {
+    while timeout 60 dd if=/dev/zero of="$DIR/mnt/zeros" bs=1M count=90 oflag=direct conv=fsync; do
+        [ "$SECONDS" -lt "$1" ] || return 0
+    done
+    return 1
+}
+
 # Its requests end in bounded time, and the next target is used at once. killed_target RUN.
 killed_target() {
     local device=vfio-user:$DIR/b/cntrl writer status=0
     format "$device" && start_mount "$device" executor=cpu,deadline=1000 || return 1
-    timeout 60 dd if=/dev/zero of="$DIR/mnt/zeros" bs=1M count=90 oflag=direct conv=fsync &
+    write_on $((SECONDS + 60)) &
     writer=$!
     sleep 0.1
     kill -KILL "$TARGET_PID"
