@@ -12,8 +12,9 @@
  *   gd_lone_watch    looks at its state, and at the lock
  *   gd_lone_take     the lead is given up, the page copied, the CID given back
  *
- * A read that does not fit gives back the CID and the lead and goes the general way. So does, with
- * its CID, a command that fails, takes long, or whose group has to lead for others.
+ * A read that does not fit gives back the CID and the lead and goes the general way. A command that
+ * fails or takes long goes there with its CID, as does a command of a group that has to lead the
+ * queue for other groups.
  *
  * Every function is called by all lanes of a warp together.
  */
