@@ -29,6 +29,10 @@ extern "C" __global__ void __launch_bounds__((1 + GQ_COPY_WARPS) * GQ_LANES, 1)
         .groups = gridDim.x};
     bool is_last = gd_read_staged(&self, &s, blockIdx.x, &err);
     gq_copy_jobs_over(&copies);
-    if (is_last && threadIdx.x == 0)
+    if (!is_last || threadIdx.x != 0)
+        return;
+    if (l.check)
+        l.check->bytes = err ? err : (int64_t)l.len;
+    else
         gd_store_result(l.bytes, err ? err : (int64_t)l.len);
 }

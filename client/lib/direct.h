@@ -141,8 +141,13 @@ void direct_sums_close(struct gpunvme_direct *d);
  * The words of a check of data that is read in this stream; NULL: the kernel that reads compares.
  * They are given back only when nothing that uses them was launched.
  */
-struct gd_check *direct_check_take(struct gpunvme_file *f, const struct gd_buffer *b, void *stream);
+struct gd_check *direct_check_take(struct gpunvme_direct *d, const struct gpunvme_device_file *f,
+                                   void *stream);
 void direct_check_give_back(struct gpunvme_direct *d, const struct gd_check *check);
+/* Is it so long that a launch of many warps costs less than what those that read would compare? */
+bool direct_compare_pays(const struct gd_launch *l);
+/* Launches what comes after the read: the comparison, and the end of the check. */
+int direct_conclude(struct gpunvme_direct *d, struct gd_launch *l, void *stream);
 /* Launches the comparison, where the GPU is, or compares. */
 int direct_compare(struct gpunvme_direct *d, struct gd_compare_launch *l, void *stream);
 /* Of a read that ended with err: says so, with the block if one did not match. Returns err. */

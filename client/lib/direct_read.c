@@ -38,8 +38,7 @@ static int launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
                               args);
 }
 
-/* As long that a launch of many warps costs less than what the warps that read would compare. */
-static bool is_long(const struct gd_launch *l)
+bool direct_compare_pays(const struct gd_launch *l)
 {
     uint64_t least = (uint64_t)GD_COMPARE_LEAST * warps_for(&l->file.set, l->len);
 
@@ -59,18 +58,23 @@ static int compare(struct gpunvme_direct *d, const struct gd_launch *l, void *st
     return direct_compare(d, &c, stream);
 }
 
+int direct_conclude(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
+{
+    int err = compare(d, l, stream);
+
+    l->concludes = true;
+    return err ? err : launch(d, l, stream);
+}
+
 /* Reads, compares, and concludes, one kernel after the other. */
 static int launch_check(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
 {
     int err = launch(d, l, stream);
 
-    if (err) {
-        direct_check_give_back(d, l->check);
-        return err;
-    }
-    err = compare(d, l, stream);
-    l->concludes = true;
-    return err ? err : launch(d, l, stream);
+    if (!err)
+        return direct_conclude(d, l, stream);
+    direct_check_give_back(d, l->check);
+    return err;
 }
 
 /* What there is to do: len is not beyond the end of the file. */
@@ -114,8 +118,8 @@ static int read_in_stream(struct gpunvme_file *f, void *ptr, size_t n, uint64_t 
     if (err)
         return err;
     l.bytes = bytes;
-    if (is_long(&l))
-        l.check = direct_check_take(f, &l.buffer, stream);
+    if (!GD_STAGES(&l.buffer) && direct_compare_pays(&l))
+        l.check = direct_check_take(f->d, &l.file, stream);
     if (direct_staged_takes(f->d, &l)) {
         err = direct_staged_launch(f->d, &l, stream);
         if (err)

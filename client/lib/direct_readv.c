@@ -60,7 +60,7 @@ static int launch_list(struct gpunvme_file *f, struct gd_list_launch *l, void *s
 
     if (!d->readv_kernel.function)
         return gpunvme_fail(-ENOTSUP, "this libgpunvme was built without CUDA: it has no kernels");
-    l->check = direct_check_take(f, &l->buffer, stream);
+    l->check = GD_STAGES(&l->buffer) ? NULL : direct_check_take(d, &l->file, stream);
     /*
      * A graph may run the list again, in two instances at once: its shares are even. So are those
      * of a list whose data the kernel compares itself.
@@ -85,7 +85,7 @@ static void read_here(struct gpunvme_file *f, struct gd_list_launch *l)
 {
     struct gd_reader reader = {.group = gq_whole_group(), .file = &l->file}, again = reader;
 
-    l->check = direct_check_take(f, &l->buffer, NULL);
+    l->check = GD_STAGES(&l->buffer) ? NULL : direct_check_take(f->d, &l->file, NULL);
     reader.defers = l->check != NULL;
     (void)gd_read_share(&reader, &l->buffer, l->list, l->n, 0, 1, NULL);
     if (l->check) {

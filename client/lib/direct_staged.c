@@ -38,10 +38,34 @@ static unsigned blocks_for(const struct gd_launch *l)
     return (unsigned)min_u64(want, min_u64(set->n_queues, GD_STAGED_QUEUES));
 }
 
+/* Copy warps compare nothing: a kernel behind them compares whole blocks in their place. */
+static bool suits_sums(const struct gd_launch *l)
+{
+    return !l->file.sums.words ||
+           ((l->offset | l->len) % GQ_SUM_BLOCK == 0 && direct_compare_pays(l));
+}
+
 bool direct_staged_takes(const struct gpunvme_direct *d, const struct gd_launch *l)
 {
-    return d->staged_kernel.function && GD_STAGES(&l->buffer) && !l->file.sums.words &&
-           l->len > l->file.set.lane_bytes;
+    return d->staged_kernel.function && GD_STAGES(&l->buffer) && l->len > l->file.set.lane_bytes &&
+           suits_sums(l);
+}
+
+/* The words of the read, and of its check. False: there are none of either. */
+static bool take_words(struct gpunvme_direct *d, struct gd_launch *l, unsigned blocks, void *stream)
+{
+    if (l->file.sums.words) {
+        l->check = direct_check_take(d, &l->file, stream);
+        if (!l->check)
+            return false;
+    }
+    if (blocks == 1)
+        return true;
+    if (!cuda_driver_is_captured(d->space.cuda, stream))
+        l->parts = (struct gd_parts *)(uintptr_t)direct_slots_take(d, &d->parts);
+    if (!l->parts)
+        direct_check_give_back(d, l->check);
+    return l->parts;
 }
 
 int direct_staged_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
@@ -49,15 +73,17 @@ int direct_staged_launch(struct gpunvme_direct *d, struct gd_launch *l, void *st
     unsigned blocks = blocks_for(l);
     void *args[] = {l};
 
-    if (blocks > 1 && cuda_driver_is_captured(d->space.cuda, stream))
+    if (!take_words(d, l, blocks, stream)) {
+        l->check = NULL;
         return 0;
-    if (blocks > 1)
-        l->parts = (struct gd_parts *)(uintptr_t)direct_slots_take(d, &d->parts);
-    if (blocks > 1 && !l->parts)
-        return 0;
+    }
     int err = cuda_driver_launch_blocks(d->space.cuda, d->space.device, &d->staged_kernel, blocks,
                                         (1 + GD_COPY_WARPS) * WARP, stream, args);
-    if (err)
+    if (err) {
         direct_slots_give_back(d, &d->parts, (uintptr_t)l->parts);
+        direct_check_give_back(d, l->check);
+    } else if (l->check) {
+        err = direct_conclude(d, l, stream);
+    }
     return err ? err : 1;
 }

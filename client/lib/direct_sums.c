@@ -54,16 +54,11 @@ void direct_sums_close(struct gpunvme_direct *d)
     memory_space_free(&d->space, d->sum_table_at);
 }
 
-/*
- * A captured read may run again, in two instances of a graph at once, which would share the words.
- * Data that is staged is compared before it is copied.
- */
-struct gd_check *direct_check_take(struct gpunvme_file *f, const struct gd_buffer *b, void *stream)
+/* A captured read may run again, in two instances of a graph at once: they would share words. */
+struct gd_check *direct_check_take(struct gpunvme_direct *d, const struct gpunvme_device_file *f,
+                                   void *stream)
 {
-    struct gpunvme_direct *d = f->d;
-
-    if (!f->device.sums.words || GD_STAGES(b) ||
-        (d->space.cuda && cuda_driver_is_captured(d->space.cuda, stream)))
+    if (!f->sums.words || (d->space.cuda && cuda_driver_is_captured(d->space.cuda, stream)))
         return NULL;
     return (struct gd_check *)(uintptr_t)direct_slots_take(d, &d->checks);
 }

@@ -10,6 +10,7 @@
 
 extern "C" {
 #include "tests/client/lib/direct_compare_rig.h"
+#include "tests/client/lib/direct_staged_rig.h"
 }
 
 namespace
@@ -104,6 +105,29 @@ TEST_F(DirectCheck, ABlockThatIsWrongOnTheDriveIsReadOnceMoreAndNamed)
     EXPECT_EQ(s_.commands - before, 1u);
     EXPECT_EQ(s_.bad_block, 10 * kPage + 1);
     expect_ended(1);
+}
+
+// Copy warps compare nothing: the copied bytes are compared where they are.
+TEST_F(DirectCheck, StagedBlocksAreComparedInTheirPlace)
+{
+    s_.stage_all();
+    const compare_rig r = of_read(100 * kPage, 0);
+    const direct_staged_rig staged = {&s_.file, r.dst, r.read.len, 0, nullptr, nullptr, 1};
+    int err;
+    for (uint32_t run : {1u, 2u}) {
+        EXPECT_TRUE(direct_staged_rig_read(&staged, 0, &err));
+        check_.bytes = err ? err : static_cast<int64_t>(r.read.len);
+        if (run == 2)
+            s_.on_media(10 * kPage) ^= 1;
+        in_memory(10) ^= 1;
+        compare_rig_compare(&r, 4);
+        EXPECT_EQ(check_.refused, 1u);
+        unsigned before = s_.commands;
+        EXPECT_EQ(compare_rig_conclude(&r, 1), run == 1 ? check_.bytes : -EIO);
+        EXPECT_EQ(s_.commands - before, 1u);
+        expect_ended(run);
+    }
+    EXPECT_EQ(s_.bad_block, 10 * kPage + 1);
 }
 
 TEST_F(DirectCheck, ARevokedLeaseIsStale)

@@ -16,6 +16,7 @@
 
 #include "gpunvme/gpunvme.h"
 #include "tests/client/lib/gpu_mount.h"
+#include "tests/client/lib/image_bit.h"
 
 namespace
 {
@@ -222,6 +223,37 @@ TEST_F(StagedGpuSums, SoundDataIsRead)
 {
     expect_reads(
         40, [this](size_t at, size_t n, uint64_t offset) { return read_async(at, n, offset); });
+}
+
+// By copy warps, and compared behind them, in one launch and in several.
+TEST_F(StagedGpuSums, WholeBlocksAreRead)
+{
+    for (size_t n : {kMiB + kPage, 8 * kMiB, 63 * kMiB}) {
+        for (bool waits : {false, true}) {
+            size_t offset = kMiB - 3 * kPage, at = n == 8 * kMiB ? 13 : kPage;
+            ASSERT_EQ(cudaMemset(memory(), kGuard, kRoom), cudaSuccess);
+            ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+            ASSERT_EQ(waits ? gpunvme_file_read(f_, memory() + at, n, offset)
+                            : read_async(at, n, offset),
+                      static_cast<int64_t>(n))
+                << gpunvme_error();
+            ASSERT_TRUE(holds(at, n, offset)) << waits;
+        }
+    }
+}
+
+TEST_F(StagedGpuSums, ABlockThatIsWrongInTheImageIsTheReadsError)
+{
+    const uint64_t bad = 9 * kMiB + kPage;
+    uint64_t found;
+    flip_in_image(mount_->image(), fd_, bad + 7);
+    for (int i = 0; i < 4; i++) {
+        EXPECT_EQ(i % 2 ? read_async(kPage, 16 * kMiB, 0)
+                        : gpunvme_file_read(f_, memory(), 16 * kMiB, 0),
+                  -EIO);
+        EXPECT_TRUE(gpunvme_file_bad_block(f_, &found) == 1 && found == bad) << i;
+    }
+    EXPECT_EQ(read_async(kPage, 8 * kMiB, 0), static_cast<int64_t>(8 * kMiB));
 }
 
 } // namespace
