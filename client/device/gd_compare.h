@@ -8,8 +8,8 @@
  *   conclude  refused data is read once more, and compared by the group that reads it
  *
  * A kernel sees the stores of the kernel before it in the stream. Words of checksums are loaded
- * after the data has arrived, as ever (gq_data_sums.h). The words of a check (struct gd_check) are
- * the check's alone until its third kernel ends.
+ * after the data has arrived (gq_data_sums.h). A struct gd_check belongs to one check until its
+ * third kernel ends.
  *
  * Every function is called by all lanes of a group together.
  */
@@ -19,7 +19,7 @@
 #include "client/device/gd_compare_launch.h"
 #include "client/device/gd_read.h"
 
-/* Block `number` of the file, of the read, or of piece `index`, differs. */
+/* Notes that a block differs: `number` in the file, of the read or of piece `index`. */
 GQ_FN void gd_refuse(const struct gq_summer *w, const struct gd_compare_launch *l, uint32_t index,
                      uint64_t number)
 {
@@ -54,7 +54,7 @@ GQ_FN void gd_compare_read(const struct gq_summer *w, const struct gd_compare_la
     }
 }
 
-/* Of piece i, by the rank-th of `groups` groups. Staged bytes may have been refused already. */
+/* Of piece i, by the rank-th of `groups` groups. Its staged bytes may be refused already. */
 GQ_FN void gd_compare_piece_part(const struct gq_summer *w, const struct gd_compare_launch *l,
                                  uint32_t i, uint32_t rank, uint32_t groups)
 {
@@ -72,8 +72,8 @@ GQ_FN void gd_compare_piece_part(const struct gq_summer *w, const struct gd_comp
 }
 
 /*
- * The work of the rank-th of `groups` groups. A piece has one group, or all groups are shared out
- * where there are more groups than pieces.
+ * The work of the rank-th of `groups` groups. One group compares a piece; where there are more
+ * groups than pieces, several do.
  */
 GQ_FN void gd_compare(const struct gq_summer *w, const struct gd_compare_launch *l, uint32_t rank,
                       uint32_t groups)
@@ -88,7 +88,7 @@ GQ_FN void gd_compare(const struct gq_summer *w, const struct gd_compare_launch 
     }
 }
 
-/* The last of `groups` groups gives the words to the next check. */
+/* The last of `groups` groups makes the words free for the next check. */
 GQ_FN void gd_end_check(const struct gd_reader *w, struct gd_check *c, uint32_t groups)
 {
     GQ_FOR_LANES(lane)
@@ -102,7 +102,10 @@ GQ_FN void gd_end_check(const struct gd_reader *w, struct gd_check *c, uint32_t 
     }
 }
 
-/* Blocks of a read; all of it, if more than there is room for were refused. The queue is taken. */
+/*
+ * After gd_take(): reads the refused blocks of a read again; the whole read, if more blocks were
+ * refused than gd_check has room for.
+ */
 GQ_FN int gd_read_refused(struct gd_reader *w, const struct gd_buffer *b, struct gq_read read,
                           const struct gd_check *c, uint32_t refused)
 {
@@ -122,7 +125,7 @@ GQ_FN int gd_read_refused(struct gd_reader *w, const struct gd_buffer *b, struct
     return err;
 }
 
-/* By one group: bytes, or -errno. */
+/* By one group, of a read. Returns bytes or -errno. */
 GQ_FN int64_t gd_conclude_read(struct gd_reader *w, const struct gd_buffer *b, struct gq_read read,
                                struct gd_check *c)
 {
@@ -141,7 +144,7 @@ GQ_FN int64_t gd_conclude_read(struct gd_reader *w, const struct gd_buffer *b, s
     return err ? err : bytes;
 }
 
-/* Piece i, which was refused; err: not 0 where the group has no queue to read it with. */
+/* Reads piece i, which was refused, again. err: not 0 where the group has no queue. */
 GQ_FN int gd_read_piece_again(struct gd_reader *w, const struct gd_buffer *b,
                               struct gq_read_desc *list, uint32_t i, int err)
 {
@@ -158,7 +161,7 @@ GQ_FN int gd_read_piece_again(struct gd_reader *w, const struct gd_buffer *b,
     return err;
 }
 
-/* Those of the refused pieces that are this group's, with a queue or without: err. */
+/* Reads this group's refused pieces again. err: of gd_take(). */
 GQ_FN void gd_read_pieces_again(struct gd_reader *w, const struct gd_buffer *b,
                                 struct gq_read_desc *list, uint32_t n, uint32_t rank,
                                 uint32_t groups, int err)

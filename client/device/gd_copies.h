@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What host and block tell each other of copies from staging in host memory to GPU memory
- * (gd_copy_warp.h). Each warp of the block has a slot, through which one thread at a time hands
- * over a copy. Every word of a slot carries the number of the copy in its upper half.
+ * Records that the host and the copy block (gd_copy_warp.h) exchange: copies from staging in host
+ * memory to GPU memory. Each warp of the block has a slot, through which one thread of the host at
+ * a time submits a copy. Every word of a slot has the number of the copy in its upper half.
  */
 #ifndef CLIENT_DEVICE_GD_COPIES_H
 #define CLIENT_DEVICE_GD_COPIES_H
@@ -16,7 +16,7 @@
 #define GD_COPIES_STAGING 20480u /* bytes of a slot: 16 KiB from any address in a page */
 
 #define GD_COPY_WORDS 4u
-/* What the words of a slot have in their lower halves. */
+/* The lower halves of the words of a slot. */
 union gd_copy {
     uint32_t words[GD_COPY_WORDS];
     struct {

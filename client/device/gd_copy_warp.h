@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A warp of the block that stays on the GPU for copies of a few KiB: a copy by the copy engine
- * takes calls of the driver, which threads make one after another.
+ * A warp of the copy block: a persistent kernel of one block, which makes copies of a few KiB. A
+ * copy by the copy engine takes calls of the driver, which threads make one after another.
  *
- * The block leaves when no warp has had a copy for GD_COPIES_IDLE_NS, or after GD_COPIES_STAY_NS,
- * because calls of the application that wait for all kernels wait for it. A copy that is handed
- * over while the block leaves is made or not; if not, the next block makes the copy only if the
- * slot still has its words.
+ * The block ends when no warp has had a copy for GD_COPIES_IDLE_NS, or after GD_COPIES_STAY_NS,
+ * because calls of the application that wait for all kernels wait for it. A copy that is submitted
+ * while the block ends may or may not be made; if not, the next block makes it only if the slot
+ * still has its words.
  */
 #ifndef CLIENT_DEVICE_GD_COPY_WARP_H
 #define CLIENT_DEVICE_GD_COPY_WARP_H
@@ -18,9 +18,9 @@
 
 #define GD_COPIES_IDLE_NS 100000u
 #define GD_COPIES_STAY_NS 20000000u
-#define GD_COPIES_LOOKS   8u /* one poll of so many reads the clock */
+#define GD_COPIES_POLLS   8u /* one poll in so many reads the clock */
 
-/* Of the warps of the block. */
+/* Shared memory of the block. */
 struct gd_copies_block {
     uint32_t served;  /* changes with every copy */
     uint32_t leaving; /* 1: no warp begins another one */
@@ -31,13 +31,14 @@ struct gd_copy_warp {
     const struct gd_copies_launch *launch;
     struct gd_copies_block *block;
     uint32_t slot;
-    uint32_t next;               /* number of the copy that is waited for */
-    uint32_t served;             /* the block's, as it was at: */
-    uint64_t since_ns, until_ns; /* when to leave, whatever comes */
+    uint32_t next;     /* number of the copy that the warp waits for */
+    uint32_t served;   /* the block's, at since_ns */
+    uint64_t since_ns; /* when `served` was seen to change */
+    uint64_t until_ns; /* when to end in any case */
 };
 
-/* The words that the lanes have seen are those of the next copy. */
-GQ_FN bool gd_copies_look(const struct gd_copy_warp *w, GQ_LANE_OUT(uint64_t, seen))
+/* Loads the words of the slot. True: they are those of the next copy. */
+GQ_FN bool gd_copies_poll(const struct gd_copy_warp *w, GQ_LANE_OUT(uint64_t, seen))
 {
     const uint64_t *words = w->launch->copies->slots[w->slot].words;
     GQ_LANE_VAR(uint32_t, old);
@@ -52,7 +53,7 @@ GQ_FN bool gd_copies_look(const struct gd_copy_warp *w, GQ_LANE_OUT(uint64_t, se
     return GQ_BALLOT(old) == 0;
 }
 
-/* The fence orders the stores of all lanes, which have met, before the number. */
+/* Makes the copy. The fence orders the stores of all lanes, which converged, before the number. */
 GQ_FN void gd_copies_make(struct gd_copy_warp *w, GQ_LANE_PARAM(uint64_t, seen))
 {
     uint64_t dst = (uint64_t)GQ_FROM32(seen, 1) << 32 | GQ_FROM32(seen, 0);
@@ -110,10 +111,10 @@ GQ_FN void gd_copies_serve(const struct gd_copies_launch *l, struct gd_copies_bl
         gq_tagged_slot_next((uint32_t)GQ_SAME64(gq_acquire_word(&l->copies->done[slot].value)));
     w->since_ns = GQ_SAME64(gq_clock_ns());
     w->until_ns = w->since_ns + GD_COPIES_STAY_NS;
-    for (uint32_t looks = 1; !GQ_SAME32(gq_acquire_block(&block->leaving)); looks++) {
-        if (gd_copies_look(w, seen))
+    for (uint32_t polls = 1; !GQ_SAME32(gq_acquire_block(&block->leaving)); polls++) {
+        if (gd_copies_poll(w, seen))
             gd_copies_make(w, seen);
-        else if (looks % GD_COPIES_LOOKS == 0 && gd_copies_is_over(w))
+        else if (polls % GD_COPIES_POLLS == 0 && gd_copies_is_over(w))
             break;
         else
             gd_idle();

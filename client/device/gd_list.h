@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Lists of reads through leased queues: what gpunvme_readv_async() and gpunvme_preadv_warp() do. A
- * group works through its share of a list with a queue of its own, which is kept full: the lanes
- * have the next reads loaded while the last ones are under way.
+ * Lists of reads through leased queues, for gpunvme_readv_async() and gpunvme_preadv_warp(). A
+ * group reads its share of a list by a queue of its own, which it keeps full: the lanes load the
+ * next pieces while commands are in flight.
  *
- * The pieces are the list. A group loads each of its pieces once, and stores to its result when it
- * takes it on, and again should it fail. Should it turn out that the leases' end made it fail, the
- * group, or the last one of a list that a counter deals, stores to it once more.
+ * A group loads each of its pieces once. It stores the result of a piece when it begins to read it,
+ * and again if that fails. If the end of the leases was the cause, the result is stored once more:
+ * by the group, or, in a list that a counter deals, by the last group.
  */
 #ifndef CLIENT_DEVICE_GD_LIST_H
 #define CLIENT_DEVICE_GD_LIST_H
@@ -18,7 +18,7 @@
 #endif
 #include "cuda/queue/gq_abi.h"
 
-/* Pieces of a list at most: their numbers stay below those that say that there is none. */
+/* The most pieces of a list: their numbers are below GQ_NO_READ. */
 #define GD_MAX_PIECES 0x7fffffffu
 
 /* The part of the buffer from addr on, which is inside. */
@@ -34,8 +34,8 @@ GQ_FN struct gd_buffer gd_part_from(const struct gd_buffer *b, uint64_t addr)
 }
 
 /*
- * Neighbours go to one queue, so that a group loads them side by side: as many as it has lanes,
- * fewer in a list that is too short for that.
+ * log2 of the number of adjacent pieces that go to one queue, which a group loads side by side: as
+ * many as a group has lanes, fewer where the list is too short for that.
  */
 GQ_FN uint32_t gd_list_shift(uint32_t n, uint32_t groups)
 {
@@ -47,8 +47,8 @@ GQ_FN uint32_t gd_list_shift(uint32_t n, uint32_t groups)
 }
 
 /*
- * How many of the groups share a list of n pieces: each of them comes to the same, for lengths are
- * only read. n is not 0.
+ * The number of groups that share a list of n > 0 pieces. Every group gets the same result, because
+ * no group changes lengths.
  */
 GQ_FN uint32_t gd_list_groups(const struct gd_reader *w, const struct gq_read_desc *list,
                               uint32_t n, uint32_t groups)
@@ -71,8 +71,9 @@ GQ_FN uint32_t gd_list_groups(const struct gd_reader *w, const struct gq_read_de
 }
 
 /*
- * Of a share, or with a counter of the list, the results that are `was`, or with 0 all of them,
- * become err. With a counter by the last group only: other groups still store results.
+ * Sets to err the results that are `was`, or all where that is 0: of the group's share, or of the
+ * whole list where a counter deals it. In the second case only the last group may call this, since
+ * other groups still store results.
  */
 GQ_FN void gd_fail_share(const struct gd_reader *w, const struct gq_run *run,
                          struct gq_read_desc *list, uint32_t rank, int was, int err)
@@ -90,15 +91,15 @@ GQ_FN void gd_fail_share(const struct gd_reader *w, const struct gq_run *run,
     }
 }
 
-/* Each failure was reported when it occurred, without checking yet whether the leases caused it. */
-GQ_FN void gd_tell_stale(const struct gd_reader *w, const struct gq_run *run,
-                         struct gq_read_desc *list, uint32_t rank)
+/* Failures were stored as -EIO at once. Makes them -ESTALE if the leases have ended. */
+GQ_FN void gd_report_stale(const struct gd_reader *w, const struct gq_run *run,
+                           struct gq_read_desc *list, uint32_t rank)
 {
     if (gd_refused_error(w) == -ESTALE)
         gd_fail_share(w, run, list, rank, -EIO, -ESTALE);
 }
 
-/* The pieces from `first` on, by the last group, which read none of them. */
+/* By the last group: the pieces from `first` on, which no group has read. */
 GQ_FN void gd_fail_rest(const struct gd_reader *w, const struct gq_run *run,
                         struct gq_read_desc *list, uint32_t first)
 {
@@ -114,9 +115,9 @@ GQ_FN void gd_fail_rest(const struct gd_reader *w, const struct gq_run *run,
 }
 
 /*
- * The group reads nothing. Without a counter no other group reads its share, which gets the error.
- * With one the remaining groups read all; the last group, which may have no error of its own, finds
- * pieces that no group has taken only if none of them got a queue, or all of them lost theirs.
+ * For a group that reads nothing. Without a counter its share gets the error, since no other group
+ * reads it. With a counter the other groups read all pieces. The last group, which may have no
+ * error itself, finds pieces left only if no group got a queue, or all lost theirs.
  */
 GQ_FN int gd_skip_share(const struct gd_reader *w, const struct gq_run *run,
                         struct gq_read_desc *list, uint32_t rank, int err)
@@ -128,14 +129,14 @@ GQ_FN int gd_skip_share(const struct gd_reader *w, const struct gq_run *run,
         gd_fail_share(w, run, list, rank, 0, err);
     } else if (gq_leave_dealing(&self, &rest)) {
         gd_fail_rest(w, run, list, rest);
-        gd_tell_stale(w, run, list, rank);
+        gd_report_stale(w, run, list, rank);
     }
     return err;
 }
 
 /*
- * The result of piece i, compared with the checksums: GQ_MISMATCH for one that is to be read again,
- * else final.
+ * Compares piece i, which was read, with the checksums. Returns its result: GQ_MISMATCH if it is to
+ * be read again, otherwise final.
  */
 GQ_FN int gd_compare_piece(struct gd_reader *w, const struct gd_buffer *b,
                            const struct gq_reads *reads, uint32_t i)
@@ -155,8 +156,8 @@ GQ_FN int gd_compare_piece(struct gd_reader *w, const struct gd_buffer *b,
 }
 
 /*
- * After the share, of a file with checksums, was read. True: pieces of it are to be read again,
- * which happens once. *bad: the first piece with an error, or GQ_NO_READ.
+ * Compares the group's share, which was read. True: some of its pieces are to be read again, which
+ * happens once. *bad: the first piece with an error, or GQ_NO_READ.
  */
 GQ_FN bool gd_compare_share(struct gd_reader *w, const struct gd_buffer *b,
                             const struct gq_run *run, struct gq_reads *reads, uint32_t rank,
@@ -180,12 +181,12 @@ GQ_FN bool gd_compare_share(struct gd_reader *w, const struct gd_buffer *b,
 }
 
 /*
- * The rank-th of `groups` shares of a list of n pieces, which has `at` counted from the buffer's
- * start; of long pieces the last groups have none. dealing: words of this list, by which all groups
- * deal it; NULL: the shares are even, as they are where the group compares checksums afterwards.
- * Where w->defers is set, pieces that staged data has refused have the result GQ_MISMATCH. 0, or
- * the first error of one of its pieces; with a counter -EIO for any of them, because the last group
- * may change the results, or why it had no queue.
+ * Reads the rank-th of `groups` shares of a list of n pieces, whose `at` counts from the start of
+ * the buffer. Lists of long pieces have fewer shares: the last groups read nothing. dealing: the
+ * counter of this list, from which all groups take pieces; NULL, and where the group compares
+ * checksums: shares are even. Where w->defers is set, staged pieces that do not match get the
+ * result GQ_MISMATCH. Returns 0; the error of taking a queue; or the first error of a piece, with a
+ * counter -EIO for any, because the last group may change results.
  */
 GQ_FN int gd_read_share(struct gd_reader *w, const struct gd_buffer *b, struct gq_read_desc *list,
                         uint32_t n, uint32_t rank, uint32_t groups, struct gq_dealing *dealing)
@@ -210,7 +211,7 @@ GQ_FN int gd_read_share(struct gd_reader *w, const struct gd_buffer *b, struct g
         bad = gd_drive(w, &run, &reads, rank);
     while (compares && gd_compare_share(w, b, &run, &reads, rank, &bad));
     if (dealing ? w->is_last : bad != GQ_NO_READ)
-        gd_tell_stale(w, &run, list, rank);
+        gd_report_stale(w, &run, list, rank);
     gd_give(w);
     if (bad == GQ_NO_READ)
         return 0;
@@ -219,7 +220,7 @@ GQ_FN int gd_read_share(struct gd_reader *w, const struct gd_buffer *b, struct g
 
 #ifdef __CUDACC__
 
-/* All of it by this warp: what the function promises stands in gpunvme_device.h. */
+/* The whole list by this warp: gpunvme_preadv_warp(). */
 GQ_FN int gd_preadv_warp(const struct gpunvme_device_file *file, uint64_t dst,
                          struct gq_read_desc *list, uint32_t n)
 {

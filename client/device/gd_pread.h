@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reads by a block, a warp, or the threads of a warp that come together: CUDA only. What the
- * functions promise stands in gpunvme_device.h.
+ * Reads by a block, a warp, or the converged threads of a warp: CUDA only. The contracts are those
+ * of gpunvme_device.h.
  */
 #ifndef CLIENT_DEVICE_GD_PREAD_H
 #define CLIENT_DEVICE_GD_PREAD_H
@@ -13,8 +13,8 @@
 #include "client/device/gd_single.h"
 
 /*
- * The number of queues for one read of len bytes, at least one, even of a lease without queues:
- * taking one then reports that. Each keeps 32 commands under way. Warps that poll host memory slow
+ * The number of queues for one read of len bytes: at least one, even of a lease without queues,
+ * which gd_take() reports. Each queue keeps 32 commands in flight. Warps that poll host memory slow
  * down the data: more than eight made long reads slower.
  */
 GQ_FN uint32_t gd_queues_for(uint32_t n_queues, uint32_t max_command, uint64_t len)
@@ -64,8 +64,8 @@ GQ_FN int gd_pread_part(struct gq_group group, const struct gpunvme_device_file 
 }
 
 /*
- * All of it in one trip. As a copy of the struct it would be handed on by the caller's stack, and
- * ordinary loads of its words are put off to where each is needed, one trip after the other.
+ * Loads the whole struct in one trip to memory. The compiler would pass an ordinary copy in the
+ * stack, and would move ordinary loads to where each word is needed, one trip after another.
  */
 GQ_FN struct gpunvme_device_file gd_load_file(const struct gpunvme_device_file *file)
 {
@@ -132,8 +132,8 @@ GQ_FN int gd_pread_share(struct gd_block k, const struct gpunvme_device_file *f,
 }
 
 /*
- * The worst of all parts, at a barrier. A block meets once more before it comes here again: until
- * then some may be reading yet.
+ * The least error of all parts, behind a barrier. Threads may still load errs when this returns:
+ * the caller passes another barrier before the next call.
  */
 GQ_FN int gd_worst(struct gd_block k, int err)
 {
@@ -148,7 +148,7 @@ GQ_FN int gd_worst(struct gd_block k, int err)
     return err;
 }
 
-/* p: len as requested. All threads pass the same two barriers, whatever comes of it. */
+/* p: len as requested. All threads pass the same two barriers, also on an error. */
 GQ_FN int64_t gd_pread_block(const struct gpunvme_device_file *f, struct gd_pread p)
 {
     struct gd_block k;

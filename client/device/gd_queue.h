@@ -11,7 +11,7 @@
 #include "client/device/gd_sync.h"
 #include "cuda/queue/gq_single.h"
 
-/* How old the knowledge may be that the leases are good: far below GPUNVME_LEASE_GRACE_MS. */
+/* Greatest age of a check of the leases: far below GPUNVME_LEASE_GRACE_MS. */
 #define GD_CHECK_NS 1000000u
 
 struct gd_reader {
@@ -19,18 +19,18 @@ struct gd_reader {
     const struct gpunvme_device_file *file;
     uint32_t queue;
     struct gq_port port;         /* the queue's */
-    struct gq_position position; /* lane 0's: and where it stands, unless it is lost */
-    uint32_t in_flight, outcome; /* of the last run, as it left the queue */
-    bool is_last;                /* of the groups of that run, which had a counter */
+    struct gq_position position; /* of the rings; after a single command in lane 0 alone */
+    uint32_t in_flight, outcome; /* at the end of the last run */
+    bool is_last;                /* the group ended last; only of a list that a counter deals */
     uint64_t bad_block;          /* of that run: gq_reader.bad_block */
     bool defers;                 /* whole blocks are compared later, by other warps */
-    bool again;                  /* data that did not match before is read: there is no third try */
+    bool again;                  /* the data did not match once: a second mismatch is an error */
 #ifdef __CUDACC__
     struct gq_copy_jobs *copies; /* of the block's copy warps; NULL: the group copies */
 #endif
 };
 
-/* The most bytes, as a power of two, that a command carries. */
+/* The greatest power of two, in bytes, that a command can carry. */
 GQ_FN uint32_t gd_unit(uint32_t max_command)
 {
     while (max_command & (max_command - 1))
@@ -51,7 +51,7 @@ GQ_FN uint32_t gd_word(struct gq_position p)
            (p.cq_db_pending ? GD_CQ_DB_PENDING : 0);
 }
 
-/* It is constant, and so loaded while the lock is. */
+/* The port is constant, so it can be loaded together with the lock word. */
 GQ_FN struct gq_port gd_load_port(const struct gq_port *at)
 {
     union {
@@ -70,8 +70,8 @@ GQ_FN struct gq_port gd_load_port(const struct gq_port *at)
 
 /*
  * By one lane: have the leases ended? checked: the value of checked_ns, loaded at `now`. A
- * load of a word of host memory costs a microsecond, both together hardly more, so one lane pays
- * for it once per GD_CHECK_NS.
+ * load of a word of host memory costs a microsecond, both together hardly more, so one lane does it
+ * once per GD_CHECK_NS.
  */
 GQ_FN bool gd_lease_ended(const struct gpunvme_device_file *f, uint64_t now, uint64_t checked)
 {
@@ -88,8 +88,8 @@ GQ_FN bool gd_lease_ended(const struct gpunvme_device_file *f, uint64_t now, uin
 }
 
 /*
- * The error for a command that the drive refused: -EIO, or -ESTALE when the leases have ended,
- * because queues are then deleted while reads are under way.
+ * The error of a command that the drive has failed: -EIO, or -ESTALE when the leases have ended,
+ * because their queues are then deleted while commands are in flight.
  */
 GQ_FN int gd_refused_error(const struct gd_reader *w)
 {
@@ -103,15 +103,15 @@ GQ_FN int gd_refused_error(const struct gd_reader *w)
     return GQ_FROM32(stale, 0) ? -ESTALE : -EIO;
 }
 
-/* What the end of a run means to its reads that failed. */
+/* The error of the reads that a run has failed. */
 GQ_FN int gd_run_error(const struct gd_reader *w)
 {
     return w->outcome == GQ_OUT_DONE ? gd_refused_error(w) : gq_lost_error(w->outcome);
 }
 
 /*
- * Tries w->queue: 0, -EAGAIN when it is not free, or -ESTALE when the leases have ended, found late
- * by GD_CHECK_NS at most. All that is loaded is on its way at the same time.
+ * Tries w->queue: 0, -EAGAIN when it is not free, or -ESTALE when the leases have ended, which may
+ * be noticed GD_CHECK_NS late. No load depends on another one: all are in flight at a time.
  */
 GQ_FN int gd_try(struct gd_reader *w)
 {
@@ -140,8 +140,8 @@ GQ_FN int gd_try(struct gd_reader *w)
 }
 
 /*
- * Looks at all locks, from one on. The first free queue; n_queues: all are taken; above: all are
- * lost.
+ * Loads all locks, from `first` on. Returns the first free queue; n_queues when all are taken;
+ * n_queues + 1 when all are lost.
  */
 GQ_FN uint32_t gd_find_free(const struct gd_reader *w, uint32_t first)
 {
@@ -171,8 +171,8 @@ GQ_FN uint32_t gd_find_free(const struct gd_reader *w, uint32_t first)
 }
 
 /*
- * After a failed try: any queue, in w->queue, as gd_take() returns. A queue that looked free may be
- * taken again before the try, repeatedly; the number of such retries is bounded as well.
+ * After a failed try: any queue, in w->queue, as gd_take() returns. Another group may take
+ * a queue between gd_find_free() and the try, repeatedly: the same bound of time holds.
  */
 GQ_FN int gd_take_any(struct gd_reader *w)
 {
@@ -215,10 +215,7 @@ GQ_FN int gd_take(struct gd_reader *w)
     return gd_take_from(w, GQ_SAME32(gd_seed()));
 }
 
-/*
- * The lock's word for the next owner: the queue is free, unless commands are in flight without a
- * waiter.
- */
+/* The lock word for the next owner: free, or GD_LOST where commands remain in flight. */
 GQ_FN uint32_t gd_left(const struct gd_reader *w)
 {
     bool lost = w->in_flight != 0 || w->outcome == GQ_OUT_BROKEN;
@@ -226,7 +223,7 @@ GQ_FN uint32_t gd_left(const struct gd_reader *w)
     return lost ? GD_LOST : gd_word(w->position);
 }
 
-/* After a run, or none. */
+/* Unlocks the queue that gd_take() took, after gd_end() or without a run. */
 GQ_FN void gd_give(const struct gd_reader *w)
 {
     GQ_FOR_LANES(lane)

@@ -5,8 +5,8 @@
  *
  * When a function has returned, the data read is in memory and loads of the group see it: one lane
  * loaded each command's completion with acquire at system scope (gq_load_cqe), and the lanes
- * converged afterwards. The acquire discards stale lines in the SM's cache, the convergence passes
- * the order on to the other lanes. Ordinary loads are therefore enough; ld.volatile or __ldcv()
+ * converged afterwards. The acquire discards stale lines in the SM's cache, the convergence extends
+ * the order to the other lanes. Ordinary loads are therefore enough; ld.volatile or __ldcv()
  * would add nothing. Threads outside the group see the data after whatever else synchronises them
  * with the group, __syncthreads() for a block. Stores of the group to the same memory from before
  * the read are ordered before it: the fence before the doorbell waits for them.
@@ -36,7 +36,7 @@ GQ_FN struct gd_buffer gd_load_buffer(const struct gd_buffer *at)
     };
 }
 
-/* What lane i has. */
+/* The entry of lane i. */
 GQ_FN struct gd_buffer gd_buffer_of(const struct gd_reader *w,
                                     GQ_LANE_PARAM(struct gd_buffer, entry), uint32_t i)
 {
@@ -65,9 +65,9 @@ struct gd_table {
 };
 
 /*
- * From entry i on, of a file that has queues: without queues there is no table. The first entries
- * are there in any case, and loaded while the number of them is; whole, so that the one that is
- * found is there at once. Nothing waits for them yet.
+ * Loads the number of entries, and entries from i on, one a lane. The file has queues: without them
+ * there is no table. The loads do not wait for the number, since the table has GD_GROUP entries
+ * more than can be in use; they are of whole entries, so that the right one needs no further load.
  */
 GQ_FN void gd_load_table(const struct gd_reader *w, uint32_t i, struct gd_table *t)
 {
@@ -100,7 +100,7 @@ GQ_FN int gd_find_buffer(const struct gd_reader *w, struct gd_table *t, uint64_t
             return 0;
         }
         i += w->group.lanes;
-        if (i >= GQ_SAME32(t->n)) /* other lanes may be adding to it: all lanes leave together */
+        if (i >= GQ_SAME32(t->n)) /* one value for all lanes: the host may be adding entries */
             return -EFAULT;
         gd_load_table(w, i, t);
     }
@@ -149,8 +149,8 @@ GQ_FN struct gq_run gd_run(const struct gpunvme_device_file *f, uint32_t n, uint
 }
 
 /*
- * After gd_take(). The leases are good, as far as that knows: both were looked at within
- * GD_CHECK_NS, so the run's own first look at them, two words of host memory, waits its turn.
+ * After gd_take(), which has checked both leases within GD_CHECK_NS: the run's own first check of
+ * them, two words of host memory, is put off by GQ_FLAGS_NS.
  */
 GQ_FN void gd_begin(const struct gd_reader *w, struct gq_reader *r, const struct gq_run *run,
                     const struct gq_reads *reads, const struct gq_port *port, uint32_t rank)
@@ -196,8 +196,8 @@ GQ_FN uint32_t gd_drive(struct gd_reader *w, const struct gq_run *run, const str
 }
 
 /*
- * Compares the whole blocks of a read that has ended, unless they were staged, and so were compared
- * before they were copied. False: one does not match, w->bad_block.
+ * Compares the whole blocks of a read that has ended. Staged blocks were compared before they were
+ * copied. False: a block does not match; w->bad_block is its number.
  */
 GQ_FN bool gd_matches(struct gd_reader *w, const struct gd_buffer *b, struct gq_read read)
 {
@@ -212,7 +212,7 @@ GQ_FN bool gd_matches(struct gd_reader *w, const struct gd_buffer *b, struct gq_
     return bad == GQ_NO_BAD_BLOCK;
 }
 
-/* Blocks did not match twice: the error, and for the host where. */
+/* Blocks did not match twice: returns the error, and stores the block for the host. */
 GQ_FN int gd_mismatch_error(const struct gd_reader *w)
 {
     int err = gd_refused_error(w);
@@ -225,7 +225,7 @@ GQ_FN int gd_mismatch_error(const struct gd_reader *w)
     return err;
 }
 
-/* The group's units of a read that has been driven: do they match? */
+/* Do the group's units of a read match, after gd_drive()? */
 GQ_FN bool gd_units_match(struct gd_reader *w, const struct gd_buffer *b,
                           const struct gq_reads *reads, const struct gq_run *run, uint32_t rank)
 {

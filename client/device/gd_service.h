@@ -8,17 +8,17 @@
 #include "client/device/gd_types.h"
 #include "cuda/gq_tagged_slot.h"
 
-/* Of the slot only so many words are looked at: 128 bytes, which one load of a warp brings. */
+/* Words of the slot that are polled: 128 bytes, one load of a warp. */
 #define GD_REQUEST_WORDS 16u
 
 /* A read, as the host asks for it. */
 union gd_request {
     uint32_t words[GD_REQUEST_WORDS];
     /*
-     * One that a single command serves, which the host has made: it lies as in the ring, but for
-     * the CID, and where a read command has nothing stands what else there is to know. A staged
-     * command aims at the staging of the warp's queue, and its bytes are copied to dst. One that is
-     * compared reads one block, which then is at dst, by one PRP.
+     * A read of one command, which the host has made, in the layout of an SQE without the CID.
+     * Fields that a READ does not use have the other parameters. The data pointer of a staged
+     * command is the staging of the warp's queue, from which its bytes are copied to dst. A command
+     * whose data is compared reads one block, to dst, by one PRP.
      */
     struct {
         uint32_t opcode, nsid;
@@ -29,7 +29,7 @@ union gd_request {
         uint32_t nlb, staged; /* bytes to copy, 0: it is not staged; and GD_COMPARES */
         uint64_t dst;
     } command;
-    /* Any other one. */
+    /* Any other read. */
     struct {
         uint32_t opcode; /* 0: it is no command */
         uint32_t reserved;

@@ -38,7 +38,7 @@ GQ_FN void gd_load_extents(const struct gd_reader *w, struct gd_extents *x)
     }
 }
 
-/* Where cur->offset is, which is before the file's end: at once when x has all extents. */
+/* Finds the extent of cur->offset, which is before the file's end. Loads nothing if x has all. */
 GQ_FN void gd_find_extent(const struct gd_reader *w, const struct gd_extents *x,
                           struct gq_cursor *cur)
 {
@@ -65,8 +65,9 @@ GQ_FN void gd_find_extent(const struct gd_reader *w, const struct gd_extents *x,
 }
 
 /*
- * The one command that does it, of a read as for gd_read(). It aims at the buffer, or at the first
- * lane's part of the queue's staging. False: it takes the general path.
+ * Makes the command of a read, whose arguments are those of gd_read(). Its data pointer is in the
+ * buffer, or in the first lane's part of the queue's staging. False: one command does not suffice,
+ * and the read takes the general path.
  */
 GQ_FN bool gd_make_single(const struct gd_reader *w, const struct gd_buffer *b,
                           const struct gd_extents *x, struct gq_read read, struct gq_cmd *cmd)
@@ -84,7 +85,7 @@ GQ_FN bool gd_make_single(const struct gd_reader *w, const struct gd_buffer *b,
                           read.len, cmd);
 }
 
-/* After gd_take(). s is lane 0's; the run stays where it is until gd_await() has returned. */
+/* After gd_take(). s is lane 0's; *run remains valid until gd_await() has returned. */
 GQ_FN void gd_send(const struct gd_reader *w, struct gq_single *s, const struct gq_run *run,
                    const struct gq_cmd *cmd)
 {
@@ -99,8 +100,8 @@ GQ_FN void gd_send(const struct gd_reader *w, struct gq_single *s, const struct 
 }
 
 /*
- * Copies what the staged command of a read has brought. Lane 0 then passes a fence for the system,
- * which orders the stores of all lanes, and the loads of staging, before its next store.
+ * Copies the data of the staged command from staging to dst. Lane 0 then passes a fence for the
+ * system, which orders the stores of all lanes, and the loads of staging, before its next store.
  */
 GQ_FN void gd_copy_single(const struct gd_reader *w, uint64_t dst, uint32_t len)
 {
@@ -127,7 +128,7 @@ GQ_FN int gd_ended(struct gd_reader *w, const struct gq_single *s)
     return w->outcome == GQ_OUT_DONE && !GQ_SAME32(s->status) ? 0 : gd_run_error(w);
 }
 
-/* Until it has. */
+/* Polls until the command has ended or is lost, and returns what gd_ended() does. */
 GQ_FN int gd_await(struct gd_reader *w, struct gq_single *s)
 {
     GQ_FOR_LANES(lane)
@@ -168,13 +169,13 @@ GQ_FN int gd_read_single(struct gd_reader *w, const struct gd_buffer *b, struct 
     return err;
 }
 
-/* Are checksums of all of it, if there are any, those of whole blocks? */
+/* Does the file have no checksums, or the read whole blocks only? */
 GQ_FN bool gd_has_whole_blocks(const struct gd_reader *w, struct gq_read read)
 {
     return !w->file->sums.words || (read.file_offset | read.len) % GQ_SUM_BLOCK == 0;
 }
 
-/* After gd_read_single(), by which whole blocks are in their place, also those that were staged. */
+/* After gd_read_single(), which has also copied staged blocks to the buffer. */
 GQ_FN bool gd_single_matches(const struct gd_reader *w, const struct gd_buffer *b,
                              struct gq_read read)
 {
@@ -184,7 +185,7 @@ GQ_FN bool gd_single_matches(const struct gd_reader *w, const struct gd_buffer *
            gq_find_bad_block(s, read.file_offset, read.len, b->addr + read.at) == GQ_NO_BAD_BLOCK;
 }
 
-/* After a single command lane 0 alone knows where the queue stands; all lanes drive it next. */
+/* After a single command lane 0 alone has the ring position; all lanes drive the queue next. */
 GQ_FN void gd_share_position(struct gd_reader *w)
 {
     const struct gq_position own = w->position;
@@ -195,8 +196,8 @@ GQ_FN void gd_share_position(struct gd_reader *w)
 }
 
 /*
- * The rank-th of `groups` parts of one read, len bytes, which end before the file does, to byte
- * `at` of the buffer. x: loaded before gd_take(). Gives the queue back.
+ * After gd_take(): reads the rank-th of `groups` parts of one read, which ends before the file
+ * does, to byte `at` of the buffer, and unlocks the queue. x: loaded before gd_take().
  */
 GQ_FN int gd_read(struct gd_reader *w, const struct gd_buffer *b, const struct gd_extents *x,
                   struct gq_read read, uint32_t rank, uint32_t groups)

@@ -5,9 +5,9 @@
  * (cuda/gq_fence.h) does not have.
  *
  * A lock orders what its owners do to the queue: gd_try_lock() acquires, gd_unlock() releases. On a
- * GPU both are of one lane, at the scope of the device, and the lanes meet after the one and before
- * the other; the meeting hands the order on to all of them. gd_unlock_fenced() waits for nothing,
- * and releases what the same lane's last fence has ordered.
+ * GPU one lane does both, at device scope. The lanes of the group converge after gd_try_lock() and
+ * before gd_unlock(), which extends the order to all of them. gd_unlock_fenced() does not wait: it
+ * releases what the same lane's last fence has ordered.
  */
 #ifndef CLIENT_DEVICE_GD_SYNC_H
 #define CLIENT_DEVICE_GD_SYNC_H
@@ -23,7 +23,7 @@
 
 GQ_ATOMIC_FETCH(gd_lock_or, "atom.acquire.gpu.or.b32")
 
-/* The word as it was: the lock is the caller's if it was not GD_TAKEN. */
+/* Returns the previous word: without GD_TAKEN in it the lock is the caller's. */
 GQ_FN uint32_t gd_take_lock(uint32_t *lock)
 {
     return gd_lock_or(lock, GD_TAKEN);
@@ -35,18 +35,16 @@ GQ_FN void gd_unlock(uint32_t *lock, uint32_t word)
 }
 
 /*
- * The same for a lane that has stored nothing to the queue since it passed a fence: fence and store
- * are the release, also of what owners before it did. It does not wait for its stores once more.
+ * The same for a lane that has stored nothing to the queue since its last fence. That fence and
+ * this store are the release, also for stores of earlier owners; the lane does not wait for them
+ * again.
  */
 GQ_FN void gd_unlock_fenced(uint32_t *lock, uint32_t word)
 {
     asm volatile("st.relaxed.gpu.u32 [%0], %1;" ::"l"(lock), "r"(word) : "memory");
 }
 
-/*
- * Words that other SMs change meanwhile: loaded from memory that all SMs see, not from this SM's
- * cache.
- */
+/* Loads of words that other SMs store: from the L2, not from the cache of this SM. */
 GQ_FN uint32_t gd_load32(const uint32_t *at)
 {
     uint32_t value;
@@ -68,16 +66,15 @@ GQ_FN void gd_store64(uint64_t *at, uint64_t value)
     asm volatile("st.relaxed.gpu.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
 
-/* For a host that looks at the word before the stream has come this far. */
+/* Release at system scope: the host may poll the word before the kernel has ended. */
 GQ_FN void gd_store_result(int64_t *at, int64_t value)
 {
     asm volatile("st.release.sys.s64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
 
 /*
- * The same by the first lane of the only group that read. What a group stores to the buffer itself
- * is behind a fence for the system of this very lane (gq_end), and what the drive wrote was there
- * before its completion: nothing is left to wait for.
+ * Relaxed, for the first lane of the only group that read: this lane's system fence (gq_end) has
+ * ordered what the group stored to the buffer, and the drive wrote its data before the CQE.
  */
 GQ_FN void gd_store_own_result(int64_t *at, int64_t value)
 {
@@ -90,13 +87,13 @@ GQ_FN void gd_pause(void)
     __nanosleep(200);
 }
 
-/* Between two looks at a state in GPU memory that another group will store. */
+/* Pause between two polls of a state in GPU memory that another group stores. */
 GQ_FN void gd_rest(void)
 {
     __nanosleep(50);
 }
 
-/* Between two looks at a queue: other warps run meanwhile as it is. */
+/* Between two polls of a queue: no pause, because the SM runs other warps meanwhile. */
 GQ_FN void gd_idle(void)
 {
 }
@@ -165,7 +162,7 @@ GQ_FN void gd_rest(void)
     sched_yield();
 }
 
-/* The controller may need this very core. */
+/* The controller's thread may need this processor. */
 GQ_FN void gd_idle(void)
 {
     sched_yield();
@@ -179,8 +176,8 @@ GQ_FN uint32_t gd_seed(void)
 #endif
 
 /*
- * For a reader that needs the queue for itself. The word as it was: the lock is the caller's if
- * that was GD_FREE.
+ * For a group that needs the queue for itself. Returns the previous word: if it was GD_FREE, the
+ * lock is the caller's.
  */
 GQ_FN uint32_t gd_try_lock(uint32_t *lock)
 {
@@ -191,7 +188,10 @@ GQ_FN uint32_t gd_try_lock(uint32_t *lock)
     return word;
 }
 
-/* For the leader of a shared queue: the lock is the caller's if GD_LEADS of the result. */
+/*
+ * For the leader of a shared queue. Returns the previous word: if GD_LEADS of it, the lock is the
+ * caller's.
+ */
 #define GD_LEADS(word) (((word) & (GD_TAKEN | GD_LOST)) == 0)
 GQ_FN uint32_t gd_try_lead(uint32_t *lock)
 {

@@ -13,25 +13,25 @@
 #define GD_MAX_QUEUES 64u /* as GPUNVME_LEASE_MAX */
 #define GD_GROUP      32u /* lanes that drive a queue together, at most */
 
-/* Slots of a shared queue that have staging, the first ones: a word of them. */
-#define GD_STAGED_ALL  8192u /* bytes of a part of staging where all data is staged: two pages */
-#define GD_STAGED_ENDS 4096u /* otherwise: of the first and last bytes of reads; a page */
-#define GD_STAGED_CIDS 32u
+/* Staging of a shared queue: a part for each of its first GD_STAGED_CIDS CIDs. */
+#define GD_STAGED_ALL  8192u /* bytes of a part where all data is staged: two pages */
+#define GD_STAGED_ENDS 4096u /* otherwise: for the first and last bytes of reads; a page */
+#define GD_STAGED_CIDS 32u   /* one word of gq_cids.taken */
 
-/* How one long read is shared out: so many queues at most, each with so many commands at least. */
-#define GD_READ_QUEUES    8u
-#define GD_QUEUE_COMMANDS 4u
+/* A long read is divided among queues. */
+#define GD_READ_QUEUES    8u /* at most */
+#define GD_QUEUE_COMMANDS 4u /* of each queue, at least */
 
-/* Warps of a block that copy, where the controller does not reach the buffer: GQ_COPY_WARPS. */
+/* Copy warps of a block, where the controller does not reach the buffer: GQ_COPY_WARPS. */
 #define GD_COPY_WARPS 6u
 
 /*
- * The locks, a word for each queue, contiguous so that a warp loads all of them at once. The word
- * of a queue also holds its position (struct gq_position), so that a lane that takes the lock loads
- * nothing more. A zero word: free, at entry 0 and in the first pass of its rings.
+ * A word of gd_set.locks: the lock of a queue and its ring position (struct gq_position), so that a
+ * lane that takes the lock loads nothing more. The words are adjacent, so that a warp loads all of
+ * them at once. A zero word: free, at entry 0 and in the first pass of the rings.
  */
 #define GD_TAKEN         1u
-#define GD_LOST          2u /* commands in flight, no waiter: until new queues are leased */
+#define GD_LOST          2u /* commands in flight without a waiter: until queues are leased anew */
 #define GD_FREE(word)    (((word) & (GD_TAKEN | GD_LOST | GD_IN_FLIGHT)) == 0)
 #define GD_ODD_PASS      4u      /* the second, fourth...: CQEs of phase 0 */
 #define GD_CQ_DB_PENDING 8u      /* the CQ doorbell is behind this entry */
@@ -39,13 +39,13 @@
 #define GD_FLIGHT_SHIFT  4u
 #define GD_ENTRY_SHIFT   16u /* entries of rings have 16 bits */
 
-/* State of a lease, as its page has it: anything else is a lease that has ended. */
+/* The word in the page of a lease. Every other value: the lease has ended. */
 #define GD_LEASE_VALID   1u
 #define GD_LEASE_REVOKED 2u
 
 /*
- * A queue pair and the working state of the owner of its lock. state: of the last run of several
- * commands, not read again; the position of the queue is in its lock.
+ * A queue pair and the working state of the owner of its lock. state is stored at the end of a run
+ * of several commands; the next run takes the ring position from the lock word instead.
  */
 struct gd_queue {
     struct gq_port port;
@@ -55,9 +55,9 @@ struct gd_queue {
 };
 
 /*
- * Registered memory. Written by the host while kernels look; an entry of length 0 is none. Memory
- * that the controller does not reach (tiers 0 and 1) has GD_UNREACHABLE as its IOVA: commands aim
- * at staging, and the group that reads copies the bytes on.
+ * Registered memory. The host writes entries while kernels read them; one of length 0 is unused.
+ * Memory that the controller does not reach (tiers 0 and 1) has GD_UNREACHABLE as its IOVA: the
+ * data pointers of commands are in staging, from which the group that reads copies.
  */
 struct gd_buffer {
     uint64_t addr; /* of its first byte, as the reader addresses it */
@@ -67,7 +67,7 @@ struct gd_buffer {
 #define GD_UNREACHABLE UINT64_MAX
 #define GD_STAGES(b)   ((b)->target.iova == GD_UNREACHABLE)
 
-/* All that a lease of queues gives. Constant while any read is under way, but for the locks. */
+/* A lease of queues. Constant while a read is in flight, except for the locks and CIDs. */
 struct gd_set {
     struct gd_queue *queues;
     uint32_t *locks;
@@ -75,26 +75,25 @@ struct gd_set {
     const uint32_t *n_buffers;       /* entries in use, or once in use */
     const uint32_t *lease;           /* the state in the lease's page, in host memory */
     struct gq_target staging;        /* lane_bytes for each of GD_GROUP lanes of each queue */
-    uint64_t command_ns; /* a command not completed after this is lost; waits end by it */
+    uint64_t command_ns;             /* deadline of a command, and bound of every wait */
     uint32_t n_queues;
     uint32_t nsid;
     uint32_t max_command; /* bytes */
     uint32_t lane_bytes;  /* a page or two: there is no table of PRPs */
     /* Of reads that share queues (gd_shared.h): */
-    struct gq_cids *cids; /* of each queue */
-    /* shared_bytes for each of staged_cids CIDs of each queue; a page or two. */
-    struct gq_target shared_staging;
-    uint32_t shared_bytes;
-    uint32_t staged_cids; /* of a queue, the first ones; whole words of gq_cids.taken */
+    struct gq_cids *cids;            /* of each queue */
+    struct gq_target shared_staging; /* shared_bytes for each of staged_cids CIDs of each queue */
+    uint32_t shared_bytes;           /* a page or two */
+    uint32_t staged_cids;            /* the first ones of a queue; whole words of gq_cids.taken */
 };
 
-/* A leased file, as `struct gpunvme_device_file` (gpunvme_device.h). */
+/* A leased file; opaque in gpunvme_device.h. */
 struct gpunvme_device_file {
     struct gq_file_map map;
     struct gd_set set;
     const uint32_t *lease; /* the state in the extents' page, in host memory */
     uint64_t *checked_ns;  /* time of the last check of both states */
-    /* In the page, in host memory: the daemon changes them. The table is where extents are. */
+    /* Words in the page of the extents, which the daemon changes; the table lies beside extents. */
     struct gq_file_sums sums;
     uint64_t *bad_block; /* 1 + offset in the file of the last block that did not match; 0: none */
 };
