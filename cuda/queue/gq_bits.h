@@ -17,7 +17,7 @@ GQ_FN uint32_t gq_prefix_ones(uint32_t mask)
 #endif
 }
 
-/* The bits of a number below n, which is not 0: all below the highest bit of n, and that one. */
+/* The mask of all bits that numbers from 0 to n have; n is not 0. */
 GQ_FN uint32_t gq_bits_of(uint32_t n)
 {
 #ifdef __CUDACC__

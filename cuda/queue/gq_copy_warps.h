@@ -39,7 +39,7 @@ struct gq_copy_jobs {
 /* Copy warps of a block: with GQ_COPY_AHEAD they fill the link. */
 #define GQ_COPY_WARPS 6u
 
-/* By one warp, before all meet at a barrier. */
+/* By one warp, before a barrier of the block. */
 static __device__ void gq_copy_jobs_clear(struct gq_copy_jobs *jobs)
 {
     jobs->job[gq_thread()].state = GQ_COPY_NONE;
@@ -86,7 +86,7 @@ static __device__ void gq_copy_jobs_over(struct gq_copy_jobs *jobs)
         gq_release_block(&jobs->over, 1);
 }
 
-/* The same, and waits for the copies that are posted. */
+/* By all lanes: ends the copy warps, and waits for the jobs that are posted. */
 static __device__ void gq_copy_jobs_end(struct gq_copy_jobs *jobs)
 {
     const struct gq_copy_job *mine = &jobs->job[gq_thread()];

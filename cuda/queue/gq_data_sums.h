@@ -36,7 +36,7 @@
 #define GQ_CALLED_FN static inline
 #endif
 
-/* What lane `from` of a whole warp has, from modulo 32. */
+/* The value of lane `from` % 32 of a whole warp. */
 #ifdef __CUDACC__
 #define GQ_LOOK_UP(name, part, from) __shfl_sync(GQ_LANE_ALL, (name).part, (int)(from))
 #define GQ_UNROLL                    _Pragma("unroll")
@@ -55,7 +55,7 @@ struct gq_summer {
     struct gq_file_sums sums;
 };
 
-/* Words of data, which the drive or another lane has stored: not from a cache of its own. */
+/* Loads a word that the drive or another lane has stored: not from the cache of this SM. */
 GQ_FN uint32_t gq_load_data(uint64_t at)
 {
 #ifdef __CUDACC__
@@ -240,7 +240,7 @@ GQ_FN uint32_t gq_block_crc(const struct gq_summer *w, uint64_t at)
     return gq_block_sum_in_parts(w, at);
 }
 
-/* The same as words have it: 0 says that there is none. */
+/* The checksum as stored in a word of the file, where 0 means none: 0 becomes ~0. */
 GQ_CALLED_FN uint32_t gq_block_word(struct gq_summer summer, uint64_t at)
 {
     uint32_t crc = gq_block_crc(&summer, at);
@@ -249,9 +249,9 @@ GQ_CALLED_FN uint32_t gq_block_word(struct gq_summer summer, uint64_t at)
 }
 
 /*
- * Of n blocks from the one with this number on, one for each lane at most, whose data is at `at`:
- * a bit for each that differs. The words of the checksums are loaded here: the data has arrived
- * before. They travel while the data is looked at.
+ * Compares n blocks from number `block` on, at most one for each lane, whose data is at `at`. Bit i
+ * of the result: block i differs. The words of the checksums are loaded here, after the data has
+ * arrived; their loads are in flight while the lanes compute.
  */
 GQ_FN uint32_t gq_differing(const struct gq_summer *w, uint64_t block, uint32_t n, uint64_t at)
 {
@@ -301,7 +301,7 @@ GQ_CALLED_FN uint64_t gq_find_bad_block(struct gq_summer summer, uint64_t offset
     return GQ_NO_BAD_BLOCK;
 }
 
-/* The same of all blocks that [offset, offset + len) touches; `at`: of the first one's start. */
+/* The same for every block with a byte of [offset, offset + len); at: data of the first block. */
 GQ_FN uint64_t gq_find_bad_around(struct gq_summer summer, uint64_t offset, uint64_t len,
                                   uint64_t at)
 {

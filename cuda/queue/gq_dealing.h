@@ -17,11 +17,11 @@
 #include "cuda/queue/gq_atomic.h"
 #include "cuda/queue/gq_protocol.h"
 
-/* Of the rest of the list each group takes at most this part of an even share at a time. */
+/* A portion is at most this part of an even share of what is left of the list. */
 #define GQ_PORTIONS_OF_SHARE 8u
 #define GQ_LEAST_PORTION     8u /* reads */
 
-/* What a group has taken last. Zeroed at the start. */
+/* The portion that a group took last. Zeroed at the start. */
 struct gq_portion {
     uint32_t at, end; /* reads of the list */
     uint32_t seen;    /* with a counter, the end of the last portion; else the portions taken */

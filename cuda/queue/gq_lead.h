@@ -61,7 +61,10 @@ GQ_FN uint32_t gq_lead_count(const struct gq_sharer *w, const struct gq_lead_rou
     return gq_prefix_ones(GQ_BALLOT(is_new));
 }
 
-/* Completions of the leader's own commands that only it knows of; a CID twice is broken. */
+/*
+ * Takes the completions of the leader's own commands, of which no other group knows
+ * (GQ_STAGE_HIDDEN). Two completions with one CID break the queue.
+ */
 GQ_FN void gq_lead_keep(struct gq_sharer *w, struct gq_lead_round *r, uint32_t n)
 {
     GQ_LANE_VAR(uint32_t, hidden);
@@ -265,14 +268,14 @@ GQ_FN void gq_lead_ring_cq(struct gq_sharer *w)
     w->lead.rang = 1;
 }
 
-/* Posts the group's own commands alone, without a look at the queue: for an idle one. */
+/* Posts the group's own commands alone, without polling: for an idle queue. */
 GQ_FN void gq_lead_start(struct gq_sharer *w)
 {
     w->lead.in_flight += gq_lead_post_own(w);
     gq_lead_publish(w);
 }
 
-/* Returns whether something was posted or completed. After a broken one nothing is posted. */
+/* A round. Returns whether something was posted or completed. A broken queue posts nothing. */
 GQ_STEP bool gq_lead_run(struct gq_sharer *w)
 {
     struct gq_lead_round r;

@@ -90,7 +90,7 @@ struct gq_worker {
     uint32_t share;         /* commands of the list that belong to this group */
     uint32_t fetched;       /* of the share, from its start */
     uint32_t sent;          /* commands */
-    uint32_t progress;      /* rounds that did something */
+    uint32_t progress;      /* rounds that posted or completed something */
     uint32_t cq_db_pending; /* completions taken since the last CQ doorbell */
     uint32_t outcome;
     uint64_t start_ns, now_ns, scan_ns, flags_ns; /* the last two: time of the next check */

@@ -4,17 +4,14 @@
  * read with a waiting caller. The remaining steps of a round (gq_protocol.h):
  *
  *   send   SQE and the pending CQ doorbell, one fence, SQ doorbell
- *   poll   the one CQE that can come; the clock; at intervals the words that ask
- *          to leave
+ *   poll   the next CQE; the clock; at intervals the words that end the run
  *
- * No tracker and no stack of free CIDs is used, and nothing is stored when the
- * completion is seen. The CID is the number of the SQ's entry, with GQ_CID_LONE:
- * a CQE of a command before has another one, and is rejected. The CQ doorbell waits for
- * the next command and is stored before its fence; so that fence is the last
- * wait for the bus. A holder that passes the queue on after the completion has
- * no stores of its own to wait for: the fence ordered all stores of this lane
- * except the SQ doorbell, and the completion implies that the doorbell has
- * arrived.
+ * No tracker and no stack of free CIDs is used, and nothing is stored when the completion is seen.
+ * The CID is the number of the SQ's entry, with GQ_CID_LONE: a late CQE of an earlier command has
+ * another CID, and breaks the queue. The CQ doorbell is stored with the next command, before its
+ * fence; so that fence is the last wait for the bus. An owner that unlocks the queue after the
+ * completion has no stores of its own to wait for: the fence ordered all stores of this lane
+ * except the SQ doorbell, and the completion implies that the doorbell has arrived.
  *
  * Lanes that converge with this one afterwards see the data: gq_load_cqe()
  * acquires.
@@ -106,7 +103,7 @@ GQ_FN void gq_single_ring_sq(const struct gq_single *s)
     gq_kick(s->run);
 }
 
-/* Deeper rings have entries with this bit. */
+/* Without GQ_CID_LONE in rings that have entries of that number. */
 GQ_FN uint32_t gq_single_cid(const struct gq_single *s)
 {
     return s->at.entry | (s->port->depth < GQ_CID_LONE ? GQ_CID_LONE : 0);
@@ -122,7 +119,7 @@ GQ_FN void gq_single_send(struct gq_single *s, const struct gq_cmd *cmd)
     gq_single_ring_sq(s);
 }
 
-/* Takes a new CQE. */
+/* Takes a new CQE. Another CID than the command's breaks the queue. */
 GQ_FN void gq_single_take_cqe(struct gq_single *s, uint32_t dw3)
 {
     s->status = NVME_STATUS(dw3 >> 16);

@@ -28,7 +28,7 @@ static_assert(sizeof(struct gq_cmd) == 32, "a warp reads 32 commands as 1 KiB");
 #define GQ_PENDING 0u
 #define GQ_ENDED   0x80000000u
 
-/* Bytes to copy beside the commands, between staging and buffer, or zeros to write. */
+/* A copy between staging and buffer, or zeros to write, before or after the commands. */
 struct gq_copy {
     uint64_t dst;
     uint64_t src; /* 0: zeros */
@@ -118,7 +118,7 @@ enum gq_outcome {
     GQ_OUT_CANCELLED = 2, /* nothing in flight, not all posted */
     GQ_OUT_TIMED_OUT = 3, /* commands may be in flight */
     GQ_OUT_BROKEN = 4,    /* the controller completed a command that was not in flight */
-    GQ_OUT_LEFT = 5,      /* asked to leave: commands may be in flight */
+    GQ_OUT_LEFT = 5,      /* by GQ_FLAG_LEAVE: commands may be in flight */
 };
 
 /* The mutable part of a queue pair, carried by the host from one run to the next. */
@@ -130,7 +130,7 @@ struct gq_state {
     uint32_t first_cid;     /* that of index 0 when it is first posted in the next run of rounds */
     uint32_t in_flight;
     uint32_t sent;     /* commands posted by this run */
-    uint32_t progress; /* changes now and then while the run makes progress */
+    uint32_t progress; /* changes every GQ_FLAGS_NS while the run makes progress */
     uint32_t outcome;
     /*
      * Adjacent to outcome: of the only command of a list (gq_single_report), or
