@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The block device over queue pairs, from inside. A file calls those above it only:
+ * The parts of the NVMe block device. A file calls only those above it in this list:
  *   bd_nvme_region.c   memory that the controller reaches
- *   bd_nvme_cmd.c      transfers into commands
+ *   bd_nvme_cmd.c      transfers are cut into commands
  *   bd_nvme_owner.c    threads that have a queue, and that park
- *   bd_nvme_poll.c     commands posted and completed
- *   bd_nvme_user.c     queues renewed, resets of the controller
- *   bd_nvme_recover.c  commands that do not complete
+ *   bd_nvme_poll.c     commands are posted and completed
+ *   bd_nvme_user.c     queues are created again, also after resets of the controller
+ *   bd_nvme_recover.c  commands that miss their deadline
  *   bd_nvme_run.c      a batch of transfers
  *   bd_nvme.c          device and queues
  */
@@ -54,11 +54,11 @@ struct bd_queue {
      * that of the next one.
      */
     unsigned index_bits;
-    bool rung;       /* false: entries were posted after the last doorbell */
+    bool rung;       /* the last SQ doorbell covers all posted entries */
     bool early;      /* a command was answered with "not yet" */
     bool dead;       /* the controller has failed for good */
     bool proven;     /* something has completed since it was created */
-    unsigned broken; /* not 0: a reset must bring it back; how many have not */
+    unsigned broken; /* not 0: a reset must create it again; the number that did not */
     bool again;      /* created again by a reset: commands under way must be sent again */
     struct bd_queue *next;
 };
@@ -105,9 +105,9 @@ struct bd_batch {
 };
 
 /* bd_nvme_region.c */
-/* Where the controller sees [buf, buf + len), 0 when it does not. */
+/* IOVA of [buf, buf + len); 0 when the controller cannot reach it. */
 uint64_t bd_region_iova(struct nvme_bdev *d, const void *buf, size_t len);
-/* As struct bd_ops has them. */
+/* Methods of struct bd_ops. */
 void *bd_region_alloc(struct bd_dev *dev, size_t len);
 void bd_region_free(struct bd_dev *dev, void *buf, size_t len);
 
@@ -130,15 +130,15 @@ void bd_owner_enter(struct nvme_bdev *d);
 void bd_owner_leave(struct nvme_bdev *d);
 bool bd_must_park(const struct nvme_bdev *d);
 /*
- * The calling thread touches no ring until this returns, which is when no reset is under way.
- * reset: it asks for one of the controller as it was in `epoch`. -EIO: failed for good.
+ * Parks the calling thread, which touches no ring until this returns, when no reset is under way.
+ * reset: asks for a reset of the controller in its state of `epoch`. -EIO: failed for good.
  */
 int bd_park(struct nvme_bdev *d, bool reset, unsigned epoch);
 void bd_progress(struct nvme_bdev *d);
 /* Final: no queue is handed out any more. */
 void bd_fail(struct nvme_bdev *d);
 /* Longest time from a command's deadline until it has ended or is sent again, ms. */
-uint64_t bd_climb_ms(const struct nvme_bdev *d);
+uint64_t bd_recover_ms(const struct nvme_bdev *d);
 
 /* bd_nvme_poll.c */
 void bd_post(struct bd_queue *q, struct bd_tracker *tracker);
@@ -158,8 +158,9 @@ bool bd_queue_renew(struct bd_queue *q);
 
 /* bd_nvme_recover.c */
 /*
- * A command missed its deadline, the controller looks ill, or a reset wants the thread to park.
- * Returns with every such command ended or sent again; or the queue is dead, its commands ended.
+ * For a command that missed its deadline, a controller that is not alive, or a reset for which the
+ * thread must park. On return every such command has ended or was sent again; or the queue is dead,
+ * and all its commands have ended.
  */
 void bd_recover(struct bd_queue *q);
 

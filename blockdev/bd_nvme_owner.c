@@ -78,16 +78,16 @@ int bd_park(struct nvme_bdev *d, bool reset, unsigned epoch)
  * Two admin timeouts for the Aborts; then, each behind the other queues' owners, one for creating
  * the queue again, and another when a reset does it.
  */
-uint64_t bd_climb_ms(const struct nvme_bdev *d)
+uint64_t bd_recover_ms(const struct nvme_bdev *d)
 {
     return BD_LATE_MS + (2 + 2 * (uint64_t)d->nqueues) * d->c->admin_timeout_ms +
            nvme_ctrlr_reset_ms(d->c);
 }
 
-/* Longer than any owner of a queue is without a completion and without a step up the ladder. */
+/* Longer than any owner of a queue is without a completion and without a step of recovery. */
 static uint64_t stuck_ms(const struct nvme_bdev *d)
 {
-    return d->c->t->durable_ms + 2 * (d->c->io_timeout_ms + bd_climb_ms(d));
+    return d->c->t->durable_ms + 2 * (d->c->io_timeout_ms + bd_recover_ms(d));
 }
 
 static void wait_slice(struct nvme_bdev *d, struct bd_waiter *w)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Commands that do not complete: the recovery ladder of one queue's owner.
+ * Commands that do not complete: the steps of recovery by the owner of a queue (nvme.h).
  *
  * Nothing is reported as ended while the controller may still move its data: a command ends by its
  * completion, by the deletion of its queue, or by a reset.
@@ -15,7 +15,7 @@ uint64_t bd_nvme_command_ms(const struct bd_dev *dev)
 {
     const struct nvme_bdev *d = (const struct nvme_bdev *)dev;
 
-    return (1 + BD_RETRIES) * (d->c->io_timeout_ms + d->c->t->durable_ms + bd_climb_ms(d));
+    return (1 + BD_RETRIES) * (d->c->io_timeout_ms + d->c->t->durable_ms + bd_recover_ms(d));
 }
 
 /* Asks for the end of what had expired by `now`. False when the admin queue is of no use. */
@@ -101,7 +101,7 @@ static void count_expired(struct bd_queue *q, uint64_t now)
 }
 
 /* A queue that brought nothing since it was created will not be better for being created again. */
-static bool climb_to_renewal(struct bd_queue *q)
+static bool recover_by_renewal(struct bd_queue *q)
 {
     uint64_t now = now_ns();
 
@@ -119,7 +119,7 @@ static bool climb_to_renewal(struct bd_queue *q)
 }
 
 /* A controller that works but for this queue, however often it is reset, is of no use either. */
-static int climb_to_reset(struct bd_queue *q)
+static int recover_by_reset(struct bd_queue *q)
 {
     if (q->broken > BD_RETRIES)
         return -EIO;
@@ -129,9 +129,9 @@ static int climb_to_reset(struct bd_queue *q)
 void bd_recover(struct bd_queue *q)
 {
     bd_progress(q->d);
-    if (!bd_must_park(q->d) && !q->broken && climb_to_renewal(q))
+    if (!bd_must_park(q->d) && !q->broken && recover_by_renewal(q))
         return;
-    if (climb_to_reset(q)) {
+    if (recover_by_reset(q)) {
         bd_fail(q->d);
         end_all(q);
     } else if (q->again) {

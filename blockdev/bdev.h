@@ -115,8 +115,8 @@ int bd_file_open(const char *path, uint32_t flags, uint32_t lba_size, struct bd_
  * entries, fewer where the controller gives fewer). The controller must outlive the device; its
  * owner closes it. -ENODEV when nsid is not active, -ENOTSUP for an LBA format that is neither
  * 512 nor 4096 bytes or has metadata, -ENOSPC when no queue pair is left. Failures that may be
- * passing (DNR clear) are retried a few times; "not yet" (nvme_status_not_yet()) is no
- * failure before the command's deadline.
+ * passing (DNR clear) are retried a few times; "not yet" (nvme_status_not_yet()) is retried
+ * until the command's deadline.
  *
  * A command that misses the io_timeout_ms of nvme_opts (what makes data durable has the
  * transport's durable_ms besides) is aborted, or ended with its queue pair or by a reset of the
@@ -127,9 +127,10 @@ int bd_file_open(const char *path, uint32_t flags, uint32_t lba_size, struct bd_
 int bd_nvme_open(struct nvme_ctrlr *ctrlr, uint32_t nsid, unsigned queues, unsigned depth,
                  struct bd_dev **out);
 /*
- * Longest time one command of such a device takes, ms, when every attempt climbs the whole ladder:
- * 4 * (io_timeout_ms + the transport's durable_ms + 500 + (2 + 2 * queues) * admin_timeout_ms +
- * nvme_ctrlr_reset_ms()), besides what other users of the controller take to stop and resume.
+ * Longest time one command of such a device takes, ms, when every attempt takes all steps of
+ * recovery (nvme.h): 4 * (io_timeout_ms + the transport's durable_ms + 500 + (2 + 2 * queues) *
+ * admin_timeout_ms + nvme_ctrlr_reset_ms()), and the time that other users of the controller take
+ * to stop and resume.
  */
 uint64_t bd_nvme_command_ms(const struct bd_dev *dev);
 

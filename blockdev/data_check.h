@@ -2,9 +2,8 @@
 /*
  * Self-test of a controller: reads by commands of every shape (one page, two, PRP lists of any
  * length that begin anywhere in a page of a table), and lists of short reads where a path has them,
- * return what reads of single pages return. Only
- * reads, of the first megabytes of the device; some ten milliseconds where a controller moves
- * gigabytes a second.
+ * must return the data that reads of single pages return. It only reads, in the first megabytes of
+ * the device, and takes some ten milliseconds where a controller moves gigabytes a second.
  */
 #ifndef BLOCKDEV_DATA_CHECK_H
 #define BLOCKDEV_DATA_CHECK_H
@@ -18,10 +17,10 @@ extern "C" {
 
 /* The longest command that is tried, bytes. */
 #define DATA_CHECK_LONGEST (2u << 20)
-/* Of a buffer: a page of a PRP table describes its first half. */
+/* Bytes of the buffer: a page of a PRP table describes its first half. */
 #define DATA_CHECK_BUFFER (2u * DATA_CHECK_LONGEST + 2u * PAGE_BYTES)
 
-/* Of a list. */
+/* The most pieces of a list. */
 #define DATA_CHECK_PIECES 256u
 
 struct data_check_piece {
@@ -43,11 +42,11 @@ struct data_check {
 
 /*
  * -EILSEQ: some read returned wrong data, or wrote outside its destination; why has a sentence. 0:
- * all that could be read was right. Reads that fail end the test without a verdict, for their
- * cause is found and named by those that need the data. -ENOMEM.
+ * all data that was read was right. A read that fails ends the test with 0: later reads of the same
+ * data report its cause. -ENOMEM.
  */
 int data_check_run(struct bd_dev *dev, const struct data_check *check, char *why, size_t len);
-/* The path of the device's own commands, into its DMA memory, or without any into other memory. */
+/* Checks the commands of the device itself, into its DMA memory if it has such. As above. */
 int data_check_device(struct bd_dev *dev, size_t max_command, char *why, size_t len);
 
 #ifdef __cplusplus

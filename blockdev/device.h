@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Device strings, as all programs take them: their forms, and how to open the device.
+ * Device strings, which name a device on the command lines of all programs, and opening the device.
  *
  *   IMAGE, sim:IMAGE            a file with a simulated controller before it
  *   /dev/nvme0n1                a block device of the kernel
@@ -53,7 +53,10 @@ int bd_open_transport(const struct bd_name *name, const struct bd_open_opts *opt
  */
 bool bd_lacks_regions(struct nvme_ctrlr *c, char *why, size_t len);
 
-/* A sentence for nvme_ctrlr_open() that failed and `said` so, or "". Returns err. */
+/*
+ * After nvme_ctrlr_open() failed with err and the text `said` (may be ""): puts a sentence in why.
+ * Returns err.
+ */
 int bd_refuse_ctrlr(const struct nvme_transport *t, int err, const char *said, char *why,
                     size_t len);
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How a driver sees an NVMe controller: registers, doorbells, and memory the controller can reach.
+ * The interface to an NVMe controller: registers, doorbells, and memory the controller can reach.
  *
- * The driver (nvme.h) and the GPU queue code know controllers only through this table. Three
- * things implement it: the simulator (in-process), VFIO (a PCI drive), vfio-user (a server).
+ * The driver (nvme.h) and the GPU queue code know controllers only through this table. It has three
+ * implementations: the simulator (in-process), VFIO (a PCI drive), vfio-user (a server).
  *
- * A controller that is gone (pulled, its server ended) answers register reads with all-ones, and
- * the doorbells stay memory that can be stored to: nothing faults, and waits find it out by CSTS.
- * A controller under reset from outside does the same for a while (in QEMU with zeros), so the two
- * are distinguished by time alone (NVME_GONE_MS), and by nvme_cap_answered().
+ * Register reads of a controller that is gone (pulled, its server ended) return all-ones, and its
+ * doorbells remain memory that can be stored to: nothing faults, and waits detect it by CSTS. A
+ * controller under reset from outside does the same for a while (in QEMU with zeros), so the two
+ * are distinguished by time alone (NVME_GONE_MS). nvme_cap_answered() detects either.
  */
 #ifndef BLOCKDEV_TRANSPORT_H
 #define BLOCKDEV_TRANSPORT_H
@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-/* What the kernel hands out contiguously and does not move by itself (hugetlb), bytes. */
+/* Bytes of a large page (hugetlb), which is contiguous and which the kernel does not move. */
 #define NVME_LARGE_PAGE (2u << 20)
 
 /*
@@ -32,7 +32,7 @@ struct nvme_mem {
     void *addr;         /* host address; NULL for device memory */
     uint64_t device;    /* device address, when addr is NULL */
     size_t len;         /* bytes */
-    int fd;             /* what the memory is a mapping of (memfd, dma-buf), or -1 */
+    int fd;             /* the memfd or dma-buf that is mapped there, or -1 */
     uint64_t fd_offset; /* of addr in fd, bytes */
 };
 
@@ -52,20 +52,20 @@ struct nvme_transport_ops {
      */
     int (*map)(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t *iova);
     /*
-     * Takes back what map() gave. When it returns, the controller cannot reach the memory any
-     * more; a command still aimed at it fails. -ENOENT if iova is not the start of a mapping.
+     * Removes a mapping of map(). When it returns, the controller cannot reach the memory any more;
+     * a command with data pointers into it fails. -ENOENT if iova is not the start of a mapping.
      */
     int (*unmap)(struct nvme_transport *t, uint64_t iova);
     /*
      * Optional: resets the controller from outside its registers (PCI function level reset,
-     * vfio-user DEVICE_RESET). Afterwards CC.EN is 0, no command of before touches memory, and what
-     * map() gave is still mapped. 0, -ENOTSUP, -EIO (it is gone, or does not come back).
+     * vfio-user DEVICE_RESET). Afterwards CC.EN is 0, no earlier command touches memory, and all
+     * mappings still exist. 0, -ENOTSUP, -EIO (it is gone, or does not become ready).
      */
     int (*reset)(struct nvme_transport *t);
     /*
-     * Optional (NULL: never): the controller is connected, but a register access has not been
-     * answered in time. Reads of all-ones do not mean that it is gone then. Bounded by the
-     * transport.
+     * Optional (NULL: never): true while the controller is connected, but has not answered a
+     * register access in time. Reads of all-ones do not mean then that it is gone. The transport
+     * bounds the duration.
      */
     bool (*silent)(struct nvme_transport *t);
     /* Stops the controller and frees the transport. The controller must be disabled (CC.EN = 0). */
@@ -80,16 +80,13 @@ struct nvme_transport {
     bool doorbells_are_mmio; /* true: real MMIO (CUDA needs IoMemory); false: ordinary memory */
     uint16_t pci_vendor, pci_device; /* of the PCI function; 0: it is none */
     /*
-     * Addresses are the machine's own: no IOMMU stands between. map() takes only memory within one
+     * IOVAs are physical addresses: there is no IOMMU. map() takes only memory within one
      * large page (memfd_create(2) with MFD_HUGETLB), -EFAULT for other memory, -EPERM without
-     * CAP_SYS_ADMIN. unmap() takes nothing from the controller: memory that it may still write to
-     * must not be given back.
+     * CAP_SYS_ADMIN. After unmap() the controller still reaches the memory: memory that it may
+     * write to must not be freed.
      */
     bool physical;
-    /*
-     * Regions that may be mapped at once, all together: what map() gives is one. 0: no limit is
-     * known.
-     */
+    /* Regions, each of one map(), that may be mapped at a time. 0: no limit is known. */
     unsigned max_regions;
     /*
      * map() takes parts of files by their descriptors (nvme_mem.fd), not memory by its address:
@@ -98,21 +95,21 @@ struct nvme_transport {
      */
     bool maps_files;
     /*
-     * The memory behind the doorbells and where they begin in it, for other processes to map; the
-     * transport's. -1: not to be handed on.
+     * The file of the doorbells, and their offset in it, bytes, for other processes to map. The
+     * transport owns it. -1: it must not be given to another process.
      */
     int doorbells_fd;
     uint64_t doorbells_fd_offset;
     /*
-     * Readable once the system wants the drive back (hot unplug): its user should close the
-     * transport soon. -1: the system never asks. The transport's; poll it, do not read it.
+     * Becomes readable when the system requests removal of the drive (hot unplug): the transport
+     * should be closed soon. -1: the system never does. The transport owns it; it is polled only.
      */
     int removal_fd;
     /*
-     * By how much a FLUSH, a write with FUA, or without a volatile cache any write, may take longer
-     * than other commands: for a controller that writes to a file whose disk may have gigabytes to
-     * write before. 0 for drives. Only bd_nvme waits so long: another driver of a queue (a
-     * GPU) sends none of these, as long as the mount's drives on files have a volatile cache.
+     * Time, ms, that a FLUSH, a write with FUA, or without a volatile cache any write, may take
+     * beyond other commands: for a controller whose file is on a disk that may have gigabytes to
+     * write first. 0 for drives. Only bd_nvme waits so long: other drivers of queues (a GPU) send
+     * none of these, as long as drives on files have a volatile cache.
      */
     unsigned durable_ms;
 };

@@ -29,7 +29,7 @@ struct nvme_opts {
     unsigned io_queues;        /* queue pairs to ask for; 0: as many as the controller has */
     unsigned admin_timeout_ms; /* 0: 10,000 */
     unsigned io_timeout_ms;    /* for commands sent by bd_nvme_open's device; 0: 10,000 */
-    char *why;                 /* when not NULL: nvme_ctrlr_open() says here why it failed */
+    char *why;                 /* NULL, or where nvme_ctrlr_open() stores why it failed */
     size_t why_len;            /* bytes of why, 0 byte included */
 };
 
@@ -37,8 +37,8 @@ struct nvme_opts {
  * Resets the controller (3.5.1; by CC.EN, else by the transport), enables and identifies it, asks
  * for I/O queues. Takes the transport only on success: nvme_ctrlr_close() then closes it; on
  * failure it stays the caller's. -ETIMEDOUT (not ready within CAP.TO), -EIO (CSTS.CFS, or registers
- * that read all-ones), -ENOTSUP (no NVM command set, or no 4 KiB pages), -EPROTO (Identify data
- * that cannot be).
+ * that read all-ones), -ENOTSUP (no NVM command set, or no 4 KiB pages), -EPROTO (invalid
+ * Identify data).
  */
 int nvme_ctrlr_open(struct nvme_transport *t, const struct nvme_opts *opts,
                     struct nvme_ctrlr **out);
@@ -113,17 +113,17 @@ int nvme_qpair_delete(struct nvme_ctrlr *c, struct nvme_qpair *qp);
 int nvme_qpair_recreate(struct nvme_ctrlr *c, struct nvme_qpair *qp);
 
 /*
- * Recovery, cheapest rung first; every rung is bounded. An owner of a queue pair that misses a
- * completion reads CSTS (nvme_ctrlr_alive), aborts the command, recreates the queue pair, resets
- * the controller, and gives up when that fails: every later call ends with -EIO.
+ * Recovery, in steps of increasing cost, each of which is bounded. An owner of a queue pair that
+ * misses a completion reads CSTS (nvme_ctrlr_alive), aborts the command, recreates the queue pair,
+ * and resets the controller. When that fails, every later call ends with -EIO.
  */
 
 /* Reads CSTS: false when the controller has failed, shows a fatal status, is not ready or gone. */
 bool nvme_ctrlr_alive(struct nvme_ctrlr *c);
 
 /*
- * Asks to end command cid of queue qid (5.1). 0: the controller says that it has ended it: its
- * completion is in the queue or will be at once. -EAGAIN: it did not, the command goes on. Other
+ * Abort (5.1) of command cid of queue qid. 0: the controller reports that it has ended the command,
+ * whose completion is in the queue or will be at once. -EAGAIN: the command was not aborted. Other
  * errors as nvme_admin().
  */
 int nvme_abort(struct nvme_ctrlr *c, uint16_t qid, uint16_t cid);
@@ -147,50 +147,49 @@ struct nvme_user {
 void nvme_ctrlr_add_user(struct nvme_ctrlr *c, struct nvme_user *u);
 void nvme_ctrlr_remove_user(struct nvme_ctrlr *c, struct nvme_user *u); /* waits for a reset */
 
-/* Counts resets. Taken before the command that got into trouble was sent, or right after. */
+/* Counts resets. To be read before a command is sent, or right after. */
 unsigned nvme_ctrlr_epoch(const struct nvme_ctrlr *c);
 /*
- * Controller reset (3.7.2) of the controller as it was in `epoch`: stops all users, disables it
- * (CC.EN, and the transport's reset() where that does not help), enables it, checks that it is the
- * same one with the same namespaces, lets the users resume. A reset from outside that comes in
- * between makes it begin anew. A call for an epoch that was reset already returns the outcome of
- * that reset. The calling user must be stopped itself: its own stop() is called too and must not
- * wait for the calling thread. 0; -EIO: failed for good. A controller that completes no I/O command
- * between NVME_MAX_RESET_RETRIES resets is given up.
+ * Controller reset (3.7.2) of the controller in its state of `epoch`: stops all users, disables it
+ * (CC.EN, or else the transport's reset()), enables it, checks that it is the same controller with
+ * the same namespaces, lets the users resume. A reset from outside meanwhile makes it begin again.
+ * A call for an epoch that was reset already returns the outcome of that reset. The calling user
+ * must be stopped itself: its own stop() is called too and must not wait for the calling thread. 0;
+ * -EIO: failed for good. A controller that completes no I/O command between NVME_MAX_RESET_RETRIES
+ * resets is given up.
  */
 #define NVME_MAX_RESET_RETRIES 3
 int nvme_ctrlr_reset(struct nvme_ctrlr *c, unsigned epoch);
 /* Some I/O command has completed, so resets make progress. Cheap; call it once a poll. */
 void nvme_ctrlr_progress(struct nvme_ctrlr *c);
-/* What became of commands, since nvme_ctrlr_open(). */
+/* Counts since nvme_ctrlr_open(). */
 struct nvme_counters {
     /*
-     * Of devices of bd_nvme_open(): commands that ended with an error status, whether they were
-     * tried again or not; that missed their deadline; that an Abort ended; queue pairs deleted and
-     * created again.
+     * Of devices of bd_nvme_open(): commands that ended with an error status, retried or not;
+     * commands that missed their deadline; commands that an Abort ended; queue pairs that were
+     * deleted and created again.
      */
     uint64_t errors, timeouts, aborts, recreates;
-    uint64_t resets; /* of the controller, begun: with those that failed */
+    uint64_t resets; /* of the controller that were begun, also those that failed */
 };
 void nvme_ctrlr_counters(const struct nvme_ctrlr *c, struct nvme_counters *out);
 /*
- * False when a controller that failed for good could not be stopped: it may still write to memory
- * that is mapped. Unmapping memory (transport.h) ends that for the memory unmapped. One that is
- * gone (its registers read all-ones) counts as stopped, unless addresses are physical; a vfio-user
- * server that was cut off because it did not answer is taken for gone, too, for nothing is left to
- * stop it with.
+ * False when a controller that failed for good could not be stopped: it may still write to mapped
+ * memory, until that is unmapped (transport.h). A controller that is gone (its registers read
+ * all-ones) counts as stopped, unless addresses are physical. So does a vfio-user server whose
+ * connection was ended because it did not answer, since it cannot be stopped any more.
  */
 bool nvme_ctrlr_settled(const struct nvme_ctrlr *c);
 /*
- * The bound of a transport's reset() in the formula below. The kernel may take a minute over a PCI
- * drive that does not come back, also over its config space while another process resets it: only a
- * thread that is left behind waits for that.
+ * Bound of a transport's reset(), ms, in the formula below. The kernel may wait for a minute for a
+ * PCI drive that does not become ready, also in an access to config space while another process
+ * resets it: only a thread that nothing waits for is delayed by that.
  */
 #define NVME_DEVICE_RESET_MS 5000u
 /*
- * How long a reset waits for registers that read all-ones before it takes the controller for gone.
- * Registers also read so while another process resets the controller (the kernel, through sysfs,
- * turns memory decoding off meanwhile), and PCI Express gives a function a second to come back.
+ * Time, ms, for which registers must read all-ones before the controller counts as gone. They also
+ * read so while another process resets the controller (the kernel, through sysfs, turns memory
+ * decoding off meanwhile), and PCI Express allows a function a second until it is ready.
  */
 #define NVME_GONE_MS 1000u
 /*
@@ -228,7 +227,7 @@ int nvme_dma_alloc(struct nvme_ctrlr *c, size_t len, struct nvme_dma *out);
 /* Memory of the share. A region that it needs has room for share.pairs allocations of len. */
 int nvme_dma_alloc_shared(struct nvme_ctrlr *c, struct nvme_share share, size_t len,
                           struct nvme_dma *out);
-/* What either has given. The controller must not have commands that use the memory. */
+/* Frees memory of either. The controller must not have commands that use it. */
 void nvme_dma_free(struct nvme_ctrlr *c, struct nvme_dma *dma);
 
 /*
@@ -238,14 +237,14 @@ void nvme_dma_free(struct nvme_ctrlr *c, struct nvme_dma *dma);
  * as the controller takes it, until the last of it is unmapped.
  */
 int nvme_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, uint64_t *iova);
-/* Takes back what nvme_map() gave; errors of unmap(). */
+/* Removes a mapping of nvme_map(); errors of unmap(). */
 int nvme_unmap(struct nvme_ctrlr *c, uint64_t iova);
 
 struct nvme_dma_budget {
     unsigned used;
     unsigned limit; /* 0: none is known */
-    bool full;      /* nvme_map() finds none: the rest is the driver's */
-    bool refused;   /* nvme_map() or the driver itself has found none */
+    bool full;      /* nvme_map() fails: the remaining ones are the driver's */
+    bool refused;   /* nvme_map() or the driver itself has failed for want of one */
 };
 void nvme_dma_regions(const struct nvme_ctrlr *c, struct nvme_dma_budget *out);
 

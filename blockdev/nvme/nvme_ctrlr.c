@@ -158,9 +158,9 @@ static int enable(struct nvme_ctrlr *c, const struct nvme_opts *opts)
 }
 
 /* Before its memory is freed, which must know of one that does not stop (nvme_dma.c). */
-static void quieten(struct nvme_ctrlr *c)
+static void quiesce(struct nvme_ctrlr *c)
 {
-    if (!nvme_quieten(c))
+    if (!nvme_quiesce(c))
         nvme_ctrlr_fail(c, false);
 }
 
@@ -191,7 +191,7 @@ static int bring_up(struct nvme_ctrlr *c, const struct nvme_opts *opts)
     return 0;
 
 disable:
-    quieten(c);
+    quiesce(c);
     nvme_admin_teardown(c);
     return rc;
 }
@@ -238,7 +238,7 @@ void nvme_ctrlr_close(struct nvme_ctrlr *c)
 {
     assert(!c->users && "a user of the controller outlives it");
     nvme_shutdown(c);
-    quieten(c);
+    quiesce(c);
     nvme_dma_free_orphans(c);
     nvme_ns_forget(c);
     nvme_admin_teardown(c);

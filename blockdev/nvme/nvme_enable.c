@@ -181,7 +181,7 @@ int nvme_device_reset(struct nvme_ctrlr *c)
     return nvme_disable(c);
 }
 
-bool nvme_quieten(struct nvme_ctrlr *c)
+bool nvme_quiesce(struct nvme_ctrlr *c)
 {
     /* Registers that do not answer prove nothing where no IOMMU takes the memory away. */
     if (nvme_silent(c))

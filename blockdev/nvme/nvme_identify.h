@@ -21,8 +21,8 @@ struct nvme_id_facts {
 };
 
 /*
- * page: NVME_IDENTIFY_LEN bytes as the controller returned them. 0, -EPROTO (cannot be) or
- * -ENOTSUP (a kind of controller or format this driver does not drive); *what then says which
+ * page: NVME_IDENTIFY_LEN bytes as the controller returned them. 0, -EPROTO (invalid) or
+ * -ENOTSUP (a kind of controller or format this driver does not drive); *what then names the
  * field. nvme_parse_ctrlr() leaves max_transfer, max_queue_depth and io_queues to its caller.
  */
 int nvme_parse_ctrlr(const void *page, struct nvme_ctrlr_info *info, struct nvme_id_facts *facts,

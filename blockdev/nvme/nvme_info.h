@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the driver tells about controllers, namespaces and NVMe statuses.
+ * Properties of controllers and namespaces, and NVMe statuses, for callers of the driver.
  *
  * Free of wire format, because libnvme and nvme_spec.h use the same names: a source file includes
  * either nvme_spec.h or <libnvme.h>, and both kinds include this.
@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-/* Where a controller does not keep to the specification, and what the driver does about it. */
+/* Deviations of controllers from the specification, by what the driver does about them. */
 enum nvme_quirk {
     /* After CC.EN = 0 no register is read for NVME_SLOW_DISABLE_MS. */
     NVME_QUIRK_SLOW_DISABLE = 1,
@@ -29,9 +29,9 @@ enum nvme_quirk {
     /* Writes with FUA are lost in a power cut: a Flush follows them. */
     NVME_QUIRK_IGNORES_FUA = 16,
 };
-#define NVME_SLOW_DISABLE_MS 2300u /* found by trial, for Linux */
+#define NVME_SLOW_DISABLE_MS 2300u /* the value of Linux */
 
-/* Of a PCI function by its ids; 0 for all that are not known. */
+/* Quirks of a PCI function by its ids; 0 for unknown ids. */
 unsigned nvme_quirks_of(uint16_t vendor, uint16_t device);
 /* "none", or what the driver does, in words; NVME_QUIRKS_TEXT bytes suffice. */
 void nvme_quirks_text(unsigned quirks, char *out, size_t len);
@@ -62,13 +62,13 @@ struct nvme_ns_info {
     uint8_t nguid[16], eui64[8]; /* zero where there is none */
 };
 
-/* NULL: a file system can lie on it. Otherwise the reason why not, a clause with "it" or "its". */
+/* NULL: the namespace can hold a file system. Otherwise the reason, a clause with "it" or "its". */
 const char *nvme_ns_unusable(const struct nvme_ns_info *ns);
 
 /* NVMe status (nvme_spec.h) to -errno, and to words: one table for the whole project. */
 int nvme_status_errno(uint16_t status);
 bool nvme_status_retryable(uint16_t status); /* DNR clear and not caused by the command itself */
-/* The controller cannot do it just now, and will a little later. */
+/* The command may succeed if it is sent again a little later. */
 bool nvme_status_not_yet(uint16_t status);
 const char *nvme_status_text(uint16_t status);
 

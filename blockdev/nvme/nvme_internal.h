@@ -37,8 +37,7 @@ struct nvme_known_ns {
 
 enum nvme_health {
     NVME_HEALTHY,
-    NVME_UNHEALTHY, /* fatal status, gone, or an admin command lost: no admin commands until a reset
-                     */
+    NVME_UNHEALTHY, /* fatal status, gone, or an admin command lost: a reset is needed */
     NVME_FAILED,    /* for good */
 };
 
@@ -56,7 +55,7 @@ struct nvme_ctrlr {
     unsigned queues_requested;
 
     enum nvme_health health;       /* atomic */
-    bool settled;                  /* atomic; once it has failed: nothing of it touches memory */
+    bool settled;                  /* atomic; once it has failed: it touches no memory */
     unsigned epoch;                /* atomic; written with admin_lock held */
     unsigned retries;              /* atomic; resets since an I/O command has completed */
     struct nvme_counters counters; /* each atomic: nvme_count() */
@@ -74,14 +73,15 @@ struct nvme_ctrlr {
     struct nvme_known_ns *known;
     uint64_t live_qids[NVME_QID_WORDS]; /* pairs that the controller has */
 
-    pthread_mutex_t lock; /* the rest */
+    pthread_mutex_t lock; /* qids, lost_qids, orphans */
     uint64_t qids[NVME_QID_WORDS];
     uint64_t lost_qids[NVME_QID_WORDS]; /* of pairs that only a reset ends */
     struct nvme_orphan *orphans;
 
-    pthread_mutex_t dma_lock; /* the rest, and calls of the transport's map() and unmap() */
-    unsigned regions;         /* mapped now; written with the lock held, atomic */
-    bool refused_region;      /* since it was opened; as regions */
+    pthread_mutex_t
+        dma_lock;        /* the members below, and calls of the transport's map() and unmap() */
+    unsigned regions;    /* mapped now; written with the lock held, atomic */
+    bool refused_region; /* since it was opened; as regions */
     struct nvme_arena *arenas;
     uint64_t shares; /* number of the last one; atomic */
     struct nvme_file_map *file_maps;
@@ -100,10 +100,10 @@ static inline void nvme_count(uint64_t *counter)
 
 /* nvme_state.c */
 bool nvme_ctrlr_failed(const struct nvme_ctrlr *c);
-/* Nothing but a reset helps: admin commands fail until then. */
+/* Admin commands fail until a reset has succeeded. */
 void nvme_ctrlr_mark_failed(struct nvme_ctrlr *c);
 bool nvme_ctrlr_healthy(const struct nvme_ctrlr *c);
-/* For good. settled: it is certain that it touches no memory any more (nvme_quieten()). */
+/* Fails for good. settled: it certainly touches no memory any more (nvme_quiesce()). */
 void nvme_ctrlr_fail(struct nvme_ctrlr *c, bool settled);
 /* Bytes from one doorbell to the next. */
 size_t nvme_doorbell_stride(const struct nvme_ctrlr *c);
@@ -116,10 +116,10 @@ void nvme_ctrlr_kick_queue(struct nvme_ctrlr *c, uint16_t qid);
 int nvme_check_cap(const struct nvme_ctrlr *c, const char **what);
 int nvme_disable_any(struct nvme_ctrlr *c); /* from any state: at most 2 * nvme_ready_ms() */
 int nvme_disable(struct nvme_ctrlr *c);     /* from enabled, or from an enable that failed */
-/* From outside, by the transport: it ends disabled. -ENOTSUP where that cannot be done. */
+/* Resets it by the transport, which leaves it disabled. -ENOTSUP where there is no such reset. */
 int nvme_device_reset(struct nvme_ctrlr *c);
-/* By all means: true when it is certain that it touches no memory any more. */
-bool nvme_quieten(struct nvme_ctrlr *c);
+/* By its registers or else by the transport: true when it certainly touches no memory any more. */
+bool nvme_quiesce(struct nvme_ctrlr *c);
 int nvme_enable(struct nvme_ctrlr *c);
 void nvme_shutdown(struct nvme_ctrlr *c);
 uint32_t nvme_csts(struct nvme_ctrlr *c);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Addresses for a controller's view of memory, where the driver may choose them (VFIO, vfio-user).
+ * Allocator of IOVAs, where the driver may choose them (VFIO, vfio-user).
  *
- * Ranges lie in windows the system allows. Between two ranges stays an unmapped page, and page 0
- * is never given out, so that a stray address of a controller hits nothing. No locks inside.
+ * Ranges lie in windows that the system allows. A page between two ranges remains unmapped, and
+ * page 0 is never allocated, so that a wrong address of a controller is in no range. No locks
+ * inside.
  */
 #ifndef BLOCKDEV_NVME_NVME_IOVA_H
 #define BLOCKDEV_NVME_NVME_IOVA_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Physical region pages (BASE 4.1.1): how a command says where its data is.
+ * Physical region pages (BASE 4.1.1): the data pointer of a command.
  *
  * For data that is contiguous for the controller. A list is one page and is never chained: some
  * controllers do not follow the chain pointer and take the last entry of a list page for a data

@@ -199,7 +199,7 @@ static void restart_or_fail(struct nvme_ctrlr *c)
     if (retries < NVME_MAX_RESET_RETRIES)
         delete_queues(c);
     if (retries >= NVME_MAX_RESET_RETRIES || restart(c, retries > 0)) {
-        settled = nvme_quieten(c);
+        settled = nvme_quiesce(c);
         nvme_ctrlr_fail(c, settled);
     }
     if (settled)

@@ -35,7 +35,7 @@ struct pci_device {
     int iommu_group;        /* -1: no IOMMU, also in VFIO's noiommu mode */
     bool iommu_identity;    /* the group's domain is identity (iommu=pt) */
     unsigned group_devices; /* in that group, bridges not counted, itself included */
-    int numa_node;          /* -1: not said */
+    int numa_node;          /* -1: unknown */
     uint64_t bar0_len;      /* bytes */
     char link_speed[32];    /* as sysfs says it: "16.0 GT/s PCIe" */
     unsigned link_width, link_width_max;
@@ -80,14 +80,14 @@ int pci_check_noiommu(const char *root, const char *bdf, char *why, size_t len);
  * not root; -ETIMEDOUT: the driver did not take it.
  */
 int pci_bind(const char *root, const char *bdf, const char *driver, char *why, size_t len);
-/* Of these errors those that can be told beforehand; changes nothing. */
+/* The errors of pci_bind() that can be determined before; changes nothing. */
 int pci_check_bind(const char *root, const char *bdf, const char *driver, char *why, size_t len);
 /*
- * Takes driver_override back and lets the kernel choose its driver; 0 also when none matches.
+ * Clears driver_override and lets the kernel choose its driver; 0 also when none matches.
  * -EBUSY: in use through VFIO. -EACCES.
  */
 int pci_unbind(const char *root, const char *bdf, char *why, size_t len);
-/* -EBUSY, as that; changes nothing. */
+/* -EBUSY, as pci_unbind(); changes nothing. */
 int pci_check_unbind(const char *root, const char *bdf, char *why, size_t len);
 
 #ifdef __cplusplus

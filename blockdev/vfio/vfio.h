@@ -4,13 +4,13 @@
  *
  * The kernel resets the function when it is opened and when it is closed, also because its user
  * has died. Opening turns bus mastering on (the enable happens through nvme.h) and maps the
- * doorbells, up to the MSI-X table; closing hands the device back quiet. iommufd where the kernel
+ * doorbells, up to the MSI-X table; closing turns it off again. iommufd where the kernel
  * has it, else the group interface. Memory is mapped up to RLIMIT_MEMLOCK, except for root; of
  * device memory only addresses exist, which VFIO cannot map (-EFAULT).
  *
- * The kernel waits up to a minute for a device that does not come back from a reset, its own or one
- * asked for through sysfs, and nothing gets a thread out of that. reset() and register accesses do
- * not wait for it: registers read all-ones while a reset() is under way. Opening and closing do.
+ * The kernel waits up to a minute for a device that does not become ready after a reset, its own or
+ * one requested through sysfs, and nothing ends that wait. reset() and register accesses do not
+ * wait for it: registers read all-ones while a reset() is under way. Opening and closing do wait.
  */
 #ifndef BLOCKDEV_VFIO_VFIO_H
 #define BLOCKDEV_VFIO_VFIO_H
@@ -29,8 +29,8 @@ enum vfio_api_choice { VFIO_API_AUTO = 0, VFIO_API_GROUP, VFIO_API_IOMMUFD };
 struct vfio_opts {
     enum vfio_api_choice api;
     /*
-     * Drive a device that no IOMMU guards, through VFIO's noiommu mode, for root. The drive can
-     * then write to any memory of the machine: for machines of one's own only. Memory comes from
+     * Drive a device without an IOMMU, through VFIO's noiommu mode, for root. The drive can then
+     * write to any memory of the machine: for machines without other users only. Memory comes from
      * the large pages that root has reserved, of which 8 must be free at least (-ENOMEM).
      */
     bool noiommu;

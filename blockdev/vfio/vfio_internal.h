@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Parts of the VFIO transport, for its own files and their tests. */
+/* The parts of the VFIO transport, for its own files and their tests. */
 #ifndef BLOCKDEV_VFIO_VFIO_INTERNAL_H
 #define BLOCKDEV_VFIO_VFIO_INTERNAL_H
 
@@ -43,7 +43,7 @@ extern const struct vfio_api vfio_group_api;   /* container and group: every ker
 extern const struct vfio_api vfio_iommufd_api; /* /dev/iommu and a character device a drive: 6.6 */
 extern const struct vfio_api vfio_noiommu_api; /* the group interface, and no IOMMU behind it */
 
-/* A process that keeps this one's memory until its files are closed, however it ends. */
+/* A process that shares this one's memory, and ends after this one has closed its files. */
 struct vfio_guard {
     pid_t pid; /* 0: none */
     int process;
@@ -58,8 +58,8 @@ struct vfio {
     int device; /* registers, config space, resets, interrupts */
     uint32_t ioas;
     bool can_reset;
-    bool away;               /* during a reset, and for good once one has failed; */
-    pthread_rwlock_t access; /* protects it, and is held while a register is read or written */
+    bool away;               /* during a reset, and for good once one has failed */
+    pthread_rwlock_t access; /* protects away; held while a register is read or written */
     struct vfio_region_info bar0, config;
     pthread_mutex_t lock; /* protects iova, and orders map and unmap */
     struct nvme_iova iova;
@@ -70,7 +70,7 @@ struct vfio {
 int vfio_open_at(const char *root, const char *bdf, const struct vfio_opts *opts,
                  struct nvme_transport **out, char *why, size_t len);
 
-/* Whether this device has what iommufd needs, and we may open it. */
+/* Does this device have a node for iommufd that the process may open? */
 bool vfio_iommufd_usable(const char *root, const char *bdf);
 
 /* --- vfio_kernel.c --------------------------------------------------------------------------- */
@@ -141,14 +141,14 @@ int vfio_pci_reset(struct vfio *v);
 
 /*
  * Runs work in a thread of its own and waits for it: its result, or -ETIMEDOUT after ms; the thread
- * ends by itself then, when the kernel lets it go. What work is given is a copy that has nothing
- * but the device's file, by a descriptor of its own, and the place of config space in it.
+ * then ends by itself when its system call returns. The argument of work is a copy that has only a
+ * descriptor of its own of the device's file, and the offset of config space in it.
  */
 typedef int (*vfio_work_fn)(const struct vfio *v);
 int vfio_bounded(const struct vfio *v, unsigned ms, vfio_work_fn work);
-/* What config space and the reset may take together. */
+/* Bound of config space accesses and the reset together. */
 #define VFIO_FUNCTION_RESET_MS (NVME_DEVICE_RESET_MS - NVME_GONE_MS)
-/* 0 or -EIO; for a work, since only the kernel knows when it returns. */
+/* 0 or -EIO; to be called by vfio_bounded(), since the kernel bounds its time alone. */
 int vfio_reset_function(int device);
 
 uint32_t vfio_read32(struct nvme_transport *t, uint32_t offset);

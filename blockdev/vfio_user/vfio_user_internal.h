@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The vfio-user client from inside: for its own sources and their tests. */
+/* The parts of the vfio-user client, for its own files and their tests. */
 #ifndef BLOCKDEV_VFIO_USER_VFIO_USER_INTERNAL_H
 #define BLOCKDEV_VFIO_USER_VFIO_USER_INTERNAL_H
 
@@ -30,7 +30,7 @@ struct vfio_user_why {
 __attribute__((format(printf, 3, 4))) int vfio_user_fail(const struct vfio_user_why *why, int err,
                                                          const char *format, ...);
 
-/* How long a server may be silent beyond a call's deadline before it is cut off. */
+/* Time beyond a call's deadline after which the connection to a silent server is ended. */
 #define VFIO_USER_SILENCE_MS 20000u
 /* How long a call waits for the late reply to an earlier command. */
 #define VFIO_USER_LATE_MS 100u
@@ -43,7 +43,7 @@ struct vfio_user_conn {
     uint16_t id;         /* of the last command */
     bool late;           /* its reply is still to come: atomic, read without the lock */
     uint16_t late_command;
-    uint64_t cut_off;    /* ns, while late: the server is cut off then */
+    uint64_t cut_off;    /* ns, while late: when the connection is ended */
     bool gone;           /* broken for good: shut down, nothing is sent or read any more */
     const char *trouble; /* what the server did wrong when it is gone by -EPROTO */
 };
@@ -65,8 +65,8 @@ struct vfio_user_msg {
     struct vfio_user_fds *fds; /* which come with the reply: the caller's after success; or NULL */
     /*
      * The reply may miss the deadline: it is dropped when it comes, and the connection stays
-     * usable. Without this flag the call waits silence_ms longer, and a silent server is then cut
-     * off.
+     * usable. Without this flag the call waits silence_ms longer, and then ends the connection to a
+     * silent server.
      */
     bool may_be_late;
 };
@@ -81,13 +81,13 @@ struct vfio_user_msg {
 int vfio_user_call(struct vfio_user_conn *c, struct vfio_user_msg *m);
 /* Ends the connection because of what a reply says; trouble is a constant. Returns -EPROTO. */
 int vfio_user_break(struct vfio_user_conn *c, const char *trouble);
-/* Says what became of a call that did not return 0, and returns -ETIMEDOUT or -EPROTO. */
+/* Puts the reason of a call's rc, which is not 0, into why; returns -ETIMEDOUT or -EPROTO. */
 int vfio_user_explain(const struct vfio_user_conn *c, uint16_t command, int rc,
                       const struct vfio_user_why *why);
 
 /*
- * What the server says about itself, from the payloads of its replies. Each function checks
- * everything it takes out: 0, -EPROTO (cannot be), -ENOTSUP (cannot be used).
+ * Properties of the server, parsed from the payloads of its replies. Each function checks every
+ * field that it uses: 0, -EPROTO (invalid), -ENOTSUP (cannot be used).
  */
 struct vfio_user_limits {
     uint32_t max_dma_maps;
@@ -129,7 +129,7 @@ struct vfio_user {
 /*
  * vfio_user.c. The first three with the lock held, or before another thread has the transport.
  */
-/* vfio_user_call(), and what must happen when that ends the connection. */
+/* vfio_user_call(); detaches the doorbells when that ends the connection. */
 int vfio_user_exchange(struct vfio_user *u, struct vfio_user_msg *m);
 /* REGION_READ or REGION_WRITE of up to 8 bytes; *data is set on success only. */
 int vfio_user_access(struct vfio_user *u, uint16_t command, uint32_t region, uint64_t offset,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Recovery: the recovery ladder of a queue (abort, recreate, reset), and the
+ * Recovery: the steps of recovery of a queue (abort, recreate, reset), and the
  * engine's part in a reset of the controller (nvme.h, nvme_user).
  *
  * Locks: recover_lock, then the driver's, then lock. stop() and resume() are
@@ -314,11 +314,11 @@ static bool try_recreate(struct gq_engine *e, unsigned i)
 }
 
 /*
- * The recovery ladder. 0: the commands of the queue have ended; *usable: it can
+ * Takes the steps of recovery in turn. 0: the commands of the queue have ended; *usable: it can
  * be driven again. CSTS is read first, so that no time is spent on admin
  * commands to a failed controller.
  */
-static int recover_by_ladder(struct gq_engine *e, unsigned i, bool *usable)
+static int recover_by_steps(struct gq_engine *e, unsigned i, bool *usable)
 {
     struct gq_queue *q = &e->queues[i];
 
@@ -396,7 +396,7 @@ static int recover_queue(struct gq_engine *e, unsigned i)
             err = delete_queue(e, q);
             use = GQ_QUEUE_GONE;
         } else {
-            err = recover_by_ladder(e, i, &usable);
+            err = recover_by_steps(e, i, &usable);
             use = !err && usable ? GQ_QUEUE_FREE : GQ_QUEUE_QUARANTINED;
         }
     } while (!return_queue(e, q, err, use));

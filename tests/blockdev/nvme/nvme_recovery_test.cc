@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The recovery ladder, rung by rung, against a controller that fails in chosen ways. */
+/* Recovery, step by step, against a controller that fails in chosen ways. */
 #include <thread>
 
 #include "tests/blockdev/nvme/nvme_recovery_rig.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The recovery ladder, rung by rung, with one small queue. */
+/* Recovery, step by step, with one small queue. */
 #include "cuda/engine/gq_internal.h"
 #include "tests/cuda/engine/gq_recover_rig.h"
 
@@ -91,7 +91,7 @@ TEST_P(GqRecoverSlow, QueueThatIsRefusedAfterAResetCostsAnother)
     s.rig.driver.admin_timeout_ms = kLostAdminMs;
     s.open();
     s.lose_one();
-    refuse.times = 2; /* in the second rung, and after the first reset */
+    refuse.times = 2; /* in the second step, and after the first reset */
     s.rig.fault(refuse);
     EXPECT_EQ(gq_engine_recover(s.rig.e), 0);
     s.expect_rungs(0, 0, 2);
@@ -138,7 +138,7 @@ TEST_P(GqRecoverSlow, LateCommandDoesNotReachABufferThatHasEnded)
     }
 }
 
-/* Every rung may be tried and fail, and the whole keeps the bound that gq.h states. */
+/* Every step may be tried and fail, and the whole keeps the bound that gq.h states. */
 TEST_P(GqRecoverSlow, RecoveryKeepsItsBound)
 {
     Small s(GetParam());
