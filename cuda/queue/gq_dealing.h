@@ -17,7 +17,7 @@
 #include "cuda/queue/gq_atomic.h"
 #include "cuda/queue/gq_protocol.h"
 
-/* A portion is at most this part of an even share of what is left of the list. */
+/* A portion is at most this part of an even share of the remaining reads. */
 #define GQ_PORTIONS_OF_SHARE 8u
 #define GQ_LEAST_PORTION     8u /* reads */
 
