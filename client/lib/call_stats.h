@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the calls of this process moved, and how long they took: gpunvme_calls(). */
+/* Counters of calls of this process, their bytes and times: gpunvme_calls(). */
 #ifndef CLIENT_LIB_CALL_STATS_H
 #define CLIENT_LIB_CALL_STATS_H
 
@@ -9,8 +9,8 @@
 #include "support/clock.h"
 
 /*
- * Gives the mount the counters of this connection to read, the first time; without a mount, and
- * where the mount does not take them, they are the process's alone. Under no lock.
+ * The first call shares the counters of this connection with the mount, which reads them. Without a
+ * mount, or where it does not accept them, only the process has them. To be called without locks.
  */
 void call_stats_share(struct gpunvme *g);
 /* No call may be under way. */
@@ -24,7 +24,7 @@ void call_stats_count(struct gpunvme *g, unsigned op, uint32_t path, uint64_t by
                       uint64_t begun);
 /* Bytes of such a call that the bounce pipeline moved. */
 void call_stats_pipeline(struct gpunvme *g, unsigned op, uint64_t bytes);
-/* A read, or a list (of 0 bytes: adding up its pieces would take longer), was put into a stream. */
+/* Counts a read put into a stream; a list with 0 bytes, since adding up its pieces takes longer. */
 void call_stats_enqueued(struct gpunvme *g, uint64_t bytes);
 
 #endif

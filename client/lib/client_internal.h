@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the files of libgpunvme share. */
+/* Structures and functions that the files of libgpunvme share. */
 #ifndef CLIENT_LIB_CLIENT_INTERNAL_H
 #define CLIENT_LIB_CLIENT_INTERNAL_H
 
@@ -24,14 +24,14 @@ struct gpunvme {
     pthread_cond_t unused; /* a buffer has no users any more */
     struct cuda_driver *cuda;
     struct pipeline *pipeline;
-    struct copy_service *_Atomic copies; /* of small reads; may stay NULL, if: */
-    _Atomic bool has_copies;
+    struct copy_service *_Atomic copies; /* for small reads */
+    _Atomic bool has_copies;             /* copies was opened, also where it is NULL */
     struct gpunvme_buffer *buffers;
     struct gpunvme_direct *directs;
     struct shared_list *lists;           /* that no READV uses now */
-    struct shared_list *pieces;          /* that belong to the caller */
-    _Atomic bool calls_offered;          /* to the mount; it reads: */
-    struct gpunvme_calls *_Atomic calls; /* counters of this connection; NULL: not shared */
+    struct shared_list *pieces;          /* of gpunvme_pieces_alloc() */
+    _Atomic bool calls_offered;          /* calls was offered to the mount */
+    struct gpunvme_calls *_Atomic calls; /* counters that the mount reads; NULL: not shared */
 };
 
 /* Of a buffer's users: the end of the last one signals owner->unused. */
@@ -43,23 +43,23 @@ struct gpunvme_buffer {
     uint64_t id, key;
     void *addr;
     size_t len;
-    int device;     /* CUDA ordinal, or CUDA_NO_DEVICE for host memory */
-    int fd;         /* memfd behind host memory, or -1 */
-    int pinned_for; /* CUDA ordinal whose kernels reach the host memory, or CUDA_NO_DEVICE */
-    bool allocated; /* by this library */
-    bool shared;    /* registered at the mount; else its transfers bounce here, for the reason: */
-    char why_not[160];
+    int device;        /* CUDA ordinal, or CUDA_NO_DEVICE for host memory */
+    int fd;            /* memfd behind host memory, or -1 */
+    int pinned_for;    /* CUDA ordinal whose kernels reach the host memory, or CUDA_NO_DEVICE */
+    bool allocated;    /* by this library */
+    bool shared;       /* registered at the mount; if not, the library bounces its transfers */
+    char why_not[160]; /* why it is not shared */
     _Atomic unsigned users;    /* transfers under way, and GPUNVME_AWAITED */
-    _Atomic bool ending;       /* no more of them, and those under way stop */
+    _Atomic bool ending;       /* no transfer may begin, and those under way stop */
     _Atomic int64_t avoid_gpu; /* CLOCK_MONOTONIC s: until then transfers bounce here */
 };
 
 /* ioctl(2) with the ABI header filled in: 0 or -errno. */
 int gpunvme_ioctl(int fd, unsigned long request, void *arg, uint32_t size);
 
-/* The CUDA driver of the handle, opened when it is first asked for. */
+/* The CUDA driver of the handle, which the first call opens. */
 int gpunvme_cuda(struct gpunvme *g, struct cuda_driver **out);
-/* gpunvme_register() of memory that is the host's for certain: CUDA is not asked. */
+/* gpunvme_register() of memory that is known to be the host's: no call of CUDA. */
 int gpunvme_register_host(struct gpunvme *g, void *addr, size_t len, struct gpunvme_buffer **out);
 /*
  * Host memory, registered at the mount where its executor is not CUDA and it has room for one more
@@ -67,13 +67,13 @@ int gpunvme_register_host(struct gpunvme *g, void *addr, size_t len, struct gpun
  */
 int gpunvme_alloc_staging(struct gpunvme *g, size_t len, struct gpunvme_buffer **out);
 
-/* A transfer's hold on a buffer. -EINTR: it is being unregistered. */
+/* Counts a transfer as a user of the buffer. -EINTR: the buffer is being unregistered. */
 int gpunvme_use_begin(struct gpunvme_buffer *b);
 void gpunvme_use_end(struct gpunvme_buffer *b);
-/* What a transfer is to move. */
+/* The bytes of a transfer. */
 struct range {
     bool write;
-    bool direct; /* O_DIRECT may be on when the bytes are moved, though it is off before */
+    bool direct; /* assume O_DIRECT, even if the file is open without it when the path is chosen */
     int fd;
     size_t buffer_offset;
     uint64_t file_offset;
@@ -81,14 +81,14 @@ struct range {
 };
 
 /*
- * Makes what the pipeline needs for memory of a device: a later transfer then asks CUDA for copies
- * only, and for nothing that could wait for a stream.
+ * Prepares the pipeline for memory of a device: a later transfer then makes no call of CUDA that
+ * could wait for a stream.
  */
 int gpunvme_warm_pipeline(struct gpunvme *g, int device);
 
-/* The path of a transfer, and what its time belongs to. */
+/* The path of a transfer, and the choice that its time is counted for. */
 struct path_taken {
-    const char *why;            /* it takes the pipeline; NULL: the mount moves it */
+    const char *why;            /* why it takes the pipeline; NULL: the mount moves it */
     struct path_choice *choice; /* NULL: the time does not count */
     uint32_t phase;             /* of the choice */
 };
@@ -96,12 +96,12 @@ struct path_taken {
 /* Of a read or write, or of a batch of so many pieces, r->len bytes together; 0: no batch. */
 struct path_taken gpunvme_choose_path(struct gpunvme_buffer *b, const struct range *r,
                                       size_t pieces);
-/* The transfer has ended as it should, and began at now_ns() = begun. */
+/* Counts the time of a transfer that succeeded and began at now_ns() = begun. */
 void gpunvme_count_path(const struct path_taken *taken, uint64_t begun);
 
 /*
- * Through the mount's ioctls, until all is moved, the file ends, or an error, which goes to *err
- * and gpunvme_error(): the bytes moved. *result is added to.
+ * Moves the range by the mount's ioctls, until it is moved, the file ends, or an error occurs,
+ * which goes to *err and gpunvme_error(). Returns the bytes moved; adds to *result.
  */
 size_t gpunvme_transfer_shared(struct gpunvme_buffer *b, const struct range *r, uint32_t flags,
                                struct gpunvme_result *result, int *err);
@@ -122,15 +122,18 @@ int gpunvme_call(int fd, unsigned long request, void *arg, uint32_t size, unsign
  */
 bool gpunvme_was_interrupted(const struct gpunvme_buffer *b, int err, unsigned *retries);
 
-/* err, but -EINTR, whatever the mount says of a buffer that it does not know any more. */
+/* err; -EINTR if the buffer is being unregistered, for which the mount returns other errors. */
 int gpunvme_unless_ended(const struct gpunvme_buffer *b, int err);
-/* err, but -ENOTTY for the -ENOENT of another mount of ours, which does not know the buffer. */
+/* err; -ENOTTY if it is the -ENOENT of another gpunvmefs mount, which does not know the buffer. */
 int gpunvme_unless_other_mount(const struct gpunvme *g, int fd, int err);
 
-/* What one call did becomes part of the sum. */
+/* Adds the result of one call to the sum. */
 void gpunvme_add_result(struct gpunvme_result *sum, uint32_t path, uint64_t commands,
                         uint32_t nvme_status, bool staged);
-/* Where the mount had to go through its own host memory: says so, and takes the pipeline next. */
+/*
+ * After a transfer that the mount bounced through its own host memory: logs it, and lets the next
+ * transfers take the pipeline.
+ */
 void gpunvme_note_fallback(struct gpunvme_buffer *b, const struct range *r,
                            struct gpunvme_result *result);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Small reads of the bounce path into GPU memory: read(2) into staging that the GPU reaches, and a
- * copy by a block that stays on the GPU while such reads come (client/device/gd_copies.h). No call
- * of the CUDA driver is made for a read, so threads do not wait for each other.
+ * copy by the copy block, a persistent kernel (client/device/gd_copies.h). A read makes no call of
+ * the CUDA driver, so threads do not wait for each other.
  *
- * The block is launched when reads follow one another, and only then is given copies; a read that
- * finds none is for the pipeline. While it is there, kernels of other processes take turns with it,
- * and so it is given up for a second when a copy was slow.
+ * The block is launched when reads follow one another. A read that finds no block takes the
+ * pipeline. While the block runs, kernels of other processes take turns with it, so it is not used
+ * for a second after a slow copy.
  *
  * Functions may be called from any thread, except open and close.
  */
@@ -24,8 +24,8 @@
 struct copy_service;
 
 /*
- * slow_ns: a copy that takes as long has waited for kernels of other processes. 0 and *out NULL:
- * the library has no device code. The driver stays open until the close.
+ * slow_ns: a copy of at least this time counts as slow. 0 and *out NULL: the library has no device
+ * code. The driver must stay open until copy_service_close().
  */
 int copy_service_open(struct cuda_driver *cuda, int device, uint64_t slow_ns,
                       struct copy_service **out);
@@ -36,11 +36,11 @@ int copy_service_device(const struct copy_service *s);
 /* A slot for one copy: its number, or -1 when there is none now. */
 int copy_service_claim(struct copy_service *s);
 void copy_service_release(struct copy_service *s, int slot);
-/* A multiple of 4096, with room for a copy from any byte of the first page. */
+/* The slot's staging, page-aligned, with room for a copy from any byte of its first page. */
 char *copy_service_staging(const struct copy_service *s, int slot);
 /*
- * Bytes [first, first + len) of the staging to dst in GPU memory, first below 4096: 0, or -errno
- * with a sentence. They are there when the call returns.
+ * Copies bytes [first, first + len) of the staging to dst in GPU memory; first is below 4096. 0, or
+ * -errno with a sentence. The copy has ended when the call returns.
  */
 int copy_service_copy(struct copy_service *s, int slot, uint64_t dst, size_t first, size_t len);
 

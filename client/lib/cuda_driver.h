@@ -19,7 +19,7 @@ struct cuda_driver;
 int cuda_driver_open(struct cuda_driver **out);
 void cuda_driver_close(struct cuda_driver *cu);
 
-/* How many devices this process sees. */
+/* The number of devices that this process sees. */
 int cuda_driver_devices(struct cuda_driver *cu);
 
 struct cuda_device_info {
@@ -31,20 +31,20 @@ int cuda_driver_describe(struct cuda_driver *cu, int device, struct cuda_device_
 
 #define CUDA_NO_DEVICE (-1)
 
-/* Where an address is: *device is an ordinal, or CUDA_NO_DEVICE for memory that is not a GPU's. */
+/* *device: ordinal of the GPU that has the memory, or CUDA_NO_DEVICE. */
 int cuda_driver_locate(struct cuda_driver *cu, uint64_t addr, int *device);
 /*
- * From now on cudaMemcpy() into the allocation around addr returns when the copy has ended. Without
- * this, small copies from pageable memory may end later, after a transfer by another stream. Memory
- * that CUDA has no such setting for (pools, VMM) stays as it is.
+ * Makes cudaMemcpy() into the allocation around addr return when the copy has ended (SYNC_MEMOPS).
+ * Without this, small copies from pageable memory may end later, after a transfer by another
+ * stream. No effect on memory without this attribute (pools, VMM).
  */
 void cuda_driver_sync_copies(struct cuda_driver *cu, int device, uint64_t addr);
 /* The allocation around an address. */
 struct cuda_allocation {
-    int device; /* CUDA_NO_DEVICE: host memory, and the rest is 0 */
+    int device; /* CUDA_NO_DEVICE: host memory; the other members are 0 */
     uint64_t base;
     size_t len;
-    uint64_t id; /* of this allocation alone, ever, in this process; 0: CUDA has none for it */
+    uint64_t id; /* never used again in this process; 0: CUDA has none for it */
 };
 int cuda_driver_allocation(struct cuda_driver *cu, uint64_t addr, struct cuda_allocation *out);
 /* Its id alone; 0: none, or not memory of CUDA. */
@@ -54,9 +54,9 @@ int cuda_driver_uuid(struct cuda_driver *cu, int device, uint8_t uuid[16]);
 int cuda_driver_find(struct cuda_driver *cu, const uint8_t uuid[16], int *device);
 
 /*
- * What another process needs to open the allocation around addr, which is on `device`: the handle
- * of its base and addr's offset from it. -ENOTSUP: memory that has no such handle (VMM, managed,
- * pools).
+ * The IPC handle by which another process can open the allocation around addr, which is on
+ * `device`, and the offset of addr from its base. -ENOTSUP: memory without such a handle (VMM,
+ * managed, pools).
  */
 int cuda_driver_export(struct cuda_driver *cu, int device, uint64_t addr, size_t len,
                        uint8_t handle[64], uint64_t *offset);
@@ -67,7 +67,7 @@ int cuda_driver_copy_out(struct cuda_driver *cu, int device, void *dst, uint64_t
 int cuda_driver_copy_in(struct cuda_driver *cu, int device, uint64_t dst, const void *src,
                         size_t len);
 
-/* Host memory that the copy engine may work on, until unpinned: before it is unmapped. */
+/* Pins host memory for the copy engine. The caller unpins it before it unmaps it. */
 int cuda_driver_pin(struct cuda_driver *cu, int device, void *addr, size_t len);
 void cuda_driver_unpin(struct cuda_driver *cu, int device, void *addr);
 
@@ -76,10 +76,7 @@ enum cuda_host_kind {
     CUDA_HOST_READ_ONLY, /* mapped without the right to write */
     CUDA_HOST_REGISTERS, /* of a PCI device */
 };
-/*
- * Host memory that kernels of the device may use, whole pages, until it is unpinned; *mapped: where
- * it is for them.
- */
+/* Pins host memory, whole pages, and maps it for kernels of the device, at *mapped. */
 int cuda_driver_map(struct cuda_driver *cu, int device, void *addr, size_t len,
                     enum cuda_host_kind kind, uint64_t *mapped);
 
@@ -87,14 +84,14 @@ struct cuda_kernel {
     void *module, *function;
 };
 /*
- * Code for the device, and its kernel of this name, there at once: CUDA would load it at its first
- * launch, which waits for kernels that are running.
+ * Loads code for the device, and its kernel of this name, at once: CUDA would load it at its first
+ * launch, which would wait for running kernels.
  */
 int cuda_driver_load(struct cuda_driver *cu, int device, const void *image, const char *name,
                      struct cuda_kernel *out);
-/* No launch of it may be under way. Nothing, for a kernel that is all zero. */
+/* No launch of the kernel may be under way. No effect on a kernel that is all zero. */
 void cuda_driver_unload(struct cuda_driver *cu, int device, struct cuda_kernel *kernel);
-/* One block, in the stream given, of the device's primary context; args as cuLaunchKernel(). */
+/* Launches one block in a stream of the device's primary context; args as cuLaunchKernel(). */
 int cuda_driver_launch(struct cuda_driver *cu, int device, const struct cuda_kernel *kernel,
                        unsigned threads, void *stream, void **args);
 
@@ -102,34 +99,35 @@ int cuda_driver_launch(struct cuda_driver *cu, int device, const struct cuda_ker
 int cuda_driver_launch_blocks(struct cuda_driver *cu, int device, const struct cuda_kernel *kernel,
                               unsigned blocks, unsigned threads, void *stream, void **args);
 
-/* Copies of one stream run one after the other, and by themselves once started. */
+/* Copies in one stream run one after another. */
 int cuda_driver_stream_new(struct cuda_driver *cu, int device, void **stream);
 /* A stream whose kernels run before waiting kernels of other streams. */
 int cuda_driver_stream_urgent(struct cuda_driver *cu, int device, void **stream);
 void cuda_driver_stream_free(struct cuda_driver *cu, int device, void *stream);
 /*
- * For streams of the caller's current context: true while the stream is captured; fn(arg) when it
- * is its turn (it calls no CUDA); nothing further before the word that the GPU has at `at` is at
- * least `value`, counted around; all of the stream has ended.
+ * For streams of the caller's current context. is_captured: is the stream being captured? call:
+ * calls fn(arg) in the order of the stream; fn must not call CUDA. await: the stream goes on when
+ * the word at the GPU's address `at` is at least `value`, as a number that wraps around. end: waits
+ * until the stream is idle.
  */
 bool cuda_driver_is_captured(struct cuda_driver *cu, void *stream);
 int cuda_driver_stream_call(struct cuda_driver *cu, void *stream, void (*fn)(void *arg), void *arg);
 int cuda_driver_stream_await(struct cuda_driver *cu, void *stream, uint64_t at, uint32_t value);
 int cuda_driver_stream_end(struct cuda_driver *cu, void *stream);
 /*
- * Until cuda_driver_heed_captures(), calls of this thread break no capture of a stream by the
- * application; what to give to that.
+ * Until cuda_driver_heed_captures(), calls of this thread do not invalidate a capture of a stream
+ * by the application. Returns the argument `before` for that call.
  */
 int cuda_driver_ignore_captures(struct cuda_driver *cu);
 void cuda_driver_heed_captures(struct cuda_driver *cu, int before);
-/* Between memory of the device and pinned memory, either way. */
+/* Starts a copy between memory of the device and pinned memory, in either direction. */
 int cuda_driver_copy_start(struct cuda_driver *cu, int device, void *stream, uint64_t dst,
                            uint64_t src, size_t len);
-/* Until all copies of the stream are done; the first error of them. */
+/* Waits for all copies of the stream, and returns their first error. */
 int cuda_driver_copy_wait(struct cuda_driver *cu, int device, void *stream);
 /*
- * Does not wait. -EIO: the context has failed for good, as after a fault of any kernel. For
- * occasional use: threads that poll it keep other threads from the driver.
+ * Does not wait. -EIO: the context has failed for good, as after a fault of any kernel. To be
+ * called at intervals: threads that call it in a loop delay other threads' calls of the driver.
  */
 int cuda_driver_stream_check(struct cuda_driver *cu, int device, void *stream);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The direct path: leased queues, leased files, and where the GPU finds them. */
+/* The direct path: leased queues, leased files, and their tables in the memory space. */
 #ifndef CLIENT_LIB_DIRECT_H
 #define CLIENT_LIB_DIRECT_H
 
@@ -16,8 +16,9 @@ struct direct_queue {
 };
 
 /*
- * Words in the memory space for lists, or for checks of data, in flight (direct_slots.c). Without a
- * slot a list is dealt evenly, and data is compared by the kernel that reads it.
+ * Direct slots: words in the memory space for lists, long staged reads, or checks of data in flight
+ * (direct_slots.c). Without a slot the shares of a list are even, one block makes a staged read,
+ * and the kernel that reads compares data.
  */
 #define DIRECT_SLOTS 64u
 
@@ -25,7 +26,7 @@ struct direct_slots {
     uint64_t at;    /* in the memory space; 0: none */
     uint32_t bytes; /* of a slot */
     uint32_t runs_at;
-    /* Of each slot: times that it was taken, and that its use is known to have ended. */
+    /* Of each slot: how often it was taken, and how many of these uses are known to have ended. */
     uint32_t taken[DIRECT_SLOTS], ended[DIRECT_SLOTS];
 };
 
@@ -43,15 +44,13 @@ struct gpunvme_direct {
     struct gpunvme_ioc_queue_lease lease; /* id 0: none */
     struct memory_space_map page;
     struct direct_queue queues[GD_MAX_QUEUES];
-    const struct nvme_cqe *cqs[GD_MAX_QUEUES]; /* theirs, for the host */
+    const struct nvme_cqe *cqs[GD_MAX_QUEUES]; /* of the queues, at addresses of the host */
     uint64_t arena; /* in the memory space: locks, queues, and their CIDs */
     struct gd_set set;
-    struct gpunvme_buffer *staging; /* the controller reaches it */
-    uint32_t staged_bytes;          /* of it for each lane, and for each CID */
+    struct gpunvme_buffer *staging; /* memory that the controller reaches */
+    uint32_t staged_bytes;          /* of the staging, for each lane and for each CID */
 
-    /*
-     * Protects files, and all leases: opened, refreshed, renewed, closed by one thread at a time.
-     */
+    /* Protects files and all leases: one thread at a time opens, refreshes, renews or closes. */
     pthread_mutex_t lease_lock;
     struct gpunvme_file *files;
     /* In the memory space; 0: no file with checksums was opened. Under lease_lock. */
@@ -74,18 +73,18 @@ struct gpunvme_file {
     bool owns_fd;
     struct gpunvme_ioc_extent_lease lease; /* id 0: none */
     struct memory_space_map page;
-    struct gpunvme_device_file device; /* as it is in the memory space: */
-    uint64_t device_at;
+    struct gpunvme_device_file device; /* as it is in the memory space */
+    uint64_t device_at;                /* addresses in the memory space */
     uint64_t extents_at;
     uint64_t checked_at;
     uint64_t bad_block_at;
     uint64_t ino;
 };
 
-/* Queues (direct_queues.c). Taking them needs the staging; ending waits for reads, bounded. */
+/* Queues (direct_queues.c). d->staging comes first; the end waits for reads, bounded. */
 int direct_queues_lease(struct gpunvme_direct *d);
 void direct_queues_end(struct gpunvme_direct *d);
-/* The page of a lease, and its memory from the start. */
+/* Maps the page of a lease and the first len bytes of its memory. */
 int direct_share_page(struct gpunvme_direct *d, uint64_t id, uint64_t key, size_t len,
                       struct memory_space_map *out);
 void direct_lease_end(int fd, uint64_t id, uint64_t key);
@@ -96,23 +95,26 @@ int direct_readv_open(struct gpunvme_direct *d);
 /* Long reads into memory that the controller does not reach (direct_staged.c). */
 int direct_staged_open(struct gpunvme_direct *d);
 void direct_staged_close(struct gpunvme_direct *d);
-/* Is the read one for direct_staged_launch()? */
+/* Does direct_staged_launch() make this read? */
 bool direct_staged_takes(const struct gpunvme_direct *d, const struct gd_launch *l);
 /*
- * 1: launched. 0: nothing is, for the stream is captured, or too many such reads are in flight; one
- * block reads it then. Or -errno.
+ * 1: launched. 0: not launched, because the stream is being captured or too many such reads are in
+ * flight; one block makes the read then. Or -errno.
  */
 int direct_staged_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream);
 
-/* runs_at: byte of a slot at which kernels count its uses that have ended. */
+/* runs_at: offset in a slot of the word in which kernels count the uses that have ended. */
 int direct_slots_open(struct gpunvme_direct *d, struct direct_slots *s, uint32_t bytes,
                       uint32_t runs_at);
 void direct_slots_close(struct gpunvme_direct *d, struct direct_slots *s);
-/* 0: none is free. It is given back only when nothing that uses it was launched. */
+/*
+ * 0: none is free. Only a slot for which nothing was launched is given back; the end of a use frees
+ * it.
+ */
 uint64_t direct_slots_take(struct gpunvme_direct *d, struct direct_slots *s);
 void direct_slots_give_back(struct gpunvme_direct *d, struct direct_slots *s, uint64_t slot);
 
-/* Where registered memory is for the drive (direct_buffers.c). */
+/* The table of registered memory, with its IOVAs (direct_buffers.c). */
 int direct_buffers_open(struct gpunvme_direct *d);
 void direct_buffers_close(struct gpunvme_direct *d);
 /* Memory that the drive does not reach has the IOVA GD_UNREACHABLE. */
@@ -124,13 +126,13 @@ int direct_buffer_find(struct gpunvme_direct *d, uint64_t addr, uint64_t len,
                        struct gd_buffer *out);
 
 /*
- * Files (leased_file.c). Without a descriptor of its own: fd stays open until the file is closed,
- * and POSIX locks of the process on the file stay when it is.
+ * Files (leased_file.c). own: duplicates fd. Without, the caller keeps fd open until the file is
+ * closed, and the process then keeps its POSIX locks on the file.
  */
 int leased_file_open(struct gpunvme_direct *d, int fd, bool own, struct gpunvme_file **out);
-/* New extents, and the device's copy of everything. */
+/* Leases the extents anew, and stores everything to the memory space. */
 int leased_file_renew(struct gpunvme_file *f);
-/* Until then, without touching a queue, reads are -ESTALE. */
+/* Until leased_file_renew() reads end with -ESTALE, without use of a queue. */
 int leased_file_disable(struct gpunvme_file *f);
 
 /* The table for checksums and the words of checks (direct_sums.c). Under the lease lock. */
@@ -139,30 +141,30 @@ int direct_sums_open(struct gpunvme_direct *d);
 void direct_sums_close(struct gpunvme_direct *d);
 /*
  * The words of a check of data that is read in this stream; NULL: the kernel that reads compares.
- * They are given back only when nothing that uses them was launched.
+ * Only words for which nothing was launched are given back.
  */
 struct gd_check *direct_check_take(struct gpunvme_direct *d, const struct gpunvme_device_file *f,
                                    void *stream);
 void direct_check_give_back(struct gpunvme_direct *d, const struct gd_check *check);
-/* Is it so long that a launch of many warps costs less than what those that read would compare? */
+/* Is the read so long that a comparison by a kernel of many warps costs less than by its own? */
 bool direct_compare_pays(const struct gd_launch *l);
-/* Launches what comes after the read: the comparison, and the end of the check. */
+/* Launches the kernels that follow the read: comparison, and end of the check (gd_compare.h). */
 int direct_conclude(struct gpunvme_direct *d, struct gd_launch *l, void *stream);
-/* Launches the comparison, where the GPU is, or compares. */
+/* Launches the comparison; without a GPU, compares. */
 int direct_compare(struct gpunvme_direct *d, struct gd_compare_launch *l, void *stream);
-/* Of a read that ended with err: says so, with the block if one did not match. Returns err. */
+/* Sets gpunvme_error() for a read that failed, with the block that differs. Returns err. */
 int direct_say_failed(struct gpunvme_file *f, int err);
 
 /*
- * The one command of a read to byte read.at of the buffer; map: as the host has it. Of a buffer
- * that the controller does not reach it is for staging: its PRPs are to be replaced. False: there
- * is no such command (direct_cpu.c).
+ * Makes the one command of a read to byte read.at of the buffer; map: at addresses of the host. For
+ * a buffer that the controller does not reach the caller replaces the PRPs by those of staging.
+ * False: one command does not suffice (direct_cpu.c).
  */
 bool direct_command(const struct gpunvme_device_file *f, const struct gq_file_map *map,
                     const struct gd_buffer *b, struct gq_read read, struct gq_cmd *out);
 /*
- * What the kernels of a read do, on the thread that calls (direct_cpu.c): the read, not of 0 bytes
- * nor past the end, the comparison, and the end of a check.
+ * The work of the kernels of a read, by the calling thread (direct_cpu.c): the read, which is not
+ * empty and ends before the file does, the comparison, and the end of a check.
  */
 int64_t direct_cpu_read(const struct gd_launch *l);
 void direct_cpu_compare(const struct gd_compare_launch *l);

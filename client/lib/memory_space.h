@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Where leased queues are driven, and so where everything is that their drivers look at: a GPU, or
- * this process on mounts without one.
+ * The memory space of the code that drives leased queues, with all tables that it loads: of a GPU,
+ * or of this process on mounts without one.
  */
 #ifndef CLIENT_LIB_MEMORY_SPACE_H
 #define CLIENT_LIB_MEMORY_SPACE_H
@@ -15,7 +15,7 @@
 struct memory_space {
     struct cuda_driver *cuda; /* NULL: this process */
     int device;
-    void *stream; /* of our own, for copies: the default one would wait for kernels */
+    void *stream; /* for copies: those in the default stream would wait for kernels */
 };
 
 int memory_space_open(struct memory_space *p, struct cuda_driver *cuda, int device);
@@ -27,11 +27,11 @@ void memory_space_free(const struct memory_space *p, uint64_t addr); /* 0: nothi
 int memory_space_put(const struct memory_space *p, uint64_t dst, const void *src, size_t len);
 int memory_space_get(const struct memory_space *p, void *dst, uint64_t src, size_t len);
 
-/* A file that another process shares with this one. */
+/* A mapped part of a file that the daemon shares. */
 struct memory_space_map {
     void *addr; /* NULL: none */
     size_t len;
-    uint64_t at; /* the same in the memory space */
+    uint64_t at; /* address in the memory space */
     bool pinned;
 };
 
@@ -42,8 +42,8 @@ enum memory_space_access {
 };
 
 /*
- * [offset, offset + len), which need be no whole pages; `at` and addr are of `offset` itself.
- * -EPROTO: the file has not as many pages.
+ * Maps [offset, offset + len) of the file, not necessarily whole pages; `at` and addr are the
+ * addresses of `offset`. -EPROTO: the file is too short.
  */
 int memory_space_share(const struct memory_space *p, int fd, uint64_t offset, size_t len,
                        enum memory_space_access access, struct memory_space_map *out);

@@ -13,7 +13,7 @@
 
 struct pipeline;
 
-/* At most `threads` work at the same time, for all transfers together; pairs are made as needed. */
+/* At most `threads` run at a time, for all transfers together; pairs are made as needed. */
 int pipeline_new(struct gpunvme *g, unsigned threads, size_t chunk, struct pipeline **out);
 /* NULL does nothing. No transfer may be under way. */
 void pipeline_free(struct pipeline *p);
@@ -22,10 +22,11 @@ void pipeline_free(struct pipeline *p);
 int pipeline_warm(struct pipeline *p, struct cuda_driver *cuda, int device);
 
 /*
- * Moves the range: the bytes moved for certain, from its start. Short at the end of the file, or
- * with *err (and gpunvme_error()): the first in the file, not in time. Bytes behind it may have
- * reached the buffer. A write is moved in order, so nothing behind the error reached the file.
- * b->ending ends it with -EINTR. Adds the commands and the drive's status to *result.
+ * Moves the range; returns the bytes moved without a gap from its start. That is short at the end
+ * of the file, or with *err (and gpunvme_error()): of several errors the first in the file, not in
+ * time. Of a read, bytes behind the error may have reached the buffer; a write is moved in order,
+ * so none behind it reached the file. b->ending ends a transfer with -EINTR. Adds the commands and
+ * the drive's status to *result.
  */
 size_t pipeline_run(struct pipeline *p, struct gpunvme_buffer *b, const struct range *r,
                     struct gpunvme_result *result, int *err);

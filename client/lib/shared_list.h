@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory for the pieces of READV, shared with the mount when it is first needed and then kept. Each
- * call of READV has a list of its own.
+ * Memory for the pieces of READV, which is shared with the mount and reused. Each call of READV
+ * that is under way has a list of its own.
  */
 #ifndef CLIENT_LIB_SHARED_LIST_H
 #define CLIENT_LIB_SHARED_LIST_H
@@ -14,7 +14,7 @@ struct shared_list {
     uint64_t id, key;
     size_t room; /* pieces */
     struct gpunvme_piece *pieces;
-    uint64_t mapped; /* where kernels of the device find them; 0: nowhere */
+    uint64_t mapped; /* address for kernels of the device; 0: not mapped */
     int device;
 };
 
@@ -24,14 +24,14 @@ void shared_list_put(struct gpunvme *g, struct shared_list *l);
 /* The list of gpunvme_pieces_alloc() that has these pieces, or NULL. */
 struct shared_list *shared_list_of(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n);
 /*
- * Where the direct path finds these pieces: *at; nothing is mapped for it. -EINVAL: they begin in
- * such a list, and n runs past its end.
+ * *at: the address of the pieces in the memory space. Maps nothing. -EINVAL: the pieces begin in a
+ * list of gpunvme_pieces_alloc() and end behind it.
  */
 int shared_list_locate(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n,
                        uint64_t *at);
-/* Under g->lock: maps the lists that there are for the memory space. Later ones come mapped. */
+/* Under g->lock: maps all existing lists for the memory space; later lists are mapped when made. */
 int shared_lists_map(struct gpunvme *g, const struct memory_space *p);
-/* All that are not in use, and the caller's: all, when g ends. */
+/* Frees the lists that are not in use and those of gpunvme_pieces_alloc(): all, when g ends. */
 void shared_lists_free(struct gpunvme *g);
 
 #endif

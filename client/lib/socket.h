@@ -5,16 +5,16 @@
 
 #include "client/lib/client_internal.h"
 
-/* Both wait for 10 s at most, signals or not: -ETIMEDOUT. */
+/* Both functions wait for 10 s at most, also with signals: -ETIMEDOUT. */
 
-/* Hands the memory fd to the daemon; the token stands for it in REGISTER. */
+/* Sends the memory fd to the daemon; the token stands for it in REGISTER. */
 int socket_send_memory(struct gpunvme *g, int fd, uint64_t *token);
 
-/* At most this many descriptors come with an answer. */
+/* The most descriptors of a reply. */
 #define SOCKET_FDS 2
 /*
- * A part of a lease: exactly n descriptors, the caller's from now on. -EPROTO: another number of
- * them; -ENOENT: the daemon knows no such lease.
+ * Requests a part of a lease, which comes with exactly n descriptors that the caller then owns.
+ * -EPROTO: another number of descriptors; -ENOENT: the daemon has no such lease.
  */
 int socket_request(struct gpunvme *g, const struct gpunvme_request *request,
                    struct gpunvme_reply *reply, int *fds, unsigned n);
