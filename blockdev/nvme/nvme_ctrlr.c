@@ -52,6 +52,8 @@ static void set_limits(struct nvme_ctrlr *c, const struct nvme_id_facts *facts)
     c->info.max_transfer = c->t->physical ? NVME_PHYSICAL_MAX : NVME_PRP_MAX_LEN;
     if (facts->mdts != 0 && facts->mdts < c->info.max_transfer)
         c->info.max_transfer = (uint32_t)facts->mdts;
+    if (c->quirks & NVME_QUIRK_SHORT_TRANSFERS && c->info.max_transfer > NVME_SHORT_TRANSFER)
+        c->info.max_transfer = NVME_SHORT_TRANSFER;
     c->info.max_queue_depth = NVME_CAP_MQES(c->cap) + 1;
     if (c->info.max_queue_depth > NVME_MAX_DEPTH)
         c->info.max_queue_depth = NVME_MAX_DEPTH;

@@ -28,8 +28,11 @@ enum nvme_quirk {
     NVME_QUIRK_FALSE_NS_IDS = 8,
     /* Writes with FUA are lost in a power cut: a Flush follows them. */
     NVME_QUIRK_IGNORES_FUA = 16,
+    /* Commands of more pages than 33 are refused, whatever MDTS says. */
+    NVME_QUIRK_SHORT_TRANSFERS = 32,
 };
-#define NVME_SLOW_DISABLE_MS 2300u /* the value of Linux */
+#define NVME_SHORT_TRANSFER  (128u << 10) /* 33 pages where it begins within one */
+#define NVME_SLOW_DISABLE_MS 2300u        /* the value of Linux */
 
 /* Quirks of a PCI function by its ids; 0 for unknown ids. */
 unsigned nvme_quirks_of(uint16_t vendor, uint16_t device);

@@ -107,6 +107,25 @@ TEST_F(Quirks, WriteZeroesIsNotSent)
     EXPECT_FALSE(nvme_ctrlr_info(c)->write_zeroes);
 }
 
+TEST_F(Quirks, ATransferIsShorterThanMdts)
+{
+    fake.id_ctrl[77] = 8; /* MDTS: 1 MiB */
+    open(0x4e58, 0x0001);
+    EXPECT_EQ(nvme_ctrlr_info(c)->max_transfer, 128u << 10);
+    EXPECT_EQ(nvme_ctrlr_reset(c, 0), 0);
+    close();
+    fake.id_ctrl[77] = 4;
+    open(0x4e58, 0x0001);
+    EXPECT_EQ(nvme_ctrlr_info(c)->max_transfer, 64u << 10);
+}
+
+TEST_F(Quirks, ATransferOfAnyOtherIsAsLongAsMdts)
+{
+    fake.id_ctrl[77] = 8;
+    open(0x4e58, 0x0002);
+    EXPECT_EQ(nvme_ctrlr_info(c)->max_transfer, 1u << 20);
+}
+
 TEST_F(Quirks, WriteZeroesIsSentToAnyOther)
 {
     open(0x2646, 0x5013);
