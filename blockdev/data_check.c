@@ -97,6 +97,11 @@ static size_t begin_at(const struct window *w, size_t n, size_t k)
     return 0;
 }
 
+static const char *fails(int err)
+{
+    return err == -EINVAL ? "is refused by the controller" : "fails";
+}
+
 static int differs(const struct data_check *c, const struct window *w, const struct shape *s,
                    size_t first, char *why, size_t len)
 {
@@ -116,16 +121,20 @@ static int differs(const struct data_check *c, const struct window *w, const str
     return -EILSEQ;
 }
 
-/* 1: the read failed. */
 static int try_one(const struct data_check *c, const struct window *w, const struct shape *s,
                    size_t first, char *why, size_t len)
 {
     size_t at = s->at_page * PAGE_BYTES + s->at_byte;
 
     memset(c->buffer + at, 0xa5, s->pages * PAGE_BYTES + 1);
-    if (c->read(c->context, first * PAGE_BYTES, at, s->pages * PAGE_BYTES))
-        return 1;
-    return differs(c, w, s, first, why, len);
+    int err = c->read(c->context, first * PAGE_BYTES, at, s->pages * PAGE_BYTES);
+    if (!err)
+        return differs(c, w, s, first, why, len);
+    snprintf(why, len,
+             "%s: a read of %zu bytes to byte %zu of a page %s, although reads of single pages "
+             "succeed",
+             c->path, s->pages * PAGE_BYTES, s->at_byte, fails(err));
+    return err;
 }
 
 static int try_shape(const struct data_check *c, const struct window *w, const struct shape *s,
@@ -162,7 +171,6 @@ static bool is_right(const struct data_check *c, const struct window *w,
            memcmp(gap, gap + 1, PIECE_GAP - 1) == 0;
 }
 
-/* 1: the read failed. */
 static int try_list(const struct data_check *c, const struct window *w, size_t lba_size, char *why,
                     size_t len)
 {
@@ -175,8 +183,11 @@ static int try_list(const struct data_check *c, const struct window *w, size_t l
         at += pieces[i].len + PIECE_GAP;
     }
     memset(c->buffer, 0xa5, at);
-    if (c->read_list(c->context, pieces, DATA_CHECK_PIECES))
-        return 1;
+    int err = c->read_list(c->context, pieces, DATA_CHECK_PIECES);
+    if (err) {
+        snprintf(why, len, "%s: a list of short reads %s", c->path, fails(err));
+        return err;
+    }
     for (i = 0; i < DATA_CHECK_PIECES && is_right(c, w, &pieces[i]); i++)
         ;
     if (i == DATA_CHECK_PIECES)
@@ -195,8 +206,10 @@ int data_check_run(struct bd_dev *dev, const struct data_check *check, char *why
     struct window w;
     int err = window_open(dev, 2 * (most / PAGE_BYTES), &w);
 
+    if (err && err != -ENOMEM)
+        snprintf(why, len, "a read of single pages at the beginning of the device %s", fails(err));
     if (err)
-        return err == -ENOMEM ? err : 0;
+        return err;
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]) && !err; i++) {
         struct shape s = shapes[i];
 
@@ -208,7 +221,7 @@ int data_check_run(struct bd_dev *dev, const struct data_check *check, char *why
     if (!err && check->read_list && w.pages)
         err = try_list(check, &w, dev->info.lba_size, why, len);
     window_close(&w);
-    return err < 0 ? err : 0;
+    return err;
 }
 
 struct device_road {

@@ -41,9 +41,9 @@ struct data_check {
 };
 
 /*
- * -EILSEQ: some read returned wrong data, or wrote outside its destination; why has a sentence. 0:
- * all data that was read was right. A read that fails ends the test with 0: later reads of the same
- * data report its cause. -ENOMEM.
+ * 0: all reads were right. -EILSEQ: one returned wrong data, or wrote outside its destination.
+ * Another error ends the test, too: it is that of the read that failed, and -EINVAL means that the
+ * controller refuses a shape of command. why has a sentence, but not for -ENOMEM.
  */
 int data_check_run(struct bd_dev *dev, const struct data_check *check, char *why, size_t len);
 /* Checks the commands of the device itself, into its DMA memory if it has such. As above. */

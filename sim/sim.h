@@ -46,6 +46,7 @@ struct sim_config {
     unsigned doorbell_stride; /* CAP.DSTRD: 0 */
     unsigned ready_ms;        /* time from CC.EN to CSTS.RDY: 0 */
     bool no_sgl, no_volatile_cache;
+    bool no_mdts;           /* MDTS of Identify says that there is no limit */
     bool no_abort;          /* Abort completes and never ends a command */
     bool no_reset;          /* the transport has no reset() (-ENOTSUP) */
     bool keeps_queues;      /* CC.EN = 0 deletes no I/O queue; only reset() does */

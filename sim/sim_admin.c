@@ -58,9 +58,9 @@ static uint16_t identify_ns(struct admin *a, void *page)
     return NVME_OK;
 }
 
-static uint32_t log2_of(uint32_t v)
+static uint32_t mdts_shift(const struct sim_config *cfg)
 {
-    return (uint32_t)__builtin_ctz(v);
+    return cfg->no_mdts ? 0 : (uint32_t)__builtin_ctz(cfg->mdts / 4096);
 }
 
 static uint16_t identify(struct admin *a)
@@ -75,7 +75,7 @@ static uint16_t identify(struct admin *a)
                                                       .version = SIM_VERSION,
                                                       .aer_limit = SIM_AER_LIMIT,
                                                       .abort_limit = SIM_ABORT_LIMIT,
-                                                      .mdts_shift = log2_of(cfg->mdts / 4096),
+                                                      .mdts_shift = mdts_shift(cfg),
                                                       .sgl = !cfg->no_sgl,
                                                       .volatile_cache = !cfg->no_volatile_cache},
                           page);

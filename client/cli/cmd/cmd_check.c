@@ -65,8 +65,9 @@ static void check_data(struct check *c, struct cli_ctrlr *ctrlr, uint32_t nsid)
 
     if (err)
         check_add(c, CHECK_FAIL, "data",
-                  err == -EILSEQ ? "report it to the maker of the controller" : NULL, "%s",
-                  why[0] ? why : strerror(-err));
+                  err == -EILSEQ || err == -EINVAL ? "report it to the maker of the controller"
+                                                   : NULL,
+                  "%s", why[0] ? why : strerror(-err));
     else
         check_add(c, CHECK_OK, "data", NULL,
                   "commands of every length return what reads of single pages return");

@@ -106,6 +106,26 @@ TEST(Served, CheckSaysHowManyRegionsTheServerKeeps)
     EXPECT_NE(run.output.find("4096 DMA regions at most"), std::string::npos) << run.output;
 }
 
+TEST(Served, CheckFindsThatLongCommandsAreRefused)
+{
+    Server server({"--no-mdts"});
+    Outcome run = gpunvme("check --data vfio-user:" + server.path);
+    EXPECT_EQ(run.status, 1) << run.output;
+    EXPECT_NE(run.output.find("is refused by the controller, although reads of single pages"),
+              std::string::npos)
+        << run.output;
+}
+
+TEST(Served, CheckReportsReadsThatFail)
+{
+    Server server({"--fault", "status,op=read,status=0x281"});
+    Outcome run = gpunvme("check --data vfio-user:" + server.path);
+    EXPECT_EQ(run.status, 1) << run.output;
+    EXPECT_NE(run.output.find("a read of single pages at the beginning of the device fails"),
+              std::string::npos)
+        << run.output;
+}
+
 TEST(Served, CheckReadsDataOnRequest)
 {
     std::string image = ::testing::TempDir() + "gpunvme-check-data-" + std::to_string(getpid());
