@@ -238,6 +238,9 @@ int bd_open_namespace(struct nvme_ctrlr *c, uint32_t nsid, unsigned queues, unsi
                     "format it with nvme-format(1), or name another one");
     case -ENOSPC:
         return fail(&p, err, "namespace %u: the controller has no queue left", nsid);
+    case -EPROTO:
+        return fail(&p, err, "namespace %u: its Identify data cannot be right, %s", nsid,
+                    "gpunvme check shows why");
     default:
         return fail(&p, err, "namespace %u: %s", nsid, strerror(-err));
     }

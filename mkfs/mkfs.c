@@ -226,22 +226,35 @@ static int set_time(struct mkfs_params *params)
     return 0;
 }
 
-/* What mkfs_lay_out() and mkfs_format() can answer. */
-static int explain(const struct options *o, int err)
+/* Answers of mkfs_lay_out(). */
+static int explain_plan(const struct options *o, int err)
 {
     switch (err) {
     case 0:
         return 0;
     case -ENOSPC:
         return tool_error(o->device.text, "is smaller than --size, give less");
-    case -EINVAL:
-        return tool_error(o->device.text, "too small, at least 16M is needed");
     case -EFBIG:
         return tool_error(o->device.text, "larger than the format can hold, give a --size");
+    default:
+        return tool_error(o->device.text, "too small, at least 16M is needed");
+    }
+}
+
+/* Answers of mkfs_format(), those of the device among them. */
+static int explain(const struct options *o, int err)
+{
+    switch (err) {
+    case 0:
+        return 0;
     case -EINTR:
         return tool_error(o->device.text, "interrupted, no file system was made");
     case -EUCLEAN:
         return tool_error(o->device.text, "does not give back what was written, do not use it");
+    case -EINVAL:
+        return tool_error(o->device.text,
+                          "cannot write the file system: the device refuses a command, "
+                          "'gpunvme check --data' shows more");
     default:
         return tool_error(o->device.text, "cannot write the file system: %s", tool_strerror(err));
     }
@@ -304,7 +317,7 @@ static int format_target(const struct options *o, struct target *t, struct mkfs_
     if (!err)
         err = target_refuse_signature(t, o->force);
     if (!err)
-        err = explain(o, mkfs_lay_out(&o->params, target_bytes(t, o->params.bytes), plan));
+        err = explain_plan(o, mkfs_lay_out(&o->params, target_bytes(t, o->params.bytes), plan));
     if (err || o->dry_run)
         return err;
     if (target_check_room(t, plan->geo.bitmap_blocks << LAY_BLOCK_SHIFT) != 0)

@@ -47,14 +47,16 @@ int direct_share_page(struct gpunvme_direct *d, uint64_t id, uint64_t key, size_
     return err;
 }
 
-static int lease_failed(int err)
+static int lease_failed(const struct gpunvme_direct *d, int err)
 {
     if (err == -EPERM)
         return gpunvme_fail(err, "the mount trusts others with the direct path (-o direct=)");
     if (err == -ENOTSUP || err == -ENOTTY)
         return gpunvme_fail(-ENOTSUP, "this mount has no drive whose queues could be leased");
+    if (err == -EBUSY && d->g->info.lease_queues == 0)
+        return gpunvme_fail(err, "the mount leaves no queues of the drive for leases (-o queues=)");
     if (err == -EBUSY)
-        return gpunvme_fail(err, "all queues of the drive that may be leased are");
+        return gpunvme_fail(err, "all queues of the drive that may be leased are leased");
     if (err == -EAGAIN)
         return gpunvme_fail(err, "the drive was reset meanwhile: try again");
     return gpunvme_fail(err, "QUEUE_LEASE: %s", strerror(-err));
@@ -80,7 +82,7 @@ static int take_lease(struct gpunvme_direct *d)
     int err = gpunvme_ioctl(d->g->fd, GPUNVME_IOC_QUEUE_LEASE, &lease, sizeof(lease));
 
     if (err)
-        return lease_failed(err);
+        return lease_failed(d, err);
     d->lease = lease;
     return check_lease(d);
 }
@@ -288,8 +290,8 @@ int direct_queues_lease(struct gpunvme_direct *d)
     int err = direct_locate(d->g, d->staging, &staging);
 
     if (!err && staging.target.iova == GD_UNREACHABLE)
-        err = gpunvme_fail(-ENOTSUP, "the drive does not reach memory for staging%s%s",
-                           d->g->info.tier_note[0] ? ": " : "", d->g->info.tier_note);
+        err = gpunvme_fail(-ENOTSUP, "the drive does not reach memory for staging; where all its "
+                                     "DMA regions are in use (gpunvme info), unregister buffers");
     if (!err)
         err = take_lease(d);
     if (!err)

@@ -146,7 +146,7 @@ TEST_F(Deviating, AFullTableRefusesTheDirectPathUntilThereIsRoom)
     uint64_t full = stats().dma_regions, held = stats().buffers;
     auto start = std::chrono::steady_clock::now();
     EXPECT_EQ(gpunvme_direct_open(g_, &few, &d), -ENOTSUP);
-    EXPECT_NE(std::string(gpunvme_error()).find("does not reach memory for staging"),
+    EXPECT_NE(std::string(gpunvme_error()).find("all its DMA regions are in use"),
               std::string::npos)
         << gpunvme_error();
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
@@ -301,6 +301,48 @@ TEST_F(Deviating, AMountFindsAControllerThatIsWrongInListsAlone)
     serve({"--lba", "512"});
     ASSERT_TRUE(mounted_->mount("executor=cpu")) << mounted_->log();
     EXPECT_TRUE(has_content(mounted_->path("file"), 1));
+}
+
+TEST_F(Deviating, AMountFindsAControllerThatRefusesLongCommands)
+{
+    begin({}, "");
+    expect_refused({"--no-mdts"}, "commands of the processor: a read of ");
+    serve();
+    ASSERT_TRUE(mounted_->mount("executor=cpu")) << mounted_->log();
+    EXPECT_TRUE(has_content(mounted_->path("file"), 1));
+}
+
+// And not that the device is too small.
+TEST_F(Deviating, MkfsSaysThatAControllerRefusesCommands)
+{
+    std::string output;
+
+    serve({"--no-mdts"}, false);
+    EXPECT_NE(mkfs({"-q"}, &output), 0);
+    EXPECT_NE(output.find("the device refuses a command"), std::string::npos) << output;
+    serve();
+}
+
+// Neither is told as a full disk, or as queues under lease.
+TEST_F(Deviating, TheLackOfQueuesIsToldAsSuch)
+{
+    gpunvme_direct *d = nullptr;
+
+    begin({"--io-queues", "1"}, "direct=all");
+    EXPECT_NE(mounted_->log().find("does not start: the controller has no queue pair left"),
+              std::string::npos)
+        << mounted_->log();
+    gpunvme_disconnect(g_);
+    g_ = nullptr;
+    close(fd_);
+    fd_ = -1;
+    ASSERT_TRUE(mounted_->unmount()) << mounted_->log();
+    serve({"--io-queues", "2"});
+    ASSERT_TRUE(mounted_->mount("executor=cpu,direct=all")) << mounted_->log();
+    ASSERT_EQ(gpunvme_connect(mounted_->path("").c_str(), &g_), 0) << gpunvme_error();
+    EXPECT_EQ(gpunvme_direct_open(g_, nullptr, &d), -EBUSY);
+    EXPECT_STREQ(gpunvme_error(),
+                 "the mount leaves no queues of the drive for leases (-o queues=)");
 }
 
 TEST_F(Deviating, AnAnswerAfterSixSecondsIsAnAnswer)

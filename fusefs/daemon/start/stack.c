@@ -85,10 +85,13 @@ static int open_blocks(const struct options *opts, struct stack *s, const struct
 
 static void explain_engine(const struct stack *s, const char *name, int err, char *why, size_t len)
 {
-    char regions[192];
-    bool few = err == -ENOSPC && bd_lacks_regions(s->ctrlr, regions, sizeof(regions));
+    char text[84];
 
-    snprintf(why, len, "the %s does not start: %s", name, few ? regions : strerror(-err));
+    if (err != -ENOSPC)
+        snprintf(text, sizeof(text), "%s", strerror(-err));
+    else if (!bd_lacks_regions(s->ctrlr, text, sizeof(text)))
+        snprintf(text, sizeof(text), "the controller has no queue pair left for it");
+    snprintf(why, len, "the %s does not start: %s", name, text);
 }
 
 /* Reports why there is no CUDA device. */

@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "blockdev/bdev.h"
+#include "blockdev/device.h"
 #include "blockdev/nvme/nvme_identify.h"
 #include "tests/blockdev/nvme/nvme_fake.h"
 
@@ -118,6 +119,10 @@ TEST_F(Namespace, FormatBeyondTheTableCannotBe)
 {
     fake.id_ns[1][26] = 1;
     EXPECT_EQ(nvme_ns_info(c, 1, &ns), -EPROTO);
+    bd_dev *dev;
+    char why[256] = "";
+    EXPECT_EQ(bd_open_namespace(c, 1, 1, 8, &dev, why, sizeof(why)), -EPROTO);
+    EXPECT_STREQ(why, "namespace 1: its Identify data cannot be right, gpunvme check shows why");
 }
 
 TEST_F(Namespace, FormatAboveSixteenUsesTheHighBits)
