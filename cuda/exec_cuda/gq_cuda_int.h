@@ -9,6 +9,7 @@
 
 #include "cuda/exec_cuda/gq_gate.h"
 #include "cuda/exec_cuda/gq_persistent.h"
+#include "cuda/gq_cuda_errno.h"
 #include "cuda/gq_exec.h"
 
 struct cuda_run {
@@ -65,15 +66,6 @@ static inline struct gq_cuda *gq_cuda_of(struct gq_exec *x)
 static inline bool gq_cuda_stuck(const struct gq_cuda *cu)
 {
     return __atomic_load_n(&cu->stuck, __ATOMIC_RELAXED);
-}
-
-/* -errno of a CUDA error, which is cleared so that no later call reports it again. */
-static inline int gq_cuda_errno(cudaError_t err)
-{
-    if (err == cudaSuccess)
-        return 0;
-    cudaGetLastError();
-    return err == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
 }
 
 /*

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define GQ_LANES 1u
+#include "cuda/gq_cuda_errno.h"
 #include "cuda/queue/gq_single.h"
 
 struct gq_persistent {
@@ -18,14 +19,6 @@ struct gq_persistent {
     struct gq_state *state;
     uint32_t *single_result; /* NULL: the list is not driven by gq_single.h */
 };
-
-static int to_errno(cudaError_t err)
-{
-    if (err == cudaSuccess)
-        return 0;
-    cudaGetLastError();
-    return err == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
-}
 
 /* The highest priority: such streams have hardware queues that other streams do not share. */
 static cudaError_t open_stream(struct gq_persistent *r)
@@ -42,7 +35,7 @@ static int launch_kernel(void *ctx, const struct gq_tagged_slot_launch *slot)
 {
     const struct gq_persistent *r = ctx;
 
-    return to_errno(gq_persistent_launch(slot, r->stream));
+    return gq_cuda_errno(gq_persistent_launch(slot, r->stream));
 }
 
 int gq_persistent_open(struct gq_persistent **out)
@@ -52,15 +45,15 @@ int gq_persistent_open(struct gq_persistent **out)
 
     if (!r)
         return -ENOMEM;
-    err = to_errno(cudaHostAlloc((void **)&r->memory, sizeof(*r->memory),
-                                 cudaHostAllocPortable | cudaHostAllocMapped));
+    err = gq_cuda_errno(cudaHostAlloc((void **)&r->memory, sizeof(*r->memory),
+                                      cudaHostAllocPortable | cudaHostAllocMapped));
     if (err)
         goto free_persistent;
     memset(r->memory, 0, sizeof(*r->memory));
     gq_tagged_slot_init(&r->slot, r->memory, (uintptr_t)r->memory);
     r->slot.launch_kernel = launch_kernel;
     r->slot.ctx = r;
-    err = to_errno(open_stream(r));
+    err = gq_cuda_errno(open_stream(r));
     if (err)
         goto free_memory;
     *out = r;

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cuda/gq_cuda_errno.h"
+
 #define IDLE_NS 400000u /* without MPS it takes turns with kernels of applications */
 #define LOOK_EVERY \
     16u /* polls without result; a submission checks at once, and the kernel mostly runs */
@@ -25,14 +27,6 @@ struct sim_copy_kernel {
     cudaStream_t streams[SIM_KEEPER_STREAMS];
 };
 
-static int to_errno(cudaError_t err)
-{
-    if (err == cudaSuccess)
-        return 0;
-    cudaGetLastError();
-    return err == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
-}
-
 static void close_streams(struct sim_copy_kernel *c)
 {
     for (unsigned i = 0; i < SIM_KEEPER_STREAMS; i++) {
@@ -48,7 +42,7 @@ static int open_streams(struct sim_copy_kernel *c)
     int err = 0;
 
     for (unsigned i = 0; i < SIM_KEEPER_STREAMS && !err; i++)
-        err = to_errno(cudaStreamCreateWithFlags(&c->streams[i], cudaStreamNonBlocking));
+        err = gq_cuda_errno(cudaStreamCreateWithFlags(&c->streams[i], cudaStreamNonBlocking));
     if (err)
         close_streams(c);
     return err;
@@ -57,10 +51,10 @@ static int open_streams(struct sim_copy_kernel *c)
 static int run(void *ctx, const struct sim_copy_kernel_launch *l, unsigned blocks, unsigned stream)
 {
     struct sim_copy_kernel *c = ctx;
-    int err =
-        to_errno(cudaSetDevice(c->device)); /* the device is a property of the calling thread */
+    int err = gq_cuda_errno(
+        cudaSetDevice(c->device)); /* the device is a property of the calling thread */
 
-    return err ? err : to_errno(sim_copy_kernel_run(l, blocks, c->streams[stream]));
+    return err ? err : gq_cuda_errno(sim_copy_kernel_run(l, blocks, c->streams[stream]));
 }
 
 int sim_copy_kernel_open(unsigned blocks, struct sim_copy_kernel **out)
@@ -72,7 +66,7 @@ int sim_copy_kernel_open(unsigned blocks, struct sim_copy_kernel **out)
     if (!c)
         return -ENOMEM;
     memset(c, 0, sizeof(*c));
-    err = to_errno(
+    err = gq_cuda_errno(
         cudaHostAlloc((void **)&m, sizeof(*m), cudaHostAllocPortable | cudaHostAllocMapped));
     if (err)
         goto free_copy_kernel;
@@ -82,7 +76,7 @@ int sim_copy_kernel_open(unsigned blocks, struct sim_copy_kernel **out)
     sim_keeper_init(&c->keeper, m, (uint64_t)(uintptr_t)m, blocks, IDLE_NS);
     c->keeper.run = run;
     c->keeper.ctx = c;
-    err = to_errno(cudaGetDevice(&c->device));
+    err = gq_cuda_errno(cudaGetDevice(&c->device));
     if (!err)
         err = open_streams(c);
     if (err)
@@ -112,7 +106,7 @@ void sim_copy_kernel_close(struct sim_copy_kernel *c)
  */
 static int check_streams(struct sim_copy_kernel *c)
 {
-    int bound = to_errno(cudaSetDevice(c->device));
+    int bound = gq_cuda_errno(cudaSetDevice(c->device));
 
     if (bound)
         return bound;
@@ -122,7 +116,7 @@ static int check_streams(struct sim_copy_kernel *c)
         if (err == cudaErrorNotReady)
             cudaGetLastError();
         else if (err != cudaSuccess)
-            return to_errno(err);
+            return gq_cuda_errno(err);
     }
     return 0;
 }

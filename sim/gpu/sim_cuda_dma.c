@@ -20,6 +20,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "cuda/gq_cuda_errno.h"
 #include "sim/gpu/sim_copy_kernel.h"
 #include "sim/gpu/sim_gather.h"
 #include "sim/gpu/sim_peer_window.h"
@@ -71,24 +72,12 @@ static_assert(MAX_COPIES <= BLOCKS_ENOUGH * SIM_COPY_KERNEL_SLOTS * SIM_COPY_KER
 static_assert(BLOCKS_ENOUGH <= SIM_KEEPER_STREAMS, "a block that has work is launched at once");
 
 /*
- * Converts to -errno and clears CUDA's error, so that no later call reports it
- * again.
- */
-static int to_errno(cudaError_t err)
-{
-    if (err == cudaSuccess)
-        return 0;
-    cudaGetLastError();
-    return err == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
-}
-
-/*
  * The device is a property of the calling thread, and the threads are those of
  * the controller. Calls of CUDA need it; polls of a mailbox do not.
  */
 static int bind_device(const struct sim_cuda_dma *m)
 {
-    return to_errno(cudaSetDevice(m->device));
+    return gq_cuda_errno(cudaSetDevice(m->device));
 }
 
 static struct sim_gather *row_of(struct channel *ch, const struct submission *sub)
@@ -359,7 +348,7 @@ static int dma_engine_pin(void *ctx, void *addr, size_t len)
         cudaGetLastError();
         return 0;
     }
-    return to_errno(err);
+    return gq_cuda_errno(err);
 }
 
 static void dma_engine_unpin(void *ctx, void *addr)
@@ -402,7 +391,7 @@ static int open_channel(struct channel *ch, unsigned copy_kernel_blocks)
     for (unsigned i = 0; i < RING && err == cudaSuccess; i++)
         err = cudaEventCreateWithFlags(&ch->ring[i].event, cudaEventDisableTiming);
     return err == cudaSuccess ? sim_copy_kernel_open(copy_kernel_blocks, &ch->copy_kernel)
-                              : to_errno(err);
+                              : gq_cuda_errno(err);
 }
 
 /*
@@ -413,7 +402,8 @@ static int open_channel(struct channel *ch, unsigned copy_kernel_blocks)
 static int copy_kernel_blocks(int device, unsigned *blocks)
 {
     int processors;
-    int err = to_errno(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+    int err =
+        gq_cuda_errno(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
 
     *blocks = err ? 0 : (unsigned)processors / CHANNELS;
     if (*blocks > BLOCKS_ENOUGH)
@@ -443,9 +433,9 @@ int sim_cuda_dma_open(int cuda_device, struct sim_cuda_dma **out)
     m->table = (struct sim_dma_engine){.ops = &dma_engine_ops, .ctx = m, .channels = CHANNELS};
     err = bind_device(m);
     if (!err)
-        err = to_errno(sim_copy_kernel_load());
+        err = gq_cuda_errno(sim_copy_kernel_load());
     if (!err)
-        err = to_errno(sim_gather_load());
+        err = gq_cuda_errno(sim_gather_load());
     if (!err)
         err = copy_kernel_blocks(cuda_device, &m->copy_kernel_blocks);
     if (!err)

@@ -41,6 +41,7 @@ PROJECT = {
     "sim/serve": ["support/", "sim/sim.h", "blockdev/transport.h", "blockdev/software.h",
                   "blockdev/nvme/nvme_spec.h", "blockdev/vfio_user/vfio_user_spec.h"],
     "sim/gpu": ["support/", "sim/sim.h", "sim/sim_dma_engine.h", "cuda/gq_copies.h",
+                "cuda/gq_cuda_errno.h",
                 "cuda/queue/gq_bytes.h", "cuda/queue/gq_fence.h", "cuda/queue/gq_lanes.h"],
     # The private interface between library and daemon: a header alone, without the simulator.
     "sim/gpu/sim_copy_ioctl.h": ["gpunvme/gpunvme_ioctl.h"],
