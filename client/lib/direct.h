@@ -92,6 +92,15 @@ void direct_lease_end(int fd, uint64_t id, uint64_t key);
 /* The kernel for lists, where there is one (direct_readv.c). */
 int direct_readv_open(struct gpunvme_direct *d);
 
+/* Launches of a read (direct_launch.c). With l->check also its comparison, and the conclusion. */
+int direct_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream);
+/* Is the read so long that a comparison by a kernel of many warps costs less than by its own? */
+bool direct_compare_pays(const struct gd_launch *l);
+/* Launches the kernels that follow the read: comparison, and end of the check (gd_compare.h). */
+int direct_conclude(struct gpunvme_direct *d, struct gd_launch *l, void *stream);
+/* Sets gpunvme_error() and returns -ENOTSUP: the library has no device code. */
+int direct_no_kernels(void);
+
 /* Long reads into memory that the controller does not reach (direct_staged.c). */
 int direct_staged_open(struct gpunvme_direct *d);
 void direct_staged_close(struct gpunvme_direct *d);
@@ -146,12 +155,10 @@ void direct_sums_close(struct gpunvme_direct *d);
 struct gd_check *direct_check_take(struct gpunvme_direct *d, const struct gpunvme_device_file *f,
                                    void *stream);
 void direct_check_give_back(struct gpunvme_direct *d, const struct gd_check *check);
-/* Is the read so long that a comparison by a kernel of many warps costs less than by its own? */
-bool direct_compare_pays(const struct gd_launch *l);
-/* Launches the kernels that follow the read: comparison, and end of the check (gd_compare.h). */
-int direct_conclude(struct gpunvme_direct *d, struct gd_launch *l, void *stream);
 /* Launches the comparison; without a GPU, compares. */
 int direct_compare(struct gpunvme_direct *d, struct gd_compare_launch *l, void *stream);
+/* The same of the data of one read. */
+int direct_compare_read(struct gpunvme_direct *d, const struct gd_launch *l, void *stream);
 /* Sets gpunvme_error() for a read that failed, with the block that differs. Returns err. */
 int direct_say_failed(struct gpunvme_file *f, int err);
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Reads of the direct path by kernels of the library, in a stream. */
 #include <errno.h>
-#include <string.h>
 
 #include "client/device/gd_launch.h"
 #include "client/lib/call_stats.h"
@@ -9,75 +8,8 @@
 #include "client/lib/trace.h"
 
 #define MAX_READ ((uint64_t)INT64_MAX)
-#define WARP     32u
 
-/*
- * A warp for each queue that the kernel may want to use (gd_queues_for): one for a small read, for
- * which the launch is most of the time.
- */
-static unsigned warps_for(const struct gd_set *set, uint64_t n)
-{
-    uint64_t want = n / set->max_command / GD_QUEUE_COMMANDS + 1;
-
-    return want < GD_READ_QUEUES ? (unsigned)want : GD_READ_QUEUES;
-}
-
-static int no_kernels(void)
-{
-    return gpunvme_fail(-ENOTSUP, "this libgpunvme was built without CUDA: it has no kernels");
-}
-
-static int launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
-{
-    unsigned warps = l->concludes ? 1 : warps_for(&l->file.set, l->len);
-    void *args[] = {l};
-
-    if (!d->kernel.function)
-        return no_kernels();
-    return cuda_driver_launch(d->space.cuda, d->space.device, &d->kernel, warps * WARP, stream,
-                              args);
-}
-
-bool direct_compare_pays(const struct gd_launch *l)
-{
-    uint64_t least = (uint64_t)GD_COMPARE_LEAST * warps_for(&l->file.set, l->len);
-
-    return l->len / GQ_SUM_BLOCK > least;
-}
-
-static int compare(struct gpunvme_direct *d, const struct gd_launch *l, void *stream)
-{
-    struct gd_compare_launch c = {
-        .sums = l->file.sums,
-        .addr = l->addr,
-        .n = 1,
-        .read = {.file_offset = l->offset, .len = l->len},
-        .check = l->check,
-    };
-
-    return direct_compare(d, &c, stream);
-}
-
-int direct_conclude(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
-{
-    int err = compare(d, l, stream);
-
-    l->concludes = true;
-    return err ? err : launch(d, l, stream);
-}
-
-/* Reads, compares, and concludes, one kernel after the other. */
-static int launch_check(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
-{
-    int err = launch(d, l, stream);
-
-    if (!err)
-        return direct_conclude(d, l, stream);
-    direct_check_give_back(d, l->check);
-    return err;
-}
-
-/* What there is to do: len is not beyond the end of the file. */
+/* The read, whose len ends at the end of the file. */
 static int make_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset,
                      struct gd_launch *out)
 {
@@ -103,7 +35,7 @@ static int64_t read_here(struct gpunvme_file *f, const struct gd_launch *l)
     int64_t got = direct_cpu_read(l);
     if (l->check) {
         l->check->bytes = got;
-        (void)compare(f->d, l, NULL);
+        (void)direct_compare_read(f->d, l, NULL);
         got = direct_cpu_conclude(l);
     }
     return got < 0 ? direct_say_failed(f, (int)got) : got;
@@ -126,7 +58,7 @@ static int read_in_stream(struct gpunvme_file *f, void *ptr, size_t n, uint64_t 
             return err < 0 ? err : 0;
     }
     if (f->d->space.cuda)
-        return l.check ? launch_check(f->d, &l, stream) : launch(f->d, &l, stream);
+        return direct_launch(f->d, &l, stream);
     *bytes = read_here(f, &l);
     return 0;
 }
@@ -184,7 +116,7 @@ static ssize_t read_and_wait(struct gpunvme_file *f, void *ptr, size_t n, uint64
     if (!f->d->space.cuda)
         return read_here(f, &l);
     if (!f->d->service)
-        return no_kernels();
+        return direct_no_kernels();
     int64_t got = read_by_block(f, &l);
     return got == -EIO && f->device.sums.words ? direct_say_failed(f, -EIO) : got;
 }

@@ -88,6 +88,19 @@ int direct_compare(struct gpunvme_direct *d, struct gd_compare_launch *l, void *
     return 0;
 }
 
+int direct_compare_read(struct gpunvme_direct *d, const struct gd_launch *l, void *stream)
+{
+    struct gd_compare_launch c = {
+        .sums = l->file.sums,
+        .addr = l->addr,
+        .n = 1,
+        .read = {.file_offset = l->offset, .len = l->len},
+        .check = l->check,
+    };
+
+    return direct_compare(d, &c, stream);
+}
+
 /* 1 + the offset of a block that did not match; 0: there was none. */
 static int load_bad_block(struct gpunvme_file *f, uint64_t *out)
 {

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Launches of the kernels that make a read of the direct path, compare its data, and conclude. */
+#include <errno.h>
+
+#include "client/device/gd_launch.h"
+#include "client/lib/direct.h"
+
+#define WARP 32u
+
+int direct_no_kernels(void)
+{
+    return gpunvme_fail(-ENOTSUP, "this libgpunvme was built without CUDA: it has no kernels");
+}
+
+/*
+ * A warp for each queue that the kernel may want to use (gd_queues_for): one for a small read, for
+ * which the launch is most of the time.
+ */
+static unsigned warps_for(const struct gd_set *set, uint64_t n)
+{
+    uint64_t want = n / set->max_command / GD_QUEUE_COMMANDS + 1;
+
+    return want < GD_READ_QUEUES ? (unsigned)want : GD_READ_QUEUES;
+}
+
+static int launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
+{
+    unsigned warps = l->concludes ? 1 : warps_for(&l->file.set, l->len);
+    void *args[] = {l};
+
+    if (!d->kernel.function)
+        return direct_no_kernels();
+    return cuda_driver_launch(d->space.cuda, d->space.device, &d->kernel, warps * WARP, stream,
+                              args);
+}
+
+bool direct_compare_pays(const struct gd_launch *l)
+{
+    uint64_t least = (uint64_t)GD_COMPARE_LEAST * warps_for(&l->file.set, l->len);
+
+    return l->len / GQ_SUM_BLOCK > least;
+}
+
+int direct_conclude(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
+{
+    int err = direct_compare_read(d, l, stream);
+
+    l->concludes = true;
+    return err ? err : launch(d, l, stream);
+}
+
+int direct_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
+{
+    int err = launch(d, l, stream);
+
+    if (!l->check)
+        return err;
+    if (!err)
+        return direct_conclude(d, l, stream);
+    direct_check_give_back(d, l->check);
+    return err;
+}
