@@ -13,6 +13,7 @@ struct gd_launch {
     struct gd_check *check; /* of a read whose data other warps compare; NULL: the kernel does */
     bool concludes;         /* after the comparison: reads again what differs */
     struct gd_parts *parts; /* of a read by blocks that stage it; NULL: by one block */
+    uint32_t unit;          /* of a staged read: bytes of a command */
     const volatile uint32_t *cancel; /* of a staged read: not 0, it is given up; NULL: never */
 };
 

@@ -109,7 +109,7 @@ GQ_FN int gd_find_buffer(const struct gd_reader *w, struct gd_table *t, uint64_t
 /* Where the staging of the queue begins, in bytes of gd_set.staging. */
 GQ_FN uint64_t gd_staging_of(const struct gd_set *s, uint32_t queue)
 {
-    return s->staging.head + (uint64_t)queue * GQ_STAGING_LANES * s->lane_bytes;
+    return s->staging.head + (uint64_t)queue * GD_QUEUE_STAGING(s->lane_bytes);
 }
 
 GQ_FN struct gq_reads gd_reads(const struct gpunvme_device_file *f, const struct gd_buffer *b)
@@ -120,6 +120,7 @@ GQ_FN struct gq_reads gd_reads(const struct gpunvme_device_file *f, const struct
         .target = b->target,
         .staging = f->set.staging,
         .lane_staging = f->set.lane_bytes,
+        .queue_area = GD_QUEUE_STAGING(f->set.lane_bytes),
         .staged = GD_STAGES(b),
         .list = NULL,
         .whole = {0, 0, 0},

@@ -11,9 +11,6 @@
 
 #include "client/device/gd_read.h"
 
-/* Units of a portion that a counter deals: one for each lane. */
-#define GD_UNITS_SHIFT 5u
-
 /*
  * The group has no queue. The other groups read all; units that no group has taken are found by the
  * last one if none of them got a queue, or all of them lost theirs.
@@ -35,18 +32,33 @@ struct gd_staged {
     struct gd_parts *parts;          /* words of this read alone; NULL: there is one group */
     const volatile uint32_t *cancel; /* in host memory; not 0: it is given up; NULL: never */
     uint32_t groups;
+    uint32_t unit; /* bytes of a command: lane_bytes of the set, or a power of two times as many */
 };
 
-/* A queue, unless the read is cancelled: the run looks at that only after a while. */
-GQ_FN int gd_take_unless(struct gd_reader *w, const volatile uint32_t *cancel)
+/*
+ * A queue, unless the read is cancelled: the run looks at that only after a while. The queues of a
+ * read are neighbours, because a controller deals those that it has to its processors in turn.
+ */
+GQ_FN int gd_take_unless(struct gd_reader *w, const struct gd_staged *s, uint32_t rank)
 {
+    const volatile uint32_t *cancel = s->cancel;
     GQ_LANE_VAR(uint32_t, is_cancelled);
 
     GQ_FOR_LANES(lane)
     {
         GQ_AT(is_cancelled) = cancel && gq_load_flag(cancel);
     }
-    return GQ_FROM32(is_cancelled, 0) ? -ECANCELED : gd_take(w);
+    if (GQ_FROM32(is_cancelled, 0))
+        return -ECANCELED;
+    return s->groups > 1 ? gd_take_from(w, rank) : gd_take(w);
+}
+
+/* Lanes that have a part of the queue's staging. */
+GQ_FN uint32_t gd_staged_lanes(const struct gq_reads *reads)
+{
+    uint32_t lanes = reads->queue_area / reads->lane_staging;
+
+    return lanes < GD_GROUP ? lanes : GD_GROUP;
 }
 
 GQ_FN int gd_read_units(struct gd_reader *w, const struct gd_staged *s, uint32_t rank)
@@ -57,12 +69,13 @@ GQ_FN int gd_read_units(struct gd_reader *w, const struct gd_staged *s, uint32_t
 
     reads.sums.words = NULL;
     reads.whole = s->read;
-    reads.unit = gq_lane_staging(&reads);
+    reads.unit = reads.lane_staging = s->unit;
+    reads.lanes = gd_staged_lanes(&reads);
     run = gd_run(w->file, (uint32_t)gq_count_units(&reads), s->groups);
     run.dealing = s->parts ? &s->parts->dealing : NULL;
-    run.group_shift = GD_UNITS_SHIFT;
+    run.group_shift = gq_prefix_ones(reads.lanes - 1); /* a unit for each lane */
     run.cancel = s->cancel;
-    err = gd_take_unless(w, s->cancel);
+    err = gd_take_unless(w, s, rank);
     if (err)
         return gd_skip_part(w, &run, rank, err);
     if (gd_drive(w, &run, &reads, rank) != GQ_NO_READ)

@@ -18,6 +18,17 @@
 #define GD_STAGED_ENDS 4096u /* otherwise: for the first and last bytes of reads; a page */
 #define GD_STAGED_CIDS 32u   /* one word of gq_cids.taken */
 
+/*
+ * Where all data is staged, the most bytes of a command of a long read: a software controller
+ * spends a part of the time of a command on the command, whatever its length. Fewer lanes share
+ * the staging of a queue then.
+ */
+#define GD_STAGED_LONG  65536u
+#define GD_STAGED_QUEUE 524288u
+/* Bytes of staging of a queue whose lanes have lane_bytes each. */
+#define GD_QUEUE_STAGING(lane_bytes) \
+    ((lane_bytes) == GD_STAGED_ALL ? GD_STAGED_QUEUE : GD_GROUP * (lane_bytes))
+
 /* A long read is divided among queues. */
 #define GD_READ_QUEUES    8u /* at most */
 #define GD_QUEUE_COMMANDS 4u /* of each queue, at least */
@@ -74,12 +85,12 @@ struct gd_set {
     const struct gd_buffer *buffers; /* with GD_GROUP more entries than can be in use */
     const uint32_t *n_buffers;       /* entries in use, or once in use */
     const uint32_t *lease;           /* the state in the lease's page, in host memory */
-    struct gq_target staging;        /* lane_bytes for each of GD_GROUP lanes of each queue */
-    uint64_t command_ns;             /* deadline of a command, and bound of every wait */
+    struct gq_target staging; /* GD_QUEUE_STAGING(lane_bytes) for each queue, aligned to that */
+    uint64_t command_ns;      /* deadline of a command, and bound of every wait */
     uint32_t n_queues;
     uint32_t nsid;
     uint32_t max_command; /* bytes */
-    uint32_t lane_bytes;  /* a page or two: there is no table of PRPs */
+    uint32_t lane_bytes;  /* of staging for each of GD_GROUP lanes of a queue: a page or two */
     /* Of reads that share queues (gd_shared.h): */
     struct gq_cids *cids;            /* of each queue */
     struct gq_target shared_staging; /* shared_bytes for each of staged_cids CIDs of each queue */

@@ -26,7 +26,8 @@ extern "C" __global__ void __launch_bounds__((1 + GQ_COPY_WARPS) * GQ_LANES, 1)
         .read = {.file_offset = l.offset, .at = l.addr - l.buffer.addr, .len = l.len},
         .parts = l.parts,
         .cancel = l.cancel,
-        .groups = gridDim.x};
+        .groups = gridDim.x,
+        .unit = l.unit};
     bool is_last = gd_read_staged(&self, &s, blockIdx.x, &err);
     gq_copy_jobs_over(&copies);
     if (!is_last || threadIdx.x != 0)

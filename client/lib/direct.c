@@ -55,9 +55,9 @@ static int open_memory_space(struct gpunvme_direct *d)
 }
 
 /*
- * A page more than its parts, which begin at a page of their own: for each queue those of a group's
- * lanes, then for each queue those of CIDs. Parts have a page; where the controller does not reach
- * the GPU's memory, and all bytes are staged, they have two, and are memory of the host.
+ * For each queue that of a group, and one more, so that they begin at multiples of it; then for
+ * each queue that of CIDs. A lane and a CID have a page; where the controller does not reach the
+ * GPU's memory, and all bytes are staged, they have two, and it is memory of the host.
  */
 static int alloc_staging(struct gpunvme_direct *d)
 {
@@ -65,7 +65,8 @@ static int alloc_staging(struct gpunvme_direct *d)
     size_t len;
 
     d->staged_bytes = stages_all ? GD_STAGED_ALL : GD_STAGED_ENDS;
-    len = (size_t)d->want_queues * (GD_GROUP + GD_STAGED_CIDS) * d->staged_bytes + PAGE_BYTES;
+    len = (d->want_queues + 1) * (size_t)GD_QUEUE_STAGING(d->staged_bytes) +
+          (size_t)d->want_queues * GD_STAGED_CIDS * d->staged_bytes;
     return stages_all ? gpunvme_alloc_host(d->g, len, &d->staging)
                       : gpunvme_alloc(d->g, len, &d->staging);
 }

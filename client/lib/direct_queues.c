@@ -245,19 +245,24 @@ static int build_arena(struct gpunvme_direct *d, const struct arena *a)
     return err;
 }
 
-/* From the first page that is all its own: there is one to spare. */
-static struct gq_target staging_of(const struct gd_buffer *b)
+/*
+ * From the first multiple of a queue's part on: there is one part to spare. So no part of a lane
+ * has entries of PRPs in two pages of their table.
+ */
+static struct gq_target staging_of(const struct gpunvme_direct *d, const struct gd_buffer *b)
 {
-    uint64_t skip = b->target.head ? NVME_PAGE_SIZE : 0;
+    uint64_t part = GD_QUEUE_STAGING(d->staged_bytes);
+    struct gq_target t = b->target;
 
-    return (struct gq_target){.base = b->target.base + skip, .iova = b->target.iova + skip};
+    t.head = (t.head + part - 1) / part * part;
+    return t;
 }
 
 /* Behind that of the lanes of each queue. */
 static struct gq_target shared_staging_of(const struct gpunvme_direct *d, const struct gd_buffer *b)
 {
-    uint64_t skip = (uint64_t)d->lease.queues * GD_GROUP * d->staged_bytes;
-    struct gq_target t = staging_of(b);
+    struct gq_target t = staging_of(d, b);
+    uint64_t skip = t.head + (uint64_t)d->lease.queues * GD_QUEUE_STAGING(d->staged_bytes);
 
     return (struct gq_target){.base = t.base + skip, .iova = t.iova + skip};
 }
@@ -271,7 +276,7 @@ static void build_set(struct gpunvme_direct *d, const struct arena *a,
         .buffers = (const struct gd_buffer *)(uintptr_t)(d->buffers_at + ALIGNMENT),
         .n_buffers = (const uint32_t *)(uintptr_t)d->buffers_at,
         .lease = (const uint32_t *)(uintptr_t)d->page.at,
-        .staging = staging_of(staging),
+        .staging = staging_of(d, staging),
         .command_ns = (uint64_t)d->lease.deadline_ms * NS_PER_MS,
         .n_queues = d->lease.queues,
         .nsid = d->lease.nsid,

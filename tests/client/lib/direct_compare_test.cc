@@ -112,7 +112,8 @@ TEST_F(DirectCheck, StagedBlocksAreComparedInTheirPlace)
 {
     s_.stage_all();
     const compare_rig r = of_read(100 * kPage, 0);
-    const direct_staged_rig staged = {&s_.file, r.dst, r.read.len, 0, nullptr, nullptr, 1};
+    const direct_staged_rig staged = {&s_.file, r.dst,   r.read.len, 0,
+                                      nullptr,  nullptr, 1,          GD_STAGED_ALL};
     int err;
     for (uint32_t run : {1u, 2u}) {
         EXPECT_TRUE(direct_staged_rig_read(&staged, 0, &err));

@@ -73,7 +73,9 @@ class Stack
         file.set.buffers = table_;
         file.set.n_buffers = &n_buffers_;
         file.set.lease = &lease;
-        file.set.staging = {staging, staging, 0, 0, 0};
+        for (size_t i = 0; i < staging_.size(); i++)
+            prps_[i] = staging + i * kPage;
+        file.set.staging = {staging, staging, reinterpret_cast<uint64_t>(prps_.data()), 0, 0};
         file.set.command_ns = 10000000000u;
         file.set.n_queues = n_queues;
         file.set.nsid = 1;
@@ -125,6 +127,14 @@ class Stack
         file.bad_block = &bad_block;
         if (file.set.lane_bytes != GD_STAGED_ALL)
             file.set.lane_bytes = file.set.shared_bytes = GD_STAGED_ENDS;
+    }
+
+    // The file is one extent of so many pages.
+    void make_one_extent(uint64_t n)
+    {
+        extents_ = {{0, 40}};
+        content_.assign(&media_[40 * kLba], &media_[40 * kLba + n * kPage]);
+        file.map = {extents_.data(), content_.size(), 1, kLba};
     }
 
     // Readers look at the leases again.
@@ -264,16 +274,36 @@ class Stack
         memcpy(reinterpret_cast<void *>(sqe.prp1), &media_[slba * kLba], std::min(len, first));
         if (len > first && len <= first + kPage) // longer ones: their memory is in one piece
             memcpy(reinterpret_cast<void *>(sqe.prp2), &media_[slba * kLba + first], len - first);
+        else if (len > first && is_in_table(sqe.prp2))
+            move_pages(reinterpret_cast<const uint64_t *>(sqe.prp2), &media_[slba * kLba + first],
+                       len - first);
         else if (len > first)
             memcpy(reinterpret_cast<void *>(sqe.prp1 + first), &media_[slba * kLba + first],
                    len - first);
     }
 
+    bool is_in_table(uint64_t prp2) const
+    {
+        auto from = reinterpret_cast<uint64_t>(prps_.data());
+        return prp2 >= from && prp2 < from + prps_.size() * sizeof(prps_[0]);
+    }
+
+    // The list of staged data may not leave its page of the table.
+    void move_pages(const uint64_t *prps, const uint8_t *from, uint64_t len)
+    {
+        auto first = static_cast<size_t>(prps - prps_.data());
+        odd_commands +=
+            (first + (len - 1) / kPage) / NVME_PRP_PER_PAGE != first / NVME_PRP_PER_PAGE;
+        for (uint64_t at = 0; at < len; at += kPage)
+            memcpy(reinterpret_cast<void *>(*prps++), from + at, std::min(len - at, kPage));
+    }
+
     std::vector<uint8_t> media_ = std::vector<uint8_t>(4u << 20), content_;
-    // Of four queues: two pages for each lane, and for each CID with staging.
-    static constexpr size_t kLaneParts = 4 * GD_GROUP * GD_STAGED_ALL;
+    // Of four queues: of a group, and two pages for each CID with staging. A table of its PRPs.
+    static constexpr size_t kLaneParts = 4 * GD_STAGED_QUEUE;
     std::vector<Page> staging_ =
         std::vector<Page>(kLaneParts / kPage + 4 * GD_STAGED_CIDS * GD_STAGED_ALL / kPage);
+    std::vector<uint64_t> prps_ = std::vector<uint64_t>(staging_.size());
     std::vector<Rings> rings_;
     std::vector<gq_file_extent> extents_;
     uint32_t depth_;

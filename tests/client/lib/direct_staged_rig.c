@@ -15,6 +15,7 @@ bool direct_staged_rig_read(const struct direct_staged_rig *r, uint32_t rank, in
         .parts = r->parts,
         .cancel = r->cancel,
         .groups = r->groups,
+        .unit = r->unit,
     };
 
     return gd_read_staged(&self, &s, rank, err);

@@ -13,7 +13,7 @@ struct direct_staged_rig {
     uint64_t dst, len, offset;
     struct gd_parts *parts;
     const uint32_t *cancel;
-    uint32_t groups;
+    uint32_t groups, unit;
 };
 
 /* The rank-th group. True: it was the last one, and *err is the read's. */

@@ -42,7 +42,8 @@ class DirectStaged : public ::testing::Test
                 offset,
                 groups == 1 ? nullptr : &parts,
                 cancel_,
-                groups};
+                groups,
+                unit_};
     }
     // By all groups, a thread each: bytes, or -errno, as the last of them has it.
     int64_t read(Stack &stack, uint32_t groups, size_t at, uint64_t len, uint64_t offset)
@@ -99,6 +100,7 @@ class DirectStaged : public ::testing::Test
     struct gd_parts parts = {};
     uint32_t runs = 0;
     uint64_t whole;
+    uint32_t unit_ = GD_STAGED_ALL;
     const uint32_t *cancel_ = nullptr;
     std::atomic<unsigned> seen{0};
 };
@@ -111,10 +113,25 @@ TEST_F(DirectStaged, GroupsReadAnythingAnywhereAndTouchNothingElse)
         size_t at = kPage + rng() % kPage;
         uint64_t offset = i % 4 ? rng() % (whole - 1) : 0;
         uint64_t len = i % 4 ? 1 + rng() % (whole - offset) : whole;
+        unit_ = GD_STAGED_ALL << rng() % 4;
         ASSERT_NO_FATAL_FAILURE(expect_read(1 + rng() % GD_STAGED_QUEUES, at, len, offset));
     }
     EXPECT_EQ(s.odd_commands, 0u);
     EXPECT_EQ(lost(), 0u);
+}
+
+TEST_F(DirectStaged, LongCommandsCarryWhatTheirListsName)
+{
+    s.make_one_extent(240);
+    s.out_of_order = true;
+    for (uint32_t unit = GD_STAGED_ALL; unit <= GD_STAGED_LONG; unit *= 2) {
+        unit_ = unit;
+        s.commands = 0;
+        ASSERT_NO_FATAL_FAILURE(expect_read(3, kPage, 240 * kPage, 0));
+        EXPECT_EQ(s.commands, 240 * kPage / unit);
+        ASSERT_NO_FATAL_FAILURE(expect_read(3, kPage + 77, 239 * kPage, 1000));
+    }
+    EXPECT_EQ(s.odd_commands, 0u);
 }
 
 TEST_F(DirectStaged, AShortReadLeavesMostGroupsWithoutWork)
