@@ -14,12 +14,14 @@
 #include "client/device/gd_service.h"
 #include "client/lib/error.h"
 #include "support/clock.h"
+#include "support/minmax.h"
 #include "support/page.h"
 
 #define KERNEL      "gpunvme_direct_serve"
 #define THREADS     (GD_READ_QUEUES * 32u)
 #define PART        ((uint64_t)64 << 20) /* bytes at a time, so that waiting can be bounded */
-#define CLOCK_LOOKS 64u                  /* of looks, the clock is looked at with one */
+#define LAUNCHED    (4 * PART) /* the same of a kernel of its own, whose start and end take long */
+#define CLOCK_LOOKS 64u        /* of looks, the clock is looked at with one */
 #define PATIENCE    3u /* deadlines of a command: for a queue, for the part, and one to be sure */
 #define CHECK_NS    (NS_PER_S / 10) /* of a read's waiting, between two questions to the driver */
 
@@ -236,11 +238,9 @@ static union gd_request request_command(const struct direct_service_read *r)
 /* done: bytes of it that were read before. */
 static union gd_request request_part(const struct direct_service_read *r, uint64_t done)
 {
-    uint64_t left = r->len - done;
-
     return (union gd_request){.read = {.file = r->file_at,
                                        .addr = r->addr + done,
-                                       .len = left < PART ? left : PART,
+                                       .len = min_u64(r->len - done, PART),
                                        .offset = r->offset + done}};
 }
 
@@ -288,10 +288,14 @@ static int wait_for_launched(struct direct_service *s, uint64_t patience_ns)
     }
 }
 
-/* Under the lock. The part of a long read by a kernel of its own: 1, -errno, or 0: by the block. */
-static int launch_part(struct direct_service *s, const struct direct_service_read *r, uint64_t done)
+/*
+ * Under the lock. The part of a long read by a kernel of its own: bytes, -errno, or 0: by the
+ * block. It is waited for as long as its bytes would be as parts of the block's.
+ */
+static int64_t launch_part(struct direct_service *s, const struct direct_service_read *r,
+                           uint64_t done)
 {
-    uint64_t left = r->len - done;
+    uint64_t patience_ns = PATIENCE * r->file->set.command_ns;
     struct gd_launch part;
 
     if (!r->launch || !launched_has_ended(s))
@@ -299,7 +303,7 @@ static int launch_part(struct direct_service *s, const struct direct_service_rea
     part = *r->whole;
     part.addr += done;
     part.offset += done;
-    part.len = left < PART ? left : PART;
+    part.len = min_u64(r->len - done, LAUNCHED);
     part.bytes = (int64_t *)(uintptr_t)(s->device + offsetof(struct gd_service, launched));
     part.cancel = (const uint32_t *)(uintptr_t)(s->device + offsetof(struct gd_service, cancel));
     s->memory->launched = GD_LAUNCHED;
@@ -309,8 +313,8 @@ static int launch_part(struct direct_service *s, const struct direct_service_rea
         s->memory->launched = 0;
         return err;
     }
-    err = wait_for_launched(s, PATIENCE * r->file->set.command_ns);
-    return err ? err : 1;
+    err = wait_for_launched(s, (part.len + PART - 1) / PART * patience_ns);
+    return err ? err : (int64_t)part.len;
 }
 
 /* Under the lock. A block that differs is read again, and told of, by the general path. */
@@ -322,17 +326,19 @@ static int serve(struct direct_service *s, const struct direct_service_read *r, 
     return command && err == GQ_MISMATCH ? hand_over(s, r, done, false) : err;
 }
 
-/* 0 or -errno. */
-static int read_part(struct direct_service *s, const struct direct_service_read *r, uint64_t done)
+/* Bytes or -errno. */
+static int64_t read_part(struct direct_service *s, const struct direct_service_read *r,
+                         uint64_t done)
 {
     pthread_mutex_lock(&s->lock);
     int err = s->failed ? check(s) : 0;
-    if (!err)
-        err = launch_part(s, r, done);
-    if (!err)
+    int64_t launched = err ? 0 : launch_part(s, r, done);
+    if (!err && !launched)
         err = serve(s, r, done);
     pthread_mutex_unlock(&s->lock);
-    return err < 0 ? err : 0;
+    if (err || launched)
+        return err ? err : launched;
+    return (int64_t)min_u64(r->len - done, PART);
 }
 
 int64_t direct_service_read(struct direct_service *s, const struct direct_service_read *r)
@@ -340,10 +346,10 @@ int64_t direct_service_read(struct direct_service *s, const struct direct_servic
     uint64_t done = 0;
 
     while (done < r->len) {
-        int err = read_part(s, r, done);
-        if (err)
-            return done ? (int64_t)done : err;
-        done += r->len - done < PART ? r->len - done : PART;
+        int64_t part = read_part(s, r, done);
+        if (part < 0)
+            return done ? (int64_t)done : part;
+        done += (uint64_t)part;
     }
     return (int64_t)done;
 }

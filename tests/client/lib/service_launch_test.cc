@@ -13,7 +13,7 @@
 namespace
 {
 
-constexpr uint64_t kPart = 64u << 20, kPatient = 60u * 1000000000ull, kHasty = 20u * 1000000ull;
+constexpr uint64_t kPart = 256u << 20, kPatient = 60u * 1000000000ull, kHasty = 20u * 1000000ull;
 
 class ServiceLaunch : public ::testing::Test
 {
