@@ -29,7 +29,7 @@ GQ_FN int gd_skip_part(const struct gd_reader *w, const struct gq_run *run, uint
 struct gd_staged {
     const struct gd_buffer *buffer;
     struct gq_read read; /* len bytes, not 0, which end before the file does, to byte `at` of it */
-    struct gd_parts *parts;          /* words of this read alone; NULL: there is one group */
+    struct gd_parts *parts;          /* words of this read alone; NULL: shares are even */
     const volatile uint32_t *cancel; /* in host memory; not 0: it is given up; NULL: never */
     uint32_t groups;
     uint32_t unit; /* bytes of a command: lane_bytes of the set, or a power of two times as many */
@@ -148,7 +148,7 @@ GQ_FN bool gd_end_part(const struct gd_reader *w, const struct gd_staged *s, uin
 GQ_FN bool gd_read_staged(struct gd_reader *w, const struct gd_staged *s, uint32_t rank, int *err)
 {
     *err = gd_read_units(w, s, rank);
-    return !s->parts || gd_end_part(w, s, rank, err);
+    return s->parts ? gd_end_part(w, s, rank, err) : s->groups == 1;
 }
 
 #endif

@@ -108,7 +108,7 @@ void direct_staged_close(struct gpunvme_direct *d);
 bool direct_staged_takes(const struct gpunvme_direct *d, const struct gd_launch *l);
 /*
  * 1: launched. 0: not launched, because the stream is being captured or too many such reads are in
- * flight; one block makes the read then. Or -errno.
+ * flight, and the read is compared, or a host waits for it; one block makes it then. Or -errno.
  */
 int direct_staged_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream);
 

@@ -63,35 +63,57 @@ bool direct_staged_takes(const struct gpunvme_direct *d, const struct gd_launch 
            suits_sums(l);
 }
 
-/* The words of the read, and of its check. False: there are none of either. */
+/* False: a check has no words. The read itself may have none. */
 static bool take_words(struct gpunvme_direct *d, struct gd_launch *l, unsigned blocks, void *stream)
 {
-    if (l->file.sums.words) {
-        l->check = direct_check_take(d, &l->file, stream);
-        if (!l->check)
-            return false;
-    }
-    if (blocks == 1)
-        return true;
-    if (!cuda_driver_is_captured(d->space.cuda, stream))
+    l->check = direct_check_take(d, &l->file, stream);
+    if (l->file.sums.words && !l->check)
+        return false;
+    if (blocks > 1 && !cuda_driver_is_captured(d->space.cuda, stream))
         l->parts = (struct gd_parts *)(uintptr_t)direct_slots_take(d, &d->parts);
-    if (!l->parts)
-        direct_check_give_back(d, l->check);
-    return l->parts;
+    if (blocks == 1 || l->parts || !l->check)
+        return true;
+    direct_check_give_back(d, l->check);
+    l->check = NULL;
+    return false;
+}
+
+static int launch(struct gpunvme_direct *d, struct gd_launch *l, unsigned blocks, void *stream)
+{
+    void *args[] = {l};
+
+    return cuda_driver_launch_blocks(d->space.cuda, d->space.device, &d->staged_kernel, blocks,
+                                     (1 + GD_COPY_WARPS) * WARP, stream, args);
+}
+
+/*
+ * A captured read may run in two instances of a graph at once, which would share words. A block
+ * without words does not know whether the read has ended: it stores an error alone, between two
+ * launches that begin and end the read.
+ */
+static int launch_without_words(struct gpunvme_direct *d, struct gd_launch *l, unsigned blocks,
+                                void *stream)
+{
+    static const enum gd_step steps[] = {GD_BEGINS, GD_READS, GD_ENDS};
+    int err = 0;
+
+    for (unsigned i = 0; i < 3 && !err; i++) {
+        l->step = steps[i];
+        err = launch(d, l, l->step == GD_READS ? blocks : 1, stream);
+    }
+    return err ? err : 1;
 }
 
 int direct_staged_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
 {
     unsigned blocks = blocks_for(l);
-    void *args[] = {l};
 
     l->unit = unit_for(l);
-    if (!take_words(d, l, blocks, stream)) {
-        l->check = NULL;
+    if (!take_words(d, l, blocks, stream))
         return 0;
-    }
-    int err = cuda_driver_launch_blocks(d->space.cuda, d->space.device, &d->staged_kernel, blocks,
-                                        (1 + GD_COPY_WARPS) * WARP, stream, args);
+    if (blocks > 1 && !l->parts)
+        return l->cancel ? 0 : launch_without_words(d, l, blocks, stream);
+    int err = launch(d, l, blocks, stream);
     if (err) {
         direct_slots_give_back(d, &d->parts, (uintptr_t)l->parts);
         direct_check_give_back(d, l->check);

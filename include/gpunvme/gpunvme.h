@@ -242,9 +242,10 @@ int gpunvme_file_bad_block(struct gpunvme_file *f, uint64_t *offset);
 /*
  * Reads n bytes at offset to ptr, inside a registered buffer, in stream order (a CUstream or
  * cudaStream_t; NULL: the default stream), like a kernel of that stream. When it is this read's
- * turn to end, *bytes is what pread(2) would return, or -errno: memory that the GPU reaches and
- * the caller keeps until then (pinned host memory, or the device's). On a mount without a GPU: host
- * memory from gpunvme_alloc(), stream NULL, and the read has ended when the call returns.
+ * turn to end, *bytes is what pread(2) would return, or -errno; before, it may become 0. It is
+ * memory that the GPU reaches and the caller keeps until then (pinned host memory, or the
+ * device's). On a mount without a GPU: host memory from gpunvme_alloc(), stream NULL, and the read
+ * has ended when the call returns.
  *
  * 0: the read was sent off, and *bytes will tell; else it was not, and *bytes is as before: -EFAULT
  * (not inside one buffer), -ESTALE, -EINVAL, -ENOTSUP (the library has no kernels), or what CUDA

@@ -155,6 +155,23 @@ TEST_F(DirectStaged, ARefusedCommandIsTheReadsError)
     }
 }
 
+// As in a graph: each group has a share of its own, and its own error.
+TEST_F(DirectStaged, GroupsWithoutWordsShareEvenly)
+{
+    direct_staged_rig rig = rig_of(s, 4, kPage, whole, 0);
+    int err;
+    rig.parts = nullptr;
+    for (bool fails : {false, true}) {
+        for (uint32_t rank = 0; rank < 4; rank++) {
+            if (fails && rank == 2)
+                s.status_of_next = NVME_ERR_UNRECOVERED_READ;
+            EXPECT_FALSE(direct_staged_rig_read(&rig, rank, &err)) << "none is the last";
+            EXPECT_EQ(err, fails && rank == 2 ? -EIO : 0);
+        }
+        EXPECT_TRUE(fails || s.holds(kPage, whole, 0));
+    }
+}
+
 // Its group waits for it; the remaining ones read the rest, and the next reads.
 TEST_F(DirectStaged, ALostCommandTakesItsQueueAlone)
 {
