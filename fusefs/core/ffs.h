@@ -72,6 +72,7 @@ struct ffs_statfs {
     uint8_t uuid[16];
     char label[64];
     bool read_only;
+    bool failed;    /* read-only after an error, until the next mount */
     bool data_csum; /* data has checksums */
 };
 void ffs_statfs(struct ffs *fs, struct ffs_statfs *out);

@@ -270,5 +270,6 @@ void ffs_statfs(struct ffs *fs, struct ffs_statfs *out)
     ffs_meta_done(fs);
     memcpy(out->uuid, fs->geo.uuid, sizeof(out->uuid));
     out->read_only = ffs_writable(fs) != 0;
+    out->failed = ffs_health(fs) & FFS_FAILED;
     out->data_csum = ffs_has_sums(&fs->geo);
 }

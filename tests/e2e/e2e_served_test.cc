@@ -86,6 +86,9 @@ TEST_F(Served, AKilledServerEndsEverythingAndTheNextOneHasWhatWasSynced)
     EXPECT_EQ(errno, EIO);
     reader.join();
     EXPECT_EQ(last, -EIO);
+    gpunvme_ioc_info info;
+    EXPECT_EQ(gpunvme_info(g, &info), 0) << gpunvme_error();
+    EXPECT_NE(std::string(info.tier_note).find("has failed"), std::string::npos) << info.tier_note;
     posix_fadvise(synced, 0, 0, POSIX_FADV_DONTNEED);
     char byte;
     EXPECT_LT(pread(synced, &byte, 1, kFile - 1), 0);
