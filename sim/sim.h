@@ -70,7 +70,7 @@ struct sim_config {
      * survives the end of this process, not of this machine.
      */
     bool flush_to_disk;
-    /* Told once that an image file has been truncated; level as in syslog(3). NULL: not told. */
+    /* Called once when an image file has been truncated; level as in syslog(3). May be NULL. */
     void (*log)(int level, const char *line);
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Commands that a thread of the driver executes. */
+/* Commands that the thread of the driver which rings a doorbell executes itself. */
 #ifndef SIM_SIM_LENT_H
 #define SIM_SIM_LENT_H
 
@@ -7,7 +7,7 @@
 
 #include "blockdev/transport.h"
 
-/* As struct nvme_software has it. */
+/* kick_queue() of struct nvme_software. */
 void sim_kick_queue(struct nvme_transport *t, uint16_t qid);
 
 #endif

@@ -21,7 +21,7 @@ static uint64_t tail_at(const struct sim_ns *ns)
 }
 
 /* Under the lock. A tail that cannot be read is no news: the file is shorter, or its disk fails. */
-static void look(struct sim_ns *ns)
+static void check_tail(struct sim_ns *ns)
 {
     static const unsigned char zeros[TAIL_BYTES];
     unsigned char bytes[TAIL_BYTES];
@@ -38,7 +38,7 @@ void sim_tail_open(struct sim_ns *ns)
 {
     pthread_mutex_lock(&ns->tail.lock);
     ns->tail.watched = ns->is_file && !ns->read_only;
-    look(ns);
+    check_tail(ns);
     pthread_mutex_unlock(&ns->tail.lock);
 }
 
@@ -47,14 +47,14 @@ bool sim_tail_begin(struct sim_ns *ns, uint64_t lba, uint64_t lbas)
     if ((lba + lbas) << ns->lba_shift <= tail_at(ns))
         return false;
     pthread_mutex_lock(&ns->tail.lock);
-    look(ns);
+    check_tail(ns);
     return true;
 }
 
 void sim_tail_end(struct sim_ns *ns)
 {
     ns->tail.filled = false; /* zeros may be the driver's */
-    look(ns);
+    check_tail(ns);
     pthread_mutex_unlock(&ns->tail.lock);
 }
 
@@ -69,7 +69,7 @@ void sim_tail_leave(struct sim_ns *ns, uint64_t lba, uint64_t lbas)
 bool sim_tail_is_lost(struct sim_ns *ns)
 {
     pthread_mutex_lock(&ns->tail.lock);
-    look(ns);
+    check_tail(ns);
     bool lost = ns->tail.lost;
     pthread_mutex_unlock(&ns->tail.lock);
     return lost;

@@ -26,10 +26,10 @@ struct sim_peer {
     struct sim_poster *posters; /* one for each channel, used under its lock */
 };
 
-/* What a channel knows of a peer. */
+/* State of a peer as a channel has observed it. */
 struct sim_peer_standing {
     uint64_t full_since;  /* time from which it has had no room, ns; 0: it has room */
-    uint64_t still_since; /* time from which it has made no progress, ns; 0: not looked at */
+    uint64_t still_since; /* time from which it has made no progress, ns; 0: not checked */
     uint32_t total;       /* of its poster, at that time */
     bool passed_over;
 };

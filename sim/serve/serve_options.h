@@ -16,7 +16,7 @@ struct serve_options {
     unsigned n_faults;
     uint16_t pci_vendor, pci_device; /* 0: those of QEMU's controller */
     bool no_mmap;
-    unsigned dma_maps; /* regions kept, without saying so; 0: DMA_MAX_MAPS, announced */
+    unsigned dma_maps; /* most regions, not announced; 0: DMA_MAX_MAPS, announced */
     bool stuck;        /* CSTS.RDY never follows CC.EN */
     bool wait_second;  /* a second client waits instead of being refused */
     bool strict;

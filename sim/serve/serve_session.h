@@ -22,7 +22,7 @@ struct serve_session {
     struct sim *sim;
     struct nvme_transport *t;
     bool no_mmap;      /* the doorbells cannot be mapped */
-    unsigned dma_maps; /* regions kept, without saying so; 0: DMA_MAX_MAPS, announced */
+    unsigned dma_maps; /* most regions, not announced; 0: DMA_MAX_MAPS, announced */
     bool no_reset;
     uint16_t pci_vendor, pci_device; /* as of serve_pci_init() */
 
