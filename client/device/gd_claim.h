@@ -9,12 +9,12 @@
 
 #include "client/device/gd_shared.h"
 
-/* Claims of a group before it accepts less than half of the CIDs that it wants: 1 ms. */
+/* Failed claims of a group until it accepts less than half of the CIDs that it wants: 1 ms. */
 #define GD_PATIENCE 256u
 
 /*
- * Releases the queue. The store has to wait for stores of this leader that another one's must not
- * overtake: states of CIDs, doorbells. None are on their way when the last command has ended.
+ * Unlocks the queue. The store waits for stores of this leader that stores of the next one must not
+ * overtake: states of CIDs, doorbells. None are in flight when the last command has ended.
  */
 GQ_FN void gd_stop_leading(struct gd_share *s)
 {
@@ -32,7 +32,7 @@ GQ_FN void gd_stop_leading(struct gd_share *s)
     s->leads = false;
 }
 
-/* Leads if no group does. Returns the word of the lock as it was. */
+/* Becomes the leader if no group is. Returns the previous word of the lock. */
 GQ_FN uint32_t gd_lead_if_free(struct gd_share *s)
 {
     struct gq_sharer *w = &s->q;
@@ -52,9 +52,9 @@ GQ_FN uint32_t gd_lead_if_free(struct gd_share *s)
 }
 
 /*
- * By one lane: are so many CIDs of one word worth keeping? With more reads than CIDs each group
- * would otherwise get a few, and pass through all its code for each few. A claim is for half of the
- * reads, or of the queue, at least; after GD_PATIENCE claims one CID is enough.
+ * By one lane: is a claim of `cids` CIDs for n reads kept? At least half of the reads, or of the
+ * CIDs of the queue, are needed; after GD_PATIENCE claims one CID suffices. Otherwise, with more
+ * reads than CIDs, each group would get a few at a time, and execute all its code for each few.
  */
 GQ_FN bool gd_suffices(const struct gd_share *s, uint32_t cids, uint32_t n)
 {
@@ -64,8 +64,8 @@ GQ_FN bool gd_suffices(const struct gd_share *s, uint32_t cids, uint32_t n)
 }
 
 /*
- * By one lane: sets `bits` of a word of CIDs, and returns the word as it was. A repeated claim
- * first looks whether there is room: a load delays other claims less than an exchange does.
+ * By one lane: sets `bits` of a word of CIDs, and returns the previous word. A repeated claim first
+ * loads the word: a load delays other claims less than an atomic operation does.
  */
 GQ_FN uint32_t gd_claim_bits(const struct gd_share *s, uint32_t *taken, uint32_t bits)
 {
@@ -76,8 +76,8 @@ GQ_FN uint32_t gd_claim_bits(const struct gd_share *s, uint32_t *taken, uint32_t
     return gq_atomic_or(taken, bits);
 }
 
-/* The word of the lock. A group that has commands, or claims for the first time, tries to lead. */
-GQ_FN uint32_t gd_look_at_lock(struct gd_share *s)
+/* Returns the word of the lock. A group with commands, or with its first claim, tries to lead. */
+GQ_FN uint32_t gd_check_lock(struct gd_share *s)
 {
     const struct gq_sharer *w = &s->q;
     GQ_LANE_VAR(uint32_t, word);
@@ -93,9 +93,9 @@ GQ_FN uint32_t gd_look_at_lock(struct gd_share *s)
 }
 
 /*
- * The first CID of a queue is not claimed for a ticket until it is ended: a group that ends one
- * keeps the CID for no longer than the drive takes. So a group gets a CID although tickets, also
- * its own, hold all the further CIDs of the queue.
+ * The first CID of a queue is not claimed when a ticket begins, only when one is ended: such a
+ * group keeps it only until its command has completed. So a group gets a CID although tickets, also
+ * its own, hold all other CIDs of the queue.
  */
 GQ_FN uint32_t gd_reserved_bits(const struct gd_share *s, uint32_t word)
 {
@@ -124,7 +124,7 @@ GQ_STEP uint32_t gd_claim(struct gd_share *s, uint32_t wanting, uint32_t *at)
         }
     }
     if (!s->leads)
-        found = gd_look_at_lock(s) & GD_LOST;
+        found = gd_check_lock(s) & GD_LOST;
     GQ_FOR_LANES(lane)
     {
         if (lane == 0) {
