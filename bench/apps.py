@@ -400,7 +400,8 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("case", choices=sorted(CASES))
     parser.add_argument("--label", default="KvikIO", help="what figures of KvikIO are called")
-    parser.add_argument("--backend", default="MMAP", help="of InstantTensor, NIXL; GDS or POSIX; GPU, DIRECT or BOUNCE")
+    parser.add_argument("--backend", default="MMAP",
+                        help="of InstantTensor, NIXL; GDS or POSIX; GPU, DIRECT or BOUNCE")
     parser.add_argument("--mib", type=int, default=4096, help="size of the file")
     parser.add_argument("files", nargs="+", metavar="WHERE=FILE", help="WHERE: mount, tmpfs")
     args = parser.parse_args()

@@ -127,7 +127,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-s", dest="size", type=int, default=16, help="GiB of a sparse image")
-    parser.add_argument("-t", dest="limit", type=float, default=300, help="seconds of growth_bench for one peer")
+    parser.add_argument("-t", dest="limit", type=float, default=300,
+                        help="seconds of growth_bench for one peer")
     parser.add_argument("-f", dest="find", action="store_true",
                         help="find, and find -ls, on fresh mounts of what growth_bench leaves (-k)")
     parser.add_argument("-P", dest="passthrough", help="passthrough_ll of libfuse's examples")

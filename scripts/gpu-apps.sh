@@ -11,8 +11,8 @@ usage() {
     cat <<'USAGE'
 Usage: bash scripts/gpu-apps.sh [--on-mount DIR] [STEP...]
 Steps, all of them in this order without an argument: load latency records layers kvikio gds
-instanttensor fastsafetensors nixl python kvikio-tests. Needs what `scripts/gpu-test.sh --build` leaves, and PyTorch. A library that is missing is told and
-left out; every byte that is read is verified.
+instanttensor fastsafetensors nixl python kvikio-tests. Needs the build of `scripts/gpu-test.sh --build`,
+and PyTorch. A library that is missing is reported and left out; every byte that is read is verified.
   --on-mount    over this mount instead of a fresh one in /dev/shm
   BUILD_DIR     build folder (build/gpu)
   PEERS_WHEELS  a folder of wheels: KvikIO, InstantTensor, fastsafetensors, NIXL

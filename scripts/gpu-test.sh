@@ -157,7 +157,8 @@ step_bench() {
         budget=170
     fi
     python3 -B "$GPUNVME_ROOT/scripts/bench-report.py" --build-dir "$BUILD_DIR" --out "$out" \
-        --limit "${BENCH_SECONDS:-180}" --budget "${BENCH_BUDGET:-$budget}" ${args[@]+"${args[@]}"} >"$WORK/bench.md" || rc=$?
+        --limit "${BENCH_SECONDS:-180}" --budget "${BENCH_BUDGET:-$budget}" \
+        ${args[@]+"${args[@]}"} >"$WORK/bench.md" || rc=$?
     row_of benchmarks "$rc" "report in $out"
     while IFS= read -r line; do
         TABLE+=("    $line")

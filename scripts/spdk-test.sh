@@ -9,9 +9,9 @@ usage() {
     cat <<'USAGE'
 Usage: bash scripts/spdk-test.sh [PATH-TO-RUN.SH]
 PATH-TO-RUN.SH starts SPDK's nvmf_tgt in the foreground: run.sh DIR MEMORY_MB NS1_MB [NS2_4K_MB
-[B_4K_MB [FAULT_MB]]] makes the sockets DIR/a/cntrl (namespaces with LBAs of 512 and 4096 bytes), DIR/b/cntrl
-(LBAs of 4096 bytes), DIR/f/cntrl (behind bdev_error). py/rpc.py beside it makes the faults. Without
-it the tests are skipped.
+[B_4K_MB [FAULT_MB]]] makes the sockets DIR/a/cntrl (namespaces with LBAs of 512 and 4096 bytes),
+DIR/b/cntrl (LBAs of 4096 bytes), DIR/f/cntrl (behind bdev_error). py/rpc.py beside it makes the
+faults. Without it the tests are skipped.
 BUILD_DIR (build/test) holds the programs and tests. CPUMASK (0x1): processors of the target, each
 of which it keeps busy. With a GPU the benchmarks print what the GPU's queues reach on this
 controller, beside the link's limits and a bare loop (bench/RESULTS.md); 0xf gave its figures.
