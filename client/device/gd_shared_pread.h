@@ -47,6 +47,7 @@ GQ_FN uint64_t gd_begin_lane(struct gd_share *s, struct gq_group group,
     uint64_t len = offset < k.end ? (n < k.end - offset ? n : k.end - offset) : 0;
     struct gq_sharer *w = &s->q;
 
+    w->group = group; /* of GQ_SAME64 */
     gd_share_open(s, group, file, &k, GQ_SAME64(len));
     s->leaves = leaves;
     s->part.dst = dst;
