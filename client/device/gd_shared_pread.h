@@ -178,23 +178,43 @@ GQ_FN int64_t gd_shared_pread_block(const struct gpunvme_device_file *file, uint
     return err ? err : (int64_t)len;
 }
 
-/* The lanes' pieces of a list, from `first` on: 0, or the error of the first that has one. */
-GQ_STEP int gd_shared_pieces(const struct gpunvme_device_file *file, uint64_t dst,
+/* Bytes from dst to the end of the buffer around it; 0: there is none. Without queues no limit. */
+GQ_STEP uint64_t gd_shared_room(const struct gpunvme_device_file *file, uint64_t dst)
+{
+    const struct gpunvme_device_file f = gd_load_file(file);
+    struct gd_reader self = {.group = gq_whole_group(), .file = &f}, *w = &self;
+    struct gd_table table;
+    struct gd_buffer b;
+
+    if (f.set.n_queues == 0)
+        return UINT64_MAX;
+    gd_load_table(w, 0, &table);
+    return gd_find_buffer(w, &table, dst, 1, &b) ? 0 : b.len - (dst - b.addr);
+}
+
+/*
+ * The lanes' pieces of a list, from `first` on, to places of dst's room: 0, or the error of the
+ * first that has one.
+ */
+GQ_STEP int gd_shared_pieces(const struct gpunvme_device_file *file, uint64_t dst, uint64_t room,
                              struct gq_read_desc *list, uint32_t n, uint32_t first)
 {
     uint32_t i = first + gq_thread();
     struct gq_read_desc piece = {0};
     struct gd_share share, *s = &share;
-    bool fits;
+    int err = 0;
 
     if (i < n)
         piece = list[i];
-    fits = piece.len <= INT32_MAX;
+    if (piece.len > INT32_MAX)
+        err = -EINVAL;
+    else if (room == 0 || piece.at > room || piece.len > room - piece.at)
+        err = -EFAULT;
     piece.result = (int32_t)gd_begin_lane(s, gq_whole_group(), file, dst + piece.at,
-                                          fits ? piece.len : 0, piece.file_offset, false);
+                                          err ? 0 : piece.len, piece.file_offset, false);
     gd_share_end(s);
-    if (!fits)
-        s->part.err = -EINVAL;
+    if (err)
+        s->part.err = err;
     if (i < n)
         list[i].result = s->part.err ? s->part.err : piece.result;
     return gd_first_error(s);
@@ -204,10 +224,14 @@ GQ_STEP int gd_shared_pieces(const struct gpunvme_device_file *file, uint64_t ds
 GQ_FN int gd_shared_preadv_warp(const struct gpunvme_device_file *file, uint64_t dst,
                                 struct gq_read_desc *list, uint32_t n)
 {
-    int err = n > GD_MAX_PIECES ? -EINVAL : 0;
+    uint64_t room;
+    int err = 0;
 
-    for (uint32_t i = 0; i < n && n <= GD_MAX_PIECES; i += GQ_LANES) {
-        int found = gd_shared_pieces(file, dst, list, n, i);
+    if (n > GD_MAX_PIECES)
+        return -EINVAL;
+    room = gd_shared_room(file, dst);
+    for (uint32_t i = 0; i < n; i += GQ_LANES) {
+        int found = gd_shared_pieces(file, dst, room, list, n, i);
 
         err = err ? err : found;
     }

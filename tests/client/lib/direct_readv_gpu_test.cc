@@ -356,10 +356,17 @@ TEST_F(ListGpu, WarpsReadListsOfTheirOwn)
     auto *expected = pinned<int>(kWarps * kEach), *returned = pinned<int>(kWarps);
     auto *wrong = pinned<unsigned>(1);
     ASSERT_TRUE(expected && returned && wrong);
-    pieces[17 * kEach + 40].buffer_offset = kRoom;
-    pieces[17 * kEach + 40].len = kPage;
+    struct gpunvme_buffer *other; // registered as well, but not the one around the places
+    ASSERT_EQ(gpunvme_alloc(g_, kPage, &other), 0);
+    const std::map<size_t, size_t> outside = {
+        {17, kRoom}, {63, static_cast<char *>(gpunvme_buffer_addr(other)) - memory()}};
     for (size_t i = 0; i < pieces.size(); i++)
-        expected[i] = pieces[i].buffer_offset == kRoom ? -EFAULT : bytes_of(pieces[i]);
+        expected[i] = bytes_of(pieces[i]);
+    for (auto [warp, place] : outside) {
+        pieces[warp * kEach + 40].buffer_offset = place;
+        pieces[warp * kEach + 40].len = kPage;
+        expected[warp * kEach + 40] = -EFAULT;
+    }
     ASSERT_NO_FATAL_FAILURE(poison());
     ASSERT_NO_FATAL_FAILURE(put(pieces));
     ASSERT_EQ(launch_lists(gpunvme_file_device(f_), memory(), list(), kEach, kWarps, expected,
@@ -368,8 +375,9 @@ TEST_F(ListGpu, WarpsReadListsOfTheirOwn)
     ASSERT_NO_FATAL_FAILURE(get(pieces));
     EXPECT_EQ(*wrong, 0u);
     for (unsigned i = 0; i < kWarps; i++) {
-        EXPECT_EQ(returned[i], i == 17 ? -EFAULT : 0) << i;
+        EXPECT_EQ(returned[i], outside.count(i) ? -EFAULT : 0) << i;
     }
+    pieces.erase(pieces.begin() + 63 * kEach + 40);
     pieces.erase(pieces.begin() + 17 * kEach + 40);
     expect_read(pieces);
     for (void *p :
