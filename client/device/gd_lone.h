@@ -32,9 +32,9 @@ static_assert(GQ_LANES == 1 || /* no warp: the header compiles, nothing calls it
 
 struct gd_lone {
     uint64_t dst, offset, len;
-    uint64_t staged; /* where the bytes arrive, to be copied; 0: at dst */
-    uint32_t cid;
-    enum gq_stage stage; /* in which the command goes on; GQ_STAGE_NONE: it is to begin */
+    uint64_t staged;      /* where the bytes arrive, to be copied; 0: at dst */
+    uint32_t cid, posted; /* and, of GQ_STAGE_HIDDEN, as posted */
+    enum gq_stage stage;  /* in which the command goes on; GQ_STAGE_NONE: it is to begin */
 };
 
 GQ_FN bool gd_lone_suits(const struct gd_known *k, uint64_t dst, uint64_t len, uint64_t offset)
@@ -149,15 +149,17 @@ GQ_FN bool gd_lone_make(const struct gd_share *s, const struct gd_known *k,
 }
 
 /* By the leader of an idle queue. */
-GQ_FN void gd_lone_post(struct gd_share *s, const struct gq_cmd *cmd, uint32_t cid)
+GQ_FN void gd_lone_post(struct gd_share *s, const struct gq_cmd *cmd, struct gd_lone *l)
 {
     struct gq_sharer *w = &s->q;
+    GQ_LANE_VAR(uint32_t, posted);
 
     GQ_FOR_LANES(lane)
     {
         if (lane == 0)
-            gq_lead_post(w, 0, cmd, cid);
+            GQ_AT(posted) = gq_lead_post(w, 0, cmd, l->cid);
     }
+    l->posted = GQ_FROM32(posted, 0);
     w->lead.in_flight = 1;
     gq_lead_publish(w);
 }
@@ -219,7 +221,7 @@ GQ_FN bool gd_lone_watch(struct gd_share *s, uint32_t cid)
  * True: the command has succeeded. The load of the CQE acquires, as in gq_lead_load(). The turns
  * are those of gd_step(): the next one looks after deadline and leases.
  */
-GQ_FN bool gd_lone_await(struct gd_share *s, uint32_t cid)
+GQ_FN bool gd_lone_await(struct gd_share *s, uint32_t posted)
 {
     struct gq_sharer *w = &s->q;
     const struct nvme_cqe *cqe = &w->port.cq[w->lead.head];
@@ -240,7 +242,7 @@ GQ_FN bool gd_lone_await(struct gd_share *s, uint32_t cid)
         }
         dw3 = GQ_FROM32(last, 0);
         if (NVME_CQE_PHASE(dw3 >> 16) == w->lead.phase)
-            return dw3 == (w->lead.phase << 16 | cid);
+            return dw3 == (w->lead.phase << 16 | posted);
         if (GQ_BALLOT(some))
             return false;
         gd_idle();
@@ -283,9 +285,9 @@ GQ_FN void gd_lone_take(struct gd_share *s, const struct gd_lone *l)
 GQ_FN bool gd_lone_run(struct gd_share *s, const struct gq_cmd *cmd, struct gd_lone *l)
 {
     if (s->leads && s->q.lead.in_flight == 0) {
-        gd_lone_post(s, cmd, l->cid);
+        gd_lone_post(s, cmd, l);
         l->stage = GQ_STAGE_HIDDEN;
-        return gd_lone_await(s, l->cid);
+        return gd_lone_await(s, l->posted);
     }
     gd_lone_publish(s, cmd, l->cid);
     l->stage = GQ_STAGE_PUBLIC;
@@ -333,6 +335,7 @@ GQ_FN void gd_lone_hand_on(struct gd_share *s, const struct gd_lone *l)
         if (lane == 0) {
             GQ_AT(w->mine).cid = l->cid;
             GQ_AT(w->mine).stage = l->stage;
+            GQ_AT(w->mine).status = l->posted;
             p->left = l->len;
             gd_cut(p, l->len, l->staged);
         }

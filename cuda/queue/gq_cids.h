@@ -13,9 +13,10 @@
 #define GQ_CID_WORDS 32u
 #define GQ_MAX_CIDS  (GQ_CID_WORDS * 32u)
 
-#define GQ_CID_PENDING 1u
-#define GQ_CID_POSTED  2u
-#define GQ_CID_LEFT    3u /* the other state is GQ_ENDED | status */
+/* States, beside GQ_ENDED | status. */
+#define GQ_CID_PENDING 0x10000u
+#define GQ_CID_POSTED  0x30000u /* PENDING and one bit more; 15:0: the CID as it was posted */
+#define GQ_CID_LEFT    0x40000u /* beside PENDING or POSTED */
 
 /*
  * The CIDs of a queue, in memory of the executor. Zeroed at the start, except

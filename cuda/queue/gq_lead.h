@@ -82,7 +82,7 @@ GQ_FN void gq_lead_keep(struct gq_sharer *w, struct gq_lead_round *r, uint32_t n
 
         GQ_FOR_LANES(lane)
         {
-            GQ_AT(posted) = GQ_AT(w->mine).cid;
+            GQ_AT(posted) = GQ_AT(w->mine).status;
         }
         cid = GQ_FROM32(posted, of);
         GQ_FOR_LANES(lane)
@@ -111,17 +111,18 @@ GQ_FN void gq_lead_keep(struct gq_sharer *w, struct gq_lead_round *r, uint32_t n
  */
 GQ_FN bool gq_lead_store_status(struct gq_sharer *w, uint32_t dw3)
 {
-    uint32_t cid = dw3 & 0xffffu, was;
+    uint32_t posted = GQ_CID_POSTED | (dw3 & 0xffffu), left = GQ_CID_LEFT | posted, was;
+    uint32_t cid = gq_cid_index(&w->port, dw3);
 
     if (cid >= w->n_cids)
         return false;
-    was = gq_atomic_replace(&w->states[cid], GQ_CID_POSTED, GQ_ENDED | NVME_STATUS(dw3 >> 16));
-    if (was == GQ_CID_LEFT) {
-        gq_atomic_replace(&w->states[cid], GQ_CID_LEFT, GQ_ENDED);
+    was = gq_atomic_replace(&w->states[cid], posted, GQ_ENDED | NVME_STATUS(dw3 >> 16));
+    if (was == left) {
+        gq_atomic_replace(&w->states[cid], left, GQ_ENDED);
         gq_atomic_add(&w->cids->lost, UINT32_MAX);
         gq_release_cid(w->cids, cid);
     }
-    return was == GQ_CID_POSTED || was == GQ_CID_LEFT;
+    return was == posted || was == left;
 }
 
 /* n CQEs have been taken. */
@@ -161,15 +162,21 @@ GQ_FN void gq_lead_complete(struct gq_sharer *w, struct gq_lead_round *r, uint32
     gq_lead_advance(w, n);
 }
 
-/* Inside a region: the i-th command from the tail on. */
-GQ_FN void gq_lead_post(const struct gq_sharer *w, uint32_t i, const struct gq_cmd *cmd,
-                        uint32_t cid)
+/*
+ * Inside a region: the i-th command from the tail on. Returns the CID as it is posted. Its number
+ * is that of the entry, and in odd passes a number of entries more.
+ */
+GQ_FN uint32_t gq_lead_post(const struct gq_sharer *w, uint32_t i, const struct gq_cmd *cmd,
+                            uint32_t cid)
 {
     const struct gq_run run = {.nsid = w->nsid, .opcode = NVME_IO_READ};
-    uint32_t at = w->lead.head + w->lead.in_flight + i;
+    uint32_t depth = w->port.depth, at = w->lead.head + w->lead.in_flight + i;
+    uint32_t wraps = at >= depth;
 
-    at -= at >= w->port.depth ? w->port.depth : 0;
+    at -= wraps ? depth : 0;
+    cid = gq_next_cid(&w->port, cid, at + (w->lead.phase != wraps ? 0 : depth));
     gq_store_sqe(&w->port.sq[at], &run, cmd, cid);
+    return cid;
 }
 
 /* The group's own commands. */
@@ -188,7 +195,8 @@ GQ_FN uint32_t gq_lead_post_own(struct gq_sharer *w)
     GQ_FOR_LANES(lane)
     {
         if (GQ_AT(ready)) {
-            gq_lead_post(w, gq_ones_before(mask, lane), &GQ_AT(w->cmd), GQ_AT(w->mine).cid);
+            GQ_AT(w->mine).status =
+                gq_lead_post(w, gq_ones_before(mask, lane), &GQ_AT(w->cmd), GQ_AT(w->mine).cid);
             GQ_AT(w->mine).stage = GQ_STAGE_HIDDEN;
         }
     }
@@ -205,9 +213,9 @@ GQ_FN void gq_lead_post_word(struct gq_sharer *w, uint32_t word, uint32_t mask)
 
             if (bit < 32 && mask >> bit & 1u) {
                 struct gq_cmd cmd = w->cmds[cid];
+                uint32_t posted = gq_lead_post(w, gq_ones_before(mask, bit), &cmd, cid);
 
-                gq_lead_post(w, gq_ones_before(mask, bit), &cmd, cid);
-                (void)gq_atomic_replace(&w->states[cid], GQ_CID_PENDING, GQ_CID_POSTED);
+                gq_atomic_set(&w->states[cid], GQ_CID_POSTED | posted);
             }
         }
     }

@@ -22,14 +22,16 @@
  *
  * States of a CID, and the group that changes them:
  *
- *   PENDING   published, not posted       its owner
- *   POSTED    in flight                   the leader; only from PENDING
- *   LEFT      in flight, without a waiter its owner, by exchange
- *   ENDED     with the status             the leader; only from POSTED
+ *   PENDING   published, not posted           its owner
+ *   POSTED    in flight, with the posted CID  the leader, which adds it to PENDING
+ *   LEFT      without a waiter, beside those  its owner
+ *   ENDED     with the status                 the leader; only from POSTED
  *
- * A completion whose CID is in another state, or does not exist, means that
- * controller and queue disagree. The completion of a CID that was LEFT releases
- * it.
+ * The CIDs above are indices. The CID that is posted has the number of the SQ's
+ * entry in its upper bits, as far as they hold it (GQ_CID_LONE is not set), by
+ * which a second completion is told from that of the next command with the
+ * index. A completion whose CID is not in flight means that controller and queue
+ * disagree. The completion of a CID that was LEFT releases it.
  *
  * Every function is called by all lanes of the group together unless noted
  * otherwise; w is shared by them.
@@ -55,7 +57,7 @@ enum gq_stage {
 struct gq_mine {
     uint32_t cid;
     uint32_t stage;  /* enum gq_stage */
-    uint32_t status; /* after the end: 0 or the drive's error */
+    uint32_t status; /* HIDDEN: the CID as posted; ENDED: 0 or the drive's error */
 };
 
 /* Position of a shared queue, from one leader to the next. */
@@ -205,7 +207,7 @@ GQ_FN bool gq_reveal_cmds(struct gq_sharer *w)
         struct gq_mine *m = &GQ_AT(w->mine);
 
         if (m->stage == GQ_STAGE_HIDDEN) {
-            gq_atomic_store(&w->states[m->cid], GQ_CID_POSTED);
+            gq_atomic_store(&w->states[m->cid], GQ_CID_POSTED | m->status);
             m->stage = GQ_STAGE_PUBLIC;
             GQ_AT(any) = 1;
         }
@@ -257,14 +259,15 @@ GQ_FN bool gq_withdraw(const struct gq_sharer *w, uint32_t cid)
  */
 GQ_FN bool gq_give_up(struct gq_sharer *w, struct gq_mine *m)
 {
-    uint32_t was = GQ_CID_POSTED;
-    bool in_flight = m->stage == GQ_STAGE_HIDDEN;
+    uint32_t *state = &w->states[m->cid], was = 0;
+    bool hidden = m->stage == GQ_STAGE_HIDDEN;
+    bool in_flight = hidden || (m->stage == GQ_STAGE_PUBLIC && !gq_withdraw(w, m->cid));
 
-    if (m->stage == GQ_STAGE_PUBLIC && !gq_withdraw(w, m->cid))
-        in_flight = true;
-    if (in_flight)
-        was = gq_atomic_exchange(&w->states[m->cid], GQ_CID_LEFT);
-    if (in_flight && m->stage == GQ_STAGE_PUBLIC && was & GQ_ENDED) {
+    if (hidden)
+        gq_atomic_store(state, GQ_CID_LEFT | GQ_CID_POSTED | m->status);
+    else if (in_flight)
+        was = gq_atomic_or(state, GQ_CID_LEFT);
+    if (was & GQ_ENDED) {
         m->stage = GQ_STAGE_ENDED;
         m->status = was & ~GQ_ENDED;
         return false;

@@ -284,4 +284,23 @@ TEST(DirectSharedLone, DoesNotTakeTheCompletionOfAnotherCommand)
     EXPECT_TRUE(s.lock(0) & GD_LOST);
 }
 
+TEST(DirectSharedLone, DoesNotTakeASecondCompletionOfTheCommandBefore)
+{
+    for (bool stages : {false, true}) {
+        Stack s(1, 40, 20);
+        int result;
+        if (stages)
+            s.stage_all();
+        ASSERT_NE(read_alone(s, 0, &result), SHARED_OTHER);
+        ASSERT_EQ(result, 0);
+        s.repeat = true;
+        for (unsigned i = 0; i < 100 && s.repeat; i++) { // may move to another processor and CID
+            EXPECT_EQ(result, 0);
+            EXPECT_NE(read_alone(s, i % 5 * kPage, &result), SHARED_OTHER);
+        }
+        EXPECT_EQ(result, -EIO);
+        EXPECT_TRUE(s.lock(0) & GD_LOST);
+    }
+}
+
 } // namespace

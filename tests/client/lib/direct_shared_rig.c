@@ -90,15 +90,17 @@ uint32_t shared_claim(const struct gpunvme_device_file *f, uint32_t lanes, uint3
     return gq_count_ones(got);
 }
 
-uint32_t shared_word_after_late_completion(void)
+uint32_t shared_word_after_late_completion(bool second, bool *released)
 {
-    enum { LOST_CID, LIVE_CID, CIDS, DEPTH };
+    enum { LOST_CID, LIVE_CID, CIDS, DEPTH, NUMBER }; /* NUMBER: 1 in the upper bits of a CID */
     static uint32_t doorbells[2];
     struct gq_cmd cmds[CIDS] = {{0}};
-    uint32_t states[CIDS] = {[LOST_CID] = GQ_CID_LEFT, [LIVE_CID] = GQ_CID_POSTED};
+    uint32_t before = LOST_CID + NUMBER, lost = before + NUMBER;
+    uint32_t states[CIDS] = {
+        [LOST_CID] = GQ_CID_LEFT | GQ_CID_POSTED | lost, [LIVE_CID] = GQ_CID_POSTED | LIVE_CID};
     struct gq_cids cids = {.taken = {3}, .lost = 1, .n_cids = CIDS};
     struct nvme_sqe sq[DEPTH] = {{0}};
-    struct nvme_cqe cq[DEPTH] = {{.cid = LOST_CID, .status = 1}};
+    struct nvme_cqe cq[DEPTH] = {{.cid = (uint16_t)(second ? before : lost), .status = 1}};
     struct gq_sharer w = {.group = gq_whole_group(),
                           .cids = &cids,
                           .cmds = cmds,
@@ -112,6 +114,7 @@ uint32_t shared_word_after_late_completion(void)
                           .lead = {.phase = 1, .in_flight = 2}};
 
     (void)gq_lead_run(&w);
+    *released = !(cids.taken[0] & 1u << LOST_CID);
     return gd_word_of(&w.lead);
 }
 

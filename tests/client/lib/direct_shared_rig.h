@@ -3,6 +3,8 @@
 #ifndef TESTS_CLIENT_LIB_DIRECT_SHARED_RIG_H
 #define TESTS_CLIENT_LIB_DIRECT_SHARED_RIG_H
 
+#include <stdbool.h>
+
 #include "client/device/gd_types.h"
 
 #ifdef __cplusplus
@@ -37,9 +39,10 @@ uint32_t shared_claim(const struct gpunvme_device_file *f, uint32_t lanes, uint3
 
 /*
  * The word that a leader leaves in the lock after one round, in which the late completion of a LEFT
- * command comes, of two commands in flight.
+ * command comes, of two commands in flight. second: it is one more of the command that had its CID
+ * before. *released: the CID has been given back.
  */
-uint32_t shared_word_after_late_completion(void);
+uint32_t shared_word_after_late_completion(bool second, bool *released);
 
 /* As gpunvme_pread_warp_begin() and _end(). */
 struct shared_ticket;

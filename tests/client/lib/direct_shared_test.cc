@@ -372,11 +372,12 @@ std::vector<int64_t> read_pages(Stack &s, unsigned rounds, const std::function<v
             for (unsigned i = 0; i < rounds; i++) {
                 if (t == 0 && i == rounds / 2)
                     midway();
-                int64_t got = read_warp(s, (1 + t) * kPage, kPage, t % 4 * kPage);
+                uint64_t offset = (t + i) % 4 * kPage;
+                int64_t got = read_warp(s, (1 + t) * kPage, kPage, offset);
                 std::lock_guard guard(lock);
                 if (got != static_cast<int64_t>(kPage))
                     errors.push_back(got);
-                else if (!s.holds((1 + t) * kPage, kPage, t % 4 * kPage))
+                else if (!s.holds((1 + t) * kPage, kPage, offset))
                     errors.push_back(1);
             }
         });
@@ -425,10 +426,21 @@ TEST(DirectSharedFails, AtOnceWhenAllQueuesAreLost)
 
 TEST(DirectSharedFails, ALateCompletionLeavesTheQueueToTheOtherCommands)
 {
-    uint32_t word = shared_word_after_late_completion();
+    bool released;
+    uint32_t word = shared_word_after_late_completion(false, &released);
 
     EXPECT_EQ(word & GD_LOST, 0u);
     EXPECT_EQ((word & GD_IN_FLIGHT) >> GD_FLIGHT_SHIFT, 1u);
+    EXPECT_TRUE(released);
+}
+
+// Its target is still written to.
+TEST(DirectSharedFails, ASecondCompletionDoesNotReleaseTheNextCommandsCid)
+{
+    bool released;
+
+    EXPECT_EQ(shared_word_after_late_completion(true, &released), GD_LOST);
+    EXPECT_FALSE(released);
 }
 
 // The queue has seven CIDs. That of another command in flight could not be told from its own.
@@ -446,6 +458,25 @@ TEST(DirectSharedFails, OverACompletionOfNoCommandAndTheQueueIsLost)
         for (int64_t e : errors)
             EXPECT_TRUE(e == -EIO || e == -ETIMEDOUT) << e;
         EXPECT_TRUE(s.lock(0) & GD_LOST);
+    }
+}
+
+// The CID of the command before it, which had the same index, is completed once more.
+TEST(DirectSharedFails, OverASecondCompletionAndTheQueueIsLost)
+{
+    for (unsigned readers : {1, 2, 8}) {
+        for (bool stages : {false, true}) {
+            Stack s(1, 40, 20);
+            s.file.set.command_ns = 2000000000;
+            if (stages)
+                s.stage_all();
+            std::vector<int64_t> errors = read_pages(
+                s, 100, [&] { s.repeat = true; }, readers);
+            ASSERT_FALSE(errors.empty());
+            for (int64_t e : errors)
+                EXPECT_TRUE(e == -EIO || e == -ETIMEDOUT) << e;
+            EXPECT_TRUE(s.lock(0) & GD_LOST);
+        }
     }
 }
 
