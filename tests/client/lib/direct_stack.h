@@ -143,13 +143,15 @@ class Stack
         checked_ns_ = 0;
     }
 
-    // They have looked at them just now.
+    // They have looked at them just now. Readers that look at them at this time store to it, too.
     void set_checked()
     {
         struct timespec now;
         clock_gettime(CLOCK_MONOTONIC, &now);
-        checked_ns_ =
-            static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
+        __atomic_store_n(&checked_ns_,
+                         static_cast<uint64_t>(now.tv_sec) * 1000000000u +
+                             static_cast<uint64_t>(now.tv_nsec),
+                         __ATOMIC_RELAXED);
     }
 
     // The byte of the file on the drive, which is no hole's.
