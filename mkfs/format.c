@@ -286,6 +286,18 @@ static int erase_old(struct format *f)
     return err ? err : bd_flush(f->dev);
 }
 
+/* After a failure, that of an interruption included. */
+static void erase_supers(struct format *f)
+{
+    const struct lay_geometry *geo = geo_of(f);
+    const uint64_t places[] = {0, geo->copies[0], geo->copies[1]};
+
+    memset(f->buf, 0, LAY_BLOCK_SIZE);
+    for (unsigned i = 0; i < 1 + LAY_SUPER_COPIES; i++)
+        (void)bd_write(f->dev, places[i] << LAY_BLOCK_SHIFT, f->buf, LAY_BLOCK_SIZE, 0);
+    (void)bd_flush(f->dev);
+}
+
 static int verify_supers(struct format *f)
 {
     const struct lay_geometry *geo = geo_of(f);
@@ -377,11 +389,21 @@ static int verify_root(struct format *f)
 
 typedef int (*step_fn)(struct format *f);
 
+static int run_steps(struct format *f, const step_fn *steps, size_t n)
+{
+    int err = 0;
+
+    for (size_t i = 0; i < n && !err; i++)
+        err = steps[i](f);
+    return err;
+}
+
 int mkfs_format(struct bd_dev *dev, const struct mkfs_params *params, struct mkfs_plan *plan)
 {
-    static const step_fn steps[] = {erase_old,   write_bitmaps, write_journal,  write_sums,
-                                    write_root,  write_supers,  verify_bitmaps, verify_journal,
-                                    verify_sums, verify_root,   verify_supers};
+    static const step_fn blocks[] = {erase_old,      write_bitmaps, write_journal,
+                                     write_sums,     write_root,    verify_bitmaps,
+                                     verify_journal, verify_sums,   verify_root};
+    static const step_fn supers[] = {write_supers, verify_supers};
     struct format f = {.dev = dev, .params = params, .plan = plan};
     int err = mkfs_lay_out(params, dev->info.bytes, plan);
 
@@ -390,8 +412,12 @@ int mkfs_format(struct bd_dev *dev, const struct mkfs_params *params, struct mkf
     f.buf = bd_dma_alloc(dev, (size_t)CHUNK_BLOCKS << LAY_BLOCK_SHIFT);
     if (!f.buf)
         return -ENOMEM;
-    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]) && !err; i++)
-        err = steps[i](&f);
+    err = run_steps(&f, blocks, sizeof(blocks) / sizeof(blocks[0]));
+    if (!err) {
+        err = run_steps(&f, supers, sizeof(supers) / sizeof(supers[0]));
+        if (err)
+            erase_supers(&f);
+    }
     bd_dma_free(dev, f.buf, (size_t)CHUNK_BLOCKS << LAY_BLOCK_SHIFT);
     return err;
 }

@@ -51,8 +51,8 @@ int mkfs_lay_out(const struct mkfs_params *params, uint64_t device_bytes, struct
 bool mkfs_group_is_free(const struct mkfs_plan *plan, uint64_t group);
 
 /*
- * Writes every metadata block of an empty file system, the superblock last, reads all of it back
- * and checks it. The same parameters give the same bytes. Until it succeeds the device holds no
+ * Writes every metadata block of an empty file system, reads all of it back and checks it, the
+ * superblocks last. The same parameters give the same bytes. Until it succeeds the device holds no
  * valid superblock. Errors: those of mkfs_lay_out(), the device's, -EINTR, -EUCLEAN (the blocks
  * read back differ from those written).
  */

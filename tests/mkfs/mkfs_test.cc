@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "mkfs/mkfs_core.h"
 #include "tests/mkfs/mkfs_rig.h"
@@ -354,6 +356,91 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Plan,
                          ::testing::Values(MKFS_MIN_BYTES, MKFS_MIN_BYTES + 511, GROUP_BYTES - 4096,
                                            GROUP_BYTES, GROUP_BYTES + 4096, 2 * GROUP_BYTES,
                                            uint64_t{1} << 40, uint64_t{LAY_MAX_BLOCKS} << 12));
+
+/* A device in memory that inverts a byte of each write to one of its blocks. */
+struct Wrong {
+    bd_dev dev{};
+    std::vector<uint8_t> bytes;
+    std::vector<uint64_t> written; /* blocks */
+    uint64_t block;
+
+    explicit Wrong(uint64_t block) : bytes(MKFS_MIN_BYTES), block(block)
+    {
+        static const bd_ops ops = {
+            submit, [](bd_dev *, size_t len) { return memset(aligned_alloc(4096, len), 0, len); },
+            [](bd_dev *, void *buf, size_t) { free(buf); }, nullptr, nullptr};
+        dev.ops = &ops;
+        dev.info.bytes = MKFS_MIN_BYTES;
+        dev.info.lba_size = 4096;
+    }
+
+    void write(const bd_io &io)
+    {
+        memcpy(&bytes[io.offset], io.buf, io.len);
+        for (uint64_t at = io.offset; at < io.offset + io.len; at += 4096) {
+            written.push_back(at / 4096);
+            bytes[at] ^= at / 4096 == block ? 0xff : 0;
+        }
+    }
+
+    static int submit(bd_dev *dev, bd_io *ios, size_t n)
+    {
+        auto *w = reinterpret_cast<Wrong *>(dev);
+
+        for (size_t i = 0; i < n; i++) {
+            if (ios[i].op == BD_READ)
+                memcpy(ios[i].buf, &w->bytes[ios[i].offset], ios[i].len);
+            else if (ios[i].op == BD_WRITE)
+                w->write(ios[i]);
+        }
+        return 0;
+    }
+
+    /* Is there a superblock, in one of its places? */
+    bool mountable(const mkfs_plan &plan)
+    {
+        lay_geometry geo;
+
+        for (uint64_t at : {uint64_t{0}, plan.geo.copies[0], plan.geo.copies[1]})
+            if (lay_check_super(reinterpret_cast<lay_super *>(&bytes[at * 4096]), at, 0, &geo,
+                                nullptr, nullptr) == 0)
+                return true;
+        return false;
+    }
+};
+
+int checks_left;
+
+TEST(Format, AFailureLeavesNothingThatCanBeMounted)
+{
+    mkfs_params params{};
+    mkfs_plan plan;
+    Wrong good(UINT64_MAX);
+    params.uuid[0] = 1;
+    ASSERT_EQ(mkfs_format(&good.dev, &params, &plan), 0);
+    ASSERT_TRUE(good.mountable(plan));
+    for (uint64_t block : std::set<uint64_t>(good.written.begin(), good.written.end())) {
+        Wrong bad(block);
+        EXPECT_EQ(mkfs_format(&bad.dev, &params, &plan), -EUCLEAN) << block;
+        EXPECT_FALSE(bad.mountable(plan)) << block;
+    }
+}
+
+TEST(Format, AnInterruptionLeavesNothingThatCanBeMounted)
+{
+    mkfs_params params{};
+    mkfs_plan plan;
+    int err = -EINTR;
+    params.uuid[0] = 1;
+    params.interrupted = [] { return checks_left-- <= 0; };
+    for (int checks = 0; err; checks++) {
+        Wrong dev(UINT64_MAX);
+        checks_left = checks;
+        err = mkfs_format(&dev.dev, &params, &plan);
+        ASSERT_TRUE(err == 0 || err == -EINTR) << err;
+        EXPECT_EQ(dev.mountable(plan), err == 0) << checks;
+    }
+}
 
 TEST(PlanLimits, AreErrorsOfTheirOwn)
 {
