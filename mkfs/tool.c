@@ -42,6 +42,8 @@ const char *tool_strerror(int err)
         return "neither a regular file nor a block device";
     case -EIO:
         return "the device reports an error";
+    case -ETIMEDOUT:
+        return "the device does not answer in time";
     case -ERANGE:
         return "the device lacks blocks that it says it has";
     default:

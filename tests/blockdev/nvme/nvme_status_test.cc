@@ -72,6 +72,7 @@ TEST(Status, ErrnosThatCallersTellApart)
     EXPECT_EQ(nvme_status_errno(NVME_ERR_UNRECOVERED_READ), -EIO);
     EXPECT_EQ(nvme_status_errno(NVME_ERR_INVALID_NS), -ENODEV);
     EXPECT_EQ(nvme_status_errno(NVME_ERR_INVALID_OPCODE), -ENOTSUP);
+    EXPECT_EQ(nvme_status_errno(0x083), -EACCES) << "reservation conflict: not in use here";
     EXPECT_EQ(nvme_status_errno(0x020), -EROFS);
 }
 
