@@ -43,7 +43,7 @@ void bd_owner_enter(struct nvme_bdev *d)
     d->owners++;
 }
 
-static void look_parked(struct nvme_bdev *d)
+static void signal_parked(struct nvme_bdev *d)
 {
     if (d->parked == d->owners)
         pthread_cond_signal(&d->all_parked);
@@ -52,7 +52,7 @@ static void look_parked(struct nvme_bdev *d)
 void bd_owner_leave(struct nvme_bdev *d)
 {
     d->owners--;
-    look_parked(d);
+    signal_parked(d);
 }
 
 int bd_park(struct nvme_bdev *d, bool reset, unsigned epoch)
@@ -61,7 +61,7 @@ int bd_park(struct nvme_bdev *d, bool reset, unsigned epoch)
 
     pthread_mutex_lock(&d->lock);
     d->parked++;
-    look_parked(d);
+    signal_parked(d);
     pthread_mutex_unlock(&d->lock);
     if (reset)
         rc = nvme_ctrlr_reset(d->c, epoch);

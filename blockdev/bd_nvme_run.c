@@ -54,8 +54,8 @@ static bool wait_some(struct bd_queue *q, struct poll_wait *wait, unsigned *slee
     return !bd_any_expired(q, now_ns());
 }
 
-/* Completions that go on coming must not hide a command that is lost among them. */
-static bool time_to_look(const struct bd_queue *q, unsigned *polls)
+/* A check for a lost command, once in POLLS_PER_CHECK, while other commands complete. */
+static bool has_expired(const struct bd_queue *q, unsigned *polls)
 {
     return ++*polls % POLLS_PER_CHECK == 0 && bd_any_expired(q, now_ns());
 }
@@ -84,7 +84,7 @@ void bd_run(struct bd_queue *q, struct bd_batch *b)
         if (bd_poll(q)) {
             poll_wait_reset(&wait);
             pause_if_early(q);
-            if (time_to_look(q, &polls))
+            if (has_expired(q, &polls))
                 bd_recover(q);
         } else if (!wait_some(q, &wait, &sleeps) && !bd_poll(q)) {
             bd_recover(q);

@@ -134,7 +134,7 @@ static int list_page(struct nvme_ctrlr *c, void *page, uint32_t *ids, uint32_t a
 
 /*
  * Controllers of NVMe 1.0 have no list: each id is asked for. NN was small in their time, and what
- * lies above NS_WITHOUT_LIST is not looked for.
+ * lies above NS_WITHOUT_LIST is not found.
  */
 static int list_each(struct nvme_ctrlr *c, uint32_t *nsids, unsigned max)
 {

@@ -24,7 +24,7 @@
 enum use_rank {
     USE_NONE,
     USE_SIGNATURE,
-    USE_UNKNOWN, /* cannot be looked at */
+    USE_UNKNOWN, /* cannot be inspected */
     USE_EXCLUSIVE,
     USE_HELD,
     USE_MOUNTED,
@@ -177,9 +177,9 @@ static void describe_holder(const struct use *u, const char *holder, char *text,
 }
 
 /* Uses of a block device and of the devices built on it. subject: its name in sentences. */
-static void look_at(struct use *u, const char *subject, const char *name, int depth);
+static void check_device(struct use *u, const char *subject, const char *name, int depth);
 
-static void look_at_holders(struct use *u, const char *subject, const char *name, int depth)
+static void check_holders(struct use *u, const char *subject, const char *name, int depth)
 {
     char text[SYSFS_NAME * 2], whole[SUBJECT];
     struct sysfs_names holders;
@@ -194,16 +194,16 @@ static void look_at_holders(struct use *u, const char *subject, const char *name
         object(u, USE_HELD, -EBUSY, "%.*s belongs to %s", bare, subject, text);
         snprintf(whole, sizeof(whole), "%.*s, part of %s,", bare, subject, text);
         if (depth < MAX_DEPTH)
-            look_at(u, whole, holder, depth + 1);
+            check_device(u, whole, holder, depth + 1);
     }
     pci_sysfs_names_free(&holders);
 }
 
-static void look_at(struct use *u, const char *subject, const char *name, int depth)
+static void check_device(struct use *u, const char *subject, const char *name, int depth)
 {
     find_mount(u, subject, name);
     find_swap(u, subject, name);
-    look_at_holders(u, subject, name, depth);
+    check_holders(u, subject, name, depth);
 }
 
 /* --- Exclusive openers, signatures ----------------------------------------------------------- */
@@ -313,11 +313,11 @@ static bool disk_name(const char *name, char disk[SYSFS_NAME])
     return true;
 }
 
-static void look_at_disk(struct use *u, const char *disk)
+static void check_disk(struct use *u, const char *disk)
 {
     struct sysfs_names parts;
 
-    look_at(u, disk, disk, 0);
+    check_device(u, disk, disk, 0);
     open_exclusively(u, disk, true);
     if (pci_sysfs_names(&parts, "%s/sys/class/block/%s", u->root, disk))
         return;
@@ -326,14 +326,14 @@ static void look_at_disk(struct use *u, const char *disk)
 
         if (!pci_sysfs_exists("%s/sys/class/block/%s/%s/partition", u->root, disk, part))
             continue;
-        look_at(u, part, part, 0);
+        check_device(u, part, part, 0);
         open_exclusively(u, part, false);
     }
     pci_sysfs_names_free(&parts);
 }
 
-/* Until the controller is live its namespaces are not there to look at. */
-static void look_at_state(struct use *u, const struct pci_device *p)
+/* Until the controller is live its namespaces do not exist. */
+static void check_state(struct use *u, const struct pci_device *p)
 {
     static const char *const starting[] = {"new", "connecting", "resetting"};
     char state[SYSFS_NAME];
@@ -355,14 +355,14 @@ int pci_check_unused(const char *root, const char *bdf, char *why, size_t len)
 
     if (rc || !p.kernel_name[0])
         return rc;
-    look_at_state(&u, &p);
+    check_state(&u, &p);
     rc = pci_sysfs_names(&names, "%s/sys/bus/pci/devices/%s/nvme/%s", root, p.bdf, p.kernel_name);
     if (rc)
         return nvme_why(why, len, rc, "its sysfs folder cannot be read: %s", strerror(-rc));
     for (int i = 0; i < names.n; i++)
         if (disk_name(names.entries[i]->d_name, disk) &&
             pci_sysfs_exists("%s/sys/class/block/%s", root, disk))
-            look_at_disk(&u, disk);
+            check_disk(&u, disk);
     pci_sysfs_names_free(&names);
     return u.rank == USE_NONE ? 0 : u.rc;
 }

@@ -20,9 +20,9 @@
 #define ALL_SLOTS   ((1u << GD_COPIES_SLOTS) - 1)
 #define FOLLOWS_NS  200000u         /* two reads so close together follow one another */
 #define AVOID_NS    NS_PER_S        /* after a copy that was slow */
-#define CHECK_NS    (NS_PER_S / 10) /* of a copy's waiting, between two questions to the driver */
+#define CHECK_NS    (NS_PER_S / 10) /* of a copy's wait, between two checks of the CUDA context */
 #define PATIENCE_NS (30 * NS_PER_S)
-#define CLOCK_LOOKS 64u
+#define CLOCK_POLLS 64u /* one poll in so many reads the clock */
 static_assert(COPY_SERVICE_BYTES + 4096 <= GD_COPIES_STAGING, "wherever in a page it begins");
 
 struct copy_service {
@@ -34,8 +34,9 @@ struct copy_service {
     struct gd_copies *copies;
     uint64_t mapped, slow_ns;
 
-    _Atomic uint32_t free;   /* slots, a bit each */
-    _Atomic uint32_t posted; /* copies for which a block is looked at: none is launched meanwhile */
+    _Atomic uint32_t free; /* slots, a bit each */
+    _Atomic uint32_t
+        posted; /* copies whose threads rely on the block: none is launched meanwhile */
     _Atomic uint64_t last_ns, avoid_until_ns;
     _Atomic bool failed;
     pthread_mutex_t lock; /* of launches; protects: */
@@ -140,8 +141,8 @@ static bool is_there(const struct copy_service *s)
 }
 
 /*
- * A block that waits for room on the GPU finds no copies: their threads have seen that it was not
- * there, or the launch sees that they look at the one before.
+ * A block that waits for room on the GPU has no copies: either their threads have found that no
+ * block runs, or `posted` shows the launch that they rely on the one before.
  */
 static int launch_locked(struct copy_service *s)
 {
@@ -228,13 +229,13 @@ static int wait_for(struct copy_service *s, int slot, uint32_t number)
     uint64_t start_ns = now_ns(), check_ns = CHECK_NS, waited_ns = 0;
     int err = 0;
 
-    for (unsigned looks = 1; !err; looks++) {
+    for (unsigned polls = 1; !err; polls++) {
         bool left = has_left(s);
         if (load_word(&s->copies->done[slot]) == number)
             return 0;
         if (left)
             return 1;
-        if (looks % CLOCK_LOOKS)
+        if (polls % CLOCK_POLLS)
             continue;
         waited_ns = now_ns() - start_ns;
         if (waited_ns >= s->slow_ns)
@@ -260,7 +261,7 @@ static int copy_by_block(struct copy_service *s, int slot, const union gd_copy *
         store_words(s, slot, number, copy);
         err = wait_for(s, slot, number);
     }
-    if (err == 1) /* no block looks at it any more, or yet */
+    if (err == 1) /* no block polls the slot any more, or yet */
         store_words(s, slot, 0, copy);
     if (err < 0)
         atomic_store(&s->failed, true);

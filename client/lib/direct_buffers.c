@@ -16,7 +16,7 @@ int direct_buffers_open(struct gpunvme_direct *d)
     d->buffer_ids = calloc(d->max_buffers, sizeof(*d->buffer_ids));
     if (!d->buffers || !d->buffer_ids)
         return gpunvme_fail(-ENOMEM, "out of memory");
-    size_t room = d->max_buffers + GD_GROUP; /* so that groups look at whole pieces of it */
+    size_t room = d->max_buffers + GD_GROUP; /* so that every lane of a group can load an entry */
     return memory_space_alloc(&d->space, TABLE_AT + room * sizeof(*d->buffers), &d->buffers_at);
 }
 
@@ -68,8 +68,8 @@ static int put_len(struct gpunvme_direct *d, uint32_t i, uint64_t len)
 }
 
 /*
- * Into a free entry. Kernels may be looking: the length comes after the rest, for without one an
- * entry holds no memory, not even what another one holds, too; and the number after a new entry.
+ * Stores to a free entry, which kernels may be loading: the length after the other members, because
+ * an entry of length 0 is unused; and the number of entries after a new entry.
  */
 static int put_entry(struct gpunvme_direct *d, uint32_t i, const struct gd_buffer *entry)
 {

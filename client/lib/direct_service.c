@@ -21,9 +21,9 @@
 #define THREADS     (GD_READ_QUEUES * 32u)
 #define PART        ((uint64_t)64 << 20) /* bytes at a time, so that waiting can be bounded */
 #define LAUNCHED    (4 * PART) /* the same of a kernel of its own, whose start and end take long */
-#define CLOCK_LOOKS 64u        /* of looks, the clock is looked at with one */
+#define CLOCK_POLLS 64u        /* one poll in so many reads the clock */
 #define PATIENCE    3u /* deadlines of a command: for a queue, for the part, and one to be sure */
-#define CHECK_NS    (NS_PER_S / 10) /* of a read's waiting, between two questions to the driver */
+#define CHECK_NS    (NS_PER_S / 10) /* of a read's wait, between two checks of the CUDA context */
 
 struct direct_service {
     struct memory_space space;
@@ -37,8 +37,9 @@ struct direct_service {
     struct gq_tagged_slot slot;
     struct gd_set set; /* of whose queues the block that was launched last takes one */
     const struct gq_sum_table *sum_table; /* of that block; NULL: it compares nothing */
-    bool given_up; /* atomic: a read was, which a block may be at that has not left since */
-    bool failed;   /* the context had, when the driver was asked last */
+    bool
+        given_up; /* atomic: a read timed out, and the block that may have begun it may still run */
+    bool failed;  /* the CUDA context had failed at the last check */
 };
 
 static int launch_kernel(void *ctx, const struct gq_tagged_slot_launch *slot)
@@ -56,8 +57,8 @@ static int launch_kernel(void *ctx, const struct gq_tagged_slot_launch *slot)
 }
 
 /*
- * A page that no child of fork() has: where both had it, the parent's next store could go to a copy
- * of it, and the block would look at the other one ever after.
+ * A page that no child of fork() has: if both had it, the parent's next store could go to a copy of
+ * it, and the block would poll the original for ever.
  */
 static void *new_page(void)
 {
@@ -175,15 +176,15 @@ static int check(struct direct_service *s)
 
 /*
  * Under the lock. The end of the read `number`: 0 or -errno. The block's answer counts more than
- * the completion, which may be another command's by the time it is looked at.
+ * the completion, whose CQE may be another command's when it is polled.
  */
 static int wait_for(struct direct_service *s, uint32_t number, const struct nvme_cqe *const *cqs,
                     uint64_t patience_ns)
 {
     uint64_t start = now_ns(), check_ns = CHECK_NS;
 
-    for (unsigned looks = 1;; looks++) {
-        uint64_t waited_ns = looks % CLOCK_LOOKS == 0 ? now_ns() - start : 0;
+    for (unsigned polls = 1;; polls++) {
+        uint64_t waited_ns = polls % CLOCK_POLLS == 0 ? now_ns() - start : 0;
         bool late = waited_ns >= patience_ns;
         bool alone = gq_tagged_slot_is_unserved(&s->slot);
         bool ended = has_ended(s, number, cqs);
@@ -271,8 +272,8 @@ static int wait_for_launched(struct direct_service *s, uint64_t patience_ns)
     uint64_t start = now_ns(), check_ns = CHECK_NS;
     int err = 0;
 
-    for (unsigned looks = 1;; looks++) {
-        uint64_t waited_ns = looks % CLOCK_LOOKS == 0 ? now_ns() - start : 0;
+    for (unsigned polls = 1;; polls++) {
+        uint64_t waited_ns = polls % CLOCK_POLLS == 0 ? now_ns() - start : 0;
         bool late = waited_ns >= patience_ns;
         if (launched_has_ended(s))
             return say(s->memory->launched < 0 ? (int)s->memory->launched : 0);
@@ -317,7 +318,7 @@ static int64_t launch_part(struct direct_service *s, const struct direct_service
     return err ? err : (int64_t)part.len;
 }
 
-/* Under the lock. A block that differs is read again, and told of, by the general path. */
+/* Under the lock. The general path reads a block that differs again, and reports it. */
 static int serve(struct direct_service *s, const struct direct_service_read *r, uint64_t done)
 {
     bool command = knows(s, r->file) && r->command;

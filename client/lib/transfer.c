@@ -22,7 +22,7 @@ int gpunvme_use_begin(struct gpunvme_buffer *b)
     return gpunvme_fail(-EINTR, "the buffer was unregistered");
 }
 
-/* The last one may be the last that sees the buffer: then nothing of it is looked at afterwards. */
+/* Another thread may free the buffer after the last user: nothing of it is accessed then. */
 void gpunvme_use_end(struct gpunvme_buffer *b)
 {
     struct gpunvme *g = b->owner;
