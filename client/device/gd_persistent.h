@@ -69,18 +69,22 @@ GQ_FN uint32_t gd_poll_news(const struct gd_persistent *t, GQ_LANE_OUT(uint64_t,
 }
 
 /* While no command is under way, one poll of the slot: has a read come? */
-GQ_FN bool gd_poll_read(const struct gd_persistent *t, GQ_LANE_OUT(uint64_t, seen))
+GQ_FN bool gd_poll_read(struct gd_persistent *t, GQ_LANE_OUT(uint64_t, seen))
 {
     const struct gd_reader *w = t->reader;
     const uint64_t *words = t->launch->slot.slot->words;
+    bool has_come;
     GQ_LANE_VAR(uint32_t, old);
 
+    gd_persistent_time(t, &t->read_timing);
     GQ_FOR_LANES(lane)
     {
         GQ_AT(seen) = gq_acquire_word(&words[lane % GD_REQUEST_WORDS]);
         GQ_AT(old) = GQ_AT(seen) >> 32 != t->next;
     }
-    return GQ_BALLOT(old) == 0;
+    has_come = GQ_BALLOT(old) == 0;
+    gd_timing_learn(&t->read_timing, gd_ticks(), has_come);
+    return has_come;
 }
 
 /* Is the block of the command that has completed the one of the checksum? */
@@ -233,7 +237,9 @@ GQ_FN bool gd_persistent(const struct gd_service_launch *l, uint64_t until_ns, u
                                  .single = &single,
                                  .next = *number,
                                  .since_ns = GQ_SAME64(gq_clock_ns()),
-                                 .until_ns = GQ_SAME64(until_ns)};
+                                 .until_ns = GQ_SAME64(until_ns),
+                                 .read_timing = gd_timing_new(),
+                                 .page_timing = gd_timing_new()};
     GQ_LANE_VAR(uint64_t, seen);
     bool desc;
 

@@ -24,28 +24,35 @@ GQ_FN uint32_t gd_page_success(const struct gq_single *s)
     return s->at.phase << 16 | gq_single_cid(s);
 }
 
-/*
- * True: the command has succeeded. False: it has failed, or takes long. Every lane acquires the CQE
- * for its own loads of the page.
- */
-GQ_FN bool gd_page_await(const struct gd_persistent *t)
+/* One poll of its CQE. Every lane acquires it for its own loads of the page. */
+GQ_FN bool gd_page_poll(struct gd_persistent *t, uint32_t success)
 {
     const struct gd_reader *w = t->reader;
-    const struct gq_position *at = &t->single->at;
-    const struct nvme_cqe *cqe = &w->port.cq[at->entry];
+    const struct nvme_cqe *cqe = &w->port.cq[t->single->at.entry];
+    bool is_there;
+    GQ_LANE_VAR(uint32_t, differs);
+
+    gd_persistent_time(t, &t->page_timing);
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(differs) = gq_load_cqe(cqe) != success;
+    }
+    is_there = GQ_BALLOT(differs) == 0;
+    gd_timing_learn(&t->page_timing, gd_ticks(), is_there);
+    return is_there;
+}
+
+/* True: the command has succeeded. False: it has failed, or takes long. */
+GQ_FN bool gd_page_await(struct gd_persistent *t)
+{
     uint32_t success = gd_page_success(t->single);
 
+    gd_timing_event(&t->page_timing, gd_ticks());
 #ifdef __CUDACC__
 #pragma unroll 1
 #endif
     for (uint32_t looks = 0; looks < GD_PAGE_LOOKS; looks++) {
-        GQ_LANE_VAR(uint32_t, differs);
-
-        GQ_FOR_LANES(lane)
-        {
-            GQ_AT(differs) = gq_load_cqe(cqe) != success;
-        }
-        if (GQ_BALLOT(differs) == 0)
+        if (gd_page_poll(t, success))
             return true;
         gd_idle();
     }

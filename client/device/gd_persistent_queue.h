@@ -8,6 +8,7 @@
 
 #include "client/device/gd_service.h"
 #include "client/device/gd_single.h"
+#include "client/device/gd_timing.h"
 
 /*
  * The longest time that the warp keeps a queue which other readers may wait for. The next queue
@@ -30,15 +31,17 @@ struct gd_persistent {
     struct gpunvme_device_file *file; /* the reader's: queues, and the leases of the last command */
     struct gq_single *single;         /* the last command; under way, if: */
     bool busy;
-    uint32_t staged;             /* its bytes that are to be copied, */
-    uint64_t dst;                /* to this address */
-    bool compares;               /* the block there, */
-    uint64_t sum;                /* to this word */
-    uint32_t number;             /* its */
-    uint32_t next;               /* that of the read which is waited for */
-    uint64_t now_ns;             /* last reading of the clock */
-    uint64_t since_ns, taken_ns; /* then: the last command ended, the queue was taken */
-    uint64_t until_ns;           /* when to leave, whatever comes */
+    uint32_t staged;              /* its bytes that are to be copied, */
+    uint64_t dst;                 /* to this address */
+    bool compares;                /* the block there, */
+    uint64_t sum;                 /* to this word */
+    uint32_t number;              /* its */
+    uint32_t next;                /* that of the read which is waited for */
+    uint64_t now_ns;              /* last reading of the clock */
+    uint64_t since_ns, taken_ns;  /* then: the last command ended, the queue was taken */
+    uint64_t until_ns;            /* when to leave, whatever comes */
+    struct gd_timing read_timing; /* of the slot, after the end of a command */
+    struct gd_timing page_timing; /* of the CQE of a page, after its doorbell */
     /* A lane's dword of the PRPs of two pages of the queue's staging; of lanes 6 to 9. */
     GQ_LANE_MEMBER(uint32_t, aim);
 };
@@ -66,11 +69,23 @@ GQ_FN void gd_let_go(struct gd_persistent *t)
     t->holds = false;
 }
 
+/* Before a poll of a word: waits for the time of the first poll. */
+GQ_FN void gd_persistent_time(const struct gd_persistent *t, struct gd_timing *timing)
+{
+    const struct gd_reader *w = t->reader;
+
+    (void)w; /* on a host */
+    while (GQ_SAME32(gd_timing_is_early(timing, gd_ticks())))
+        gd_idle();
+    gd_timing_poll(timing, gd_ticks());
+}
+
 /* After the report: is the queue kept for the next read? */
 GQ_FN void gd_persistent_rest(struct gd_persistent *t)
 {
     const struct gd_reader *w = t->reader;
 
+    gd_timing_event(&t->read_timing, gd_ticks());
     t->busy = false;
     t->since_ns = t->now_ns;
     if (w->in_flight || w->outcome == GQ_OUT_BROKEN || t->file->set.n_queues < GD_HOLD_LEAST ||

@@ -66,6 +66,15 @@ GQ_FN void gd_store64(uint64_t *at, uint64_t value)
     asm volatile("st.relaxed.gpu.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
 
+/* Cycles of the SM: finer than gq_clock_ns(). */
+GQ_FN uint64_t gd_ticks(void)
+{
+    uint64_t ticks;
+    asm volatile("mov.u64 %0, %%clock64;" : "=l"(ticks)::"memory");
+
+    return ticks;
+}
+
 /* Release at system scope: the host may poll the word before the kernel has ended. */
 GQ_FN void gd_store_result(int64_t *at, int64_t value)
 {
@@ -160,6 +169,12 @@ GQ_FN void gd_pause(void)
 GQ_FN void gd_rest(void)
 {
     sched_yield();
+}
+
+/* No poll of a host is timed (gd_timing.h). */
+GQ_FN uint64_t gd_ticks(void)
+{
+    return 0;
 }
 
 /* The controller's thread may need this processor. */

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The time of the first poll of a word of host memory that is stored some time after an event: a
+ * completion after its doorbell, a read after the answer to the one before.
+ *
+ * A poll is a load of more than a microsecond, which returns what memory holds halfway through it,
+ * and the next poll begins when the load has returned. A word that is stored as late after each
+ * event waits for the same part of a poll each time. The first poll is therefore delayed, by less
+ * than one poll. The delay is learned: a step less after each word that the expected poll, or one
+ * before it, has returned; GD_TIMING_MISS steps more after each other word. One word of sixteen
+ * then waits for another poll. Words that are stored at random times wait as long as without a
+ * delay.
+ *
+ * On a host gd_ticks() is 0, and no poll is delayed.
+ */
+#ifndef CLIENT_DEVICE_GD_TIMING_H
+#define CLIENT_DEVICE_GD_TIMING_H
+
+#include "client/device/gd_sync.h"
+
+#define GD_TIMING_STEPS   128u /* of a poll */
+#define GD_TIMING_MISS    15u
+#define GD_TIMING_POLLS   32u   /* nothing is learned from a word that takes more polls */
+#define GD_TIMING_LONGEST 4000u /* ticks: the upper limit of the length of a poll */
+
+struct gd_timing {
+    uint32_t steps;        /* from the event to the poll that is expected to return the word */
+    uint32_t polls;        /* begun since the event */
+    uint64_t event, begun; /* ticks at the event, and at the begin of the last poll */
+    uint64_t least;        /* ticks of the shortest poll so far; others may have been held up */
+};
+
+GQ_FN struct gd_timing gd_timing_new(void)
+{
+    return (struct gd_timing){.least = GD_TIMING_LONGEST};
+}
+
+GQ_FN void gd_timing_event(struct gd_timing *a, uint64_t now)
+{
+    a->event = now;
+    a->polls = 0;
+}
+
+/* Is the first poll still to be delayed? Any later poll begins after the delay. */
+GQ_FN bool gd_timing_is_early(const struct gd_timing *a, uint64_t now)
+{
+    return now - a->event < a->steps % GD_TIMING_STEPS * a->least / GD_TIMING_STEPS;
+}
+
+GQ_FN void gd_timing_poll(struct gd_timing *a, uint64_t now)
+{
+    a->polls++;
+    a->begun = now;
+}
+
+/* The poll has ended. found: it has returned the word. */
+GQ_FN void gd_timing_learn(struct gd_timing *a, uint64_t now, bool found)
+{
+    if (now - a->begun < a->least)
+        a->least = now - a->begun;
+    if (!found || a->polls > GD_TIMING_POLLS)
+        return;
+    if (a->polls > a->steps / GD_TIMING_STEPS + 1)
+        a->steps += GD_TIMING_MISS;
+    else if (a->steps > 0)
+        a->steps--;
+}
+
+#endif
