@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Reads through leased queues that are shared: many groups have commands in one queue at a time
- * (cuda/queue/gq_shared.h). A group is a warp, or the threads of a warp that come together; each
- * lane has a read of its own (struct gd_part), or its part of one.
+ * (cuda/queue/gq_shared.h). A group is a warp, or the converged threads of a warp; each lane has a
+ * read of its own (struct gd_part), or its part of one.
  *
  * The lock of a queue is the same as of reads that need the queue for themselves (gd_queue.h). A
- * group that holds it here leads the queue, and leaves it when its own commands have ended; the
- * word then tells how many commands of other groups are in flight, and only a leader may take it. A
- * read that needs the queue for itself finds it free when nothing is in flight.
+ * group that holds it here leads the queue, and unlocks it when its own commands have ended; the
+ * word then has the number of commands of other groups in flight, and only a leader may take it.
+ * For a read that needs the queue for itself the queue is free when no command is in flight.
  *
  * Of a lease of four queues or more the last quarter is not shared, so that such reads do not
  * starve. A queue that has lost a command takes no new ones; it is GD_LOST when all
@@ -23,20 +23,20 @@
 #include "cuda/queue/gq_data_sums.h"
 #include "cuda/queue/gq_lead.h"
 
-/* Turns of a wait between two looks at the clock and the leases: some 50 us. */
+/* Turns of a wait between two checks of deadlines and leases: some 50 us. */
 #define GD_TURNS 64u
 
 /* Most pauses between two claims. */
 #define GD_PAUSES 16u
 
-/* The rest of a lane's read. */
+/* The part of a lane's read that is not read yet. */
 struct gd_part {
     uint64_t dst, offset, left; /* of its next byte; bytes not yet in a command */
     uint64_t staged;            /* where the command's bytes arrive, to be copied; 0: at dst */
-    uint32_t bytes;             /* of the command under way, in front of them */
+    uint32_t bytes;             /* of the command in flight; they precede `offset` */
     uint32_t sent_us;           /* since when the lane waits for a CID, or for its command */
     int32_t err;                /* -errno: left is 0 */
-    uint32_t again;             /* the command's bytes did not match their checksums before */
+    uint32_t again;             /* the command is sent again: its data did not match once */
 };
 
 /* Staging of CIDs (gd_set). */
@@ -53,8 +53,8 @@ struct gd_share {
     uint32_t queue;
     uint32_t n_shared; /* queues that are shared: the first ones */
     uint32_t seed;     /* where the search for a CID begins */
-    uint32_t tries;    /* claims without a CID since the last one */
-    uint32_t lost;     /* of them, one after another at queues that are lost */
+    uint32_t tries;    /* failed claims since the last CID */
+    uint32_t lost;     /* of them, the last ones that met lost queues */
     uint32_t turns;    /* of waiting */
     bool has_queue;    /* `queue` is loaded */
     bool leads;
@@ -97,7 +97,7 @@ struct gd_tables {
     GQ_LANE_MEMBER(uint64_t, lba);
 };
 
-/* A lane's next byte in the buffer around it. */
+/* The destination of a lane's next byte, in the buffer that contains it. */
 struct gd_destination {
     uint64_t at;         /* counted from the buffer's first page */
     uint64_t iova, prps; /* of that page, and of the table of PRPs */
@@ -185,7 +185,7 @@ GQ_FN struct gd_known gd_load_known(const struct gpunvme_device_file *f)
     return k;
 }
 
-/* Queues that reads share, of n. */
+/* The number of shared queues, of n. */
 GQ_FN uint32_t gd_shared_queues(uint32_t n)
 {
     return n - n / 4;
@@ -236,7 +236,7 @@ GQ_FN void gd_share_open(struct gd_share *s, struct gq_group group,
     }
 }
 
-/* Loads the constants of the queue's rings. Nothing waits for them yet. */
+/* Loads the constants of the queue's rings; does not wait for the loads. */
 GQ_FN void gd_use_rings(struct gd_share *s, const struct gd_known *k)
 {
     struct gq_sharer *w = &s->q;
@@ -282,8 +282,8 @@ GQ_FN void gd_load_entry(const struct gq_sharer *w, const struct gd_buffer *b, u
 }
 
 /*
- * Nothing waits for it yet: loads under a condition would be waited for where the lanes meet. Lanes
- * beyond the last extent have the first one, which is there in any map.
+ * Does not wait for the loads. They have no condition, because the compiler waits for conditional
+ * loads where the lanes converge: lanes beyond the last extent load the first one, which exists.
  */
 GQ_FN void gd_load_tables(const struct gd_share *s, const struct gd_known *k, struct gd_tables *t)
 {
@@ -300,7 +300,7 @@ GQ_FN void gd_load_tables(const struct gd_share *s, const struct gd_known *k, st
     }
 }
 
-/* Inside a region: is the lane's read inside entry i, which lane k has? */
+/* Inside a region: is the lane's read inside entry i, which lane k has loaded? */
 GQ_FN void gd_match_entry(const struct gq_sharer *w, const struct gd_tables *t, uint32_t k,
                           const struct gd_part *p, struct gd_destination *out)
 {
@@ -377,7 +377,7 @@ GQ_FN void gd_choose_extent(const struct gq_sharer *w, const struct gd_known *k,
     cur->to = next == low ? k->end : cur->to;
 }
 
-/* Each lane's: the extent of its next byte, which is before the file's end. */
+/* Finds, for each lane, the extent of its next byte, which is before the file's end. */
 GQ_FN void gd_find_extents(struct gd_share *s, const struct gd_known *k, const struct gd_tables *t,
                            GQ_LANE_OUT(struct gq_cursor, cur))
 {
@@ -393,7 +393,7 @@ GQ_FN void gd_find_extents(struct gd_share *s, const struct gd_known *k, const s
     }
 }
 
-/* By one lane: its bytes become those of a command, n of them, which arrive at `staged`. */
+/* By one lane: its next n bytes are those of a command. staged: as in the part. */
 GQ_FN void gd_cut(struct gd_part *p, uint64_t n, uint64_t staged)
 {
     p->dst += n;
@@ -495,7 +495,7 @@ GQ_FN void gd_write_zeros(struct gd_share *s, GQ_LANE_PARAM(uint64_t, of))
     }
 }
 
-/* Inside a region: a lane with a new CID prepares its command, or gives the CID back. */
+/* Inside a region: a lane with a new CID prepares its command, or releases the CID. */
 GQ_FN uint64_t gd_prepare_lane(struct gd_share *s, const struct gd_known *k, uint32_t lane,
                                const struct gq_cursor *cur, const struct gd_destination *dest)
 {

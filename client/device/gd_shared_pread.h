@@ -106,7 +106,7 @@ GQ_FN struct gpunvme_ticket gd_shared_begin_lane(const struct gpunvme_device_fil
     return gd_ticket(&s, len);
 }
 
-/* The group goes on with reads that were begun in one queue. Deadlines count from now. */
+/* The group continues reads that were begun in one queue. Deadlines count from now. */
 GQ_FN void gd_resume(struct gd_share *s, struct gq_group group, const struct gpunvme_ticket *t)
 {
     const struct gd_known k = gd_load_known(t->file);

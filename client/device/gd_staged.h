@@ -12,8 +12,8 @@
 #include "client/device/gd_read.h"
 
 /*
- * The group has no queue. The other groups read all; units that no group has taken are found by the
- * last one if none of them got a queue, or all of them lost theirs.
+ * For a group without a queue: the other groups read all. Returns err if this is the last group and
+ * units are left, because no group got a queue, or all lost theirs.
  */
 GQ_FN int gd_skip_part(const struct gd_reader *w, const struct gq_run *run, uint32_t rank, int err)
 {
@@ -25,7 +25,7 @@ GQ_FN int gd_skip_part(const struct gd_reader *w, const struct gq_run *run, uint
     return gq_leave_dealing(&self, &rest) && rest < run->n_cmds ? err : 0;
 }
 
-/* What all groups of a read have in common. */
+/* The parameters of a read, the same for all its groups. */
 struct gd_staged {
     const struct gd_buffer *buffer;
     struct gq_read read; /* len bytes, not 0, which end before the file does, to byte `at` of it */
@@ -36,8 +36,8 @@ struct gd_staged {
 };
 
 /*
- * A queue, unless the read is cancelled: the run looks at that only after a while. The queues of a
- * read are neighbours, because a controller deals those that it has to its processors in turn.
+ * Takes a queue, unless the read is cancelled, which the run itself checks only at intervals. The
+ * queues of a read are adjacent, because a controller assigns its queues to its processors in turn.
  */
 GQ_FN int gd_take_unless(struct gd_reader *w, const struct gd_staged *s, uint32_t rank)
 {
@@ -84,7 +84,7 @@ GQ_FN int gd_read_units(struct gd_reader *w, const struct gd_staged *s, uint32_t
     return err;
 }
 
-/* The worst error of all groups, after a fence. */
+/* The least error of all groups, after a fence. */
 GQ_FN int gd_worst_part(const struct gd_reader *w, const struct gd_parts *parts, uint32_t groups)
 {
     uint32_t worst = 0;

@@ -2,8 +2,8 @@
 /*
  * A queue pair shared by many groups of lanes (kernels of thousands of warps).
  * One group at a time, the leader, drives it; a lock of the caller decides
- * which. The other groups hand their commands to the leader in GPU memory, where
- * each CID of the queue has a command and a state:
+ * which. The other groups pass their commands to the leader through GPU memory,
+ * where each CID of the queue has a command and a state:
  *
  *   claim     a lane claims a CID
  *   publish   command to the CID's place, then the CID's bit into the pending words
@@ -29,9 +29,9 @@
  *
  * The CIDs above are indices. The CID that is posted has the number of the SQ's
  * entry in its upper bits, as far as they hold it (GQ_CID_LONE is not set), by
- * which a second completion is told from that of the next command with the
- * index. A completion whose CID is not in flight means that controller and queue
- * disagree. The completion of a CID that was LEFT releases it.
+ * which a second completion differs from that of the next command with the
+ * index. A completion whose CID is not in flight breaks the queue. The completion of a CID that was
+ * LEFT releases it.
  *
  * Every function is called by all lanes of the group together unless noted
  * otherwise; w is shared by them.
@@ -45,7 +45,7 @@
 
 #define GQ_NO_CID UINT32_MAX
 
-/* What a lane has in the queue. */
+/* The state of a lane's command in the queue. */
 enum gq_stage {
     GQ_STAGE_NONE,   /* no CID */
     GQ_STAGE_READY,  /* a CID and a command, not submitted */
@@ -64,7 +64,7 @@ struct gq_mine {
 struct gq_lead {
     uint32_t head;          /* next entry of the CQ */
     uint32_t phase;         /* of the next CQE */
-    uint32_t cq_db_pending; /* completions taken since the last CQ doorbell; or not 0: some */
+    uint32_t cq_db_pending; /* completions since the last CQ doorbell; 1: any, of a lock word */
     uint32_t in_flight;     /* the SQ's tail is head + in_flight */
     uint32_t lost;          /* CIDs that are LEFT, as of the last round */
     uint32_t broken;        /* a completion named no command in flight */
@@ -216,8 +216,8 @@ GQ_FN bool gq_reveal_cmds(struct gq_sharer *w)
 }
 
 /*
- * Looks at the states of the group's published commands. Returns the lanes whose
- * command has ended; the fence orders that look before their loads of the data.
+ * Polls the states of the group's published commands. Returns the lanes whose
+ * command has ended; the fence orders the poll before their loads of the data.
  */
 GQ_FN uint32_t gq_poll_cmds(struct gq_sharer *w)
 {
