@@ -13,21 +13,20 @@
  * The host receives the address of the completion and polls it as well, so it does not wait for the
  * warp's report. The warp therefore reads no data, and once a completion may be present it touches
  * nothing of the file, which may be closed already. Of a staged command the host waits for the
- * report: the warp copies the bytes before. So it does of one that is compared: a block that
- * differs is the host's to read by the general path.
+ * report: the warp copies the bytes before. So it does for a command whose data is compared: the
+ * host reads a block that differs again, by the general path.
  *
- * A staged page has a way of its own (gd_page_read()): nothing but its CQE is looked at, then the
- * page is copied and told of. All that is not needed for that is done before or afterwards.
+ * A staged page takes a path of its own (gd_page_read()): the warp polls its CQE alone, copies the
+ * page and reports it. All other work is done before or afterwards.
  */
 #ifndef CLIENT_DEVICE_GD_PERSISTENT_H
 #define CLIENT_DEVICE_GD_PERSISTENT_H
 
 #include "client/device/gd_persistent_page.h"
 
-#define GD_PERSISTENT_NS 200000u /* without a read, and the block leaves */
-#define GD_SERVE_NS \
-    100000000u /* with reads that come without a pause, likewise: see gd_persistent() */
-#define GD_CLOCK_LOOKS \
+#define GD_PERSISTENT_NS 200000u    /* the block ends after this time without a read */
+#define GD_SERVE_NS      100000000u /* and after this time with reads: see gd_persistent() */
+#define GD_CLOCK_POLLS \
     8u /* one poll of so many reads the clock, which may take longer than the poll */
 /* The result of a poll, a bit for each lane: the words of the next read, and: */
 #define GD_SEEN_READ      ((1u << GD_REQUEST_WORDS) - 1u)
@@ -124,7 +123,7 @@ GQ_FN uint64_t gd_two_words(const struct gd_reader *w, GQ_LANE_PARAM(uint64_t, s
     return (uint64_t)GQ_FROM32(seen, i + 1) << 32 | GQ_FROM32(seen, i);
 }
 
-/* A read of one command has come. What the command does not need is looked at once it is sent. */
+/* Begins a read of one command. Fields that the command does not need are read once it is sent. */
 GQ_FN void gd_persistent_begin(struct gd_persistent *t, GQ_LANE_PARAM(uint64_t, seen))
 {
     const struct gd_reader *w = t->reader;
@@ -149,7 +148,7 @@ GQ_FN void gd_persistent_begin(struct gd_persistent *t, GQ_LANE_PARAM(uint64_t, 
     t->busy = !gd_page_read(t);
 }
 
-/* What a look has found of the command under way. timed: the clock was looked at before. */
+/* Handles what a poll has found of the command in flight. timed: the clock was read before. */
 GQ_FN void gd_persistent_keep_polling(struct gd_persistent *t, uint32_t news,
                                       GQ_LANE_PARAM(uint64_t, seen), bool timed)
 {
@@ -176,8 +175,8 @@ GQ_FN bool gd_persistent_is_over(const struct gd_persistent *t, bool has_come)
     return t->now_ns >= t->until_ns || (!has_come && t->now_ns - t->since_ns > GD_PERSISTENT_NS);
 }
 
-/* One look: has a read come that can be begun? timed: the clock was looked at before. */
-GQ_FN bool gd_persistent_look(struct gd_persistent *t, GQ_LANE_OUT(uint64_t, seen), bool timed)
+/* One poll. True: a read has come that can be begun. timed: the clock was read before. */
+GQ_FN bool gd_persistent_poll(struct gd_persistent *t, GQ_LANE_OUT(uint64_t, seen), bool timed)
 {
     uint32_t news;
 
@@ -194,12 +193,12 @@ GQ_FN bool gd_persistent_serve(struct gd_persistent *t, GQ_LANE_OUT(uint64_t, se
     const struct gd_reader *w = t->reader;
 
     (void)w; /* on a host */
-    for (uint32_t looks = 0;; looks++) {
-        bool timed = looks % GD_CLOCK_LOOKS == 0, has_come;
+    for (uint32_t polls = 0;; polls++) {
+        bool timed = polls % GD_CLOCK_POLLS == 0, has_come;
 
         if (timed)
             t->now_ns = GQ_SAME64(gq_clock_ns());
-        has_come = gd_persistent_look(t, seen, timed);
+        has_come = gd_persistent_poll(t, seen, timed);
         if (!t->busy && gd_persistent_is_over(t, has_come))
             return false;
         if (!has_come) {
@@ -228,7 +227,7 @@ GQ_FN bool gd_persistent(const struct gd_service_launch *l, uint64_t until_ns, u
 {
     struct gpunvme_device_file file = {.set = l->set};
     struct gd_reader reader = {.group = gq_whole_group(), .file = &file}, *w = &reader;
-    /* While a command is under way only the queues' lease is looked at: the file may be closed. */
+    /* While a command is in flight only the queues' lease is checked: the file may be closed. */
     const struct gq_run run = gd_run(&file, 1, 1);
     struct gq_single single = {.run = &run, .port = &reader.port};
     struct gd_persistent self = {.launch = l,

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A page that is staged and copied as it lies, by the persistent kernel: the shortest way. Nothing
- * is looked at but its CQE, and from there to the report are only the copy and a fence. A command
- * that fails, or takes long, is waited for like every other one.
+ * A page that is staged and copied as it lies, by the persistent kernel: the shortest path. The
+ * warp polls its CQE alone; between that and the report there are only the copy and a fence. A
+ * command that fails, or takes long, is waited for like every other one.
  */
 #ifndef CLIENT_DEVICE_GD_PERSISTENT_PAGE_H
 #define CLIENT_DEVICE_GD_PERSISTENT_PAGE_H
 
 #include "client/device/gd_persistent_queue.h"
 
-/* Looks at the CQE of a page, a microsecond each, before the command is treated as a slow one. */
-#define GD_PAGE_LOOKS 32u
+/* Polls of the CQE of a page, a microsecond each, before the command counts as a slow one. */
+#define GD_PAGE_POLLS 32u
 
 /* Of a command that was sent: is it a page that the warp copies as it lies? */
 GQ_FN bool gd_page_suits(const struct gd_persistent *t)
@@ -51,7 +51,7 @@ GQ_FN bool gd_page_await(struct gd_persistent *t)
 #ifdef __CUDACC__
 #pragma unroll 1
 #endif
-    for (uint32_t looks = 0; looks < GD_PAGE_LOOKS; looks++) {
+    for (uint32_t polls = 0; polls < GD_PAGE_POLLS; polls++) {
         if (gd_page_poll(t, success))
             return true;
         gd_idle();
@@ -85,7 +85,7 @@ GQ_FN void gd_page_copy(const struct gd_persistent *t, uint64_t src)
     gd_reply(t, 0);
 }
 
-/* Of a staged page whose command was sent. False: the general looks go on with it. */
+/* Of a staged page whose command was sent. False: the general polls continue with it. */
 GQ_FN bool gd_page_read(struct gd_persistent *t)
 {
     struct gd_reader *w = t->reader;

@@ -76,8 +76,8 @@ class Block
     }
     void await_look_at_clock() const
     {
-        unsigned looks = service_rig_clock_looks(rig_);
-        while (service_rig_clock_looks(rig_) < looks + 2) // one may have begun before
+        unsigned polls = service_rig_clock_polls(rig_);
+        while (service_rig_clock_polls(rig_) < polls + 2) // one may have begun before
             std::this_thread::yield();
     }
     bool has_left() const

@@ -39,14 +39,14 @@ struct service_rig {
     _Atomic int fail, fail_launches, held;
     _Atomic bool fail_stream;
     _Atomic bool hold, stick, mute;
-    _Atomic unsigned reads, launches, clock_looks, checks;
+    _Atomic unsigned reads, launches, clock_polls, checks;
 };
 
 static struct service_rig *rig; /* one at a time: fakes find it here */
 
 static uint64_t gq_clock_ns(void)
 {
-    rig->clock_looks++;
+    rig->clock_polls++;
     return rig->stopped_ns ? rig->stopped_ns : clock_of_the_machine();
 }
 
@@ -214,9 +214,9 @@ void service_rig_stop_clock(struct service_rig *r, uint64_t later_ns)
     r->stopped_ns = gq_clock_ns() + later_ns;
 }
 
-unsigned service_rig_clock_looks(const struct service_rig *r)
+unsigned service_rig_clock_polls(const struct service_rig *r)
 {
-    return r->clock_looks;
+    return r->clock_polls;
 }
 
 void service_rig_run_clock(struct service_rig *r)

@@ -59,7 +59,7 @@ void service_rig_hold(struct service_rig *r, bool hold);
 /* The block's clock: stops so much later than it is now, and goes on with the machine's. */
 void service_rig_stop_clock(struct service_rig *r, uint64_t later_ns);
 void service_rig_run_clock(struct service_rig *r);
-unsigned service_rig_clock_looks(const struct service_rig *r);
+unsigned service_rig_clock_polls(const struct service_rig *r);
 /* A read that is begun does not end until it is let. */
 void service_rig_stick(struct service_rig *r, bool stick);
 /* Before the first read: what the block answers is not seen. */
