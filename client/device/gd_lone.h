@@ -62,7 +62,7 @@ GQ_FN bool gd_lone_claim(struct gd_share *s, const struct gd_times *t, uint32_t 
 
             GQ_AT(word) = gd_take_lock(s->lock);
             GQ_AT(good) = !(GQ_AT(word) & GD_LOST) && !lost && !(old & bit) &&
-                          GQ_AT(t->now) - GQ_AT(t->checked) < GD_CHECK_NS;
+                          gd_is_checked(GQ_AT(t->now), GQ_AT(t->checked));
             if (!GQ_AT(good) && !(old & bit))
                 gq_atomic_clear(taken, bit);
             if (!GQ_AT(good) && !(GQ_AT(word) & GD_TAKEN))

@@ -11,8 +11,8 @@
 #include "client/device/gd_sync.h"
 #include "cuda/queue/gq_single.h"
 
-/* Greatest age of a check of the leases: far below GPUNVME_LEASE_GRACE_MS. */
-#define GD_CHECK_NS 1000000u
+/* Longest wait for a check that another group makes. */
+#define GD_CHECK_WAIT_NS 100000u
 
 struct gd_reader {
     struct gq_group group;
@@ -71,19 +71,47 @@ GQ_FN struct gq_port gd_load_port(const struct gq_port *at)
 /*
  * By one lane: have the leases ended? checked: the value of checked_ns, loaded at `now`. A
  * load of a word of host memory costs a microsecond, both together hardly more, so one lane does it
- * once per GD_CHECK_NS.
+ * once per GD_CHECK_NS. When they have ended, every group finds that for itself.
  */
 GQ_FN bool gd_lease_ended(const struct gpunvme_device_file *f, uint64_t now, uint64_t checked)
 {
     uint32_t of_queues, of_extents;
+    bool ended;
 
     if (now - checked < GD_CHECK_NS)
         return false;
     of_queues = gq_load_flag(f->set.lease);
     of_extents = gq_load_flag(f->lease);
-    if (of_queues != GD_LEASE_VALID || of_extents != GD_LEASE_VALID)
-        return true;
-    gd_store64(f->checked_ns, now);
+    ended = of_queues != GD_LEASE_VALID || of_extents != GD_LEASE_VALID;
+    gd_store64(f->checked_ns, (ended ? checked : now) & ~(uint64_t)GD_CHECKING);
+    return ended;
+}
+
+/* May a read begin at `now` without a check by its group? A check may have come after `now`. */
+GQ_FN bool gd_is_checked(uint64_t now, uint64_t checked)
+{
+    int64_t age = (int64_t)(now - checked);
+
+    return age < (int64_t)GD_CHECK_NS ||
+           (age < (int64_t)GD_CHECK_MOST_NS && (checked & GD_CHECKING) != 0);
+}
+
+/*
+ * gd_lease_ended() for groups that read at the same time: one of them makes the check. A GPU serves
+ * loads of one word of host memory one after another, and polls of completions wait behind them. If
+ * that group does not end its check, the caller makes one after GD_CHECK_WAIT_NS.
+ */
+GQ_FN bool gd_shared_lease_ended(const struct gpunvme_device_file *f, uint64_t now,
+                                 uint64_t checked)
+{
+    while (!gd_is_checked(now, checked)) {
+        if ((!(checked & GD_CHECKING) &&
+             gd_replace64(f->checked_ns, checked, checked | GD_CHECKING) == checked) ||
+            gq_clock_ns() - now > GD_CHECK_WAIT_NS)
+            return gd_lease_ended(f, now, checked);
+        gd_rest();
+        checked = gd_load64(f->checked_ns);
+    }
     return false;
 }
 

@@ -97,7 +97,7 @@ GQ_FN bool gd_may_begin(struct gd_share *s, const struct gd_times *t, uint32_t w
     GQ_FOR_LANES(lane)
     {
         if (lane == 0) {
-            GQ_AT(stale) = gd_lease_ended(s->file, GQ_AT(t->now), GQ_AT(t->checked));
+            GQ_AT(stale) = gd_shared_lease_ended(s->file, GQ_AT(t->now), GQ_AT(t->checked));
             if (GQ_AT(stale))
                 gq_atomic_clear(&w->cids->taken[word], got);
         }
@@ -390,7 +390,7 @@ GQ_STEP void gd_watch(struct gd_share *s)
         uint32_t stage = GQ_AT(w->mine).stage;
 
         if (lane == 0)
-            GQ_AT(stale) = gd_lease_ended(f, gq_clock_ns(), gd_load64(f->checked_ns));
+            GQ_AT(stale) = gd_shared_lease_ended(f, gq_clock_ns(), gd_load64(f->checked_ns));
         GQ_AT(is_late) = stage != GQ_STAGE_ENDED && (stage != GQ_STAGE_NONE || p->left) &&
                          gd_clock_us() - p->sent_us > limit;
     }

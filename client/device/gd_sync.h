@@ -75,6 +75,18 @@ GQ_FN uint64_t gd_ticks(void)
     return ticks;
 }
 
+/* Stores `value` if the word is `expected`. Returns the word as it was. */
+GQ_FN uint64_t gd_replace64(uint64_t *at, uint64_t expected, uint64_t value)
+{
+    uint64_t old;
+    asm volatile("atom.relaxed.gpu.cas.b64 %0, [%1], %2, %3;"
+                 : "=l"(old)
+                 : "l"(at), "l"(expected), "l"(value)
+                 : "memory");
+
+    return old;
+}
+
 /* Release at system scope: the host may poll the word before the kernel has ended. */
 GQ_FN void gd_store_result(int64_t *at, int64_t value)
 {
@@ -154,6 +166,12 @@ GQ_FN uint64_t gd_load64(const uint64_t *at)
 GQ_FN void gd_store64(uint64_t *at, uint64_t value)
 {
     __atomic_store_n(at, value, __ATOMIC_RELAXED);
+}
+
+GQ_FN uint64_t gd_replace64(uint64_t *at, uint64_t expected, uint64_t value)
+{
+    __atomic_compare_exchange_n(at, &expected, value, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+    return expected;
 }
 
 GQ_FN void gd_store_own_result(int64_t *at, int64_t value)

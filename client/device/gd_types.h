@@ -98,6 +98,16 @@ struct gd_set {
     uint32_t staged_cids;            /* the first ones of a queue; whole words of gq_cids.taken */
 };
 
+/*
+ * Age of a check of the leases at which it is repeated, and the greatest one while another group
+ * repeats it: far below GPUNVME_LEASE_GRACE_MS.
+ */
+#define GD_CHECK_NS      1000000u
+#define GD_CHECK_MOST_NS (2 * GD_CHECK_NS)
+
+/* In checked_ns, whose times are even: a group repeats the check. */
+#define GD_CHECKING 1u
+
 /* A leased file; opaque in gpunvme_device.h. */
 struct gpunvme_device_file {
     struct gq_file_map map;

@@ -143,15 +143,20 @@ class Stack
         checked_ns_ = 0;
     }
 
-    // They have looked at them just now. Readers that look at them at this time store to it, too.
-    void set_checked()
+    // They were checked so long ago; another group checks them now. Readers may store it as well.
+    void set_checked(uint64_t age_ns = 0, bool another_checks = false)
     {
         struct timespec now;
         clock_gettime(CLOCK_MONOTONIC, &now);
-        __atomic_store_n(&checked_ns_,
-                         static_cast<uint64_t>(now.tv_sec) * 1000000000u +
-                             static_cast<uint64_t>(now.tv_nsec),
-                         __ATOMIC_RELAXED);
+        uint64_t at = static_cast<uint64_t>(now.tv_sec) * 1000000000u +
+                      static_cast<uint64_t>(now.tv_nsec) - age_ns;
+        at = (at & ~uint64_t{GD_CHECKING}) | (another_checks ? GD_CHECKING : 0);
+        __atomic_store_n(&checked_ns_, at, __ATOMIC_RELAXED);
+    }
+
+    uint64_t checked() const
+    {
+        return __atomic_load_n(&checked_ns_, __ATOMIC_RELAXED);
     }
 
     // The byte of the file on the drive, which is no hole's.
