@@ -2,38 +2,22 @@
 // The direct path from kernels of this process, and in its streams.
 #include <cuda_runtime_api.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
 #include <random>
-#include <string>
-#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "gpunvme/gpunvme.h"
 #include "tests/client/device/test_direct_kernels.h"
-#include "tests/client/lib/gpu_mount.h"
-#include "tests/client/lib/image_bit.h"
+#include "tests/client/lib/gpu_rig.h"
 
 namespace
 {
 
-constexpr size_t kPage = 4096, kFile = (64u << 20) + 1232, kRoom = 96u << 20;
-constexpr size_t kHole = 20u << 20, kHoleLength = 300000;
-
-// Memory that host and device share; null when there is none.
-template <typename T> T *shared(size_t n)
-{
-    void *p = nullptr;
-    return cudaHostAlloc(&p, n * sizeof(T), cudaHostAllocMapped) == cudaSuccess
-               ? static_cast<T *>(memset(p, 0, n * sizeof(T)))
-               : nullptr;
-}
+using namespace gpu_rig;
 
 unsigned char *device_memory(size_t n)
 {
@@ -41,74 +25,24 @@ unsigned char *device_memory(size_t n)
     return cudaMalloc(&p, n) == cudaSuccess ? static_cast<unsigned char *>(p) : nullptr;
 }
 
-class DirectGpu : public ::testing::Test
+class DirectGpu : public GpuRig
 {
   protected:
-    std::vector<std::string> format_; // arguments of mkfs.gpunvme
     void SetUp() override
     {
-        std::string why = why_no_gpu_mount();
-        if (!why.empty())
-            GTEST_SKIP() << why;
-        mount_ = std::make_unique<Mounted>(512u << 20, format_);
-        ASSERT_TRUE(mount_->mount("direct=root,deadline=5000")) << mount_->log();
-        ASSERT_EQ(gpunvme_connect(mount_->mountpoint().c_str(), &g_), 0) << gpunvme_error();
-        memory_ = device_memory(kRoom);
-        ASSERT_EQ(gpunvme_register(g_, memory_, kRoom, &buffer_), 0) << gpunvme_error();
-        bytes_ = shared<int64_t>(64);
-        ASSERT_TRUE(memory_ && bytes_);
-        ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
-        make_file();
-        ASSERT_EQ(gpunvme_direct_open(g_, nullptr, &d_), 0) << gpunvme_error();
-        ASSERT_EQ(gpunvme_file_open(d_, fd_, &f_), 0) << gpunvme_error();
+        start("direct=root,deadline=5000");
     }
-
+    // Memory of the application, registered.
+    int alloc(struct gpunvme_buffer **out) override
+    {
+        memory_ = device_memory(kRoom);
+        return memory_ ? gpunvme_register(g_, memory_, kRoom, out) : -ENOMEM;
+    }
     void TearDown() override
     {
-        gpunvme_direct_close(d_);
-        gpunvme_disconnect(g_);
-        if (fd_ >= 0)
-            close(fd_);
-        if (mount_ && mount_->pid() > 0) {
-            EXPECT_TRUE(mount_->unmount()) << mount_->log();
-        }
+        GpuRig::TearDown();
         cudaFree(memory_);
-        cudaFreeHost(bytes_);
         cudaFreeHost(requests_);
-        if (stream_)
-            cudaStreamDestroy(stream_);
-    }
-
-    void make_file()
-    {
-        auto *words = reinterpret_cast<uint64_t *>(file_.data());
-        for (size_t i = 0; i < kFile / 8; i++)
-            words[i] = CONTENT_WORD(i);
-        fd_ = open(mount_->path("file").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-        ASSERT_GE(fd_, 0);
-        ASSERT_EQ(pwrite(fd_, file_.data(), kFile, 0), static_cast<ssize_t>(kFile));
-        ASSERT_EQ(fsync(fd_), 0);
-    }
-    void punch_hole()
-    {
-        ASSERT_EQ(fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, kHole, kHoleLength),
-                  0);
-        std::fill_n(&file_[kHole], kHoleLength, 0);
-        ASSERT_EQ(gpunvme_file_refresh(f_), 1) << gpunvme_error();
-    }
-
-    ::testing::AssertionResult holds(const unsigned char *dst, size_t n, uint64_t offset)
-    {
-        std::vector<char> got(n);
-        if (cudaMemcpyAsync(got.data(), dst, n, cudaMemcpyDefault, stream_) != cudaSuccess ||
-            cudaStreamSynchronize(stream_) != cudaSuccess)
-            return ::testing::AssertionFailure() << "the GPU fails";
-        for (size_t i = 0; i < n; i++) {
-            if (got[i] != file_[offset + i])
-                return ::testing::AssertionFailure()
-                       << "byte " << i << " of " << n << " at " << offset;
-        }
-        return ::testing::AssertionSuccess();
     }
 
     // Requests next to each other in the buffer, with gaps, of up to `most` bytes.
@@ -119,7 +53,7 @@ class DirectGpu : public ::testing::Test
             to = memory_;
         cudaFreeHost(requests_);
         std::mt19937 rng(seed);
-        requests_ = shared<struct request>(n);
+        requests_ = pinned<struct request>(n);
         for (unsigned i = 0; i < n; i++) {
             size_t len = 1 + rng() % most, shift = rng() % 64;
             uint64_t offset = rng() % kFile;
@@ -164,8 +98,8 @@ class DirectGpu : public ::testing::Test
     void expect_fresh_loads(unsigned char *dst, unsigned warps = 256, uint64_t rounds = 200,
                             bool hog = false)
     {
-        auto *wrong = shared<unsigned long long>(1);
-        auto *last = shared<int64_t>(warps);
+        auto *wrong = pinned<unsigned long long>(1);
+        auto *last = pinned<int64_t>(warps);
         ASSERT_EQ(
             launch_rereads(gpunvme_file_device(f_), dst, warps, hog, rounds, wrong, last, stream_),
             cudaSuccess);
@@ -193,17 +127,8 @@ class DirectGpu : public ::testing::Test
         }
     }
 
-    std::unique_ptr<Mounted> mount_;
-    struct gpunvme *g_ = nullptr;
-    struct gpunvme_buffer *buffer_ = nullptr;
-    struct gpunvme_direct *d_ = nullptr;
-    struct gpunvme_file *f_ = nullptr;
     unsigned char *memory_ = nullptr;
-    int64_t *bytes_ = nullptr;
     struct request *requests_ = nullptr;
-    cudaStream_t stream_ = nullptr;
-    int fd_ = -1;
-    std::vector<char> file_ = std::vector<char>(kFile);
 };
 
 TEST_F(DirectGpu, ReadsInAStreamAnythingAnywhere)
@@ -215,11 +140,8 @@ TEST_F(DirectGpu, ReadsInAStreamAnythingAnywhere)
         uint64_t offset = i % 5 ? rng() % kFile : kHole + rng() % kHoleLength;
         size_t n = rng() % most, at = rng() % (kRoom - kFile);
         size_t want = std::min<size_t>(n, kFile - offset);
-        *bytes_ = -1000;
-        ASSERT_EQ(gpunvme_read_async(f_, memory_ + at, n, offset, stream_, bytes_), 0)
-            << gpunvme_error();
-        ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-        ASSERT_EQ(*bytes_, static_cast<int64_t>(want)) << n << " at " << offset;
+        ASSERT_EQ(read_async(memory_ + at, n, offset), static_cast<int64_t>(want))
+            << n << " at " << offset << ": " << gpunvme_error();
         ASSERT_TRUE(holds(memory_ + at, want, offset));
     }
     EXPECT_EQ(gpunvme_read_async(f_, memory_ + kRoom - 10, 11, 0, stream_, bytes_), -EFAULT);
@@ -358,13 +280,9 @@ TEST_F(DirectGpu, AHostReadsBlocksByBothWaysInTurn)
 {
     for (int i = 0; i < 300; i++) {
         uint64_t offset = static_cast<uint64_t>(i) * 7 * kPage, n = i % 5 ? kPage : 3u << 20;
-        if (i % 3 == 0) {
-            ASSERT_EQ(gpunvme_read_async(f_, memory_, n, offset, stream_, bytes_), 0);
-            ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-        } else {
-            *bytes_ = gpunvme_file_read(f_, memory_, n, offset);
-        }
-        ASSERT_EQ(*bytes_, static_cast<int64_t>(n)) << i;
+        int64_t got =
+            i % 3 == 0 ? read_async(memory_, n, offset) : gpunvme_file_read(f_, memory_, n, offset);
+        ASSERT_EQ(got, static_cast<int64_t>(n)) << i << ": " << gpunvme_error();
         ASSERT_TRUE(holds(memory_, n, offset)) << i;
     }
 }
@@ -458,14 +376,9 @@ TEST_F(DirectGpu, AHostSeesWhatWasReadIntoHostMemory)
             offset -= offset % kPage;
         size_t want = std::min<size_t>(n, kFile - offset);
         memset(host + at, 0x5a, n);
-        if (i % 4) {
-            *bytes_ = gpunvme_file_read(f_, host + at, n, offset);
-        } else {
-            *bytes_ = -1000;
-            ASSERT_EQ(gpunvme_read_async(f_, host + at, n, offset, stream_, bytes_), 0);
-            ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-        }
-        ASSERT_EQ(*bytes_, static_cast<int64_t>(want)) << n << " at " << offset;
+        int64_t got =
+            i % 4 ? gpunvme_file_read(f_, host + at, n, offset) : read_async(host + at, n, offset);
+        ASSERT_EQ(got, static_cast<int64_t>(want)) << n << " at " << offset;
         ASSERT_EQ(memcmp(host + at, &file_[offset], want), 0) << n << " at " << offset;
     }
 }
@@ -506,31 +419,23 @@ TEST_F(DirectGpu, AKernelThatFillsTheGpuReads)
 TEST_F(DirectGpu, TheMountsEndEndsAKernelsReads)
 {
     constexpr unsigned kWarps = 64;
-    auto *wrong = shared<unsigned long long>(1);
-    auto *last = shared<int64_t>(kWarps);
+    auto *wrong = pinned<unsigned long long>(1);
+    auto *last = pinned<int64_t>(kWarps);
     ASSERT_EQ(launch_rereads(gpunvme_file_device(f_), memory_, kWarps, false, UINT64_MAX, wrong,
                              last, stream_),
               cudaSuccess);
     usleep(100000);
-    close(fd_);
-    fd_ = -1;
-    kill(mount_->pid(), SIGTERM);
+    end_the_mount();
     ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
     EXPECT_EQ(*wrong, 0u);
     for (unsigned i = 0; i < kWarps; i++) {
         EXPECT_TRUE(last[i] == -ESTALE || last[i] == -ETIMEDOUT) << last[i];
     }
-    int err = gpunvme_read_async(f_, memory_, kPage, 0, stream_, bytes_);
-    ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-    EXPECT_EQ(err ? err : *bytes_, -ESTALE);
+    EXPECT_EQ(read_async(memory_, kPage, 0), -ESTALE);
     EXPECT_LT(gpunvme_direct_renew(d_), 0);
     EXPECT_EQ(gpunvme_read_async(f_, memory_, kPage, 0, stream_, bytes_), -ESTALE);
     expect_stale();
-    gpunvme_direct_close(d_);
-    d_ = nullptr;
-    gpunvme_disconnect(g_);
-    g_ = nullptr;
-    EXPECT_TRUE(mount_->ended()) << mount_->log();
+    expect_ended();
     cudaFreeHost(wrong);
     cudaFreeHost(last);
 }
@@ -539,14 +444,9 @@ TEST_F(DirectGpu, TheMountsEndEndsAKernelsReads)
 class DirectGpuSums : public DirectGpu
 {
   protected:
-    void SetUp() override
+    DirectGpuSums()
     {
         format_ = {"-O", "data_csum"};
-        DirectGpu::SetUp();
-    }
-    void flip(uint64_t offset)
-    {
-        flip_in_image(mount_->image(), fd_, offset);
     }
     void expect_reads(size_t most, unsigned seed)
     {
@@ -560,19 +460,13 @@ class DirectGpuSums : public DirectGpu
         ASSERT_EQ(launch_blocks(f, requests_, 64, 256, stream_), cudaSuccess);
         expect_answers(64);
     }
-    int64_t read(size_t n, uint64_t offset)
-    {
-        EXPECT_EQ(gpunvme_read_async(f_, memory_, n, offset, stream_, bytes_), 0);
-        EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-        return *bytes_;
-    }
 };
 
 TEST_F(DirectGpuSums, SoundDataIsReadByAllKernels)
 {
     for (size_t most : {kPage, size_t{100}, 16 * kPage})
         ASSERT_NO_FATAL_FAILURE(expect_reads(most, static_cast<unsigned>(most)));
-    EXPECT_EQ(read(kFile, 0), static_cast<int64_t>(kFile));
+    EXPECT_EQ(read_async(memory_, kFile, 0), static_cast<int64_t>(kFile));
     EXPECT_TRUE(holds(memory_, kFile, 0));
 }
 
@@ -582,11 +476,11 @@ TEST_F(DirectGpuSums, ABlockThatIsWrongInTheImageIsAnError)
     uint64_t found;
     flip(bad + 9);
     for (size_t n : {kPage, size_t{10}, 300 * kPage}) {
-        EXPECT_EQ(read(n, bad), -EIO);
+        EXPECT_EQ(read_async(memory_, n, bad), -EIO);
         EXPECT_TRUE(gpunvme_file_bad_block(f_, &found) == 1 && found == bad);
         EXPECT_EQ(gpunvme_file_read(f_, memory_, n, bad), -EIO);
     }
-    requests_ = shared<struct request>(64);
+    requests_ = pinned<struct request>(64);
     for (unsigned i = 0; i < 64; i++)
         requests_[i] = {memory_ + i * kPage, kPage, bad - 32 * kPage + i * kPage, -1000};
     ASSERT_EQ(launch_threads(gpunvme_file_device(f_), requests_, 64, stream_), cudaSuccess);

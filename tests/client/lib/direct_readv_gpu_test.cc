@@ -3,9 +3,6 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,90 +10,37 @@
 #include <climits>
 #include <cstring>
 #include <map>
-#include <memory>
 #include <random>
-#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "gpunvme/gpunvme.h"
 #include "tests/client/device/test_direct_readv_kernels.h"
-#include "tests/client/lib/gpu_mount.h"
-#include "tests/client/lib/image_bit.h"
+#include "tests/client/lib/gpu_rig.h"
 
 namespace
 {
 
-constexpr size_t kPage = 4096, kFile = (64u << 20) + 1232, kRoom = 96u << 20;
-constexpr size_t kHole = 20u << 20, kHoleLength = 300000, kMost = 30000;
+using namespace gpu_rig;
+
+constexpr size_t kMost = 30000;
+constexpr uint32_t kQueues = 20, kDepth = 64;
 constexpr int32_t kUntouched = INT32_MIN;
-constexpr unsigned char kGuard = 0x5a;
 constexpr auto kLong = std::chrono::seconds(60); // a bound, not an expectation
 
 using Pieces = std::vector<struct gpunvme_piece>;
 
-// Memory that host and device share; null when there is none.
-template <typename T> T *pinned(size_t n)
-{
-    void *p = nullptr;
-    return cudaHostAlloc(&p, n * sizeof(T), cudaHostAllocMapped) == cudaSuccess
-               ? static_cast<T *>(memset(p, 0, n * sizeof(T)))
-               : nullptr;
-}
-
-class ListGpu : public ::testing::Test
+class ListGpu : public GpuRig
 {
   protected:
     void SetUp() override
     {
-        std::string why = why_no_gpu_mount();
-        if (!why.empty())
-            GTEST_SKIP() << why;
-        mount_ = std::make_unique<Mounted>(512u << 20, format_);
-        ASSERT_TRUE(mount_->mount("direct=root,deadline=5000")) << mount_->log();
-        ASSERT_EQ(gpunvme_connect(mount_->mountpoint().c_str(), &g_), 0) << gpunvme_error();
-        ASSERT_EQ(gpunvme_alloc(g_, kRoom, &buffer_), 0) << gpunvme_error();
+        ASSERT_NO_FATAL_FAILURE(start("direct=root,deadline=5000", kQueues, kDepth));
+        if (IsSkipped())
+            return;
+        ASSERT_NO_FATAL_FAILURE(punch_hole());
         ASSERT_EQ(gpunvme_alloc(g_, kMost * sizeof(struct gpunvme_piece), &list_), 0);
-        ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
-        make_file();
-        open_direct();
-    }
-
-    void TearDown() override
-    {
-        gpunvme_direct_close(d_);
-        if (g_)
-            gpunvme_disconnect(g_);
-        if (fd_ >= 0)
-            close(fd_);
-        if (mount_ && mount_->pid() > 0) {
-            EXPECT_TRUE(mount_->unmount()) << mount_->log();
-        }
-        if (stream_)
-            cudaStreamDestroy(stream_);
-    }
-
-    void open_direct()
-    {
-        struct gpunvme_direct_options o = {20, 64, 0};
-        ASSERT_EQ(gpunvme_direct_open(g_, &o, &d_), 0) << gpunvme_error();
-        ASSERT_EQ(gpunvme_file_open(d_, fd_, &f_), 0) << gpunvme_error();
-    }
-    void make_file()
-    {
-        std::mt19937_64 rng(21);
-        for (size_t i = 0; i < kFile; i += 8) {
-            uint64_t word = rng();
-            memcpy(&file_[i], &word, 8);
-        }
-        fd_ = open(mount_->path("file").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-        ASSERT_GE(fd_, 0);
-        ASSERT_EQ(pwrite(fd_, file_.data(), kFile, 0), static_cast<ssize_t>(kFile));
-        ASSERT_EQ(fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, kHole, kHoleLength),
-                  0);
-        std::fill_n(&file_[kHole], kHoleLength, 0);
-        ASSERT_EQ(fsync(fd_), 0);
     }
 
     static int32_t bytes_of(const struct gpunvme_piece &p)
@@ -127,17 +71,9 @@ class ListGpu : public ::testing::Test
         return pieces;
     }
 
-    char *memory()
-    {
-        return static_cast<char *>(gpunvme_buffer_addr(buffer_));
-    }
     struct gpunvme_piece *list()
     {
         return static_cast<struct gpunvme_piece *>(gpunvme_buffer_addr(list_));
-    }
-    void poison()
-    {
-        ASSERT_EQ(cudaMemsetAsync(memory(), kGuard, kRoom, stream_), cudaSuccess);
     }
     void put(const Pieces &pieces)
     {
@@ -151,7 +87,7 @@ class ListGpu : public ::testing::Test
     // All pieces are there, and nothing else has changed.
     void expect_read(const Pieces &pieces)
     {
-        std::vector<char> got(kRoom);
+        std::vector<unsigned char> got(kRoom);
         ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
         ASSERT_EQ(gpunvme_copy_out(buffer_, 0, got.data(), kRoom), 0);
         for (size_t i = 0; i < pieces.size(); i++) {
@@ -163,13 +99,9 @@ class ListGpu : public ::testing::Test
             ASSERT_EQ(memcmp(&got[p.buffer_offset], &file_[p.file_offset], n), 0) << i;
             memset(&got[p.buffer_offset], kGuard, n);
         }
-        EXPECT_EQ(std::count(got.begin(), got.end(), static_cast<char>(kGuard)),
-                  static_cast<ssize_t>(kRoom));
+        EXPECT_EQ(std::count(got.begin(), got.end(), kGuard), static_cast<ssize_t>(kRoom));
     }
 
-    std::vector<std::string> format_;
-    std::unique_ptr<Mounted> mount_;
-    struct gpunvme *g_ = nullptr;
     // Lists of any length, in the device's memory.
     void expect_lists_read()
     {
@@ -183,12 +115,7 @@ class ListGpu : public ::testing::Test
         }
     }
 
-    struct gpunvme_buffer *buffer_ = nullptr, *list_ = nullptr;
-    struct gpunvme_direct *d_ = nullptr;
-    struct gpunvme_file *f_ = nullptr;
-    cudaStream_t stream_ = nullptr;
-    int fd_ = -1;
-    std::vector<char> file_ = std::vector<char>(kFile);
+    struct gpunvme_buffer *list_ = nullptr;
 };
 
 TEST_F(ListGpu, ReadsAListInTheDevicesMemory)
@@ -219,14 +146,9 @@ TEST_F(ListGpu, CopiesIntoAllocatedMemoryHaveEndedWhenTheyReturn)
 class ListGpuSums : public ListGpu
 {
   protected:
-    void SetUp() override
+    ListGpuSums()
     {
         format_ = {"-O", "data_csum"};
-        ListGpu::SetUp();
-    }
-    void flip(uint64_t offset)
-    {
-        flip_in_image(mount_->image(), fd_, offset);
     }
 };
 
@@ -290,7 +212,7 @@ TEST_F(ListGpu, ACaptureMayBeTheFirstUseOfTheLibrarysPieces)
     gpunvme_direct_close(d_);
     d_ = nullptr;
     ASSERT_EQ(gpunvme_pieces_alloc(g_, n, &before), 0) << gpunvme_error();
-    ASSERT_NO_FATAL_FAILURE(open_direct());
+    ASSERT_NO_FATAL_FAILURE(open_direct(kQueues, kDepth));
     ASSERT_EQ(gpunvme_pieces_alloc(g_, n, &after), 0) << gpunvme_error();
     for (struct gpunvme_piece *where : {before, after}) {
         cudaGraph_t graph;
@@ -359,7 +281,7 @@ TEST_F(ListGpu, WarpsReadListsOfTheirOwn)
     struct gpunvme_buffer *other; // registered as well, but not the one around the places
     ASSERT_EQ(gpunvme_alloc(g_, kPage, &other), 0);
     const std::map<size_t, size_t> outside = {
-        {17, kRoom}, {63, static_cast<char *>(gpunvme_buffer_addr(other)) - memory()}};
+        {17, kRoom}, {63, static_cast<unsigned char *>(gpunvme_buffer_addr(other)) - memory()}};
     for (size_t i = 0; i < pieces.size(); i++)
         expected[i] = bytes_of(pieces[i]);
     for (auto [warp, place] : outside) {
@@ -387,13 +309,11 @@ TEST_F(ListGpu, WarpsReadListsOfTheirOwn)
 
 TEST_F(ListGpu, TheMountsEndIsTheLeases)
 {
-    close(fd_);
-    fd_ = -1;
     Pieces pieces = any_pieces(100, 26);
     auto *own = pinned<struct gpunvme_piece>(100);
     ASSERT_NE(own, nullptr);
     std::copy(pieces.begin(), pieces.end(), own);
-    kill(mount_->pid(), SIGTERM);
+    end_the_mount();
     auto end = std::chrono::steady_clock::now() + kLong;
     do {
         ASSERT_EQ(gpunvme_readv_async(f_, memory(), own, 100, stream_), 0) << gpunvme_error();
@@ -407,11 +327,7 @@ TEST_F(ListGpu, TheMountsEndIsTheLeases)
     EXPECT_TRUE(own[0].result == -ESTALE || own[0].result == -ETIMEDOUT) << own[0].result;
     EXPECT_LT(gpunvme_direct_renew(d_), 0);
     EXPECT_EQ(gpunvme_readv_async(f_, memory(), own, 100, stream_), -ESTALE);
-    gpunvme_direct_close(d_);
-    d_ = nullptr;
-    gpunvme_disconnect(g_);
-    g_ = nullptr;
-    EXPECT_TRUE(mount_->ended()) << mount_->log();
+    expect_ended();
     cudaFreeHost(own);
 }
 

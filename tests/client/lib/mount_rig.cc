@@ -24,6 +24,39 @@ constexpr int kReadsPerComparison = 10;
 constexpr int kReadsPerComparison = 1;
 #endif
 
+void Connection::open_direct(uint32_t queues, uint32_t depth)
+{
+    struct gpunvme_direct_options o = {queues, depth, flags_};
+    ASSERT_EQ(gpunvme_direct_open(g_, &o, &d_), 0) << gpunvme_error();
+    ASSERT_EQ(gpunvme_file_open(d_, fd_, &f_), 0) << gpunvme_error();
+}
+
+void Connection::TearDown()
+{
+    gpunvme_direct_close(d_);
+    gpunvme_disconnect(g_);
+    if (fd_ >= 0)
+        close(fd_);
+    if (mount_ && mount_->pid() > 0) {
+        EXPECT_TRUE(mount_->unmount()) << mount_->log();
+    }
+}
+
+void Connection::end_the_mount()
+{
+    close(fd_);
+    fd_ = -1;
+    kill(mount_->pid(), SIGTERM);
+}
+
+void Connection::expect_ended()
+{
+    gpunvme_disconnect(g_); // the handle of the direct path with it
+    g_ = nullptr;
+    d_ = nullptr;
+    EXPECT_TRUE(mount_->ended()) << mount_->log();
+}
+
 void MountRig::start(const std::string &options)
 {
     mount(options, nullptr);
@@ -65,22 +98,9 @@ void MountRig::connect()
     make_file();
 }
 
-void MountRig::open_direct(uint32_t queues, uint32_t depth)
-{
-    struct gpunvme_direct_options o = {queues, depth, flags_};
-    ASSERT_EQ(gpunvme_direct_open(g_, &o, &d_), 0) << gpunvme_error();
-    ASSERT_EQ(gpunvme_file_open(d_, fd_, &f_), 0) << gpunvme_error();
-}
-
 void MountRig::TearDown()
 {
-    gpunvme_direct_close(d_);
-    gpunvme_disconnect(g_);
-    if (fd_ >= 0)
-        close(fd_);
-    if (mount_ && mount_->pid() > 0) {
-        EXPECT_TRUE(mount_->unmount()) << mount_->log();
-    }
+    Connection::TearDown();
     if (control_ >= 0)
         close(control_);
 }
@@ -124,21 +144,6 @@ void MountRig::write_another_file()
     EXPECT_EQ(write(other, "x", 1), 1);
     EXPECT_EQ(fsync(other), 0);
     close(other);
-}
-
-void MountRig::end_the_mount()
-{
-    close(fd_);
-    fd_ = -1;
-    kill(mount_->pid(), SIGTERM);
-}
-
-void MountRig::expect_ended()
-{
-    gpunvme_disconnect(g_); // the handle of the direct path with it
-    g_ = nullptr;
-    d_ = nullptr;
-    EXPECT_TRUE(mount_->ended()) << mount_->log();
 }
 
 void MountRig::expect_gone(int64_t result)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// A mount with the library connected to it, a buffer that reads go to, and a file of which every
-// byte is known.
+// Mounts with the library connected to them, and a file of which every byte is known.
 #ifndef TESTS_CLIENT_LIB_MOUNT_RIG_H
 #define TESTS_CLIENT_LIB_MOUNT_RIG_H
 
@@ -30,14 +29,35 @@ struct Way {
     uint32_t queues, depth; // to lease; 0: the library's defaults
 };
 
-class MountRig : public ::testing::Test
+// A mount, the library's handle of it, and leases of its queues and of a file.
+class Connection : public ::testing::Test
+{
+  protected:
+    void open_direct(uint32_t queues, uint32_t depth);
+    void TearDown() override;
+
+    // From then on the mount ends; later, by the library first, it has ended well.
+    void end_the_mount();
+    void expect_ended();
+
+    std::vector<std::string> format_; // arguments of mkfs.gpunvme
+    uint32_t flags_ = 0;              // GPUNVME_DIRECT_*
+    std::unique_ptr<Mounted> mount_;
+    struct gpunvme *g_ = nullptr;
+    struct gpunvme_buffer *buffer_ = nullptr;
+    struct gpunvme_direct *d_ = nullptr;
+    struct gpunvme_file *f_ = nullptr;
+    int fd_ = -1;
+};
+
+// With a buffer in host memory that reads go to, and a file with pieces of all lengths.
+class MountRig : public Connection
 {
   protected:
     // A fatal failure, or a skip, ends it early.
     void start(const std::string &options);
     // Over a drive that fails when it is told to, served by that program; leases open.
     void start(const Way &way, const char *puppet);
-    void open_direct(uint32_t queues, uint32_t depth);
     // Of kRoom bytes: 0 or -errno.
     virtual int alloc(struct gpunvme_buffer **out)
     {
@@ -51,9 +71,6 @@ class MountRig : public ::testing::Test
                unsigned skip = 0);
     // Has the daemon use the drive: it finds out what state that is in.
     void write_another_file();
-    // From then on the mount ends; later, by the library first, it has ended well.
-    void end_the_mount();
-    void expect_ended();
     // What a read of a drive or a mount that is gone may say.
     static void expect_gone(int64_t result);
 
@@ -75,15 +92,7 @@ class MountRig : public ::testing::Test
     using Read = std::function<int64_t(size_t at, size_t n, uint64_t offset)>;
     void expect_reads(int rounds, const std::vector<size_t> &most, const Read &read);
 
-    std::vector<std::string> format_; // arguments of mkfs.gpunvme
-    uint32_t flags_ = 0;              // GPUNVME_DIRECT_*
-    std::unique_ptr<Mounted> mount_;
-    struct gpunvme *g_ = nullptr;
-    struct gpunvme_buffer *buffer_ = nullptr;
-    struct gpunvme_direct *d_ = nullptr;
-    struct gpunvme_file *f_ = nullptr;
     char *memory_ = nullptr;
-    int fd_ = -1;
     std::vector<char> file_ = std::vector<char>(kFile);
 
   private:
