@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "support/clock.h"
+#include "support/minmax.h"
 
 int gq_job_enter(struct gq_engine *e, struct gq_buffer *b, struct gq_result *result)
 {
@@ -64,6 +65,15 @@ void gq_job_set_up_reads(const struct gq_engine *e, const struct gq_buffer *b,
         .staged = b->staged,
         .max_command = e->info.max_command,
     };
+}
+
+void gq_job_lengthen_commands(struct gq_job *j, struct gq_reads *reads)
+{
+    const struct gq_engine *e = j->e;
+
+    reads->lane_staging = e->long_staging;
+    reads->lanes = (uint32_t)min_u64(GQ_STAGING_LANES, e->queue_area / e->long_staging);
+    j->least_portion = 1;
 }
 
 void gq_job_tune(struct gq_job *j, enum gq_tuned kind, uint64_t bytes)
@@ -122,9 +132,9 @@ static struct gq_job_run *run_of(struct gq_job *j, unsigned i)
  * touches costs it an address translation: long lists are dealt in groups that
  * fill most of a page.
  */
-static uint32_t group_shift(const struct gq_job *j, uint32_t cmds, uint32_t queues)
+static uint16_t group_shift(const struct gq_job *j, uint32_t cmds, uint32_t queues)
 {
-    uint32_t shift = 0;
+    uint16_t shift = 0;
 
     while (shift < 5 && (queues << (shift + 1)) <= cmds)
         shift++;
@@ -144,6 +154,7 @@ static void set_up(struct gq_job *j, struct gq_job_run *run, unsigned i, uint64_
                              .n_cmds = chunk->n_cmds,
                              .n_queues = run->n_queues,
                              .group_shift = group_shift(j, chunk->n_cmds, run->n_queues),
+                             .least_portion = j->least_portion,
                              .command_ns = (uint64_t)e->opts.deadline_ms * NS_PER_MS,
                              .budget_ns = budget_ns,
                              .nsid = e->ns.nsid,

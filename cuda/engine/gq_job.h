@@ -53,6 +53,7 @@ struct gq_job {
     uint64_t deadline_ns;     /* now_ns(), of the whole job; 0: none */
     uint32_t opcode;
     const struct gq_reads *reads; /* the lists are of these reads; NULL: of commands */
+    uint16_t least_portion;       /* gq_run.least_portion */
 
     /* Of gq_job_tune(). */
     struct gq_tuner *tuner;
@@ -95,6 +96,14 @@ uint64_t gq_job_deadline(unsigned deadline_ms);
 /* Reads into the buffer, or writes from it: sets all members but the map and the ranges. */
 void gq_job_set_up_reads(const struct gq_engine *e, const struct gq_buffer *b,
                          struct gq_reads *reads);
+
+/*
+ * Before the first list of a staged job of long reads or units: commands of long_staging bytes. A
+ * software controller spends a part of the time of a command on the command, whatever its length.
+ * At the end of the list queues take one read at a time: eight long ones would occupy a queue after
+ * the others have ended.
+ */
+void gq_job_lengthen_commands(struct gq_job *j, struct gq_reads *reads);
 
 /*
  * Copies n extents, at most GQ_READV_EXTENTS, to the executor's memory of the

@@ -12,7 +12,8 @@
 
 #define UNITS_A_QUEUE 8u
 /* From as many bytes on commands are longer; a shorter transfer is spread over more of them. */
-#define LONG_TRANSFER ((uint64_t)16 << 20)
+#define LONG_READ  ((uint64_t)16 << 20)
+#define LONG_WRITE ((uint64_t)4 << 20)
 
 struct staged {
     struct gq_job job;
@@ -111,16 +112,6 @@ static const struct gq_job_kind staged_kind = {
     .complete = complete,
 };
 
-/*
- * A software controller spends a part of the time of a command on the command, whatever its length:
- * fewer lanes share the staging of a queue.
- */
-static void lengthen_commands(const struct gq_engine *e, struct gq_reads *reads)
-{
-    reads->lane_staging = e->long_staging;
-    reads->lanes = (uint32_t)min_u64(GQ_STAGING_LANES, e->queue_area / e->long_staging);
-}
-
 int gq_staged_transfer(struct gq_engine *e, const struct gq_request *req, struct gq_result *result)
 {
     struct staged s = {.job = {.kind = &staged_kind,
@@ -134,8 +125,8 @@ int gq_staged_transfer(struct gq_engine *e, const struct gq_request *req, struct
     int err;
 
     gq_job_set_up_reads(e, req->buffer, &s.reads);
-    if (req->len >= LONG_TRANSFER)
-        lengthen_commands(e, &s.reads);
+    if (req->len >= (req->op == GQ_WRITE ? LONG_WRITE : LONG_READ))
+        gq_job_lengthen_commands(&s.job, &s.reads);
     s.reads.unit = s.reads.lane_staging;
     result->staged = true;
     s.job.deadline_ns = gq_job_deadline(req->deadline_ms);

@@ -19,7 +19,7 @@
 
 /* A portion is at most this part of an even share of the remaining reads. */
 #define GQ_PORTIONS_OF_SHARE 8u
-#define GQ_LEAST_PORTION     8u /* reads */
+#define GQ_LEAST_PORTION     8u /* reads, if gq_run.least_portion is 0 */
 
 /* The portion that a group took last. Zeroed at the start. */
 struct gq_portion {
@@ -31,8 +31,9 @@ struct gq_portion {
 GQ_FN uint32_t gq_portion_size(const struct gq_run *run, uint32_t seen)
 {
     uint32_t size = 1u << run->group_shift, left = run->n_cmds - seen;
+    uint32_t least = run->least_portion ? run->least_portion : GQ_LEAST_PORTION;
 
-    while (size > GQ_LEAST_PORTION && left < size * run->n_queues * GQ_PORTIONS_OF_SHARE)
+    while (size > least && left < size * run->n_queues * GQ_PORTIONS_OF_SHARE)
         size /= 2;
     return size;
 }

@@ -73,7 +73,8 @@ struct gq_run {
     uint64_t budget_ns;          /* for the whole list; 0: no limit */
     uint32_t n_cmds;             /* of the list: commands, or reads */
     uint32_t n_queues;
-    uint32_t group_shift; /* the list is dealt to queues in groups of 1 << group_shift at most */
+    uint16_t group_shift;   /* the list is dealt to queues in groups of 1 << group_shift at most */
+    uint16_t least_portion; /* with dealing, reads; 0: GQ_LEAST_PORTION */
     uint32_t nsid;
     uint32_t opcode; /* NVME_IO_READ or NVME_IO_WRITE */
     uint32_t leave_value;

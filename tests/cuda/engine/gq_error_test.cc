@@ -61,6 +61,25 @@ TEST_P(GqError, ALongReadEndsWhereItFailed)
     gq_buffer_unregister(b);
 }
 
+/* Of writes from 4 MiB on. */
+TEST_P(GqError, ALongWriteEndsWhereItFailed)
+{
+    constexpr size_t kLen = 4u << 20, kCommand = 64u << 10, kBad = 50 * kCommand;
+    Rig rig(GetParam(), 512, kLen);
+    Bytes data = random_bytes(kLen, 5);
+
+    rig.opts.max_command = kCommand;
+    rig.open();
+    rig.fault(fault_at(SIM_FAULT_STATUS, kBad / 512 + 77, NVME_ERR_INTERNAL));
+    Memory m(rig.x.kind, kLen);
+    gq_buffer *b = rig.add(m, 0, kLen);
+    m.write(0, data);
+    EXPECT_EQ(rig.move(GQ_WRITE, b, 0, {{0, kLen}}, 0, kLen), -EIO);
+    EXPECT_EQ(rig.result.bytes, kBad);
+    EXPECT_EQ(rig.peek(0, kBad), Bytes(data.begin(), data.begin() + kBad));
+    gq_buffer_unregister(b);
+}
+
 TEST_P(GqError, FailedPieceLeavesTheBufferAlone)
 {
     Rig rig(GetParam(), 4096, 1u << 20);

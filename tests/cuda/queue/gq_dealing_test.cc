@@ -23,7 +23,7 @@ class Dealing : public dealing_rig
     {
         run.n_cmds = n;
         run.n_queues = kGroups;
-        run.group_shift = shift;
+        run.group_shift = (uint16_t)shift;
         run.dealing = by_counter ? &dealing : nullptr;
     }
 
@@ -88,6 +88,21 @@ TEST(Dealing, SlowGroupGetsFewerReadsAndAllEndTogether)
 
     EXPECT_LT(spread(with), 0.01);
     EXPECT_GT(spread(without), 0.5);
+}
+
+TEST(Dealing, GroupsEndTogetherByPortionsOfOneRead)
+{
+    auto spread = [](uint16_t least) {
+        Dealing d(512, 5, true);
+        d.run.least_portion = least;
+        std::vector<uint64_t> ended = d.run_all(4);
+        auto [first, last] = std::minmax_element(ended.begin(), ended.end());
+        EXPECT_EQ(std::count(d.reads.begin(), d.reads.end(), 1u), 512);
+        return *last - *first;
+    };
+
+    EXPECT_LE(spread(1), 4u) << "one read of the slow group";
+    EXPECT_GT(spread(0), 8u);
 }
 
 TEST(Dealing, LastGroupLearnsWhatNoneHasTakenAndTheWordsAreZero)
