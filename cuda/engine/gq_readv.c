@@ -64,7 +64,8 @@ static uint64_t guess_bytes(const struct readv *v, uint64_t first)
 
 static uint64_t queues_wanted(const struct readv *v)
 {
-    uint64_t n = (v->req->n + READS_A_QUEUE - 1) / READS_A_QUEUE;
+    uint64_t a_queue = v->reads.lanes ? 1 : READS_A_QUEUE;
+    uint64_t n = (v->req->n + a_queue - 1) / a_queue;
     bool are_long = guess_bytes(v, 0) >= v->req->n * GQ_LONG_READ;
     uint64_t enough = are_long ? GQ_QUEUES_OF_LONG : QUEUES_ENOUGH;
 
@@ -302,10 +303,13 @@ static void conclude(struct readv *v, int err)
     result->nvme_status = v->all.status;
 }
 
-static void tune(struct readv *v)
+static void set_up_staged(struct readv *v)
 {
     uint64_t bytes = guess_bytes(v, 0), limit = 1024;
     unsigned kind = GQ_TUNED_LISTS;
+
+    if (bytes / v->req->n >= v->job.e->long_staging)
+        gq_job_lengthen_commands(&v->job, &v->reads);
 
     while (kind + 1 < GQ_TUNED_KINDS && bytes / v->req->n >= limit) {
         limit *= 2;
@@ -335,7 +339,7 @@ static int readv(struct gq_engine *e, const struct gq_readv *req, struct gq_resu
     cut_slice(&v);
     v.job.most_queues = UINT_MAX;
     if (result->staged)
-        tune(&v);
+        set_up_staged(&v);
     v.queues = queues_wanted(&v);
     v.job.deadline_ns = gq_job_deadline(req->deadline_ms);
     err = gq_job_execute(&v.job);

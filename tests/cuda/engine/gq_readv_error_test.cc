@@ -116,6 +116,45 @@ TEST_P(GqReadvError, ReadOfManyCommandsFailsWithAnyOfThem)
     w.expect_what_is_ok();
 }
 
+TEST_P(GqReadvError, LongReadsFailAloneWithAnyOfTheirCommands)
+{
+    constexpr size_t kLen = 100001;
+    Whole w(GetParam());
+    std::vector<int32_t> want(10, (int32_t)kLen);
+
+    w.rig.opts.max_command = 65536;
+    w.open();
+    w.batch->reads.clear();
+    for (size_t i = 0; i < want.size(); i++)
+        w.batch->reads.push_back({i * kLen + 77, i * kLen, kLen});
+    w.rig.fault(fault_at(SIM_FAULT_STATUS, (4 * kLen + kLen / 2) / 512, NVME_ERR_INTERNAL));
+    w.rig.fault(fault_at(SIM_FAULT_STATUS, (9 * kLen + kLen / 2) / 512, NVME_ERR_INTERNAL));
+    want[4] = want[9] = -EIO;
+    EXPECT_EQ(w.batch->run(w.rig), 0);
+    EXPECT_EQ(w.batch->results, want);
+    w.expect_what_is_ok();
+}
+
+TEST_P(GqReadvError, LostCommandOfLongReadsEndsThemInTime)
+{
+    Whole w(GetParam());
+
+    w.rig.opts.max_command = 65536;
+    w.open();
+    w.batch->reads.clear();
+    for (uint64_t at = 0; at < kMib; at += 65536)
+        w.batch->reads.push_back({at, at, 65536});
+    w.rig.fault(once(SIM_FAULT_LOSE));
+    w.rig.req.deadline_ms = 1000; /* the other queues take less on a busy machine, too */
+    EXPECT_EQ(w.batch->run(w.rig), -ETIMEDOUT);
+    w.rig.req.deadline_ms = 0;
+    EXPECT_GE(w.batch->count(-ETIMEDOUT), 1u);
+    EXPECT_EQ(w.batch->count(-ETIMEDOUT) + w.batch->count_good(), 16u);
+    w.expect_what_is_ok();
+    EXPECT_EQ(gq_engine_recover(w.rig.e), 0);
+    w.expect_all_right();
+}
+
 TEST_P(GqReadvError, FailedStagedReadLeavesTheBufferAlone)
 {
     Whole w(GetParam());
