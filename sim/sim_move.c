@@ -12,9 +12,10 @@
 
 #include "sim/sim_move.h"
 
-#define AHEAD         6u /* distance of the prefetch */
-#define FLYING_ENOUGH 2u
-#define FLYING_MOST   16u
+#define AHEAD         6u  /* distance of the prefetch */
+#define FLYING_LARGE  2u  /* submissions in flight, of large copies; */
+#define FLYING_SMALL  4u  /* of copies of at most COPY_SMALL; */
+#define FLYING_MOST   16u /* of COPIES_ENOUGH of these or more */
 #define COPIES_ENOUGH 32u
 #define COPY_SMALL    (32u << 10) /* bytes */
 #define MAX_COPIES    4096u
@@ -168,26 +169,28 @@ static bool send(struct sim_thread *th, bool to_device)
 }
 
 /*
- * Many small copies: the DMA engine may execute such submissions concurrently,
- * so they need not wait.
+ * The number of submissions in flight from which on this one waits. The DMA
+ * engine may execute submissions of small copies concurrently, so more of them
+ * are sent; one of few copies waits earlier, because it may get more meanwhile.
  */
-static bool is_worth_sending(const struct sim_sub *sub)
+static unsigned most_flying(const struct sim_sub *sub)
 {
-    return sub && sub->n >= COPIES_ENOUGH && sub->copies[0].len <= COPY_SMALL;
+    if (!sub || !sub->n || sub->copies[0].len > COPY_SMALL)
+        return FLYING_LARGE;
+    return sub->n < COPIES_ENOUGH ? FLYING_SMALL : FLYING_MOST;
 }
 
 /*
- * One submission is executed, one waits behind it, and the next one is filled
- * meanwhile. Submissions therefore grow with the load, and adjacent copies of
- * one submission are joined.
+ * Of large copies one submission is executed, one waits behind it, and the next
+ * one is filled meanwhile. Submissions therefore grow with the load, and adjacent
+ * copies of one submission are joined.
  */
 void sim_move_submit(struct sim_thread *th)
 {
     struct sim_move *m = th->move;
 
     for (unsigned i = 0; m && i < 2; i++) {
-        if (m->n_flying < FLYING_ENOUGH ||
-            (m->n_flying < FLYING_MOST && is_worth_sending(m->fill[i])))
+        if (m->n_flying < most_flying(m->fill[i]))
             send(th, i);
     }
 }
