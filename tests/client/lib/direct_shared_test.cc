@@ -424,6 +424,20 @@ TEST(DirectSharedFails, AtOnceWhenAllQueuesAreLost)
     EXPECT_EQ(s.commands, 2u);
 }
 
+// A check of before the end is still good, so the reads begin.
+TEST(DirectSharedFails, AsStaleWhenAllQueuesAreLostAndTheLeaseHasEnded)
+{
+    Stack s(2, 4, 3);
+    s.file.set.command_ns = 50000000;
+    s.on_command = [] { return false; };
+    EXPECT_EQ(read_warp(s, kPage, kPage, 0), -ETIMEDOUT);
+    EXPECT_EQ(read_warp(s, kPage, kPage, 0), -ETIMEDOUT);
+    s.lease = GD_LEASE_REVOKED;
+    s.set_checked();
+    EXPECT_EQ(read_warp(s, kPage, kPage, 0), -ESTALE);
+    EXPECT_EQ(s.commands, 2u);
+}
+
 TEST(DirectSharedFails, ALateCompletionLeavesTheQueueToTheOtherCommands)
 {
     bool released;
