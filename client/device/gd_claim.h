@@ -9,7 +9,7 @@
 
 #include "client/device/gd_shared.h"
 
-/* Failed claims of a group until it accepts less than half of the CIDs that it wants: 1 ms. */
+/* Failed claims of a group until it accepts less than half of the CIDs that it wants: 1 to 3 ms. */
 #define GD_PATIENCE 256u
 
 /*

@@ -23,11 +23,15 @@
 #include "cuda/queue/gq_data_sums.h"
 #include "cuda/queue/gq_lead.h"
 
-/* Turns of a wait between two checks of deadlines and leases: some 50 us. */
+/*
+ * Turns of a wait between two checks of deadlines and leases: some 50 us with commands in flight,
+ * 0.8 ms at most while all lanes wait for CIDs.
+ */
 #define GD_TURNS 64u
 
-/* Most pauses between two claims. */
-#define GD_PAUSES 16u
+/* Most pauses between two claims, of few CIDs; and for each word of CIDs, if those are more. */
+#define GD_PAUSES      16u
+#define GD_WORD_PAUSES 8u
 
 /* The part of a lane's read that is not read yet. */
 struct gd_part {
