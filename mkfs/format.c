@@ -2,8 +2,9 @@
 /*
  * Writes and verifies the metadata of an empty file system.
  *
- * Order: an old superblock is erased first, everything else is written, flushed, and only then the
- * new superblocks, block 0 last. A crash in between leaves a device that no mount accepts.
+ * Order: old superblocks are erased first, everything else is written, flushed, verified, and only
+ * then the new superblocks, block 0 last. A crash before these leaves a device that no mount
+ * accepts.
  */
 #include <assert.h>
 #include <errno.h>
@@ -271,19 +272,40 @@ static int find_old(struct format *f, struct old_supers *old)
     return err;
 }
 
-/* Without block 0 a mount would take a copy that is left for the superblock of this device. */
+/* All of them, also when one fails. The first error. */
+static int zero_old(struct format *f, const struct old_supers *old)
+{
+    int err = 0;
+
+    memset(f->buf, 0, LAY_BLOCK_SIZE);
+    for (size_t i = old->n; i-- > 0;) {
+        int now = bd_write(f->dev, old->at[i] << LAY_BLOCK_SHIFT, f->buf, LAY_BLOCK_SIZE, 0);
+        err = err ? err : now;
+    }
+    return err ? err : bd_flush(f->dev);
+}
+
+/*
+ * Copies before block 0, because a mount takes a copy where block 0 is zero, and without a check
+ * for interruptions in between. The discard is a hint that spares the drive. It comes afterwards,
+ * so that no superblock refers to discarded blocks; what these hold then is undefined, so the
+ * places are zeroed once more.
+ */
 static int erase_old(struct format *f)
 {
     struct old_supers old;
     int err = find_old(f, &old);
 
-    /* A hint that spares the drive; the content of free blocks does not matter. */
+    if (!err)
+        err = zero_old(f, &old);
     if (!err)
         err = bd_discard(f->dev, 0, geo_of(f)->blocks << LAY_BLOCK_SHIFT);
-    memset(f->buf, 0, LAY_BLOCK_SIZE);
-    for (size_t i = 0; i < old.n && !err; i++)
-        err = write_blocks(f, old.at[i], 1);
-    return err ? err : bd_flush(f->dev);
+    return err ? err : zero_old(f, &old);
+}
+
+static int flush(struct format *f)
+{
+    return bd_flush(f->dev);
 }
 
 /* After a failure, that of an interruption included. */
@@ -400,9 +422,9 @@ static int run_steps(struct format *f, const step_fn *steps, size_t n)
 
 int mkfs_format(struct bd_dev *dev, const struct mkfs_params *params, struct mkfs_plan *plan)
 {
-    static const step_fn blocks[] = {erase_old,      write_bitmaps, write_journal,
-                                     write_sums,     write_root,    verify_bitmaps,
-                                     verify_journal, verify_sums,   verify_root};
+    static const step_fn blocks[] = {erase_old,   write_bitmaps, write_journal,  write_sums,
+                                     write_root,  flush,         verify_bitmaps, verify_journal,
+                                     verify_sums, verify_root};
     static const step_fn supers[] = {write_supers, verify_supers};
     struct format f = {.dev = dev, .params = params, .plan = plan};
     int err = mkfs_lay_out(params, dev->info.bytes, plan);

@@ -52,9 +52,9 @@ bool mkfs_group_is_free(const struct mkfs_plan *plan, uint64_t group);
 
 /*
  * Writes every metadata block of an empty file system, reads all of it back and checks it, the
- * superblocks last. The same parameters give the same bytes. Until it succeeds the device holds no
- * valid superblock. Errors: those of mkfs_lay_out(), the device's, -EINTR, -EUCLEAN (the blocks
- * read back differ from those written).
+ * superblocks last. The same parameters give the same bytes. When it fails, the device holds no
+ * valid superblock, or has its old contents if nothing was written yet. Errors: those of
+ * mkfs_lay_out(), the device's, -EINTR, -EUCLEAN (the blocks read back differ from those written).
  */
 int mkfs_format(struct bd_dev *dev, const struct mkfs_params *params, struct mkfs_plan *plan);
 

@@ -442,6 +442,27 @@ TEST(Format, AnInterruptionLeavesNothingThatCanBeMounted)
     }
 }
 
+// Until something is written, all of the older one is left.
+TEST(Format, AnInterruptionLeavesNothingOfAnOlderFileSystemThatCanBeMounted)
+{
+    mkfs_params old{}, params{};
+    mkfs_plan plan;
+    Wrong before(UINT64_MAX);
+    int err = -EINTR;
+    old.uuid[0] = 2;
+    params.uuid[0] = 1;
+    params.interrupted = [] { return checks_left-- <= 0; };
+    ASSERT_EQ(mkfs_format(&before.dev, &old, &plan), 0);
+    for (int checks = 0; err; checks++) {
+        Wrong dev(UINT64_MAX);
+        dev.bytes = before.bytes;
+        checks_left = checks;
+        err = mkfs_format(&dev.dev, &params, &plan);
+        ASSERT_TRUE(err == 0 || err == -EINTR) << err;
+        EXPECT_TRUE(err == 0 || dev.bytes == before.bytes || !dev.mountable(plan)) << checks;
+    }
+}
+
 TEST(PlanLimits, AreErrorsOfTheirOwn)
 {
     mkfs_params params{};
