@@ -131,9 +131,9 @@ static int try_one(const struct data_check *c, const struct window *w, const str
     if (!err)
         return differs(c, w, s, first, why, len);
     snprintf(why, len,
-             "%s: a read of %zu bytes to byte %zu of a page %s, although reads of single pages "
-             "succeed",
-             c->path, s->pages * PAGE_BYTES, s->at_byte, fails(err));
+             "%s: a read of %zu bytes to byte %zu of a page %s (%s), although reads of single "
+             "pages succeed",
+             c->path, s->pages * PAGE_BYTES, s->at_byte, fails(err), strerror(-err));
     return err;
 }
 
@@ -185,7 +185,8 @@ static int try_list(const struct data_check *c, const struct window *w, size_t l
     memset(c->buffer, 0xa5, at);
     int err = c->read_list(c->context, pieces, DATA_CHECK_PIECES);
     if (err) {
-        snprintf(why, len, "%s: a list of short reads %s", c->path, fails(err));
+        snprintf(why, len, "%s: a list of short reads %s (%s)", c->path, fails(err),
+                 strerror(-err));
         return err;
     }
     for (i = 0; i < DATA_CHECK_PIECES && is_right(c, w, &pieces[i]); i++)
@@ -207,7 +208,8 @@ int data_check_run(struct bd_dev *dev, const struct data_check *check, char *why
     int err = window_open(dev, 2 * (most / PAGE_BYTES), &w);
 
     if (err && err != -ENOMEM)
-        snprintf(why, len, "a read of single pages at the beginning of the device %s", fails(err));
+        snprintf(why, len, "%s: a read of single pages at the beginning of the device %s (%s)",
+                 check->path, fails(err), strerror(-err));
     if (err)
         return err;
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]) && !err; i++) {

@@ -253,8 +253,8 @@ static int explain(const struct options *o, int err)
         return tool_error(o->device.text, "does not give back what was written, do not use it");
     case -EINVAL:
         return tool_error(o->device.text,
-                          "cannot write the file system: the device refuses a command, "
-                          "'gpunvme check --data' shows more");
+                          "cannot write the file system: the device refuses a command, see %s",
+                          bd_name_is_ctrlr(&o->device.name) ? "'gpunvme check --data'" : "dmesg");
     default:
         return tool_error(o->device.text, "cannot write the file system: %s", tool_strerror(err));
     }

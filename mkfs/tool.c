@@ -44,6 +44,8 @@ const char *tool_strerror(int err)
         return "the device reports an error";
     case -ETIMEDOUT:
         return "the device does not answer in time";
+    case -EACCES:
+        return "access is denied, by permissions or by another host's reservation of the drive";
     case -ERANGE:
         return "the device lacks blocks that it says it has";
     default:

@@ -67,7 +67,7 @@ void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info)
              (int)(sizeof(info->tier_note) - sizeof(tuned)), gq->tier_note, tuned);
     if (fs.failed)
         snprintf(info->tier_note, sizeof(info->tier_note),
-                 "none serves: the drive or the file system has failed, see the daemon's log");
+                 "no writes: the drive or the file system has failed, see the daemon's log");
 }
 
 /* The transfers of the self-test are none of an application. */

@@ -136,7 +136,9 @@ int selftest_run(struct stack *s, char *why, size_t len)
 {
     int err = data_check_device(s->bdev, nvme_ctrlr_info(s->ctrlr)->max_transfer, why, len);
 
-    if (!is_verdict(err) && s->engine)
+    if (!is_verdict(err) && s->engine) {
+        why[0] = '\0';
         err = check_engine(s, why, len);
+    }
     return is_verdict(err) ? err : 0;
 }
