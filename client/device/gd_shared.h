@@ -29,9 +29,10 @@
  */
 #define GD_TURNS 64u
 
-/* Most pauses between two claims, of few CIDs; and for each word of CIDs, if those are more. */
+/* Most pauses between two claims: of few CIDs, for each word of more, and of any number. */
 #define GD_PAUSES      16u
 #define GD_WORD_PAUSES 8u
+#define GD_MOST_PAUSES 64u
 
 /* The part of a lane's read that is not read yet. */
 struct gd_part {

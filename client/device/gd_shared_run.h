@@ -47,7 +47,9 @@ GQ_FN uint32_t gd_most_pauses(const struct gd_share *s)
 {
     uint32_t most = s->low ? 0 : GD_WORD_PAUSES * gq_cid_words(&s->q);
 
-    return most > GD_PAUSES ? most : GD_PAUSES;
+    if (most < GD_PAUSES)
+        return GD_PAUSES;
+    return most < GD_MOST_PAUSES ? most : GD_MOST_PAUSES;
 }
 
 /*
@@ -71,7 +73,7 @@ GQ_FN int gd_no_queue_error(const struct gd_share *s)
 /*
  * After a claim that failed. A leader without commands of its own runs one round for those of other
  * groups, whose CIDs become free, and releases the queue. The pauses of a group that only waits
- * grow with each claim, to 3 us for few CIDs and 13 us for 256.
+ * grow with each claim, to 3 us for few CIDs and 13 us for 256 or more.
  */
 GQ_STEP void gd_try_elsewhere(struct gd_share *s, uint32_t wanting)
 {
