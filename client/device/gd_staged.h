@@ -2,7 +2,8 @@
 /*
  * A long read into memory that the controller does not reach, by the groups of several blocks, one
  * for each queue. Copy warps of each block (gq_copy_warps.h) copy its group's staged bytes. The
- * groups deal the units of the read by a counter, as those of a list deal its pieces.
+ * groups deal the units of the read by a counter, as those of a list deal its pieces, or have equal
+ * shares where there is no counter.
  *
  * Every function is called by all lanes of a group together.
  */
@@ -142,8 +143,8 @@ GQ_FN bool gd_end_part(const struct gd_reader *w, const struct gd_staged *s, uin
 }
 
 /*
- * The work of the rank-th group, of a file without checksums. True: it was the last, and *err is 0
- * or the read's -errno.
+ * The work of the rank-th group; blocks with checksums are compared afterwards. True: it was the
+ * last of the groups that deal by a counter, and *err is 0 or the read's -errno.
  */
 GQ_FN bool gd_read_staged(struct gd_reader *w, const struct gd_staged *s, uint32_t rank, int *err)
 {

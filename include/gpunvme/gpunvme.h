@@ -242,7 +242,8 @@ int gpunvme_file_bad_block(struct gpunvme_file *f, uint64_t *offset);
 /*
  * Reads n bytes at offset to ptr, inside a registered buffer, in stream order (a CUstream or
  * cudaStream_t; NULL: the default stream), like a kernel of that stream. When it is this read's
- * turn to end, *bytes is what pread(2) would return, or -errno; before, it may become 0. It is
+ * turn to end, *bytes is what pread(2) would return, or -errno; before, it may become 0, and in a
+ * captured graph an error while other parts of the read still write to ptr. It is
  * memory that the GPU reaches and the caller keeps until then (pinned host memory, or the
  * device's). On a mount without a GPU: host memory from gpunvme_alloc(), stream NULL, and the read
  * has ended when the call returns.
