@@ -97,9 +97,15 @@ static size_t begin_at(const struct window *w, size_t n, size_t k)
     return 0;
 }
 
+/* What became of a read; followed by its cause(). */
 static const char *fails(int err)
 {
-    return err == -EINVAL ? "is refused by the controller" : "fails";
+    return err == -EINVAL ? "is refused by the controller" : "fails: ";
+}
+
+static const char *cause(int err)
+{
+    return err == -EINVAL ? "" : strerror(-err);
 }
 
 static int differs(const struct data_check *c, const struct window *w, const struct shape *s,
@@ -131,9 +137,9 @@ static int try_one(const struct data_check *c, const struct window *w, const str
     if (!err)
         return differs(c, w, s, first, why, len);
     snprintf(why, len,
-             "%s: a read of %zu bytes to byte %zu of a page %s (%s), although reads of single "
+             "%s: a read of %zu bytes to byte %zu of a page %s%s, although reads of single "
              "pages succeed",
-             c->path, s->pages * PAGE_BYTES, s->at_byte, fails(err), strerror(-err));
+             c->path, s->pages * PAGE_BYTES, s->at_byte, fails(err), cause(err));
     return err;
 }
 
@@ -185,8 +191,7 @@ static int try_list(const struct data_check *c, const struct window *w, size_t l
     memset(c->buffer, 0xa5, at);
     int err = c->read_list(c->context, pieces, DATA_CHECK_PIECES);
     if (err) {
-        snprintf(why, len, "%s: a list of short reads %s (%s)", c->path, fails(err),
-                 strerror(-err));
+        snprintf(why, len, "%s: a list of short reads %s%s", c->path, fails(err), cause(err));
         return err;
     }
     for (i = 0; i < DATA_CHECK_PIECES && is_right(c, w, &pieces[i]); i++)
@@ -208,8 +213,8 @@ int data_check_run(struct bd_dev *dev, const struct data_check *check, char *why
     int err = window_open(dev, 2 * (most / PAGE_BYTES), &w);
 
     if (err && err != -ENOMEM)
-        snprintf(why, len, "%s: a read of single pages at the beginning of the device %s (%s)",
-                 check->path, fails(err), strerror(-err));
+        snprintf(why, len, "%s: a read of single pages at the beginning of the device %s%s",
+                 check->path, fails(err), cause(err));
     if (err)
         return err;
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]) && !err; i++) {
