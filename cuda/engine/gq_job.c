@@ -71,6 +71,8 @@ void gq_job_lengthen_commands(struct gq_job *j, struct gq_reads *reads)
 {
     const struct gq_engine *e = j->e;
 
+    if (e->long_staging <= e->lane_staging)
+        return;
     reads->lane_staging = e->long_staging;
     reads->lanes = (uint32_t)min_u64(GQ_STAGING_LANES, e->queue_area / e->long_staging);
     j->least_portion = 1;
