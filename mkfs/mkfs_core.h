@@ -53,8 +53,9 @@ bool mkfs_group_is_free(const struct mkfs_plan *plan, uint64_t group);
 /*
  * Writes every metadata block of an empty file system, reads all of it back and checks it, the
  * superblocks last. The same parameters give the same bytes. When it fails, the device holds no
- * valid superblock, or has its old contents if nothing was written yet. Errors: those of
- * mkfs_lay_out(), the device's, -EINTR, -EUCLEAN (the blocks read back differ from those written).
+ * valid superblock; or, if the old ones could not be erased, its old contents less some copies of
+ * the superblock. Errors: those of mkfs_lay_out(), the device's, -EINTR, -EUCLEAN (the blocks read
+ * back differ from those written).
  */
 int mkfs_format(struct bd_dev *dev, const struct mkfs_params *params, struct mkfs_plan *plan);
 
