@@ -69,9 +69,10 @@ GQ_FN struct gq_port gd_load_port(const struct gq_port *at)
 }
 
 /*
- * By one lane: have the leases ended? checked: the value of checked_ns, loaded at `now`. A
- * load of a word of host memory costs a microsecond, both together hardly more, so one lane does it
- * once per GD_CHECK_NS. When they have ended, every group finds that for itself.
+ * By one lane: have the leases ended? checked: the value of checked_ns, loaded at `now`; 0: the
+ * words are loaded in any case. A load of a word of host memory costs a microsecond, both together
+ * hardly more, so one lane does it once per GD_CHECK_NS. When they have ended, every group finds
+ * that for itself.
  */
 GQ_FN bool gd_lease_ended(const struct gpunvme_device_file *f, uint64_t now, uint64_t checked)
 {

@@ -27,7 +27,7 @@ struct gd_timing {
     uint32_t steps;        /* from the event to the poll that is expected to return the word */
     uint32_t polls;        /* begun since the event */
     uint64_t event, begun; /* ticks at the event, and at the begin of the last poll */
-    uint64_t least;        /* ticks of the shortest poll so far; others may have been held up */
+    uint64_t least;        /* ticks of the shortest poll so far: one that nothing delayed */
 };
 
 GQ_FN struct gd_timing gd_timing_new(void)

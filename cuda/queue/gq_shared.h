@@ -30,8 +30,8 @@
  * The CIDs above are indices. The CID that is posted has the number of the SQ's
  * entry in its upper bits, as far as they hold it (GQ_CID_LONE is not set), by
  * which a second completion differs from that of the next command with the
- * index. A completion whose CID is not in flight breaks the queue. The completion of a CID that was
- * LEFT releases it.
+ * index. A completion whose CID is not in flight breaks the queue. The completion
+ * of a CID that was LEFT releases it.
  *
  * Every function is called by all lanes of the group together unless noted
  * otherwise; w is shared by them.
