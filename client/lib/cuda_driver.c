@@ -6,9 +6,13 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "client/lib/cuda_driver_internal.h"
 #include "client/lib/error.h"
+#include "support/clock.h"
+
+#define DRAIN_STEP_NS 100000 /* between two queries of a stream that is waited for */
 
 static int driver_failed(struct cuda_driver *cu, CUresult result, const char *what)
 {
@@ -440,6 +444,24 @@ int cuda_driver_stream_check(struct cuda_driver *cu, int device, void *stream)
         return 0;
     driver_failed(cu, result, "the CUDA context has failed, start the process anew");
     return -EIO;
+}
+
+/* A query of a stream that is being captured would invalidate the capture. */
+bool cuda_driver_stream_drain(struct cuda_driver *cu, int device, void *stream,
+                              uint64_t patience_ns)
+{
+    const struct timespec step = {.tv_nsec = DRAIN_STEP_NS};
+    uint64_t end = now_ns() + patience_ns;
+    CUresult result;
+
+    if (cuda_driver_is_captured(cu, stream) || push_context(cu, device))
+        return true;
+    int mode = cuda_driver_ignore_captures(cu);
+    while ((result = cu->cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY && now_ns() < end)
+        nanosleep(&step, NULL);
+    cuda_driver_heed_captures(cu, mode);
+    pop_context(cu);
+    return result != CUDA_ERROR_NOT_READY;
 }
 
 bool cuda_driver_is_captured(struct cuda_driver *cu, void *stream)

@@ -96,8 +96,19 @@ int direct_readv_open(struct gpunvme_direct *d);
 int direct_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream);
 /* Is the read so long that a comparison by a kernel of many warps costs less than by its own? */
 bool direct_compare_pays(const struct gd_launch *l);
-/* Launches the kernels that follow the read: comparison, and end of the check (gd_compare.h). */
+/*
+ * Launches the kernels that follow the read: comparison, and end of the check (gd_compare.h).
+ * On an error direct_give_up() has been called.
+ */
 int direct_conclude(struct gpunvme_direct *d, struct gd_launch *l, void *stream);
+/*
+ * For a read whose second or third launch CUDA has refused with err: waits until its kernels have
+ * ended, and gives back the words of its check, if it has one. Returns err; -ETIMEDOUT: the kernels
+ * have not ended in time, and may still write to the buffer. Waits for nothing while the stream is
+ * captured.
+ */
+int direct_give_up(struct gpunvme_direct *d, const struct gd_check *check, void *stream,
+                   uint64_t patience_ns, int err);
 /* Sets gpunvme_error() and returns -ENOTSUP: the library has no device code. */
 int direct_no_kernels(void);
 
@@ -108,7 +119,8 @@ void direct_staged_close(struct gpunvme_direct *d);
 bool direct_staged_takes(const struct gpunvme_direct *d, const struct gd_launch *l);
 /*
  * 1: launched. 0: not launched, because the stream is being captured or too many such reads are in
- * flight, and the read is compared, or a host waits for it; one block makes it then. Or -errno.
+ * flight, and the read is compared, or a host waits for it; one block makes it then. Or -errno, as
+ * of direct_give_up().
  */
 int direct_staged_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream);
 
@@ -155,6 +167,8 @@ void direct_sums_close(struct gpunvme_direct *d);
 struct gd_check *direct_check_take(struct gpunvme_direct *d, const struct gpunvme_device_file *f,
                                    void *stream);
 void direct_check_give_back(struct gpunvme_direct *d, const struct gd_check *check);
+/* Gives back words whose kernels have ended, of which the last one was not launched. */
+void direct_check_end(struct gpunvme_direct *d, const struct gd_check *check);
 /* Launches the comparison; without a GPU, compares. */
 int direct_compare(struct gpunvme_direct *d, struct gd_compare_launch *l, void *stream);
 /* The same of the data of one read. */

@@ -4,6 +4,7 @@
 
 #include "client/device/gd_launch.h"
 #include "client/lib/direct.h"
+#include "support/clock.h"
 
 #define WARP 32u
 
@@ -41,12 +42,27 @@ bool direct_compare_pays(const struct gd_launch *l)
     return l->len / GQ_SUM_BLOCK > least;
 }
 
+int direct_give_up(struct gpunvme_direct *d, const struct gd_check *check, void *stream,
+                   uint64_t patience_ns, int err)
+{
+    if (!cuda_driver_stream_drain(d->space.cuda, d->space.device, stream, patience_ns))
+        return gpunvme_fail(-ETIMEDOUT,
+                            "CUDA refused a launch, and what was launched before has "
+                            "not ended for %llu ms: synchronise the stream",
+                            (unsigned long long)(patience_ns / NS_PER_MS));
+    direct_check_end(d, check);
+    return err;
+}
+
 int direct_conclude(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
 {
     int err = direct_compare_read(d, l, stream);
 
     l->concludes = true;
-    return err ? err : launch(d, l, stream);
+    if (!err)
+        err = launch(d, l, stream);
+    return err ? direct_give_up(d, l->check, stream, direct_patience_ns(&l->file.set, l->len), err)
+               : 0;
 }
 
 int direct_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream)

@@ -53,6 +53,18 @@ static int compare(struct gpunvme_direct *d, const struct gd_list_launch *l, voi
     return direct_compare(d, &c, stream);
 }
 
+/* The patience is that for a list as long as the buffer. */
+static int conclude(struct gpunvme_direct *d, struct gd_list_launch *l, void *stream)
+{
+    int err = compare(d, l, stream);
+
+    l->concludes = true;
+    if (!err)
+        err = launch(d, l, stream);
+    uint64_t patience_ns = direct_patience_ns(&l->file.set, l->buffer.len);
+    return err ? direct_give_up(d, l->check, stream, patience_ns, err) : 0;
+}
+
 static int launch_list(struct gpunvme_file *f, struct gd_list_launch *l, void *stream)
 {
     struct gpunvme_direct *d = f->d;
@@ -73,12 +85,8 @@ static int launch_list(struct gpunvme_file *f, struct gd_list_launch *l, void *s
     if (err) {
         direct_slots_give_back(d, &d->dealings, dealing);
         direct_check_give_back(d, l->check);
-    } else if (l->check) {
-        err = compare(d, l, stream);
-        l->concludes = true;
-        err = err ? err : launch(d, l, stream);
     }
-    return err;
+    return err || !l->check ? err : conclude(d, l, stream);
 }
 
 static void read_here(struct gpunvme_file *f, struct gd_list_launch *l)

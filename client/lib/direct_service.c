@@ -19,10 +19,9 @@
 
 #define KERNEL      "gpunvme_direct_serve"
 #define THREADS     (GD_READ_QUEUES * 32u)
-#define PART        ((uint64_t)64 << 20) /* bytes at a time, so that waiting can be bounded */
-#define LAUNCHED    (4 * PART) /* the same of a kernel of its own, whose start and end take long */
-#define CLOCK_POLLS 64u        /* one poll in so many reads the clock */
-#define PATIENCE    3u /* deadlines of a command: for a queue, for the part, and one to be sure */
+#define PART        DIRECT_PART /* bytes at a time, so that waiting can be bounded */
+#define LAUNCHED    (4 * PART)  /* the same of a kernel of its own, whose start and end take long */
+#define CLOCK_POLLS 64u         /* one poll in so many reads the clock */
 #define CHECK_NS    (NS_PER_S / 10) /* of a read's wait, between two checks of the CUDA context */
 
 struct direct_service {
@@ -254,7 +253,7 @@ static int hand_over(struct direct_service *s, const struct direct_service_read 
     union gd_request request = as_command ? request_command(r) : request_part(r, done);
     uint32_t number = gq_tagged_slot_post(&s->slot, &request, sizeof(request));
 
-    return wait_for(s, number, has_more ? NULL : r->cqs, PATIENCE * f->set.command_ns);
+    return wait_for(s, number, has_more ? NULL : r->cqs, direct_patience_ns(&f->set, PART));
 }
 
 /* Has the kernel of every long read that was launched ended? */
@@ -263,10 +262,14 @@ static bool launched_has_ended(const struct direct_service *s)
     return __atomic_load_n(&s->memory->launched, __ATOMIC_ACQUIRE) != GD_LAUNCHED;
 }
 
-/*
- * Under the lock. The end of a read that was launched: 0 or -errno. One that is given up does
- * not begin any more, or ends soon.
- */
+/* Under the lock. Its kernel does not begin any more, or ends soon, and is waited for later. */
+static void give_up_launched(struct direct_service *s)
+{
+    __atomic_store_n(&s->memory->cancel, 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&s->given_up, true, __ATOMIC_RELEASE);
+}
+
+/* Under the lock. The end of a read that was launched: 0 or -errno. */
 static int wait_for_launched(struct direct_service *s, uint64_t patience_ns)
 {
     uint64_t start = now_ns(), check_ns = CHECK_NS;
@@ -282,8 +285,7 @@ static int wait_for_launched(struct direct_service *s, uint64_t patience_ns)
             check_ns = waited_ns + CHECK_NS;
         }
         if (err || late) {
-            __atomic_store_n(&s->memory->cancel, 1, __ATOMIC_RELEASE);
-            __atomic_store_n(&s->given_up, true, __ATOMIC_RELEASE);
+            give_up_launched(s);
             return err ? err : say(-ETIMEDOUT);
         }
     }
@@ -296,7 +298,6 @@ static int wait_for_launched(struct direct_service *s, uint64_t patience_ns)
 static int64_t launch_part(struct direct_service *s, const struct direct_service_read *r,
                            uint64_t done)
 {
-    uint64_t patience_ns = PATIENCE * r->file->set.command_ns;
     struct gd_launch part;
 
     if (!r->launch || !launched_has_ended(s))
@@ -310,11 +311,13 @@ static int64_t launch_part(struct direct_service *s, const struct direct_service
     s->memory->launched = GD_LAUNCHED;
     s->memory->cancel = 0;
     int err = r->launch(r->direct, &part, s->launches);
-    if (err <= 0) {
+    if (err == -ETIMEDOUT)
+        give_up_launched(s);
+    else if (err <= 0)
         s->memory->launched = 0;
+    if (err <= 0)
         return err;
-    }
-    err = wait_for_launched(s, (part.len + PART - 1) / PART * patience_ns);
+    err = wait_for_launched(s, direct_patience_ns(&r->file->set, part.len));
     return err ? err : (int64_t)part.len;
 }
 

@@ -15,6 +15,17 @@ struct direct_service;
 struct gpunvme_direct;
 struct gd_launch;
 
+/*
+ * Patience for a kernel that reads len bytes: for each part of them three deadlines of a command,
+ * for a queue, for the part, and one to be sure.
+ */
+#define DIRECT_PART ((uint64_t)64 << 20)
+
+static inline uint64_t direct_patience_ns(const struct gd_set *set, uint64_t len)
+{
+    return (len + DIRECT_PART - 1) / DIRECT_PART * 3 * set->command_ns;
+}
+
 /* Inside of one buffer, not past the end of the file. */
 struct direct_service_read {
     const struct gpunvme_device_file *file;
@@ -25,7 +36,8 @@ struct direct_service_read {
     const struct nvme_cqe *const *cqs; /* of the queues in file->set, at addresses of the host */
     /*
      * Launches another kernel for `part` of a long read, whose result goes to part->bytes. 1:
-     * launched; 0: the block makes the read; or -errno. NULL: the block makes all reads.
+     * launched; 0: the block makes the read; or -errno: nothing of it runs, but with -ETIMEDOUT
+     * it may. NULL: the block makes all reads.
      */
     int (*launch)(struct gpunvme_direct *d, struct gd_launch *part, void *stream);
     struct gpunvme_direct *direct;

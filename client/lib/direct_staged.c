@@ -101,7 +101,9 @@ static int launch_without_words(struct gpunvme_direct *d, struct gd_launch *l, u
         l->step = steps[i];
         err = launch(d, l, l->step == GD_READS ? blocks : 1, stream);
     }
-    return err ? err : 1;
+    if (err)
+        return direct_give_up(d, NULL, stream, direct_patience_ns(&l->file.set, l->len), err);
+    return 1;
 }
 
 int direct_staged_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream)

@@ -68,6 +68,16 @@ void direct_check_give_back(struct gpunvme_direct *d, const struct gd_check *che
     direct_slots_give_back(d, &d->checks, (uintptr_t)check);
 }
 
+/* They are zero for the next check, as its last kernel would have made them, or stay taken. */
+void direct_check_end(struct gpunvme_direct *d, const struct gd_check *check)
+{
+    uint64_t at = (uintptr_t)check + offsetof(struct gd_check, refused);
+    const uint32_t refused = 0;
+
+    if (check && memory_space_put(&d->space, at, &refused, sizeof(refused)) == 0)
+        direct_check_give_back(d, check);
+}
+
 /* So that each warp has a turn. Pieces may be long: all that are there at a time. */
 static unsigned blocks_for(const struct gd_compare_launch *l)
 {

@@ -248,10 +248,14 @@ int gpunvme_file_bad_block(struct gpunvme_file *f, uint64_t *offset);
  * device's). On a mount without a GPU: host memory from gpunvme_alloc(), stream NULL, and the read
  * has ended when the call returns.
  *
- * 0: the read was sent off, and *bytes will tell; else it was not, and *bytes is as before: -EFAULT
- * (not inside one buffer), -ESTALE, -EINVAL, -ENOTSUP (the library has no kernels), or what CUDA
- * said. A graph that captured the call reads the file as it is known now: not after refreshing or
- * renewing.
+ * 0: the read was sent off, and *bytes will tell; else it was not, *bytes tells nothing, and
+ * nothing is written to ptr after the call: -EFAULT (not inside one buffer), -ESTALE, -EINVAL,
+ * -ENOTSUP (the library has no kernels), or what CUDA said. A read may have several launches: when
+ * CUDA refuses a later one, the call waits for what the stream has, at least for three deadlines of
+ * a command. -ETIMEDOUT: that was not enough; synchronise the stream before ptr is used or freed.
+ *
+ * A graph that captured the call reads the file as it is known now: not after refreshing or
+ * renewing. One that captured a call that failed must not run.
  */
 int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset, void *stream,
                        int64_t *bytes);
@@ -266,9 +270,9 @@ int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t off
  * results. A result is valid once the stream has passed the list: bytes, -EINVAL for a length of
  * 2^31 or more, or an error as in gpunvme_device.h. n is below 2^31.
  *
- * 0: the list was launched. Otherwise it was not, with the errors of gpunvme_read_async(); -EINVAL
- * also where n runs past the end of pieces of gpunvme_pieces_alloc(). A graph may capture the call,
- * as it may gpunvme_read_async().
+ * 0: the list was launched. Otherwise it was not, with the errors of gpunvme_read_async(), and
+ * results tell nothing; -EINVAL also where n runs past the end of pieces of gpunvme_pieces_alloc().
+ * A graph may capture the call, as it may gpunvme_read_async().
  */
 int gpunvme_readv_async(struct gpunvme_file *f, void *ptr, struct gpunvme_piece *pieces, size_t n,
                         void *stream);

@@ -10,6 +10,7 @@
 
 #include "gpunvme/gpunvme.h"
 #include "tests/client/lib/gpu_rig.h"
+#include "tests/client/lib/refusal.h"
 
 namespace
 {
@@ -117,6 +118,21 @@ TEST_F(StagedGpu, ACapturedReadRunsAgain)
     cudaGraphDestroy(graph);
 }
 
+TEST_F(StagedGpu, ACaptureOutlivesALaunchThatIsRefused)
+{
+    for (unsigned nth = 1; nth <= 3; nth++) {
+        cudaGraph_t graph = nullptr;
+        ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+        refusal_at(g_, nth);
+        EXPECT_EQ(gpunvme_read_async(f_, memory() + kPage, 8 * kMiB, 5, stream_, bytes_), -EIO);
+        if (cudaStreamEndCapture(stream_, &graph) == cudaSuccess)
+            cudaGraphDestroy(graph);
+        cudaGetLastError();
+        ASSERT_EQ(read_async(memory() + kPage, 8 * kMiB, 5), static_cast<int64_t>(8 * kMiB));
+        ASSERT_TRUE(holds(memory() + kPage, 8 * kMiB, 5)) << nth;
+    }
+}
+
 TEST_F(StagedGpu, TheMountsEndEndsReads)
 {
     end_the_mount();
@@ -161,6 +177,30 @@ TEST_F(StagedGpuSums, WholeBlocksAreRead)
             ASSERT_TRUE(holds_alone(at, n, offset)) << waits;
         }
     }
+}
+
+// The kernel that was launched before would still read: 63 MiB take 10 ms and more.
+TEST_F(StagedGpuSums, NothingIsWrittenAfterALaunchThatIsRefused)
+{
+    const size_t n = 63 * kMiB;
+    unsigned char *const dst = memory() + kPage;
+    for (unsigned i = 0; i < 140; i++) { // more than there are words
+        refusal_at(g_, 2 + i % 2);
+        ASSERT_EQ(i % 4 < 2 ? gpunvme_read_async(f_, dst, n, 0, stream_, bytes_)
+                            : gpunvme_file_read(f_, dst, n, 0),
+                  -EIO);
+        EXPECT_EQ(cudaStreamQuery(stream_), cudaSuccess) << i;
+        std::vector<unsigned char> after(kPage);
+        for (size_t at : {size_t{0}, n - kPage}) {
+            ASSERT_EQ(cudaMemset(dst + at, kGuard, kPage), cudaSuccess);
+            ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+            ASSERT_EQ(cudaMemcpy(after.data(), dst + at, kPage, cudaMemcpyDefault), cudaSuccess);
+            EXPECT_EQ(std::count(after.begin(), after.end(), kGuard), kPage) << i;
+        }
+    }
+    EXPECT_EQ(read_async(dst, n, 0), static_cast<int64_t>(n));
+    EXPECT_TRUE(holds(dst, n, 0));
+    EXPECT_EQ(gpunvme_file_read(f_, dst, n, 0), static_cast<ssize_t>(n));
 }
 
 TEST_F(StagedGpuSums, ABlockThatIsWrongInTheImageIsTheReadsError)

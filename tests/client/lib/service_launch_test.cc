@@ -71,6 +71,17 @@ TEST_F(ServiceLaunch, ALaunchThatFailsIsTheReadsError)
     EXPECT_EQ(service_rig_long_read(rig_, kPart, 0), static_cast<int64_t>(kPart));
 }
 
+TEST_F(ServiceLaunch, KernelsThatALaunchHasLeftBehindAreNotForgotten)
+{
+    start(kHasty);
+    service_rig_set_launch(rig_, -ETIMEDOUT, false);
+    EXPECT_EQ(service_rig_long_read(rig_, kPart, 0), -ETIMEDOUT);
+    EXPECT_FALSE(service_rig_has_left(rig_));
+    service_rig_set_launch(rig_, 1, false);
+    EXPECT_EQ(service_rig_long_read(rig_, kPart, 0), static_cast<int64_t>(kPart));
+    EXPECT_EQ(service_rig_bytes(rig_), kPart) << "by the block";
+}
+
 TEST_F(ServiceLaunch, AnErrorInTheMiddleLeavesWhatCameBefore)
 {
     start(kPatient);

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Launches that the CUDA driver of the machine refuses, because they ask for too large a block. */
+#ifndef TESTS_CLIENT_LIB_REFUSAL_H
+#define TESTS_CLIENT_LIB_REFUSAL_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct gpunvme;
+
+/* The nth launch by this thread from now on, 1: the next one. The handle has used CUDA. */
+void refusal_at(struct gpunvme *g, unsigned nth);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
