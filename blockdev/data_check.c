@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "blockdev/nvme/nvme_info.h"
+
 /* Of a list. Its bytes between pieces move the next one to another place in its page. */
 #define PIECE_LBAS 3u
 #define PIECE_GAP  64u
@@ -31,6 +33,21 @@ struct window {
     size_t n_marks;
 };
 
+int data_check_error(int err, uint16_t status)
+{
+    return nvme_status_errno(status) == -EINVAL ? -EPROTO : err;
+}
+
+static int submit(struct bd_dev *dev, struct bd_io *ios, size_t n)
+{
+    int err = bd_submit(dev, ios, n);
+    size_t i = 0;
+
+    while (i < n && !ios[i].error)
+        i++;
+    return i < n ? data_check_error(err, ios[i].nvme_status) : err;
+}
+
 static int read_pages(struct bd_dev *dev, const struct window *w)
 {
     struct bd_io *ios = calloc(w->pages, sizeof(*ios));
@@ -43,7 +60,7 @@ static int read_pages(struct bd_dev *dev, const struct window *w)
                                 .offset = i * PAGE_BYTES,
                                 .len = PAGE_BYTES,
                                 .buf = w->data + i * PAGE_BYTES};
-    err = bd_submit(dev, ios, w->pages);
+    err = submit(dev, ios, w->pages);
     free(ios);
     return err;
 }
@@ -100,12 +117,12 @@ static size_t begin_at(const struct window *w, size_t n, size_t k)
 /* What became of a read; followed by its cause(). */
 static const char *fails(int err)
 {
-    return err == -EINVAL ? "is refused by the controller" : "fails: ";
+    return err == -EPROTO ? "is refused by the controller" : "fails: ";
 }
 
 static const char *cause(int err)
 {
-    return err == -EINVAL ? "" : strerror(-err);
+    return err == -EPROTO ? "" : strerror(-err);
 }
 
 static int differs(const struct data_check *c, const struct window *w, const struct shape *s,
@@ -239,8 +256,9 @@ struct device_road {
 static int device_read(void *context, uint64_t offset, size_t at, size_t len)
 {
     const struct device_road *r = context;
+    struct bd_io io = {.op = BD_READ, .offset = offset, .len = len, .buf = r->buffer + at};
 
-    return bd_read(r->dev, offset, r->buffer + at, len);
+    return submit(r->dev, &io, 1);
 }
 
 int data_check_device(struct bd_dev *dev, size_t max_command, char *why, size_t len)

@@ -28,7 +28,10 @@ struct data_check_piece {
     size_t at, len;  /* in the buffer; at: a multiple of 64 */
 };
 
-/* A path from the device to a buffer. */
+/* The error of a read that failed with err; status: the NVMe status of its command, 0: none. */
+int data_check_error(int err, uint16_t status);
+
+/* A path from the device to a buffer. Errors of its reads are those of data_check_error(). */
 struct data_check {
     const char *path; /* its name, for the sentence */
     /* Reads [offset, offset + len) of the device to byte `at` of the buffer. 0 or -errno. */
@@ -42,8 +45,8 @@ struct data_check {
 
 /*
  * 0: all reads were right. -EILSEQ: one returned wrong data, or wrote outside its destination.
- * Another error ends the test, too: it is that of the read that failed, and -EINVAL means that the
- * controller refuses a shape of command. why has a sentence, but not for -ENOMEM.
+ * -EPROTO: the controller refuses a shape of command. Another error ends the test, too: it is that
+ * of the read that failed, and may be the host's. why has a sentence, but not for -ENOMEM.
  */
 int data_check_run(struct bd_dev *dev, const struct data_check *check, char *why, size_t len);
 /* Checks the commands of the device itself, into its DMA memory if it has such. As above. */

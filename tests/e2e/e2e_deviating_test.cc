@@ -312,6 +312,17 @@ TEST_F(Deviating, AMountFindsAControllerThatRefusesLongCommands)
     EXPECT_TRUE(has_content(mounted_->path("file"), 1));
 }
 
+// Its fifth queue pair is the first of the executor's.
+TEST_F(Deviating, AMountFindsAControllerThatRefusesCommandsOfTheExecutor)
+{
+    begin({}, "");
+    expect_refused({"--fault", "status,op=read,qid=5,status=0x002"},
+                   "commands of the executor: a read of ");
+    serve();
+    ASSERT_TRUE(mounted_->mount("executor=cpu")) << mounted_->log();
+    EXPECT_TRUE(has_content(mounted_->path("file"), 1));
+}
+
 // And not that the device is too small.
 TEST_F(Deviating, MkfsSaysThatAControllerRefusesCommands)
 {

@@ -65,7 +65,7 @@ static void check_data(struct check *c, struct cli_ctrlr *ctrlr, uint32_t nsid)
 
     if (err)
         check_add(c, CHECK_FAIL, "data",
-                  err == -EILSEQ || err == -EINVAL ? "report it to the maker of the controller"
+                  err == -EILSEQ || err == -EPROTO ? "report it to the maker of the controller"
                                                    : NULL,
                   "%s", why[0] ? why : strerror(-err));
     else

@@ -55,7 +55,7 @@ bool cli_ctrlr_quirks(const struct cli_ctrlr *c, unsigned *out);
 
 /*
  * Reads of every shape, of a controller of cli_driver_open() (data_check.h). 0, or -errno with a
- * sentence: -EILSEQ for wrong data.
+ * sentence: -EILSEQ for wrong data, -EPROTO for a command that the controller refuses.
  */
 int cli_ctrlr_check_data(struct cli_ctrlr *c, uint32_t nsid, char *why, size_t len);
 

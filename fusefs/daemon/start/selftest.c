@@ -31,8 +31,9 @@ static int engine_read(void *context, uint64_t offset, size_t at, size_t len)
                                    .n_extents = 1,
                                    .end = len};
     struct gq_result result;
+    int err = gq_transfer(r->s->engine, &req, &result);
 
-    return gq_transfer(r->s->engine, &req, &result);
+    return data_check_error(err, result.nvme_status);
 }
 
 static int engine_read_list(void *context, const struct data_check_piece *pieces, size_t n)
@@ -54,7 +55,7 @@ static int engine_read_list(void *context, const struct data_check_piece *pieces
         desc[i] = (struct gq_read_desc){
             .file_offset = pieces[i].offset, .at = pieces[i].at, .len = (uint32_t)pieces[i].len};
     int err = gq_readv(r->s->engine, &req, &result);
-    return !err && result.partial ? -EIO : err;
+    return data_check_error(!err && result.partial ? -EIO : err, result.nvme_status);
 }
 
 static int register_both(struct test_path *r)
@@ -129,7 +130,7 @@ static int check_engine(struct stack *s, char *why, size_t len)
 
 static bool is_verdict(int err)
 {
-    return err == -EILSEQ || err == -EINVAL || err == -ENOMEM;
+    return err == -EILSEQ || err == -EPROTO || err == -ENOMEM;
 }
 
 int selftest_run(struct stack *s, char *why, size_t len)

@@ -7,7 +7,7 @@
 
 /*
  * Precondition: controller and block device are open, no file system. -EILSEQ: data came back
- * wrong; -EINVAL: a shape of command is refused; why has a sentence. -ENOMEM. 0 otherwise: other
+ * wrong; -EPROTO: a shape of command is refused; why has a sentence. -ENOMEM. 0 otherwise: other
  * failures are named by those that need the data.
  */
 int selftest_run(struct stack *s, char *why, size_t len);
