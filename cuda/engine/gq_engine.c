@@ -70,7 +70,7 @@ static int open_executor(struct gq_engine *e)
 
 static void close_queue(struct gq_engine *e, unsigned i)
 {
-    e->exec->ops->port_remove(e->exec, i);
+    gq_engine_remove_port(e, i);
     /* On an error the rings stay mapped until the controller is reset (nvme_qpair_delete). */
     if (e->queues[i].qp.sq) /* else it was deleted before */
         nvme_qpair_delete(e->ctrlr, &e->queues[i].qp);

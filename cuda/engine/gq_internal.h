@@ -26,6 +26,7 @@ enum gq_queue_use {
 
 struct gq_queue {
     struct nvme_qpair qp;
+    uint16_t port_qid;     /* of the pair that the executor has; 0: it has none */
     struct gq_state state; /* between runs */
     enum gq_queue_use use; /* under engine.lock */
     /* Posted by runs that have ended. Atomic, relaxed: a run adds, statistics read. */
@@ -166,6 +167,8 @@ bool gq_reservation_release(struct gq_engine *e, const struct gq_reservation *r,
 
 /* Makes pair i known to the executor, with its doorbells or proxied doorbells. */
 int gq_engine_add_port(struct gq_engine *e, unsigned i);
+/* No effect where the executor has none, because adding it has failed. */
+void gq_engine_remove_port(struct gq_engine *e, unsigned i);
 /*
  * Under e->lock: the queue's commands have ended, and it no longer holds its
  * buffer and workspace.

@@ -11,5 +11,15 @@ int gq_engine_add_port(struct gq_engine *e, unsigned i)
         qp.sq_doorbell = &e->proxied_doorbells[i].sq_tail;
         qp.cq_doorbell = &e->proxied_doorbells[i].cq_head;
     }
-    return e->exec->ops->port_add(e->exec, i, &qp);
+    int err = e->exec->ops->port_add(e->exec, i, &qp);
+    if (!err)
+        e->queues[i].port_qid = qp.qid;
+    return err;
+}
+
+void gq_engine_remove_port(struct gq_engine *e, unsigned i)
+{
+    if (e->queues[i].port_qid)
+        e->exec->ops->port_remove(e->exec, i);
+    e->queues[i].port_qid = 0;
 }

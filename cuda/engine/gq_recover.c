@@ -47,15 +47,17 @@ static void set_proxy(struct gq_engine *e, unsigned i, uint32_t sq_tail, uint32_
         gq_doorbell_proxy_set(e->proxy, i, sq_tail, cq_head);
 }
 
-/* A pair that was moved to another id has other rings and doorbells. */
+/*
+ * A pair that was moved to another id has other rings and doorbells: it may have been moved by an
+ * earlier call, which failed behind that.
+ */
 static int create_again(struct gq_engine *e, unsigned i)
 {
-    struct nvme_qpair *qp = &e->queues[i].qp;
-    uint16_t qid = qp->qid;
-    int err = nvme_qpair_recreate(e->ctrlr, qp);
+    struct gq_queue *q = &e->queues[i];
+    int err = nvme_qpair_recreate(e->ctrlr, &q->qp);
 
-    if (!err && qp->qid != qid) {
-        e->exec->ops->port_remove(e->exec, i);
+    if (!err && q->qp.qid != q->port_qid) {
+        gq_engine_remove_port(e, i);
         return gq_engine_add_port(e, i);
     }
     if (!err)

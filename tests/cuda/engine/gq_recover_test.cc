@@ -6,6 +6,35 @@
 namespace
 {
 
+bool moves; /* the next pair that is created again goes to another id */
+int moved;  /* result of the call that moves it */
+
+/* As a controller that does not delete the old queues has it done. */
+int move_pair(nvme_ctrlr *c, nvme_qpair *qp)
+{
+    nvme_qpair fresh;
+    int err = nvme_qpair_create(c, qp->depth, &fresh);
+
+    if (!err)
+        err = nvme_qpair_delete(c, qp);
+    *qp = fresh;
+    return err ? err : moved;
+}
+
+} // namespace
+
+extern "C" int __real_nvme_qpair_recreate(nvme_ctrlr *c, nvme_qpair *qp);
+extern "C" int __wrap_nvme_qpair_recreate(nvme_ctrlr *c, nvme_qpair *qp)
+{
+    if (!moves)
+        return __real_nvme_qpair_recreate(c, qp);
+    moves = false;
+    return move_pair(c, qp);
+}
+
+namespace
+{
+
 class GqRecover : public GqTest
 {
 };
@@ -385,6 +414,40 @@ TEST_P(GqRecover, RunThatWaitsToBeginGivesWayToAReset)
     EXPECT_EQ(s.rig.stats().restarts, 1u);
     EXPECT_EQ(s.rig.stats().resets, 1u);
     s.expect_in_step();
+}
+
+/* Once. */
+int refuse_port(gq_exec *, unsigned, const nvme_qpair *)
+{
+    test_ops.port_add = real_ops->port_add;
+    return -ENOMEM;
+}
+
+/* A pair that has moved is driven by its new rings, whatever fails behind that at first. */
+TEST_P(GqRecover, APairThatHasMovedIsDrivenWhereItIs)
+{
+    struct {
+        bool refuses;
+        int moved, resets;
+    } const cases[] = {{false, 0, 0}, {true, 0, 1}, {false, -EIO, 1}};
+
+    for (const auto &one : cases) {
+        Small s(GetParam());
+
+        s.rig.cfg.no_abort = true;
+        s.open();
+        s.lose_one();
+        put_around(s.rig.e, s.rig.e->exec->ops->start, s.rig.e->exec->ops->wait);
+        if (one.refuses)
+            test_ops.port_add = refuse_port;
+        moves = true;
+        moved = one.moved;
+        unsigned qid = s.rig.e->queues[0].qp.qid;
+        EXPECT_EQ(gq_engine_recover(s.rig.e), 0);
+        EXPECT_NE(s.rig.e->queues[0].qp.qid, qid);
+        EXPECT_EQ(s.rig.stats().resets, (uint64_t)one.resets);
+        s.expect_in_step();
+    }
 }
 
 /* The transfer ends because of the first list, and the second is of no use then. */
