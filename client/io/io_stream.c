@@ -6,12 +6,12 @@
  */
 #include <assert.h>
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/io/io.h"
 #include "client/io/io_stream_direct.h"
+#include "client/lib/thread.h"
 #include "gpunvme/gpunvme_stream.h"
 #include "support/clock.h"
 
@@ -183,19 +183,14 @@ static void *read_ahead(void *arg)
     return NULL;
 }
 
-/* Signals are for the application's threads. */
 static int start_readers(struct gpunvme_stream *s, unsigned readers)
 {
-    sigset_t all, old;
     int err = 0;
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
     while (!err && s->readers < readers) {
-        err = pthread_create(&s->threads[s->readers], NULL, read_ahead, s);
+        err = thread_start(&s->threads[s->readers], read_ahead, s);
         s->readers += !err;
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     return s->readers ? 0 : gpunvme_fail(-err, "a thread for reads: %s", strerror(err));
 }
 

@@ -11,6 +11,7 @@
 
 #include "client/device/device_image.h"
 #include "client/lib/socket.h"
+#include "client/lib/thread.h"
 #include "sim/gpu/sim_copy_ioctl.h"
 #include "sim/gpu/sim_mailbox.h"
 #include "support/clock.h"
@@ -273,7 +274,7 @@ int copy_kernel_attach(struct copy_kernel *c, uint64_t id, uint64_t key)
     int err = share(c, &reply);
     if (!err)
         err = open_sets(c, &reply);
-    if (!err && pthread_create(&c->thread, NULL, serve, c) != 0)
+    if (!err && thread_start(&c->thread, serve, c) != 0)
         err = gpunvme_fail(-EAGAIN, "no thread for copies");
     if (err) {
         close_sets(c);

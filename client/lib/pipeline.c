@@ -3,12 +3,12 @@
 #include "client/lib/pipeline.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/lib/staging_pair.h"
+#include "client/lib/thread.h"
 
 struct pipeline {
     struct gpunvme *owner;
@@ -242,24 +242,18 @@ static void *help(void *arg)
     return NULL;
 }
 
-/* Starts as many as the system lets; signals are for the application's threads. */
+/* Starts as many as the system lets. */
 static int start_helpers(struct job *j, struct staging_pair **pairs, int n, struct helper *helpers)
 {
-    sigset_t all, old;
     int started = 0;
 
-    if (!n)
-        return 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
     while (started < n) {
         struct helper *h = &helpers[started];
         *h = (struct helper){.pair = pairs[started], .job = j};
-        if (pthread_create(&h->thread, NULL, help, h) != 0)
+        if (thread_start(&h->thread, help, h) != 0)
             break;
         started++;
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     return started;
 }
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -281,6 +282,14 @@ static void *run_kernel(void *arg)
     return NULL;
 }
 
+/* Signals are for the application's threads. */
+static bool takes_signals(void)
+{
+    sigset_t blocked;
+
+    return pthread_sigmask(SIG_SETMASK, NULL, &blocked) != 0 || !sigismember(&blocked, SIGTERM);
+}
+
 int cuda_driver_launch_blocks(struct cuda_driver *cu, int device, const struct cuda_kernel *kernel,
                               unsigned blocks, unsigned threads, void *stream, void **args)
 {
@@ -290,7 +299,8 @@ int cuda_driver_launch_blocks(struct cuda_driver *cu, int device, const struct c
 
     (void)kernel;
     /* With an idle time of 0 each batch would take a launch. */
-    if (!k || rig->fail || threads != SIM_COPY_KERNEL_THREADS || l->idle_ns == 0) {
+    if (!k || rig->fail || threads != SIM_COPY_KERNEL_THREADS || l->idle_ns == 0 ||
+        takes_signals()) {
         free(k);
         return -EIO;
     }

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Threads of the library. */
+#ifndef CLIENT_LIB_THREAD_H
+#define CLIENT_LIB_THREAD_H
+
+#include <pthread.h>
+#include <signal.h>
+
+/* As pthread_create(); the thread takes no signals, which are for the application's threads. */
+static inline int thread_start(pthread_t *thread, void *(*run)(void *arg), void *arg)
+{
+    sigset_t all, before;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int err = pthread_create(thread, NULL, run, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return err;
+}
+
+#endif
