@@ -273,7 +273,9 @@ int gpunvme_io_submit(struct gpunvme_io_file *f, const struct gpunvme_io_async *
     }
     if (cuda_driver_is_captured(cu, stream))
         return gpunvme_fail(-ENOTSUP, "transfers cannot be captured in a graph");
-    int err = cuda_driver_locate(cu, (uintptr_t)a->addr, &device);
+    int err = io_threads_ready(f->io->async->threads);
+    if (!err)
+        err = cuda_driver_locate(cu, (uintptr_t)a->addr, &device);
     if (err)
         return err;
     warm(f, a, device);

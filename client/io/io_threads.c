@@ -4,12 +4,12 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/lib/error.h"
+#include "client/lib/thread.h"
 
 struct io_threads {
     pthread_mutex_t lock; /* protects the rest */
@@ -67,19 +67,23 @@ static void *serve(void *arg)
     return NULL;
 }
 
-/* Signals are for the application's threads. */
+/* Under the lock. */
 static int start_thread(struct io_threads *w)
 {
-    sigset_t all, old;
+    int err = thread_start(&w->threads[w->made], serve, w);
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int err = pthread_create(&w->threads[w->made], NULL, serve, w);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (err)
         return gpunvme_fail(-err, "a thread for transfers: %s", strerror(err));
     w->made++;
     return 0;
+}
+
+int io_threads_ready(struct io_threads *w)
+{
+    pthread_mutex_lock(&w->lock);
+    int err = w->made ? 0 : start_thread(w);
+    pthread_mutex_unlock(&w->lock);
+    return err;
 }
 
 int io_threads_give(struct io_threads *w, struct work *work)

@@ -449,6 +449,41 @@ TEST_F(IoOnce, AGpuThatCannotWaitIsWaitedFor)
     cuda().stream_destroy(stream);
 }
 
+// The stream comes to a transfer when the call that submitted it has returned.
+TEST_F(IoOnce, ATransferThatFindsNoThreadIsNotSubmitted)
+{
+    Memory memory(Kind::kDevice, 65536);
+    fake_stream stream;
+    ASSERT_EQ(cuda().stream_create(&stream, 0), 0);
+    size_t len = 5000;
+    int64_t zero = 0, bytes = -1;
+    bool done = false;
+    struct gpunvme_io_async what = {
+        0,
+        memory.at(),
+        &len,
+        &zero,
+        &zero,
+        &bytes,
+        [](void *arg, const gpunvme_io_async *, const gpunvme_result *) {
+            *static_cast<bool *>(arg) = true;
+        },
+        &done};
+    pthread_attr_t before, endless;
+    ASSERT_EQ(pthread_getattr_default_np(&before), 0);
+    pthread_attr_init(&endless);
+    ASSERT_EQ(pthread_attr_setstacksize(&endless, size_t{1} << 47), 0);
+    ASSERT_EQ(pthread_setattr_default_np(&endless), 0); // no thread can be made
+    EXPECT_LT(gpunvme_io_submit(file_, &what, stream), 0);
+    ASSERT_EQ(pthread_setattr_default_np(&before), 0);
+    cuda().stream_synchronize(stream);
+    EXPECT_TRUE(bytes == -1 && !done);
+    EXPECT_EQ(gpunvme_io_submit(file_, &what, stream), 0) << gpunvme_error();
+    cuda().stream_synchronize(stream);
+    EXPECT_TRUE(bytes == 5000 && done);
+    cuda().stream_destroy(stream);
+}
+
 TEST(IoOnMount, MemoryOfTheMountTakesTheGpuPath)
 {
     std::string why;
