@@ -2,6 +2,8 @@
 /* The bounce pipeline without a mount. */
 #include "tests/client/lib/pipeline_rig.h"
 
+#include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "client/lib/client_internal.h"
@@ -12,6 +14,37 @@ struct rig {
     struct gpunvme_buffer buffer;
     struct pipeline *pipeline;
 };
+
+static _Atomic unsigned interrupts;
+
+static bool is_interrupted(void)
+{
+    unsigned left = interrupts;
+
+    while (left && !atomic_compare_exchange_weak(&interrupts, &left, left - 1))
+        ;
+    errno = EINTR;
+    return left;
+}
+
+ssize_t __real_pread64(int fd, void *buf, size_t len, off_t offset);
+ssize_t __wrap_pread64(int fd, void *buf, size_t len, off_t offset);
+ssize_t __wrap_pread64(int fd, void *buf, size_t len, off_t offset)
+{
+    return is_interrupted() ? -1 : __real_pread64(fd, buf, len, offset);
+}
+
+ssize_t __real_pwrite64(int fd, const void *buf, size_t len, off_t offset);
+ssize_t __wrap_pwrite64(int fd, const void *buf, size_t len, off_t offset);
+ssize_t __wrap_pwrite64(int fd, const void *buf, size_t len, off_t offset)
+{
+    return is_interrupted() ? -1 : __real_pwrite64(fd, buf, len, offset);
+}
+
+void rig_interrupt(unsigned calls)
+{
+    interrupts = calls;
+}
 
 struct rig *rig_new(unsigned threads, size_t chunk, void *addr, size_t len)
 {

@@ -22,6 +22,8 @@ size_t rig_write(struct rig *r, int fd, size_t buffer_offset, uint64_t offset, s
                  int *err);
 /* As gpunvme_unregister() does to transfers under way; undone with false. */
 void rig_end_buffer(struct rig *r, bool ending);
+/* So many of the next reads and writes of files are interrupted. */
+void rig_interrupt(unsigned calls);
 /* Lanes made so far, all of them free. */
 unsigned rig_staging(struct rig *r);
 

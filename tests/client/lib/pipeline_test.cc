@@ -110,6 +110,21 @@ TEST_P(Pipeline, AnErrorInTheMiddleEndsItAtTheByte)
     munmap(memory + good + kChunk, 10 * kChunk);
 }
 
+// As file systems in user space may say of a signal.
+TEST_P(Pipeline, CallsThatAreInterruptedAreMadeAgain)
+{
+    const size_t n = 10 * kChunk;
+    int err;
+    rig_interrupt(5);
+    EXPECT_EQ(rig_read(rig_, fd_, 0, 7, n, &err), n);
+    EXPECT_EQ(err, 0);
+    EXPECT_EQ(memcmp(buffer_.data(), &file_[7], n), 0);
+    rig_interrupt(5);
+    EXPECT_EQ(rig_write(rig_, fd_, 0, 0, n, &err), n);
+    EXPECT_EQ(err, 0);
+    rig_interrupt(0);
+}
+
 TEST_P(Pipeline, ADescriptorThatCannotIsItsError)
 {
     int err;
