@@ -28,17 +28,8 @@
  */
 #define FS_IOC_SHUTDOWN 0x8004587du
 #define ROOT_INO        1u
-/*
- * Limit of a read that the session thread runs itself: it ends sooner than a
- * worker wakes up.
- */
-#define INLINE_READ (1u << 20)
-/*
- * Reads that session threads run concurrently: the executor's own concurrency,
- * and half of the session threads. The other half serves the mount while long
- * transfers keep these waiting.
- */
-#define INLINE_MAX 8u
+/* A read of as many bytes ends sooner than a worker wakes up. */
+#define SHORT_READ (1u << 20)
 
 /* The caller of an ioctl other than a transfer. */
 struct call {
@@ -328,17 +319,6 @@ static void run_transfer(struct job *job)
     free(tj);
 }
 
-static bool may_run_inline(struct daemon *d, const struct transfer *t)
-{
-    if (t->write || t->rw.len > INLINE_READ || file_has_writer(d, t->inode))
-        return false;
-    /* Relaxed: the counter limits threads and orders no memory. */
-    if (atomic_fetch_add_explicit(&d->inline_reads, 1, memory_order_relaxed) < INLINE_MAX)
-        return true;
-    atomic_fetch_sub_explicit(&d->inline_reads, 1, memory_order_relaxed);
-    return false;
-}
-
 /* The kernel would keep the size and times of its own, and show these. */
 static int refuse_write(struct daemon *d)
 {
@@ -397,12 +377,8 @@ static void transfer(fuse_req_t req, unsigned cmd, const struct call *call, cons
     if (err)
         goto refuse;
     fuse_req_interrupt_func(req, cancel_transfer, &job->transfer);
-    if (!may_run_inline(call->daemon, &job->transfer)) {
-        workers_add(call->daemon->workers, WORK_TRANSFER, &job->job);
-        return;
-    }
-    run_transfer(&job->job);
-    atomic_fetch_sub_explicit(&call->daemon->inline_reads, 1, memory_order_relaxed);
+    bool is_short = !job->transfer.write && job->transfer.rw.len <= SHORT_READ;
+    ioctl_run(call->daemon, call->file->inode, &job->job, is_short);
     return;
 refuse:
     free(job);

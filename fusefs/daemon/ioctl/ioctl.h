@@ -6,6 +6,7 @@
 #ifndef FUSEFS_DAEMON_IOCTL_IOCTL_H
 #define FUSEFS_DAEMON_IOCTL_IOCTL_H
 
+#include "fusefs/daemon/base/workers.h"
 #include "fusefs/daemon/state/buffers.h"
 #include "fusefs/daemon/state/daemon.h"
 #include "gpunvme/gpunvme_ioctl.h"
@@ -24,6 +25,12 @@ int ioctl_check_abi(const struct gpunvme_abi *abi, uint32_t size);
  * in: a struct gpunvme_ioc_readv. Replies in this call or later from a worker.
  */
 void ioctl_readv(struct fuse_req *req, struct open_file *file, const void *in);
+
+/*
+ * Runs a transfer of the inode in this session thread, or later in a worker. is_short: it ends
+ * sooner than a worker wakes up.
+ */
+void ioctl_run(struct daemon *d, struct ffs_inode *inode, struct job *job, bool is_short);
 
 void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info);
 void ioctl_fill_stats(struct daemon *d, struct gpunvme_ioc_stats *stats);

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fusefs/daemon/base/workers.h"
 #include "fusefs/daemon/ioctl/ioctl.h"
 #include "fusefs/daemon/request/fuse_notify.h"
 #include "fusefs/daemon/request/fuse_request.h"
@@ -82,5 +81,5 @@ void ioctl_readv(struct fuse_req *req, struct open_file *file, const void *in)
     job->readv.t.activity = &file->activity;
     job->readv.t.uid = fuse_req_ctx(req)->uid;
     fuse_req_interrupt_func(req, cancel, &job->readv);
-    workers_add(op_daemon(req)->workers, WORK_TRANSFER, &job->job);
+    ioctl_run(op_daemon(req), file->inode, &job->job, false);
 }

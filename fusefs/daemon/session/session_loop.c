@@ -19,6 +19,7 @@
 #include "fusefs/daemon/base/daemon_log.h"
 #include "fusefs/daemon/base/join.h"
 #include "fusefs/daemon/request/raw_requests.h"
+#include "fusefs/daemon/state/buffers.h"
 #include "fusefs/daemon/state/daemon.h"
 #include "support/clock.h"
 
@@ -249,6 +250,7 @@ int session_loop_run(struct session_loop *loop)
     while (loop->count > 0 && !loop->ended)
         pthread_cond_wait(&loop->over, &loop->lock);
     pthread_mutex_unlock(&loop->lock);
+    buffers_cancel_all(loop->d->buffers); /* also the transfers of the threads */
     join_all(loop);
     return loop->count > 0 ? 0 : err;
 }

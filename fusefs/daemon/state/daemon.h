@@ -92,7 +92,7 @@ struct daemon {
     struct transfer_stats transfers;
     _Atomic int64_t fallback_logged; /* CLOCK_MONOTONIC seconds of the last line, 0: none yet */
     _Atomic uint64_t requests;       /* of the kernel */
-    _Atomic unsigned inline_reads;   /* transfers that session threads run now */
+    _Atomic unsigned inline_jobs;    /* transfers that session threads run now */
     _Atomic unsigned held_writes;    /* direct_write.c: replies held back */
     pthread_mutex_t recovery;        /* held by the thread that recovers the executor's queues */
     pthread_mutex_t files_lock;

@@ -232,7 +232,7 @@ TEST_F(LifetimeTest, SignalToTheDaemonEndsTransfersAndTheMount)
     EXPECT_NE(status, 0) << "the read did not get all of it";
 }
 
-// The end of the mount joins the session threads: none may run a batch.
+// The end of the mount joins the session threads, of which one runs the batch.
 TEST_F(LifetimeTest, SignalToTheDaemonEndsBatchesAndTheMount)
 {
     pid_t pid = batching_process();
