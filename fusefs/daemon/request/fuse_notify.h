@@ -15,9 +15,9 @@ struct fuse_session;
 /*
  * Bytes [offset, offset + len) of the inode were written on the device; later
  * reads and mappings must return them. grew: offset + len is the new end of the
- * file, and last its last byte.
+ * file, and last its last byte; any byte where the end is that of a block.
  *
- * Called by the worker that serves the WRITE ioctl, before the reply, without a
+ * Called by the thread that serves the WRITE ioctl, before the reply, without a
  * lock of the file system and without a buffer use: notify_pages() applies.
  */
 void notify_written(struct fuse_session *session, struct ffs_inode *inode, uint64_t offset,

@@ -225,7 +225,7 @@ static int check_write(struct transfer *t)
     return err ? err : write_drop_capability(t->inode);
 }
 
-static int run_with_buffer(struct transfer *t, char *last)
+static int run_with_buffer(struct transfer *t)
 {
     const struct gpunvme_ioc_rw *rw = &t->rw;
     uint64_t len = buffer_len(t->use.buffer);
@@ -233,11 +233,9 @@ static int run_with_buffer(struct transfer *t, char *last)
     if (rw->buffer_offset > len || rw->len > len - rw->buffer_offset)
         return -ERANGE;
     int err = t->write ? check_write(t) : 0;
-    if (!err)
-        err = t->write ? move_charged(t) : move_all(t);
-    if (t->write && t->done)
-        buffer_get(t->use.buffer, rw->buffer_offset + t->done - 1, last, 1);
-    return err;
+    if (err)
+        return err;
+    return t->write ? move_charged(t) : move_all(t);
 }
 
 int transfer_begin(struct transfer *t)
@@ -279,7 +277,10 @@ void transfer_run(struct transfer *t)
     t->error = transfer_begin(t);
     if (t->error)
         return;
-    t->error = run_with_buffer(t, &last);
+    t->error = run_with_buffer(t);
+    bool grew = t->write && t->done && rw->file_offset + t->done > size;
+    if (grew && (rw->file_offset + t->done) % LAY_BLOCK_SIZE)
+        buffer_get(t->use.buffer, rw->buffer_offset + t->done - 1, &last, 1);
     transfer_end(t, t->done);
     rw->len = len;
     transfer_stats_count(&t->daemon->transfers, t->write ? GPUNVME_OP_WRITE : GPUNVME_OP_READ,
@@ -288,8 +289,7 @@ void transfer_run(struct transfer *t)
     t->error = final_error(t, t->error);
     rw->bytes = t->done;
     if (t->write && t->done)
-        notify_written(t->daemon->session, t->inode, rw->file_offset, t->done,
-                       rw->file_offset + t->done > size, last);
+        notify_written(t->daemon->session, t->inode, rw->file_offset, t->done, grew, last);
 }
 
 void transfer_recover(struct daemon *d)

@@ -170,6 +170,7 @@ TEST_F(Transfer, WriteErrorFallsBackAndTellsTheKernelOnce)
     EXPECT_EQ(n.times, 1u);
     EXPECT_EQ(n.len, kBytes);
     EXPECT_FALSE(n.grew);
+    EXPECT_EQ(n.last, 0) << "a copy of the GPU that nothing needs";
     ASSERT_EQ(rig_read_file(rig_, 0, content_.data(), kBytes), 0);
     EXPECT_TRUE(buffer_is_content());
 }
