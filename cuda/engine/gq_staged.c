@@ -6,6 +6,7 @@
  * in a workspace's map.
  */
 #include <errno.h>
+#include <string.h>
 
 #include "cuda/engine/gq_job.h"
 #include "support/minmax.h"
@@ -14,6 +15,11 @@
 /* From as many bytes on commands are longer; a shorter transfer is spread over more of them. */
 #define LONG_READ  ((uint64_t)16 << 20)
 #define LONG_WRITE ((uint64_t)4 << 20)
+/*
+ * Each lane looks as few extents up over the bus, once for each of them. A copy to memory of the
+ * executor would take longer, and neighbouring parts of a file have maps of their own.
+ */
+#define FEW_EXTENTS 8u
 
 struct staged {
     struct gq_job job;
@@ -37,8 +43,20 @@ static size_t find_extent(const struct gq_request *req, uint64_t offset)
     return low;
 }
 
+/* Few extents are put in place of the chunk's commands, of which a list of reads has none. */
+static int put_map(struct staged *s, const struct gq_file_extent *extents, size_t n,
+                   struct gq_chunk *chunk)
+{
+    const struct gq_file_extent **to = &s->reads.map.extents;
+
+    if (n > FEW_EXTENTS)
+        return gq_job_put_map(&s->job, extents, n, to);
+    *to = memcpy(chunk->cmds, extents, n * sizeof(*extents));
+    return 0;
+}
+
 /* The next list, of the range from s->at on. */
-static int set_up_list(struct staged *s)
+static int set_up_list(struct staged *s, struct gq_chunk *chunk)
 {
     const struct gq_request *req = s->req;
     uint64_t offset = req->file_offset + s->at;
@@ -51,7 +69,7 @@ static int set_up_list(struct staged *s)
     s->reads.whole = (struct gq_read){.file_offset = offset,
                                       .at = req->buffer_offset + s->at,
                                       .len = min_u64(req->len - s->at, map->end - offset)};
-    return gq_job_put_map(&s->job, &req->extents[first], n, &map->extents);
+    return put_map(s, &req->extents[first], n, chunk);
 }
 
 static bool plan(struct gq_job *job, unsigned i, struct gq_chunk *chunk)
@@ -61,7 +79,7 @@ static bool plan(struct gq_job *job, unsigned i, struct gq_chunk *chunk)
     (void)i;
     if (job->filled > job->ended || s->at == s->req->len)
         return false;
-    job->err = set_up_list(s);
+    job->err = set_up_list(s, chunk);
     chunk->n_cmds = (uint32_t)gq_count_units(&s->reads);
     chunk->n_copies = 0;
     return !job->err;
