@@ -83,12 +83,34 @@ GQ_FN uint32_t gq_peek_cqe(const struct nvme_cqe *cqe)
 }
 
 /*
- * Before a queue's state is stored for the host: orders the stores of the lanes
- * before they converged.
+ * A release at system scope. A fence that acquires as well empties the L1, for
+ * which a load behind it waits: 0.17 us of an H100. PTX has it since version 8.6.
+ */
+GQ_FN void gq_fence_release(void)
+{
+#if __CUDA_ARCH__ >= 900 && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1207
+    asm volatile("fence.release.sys;" ::: "memory");
+#else
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+#endif
+}
+
+/*
+ * As gq_fence_entries(), by lane 0 alone, after the convergence. It acquires
+ * nothing: the lane has not peeked at a CQE.
+ */
+GQ_FN void gq_fence_entry(void)
+{
+    gq_fence_release();
+}
+
+/*
+ * Before a queue's state is stored for the host: orders the loads and stores of
+ * the lanes before they converged.
  */
 GQ_FN void gq_fence_results(void)
 {
-    asm volatile("fence.acq_rel.sys;" ::: "memory");
+    gq_fence_release();
 }
 
 GQ_FN uint32_t gq_load_flag(const volatile uint32_t *flag)
@@ -199,6 +221,10 @@ GQ_FN void gq_store_doorbell(volatile uint32_t *doorbell, uint32_t value)
 }
 
 GQ_FN void gq_fence_entries(void)
+{
+}
+
+GQ_FN void gq_fence_entry(void)
 {
 }
 

@@ -115,7 +115,7 @@ GQ_FN void gq_single_send(struct gq_single *s, const struct gq_cmd *cmd)
     gq_single_start(s);
     gq_store_sqe(&s->port->sq[s->at.entry], s->run, cmd, gq_single_cid(s));
     gq_single_ring_cq(s);
-    gq_fence_entries();
+    gq_fence_entry();
     gq_single_ring_sq(s);
 }
 
