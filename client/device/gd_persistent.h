@@ -67,7 +67,10 @@ GQ_FN uint32_t gd_poll_news(const struct gd_persistent *t, GQ_LANE_OUT(uint64_t,
     return GQ_BALLOT(fresh);
 }
 
-/* While no command is under way, one poll of the slot: has a read come? */
+/*
+ * While no command is under way, one poll of the slot: has a read come? What this poll teaches is
+ * learned when the command has been sent.
+ */
 GQ_FN bool gd_poll_read(struct gd_persistent *t, GQ_LANE_OUT(uint64_t, seen))
 {
     const struct gd_reader *w = t->reader;
@@ -82,7 +85,8 @@ GQ_FN bool gd_poll_read(struct gd_persistent *t, GQ_LANE_OUT(uint64_t, seen))
         GQ_AT(old) = GQ_AT(seen) >> 32 != t->next;
     }
     has_come = GQ_BALLOT(old) == 0;
-    gd_timing_learn(&t->read_timing, gd_ticks(), has_come);
+    if (!has_come)
+        gd_timing_missed(&t->read_timing, gd_ticks());
     return has_come;
 }
 
@@ -143,6 +147,7 @@ GQ_FN void gd_persistent_begin(struct gd_persistent *t, GQ_LANE_PARAM(uint64_t, 
         gd_let_go(t);
         return;
     }
+    gd_timing_found(&t->read_timing);
     t->dst = gd_two_words(w, seen, GD_REQUEST_DST);
     t->sum = gd_two_words(w, seen, GD_REQUEST_PRP2);
     t->busy = !gd_page_read(t);
@@ -169,10 +174,10 @@ GQ_FN void gd_persistent_keep_polling(struct gd_persistent *t, uint32_t news,
         gd_persistent_ended(t);
 }
 
-/* While no command is under way: time to leave? */
-GQ_FN bool gd_persistent_is_over(const struct gd_persistent *t, bool has_come)
+/* While no command is under way, and no read has come: time to leave? */
+GQ_FN bool gd_persistent_is_idle(const struct gd_persistent *t)
 {
-    return t->now_ns >= t->until_ns || (!has_come && t->now_ns - t->since_ns > GD_PERSISTENT_NS);
+    return t->now_ns - t->since_ns > GD_PERSISTENT_NS;
 }
 
 /* One poll. True: a read has come that can be begun. timed: the clock was read before. */
@@ -199,9 +204,11 @@ GQ_FN bool gd_persistent_serve(struct gd_persistent *t, GQ_LANE_OUT(uint64_t, se
         if (timed)
             t->now_ns = GQ_SAME64(gq_clock_ns());
         has_come = gd_persistent_poll(t, seen, timed);
-        if (!t->busy && gd_persistent_is_over(t, has_come))
+        if (!t->busy && t->now_ns >= t->until_ns)
             return false;
         if (!has_come) {
+            if (!t->busy && gd_persistent_is_idle(t))
+                return false;
             gd_idle();
             continue;
         }

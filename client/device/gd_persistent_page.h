@@ -38,7 +38,8 @@ GQ_FN bool gd_page_poll(struct gd_persistent *t, uint32_t success)
         GQ_AT(differs) = gq_load_cqe(cqe) != success;
     }
     is_there = GQ_BALLOT(differs) == 0;
-    gd_timing_learn(&t->page_timing, gd_ticks(), is_there);
+    if (!is_there)
+        gd_timing_missed(&t->page_timing, gd_ticks());
     return is_there;
 }
 
@@ -96,6 +97,7 @@ GQ_FN bool gd_page_read(struct gd_persistent *t)
     if (!gd_page_suits(t) || !gd_page_await(t))
         return false;
     gd_page_copy(t, src);
+    gd_timing_found(&t->page_timing);
     gq_single_take_cqe(s, gd_page_success(s));
     (void)gd_ended(w, s);
     gd_persistent_rest(t);

@@ -179,7 +179,7 @@ GQ_FN void gd_tell_sent(const struct gd_persistent *t)
 /*
  * Submits the command in `seen` to the warp's queue: 0, or -ESTALE when the leases have ended. The
  * word that reports the submission is stored after the doorbell without an order, because it is
- * complete in itself. The loads of the clock and of the last check of the leases overlap the fence.
+ * complete in itself. The load of the last check of the leases overlaps the stores of the entry.
  */
 GQ_FN int gd_persistent_send(struct gd_persistent *t, GQ_LANE_PARAM(uint64_t, seen))
 {
@@ -189,13 +189,13 @@ GQ_FN int gd_persistent_send(struct gd_persistent *t, GQ_LANE_PARAM(uint64_t, se
     GQ_LANE_VAR(uint32_t, stale);
 
     s->at = w->position;
-    gd_persistent_store(t, seen);
     checked = gd_load64(t->file->checked_ns);
+    gd_persistent_store(t, seen);
     gq_single_start(s);
-    gq_fence_entries();
     GQ_FOR_LANES(lane)
     {
         if (lane == 0) {
+            gq_fence_entry();
             GQ_AT(stale) = gd_lease_ended(t->file, s->start_ns, checked);
             if (!GQ_AT(stale)) {
                 gq_single_ring_sq(s);

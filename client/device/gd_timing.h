@@ -53,12 +53,20 @@ GQ_FN void gd_timing_poll(struct gd_timing *a, uint64_t now)
     a->begun = now;
 }
 
-/* The poll has ended. found: it has returned the word. */
-GQ_FN void gd_timing_learn(struct gd_timing *a, uint64_t now, bool found)
+/* The poll has ended without the word. */
+GQ_FN void gd_timing_missed(struct gd_timing *a, uint64_t now)
 {
     if (now - a->begun < a->least)
         a->least = now - a->begun;
-    if (!found || a->polls > GD_TIMING_POLLS)
+}
+
+/*
+ * The word has been returned: by the last poll, or by another load where no poll was begun. Called
+ * before the next event, when nothing waits for the caller.
+ */
+GQ_FN void gd_timing_found(struct gd_timing *a)
+{
+    if (a->polls == 0 || a->polls > GD_TIMING_POLLS)
         return;
     if (a->polls > a->steps / GD_TIMING_STEPS + 1)
         a->steps += GD_TIMING_MISS;

@@ -37,8 +37,10 @@ uint64_t timing_rig_await(struct timing_rig *r, uint64_t late)
         gd_timing_poll(&r->timing, r->now);
         sampled = r->now + TIMING_RIG_POLL / 2;
         r->now += TIMING_RIG_POLL;
-        gd_timing_learn(&r->timing, r->now, sampled >= due);
+        if (sampled < due)
+            gd_timing_missed(&r->timing, r->now);
     } while (sampled < due);
+    gd_timing_found(&r->timing);
     return sampled - due;
 }
 
@@ -58,5 +60,11 @@ void timing_rig_hold_up(struct timing_rig *r, uint64_t ticks)
     gd_timing_event(&r->timing, r->now);
     gd_timing_poll(&r->timing, r->now);
     r->now += ticks;
-    gd_timing_learn(&r->timing, r->now, false);
+    gd_timing_missed(&r->timing, r->now);
+}
+
+void timing_rig_find_otherwise(struct timing_rig *r)
+{
+    gd_timing_event(&r->timing, r->now);
+    gd_timing_found(&r->timing);
 }

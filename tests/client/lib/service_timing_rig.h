@@ -18,5 +18,7 @@ uint64_t timing_rig_await(struct timing_rig *r, uint64_t late);
 uint64_t timing_rig_delay(const struct timing_rig *r);
 /* A poll that took so many ticks. */
 void timing_rig_hold_up(struct timing_rig *r, uint64_t ticks);
+/* A word that another load than a poll has returned. */
+void timing_rig_find_otherwise(struct timing_rig *r);
 
 #endif

@@ -86,6 +86,15 @@ TEST_F(Timing, ARestBetweenWordsTeachesNothing)
     EXPECT_LT(mean_wait(30, [&] { return about(2.6); }), 0.3);
 }
 
+TEST_F(Timing, WordsThatNoPollHasReturnedTeachNothing)
+{
+    (void)mean_wait(kWords, [&] { return about(2.6); });
+    uint64_t delay = timing_rig_delay(rig_.get());
+    for (unsigned i = 0; i < 2 * kWords; i++)
+        timing_rig_find_otherwise(rig_.get());
+    EXPECT_EQ(timing_rig_delay(rig_.get()), delay);
+}
+
 TEST_F(Timing, APollThatWasHeldUpDelaysNothing)
 {
     timing_rig_hold_up(rig_.get(), 1000000000);
