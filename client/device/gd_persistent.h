@@ -222,15 +222,15 @@ GQ_FN bool gd_persistent_serve(struct gd_persistent *t, GQ_LANE_OUT(uint64_t, se
 
 /*
  * Serves commands until there is something for the block to do. *number: of the read that is waited
- * for. True: a read that is no command has come, *number is its, and it is in out; the lanes have
- * met. False: time to leave. No queue is the warp's then.
+ * for. True: a read that is no command has come, *number is its, and it is in shared->request; the
+ * lanes have met. False: time to leave. No queue is the warp's then, and no page comes.
  *
  * until_ns: GD_SERVE_NS after the block has come. Calls of other threads that wait for all kernels
  * of the process, as those that free memory do, would else wait as long as reads come. A read that
  * has come by then is for the next block.
  */
 GQ_FN bool gd_persistent(const struct gd_service_launch *l, uint64_t until_ns, uint32_t *number,
-                         union gd_request *out)
+                         struct gd_persistent_shared *shared)
 {
     struct gpunvme_device_file file = {.set = l->set};
     struct gd_reader reader = {.group = gq_whole_group(), .file = &file}, *w = &reader;
@@ -238,6 +238,7 @@ GQ_FN bool gd_persistent(const struct gd_service_launch *l, uint64_t until_ns, u
     const struct gq_run run = gd_run(&file, 1, 1);
     struct gq_single single = {.run = &run, .port = &reader.port};
     struct gd_persistent self = {.launch = l,
+                                 .shared = shared,
                                  .reader = &reader,
                                  .file = &file,
                                  .single = &single,
@@ -252,13 +253,14 @@ GQ_FN bool gd_persistent(const struct gd_service_launch *l, uint64_t until_ns, u
     reader.queue = GQ_SAME32(gd_seed());
     desc = gd_persistent_serve(&self, seen);
     gd_let_go(&self);
+    gd_page_dismiss(&self);
     *number = self.number;
     if (!desc)
         return false;
     GQ_FOR_LANES(lane)
     {
         if (lane < GD_REQUEST_WORDS)
-            out->words[lane] = (uint32_t)GQ_AT(seen);
+            shared->request.words[lane] = (uint32_t)GQ_AT(seen);
     }
     return true;
 }

@@ -24,8 +24,22 @@ typedef uint32_t gd_dword;
 typedef gq_dword gd_dword;
 #endif
 
+#define GD_PAGE_WARPS 2u /* copy a page together */
+
+/* A page to copy; the first warp's, but between two meetings of the warps. */
+struct gd_page_job {
+    uint64_t dst, src; /* src 0: no page comes any more */
+};
+
+/* What warps of the block share. */
+struct gd_persistent_shared {
+    union gd_request request; /* of a read that is no command */
+    struct gd_page_job job;
+};
+
 struct gd_persistent {
     const struct gd_service_launch *launch;
+    struct gd_persistent_shared *shared;
     struct gd_reader *reader; /* owns the queue, if: */
     bool holds;
     struct gpunvme_device_file *file; /* the reader's: queues, and the leases of the last command */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Long reads of the direct path into GPU memory that the drive does not reach.
+// Reads of the direct path into GPU memory that the drive does not reach.
 #include <cuda_runtime_api.h>
 #include <errno.h>
 
@@ -73,6 +73,22 @@ TEST_F(StagedGpu, AHostReadsAnythingAnywhere)
     EXPECT_EQ(gpunvme_file_read(f_, memory() + 1, kRoom - 2, 0), static_cast<ssize_t>(kFile));
     EXPECT_EQ(gpunvme_file_read(f_, memory() + kRoom - 10, 11, 0), -EFAULT);
     EXPECT_EQ(gpunvme_file_read(f_, memory(), kMiB, kFile), 0);
+}
+
+// Two warps copy a page; for all other reads, and when the block leaves, the second one waits with
+// the remaining warps.
+TEST_F(StagedGpu, AHostReadsPagesAmongOthers)
+{
+    std::mt19937 rng(17);
+    for (int i = 0; i < 600; i++) {
+        size_t n = i % 7 ? kPage : 1 + rng() % (3 * kPage), at = rng() % kPage * 16;
+        uint64_t offset = rng() % (kFile / kPage - 3) * kPage;
+        if (i % 50 == 0)
+            usleep(2000); // the block leaves meanwhile
+        ASSERT_EQ(gpunvme_file_read(f_, memory() + at, n, offset), static_cast<ssize_t>(n))
+            << n << " at " << offset << ": " << gpunvme_error();
+        ASSERT_TRUE(holds(memory() + at, n, offset)) << i;
+    }
 }
 
 // More than there are words for: some are read by one block.

@@ -278,13 +278,13 @@ static void *serve(void *arg)
 {
     const struct gd_service_launch *l = arg;
     uint32_t number = l->slot.first;
-    union gd_request request;
+    struct gd_persistent_shared shared;
 
     while (rig->hold)
         sched_yield();
     uint64_t until_ns = gq_clock_ns() + GD_SERVE_NS;
-    for (; gd_persistent(l, until_ns, &number, &request); number = gq_tagged_slot_next(number))
-        answer(l, number, &request);
+    for (; gd_persistent(l, until_ns, &number, &shared); number = gq_tagged_slot_next(number))
+        answer(l, number, &shared.request);
     __atomic_store_n(&l->slot.slot->ended, l->slot.launch, __ATOMIC_RELEASE);
     return NULL;
 }
