@@ -30,12 +30,7 @@ static uint64_t begin(struct gd_share *s, const struct gpunvme_device_file *f, u
 int64_t shared_read_warp(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
                          uint64_t offset)
 {
-    const struct gd_known k = gd_load_known(f);
-    struct gd_share s;
-
-    len = gq_read_bytes(&f->map, offset, len);
-    int err = gd_read_warp(&s, f, &k, dst, len, offset);
-    return err ? err : (int64_t)len;
+    return gd_read_warp(f, dst, len, offset);
 }
 
 enum shared_way shared_read_lone(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
@@ -51,7 +46,8 @@ enum shared_way shared_read_lone(const struct gpunvme_device_file *f, uint64_t d
         return SHARED_LONE;
     if (l.stage == GQ_STAGE_NONE)
         return SHARED_OTHER;
-    *result = gd_lone_leave(&s, &k, &l);
+    int64_t bytes = gd_lone_leave(&s, &l);
+    *result = bytes < 0 ? (int)bytes : 0;
     return SHARED_HANDED_ON;
 }
 
