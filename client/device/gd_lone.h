@@ -332,7 +332,7 @@ GQ_FN void gd_lone_copy(struct gd_share *s, const struct gd_lone *l)
         gq_load_page(l->staged, lane, &GQ_AT(part));
     }
     gd_lone_unlock(s);
-    gq_fence_device();
+    gq_fence_device_release();
     gd_lone_release(s, l->cid);
     GQ_FOR_LANES(lane)
     {
