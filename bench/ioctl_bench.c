@@ -3,11 +3,11 @@
  * One file, one application thread: how fast do its bytes reach GPU memory?
  *
  * Ways, in one run and in turn: a pinned cudaMemcpy of the same size (the PCIe limit), the READ
- * ioctl, the direct path where the mount lends it, in a stream and for a host that waits, and what
- * people do today (-p: all of it). Every byte that reached the GPU is checked there after each run,
- * over poison. What each costs the CPU is told too. On a mount whose executor is the CPU: the same,
- * in host memory. On one that stages: beside a bare loop that reads 64 KiB at a time on leased
- * queues into pinned memory (bench/lib/bare_kernels.h), what the controller gives.
+ * ioctl, the direct path where the mount lends it, in a stream, for a host that waits and by blocks
+ * of a kernel, and what people do today (-p: all of it). Every byte that reached the GPU is checked
+ * there after each run, over poison. What each costs the CPU is told too. On a mount whose executor
+ * is the CPU: the same, in host memory. On one that stages: beside a bare loop that reads 64 KiB at
+ * a time on leased queues into pinned memory (bench/lib/bare_kernels.h), what the controller gives.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,6 +20,7 @@
 #include "bench/lib/bare_rows.h"
 #include "bench/lib/bench_mount.h"
 #include "bench/lib/bench_report.h"
+#include "bench/lib/block_kernels.h"
 #include "bench/lib/cpu.h"
 #include "bench/lib/direct_bench_kernels.h"
 #include "bench/lib/peers.h"
@@ -32,6 +33,7 @@
 #define BARE_PIECE  65536u
 #define BARE_ROOM   ((uint64_t)4 << 20)
 #define BARE_QUEUES 8u
+#define SOME_BLOCKS 16u
 
 struct bench {
     uint64_t size;
@@ -116,6 +118,36 @@ static bool has_bare_loop(const struct bench *b)
 
 #ifdef GPUNVME_HAVE_CUDA
 
+static int read_by_blocks(struct bench *b, uint64_t part, unsigned blocks)
+{
+    int err = kernel_block_reads(gpunvme_file_device(b->direct.file), b->mount.memory.addr, b->size,
+                                 part, blocks);
+
+    if (err)
+        fail("gpunvme_pread_block", strerror(-err));
+    return err;
+}
+
+static int read_by_block(struct bench *b)
+{
+    return read_by_blocks(b, b->size, 1);
+}
+
+static int read_mib_by_block(struct bench *b)
+{
+    return read_by_blocks(b, (uint64_t)1 << 20, 1);
+}
+
+static int read_64k_by_block(struct bench *b)
+{
+    return read_by_blocks(b, 65536, 1);
+}
+
+static int read_64k_by_blocks(struct bench *b)
+{
+    return read_by_blocks(b, 65536, SOME_BLOCKS);
+}
+
 /* Without it its rows are missing, with a message. */
 static void run_bare(struct bench *b)
 {
@@ -198,6 +230,27 @@ static void tear_down(struct bench *b)
     bench_file_close(&b->file);
 }
 
+/* By kernels of the program itself. */
+static unsigned list_block_ways(const struct bench *b, struct way *ways)
+{
+#ifdef GPUNVME_HAVE_CUDA
+    static const struct way by_blocks[] = {
+        {.name = "a block, direct path", .run = read_by_block},
+        {.name = "a block, 1 MiB at a time", .run = read_mib_by_block},
+        {.name = "a block, 64 KiB at a time", .run = read_64k_by_block},
+        {.name = "16 blocks, 64 KiB at a time", .run = read_64k_by_blocks},
+    };
+
+    if (b->direct.file && b->mount.memory.on_gpu) {
+        memcpy(ways, by_blocks, sizeof(by_blocks));
+        return sizeof(by_blocks) / sizeof(by_blocks[0]);
+    }
+#endif
+    (void)b;
+    (void)ways;
+    return 0;
+}
+
 static unsigned list_ways(const struct bench *b, struct way *ways)
 {
     unsigned n = 0;
@@ -211,6 +264,7 @@ static unsigned list_ways(const struct bench *b, struct way *ways)
         ways[n++] = (struct way){.name = "direct path", .run = read_direct};
     if (b->direct.file)
         ways[n++] = (struct way){.name = "direct path, waiting host", .run = read_waiting};
+    n += list_block_ways(b, &ways[n]);
     for (const struct peer *p = peers; p->name; p++) {
         if (b->all_peers || p == peers)
             ways[n++] = (struct way){.name = p->name, .peer = p};
