@@ -112,6 +112,19 @@ GQ_FN uint64_t gd_staging_of(const struct gd_set *s, uint32_t queue)
     return s->staging.head + (uint64_t)queue * GD_QUEUE_STAGING(s->lane_bytes);
 }
 
+/*
+ * Bytes of staging of each of GD_GROUP lanes of a queue, and of a command: no more than a command
+ * carries, and at least a page, which each can.
+ */
+GQ_FN uint32_t gd_lane_staging(const struct gd_set *s)
+{
+    uint32_t bytes = GD_QUEUE_STAGING(s->lane_bytes) / GD_GROUP;
+
+    while (bytes > s->max_command && bytes > GD_STAGED_ENDS)
+        bytes /= 2;
+    return bytes;
+}
+
 GQ_FN struct gq_reads gd_reads(const struct gpunvme_device_file *f, const struct gd_buffer *b)
 {
     return (struct gq_reads){
@@ -119,7 +132,7 @@ GQ_FN struct gq_reads gd_reads(const struct gpunvme_device_file *f, const struct
         .sums = f->sums,
         .target = b->target,
         .staging = f->set.staging,
-        .lane_staging = f->set.lane_bytes,
+        .lane_staging = gd_lane_staging(&f->set),
         .queue_area = GD_QUEUE_STAGING(f->set.lane_bytes),
         .staged = GD_STAGES(b),
         .list = NULL,

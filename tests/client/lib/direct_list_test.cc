@@ -322,4 +322,19 @@ TEST(DirectList, LeasesThatHaveEndedReadNothing)
     EXPECT_EQ(s.commands, 0u);
 }
 
+// As long as a queue's staging has room for 32, or as the controller permits.
+TEST(DirectListStaged, CommandsAreAsLongAsLanesHaveStaging)
+{
+    for (uint32_t most : {4096u, 8192u, 131072u}) {
+        Stack s(1, 8, 9);
+        s.stage_all();
+        s.make_one_extent(64);
+        s.file.set.max_command = most;
+        List list = {{0, 0, 64 * kPage, kUntouched}};
+        EXPECT_EQ(read_shares(s, list, 1)[0], 0);
+        expect_read(s, list);
+        EXPECT_EQ(s.commands, 64 * kPage / std::min(most, GD_STAGED_QUEUE / GD_GROUP));
+    }
+}
+
 } // namespace
