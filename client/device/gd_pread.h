@@ -31,14 +31,16 @@ GQ_FN uint32_t gd_queues_for(uint32_t n_queues, uint32_t max_command, uint64_t l
 struct gd_pread {
     const struct gd_buffer *known; /* the buffer around dst; NULL: to be found */
     uint64_t dst, len, offset;
-    bool defers; /* gd_reader.defers */
+    bool defers;                /* gd_reader.defers */
+    struct gq_dealing *dealing; /* gd_reader.dealing */
 };
 
 /* The rank-th of `groups` parts of a read of p.len bytes, not 0, before the end of the file. */
 GQ_FN int gd_pread_part(struct gq_group group, const struct gpunvme_device_file *f,
                         struct gd_pread p, uint32_t rank, uint32_t groups)
 {
-    struct gd_reader self = {.group = group, .file = f, .defers = p.defers}, *w = &self;
+    struct gd_reader self = {.group = group, .file = f, .defers = p.defers, .dealing = p.dealing};
+    struct gd_reader *w = &self;
     struct gd_extents extents;
     struct gd_table table;
     struct gd_buffer b;
@@ -51,7 +53,8 @@ GQ_FN int gd_pread_part(struct gq_group group, const struct gpunvme_device_file 
     else
         gd_load_table(w, 0, &table);
     gd_load_extents(w, &extents);
-    err = gd_take(w);
+    /* Adjacent queues for adjacent groups: a controller assigns them to its processors in turn. */
+    err = groups > 1 ? gd_take_from(w, gd_sm() * groups + rank) : gd_take(w);
     if (err)
         return err;
     if (!p.known)
@@ -79,6 +82,17 @@ GQ_FN struct gpunvme_device_file gd_load_file(const struct gpunvme_device_file *
     for (uint32_t i = 0; i < sizeof(copy) / sizeof(uint64_t); i++)
         copy.words[i] = gd_load64(&from[i]);
     return copy.file;
+}
+
+/* The same by all threads of a block, to shared memory: no thread needs registers for it. */
+GQ_FN void gd_share_file(const struct gpunvme_device_file *file, struct gpunvme_device_file *to)
+{
+    uint32_t threads = blockDim.x * blockDim.y * blockDim.z;
+    uint32_t me = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    const uint64_t *from = (const uint64_t *)file;
+
+    for (uint32_t i = me; i < sizeof(*to) / sizeof(uint64_t); i += threads)
+        ((uint64_t *)to)[i] = gd_load64(&from[i]);
 }
 
 GQ_FN int64_t gd_pread_warp(const struct gpunvme_device_file *file, uint64_t dst, uint64_t n,
@@ -115,6 +129,17 @@ GQ_FN struct gd_block gd_block_for(uint32_t n_queues, uint32_t max_command, uint
                              queues < warps ? queues : warps};
 }
 
+/*
+ * The same for queues of the set. Where all is staged commands are short, and each warp copies what
+ * its queue reads, so that a read has more queues; of GD_QUEUE_COMMANDS exactly one.
+ */
+GQ_FN struct gd_block gd_block_of(const struct gd_set *s, uint64_t len)
+{
+    if (s->lane_bytes == GD_STAGED_ALL && len)
+        return gd_block_for(s->n_queues, s->lane_bytes, len - 1);
+    return gd_block_for(s->n_queues, s->max_command, len);
+}
+
 /* The calling warp's group. */
 GQ_FN struct gq_group gd_group_of(struct gd_block k)
 {
@@ -148,15 +173,22 @@ GQ_FN int gd_worst(struct gd_block k, int err)
     return err;
 }
 
-/* p: len as requested. All threads pass the same two barriers, also on an error. */
+/*
+ * p: len as requested. All threads pass the same two barriers, also on an error; *f may have been
+ * stored to shared memory in front of the first.
+ */
 GQ_FN int64_t gd_pread_block(const struct gpunvme_device_file *f, struct gd_pread p)
 {
+    __shared__ struct gq_dealing dealing;
     struct gd_block k;
     int err;
 
-    p.len = gq_read_bytes(&f->map, p.offset, p.len);
-    k = gd_block_for(f->set.n_queues, f->set.max_command, p.len);
+    if (threadIdx.x == 0)
+        dealing.next = dealing.left = 0;
     __syncthreads();
+    p.len = gq_read_bytes(&f->map, p.offset, p.len);
+    p.dealing = &dealing;
+    k = gd_block_of(&f->set, p.len);
     err = gd_worst(k, gd_pread_share(k, f, p));
     return err ? err : (int64_t)p.len;
 }

@@ -25,6 +25,7 @@ struct gd_reader {
     uint64_t bad_block;          /* of that run: gq_reader.bad_block */
     bool defers;                 /* whole blocks are compared later, by other warps */
     bool again;                  /* the data did not match once: a second mismatch is an error */
+    struct gq_dealing *dealing;  /* of one long read that groups share; NULL: shares are even */
 #ifdef __CUDACC__
     struct gq_copy_jobs *copies; /* of the block's copy warps; NULL: the group copies */
 #endif

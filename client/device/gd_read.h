@@ -248,6 +248,36 @@ GQ_FN bool gd_units_match(struct gd_reader *w, const struct gd_buffer *b,
     return w->bad_block == GQ_NO_BAD_BLOCK;
 }
 
+/* A staged read is made of commands of `unit` bytes, by as many lanes as have staging for them. */
+GQ_FN void gd_cut(struct gq_reads *reads, uint32_t unit)
+{
+    uint32_t lanes = reads->queue_area / unit;
+
+    reads->unit = reads->lane_staging = unit;
+    reads->lanes = lanes < GD_GROUP ? lanes : GD_GROUP;
+}
+
+/*
+ * The run of a part of one read. The units of a staged one, each a command, go to all lanes of a
+ * group side by side; many of them are dealt by a counter.
+ */
+GQ_FN struct gq_run gd_part_run(const struct gd_reader *w, const struct gq_reads *reads,
+                                uint32_t groups)
+{
+    uint32_t n = (uint32_t)gq_count_units(reads), shift = 0;
+    struct gq_run run = gd_run(w->file, n, groups);
+
+    if (!reads->staged)
+        return run;
+    while ((2u << shift) <= reads->lanes && (groups << (shift + 1)) <= n)
+        shift++;
+    run.group_shift = (uint16_t)shift;
+    if (!reads->sums.words && n >= GD_STAGED_COMMANDS)
+        run.dealing = w->dealing;
+    run.least_portion = 1;
+    return run;
+}
+
 /*
  * The rank-th of `groups` parts of one read, len bytes, which end before the file does, to byte
  * `at` of the buffer. Between gd_take() and gd_give(). Where data has checksums a part that does
@@ -261,7 +291,9 @@ GQ_FN int gd_read_part(struct gd_reader *w, const struct gd_buffer *b, struct gq
     bool good;
 
     reads.whole = read;
-    run = gd_run(w->file, (uint32_t)gq_count_units(&reads), groups);
+    if (reads.staged)
+        gd_cut(&reads, gd_staged_unit(&w->file->set, read.len));
+    run = gd_part_run(w, &reads, groups);
     for (uint32_t tries = w->again ? 2 : 1;; tries++) {
         good = gd_drive(w, &run, &reads, rank) == GQ_NO_READ;
         if (!reads.sums.words || w->outcome != GQ_OUT_DONE)

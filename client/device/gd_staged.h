@@ -33,7 +33,7 @@ struct gd_staged {
     struct gd_parts *parts;          /* words of this read alone; NULL: shares are even */
     const volatile uint32_t *cancel; /* in host memory; not 0: it is given up; NULL: never */
     uint32_t groups;
-    uint32_t unit; /* bytes of a command: lane_bytes of the set, or a power of two times as many */
+    uint32_t unit; /* gd_staged_unit() */
 };
 
 /*
@@ -54,14 +54,6 @@ GQ_FN int gd_take_unless(struct gd_reader *w, const struct gd_staged *s, uint32_
     return s->groups > 1 ? gd_take_from(w, rank) : gd_take(w);
 }
 
-/* Lanes that have a part of the queue's staging. */
-GQ_FN uint32_t gd_staged_lanes(const struct gq_reads *reads)
-{
-    uint32_t lanes = reads->queue_area / reads->lane_staging;
-
-    return lanes < GD_GROUP ? lanes : GD_GROUP;
-}
-
 GQ_FN int gd_read_units(struct gd_reader *w, const struct gd_staged *s, uint32_t rank)
 {
     struct gq_reads reads = gd_reads(w->file, s->buffer);
@@ -70,8 +62,7 @@ GQ_FN int gd_read_units(struct gd_reader *w, const struct gd_staged *s, uint32_t
 
     reads.sums.words = NULL;
     reads.whole = s->read;
-    reads.unit = reads.lane_staging = s->unit;
-    reads.lanes = gd_staged_lanes(&reads);
+    gd_cut(&reads, s->unit);
     run = gd_run(w->file, (uint32_t)gq_count_units(&reads), s->groups);
     run.dealing = s->parts ? &s->parts->dealing : NULL;
     run.group_shift = gq_prefix_ones(reads.lanes - 1); /* a unit for each lane */

@@ -125,18 +125,25 @@ GQ_FN void gd_idle(void)
 {
 }
 
+GQ_FN uint32_t gd_sm(void)
+{
+    uint32_t sm;
+
+    asm("mov.u32 %0, %%smid;" : "=r"(sm));
+    return sm;
+}
+
 /*
  * Where to begin the search for a queue: warps that run at one time have different numbers, those
  * of the same rank on all SMs adjacent ones.
  */
 GQ_FN uint32_t gd_seed(void)
 {
-    uint32_t sm, sms, warp;
+    uint32_t sms, warp;
 
-    asm("mov.u32 %0, %%smid;" : "=r"(sm));
     asm("mov.u32 %0, %%nsmid;" : "=r"(sms));
     asm("mov.u32 %0, %%warpid;" : "=r"(warp));
-    return sm + sms * warp;
+    return gd_sm() + sms * warp;
 }
 
 #else

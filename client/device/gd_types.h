@@ -25,6 +25,8 @@
  */
 #define GD_STAGED_LONG  65536u
 #define GD_STAGED_QUEUE 524288u
+/* A read has so many commands before they are longer: four for each lane of eight queues. */
+#define GD_STAGED_COMMANDS 256u
 /* Bytes of staging of a queue whose lanes have lane_bytes each. */
 #define GD_QUEUE_STAGING(lane_bytes) \
     ((lane_bytes) == GD_STAGED_ALL ? GD_STAGED_QUEUE : GD_GROUP * (lane_bytes))
@@ -97,6 +99,19 @@ struct gd_set {
     uint32_t shared_bytes;           /* a page or two */
     uint32_t staged_cids;            /* the first ones of a queue; whole words of gq_cids.taken */
 };
+
+/* Bytes of a command of a long read that is staged: a power of two. */
+GQ_FN uint32_t gd_staged_unit(const struct gd_set *s, uint64_t len)
+{
+    uint32_t most = s->max_command < GD_STAGED_LONG ? s->max_command : GD_STAGED_LONG;
+    uint32_t unit = s->lane_bytes;
+
+    while (unit > most)
+        unit /= 2;
+    while (2 * unit <= most && len / (2 * unit) >= GD_STAGED_COMMANDS)
+        unit *= 2;
+    return unit;
+}
 
 /*
  * Age of a check of the leases at which it is repeated, and the greatest one while another group

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // Persistent kernel of one block: reads for which a host waits, one after another.
+#define GQ_COPY_LONG 4u /* long staged reads have a kernel of their own: staged.cu */
 #include "client/device/gd_persistent.h"
 #include "client/device/gd_pread.h"
 

@@ -8,9 +8,8 @@
 #include "client/lib/direct.h"
 #include "support/minmax.h"
 
-#define KERNEL         "gpunvme_direct_read_staged"
-#define WARP           32u
-#define LEAST_COMMANDS 256u /* of a read, before they are longer: four for each lane */
+#define KERNEL "gpunvme_direct_read_staged"
+#define WARP   32u
 
 int direct_staged_open(struct gpunvme_direct *d)
 {
@@ -28,17 +27,6 @@ void direct_staged_close(struct gpunvme_direct *d)
     direct_slots_close(d, &d->parts);
     if (d->space.cuda)
         cuda_driver_unload(d->space.cuda, d->space.device, &d->staged_kernel);
-}
-
-/* Bytes of a command: as many as leave the read LEAST_COMMANDS. */
-static uint32_t unit_for(const struct gd_launch *l)
-{
-    uint32_t most = (uint32_t)min_u64(GD_STAGED_LONG, l->file.set.max_command);
-    uint32_t unit = l->file.set.lane_bytes;
-
-    while (2 * unit <= most && l->len / (2 * unit) >= LEAST_COMMANDS)
-        unit *= 2;
-    return unit;
 }
 
 /* One for as many bytes as its lanes have in flight. */
@@ -110,7 +98,7 @@ int direct_staged_launch(struct gpunvme_direct *d, struct gd_launch *l, void *st
 {
     unsigned blocks = blocks_for(l);
 
-    l->unit = unit_for(l);
+    l->unit = gd_staged_unit(&l->file.set, l->len);
     if (!take_words(d, l, blocks, stream))
         return 0;
     if (blocks > 1 && !l->parts)

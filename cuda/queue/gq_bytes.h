@@ -71,6 +71,21 @@ GQ_FN void gq_copy_bytes(uint64_t dst, uint64_t src, uint64_t len, uint32_t firs
     gq_copy_ahead<4>(dst, src, len, first, step);
 }
 
+/* Loads of a lane that are outstanding in a long copy; a source that needs registers has fewer. */
+#ifndef GQ_COPY_LONG
+#define GQ_COPY_LONG 16u
+#endif
+
+/* The same of many bytes, between multiples of 16: 8 KiB take a warp one trip over the bus. */
+GQ_FN void gq_copy_long(uint64_t dst, uint64_t src, uint64_t len, uint32_t first, uint32_t step)
+{
+    uint64_t turn = GQ_COPY_LONG * sizeof(uint4) * step;
+    uint64_t whole = ((dst | src) & 15) == 0 ? len / turn * turn : 0;
+
+    gq_copy_units<uint4, GQ_COPY_LONG>(dst, src, whole / sizeof(uint4), first, step);
+    gq_copy_bytes(dst + whole, src + whole, len - whole, first, step);
+}
+
 /* A lane's part of 4 KiB that a warp moves, both addresses multiples of 16. */
 struct gq_page_part {
     uint4 units[8];
@@ -129,6 +144,11 @@ GQ_FN void gq_copy_bytes(uint64_t dst, uint64_t src, uint64_t len, uint32_t firs
     (void)step;
     if (first == 0)
         memcpy((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, len);
+}
+
+GQ_FN void gq_copy_long(uint64_t dst, uint64_t src, uint64_t len, uint32_t first, uint32_t step)
+{
+    gq_copy_bytes(dst, src, len, first, step);
 }
 
 GQ_FN void gq_copy_4k(uint64_t dst, uint64_t src, uint64_t len, uint32_t first, uint32_t step)

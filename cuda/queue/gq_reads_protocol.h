@@ -243,7 +243,7 @@ GQ_FN void gq_unstage(struct gq_reader *r, uint32_t owner, bool good)
                            GQ_PART_FROM64(r->cur, owner, offset) - n, from, n);
     GQ_FOR_LANES(lane)
     {
-        gq_copy_bytes(to, from, matches ? n : 0, lane, w->group.lanes);
+        gq_copy_long(to, from, matches ? n : 0, lane, w->group.lanes);
         if (lane == owner) {
             GQ_AT(r->lane_state) = GQ_LANE_FREE;
             if (!matches)

@@ -30,7 +30,7 @@
  *  - A kernel that calls them takes 164 to 208 registers a thread (sm_90; with lists or reads by
  *    blocks 255), which blocks of up to 256 threads always have. With __launch_bounds__ the
  *    compiler leaves it 168 for 128 threads, 128 for 256, and 64 for more, and reads by threads and
- *    warps spill some 35 and 100 words, a read by a block 220. That is less than the stack of 1,024
+ *    warps spill some 35 and 100 words, a read by a block 230. That is less than the stack of 1,024
  *    bytes that CUDA allocates for any kernel.
  *  - Kernels of larger blocks are compiled with GPUNVME_DEVICE_SMALL defined before this header is
  *    included. They take 90 to 105 registers, and with the 64 that a block of 1,024 threads has no
@@ -71,8 +71,9 @@ gpunvme_pread_warp(const struct gpunvme_device_file *file, void *dst, uint64_t n
 
 /*
  * Called by all threads of a block, for one read: the same arguments, and the same result. Long
- * reads go through several queues, one for each of the first warps. A barrier for the block, before
- * and after.
+ * reads go through several queues, one for each of the first eight warps, which also copy the bytes
+ * where data is staged: blocks of 256 threads are fastest then. 272 bytes of shared memory. A
+ * barrier for the block, before and after.
  */
 static inline __device__ __noinline__ int64_t
 gpunvme_pread_block(const struct gpunvme_device_file *file, void *dst, uint64_t n, uint64_t offset)
@@ -80,8 +81,9 @@ gpunvme_pread_block(const struct gpunvme_device_file *file, void *dst, uint64_t 
 #ifdef GPUNVME_DEVICE_SMALL
     return gd_shared_pread_block(file, (uint64_t)dst, n, offset);
 #else
-    const struct gpunvme_device_file f = gd_load_file(file);
+    __shared__ struct gpunvme_device_file f;
 
+    gd_share_file(file, &f);
     return gd_pread_block(&f, {NULL, (uint64_t)dst, n, offset, false});
 #endif
 }

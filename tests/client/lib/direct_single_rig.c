@@ -8,7 +8,15 @@
 int64_t direct_single_read(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
                            uint64_t offset)
 {
-    struct gd_reader self = {.group = gq_whole_group(), .file = f};
+    int err = direct_part_read(f, dst, len, offset, 0, 1, NULL);
+
+    return err ? err : (int64_t)len;
+}
+
+int direct_part_read(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
+                     uint64_t offset, uint32_t rank, uint32_t groups, struct gq_dealing *dealing)
+{
+    struct gd_reader self = {.group = gq_whole_group(), .file = f, .dealing = dealing};
     struct gd_extents extents;
     struct gd_table table;
     struct gd_buffer b;
@@ -23,7 +31,7 @@ int64_t direct_single_read(const struct gpunvme_device_file *f, uint64_t dst, ui
         gd_give(&self);
         return err;
     }
-    err = gd_read(&self, &b, &extents,
-                  (struct gq_read){.file_offset = offset, .at = dst - b.addr, .len = len}, 0, 1);
-    return err ? err : (int64_t)len;
+    return gd_read(&self, &b, &extents,
+                   (struct gq_read){.file_offset = offset, .at = dst - b.addr, .len = len}, rank,
+                   groups);
 }

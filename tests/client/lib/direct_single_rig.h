@@ -9,4 +9,8 @@
 int64_t direct_single_read(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
                            uint64_t offset);
 
+/* The rank-th of `groups` parts of it: 0 or -errno. dealing: gd_reader.dealing. */
+int direct_part_read(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
+                     uint64_t offset, uint32_t rank, uint32_t groups, struct gq_dealing *dealing);
+
 #endif

@@ -229,6 +229,7 @@ class Stack
         uint32_t tail = __atomic_load_n(&r.sq_doorbell, __ATOMIC_ACQUIRE);
         for (; r.head != tail; r.head = (r.head + 1) % depth_)
             r.held.push_back(r.sq[r.head]);
+        most_held = std::max<size_t>(most_held, r.held.size());
         while (!r.held.empty()) {
             uint32_t reply = __atomic_load_n(&r.cq_doorbell, __ATOMIC_ACQUIRE);
             if ((r.posted + 1) % depth_ == reply)
@@ -334,7 +335,8 @@ class Stack
     bool out_of_order = false; // set before the first read
     // Of the controller; on_command: set before the first read, false: never completed.
     std::function<bool()> on_command;
-    std::atomic<bool> repeat{false}; // once, when an index has a second command
+    std::atomic<size_t> most_held{0}; // commands of a queue
+    std::atomic<bool> repeat{false};  // once, when an index has a second command
     std::atomic<unsigned> commands{0}, odd_commands{0}, status_of_next{0}, cid_error{0};
 };
 
