@@ -75,6 +75,14 @@ GQ_FN struct gq_read gq_held(const struct gq_reader *r, uint32_t j)
                             GQ_PART_FROM64(r->held, from, at), GQ_PART_FROM64(r->held, from, len)};
 }
 
+/* Inside a region: does the lane take a read? */
+GQ_FN bool gq_wants_read(const struct gq_reader *r, uint32_t lane)
+{
+    (void)lane;
+    return lane < gq_reading_lanes(r->reads) && GQ_AT(r->lane_state) == GQ_LANE_FREE &&
+           GQ_AT(r->cur).left == 0;
+}
+
 /* Assigns held reads to lanes without one; returns their number. */
 GQ_FN uint32_t gq_hand_out(struct gq_reader *r)
 {
@@ -84,8 +92,7 @@ GQ_FN uint32_t gq_hand_out(struct gq_reader *r)
 
     GQ_FOR_LANES(lane)
     {
-        GQ_AT(wants) = lane < gq_reading_lanes(r->reads) && GQ_AT(r->lane_state) == GQ_LANE_FREE &&
-                       GQ_AT(r->cur).left == 0;
+        GQ_AT(wants) = gq_wants_read(r, lane);
     }
     mask = GQ_BALLOT(wants);
     n = gq_count_ones(mask);
@@ -104,14 +111,65 @@ GQ_FN uint32_t gq_hand_out(struct gq_reader *r)
     return n;
 }
 
+/* Lane `to` takes the upper half of what lane `from` has left: whole commands, but for the last. */
+GQ_FN void gq_halve(struct gq_reader *r, uint32_t from, uint32_t to)
+{
+    struct gq_worker *w = &r->w;
+    uint64_t offset = GQ_PART_FROM64(r->cur, from, offset);
+    uint64_t left = GQ_PART_FROM64(r->cur, from, left), at = GQ_PART_FROM64(r->cur, from, at);
+    uint64_t room = gq_lane_staging(r->reads);
+    uint64_t keeps = ((offset + left / 2 + room - 1) & ~(room - 1)) - offset;
+    uint32_t index = (uint32_t)GQ_PART_FROM64(r->cur, from, index);
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == from)
+            GQ_AT(r->cur).left = keeps;
+        if (lane == to) {
+            GQ_AT(r->cur).offset = offset + keeps;
+            GQ_AT(r->cur).at = at + keeps;
+            GQ_AT(r->cur).left = left - keeps;
+            GQ_AT(r->cur).index = index;
+        }
+    }
+}
+
+/*
+ * At the end of staged reads: lanes without a read take halves of those with several commands left,
+ * because each lane has one command at a time. Returns the number of lanes that did.
+ */
+GQ_FN uint32_t gq_halve_last(struct gq_reader *r)
+{
+    struct gq_worker *w = &r->w;
+    GQ_LANE_VAR(uint32_t, wants);
+    GQ_LANE_VAR(uint32_t, has);
+    uint32_t takers, givers, n = 0;
+
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(wants) = gq_wants_read(r, lane);
+        GQ_AT(has) = GQ_AT(r->cur).left >= 2 * (uint64_t)gq_lane_staging(r->reads);
+    }
+    takers = GQ_BALLOT(wants);
+    givers = GQ_BALLOT(has);
+    for (; takers && givers; n++) {
+        uint32_t from = gq_take_one(&givers);
+
+        gq_halve(r, from, gq_take_one(&takers));
+    }
+    return n;
+}
+
 /* The same for all reads that are held or have just arrived. */
 GQ_FN uint32_t gq_deal(struct gq_reader *r)
 {
     uint32_t n = gq_hand_out(r);
 
-    if (r->next != r->held_end || !gq_turn_over(r))
+    if (r->next != r->held_end)
         return n;
-    return n + gq_hand_out(r);
+    if (gq_turn_over(r))
+        return n + gq_hand_out(r);
+    return r->reads->staged && r->is_dry ? n + gq_halve_last(r) : n;
 }
 
 #endif

@@ -47,6 +47,7 @@ struct Fake : nvme_transport {
     std::vector<Page> target = std::vector<Page>(kPages), staging = std::vector<Page>(12);
     uint64_t bad_lba = UINT64_MAX;
     bool mute = false;
+    uint32_t most_at_once = 0; /* new commands of a queue */
     gq_file_extent map[3] = {{0, 1000}, {20480, GQ_LBA_ZERO}, {30720, 24}};
     gq_reads reads = {};
     gq_run run = {};
@@ -74,6 +75,7 @@ struct Fake : nvme_transport {
     void serve()
     {
         for (Queue &q : queues) {
+            most_at_once = std::max(most_at_once, (q.sq_doorbell + kDepth - q.head) % kDepth);
             while (!mute && q.head != __atomic_load_n(&q.sq_doorbell, __ATOMIC_ACQUIRE)) {
                 execute(q, q.sq[q.head]);
                 q.head = (q.head + 1) % kDepth;
@@ -101,21 +103,38 @@ struct Fake : nvme_transport {
 
     void go(Drive drive, uint64_t offset, uint64_t at, uint64_t len, bool keep_results = true)
     {
+        uint64_t n = std::min(len, reads.map.end - offset);
+
+        reads.whole = {offset, at, len};
+        run.n_cmds = (uint32_t)((offset + n - 1) / kUnit - offset / kUnit + 1);
+        results.assign(run.n_cmds, 0);
+        run.results = keep_results ? results.data() : nullptr;
+        run_all(drive);
+    }
+
+    /* The same as one piece of a list. Returns its result. */
+    int32_t go_as_piece(Drive drive, uint64_t offset, uint64_t at, uint32_t len)
+    {
+        gq_read_desc piece = {offset, at, len, INT32_MIN};
+
+        reads.desc = &piece;
+        run.n_cmds = 1;
+        run_all(drive);
+        return piece.result;
+    }
+
+    void run_all(Drive drive)
+    {
         gq_port ports[kQueues];
         const gq_port *list[kQueues];
         gq_state states[kQueues];
         const uint16_t areas[kQueues] = {0, 1, 2};
-        uint64_t n = std::min(len, reads.map.end - offset);
 
         for (unsigned i = 0; i < kQueues; i++) {
             ports[i] = queues[i].port();
             list[i] = &ports[i];
             states[i] = queues[i].state;
         }
-        reads.whole = {offset, at, len};
-        run.n_cmds = (uint32_t)((offset + n - 1) / kUnit - offset / kUnit + 1);
-        results.assign(run.n_cmds, 0);
-        run.results = keep_results ? results.data() : nullptr;
         gq_cpu_drive d = {&run, list, states, kQueues, &reads, areas};
         drive(&d, 0, 1);
         for (unsigned i = 0; i < kQueues; i++)
@@ -205,6 +224,39 @@ TEST_P(GqReadsProtocol, TellsBytesAndWhatFailed)
     EXPECT_EQ(drive.queues[0].state.bad, 0u);
     EXPECT_EQ(drive.queues[1].state.bad, UINT32_MAX);
     EXPECT_EQ(drive.queues[1].state.status, 0u);
+}
+
+/* Each lane has one staged command at a time: of the last reads idle lanes take halves. */
+TEST_P(GqReadsProtocol, AStagedPieceIsReadByAllLanes)
+{
+    struct {
+        uint64_t offset, at;
+        uint32_t len;
+    } pieces[] = {{0, 0, 20480}, {1, 3, 20479}, {511, 0, 9000}, {700, 5, 100000}, {0, 1, 1025}};
+    bool shares = GetParam() != gq_cpu_drive_1;
+
+    for (auto &p : pieces) {
+        Fake drive;
+        SCOPED_TRACE(testing::Message() << p.offset << " " << p.at << " " << p.len);
+        drive.reads.staged = true;
+        EXPECT_EQ(drive.go_as_piece(GetParam(), p.offset, p.at, p.len), (int32_t)p.len);
+        drive.expect_outcome(GQ_OUT_DONE);
+        drive.expect_bytes(p.offset, p.at, p.len);
+        EXPECT_EQ(drive.target[0].bytes[100 + p.at + p.len], 0) << "no byte more";
+        EXPECT_GE(drive.most_at_once, shares && p.len > 8 * kLba ? kDepth / 2 : 1u);
+    }
+}
+
+TEST_P(GqReadsProtocol, AnErrorInAnyPartIsThePiecesError)
+{
+    for (uint64_t lba = 1000; lba < 1040; lba++) {
+        Fake drive;
+
+        drive.reads.staged = true;
+        drive.bad_lba = lba;
+        EXPECT_EQ(drive.go_as_piece(GetParam(), 0, 0, 20480), -EIO) << lba;
+        drive.expect_outcome(GQ_OUT_DONE);
+    }
 }
 
 TEST_P(GqReadsProtocol, LeavesAtAWordThatSaysSo)
