@@ -117,7 +117,8 @@ GQ_FN struct gq_lead gd_lead_of(uint32_t word)
                             .in_flight = (word & GD_IN_FLIGHT) >> GD_FLIGHT_SHIFT,
                             .lost = 0,
                             .broken = 0,
-                            .rang = 0};
+                            .rang = 0,
+                            .full = 0};
 }
 
 GQ_FN uint32_t gd_word_of(const struct gq_lead *l)

@@ -15,34 +15,42 @@
 struct gq_lead_round {
     GQ_LANE_MEMBER(uint32_t, pending); /* of word w->scan + lane */
     GQ_LANE_MEMBER(uint32_t, dw3);     /* of CQE lane */
-    GQ_LANE_MEMBER(uint32_t, mine);    /* completion `lane` belongs to this group */
+    GQ_LANE_MEMBER(uint32_t, next);    /* of the CQE that is `lanes` behind it */
     uint32_t words, peeked;
+    uint32_t further; /* CQEs in `next`; 0 unless the round before was full */
 };
+
+/* Inside a region: the CQE that is i behind the next one. */
+GQ_FN const struct nvme_cqe *gq_lead_cqe(const struct gq_sharer *w, uint32_t i)
+{
+    uint32_t at = w->lead.head + i;
+
+    return &w->port.cq[at < w->port.depth ? at : at - w->port.depth];
+}
 
 /*
  * Takes pending bits and peeks CQEs. The load of the CQE acquires: data and
  * memory that the completion frees are seen by the lanes that converge. It is
- * last, so that both are outstanding at once.
+ * last, so that all are outstanding at once. The further CQEs are acquired by
+ * gq_lead_publish().
  */
 GQ_FN void gq_lead_load(struct gq_sharer *w, struct gq_lead_round *r)
 {
-    const struct gq_port *p = &w->port;
     uint32_t left = gq_cid_words(w) - w->scan, n = w->lead.in_flight;
     GQ_LANE_VAR(uint32_t, lost);
 
     r->words = left < w->group.lanes ? left : w->group.lanes;
     r->peeked = n < w->group.lanes ? n : w->group.lanes;
+    n -= r->peeked;
+    r->further = !w->lead.full ? 0 : n < w->group.lanes ? n : w->group.lanes;
     GQ_FOR_LANES(lane)
     {
-        uint32_t at = w->lead.head + lane;
-
         if (lane == 0)
             GQ_AT(lost) = gq_atomic_load(&w->cids->lost);
         GQ_AT(r->pending) =
             lane < r->words ? gq_atomic_exchange(&w->cids->pending[w->scan + lane], 0) : 0;
-        GQ_AT(r->dw3) =
-            lane < r->peeked ? gq_load_cqe(&p->cq[at < p->depth ? at : at - p->depth]) : 0;
-        GQ_AT(r->mine) = 0;
+        GQ_AT(r->next) = lane < r->further ? gq_peek_cqe(gq_lead_cqe(w, lane + w->group.lanes)) : 0;
+        GQ_AT(r->dw3) = lane < r->peeked ? gq_load_cqe(gq_lead_cqe(w, lane)) : 0;
     }
     w->lead.lost = GQ_FROM32(lost, 0);
 }
@@ -63,46 +71,44 @@ GQ_FN uint32_t gq_lead_count(const struct gq_sharer *w, const struct gq_lead_rou
 
 /*
  * Takes the completions of the leader's own commands, of which no other group knows
- * (GQ_STAGE_HIDDEN). Two completions with one CID break the queue.
+ * (GQ_STAGE_HIDDEN): bit i of the result is set if completion i is one. Two
+ * completions with one CID break the queue.
  */
-GQ_FN void gq_lead_keep(struct gq_sharer *w, struct gq_lead_round *r, uint32_t n)
+GQ_FN uint32_t gq_lead_keep(struct gq_sharer *w, const struct gq_lead_round *r, uint32_t n)
 {
     GQ_LANE_VAR(uint32_t, hidden);
-    uint32_t mask;
+    GQ_LANE_VAR(uint32_t, hits);
+    GQ_LANE_VAR(uint32_t, found);
+    uint32_t kept = 0;
 
     GQ_FOR_LANES(lane)
     {
         GQ_AT(hidden) = GQ_AT(w->mine).stage == GQ_STAGE_HIDDEN;
     }
-    mask = GQ_BALLOT(hidden);
-    while (mask) {
-        uint32_t of = gq_take_one(&mask), hits, dw3, cid;
-        GQ_LANE_VAR(uint32_t, posted);
+    if (GQ_BALLOT(hidden) == 0)
+        return 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t dw3 = GQ_FROM32(r->dw3, i);
         GQ_LANE_VAR(uint32_t, hit);
 
         GQ_FOR_LANES(lane)
         {
-            GQ_AT(posted) = GQ_AT(w->mine).status;
+            GQ_AT(hit) = GQ_AT(hidden) && GQ_AT(w->mine).status == (dw3 & 0xffffu);
+            GQ_AT(hits) += GQ_AT(hit);
+            GQ_AT(found) = GQ_AT(hit) ? dw3 : GQ_AT(found);
         }
-        cid = GQ_FROM32(posted, of);
-        GQ_FOR_LANES(lane)
-        {
-            GQ_AT(hit) = lane < n && (GQ_AT(r->dw3) & 0xffffu) == cid;
-            GQ_AT(r->mine) |= GQ_AT(hit);
-        }
-        hits = GQ_BALLOT(hit);
-        if (hits == 0)
-            continue;
-        w->lead.broken |= (hits & (hits - 1u)) != 0;
-        dw3 = GQ_FROM32(r->dw3, gq_prefix_ones(~hits));
-        GQ_FOR_LANES(lane)
-        {
-            if (lane == of) {
-                GQ_AT(w->mine).stage = GQ_STAGE_ENDED;
-                GQ_AT(w->mine).status = NVME_STATUS(dw3 >> 16);
-            }
-        }
+        kept |= GQ_BALLOT(hit) != 0 ? 1u << i : 0;
     }
+    GQ_FOR_LANES(lane)
+    {
+        if (GQ_AT(hits)) {
+            GQ_AT(w->mine).stage = GQ_STAGE_ENDED;
+            GQ_AT(w->mine).status = NVME_STATUS(GQ_AT(found) >> 16);
+        }
+        GQ_AT(hits) = GQ_AT(hits) > 1;
+    }
+    w->lead.broken |= GQ_BALLOT(hits) != 0;
+    return kept;
 }
 
 /*
@@ -141,21 +147,16 @@ GQ_FN void gq_lead_advance(struct gq_sharer *w, uint32_t n)
  * n completions. The fence makes the stores of statuses releases of what the
  * loads of the CQEs acquired.
  */
-GQ_FN void gq_lead_complete(struct gq_sharer *w, struct gq_lead_round *r, uint32_t n)
+GQ_FN void gq_lead_complete(struct gq_sharer *w, const struct gq_lead_round *r, uint32_t n)
 {
-    GQ_LANE_VAR(uint32_t, theirs);
+    uint32_t theirs = gq_some_bits(n, 0) & ~gq_lead_keep(w, r, n);
     GQ_LANE_VAR(uint32_t, bad);
 
-    gq_lead_keep(w, r, n);
-    GQ_FOR_LANES(lane)
-    {
-        GQ_AT(theirs) = lane < n && !GQ_AT(r->mine);
-    }
-    if (GQ_BALLOT(theirs)) {
+    if (theirs) {
         gq_fence_device();
         GQ_FOR_LANES(lane)
         {
-            GQ_AT(bad) = GQ_AT(theirs) && !gq_lead_store_status(w, GQ_AT(r->dw3));
+            GQ_AT(bad) = (theirs >> lane & 1u) && !gq_lead_store_status(w, GQ_AT(r->dw3));
         }
         w->lead.broken |= GQ_BALLOT(bad) != 0;
     }
@@ -203,23 +204,75 @@ GQ_FN uint32_t gq_lead_post_own(struct gq_sharer *w)
     return gq_count_ones(mask);
 }
 
-/* The commands of one word's CIDs: bits of `mask`. */
-GQ_FN void gq_lead_post_word(struct gq_sharer *w, uint32_t word, uint32_t mask)
+/* The position of bit n of those that are set; n is below their number. */
+GQ_FN uint32_t gq_nth_one(uint32_t mask, uint32_t n)
 {
-    GQ_FOR_LANES(lane)
-    {
-        for (uint32_t first = 0; first < 32; first += w->group.lanes) {
-            uint32_t bit = first + lane, cid = word * 32u + bit;
+    uint32_t at = 0;
 
-            if (bit < 32 && mask >> bit & 1u) {
-                struct gq_cmd cmd = w->cmds[cid];
-                uint32_t posted = gq_lead_post(w, gq_ones_before(mask, bit), &cmd, cid);
+    for (uint32_t half = 16; half; half /= 2) {
+        uint32_t low = gq_count_ones(mask >> at & ((1u << half) - 1u));
 
-                gq_atomic_set(&w->states[cid], GQ_CID_POSTED | posted);
+        at += n >= low ? half : 0;
+        n -= n >= low ? low : 0;
+    }
+    return at;
+}
+
+/*
+ * CIDs of pending commands, in their order: lane i's is that of command first + i,
+ * or GQ_NO_CID. words: those with bits. Returns the number of all commands.
+ */
+GQ_FN uint32_t gq_lead_pick(struct gq_sharer *w, const struct gq_lead_round *r, uint32_t words,
+                            uint32_t first, GQ_LANE_OUT(uint32_t, cid))
+{
+    GQ_LANE_VAR(uint32_t, mask);
+    GQ_LANE_VAR(uint32_t, at);
+    uint32_t n = 0;
+
+    while (words) {
+        uint32_t i = gq_take_one(&words), bits = GQ_FROM32(r->pending, i);
+
+        GQ_FOR_LANES(lane)
+        {
+            if (first + lane - n < gq_count_ones(bits)) {
+                GQ_AT(mask) = bits;
+                GQ_AT(at) = first + lane - n;
+                GQ_AT(cid) = (w->scan + i) * 32u;
             }
         }
+        n += gq_count_ones(bits);
     }
-    w->lead.in_flight += gq_count_ones(mask);
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(cid) = GQ_AT(mask) ? GQ_AT(cid) + gq_nth_one(GQ_AT(mask), GQ_AT(at)) : GQ_NO_CID;
+    }
+    return n;
+}
+
+/* Posts the commands of pending words, as many at a time as there are lanes, each loading one. */
+GQ_FN void gq_lead_post_pending(struct gq_sharer *w, const struct gq_lead_round *r, uint32_t words)
+{
+    uint32_t done = 0, n, some;
+
+    do {
+        GQ_LANE_VAR(uint32_t, cid);
+
+        n = gq_lead_pick(w, r, words, done, cid);
+        GQ_FOR_LANES(lane)
+        {
+            uint32_t own = GQ_AT(cid);
+
+            if (own != GQ_NO_CID) {
+                struct gq_cmd cmd = w->cmds[own];
+                uint32_t posted = gq_lead_post(w, lane, &cmd, own);
+
+                gq_atomic_set(&w->states[own], GQ_CID_POSTED | posted);
+            }
+        }
+        some = n - done < w->group.lanes ? n - done : w->group.lanes;
+        w->lead.in_flight += some;
+        done += some;
+    } while (done < n);
 }
 
 /* Posts all that is pending; returns how many. The fence acquires the stores of their owners. */
@@ -234,18 +287,15 @@ GQ_FN uint32_t gq_lead_post_all(struct gq_sharer *w, const struct gq_lead_round 
         GQ_AT(some) = GQ_AT(r->pending) != 0;
     }
     words = GQ_BALLOT(some);
-    if (words)
+    if (words) {
         gq_fence_device();
-    while (words) {
-        uint32_t i = gq_take_one(&words);
-
-        gq_lead_post_word(w, w->scan + i, GQ_FROM32(r->pending, i));
+        gq_lead_post_pending(w, r, words);
     }
     w->scan = w->scan + r->words < gq_cid_words(w) ? w->scan + r->words : 0;
     return w->lead.in_flight - before;
 }
 
-/* After posts; as gq_publish(). */
+/* After posts; as gq_publish(). The fence also acquires, for peeked CQEs. */
 GQ_FN void gq_lead_publish(struct gq_sharer *w)
 {
     uint32_t tail = w->lead.head + w->lead.in_flight;
@@ -283,6 +333,21 @@ GQ_FN void gq_lead_start(struct gq_sharer *w)
     gq_lead_publish(w);
 }
 
+/* After gq_lead_publish(), whose fence acquires for the further CQEs: takes those that are new. */
+GQ_FN void gq_lead_take_further(struct gq_sharer *w, struct gq_lead_round *r)
+{
+    uint32_t n;
+
+    r->peeked = r->further;
+    GQ_FOR_LANES(lane)
+    {
+        GQ_AT(r->dw3) = GQ_AT(r->next);
+    }
+    n = gq_lead_count(w, r);
+    if (n)
+        gq_lead_complete(w, r, n);
+}
+
 /* A round. Returns whether something was posted or completed. A broken queue posts nothing. */
 GQ_STEP bool gq_lead_run(struct gq_sharer *w)
 {
@@ -291,10 +356,9 @@ GQ_STEP bool gq_lead_run(struct gq_sharer *w)
 
     gq_lead_load(w, &r);
     n = gq_lead_count(w, &r);
+    w->lead.full = n == w->group.lanes;
     if (n)
         gq_lead_complete(w, &r, n);
-    if (n && w->lead.lost) /* some of them have ended, perhaps */
-        w->lead.lost = GQ_SAME32(gq_atomic_load(&w->cids->lost));
     if (!w->lead.broken)
         posted = gq_lead_post_all(w, &r);
     if (posted)
@@ -302,6 +366,10 @@ GQ_STEP bool gq_lead_run(struct gq_sharer *w)
     else if (w->lead.cq_db_pending && w->lead.in_flight &&
              (n == 0 || w->lead.cq_db_pending >= w->port.depth / 2))
         gq_lead_ring_cq(w);
+    if (posted && w->lead.full && r.further)
+        gq_lead_take_further(w, &r);
+    if (n && w->lead.lost) /* some of them have ended, perhaps */
+        w->lead.lost = GQ_SAME32(gq_atomic_load(&w->cids->lost));
     return n || posted;
 }
 

@@ -69,6 +69,7 @@ struct gq_lead {
     uint32_t lost;          /* CIDs that are LEFT, as of the last round */
     uint32_t broken;        /* a completion named no command in flight */
     uint32_t rang;          /* the CQ doorbell was stored alone, and no fence since */
+    uint32_t full;          /* the last round of this leader found a completion for each lane */
 };
 
 /* A group of lanes and its place in one queue. */

@@ -114,6 +114,35 @@ uint32_t shared_word_after_late_completion(bool second, bool *released)
     return gd_word_of(&w.lead);
 }
 
+void shared_lead(struct shared_queue *q, unsigned rounds, void (*before)(struct shared_queue *q))
+{
+    struct gq_sharer w = {.group = gq_whole_group(),
+                          .cids = &q->cids,
+                          .cmds = q->cmds,
+                          .states = q->states,
+                          .n_cids = SHARED_DEPTH - 1,
+                          .port = {.sq = q->sq,
+                                   .cq = q->cq,
+                                   .sq_doorbell = &q->doorbells[0],
+                                   .cq_doorbell = &q->doorbells[1],
+                                   .depth = SHARED_DEPTH},
+                          .lead = {.phase = 1, .in_flight = q->in_flight}};
+
+    for (uint32_t i = 0; i < q->in_flight; i++)
+        q->states[i] = i < q->own ? 0 : GQ_CID_POSTED | i;
+    for (uint32_t i = 0; i < q->own; i++)
+        w.mine[i] = (struct gq_mine){i, GQ_STAGE_HIDDEN, i};
+    for (unsigned i = 0; i < rounds; i++) {
+        before(q);
+        (void)gq_lead_run(&w);
+    }
+    q->in_flight = w.lead.in_flight;
+    q->head = w.lead.head;
+    q->broken = w.lead.broken != 0;
+    for (uint32_t i = 0; i < q->own; i++)
+        q->ended |= (uint32_t)(w.mine[i].stage == GQ_STAGE_ENDED) << i;
+}
+
 struct shared_ticket *shared_begin(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
                                    uint64_t offset)
 {

@@ -44,6 +44,25 @@ uint32_t shared_claim(const struct gpunvme_device_file *f, uint32_t lanes, uint3
  */
 uint32_t shared_word_after_late_completion(bool second, bool *released);
 
+/*
+ * A queue in memory. CIDs below in_flight are of commands in flight, the first `own` of them hidden
+ * by the lanes of the leader, which has no other ones. All CIDs are numbered 0 in their upper bits.
+ */
+#define SHARED_DEPTH 256u
+struct shared_queue {
+    struct gq_cmd cmds[SHARED_DEPTH - 1];
+    uint32_t states[SHARED_DEPTH - 1];
+    struct gq_cids cids;
+    struct nvme_sqe sq[SHARED_DEPTH];
+    struct nvme_cqe cq[SHARED_DEPTH];
+    uint32_t doorbells[2];
+    uint32_t in_flight, own;
+    uint32_t head, ended; /* after the rounds; bits of lanes whose command has ended */
+    bool broken;
+};
+/* Rounds of one leader from entry 0 on. Before each one `before` is called. */
+void shared_lead(struct shared_queue *q, unsigned rounds, void (*before)(struct shared_queue *q));
+
 /* As gpunvme_pread_warp_begin() and _end(). */
 struct shared_ticket;
 struct shared_ticket *shared_begin(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
