@@ -9,7 +9,7 @@
 
 #include "client/device/gd_shared.h"
 
-/* Failed claims of a group until it accepts less than half of the CIDs that it wants: 1 to 3 ms. */
+/* Failed claims of a group until it accepts less than half of the CIDs that it wants: 1 ms. */
 #define GD_PATIENCE 256u
 
 /*
@@ -52,9 +52,9 @@ GQ_FN uint32_t gd_lead_if_free(struct gd_share *s)
 }
 
 /*
- * By one lane: is a claim of `cids` CIDs for n reads kept? At least half of the reads, or of the
- * CIDs of the queue, are needed; after GD_PATIENCE claims one CID suffices. Otherwise, with more
- * reads than CIDs, each group would get a few at a time, and execute all its code for each few.
+ * Is a claim of `cids` CIDs for n reads kept? At least half of the reads, or of the CIDs of the
+ * queue, are needed; after GD_PATIENCE claims one CID suffices. Otherwise, with more reads than
+ * CIDs, each group would get a few at a time, and execute all its code for each few.
  */
 GQ_FN bool gd_suffices(const struct gd_share *s, uint32_t cids, uint32_t n)
 {
@@ -63,17 +63,36 @@ GQ_FN bool gd_suffices(const struct gd_share *s, uint32_t cids, uint32_t n)
     return s->tries >= GD_PATIENCE ? cids != 0 : 2 * cids >= most;
 }
 
-/*
- * By one lane: sets `bits` of a word of CIDs, and returns the previous word. A repeated claim first
- * loads the word: a load delays other claims less than an atomic operation does.
- */
-GQ_FN uint32_t gd_claim_bits(const struct gd_share *s, uint32_t *taken, uint32_t bits)
+/* The word of CIDs for the next claim for n lanes. */
+GQ_FN uint32_t gd_claim_word(const struct gd_share *s, uint32_t n)
 {
-    uint32_t n = gq_count_ones(bits);
+    return s->low ? 0 : (s->seed * n / 32u + s->tries) % gq_cid_words(&s->q);
+}
 
-    if (s->tries && !gd_suffices(s, 32u - gq_count_ones(gq_atomic_load(taken)), n))
-        return UINT32_MAX;
-    return gq_atomic_or(taken, bits);
+/*
+ * Before a repeated claim: may it succeed, or find that the queue or the file's queues are lost?
+ * Loads delay claims of other groups less than atomic operations do. Of the file, whose words are
+ * the same for all groups that wait, one is loaded: a GPU serves one load of a word after another.
+ */
+GQ_STEP bool gd_may_claim(struct gd_share *s, uint32_t wanting)
+{
+    const struct gq_sharer *w = &s->q;
+    uint32_t n = gq_count_ones(wanting), word = gd_claim_word(s, n);
+    GQ_LANE_VAR(uint32_t, lost);
+    GQ_LANE_VAR(uint32_t, taken);
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0) {
+            GQ_AT(taken) = gq_atomic_load(&w->cids->taken[word]);
+            GQ_AT(lost) = gd_load32(&s->file->set.n_queues) == 0;
+            GQ_AT(lost) |= gq_atomic_load(&w->cids->lost);
+        }
+    }
+    if (GQ_FROM32(lost, 0))
+        return true;
+    s->lost = 0;
+    return gd_suffices(s, 32u - gq_count_ones(GQ_FROM32(taken, 0)), n);
 }
 
 /* Returns the word of the lock. A group with commands, or with its first claim, tries to lead. */
@@ -110,7 +129,7 @@ GQ_STEP uint32_t gd_claim(struct gd_share *s, uint32_t wanting, uint32_t *at)
 {
     struct gq_sharer *w = &s->q;
     uint32_t n = gq_count_ones(wanting), first = s->seed * n;
-    uint32_t word = s->low ? 0 : (first / 32u + s->tries) % gq_cid_words(w), found = 0;
+    uint32_t word = gd_claim_word(s, n), found = 0;
     uint32_t reserved = gd_reserved_bits(s, word), bits = gq_some_bits(n, first) & ~reserved;
     GQ_LANE_VAR(uint32_t, got);
     GQ_LANE_VAR(uint32_t, lost);
@@ -120,7 +139,7 @@ GQ_STEP uint32_t gd_claim(struct gd_share *s, uint32_t wanting, uint32_t *at)
     {
         if (lane == 0) {
             GQ_AT(lost) = gq_atomic_load(&w->cids->lost);
-            GQ_AT(got) = gd_claim_bits(s, taken, bits);
+            GQ_AT(got) = gq_atomic_or(taken, bits);
         }
     }
     if (!s->leads)

@@ -25,14 +25,12 @@
 
 /*
  * Turns of a wait between two checks of deadlines and leases: some 50 us with commands in flight,
- * 0.8 ms at most while all lanes wait for CIDs.
+ * 0.25 ms at most while all lanes wait for CIDs.
  */
 #define GD_TURNS 64u
 
-/* Most pauses between two claims: of few CIDs, for each word of more, and of any number. */
-#define GD_PAUSES      16u
-#define GD_WORD_PAUSES 8u
-#define GD_MOST_PAUSES 64u
+/* Most pauses between two claims. */
+#define GD_PAUSES 16u
 
 /* The part of a lane's read that is not read yet. */
 struct gd_part {
@@ -281,6 +279,16 @@ GQ_FN void gd_use_queue(struct gd_share *s, const struct gd_known *k)
 {
     gd_use_rings(s, k);
     gd_use_cids(s);
+}
+
+/* From a queue that was loaded to the next one, of which only w->cids and n_cids are known then. */
+GQ_FN void gd_next_queue(struct gd_share *s)
+{
+    bool last = s->queue + 1 >= s->n_shared;
+
+    s->q.cids = last ? s->q.cids - s->queue : s->q.cids + 1;
+    s->queue = last ? 0 : s->queue + 1;
+    s->has_queue = false;
 }
 
 /* Inside a region: entry i of the table becomes the lane's. */

@@ -39,20 +39,6 @@ GQ_FN void gd_fail(struct gd_share *s, uint32_t of, int err)
 }
 
 /*
- * The most pauses of a group that waits for CIDs: its claims delay groups that read, and while all
- * that wait pause, CIDs that become free are not used. So the pauses are short where those with
- * staging, or a queue of few, are waited for.
- */
-GQ_FN uint32_t gd_most_pauses(const struct gd_share *s)
-{
-    uint32_t most = s->low ? 0 : GD_WORD_PAUSES * gq_cid_words(&s->q);
-
-    if (most < GD_PAUSES)
-        return GD_PAUSES;
-    return most < GD_MOST_PAUSES ? most : GD_MOST_PAUSES;
-}
-
-/*
  * The error of reads for which no queue is left. Groups that have noticed the end of the leases
  * give up their commands, and queues are lost with these, so the leases are checked whatever their
  * last check was.
@@ -71,16 +57,15 @@ GQ_FN int gd_no_queue_error(const struct gd_share *s)
 }
 
 /*
- * After a claim that failed. A leader without commands of its own runs one round for those of other
- * groups, whose CIDs become free, and releases the queue. The pauses of a group that only waits
- * grow with each claim, to 3 us for few CIDs and 13 us for 256 or more.
+ * After a claim that failed, or that was not made. A leader without commands of its own runs one
+ * round for those of other groups, whose CIDs become free, and releases the queue. The pauses of a
+ * group that only waits grow to some 3 us: its polls delay groups that read.
  */
 GQ_STEP void gd_try_elsewhere(struct gd_share *s, uint32_t wanting)
 {
     struct gq_sharer *w = &s->q;
     bool idle = gd_active(s) == 0;
 
-    s->tries++;
     if (idle && s->leads) {
         (void)gq_lead_run(w);
         gd_stop_leading(s);
@@ -89,11 +74,9 @@ GQ_STEP void gd_try_elsewhere(struct gd_share *s, uint32_t wanting)
         gd_fail(s, wanting, gd_no_queue_error(s));
         return;
     }
-    if (idle && (s->lost || s->low || s->tries % gq_cid_words(w) == 0)) {
-        s->queue = s->queue + 1 < s->n_shared ? s->queue + 1 : 0;
-        s->has_queue = false;
-    }
-    for (uint32_t i = 0, most = gd_most_pauses(s); idle && i < s->tries && i < most; i++)
+    if (idle && (s->lost || s->low || s->tries % gq_cid_words(w) == 0))
+        gd_next_queue(s);
+    for (uint32_t i = 0; idle && i < s->tries && i < GD_PAUSES; i++)
         gd_pause();
 }
 
@@ -166,7 +149,7 @@ GQ_STEP void gd_submit(struct gd_share *s, const struct gd_known *k, uint32_t wa
     if (begins && !gd_may_begin(s, &times, wanting, word, got))
         return;
     if (got == 0) {
-        gd_try_elsewhere(s, wanting);
+        s->tries++;
         return;
     }
     if (!early)
@@ -365,10 +348,8 @@ GQ_STEP void gd_withdraw(struct gd_share *s)
             m->stage = GQ_STAGE_NONE;
         }
     }
-    if (gd_active(s) == 0) {
-        s->queue = s->queue + 1 < s->n_shared ? s->queue + 1 : 0;
-        s->has_queue = false;
-    }
+    if (gd_active(s) == 0)
+        gd_next_queue(s);
 }
 
 /* The queue is lost: commands in flight have no completions any more. */
@@ -492,14 +473,21 @@ GQ_STEP void gd_share_end(struct gd_share *s)
     while (gd_step(s)) {
         uint32_t wanting = gd_wanting(s);
 
-        if (wanting) {
+        if (wanting == 0)
+            continue;
+        if (s->tries == 0 || gd_may_claim(s, wanting)) {
             const struct gd_known k = gd_load_known(s->file);
 
-            if (k.n_queues)
-                gd_submit(s, &k, wanting, false);
-            else
+            if (k.n_queues == 0) {
                 gd_end_all(s);
+                return;
+            }
+            gd_submit(s, &k, wanting, false);
+        } else {
+            s->tries++;
         }
+        if (s->tries)
+            gd_try_elsewhere(s, wanting);
     }
 }
 
