@@ -103,7 +103,7 @@ GQ_FN void gd_report_stale(const struct gd_reader *w, const struct gq_run *run,
 GQ_FN void gd_fail_rest(const struct gd_reader *w, const struct gq_run *run,
                         struct gq_read_desc *list, uint32_t first)
 {
-    int err = gd_refused_error(w) == -ESTALE ? -ESTALE : -ETIMEDOUT;
+    int err = gd_error_or_stale(w->group, w->file, -ETIMEDOUT);
 
     GQ_FOR_LANES(lane)
     {

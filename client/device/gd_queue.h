@@ -118,19 +118,27 @@ GQ_FN bool gd_shared_lease_ended(const struct gpunvme_device_file *f, uint64_t n
 }
 
 /*
- * The error of a command that the drive has failed: -EIO, or -ESTALE when the leases have ended,
- * because their queues are then deleted while commands are in flight.
+ * err, or -ESTALE when the leases have ended, whatever their last check was. Their end makes the
+ * drive fail commands, whose queues are deleted, and groups that have noticed it give up commands,
+ * with which queues are lost.
  */
-GQ_FN int gd_refused_error(const struct gd_reader *w)
+GQ_FN int gd_error_or_stale(struct gq_group group, const struct gpunvme_device_file *f, int err)
 {
+    const struct gd_reader self = {.group = group}, *w = &self;
     GQ_LANE_VAR(uint32_t, stale);
 
     GQ_FOR_LANES(lane)
     {
         if (lane == 0)
-            GQ_AT(stale) = gd_lease_ended(w->file, gq_clock_ns(), 0);
+            GQ_AT(stale) = gd_lease_ended(f, gq_clock_ns(), 0);
     }
-    return GQ_FROM32(stale, 0) ? -ESTALE : -EIO;
+    return GQ_FROM32(stale, 0) ? -ESTALE : err;
+}
+
+/* The error of a command that the drive has failed. */
+GQ_FN int gd_refused_error(const struct gd_reader *w)
+{
+    return gd_error_or_stale(w->group, w->file, -EIO);
 }
 
 /* The error of the reads that a run has failed. */
@@ -214,7 +222,7 @@ GQ_FN int gd_take_any(struct gd_reader *w)
         uint32_t found = gd_find_free(w, w->queue);
 
         if (found > s->n_queues)
-            return -ETIMEDOUT;
+            return gd_error_or_stale(w->group, w->file, -ETIMEDOUT);
         if (found < s->n_queues)
             w->queue = found;
         else

@@ -39,24 +39,6 @@ GQ_FN void gd_fail(struct gd_share *s, uint32_t of, int err)
 }
 
 /*
- * The error of reads for which no queue is left. Groups that have noticed the end of the leases
- * give up their commands, and queues are lost with these, so the leases are checked whatever their
- * last check was.
- */
-GQ_FN int gd_no_queue_error(const struct gd_share *s)
-{
-    const struct gq_sharer *w = &s->q;
-    GQ_LANE_VAR(uint32_t, stale);
-
-    GQ_FOR_LANES(lane)
-    {
-        if (lane == 0)
-            GQ_AT(stale) = gd_lease_ended(s->file, gq_clock_ns(), 0);
-    }
-    return GQ_FROM32(stale, 0) ? -ESTALE : -ETIMEDOUT;
-}
-
-/*
  * After a claim that failed, or that was not made. A leader without commands of its own runs one
  * round for those of other groups, whose CIDs become free, and releases the queue. The pauses of a
  * group that only waits grow to some 3 us: its polls delay groups that read.
@@ -71,7 +53,7 @@ GQ_STEP void gd_try_elsewhere(struct gd_share *s, uint32_t wanting)
         gd_stop_leading(s);
     }
     if (s->lost > s->n_shared) {
-        gd_fail(s, wanting, gd_no_queue_error(s));
+        gd_fail(s, wanting, gd_error_or_stale(w->group, s->file, -ETIMEDOUT));
         return;
     }
     if (idle && (s->lost || s->low || s->tries % gq_cid_words(w) == 0))
@@ -195,15 +177,8 @@ GQ_STEP void gd_copy_staged(struct gd_share *s, uint32_t of)
 GQ_STEP void gd_fail_refused(struct gd_share *s, uint32_t of)
 {
     const struct gq_sharer *w = &s->q;
-    GQ_LANE_VAR(uint32_t, stale);
-    int err;
+    int err = gd_error_or_stale(w->group, s->file, -EIO);
 
-    GQ_FOR_LANES(lane)
-    {
-        if (lane == 0)
-            GQ_AT(stale) = gd_lease_ended(s->file, gq_clock_ns(), 0);
-    }
-    err = GQ_FROM32(stale, 0) ? -ESTALE : -EIO;
     GQ_FOR_LANES(lane)
     {
         if (of >> lane & 1u) {

@@ -58,6 +58,19 @@ TEST(DirectTake, WhereAllAreTakenTheWaitEndsByTheDeadline)
     EXPECT_LT(t.take.now_ns, 2 * kPatience);
 }
 
+// The last check of the leases is recent, and does not count.
+TEST(DirectTake, WhereAllAreLostTheErrorIsAtOnceAndThatOfTheLeases)
+{
+    for (uint32_t lease : {GD_LEASE_VALID, GD_LEASE_REVOKED}) {
+        Take t(2);
+        t.locks = {GD_LOST, GD_LOST};
+        t.lease = lease;
+        t.take.now_ns = *t.file.checked_ns = 10 * GD_CHECK_NS;
+        EXPECT_EQ(direct_take(&t.file, &t.take), lease == GD_LEASE_VALID ? -ETIMEDOUT : -ESTALE);
+        EXPECT_LT(t.take.now_ns, 10 * GD_CHECK_NS + 10 * kStep);
+    }
+}
+
 // Time may have passed while the thread was not scheduled: a free queue is taken all the same.
 TEST(DirectTake, TimeThatIsUpSparesTheTryThatWorks)
 {
