@@ -89,13 +89,17 @@ GQ_FN bool gd_lease_ended(const struct gpunvme_device_file *f, uint64_t now, uin
     return ended;
 }
 
-/* May a read begin at `now` without a check by its group? A check may have come after `now`. */
+/*
+ * May a read begin at `now` without a check by its group? Another group's check may be later than
+ * `now`, by little: one that is GD_CHECK_NS later is of before a step of the clock.
+ */
 GQ_FN bool gd_is_checked(uint64_t now, uint64_t checked)
 {
     int64_t age = (int64_t)(now - checked);
 
-    return age < (int64_t)GD_CHECK_NS ||
-           (age < (int64_t)GD_CHECK_MOST_NS && (checked & GD_CHECKING) != 0);
+    return age > -(int64_t)GD_CHECK_NS &&
+           (age < (int64_t)GD_CHECK_NS ||
+            (age < (int64_t)GD_CHECK_MOST_NS && (checked & GD_CHECKING) != 0));
 }
 
 /*

@@ -519,33 +519,6 @@ TEST(DirectSharedFails, BeforeACommandWhenTheLeaseHasEnded)
     expect_idle(s);
 }
 
-// A busy machine may take longer for a try than the last check is good.
-TEST(DirectSharedChecks, AreLeftToTheGroupThatMakesOne)
-{
-    int64_t got = -ESTALE;
-    for (unsigned i = 0; i < 1000 && got == -ESTALE; i++) {
-        Stack s(1, 8, 20);
-        s.lease = GD_LEASE_REVOKED;
-        s.set_checked(GD_CHECK_NS, true);
-        got = read_warp(s, kPage, kPage, 0);
-    }
-    EXPECT_EQ(got, static_cast<int64_t>(kPage));
-}
-
-TEST(DirectSharedChecks, AreMadeInPlaceOfAGroupThatIsGone)
-{
-    Stack s(1, 8, 20);
-    s.set_checked(GD_CHECK_MOST_NS, true);
-    uint64_t before = s.checked();
-    EXPECT_EQ(read_warp(s, kPage, kPage, 0), static_cast<int64_t>(kPage));
-    EXPECT_GT(s.checked(), before);
-    EXPECT_EQ(s.checked() % 2, 0u);
-    s.lease = GD_LEASE_REVOKED;
-    s.set_checked(GD_CHECK_MOST_NS, true);
-    EXPECT_EQ(read_warp(s, kPage, kPage, 0), -ESTALE);
-    expect_idle(s);
-}
-
 TEST(DirectSharedFails, OfAFileWithoutQueues)
 {
     Stack s(1, 4, 20);
