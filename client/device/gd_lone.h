@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A read by a warp that is one command for one page at most: the shortest way through a shared
+ * A read by a warp that is one command for one page at most: the short path through a shared
  * queue (gd_shared.h). Words and locks are those of all reads. Left out are loops, and lanes with
  * reads of their own: instructions for them take 2 us, twice a trip over the bus.
  *
@@ -8,13 +8,13 @@
  *   gd_lone_make     the command, from the tables
  *   gd_lone_keep     is it made, and are CID and lead the group's?
  *   gd_lone_post     in an idle queue: SQE, one fence, doorbells
- *   gd_lone_await    looks at the CQE, and at the pending words, until one has something
+ *   gd_lone_await    polls the CQE, and the words of pending commands
  *   gd_lone_publish  in another one: the command is handed to the leader
- *   gd_lone_watch    looks at its state, and at the lock
+ *   gd_lone_watch    polls its state, and the lock
  *   gd_lone_take     the page is copied, the lead given up, the CID given back
  *
  * A lone warp executes an instruction in some four cycles, so these are few, with few branches. A
- * read that does not fit gives back the CID and the lead and goes the general way. A command that
+ * read that does not fit gives back the CID and the lead and takes the general path. A command that
  * fails or takes long goes there with its CID, as does a command of a group that has to lead the
  * queue for other groups.
  *
@@ -26,7 +26,7 @@
 #include "client/device/gd_shared_run.h"
 
 #define GD_LONE_BYTES NVME_PAGE_SIZE
-#define GD_LONE_TURNS 256u     /* looks at a state before deadline and leases: some 200 us */
+#define GD_LONE_TURNS 256u     /* polls of a state before deadline and leases: some 200 us */
 static_assert(GQ_LANES == 1 || /* no warp: the header compiles, nothing calls it */
                   (GQ_LANES == GQ_CID_WORDS &&
                    GD_LONE_BYTES == GQ_LANES * sizeof(struct gq_page_part)),
@@ -218,7 +218,7 @@ GQ_FN void gd_lone_publish(const struct gd_share *s, const struct gq_cmd *cmd, u
 
 /*
  * True: the command has succeeded. The fence is as in gq_poll_cmds(). A queue without a leader, or
- * that is lost, is looked after by the general way.
+ * that is lost, is left to the general path.
  */
 GQ_FN bool gd_lone_watch(const struct gd_share *s, uint32_t cid)
 {
@@ -389,7 +389,7 @@ GQ_FN bool gd_lone_read(struct gd_share *s, const struct gd_known *k, struct gd_
     return true;
 }
 
-/* The command goes the general way, as if lane 0 had prepared it. */
+/* The command goes to the general path, as if lane 0 had prepared it. */
 GQ_FN void gd_lone_hand_on(struct gd_share *s, const struct gd_lone *l)
 {
     struct gq_sharer *w = &s->q;

@@ -68,7 +68,7 @@ GQ_FN uint64_t gd_answer(uint32_t number, int err)
 }
 
 /*
- * The command of a read is on its way: by which queue of the lease, and what its CQE will be. The
+ * The command of a read is in flight: by which queue of the lease, and what its CQE will be. The
  * CID is the entry with or without GQ_CID_LONE.
  */
 GQ_FN uint64_t gd_sent(uint32_t number, uint32_t queue, uint32_t entry, uint32_t cid,

@@ -5,11 +5,11 @@
  *
  *   gd_submit    lanes without a CID claim one (gd_claim.h), prepare their command, and publish or
  *                post it
- *   gd_wait      a round of the leader, or a look at the states of its commands and at the lock
+ *   gd_wait      a round of the leader, or a poll of the states of its commands and of the lock
  *   gd_collect   copies out of staging, CIDs given back, errors
- *   gd_watch     now and then: deadlines, leases, queues without a leader
+ *   gd_watch     every GD_TURNS turns: deadlines, leases, queues without a leader
  *
- * No wake-up is lost: a group that waits looks at the lock at each turn, and leads when it is free.
+ * No wake-up is lost: a group that waits polls the lock at each turn, and leads when it is free.
  *
  * Every function is called by all lanes of the group together unless noted otherwise.
  */
@@ -62,7 +62,7 @@ GQ_STEP void gd_try_elsewhere(struct gd_share *s, uint32_t wanting)
         gd_pause();
 }
 
-/* When a read begins, and when its leases were looked at. */
+/* When a read begins, and when its leases were last checked. */
 struct gd_times {
     GQ_LANE_MEMBER(uint64_t, now);
     GQ_LANE_MEMBER(uint64_t, checked); /* lane 0's */
@@ -107,7 +107,7 @@ GQ_FN bool gd_may_begin(struct gd_share *s, const struct gd_times *t, uint32_t w
 
 /*
  * Lanes with bytes left and no CID get one, as far as there are some, and submit a command. At
- * first the tables travel together with the claim, as do the words that tell of the leases when the
+ * first the tables travel together with the claim, as do the words of the leases when the
  * reads begin.
  */
 GQ_STEP void gd_submit(struct gd_share *s, const struct gd_known *k, uint32_t wanting, bool begins)
@@ -363,7 +363,7 @@ GQ_STEP void gd_wait(struct gd_share *s)
         gd_rest();
 }
 
-/* Deadlines and leases. The words of the leases are in host memory: one group looks for all. */
+/* Deadlines, and leases, whose words are in host memory: one group checks them for all. */
 GQ_STEP void gd_watch(struct gd_share *s)
 {
     struct gq_sharer *w = &s->q;

@@ -91,7 +91,7 @@ struct gq_page_part {
     uint4 units[8];
 };
 
-/* All loads are on their way at once; nothing waits for them. */
+/* All loads are outstanding at once; nothing waits for them. */
 GQ_FN void gq_load_page(uint64_t src, uint32_t lane, struct gq_page_part *part)
 {
 #pragma unroll

@@ -71,11 +71,11 @@ class Recovery : public ::testing::Test
         EXPECT_EQ(memcmp(&fake.media[1 << 20], data.data(), data.size()), 0);
     }
 
-    struct Rungs {
+    struct Steps {
         unsigned aborts, deletions, enables;
     };
 
-    void expect_rungs(Rungs want)
+    void expect_steps(Steps want)
     {
         EXPECT_EQ(fake.count(NVME_ADMIN_ABORT), want.aborts);
         EXPECT_EQ(fake.count(NVME_ADMIN_DELETE_SQ), want.deletions);

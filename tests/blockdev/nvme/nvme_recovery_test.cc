@@ -12,7 +12,7 @@ constexpr unsigned SILENT_READS = 10; /* a tenth of NVME_GONE_MS */
 TEST_F(Recovery, NoRungIsTakenWhileCommandsComplete)
 {
     expect_works();
-    expect_rungs({0, 0, 0});
+    expect_steps({0, 0, 0});
 }
 
 TEST_F(Recovery, AnAbortedCommandIsSentAgain)
@@ -21,7 +21,7 @@ TEST_F(Recovery, AnAbortedCommandIsSentAgain)
     lose(NVME_IO_READ, 1);
     EXPECT_TRUE(reads(4096, 4096));
     EXPECT_EQ(fake.sent.size(), 2u);
-    expect_rungs({1, 0, 0});
+    expect_steps({1, 0, 0});
     expect_works();
 }
 
@@ -44,7 +44,7 @@ TEST_F(Recovery, CommandAbortedEveryTimeTimesOut)
     EXPECT_EQ(bd_submit(dev, &io, 1), -ETIMEDOUT);
     EXPECT_EQ(io.nvme_status & 0x7ff, NVME_ERR_ABORT_REQUESTED);
     EXPECT_EQ(fake.sent.size(), 4u);
-    expect_rungs({4, 0, 0});
+    expect_steps({4, 0, 0});
     expect_works();
 }
 
@@ -55,7 +55,7 @@ TEST_F(Recovery, LateCompletionIsTaken)
     fake.on_abort = [this](unsigned qid, unsigned cid) { EXPECT_TRUE(fake.end(qid, cid, 0)); };
     EXPECT_TRUE(reads(4096, 4096));
     EXPECT_EQ(fake.sent.size(), 1u) << "it has completed: not sent again";
-    expect_rungs({1, 0, 0});
+    expect_steps({1, 0, 0});
     expect_works();
 }
 
@@ -76,7 +76,7 @@ TEST_F(Recovery, CompletionOfAnIdleCommandIsDropped)
     fake.io_status = [](const nvme_sqe &) { return 0; };
     EXPECT_TRUE(reads(0, 1 << 20)) << "as many commands at once as the queue takes";
     expect_works();
-    expect_rungs({0, 0, 0});
+    expect_steps({0, 0, 0});
 }
 
 // A controller that completes a command again when the next one has been sent, as some do after an
@@ -119,16 +119,16 @@ TEST_F(Recovery, QueueIsCreatedAgainWhereAbortDoesNotHelp)
 {
     lose(NVME_IO_READ, 1);
     EXPECT_TRUE(reads(4096, 4096));
-    expect_rungs({1, 1, 0});
+    expect_steps({1, 1, 0});
     expect_works();
-    expect_rungs({1, 1, 0});
+    expect_steps({1, 1, 0});
 }
 
 TEST_F(Recovery, ControllerIsResetWhereANewQueueDoesNotHelp)
 {
     lose(NVME_IO_READ, 2);
     EXPECT_TRUE(reads(4096, 4096));
-    expect_rungs({2, 2, 1});
+    expect_steps({2, 2, 1});
     expect_works();
 }
 
@@ -148,7 +148,7 @@ TEST_F(Recovery, RefusedCreationLeadsToAReset)
     fake.on_enable = [this] { fake.status_of_opcode.clear(); };
     lose(NVME_IO_READ, 1);
     EXPECT_TRUE(reads(4096, 4096));
-    expect_rungs({1, 1, 1});
+    expect_steps({1, 1, 1});
     expect_works();
 }
 
@@ -157,7 +157,7 @@ TEST_F(Recovery, LostAbortLeadsToAReset)
     fake.lose_opcode = NVME_ADMIN_ABORT;
     lose(NVME_IO_READ, 1);
     EXPECT_TRUE(reads(4096, 4096));
-    expect_rungs({1, 0, 1});
+    expect_steps({1, 0, 1});
     expect_works();
 }
 
@@ -166,7 +166,7 @@ TEST_F(Recovery, FatalStatusLeadsStraightToAReset)
     fatal_at(NVME_IO_READ);
     fake.on_enable = [this] { fake.loses = [](const nvme_sqe &) { return false; }; };
     EXPECT_TRUE(reads(4096, 4096));
-    expect_rungs({0, 0, 1});
+    expect_steps({0, 0, 1});
     expect_works();
 }
 
@@ -179,7 +179,7 @@ TEST_F(Recovery, ControllerThatIsNotEnabledIsReset)
         return true;
     };
     EXPECT_TRUE(reads(4096, 4096));
-    expect_rungs({0, 0, 1});
+    expect_steps({0, 0, 1});
     expect_works();
 }
 
@@ -193,7 +193,7 @@ TEST_F(Recovery, ControllerThatAnswersAgainIsReset)
         return true;
     };
     EXPECT_TRUE(reads(4096, 4096));
-    expect_rungs({0, 0, 1});
+    expect_steps({0, 0, 1});
     EXPECT_EQ(fake.device_resets, 0u);
     expect_works();
 }
@@ -248,7 +248,7 @@ TEST_F(Recovery, ResetFromOutsideHealsWhatTheRegistersCannot)
     fake.on_enable = [this] { fake.loses = [](const nvme_sqe &) { return false; }; };
     EXPECT_TRUE(reads(4096, 4096));
     EXPECT_EQ(fake.device_resets, 1u);
-    expect_rungs({0, 0, 1});
+    expect_steps({0, 0, 1});
     expect_works();
 }
 
@@ -392,7 +392,7 @@ TEST_F(Recovery, ControllerThatIsPulledIsGivenUp)
     expect_given_up(true);
     EXPECT_GE(elapsed_ms(start), NVME_GONE_MS) << "it might have come back";
     EXPECT_LT(elapsed_ms(start), NVME_GONE_MS + SLACK_MS);
-    expect_rungs({0, 0, 0});
+    expect_steps({0, 0, 0});
 }
 
 TEST_F(Recovery, ControllerThatIsNeverReadyAgainIsGivenUp)

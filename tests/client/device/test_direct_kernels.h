@@ -36,7 +36,7 @@ cudaError_t launch_blocks(const struct gpunvme_device_file *f, struct request *r
                           unsigned threads, cudaStream_t stream);
 
 /*
- * Each of the warps reads pages of the file to the same place over and over, looking at it before
+ * Each of the warps reads pages of the file to the same place over and over, comparing it before
  * and after: `rounds` times, or until an error. wrong: words that were not the file's; last: the
  * last result of each warp. hog: each warp takes all shared memory of a multiprocessor, which
  * leaves no room there for other kernels.

@@ -85,7 +85,7 @@ class DirectGpu : public GpuRig
                    ? static_cast<unsigned char *>(gpunvme_buffer_addr(b))
                    : nullptr;
     }
-    // The host looks by itself, without CUDA.
+    // The host loads the bytes itself, without CUDA.
     void expect_in_host_memory(unsigned n)
     {
         ASSERT_NO_FATAL_FAILURE(expect_answers(n));
@@ -362,7 +362,7 @@ TEST_F(DirectGpu, ThreadsOfAWarpReadToHostAndDeviceMemory)
     expect_answers(kReads);
 }
 
-// The host looks as soon as it is told, and as soon as the stream has ended.
+// The host loads them as soon as the result is there, and as soon as the stream has ended.
 TEST_F(DirectGpu, AHostSeesWhatWasReadIntoHostMemory)
 {
     std::mt19937 rng(18);

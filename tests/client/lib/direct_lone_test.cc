@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// A page by a warp, the short way (client/device/gd_lone.h).
+// A page by a warp, on the short path (client/device/gd_lone.h).
 #include <gtest/gtest.h>
 
 #include <sched.h>
@@ -27,20 +27,20 @@ uint64_t address(Stack &s, size_t at)
     return reinterpret_cast<uint64_t>(s.pages.data()) + at;
 }
 
-enum shared_way read_lone(Stack &s, uint64_t offset, int *result)
+enum shared_path read_lone(Stack &s, uint64_t offset, int *result)
 {
     memset(&s.pages[1], 0x5a, kPage);
     s.set_checked();
     return shared_read_lone(&s.file, address(s, kPage), kPage, offset, result);
 }
 
-// The same where that is the way. A busy machine may take longer for a try than a check is good.
-enum shared_way read_alone(Stack &s, uint64_t offset, int *result)
+// The same on one of these paths. A busy machine may take longer for a try than a check is good.
+enum shared_path read_alone(Stack &s, uint64_t offset, int *result)
 {
-    enum shared_way way = SHARED_OTHER;
-    for (unsigned i = 0; i < 1000 && way == SHARED_OTHER; i++)
-        way = read_lone(s, offset, result);
-    return way;
+    enum shared_path path = SHARED_OTHER;
+    for (unsigned i = 0; i < 1000 && path == SHARED_OTHER; i++)
+        path = read_lone(s, offset, result);
+    return path;
 }
 
 TEST(DirectSharedLone, ReadsPagesOfAnIdleQueue)
@@ -74,12 +74,12 @@ TEST(DirectSharedLone, ReadsPartsOfPages)
     for (uint64_t len : {kLba, 3 * kLba, 8 * kLba}) {
         for (size_t at : {kPage, 2 * kPage - kLba, kPage + 4}) {
             memset(&s.pages[1], 0x5a, 4 * kPage);
-            enum shared_way way = SHARED_OTHER;
-            for (unsigned i = 0; i < 1000 && way == SHARED_OTHER; i++) {
+            enum shared_path path = SHARED_OTHER;
+            for (unsigned i = 0; i < 1000 && path == SHARED_OTHER; i++) {
                 s.set_checked();
-                way = shared_read_lone(&s.file, address(s, at), len, 2 * kLba, &result);
+                path = shared_read_lone(&s.file, address(s, at), len, 2 * kLba, &result);
             }
-            EXPECT_NE(way, SHARED_OTHER);
+            EXPECT_NE(path, SHARED_OTHER);
             EXPECT_TRUE(s.holds(at, len, 2 * kLba)) << len << " at " << at;
             EXPECT_EQ(s.pages[0].bytes[at + len], 0x5a);
         }
@@ -139,7 +139,7 @@ TEST(DirectSharedLone, StagesWholePagesWhereThereIsRoomForThem)
     expect_other(s, address(s, kPage), kPage, 0);
 }
 
-// All CIDs of the first word but one, which is not the one that the short way claims on this
+// All CIDs of the first word but one, which is not the one that the short path claims on this
 // processor.
 uint32_t take_cids(Stack &s)
 {
@@ -154,12 +154,12 @@ void give_cids(Stack &s, uint32_t taken)
 }
 
 // Reads while another group leads, whose own command the controller keeps until the deadline: the
-// way of the last one.
-enum shared_way read_beside_a_leader()
+// path of the last one.
+enum shared_path read_beside_a_leader()
 {
     Stack s(1, 40, 20);
     std::atomic<bool> leads{false};
-    enum shared_way way = SHARED_HANDED_ON;
+    enum shared_path path = SHARED_HANDED_ON;
     int result = 0;
     s.file.set.command_ns = 2000000000;
     s.on_command = [&] { return leads.exchange(true); };
@@ -169,24 +169,24 @@ enum shared_way read_beside_a_leader()
     while (!leads)
         std::this_thread::yield();
     give_cids(s, taken);
-    for (unsigned i = 0; i < 20 && way == SHARED_HANDED_ON && result == 0; i++) {
-        way = read_alone(s, kPage, &result);
+    for (unsigned i = 0; i < 20 && path == SHARED_HANDED_ON && result == 0; i++) {
+        path = read_alone(s, kPage, &result);
         EXPECT_EQ(result, 0);
         EXPECT_TRUE(s.holds(kPage, kPage, kPage));
     }
     leader.join();
-    return way;
+    return path;
 }
 
 // A read that waits long for its leader, as on a busy machine, is handed on: the next one may not
 // be.
 TEST(DirectSharedLone, HandsItsCommandToTheLeader)
 {
-    enum shared_way way = SHARED_HANDED_ON;
+    enum shared_path path = SHARED_HANDED_ON;
 
-    for (unsigned i = 0; i < 8 && way == SHARED_HANDED_ON; i++)
-        way = read_beside_a_leader();
-    EXPECT_EQ(way, SHARED_LONE);
+    for (unsigned i = 0; i < 8 && path == SHARED_HANDED_ON; i++)
+        path = read_beside_a_leader();
+    EXPECT_EQ(path, SHARED_LONE);
 }
 
 // A ticket has left its command in the queue.

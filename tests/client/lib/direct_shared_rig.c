@@ -33,8 +33,8 @@ int64_t shared_read_warp(const struct gpunvme_device_file *f, uint64_t dst, uint
     return gd_read_warp(f, dst, len, offset);
 }
 
-enum shared_way shared_read_lone(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
-                                 uint64_t offset, int *result)
+enum shared_path shared_read_lone(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
+                                  uint64_t offset, int *result)
 {
     const struct gd_known k = gd_load_known(f);
     struct gd_lone l = {.dst = dst, .offset = offset, .len = len};

@@ -22,12 +22,12 @@ struct shared_read {
 int64_t shared_read_warp(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
                          uint64_t offset);
 /*
- * By the short way (gd_lone.h), if that has it: whether it has, or what became of a command that
- * the general way took over, in *result.
+ * By the short path (gd_lone.h), if it suits: whether it has ended there, or the result of a
+ * command that continued on the general path, in *result.
  */
-enum shared_way { SHARED_OTHER, SHARED_HANDED_ON, SHARED_LONE };
-enum shared_way shared_read_lone(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
-                                 uint64_t offset, int *result);
+enum shared_path { SHARED_OTHER, SHARED_HANDED_ON, SHARED_LONE };
+enum shared_path shared_read_lone(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
+                                  uint64_t offset, int *result);
 void shared_read_lanes(const struct gpunvme_device_file *f, struct shared_read *reads);
 
 /*

@@ -137,7 +137,7 @@ class Stack
         file.map = {extents_.data(), content_.size(), 1, kLba};
     }
 
-    // Readers look at the leases again.
+    // Readers check the leases again.
     void forget_check()
     {
         checked_ns_ = 0;
@@ -223,7 +223,7 @@ class Stack
         }
     }
 
-    // Whatever goes wrong here is told by the thread that reads, when the test asks.
+    // Errors here are reported by the thread that reads, when the test asks.
     void serve(Rings &r)
     {
         uint32_t tail = __atomic_load_n(&r.sq_doorbell, __ATOMIC_ACQUIRE);

@@ -253,7 +253,7 @@ TEST_F(DirectStaged, AReadThatIsCancelledMeanwhileEnds)
     uint32_t cancel = 0;
     cancel_ = &cancel;
     s.on_command = [&] {
-        if (++seen == 20) { // for longer than the groups do not look
+        if (++seen == 20) { // for longer than groups go without a check
             __atomic_store_n(&cancel, 1, __ATOMIC_RELAXED);
             std::this_thread::sleep_for(std::chrono::milliseconds(20));
         }

@@ -6,7 +6,7 @@
 #include "client/device/gd_types.h"
 
 struct direct_take {
-    uint64_t now_ns, step_ns; /* of the clock: each look at it takes a step */
+    uint64_t now_ns, step_ns; /* of the clock: each reading takes a step */
     unsigned losses;          /* so many tries find the queue just taken */
     unsigned tries;           /* so far */
     uint32_t queue;           /* the one that was taken, or tried last */

@@ -334,7 +334,7 @@ TEST(ServiceCommand, FilesTakeTurns)
 }
 
 // Of a queue that is kept the lease is good; each command's extents may have ended.
-TEST(ServiceCommand, TheExtentsOfEachCommandAreLookedAt)
+TEST(ServiceCommand, TheExtentsOfEachCommandAreChecked)
 {
     Stack s(4, kDepth, 3);
     Block block;
@@ -349,7 +349,7 @@ TEST(ServiceCommand, TheExtentsOfEachCommandAreLookedAt)
     EXPECT_EQ(s.commands, 1u);
     EXPECT_TRUE(come_to_be(s, 4, kFree, 4));
     for (uint32_t i = 0; i < 4; i++)
-        EXPECT_EQ(s.lock(i) & GD_CQ_DB_PENDING, 0u) << "the CQ doorbell was told all the same";
+        EXPECT_EQ(s.lock(i) & GD_CQ_DB_PENDING, 0u) << "the CQ doorbell was stored all the same";
     EXPECT_EQ(block.read(s, 1, 0), kWhole) << "the other file's lease is good";
     __atomic_store_n(&lease, GD_LEASE_VALID, __ATOMIC_RELAXED);
     EXPECT_EQ(block.read(s, other, 2, 0), kWhole);
@@ -401,7 +401,7 @@ TEST(ServiceCommand, ACommandThatIsLostCostsItsQueue)
     EXPECT_EQ(count(s, 4, GD_TAKEN), 0u);
 }
 
-TEST(ServiceCommand, TheDrivesErrorIsToldAndTheQueueGoesOn)
+TEST(ServiceCommand, TheDrivesErrorIsReportedAndTheQueueGoesOn)
 {
     Stack s(4, kDepth, 3);
     Block block;
@@ -447,7 +447,7 @@ TEST(ServiceCommand, OfAStagedReadTheHostBelievesTheBlockAlone)
     EXPECT_EQ(s.commands, 1u);
 }
 
-TEST(ServiceCommand, AStagedReadTellsTheDrivesErrorAndCopiesNothing)
+TEST(ServiceCommand, AStagedReadReportsTheDrivesErrorAndCopiesNothing)
 {
     Stack s(4, kDepth, 3);
     Block block;
@@ -460,7 +460,7 @@ TEST(ServiceCommand, AStagedReadTellsTheDrivesErrorAndCopiesNothing)
     EXPECT_TRUE(s.holds(kPage, kPage, 0));
 }
 
-TEST(ServiceCommand, WhatDidNotEndWellIsForTheBlockToTell)
+TEST(ServiceCommand, AFailureIsForTheBlockToReport)
 {
     for (bool status : {true, false}) {
         Stack s(4, kDepth, 3);
@@ -471,7 +471,7 @@ TEST(ServiceCommand, WhatDidNotEndWellIsForTheBlockToTell)
         ASSERT_EQ(block.read(s, 1, 0), kWhole);
         s.status_of_next = status ? 0x281 : 0;
         s.cid_error = status ? 0 : 1;
-        EXPECT_EQ(block.read(s, 1, 0), -ETIMEDOUT) << "nobody has told";
+        EXPECT_EQ(block.read(s, 1, 0), -ETIMEDOUT) << "nothing has reported it";
         EXPECT_EQ(s.commands, 2u);
     }
 }

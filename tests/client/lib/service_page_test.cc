@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Staged pages, which the block that stays serves by a way of their own, and what falls off it.
+// Staged pages, for which the persistent kernel has a path of its own, and what leaves it.
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -44,7 +44,7 @@ class Places : public ::testing::TestWithParam<Place>
 {
 };
 
-// Pages lie between them, so that what one way leaves behind is seen by the other.
+// Pages lie between them, so that what one path leaves behind is seen by the other.
 TEST_P(Places, HaveTheBytesAndNoOthers)
 {
     auto [at, len] = GetParam();

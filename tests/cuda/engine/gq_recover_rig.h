@@ -119,7 +119,7 @@ class Small
         }
     }
 
-    void expect_rungs(uint64_t aborts, uint64_t recreates, uint64_t resets)
+    void expect_steps(uint64_t aborts, uint64_t recreates, uint64_t resets)
     {
         gq_stats st = rig.stats();
 

@@ -51,7 +51,7 @@ TEST_P(GqRecover, LostCommandIsAborted)
     for (unsigned round = 1; round <= 2; round++) {
         s.lose_one();
         EXPECT_EQ(gq_engine_recover(s.rig.e), 0);
-        s.expect_rungs(round, 0, 0);
+        s.expect_steps(round, 0, 0);
         s.expect_in_step();
     }
 }
@@ -66,7 +66,7 @@ TEST_P(GqRecover, SeveralLostCommandsAreAborted)
     EXPECT_EQ(s.lose(n), -ETIMEDOUT);
     EXPECT_EQ(s.rig.result.bytes, 0u);
     EXPECT_EQ(gq_engine_recover(s.rig.e), 0);
-    s.expect_rungs(n, 0, 0);
+    s.expect_steps(n, 0, 0);
     s.expect_in_step();
 }
 
@@ -79,7 +79,7 @@ TEST_P(GqRecover, QueueIsCreatedAgainWhereAbortDoesNotHelp)
     for (unsigned round = 1; round <= 2; round++) {
         s.lose_one();
         EXPECT_EQ(gq_engine_recover(s.rig.e), 0);
-        s.expect_rungs(0, round, 0);
+        s.expect_steps(0, round, 0);
         s.expect_in_step();
     }
 }
@@ -94,7 +94,7 @@ TEST_P(GqRecover, LostDeletionLeadsToAReset)
     s.lose_one();
     s.rig.fault(lost_admin(NVME_ADMIN_DELETE_SQ));
     EXPECT_EQ(gq_engine_recover(s.rig.e), 0);
-    s.expect_rungs(0, 0, 1);
+    s.expect_steps(0, 0, 1);
     s.expect_in_step();
 }
 
@@ -107,7 +107,7 @@ TEST_P(GqRecover, LostAbortLeadsToAReset)
     s.lose_one();
     s.rig.fault(lost_admin(NVME_ADMIN_ABORT));
     EXPECT_EQ(gq_engine_recover(s.rig.e), 0);
-    s.expect_rungs(0, 0, 1);
+    s.expect_steps(0, 0, 1);
     s.expect_in_step();
 }
 
@@ -123,7 +123,7 @@ TEST_P(GqRecoverSlow, QueueThatIsRefusedAfterAResetCostsAnother)
     refuse.times = 2; /* in the second step, and after the first reset */
     s.rig.fault(refuse);
     EXPECT_EQ(gq_engine_recover(s.rig.e), 0);
-    s.expect_rungs(0, 0, 2);
+    s.expect_steps(0, 0, 2);
     s.expect_in_step();
 }
 

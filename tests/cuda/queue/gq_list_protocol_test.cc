@@ -147,10 +147,10 @@ struct Controller : nvme_transport {
         way.drive(&d, 0, 1);
     }
 
-    void expect_broken_at_the_first_look()
+    void expect_broken_in_the_first_round()
     {
         EXPECT_EQ(state.outcome, (uint32_t)GQ_OUT_BROKEN);
-        EXPECT_EQ(state.in_flight, state.sent) << "no CID of that look is free";
+        EXPECT_EQ(state.in_flight, state.sent) << "no CID of that round is free";
     }
 
     void expect_all_done()
@@ -217,7 +217,7 @@ TEST_P(GqListProtocol, LeavesAQueueThatCompletesACommandTwiceInOneLook)
             c.burst = 128;
             c.twice = pair;
             c.run(GetParam());
-            c.expect_broken_at_the_first_look();
+            c.expect_broken_in_the_first_round();
         }
     }
 }
@@ -233,7 +233,7 @@ TEST_P(GqListProtocol, LeavesAQueueThatCompletesAnUnknownCommandInAnyPlace)
         c.unknown = at;
         SCOPED_TRACE(at);
         c.run(GetParam());
-        c.expect_broken_at_the_first_look();
+        c.expect_broken_in_the_first_round();
     }
 }
 
@@ -305,7 +305,7 @@ TEST_P(GqListProtocol, CancelledItDrainsWhatItSent)
     c.run(GetParam());
     EXPECT_EQ(c.state.outcome, (uint32_t)GQ_OUT_CANCELLED);
     EXPECT_EQ(c.state.in_flight, 0u);
-    EXPECT_EQ(c.state.sent, GetParam().lanes * kEach) << "the flags are looked at once a round";
+    EXPECT_EQ(c.state.sent, GetParam().lanes * kEach) << "the flags are loaded once a round";
     EXPECT_EQ(c.cq_doorbell, c.tail);
     for (uint32_t i = 0; i < c.n; i++)
         ASSERT_EQ(c.results[i], i < c.state.sent ? (GQ_ENDED | status_of(i)) : GQ_PENDING) << i;

@@ -140,11 +140,11 @@ class Drive : public reads_rig
 
     void fetch()
     {
-        uint32_t told = (sq_doorbell_ + kDepth - head_) % kDepth;
-        longest_reply = std::max(longest_reply, told);
-        calm = told ? 0 : calm + 1;
+        uint32_t fresh = (sq_doorbell_ + kDepth - head_) % kDepth;
+        longest_reply = std::max(longest_reply, fresh);
+        calm = fresh ? 0 : calm + 1;
         for (; head_ != sq_doorbell_; head_ = (head_ + 1) % kDepth) {
-            EXPECT_EQ(sq_[head_].opcode, NVME_IO_READ) << "told of and not put";
+            EXPECT_EQ(sq_[head_].opcode, NVME_IO_READ) << "the doorbell is ahead of the entry";
             held_.push_back(sq_[head_]);
             sq_[head_] = {};
         }
@@ -177,7 +177,7 @@ class Drive : public reads_rig
     std::mt19937 random_{1};
 };
 
-TEST(GqReadsHalf, TwoRoundsAreToldOfAtOnceWhereAllHasEnded)
+TEST(GqReadsHalf, TwoRoundsHaveOneDoorbellWhereAllHasEnded)
 {
     Drive d(0);
 
@@ -186,7 +186,7 @@ TEST(GqReadsHalf, TwoRoundsAreToldOfAtOnceWhereAllHasEnded)
     EXPECT_GT(d.halves, 0u);
     EXPECT_GT(d.longest_reply, kLanes);
     EXPECT_LE(d.longest_reply, 2 * kLanes);
-    EXPECT_GT(d.most_taken, kLanes) << "as many are looked at as went";
+    EXPECT_GT(d.most_taken, kLanes) << "as many are loaded as were posted";
     d.expect_agreement();
     d.expect_results();
     d.expect_bytes();
