@@ -89,6 +89,7 @@ TSAN_LONG+='*/CoherenceTest.*/gpu_off:DirectList.SharesAreDealtWithoutGaps:'
 TSAN_LONG+='DirectOne.RefusesAFileOf*:DirectOne.RefusesWhatIsNoFile*:DirectOne.BlocksThatTheFileLost*:'
 # Of each kind of mount the one with the most threads remains.
 TSAN_LONG+='*/Direct.*/staged:*/Direct.*/two_queues_of_four:*/List.*/staged:'
+TSAN_LONG+='*/Direct.*/*least_mdts:*/List.*/*least_mdts:'
 TSAN_LONG+='*/List.*/two_queues_of_four:*/DirectCsum.*/defaults:*/DirectCsum.*/blocks_of_4_KiB:'
 TSAN_LONG+='*/ReadvTest.*/no_room_for_lists:*/ReadvTest.*/off:*/ReadvWays.*/bounce:'
 # One thread of the application reads, beside the same threads of the daemon: of further kinds of

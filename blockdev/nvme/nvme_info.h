@@ -42,7 +42,8 @@ void nvme_quirks_text(unsigned quirks, char *out, size_t len);
 
 struct nvme_ctrlr_info {
     char serial[21], model[41], firmware[9]; /* trimmed, printable */
-    uint32_t max_transfer;    /* bytes a command may carry (MDTS, and what a PRP list allows) */
+    uint32_t max_transfer;    /* bytes a command may carry (MDTS, which is two pages at least, and
+                                 what a PRP list allows) */
     uint32_t max_queue_depth; /* entries of an I/O queue (CAP.MQES + 1), 65,535 at most */
     unsigned io_queues;       /* queue pairs granted */
     uint32_t namespaces;      /* NN */

@@ -14,7 +14,7 @@
 #define GD_GROUP      32u /* lanes that drive a queue together, at most */
 
 /* Staging of a shared queue: a part for each of its first GD_STAGED_CIDS CIDs. */
-#define GD_STAGED_ALL  8192u /* bytes of a part where all data is staged: two pages */
+#define GD_STAGED_ALL  8192u /* bytes of a part where all data is staged: the least MDTS */
 #define GD_STAGED_ENDS 4096u /* otherwise: for the first and last bytes of reads; a page */
 #define GD_STAGED_CIDS 32u   /* one word of gq_cids.taken */
 
@@ -91,7 +91,7 @@ struct gd_set {
     uint64_t command_ns;      /* deadline of a command, and bound of every wait */
     uint32_t n_queues;
     uint32_t nsid;
-    uint32_t max_command; /* bytes */
+    uint32_t max_command; /* bytes, GD_STAGED_ALL at least */
     uint32_t lane_bytes;  /* of staging for each of GD_GROUP lanes of a queue: a page or two */
     /* Of reads that share queues (gd_shared.h): */
     struct gq_cids *cids;            /* of each queue */

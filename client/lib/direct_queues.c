@@ -70,7 +70,8 @@ static int check_lease(const struct gpunvme_direct *d)
         return gpunvme_fail(-EPROTO, "the mount leased %u queues of %u entries", l->queues,
                             l->depth);
     if (l->lba_size != d->g->info.lba_size || l->lba_size < sizeof(uint32_t) ||
-        (l->lba_size & (l->lba_size - 1)) || l->max_command < l->lba_size)
+        (l->lba_size & (l->lba_size - 1)) || l->max_command < l->lba_size ||
+        l->max_command < GD_STAGED_ALL)
         return gpunvme_fail(-EPROTO, "the mount leased queues of LBAs of %u bytes, commands of %u",
                             l->lba_size, l->max_command);
     return 0;

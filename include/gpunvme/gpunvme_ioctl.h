@@ -409,7 +409,7 @@ struct gpunvme_ioc_queue_lease {
     uint32_t flags;  /* 0 */
     uint32_t nsid;   /* out */
     uint32_t lba_size;
-    uint32_t max_command; /* out: bytes of an NVMe command */
+    uint32_t max_command; /* out: bytes of an NVMe command, 8,192 at least */
     uint32_t deadline_ms; /* out: a command not completed after this is lost */
     uint32_t reserved;
     uint64_t id;  /* out */

@@ -259,6 +259,7 @@ const Way kWays[] = {
     {"Reached", "executor=cpu", false, 1},
     {"Tier1", "executor=cpu,sim_gpu=off", true, 1},
     {"Tier0", "executor=cpu,sim_gpu=off,doorbells=cpu", true, 0},
+    {"Tier1LeastMdts", "executor=cpu,sim_gpu=off,sim_mdts=8192", true, 1},
 };
 
 INSTANTIATE_TEST_SUITE_P(Mounts, LargeBuffer, ::testing::ValuesIn(kWays),

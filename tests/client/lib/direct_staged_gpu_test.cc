@@ -22,7 +22,7 @@ class StagedGpu : public GpuRig
   protected:
     void SetUp() override
     {
-        ASSERT_NO_FATAL_FAILURE(start("direct=root,deadline=5000,sim_gpu=off"));
+        ASSERT_NO_FATAL_FAILURE(start(options_));
         if (!IsSkipped())
             punch_hole();
     }
@@ -37,6 +37,26 @@ class StagedGpu : public GpuRig
                 return ::testing::AssertionFailure() << "bytes beside " << n << " at " << offset;
         }
         return holds(memory() + at, n, offset);
+    }
+
+    void expect_captured_reads(size_t n)
+    {
+        cudaGraph_t graph;
+        cudaGraphExec_t exec;
+        ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+        EXPECT_EQ(gpunvme_read_async(f_, memory() + kPage, n, 5, stream_, bytes_), 0);
+        ASSERT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
+        ASSERT_EQ(cudaGraphInstantiateWithFlags(&exec, graph, 0), cudaSuccess);
+        for (int i = 0; i < 3; i++) {
+            ASSERT_NO_FATAL_FAILURE(poison());
+            *bytes_ = 0;
+            ASSERT_EQ(cudaGraphLaunch(exec, stream_), cudaSuccess);
+            ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+            ASSERT_EQ(*bytes_, static_cast<int64_t>(n));
+            ASSERT_TRUE(holds_alone(kPage, n, 5)) << i;
+        }
+        cudaGraphExecDestroy(exec);
+        cudaGraphDestroy(graph);
     }
 
     template <typename Read> void expect_reads(int rounds, const Read &read)
@@ -56,7 +76,33 @@ class StagedGpu : public GpuRig
             ASSERT_TRUE(holds_alone(at, want, offset));
         }
     }
+
+    const char *options_ = "direct=root,deadline=5000,sim_gpu=off";
 };
+
+class StagedGpuLeastMdts : public StagedGpu
+{
+  protected:
+    StagedGpuLeastMdts()
+    {
+        options_ = "direct=root,deadline=5000,sim_gpu=off,sim_mdts=8192";
+    }
+};
+
+// Without the limit their commands have 64 KiB.
+TEST_F(StagedGpuLeastMdts, LongReadsHaveShortCommands)
+{
+    for (bool waits : {false, true}) {
+        ASSERT_NO_FATAL_FAILURE(poison());
+        ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+        ASSERT_EQ(waits ? gpunvme_file_read(f_, memory() + 1, kFile, 0)
+                        : read_async(memory() + 1, kFile, 0),
+                  static_cast<int64_t>(kFile))
+            << gpunvme_error();
+        ASSERT_TRUE(holds_alone(1, kFile, 0)) << waits;
+    }
+    expect_captured_reads(32 * kMiB);
+}
 
 TEST_F(StagedGpu, StreamsReadAnythingAnywhere)
 {
@@ -116,22 +162,7 @@ TEST_F(StagedGpu, ManyReadsAreInFlight)
 
 TEST_F(StagedGpu, ACapturedReadRunsAgain)
 {
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-    EXPECT_EQ(gpunvme_read_async(f_, memory() + kPage, 8 * kMiB, 5, stream_, bytes_), 0);
-    ASSERT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
-    ASSERT_EQ(cudaGraphInstantiateWithFlags(&exec, graph, 0), cudaSuccess);
-    for (int i = 0; i < 3; i++) {
-        ASSERT_NO_FATAL_FAILURE(poison());
-        *bytes_ = 0;
-        ASSERT_EQ(cudaGraphLaunch(exec, stream_), cudaSuccess);
-        ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-        ASSERT_EQ(*bytes_, static_cast<int64_t>(8 * kMiB));
-        ASSERT_TRUE(holds_alone(kPage, 8 * kMiB, 5)) << i;
-    }
-    cudaGraphExecDestroy(exec);
-    cudaGraphDestroy(graph);
+    expect_captured_reads(8 * kMiB);
 }
 
 TEST_F(StagedGpu, ACaptureOutlivesALaunchThatIsRefused)

@@ -172,6 +172,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Way{"defaults", "executor=cpu,direct=root,deadline=60000", 0, 0},
         Way{"staged", "executor=cpu,direct=root,deadline=60000,sim_gpu=off", 0, 0},
+        Way{"least_mdts", "executor=cpu,direct=root,deadline=60000,sim_mdts=8192", 0, 0},
+        Way{"staged_least_mdts",
+            "executor=cpu,direct=root,deadline=60000,sim_gpu=off,sim_mdts=8192", 0, 0},
         Way{"staged_few", "executor=cpu,direct=root,deadline=60000,sim_gpu=off", 2, 4},
         Way{"two_queues_of_four", "executor=cpu,direct=root,deadline=60000", 2, 4},
         Way{"proxied_doorbells", "executor=cpu,direct=root,deadline=60000,doorbells=cpu", 1, 2},

@@ -327,6 +327,7 @@ TEST_F(Hostile, LeasesOfNoUseAreGivenBack)
     bad([](auto *l) { l->lba_size = 4096; });
     bad([](auto *l) { l->max_command = 0; });
     bad([](auto *l) { l->max_command = 511; });
+    bad([](auto *l) { l->max_command = 4096; }); // no MDTS is less than two pages
 }
 
 TEST_F(Hostile, RingsAndDoorbellsLieInTheirMemory)
