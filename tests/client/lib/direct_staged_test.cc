@@ -172,6 +172,27 @@ TEST_F(DirectStaged, GroupsWithoutWordsShareEvenly)
     }
 }
 
+// The group whose turn it was waits for a queue of another one.
+TEST_F(DirectStaged, GroupsWithoutWordsShareTheQueuesThatAreLeft)
+{
+    direct_staged_rig rig = rig_of(s, 4, kPage, whole, 0);
+    std::vector<std::thread> threads;
+    std::atomic<int> errors{0};
+    rig.parts = nullptr;
+    s.locks[1] = s.locks[2] = GD_LOST;
+    for (uint32_t rank = 0; rank < 4; rank++)
+        threads.emplace_back([&, rank] {
+            int err;
+            direct_staged_rig_read(&rig, rank, &err);
+            errors += err != 0;
+        });
+    for (std::thread &t : threads)
+        t.join();
+    EXPECT_EQ(errors, 0);
+    EXPECT_TRUE(s.holds(kPage, whole, 0));
+    EXPECT_EQ(lost(), 2u);
+}
+
 // Its group waits for it; the remaining ones read the rest, and the next reads.
 TEST_F(DirectStaged, ALostCommandTakesItsQueueAlone)
 {
