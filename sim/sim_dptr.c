@@ -148,7 +148,7 @@ static uint16_t walk_prp_list(struct walk *w, uint64_t list, size_t len)
             return wrong(w, SIM_EV_PRP_UNMAPPED, list, NVME_ERR_DATA_TRANSFER);
         for (size_t i = 0; i < data && st == NVME_OK; i++) {
             size_t n = len < NVME_PAGE_SIZE ? len : NVME_PAGE_SIZE;
-            uint64_t page = e[i < swapped ? 1 - i : i];
+            uint64_t page = __atomic_load_n(&e[i < swapped ? 1 - i : i], __ATOMIC_RELAXED);
             st = page_aligned(page)
                      ? add_span(w, page, n)
                      : wrong(w, SIM_EV_PRP_MISALIGNED, page, NVME_ERR_INVALID_PRP_OFFSET);

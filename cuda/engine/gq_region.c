@@ -9,12 +9,13 @@ static uint64_t table_pages(uint64_t pages)
     return (pages + NVME_PRP_PER_PAGE - 1) / NVME_PRP_PER_PAGE;
 }
 
+/* The thread of a simulated drive loads the entries for commands of other processes, too. */
 static void build_table(struct gq_region *r)
 {
     uint64_t *table = r->prps.addr;
 
     for (uint64_t page = 0; page < r->pages; page++)
-        table[page] = r->iova + page * NVME_PAGE_SIZE;
+        __atomic_store_n(&table[page], r->iova + page * NVME_PAGE_SIZE, __ATOMIC_RELAXED);
 }
 
 int gq_region_map(struct nvme_ctrlr *c, const struct gq_import *imp, struct gq_region *out)
