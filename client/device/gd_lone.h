@@ -87,7 +87,7 @@ GQ_FN void gd_lone_unclaim(const struct gd_share *s, uint32_t cid, uint32_t take
 /*
  * Waits for the words. True: the group has the CID, and leads unless another group does. False: it
  * has nothing, because one of them is not to be had or is not wanted, or because the leases were
- * not looked at lately.
+ * not checked lately.
  */
 GQ_FN bool gd_lone_keep(struct gd_share *s, const struct gd_lone_claim *c, uint32_t cid,
                         const struct gd_times *t, bool wanted)
@@ -254,7 +254,7 @@ GQ_FN bool gd_lone_watch(const struct gd_share *s, uint32_t cid)
 
 /*
  * True: the command has succeeded. Every lane acquires the CQE for its own loads of the page. A
- * command that has failed or takes long, and those of other groups, are left to the general way.
+ * command that has failed or takes long, and those of other groups, are left to the general path.
  */
 GQ_FN bool gd_lone_await(const struct gd_share *s, uint32_t posted)
 {
@@ -425,8 +425,8 @@ GQ_FN void gd_lone_resume(struct gd_share *s, const struct gd_known *k, const st
 }
 
 /*
- * The general way of a read, from its beginning or with a command: its bytes or -errno. The words
- * of the file are loaded once more, so that the short way has no registers for them. word: of the
+ * The general path of a read, from its beginning or with a command: its bytes or -errno. The words
+ * of the file are loaded once more, so that the short path has no registers for them. word: of the
  * lock, as the caller would release it, or GD_TAKEN.
  */
 GQ_STEP int64_t gd_read_on(const struct gpunvme_device_file *file, const struct gd_lone *l,
