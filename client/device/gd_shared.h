@@ -189,14 +189,6 @@ GQ_FN struct gd_known gd_load_known(const struct gpunvme_device_file *f)
     return k;
 }
 
-/* Of n bytes at offset those before the end of the file. */
-GQ_FN uint64_t gd_bytes_of(const struct gd_known *k, uint64_t n, uint64_t offset)
-{
-    uint64_t most = offset < k->end ? k->end - offset : 0;
-
-    return n < most ? n : most;
-}
-
 /* The number of shared queues, of n. */
 GQ_FN uint32_t gd_shared_queues(uint32_t n)
 {

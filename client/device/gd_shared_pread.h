@@ -27,7 +27,7 @@ GQ_FN uint64_t gd_begin_warp(struct gd_share *s, const struct gpunvme_device_fil
                              uint64_t dst, uint64_t n, uint64_t offset, bool leaves)
 {
     const struct gd_known k = gd_load_known(file);
-    uint64_t len = gd_bytes_of(&k, n, offset);
+    uint64_t len = offset < k.end ? (n < k.end - offset ? n : k.end - offset) : 0;
 
     gd_share_open(s, gq_whole_group(), file, &k, len);
     s->leaves = leaves;
@@ -44,7 +44,7 @@ GQ_FN uint64_t gd_begin_lane(struct gd_share *s, struct gq_group group,
                              uint64_t offset, bool leaves)
 {
     const struct gd_known k = gd_load_known(file);
-    uint64_t len = gd_bytes_of(&k, n, offset);
+    uint64_t len = offset < k.end ? (n < k.end - offset ? n : k.end - offset) : 0;
     struct gq_sharer *w = &s->q;
 
     w->group = group; /* of GQ_SAME64 */
@@ -55,6 +55,17 @@ GQ_FN uint64_t gd_begin_lane(struct gd_share *s, struct gq_group group,
     s->part.left = len;
     gd_share_begin(s, &k);
     return len;
+}
+
+GQ_FN int64_t gd_shared_pread_warp(const struct gpunvme_device_file *file, uint64_t dst, uint64_t n,
+                                   uint64_t offset)
+{
+    const struct gd_known k = gd_load_known(file);
+    uint64_t len = offset < k.end ? (n < k.end - offset ? n : k.end - offset) : 0;
+    struct gd_share s;
+    int err = gd_read_warp(&s, file, &k, dst, len, offset);
+
+    return err ? err : (int64_t)len;
 }
 
 /* The converged threads, of one file. */

@@ -25,16 +25,6 @@ GQ_FN void gq_fence_device(void)
     asm volatile("fence.acq_rel.gpu;" ::: "memory");
 }
 
-/* The same, which makes a release alone: it leaves the L1 as it is. PTX has it since 8.6. */
-GQ_FN void gq_fence_device_release(void)
-{
-#if __CUDA_ARCH__ >= 900 && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1207
-    asm volatile("fence.release.gpu;" ::: "memory");
-#else
-    asm volatile("fence.acq_rel.gpu;" ::: "memory");
-#endif
-}
-
 GQ_FN uint32_t gq_atomic_load(const uint32_t *word)
 {
     uint32_t value;
@@ -98,10 +88,6 @@ GQ_FN void gq_atomic_clear(uint32_t *word, uint32_t bits)
 #else
 
 GQ_FN void gq_fence_device(void)
-{
-}
-
-GQ_FN void gq_fence_device_release(void)
 {
 }
 

@@ -66,7 +66,7 @@ static inline __device__ __noinline__ int64_t gpunvme_pread(const struct gpunvme
 static inline __device__ __noinline__ int64_t
 gpunvme_pread_warp(const struct gpunvme_device_file *file, void *dst, uint64_t n, uint64_t offset)
 {
-    return gd_read_warp(file, (uint64_t)dst, n, offset);
+    return gd_shared_pread_warp(file, (uint64_t)dst, n, offset);
 }
 
 /*

@@ -30,7 +30,12 @@ static uint64_t begin(struct gd_share *s, const struct gpunvme_device_file *f, u
 int64_t shared_read_warp(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
                          uint64_t offset)
 {
-    return gd_read_warp(f, dst, len, offset);
+    const struct gd_known k = gd_load_known(f);
+    struct gd_share s;
+
+    len = gq_read_bytes(&f->map, offset, len);
+    int err = gd_read_warp(&s, f, &k, dst, len, offset);
+    return err ? err : (int64_t)len;
 }
 
 enum shared_path shared_read_lone(const struct gpunvme_device_file *f, uint64_t dst, uint64_t len,
@@ -46,8 +51,7 @@ enum shared_path shared_read_lone(const struct gpunvme_device_file *f, uint64_t 
         return SHARED_LONE;
     if (l.stage == GQ_STAGE_NONE)
         return SHARED_OTHER;
-    int64_t bytes = gd_lone_leave(&s, &l);
-    *result = bytes < 0 ? (int)bytes : 0;
+    *result = gd_lone_leave(&s, &k, &l);
     return SHARED_HANDED_ON;
 }
 
