@@ -133,7 +133,7 @@ int cuda_driver_stream_check(struct cuda_driver *cu, int device, void *stream);
 /*
  * Waits until the stream is idle, for patience_ns at most: false, work is left. True also where
  * nothing runs, because the stream is being captured or the context has failed. Leaves
- * gpunvme_error() as it is.
+ * gpunvme_error() as it is unless the context has failed.
  */
 bool cuda_driver_stream_drain(struct cuda_driver *cu, int device, void *stream,
                               uint64_t patience_ns);

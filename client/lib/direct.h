@@ -102,10 +102,10 @@ bool direct_compare_pays(const struct gd_launch *l);
  */
 int direct_conclude(struct gpunvme_direct *d, struct gd_launch *l, void *stream);
 /*
- * For a read whose second or third launch CUDA has refused with err: waits until its kernels have
- * ended, and gives back the words of its check, if it has one. Returns err; -ETIMEDOUT: the kernels
- * have not ended in time, and may still write to the buffer. Waits for nothing while the stream is
- * captured.
+ * For a read whose second or third launch CUDA has refused with err: waits until the stream is
+ * idle, and gives back the words of its check, if it has one. Returns err; -ETIMEDOUT: the kernels
+ * have not ended in time, and may still write to the buffer, the result and the pieces. Waits for
+ * nothing while the stream is captured.
  */
 int direct_give_up(struct gpunvme_direct *d, const struct gd_check *check, void *stream,
                    uint64_t patience_ns, int err);

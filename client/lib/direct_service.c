@@ -39,6 +39,7 @@ struct direct_service {
     bool
         given_up; /* atomic: a read timed out, and the block that may have begun it may still run */
     bool failed;  /* the CUDA context had failed at the last check */
+    bool left;    /* of a long read only the first launches were made: its kernels report no end */
 };
 
 static int launch_kernel(void *ctx, const struct gq_tagged_slot_launch *slot)
@@ -256,9 +257,13 @@ static int hand_over(struct direct_service *s, const struct direct_service_read 
     return wait_for(s, number, has_more ? NULL : r->cqs, direct_patience_ns(&f->set, PART));
 }
 
-/* Has the kernel of every long read that was launched ended? */
-static bool launched_has_ended(const struct direct_service *s)
+/* Under the lock. Has the kernel of every long read that was launched ended? */
+static bool launched_has_ended(struct direct_service *s)
 {
+    if (s->left && cuda_driver_stream_drain(s->space.cuda, s->space.device, s->launches, 0)) {
+        s->memory->launched = 0;
+        s->left = false;
+    }
     return __atomic_load_n(&s->memory->launched, __ATOMIC_ACQUIRE) != GD_LAUNCHED;
 }
 
@@ -311,7 +316,8 @@ static int64_t launch_part(struct direct_service *s, const struct direct_service
     s->memory->launched = GD_LAUNCHED;
     s->memory->cancel = 0;
     int err = r->launch(r->direct, &part, s->launches);
-    if (err == -ETIMEDOUT)
+    s->left = err == -ETIMEDOUT;
+    if (s->left)
         give_up_launched(s);
     else if (err <= 0)
         s->memory->launched = 0;
@@ -359,7 +365,7 @@ int64_t direct_service_read(struct direct_service *s, const struct direct_servic
 }
 
 /* Under the lock: no kernel of the service is there, or comes. */
-static bool is_alone(const struct direct_service *s)
+static bool is_alone(struct direct_service *s)
 {
     return gq_tagged_slot_is_unserved(&s->slot) && launched_has_ended(s);
 }

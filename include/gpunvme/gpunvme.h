@@ -252,7 +252,8 @@ int gpunvme_file_bad_block(struct gpunvme_file *f, uint64_t *offset);
  * nothing is written to ptr after the call: -EFAULT (not inside one buffer), -ESTALE, -EINVAL,
  * -ENOTSUP (the library has no kernels), or what CUDA said. A read may have several launches: when
  * CUDA refuses a later one, the call waits for what the stream has, at least for three deadlines of
- * a command. -ETIMEDOUT: that was not enough; synchronise the stream before ptr is used or freed.
+ * a command. -ETIMEDOUT: that was not enough; synchronise the stream before ptr or bytes, or the
+ * pieces of a list, are used or freed.
  *
  * A graph that captured the call reads the file as it is known now: not after refreshing or
  * renewing. One that captured a call that failed must not run.

@@ -80,6 +80,10 @@ TEST_F(ServiceLaunch, KernelsThatALaunchHasLeftBehindAreNotForgotten)
     service_rig_set_launch(rig_, 1, false);
     EXPECT_EQ(service_rig_long_read(rig_, kPart, 0), static_cast<int64_t>(kPart));
     EXPECT_EQ(service_rig_bytes(rig_), kPart) << "by the block";
+    service_rig_end_stream(rig_);
+    unsigned parts = service_rig_parts(rig_);
+    EXPECT_EQ(service_rig_long_read(rig_, kPart, 0), static_cast<int64_t>(kPart));
+    EXPECT_EQ(service_rig_parts(rig_), parts + 1) << "by a launch again";
 }
 
 TEST_F(ServiceLaunch, AnErrorInTheMiddleLeavesWhatCameBefore)

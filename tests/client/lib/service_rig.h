@@ -65,6 +65,8 @@ void service_rig_stick(struct service_rig *r, bool stick);
 /* Before the first read: what the block answers is not seen. */
 void service_rig_mute(struct service_rig *r);
 void service_rig_fail_launches(struct service_rig *r, int err);
+/* Kernels that were left in the stream end. */
+void service_rig_end_stream(struct service_rig *r);
 /* From now on the driver says, when it is asked, that the context has failed: "what CUDA says". */
 void service_rig_fail_stream(struct service_rig *r);
 /* How often it was asked. */
