@@ -11,7 +11,7 @@
  * Threads for transfers and buffers are shared by users: the next job is that of the user
  * with the fewest running ones, in the order of addition among equals. A user runs at most
  * two thirds of the threads for transfers and half of those for buffers, and all users but
- * root leave one thread of each kind.
+ * root leave one thread of each kind. Transfers of session threads (ioctl_run()) are not counted.
  */
 #ifndef FUSEFS_DAEMON_BASE_WORKERS_H
 #define FUSEFS_DAEMON_BASE_WORKERS_H

@@ -13,7 +13,10 @@
 #include "fusefs/daemon/request/fuse_request.h"
 #include "fusefs/daemon/request/kernel_cache.h"
 
-/* Session threads that may invalidate: half of the first, so that the rest unlocks pages. */
+/*
+ * Session threads that may invalidate: half of the first, so that the rest
+ * unlocks pages, but for one that a WRITE may have (ioctl_run()).
+ */
 #define INLINE_MAX (SESSION_THREADS / 2)
 /*
  * Replies held back in all. Each leaves one of the kernel's BACKGROUND_MAX

@@ -28,7 +28,7 @@
  */
 #define FS_IOC_SHUTDOWN 0x8004587du
 #define ROOT_INO        1u
-/* A read of as many bytes ends sooner than a worker wakes up. */
+/* READs of up to so many bytes are short (ioctl_run()). */
 #define SHORT_READ (1u << 20)
 
 /* The caller of an ioctl other than a transfer. */

@@ -27,8 +27,8 @@ int ioctl_check_abi(const struct gpunvme_abi *abi, uint32_t size);
 void ioctl_readv(struct fuse_req *req, struct open_file *file, const void *in);
 
 /*
- * Runs a transfer of the inode in this session thread, or later in a worker. is_short: it ends
- * sooner than a worker wakes up.
+ * Runs a transfer of the inode in this session thread, or later in a worker. is_short: it may run
+ * beside other transfers of session threads.
  */
 void ioctl_run(struct daemon *d, struct ffs_inode *inode, struct job *job, bool is_short);
 

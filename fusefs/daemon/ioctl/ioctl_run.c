@@ -2,14 +2,15 @@
 /*
  * The thread of a transfer: the session thread that received it, or a worker, which takes longer to
  * wake up than many transfers take. A session thread is used for few: the others serve the mount,
- * and the requests that a transfer waits for. buffers_cancel_all() ends them with the session.
+ * and the requests that a transfer waits for. session_loop_join() cancels these transfers.
  */
 #include "fusefs/daemon/ioctl/ioctl.h"
 #include "fusefs/daemon/state/open_file.h"
 
 /*
- * Short transfers of session threads: the executor's own concurrency, and half of the first session
- * threads. A long one is the only one, so that further ones are shared among users by the workers.
+ * Transfers of session threads when a short one begins there: the executor's own concurrency, and
+ * half of the first session threads. A long one begins where no other runs: all further long ones
+ * are shared among users by the workers, whose limits do not count this one.
  */
 #define MOST_SHORT 8u
 #define MOST_LONG  1u

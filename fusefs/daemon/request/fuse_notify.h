@@ -34,8 +34,8 @@ void notify_pages(struct fuse_session *session, uint64_t ino, uint64_t offset, u
 
 /*
  * On a mount with writeback_cache, before the bytes are read past the kernel: what programs wrote
- * there reaches the file system. len 0: to the end of the file. Called by workers alone:
- * notify_pages() applies, and the WRITE requests need session threads.
+ * there reaches the file system. len 0: to the end of the file. Called by workers, and
+ * by few session threads: notify_pages() applies, and the WRITE requests need session threads.
  */
 void notify_flush(struct daemon *d, struct ffs_inode *inode, uint64_t offset, uint64_t len);
 

@@ -174,6 +174,7 @@ static int loop(struct daemon *d)
     } else {
         err = session_loop_run(d->loop);
         shutdown_loop_ended(&shutdown);
+        session_loop_join(d->loop);
         stop_transfers(d);
         shutdown_unwatch(&shutdown);
     }

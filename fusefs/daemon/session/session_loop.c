@@ -247,12 +247,18 @@ int session_loop_run(struct session_loop *loop)
     pthread_mutex_lock(&loop->lock);
     while (loop->count < SESSION_THREADS && !err)
         err = add_thread(loop);
-    while (loop->count > 0 && !loop->ended)
+    while (!loop->ended && !err)
         pthread_cond_wait(&loop->over, &loop->lock);
     pthread_mutex_unlock(&loop->lock);
-    buffers_cancel_all(loop->d->buffers); /* also the transfers of the threads */
+    if (err)
+        session_loop_end(loop);
+    return err;
+}
+
+void session_loop_join(struct session_loop *loop)
+{
+    buffers_cancel_all(loop->d->buffers);
     join_all(loop);
-    return loop->count > 0 ? 0 : err;
 }
 
 void session_loop_free(struct session_loop *loop)

@@ -17,9 +17,18 @@ struct session_loop;
 
 /* 0 or -errno. */
 int session_loop_new(struct daemon *d, struct session_loop **out);
-/* Serves until the end of the session. 0; -errno: not one thread could be started. */
+/*
+ * Receives and serves requests until the end of the session. 0; -errno: the first SESSION_THREADS
+ * could not be started, of which a request may wait for another one. Afterwards:
+ * session_loop_join().
+ */
 int session_loop_run(struct session_loop *loop);
-/* Ends the session: session_loop_run() returns when the requests being served are. */
+/*
+ * Cancels the transfers of all threads and workers, later ones end with EINTR, and waits until the
+ * requests being served have ended.
+ */
+void session_loop_join(struct session_loop *loop);
+/* Ends the session: session_loop_run() returns. */
 void session_loop_end(struct session_loop *loop);
 void session_loop_free(struct session_loop *loop);
 

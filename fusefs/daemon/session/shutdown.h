@@ -29,9 +29,9 @@ struct shutdown {
  */
 int shutdown_watch(struct shutdown *s, struct daemon *d);
 /*
- * Called after the loop has returned: requests are no longer served. Threads that
- * still wait for one (a page cache invalidation) are released by an abort of the
- * connection after some seconds.
+ * Called after the loop has returned: requests are no longer received. Threads, of
+ * the session too, that still wait for one (a page cache invalidation) are released
+ * by an abort of the connection after some seconds.
  */
 void shutdown_loop_ended(struct shutdown *s);
 /* Called after the transfers have ended. */
