@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kWarp)
         uint64_t place = p.gpu_places[i], asked;
         int64_t got = 0;
 
-        if (place != UINT64_MAX) { /* the place is there */
+        if (place != UINT64_MAX) { /* waits for the load of the place */
             asked = (uint64_t)clock64();
             got = gpunvme_pread_warp(file, to + i * p.bytes, p.bytes, place);
             if (threadIdx.x == 0)

@@ -9,7 +9,7 @@
 
 #include "client/device/gd_shared.h"
 
-/* Failed claims of a group until it accepts less than half of the CIDs that it wants: 1 ms. */
+/* Failed claims of a group until it accepts less than half of the CIDs that it wants: 2 ms. */
 #define GD_PATIENCE 256u
 
 /*
@@ -70,9 +70,10 @@ GQ_FN uint32_t gd_claim_word(const struct gd_share *s, uint32_t n)
 }
 
 /*
- * Before a repeated claim: may it succeed, or find that the queue or the file's queues are lost?
- * Loads delay claims of other groups less than atomic operations do. Of the file, whose words are
- * the same for all groups that wait, one is loaded: a GPU serves one load of a word after another.
+ * Before a repeated claim: may it succeed, or find that CIDs of the queue or the file's queues are
+ * lost? Loads delay claims of other groups less than atomic operations do. Of the file, whose words
+ * are the same for all groups that wait, one is loaded: a GPU serves one load of a word after
+ * another.
  */
 GQ_STEP bool gd_may_claim(struct gd_share *s, uint32_t wanting)
 {

@@ -17,7 +17,7 @@
  * host reads a block that differs again, by the general path.
  *
  * A staged page takes a path of its own (gd_page_read()): the warp polls its CQE alone, copies the
- * page and reports it. All other work is done before or afterwards.
+ * page together with the second warp, and reports it. All other work is done before or afterwards.
  */
 #ifndef CLIENT_DEVICE_GD_PERSISTENT_H
 #define CLIENT_DEVICE_GD_PERSISTENT_H
@@ -68,8 +68,8 @@ GQ_FN uint32_t gd_poll_news(const struct gd_persistent *t, GQ_LANE_OUT(uint64_t,
 }
 
 /*
- * While no command is under way, one poll of the slot: has a read come? What this poll teaches is
- * learned when the command has been sent.
+ * While no command is under way, one poll of the slot: has a read come? gd_timing_found()
+ * updates read_timing when the command has been sent.
  */
 GQ_FN bool gd_poll_read(struct gd_persistent *t, GQ_LANE_OUT(uint64_t, seen))
 {

@@ -28,7 +28,7 @@ GQ_FN uint32_t gd_page_success(const struct gq_single *s)
     return s->at.phase << 16 | gq_single_cid(s);
 }
 
-/* One poll of its CQE. Every lane acquires it for its own loads of the page. */
+/* One poll of its CQE, which every lane acquires. */
 GQ_FN bool gd_page_poll(struct gd_persistent *t, uint32_t success)
 {
     const struct gd_reader *w = t->reader;
@@ -72,7 +72,7 @@ GQ_FN void gd_page_meet(void)
     gd_barrier(GD_PAGE_WARPS * GQ_LANES);
 }
 
-/* By all threads of both warps: all loads are on their way at once. */
+/* By all threads of both warps: all loads are outstanding at once. */
 GQ_FN void gd_page_halves(const struct gd_page_job *job)
 {
     const uint32_t threads = GD_PAGE_WARPS * GQ_LANES, n = NVME_PAGE_SIZE / sizeof(uint4) / threads;

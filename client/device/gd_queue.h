@@ -91,7 +91,8 @@ GQ_FN bool gd_lease_ended(const struct gpunvme_device_file *f, uint64_t now, uin
 
 /*
  * May a read begin at `now` without a check by its group? Another group's check may be later than
- * `now`, by little: one that is GD_CHECK_NS later is of before a step of the clock.
+ * `now`, by little. A check that is GD_CHECK_NS or more later was made before the clock was set
+ * back.
  */
 GQ_FN bool gd_is_checked(uint64_t now, uint64_t checked)
 {

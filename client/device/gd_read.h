@@ -249,7 +249,7 @@ GQ_FN bool gd_units_match(struct gd_reader *w, const struct gd_buffer *b,
 }
 
 /* A staged read is made of commands of `unit` bytes, by as many lanes as have staging for them. */
-GQ_FN void gd_cut(struct gq_reads *reads, uint32_t unit)
+GQ_FN void gd_cut_staged(struct gq_reads *reads, uint32_t unit)
 {
     uint32_t lanes = reads->queue_area / unit;
 
@@ -292,7 +292,7 @@ GQ_FN int gd_read_part(struct gd_reader *w, const struct gd_buffer *b, struct gq
 
     reads.whole = read;
     if (reads.staged)
-        gd_cut(&reads, gd_staged_unit(&w->file->set, read.len));
+        gd_cut_staged(&reads, gd_staged_unit(&w->file->set, read.len));
     run = gd_part_run(w, &reads, groups);
     for (uint32_t tries = w->again ? 2 : 1;; tries++) {
         good = gd_drive(w, &run, &reads, rank) == GQ_NO_READ;

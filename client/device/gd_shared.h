@@ -25,7 +25,7 @@
 
 /*
  * Turns of a wait between two checks of deadlines and leases: some 50 us with commands in flight,
- * 0.25 ms at most while all lanes wait for CIDs.
+ * 0.4 ms while all lanes wait for CIDs.
  */
 #define GD_TURNS 64u
 
@@ -273,7 +273,10 @@ GQ_FN void gd_use_queue(struct gd_share *s, const struct gd_known *k)
     gd_use_cids(s);
 }
 
-/* From a queue that was loaded to the next one, of which only w->cids and n_cids are known then. */
+/*
+ * From one queue to the next one. w->cids is right afterwards, and n_cids, because all queues of a
+ * lease have as many; rings and lock are those of the former queue until gd_use_rings().
+ */
 GQ_FN void gd_next_queue(struct gd_share *s)
 {
     bool last = s->queue + 1 >= s->n_shared;

@@ -107,7 +107,7 @@ GQ_FN bool gd_may_begin(struct gd_share *s, const struct gd_times *t, uint32_t w
 
 /*
  * Lanes with bytes left and no CID get one, as far as there are some, and submit a command. At
- * first the tables travel together with the claim, as do the words of the leases when the
+ * first the tables are loaded in one trip with the claim, as are the words of the leases when the
  * reads begin.
  */
 GQ_STEP void gd_submit(struct gd_share *s, const struct gd_known *k, uint32_t wanting, bool begins)

@@ -62,7 +62,7 @@ GQ_FN int gd_read_units(struct gd_reader *w, const struct gd_staged *s, uint32_t
 
     reads.sums.words = NULL;
     reads.whole = s->read;
-    gd_cut(&reads, s->unit);
+    gd_cut_staged(&reads, s->unit);
     run = gd_run(w->file, (uint32_t)gq_count_units(&reads), s->groups);
     run.dealing = s->parts ? &s->parts->dealing : NULL;
     run.group_shift = gq_prefix_ones(reads.lanes - 1); /* a unit for each lane */

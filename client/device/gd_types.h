@@ -25,7 +25,10 @@
  */
 #define GD_STAGED_LONG  65536u
 #define GD_STAGED_QUEUE 524288u
-/* A read has so many commands before they are longer: four for each lane of eight queues. */
+/*
+ * A read has so many commands before they are longer than lane_bytes, and from so many on a counter
+ * deals them to the groups of a block: one for each lane of eight queues.
+ */
 #define GD_STAGED_COMMANDS 256u
 /* Bytes of staging of a queue whose lanes have lane_bytes each. */
 #define GD_QUEUE_STAGING(lane_bytes) \
@@ -92,7 +95,7 @@ struct gd_set {
     uint32_t n_queues;
     uint32_t nsid;
     uint32_t max_command; /* bytes, GD_STAGED_ALL at least */
-    uint32_t lane_bytes;  /* of staging for each of GD_GROUP lanes of a queue: a page or two */
+    uint32_t lane_bytes;  /* of the shortest staged command of a read: a page or two */
     /* Of reads that share queues (gd_shared.h): */
     struct gq_cids *cids;            /* of each queue */
     struct gq_target shared_staging; /* shared_bytes for each of staged_cids CIDs of each queue */

@@ -56,8 +56,9 @@ static int open_memory_space(struct gpunvme_direct *d)
 
 /*
  * For each queue that of a group, and one more, so that they begin at multiples of it; then for
- * each queue that of CIDs. A lane and a CID have a page; where the controller does not reach the
- * GPU's memory, and all bytes are staged, they have two, and it is memory of the host.
+ * each queue that of CIDs. A lane and a CID have a page. Where the controller does not reach the
+ * GPU's memory, and all bytes are staged, a CID has two pages and a lane four, of memory of the
+ * host.
  */
 static int alloc_staging(struct gpunvme_direct *d)
 {

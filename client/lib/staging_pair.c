@@ -132,7 +132,7 @@ size_t staging_pair_move_by_syscall(const struct half *s, const struct range *r,
         if (n > 0)
             done += (size_t)n;
         else if (n < 0 && errno == EINTR)
-            n = 1; /* of some file systems: the part is asked for again */
+            n = 1; /* some file systems return it for regular files */
     }
     if (n < 0)
         *err = gpunvme_fail(-errno, "%s: %s", r->write ? "write" : "read", strerror(errno));

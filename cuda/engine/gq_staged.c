@@ -16,8 +16,8 @@
 #define LONG_READ  ((uint64_t)16 << 20)
 #define LONG_WRITE ((uint64_t)4 << 20)
 /*
- * Each lane looks as few extents up over the bus, once for each of them. A copy to memory of the
- * executor would take longer, and neighbouring parts of a file have maps of their own.
+ * A lane loads so few extents over the bus, each once. A copy to memory of the executor takes
+ * longer, and neighbouring parts of a file have maps of their own.
  */
 #define FEW_EXTENTS 8u
 

@@ -249,7 +249,7 @@ int gq_cuda_port_add(struct gq_exec *x, unsigned i, const struct nvme_qpair *qp)
     int err;
 
     *port = (struct gq_port){.depth = qp->depth};
-    cudaSetDevice(cu->device); /* of a thread that recovers a queue, for example */
+    cudaSetDevice(cu->device); /* a thread that recovers a queue may have selected none */
     err = map_host(qp->sq, qp->sq_len, 0, (void **)&port->sq);
     if (err)
         return err;

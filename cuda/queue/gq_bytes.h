@@ -76,7 +76,10 @@ GQ_FN void gq_copy_bytes(uint64_t dst, uint64_t src, uint64_t len, uint32_t firs
 #define GQ_COPY_LONG 16u
 #endif
 
-/* The same of many bytes, between multiples of 16: 8 KiB take a warp one trip over the bus. */
+/*
+ * The same of many bytes. Between multiples of 16 a warp with 16 loads a lane copies 8 KiB in one
+ * trip over the bus.
+ */
 GQ_FN void gq_copy_long(uint64_t dst, uint64_t src, uint64_t len, uint32_t first, uint32_t step)
 {
     uint64_t turn = GQ_COPY_LONG * sizeof(uint4) * step;

@@ -2,7 +2,8 @@
 /*
  * Rounds of the leader of a shared queue (gq_shared.h). A round loads the
  * pending words and the next CQEs together, stores the statuses of completions,
- * posts commands, and ends with one fence and the doorbells if it has posted.
+ * posts commands, and if it has posted fences and rings the doorbells. A round that
+ * follows a full one then takes further CQEs, which it peeked at before the fence.
  *
  * Every function is called by all lanes of the leader together.
  */

@@ -3,7 +3,8 @@
  * Distribution of the portions (gq_dealing.h) of a list of reads: neighbours are
  * loaded together, one for each lane, and assigned to lanes without a read. They
  * are loaded by the lanes while earlier ones are assigned, or by the prefetch
- * warp (gq_prefetch.h), which takes the portions then.
+ * warp (gq_prefetch.h), which takes the portions then. At the end of staged reads
+ * idle lanes take halves of reads of busy lanes.
  *
  * Unless noted otherwise, every function is called by all lanes of the group
  * together.
@@ -111,7 +112,10 @@ GQ_FN uint32_t gq_hand_out(struct gq_reader *r)
     return n;
 }
 
-/* Lane `to` takes the upper half of what lane `from` has left: whole commands, but for the last. */
+/*
+ * Lane `to` takes the upper half of what lane `from` has left. The boundary is a multiple of a
+ * lane's staging in the file, so it divides no LBA and no block that has a checksum.
+ */
 GQ_FN void gq_halve(struct gq_reader *r, uint32_t from, uint32_t to)
 {
     struct gq_worker *w = &r->w;
@@ -160,7 +164,8 @@ GQ_FN uint32_t gq_halve_last(struct gq_reader *r)
     return n;
 }
 
-/* The same for all reads that are held or have just arrived. */
+/* The same for all reads that are held or have just arrived, or else for halves of reads of busy
+ * lanes. */
 GQ_FN uint32_t gq_deal(struct gq_reader *r)
 {
     uint32_t n = gq_hand_out(r);

@@ -72,8 +72,9 @@ gpunvme_pread_warp(const struct gpunvme_device_file *file, void *dst, uint64_t n
 /*
  * Called by all threads of a block, for one read: the same arguments, and the same result. Long
  * reads go through several queues, one for each of the first eight warps, which also copy the bytes
- * where data is staged: blocks of 256 threads are fastest then. 272 bytes of shared memory. A
- * barrier for the block, before and after.
+ * where data is staged: blocks of 256 threads are fastest then. 272 bytes of shared memory. With
+ * GPUNVME_DEVICE_SMALL the warps share queues instead, and 32 bytes suffice. A barrier for the
+ * block, before and after.
  */
 static inline __device__ __noinline__ int64_t
 gpunvme_pread_block(const struct gpunvme_device_file *file, void *dst, uint64_t n, uint64_t offset)

@@ -9,7 +9,7 @@ namespace
 
 constexpr unsigned SILENT_READS = 10; /* a tenth of NVME_GONE_MS */
 
-TEST_F(Recovery, NoRungIsTakenWhileCommandsComplete)
+TEST_F(Recovery, NoStepIsTakenWhileCommandsComplete)
 {
     expect_works();
     expect_steps({0, 0, 0});

@@ -201,7 +201,7 @@ TEST_P(GqListProtocol, SendsSeveralCommandsOfALaneWithOneDoorbell)
 }
 
 /* A peek beside new commands takes all entries, two of which have the same CID here. */
-TEST_P(GqListProtocol, LeavesAQueueThatCompletesACommandTwiceInOneLook)
+TEST_P(GqListProtocol, LeavesAQueueThatCompletesACommandTwiceInOnePoll)
 {
     int lanes = (int)GetParam().lanes, places = lanes * (int)kEach;
     std::pair<int, int> pairs[] = {
