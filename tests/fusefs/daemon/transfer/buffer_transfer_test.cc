@@ -189,6 +189,20 @@ TEST_F(Transfer, GrowingWriteTellsTheKernelTheNewEnd)
     EXPECT_EQ(rw.path, GPUNVME_PATH_MIXED) << "a part of a block goes through host memory";
 }
 
+// The kernel shows no byte of the last page before it has read it: none is fetched from the GPU.
+TEST_F(Transfer, GrowingWriteToTheEndOfABlockFetchesNoByte)
+{
+    open();
+    buffer_.data[kBytes - 1] = 0x77;
+    gpunvme_ioc_rw rw = request();
+    rw.file_offset = kBytes;
+    ASSERT_EQ(rig_transfer(rig_, true, 0, &rw), 0);
+    struct rig_notified n = rig_notified();
+    EXPECT_TRUE(n.grew);
+    EXPECT_EQ(n.offset + n.len, 2 * kBytes);
+    EXPECT_EQ(n.last, 0);
+}
+
 TEST_F(Transfer, WriteIsShortWhenTheDeviceIsFullAndThenFails)
 {
     open();
