@@ -51,15 +51,8 @@ class DirectBlock : public ::testing::Test
     void expect_read(uint32_t groups, size_t at, uint64_t len, uint64_t offset)
     {
         ASSERT_EQ(read(groups, at, len, offset), static_cast<int64_t>(len));
-        ASSERT_TRUE(s.holds(at, len, offset)) << len << " at " << offset << " by " << groups;
-        ASSERT_EQ(s.pages[0].bytes[at - 1], kPoison);
-        ASSERT_EQ(s.pages[0].bytes[at + len], kPoison);
-    }
-
-    uint32_t lost()
-    {
-        return static_cast<uint32_t>(
-            std::count_if(s.locks.begin(), s.locks.end(), [](uint32_t l) { return l & GD_LOST; }));
+        ASSERT_TRUE(s.holds_alone(at, len, offset, kPoison))
+            << len << " at " << offset << " by " << groups;
     }
 
     Stack s{4, 64, 60};
@@ -81,7 +74,7 @@ TEST_F(DirectBlock, WarpsReadAnythingAnywhereAndTouchNothingElse)
         ASSERT_NO_FATAL_FAILURE(expect_read(1 + rng() % GD_READ_QUEUES, at, len, offset));
     }
     EXPECT_EQ(s.odd_commands, 0u);
-    EXPECT_EQ(lost(), 0u);
+    EXPECT_EQ(s.lost_queues(), 0u);
 }
 
 // However long commands may be: with long ones a short read would keep one lane busy.
@@ -123,7 +116,7 @@ TEST_F(DirectBlock, ARefusedCommandIsTheReadsError)
         for (uint32_t groups : {1u, 3u}) {
             seen = 0;
             EXPECT_EQ(read(groups, kPage, whole, 0), -EIO) << groups;
-            EXPECT_EQ(lost(), 0u);
+            EXPECT_EQ(s.lost_queues(), 0u);
             ASSERT_NO_FATAL_FAILURE(expect_read(groups, kPage, whole, 0)) << groups;
         }
     }
@@ -135,7 +128,7 @@ TEST_F(DirectBlock, ALostCommandTakesItsQueueAlone)
     s.file.set.command_ns = 300 * kMs;
     s.on_command = [&] { return ++seen != 20; };
     EXPECT_EQ(read(4, kPage, whole, 0), -ETIMEDOUT);
-    EXPECT_EQ(lost(), 1u);
+    EXPECT_EQ(s.lost_queues(), 1u);
     s.file.set.command_ns = 10000 * kMs;
     ASSERT_NO_FATAL_FAILURE(expect_read(3, kPage, whole, 0));
 }
@@ -145,7 +138,7 @@ TEST_F(DirectBlock, WarpsWithoutAQueueAreAnError)
     s.file.set.max_command = 2048;
     s.file.set.command_ns = 100 * kMs;
     s.on_command = [] { return false; };
-    while (lost() < 4)
+    while (s.lost_queues() < 4)
         EXPECT_EQ(read(4, kPage, whole, 0), -ETIMEDOUT);
     EXPECT_EQ(read(4, kPage, whole, 0), -ETIMEDOUT) << "no warp has a queue";
 }

@@ -179,9 +179,24 @@ class Stack
         return memcmp(pages[0].bytes + at, &content_[offset], len) == 0;
     }
 
+    /* The same, and the bytes in front and behind have the value `around`. */
+    bool holds_alone(size_t at, uint64_t len, uint64_t offset, unsigned char around) const
+    {
+        return holds(at, len, offset) && pages[0].bytes[at - 1] == around &&
+               pages[0].bytes[at + len] == around;
+    }
+
     bool is_media(size_t at, uint64_t len, uint64_t lba) const
     {
         return memcmp(pages[0].bytes + at, &media_[lba * kLba], len) == 0;
+    }
+
+    uint32_t lost_queues()
+    {
+        uint32_t n = 0;
+        for (uint32_t queue = 0; queue < locks.size(); queue++)
+            n += (lock(queue) & GD_LOST) != 0;
+        return n;
     }
 
     uint32_t lock(uint32_t queue)

@@ -85,15 +85,8 @@ class DirectStaged : public ::testing::Test
     void expect_read(uint32_t groups, size_t at, uint64_t len, uint64_t offset)
     {
         ASSERT_EQ(read(groups, at, len, offset), static_cast<int64_t>(len));
-        ASSERT_TRUE(s.holds(at, len, offset)) << len << " at " << offset << " by " << groups;
-        ASSERT_EQ(s.pages[0].bytes[at - 1], kPoison);
-        ASSERT_EQ(s.pages[0].bytes[at + len], kPoison);
-    }
-
-    uint32_t lost()
-    {
-        return static_cast<uint32_t>(
-            std::count_if(s.locks.begin(), s.locks.end(), [](uint32_t l) { return l & GD_LOST; }));
+        ASSERT_TRUE(s.holds_alone(at, len, offset, kPoison))
+            << len << " at " << offset << " by " << groups;
     }
 
     Stack s{4, 64, 60};
@@ -117,7 +110,7 @@ TEST_F(DirectStaged, GroupsReadAnythingAnywhereAndTouchNothingElse)
         ASSERT_NO_FATAL_FAILURE(expect_read(1 + rng() % GD_STAGED_QUEUES, at, len, offset));
     }
     EXPECT_EQ(s.odd_commands, 0u);
-    EXPECT_EQ(lost(), 0u);
+    EXPECT_EQ(s.lost_queues(), 0u);
 }
 
 TEST_F(DirectStaged, LongCommandsCarryWhatTheirListsName)
@@ -150,7 +143,7 @@ TEST_F(DirectStaged, ARefusedCommandIsTheReadsError)
         };
         seen = 0;
         EXPECT_EQ(read(groups, kPage, whole, 0), -EIO) << groups;
-        EXPECT_EQ(lost(), 0u);
+        EXPECT_EQ(s.lost_queues(), 0u);
         ASSERT_NO_FATAL_FAILURE(expect_read(groups, kPage, whole, 0)) << groups;
     }
 }
@@ -190,7 +183,7 @@ TEST_F(DirectStaged, GroupsWithoutWordsShareTheQueuesThatAreLeft)
         t.join();
     EXPECT_EQ(errors, 0);
     EXPECT_TRUE(s.holds(kPage, whole, 0));
-    EXPECT_EQ(lost(), 2u);
+    EXPECT_EQ(s.lost_queues(), 2u);
 }
 
 // Its group waits for it; the remaining ones read the rest, and the next reads.
@@ -199,7 +192,7 @@ TEST_F(DirectStaged, ALostCommandTakesItsQueueAlone)
     s.file.set.command_ns = 300 * kMs;
     s.on_command = [&] { return ++seen != 20; };
     EXPECT_EQ(read(4, kPage, whole, 0), -ETIMEDOUT);
-    EXPECT_EQ(lost(), 1u);
+    EXPECT_EQ(s.lost_queues(), 1u);
     s.file.set.command_ns = 10000 * kMs;
     ASSERT_NO_FATAL_FAILURE(expect_read(3, kPage, whole, 0));
 }
@@ -209,7 +202,7 @@ TEST_F(DirectStaged, WithoutAQueueLeftUnitsThatNobodyHasTakenAreAnError)
     s.file.set.command_ns = 100 * kMs;
     s.on_command = [] { return false; };
     EXPECT_EQ(read(4, kPage, whole, 0), -ETIMEDOUT);
-    while (lost() < 4)
+    while (s.lost_queues() < 4)
         EXPECT_EQ(read(4, kPage, whole, 0), -ETIMEDOUT);
     EXPECT_EQ(read(4, kPage, whole, 0), -ETIMEDOUT) << "no group has a queue";
 }
@@ -281,7 +274,7 @@ TEST_F(DirectStaged, AReadThatIsCancelledMeanwhileEnds)
         return true;
     };
     EXPECT_EQ(read(1, kPage, whole, 0), -ECANCELED);
-    EXPECT_EQ(lost(), 0u);
+    EXPECT_EQ(s.lost_queues(), 0u);
     EXPECT_LT(s.commands, whole / GD_STAGED_ALL);
 }
 
