@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The thread of a transfer: the session thread that received it, or a worker, which takes longer to
- * wake up than many transfers take. A session thread is used for few: the others serve the mount,
- * and the requests that a transfer waits for. session_loop_join() cancels these transfers.
+ * wake up than many transfers take. Few session threads run transfers, because the mount's requests
+ * need session threads, among them those that a transfer waits for. session_loop_join() cancels
+ * transfers of session threads.
  */
 #include "fusefs/daemon/ioctl/ioctl.h"
 #include "fusefs/daemon/state/open_file.h"
