@@ -85,7 +85,8 @@ struct gd_known {
     uint64_t end;
     uint32_t n_queues, nsid, n_extents, lba_size, max_command;
     uint32_t grain;  /* commands are multiples of it: an LBA, or a block with a checksum */
-    bool stages_all; /* CIDs have staging for whole reads: most commands go there */
+    uint32_t inverse; /* of the number of shared queues */
+    bool stages_all;  /* CIDs have staging for whole reads: most commands go there */
 };
 
 /* The first entries of the table of buffers and of the extents, one a lane. */
@@ -181,6 +182,7 @@ GQ_FN struct gd_known gd_load_known(const struct gpunvme_device_file *f)
     k.n_extents = gd_load32(&f->map.count);
     k.lba_size = gd_load32(&f->map.lba_size);
     k.max_command = gd_load32(&f->set.max_command);
+    k.inverse = gd_load32(&f->set.shared_inverse);
     k.grain = k.sums.words && k.lba_size < GQ_SUM_BLOCK ? GQ_SUM_BLOCK : k.lba_size;
     k.staging = (struct gd_staging){
         gd_load64(&f->set.shared_staging.base), gd_load64(&f->set.shared_staging.iova),
@@ -189,10 +191,21 @@ GQ_FN struct gd_known gd_load_known(const struct gpunvme_device_file *f)
     return k;
 }
 
-/* The number of shared queues, of n. */
-GQ_FN uint32_t gd_shared_queues(uint32_t n)
+/*
+ * The seed becomes one of the first n queues, and the quotient the new seed. A division would take
+ * as long as a load. The quotient by the inverse is the right one or one less. With the inverse of
+ * another number, which a renewal of the leases may show for a moment, the queue is any of the n.
+ */
+GQ_FN void gd_share_place(struct gd_share *s, uint32_t n, uint32_t inverse)
 {
-    return n - n / 4;
+    uint32_t quotient = (uint32_t)((uint64_t)s->seed * inverse >> 32);
+    uint32_t rest = s->seed - quotient * n;
+    bool more = rest >= n;
+
+    quotient += more;
+    rest -= more ? n : 0;
+    s->queue = rest < n ? rest : 0;
+    s->seed = quotient;
 }
 
 /*
@@ -211,16 +224,12 @@ GQ_FN void gd_share_open(struct gd_share *s, struct gq_group group,
     w->lead = (struct gq_lead){0};
     w->scan = 0;
     s->n_shared = n;
-    n = len > GQ_LONG_READ && n > GQ_QUEUES_OF_LONG ? GQ_QUEUES_OF_LONG : n;
     s->file = file;
     s->seed = GQ_SAME32(gd_seed());
-    s->queue = n ? s->seed : 0;
-    if (s->seed < n) { /* a division takes as long as a load */
-        s->seed = 0;
-    } else if (n) {
-        s->queue = s->seed % n;
-        s->seed /= n;
-    }
+    if (len > GQ_LONG_READ && n > GQ_QUEUES_OF_LONG)
+        gd_share_place(s, GQ_QUEUES_OF_LONG, gd_inverse(GQ_QUEUES_OF_LONG));
+    else
+        gd_share_place(s, n, k->inverse);
     s->tries = 0;
     s->lost = 0;
     s->turns = 0;

@@ -101,7 +101,20 @@ struct gd_set {
     struct gq_target shared_staging; /* shared_bytes for each of staged_cids CIDs of each queue */
     uint32_t shared_bytes;           /* a page or two */
     uint32_t staged_cids;            /* the first ones of a queue; whole words of gq_cids.taken */
+    uint32_t shared_inverse;         /* gd_inverse() of the number of queues that are shared */
 };
+
+/* The number of shared queues, of n. */
+GQ_FN uint32_t gd_shared_queues(uint32_t n)
+{
+    return n - n / 4;
+}
+
+/* 1 / n as a part of 2^32, n > 0: gd_divide(). */
+GQ_FN uint32_t gd_inverse(uint32_t n)
+{
+    return UINT32_MAX / n;
+}
 
 /* Bytes of a command of a long read that is staged: a power of two. */
 GQ_FN uint32_t gd_staged_unit(const struct gd_set *s, uint64_t len)

@@ -303,4 +303,27 @@ TEST(DirectSharedLone, DoesNotTakeASecondCompletionOfTheCommandBefore)
     }
 }
 
+TEST(DirectSharedLone, DividesItsSeedByTheNumberOfQueues)
+{
+    for (uint32_t n = 1; n <= 256; n++) {
+        for (uint32_t seed = 0; seed < 20000; seed++) {
+            uint32_t next = seed;
+            ASSERT_EQ(shared_place(n, gd_inverse(n), &next), seed % n) << seed << " by " << n;
+            ASSERT_EQ(next, seed / n);
+        }
+    }
+}
+
+TEST(DirectSharedLone, TakesOneOfItsQueuesWithTheInverseOfAnotherNumber)
+{
+    for (uint32_t n : {1u, 3u, 17u, 200u}) {
+        for (uint32_t of : {1u, 2u, 17u, 18u, 256u}) {
+            for (uint32_t seed = 0; seed < 20000; seed += 7) {
+                uint32_t next = seed;
+                ASSERT_LT(shared_place(n, gd_inverse(of), &next), n);
+            }
+        }
+    }
+}
+
 } // namespace

@@ -90,6 +90,15 @@ uint32_t shared_claim(const struct gpunvme_device_file *f, uint32_t lanes, uint3
     return gq_count_ones(got);
 }
 
+uint32_t shared_place(uint32_t n, uint32_t inverse, uint32_t *seed)
+{
+    struct gd_share s = {.seed = *seed};
+
+    gd_share_place(&s, n, inverse);
+    *seed = s.seed;
+    return s.queue;
+}
+
 uint32_t shared_word_after_late_completion(bool second, bool *released)
 {
     enum { LOST_CID, LIVE_CID, CIDS, DEPTH, NUMBER }; /* NUMBER: 1 in the upper bits of a CID */

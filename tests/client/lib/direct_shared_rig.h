@@ -37,6 +37,9 @@ void shared_read_lanes(const struct gpunvme_device_file *f, struct shared_read *
 #define SHARED_PATIENCE 256u /* GD_PATIENCE */
 uint32_t shared_claim(const struct gpunvme_device_file *f, uint32_t lanes, uint32_t tries);
 
+/* The queue of n shared ones that a seed becomes; *seed: the next one. inverse: as in gd_set. */
+uint32_t shared_place(uint32_t n, uint32_t inverse, uint32_t *seed);
+
 /*
  * The word that a leader leaves in the lock after one round, in which the late completion of a LEFT
  * command comes, of two commands in flight. second: it is one more of the command that had its CID

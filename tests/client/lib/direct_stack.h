@@ -84,6 +84,7 @@ class Stack
         file.set.shared_staging = {staging + kLaneParts, staging + kLaneParts, 0, 0, 0};
         file.set.shared_bytes = kLba;
         file.set.staged_cids = GD_STAGED_CIDS;
+        file.set.shared_inverse = gd_inverse(gd_shared_queues(n_queues));
         file.lease = &lease;
         file.checked_ns = &checked_ns_;
         controller_ = std::thread([this] {
