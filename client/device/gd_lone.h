@@ -10,7 +10,7 @@
  *   gd_lone_await    polls the CQE, and the words of pending commands
  *   gd_lone_publish  in another one: the command is handed to the leader
  *   gd_lone_watch    polls its state, and the lock
- *   gd_lone_take     the lead is given up, the page copied, the CID given back
+ *   gd_lone_take     the queue is unlocked, the page copied, the CID given back
  *
  * A read that does not fit gives back the CID and the lead and takes the general path. A command
  * that fails or takes long continues there with its CID, as does a command of a group that has to
@@ -22,9 +22,16 @@
 #define CLIENT_DEVICE_GD_LONE_H
 
 #include "client/device/gd_shared_run.h"
+#include "client/device/gd_timing.h"
 
 #define GD_LONE_BYTES NVME_PAGE_SIZE
-#define GD_LONE_TURNS 256u     /* polls of a state before deadline and leases: some 200 us */
+#define GD_LONE_TURNS 256u /* polls of a state before deadline and leases: some 200 us */
+/* Are the polls of the CQE timed? Functions of few registers have none for it, and poll at once. */
+#ifdef GPUNVME_DEVICE_SMALL
+#define GD_LONE_IS_TIMED 0
+#else
+#define GD_LONE_IS_TIMED 1
+#endif
 static_assert(GQ_LANES == 1 || /* no warp: the header compiles, nothing calls it */
                   (GQ_LANES == GQ_CID_WORDS &&
                    GD_LONE_BYTES == GQ_LANES * sizeof(struct gq_page_part)),
@@ -32,15 +39,20 @@ static_assert(GQ_LANES == 1 || /* no warp: the header compiles, nothing calls it
 
 struct gd_lone {
     uint64_t dst, offset, len;
-    uint64_t staged;      /* where the bytes arrive, to be copied; 0: at dst */
-    uint32_t cid, posted; /* and, of GQ_STAGE_HIDDEN, as posted */
-    enum gq_stage stage;  /* in which the command goes on; GQ_STAGE_NONE: it is to begin */
+    uint64_t staged;         /* where the bytes arrive, to be copied; 0: at dst */
+    uint32_t cid, posted;    /* and, of GQ_STAGE_HIDDEN, as posted */
+    enum gq_stage stage;     /* in which the command goes on; GQ_STAGE_NONE: it is to begin */
+    uint32_t unlocked;       /* of a leader: the lock's word after the completion */
+    struct gd_timing timing; /* lane 0's, of the polls of the CQE */
 };
 
+/* Without branches: each takes a lone warp longer than all of these comparisons. */
 GQ_FN bool gd_lone_suits(const struct gd_known *k, uint64_t dst, uint64_t len, uint64_t offset)
 {
-    return len - 1 < GD_LONE_BYTES && ((offset | len) & (k->lba_size - 1)) == 0 && dst % 4 == 0 &&
-           k->n_queues && !k->sums.words && k->n_extents - 1 < GQ_LANES;
+    uint32_t parts = ((uint32_t)(offset | len) & (k->lba_size - 1)) | ((uint32_t)dst & 3u);
+
+    return (len - 1 < GD_LONE_BYTES) & (parts == 0) & (k->n_queues != 0) & (k->sums.words == NULL) &
+           (k->n_extents - 1 < GQ_LANES);
 }
 
 /*
@@ -52,28 +64,25 @@ GQ_FN bool gd_lone_claim(struct gd_share *s, const struct gd_times *t, uint32_t 
     struct gq_sharer *w = &s->q;
     uint32_t bit = gq_cid_bit(cid), *taken = &w->cids->taken[0], found;
     GQ_LANE_VAR(uint32_t, word);
-    GQ_LANE_VAR(uint32_t, good);
-    bool claimed;
 
     GQ_FOR_LANES(lane)
     {
         if (lane == 0) {
             uint32_t lost = gq_atomic_load(&w->cids->lost), old = gq_atomic_or(taken, bit);
+            uint32_t lock = gd_take_lock(s->lock), bad = lost | (old & bit) | (lock & GD_LOST);
+            bool good = (bad == 0) & gd_is_checked(GQ_AT(t->now), GQ_AT(t->checked));
 
-            GQ_AT(word) = gd_take_lock(s->lock);
-            GQ_AT(good) = !(GQ_AT(word) & GD_LOST) && !lost && !(old & bit) &&
-                          gd_is_checked(GQ_AT(t->now), GQ_AT(t->checked));
-            if (!GQ_AT(good) && !(old & bit))
+            GQ_AT(word) = good ? lock : GD_LOST;
+            if (!good && !(old & bit))
                 gq_atomic_clear(taken, bit);
-            if (!GQ_AT(good) && !(GQ_AT(word) & GD_TAKEN))
-                gd_unlock(s->lock, GQ_AT(word));
+            if (!good && !(lock & GD_TAKEN))
+                gd_unlock(s->lock, lock);
         }
     }
     found = GQ_FROM32(word, 0);
     w->lead = gd_lead_of(found);
-    claimed = GQ_FROM32(good, 0) != 0;
-    s->leads = claimed && GD_LEADS(found);
-    return claimed;
+    s->leads = GD_LEADS(found);
+    return (found & GD_LOST) == 0;
 }
 
 /* After gd_lone_claim(), of a read that is not one command. */
@@ -93,25 +102,21 @@ GQ_FN void gd_lone_unclaim(struct gd_share *s, uint32_t cid)
 }
 
 /*
- * The address for the command: in the buffer, or in the staging of the CID, which is for whole
- * pages. False: it has none.
+ * The data pointer: to the buffer, whose first page is at iova, or to the staging of the CID, which
+ * is for whole pages. False: the CID has none for the read.
  */
 GQ_FN bool gd_lone_aim(const struct gd_share *s, struct gd_lone *l, uint64_t iova, uint64_t at,
                        struct gq_cmd *cmd)
 {
     const struct gd_staging *st = &s->staging;
+    uint64_t place = ((uint64_t)s->queue * st->cids + l->cid) * st->bytes;
+    bool stages = iova == GD_UNREACHABLE;
 
-    l->staged = 0;
-    if (iova == GD_UNREACHABLE) {
-        if (l->len != GD_LONE_BYTES || l->len > st->bytes || l->dst % 16 || l->cid >= st->cids)
-            return false;
-        iova = st->iova;
-        at = ((uint64_t)s->queue * st->cids + l->cid) * st->bytes;
-        l->staged = st->base + at;
-    }
-    cmd->prp1 = iova + at;
-    cmd->prp2 = gq_prp2(iova, 0, at, l->len);
-    return true;
+    l->staged = stages ? st->base + place : 0;
+    cmd->prp1 = stages ? st->iova + place : iova + at;
+    cmd->prp2 = stages ? 0 : gq_prp2(iova, 0, at, l->len);
+    return (!stages) | ((l->len == GD_LONE_BYTES) & (l->len <= st->bytes) & (l->dst % 16 == 0) &
+                        (l->cid < st->cids));
 }
 
 /* False: the bytes are in no buffer of the first entries, or not in one extent, or a hole. */
@@ -119,8 +124,8 @@ GQ_FN bool gd_lone_make(const struct gd_share *s, const struct gd_known *k,
                         const struct gd_tables *t, struct gd_lone *l, struct gq_cmd *cmd)
 {
     const struct gq_sharer *w = &s->q;
-    uint32_t shift = gq_prefix_ones(k->lba_size - 1), holding, b, e;
-    uint64_t from, lba, to;
+    uint32_t shift = gq_prefix_ones(k->lba_size - 1), holding, extents, b, e, next;
+    uint64_t lba, to;
     GQ_LANE_VAR(uint64_t, at);
     GQ_LANE_VAR(uint32_t, holds);
     GQ_LANE_VAR(uint32_t, before);
@@ -130,38 +135,49 @@ GQ_FN bool gd_lone_make(const struct gd_share *s, const struct gd_known *k,
         uint64_t past = l->dst - GQ_AT(t->addr), len = GQ_AT(t->len);
 
         GQ_AT(at) = past + GQ_AT(t->head);
-        GQ_AT(holds) = l->dst >= GQ_AT(t->addr) && past <= len && l->len <= len - past;
-        GQ_AT(before) = lane < k->n_extents && GQ_AT(t->offset) <= l->offset;
+        /* In front of addr `past` is more than any len. */
+        GQ_AT(holds) = (past <= len) & (l->len <= len - past);
+        GQ_AT(before) = (lane < k->n_extents) & (GQ_AT(t->offset) <= l->offset);
     }
     holding = GQ_BALLOT(holds);
-    e = gq_count_ones(GQ_BALLOT(before)); /* the first is at 0 */
-    if (holding == 0 || e == 0)
-        return false;
-    b = gq_prefix_ones(~holding);
-    from = GQ_FROM64(t->offset, e - 1);
-    lba = GQ_FROM64(t->lba, e - 1);
-    to = e < k->n_extents ? GQ_FROM64(t->offset, e) : k->end;
-    if (lba == GQ_LBA_ZERO || to - l->offset < l->len)
-        return false;
-    cmd->slba = lba + ((l->offset - from) >> shift);
+    extents = gq_count_ones(GQ_BALLOT(before)); /* 1 at least: the first is at 0 */
+    b = holding ? gq_prefix_ones(~holding) : 0;
+    e = extents ? extents - 1 : 0;
+    next = extents < k->n_extents ? extents : e;
+    to = GQ_FROM64(t->offset, next);
+    to = next == e ? k->end : to;
+    lba = GQ_FROM64(t->lba, e);
+    cmd->slba = lba + ((l->offset - GQ_FROM64(t->offset, e)) >> shift);
     cmd->nlb = ((uint32_t)l->len >> shift) - 1;
-    return gd_lone_aim(s, l, GQ_FROM64(t->iova, b), GQ_FROM64(at, b), cmd);
+    return (holding != 0) & (extents != 0) & (lba != GQ_LBA_ZERO) & (l->len <= to - l->offset) &
+           gd_lone_aim(s, l, GQ_FROM64(t->iova, b), GQ_FROM64(at, b), cmd);
 }
 
-/* By the leader of an idle queue. */
+/* By the leader of an idle queue. Lane 0 alone has stored something: its SQE. */
 GQ_FN void gd_lone_post(struct gd_share *s, const struct gq_cmd *cmd, struct gd_lone *l)
 {
     struct gq_sharer *w = &s->q;
-    GQ_LANE_VAR(uint32_t, posted);
+    struct gq_lead posted;
+    GQ_LANE_VAR(uint32_t, cid);
 
     GQ_FOR_LANES(lane)
     {
-        if (lane == 0)
-            GQ_AT(posted) = gq_lead_post(w, 0, cmd, l->cid);
+        if (lane == 0) {
+            GQ_AT(cid) = gq_lead_post(w, 0, cmd, l->cid);
+            gq_fence_entry();
+            gq_lead_ring(w, 1);
+            if (GD_LONE_IS_TIMED)
+                gd_timing_event(&l->timing, gd_ticks());
+        }
     }
-    l->posted = GQ_FROM32(posted, 0);
+    l->posted = GQ_FROM32(cid, 0);
     w->lead.in_flight = 1;
-    gq_lead_publish(w);
+    w->lead.cq_db_pending = 0;
+    w->lead.rang = 0;
+    posted = w->lead;
+    gq_lead_advance(w, 1);
+    l->unlocked = gd_word_of(&w->lead);
+    w->lead = posted;
 }
 
 /* For the group that leads, or will. The fence is as in gq_publish_cmds(). */
@@ -217,11 +233,21 @@ GQ_FN bool gd_lone_watch(struct gd_share *s, uint32_t cid)
     return false;
 }
 
+/* By lane 0: a poll of the CQE. Its load acquires, as in gq_lead_load(). */
+GQ_FN uint32_t gd_lone_poll(struct gd_lone *l, const struct nvme_cqe *cqe)
+{
+    while (GD_LONE_IS_TIMED && gd_timing_is_early(&l->timing, gd_ticks()))
+        gd_idle();
+    if (GD_LONE_IS_TIMED)
+        gd_timing_poll(&l->timing, gd_ticks());
+    return gq_load_cqe(cqe);
+}
+
 /*
- * True: the command has succeeded. The load of the CQE acquires, as in gq_lead_load(). The turns
- * are those of gd_step(): the next one checks deadline and leases.
+ * True: the command has succeeded. The turns are those of gd_step(): the next one checks deadline
+ * and leases.
  */
-GQ_FN bool gd_lone_await(struct gd_share *s, uint32_t posted)
+GQ_FN bool gd_lone_await(struct gd_share *s, struct gd_lone *l)
 {
     struct gq_sharer *w = &s->q;
     const struct nvme_cqe *cqe = &w->port.cq[w->lead.head];
@@ -238,11 +264,13 @@ GQ_FN bool gd_lone_await(struct gd_share *s, uint32_t posted)
         {
             GQ_AT(some) = gq_atomic_load(&w->cids->pending[lane]);
             if (lane == 0)
-                GQ_AT(last) = gq_load_cqe(cqe);
+                GQ_AT(last) = gd_lone_poll(l, cqe);
         }
         dw3 = GQ_FROM32(last, 0);
         if (NVME_CQE_PHASE(dw3 >> 16) == w->lead.phase)
-            return dw3 == (w->lead.phase << 16 | posted);
+            return dw3 == (w->lead.phase << 16 | l->posted);
+        if (GD_LONE_IS_TIMED)
+            gd_timing_missed(&l->timing, gd_ticks());
         if (GQ_BALLOT(some))
             return false;
         gd_idle();
@@ -251,20 +279,34 @@ GQ_FN bool gd_lone_await(struct gd_share *s, uint32_t posted)
 }
 
 /*
+ * A leader unlocks the queue, in which nothing is in flight, so that its last fence has ordered all
+ * of its stores. Before the loads of the page: a fence behind these takes 2,500 clocks instead of
+ * 600 while a store is under way.
+ */
+GQ_FN void gd_lone_unlock(struct gd_share *s, const struct gd_lone *l)
+{
+    const struct gq_sharer *w = &s->q;
+
+    GQ_FOR_LANES(lane)
+    {
+        if (lane == 0 && s->leads)
+            gd_unlock_fenced(s->lock, l->unlocked);
+    }
+}
+
+/*
  * After the command. The fence orders the loads of staging before the CID is given back: its next
  * owner's command writes there; the end of the region in front orders the loads of all lanes before
  * lane 0's fence. The fence stands before the stores, which the CID does not depend on: the end
  * of the last region orders them among the lanes, and the application for other threads.
  */
-GQ_FN void gd_lone_take(struct gd_share *s, const struct gd_lone *l)
+GQ_FN void gd_lone_take(struct gd_share *s, struct gd_lone *l)
 {
     struct gq_sharer *w = &s->q;
+    bool learns = GD_LONE_IS_TIMED && s->leads;
     GQ_LANE_VAR(struct gq_page_part, part);
 
-    if (s->leads) {
-        gq_lead_advance(w, 1);
-        gd_stop_leading(s);
-    }
+    gd_lone_unlock(s, l);
     if (l->staged) {
         GQ_FOR_LANES(lane)
         {
@@ -272,13 +314,18 @@ GQ_FN void gd_lone_take(struct gd_share *s, const struct gd_lone *l)
         }
         gq_fence_device();
     }
+    if (learns)
+        gd_timing_found(&l->timing);
     GQ_FOR_LANES(lane)
     {
+        if (lane == 0 && learns)
+            gq_atomic_store(&w->cids->poll_timing, gd_timing_word(&l->timing));
         if (lane == 0)
             gq_release_cid(w->cids, l->cid);
         if (l->staged)
             gq_store_page(l->dst, lane, &GQ_AT(part));
     }
+    s->leads = false;
 }
 
 /* Submits the command and awaits it: whether it has succeeded, and otherwise its stage. */
@@ -287,7 +334,7 @@ GQ_FN bool gd_lone_run(struct gd_share *s, const struct gq_cmd *cmd, struct gd_l
     if (s->leads && s->q.lead.in_flight == 0) {
         gd_lone_post(s, cmd, l);
         l->stage = GQ_STAGE_HIDDEN;
-        return gd_lone_await(s, l->posted);
+        return gd_lone_await(s, l);
     }
     gd_lone_publish(s, cmd, l->cid);
     l->stage = GQ_STAGE_PUBLIC;
@@ -300,10 +347,13 @@ GQ_FN bool gd_lone_read(struct gd_share *s, const struct gd_known *k, struct gd_
     struct gd_tables tables;
     struct gd_times times;
     struct gq_cmd cmd;
+    uint32_t learned = 0;
 
     gd_load_times(s, k, &times);
     gd_use_rings(s, k);
     gd_load_tables(s, k, &tables);
+    if (GD_LONE_IS_TIMED)
+        learned = gd_load32(&s->q.cids->poll_timing);
     s->staging = k->staging;
     l->cid = s->seed % GD_STAGED_CIDS;
     if (!gd_lone_claim(s, &times, l->cid)) {
@@ -315,6 +365,8 @@ GQ_FN bool gd_lone_read(struct gd_share *s, const struct gd_known *k, struct gd_
         gd_lone_unclaim(s, l->cid);
         return false;
     }
+    if (GD_LONE_IS_TIMED)
+        l->timing = gd_timing_of(learned);
     if (!gd_lone_run(s, &cmd, l))
         return false;
     gd_lone_take(s, l);

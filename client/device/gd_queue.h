@@ -98,9 +98,9 @@ GQ_FN bool gd_is_checked(uint64_t now, uint64_t checked)
 {
     int64_t age = (int64_t)(now - checked);
 
-    return age > -(int64_t)GD_CHECK_NS &&
-           (age < (int64_t)GD_CHECK_NS ||
-            (age < (int64_t)GD_CHECK_MOST_NS && (checked & GD_CHECKING) != 0));
+    return (age > -(int64_t)GD_CHECK_NS) &
+           ((age < (int64_t)GD_CHECK_NS) |
+            ((age < (int64_t)GD_CHECK_MOST_NS) & ((checked & GD_CHECKING) != 0)));
 }
 
 /*

@@ -84,7 +84,7 @@ struct gd_known {
     struct gd_staging staging;
     uint64_t end;
     uint32_t n_queues, nsid, n_extents, lba_size, max_command;
-    uint32_t grain;  /* commands are multiples of it: an LBA, or a block with a checksum */
+    uint32_t grain;   /* commands are multiples of it: an LBA, or a block with a checksum */
     uint32_t inverse; /* of the number of shared queues */
     bool stages_all;  /* CIDs have staging for whole reads: most commands go there */
 };

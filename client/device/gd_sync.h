@@ -66,11 +66,11 @@ GQ_FN void gd_store64(uint64_t *at, uint64_t value)
     asm volatile("st.relaxed.gpu.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
 
-/* Cycles of the SM: finer than gq_clock_ns(). */
-GQ_FN uint64_t gd_ticks(void)
+/* Cycles of the SM: finer than gq_clock_ns(), for differences of less than two seconds. */
+GQ_FN uint32_t gd_ticks(void)
 {
-    uint64_t ticks;
-    asm volatile("mov.u64 %0, %%clock64;" : "=l"(ticks)::"memory");
+    uint32_t ticks;
+    asm volatile("mov.u32 %0, %%clock;" : "=r"(ticks)::"memory");
 
     return ticks;
 }
@@ -203,7 +203,7 @@ GQ_FN void gd_rest(void)
 }
 
 /* No poll of a host is timed (gd_timing.h). */
-GQ_FN uint64_t gd_ticks(void)
+GQ_FN uint32_t gd_ticks(void)
 {
     return 0;
 }

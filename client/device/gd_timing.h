@@ -26,8 +26,8 @@
 struct gd_timing {
     uint32_t steps;        /* from the event to the poll that is expected to return the word */
     uint32_t polls;        /* begun since the event */
-    uint64_t event, begun; /* ticks at the event, and at the begin of the last poll */
-    uint64_t least;        /* ticks of the shortest poll so far: one that nothing delayed */
+    uint32_t event, begun; /* ticks at the event, and at the begin of the last poll */
+    uint32_t least;        /* ticks of the shortest poll so far: one that nothing delayed */
 };
 
 GQ_FN struct gd_timing gd_timing_new(void)
@@ -35,26 +35,44 @@ GQ_FN struct gd_timing gd_timing_new(void)
     return (struct gd_timing){.least = GD_TIMING_LONGEST};
 }
 
-GQ_FN void gd_timing_event(struct gd_timing *a, uint64_t now)
+/*
+ * What is learned, as a word that readers of a queue share (gq_cids.poll_timing); 0: nothing is.
+ * Each stores it whole, so the last one's counts.
+ */
+GQ_FN uint32_t gd_timing_word(const struct gd_timing *a)
+{
+    return a->steps << 16 | a->least;
+}
+
+GQ_FN struct gd_timing gd_timing_of(uint32_t word)
+{
+    return word ? (struct gd_timing){.steps = word >> 16, .least = word & 0xffffu}
+                : gd_timing_new();
+}
+static_assert((GD_TIMING_POLLS + 1) * GD_TIMING_STEPS <= UINT16_MAX &&
+                  GD_TIMING_LONGEST <= UINT16_MAX,
+              "the halves of a word");
+
+GQ_FN void gd_timing_event(struct gd_timing *a, uint32_t now)
 {
     a->event = now;
     a->polls = 0;
 }
 
 /* Is the first poll still to be delayed? Any later poll begins after the delay. */
-GQ_FN bool gd_timing_is_early(const struct gd_timing *a, uint64_t now)
+GQ_FN bool gd_timing_is_early(const struct gd_timing *a, uint32_t now)
 {
     return now - a->event < a->steps % GD_TIMING_STEPS * a->least / GD_TIMING_STEPS;
 }
 
-GQ_FN void gd_timing_poll(struct gd_timing *a, uint64_t now)
+GQ_FN void gd_timing_poll(struct gd_timing *a, uint32_t now)
 {
     a->polls++;
     a->begun = now;
 }
 
 /* The poll has ended without the word. */
-GQ_FN void gd_timing_missed(struct gd_timing *a, uint64_t now)
+GQ_FN void gd_timing_missed(struct gd_timing *a, uint32_t now)
 {
     if (now - a->begun < a->least)
         a->least = now - a->begun;

@@ -29,6 +29,7 @@ struct gq_cids {
     uint32_t n_cids;                /* at most depth - 1 and GQ_MAX_CIDS */
     struct gq_cmd *cmds;            /* n_cids each */
     uint32_t *states;
+    uint32_t poll_timing; /* of a reader that waits for a lone command, in its format */
 };
 
 #endif

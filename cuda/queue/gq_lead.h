@@ -296,20 +296,25 @@ GQ_FN uint32_t gq_lead_post_all(struct gq_sharer *w, const struct gq_lead_round 
     return w->lead.in_flight - before;
 }
 
+/* Inside a region, by lane 0 after its fence: n commands more are in flight. */
+GQ_FN void gq_lead_ring(const struct gq_sharer *w, uint32_t n)
+{
+    uint32_t tail = w->lead.head + w->lead.in_flight + n;
+
+    tail -= tail >= w->port.depth ? w->port.depth : 0;
+    if (w->lead.cq_db_pending)
+        gq_store_doorbell(w->port.cq_doorbell, w->lead.head);
+    gq_store_doorbell(w->port.sq_doorbell, tail);
+}
+
 /* After posts; as gq_publish(). The fence also acquires, for peeked CQEs. */
 GQ_FN void gq_lead_publish(struct gq_sharer *w)
 {
-    uint32_t tail = w->lead.head + w->lead.in_flight;
-
-    tail -= tail >= w->port.depth ? w->port.depth : 0;
     gq_fence_entries();
     GQ_FOR_LANES(lane)
     {
-        if (lane == 0) {
-            if (w->lead.cq_db_pending)
-                gq_store_doorbell(w->port.cq_doorbell, w->lead.head);
-            gq_store_doorbell(w->port.sq_doorbell, tail);
-        }
+        if (lane == 0)
+            gq_lead_ring(w, 0);
     }
     w->lead.cq_db_pending = 0;
     w->lead.rang = 0;

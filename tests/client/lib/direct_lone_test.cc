@@ -303,6 +303,26 @@ TEST(DirectSharedLone, DoesNotTakeASecondCompletionOfTheCommandBefore)
     }
 }
 
+// Polls that a command takes to complete are kept for the queue's next reader.
+TEST(DirectSharedLone, LeavesWhatItHasLearnedOfItsPolls)
+{
+#ifdef GPUNVME_DEVICE_SMALL
+    GTEST_SKIP() << "functions of few registers learn nothing";
+#endif
+    Stack s(1, 40, 20);
+    int result;
+    s.on_command = [] {
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
+        return true;
+    };
+    for (unsigned i = 0; i < 1000 && s.cids[0].poll_timing == 0; i++)
+        ASSERT_NE(read_alone(s, 0, &result), SHARED_OTHER);
+    EXPECT_NE(s.cids[0].poll_timing, 0u);
+    s.on_command = [] { return true; };
+    EXPECT_NE(read_alone(s, kPage, &result), SHARED_OTHER);
+    EXPECT_TRUE(s.holds(kPage, kPage, kPage));
+}
+
 TEST(DirectSharedLone, DividesItsSeedByTheNumberOfQueues)
 {
     for (uint32_t n = 1; n <= 256; n++) {

@@ -68,3 +68,8 @@ void timing_rig_find_otherwise(struct timing_rig *r)
     gd_timing_event(&r->timing, r->now);
     gd_timing_found(&r->timing);
 }
+
+void timing_rig_hand_on(struct timing_rig *r)
+{
+    r->timing = gd_timing_of(gd_timing_word(&r->timing));
+}

@@ -20,5 +20,7 @@ uint64_t timing_rig_delay(const struct timing_rig *r);
 void timing_rig_hold_up(struct timing_rig *r, uint64_t ticks);
 /* A word that another load than a poll has returned. */
 void timing_rig_find_otherwise(struct timing_rig *r);
+/* The next reader of a queue loads the delay from the queue's word. */
+void timing_rig_hand_on(struct timing_rig *r);
 
 #endif

@@ -95,6 +95,22 @@ TEST_F(Timing, WordsThatNoPollHasReturnedTeachNothing)
     EXPECT_EQ(timing_rig_delay(rig_.get()), delay);
 }
 
+TEST_F(Timing, ReadersOfAQueueLearnFromOneAnother)
+{
+    timing_rig_hand_on(rig_.get());
+    EXPECT_EQ(timing_rig_delay(rig_.get()), 0u) << "nothing is learned";
+    auto late = [&] {
+        timing_rig_hand_on(rig_.get());
+        return about(2.6);
+    };
+    (void)mean_wait(30, late);
+    EXPECT_LT(mean_wait(30, late), 0.3);
+    (void)mean_wait(30, [&] { return about(31.9); });
+    uint64_t delay = timing_rig_delay(rig_.get());
+    timing_rig_hand_on(rig_.get());
+    EXPECT_EQ(timing_rig_delay(rig_.get()), delay);
+}
+
 TEST_F(Timing, APollThatWasHeldUpDelaysNothing)
 {
     timing_rig_hold_up(rig_.get(), 1000000000);
