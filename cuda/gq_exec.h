@@ -78,7 +78,8 @@ struct gq_exec_ops {
     /*
      * Adds queue i. Its doorbells are the controller's, or, for an executor
      * that does not store to them itself, proxied doorbells in memory from
-     * shared_alloc().
+     * shared_alloc(). Once there are runs, both calls are made between
+     * quiesce() and resume().
      */
     int (*port_add)(struct gq_exec *x, unsigned i, const struct nvme_qpair *qp);
     void (*port_remove)(struct gq_exec *x, unsigned i);
@@ -106,7 +107,11 @@ struct gq_exec_ops {
     int (*get)(struct gq_exec *x, void *dst, uint64_t src, size_t len);
     /* gq_buffer_sums(): base is the buffer's address; at NULL: parts one after the other. */
     int (*sums)(struct gq_exec *x, uint64_t base, const uint64_t *at, size_t n, uint32_t *sums);
-    /* Calls that may make the device wait for running kernels are made between these two. */
+    /*
+     * Calls that may make the device wait for running kernels are made between
+     * these two. quiesce() waits for the runs under way, each of which ends by
+     * its deadlines, and selects the device for the calling thread.
+     */
     void (*quiesce)(struct gq_exec *x);
     void (*resume)(struct gq_exec *x);
     void (*close)(struct gq_exec *x);

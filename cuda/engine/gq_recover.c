@@ -3,11 +3,11 @@
  * Recovery: the steps of recovery of a queue (abort, recreate, reset), and the
  * engine's part in a reset of the controller (nvme.h, nvme_user).
  *
- * Locks: recover_lock, then the driver's, then lock. stop() and resume() are
- * called by the thread that resets, with the driver's locks held, and take only
- * lock. A queue in state RECOVERING belongs to the thread that set the state:
- * resume() does not change it, and that thread returns it to service unless a
- * reset has ended the pair meanwhile.
+ * Locks: recover_lock, then the driver's reset_lock, then the executor's (quiesce), then lock or
+ * the driver's dma_lock. stop() and resume() are called by the thread that resets, with
+ * reset_lock held. A queue in state RECOVERING belongs to the thread that set the state: resume()
+ * does not change it, and that thread returns it to service unless a reset has ended the pair
+ * meanwhile.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -48,18 +48,26 @@ static void set_proxy(struct gq_engine *e, unsigned i, uint32_t sq_tail, uint32_
 }
 
 /*
- * A pair that was moved to another id has other rings and doorbells: it may have been moved by an
- * earlier call, which failed behind that.
+ * A pair that was moved to another id has other rings and doorbells. After an error (err) the
+ * executor has no port: the reset that follows frees the old rings.
  */
+static int move_port(struct gq_engine *e, unsigned i, int err)
+{
+    e->exec->ops->quiesce(e->exec);
+    gq_engine_remove_port(e, i);
+    if (!err)
+        err = gq_engine_add_port(e, i);
+    e->exec->ops->resume(e->exec);
+    return err;
+}
+
 static int create_again(struct gq_engine *e, unsigned i)
 {
     struct gq_queue *q = &e->queues[i];
     int err = nvme_qpair_recreate(e->ctrlr, &q->qp);
 
-    if (!err && q->qp.qid != q->port_qid) {
-        gq_engine_remove_port(e, i);
-        return gq_engine_add_port(e, i);
-    }
+    if (q->qp.qid != q->port_qid)
+        return move_port(e, i, err);
     if (!err)
         set_proxy(e, i, 0, 0);
     return err;

@@ -249,7 +249,6 @@ int gq_cuda_port_add(struct gq_exec *x, unsigned i, const struct nvme_qpair *qp)
     int err;
 
     *port = (struct gq_port){.depth = qp->depth};
-    cudaSetDevice(cu->device); /* a thread that recovers a queue may have selected none */
     err = map_host(qp->sq, qp->sq_len, 0, (void **)&port->sq);
     if (err)
         return err;
@@ -283,7 +282,6 @@ void gq_cuda_port_remove(struct gq_exec *x, unsigned i)
 
     if (gq_cuda_stuck(cu))
         return;
-    cudaSetDevice(cu->device);
     cudaFree(cu->host_ports[i].trackers);
     cudaFree(cu->host_ports[i].free_cids);
     cudaHostUnregister(cu->rings[i].cq);

@@ -416,20 +416,58 @@ TEST_P(GqRecover, RunThatWaitsToBeginGivesWayToAReset)
     s.expect_in_step();
 }
 
-/* Once. */
-int refuse_port(gq_exec *, unsigned, const nvme_qpair *)
+/* Calls of the executor that move a port, in their order; its runs wait from q to r. */
+std::string calls;
+unsigned ports_to_refuse;
+
+void note_quiesce(gq_exec *x)
 {
-    test_ops.port_add = real_ops->port_add;
+    real_ops->quiesce(x);
+    calls += 'q';
+}
+
+void note_resume(gq_exec *x)
+{
+    calls += 'r';
+    real_ops->resume(x);
+}
+
+void note_remove(gq_exec *x, unsigned i)
+{
+    calls += '-';
+    real_ops->port_remove(x, i);
+}
+
+int note_add(gq_exec *x, unsigned i, const nvme_qpair *qp)
+{
+    calls += '+';
+    if (!ports_to_refuse)
+        return real_ops->port_add(x, i, qp);
+    ports_to_refuse--;
     return -ENOMEM;
 }
 
-/* A pair that has moved is driven by its new rings, whatever fails behind that at first. */
+void note_ports(gq_engine *e)
+{
+    put_around(e, e->exec->ops->start, e->exec->ops->wait);
+    test_ops.quiesce = note_quiesce;
+    test_ops.resume = note_resume;
+    test_ops.port_remove = note_remove;
+    test_ops.port_add = note_add;
+    calls.clear();
+}
+
+/*
+ * A pair that has moved is driven by its new rings, whatever fails behind that at first. No run is
+ * under way while its port is removed, which precedes the reset that frees the old rings, or added.
+ */
 TEST_P(GqRecover, APairThatHasMovedIsDrivenWhereItIs)
 {
     struct {
-        bool refuses;
+        unsigned refused;
         int moved, resets;
-    } const cases[] = {{false, 0, 0}, {true, 0, 1}, {false, -EIO, 1}};
+        const char *calls;
+    } const cases[] = {{0, 0, 0, "q-+r"}, {1, 0, 1, "q-+rq+r"}, {0, -EIO, 1, "q-rq+r"}};
 
     for (const auto &one : cases) {
         Small s(GetParam());
@@ -437,13 +475,13 @@ TEST_P(GqRecover, APairThatHasMovedIsDrivenWhereItIs)
         s.rig.cfg.no_abort = true;
         s.open();
         s.lose_one();
-        put_around(s.rig.e, s.rig.e->exec->ops->start, s.rig.e->exec->ops->wait);
-        if (one.refuses)
-            test_ops.port_add = refuse_port;
+        note_ports(s.rig.e);
+        ports_to_refuse = one.refused;
         moves = true;
         moved = one.moved;
         unsigned qid = s.rig.e->queues[0].qp.qid;
         EXPECT_EQ(gq_engine_recover(s.rig.e), 0);
+        EXPECT_EQ(calls, one.calls);
         EXPECT_NE(s.rig.e->queues[0].qp.qid, qid);
         EXPECT_EQ(s.rig.stats().resets, (uint64_t)one.resets);
         s.expect_in_step();
