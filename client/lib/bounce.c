@@ -18,6 +18,7 @@
 #define DEFAULT_CHUNK   ((size_t)2 << 20)
 #define MAX_CHUNK       ((size_t)256 << 20)
 #define SLOW_COPY_NS    1000000u /* less than a turn of kernels of two processes */
+#define COPY_PATIENCE   (30 * NS_PER_S)
 
 static unsigned default_threads(void)
 {
@@ -64,7 +65,7 @@ static struct copy_service *open_copies(struct gpunvme *g, int device)
     pthread_mutex_lock(&g->lock);
     if (!atomic_load(&g->has_copies) && g->cuda) {
         int mode = cuda_driver_ignore_captures(g->cuda);
-        if (copy_service_open(g->cuda, device, SLOW_COPY_NS, &s) == 0)
+        if (copy_service_open(g->cuda, device, SLOW_COPY_NS, COPY_PATIENCE, &s) == 0)
             atomic_store(&g->copies, s); /* without it the pipeline reads */
         cuda_driver_heed_captures(g->cuda, mode);
         atomic_store(&g->has_copies, true);
@@ -181,6 +182,8 @@ size_t gpunvme_transfer_bounced(struct gpunvme_buffer *b, const struct range *r,
     size_t done;
 
     *err = check_range(b, r);
+    if (!*err)
+        *err = gpunvme_check_copies(b);
     if (!*err)
         *err = check_file(b->owner, r);
     if (*err)

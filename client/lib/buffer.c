@@ -343,10 +343,12 @@ int gpunvme_unregister(struct gpunvme_buffer *b)
     if (err)
         gpunvme_fail(err, "UNREGISTER: %s", strerror(-err));
     await_users(b);
+    int doubt = gpunvme_settle_copies(b);
     buffer_unlink(b);
-    free_memory(b);
+    if (!doubt) /* else it is the GPU's until the process ends */
+        free_memory(b);
     free(b);
-    return err;
+    return err ? err : doubt;
 }
 
 void *gpunvme_buffer_addr(const struct gpunvme_buffer *b)

@@ -67,7 +67,10 @@ int gpunvme_register_host(struct gpunvme *g, void *addr, size_t len, struct gpun
  */
 int gpunvme_alloc_staging(struct gpunvme *g, size_t len, struct gpunvme_buffer **out);
 
-/* Counts a transfer as a user of the buffer. -EINTR: the buffer is being unregistered. */
+/*
+ * Counts a transfer as a user of the buffer. -EINTR: the buffer is being unregistered. -ETIMEDOUT:
+ * gpunvme_check_copies().
+ */
 int gpunvme_use_begin(struct gpunvme_buffer *b);
 void gpunvme_use_end(struct gpunvme_buffer *b);
 /* The bytes of a transfer. */
@@ -85,6 +88,13 @@ struct range {
  * could wait for a stream.
  */
 int gpunvme_warm_pipeline(struct gpunvme *g, int device);
+
+/*
+ * -ETIMEDOUT: a copy of a small read that was given up (copy_service.h) may still be made to the
+ * buffer, so that nothing else may be read to it. settle: waits for a second at most.
+ */
+int gpunvme_check_copies(const struct gpunvme_buffer *b);
+int gpunvme_settle_copies(const struct gpunvme_buffer *b);
 
 /* The path of a transfer, and the choice that its time is counted for. */
 struct path_taken {

@@ -95,7 +95,8 @@ void gpunvme_disconnect(struct gpunvme *g)
     while (g->directs)
         gpunvme_direct_close(g->directs);
     copy_service_close(g->copies);
-    pipeline_free(g->pipeline); /* its staging are buffers */
+    atomic_store(&g->copies, NULL); /* no copy is left that buffers would wait for */
+    pipeline_free(g->pipeline);     /* its staging are buffers */
     shared_lists_free(g);
     while (g->buffers)
         gpunvme_unregister(g->buffers);

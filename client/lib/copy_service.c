@@ -21,8 +21,7 @@
 #define FOLLOWS_NS  200000u         /* two reads so close together follow one another */
 #define AVOID_NS    NS_PER_S        /* after a copy that was slow */
 #define CHECK_NS    (NS_PER_S / 10) /* of a copy's wait, between two checks of the CUDA context */
-#define PATIENCE_NS (30 * NS_PER_S)
-#define CLOCK_POLLS 64u /* one poll in so many reads the clock */
+#define CLOCK_POLLS 64u             /* one poll in so many reads the clock */
 static_assert(COPY_SERVICE_BYTES + 4096 <= GD_COPIES_STAGING, "wherever in a page it begins");
 
 struct copy_service {
@@ -32,11 +31,13 @@ struct copy_service {
     void *stream, *engine; /* of the block; for copies that it left behind */
     char *memory;          /* struct gd_copies, then the staging */
     struct gd_copies *copies;
-    uint64_t mapped, slow_ns;
+    uint64_t mapped, slow_ns, patience_ns;
 
     _Atomic uint32_t free; /* slots, a bit each */
     _Atomic uint32_t
         posted; /* copies whose threads rely on the block: none is launched meanwhile */
+    _Atomic uint32_t given_up;           /* slots that are never free again, a bit each */
+    union gd_copy lost[GD_COPIES_SLOTS]; /* their copies, stored before the bit */
     _Atomic uint64_t last_ns, avoid_until_ns;
     _Atomic bool failed;
     pthread_mutex_t lock; /* of launches; protects: */
@@ -65,7 +66,7 @@ static int open_memory(struct copy_service *s)
     return 0;
 }
 
-int copy_service_open(struct cuda_driver *cuda, int device, uint64_t slow_ns,
+int copy_service_open(struct cuda_driver *cuda, int device, uint64_t slow_ns, uint64_t patience_ns,
                       struct copy_service **out)
 {
     *out = NULL;
@@ -77,6 +78,7 @@ int copy_service_open(struct cuda_driver *cuda, int device, uint64_t slow_ns,
     s->cuda = cuda;
     s->device = device;
     s->slow_ns = slow_ns;
+    s->patience_ns = patience_ns;
     s->free = ALL_SLOTS;
     pthread_mutex_init(&s->lock, NULL);
     int err = cuda_driver_load(cuda, device, copies_image(), KERNEL, &s->kernel);
@@ -204,7 +206,8 @@ int copy_service_claim(struct copy_service *s)
 
 void copy_service_release(struct copy_service *s, int slot)
 {
-    atomic_fetch_or(&s->free, 1u << slot);
+    if (!(atomic_load(&s->given_up) & 1u << slot))
+        atomic_fetch_or(&s->free, 1u << slot);
 }
 
 char *copy_service_staging(const struct copy_service *s, int slot)
@@ -240,9 +243,9 @@ static int wait_for(struct copy_service *s, int slot, uint32_t number)
         waited_ns = now_ns() - start_ns;
         if (waited_ns >= s->slow_ns)
             atomic_store(&s->avoid_until_ns, start_ns + waited_ns + AVOID_NS);
-        if (waited_ns >= PATIENCE_NS)
+        if (waited_ns >= s->patience_ns)
             err = gpunvme_fail(-ETIMEDOUT, "a copy to the GPU has not ended for %llu s",
-                               PATIENCE_NS / NS_PER_S);
+                               (unsigned long long)(s->patience_ns / NS_PER_S));
         else if (waited_ns >= check_ns)
             err = cuda_driver_stream_check(s->cuda, s->device, s->stream);
         check_ns = waited_ns >= check_ns ? waited_ns + CHECK_NS : check_ns;
@@ -250,7 +253,21 @@ static int wait_for(struct copy_service *s, int slot, uint32_t number)
     return err;
 }
 
-/* As copy_service_copy(); 1: there is no block. After an error the copy may be made at any time. */
+/*
+ * A warp that has loaded all words of the slot makes the copy when the GPU lets it go on; any other
+ * finds none.
+ */
+static void give_up(struct copy_service *s, int slot, const union gd_copy *copy)
+{
+    s->lost[slot] = *copy;
+    atomic_fetch_or(&s->given_up, 1u << slot);
+    store_words(s, slot, 0, copy);
+}
+
+/*
+ * As copy_service_copy(); 1: there is no block. After an error `posted` stays, so that no block
+ * follows the one that is there.
+ */
 static int copy_by_block(struct copy_service *s, int slot, const union gd_copy *copy)
 {
     uint32_t number = gq_tagged_slot_next(load_word(&s->copies->done[slot]));
@@ -263,6 +280,8 @@ static int copy_by_block(struct copy_service *s, int slot, const union gd_copy *
     }
     if (err == 1) /* no block polls the slot any more, or yet */
         store_words(s, slot, 0, copy);
+    if (err == -ETIMEDOUT)
+        give_up(s, slot, copy);
     if (err < 0)
         atomic_store(&s->failed, true);
     else
@@ -280,4 +299,17 @@ int copy_service_copy(struct copy_service *s, int slot, uint64_t dst, size_t fir
         return err;
     err = cuda_driver_copy_start(s->cuda, s->device, s->engine, dst, src, len);
     return err ? err : cuda_driver_copy_wait(s->cuda, s->device, s->engine);
+}
+
+/* The kernels of a context that has failed have ended. */
+bool copy_service_may_write(struct copy_service *s, uint64_t addr, size_t len)
+{
+    uint32_t slots = atomic_load(&s->given_up);
+    bool overlaps = false;
+
+    for (; slots; slots &= slots - 1) {
+        const union gd_copy *lost = &s->lost[__builtin_ctz(slots)];
+        overlaps |= lost->dst < addr + len && addr < lost->dst + lost->len;
+    }
+    return overlaps && !has_left(s) && !cuda_driver_stream_check(s->cuda, s->device, s->stream);
 }

@@ -24,12 +24,13 @@
 struct copy_service;
 
 /*
- * slow_ns: a copy of at least this time counts as slow. 0 and *out NULL: the library has no device
- * code. The driver must stay open until copy_service_close().
+ * slow_ns: a copy of at least this time counts as slow. patience_ns: one of at least this time is
+ * given up. 0 and *out NULL: the library has no device code. The driver must stay open until
+ * copy_service_close().
  */
-int copy_service_open(struct cuda_driver *cuda, int device, uint64_t slow_ns,
+int copy_service_open(struct cuda_driver *cuda, int device, uint64_t slow_ns, uint64_t patience_ns,
                       struct copy_service **out);
-/* No slot may be claimed. NULL does nothing. */
+/* No slot may be claimed. Waits until the block has ended. NULL does nothing. */
 void copy_service_close(struct copy_service *s);
 int copy_service_device(const struct copy_service *s);
 
@@ -40,8 +41,12 @@ void copy_service_release(struct copy_service *s, int slot);
 char *copy_service_staging(const struct copy_service *s, int slot);
 /*
  * Copies bytes [first, first + len) of the staging to dst in GPU memory; first is below 4096. 0, or
- * -errno with a sentence. The copy has ended when the call returns.
+ * -errno with a sentence. The copy has ended when the call returns, except after -ETIMEDOUT: it was
+ * given up, and may be made until copy_service_may_write() says otherwise. The service makes no
+ * further copies after an error.
  */
 int copy_service_copy(struct copy_service *s, int slot, uint64_t dst, size_t first, size_t len);
+/* May a copy that was given up still be made to some of these bytes of GPU memory? */
+bool copy_service_may_write(struct copy_service *s, uint64_t addr, size_t len);
 
 #endif

@@ -131,12 +131,12 @@ static size_t read_bounced(const struct batch *batch, const struct range *r, int
     return gpunvme_transfer_bounced(batch->b, r, batch->result, err);
 }
 
-/* As a choice by measurement: no piece fails that the mount can read. */
+/* As a choice by measurement: no piece fails that the mount can read (transfer.c). */
 static size_t read_by_either(const struct batch *batch, const struct range *r, int *err)
 {
     size_t done = read_bounced(batch, r, err);
 
-    return done || !*err ? done : read_shared(batch, r, err);
+    return done || !*err || gpunvme_check_copies(batch->b) ? done : read_shared(batch, r, err);
 }
 
 /* Checks the call, not its pieces. */

@@ -15,6 +15,10 @@
 
 int gpunvme_use_begin(struct gpunvme_buffer *b)
 {
+    int err = gpunvme_check_copies(b);
+
+    if (err)
+        return err;
     atomic_fetch_add(&b->users, 1);
     if (!atomic_load(&b->ending))
         return 0;
@@ -148,7 +152,7 @@ static size_t by_the_mount(struct gpunvme_buffer *b, const struct range *r,
 
 /*
  * A choice by measurement makes no transfer fail that the mount can do, where there is no memory
- * for staging, for example.
+ * for staging, for example. A copy that was given up could be made after the mount's.
  */
 static size_t move(struct gpunvme_buffer *b, const struct range *r, const struct path_taken *taken,
                    struct gpunvme_result *result, int *err)
@@ -156,7 +160,7 @@ static size_t move(struct gpunvme_buffer *b, const struct range *r, const struct
     if (taken->why) {
         result->why = gpunvme_log_bounce(taken->why);
         size_t done = gpunvme_transfer_bounced(b, r, result, err);
-        if (done || !*err || !taken->choice)
+        if (done || !*err || !taken->choice || gpunvme_check_copies(b))
             return done;
         *result = (struct gpunvme_result){.why = ""};
     }

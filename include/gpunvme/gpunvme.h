@@ -110,7 +110,9 @@ int gpunvme_alloc_host(struct gpunvme *g, size_t len, struct gpunvme_buffer **ou
  * Returns when neither the drive nor a kernel can reach the memory any more, and frees memory that
  * the library allocated. Transfers of other threads through the buffer end: they return the bytes
  * moved so far, or -EINTR. Reads of the direct path are not tracked here: none to this memory may
- * be under way. An error is the mount's, which may be gone; b has ended all the same.
+ * be under way. An error is the mount's, which may be gone, or -ETIMEDOUT: a copy of a read that
+ * ended so may still be made to the memory. Synchronise the device then before you use the memory
+ * again; memory of the library is not freed. b has ended all the same.
  */
 int gpunvme_unregister(struct gpunvme_buffer *b);
 void *gpunvme_buffer_addr(const struct gpunvme_buffer *b); /* device or host address */
@@ -139,7 +141,9 @@ struct gpunvme_result {
 /*
  * Any offsets and length; aligned to 4 KiB is fastest. fd is an open file of the mount, else
  * -ENOTTY. Bytes moved, short only at the end of the file or after an error in the middle, which
- * gpunvme_error() tells and the next call meets; result may be NULL. As with other files a signal
+ * gpunvme_error() tells and the next call meets; result may be NULL. -ETIMEDOUT also when the GPU
+ * has not made a copy of a small read for 30 s: it may make it later, and calls with the buffer end
+ * so until it has. As with other files a signal
  * with a handler ends neither these calls nor gpunvme_readv(). SIGKILL, and SIGINT, SIGQUIT,
  * SIGTERM and SIGHUP without a handler, end the process at once; other signals at the end of a
  * call at the latest, which the deadline of the mount bounds.

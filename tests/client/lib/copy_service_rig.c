@@ -10,6 +10,10 @@
 #undef gq_acquire_word
 static uint64_t gq_clock_ns(void);
 static uint64_t gq_acquire_word(const uint64_t *word);
+#define gq_copy_4k copy_at_once
+#include "cuda/queue/gq_bytes.h"
+#undef gq_copy_4k
+static void gq_copy_4k(uint64_t dst, uint64_t src, uint64_t len, uint32_t first, uint32_t step);
 #include "client/device/gd_copy_warp.h"
 
 #include "tests/client/lib/copy_service_rig.h"
@@ -29,7 +33,7 @@ static struct {
     pthread_t thread;
     bool running; /* until it is joined */
     _Atomic int held, fail_launches;
-    _Atomic bool hold, hurry, pause, resume_at_check, fail_stream;
+    _Atomic bool hold, hurry, pause, pause_copies, resume_at_check, fail_stream;
     _Atomic unsigned launches, engine, warps, paused;
 } rig;
 
@@ -51,10 +55,17 @@ static uint64_t gq_acquire_word(const uint64_t *word)
     return load_of_the_machine(word);
 }
 
-int copy_service_rig_open(uint64_t slow_ns, struct copy_service **out)
+static void gq_copy_4k(uint64_t dst, uint64_t src, uint64_t len, uint32_t first, uint32_t step)
+{
+    while (rig.pause_copies)
+        sched_yield();
+    copy_at_once(dst, src, len, first, step);
+}
+
+int copy_service_rig_open(uint64_t slow_ns, uint64_t patience_ns, struct copy_service **out)
 {
     memset(&rig, 0, sizeof(rig));
-    return copy_service_open((struct cuda_driver *)&rig, 0, slow_ns, out);
+    return copy_service_open((struct cuda_driver *)&rig, 0, slow_ns, patience_ns, out);
 }
 
 void copy_service_rig_close(struct copy_service *s)
@@ -103,6 +114,11 @@ bool copy_service_rig_pause(void)
 void copy_service_rig_resume(void)
 {
     rig.pause = false;
+}
+
+void copy_service_rig_pause_copies(bool pause)
+{
+    rig.pause_copies = pause;
 }
 
 void copy_service_rig_resume_at_check(void)

@@ -15,7 +15,7 @@ extern "C" {
 #include "client/lib/copy_service.h"
 
 /* One at a time. */
-int copy_service_rig_open(uint64_t slow_ns, struct copy_service **out);
+int copy_service_rig_open(uint64_t slow_ns, uint64_t patience_ns, struct copy_service **out);
 void copy_service_rig_close(struct copy_service *s);
 
 /* Blocks launched; copies that the engine made instead of a block. */
@@ -34,6 +34,8 @@ void copy_service_rig_hurry(bool hurry);
  */
 bool copy_service_rig_pause(void);
 void copy_service_rig_resume(void);
+/* Pauses every warp that begins a copy, with its words in hand. */
+void copy_service_rig_pause_copies(bool pause);
 /* The next question to the driver about the stream resumes the warps. */
 void copy_service_rig_resume_at_check(void);
 void copy_service_rig_fail_launches(int err);

@@ -26,14 +26,20 @@ class CopyService : public ::testing::Test
     {
         start(60 * kSecond);
     }
-    void start(uint64_t slow_ns)
+    void start(uint64_t slow_ns, uint64_t patience_ns = 60 * kSecond)
     {
-        ASSERT_EQ(copy_service_rig_open(slow_ns, &service_), 0);
+        ASSERT_EQ(copy_service_rig_open(slow_ns, patience_ns, &service_), 0);
+    }
+    void start_anew(uint64_t slow_ns, uint64_t patience_ns = 60 * kSecond)
+    {
+        copy_service_rig_close(service_);
+        start(slow_ns, patience_ns);
     }
     void TearDown() override
     {
         copy_service_rig_hold(false);
         copy_service_rig_resume();
+        copy_service_rig_pause_copies(false);
         copy_service_rig_close(service_);
         EXPECT_EQ(copy_service_rig_held(), 0);
     }
@@ -71,6 +77,30 @@ class CopyService : public ::testing::Test
                                     first, len);
         EXPECT_TRUE(err || to == expected);
         return err;
+    }
+    bool may_write(const unsigned char *to, size_t len)
+    {
+        return copy_service_may_write(service_, reinterpret_cast<uintptr_t>(to), len);
+    }
+    // Of a copy to the 100 bytes behind `to`.
+    void expect_in_doubt(const unsigned char *to)
+    {
+        EXPECT_TRUE(may_write(to, 1) && may_write(to + 99, 1) && may_write(to - 1, 102));
+        EXPECT_FALSE(may_write(to - 1, 1) || may_write(to + 100, 1));
+    }
+    // Waits until the block has left.
+    void expect_settled(const unsigned char *to)
+    {
+        auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+        while (may_write(to, 100) && std::chrono::steady_clock::now() < end)
+            usleep(1000);
+        EXPECT_FALSE(may_write(to, 100));
+    }
+    // A copy of 100 bytes.
+    int copy_to(int slot, unsigned char *to)
+    {
+        memset(copy_service_staging(service_, slot), 7, 100);
+        return copy_service_copy(service_, slot, reinterpret_cast<uintptr_t>(to), 0, 100);
     }
     struct copy_service *service_ = nullptr;
 };
@@ -159,8 +189,7 @@ TEST_F(CopyService, ABlockThatWaitsForRoomIsGivenNothing)
 
 TEST_F(CopyService, ASlowCopyEndsItsUseForAWhile)
 {
-    copy_service_rig_close(service_);
-    start(kSecond / 100);
+    start_anew(kSecond / 100);
     int slot = claim_and_pause();
     ASSERT_GE(slot, 0);
     copy_service_rig_resume_at_check();
@@ -181,6 +210,53 @@ TEST_F(CopyService, AFailedContextEndsTheWaitAndAllUse)
     copy_service_rig_resume();
     copy_service_rig_close(service_); // waits for the block
     start(kSecond);
+}
+
+TEST_F(CopyService, ACopyThatIsGivenUpIsNotMadeByAWarpThatHasNotSeenIt)
+{
+    start_anew(60 * kSecond, kSecond / 10);
+    int slot = claim_and_pause();
+    ASSERT_GE(slot, 0);
+    unsigned char to[300] = {}, none[300] = {};
+    EXPECT_EQ(copy_to(slot, to + 100), -ETIMEDOUT);
+    expect_in_doubt(to + 100);
+    copy_service_release(service_, slot);
+    copy_service_rig_resume();
+    expect_settled(to + 100);
+    EXPECT_EQ(memcmp(to, none, sizeof(to)), 0);
+    EXPECT_EQ(copy_service_claim(service_), -1);
+}
+
+TEST_F(CopyService, ACopyThatIsGivenUpMayWriteUntilItsBlockHasLeft)
+{
+    start_anew(60 * kSecond, kSecond / 10);
+    int slot = claim();
+    ASSERT_GE(slot, 0);
+    unsigned char to[300] = {};
+    copy_service_rig_pause_copies(true);
+    int err;
+    while ((err = copy_to(slot, to + 100)) == 0) // the engine's, where the block has left
+        ASSERT_GE(slot = claim(), 0);
+    EXPECT_EQ(err, -ETIMEDOUT);
+    expect_in_doubt(to + 100);
+    copy_service_release(service_, slot);
+    EXPECT_EQ(copy_service_claim(service_), -1);
+    copy_service_rig_pause_copies(false);
+    expect_settled(to + 100);
+    memset(to, 0, sizeof(to));
+    usleep(10000);
+    EXPECT_EQ(to[100], 0) << "it is made no more";
+}
+
+TEST_F(CopyService, ACopyThatWasGivenUpEndsWithItsContext)
+{
+    start_anew(60 * kSecond, kSecond / 10);
+    int slot = claim_and_pause();
+    ASSERT_GE(slot, 0);
+    unsigned char to[300] = {};
+    EXPECT_EQ(copy_to(slot, to + 100), -ETIMEDOUT);
+    copy_service_rig_fail_stream();
+    EXPECT_FALSE(may_write(to + 100, 100));
 }
 
 TEST_F(CopyService, ALaunchThatFailsIsTheLast)

@@ -13,10 +13,12 @@ static struct gpunvme mount = {.lock = PTHREAD_MUTEX_INITIALIZER,
                                .unused = PTHREAD_COND_INITIALIZER};
 static struct gpunvme_buffer buffer;
 static struct shared_list list;
+static bool in_doubt; /* a copy may still be made */
 
 static void start(struct signal_rig *r)
 {
     rig = r;
+    in_doubt = r->had_copy;
     r->calls = r->held = r->bounced = 0;
     r->faults_held = false;
     buffer.owner = &mount;
@@ -134,6 +136,13 @@ size_t gpunvme_transfer_bounced(struct gpunvme_buffer *b, const struct range *r,
 {
     (void)b, (void)result;
     rig->bounced++;
+    in_doubt = rig->leaves_copy;
     *err = rig->bounce_err;
     return *err ? 0 : r->len;
+}
+
+int gpunvme_check_copies(const struct gpunvme_buffer *b)
+{
+    (void)b;
+    return in_doubt ? gpunvme_fail(-ETIMEDOUT, "a copy is left") : 0;
 }

@@ -22,6 +22,8 @@ struct signal_rig {
     bool ended;           /* it comes when that is done: there is no such buffer */
     bool bounces;         /* the choice by measurement is the bounce pipeline: */
     int bounce_err;       /* what that ends with */
+    bool had_copy;        /* a copy was given up before, */
+    bool leaves_copy;     /* or is by the pipeline */
     unsigned bounced;     /* out: calls of the pipeline */
     unsigned calls;       /* out */
     unsigned held;        /* out: those of them during which SIGUSR1 was blocked */

@@ -134,4 +134,27 @@ TEST(Retries, AndEachPieceOfABatch)
     expect_all(list, 512);
 }
 
+// Its bytes would come after the mount's.
+TEST(Retries, NothingIsReadWhereACopyThatWasGivenUpMayComeYet)
+{
+    signal_rig r = {};
+    r.bounces = r.leaves_copy = true;
+    r.bounce_err = -ETIMEDOUT;
+    EXPECT_EQ(signal_rig_read(&r, SIGNAL_RIG_STEP, nullptr), -ETIMEDOUT);
+    std::vector<gpunvme_piece> list(16, gpunvme_piece{0, 0, 512, 7});
+    EXPECT_EQ(signal_rig_readv(&r, list.data(), list.size(), nullptr), 0);
+    expect_all(list, -ETIMEDOUT);
+    EXPECT_EQ(r.calls, 0u);
+}
+
+TEST(Retries, NoTransferBeginsWhereACopyThatWasGivenUpMayComeYet)
+{
+    signal_rig r = {};
+    r.had_copy = true;
+    EXPECT_EQ(signal_rig_read(&r, SIGNAL_RIG_STEP, nullptr), -ETIMEDOUT);
+    std::vector<gpunvme_piece> list(16, gpunvme_piece{0, 0, 512, 7});
+    EXPECT_EQ(signal_rig_readv(&r, list.data(), list.size(), nullptr), -ETIMEDOUT);
+    EXPECT_EQ(r.calls, 0u);
+}
+
 } // namespace

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Buffers to which a copy that was given up may still be made. */
+#include <errno.h>
+#include <time.h>
+
+#include "client/lib/client_internal.h"
+#include "client/lib/copy_service.h"
+#include "support/clock.h"
+
+#define SETTLE_NS NS_PER_S
+
+static bool is_in_doubt(const struct gpunvme_buffer *b)
+{
+    struct copy_service *s = atomic_load(&b->owner->copies);
+
+    return s && b->device == copy_service_device(s) &&
+           copy_service_may_write(s, (uintptr_t)b->addr, b->len);
+}
+
+int gpunvme_check_copies(const struct gpunvme_buffer *b)
+{
+    if (!is_in_doubt(b))
+        return 0;
+    return gpunvme_fail(-ETIMEDOUT, "a copy that was given up may still be made to the buffer");
+}
+
+int gpunvme_settle_copies(const struct gpunvme_buffer *b)
+{
+    const struct timespec step = {.tv_nsec = NS_PER_MS};
+    uint64_t until = now_ns() + SETTLE_NS;
+
+    while (is_in_doubt(b) && now_ns() < until)
+        nanosleep(&step, NULL);
+    return gpunvme_check_copies(b);
+}
