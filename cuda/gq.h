@@ -192,7 +192,8 @@ enum gq_op { GQ_READ, GQ_WRITE };
  * Told of the parts of a transfer, of some 64 MiB each, while the next parts are under way: for
  * work that would come before or after the whole transfer without it. Ranges are bytes of the
  * request, one after the other from 0 on. The functions are called by the thread of the transfer,
- * which holds queues, and wait for nothing that another transfer may hold.
+ * which holds queues: they wait for nothing that another transfer may hold, and send the controller
+ * no commands, because a reset of the controller waits for this thread.
  */
 struct gq_listener {
     /* Or NULL. Before the commands of a part are posted; after a reset again for an earlier one. */

@@ -154,6 +154,8 @@ int transfer_gpu_read(struct transfer *t, uint64_t len, uint64_t *moved)
         ffs_map_abandon(&map);
     else
         ffs_map_release(&map);
+    if (*moved && parts)
+        transfer_parts_read(parts, *moved);
     if (*moved && t->daemon->stack.data_csum) {
         int bad = verify(t, parts, moved);
         err = bad ? bad : err;

@@ -28,14 +28,46 @@ static int sums_of_buffer(const struct transfer_parts *p, uint64_t block, size_t
 
 /* --- READ ------------------------------------------------------------------------------------ */
 
+/* Until all are known, or one is not to be had, or the transfer is cancelled. */
+static void *look_up(void *arg)
+{
+    struct transfer_parts *p = arg;
+
+    for (uint64_t n = 0, part; n < p->blocks && !transfer_is_cancelled(p->t); n += part) {
+        part = min_u64(p->blocks - n, TOGETHER);
+        if (ffs_file_sums_now(p->t->inode, (p->first + n) * LAY_BLOCK_SIZE, part, p->sums + n))
+            break;
+        atomic_store_explicit(&p->known, n + part, memory_order_release);
+    }
+    return NULL;
+}
+
+/* Without a thread nothing is compared before the transfer has ended. */
+static void start_look_up(struct transfer_parts *p, uint64_t len)
+{
+    uint64_t end = (p->file + len) / LAY_BLOCK_SIZE;
+
+    p->blocks = end > p->first ? end - p->first : 0;
+    if (p->blocks <= TOGETHER)
+        look_up(p);
+    else
+        p->has_thread = pthread_create(&p->thread, NULL, look_up, p) == 0;
+}
+
+static void join(struct transfer_parts *p)
+{
+    if (p->has_thread)
+        pthread_join(p->thread, NULL);
+    p->has_thread = false;
+}
+
 static bool matches(struct transfer_parts *p, uint64_t block, size_t n)
 {
-    int err = ffs_file_sums_now(p->t->inode, block * LAY_BLOCK_SIZE, n, p->sums);
+    const uint32_t *sums = p->sums + (block - p->first);
+    int err = sums_of_buffer(p, block, n, p->have);
 
-    if (!err)
-        err = sums_of_buffer(p, block, n, p->have);
     for (size_t i = 0; i < n && !err; i++) {
-        if (p->sums[i] != FFS_NO_SUM && p->sums[i] != p->have[i])
+        if (sums[i] != FFS_NO_SUM && sums[i] != p->have[i])
             return false;
     }
     return !err;
@@ -44,7 +76,8 @@ static bool matches(struct transfer_parts *p, uint64_t block, size_t n)
 static void has_read(struct gq_listener *l, uint64_t from, uint64_t to)
 {
     struct transfer_parts *p = (struct transfer_parts *)l;
-    uint64_t end = (p->file + to) / LAY_BLOCK_SIZE;
+    uint64_t known = atomic_load_explicit(&p->known, memory_order_acquire);
+    uint64_t end = min_u64((p->file + to) / LAY_BLOCK_SIZE, p->first + known);
 
     (void)from;
     while (!p->stopped && p->next < end) {
@@ -53,6 +86,12 @@ static void has_read(struct gq_listener *l, uint64_t from, uint64_t to)
         if (!p->stopped)
             p->next += n;
     }
+}
+
+void transfer_parts_read(struct transfer_parts *p, uint64_t bytes)
+{
+    join(p);
+    has_read(&p->listener, 0, bytes);
 }
 
 /* --- WRITE ----------------------------------------------------------------------------------- */
@@ -102,7 +141,7 @@ const uint32_t *transfer_parts_written(struct transfer_parts *p, uint64_t bytes)
 
 /* --------------------------------------------------------------------------------------------- */
 
-static struct transfer_parts *start(struct transfer_parts *p, struct transfer *t)
+static struct transfer_parts *start(struct transfer_parts *p, struct transfer *t, uint64_t len)
 {
     p->t = t;
     p->file = t->rw.file_offset + t->done;
@@ -110,6 +149,8 @@ static struct transfer_parts *start(struct transfer_parts *p, struct transfer *t
     p->first = p->next = block_up(p->file);
     p->listener.begins = t->write ? will_write : NULL;
     p->listener.ended = t->write ? has_written : has_read;
+    if (!t->write)
+        start_look_up(p, len);
     return p;
 }
 
@@ -123,10 +164,10 @@ struct transfer_parts *transfer_parts_new(struct transfer *t, uint64_t len)
     p = calloc(1, sizeof(*p));
     if (!p)
         return NULL;
-    p->sums = malloc((t->write ? blocks : together) * sizeof(*p->sums));
+    p->sums = malloc(blocks * sizeof(*p->sums));
     p->have = malloc(together * sizeof(*p->have));
     if (p->sums && p->have)
-        return start(p, t);
+        return start(p, t, len);
     transfer_parts_free(p);
     return NULL;
 }
@@ -135,6 +176,7 @@ void transfer_parts_free(struct transfer_parts *p)
 {
     if (!p)
         return;
+    join(p);
     free(p->sums);
     free(p->have);
     free(p);

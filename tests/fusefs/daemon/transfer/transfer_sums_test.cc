@@ -3,12 +3,44 @@
 #include <errno.h>
 
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "tests/fusefs/daemon/transfer/readv_rig.h"
+
+namespace
+{
+
+// The next lookup of checksums that a READ compares itself waits for a reset.
+rig *reset_in_lookup;
+std::atomic<bool> reset_was_late;
+
+void reset_meanwhile()
+{
+    rig *of = reset_in_lookup;
+    reset_in_lookup = nullptr;
+    if (!of)
+        return;
+    std::promise<int> result;
+    std::future<int> ended = result.get_future();
+    std::thread([of, r = std::move(result)]() mutable { r.set_value(rig_reset(of)); }).detach();
+    reset_was_late = ended.wait_for(std::chrono::seconds(20)) != std::future_status::ready;
+}
+
+} // namespace
+
+struct ffs_inode;
+extern "C" int __real_ffs_file_sums_now(ffs_inode *inode, uint64_t offset, size_t n,
+                                        uint32_t *sums);
+extern "C" int __wrap_ffs_file_sums_now(ffs_inode *inode, uint64_t offset, size_t n, uint32_t *sums)
+{
+    reset_meanwhile();
+    return __real_ffs_file_sums_now(inode, offset, n, sums);
+}
 
 namespace
 {
@@ -52,6 +84,43 @@ TEST_F(Sums, SoundBlocksTakeTheGpuPathAlone)
 {
     EXPECT_EQ(read(0, kWhole).path, GPUNVME_PATH_GPU);
     EXPECT_TRUE(buffer_is(0, kWhole));
+}
+
+// As the drive may need one to answer the lookup.
+TEST_F(Sums, AResetWaitsForNoLookup)
+{
+    reset_in_lookup = rig_;
+    EXPECT_EQ(read(0, kWhole).path, GPUNVME_PATH_GPU);
+    EXPECT_FALSE(reset_was_late);
+    EXPECT_EQ(reset_in_lookup, nullptr);
+    EXPECT_TRUE(buffer_is(0, kWhole));
+}
+
+// Which is moved in parts, beside lookups of the next ones.
+TEST_F(Sums, AResetWaitsForNoLookupOfALongRead)
+{
+    const uint64_t len = 80u << 20;
+    rig_buffer whole;
+    ASSERT_EQ(rig_register(rig_, len, 0, &whole), 0);
+    std::vector<unsigned char> bytes(len);
+    for (uint64_t i = 0; i < len; i += 8)
+        bytes[i + i / kBlock % 8] = static_cast<unsigned char>(i / kBlock + 1);
+    ASSERT_EQ(rig_write_file(rig_, 0, bytes.data(), len), 0);
+    std::swap(buffer_, whole);
+    for (bool resets : {true, false}) {
+        memset(buffer_.data, 0xee, len);
+        reset_in_lookup = resets ? rig_ : nullptr;
+        gpunvme_ioc_rw rw = read(0, len);
+        EXPECT_EQ(rw.path, GPUNVME_PATH_GPU);
+        EXPECT_EQ(rw.bytes, len);
+        EXPECT_FALSE(reset_was_late);
+        EXPECT_EQ(reset_in_lookup, nullptr);
+        EXPECT_EQ(memcmp(buffer_.data, bytes.data(), len), 0);
+    }
+    ASSERT_EQ(rig_flip(rig_, len - kBlock + 100), 0);
+    EXPECT_EQ(read(0, len, -EIO).bytes, len - kBlock);
+    std::swap(buffer_, whole);
+    rig_forget(&whole);
 }
 
 TEST_F(Sums, BlocksInPartTakeTheOrdinaryPathToo)
