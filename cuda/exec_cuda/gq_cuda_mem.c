@@ -248,6 +248,8 @@ int gq_cuda_port_add(struct gq_exec *x, unsigned i, const struct nvme_qpair *qp)
     struct gq_port *port = &cu->host_ports[i];
     int err;
 
+    if (gq_cuda_stuck(cu))
+        return -EIO;
     *port = (struct gq_port){.depth = qp->depth};
     err = map_host(qp->sq, qp->sq_len, 0, (void **)&port->sq);
     if (err)
