@@ -228,7 +228,10 @@ struct gq_result {
     bool staged;    /* the controller does not reach the buffer: all bytes went through staging */
     bool partial;   /* this and the next of gq_readv() */
     uint64_t taken; /* bytes */
-    /* Commands may still be under way, and move data until gq_engine_recover() has returned 0. */
+    /*
+     * Commands may still be under way, and move data until gq_engine_recover() has returned 0.
+     * Where the controller has failed for good, they do not reach the buffer any more.
+     */
     bool unsettled;
 };
 

@@ -129,6 +129,20 @@ static void settle_all(struct gq_engine *e)
     e->settled++;
 }
 
+/*
+ * Under e->lock. The controller has failed and could not be stopped: its commands are reported as
+ * ended, so they may not reach memory of applications any more. Staging is used no more.
+ */
+static void revoke_buffers(struct gq_engine *e)
+{
+    for (unsigned i = 0; i < e->opts.max_buffers; i++) {
+        struct gq_buffer *b = e->buffers[i];
+
+        if (b && !b->staged && !b->is_list)
+            gq_region_revoke(e->ctrlr, &b->region);
+    }
+}
+
 static void resume(struct nvme_user *u, int err)
 {
     struct gq_engine *e = (struct gq_engine *)(void *)((char *)u - USER_OFFSET);
@@ -139,6 +153,8 @@ static void resume(struct nvme_user *u, int err)
     e->dead = err != 0;
     if (nvme_ctrlr_settled(e->ctrlr))
         settle_all(e);
+    else
+        revoke_buffers(e);
     e->stats.resets++;
     __atomic_store_n(&e->exec->flags, 0, __ATOMIC_RELAXED);
     e->stopped = false;

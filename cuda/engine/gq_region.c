@@ -39,9 +39,14 @@ int gq_region_map(struct nvme_ctrlr *c, const struct gq_import *imp, struct gq_r
     return 0;
 }
 
+void gq_region_revoke(struct nvme_ctrlr *c, struct gq_region *r)
+{
+    r->revoked = r->revoked || nvme_unmap(c, r->iova) != -ETIMEDOUT;
+}
+
 int gq_region_unmap(struct nvme_ctrlr *c, struct gq_region *r)
 {
-    int err = nvme_unmap(c, r->iova);
+    int err = r->revoked ? 0 : nvme_unmap(c, r->iova);
 
     if (err == -ETIMEDOUT) /* a software controller's copies are under way */
         return err;

@@ -12,10 +12,16 @@ struct gq_region {
     uint64_t base; /* the first page at the executor's address */
     uint64_t pages;
     struct nvme_dma prps;
+    bool revoked;
 };
 
 /* Maps whole pages and builds the table. Errors: those of map(), -ENOMEM. */
 int gq_region_map(struct nvme_ctrlr *c, const struct gq_import *imp, struct gq_region *out);
+/*
+ * The controller, which has failed for good, reaches the memory no more. gq_region_unmap() is
+ * still to be called.
+ */
+void gq_region_revoke(struct nvme_ctrlr *c, struct gq_region *r);
 /* On an error the controller may still reach the memory, which must not be freed. */
 int gq_region_unmap(struct nvme_ctrlr *c, struct gq_region *r);
 

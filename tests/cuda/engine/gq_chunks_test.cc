@@ -311,7 +311,8 @@ TEST(GqPlan, ATransferWithAListenerIsCutIntoParts)
 {
     constexpr uint64_t kLen = 300u << 20, kPart = 64u << 20;
     gq_listener listener = {};
-    gq_region buffer = {.iova = 1u << 20, .base = 1u << 20, .pages = kLen / 4096, .prps = {}};
+    gq_region buffer = {
+        .iova = 1u << 20, .base = 1u << 20, .pages = kLen / 4096, .prps = {}, .revoked = false};
     gq_file_extent extent = {.offset = 0, .lba = 0};
     gq_plan_env env = {};
     env.lba_size = 512;

@@ -121,12 +121,26 @@ void expect_dead(Rig &rig)
     gq_buffer_unregister(b);
 }
 
-/* The drive may still move data, and every load is refused. */
+unsigned regions(nvme_ctrlr *c)
+{
+    nvme_dma_budget budget;
+
+    nvme_dma_regions(c, &budget);
+    return budget.used;
+}
+
+/*
+ * The drive may still move data, but not to or from the buffers, and every load is refused.
+ */
 void give_up(Busy &b)
 {
+    unsigned before = regions(b.rig.c), buffers = (unsigned)b.rig.stats().buffers;
+
     sim_stick(b.rig.s);
     EXPECT_EQ(nvme_ctrlr_reset(b.rig.c, 0), -EIO);
     EXPECT_FALSE(nvme_ctrlr_settled(b.rig.c));
+    EXPECT_GE(buffers, 4u);
+    EXPECT_EQ(regions(b.rig.c), before - buffers);
     auto start = Clock::now();
     b.load.join(false);
     EXPECT_LT(Clock::now() - start, milliseconds(kSlackMs)) << "nothing is waited for any more";
