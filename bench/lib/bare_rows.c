@@ -6,21 +6,29 @@
 
 #ifdef GPUNVME_HAVE_CUDA
 
+int bare_rows_time_one(struct bare_rows *rows, const char *program, struct bare_loop *loop,
+                       unsigned leased, unsigned i, uint64_t bytes)
+{
+    double seconds;
+    int err = bare_loop_time(loop, leased >> i, &seconds);
+
+    if (err) {
+        fprintf(stderr, "%s: bare loop: a command failed\n", program);
+        return err;
+    }
+    rows->queues[i] = leased >> i;
+    bench_add(&rows->rates[i], (double)bytes * 1e-9 / seconds);
+    return 0;
+}
+
 int bare_rows_time(struct bare_rows *rows, const char *program, struct bare_loop *loop,
                    unsigned leased, uint64_t bytes)
 {
-    for (unsigned i = 0; i < BARE_ROWS && leased >> i; i++) {
-        double seconds;
-        int err = bare_loop_time(loop, leased >> i, &seconds);
+    int err = 0;
 
-        if (err) {
-            fprintf(stderr, "%s: bare loop: a command failed\n", program);
-            return err;
-        }
-        rows->queues[i] = leased >> i;
-        bench_add(&rows->rates[i], (double)bytes * 1e-9 / seconds);
-    }
-    return 0;
+    for (unsigned i = 0; i < BARE_ROWS && leased >> i && !err; i++)
+        err = bare_rows_time_one(rows, program, loop, leased, i, bytes);
+    return err;
 }
 
 #endif

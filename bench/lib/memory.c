@@ -106,20 +106,38 @@ static int publish_places(struct pattern_pieces *p, bool gpu)
     return 0;
 }
 
+static int allocate_places(struct pattern_pieces *p, uint64_t seed, uint64_t len, uint64_t bytes)
+{
+    *p = (struct pattern_pieces){.seed = seed, .bytes = bytes, .n = len / bytes};
+    p->places = calloc(p->n, sizeof(*p->places));
+    return p->places ? 0 : -ENOMEM;
+}
+
 int bench_pieces_make(struct pattern_pieces *p, bool gpu, uint64_t seed, uint64_t len,
                       uint64_t bytes, uint64_t span, uint64_t *state)
 {
     bool random = *state != 0;
+    int err = allocate_places(p, seed, len, bytes);
 
-    *p = (struct pattern_pieces){.seed = seed, .bytes = bytes, .n = len / bytes};
-    p->places = calloc(p->n, sizeof(*p->places));
-    if (!p->places)
-        return -ENOMEM;
+    if (err)
+        return err;
     for (uint64_t i = 0; i < p->n; i++) {
         if (random)
             *state = pattern_word(*state, i);
         p->places[i] = (random ? *state % (span / bytes) : i) * bytes;
     }
+    return publish_places(p, gpu);
+}
+
+int bench_pieces_from(struct pattern_pieces *p, bool gpu, uint64_t seed, uint64_t from,
+                      uint64_t len, uint64_t bytes)
+{
+    int err = allocate_places(p, seed, len, bytes);
+
+    if (err)
+        return err;
+    for (uint64_t i = 0; i < p->n; i++)
+        p->places[i] = from + i * bytes;
     return publish_places(p, gpu);
 }
 

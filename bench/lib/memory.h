@@ -36,6 +36,9 @@ void bench_host_free(bool gpu, void *p);
  */
 int bench_pieces_make(struct pattern_pieces *p, bool gpu, uint64_t seed, uint64_t len,
                       uint64_t bytes, uint64_t span, uint64_t *state);
+/* The same in order, from byte `from` of the pattern on. */
+int bench_pieces_from(struct pattern_pieces *p, bool gpu, uint64_t seed, uint64_t from,
+                      uint64_t len, uint64_t bytes);
 void bench_pieces_free(struct pattern_pieces *p, bool gpu);
 
 /* Bytes [0, len) become the pattern from its start on. */
