@@ -101,7 +101,8 @@ void gq_job_set_up_reads(const struct gq_engine *e, const struct gq_buffer *b,
  * Before the first list of a staged job of long reads or units: commands of long_staging bytes. A
  * software controller spends a part of the time of a command on the command, whatever its length.
  * At the end of the list queues take one read at a time: with eight long ones a queue would go on
- * after the other queues have ended. Changes nothing where max_command permits no longer commands.
+ * after the other queues have ended. A write fills the staging of a few lanes of a queue at a time.
+ * Changes nothing where max_command permits no longer commands.
  */
 void gq_job_lengthen_commands(struct gq_job *j, struct gq_reads *reads);
 

@@ -115,6 +115,7 @@ struct gq_reads {
      */
     uint32_t lane_staging;
     uint32_t lanes;      /* that take reads, the first of a group; 0: all */
+    uint32_t filling;    /* of a write: lanes that copy warps serve at a time; 0: all */
     uint32_t queue_area; /* bytes of a queue's area; 0: a part for each of GQ_STAGING_LANES */
     bool staged;         /* the controller does not reach the target: all bytes are staged */
     const struct gq_read *list; /* gq_run.n_cmds reads; NULL: `whole` or desc */
