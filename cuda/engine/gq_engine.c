@@ -476,9 +476,9 @@ void gq_engine_info(const struct gq_engine *e, struct gq_info *out)
 
 void gq_engine_tuned(struct gq_engine *e, char *text, size_t len)
 {
-    static const char *const names[GQ_TUNED_KINDS] = {"reads",       "writes",      "512 B lists",
-                                                      "1 KiB lists", "2 KiB lists", "4 KiB lists",
-                                                      "8 KiB lists", "16 KiB lists"};
+    static const char *const names[GQ_TUNED_KINDS] = {
+        "reads",       "writes",      "16 MiB reads", "16 MiB writes", "512 B lists",
+        "1 KiB lists", "2 KiB lists", "4 KiB lists",  "8 KiB lists",   "16 KiB lists"};
     const char *before = "; queues as measured: ";
     size_t at = 0;
 

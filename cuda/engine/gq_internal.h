@@ -60,6 +60,8 @@ static inline unsigned gq_run_index(unsigned workspace, unsigned i)
 enum gq_tuned {
     GQ_TUNED_READS,
     GQ_TUNED_WRITES,
+    GQ_TUNED_SHORT_READS, /* of GQ_TUNER_SHORT_BYTES to GQ_TUNER_BYTES */
+    GQ_TUNED_SHORT_WRITES,
     GQ_TUNED_LISTS,
     GQ_TUNED_KINDS = GQ_TUNED_LISTS + 6
 };

@@ -87,11 +87,13 @@ void gq_job_lengthen_commands(struct gq_job *j, struct gq_reads *reads)
 
 void gq_job_tune(struct gq_job *j, enum gq_tuned kind, uint64_t bytes)
 {
+    bool is_short = kind == GQ_TUNED_SHORT_READS || kind == GQ_TUNED_SHORT_WRITES;
     struct gq_engine *e = j->e;
 
     j->tuner = &e->tuners[kind];
+    j->sample_bytes = is_short ? GQ_TUNER_SHORT_BYTES : GQ_TUNER_BYTES;
     pthread_mutex_lock(&e->lock);
-    j->is_sample = bytes >= GQ_TUNER_BYTES && e->transfers == 1;
+    j->is_sample = bytes >= j->sample_bytes && e->transfers == 1;
     j->most_queues = j->is_sample ? gq_tuner_next(j->tuner) : gq_tuner_choice(j->tuner);
     j->ended_before = e->stats.transfers;
     pthread_mutex_unlock(&e->lock);
@@ -100,7 +102,7 @@ void gq_job_tune(struct gq_job *j, enum gq_tuned kind, uint64_t bytes)
 
 void gq_job_add_sample(const struct gq_job *j, uint64_t bytes)
 {
-    bool counts = !j->err && bytes >= GQ_TUNER_BYTES;
+    bool counts = !j->err && bytes >= j->sample_bytes;
     uint64_t ns = counts ? now_ns() - j->start_ns : 0;
     struct gq_engine *e = j->e;
 

@@ -57,6 +57,7 @@ struct gq_job {
 
     /* Of gq_job_tune(). */
     struct gq_tuner *tuner;
+    uint64_t sample_bytes; /* least of a sample */
     unsigned most_queues;
     bool is_sample;
     uint64_t start_ns, ended_before; /* transfers of the engine */

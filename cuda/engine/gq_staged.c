@@ -130,6 +130,16 @@ static const struct gq_job_kind staged_kind = {
     .complete = complete,
 };
 
+/* A transfer that is shorter than all samples takes the choice of long ones. */
+static enum gq_tuned tuned_kind(const struct gq_request *req)
+{
+    bool is_short = req->len >= GQ_TUNER_SHORT_BYTES && req->len < GQ_TUNER_BYTES;
+
+    if (req->op == GQ_WRITE)
+        return is_short ? GQ_TUNED_SHORT_WRITES : GQ_TUNED_WRITES;
+    return is_short ? GQ_TUNED_SHORT_READS : GQ_TUNED_READS;
+}
+
 int gq_staged_transfer(struct gq_engine *e, const struct gq_request *req, struct gq_result *result)
 {
     struct staged s = {.job = {.kind = &staged_kind,
@@ -148,7 +158,7 @@ int gq_staged_transfer(struct gq_engine *e, const struct gq_request *req, struct
     s.reads.unit = s.reads.lane_staging;
     result->staged = true;
     s.job.deadline_ns = gq_job_deadline(req->deadline_ms);
-    gq_job_tune(&s.job, req->op == GQ_WRITE ? GQ_TUNED_WRITES : GQ_TUNED_READS, req->len);
+    gq_job_tune(&s.job, tuned_kind(req), req->len);
     err = gq_job_execute(&s.job);
     gq_job_add_sample(&s.job, result->bytes);
     return err;

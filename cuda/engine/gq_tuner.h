@@ -19,8 +19,12 @@
 #include <stdint.h>
 
 #define GQ_TUNER_LEVELS 12u
-/* A shorter transfer is no sample: its start and end take a part of its time. */
-#define GQ_TUNER_BYTES ((uint64_t)32 << 20)
+/*
+ * A shorter transfer is no sample: its start and end take a part of its time. Transfers from
+ * GQ_TUNER_SHORT_BYTES on have a tuner of their own, because their rates are lower with any number.
+ */
+#define GQ_TUNER_BYTES       ((uint64_t)32 << 20)
+#define GQ_TUNER_SHORT_BYTES ((uint64_t)16 << 20)
 
 struct gq_tuner {
     unsigned n_levels;                 /* 0: nothing is measured */
@@ -40,7 +44,7 @@ unsigned gq_tuner_choice(const struct gq_tuner *t);
 /* For the next transfer that is one, if it is not disturbed; UINT_MAX without levels. */
 unsigned gq_tuner_next(const struct gq_tuner *t);
 /*
- * A transfer of at least GQ_TUNER_BYTES that was given gq_tuner_next() and took
+ * A transfer, long enough, that was given gq_tuner_next() and took
  * so many queues, beside no other transfer. With other queues, or if it failed
  * (ns of 0), it counts without a rate.
  */

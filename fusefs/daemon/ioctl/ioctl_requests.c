@@ -38,7 +38,7 @@ void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info)
     const struct stack *s = &d->stack;
     const struct gq_info *gq = &s->engine_info;
     struct ffs_statfs fs;
-    char tuned[144] = "";
+    char tuned[176] = "";
 
     ffs_statfs(s->fs, &fs);
     *info = (struct gpunvme_ioc_info){.executor = executor_of(s),
@@ -64,7 +64,7 @@ void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info)
     if (s->engine)
         gq_engine_tuned(s->engine, tuned, sizeof(tuned));
     snprintf(info->tier_note, sizeof(info->tier_note), "%.*s%s",
-             (int)(sizeof(info->tier_note) - sizeof(tuned)), gq->tier_note, tuned);
+             (int)(sizeof(info->tier_note) - 1 - strlen(tuned)), gq->tier_note, tuned);
     if (fs.failed)
         snprintf(info->tier_note, sizeof(info->tier_note),
                  "no writes: the drive or the file system has failed, see the daemon's log");

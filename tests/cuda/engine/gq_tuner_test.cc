@@ -205,6 +205,26 @@ TEST_P(GqTuner, LargeReadsSettleWhereDataIsStaged)
     EXPECT_EQ(std::string(text).find("writes"), std::string::npos);
 }
 
+TEST_P(GqTuner, WritesOfSixteenMiBAreMeasuredApart)
+{
+    Rig rig(GetParam());
+    char text[256];
+
+    rig.opts.queues = 12;
+    rig.open();
+    Memory memory(rig.x.kind, kBytes);
+    gq_buffer *b = rig.add(memory, 0, kBytes);
+    std::vector<Extent> extents(8, {0, GQ_TUNER_SHORT_BYTES / 8});
+    for (int i = 0; i < 32; i++)
+        ASSERT_EQ(rig.move(GQ_WRITE, b, 0, extents, 0, GQ_TUNER_SHORT_BYTES), 0);
+    gq_engine_tuned(rig.e, text, sizeof(text));
+    EXPECT_EQ(std::string(text).find("; queues as measured: 16 MiB writes ") == 0, rig.x.staged)
+        << text;
+    ASSERT_EQ(rig.move(GQ_WRITE, b, 0, extents, 0, GQ_TUNER_SHORT_BYTES - 4096), 0);
+    gq_engine_tuned(rig.e, text, sizeof(text));
+    EXPECT_EQ(std::string(text).find(','), std::string::npos) << text;
+}
+
 const Executor kSome[] = {{"Cpu32", GQ_EXECUTOR_CPU, 32},
                           {"Cpu32Tier1Staged", GQ_EXECUTOR_CPU, 32, GQ_DOORBELLS_AUTO, true},
                           {"CudaTier1Staged", GQ_EXECUTOR_CUDA, 0, GQ_DOORBELLS_AUTO, true}};
