@@ -12,6 +12,9 @@
 /* Failed claims of a group until it accepts less than half of the CIDs that it wants: 2 ms. */
 #define GD_PATIENCE 256u
 
+/* Tries of a group that waits, of which one loads the lock: some 0.1 ms. */
+#define GD_LOCK_TRIES 32u
+
 /*
  * Unlocks the queue. The store waits for stores of this leader that stores of the next one must not
  * overtake: states of CIDs, doorbells. None are in flight when the last command has ended.
@@ -70,10 +73,23 @@ GQ_FN uint32_t gd_claim_word(const struct gd_share *s, uint32_t n)
 }
 
 /*
- * Before a repeated claim: may it succeed, or find that CIDs of the queue or the file's queues are
- * lost? Loads delay claims of other groups less than atomic operations do. Of the file, whose words
- * are the same for all groups that wait, one is loaded: a GPU serves one load of a word after
- * another.
+ * By one lane, before a repeated claim: GD_LOST if the lock was loaded and has it. Only the lock
+ * tells of a queue that was lost to a reader that had it alone: no CID is lost then, and tickets
+ * may keep all CIDs. A GPU serves one load of a word after another, so of all tries of groups that
+ * wait one in GD_LOCK_TRIES loads it. So does each try after a queue that was found lost, because
+ * gd_try_elsewhere() needs the number of lost queues in succession.
+ */
+GQ_FN uint32_t gd_peek_lost(const struct gd_share *s)
+{
+    return s->lost || s->tries % GD_LOCK_TRIES == 0 ? gd_load32(s->lock) & GD_LOST : 0;
+}
+
+/*
+ * Before a repeated claim: may it succeed, or find that the queue or the file's queues are lost?
+ * Loads delay claims of other groups less than atomic operations do. Of the file, whose words are
+ * the same for all groups that wait, one is loaded: a GPU serves one load of a word after another.
+ * The lock is loaded first, because the compiler waits for a conditional load, and for those before
+ * it, where the lanes converge.
  */
 GQ_STEP bool gd_may_claim(struct gd_share *s, uint32_t wanting)
 {
@@ -85,8 +101,9 @@ GQ_STEP bool gd_may_claim(struct gd_share *s, uint32_t wanting)
     GQ_FOR_LANES(lane)
     {
         if (lane == 0) {
+            GQ_AT(lost) = gd_peek_lost(s);
             GQ_AT(taken) = gq_atomic_load(&w->cids->taken[word]);
-            GQ_AT(lost) = gd_load32(&s->file->set.n_queues) == 0;
+            GQ_AT(lost) |= gd_load32(&s->file->set.n_queues) == 0;
             GQ_AT(lost) |= gq_atomic_load(&w->cids->lost);
         }
     }

@@ -283,14 +283,15 @@ GQ_FN void gd_use_queue(struct gd_share *s, const struct gd_known *k)
 }
 
 /*
- * From one queue to the next one. w->cids is right afterwards, and n_cids, because all queues of a
- * lease have as many; rings and lock are those of the former queue until gd_use_rings().
+ * From one queue to the next one. w->cids and the lock are right afterwards, and n_cids, because
+ * all queues of a lease have as many; rings are those of the former queue until gd_use_rings().
  */
 GQ_FN void gd_next_queue(struct gd_share *s)
 {
     bool last = s->queue + 1 >= s->n_shared;
 
     s->q.cids = last ? s->q.cids - s->queue : s->q.cids + 1;
+    s->lock = last ? s->lock - s->queue : s->lock + 1;
     s->queue = last ? 0 : s->queue + 1;
     s->has_queue = false;
 }

@@ -2,6 +2,7 @@
 // Groups that wait for CIDs of shared queues (client/device/gd_claim.h).
 #include <errno.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -17,6 +18,8 @@ namespace
 {
 
 using direct_stack::kPage, direct_stack::Stack;
+
+constexpr auto kSoon = std::chrono::seconds(2); // far below the deadline of a command
 
 // A page's read, begun while no queue has a free CID; `then` is called while it waits.
 template <typename Then> int64_t read_waiting(Stack &s, Then then)
@@ -48,17 +51,61 @@ TEST(DirectWaiting, AQueueWithoutFreeCidsIsNotLostAsAnotherOneIs)
     EXPECT_TRUE(s.holds(kPage, kPage, 0));
 }
 
-// The memory of the CIDs is given back soon after.
+// What the read returns, far below the deadline of a command.
+template <typename Then> int64_t read_and_end_soon(Stack &s, Then then)
+{
+    auto start = std::chrono::steady_clock::now();
+    int64_t got = read_waiting(s, then);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, kSoon);
+    return got;
+}
+
+void take_all_of_all(Stack &s)
+{
+    for (gq_cids &cids : s.cids)
+        std::fill_n(cids.taken, GQ_CID_WORDS, UINT32_MAX);
+}
+
+void store(uint32_t *word, uint32_t value)
+{
+    __atomic_store_n(word, value, __ATOMIC_SEQ_CST);
+}
+
+// To readers that had them for themselves: no CID is lost, and none is given back.
+TEST(DirectWaiting, EndsWhenTheLocksOfAllQueuesTellThatTheyAreLost)
+{
+    for (uint32_t queues : {1u, 3u, 6u}) {
+        Stack s(queues, 40, 20);
+        take_all_of_all(s);
+        EXPECT_EQ(read_and_end_soon(s,
+                                    [&] {
+                                        for (uint32_t &lock : s.locks)
+                                            store(&lock, GD_LOST);
+                                    }),
+                  -ETIMEDOUT)
+            << queues;
+    }
+}
+
+TEST(DirectWaiting, EndsWhenQueuesAreLostToReadersAloneAndToGroupsThatShareThem)
+{
+    Stack s(3, 40, 20);
+    take_all_of_all(s);
+    EXPECT_EQ(read_and_end_soon(s,
+                                [&] {
+                                    store(&s.locks[0], GD_LOST);
+                                    store(&s.cids[1].lost, 1);
+                                    store(&s.locks[2], GD_LOST);
+                                }),
+              -ETIMEDOUT);
+}
+
 TEST(DirectWaiting, EndsWhenTheFileHasLostItsQueues)
 {
     Stack s(2, 8, 20);
     take_all(s, 0);
     take_all(s, 1);
-    auto start = std::chrono::steady_clock::now();
-    EXPECT_EQ(
-        read_waiting(s, [&] { __atomic_store_n(&s.file.set.n_queues, 0u, __ATOMIC_SEQ_CST); }),
-        -ESTALE);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+    EXPECT_EQ(read_and_end_soon(s, [&] { store(&s.file.set.n_queues, 0); }), -ESTALE);
 }
 
 } // namespace
