@@ -141,7 +141,8 @@ GQ_FN uint32_t gd_reserved_bits(const struct gd_share *s, uint32_t word)
 
 /*
  * Claims CIDs for the lanes in `wanting`, and tries to lead at the same time. Returns the claimed
- * CIDs of word *at of w->cids.
+ * CIDs of word *at of w->cids. A group with commands stays at their queue, and does not count how
+ * often it finds that one lost.
  */
 GQ_STEP uint32_t gd_claim(struct gd_share *s, uint32_t wanting, uint32_t *at)
 {
@@ -177,7 +178,7 @@ GQ_STEP uint32_t gd_claim(struct gd_share *s, uint32_t wanting, uint32_t *at)
             }
         }
     }
-    s->lost = GQ_FROM32(lost, 0) ? s->lost + 1 : 0;
+    s->lost = GQ_FROM32(lost, 0) && !gd_active(s) ? s->lost + 1 : 0;
     *at = word;
     return GQ_FROM32(got, 0);
 }

@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -17,7 +18,7 @@ extern "C" {
 namespace
 {
 
-using direct_stack::kPage, direct_stack::Stack;
+using direct_stack::kLba, direct_stack::kPage, direct_stack::Stack;
 
 constexpr auto kSoon = std::chrono::seconds(2); // far below the deadline of a command
 
@@ -106,6 +107,30 @@ TEST(DirectWaiting, EndsWhenTheFileHasLostItsQueues)
     take_all(s, 0);
     take_all(s, 1);
     EXPECT_EQ(read_and_end_soon(s, [&] { store(&s.file.set.n_queues, 0); }), -ESTALE);
+}
+
+// The lanes of a group: half of them have all CIDs of the queue, in which another group's is lost.
+TEST(DirectWaiting, ForLanesAQueueThatIsFoundLostOftenIsNotAllQueues)
+{
+    Stack s(2, 17, 20);
+    std::atomic<bool> goes_on{false};
+    struct shared_read reads[SHARED_LANES];
+    for (size_t i = 0; i < SHARED_LANES; i++)
+        reads[i] = {reinterpret_cast<uint64_t>(&s.pages[1 + i]), kLba, i % 4 * kPage, 0};
+    s.on_command = [&] {
+        while (!goes_on)
+            std::this_thread::yield();
+        return true;
+    };
+    std::thread reader([&] { shared_read_lanes(&s.file, reads); });
+    while (s.commands == 0)
+        std::this_thread::yield();
+    store(&s.cids[s.lock(0) ? 0 : 1].lost, 1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    goes_on = true;
+    reader.join();
+    for (size_t i = 0; i < SHARED_LANES; i++)
+        EXPECT_EQ(reads[i].result, static_cast<int64_t>(kLba)) << i;
 }
 
 } // namespace
