@@ -421,8 +421,6 @@ GQ_STEP int gd_read_anew(const struct gpunvme_device_file *file, const struct gd
     struct gd_times times;
 
     gd_share_open(s, gq_whole_group(), file, &k, l->len);
-    if (l->stage != GQ_STAGE_NONE && k.n_queues == 0)
-        return -ESTALE; /* as gd_end_all() */
     if (l->stage != GQ_STAGE_NONE) {
         s->queue = queue;
         s->q.lead = gd_lead_of(word);

@@ -73,18 +73,19 @@ GQ_FN struct gq_port gd_load_port(const struct gq_port *at)
  * By one lane: have the leases ended? checked: the value of checked_ns, loaded at `now`; 0: the
  * words are loaded in any case. A load of a word of host memory costs a microsecond, both together
  * hardly more, so one lane does it once per GD_CHECK_NS. When they have ended, every group finds
- * that for itself.
+ * that for itself. A file that was opened while there were no queues has no lease of them.
  */
 GQ_FN bool gd_lease_ended(const struct gpunvme_device_file *f, uint64_t now, uint64_t checked)
 {
-    uint32_t of_queues, of_extents;
-    bool ended;
+    bool ended = true;
 
     if (now - checked < GD_CHECK_NS)
         return false;
-    of_queues = gq_load_flag(f->set.lease);
-    of_extents = gq_load_flag(f->lease);
-    ended = of_queues != GD_LEASE_VALID || of_extents != GD_LEASE_VALID;
+    if (f->set.lease) {
+        uint32_t of_queues = gq_load_flag(f->set.lease), of_extents = gq_load_flag(f->lease);
+
+        ended = of_queues != GD_LEASE_VALID || of_extents != GD_LEASE_VALID;
+    }
     gd_store64(f->checked_ns, (ended ? checked : now) & ~(uint64_t)GD_CHECKING);
     return ended;
 }

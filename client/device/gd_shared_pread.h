@@ -106,6 +106,20 @@ GQ_FN struct gpunvme_ticket gd_shared_begin_lane(const struct gpunvme_device_fil
     return gd_ticket(&s, len);
 }
 
+/* The file has lost its queues since the tickets began: their reads end, and nothing is touched. */
+GQ_FN void gd_end_all(struct gd_share *s)
+{
+    struct gq_sharer *w = &s->q;
+
+    GQ_FOR_LANES(lane)
+    {
+        if (GQ_AT(w->mine).stage != GQ_STAGE_NONE || GQ_AT(s->part).left != 0)
+            GQ_AT(s->part).err = -ESTALE;
+        GQ_AT(w->mine).stage = GQ_STAGE_NONE;
+        GQ_AT(s->part).left = 0;
+    }
+}
+
 /* The group continues reads that were begun in one queue. Deadlines count from now. */
 GQ_FN void gd_resume(struct gd_share *s, struct gq_group group, const struct gpunvme_ticket *t)
 {

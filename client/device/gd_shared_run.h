@@ -363,7 +363,10 @@ GQ_STEP void gd_wait(struct gd_share *s)
         gd_rest();
 }
 
-/* Deadlines, and leases, whose words are in host memory: one group checks them for all. */
+/*
+ * Deadlines, and leases, whose words are in host memory: one group checks them for all. A file
+ * without queues has lost its lease, although the check may still be good.
+ */
 GQ_STEP void gd_watch(struct gd_share *s)
 {
     struct gq_sharer *w = &s->q;
@@ -377,8 +380,12 @@ GQ_STEP void gd_watch(struct gd_share *s)
         const struct gd_part *p = &GQ_AT(s->part);
         uint32_t stage = GQ_AT(w->mine).stage;
 
-        if (lane == 0)
-            GQ_AT(stale) = gd_shared_lease_ended(f, gq_clock_ns(), gd_load64(f->checked_ns));
+        if (lane == 0) {
+            uint64_t checked = gd_load64(f->checked_ns);
+
+            GQ_AT(stale) = gd_load32(&f->set.n_queues) == 0 ||
+                           gd_shared_lease_ended(f, gq_clock_ns(), checked);
+        }
         GQ_AT(is_late) = stage != GQ_STAGE_ENDED && (stage != GQ_STAGE_NONE || p->left) &&
                          gd_clock_us() - p->sent_us > limit;
     }
@@ -426,22 +433,11 @@ GQ_STEP void gd_share_begin(struct gd_share *s, const struct gd_known *k)
         gd_submit(s, k, wanting, true);
 }
 
-/* The file has lost its queues: all reads end, and nothing is touched. */
-GQ_FN void gd_end_all(struct gd_share *s)
-{
-    struct gq_sharer *w = &s->q;
-
-    GQ_FOR_LANES(lane)
-    {
-        if (GQ_AT(w->mine).stage != GQ_STAGE_NONE || GQ_AT(s->part).left != 0)
-            GQ_AT(s->part).err = -ESTALE;
-        GQ_AT(w->mine).stage = GQ_STAGE_NONE;
-        GQ_AT(s->part).left = 0;
-    }
-    s->leads = false;
-}
-
-/* After gd_share_begin(): the rest of it, until all reads have ended. */
+/*
+ * After gd_share_begin(): the rest of it, until all reads have ended. Of a file that has lost its
+ * queues (leased_file_disable()) the locks and CIDs are still there, because the host frees them
+ * after this kernel: the group leaves them as after a lease that has ended.
+ */
 GQ_STEP void gd_share_end(struct gd_share *s)
 {
     s->leaves = false;
@@ -454,8 +450,8 @@ GQ_STEP void gd_share_end(struct gd_share *s)
             const struct gd_known k = gd_load_known(s->file);
 
             if (k.n_queues == 0) {
-                gd_end_all(s);
-                return;
+                s->turns = GD_TURNS - 1; /* the next step watches */
+                continue;
             }
             gd_submit(s, &k, wanting, false);
         } else {

@@ -341,7 +341,11 @@ static void await_idle(struct gpunvme_direct *d)
         nanosleep(&step, NULL);
 }
 
-/* The queues go first: then nothing reaches the memory that is given back after them. */
+/*
+ * The queues go first: then the drive reaches none of the memory that is given back after them. The
+ * arena is next: on a GPU freeing waits for kernels, which may load words of the page and the
+ * rings. await_idle() waits for those only that have a queue, and not for ever.
+ */
 void direct_queues_end(struct gpunvme_direct *d)
 {
     if (d->arena)
@@ -349,13 +353,13 @@ void direct_queues_end(struct gpunvme_direct *d)
     direct_lease_end(d->g->fd, d->lease.id, d->lease.key);
     if (d->copy_kernel)
         copy_kernel_detach(d->copy_kernel);
+    memory_space_free(&d->space, d->arena);
+    d->arena = 0;
     for (uint32_t i = 0; i < GD_MAX_QUEUES; i++) {
         memory_space_unshare(&d->space, &d->queues[i].rings);
         memory_space_unshare(&d->space, &d->queues[i].doorbells);
     }
     memory_space_unshare(&d->space, &d->page);
-    memory_space_free(&d->space, d->arena);
-    d->arena = 0;
     d->set = (struct gd_set){0}; /* of files that are opened before there are queues again */
     d->lease = (struct gpunvme_ioc_queue_lease){0};
 }

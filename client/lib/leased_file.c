@@ -2,6 +2,7 @@
 /* Leased files: extents that the GPU looks up by itself. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -157,13 +158,18 @@ int leased_file_renew(struct gpunvme_file *f)
     return 0;
 }
 
+/*
+ * Changes the number of queues alone, which reads load again and again. The other words stay, and
+ * so does the memory behind their pointers until direct_queues_end() has waited for kernels: a read
+ * that is under way all the same uses both before it loads the number.
+ */
 int leased_file_disable(struct gpunvme_file *f)
 {
-    struct gpunvme_device_file device = f->device;
+    uint64_t at = f->device_at + offsetof(struct gpunvme_device_file, set.n_queues);
 
-    device.set = (struct gd_set){0};
-    f->device = device;
-    return memory_space_put(&f->d->space, f->device_at, &device, sizeof(device));
+    f->device.set.n_queues = 0;
+    return memory_space_put(&f->d->space, at, &f->device.set.n_queues,
+                            sizeof(f->device.set.n_queues));
 }
 
 /* A descriptor of the caller's open file description, which the lease belongs to. */

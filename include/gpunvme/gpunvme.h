@@ -215,8 +215,11 @@ int gpunvme_direct_open(struct gpunvme *g, const struct gpunvme_direct_options *
 void gpunvme_direct_close(struct gpunvme_direct *d);
 /*
  * After -ESTALE or -ETIMEDOUT, with no read under way: new queues, and new extents of all files.
- * Errors are those of gpunvme_direct_open() and gpunvme_file_open(): reads stay -ESTALE, those of
- * all files or of the ones without new extents, and it may be tried again.
+ * Until the call returns none may begin, and a read that gpunvme_pread_begin() has begun is under
+ * way until it is ended: it has a place in a queue that is gone afterwards. On a GPU the call waits
+ * for all kernels of the process. Errors are those of gpunvme_direct_open() and
+ * gpunvme_file_open(): reads stay -ESTALE, those of all files or of the ones without new extents,
+ * and it may be tried again.
  */
 int gpunvme_direct_renew(struct gpunvme_direct *d);
 

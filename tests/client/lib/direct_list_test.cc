@@ -322,6 +322,24 @@ TEST(DirectList, LeasesThatHaveEndedReadNothing)
     EXPECT_EQ(s.commands, 0u);
 }
 
+// There is no word of their lease either.
+TEST(DirectList, OfAFileThatWasOpenedWithoutQueuesNothingIsRead)
+{
+    for (uint32_t groups : {1u, 4u}) {
+        struct gq_dealing dealing = {};
+        Stack s(2, 8, 30);
+        List list = any_list(s, 100, 9);
+        const struct gd_buffer *buffers = s.file.set.buffers;
+
+        s.file.set = {};
+        s.file.set.buffers = buffers;
+        read_shares(s, list, groups, &dealing);
+        for (const struct gq_read_desc &a : list)
+            ASSERT_EQ(a.result, -ESTALE);
+        expect_ended(dealing, 1);
+    }
+}
+
 // As long as a queue's staging has room for 32, or as the controller permits.
 TEST(DirectListStaged, CommandsAreAsLongAsLanesHaveStaging)
 {

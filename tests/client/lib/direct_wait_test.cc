@@ -109,6 +109,16 @@ TEST(DirectWaiting, EndsWhenTheFileHasLostItsQueues)
     EXPECT_EQ(read_and_end_soon(s, [&] { store(&s.file.set.n_queues, 0); }), -ESTALE);
 }
 
+// It leads the queue, and gives up the lock: the host waits for that.
+TEST(DirectWaiting, EndsForACommandWhenTheFileHasLostItsQueues)
+{
+    Stack s(1, 8, 20);
+    s.on_command = [] { return false; };
+    EXPECT_EQ(read_and_end_soon(s, [&] { store(&s.file.set.n_queues, 0); }), -ESTALE);
+    EXPECT_EQ(s.commands, 1u);
+    EXPECT_EQ(s.lock(0), GD_LOST);
+}
+
 // The lanes of a group: half of them have all CIDs of the queue, in which another group's is lost.
 TEST(DirectWaiting, ForLanesAQueueThatIsFoundLostOftenIsNotAllQueues)
 {

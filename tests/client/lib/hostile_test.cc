@@ -20,6 +20,7 @@
 
 #include <gtest/gtest.h>
 
+#include "client/device/gd_types.h"
 #include "tests/client/lib/hostile_rig.h"
 #include "tests/fd_message.h"
 
@@ -439,6 +440,24 @@ TEST_F(Hostile, AfterARenewalThatFailedFilesHaveNoQueues)
     // No controller drives these queues: the command is lost.
     EXPECT_EQ(gpunvme_read_async(later, to, 512, 0, nullptr, &bytes), 0) << gpunvme_error();
     EXPECT_EQ(bytes, -ETIMEDOUT);
+}
+
+// A kernel that reads all the same finds the words that it loads next.
+TEST_F(Hostile, UntilFilesAreRenewedOnlyTheNumberOfTheirQueuesChanges)
+{
+    struct gpunvme_direct *d;
+    struct gpunvme_file *f;
+    ASSERT_EQ(open_direct(&d), 0) << gpunvme_error();
+    ASSERT_EQ(gpunvme_file_open(d, file_, &f), 0) << gpunvme_error();
+    struct gpunvme_device_file before = *gpunvme_file_device(f), after;
+    ASSERT_NE(before.set.n_queues, 0u);
+    m_.fail_queues = -EBUSY;
+    EXPECT_EQ(gpunvme_direct_renew(d), -EBUSY);
+    after = *gpunvme_file_device(f);
+    EXPECT_EQ(after.set.n_queues, 0u);
+    after.set.n_queues = before.set.n_queues;
+    EXPECT_EQ(memcmp(&after, &before, sizeof(before)), 0);
+    gpunvme_file_close(f);
 }
 
 TEST_F(Hostile, FilesComeAndGoWhileLeasesAreRenewed)
