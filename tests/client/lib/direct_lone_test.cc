@@ -311,8 +311,11 @@ TEST(DirectSharedLone, LeavesWhatItHasLearnedOfItsPolls)
 #endif
     Stack s(1, 40, 20);
     int result;
-    s.on_command = [] {
-        std::this_thread::sleep_for(std::chrono::microseconds(20));
+    unsigned late = 0; // as late as a few polls of any machine
+    s.on_command = [&late] {
+        auto due = std::chrono::steady_clock::now() + std::chrono::microseconds(++late % 64);
+        while (std::chrono::steady_clock::now() < due)
+            ;
         return true;
     };
     for (unsigned i = 0; i < 1000 && s.cids[0].poll_timing == 0; i++)
