@@ -62,6 +62,8 @@ static int stat_mountpoint(const char *path, struct statx *st)
 {
     int err = force_statx(path, st);
 
+    if (err == -ECONNABORTED) /* the daemon died while the call waited for it: it is dead now */
+        err = force_statx(path, st);
     if (err != -ENOTCONN)
         return err;
     err = clean_stale_mount(path);
