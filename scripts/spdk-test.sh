@@ -262,7 +262,7 @@ tests() {
     step "lost commands" lost_commands "$(dirname "$run")/py/rpc.py"
     step "target killed and restarted" killed_target "$run"
     for setting in max_queue_depth=16 max_queue_depth=1024 max_io_size=16384 \
-        max_io_size=1048576 max_qpairs_per_ctrlr=4; do
+        max_io_size=1048576 max_io_qpairs_per_ctrlr=4; do
         step "$setting" settings "$run" "--transport $setting"
     done
 }
