@@ -46,7 +46,8 @@ struct data_check {
 /*
  * 0: all reads were right. -EILSEQ: one returned wrong data, or wrote outside its destination.
  * -EPROTO: the controller refuses a shape of command. Another error ends the test, too: it is that
- * of the read that failed, and may be the host's. why has a sentence, but not for -ENOMEM.
+ * of the read that failed, and may be the host's. why has a sentence, but not for -ENOMEM; after a
+ * success only where the data of the device is such that the test shows little.
  */
 int data_check_run(struct bd_dev *dev, const struct data_check *check, char *why, size_t len);
 /* Checks the commands of the device itself, into its DMA memory if it has such. As above. */

@@ -69,8 +69,9 @@ static void check_data(struct check *c, struct cli_ctrlr *ctrlr, uint32_t nsid)
                                                    : NULL,
                   "%s", why[0] ? why : strerror(-err));
     else
-        check_add(c, CHECK_OK, "data", NULL,
-                  "commands of every length return what reads of single pages return");
+        check_add(c, CHECK_OK, "data", why[0] ? "repeat it on a drive full of data" : NULL,
+                  "commands of every length return what reads of single pages return%s%s",
+                  why[0] ? ", but " : "", why);
 }
 
 /* VFIO gives a device to one user and refuses the next, so an open here would fail. */
