@@ -37,7 +37,12 @@ static unsigned spare(const struct nvme_ctrlr *c)
 int nvme_region_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsigned left, uint64_t *iova)
 {
     bool fits = !c->t->max_regions || c->regions + left < c->t->max_regions;
-    int rc = fits ? c->t->ops->map(c->t, mem, iova) : -ENOSPC;
+    int rc;
+
+    /* The IOVA may be that of memory which was taken away from commands that still run. */
+    if (!nvme_ctrlr_settled(c))
+        return -EIO;
+    rc = fits ? c->t->ops->map(c->t, mem, iova) : -ENOSPC;
 
     if (!rc)
         count_region(c, 1);

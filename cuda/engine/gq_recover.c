@@ -3,8 +3,8 @@
  * Recovery: the steps of recovery of a queue (abort, recreate, reset), and the
  * engine's part in a reset of the controller (nvme.h, nvme_user).
  *
- * Locks: recover_lock, then the driver's reset_lock, then the executor's (quiesce), then lock or
- * the driver's dma_lock. stop() and resume() are called by the thread that resets, with
+ * Locks: recover_lock, then the driver's reset_lock, then the executor's (quiesce), then lock,
+ * then the driver's dma_lock. stop() and resume() are called by the thread that resets, with
  * reset_lock held. A queue in state RECOVERING belongs to the thread that set the state: resume()
  * does not change it, and that thread returns it to service unless a reset has ended the pair
  * meanwhile.
