@@ -128,7 +128,8 @@ static int region_end(struct region *r)
         struct region_buffer *rb = r->buffers;
         r->buffers = rb->next;
         int failed = gpunvme_unregister(rb->buffer);
-        err = err ? err : failed;
+        if (!err || failed == -ETIMEDOUT) /* with which the memory may not be used */
+            err = failed ? failed : err;
         free(rb);
     }
     free(r);

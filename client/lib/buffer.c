@@ -348,7 +348,7 @@ int gpunvme_unregister(struct gpunvme_buffer *b)
     if (!doubt) /* else it is the GPU's until the process ends */
         free_memory(b);
     free(b);
-    return err ? err : doubt;
+    return doubt ? doubt : err; /* of the two errors the one with which memory is lost */
 }
 
 void *gpunvme_buffer_addr(const struct gpunvme_buffer *b)
@@ -381,9 +381,13 @@ int gpunvme_copy_in(struct gpunvme_buffer *b, size_t offset, const void *src, si
 {
     if (!inside(b, offset, len))
         return gpunvme_fail(-ERANGE, "copy past the end of the buffer");
-    if (b->device != CUDA_NO_DEVICE)
+    if (b->device != CUDA_NO_DEVICE) {
+        int err = gpunvme_check_copies(b);
+        if (err)
+            return err;
         return cuda_driver_copy_in(b->owner->cuda, b->device, (uintptr_t)b->addr + offset, src,
                                    len);
+    }
     memcpy((char *)b->addr + offset, src, len);
     return 0;
 }

@@ -42,8 +42,8 @@ char *copy_service_staging(const struct copy_service *s, int slot);
 /*
  * Copies bytes [first, first + len) of the staging to dst in GPU memory; first is below 4096. 0, or
  * -errno with a sentence. The copy has ended when the call returns, except after -ETIMEDOUT: it was
- * given up, and may be made until copy_service_may_write() says otherwise. The service makes no
- * further copies after an error.
+ * given up, and may be made until copy_service_may_write() says otherwise. After an
+ * error no slot can be claimed; threads that had one by then still copy.
  */
 int copy_service_copy(struct copy_service *s, int slot, uint64_t dst, size_t first, size_t len);
 /* May a copy that was given up still be made to some of these bytes of GPU memory? */

@@ -9,19 +9,23 @@
 
 #define SETTLE_NS NS_PER_S
 
-static bool is_in_doubt(const struct gpunvme_buffer *b)
+static bool is_in_doubt(struct gpunvme *g, int device, uint64_t addr, uint64_t len)
 {
-    struct copy_service *s = atomic_load(&b->owner->copies);
+    struct copy_service *s = atomic_load(&g->copies);
 
-    return s && b->device == copy_service_device(s) &&
-           copy_service_may_write(s, (uintptr_t)b->addr, b->len);
+    return s && device == copy_service_device(s) && copy_service_may_write(s, addr, len);
+}
+
+int gpunvme_check_copies_to(struct gpunvme *g, int device, uint64_t addr, uint64_t len)
+{
+    if (!is_in_doubt(g, device, addr, len))
+        return 0;
+    return gpunvme_fail(-ETIMEDOUT, "a copy that was given up may still be made to the buffer");
 }
 
 int gpunvme_check_copies(const struct gpunvme_buffer *b)
 {
-    if (!is_in_doubt(b))
-        return 0;
-    return gpunvme_fail(-ETIMEDOUT, "a copy that was given up may still be made to the buffer");
+    return gpunvme_check_copies_to(b->owner, b->device, (uintptr_t)b->addr, b->len);
 }
 
 int gpunvme_settle_copies(const struct gpunvme_buffer *b)
@@ -29,7 +33,7 @@ int gpunvme_settle_copies(const struct gpunvme_buffer *b)
     const struct timespec step = {.tv_nsec = NS_PER_MS};
     uint64_t until = now_ns() + SETTLE_NS;
 
-    while (is_in_doubt(b) && now_ns() < until)
+    while (is_in_doubt(b->owner, b->device, (uintptr_t)b->addr, b->len) && now_ns() < until)
         nanosleep(&step, NULL);
     return gpunvme_check_copies(b);
 }

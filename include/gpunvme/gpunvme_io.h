@@ -54,7 +54,8 @@ const char *gpunvme_io_file_why(const struct gpunvme_io_file *f);
 
 /*
  * Keeps [addr, +len) registered from now on, at each mount from the first transfer there on. The
- * memory must stay until gpunvme_io_unregister() has returned. -EEXIST: it overlaps another one;
+ * memory must stay until gpunvme_io_unregister() has returned; after -ETIMEDOUT, until the device
+ * was synchronised, as after gpunvme_unregister(). -EEXIST: it overlaps another one;
  * -EINVAL: it leaves its CUDA allocation of which it is a part.
  */
 int gpunvme_io_register(struct gpunvme_io *io, void *addr, size_t len);
