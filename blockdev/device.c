@@ -235,7 +235,7 @@ int bd_open_namespace(struct nvme_ctrlr *c, uint32_t nsid, unsigned queues, unsi
                     nsid);
     case -ENOTSUP:
         return fail(&p, err, "namespace %u: %s; %s", nsid, unusable(c, nsid),
-                    "format it with nvme-format(1), or name another one");
+                    "format it with nvme-format(1) where that changes it, or name another one");
     case -ENOSPC:
         return fail(&p, err, "namespace %u: the controller has no queue left", nsid);
     case -EPROTO:

@@ -109,6 +109,17 @@ static void usable_formats(const struct nvme_id_ns *ns, char *out, size_t len)
     }
 }
 
+/* A command set is given to a namespace when it is created. */
+static void remedy_of(uint8_t command_set, const char *formats, char *out, size_t len)
+{
+    if (command_set)
+        snprintf(out, len, "name another namespace, or create one of the NVM command set (%s)",
+                 "nvme-create-ns(1)");
+    else
+        snprintf(out, len, "reformat it, which erases it (nvme-format(1)): %s",
+                 formats[0] ? formats : "no format of this drive can be used");
+}
+
 void check_ns_page(struct check *c, const void *page, uint32_t nsid, uint8_t command_set)
 {
     struct nvme_ns_info info = {0};
@@ -124,8 +135,7 @@ void check_ns_page(struct check *c, const void *page, uint32_t nsid, uint8_t com
     info.command_set = command_set;
     const char *reason = nvme_ns_unusable(&info);
     bool usable = !reason;
-    snprintf(advice, sizeof(advice), "reformat it, which erases it (nvme-format(1)): %s",
-             formats[0] ? formats : "no format of this drive can be used");
+    remedy_of(command_set, formats, advice, sizeof(advice));
     check_add(c, usable ? CHECK_OK : CHECK_FAIL, "lba", usable ? NULL : advice,
               "namespace %" PRIu32 ": LBAs of %" PRIu32 " bytes, %u of metadata; usable: %s%s%s",
               nsid, info.lba_size, info.metadata, formats[0] ? formats : "none", usable ? "" : "; ",

@@ -163,6 +163,7 @@ struct Unusable {
     const char *name;
     std::vector<std::string> server;
     const char *said;
+    const char *remedy; // of check
 };
 
 void PrintTo(const Unusable &u, std::ostream *os)
@@ -184,6 +185,7 @@ TEST_P(UnusableTest, IsRefusedWithTheReason)
     run = gpunvme("check " + device);
     EXPECT_EQ(run.status, 1) << run.output;
     EXPECT_NE(run.output.find(said), std::string::npos) << run.output;
+    EXPECT_NE(run.output.find(GetParam().remedy), std::string::npos) << run.output;
     run = outcome_of(std::string(GPUNVME_MKFS) + " -q -f " + device);
     EXPECT_EQ(run.status, 1) << run.output;
     EXPECT_NE(run.output.find(said), std::string::npos) << run.output;
@@ -193,8 +195,9 @@ TEST_P(UnusableTest, IsRefusedWithTheReason)
 
 INSTANTIATE_TEST_SUITE_P(
     Namespaces, UnusableTest,
-    ::testing::Values(Unusable{"zoned", {"--zoned", "--strict"}, "it is zoned"},
-                      Unusable{"metadata", {"--metadata", "8", "--strict"}, "carry metadata"}),
+    ::testing::Values(
+        Unusable{"zoned", {"--zoned", "--strict"}, "it is zoned", "nvme-create-ns(1)"},
+        Unusable{"metadata", {"--metadata", "8", "--strict"}, "carry metadata", "nvme-format(1)"}),
     [](const auto &info) { return info.param.name; });
 
 TEST(Served, AWriteProtectedNamespaceIsRefusedByMkfs)
