@@ -153,7 +153,11 @@ GQ_FN bool gd_lone_make(const struct gd_share *s, const struct gd_known *k,
            gd_lone_aim(s, l, GQ_FROM64(t->iova, b), GQ_FROM64(at, b), cmd);
 }
 
-/* By the leader of an idle queue. Lane 0 alone has stored something: its SQE. */
+/*
+ * By the leader of an idle queue. The fence is lane 0's alone, which has stored the SQE and taken
+ * the CID. It also acquires: the CID's former owner loaded its staging before it gave the CID back,
+ * and the command may write there.
+ */
 GQ_FN void gd_lone_post(struct gd_share *s, const struct gq_cmd *cmd, struct gd_lone *l)
 {
     struct gq_sharer *w = &s->q;
@@ -164,7 +168,7 @@ GQ_FN void gd_lone_post(struct gd_share *s, const struct gq_cmd *cmd, struct gd_
     {
         if (lane == 0) {
             GQ_AT(cid) = gq_lead_post(w, 0, cmd, l->cid);
-            gq_fence_entry();
+            gq_fence_entries();
             gq_lead_ring(w, 1);
             if (GD_LONE_IS_TIMED)
                 gd_timing_event(&l->timing, gd_ticks());
@@ -233,19 +237,21 @@ GQ_FN bool gd_lone_watch(struct gd_share *s, uint32_t cid)
     return false;
 }
 
-/* By lane 0: a poll of the CQE. Its load acquires, as in gq_lead_load(). */
-GQ_FN uint32_t gd_lone_poll(struct gd_lone *l, const struct nvme_cqe *cqe)
+/* Before a poll: waits for the time of the first one. The times are lane 0's. */
+GQ_FN void gd_lone_time(const struct gd_share *s, struct gd_lone *l)
 {
-    while (GD_LONE_IS_TIMED && gd_timing_is_early(&l->timing, gd_ticks()))
+    const struct gq_sharer *w = &s->q;
+
+    (void)w; /* on a host */
+    while (GD_LONE_IS_TIMED && GQ_SAME32(gd_timing_is_early(&l->timing, gd_ticks())))
         gd_idle();
     if (GD_LONE_IS_TIMED)
         gd_timing_poll(&l->timing, gd_ticks());
-    return gq_load_cqe(cqe);
 }
 
 /*
- * True: the command has succeeded. The turns are those of gd_step(): the next one checks deadline
- * and leases.
+ * True: the command has succeeded. The load of the CQE acquires, as in gq_lead_load(). The turns
+ * are those of gd_step(): the next one checks deadline and leases.
  */
 GQ_FN bool gd_lone_await(struct gd_share *s, struct gd_lone *l)
 {
@@ -260,11 +266,12 @@ GQ_FN bool gd_lone_await(struct gd_share *s, struct gd_lone *l)
         GQ_LANE_VAR(uint32_t, last);
         uint32_t dw3;
 
+        gd_lone_time(s, l);
         GQ_FOR_LANES(lane)
         {
             GQ_AT(some) = gq_atomic_load(&w->cids->pending[lane]);
             if (lane == 0)
-                GQ_AT(last) = gd_lone_poll(l, cqe);
+                GQ_AT(last) = gq_load_cqe(cqe);
         }
         dw3 = GQ_FROM32(last, 0);
         if (NVME_CQE_PHASE(dw3 >> 16) == w->lead.phase)
@@ -279,9 +286,9 @@ GQ_FN bool gd_lone_await(struct gd_share *s, struct gd_lone *l)
 }
 
 /*
- * A leader unlocks the queue, in which nothing is in flight, so that its last fence has ordered all
- * of its stores. Before the loads of the page: a fence behind these takes 2,500 clocks instead of
- * 600 while a store is under way.
+ * A leader unlocks the queue, in which nothing is in flight: its last fence has ordered its stores
+ * but for the doorbells, which the completion shows to have arrived. Before the loads of the page:
+ * a fence behind these takes 2,500 clocks instead of 600 while a store is under way.
  */
 GQ_FN void gd_lone_unlock(struct gd_share *s, const struct gd_lone *l)
 {

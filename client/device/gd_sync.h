@@ -66,7 +66,7 @@ GQ_FN void gd_store64(uint64_t *at, uint64_t value)
     asm volatile("st.relaxed.gpu.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
 
-/* Cycles of the SM: finer than gq_clock_ns(), for differences of less than two seconds. */
+/* Cycles of the SM: finer than gq_clock_ns(), for differences of less than 2^31. */
 GQ_FN uint32_t gd_ticks(void)
 {
     uint32_t ticks;

@@ -80,7 +80,7 @@ GQ_FN void gd_timing_missed(struct gd_timing *a, uint32_t now)
 
 /*
  * The word has been returned: by the last poll, or by another load where no poll was begun. Called
- * before the next event, when nothing waits for the caller.
+ * before the next event, and after the loads that wait for the word were begun.
  */
 GQ_FN void gd_timing_found(struct gd_timing *a)
 {

@@ -110,7 +110,7 @@ GQ_FN uint32_t gd_shared_queues(uint32_t n)
     return n - n / 4;
 }
 
-/* 1 / n as a part of 2^32, n > 0: gd_divide(). */
+/* 1 / n as a part of 2^32, n > 0: gd_share_place(). */
 GQ_FN uint32_t gd_inverse(uint32_t n)
 {
     return UINT32_MAX / n;

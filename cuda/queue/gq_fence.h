@@ -44,12 +44,12 @@ GQ_FN void gq_store_doorbell(volatile uint32_t *doorbell, uint32_t value)
 }
 
 /*
- * Executed by all lanes, after they have converged and right before lane 0
- * stores the doorbells. Orders, at system scope, the stores of all lanes before
- * the convergence before the doorbells: a release is a fence and a store of one
- * thread, lane 0. It also orders the loads of gq_peek_cqe() before all later
- * loads of the same lane: an acquire is a load and a fence of one thread, each
- * lane's own.
+ * Executed by all lanes that have stored entries or peeked at CQEs, after
+ * they have converged and right before lane 0 stores the doorbells. Orders,
+ * at system scope, the stores of all lanes before the convergence before the
+ * doorbells: a release is a fence and a store of one thread, lane 0. It also
+ * orders the loads of gq_peek_cqe() before all later loads of the same lane:
+ * an acquire is a load and a fence of one thread, each lane's own.
  */
 GQ_FN void gq_fence_entries(void)
 {
