@@ -28,12 +28,13 @@ static int sums_of_buffer(const struct transfer_parts *p, uint64_t block, size_t
 
 /* --- READ ------------------------------------------------------------------------------------ */
 
-/* Until all are known, or one is not to be had, or the transfer is cancelled. */
+/* Until all are known, or one is not to be had, or the transfer is cancelled or has failed. */
 static void *look_up(void *arg)
 {
     struct transfer_parts *p = arg;
 
-    for (uint64_t n = 0, part; n < p->blocks && !transfer_is_cancelled(p->t); n += part) {
+    for (uint64_t n = 0, part; n < p->blocks && !transfer_is_cancelled(p->t) && !p->ends;
+         n += part) {
         part = min_u64(p->blocks - n, TOGETHER);
         if (ffs_file_sums_now(p->t->inode, (p->first + n) * LAY_BLOCK_SIZE, part, p->sums + n))
             break;
@@ -176,6 +177,7 @@ void transfer_parts_free(struct transfer_parts *p)
 {
     if (!p)
         return;
+    p->ends = true;
     join(p);
     free(p->sums);
     free(p->have);
