@@ -16,16 +16,26 @@ static bool is_in_doubt(struct gpunvme *g, int device, uint64_t addr, uint64_t l
     return s && device == copy_service_device(s) && copy_service_may_write(s, addr, len);
 }
 
-int gpunvme_check_copies_to(struct gpunvme *g, int device, uint64_t addr, uint64_t len)
+static bool buffer_is_in_doubt(const struct gpunvme_buffer *b)
 {
-    if (!is_in_doubt(g, device, addr, len))
+    return is_in_doubt(b->owner, b->device, (uintptr_t)b->addr, b->len);
+}
+
+static int refuse(bool in_doubt)
+{
+    if (!in_doubt)
         return 0;
     return gpunvme_fail(-ETIMEDOUT, "a copy that was given up may still be made to the buffer");
 }
 
+int gpunvme_check_copies_to(struct gpunvme *g, int device, uint64_t addr, uint64_t len)
+{
+    return refuse(is_in_doubt(g, device, addr, len));
+}
+
 int gpunvme_check_copies(const struct gpunvme_buffer *b)
 {
-    return gpunvme_check_copies_to(b->owner, b->device, (uintptr_t)b->addr, b->len);
+    return refuse(buffer_is_in_doubt(b));
 }
 
 int gpunvme_settle_copies(const struct gpunvme_buffer *b)
@@ -33,7 +43,7 @@ int gpunvme_settle_copies(const struct gpunvme_buffer *b)
     const struct timespec step = {.tv_nsec = NS_PER_MS};
     uint64_t until = now_ns() + SETTLE_NS;
 
-    while (is_in_doubt(b->owner, b->device, (uintptr_t)b->addr, b->len) && now_ns() < until)
+    while (buffer_is_in_doubt(b) && now_ns() < until)
         nanosleep(&step, NULL);
     return gpunvme_check_copies(b);
 }

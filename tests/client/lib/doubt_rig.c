@@ -58,6 +58,11 @@ struct gpunvme_buffer *doubt_rig_buffer(int device)
     return b;
 }
 
+void doubt_rig_share(struct gpunvme_buffer *b)
+{
+    b->shared = true;
+}
+
 void doubt_rig_settle_after(unsigned checks)
 {
     checks_left = checks + 1;

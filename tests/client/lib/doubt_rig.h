@@ -11,6 +11,8 @@ extern "C" {
 
 /* On device 0, of the library's own memory, in a handle whose service is of `device`. */
 struct gpunvme_buffer *doubt_rig_buffer(int device);
+/* The mount has it, too; it is gone. */
+void doubt_rig_share(struct gpunvme_buffer *b);
 /* The copy may be made until so many checks have said so. */
 void doubt_rig_settle_after(unsigned checks);
 /* As the bounce path reads the buffer's first byte of fd. */

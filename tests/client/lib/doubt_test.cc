@@ -17,6 +17,7 @@ TEST(Doubt, NothingIsReadToTheMemoryUntilItIsSettled)
     doubt_rig_settle_after(UINT_MAX - 1);
     EXPECT_EQ(gpunvme_read(b, -1, 0, 0, 1, nullptr), -ETIMEDOUT);
     EXPECT_EQ(doubt_rig_read(b, -1), -ETIMEDOUT);
+    EXPECT_EQ(gpunvme_copy_in(b, 0, "", 1), -ETIMEDOUT);
     doubt_rig_settle_after(0);
     EXPECT_EQ(doubt_rig_read(b, -1), -EBADF) << "the file's";
     EXPECT_EQ(gpunvme_unregister(b), 0);
@@ -36,6 +37,19 @@ TEST(Doubt, TheMemoryIsNotFreedWhereItIsNot)
     doubt_rig_settle_after(UINT_MAX - 1);
     EXPECT_EQ(gpunvme_unregister(b), -ETIMEDOUT);
     EXPECT_EQ(doubt_rig_frees(), 0u);
+}
+
+// The mount's error would say that the memory may be used again.
+TEST(Doubt, ItIsToldAlsoWhereTheMountIsGone)
+{
+    struct gpunvme_buffer *b = doubt_rig_buffer(0);
+    doubt_rig_share(b);
+    doubt_rig_settle_after(UINT_MAX - 1);
+    EXPECT_EQ(gpunvme_unregister(b), -ETIMEDOUT);
+    b = doubt_rig_buffer(0);
+    doubt_rig_share(b);
+    doubt_rig_settle_after(0);
+    EXPECT_EQ(gpunvme_unregister(b), -EBADF);
 }
 
 TEST(Doubt, CopiesOfAnotherDeviceDoNotCount)
