@@ -184,8 +184,10 @@ GQ_FN uint32_t gq_halve_last(struct gq_reader *r)
     return n;
 }
 
-/* The same for all reads that are held or have just arrived, or else for halves of reads of busy
- * lanes. */
+/*
+ * The same for all reads that are held or have just arrived, or else for halves of reads of busy
+ * lanes.
+ */
 GQ_FN uint32_t gq_deal(struct gq_reader *r)
 {
     uint32_t n = gq_hand_out(r);
