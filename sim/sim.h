@@ -52,7 +52,8 @@ struct sim_config {
     bool keeps_queues;      /* CC.EN = 0 deletes no I/O queue; only reset() does */
     bool no_device_memory;  /* memory of devices cannot be mapped (-EFAULT) */
     bool no_prp_chains;     /* the last entry of a PRP list page is a data page */
-    bool swaps_prps;        /* the first two pages of a PRP list change places */
+    unsigned swaps_prp;     /* N > 0: pages N and N + 1 of a PRP list change places */
+    uint8_t swaps_opcode;   /* of commands with this opcode only; 0: of all */
     bool wraps_short;       /* data of less than a page stays in the page of PRP1 */
     bool reorder;           /* completes commands out of order, from the seed */
     uint64_t latency_ns;    /* per command; 0: none */

@@ -131,6 +131,18 @@ static size_t list_room(struct walk *w, uint64_t list, size_t pages)
     return pages;
 }
 
+/* The entry that is taken for page i of the `pages` in the page of a list. */
+static size_t swapped(const struct walk *w, size_t i, size_t pages)
+{
+    const struct sim_config *cfg = &w->th->s->cfg;
+    size_t first = cfg->swaps_prp - 1;
+
+    if (!cfg->swaps_prp || first + 1 >= pages ||
+        (cfg->swaps_opcode && cfg->swaps_opcode != w->sqe->opcode))
+        return i;
+    return i == first ? first + 1 : i == first + 1 ? first : i;
+}
+
 static uint16_t walk_prp_list(struct walk *w, uint64_t list, size_t len)
 {
     if (list & 7)
@@ -140,7 +152,6 @@ static uint16_t walk_prp_list(struct walk *w, uint64_t list, size_t len)
         size_t room = list_room(w, list, pages);
         size_t entries = pages <= room ? pages : room;
         size_t data = pages <= room ? pages : room - 1;
-        size_t swapped = w->th->s->cfg.swaps_prps && data > 2 ? 2 : 0;
         const uint64_t *e = list_at(w, list, entries * 8);
         uint16_t st = NVME_OK;
 
@@ -148,7 +159,7 @@ static uint16_t walk_prp_list(struct walk *w, uint64_t list, size_t len)
             return wrong(w, SIM_EV_PRP_UNMAPPED, list, NVME_ERR_DATA_TRANSFER);
         for (size_t i = 0; i < data && st == NVME_OK; i++) {
             size_t n = len < NVME_PAGE_SIZE ? len : NVME_PAGE_SIZE;
-            uint64_t page = __atomic_load_n(&e[i < swapped ? 1 - i : i], __ATOMIC_RELAXED);
+            uint64_t page = __atomic_load_n(&e[swapped(w, i, data)], __ATOMIC_RELAXED);
             st = page_aligned(page)
                      ? add_span(w, page, n)
                      : wrong(w, SIM_EV_PRP_MISALIGNED, page, NVME_ERR_INVALID_PRP_OFFSET);

@@ -6,12 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "blockdev/nvme/nvme_spec.h"
 #include "sim/serve/serve_dma.h"
 #include "sim/serve/serve_fault_spec.h"
 #include "sim/serve/serve_options.h"
 
 #define EXIT_USAGE    2
 #define DEFAULT_BYTES (64u << 20)
+#define SWAPS_LAST    511u /* with the page behind it, a list fills its own page */
 
 enum long_option {
     OPT_LBA = 256,
@@ -68,7 +70,8 @@ static const struct argp_option argp_options[] = {
     {"no-mmap", OPT_NO_MMAP, NULL, 0, "Offer no doorbells that can be mapped", 2},
     {"dma-maps", OPT_DMA_MAPS, "N", 0, "Keep N regions of memory, and do not say so", 2},
     {"no-prp-chains", OPT_NO_CHAINS, NULL, 0, "Take each entry of a PRP list for a data page", 2},
-    {"swaps-prps", OPT_SWAPS, NULL, 0, "Swap the first two pages of a PRP list", 2},
+    {"swaps-prps", OPT_SWAPS, "N[,read|,write]", OPTION_ARG_OPTIONAL,
+     "Swap pages N and N + 1 of a PRP list (1, of all commands)", 2},
     {"wraps-short", OPT_WRAPS, NULL, 0, "Keep data of less than a page in the page of PRP1", 2},
     {"no-mdts", OPT_NO_MDTS, NULL, 0, "Refuse transfers above --mdts, and do not say so", 2},
     {"keeps-queues", OPT_KEEPS_QUEUES, NULL, 0, "CC.EN = 0 deletes no I/O queues", 2},
@@ -152,6 +155,23 @@ static void set_pci_id(struct serve_options *o, struct argp_state *state, const 
     o->pci_device = (uint16_t)strtoul(device, NULL, 16);
 }
 
+/* N, or N and the commands in question. */
+static void set_swaps(struct serve_options *o, struct argp_state *state, const char *arg)
+{
+    char digits[8] = "1";
+    const char *of = arg ? strchr(arg, ',') : NULL;
+
+    if (arg)
+        snprintf(digits, sizeof(digits), "%.*s", (int)(of ? of - arg : (long)strlen(arg)), arg);
+    o->cfg.swaps_prp = (unsigned)number(state, "swaps-prps", digits, SWAPS_LAST);
+    if (of && strcmp(of, ",read") == 0)
+        o->cfg.swaps_opcode = NVME_IO_READ;
+    else if (of && strcmp(of, ",write") == 0)
+        o->cfg.swaps_opcode = NVME_IO_WRITE;
+    else if (of || o->cfg.swaps_prp == 0)
+        argp_error(state, "--swaps-prps: '%s' is not a page from 1, and read or write", arg);
+}
+
 static void set_second(struct serve_options *o, struct argp_state *state, const char *arg)
 {
     o->wait_second = strcmp(arg, "wait") == 0;
@@ -170,7 +190,6 @@ static bool set_flag(struct serve_options *o, int key)
         [OPT_NO_RESET - OPT_LBA] = &o->cfg.no_reset,
         [OPT_NO_MMAP - OPT_LBA] = &o->no_mmap,
         [OPT_NO_CHAINS - OPT_LBA] = &o->cfg.no_prp_chains,
-        [OPT_SWAPS - OPT_LBA] = &o->cfg.swaps_prps,
         [OPT_WRAPS - OPT_LBA] = &o->cfg.wraps_short,
         [OPT_NO_MDTS - OPT_LBA] = &o->cfg.no_mdts,
         [OPT_KEEPS_QUEUES - OPT_LBA] = &o->cfg.keeps_queues,
@@ -273,6 +292,9 @@ static error_t set_option(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_PCI_ID:
         set_pci_id(o, state, arg);
+        return 0;
+    case OPT_SWAPS:
+        set_swaps(o, state, arg);
         return 0;
     case OPT_SECOND:
         set_second(o, state, arg);
