@@ -39,6 +39,7 @@
 #define LAY_MAGIC_JDESC   LAY_MAGIC('j', 'd')
 #define LAY_MAGIC_JREVOKE LAY_MAGIC('j', 'r')
 #define LAY_MAGIC_JCOMMIT LAY_MAGIC('j', 'c')
+#define LAY_MAGIC_JUNUSED LAY_MAGIC('j', 'u')
 #define LAY_MAGIC_SUMS    LAY_MAGIC('c', 's')
 
 struct lay_head {
@@ -396,5 +397,13 @@ struct lay_journal_commit {
     uint8_t reserved2[LAY_PAYLOAD - 12];
 };
 LAY_SIZE(lay_journal_commit, 4096);
+
+/* Of the log of a new file system: no word equals another one. Not a record; ends the log. */
+struct lay_journal_unused {
+    struct lay_head head;
+    le64 words[(4096 - 48) / 8];
+};
+LAY_SIZE(lay_journal_unused, 4096);
+#define LAY_JUNUSED_WORDS ((4096u - 48u) / 8u)
 
 #endif

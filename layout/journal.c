@@ -27,6 +27,20 @@ uint32_t lay_journal_chain(uint32_t crc, const void *block)
     return crc;
 }
 
+void lay_journal_unused(const struct lay_geometry *geo, uint64_t addr,
+                        struct lay_journal_unused *out)
+{
+    le64 seed;
+
+    memcpy(&seed, geo->hash_seed, sizeof(seed));
+    uint64_t word = lay_get64(seed) + addr * LAY_JUNUSED_WORDS;
+    memset(out, 0, sizeof(*out));
+    lay_head_init(&out->head, LAY_MAGIC_JUNUSED, geo->uuid, addr, 0);
+    for (size_t i = 0; i < LAY_JUNUSED_WORDS; i++)
+        out->words[i] = lay_put64(word++);
+    lay_seal(out, 0);
+}
+
 static bool is_bitmap(const struct lay_geometry *geo, uint64_t block)
 {
     return block >= geo->bitmap_start && block - geo->bitmap_start < geo->bitmap_blocks;

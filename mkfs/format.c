@@ -13,8 +13,10 @@
 
 #include "mkfs/mkfs_core.h"
 
-#define CHUNK_BLOCKS 256u   /* of a transfer: 1 MiB */
-#define ZERO_BLOCKS  16384u /* zeroed by one command: 64 MiB */
+#define CHUNK_BLOCKS  256u   /* of a transfer: 1 MiB */
+#define ZERO_BLOCKS   16384u /* zeroed by one command: 64 MiB */
+#define SINGLE_BLOCKS 64u    /* read by a command each, at once; less than CHUNK_BLOCKS */
+#define UNUSED_LAST   1023u  /* position in the log; what the self-test of a mount reads, 4 MiB */
 
 /* What the steps of one format share. */
 struct format {
@@ -124,7 +126,38 @@ static int write_bitmaps(struct format *f)
     return err;
 }
 
-/* The log is zeroed: records of an earlier file system with this UUID must not be replayed. */
+/* Positions of the log, from 1 on, whose blocks differ from one another. */
+static uint64_t unused_blocks(const struct lay_geometry *geo)
+{
+    return geo->journal_blocks - 1 < UNUSED_LAST ? geo->journal_blocks - 1 : UNUSED_LAST;
+}
+
+static void *unused_block(const struct format *f, uint64_t pos, uint64_t i)
+{
+    void *block = f->buf + (i << LAY_BLOCK_SHIFT);
+
+    lay_journal_unused(geo_of(f), geo_of(f)->journal_start + pos, block);
+    return block;
+}
+
+static int write_unused(struct format *f)
+{
+    uint64_t last = unused_blocks(geo_of(f));
+    int err = 0;
+
+    for (uint64_t pos = 1, n; pos <= last && !err; pos += n) {
+        n = last + 1 - pos < CHUNK_BLOCKS ? last + 1 - pos : CHUNK_BLOCKS;
+        for (uint64_t i = 0; i < n; i++)
+            unused_block(f, pos + i, i);
+        err = write_blocks(f, geo_of(f)->journal_start + pos, n);
+    }
+    return err;
+}
+
+/*
+ * Records of an earlier file system with this UUID must not be replayed, so all of the log is
+ * written.
+ */
 static int write_journal(struct format *f)
 {
     const struct lay_geometry *geo = geo_of(f);
@@ -132,8 +165,11 @@ static int write_journal(struct format *f)
 
     j->tail_tid = lay_put64(1);
     j->tail_pos = lay_put64(1);
+    uint64_t end = 1 + unused_blocks(geo);
     int err = seal_and_write(f, geo->journal_start);
-    return err ? err : write_zeros(f, geo->journal_start + 1, geo->journal_blocks - 1);
+    if (!err)
+        err = write_unused(f);
+    return err ? err : write_zeros(f, geo->journal_start + end, geo->journal_blocks - end);
 }
 
 /* A checksum block of zeros is valid and has no entries. */
@@ -379,14 +415,53 @@ static int verify_zeros(struct format *f, uint64_t block, uint64_t count)
     return err;
 }
 
+/* By commands of one block each. */
+static int read_singly(struct format *f, uint64_t block, uint64_t count)
+{
+    struct bd_io ios[SINGLE_BLOCKS];
+    int err = interrupted(f);
+
+    assert(count <= SINGLE_BLOCKS);
+    for (uint64_t i = 0; i < count; i++)
+        ios[i] = (struct bd_io){.op = BD_READ,
+                                .offset = (block + i) << LAY_BLOCK_SHIFT,
+                                .len = LAY_BLOCK_SIZE,
+                                .buf = f->buf + (i << LAY_BLOCK_SHIFT)};
+    return err ? err : bd_submit(f->dev, ios, count);
+}
+
+/*
+ * A drive that takes the pages of long commands in another order takes them so twice, so blocks
+ * written by long commands are read by short ones.
+ */
+static int verify_unused(struct format *f)
+{
+    uint64_t last = unused_blocks(geo_of(f));
+    int err = 0;
+
+    for (uint64_t pos = 1, n; pos <= last && !err; pos += n) {
+        n = last + 1 - pos < SINGLE_BLOCKS ? last + 1 - pos : SINGLE_BLOCKS;
+        err = read_singly(f, geo_of(f)->journal_start + pos, n);
+        for (uint64_t i = 0; i < n && !err; i++) {
+            const void *got = f->buf + (i << LAY_BLOCK_SHIFT);
+            if (memcmp(got, unused_block(f, pos + i, SINGLE_BLOCKS), LAY_BLOCK_SIZE) != 0)
+                err = -EUCLEAN;
+        }
+    }
+    return err;
+}
+
 static int verify_journal(struct format *f)
 {
     const struct lay_geometry *geo = geo_of(f);
+    uint64_t end = 1 + unused_blocks(geo);
     int err = read_blocks(f, geo->journal_start, 1);
 
     if (!err)
         err = lay_check_journal(geo, (void *)f->buf, NULL);
-    return err ? err : verify_zeros(f, geo->journal_start + 1, geo->journal_blocks - 1);
+    if (!err)
+        err = verify_unused(f);
+    return err ? err : verify_zeros(f, geo->journal_start + end, geo->journal_blocks - end);
 }
 
 static int verify_sums(struct format *f)

@@ -292,6 +292,30 @@ TEST_F(Deviating, AMountFindsAControllerThatSwapsPages)
     EXPECT_TRUE(has_content(mounted_->path("file"), 1));
 }
 
+// Of the pages that mkfs wrote, no two are alike.
+TEST_F(Deviating, AMountOfANewFileSystemFindsAnyTwoPagesThatChangePlaces)
+{
+    Mounted mounted(kImage);
+
+    for (const char *swaps : {"--swaps-prps=1,read", "--swaps-prps=5", "--swaps-prps=30,read"}) {
+        serve({swaps});
+        EXPECT_FALSE(mounted.mount("executor=cpu")) << swaps;
+        std::string log = mounted.log();
+        EXPECT_NE(log.find("wrong data by commands of the processor: a read of "),
+                  std::string::npos)
+            << log;
+    }
+}
+
+TEST_F(Deviating, MkfsFindsWritesWhosePagesChangePlaces)
+{
+    std::string output;
+
+    serve({"--swaps-prps=5,write"});
+    EXPECT_NE(mkfs({"-q"}, &output), 0);
+    EXPECT_NE(output.find("does not give back what was written"), std::string::npos) << output;
+}
+
 // No other read of a mount is shorter than a page.
 TEST_F(Deviating, AMountFindsAControllerThatIsWrongInListsAlone)
 {
@@ -385,9 +409,9 @@ TEST_F(Deviating, MkfsOutlastsAServerThatIsSilentForSixSeconds)
 
 TEST_F(Deviating, ErrorsTimeoutsAndResetsAreCounted)
 {
-    // A read that fails once, a write that is lost, and a fatal status at a flush; the mount itself
-    // reads and writes before.
-    begin({"--fault", "status,op=read,status=0x281,skip=200,times=2", "--fault",
+    // A read of data that fails once, a write that is lost, and a fatal status at a flush; mkfs and
+    // the mount itself read metadata, write and flush before.
+    begin({"--fault", "status,op=read,status=0x281,lba=2048+20000,skip=20,times=2", "--fault",
            "lose,op=write,skip=400,times=1", "--fault", "fatal,op=flush,skip=12,times=1",
            "--keeps-queues"},
           "deadline=1000");

@@ -142,6 +142,9 @@ const Structs in_code = {
       {FIELD(lay_journal_commit, head), FIELD(lay_journal_commit, blocks),
        FIELD(lay_journal_commit, crc), FIELD(lay_journal_commit, reserved),
        FIELD(lay_journal_commit, time), FIELD(lay_journal_commit, reserved2)}}},
+    {"lay_journal_unused",
+     {sizeof(lay_journal_unused),
+      {FIELD(lay_journal_unused, head), FIELD(lay_journal_unused, words)}}},
 };
 
 /* A heading "### struct NAME" begins a table; its rows are "| offset | size | `field` | ...". */

@@ -409,6 +409,59 @@ struct Wrong {
     }
 };
 
+// A drive on which pages 4 and 5 of each command change places, of writes and of reads.
+struct Swapping : Wrong {
+    bd_ops ops;
+
+    Swapping() : Wrong(UINT64_MAX), ops(*dev.ops)
+    {
+        ops.submit = [](bd_dev *dev, bd_io *ios, size_t n) {
+            for (size_t i = 0; i < n; i++) {
+                Wrong::submit(dev, ios + i, 1);
+                reinterpret_cast<Swapping *>(dev)->swap(ios[i]);
+            }
+            return 0;
+        };
+        dev.ops = &ops;
+    }
+    void swap(const bd_io &io)
+    {
+        if (io.len < 6 * 4096)
+            return;
+        uint8_t *data = io.op == BD_WRITE  ? &bytes[io.offset]
+                        : io.op == BD_READ ? static_cast<uint8_t *>(io.buf)
+                                           : nullptr;
+        if (data)
+            std::swap_ranges(data + 4 * 4096, data + 5 * 4096, data + 5 * 4096);
+    }
+};
+
+TEST(Format, ADriveThatTakesPagesInAnotherOrderIsFound)
+{
+    mkfs_params params{};
+    mkfs_plan plan;
+    Swapping dev;
+    EXPECT_EQ(mkfs_format(&dev.dev, &params, &plan), -EUCLEAN);
+    EXPECT_FALSE(dev.mountable(plan));
+}
+
+// So that a mount's self-test sees which page is where.
+TEST(Format, NoTwoPagesOfTheLogsBeginningAreAlike)
+{
+    mkfs_params params{};
+    mkfs_plan plan;
+    Wrong dev(UINT64_MAX);
+    std::set<std::string> seen;
+    ASSERT_EQ(mkfs_format(&dev.dev, &params, &plan), 0);
+    uint64_t n = std::min<uint64_t>(plan.geo.journal_blocks, 1024);
+    for (uint64_t i = 0; i < n; i++) {
+        const auto *page =
+            reinterpret_cast<const char *>(&dev.bytes[(plan.geo.journal_start + i) * 4096]);
+        seen.insert(std::string(page + 2048, 2048));
+    }
+    EXPECT_EQ(seen.size(), n);
+}
+
 int checks_left;
 
 TEST(Format, AFailureLeavesNothingThatCanBeMounted)
