@@ -2,8 +2,12 @@
 /*
  * Self-test of a controller: reads by commands of every shape (one page, two, PRP lists of any
  * length that begin anywhere in a page of a table), and lists of short reads where a path has them,
- * must return the data that reads of single pages return. It only reads, in the first megabytes of
- * the device, and takes some ten milliseconds where a controller moves gigabytes a second.
+ * must return the data that reads of single pages return. It only reads, in a window of 4 MiB at
+ * most, and takes some ten milliseconds where a controller moves gigabytes a second. Pages that
+ * equal their neighbours show little, so the caller chooses a window whose pages differ.
+ *
+ * On a scratch area, which it overwrites and puts back, it makes pages that differ, and tests
+ * writes, too.
  */
 #ifndef BLOCKDEV_DATA_CHECK_H
 #define BLOCKDEV_DATA_CHECK_H
@@ -19,6 +23,9 @@ extern "C" {
 #define DATA_CHECK_LONGEST (2u << 20)
 /* Bytes of the buffer: a page of a PRP table describes its first half. */
 #define DATA_CHECK_BUFFER (2u * DATA_CHECK_LONGEST + 2u * PAGE_BYTES)
+
+/* Bytes of a window or scratch area at most. */
+#define DATA_CHECK_WINDOW (2u * DATA_CHECK_LONGEST)
 
 /* The most pieces of a list. */
 #define DATA_CHECK_PIECES 256u
@@ -41,6 +48,7 @@ struct data_check {
     void *context;
     unsigned char *buffer; /* DATA_CHECK_BUFFER bytes; overwritten */
     size_t max_command;    /* bytes */
+    uint64_t start;        /* of the window: byte of the device, a multiple of PAGE_BYTES */
 };
 
 /*
@@ -50,8 +58,21 @@ struct data_check {
  * success only where the data of the device is such that the test shows little.
  */
 int data_check_run(struct bd_dev *dev, const struct data_check *check, char *why, size_t len);
-/* Checks the commands of the device itself, into its DMA memory if it has such. As above. */
-int data_check_device(struct bd_dev *dev, size_t max_command, char *why, size_t len);
+/*
+ * Checks the commands of the device itself, into its DMA memory if it has such. lists: also short
+ * reads, several at once. As above.
+ */
+int data_check_device(struct bd_dev *dev, uint64_t start, size_t max_command, bool lists, char *why,
+                      size_t len);
+/*
+ * Checks reads, as data_check_device() does, and writes in the scratch area at `start`, of
+ * DATA_CHECK_WINDOW bytes or up to the end of the device. Its former content is written back, also
+ * after a failure, and compared. No other program may use the device, and an interruption in
+ * between would lose the content. -EINVAL: no such area, and -EROFS: nothing was written;
+ * -EUCLEAN: the content could not be put back; and the errors of data_check_run().
+ */
+int data_check_scratch(struct bd_dev *dev, uint64_t start, size_t max_command, char *why,
+                       size_t len);
 
 #ifdef __cplusplus
 }

@@ -61,7 +61,7 @@ class DataCheck : public ::testing::Test
         d_.longest = longest;
         d_.error = error;
         d_.status = status;
-        return data_check_device(&d_.dev, kBytes, why_, sizeof(why_));
+        return data_check_device(&d_.dev, 0, kBytes, true, why_, sizeof(why_));
     }
     bool says(const char *text) const
     {

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Self-test of a controller: writes in a scratch area. After each write the whole area is read by
+ * commands of single pages, so that a page in another place shows, and one too many, too.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "blockdev/data_check_internal.h"
+
+#define WORDS (PAGE_BYTES / sizeof(uint64_t))
+
+struct writing {
+    struct data_commands commands;
+    struct data_window w; /* data: what the area shall hold */
+    unsigned char *former, *got;
+    uint64_t word; /* the next of the pattern; no word of it comes twice */
+    char *why;
+    size_t len;
+};
+
+/* Pages that differ from one another, and from those of fills before. */
+static void fill(struct writing *t, unsigned char *data, size_t pages)
+{
+    for (size_t i = 0; i < pages * WORDS; i++, t->word++)
+        memcpy(data + i * sizeof(t->word), &t->word, sizeof(t->word));
+}
+
+static int fail(struct writing *t, const char *what, int err)
+{
+    snprintf(t->why, t->len, "%s of single pages at byte %" PRIu64 " of the device %s%s", what,
+             t->w.start, data_fails(err), data_cause(err));
+    return err;
+}
+
+/* -EILSEQ: the area differs from `want`. */
+static int compare(struct writing *t, const unsigned char *want)
+{
+    int err = data_window_move(t->commands.dev, &t->w, BD_READ, t->got);
+
+    if (err)
+        return fail(t, "a read", err);
+    return memcmp(t->got, want, t->w.pages * PAGE_BYTES) == 0 ? 0 : -EILSEQ;
+}
+
+static int write_area(struct writing *t, unsigned char *data)
+{
+    int err = data_window_move(t->commands.dev, &t->w, BD_WRITE, data);
+
+    return err ? fail(t, "a write", err) : 0;
+}
+
+static int write_shape(struct writing *t, const struct data_shape *s, size_t first)
+{
+    unsigned char *data = t->commands.buffer + s->at_page * PAGE_BYTES + s->at_byte;
+    const size_t bytes = s->pages * PAGE_BYTES;
+    struct bd_io io = {
+        .op = BD_WRITE, .offset = t->w.start + first * PAGE_BYTES, .len = bytes, .buf = data};
+
+    fill(t, data, s->pages);
+    memcpy(t->w.data + first * PAGE_BYTES, data, bytes);
+    int err = data_submit(t->commands.dev, &io, 1);
+    if (err)
+        snprintf(t->why, t->len,
+                 "a write of %zu bytes from byte %zu of a page %s%s, although writes of single "
+                 "pages succeed",
+                 bytes, s->at_byte, data_fails(err), data_cause(err));
+    return err;
+}
+
+/* In the middle of the area, so that pages in front of it and behind it show a write too many. */
+static int try_write(void *context, const struct data_shape *s)
+{
+    struct writing *t = context;
+
+    if (s->pages > t->w.pages)
+        return 0;
+    int err = write_shape(t, s, (t->w.pages - s->pages) / 2);
+    if (!err)
+        err = compare(t, t->w.data);
+    if (err == -EILSEQ)
+        snprintf(t->why, t->len,
+                 "wrong data: after a write of %zu bytes from byte %zu of a page, reads of single "
+                 "pages return other bytes; the controller does not take PRP entries as specified "
+                 "and cannot be used",
+                 s->pages * PAGE_BYTES, s->at_byte);
+    return err;
+}
+
+static int fill_area(struct writing *t)
+{
+    fill(t, t->w.data, t->w.pages);
+    int err = write_area(t, t->w.data);
+    if (!err)
+        err = compare(t, t->w.data);
+    if (err == -EILSEQ)
+        snprintf(t->why, t->len,
+                 "wrong data: reads of single pages at byte %" PRIu64
+                 " of the device return other bytes than writes of single pages wrote",
+                 t->w.start);
+    data_window_mark(&t->w);
+    return err;
+}
+
+/* A failure that came before has the word, unless the content is lost. */
+static int put_back(struct writing *t, int before)
+{
+    char why[256];
+    struct writing quiet = *t;
+    int err;
+
+    quiet.why = why;
+    quiet.len = sizeof(why);
+    err = write_area(&quiet, t->former);
+    if (!err)
+        err = compare(&quiet, t->former);
+    if (!err)
+        err = bd_flush(t->commands.dev);
+    if (!err)
+        return before;
+    snprintf(t->why, t->len,
+             "the scratch area, %zu bytes from byte %" PRIu64
+             " of the device, could not be put back: its content is lost",
+             t->w.pages * PAGE_BYTES, t->w.start);
+    return -EUCLEAN;
+}
+
+static int check_area(struct writing *t, size_t max_command)
+{
+    size_t lba_size = t->commands.dev->info.lba_size;
+    struct data_check reads = data_commands_path(&t->commands, t->w.start, max_command);
+    int err = fill_area(t);
+
+    if (!err)
+        err = data_check_reads(&reads, &t->w, lba_size, t->why, t->len);
+    if (!err)
+        err = data_each_shape(data_check_longest(max_command), try_write, t);
+    return put_back(t, err);
+}
+
+/* Before anything is written. */
+static int refuse(struct writing *t, uint64_t start)
+{
+    const struct bd_info *info = &t->commands.dev->info;
+
+    if (start % PAGE_BYTES || start >= info->bytes || info->bytes - start < PAGE_BYTES) {
+        snprintf(t->why, t->len,
+                 "no scratch area at byte %" PRIu64 " of the device: a multiple of %zu is needed, "
+                 "and a page of the %" PRIu64 " bytes that it has",
+                 start, PAGE_BYTES, info->bytes);
+        return -EINVAL;
+    }
+    if (info->read_only)
+        snprintf(t->why, t->len, "the namespace is write protected, reads alone can be checked");
+    return info->read_only ? -EROFS : 0;
+}
+
+static int writing_open(struct writing *t, uint64_t start)
+{
+    int err = data_window_open(t->commands.dev, start, DATA_CHECK_WINDOW / PAGE_BYTES, &t->w);
+
+    if (err && err != -ENOMEM)
+        fail(t, "a read", err);
+    if (err)
+        return err;
+    t->former = malloc(t->w.pages * PAGE_BYTES + 1);
+    t->got = malloc(t->w.pages * PAGE_BYTES + 1);
+    if (t->former && t->got) {
+        memcpy(t->former, t->w.data, t->w.pages * PAGE_BYTES);
+        memcpy(&t->word, t->former, t->w.pages ? sizeof(t->word) : 0);
+        t->word = ~t->word;
+        return 0;
+    }
+    data_window_close(&t->w);
+    return -ENOMEM;
+}
+
+int data_check_scratch(struct bd_dev *dev, uint64_t start, size_t max_command, char *why,
+                       size_t len)
+{
+    struct writing t = {.why = why, .len = len};
+    int err = data_commands_open(dev, &t.commands);
+
+    if (err)
+        return err;
+    err = refuse(&t, start);
+    if (!err)
+        err = writing_open(&t, start);
+    if (!err) {
+        err = check_area(&t, max_command);
+        data_window_close(&t.w);
+    }
+    free(t.former);
+    free(t.got);
+    data_commands_close(&t.commands);
+    return err;
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// The self-test's scratch area: deviations of writes are found, and the content is put back.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "blockdev/data_check.h"
+
+namespace
+{
+
+constexpr size_t kBytes = 16 << 20, kStart = 8 << 20, kCommand = 128 << 10, kPage = PAGE_BYTES;
+
+enum Deviation { kNone, kSwapsWrites, kSwapsBoth, kSkipsLast, kWritesOneMore, kLosesOnePage };
+
+// A drive in memory that deviates in commands of more than `pages` pages.
+struct Drive {
+    bd_dev dev{};
+    bd_ops ops{};
+    std::vector<uint8_t> bytes;
+    Deviation deviation = kNone;
+    size_t pages = 5;
+    size_t writes = 0, writes_that_work = SIZE_MAX;
+
+    Drive() : bytes(kBytes)
+    {
+        uint32_t seed = 1;
+        for (auto &b : bytes)
+            b = static_cast<uint8_t>((seed = seed * 1664525 + 1013904223) >> 24);
+        ops.submit = submit;
+        ops.dma_alloc = [](bd_dev *, size_t) -> void * { return nullptr; };
+        dev.ops = &ops;
+        dev.info.bytes = kBytes;
+        dev.info.lba_size = 512;
+    }
+    void read(const bd_io &io)
+    {
+        auto *to = static_cast<uint8_t *>(io.buf);
+        memcpy(to, &bytes[io.offset], io.len);
+        if (deviation == kSwapsBoth && io.len > pages * kPage)
+            std::swap_ranges(to + 4 * kPage, to + 5 * kPage, to + 5 * kPage);
+    }
+    void write(const bd_io &io)
+    {
+        uint8_t *to = &bytes[io.offset];
+        bool deviates = io.len > pages * kPage;
+        size_t len = io.len - (deviates && deviation == kSkipsLast ? kPage : 0);
+        if (deviation == kLosesOnePage && io.len == kPage && io.offset == kStart + 7 * kPage)
+            return;
+        memcpy(to, io.buf, len);
+        if (deviates && (deviation == kSwapsWrites || deviation == kSwapsBoth))
+            std::swap_ranges(to + 4 * kPage, to + 5 * kPage, to + 5 * kPage);
+        if (deviates && deviation == kWritesOneMore)
+            memcpy(to + len, io.buf, kPage);
+    }
+    static int submit(bd_dev *dev, bd_io *ios, size_t n)
+    {
+        auto *d = reinterpret_cast<Drive *>(dev);
+        int err = 0;
+        for (size_t i = 0; i < n; i++) {
+            ios[i].error = 0;
+            ios[i].nvme_status = 0;
+            if (ios[i].op == BD_READ)
+                d->read(ios[i]);
+            else if (ios[i].op == BD_WRITE && d->writes++ < d->writes_that_work)
+                d->write(ios[i]);
+            else if (ios[i].op == BD_WRITE)
+                ios[i].error = -EIO;
+            err = err ? err : ios[i].error;
+        }
+        return err;
+    }
+};
+
+class Scratch : public ::testing::Test
+{
+  protected:
+    Scratch() : before_(d_.bytes)
+    {
+    }
+    int check(uint64_t start = kStart)
+    {
+        return data_check_scratch(&d_.dev, start, kCommand, why_, sizeof(why_));
+    }
+    bool says(const char *text) const
+    {
+        return std::string(why_).find(text) != std::string::npos;
+    }
+    // Of the area, or of all.
+    bool as_before(size_t from = 0, size_t len = kBytes) const
+    {
+        return memcmp(&d_.bytes[from], &before_[from], len) == 0;
+    }
+
+    Drive d_;
+    std::vector<uint8_t> before_;
+    char why_[512] = "";
+};
+
+TEST_F(Scratch, ADriveThatWritesPassesAndHoldsWhatItHeld)
+{
+    EXPECT_EQ(check(), 0) << why_;
+    EXPECT_STREQ(why_, "");
+    EXPECT_GT(d_.writes, 2 * DATA_CHECK_WINDOW / kPage);
+    EXPECT_TRUE(as_before());
+}
+
+TEST_F(Scratch, TheAreaMayEndWithTheDevice)
+{
+    EXPECT_EQ(check(kBytes - 8 * kPage), 0) << why_;
+    EXPECT_TRUE(as_before());
+}
+
+TEST_F(Scratch, WritesThatDeviateAreFoundAndTheAreaIsPutBack)
+{
+    for (Deviation deviation : {kSwapsWrites, kSkipsLast, kWritesOneMore}) {
+        d_.deviation = deviation;
+        EXPECT_EQ(check(), -EILSEQ) << deviation;
+        EXPECT_TRUE(says("wrong data: after a write of ")) << why_;
+        EXPECT_TRUE(as_before()) << deviation;
+    }
+}
+
+// Which reads of the same length would not show.
+TEST_F(Scratch, PagesThatChangePlacesTwiceAreFound)
+{
+    d_.deviation = kSwapsBoth;
+    EXPECT_EQ(check(), -EILSEQ);
+    EXPECT_TRUE(says("wrong data by commands of the processor: a read of ")) << why_;
+    EXPECT_TRUE(as_before());
+}
+
+TEST_F(Scratch, APageThatCannotBeWrittenIsFound)
+{
+    d_.deviation = kLosesOnePage;
+    EXPECT_EQ(check(), -EILSEQ);
+    EXPECT_TRUE(says("than writes of single pages wrote")) << why_;
+    EXPECT_TRUE(as_before());
+}
+
+TEST_F(Scratch, ContentThatCannotBePutBackIsTold)
+{
+    d_.writes_that_work = DATA_CHECK_WINDOW / kPage + 3;
+    EXPECT_EQ(check(), -EUCLEAN);
+    EXPECT_TRUE(says("its content is lost")) << why_;
+}
+
+TEST_F(Scratch, NothingIsWrittenWhereThereIsNoArea)
+{
+    EXPECT_EQ(check(kStart + 512), -EINVAL);
+    EXPECT_EQ(check(kBytes), -EINVAL);
+    EXPECT_TRUE(says("no scratch area at byte 16777216 of the device")) << why_;
+    d_.dev.info.read_only = true;
+    EXPECT_EQ(check(), -EROFS);
+    EXPECT_TRUE(says("write protected")) << why_;
+    EXPECT_EQ(d_.writes, 0u);
+    EXPECT_TRUE(as_before());
+}
+
+} // namespace
