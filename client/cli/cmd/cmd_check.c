@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The command `gpunvme check`. */
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,19 +59,47 @@ static void check_through_kernel(struct check *c, const struct cli_target *t)
     cli_ctrlr_close(&ctrlr);
 }
 
-/* Reads only: the drive may hold anything. */
-static void check_data(struct check *c, struct cli_ctrlr *ctrlr, uint32_t nsid)
+/* Signals that end the command wait until the scratch area is put back, some milliseconds. */
+static int check_scratch(struct cli_ctrlr *ctrlr, uint32_t nsid, uint64_t start, char *why,
+                         size_t len)
+{
+    sigset_t ends, before;
+
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGINT);
+    sigaddset(&ends, SIGTERM);
+    sigaddset(&ends, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &ends, &before);
+    int err = cli_ctrlr_check_scratch(ctrlr, nsid, start, why, len);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return err;
+}
+
+static const char *data_remedy(int err)
+{
+    if (err == -EILSEQ || err == -EPROTO)
+        return "report it to the maker of the controller";
+    return err == -EINVAL ? "name another --scratch" : NULL;
+}
+
+/* Reads only, unless a scratch area is named: the drive may hold anything. */
+static void check_data(struct check *c, struct cli_ctrlr *ctrlr, uint32_t nsid,
+                       const struct cli_options *options)
 {
     char why[512] = "";
-    int err = cli_ctrlr_check_data(ctrlr, nsid, why, sizeof(why));
+    int err = options->scratch
+                  ? check_scratch(ctrlr, nsid, options->scratch_start, why, sizeof(why))
+                  : cli_ctrlr_check_data(ctrlr, nsid, why, sizeof(why));
 
     if (err)
-        check_add(c, CHECK_FAIL, "data",
-                  err == -EILSEQ || err == -EPROTO ? "report it to the maker of the controller"
-                                                   : NULL,
-                  "%s", why[0] ? why : strerror(-err));
+        check_add(c, CHECK_FAIL, "data", data_remedy(err), "%s", why[0] ? why : strerror(-err));
+    else if (options->scratch)
+        check_add(c, CHECK_OK, "data", NULL,
+                  "commands of every length read and write what those of single pages do");
     else
-        check_add(c, CHECK_OK, "data", why[0] ? "repeat it on a drive full of data" : NULL,
+        check_add(c, CHECK_OK, "data",
+                  why[0] ? "--scratch=OFFSET writes pages that differ, and puts back what was there"
+                         : NULL,
                   "commands of every length return what reads of single pages return%s%s",
                   why[0] ? ", but " : "", why);
 }
@@ -96,7 +126,7 @@ static void check_through_driver(struct check *c, const struct cli_target *t,
         check_quirks(c, quirks);
     check_identity(c, &ctrlr, t->nsid ? t->nsid : 1);
     if (options->data)
-        check_data(c, &ctrlr, t->nsid ? t->nsid : 1);
+        check_data(c, &ctrlr, t->nsid ? t->nsid : 1, options);
     cli_ctrlr_close(&ctrlr);
 }
 
@@ -196,12 +226,16 @@ int cli_check(int argc, char **argv)
 {
     struct cli_options options;
     int first;
-    int stop = cli_parse(argc, argv, "oNdu", &options, &first);
+    int stop = cli_parse(argc, argv, "oNdsu", &options, &first);
 
     if (stop)
         return stop - 1;
     if (argc - first > 1) {
         cli_error("check", "one device at most, see gpunvme --help");
+        return 2;
+    }
+    if (options.scratch && !options.data) {
+        cli_error("check", "--scratch belongs to --data, see gpunvme --help");
         return 2;
     }
     if (options.data && first == argc) {

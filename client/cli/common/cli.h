@@ -54,14 +54,16 @@ struct cli_options {
     bool dry_run;
     bool noiommu;
     bool data;
+    bool scratch; /* scratch_start was given */
     bool cufile;
     bool add;
-    size_t buffer;     /* bytes */
-    uint32_t path;     /* GPUNVME_PATH_GPU or _BOUNCE; 0: automatic */
-    bool keeps_on;     /* an interval or a count was given */
-    uint64_t limit;    /* bytes; 0: not given */
-    unsigned interval; /* seconds */
-    unsigned count;    /* 0: no end */
+    size_t buffer;          /* bytes */
+    uint32_t path;          /* GPUNVME_PATH_GPU or _BOUNCE; 0: automatic */
+    bool keeps_on;          /* an interval or a count was given */
+    uint64_t limit;         /* bytes; 0: not given */
+    uint64_t scratch_start; /* byte of the drive */
+    unsigned interval;      /* seconds */
+    unsigned count;         /* 0: no end */
     const char *textfile;
 };
 

@@ -12,6 +12,7 @@
 #define MIN_BUFFER     ((size_t)4096)
 #define MAX_BUFFER     ((uint64_t)1 << 40)
 #define MAX_LIMIT      ((uint64_t)1 << 60)
+#define MAX_OFFSET     ((uint64_t)INT64_MAX)
 #define MAX_SECONDS    86400
 
 static const struct described {
@@ -28,6 +29,7 @@ static const struct described {
     {'n', "dry-run", NULL, "check, say what would be done, and do nothing"},
     {'N', "noiommu", NULL, "a drive that no IOMMU guards: it can then write to any memory"},
     {'d', "data", NULL, "read data by commands of every length, and compare; write nothing"},
+    {'s', "scratch", "OFFSET", "with --data: write there, 4 MiB, and put back what it held"},
     {'u', "cufile", NULL, "what NVIDIA's cuFile lacks here, or for the file that is named"},
     {'a', "add", NULL, "a checksum for each block that has none, of what it holds"},
     {'l', "limit", "SIZE", "bytes that a directory's files may take, with K, M, G or T"},
@@ -82,6 +84,13 @@ uint64_t cli_parse_size(const char *text, uint64_t most)
     return (uint64_t)n << shift;
 }
 
+/* A byte of a device: 0 is one, too. */
+static bool parse_offset(const char *text, uint64_t *offset)
+{
+    *offset = cli_parse_size(text, MAX_OFFSET);
+    return *offset || strcmp(text, "0") == 0;
+}
+
 static bool parse_path(const char *text, uint32_t *path)
 {
     static const char *const names[] = {"auto", "gpu", "bounce"};
@@ -133,6 +142,8 @@ static int apply_value(int opt, const char *value, struct cli_options *out)
         return wrong(value, "not a number from 1 to 86400");
     if (opt == 'l' && !(out->limit = cli_parse_size(value, MAX_LIMIT)))
         return wrong(value, "not a limit, use for example 100G");
+    if (opt == 's' && !parse_offset(value, &out->scratch_start))
+        return wrong(value, "not a byte of a drive, use for example 0 or 64M");
     out->keeps_on |= opt == 'i' || opt == 'C';
     if (opt == 'w')
         out->textfile = value;
@@ -153,6 +164,8 @@ static void apply_flag(int opt, struct cli_options *out)
         out->noiommu = true;
     else if (opt == 'd')
         out->data = true;
+    else if (opt == 's')
+        out->scratch = true;
     else if (opt == 'u')
         out->cufile = true;
     else if (opt == 'a')

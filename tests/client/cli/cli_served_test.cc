@@ -121,7 +121,7 @@ TEST(Served, CheckReportsReadsThatFail)
     Server server({"--fault", "status,op=read,status=0x281"});
     Outcome run = gpunvme("check --data vfio-user:" + server.path);
     EXPECT_EQ(run.status, 1) << run.output;
-    EXPECT_NE(run.output.find("a read of single pages at the beginning of the device fails"),
+    EXPECT_NE(run.output.find("a read of single pages at byte 0 of the device fails"),
               std::string::npos)
         << run.output;
 }
@@ -147,6 +147,43 @@ TEST(Served, CheckReadsDataOnRequest)
     run = gpunvme("check --data");
     EXPECT_EQ(run.status, 2) << run.output;
     EXPECT_EQ(good.stop(), 0) << "mistakes of the driver";
+}
+
+std::string content(const std::string &path)
+{
+    std::ifstream in(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+TEST(Served, CheckWritesOnRequestAndPutsBack)
+{
+    std::string image = ::testing::TempDir() + "gpunvme-check-scratch-" + std::to_string(getpid());
+    std::ofstream(image, std::ios::binary) << std::string(8 << 20, 'x');
+    {
+        Server good({"--strict", "--no-prp-chains", "-i", image});
+        Outcome run = gpunvme("check --data --scratch=1M vfio-user:" + good.path);
+        EXPECT_NE(run.output.find("commands of every length read and write what"),
+                  std::string::npos)
+            << run.output;
+        run = gpunvme("check --data --scratch=9M vfio-user:" + good.path);
+        EXPECT_EQ(run.status, 1) << run.output;
+        EXPECT_NE(run.output.find("no scratch area at byte 9437184"), std::string::npos)
+            << run.output;
+        EXPECT_EQ(good.stop(), 0) << "mistakes of the driver";
+    }
+    for (const char *swaps :
+         {"--swaps-prps=5,write", "--swaps-prps=29,write", "--swaps-prps=5,read"}) {
+        Server bad({swaps, "-i", image});
+        Outcome run = gpunvme("check --data --scratch=0 vfio-user:" + bad.path);
+        EXPECT_EQ(run.status, 1) << run.output;
+        EXPECT_NE(run.output.find("wrong data"), std::string::npos) << swaps << run.output;
+    }
+    EXPECT_EQ(content(image), std::string(8 << 20, 'x'));
+    std::remove(image.c_str());
+    for (const char *wrong : {"--data --scratch=x /none", "--scratch=0 /none"})
+        EXPECT_EQ(gpunvme(std::string("check ") + wrong).status, 2) << wrong;
+    EXPECT_EQ(outcome_of(std::string(GPUNVME_SIM) + " --swaps-prps=0 /none").status, 2);
+    EXPECT_EQ(outcome_of(std::string(GPUNVME_SIM) + " --swaps-prps=3,flush /none").status, 2);
 }
 
 TEST(Served, OneAfterTheOther)
