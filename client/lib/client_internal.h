@@ -90,11 +90,11 @@ struct range {
 int gpunvme_warm_pipeline(struct gpunvme *g, int device);
 
 /*
- * -ETIMEDOUT: a copy of a small read that was given up (copy_service.h) may still be made to the
- * buffer, so that nothing else may be read to it. settle: waits for a second at most.
+ * -ETIMEDOUT: a copy of a small read that was given up (copy_service.h), of any handle of this
+ * process, may still be made to the buffer, so that nothing else may be read to it. settle: waits for a second at most.
  */
 int gpunvme_check_copies(const struct gpunvme_buffer *b);
-int gpunvme_check_copies_to(struct gpunvme *g, int device, uint64_t addr, uint64_t len);
+int gpunvme_check_copies_to(int device, uint64_t addr, uint64_t len);
 int gpunvme_settle_copies(const struct gpunvme_buffer *b);
 
 /* The path of a transfer, and the choice that its time is counted for. */

@@ -42,7 +42,14 @@ struct copy_service {
     _Atomic bool failed;
     pthread_mutex_t lock; /* of launches; protects: */
     _Atomic uint32_t launched;
+    struct copy_service *next; /* in_doubt.lock */
 };
+
+/* The services that have given up a copy, until they are closed. */
+static struct {
+    pthread_mutex_t lock; /* protects the list */
+    struct copy_service *_Atomic first;
+} in_doubt = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* --- Open and close -------------------------------------------------------------------------- */
 
@@ -104,12 +111,27 @@ static void free_stream(const struct copy_service *s, void *stream)
     cuda_driver_stream_free(s->cuda, s->device, stream);
 }
 
+static void end_doubt(const struct copy_service *s)
+{
+    struct copy_service *before = NULL, *at;
+
+    pthread_mutex_lock(&in_doubt.lock);
+    for (at = in_doubt.first; at && at != s; at = at->next)
+        before = at;
+    if (at && before)
+        before->next = at->next;
+    else if (at)
+        in_doubt.first = at->next;
+    pthread_mutex_unlock(&in_doubt.lock);
+}
+
 void copy_service_close(struct copy_service *s)
 {
     if (!s)
         return;
     free_stream(s, s->stream);
     free_stream(s, s->engine);
+    end_doubt(s);
     if (s->memory) {
         cuda_driver_unpin(s->cuda, s->device, s->memory);
         munmap(s->memory, HEAD + STAGING);
@@ -260,7 +282,12 @@ static int wait_for(struct copy_service *s, int slot, uint32_t number)
 static void give_up(struct copy_service *s, int slot, const union gd_copy *copy)
 {
     s->lost[slot] = *copy;
-    atomic_fetch_or(&s->given_up, 1u << slot);
+    pthread_mutex_lock(&in_doubt.lock);
+    if (!atomic_fetch_or(&s->given_up, 1u << slot)) {
+        s->next = in_doubt.first;
+        in_doubt.first = s;
+    }
+    pthread_mutex_unlock(&in_doubt.lock);
     store_words(s, slot, 0, copy);
 }
 
@@ -302,7 +329,7 @@ int copy_service_copy(struct copy_service *s, int slot, uint64_t dst, size_t fir
 }
 
 /* The kernels of a context that has failed have ended. */
-bool copy_service_may_write(struct copy_service *s, uint64_t addr, size_t len)
+static bool may_write(struct copy_service *s, uint64_t addr, size_t len)
 {
     uint32_t slots = atomic_load(&s->given_up);
     bool overlaps = false;
@@ -312,4 +339,17 @@ bool copy_service_may_write(struct copy_service *s, uint64_t addr, size_t len)
         overlaps |= lost->dst < addr + len && addr < lost->dst + lost->len;
     }
     return overlaps && !has_left(s) && !cuda_driver_stream_check(s->cuda, s->device, s->stream);
+}
+
+bool copy_services_may_write(int device, uint64_t addr, size_t len)
+{
+    bool may = false;
+
+    if (!in_doubt.first)
+        return false;
+    pthread_mutex_lock(&in_doubt.lock);
+    for (struct copy_service *s = in_doubt.first; s && !may; s = s->next)
+        may = s->device == device && may_write(s, addr, len);
+    pthread_mutex_unlock(&in_doubt.lock);
+    return may;
 }

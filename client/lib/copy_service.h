@@ -42,11 +42,14 @@ char *copy_service_staging(const struct copy_service *s, int slot);
 /*
  * Copies bytes [first, first + len) of the staging to dst in GPU memory; first is below 4096. 0, or
  * -errno with a sentence. The copy has ended when the call returns, except after -ETIMEDOUT: it was
- * given up, and may be made until copy_service_may_write() says otherwise. After an
+ * given up, and may be made until copy_services_may_write() says otherwise. After an
  * error no slot can be claimed; threads that had one by then still copy.
  */
 int copy_service_copy(struct copy_service *s, int slot, uint64_t dst, size_t first, size_t len);
-/* May a copy that was given up still be made to some of these bytes of GPU memory? */
-bool copy_service_may_write(struct copy_service *s, uint64_t addr, size_t len);
+/*
+ * May a copy that was given up, by any service of this process, still be made to some of these
+ * bytes of a GPU's memory? Takes a lock only after a copy was given up.
+ */
+bool copy_services_may_write(int device, uint64_t addr, size_t len);
 
 #endif

@@ -117,7 +117,7 @@ static int read_list(struct gpunvme_file *f, void *ptr, struct gpunvme_piece *pi
     if (err || n == 0)
         return err;
     l.buffer = gd_part_from(&around, (uintptr_t)ptr);
-    err = gpunvme_check_copies_to(f->d->g, f->d->space.device, l.buffer.addr, l.buffer.len);
+    err = gpunvme_check_copies_to(f->d->space.device, l.buffer.addr, l.buffer.len);
     if (err)
         return err;
     err = shared_list_locate(f->d->g, pieces, n, &at);

@@ -9,16 +9,9 @@
 
 #define SETTLE_NS NS_PER_S
 
-static bool is_in_doubt(struct gpunvme *g, int device, uint64_t addr, uint64_t len)
-{
-    struct copy_service *s = atomic_load(&g->copies);
-
-    return s && device == copy_service_device(s) && copy_service_may_write(s, addr, len);
-}
-
 static bool buffer_is_in_doubt(const struct gpunvme_buffer *b)
 {
-    return is_in_doubt(b->owner, b->device, (uintptr_t)b->addr, b->len);
+    return copy_services_may_write(b->device, (uintptr_t)b->addr, b->len);
 }
 
 static int refuse(bool in_doubt)
@@ -28,9 +21,9 @@ static int refuse(bool in_doubt)
     return gpunvme_fail(-ETIMEDOUT, "a copy that was given up may still be made to the buffer");
 }
 
-int gpunvme_check_copies_to(struct gpunvme *g, int device, uint64_t addr, uint64_t len)
+int gpunvme_check_copies_to(int device, uint64_t addr, uint64_t len)
 {
-    return refuse(is_in_doubt(g, device, addr, len));
+    return refuse(copy_services_may_write(device, addr, len));
 }
 
 int gpunvme_check_copies(const struct gpunvme_buffer *b)

@@ -80,7 +80,7 @@ class CopyService : public ::testing::Test
     }
     bool may_write(const unsigned char *to, size_t len)
     {
-        return copy_service_may_write(service_, reinterpret_cast<uintptr_t>(to), len);
+        return copy_services_may_write(0, reinterpret_cast<uintptr_t>(to), len);
     }
     // Of a copy to the 100 bytes behind `to`.
     void expect_in_doubt(const unsigned char *to)
@@ -246,6 +246,22 @@ TEST_F(CopyService, ACopyThatIsGivenUpMayWriteUntilItsBlockHasLeft)
     memset(to, 0, sizeof(to));
     usleep(10000);
     EXPECT_EQ(to[100], 0) << "it is made no more";
+}
+
+// Of this device, and until the service that made it is closed.
+TEST_F(CopyService, ACopyIsInDoubtForAllHandlesOfTheProcess)
+{
+    start_anew(60 * kSecond, kSecond / 10);
+    int slot = claim_and_pause();
+    ASSERT_GE(slot, 0);
+    unsigned char to[300] = {};
+    EXPECT_FALSE(may_write(to + 100, 100));
+    EXPECT_EQ(copy_to(slot, to + 100), -ETIMEDOUT);
+    EXPECT_TRUE(may_write(to + 100, 100));
+    EXPECT_FALSE(copy_services_may_write(1, reinterpret_cast<uintptr_t>(to + 100), 100));
+    copy_service_rig_resume();
+    start_anew(60 * kSecond);
+    EXPECT_FALSE(may_write(to + 100, 100));
 }
 
 TEST_F(CopyService, ACopyThatWasGivenUpEndsWithItsContext)

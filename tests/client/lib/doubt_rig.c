@@ -11,19 +11,12 @@ static struct gpunvme handle;
 static int of_device;
 static unsigned checks_left, frees;
 
-bool __wrap_copy_service_may_write(struct copy_service *s, uint64_t addr, size_t len);
-bool __wrap_copy_service_may_write(struct copy_service *s, uint64_t addr, size_t len)
+bool __wrap_copy_services_may_write(int device, uint64_t addr, size_t len);
+bool __wrap_copy_services_may_write(int device, uint64_t addr, size_t len)
 {
-    (void)s, (void)addr, (void)len;
+    (void)addr, (void)len;
     checks_left -= checks_left != 0;
-    return checks_left != 0;
-}
-
-int __wrap_copy_service_device(const struct copy_service *s);
-int __wrap_copy_service_device(const struct copy_service *s)
-{
-    (void)s;
-    return of_device;
+    return device == of_device && checks_left != 0;
 }
 
 int __wrap_cuda_driver_free(struct cuda_driver *cu, int device, uint64_t addr);
@@ -43,7 +36,6 @@ struct gpunvme_buffer *doubt_rig_buffer(int device)
     handle.fd = -1;
     pthread_mutex_init(&handle.lock, NULL);
     pthread_cond_init(&handle.unused, NULL);
-    atomic_store(&handle.copies, (struct copy_service *)&of_device);
     of_device = device;
     frees = 0;
     b->owner = &handle;
