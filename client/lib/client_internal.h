@@ -91,7 +91,8 @@ int gpunvme_warm_pipeline(struct gpunvme *g, int device);
 
 /*
  * -ETIMEDOUT: a copy of a small read that was given up (copy_service.h), of any handle of this
- * process, may still be made to the buffer, so that nothing else may be read to it. settle: waits for a second at most.
+ * process, may still be made to the buffer, so that nothing else may be read to it. settle: waits
+ * for a second at most.
  */
 int gpunvme_check_copies(const struct gpunvme_buffer *b);
 int gpunvme_check_copies_to(int device, uint64_t addr, uint64_t len);
