@@ -49,8 +49,10 @@ static void buffer_link(struct gpunvme_buffer *b)
 static void buffer_unlink(struct gpunvme_buffer *b)
 {
     pthread_mutex_lock(&b->owner->lock);
-    for (struct gpunvme_direct *d = b->owner->directs; d; d = d->next)
+    for (struct gpunvme_direct *d = b->owner->directs; d; d = d->next) {
         direct_buffer_remove(d, b);
+        b->in_reach = b->in_reach || (b->piece.slab && direct_queues_lost(d));
+    }
     *b->link = b->next;
     if (b->next)
         b->next->link = b->link;
@@ -165,8 +167,21 @@ int gpunvme_register_host(struct gpunvme *g, void *addr, size_t len, struct gpun
     return register_memory(g, addr, len, true, out);
 }
 
+static int alloc_piece(struct gpunvme_buffer *b)
+{
+    int err = slab_alloc(&b->owner->slabs, b->len, &b->piece);
+
+    if (err)
+        return gpunvme_fail(err, "memory of %zu bytes: %s", b->len, strerror(-err));
+    b->addr = b->piece.addr;
+    b->fd = b->piece.fd;
+    return 0;
+}
+
 static int alloc_host(struct gpunvme_buffer *b)
 {
+    if (slab_takes(b->len))
+        return alloc_piece(b);
     b->fd = memfd_create("gpunvme-buffer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (b->fd < 0 || ftruncate(b->fd, (off_t)b->len) != 0)
         return gpunvme_fail(-errno, "memory of %zu bytes: %s", b->len, strerror(errno));
@@ -179,7 +194,8 @@ static int alloc_host(struct gpunvme_buffer *b)
 
 static int share_memory(struct gpunvme_buffer *b, uint32_t flags)
 {
-    struct gpunvme_ioc_register reg = {.kind = GPUNVME_MEM_FD, .flags = flags};
+    struct gpunvme_ioc_register reg = {
+        .kind = GPUNVME_MEM_FD, .flags = flags, .offset = b->piece.offset};
 
     if (b->owner->fd < 0)
         return gpunvme_fail(-ENOTSUP, "a handle without a mount shares no memory");
@@ -273,6 +289,10 @@ static void free_memory(struct gpunvme_buffer *b)
 {
     if (b->pinned_for != CUDA_NO_DEVICE)
         cuda_driver_unpin(b->owner->cuda, b->pinned_for, b->addr);
+    if (b->piece.slab) {
+        slab_free(&b->owner->slabs, &b->piece, b->len, b->in_reach);
+        return;
+    }
     if (b->allocated && b->device != CUDA_NO_DEVICE && b->addr)
         cuda_driver_free(b->owner->cuda, b->device, (uintptr_t)b->addr);
     else if (b->allocated && b->addr)
@@ -342,6 +362,7 @@ int gpunvme_unregister(struct gpunvme_buffer *b)
         err = gpunvme_ioctl(b->owner->fd, GPUNVME_IOC_UNREGISTER, &unreg, sizeof(unreg));
     if (err)
         gpunvme_fail(err, "UNREGISTER: %s", strerror(-err));
+    b->in_reach = err != 0;
     await_users(b);
     int doubt = gpunvme_settle_copies(b);
     buffer_unlink(b);

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <time.h>
 
+#include "client/lib/buffer_slab.h"
 #include "client/lib/cuda_driver.h"
 #include "client/lib/error.h"
 #include "client/lib/path_choice.h"
@@ -27,6 +28,7 @@ struct gpunvme {
     struct copy_service *_Atomic copies; /* for small reads */
     _Atomic bool has_copies;             /* copies was opened, also where it is NULL */
     struct gpunvme_buffer *buffers;
+    struct slabs slabs; /* memory of small buffers */
     struct gpunvme_direct *directs;
     struct shared_list *lists;           /* that no READV uses now */
     struct shared_list *pieces;          /* of gpunvme_pieces_alloc() */
@@ -48,7 +50,9 @@ struct gpunvme_buffer {
     int pinned_for;    /* CUDA ordinal whose kernels reach the host memory, or CUDA_NO_DEVICE */
     bool allocated;    /* by this library */
     bool shared;       /* registered at the mount; if not, the library bounces its transfers */
+    bool in_reach;     /* after its end: a command may still be under way to the memory */
     char why_not[160]; /* why it is not shared */
+    struct slab_piece piece;   /* the memory, if it is a piece of a slab, whose fd is above */
     _Atomic unsigned users;    /* transfers under way, and GPUNVME_AWAITED */
     _Atomic bool ending;       /* no transfer may begin, and those under way stop */
     _Atomic int64_t avoid_gpu; /* CLOCK_MONOTONIC s: until then transfers bounce here */

@@ -49,6 +49,7 @@ static void handle_init(struct gpunvme *g)
 {
     pthread_mutex_init(&g->lock, NULL);
     pthread_cond_init(&g->unused, NULL);
+    slabs_init(&g->slabs);
     gpunvme_set_options(g, &(struct gpunvme_options){0});
 }
 
@@ -100,6 +101,7 @@ void gpunvme_disconnect(struct gpunvme *g)
     shared_lists_free(g);
     while (g->buffers)
         gpunvme_unregister(g->buffers);
+    slabs_destroy(&g->slabs);
     cuda_driver_close(g->cuda);
     call_stats_end(g);
     if (g->fd >= 0)

@@ -56,7 +56,8 @@ struct gpunvme_direct {
     /* In the memory space; 0: no file with checksums was opened. Under lease_lock. */
     uint64_t sum_table_at;
 
-    pthread_mutex_t lock;         /* protects buffers and slots; taken after g->lock */
+    pthread_mutex_t lock;         /* protects buffers, slots and locks_at; taken after g->lock */
+    uint64_t locks_at;            /* in the memory space: words of the queues; 0: there are none */
     struct direct_slots dealings; /* struct gq_dealing */
     struct direct_slots parts;    /* struct gd_parts: on mounts that stage */
     struct direct_slots checks;   /* struct gd_check: once a file with checksums was opened */
@@ -84,6 +85,8 @@ struct gpunvme_file {
 /* Queues (direct_queues.c). d->staging comes first; the end waits for reads, bounded. */
 int direct_queues_lease(struct gpunvme_direct *d);
 void direct_queues_end(struct gpunvme_direct *d);
+/* May a lost command be under way on a queue of the lease? */
+bool direct_queues_lost(struct gpunvme_direct *d);
 /* Maps the page of a lease and the first len bytes of its memory. */
 int direct_share_page(struct gpunvme_direct *d, uint64_t id, uint64_t key, size_t len,
                       struct memory_space_map *out);

@@ -291,6 +291,13 @@ static void build_set(struct gpunvme_direct *d, const struct arena *a,
     };
 }
 
+static void set_locks_at(struct gpunvme_direct *d, uint64_t at)
+{
+    pthread_mutex_lock(&d->lock);
+    d->locks_at = at;
+    pthread_mutex_unlock(&d->lock);
+}
+
 int direct_queues_lease(struct gpunvme_direct *d)
 {
     struct gd_buffer staging = {0};
@@ -311,9 +318,34 @@ int direct_queues_lease(struct gpunvme_direct *d)
         return err;
     }
     build_set(d, &a, &staging);
+    set_locks_at(d, d->arena);
     if (d->copy_kernel)
         (void)copy_kernel_attach(d->copy_kernel, d->lease.id, d->lease.key); /* or it is slow */
     return 0;
+}
+
+/* Threads of this process, or kernels, may be storing to the words. */
+static int load_locks(const struct gpunvme_direct *d, uint32_t locks[GD_MAX_QUEUES])
+{
+    const uint32_t *words = (const uint32_t *)(uintptr_t)d->locks_at;
+
+    if (d->space.cuda)
+        return memory_space_get(&d->space, locks, d->locks_at, GD_MAX_QUEUES * sizeof(*locks));
+    for (uint32_t i = 0; i < GD_MAX_QUEUES; i++)
+        locks[i] = __atomic_load_n(&words[i], __ATOMIC_RELAXED);
+    return 0;
+}
+
+bool direct_queues_lost(struct gpunvme_direct *d)
+{
+    uint32_t locks[GD_MAX_QUEUES] = {0};
+
+    pthread_mutex_lock(&d->lock);
+    bool lost = d->locks_at && load_locks(d, locks); /* nothing is known of a GPU that is gone */
+    pthread_mutex_unlock(&d->lock);
+    for (uint32_t i = 0; i < GD_MAX_QUEUES && !lost; i++)
+        lost = (locks[i] & GD_LOST) != 0;
+    return lost;
 }
 
 static bool idle(struct gpunvme_direct *d)
@@ -353,6 +385,7 @@ void direct_queues_end(struct gpunvme_direct *d)
     direct_lease_end(d->g->fd, d->lease.id, d->lease.key);
     if (d->copy_kernel)
         copy_kernel_detach(d->copy_kernel);
+    set_locks_at(d, 0);
     memory_space_free(&d->space, d->arena);
     d->arena = 0;
     for (uint32_t i = 0; i < GD_MAX_QUEUES; i++) {

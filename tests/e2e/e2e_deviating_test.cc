@@ -4,12 +4,14 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <iterator>
+#include <random>
 #include <set>
 #include <string>
 #include <thread>
@@ -27,6 +29,8 @@ namespace
 {
 
 constexpr size_t kPiece = 64 << 10;
+constexpr size_t kOwn = 256 << 10; // a buffer that has a file, and so a region, of its own
+constexpr size_t kPage = 4096;
 
 class Deviating : public Served
 {
@@ -62,17 +66,22 @@ class Deviating : public Served
         return stats;
     }
     // Piece i of the file by the queues of the executor.
-    void expect_reads(gpunvme_buffer *b, size_t i) const
+    void expect_reads(gpunvme_buffer *b, size_t i, size_t len = kPiece) const
     {
-        size_t at = i * kPiece % kFile;
-        std::vector<uint8_t> want(kPiece);
         gpunvme_result result;
 
-        content_fill(1, at, want.data(), kPiece);
-        memset(gpunvme_buffer_addr(b), 0, kPiece);
-        ASSERT_EQ(gpunvme_read(b, fd_, 0, at, kPiece, &result), (ssize_t)kPiece) << result.why;
+        memset(gpunvme_buffer_addr(b), 0, len);
+        ASSERT_EQ(gpunvme_read(b, fd_, 0, i * len % kFile, len, &result), (ssize_t)len)
+            << result.why;
         EXPECT_EQ(result.path, (uint32_t)GPUNVME_PATH_GPU) << result.why;
-        EXPECT_EQ(memcmp(gpunvme_buffer_addr(b), want.data(), kPiece), 0) << i;
+        EXPECT_TRUE(holds(b, i, len)) << i;
+    }
+    static bool holds(const gpunvme_buffer *b, size_t i, size_t len)
+    {
+        std::vector<uint8_t> want(len);
+
+        content_fill(1, i * len % kFile, want.data(), len);
+        return memcmp(gpunvme_buffer_addr(b), want.data(), len) == 0;
     }
     // The mount ends, and is refused when the drive is served with these options.
     void expect_refused(const std::vector<std::string> &server, const std::string &says)
@@ -90,6 +99,13 @@ class Deviating : public Served
         std::string log = mounted_->log();
         EXPECT_NE(log.find(device_ + ": " + says), std::string::npos) << log;
         EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 2) << "and that of the first: " << log;
+    }
+    static void expect_zeros(const gpunvme_buffer *b)
+    {
+        const auto *bytes = static_cast<const uint8_t *>(gpunvme_buffer_addr(b));
+        size_t len = gpunvme_buffer_len(b);
+
+        EXPECT_EQ(std::count(bytes, bytes + len, 0), static_cast<ptrdiff_t>(len));
     }
     void expect_file() const
     {
@@ -112,7 +128,7 @@ TEST_F(Deviating, AServerThatKeeps64RegionsIsNotAskedForMore)
     EXPECT_EQ(before.dma_region_limit, 64u);
     EXPECT_LE(before.dma_regions, 16u) << "43 queues, rings, lists, bounce memory";
     for (size_t i = 0; i < buffers.size(); i++) {
-        ASSERT_EQ(gpunvme_alloc(g_, kPiece, &buffers[i]), 0) << i << ": " << gpunvme_error();
+        ASSERT_EQ(gpunvme_alloc(g_, kOwn, &buffers[i]), 0) << i << ": " << gpunvme_error();
         expect_reads(buffers[i], i);
     }
     gpunvme_ioc_stats full = stats();
@@ -124,7 +140,7 @@ TEST_F(Deviating, AServerThatKeeps64RegionsIsNotAskedForMore)
     for (auto *b : buffers)
         gpunvme_unregister(b);
     EXPECT_EQ(stats().dma_regions, before.dma_regions);
-    ASSERT_EQ(gpunvme_alloc(g_, kPiece, &buffers[0]), 0) << gpunvme_error();
+    ASSERT_EQ(gpunvme_alloc(g_, kOwn, &buffers[0]), 0) << gpunvme_error();
     expect_reads(buffers[0], 3);
     EXPECT_EQ(stats().gpu_staged_read_bytes, full.gpu_staged_read_bytes) << "there is room again";
     gpunvme_unregister(buffers[0]);
@@ -141,7 +157,7 @@ TEST_F(Deviating, AFullTableRefusesTheDirectPathUntilThereIsRoom)
 
     begin({"--dma-maps", "64"}, "direct=root");
     for (auto &b : buffers)
-        ASSERT_EQ(gpunvme_alloc(g_, kPiece, &b), 0) << gpunvme_error();
+        ASSERT_EQ(gpunvme_alloc(g_, kOwn, &b), 0) << gpunvme_error();
     gpunvme_buffer *staged = buffers.back();
     uint64_t full = stats().dma_regions, held = stats().buffers;
     auto start = std::chrono::steady_clock::now();
@@ -209,6 +225,96 @@ TEST_F(Deviating, BuffersInOneFileShareARegion)
     close(memory);
 }
 
+// They are pieces of a file that the library makes, and used again.
+TEST_F(Deviating, SmallBuffersShareARegionWhileTheyComeAndGo)
+{
+    constexpr size_t kCount = 200;
+    std::vector<gpunvme_buffer *> buffers(kCount, nullptr);
+    std::vector<size_t> holds_piece(kCount);
+    std::mt19937 rng(3);
+
+    begin({"--dma-maps", "64"}, "");
+    uint64_t before = stats().dma_regions, none = stats().buffers;
+    for (size_t i = 0; i < 1000; i++) {
+        size_t at = i < kCount ? i : rng() % kCount;
+        if (buffers[at]) {
+            EXPECT_TRUE(holds(buffers[at], holds_piece[at], kPage)) << at;
+            ASSERT_EQ(gpunvme_unregister(buffers[at]), 0);
+        }
+        ASSERT_EQ(gpunvme_alloc(g_, kPage, &buffers[at]), 0) << i << ": " << gpunvme_error();
+        expect_zeros(buffers[at]);
+        expect_reads(buffers[at], i, kPage);
+        holds_piece[at] = i;
+    }
+    EXPECT_EQ(stats().dma_regions, before + 1);
+    EXPECT_EQ(stats().gpu_staged_read_bytes, 0u);
+    EXPECT_EQ(stats().buffers, none + kCount);
+    std::shuffle(buffers.begin(), buffers.end(), rng);
+    for (auto *b : buffers)
+        EXPECT_EQ(gpunvme_unregister(b), 0);
+    EXPECT_EQ(stats().dma_regions, before);
+    EXPECT_EQ(stats().buffers, none);
+}
+
+// 0: a lease of queues reads the file's second page.
+int read_by_a_lease(const std::string &mount, const std::string &path)
+{
+    const struct gpunvme_direct_options few = {2, 8, 0};
+    struct gpunvme_direct *d = nullptr;
+    struct gpunvme_file *f = nullptr;
+    gpunvme_buffer *b = nullptr;
+    gpunvme *g = nullptr;
+    std::vector<uint8_t> want(kPage);
+    int fd = open(path.c_str(), O_RDONLY);
+
+    content_fill(1, kPage, want.data(), kPage);
+    int err = gpunvme_connect(mount.c_str(), &g);
+    if (!err)
+        err = gpunvme_direct_open(g, &few, &d);
+    if (!err)
+        err = gpunvme_file_open(d, fd, &f);
+    if (!err)
+        err = gpunvme_alloc(g, kPage, &b);
+    if (!err && gpunvme_file_read(f, gpunvme_buffer_addr(b), kPage, kPage) != (ssize_t)kPage)
+        err = -EIO;
+    if (!err && memcmp(gpunvme_buffer_addr(b), want.data(), kPage) != 0)
+        err = -EILSEQ;
+    if (err)
+        fprintf(stderr, "lease: %d: %s\n", err, gpunvme_error());
+    gpunvme_disconnect(g);
+    close(fd);
+    return err;
+}
+
+// In a process of its own, which then ends; true if its lease read the file.
+bool child_reads_by_a_lease(const Mounted &mounted)
+{
+    int status = -1;
+    pid_t pid = fork();
+
+    if (pid == 0)
+        _exit(read_by_a_lease(mounted.path(""), mounted.path("file")) ? 1 : 0);
+    return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) &&
+           WEXITSTATUS(status) == 0;
+}
+
+TEST_F(Deviating, AnotherProcessLeasesQueuesBesideManySmallBuffers)
+{
+    std::vector<gpunvme_buffer *> buffers(200);
+
+    begin({"--dma-maps", "64"}, "direct=root");
+    for (auto &b : buffers)
+        ASSERT_EQ(gpunvme_alloc(g_, kPage, &b), 0) << gpunvme_error();
+    gpunvme_ioc_stats held = stats();
+    EXPECT_TRUE(child_reads_by_a_lease(*mounted_));
+    for (size_t i = 0; i < buffers.size(); i++)
+        expect_reads(buffers[i], i, kPage);
+    EXPECT_EQ(stats().dma_regions, held.dma_regions);
+    EXPECT_EQ(stats().buffers, held.buffers);
+    for (auto *b : buffers)
+        gpunvme_unregister(b);
+}
+
 // The files of the rings of all queues of a lease.
 std::set<ino_t> files_of(int fd, const Queues &lease)
 {
@@ -273,7 +379,7 @@ TEST_F(Deviating, AServerThatRefusesEarlierServesAllBuffers)
 
     begin({"--dma-maps", "24"}, "", false);
     for (size_t i = 0; i < buffers.size(); i++) {
-        ASSERT_EQ(gpunvme_alloc(g_, kPiece, &buffers[i]), 0) << i << ": " << gpunvme_error();
+        ASSERT_EQ(gpunvme_alloc(g_, kOwn, &buffers[i]), 0) << i << ": " << gpunvme_error();
         expect_reads(buffers[i], i);
     }
     EXPECT_LE(stats().dma_regions, 24u);

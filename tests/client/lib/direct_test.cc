@@ -340,6 +340,27 @@ TEST_P(DirectFails, ALostCommandCostsAQueueAndNewOnesCanBeHad)
     EXPECT_TRUE(holds(0, kFile, 0));
 }
 
+// The drive may still carry it out. Other memory of small buffers is used again.
+TEST_P(DirectFails, MemoryOfALostCommandIsNotHandedOutAgain)
+{
+    struct gpunvme_buffer *a, *b;
+
+    ASSERT_EQ(gpunvme_alloc_host(g_, kPage, &b), 0) << gpunvme_error();
+    ASSERT_EQ(gpunvme_alloc_host(g_, kPage, &a), 0) << gpunvme_error();
+    void *at = gpunvme_buffer_addr(a);
+    EXPECT_EQ(gpunvme_unregister(a), 0);
+    ASSERT_EQ(gpunvme_alloc_host(g_, kPage, &a), 0) << gpunvme_error();
+    EXPECT_EQ(gpunvme_buffer_addr(a), at);
+    ASSERT_NO_FATAL_FAILURE(fault("lose", kRead, 1));
+    EXPECT_EQ(read(f_, 0, kPage, kData), -ETIMEDOUT);
+    EXPECT_EQ(gpunvme_unregister(a), 0);
+    ASSERT_EQ(gpunvme_alloc_host(g_, kPage, &a), 0) << gpunvme_error();
+    EXPECT_NE(gpunvme_buffer_addr(a), at);
+    EXPECT_NE(gpunvme_buffer_addr(a), gpunvme_buffer_addr(b));
+    EXPECT_EQ(gpunvme_unregister(a), 0);
+    EXPECT_EQ(gpunvme_unregister(b), 0);
+}
+
 // A page has its own bytes or keeps its old ones: nothing of the bytes that staging held before.
 TEST_P(DirectFails, ADeadlineInTheMiddleOfALongReadEndsIt)
 {

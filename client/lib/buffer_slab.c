@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Pieces of shared files: first fit, by pages of the processor. */
+#include "client/lib/buffer_slab.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "support/page.h"
+
+#define SLAB_BYTES  ((size_t)8 << 20) /* pages that are not touched take no memory */
+#define PIECE_BYTES ((size_t)128 << 10)
+#define PAGES       (SLAB_BYTES / PAGE_BYTES)
+
+struct slab {
+    struct slab *next;
+    int fd;
+    char *addr;
+    size_t pieces;     /* handed out and not freed */
+    size_t touched;    /* bytes from the beginning, behind which no piece was handed out */
+    bool taken[PAGES]; /* pages of page_bytes(), of which there may be fewer */
+};
+
+static size_t page_bytes(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Of a piece, and the free one behind it. */
+static size_t pages_of(size_t len)
+{
+    return (len + page_bytes() - 1) / page_bytes() + 1;
+}
+
+void slabs_init(struct slabs *s)
+{
+    pthread_mutex_init(&s->lock, NULL);
+    s->first = NULL;
+}
+
+void slabs_destroy(struct slabs *s)
+{
+    pthread_mutex_destroy(&s->lock);
+}
+
+bool slab_takes(size_t len)
+{
+    struct rlimit size;
+
+    return len <= PIECE_BYTES && getrlimit(RLIMIT_FSIZE, &size) == 0 && size.rlim_cur >= SLAB_BYTES;
+}
+
+/* NULL: errno. */
+static struct slab *slab_create(void)
+{
+    struct slab *b = calloc(1, sizeof(*b));
+
+    if (!b)
+        return NULL;
+    b->fd = memfd_create("gpunvme-buffers", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (b->fd < 0 || ftruncate(b->fd, (off_t)SLAB_BYTES) != 0)
+        goto failed;
+    b->addr = mmap(NULL, SLAB_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, b->fd, 0);
+    if (b->addr != MAP_FAILED)
+        return b;
+failed:
+    if (b->fd >= 0)
+        close(b->fd);
+    free(b);
+    return NULL;
+}
+
+/* Lock held, no piece handed out. */
+static void slab_remove(struct slabs *s, struct slab *b)
+{
+    struct slab **link = &s->first;
+
+    while (*link != b)
+        link = &(*link)->next;
+    *link = b->next;
+    munmap(b->addr, SLAB_BYTES);
+    close(b->fd);
+    free(b);
+}
+
+/* The first of n free pages, or -1. */
+static ptrdiff_t find_free(const struct slab *b, size_t n)
+{
+    size_t pages = SLAB_BYTES / page_bytes(), run = 0;
+
+    for (size_t i = 0; i < pages; i++) {
+        run = b->taken[i] ? 0 : run + 1;
+        if (run == n)
+            return (ptrdiff_t)(i + 1 - n);
+    }
+    return -1;
+}
+
+static bool take(struct slab *b, size_t len, struct slab_piece *out)
+{
+    size_t n = pages_of(len);
+    ptrdiff_t first = find_free(b, n);
+
+    if (first < 0)
+        return false;
+    size_t at = (size_t)first * page_bytes(), end = at + (n - 1) * page_bytes();
+    memset(b->taken + first, true, n);
+    if (at < b->touched)
+        memset(b->addr + at, 0, (end < b->touched ? end : b->touched) - at);
+    b->touched = end > b->touched ? end : b->touched;
+    b->pieces++;
+    *out = (struct slab_piece){.slab = b, .addr = b->addr + at, .fd = b->fd, .offset = at};
+    return true;
+}
+
+/* Lock held. */
+static int alloc_locked(struct slabs *s, size_t len, struct slab_piece *out)
+{
+    struct slab *b = s->first;
+
+    while (b && !take(b, len, out))
+        b = b->next;
+    if (b)
+        return 0;
+    b = slab_create();
+    if (!b)
+        return -errno;
+    b->next = s->first;
+    s->first = b;
+    bool fits = take(b, len, out);
+    assert(fits);
+    (void)fits;
+    return 0;
+}
+
+int slab_alloc(struct slabs *s, size_t len, struct slab_piece *out)
+{
+    assert(len && len <= PIECE_BYTES);
+    pthread_mutex_lock(&s->lock);
+    int err = alloc_locked(s, len, out);
+    pthread_mutex_unlock(&s->lock);
+    return err;
+}
+
+void slab_free(struct slabs *s, const struct slab_piece *piece, size_t len, bool dirty)
+{
+    struct slab *b = piece->slab;
+    size_t first = piece->offset / page_bytes();
+
+    pthread_mutex_lock(&s->lock);
+    if (!dirty)
+        memset(b->taken + first, false, pages_of(len));
+    if (--b->pieces == 0)
+        slab_remove(s, b);
+    pthread_mutex_unlock(&s->lock);
+}
