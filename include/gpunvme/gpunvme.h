@@ -66,11 +66,11 @@ struct gpunvme_options {
  * For all buffers of g; no transfer may be under way. -EINVAL: a value out of range.
  *
  * The GPU path: the mount moves the bytes (which may still go through its host memory, where its
- * executor fails; with GPUNVME_PATH_GPU that is an error). The bounce pipeline: threads of this
- * process read the file into pinned memory while the copy engine of the GPU empties it; writes the
- * other way, by one thread; a mount's gpu=require does not bind it. By itself the library takes the
- * pipeline for memory that the mount cannot take, for ten seconds after the mount itself had to
- * fall back, and where it is faster.
+ * executor fails; with GPUNVME_PATH_GPU the executor tries again, and that it cannot is an error).
+ * The bounce pipeline: threads of this process read the file into pinned memory while the copy
+ * engine of the GPU empties it; writes the other way, by one thread; a mount's gpu=require does not
+ * bind it. By itself the library takes the pipeline for memory that the mount cannot take, for ten
+ * seconds after the mount itself had to fall back, and where it is faster.
  *
  * That is measured while transfers of GPU memory go on, by handle, for each power of two of the
  * length below 4 MiB: reads and writes, with and without O_DIRECT, and lists of fewer than 128

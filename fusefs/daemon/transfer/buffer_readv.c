@@ -48,6 +48,7 @@ struct batch {
     bool whole;          /* the engine has read all pieces */
     bool too_long;       /* a piece was left out for the limit */
     uint32_t *part_sums; /* gq_readv.part_sums; NULL: data has no checksums, or no memory */
+    uint16_t status;     /* the first error that the drive returned to the engine, NVMe */
 
     uint64_t limit; /* bytes, of all pieces together */
     uint64_t tried; /* bytes of pieces that were read or failed */
@@ -195,9 +196,11 @@ static int run_engine(struct batch *b, bool *stuck)
 
     if (err)
         return err;
+    transfer_begin_run(t);
     err = call_engine(b, left, &result);
     b->tried += result.taken;
     b->bytes += result.bytes;
+    b->status = b->status ? b->status : result.nvme_status;
     b->has_results |= !err || result.partial;
     b->whole = !err && !result.partial;
     *stuck = !transfer_take_result(t, err, &result);
@@ -269,6 +272,27 @@ static int read_span(struct batch *b)
     return err;
 }
 
+static int read_once(struct batch *b)
+{
+    bool mapped;
+    int err = read_whole(b, &mapped);
+
+    return err || mapped ? err : read_span(b);
+}
+
+/* Where it may, a batch of which no piece was begun is begun again as a whole. */
+static int read_again(struct batch *b)
+{
+    struct transfer *t = &b->r->t;
+    int err, failed;
+
+    do {
+        failed = read_once(b);
+        err = failed ? transfer_fall_back(t, failed) : 0;
+    } while (failed && !err && t->gpu && b->tried == 0);
+    return err;
+}
+
 /*
  * Reads by the engine. 0: the remaining pieces can be read one by one. A signal
  * and the caller's deadline end the batch.
@@ -276,20 +300,16 @@ static int read_span(struct batch *b)
 static int read_by_engine(struct batch *b)
 {
     struct transfer *t = &b->r->t;
-    bool mapped;
 
     if (t->daemon->stack.data_csum && b->count <= PART_SUMS)
         b->part_sums = calloc(2 * b->count, sizeof(*b->part_sums));
-    int err = read_whole(b, &mapped);
-
-    if (!err && !mapped)
-        err = read_span(b);
+    int err = read_again(b);
     if (b->bytes)
         t->rw.path |= GPUNVME_PATH_GPU;
-    if (b->bytes && b->has_results && t->daemon->stack.data_csum)
-        err = verify(b) ? -ENOMEM : err;
+    if (b->bytes && b->has_results && t->daemon->stack.data_csum && verify(b))
+        err = transfer_fall_back(t, -ENOMEM);
     free(b->part_sums);
-    return err ? transfer_fall_back(t, err) : 0;
+    return err;
 }
 
 /* --- One by one ------------------------------------------------------------------------------ */
@@ -307,6 +327,17 @@ static void finish(struct batch *b, int32_t result)
     b->at++;
 }
 
+/* The drive has refused a piece of the batch: 0 when it may be read in another way, or again. */
+static int after_refusal(struct batch *b)
+{
+    struct transfer *t = &b->r->t;
+
+    transfer_begin_run(t);
+    t->status = b->status;
+    t->failures = 0;
+    return transfer_fall_back(t, -EIO);
+}
+
 static int try_piece(struct batch *b, const struct gpunvme_piece *p, bool refused)
 {
     struct transfer *t = &b->r->t;
@@ -319,12 +350,19 @@ static int try_piece(struct batch *b, const struct gpunvme_piece *p, bool refuse
     if (!err && !has_room(b, p))
         err = -E2BIG;
     if (!err && refused)
-        err = transfer_fall_back(t, -EIO);
+        err = after_refusal(b);
     return err ? err : transfer_read(t);
 }
 
+/* The call's limit has come, or the executor has lost the commands of a piece each time. */
+static bool ends_batch(const struct transfer *t, int err)
+{
+    return err == -ECANCELED || (err == -ETIMEDOUT && (t->deadline || t->no_fallback));
+}
+
 /*
- * As READ, but a piece that the drive refused does not use the executor again.
+ * As READ, but a piece that the drive refused does not use the executor again, unless host memory
+ * may not be used.
  */
 static int read_piece(struct batch *b, int32_t result)
 {
@@ -335,7 +373,7 @@ static int read_piece(struct batch *b, int32_t result)
 
     if (refused)
         t->gpu = gpu;
-    if (err == -ECANCELED || (err == -ETIMEDOUT && t->deadline))
+    if (ends_batch(t, err))
         return err;
     b->tried += t->done;
     result = err ? err : (int32_t)t->done;
@@ -383,20 +421,19 @@ static void give_rest(struct batch *b, int32_t error)
  */
 static int read_others(struct batch *b, int err)
 {
-    struct transfer *t = &b->r->t;
+    const struct transfer *t = &b->r->t;
 
     b->bytes = 0;
     if (!b->has_results)
         mark_unread(b);
-    if (err && err != -ECANCELED && !(err == -ETIMEDOUT && t->deadline)) {
-        give_rest(b, err); /* no fallback: the result of all remaining pieces */
-        return 0;
-    }
     if (!err)
         err = read_rest(b);
-    if (err)
+    if (err == -ECANCELED || (err == -ETIMEDOUT && t->deadline)) {
         give_rest(b, -ECANCELED);
-    return err == -ECANCELED ? -EINTR : err;
+        return err == -ECANCELED ? -EINTR : err;
+    }
+    give_rest(b, err); /* no fallback: the result of all remaining pieces */
+    return 0;
 }
 
 static int read_all(struct batch *b)

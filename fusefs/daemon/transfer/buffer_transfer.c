@@ -42,7 +42,7 @@ static bool may_fall_back(const struct transfer *t, int err)
     case -EAGAIN:
     case -EBUSY:
         return true;
-    case -ETIMEDOUT:
+    case -ETIMEDOUT: /* with a deadline only the executor, which keeps it */
         return t->deadline == 0;
     case -ENOSPC: /* no room for the whole chunk; ffs_write() writes a part */
         return t->write;
@@ -55,28 +55,38 @@ static bool may_fall_back(const struct transfer *t, int err)
  * One line per FALLBACK_LOG_S: with a quarantined executor every transfer falls
  * back.
  */
-static void log_fallback(struct daemon *d, int err, unsigned nvme_status)
+static void log_failure(const struct transfer *t, int err, const char *remedy)
 {
+    struct daemon *d = t->daemon;
     int64_t last = atomic_load_explicit(&d->fallback_logged, memory_order_relaxed);
     int64_t at = now_s() + 1;
 
     if (last && at - last < FALLBACK_LOG_S)
         return;
     if (atomic_compare_exchange_strong(&d->fallback_logged, &last, at))
-        log_line(LOG_WARNING,
-                 "%s: the GPU path failed (%s, NVMe status 0x%x), transfers take the bounce path",
-                 d->opts->device, strerror(-err), nvme_status);
+        log_line(LOG_WARNING, "%s: the GPU path failed (%s, NVMe status 0x%x), %s", d->opts->device,
+                 strerror(-err), t->rw.nvme_status, remedy);
+}
+
+/* May host memory not make up for a run of the executor that ended with err? */
+static bool is_for_executor(const struct transfer *t, int err)
+{
+    return t->no_fallback || (err == -ETIMEDOUT && t->deadline);
 }
 
 int transfer_fall_back(struct transfer *t, int err)
 {
+    if (is_for_executor(t, err) && transfer_repeat(t, err)) {
+        log_failure(t, err, "the transfer is tried again");
+        return 0;
+    }
     if (!may_fall_back(t, err))
         return err;
     if (t->no_fallback)
         return err == -ENODEV || err == -ENOTSUP ? -EREMOTEIO : err;
     transfer_stats_fell_back(&t->daemon->transfers, err);
     if (err != -ENOSPC)
-        log_fallback(t->daemon, err, t->rw.nvme_status);
+        log_failure(t, err, "transfers take the bounce path");
     t->gpu = false;
     return 0;
 }
@@ -91,6 +101,7 @@ static int move_chunk(struct transfer *t, uint64_t len, uint64_t *wanted, uint64
     if (err)
         return err;
     if (t->gpu) {
+        transfer_begin_run(t);
         *wanted = min_u64(len, t->write ? WRITE_CHUNK : READ_CHUNK);
         return t->write ? transfer_gpu_write(t, *wanted, moved)
                         : transfer_gpu_read(t, *wanted, moved);
@@ -115,6 +126,7 @@ static int move_range(struct transfer *t, uint64_t len, bool *ended)
             t->rw.path |= gpu ? GPUNVME_PATH_GPU : GPUNVME_PATH_BOUNCE;
         t->done += moved;
         len -= moved;
+        t->failures = moved ? 0 : t->failures;
         if (err && gpu)
             err = transfer_fall_back(t, err);
         else if (!err && moved < wanted)
@@ -144,6 +156,7 @@ int transfer_read(struct transfer *t)
     bool ended;
 
     t->done = 0;
+    t->failures = 0;
     return move_range(t, t->rw.len, &ended);
 }
 
@@ -247,6 +260,8 @@ int transfer_begin(struct transfer *t)
     t->deadline = deadline_of(rw);
     rw->flags &= ~GPUNVME_STAGED;
     t->done = t->bounced = rw->bytes = rw->commands = rw->path = rw->nvme_status = 0;
+    t->failed_ns = t->failures = 0;
+    t->stuck = false;
     int err =
         buffer_use_begin(d->buffers, rw->id, rw->key, t->uid, BUFFER_DATA, &t->cancel, &t->use);
     if (!err)

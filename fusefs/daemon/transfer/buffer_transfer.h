@@ -36,6 +36,12 @@ struct transfer {
     uint64_t done;    /* bytes moved, from the start of the range */
     uint64_t bounced; /* bytes moved through host memory */
     bool no_fallback, gpu;
+    /* Of runs of the executor. */
+    uint64_t run_ns;    /* when the last one began */
+    uint16_t status;    /* of the last one, NVMe */
+    unsigned failures;  /* repeated, one after the other without a byte moved */
+    uint64_t failed_ns; /* that repeated ones took, all together */
+    bool stuck;         /* commands of one cannot be ended */
 };
 
 /*
@@ -56,13 +62,24 @@ void transfer_recover(struct daemon *d);
  * begin: clears the out fields, begins the use of the buffer and sets t->gpu.
  * After 0, end must follow. read: moves the range of rw, as READ; t->done
  * counts the bytes, and rw.path gains the path. end: adds the bytes to the open
- * file's. fall_back: called after the GPU
- * path failed with err. 0: host memory may succeed, and t->gpu is false.
+ * file's. fall_back: called after the GPU path failed with err. 0: it goes on, through host memory,
+ * and t->gpu is false; or, where host memory may not be used, by the executor again
+ * (transfer_repeat()), and t->gpu is still true.
  */
 int transfer_begin(struct transfer *t);
 void transfer_end(struct transfer *t, uint64_t bytes);
 int transfer_read(struct transfer *t);
 int transfer_fall_back(struct transfer *t, int err);
+
+/* Runs of the executor that failed (transfer_repeat.c). */
+
+void transfer_begin_run(struct transfer *t);
+/*
+ * True: the run that ended with err may be made again, and none of its commands is under way: the
+ * queue of one that was lost has been recovered. False: a repetition does not help, or the run has
+ * been repeated as often, or the call's failed runs have taken as long, as they may.
+ */
+bool transfer_repeat(struct transfer *t, int err);
 
 /* Limits, and host memory (buffer_transfer_bounce.c). */
 

@@ -37,8 +37,10 @@ bool transfer_take_result(struct transfer *t, int err, const struct gq_result *r
         t->rw.flags |= GPUNVME_STAGED;
     if (!t->rw.nvme_status)
         t->rw.nvme_status = result->nvme_status;
+    t->status = result->nvme_status;
     t->needs_recovery |= err == -ENODEV;
-    return !result->unsettled || settle(t->daemon);
+    t->stuck |= result->unsettled && !settle(t->daemon);
+    return !t->stuck;
 }
 
 /*

@@ -201,6 +201,69 @@ TEST_F(Readv, ALostCommandFallsBackAndTheQueueReturns)
     }
 }
 
+TEST_F(Readv, WithoutFallbackALostCommandCostsTimeAlone)
+{
+    rig_config config = {};
+    config.deadline_ms = kDeadlineMs;
+    open(config);
+    fail(SIM_FAULT_LOSE, 0, 20, 1);
+    spread(100, 4096);
+    gpunvme_ioc_readv v = request(100, GPUNVME_NO_FALLBACK);
+    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+    EXPECT_EQ(v.path, GPUNVME_PATH_GPU);
+    EXPECT_EQ(rig_quarantined(rig_), 0u);
+    EXPECT_EQ(v.bytes, bytes_of(100));
+    expect_pieces(100);
+}
+
+TEST_F(Readv, WithoutFallbackAPieceThatTheDriveRefusesOnceIsReadAgain)
+{
+    open();
+    fail(SIM_FAULT_STATUS, kUnrecoveredRead, 5, 2);
+    spread(100, 4096);
+    gpunvme_ioc_readv v = request(100, GPUNVME_NO_FALLBACK);
+    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+    EXPECT_EQ(v.path, GPUNVME_PATH_GPU);
+    EXPECT_EQ(v.nvme_status & 0x7ffu, kUnrecoveredRead);
+    expect_pieces(100);
+}
+
+TEST_F(Readv, WithoutFallbackPiecesThatTheDriveAlwaysRefusesHaveItsError)
+{
+    open();
+    fail(SIM_FAULT_STATUS, kUnrecoveredRead, 5, 0);
+    spread(100, 4096);
+    gpunvme_ioc_readv v = request(100, GPUNVME_NO_FALLBACK);
+    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+    unsigned failed = 0;
+    for (int i = 0; i < 100; i++) {
+        failed += pieces()[i].result == -EIO;
+        EXPECT_TRUE(pieces()[i].result == -EIO || holds(pieces()[i])) << i;
+    }
+    EXPECT_GE(failed, 80u);
+    EXPECT_EQ(v.bytes, bytes_of(100));
+}
+
+TEST_F(Readv, WithoutFallbackABatchWhoseCommandsAreAlwaysLostEnds)
+{
+    rig_config config = {};
+    config.deadline_ms = kDeadlineMs;
+    open(config);
+    for (uint64_t i = 0; i < 100; i++)
+        pieces()[i] = {i * 4096, i * 4096, 4096, -1}; // a command each
+    fail(SIM_FAULT_LOSE, 0, 20, 0);
+    gpunvme_ioc_readv v = request(100, GPUNVME_NO_FALLBACK);
+    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+    unsigned failed = 0;
+    for (int i = 0; i < 100; i++) {
+        failed += pieces()[i].result == -ETIMEDOUT;
+        EXPECT_TRUE(pieces()[i].result == -ETIMEDOUT || holds(pieces()[i])) << i;
+    }
+    EXPECT_GE(failed, 60u);
+    EXPECT_LT(v.commands, 110u) << "not each piece alone";
+    EXPECT_EQ(rig_quarantined(rig_), 0u);
+}
+
 TEST_F(Readv, AControllerThatStopsIsResetAndTheRestIsRead)
 {
     rig_config config = {};

@@ -149,7 +149,7 @@ TEST_F(Transfer, NoCommandIsUnderWayWhenATransferLetsGoOfItsBlocks)
 {
     open(with(&rig_config::deadline_ms, 100u));
     for (bool write : {false, true}) {
-        fail(SIM_FAULT_LOSE, write ? kWrite : kRead, 0, 1);
+        fail(SIM_FAULT_LOSE, write ? kWrite : kRead, 0, 0);
         gpunvme_ioc_rw rw = request(kBytes, GPUNVME_NO_FALLBACK);
         EXPECT_EQ(rig_transfer(rig_, write, 0, &rw), write && rw.bytes ? 0 : -ETIMEDOUT);
         EXPECT_EQ(rig_quarantined(rig_), 0u) << (write ? "write" : "read");

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Runs of the executor that failed, and may succeed a second time. */
+#include <errno.h>
+
+#include "blockdev/nvme/nvme_info.h"
+#include "fusefs/daemon/transfer/buffer_transfer.h"
+#include "support/clock.h"
+#include "support/wait.h"
+
+/* Of runs one after the other that moved nothing: a fault that stays ends a transfer soon. */
+#define REPEATS 2u
+/* Deadlines of a command, after which the failed runs of a call, all together, are enough. */
+#define DEADLINES 2u
+/* Before the next run where the drive is not ready yet. */
+#define PATIENCE_MS 10u
+
+static bool may_succeed(const struct transfer *t, int err)
+{
+    unsigned left;
+
+    switch (err) {
+    case -EIO: /* without a status the controller or the executor has failed for good */
+        return nvme_status_retryable(t->status);
+    case -ETIMEDOUT:
+        return transfer_time_left(t, &left) == 0;
+    case -ENODEV: /* all queues wait for recovery */
+        return gq_engine_recover(t->daemon->stack.engine) == 0;
+    default:
+        return false;
+    }
+}
+
+void transfer_begin_run(struct transfer *t)
+{
+    t->run_ns = now_ns();
+    t->status = 0;
+}
+
+bool transfer_repeat(struct transfer *t, int err)
+{
+    uint64_t most_ns = (uint64_t)DEADLINES * t->daemon->opts->deadline_ms * NS_PER_MS;
+    bool not_yet = err == -EIO && nvme_status_not_yet(t->status);
+
+    if (t->stuck || t->failures >= REPEATS || t->failed_ns >= most_ns || !may_succeed(t, err))
+        return false;
+    if (not_yet)
+        wait_ms(PATIENCE_MS);
+    else
+        t->failures++;
+    t->failed_ns += now_ns() - t->run_ns;
+    return true;
+}

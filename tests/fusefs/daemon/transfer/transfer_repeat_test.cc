@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// READ and WRITE that may not use host memory: a failure that passes costs nothing but time.
+#include <errno.h>
+
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/fusefs/daemon/daemon_rig.h"
+
+namespace
+{
+
+constexpr uint64_t kBytes = 4u << 20;
+constexpr uint8_t kRead = 2, kWrite = 1;
+constexpr uint16_t kUnrecoveredRead = 0x281, kWriteFault = 0x280, kNotReady = 0x82;
+constexpr uint16_t kDoNotRetry = 0x4000;
+
+// Other commands than the lost ones end before it, also on a busy machine.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr unsigned kDeadlineMs = 1000;
+#else
+constexpr unsigned kDeadlineMs = 300;
+#endif
+
+// The parameter: WRITE.
+class Repeat : public ::testing::TestWithParam<bool>
+{
+  protected:
+    void open(unsigned deadline_ms = 0)
+    {
+        rig_config config = {};
+        config.deadline_ms = deadline_ms;
+        ASSERT_EQ(rig_open(&config, &rig_), 0);
+        ASSERT_EQ(rig_register(rig_, kBytes, 0, &buffer_), 0);
+        file_ = pattern(31);
+        ASSERT_EQ(rig_write_file(rig_, 0, file_.data(), kBytes), 0);
+        memory_ = pattern(77);
+        memcpy(buffer_.data, memory_.data(), kBytes);
+    }
+    void TearDown() override
+    {
+        rig_forget(&buffer_);
+        EXPECT_EQ(rig_close(rig_), 0);
+    }
+    static std::vector<unsigned char> pattern(unsigned seed)
+    {
+        std::vector<unsigned char> bytes(kBytes);
+        for (size_t i = 0; i < bytes.size(); i++)
+            bytes[i] = static_cast<unsigned char>(i * seed + i / 4096);
+        return bytes;
+    }
+    void fail(sim_fault_kind kind, uint16_t status, unsigned times, unsigned skip = 0)
+    {
+        ASSERT_EQ(rig_fail(rig_, kind, GetParam() ? kWrite : kRead, status, skip, times), 0);
+    }
+    uint16_t fault() const
+    {
+        return GetParam() ? kWriteFault : kUnrecoveredRead;
+    }
+    int transfer(gpunvme_ioc_rw *rw, uint32_t flags = GPUNVME_NO_FALLBACK, uint32_t deadline_ms = 0)
+    {
+        *rw = {};
+        rw->flags = flags;
+        rw->id = buffer_.id;
+        rw->key = buffer_.key;
+        rw->len = kBytes;
+        rw->deadline_ms = deadline_ms;
+        return rig_transfer(rig_, GetParam(), 0, rw);
+    }
+    void expect_moved(const gpunvme_ioc_rw &rw)
+    {
+        EXPECT_EQ(rw.bytes, kBytes);
+        EXPECT_EQ(rw.path, GPUNVME_PATH_GPU) << "no byte through host memory";
+        EXPECT_EQ(rig_quarantined(rig_), 0u);
+        const std::vector<unsigned char> &source = GetParam() ? memory_ : file_;
+        std::vector<unsigned char> now(kBytes);
+        ASSERT_EQ(rig_read_file(rig_, 0, now.data(), kBytes), 0);
+        EXPECT_EQ(now, source);
+        EXPECT_EQ(memcmp(buffer_.data, source.data(), kBytes), 0);
+    }
+
+    rig *rig_ = nullptr;
+    rig_buffer buffer_ = {};
+    std::vector<unsigned char> file_, memory_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Ways, Repeat, ::testing::Values(false, true),
+                         [](const auto &info) { return info.param ? "write" : "read"; });
+
+TEST_P(Repeat, ALostCommandCostsTimeAlone)
+{
+    open(kDeadlineMs);
+    fail(SIM_FAULT_LOSE, 0, 1);
+    gpunvme_ioc_rw rw;
+    ASSERT_EQ(transfer(&rw), 0);
+    expect_moved(rw);
+    EXPECT_EQ(rig_stats(rig_).fallbacks[GPUNVME_FALLBACK_LOST_COMMAND], 0u);
+}
+
+TEST_P(Repeat, AFailureThatPassesLeavesItsStatusAlone)
+{
+    open();
+    fail(SIM_FAULT_STATUS, fault(), 1);
+    gpunvme_ioc_rw rw;
+    ASSERT_EQ(transfer(&rw), 0);
+    expect_moved(rw);
+    EXPECT_EQ(rw.nvme_status & 0x7ffu, fault());
+}
+
+// The second of four commands, then of the three that are left, and of two.
+TEST_P(Repeat, ATransferThatGetsOnMayFailOften)
+{
+    open();
+    for (unsigned skip : {1u, 4u, 6u})
+        fail(SIM_FAULT_STATUS, fault(), 1, skip);
+    gpunvme_ioc_rw rw;
+    ASSERT_EQ(transfer(&rw), 0);
+    expect_moved(rw);
+    EXPECT_EQ(rw.commands, 10u) << "four, three, two, one";
+}
+
+TEST_P(Repeat, AFailureThatStaysEndsSoon)
+{
+    open();
+    fail(SIM_FAULT_STATUS, fault(), 0);
+    gpunvme_ioc_rw rw;
+    EXPECT_EQ(transfer(&rw), -EIO);
+    EXPECT_EQ(rw.bytes, 0u);
+    EXPECT_EQ(rw.path, 0u);
+    EXPECT_EQ(rw.nvme_status & 0x7ffu, fault());
+    EXPECT_LE(rw.commands, 3 * kBytes / 4096);
+}
+
+TEST_P(Repeat, AStatusThatForbidsItIsNotRepeated)
+{
+    open();
+    fail(SIM_FAULT_STATUS, fault() | kDoNotRetry, 1);
+    gpunvme_ioc_rw rw;
+    EXPECT_EQ(transfer(&rw), -EIO);
+    EXPECT_EQ(rw.bytes, 0u);
+}
+
+TEST_P(Repeat, CommandsThatAreLostEachTimeEndTheTransfer)
+{
+    open(kDeadlineMs);
+    fail(SIM_FAULT_LOSE, 0, 0);
+    gpunvme_ioc_rw rw;
+    EXPECT_EQ(transfer(&rw), -ETIMEDOUT);
+    EXPECT_EQ(rw.bytes, 0u);
+    EXPECT_EQ(rw.path, 0u);
+    EXPECT_EQ(rig_quarantined(rig_), 0u);
+}
+
+// More often than another failure would be repeated.
+TEST_P(Repeat, ADriveThatIsNotReadyIsWaitedFor)
+{
+    open();
+    fail(SIM_FAULT_STATUS, kNotReady, 60);
+    gpunvme_ioc_rw rw;
+    ASSERT_EQ(transfer(&rw), 0);
+    expect_moved(rw);
+}
+
+TEST_P(Repeat, ALostCommandBeforeTheCallersDeadlineIsSentAgain)
+{
+    open(kDeadlineMs);
+    fail(SIM_FAULT_LOSE, 0, 1);
+    gpunvme_ioc_rw rw;
+    ASSERT_EQ(transfer(&rw, 0, 60000), 0);
+    expect_moved(rw);
+}
+
+// The only queue waits for recovery when the second transfer would take it.
+TEST_P(Repeat, TheLostCommandOfAnotherTransferCostsTimeAlone)
+{
+    open(kDeadlineMs);
+    fail(SIM_FAULT_LOSE, 0, 1);
+    gpunvme_ioc_rw rws[4];
+    int errors[4];
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; i++)
+        threads.emplace_back([&, i] { errors[i] = transfer(&rws[i]); });
+    for (std::thread &t : threads)
+        t.join();
+    for (int i = 0; i < 4; i++) {
+        EXPECT_EQ(errors[i], 0) << i;
+        expect_moved(rws[i]);
+    }
+}
+
+} // namespace
