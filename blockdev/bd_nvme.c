@@ -65,7 +65,7 @@ static int nvme_bdev_submit(struct bd_dev *dev, struct bd_io *ios, size_t n)
 
     if (rc) {
         for (size_t i = 0; i < n; i++)
-            ios[i].error = rc;
+            bd_io_lose(d, &ios[i], rc);
         return rc;
     }
     run(q, ios, n);

@@ -115,6 +115,8 @@ void bd_region_free(struct bd_dev *dev, void *buf, size_t len);
 /* Fills a tracker with the next command of the batch; false when there is none. */
 bool bd_cut(struct bd_queue *q, struct bd_batch *b, uint16_t index);
 void bd_io_fail(struct bd_io *io, int error, uint16_t status);
+/* The same of a transfer that ends because the controller is gone, or without a queue. Counted. */
+void bd_io_lose(struct nvme_bdev *d, struct bd_io *io, int error);
 
 /* bd_nvme_owner.c */
 /*

@@ -16,6 +16,13 @@ void bd_io_fail(struct bd_io *io, int error, uint16_t status)
     io->nvme_status = status;
 }
 
+void bd_io_lose(struct nvme_bdev *d, struct bd_io *io, int error)
+{
+    if (!io->error)
+        nvme_count(&d->c->counters.errors);
+    bd_io_fail(io, error, 0);
+}
+
 static char *tracker_bounce(const struct bd_queue *q, uint16_t index)
 {
     return (char *)q->bounce.addr + index * q->bounce_len;

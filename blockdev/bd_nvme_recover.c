@@ -83,7 +83,7 @@ static void end_all(struct bd_queue *q)
     q->dead = true;
     for (unsigned i = 0; i < q->ntrackers; i++) {
         if (q->trackers[i].busy) {
-            bd_io_fail(q->trackers[i].io, -EIO, 0);
+            bd_io_lose(q->d, q->trackers[i].io, -EIO);
             bd_tracker_put(q, &q->trackers[i]);
         }
     }

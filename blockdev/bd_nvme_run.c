@@ -61,10 +61,10 @@ static bool has_expired(const struct bd_queue *q, unsigned *polls)
 }
 
 /* A dead queue ends its batch: commands not yet sent fail like those that were. */
-static void fail_rest(struct bd_batch *b)
+static void fail_rest(struct nvme_bdev *d, struct bd_batch *b)
 {
     for (; b->at < b->n; b->at++)
-        bd_io_fail(&b->ios[b->at], -EIO, 0);
+        bd_io_lose(d, &b->ios[b->at], -EIO);
 }
 
 void bd_run(struct bd_queue *q, struct bd_batch *b)
@@ -90,5 +90,5 @@ void bd_run(struct bd_queue *q, struct bd_batch *b)
             bd_recover(q);
         }
     }
-    fail_rest(b);
+    fail_rest(q->d, b);
 }

@@ -165,9 +165,10 @@ void nvme_ctrlr_progress(struct nvme_ctrlr *c);
 /* Counts since nvme_ctrlr_open(). */
 struct nvme_counters {
     /*
-     * Of devices of bd_nvme_open(): commands that ended with an error status, retried or not;
-     * commands that missed their deadline; commands that an Abort ended; queue pairs that were
-     * deleted and created again.
+     * Of devices of bd_nvme_open(): commands that ended with an error status, retried or not, and
+     * transfers that ended because the controller is gone or no queue became free; commands that
+     * missed their deadline; commands that an Abort ended; queue pairs that were deleted and
+     * created again.
      */
     uint64_t errors, timeouts, aborts, recreates;
     uint64_t resets; /* of the controller that were begun, also those that failed */

@@ -31,7 +31,7 @@ int gq_job_enter(struct gq_engine *e, struct gq_buffer *b, struct gq_result *res
     return gq_buffer_enter(e, b);
 }
 
-void gq_job_leave(struct gq_engine *e, bool is_write, const struct gq_result *r)
+void gq_job_leave(struct gq_engine *e, bool is_write, int err, const struct gq_result *r)
 {
     pthread_mutex_lock(&e->lock);
     e->stats.transfers++;
@@ -40,7 +40,7 @@ void gq_job_leave(struct gq_engine *e, bool is_write, const struct gq_result *r)
     if (r->staged)
         *(is_write ? &e->stats.staged_written : &e->stats.staged_read) += r->bytes;
     e->stats.timeouts += r->timed_out;
-    e->stats.errors += r->nvme_status != 0;
+    e->stats.errors += r->nvme_status != 0 || err == -EIO;
     e->stats.cancelled += r->cancelled;
     e->transfers--;
     pthread_cond_broadcast(&e->changed);

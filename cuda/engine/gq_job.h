@@ -86,10 +86,10 @@ struct gq_job {
  * Begin and end of each call. Enter counts a transfer under way and clears its
  * result; -ESTALE: the buffer is not registered, otherwise the caller calls
  * gq_buffer_leave() before gq_job_leave(). Leave follows in either case and
- * adds the result to the statistics of the engine.
+ * adds the result to the statistics of the engine; err is that of the call.
  */
 int gq_job_enter(struct gq_engine *e, struct gq_buffer *b, struct gq_result *result);
-void gq_job_leave(struct gq_engine *e, bool is_write, const struct gq_result *result);
+void gq_job_leave(struct gq_engine *e, bool is_write, int err, const struct gq_result *result);
 
 /* deadline_ms as in gq_request. */
 uint64_t gq_job_deadline(unsigned deadline_ms);

@@ -368,6 +368,6 @@ int gq_readv(struct gq_engine *e, const struct gq_readv *req, struct gq_result *
         err = readv_from(e, req, result);
         gq_buffer_leave(req->buffer);
     }
-    gq_job_leave(e, false, result);
+    gq_job_leave(e, false, err, result);
     return err;
 }

@@ -156,6 +156,6 @@ int gq_transfer(struct gq_engine *e, const struct gq_request *req, struct gq_res
         err = transfer(e, req, result);
         gq_buffer_leave(req->buffer);
     }
-    gq_job_leave(e, req->op == GQ_WRITE, result);
+    gq_job_leave(e, req->op == GQ_WRITE, err, result);
     return err;
 }

@@ -281,7 +281,8 @@ struct gpunvme_ioc_stats {
     uint64_t bounce_transfers, bounce_read_bytes, bounce_written_bytes;
     /*
      * Transfers of the executor with an error status or past their deadline, and commands of the
-     * ordinary path, whether they were tried again or not; transfers cancelled.
+     * ordinary path, whether they were tried again or not; as errors also transfers of either that
+     * ended because the drive has been given up; transfers cancelled.
      */
     uint64_t errors, timeouts, cancelled;
     uint64_t buffers, quarantined_queues;

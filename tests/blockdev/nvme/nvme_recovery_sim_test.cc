@@ -284,6 +284,9 @@ TEST(NvmeRecovery, PulledDriveEndsEverythingInTime)
     EXPECT_EQ(load.error, -EIO);
     EXPECT_EQ(load.wrong, 0u);
     EXPECT_TRUE(nvme_ctrlr_settled(rig.c));
+    nvme_counters counters;
+    nvme_ctrlr_counters(rig.c, &counters);
+    EXPECT_GE(counters.errors, 6u) << "at least one of each thread";
 }
 
 TEST(NvmeRecovery, WhatWasWrittenBeforeAResetIsFlushedAfterIt)

@@ -222,7 +222,9 @@ TEST_P(GqReset, PulledDriveEndsEverythingInTime)
     EXPECT_EQ(gq_engine_recover(b.rig.e), -EIO);
     EXPECT_LT(Clock::now() - start, milliseconds(nvme_ctrlr_reset_ms(b.rig.c) + kSlackMs));
     EXPECT_TRUE(nvme_ctrlr_settled(b.rig.c));
+    uint64_t errors = b.rig.stats().errors;
     expect_dead(b.rig);
+    EXPECT_GT(b.rig.stats().errors, errors);
 }
 
 GQ_FOR_SOME_EXECUTORS(GqReset, kForBusy);
