@@ -62,29 +62,34 @@ std::string read_file(const std::string &name)
     return all.str();
 }
 
+std::string temporary_dir()
+{
+    const char *tmp = getenv("TMPDIR");
+    return tmp ? tmp : "/tmp";
+}
+
 // /dev/shm if it has enough space, else the directory for temporary files.
 std::string scratch_dir(uint64_t bytes)
 {
     struct statvfs st;
-    if (statvfs("/dev/shm", &st) == 0 && st.f_bavail * st.f_frsize > 2 * bytes)
-        return "/dev/shm";
-    const char *tmp = getenv("TMPDIR");
-    return tmp ? tmp : "/tmp";
+    bool fits = statvfs("/dev/shm", &st) == 0 && st.f_bavail * st.f_frsize > 2 * bytes;
+
+    return fits ? "/dev/shm" : temporary_dir();
 }
 
 } // namespace
 
 int run_program(const std::vector<std::string> &argv, std::string *output)
 {
-    char name[] = "/tmp/gpunvme-output-XXXXXX";
-    int fd = mkstemp(name);
+    std::string name = temporary_dir() + "/gpunvme-output-XXXXXX";
+    int fd = mkstemp(&name[0]);
     if (fd < 0)
         return -1;
     int status = wait_for(spawn(argv, fd), kSlowSeconds);
     close(fd);
     if (output)
         *output = read_file(name);
-    unlink(name);
+    unlink(name.c_str());
     return status;
 }
 
@@ -101,10 +106,10 @@ std::string why_no_mount()
 
 Mounted::Mounted(uint64_t bytes, const std::vector<std::string> &format)
 {
-    std::string name = scratch_dir(bytes) + "/gpunvme-e2e-XXXXXX";
+    const char *device = getenv("GPUNVME_TEST_DEVICE");
+    std::string name = (device ? temporary_dir() : scratch_dir(bytes)) + "/gpunvme-e2e-XXXXXX";
     if (mkdtemp(&name[0]))
         dir_ = name;
-    const char *device = getenv("GPUNVME_TEST_DEVICE");
     own_image_ = !device;
     image_ = device ? device : dir_ + "/image";
     mountpoint_ = dir_ + "/mnt";

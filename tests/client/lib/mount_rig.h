@@ -56,7 +56,8 @@ class MountRig : public Connection
   protected:
     // A fatal failure, or a skip, ends it early.
     void start(const std::string &options);
-    // Over a drive that fails when it is told to, served by that program; leases open.
+    // Over a drive that fails when it is told to, served by that program; leases open. A device
+    // that the environment names (Mounted) has no faults and is served by gpunvmefs.
     void start(const Way &way, const char *puppet);
     // Of kRoom bytes: 0 or -errno.
     virtual int alloc(struct gpunvme_buffer **out)
