@@ -4,6 +4,8 @@
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# shellcheck source=scripts/lib-spdk.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib-spdk.sh"
 
 usage() {
     cat <<'USAGE'
@@ -15,144 +17,48 @@ faults. Without it the tests are skipped.
 BUILD_DIR (build/test) holds the programs and tests. CPUMASK (0x1): processors of the target, each
 of which it keeps busy. With a GPU the benchmarks print what the GPU's queues reach on this
 controller, beside the link's limits and a bare loop (bench/RESULTS.md); 0xf gave its figures.
-SPDK_STEPS (all): tests or figures alone.
+SPDK_STEPS (all): tests or figures alone, or a pattern of the shell for names of steps ("*killed*").
+The last output is a table of the steps, as bench/RESULTS.md has it.
 USAGE
 }
 
-TARGET_PID=""
+RUN=${1:-} # of the target
 TARGET=(1620 400 128 400 128) # memory, namespaces of a, of b, of f: MiB
 BUILD=${BUILD_DIR:-$GPUNVME_ROOT/build/test}
-DAEMON=""
-DIR=""
+PATTERN="*" # of names of steps
 FAILED=0
+ROWS=()
 
-stop_target() {
-    [ -n "$TARGET_PID" ] || return 0
-    kill -TERM "$TARGET_PID" 2>/dev/null || true
-    for _ in $(seq 50); do
-        kill -0 "$TARGET_PID" 2>/dev/null || break
-        sleep 0.1
-    done
-    kill -KILL "$TARGET_PID" 2>/dev/null || true
-    wait "$TARGET_PID" 2>/dev/null || true
-    TARGET_PID=""
-}
-
-clean_up() {
-    if mountpoint -q "$DIR/mnt"; then umount -l "$DIR/mnt"; fi
-    stop_target
-    rm -rf "$DIR"
-}
-
-# start_target RUN ARGUMENT...: returns when the sockets are there.
-start_target() {
-    local run=$1
-    shift
-    rm -f "$DIR"/*/cntrl
-    "$run" "$DIR" "$@" >"$DIR/log" 2>&1 &
-    TARGET_PID=$!
-    for _ in $(seq 300); do
-        [ -S "$DIR/b/cntrl" ] && [ -S "$DIR/f/cntrl" ] && return 0
-        kill -0 "$TARGET_PID" 2>/dev/null || break
-        sleep 0.1
-    done
-    tail -n 20 "$DIR/log" >&2
-    die "$run: the target did not start"
-}
-
-# step NAME COMMAND...: a line of the table, and the end of the output of what failed.
+# step NAME ASSERTED COMMAND...: a row of the table, and the end of the output of what failed.
 step() {
-    local name=$1 start result=ok
-    shift
+    local name=$1 asserted=$2 start result=ok
+    shift 2
+    # shellcheck disable=SC2254 # a pattern
+    case $name in
+    $PATTERN) ;;
+    *) return 0 ;;
+    esac
     start=$(date +%s)
     "$@" >"$DIR/output" 2>&1 || result="FAILED ($?)"
-    printf '%-52s %-12s %4d s\n' "$name" "$result" $(($(date +%s) - start))
+    ROWS+=("| $name | $asserted | $result | $(($(date +%s) - start)) |")
+    printf '%-40s %-12s %4d s\n' "$name" "$result" $(($(date +%s) - start))
     if [ "$result" != ok ]; then
         FAILED=1
         grep -vE '^\[( RUN|       OK)' "$DIR/output" | tail -n 40
     fi
+    end_step "$result"
 }
 
-# start_mount DEVICE OPTIONS: the daemon at DIR/mnt.
-start_mount() {
-    mkdir -p "$DIR/mnt"
-    "$BUILD/fusefs/daemon/gpunvmefs" "$1" "$DIR/mnt" -f -o "$2" &
-    DAEMON=$!
-    for _ in $(seq 100); do
-        mountpoint -q "$DIR/mnt" && return 0
-        kill -0 "$DAEMON" 2>/dev/null || return 1
-        sleep 0.1
-    done
-    return 1
+print_table() {
+    [ "${#ROWS[@]}" -gt 0 ] || return 0
+    printf '\n| step | asserted | result | s |\n|---|---|---|---|\n'
+    printf '%s\n' "${ROWS[@]}"
 }
 
-# Status of the daemon, 0 when all that was written is on the drive.
-end_mount() {
-    umount "$DIR/mnt" || return 1
-    wait "$DAEMON"
-}
-
-format() {
-    "$BUILD/mkfs/mkfs.gpunvme" -q -f "$@"
-}
-
-# rpc RPC ARGUMENT...: an order to the target.
-rpc() {
-    PYTHONPATH=$(dirname "$1") timeout 10 python3 "$1" -s "$DIR/rpc.sock" "${@:2}"
-}
-
-# The file of a mount by reads without the page cache: is it the data?
-reads_back() {
-    rm -f "$DIR/copy"
-    timeout 60 dd if="$DIR/mnt/data" of="$DIR/copy" bs=1M iflag=direct && cmp "$DIR/data" "$DIR/copy"
-}
-
-# Commands that fail a few times or are slow cost time; those that fail always are errors until they
-# do not. failing_commands RPC: reads and writes 16 MiB.
-failing_commands() {
-    local device=vfio-user:$DIR/f/cntrl status=0
-    format "$device" || return 1
-    start_mount "$device" executor=cpu,deadline=1000 || return 1
-    cp "$DIR/data" "$DIR/mnt/data" && sync -f "$DIR/mnt/data" || status=1
-    rpc "$1" bdev_error_inject_error EE_D0 read failure -n 2 && reads_back || status=1
-    rpc "$1" bdev_error_inject_error EE_D0 read failure -n 1000000 || status=1
-    if reads_back; then
-        echo "a read succeeded on a drive that fails"
-        status=1
-    fi
-    rpc "$1" bdev_error_inject_error EE_D0 clear failure && reads_back || status=1
-    rpc "$1" bdev_error_inject_error EE_D0 write failure -n 2 || status=1
-    timeout 60 dd if="$DIR/data" of="$DIR/mnt/data" bs=1M oflag=direct conv=fsync || status=1
-    reads_back || status=1
-    rpc "$1" bdev_delay_update_latency D0 avg_read 700000 || status=1
-    timeout 60 dd if="$DIR/mnt/data" of="$DIR/copy" bs=64k count=1 iflag=direct || status=1
-    rpc "$1" bdev_delay_update_latency D0 avg_read 0 || status=1
-    cmp -n 65536 "$DIR/data" "$DIR/copy" && reads_back || status=1
-    "$BUILD/client/gpunvme" info "$DIR/mnt" | grep -E '^(Errors|Timeouts): +[1-9]' || status=1
-    end_mount || status=1
-    "$BUILD/mkfs/fsck.gpunvme" -n "$device" || status=1
-    return "$status"
-}
-
-# A command that is lost costs time only. lost_commands RPC: reads and writes 16 MiB.
-lost_commands() {
-    local device=vfio-user:$DIR/f/cntrl op status=0
-    format "$device" || return 1
-    start_mount "$device" executor=cpu,deadline=1000 || return 1
-    cp "$DIR/data" "$DIR/mnt/data" && sync -f "$DIR/mnt/data" || status=1
-    for op in read write read; do
-        rpc "$1" bdev_error_inject_error EE_D0 "$op" pending -n 1 || status=1
-        if [ "$op" = read ]; then
-            timeout 60 dd if="$DIR/mnt/data" of="$DIR/copy" bs=1M iflag=direct || status=1
-        else
-            timeout 60 dd if="$DIR/data" of="$DIR/mnt/data" bs=1M oflag=direct conv=fsync ||
-                status=1
-        fi
-    done
-    cmp "$DIR/data" "$DIR/copy" || status=1
-    end_mount || status=1
-    "$BUILD/mkfs/fsck.gpunvme" -n "$device" || status=1
-    return "$status"
+# A suite of the tree with its usual tests, on a drive instead of an image.
+suite() {
+    GPUNVME_TEST_DEVICE=$1 GPUNVME_TEST_SMALL=1 TMPDIR=$DIR/tmp \
+        timeout -k 10 600 "$BUILD/tests/$2" "${@:3}"
 }
 
 # Reads by commands of every length, without a file system.
@@ -160,14 +66,105 @@ check_data() {
     "$BUILD/client/gpunvme" check --data "$1" | grep -F 'commands of every length return'
 }
 
+# Leased queues, driven by host threads: single reads and lists over memory that the drive reaches,
+# over memory that is staged, and with a doorbell proxy; threads that share two queues of four
+# entries.
+direct_path() {
+    local few=two_queues_of_four way reads lists
+    reads="Mounts/Direct.Many*/$few:Mounts/Direct.AHost*/defaults"
+    lists="Mounts/List.Many*/$few"
+    for way in defaults staged proxied_doorbells; do
+        reads+=":Mounts/Direct.Reads*/$way"
+        lists+=":Mounts/List.Reads*/$way"
+    done
+    suite "$1" client/client_direct_test --gtest_filter="$reads" &&
+        suite "$1" client/client_direct_readv_test --gtest_filter="$lists"
+}
+
+# Commands that fail a few times or are slow cost time; those that fail always are errors until they
+# do not.
+failing_commands() {
+    local device=vfio-user:$DIR/f/cntrl status=0
+    format "$device" && start_mount "$device" executor=cpu,deadline=1000 || return 1
+    put_data || status=1
+    rpc bdev_error_inject_error EE_D0 read failure -n 2 && reads_back || status=1
+    rpc bdev_error_inject_error EE_D0 read failure -n 1000000 || status=1
+    if reads_back; then
+        echo "a read succeeded on a drive that fails"
+        status=1
+    fi
+    rpc bdev_error_inject_error EE_D0 clear failure && reads_back || status=1
+    rpc bdev_error_inject_error EE_D0 write failure -n 2 || status=1
+    overwrite || status=1
+    reads_back || status=1
+    "$BUILD/client/gpunvme" info "$DIR/mnt" | grep -E '^Errors: +[1-9]' || status=1
+    end_mount || status=1
+    "$BUILD/mkfs/fsck.gpunvme" -n "$device" || status=1
+    return "$status"
+}
+
+# Commands that take long, but less than the deadline, are waited for.
+slow_commands() {
+    local device=vfio-user:$DIR/f/cntrl status=0
+    format "$device" && start_mount "$device" executor=cpu,deadline=1000 || return 1
+    put_data || status=1
+    rpc bdev_delay_update_latency D0 avg_read 700000 || status=1
+    timeout 60 dd if="$DIR/mnt/data" of="$DIR/copy" bs=64k count=1 iflag=direct || status=1
+    rpc bdev_delay_update_latency D0 avg_read 0 || status=1
+    cmp -n 65536 "$DIR/data" "$DIR/copy" && reads_back || status=1
+    if "$BUILD/client/gpunvme" info "$DIR/mnt" | grep -E '^Timeouts: +[1-9]'; then
+        echo "a command was given up"
+        status=1
+    fi
+    end_mount || status=1
+    "$BUILD/mkfs/fsck.gpunvme" -n "$device" || status=1
+    return "$status"
+}
+
+# Commands that take longer than the deadline are given up and repeated, and complete late. SPDK's
+# target hangs after that, some seconds later or when its client leaves: it is killed.
+late_commands() {
+    local device=vfio-user:$DIR/f/cntrl reader status=0
+    format "$device" && start_mount "$device" executor=cpu,deadline=1000 || return 1
+    put_data || status=1
+    rpc bdev_delay_update_latency D0 avg_read 1500000 || status=1
+    reads_back &
+    reader=$!
+    sleep 0.5
+    rpc bdev_delay_update_latency D0 avg_read 0 || status=1
+    wait "$reader" && reads_back || status=1
+    "$BUILD/client/gpunvme" info "$DIR/mnt" | grep -E '^Timeouts: +[1-9]' || status=1
+    kill_target
+    umount "$DIR/mnt" || status=1
+    wait "$DAEMON" || true
+    start_target "${TARGET[@]}"
+    return "$status"
+}
+
+# A command that is lost costs time only.
+lost_commands() {
+    local device=vfio-user:$DIR/f/cntrl op status=0
+    format "$device" && start_mount "$device" executor=cpu,deadline=1000 || return 1
+    put_data || status=1
+    for op in read write read; do
+        rpc bdev_error_inject_error EE_D0 "$op" pending -n 1 || status=1
+        if [ "$op" = read ]; then
+            reads_back || status=1
+        else
+            overwrite || status=1
+        fi
+    done
+    "$BUILD/client/gpunvme" info "$DIR/mnt" | grep -E '^Timeouts: +[1-9]' || status=1
+    end_mount || status=1
+    "$BUILD/mkfs/fsck.gpunvme" -n "$device" || status=1
+    return "$status"
+}
+
 # A file is written, and read back by every path. file_of DEVICE OPTIONS.
 file_of() {
     local status=0
     start_mount "$1" "executor=cpu,$2" || return 1
-    cp "$DIR/data" "$DIR/mnt/data" && sync -f "$DIR/mnt/data" || status=1
-    timeout 120 "$BUILD/client/gpunvme" verify -b 8M "$DIR/mnt/data" || status=1
-    timeout 60 dd if="$DIR/mnt/data" of="$DIR/copy" bs=1M iflag=direct || status=1
-    cmp "$DIR/data" "$DIR/copy" || status=1
+    put_data && every_path || status=1
     "$BUILD/client/gpunvme" info "$DIR/mnt" | grep -F 'DMA regions' || status=1
     end_mount || status=1
     return "$status"
@@ -195,16 +192,14 @@ write_on() {
     return 1
 }
 
-# Its requests end in bounded time, and the next target is used at once. killed_target RUN.
+# Its requests end in bounded time, and the next target is used at once.
 killed_target() {
     local device=vfio-user:$DIR/b/cntrl writer status=0
     format "$device" && start_mount "$device" executor=cpu,deadline=1000 || return 1
     write_on $((SECONDS + 60)) &
     writer=$!
     sleep 0.1
-    kill -KILL "$TARGET_PID"
-    wait "$TARGET_PID" || true
-    TARGET_PID=""
+    kill_target
     if wait "$writer"; then
         echo "a write succeeded without a target"
         status=1
@@ -214,16 +209,77 @@ killed_target() {
         echo "the daemon ended with status 0"
         status=1
     fi
-    start_target "$1" "${TARGET[@]}"
+    start_target "${TARGET[@]}"
     format "$device" && file_of "$device" deadline=1000 || status=1
     return "$status"
 }
 
-# settings RUN EXTRA: the target with other settings of its transport.
+# beside_pause SECONDS COMMAND...: succeeds, and not before the target goes on, which is stopped for
+# that long.
+beside_pause() {
+    local seconds=$1 job status=0
+    shift
+    kill -STOP "$TARGET_PID"
+    "$@" &
+    job=$!
+    sleep "$seconds"
+    if ! kill -0 "$job" 2>/dev/null; then
+        echo "$1: ended while the target was stopped"
+        status=1
+    fi
+    kill -CONT "$TARGET_PID"
+    wait "$job" || status=1
+    return "$status"
+}
+
+# Registers and commands of a stopped target do not answer for longer than the deadline.
+paused_target() {
+    local device=vfio-user:$DIR/b/cntrl status=0
+    format "$device" && start_mount "$device" executor=cpu,deadline=1000 || return 1
+    put_data || status=1
+    beside_pause 6 every_path || status=1
+    beside_pause 6 overwrite || status=1
+    every_path || status=1
+    end_mount || status=1
+    "$BUILD/mkfs/fsck.gpunvme" -n "$device" || status=1
+    return "$status"
+}
+
+paused_mkfs() {
+    local device=vfio-user:$DIR/b/cntrl
+    beside_pause 4 format "$device" && file_of "$device" deadline=1000
+}
+
+# The next daemon takes the place of one that was killed beside a writer, at the same mount point.
+killed_daemon() {
+    local device=vfio-user:$DIR/b/cntrl writer status=0
+    format "$device" && start_mount "$device" executor=cpu,deadline=1000 || return 1
+    put_data || status=1
+    write_on $((SECONDS + 60)) &
+    writer=$!
+    sleep 0.1
+    kill -KILL "$DAEMON"
+    wait "$DAEMON" || true
+    if wait "$writer"; then
+        echo "a write succeeded without a daemon"
+        status=1
+    fi
+    start_mount "$device" executor=cpu,deadline=1000 || return 1
+    every_path || status=1
+    end_mount || status=1
+    if grep -F " $DIR/mnt " /proc/self/mounts; then
+        echo "the mount of the killed daemon is left"
+        status=1
+    fi
+    "$BUILD/mkfs/fsck.gpunvme" -n "$device" || status=1
+    return "$status"
+}
+
+# settings EXTRA: the target with other settings of its transport.
 settings() {
     local device=vfio-user:$DIR/b/cntrl
     stop_target
-    EXTRA=$2 start_target "$1" "${TARGET[@]}"
+    EXTRA=$1 start_target "${TARGET[@]}"
     format "$device" && check_data "$device" && file_of "$device" deadline=10000
 }
 
@@ -243,57 +299,90 @@ figures() {
     return "$status"
 }
 
+gpu_figures() {
+    if ! nvidia-smi -L >/dev/null 2>&1; then
+        say "spdk-test: no figures, there is no GPU here"
+        return 0
+    fi
+    TARGET=(3100 2500 0 64 64)
+    start_target "${TARGET[@]}"
+    step figures "every byte that the benchmarks read and write" figures
+    cat "$DIR/output"
+}
+
+# suites_on LBA DEVICE
+suites_on() {
+    local of="LBAs of $1"
+    step "identify, $of" "the controller and its namespaces are decoded" \
+        timeout 60 "$BUILD/client/gpunvme" identify "$2"
+    step "check --data, $of" "commands of every length return what single pages do" \
+        check_data "$2"
+    step "buffer_test, $of" "READ, WRITE, READV of every kind of buffer, staged and not; fsck" \
+        suite "$2" e2e/buffer_test
+    step "e2e_test, $of" "both paths agree beside changes, and after a new mount" \
+        suite "$2" e2e/e2e_test
+    step "posix_names_test, $of" "names, links, renames, directories; fsck" \
+        suite "$2" e2e/posix_names_test
+    step "posix_data_test, $of" "writes, holes, truncates, mmap; fsck" \
+        suite "$2" e2e/posix_data_test
+    step "posix_mixed_test, $of" "threads that create, write, rename, remove; fsck" \
+        suite "$2" e2e/posix_mixed_test
+    step "direct path, $of" "reads and lists by leased queues, shared by threads, have every byte" \
+        direct_path "$2"
+}
+
+# What a controller, its server and the daemon may do to a mount.
+ladder() {
+    step "failing commands" "two failures are repeated; endless ones are errors until they end" \
+        failing_commands
+    step "slow commands" "those within the deadline are waited for, right bytes; fsck" slow_commands
+    step "late commands" "those beyond it are given up and repeated, right bytes" late_commands
+    step "lost commands" "reads and writes succeed, right bytes; fsck" lost_commands
+    step "target killed and restarted" "requests end with errors; mkfs and mount on the next" \
+        killed_target
+    step "target paused" "reads and writes wait for 6 s twice, right bytes; fsck" paused_target
+    step "mkfs, target paused" "it waits for 4 s; a file system as usual" paused_mkfs
+    step "daemon killed" "a mount at the same place at once, synced bytes; fsck" killed_daemon
+}
+
 tests() {
-    local run=$1 suite lba setting
+    local setting
     [ -x "$BUILD/tests/e2e/buffer_test" ] || die "$BUILD: not built, run scripts/test.sh first"
-    start_target "$run" "${TARGET[@]}"
-    for lba in 512:a 4096:b; do
-        export GPUNVME_TEST_DEVICE=vfio-user:$DIR/${lba#*:}/cntrl GPUNVME_TEST_SMALL=1
-        step "identify, LBAs of ${lba%:*}" \
-            timeout 60 "$BUILD/client/gpunvme" identify "$GPUNVME_TEST_DEVICE"
-        step "check --data, LBAs of ${lba%:*}" check_data "$GPUNVME_TEST_DEVICE"
-        for suite in buffer posix_data; do
-            step "${suite}_test, LBAs of ${lba%:*}" timeout 300 "$BUILD/tests/e2e/${suite}_test"
-        done
-    done
-    unset GPUNVME_TEST_DEVICE GPUNVME_TEST_SMALL
-    step "two namespaces" two_namespaces
-    step "failing and slow commands" failing_commands "$(dirname "$run")/py/rpc.py"
-    step "lost commands" lost_commands "$(dirname "$run")/py/rpc.py"
-    step "target killed and restarted" killed_target "$run"
+    start_target "${TARGET[@]}"
+    suites_on 512 "vfio-user:$DIR/a/cntrl"
+    suites_on 4096 "vfio-user:$DIR/b/cntrl"
+    step "two namespaces" "a file system each, read by every path; fsck of both" two_namespaces
+    ladder
     for setting in max_queue_depth=16 max_queue_depth=1024 max_io_size=16384 \
         max_io_size=1048576 max_io_qpairs_per_ctrlr=4; do
-        step "$setting" settings "$run" "--transport $setting"
+        step "$setting" "mkfs, check --data, a file read by every path" \
+            settings "--transport $setting"
     done
+    stop_target
 }
 
 main() {
-    local run=${1:-}
-    case $run in
+    case $RUN in
     -h | --help) usage && return 0 ;;
     esac
-    if [ -z "$run" ]; then
+    if [ -z "$RUN" ]; then
         say "spdk-test: skipped, no path to SPDK's run.sh was given"
         return 0
     fi
-    [ -x "$run" ] || die "$run: cannot be run, give the path of run.sh of the SPDK target"
-    DIR=$(mktemp -d /dev/shm/gpunvme-spdk-XXXXXX)
-    trap clean_up EXIT
-    trap 'exit 1' INT TERM
-    head -c 16M /dev/urandom >"$DIR/data"
-    [ "${SPDK_STEPS:-all}" = figures ] || tests "$run"
-    if [ "${SPDK_STEPS:-all}" = tests ]; then
-        :
-    elif nvidia-smi -L >/dev/null 2>&1; then
-        stop_target
-        start_target "$run" 3100 2500 0 64 64
-        step figures figures
-        cat "$DIR/output"
-    else
-        say "spdk-test: no figures, there is no GPU here"
-    fi
-    stop_target
+    [ -x "$RUN" ] || die "$RUN: cannot be run, give the path of run.sh of the SPDK target"
+    prepare
+    case ${SPDK_STEPS:-all} in
+    figures) gpu_figures ;;
+    tests) tests ;;
+    all) tests && gpu_figures ;;
+    *)
+        PATTERN=$SPDK_STEPS
+        tests
+        [ "${#ROWS[@]}" -gt 0 ] || die "SPDK_STEPS=$SPDK_STEPS: no step has such a name"
+        ;;
+    esac
+    print_table
     return "$FAILED"
 }
 
-main "$@"
+main
