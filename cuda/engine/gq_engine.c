@@ -327,10 +327,14 @@ static void open_tuners(struct gq_engine *e)
 
 static void fill_tier_note(struct gq_engine *e)
 {
-    const char *staged = "the controller cannot reach GPU memory: data is staged";
+    const char *data = "";
 
+    if (e->stages)
+        data = "the controller cannot reach GPU memory: data is staged";
+    else if (e->exec->kind == GQ_EXECUTOR_CPU)
+        data = "buffers of the CPU executor are in host memory";
     snprintf(e->info.tier_note, sizeof(e->info.tier_note), "%s%s%s", e->exec->note,
-             e->exec->note[0] && e->stages ? "; " : "", e->stages ? staged : "");
+             e->exec->note[0] && data[0] ? "; " : "", data);
 }
 
 static void fill_info(struct gq_engine *e)

@@ -66,7 +66,7 @@ struct gpunvme_ioc_info {
     char transport[16]; /* "sim", "vfio", "vfio-user" */
     char socket[108];   /* UNIX socket that takes file descriptors: see gpunvme_ioc_register */
     /* The struct ended here at first. */
-    char tier_note[256]; /* why the tier is no better; empty when there is nothing to say */
+    char tier_note[256]; /* why the tier is no better, or is none; empty: nothing to say */
     /* The struct ended here until READV and leases came. */
     uint32_t direct;       /* 1: the caller may lease queues and extents (mount option direct=) */
     uint32_t lease_queues; /* queue pairs that may be leased at once, by all together */

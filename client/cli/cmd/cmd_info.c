@@ -47,7 +47,8 @@ static void print_info(struct cli_out *out, const struct gpunvme_ioc_info *info)
         {"fallback", "Fallback:", info->fallback[0] ? info->fallback : "none", 0},
         {"transport", "Transport:", info->transport, 0},
         {"quirks", "Workarounds:", quirks, 0},
-        {"tier", "Tier:", NULL, info->tier},
+    };
+    const struct field limits[] = {
         {"tier_note", "Tier note:", info->tier_note[0] ? info->tier_note : "none", 0},
         {"queues", "GPU queues:", NULL, info->queues},
         {"depth", "Queue depth:", NULL, info->depth},
@@ -59,6 +60,11 @@ static void print_info(struct cli_out *out, const struct gpunvme_ioc_info *info)
         {"gpu_uuid", "GPU UUID:", gpu, 0},
     };
     print_fields(out, fields, sizeof(fields) / sizeof(fields[0]));
+    if (info->executor == GPUNVME_EXECUTOR_NONE)
+        cli_out_none(out, "tier", "Tier:");
+    else
+        cli_out_number(out, "tier", "Tier:", info->tier);
+    print_fields(out, limits, sizeof(limits) / sizeof(limits[0]));
     cli_out_flag(out, "direct", "Direct path for you:", info->direct);
     cli_out_number(out, "lease_queues", "Queues to lease:", info->lease_queues);
     cli_out_flag(out, "writeback_cache", "Write-back cache:", info->writeback_cache);

@@ -77,6 +77,16 @@ void cli_out_number(struct cli_out *o, const char *key, const char *label, uint6
     fprintf(o->to, "%" PRIu64 "\n", value);
 }
 
+void cli_out_none(struct cli_out *o, const char *key, const char *label)
+{
+    if (o->json) {
+        add(o, key, NULL);
+        return;
+    }
+    print_label(o, label);
+    fputs("none\n", o->to);
+}
+
 void cli_out_real(struct cli_out *o, const char *key, const char *label, double value)
 {
     if (o->json) {

@@ -36,6 +36,8 @@ void cli_out_end(struct cli_out *o);
 
 void cli_out_string(struct cli_out *o, const char *key, const char *label, const char *value);
 void cli_out_number(struct cli_out *o, const char *key, const char *label, uint64_t value);
+/* A number that the object does not have. Text: none. JSON: null. */
+void cli_out_none(struct cli_out *o, const char *key, const char *label);
 /* Text: three places. */
 void cli_out_real(struct cli_out *o, const char *key, const char *label, double value);
 /* Text: hexadecimal, of at least so many digits. JSON: a decimal number like every number. */

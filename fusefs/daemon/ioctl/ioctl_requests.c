@@ -64,7 +64,8 @@ void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info)
     if (s->engine)
         gq_engine_tuned(s->engine, tuned, sizeof(tuned));
     snprintf(info->tier_note, sizeof(info->tier_note), "%.*s%s",
-             (int)(sizeof(info->tier_note) - 1 - strlen(tuned)), gq->tier_note, tuned);
+             (int)(sizeof(info->tier_note) - 1 - strlen(tuned)),
+             s->engine ? gq->tier_note : "no executor runs, see fallback", tuned);
     if (fs.failed)
         snprintf(info->tier_note, sizeof(info->tier_note),
                  "no writes: the drive or the file system has failed, see the daemon's log");

@@ -117,6 +117,20 @@ class CheckCufile(unittest.TestCase):
         run("check", "--cufile", "/none", status=1)
 
 
+@contextlib.contextmanager
+def mounted_elsewhere(options):
+    """The point of a mount of a new image."""
+    with tempfile.TemporaryDirectory(prefix="gpunvme-commands-", dir=MEMORY) as top:
+        image, mount = os.path.join(top, "image"), os.path.join(top, "mnt")
+        os.mkdir(mount)
+        subprocess.run([MKFS, "-q", "-s", "64M", image], check=True, timeout=60)
+        subprocess.run([DAEMON, image, mount, "-o", options], check=True, timeout=60)
+        try:
+            yield mount
+        finally:
+            subprocess.run(["umount", mount], check=True, timeout=60)
+
+
 class OnMount(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -146,6 +160,21 @@ class OnMount(unittest.TestCase):
         subprocess.run(["umount", cls.mount], check=True, timeout=60)
         cls.daemon.wait(60)
         cls.top.cleanup()
+
+    def test_info_says_the_tier_and_why_it_is_no_better(self):
+        found = document("info", self.file)
+        self.assertEqual((found["executor"], found["tier"]), ("cpu", 1))
+        self.assertIn("CPU executor are in host memory", found["tier_note"])
+        with mounted_elsewhere("executor=cpu,doorbells=cpu") as mount:
+            found = document("info", mount)
+            self.assertEqual((found["executor"], found["tier"]), ("cpu", 0))
+            self.assertRegex(found["tier_note"], "rings the doorbells.*; .*host memory")
+        with mounted_elsewhere("gpu=off") as mount:
+            found = document("info", mount)
+            self.assertEqual((found["executor"], found["tier"]), ("none", None))
+            self.assertIn("no executor", found["tier_note"])
+            self.assertEqual(found["fallback"], "gpu=off")
+            self.assertRegex(run("info", mount)[0], "(?m)^Tier: +none$")
 
     def test_label(self):
         self.assertEqual(run("label", self.file)[0], "\n")

@@ -23,6 +23,7 @@ void describe_group(struct cli_out *o)
     }
     cli_out_list_end(o);
     cli_out_number(o, "largest", "Largest:", UINT64_MAX);
+    cli_out_none(o, "missing", "Missing:");
 }
 
 TEST(Out, JsonHasTheSchemaTheGroupsAndWholeNumbers)
@@ -31,6 +32,9 @@ TEST(Out, JsonHasTheSchemaTheGroupsAndWholeNumbers)
     EXPECT_EQ(number(root.get(), "schema_version"), 1u);
     EXPECT_EQ(text(root.get(), "name"), "a");
     EXPECT_EQ(number(root.get(), "largest"), UINT64_MAX);
+    struct json_object *missing;
+    EXPECT_TRUE(json_object_object_get_ex(root.get(), "missing", &missing));
+    EXPECT_EQ(missing, nullptr);
     struct json_object *parts = member(root.get(), "parts");
     ASSERT_EQ(json_object_array_length(parts), 2u);
     struct json_object *second = json_object_array_get_idx(parts, 1);
@@ -42,7 +46,8 @@ TEST(Out, JsonHasTheSchemaTheGroupsAndWholeNumbers)
 TEST(Out, TextHasALineForEachFieldAndTitle)
 {
     std::string all = printed(false, describe_group);
-    EXPECT_EQ(std::count(all.begin(), all.end(), '\n'), 1 + 2 * 4 + 1) << all;
+    EXPECT_EQ(std::count(all.begin(), all.end(), '\n'), 1 + 2 * 4 + 2) << all;
+    EXPECT_NE(all.find("none\n"), std::string::npos) << all;
     EXPECT_NE(all.find("Address:"), std::string::npos);
     EXPECT_NE(all.find("0x000000ab\n"), std::string::npos) << all;
     EXPECT_NE(all.find("18446744073709551615\n"), std::string::npos) << all;

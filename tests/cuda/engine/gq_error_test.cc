@@ -386,7 +386,11 @@ TEST_P(GqError, SaysItsTierAndWhyItIsNoBetter)
         EXPECT_EQ(info.tier, 0u);
     else
         EXPECT_EQ(info.tier, rig.x.kind == GQ_EXECUTOR_CUDA && !rig.x.staged ? 2u : 1u);
-    EXPECT_EQ(info.tier_note[0] != '\0', info.tier == 0 || rig.x.staged) << info.tier_note;
+    EXPECT_EQ(info.tier_note[0] != '\0', info.tier < 2) << info.tier_note;
+    EXPECT_EQ(std::string(info.tier_note).find("CPU executor are in host memory") !=
+                  std::string::npos,
+              rig.x.kind == GQ_EXECUTOR_CPU && !rig.x.staged)
+        << info.tier_note;
 }
 
 TEST_P(GqError, ControllerThatCannotReachDeviceMemoryCostsTheTier)
