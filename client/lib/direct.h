@@ -114,6 +114,8 @@ int direct_give_up(struct gpunvme_direct *d, const struct gd_check *check, void 
                    uint64_t patience_ns, int err);
 /* Sets gpunvme_error() and returns -ENOTSUP: the library has no device code. */
 int direct_no_kernels(void);
+/* False: it has none, because there was no CUDA compiler; nor has its daemon a CUDA executor. */
+bool direct_has_kernels(void);
 
 /* Long reads into memory that the controller does not reach (direct_staged.c). */
 int direct_staged_open(struct gpunvme_direct *d);

@@ -2,6 +2,7 @@
 /* Launches of the kernels that make a read of the direct path, compare its data, and conclude. */
 #include <errno.h>
 
+#include "client/device/device_image.h"
 #include "client/device/gd_launch.h"
 #include "client/lib/direct.h"
 #include "support/clock.h"
@@ -11,6 +12,11 @@
 int direct_no_kernels(void)
 {
     return gpunvme_fail(-ENOTSUP, "this libgpunvme was built without CUDA: it has no kernels");
+}
+
+bool direct_has_kernels(void)
+{
+    return direct_image() != NULL;
 }
 
 /*

@@ -8,6 +8,7 @@
 #ifndef CLIENT_CLI_CHECK_CLI_CHECK_H
 #define CLIENT_CLI_CHECK_CLI_CHECK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "blockdev/pci/pci.h"
@@ -37,6 +38,17 @@ void check_ns_page(struct check *c, const void *page, uint32_t nsid, uint8_t com
 void check_regions(struct check *c, unsigned limit);
 /* What the driver does for a controller that it knows: enum nvme_quirk. */
 void check_quirks(struct check *c, unsigned quirks);
+/* What decides how a mount of the controller runs its queues. */
+struct check_executor {
+    bool kernel;     /* the kernel's driver has the drive, or none has */
+    bool noiommu;    /* the drive reaches the daemon's own memory only */
+    const char *gpu; /* the device whose kernels drive the queues; NULL: none can, because: */
+    const char *no_gpu;
+    bool rings; /* gpu maps the controller's doorbells */
+    bool mmio;  /* they are registers of a PCI device, not memory of a server */
+};
+/* Tier and executor of a mount with the default options, and the reason: docs/hardware.md. */
+void check_tier(struct check *c, const struct check_executor *x);
 /* The register CAP. */
 void check_cap(struct check *c, uint64_t cap);
 

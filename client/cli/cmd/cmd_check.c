@@ -10,6 +10,8 @@
 #include "client/cli/check/cli_check.h"
 #include "client/cli/common/cli.h"
 #include "client/cli/ctrlr/cli_ctrlr.h"
+#include "client/lib/cuda_driver.h"
+#include "client/lib/direct.h"
 
 /* --- A drive ------------------------------------------------------------------------------- */
 
@@ -104,6 +106,42 @@ static void check_data(struct check *c, struct cli_ctrlr *ctrlr, uint32_t nsid,
                   why[0] ? ", but " : "", why);
 }
 
+#define NO_GPU "no GPU can be used, see cuda"
+
+/* Maps the doorbells for the device that a mount takes by default, as the mount does. */
+static void check_by_gpu(struct check *c, struct cuda_driver *cuda, const struct cli_doorbells *d)
+{
+    struct cuda_device_info gpu;
+    uint64_t mapped;
+    bool known = cuda_driver_devices(cuda) > 0 && cuda_driver_describe(cuda, 0, &gpu) == 0;
+    struct check_executor x = {.gpu = known ? gpu.name : NULL, .no_gpu = NO_GPU, .mmio = d->mmio};
+
+    if (known) {
+        enum cuda_host_kind kind = d->mmio ? CUDA_HOST_REGISTERS : CUDA_HOST_MEMORY;
+        x.rings = cuda_driver_map(cuda, 0, d->addr, d->len, kind, &mapped) == 0;
+    }
+    if (x.rings)
+        cuda_driver_unpin(cuda, 0, d->addr);
+    check_tier(c, &x);
+}
+
+static void check_executor(struct check *c, const struct cli_ctrlr *ctrlr, bool noiommu)
+{
+    struct check_executor none = {
+        .noiommu = noiommu,
+        .no_gpu = direct_has_kernels() ? NO_GPU : "these programs were built without CUDA"};
+    struct cli_doorbells doorbells;
+    struct cuda_driver *cuda;
+
+    cli_ctrlr_doorbells(ctrlr, &doorbells);
+    if (noiommu || !direct_has_kernels() || cuda_driver_open(&cuda) != 0) {
+        check_tier(c, &none);
+        return;
+    }
+    check_by_gpu(c, cuda, &doorbells);
+    cuda_driver_close(cuda);
+}
+
 /* VFIO gives a device to one user and refuses the next, so an open here would fail. */
 static void check_through_driver(struct check *c, const struct cli_target *t,
                                  const struct cli_options *options)
@@ -121,6 +159,7 @@ static void check_through_driver(struct check *c, const struct cli_target *t,
     }
     cli_bar_of(&ctrlr, &bar);
     check_registers(c, &bar);
+    check_executor(c, &ctrlr, options->noiommu && t->driver == CLI_DRIVER_VFIO);
     check_regions(c, cli_ctrlr_regions(&ctrlr));
     if (cli_ctrlr_quirks(&ctrlr, &quirks))
         check_quirks(c, quirks);
@@ -143,6 +182,8 @@ static void check_controller(struct check *c, const struct cli_target *named,
     if (options->data && (now.driver == CLI_DRIVER_KERNEL || now.driver == CLI_DRIVER_NONE))
         check_add(c, CHECK_WARN, "data", "bind it to vfio-pci: gpunvme bind",
                   "not looked at: only drives of VFIO and vfio-user are read");
+    if (now.driver == CLI_DRIVER_KERNEL || now.driver == CLI_DRIVER_NONE)
+        check_tier(c, &(struct check_executor){.kernel = true});
     if (now.driver == CLI_DRIVER_KERNEL)
         check_through_kernel(c, &now);
     else if (now.driver != CLI_DRIVER_NONE)

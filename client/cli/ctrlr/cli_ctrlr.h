@@ -53,6 +53,14 @@ unsigned cli_ctrlr_regions(const struct cli_ctrlr *c);
 /* Has *out what the driver does for a controller of cli_driver_open() (enum nvme_quirk)? */
 bool cli_ctrlr_quirks(const struct cli_ctrlr *c, unsigned *out);
 
+/* The doorbells of a controller of cli_driver_open(), mapped until it is closed. */
+struct cli_doorbells {
+    void *addr; /* NULL: of the kernel's driver */
+    size_t len; /* bytes, whole pages */
+    bool mmio;  /* registers of a PCI device, not ordinary memory */
+};
+void cli_ctrlr_doorbells(const struct cli_ctrlr *c, struct cli_doorbells *out);
+
 /*
  * Reads of every shape, of a controller of cli_driver_open() (data_check.h). 0, or -errno with a
  * sentence: -EILSEQ for wrong data, -EPROTO for a command that the controller refuses.

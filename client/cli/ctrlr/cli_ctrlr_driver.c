@@ -46,6 +46,17 @@ bool cli_ctrlr_quirks(const struct cli_ctrlr *c, unsigned *out)
     return c->ops == &ops;
 }
 
+void cli_ctrlr_doorbells(const struct cli_ctrlr *c, struct cli_doorbells *out)
+{
+    *out = (struct cli_doorbells){0};
+    if (c->ops != &ops)
+        return;
+    const struct nvme_transport *t = nvme_ctrlr_transport(c->driver);
+    *out = (struct cli_doorbells){.addr = (void *)(uintptr_t)t->doorbells,
+                                  .len = t->doorbells_len,
+                                  .mmio = t->doorbells_are_mmio};
+}
+
 uint8_t cli_ctrlr_command_set(struct cli_ctrlr *c, uint32_t nsid)
 {
     struct nvme_ns_info ns;

@@ -226,6 +226,70 @@ TEST_F(CheckTest, TheWayToAGpuIsMeasuredByWhatItPasses)
            "0000:3b:00.0: in another root complex"); // the first, by address
 }
 
+// A mount with the default options, and what check_tier() says of it.
+struct Tier {
+    const char *name;
+    struct check_executor x;
+    enum check_level level;
+    const char *said, *reason, *advice; // of the finding; advice NULL: there is none
+};
+
+void PrintTo(const Tier &tier, std::ostream *os)
+{
+    *os << tier.name;
+}
+
+class TierTest : public CheckTest, public ::testing::WithParamInterface<Tier>
+{
+};
+
+TEST_P(TierTest, IsSaidWithItsExecutorAndTheReason)
+{
+    const Tier &want = GetParam();
+    check_tier(&check_, &want.x);
+    expect("tier", want.level, want.said);
+    const struct check_finding *f = find("tier");
+    ASSERT_NE(f, nullptr);
+    EXPECT_NE(std::string(f->text).find(want.reason), std::string::npos) << f->text;
+    EXPECT_NE(std::string(f->advice).find(want.advice ? want.advice : ""), std::string::npos)
+        << f->advice;
+}
+
+struct check_executor executor(const char *gpu, bool rings, bool mmio)
+{
+    struct check_executor x = {};
+    x.gpu = gpu;
+    x.no_gpu = "no driver";
+    x.rings = rings;
+    x.mmio = mmio;
+    return x;
+}
+
+struct check_executor none(bool kernel, bool noiommu)
+{
+    struct check_executor x = executor("A GPU", true, true);
+    x.kernel = kernel;
+    x.noiommu = noiommu;
+    return x;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Mounts, TierTest,
+    ::testing::Values(Tier{"gpu", executor("A GPU", true, true), CHECK_OK,
+                           "tier 1, the GPU (A GPU)", "reaches host memory only", nullptr},
+                      Tier{"registers_not_mapped", executor("A GPU", false, true), CHECK_WARN,
+                           "tier 0, the GPU (A GPU)", "which CUDA does not map",
+                           "the line doorbells"},
+                      Tier{"page_not_mapped", executor("A GPU", false, false), CHECK_WARN, "tier 0",
+                           "which CUDA does not map", "tmpfs"},
+                      Tier{"cpu", executor(nullptr, false, false), CHECK_OK,
+                           "tier 1, the CPU executor", "no driver", nullptr},
+                      Tier{"kernel", none(true, false), CHECK_WARN, "none, no executor",
+                           "not bound to vfio-pci", "gpunvme bind"},
+                      Tier{"noiommu", none(false, true), CHECK_WARN, "none, no executor",
+                           "without an IOMMU", "IOMMU on"}),
+    [](const auto &info) { return info.param.name; });
+
 TEST_F(CheckTest, JsonHasEveryFindingAndTheWorst)
 {
     check_machine(&check_, tree_.root());

@@ -106,6 +106,38 @@ TEST(Served, CheckSaysHowManyRegionsTheServerKeeps)
     EXPECT_NE(run.output.find("4096 DMA regions at most"), std::string::npos) << run.output;
 }
 
+// The text of the line; empty when there is none.
+std::string tier_of(const std::string &environment, const std::string &path)
+{
+    Outcome run = outcome_of(environment + " " + GPUNVME + " check -o json vfio-user:" + path);
+    Json root(json_tokener_parse(run.output.c_str()));
+    struct json_object *all = root ? member(root.get(), "checks") : nullptr;
+    for (size_t i = 0; all && i < json_object_array_length(all); i++) {
+        struct json_object *finding = json_object_array_get_idx(all, i);
+        if (text(finding, "id") == "tier")
+            return text(finding, "text");
+    }
+    return "";
+}
+
+// A driver in place of CUDA's maps any doorbells.
+TEST(Served, CheckSaysAtWhichTierTheServerIsUsedAndWhy)
+{
+    Server server;
+    const std::string by_cpu = "tier 1, the CPU executor runs the queues";
+    std::string said = tier_of("CUDA_VISIBLE_DEVICES=", server.path);
+    EXPECT_EQ(said.find(by_cpu), 0u) << said;
+    EXPECT_NE(said.find("host memory"), std::string::npos) << said;
+    said = tier_of("LD_LIBRARY_PATH=" FAKE_CUDA, server.path);
+#ifdef GPUNVME_HAVE_CUDA
+    EXPECT_EQ(said.find("tier 1, the GPU ("), 0u) << said;
+    EXPECT_NE(said.find("staged"), std::string::npos) << said;
+#else
+    EXPECT_EQ(said.find(by_cpu), 0u) << said;
+    EXPECT_NE(said.find("built without CUDA"), std::string::npos) << said;
+#endif
+}
+
 TEST(Served, CheckFindsThatLongCommandsAreRefused)
 {
     Server server({"--no-mdts"});
