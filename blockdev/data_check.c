@@ -144,7 +144,7 @@ static int try_list(const struct data_check *c, const struct data_window *w, siz
 static void say_how_much(const struct data_window *w, char *why, size_t len)
 {
     why[0] = '\0';
-    if (w->n_marks < FEW_MARKS)
+    if (w->n_marks < FEW_MARKS && w->n_marks < w->pages)
         snprintf(
             why, len,
             "only %zu of the %zu pages that were read differ from their neighbours, so PRP entries "

@@ -65,14 +65,15 @@ int data_check_run(struct bd_dev *dev, const struct data_check *check, char *why
 int data_check_device(struct bd_dev *dev, uint64_t start, size_t max_command, bool lists, char *why,
                       size_t len);
 /*
- * Checks reads, as data_check_device() does, and writes in the scratch area at `start`, of
- * DATA_CHECK_WINDOW bytes or up to the end of the device. Its former content is written back, also
- * after a failure, and compared. No other program may use the device, and an interruption in
- * between would lose the content. -EINVAL: no such area, and -EROFS: nothing was written;
- * -EUCLEAN: the content could not be put back; and the errors of data_check_run().
+ * Checks reads, as data_check_device() does, and writes in the scratch area at `start`, a multiple
+ * of PAGE_BYTES, of twice the longest command (DATA_CHECK_WINDOW at most). Its former content is
+ * written back, also after a failure, and compared. No other program may use the device, and a
+ * process that ends in between loses the content. interrupted() is asked between commands, and may
+ * be NULL; true: the test ends, with -EINTR. -EINVAL: no such area, and -EROFS: nothing was
+ * written; -EUCLEAN: the content could not be put back; and the errors of data_check_run().
  */
-int data_check_scratch(struct bd_dev *dev, uint64_t start, size_t max_command, char *why,
-                       size_t len);
+int data_check_scratch(struct bd_dev *dev, uint64_t start, size_t max_command,
+                       bool (*interrupted)(void), char *why, size_t len);
 
 #ifdef __cplusplus
 }

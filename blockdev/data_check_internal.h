@@ -34,7 +34,11 @@ int data_window_open(struct bd_dev *dev, uint64_t start, size_t pages, struct da
 void data_window_close(struct data_window *w);
 /* Finds the marks anew, after its data was changed. */
 void data_window_mark(struct data_window *w);
-/* Moves the window by commands of single pages, between the device and `data`. 0 or -errno. */
+/*
+ * Moves the window by commands of single pages, between the device and `data`. 0, or the first
+ * error; pages behind those that failed are moved as well, but none after -ETIMEDOUT, whose
+ * commands took the deadline.
+ */
 int data_window_move(struct bd_dev *dev, const struct data_window *w, enum bd_op op,
                      unsigned char *data);
 

@@ -7,6 +7,9 @@
 #include "blockdev/data_check_internal.h"
 #include "blockdev/nvme/nvme_info.h"
 
+/* Commands of single pages. */
+#define AT_ONCE 64u
+
 /* Pages of a command (0: as many as one carries), to a page of the buffer and a byte in it. */
 static const struct data_shape shapes[] = {
     {1, 0, 0},  {1, 0, 512},  {2, 1, 0}, {2, 0, 1024}, {3, 0, 0},   {3, 510, 0},
@@ -62,21 +65,31 @@ int data_submit(struct bd_dev *dev, struct bd_io *ios, size_t n)
     return i < n ? data_check_error(err, ios[i].nvme_status) : err;
 }
 
+/* n pages from page `first` on. */
+static int move_some(struct bd_dev *dev, const struct data_window *w, enum bd_op op,
+                     unsigned char *data, size_t first, size_t n)
+{
+    struct bd_io ios[AT_ONCE];
+
+    for (size_t i = 0; i < n; i++)
+        ios[i] = (struct bd_io){.op = op,
+                                .offset = w->start + (first + i) * PAGE_BYTES,
+                                .len = PAGE_BYTES,
+                                .buf = data + (first + i) * PAGE_BYTES};
+    return data_submit(dev, ios, n);
+}
+
 int data_window_move(struct bd_dev *dev, const struct data_window *w, enum bd_op op,
                      unsigned char *data)
 {
-    struct bd_io *ios = calloc(w->pages + 1, sizeof(*ios));
-    int err;
+    int err = 0;
 
-    if (!ios)
-        return -ENOMEM;
-    for (size_t i = 0; i < w->pages; i++)
-        ios[i] = (struct bd_io){.op = op,
-                                .offset = w->start + i * PAGE_BYTES,
-                                .len = PAGE_BYTES,
-                                .buf = data + i * PAGE_BYTES};
-    err = data_submit(dev, ios, w->pages);
-    free(ios);
+    for (size_t i = 0, n; i < w->pages && err != -ETIMEDOUT; i += n) {
+        n = w->pages - i < AT_ONCE ? w->pages - i : AT_ONCE;
+        int now = move_some(dev, w, op, data, i, n);
+        if (!err || now == -ETIMEDOUT)
+            err = now;
+    }
     return err;
 }
 

@@ -18,6 +18,7 @@ struct writing {
     struct data_window w; /* data: what the area shall hold */
     unsigned char *former, *got;
     uint64_t word; /* the next of the pattern; no word of it comes twice */
+    bool (*interrupted)(void);
     char *why;
     size_t len;
 };
@@ -76,8 +77,10 @@ static int try_write(void *context, const struct data_shape *s)
 {
     struct writing *t = context;
 
-    if (s->pages > t->w.pages)
-        return 0;
+    if (t->interrupted && t->interrupted()) {
+        snprintf(t->why, t->len, "interrupted, the scratch area holds what it held before");
+        return -EINTR;
+    }
     int err = write_shape(t, s, (t->w.pages - s->pages) / 2);
     if (!err)
         err = compare(t, t->w.data);
@@ -105,26 +108,33 @@ static int fill_area(struct writing *t)
     return err;
 }
 
-/* A failure that came before has the word, unless the content is lost. */
+static size_t pages_that_differ(const struct writing *t)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < t->w.pages; i++)
+        n += memcmp(t->got + i * PAGE_BYTES, t->former + i * PAGE_BYTES, PAGE_BYTES) != 0;
+    return n;
+}
+
+/*
+ * Returns `before`, the result of the test, with its sentence, unless content is lost. Writes that
+ * fail lose nothing where those of the test failed, too, so the area is read in each case.
+ */
 static int put_back(struct writing *t, int before)
 {
-    char why[256];
-    struct writing quiet = *t;
-    int err;
+    struct bd_dev *dev = t->commands.dev;
+    int err = data_window_move(dev, &t->w, BD_WRITE, t->former);
+    int flushed = bd_flush(dev), unread = data_window_move(dev, &t->w, BD_READ, t->got);
+    size_t n = unread ? t->w.pages : pages_that_differ(t);
 
-    quiet.why = why;
-    quiet.len = sizeof(why);
-    err = write_area(&quiet, t->former);
-    if (!err)
-        err = compare(&quiet, t->former);
-    if (!err)
-        err = bd_flush(t->commands.dev);
-    if (!err)
-        return before;
+    err = err ? err : flushed ? flushed : unread;
+    if (n == 0)
+        return before ? before : flushed;
     snprintf(t->why, t->len,
-             "the scratch area, %zu bytes from byte %" PRIu64
-             " of the device, could not be put back: its content is lost",
-             t->w.pages * PAGE_BYTES, t->w.start);
+             "%zu pages of the scratch area, %zu bytes from byte %" PRIu64
+             " of the device, could not be put back%s%s: write them anew from a copy",
+             n, t->w.pages * PAGE_BYTES, t->w.start, err ? ", " : "", err ? strerror(-err) : "");
     return -EUCLEAN;
 }
 
@@ -142,15 +152,15 @@ static int check_area(struct writing *t, size_t max_command)
 }
 
 /* Before anything is written. */
-static int refuse(struct writing *t, uint64_t start)
+static int refuse(struct writing *t, uint64_t start, size_t bytes)
 {
     const struct bd_info *info = &t->commands.dev->info;
 
-    if (start % PAGE_BYTES || start >= info->bytes || info->bytes - start < PAGE_BYTES) {
+    if (start % PAGE_BYTES || start >= info->bytes || info->bytes - start < bytes) {
         snprintf(t->why, t->len,
                  "no scratch area at byte %" PRIu64 " of the device: a multiple of %zu is needed, "
-                 "and a page of the %" PRIu64 " bytes that it has",
-                 start, PAGE_BYTES, info->bytes);
+                 "and %zu bytes behind it of the %" PRIu64 " that there are",
+                 start, (size_t)PAGE_BYTES, bytes, info->bytes);
         return -EINVAL;
     }
     if (info->read_only)
@@ -158,9 +168,9 @@ static int refuse(struct writing *t, uint64_t start)
     return info->read_only ? -EROFS : 0;
 }
 
-static int writing_open(struct writing *t, uint64_t start)
+static int writing_open(struct writing *t, uint64_t start, size_t bytes)
 {
-    int err = data_window_open(t->commands.dev, start, DATA_CHECK_WINDOW / PAGE_BYTES, &t->w);
+    int err = data_window_open(t->commands.dev, start, bytes / PAGE_BYTES, &t->w);
 
     if (err && err != -ENOMEM)
         fail(t, "a read", err);
@@ -178,17 +188,18 @@ static int writing_open(struct writing *t, uint64_t start)
     return -ENOMEM;
 }
 
-int data_check_scratch(struct bd_dev *dev, uint64_t start, size_t max_command, char *why,
-                       size_t len)
+int data_check_scratch(struct bd_dev *dev, uint64_t start, size_t max_command,
+                       bool (*interrupted)(void), char *why, size_t len)
 {
-    struct writing t = {.why = why, .len = len};
+    struct writing t = {.interrupted = interrupted, .why = why, .len = len};
+    size_t bytes = 2 * (data_check_longest(max_command) / PAGE_BYTES) * PAGE_BYTES;
     int err = data_commands_open(dev, &t.commands);
 
     if (err)
         return err;
-    err = refuse(&t, start);
+    err = refuse(&t, start, bytes);
     if (!err)
-        err = writing_open(&t, start);
+        err = writing_open(&t, start, bytes);
     if (!err) {
         err = check_area(&t, max_command);
         data_window_close(&t.w);

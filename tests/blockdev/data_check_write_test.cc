@@ -13,7 +13,8 @@
 namespace
 {
 
-constexpr size_t kBytes = 16 << 20, kStart = 8 << 20, kCommand = 128 << 10, kPage = PAGE_BYTES;
+constexpr size_t kBytes = 16 << 20, kStart = 8 << 20, kCommand = 128 << 10, kArea = 2 * kCommand;
+constexpr size_t kPage = PAGE_BYTES;
 
 enum Deviation { kNone, kSwapsWrites, kSwapsBoth, kSkipsLast, kWritesOneMore, kLosesOnePage };
 
@@ -24,7 +25,9 @@ struct Drive {
     std::vector<uint8_t> bytes;
     Deviation deviation = kNone;
     size_t pages = 5;
-    size_t writes = 0, writes_that_work = SIZE_MAX;
+    // Writes from one on fail, or are lost with success.
+    size_t writes = 0, writes_that_work = SIZE_MAX, writes_that_stay = SIZE_MAX, flushes = 0;
+    int error = -EIO;
 
     Drive() : bytes(kBytes)
     {
@@ -57,6 +60,14 @@ struct Drive {
         if (deviates && deviation == kWritesOneMore)
             memcpy(to + len, io.buf, kPage);
     }
+    int count_and_write(const bd_io &io)
+    {
+        if (writes++ >= writes_that_work)
+            return error;
+        if (writes <= writes_that_stay)
+            write(io);
+        return 0;
+    }
     static int submit(bd_dev *dev, bd_io *ios, size_t n)
     {
         auto *d = reinterpret_cast<Drive *>(dev);
@@ -66,10 +77,10 @@ struct Drive {
             ios[i].nvme_status = 0;
             if (ios[i].op == BD_READ)
                 d->read(ios[i]);
-            else if (ios[i].op == BD_WRITE && d->writes++ < d->writes_that_work)
-                d->write(ios[i]);
             else if (ios[i].op == BD_WRITE)
-                ios[i].error = -EIO;
+                ios[i].error = d->count_and_write(ios[i]);
+            else
+                d->flushes++;
             err = err ? err : ios[i].error;
         }
         return err;
@@ -84,7 +95,7 @@ class Scratch : public ::testing::Test
     }
     int check(uint64_t start = kStart)
     {
-        return data_check_scratch(&d_.dev, start, kCommand, why_, sizeof(why_));
+        return data_check_scratch(&d_.dev, start, kCommand, interrupted_, why_, sizeof(why_));
     }
     bool says(const char *text) const
     {
@@ -98,6 +109,7 @@ class Scratch : public ::testing::Test
 
     Drive d_;
     std::vector<uint8_t> before_;
+    bool (*interrupted_)() = nullptr;
     char why_[512] = "";
 };
 
@@ -105,13 +117,25 @@ TEST_F(Scratch, ADriveThatWritesPassesAndHoldsWhatItHeld)
 {
     EXPECT_EQ(check(), 0) << why_;
     EXPECT_STREQ(why_, "");
-    EXPECT_GT(d_.writes, 2 * DATA_CHECK_WINDOW / kPage);
+    EXPECT_GT(d_.writes, 2 * kArea / kPage);
+    EXPECT_EQ(d_.flushes, 1u);
     EXPECT_TRUE(as_before());
 }
 
+// But not behind it: the longest command would not be tried.
 TEST_F(Scratch, TheAreaMayEndWithTheDevice)
 {
-    EXPECT_EQ(check(kBytes - 8 * kPage), 0) << why_;
+    EXPECT_EQ(check(kBytes - kArea), 0) << why_;
+    EXPECT_TRUE(as_before());
+    EXPECT_EQ(check(kBytes - kArea + kPage), -EINVAL);
+}
+
+TEST_F(Scratch, AnInterruptionEndsTheTestAndPutsBack)
+{
+    interrupted_ = [] { return true; };
+    EXPECT_EQ(check(), -EINTR);
+    EXPECT_TRUE(says("interrupted")) << why_;
+    EXPECT_GT(d_.writes, kArea / kPage);
     EXPECT_TRUE(as_before());
 }
 
@@ -144,9 +168,38 @@ TEST_F(Scratch, APageThatCannotBeWrittenIsFound)
 
 TEST_F(Scratch, ContentThatCannotBePutBackIsTold)
 {
-    d_.writes_that_work = DATA_CHECK_WINDOW / kPage + 3;
+    d_.writes_that_work = kArea / kPage + 3;
     EXPECT_EQ(check(), -EUCLEAN);
-    EXPECT_TRUE(says("its content is lost")) << why_;
+    EXPECT_TRUE(says("64 pages of the scratch area")) << why_;
+    EXPECT_TRUE(says("Input/output error")) << why_;
+    EXPECT_FALSE(as_before());
+}
+
+TEST_F(Scratch, WritesThatAreLostWhileItIsPutBackAreFound)
+{
+    EXPECT_EQ(check(), 0) << why_;
+    d_.writes_that_stay = d_.writes + (d_.writes - 2); // of the same test once more
+    EXPECT_EQ(check(), -EUCLEAN);
+    EXPECT_TRUE(says("2 pages of the scratch area")) << why_;
+    EXPECT_FALSE(as_before());
+}
+
+TEST_F(Scratch, NothingIsLostWhereNoWriteIsDone)
+{
+    d_.writes_that_work = 0;
+    EXPECT_EQ(check(), -EIO);
+    EXPECT_TRUE(says("a write of single pages at byte 8388608 of the device fails")) << why_;
+    EXPECT_TRUE(as_before());
+}
+
+// Each would take the deadline.
+TEST_F(Scratch, NoCommandFollowsThoseThatTimeOut)
+{
+    d_.writes_that_work = 0;
+    d_.error = -ETIMEDOUT;
+    EXPECT_EQ(check(), -ETIMEDOUT);
+    EXPECT_LE(d_.writes, kArea / kPage * 2);
+    EXPECT_TRUE(as_before());
 }
 
 TEST_F(Scratch, NothingIsWrittenWhereThereIsNoArea)

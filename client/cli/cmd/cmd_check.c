@@ -61,27 +61,47 @@ static void check_through_kernel(struct check *c, const struct cli_target *t)
     cli_ctrlr_close(&ctrlr);
 }
 
-/* Signals that end the command wait until the scratch area is put back, some milliseconds. */
-static int check_scratch(struct cli_ctrlr *ctrlr, uint32_t nsid, uint64_t start, char *why,
-                         size_t len)
+static void ending_signals(sigset_t *set)
 {
-    sigset_t ends, before;
-
-    sigemptyset(&ends);
-    sigaddset(&ends, SIGINT);
-    sigaddset(&ends, SIGTERM);
-    sigaddset(&ends, SIGHUP);
-    pthread_sigmask(SIG_BLOCK, &ends, &before);
-    int err = cli_ctrlr_check_scratch(ctrlr, nsid, start, why, len);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return err;
+    sigemptyset(set);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGHUP);
+    sigaddset(set, SIGQUIT);
 }
 
-static const char *data_remedy(int err)
+/*
+ * Signals that end the command wait until a scratch area is put back, and what became of it is
+ * printed. They end the test early.
+ */
+static void hold_signals(bool hold, sigset_t *before)
+{
+    sigset_t set;
+
+    if (hold)
+        ending_signals(&set);
+    else
+        sigemptyset(&set);
+    pthread_sigmask(SIG_BLOCK, &set, before);
+}
+
+static bool interrupted(void)
+{
+    sigset_t pending;
+
+    sigpending(&pending);
+    return sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1 ||
+           sigismember(&pending, SIGHUP) == 1 || sigismember(&pending, SIGQUIT) == 1;
+}
+
+static const char *data_remedy(const struct cli_options *options, int err)
 {
     if (err == -EILSEQ || err == -EPROTO)
         return "report it to the maker of the controller";
-    return err == -EINVAL ? "name another --scratch" : NULL;
+    if (options->scratch && err == -EINVAL)
+        return "name another --scratch";
+    return options->scratch && err == -EROFS ? "leave --scratch out, reads alone are checked then"
+                                             : NULL;
 }
 
 /* Reads only, unless a scratch area is named: the drive may hold anything. */
@@ -89,12 +109,13 @@ static void check_data(struct check *c, struct cli_ctrlr *ctrlr, uint32_t nsid,
                        const struct cli_options *options)
 {
     char why[512] = "";
-    int err = options->scratch
-                  ? check_scratch(ctrlr, nsid, options->scratch_start, why, sizeof(why))
-                  : cli_ctrlr_check_data(ctrlr, nsid, why, sizeof(why));
+    int err = options->scratch ? cli_ctrlr_check_scratch(ctrlr, nsid, options->scratch_start,
+                                                         interrupted, why, sizeof(why))
+                               : cli_ctrlr_check_data(ctrlr, nsid, why, sizeof(why));
 
     if (err)
-        check_add(c, CHECK_FAIL, "data", data_remedy(err), "%s", why[0] ? why : strerror(-err));
+        check_add(c, CHECK_FAIL, "data", data_remedy(options, err), "%s",
+                  why[0] ? why : strerror(-err));
     else if (options->scratch)
         check_add(c, CHECK_OK, "data", NULL,
                   "commands of every length read and write what those of single pages do");
@@ -242,17 +263,23 @@ static int check(const struct cli_options *options, const char *object)
     char why[512] = "";
     struct check c = {0};
     struct cli_target target;
+    sigset_t before;
 
     if (object && cli_target_find("", object, &target, why, sizeof(why)) != 0)
         return cli_error(object, "%s", why);
     check_machine(&c, "");
     check_gpu(&c, "");
     check_cuda(&c);
-    if (object)
-        check_drive(&c, &target, options);
-    else
+    if (!object) {
         check_drives(&c);
-    return report(&c, options);
+        return report(&c, options);
+    }
+    hold_signals(options->scratch, &before);
+    check_drive(&c, &target, options);
+    int status = report(&c, options);
+    fflush(stdout);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return status;
 }
 
 static int report_cufile(const struct cli_options *options, const char *path)
@@ -275,8 +302,9 @@ int cli_check(int argc, char **argv)
         cli_error("check", "one device at most, see gpunvme --help");
         return 2;
     }
-    if (options.scratch && !options.data) {
-        cli_error("check", "--scratch belongs to --data, see gpunvme --help");
+    if ((options.scratch && !options.data) || (options.data && options.cufile)) {
+        cli_error("check", options.cufile ? "--cufile and --data are checks of their own"
+                                          : "--scratch belongs to --data, see gpunvme --help");
         return 2;
     }
     if (options.data && first == argc) {

@@ -67,8 +67,8 @@ void cli_ctrlr_doorbells(const struct cli_ctrlr *c, struct cli_doorbells *out);
  */
 int cli_ctrlr_check_data(struct cli_ctrlr *c, uint32_t nsid, char *why, size_t len);
 /* Writes of every shape as well, in a scratch area that is put back (data_check_scratch()). */
-int cli_ctrlr_check_scratch(struct cli_ctrlr *c, uint32_t nsid, uint64_t start, char *why,
-                            size_t len);
+int cli_ctrlr_check_scratch(struct cli_ctrlr *c, uint32_t nsid, uint64_t start,
+                            bool (*interrupted)(void), char *why, size_t len);
 
 /* CSI of a namespace of cli_driver_open(); 0: NVM, or not known. */
 uint8_t cli_ctrlr_command_set(struct cli_ctrlr *c, uint32_t nsid);

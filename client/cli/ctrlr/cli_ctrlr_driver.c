@@ -76,15 +76,16 @@ int cli_ctrlr_check_data(struct cli_ctrlr *c, uint32_t nsid, char *why, size_t l
     return err;
 }
 
-int cli_ctrlr_check_scratch(struct cli_ctrlr *c, uint32_t nsid, uint64_t start, char *why,
-                            size_t len)
+int cli_ctrlr_check_scratch(struct cli_ctrlr *c, uint32_t nsid, uint64_t start,
+                            bool (*interrupted)(void), char *why, size_t len)
 {
     struct bd_dev *dev;
     int err = bd_open_namespace(c->driver, nsid, 1, CHECK_DEPTH, &dev, why, len);
 
     if (err)
         return err;
-    err = data_check_scratch(dev, start, nvme_ctrlr_info(c->driver)->max_transfer, why, len);
+    err = data_check_scratch(dev, start, nvme_ctrlr_info(c->driver)->max_transfer, interrupted, why,
+                             len);
     bd_close(dev);
     return err;
 }

@@ -212,7 +212,8 @@ TEST(Served, CheckWritesOnRequestAndPutsBack)
     }
     EXPECT_EQ(content(image), std::string(8 << 20, 'x'));
     std::remove(image.c_str());
-    for (const char *wrong : {"--data --scratch=x /none", "--scratch=0 /none"})
+    for (const char *wrong :
+         {"--data --scratch=x /none", "--scratch=0 /none", "--data --cufile /none"})
         EXPECT_EQ(gpunvme(std::string("check ") + wrong).status, 2) << wrong;
     EXPECT_EQ(outcome_of(std::string(GPUNVME_SIM) + " --swaps-prps=0 /none").status, 2);
     EXPECT_EQ(outcome_of(std::string(GPUNVME_SIM) + " --swaps-prps=3,flush /none").status, 2);
