@@ -103,12 +103,16 @@ int copy_service_open(struct cuda_driver *cuda, int device, uint64_t slow_ns, ui
     return 0;
 }
 
+static void wait_for_stream(const struct copy_service *s, void *stream)
+{
+    if (stream)
+        (void)cuda_driver_copy_wait(s->cuda, s->device, stream);
+}
+
 static void free_stream(const struct copy_service *s, void *stream)
 {
-    if (!stream)
-        return;
-    (void)cuda_driver_copy_wait(s->cuda, s->device, stream);
-    cuda_driver_stream_free(s->cuda, s->device, stream);
+    if (stream)
+        cuda_driver_stream_free(s->cuda, s->device, stream);
 }
 
 static void end_doubt(const struct copy_service *s)
@@ -129,9 +133,11 @@ void copy_service_close(struct copy_service *s)
 {
     if (!s)
         return;
+    wait_for_stream(s, s->stream);
+    wait_for_stream(s, s->engine);
+    end_doubt(s); /* other handles check the stream until then */
     free_stream(s, s->stream);
     free_stream(s, s->engine);
-    end_doubt(s);
     if (s->memory) {
         cuda_driver_unpin(s->cuda, s->device, s->memory);
         munmap(s->memory, HEAD + STAGING);
@@ -345,7 +351,7 @@ bool copy_services_may_write(int device, uint64_t addr, size_t len)
 {
     bool may = false;
 
-    if (!in_doubt.first)
+    if (device == CUDA_NO_DEVICE || !in_doubt.first)
         return false;
     pthread_mutex_lock(&in_doubt.lock);
     for (struct copy_service *s = in_doubt.first; s && !may; s = s->next)
