@@ -404,6 +404,7 @@ struct lay_journal_unused {
     le64 words[(4096 - 48) / 8];
 };
 LAY_SIZE(lay_journal_unused, 4096);
+#define LAY_JUNUSED_LAST  1023u /* position; a self-test reads up to it, 4 MiB */
 #define LAY_JUNUSED_WORDS ((4096u - 48u) / 8u)
 
 #endif

@@ -27,8 +27,15 @@ uint32_t lay_journal_chain(uint32_t crc, const void *block)
     return crc;
 }
 
-void lay_journal_unused(const struct lay_geometry *geo, uint64_t addr,
-                        struct lay_journal_unused *out)
+uint64_t lay_journal_unused_last(const struct lay_geometry *geo)
+{
+    uint64_t last = geo->journal_blocks - 1;
+
+    return last < LAY_JUNUSED_LAST ? last : LAY_JUNUSED_LAST;
+}
+
+void lay_journal_fill_unused(const struct lay_geometry *geo, uint64_t addr,
+                             struct lay_journal_unused *out)
 {
     le64 seed;
 

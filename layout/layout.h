@@ -184,12 +184,14 @@ int lay_check_journal_revoke(const struct lay_geometry *geo, const struct lay_jo
 int lay_check_journal_commit(const struct lay_geometry *geo, const struct lay_journal_commit *c,
                              uint64_t addr, uint64_t tid, const char **why);
 
+/* Positions 1 to this one of a new log have unused blocks, those behind it zeros. */
+uint64_t lay_journal_unused_last(const struct lay_geometry *geo);
 /*
  * Makes the block for log address `addr` that no transaction has used. `geo` gives UUID and hash
  * seed, so that blocks of different file systems differ.
  */
-void lay_journal_unused(const struct lay_geometry *geo, uint64_t addr,
-                        struct lay_journal_unused *out);
+void lay_journal_fill_unused(const struct lay_geometry *geo, uint64_t addr,
+                             struct lay_journal_unused *out);
 
 /* --- Names ----------------------------------------------------------------------------------- */
 

@@ -16,7 +16,6 @@
 #define CHUNK_BLOCKS  256u   /* of a transfer: 1 MiB */
 #define ZERO_BLOCKS   16384u /* zeroed by one command: 64 MiB */
 #define SINGLE_BLOCKS 64u    /* read by a command each, at once; less than CHUNK_BLOCKS */
-#define UNUSED_LAST   1023u  /* position in the log; what the self-test of a mount reads, 4 MiB */
 
 /* What the steps of one format share. */
 struct format {
@@ -126,23 +125,17 @@ static int write_bitmaps(struct format *f)
     return err;
 }
 
-/* Positions of the log, from 1 on, whose blocks differ from one another. */
-static uint64_t unused_blocks(const struct lay_geometry *geo)
-{
-    return geo->journal_blocks - 1 < UNUSED_LAST ? geo->journal_blocks - 1 : UNUSED_LAST;
-}
-
 static void *unused_block(const struct format *f, uint64_t pos, uint64_t i)
 {
     void *block = f->buf + (i << LAY_BLOCK_SHIFT);
 
-    lay_journal_unused(geo_of(f), geo_of(f)->journal_start + pos, block);
+    lay_journal_fill_unused(geo_of(f), geo_of(f)->journal_start + pos, block);
     return block;
 }
 
 static int write_unused(struct format *f)
 {
-    uint64_t last = unused_blocks(geo_of(f));
+    uint64_t last = lay_journal_unused_last(geo_of(f));
     int err = 0;
 
     for (uint64_t pos = 1, n; pos <= last && !err; pos += n) {
@@ -165,7 +158,7 @@ static int write_journal(struct format *f)
 
     j->tail_tid = lay_put64(1);
     j->tail_pos = lay_put64(1);
-    uint64_t end = 1 + unused_blocks(geo);
+    uint64_t end = 1 + lay_journal_unused_last(geo);
     int err = seal_and_write(f, geo->journal_start);
     if (!err)
         err = write_unused(f);
@@ -432,11 +425,11 @@ static int read_singly(struct format *f, uint64_t block, uint64_t count)
 
 /*
  * A drive that takes the pages of long commands in another order takes them so twice, so blocks
- * written by long commands are read by short ones.
+ * written by long commands, of up to CHUNK_BLOCKS, are read by short ones.
  */
 static int verify_unused(struct format *f)
 {
-    uint64_t last = unused_blocks(geo_of(f));
+    uint64_t last = lay_journal_unused_last(geo_of(f));
     int err = 0;
 
     for (uint64_t pos = 1, n; pos <= last && !err; pos += n) {
@@ -454,7 +447,7 @@ static int verify_unused(struct format *f)
 static int verify_journal(struct format *f)
 {
     const struct lay_geometry *geo = geo_of(f);
-    uint64_t end = 1 + unused_blocks(geo);
+    uint64_t end = 1 + lay_journal_unused_last(geo);
     int err = read_blocks(f, geo->journal_start, 1);
 
     if (!err)

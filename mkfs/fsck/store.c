@@ -9,7 +9,7 @@
 
 #define BUCKETS    1024u
 #define MAX_BLOCKS 1024u /* kept at most: 4 MiB */
-#define COPIED     64u   /* blocks copied at a time */
+#define COPIED     64u   /* blocks copied, or made, at a time */
 
 struct entry {
     struct entry *next; /* in its bucket */
@@ -374,6 +374,28 @@ int store_commit(struct fsck *f)
     return err;
 }
 
+/* A log without transactions. Old records must not look like damage behind the new beginning. */
+static int empty_log(struct fsck *f)
+{
+    const struct lay_geometry *geo = &f->img.geo;
+    uint64_t last = lay_journal_unused_last(geo), start = geo->journal_start, n;
+    struct lay_journal_unused *blocks = calloc(COPIED, sizeof(*blocks));
+    int err = blocks ? 0 : -ENOMEM;
+
+    for (uint64_t pos = 1; pos <= last && !err; pos += n) {
+        n = last + 1 - pos < COPIED ? last + 1 - pos : COPIED;
+        for (uint64_t i = 0; i < n; i++)
+            lay_journal_fill_unused(geo, start + pos + i, &blocks[i]);
+        err =
+            bd_write(f->img.dev, (start + pos) << LAY_BLOCK_SHIFT, blocks, n << LAY_BLOCK_SHIFT, 0);
+    }
+    free(blocks);
+    if (!err && last + 1 < geo->journal_blocks)
+        err = bd_write_zeroes(f->img.dev, (start + last + 1) << LAY_BLOCK_SHIFT,
+                              (geo->journal_blocks - last - 1) << LAY_BLOCK_SHIFT);
+    return err;
+}
+
 int store_finish(struct fsck *f)
 {
     struct store *s = f->store;
@@ -387,10 +409,8 @@ int store_finish(struct fsck *f)
                               geo->sums_blocks << LAY_BLOCK_SHIFT);
     if (!err)
         err = bd_flush(f->img.dev);
-    /* Old records must not look like damage behind the new beginning. */
     if (!err)
-        err = bd_write_zeroes(f->img.dev, (geo->journal_start + 1) << LAY_BLOCK_SHIFT,
-                              (geo->journal_blocks - 1) << LAY_BLOCK_SHIFT);
+        err = empty_log(f);
     if (!err)
         err = bd_flush(f->img.dev);
     s->pos = 1;

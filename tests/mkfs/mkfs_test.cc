@@ -409,7 +409,8 @@ struct Wrong {
     }
 };
 
-// A drive on which pages 4 and 5 of each command change places, of writes and of reads.
+// A drive on which pages 4 and 5 of each command change places, of writes and of reads; a command
+// has 32 pages at most.
 struct Swapping : Wrong {
     bd_ops ops;
 
@@ -426,13 +427,11 @@ struct Swapping : Wrong {
     }
     void swap(const bd_io &io)
     {
-        if (io.len < 6 * 4096)
+        if (io.op != BD_WRITE && io.op != BD_READ)
             return;
-        uint8_t *data = io.op == BD_WRITE  ? &bytes[io.offset]
-                        : io.op == BD_READ ? static_cast<uint8_t *>(io.buf)
-                                           : nullptr;
-        if (data)
-            std::swap_ranges(data + 4 * 4096, data + 5 * 4096, data + 5 * 4096);
+        uint8_t *data = io.op == BD_WRITE ? &bytes[io.offset] : static_cast<uint8_t *>(io.buf);
+        for (size_t at = 0; at + 6 * 4096 <= io.len; at += 32 * 4096)
+            std::swap_ranges(data + at + 4 * 4096, data + at + 5 * 4096, data + at + 5 * 4096);
     }
 };
 
