@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "blockdev/nvme/nvme_info.h"
 #include "cuda/queue/gq_abi.h"
 #include "fusefs/daemon/state/gpu_extents.h"
 #include "fusefs/daemon/transfer/transfer_sums.h"
@@ -306,8 +307,11 @@ static int read_by_engine(struct batch *b)
     int err = read_again(b);
     if (b->bytes)
         t->rw.path |= GPUNVME_PATH_GPU;
-    if (b->bytes && b->has_results && t->daemon->stack.data_csum && verify(b))
+    if (b->bytes && b->has_results && t->daemon->stack.data_csum && verify(b)) {
+        mark_unread(b);
+        b->whole = false;
         err = transfer_fall_back(t, -ENOMEM);
+    }
     free(b->part_sums);
     return err;
 }
@@ -327,11 +331,16 @@ static void finish(struct batch *b, int32_t result)
     b->at++;
 }
 
-/* The drive has refused a piece of the batch: 0 when it may be read in another way, or again. */
+/*
+ * The drive has refused a piece of the batch: 0 when it may be read in another way, or again. Where
+ * it was not ready, the piece's own read waits if it is not ready still.
+ */
 static int after_refusal(struct batch *b)
 {
     struct transfer *t = &b->r->t;
 
+    if (t->no_fallback && nvme_status_not_yet(b->status))
+        return 0;
     transfer_begin_run(t);
     t->status = b->status;
     t->failures = 0;

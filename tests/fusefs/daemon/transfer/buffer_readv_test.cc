@@ -17,7 +17,7 @@
 namespace
 {
 
-constexpr uint16_t kUnrecoveredRead = 0x281;
+constexpr uint16_t kUnrecoveredRead = 0x281, kNotReady = 0x82;
 
 // Adjacent pieces in the buffer, holes, and the end of the file.
 void any_alignment(std::mt19937_64 &random, uint64_t size, gpunvme_piece *pieces, uint64_t n)
@@ -225,6 +225,21 @@ TEST_F(Readv, WithoutFallbackAPieceThatTheDriveRefusesOnceIsReadAgain)
     ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
     EXPECT_EQ(v.path, GPUNVME_PATH_GPU);
     EXPECT_EQ(v.nvme_status & 0x7ffu, kUnrecoveredRead);
+    expect_pieces(100);
+}
+
+// However many: the drive is ready when they are read again.
+TEST_F(Readv, WithoutFallbackPiecesOfADriveThatWasNotReadyAreReadAgain)
+{
+    rig_config config = {};
+    config.deadline_ms = kDeadlineMs;
+    open(config);
+    for (uint64_t i = 0; i < 100; i++)
+        pieces()[i] = {i * 4096, i * 4096, 4096, -1}; // a command each
+    fail(SIM_FAULT_STATUS, kNotReady, 0, 100);
+    gpunvme_ioc_readv v = request(100, GPUNVME_NO_FALLBACK);
+    ASSERT_EQ(rig_readv(rig_, 0, &v), 0);
+    EXPECT_EQ(v.bytes, bytes_of(100));
     expect_pieces(100);
 }
 
