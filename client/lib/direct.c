@@ -150,15 +150,18 @@ int gpunvme_direct_open(struct gpunvme *g, const struct gpunvme_direct_options *
     return 0;
 }
 
-/* The queues go first: a command that was lost may be under way, to blocks and to the staging. */
+/*
+ * The queues go first: a command that was lost may be under way, to blocks and to the staging.
+ * Until they have ended, unregistering a buffer asks them (direct_queues_lost()).
+ */
 void gpunvme_direct_close(struct gpunvme_direct *d)
 {
     if (!d)
         return;
-    unlink_direct(d);
     direct_service_close(d->service);
     d->service = NULL;
     direct_queues_end(d);
+    unlink_direct(d);
     while (d->files)
         gpunvme_file_close(d->files);
     if (d->staging)

@@ -56,8 +56,10 @@ struct gpunvme_direct {
     /* In the memory space; 0: no file with checksums was opened. Under lease_lock. */
     uint64_t sum_table_at;
 
-    pthread_mutex_t lock;         /* protects buffers, slots and locks_at; taken after g->lock */
+    pthread_mutex_t lock;         /* protects buffers, slots and what follows; after g->lock */
     uint64_t locks_at;            /* in the memory space: words of the queues; 0: there are none */
+    uint64_t cids_at;             /* the same of their struct gq_cids */
+    uint32_t n_cids;              /* and their number */
     struct direct_slots dealings; /* struct gq_dealing */
     struct direct_slots parts;    /* struct gd_parts: on mounts that stage */
     struct direct_slots checks;   /* struct gd_check: once a file with checksums was opened */

@@ -291,10 +291,13 @@ static void build_set(struct gpunvme_direct *d, const struct arena *a,
     };
 }
 
-static void set_locks_at(struct gpunvme_direct *d, uint64_t at)
+/* a: NULL: there are no queues any more. */
+static void set_locks_at(struct gpunvme_direct *d, const struct arena *a)
 {
     pthread_mutex_lock(&d->lock);
-    d->locks_at = at;
+    d->locks_at = a ? d->arena : 0;
+    d->cids_at = a ? d->arena + a->cids : 0;
+    d->n_cids = a ? a->n : 0;
     pthread_mutex_unlock(&d->lock);
 }
 
@@ -318,7 +321,7 @@ int direct_queues_lease(struct gpunvme_direct *d)
         return err;
     }
     build_set(d, &a, &staging);
-    set_locks_at(d, d->arena);
+    set_locks_at(d, &a);
     if (d->copy_kernel)
         (void)copy_kernel_attach(d->copy_kernel, d->lease.id, d->lease.key); /* or it is slow */
     return 0;
@@ -336,15 +339,35 @@ static int load_locks(const struct gpunvme_direct *d, uint32_t locks[GD_MAX_QUEU
     return 0;
 }
 
-bool direct_queues_lost(struct gpunvme_direct *d)
+/* A shared queue counts its lost commands at once; its lock tells of them when no other is left. */
+static int load_lost(const struct gpunvme_direct *d, uint32_t i, uint32_t *lost)
 {
-    uint32_t locks[GD_MAX_QUEUES] = {0};
+    uint64_t at = d->cids_at + i * sizeof(struct gq_cids) + offsetof(struct gq_cids, lost);
 
-    pthread_mutex_lock(&d->lock);
-    bool lost = d->locks_at && load_locks(d, locks); /* nothing is known of a GPU that is gone */
-    pthread_mutex_unlock(&d->lock);
+    if (d->space.cuda)
+        return memory_space_get(&d->space, lost, at, sizeof(*lost));
+    *lost = __atomic_load_n((const uint32_t *)(uintptr_t)at, __ATOMIC_RELAXED);
+    return 0;
+}
+
+/* Under d->lock. Of a GPU that is gone nothing is known. */
+static bool has_lost(const struct gpunvme_direct *d)
+{
+    uint32_t locks[GD_MAX_QUEUES] = {0}, count = 0;
+    bool lost = load_locks(d, locks) != 0;
+
     for (uint32_t i = 0; i < GD_MAX_QUEUES && !lost; i++)
         lost = (locks[i] & GD_LOST) != 0;
+    for (uint32_t i = 0; i < d->n_cids && !lost; i++)
+        lost = load_lost(d, i, &count) || count != 0;
+    return lost;
+}
+
+bool direct_queues_lost(struct gpunvme_direct *d)
+{
+    pthread_mutex_lock(&d->lock);
+    bool lost = d->locks_at && has_lost(d);
+    pthread_mutex_unlock(&d->lock);
     return lost;
 }
 
@@ -385,7 +408,7 @@ void direct_queues_end(struct gpunvme_direct *d)
     direct_lease_end(d->g->fd, d->lease.id, d->lease.key);
     if (d->copy_kernel)
         copy_kernel_detach(d->copy_kernel);
-    set_locks_at(d, 0);
+    set_locks_at(d, NULL);
     memory_space_free(&d->space, d->arena);
     d->arena = 0;
     for (uint32_t i = 0; i < GD_MAX_QUEUES; i++) {
