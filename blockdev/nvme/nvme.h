@@ -123,8 +123,8 @@ bool nvme_ctrlr_alive(struct nvme_ctrlr *c);
 
 /*
  * Abort (5.1) of command cid of queue qid. 0: the controller reports that it has ended the command,
- * whose completion is in the queue or will be at once. -EAGAIN: the command was not aborted. Other
- * errors as nvme_admin().
+ * whose completion is in the queue or will be at once. -EAGAIN: the command was not aborted; under
+ * NVME_QUIRK_NO_ABORT nothing was sent. Other errors as nvme_admin().
  */
 int nvme_abort(struct nvme_ctrlr *c, uint16_t qid, uint16_t cid);
 

@@ -174,8 +174,11 @@ int nvme_abort(struct nvme_ctrlr *c, uint16_t qid, uint16_t cid)
 {
     struct nvme_sqe sqe = {.opcode = NVME_ADMIN_ABORT, .cdw10 = (uint32_t)cid << 16 | qid};
     struct nvme_cqe cqe;
-    int rc = nvme_admin(c, &sqe, NULL, 0, false, &cqe);
+    int rc;
 
+    if (c->quirks & NVME_QUIRK_NO_ABORT)
+        return -EAGAIN;
+    rc = nvme_admin(c, &sqe, NULL, 0, false, &cqe);
     if (rc)
         return rc;
     return cqe.result & ABORT_NOT_DONE ? -EAGAIN : 0;

@@ -30,6 +30,8 @@ enum nvme_quirk {
     NVME_QUIRK_IGNORES_FUA = 16,
     /* Commands of more pages than 33 are refused, whatever MDTS says. */
     NVME_QUIRK_SHORT_TRANSFERS = 32,
+    /* Abort may never complete, and hang the controller: it is not sent. */
+    NVME_QUIRK_NO_ABORT = 64,
 };
 #define NVME_SHORT_TRANSFER  (128u << 10) /* 33 pages where it begins within one */
 #define NVME_SLOW_DISABLE_MS 2300u        /* the value of Linux */

@@ -12,6 +12,7 @@
 #define NO_NS_DESCRIPTORS NVME_QUIRK_NO_NS_DESCRIPTORS
 #define FALSE_NS_IDS      NVME_QUIRK_FALSE_NS_IDS
 #define SHORT_TRANSFERS   NVME_QUIRK_SHORT_TRANSFERS
+#define NO_ABORT          NVME_QUIRK_NO_ABORT
 
 static const struct {
     uint16_t vendor, device;
@@ -42,7 +43,7 @@ static const struct {
     {0x2646, 0x501b, NO_WRITE_ZEROES},                  /* Kingston OM8PGP4xxxxQ */
     {0x2646, 0x501e, NO_WRITE_ZEROES},                  /* Kingston OM3PGP4xxxxQ */
     {0x2646, 0x502f, NO_WRITE_ZEROES},                  /* Kingston OM3SGP4xxxxK */
-    {0x4e58, 0x0001, SHORT_TRANSFERS},                  /* SPDK's vfio-user target */
+    {0x4e58, 0x0001, SHORT_TRANSFERS | NO_ABORT},       /* SPDK's vfio-user target */
     {0x8086, 0x5845, NO_WRITE_ZEROES},                  /* QEMU before 6.0 */
     {0x8086, 0xf1a5, NO_WRITE_ZEROES},                  /* Intel 600p, P3100 */
 };
@@ -67,6 +68,7 @@ void nvme_quirks_text(unsigned quirks, char *out, size_t len)
         {NVME_QUIRK_FALSE_NS_IDS, "NGUID and EUI-64 not compared"},
         {NVME_QUIRK_IGNORES_FUA, "Flush after FUA"},
         {NVME_QUIRK_SHORT_TRANSFERS, "128 KiB a command at most"},
+        {NVME_QUIRK_NO_ABORT, "no Abort"},
     };
     size_t at = 0;
 

@@ -37,6 +37,7 @@ struct gpunvme_abi {
 #define GPUNVME_QUIRK_FALSE_NS_IDS      8u  /* knows no namespace by NGUID or EUI-64 */
 #define GPUNVME_QUIRK_IGNORES_FUA       16u /* sends Flush after writes with FUA */
 #define GPUNVME_QUIRK_SHORT_TRANSFERS   32u /* sends commands of 128 KiB at most */
+#define GPUNVME_QUIRK_NO_ABORT          64u /* does not send Abort */
 
 /* How a transfer was served. */
 #define GPUNVME_PATH_GPU    1u /* all of it by queue pairs of the executor */

@@ -30,7 +30,8 @@ static_assert((unsigned)NVME_QUIRK_SLOW_DISABLE == GPUNVME_QUIRK_SLOW_DISABLE &&
                   (unsigned)NVME_QUIRK_NO_NS_DESCRIPTORS == GPUNVME_QUIRK_NO_NS_DESCRIPTORS &&
                   (unsigned)NVME_QUIRK_FALSE_NS_IDS == GPUNVME_QUIRK_FALSE_NS_IDS &&
                   (unsigned)NVME_QUIRK_IGNORES_FUA == GPUNVME_QUIRK_IGNORES_FUA &&
-                  (unsigned)NVME_QUIRK_SHORT_TRANSFERS == GPUNVME_QUIRK_SHORT_TRANSFERS,
+                  (unsigned)NVME_QUIRK_SHORT_TRANSFERS == GPUNVME_QUIRK_SHORT_TRANSFERS &&
+                  (unsigned)NVME_QUIRK_NO_ABORT == GPUNVME_QUIRK_NO_ABORT,
               "INFO has the driver's bits");
 
 void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info)

@@ -126,6 +126,23 @@ TEST_F(Quirks, ATransferOfAnyOtherIsAsLongAsMdts)
     EXPECT_EQ(nvme_ctrlr_info(c)->max_transfer, 1u << 20);
 }
 
+TEST_F(Quirks, AbortIsNotSent)
+{
+    open(0x4e58, 0x0001);
+    fake.seen.clear();
+    EXPECT_EQ(nvme_abort(c, 1, 0), -EAGAIN) << "as where it has no effect";
+    EXPECT_TRUE(fake.seen.empty());
+}
+
+TEST_F(Quirks, AbortIsSentToAnyOther)
+{
+    open(0x4e58, 0x0002);
+    fake.seen.clear();
+    EXPECT_EQ(nvme_abort(c, 1, 0), -EAGAIN);
+    ASSERT_EQ(fake.seen.size(), 1u);
+    EXPECT_EQ(fake.seen[0].opcode, NVME_ADMIN_ABORT);
+}
+
 TEST_F(Quirks, WriteZeroesIsSentToAnyOther)
 {
     open(0x2646, 0x5013);
