@@ -48,12 +48,15 @@ struct nvme_transport_ops {
     void (*write64)(struct nvme_transport *t, uint32_t offset, uint64_t value);
     /*
      * Makes memory visible to the controller at *iova (4 KiB aligned, contiguous, never 0).
-     * 0, -EINVAL (alignment), -EFAULT (kind of memory not reachable), -ENOSPC, -ENOMEM.
+     * 0, -EINVAL (alignment), -EFAULT (kind of memory not reachable), -ENOSPC, -ENOMEM; -ETIMEDOUT
+     * (no answer: no command may have addresses of it, and the transport unmaps it).
      */
     int (*map)(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t *iova);
     /*
      * Removes a mapping of map(). When it returns, the controller cannot reach the memory any more;
      * a command with data pointers into it fails. -ENOENT if iova is not the start of a mapping.
+     * -ETIMEDOUT: the controller may still reach the memory. The mapping remains, to be removed by
+     * another call.
      */
     int (*unmap)(struct nvme_transport *t, uint64_t iova);
     /*
@@ -64,7 +67,7 @@ struct nvme_transport_ops {
     int (*reset)(struct nvme_transport *t);
     /*
      * Optional (NULL: never): true while the controller is connected, but has not answered a
-     * register access in time. Reads of all-ones do not mean then that it is gone. The transport
+     * message in time. Reads of all-ones do not mean then that it is gone. The transport
      * bounds the duration.
      */
     bool (*silent)(struct nvme_transport *t);

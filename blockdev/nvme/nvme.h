@@ -238,7 +238,11 @@ void nvme_dma_free(struct nvme_ctrlr *c, struct nvme_dma *dma);
  * as the controller takes it, until the last of it is unmapped.
  */
 int nvme_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, uint64_t *iova);
-/* Removes a mapping of nvme_map(); errors of unmap(). */
+/*
+ * Removes a mapping of nvme_map(); errors of unmap(). After -ETIMEDOUT the memory must not be used
+ * for anything else; the driver tries again by itself, the caller only once the controller has
+ * failed.
+ */
 int nvme_unmap(struct nvme_ctrlr *c, uint64_t iova);
 
 struct nvme_dma_budget {

@@ -200,6 +200,7 @@ disable:
 
 static void destroy(struct nvme_ctrlr *c)
 {
+    nvme_region_forget(c);
     pthread_mutex_destroy(&c->reset_lock);
     pthread_mutex_destroy(&c->admin_lock);
     pthread_mutex_destroy(&c->lock);

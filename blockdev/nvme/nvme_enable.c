@@ -103,6 +103,11 @@ bool nvme_silent(struct nvme_ctrlr *c)
     return !nvme_cap_answered(nvme_cap(c));
 }
 
+bool nvme_is_paused(const struct nvme_ctrlr *c)
+{
+    return c->t->ops->silent && c->t->ops->silent(c->t);
+}
+
 bool nvme_gone(struct nvme_ctrlr *c)
 {
     const struct timespec pause = {.tv_sec = 0, .tv_nsec = SILENT_POLL_NS};
@@ -113,7 +118,7 @@ bool nvme_gone(struct nvme_ctrlr *c)
 
         if (!nvme_silent(c))
             return false;
-        if (late && !(c->t->ops->silent && c->t->ops->silent(c->t)))
+        if (late && !nvme_is_paused(c))
             return true;
         nanosleep(&pause, NULL);
     }

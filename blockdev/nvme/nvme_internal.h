@@ -43,6 +43,7 @@ enum nvme_health {
 
 struct nvme_arena;    /* nvme_dma.c */
 struct nvme_file_map; /* nvme_map.c */
+struct nvme_leaving;  /* nvme_map.c */
 
 /* Locks are taken in this order: reset_lock, admin_lock, lock; reset_lock, admin_lock, dma_lock. */
 struct nvme_ctrlr {
@@ -85,6 +86,7 @@ struct nvme_ctrlr {
     struct nvme_arena *arenas;
     uint64_t shares; /* number of the last one; atomic */
     struct nvme_file_map *file_maps;
+    struct nvme_leaving *leaving; /* regions whose unmap has missed its deadline */
 };
 
 /* Relaxed: a number for people to read, which orders nothing. */
@@ -124,8 +126,9 @@ int nvme_enable(struct nvme_ctrlr *c);
 void nvme_shutdown(struct nvme_ctrlr *c);
 uint32_t nvme_csts(struct nvme_ctrlr *c);
 uint64_t nvme_cap(struct nvme_ctrlr *c);
-bool nvme_silent(struct nvme_ctrlr *c); /* no controller answers now: CAP */
-bool nvme_gone(struct nvme_ctrlr *c);   /* and go on doing so: waits for NVME_GONE_MS */
+bool nvme_silent(struct nvme_ctrlr *c);          /* no controller answers now: CAP */
+bool nvme_gone(struct nvme_ctrlr *c);            /* and go on doing so: waits for NVME_GONE_MS */
+bool nvme_is_paused(const struct nvme_ctrlr *c); /* transport's silent() */
 /*
  * Was the controller reset from outside since nvme_answered()? A read found none, or it is
  * disabled.
@@ -182,7 +185,12 @@ void nvme_dma_revoke(struct nvme_ctrlr *c, struct nvme_dma *dma);
 /* Maps a region and counts it. -ENOSPC also when fewer than `left` would be left. */
 int nvme_region_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsigned left,
                     uint64_t *iova);
+/*
+ * Errors of unmap(). -ETIMEDOUT: the memory must not be used for anything else. Before a controller
+ * has failed, a region so left is unmapped by a later nvme_region_map(), not by the caller.
+ */
 int nvme_region_unmap(struct nvme_ctrlr *c, uint64_t iova);
+void nvme_region_forget(struct nvme_ctrlr *c); /* the notes of such regions */
 
 #ifdef __cplusplus
 }

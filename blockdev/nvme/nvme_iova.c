@@ -143,6 +143,14 @@ const struct nvme_iova_range *nvme_iova_find(const struct nvme_iova *v, uint64_t
     return i < v->n_used && v->used[i].start == iova ? &v->used[i] : NULL;
 }
 
+void nvme_iova_set_owner(struct nvme_iova *v, uint64_t iova, void *owner)
+{
+    size_t i = lower_bound(v, iova);
+
+    assert(i < v->n_used && v->used[i].start == iova);
+    v->used[i].owner = owner;
+}
+
 int nvme_iova_give(struct nvme_iova *v, uint64_t iova)
 {
     size_t i = lower_bound(v, iova);

@@ -40,6 +40,8 @@ int nvme_iova_allow(struct nvme_iova *v, uint64_t first, uint64_t last);
 int nvme_iova_take(struct nvme_iova *v, size_t len, size_t align, void *owner, uint64_t *iova);
 /* The range that starts at iova, or NULL. Valid until the next take or give. */
 const struct nvme_iova_range *nvme_iova_find(const struct nvme_iova *v, uint64_t iova);
+/* Of the range that starts at iova, which must be there. */
+void nvme_iova_set_owner(struct nvme_iova *v, uint64_t iova, void *owner);
 /* -ENOENT when no range starts there. */
 int nvme_iova_give(struct nvme_iova *v, uint64_t iova);
 

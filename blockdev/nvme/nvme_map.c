@@ -34,14 +34,63 @@ static unsigned spare(const struct nvme_ctrlr *c)
     return c->t->max_regions / 2 < SPARE ? c->t->max_regions / 2 : SPARE;
 }
 
+/* A region that the controller has not given back in time. */
+struct nvme_leaving {
+    uint64_t iova;
+    struct nvme_leaving *next;
+};
+
+/* With dma_lock held. Without memory for the note the region stays for good: lost, not reused. */
+static void leave_later(struct nvme_ctrlr *c, uint64_t iova)
+{
+    struct nvme_leaving *l = malloc(sizeof(*l));
+
+    if (!l)
+        return;
+    *l = (struct nvme_leaving){.iova = iova, .next = c->leaving};
+    c->leaving = l;
+}
+
+/* With dma_lock held. A controller that is silent is asked for one region, not for each. */
+static void unmap_leaving(struct nvme_ctrlr *c)
+{
+    struct nvme_leaving **at = &c->leaving;
+
+    while (*at) {
+        struct nvme_leaving *l = *at;
+
+        if (c->t->ops->unmap(c->t, l->iova) == -ETIMEDOUT) {
+            if (nvme_is_paused(c))
+                return;
+            at = &l->next;
+            continue;
+        }
+        count_region(c, -1);
+        *at = l->next;
+        free(l);
+    }
+}
+
+void nvme_region_forget(struct nvme_ctrlr *c)
+{
+    while (c->leaving) {
+        struct nvme_leaving *l = c->leaving;
+
+        c->leaving = l->next;
+        free(l);
+    }
+}
+
 int nvme_region_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsigned left, uint64_t *iova)
 {
-    bool fits = !c->t->max_regions || c->regions + left < c->t->max_regions;
+    bool fits;
     int rc;
 
     /* The IOVA may be that of memory which was taken away from commands that still run. */
     if (!nvme_ctrlr_settled(c))
         return -EIO;
+    unmap_leaving(c);
+    fits = !c->t->max_regions || c->regions + left < c->t->max_regions;
     rc = fits ? c->t->ops->map(c->t, mem, iova) : -ENOSPC;
 
     if (!rc)
@@ -55,9 +104,10 @@ int nvme_region_unmap(struct nvme_ctrlr *c, uint64_t iova)
 {
     int rc = c->t->ops->unmap(c->t, iova);
 
-    /* Else it is mapped still. */
-    if (rc != -ETIMEDOUT)
+    if (rc != -ETIMEDOUT) /* else it is mapped still */
         count_region(c, -1);
+    else if (!nvme_ctrlr_failed(c))
+        leave_later(c, iova);
     return rc;
 }
 
@@ -102,7 +152,7 @@ static int map_file(struct nvme_ctrlr *c, const struct nvme_mem *mem, struct nvm
     struct nvme_mem all = whole_file(mem);
     int rc = nvme_region_map(c, &all, spare(c), &m->iova);
 
-    if (rc && rc != -ENOSPC && all.len != mem->len) {
+    if (rc && rc != -ENOSPC && rc != -ETIMEDOUT && all.len != mem->len) {
         all = *mem;
         rc = nvme_region_map(c, &all, spare(c), &m->iova);
     }
@@ -175,7 +225,7 @@ static int leave_file(struct nvme_ctrlr *c, struct nvme_file_map **at)
 
     if (m->fd >= 0 && (m->users == 1 || nvme_ctrlr_failed(c))) {
         rc = nvme_region_unmap(c, m->iova);
-        if (rc == -ETIMEDOUT)
+        if (rc == -ETIMEDOUT && nvme_ctrlr_failed(c))
             return rc;
         close(m->fd);
         m->fd = -1;
@@ -193,6 +243,7 @@ int nvme_unmap(struct nvme_ctrlr *c, uint64_t iova)
     int rc;
 
     pthread_mutex_lock(&c->dma_lock);
+    unmap_leaving(c);
     at = find_iova(c, iova);
     rc = *at ? leave_file(c, at) : nvme_region_unmap(c, iova);
     pthread_mutex_unlock(&c->dma_lock);

@@ -121,7 +121,7 @@ static int try_registers(struct nvme_ctrlr *c, int (*disable)(struct nvme_ctrlr 
 
 /*
  * -ENODEV: it is gone. A reset from outside during this one, possibly several, makes it begin anew,
- * but not for longer than a single try may take.
+ * but not for longer than a single try may take. A controller that is silent is waited for.
  */
 static int restart_by_registers(struct nvme_ctrlr *c)
 {
@@ -129,8 +129,12 @@ static int restart_by_registers(struct nvme_ctrlr *c)
     int rc = nvme_gone(c) ? -ENODEV : try_registers(c, nvme_disable_any);
 
     while (rc && rc != -ENXIO && rc != -ENODEV) {
+        bool silent = nvme_is_paused(c);
+
         if (nvme_gone(c))
             return -ENODEV;
+        if (silent)
+            until = deadline_after_ms(NVME_GONE_MS + nvme_ready_ms(c));
         if (!nvme_overtaken(c) || now_ns() >= until)
             return rc;
         rc = try_registers(c, nvme_disable);
@@ -199,6 +203,8 @@ static void restart_or_fail(struct nvme_ctrlr *c)
     if (retries < NVME_MAX_RESET_RETRIES)
         delete_queues(c);
     if (retries >= NVME_MAX_RESET_RETRIES || restart(c, retries > 0)) {
+        if (nvme_is_paused(c)) /* it may go on, with what it was told before */
+            nvme_gone(c);
         settled = nvme_quiesce(c);
         nvme_ctrlr_fail(c, settled);
     }

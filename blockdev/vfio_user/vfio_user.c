@@ -57,14 +57,97 @@ static int break_off(struct vfio_user *u, const char *trouble)
     return vfio_user_break(&u->conn, trouble);
 }
 
-int vfio_user_exchange(struct vfio_user *u, struct vfio_user_msg *m)
+/* The owner of a range that the server has unmapped, which the driver does not know yet. */
+static char unmapped;
+
+static int call(struct vfio_user *u, struct vfio_user_msg *m)
 {
     bool gone = u->conn.gone;
     int rc = vfio_user_call(&u->conn, m);
 
     if (u->conn.gone && !gone)
         detach_doorbells(u);
+    if (rc == -EAGAIN)
+        u->late_iova = m->iova;
     return rc;
+}
+
+/*
+ * The server answers when nothing of it can reach the memory any more. One that does not give it
+ * up is disconnected; its process may still hold the file, so its pages must not be used again
+ * for anything secret, but no address of it means them any more. -EAGAIN: the reply is late.
+ */
+static int unmap_message(struct vfio_user *u, const struct nvme_iova_range *range)
+{
+    struct vfio_user_dma_unmap unmap = {
+        .argsz = sizeof(unmap), .addr = range->start, .size = range->len};
+    struct vfio_user_dma_unmap echo;
+    struct vfio_user_msg m = {.command = VFIO_USER_DMA_UNMAP,
+                              .payload = &unmap,
+                              .len = sizeof(unmap),
+                              .fd = -1,
+                              .reply = &echo,
+                              .reply_max = sizeof(echo),
+                              .iova = range->start};
+    int rc = call(u, &m);
+
+    if (rc > 0)
+        return break_off(u, "memory that is not given back");
+    return rc;
+}
+
+static void forget_abandoned(struct vfio_user *u)
+{
+    nvme_iova_give(&u->iova, u->abandoned);
+    u->abandoned = 0;
+}
+
+/* The late reply has come; refused: the server's errno. */
+static void settle_region(struct vfio_user *u, int refused)
+{
+    if (u->conn.late_command == VFIO_USER_DMA_MAP && refused)
+        nvme_iova_give(&u->iova, u->late_iova);
+    else if (u->conn.late_command == VFIO_USER_DMA_MAP)
+        u->abandoned = u->late_iova;
+    else if (u->conn.late_command == VFIO_USER_DMA_UNMAP && refused)
+        break_off(u, "memory that is not given back");
+    else if (u->conn.late_command == VFIO_USER_DMA_UNMAP && u->late_iova == u->abandoned)
+        forget_abandoned(u);
+    else if (u->conn.late_command == VFIO_USER_DMA_UNMAP)
+        nvme_iova_set_owner(&u->iova, u->late_iova, &unmapped);
+}
+
+static int take_late(struct vfio_user *u, unsigned ms)
+{
+    bool gone = u->conn.gone;
+    int rc = vfio_user_take_late(&u->conn, ms);
+
+    if (u->conn.gone && !gone)
+        detach_doorbells(u);
+    if (rc < 0)
+        return rc;
+    settle_region(u, rc);
+    return 0;
+}
+
+/* Afterwards no reply is late, and no region is mapped but those that the driver knows. */
+static int settle(struct vfio_user *u, unsigned ms)
+{
+    int rc = u->conn.late ? take_late(u, ms) : 0;
+
+    if (rc || !u->abandoned)
+        return rc;
+    rc = unmap_message(u, nvme_iova_find(&u->iova, u->abandoned));
+    if (rc != -EAGAIN)
+        forget_abandoned(u);
+    return rc;
+}
+
+int vfio_user_exchange(struct vfio_user *u, struct vfio_user_msg *m)
+{
+    int rc = settle(u, m->late_ms);
+
+    return rc ? rc : call(u, m);
 }
 
 struct access {
@@ -85,7 +168,7 @@ int vfio_user_access(struct vfio_user *u, uint16_t command, uint32_t region, uin
                               .fd = -1,
                               .reply = &got,
                               .reply_max = sizeof(got.head) + (is_read ? count : 0),
-                              .may_be_late = u->t.doorbells != NULL};
+                              .late_ms = VFIO_USER_LATE_MS};
     int rc;
 
     if (!is_read)
@@ -158,8 +241,12 @@ static int map_message(struct vfio_user *u, const struct nvme_mem *mem, uint64_t
                                     .offset = mem->fd_offset,
                                     .addr = iova,
                                     .size = mem->len};
-    struct vfio_user_msg m = {
-        .command = VFIO_USER_DMA_MAP, .payload = &map, .len = sizeof(map), .fd = mem->fd};
+    struct vfio_user_msg m = {.command = VFIO_USER_DMA_MAP,
+                              .payload = &map,
+                              .len = sizeof(map),
+                              .fd = mem->fd,
+                              .late_ms = u->conn.timeout_ms,
+                              .iova = iova};
 
     return vfio_user_exchange(u, &m);
 }
@@ -167,11 +254,23 @@ static int map_message(struct vfio_user *u, const struct nvme_mem *mem, uint64_t
 /* A server that refuses a map does so for lack of room, or since it cannot map such a file. */
 static int map_errno(int rc)
 {
+    if (rc == -EAGAIN)
+        return -ETIMEDOUT;
     if (rc <= 0)
         return rc ? -EIO : 0;
     return rc == ENOSPC || rc == ENOMEM ? -rc : -EFAULT;
 }
 
+static bool map_is_late(const struct vfio_user *u, uint64_t iova)
+{
+    return u->conn.late && u->conn.late_command == VFIO_USER_DMA_MAP && u->late_iova == iova;
+}
+
+/*
+ * A server whose reply is late may have mapped the region: no other region gets its addresses
+ * before it is unmapped. No command has them, so the server does not touch the memory, and the
+ * pages of the file stay while the server holds it.
+ */
 static int map(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t *iova)
 {
     struct vfio_user *u = of(t);
@@ -190,48 +289,33 @@ static int map(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t *i
         rc = nvme_iova_take(&u->iova, mem->len, NVME_PAGE_SIZE, NULL, iova);
     if (rc == 0) {
         rc = map_errno(map_message(u, mem, *iova));
-        if (rc)
+        if (rc && !map_is_late(u, *iova))
             nvme_iova_give(&u->iova, *iova);
     }
     pthread_mutex_unlock(&u->lock);
     return rc;
 }
 
-/*
- * The server answers when nothing of it can reach the memory any more. One that does not give it
- * up is disconnected; its process may still hold the file, so its pages must not be used again
- * for anything secret, but no address of it means them any more.
- */
-static int unmap_message(struct vfio_user *u, const struct nvme_iova_range *range)
+static int unmap_locked(struct vfio_user *u, uint64_t iova)
 {
-    struct vfio_user_dma_unmap unmap = {
-        .argsz = sizeof(unmap), .addr = range->start, .size = range->len};
-    struct vfio_user_dma_unmap echo;
-    struct vfio_user_msg m = {.command = VFIO_USER_DMA_UNMAP,
-                              .payload = &unmap,
-                              .len = sizeof(unmap),
-                              .fd = -1,
-                              .reply = &echo,
-                              .reply_max = sizeof(echo)};
-    int rc = vfio_user_exchange(u, &m);
+    int rc = settle(u, u->conn.timeout_ms);
 
-    if (rc > 0)
-        break_off(u, "memory that is not given back");
+    if (rc == 0 && nvme_iova_find(&u->iova, iova)->owner != &unmapped)
+        rc = unmap_message(u, nvme_iova_find(&u->iova, iova));
+    if (rc == -EAGAIN)
+        return -ETIMEDOUT;
+    nvme_iova_give(&u->iova, iova);
     return rc ? -EIO : 0;
 }
 
 static int unmap(struct nvme_transport *t, uint64_t iova)
 {
     struct vfio_user *u = of(t);
-    const struct nvme_iova_range *range;
     int rc = -ENOENT;
 
     pthread_mutex_lock(&u->lock);
-    range = nvme_iova_find(&u->iova, iova);
-    if (range) {
-        rc = unmap_message(u, range);
-        nvme_iova_give(&u->iova, iova);
-    }
+    if (nvme_iova_find(&u->iova, iova))
+        rc = unmap_locked(u, iova);
     pthread_mutex_unlock(&u->lock);
     return rc;
 }
@@ -247,7 +331,8 @@ int vfio_user_command_on(struct vfio_user *u)
 /* A reset may clear the command register; and some servers answer it without resetting anything. */
 static int reset_locked(struct vfio_user *u)
 {
-    struct vfio_user_msg m = {.command = VFIO_USER_DEVICE_RESET, .fd = -1};
+    struct vfio_user_msg m = {
+        .command = VFIO_USER_DEVICE_RESET, .fd = -1, .late_ms = u->conn.timeout_ms};
     uint32_t cc = UINT32_MAX;
     int rc = vfio_user_exchange(u, &m);
 

@@ -215,15 +215,20 @@ static int take_reply(struct vfio_user_conn *c, struct vfio_user_msg *m, struct 
     return recv_bytes(c, fds, m->reply, len, deadline);
 }
 
+static uint64_t rest_ms(const struct vfio_user_conn *c)
+{
+    return c->silence_ms < VFIO_USER_REST_MS ? c->silence_ms : VFIO_USER_REST_MS;
+}
+
 /*
  * Commands of the server may come first; the deadline bounds how many. -EAGAIN: no byte has come by
- * `until`. A message whose first byte has come must be complete silence_ms later.
+ * `until`. A message whose first byte has come must be complete rest_ms() later.
  */
 static int wait_reply(struct vfio_user_conn *c, struct vfio_user_msg *m, struct vfio_user_fds *fds,
                       uint64_t until)
 {
     for (;;) {
-        uint64_t deadline = until + c->silence_ms * NS_PER_MS;
+        uint64_t deadline = until + rest_ms(c) * NS_PER_MS;
         struct vfio_user_header h;
         int rc = wait_for(c, POLLIN, until) ? -EAGAIN : 0;
 
@@ -263,64 +268,82 @@ static void set_late(struct vfio_user_conn *c, bool late)
     __atomic_store_n(&c->late, late, __ATOMIC_RELAXED);
 }
 
-/* Receives and drops the late reply to the last command. -EAGAIN: it has not come yet. */
-static int take_late(struct vfio_user_conn *c, unsigned ms)
-{
-    unsigned char dropped[VFIO_USER_MAX_REPLY];
-    struct vfio_user_msg m = {
-        .command = c->late_command, .reply = dropped, .reply_max = sizeof(dropped)};
-    struct vfio_user_fds fds = {.n = 0};
-    int rc = wait_reply(c, &m, &fds, deadline_after_ms(ms));
-
-    vfio_user_close_fds(&fds);
-    if (rc == -EAGAIN)
-        return now_ns() < c->cut_off ? rc : -ETIMEDOUT;
-    if (rc < 0)
-        return rc;
-    set_late(c, false);
-    return 0;
-}
-
 /* A command and its reply; no earlier reply is late. */
 static int call(struct vfio_user_conn *c, struct vfio_user_msg *m, struct vfio_user_fds *fds)
 {
-    unsigned ms = m->may_be_late ? c->timeout_ms : c->timeout_ms + c->silence_ms;
-    uint64_t until = deadline_after_ms(ms);
+    uint64_t until = deadline_after_ms(c->timeout_ms);
     int rc = send_command(c, m, until);
 
     if (rc == 0)
         rc = wait_reply(c, m, fds, until);
     if (rc != -EAGAIN)
         return rc;
-    if (!m->may_be_late)
+    if (!c->silence_ms)
         return -ETIMEDOUT;
     c->late_command = m->command;
-    c->cut_off = deadline_after_ms(c->silence_ms);
+    c->late_since = now_ns();
+    c->read_since =
+        m->command == VFIO_USER_REGION_READ || m->command == VFIO_USER_REGION_WRITE ? now_ns() : 0;
     set_late(c, true);
+    return rc;
+}
+
+static int break_unless_late(struct vfio_user_conn *c, int rc)
+{
+    if (rc < 0 && rc != -EAGAIN)
+        vfio_user_break(c, c->trouble);
     return rc;
 }
 
 int vfio_user_call(struct vfio_user_conn *c, struct vfio_user_msg *m)
 {
     struct vfio_user_fds fds = {.n = 0};
-    int rc = 0;
+    int rc;
 
     m->reply_len = 0;
     if (c->gone)
         return -EIO;
-    if (c->late)
-        rc = take_late(c, m->may_be_late ? VFIO_USER_LATE_MS : c->silence_ms);
-    if (rc == 0)
-        rc = call(c, m, &fds);
+    assert(!c->late);
+    rc = call(c, m, &fds);
     if (rc == 0 && m->fds)
         *m->fds = fds;
     else
         vfio_user_close_fds(&fds);
-    if (rc < 0 && (rc != -EAGAIN || !m->may_be_late)) {
-        rc = rc == -EAGAIN ? -ETIMEDOUT : rc;
-        vfio_user_break(c, c->trouble);
-    }
-    return rc;
+    return break_unless_late(c, rc);
+}
+
+/* One deadline in all, then a moment for each call: many calls may come before the reply. */
+static uint64_t patience(const struct vfio_user_conn *c, unsigned ms)
+{
+    uint64_t until = deadline_after_ms(ms), all = c->late_since + c->timeout_ms * NS_PER_MS;
+    uint64_t moment = deadline_after_ms(ms < VFIO_USER_LATE_MS ? ms : VFIO_USER_LATE_MS);
+
+    if (until > all)
+        until = all;
+    return until > moment ? until : moment;
+}
+
+int vfio_user_take_late(struct vfio_user_conn *c, unsigned ms)
+{
+    unsigned char dropped[VFIO_USER_MAX_REPLY];
+    struct vfio_user_msg m = {
+        .command = c->late_command, .reply = dropped, .reply_max = sizeof(dropped)};
+    struct vfio_user_fds fds = {.n = 0};
+    int rc;
+
+    if (c->gone)
+        return -EIO;
+    assert(c->late);
+    rc = wait_reply(c, &m, &fds, patience(c, ms));
+    vfio_user_close_fds(&fds);
+    if (rc == -EAGAIN && ms <= VFIO_USER_LATE_MS && !c->read_since)
+        c->read_since = now_ns();
+    else if (rc == -EAGAIN && ms <= VFIO_USER_LATE_MS &&
+             now_ns() >= c->read_since + c->silence_ms * NS_PER_MS)
+        rc = -ETIMEDOUT;
+    if (rc >= 0)
+        set_late(c, false);
+    return break_unless_late(c, rc);
 }
 
 static const char *command_name(uint16_t command)

@@ -30,20 +30,29 @@ struct vfio_user_why {
 __attribute__((format(printf, 3, 4))) int vfio_user_fail(const struct vfio_user_why *why, int err,
                                                          const char *format, ...);
 
-/* Time beyond a call's deadline after which the connection to a silent server is ended. */
+/*
+ * Time for which register accesses find a server silent before the connection is ended: a reset
+ * waits for it. Maps and unmaps alone never end it.
+ */
 #define VFIO_USER_SILENCE_MS 20000u
-/* How long a call waits for the late reply to an earlier command. */
+/* Time beyond the deadline in which a message that has begun to come must be complete. */
+#define VFIO_USER_REST_MS 20000u
+/*
+ * How long a call waits for the late reply to an earlier command: a register access always, any
+ * other once the reply is late by another deadline.
+ */
 #define VFIO_USER_LATE_MS 100u
 
 /* One connection. No locks inside: one call at a time. */
 struct vfio_user_conn {
     int fd;
     unsigned timeout_ms; /* of each call */
-    unsigned silence_ms; /* VFIO_USER_SILENCE_MS; 0 while it is opened */
+    unsigned silence_ms; /* VFIO_USER_SILENCE_MS; 0 while it is opened: no reply may be late */
     uint16_t id;         /* of the last command */
     bool late;           /* its reply is still to come: atomic, read without the lock */
     uint16_t late_command;
-    uint64_t cut_off;    /* ns, while late: when the connection is ended */
+    uint64_t late_since; /* ns, while late: when its deadline passed */
+    uint64_t read_since; /* ns, while late: when a register was first accessed; 0: never */
     bool gone;           /* broken for good: shut down, nothing is sent or read any more */
     const char *trouble; /* what the server did wrong when it is gone by -EPROTO */
 };
@@ -63,22 +72,25 @@ struct vfio_user_msg {
     void *reply;
     size_t reply_max, reply_len;
     struct vfio_user_fds *fds; /* which come with the reply: the caller's after success; or NULL */
-    /*
-     * The reply may miss the deadline: it is dropped when it comes, and the connection stays
-     * usable. Without this flag the call waits silence_ms longer, and then ends the connection to a
-     * silent server.
-     */
-    bool may_be_late;
+    /* For vfio_user_exchange(), not for the connection: */
+    unsigned late_ms; /* how long it waits for the late reply to an earlier command */
+    uint64_t iova;    /* of the DMA region that it maps or unmaps */
 };
 
 /*
- * Sends the command and waits for its reply. 0. The server's errno, positive, when it refuses: the
- * connection is as good as before. -EAGAIN (may_be_late): no reply in time, or the reply to
- * an earlier command is still to come and nothing was sent. Otherwise the connection is gone:
- * -ETIMEDOUT, -ECONNRESET (the server closed it), -EPROTO (it broke the protocol), -EIO (it was
- * gone before).
+ * Sends the command and waits for its reply; no earlier reply is late. 0. The server's errno,
+ * positive, when it refuses: the connection is as good as before. -EAGAIN: the reply is late, and
+ * vfio_user_take_late() must take it before the next command. Otherwise the connection is gone:
+ * -ETIMEDOUT (only while it is opened), -ECONNRESET (the server closed it), -EPROTO (it broke the
+ * protocol), -EIO (it was gone before).
  */
 int vfio_user_call(struct vfio_user_conn *c, struct vfio_user_msg *m);
+/*
+ * Waits up to ms for the late reply, and drops it: 0, the server's errno, -EAGAIN: it has not come.
+ * Otherwise the connection is gone, as above; -ETIMEDOUT: register accesses found the server silent
+ * for silence_ms.
+ */
+int vfio_user_take_late(struct vfio_user_conn *c, unsigned ms);
 /* Ends the connection because of what a reply says; trouble is a constant. Returns -EPROTO. */
 int vfio_user_break(struct vfio_user_conn *c, const char *trouble);
 /* Puts the reason of a call's rc, which is not 0, into why; returns -ETIMEDOUT or -EPROTO. */
@@ -120,16 +132,21 @@ int vfio_user_find_doorbells(const struct vfio_user_region *bar0, struct vfio_us
 struct vfio_user {
     struct nvme_transport t;
     bool can_reset;
-    pthread_mutex_t
-        lock; /* protects the two below: one message at a time, and the map of regions */
+    pthread_mutex_t lock; /* protects all below: one message at a time, and the map of regions */
     struct vfio_user_conn conn;
     struct nvme_iova iova;
+    uint64_t late_iova; /* of the DMA_MAP or DMA_UNMAP whose reply is late */
+    uint64_t abandoned; /* a map whose caller has not waited, to be unmapped next; 0: none */
 };
 
 /*
  * vfio_user.c. The first three with the lock held, or before another thread has the transport.
  */
-/* vfio_user_call(); detaches the doorbells when that ends the connection. */
+/*
+ * Takes the late reply to an earlier command, and unmaps what an earlier map has left behind; then
+ * sends the command: vfio_user_call(). -EAGAIN also when an earlier reply is still to come, and the
+ * command was not sent. Detaches the doorbells when the connection ends.
+ */
 int vfio_user_exchange(struct vfio_user *u, struct vfio_user_msg *m);
 /* REGION_READ or REGION_WRITE of up to 8 bytes; *data is set on success only. */
 int vfio_user_access(struct vfio_user *u, uint16_t command, uint32_t region, uint64_t offset,

@@ -499,6 +499,38 @@ TEST_F(Deviating, AnAnswerAfterSixSecondsIsAnAnswer)
     EXPECT_EQ(stats().controller_resets, 0u);
 }
 
+// A registration and its end that the server answers after their deadline: both calls return, and
+// afterwards there is neither a region more nor a controller less.
+TEST_F(Deviating, BuffersThatAPausedServerDoesNotAnswerFor)
+{
+    gpunvme_buffer *before, *after, *none;
+
+    begin({}, "deadline=500");
+    unsigned regions = stats().dma_regions;
+    for (bool unmaps : {false, true}) {
+        ASSERT_EQ(gpunvme_alloc(g_, 4 * kPiece, &before), 0) << gpunvme_error();
+        expect_reads(before, 1);
+        server_->pause();
+        auto start = std::chrono::steady_clock::now();
+        if (unmaps)
+            gpunvme_unregister(before);
+        EXPECT_NE(gpunvme_alloc(g_, 4 * kPiece, &none), 0);
+        EXPECT_NE(gpunvme_alloc(g_, 4 * kPiece, &none), 0);
+        std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+        EXPECT_LT(took.count(), 20);
+        server_->go_on();
+        ASSERT_EQ(gpunvme_alloc(g_, 4 * kPiece, &after), 0) << gpunvme_error();
+        expect_reads(after, 2);
+        if (!unmaps)
+            gpunvme_unregister(before);
+        EXPECT_EQ(stats().dma_regions, regions + 1) << unmaps;
+        gpunvme_unregister(after);
+    }
+    EXPECT_EQ(stats().dma_regions, regions);
+    EXPECT_EQ(stats().controller_resets, 0u);
+    expect_file();
+}
+
 TEST_F(Deviating, MkfsOutlastsAServerThatIsSilentForSixSeconds)
 {
     std::string output;

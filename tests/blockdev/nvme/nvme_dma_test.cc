@@ -206,6 +206,46 @@ TEST_F(Dma, MemoryOfAShareIsZeroWhateverItsProcessWrote)
     nvme_dma_free(c, &b);
 }
 
+TEST_F(Dma, AFileWhoseUnmapIsLateIsNotSharedAndUnmappedLater)
+{
+    uint64_t late, again;
+
+    fake.t.maps_files = true;
+    open();
+    unsigned before = regions();
+    nvme_mem mem = part(file(8192), 0, 8192);
+    ASSERT_EQ(nvme_map(c, &mem, &late), 0);
+    fake.late_unmaps = 1;
+    EXPECT_EQ(nvme_unmap(c, late), -ETIMEDOUT);
+    EXPECT_EQ(regions(), before + 1) << "the controller has it";
+    ASSERT_EQ(nvme_map(c, &mem, &again), 0);
+    EXPECT_NE(again, late);
+    EXPECT_EQ(fake.maps.count(late), 0u);
+    EXPECT_EQ(regions(), before + 1);
+    EXPECT_EQ(nvme_unmap(c, again), 0);
+    EXPECT_EQ(regions(), before);
+}
+
+TEST_F(Dma, MemoryWhoseUnmapIsLateCountsUntilItIsUnmapped)
+{
+    uint64_t late;
+    nvme_dma dma;
+
+    open();
+    unsigned before = regions();
+    nvme_mem mem = part(-1, 0, 4096);
+    ASSERT_EQ(nvme_map(c, &mem, &late), 0);
+    fake.late_unmaps = 2;
+    EXPECT_EQ(nvme_unmap(c, late), -ETIMEDOUT);
+    ASSERT_EQ(nvme_map(c, &mem, &late), 0);
+    EXPECT_EQ(regions(), before + 2) << "late for the second time";
+    EXPECT_EQ(nvme_unmap(c, late), 0);
+    ASSERT_EQ(nvme_dma_alloc(c, 4 << 20, &dma), 0);
+    EXPECT_EQ(regions(), before + 1) << "the allocation's";
+    nvme_dma_free(c, &dma);
+    EXPECT_EQ(regions(), before);
+}
+
 TEST_F(Dma, ARegionThatWasRefusedIsToldOf)
 {
     char why[256] = "";

@@ -43,7 +43,8 @@ struct Fake {
     unsigned silent = 0; /* so many register reads return gone_value; writes meanwhile are lost */
     uint32_t silence = ~0u; /* their value; 0 in QEMU */
     bool has_reset = false, reset_fails = false;
-    int lose_opcode = -1; /* admin opcode that is never completed */
+    unsigned late_unmaps = 0; /* so many calls of unmap() miss their deadline */
+    int lose_opcode = -1;     /* admin opcode that is never completed */
     bool abort_works = false;
     std::function<void(unsigned qid, unsigned cid)> on_abort = [](unsigned, unsigned) {};
     std::function<void()> on_enable = [] {}, on_read = [] {};
@@ -422,6 +423,8 @@ struct Fake {
             },
             [](nvme_transport *t, uint64_t iova) -> int {
                 std::lock_guard<std::mutex> guard(of(t)->lock);
+                if (of(t)->late_unmaps && of(t)->late_unmaps--)
+                    return -ETIMEDOUT;
                 return of(t)->maps.erase(iova) ? 0 : -ENOENT;
             },
             [](nvme_transport *t) -> int {
