@@ -35,10 +35,11 @@ struct nvme_opts {
 
 /*
  * Resets the controller (3.5.1; by CC.EN, else by the transport), enables and identifies it, asks
- * for I/O queues. Takes the transport only on success: nvme_ctrlr_close() then closes it; on
- * failure it stays the caller's. -ETIMEDOUT (not ready within CAP.TO), -EIO (CSTS.CFS, or registers
- * that read all-ones), -ENOTSUP (no NVM command set, or no 4 KiB pages), -EPROTO (invalid
- * Identify data).
+ * for I/O queues. One that does not become ready is reset by the transport and enabled once more.
+ * Takes the transport only on success: nvme_ctrlr_close() then closes it; on failure it stays the
+ * caller's. -ETIMEDOUT (not ready within CAP.TO), -EIO (CSTS.CFS, or registers that read all-ones),
+ * -ENOTSUP (no NVM command set, or no 4 KiB pages), -EPROTO (invalid Identify data), errors of
+ * map().
  */
 int nvme_ctrlr_open(struct nvme_transport *t, const struct nvme_opts *opts,
                     struct nvme_ctrlr **out);

@@ -150,10 +150,13 @@ static int reset_and_check(struct nvme_ctrlr *c, const struct nvme_opts *opts)
     return rc;
 }
 
+/* A controller that does not become ready gets a reset by the transport, and a second try. */
 static int enable(struct nvme_ctrlr *c, const struct nvme_opts *opts)
 {
     int rc = nvme_enable(c);
 
+    if (rc && !nvme_silent(c) && nvme_device_reset(c) == 0)
+        rc = nvme_enable(c);
     if (rc)
         explain_errno(c, opts, "enable (CC.EN to 1)", rc);
     return rc;

@@ -105,6 +105,20 @@ TEST_F(Ctrlr, NeverReadyTimesOut)
     EXPECT_EQ(fake.cc & NVME_CC_EN, 0u) << "left enabled";
 }
 
+TEST_F(Ctrlr, NeverReadyIsResetFromOutsideOnce)
+{
+    fake.never_ready = fake.has_reset = true;
+    EXPECT_EQ(open(), 0);
+    EXPECT_EQ(fake.device_resets, 1u);
+}
+
+TEST_F(Ctrlr, NeverReadyIsRefusedWhereTheResetFails)
+{
+    fake.never_ready = fake.has_reset = fake.reset_fails = true;
+    EXPECT_EQ(open(), -ETIMEDOUT);
+    EXPECT_EQ(fake.device_resets, 1u);
+}
+
 TEST_F(Ctrlr, NeverDisabledTimesOut)
 {
     fake.cc = NVME_CC_EN;
