@@ -180,9 +180,14 @@ static bool has_few_regions(struct nvme_ctrlr *c)
     return limit && limit < REGIONS_LEAST;
 }
 
+static const char *limit_of_regions(const struct nvme_transport *t)
+{
+    return !strcmp(t->ops->name, "vfio") ? "dma_entry_limit of vfio_iommu_type1"
+                                         : "the limit of the drive's server";
+}
+
 bool bd_lacks_regions(struct nvme_ctrlr *c, char *why, size_t len)
 {
-    const bool vfio = !strcmp(nvme_ctrlr_transport(c)->ops->name, "vfio");
     const struct problem p = {why, len};
     struct nvme_dma_budget regions;
 
@@ -190,8 +195,8 @@ bool bd_lacks_regions(struct nvme_ctrlr *c, char *why, size_t len)
     if (!regions.refused && !has_few_regions(c))
         return false;
     fail(&p, -ENOSPC, "%u DMA regions do not suffice: raise %s",
-         regions.limit ? regions.limit : regions.used,
-         vfio ? "dma_entry_limit of vfio_iommu_type1" : "the limit of the drive's server");
+         regions.refused ? regions.refused_at : regions.limit,
+         limit_of_regions(nvme_ctrlr_transport(c)));
     return true;
 }
 
@@ -205,6 +210,15 @@ static bool lacks_memory(const struct nvme_transport *t, int err, char *why, siz
     return !strcmp(t->ops->name, "vfio") && vfio_memlock_low(why, len);
 }
 
+static const char *start_remedy(const struct nvme_transport *t, int err)
+{
+    if (err != -ETIMEDOUT && err != -EIO)
+        return "";
+    return !strcmp(t->ops->name, "vfio-user")
+               ? "; start its server again, or give it more time (deadline)"
+               : "; reset or power-cycle the drive";
+}
+
 int bd_refuse_ctrlr(const struct nvme_transport *t, int err, const char *said, char *why,
                     size_t len)
 {
@@ -212,7 +226,11 @@ int bd_refuse_ctrlr(const struct nvme_transport *t, int err, const char *said, c
 
     if (lacks_memory(t, err, why, len))
         return err;
-    return fail(&p, err, "the controller does not start: %s", said[0] ? said : strerror(-err));
+    if (err == -ENOSPC)
+        return fail(&p, err, "the controller does not start for want of DMA regions: raise %s",
+                    limit_of_regions(t));
+    return fail(&p, err, "the controller does not start: %s%s", said[0] ? said : strerror(-err),
+                start_remedy(t, err));
 }
 
 int bd_open_namespace(struct nvme_ctrlr *c, uint32_t nsid, unsigned queues, unsigned depth,

@@ -242,8 +242,12 @@ static int explain_plan(const struct options *o, int err)
 }
 
 /* Answers of mkfs_format(), those of the device among them. */
-static int explain(const struct options *o, int err)
+static int explain(const struct options *o, const struct bd_opened *opened, int err)
 {
+    char why[128];
+
+    if (err == -ENOMEM && opened->ctrlr && bd_lacks_regions(opened->ctrlr, why, sizeof(why)))
+        return tool_error(o->device.text, "cannot write the file system: %s", why);
     switch (err) {
     case 0:
         return 0;
@@ -323,7 +327,7 @@ static int format_target(const struct options *o, struct target *t, struct mkfs_
     if (target_check_room(t, plan->geo.bitmap_blocks << LAY_BLOCK_SHIFT) != 0)
         return -1;
     err = target_prepare(t, o->params.bytes);
-    return err ? err : explain(o, mkfs_format(t->opened.dev, &o->params, plan));
+    return err ? err : explain(o, &t->opened, mkfs_format(t->opened.dev, &o->params, plan));
 }
 
 static volatile sig_atomic_t stop;

@@ -248,9 +248,10 @@ int nvme_unmap(struct nvme_ctrlr *c, uint64_t iova);
 
 struct nvme_dma_budget {
     unsigned used;
-    unsigned limit; /* 0: none is known */
-    bool full;      /* nvme_map() fails: the remaining ones are the driver's */
-    bool refused;   /* nvme_map() or the driver itself has failed for want of one */
+    unsigned limit;      /* 0: none is known */
+    bool full;           /* nvme_map() fails: the remaining ones are the driver's */
+    bool refused;        /* nvme_map() or the driver itself has failed for want of one */
+    unsigned refused_at; /* how many the controller kept when it last did */
 };
 void nvme_dma_regions(const struct nvme_ctrlr *c, struct nvme_dma_budget *out);
 

@@ -83,6 +83,7 @@ struct nvme_ctrlr {
         dma_lock;        /* the members below, and calls of the transport's map() and unmap() */
     unsigned regions;    /* mapped now; written with the lock held, atomic */
     bool refused_region; /* since it was opened; as regions */
+    unsigned refused_at; /* how many the controller kept then; as regions */
     struct nvme_arena *arenas;
     uint64_t shares; /* number of the last one; atomic */
     struct nvme_file_map *file_maps;

@@ -81,6 +81,15 @@ void nvme_region_forget(struct nvme_ctrlr *c)
     }
 }
 
+/*
+ * A transport that maps files maps those that are in memory (of which alone seals can be asked): it
+ * refuses one for want of room, whatever its server says.
+ */
+static bool lacks_room(const struct nvme_ctrlr *c, const struct nvme_mem *mem, int rc)
+{
+    return rc == -EFAULT && c->t->maps_files && mem->fd >= 0 && fcntl(mem->fd, F_GET_SEALS) >= 0;
+}
+
 int nvme_region_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsigned left, uint64_t *iova)
 {
     bool fits;
@@ -95,8 +104,12 @@ int nvme_region_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsigned l
 
     if (!rc)
         count_region(c, 1);
-    if (rc == -ENOSPC)
-        __atomic_store_n(&c->refused_region, true, __ATOMIC_RELAXED);
+    if (lacks_room(c, mem, rc))
+        rc = -ENOSPC;
+    if (rc == -ENOSPC) {
+        __atomic_store_n(&c->refused_at, fits ? c->regions : c->t->max_regions, __ATOMIC_RELAXED);
+        __atomic_store_n(&c->refused_region, true, __ATOMIC_RELEASE);
+    }
     return rc;
 }
 
@@ -152,7 +165,7 @@ static int map_file(struct nvme_ctrlr *c, const struct nvme_mem *mem, struct nvm
     struct nvme_mem all = whole_file(mem);
     int rc = nvme_region_map(c, &all, spare(c), &m->iova);
 
-    if (rc && rc != -ENOSPC && rc != -ETIMEDOUT && all.len != mem->len) {
+    if (rc && rc != -ETIMEDOUT && all.len != mem->len) {
         all = *mem;
         rc = nvme_region_map(c, &all, spare(c), &m->iova);
     }
@@ -259,6 +272,7 @@ void nvme_dma_regions(const struct nvme_ctrlr *c, struct nvme_dma_budget *out)
         .used = used,
         .limit = c->t->max_regions,
         .full = c->t->max_regions && used + spare(c) >= c->t->max_regions,
-        .refused = __atomic_load_n(&c->refused_region, __ATOMIC_RELAXED),
+        .refused = __atomic_load_n(&c->refused_region, __ATOMIC_ACQUIRE),
+        .refused_at = __atomic_load_n(&c->refused_at, __ATOMIC_RELAXED),
     };
 }

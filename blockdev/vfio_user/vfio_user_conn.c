@@ -371,11 +371,15 @@ int vfio_user_explain(const struct vfio_user_conn *c, uint16_t command, int rc,
     if (rc > 0)
         return vfio_user_fail(why, -EPROTO, "the server refuses %s: %s", name, strerror(rc));
     if (rc == -ETIMEDOUT)
-        return vfio_user_fail(why, rc, "no answer to %s within %u ms%s", name, c->timeout_ms,
+        return vfio_user_fail(why, rc, "no answer to %s within %u ms: %s", name, c->timeout_ms,
                               command == VFIO_USER_VERSION
-                                  ? ": the server is busy with another client, or no vfio-user"
-                                  : "");
+                                  ? "the server is busy with another client, paused, or no "
+                                    "vfio-user; end that client or give it more time (deadline)"
+                                  : "give the server more time (deadline), or start it again");
     if (rc == -ECONNRESET)
-        return vfio_user_fail(why, -EPROTO, "the server closed the connection at %s", name);
+        return vfio_user_fail(why, -EPROTO,
+                              "the server closed the connection at %s: end its other client, or "
+                              "start it again",
+                              name);
     return vfio_user_fail(why, -EPROTO, "the answer to %s is no vfio-user: %s", name, c->trouble);
 }

@@ -268,7 +268,7 @@ static int explain_connect(const char *path, int rc, unsigned timeout_ms,
     if (rc == -ETIMEDOUT)
         return vfio_user_fail(why, rc,
                               "the server takes no connection within %u ms: it is busy "
-                              "with other clients",
+                              "with other clients, end one of them",
                               timeout_ms);
     return vfio_user_fail(why, rc, "cannot connect: %s", strerror(-rc));
 }

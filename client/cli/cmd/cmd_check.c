@@ -174,7 +174,9 @@ static void check_through_driver(struct check *c, const struct cli_target *t,
     int err = cli_ctrlr_open(t, options->noiommu, &ctrlr, why, sizeof(why));
 
     if (err) {
-        check_add(c, err == -EBUSY ? CHECK_WARN : CHECK_FAIL, "controller", NULL,
+        check_add(c, err == -EBUSY ? CHECK_WARN : CHECK_FAIL, "controller",
+                  err == -EBUSY ? "check it when its user has ended"
+                                : "mend what is said there, then check again: nothing was tested",
                   "not looked at: %s", why);
         return;
     }
