@@ -33,8 +33,11 @@ static int show_namespace(struct cli_out *o, struct cli_ctrlr *c, const char *ob
         return complain(object, "namespace", nsid, result);
     snprintf(title, sizeof(title), "Namespace %" PRIu32, nsid);
     cli_out_open(o, NULL, title);
-    cli_show_ns(o, page.bytes, nsid, cli_ctrlr_command_set(c, nsid));
+    const char *refused = cli_show_ns(o, page.bytes, nsid, cli_ctrlr_command_set(c, nsid));
     cli_out_close(o);
+    if (refused)
+        return cli_error(object, "namespace %" PRIu32 " cannot be used: %s; %s", nsid, refused,
+                         "format it with nvme-format(1), or name another one");
     return 0;
 }
 

@@ -214,7 +214,7 @@ static void show_formats(struct cli_out *o, const struct nvme_id_ns *ns)
     cli_table_free(&table);
 }
 
-void cli_show_ns(struct cli_out *o, const void *page, uint32_t nsid, uint8_t command_set)
+const char *cli_show_ns(struct cli_out *o, const void *page, uint32_t nsid, uint8_t command_set)
 {
     struct nvme_ns_info info = {0};
     const char *what = "";
@@ -233,4 +233,5 @@ void cli_show_ns(struct cli_out *o, const void *page, uint32_t nsid, uint8_t com
     show_fields(o, page, ns_fields, sizeof(ns_fields) / sizeof(ns_fields[0]));
     show_verdict(o, err, what);
     show_formats(o, page);
+    return err ? what : NULL;
 }

@@ -20,8 +20,11 @@ extern "C" {
  * a namespace can have, as the page says.
  */
 void cli_show_ctrlr(struct cli_out *o, const void *page, uint32_t *nn);
-/* page: 4096 bytes, as CNS 00h returned them for nsid; command_set: its CSI, 0 where not known. */
-void cli_show_ns(struct cli_out *o, const void *page, uint32_t nsid, uint8_t command_set);
+/*
+ * page: 4096 bytes, as CNS 00h returned them for nsid; command_set: its CSI, 0 where not known.
+ * Returns NULL, or why the driver refuses the namespace.
+ */
+const char *cli_show_ns(struct cli_out *o, const void *page, uint32_t nsid, uint8_t command_set);
 
 /* One register of a controller (section 3.1.3), in BAR0. */
 struct cli_reg {
