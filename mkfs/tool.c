@@ -11,6 +11,8 @@
 #include "support/file_lock.h"
 #include "support/std_files.h"
 
+#define DEADLINE_MAX_MS 3600000u /* that of a mount */
+
 int tool_error(const char *object, const char *format, ...)
 {
     va_list args;
@@ -101,6 +103,17 @@ static int set_namespace(struct tool_device *d, const char *text)
     return 0;
 }
 
+static int set_deadline(struct tool_device *d, const char *text)
+{
+    uint64_t ms;
+
+    if (tool_parse_number(text, &ms) != 0 || ms == 0 || ms > DEADLINE_MAX_MS)
+        return tool_error("--deadline", "'%s' is no time, give milliseconds from 1 to %u", text,
+                          DEADLINE_MAX_MS);
+    d->deadline_ms = (unsigned)ms;
+    return 0;
+}
+
 static int set_device(struct tool_device *d, const char *text)
 {
     char why[256];
@@ -114,6 +127,8 @@ static int set_device(struct tool_device *d, const char *text)
         return tool_error(text, "--namespace: this is no controller, leave it out");
     if (d->noiommu && d->name.kind != BD_KIND_VFIO)
         return tool_error(text, "--noiommu is for vfio: devices, leave it out");
+    if (d->deadline_ms && !bd_name_is_ctrlr(&d->name))
+        return tool_error(text, "--deadline: this is no controller, leave it out");
     if (d->nsid)
         d->name.nsid = d->nsid;
     return 0;
@@ -137,6 +152,9 @@ static int take_option(const struct tool_syntax *syntax, int c, void *options,
         break;
     case TOOL_OPT_NOIOMMU:
         device->noiommu = true;
+        break;
+    case TOOL_OPT_DEADLINE:
+        err = set_deadline(device, optarg);
         break;
     case '?': /* getopt_long() has reported it */
         err = -1;
@@ -170,7 +188,7 @@ int tool_parse(const struct tool_syntax *syntax, int argc, char **argv, void *op
 int tool_open(const struct tool_device *d, uint32_t flags, struct bd_opened *out)
 {
     char why[512];
-    const struct bd_open_opts opts = {.noiommu = d->noiommu};
+    const struct bd_open_opts opts = {.noiommu = d->noiommu, .deadline_ms = d->deadline_ms};
 
     if (!bd_name_is_ctrlr(&d->name) &&
         (flags & (BD_OPEN_EXCLUSIVE | BD_OPEN_READ_ONLY)) != BD_OPEN_READ_ONLY)

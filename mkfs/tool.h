@@ -29,15 +29,18 @@ struct tool_device {
     struct bd_name name;
     uint32_t nsid; /* --namespace; 0: not given */
     bool noiommu;
+    unsigned deadline_ms; /* --deadline; 0: not given */
 };
 
 /*
  * Options that every tool has: the end of its table of long options, and their usage text in two
  * parts, between which the tool may have its own.
  */
-#define TOOL_OPT_NOIOMMU 0x100
+#define TOOL_OPT_NOIOMMU  0x100
+#define TOOL_OPT_DEADLINE 0x101
 #define TOOL_LONG_OPTIONS                                                                          \
     {"namespace", required_argument, NULL, 'N'}, {"noiommu", no_argument, NULL, TOOL_OPT_NOIOMMU}, \
+        {"deadline", required_argument, NULL, TOOL_OPT_DEADLINE},                                  \
         {"version", no_argument, NULL, 'V'}, {"help", no_argument, NULL, 'h'},                     \
     {                                                                                              \
         NULL, 0, NULL, 0                                                                           \
@@ -46,7 +49,8 @@ struct tool_device {
 #define TOOL_USAGE                                                                      \
     "  -N, --namespace=N      namespace of the controller (default: 1)\n"               \
     "      --noiommu          drive a vfio: device that no IOMMU guards: it can then\n" \
-    "                         write to any memory of the machine\n"
+    "                         write to any memory of the machine\n"                     \
+    "      --deadline=MS      time for each answer of a controller (default: 10000)\n"
 #define TOOL_USAGE_END                                      \
     "  -V, --version          print the version and exit\n" \
     "      --help             print this and exit\n"

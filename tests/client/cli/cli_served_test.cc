@@ -106,6 +106,53 @@ TEST(Served, CheckSaysHowManyRegionsTheServerKeeps)
     EXPECT_NE(run.output.find("4096 DMA regions at most"), std::string::npos) << run.output;
 }
 
+TEST(Served, AServerOfTooFewRegionsIsNamedWithTheRemedy)
+{
+    const std::string mkfs = std::string(GPUNVME_MKFS) + " -q -f";
+    const std::string check = std::string(GPUNVME) + " check --data";
+    for (const auto &[maps, tool] : {std::pair("1", mkfs), {"1", check}, {"3", mkfs}}) {
+        Server server({"--dma-maps", maps});
+        Outcome run = outcome_of(tool + " vfio-user:" + server.path);
+        EXPECT_EQ(run.status, 1) << run.output;
+        EXPECT_NE(run.output.find(std::string(maps) + " DMA regions do not suffice: raise the "
+                                                      "limit of the drive's server"),
+                  std::string::npos)
+            << run.output;
+    }
+}
+
+// A controller that becomes ready only after DEVICE_RESET, and one that never does.
+TEST(Served, AStuckControllerIsResetAtOpen)
+{
+    Server stuck({"--strict", "--stuck"}), never({"--stuck", "--no-reset"});
+    Outcome run = outcome_of(std::string(GPUNVME_MKFS) + " -q -f vfio-user:" + stuck.path);
+    EXPECT_EQ(run.status, 0) << run.output;
+    EXPECT_EQ(stuck.stop(), 0) << "mistakes of the driver";
+    run = outcome_of(std::string(GPUNVME_MKFS) + " -q -f vfio-user:" + never.path);
+    EXPECT_EQ(run.status, 1) << run.output;
+    EXPECT_NE(run.output.find("start its server again"), std::string::npos) << run.output;
+}
+
+TEST(Served, AServerThatDoesNotAnswerIsNamedWithinTheDeadline)
+{
+    Server server({"--second-client=wait"});
+    Outcome run;
+    {
+        Client first(server.path);
+        run = outcome_of(std::string(GPUNVME_MKFS) +
+                         " -q -f --deadline=300 vfio-user:" + server.path);
+        EXPECT_EQ(run.status, 1) << run.output;
+        EXPECT_NE(run.output.find("no answer to VERSION within 300 ms"), std::string::npos)
+            << run.output;
+        EXPECT_NE(run.output.find("end that client"), std::string::npos) << run.output;
+    }
+    run =
+        outcome_of(std::string(GPUNVME_MKFS) + " -q -f --deadline=60000 vfio-user:" + server.path);
+    EXPECT_EQ(run.status, 0) << run.output;
+    run = outcome_of(std::string(GPUNVME_MKFS) + " -q -f --deadline=0 vfio-user:" + server.path);
+    EXPECT_EQ(run.status, 2) << run.output;
+}
+
 // The text of the line; empty when there is none.
 std::string tier_of(const std::string &environment, const std::string &path)
 {
@@ -251,6 +298,8 @@ TEST_P(UnusableTest, IsRefusedWithTheReason)
     Server server(GetParam().server);
     std::string device = "vfio-user:" + server.path, said = GetParam().said;
     Outcome run = gpunvme("identify " + device);
+    EXPECT_EQ(run.status, 1) << run.output;
+    EXPECT_NE(run.output.find("namespace 1 cannot be used: "), std::string::npos) << run.output;
     EXPECT_NE(run.output.find(said), std::string::npos) << run.output;
     run = gpunvme("check " + device);
     EXPECT_EQ(run.status, 1) << run.output;
