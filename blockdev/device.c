@@ -128,7 +128,8 @@ int bd_open_transport(const struct bd_name *name, const struct bd_open_opts *opt
                       struct nvme_transport **out, char *why, size_t len)
 {
     const struct vfio_opts vfio = {.noiommu = opts && opts->noiommu};
-    const struct vfio_user_opts user = {.timeout_ms = opts ? opts->deadline_ms : 0};
+    const struct vfio_user_opts user = {.timeout_ms = opts ? opts->deadline_ms : 0,
+                                        .silence_ms = opts ? opts->silence_ms : 0};
     const struct problem p = {why, len};
     int err = -EINVAL;
 

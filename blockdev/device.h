@@ -41,6 +41,7 @@ bool bd_name_is_ctrlr(const struct bd_name *name);
 struct bd_open_opts {
     bool noiommu;         /* vfio.h */
     unsigned deadline_ms; /* of admin and I/O commands; 0: nvme.h's */
+    unsigned silence_ms;  /* vfio_user.h */
 };
 
 /* The transport of a controller: BD_KIND_VFIO and BD_KIND_VFIO_USER. opts may be NULL. */

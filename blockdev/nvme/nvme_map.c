@@ -256,7 +256,8 @@ int nvme_unmap(struct nvme_ctrlr *c, uint64_t iova)
     int rc;
 
     pthread_mutex_lock(&c->dma_lock);
-    unmap_leaving(c);
+    if (!nvme_is_paused(c)) /* else each of many buffers would wait for it twice */
+        unmap_leaving(c);
     at = find_iova(c, iova);
     rc = *at ? leave_file(c, at) : nvme_region_unmap(c, iova);
     pthread_mutex_unlock(&c->dma_lock);

@@ -121,7 +121,7 @@ static int try_registers(struct nvme_ctrlr *c, int (*disable)(struct nvme_ctrlr 
 
 /*
  * -ENODEV: it is gone. A reset from outside during this one, possibly several, makes it begin anew,
- * but not for longer than a single try may take. A controller that is silent is waited for.
+ * but not for longer than a single try may take. The wait for a silent controller does not count.
  */
 static int restart_by_registers(struct nvme_ctrlr *c)
 {
@@ -130,11 +130,12 @@ static int restart_by_registers(struct nvme_ctrlr *c)
 
     while (rc && rc != -ENXIO && rc != -ENODEV) {
         bool silent = nvme_is_paused(c);
+        uint64_t from = now_ns();
 
         if (nvme_gone(c))
             return -ENODEV;
         if (silent)
-            until = deadline_after_ms(NVME_GONE_MS + nvme_ready_ms(c));
+            until += now_ns() - from;
         if (!nvme_overtaken(c) || now_ns() >= until)
             return rc;
         rc = try_registers(c, nvme_disable);

@@ -117,10 +117,10 @@ static void settle_region(struct vfio_user *u, int refused)
         nvme_iova_set_owner(&u->iova, u->late_iova, &unmapped);
 }
 
-static int take_late(struct vfio_user *u, unsigned ms)
+static int take_late(struct vfio_user *u, unsigned ms, bool counts)
 {
     bool gone = u->conn.gone;
-    int rc = vfio_user_take_late(&u->conn, ms);
+    int rc = vfio_user_take_late(&u->conn, ms, counts);
 
     if (u->conn.gone && !gone)
         detach_doorbells(u);
@@ -131,9 +131,9 @@ static int take_late(struct vfio_user *u, unsigned ms)
 }
 
 /* Afterwards no reply is late, and no region is mapped but those that the driver knows. */
-static int settle(struct vfio_user *u, unsigned ms)
+static int settle(struct vfio_user *u, unsigned ms, bool counts)
 {
-    int rc = u->conn.late ? take_late(u, ms) : 0;
+    int rc = u->conn.late ? take_late(u, ms, counts) : 0;
 
     if (rc || !u->abandoned)
         return rc;
@@ -145,7 +145,7 @@ static int settle(struct vfio_user *u, unsigned ms)
 
 int vfio_user_exchange(struct vfio_user *u, struct vfio_user_msg *m)
 {
-    int rc = settle(u, m->late_ms);
+    int rc = settle(u, m->late_ms, m->counts);
 
     return rc ? rc : call(u, m);
 }
@@ -168,7 +168,8 @@ int vfio_user_access(struct vfio_user *u, uint16_t command, uint32_t region, uin
                               .fd = -1,
                               .reply = &got,
                               .reply_max = sizeof(got.head) + (is_read ? count : 0),
-                              .late_ms = VFIO_USER_LATE_MS};
+                              .late_ms = VFIO_USER_LATE_MS,
+                              .counts = true};
     int rc;
 
     if (!is_read)
@@ -298,7 +299,7 @@ static int map(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t *i
 
 static int unmap_locked(struct vfio_user *u, uint64_t iova)
 {
-    int rc = settle(u, u->conn.timeout_ms);
+    int rc = settle(u, u->conn.timeout_ms, false);
 
     if (rc == 0 && nvme_iova_find(&u->iova, iova)->owner != &unmapped)
         rc = unmap_message(u, nvme_iova_find(&u->iova, iova));
@@ -328,13 +329,34 @@ int vfio_user_command_on(struct vfio_user *u)
                             &command, sizeof(command));
 }
 
+/*
+ * Waits for a silent server, up to silence_ms. In between the lock is released, for calls that end
+ * with ETIMEDOUT meanwhile.
+ */
+static int send_reset(struct vfio_user *u)
+{
+    struct vfio_user_msg m = {
+        .command = VFIO_USER_DEVICE_RESET, .fd = -1, .late_ms = VFIO_USER_LATE_MS, .counts = true};
+    int rc = vfio_user_exchange(u, &m);
+
+    while (rc == -EAGAIN) {
+        bool sent = u->conn.late_command == VFIO_USER_DEVICE_RESET;
+
+        pthread_mutex_unlock(&u->lock);
+        pthread_mutex_lock(&u->lock);
+        if (!sent)
+            rc = vfio_user_exchange(u, &m);
+        else
+            rc = u->conn.late ? take_late(u, VFIO_USER_LATE_MS, true) : 0;
+    }
+    return rc;
+}
+
 /* A reset may clear the command register; and some servers answer it without resetting anything. */
 static int reset_locked(struct vfio_user *u)
 {
-    struct vfio_user_msg m = {
-        .command = VFIO_USER_DEVICE_RESET, .fd = -1, .late_ms = u->conn.timeout_ms};
     uint32_t cc = UINT32_MAX;
-    int rc = vfio_user_exchange(u, &m);
+    int rc = send_reset(u);
 
     if (rc == 0)
         rc = vfio_user_command_on(u);

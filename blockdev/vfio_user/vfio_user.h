@@ -17,6 +17,7 @@ extern "C" {
 
 struct vfio_user_opts {
     unsigned timeout_ms; /* for the connection and for each message: 0: 10,000 */
+    unsigned silence_ms; /* a reset waits so long for a server that does not answer; 0: 20,000 */
 };
 
 /*

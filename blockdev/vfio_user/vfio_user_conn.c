@@ -282,8 +282,7 @@ static int call(struct vfio_user_conn *c, struct vfio_user_msg *m, struct vfio_u
         return -ETIMEDOUT;
     c->late_command = m->command;
     c->late_since = now_ns();
-    c->read_since =
-        m->command == VFIO_USER_REGION_READ || m->command == VFIO_USER_REGION_WRITE ? now_ns() : 0;
+    c->read_since = m->counts ? now_ns() : 0;
     set_late(c, true);
     return rc;
 }
@@ -312,18 +311,21 @@ int vfio_user_call(struct vfio_user_conn *c, struct vfio_user_msg *m)
     return break_unless_late(c, rc);
 }
 
-/* One deadline in all, then a moment for each call: many calls may come before the reply. */
-static uint64_t patience(const struct vfio_user_conn *c, unsigned ms)
+/*
+ * One deadline in all, then a moment for each call: thousands of buffers may be unmapped before the
+ * reply comes.
+ */
+static uint64_t patience(const struct vfio_user_conn *c, unsigned ms, bool counts)
 {
     uint64_t until = deadline_after_ms(ms), all = c->late_since + c->timeout_ms * NS_PER_MS;
-    uint64_t moment = deadline_after_ms(ms < VFIO_USER_LATE_MS ? ms : VFIO_USER_LATE_MS);
+    uint64_t moment = deadline_after_ms(counts ? VFIO_USER_LATE_MS : VFIO_USER_MOMENT_MS);
 
     if (until > all)
         until = all;
     return until > moment ? until : moment;
 }
 
-int vfio_user_take_late(struct vfio_user_conn *c, unsigned ms)
+int vfio_user_take_late(struct vfio_user_conn *c, unsigned ms, bool counts)
 {
     unsigned char dropped[VFIO_USER_MAX_REPLY];
     struct vfio_user_msg m = {
@@ -334,12 +336,11 @@ int vfio_user_take_late(struct vfio_user_conn *c, unsigned ms)
     if (c->gone)
         return -EIO;
     assert(c->late);
-    rc = wait_reply(c, &m, &fds, patience(c, ms));
+    rc = wait_reply(c, &m, &fds, patience(c, ms, counts));
     vfio_user_close_fds(&fds);
-    if (rc == -EAGAIN && ms <= VFIO_USER_LATE_MS && !c->read_since)
+    if (rc == -EAGAIN && counts && !c->read_since)
         c->read_since = now_ns();
-    else if (rc == -EAGAIN && ms <= VFIO_USER_LATE_MS &&
-             now_ns() >= c->read_since + c->silence_ms * NS_PER_MS)
+    else if (rc == -EAGAIN && counts && now_ns() >= c->read_since + c->silence_ms * NS_PER_MS)
         rc = -ETIMEDOUT;
     if (rc >= 0)
         set_late(c, false);

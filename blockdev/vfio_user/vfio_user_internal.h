@@ -31,23 +31,22 @@ __attribute__((format(printf, 3, 4))) int vfio_user_fail(const struct vfio_user_
                                                          const char *format, ...);
 
 /*
- * Time for which register accesses find a server silent before the connection is ended: a reset
- * waits for it. Maps and unmaps alone never end it.
+ * Time for which register accesses find a server silent before the connection is ended, unless
+ * another is given: a reset waits for it. Maps and unmaps alone never end it.
  */
 #define VFIO_USER_SILENCE_MS 20000u
 /* Time beyond the deadline in which a message that has begun to come must be complete. */
 #define VFIO_USER_REST_MS 20000u
-/*
- * How long a call waits for the late reply to an earlier command: a register access always, any
- * other once the reply is late by another deadline.
- */
+/* How long a register access or a reset waits at a time for the late reply to another command. */
 #define VFIO_USER_LATE_MS 100u
+/* The same of a map or unmap, once the reply is late by another deadline. */
+#define VFIO_USER_MOMENT_MS 1u
 
 /* One connection. No locks inside: one call at a time. */
 struct vfio_user_conn {
     int fd;
     unsigned timeout_ms; /* of each call */
-    unsigned silence_ms; /* VFIO_USER_SILENCE_MS; 0 while it is opened: no reply may be late */
+    unsigned silence_ms; /* of vfio_user_opts; 0 while it is opened: no reply may be late */
     uint16_t id;         /* of the last command */
     bool late;           /* its reply is still to come: atomic, read without the lock */
     uint16_t late_command;
@@ -72,6 +71,7 @@ struct vfio_user_msg {
     void *reply;
     size_t reply_max, reply_len;
     struct vfio_user_fds *fds; /* which come with the reply: the caller's after success; or NULL */
+    bool counts; /* a register access or a reset: a silent server is given up at some time */
     /* For vfio_user_exchange(), not for the connection: */
     unsigned late_ms; /* how long it waits for the late reply to an earlier command */
     uint64_t iova;    /* of the DMA region that it maps or unmaps */
@@ -87,10 +87,10 @@ struct vfio_user_msg {
 int vfio_user_call(struct vfio_user_conn *c, struct vfio_user_msg *m);
 /*
  * Waits up to ms for the late reply, and drops it: 0, the server's errno, -EAGAIN: it has not come.
- * Otherwise the connection is gone, as above; -ETIMEDOUT: register accesses found the server silent
- * for silence_ms.
+ * Otherwise the connection is gone, as above; -ETIMEDOUT: calls that count (vfio_user_msg) found
+ * the server silent for silence_ms.
  */
-int vfio_user_take_late(struct vfio_user_conn *c, unsigned ms);
+int vfio_user_take_late(struct vfio_user_conn *c, unsigned ms, bool counts);
 /* Ends the connection because of what a reply says; trouble is a constant. Returns -EPROTO. */
 int vfio_user_break(struct vfio_user_conn *c, const char *trouble);
 /* Puts the reason of a call's rc, which is not 0, into why; returns -ETIMEDOUT or -EPROTO. */

@@ -293,5 +293,8 @@ int vfio_user_open(const char *path, const struct vfio_user_opts *opts, struct n
         close(fd);
         return explain_connect(path, rc, timeout_ms, &w);
     }
-    return vfio_user_start(fd, timeout_ms, out, &w);
+    rc = vfio_user_start(fd, timeout_ms, out, &w);
+    if (rc == 0 && opts && opts->silence_ms)
+        ((struct vfio_user *)*out)->conn.silence_ms = opts->silence_ms;
+    return rc;
 }

@@ -151,7 +151,9 @@ static int open_kernel_device(const struct options *opts, const char *path, stru
 static int open_controller(const struct options *opts, struct drive *out)
 {
     char why[512];
-    const struct bd_open_opts how = {.noiommu = opts->noiommu, .deadline_ms = opts->deadline_ms};
+    const struct bd_open_opts how = {.noiommu = opts->noiommu,
+                                     .deadline_ms = opts->deadline_ms,
+                                     .silence_ms = opts->ctrl_loss_s * 1000};
     int err = bd_open_transport(&opts->name, &how, &out->transport, why, sizeof(why));
 
     if (err)

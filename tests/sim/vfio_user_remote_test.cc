@@ -49,7 +49,7 @@ struct Remote {
     {
         struct nvme_transport *t = nullptr;
         struct nvme_opts opts = {};
-        struct vfio_user_opts message = {.timeout_ms = 2000};
+        struct vfio_user_opts message = {2000, 0};
         char why[256] = "";
         opts.why = why;
         opts.why_len = sizeof(why);

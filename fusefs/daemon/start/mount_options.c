@@ -21,6 +21,7 @@
 
 #define BUFFERS_DEFAULT 1024u
 #define DEADLINE_MS     10000u
+#define CTRL_LOSS_S     600u /* that of NVMe over Fabrics on Linux */
 #define COMMIT_S        5u
 /*
  * Only this mount changes the image, so cached attributes and names remain
@@ -41,6 +42,7 @@ static const struct number numbers[] = {
     {"depth", offsetof(struct options, depth), 2, NVME_MAX_DEPTH},
     {"max_buffers", offsetof(struct options, max_buffers), 1, 65536},
     {"deadline", offsetof(struct options, deadline_ms), 1, 3600000},
+    {"ctrl_loss_tmo", offsetof(struct options, ctrl_loss_s), 1, 86400},
     {"commit", offsetof(struct options, commit_s), 1, COMMIT_S_MAX},
     {"cache", offsetof(struct options, cache_mib), 1, 1u << 20},
     {"attr_timeout", offsetof(struct options, attr_timeout_s), 0, 1u << 30},
@@ -110,6 +112,7 @@ static const struct fuse_opt spec[] = {
     FUSE_OPT_KEY("depth=", KEY_NUMBER),
     FUSE_OPT_KEY("max_buffers=", KEY_NUMBER),
     FUSE_OPT_KEY("deadline=", KEY_NUMBER),
+    FUSE_OPT_KEY("ctrl_loss_tmo=", KEY_NUMBER),
     FUSE_OPT_KEY("commit=", KEY_NUMBER),
     FUSE_OPT_KEY("cache=", KEY_NUMBER),
     FUSE_OPT_KEY("attr_timeout=", KEY_NUMBER),
@@ -538,6 +541,7 @@ int options_parse(struct options *opts, struct fuse_args *args)
 {
     *opts = (struct options){.max_buffers = BUFFERS_DEFAULT,
                              .deadline_ms = DEADLINE_MS,
+                             .ctrl_loss_s = CTRL_LOSS_S,
                              .commit_s = COMMIT_S,
                              .attr_timeout_s = TIMEOUT_S,
                              .entry_timeout_s = TIMEOUT_S};

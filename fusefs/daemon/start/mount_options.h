@@ -67,6 +67,7 @@ struct options {
     unsigned queues, depth; /* of the executor; 0: its default */
     unsigned max_buffers;
     unsigned deadline_ms;
+    unsigned ctrl_loss_s; /* a reset waits so long for a silent vfio-user server */
     unsigned commit_s;
     unsigned cache_mib; /* 0: decided by the machine's memory */
     unsigned attr_timeout_s, entry_timeout_s;

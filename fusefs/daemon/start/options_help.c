@@ -39,6 +39,7 @@ void options_print_help(void)
           "  -o queues=N, depth=N   queue pairs of the executor and their entries\n"
           "  -o max_buffers=N       buffers registered at once (1024)\n"
           "  -o deadline=MS         time a command may take (10000)\n"
+          "  -o ctrl_loss_tmo=S     wait for a silent vfio-user server (600)\n"
           "  -o discard             discard freed blocks on the drive; an image file shrinks\n"
           "  -o writeback_cache     the kernel keeps written data for a while; no GPU writes\n"
           "  -o relatime|noatime|strictatime, nodiratime\n"

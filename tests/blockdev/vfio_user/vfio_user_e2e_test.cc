@@ -120,7 +120,7 @@ class VfioUserE2e : public ::testing::Test
 
     int connect()
     {
-        vfio_user_opts o{message_ms};
+        vfio_user_opts o{message_ms, silence_ms};
         return vfio_user_open(socket.c_str(), &o, &t, why, sizeof(why));
     }
 
@@ -180,7 +180,7 @@ class VfioUserE2e : public ::testing::Test
     }
 
     std::string folder, socket;
-    unsigned message_ms = 30000, command_ms = 30000;
+    unsigned message_ms = 30000, command_ms = 30000, silence_ms = 0;
     std::unique_ptr<Process> server;
     nvme_transport *t = nullptr;
     nvme_ctrlr *c = nullptr;
@@ -262,7 +262,7 @@ class Load
         for (unsigned i = 0; i < 4; i++)
             threads.emplace_back([this, dev, i] {
                 Bytes data(256 << 10, static_cast<uint8_t>(i));
-                while (error_of(dev, i, data) == 0)
+                while (!stopping && error_of(dev, i, data) == 0)
                     rounds++;
                 ended++;
             });
@@ -277,10 +277,21 @@ class Load
         return now_s() - from;
     }
 
+    /* n more, unless a call fails. */
     void wait_rounds(unsigned n)
     {
-        while (rounds < n && ended == 0)
+        unsigned until = rounds + n;
+        while (rounds < until && ended == 0)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+
+    /* False: a call has failed. */
+    bool stop()
+    {
+        stopping = true;
+        bool good = ended == 0;
+        wait_all();
+        return good;
     }
 
   private:
@@ -290,6 +301,7 @@ class Load
         return rc ? rc : bd_read(dev, i * MIB, data.data(), data.size());
     }
 
+    std::atomic<bool> stopping{false};
     std::atomic<unsigned> rounds{0}, ended{0};
     std::vector<std::thread> threads;
 };
@@ -333,6 +345,36 @@ TEST_F(ServerEnds, Killed)
 TEST_F(ServerEnds, Stopped)
 {
     survive(SIGSTOP);
+}
+
+// No request of the load fails, however long the server is silent within the time that is given.
+TEST_F(ServerEnds, OneThatGoesOnIsNotGone)
+{
+    command_ms = message_ms = 500;
+    silence_ms = 60000;
+    serve();
+    ASSERT_NO_FATAL_FAILURE(open());
+    Load load(dev);
+    load.wait_rounds(20);
+    kill(server->pid, SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::seconds(5));
+    kill(server->pid, SIGCONT);
+    load.wait_rounds(20);
+    EXPECT_TRUE(load.stop());
+    verify_random(5, 3);
+}
+
+TEST_F(ServerEnds, ItsTimeIsTheOneThatIsGiven)
+{
+    command_ms = message_ms = 500;
+    silence_ms = 1000;
+    serve();
+    ASSERT_NO_FATAL_FAILURE(open());
+    Load load(dev);
+    load.wait_rounds(20);
+    kill(server->pid, SIGSTOP);
+    EXPECT_LT(load.wait_all(), 15) << "not the default, of 20 s";
+    close();
 }
 
 TEST_F(VfioUserE2e, AKilledServerAsksForTheDriveBack)

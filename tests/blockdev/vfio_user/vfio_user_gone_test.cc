@@ -202,7 +202,7 @@ class Socket : public VfioUser
 
     int open_path(const std::string &name, unsigned timeout_ms = DEADLINE_MS)
     {
-        vfio_user_opts opts{timeout_ms};
+        vfio_user_opts opts{timeout_ms, 0};
         int rc = 0;
         took = seconds([&] { rc = vfio_user_open(name.c_str(), &opts, &t, why, sizeof(why)); });
         EXPECT_LT(took, BOUND_S);
