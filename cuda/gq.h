@@ -145,6 +145,7 @@ struct gq_mem {
      */
     bool is_list;
     bool is_host; /* of the host in spite of gq_options.cpu_device_memory; GQ_MEM_FD, GQ_MEM_HOST */
+    bool for_lease; /* staging of a lease: may take the regions that other buffers leave */
 };
 
 /*

@@ -234,11 +234,17 @@ void nvme_dma_free(struct nvme_ctrlr *c, struct nvme_dma *dma);
 
 /*
  * Maps memory of the caller as the transport's map() does, and counts it: -ENOSPC when the
- * controller keeps no more regions than the driver needs itself. Where the transport maps files,
- * all memory of one file (open file description) shares a region, which has the whole file as far
- * as the controller takes it, until the last of it is unmapped.
+ * controller keeps no more regions than the driver and leases need themselves. Where the transport
+ * maps files, all memory of one file (open file description) shares a region, which has the whole
+ * file as far as the controller takes it, until the last of it is unmapped.
  */
 int nvme_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, uint64_t *iova);
+enum nvme_map_for {
+    NVME_MAP_BUFFER, /* leaves regions to the driver, and to leases */
+    NVME_MAP_LEASE,  /* leaves those to the driver alone: for memory that cannot be staged */
+};
+int nvme_map_for(struct nvme_ctrlr *c, const struct nvme_mem *mem, enum nvme_map_for whom,
+                 uint64_t *iova);
 /*
  * Removes a mapping of nvme_map(); errors of unmap(). After -ETIMEDOUT the memory must not be used
  * for anything else; the driver tries again by itself, the caller only once the controller has
@@ -249,7 +255,7 @@ int nvme_unmap(struct nvme_ctrlr *c, uint64_t iova);
 struct nvme_dma_budget {
     unsigned used;
     unsigned limit;      /* 0: none is known */
-    bool full;           /* nvme_map() fails: the remaining ones are the driver's */
+    bool full;           /* nvme_map() fails: the remaining ones are the driver's and for leases */
     bool refused;        /* nvme_map() or the driver itself has failed for want of one */
     unsigned refused_at; /* how many the controller kept when it last did */
 };

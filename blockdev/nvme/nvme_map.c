@@ -11,8 +11,10 @@
 
 #include "blockdev/nvme/nvme_internal.h"
 
-/* Regions that buffers leave to the driver: arenas that grow, queues that move. At most a half. */
+/* Regions that are left to the driver: arenas that grow, queues that move. At most a half. */
 #define SPARE 4u
+/* Regions that are left to leases besides: a staging is of no use where it is staged itself. */
+#define LEASES 4u
 
 /* A region that is a part of a file, and all that is mapped in it. */
 struct nvme_file_map {
@@ -29,9 +31,11 @@ static void count_region(struct nvme_ctrlr *c, int change)
     __atomic_store_n(&c->regions, c->regions + (unsigned)change, __ATOMIC_RELAXED);
 }
 
-static unsigned spare(const struct nvme_ctrlr *c)
+static unsigned spare(const struct nvme_ctrlr *c, enum nvme_map_for whom)
 {
-    return c->t->max_regions / 2 < SPARE ? c->t->max_regions / 2 : SPARE;
+    unsigned most = c->t->max_regions / 2, left = whom == NVME_MAP_LEASE ? SPARE : SPARE + LEASES;
+
+    return left < most ? left : most;
 }
 
 /* A region that the controller has not given back in time. */
@@ -160,21 +164,23 @@ static struct nvme_mem whole_file(const struct nvme_mem *mem)
     return all;
 }
 
-static int map_file(struct nvme_ctrlr *c, const struct nvme_mem *mem, struct nvme_file_map *m)
+static int map_file(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsigned left,
+                    struct nvme_file_map *m)
 {
     struct nvme_mem all = whole_file(mem);
-    int rc = nvme_region_map(c, &all, spare(c), &m->iova);
+    int rc = nvme_region_map(c, &all, left, &m->iova);
 
     if (rc && rc != -ETIMEDOUT && all.len != mem->len) {
         all = *mem;
-        rc = nvme_region_map(c, &all, spare(c), &m->iova);
+        rc = nvme_region_map(c, &all, left, &m->iova);
     }
     m->offset = all.fd_offset;
     m->len = all.len;
     return rc;
 }
 
-static int add_file(struct nvme_ctrlr *c, const struct nvme_mem *mem, struct nvme_file_map **out)
+static int add_file(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsigned left,
+                    struct nvme_file_map **out)
 {
     struct nvme_file_map *m = calloc(1, sizeof(*m));
     int rc;
@@ -182,7 +188,7 @@ static int add_file(struct nvme_ctrlr *c, const struct nvme_mem *mem, struct nvm
     if (!m)
         return -ENOMEM;
     m->fd = fcntl(mem->fd, F_DUPFD_CLOEXEC, 0);
-    rc = m->fd < 0 ? -errno : map_file(c, mem, m);
+    rc = m->fd < 0 ? -errno : map_file(c, mem, left, m);
     if (rc) {
         if (m->fd >= 0)
             close(m->fd);
@@ -195,10 +201,11 @@ static int add_file(struct nvme_ctrlr *c, const struct nvme_mem *mem, struct nvm
     return 0;
 }
 
-static int share_file(struct nvme_ctrlr *c, const struct nvme_mem *mem, uint64_t *iova)
+static int share_file(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsigned left,
+                      uint64_t *iova)
 {
     struct nvme_file_map *m = find_file(c, mem);
-    int rc = m ? 0 : add_file(c, mem, &m);
+    int rc = m ? 0 : add_file(c, mem, left, &m);
 
     if (rc)
         return rc;
@@ -207,15 +214,22 @@ static int share_file(struct nvme_ctrlr *c, const struct nvme_mem *mem, uint64_t
     return 0;
 }
 
-int nvme_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, uint64_t *iova)
+int nvme_map_for(struct nvme_ctrlr *c, const struct nvme_mem *mem, enum nvme_map_for whom,
+                 uint64_t *iova)
 {
+    unsigned left = spare(c, whom);
     bool shares = c->t->maps_files && mem->fd >= 0;
     int rc;
 
     pthread_mutex_lock(&c->dma_lock);
-    rc = shares ? share_file(c, mem, iova) : nvme_region_map(c, mem, spare(c), iova);
+    rc = shares ? share_file(c, mem, left, iova) : nvme_region_map(c, mem, left, iova);
     pthread_mutex_unlock(&c->dma_lock);
     return rc;
+}
+
+int nvme_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, uint64_t *iova)
+{
+    return nvme_map_for(c, mem, NVME_MAP_BUFFER, iova);
 }
 
 static struct nvme_file_map **find_iova(struct nvme_ctrlr *c, uint64_t iova)
@@ -268,12 +282,13 @@ int nvme_unmap(struct nvme_ctrlr *c, uint64_t iova)
 void nvme_dma_regions(const struct nvme_ctrlr *c, struct nvme_dma_budget *out)
 {
     unsigned used = __atomic_load_n(&c->regions, __ATOMIC_RELAXED);
+    bool refused = __atomic_load_n(&c->refused_region, __ATOMIC_ACQUIRE); /* then refused_at */
 
     *out = (struct nvme_dma_budget){
         .used = used,
         .limit = c->t->max_regions,
-        .full = c->t->max_regions && used + spare(c) >= c->t->max_regions,
-        .refused = __atomic_load_n(&c->refused_region, __ATOMIC_ACQUIRE),
+        .full = c->t->max_regions && used + spare(c, NVME_MAP_BUFFER) >= c->t->max_regions,
+        .refused = refused,
         .refused_at = __atomic_load_n(&c->refused_at, __ATOMIC_RELAXED),
     };
 }

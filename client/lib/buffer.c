@@ -192,15 +192,28 @@ static int alloc_host(struct gpunvme_buffer *b)
     return 0;
 }
 
+/* An older daemon does not know staging, and has not taken the token. */
+static int register_host(struct gpunvme_buffer *b, struct gpunvme_ioc_register *reg)
+{
+    int err = register_at_mount(b, reg);
+
+    if (err != -EINVAL || !b->for_lease)
+        return err;
+    reg->flags &= ~GPUNVME_REGISTER_STAGING;
+    return register_at_mount(b, reg);
+}
+
 static int share_memory(struct gpunvme_buffer *b, uint32_t flags)
 {
-    struct gpunvme_ioc_register reg = {
-        .kind = GPUNVME_MEM_FD, .flags = flags, .offset = b->piece.offset};
+    struct gpunvme_ioc_register reg = {.kind = GPUNVME_MEM_FD,
+                                       .flags =
+                                           flags | (b->for_lease ? GPUNVME_REGISTER_STAGING : 0),
+                                       .offset = b->piece.offset};
 
     if (b->owner->fd < 0)
         return gpunvme_fail(-ENOTSUP, "a handle without a mount shares no memory");
     int err = socket_send_memory(b->owner, b->fd, &reg.token);
-    return err ? err : register_at_mount(b, &reg);
+    return err ? err : register_host(b, &reg);
 }
 
 static int share_host(struct gpunvme_buffer *b)
@@ -301,8 +314,8 @@ static void free_memory(struct gpunvme_buffer *b)
         close(b->fd);
 }
 
-static int alloc(struct gpunvme *g, size_t len, int (*make)(struct gpunvme_buffer *b),
-                 struct gpunvme_buffer **out)
+static int alloc_for(struct gpunvme *g, size_t len, bool for_lease,
+                     int (*make)(struct gpunvme_buffer *b), struct gpunvme_buffer **out)
 {
     int err;
     struct gpunvme_buffer *b = buffer_new(g, len, &err);
@@ -310,6 +323,7 @@ static int alloc(struct gpunvme *g, size_t len, int (*make)(struct gpunvme_buffe
     if (!b)
         return err;
     b->allocated = true;
+    b->for_lease = for_lease;
     err = make(b);
     if (err) {
         free_memory(b);
@@ -321,23 +335,32 @@ static int alloc(struct gpunvme *g, size_t len, int (*make)(struct gpunvme_buffe
     return 0;
 }
 
+static int alloc_at_mount(struct gpunvme *g, size_t len, bool host, bool for_lease,
+                          struct gpunvme_buffer **out)
+{
+    if (g->info.executor == GPUNVME_EXECUTOR_CUDA)
+        return alloc_for(g, len, for_lease, host ? alloc_pinned : alloc_cuda, out);
+    return alloc_for(g, len, for_lease, host ? alloc_shared_host : alloc_shared, out);
+}
+
 int gpunvme_alloc(struct gpunvme *g, size_t len, struct gpunvme_buffer **out)
 {
-    bool cuda = g->info.executor == GPUNVME_EXECUTOR_CUDA;
-
-    return alloc(g, len, cuda ? alloc_cuda : alloc_shared, out);
+    return alloc_at_mount(g, len, false, false, out);
 }
 
 int gpunvme_alloc_host(struct gpunvme *g, size_t len, struct gpunvme_buffer **out)
 {
-    bool cuda = g->info.executor == GPUNVME_EXECUTOR_CUDA;
+    return alloc_at_mount(g, len, true, false, out);
+}
 
-    return alloc(g, len, cuda ? alloc_pinned : alloc_shared_host, out);
+int gpunvme_alloc_for_lease(struct gpunvme *g, size_t len, bool host, struct gpunvme_buffer **out)
+{
+    return alloc_at_mount(g, len, host, true, out);
 }
 
 int gpunvme_alloc_staging(struct gpunvme *g, size_t len, struct gpunvme_buffer **out)
 {
-    return alloc(g, len, alloc_staging, out);
+    return alloc_for(g, len, false, alloc_staging, out);
 }
 
 /* Until the last transfer has let go of it. */

@@ -50,6 +50,7 @@ struct gpunvme_buffer {
     int pinned_for;    /* CUDA ordinal whose kernels reach the host memory, or CUDA_NO_DEVICE */
     bool allocated;    /* by this library */
     bool shared;       /* registered at the mount; if not, the library bounces its transfers */
+    bool for_lease;    /* staging of a lease */
     bool in_reach;     /* after its end: a command may still be under way to the memory */
     char why_not[160]; /* why it is not shared */
     struct slab_piece piece;   /* the memory, if it is a piece of a slab, whose fd is above */
@@ -70,6 +71,11 @@ int gpunvme_register_host(struct gpunvme *g, void *addr, size_t len, struct gpun
  * buffer.
  */
 int gpunvme_alloc_staging(struct gpunvme *g, size_t len, struct gpunvme_buffer **out);
+/*
+ * Staging of a lease, which may take the regions that other buffers leave: as gpunvme_alloc_host()
+ * (host), or as gpunvme_alloc().
+ */
+int gpunvme_alloc_for_lease(struct gpunvme *g, size_t len, bool host, struct gpunvme_buffer **out);
 
 /*
  * Counts a transfer as a user of the buffer. -EINTR: the buffer is being unregistered. -ETIMEDOUT:

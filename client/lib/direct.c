@@ -68,8 +68,7 @@ static int alloc_staging(struct gpunvme_direct *d)
     d->staged_bytes = stages_all ? GD_STAGED_ALL : GD_STAGED_ENDS;
     len = (d->want_queues + 1) * (size_t)GD_QUEUE_STAGING(d->staged_bytes) +
           (size_t)d->want_queues * GD_STAGED_CIDS * d->staged_bytes;
-    return stages_all ? gpunvme_alloc_host(d->g, len, &d->staging)
-                      : gpunvme_alloc(d->g, len, &d->staging);
+    return gpunvme_alloc_for_lease(d->g, len, stages_all, &d->staging);
 }
 
 static int link_direct(struct gpunvme_direct *d)

@@ -95,7 +95,8 @@ static int map_for_controller(struct gq_buffer *b)
     b->region.base = b->import.base;
     if (b->is_list)
         return b->import.mem.addr && b->import.head % sizeof(uint64_t) == 0 ? 0 : -EINVAL;
-    err = gq_region_map(b->engine->ctrlr, &import, &b->region);
+    err = gq_region_map(b->engine->ctrlr, &import, b->for_lease ? NVME_MAP_LEASE : NVME_MAP_BUFFER,
+                        &b->region);
     b->staged = err == -EFAULT || err == -ENOSPC;
     return b->staged ? 0 : err;
 }
@@ -153,6 +154,7 @@ int gq_buffer_register(struct gq_engine *e, const struct gq_mem *mem, struct gq_
     b->len = mem->len;
     b->is_list = mem->is_list;
     b->is_host = mem->is_host;
+    b->for_lease = mem->for_lease;
     err = import_memory(e, mem, b);
     if (err) {
         free(b);

@@ -199,7 +199,7 @@ static int map_staging(struct gq_engine *e, size_t len, bool host)
 
     if (err)
         return err;
-    err = gq_region_map(e->ctrlr, &e->staging_mem, &e->staging);
+    err = gq_region_map(e->ctrlr, &e->staging_mem, NVME_MAP_LEASE, &e->staging);
     if (err)
         e->exec->ops->staging_free(e->exec, &e->staging_mem);
     return err;

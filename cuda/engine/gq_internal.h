@@ -126,6 +126,7 @@ struct gq_buffer {
     bool staged;    /* not mapped: the controller cannot reach the memory */
     bool is_list;   /* not mapped: not for transfers */
     bool is_host;   /* does not stand in for device memory */
+    bool for_lease; /* staging of a lease */
     unsigned users; /* transfers and copies under way */
     unsigned holds; /* quarantined queues with commands into it */
 };

@@ -44,7 +44,7 @@ static int open_staging(struct gq_engine *e)
 
     if (err)
         return err;
-    err = gq_region_map(e->ctrlr, &p->staging_mem, &p->staging);
+    err = gq_region_map(e->ctrlr, &p->staging_mem, NVME_MAP_LEASE, &p->staging);
     if (err)
         e->exec->ops->staging_free(e->exec, &p->staging_mem);
     return err;

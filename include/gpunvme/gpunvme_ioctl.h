@@ -92,6 +92,8 @@ struct gpunvme_ioc_info {
  * for GPU memory that the drive does not reach (mount option sim_gpu=off).
  */
 #define GPUNVME_REGISTER_HOST 2u
+/* With GPUNVME_MEM_FD: staging of a lease, to which other buffers leave regions. -EPERM: direct= */
+#define GPUNVME_REGISTER_STAGING 4u
 
 /*
  * Makes memory of the caller a buffer. The buffer belongs to the open file description that
@@ -105,7 +107,7 @@ struct gpunvme_ioc_info {
 struct gpunvme_ioc_register {
     struct gpunvme_abi abi;
     uint32_t kind;
-    uint32_t flags;  /* GPUNVME_REGISTER_LIST or GPUNVME_REGISTER_HOST, or none */
+    uint32_t flags;  /* GPUNVME_REGISTER_LIST, or any of the others, or none */
     uint64_t offset; /* bytes */
     uint64_t len;    /* bytes, > 0 */
     uint64_t token;

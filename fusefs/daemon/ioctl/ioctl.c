@@ -64,7 +64,11 @@ static int handle_stats(const struct call *call, void *arg)
 
 static int handle_register(const struct call *call, void *arg)
 {
-    return ioctl_register(call->daemon, call->file, call->uid, arg);
+    const struct gpunvme_ioc_register *reg = arg;
+    bool for_lease = reg->flags & GPUNVME_REGISTER_STAGING;
+    int err = for_lease ? leases_allow(call->daemon->opts, call->req) : 0;
+
+    return err ? err : ioctl_register(call->daemon, call->file, call->uid, arg);
 }
 
 static int handle_unregister(const struct call *call, void *arg)

@@ -158,7 +158,8 @@ static int register_fd(struct daemon *d, struct open_file *file, uid_t uid, add_
     struct gq_mem mem = {.kind = GQ_MEM_FD,
                          .offset = reg->offset,
                          .len = reg->len,
-                         .is_host = reg->flags == GPUNVME_REGISTER_HOST};
+                         .is_host = reg->flags & GPUNVME_REGISTER_HOST,
+                         .for_lease = reg->flags & GPUNVME_REGISTER_STAGING};
     int err = fdsocket_take(d->socket, reg->token, uid, &mem.fd);
 
     if (err)
@@ -197,11 +198,14 @@ static void warn_if_full(struct daemon *d)
 static int register_memory(struct daemon *d, struct open_file *file, uid_t uid,
                            struct gpunvme_ioc_register *reg)
 {
-    bool list = reg->flags == GPUNVME_REGISTER_LIST, host = reg->flags == GPUNVME_REGISTER_HOST;
+    const uint32_t of_host = GPUNVME_REGISTER_HOST | GPUNVME_REGISTER_STAGING;
+    bool list = reg->flags == GPUNVME_REGISTER_LIST;
 
-    if ((reg->flags && !list && !host) || (host && reg->kind != GPUNVME_MEM_FD) || reg->len == 0)
+    if ((!list && reg->flags & ~of_host) || reg->len == 0)
         return -EINVAL;
-    if (list && (reg->kind != GPUNVME_MEM_FD || reg->offset % _Alignof(struct gpunvme_piece)))
+    if (reg->flags && reg->kind != GPUNVME_MEM_FD)
+        return -EINVAL;
+    if (list && reg->offset % _Alignof(struct gpunvme_piece))
         return -EINVAL;
     if (reg->len > INT64_MAX || reg->offset > INT64_MAX - reg->len)
         return -EOVERFLOW;

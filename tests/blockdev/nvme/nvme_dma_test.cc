@@ -294,7 +294,7 @@ TEST_F(Dma, BuffersLeaveRegionsToTheDriverAndFindRoomAgain)
     while ((rc = nvme_map(c, &mem, &iova)) == 0)
         iovas.push_back(iova);
     EXPECT_EQ(rc, -ENOSPC);
-    EXPECT_EQ(regions(), 60u);
+    EXPECT_EQ(regions(), 56u);
     ASSERT_EQ(nvme_dma_alloc(c, 16 << 20, &large), 0) << "an arena more";
     EXPECT_EQ(nvme_unmap(c, iovas.back()), 0);
     EXPECT_EQ(nvme_map(c, &mem, &iovas.back()), -ENOSPC) << "the arena has taken its place";
@@ -305,6 +305,30 @@ TEST_F(Dma, BuffersLeaveRegionsToTheDriverAndFindRoomAgain)
     for (uint64_t each : iovas)
         EXPECT_EQ(nvme_unmap(c, each), 0);
     EXPECT_EQ(regions(), 1u);
+}
+
+TEST_F(Dma, BuffersLeaveRegionsToLeases)
+{
+    std::vector<uint64_t> iovas;
+    nvme_dma_budget budget;
+    uint64_t iova;
+
+    fake.t.max_regions = 64;
+    open();
+    nvme_mem mem = part(-1, 0, 4096);
+    while (nvme_map(c, &mem, &iova) == 0)
+        iovas.push_back(iova);
+    nvme_dma_regions(c, &budget);
+    EXPECT_TRUE(budget.full);
+    for (unsigned i = 0; i < 4; i++) {
+        ASSERT_EQ(nvme_map_for(c, &mem, NVME_MAP_LEASE, &iova), 0) << i;
+        iovas.push_back(iova);
+        EXPECT_EQ(nvme_map(c, &mem, &iova), -ENOSPC);
+    }
+    EXPECT_EQ(nvme_map_for(c, &mem, NVME_MAP_LEASE, &iova), -ENOSPC);
+    EXPECT_EQ(regions(), 60u) << "the rest is the driver's";
+    for (uint64_t each : iovas)
+        EXPECT_EQ(nvme_unmap(c, each), 0);
 }
 
 TEST_F(Dma, PartsOfAFileShareARegionWhereFilesAreMapped)

@@ -235,7 +235,11 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         BadRegistration{"size", [](gpunvme_ioc_register &r) { r.abi.size++; }, -EINVAL},
         BadRegistration{"version", [](gpunvme_ioc_register &r) { r.abi.version = 9; }, -EPROTO},
-        BadRegistration{"unknown_flag", [](gpunvme_ioc_register &r) { r.flags = 4; }, -EINVAL},
+        BadRegistration{"unknown_flag", [](gpunvme_ioc_register &r) { r.flags = 8; }, -EINVAL},
+        BadRegistration{"staging_without_leases",
+                        [](gpunvme_ioc_register &r) { r.flags = GPUNVME_REGISTER_STAGING; },
+                        -EPERM},
+        BadRegistration{"list_and_host", [](gpunvme_ioc_register &r) { r.flags = 3; }, -EINVAL},
         BadRegistration{"host_of_gpu_memory",
                         [](gpunvme_ioc_register &r) {
                             r.kind = GPUNVME_MEM_CUDA_IPC;
