@@ -37,7 +37,7 @@ static int show_namespace(struct cli_out *o, struct cli_ctrlr *c, const char *ob
     cli_out_close(o);
     if (refused)
         return cli_error(object, "namespace %" PRIu32 " cannot be used: %s; %s", nsid, refused,
-                         "format it with nvme-format(1), or name another one");
+                         "name another one, or format it where that changes it (nvme-format(1))");
     return 0;
 }
 
