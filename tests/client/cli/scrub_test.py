@@ -64,7 +64,11 @@ class Scrub(unittest.TestCase):
         self.start()
 
     def tearDown(self):
-        subprocess.run(["umount", self.mount], check=True, timeout=60)
+        # A file that a process had open when it ended is released a moment later.
+        for _ in range(100):
+            if subprocess.run(["umount", self.mount], timeout=60).returncode == 0:
+                break
+            time.sleep(0.1)
         self.daemon.wait(60)
         self.top.cleanup()
 

@@ -13,7 +13,8 @@ struct repair {
 
 bool image_is_metadata(const uint8_t *block)
 {
-    return block[0] == 'G' && block[1] == 'N';
+    return block[0] == 'G' && block[1] == 'N' &&
+           lay_get32(((const struct lay_head *)block)->magic) != LAY_MAGIC_JUNUSED;
 }
 
 void image_repair_block(uint8_t *block)

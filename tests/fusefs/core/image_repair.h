@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-/* Does a metadata block begin here? */
+/* Does a metadata block begin here? Those of the log that nothing has used yet are none. */
 bool image_is_metadata(const uint8_t *block);
 /* Seals one block again, with the transaction and the address that its head names. */
 void image_repair_block(uint8_t *block);
