@@ -249,5 +249,6 @@ void nvme_ctrlr_close(struct nvme_ctrlr *c)
     nvme_ns_forget(c);
     nvme_admin_teardown(c);
     c->t->ops->close(c->t);
+    nvme_dma_free_arenas(c);
     destroy(c);
 }

@@ -312,6 +312,20 @@ void nvme_dma_free(struct nvme_ctrlr *c, struct nvme_dma *dma)
         free_own(c, dma);
 }
 
+/* Addresses are not physical where there are arenas, so each is mapped as long as it is. */
+void nvme_dma_free_arenas(struct nvme_ctrlr *c)
+{
+    while (c->arenas) {
+        struct nvme_arena *a = c->arenas;
+
+        c->arenas = a->next;
+        munmap(a->dma.addr, a->dma.len);
+        close(a->dma.fd);
+        nvme_iova_destroy(&a->ranges);
+        free(a);
+    }
+}
+
 void nvme_dma_orphan(struct nvme_ctrlr *c, const struct nvme_dma *dma)
 {
     struct nvme_orphan *o = malloc(sizeof(*o));

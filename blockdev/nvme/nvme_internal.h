@@ -179,6 +179,8 @@ void nvme_qpair_all_ended(struct nvme_ctrlr *c);
 /* Keeps the memory mapped until a reset or nvme_ctrlr_close(). */
 void nvme_dma_orphan(struct nvme_ctrlr *c, const struct nvme_dma *dma);
 void nvme_dma_free_orphans(struct nvme_ctrlr *c);
+/* After the transport is closed, which reaches no memory any more: what a late unmap has kept. */
+void nvme_dma_free_arenas(struct nvme_ctrlr *c);
 /* Takes the memory from the controller already; it is still to be freed. */
 void nvme_dma_revoke(struct nvme_ctrlr *c, struct nvme_dma *dma);
 
