@@ -23,8 +23,8 @@ static bool may_succeed(const struct transfer *t, int err)
         return nvme_status_retryable(t->status);
     case -ETIMEDOUT:
         return transfer_time_left(t, &left) == 0;
-    case -ENODEV: /* all queues wait for recovery */
-        return gq_engine_recover(t->daemon->stack.engine) == 0;
+    case -ENODEV: /* all queues wait for recovery, which may take longer than a caller's deadline */
+        return !t->deadline && gq_engine_recover(t->daemon->stack.engine) == 0;
     default:
         return false;
     }
