@@ -230,12 +230,14 @@ beside_pause() {
     return "$status"
 }
 
-# Registers and commands of a stopped target do not answer for longer than the deadline.
+# Registers and commands of a stopped target do not answer for longer than the deadline. Memory is
+# registered once it goes on: registrations end with the deadline.
 paused_target() {
     local device=vfio-user:$DIR/b/cntrl status=0
     format "$device" && start_mount "$device" executor=cpu,deadline=1000 || return 1
     put_data || status=1
-    beside_pause 6 every_path || status=1
+    beside_pause 6 reads_back || status=1
+    every_path || status=1
     beside_pause 6 overwrite || status=1
     every_path || status=1
     end_mount || status=1
