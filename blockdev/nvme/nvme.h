@@ -239,11 +239,12 @@ void nvme_dma_free(struct nvme_ctrlr *c, struct nvme_dma *dma);
  * file as far as the controller takes it, until the last of it is unmapped.
  */
 int nvme_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, uint64_t *iova);
+/* nvme_map() has the purpose NVME_MAP_BUFFER. */
 enum nvme_map_for {
     NVME_MAP_BUFFER, /* leaves regions to the driver, and to leases */
     NVME_MAP_LEASE,  /* leaves those to the driver alone: for memory that cannot be staged */
 };
-int nvme_map_for(struct nvme_ctrlr *c, const struct nvme_mem *mem, enum nvme_map_for whom,
+int nvme_map_for(struct nvme_ctrlr *c, const struct nvme_mem *mem, enum nvme_map_for purpose,
                  uint64_t *iova);
 /*
  * Removes a mapping of nvme_map(); errors of unmap(). After -ETIMEDOUT the memory must not be used

@@ -31,9 +31,10 @@ static void count_region(struct nvme_ctrlr *c, int change)
     __atomic_store_n(&c->regions, c->regions + (unsigned)change, __ATOMIC_RELAXED);
 }
 
-static unsigned spare(const struct nvme_ctrlr *c, enum nvme_map_for whom)
+static unsigned spare(const struct nvme_ctrlr *c, enum nvme_map_for purpose)
 {
-    unsigned most = c->t->max_regions / 2, left = whom == NVME_MAP_LEASE ? SPARE : SPARE + LEASES;
+    unsigned left = purpose == NVME_MAP_LEASE ? SPARE : SPARE + LEASES;
+    unsigned most = c->t->max_regions / 2;
 
     return left < most ? left : most;
 }
@@ -214,10 +215,10 @@ static int share_file(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsigned
     return 0;
 }
 
-int nvme_map_for(struct nvme_ctrlr *c, const struct nvme_mem *mem, enum nvme_map_for whom,
+int nvme_map_for(struct nvme_ctrlr *c, const struct nvme_mem *mem, enum nvme_map_for purpose,
                  uint64_t *iova)
 {
-    unsigned left = spare(c, whom);
+    unsigned left = spare(c, purpose);
     bool shares = c->t->maps_files && mem->fd >= 0;
     int rc;
 

@@ -18,7 +18,7 @@ static void build_table(struct gq_region *r)
         __atomic_store_n(&table[page], r->iova + page * NVME_PAGE_SIZE, __ATOMIC_RELAXED);
 }
 
-int gq_region_map(struct nvme_ctrlr *c, const struct gq_import *imp, enum nvme_map_for whom,
+int gq_region_map(struct nvme_ctrlr *c, const struct gq_import *imp, enum nvme_map_for purpose,
                   struct gq_region *out)
 {
     int err;
@@ -31,7 +31,7 @@ int gq_region_map(struct nvme_ctrlr *c, const struct gq_import *imp, enum nvme_m
     err = nvme_dma_alloc(c, table_pages(out->pages) * NVME_PAGE_SIZE, &out->prps);
     if (err)
         return err;
-    err = nvme_map_for(c, &imp->mem, whom, &out->iova);
+    err = nvme_map_for(c, &imp->mem, purpose, &out->iova);
     if (err) {
         nvme_dma_free(c, &out->prps);
         return err;

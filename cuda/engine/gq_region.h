@@ -16,7 +16,7 @@ struct gq_region {
 };
 
 /* Maps whole pages and builds the table. Errors: those of map(), -ENOMEM. */
-int gq_region_map(struct nvme_ctrlr *c, const struct gq_import *imp, enum nvme_map_for whom,
+int gq_region_map(struct nvme_ctrlr *c, const struct gq_import *imp, enum nvme_map_for purpose,
                   struct gq_region *out);
 /*
  * The controller, which has failed for good, reaches the memory no more. gq_region_unmap() is

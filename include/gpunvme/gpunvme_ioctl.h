@@ -107,7 +107,7 @@ struct gpunvme_ioc_info {
 struct gpunvme_ioc_register {
     struct gpunvme_abi abi;
     uint32_t kind;
-    uint32_t flags;  /* GPUNVME_REGISTER_LIST, or any of the others, or none */
+    uint32_t flags;  /* GPUNVME_REGISTER_LIST alone, or other GPUNVME_REGISTER_ */
     uint64_t offset; /* bytes */
     uint64_t len;    /* bytes, > 0 */
     uint64_t token;

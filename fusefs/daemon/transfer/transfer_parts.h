@@ -33,7 +33,7 @@ struct transfer_parts {
     _Atomic uint64_t known; /* of them have entries in sums */
     pthread_t thread;       /* looks the rest up */
     bool has_thread;
-    _Atomic bool ends; /* nobody needs the rest */
+    _Atomic bool ends; /* transfer_parts_free() has begun: the thread ends */
 };
 
 /*
