@@ -114,6 +114,14 @@ end_mount() {
     wait "$DAEMON"
 }
 
+# end_and_check DEVICE: and its file system is sound.
+end_and_check() {
+    local status=0
+    end_mount || status=1
+    "$BUILD/mkfs/fsck.gpunvme" -n "$1" || status=1
+    return "$status"
+}
+
 # 16 MiB by the page cache, durable: fsync(2) of the file and the root directory.
 put_data() {
     cp "$DIR/data" "$DIR/mnt/data" && sync "$DIR/mnt/data" "$DIR/mnt"

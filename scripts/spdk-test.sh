@@ -98,8 +98,7 @@ failing_commands() {
     overwrite || status=1
     reads_back || status=1
     "$BUILD/client/gpunvme" info "$DIR/mnt" | grep -E '^Errors: +[1-9]' || status=1
-    end_mount || status=1
-    "$BUILD/mkfs/fsck.gpunvme" -n "$device" || status=1
+    end_and_check "$device" || status=1
     return "$status"
 }
 
@@ -116,8 +115,7 @@ slow_commands() {
         echo "a command was given up"
         status=1
     fi
-    end_mount || status=1
-    "$BUILD/mkfs/fsck.gpunvme" -n "$device" || status=1
+    end_and_check "$device" || status=1
     return "$status"
 }
 
@@ -134,8 +132,7 @@ late_commands() {
     rpc bdev_delay_update_latency D0 avg_read 0 || status=1
     wait "$reader" && reads_back || status=1
     "$BUILD/client/gpunvme" info "$DIR/mnt" | grep -E '^Timeouts: +[1-9]' || status=1
-    end_mount || status=1
-    "$BUILD/mkfs/fsck.gpunvme" -n "$device" || status=1
+    end_and_check "$device" || status=1
     return "$status"
 }
 
@@ -153,8 +150,7 @@ lost_commands() {
         fi
     done
     "$BUILD/client/gpunvme" info "$DIR/mnt" | grep -E '^Timeouts: +[1-9]' || status=1
-    end_mount || status=1
-    "$BUILD/mkfs/fsck.gpunvme" -n "$device" || status=1
+    end_and_check "$device" || status=1
     return "$status"
 }
 
@@ -240,8 +236,7 @@ paused_target() {
     every_path || status=1
     beside_pause 6 overwrite || status=1
     every_path || status=1
-    end_mount || status=1
-    "$BUILD/mkfs/fsck.gpunvme" -n "$device" || status=1
+    end_and_check "$device" || status=1
     return "$status"
 }
 
