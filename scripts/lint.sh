@@ -34,7 +34,7 @@ lint_format() {
 
 lint_style() {
     local check
-    for check in includes size docs words declarations licence comments; do
+    for check in includes size docs declarations licence comments; do
         python3 -B "tests/style/check_$check.py" --self-test >/dev/null
         python3 -B "tests/style/check_$check.py" .
     done

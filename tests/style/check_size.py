@@ -4,7 +4,7 @@
 
 usage: check_size.py ROOT | --self-test
 
-A file has at most 600 lines and a function at most 70 lines of code. A longer function that only
+A file has at most 1,000 lines and a function at most 70 lines of code. A longer function that only
 dispatches says so: the comment before it, or its first lines, hold the words "only dispatches".
 """
 
@@ -13,7 +13,7 @@ import sys
 
 import tree
 
-FILE_LINES = 600
+FILE_LINES = 1000
 FUNCTION_LINES = 70
 LINE_WIDTH = 100
 EXEMPTION = "only dispatches"
@@ -105,7 +105,7 @@ def self_test():
         "a/table.c": ("static const int t[] = {\n" + "    1,\n" * 90 + "};\n", False),
         "a/both.c": ("int f(void)\n{\n#ifdef A\n    if (a) {\n#else\n    if (b) {\n#endif\n    }\n}\n"
                      "int g(void)\n{\n" + body + "}\n", True),
-        "a/file.h": ("#define A 1\n" * 601, True),
+        "a/file.h": ("#define A 1\n" * 1001, True),
         "a/wide.h": ("/* " + "x" * 100 + " */\n", True),
     }
     return tree.self_test(lambda root: check(root)[0], cases)
