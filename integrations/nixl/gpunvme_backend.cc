@@ -201,6 +201,8 @@ class Transfer : public nixlBackendReqH
     void add(nixl_xfer_op_t operation, const nixlMetaDesc &local, const nixlMetaDesc &remote)
     {
         Section *file = section(remote), *memory = section(local);
+        if (!local.len) // a part without pieces would be a transfer of the whole memory
+            return;
         auto part = parts_.end();
         if (operation == NIXL_READ)
             part = std::find_if(parts_.begin(), parts_.end(), [&](const Part &p) {

@@ -196,6 +196,22 @@ TEST_P(Plugin, WritesManyDescriptors)
     EXPECT_TRUE(file_bytes(folder_->path("a")) == expected);
 }
 
+// A descriptor without bytes moves none, alone or among others.
+TEST_P(Plugin, EmptyDescriptorsMoveNothing)
+{
+    nixlBackendMD *of = file("a");
+    memory_->put(0, some_bytes(kRoom, 8));
+    auto memory = memory_->get(0, kRoom);
+    pair(0, 0, of, 0);
+    ASSERT_EQ(run(NIXL_WRITE), NIXL_SUCCESS);
+    ASSERT_EQ(run(NIXL_READ), NIXL_SUCCESS);
+    EXPECT_TRUE(file_bytes(folder_->path("a")) == bytes_);
+    EXPECT_TRUE(memory_->get(0, kRoom) == memory);
+    pair(4096, 1000, of, 77);
+    ASSERT_EQ(run(NIXL_READ), NIXL_SUCCESS);
+    EXPECT_TRUE(holds(4096, 1000, 77));
+}
+
 TEST_P(Plugin, APreparedTransferRunsAgain)
 {
     nixlBackendMD *of = file("a");
