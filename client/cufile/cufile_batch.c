@@ -72,7 +72,10 @@ static void request_done(struct gpunvme_io_request *r)
     struct batch *b = e->batch;
     ssize_t ret = cufile_transfer_end(&e->transfer, r->bytes, &r->result);
 
+    if (ret == -1) /* a batch has no errno: events tell it */
+        ret = r->bytes;
     cufile_stats_count(CUFILE_STAT_BATCH_COMPLETE, ret < 0);
+    cufile_handle_put_inside(e->transfer.handle);
     pthread_mutex_lock(&b->lock);
     b->under_way--;
     end_entry(e, ret < 0 ? CUFILE_FAILED : CUFILE_COMPLETE, ret);
@@ -84,24 +87,32 @@ static int check_params(const CUfileIOParams_t *p)
     if (p->mode != CUFILE_BATCH || !p->batch.devPtr_base || p->batch.file_offset < 0 ||
         (p->opcode != CUFILE_READ && p->opcode != CUFILE_WRITE))
         return CU_FILE_INVALID_VALUE;
-    return cufile_file(p->fh) ? CU_FILE_SUCCESS : CU_FILE_HANDLE_NOT_REGISTERED;
+    struct cufile_handle *h = cufile_handle_get(p->fh);
+    if (h)
+        cufile_handle_put(h);
+    return h ? CU_FILE_SUCCESS : CU_FILE_HANDLE_NOT_REGISTERED;
 }
 
-static void fill(struct entry *e, const CUfileIOParams_t *p)
+/* Returns false if the handle was deregistered since it was checked. */
+static bool fill(struct entry *e, const CUfileIOParams_t *p)
 {
     bool write = p->opcode == CUFILE_WRITE;
     uint64_t offset = (uint64_t)p->batch.file_offset;
+    struct cufile_handle *h = cufile_handle_get(p->fh);
 
     e->cookie = p->cookie;
-    e->transfer = (struct cufile_transfer){p->fh, write, offset, p->batch.size, now_ns()};
+    if (!h)
+        return false;
+    e->transfer = (struct cufile_transfer){h, write, offset, p->batch.size, now_ns()};
     e->request = (struct gpunvme_io_request){
-        .file = cufile_file(p->fh),
+        .file = h->file,
         .write = write,
         .addr = (char *)p->batch.devPtr_base + p->batch.devPtr_offset,
         .len = p->batch.size,
         .file_offset = offset,
         .done = request_done,
     };
+    return true;
 }
 
 static struct entry *take_entry(struct batch *b)
@@ -114,11 +125,11 @@ static struct entry *take_entry(struct batch *b)
     return e;
 }
 
-static void submit_failed(struct entry *e)
+static void submit_failed(struct entry *e, int err)
 {
     pthread_mutex_lock(&e->batch->lock);
     e->batch->under_way--;
-    end_entry(e, CUFILE_FAILED, -CU_FILE_BATCH_SUBMIT_FAILED);
+    end_entry(e, CUFILE_FAILED, -err);
     pthread_mutex_unlock(&e->batch->lock);
 }
 
@@ -126,14 +137,20 @@ static void submit_failed(struct entry *e)
 static void submit(struct batch *b, const CUfileIOParams_t *params, unsigned n)
 {
     struct gpunvme_io_request *requests[AT_ONCE] = {0};
+    size_t filled = 0;
 
     for (unsigned i = 0; i < n; i++) {
         struct entry *e = take_entry(b);
-        fill(e, &params[i]);
-        requests[i] = &e->request;
+        if (fill(e, &params[i]))
+            requests[filled++] = &e->request;
+        else
+            submit_failed(e, CU_FILE_HANDLE_NOT_REGISTERED);
     }
-    for (size_t i = gpunvme_io_start_list(requests, n); i < n; i++)
-        submit_failed((struct entry *)requests[i]);
+    for (size_t i = gpunvme_io_start_list(requests, filled); i < filled; i++) {
+        struct entry *e = (struct entry *)requests[i];
+        cufile_handle_put(e->transfer.handle);
+        submit_failed(e, CU_FILE_BATCH_SUBMIT_FAILED);
+    }
 }
 
 /* All of them or none. */
@@ -165,14 +182,21 @@ CUfileError_t cuFileBatchIOSubmit(CUfileBatchHandle_t batch, unsigned nr, CUfile
     return cufile_status(err);
 }
 
-/* Under the lock: until `enough` have ended, none is under way, or the time is up. */
+#define LONGEST_S ((time_t)1 << 30) /* a longer timeout would overflow the clock */
+
+/*
+ * Called under the lock. Returns when `enough` have ended, none is under way, or the time is up; a
+ * negative timeout is none.
+ */
 static void await_ended(struct batch *b, unsigned enough, const struct timespec *timeout)
 {
     uint64_t until = now_ns();
     int err = 0;
 
-    if (timeout)
-        until += (uint64_t)timeout->tv_sec * NS_PER_S + (uint64_t)timeout->tv_nsec;
+    if (timeout && timeout->tv_sec >= 0) {
+        time_t s = timeout->tv_sec < LONGEST_S ? timeout->tv_sec : LONGEST_S;
+        until += (uint64_t)s * NS_PER_S + (uint64_t)timeout->tv_nsec;
+    }
     while (b->n_ended < enough && b->under_way && !err)
         err = timeout ? cond_wait_until(&b->changed, &b->lock, until)
                       : pthread_cond_wait(&b->changed, &b->lock);

@@ -4,7 +4,7 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdatomic.h>
+#include <stdlib.h>
 
 #include "client/cufile/cufile_config.h"
 #include "client/cufile/cufile_log.h"
@@ -13,10 +13,13 @@
 static struct {
     pthread_mutex_t lock; /* protects the rest */
     struct gpunvme_io *io;
-    struct cufile_handle *handles;
-    long uses;              /* by cuFileDriverOpen() */
-    atomic_uint generation; /* of io; changes under the lock */
-    bool close_later;       /* when the last handle is gone */
+    struct cufile_handle **table; /* registered handles; NULL in a free slot */
+    uintptr_t slots;
+    uintptr_t serial;    /* of the latest handle */
+    unsigned handles;    /* registered, or still in use */
+    long uses;           /* by cuFileDriverOpen() */
+    unsigned generation; /* of io */
+    bool close_later;    /* when the last handle is gone */
 } driver = {.lock = PTHREAD_MUTEX_INITIALIZER, .generation = 1};
 
 static pthread_once_t watch_once = PTHREAD_ONCE_INIT;
@@ -29,6 +32,7 @@ static void forked(void)
 {
     pthread_mutex_init(&driver.lock, NULL);
     cufile_config_forked();
+    cufile_stats_forked();
     driver.io = NULL;
     driver.generation++;
 }
@@ -131,61 +135,132 @@ int cufile_error_of(int err)
 
 /* --- Handles and buffers --------------------------------------------------------------------- */
 
-/* Under the lock. */
-static int attach(struct cufile_handle *h)
+#define SLOT_MASK (((uintptr_t)1 << CUFILE_SLOT_BITS) - 1)
+
+/* Called under the lock. Opens the file that fd is open on for the driver of this process. */
+static int driver_attach(struct cufile_handle *h, int fd)
 {
     int err = open_io();
 
     if (err)
         return err;
-    err = gpunvme_io_file_open(driver.io, h->fd, &h->file);
+    err = gpunvme_io_file_open(driver.io, fd, &h->file);
     h->generation = driver.generation;
     if (err)
         h->file = NULL;
     return err == -EINVAL ? CU_FILE_INVALID_FILE_TYPE : cufile_error_of(err);
 }
 
+/* Called under the lock. Doubles the table when it has no free slot. */
+static int driver_find_slot(uintptr_t *out)
+{
+    uintptr_t slot = 0, len = driver.slots ? 2 * driver.slots : 16;
+
+    while (slot < driver.slots && driver.table[slot])
+        slot++;
+    *out = slot;
+    if (slot < driver.slots)
+        return CU_FILE_SUCCESS;
+    struct cufile_handle **table =
+        len > SLOT_MASK ? NULL : realloc(driver.table, len * sizeof(*table));
+    if (!table)
+        return CU_FILE_NOMEM_ERROR;
+    for (uintptr_t i = driver.slots; i < len; i++)
+        table[i] = NULL;
+    driver.table = table;
+    driver.slots = len;
+    return CU_FILE_SUCCESS;
+}
+
 int cufile_handle_add(struct cufile_handle *h)
 {
+    uintptr_t slot;
+
     pthread_mutex_lock(&driver.lock);
-    int err = attach(h);
+    int err = driver_find_slot(&slot);
+    if (!err)
+        err = driver_attach(h, h->fd);
     if (!err) {
-        h->next = driver.handles;
-        h->link = &driver.handles;
-        if (h->next)
-            h->next->link = &h->next;
-        driver.handles = h;
-        h->magic = CUFILE_HANDLE_MAGIC;
+        h->users = 1;
+        h->id = ++driver.serial << CUFILE_SLOT_BITS | (slot + 1);
+        driver.table[slot] = h;
+        driver.handles++;
     }
     pthread_mutex_unlock(&driver.lock);
     return err;
 }
 
-void cufile_handle_remove(struct cufile_handle *h)
+/* Called under the lock. */
+static struct cufile_handle **driver_find(CUfileHandle_t id)
 {
-    pthread_mutex_lock(&driver.lock);
-    h->magic = 0;
-    *h->link = h->next;
-    if (h->next)
-        h->next->link = h->link;
-    if (h->generation == driver.generation)
-        gpunvme_io_file_close(h->file);
-    if (!driver.handles && driver.close_later)
-        close_io();
-    pthread_mutex_unlock(&driver.lock);
+    uintptr_t slot = ((uintptr_t)id & SLOT_MASK) - 1;
+    bool known =
+        slot < driver.slots && driver.table[slot] && driver.table[slot]->id == (uintptr_t)id;
+
+    return known ? &driver.table[slot] : NULL;
 }
 
-struct gpunvme_io_file *cufile_file(struct cufile_handle *h)
+/* Called under the lock. Returns the handle to be freed, if it has no user any more. */
+static struct cufile_handle *driver_put(struct cufile_handle *h)
 {
-    if (!h || h->magic != CUFILE_HANDLE_MAGIC)
+    if (--h->users)
         return NULL;
-    if (h->generation == atomic_load_explicit(&driver.generation, memory_order_acquire))
-        return h->file;
+    if (h->generation == driver.generation)
+        gpunvme_io_file_close(h->file);
+    driver.handles--;
+    return h;
+}
+
+/* Called under the lock. */
+static void driver_close_if_due(void)
+{
+    if (!driver.handles && driver.close_later)
+        close_io();
+}
+
+bool cufile_handle_remove(CUfileHandle_t id)
+{
     pthread_mutex_lock(&driver.lock);
-    if (h->generation != driver.generation)
-        attach(h);
+    struct cufile_handle **slot = driver_find(id), *ended = NULL;
+    if (slot) {
+        ended = driver_put(*slot);
+        *slot = NULL;
+    }
+    driver_close_if_due();
     pthread_mutex_unlock(&driver.lock);
-    return h->file;
+    free(ended);
+    return slot != NULL;
+}
+
+struct cufile_handle *cufile_handle_get(CUfileHandle_t id)
+{
+    pthread_mutex_lock(&driver.lock);
+    struct cufile_handle **slot = driver_find(id), *h = slot ? *slot : NULL;
+    if (h && h->generation != driver.generation)
+        driver_attach(h, gpunvme_io_file_fd(h->file));
+    if (h && !h->file)
+        h = NULL;
+    if (h)
+        h->users++;
+    pthread_mutex_unlock(&driver.lock);
+    return h;
+}
+
+void cufile_handle_put(struct cufile_handle *h)
+{
+    pthread_mutex_lock(&driver.lock);
+    struct cufile_handle *ended = driver_put(h);
+    driver_close_if_due();
+    pthread_mutex_unlock(&driver.lock);
+    free(ended);
+}
+
+void cufile_handle_put_inside(struct cufile_handle *h)
+{
+    pthread_mutex_lock(&driver.lock);
+    struct cufile_handle *ended = driver_put(h);
+    pthread_mutex_unlock(&driver.lock);
+    free(ended);
 }
 
 int cufile_buffer_add(void *addr, size_t len)
@@ -220,16 +295,15 @@ CUfileError_t cuFileDriverOpen(void)
     return cufile_status(err);
 }
 
-/* With handles that are registered yet, which threads may be using, the driver waits for them. */
+/* The driver stays open as long as a handle is registered, or a transfer of one is under way. */
 CUfileError_t cuFileDriverClose_v2(void)
 {
     pthread_mutex_lock(&driver.lock);
     bool open = driver.io != NULL;
     if (driver.uses)
         driver.uses--;
-    driver.close_later = !driver.uses && driver.handles;
-    if (!driver.uses && !driver.handles)
-        close_io();
+    driver.close_later = !driver.uses;
+    driver_close_if_due();
     pthread_mutex_unlock(&driver.lock);
     return cufile_status(open ? CU_FILE_SUCCESS : CU_FILE_DRIVER_NOT_INITIALIZED);
 }

@@ -38,7 +38,7 @@ static int check_compat(const struct cufile_handle *h)
     return allowed || !gpunvme_io_file_why(h->file) ? CU_FILE_SUCCESS : CU_FILE_IO_NOT_SUPPORTED;
 }
 
-static int register_handle(int fd, struct cufile_handle **out)
+static int register_handle(int fd, CUfileHandle_t *out)
 {
     struct cufile_handle *h = calloc(1, sizeof(*h));
 
@@ -48,20 +48,21 @@ static int register_handle(int fd, struct cufile_handle **out)
     int err = cufile_handle_add(h);
     if (!err) {
         err = check_compat(h);
+        log_handle(h, err);
         if (err)
-            cufile_handle_remove(h);
+            cufile_handle_remove((CUfileHandle_t)h->id);
+        else
+            *out = (CUfileHandle_t)h->id;
+        return err;
     }
     log_handle(h, err);
-    if (err)
-        free(h);
-    else
-        *out = h;
+    free(h);
     return err;
 }
 
 CUfileError_t cuFileHandleRegister(CUfileHandle_t *fh, CUfileDescr_t *descr)
 {
-    struct cufile_handle *h = NULL;
+    CUfileHandle_t h = NULL;
 
     if (!fh || !descr)
         return cufile_status(CU_FILE_INVALID_VALUE);
@@ -75,14 +76,9 @@ CUfileError_t cuFileHandleRegister(CUfileHandle_t *fh, CUfileDescr_t *descr)
 
 void cuFileHandleDeregister(CUfileHandle_t fh)
 {
-    struct cufile_handle *h = fh;
-    bool known = cufile_file(h) != NULL;
+    bool known = cufile_handle_remove(fh);
 
     cufile_stats_count(CUFILE_STAT_HANDLE_DEREGISTER, !known);
-    if (!known)
-        return;
-    cufile_handle_remove(h);
-    free(h);
 }
 
 CUfileError_t cuFileBufRegister(const void *base, size_t length, int flags)

@@ -25,6 +25,11 @@ static struct {
 #define BASIC (stats.sums.detailed.basic)
 #define GPU   (stats.sums.per_gpu_stats[0])
 
+void cufile_stats_forked(void)
+{
+    pthread_mutex_init(&stats.lock, NULL);
+}
+
 /* --- Counting -------------------------------------------------------------------------------- */
 
 static CUfileOpCounter_t *counter_of(enum cufile_stat stat)

@@ -16,6 +16,8 @@ enum cufile_stat {
     CUFILE_STAT_BATCH_COMPLETE,
 };
 
+/* In a child of fork(): the lock may have been held. */
+void cufile_stats_forked(void);
 /* err: 0, or the call failed. */
 void cufile_stats_count(enum cufile_stat stat, int err);
 void cufile_stats_buffer(size_t len, int err);

@@ -69,16 +69,18 @@ static ssize_t transfer(CUfileHandle_t fh, bool write, char *base, size_t size, 
                         off_t offset)
 {
     struct gpunvme_result result = {.why = ""};
-    struct cufile_transfer t = {fh, write, (uint64_t)file_offset, size, now_ns()};
 
     if (!base || file_offset < 0)
         return -CU_FILE_INVALID_VALUE;
-    struct gpunvme_io_file *f = cufile_file(fh);
-    if (!f)
+    struct cufile_handle *h = cufile_handle_get(fh);
+    if (!h)
         return -CU_FILE_HANDLE_NOT_REGISTERED;
-    ssize_t n = write ? gpunvme_io_write(f, base + offset, size, t.file_offset, &result)
-                      : gpunvme_io_read(f, base + offset, size, t.file_offset, &result);
-    return cufile_transfer_end(&t, n, &result);
+    struct cufile_transfer t = {h, write, (uint64_t)file_offset, size, now_ns()};
+    ssize_t n = write ? gpunvme_io_write(h->file, base + offset, size, t.file_offset, &result)
+                      : gpunvme_io_read(h->file, base + offset, size, t.file_offset, &result);
+    n = cufile_transfer_end(&t, n, &result);
+    cufile_handle_put(h);
+    return n;
 }
 
 ssize_t cuFileRead(CUfileHandle_t fh, void *base, size_t size, off_t file_offset, off_t offset)
@@ -137,6 +139,7 @@ static void async_done(void *arg, const struct gpunvme_io_async *a,
     t->size = *a->len;
     t->file_offset = (uint64_t)*a->file_offset;
     *a->bytes = cufile_transfer_end(t, *a->bytes, result);
+    cufile_handle_put_inside(t->handle);
     free(t);
 }
 
@@ -145,13 +148,15 @@ static int submit(CUfileHandle_t fh, bool write, void *base, size_t *size, off_t
 {
     if (!base || !size || !file_offset || !offset || !bytes)
         return CU_FILE_INVALID_VALUE;
-    struct gpunvme_io_file *f = cufile_file(fh);
-    if (!f)
+    struct cufile_handle *h = cufile_handle_get(fh);
+    if (!h)
         return CU_FILE_HANDLE_NOT_REGISTERED;
     struct cufile_transfer *t = malloc(sizeof(*t));
-    if (!t)
+    if (!t) {
+        cufile_handle_put(h);
         return CU_FILE_NOMEM_ERROR;
-    *t = (struct cufile_transfer){.handle = fh, .write = write, .begun_ns = now_ns()};
+    }
+    *t = (struct cufile_transfer){.handle = h, .write = write, .begun_ns = now_ns()};
     struct gpunvme_io_async what = {.write = write,
                                     .addr = base,
                                     .len = size,
@@ -160,10 +165,11 @@ static int submit(CUfileHandle_t fh, bool write, void *base, size_t *size, off_t
                                     .bytes = bytes,
                                     .done = async_done,
                                     .arg = t};
-    int err = gpunvme_io_submit(f, &what, stream);
+    int err = gpunvme_io_submit(h->file, &what, stream);
     if (!err)
         return CU_FILE_SUCCESS;
     cufile_log(CUFILE_LOG_ERROR, "in a stream: %s", gpunvme_error());
+    cufile_handle_put(h);
     free(t);
     return err == -ENOTSUP ? CU_FILE_ASYNC_NOT_SUPPORTED
            : err == -EIO   ? CU_FILE_CUDA_DRIVER_ERROR

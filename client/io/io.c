@@ -96,6 +96,7 @@ int gpunvme_io_open(const struct gpunvme_options *options, struct gpunvme_io **o
 
     if (!io)
         return gpunvme_fail(-ENOMEM, "out of memory");
+    io->forks = io_forks();
     if (options)
         io->options = *options;
     int err = regions_new(&io->regions);
@@ -116,13 +117,12 @@ int gpunvme_io_open(const struct gpunvme_options *options, struct gpunvme_io **o
 
 void gpunvme_io_close(struct gpunvme_io *io)
 {
-    if (!io)
+    if (!io || io_check_process(io))
         return;
     io_async_free(io->async);
     for (struct gpunvme_io_file *f = io->files, *next; f; f = next) {
         next = f->next;
-        io_cached_close(f);
-        free(f);
+        io_file_put(f);
     }
     regions_free(io->regions);
     while (io->mounts) {
@@ -169,43 +169,62 @@ static void file_link(struct gpunvme_io_file *f)
     f->io->files = f;
 }
 
+/* The duplicate is examined, and not the caller's number, which may become another file's. */
+static int file_new(struct gpunvme_io *io, int fd, struct stat *st, struct gpunvme_io_file **out)
+{
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+
+    if (copy < 0)
+        return gpunvme_fail(-errno, "file: %s", strerror(errno));
+    int err = check_type(copy, st);
+    struct gpunvme_io_file *f = err ? NULL : calloc(1, sizeof(*f));
+    if (!f) {
+        close(copy);
+        return err ? err : gpunvme_fail(-ENOMEM, "out of memory");
+    }
+    *f = (struct gpunvme_io_file){.io = io,
+                                  .users = 1,
+                                  .fd = copy,
+                                  .cached_fd = -1,
+                                  .direct = fcntl(copy, F_GETFL) & O_DIRECT,
+                                  .regular = S_ISREG(st->st_mode)};
+    *out = f;
+    return 0;
+}
+
 int gpunvme_io_file_open(struct gpunvme_io *io, int fd, struct gpunvme_io_file **out)
 {
     struct stat st;
-    int err = check_type(fd, &st);
+    struct gpunvme_io_file *f = NULL;
+    int err = io_check_process(io);
 
+    if (!err)
+        err = file_new(io, fd, &st, &f);
     if (err)
         return err;
-    struct gpunvme_io_file *f = calloc(1, sizeof(*f));
-    if (!f)
-        return gpunvme_fail(-ENOMEM, "out of memory");
-    *f = (struct gpunvme_io_file){.io = io, .fd = fd, .dev = st.st_dev, .ino = st.st_ino};
-    f->regular = S_ISREG(st.st_mode);
     pthread_mutex_lock(&io->lock);
-    err = io_cached_open(f);
-    if (!err) {
-        choose_mount(f, &st);
-        file_link(f);
-    }
+    choose_mount(f, &st);
+    file_link(f);
     pthread_mutex_unlock(&io->lock);
-    if (err)
-        free(f);
-    else
-        *out = f;
-    return err;
+    *out = f;
+    return 0;
 }
 
 void gpunvme_io_file_close(struct gpunvme_io_file *f)
 {
-    if (!f)
+    if (!f || io_check_process(f->io))
         return;
     pthread_mutex_lock(&f->io->lock);
     *f->link = f->next;
     if (f->next)
         f->next->link = f->link;
-    io_cached_close(f);
     pthread_mutex_unlock(&f->io->lock);
-    free(f);
+    io_file_put(f);
+}
+
+int gpunvme_io_file_fd(const struct gpunvme_io_file *f)
+{
+    return f->fd;
 }
 
 const char *gpunvme_io_file_why(const struct gpunvme_io_file *f)
@@ -217,20 +236,26 @@ const char *gpunvme_io_file_why(const struct gpunvme_io_file *f)
 
 int gpunvme_io_register(struct gpunvme_io *io, void *addr, size_t len)
 {
-    return regions_add(io->regions, io_cuda(io), addr, len, NULL);
+    int err = io_check_process(io);
+
+    return err ? err : regions_add(io->regions, io_cuda(io), addr, len, NULL);
 }
 
 int gpunvme_io_unregister(struct gpunvme_io *io, void *addr)
 {
-    return regions_remove(io->regions, addr);
+    int err = io_check_process(io);
+
+    return err ? err : regions_remove(io->regions, addr);
 }
 
 int gpunvme_io_alloc_host(struct gpunvme_io_file *f, size_t len, void **out)
 {
     struct gpunvme *g = f->mount->g;
     struct gpunvme_buffer *b;
-    int err = f->why[0] ? gpunvme_alloc_staging(g, len, &b) : gpunvme_alloc_host(g, len, &b);
+    int err = io_check_process(f->io);
 
+    if (!err)
+        err = f->why[0] ? gpunvme_alloc_staging(g, len, &b) : gpunvme_alloc_host(g, len, &b);
     if (err)
         return err;
     err = regions_add(f->io->regions, NULL, b->addr, len, b);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the files of gpunvme_io.h share. A file calls those above it only: io_cuda.c, io_cached.c,
- * io_local.c, regions.c and io_threads.c, io_transfer.c, io_async.c, io_list.c, io.c.
+ * What the files of gpunvme_io.h share. A file calls those above it only: io_fork.c, io_cuda.c,
+ * io_file.c, io_local.c, regions.c and io_threads.c, io_transfer.c, io_async.c, io_list.c, io.c.
  */
 #ifndef CLIENT_IO_IO_H
 #define CLIENT_IO_IO_H
@@ -18,10 +18,10 @@ struct io_mount {
 };
 
 struct io_async;
-struct io_direct;
 
 struct gpunvme_io {
     struct gpunvme_options options;
+    unsigned forks;       /* io_forks() of the process that opened it */
     pthread_mutex_t lock; /* protects mounts, the order of files, and cuda (set once) */
     struct io_mount *local;
     struct io_mount *mounts;
@@ -36,10 +36,10 @@ struct gpunvme_io_file {
     struct gpunvme_io *io;
     struct gpunvme_io_file *next, **link;
     struct io_mount *mount;
-    int fd; /* the caller's */
-    dev_t dev;
-    ino_t ino;
-    struct io_direct *direct; /* of a file open with O_DIRECT (io_cached.c), else NULL */
+    _Atomic unsigned users; /* transfers, and the open handle; the last one frees the file */
+    int fd;                 /* a duplicate of the caller's, so that it stays this file's */
+    _Atomic int cached_fd;  /* the file without O_DIRECT; -1 until io_file_cached() */
+    bool direct;            /* fd was open with O_DIRECT */
     bool regular;
     char why[160]; /* no mount serves it; "": one does */
 };
@@ -47,20 +47,30 @@ struct gpunvme_io_file {
 /* io_cuda.c */
 /* The driver, where this process uses CUDA at all; NULL: no address can be a GPU's. */
 struct cuda_driver *io_cuda(struct gpunvme_io *io);
+/* Called around fork(2), so that no thread holds a lock of the loader meanwhile. */
+void io_cuda_lock_loads(void);
+void io_cuda_unlock_loads(void);
 
-/* io_cached.c */
+/* io_fork.c */
+/* Counts the forks between the first process that used the library and this one. */
+unsigned io_forks(void);
 /*
- * A file that is open with O_DIRECT is read and written through the page cache in sections during
- * which the flag is off: a second descriptor could never be closed, for close(2) of any descriptor
- * of a file drops the POSIX locks of the process on it. Other I/O by the description goes
- * through the page cache meanwhile, which is slower, but right. A change of its flags (F_SETFL) at
- * the begin or the end of a section may be lost.
+ * Returns 0 in the process that opened io, else -EPERM with a sentence. Its child has neither the
+ * threads nor the mappings of the parent, and locks may be held there for ever.
  */
-int io_cached_open(struct gpunvme_io_file *f);   /* under the lock, before f is in the list */
-void io_cached_close(struct gpunvme_io_file *f); /* under the lock, after it has left the list */
-/* Of a file with ->direct. Sections of several threads overlap. */
-void io_cached_begin(struct gpunvme_io_file *f);
-void io_cached_end(struct gpunvme_io_file *f);
+int io_check_process(const struct gpunvme_io *io);
+
+/* io_file.c */
+/* Counts a transfer as a user of the file. The caller's handle is open. */
+void io_file_get(struct gpunvme_io_file *f);
+/* The last user closes the descriptors and frees the file. */
+void io_file_put(struct gpunvme_io_file *f);
+/*
+ * Returns a descriptor of the file, with the access mode of f->fd, that goes through the page
+ * cache; or -errno where the file cannot be opened again. It belongs to the file. The flags of the
+ * description that the caller shares are never written: other threads and processes use it.
+ */
+int io_file_cached(struct gpunvme_io_file *f);
 
 /* io_local.c */
 /* Reads and writes for which no mount is asked: the pipeline, around what O_DIRECT cannot do. */

@@ -188,8 +188,11 @@ static void run_op(struct work *w)
 {
     struct op *op = (struct op *)w;
 
-    run(op->f, &op->what);
+    struct gpunvme_io_file *f = op->f;
+
+    run(f, &op->what);
     end_op(op, true);
+    io_file_put(f);
 }
 
 static bool is_abandoned(struct io_async *a)
@@ -208,8 +211,10 @@ static void begin_op(void *arg)
 
     if (!err)
         return;
+    struct gpunvme_io_file *f = op->f;
     *op->what.bytes = err;
     end_op(op, true);
+    io_file_put(f);
 }
 
 /* What could wait for a stream is done before the stream waits for us. */
@@ -262,9 +267,11 @@ static int enqueue(struct op *op, struct cuda_driver *cu, void *stream)
 int gpunvme_io_submit(struct gpunvme_io_file *f, const struct gpunvme_io_async *a, void *stream)
 {
     struct op *op;
-    int device = CUDA_NO_DEVICE;
-    struct cuda_driver *cu = io_cuda(f->io);
+    int device = CUDA_NO_DEVICE, err = io_check_process(f->io);
 
+    if (err)
+        return err;
+    struct cuda_driver *cu = io_cuda(f->io);
     if (!cu && stream)
         return gpunvme_fail(-ENODEV, "a stream, but no CUDA driver in this process");
     if (!cu) {
@@ -273,7 +280,7 @@ int gpunvme_io_submit(struct gpunvme_io_file *f, const struct gpunvme_io_async *
     }
     if (cuda_driver_is_captured(cu, stream))
         return gpunvme_fail(-ENOTSUP, "transfers cannot be captured in a graph");
-    int err = io_threads_ready(f->io->async->threads);
+    err = io_threads_ready(f->io->async->threads);
     if (!err)
         err = cuda_driver_locate(cu, (uintptr_t)a->addr, &device);
     if (err)
@@ -283,9 +290,13 @@ int gpunvme_io_submit(struct gpunvme_io_file *f, const struct gpunvme_io_async *
     if (err)
         return err;
     op->work.run = run_op;
+    io_file_get(f);
     op->f = f;
     op->what = *a;
-    return enqueue(op, cu, stream);
+    err = enqueue(op, cu, stream);
+    if (err)
+        io_file_put(f);
+    return err;
 }
 
 static_assert(sizeof(struct work) == sizeof(((struct gpunvme_io_request *)0)->reserved),
@@ -307,9 +318,11 @@ static ssize_t move_request(struct gpunvme_io_request *r)
 static void run_request(struct work *w)
 {
     struct gpunvme_io_request *r = (struct gpunvme_io_request *)w;
+    struct gpunvme_io_file *f = r->file;
 
     r->bytes = move_request(r);
-    r->done(r);
+    r->done(r); /* may free r */
+    io_file_put(f);
 }
 
 int gpunvme_io_start(struct gpunvme_io_request *r)
@@ -318,6 +331,14 @@ int gpunvme_io_start(struct gpunvme_io_request *r)
 
     if (r->write && r->pieces)
         return gpunvme_fail(-EINVAL, "pieces are read, not written");
+    struct gpunvme_io_file *f = r->file;
+    int err = io_check_process(f->io);
+    if (err)
+        return err;
+    io_file_get(f);
     w->run = run_request;
-    return io_threads_give(r->file->io->async->threads, w);
+    err = io_threads_give(f->io->async->threads, w);
+    if (err)
+        io_file_put(f);
+    return err;
 }

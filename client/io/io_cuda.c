@@ -5,6 +5,22 @@
 
 #include "client/io/io.h"
 
+/*
+ * Held while dl_iterate_phdr() runs, and across fork(2): glibc gives a child the lock of that
+ * function as another thread held it, and the child's next call of the loader would wait for ever.
+ */
+static pthread_mutex_t loads_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void io_cuda_lock_loads(void)
+{
+    pthread_mutex_lock(&loads_lock);
+}
+
+void io_cuda_unlock_loads(void)
+{
+    pthread_mutex_unlock(&loads_lock);
+}
+
 static int count_loads(struct dl_phdr_info *info, size_t size, void *arg)
 {
     (void)size;
@@ -20,7 +36,9 @@ static bool is_cuda_loaded(struct gpunvme_io *io)
 {
     unsigned long long loads = 0;
 
+    io_cuda_lock_loads();
     dl_iterate_phdr(count_loads, &loads);
+    io_cuda_unlock_loads();
     if (loads == io->loads)
         return false;
     io->loads = loads;

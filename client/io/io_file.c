@@ -1,112 +1,60 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The page cache for files that are open with O_DIRECT. */
+/* The descriptors of an open file, and the count of its users. */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/kcmp.h>
+#include <stdio.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "client/io/io.h"
 
-/* An open file description with O_DIRECT, which several handles may have. */
-struct io_direct {
-    unsigned handles;        /* protected by the lock of struct gpunvme_io */
-    pthread_mutex_t lock;    /* held where `cached` becomes 1 or 0 */
-    _Atomic unsigned cached; /* sections under way; O_DIRECT is on where it is 0 */
-};
-
-/* --- Open and close -------------------------------------------------------------------------- */
-
-static bool is_same_description(const struct gpunvme_io_file *a, const struct gpunvme_io_file *b)
+void io_file_get(struct gpunvme_io_file *f)
 {
-    pid_t self = getpid();
-
-    if (a->dev != b->dev || a->ino != b->ino)
-        return false;
-    return a->fd == b->fd || syscall(SYS_kcmp, self, self, KCMP_FILE, a->fd, b->fd) == 0;
+    atomic_fetch_add_explicit(&f->users, 1, memory_order_relaxed);
 }
 
-/* O_DIRECT is off in sections of another handle, so the flag is not asked for first. */
-static struct io_direct *find(const struct gpunvme_io_file *f)
+/*
+ * The decrement releases what this user did with the file to the one that frees it, which acquires
+ * it.
+ */
+void io_file_put(struct gpunvme_io_file *f)
 {
-    for (const struct gpunvme_io_file *other = f->io->files; other; other = other->next) {
-        if (other->direct && is_same_description(other, f))
-            return other->direct;
-    }
-    return NULL;
-}
-
-int io_cached_open(struct gpunvme_io_file *f)
-{
-    f->direct = find(f);
-    if (!f->direct) {
-        int flags = fcntl(f->fd, F_GETFL);
-        if (flags < 0 || !(flags & O_DIRECT))
-            return 0;
-        f->direct = calloc(1, sizeof(*f->direct));
-        if (!f->direct)
-            return gpunvme_fail(-ENOMEM, "out of memory");
-        pthread_mutex_init(&f->direct->lock, NULL);
-    }
-    f->direct->handles++;
-    return 0;
-}
-
-void io_cached_close(struct gpunvme_io_file *f)
-{
-    struct io_direct *d = f->direct;
-
-    if (!d || --d->handles)
+    if (atomic_fetch_sub_explicit(&f->users, 1, memory_order_acq_rel) != 1)
         return;
-    pthread_mutex_destroy(&d->lock);
-    free(d);
+    if (f->cached_fd >= 0)
+        close(f->cached_fd);
+    close(f->fd);
+    free(f);
 }
 
-/* --- Sections -------------------------------------------------------------------------------- */
+/* Flags that a second description of the file takes from the first one. */
+#define KEPT_FLAGS (O_ACCMODE | O_APPEND | O_DSYNC | O_SYNC | O_NOATIME)
 
-static void switch_direct(int fd, bool on)
+static int file_open_cached(const struct gpunvme_io_file *f)
 {
-    int flags = fcntl(fd, F_GETFL);
+    char link[32];
+    int flags = fcntl(f->fd, F_GETFL);
 
-    if (flags >= 0)
-        (void)fcntl(fd, F_SETFL, on ? flags | O_DIRECT : flags & ~O_DIRECT);
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", f->fd);
+    int fd = flags < 0 ? -1 : open(link, (flags & KEPT_FLAGS) | O_CLOEXEC);
+    if (fd < 0)
+        return gpunvme_fail(-errno,
+                            "the file is open with O_DIRECT, and cannot be opened again "
+                            "without it: %s",
+                            strerror(errno));
+    return fd;
 }
 
-/* Not where it would become 1 or 0. */
-static bool change(struct io_direct *d, int by)
+int io_file_cached(struct gpunvme_io_file *f)
 {
-    unsigned n = atomic_load(&d->cached);
+    int fd = atomic_load(&f->cached_fd), none = -1;
 
-    while (n && n + (unsigned)by) {
-        if (atomic_compare_exchange_weak(&d->cached, &n, n + (unsigned)by))
-            return true;
-    }
-    return false;
-}
-
-void io_cached_begin(struct gpunvme_io_file *f)
-{
-    struct io_direct *d = f->direct;
-
-    if (change(d, 1))
-        return;
-    pthread_mutex_lock(&d->lock);
-    /* Before the count: those that find it above 0 go on at once. */
-    if (!atomic_load(&d->cached))
-        switch_direct(f->fd, false);
-    atomic_fetch_add(&d->cached, 1);
-    pthread_mutex_unlock(&d->lock);
-}
-
-void io_cached_end(struct gpunvme_io_file *f)
-{
-    struct io_direct *d = f->direct;
-
-    if (change(d, -1))
-        return;
-    pthread_mutex_lock(&d->lock);
-    if (atomic_fetch_sub(&d->cached, 1) == 1)
-        switch_direct(f->fd, true);
-    pthread_mutex_unlock(&d->lock);
+    if (fd >= 0)
+        return fd;
+    fd = file_open_cached(f);
+    if (fd < 0 || atomic_compare_exchange_strong(&f->cached_fd, &none, fd))
+        return fd;
+    close(fd); /* another thread was first */
+    return none;
 }

@@ -110,23 +110,28 @@ static void end_request(const struct list *l, size_t i, int err, const struct gp
 static void run_list(struct work *w)
 {
     struct list *l = (struct list *)w;
+    struct gpunvme_io_file *f = l->requests[0]->file;
     struct gpunvme_result sum;
-    int err = gpunvme_io_readv(l->requests[0]->file, l->addr, l->len, l->pieces, l->n, &sum);
+    int err = gpunvme_io_readv(f, l->addr, l->len, l->pieces, l->n, &sum);
 
     for (size_t i = 0; i < l->n; i++)
         end_request(l, i, err, &sum);
     free(l);
+    io_file_put(f);
 }
 
 static bool start_list(struct gpunvme_io_request *const *requests, size_t n)
 {
-    struct list *l = list_new(requests, n);
+    struct gpunvme_io_file *f = requests[0]->file;
+    struct list *l = io_check_process(f->io) ? NULL : list_new(requests, n);
 
     if (!l)
         return false;
+    io_file_get(f);
     l->work.run = run_list;
-    if (io_async_give(requests[0]->file->io->async, &l->work) == 0)
+    if (io_async_give(f->io->async, &l->work) == 0)
         return true;
+    io_file_put(f);
     free(l);
     return false;
 }

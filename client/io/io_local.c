@@ -32,13 +32,15 @@ static size_t direct_part(const struct gpunvme_io_file *f, const struct range *r
     return r->file_offset % PAGE_BYTES ? 0 : r->len / PAGE_BYTES * PAGE_BYTES;
 }
 
-static size_t move_cached(struct gpunvme_io_file *f, struct gpunvme_buffer *b,
-                          const struct range *r, struct gpunvme_result *result, int *err)
+static size_t move_cached(struct gpunvme_io_file *f, struct gpunvme_buffer *b, struct range *r,
+                          struct gpunvme_result *result, int *err)
 {
-    io_cached_begin(f);
-    size_t done = gpunvme_transfer_bounced(b, r, result, err);
-    io_cached_end(f);
-    return done;
+    if (f->direct)
+        r->fd = io_file_cached(f);
+    if (r->fd >= 0)
+        return gpunvme_transfer_bounced(b, r, result, err);
+    *err = r->fd;
+    return 0;
 }
 
 size_t io_move_local(struct gpunvme_io_file *f, struct gpunvme_buffer *b, const struct range *r,
@@ -51,7 +53,7 @@ size_t io_move_local(struct gpunvme_io_file *f, struct gpunvme_buffer *b, const 
         return 0;
     *err = clamp_to_file(f, &part);
     struct range rest = part;
-    part.direct = f->direct != NULL;
+    part.direct = f->direct;
     part.len = direct_part(f, &part);
     rest.len -= part.len;
     rest.buffer_offset += part.len;

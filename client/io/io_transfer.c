@@ -36,15 +36,15 @@ int io_use(struct gpunvme_io_file *f, void *addr, size_t len, struct region_use 
 static ssize_t move_on_mount(struct gpunvme_io_file *f, const struct region_use *u,
                              const struct range *r, struct gpunvme_result *result)
 {
+    int fd = f->fd;
+
     if (r->write)
-        return gpunvme_write(u->buffer, r->fd, r->buffer_offset, r->file_offset, r->len, result);
-    bool cached = f->direct && r->len < CACHED_BELOW;
-    if (cached)
-        io_cached_begin(f);
-    ssize_t n = gpunvme_read(u->buffer, r->fd, r->buffer_offset, r->file_offset, r->len, result);
-    if (cached)
-        io_cached_end(f);
-    return n;
+        return gpunvme_write(u->buffer, fd, r->buffer_offset, r->file_offset, r->len, result);
+    if (f->direct && r->len < CACHED_BELOW)
+        fd = io_file_cached(f);
+    if (fd < 0) /* the mount reads any offset and length with O_DIRECT as well */
+        fd = f->fd;
+    return gpunvme_read(u->buffer, fd, r->buffer_offset, r->file_offset, r->len, result);
 }
 
 static ssize_t move(struct gpunvme_io_file *f, const struct region_use *u, struct range *r,
@@ -61,18 +61,31 @@ static ssize_t move(struct gpunvme_io_file *f, const struct region_use *u, struc
     return done || !err ? (ssize_t)done : err;
 }
 
+static ssize_t transfer_use(struct gpunvme_io_file *f, struct range *r, void *addr,
+                            struct gpunvme_result *sum)
+{
+    struct region_use u;
+    ssize_t n = io_use(f, addr, r->len, &u);
+
+    if (n == 0) {
+        r->buffer_offset = u.offset;
+        n = move(f, &u, r, sum);
+        keep_why(sum);
+        regions_release(f->io->regions, &u);
+    }
+    return n;
+}
+
 static ssize_t transfer(struct gpunvme_io_file *f, struct range *r, void *addr,
                         struct gpunvme_result *result)
 {
     struct gpunvme_result sum = {.why = ""};
-    struct region_use u;
-    ssize_t n = r->len ? io_use(f, addr, r->len, &u) : 0;
+    ssize_t n = io_check_process(f->io);
 
-    if (r->len && n == 0) {
-        r->buffer_offset = u.offset;
-        n = move(f, &u, r, &sum);
-        keep_why(&sum);
-        regions_release(f->io->regions, &u);
+    if (n == 0 && r->len) {
+        io_file_get(f);
+        n = transfer_use(f, r, addr, &sum);
+        io_file_put(f);
     }
     if (result)
         *result = sum;
@@ -131,23 +144,36 @@ static bool all_inside(const struct gpunvme_piece *pieces, size_t n, size_t len)
     return true;
 }
 
+static int read_batch(struct gpunvme_io_file *f, void *addr, size_t len,
+                      struct gpunvme_piece *pieces, size_t n, struct gpunvme_result *sum)
+{
+    struct region_use u;
+    int err = io_use(f, addr, len, &u);
+
+    if (err)
+        return err;
+    if (u.buffer->owner == f->mount->g && !f->why[0] && all_inside(pieces, n, len)) {
+        shift(pieces, n, u.offset);
+        err = gpunvme_readv(u.buffer, f->fd, pieces, n, sum);
+        shift(pieces, n, -(uint64_t)u.offset);
+    } else {
+        err = read_pieces(f, &u, len, pieces, n, sum);
+    }
+    keep_why(sum);
+    regions_release(f->io->regions, &u);
+    return err;
+}
+
 int gpunvme_io_readv(struct gpunvme_io_file *f, void *addr, size_t len,
                      struct gpunvme_piece *pieces, size_t n, struct gpunvme_result *result)
 {
     struct gpunvme_result sum = {.why = ""};
-    struct region_use u;
-    int err = n ? io_use(f, addr, len, &u) : 0;
+    int err = io_check_process(f->io);
 
-    if (n && !err) {
-        if (u.buffer->owner == f->mount->g && !f->why[0] && all_inside(pieces, n, len)) {
-            shift(pieces, n, u.offset);
-            err = gpunvme_readv(u.buffer, f->fd, pieces, n, &sum);
-            shift(pieces, n, -(uint64_t)u.offset);
-        } else {
-            err = read_pieces(f, &u, len, pieces, n, &sum);
-        }
-        keep_why(&sum);
-        regions_release(f->io->regions, &u);
+    if (!err && n) {
+        io_file_get(f);
+        err = read_batch(f, addr, len, pieces, n, &sum);
+        io_file_put(f);
     }
     if (result)
         *result = sum;

@@ -10,8 +10,9 @@
  *
  * A file of a gpunvmefs mount is read through that mount, any other regular file or block device
  * through the bounce pipeline (gpunvme_set_options()). Memory is the host's or a GPU's; pointers,
- * offsets and lengths need no alignment, also where the file is open with O_DIRECT: the flag is off
- * while bytes move that it cannot move.
+ * offsets and lengths need no alignment, also where the file is open with O_DIRECT: bytes that it
+ * cannot move go through a second open file description, without the flag, that the library makes.
+ * The library never changes the flags of a caller's description.
  *
  * Buffers are registered at the mounts when a transfer first needs them: one for the CUDA
  * allocation around the pointer, kept until the allocation is gone, so interior pointers of caching
@@ -19,7 +20,8 @@
  * takes the pipeline.
  *
  * Functions return 0 or a byte count, or -errno with a sentence in gpunvme_error(), and may be
- * called from any thread. A child of fork() must not use its parent's handles.
+ * called from any thread. In a child of fork(2) the parent's handles return -EPERM, and closing
+ * them does nothing; the child opens handles of its own.
  */
 #ifndef GPUNVME_IO_H
 #define GPUNVME_IO_H
@@ -43,12 +45,19 @@ int gpunvme_io_open(const struct gpunvme_options *options, struct gpunvme_io **o
 void gpunvme_io_close(struct gpunvme_io *io);
 
 /*
- * fd stays the caller's, and open until the file is closed. -EINVAL: neither a regular file nor a
- * block device. A mount that cannot be connected to is used as any other file system.
+ * The library duplicates fd, which may be closed afterwards; the file that it was open on remains
+ * in use until gpunvme_io_file_close(). -EINVAL: neither a regular file nor a block device. A mount
+ * that cannot be connected to is used as any other file system.
  */
 int gpunvme_io_file_open(struct gpunvme_io *io, int fd, struct gpunvme_io_file **out);
-/* No call of it may be under way. NULL does nothing. */
+/*
+ * No call with f may begin any more. Transfers under way go on, and the last one closes the
+ * library's descriptors; as close(2) of any descriptor of a file, that drops the POSIX record locks
+ * of the process on the file (not its OFD locks). NULL does nothing.
+ */
 void gpunvme_io_file_close(struct gpunvme_io_file *f);
+/* Returns the library's duplicate of the descriptor, which stays open as long as f. */
+int gpunvme_io_file_fd(const struct gpunvme_io_file *f);
 /* Why no mount serves the file; NULL: one does. Good as long as the file. */
 const char *gpunvme_io_file_why(const struct gpunvme_io_file *f);
 

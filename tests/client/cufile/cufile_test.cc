@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
+#include <cstdint>
 #include <cstring>
 #include <thread>
 
@@ -225,6 +227,37 @@ TEST_P(CuFile, BatchesEndEntryByEntry)
     cuFileBatchIODestroy(batch);
 }
 
+// Entries that are under way when the handle is deregistered end with the right bytes.
+TEST_P(CuFile, AHandleMayBeDeregisteredUnderABatch)
+{
+    constexpr unsigned kEntries = 16;
+    CUfileBatchHandle_t batch;
+    CUfileIOEvents_t events[kEntries] = {};
+    struct timespec patience = {LONG_MAX, 0};
+    ASSERT_EQ(cuFileBatchIOSetUp(&batch, kEntries).err, CU_FILE_SUCCESS);
+    for (int round = 0; round < 20; round++) {
+        Handle other(folder_->path("file"), O_RDONLY | GetParam().flags);
+        std::vector<CUfileIOParams_t> params;
+        for (unsigned i = 0; i < kEntries; i++) {
+            params.push_back(entry(CUFILE_READ, i * 100000, 100000, i * 1000, nullptr));
+            params.back().fh = other;
+        }
+        ASSERT_EQ(cuFileBatchIOSubmit(batch, kEntries, params.data(), 0).err, CU_FILE_SUCCESS);
+        CUfileHandle_t stale = other;
+        cuFileHandleDeregister(other);
+        char byte;
+        EXPECT_EQ(cuFileRead(stale, &byte, 1, 0, 0), -CU_FILE_HANDLE_NOT_REGISTERED);
+        unsigned n = kEntries;
+        ASSERT_EQ(cuFileBatchIOGetStatus(batch, kEntries, &n, events, &patience).err, 0);
+        ASSERT_EQ(n, kEntries);
+        for (unsigned i = 0; i < kEntries; i++) {
+            EXPECT_EQ(events[i].ret, 100000u);
+            EXPECT_TRUE(holds(i * 100000, 100000, i * 1000)) << i;
+        }
+    }
+    cuFileBatchIODestroy(batch);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Ways, CuFile,
     ::testing::Values(Way{"mount_host", Where::kMount, Kind::kHost, true, true, 0},
@@ -304,6 +337,40 @@ TEST_F(CuFileOnce, MistakesAreTold)
     EXPECT_EQ(cuFileBufRegister(&byte, 1, 0).err, CU_FILE_MEMORY_ALREADY_REGISTERED);
     EXPECT_EQ(cuFileBufDeregister(&byte).err, CU_FILE_SUCCESS);
     EXPECT_EQ(cuFileStreamRegister(nullptr, 16).err, CU_FILE_INVALID_VALUE);
+}
+
+TEST_F(CuFileOnce, WhatIsNoHandleIsRefusedAndNotReadAsOne)
+{
+    char byte = 0, memory[256] = {};
+    Handle fh(path(), O_RDONLY);
+    ASSERT_EQ(fh.err(), CU_FILE_SUCCESS);
+    for (CUfileHandle_t wrong : {static_cast<CUfileHandle_t>(memory), reinterpret_cast<void *>(8),
+                                 reinterpret_cast<void *>(UINTPTR_MAX)}) {
+        EXPECT_EQ(cuFileRead(wrong, &byte, 1, 0, 0), -CU_FILE_HANDLE_NOT_REGISTERED);
+        cuFileHandleDeregister(wrong);
+    }
+    EXPECT_EQ(cuFileRead(fh, &byte, 1, 0, 0), 1);
+}
+
+// A batch has no errno of its own for each entry, so the event says what failed.
+TEST_F(CuFileOnce, AnEventSaysWhichErrorItsTransferMet)
+{
+    char byte = 0;
+    CUfileBatchHandle_t batch;
+    CUfileIOEvents_t event = {};
+    unsigned n = 1;
+    Handle fh(path(), O_RDONLY);
+    CUfileIOParams_t p = {};
+    p.mode = CUFILE_BATCH;
+    p.batch = {&byte, 0, 0, 1};
+    p.fh = fh;
+    p.opcode = CUFILE_WRITE;
+    ASSERT_EQ(cuFileBatchIOSetUp(&batch, 1).err, CU_FILE_SUCCESS);
+    ASSERT_EQ(cuFileBatchIOSubmit(batch, 1, &p, 0).err, CU_FILE_SUCCESS);
+    ASSERT_EQ(cuFileBatchIOGetStatus(batch, 1, &n, &event, nullptr).err, CU_FILE_SUCCESS);
+    EXPECT_EQ(event.status, CUFILE_FAILED);
+    EXPECT_EQ(static_cast<ssize_t>(event.ret), -EBADF);
+    cuFileBatchIODestroy(batch);
 }
 
 TEST_F(CuFileOnce, WithoutCompatibilityModeOtherFilesAreRefused)

@@ -6,7 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <future>
 #include <thread>
@@ -196,8 +198,8 @@ pid_t lock_holder(int fd)
     return holder;
 }
 
-// close(2) of any descriptor of the file would have dropped it.
-TEST_P(Io, KeepsThePosixLocksOfTheProcess)
+// Closing a handle closes descriptors of the file, which drops the locks; transfers close none.
+TEST_P(Io, TransfersKeepThePosixLocksOfTheProcess)
 {
     int flags = fcntl(fd_, F_GETFL);
     struct flock lock = {};
@@ -210,10 +212,104 @@ TEST_P(Io, KeepsThePosixLocksOfTheProcess)
     struct gpunvme_io_file *again;
     ASSERT_EQ(gpunvme_io_file_open(io_, fd_, &again), 0);
     ASSERT_EQ(gpunvme_io_read(again, memory_->at(), 100, 1, nullptr), 100);
-    gpunvme_io_file_close(again);
-    gpunvme_io_file_close(file_);
     EXPECT_EQ(lock_holder(fd_), getpid());
     EXPECT_EQ(fcntl(fd_, F_GETFL), flags);
+}
+
+// Other threads change the flags of the description, and append by it, while transfers go on.
+TEST_P(Io, TheFlagsOfTheCallersDescriptionAreItsOwn)
+{
+    std::atomic<bool> stop{false};
+    std::thread reader([this, &stop] {
+        for (size_t i = 0; !stop; i++) {
+            if (gpunvme_io_read(file_, memory_->at(), 4096 - i % 2, (i % 100) * 4096, nullptr) < 0)
+                ADD_FAILURE() << gpunvme_error();
+        }
+    });
+    int flags = fcntl(fd_, F_GETFL), lost = 0;
+    for (int i = 0; i < 2000; i++) {
+        int want = i % 2 ? flags : flags | O_APPEND;
+        fcntl(fd_, F_SETFL, want);
+        lost += fcntl(fd_, F_GETFL) != want;
+    }
+    stop = true;
+    reader.join();
+    EXPECT_EQ(lost, 0);
+}
+
+// The number becomes another file's; the handle goes on with the file that it was opened with.
+TEST_P(Io, TheDescriptorMayBeClosedAndUsedAgain)
+{
+    std::string other = folder_->path("other");
+    ASSERT_TRUE(make_file(other, some_bytes(kFile, 9)));
+    int fd = open(other.c_str(), O_RDWR | O_CLOEXEC);
+    ASSERT_EQ(dup2(fd, fd_), fd_);
+    ASSERT_EQ(read(0, 100000, 8192), 100000) << gpunvme_error();
+    EXPECT_TRUE(holds(0, 100000, 8192));
+    ASSERT_EQ(read(1, 777, 4095), 777) << gpunvme_error();
+    EXPECT_TRUE(holds(1, 777, 4095));
+    auto before = file_bytes(other);
+    ASSERT_EQ(gpunvme_io_write(file_, memory_->at(), 5000, 1, nullptr), 5000) << gpunvme_error();
+    EXPECT_TRUE(file_bytes(other) == before);
+    close(fd);
+}
+
+// Transfers under way when the handle is closed end with the right bytes.
+TEST_P(Io, AFileMayBeClosedUnderTransfers)
+{
+    constexpr size_t kReads = 16, kLen = 100000;
+    std::vector<Request> requests(kReads);
+    for (size_t i = 0; i < kReads; i++) {
+        requests[i].file = file_;
+        requests[i].addr = memory_->at(i * kLen);
+        requests[i].len = kLen;
+        requests[i].file_offset = i * 1000;
+        requests[i].done = Request::end;
+        ASSERT_EQ(gpunvme_io_start(&requests[i]), 0) << gpunvme_error();
+    }
+    gpunvme_io_file_close(file_);
+    for (size_t i = 0; i < kReads; i++) {
+        EXPECT_EQ(requests[i].ended.get_future().get(), static_cast<ssize_t>(kLen));
+        EXPECT_TRUE(holds(i * kLen, kLen, i * 1000)) << i;
+    }
+}
+
+// Returns the child's exit status, or -1 if it did not end within ten seconds.
+int status_of(pid_t child)
+{
+    int status = -1;
+    for (int i = 0; i < 1000 && waitpid(child, &status, WNOHANG) == 0; i++)
+        usleep(10000);
+    if (status == -1) {
+        kill(child, SIGKILL);
+        waitpid(child, nullptr, 0);
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST_P(Io, AChildIsRefusedTheHandlesOfItsParent)
+{
+    std::atomic<bool> stop{false};
+    std::thread reader([this, &stop] {
+        while (!stop)
+            gpunvme_io_read(file_, memory_->at(), 8192, 4096, nullptr);
+    });
+    for (int i = 0; i < 20; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            char byte[1] = {};
+            bool refused = gpunvme_io_read(file_, byte, 1, 0, nullptr) == -EPERM &&
+                           gpunvme_io_register(io_, byte, 1) == -EPERM;
+            gpunvme_io_file_close(file_);
+            gpunvme_io_close(io_);
+            _exit(refused ? 0 : 1);
+        }
+        EXPECT_EQ(status_of(child), 0);
+    }
+    stop = true;
+    reader.join();
+    ASSERT_EQ(read(0, 4096, 0), 4096) << gpunvme_error();
+    EXPECT_TRUE(holds(0, 4096, 0));
 }
 
 TEST_P(Io, HandlesOfOneDescriptionReadAtTheSameTime)
