@@ -5,6 +5,13 @@
 
 #include "blockdev/bd_nvme.h"
 #include "support/clock.h"
+#include "support/trace.h"
+
+/* Returns the first LBA of a command that has one; of others, its CDW10 and 11. */
+static uint64_t sqe_lba(const struct nvme_sqe *sqe)
+{
+    return sqe->cdw10 | (uint64_t)sqe->cdw11 << 32;
+}
 
 static void post_within_deadline(struct bd_queue *q, struct bd_tracker *tracker)
 {
@@ -12,6 +19,8 @@ static void post_within_deadline(struct bd_queue *q, struct bd_tracker *tracker)
     tracker->busy = true;
     tracker->late = false;
     nvme_ring_post(&q->ring, &tracker->sqe);
+    trace(TRACE_SUBMIT, tracker->sqe.cid, sqe_lba(&tracker->sqe), q->qp.qid, tracker->sqe.opcode,
+          0);
     q->rung = false;
 }
 
@@ -103,6 +112,8 @@ bool bd_poll(struct bd_queue *q)
         seen++;
         if (!tracker)
             continue;
+        trace(TRACE_COMPLETE, cqe.cid, sqe_lba(&tracker->sqe), q->qp.qid, tracker->sqe.opcode,
+              status);
         ended++;
         useful += !ended_by_us(status);
         complete(q, tracker, status);

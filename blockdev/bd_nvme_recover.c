@@ -9,6 +9,7 @@
 
 #include "blockdev/bd_nvme.h"
 #include "support/clock.h"
+#include "support/trace.h"
 #include "support/wait.h"
 
 uint64_t bd_nvme_command_ms(const struct bd_dev *dev)
@@ -126,16 +127,25 @@ static int recover_by_reset(struct bd_queue *q)
     return bd_park(q->d, !bd_must_park(q->d), q->qp.epoch);
 }
 
-void bd_recover(struct bd_queue *q)
+static int recover_queue(struct bd_queue *q)
 {
     bd_progress(q->d);
     if (!bd_must_park(q->d) && !q->broken && recover_by_renewal(q))
-        return;
-    if (recover_by_reset(q)) {
+        return 0;
+    int err = recover_by_reset(q);
+    if (err) {
         bd_fail(q->d);
         end_all(q);
     } else if (q->again) {
         q->again = false;
         send_again(q);
     }
+    return err;
+}
+
+void bd_recover(struct bd_queue *q)
+{
+    trace(TRACE_RECOVERY, TRACE_RECOVER_QUEUE, q->qp.qid, 0, 0, 0);
+    int err = recover_queue(q);
+    trace(TRACE_RECOVERY_DONE, TRACE_RECOVER_QUEUE, q->qp.qid, 0, 0, err);
 }

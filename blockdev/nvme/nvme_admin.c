@@ -8,6 +8,7 @@
 #include "blockdev/nvme/nvme_identify.h"
 #include "blockdev/nvme/nvme_internal.h"
 #include "support/clock.h"
+#include "support/trace.h"
 #include "support/wait.h"
 
 /* admin_mem: one page each for the SQ, the CQ and the data of the command under way. */
@@ -103,9 +104,12 @@ static int execute_once(struct nvme_ctrlr *c, struct nvme_sqe *sqe, uint64_t dea
         return -EIO;
     sqe->cid = c->admin_cid++;
     nvme_ring_post(&c->admin_ring, sqe);
+    trace(TRACE_SUBMIT, sqe->cid, sqe->cdw10, 0, sqe->opcode, 0);
     nvme_ring_doorbell(&c->admin_ring);
     nvme_ctrlr_kick(c);
     rc = wait_completion(c, sqe->cid, deadline, cqe);
+    if (!rc)
+        trace(TRACE_COMPLETE, sqe->cid, sqe->cdw10, 0, sqe->opcode, NVME_STATUS(cqe->status));
     return rc ? rc : nvme_status_errno(NVME_STATUS(cqe->status));
 }
 

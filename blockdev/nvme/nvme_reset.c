@@ -7,6 +7,7 @@
 #include "blockdev/nvme/nvme_identify.h"
 #include "blockdev/nvme/nvme_internal.h"
 #include "support/clock.h"
+#include "support/trace.h"
 
 /* How long Identify and Set Features may take together after an enable, of admin timeouts. */
 #define VERIFY_TIMEOUTS 2u
@@ -220,9 +221,12 @@ int nvme_ctrlr_reset(struct nvme_ctrlr *c, unsigned epoch)
 
     pthread_mutex_lock(&c->reset_lock);
     if (!nvme_ctrlr_failed(c) && nvme_ctrlr_epoch(c) == epoch) {
+        trace(TRACE_RECOVERY, TRACE_RECOVER_CONTROLLER, epoch, 0, 0, 0);
         stop_users(c);
         restart_or_fail(c);
         resume_users(c, nvme_ctrlr_failed(c) ? -EIO : 0);
+        trace(TRACE_RECOVERY_DONE, TRACE_RECOVER_CONTROLLER, epoch, 0, 0,
+              nvme_ctrlr_failed(c) ? -EIO : 0);
     }
     rc = nvme_ctrlr_failed(c) ? -EIO : 0;
     pthread_mutex_unlock(&c->reset_lock);

@@ -18,6 +18,7 @@ static const struct cli_command commands[] = {
     {"info", "o", "PATH", "show what serves a mount, and its counters", cli_info},
     {"stats", "ow", "[PATH...]", "show the counters of mounts (all of them)", cli_stats},
     {"top", "oiC", "[PATH...]", "show what mounts do now (all of them)", cli_top},
+    {"trace", "oiC", "PATH", "show what a mount did, event by event", cli_trace},
     {"cache", "olniC", "DIRECTORY", "keep a directory below a size, by removing old files",
      cli_cache},
     {"scrub", "oqa", "PATH...", "compare data on the drive with its checksums", cli_scrub},

@@ -10,9 +10,9 @@
 #include "client/lib/call_stats.h"
 #include "client/lib/client_internal.h"
 #include "client/lib/copy_service.h"
+#include "client/lib/nvtx_range.h"
 #include "client/lib/pipeline.h"
 #include "client/lib/staging_pair.h"
-#include "client/lib/trace.h"
 
 #define DEFAULT_THREADS 8 /* the mount serves as many transfers at once */
 #define DEFAULT_CHUNK   ((size_t)2 << 20)
@@ -189,10 +189,10 @@ size_t gpunvme_transfer_bounced(struct gpunvme_buffer *b, const struct range *r,
     if (*err)
         return 0;
     uint64_t begun = now_ns();
-    trace_begin(r->write ? "write, bounced" : "read, bounced", r->len);
+    nvtx_range_begin(r->write ? "write, bounced" : "read, bounced", r->len);
     if (!read_small(b, r, &done, err))
         done = move_by_pipeline(b, r, result, err);
-    trace_end();
+    nvtx_range_end();
     if (done)
         result->path = GPUNVME_PATH_BOUNCE;
     unsigned op = r->write ? GPUNVME_OP_WRITE : GPUNVME_OP_READ;

@@ -9,8 +9,8 @@
 
 #include "client/lib/call_stats.h"
 #include "client/lib/direct.h"
+#include "client/lib/nvtx_range.h"
 #include "client/lib/socket.h"
-#include "client/lib/trace.h"
 
 /* NULL: *err. */
 static struct gpunvme_buffer *buffer_new(struct gpunvme *g, size_t len, int *err)
@@ -140,10 +140,10 @@ static int register_memory(struct gpunvme *g, void *addr, size_t len, bool is_ho
         return err;
     b->addr = addr;
     err = is_host ? 0 : locate(b);
-    trace_begin("register", len);
+    nvtx_range_begin("register", len);
     if (!err)
         err = share(b);
-    trace_end();
+    nvtx_range_end();
     if (err && may_persist(b, err)) {
         snprintf(b->why_not, sizeof(b->why_not), "%s", gpunvme_error());
         err = 0;

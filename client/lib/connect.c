@@ -133,6 +133,16 @@ int gpunvme_open_files(struct gpunvme *g, uint64_t below, struct gpunvme_ioc_ope
     return err ? gpunvme_fail(err, "OPEN_FILES: %s", strerror(-err)) : 0;
 }
 
+int gpunvme_trace(struct gpunvme *g, uint64_t next, struct gpunvme_ioc_trace *out)
+{
+    memset(out, 0, sizeof(*out));
+    out->next = next;
+    int err = gpunvme_ioctl(g->fd, GPUNVME_IOC_TRACE, out, sizeof(*out));
+    if (err == -ENODATA)
+        return gpunvme_fail(err, "the mount keeps no trace: mount with -o trace");
+    return err ? gpunvme_fail(err, "TRACE: %s", strerror(-err)) : 0;
+}
+
 int gpunvme_queues(struct gpunvme *g, struct gpunvme_ioc_queues *out)
 {
     memset(out, 0, sizeof(*out));

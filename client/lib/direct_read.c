@@ -5,7 +5,7 @@
 #include "client/device/gd_launch.h"
 #include "client/lib/call_stats.h"
 #include "client/lib/direct.h"
-#include "client/lib/trace.h"
+#include "client/lib/nvtx_range.h"
 
 #define MAX_READ ((uint64_t)INT64_MAX)
 
@@ -67,9 +67,9 @@ static int read_in_stream(struct gpunvme_file *f, void *ptr, size_t n, uint64_t 
 int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset, void *stream,
                        int64_t *bytes)
 {
-    trace_begin("read, direct, in a stream", n);
+    nvtx_range_begin("read, direct, in a stream", n);
     int err = read_in_stream(f, ptr, n, offset, stream, bytes);
-    trace_end();
+    nvtx_range_end();
     if (!err)
         call_stats_enqueued(f->d->g, gq_read_bytes(&f->device.map, offset, n));
     return err;
@@ -126,9 +126,9 @@ ssize_t gpunvme_file_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t 
 {
     uint64_t begun = now_ns();
 
-    trace_begin("read, direct", n);
+    nvtx_range_begin("read, direct", n);
     ssize_t got = read_and_wait(f, ptr, n, offset);
-    trace_end();
+    nvtx_range_end();
     call_stats_count(f->d->g, GPUNVME_OP_READ, GPUNVME_CALLS_DIRECT, got > 0 ? (uint64_t)got : 0,
                      begun);
     return got;

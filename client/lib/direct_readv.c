@@ -8,8 +8,8 @@
 #include "client/device/gd_list_launch.h"
 #include "client/lib/call_stats.h"
 #include "client/lib/direct.h"
+#include "client/lib/nvtx_range.h"
 #include "client/lib/shared_list.h"
-#include "client/lib/trace.h"
 
 #define WARP   32u
 #define KERNEL "gpunvme_direct_readv"
@@ -133,9 +133,9 @@ static int read_list(struct gpunvme_file *f, void *ptr, struct gpunvme_piece *pi
 int gpunvme_readv_async(struct gpunvme_file *f, void *ptr, struct gpunvme_piece *pieces, size_t n,
                         void *stream)
 {
-    trace_begin("readv, direct, in a stream", n);
+    nvtx_range_begin("readv, direct, in a stream", n);
     int err = read_list(f, ptr, pieces, n, stream);
-    trace_end();
+    nvtx_range_end();
     if (!err && n)
         call_stats_enqueued(f->d->g, 0);
     return err;

@@ -5,8 +5,8 @@
 
 #include "client/lib/call_stats.h"
 #include "client/lib/client_internal.h"
+#include "client/lib/nvtx_range.h"
 #include "client/lib/shared_list.h"
-#include "client/lib/trace.h"
 
 /* The pieces of a call, in the order in which they are read. */
 struct batch {
@@ -187,9 +187,9 @@ static int read_by_the_mount(struct batch *batch)
 
     batch->flags = g->options.path == GPUNVME_PATH_GPU ? GPUNVME_NO_FALLBACK : 0;
     uint64_t begun = now_ns();
-    trace_begin("readv by the mount", batch->n);
+    nvtx_range_begin("readv by the mount", batch->n);
     int err = own ? read_turns(batch, own, true) : read_by_way_of_list(batch);
-    trace_end();
+    nvtx_range_end();
     call_stats_count(g, GPUNVME_OP_READV, batch->result->path, batch->bytes, begun);
     gpunvme_note_fallback(batch->b, &(struct range){.write = false}, batch->result);
     return err;

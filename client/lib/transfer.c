@@ -7,7 +7,7 @@
 
 #include "client/lib/call_stats.h"
 #include "client/lib/client_internal.h"
-#include "client/lib/trace.h"
+#include "client/lib/nvtx_range.h"
 #include "support/clock.h"
 #include "support/page.h"
 
@@ -141,9 +141,9 @@ static size_t by_the_mount(struct gpunvme_buffer *b, const struct range *r,
 
     uint64_t begun = now_ns();
 
-    trace_begin(r->write ? "write by the mount" : "read by the mount", r->len);
+    nvtx_range_begin(r->write ? "write by the mount" : "read by the mount", r->len);
     size_t done = gpunvme_transfer_shared(b, r, flags, result, err);
-    trace_end();
+    nvtx_range_end();
     call_stats_count(b->owner, r->write ? GPUNVME_OP_WRITE : GPUNVME_OP_READ, result->path, done,
                      begun);
     gpunvme_note_fallback(b, r, result);

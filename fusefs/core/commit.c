@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "fusefs/core/state.h"
+#include "support/trace.h"
 
 int ffs_journal_init(struct ffs *fs)
 {
@@ -191,7 +192,9 @@ static int commit_running(struct ffs *fs)
     }
     if (err)
         return err == -ENODATA ? 0 : err;
+    trace(TRACE_COMMIT, 0, s.from.tid, 0, s.from.n, 0);
     err = write_snapshot(fs, &s);
+    trace(TRACE_COMMIT_DONE, 0, s.from.tid, 0, s.from.n, err);
     if (err) {
         err = ffs_fail(fs, "commit", err);
         fs->journal.failed = s.from;

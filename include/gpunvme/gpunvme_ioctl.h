@@ -376,6 +376,43 @@ struct gpunvme_ioc_queues {
     struct gpunvme_queue queues[GPUNVME_QUEUES_MAX]; /* out */
 };
 
+/* What a record of the trace tells. The comments name id, a, b, len and result of each. */
+#define GPUNVME_TRACE_REQUEST       1u  /* of the kernel: opcode, unique, node id, bytes */
+#define GPUNVME_TRACE_REQUEST_DONE  2u  /* its thread is free: opcode, unique, node id */
+#define GPUNVME_TRACE_OP            3u  /* a transfer began: operation, inode, offset, bytes */
+#define GPUNVME_TRACE_OP_DONE       4u  /* operation, inode, NVMe commands, bytes, -errno */
+#define GPUNVME_TRACE_SUBMIT        5u  /* an NVMe command: CID, first LBA, QID, opcode */
+#define GPUNVME_TRACE_COMPLETE      6u  /* the same, and the status field */
+#define GPUNVME_TRACE_COMMIT        7u  /* of the journal: 0, transaction, 0, blocks */
+#define GPUNVME_TRACE_COMMIT_DONE   8u  /* the same, and -errno */
+#define GPUNVME_TRACE_RECOVERY      9u  /* 1 queue, 2 executor, 3 controller; QID */
+#define GPUNVME_TRACE_RECOVERY_DONE 10u /* the same, and -errno */
+
+/*
+ * An operation is GPUNVME_OP_*, 3 (a read of the kernel) or 4 (a write of it). Commands that the
+ * GPU posts are not recorded one by one; GPUNVME_TRACE_OP_DONE has their number.
+ */
+struct gpunvme_trace_record {
+    uint64_t ns; /* CLOCK_MONOTONIC */
+    uint32_t kind;
+    uint32_t id;
+    uint64_t a, b;
+    uint32_t len;
+    int32_t result;
+};
+#define GPUNVME_TRACE_MAX 400u
+
+/* The daemon keeps the latest 65,536 records of a mount with -o trace, for root. */
+struct gpunvme_ioc_trace {
+    struct gpunvme_abi abi;
+    uint64_t next;  /* in: number of the first record wanted, 0: the oldest; out: of the next one */
+    uint64_t end;   /* out: number of the record that comes after all that exist now */
+    uint64_t lost;  /* out: records passed over, because newer ones had overwritten them */
+    uint32_t count; /* out */
+    uint32_t reserved;
+    struct gpunvme_trace_record records[GPUNVME_TRACE_MAX]; /* out */
+};
+
 /*
  * Leases: the direct path. A program drives NVMe queue pairs of its own and knows the extents of
  * its files; no call into the daemon is needed for a read. A leased queue reaches the whole
@@ -550,6 +587,7 @@ struct gpunvme_ioc_share_calls {
 #define GPUNVME_IOC_QUEUES      _IOWR('G', 0x6f, struct gpunvme_ioc_queues)
 #define GPUNVME_IOC_RESIZE      _IOWR('G', 0x70, struct gpunvme_ioc_resize)
 #define GPUNVME_IOC_SHARE_CALLS _IOWR('G', 0x71, struct gpunvme_ioc_share_calls)
+#define GPUNVME_IOC_TRACE       _IOWR('G', 0x72, struct gpunvme_ioc_trace)
 
 /* C99 has no assertions at compile time. */
 #if defined(__cplusplus) || __STDC_VERSION__ >= 201112L
@@ -591,6 +629,8 @@ static_assert(sizeof(struct gpunvme_open_file) == 88, "open file");
 static_assert(sizeof(struct gpunvme_ioc_open_files) < 16384, "FUSE's limit");
 static_assert(sizeof(struct gpunvme_queue) == 24, "queue");
 static_assert(sizeof(struct gpunvme_ioc_queues) < 16384, "FUSE's limit");
+static_assert(sizeof(struct gpunvme_trace_record) == 40, "trace record");
+static_assert(sizeof(struct gpunvme_ioc_trace) < 16384, "FUSE's limit");
 static_assert(sizeof(struct gpunvme_ioc_resize) == 32, "resize");
 static_assert(sizeof(struct gpunvme_ioc_share_calls) == 16, "share calls");
 static_assert(sizeof(struct gpunvme_ioc_scrub) == 56 + 24 * GPUNVME_SCRUB_BLOCKS_MAX, "scrub");

@@ -37,6 +37,7 @@ int cli_regs(int argc, char **argv);
 int cli_check(int argc, char **argv);
 int cli_stats(int argc, char **argv);
 int cli_top(int argc, char **argv);
+int cli_trace(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_verify(int argc, char **argv);
 int cli_cache(int argc, char **argv);

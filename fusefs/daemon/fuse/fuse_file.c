@@ -234,12 +234,28 @@ static int allocate(struct daemon *d, struct ffs_inode *inode, int mode, uint64_
     return err;
 }
 
-static void count(fuse_req_t req, struct open_file *file, bool written, size_t bytes)
+static struct op file_op_begin(fuse_req_t req, struct open_file *file, unsigned kind, off_t offset,
+                               size_t size)
 {
     const struct fuse_ctx *ctx = fuse_req_ctx(req);
+    struct op op = {.totals = &op_daemon(req)->totals,
+                    .activity = &file->activity,
+                    .kind = kind,
+                    .ino = ffs_ino(file->inode),
+                    .offset = (uint64_t)offset,
+                    .len = size};
 
     activity_caller(&file->activity, ctx->uid, ctx->pid);
-    activity_add(&file->activity, ACTIVITY_KERNEL, written, bytes);
+    op_begin(&op);
+    return op;
+}
+
+/* n is the bytes moved, or -errno. */
+static void file_op_end(struct op *op, ssize_t n)
+{
+    op->bytes = n > 0 ? (uint64_t)n : 0;
+    op->error = n < 0 ? (int)n : 0;
+    op_end(op);
 }
 
 /*
@@ -256,15 +272,14 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct f
         return;
     }
     struct ffs_inode *inode = op_file(fi)->inode;
+    struct op op = file_op_begin(req, op_file(fi), OP_KERNEL_READ, offset, size);
     if (!direct_write_applies(fi))
         kernel_cache_add(inode, KERNEL_PAGES);
     ssize_t n = file_read(inode, (uint64_t)offset, data, size);
-    if (n > 0) {
-        /* The kernel reads before it writes a part of a page, also with writeback_cache. */
-        if ((op_file(fi)->flags & O_ACCMODE) != O_WRONLY)
-            file_accessed(inode, fi->flags);
-        count(req, op_file(fi), false, (size_t)n);
-    }
+    /* The kernel reads before it writes a part of a page, also with writeback_cache. */
+    if (n > 0 && (op_file(fi)->flags & O_ACCMODE) != O_WRONLY)
+        file_accessed(inode, fi->flags);
+    file_op_end(&op, n);
     if (n < 0)
         op_reply(req, (int)n);
     else
@@ -276,6 +291,7 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off
 {
     (void)ino;
     struct ffs_inode *inode = op_file(fi)->inode;
+    struct op op = file_op_begin(req, op_file(fi), OP_KERNEL_WRITE, offset, size);
     bool direct = direct_write_applies(fi);
     if (!direct)
         kernel_cache_add(inode, KERNEL_PAGES);
@@ -283,8 +299,7 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off
     if (n == 0)
         n = (fi->writepage ? write_pages : write_inode)(op_daemon(req), inode, (uint64_t)offset,
                                                         data, size);
-    if (n > 0)
-        count(req, op_file(fi), true, (size_t)n);
+    file_op_end(&op, n);
     if (n < 0)
         op_reply(req, (int)n);
     else if (direct)

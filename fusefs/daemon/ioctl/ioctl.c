@@ -3,6 +3,7 @@
  * The ioctls: decoding, checks, dispatch to a thread, and the reply.
  */
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -21,6 +22,7 @@
 #include "fusefs/daemon/transfer/buffer_transfer.h"
 #include "gpunvme/gpunvme_ioctl.h"
 #include "sim/gpu/sim_copy_ioctl.h"
+#include "support/trace.h"
 
 /*
  * _IOR('X', 125, uint32_t). The encoding declares the argument as output, so
@@ -30,6 +32,12 @@
 #define ROOT_INO        1u
 /* READs of up to so many bytes are short (ioctl_run()). */
 #define SHORT_READ (1u << 20)
+
+static_assert(sizeof(struct trace_record) == sizeof(struct gpunvme_trace_record) &&
+                  offsetof(struct trace_record, result) ==
+                      offsetof(struct gpunvme_trace_record, result) &&
+                  (unsigned)TRACE_RECOVERY_DONE == GPUNVME_TRACE_RECOVERY_DONE,
+              "the ring's records are those of the ABI");
 
 /* The caller of an ioctl other than a transfer. */
 struct call {
@@ -100,6 +108,20 @@ static int handle_open_files(const struct call *call, void *arg)
 static int handle_queues(const struct call *call, void *arg)
 {
     return ioctl_queues(call->daemon, call->uid, arg);
+}
+
+static int handle_trace(const struct call *call, void *arg)
+{
+    struct gpunvme_ioc_trace *t = arg;
+
+    if (call->uid != 0)
+        return -EPERM;
+    if (!trace_ring)
+        return -ENODATA;
+    t->lost = 0;
+    t->end = trace_end();
+    t->count = trace_read(&t->next, (struct trace_record *)t->records, GPUNVME_TRACE_MAX, &t->lost);
+    return 0;
 }
 
 static int handle_share_calls(const struct call *call, void *arg)
@@ -193,6 +215,7 @@ static const struct request {
     {GPUNVME_IOC_QUEUES, {0}, handle_queues, false},
     {GPUNVME_IOC_RESIZE, {0}, handle_resize, true},
     {GPUNVME_IOC_SHARE_CALLS, {0}, handle_share_calls, false},
+    {GPUNVME_IOC_TRACE, {0}, handle_trace, false},
 };
 
 struct transfer_job {
@@ -223,6 +246,7 @@ struct request_job {
         struct gpunvme_ioc_queues queue_list;
         struct gpunvme_ioc_resize resize;
         struct gpunvme_ioc_share_calls share_calls;
+        struct gpunvme_ioc_trace trace;
     } arg;
 };
 
@@ -369,7 +393,7 @@ static void transfer(fuse_req_t req, unsigned cmd, const struct call *call, cons
         goto refuse;
     *job = (struct transfer_job){.transfer = {.daemon = call->daemon,
                                               .inode = call->file->inode,
-                                              .activity = &call->file->activity,
+                                              .op.activity = &call->file->activity,
                                               .write = cmd == GPUNVME_IOC_WRITE,
                                               .uid = call->uid,
                                               .pid = fuse_req_ctx(req)->pid,

@@ -78,7 +78,7 @@ void ioctl_readv(struct fuse_req *req, struct open_file *file, const void *in)
     job->req = req;
     job->readv.t.daemon = op_daemon(req);
     job->readv.t.inode = file->inode;
-    job->readv.t.activity = &file->activity;
+    job->readv.t.op.activity = &file->activity;
     job->readv.t.uid = fuse_req_ctx(req)->uid;
     fuse_req_interrupt_func(req, cancel, &job->readv);
     ioctl_run(op_daemon(req), file->inode, &job->job, false);

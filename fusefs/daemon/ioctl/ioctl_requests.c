@@ -101,7 +101,6 @@ static void add_ctrlr_stats(struct nvme_ctrlr *c, struct gpunvme_ioc_stats *stat
 void ioctl_fill_stats(struct daemon *d, struct gpunvme_ioc_stats *stats)
 {
     struct gq_stats gq = {0};
-    struct bounce_stats *b = &d->bounced;
 
     if (d->stack.engine) {
         gq_engine_stats(d->stack.engine, &gq);
@@ -112,9 +111,6 @@ void ioctl_fill_stats(struct daemon *d, struct gpunvme_ioc_stats *stats)
         .gpu_commands = gq.commands,
         .gpu_read_bytes = gq.bytes_read,
         .gpu_written_bytes = gq.bytes_written,
-        .bounce_transfers = atomic_load_explicit(&b->transfers, memory_order_relaxed),
-        .bounce_read_bytes = atomic_load_explicit(&b->read_bytes, memory_order_relaxed),
-        .bounce_written_bytes = atomic_load_explicit(&b->written_bytes, memory_order_relaxed),
         .errors = gq.errors,
         .timeouts = gq.timeouts,
         .cancelled = gq.cancelled,
@@ -124,9 +120,8 @@ void ioctl_fill_stats(struct daemon *d, struct gpunvme_ioc_stats *stats)
         .queue_recreations = gq.recreates,
         .gpu_staged_read_bytes = gq.staged_read,
         .gpu_staged_written_bytes = gq.staged_written,
-        .fuse_requests = atomic_load_explicit(&d->requests, memory_order_relaxed),
         .leased_commands = leases_commands(d->leases)};
-    transfer_stats_fill(&d->transfers, stats);
+    op_totals_fill(&d->totals, stats);
     shared_calls_sum(d, &stats->calls);
     if (d->stack.ctrlr)
         add_ctrlr_stats(d->stack.ctrlr, stats);

@@ -172,7 +172,7 @@ bool raw_request(struct daemon *d, int fd, void *buf, size_t len)
 
     if (len < sizeof(*in))
         return false;
-    atomic_fetch_add_explicit(&d->requests, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&d->totals.requests, 1, memory_order_relaxed);
     clears_setid = asks_to_clear(in, len);
     switch (in->opcode) {
     case FUSE_INIT:

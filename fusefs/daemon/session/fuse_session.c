@@ -33,6 +33,7 @@
 #include "fusefs/daemon/start/background.h"
 #include "fusefs/daemon/state/buffers.h"
 #include "support/metrics.h"
+#include "support/trace.h"
 
 #define TRANSFER_THREADS 12 /* eight for one user, see workers.h */
 /*
@@ -326,6 +327,10 @@ int session_run(const struct options *opts, const struct fuse_args *args, const 
                        .files_lock = PTHREAD_MUTEX_INITIALIZER};
     int status = EXIT_MOUNT;
 
+    if (opts->trace && trace_open() != 0) {
+        log_line(LOG_ERR, "%s: trace: out of memory", opts->device);
+        goto out;
+    }
     if (open_stack(&d, drive, why, sizeof(why)) != 0) {
         log_text(LOG_ERR, why);
         goto out;

@@ -22,6 +22,7 @@
 #include "fusefs/daemon/state/buffers.h"
 #include "fusefs/daemon/state/daemon.h"
 #include "support/clock.h"
+#include "support/trace.h"
 
 /*
  * Threads that wait for requests at a time. The kernel wakes the one that has waited longest, whose
@@ -164,9 +165,13 @@ static void note_error(struct session_loop *loop, int err)
 static void serve(struct session_loop *loop, char *request, size_t len)
 {
     struct fuse_buf buf = {.mem = request, .size = len};
+    struct fuse_in_header in = {0};
 
+    memcpy(&in, request, len < sizeof(in) ? len : sizeof(in));
+    trace(TRACE_REQUEST, in.opcode, in.unique, in.nodeid, len, 0);
     if (!raw_request(loop->d, fuse_session_fd(loop->d->session), request, len))
         fuse_session_process_buf(loop->d->session, &buf);
+    trace(TRACE_REQUEST_DONE, in.opcode, in.unique, in.nodeid, 0, 0);
 }
 
 static void receive_and_serve(struct session_thread *t, struct bounce *b)

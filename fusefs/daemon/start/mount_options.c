@@ -93,6 +93,7 @@ enum key {
     KEY_NODISCARD,
     KEY_WRITEBACK,
     KEY_ACCESS,
+    KEY_TRACE,
     KEY_NOIOMMU,
     KEY_NAMED,
     KEY_TYPED,
@@ -142,6 +143,7 @@ static const struct fuse_opt spec[] = {
     FUSE_OPT_KEY("sync", KEY_FLAG),
     FUSE_OPT_KEY("symfollow", KEY_FLAG),
     FUSE_OPT_KEY("nosymfollow", KEY_FLAG),
+    FUSE_OPT_KEY("trace", KEY_TRACE),
     FUSE_OPT_KEY("discard", KEY_DISCARD),
     FUSE_OPT_KEY("nodiscard", KEY_NODISCARD),
     FUSE_OPT_KEY("writeback_cache", KEY_WRITEBACK),
@@ -381,6 +383,9 @@ static int take(void *data, const char *arg, int key, struct fuse_args *out)
         opts->read_only = key == KEY_READ_ONLY;
         opts->given |= OPTIONS_GIVEN_READ_ONLY;
         return 1;
+    case KEY_TRACE:
+        opts->trace = true;
+        return 0;
     case KEY_NOIOMMU:
         opts->noiommu = true;
         return 0;

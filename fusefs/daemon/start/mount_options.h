@@ -77,6 +77,7 @@ struct options {
     unsigned access;     /* enum ffs_access */
     bool read_only;
     bool discard;
+    bool trace; /* records of what the daemon does are kept */
     bool writeback_cache;
     bool remount;                         /* change a mount: remount.h */
     unsigned given;                       /* OPTIONS_GIVEN_* */

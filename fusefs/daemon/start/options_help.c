@@ -34,6 +34,7 @@ void options_print_help(void)
           "                         users that may lease queues of the drive (none)\n"
           "  -o sandbox=auto|none|privileges|caps|files|full\n"
           "                         what the daemon gives up: capabilities, files, system calls\n"
+          "  -o trace               keep records of what the daemon does, for gpunvme trace\n"
           "  -o metrics=ADDRESS     counters for Prometheus, by HTTP on 127.0.0.1:PORT\n"
           "  -o cuda_device=N       ordinal of the CUDA device (0)\n"
           "  -o queues=N, depth=N   queue pairs of the executor and their entries\n"

@@ -13,8 +13,8 @@
 #include "fusefs/daemon/start/mount_options.h"
 #include "fusefs/daemon/start/stack.h"
 #include "fusefs/daemon/state/activity.h"
+#include "fusefs/daemon/state/op.h"
 #include "fusefs/daemon/state/shared_calls.h"
-#include "fusefs/daemon/state/transfer_stats.h"
 
 /* Limit of one READ or WRITE request, bytes; the size of a bounce buffer. */
 #define MAX_IO (1u << 20)
@@ -69,11 +69,6 @@ struct bounce_pool {
     struct bounce *free; /* protected by lock */
 };
 
-/* Transfers through host memory. The executor counts its own. */
-struct bounce_stats {
-    _Atomic uint64_t transfers, read_bytes, written_bytes;
-};
-
 struct daemon {
     const struct options *opts;
     struct stack stack;
@@ -88,10 +83,8 @@ struct daemon {
     struct caches *caches;
     struct metrics_server *metrics; /* NULL: none */
     struct bounce_pool bounces;
-    struct bounce_stats bounced;
-    struct transfer_stats transfers;
+    struct op_totals totals;
     _Atomic int64_t fallback_logged; /* CLOCK_MONOTONIC seconds of the last line, 0: none yet */
-    _Atomic uint64_t requests;       /* of the kernel */
     _Atomic unsigned inline_jobs;    /* transfers that session threads run now */
     _Atomic unsigned held_writes;    /* direct_write.c: replies held back */
     pthread_mutex_t recovery;        /* held by the thread that recovers the executor's queues */

@@ -491,7 +491,6 @@ void readv_run(struct readv *r)
 {
     struct transfer *t = &r->t;
     struct gpunvme_ioc_readv *v = &r->v;
-    uint64_t begun = now_ns();
 
     v->bytes = v->commands = v->path = v->nvme_status = 0;
     t->error = -EINVAL;
@@ -499,14 +498,15 @@ void readv_run(struct readv *r)
         return;
     t->rw = (struct gpunvme_ioc_rw){
         .flags = v->flags, .deadline_ms = v->deadline_ms, .id = v->id, .key = v->key};
+    transfer_op_begin(t, GPUNVME_OP_READV);
     t->error = transfer_begin(t);
-    if (t->error)
-        return;
-    t->error = run(r);
-    transfer_end(t, v->bytes);
+    if (!t->error) {
+        t->error = run(r);
+        transfer_end(t);
+    }
+    transfer_op_end(t, v->bytes);
     v->commands = t->rw.commands;
     v->path = t->rw.path;
     v->flags = t->rw.flags;
     v->nvme_status = t->rw.nvme_status;
-    transfer_stats_count(&t->daemon->transfers, GPUNVME_OP_READV, v->path, now_ns() - begun);
 }

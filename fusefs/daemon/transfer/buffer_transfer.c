@@ -18,6 +18,7 @@
 #include "layout/format.h"
 #include "support/clock.h"
 #include "support/minmax.h"
+#include "support/trace.h"
 
 /*
  * Bytes of one run of the executor. A read pins blocks and blocks no other
@@ -84,7 +85,7 @@ int transfer_fall_back(struct transfer *t, int err)
         return err;
     if (t->no_fallback)
         return err == -ENODEV || err == -ENOTSUP ? -EREMOTEIO : err;
-    transfer_stats_fell_back(&t->daemon->transfers, err);
+    op_fell_back(&t->op, err);
     if (err != -ENOSPC)
         log_failure(t, err, "transfers take the bounce path");
     t->gpu = false;
@@ -251,6 +252,26 @@ static int run_with_buffer(struct transfer *t)
     return t->write ? move_charged(t) : move_all(t);
 }
 
+void transfer_op_begin(struct transfer *t, unsigned kind)
+{
+    t->op = (struct op){.totals = &t->daemon->totals,
+                        .activity = t->op.activity,
+                        .kind = kind,
+                        .ino = ffs_ino(t->inode),
+                        .offset = t->rw.file_offset,
+                        .len = t->rw.len};
+    op_begin(&t->op);
+}
+
+void transfer_op_end(struct transfer *t, uint64_t bytes)
+{
+    t->op.bytes = bytes;
+    t->op.commands = t->rw.commands;
+    t->op.path = t->rw.path;
+    t->op.error = t->error;
+    op_end(&t->op);
+}
+
 int transfer_begin(struct transfer *t)
 {
     struct daemon *d = t->daemon;
@@ -259,7 +280,7 @@ int transfer_begin(struct transfer *t)
     t->no_fallback = (rw->flags & GPUNVME_NO_FALLBACK) || d->opts->gpu == GPU_REQUIRE;
     t->deadline = deadline_of(rw);
     rw->flags &= ~GPUNVME_STAGED;
-    t->done = t->bounced = rw->bytes = rw->commands = rw->path = rw->nvme_status = 0;
+    t->done = rw->bytes = rw->commands = rw->path = rw->nvme_status = 0;
     t->failed_ns = t->failures = 0;
     t->stuck = false;
     int err =
@@ -267,41 +288,35 @@ int transfer_begin(struct transfer *t)
     if (!err)
         t->gpu = buffer_gq(t->use.buffer) != NULL;
     if (!err && !t->gpu && !t->no_fallback)
-        transfer_stats_fell_back(&d->transfers, 0);
+        op_fell_back(&t->op, 0);
     return err;
 }
 
-void transfer_end(struct transfer *t, uint64_t bytes)
+void transfer_end(struct transfer *t)
 {
     buffer_use_end(t->daemon->buffers, &t->use);
-    if (t->activity) {
-        activity_add(t->activity, ACTIVITY_BOUNCE, t->write, min_u64(t->bounced, bytes));
-        activity_add(t->activity, ACTIVITY_GPU, t->write, bytes - min_u64(t->bounced, bytes));
-    }
-    if (t->rw.path & GPUNVME_PATH_BOUNCE)
-        atomic_fetch_add_explicit(&t->daemon->bounced.transfers, 1, memory_order_relaxed);
 }
 
 void transfer_run(struct transfer *t)
 {
     struct gpunvme_ioc_rw *rw = &t->rw;
     char last = 0;
-    uint64_t begun = now_ns();
     uint64_t size = t->write ? size_of(t->inode) : 0, len = rw->len;
 
+    transfer_op_begin(t, t->write ? GPUNVME_OP_WRITE : GPUNVME_OP_READ);
     t->error = transfer_begin(t);
-    if (t->error)
+    if (t->error) {
+        transfer_op_end(t, 0);
         return;
+    }
     t->error = run_with_buffer(t);
     bool grew = t->write && t->done && rw->file_offset + t->done > size;
     if (grew && (rw->file_offset + t->done) % LAY_BLOCK_SIZE)
         buffer_get(t->use.buffer, rw->buffer_offset + t->done - 1, &last, 1);
-    transfer_end(t, t->done);
+    transfer_end(t);
     rw->len = len;
-    transfer_stats_count(&t->daemon->transfers, t->write ? GPUNVME_OP_WRITE : GPUNVME_OP_READ,
-                         rw->path, now_ns() - begun);
-
     t->error = final_error(t, t->error);
+    transfer_op_end(t, t->done);
     rw->bytes = t->done;
     if (t->write && t->done)
         notify_written(t->daemon->session, t->inode, rw->file_offset, t->done, grew, last);
@@ -311,7 +326,9 @@ void transfer_recover(struct daemon *d)
 {
     if (pthread_mutex_trylock(&d->recovery) != 0)
         return;
+    trace(TRACE_RECOVERY, TRACE_RECOVER_EXECUTOR, 0, 0, 0, 0);
     int err = gq_engine_recover(d->stack.engine);
+    trace(TRACE_RECOVERY_DONE, TRACE_RECOVER_EXECUTOR, 0, 0, 0, err);
     pthread_mutex_unlock(&d->recovery);
     if (err)
         log_line(LOG_ERR, "%s: queues of the executor stay out of service: %s", d->opts->device,

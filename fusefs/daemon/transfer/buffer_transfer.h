@@ -13,8 +13,8 @@
 
 struct transfer {
     struct daemon *daemon;
-    struct ffs_inode *inode;   /* of the open file, which outlives its ioctl */
-    struct activity *activity; /* the open file's; NULL: none is counted */
+    struct ffs_inode *inode; /* of the open file, which outlives its ioctl */
+    struct op op;            /* activity is set by the caller; the rest by the transfer */
     bool write;
     uid_t uid;
     pid_t pid;                /* of the caller; 0: unknown */
@@ -34,7 +34,6 @@ struct transfer {
     struct buffer_use use;
     int64_t deadline; /* CLOCK_MONOTONIC ms; 0: the caller gave none */
     uint64_t done;    /* bytes moved, from the start of the range */
-    uint64_t bounced; /* bytes moved through host memory */
     bool no_fallback, gpu;
     /* Of runs of the executor. */
     uint64_t run_ns;    /* when the last one began */
@@ -59,15 +58,18 @@ void transfer_recover(struct daemon *d);
  * Parts for batches (buffer_readv.c), whose reads share buffer, deadline and
  * cancel flag.
  *
- * begin: clears the out fields, begins the use of the buffer and sets t->gpu.
- * After 0, end must follow. read: moves the range of rw, as READ; t->done
- * counts the bytes, and rw.path gains the path. end: adds the bytes to the open
- * file's. fall_back: called after the GPU path failed with err. 0: it goes on, through host memory,
- * and t->gpu is false; or, where host memory may not be used, by the executor again
- * (transfer_repeat()), and t->gpu is still true.
+ * op_begin: begins the record of the operation, op_end ends it with t->error and the bytes moved.
+ *
+ * begin: clears the out fields, begins the use of the buffer and sets t->gpu. After 0, end must
+ * follow, which ends the use. read: moves the range of rw, as READ; t->done counts the bytes, and
+ * rw.path gains the path. fall_back: called after the GPU path failed with err. 0: it goes on,
+ * through host memory, and t->gpu is false; or, where host memory may not be used, by the executor
+ * again (transfer_repeat()), and t->gpu is still true.
  */
+void transfer_op_begin(struct transfer *t, unsigned kind);
+void transfer_op_end(struct transfer *t, uint64_t bytes);
 int transfer_begin(struct transfer *t);
-void transfer_end(struct transfer *t, uint64_t bytes);
+void transfer_end(struct transfer *t);
 int transfer_read(struct transfer *t);
 int transfer_fall_back(struct transfer *t, int err);
 

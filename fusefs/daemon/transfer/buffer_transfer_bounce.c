@@ -44,8 +44,6 @@ int transfer_bounce(struct transfer *t, uint64_t offset, uint64_t at, uint64_t l
     if (n < 0)
         return (int)n;
     *moved = (uint64_t)n;
-    t->bounced += *moved;
-    atomic_fetch_add_explicit(t->write ? &d->bounced.written_bytes : &d->bounced.read_bytes, *moved,
-                              memory_order_relaxed);
+    t->op.bounced += *moved;
     return 0;
 }

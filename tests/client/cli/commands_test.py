@@ -64,7 +64,7 @@ def options(command):
 
 class Help(unittest.TestCase):
     def test_every_command_has_its_own(self):
-        self.assertEqual(len(commands()), 19)
+        self.assertEqual(len(commands()), 20)
         for command in commands():
             text = run(command, "--help")[0]
             self.assertTrue(text.startswith(f"usage: gpunvme {command} "), text)
@@ -175,6 +175,30 @@ class OnMount(unittest.TestCase):
             self.assertIn("no executor", found["tier_note"])
             self.assertEqual(found["fallback"], "gpu=off")
             self.assertRegex(run("info", mount)[0], "(?m)^Tier: +none$")
+
+    def test_a_trace_has_each_step_of_a_write_in_its_order(self):
+        self.assertIn("-o trace", run("trace", self.mount, status=1)[1])
+        with mounted_elsewhere("executor=cpu,trace") as mount:
+            with open(os.path.join(mount, "file"), "wb") as f:
+                f.write(b"x" * 10000)
+                f.flush()
+                os.fsync(f.fileno())
+                inode = os.fstat(f.fileno()).st_ino
+            records = document("trace", mount)["records"]
+            self.assertEqual(sorted(records, key=lambda r: r["ns"]), records)
+            events = [(r["event"], r.get("what", "")) for r in records]
+            begun = events.index(("op", "write"))
+            self.assertEqual((records[begun]["inode"], records[begun]["offset"]), (inode, 0))
+            for event in (("submit", ""), ("complete", ""), ("op done", "write"), ("commit", ""),
+                          ("commit done", "")):
+                self.assertIn(event, events[begun:], event)
+            # Queue 0 is the admin queue, where a controller may refuse what it does not have.
+            done = [r for r in records if r["event"] == "complete" and r["qid"]]
+            self.assertTrue(done and all(r["status"] == 0 for r in done))
+            submitted = {(r["qid"], r["cid"]) for r in records if r["event"] == "submit"}
+            self.assertTrue(all((r["qid"], r["cid"]) in submitted for r in done))
+            text = run("trace", mount)[0]
+            self.assertRegex(text, r"(?m)^ *\d+\.\d{9} op done write inode \d+ commands")
 
     def test_label(self):
         self.assertEqual(run("label", self.file)[0], "\n")

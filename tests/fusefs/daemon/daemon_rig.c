@@ -294,23 +294,32 @@ struct gpunvme_ioc_stats rig_stats(struct rig *r)
 {
     struct gpunvme_ioc_stats stats = {0};
 
-    transfer_stats_fill(&r->daemon.transfers, &stats);
+    op_totals_fill(&r->daemon.totals, &stats);
     return stats;
 }
 
 unsigned rig_bucket(uint64_t ns)
 {
-    struct transfer_stats s = {0};
-    struct gpunvme_ioc_stats out = {0};
-    unsigned i = 0;
+    return op_bucket(ns);
+}
 
-    transfer_stats_count(&s, GPUNVME_OP_READ, 0, ns); /* no path, not counted */
-    transfer_stats_count(&s, GPUNVME_OP_WRITE, GPUNVME_PATH_MIXED, ns);
-    transfer_stats_fill(&s, &out);
-    while (i < GPUNVME_LATENCY_BUCKETS &&
-           !out.latency[GPUNVME_OP_WRITE][GPUNVME_PATH_MIXED - 1].buckets[i])
-        i++;
-    return i;
+/* Sums after an operation that moved nothing, and one that moved 100 bytes, 40 by host memory. */
+struct gpunvme_ioc_stats rig_stats_of_ops(void)
+{
+    struct op_totals totals = {0};
+    struct gpunvme_ioc_stats out = {0};
+    struct op nothing = {.totals = &totals, .kind = GPUNVME_OP_READ};
+    struct op mixed = {.totals = &totals, .kind = GPUNVME_OP_WRITE};
+
+    op_begin(&nothing);
+    op_end(&nothing);
+    op_begin(&mixed);
+    mixed.bytes = 100;
+    mixed.bounced = 40;
+    mixed.path = GPUNVME_PATH_MIXED;
+    op_end(&mixed);
+    op_totals_fill(&totals, &out);
+    return out;
 }
 
 typedef int (*add_fn)(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,

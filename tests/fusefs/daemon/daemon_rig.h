@@ -106,6 +106,7 @@ int rig_copy_kernel(struct rig *r, uint32_t uid, uint64_t id, uint64_t key);
 struct gpunvme_ioc_stats rig_stats(struct rig *r);
 /* The bucket of a transfer that took so long. */
 unsigned rig_bucket(uint64_t ns);
+struct gpunvme_ioc_stats rig_stats_of_ops(void);
 
 /* Queues out of service when the last transfer released its blocks. */
 unsigned rig_quarantined(struct rig *r);

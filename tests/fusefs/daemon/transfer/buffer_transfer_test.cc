@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -93,6 +94,20 @@ TEST(TransferStats, BucketsAreOfPowersOfTwoMicroseconds)
     EXPECT_EQ(rig_bucket(4095999), 11u);
     EXPECT_EQ(rig_bucket(4096000), 12u);
     EXPECT_EQ(rig_bucket(UINT64_MAX), GPUNVME_LATENCY_BUCKETS - 1);
+}
+
+TEST(TransferStats, AnOperationCountsOnceAndOneThatMovedNothingDoesNot)
+{
+    gpunvme_ioc_stats stats = rig_stats_of_ops();
+    uint64_t calls = 0;
+    for (auto &by_path : stats.latency) {
+        for (auto &latency : by_path)
+            calls += std::accumulate(std::begin(latency.buckets), std::end(latency.buckets), 0ull);
+    }
+    EXPECT_EQ(calls, 1u);
+    EXPECT_EQ(stats.bounce_transfers, 1u);
+    EXPECT_EQ(stats.bounce_written_bytes, 40u);
+    EXPECT_EQ(stats.bounce_read_bytes, 0u);
 }
 
 TEST_F(Transfer, ReadErrorFallsBackAndKeepsItsStatus)

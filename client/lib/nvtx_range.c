@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Ranges of the NVTX domain "gpunvme". */
-#include "client/lib/trace.h"
+#include "client/lib/nvtx_range.h"
 
 #ifdef GPUNVME_HAVE_NVTX
 #include <nvtx3/nvToolsExt.h>
@@ -14,7 +14,7 @@ static void make_domain(void)
     domain = nvtxDomainCreateA("gpunvme");
 }
 
-void trace_begin(const char *name, uint64_t bytes)
+void nvtx_range_begin(const char *name, uint64_t bytes)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     nvtxEventAttributes_t what = {
@@ -30,7 +30,7 @@ void trace_begin(const char *name, uint64_t bytes)
     nvtxDomainRangePushEx(domain, &what);
 }
 
-void trace_end(void)
+void nvtx_range_end(void)
 {
     nvtxDomainRangePop(domain);
 }
