@@ -5,7 +5,7 @@
 growth_bench over a mount of gpunvmefs, of fuse2fs and of ext4 on a loop device, one after another,
 each in a sparse image of its own in memory. Peers that are not installed are left out; one that
 exceeds the limit of time has the rows that it reached. Prints a table for each measurement, or with -o
-json one report in which each peer is a series: scripts/bench-report.py draws it. Needs root.
+json one report in which each peer is a series. Needs root.
 Programs of this project are taken from PATH.
 
 Other options are given to growth_bench: -n FILES -p FILES_OF_A_DIRECTORY -e EXTENTS -j JOBS -k.

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Runs the benchmarks, or reads their output, and makes a report.
 
-In the folder given by --out: NAME.json (the results of each), NAME.log (its standard error),
-report.md (tables), and a PNG for each sweep and each list of ways, where matplotlib is importable.
-Prints the tables. A program that fails, or finds no time left, has a line that says so.
+In the folder given by --out it writes NAME.json (the results of each program, with its command, the
+revision and the date), NAME.log (its standard error), report.md and SVG charts, both by
+bench/report.py, and it prints the tables. A program that fails, or finds no time left, has a line
+that says so. A NAME.json can become a run of a file in bench/results.
 """
 
 import argparse
@@ -19,6 +20,9 @@ import sys
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "bench"))
+import report as results  # noqa: E402 pylint: disable=wrong-import-position
+
 MIB_PER_FILE = {"gpu": 4096, "cpu": 256}
 
 
@@ -211,6 +215,7 @@ def run_all(args):
     for folder in ("mkfs", "fusefs/daemon", "bench"):
         os.environ["PATH"] = os.path.join(build, folder) + os.pathsep + os.environ["PATH"]
     reports = {}
+    origin = {"revision": revision(), "date": str(datetime.date.today())}
     end = time.monotonic() + args.budget if args.budget else float("inf")
     for job in Jobs(build, args.quick, gpu).all():
         if args.only and job.name not in args.only:
@@ -218,7 +223,7 @@ def run_all(args):
         print(f"== {job.name}", file=sys.stderr, flush=True)
         started = time.monotonic()
         reports[job.name] = run(job, args.out, min(args.limit, job.limit, end - started))
-        reports[job.name]["seconds"] = round(time.monotonic() - started, 1)
+        reports[job.name].update(origin, seconds=round(time.monotonic() - started, 1))
         if "failed" in reports[job.name]:
             print(f"   {reports[job.name]['failed']}", file=sys.stderr, flush=True)
         with open(os.path.join(args.out, job.name + ".json"), "w", encoding="utf-8") as f:
@@ -235,109 +240,6 @@ def read_all(files):
             sys.exit(f"bench-report.py: {name}: not a report of a benchmark")
         reports[os.path.splitext(os.path.basename(name))[0]] = report
     return reports
-
-
-def number(value):
-    return f"{value:.3g}" if abs(value) < 1 else f"{value:,.2f}"
-
-
-def ways(report):
-    """The results that are ways to do one thing, in GB/s."""
-    return [row for row in report["results"] if "sweep" not in row and row["unit"] == "GB/s"]
-
-
-def plot_ways(name, report, out, pyplot):
-    """A PNG with a bar for each way: its name."""
-    rows = ways(report)[::-1]
-    figure, axes = pyplot.subplots(figsize=(7, 0.6 + 0.32 * len(rows)))
-    spread = [[row["median"] - row["p5"] for row in rows],
-              [row["p95"] - row["median"] for row in rows]]
-    axes.barh([row["name"] for row in rows], [row["median"] for row in rows], xerr=spread)
-    axes.set(title=name, xlabel="GB/s")
-    axes.grid(True, axis="x", alpha=0.3)
-    file = f"{name}.png"
-    figure.savefig(os.path.join(out, file), dpi=120, bbox_inches="tight")
-    pyplot.close(figure)
-    return file
-
-
-def plain_table(report):
-    rows = [row for row in report["results"] if "sweep" not in row]
-    if not rows:
-        return []
-    lines = ["| what | median | p5 | p95 | p99 | unit | compared |", "|---" * 7 + "|"]
-    for row in rows:
-        ratio = f"**{row['ratio']:.3f}** of {row['against']}" if "ratio" in row else ""
-        values = " | ".join(number(row[key]) for key in ("median", "p5", "p95", "p99"))
-        lines.append(f"| {row['name']} | {values} | {row['unit']} | {ratio} |")
-    return lines
-
-
-def sweeps(report):
-    """{sweep: {series: [(x, row)]}}, in the order of the rows."""
-    found = {}
-    for row in report.get("results", []):
-        if "sweep" in row:
-            series = found.setdefault(row["sweep"], {}).setdefault(row["series"], [])
-            series.append((row["x"], row))
-    return found
-
-
-def sweep_table(sweep, by_series):
-    """A line for each x: the medians of the series, and the ratios that were reported."""
-    unit = next(iter(by_series.values()))[0][1]["unit"]
-    lines = ["| " + " | ".join([sweep] + [f"{name}, {unit}" for name in by_series] + ["ratio"])
-             + " |", "|---" * (len(by_series) + 2) + "|"]
-    for x in sorted({x for points in by_series.values() for x, _ in points}):
-        rows = [dict(points).get(x) for points in by_series.values()]
-        ratios = [f"**{row['ratio']:.3f}**" for row in rows if row and "ratio" in row]
-        cells = [number(row["median"]) if row else "" for row in rows]
-        lines.append("| " + " | ".join([f"{x:,.0f}"] + cells + [", ".join(ratios)]) + " |")
-    return lines
-
-
-def middle_of(by_series):
-    return [row["median"] for points in by_series.values() for _, row in points]
-
-
-def plot_all(name, report, out, pyplot):
-    """Writes a PNG for each of the report's sweeps: {sweep: name of the file}."""
-    files = {}
-    for sweep, by_series in sweeps(report).items():
-        figure, axes = pyplot.subplots(figsize=(7, 4.5))
-        for series, points in by_series.items():
-            x = [point[0] for point in points]
-            rows = [point[1] for point in points]
-            middle = [row["median"] for row in rows]
-            spread = [[row["median"] - row["p5"] for row in rows],
-                      [row["p95"] - row["median"] for row in rows]]
-            axes.errorbar(x, middle, yerr=spread, marker="o", capsize=3, label=series)
-        unit = next(iter(by_series.values()))[0][1]["unit"]
-        if max(middle_of(by_series)) > 100 * min(middle_of(by_series)):
-            axes.set_yscale("log")
-        else:
-            axes.set_ylim(0, None)
-        axes.set(title=sweep, ylabel=unit)
-        axes.set_xscale("log", base=10 if max(x) >= 10000 else 2)
-        axes.grid(True, alpha=0.3)
-        axes.legend()
-        file = f"{name}-{re.sub('[^a-z0-9]+', '-', sweep.lower()).strip('-')}.png"
-        figure.savefig(os.path.join(out, file), dpi=120, bbox_inches="tight")
-        pyplot.close(figure)
-        files[sweep] = file
-    return files
-
-
-def import_pyplot():
-    try:
-        import matplotlib
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-        return pyplot
-    except ImportError:
-        print("bench-report.py: matplotlib: not importable, no plots (python3-matplotlib)",
-              file=sys.stderr)
-        return None
 
 
 def revision():
@@ -404,30 +306,29 @@ def kernel_table(build):
 # --- The report ----------------------------------------------------------------------------------
 
 
-
-def section(name, report, out, pyplot):
+def section(name, report, out):
+    """The lines of one program. Writes its charts to out."""
     lines = ["", f"## {name}", "", f"`{report.get('command', report['program'])}`", ""]
     if "failed" in report:
         return lines + [report["failed"]]
     described = [f"{key} {value}" for key, value in report.get("parameters", {}).items()]
     lines += [", ".join(described), ""] if described else []
-    lines += plain_table(report)
-    if pyplot and len(ways(report)) > 3:
-        lines += ["", f"![{name}]({plot_ways(name, report, out, pyplot)})"]
-    plots = plot_all(name, report, out, pyplot) if pyplot else {}
-    for sweep, by_series in sweeps(report).items():
-        lines += [""] + sweep_table(sweep, by_series)
-        lines += ["", f"![{sweep}]({plots[sweep]})"] if sweep in plots else []
+    lines += results.plain_table(report)
+    for sweep, by_series in results.sweeps(report).items():
+        lines += ([""] if lines[-1] else []) + results.sweep_table(sweep, by_series)
+    for file, text in results.charts(name, report).items():
+        with open(os.path.join(out, file), "w", encoding="utf-8") as f:
+            f.write(text)
+        lines += ["", f"![{name}]({file})"]
     return lines
 
 
 def write_report(reports, out, title, build):
-    pyplot = import_pyplot()
     lines = [f"# {title}", ""] + machine_block(reports)
     lines += ["", "GB/s = 1e9 bytes a second; s/GB = seconds of CPU for 1e9 bytes, which is cores "
-              "for each GB/s. What is listed was verified byte by byte."]
+              "for each GB/s. All bytes were verified."]
     for name, report in reports.items():
-        lines += section(name, report, out, pyplot)
+        lines += section(name, report, out)
     lines += kernel_table(build)
     text = "\n".join(lines) + "\n"
     with open(os.path.join(out, "report.md"), "w", encoding="utf-8") as f:

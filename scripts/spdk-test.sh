@@ -18,7 +18,7 @@ BUILD_DIR (build/test) holds the programs and tests. CPUMASK (0x1): processors o
 of which it keeps busy. With a GPU the benchmarks print what the GPU's queues reach on this
 controller, beside the link's limits and a bare loop (bench/RESULTS.md); 0xf gave its figures.
 SPDK_STEPS (all): tests or figures alone, or a pattern of the shell for names of steps ("*killed*").
-The last output is a table of the steps, as bench/RESULTS.md has it.
+The last output is a table of the steps.
 USAGE
 }
 
