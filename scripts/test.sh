@@ -8,7 +8,7 @@ set -euo pipefail
 usage() {
     cat <<'USAGE'
 Usage: bash scripts/test.sh [--plain] [--asan] [--tsan] [--all] [--no-sim] [--long]
-                            [-- CTEST-ARGUMENT...]
+                            [-R NAME] [-- CTEST-ARGUMENT...]
   --plain  the ordinary build (the default)
   --asan   with AddressSanitizer and UndefinedBehaviorSanitizer
   --tsan   with ThreadSanitizer: the tests labelled threads
@@ -16,6 +16,8 @@ Usage: bash scripts/test.sh [--plain] [--asan] [--tsan] [--all] [--no-sim] [--lo
   --no-sim without the simulated drive (-DGPUNVME_SIM=OFF): what remains of the tests
   --long   with more rounds where a test draws at random (GPUNVME_TEST_LONG=1), and with
            ThreadSanitizer over all that may have threads
+  -R NAME  builds and runs only the tests whose names match the regular expression NAME;
+           GTEST_FILTER=Suite.Case selects a case
 Arguments after -- go to ctest: '-- -L layout' runs the tests of one folder.
 BUILD_DIR (build/test) is the plain build's folder; the others get -asan, -tsan, -no-sim behind it.
 GPUNVME_NO_SETUP=1 installs nothing.
@@ -108,6 +110,38 @@ TSAN_LONG+='*/Gq*.*/Cpu1:*/Gq*.*/Cpu32:*/Gq*.*/Cpu1Tier0Staged:DirectSharedClaim
 # has as well.
 ASAN_LONG='*/PartSums.OfLongLists*/Cpu1:*/PartSums.AreThoseOfBlocks*/Cpu1Tier0'
 
+# The targets of DIR that the tests matching ONLY run: the program with the name of a test, and the
+# files of the build in the command of a script.
+targets_of() { # DIR
+    ctest --test-dir "$1" --show-only=json-v1 -R "$ONLY" | python3 -c '
+import json, os, sys
+for test in json.load(sys.stdin)["tests"]:
+    files = [word for word in test.get("command", []) if word.startswith(sys.argv[1] + "/")]
+    print(test["name"], *(os.path.relpath(file, sys.argv[1]) for file in files), sep="\n")
+' "$(realpath "$1")" | grep -Fxf <(ninja -C "$1" -t targets all | sed 's/: [^:]*$//') | sort -u
+}
+
+# prepare DIR TARGET-ARGUMENT... -- CMAKE-ARGUMENT...: configures and builds. With -R a folder that
+# is configured stays as it is, and only the targets of the tests are built.
+prepare() {
+    local dir=$1 targets=()
+    shift
+    while [ "$1" != -- ]; do
+        targets+=("$1")
+        shift
+    done
+    shift
+    if [ -z "$ONLY" ] || [ ! -f "$dir/build.ninja" ]; then
+        configure "$dir" -DGPUNVME_WERROR=ON "$@" || return
+    fi
+    if [ -n "$ONLY" ]; then
+        mapfile -t targets < <(targets_of "$dir")
+        [ "${#targets[@]}" -gt 0 ] || return 0
+        targets=(--target "${targets[@]}")
+    fi
+    build "$dir" ${targets[@]+"${targets[@]}"}
+}
+
 SUMMARY=()
 FAILED=0
 
@@ -146,8 +180,7 @@ run_suite() {
         say "$kind: ctest ${ctest_args[*]}, filter $filter"
     fi
     say "$kind: build in $dir"
-    if ! configure "$dir" -DGPUNVME_WERROR=ON ${options[@]+"${options[@]}"} ||
-        ! build "$dir" ${targets[@]+"${targets[@]}"}; then
+    if ! prepare "$dir" ${targets[@]+"${targets[@]}"} -- ${options[@]+"${options[@]}"}; then
         SUMMARY+=("$kind: DOES NOT BUILD")
         FAILED=1
         return 0
@@ -174,12 +207,17 @@ run_suite() {
     done < <(skipped_tests "$dir" && failed_cases "$dir")
 }
 
-kinds=() LONG=0 CTEST_ARGS=()
+kinds=() LONG=0 CTEST_ARGS=() ONLY=''
 while [ $# -gt 0 ]; do
     case $1 in
     --plain | --asan | --tsan | --no-sim) kinds+=("${1#--}") ;;
     --all) kinds=(plain asan tsan) ;;
     --long) LONG=1 ;;
+    -R)
+        [ $# -gt 1 ] || die "-R: no name of a test"
+        ONLY=$2
+        shift
+        ;;
     --)
         shift
         CTEST_ARGS=("$@")
@@ -190,6 +228,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 [ "${#kinds[@]}" -gt 0 ] || kinds=(plain)
+[ -z "$ONLY" ] || CTEST_ARGS=(-R "$ONLY" "${CTEST_ARGS[@]}")
 # shellcheck disable=SC2119 # none of this script's arguments are its business
 run_setup
 use_prefix
