@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Block devices behind a file descriptor: plain files and the kernel's own block devices. */
+/*
+ * Block devices behind a file descriptor: plain files and the kernel's block
+ * devices.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
@@ -21,7 +24,7 @@
 struct file_dev {
     struct bd_dev dev;
     int fd;
-    int behind; /* the file behind a loop device, locked as an image is; -1: none */
+    int behind; /* the locked file behind a loop device, or -1 */
     bool is_block;
 };
 
@@ -30,7 +33,10 @@ static struct file_dev *file_of(struct bd_dev *dev)
     return (struct file_dev *)dev;
 }
 
-/* Reads or writes all bytes. A read of 0: another process has truncated the file. */
+/*
+ * Reads or writes all bytes. A read of 0 bytes means that another process has
+ * truncated the file.
+ */
 static int move_all(int fd, bool write, char *buf, uint64_t len, uint64_t offset)
 {
     while (len > 0) {
@@ -65,7 +71,10 @@ static int write_io(struct file_dev *f, const struct bd_io *io)
     return rc || !(io->flags & BD_FUA) ? rc : flush(f->fd);
 }
 
-/* 0, -EOPNOTSUPP where the file system or device cannot, or another -errno. */
+/*
+ * Returns 0, -EOPNOTSUPP if the file system or device does not support the
+ * mode, or another -errno.
+ */
 static int allocate(int fd, int mode, uint64_t offset, uint64_t len)
 {
     int rc;
@@ -213,9 +222,9 @@ static const struct bd_ops file_ops = {
 };
 
 /*
- * Opens the path once for its type, and a block device again with O_EXCL, which is defined for
- * block devices only: EBUSY while the kernel has it mounted. O_NONBLOCK keeps the open of a FIFO
- * from blocking.
+ * Opens the path to learn its type, and a block device again with O_EXCL, which
+ * is defined for block devices only and fails with EBUSY while the kernel has
+ * it mounted. O_NONBLOCK prevents the open of a FIFO from blocking.
  */
 static int open_path(const char *path, uint32_t flags, struct file_dev *f)
 {
@@ -253,7 +262,10 @@ static int lock(int fd, uint32_t flags)
     return file_lock(fd, kind);
 }
 
-/* An image may be open by its own name, and through a loop device. */
+/*
+ * Locks the file behind a loop device too, since it may also be open by its own
+ * name.
+ */
 static int lock_behind(struct file_dev *f, uint32_t flags)
 {
     f->behind = f->is_block ? bd_loop_file(f->fd) : -1;

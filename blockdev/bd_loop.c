@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Loop devices: the file behind one. The kernel tells its name in sysfs, its identity by ioctl. */
+/*
+ * Finds the file behind a loop device. The kernel gives its name in sysfs and
+ * its inode by ioctl.
+ */
 #include "blockdev/bd_loop.h"
 
 #include <fcntl.h>
@@ -13,7 +16,10 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-/* folder: of sysfs, below that of the device. */
+/*
+ * Reads the backing file's name. folder is relative to the device's folder in
+ * sysfs.
+ */
 static bool read_name(const struct stat *device, const char *folder, char *name, size_t len)
 {
     char path[128];
@@ -46,6 +52,6 @@ int bd_loop_file(int fd)
         return -1;
     if (fstat(out, &file) == 0 && file.st_ino == info.lo_inode)
         return out;
-    close(out); /* another file has its name */
+    close(out); /* another file has this name now */
     return -1;
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Loop devices: the file behind one. */
+/* Finds the file behind a loop device. */
 #ifndef BLOCKDEV_BD_LOOP_H
 #define BLOCKDEV_BD_LOOP_H
 
 /*
- * fd: an open block device. A new descriptor of the file behind a loop device, or behind the loop
- * device of a partition, for reading; the caller closes it. -1: not a loop device, or its file
- * cannot be opened by its name any more.
+ * fd is an open block device. Opens the file behind it for reading if it is a
+ * loop device or a partition of one. Returns the new descriptor, which the
+ * caller closes. Returns -1 if it is no loop device, or if its file can no
+ * longer be opened by its name.
  */
 int bd_loop_file(int fd);
 

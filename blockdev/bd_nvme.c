@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A namespace as a block device: its queue pairs, their owners, its DMA memory. */
+/* A namespace as a block device: opens and closes it, and submits transfers. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -21,7 +21,10 @@ static void run(struct bd_queue *q, struct bd_io *ios, size_t n)
     bd_run(q, &batch);
 }
 
-/* WRITE ZEROES is optional, and its limits are hard to learn: refused means write zeroes. */
+/*
+ * Writes zeroes where WRITE ZEROES was refused: the command is optional, and
+ * its limits are hard to learn.
+ */
 static void redo_refused_zeroes(struct bd_queue *q, struct bd_io *ios, size_t n)
 {
     for (size_t i = 0; i < n && !q->dead; i++) {
@@ -38,8 +41,8 @@ static void redo_refused_zeroes(struct bd_queue *q, struct bd_io *ios, size_t n)
 }
 
 /*
- * Where the controller ignores FUA, a FLUSH decides whether data written with it is durable or has
- * failed.
+ * On a controller that ignores FUA, a FLUSH decides whether the data of FUA
+ * writes is durable or has failed.
  */
 static void flush_ignored_fua(struct bd_queue *q, struct bd_io *ios, size_t n)
 {
@@ -94,13 +97,16 @@ static int alloc_trackers(struct bd_queue *q, unsigned depth)
     }
     for (unsigned i = 0; i < q->ntrackers; i++)
         q->trackers[i].sqe.cid = q->free[i] = (uint16_t)i;
-    /* No index has all its bits set, so no CID is FFFFh. */
+    /* No index has all bits set, so no CID is FFFFh. */
     while (1u << q->index_bits <= q->ntrackers)
         q->index_bits++;
     return 0;
 }
 
-/* Whole pages a tracker, as much as the budget gives and one command can carry. */
+/*
+ * Returns the bounce bytes of one tracker: whole pages, limited by the budget
+ * and by the size of one command.
+ */
 static size_t bounce_per_tracker(const struct nvme_bdev *d, unsigned trackers)
 {
     size_t budget = d->c->t->physical ? NVME_LARGE_PAGE : BD_BOUNCE_BUDGET;
@@ -167,7 +173,10 @@ static void nvme_bdev_close(struct bd_dev *dev)
     free(d);
 }
 
-/* The namespace as it is now; the controller knows it by the greater size from now on. */
+/*
+ * Reads the current size. From now on a controller reset accepts the namespace
+ * only with at least this size.
+ */
 static int nvme_bdev_capacity(struct bd_dev *dev, uint64_t *bytes)
 {
     struct nvme_bdev *d = bdev_of(dev);
@@ -199,7 +208,10 @@ static void describe(struct nvme_bdev *d, const struct nvme_ns_info *ns)
              ns->nsid);
 }
 
-/* As many queue pairs as there are to be had; one is enough. A reset waits until it is over. */
+/*
+ * Creates as many queue pairs as it can get; one is enough. Entering as an
+ * owner makes a reset wait until it is done.
+ */
 static int open_queues(struct nvme_bdev *d, unsigned queues, unsigned depth)
 {
     int rc = 0;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The parts of the NVMe block device. A file calls only those above it in this list:
+ * The parts of the NVMe block device. A file calls only the files above it in
+ * this list:
  *   bd_nvme_region.c   memory that the controller reaches
- *   bd_nvme_cmd.c      transfers are cut into commands
- *   bd_nvme_owner.c    threads that have a queue, and that park
- *   bd_nvme_poll.c     commands are posted and completed
- *   bd_nvme_user.c     queues are created again, also after resets of the controller
- *   bd_nvme_recover.c  commands that miss their deadline
- *   bd_nvme_run.c      a batch of transfers
- *   bd_nvme.c          device and queues
+ *   bd_nvme_cmd.c      cuts transfers into commands
+ *   bd_nvme_owner.c    threads that own a queue, and parking them
+ *   bd_nvme_poll.c     posts commands and handles completions
+ *   bd_nvme_user.c     creates queues again, also after a controller reset
+ *   bd_nvme_recover.c  handles commands that miss their deadline
+ *   bd_nvme_run.c      runs a batch of transfers
+ *   bd_nvme.c          the device and its queues
  */
 #ifndef BLOCKDEV_BD_NVME_H
 #define BLOCKDEV_BD_NVME_H
@@ -21,49 +22,52 @@
 #include "support/clock.h"
 
 #define BD_BOUNCE_MAX    (128u << 10) /* bytes of one bounced command */
-#define BD_BOUNCE_BUDGET (16u << 20)  /* bytes of bounce memory of one queue */
-#define BD_RETRIES       3u           /* of a command, after failures that may be passing */
-#define BD_LATE_MS       500u         /* for completions to come in once their Aborts are sent */
+#define BD_BOUNCE_BUDGET (16u << 20)  /* bytes of bounce memory per queue */
+#define BD_RETRIES       3u           /* retries of a command after failures with DNR clear */
+#define BD_LATE_MS       500u         /* wait for completions after their Aborts were sent */
 
-/* A command and what belongs to it. */
+/* One command and its state. */
 struct bd_tracker {
-    struct nvme_sqe sqe; /* with its CID also while none is under way */
+    struct nvme_sqe sqe; /* holds its CID even while idle */
     struct bd_io *io;
     uint64_t deadline; /* ns, now_ns() */
-    char *copy_to;     /* bounced read: where the data goes at completion */
-    size_t len;        /* bytes of data moved */
+    char *copy_to;     /* bounced read: destination of the data at completion */
+    size_t len;        /* bytes of data to transfer */
     unsigned tries;
     bool busy;
-    bool late; /* has missed its deadline since it was sent */
+    bool late; /* missed its deadline since it was last sent */
 };
 
-/* Owned by the thread that took it with bd_queue_take(); no locks inside. */
+/*
+ * A queue is owned by the thread that took it with bd_queue_take(), so it has
+ * no locks.
+ */
 struct bd_queue {
     struct nvme_bdev *d;
     struct nvme_qpair qp;
     struct nvme_ring ring;
-    struct nvme_dma lists;  /* a page a tracker: PRP list, or DSM range */
-    struct nvme_dma bounce; /* bounce_len bytes a tracker */
+    struct nvme_dma lists;  /* one page per tracker: PRP list or DSM range */
+    struct nvme_dma bounce; /* bounce_len bytes per tracker */
     size_t bounce_len;
     struct bd_tracker *trackers; /* depth - 1 */
     uint16_t *free;              /* stack of their indices */
     unsigned nfree, ntrackers;
     /*
-     * Low bits of a CID: the tracker's index. The rest changes whenever the
-     * tracker is posted: a second completion of a command is not taken for
-     * that of the next one.
+     * The low bits of a CID are the tracker's index. The other bits change each
+     * time the tracker is posted, so that a second completion of a command is not
+     * taken for the completion of the next one.
      */
     unsigned index_bits;
     bool rung;       /* the last SQ doorbell covers all posted entries */
-    bool early;      /* a command was answered with "not yet" */
+    bool early;      /* a command was completed with "not yet" */
     bool dead;       /* the controller has failed for good */
-    bool proven;     /* something has completed since it was created */
-    unsigned broken; /* not 0: a reset must create it again; the number that did not */
-    bool again;      /* created again by a reset: commands under way must be sent again */
+    bool proven;     /* a command has completed since the queue was created */
+    unsigned broken; /* failed attempts to create it again; a reset must do it if not 0 */
+    bool again;      /* a reset has created it again: resend the commands in flight */
     struct bd_queue *next;
 };
 
-/* Memory from bd_dma_alloc(). */
+/* One allocation of bd_dma_alloc(). */
 struct bd_region {
     struct nvme_dma dma;
     struct bd_region *next;
@@ -75,20 +79,20 @@ struct nvme_bdev {
     struct bd_dev dev;
     struct nvme_ctrlr *c;
     uint32_t nsid, lba_size;
-    bool no_write_zeroes; /* atomic: not offered, or refused when tried */
-    uint64_t progress;    /* atomic: counts completions, so that waiters can tell slow from stuck */
+    bool no_write_zeroes; /* atomic: not supported, or refused when tried */
+    uint64_t progress;    /* atomic: counts completions; waiters tell slow from stuck by it */
 
-    pthread_mutex_t lock; /* free queues, waiters, parked owners */
+    pthread_mutex_t lock; /* protects free, waiters, failed, owners and parked */
     struct bd_queue *free;
     struct bd_waiter *first, **last; /* served in order of arrival */
     bool failed;                     /* the controller has failed for good */
 
     struct nvme_user user;
-    bool stop;               /* atomic; written with the lock held: owners of queues, park */
-    unsigned owners, parked; /* threads that have a queue, and that have let go of its rings */
+    bool stop;               /* atomic, written under the lock: owners of queues must park */
+    unsigned owners, parked; /* threads that own a queue; those that have stopped using its rings */
     pthread_cond_t all_parked, go_on;
 
-    pthread_rwlock_t regions_lock; /* regions */
+    pthread_rwlock_t regions_lock; /* protects regions */
     struct bd_region *regions;
 
     unsigned nqueues;
@@ -99,74 +103,102 @@ struct nvme_bdev {
 struct bd_batch {
     struct bd_io *ios;
     size_t n;
-    size_t at;     /* io being cut */
-    uint64_t done; /* bytes of it already cut */
-    uint64_t iova; /* of its buf, 0 when it must be bounced; valid when done > 0 */
+    size_t at;     /* index of the io being cut */
+    uint64_t done; /* bytes of that io already cut */
+    uint64_t iova; /* of its buf, 0 if it must be bounced; valid if done > 0 */
 };
 
 /* bd_nvme_region.c */
-/* IOVA of [buf, buf + len); 0 when the controller cannot reach it. */
+/*
+ * Returns the IOVA of [buf, buf + len), or 0 if the controller cannot reach it.
+ */
 uint64_t bd_region_iova(struct nvme_bdev *d, const void *buf, size_t len);
-/* Methods of struct bd_ops. */
+/* These two are methods of struct bd_ops. */
 void *bd_region_alloc(struct bd_dev *dev, size_t len);
 void bd_region_free(struct bd_dev *dev, void *buf, size_t len);
 
 /* bd_nvme_cmd.c */
-/* Fills a tracker with the next command of the batch; false when there is none. */
+/*
+ * Fills a tracker with the next command of the batch; returns false if there is
+ * none.
+ */
 bool bd_cut(struct bd_queue *q, struct bd_batch *b, uint16_t index);
+/* Stores error and status in the transfer unless it has failed already. */
 void bd_io_fail(struct bd_io *io, int error, uint16_t status);
-/* The same of a transfer that ends because the controller is gone, or without a queue. Counted. */
+/*
+ * Like bd_io_fail(), for a transfer that ends because the controller is gone or
+ * no queue was free. Counts the error.
+ */
 void bd_io_lose(struct nvme_bdev *d, struct bd_io *io, int error);
 
 /* bd_nvme_owner.c */
 /*
- * The thread owns a queue from take to give. A reset waits until each owner has parked or left, and
- * a thread that wants to become an owner waits until the reset is over.
+ * A thread owns a queue from take to give. A reset waits until each owner has
+ * parked or left, and a thread that wants to become an owner waits until the
+ * reset is over. Returns -EIO if the controller has failed, and -ETIMEDOUT if
+ * no owner made progress.
  */
 int bd_queue_take(struct nvme_bdev *d, struct bd_queue **out);
+/* Ends the ownership and hands the queue to the longest waiter. */
 void bd_queue_give(struct nvme_bdev *d, struct bd_queue *q);
-/* Adds a queue to those that are free. With d->lock held. */
+/* Adds a queue to the free list. The caller holds d->lock. */
 void bd_queue_put(struct nvme_bdev *d, struct bd_queue *q);
-/* The thread becomes, or is no longer, an owner; with d->lock held. */
+/* Counts the thread as an owner, or no longer. The caller holds d->lock. */
 void bd_owner_enter(struct nvme_bdev *d);
 void bd_owner_leave(struct nvme_bdev *d);
+/* True if the calling owner must park for a reset. */
 bool bd_must_park(const struct nvme_bdev *d);
 /*
- * Parks the calling thread, which touches no ring until this returns, when no reset is under way.
- * reset: asks for a reset of the controller in its state of `epoch`. -EIO: failed for good.
+ * Parks the calling owner, which touches no ring until this returns after the
+ * reset. If `reset` is true, it first requests a reset of the controller as of
+ * `epoch`. Returns -EIO if the controller has failed for good.
  */
 int bd_park(struct nvme_bdev *d, bool reset, unsigned epoch);
+/* Counts one completion or step of recovery, so that waiters keep waiting. */
 void bd_progress(struct nvme_bdev *d);
-/* Final: no queue is handed out any more. */
+/* Marks the device as failed for good: no queue is handed out any more. */
 void bd_fail(struct nvme_bdev *d);
-/* Longest time from a command's deadline until it has ended or is sent again, ms. */
+/*
+ * Returns the longest time in ms from a command's deadline until the command
+ * has ended or is sent again.
+ */
 uint64_t bd_recover_ms(const struct nvme_bdev *d);
 
 /* bd_nvme_poll.c */
+/*
+ * Sets the deadline of a command and posts it; the caller rings the doorbell.
+ */
 void bd_post(struct bd_queue *q, struct bd_tracker *tracker);
-/* Takes in completions; false when none was of a command under way. */
+/* Handles completions; returns false if none belongs to a command in flight. */
 bool bd_poll(struct bd_queue *q);
+/* Returns the tracker to the queue's free list. */
 void bd_tracker_put(struct bd_queue *q, struct bd_tracker *tracker);
-/* Is a command under way whose deadline was at `now` (ns) or before? */
+/* True if a command in flight had its deadline at `now` (ns) or earlier. */
 bool bd_any_expired(const struct bd_queue *q, uint64_t now);
 
-/* bd_nvme_user.c: the controller's user */
+/* bd_nvme_user.c: the device as a user of its controller */
 void bd_user_init(struct nvme_bdev *d);
 void bd_user_destroy(struct nvme_bdev *d);
-/* For a queue pair just created. */
+/* Resets the ring for a queue pair just created. */
 void bd_ring_init(struct bd_queue *q);
-/* Deletes and creates the queue, or after a reset only creates it. False: broken. */
+/*
+ * Deletes and creates the queue; after a reset only creates it. Returns false
+ * and counts in q->broken if that fails.
+ */
 bool bd_queue_renew(struct bd_queue *q);
 
 /* bd_nvme_recover.c */
 /*
- * For a command that missed its deadline, a controller that is not alive, or a reset for which the
- * thread must park. On return every such command has ended or was sent again; or the queue is dead,
- * and all its commands have ended.
+ * Called when a command has missed its deadline, the controller is not alive,
+ * or the thread must park for a reset. On return every such command has ended
+ * or was sent again, or the queue is dead and all its commands have ended.
  */
 void bd_recover(struct bd_queue *q);
 
 /* bd_nvme_run.c */
+/*
+ * Runs a batch until all its transfers have ended. The caller owns the queue.
+ */
 void bd_run(struct bd_queue *q, struct bd_batch *b);
 
 #endif

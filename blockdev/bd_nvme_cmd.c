@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Transfers into commands: no more than MDTS each, PRPs in place or to the bounce buffer. */
+/*
+ * Cuts transfers into commands of at most MDTS bytes, with PRPs to the caller's
+ * buffer or the bounce buffer.
+ */
 #include <string.h>
 
 #include "blockdev/bd_nvme.h"
@@ -44,7 +47,7 @@ static void set_prps(struct bd_queue *q, uint16_t index, uint64_t iova, size_t l
                   tracker_list_iova(q, index));
 }
 
-/* LBA range of READ, WRITE and WRITE ZEROES. */
+/* Sets the LBA range of READ, WRITE or WRITE ZEROES. */
 static void set_range(const struct nvme_bdev *d, struct nvme_sqe *sqe, uint64_t offset,
                       uint64_t len)
 {
@@ -60,7 +63,10 @@ static uint64_t at_most(uint64_t len, uint64_t limit)
     return len < limit ? len : limit;
 }
 
-/* Data commands: in place when the controller sees the buffer, else through the bounce buffer. */
+/*
+ * Cuts a data command: in place if the controller reaches the buffer, else
+ * through the bounce buffer.
+ */
 static uint64_t cut_data(struct bd_queue *q, struct bd_batch *b, uint16_t index, uint64_t left)
 {
     const struct bd_io *io = &b->ios[b->at];
@@ -87,7 +93,10 @@ static uint64_t cut_data(struct bd_queue *q, struct bd_batch *b, uint16_t index,
     return len;
 }
 
-/* Bytes of one WRITE ZEROES, whole LBAs: both kinds of LBA divide every limit of the controller. */
+/*
+ * Returns the maximum bytes of one WRITE ZEROES. It is whole LBAs, because both
+ * LBA sizes divide every limit of the controller.
+ */
 static uint64_t max_zeroes(const struct nvme_bdev *d)
 {
     uint64_t field = (uint64_t)NVME_RW_MAX_LBAS * d->lba_size;
@@ -136,7 +145,10 @@ static uint64_t cut_discard(struct bd_queue *q, struct bd_batch *b, uint16_t ind
     return len;
 }
 
-/* Without a volatile cache everything is durable, and a device without DSM ignores the hint. */
+/*
+ * Without a volatile cache all data is durable already, and a device without
+ * DSM ignores the hint.
+ */
 static bool needs_no_command(const struct nvme_bdev *d, const struct bd_io *io)
 {
     if (io->op == BD_FLUSH)
@@ -150,7 +162,10 @@ static void next_io(struct bd_batch *b)
     b->done = 0;
 }
 
-/* One command of the io at hand; `left` bytes of it have not been cut yet. */
+/*
+ * Cuts one command of the current io, of which `left` bytes have not been cut
+ * yet.
+ */
 static uint64_t cut_one(struct bd_queue *q, struct bd_batch *b, uint16_t index, uint64_t left)
 {
     switch (b->ios[b->at].op) {
@@ -174,7 +189,7 @@ bool bd_cut(struct bd_queue *q, struct bd_batch *b, uint16_t index)
     struct bd_io *io;
     uint64_t left;
 
-    /* A transfer that has failed is not continued. */
+    /* Skip transfers that have failed or need no command. */
     while (b->at < b->n && (b->ios[b->at].error || needs_no_command(q->d, &b->ios[b->at])))
         next_io(b);
     if (b->at == b->n)

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Owners of queues: threads wait for a queue in turn, have it for themselves, and park while the
- * controller is reset.
+ * Owners of queues. Threads wait in order for a queue, own it exclusively, and
+ * park while the controller is reset.
  */
 #include <errno.h>
 
 #include "blockdev/bd_nvme.h"
 #include "support/clock.h"
 
-/* A thread that waits for a queue; on its own stack, linked into the device's list. */
+/*
+ * A thread that waits for a queue. It lies on the thread's stack and is linked
+ * into the device's list.
+ */
 struct bd_waiter {
     pthread_cond_t cond;
     struct bd_queue *got;
@@ -18,15 +21,15 @@ struct bd_waiter {
 
 void bd_progress(struct nvme_bdev *d)
 {
-    /* Readers compare it for a change only; no order with other memory is needed. */
+    /* Readers only look for a change, so this orders no other memory. */
     __atomic_fetch_add(&d->progress, 1, __ATOMIC_RELAXED);
 }
 
 bool bd_must_park(const struct nvme_bdev *d)
 {
     /*
-     * Relaxed: a thread that misses the store sees it in its next round; the lock orders everything
-     * else.
+     * Relaxed is enough: a thread that misses the store sees it in its next round,
+     * and the lock orders everything else.
      */
     return __atomic_load_n(&d->stop, __ATOMIC_RELAXED);
 }
@@ -75,8 +78,8 @@ int bd_park(struct nvme_bdev *d, bool reset, unsigned epoch)
 }
 
 /*
- * Two admin timeouts for the Aborts; then, each behind the other queues' owners, one for creating
- * the queue again, and another when a reset does it.
+ * The Aborts take up to two admin timeouts. Then each queue may wait for all
+ * others, once to be created again and once when a reset does it.
  */
 uint64_t bd_recover_ms(const struct nvme_bdev *d)
 {
@@ -84,7 +87,10 @@ uint64_t bd_recover_ms(const struct nvme_bdev *d)
            nvme_ctrlr_reset_ms(d->c);
 }
 
-/* Longer than any owner of a queue is without a completion and without a step of recovery. */
+/*
+ * Returns more than the longest time in which an owner has neither a completion
+ * nor a step of recovery.
+ */
 static uint64_t stuck_ms(const struct nvme_bdev *d)
 {
     return d->c->t->durable_ms + 2 * (d->c->io_timeout_ms + bd_recover_ms(d));
@@ -113,7 +119,7 @@ static void dequeue(struct nvme_bdev *d, struct bd_waiter *w)
         d->last = at;
 }
 
-/* Waits its turn, as long as the device gets on with its work. */
+/* Waits for a queue as long as the device makes progress. */
 static int wait_turn(struct nvme_bdev *d, struct bd_queue **out)
 {
     struct bd_waiter w = {0};
@@ -187,7 +193,10 @@ void bd_fail(struct nvme_bdev *d)
     pthread_mutex_unlock(&d->lock);
 }
 
-/* Hands the queue to the first waiter, so that no later caller overtakes it. */
+/*
+ * Hands the queue directly to the first waiter, so that no later caller
+ * overtakes it.
+ */
 void bd_queue_give(struct nvme_bdev *d, struct bd_queue *q)
 {
     pthread_mutex_lock(&d->lock);

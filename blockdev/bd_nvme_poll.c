@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The commands of one queue pair: posted, polled for, completed. */
+/*
+ * Posts the commands of one queue pair, polls for completions and handles them.
+ */
 #include <errno.h>
 #include <string.h>
 
@@ -45,7 +47,7 @@ void bd_tracker_put(struct bd_queue *q, struct bd_tracker *tracker)
     q->free[q->nfree++] = index_of(q, tracker);
 }
 
-/* The controller does not do this command, which the transfer can do without. */
+/* True if the controller does not support a command that is only a hint. */
 static bool refused_hint(const struct bd_tracker *tracker, uint16_t status)
 {
     unsigned code = status & 0x7ffu;
@@ -54,7 +56,10 @@ static bool refused_hint(const struct bd_tracker *tracker, uint16_t status)
            (code == NVME_ERR_INVALID_OPCODE || code == NVME_ERR_INVALID_FIELD);
 }
 
-/* An Abort is sent only to commands that have missed their deadline. */
+/*
+ * True for an aborted command. Aborts are sent only for commands that have
+ * missed their deadline.
+ */
 static bool ended_by_us(uint16_t status)
 {
     return (status & 0x7ffu) == NVME_ERR_ABORT_REQUESTED;
@@ -84,7 +89,7 @@ static void complete(struct bd_queue *q, struct bd_tracker *tracker, uint16_t st
     bd_tracker_put(q, tracker);
 }
 
-/* The command in flight with this CID, or NULL. */
+/* Returns the tracker of the command in flight with this CID, or NULL. */
 static struct bd_tracker *find(struct bd_queue *q, uint16_t cid)
 {
     unsigned index = cid & ((1u << q->index_bits) - 1);
@@ -95,10 +100,10 @@ static struct bd_tracker *find(struct bd_queue *q, uint16_t cid)
 }
 
 /*
- * Completions come in any order and name their command by CID. A completion whose CID is not in
- * flight is dropped; if a command was lost with it, that command's deadline expires. At most a ring
- * full of completions is taken in one call: a controller that produces completions without end does
- * not keep the caller here.
+ * Completions arrive in any order and name their command by CID. One whose CID
+ * is not in flight is dropped; if a command was lost with it, that command's
+ * deadline expires. One call handles at most a ring full of completions, so a
+ * controller that produces them endlessly does not hold the caller here.
  */
 bool bd_poll(struct bd_queue *q)
 {

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Commands that do not complete: the steps of recovery by the owner of a queue (nvme.h).
+ * Recovery of commands that do not complete, by the owner of their queue
+ * (nvme.h).
  *
- * Nothing is reported as ended while the controller may still move its data: a command ends by its
- * completion, by the deletion of its queue, or by a reset.
+ * No command is reported as ended while the controller may still transfer its
+ * data: a command ends by its completion, by the deletion of its queue, or by a
+ * reset.
  */
 #include <errno.h>
 
@@ -19,7 +21,10 @@ uint64_t bd_nvme_command_ms(const struct bd_dev *dev)
     return (1 + BD_RETRIES) * (d->c->io_timeout_ms + d->c->t->durable_ms + bd_recover_ms(d));
 }
 
-/* Asks for the end of what had expired by `now`. False when the admin queue is of no use. */
+/*
+ * Sends Aborts for the commands that had expired by `now`. Returns false if the
+ * admin queue does not work.
+ */
 static bool send_aborts(struct bd_queue *q, uint64_t now)
 {
     uint64_t until = deadline_after_ms(q->d->c->admin_timeout_ms);
@@ -31,7 +36,7 @@ static bool send_aborts(struct bd_queue *q, uint64_t now)
             continue;
         if (bd_must_park(q->d) || now_ns() >= until)
             break;
-        /* Refused or not, its completion may be on its way. */
+        /* Whether or not the Abort is refused, the completion may be on its way. */
         rc = nvme_abort(q->d->c, q->qp.qid, q->trackers[i].sqe.cid);
         if (rc && !nvme_ctrlr_healthy(q->d->c))
             return false;
@@ -41,7 +46,10 @@ static bool send_aborts(struct bd_queue *q, uint64_t now)
     return true;
 }
 
-/* True when all that had expired by `now` has completed. Waits no longer than it has already. */
+/*
+ * Waits up to BD_LATE_MS. Returns true if all commands that had expired by
+ * `now` have completed.
+ */
 static bool late_completions(struct bd_queue *q, uint64_t now)
 {
     unsigned io_ms = q->d->c->io_timeout_ms;
@@ -58,9 +66,9 @@ static bool late_completions(struct bd_queue *q, uint64_t now)
 }
 
 /*
- * After the deletion of a queue its commands are sent again. Reads, writes and flushes can be
- * repeated because the first attempt has ended. The command that caused the failure is not known,
- * so each command has used up a try.
+ * Sends the commands of a deleted queue again. All can be repeated because the
+ * first attempt has ended. The command that caused the failure is not known, so
+ * each command uses up one try.
  */
 static void send_again(struct bd_queue *q)
 {
@@ -90,7 +98,7 @@ static void end_all(struct bd_queue *q)
     }
 }
 
-/* A command is counted once for each time that it was sent. */
+/* Counts a command once for each time that it was sent. */
 static void count_expired(struct bd_queue *q, uint64_t now)
 {
     for (unsigned i = 0; i < q->ntrackers; i++) {
@@ -101,7 +109,10 @@ static void count_expired(struct bd_queue *q, uint64_t now)
     }
 }
 
-/* A queue that brought nothing since it was created will not be better for being created again. */
+/*
+ * Aborts the expired commands, or creates the queue again. A queue without any
+ * completion since its creation would not work better when created once more.
+ */
 static bool recover_by_renewal(struct bd_queue *q)
 {
     uint64_t now = now_ns();
@@ -119,7 +130,10 @@ static bool recover_by_renewal(struct bd_queue *q)
     return true;
 }
 
-/* A controller that works but for this queue, however often it is reset, is of no use either. */
+/*
+ * Parks for a reset. A controller whose resets never repair this queue counts
+ * as failed.
+ */
 static int recover_by_reset(struct bd_queue *q)
 {
     if (q->broken > BD_RETRIES)

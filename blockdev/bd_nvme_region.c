@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory of bd_dma_alloc(): the controller reaches it in place. */
+/* Memory of bd_dma_alloc(), which the controller reaches in place. */
 #include <assert.h>
 #include <stdlib.h>
 

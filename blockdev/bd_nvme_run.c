@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Runs a batch of transfers over one queue pair: cut, post, ring the doorbell, poll. */
+/*
+ * Runs a batch of transfers over one queue pair: cuts, posts, rings the
+ * doorbell, polls.
+ */
 #include <errno.h>
 
 #include "blockdev/bd_nvme.h"
 #include "support/clock.h"
 #include "support/wait.h"
 
-#define SLEEPS_PER_CHECK 512u /* some 50 ms: with vfio-user a register takes milliseconds */
+#define SLEEPS_PER_CHECK 512u /* about 50 ms: a vfio-user register read takes milliseconds */
 #define POLLS_PER_CHECK  64u
 
 static bool idle(const struct bd_queue *q)
@@ -31,7 +34,7 @@ static void ring(struct bd_queue *q)
     q->rung = true;
 }
 
-/* Tried again and again, but not in a hurry. */
+/* Slows down the retries of commands completed with "not yet". */
 static void pause_if_early(struct bd_queue *q)
 {
     const struct timespec pause = {.tv_sec = 0, .tv_nsec = NVME_PATIENCE_NS};
@@ -42,8 +45,9 @@ static void pause_if_early(struct bd_queue *q)
 }
 
 /*
- * Waits a little. False when waiting any longer is of no use, unless completions have come during
- * the wait: it may have been long, when other work had the processor.
+ * Waits a little. Returns false if a command has expired or the controller is
+ * not alive. The caller then polls once more, since completions may have
+ * arrived if other work had the processor meanwhile.
  */
 static bool wait_some(struct bd_queue *q, struct poll_wait *wait, unsigned *sleeps)
 {
@@ -54,13 +58,16 @@ static bool wait_some(struct bd_queue *q, struct poll_wait *wait, unsigned *slee
     return !bd_any_expired(q, now_ns());
 }
 
-/* A check for a lost command, once in POLLS_PER_CHECK, while other commands complete. */
+/*
+ * Checks for a lost command once in POLLS_PER_CHECK polls while other commands
+ * complete.
+ */
 static bool has_expired(const struct bd_queue *q, unsigned *polls)
 {
     return ++*polls % POLLS_PER_CHECK == 0 && bd_any_expired(q, now_ns());
 }
 
-/* A dead queue ends its batch: commands not yet sent fail like those that were. */
+/* Fails the commands not yet sent, as a dead queue has failed the sent ones. */
 static void fail_rest(struct nvme_bdev *d, struct bd_batch *b)
 {
     for (; b->at < b->n; b->at++)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The block device as a user of its controller: its threads let go of the rings for a reset. */
+/*
+ * The block device as a user of its controller: its threads stop using the
+ * rings for a reset.
+ */
 #include <stddef.h>
 
 #include "blockdev/bd_nvme.h"
@@ -27,7 +30,10 @@ bool bd_queue_renew(struct bd_queue *q)
     return true;
 }
 
-/* All owners of queues park, and no thread becomes an owner before resume(). */
+/*
+ * Waits until all owners of queues have parked. No thread becomes an owner
+ * before resume().
+ */
 static void stop(struct nvme_user *u)
 {
     struct nvme_bdev *d = bdev_of(u);
@@ -40,8 +46,8 @@ static void stop(struct nvme_user *u)
 }
 
 /*
- * The controller has failed and could not be stopped. Memory that it may still write to is unmapped
- * from it, so that transfers can be reported as ended.
+ * Unmaps memory from a failed controller that could not be stopped and might
+ * still write to it, so that transfers can be reported as ended.
  */
 static void revoke_memory(struct nvme_bdev *d)
 {
@@ -61,7 +67,7 @@ static void renew_queues(struct nvme_bdev *d)
         d->queues[i].again = bd_queue_renew(&d->queues[i]);
 }
 
-/* Its owners are parked, so the queues are ours. */
+/* All owners are parked, so this thread may use their queues. */
 static void resume(struct nvme_user *u, int err)
 {
     struct nvme_bdev *d = bdev_of(u);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The interface over all block devices: checks what callers ask, then hands it on. */
+/*
+ * The interface over all block devices: checks the arguments, then calls the
+ * device's methods.
+ */
 #include <assert.h>
 #include <errno.h>
 
@@ -19,7 +22,7 @@ static int check_io(const struct bd_dev *dev, const struct bd_io *io)
         return -EINVAL;
     if (io->op == BD_FLUSH)
         return 0;
-    /* Written so that no sum can overflow. */
+    /* This form avoids overflow. */
     if ((io->offset | io->len) & mask || io->len > bytes || io->offset > bytes - io->len)
         return -EINVAL;
     if (moves_data(io->op) && io->len > SIZE_MAX)
@@ -29,7 +32,7 @@ static int check_io(const struct bd_dev *dev, const struct bd_io *io)
     return 0;
 }
 
-/* Nothing was sent: transfers that were in order say so too. */
+/* Nothing was sent, so the valid transfers end with -ECANCELED. */
 static void cancel_rest(struct bd_io *ios, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -65,7 +68,10 @@ int bd_read(struct bd_dev *dev, uint64_t offset, void *buf, uint64_t len)
 
 int bd_write(struct bd_dev *dev, uint64_t offset, const void *buf, uint64_t len, uint32_t flags)
 {
-    /* The interface has one pointer for both directions; a write only reads from it. */
+    /*
+     * The interface has one pointer for both directions; a write only reads from
+     * it.
+     */
     struct bd_io io = {
         .op = BD_WRITE, .flags = flags, .offset = offset, .len = len, .buf = (void *)buf};
 

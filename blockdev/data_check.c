@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Self-test of a controller: shapes of reads, and their comparison with single pages. */
+/*
+ * Self-test of a controller: reads of many shapes, compared with reads of
+ * single pages.
+ */
 #include "blockdev/data_check_internal.h"
 
 #include <assert.h>
@@ -8,14 +11,19 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Of a list. Its bytes between pieces move the next one to another place in its page. */
+/*
+ * Limits of a list. The gap shifts the next piece to another place in its page.
+ */
 #define PIECE_LBAS 3u
 #define PIECE_GAP  64u
 #define LIST_MAX   (DATA_CHECK_PIECES * (PIECE_LBAS * PAGE_BYTES + PIECE_GAP))
 
 static_assert(LIST_MAX <= DATA_CHECK_BUFFER, "a list of the largest LBAs");
 
-/* Where a read of n pages begins whose page k is a mark; the first pages when there is none. */
+/*
+ * Returns the first page of a read of n pages whose page k is a mark, or 0 if
+ * there is none.
+ */
 static size_t begin_at(const struct data_window *w, size_t n, size_t k)
 {
     for (size_t i = 0; i < w->n_marks; i++) {
@@ -60,7 +68,7 @@ static int try_one(const struct data_check *c, const struct data_window *w,
     return err;
 }
 
-/* What try_shape() has of a test of reads. */
+/* Context of try_shape() for a test of reads. */
 struct reading {
     const struct data_check *check;
     const struct data_window *w;
@@ -68,7 +76,10 @@ struct reading {
     size_t len;
 };
 
-/* With a mark in its first, second, middle and last page; once where all pages are marks. */
+/*
+ * Reads with a mark as first, second, middle and last page; reads once if all
+ * pages are marks.
+ */
 static int try_shape(void *context, const struct data_shape *s)
 {
     const struct reading *r = context;
@@ -86,7 +97,7 @@ static int try_shape(void *context, const struct data_shape *s)
     return err;
 }
 
-/* One to three LBAs, of marked pages where there are some. */
+/* Returns piece i: one to three LBAs, in marked pages if there are any. */
 static struct data_check_piece piece_of(const struct data_window *w, size_t lba_size, size_t i)
 {
     size_t page = w->n_marks ? w->marks[i % w->n_marks] : i % w->pages;
@@ -138,7 +149,9 @@ static int try_list(const struct data_check *c, const struct data_window *w, siz
     return -EILSEQ;
 }
 
-/* Fewer marks are not in all places of the shorter lists. */
+/*
+ * With fewer marks than this, not every place of the shorter lists is covered.
+ */
 #define FEW_MARKS 64u
 
 static void say_how_much(const struct data_window *w, char *why, size_t len)

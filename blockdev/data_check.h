@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Self-test of a controller: reads by commands of every shape (one page, two, PRP lists of any
- * length that begin anywhere in a page of a table), and lists of short reads where a path has them,
- * must return the data that reads of single pages return. It only reads, in a window of 4 MiB at
- * most, and takes some ten milliseconds where a controller moves gigabytes a second. Pages that
- * equal their neighbours show little, so the caller chooses a window whose pages differ.
+ * Self-test of a controller. Reads by commands of every shape must return the
+ * same data as reads of single pages. The shapes are one page, two pages, PRP
+ * lists of any length that begin anywhere in a page of a table, and lists of
+ * short reads where a path has them. The test only reads, in a window of at
+ * most 4 MiB, and takes about ten milliseconds if the controller transfers
+ * gigabytes a second. Pages that equal their neighbours reveal little, so the
+ * caller chooses a window whose pages differ.
  *
- * On a scratch area, which it overwrites and puts back, it makes pages that differ, and tests
- * writes, too.
+ * On a scratch area the test fills pages with distinct data, tests writes as
+ * well, and restores the former content.
  */
 #ifndef BLOCKDEV_DATA_CHECK_H
 #define BLOCKDEV_DATA_CHECK_H
@@ -19,58 +21,78 @@
 extern "C" {
 #endif
 
-/* The longest command that is tried, bytes. */
+/* The longest command that is tried, in bytes. */
 #define DATA_CHECK_LONGEST (2u << 20)
-/* Bytes of the buffer: a page of a PRP table describes its first half. */
+/*
+ * Size of the buffer in bytes: one page of a PRP table describes its first
+ * half.
+ */
 #define DATA_CHECK_BUFFER (2u * DATA_CHECK_LONGEST + 2u * PAGE_BYTES)
 
-/* Bytes of a window or scratch area at most. */
+/* Maximum size of a window or scratch area in bytes. */
 #define DATA_CHECK_WINDOW (2u * DATA_CHECK_LONGEST)
 
-/* The most pieces of a list. */
+/* Maximum number of pieces in a list. */
 #define DATA_CHECK_PIECES 256u
 
 struct data_check_piece {
-    uint64_t offset; /* of the device, a multiple of its LBA size, as is len */
-    size_t at, len;  /* in the buffer; at: a multiple of 64 */
+    uint64_t offset; /* on the device; a multiple of its LBA size, as is len */
+    size_t at, len;  /* in the buffer; `at` is a multiple of 64 */
 };
 
-/* The error of a read that failed with err; status: the NVMe status of its command, 0: none. */
+/*
+ * Maps the error of a failed read: -EPROTO if `status`, the NVMe status of its
+ * command (0 if none), says that the command is invalid; else err.
+ */
 int data_check_error(int err, uint16_t status);
 
-/* A path from the device to a buffer. Errors of its reads are those of data_check_error(). */
+/*
+ * A path from the device to a buffer. Its reads return errors of
+ * data_check_error().
+ */
 struct data_check {
-    const char *path; /* its name, for the sentence */
-    /* Reads [offset, offset + len) of the device to byte `at` of the buffer. 0 or -errno. */
+    const char *path; /* name for messages */
+    /*
+     * Reads [offset, offset + len) of the device to byte `at` of the buffer.
+     * Returns 0 or -errno.
+     */
     int (*read)(void *context, uint64_t offset, size_t at, size_t len);
-    /* Reads n <= DATA_CHECK_PIECES pieces at once. NULL: the path has no lists. 0 or -errno. */
+    /*
+     * Reads n <= DATA_CHECK_PIECES pieces at once. Returns 0 or -errno. NULL means
+     * that the path has no lists.
+     */
     int (*read_list)(void *context, const struct data_check_piece *pieces, size_t n);
     void *context;
     unsigned char *buffer; /* DATA_CHECK_BUFFER bytes; overwritten */
     size_t max_command;    /* bytes */
-    uint64_t start;        /* of the window: byte of the device, a multiple of PAGE_BYTES */
+    uint64_t start;        /* start of the window: byte of the device, a multiple of PAGE_BYTES */
 };
 
 /*
- * 0: all reads were right. -EILSEQ: one returned wrong data, or wrote outside its destination.
- * -EPROTO: the controller refuses a shape of command. Another error ends the test, too: it is that
- * of the read that failed, and may be the host's. why has a sentence, but not for -ENOMEM; after a
- * success only where the data of the device is such that the test shows little.
+ * Runs the test. Returns 0 if all reads were right, -EILSEQ if one returned
+ * wrong data or wrote outside its destination, and -EPROTO if the controller
+ * refuses a shape of command. Any other error is that of the read that failed,
+ * and may be the host's fault. On an error `why` holds a sentence, except for
+ * -ENOMEM. On success it is empty unless the device's data makes the test weak.
  */
 int data_check_run(struct bd_dev *dev, const struct data_check *check, char *why, size_t len);
 /*
- * Checks the commands of the device itself, into its DMA memory if it has such. lists: also short
- * reads, several at once. As above.
+ * Like data_check_run(), with the device's own commands, into DMA memory if the
+ * device has any. If `lists` is true, it also submits several short reads at
+ * once.
  */
 int data_check_device(struct bd_dev *dev, uint64_t start, size_t max_command, bool lists, char *why,
                       size_t len);
 /*
- * Checks reads, as data_check_device() does, and writes in the scratch area at `start`, a multiple
- * of PAGE_BYTES, of twice the longest command (DATA_CHECK_WINDOW at most). Its former content is
- * written back, also after a failure, and compared. No other program may use the device, and a
- * process that ends in between loses the content. interrupted() is asked between commands, and may
- * be NULL; true: the test ends, with -EINTR. -EINVAL: no such area, and -EROFS: nothing was
- * written; -EUCLEAN: the content could not be put back; and the errors of data_check_run().
+ * Checks reads like data_check_device(), and writes, in the scratch area at
+ * `start`, a multiple of PAGE_BYTES. The area is twice the longest command (at
+ * most DATA_CHECK_WINDOW). Its former content is written back, also after a
+ * failure, and compared. No other program may use the device, and the content
+ * is lost if the process dies in between. interrupted() may be NULL; it is
+ * called between commands, and the test ends with -EINTR if it returns true.
+ * Returns -EINVAL if there is no such area and -EROFS if the device is
+ * read-only; neither writes anything. Returns -EUCLEAN if the content could not
+ * be put back, else the errors of data_check_run().
  */
 int data_check_scratch(struct bd_dev *dev, uint64_t start, size_t max_command,
                        bool (*interrupted)(void), char *why, size_t len);

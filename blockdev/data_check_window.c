@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Self-test of a controller: shapes of commands, the window, and the device's own commands. */
+/*
+ * Self-test of a controller: the shapes of commands, the window, and the
+ * device's own commands.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,10 +10,13 @@
 #include "blockdev/data_check_internal.h"
 #include "blockdev/nvme/nvme_info.h"
 
-/* Commands of single pages. */
+/* Number of single-page commands in flight. */
 #define AT_ONCE 64u
 
-/* Pages of a command (0: as many as one carries), to a page of the buffer and a byte in it. */
+/*
+ * Length in pages (0 means the longest command), page of the buffer, byte in
+ * that page.
+ */
 static const struct data_shape shapes[] = {
     {1, 0, 0},  {1, 0, 512},  {2, 1, 0}, {2, 0, 1024}, {3, 0, 0},   {3, 510, 0},
     {17, 1, 0}, {64, 448, 0}, {0, 0, 0}, {0, 0, 512},  {0, 509, 0},
@@ -65,7 +71,7 @@ int data_submit(struct bd_dev *dev, struct bd_io *ios, size_t n)
     return i < n ? data_check_error(err, ios[i].nvme_status) : err;
 }
 
-/* n pages from page `first` on. */
+/* Transfers n pages from page `first` on. */
 static int move_some(struct bd_dev *dev, const struct data_window *w, enum bd_op op,
                      unsigned char *data, size_t first, size_t n)
 {
@@ -98,7 +104,10 @@ static bool is_uniform(const unsigned char *page)
     return memcmp(page, page + 1, PAGE_BYTES - 1) == 0;
 }
 
-/* A page like its neighbours shows nothing when it is in the place of another. */
+/*
+ * Uniform pages and pages like their neighbour get no mark: the test cannot see
+ * if they are swapped.
+ */
 void data_window_mark(struct data_window *w)
 {
     w->n_marks = 0;

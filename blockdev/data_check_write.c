@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Self-test of a controller: writes in a scratch area. After each write the whole area is read by
- * commands of single pages, so that a page in another place shows, and one too many, too.
+ * Self-test of a controller: writes in a scratch area. After each write the
+ * whole area is read by commands of single pages, so misplaced and surplus
+ * pages are both detected.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -15,15 +16,15 @@
 
 struct writing {
     struct data_commands commands;
-    struct data_window w; /* data: what the area shall hold */
+    struct data_window w; /* data: the expected content of the area */
     unsigned char *former, *got;
-    uint64_t word; /* the next of the pattern; no word of it comes twice */
+    uint64_t word; /* next word of the pattern; every word is unique */
     bool (*interrupted)(void);
     char *why;
     size_t len;
 };
 
-/* Pages that differ from one another, and from those of fills before. */
+/* Fills pages that differ from each other and from all earlier ones. */
 static void fill(struct writing *t, unsigned char *data, size_t pages)
 {
     for (size_t i = 0; i < pages * WORDS; i++, t->word++)
@@ -37,7 +38,7 @@ static int fail(struct writing *t, const char *what, int err)
     return err;
 }
 
-/* -EILSEQ: the area differs from `want`. */
+/* Returns -EILSEQ if the area differs from `want`. */
 static int compare(struct writing *t, const unsigned char *want)
 {
     int err = data_window_move(t->commands.dev, &t->w, BD_READ, t->got);
@@ -72,7 +73,10 @@ static int write_shape(struct writing *t, const struct data_shape *s, size_t fir
     return err;
 }
 
-/* In the middle of the area, so that pages in front of it and behind it show a write too many. */
+/*
+ * Writes to the middle of the area, so that the pages around it reveal a
+ * surplus page.
+ */
 static int try_write(void *context, const struct data_shape *s)
 {
     struct writing *t = context;
@@ -118,8 +122,9 @@ static size_t pages_that_differ(const struct writing *t)
 }
 
 /*
- * Returns `before`, the result of the test, with its sentence, unless content is lost. Writes that
- * fail lose nothing where those of the test failed, too, so the area is read in each case.
+ * Restores the former content. Returns `before`, the result of the test, unless
+ * content is lost. If writes fail now but those of the test failed as well,
+ * nothing is lost; so the area is read in either case.
  */
 static int put_back(struct writing *t, int before)
 {
@@ -151,7 +156,7 @@ static int check_area(struct writing *t, size_t max_command)
     return put_back(t, err);
 }
 
-/* Before anything is written. */
+/* Checks the area before anything is written. */
 static int refuse(struct writing *t, uint64_t start, size_t bytes)
 {
     const struct bd_info *info = &t->commands.dev->info;

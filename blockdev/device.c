@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Device strings: parsing them, and opening the device. */
+/* Parses device strings and opens the devices. */
 #include "blockdev/device.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include "blockdev/vfio/vfio.h"
 #include "blockdev/vfio_user/vfio_user.h"
 
-/* A tool has one thread, which keeps this many commands under way. */
+/* A tool has one thread, which keeps up to this many commands in flight. */
 #define TOOL_QUEUES 1u
 #define TOOL_DEPTH  128u
 
@@ -56,7 +56,10 @@ static int take_path(const char *path, const char *usage, struct bd_name *out,
     return 0;
 }
 
-/* 1 to 0xfffffffe; the number after it is the broadcast one (section 4.1.5, NSID). */
+/*
+ * Accepts 1 to 0xfffffffe; 0xffffffff is the broadcast value (section 4.1.5,
+ * NSID).
+ */
 static int take_nsid(const char *digits, struct bd_name *out)
 {
     char *end;
@@ -171,7 +174,10 @@ static const char *unusable(struct nvme_ctrlr *c, uint32_t nsid)
     return reason ? reason : "it cannot be used";
 }
 
-/* For the admin queue, and for queues, commands and data: a mount without the executor. */
+/*
+ * One region for the admin queue, and three for queues, commands and data of a
+ * mount without the executor.
+ */
 #define REGIONS_LEAST 4u
 
 static bool has_few_regions(struct nvme_ctrlr *c)
@@ -201,7 +207,10 @@ bool bd_lacks_regions(struct nvme_ctrlr *c, char *why, size_t len)
     return true;
 }
 
-/* Says which memory was too little. */
+/*
+ * Returns true with a sentence in `why` if a limit on memory explains the
+ * error.
+ */
 static bool lacks_memory(const struct nvme_transport *t, int err, char *why, size_t len)
 {
     if (err != -ENOMEM)

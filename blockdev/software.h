@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Controllers in software: notifications beyond the transport interface. A
- * controller of hardware is notified by its doorbells. A software controller
- * polls doorbells in memory and sleeps when idle; these calls bound the time
- * until it notices a store. It must notice stores without them as well. Only
- * the simulator (sim/) implements them.
+ * Notifications of controllers in software, beyond the transport interface. A
+ * hardware controller is notified by its doorbells. A software controller polls
+ * doorbells in memory and sleeps while idle; these calls bound the time until
+ * it notices a store. It must notice stores without them as well. Only the
+ * simulator (sim/) implements them.
  */
 #ifndef BLOCKDEV_SOFTWARE_H
 #define BLOCKDEV_SOFTWARE_H
@@ -15,29 +15,36 @@
 extern "C" {
 #endif
 
-/* Any thread may call them, at any time before the transport's close(). */
+/* Any thread may call these at any time before the transport's close(). */
 struct nvme_software {
-    /* A CPU has stored to doorbells: wakes the controller at once. */
+    /* Wakes the controller at once after a CPU has stored to doorbells. */
     void (*kick)(struct nvme_transport *t);
-    /* Doorbells of so many queues will be stored to soon, without a kick. */
+    /*
+     * Announces that the doorbells of `queues` queues will soon be stored to
+     * without a kick.
+     */
     void (*prewake)(struct nvme_transport *t, unsigned queues);
     /*
-     * +1 or -1: number of holders of queues that store to doorbells at any time
-     * without a kick. While there is one, the sleep is at most 50 us.
+     * Adds +1 or -1 to the number of users that store to doorbells at any time
+     * without a kick. While it is not 0, the controller sleeps at most 50 us at a
+     * time.
      */
     void (*keep_polling)(struct nvme_transport *t, int change);
     /*
-     * As kick(), for the doorbells of one queue pair, by its owner, which waits for the commands:
-     * they may be executed inside the call. NULL: kick() serves.
+     * Like kick(), for the doorbells of one queue pair. Called by the queue's
+     * owner, which waits for the commands, so they may be executed inside the call.
+     * NULL means that callers use kick().
      */
     void (*kick_queue)(struct nvme_transport *t, uint16_t qid);
     /*
-     * Entries that were submitted to the SQ since it was created, as the controller has seen its
-     * doorbell. NULL: not counted.
+     * Returns the number of entries submitted to the SQ since its creation, as the
+     * controller has seen it from the doorbell. NULL means that it does not count
+     * them.
      */
     uint64_t (*submitted)(struct nvme_transport *t, uint16_t qid);
 };
 
+/* Each of the following functions does nothing for hardware. */
 static inline void nvme_kick(struct nvme_transport *t)
 {
     if (t->software)
@@ -52,7 +59,7 @@ static inline void nvme_kick_queue(struct nvme_transport *t, uint16_t qid)
         nvme_kick(t);
 }
 
-/* UINT64_MAX: nothing counts the entries of the SQ but their submitter. */
+/* Returns UINT64_MAX if only the submitter counts the SQ's entries. */
 static inline uint64_t nvme_submitted(struct nvme_transport *t, uint16_t qid)
 {
     return t->software && t->software->submitted ? t->software->submitted(t, qid) : UINT64_MAX;

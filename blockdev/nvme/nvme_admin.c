@@ -11,13 +11,19 @@
 #include "support/trace.h"
 #include "support/wait.h"
 
-/* admin_mem: one page each for the SQ, the CQ and the data of the command under way. */
+/*
+ * admin_mem has one page each for the SQ, the CQ and the data of the command in
+ * flight.
+ */
 #define ADMIN_PAGES     3
 #define ADMIN_DATA_PAGE 2
 
 static_assert(NVME_ADMIN_DEPTH * sizeof(struct nvme_sqe) <= NVME_PAGE_SIZE, "admin SQ in a page");
 
-/* Number of Queues takes 1 to 65535, as 0-based values in both halves of the dword. */
+/*
+ * Number of Queues accepts 1 to 65535, as 0-based values in both halves of the
+ * dword.
+ */
 #define MAX_QUEUES_ASKED 65535u
 
 #define SLEEPS_PER_CHECK 64u
@@ -64,9 +70,10 @@ static uint64_t command_deadline(const struct nvme_ctrlr *c)
 }
 
 /*
- * Waits for the completion of cid. A completion with another CID is dropped, because only one
- * command is under way. A command that misses its deadline may still write the data page and
- * complete later, so the queue is not used again before a reset has ended it.
+ * Waits for the completion of cid. A completion with another CID is dropped,
+ * because only one command is in flight. A command that misses its deadline may
+ * still write the data page and complete later, so the queue is not used again
+ * before a reset has ended it.
  */
 static int wait_completion(struct nvme_ctrlr *c, uint16_t cid, uint64_t deadline,
                            struct nvme_cqe *cqe)
@@ -82,7 +89,10 @@ static int wait_completion(struct nvme_ctrlr *c, uint16_t cid, uint64_t deadline
             if (cqe->cid == cid)
                 return 0;
         }
-        /* Before a deadline is blamed, and now and then: a register may take milliseconds. */
+        /*
+         * Check the controller before reporting a timeout, and otherwise rarely, since
+         * reading a register may take milliseconds.
+         */
         if ((late || (poll_wait_once(&wait) && ++sleeps % SLEEPS_PER_CHECK == 0)) &&
             !nvme_ctrlr_alive(c)) {
             nvme_ctrlr_mark_failed(c);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* One controller from open to close. */
+/* Opens and closes a controller. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 #define VERSION_2_0 0x00020000u
 
-/* Where nvme_ctrlr_open() explains itself. */
+/* Stores the reason of a failure for the caller of nvme_ctrlr_open(). */
 static void explain(const struct nvme_opts *opts, const char *step, const char *what)
 {
     if (opts->why && opts->why_len > 0)
@@ -81,8 +81,9 @@ static int identify(struct nvme_ctrlr *c, const struct nvme_opts *opts)
 }
 
 /*
- * Limits that came with NVMe 2.0. Earlier controllers are not asked, since many count the refusal
- * as an error; one that refuses has none. Only a dead admin queue is an error.
+ * Reads limits that NVMe 2.0 introduced. Earlier controllers are not asked,
+ * since many count the refusal as an error; a controller that refuses has no
+ * such limits. Only a dead admin queue is an error.
  */
 static int identify_limits(struct nvme_ctrlr *c, const struct nvme_opts *opts)
 {
@@ -104,7 +105,10 @@ static int identify_limits(struct nvme_ctrlr *c, const struct nvme_opts *opts)
     return rc;
 }
 
-/* Queue pairs whose doorbells lie in what the transport has mapped; the first is the admin's. */
+/*
+ * Returns the number of I/O queue pairs whose doorbells the transport has
+ * mapped; the first pair is the admin queue's.
+ */
 static unsigned queues_with_doorbells(const struct nvme_ctrlr *c)
 {
     size_t pairs = c->t->doorbells_len / (2 * nvme_doorbell_stride(c)) - 1;
@@ -150,7 +154,10 @@ static int reset_and_check(struct nvme_ctrlr *c, const struct nvme_opts *opts)
     return rc;
 }
 
-/* A controller that does not become ready gets a reset by the transport, and a second try. */
+/*
+ * Enables the controller. If it does not become ready, the transport resets it
+ * and it gets a second try.
+ */
 static int enable(struct nvme_ctrlr *c, const struct nvme_opts *opts)
 {
     int rc = nvme_enable(c);
@@ -162,14 +169,20 @@ static int enable(struct nvme_ctrlr *c, const struct nvme_opts *opts)
     return rc;
 }
 
-/* Before its memory is freed, which must know of one that does not stop (nvme_dma.c). */
+/*
+ * Stops the controller before its memory is freed. nvme_dma.c must know if it
+ * could not be stopped.
+ */
 static void quiesce(struct nvme_ctrlr *c)
 {
     if (!nvme_quiesce(c))
         nvme_ctrlr_fail(c, false);
 }
 
-/* From registers to a controller that takes I/O queues; undoes its own steps on failure. */
+/*
+ * Brings the controller up until it accepts I/O queues; undoes its own steps on
+ * an error.
+ */
 static int bring_up(struct nvme_ctrlr *c, const struct nvme_opts *opts)
 {
     int rc = reset_and_check(c, opts);

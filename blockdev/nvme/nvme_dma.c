@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory shared with the controller. */
+/* Allocates memory that is shared with the controller. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -16,14 +16,18 @@ static size_t whole_pages(size_t len)
     return (len + NVME_PAGE_SIZE - 1) & ~(size_t)(NVME_PAGE_SIZE - 1);
 }
 
-/* Where addresses are physical, a large page of its own: only that is contiguous. */
+/*
+ * Returns the bytes to map. Where addresses are physical, each allocation has a
+ * large page of its own, because only that is contiguous.
+ */
 static size_t mapped_len(const struct nvme_ctrlr *c, size_t len)
 {
     return c->t->physical ? NVME_LARGE_PAGE : len;
 }
 
 /*
- * Large pages are taken here and now: a missing one is an error, not a signal at the first touch.
+ * Allocates the pages. Large pages are allocated here and now, so that a
+ * missing one is an error and not a signal at the first access.
  */
 static int memory_fill(const struct nvme_ctrlr *c, int fd, size_t len)
 {
@@ -35,8 +39,9 @@ static int memory_fill(const struct nvme_ctrlr *c, int fd, size_t len)
 }
 
 /*
- * A memfd mapped MAP_SHARED: it keeps its pages across fork, and another process can map it by its
- * fd. The seals forbid resizing: a page missing under this mapping would be a signal.
+ * Creates a memfd and maps it MAP_SHARED, so that it keeps its pages across
+ * fork and another process can map it by its fd. The seals forbid resizing,
+ * since access to a missing page would raise a signal.
  */
 static int memory_create(const struct nvme_ctrlr *c, size_t len, struct nvme_dma *out)
 {
@@ -109,7 +114,10 @@ static void own_revoke(struct nvme_ctrlr *c, struct nvme_dma *dma)
 static void free_own(struct nvme_ctrlr *c, struct nvme_dma *dma)
 {
     own_revoke(c, dma);
-    /* Without an IOMMU a controller that could not be stopped still reaches it: kept for good. */
+    /*
+     * Without an IOMMU a controller that could not be stopped still reaches the
+     * memory, so it is never freed.
+     */
     if (c->t->physical && !nvme_ctrlr_settled(c))
         return;
     memory_destroy(c, dma);
@@ -118,21 +126,22 @@ static void free_own(struct nvme_ctrlr *c, struct nvme_dma *dma)
 /* --- Arenas ---------------------------------------------------------------------------------- */
 
 /*
- * A region that many allocations share. Addresses in it are handed out as the controller sees them,
- * a free page between two allocations.
+ * A region that many allocations share. Its ranges are IOVAs, with a free page
+ * between two allocations.
  */
 struct nvme_arena {
-    uint64_t share;      /* nvme_share.id; 0: the driver's */
-    struct nvme_dma dma; /* iova 0: taken from the controller, for good */
+    uint64_t share;      /* nvme_share.id; 0 for the driver's own */
+    struct nvme_dma dma; /* iova is 0 after the region was unmapped for good */
     struct nvme_iova ranges;
-    uint64_t start;   /* its iova, for good */
-    uint64_t touched; /* from here to its end, nothing has been handed out: still zeros */
+    uint64_t start;   /* iova of the region, kept after unmapping */
+    uint64_t touched; /* from here on nothing has been allocated yet, so it is still zero */
     struct nvme_arena *next;
 };
 
 /*
- * An arena of a share has room for its pairs. The driver's first arena is small, for tools with few
- * queues; a further one is half as large as all before.
+ * Returns the size of a new arena. One for a share has room for its pairs. The
+ * driver's first arena is small, for tools with few queues; each further one is
+ * half as large as all before.
  */
 static size_t next_arena(const struct nvme_ctrlr *c, struct nvme_share share, size_t len)
 {
@@ -171,7 +180,7 @@ static int arena_create(struct nvme_ctrlr *c, uint64_t share, size_t len, struct
         goto destroy_memory;
     a->share = share;
     a->start = a->dma.iova;
-    a->touched = share ? a->start + len : a->start; /* a process may write all of a share */
+    a->touched = share ? a->start + len : a->start; /* the process of a share may write all of it */
     nvme_iova_init(&a->ranges);
     rc = nvme_iova_allow(&a->ranges, a->start, a->start + (len - 1));
     if (rc) {
@@ -188,7 +197,10 @@ free_arena:
     return rc;
 }
 
-/* Memory that was used before is zeroed, untouched memory costs nothing yet. */
+/*
+ * Allocates from the arena. Memory that was used before is zeroed; untouched
+ * memory takes no pages yet.
+ */
 static int arena_take(struct nvme_arena *a, size_t len, struct nvme_dma *out)
 {
     uint64_t iova;
@@ -208,7 +220,7 @@ static int arena_take(struct nvme_arena *a, size_t len, struct nvme_dma *out)
     return 0;
 }
 
-/* With dma_lock held. */
+/* The caller holds dma_lock. */
 static int take_piece(struct nvme_ctrlr *c, struct nvme_share share, size_t len,
                       struct nvme_dma *out)
 {
@@ -252,7 +264,10 @@ int nvme_dma_alloc(struct nvme_ctrlr *c, size_t len, struct nvme_dma *out)
     return nvme_dma_alloc_shared(c, (struct nvme_share){0}, len, out);
 }
 
-/* The arena that the memory is a part of, or the end of the list. With dma_lock held. */
+/*
+ * Returns the arena that contains the memory, or the end of the list. The
+ * caller holds dma_lock.
+ */
 static struct nvme_arena **find_arena(struct nvme_ctrlr *c, const struct nvme_dma *dma)
 {
     struct nvme_arena **at = &c->arenas;
@@ -262,7 +277,10 @@ static struct nvme_arena **find_arena(struct nvme_ctrlr *c, const struct nvme_dm
     return at;
 }
 
-/* The whole arena: the controller has failed for good, and nothing will use the rest either. */
+/*
+ * Unmaps the whole arena: the controller has failed for good, so nothing uses
+ * the rest either.
+ */
 static void arena_revoke(struct nvme_ctrlr *c, struct nvme_arena *a)
 {
     if (a->dma.iova)
@@ -283,7 +301,7 @@ void nvme_dma_revoke(struct nvme_ctrlr *c, struct nvme_dma *dma)
         own_revoke(c, dma);
 }
 
-/* With dma_lock held. */
+/* The caller holds dma_lock. */
 static void give_piece(struct nvme_ctrlr *c, struct nvme_arena **at, const struct nvme_dma *dma)
 {
     struct nvme_arena *a = *at;
@@ -312,7 +330,10 @@ void nvme_dma_free(struct nvme_ctrlr *c, struct nvme_dma *dma)
         free_own(c, dma);
 }
 
-/* Addresses are not physical where there are arenas, so each is mapped as long as it is. */
+/*
+ * With arenas addresses are not physical, so each is mapped with its exact
+ * length.
+ */
 void nvme_dma_free_arenas(struct nvme_ctrlr *c)
 {
     while (c->arenas) {
@@ -330,7 +351,10 @@ void nvme_dma_orphan(struct nvme_ctrlr *c, const struct nvme_dma *dma)
 {
     struct nvme_orphan *o = malloc(sizeof(*o));
 
-    /* Without memory for the note the mapping stays for good: lost, but never reused under DMA. */
+    /*
+     * Without memory for the record the mapping leaks, but is never reused under
+     * DMA.
+     */
     if (!o)
         return;
     o->dma = *dma;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Reset, enable and shutdown: CC and CSTS (Base 3.5.1, 3.6.1). */
+/*
+ * Resets, enables and shuts down a controller by CC and CSTS (Base 3.5.1,
+ * 3.6.1).
+ */
 #include <errno.h>
 
 #include "blockdev/nvme/nvme_internal.h"
@@ -11,8 +14,8 @@
 #define SQE_LOG2       6u
 #define CQE_LOG2       4u
 
-#define REGS_GONE      0xffffffffu /* what reads return from a device that is not there */
-#define SILENT_POLL_NS 10000000    /* such reads are errors on the bus: not too many of them */
+#define REGS_GONE      0xffffffffu /* value of reads from a device that is gone */
+#define SILENT_POLL_NS 10000000    /* such reads are bus errors, so they are made rarely */
 
 static uint32_t read32(struct nvme_ctrlr *c, enum nvme_reg reg)
 {
@@ -61,8 +64,9 @@ uint32_t nvme_csts(struct nvme_ctrlr *c)
 }
 
 /*
- * Waits until (CSTS & mask) == value. One unit more than CAP.TO: the timer is the controller's,
- * and a controller that says 0 still needs a moment. stop_on_fatal: CSTS.CFS ends the wait.
+ * Waits until (CSTS & mask) == value. If stop_on_fatal is set, CSTS.CFS ends
+ * the wait. Callers allow one unit more than CAP.TO, because a controller that
+ * reports 0 still needs a moment.
  */
 static int wait_csts(struct nvme_ctrlr *c, uint32_t mask, uint32_t value, unsigned ms,
                      bool stop_on_fatal)
@@ -82,7 +86,7 @@ static int wait_csts(struct nvme_ctrlr *c, uint32_t mask, uint32_t value, unsign
             return -EIO;
         if (late)
             return -ETIMEDOUT;
-        /* Disabled by another process meanwhile: it will not be ready. */
+        /* Another process has disabled it meanwhile, so it will not become ready. */
         if (poll_wait_once(&wait) && value == NVME_CSTS_RDY &&
             !(read32(c, NVME_REG_CC) & NVME_CC_EN))
             return -EIO;
@@ -135,7 +139,10 @@ bool nvme_overtaken(struct nvme_ctrlr *c)
            (!(read32(c, NVME_REG_CC) & NVME_CC_EN) && !(nvme_csts(c) & NVME_CSTS_RDY));
 }
 
-/* Some controllers hang when a register is read while they stop. */
+/*
+ * Returns the pause after a disable: some controllers hang if a register is
+ * read while they stop.
+ */
 static unsigned pause_ms(const struct nvme_ctrlr *c)
 {
     return c->quirks & NVME_QUIRK_SLOW_DISABLE ? NVME_SLOW_DISABLE_MS : 0;
@@ -170,7 +177,9 @@ int nvme_disable_any(struct nvme_ctrlr *c)
 
     if (cc == REGS_GONE)
         return -EIO;
-    /* After an enable by another process: EN may change only once RDY has followed. */
+    /*
+     * After an enable by another process EN may change only once RDY has followed.
+     */
     if (cc & NVME_CC_EN)
         wait_csts(c, NVME_CSTS_RDY, NVME_CSTS_RDY, rdy_ms(c), true);
     return nvme_disable(c);
@@ -188,7 +197,10 @@ int nvme_device_reset(struct nvme_ctrlr *c)
 
 bool nvme_quiesce(struct nvme_ctrlr *c)
 {
-    /* Registers that do not answer prove nothing where no IOMMU takes the memory away. */
+    /*
+     * If no IOMMU protects the memory, registers that do not answer do not prove
+     * that the controller has stopped.
+     */
     if (nvme_silent(c))
         return !c->t->physical;
     return nvme_disable(c) == 0 || nvme_device_reset(c) == 0;

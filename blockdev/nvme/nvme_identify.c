@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Identify data comes from the device and is believed only where it can be. */
+/*
+ * Parses Identify data. It comes from the device, so every field is checked
+ * before use.
+ */
 #include "blockdev/nvme/nvme_identify.h"
 
 #include <assert.h>
@@ -11,7 +14,7 @@ static_assert(sizeof(struct nvme_id_ctrl) == NVME_IDENTIFY_LEN, "Identify Contro
 static_assert(sizeof(struct nvme_id_ctrl_nvm) == NVME_IDENTIFY_LEN, "its NVM part is a page");
 static_assert(sizeof(struct nvme_id_ns) == NVME_IDENTIFY_LEN, "Identify Namespace is a page");
 
-#define SQES_64 6u /* log2 of the entry sizes this driver uses */
+#define SQES_64 6u /* log2 of the entry sizes of this driver */
 #define CQES_16 4u
 
 #define CNTRLTYPE_NOT_SAID 0u
@@ -23,12 +26,15 @@ static_assert(sizeof(struct nvme_id_ns) == NVME_IDENTIFY_LEN, "Identify Namespac
 #define SGLS_BYTE_ALIGNED 0x1u
 #define DPS_TYPE          0x7u
 #define NSATTR_PROTECTED  0x1u
-#define MDTS_LIMITED      20u /* 4 GiB and more is no limit to this driver */
+#define MDTS_LIMITED      20u /* 4 GiB and more do not limit this driver */
 
-/* Loses writes with FUA in a power cut, as of 7.2, although it has a volatile cache. */
+/*
+ * As of 7.2 it loses FUA writes in a power cut, although it has a volatile
+ * cache.
+ */
 #define MODEL_IGNORES_FUA "QEMU NVMe Ctrl"
 
-/* ASCII fields are padded with blanks and are not terminated. */
+/* Copies an ASCII field, which is padded with blanks and not terminated. */
 static void copy_text(char *dst, const char *src, size_t len)
 {
     size_t end = len;
@@ -44,7 +50,10 @@ static void copy_text(char *dst, const char *src, size_t len)
     dst[end] = '\0';
 }
 
-/* SQES, CQES: smallest allowed size in bits 3:0, largest in 7:4, as powers of two. */
+/*
+ * Checks SQES or CQES: the smallest allowed size is in bits 3:0, the largest in
+ * 7:4, as powers of two.
+ */
 static bool entry_size_ok(uint8_t field, unsigned log2_size)
 {
     return (field & 0xfu) <= log2_size && log2_size <= (field >> 4);
@@ -105,7 +114,7 @@ void nvme_parse_ctrlr_nvm(const void *page, struct nvme_ctrlr_info *info)
         info->max_dsm_lbas = id->dmsl;
 }
 
-/* FLBAS: bits 3:0 of the format's number, and 6:5 as its bits 5:4. */
+/* Returns the format index: bits 3:0 of FLBAS, and bits 6:5 as its bits 5:4. */
 static unsigned format_index(const struct nvme_id_ns *id)
 {
     return (id->flbas & 0xfu) | (id->nlbaf > 15 ? ((id->flbas >> 5) & 0x3u) << 4 : 0);
@@ -146,7 +155,7 @@ int nvme_parse_ns(const void *page, uint32_t nsid, struct nvme_ns_info *out, con
     return 0;
 }
 
-/* Descriptors follow one another; one of length 0 ends them. */
+/* Descriptors follow one another; one of length 0 ends the list. */
 void nvme_parse_ns_descriptors(const void *page, struct nvme_ns_info *out)
 {
     const unsigned char *bytes = page;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* First fit over the gaps of a sorted table: mappings come and go rarely, commands never ask. */
+/*
+ * Allocates IOVAs: first fit over the gaps of a sorted table. Mappings change
+ * rarely, and commands do not search the table.
+ */
 #include "blockdev/nvme/nvme_iova.h"
 
 #include <assert.h>
@@ -9,7 +12,10 @@
 
 #include "support/page.h"
 
-/* So low that neither the end of a range nor the page kept free behind it overflows. */
+/*
+ * Low enough that neither the end of a range nor the free page behind it
+ * overflows.
+ */
 #define LAST_ADDRESS (UINT64_MAX - 2 * PAGE_BYTES)
 
 void nvme_iova_init(struct nvme_iova *v)
@@ -50,7 +56,10 @@ int nvme_iova_allow(struct nvme_iova *v, uint64_t first, uint64_t last)
     return 0;
 }
 
-/* Gap i lies below used range i; its ends leave a page free to the ranges on both sides. */
+/*
+ * Gap i lies below used range i. It leaves a free page to the ranges on both
+ * sides.
+ */
 static uint64_t gap_start(const struct nvme_iova *v, size_t i)
 {
     return i ? end_of(&v->used[i - 1]) + PAGE_BYTES : 0;
@@ -61,7 +70,9 @@ static uint64_t gap_end(const struct nvme_iova *v, size_t i)
     return i < v->n_used ? v->used[i].start - PAGE_BYTES : UINT64_MAX;
 }
 
-/* Where len bytes fit into gap i within a window, or 0. */
+/*
+ * Returns the address at which len bytes fit into gap i within a window, or 0.
+ */
 static uint64_t fit(const struct nvme_iova *v, const struct nvme_iova_range *window, size_t i,
                     size_t len, size_t align)
 {
@@ -120,7 +131,7 @@ int nvme_iova_take(struct nvme_iova *v, size_t len, size_t align, void *owner, u
     return 0;
 }
 
-/* The first used range that starts at or above iova. */
+/* Returns the index of the first used range that starts at or above iova. */
 static size_t lower_bound(const struct nvme_iova *v, uint64_t iova)
 {
     size_t lo = 0, hi = v->n_used;

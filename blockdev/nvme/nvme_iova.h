@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Allocator of IOVAs, where the driver may choose them (VFIO, vfio-user).
+ * Allocator of IOVAs, for transports that may choose them (VFIO, vfio-user).
  *
- * Ranges lie in windows that the system allows. A page between two ranges remains unmapped, and
- * page 0 is never allocated, so that a wrong address of a controller is in no range. No locks
- * inside.
+ * Ranges lie in windows that the system allows. One page between two ranges
+ * remains unmapped, and page 0 is never allocated, so that a wrong address of a
+ * controller hits no range. The caller locks.
  */
 #ifndef BLOCKDEV_NVME_NVME_IOVA_H
 #define BLOCKDEV_NVME_NVME_IOVA_H
@@ -19,11 +19,11 @@ extern "C" {
 
 struct nvme_iova_range {
     uint64_t start, len; /* bytes, whole 4 KiB pages */
-    void *owner;         /* whatever the transport keeps with it */
+    void *owner;         /* any pointer of the transport */
 };
 
 struct nvme_iova {
-    struct nvme_iova_range *windows; /* allowed, ascending, apart from each other */
+    struct nvme_iova_range *windows; /* allowed ranges, ascending, disjoint */
     size_t n_windows;
     struct nvme_iova_range *used; /* ascending */
     size_t n_used, capacity;
@@ -32,17 +32,23 @@ struct nvme_iova {
 void nvme_iova_init(struct nvme_iova *v);
 void nvme_iova_destroy(struct nvme_iova *v);
 /*
- * Allows [first, last]. Rounded inwards to whole pages; ascending calls only, -EINVAL otherwise or
- * when nothing is left of it.
+ * Allows [first, last], rounded inwards to whole pages. Calls must ascend.
+ * Returns -EINVAL otherwise or if no page is left, and -ENOMEM.
  */
 int nvme_iova_allow(struct nvme_iova *v, uint64_t first, uint64_t last);
-/* Takes len bytes (whole pages): 0 and *iova, -ENOSPC, -ENOMEM. align: a power of two >= 4096. */
+/*
+ * Takes len bytes (whole pages) and stores their address. align is a power of
+ * two >= 4096. Returns 0, -ENOSPC or -ENOMEM.
+ */
 int nvme_iova_take(struct nvme_iova *v, size_t len, size_t align, void *owner, uint64_t *iova);
-/* The range that starts at iova, or NULL. Valid until the next take or give. */
+/*
+ * Returns the range that starts at iova, or NULL. Valid until the next take or
+ * give.
+ */
 const struct nvme_iova_range *nvme_iova_find(const struct nvme_iova *v, uint64_t iova);
-/* Of the range that starts at iova, which must be there. */
+/* Sets the owner of the range that starts at iova, which must exist. */
 void nvme_iova_set_owner(struct nvme_iova *v, uint64_t iova, void *owner);
-/* -ENOENT when no range starts there. */
+/* Frees the range that starts at iova. Returns -ENOENT if there is none. */
 int nvme_iova_give(struct nvme_iova *v, uint64_t iova);
 
 #ifdef __cplusplus

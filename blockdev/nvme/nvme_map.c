@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Regions of memory that the controller reaches: their number, and files that share one. */
+/*
+ * Maps regions of memory for the controller: counts them, and shares one among
+ * the memory of a file.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -11,12 +14,18 @@
 
 #include "blockdev/nvme/nvme_internal.h"
 
-/* Regions that are left to the driver: arenas that grow, queues that move. At most a half. */
+/*
+ * Regions reserved for the driver: arenas grow and queues move. At most half of
+ * all regions.
+ */
 #define SPARE 4u
-/* Regions that are left to leases besides: a staging is of no use where it is staged itself. */
+/*
+ * Regions reserved for leases in addition: staging is useless if it is itself
+ * staged.
+ */
 #define LEASES 4u
 
-/* A region that is a part of a file, and all that is mapped in it. */
+/* A region that is a part of a file, and the number of its mappings. */
 struct nvme_file_map {
     int fd;
     uint64_t offset, len; /* in the file, bytes */
@@ -25,7 +34,7 @@ struct nvme_file_map {
     struct nvme_file_map *next;
 };
 
-/* With dma_lock held. Atomic for nvme_dma_regions(). */
+/* The caller holds dma_lock. The store is atomic for nvme_dma_regions(). */
 static void count_region(struct nvme_ctrlr *c, int change)
 {
     __atomic_store_n(&c->regions, c->regions + (unsigned)change, __ATOMIC_RELAXED);
@@ -39,13 +48,16 @@ static unsigned spare(const struct nvme_ctrlr *c, enum nvme_map_for purpose)
     return left < most ? left : most;
 }
 
-/* A region that the controller has not given back in time. */
+/* A region that the controller has not unmapped in time. */
 struct nvme_leaving {
     uint64_t iova;
     struct nvme_leaving *next;
 };
 
-/* With dma_lock held. Without memory for the note the region stays for good: lost, not reused. */
+/*
+ * The caller holds dma_lock. Without memory for the record the region leaks,
+ * but is not reused.
+ */
 static void leave_later(struct nvme_ctrlr *c, uint64_t iova)
 {
     struct nvme_leaving *l = malloc(sizeof(*l));
@@ -56,7 +68,10 @@ static void leave_later(struct nvme_ctrlr *c, uint64_t iova)
     c->leaving = l;
 }
 
-/* With dma_lock held. A controller that is silent is asked for one region, not for each. */
+/*
+ * Unmaps regions that were late. Tries only one of them on a silent controller.
+ * The caller holds dma_lock.
+ */
 static void unmap_leaving(struct nvme_ctrlr *c)
 {
     struct nvme_leaving **at = &c->leaving;
@@ -87,8 +102,9 @@ void nvme_region_forget(struct nvme_ctrlr *c)
 }
 
 /*
- * A transport that maps files maps those that are in memory (of which alone seals can be asked): it
- * refuses one for want of room, whatever its server says.
+ * True if the controller has refused the memory for lack of room. A transport
+ * that maps files can map any file in memory (only such files have seals), so
+ * no other reason is left, whatever its server reports.
  */
 static bool lacks_room(const struct nvme_ctrlr *c, const struct nvme_mem *mem, int rc)
 {
@@ -100,7 +116,10 @@ int nvme_region_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsigned l
     bool fits;
     int rc;
 
-    /* The IOVA may be that of memory which was taken away from commands that still run. */
+    /*
+     * The IOVA may be that of memory which was unmapped from commands that still
+     * run.
+     */
     if (!nvme_ctrlr_settled(c))
         return -EIO;
     unmap_leaving(c);
@@ -122,14 +141,14 @@ int nvme_region_unmap(struct nvme_ctrlr *c, uint64_t iova)
 {
     int rc = c->t->ops->unmap(c->t, iova);
 
-    if (rc != -ETIMEDOUT) /* else it is mapped still */
+    if (rc != -ETIMEDOUT) /* otherwise it is still mapped */
         count_region(c, -1);
     else if (!nvme_ctrlr_failed(c))
         leave_later(c, iova);
     return rc;
 }
 
-/* Numbers of inodes repeat, descriptions of open files do not. */
+/* Compares open file descriptions, since inode numbers can be reused. */
 static bool same_file(int a, int b)
 {
     pid_t pid = getpid();
@@ -152,7 +171,7 @@ static struct nvme_file_map *find_file(struct nvme_ctrlr *c, const struct nvme_m
     return m;
 }
 
-/* From the first page to the last one that is there. */
+/* Returns the file from its first page to its last whole page. */
 static struct nvme_mem whole_file(const struct nvme_mem *mem)
 {
     struct nvme_mem all = *mem;
@@ -243,8 +262,9 @@ static struct nvme_file_map **find_iova(struct nvme_ctrlr *c, uint64_t iova)
 }
 
 /*
- * The last user takes it from the controller. So does the first one after the controller has failed
- * for good: commands that it has may still come to memory of any user.
+ * Removes one user. The last one unmaps the region. After the controller has
+ * failed for good, the first one does, because the controller's commands may
+ * still reach memory of any user.
  */
 static int leave_file(struct nvme_ctrlr *c, struct nvme_file_map **at)
 {
@@ -271,7 +291,7 @@ int nvme_unmap(struct nvme_ctrlr *c, uint64_t iova)
     int rc;
 
     pthread_mutex_lock(&c->dma_lock);
-    if (!nvme_is_paused(c)) /* else each of many buffers would wait for it twice */
+    if (!nvme_is_paused(c)) /* otherwise each of many buffers would wait twice */
         unmap_leaving(c);
     at = find_iova(c, iova);
     rc = *at ? leave_file(c, at) : nvme_region_unmap(c, iova);
@@ -279,11 +299,12 @@ int nvme_unmap(struct nvme_ctrlr *c, uint64_t iova)
     return rc;
 }
 
-/* Without the lock: its holder may be waiting for the controller. */
+/* Takes no lock, because its holder may be waiting for the controller. */
 void nvme_dma_regions(const struct nvme_ctrlr *c, struct nvme_dma_budget *out)
 {
     unsigned used = __atomic_load_n(&c->regions, __ATOMIC_RELAXED);
-    bool refused = __atomic_load_n(&c->refused_region, __ATOMIC_ACQUIRE); /* then refused_at */
+    /* Acquire: refused_at is read after it. */
+    bool refused = __atomic_load_n(&c->refused_region, __ATOMIC_ACQUIRE);
 
     *out = (struct nvme_dma_budget){
         .used = used,

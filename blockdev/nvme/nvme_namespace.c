@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Namespaces: their list and properties. */
+/* Lists namespaces and reads their properties. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,14 +9,14 @@
 
 #define NS_WITHOUT_LIST 1024u
 
-/* A controller of one command set need not know them. */
+/* A controller with a single command set need not support the descriptors. */
 static bool knows_descriptors(const struct nvme_ctrlr *c)
 {
     return NVME_CAP_CSS(c->cap) & NVME_CAP_CSS_SEVERAL &&
            !(c->quirks & NVME_QUIRK_NO_NS_DESCRIPTORS);
 }
 
-/* With admin_lock held. */
+/* The caller holds admin_lock. */
 static int identify(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *out)
 {
     const char *what;
@@ -40,8 +40,8 @@ static int identify(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *ou
 }
 
 /*
- * Reports the properties of a namespace that is in use, as recorded at its first use. With
- * admin_lock held.
+ * Records the properties of a namespace that is in use. The caller holds
+ * admin_lock.
  */
 static int remember(struct nvme_ctrlr *c, const struct nvme_ns_info *info)
 {
@@ -74,7 +74,10 @@ int nvme_ns_info(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *out)
     return rc;
 }
 
-/* A namespace that has grown still holds its old blocks. */
+/*
+ * A namespace that has grown counts as unchanged, since it still holds its old
+ * blocks.
+ */
 static bool as_it_was(const struct nvme_ns_info *now, const struct nvme_ns_info *then)
 {
     return now->lba_size == then->lba_size && now->metadata == then->metadata &&
@@ -121,7 +124,7 @@ void nvme_ns_forget(struct nvme_ctrlr *c)
     }
 }
 
-/* One page of ids, those after `after`; returns how many. */
+/* Reads one page of IDs above `after`. Returns their number. */
 static int list_page(struct nvme_ctrlr *c, void *page, uint32_t *ids, uint32_t after)
 {
     int rc;
@@ -133,8 +136,8 @@ static int list_page(struct nvme_ctrlr *c, void *page, uint32_t *ids, uint32_t a
 }
 
 /*
- * Controllers of NVMe 1.0 have no list: each id is asked for. NN was small in their time, and what
- * lies above NS_WITHOUT_LIST is not found.
+ * Tries each ID, for controllers of NVMe 1.0, which have no list. NN was small
+ * then; namespaces above NS_WITHOUT_LIST are not found.
  */
 static int list_each(struct nvme_ctrlr *c, uint32_t *nsids, unsigned max)
 {
@@ -150,7 +153,7 @@ static int list_each(struct nvme_ctrlr *c, uint32_t *nsids, unsigned max)
         nvme_admin_begin(c);
         rc = identify(c, nsid, &ns);
         nvme_admin_end(c);
-        /* A namespace with nonsense for data is there all the same. */
+        /* A namespace with invalid data exists all the same. */
         if (rc == -ENODEV)
             continue;
         if (rc && rc != -EPROTO)
@@ -170,7 +173,10 @@ int nvme_ns_list(struct nvme_ctrlr *c, uint32_t *nsids, unsigned max)
     unsigned have = 0;
     int n = ids && page ? 0 : -ENOMEM;
 
-    /* Ids ascend, each page begins after the last, so NN bounds the number of pages. */
+    /*
+     * IDs ascend and each page starts after the last ID, so NN bounds the number of
+     * pages.
+     */
     while (n >= 0) {
         n = list_page(c, page, ids, after);
         for (int i = 0; i < n; i++, have++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* PRP entries, and lists of one page. */
+/* Fills PRP entries and lists of one page. */
 #include "blockdev/nvme/nvme_prp.h"
 
 #include <assert.h>

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Physical region pages (BASE 4.1.1): the data pointer of a command.
+ * Physical region pages (BASE 4.1.1), the data pointer of a command, for data
+ * that is contiguous for the controller.
  *
- * For data that is contiguous for the controller. A list is one page and is never chained: some
- * controllers do not follow the chain pointer and take the last entry of a list page for a data
- * page, and a transfer that is cut into one command more costs nothing that can be measured.
+ * A list is one page and is never chained: some controllers do not follow the
+ * chain pointer and take the last entry of a list page for a data page.
+ * Splitting a transfer into one more command has no measurable cost.
  */
 #ifndef BLOCKDEV_NVME_NVME_PRP_H
 #define BLOCKDEV_NVME_NVME_PRP_H
@@ -19,13 +20,15 @@ extern "C" {
 #endif
 
 /*
- * Bytes for which one list page suffices at any offset: PRP1 has the first page, or a part of it.
+ * Maximum bytes that one list page can describe at any offset. PRP1 covers the
+ * first page or a part of it.
  */
 #define NVME_PRP_MAX_LEN (NVME_PRP_PER_PAGE * NVME_PAGE_SIZE)
 
 /*
- * Sets prp1 and prp2 for len bytes at iova (dword aligned), 0 < len <= NVME_PRP_MAX_LEN. list: a
- * page, which the controller sees at list_iova (page aligned).
+ * Sets prp1 and prp2 for len bytes at iova (dword aligned), 0 < len <=
+ * NVME_PRP_MAX_LEN. list is a page, which the controller reads at list_iova
+ * (page aligned).
  */
 void nvme_prp_fill(struct nvme_sqe *sqe, uint64_t iova, size_t len, uint64_t *list,
                    uint64_t list_iova);

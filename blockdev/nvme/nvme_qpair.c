@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* I/O queue pairs: rings in shared memory, created and deleted through the admin queue. */
+/*
+ * Creates and deletes I/O queue pairs through the admin queue; their rings are
+ * shared memory.
+ */
 #include <errno.h>
 #include <string.h>
 
@@ -12,7 +15,7 @@ static size_t whole_pages(size_t len)
     return (len + NVME_PAGE_SIZE - 1) & ~(size_t)(NVME_PAGE_SIZE - 1);
 }
 
-/* Both rings are contiguous, the SQ first. */
+/* Returns the memory of both rings, which are contiguous with the SQ first. */
 static struct nvme_dma rings(const struct nvme_qpair *qp)
 {
     return (struct nvme_dma){.addr = qp->sq,
@@ -43,7 +46,10 @@ static int alloc_rings(struct nvme_ctrlr *c, struct nvme_qpair *qp)
     return 0;
 }
 
-/* Queue ids are 1 to io_queues; bit qid of the map is set while the pair exists. */
+/*
+ * Takes a free queue ID from 1 to io_queues. Bit qid of the map is set while
+ * the pair exists.
+ */
 static int take_qid(struct nvme_ctrlr *c, uint16_t *out)
 {
     int rc = -ENOSPC;
@@ -109,8 +115,9 @@ static int delete_queue(struct nvme_ctrlr *c, enum nvme_admin_opcode opcode, uin
 }
 
 /*
- * Some controllers keep I/O queues over CC.EN = 0 and refuse to create one that exists: such a
- * queue, of an earlier epoch or an earlier driver, is deleted first. -EEXIST: it cannot be.
+ * Creates a CQ. Some controllers keep I/O queues over CC.EN = 0 and refuse to
+ * create a queue that exists. Such a queue, of an earlier epoch or driver, is
+ * deleted first. Returns -EEXIST if it cannot be deleted.
  */
 static int create_cq_anew(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
 {
@@ -126,7 +133,10 @@ static int create_cq_anew(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
     return create_cq(c, qp);
 }
 
-/* With admin_lock held, so that a reset comes before or after both. */
+/*
+ * The caller holds admin_lock, so that a reset comes before or after both
+ * commands.
+ */
 static int create_queues(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
 {
     int rc = create_cq_anew(c, qp);
@@ -135,7 +145,7 @@ static int create_queues(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
         return rc;
     rc = create_sq(c, qp);
     set_live(c, qp->qid, !rc);
-    /* A completion queue that cannot be deleted either is the reset's to remove. */
+    /* If the completion queue cannot be deleted either, a reset must remove it. */
     if (rc && delete_queue(c, NVME_ADMIN_DELETE_CQ, qp->qid))
         nvme_ctrlr_mark_failed(c);
     return rc;
@@ -154,9 +164,9 @@ static int delete_queues(struct nvme_ctrlr *c, unsigned qid)
 }
 
 /*
- * Another id and other rings for a pair whose queues can neither be used nor deleted. The
- * old id stays taken; the old rings stay mapped until the next reset, for the controller knows
- * them.
+ * Gives new rings and another ID to a pair whose queues can be neither used nor
+ * deleted. The old ID stays taken, and the old rings stay mapped until the next
+ * reset, because the controller knows them.
  */
 static int move_pair(struct nvme_ctrlr *c, struct nvme_qpair *qp)
 {
@@ -194,13 +204,19 @@ void nvme_qpair_delete_all(struct nvme_ctrlr *c)
     }
 }
 
-/* A reset has ended the queues of every earlier epoch. With admin_lock held. */
+/*
+ * True if a reset has ended the pair's queues, as it does for every earlier
+ * epoch. The caller holds admin_lock.
+ */
 static bool ended(const struct nvme_ctrlr *c, const struct nvme_qpair *qp)
 {
     return qp->epoch != nvme_ctrlr_epoch(c);
 }
 
-/* The controller may still know the queues: their memory and their id stay taken until a reset. */
+/*
+ * Keeps memory and ID taken until a reset, because the controller may still
+ * know the queues.
+ */
 static void abandon(struct nvme_ctrlr *c, struct nvme_qpair *qp)
 {
     struct nvme_dma mem = rings(qp);
@@ -224,7 +240,10 @@ void nvme_qpair_all_ended(struct nvme_ctrlr *c)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Creates the queues of a pair. When they may exist although that failed, the pair is gone. */
+/*
+ * Creates the queues of a pair. If that fails but the queues may exist, the
+ * pair is gone.
+ */
 static int create_pair(struct nvme_ctrlr *c, struct nvme_qpair *qp)
 {
     int rc;
@@ -238,7 +257,10 @@ static int create_pair(struct nvme_ctrlr *c, struct nvme_qpair *qp)
     return rc;
 }
 
-/* Queue 0 is the admin queue: so is named only a pair that an error has ended already. */
+/*
+ * True if an error has ended the pair. Queue 0 is the admin queue, so no live
+ * pair has this ID.
+ */
 static bool is_gone(const struct nvme_qpair *qp)
 {
     return qp->qid == 0;
@@ -280,7 +302,10 @@ int nvme_qpair_create(struct nvme_ctrlr *c, uint32_t depth, struct nvme_qpair *o
     return nvme_qpair_create_shared(c, depth, (struct nvme_share){0}, out);
 }
 
-/* With admin_lock held. A reset may have ended the queues. */
+/*
+ * Deletes the queues unless a reset has ended them. The caller holds
+ * admin_lock.
+ */
 static int end_queues(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
 {
     return ended(c, qp) ? 0 : delete_queues(c, qp->qid);
@@ -316,12 +341,12 @@ int nvme_qpair_recreate(struct nvme_ctrlr *c, struct nvme_qpair *qp)
     nvme_admin_begin(c);
     rc = end_queues(c, qp);
     if (!rc) {
-        /* The queues have ended: nothing else writes here now. */
+        /* The queues have ended, so only this thread writes here now. */
         memset(qp->sq, 0, qp->sq_len + qp->cq_len);
         qp->epoch = nvme_ctrlr_epoch(c);
         rc = create_or_move(c, qp);
     }
-    /* The state of the pair is unknown: no command may rely on it. */
+    /* The state of the pair is unknown, so admin commands stop until a reset. */
     if (rc)
         nvme_ctrlr_mark_failed(c);
     nvme_admin_end(c);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Driving one I/O queue pair from one CPU thread: post entries, ring, poll, release.
+ * Driving one I/O queue pair from one CPU thread: post entries, ring, poll,
+ * release.
  *
- * A ring has one owner at a time and no locks; the caller orders a hand-over to another thread. The
- * command identifier belongs to the caller, which uses it as an index into its trackers and never
- * has more than depth - 1 commands in flight: then the SQ cannot overrun and the CQ always has
- * room. GCC's atomic builtins are used because rings and doorbells are plain memory shared with a
+ * A ring has one owner at a time and no locks; the caller orders a hand-over to
+ * another thread. The command identifier belongs to the caller, which uses it
+ * as an index into its trackers and never has more than depth - 1 commands in
+ * flight. So the SQ cannot overrun, and the CQ always has room. GCC's atomic
+ * builtins are used because rings and doorbells are plain memory shared with a
  * device or a GPU.
  */
 #ifndef BLOCKDEV_NVME_NVME_QUEUE_H
@@ -27,12 +29,15 @@ struct nvme_ring {
     volatile uint32_t *sq_doorbell;
     volatile uint32_t *cq_doorbell;
     uint32_t depth;
-    uint32_t sq_tail; /* where the next entry goes */
-    uint32_t cq_head; /* where the next completion appears */
-    uint32_t phase;   /* the phase bit a new completion carries */
+    uint32_t sq_tail; /* index of the next entry to post */
+    uint32_t cq_head; /* index of the next completion */
+    uint32_t phase;   /* phase bit of a new completion */
 };
 
-/* For a queue pair just created or recreated: nothing posted, phase 1. */
+/*
+ * Initialises the ring of a pair just created or recreated: nothing posted,
+ * phase 1.
+ */
 static inline void nvme_ring_init(struct nvme_ring *r, const struct nvme_qpair *qp)
 {
     r->sq = qp->sq;
@@ -45,7 +50,10 @@ static inline void nvme_ring_init(struct nvme_ring *r, const struct nvme_qpair *
     r->phase = 1;
 }
 
-/* Writes one entry at the tail. The controller does not see it before nvme_ring_doorbell(). */
+/*
+ * Writes one entry at the tail. The controller sees it only after
+ * nvme_ring_doorbell().
+ */
 static inline void nvme_ring_post(struct nvme_ring *r, const struct nvme_sqe *sqe)
 {
     r->sq[r->sq_tail] = *sqe;
@@ -54,9 +62,10 @@ static inline void nvme_ring_post(struct nvme_ring *r, const struct nvme_sqe *sq
 }
 
 /*
- * Announces all posted entries to the controller. Release: the entries, PRP lists and data written
- * before are visible to a reader of the new tail. On x86-64 a plain store orders them for hardware
- * too, since an uncached store never passes earlier stores to ordinary memory.
+ * Announces all posted entries to the controller. The release makes the
+ * entries, PRP lists and data written before visible to a reader of the new
+ * tail. On x86-64 a plain store also orders them for hardware, since an
+ * uncached store never passes earlier stores to ordinary memory.
  */
 static inline void nvme_ring_doorbell(struct nvme_ring *r)
 {
@@ -64,13 +73,17 @@ static inline void nvme_ring_doorbell(struct nvme_ring *r)
     __atomic_store_n(r->sq_doorbell, r->sq_tail, __ATOMIC_RELEASE);
 }
 
-/* CID and status lie in one dword, which is loaded whole; it may alias struct nvme_cqe. */
+/*
+ * CID and status lie in one dword, which is loaded as a whole; it may alias
+ * struct nvme_cqe.
+ */
 typedef uint32_t __attribute__((may_alias)) nvme_cqe_dword;
 
 /*
- * Takes the next completion, if there is one. Acquire on the dword with the phase bit, the last
- * that a controller writes: the rest of the entry, and the data that the command moved, are read
- * after it. The entry still counts as occupied until nvme_ring_release().
+ * Takes the next completion; returns false if there is none. The acquire is on
+ * the dword with the phase bit, which a controller writes last: the rest of the
+ * entry and the data of the command are read after it. The entry remains
+ * occupied until nvme_ring_release().
  */
 static inline bool nvme_ring_poll(struct nvme_ring *r, struct nvme_cqe *out)
 {
@@ -94,8 +107,9 @@ static inline bool nvme_ring_poll(struct nvme_ring *r, struct nvme_cqe *out)
 }
 
 /*
- * Gives all polled entries back to the controller. Release: our reads of them come before the
- * controller may overwrite them. Once per poll is enough.
+ * Returns all polled entries to the controller. The release orders the reads of
+ * these entries before the controller may overwrite them. One call per poll is
+ * enough.
  */
 static inline void nvme_ring_release(struct nvme_ring *r)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Controllers that do not keep to the specification, as far as this driver notices it. Linux knows
- * more of them, and more about them (drivers/nvme/host/pci.c).
+ * Controllers whose deviations from the specification affect this driver. Linux
+ * lists more of them, with more details (drivers/nvme/host/pci.c).
  */
 #include <stdio.h>
 

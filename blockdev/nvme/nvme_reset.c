@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Resetting a controller that is in use: its users stopped, the same drive again or none. */
+/*
+ * Resets a controller that is in use: stops its users, and accepts only the
+ * same drive afterwards.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +12,10 @@
 #include "support/clock.h"
 #include "support/trace.h"
 
-/* How long Identify and Set Features may take together after an enable, of admin timeouts. */
+/*
+ * Time for Identify and Set Features together after an enable, in admin
+ * timeouts.
+ */
 #define VERIFY_TIMEOUTS 2u
 
 unsigned nvme_ctrlr_reset_ms(const struct nvme_ctrlr *c)
@@ -49,7 +55,10 @@ static void resume_users(struct nvme_ctrlr *c, int err)
         u->resume(u, err);
 }
 
-/* Everything that was decided at open must hold still: nothing is asked anew. */
+/*
+ * True if the controller still has every property that was decided at open;
+ * nothing is negotiated again.
+ */
 static bool same_ctrlr(const struct nvme_ctrlr *c, const struct nvme_ctrlr_info *now,
                        const struct nvme_id_facts *facts)
 {
@@ -70,7 +79,11 @@ static int verify_ctrlr(struct nvme_ctrlr *c)
     return same_ctrlr(c, &now, &facts) ? 0 : -ENXIO;
 }
 
-/* Refused out of sequence: queues have outlived the reset, for lack of an admin queue before it. */
+/*
+ * Requests the queues. If they are refused as out of sequence, queues have
+ * outlived the reset for lack of an admin queue before it, and are deleted
+ * first.
+ */
 static int verify_queues(struct nvme_ctrlr *c)
 {
     unsigned granted;
@@ -83,7 +96,10 @@ static int verify_queues(struct nvme_ctrlr *c)
     return !rc && granted < c->info.io_queues ? -ENXIO : rc;
 }
 
-/* 0; -ENXIO: another controller, or one that has changed; other errors may pass. */
+/*
+ * Returns 0, -ENXIO if the controller is another one or has changed, or an
+ * error that may be temporary.
+ */
 static int verify(struct nvme_ctrlr *c)
 {
     int rc;
@@ -98,7 +114,7 @@ static int verify(struct nvme_ctrlr *c)
     return rc;
 }
 
-/* From disabled to the controller it was. */
+/* Enables a disabled controller and verifies it. */
 static int come_back(struct nvme_ctrlr *c)
 {
     uint64_t cap = nvme_cap(c);
@@ -121,8 +137,9 @@ static int try_registers(struct nvme_ctrlr *c, int (*disable)(struct nvme_ctrlr 
 }
 
 /*
- * -ENODEV: it is gone. A reset from outside during this one, possibly several, makes it begin anew,
- * but not for longer than a single try may take. The wait for a silent controller does not count.
+ * Resets the controller by its registers. Returns -ENODEV if it is gone. If
+ * resets from outside interfere, it starts again, but for no longer than a
+ * single try may take. The wait for a silent controller does not count.
  */
 static int restart_by_registers(struct nvme_ctrlr *c)
 {
@@ -152,8 +169,9 @@ static int restart_from_outside(struct nvme_ctrlr *c)
 }
 
 /*
- * By its registers, else from outside; the other way round when the reset before this one brought
- * nothing. On failure its state is not known.
+ * Resets by the registers, else by the transport. The order is reversed if the
+ * previous reset did not help. After a failure the controller's state is
+ * unknown.
  */
 static int restart(struct nvme_ctrlr *c, bool outside_first)
 {
@@ -170,7 +188,10 @@ static int restart(struct nvme_ctrlr *c, bool outside_first)
     return restart_from_outside(c);
 }
 
-/* All queues have ended, of whatever pairs: nothing that was sent can touch memory. */
+/*
+ * Starts a new epoch: the queues of all pairs have ended, so no command sent
+ * before can touch memory.
+ */
 static void next_epoch(struct nvme_ctrlr *c)
 {
     __atomic_store_n(&c->epoch, c->epoch + 1, __ATOMIC_RELEASE);
@@ -178,13 +199,16 @@ static void next_epoch(struct nvme_ctrlr *c)
     nvme_dma_free_orphans(c);
 }
 
-/* Resets before this one that brought nothing. */
+/* Counts a reset and returns the number of earlier ones without progress. */
 static unsigned resets_without_progress(struct nvme_ctrlr *c)
 {
     return __atomic_fetch_add(&c->retries, 1, __ATOMIC_RELAXED);
 }
 
-/* Queues must not outlive the reset: not all controllers end them at CC.EN = 0 (BASE 3.7.2). */
+/*
+ * Deletes all queues before a reset, because not all controllers end them at
+ * CC.EN = 0 (BASE 3.7.2).
+ */
 static void delete_queues(struct nvme_ctrlr *c)
 {
     if (!nvme_ctrlr_healthy(c) || !nvme_ctrlr_alive(c))
@@ -194,7 +218,10 @@ static void delete_queues(struct nvme_ctrlr *c)
     c->admin_until = 0;
 }
 
-/* With the users stopped. The admin lock keeps other threads' commands out until it is over. */
+/*
+ * Called with the users stopped. The admin lock keeps other threads' commands
+ * out until the reset is over.
+ */
 static void restart_or_fail(struct nvme_ctrlr *c)
 {
     unsigned retries = resets_without_progress(c);
@@ -205,7 +232,7 @@ static void restart_or_fail(struct nvme_ctrlr *c)
     if (retries < NVME_MAX_RESET_RETRIES)
         delete_queues(c);
     if (retries >= NVME_MAX_RESET_RETRIES || restart(c, retries > 0)) {
-        if (nvme_is_paused(c)) /* it may go on, with what it was told before */
+        if (nvme_is_paused(c)) /* it may resume, with its earlier commands */
             nvme_gone(c);
         settled = nvme_quiesce(c);
         nvme_ctrlr_fail(c, settled);

@@ -2,11 +2,12 @@
 /*
  * NVMe wire format: structures that travel between a driver and a controller.
  *
- * Names and sections follow the NVM Express Base Specification 2.0 (BASE) and the NVM Command Set
- * Specification 1.0 (NVM). Identify data comes from libnvme; this header has the parts that libnvme
- * leaves out (queue entries, PRPs) or that GPU code must be able to include. C11 and CUDA.
+ * Names and sections follow the NVM Express Base Specification 2.0 (BASE) and
+ * the NVM Command Set Specification 1.0 (NVM). Identify data comes from
+ * libnvme; this header has the parts that libnvme lacks (queue entries, PRPs)
+ * or that GPU code must be able to include. It compiles as C11 and CUDA.
  *
- * Everything on the wire is little-endian, as is every machine this runs on.
+ * All data on the wire is little-endian, as is every supported machine.
  */
 #ifndef BLOCKDEV_NVME_NVME_SPEC_H
 #define BLOCKDEV_NVME_NVME_SPEC_H
@@ -40,7 +41,7 @@ enum nvme_reg {
 #define NVME_CAP_CQR(cap)    ((uint32_t)(((cap) >> 16) & 0x1))
 #define NVME_CAP_TO(cap)     ((uint32_t)(((cap) >> 24) & 0xff)) /* units of 500 ms */
 #define NVME_CAP_DSTRD(cap)  ((uint32_t)(((cap) >> 32) & 0xf))
-#define NVME_CAP_CSS_SEVERAL 0x40u /* of CAP.CSS: command sets beside NVM */
+#define NVME_CAP_CSS_SEVERAL 0x40u /* in CAP.CSS: command sets other than NVM */
 #define NVME_CAP_CSS(cap)    ((uint32_t)(((cap) >> 37) & 0xff))
 #define NVME_CAP_MPSMIN(cap) ((uint32_t)(((cap) >> 48) & 0xf))
 #define NVME_CAP_MPSMAX(cap) ((uint32_t)(((cap) >> 52) & 0xf))
@@ -69,7 +70,7 @@ struct nvme_sqe {
     uint32_t cdw2;
     uint32_t cdw3;
     uint64_t mptr;
-    uint64_t prp1; /* or the first half of an SGL descriptor */
+    uint64_t prp1; /* or first half of an SGL descriptor */
     uint64_t prp2;
     uint32_t cdw10;
     uint32_t cdw11;
@@ -83,15 +84,16 @@ static_assert(offsetof(struct nvme_sqe, prp1) == 24, "DPTR at byte 24");
 static_assert(offsetof(struct nvme_sqe, cdw10) == 40, "CDW10 at byte 40");
 
 /*
- * Usable entries of a queue: one less than there may be, so that a command can have the number of
- * its entry as its CID (cuda/queue/gq_single.h). FFFFh is no command's: errors without a command
- * are logged under it.
+ * Maximum usable entries of a queue. It is one less than the format allows, so
+ * that a command can use its entry's number as its CID
+ * (cuda/queue/gq_single.h): no command has CID FFFFh, under which errors
+ * without a command are logged.
  */
 #define NVME_MAX_DEPTH 0xffffu
 
 enum nvme_psdt {
     NVME_PSDT_PRP = 0x00,
-    NVME_PSDT_SGL = 0x40, /* SGL for data, MPTR is a contiguous buffer */
+    NVME_PSDT_SGL = 0x40, /* SGL for data; MPTR is a contiguous buffer */
 };
 
 /* SGL descriptor: BASE 4.1.2. */
@@ -121,8 +123,8 @@ static_assert(offsetof(struct nvme_cqe, status) == 14, "status at byte 14");
 #define NVME_CQE_PHASE(status) ((status)&1u)
 
 /*
- * "NVMe status" everywhere in this project: the CQE's status word shifted right by one, that is
- * SC in 7:0, SCT in 10:8, CRD in 12:11, M in 13, DNR in 14. Zero is success.
+ * "NVMe status" always means the CQE's status word shifted right by one: SC in
+ * 7:0, SCT in 10:8, CRD in 12:11, M in 13, DNR in 14. Zero is success.
  */
 #define NVME_STATUS(cqe_status)   ((uint16_t)((cqe_status) >> 1))
 #define NVME_STATUS_SC(st)        ((st)&0xffu)
@@ -150,7 +152,10 @@ enum nvme_io_opcode {
     NVME_IO_DSM = 0x09,
 };
 
-/* CDW12 of READ and WRITE (NVM 3.2.4, 3.2.6): number of LBAs in 15:0 is 0-based. */
+/*
+ * CDW12 of READ and WRITE (NVM 3.2.4, 3.2.6): the number of LBAs in 15:0 is
+ * 0-based.
+ */
 #define NVME_RW_FUA         (1u << 30)
 #define NVME_RW_MAX_LBAS    65536u
 #define NVME_WZ_DEAC        (1u << 25)
@@ -173,10 +178,13 @@ enum nvme_identify_cns {
     NVME_CNS_CTRL = 0x01,
     NVME_CNS_ACTIVE_NS_LIST = 0x02,
     NVME_CNS_NS_DESCRIPTORS = 0x03,
-    NVME_CNS_CTRL_NVM = 0x06, /* of the I/O command set, CSI in CDW11: 0 */
+    NVME_CNS_CTRL_NVM = 0x06, /* I/O command set specific, CSI 0 in CDW11 */
 };
 
-/* Status code types (BASE 3.3.3.2.1) and the codes used by name in this project. */
+/*
+ * Status code types (BASE 3.3.3.2.1), and the codes that this project uses by
+ * name.
+ */
 enum nvme_sct {
     NVME_SCT_ITS_GENERIC = 0,
     NVME_SCT_ITS_COMMAND = 1,
@@ -204,7 +212,7 @@ enum nvme_status_value {
     NVME_ERR_INVALID_PRP_OFFSET = 0x013,
     NVME_ERR_INTERRUPTED = 0x021,
     NVME_ERR_TRANSPORT = 0x022,
-    NVME_ERR_MEDIA_NOT_READY = 0x024, /* of an admin command */
+    NVME_ERR_MEDIA_NOT_READY = 0x024, /* for admin commands */
     NVME_ERR_LBA_RANGE = 0x080,
     NVME_ERR_CAPACITY = 0x081,
     NVME_ERR_NS_NOT_READY = 0x082,

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* State of a controller that all parts of the driver read: health, epoch, doorbells. */
+/*
+ * State of a controller that all parts of the driver read: health, epoch,
+ * doorbells.
+ */
 #include "blockdev/nvme/nvme_internal.h"
 #include "blockdev/software.h"
 
 /*
- * Read without the admin lock: release and acquire, so that a reader that sees the flag sees its
- * cause.
+ * Readers do not hold the admin lock. Release and acquire make a reader that
+ * sees the flag also see its cause.
  */
 static enum nvme_health health(const struct nvme_ctrlr *c)
 {
@@ -26,7 +29,7 @@ void nvme_ctrlr_mark_failed(struct nvme_ctrlr *c)
 {
     enum nvme_health healthy = NVME_HEALTHY;
 
-    /* NVME_FAILED is final. */
+    /* NVME_FAILED is final, so only a healthy controller changes. */
     __atomic_compare_exchange_n(&c->health, &healthy, NVME_UNHEALTHY, false, __ATOMIC_ACQ_REL,
                                 __ATOMIC_ACQUIRE);
 }
@@ -44,13 +47,15 @@ bool nvme_ctrlr_settled(const struct nvme_ctrlr *c)
 
 unsigned nvme_ctrlr_epoch(const struct nvme_ctrlr *c)
 {
-    /* Acquire: a reader of the new epoch sees the state that the reset has set up. */
+    /*
+     * Acquire: a reader of the new epoch sees the state that the reset has set up.
+     */
     return __atomic_load_n(&c->epoch, __ATOMIC_ACQUIRE);
 }
 
 void nvme_ctrlr_progress(struct nvme_ctrlr *c)
 {
-    /* Read first: the line stays shared between the threads that poll. */
+    /* Reading first keeps the cache line shared between the polling threads. */
     if (__atomic_load_n(&c->retries, __ATOMIC_RELAXED))
         __atomic_store_n(&c->retries, 0, __ATOMIC_RELAXED);
 }
@@ -61,7 +66,7 @@ bool nvme_ctrlr_alive(struct nvme_ctrlr *c)
 
     if (nvme_ctrlr_failed(c))
         return false;
-    /* All-ones, a device that is gone, has the fatal bit set too. */
+    /* All-ones, the value of a device that is gone, include the fatal bit. */
     csts = nvme_csts(c);
     return (csts & (NVME_CSTS_CFS | NVME_CSTS_RDY)) == NVME_CSTS_RDY;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a status means for a caller: an errno, and whether trying again can help. */
+/* Maps an NVMe status to an errno, and decides whether another try can help. */
 #include <errno.h>
 
 #include "blockdev/nvme/nvme_info.h"
@@ -13,7 +13,9 @@ struct status_entry {
     bool command_fault; /* the same command will fail again */
 };
 
-/* Codes not listed: -EIO, worth another try. Ascending. */
+/*
+ * In ascending order. Codes not listed map to -EIO and are worth another try.
+ */
 static const struct status_entry table[] = {
     {NVME_ERR_INVALID_OPCODE, -ENOTSUP, true},
     {NVME_ERR_INVALID_FIELD, -EINVAL, true},

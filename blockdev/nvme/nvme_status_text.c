@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Words for statuses, libnvme's; apart from status.c, whose wire names clash with libnvme's. */
+/*
+ * Describes statuses with libnvme's texts. A file of its own, because
+ * nvme_status.c uses wire names that clash with libnvme's.
+ */
 #include <libnvme.h>
 
 #include "blockdev/nvme/nvme_info.h"

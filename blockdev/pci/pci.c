@@ -9,7 +9,7 @@
 #include "blockdev/pci/pci.h"
 #include "blockdev/pci/pci_sysfs.h"
 
-#define CLASS_BRIDGE  0x0604u /* PCI to PCI: class and subclass */
+#define CLASS_BRIDGE  0x0604u /* class and subclass of a PCI-to-PCI bridge */
 #define DOMAIN        "0000:"
 #define DOMAIN_LEN    5
 #define GROUP_NOIOMMU "vfio-noiommu"
@@ -26,7 +26,7 @@ static bool is_address(const char *s)
         if (!fits)
             return false;
     }
-    /* 5 bits of device and 3 of function. */
+    /* 5 bits of device and 3 of function */
     return s[NVME_BDF_LEN - 1] == 0 && s[8] <= '1' && s[11] <= '7';
 }
 
@@ -43,7 +43,10 @@ int pci_parse(const char *text, char bdf[NVME_BDF_LEN])
     return is_address(bdf) ? 0 : -EINVAL;
 }
 
-/* An attribute that is a number between 0 and max; 0 when it is missing or anything else. */
+/*
+ * Returns an attribute that is a number between 0 and max, or 0 if it is
+ * missing or anything else.
+ */
 static uint64_t attribute(const char *root, const char *bdf, const char *name, int base,
                           uint64_t max)
 {
@@ -64,7 +67,10 @@ static bool is_bridge(const char *root, const char *bdf)
     return attribute(root, bdf, "class", 16, 0xffffff) >> 8 == CLASS_BRIDGE;
 }
 
-/* The first line of "resource": first address, last address, flags. */
+/*
+ * Returns the size of BAR0. The first line of "resource" holds its first
+ * address, last address and flags.
+ */
 static uint64_t bar0_len(const char *root, const char *bdf)
 {
     char line[96], *end;
@@ -77,7 +83,10 @@ static uint64_t bar0_len(const char *root, const char *bdf)
     return last > first ? last - first + 1 : 0;
 }
 
-/* The name the kernel's driver gave the controller: the folder "nvme" holds it. */
+/*
+ * Reads the name that the kernel's driver gave the controller, from the folder
+ * "nvme".
+ */
 static void read_kernel_name(const char *root, struct pci_device *p)
 {
     struct sysfs_names names;
@@ -103,7 +112,10 @@ static unsigned count_group(const char *root, int group)
     return count;
 }
 
-/* The group that VFIO makes up for a device without IOMMU does not count as one. */
+/*
+ * Reads the IOMMU group. The group that VFIO creates for a device without an
+ * IOMMU does not count.
+ */
 static void read_group(const char *root, struct pci_device *p)
 {
     char text[SYSFS_NAME], *end;
@@ -186,7 +198,10 @@ int pci_list(const char *root, struct pci_device **out, size_t *n)
     if (rc)
         return rc == -ENOENT ? 0 : rc; /* a machine without PCI */
     list = calloc((size_t)names.n + 1, sizeof(*list));
-    /* Names sort as addresses do: their digits have fixed places. One may vanish meanwhile. */
+    /*
+     * Names sort like addresses, since their digits have fixed places. A device may
+     * vanish meanwhile.
+     */
     for (int i = 0; list && i < names.n; i++)
         if (pci_read(root, names.entries[i]->d_name, &list[*n]) == 0 &&
             list[*n].class_code == PCI_CLASS_NVME)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Which driver has a PCI device, and handing it from one to another. */
+/*
+ * Finds out which driver has a PCI device, and hands it from one driver to
+ * another.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -13,8 +16,8 @@
 #include "support/clock.h"
 
 #define VFIO_DRIVER "vfio-pci"
-#define IDLE_DRIVER "pci-stub" /* holds a device and does nothing with it: VFIO allows it */
-#define BIND_MS     1000       /* the kernel binds before write() returns; this is for stragglers */
+#define IDLE_DRIVER "pci-stub" /* holds a device and does nothing with it, so VFIO allows it */
+#define BIND_MS     1000       /* the kernel usually binds before write() returns */
 #define POLL_NS     5000000
 
 #define NO_IOMMU                                                               \
@@ -24,9 +27,12 @@
 #define DEVICES        "%s/sys/bus/pci/devices/"
 #define NOIOMMU_SWITCH "/sys/module/vfio/parameters/enable_unsafe_noiommu_mode"
 
-/* --- May VFIO have it ------------------------------------------------------------------------ */
+/* --- Permission for VFIO --------------------------------------------------------------------- */
 
-/* Drivers of neighbours that never touch the device's memory: none, vfio-pci and pci-stub. */
+/*
+ * True if the neighbour's driver never touches the device's memory: none,
+ * vfio-pci, pci-stub, or a bridge's.
+ */
 static bool leaves_alone(const char *root, const struct pci_device *mate)
 {
     return !mate->driver[0] || strcmp(mate->driver, VFIO_DRIVER) == 0 ||
@@ -34,7 +40,10 @@ static bool leaves_alone(const char *root, const struct pci_device *mate)
            pci_sysfs_exists(DEVICES "%s/vfio-dev", root, mate->bdf);
 }
 
-/* An IOMMU group is given away whole: its members could reach each other's memory. */
+/*
+ * An IOMMU group is given away as a whole, because its members can reach each
+ * other's memory.
+ */
 static int check_group(const char *root, const struct pci_device *p, char *why, size_t len)
 {
     struct sysfs_names names;
@@ -71,7 +80,10 @@ static int check_driver(const char *root, const struct pci_device *p, char *why,
                     p->bdf);
 }
 
-/* vfio-pci takes nothing without an IOMMU, unless the machine's owner has said that it shall. */
+/*
+ * Without an IOMMU vfio-pci takes nothing unless the administrator has switched
+ * this mode on.
+ */
 static bool noiommu_is_on(const char *root)
 {
     char unsafe[SYSFS_NAME];
@@ -152,8 +164,9 @@ static int wait_for_driver(const char *root, const char *bdf, const char *driver
 }
 
 /*
- * Unbinding from vfio-pci blocks without a limit until the user of the device closes it. A group
- * can be opened once only, and not while its device is open: an open of the group tells beforehand.
+ * True if a program has the device open through VFIO. Unbinding would then
+ * block until it closes the device. A group can be opened only once, and not
+ * while its device is open, so opening the group tests for that.
  */
 static bool vfio_in_use(const char *root, const struct pci_device *p)
 {
@@ -286,6 +299,6 @@ int pci_unbind(const char *root, const char *bdf, char *why, size_t len)
     rc = set_override(root, p.bdf, "\n");
     if (!rc)
         rc = probe(root, p.bdf);
-    /* With no driver of its own loaded the device stays without one. */
+    /* The device stays without a driver if none is loaded that matches. */
     return rc == -EINVAL || rc == -ENODEV ? 0 : explain_write(rc, "give it back", why, len);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Reading the kernel's text files. */
+/* Reads and writes the kernel's text files. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -19,7 +19,10 @@ static int format_path(char path[PATH_MAX], const char *format, va_list args)
     return n < 0 || n >= PATH_MAX ? -ENAMETOOLONG : 0;
 }
 
-/* The varargs of the caller, whose last named parameter is `format`, as a path or its error. */
+/*
+ * Formats the caller's variable arguments after `format` as a path; rc is the
+ * error.
+ */
 #define FORMAT_PATH(path, rc, format)            \
     do {                                         \
         va_list args_;                           \

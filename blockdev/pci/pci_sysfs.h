@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reading the kernel's text files (sysfs, proc). Their content comes from devices and from other
- * users: every text is bounded and made printable, every number checked.
+ * Access to the kernel's text files (sysfs, proc). Their content comes from
+ * devices and other users: every text is bounded and made printable, and every
+ * number is checked.
  */
 #ifndef BLOCKDEV_PCI_PCI_SYSFS_H
 #define BLOCKDEV_PCI_PCI_SYSFS_H
@@ -12,24 +13,39 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SYSFS_NAME \
-    64 /* longest name of a device, its 0 included; longer ones do not fit anywhere */
+#define SYSFS_NAME 64 /* longest name of a device, its terminating 0 included */
 
 #define SYSFS_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 
-/* Each takes the path as a printf format; the last parameters are its. All return 0 or -errno. */
+/*
+ * Each function takes the path as a printf format; its arguments come last. All
+ * return 0 or -errno.
+ */
 
-/* The first line, cut to len - 1 bytes, without its newline; what cannot be printed becomes '?'. */
+/*
+ * Reads the first line without its newline, cut to len - 1 bytes. Unprintable
+ * characters become '?'. On an error out is "".
+ */
 int pci_sysfs_text(char *out, size_t len, const char *path, ...) SYSFS_PRINTF(3, 4);
-/* A number and nothing else: -EINVAL otherwise. base 0: with "0x" or decimal. */
+/*
+ * Reads a number. Returns -EINVAL if the line holds anything else. base 0
+ * accepts decimal and "0x".
+ */
 int pci_sysfs_number(int64_t *out, int base, const char *path, ...) SYSFS_PRINTF(3, 4);
-/* The last component of a symbolic link's target: -EINVAL when it does not fit. */
+/*
+ * Reads the last component of a symbolic link's target. Returns -EINVAL if it
+ * does not fit.
+ */
 int pci_sysfs_link(char *out, size_t len, const char *path, ...) SYSFS_PRINTF(3, 4);
-/* Writes text by one write(2), as attributes of sysfs want it. */
+/* Writes text with a single write(2), as sysfs attributes require. */
 int pci_sysfs_write(const char *text, const char *path, ...) SYSFS_PRINTF(2, 3);
+/* True if the path exists. */
 bool pci_sysfs_exists(const char *path, ...) SYSFS_PRINTF(1, 2);
 
-/* The names in a folder, sorted, without those that start with '.' or are too long. */
+/*
+ * The names in a folder, sorted, without those that start with '.' or are too
+ * long. pci_sysfs_names_free() frees them.
+ */
 struct sysfs_names {
     struct dirent **entries;
     int n;
@@ -37,9 +53,9 @@ struct sysfs_names {
 int pci_sysfs_names(struct sysfs_names *out, const char *path, ...) SYSFS_PRINTF(2, 3);
 void pci_sysfs_names_free(struct sysfs_names *names);
 
-/* What cannot be printed becomes '?'. */
+/* Replaces each unprintable character by '?'. */
 void pci_sysfs_printable(char *text);
-/* Writes the sentence for the caller; returns rc. why may be NULL. */
+/* Writes the sentence to why, which may be NULL, and returns rc. */
 int nvme_why(char *why, size_t len, int rc, const char *sentence, ...) SYSFS_PRINTF(4, 5);
 
 #endif

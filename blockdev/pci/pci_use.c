@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Users of a drive: mounts, swap, volume managers, exclusive openers; and its signatures. */
+/*
+ * Finds users of a drive: mounts, swap, volume managers, exclusive openers and
+ * foreign signatures.
+ */
 #include <blkid/blkid.h>
 #include <ctype.h>
 #include <errno.h>
@@ -14,13 +17,16 @@
 #include "blockdev/pci/pci.h"
 #include "blockdev/pci/pci_sysfs.h"
 
-/* A volume of LVM on md on a partition is three deep. Deeper than this is a circle or a joke. */
+/*
+ * An LVM volume on md on a partition is three levels deep; anything deeper than
+ * this is a loop.
+ */
 #define MAX_DEPTH     8
 #define SUBJECT       256    /* "nvme0n1p3, part of LVM volume vg-root" */
-#define OWN_MAGIC     "GNsb" /* how a gpunvmefs superblock begins (the tests compare) */
+#define OWN_MAGIC     "GNsb" /* first bytes of a gpunvmefs superblock (tests compare them) */
 #define OWN_MAGIC_LEN 4
 
-/* What can be said against taking the drive, the weightiest last. */
+/* Reasons not to take the drive, in ascending severity. */
 enum use_rank {
     USE_NONE,
     USE_SIGNATURE,
@@ -39,7 +45,7 @@ struct use {
     size_t len;
 };
 
-/* Keeps the weightiest sentence. */
+/* Keeps the sentence of the most severe reason. */
 SYSFS_PRINTF(4, 5)
 static void object(struct use *u, enum use_rank rank, int rc, const char *sentence, ...)
 {
@@ -74,7 +80,10 @@ struct mount {
     char *source; /* "/dev/nvme0n1p1"; file systems over several devices show only this */
 };
 
-/* Takes a line of mountinfo apart in place: "ID PARENT M:N ROOT POINT ... - TYPE SOURCE ...". */
+/*
+ * Splits a line of mountinfo in place: "ID PARENT M:N ROOT POINT ... - TYPE
+ * SOURCE ...".
+ */
 static bool parse_mount(char *line, struct mount *m)
 {
     char *save = NULL, *dash = strstr(line, " - "), *field = strtok_r(line, " \n", &save);
@@ -176,7 +185,10 @@ static void describe_holder(const struct use *u, const char *holder, char *text,
     pci_sysfs_printable(text);
 }
 
-/* Uses of a block device and of the devices built on it. subject: its name in sentences. */
+/*
+ * Finds the users of a block device and of the devices built on it. subject is
+ * its name in sentences.
+ */
 static void check_device(struct use *u, const char *subject, const char *name, int depth);
 
 static void check_holders(struct use *u, const char *subject, const char *name, int depth)
@@ -262,8 +274,9 @@ static void find_signature(struct use *u, const char *name, int fd)
 }
 
 /*
- * O_EXCL fails while a file system (of any mount namespace), a volume manager or a program has
- * claimed the device: it also finds users that leave no trace in this /proc and /sys.
+ * Opens the device with O_EXCL, which fails while a file system of any mount
+ * namespace, a volume manager or a program has claimed it. So it also finds
+ * users that leave no trace in this /proc and /sys.
  */
 static void open_exclusively(struct use *u, const char *name, bool is_disk)
 {
@@ -295,8 +308,9 @@ static const char *skip_number(const char *s, char letter)
 }
 
 /*
- * The block device of a namespace as it appears below its controller: "nvme0n1" is itself; with
- * multipath "nvme0c1n1" is one hidden path to "nvme0n1". False for anything else.
+ * Converts the name of a namespace below its controller to that of its block
+ * device. "nvme0n1" stays as it is; with multipath "nvme0c1n1" is a hidden path
+ * to "nvme0n1". Returns false for anything else.
  */
 static bool disk_name(const char *name, char disk[SYSFS_NAME])
 {
@@ -332,7 +346,10 @@ static void check_disk(struct use *u, const char *disk)
     pci_sysfs_names_free(&parts);
 }
 
-/* Until the controller is live its namespaces do not exist. */
+/*
+ * Reports a controller that is not live yet: its namespaces do not exist until
+ * then.
+ */
 static void check_state(struct use *u, const struct pci_device *p)
 {
     static const char *const starting[] = {"new", "connecting", "resetting"};

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The VFIO transport: opens a drive by one of the interfaces of the kernel, maps memory. */
+/*
+ * The VFIO transport: opens a drive through one of the kernel's interfaces and
+ * maps memory.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -23,7 +26,10 @@ static bool whole_pages(const struct nvme_mem *mem)
 
 static int vfio_map(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t *iova)
 {
-    /* Large memory begins on a large page, so that the IOMMU needs few entries for it. */
+    /*
+     * Large memory starts on a large page, so that the IOMMU needs few entries for
+     * it.
+     */
     size_t align = mem->len >= NVME_LARGE_PAGE ? NVME_LARGE_PAGE : NVME_PAGE_SIZE;
     struct vfio *v = vfio_of(t);
     int rc;
@@ -52,7 +58,7 @@ static int vfio_unmap(struct nvme_transport *t, uint64_t iova)
     int rc = -ENOENT;
 
     if (v->t.physical)
-        return 0; /* nothing can be taken from the drive */
+        return 0; /* without an IOMMU the drive keeps its access */
     pthread_mutex_lock(&v->lock);
     r = nvme_iova_find(&v->iova, iova);
     if (r)
@@ -83,7 +89,10 @@ static int vfio_reset(struct nvme_transport *t)
     return vfio_pci_reset(vfio_of(t));
 }
 
-/* Bus mastering ends first: from then on the drive reaches no memory, mapped or not. */
+/*
+ * Bus mastering is switched off first, so that the drive no longer reaches any
+ * memory.
+ */
 static void destroy(struct vfio *v)
 {
     vfio_pci_close(v);

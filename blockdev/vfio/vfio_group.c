@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* VFIO's older interface: an IOMMU group goes into a container, which has the address space. */
+/*
+ * VFIO's older interface: an IOMMU group joins a container, which has the
+ * address space.
+ */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -10,10 +13,15 @@
 #include "blockdev/pci/pci_sysfs.h"
 #include "blockdev/vfio/vfio_internal.h"
 
-/* The interrupt window of x86, for kernels before 5.4, which do not tell what to avoid. */
+/*
+ * The interrupt window of x86. Kernels before 5.4 do not report which addresses
+ * to avoid.
+ */
 #define MSI_FIRST 0xfee00000u
 #define MSI_LAST  0xfeefffffu
-/* The least that IOMMUs translate: 39 bits (VT-d with three levels). */
+/*
+ * The smallest range that IOMMUs translate: 39 bits (VT-d with three levels).
+ */
 #define LAST_IOVA ((1ull << 39) - 1)
 
 static int open_container(struct vfio *v, const char *root, int type, const struct vfio_why *why)
@@ -151,7 +159,10 @@ static int group_open(struct vfio *v, const char *root, const struct pci_device 
     return rc ? rc : read_windows(v, why);
 }
 
-/* -ENOMEM: also past RLIMIT_MEMLOCK. -ENOSPC: the container's limit of mappings (65,535). */
+/*
+ * -ENOMEM may also mean RLIMIT_MEMLOCK; -ENOSPC is the container's limit of
+ * mappings (65,535).
+ */
 static int group_map(struct vfio *v, void *addr, size_t len, uint64_t iova)
 {
     struct vfio_iommu_type1_dma_map map = {
@@ -178,7 +189,10 @@ static int group_unmap(struct vfio *v, uint64_t iova, size_t len)
     return unmap.size == len ? 0 : -EIO;
 }
 
-/* The device goes first: the kernel resets it while the IOMMU still guards it. */
+/*
+ * The device is closed first: the kernel resets it while the IOMMU still guards
+ * it.
+ */
 void vfio_group_close(struct vfio *v)
 {
     if (v->device >= 0)

@@ -2,11 +2,13 @@
 /*
  * The guard of a noiommu drive's memory.
  *
- * When a process is killed, the kernel frees its memory first and closes its files afterwards,
- * among them the VFIO file of the drive, which resets the drive. DMA under way in between would hit
- * pages that belong to another process by then. The guard is a process that shares this one's
- * memory and nothing else of it. It ends after this process and all its files have ended, so that
- * the memory stays until the drive is quiet. (With an IOMMU the kernel pins the pages itself.)
+ * When a process is killed, the kernel frees its memory first and closes its
+ * files afterwards. One of these is the VFIO file of the drive, whose close
+ * resets the drive. In between, DMA in flight would hit pages that may belong
+ * to another process by then. The guard is a process that shares only the
+ * memory of this one. It ends after this process has closed all its files, so
+ * the memory stays until the drive is quiet. (With an IOMMU the kernel itself
+ * pins the pages.)
  */
 #include <errno.h>
 #include <limits.h>
@@ -24,20 +26,27 @@
 #define STACK_LEN (16u << 10)
 
 /*
- * Runs in the memory of the process that started it, errno included: bare system calls only. All
- * signals are blocked but the two that cannot be.
+ * Runs in the memory of the process that started it, errno included, so it
+ * makes only bare system calls. All signals are blocked except the two that
+ * cannot be.
  */
 __attribute__((no_sanitize("address", "thread", "undefined"))) static int guard(void *context)
 {
     int process = *(const int *)context;
     struct pollfd ended = {.fd = process, .events = POLLIN};
 
-    /* Not to hold open what its process closes, the drive least of all. */
+    /*
+     * The guard must not hold open any file that its process closes, above all the
+     * drive's.
+     */
     if (process > 0)
         syscall(SYS_close_range, 0u, (unsigned)process - 1, 0u);
     syscall(SYS_close_range, (unsigned)process + 1, UINT_MAX, 0u);
     syscall(SYS_prctl, PR_SET_NAME, "vfio-guard");
-    /* A process counts as ended when all its threads have closed their files. */
+    /*
+     * The pidfd becomes readable when all threads of the process have closed their
+     * files.
+     */
     while (syscall(SYS_ppoll, &ended, 1u, NULL, NULL, 0u) <= 0)
         ;
     syscall(SYS_exit_group, 0);
@@ -60,7 +69,7 @@ int vfio_guard_start(struct vfio_guard *g)
 {
     int process, rc;
 
-    /* A guard that could not close files would be worse than none. */
+    /* A guard that could not close its files would do more harm than none. */
     if (syscall(SYS_close_range, UINT_MAX, UINT_MAX, 0u))
         return -errno;
     process = (int)syscall(SYS_pidfd_open, getpid(), 0u);

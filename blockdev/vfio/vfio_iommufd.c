@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* VFIO's newer interface: each device is a file of its own, iommufd has the address spaces. */
+/*
+ * VFIO's newer interface: each device has a file of its own, and iommufd has
+ * the address spaces.
+ */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -13,9 +16,12 @@
 #include "blockdev/vfio/vfio_iommufd_abi.h"
 #include "support/clock.h"
 
-#define MAX_WINDOWS 256u /* reserved ranges are a handful */
+#define MAX_WINDOWS 256u /* far more than the usual handful */
 
-/* The name of the device's file, "vfio0": sysfs has it as a folder of the device. */
+/*
+ * Builds the path of the device's file. Its name, such as "vfio0", is that of a
+ * folder of the device in sysfs.
+ */
 static int device_path(const char *root, const char *bdf, char path[PATH_MAX])
 {
     struct sysfs_names names;
@@ -55,7 +61,10 @@ static int open_files(struct vfio *v, const char *root, const char *bdf, const s
     return v->device < 0 ? v->device : 0;
 }
 
-/* EINVAL: the device has a user already; EBUSY: its group has. */
+/*
+ * Binds the device. EINVAL means that the device has a user already; EBUSY
+ * means that its group has one.
+ */
 static int bind_device(struct vfio *v, const struct vfio_why *why)
 {
     struct vfio_bind_iommufd ask = {.argsz = sizeof(ask), .iommufd = v->space};
@@ -92,7 +101,10 @@ static int attach_device(struct vfio *v, const struct vfio_why *why)
     return nvme_why(why->text, why->len, -errno, "the IOMMU does not take it: %s", strerror(errno));
 }
 
-/* After the attachment: it is the device that narrows the addresses. */
+/*
+ * Reads the usable addresses. Called after the attachment, because the device
+ * narrows them.
+ */
 static int read_windows(struct vfio *v, const struct vfio_why *why)
 {
     struct iommufd_range *ranges = calloc(MAX_WINDOWS, sizeof(*ranges));
@@ -122,7 +134,10 @@ static int iommufd_open(struct vfio *v, const char *root, const struct pci_devic
 {
     int rc = open_files(v, root, p->bdf, why);
 
-    /* Until it is bound the device answers nothing; until it is attached its DMA is blocked. */
+    /*
+     * A device answers nothing until it is bound, and its DMA is blocked until it
+     * is attached.
+     */
     if (!rc)
         rc = bind_device(v, why);
     if (!rc)
@@ -130,7 +145,7 @@ static int iommufd_open(struct vfio *v, const char *root, const struct pci_devic
     return rc ? rc : read_windows(v, why);
 }
 
-/* -ENOMEM: also past RLIMIT_MEMLOCK. */
+/* -ENOMEM may also mean RLIMIT_MEMLOCK. */
 static int iommufd_map(struct vfio *v, void *addr, size_t len, uint64_t iova)
 {
     struct iommufd_map map = {
@@ -153,7 +168,10 @@ static int iommufd_unmap(struct vfio *v, uint64_t iova, size_t len)
     return ioctl(v->space, IOMMUFD_IOAS_UNMAP, &unmap) ? -errno : 0;
 }
 
-/* The device goes first: the kernel resets it, and detaches it from the address space. */
+/*
+ * The device is closed first: the kernel resets it and detaches it from the
+ * address space.
+ */
 static void iommufd_close(struct vfio *v)
 {
     if (v->device >= 0)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the transport uses of the kernel's iommufd interface (Linux 6.6), under names of its own:
- * Debian 12's headers do not have it. Each struct begins with its size.
+ * The parts of the kernel's iommufd interface (Linux 6.6) that the transport
+ * uses, under own names, because Debian 12's headers lack them. Each struct
+ * starts with its size.
  */
 #ifndef BLOCKDEV_VFIO_VFIO_IOMMUFD_ABI_H
 #define BLOCKDEV_VFIO_VFIO_IOMMUFD_ABI_H
@@ -26,7 +27,7 @@ static_assert(sizeof(struct vfio_bind_iommufd) == 16, "ABI");
 struct vfio_attach_iommufd {
     uint32_t argsz;
     uint32_t flags;
-    uint32_t pt_id; /* an address space */
+    uint32_t pt_id; /* ID of an address space */
 };
 static_assert(sizeof(struct vfio_attach_iommufd) == 12, "ABI");
 #define VFIO_ATTACH_IOMMUFD _IO(VFIO_TYPE, VFIO_BASE + 19)
@@ -49,7 +50,7 @@ struct iommufd_range {
 struct iommufd_iova_ranges {
     uint32_t size;
     uint32_t ioas_id;
-    uint32_t num_iovas; /* in: room; out: how many there are */
+    uint32_t num_iovas; /* in: room; out: number available */
     uint32_t reserved;
     uint64_t allowed_iovas; /* address of an array of iommufd_range */
     uint64_t out_iova_alignment;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Nodes of VFIO and answers of its ioctls, the same for all interfaces of the kernel. */
+/*
+ * Opens nodes of VFIO and reads the replies of its ioctls, for all of the
+ * kernel's interfaces.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -24,7 +27,9 @@ int vfio_query(int fd, unsigned long request, size_t fixed, void *answer)
         return -E2BIG;
     if (*argsz <= fixed)
         return 0;
-    /* It has more to say, and has told how much; by now it may be more than that. */
+    /*
+     * The kernel has reported the full size of the reply; it may have grown since.
+     */
     told = *argsz;
     if (ioctl(fd, request, answer))
         return -errno;
@@ -35,7 +40,7 @@ const void *vfio_find_cap(const void *answer, size_t len, uint32_t first, uint16
 {
     struct vfio_info_cap_header cap;
 
-    /* Offsets must ascend, so that no chain is a circle. */
+    /* Offsets must ascend, so that a chain cannot be a loop. */
     for (uint32_t at = first, next; at && at < len && len - at >= sizeof(cap); at = next) {
         memcpy(&cap, (const char *)answer + at, sizeof(cap));
         if (cap.id == id)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* VFIO's noiommu mode: the drive is given physical addresses, and nothing stands behind them. */
+/*
+ * VFIO's noiommu mode: the drive uses physical addresses, and no IOMMU checks
+ * them.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -15,10 +18,16 @@
 #include "blockdev/vfio/vfio_internal.h"
 
 #define POOL "%s/sys/kernel/mm/hugepages/hugepages-2048kB/"
-/* Admin queue, a queue pair with its lists and bounce memory, and what a tool takes beside. */
+/*
+ * Large pages for the admin queue, a queue pair with its lists and bounce
+ * memory, and a tool's buffers.
+ */
 #define LEAST 8
 
-/* An entry of /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst of the kernel). */
+/*
+ * Bits of an entry of /proc/PID/pagemap
+ * (Documentation/admin-guide/mm/pagemap.rst of the kernel).
+ */
 #define ENTRY_PRESENT (1ull << 63)
 #define ENTRY_FRAME   ((1ull << 55) - 1)
 
@@ -112,7 +121,10 @@ static int noiommu_open(struct vfio *v, const char *root, const struct pci_devic
     return vfio_group_join(v, root, node, VFIO_NOIOMMU_IOMMU, p->bdf, why);
 }
 
-/* The guard goes last: the kernel resets the drive when it is closed. */
+/*
+ * The guard ends last, because closing the device makes the kernel reset the
+ * drive.
+ */
 static void noiommu_close(struct vfio *v)
 {
     vfio_group_close(v);

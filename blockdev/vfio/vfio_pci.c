@@ -2,11 +2,12 @@
 /*
  * The device behind VFIO: registers, doorbells, config space, reset.
  *
- * Registers are read and written through the device's file. That costs a system call, but a file
- * access to a device that is gone, asleep or in the middle of a reset fails or waits, where an
- * access to mapped memory ends the process with SIGBUS; and registers are for rare moments. Only
- * doorbells are mapped. The kernel takes that mapping away in one case alone, a reset that the
- * device does not survive: then ordinary memory takes its place.
+ * Registers are accessed through the device's file. This costs a system call,
+ * but registers are rarely used, and an access to a device that is gone, asleep
+ * or being reset then fails or waits; an access to mapped memory would end the
+ * process with SIGBUS. Only the doorbells are mapped. The kernel removes that
+ * mapping in one case only, a reset that the device does not survive; then
+ * ordinary memory takes its place.
  */
 #include <errno.h>
 #include <linux/pci_regs.h>
@@ -24,9 +25,9 @@
 #include "support/clock.h"
 #include "support/wait.h"
 
-#define MAX_CAPS    48u /* all that fit into 192 bytes of 4 */
+#define MAX_CAPS    48u /* all 4-byte entries that fit into 192 bytes */
 #define CAP_MISSING 0
-#define CAP_TO_MS   500u /* unit of CAP.TO */
+#define CAP_TO_MS   500u /* unit of CAP.TO in ms */
 #define POLL_NS     1000000
 
 /* --- Registers ------------------------------------------------------------------------------- */
@@ -37,9 +38,11 @@ static struct vfio *vfio_of(struct nvme_transport *t)
 }
 
 /*
- * While the kernel resets a device for this process, an access to its registers blocks in the
- * kernel until the reset is over, up to a minute when the device does not come back. The gate
- * prevents that: the reset begins after the last access has left, and accesses wait here meanwhile.
+ * Stops or admits register accesses. While the kernel resets a device for this
+ * process, an access to its registers would block in the kernel until the reset
+ * is over, up to a minute if the device does not come back. Therefore the reset
+ * starts after the last access has ended, and accesses during the reset read
+ * all-ones.
  */
 static void set_away(struct vfio *v, bool away)
 {
@@ -58,7 +61,7 @@ static bool is_away(struct vfio *v)
     return away;
 }
 
-/* All-ones when the device does not answer, as the bus would say it. */
+/* Reads all-ones if the device does not answer, as on the bus. */
 static void bar0_read(struct nvme_transport *t, uint32_t offset, void *out, size_t len)
 {
     struct vfio *v = vfio_of(t);
@@ -72,7 +75,9 @@ static void bar0_read(struct nvme_transport *t, uint32_t offset, void *out, size
         memset(out, 0xff, len);
 }
 
-/* A write to a device that is gone is lost, as on the bus. */
+/*
+ * Writes a register. A write to a device that is gone is lost, as on the bus.
+ */
 static void bar0_write(struct nvme_transport *t, uint32_t offset, const void *data, size_t len)
 {
     struct vfio *v = vfio_of(t);
@@ -93,7 +98,10 @@ uint32_t vfio_read32(struct nvme_transport *t, uint32_t offset)
     return value;
 }
 
-/* The kernel accesses 64 bits at once or as two halves, the lower first (3.1.3 allows both). */
+/*
+ * The kernel reads 64 bits at once or as two halves, the lower first (3.1.3
+ * allows both).
+ */
 uint64_t vfio_read64(struct nvme_transport *t, uint32_t offset)
 {
     uint64_t value;
@@ -138,7 +146,10 @@ static int set_command(const struct vfio *v, uint16_t clear, uint16_t set)
     return n < 0 ? -errno : -EIO;
 }
 
-/* Registers answer, and no interrupt line is pulled: completions are polled for. */
+/*
+ * Makes registers answer and disables the interrupt line, since completions are
+ * polled for.
+ */
 static int decode_memory(const struct vfio *v)
 {
     return set_command(v, PCI_COMMAND_MASTER, PCI_COMMAND_MEMORY | PCI_COMMAND_INTX_DISABLE);
@@ -149,7 +160,7 @@ static int master_bus(const struct vfio *v)
     return set_command(v, 0, PCI_COMMAND_MEMORY | PCI_COMMAND_INTX_DISABLE | PCI_COMMAND_MASTER);
 }
 
-/* Where the capability is, or CAP_MISSING. */
+/* Returns the offset of the capability, or CAP_MISSING. */
 static uint8_t find_capability(const struct vfio *v, uint8_t id)
 {
     uint8_t at, cap[2];
@@ -167,7 +178,10 @@ static uint8_t find_capability(const struct vfio *v, uint8_t id)
     return CAP_MISSING;
 }
 
-/* A structure of MSI-X that lies in BAR0 behind the doorbells' beginning bounds them. */
+/*
+ * Lowers the limit to an MSI-X structure that lies in BAR0 behind the first
+ * doorbell.
+ */
 static uint64_t below(uint64_t limit, uint32_t location)
 {
     uint32_t offset = location & PCI_MSIX_TABLE_OFFSET;
@@ -178,8 +192,8 @@ static uint64_t below(uint64_t limit, uint32_t location)
 }
 
 /*
- * The kernel lets the table be mapped where the IOMMU remaps interrupts; but a stray doorbell must
- * not reach it.
+ * Returns the end of the doorbells. The kernel allows mapping the MSI-X table
+ * if the IOMMU remaps interrupts, but a stray doorbell must not reach it.
  */
 static uint64_t doorbells_limit(const struct vfio *v)
 {
@@ -195,7 +209,10 @@ static uint64_t doorbells_limit(const struct vfio *v)
 
 /* --- Doorbells ------------------------------------------------------------------------------- */
 
-/* The end of what can be mapped at the first doorbell; 0: nothing. */
+/*
+ * Returns the end of the area that can be mapped at the first doorbell, or 0 if
+ * there is none.
+ */
 static uint64_t mappable_end(const void *answer, size_t len)
 {
     const struct vfio_region_info *info = answer;
@@ -250,7 +267,10 @@ static int map_doorbells(struct vfio *v, size_t len, const struct vfio_why *why)
     return 0;
 }
 
-/* The device is gone, and stores to its doorbells must not fault: they go to memory from now on. */
+/*
+ * Replaces the doorbells of a device that is gone by ordinary memory, so that
+ * stores to them do not fault.
+ */
 static void bury_doorbells(const struct vfio *v)
 {
     (void)mmap((void *)(uintptr_t)v->t.doorbells, v->t.doorbells_len, PROT_READ | PROT_WRITE,
@@ -290,8 +310,9 @@ static int read_region(const struct vfio *v, uint32_t index, char answer[VFIO_AN
 }
 
 /*
- * The kernel resets the device when it is opened. A device that cannot be reset may still run with
- * the queues of its previous user: it must stop before it may use the bus.
+ * Stops a controller that still runs with the queues of its previous user,
+ * before it may use the bus. This happens if the device cannot be reset;
+ * otherwise the kernel reset it when it was opened.
  */
 static void quiet_controller(struct vfio *v)
 {
@@ -310,7 +331,10 @@ static void quiet_controller(struct vfio *v)
         nanosleep(&pause, NULL);
 }
 
-/* The kernel tells by an eventfd that the device shall be given back (hot unplug, unbind). */
+/*
+ * Creates an eventfd by which the kernel asks for the device back (hot unplug,
+ * unbind).
+ */
 static void watch_removal(struct vfio *v)
 {
     _Alignas(8) char ask[sizeof(struct vfio_irq_set) + sizeof(int)];
@@ -323,7 +347,7 @@ static void watch_removal(struct vfio *v)
                                  .count = 1};
     memcpy(set->data, &fd, sizeof(fd));
     if (fd >= 0 && ioctl(v->device, VFIO_DEVICE_SET_IRQS, set)) {
-        close(fd); /* a kernel that does not tell */
+        close(fd); /* this kernel does not support it */
         fd = -1;
     }
     v->t.removal_fd = fd;
@@ -388,7 +412,10 @@ void vfio_pci_close(struct vfio *v)
         close(v->t.removal_fd);
 }
 
-/* Nothing answers at its place on the bus: its capability list is the kernel's own memory. */
+/*
+ * True if nothing answers at its place on the bus. The capability bit is
+ * ignored because the kernel emulates it.
+ */
 static bool is_unplugged(const struct vfio *v)
 {
     uint16_t status;
@@ -398,10 +425,11 @@ static bool is_unplugged(const struct vfio *v)
 }
 
 /*
- * All steps that may block in the kernel: the check for presence, the reset, and restoring the
- * command register. An access to config space blocks during any process's reset. The steps are done
- * even after the caller has given up: a controller that was reset is disabled and sends nothing to
- * the bus.
+ * Does all steps that may block in the kernel: checks that the device is
+ * present, resets it and restores the command register. An access to config
+ * space blocks during any process's reset. The steps are done even after the
+ * caller has given up, since a controller that was reset is disabled and sends
+ * nothing to the bus.
  */
 static int renew(const struct vfio *v)
 {
@@ -410,7 +438,10 @@ static int renew(const struct vfio *v)
     return rc ? rc : master_bus(v);
 }
 
-/* From now on registers read all-ones without asking, and doorbells are ordinary memory. */
+/*
+ * Abandons the device: from now on registers read all-ones without an access,
+ * and doorbells are ordinary memory.
+ */
 static int give_up(struct vfio *v)
 {
     set_away(v, true);
@@ -418,7 +449,10 @@ static int give_up(struct vfio *v)
     return -EIO;
 }
 
-/* Another process may reset it right after this one. */
+/*
+ * Waits for the registers to answer, since another process may reset the device
+ * right after this one.
+ */
 static bool comes_back(struct vfio *v)
 {
     struct timespec pause = {.tv_sec = 0, .tv_nsec = POLL_NS};

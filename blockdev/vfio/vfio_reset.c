@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Slow device operations with a bound. While the kernel resets a device, for this process or
- * another, and waits up to a minute for it to come back, no signal ends an access to its config
- * space or the reset itself. A separate thread makes these calls, and is abandoned when the bound
- * expires.
+ * Slow device operations with a time limit. While the kernel resets a device,
+ * for this process or another, it waits up to a minute for the device to come
+ * back. No signal ends the reset itself or an access to config space meanwhile.
+ * A separate thread makes these calls and is abandoned when the time is up.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,27 +17,30 @@
 #include "blockdev/vfio/vfio_internal.h"
 #include "support/clock.h"
 
-#define BUSY_MS \
-    1000u /* how long the kernel may refuse because another process holds the device's lock */
+/* The kernel may refuse while another process holds the device's lock. */
+#define BUSY_MS 1000u
 #define POLL_NS 1000000
 
 struct call {
-    struct vfio v; /* of the device its file and where config space is; no more */
+    struct vfio v; /* only the device's file and the offset of config space */
     vfio_work_fn work;
-    pthread_mutex_t lock; /* protects what follows */
+    pthread_mutex_t lock; /* protects the fields below */
     pthread_cond_t ended;
-    bool over, left; /* the last of the two frees it */
+    bool over, left; /* the last of the two threads frees the call */
     int rc;
 };
 
-/* NULL with errno. */
+/* Returns NULL with errno set on an error. */
 static struct call *create(const struct vfio *v, vfio_work_fn work)
 {
     struct call *c = calloc(1, sizeof(*c));
 
     if (!c)
         return NULL;
-    /* A descriptor of its own: the transport may be closed before the kernel lets go. */
+    /*
+     * A duplicate descriptor is needed because the transport may be closed before
+     * the kernel returns.
+     */
     c->v.device = fcntl(v->device, F_DUPFD_CLOEXEC, 0);
     if (c->v.device < 0) {
         free(c);
@@ -75,7 +78,10 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* Without signals: those are for the threads of the program. */
+/*
+ * Starts the thread with all signals blocked, since those are for the program's
+ * threads.
+ */
 static int start(struct call *c)
 {
     pthread_t thread;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The vfio-user transport. Registers are messages, each a round trip of up to milliseconds;
- * doorbells are a page of the server's, mapped; memory is lent to the server by its descriptor.
+ * The vfio-user transport. A register access is a message, whose round trip
+ * takes up to milliseconds. Doorbells are a page of the server, mapped here.
+ * Memory is shared with the server by its descriptor.
  */
 #include <assert.h>
 #include <errno.h>
@@ -17,8 +18,8 @@
 /* Configuration space (PCI Local Bus Specification 3.0, 6.2.2). */
 #define PCI_COMMAND 0x04u
 /*
- * Memory space, bus master, INTx off: without bus mastering the first admin completion of some
- * servers ends in CSTS.CFS, and interrupts have no listener.
+ * Memory space, bus master, INTx off. Without bus mastering some servers end
+ * the first admin completion in CSTS.CFS; nothing handles interrupts.
  */
 #define PCI_COMMAND_ON 0x0406u
 
@@ -33,10 +34,11 @@ static void *doorbell_page(const struct nvme_transport *t)
 }
 
 /*
- * From now on doorbell stores go nowhere: not into a file that a new server may use again, nor,
- * where the old one has cut it short, into SIGBUS. The pages are replaced in one go, so that no
- * store of another thread ever finds them missing; by mremap(), for ThreadSanitizer takes an mmap()
- * there for a write. Should it fail, they stay as they are.
+ * Makes later doorbell stores go to private memory: a new server may use the
+ * file again, and a store beyond the end of a truncated file would raise
+ * SIGBUS. The pages are replaced atomically, so that no store of another thread
+ * finds them missing. It uses mremap() because ThreadSanitizer takes an mmap()
+ * there for a write. If that fails, the pages stay.
  */
 static void detach_doorbells(const struct vfio_user *u)
 {
@@ -57,7 +59,10 @@ static int break_off(struct vfio_user *u, const char *trouble)
     return vfio_user_break(&u->conn, trouble);
 }
 
-/* The owner of a range that the server has unmapped, which the driver does not know yet. */
+/*
+ * Marks a range that the server has unmapped while the driver does not know it
+ * yet.
+ */
 static char unmapped;
 
 static int call(struct vfio_user *u, struct vfio_user_msg *m)
@@ -73,9 +78,10 @@ static int call(struct vfio_user *u, struct vfio_user_msg *m)
 }
 
 /*
- * The server answers when nothing of it can reach the memory any more. One that does not give it
- * up is disconnected; its process may still hold the file, so its pages must not be used again
- * for anything secret, but no address of it means them any more. -EAGAIN: the reply is late.
+ * Sends DMA_UNMAP. The server replies when the device can no longer reach the
+ * memory. A server that refuses is disconnected. Its process may still hold the
+ * file, so its pages must not be reused for secrets, but none of its addresses
+ * refers to them any more. Returns -EAGAIN if the reply is late.
  */
 static int unmap_message(struct vfio_user *u, const struct nvme_iova_range *range)
 {
@@ -102,7 +108,7 @@ static void forget_abandoned(struct vfio_user *u)
     u->abandoned = 0;
 }
 
-/* The late reply has come; refused: the server's errno. */
+/* Handles the late reply. `refused` is the server's errno, or 0. */
 static void settle_region(struct vfio_user *u, int refused)
 {
     if (u->conn.late_command == VFIO_USER_DMA_MAP && refused)
@@ -130,7 +136,10 @@ static int take_late(struct vfio_user *u, unsigned ms, bool counts)
     return 0;
 }
 
-/* Afterwards no reply is late, and no region is mapped but those that the driver knows. */
+/*
+ * Takes a late reply, if any, and unmaps a region whose map was abandoned.
+ * Afterwards only regions that the driver knows are mapped.
+ */
 static int settle(struct vfio_user *u, unsigned ms, bool counts)
 {
     int rc = u->conn.late ? take_late(u, ms, counts) : 0;
@@ -184,7 +193,10 @@ int vfio_user_access(struct vfio_user *u, uint16_t command, uint32_t region, uin
     return 0;
 }
 
-/* A write that fails is lost, a read leaves *value alone. */
+/*
+ * Accesses a register. A write that fails is lost; a read that fails leaves
+ * *value unchanged.
+ */
 static void access_register(struct nvme_transport *t, uint16_t command, uint32_t offset,
                             void *value, uint32_t count)
 {
@@ -196,7 +208,10 @@ static void access_register(struct nvme_transport *t, uint16_t command, uint32_t
     pthread_mutex_unlock(&u->lock);
 }
 
-/* All-ones for a register that cannot be read, as on a bus without the device. */
+/*
+ * Returns all-ones if the register cannot be read, as on a bus without the
+ * device.
+ */
 static uint32_t read32(struct nvme_transport *t, uint32_t offset)
 {
     uint32_t value = UINT32_MAX;
@@ -218,7 +233,7 @@ static void write32(struct nvme_transport *t, uint32_t offset, uint32_t value)
     access_register(t, VFIO_USER_REGION_WRITE, offset, &value, sizeof(value));
 }
 
-/* Without the lock: its holder may be waiting for the server. */
+/* Takes no lock, because its holder may be waiting for the server. */
 static bool silent(struct nvme_transport *t)
 {
     return __atomic_load_n(&of(t)->conn.late, __ATOMIC_RELAXED) &&
@@ -231,8 +246,8 @@ static void write64(struct nvme_transport *t, uint32_t offset, uint64_t value)
 }
 
 /*
- * One map, however large: no capability of a server limits its size, and servers
- * translate a ring or an SGL segment within one map only.
+ * Sends one map of any size: no capability limits its size, and servers
+ * translate a ring or an SGL segment only within one map.
  */
 static int map_message(struct vfio_user *u, const struct nvme_mem *mem, uint64_t iova)
 {
@@ -252,7 +267,10 @@ static int map_message(struct vfio_user *u, const struct nvme_mem *mem, uint64_t
     return vfio_user_exchange(u, &m);
 }
 
-/* A server that refuses a map does so for lack of room, or since it cannot map such a file. */
+/*
+ * Maps the result to an errno. A server refuses a map for lack of room, or
+ * because it cannot map such a file.
+ */
 static int map_errno(int rc)
 {
     if (rc == -EAGAIN)
@@ -268,9 +286,10 @@ static bool map_is_late(const struct vfio_user *u, uint64_t iova)
 }
 
 /*
- * A server whose reply is late may have mapped the region: no other region gets its addresses
- * before it is unmapped. No command has them, so the server does not touch the memory, and the
- * pages of the file stay while the server holds it.
+ * Maps a region. If the server's reply is late, it may have mapped the region,
+ * so no other region gets its addresses before it is unmapped. No command uses
+ * these addresses, so the server does not touch the memory, and the pages of
+ * the file stay while the server holds it.
  */
 static int map(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t *iova)
 {
@@ -330,8 +349,8 @@ int vfio_user_command_on(struct vfio_user *u)
 }
 
 /*
- * Waits for a silent server, up to silence_ms. In between the lock is released, for calls that end
- * with ETIMEDOUT meanwhile.
+ * Sends a reset and waits up to silence_ms for a silent server. It releases the
+ * lock in between, for calls that end with -ETIMEDOUT meanwhile.
  */
 static int send_reset(struct vfio_user *u)
 {
@@ -352,7 +371,10 @@ static int send_reset(struct vfio_user *u)
     return rc;
 }
 
-/* A reset may clear the command register; and some servers answer it without resetting anything. */
+/*
+ * A reset may clear the command register, and some servers acknowledge it
+ * without resetting anything.
+ */
 static int reset_locked(struct vfio_user *u)
 {
     uint32_t cc = UINT32_MAX;
@@ -380,7 +402,7 @@ static int reset(struct nvme_transport *t)
     return rc;
 }
 
-/* The server lets go of all memory when the connection ends. */
+/* Closes the connection, which makes the server release all memory. */
 void vfio_user_close(struct nvme_transport *t)
 {
     struct vfio_user *u = of(t);

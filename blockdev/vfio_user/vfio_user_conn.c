@@ -13,7 +13,10 @@
 #include "blockdev/vfio_user/vfio_user_internal.h"
 #include "support/clock.h"
 
-/* A command of the server with its data at most; read only to find the next message. */
+/*
+ * Maximum length of a server's command with its data, which is read only to
+ * find the next message.
+ */
 #define MAX_REFUSED (VFIO_USER_DEFAULT_DATA_XFER_SIZE + 4096u)
 
 int vfio_user_fail(const struct vfio_user_why *why, int err, const char *format, ...)
@@ -36,7 +39,8 @@ int vfio_user_break(struct vfio_user_conn *c, const char *trouble)
 {
     __atomic_store_n(&c->gone, true, __ATOMIC_RELAXED);
     /*
-     * Both ways: the server lets go of the client's memory, and a poll of the socket sees the end.
+     * Shutting down both directions makes the server release the client's memory,
+     * and a poll of the socket sees the end.
      */
     shutdown(c->fd, SHUT_RDWR);
     return wrong(c, trouble);
@@ -48,7 +52,10 @@ void vfio_user_close_fds(struct vfio_user_fds *fds)
         close(fds->fd[--fds->n]);
 }
 
-/* 0 when the socket may be ready (or broken: the next call on it tells); -ETIMEDOUT. */
+/*
+ * Returns 0 if the socket may be ready (or broken: the next call shows that),
+ * or -ETIMEDOUT.
+ */
 static int wait_for(const struct vfio_user_conn *c, short events, uint64_t deadline)
 {
     for (;;) {
@@ -63,7 +70,7 @@ static int wait_for(const struct vfio_user_conn *c, short events, uint64_t deadl
     }
 }
 
-/* After a failed call on the socket: 0 to try again. */
+/* Called after a failed call on the socket. Returns 0 to try again. */
 static int after_error(const struct vfio_user_conn *c, short events, uint64_t deadline)
 {
     if (errno == EAGAIN || errno == EINTR)
@@ -71,7 +78,10 @@ static int after_error(const struct vfio_user_conn *c, short events, uint64_t de
     return -ECONNRESET;
 }
 
-/* One sendmsg() where the socket has room, as some servers read a payload in one go. */
+/*
+ * Sends bytes with a single sendmsg() if the socket has room, since some
+ * servers read a payload with one call.
+ */
 static int send_bytes(const struct vfio_user_conn *c, const void *bytes, size_t len, int fd,
                       uint64_t deadline)
 {
@@ -101,7 +111,10 @@ static int send_bytes(const struct vfio_user_conn *c, const void *bytes, size_t 
     return 0;
 }
 
-/* Keeps the descriptors that came with a part of a message; closes those it has no room for. */
+/*
+ * Keeps the descriptors of a part of a message; closes those for which there is
+ * no room.
+ */
 static void take_fds(struct msghdr *msg, struct vfio_user_fds *fds)
 {
     for (struct cmsghdr *h = CMSG_FIRSTHDR(msg); h; h = CMSG_NXTHDR(msg, h)) {
@@ -169,9 +182,9 @@ static int skip_bytes(struct vfio_user_conn *c, struct vfio_user_fds *fds, size_
 }
 
 /*
- * A command of the server. It may request access to memory that it cannot map (DMA_READ,
- * DMA_WRITE), but all memory is sent with a descriptor, and the socket is read only between
- * commands: refused.
+ * Refuses a command of the server. It may request access to memory that it
+ * cannot map (DMA_READ, DMA_WRITE); but all memory is sent with a descriptor,
+ * and the socket is read only between commands.
  */
 static int refuse_command(struct vfio_user_conn *c, struct vfio_user_fds *fds,
                           const struct vfio_user_header *h, uint64_t deadline)
@@ -204,7 +217,7 @@ static int take_reply(struct vfio_user_conn *c, struct vfio_user_msg *m, struct 
     if (h->command != m->command && h->command != 0)
         return wrong(c, "a reply to another command");
     if (h->flags & VFIO_USER_ERROR) {
-        /* Should be all, but some servers append unused space. */
+        /* The header should be all, but some servers append unused space. */
         rc = len <= VFIO_USER_MAX_REPLY ? skip_bytes(c, fds, len, deadline)
                                         : wrong(c, "a reply longer than was asked for");
         return rc ? rc : h->error > 0 && h->error < 4096 ? (int)h->error : EIO;
@@ -221,8 +234,9 @@ static uint64_t rest_ms(const struct vfio_user_conn *c)
 }
 
 /*
- * Commands of the server may come first; the deadline bounds how many. -EAGAIN: no byte has come by
- * `until`. A message whose first byte has come must be complete rest_ms() later.
+ * Waits for the reply. Commands of the server may come first; the deadline
+ * bounds their number. Returns -EAGAIN if no byte has arrived by `until`. A
+ * message whose first byte has arrived must be complete rest_ms() later.
  */
 static int wait_reply(struct vfio_user_conn *c, struct vfio_user_msg *m, struct vfio_user_fds *fds,
                       uint64_t until)
@@ -268,7 +282,7 @@ static void set_late(struct vfio_user_conn *c, bool late)
     __atomic_store_n(&c->late, late, __ATOMIC_RELAXED);
 }
 
-/* A command and its reply; no earlier reply is late. */
+/* Sends a command and waits for its reply; no earlier reply is late. */
 static int call(struct vfio_user_conn *c, struct vfio_user_msg *m, struct vfio_user_fds *fds)
 {
     uint64_t until = deadline_after_ms(c->timeout_ms);
@@ -312,8 +326,9 @@ int vfio_user_call(struct vfio_user_conn *c, struct vfio_user_msg *m)
 }
 
 /*
- * One deadline in all, then a moment for each call: thousands of buffers may be unmapped before the
- * reply comes.
+ * Returns the end of a wait for a late reply: one deadline in total, then a
+ * short moment per call, because thousands of buffers may be unmapped before
+ * the reply arrives.
  */
 static uint64_t patience(const struct vfio_user_conn *c, unsigned ms, bool counts)
 {

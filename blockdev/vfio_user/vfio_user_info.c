@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a server says about itself. It is another process: nothing of it is believed unseen. */
+/*
+ * Parses the server's properties. The server is another process, so nothing is
+ * trusted unchecked.
+ */
 #include <errno.h>
 #include <json-c/json.h>
 #include <string.h>
@@ -8,11 +11,14 @@
 #include "blockdev/vfio_user/vfio_user_internal.h"
 
 #define DOORBELLS ((uint64_t)NVME_REG_DOORBELLS)
-/* As many as 65,536 queue pairs have; the rest of a larger area is of no use. */
+/* Bytes for 65,536 queue pairs; the rest of a larger area is useless. */
 #define DOORBELLS_MAX (1u << 20)
 #define MAX_CAPS      16u
 
-/* A capability of the server: default_value when left out; false when it is no such number. */
+/*
+ * Reads a capability of the server, or default_value if it is missing. Returns
+ * false if it is not an integer of at least min.
+ */
 static bool number(const struct json_object *caps, const char *name, int64_t default_value,
                    int64_t min, int64_t *out)
 {
@@ -124,7 +130,10 @@ static int add_area(struct vfio_user_region *r, const struct vfio_user_sparse_ar
     return 0;
 }
 
-/* The capability lies at `at` in a reply of len bytes; its header is inside. */
+/*
+ * The capability lies at `at` in a reply of len bytes, which contains its
+ * header.
+ */
 static int take_sparse(const unsigned char *reply, size_t len, size_t at,
                        struct vfio_user_region *r, const struct vfio_user_why *why)
 {
@@ -146,7 +155,7 @@ static int take_sparse(const unsigned char *reply, size_t len, size_t at,
     return 0;
 }
 
-/* Walks the list of capabilities, which a peer may have tied into a ring. */
+/* Walks the list of capabilities, which may be a loop. */
 static int take_region_caps(const unsigned char *reply, size_t len, size_t at,
                             struct vfio_user_region *r, bool *sparse,
                             const struct vfio_user_why *why)

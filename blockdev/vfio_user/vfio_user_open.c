@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Opening: the connection, what both sides can do, the device, its doorbells. */
+/*
+ * Opens the transport: connects, negotiates, and finds the device and its
+ * doorbells.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,7 +22,10 @@
 
 #define DEFAULT_MS 10000u
 
-/* Addresses that every server can hold; high enough for a stray small number to hit nothing. */
+/*
+ * Addresses that every server supports, high enough that a stray small number
+ * hits nothing.
+ */
 #define IOVA_FIRST 0x100000000ull
 #define IOVA_LAST  ((1ull << 47) - 1)
 
@@ -71,7 +77,7 @@ static int get_device_info(struct vfio_user *u, const struct vfio_user_why *why)
     return vfio_user_parse_device(&info, m.reply_len, &u->can_reset, why);
 }
 
-/* On success the descriptors are the caller's. */
+/* On success the caller owns the descriptors. */
 static int get_region(struct vfio_user *u, uint32_t index, struct vfio_user_region *out,
                       struct vfio_user_fds *fds, const struct vfio_user_why *why)
 {
@@ -126,8 +132,9 @@ static int set_up_config(struct vfio_user *u, const struct vfio_user_why *why)
 }
 
 /*
- * For other processes, where none of them can cut the file short under our mapping. Without the
- * descriptor they cannot have the doorbells, and nothing else is lost.
+ * Keeps the descriptor for other processes if no process can truncate the file
+ * under this mapping. Without the descriptor they cannot map the doorbells;
+ * nothing else is lost.
  */
 static void hand_on_doorbells(struct vfio_user *u, const struct vfio_user_doorbells *d, int fd)
 {
@@ -139,8 +146,9 @@ static void hand_on_doorbells(struct vfio_user *u, const struct vfio_user_doorbe
 }
 
 /*
- * Ordinary memory for the CPU. A GPU can store to it too if the file lives in memory (tmpfs,
- * memfd): cudaHostRegister() pins such pages, and refuses those of a file on a disk.
+ * Maps the doorbells, ordinary memory for the CPU. A GPU can store to it too if
+ * the file lives in memory (tmpfs, memfd): cudaHostRegister() pins such pages
+ * and refuses those of a file on a disk.
  */
 static int map_doorbells(struct vfio_user *u, const struct vfio_user_doorbells *d, int fd,
                          const struct vfio_user_why *why)
@@ -149,7 +157,7 @@ static int map_doorbells(struct vfio_user *u, const struct vfio_user_doorbells *
 
     if (fstat(fd, &st) || !S_ISREG(st.st_mode))
         return vfio_user_fail(why, -ENOTSUP, "the doorbells of the server are no shared memory");
-    /* A store beyond the end of the file would be SIGBUS. */
+    /* A store beyond the end of the file would raise SIGBUS. */
     if ((uint64_t)st.st_size < d->file_offset + d->len)
         return vfio_user_fail(why, -EPROTO, "the file of the doorbells ends before them");
     void *p = mmap(NULL, d->len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)d->file_offset);
@@ -174,7 +182,7 @@ static int set_up_bar0(struct vfio_user *u, const struct vfio_user_why *why)
     rc = vfio_user_find_doorbells(&bar0, &d, why);
     if (rc == 0 && fds.n == 0)
         rc = vfio_user_fail(why, -EPROTO, "the server sends no descriptor with its doorbells");
-    /* A descriptor for each area, or one for all of them. */
+    /* There is one descriptor per area, or one for all of them. */
     if (rc == 0)
         rc = map_doorbells(u, &d, fds.fd[d.area < fds.n ? d.area : 0], why);
     vfio_user_close_fds(&fds);
@@ -182,8 +190,8 @@ static int set_up_bar0(struct vfio_user *u, const struct vfio_user_why *why)
 }
 
 /*
- * Readable when the connection ends, from either side, and only then: the socket itself would be
- * with every reply.
+ * Creates a descriptor that becomes readable only when the connection ends,
+ * from either side. The socket itself becomes readable with every reply.
  */
 static int watch_end(struct vfio_user *u, const struct vfio_user_why *why)
 {
@@ -234,7 +242,10 @@ int vfio_user_start(int socket, unsigned timeout_ms, struct nvme_transport **out
     return 0;
 }
 
-/* connect() with a deadline: it waits while the server has as many clients waiting as it wants. */
+/*
+ * connect() with a deadline. It waits while the server's queue of clients is
+ * full.
+ */
 static int connect_within(int fd, const struct sockaddr_un *addr, unsigned timeout_ms)
 {
     uint64_t deadline = deadline_after_ms(timeout_ms);

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * vfio-user wire format: what a client of a device in another process and its server say to each
- * other over a UNIX stream socket. Shared by the transport (vfio_user.h) and the test server.
+ * vfio-user wire format: the messages between a client and a server of a device
+ * in another process, over a UNIX stream socket. Shared by the transport
+ * (vfio_user.h) and the test server.
  *
  * Names in quotes are sections of the vfio-user protocol specification (QEMU's
- * docs/interop/vfio-user.rst); the version number on the wire is 0.1. Flags and indexes that
- * vfio-user takes over from the kernel's VFIO keep their names in <linux/vfio.h>
- * (VFIO_DEVICE_FLAGS_*, VFIO_REGION_INFO_FLAG_*, VFIO_PCI_*_INDEX, ...).
+ * docs/interop/vfio-user.rst); the version number on the wire is 0.1. Flags and
+ * indexes that vfio-user shares with the kernel's VFIO keep their names in
+ * <linux/vfio.h> (VFIO_DEVICE_FLAGS_*, VFIO_REGION_INFO_FLAG_*,
+ * VFIO_PCI_*_INDEX, ...).
  *
- * A message is a header and a payload; descriptors travel as SCM_RIGHTS beside it. Every command is
- * answered by a reply with the same id and command, unless VFIO_USER_NO_REPLY is set. Numbers are
- * in the byte order of the host. Each struct has its size on the wire and no holes.
+ * A message is a header and a payload; descriptors travel with it as
+ * SCM_RIGHTS. Every command is answered by a reply with the same id and
+ * command, unless VFIO_USER_NO_REPLY is set. Numbers are in the byte order of
+ * the host. Each struct has its size on the wire and no holes.
  */
 #ifndef BLOCKDEV_VFIO_USER_VFIO_USER_SPEC_H
 #define BLOCKDEV_VFIO_USER_VFIO_USER_SPEC_H
@@ -23,7 +26,7 @@
 #define VFIO_USER_MAJOR 0
 #define VFIO_USER_MINOR 1
 
-/* "Commands". The number of a reserved or unknown command is answered with an error. */
+/* "Commands". A reserved or unknown command is answered with an error. */
 enum vfio_user_command {
     VFIO_USER_VERSION = 1,
     VFIO_USER_DMA_MAP = 2,
@@ -35,19 +38,19 @@ enum vfio_user_command {
     VFIO_USER_DEVICE_SET_IRQS = 8,
     VFIO_USER_REGION_READ = 9,
     VFIO_USER_REGION_WRITE = 10,
-    VFIO_USER_DMA_READ = 11,  /* from the server, as the next */
+    VFIO_USER_DMA_READ = 11,  /* from the server, like the next one */
     VFIO_USER_DMA_WRITE = 12, /* only for memory mapped without a descriptor */
     VFIO_USER_DEVICE_RESET = 13,
     VFIO_USER_DIRTY_PAGES = 14,
 };
 
-/* "Header": in front of every command and every reply. */
+/* "Header": precedes every command and every reply. */
 struct vfio_user_header {
-    uint16_t id; /* the sender's; a reply repeats it */
+    uint16_t id; /* chosen by the sender; a reply repeats it */
     uint16_t command;
-    uint32_t size;  /* of the whole message, this header included */
+    uint32_t size;  /* of the whole message including this header */
     uint32_t flags; /* VFIO_USER_TYPE_MASK, VFIO_USER_NO_REPLY, VFIO_USER_ERROR */
-    uint32_t error; /* an errno, in a reply with VFIO_USER_ERROR; may be 0 even then */
+    uint32_t error; /* an errno in a reply with VFIO_USER_ERROR; may be 0 even then */
 };
 static_assert(sizeof(struct vfio_user_header) == 16, "header is 16 bytes");
 static_assert(offsetof(struct vfio_user_header, size) == 4, "size at byte 4");
@@ -57,12 +60,13 @@ static_assert(offsetof(struct vfio_user_header, error) == 12, "error at byte 12"
 #define VFIO_USER_TYPE_COMMAND 0x0u
 #define VFIO_USER_TYPE_REPLY   0x1u
 #define VFIO_USER_NO_REPLY     0x10u
-#define VFIO_USER_ERROR        0x20u /* a reply with it is a header and nothing else */
+#define VFIO_USER_ERROR        0x20u /* the reply is only a header */
 
 /*
- * VFIO_USER_VERSION: the first message of a connection. A NUL-terminated JSON text may follow:
- * {"capabilities": {"max_msg_fds": 8, "max_data_xfer_size": 1048576, ...}}, everything optional.
- * The reply has the same major number, and a minor number not above the one proposed.
+ * VFIO_USER_VERSION is the first message of a connection. A NUL-terminated JSON
+ * text may follow: {"capabilities": {"max_msg_fds": 8, "max_data_xfer_size":
+ * 1048576, ...}}; all members are optional. The reply has the same major
+ * number, and a minor number no higher than the proposed one.
  */
 struct vfio_user_version {
     uint16_t major;
@@ -70,7 +74,7 @@ struct vfio_user_version {
 };
 static_assert(sizeof(struct vfio_user_version) == 4, "version is 4 bytes");
 
-/* Names in the JSON text, and what holds when one is left out. */
+/* Names in the JSON text, and their default values. */
 #define VFIO_USER_CAP_MAX_MSG_FDS        "max_msg_fds"
 #define VFIO_USER_CAP_MAX_DATA_XFER_SIZE "max_data_xfer_size"
 #define VFIO_USER_CAP_MAX_DMA_MAPS       "max_dma_maps"
@@ -78,12 +82,16 @@ static_assert(sizeof(struct vfio_user_version) == 4, "version is 4 bytes");
 #define VFIO_USER_DEFAULT_MSG_FDS        1
 #define VFIO_USER_DEFAULT_DATA_XFER_SIZE 1048576u
 /*
- * The protocol's default is 65,535. Servers on libvfio-user (SPDK, QEMU) say nothing, and keep 64.
+ * The protocol's default is 65,535. Servers on libvfio-user (SPDK, QEMU) do not
+ * report it and keep 64.
  */
 #define VFIO_USER_DEFAULT_DMA_MAPS 64
 #define VFIO_USER_DEFAULT_PGSIZES  4096
 
-/* VFIO_USER_DMA_MAP, with one descriptor if the memory can be mapped. The reply has no payload. */
+/*
+ * VFIO_USER_DMA_MAP has one descriptor if the memory can be mapped. The reply
+ * has no payload.
+ */
 struct vfio_user_dma_map {
     uint32_t argsz;  /* of this struct */
     uint32_t flags;  /* VFIO_USER_DMA_READ_ALLOWED, VFIO_USER_DMA_WRITE_ALLOWED */
@@ -98,11 +106,12 @@ static_assert(offsetof(struct vfio_user_dma_map, addr) == 16, "address at byte 1
 #define VFIO_USER_DMA_WRITE_ALLOWED 0x2u /* the device may write it */
 
 /*
- * VFIO_USER_DMA_UNMAP: address and size of one earlier map. The reply repeats the struct, and comes
- * when nothing of the device can reach the memory any more.
+ * VFIO_USER_DMA_UNMAP has address and size of one earlier map. The reply
+ * repeats the struct; it is sent when the device can no longer reach the
+ * memory.
  */
 struct vfio_user_dma_unmap {
-    uint32_t argsz; /* of the reply's payload at most */
+    uint32_t argsz; /* maximum payload of the reply */
     uint32_t flags;
     uint64_t addr;
     uint64_t size;
@@ -112,7 +121,7 @@ static_assert(offsetof(struct vfio_user_dma_unmap, addr) == 8, "address at byte 
 
 /* VFIO_USER_DEVICE_GET_INFO: command and reply. */
 struct vfio_user_device_info {
-    uint32_t argsz; /* command: of the reply's payload at most; reply: what all of it needs */
+    uint32_t argsz; /* command: maximum payload of the reply; reply: size of the full payload */
     uint32_t flags; /* VFIO_DEVICE_FLAGS_RESET, VFIO_DEVICE_FLAGS_PCI */
     uint32_t num_regions;
     uint32_t num_irqs;
@@ -120,9 +129,10 @@ struct vfio_user_device_info {
 static_assert(sizeof(struct vfio_user_device_info) == 16, "device info is 16 bytes");
 
 /*
- * VFIO_USER_DEVICE_GET_REGION_INFO: command and reply. A region that can be mapped comes with its
- * descriptor; with VFIO_REGION_INFO_FLAG_CAPS, capabilities follow at cap_offset (from the start of
- * this struct) if the command's argsz has room for them.
+ * VFIO_USER_DEVICE_GET_REGION_INFO: command and reply. A region that can be
+ * mapped comes with its descriptor. With VFIO_REGION_INFO_FLAG_CAPS,
+ * capabilities follow at cap_offset (from the start of this struct) if the
+ * command's argsz has room for them.
  */
 struct vfio_user_region_info {
     uint32_t argsz;
@@ -135,15 +145,15 @@ struct vfio_user_region_info {
 static_assert(sizeof(struct vfio_user_region_info) == 32, "region info is 32 bytes");
 static_assert(offsetof(struct vfio_user_region_info, size) == 16, "size at byte 16");
 
-/* Heads each capability: "VFIO cap header format". */
+/* Precedes each capability: "VFIO cap header format". */
 struct vfio_user_cap_header {
     uint16_t id; /* VFIO_REGION_INFO_CAP_SPARSE_MMAP */
     uint16_t version;
-    uint32_t next; /* from the start of the region info; 0: the last */
+    uint32_t next; /* offset from the start of the region info; 0: the last */
 };
 static_assert(sizeof(struct vfio_user_cap_header) == 8, "capability header is 8 bytes");
 
-/* The parts of a region that can be mapped. nr_areas areas follow. */
+/* The mappable parts of a region. nr_areas areas follow. */
 struct vfio_user_sparse_mmap {
     struct vfio_user_cap_header header; /* version 1 */
     uint32_t nr_areas;
@@ -167,11 +177,12 @@ struct vfio_user_irq_info {
 static_assert(sizeof(struct vfio_user_irq_info) == 16, "IRQ info is 16 bytes");
 
 /*
- * VFIO_USER_DEVICE_SET_IRQS: count bytes follow with VFIO_IRQ_SET_DATA_BOOL; descriptors come along
- * with VFIO_IRQ_SET_DATA_EVENTFD (none: the interrupts are given up). The reply has no payload.
+ * VFIO_USER_DEVICE_SET_IRQS: count bytes follow with VFIO_IRQ_SET_DATA_BOOL.
+ * With VFIO_IRQ_SET_DATA_EVENTFD descriptors are attached; none removes the
+ * interrupts. The reply has no payload.
  */
 struct vfio_user_irq_set {
-    uint32_t argsz; /* of the payload, the data included */
+    uint32_t argsz; /* of the payload including the data */
     uint32_t flags; /* VFIO_IRQ_SET_* */
     uint32_t index;
     uint32_t start;
@@ -180,8 +191,9 @@ struct vfio_user_irq_set {
 static_assert(sizeof(struct vfio_user_irq_set) == 20, "IRQ set is 20 bytes");
 
 /*
- * VFIO_USER_REGION_READ and _WRITE: a write's command and a read's reply carry count bytes behind
- * it. count is at most the peer's max_data_xfer_size.
+ * VFIO_USER_REGION_READ and _WRITE: a write's command and a read's reply carry
+ * count bytes after this struct. count is at most the peer's
+ * max_data_xfer_size.
  */
 struct vfio_user_region_access {
     uint64_t offset;
