@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Areas of a file system: the places of bitmap, journal and copies of the superblock, and what lies
- * outside them.
+ * Checks the fixed areas of a file system (bitmap, journal, checksums,
+ * superblock copies), and ranges outside them.
  */
 #include "layout/check.h"
 #include "layout/layout.h"
@@ -31,7 +31,10 @@ bool lay_range_ok(const struct lay_geometry *geo, uint64_t block, uint64_t len)
     return true;
 }
 
-/* Checksums are there, and for all blocks, when the feature says so. */
+/*
+ * Checks that the checksum area exists if the feature is set, and covers all
+ * blocks.
+ */
 static int check_sums_area(const struct lay_geometry *geo, const char **why)
 {
     uint64_t start = geo->sums_start, len = geo->sums_blocks;

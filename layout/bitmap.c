@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Block bitmaps (FORMAT.md 5).
- */
+/* Checks block bitmaps (FORMAT.md 5). */
 #include <assert.h>
 #include <string.h>
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * What the lay_check_* functions share. Private to the folder.
- */
+/* Helpers that the lay_check_* functions share; private to this folder. */
 #ifndef LAYOUT_CHECK_H
 #define LAYOUT_CHECK_H
 
@@ -11,7 +9,10 @@
 
 #include "layout/layout.h"
 
-/* Names the field that is wrong; the value of every failing check. */
+/*
+ * Names the wrong field in *why. Returns -EUCLEAN, the result of every failing
+ * check.
+ */
 static inline int lay_bad(const char **why, const char *what)
 {
     if (why)
@@ -19,16 +20,27 @@ static inline int lay_bad(const char **why, const char *what)
     return -EUCLEAN;
 }
 
+/* True if all len bytes are zero. */
 bool lay_is_zero(const void *data, size_t len);
+/* True if the nanoseconds are in range. */
 bool lay_time_ok(struct lay_time t);
-/* `count` extents in order, without overlap, all within file blocks [lo, hi]. */
+/*
+ * Checks that `count` extents are valid, ordered, disjoint, and within file
+ * blocks [lo, hi].
+ */
 int lay_check_extents(const struct lay_geometry *geo, const struct lay_extent *extents,
                       unsigned count, uint64_t lo, uint64_t hi, const char **why);
-/* The records of a directory's leaf, `used` bytes; the head and the counts are checked. */
+/*
+ * Checks the records of a directory leaf. Its head, level and `used` have been
+ * checked already.
+ */
 int lay_check_dirents(const struct lay_geometry *geo, const struct lay_node *leaf, uint64_t lo,
                       uint64_t hi, const char **why);
 
-/* Do the areas lie inside the file system and apart from each other? 0 or -EUCLEAN. */
+/*
+ * Returns 0 if the areas lie inside the file system and do not overlap, else
+ * -EUCLEAN.
+ */
 int lay_check_areas(const struct lay_geometry *geo, const char **why);
 
 #endif

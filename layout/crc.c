@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Checksums, and the head that every metadata block begins with (FORMAT.md 2).
+ * Checksums, and the head at the start of every metadata block (FORMAT.md 2).
  */
 #include <assert.h>
 #include <isa-l/crc.h>
@@ -13,7 +13,7 @@
 uint32_t lay_crc32c(uint32_t crc, const void *data, size_t len)
 {
     assert(len <= INT_MAX);
-    /* The library neither inverts before nor after; its buffer is only read. */
+    /* The library inverts neither before nor after, and only reads its buffer. */
     return ~crc32_iscsi((unsigned char *)data, (int)len, ~crc);
 }
 

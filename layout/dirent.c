@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Names and the records of directory leaves (FORMAT.md 7).
- */
+/* Checks names and the records of directory leaves (FORMAT.md 7). */
 #include <assert.h>
 #include <dirent.h>
 #include <string.h>
@@ -9,7 +7,10 @@
 #include "layout/check.h"
 #include "layout/layout.h"
 
-/* Bits 62 to 8: a d_off is a positive off_t, and the low byte numbers names of one hash. */
+/*
+ * Bits 62 to 8: d_off must be a positive off_t, and the low byte distinguishes
+ * names with equal hashes.
+ */
 #define KEY_HASH_MASK 0x7fffffffffffff00ull
 
 uint64_t lay_name_key(const uint8_t hash_seed[16], const char *name, size_t len)
@@ -44,7 +45,7 @@ static bool type_ok(uint8_t type)
     }
 }
 
-/* One record, of which `room` bytes are left in the used part of the leaf. */
+/* Checks one record; `room` bytes are left in the used part of the leaf. */
 static int check_dirent(const struct lay_geometry *geo, const struct lay_dirent *d, size_t room,
                         const char **why)
 {

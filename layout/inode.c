@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Inodes and the blocks they live in (FORMAT.md 3).
- */
+/* Checks inodes and inode blocks (FORMAT.md 3). */
 #include <string.h>
 #include <sys/stat.h>
 
 #include "layout/check.h"
 #include "layout/layout.h"
 
-/* An inode with its fields in the host's order, as far as several checks need them. */
+/* Fields of an inode in host byte order, as far as several checks need them. */
 struct fields {
     uint32_t mode;
     uint64_t ino, size, blocks, xattr;
@@ -33,7 +31,7 @@ static bool mode_ok(uint32_t mode)
     }
 }
 
-/* Which way to read the map goes with which type of file. */
+/* True if this type of file may have a map of this kind. */
 static bool kind_ok(uint32_t mode, unsigned kind)
 {
     switch (kind) {
@@ -52,7 +50,10 @@ static bool kind_ok(uint32_t mode, unsigned kind)
     }
 }
 
-/* `own` blocks hang on the map; the rest of the charge can only be xattr blocks. */
+/*
+ * Checks inode.blocks. The map accounts for `own` blocks; only xattr blocks may
+ * be charged in addition.
+ */
 static int check_charge(const struct fields *f, uint64_t own, const char **why)
 {
     uint64_t most = f->xattr ? LAY_XATTR_BLOCKS_MAX : 0;
@@ -87,7 +88,10 @@ static int check_inline(const struct lay_geometry *geo, const struct lay_inode *
     return check_charge(f, sum, why);
 }
 
-/* Only a block of the tree itself is in reach here; its charge includes what the tree maps. */
+/*
+ * Checks the inode's fields of the tree, not its nodes. The blocks charged
+ * include the mapped data.
+ */
 static int check_tree(const struct lay_geometry *geo, const struct lay_inode *inode,
                       const struct fields *f, const char **why)
 {
@@ -167,7 +171,7 @@ static int check_map(const struct lay_geometry *geo, const struct lay_inode *ino
     return check_link(geo, inode, f, why);
 }
 
-/* Links and lists: nlink, the orphan list, "..". */
+/* Checks nlink, the orphan list and "..". */
 static int check_links(const struct lay_geometry *geo, const struct lay_inode *inode,
                        const struct fields *f, const char **why)
 {
@@ -215,7 +219,10 @@ static int check_attributes(const struct lay_geometry *geo, const struct lay_ino
     return 0;
 }
 
-/* The inode file's own inode has no name, no owner and no list. */
+/*
+ * Checks the inode file's own inode, which has no name, no owner and is in no
+ * list.
+ */
 static int check_inode_file(const struct lay_inode *inode, const struct fields *f, const char **why)
 {
     if (f->mode != S_IFREG || lay_get32(inode->nlink) != 1)
@@ -228,7 +235,10 @@ static int check_inode_file(const struct lay_inode *inode, const struct fields *
     return 0;
 }
 
-/* A free slot keeps its generation, so that a stale handle is known when the slot is reused. */
+/*
+ * Checks a free slot, which keeps its generation so that stale handles are
+ * detected after reuse.
+ */
 static int check_free_slot(const struct lay_inode *inode, const char **why)
 {
     struct lay_inode rest = *inode;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Journal blocks (FORMAT.md 10).
- */
+/* Checks journal blocks (FORMAT.md 10). */
 #include <assert.h>
 #include <string.h>
 
@@ -58,14 +56,17 @@ static bool is_sums(const struct lay_geometry *geo, uint64_t block)
     return block >= geo->sums_start && block - geo->sums_start < geo->sums_blocks;
 }
 
-/* A block of which the log may hold an image: not the journal, and no superblock copy. */
+/*
+ * True if the log may hold an image of the block: not of the journal or a
+ * superblock copy.
+ */
 static bool target_ok(const struct lay_geometry *geo, uint64_t block)
 {
     return block == 0 || is_bitmap(geo, block) || is_sums(geo, block) ||
            lay_range_ok(geo, block, 1);
 }
 
-/* A block of the log: the head, its place and its transaction. */
+/* Checks the head, address and transaction of a block in the log. */
 static int check_log_head(const struct lay_geometry *geo, const void *block, uint32_t magic,
                           uint64_t addr, uint64_t tid, const char **why)
 {
@@ -116,7 +117,7 @@ int lay_check_journal_desc(const struct lay_geometry *geo, const struct lay_jour
     return lay_is_zero(&d->tags[count], unused) ? 0 : lay_bad(why, "unused bytes");
 }
 
-/* Does a block of this kind, of this owner, belong at `block`? */
+/* True if a block of this kind and owner belongs at `block`. */
 static bool place_ok(const struct lay_geometry *geo, uint32_t magic, uint64_t block, uint64_t owner)
 {
     switch (magic) {
@@ -139,7 +140,10 @@ static bool place_ok(const struct lay_geometry *geo, uint32_t magic, uint64_t bl
     }
 }
 
-/* Where everything is does not change: a superblock that says otherwise was not written by us. */
+/*
+ * Checks a superblock image. The shape never changes in a transaction, so an
+ * image with another shape is invalid.
+ */
 static int check_super_image(const struct lay_geometry *geo, const void *image, const char **why)
 {
     struct lay_geometry own;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Extents and the nodes of the two kinds of B+tree (FORMAT.md 3.2 and 6).
- */
+/* Checks extents and nodes of both kinds of B+tree (FORMAT.md 3.2 and 6). */
 #include <assert.h>
 
 #include "layout/check.h"
@@ -64,7 +62,10 @@ static int check_branches(const struct lay_geometry *geo, const struct lay_node 
     return 0;
 }
 
-/* Level, counts, and zeros where nothing is. Records of fixed size; 0: of any size. */
+/*
+ * Checks the level, the counts, and that unused bytes are zero. `record` is the
+ * fixed size of a record, or 0 if sizes vary.
+ */
 static int check_shape(const struct lay_node *node, unsigned level, unsigned record,
                        const char **why)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * SipHash-2-4 (Aumasson and Bernstein, 2012): a keyed hash of short inputs. Without the key no
- * collisions can be computed, even from the hashes of chosen inputs.
+ * SipHash-2-4 (Aumasson and Bernstein, 2012): a keyed hash of short inputs.
+ * Without the key collisions cannot be computed, not even from the hashes of
+ * chosen inputs.
  */
 #include <string.h>
 
@@ -31,7 +32,7 @@ static void rounds(struct state *s, unsigned n)
     }
 }
 
-/* n bytes, at most 8, as a little-endian number. */
+/* Reads n <= 8 bytes as a little-endian number. */
 static uint64_t load(const uint8_t *bytes, size_t n)
 {
     le64 word = lay_put64(0);

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Checksum blocks (FORMAT.md 5.4).
- */
+/* Checks checksum blocks (FORMAT.md 5.4). */
 #include "layout/check.h"
 #include "layout/layout.h"
 
-/* Entries of the block that stand for blocks of the file system. */
+/* Returns the number of entries that represent blocks of the file system. */
 static uint64_t entries_of(const struct lay_geometry *geo, uint64_t index)
 {
     uint64_t left = geo->blocks - index * LAY_SUMS_ENTRIES;

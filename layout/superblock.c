@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The superblock and its copies (FORMAT.md 4).
- */
+/* Checks the superblock and its copies (FORMAT.md 4). */
 #include <string.h>
 
 #include "layout/check.h"
 #include "layout/layout.h"
 
-/* The bytes after the lead byte of a UTF-8 character, or -1 for a byte that cannot lead. */
+/*
+ * Returns the number of bytes after the lead byte of a UTF-8 character, or -1
+ * if it is no lead byte.
+ */
 static int utf8_tail(uint8_t lead)
 {
     if (lead < 0x80)
@@ -19,7 +20,10 @@ static int utf8_tail(uint8_t lead)
     return lead >= 0xf0 && lead < 0xf5 ? 3 : -1;
 }
 
-/* Overlong forms, surrogates and values past U+10FFFF show in the second byte. */
+/*
+ * True unless the second byte reveals an overlong form, a surrogate or a value
+ * past U+10FFFF.
+ */
 static bool utf8_second_ok(uint8_t lead, uint8_t second)
 {
     uint8_t lo = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
@@ -79,7 +83,10 @@ static void read_geometry(const struct lay_super *sb, struct lay_geometry *geo)
     memcpy(geo->label, sb->label, sizeof(geo->label));
 }
 
-/* Version and features come before the other fields: a later version may read those otherwise. */
+/*
+ * Checks version and features before all other fields, which a later version
+ * may define differently.
+ */
 static int check_version(const struct lay_super *sb, uint64_t *features, const char **why)
 {
     uint64_t unknown = lay_get64(sb->incompat) & ~LAY_FEATURE_INCOMPAT;
@@ -97,7 +104,7 @@ static int check_version(const struct lay_super *sb, uint64_t *features, const c
     return 0;
 }
 
-/* No section without groups has a sum. */
+/* Checks that only sections with groups have a sum. */
 static int check_sections(const struct lay_super *sb, const struct lay_geometry *geo,
                           const char **why)
 {
@@ -120,7 +127,7 @@ static int check_devices(const struct lay_super *sb, const char **why)
     return 0;
 }
 
-/* Counters and list heads: what changes while mounted. */
+/* Checks the counters and list heads, which change while mounted. */
 static int check_counters(const struct lay_super *sb, const char **why)
 {
     uint64_t file_blocks = lay_get64(sb->inode_file.size) >> LAY_BLOCK_SHIFT;
@@ -165,7 +172,7 @@ static int check_fields(const struct lay_super *sb, const struct lay_geometry *g
         return err;
     if (!label_field_ok(sb->label))
         return lay_bad(why, "label");
-    /* Features that this version may ignore can have taken bytes of the reserved area. */
+    /* Features that this version may ignore can use bytes of the reserved area. */
     bool plain = !(geo->compat & ~LAY_FEATURE_COMPAT) && !(geo->ro_compat & ~LAY_FEATURE_RO_COMPAT);
     if (plain && !lay_is_zero(sb->reserved, sizeof(sb->reserved)))
         return lay_bad(why, "reserved");

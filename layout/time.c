@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Times: a signed 64-bit count of seconds in two halves, and nanoseconds.
- */
+/* Times: a signed 64-bit count of seconds in two halves, and nanoseconds. */
 #include <assert.h>
 
 #include "layout/check.h"

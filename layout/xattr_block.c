@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Extended attributes and long targets of symbolic links (FORMAT.md 8 and 9).
+ * Checks extended attributes and long targets of symbolic links (FORMAT.md 8
+ * and 9).
  */
 #include <string.h>
 
@@ -11,7 +12,7 @@ static int check_xattr(const struct lay_xattr *x, size_t room, const char **why)
 {
     if (room < sizeof(*x) || lay_get16(x->len) > room)
         return lay_bad(why, "xattr past the used bytes");
-    /* Bounds the sum below before it is taken. */
+    /* Bounds value_len before it is used in a sum. */
     if (lay_get32(x->value_len) > LAY_PAYLOAD ||
         lay_get16(x->len) != LAY_XATTR_LEN(x->name_len, lay_get32(x->value_len)))
         return lay_bad(why, "xattr.len");
