@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Monotonic time (CLOCK_MONOTONIC), its units, and waits that it bounds. */
+/* Monotonic time (CLOCK_MONOTONIC), its units, and waits until such a time. */
 #ifndef SUPPORT_CLOCK_H
 #define SUPPORT_CLOCK_H
 
@@ -11,6 +11,7 @@
 #define NS_PER_MS 1000000ull
 #define MS_PER_S  1000ull
 
+/* These return the current time in the unit of their name. */
 static inline uint64_t now_ns(void)
 {
     struct timespec ts;
@@ -34,18 +35,22 @@ static inline double now_seconds(void)
     return (double)now_ns() / NS_PER_S;
 }
 
-/* The time `ms` milliseconds from now, in ns as now_ns() counts. */
+/* Returns the time `ms` milliseconds from now in ns of now_ns(). */
 static inline uint64_t deadline_after_ms(uint64_t ms)
 {
     return now_ns() + ms * NS_PER_MS;
 }
 
+/* Converts ns of now_ns(). */
 static inline struct timespec timespec_of_ns(uint64_t ns)
 {
     return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
 }
 
-/* pthread_cond_timedwait() until a time of now_ns(): 0 or ETIMEDOUT. Needs no attribute of cond. */
+/*
+ * pthread_cond_timedwait() until a time of now_ns(). Returns 0 or ETIMEDOUT.
+ * The condition variable needs no clock attribute.
+ */
 static inline int cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t until_ns)
 {
     const struct timespec ts = timespec_of_ns(until_ns);

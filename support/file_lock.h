@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The lock of a drive that is a file or a block device of the kernel: flock(2) of the whole of it.
+ * Locks a drive that is a file or a kernel block device, by flock(2) of the
+ * whole file.
  */
 #ifndef SUPPORT_FILE_LOCK_H
 #define SUPPORT_FILE_LOCK_H
@@ -19,13 +20,17 @@
 #include "support/clock.h"
 
 /*
- * A reader of /proc/PID/maps keeps the mappings of a killed process, and with them its lock, for
- * some milliseconds after the process was reaped. The next owner waits that long.
+ * Maximum wait for a lock. A reader of /proc/PID/maps keeps the mappings of a
+ * killed process, and thus its lock, for some milliseconds after the process
+ * was reaped.
  */
 #define FILE_LOCK_POLLS   200
 #define FILE_LOCK_POLL_NS 1000000
 
-/* kind: LOCK_SH or LOCK_EX. 0; -EBUSY: another process has held it for longer than that; -errno. */
+/*
+ * Takes a lock; kind is LOCK_SH or LOCK_EX. Returns 0, -EBUSY if another
+ * process held it for the whole wait, or another -errno.
+ */
 static inline int file_lock(int fd, int kind)
 {
     struct timespec ts = {.tv_sec = 0, .tv_nsec = FILE_LOCK_POLL_NS};
@@ -40,6 +45,7 @@ static inline int file_lock(int fd, int kind)
     return 0;
 }
 
+/* True if path is the source of a mount. */
 static inline bool file_lock_is_mounted(const char *path)
 {
     FILE *mounts = setmntent("/proc/self/mounts", "re");
@@ -55,9 +61,11 @@ static inline bool file_lock_is_mounted(const char *path)
 }
 
 /*
- * umount(8) of a FUSE mount returns before the daemon has released its drive, which takes seconds
- * on a busy machine. Waits for that, but for no mount that is there and for no longer than this. No
- * lock is held on return: the open that follows takes one, or fails.
+ * Waits until no other process locks the file. umount(8) of a FUSE mount
+ * returns before the daemon has released its drive, which takes seconds on a
+ * busy machine. The wait ends if the file is still mounted, and after
+ * FILE_LOCK_AWAIT_MS. No lock is held on return; the following open takes one
+ * or fails.
  */
 #define FILE_LOCK_AWAIT_MS 5000
 #define FILE_LOCK_AWAIT_NS 10000000

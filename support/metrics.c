@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The counters of a mount by name, and all of them as Prometheus' text format. */
+/* Names a mount's counters and prints them in Prometheus' text format. */
 #include "support/metrics.h"
 
 #include <inttypes.h>
@@ -92,7 +92,7 @@ uint64_t metrics_bucket_us(unsigned i)
 
 /* --- Prometheus ------------------------------------------------------------------------------ */
 
-/* A label's value: backslashes, quotes and newlines are escaped. */
+/* Prints a label value with backslashes, quotes and newlines escaped. */
 static void print_mount(const char *text, FILE *to)
 {
     fputs("{mount=\"", to);
@@ -126,7 +126,7 @@ static void print_counter(const struct metrics_mount *mounts, size_t n,
     }
 }
 
-/* Calls of one kind by one path, of which one family of metrics tells. */
+/* Calls of one kind by one path, the subject of one metric. */
 struct kind {
     const struct metrics_mount *mount;
     unsigned op, path;
@@ -147,7 +147,7 @@ static void print_sample(const char *family, const char *end, const struct kind 
     print_kind(name, k, to);
 }
 
-/* A bucket of Prometheus includes the smaller ones. */
+/* Prints a histogram; each bucket of Prometheus includes the smaller ones. */
 static void print_histogram(const char *family, const struct kind *k,
                             const struct gpunvme_latency *l, FILE *to)
 {
@@ -169,7 +169,7 @@ static void print_histogram(const char *family, const struct kind *k,
     fprintf(to, "} %" PRIu64 "\n", count);
 }
 
-/* By the daemon's clock. */
+/* Prints latencies measured by the daemon. */
 static void print_transfers(const struct metrics_mount *mounts, size_t n, FILE *to)
 {
     print_head("transfer_seconds", "Time in the daemon of transfers that moved bytes", "histogram",
@@ -180,7 +180,10 @@ static void print_transfers(const struct metrics_mount *mounts, size_t n, FILE *
     }
 }
 
-/* As programs share them; the pairs of op and path of all mounts, one after the other. */
+/*
+ * Latencies reported by programs. i enumerates the pairs of op and path of all
+ * mounts.
+ */
 #define PAIRS (3 * GPUNVME_CALLS_PATHS)
 static struct kind pair_of(const struct metrics_mount *mounts, size_t i)
 {

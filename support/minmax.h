@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The smaller and the larger of two sizes. */
+/* Minimum and maximum of two sizes. */
 #ifndef SUPPORT_MINMAX_H
 #define SUPPORT_MINMAX_H
 

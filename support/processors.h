@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* How many processors there are to use. */
+/* Counts the usable processors. */
 #ifndef SUPPORT_PROCESSORS_H
 #define SUPPORT_PROCESSORS_H
 
@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 /*
- * The processors that the calling thread may run on: with taskset(1), or in a container, fewer than
- * the machine has. At least 1.
+ * Returns the number of processors on which the calling thread may run, at
+ * least 1. It is smaller than the machine's under taskset(1) or in a container.
  */
 static inline unsigned processors_allowed(void)
 {
@@ -17,7 +17,7 @@ static inline unsigned processors_allowed(void)
 
     if (sched_getaffinity(0, sizeof(set), &set) == 0)
         return (unsigned)CPU_COUNT(&set);
-    all = sysconf(_SC_NPROCESSORS_ONLN); /* more than the set has room for */
+    all = sysconf(_SC_NPROCESSORS_ONLN); /* the set is too small for this machine */
     return all > 0 ? (unsigned)all : 1;
 }
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Standard input, output and error of a program that was started without one of them. */
+/*
+ * Standard input, output and error of a program that was started without them.
+ */
 #ifndef SUPPORT_STD_FILES_H
 #define SUPPORT_STD_FILES_H
 
@@ -8,9 +10,10 @@
 #include <unistd.h>
 
 /*
- * A device would be opened as the descriptor that is missing, and messages be written to it. What
- * takes its place refuses reads and writes (EBADF), as a closed descriptor does. 0 or -errno;
- * called before anything is opened.
+ * Opens a placeholder for each missing standard descriptor; otherwise a device
+ * could get its number, and messages would be written to the device. The
+ * placeholder refuses reads and writes (EBADF) like a closed descriptor.
+ * Returns 0 or -errno. Must be called before anything else is opened.
  */
 static inline int std_files_fill(void)
 {

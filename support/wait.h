@@ -9,7 +9,7 @@
 
 #include "support/clock.h"
 
-/* Signals do not end it. */
+/* Sleeps for the whole time; signals do not shorten it. */
 static inline void wait_ms(unsigned ms)
 {
     uint64_t until = deadline_after_ms(ms), now;
@@ -22,24 +22,28 @@ static inline void wait_ms(unsigned ms)
 }
 
 /*
- * Three stages between two polls. A fast device answers within the first polls, which do not pause.
- * Then the thread yields, because with few cores the software controller may need this one. Then it
- * sleeps.
+ * The stages of a wait between polls. A fast device answers within the first
+ * polls, which do not pause. Then the thread yields, because with few cores a
+ * controller in software may need its core. Then it sleeps.
  */
 #define POLL_WAIT_SPINS    256u
 #define POLL_WAIT_YIELDS   128u
 #define POLL_WAIT_SLEEP_NS 50000
 
 struct poll_wait {
-    unsigned polls; /* without success so far */
+    unsigned polls; /* consecutive polls without success */
 };
 
+/* Restarts the stages after a successful poll. */
 static inline void poll_wait_reset(struct poll_wait *w)
 {
     w->polls = 0;
 }
 
-/* Waits once. True: the thread slept, so the rarer checks (registers, deadlines) are due. */
+/*
+ * Waits once. Returns true if the thread slept; then rarer checks (registers,
+ * deadlines) are due.
+ */
 static inline bool poll_wait_once(struct poll_wait *w)
 {
     struct timespec ts = {.tv_sec = 0, .tv_nsec = POLL_WAIT_SLEEP_NS};
