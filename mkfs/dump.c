@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* dump.gpunvme: shows the objects of a file system, as text or JSON. */
+/* dump.gpunvme: shows the objects of a file system as text or JSON. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdbool.h>
@@ -19,7 +19,7 @@ struct options {
     uint64_t inode, extents, directory; /* or NOT_ASKED */
 };
 
-/* The device and the parts read on the way to the requested object. */
+/* The device, and the parts read on the way to the requested object. */
 struct dump {
     const struct options *o;
     struct image img;
@@ -28,7 +28,7 @@ struct dump {
     struct lay_journal header;
     struct log log;
     struct json_object *tree;
-    bool shown; /* there is more in the tree than what every tree has */
+    bool shown; /* the tree holds more than the entries common to all */
 };
 
 static const char usage_text[] =
@@ -95,7 +95,7 @@ static int set_option(void *options, int c)
 static const struct tool_syntax syntax = {usage_text, "si:e:d:jo:" TOOL_SHORT_OPTIONS, long_options,
                                           set_option, EXIT_USAGE};
 
-/* -1: go on; otherwise the exit status. */
+/* Returns -1 to continue, or the exit status. */
 static int parse_arguments(int argc, char **argv, struct options *o)
 {
     int status = tool_parse(&syntax, argc, argv, o, &o->device);
@@ -106,7 +106,10 @@ static int parse_arguments(int argc, char **argv, struct options *o)
     return status;
 }
 
-/* The journal is read first: everything else is seen through it. */
+/*
+ * Replays the journal in memory, so that all other objects are read as after
+ * recovery.
+ */
 static int recover(struct dump *d)
 {
     union lay_block b;
@@ -150,7 +153,7 @@ static int explain(const struct options *o, const char *what, int err)
     }
 }
 
-/* Adds an object to the tree; reports the error of one that could not be collected. */
+/* Adds an object to the tree. Reports the error of one that could not be read. */
 static int add(struct dump *d, const char *key, struct json_object *value, int err)
 {
     bool empty = json_object_is_type(value, json_type_array)

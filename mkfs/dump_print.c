@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What dump.gpunvme found, as text or as JSON. */
+/* Prints the tree of dump.gpunvme as text or JSON. */
 #include "mkfs/dump_print.h"
 
 #include <inttypes.h>
@@ -7,7 +7,10 @@
 #include <string.h>
 #include <uuid/uuid.h>
 
-/* Room for the longest bytes that are shown, a symbolic link's target, with every byte escaped. */
+/*
+ * Room for the longest byte string, a symbolic link's target, with every byte
+ * escaped.
+ */
 #define ESCAPED_MAX (4 * (LAY_SYMLINK_MAX + 1) + 1)
 
 void dump_put_number(struct json_object *to, const char *key, uint64_t value)
@@ -104,7 +107,7 @@ static const char *plain(struct json_object *value)
     return json_object_get_string(value);
 }
 
-/* "key=value key=value ..." */
+/* Prints "key=value key=value ...". */
 static void print_row(struct json_object *row, int depth)
 {
     const char *space = "";
@@ -122,7 +125,7 @@ static void print_row(struct json_object *row, int depth)
     putchar('\n');
 }
 
-/* As deep as the trees that dump.c builds. */
+/* Recursion is as deep as the trees that dump.c builds. */
 static void print_object(struct json_object *object, int depth)
 {
     json_object_object_foreach(object, key, value)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Objects of the file system as JSON trees. */
+/* Converts objects of the file system to JSON trees. */
 #include "mkfs/dump_tree.h"
 
 #include <dirent.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Objects of the file system as JSON trees. Each returns 0, -EUCLEAN (damaged; what could be read
- * is there), -ENOENT, -ENOTDIR or a device error.
+ * Converts objects of the file system to JSON trees. Each function returns 0,
+ * -EUCLEAN (damaged; the tree holds the readable parts), -ENOENT, -ENOTDIR or a
+ * device error.
  */
 #ifndef MKFS_DUMP_TREE_H
 #define MKFS_DUMP_TREE_H

@@ -2,9 +2,9 @@
 /*
  * Writes and verifies the metadata of an empty file system.
  *
- * Order: old superblocks are erased first, everything else is written, flushed, verified, and only
- * then the new superblocks, block 0 last. A crash before these leaves a device that no mount
- * accepts.
+ * Old superblocks are erased first. Then all other blocks are written, flushed
+ * and verified. The new superblocks come last, with block 0 at the end. A crash
+ * before that leaves a device that no mount accepts.
  */
 #include <assert.h>
 #include <errno.h>
@@ -13,16 +13,16 @@
 
 #include "mkfs/mkfs_core.h"
 
-#define CHUNK_BLOCKS  256u   /* of a transfer: 1 MiB */
+#define CHUNK_BLOCKS  256u   /* per transfer: 1 MiB */
 #define ZERO_BLOCKS   16384u /* zeroed by one command: 64 MiB */
-#define SINGLE_BLOCKS 64u    /* read by a command each, at once; less than CHUNK_BLOCKS */
+#define SINGLE_BLOCKS 64u    /* read at once by one command each; less than CHUNK_BLOCKS */
 
-/* What the steps of one format share. */
+/* State shared by the steps of one format. */
 struct format {
     struct bd_dev *dev;
     const struct mkfs_params *params;
     const struct mkfs_plan *plan;
-    uint8_t *buf; /* CHUNK_BLOCKS blocks the device reaches */
+    uint8_t *buf; /* CHUNK_BLOCKS blocks of memory that the device reaches */
 };
 
 static const struct lay_geometry *geo_of(const struct format *f)
@@ -55,7 +55,7 @@ static int read_blocks(struct format *f, uint64_t block, uint64_t count)
     return bd_read(f->dev, block << LAY_BLOCK_SHIFT, f->buf, count << LAY_BLOCK_SHIFT);
 }
 
-/* The first block of the buffer, zeroed, with its head. */
+/* Returns the first block of the buffer, zeroed and with its head set. */
 static void *new_block(struct format *f, uint32_t magic, uint64_t block, uint64_t owner)
 {
     memset(f->buf, 0, LAY_BLOCK_SIZE);
@@ -69,7 +69,10 @@ static int seal_and_write(struct format *f, uint64_t block)
     return write_blocks(f, block, 1);
 }
 
-/* Is a block of the new file system in use? All metadata but the copies is at the start. */
+/*
+ * True if a block of the new file system is in use. All metadata except the
+ * copies is at the start.
+ */
 static bool in_use(const struct mkfs_plan *plan, uint64_t block)
 {
     return block <= plan->root_node || block >= plan->geo.blocks || block == plan->geo.copies[0] ||
@@ -90,7 +93,7 @@ static void fill_bitmap(const struct format *f, struct lay_bitmap *bm, uint64_t 
     bm->free = lay_put32(free_bits);
 }
 
-/* In parts, so that an interruption is noticed. */
+/* Writes zeros in parts, so that an interruption is noticed. */
 static int write_zeros(struct format *f, uint64_t block, uint64_t count)
 {
     int err = 0;
@@ -112,7 +115,10 @@ static int write_bitmap(struct format *f, uint64_t group)
     return seal_and_write(f, block);
 }
 
-/* A bitmap of zeros stands for a free group, as nearly all of a large file system are. */
+/*
+ * A bitmap of zeros represents a free group, like nearly all groups of a large
+ * file system.
+ */
 static int write_bitmaps(struct format *f)
 {
     const struct lay_geometry *geo = geo_of(f);
@@ -148,8 +154,8 @@ static int write_unused(struct format *f)
 }
 
 /*
- * Records of an earlier file system with this UUID must not be replayed, so all of the log is
- * written.
+ * Writes the whole log, because records of an earlier file system with this
+ * UUID must not be replayed.
  */
 static int write_journal(struct format *f)
 {
@@ -273,7 +279,10 @@ static int write_supers(struct format *f)
     return err ? err : bd_flush(f->dev);
 }
 
-/* Block 0, and the copies of an older file system that has them where it says or where it must. */
+/*
+ * Block 0, and the copies of an older file system, at the addresses in its
+ * superblock or at the standard ones.
+ */
 struct old_supers {
     uint64_t at[1 + 2 * LAY_SUPER_COPIES];
     size_t n;
@@ -301,7 +310,7 @@ static int find_old(struct format *f, struct old_supers *old)
     return err;
 }
 
-/* All of them, also when one fails. The first error. */
+/* Zeroes all of them even if a write fails. Returns the first error. */
 static int zero_old(struct format *f, const struct old_supers *old)
 {
     int err = 0;
@@ -315,10 +324,11 @@ static int zero_old(struct format *f, const struct old_supers *old)
 }
 
 /*
- * Copies before block 0, because a mount takes a copy where block 0 is zero, and without a check
- * for interruptions in between. The discard is a hint that spares the drive. It comes afterwards,
- * so that no superblock refers to discarded blocks; what these hold then is undefined, so the
- * places are zeroed once more.
+ * Erases old superblocks, without a check for interruptions in between: first
+ * the copies, then block 0, because a mount uses a copy if block 0 is zero. The
+ * discard is a hint that spares the drive. It follows the erasure, so that no
+ * superblock refers to discarded blocks. Discarded blocks have undefined
+ * contents, so the places are zeroed again.
  */
 static int erase_old(struct format *f)
 {
@@ -337,7 +347,7 @@ static int flush(struct format *f)
     return bd_flush(f->dev);
 }
 
-/* After a failure, that of an interruption included. */
+/* Called after a failure or interruption. */
 static void erase_supers(struct format *f)
 {
     const struct lay_geometry *geo = geo_of(f);
@@ -408,7 +418,7 @@ static int verify_zeros(struct format *f, uint64_t block, uint64_t count)
     return err;
 }
 
-/* By commands of one block each. */
+/* Reads each block by a command of its own. */
 static int read_singly(struct format *f, uint64_t block, uint64_t count)
 {
     struct bd_io ios[SINGLE_BLOCKS];
@@ -424,8 +434,9 @@ static int read_singly(struct format *f, uint64_t block, uint64_t count)
 }
 
 /*
- * A drive that takes the pages of long commands in another order takes them so twice, so blocks
- * written by long commands, of up to CHUNK_BLOCKS, are read by short ones.
+ * Reads blocks by short commands that were written by long ones of up to
+ * CHUNK_BLOCKS. A drive that permutes the pages of long commands does so in
+ * both directions, so long reads would hide it.
  */
 static int verify_unused(struct format *f)
 {

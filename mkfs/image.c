@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A file system seen from outside: the superblock, blocks as they are after recovery. */
+/* Finds the superblock of an image, and reads blocks as they are after recovery. */
 #include "mkfs/image.h"
 
 #include <assert.h>
@@ -52,7 +52,7 @@ int image_read(struct image *img, uint64_t block, union lay_block *out)
     return err;
 }
 
-/* The search for the newest superblock (FORMAT.md 4.1). */
+/* State of the search for the newest superblock (FORMAT.md 4.1). */
 struct search {
     struct image *img;
     struct image_super *super;
@@ -61,7 +61,7 @@ struct search {
     bool any;
 };
 
-/* Takes the superblock at addr when it is sound and newer than the best one so far. */
+/* Takes the superblock at addr if it is valid and newer than the best one so far. */
 static int consider(struct search *s, uint64_t addr)
 {
     struct image *img = s->img;
@@ -82,7 +82,10 @@ static int consider(struct search *s, uint64_t addr)
     return 0;
 }
 
-/* The first copy of a file system that does not fill the device begins a group. */
+/*
+ * Searches the groups: the first copy of a file system that does not fill the
+ * device starts a group.
+ */
 static int search_groups(struct search *s)
 {
     int err = 0;
@@ -115,7 +118,10 @@ static int find_super(struct search *s)
 
     if (err && err != -EIO)
         return err;
-    /* The bound of the device comes separately: a cut image keeps a sound superblock. */
+    /*
+     * The device size is checked separately, because a truncated image keeps a
+     * valid superblock.
+     */
     super->error =
         err ? err : lay_check_super(&s->primary, 0, 0, &img->geo, &super->features, &super->why);
     if (err)

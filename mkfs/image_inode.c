@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Inodes of an image, found through the extents of the inode file.
- */
+/* Reads inodes of an image through the extents of the inode file. */
 #include <errno.h>
 
 #include "mkfs/walk.h"
 
-/* Looks for one block of a file among its extents. */
+/* Searches the extents of a file for one block. */
 struct find_block {
     uint64_t file_block;
-    uint64_t found; /* 0: not there */
+    uint64_t found; /* 0: not found */
 };
 
 static void match_extent(void *arg, const struct lay_extent *e)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * mkfs.gpunvme: makes an empty file system on an image file, a block device or an NVMe drive.
+ * mkfs.gpunvme: creates an empty file system on an image file, a block device
+ * or an NVMe drive.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -104,7 +105,7 @@ static int set_size(struct options *o, const char *text)
     return 0;
 }
 
-/* Digits that fit in 32 bits; UINT32_MAX is "no owner" to chown(2). */
+/* Parses digits that fit in 32 bits. UINT32_MAX means "no owner" in chown(2). */
 static int parse_id(const char *text, uint32_t *id)
 {
     uint64_t value;
@@ -226,7 +227,7 @@ static int set_time(struct mkfs_params *params)
     return 0;
 }
 
-/* Answers of mkfs_lay_out(). */
+/* Reports an error of mkfs_lay_out(). */
 static int explain_plan(const struct options *o, int err)
 {
     switch (err) {
@@ -241,7 +242,7 @@ static int explain_plan(const struct options *o, int err)
     }
 }
 
-/* Answers of mkfs_format(), those of the device among them. */
+/* Reports an error of mkfs_format(), which may be the device's. */
 static int explain(const struct options *o, const struct bd_opened *opened, int err)
 {
     char why[128];
@@ -299,7 +300,7 @@ static void print_result(const struct options *o, const struct mkfs_plan *plan)
         print_where(o, plan);
 }
 
-/* Which drive it will be, before anything happens to it. */
+/* Identifies the drive before anything happens to it. */
 static void print_drive(const struct options *o, const struct target *t)
 {
     if (!t->opened.ctrlr || o->quiet)
@@ -343,7 +344,10 @@ static bool interrupted(void)
     return stop;
 }
 
-/* A file that this run has made does not outlive it half made. */
+/*
+ * Catches signals, so that a file that this run created is removed if it is
+ * unfinished.
+ */
 static void catch_signals(void)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
@@ -353,7 +357,10 @@ static void catch_signals(void)
         sigaction(numbers[i], &action, NULL);
 }
 
-/* The root belongs to the user of the run, and the hash of a name cannot be foretold. */
+/*
+ * Makes the user of this run the owner of the root, and draws a random hash
+ * seed, so that hashes of names cannot be predicted.
+ */
 static int set_defaults(struct options *o)
 {
     o->params.root_uid = geteuid();

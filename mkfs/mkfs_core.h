@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Makes an empty file system on a block device. No output and no policy of the command line: the
- * tests of the live file system make their images with this.
+ * Creates an empty file system on a block device, without output or
+ * command-line policy. The tests of the live file system also create their
+ * images with it.
  */
 #ifndef MKFS_MKFS_CORE_H
 #define MKFS_MKFS_CORE_H
@@ -20,42 +21,47 @@ extern "C" {
 
 struct mkfs_params {
     uint8_t uuid[16];
-    const char *label;       /* NULL: none; checked with lay_label_ok() by the caller */
-    uint64_t bytes;          /* of the file system; 0: the whole device */
-    uint64_t journal_blocks; /* 0: chosen by size */
+    const char *label;       /* NULL for none; the caller has checked it with lay_label_ok() */
+    uint64_t bytes;          /* of the file system; 0 selects the whole device */
+    uint64_t journal_blocks; /* 0 selects a size that fits the device */
     int64_t time_sec;        /* of creation */
     uint32_t time_nsec;
-    uint8_t hash_seed[16]; /* of names: random, or hash collisions can be aimed */
+    uint8_t hash_seed[16]; /* must be random, or hash collisions can be provoked */
     uint32_t root_uid, root_gid;
-    bool data_csum; /* feature: checksums of data */
-    /* Asked at least once for each MiB written; true: give up with -EINTR. NULL: never. */
+    bool data_csum; /* feature: data blocks have checksums */
+    /*
+     * Called at least once per MiB written. True ends the format with -EINTR. NULL
+     * means never.
+     */
     bool (*interrupted)(void);
 };
 
-/* Where things are on a new file system; all that the parameters decide. */
+/* The places of everything in a new file system, which follow from the parameters. */
 struct mkfs_plan {
     struct lay_geometry geo;
-    uint64_t inode_block; /* the inode file's one block */
+    uint64_t inode_block; /* the only block of the inode file */
     uint64_t root_node;   /* the root directory's empty leaf */
     uint64_t free_blocks;
 };
 
 /*
- * Lays out a file system for a device of device_bytes. -EINVAL: smaller than MKFS_MIN_BYTES, or a
- * journal out of range; -ENOSPC: params->bytes is more than the device has; -EFBIG: more blocks
- * than the format can count.
+ * Lays out a file system for a device of device_bytes. Returns 0, -EINVAL if it
+ * is smaller than MKFS_MIN_BYTES or the journal size is out of range, -ENOSPC
+ * if params->bytes exceeds the device, and -EFBIG if it has more blocks than
+ * the format supports.
  */
 int mkfs_lay_out(const struct mkfs_params *params, uint64_t device_bytes, struct mkfs_plan *plan);
 
-/* Is every block of the group free? Its bitmap is a block of zeros. */
+/* True if every block of the group is free; its bitmap is then a block of zeros. */
 bool mkfs_group_is_free(const struct mkfs_plan *plan, uint64_t group);
 
 /*
- * Writes every metadata block of an empty file system, reads all of it back and checks it, the
- * superblocks last. The same parameters give the same bytes. When it fails, the device holds no
- * valid superblock; or, if the old ones could not be erased, its old contents less some copies of
- * the superblock. Errors: those of mkfs_lay_out(), the device's, -EINTR, -EUCLEAN (the blocks read
- * back differ from those written).
+ * Writes every metadata block of an empty file system, the superblocks last,
+ * and reads all of them back to check them. The same parameters produce the
+ * same bytes. After a failure the device holds no valid superblock; or, if the
+ * old superblocks could not be erased, its old contents without some superblock
+ * copies. Returns errors of mkfs_lay_out() and of the device, -EINTR, and
+ * -EUCLEAN if blocks read back differ from those written.
  */
 int mkfs_format(struct bd_dev *dev, const struct mkfs_params *params, struct mkfs_plan *plan);
 

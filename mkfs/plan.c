@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Where the parts of a new file system go.
- */
+/* Decides where the parts of a new file system go. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
 
 #include "mkfs/mkfs_core.h"
 
-/* A 64th of the device, neither tiny nor huge, and never more than a 16th. */
+/*
+ * Returns a 64th of the device, within 1024 to 32768 blocks, but at most a 16th
+ * and at least LAY_MIN_JOURNAL.
+ */
 static uint64_t journal_size(uint64_t blocks)
 {
     uint64_t journal = blocks / 64;
@@ -33,7 +34,10 @@ bool mkfs_group_is_free(const struct mkfs_plan *plan, uint64_t group)
     return first > plan->root_node && end <= plan->geo.blocks;
 }
 
-/* Files of older programs stay readable where no bitmap would be of zeros. */
+/*
+ * True if some bitmap can be zero. Without one the feature stays off, so that
+ * older programs can read the file system.
+ */
 static bool has_free_group(const struct mkfs_plan *plan)
 {
     uint64_t group = 0, groups = lay_groups(&plan->geo);

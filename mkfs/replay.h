@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Reads the journal's log (FORMAT.md 10), and replays it in memory.
- */
+/* Reads the journal's log (FORMAT.md 10) and replays it in memory. */
 #ifndef MKFS_REPLAY_H
 #define MKFS_REPLAY_H
 
@@ -18,7 +16,7 @@ struct log_transaction {
 };
 
 struct log {
-    uint64_t end_tid; /* first that is not there */
+    uint64_t end_tid; /* first transaction that is not in the log */
     uint64_t end_pos;
     struct log_transaction *transactions;
     size_t transaction_count;
@@ -28,14 +26,23 @@ struct log {
     size_t revoke_count;
 };
 
-/* Every valid transaction from the tail on. 0, -ENOMEM or a device error. */
+/*
+ * Reads every valid transaction from the tail on. Returns 0, -ENOMEM or a
+ * device error. replay_free() frees the log.
+ */
 int replay_read(struct image *img, const struct lay_journal *header, struct log *log);
 void replay_free(struct log *log);
 
-/* From now on image_read() sees the file system as it is after recovery. 0 or -ENOMEM. */
+/*
+ * Makes image_read() return blocks as they are after recovery. Returns 0 or
+ * -ENOMEM.
+ */
 int replay_replay(struct image *img, const struct log *log);
 
-/* The newest transaction of which there is a sound commit block anywhere in the log; 0: none. */
+/*
+ * Finds the newest transaction with a valid commit block anywhere in the log; 0
+ * if there is none.
+ */
 int replay_find_newest(struct image *img, uint64_t *tid);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The device that becomes a file system. */
+/* Opens and prepares the device on which a file system is created. */
 #include "mkfs/target.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@ static bool is_regular(const struct target *t, struct stat *st)
     return !t->opened.ctrlr && t->fd >= 0 && fstat(t->fd, st) == 0 && S_ISREG(st->st_mode);
 }
 
-/* A file that is missing is made here; everything else must exist. */
+/* Opens the file. A missing file is created here; anything else must exist. */
 static int open_file(struct target *t, uint64_t bytes, bool dry_run)
 {
     const char *path = t->device->name.path;
@@ -32,7 +32,10 @@ static int open_file(struct target *t, uint64_t bytes, bool dry_run)
         return tool_error(t->device->text, "does not exist, --size creates it");
     if (dry_run)
         return 0;
-    /* Permissions of files inside do not bind a reader of the image. */
+    /*
+     * Mode 0600, because readers of the image are not bound by the permissions of
+     * files inside.
+     */
     t->fd = open(path, mode | O_CREAT | O_EXCL, 0600);
     if (t->fd < 0)
         return tool_error(t->device->text, "cannot create: %s", strerror(errno));
@@ -110,7 +113,10 @@ int target_check_room(const struct target *t, uint64_t bytes)
                       bytes >> 20, room >> 20);
 }
 
-/* Makes a regular file as long as the file system; the device must be opened again to see it. */
+/*
+ * Extends a regular file to the size of the file system and opens the device
+ * again to learn its new size.
+ */
 static int extend_file(struct target *t, uint64_t wanted)
 {
     struct stat st;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The device that becomes a file system. Functions report their error and return 0 or -1. */
+/*
+ * The device on which a file system is created. Functions report their error
+ * and return 0 or -1.
+ */
 #ifndef MKFS_TARGET_H
 #define MKFS_TARGET_H
 
@@ -10,22 +13,32 @@
 
 struct target {
     const struct tool_device *device;
-    struct bd_opened opened; /* dev holds the lock; NULL: a dry run on a file that does not exist */
-    int fd;                  /* the file or block device; of a controller: a copy of its ends */
-    bool created;            /* the file, by us: goes away if we fail */
+    struct bd_opened opened; /* dev holds the lock; NULL in a dry run on a missing file */
+    int fd;                  /* the file or block device; for a controller a copy of its ends */
+    bool created;            /* this process created the file and removes it on failure */
 };
 
-/* Opens it. A file that is missing is made when bytes is not 0 and this is no dry run. */
+/*
+ * Opens the device. A missing file is created if bytes is not 0, except in a
+ * dry run.
+ */
 int target_open(struct target *t, const struct tool_device *device, uint64_t bytes, bool dry_run);
-/* Also after target_open() has failed. */
+/*
+ * May also be called after target_open() has failed. Removes a file that it
+ * created if `failed`.
+ */
 void target_close(struct target *t, bool failed);
 
+/* Refuses a device with a signature unless `force` is set. */
 int target_refuse_signature(const struct target *t, bool force);
-/* Its size, once it has been prepared for a file system of `wanted` bytes (0: as it is). */
+/*
+ * Returns its size once it has been prepared for a file system of `wanted`
+ * bytes (0: its current size).
+ */
 uint64_t target_bytes(const struct target *t, uint64_t wanted);
-/* Refuses a file that lies where there is no room for `bytes` of the file system's own. */
+/* Refuses a file whose file system has no room for `bytes`. */
 int target_check_room(const struct target *t, uint64_t bytes);
-/* Wipes old signatures, makes a file long enough. */
+/* Removes old signatures and extends a file that is too short. */
 int target_prepare(struct target *t, uint64_t wanted);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Common parts of the tools: messages, numbers, devices. */
+/* Functions shared by the tools: messages, numbers, devices. */
 #include "mkfs/tool.h"
 
 #include <errno.h>
@@ -11,13 +11,13 @@
 #include "support/file_lock.h"
 #include "support/std_files.h"
 
-#define DEADLINE_MAX_MS 3600000u /* that of a mount */
+#define DEADLINE_MAX_MS 3600000u /* the maximum for a mount, too */
 
 int tool_error(const char *object, const char *format, ...)
 {
     va_list args;
 
-    /* One line at a time, also when stderr is shared. */
+    /* The lock keeps lines whole even if stderr is shared. */
     flockfile(stderr);
     fprintf(stderr, "%s: %s: ", program_invocation_short_name, object);
     va_start(args, format);
@@ -134,7 +134,7 @@ static int set_device(struct tool_device *d, const char *text)
     return 0;
 }
 
-/* -1: go on; otherwise the exit status. */
+/* Returns -1 to continue, or the exit status. */
 static int take_option(const struct tool_syntax *syntax, int c, void *options,
                        struct tool_device *device)
 {

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * What the tools share: how they speak, and how they read numbers and open devices.
- */
+/* Functions shared by the tools: messages, numbers, command lines, devices. */
 #ifndef MKFS_TOOL_H
 #define MKFS_TOOL_H
 
@@ -11,30 +9,33 @@
 
 #include "blockdev/device.h"
 
-/* "PROGRAM: OBJECT: error, next step" on stderr; returns -1. */
+/* Prints "PROGRAM: OBJECT: error, next step" to stderr. Returns -1. */
 int tool_error(const char *object, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* The program's name and version, on stdout. */
+/* Prints the program's name and version to stdout. */
 void tool_version(void);
-/* Text for -errno from blockdev and layout. */
+/* Describes an -errno of blockdev or layout. */
 const char *tool_strerror(int err);
 
-/* A count of bytes with an optional suffix K, M, G or T (powers of 1024). 0 or -EINVAL. */
+/*
+ * Parses a number of bytes with an optional suffix K, M, G or T (powers of
+ * 1024). Returns 0 or -EINVAL.
+ */
 int tool_parse_size(const char *text, uint64_t *bytes);
-/* Digits only. 0 or -EINVAL. */
+/* Parses decimal digits. Returns 0 or -EINVAL. */
 int tool_parse_number(const char *text, uint64_t *value);
 
-/* The DEVICE of a command line, and the options about how to open it. */
+/* The DEVICE of a command line, and options for opening it. */
 struct tool_device {
     const char *text; /* as given */
     struct bd_name name;
-    uint32_t nsid; /* --namespace; 0: not given */
+    uint32_t nsid; /* --namespace; 0 if not given */
     bool noiommu;
-    unsigned deadline_ms; /* --deadline; 0: not given */
+    unsigned deadline_ms; /* --deadline; 0 if not given */
 };
 
 /*
- * Options that every tool has: the end of its table of long options, and their usage text in two
- * parts, between which the tool may have its own.
+ * Options of every tool: the end of its table of long options, and its usage
+ * text in two parts, between which the tool can insert its own.
  */
 #define TOOL_OPT_NOIOMMU  0x100
 #define TOOL_OPT_DEADLINE 0x101
@@ -60,17 +61,24 @@ struct tool_syntax {
     const char *usage;
     const char *short_options; /* for getopt_long(), with TOOL_SHORT_OPTIONS */
     const struct option *long_options;
-    /* Takes an option of the tool itself, with optarg. 0, or -1 after an error line. */
+    /*
+     * Handles one of the tool's own options, with optarg. Returns 0, or -1 after an
+     * error message.
+     */
     int (*set_option)(void *options, int c);
     int usage_status; /* exit status after an error */
 };
 
-/* -1: go on, *device is filled; otherwise the exit status. */
+/*
+ * Parses a command line. Returns -1 with *device filled, or the exit status if
+ * the program must end.
+ */
 int tool_parse(const struct tool_syntax *syntax, int argc, char **argv, void *options,
                struct tool_device *device);
-/* Opens the device; says why when it cannot. 0 or -1. flags: BD_OPEN_*. */
+/* Opens the device; reports an error. Returns 0 or -1. flags are BD_OPEN_*. */
 int tool_open(const struct tool_device *d, uint32_t flags, struct bd_opened *out);
 
+/* Prints "KEY: UUID". */
 void tool_print_uuid(FILE *out, const char *key, const uint8_t uuid[16]);
 
 #endif

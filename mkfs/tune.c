@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* tune.gpunvme: changes the label or the size of a file system that is not mounted. */
+/*
+ * tune.gpunvme: changes the label or the size of a file system that is not
+ * mounted.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -19,9 +22,9 @@
 
 struct options {
     struct tool_device device;
-    const char *label; /* NULL: stays */
-    uint64_t bytes;    /* 0: stays */
-    bool max;          /* as large as the device */
+    const char *label; /* NULL: unchanged */
+    uint64_t bytes;    /* 0: unchanged */
+    bool max;          /* use the whole device */
 };
 
 static const char usage_text[] =
@@ -66,7 +69,7 @@ static int set_option(void *options, int c)
 static const struct tool_syntax syntax = {usage_text, "L:s:" TOOL_SHORT_OPTIONS, long_options,
                                           set_option, EXIT_USAGE};
 
-/* -1: go on; otherwise the exit status. */
+/* Returns -1 to continue, or the exit status. */
 static int parse_arguments(int argc, char **argv, struct options *o)
 {
     int status = tool_parse(&syntax, argc, argv, o, &o->device);
@@ -77,7 +80,10 @@ static int parse_arguments(int argc, char **argv, struct options *o)
     return EXIT_USAGE;
 }
 
-/* A mount and an unmount leave a clean file system, or say why not. */
+/*
+ * Mounts and unmounts the file system, which leaves it clean or reports why
+ * not. Sets the label in between.
+ */
 static int settle(const struct options *o, struct bd_dev *dev, struct ffs_statfs *s)
 {
     char why[384] = "";
@@ -99,8 +105,8 @@ static int settle(const struct options *o, struct bd_dev *dev, struct ffs_statfs
 }
 
 /*
- * A file that is too short for the wanted size becomes longer, where the bitmaps fit. The device is
- * open and locked.
+ * Extends a file that is too short for the requested size, if the bitmaps fit.
+ * The device is open and locked.
  */
 static int extend_file(const struct options *o, struct bd_opened *opened)
 {
@@ -145,7 +151,10 @@ static int explain(const struct options *o, const struct ffs_statfs *s, uint64_t
     }
 }
 
-/* *least: 0, or for a size that is too small, one that is not. */
+/*
+ * Grows or shrinks the file system. If the size is too small, *least is a size
+ * that is large enough, else 0.
+ */
 static int change_size(struct ffs *fs, const struct ffs_statfs *s, uint64_t blocks, uint64_t *least)
 {
     *least = 0;
@@ -154,7 +163,10 @@ static int change_size(struct ffs *fs, const struct ffs_statfs *s, uint64_t bloc
     int err = ffs_shrink(fs, blocks);
     if (err == -ENOSPC)
         *least = ffs_shrink_least(fs);
-    /* The contents would fit, but not as they lie: half of the way is more likely to do. */
+    /*
+     * The contents would fit, but not as they are laid out; a size half-way is more
+     * likely to work.
+     */
     if (*least && *least <= blocks)
         *least = blocks + (s->blocks - blocks) / 2;
     return err;
@@ -183,7 +195,7 @@ static int resize_mounted(const struct options *o, struct bd_dev *dev, struct ff
     return err ? explain(o, &before, least, err) : 0;
 }
 
-/* The part of a file past the end of its file system is of no use. */
+/* Truncates the file, since its part past the end of the file system is useless. */
 static int cut_file(const struct options *o, struct bd_opened *opened, uint64_t bytes)
 {
     const char *path = o->device.name.path;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Walks of the trees and chains of an inode. */
+/* Walks the trees and chains of an inode. */
 #include "mkfs/walk.h"
 
 #include <assert.h>
@@ -12,9 +12,9 @@ struct walk {
     void *arg;
     uint64_t ino;
     uint32_t magic;
-    uint64_t left; /* nodes that may still be read: ends a walk that sound() does not end */
+    uint64_t left; /* nodes that may still be read; ends a walk in a loop */
     struct walk_totals totals;
-    union lay_block *nodes; /* one for each level */
+    union lay_block *nodes; /* one per level */
 };
 
 static bool may_read(struct walk *w)
@@ -27,7 +27,7 @@ static bool may_read(struct walk *w)
     return false;
 }
 
-/* A block that passed its checks: does the walk go on through it? */
+/* Asks whether the walk continues through a block that passed its checks. */
 static bool enter(struct walk *w, uint64_t block)
 {
     if (!w->ops->sound || w->ops->sound(w->arg, block))

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Walks the trees and chains of an inode, whatever they hold: damaged nodes are reported and
- * skipped, and no walk is longer than the device has blocks.
+ * Walks the trees and chains of an inode, whatever they contain. Damaged nodes
+ * are reported and skipped, and no walk takes more steps than the device has
+ * blocks.
  */
 #ifndef MKFS_WALK_H
 #define MKFS_WALK_H
@@ -10,9 +11,12 @@
 
 #include "mkfs/image.h"
 
-/* What happens on the way; any of them may be NULL. */
+/* Callbacks of a walk; any of them may be NULL. */
 struct walk_ops {
-    /* A block that passed its checks, before its contents are used; false: leave it out. */
+    /*
+     * Called for a block that passed its checks, before its contents are used.
+     * Returns false to skip it.
+     */
     bool (*sound)(void *arg, uint64_t block);
     void (*damaged)(void *arg, uint64_t block, const char *why);
     void (*extent)(void *arg, const struct lay_extent *e);
@@ -21,12 +25,16 @@ struct walk_ops {
 };
 
 struct walk_totals {
-    uint64_t nodes;   /* blocks of the tree or chain that were sound */
+    uint64_t nodes;   /* valid blocks of the tree or chain */
     uint64_t entries; /* extents, names or attributes */
-    bool whole;       /* nothing was damaged or left out */
+    bool whole;       /* nothing was damaged or skipped */
 };
 
-/* Each: 0, -EUCLEAN (something was damaged; the rest was walked) or a device error. */
+/*
+ * Each returns 0, -EUCLEAN if something was damaged (the rest was walked),
+ * -ENOMEM or a device error; walk_names() returns -ENOTDIR if the inode is no
+ * directory. totals may be NULL.
+ */
 int walk_extents(struct image *img, uint64_t ino, const struct lay_inode *inode,
                  const struct walk_ops *ops, void *arg, struct walk_totals *totals);
 int walk_names(struct image *img, uint64_t ino, const struct lay_inode *inode,

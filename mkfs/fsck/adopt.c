@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Search for the blocks of an inode file whose map is damaged: each names its first inode.
+ * Finds the blocks of an inode file whose map is damaged: each block names its
+ * first inode.
  */
 #include <string.h>
 #include <sys/stat.h>
 
 #include "mkfs/fsck/store.h"
 
-/* The block's place in the inode file, when it is an inode block that is missing there. */
+/*
+ * True if the block is an inode block that the inode file lacks; *index is its
+ * place there.
+ */
 static bool is_missing(const struct fsck *f, const union lay_block *b, uint64_t block,
                        uint64_t *index)
 {
@@ -19,7 +23,10 @@ static bool is_missing(const struct fsck *f, const union lay_block *b, uint64_t 
            lay_check_head(b, LAY_MAGIC_INODES, f->img.geo.uuid, block, first, NULL) == 0;
 }
 
-/* Data of a lost file may imitate an inode block: no privilege comes out of one that was found. */
+/*
+ * Removes privileges from an inode that was found, because the data of a lost
+ * file may imitate an inode block.
+ */
 static void take_privileges(struct lay_inode *inode)
 {
     uint32_t mode = lay_get32(inode->mode);

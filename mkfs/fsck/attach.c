@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * lost+found: names for inodes that have none, and a file for a log that is damaged.
+ * lost+found: gives names to inodes that have none, and keeps a damaged log in
+ * a file.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -32,7 +33,7 @@ static int add_name(struct fsck *f, uint64_t dir, uint64_t ino, uint8_t kind)
     return 0;
 }
 
-/* A slot for an inode that a repair makes; 0: the inode file has to grow first. */
+/* Returns a free slot for a new inode, or 0 if the inode file must grow first. */
 static uint64_t find_slot(const struct fsck *f)
 {
     for (uint64_t ino = LAY_INO_ROOT + 1; ino < fsck_inode_limit(f); ino++) {
@@ -77,7 +78,7 @@ static int make_lost_found(struct fsck *f, uint64_t ino)
     inode.parent = lay_put64(LAY_INO_ROOT);
     inode.map_kind = lay_put16(LAY_MAP_DIR);
     inode.map_height = lay_put16(1);
-    /* No node of a directory: the tree is built when the marks are followed. */
+    /* The root is not a directory node; the tree is built when the marks are followed. */
     inode.map.tree.root = lay_put64(f->inode_blocks[ino / LAY_INODES_PER_BLOCK].addr);
     inode.map.tree.blocks = lay_put64(1);
     inode.size = lay_put64(LAY_BLOCK_SIZE);
@@ -90,7 +91,10 @@ static int make_lost_found(struct fsck *f, uint64_t ino)
     return add_name(f, LAY_INO_ROOT, ino, FSCK_NAME_LOST_FOUND);
 }
 
-/* Is lost+found there, or can it be made? If not, all that needs it waits for the next round. */
+/*
+ * Finds or creates lost+found. *there is false if the inode file must grow
+ * first; everything that needs lost+found then waits for the next round.
+ */
 static int need_lost_found(struct fsck *f, bool *there)
 {
     uint64_t ino = f->lost_found ? 0 : find_slot(f);
@@ -129,7 +133,7 @@ int fsck_attach(struct fsck *f)
 
 /* --- The log ---------------------------------------------------------------------------------- */
 
-/* *whole: all of the journal was copied. */
+/* *whole is true if all of the journal was copied. */
 static int copy_journal(struct fsck *f, struct lay_inode *inode, bool *whole)
 {
     const struct lay_geometry *geo = &f->img.geo;
@@ -162,7 +166,7 @@ int fsck_keep_log(struct fsck *f)
     bool there = true, whole;
     uint64_t ino;
 
-    /* Which blocks are free is not known before everything has been read. */
+    /* The free blocks are unknown until everything has been read. */
     if (!f->set_aside || f->incomplete)
         return 0;
     int err = need_lost_found(f, &there);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The attributes of an inode, anew from its sound records.
- */
+/* Rebuilds the attributes of an inode from its valid records. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +24,7 @@ static bool has_attribute(const struct attributes *a, const struct lay_xattr *x)
     return false;
 }
 
-/* A record that is valid by itself, or NULL; `room` bytes are left. */
+/* Returns the record if it is valid by itself, or NULL; `room` bytes are left. */
 static const struct lay_xattr *valid_record(const uint8_t *bytes, size_t room)
 {
     const struct lay_xattr *x = (const struct lay_xattr *)bytes;
@@ -79,7 +77,7 @@ static int collect_attributes(struct fsck *f, uint64_t ino, uint64_t block, stru
     return 0;
 }
 
-/* From the last block to the first, since each names the next. */
+/* Writes the blocks from the last to the first, since each names the next. */
 static int put_attributes(struct fsck *f, uint64_t ino, struct attributes *a, uint64_t *first)
 {
     uint64_t next = 0, len;

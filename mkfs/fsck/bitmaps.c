@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Whether the bitmaps name the blocks that belong to something.
- */
+/* Compares the bitmaps with the blocks that belong to an object. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -12,23 +10,26 @@
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "bitmaps are compared as words in place");
 
-/* The groups so far. */
+/* Results over the groups so far. */
 struct totals {
     uint64_t free_blocks;
-    uint64_t ages;  /* of the section under way: sum of head.tid */
-    uint64_t sound; /* bitmaps of that section */
-    bool old;       /* a section's sum is to be corrected */
+    uint64_t ages;  /* current section: sum of head.tid */
+    uint64_t sound; /* current section: number of valid bitmaps */
+    bool old;       /* the sum of a section must be corrected */
     bool changed;   /* a bitmap was written */
-    bool whole;     /* no bitmap is damaged and stays so */
+    bool whole;     /* no bitmap remains damaged */
     uint64_t sums[LAY_BITMAP_SECTIONS];
 };
 
-/* A range of blocks with one finding, so that a lost file is one line. */
+/*
+ * A range of blocks with the same finding, so that a lost file is reported in
+ * one line.
+ */
 struct range {
     struct fsck *f;
-    enum problem problem; /* PROBLEM_COUNT: none is open */
+    enum problem problem; /* PROBLEM_COUNT if no range is open */
     uint64_t first, len;
-    bool fix; /* one of the ranges of the group is to be repaired */
+    bool fix; /* a range of the group is to be repaired */
 };
 
 static void end_range(struct range *r)
@@ -58,12 +59,12 @@ static void compare_block(struct range *r, uint64_t block, bool marked)
 
     if (claimed && !marked)
         add_to_range(r, PROBLEM_BITMAP_FREE, block);
-    /* What could not be read may own blocks that look lost. */
+    /* Something unreadable may own blocks that look lost. */
     else if (marked && !claimed && !r->f->incomplete)
         add_to_range(r, PROBLEM_BITMAP_LEAK, block);
 }
 
-/* Words that agree are passed over: most of a large file system. */
+/* Skips words that agree, which are most words of a large file system. */
 static void compare_group(struct range *r, const struct lay_bitmap *bm, uint64_t group)
 {
     static const struct fsck_group none;
@@ -79,7 +80,7 @@ static void compare_group(struct range *r, const struct lay_bitmap *bm, uint64_t
     end_range(r);
 }
 
-/* The bitmap that the claims ask for. */
+/* Creates the bitmap that matches the claims. */
 static void make_bitmap(struct fsck *f, uint64_t group, union lay_block *b)
 {
     uint32_t blocks = lay_group_blocks(&f->img.geo, group);
@@ -113,7 +114,7 @@ int fsck_read_bitmap(struct fsck *f, uint64_t group, union lay_block *b)
     return err;
 }
 
-/* *sound: the bitmap can be counted, as it is or as it was made. */
+/* *sound is true if the bitmap can be counted, as it is or as repaired. */
 static int check_group(struct fsck *f, uint64_t group, union lay_block *b, struct totals *t,
                        bool *sound)
 {
@@ -136,7 +137,10 @@ static int check_group(struct fsck *f, uint64_t group, union lay_block *b, struc
     return store_put(f, addr, b);
 }
 
-/* The section that ends with this group: its sum of ages, and how many bitmaps were sound. */
+/*
+ * Checks the section that ends with this group: its sum of ages, and the number
+ * of valid bitmaps.
+ */
 static void check_section(struct fsck *f, uint64_t group, struct totals *t)
 {
     uint64_t each = lay_section_groups(&f->img.geo);
@@ -192,7 +196,7 @@ int fsck_bitmaps(struct fsck *f)
 {
     struct totals t = {.whole = true};
 
-    /* Maps that are yet to be repaired decide which blocks are in use. */
+    /* Maps that still have to be repaired decide which blocks are in use. */
     if (f->structural || f->fix_inode_file)
         return 0;
     int err = check_groups(f, &t);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Which blocks belong to something.
- */
+/* Records which blocks belong to an object. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -10,13 +8,13 @@
 
 #include "mkfs/fsck/fsck.h"
 
-/* LAY_GROUP_BLOCKS is a multiple of 64: no word belongs to two groups. */
+/* LAY_GROUP_BLOCKS is a multiple of 64, so no word belongs to two groups. */
 static struct fsck_group *group_of(const struct fsck *f, uint64_t block)
 {
     return f->groups[block / LAY_GROUP_BLOCKS];
 }
 
-/* The group to be changed; NULL: out of memory, which the round notices. */
+/* Returns the group for a change, or NULL without memory, which the round notices. */
 static struct fsck_group *make_group(struct fsck *f, uint64_t block)
 {
     struct fsck_group **g = &f->groups[block / LAY_GROUP_BLOCKS];
@@ -118,7 +116,10 @@ static int report_conflict(struct fsck *f, const struct fsck_conflict *c)
     return add_conflict(f, c);
 }
 
-/* Are all bits of the word clear that the range from `block` on needs? Then they are set. */
+/*
+ * Sets all bits of the word that the range from `block` on needs. Returns
+ * false, and sets none, if one was set already.
+ */
 static bool claim_word(struct fsck *f, uint64_t block, uint64_t len, uint64_t *n)
 {
     uint64_t room = 64 - block % 64;
@@ -135,7 +136,10 @@ static bool claim_word(struct fsck *f, uint64_t block, uint64_t len, uint64_t *n
     return true;
 }
 
-/* Adds a taken block to the conflict that is open, or ends that and opens another. */
+/*
+ * Adds a taken block to the open conflict, or reports that conflict and opens
+ * another.
+ */
 static int take_block(struct fsck *f, struct fsck_conflict *c, uint64_t file_block, uint64_t block)
 {
     bool metadata = fsck_is_metadata(f, block);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Trees that are built from records in order. */
+/* Builds trees from ordered records. */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -45,14 +45,14 @@ void build_begin(struct build *b, struct fsck *f, uint32_t magic, uint64_t owner
     begin_node(b, 0);
 }
 
-/* Writes the node and notes the branch that its parent will hold. */
+/* Writes the node and appends the branch that its parent will hold. */
 static int end_node(struct build *b, struct fsck_list *branches)
 {
     struct lay_branch *branch = fsck_grow(branches, sizeof(*branch));
 
     if (!branch)
         return -ENOMEM;
-    /* The first node of a level begins the range of all keys. */
+    /* The first node of a level starts the range of all keys. */
     branch->key = lay_put64(branches->count == 1 ? 0 : b->first);
     b->nodes++;
     if (!b->space)
@@ -64,7 +64,7 @@ static int end_node(struct build *b, struct fsck_list *branches)
                    : store_put_new(b->f, to->block, &b->node);
 }
 
-/* Appends to the node, after writing a full one. */
+/* Appends a record to the node; writes a full node first. */
 static int append(struct build *b, struct fsck_list *done, unsigned level, uint64_t key,
                   const void *record, size_t len)
 {
@@ -91,7 +91,7 @@ int build_add(struct build *b, uint64_t key, const void *record, size_t len)
     return append(b, &b->branches, 0, key, record, len);
 }
 
-/* The nodes of the level above those in `branches`. */
+/* Builds the nodes of the level above those in `branches`. */
 static int build_level(struct build *b, unsigned level)
 {
     struct fsck_list below = b->branches;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A directory, anew from the names that are sound, without those that are to go and with those that
- * are to come.
+ * Rebuilds a directory from its valid names, minus those to be removed, plus
+ * those to be added.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 
 #include "mkfs/fsck/salvage.h"
 
-#define NUMBERS  256  /* of names with one hash */
+#define NUMBERS  256  /* of names with equal hashes */
 #define ATTEMPTS 1000 /* names tried for one inode */
 
 static int by_key(const void *a, const void *b)
@@ -27,7 +27,7 @@ static bool same_bytes(const struct salvaged *s, const struct salvaged_name *a,
     return a->len == b->len && memcmp(salvaged_bytes(s, a), salvaged_bytes(s, b), a->len) == 0;
 }
 
-/* Follows what the passes decided about a name; false: it goes. */
+/* Applies the passes' decision about a name. Returns false if the name is removed. */
 static bool apply_fix(const struct fsck *f, uint64_t dir, struct salvaged_name *n)
 {
     const struct fsck_name_fix *fix = f->name_fixes.items;
@@ -42,7 +42,10 @@ static bool apply_fix(const struct fsck *f, uint64_t dir, struct salvaged_name *
     return true;
 }
 
-/* A record that was never checked: its inode decides whether and with which type it stays. */
+/*
+ * Checks a name against its inode, which decides whether it stays and with
+ * which type. The record may never have been checked.
+ */
 static bool fits_inode(const struct fsck *f, struct salvaged_name *n)
 {
     if (n->ino >= f->img.geo.blocks * LAY_INODES_PER_BLOCK)
@@ -74,7 +77,7 @@ static void keep_names(struct fsck *f, uint64_t dir, struct salvaged *s)
         uint64_t hash = lay_name_key(f->img.geo.hash_seed, bytes, n[i].len);
         if (!apply_fix(f, dir, &n[i]) || !fits_inode(f, &n[i]))
             continue;
-        /* The number stays when the hash does: it is a position that readers remember. */
+        /* The number stays if the hash is right, because readers use it as a position. */
         if ((n[i].key & ~UINT64_C(0xff)) != hash)
             n[i].key = hash;
         n[kept++] = n[i];
@@ -136,8 +139,9 @@ static int add_names(struct fsck *f, uint64_t dir, struct salvaged *s)
 }
 
 /*
- * Numbers the names of one hash, first to last: ascending, as near to their own numbers as can be.
- * Names that occur twice, and more than NUMBERS, go. Returns how many are left.
+ * Assigns ascending numbers to names with equal hashes, as close to their own
+ * numbers as possible. Removes duplicates and names beyond NUMBERS. Returns how
+ * many are left.
  */
 static size_t number_names(const struct salvaged *s, struct salvaged_name *n, size_t count)
 {
@@ -156,7 +160,7 @@ static size_t number_names(const struct salvaged *s, struct salvaged_name *n, si
             n[kept].key = next;
         next = n[kept++].key + 1;
     }
-    /* Too high: from the first number on instead. */
+    /* If the numbers became too high, count from the first number instead. */
     for (size_t k = 0; k < kept && next > hash + NUMBERS; k++)
         n[k].key = hash + k;
     return kept;

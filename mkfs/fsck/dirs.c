@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The pass over the directories: every name, and whether its inode agrees.
- */
+/* The pass over the directories: checks every name against its inode. */
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -13,7 +11,7 @@
 
 #define SAME_HASH_MAX 256
 
-/* Names of one hash are neighbours; they are kept until the hash changes. */
+/* Names with equal hashes are neighbours; they are kept until the hash changes. */
 struct same_hash {
     uint64_t hash;
     unsigned count;
@@ -30,13 +28,13 @@ struct dir_walk {
     struct same_hash same;
 };
 
-/* The name of a record, which is longer than the struct. */
+/* Returns the name of a record, which is longer than the struct. */
 static const uint8_t *name_of(const struct lay_dirent *d)
 {
     return (const uint8_t *)d + offsetof(struct lay_dirent, name);
 }
 
-/* A name as a terminal can show it: each byte outside printable ASCII as \xNN. */
+/* Formats a name for a terminal: each byte outside printable ASCII becomes \xNN. */
 static const char *printable(const uint8_t *name, unsigned len, char *out)
 {
     char *to = out;
@@ -61,7 +59,7 @@ static bool report_name(struct dir_walk *w, enum problem problem, const struct l
                        printable(name_of(d), d->name_len, name));
 }
 
-/* Notes what becomes of an existing name; ino 0 removes it. */
+/* Records a change to an existing name; ino 0 removes it. */
 static int fix_name(struct fsck *f, uint64_t dir, uint64_t key, uint64_t ino, uint8_t type)
 {
     struct fsck_name_fix *fix = fsck_grow(&f->name_fixes, sizeof(*fix));
@@ -79,7 +77,7 @@ static void remove_name(struct dir_walk *w, bool yes, const struct lay_dirent *d
         w->err = fix_name(w->f, w->ino, lay_get64(d->key), 0, 0);
 }
 
-/* False: the name is to be removed. */
+/* Returns false if the name is a duplicate that is to be removed. */
 static bool check_twice(struct dir_walk *w, const struct lay_dirent *d)
 {
     struct same_hash *same = &w->same;
@@ -96,7 +94,7 @@ static bool check_twice(struct dir_walk *w, const struct lay_dirent *d)
         remove_name(w, yes, d);
         return !yes;
     }
-    /* Keys of one hash differ in their low byte, so there are no more than fit. */
+    /* Keys with equal hashes differ in their low byte, so there are no more than fit. */
     if (same->count < SAME_HASH_MAX) {
         same->names[same->count].len = d->name_len;
         memcpy(same->names[same->count++].bytes, name_of(d), d->name_len);
@@ -104,7 +102,10 @@ static bool check_twice(struct dir_walk *w, const struct lay_dirent *d)
     return true;
 }
 
-/* The parent confirms one name. Another name waits until all names are known. */
+/*
+ * Accepts the one name that the child's parent field confirms. Any other name
+ * waits until all names are known.
+ */
 static void check_subdirectory(struct dir_walk *w, const struct lay_dirent *d,
                                struct inode_info *child)
 {
@@ -124,7 +125,7 @@ static void check_subdirectory(struct dir_walk *w, const struct lay_dirent *d,
     w->f->inodes[w->ino].found++;
 }
 
-/* lost+found, or the name that stands in for it when something else has that. */
+/* Recognises lost+found, or its substitute if another file has that name. */
 static void look_for_lost_found(struct dir_walk *w, const struct lay_dirent *d,
                                 const struct inode_info *child)
 {
@@ -233,7 +234,10 @@ static int check_block(struct dir_walk *w, uint64_t index)
     return err;
 }
 
-/* The first stray name of a directory that its parent does not name becomes the right one. */
+/*
+ * Makes the first stray name of a directory the right one if its parent does
+ * not name it.
+ */
 static int judge_stray(struct fsck *f, const struct fsck_stray *s)
 {
     struct inode_info *child = &f->inodes[s->ino];
@@ -266,7 +270,7 @@ int fsck_directories(struct fsck *f)
     }
     free(w);
     const struct fsck_stray *strays = f->strays.items;
-    /* A directory that cannot be read may hold the name that the parent confirms. */
+    /* An unreadable directory may hold the name that the parent field confirms. */
     for (size_t i = 0; i < f->strays.count && !f->incomplete && !err; i++)
         err = judge_stray(f, &strays[i]);
     return err;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What fsck says: findings on stdout, each at most MAX_LINES times; progress on a terminal.
+ * Prints findings on stdout, each kind at most MAX_LINES times, and progress on
+ * a terminal.
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -42,11 +43,11 @@ static void print_finding(enum problem problem, const char *detail, const char *
         printf(" (%s)", detail);
 }
 
-/* Ends the line of a finding. */
+/* Ends the line of a finding and decides whether to repair it. */
 static bool decide(struct fsck *f, enum problem problem, bool shown)
 {
     const char *remedy = problems[problem].remedy;
-    /* Later rounds meet the consequences of repairs: bitmaps and counts. */
+    /* Later rounds find the consequences of repairs: bitmaps and counts. */
     bool unasked = f->mode == FSCK_PREEN || (f->mode == FSCK_ASK && f->round > 1);
     bool yes = f->mode == FSCK_YES || (unasked && problems[problem].safe);
 
@@ -55,7 +56,7 @@ static bool decide(struct fsck *f, enum problem problem, bool shown)
     if (f->mode == FSCK_ASK && !yes) {
         printf(". %c%s? [y/n/a] ", remedy[0] - 'a' + 'A', remedy + 1);
         fflush(stdout);
-        assert(f->ask); /* of every run in FSCK_ASK */
+        assert(f->ask); /* set in every run in FSCK_ASK */
         return f->ask(f);
     }
     if (shown && yes)
@@ -65,7 +66,7 @@ static bool decide(struct fsck *f, enum problem problem, bool shown)
     return yes;
 }
 
-/* A no is asked for once: the finding is there again in the next round. */
+/* True if the user has declined this finding, which recurs in the next round. */
 static bool was_declined(struct fsck *f, uint64_t hash)
 {
     const uint64_t *declined = f->declined.items;

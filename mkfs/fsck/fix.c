@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Follows the marks that the passes left.
- */
+/* Repairs what the passes have marked. */
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -10,7 +8,7 @@
 
 #include "mkfs/fsck/store.h"
 
-/* The two lists, as they are chained from the last inode to the first. */
+/* Heads of the two lists, which are linked from the last inode to the first. */
 struct lists {
     uint64_t free_block, orphan;
 };
@@ -32,7 +30,10 @@ static void clear_slot(struct fsck *f, struct lay_inode_block *ib, unsigned slot
     f->sb.inodes = lay_put64(lay_get64(f->sb.inodes) - 1);
 }
 
-/* The block of a target whose checksum alone is wrong; the next round looks at the rest. */
+/*
+ * Seals the block of a target of which only the checksum is wrong; the next
+ * round checks the rest.
+ */
 static int seal_target(struct fsck *f, const struct lay_inode *inode)
 {
     uint64_t block = lay_get64(inode->map.link.block);
@@ -42,7 +43,7 @@ static int seal_target(struct fsck *f, const struct lay_inode *inode)
     return err ? err : store_put(f, block, &b);
 }
 
-/* Map and attributes, which need space. */
+/* Rebuilds map and attributes, which needs space. */
 static int fix_contents(struct fsck *f, uint64_t ino, struct lay_inode *inode, uint16_t fix)
 {
     bool is_dir = S_ISDIR(lay_get32(inode->mode));
@@ -126,7 +127,7 @@ static void fix_free_link(struct fsck *f, uint64_t index, struct lay_inode_block
         l->free_block = index;
 }
 
-/* Does the block hold anything that is to change? */
+/* True if the block holds anything that must change. */
 static bool concerned(struct fsck *f, uint64_t index, const struct lists *l)
 {
     const struct inode_block_info *block = &f->inode_blocks[index];
@@ -208,7 +209,7 @@ int fsck_fix(struct fsck *f)
     }
     if (!err)
         err = fix_blocks(f);
-    /* Until all is repaired, nothing may take the file system for sound. */
+    /* The mark keeps any program from trusting the file system until all is repaired. */
     f->sb.state = lay_put32(lay_get32(f->sb.state) | LAY_STATE_ERROR);
     return err ? err : store_commit(f);
 }

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Free blocks for what a repair builds. Nothing is reused in the round that found it in use.
+ * Allocates free blocks for repairs. No block is reused in the round that found
+ * it in use.
  */
 #include "mkfs/fsck/store.h"
 
 struct allocator {
     struct fsck *f;
     uint64_t at;
-    uint64_t group; /* of `bits` */
+    uint64_t group; /* group of `bits` */
     union lay_block bits;
     bool sound, by_bitmap;
 };
 
-/* Does the bitmap on the device call the block free? Blocks in use there may be lost data. */
+/*
+ * True if the bitmap on the device marks the block as free. Blocks in use there
+ * may be lost data.
+ */
 static bool marked_free(struct allocator *a, uint64_t block)
 {
     uint64_t group = block / LAY_GROUP_BLOCKS;
@@ -31,7 +35,7 @@ static bool usable(struct allocator *a, uint64_t block)
 {
     struct fsck *f = a->f;
 
-    /* A block with an image in the log would be read, or replayed, as that. */
+    /* If the log has an image of the block, that would be read or replayed instead. */
     return !fsck_is_claimed(f, block) && !image_find_patch(&f->img, block) &&
            (!a->by_bitmap || marked_free(a, block));
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The pass over the inode file: every slot, and what each inode refers to but names.
+ * The pass over the inode file: checks every slot and everything that an inode
+ * refers to, except names.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -11,16 +12,17 @@
 #include "mkfs/fsck/store.h"
 
 /*
- * The file has at most so many blocks when so many are mapped: a damaged map can state any length.
+ * Maximum blocks of the file for a number of mapped blocks. A damaged map can
+ * state any length.
  */
 #define MOST_BLOCKS(mapped) (UINT64_C(65536) + 16 * (mapped))
 
-/* An extent of the inode file that nothing else has claimed. */
+/* An extent of the inode file that no other object has claimed. */
 struct extent {
     uint64_t first, block, len;
 };
 
-/* Finds where the blocks of the inode file are. */
+/* State of the search for the blocks of the inode file. */
 struct locate {
     struct fsck *f;
     struct fsck_list extents;
@@ -96,7 +98,7 @@ static void check_shape(struct fsck *f, const struct locate *l, const struct wal
     f->incomplete = true;
 }
 
-/* Blocks at the end that are not mapped may be found, too. */
+/* Returns the length of the file. Unmapped blocks at its end may still be found. */
 static uint64_t file_blocks(const struct fsck *f, const struct locate *l)
 {
     uint64_t stated = lay_get64(f->sb.inode_file.size) >> LAY_BLOCK_SHIFT;
@@ -124,7 +126,7 @@ static int store_extents(struct fsck *f, const struct locate *l)
     return 0;
 }
 
-/* The extents of a damaged tree. */
+/* Takes the extents of a damaged tree. */
 static int take_salvaged(struct fsck *f, struct locate *l)
 {
     struct salvaged s = {0};
@@ -166,14 +168,14 @@ static int check_inode(struct fsck *f, uint64_t ino, const struct lay_inode *ino
 
     info->parent = lay_get64(inode->parent);
     info->nlink = lay_get32(inode->nlink);
-    info->type = (uint8_t)(lay_get32(inode->mode) >> 12); /* DT_* are the bits of the mode */
+    info->type = (uint8_t)(lay_get32(inode->mode) >> 12); /* DT_* are these bits of the mode */
     if (lay_get64(inode->next_orphan) != 0)
         info->flags |= INODE_ORPHAN;
     f->inodes_used++;
     return fsck_map(f, ino, inode);
 }
 
-/* A block of the file that is nowhere: its inodes are lost. */
+/* Marks the inodes of a block that was not found as lost. */
 static void mark_unknown(struct fsck *f, uint64_t index)
 {
     if (fsck_report(f, PROBLEM_INODE_BLOCK, "not mapped", "inodes %" PRIu64 " to %" PRIu64,

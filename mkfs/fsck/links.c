@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What needs all inodes and all names: counts of links, the way to the root, the two lists.
+ * Checks that need all inodes and all names: link counts, the path to the root,
+ * the two lists.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -43,8 +44,8 @@ static void check_nlink(struct fsck *f, uint64_t ino)
 }
 
 /*
- * Follows parents until a directory that is known to be reached; false in a loop or dead end, with
- * the last directory before it.
+ * Follows parents up to a directory known to be reachable. Returns false in a
+ * loop or dead end; *last is the last directory before it.
  */
 static bool reaches_root(struct fsck *f, uint64_t ino, uint64_t *last)
 {
@@ -58,20 +59,23 @@ static bool reaches_root(struct fsck *f, uint64_t ino, uint64_t *last)
         *last = ino;
         ino = info->parent;
     }
-    /* A directory whose inode cannot be read may well hang on the root. */
+    /* A directory whose inode is unreadable may be connected to the root. */
     return ino < fsck_inode_limit(f) && f->inodes[ino].flags & INODE_UNKNOWN;
 }
 
-/* Takes the marks of the walk off again; each directory is walked over once. */
+/* Removes the marks of the walk, so that each directory is walked only once. */
 static void end_path(struct fsck *f, uint64_t ino, bool reached, uint64_t last)
 {
     while (ino < fsck_inode_limit(f) && f->inodes[ino].flags & INODE_ON_PATH) {
         struct inode_info *info = &f->inodes[ino];
         info->flags &= (uint16_t)~INODE_ON_PATH;
-        /* Put in lost+found, the last one takes with it what hangs on it. */
+        /*
+         * Attaching the last directory to lost+found also rescues all directories below
+         * it.
+         */
         if (!reached && info->nlink != 0 && ino == last)
             want(f, fsck_report(f, PROBLEM_DIR_LOOP, NULL, "inode %" PRIu64, ino), ino, FIX_ATTACH);
-        /* Reported once, it is not reported again for what hangs on it. */
+        /* Directories below it are not reported again. */
         info->flags |= INODE_REACHED;
         ino = info->parent;
     }
@@ -115,7 +119,7 @@ static void check_free_list(struct fsck *f)
 
     for (uint64_t index = 0; index < f->inode_block_count; index++) {
         const struct inode_block_info *info = &f->inode_blocks[index];
-        /* What follows a break in the list cannot be expected on it. */
+        /* Blocks after a break in the list are not expected on it. */
         if (info->has_free && !info->on_list && !info->damaged && !cut &&
             fsck_report(f, PROBLEM_FREE_LIST_MISSING, NULL, "inode-file block %" PRIu64, index))
             f->fix_free_list = true;
@@ -171,7 +175,7 @@ int fsck_links(struct fsck *f)
         if ((info->flags & (INODE_ORPHAN | INODE_ON_LIST)) == INODE_ORPHAN && !f->incomplete &&
             fsck_report(f, PROBLEM_ORPHAN_MISSING, NULL, "inode %" PRIu64, ino))
             f->fix_orphans = true;
-        /* A directory that could not be read may hold the names that are missing. */
+        /* An unreadable directory may hold the missing names. */
         if (f->incomplete)
             continue;
         check_connected(f, ino);

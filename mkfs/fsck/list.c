@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Arrays that grow. */
+/* Growing arrays. */
 #include <stdlib.h>
 #include <string.h>
 

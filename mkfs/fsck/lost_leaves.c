@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Search for leaves of trees whose nodes above them are lost: each names its inode.
- */
+/* Finds leaves of trees whose upper nodes are lost: each leaf names its inode. */
 #include <errno.h>
 
 #include "mkfs/fsck/salvage.h"
 
-/* Belongs to nothing that was found, but is marked as in use. */
+/* True if the block is marked as in use but belongs to no object that was found. */
 static bool is_lost(const struct fsck *f, const struct lay_bitmap *bm, uint64_t block)
 {
     uint64_t bit = block % LAY_GROUP_BLOCKS;
@@ -15,8 +13,8 @@ static bool is_lost(const struct fsck *f, const struct lay_bitmap *bm, uint64_t 
 }
 
 /*
- * Data of a lost file may imitate a leaf: no extent of one that was found may lie on what belongs
- * to another file.
+ * True if all extents of a leaf lie on lost blocks. Data of a lost file may
+ * imitate a leaf, so no extent may lie on blocks of another file.
  */
 static bool extents_are_lost(struct fsck *f, const struct lay_node *leaf)
 {
@@ -38,7 +36,7 @@ static bool extents_are_lost(struct fsck *f, const struct lay_node *leaf)
     return true;
 }
 
-/* A sound leaf of an inode whose tree is to be built anew. */
+/* True for a valid leaf of an inode whose tree is to be rebuilt. */
 static bool is_wanted(const struct fsck *f, const union lay_block *b, uint32_t magic,
                       uint64_t block)
 {
@@ -49,7 +47,7 @@ static bool is_wanted(const struct fsck *f, const union lay_block *b, uint32_t m
            lay_check_node(&f->img.geo, &b->node, magic, block, ino, 0, 0, UINT64_MAX, NULL) == 0;
 }
 
-/* Keeps a leaf; repairs spare it and its data until its records are taken. */
+/* Keeps a leaf. Repairs do not touch it and its data until its records are taken. */
 static int keep(struct fsck *f, const struct lay_node *leaf, uint64_t block)
 {
     struct fsck_lost_leaf *item = fsck_grow(&f->lost_leaves, sizeof(*item));
@@ -86,7 +84,7 @@ static int search_group(struct fsck *f, uint32_t magic, uint64_t group)
 
 int fsck_find_leaves(struct fsck *f)
 {
-    /* Files first: their data is claimed then, and no name comes out of it. */
+    /* Files come first: this claims their data, so that no name is taken from it. */
     static const uint32_t kinds[] = {LAY_MAGIC_EXTENTS, LAY_MAGIC_DIR};
     uint64_t groups = lay_groups(&f->img.geo);
     int err = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The rounds of fsck, and the order of the passes in each. */
+/* The rounds of fsck, and the order of the passes in each round. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +47,7 @@ static int begin_round(struct fsck *f)
     return claim_fixed_areas(f);
 }
 
-/* Journal and superblocks are in memory after the first round. */
+/* Reads journal and superblocks; after the first round they are in memory. */
 static int read_start(struct fsck *f)
 {
     int err = f->round == 1 ? fsck_journal(f) : 0;
@@ -72,13 +72,13 @@ static int read_round(struct fsck *f)
         err = passes[i](f);
         err = !err && f->no_memory ? -ENOMEM : err;
     }
-    /* A log that is to be kept has to wait for a round that knows the free blocks. */
+    /* A log that must be kept waits for a round that knows the free blocks. */
     if (f->set_aside && f->mode != FSCK_CHECK)
         f->wanted++;
     return err;
 }
 
-/* All is repaired: the file system is what its state says again. */
+/* Removes the error mark if all is repaired and completes the writes. */
 static int finish(struct fsck *f)
 {
     int err = 0;

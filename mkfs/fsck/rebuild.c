@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The extents of a file, anew from its sound nodes. New nodes are in new blocks: until the inode is
- * written, the old ones are what counts.
+ * Rebuilds the extents of a file from its valid nodes. New nodes are in new
+ * blocks, because the old ones remain valid until the inode is written.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -39,7 +39,7 @@ int fsck_add_extent(struct fsck_list *list, uint64_t file_block, uint64_t block,
     return 0;
 }
 
-/* The blocks of another object, copied; zeros where there is no space. */
+/* Adds a copy of another object's blocks, or zeros if there is no space. */
 static int add_copy(struct fsck *f, struct fsck_list *list, const struct fsck_conflict *c)
 {
     for (uint64_t done = 0, n; done < c->len; done += n) {
@@ -62,7 +62,7 @@ static int add_copy(struct fsck *f, struct fsck_list *list, const struct fsck_co
     return 0;
 }
 
-/* The first conflict of an extent at or after file_block, before end. */
+/* Finds the first conflict of an extent in [file_block, end). */
 static bool next_conflict(const struct fsck *f, uint64_t ino, uint64_t shift, uint64_t file_block,
                           uint64_t end, struct fsck_conflict *out)
 {
@@ -80,7 +80,7 @@ static bool next_conflict(const struct fsck *f, uint64_t ino, uint64_t shift, ui
     return any;
 }
 
-/* One extent, without the blocks of other objects. */
+/* Adds one extent without the blocks of other objects. */
 static int separate(struct fsck *f, uint64_t ino, const struct lay_extent *e,
                     struct fsck_list *list)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Counts and sizes that follow from sound contents, and the map of the inode file.
+ * Derives counts and sizes from valid contents, and rebuilds the map of the
+ * inode file.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -105,7 +106,7 @@ void fsck_check_counts(struct fsck *f, uint64_t ino, const struct lay_inode *ino
 
 /* --- The inode file --------------------------------------------------------------------------- */
 
-/* An empty block for the inodes that are nowhere. */
+/* Creates an empty block for inodes that were not found. */
 static int new_inode_block(struct fsck *f, uint64_t index)
 {
     struct inode_block_info *info = &f->inode_blocks[index];

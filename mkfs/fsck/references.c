@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What one inode refers to: extents, attributes, the target of a link. Names come later.
+ * Checks what an inode refers to: extents, attributes, the target of a link.
+ * Names come later.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -10,19 +11,19 @@
 
 #include "mkfs/fsck/fsck.h"
 
-/* A copy of every attribute name of one inode: names of 256 bytes in 17 blocks fit. */
+/* Room for a copy of every attribute name of one inode. */
 #define XATTR_NAMES_MAX (LAY_XATTR_BLOCKS_MAX * LAY_PAYLOAD)
 
 struct map_walk {
     struct fsck *f;
     uint64_t ino;
-    enum problem damage; /* what a damaged block of this walk is */
+    enum problem damage; /* the problem that a damaged block of this walk is */
     bool gpu_bound;
-    uint64_t data;                 /* blocks of extents */
-    uint64_t file_end, device_end; /* of the extent before */
+    uint64_t data;                 /* blocks of all extents */
+    uint64_t file_end, device_end; /* ends of the previous extent */
     int err;
     size_t names_len;
-    uint8_t names[XATTR_NAMES_MAX]; /* length, name; length, name; ... */
+    uint8_t names[XATTR_NAMES_MAX]; /* length, name, length, name, ... */
 };
 
 static void want(struct map_walk *w, bool yes, uint16_t fix)
@@ -41,7 +42,7 @@ static bool claim_node(void *arg, uint64_t block)
     return false;
 }
 
-/* What the check of a block names, as a problem. */
+/* Maps the wrong field that a check names to a problem. */
 static enum problem kind_of_damage(enum problem general, const char *why)
 {
     if (general == PROBLEM_XATTR_BLOCK && strncmp(why, "xattr", 5) == 0)
@@ -98,7 +99,7 @@ static void take_extent(void *arg, const struct lay_extent *e)
     w->device_end = block + len;
 }
 
-/* Adds to *charge the blocks that the extents of a regular file take. */
+/* Adds to *charge the blocks that a regular file's extents and tree nodes occupy. */
 static int check_extents(struct map_walk *w, const struct lay_inode *inode, uint64_t *charge)
 {
     static const struct walk_ops ops = {
@@ -183,7 +184,7 @@ static int check_target(struct map_walk *w, const struct lay_inode *inode, uint6
     return 0;
 }
 
-/* The nodes of a directory are walked with its names, when all inodes are known. */
+/* A directory's nodes are walked with its names, when all inodes are known. */
 static int check_contents(struct map_walk *w, const struct lay_inode *inode, uint64_t *charge)
 {
     switch (lay_get16(inode->map_kind)) {
@@ -206,7 +207,7 @@ int fsck_map(struct fsck *f, uint64_t ino, const struct lay_inode *inode)
     uint64_t charge = 0;
     char detail[64];
 
-    /* All but the array of names, which is filled before it is read. */
+    /* Clears all but the array of names, which is filled before it is read. */
     memset(&w, 0, offsetof(struct map_walk, names));
     w.f = f;
     w.ino = ino;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Blocks that only damaged trees name: no repair may write there before their contents are taken.
+ * Reserves blocks that only damaged trees refer to: no repair may write there
+ * before their contents are taken.
  */
 #include <sys/stat.h>
 
@@ -68,7 +69,7 @@ int fsck_reserve(struct fsck *f)
         for (unsigned slot = 0; slot < LAY_INODES_PER_BLOCK && !err; slot++)
             err = reserve_inode(f, index * LAY_INODES_PER_BLOCK + slot, &b.inodes.inodes[slot]);
     }
-    /* Lost leaves of trees matter where something could not be read. */
+    /* Lost leaves of trees matter only if something was unreadable. */
     if (!err && fixes & FIX_MAP && f->incomplete)
         err = fsck_find_leaves(f);
     return err;

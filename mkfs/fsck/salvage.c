@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Sound records out of the nodes of a damaged tree. */
+/* Collects valid records from the nodes of a damaged tree. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +10,8 @@ struct salvage {
     struct fsck *f;
     uint64_t ino;
     uint32_t magic;
-    uint64_t *seen; /* bit per block */
-    bool missing;   /* a node that the tree names is none of it */
+    uint64_t *seen; /* one bit per block */
+    bool missing;   /* a node that the tree refers to is not part of it */
     struct salvaged *out;
 };
 
@@ -41,7 +41,10 @@ void salvage_free(struct salvaged *s)
     free(s->nodes.items);
 }
 
-/* Without a checksum that fits, an extent counts only when the bitmaps know it. */
+/*
+ * True if the bitmaps mark all blocks of the extent as in use. Required if the
+ * leaf's checksum is wrong.
+ */
 static bool known_to_bitmaps(struct fsck *f, const struct lay_extent *e)
 {
     uint64_t block = lay_get64(e->block), end = block + lay_get32(e->len);
@@ -76,7 +79,10 @@ static int take_extents(struct salvage *s, const struct lay_node *leaf, bool sea
     return 0;
 }
 
-/* Of a name only its bytes and its inode matter; the rest follows from these. */
+/*
+ * Takes names, of which only the bytes and the inode matter; the rest is
+ * derived from these.
+ */
 static int take_names(struct salvage *s, const struct lay_node *leaf)
 {
     const size_t head = offsetof(struct lay_dirent, name);
@@ -116,7 +122,7 @@ static bool first_visit(struct salvage *s, uint64_t block)
     return first;
 }
 
-/* Recursion is as deep as levels sink: at most LAY_MAX_HEIGHT. */
+/* Recursion is as deep as levels decrease: at most LAY_MAX_HEIGHT. */
 static int take_node(struct salvage *s, uint64_t block, unsigned below)
 {
     union lay_block b;
@@ -148,7 +154,7 @@ static int take_node(struct salvage *s, uint64_t block, unsigned below)
     return err;
 }
 
-/* What was below a lost node. */
+/* Takes the leaves that were below a lost node. */
 static int take_lost_leaves(struct salvage *s)
 {
     const struct fsck_lost_leaf *leaf = s->f->lost_leaves.items;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Salvage of the sound nodes of a tree, and construction of a new tree.
- */
+/* Salvages the valid records of a tree, and builds new trees. */
 #ifndef MKFS_FSCK_SALVAGE_H
 #define MKFS_FSCK_SALVAGE_H
 
@@ -10,24 +8,25 @@
 /* A name that was found. */
 struct salvaged_name {
     uint64_t key, ino;
-    uint32_t at; /* of its bytes in salvaged.bytes */
+    uint32_t at; /* index of its bytes in salvaged.bytes */
     uint8_t type, len;
 };
 
 struct salvaged {
     struct fsck_list extents; /* struct lay_extent, each valid by itself */
     struct fsck_list names;   /* struct salvaged_name */
-    struct fsck_list bytes;   /* of the names, 8 to an item */
-    struct fsck_list nodes;   /* uint64_t: the nodes that were read */
+    struct fsck_list bytes;   /* of the names, 8 per item */
+    struct fsck_list nodes;   /* uint64_t: nodes that were read */
 };
 
 /*
- * Takes every record that is valid by itself out of the nodes below `root` that are of this inode,
- * whatever their checksums and order; where one is missing, out of the lost leaves of the inode,
- * too. 0, -ENOMEM or a device error.
+ * Takes every record that is valid by itself from this inode's nodes below
+ * `root`, whatever their checksums and order. If a node is missing, also takes
+ * the inode's lost leaves. Returns 0, -ENOMEM or a device error. salvage_free()
+ * frees the result.
  */
 int salvage_tree(struct fsck *f, uint64_t ino, uint32_t magic, uint64_t root, struct salvaged *out);
-/* Keeps a copy of a name. */
+/* Adds a copy of a name. Returns 0 or -ENOMEM. */
 int salvage_add(struct salvaged *s, const struct salvaged_name *n, const void *bytes);
 static inline const uint8_t *salvaged_bytes(const struct salvaged *s, const struct salvaged_name *n)
 {
@@ -35,36 +34,41 @@ static inline const uint8_t *salvaged_bytes(const struct salvaged *s, const stru
 }
 void salvage_free(struct salvaged *s);
 
-/* A tree under construction; records come in ascending order of their keys. */
+/* A tree under construction. Records are added in ascending order of their keys. */
 struct build {
     struct fsck *f;
     uint32_t magic;
     uint64_t owner;
-    const struct fsck_list *space; /* struct build_block; NULL: nodes are only counted */
-    struct fsck_list branches;     /* struct lay_branch: the nodes of the level that is finished */
+    const struct fsck_list *space; /* struct build_block; NULL if nodes are only counted */
+    struct fsck_list branches;     /* struct lay_branch: the nodes of the last complete level */
     uint64_t nodes, entries;
     unsigned height;
     uint64_t root;
-    union lay_block node; /* the one that is being filled */
+    union lay_block node; /* the node being filled */
     uint64_t first;       /* key of its first record */
 };
 
 struct build_block {
     uint64_t block;
-    bool old; /* a node of the tree that is replaced: written by a transaction */
+    bool old; /* node of the replaced tree; written in a transaction */
 };
 
 /*
- * Blocks for `need` nodes: free ones and, where these do not suffice, those of the old tree.
- * -ENOSPC: both together do not, and nothing has been written.
+ * Finds blocks for `need` nodes: free ones, and those of the old tree if there
+ * are too few. Returns -ENOSPC if both together do not suffice; then nothing
+ * has been written.
  */
 int build_space(struct fsck *f, uint64_t need, const struct fsck_list *old,
                 struct fsck_list *space);
+/* Starts a tree. Each build_begin() needs a build_end(). */
 void build_begin(struct build *b, struct fsck *f, uint32_t magic, uint64_t owner,
                  const struct fsck_list *space);
-/* -ENOMEM or a device error. */
+/* Adds a record. Returns 0, -ENOMEM or a device error. */
 int build_add(struct build *b, uint64_t key, const void *record, size_t len);
-/* Sets root, height, nodes and entries. In any case after build_begin(). */
+/*
+ * Completes the tree and sets root, height, nodes and entries; frees memory.
+ * Returns err or the first error.
+ */
 int build_end(struct build *b, int err);
 
 #endif

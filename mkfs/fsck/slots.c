@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Makes inodes valid. The checks of the layout decide: whatever field they name is corrected until
- * they name none, so that nothing is accepted here that a mount refuses.
+ * Makes inodes valid. The checks in layout/ decide: the field that a check
+ * names is corrected until no check fails, so nothing is accepted here that a
+ * mount would refuse.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -9,15 +10,15 @@
 
 #include "mkfs/fsck/fsck.h"
 
-#define MAX_STEPS 64 /* corrections of one inode; a sound one needs none */
+#define MAX_STEPS 64 /* corrections of one inode; a valid one needs none */
 
-/* The inode that is being corrected. */
+/* The inode being corrected. */
 struct fit {
     struct fsck *f;
     struct lay_inode *inode;
     uint64_t ino;
-    uint64_t nowhere; /* an address that is no tree node: its tree is built anew, empty */
-    uint16_t marks;   /* FIX_*: what the passes cannot find again */
+    uint64_t nowhere; /* address of no tree node: a tree with this root is rebuilt empty */
+    uint16_t marks;   /* FIX_*: repairs that the passes cannot detect again */
 };
 
 static uint32_t mode_of(const struct fit *fit)
@@ -55,7 +56,7 @@ static void empty_directory(struct fit *fit)
     fit->marks |= FIX_MAP;
 }
 
-/* The type that a map belongs to; 0: any that has none. */
+/* Returns the type that a map belongs to; S_IFIFO for types without a map. */
 static uint32_t type_of_map(unsigned kind)
 {
     switch (kind) {
@@ -82,7 +83,7 @@ static void fit_kind(struct fit *fit)
     uint32_t mode = mode_of(fit);
     unsigned kind = kind_of(fit);
 
-    /* A map says more than the bits of a type. */
+    /* The map is more reliable than the bits of the type. */
     if (kind >= LAY_MAP_INLINE && kind <= LAY_MAP_DIR)
         fit->inode->mode = lay_put32((mode & 07777) | type_of_map(kind));
     else if (S_ISDIR(mode))
@@ -214,7 +215,7 @@ static void fit_size(struct fit *fit)
         inline_blocks(fit, &end);
         inode->size = lay_put64(end < LAY_MAX_FILE_BLOCKS ? end << LAY_BLOCK_SHIFT : INT64_MAX);
         break;
-    case LAY_MAP_TREE: /* known when the tree has been walked */
+    case LAY_MAP_TREE: /* known after the tree has been walked */
         inode->size = lay_put64(0);
         fit->marks |= FIX_SIZE;
         break;
@@ -230,7 +231,7 @@ static void fit_size(struct fit *fit)
     }
 }
 
-/* A count that the checks accept; the walk over the map finds the right one. */
+/* Sets a count that the checks accept; the walk over the map finds the right one. */
 static void fit_blocks(struct fit *fit)
 {
     struct lay_inode *inode = fit->inode;
@@ -325,7 +326,7 @@ static void fit_root(struct fit *fit)
 }
 
 static const struct {
-    const char *why; /* how the check's words begin */
+    const char *why; /* prefix of the check's text */
     enum problem problem;
     void (*fit)(struct fit *fit);
 } corrections[] = {
@@ -361,7 +362,7 @@ static size_t find_correction(const char *why)
     return i;
 }
 
-/* False: the inode makes no sense. */
+/* Corrects an inode. Returns false if it makes no sense. */
 static bool fit_inode(struct fit *fit, bool report, bool *save)
 {
     const char *why = NULL;
@@ -403,7 +404,10 @@ static bool want(struct fit *fit, enum problem problem, bool report, const char 
     return report && fsck_report(fit->f, problem, detail, "inode %" PRIu64, fit->ino);
 }
 
-/* A slot whose bit and mode disagree is in use when it is an inode. */
+/*
+ * If the slot's bit and the mode disagree, the slot counts as in use if it
+ * holds a valid inode.
+ */
 static void fit_use(struct fit *fit, struct lay_inode_block *ib, unsigned slot, bool report,
                     bool *save)
 {
@@ -451,7 +455,7 @@ static void fit_slot(struct fit *fit, struct lay_inode_block *ib, unsigned slot,
     free_slot(ib, slot);
 }
 
-/* The place of inode 0, in the first block. */
+/* Corrects the slot of inode 0 in the first block. */
 static void fit_slot_zero(struct fit *fit, struct lay_inode_block *ib, bool report, bool *save)
 {
     if (ib->used & 1 && is_zero(fit->inode, sizeof(*fit->inode)))
@@ -480,7 +484,7 @@ static void fit_rest(struct fsck *f, struct lay_inode_block *ib, uint64_t index,
     ib->next_free = lay_put64(LAY_NONE);
 }
 
-/* Is it this block, but for its checksum? */
+/* True if everything but the checksum of the block's head is right. */
 static bool looks_right(const struct fsck *f, const struct lay_inode_block *ib, uint64_t index,
                         uint64_t addr)
 {

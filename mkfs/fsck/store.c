@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Changed blocks on their way to the device. */
+/* Keeps changed blocks and writes them to the device. */
 #include "mkfs/fsck/store.h"
 
 #include <assert.h>
@@ -9,10 +9,10 @@
 
 #define BUCKETS    1024u
 #define MAX_BLOCKS 1024u /* kept at most: 4 MiB */
-#define COPIED     64u   /* blocks copied, or made, at a time */
+#define COPIED     64u   /* blocks copied or created at once */
 
 struct entry {
-    struct entry *next; /* in its bucket */
+    struct entry *next; /* in the same bucket */
     uint64_t block;
     union lay_block b;
 };
@@ -20,12 +20,12 @@ struct entry {
 struct store {
     struct entry *buckets[BUCKETS];
     struct entry *order[MAX_BLOCKS];
-    size_t count, room; /* room: what one transaction can hold besides block 0 */
-    uint64_t tid;       /* of the next transaction */
-    uint64_t pos;       /* where it begins in the log */
-    bool in_place;      /* the log is damaged */
-    bool recovered;     /* what the log held is in place */
-    bool unflushed;     /* new blocks were written */
+    size_t count, room; /* blocks per transaction, excluding block 0 */
+    uint64_t tid;       /* next transaction */
+    uint64_t pos;       /* start of the next transaction in the log */
+    bool in_place;      /* the log is damaged: write without it */
+    bool recovered;     /* the log's images are in place */
+    bool unflushed;     /* new blocks were written but not flushed */
 };
 
 static struct entry **find(struct store *s, uint64_t block)
@@ -52,7 +52,7 @@ int store_init(struct fsck *f)
 
     if (!s)
         return -ENOMEM;
-    /* Descriptors and the commit block take some of the log, block 0 one image. */
+    /* Descriptors and the commit block occupy a part of the log, block 0 one image. */
     uint64_t log = f->img.geo.journal_blocks - 1;
     uint64_t images = log - log / LAY_JDESC_TAGS - 4;
     s->room = images < MAX_BLOCKS ? images : MAX_BLOCKS - 1;
@@ -135,7 +135,7 @@ static int write_header(struct fsck *f, uint64_t tail_tid, uint64_t super_tid)
     return write_block(f, f->img.geo.journal_start, &b, BD_FUA);
 }
 
-/* What the log holds goes home; from then on it is read there. */
+/* Copies the log's images to their places; from then on they are read there. */
 static int write_patches(struct fsck *f)
 {
     union lay_block b;
@@ -154,7 +154,7 @@ static int write_patches(struct fsck *f)
     return err ? err : bd_flush(f->img.dev);
 }
 
-/* Recovery as FORMAT.md 10.4 has it, so that a transaction can follow. */
+/* Does the recovery of FORMAT.md 10.4, so that a transaction can follow. */
 static int recover(struct fsck *f)
 {
     union lay_block b;
@@ -196,7 +196,10 @@ static int append(struct log_writer *w, void *record, uint64_t *addr)
     return record ? write_block(f, *addr, record, 0) : 0;
 }
 
-/* A descriptor and its images. The images' checksums need their places, which follow. */
+/*
+ * Appends a descriptor and its images. Their checksums depend on their
+ * addresses, so the descriptor is written last.
+ */
 static int append_images(struct log_writer *w, size_t first, size_t n)
 {
     struct fsck *f = w->f;
@@ -321,7 +324,10 @@ int store_copy(struct fsck *f, uint64_t from, uint64_t to, uint64_t len, bool to
     return err;
 }
 
-/* Counters and lists that are yet to be repaired must not make the superblock itself invalid. */
+/*
+ * Corrects counters and lists that are not repaired yet, because they must not
+ * make the superblock invalid.
+ */
 static void fit_super(struct lay_super *sb)
 {
     uint64_t file_blocks = lay_get64(sb->inode_file.size) >> LAY_BLOCK_SHIFT;
@@ -335,7 +341,10 @@ static void fit_super(struct lay_super *sb)
         sb->free_inode_block = lay_put64(LAY_NONE);
 }
 
-/* -EUCLEAN: it would not be valid, and is not written. */
+/*
+ * Puts the superblock. Returns -EUCLEAN, without writing it, if it would be
+ * invalid.
+ */
 static int put_super(struct fsck *f, union lay_block *b)
 {
     struct lay_geometry geo;
@@ -374,7 +383,10 @@ int store_commit(struct fsck *f)
     return err;
 }
 
-/* A log without transactions. Old records must not look like damage behind the new beginning. */
+/*
+ * Writes a log without transactions. Old records must not look like damage
+ * behind the new start.
+ */
 static int empty_log(struct fsck *f)
 {
     const struct lay_geometry *geo = &f->img.geo;

@@ -1,44 +1,56 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Blocks that a repair has changed. They stay in memory until they go to the device as a
- * transaction of the journal, or in place when the journal itself is damaged: then its header,
- * written last, begins it anew.
+ * Blocks that a repair has changed. They stay in memory until they are written
+ * in a transaction of the journal. If the journal itself is damaged, they are
+ * written in place, and a new journal header, written last, starts an empty
+ * log.
  *
- * A power cut after any write leaves the file system as it was, or with some of the transactions;
- * each leaves something that another run repairs, because whatever refers to new blocks is written
- * after them, and old blocks are not reused before nothing refers to them.
+ * A power cut after any write leaves the file system as it was, or with some of
+ * the transactions, in a state that another run can repair. This holds because
+ * references to new blocks are written after the blocks, and old blocks are
+ * reused only when nothing refers to them.
  */
 #ifndef MKFS_FSCK_STORE_H
 #define MKFS_FSCK_STORE_H
 
 #include "mkfs/fsck/fsck.h"
 
-/* The journal is as recovery left it in memory. 0 or -ENOMEM. */
+/* Starts with the journal as recovery left it in memory. Returns 0 or -ENOMEM. */
 int store_init(struct fsck *f);
+/* Frees the store and the blocks not written. */
 void store_destroy(struct fsck *f);
 
-/* The log cannot be used: blocks go in place from transaction `tid` on. */
+/*
+ * Declares the log unusable: blocks are written in place from transaction `tid`
+ * on.
+ */
 void store_begin_anew(struct fsck *f, uint64_t tid);
-/* Where the next transaction begins in a sound log. */
+/* Sets the start of the next transaction in a valid log. */
 void store_append_at(struct fsck *f, uint64_t pos);
 
 /*
- * A changed block: its head is set to this block and sealed. May first write the
- * blocks before it. The block is copied.
+ * Puts a copy of a changed block, after setting its head to this address and
+ * sealing it. May first write the blocks put before.
  */
 int store_put(struct fsck *f, uint64_t block, union lay_block *b);
-/* A block that nothing refers to yet, from fsck_alloc(): goes in place at once. */
+/*
+ * Writes a block from fsck_alloc(), which nothing refers to yet, directly to
+ * its place.
+ */
 int store_put_new(struct fsck *f, uint64_t block, union lay_block *b);
 /*
- * Copies `len` blocks of the device, as they are in place, to blocks from fsck_alloc(), at once.
- * tolerant: those that cannot be read become zeros.
+ * Copies `len` blocks, as they are on the device, directly to blocks from
+ * fsck_alloc(). With `tolerant` unreadable blocks become zeros.
  */
 int store_copy(struct fsck *f, uint64_t from, uint64_t to, uint64_t len, bool tolerant);
-/* The transaction that blocks belong to which are put now. */
+/* Returns the transaction of the blocks that are put now. */
 uint64_t store_tid(const struct fsck *f);
-/* Writes everything, and the superblocks, durably. */
+/* Writes all blocks and the superblocks durably. */
 int store_commit(struct fsck *f);
-/* After the last commit: the journal's header, when the log begins anew. */
+/*
+ * Called after the last commit: writes the journal's header if the log starts
+ * empty.
+ */
 int store_finish(struct fsck *f);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Checksum blocks: their structure. Data itself is not read here, but by `gpunvme scrub`.
+ * Checks the structure of checksum blocks. Data itself is read by `gpunvme
+ * scrub`, not here.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -9,9 +10,9 @@
 
 #include "mkfs/fsck/store.h"
 
-#define CHUNK 256u /* blocks read at a time: 1 MiB */
+#define CHUNK 256u /* blocks read at once: 1 MiB */
 
-/* What the repair of a damaged block leaves: its data has no checksums. */
+/* Replaces a damaged block by an empty one, which removes its data's checksums. */
 static int empty_block(struct fsck *f, uint64_t index)
 {
     uint64_t addr = f->img.geo.sums_start + index;
@@ -34,7 +35,7 @@ static int check_block(struct fsck *f, uint64_t index, const struct lay_sums *su
     return empty_block(f, index);
 }
 
-/* The blocks as they are in place; image_read() knows those that are newer. */
+/* Reads blocks from the device, and newer ones through image_read(). */
 static int read_chunk(struct fsck *f, uint64_t first, uint64_t n, union lay_block *chunk)
 {
     uint64_t at = f->img.geo.sums_start + first;
