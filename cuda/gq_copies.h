@@ -20,7 +20,7 @@ extern "C" {
 struct gq_copies;
 struct gq_copies_peer; /* belongs to the implementation */
 
-/* Memory to hand to a peer. The descriptors belong to the peer (fd) and to the hooks (media_fd). */
+/* Memory for a peer. The peer owns the descriptor fd, and the hooks own media_fd. */
 struct gq_copies_shared {
     int fd;                        /* its mailboxes */
     int media_fd;                  /* the drive's media, read-only */
@@ -28,7 +28,10 @@ struct gq_copies_shared {
     uint32_t layout, sets, blocks; /* version and number of mailboxes, blocks of each kernel */
 };
 
-/* A buffer of a peer. Addresses of its first page, and of the first byte of the media. */
+/*
+ * A buffer of a peer: addresses of its first page and of the first byte of the
+ * media.
+ */
 struct gq_copies_window {
     const void *owner;           /* the buffer, for forget() */
     uint64_t device, len;        /* in this process */
@@ -38,7 +41,7 @@ struct gq_copies_window {
 struct gq_copies_ops {
     /*
      * Called with the device selected, before GPU memory is mapped for the
-     * controller. 0 or -errno: GPU memory is not reachable.
+     * controller. Returns 0, or -errno if GPU memory is not reachable.
      */
     int (*open)(struct gq_copies *c, int cuda_device);
     /* Precondition: no GPU memory is mapped, and no peer is open. */
@@ -46,15 +49,16 @@ struct gq_copies_ops {
     /* Removes the windows of a buffer. Called before its memory is freed. */
     void (*forget)(struct gq_copies *c, const void *owner);
     /*
-     * dropped is called once, from any thread, if the peer does not respond;
-     * its copies are then made here. -ENOTSUP: open() was not called, or the
-     * media cannot be shared; -EBUSY: too many peers; -errno.
+     * Opens a peer. dropped is called once, from any thread, if the peer does not
+     * respond; its copies are then made here. Returns -ENOTSUP if open() was not
+     * called or the media cannot be shared, -EBUSY for too many peers, or another
+     * -errno.
      */
     int (*peer_open)(struct gq_copies *c, void (*dropped)(void *ctx), void *ctx,
                      struct gq_copies_peer **out);
     void (*peer_close)(struct gq_copies_peer *p);
     void (*peer_shared)(const struct gq_copies_peer *p, struct gq_copies_shared *out);
-    /* Replaces the peer's window of the same owner. -ENOSPC, -EINVAL. */
+    /* Replaces the peer's window of the same owner. Returns 0, -ENOSPC or -EINVAL. */
     int (*peer_window)(struct gq_copies_peer *p, const struct gq_copies_window *w);
 };
 

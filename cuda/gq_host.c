@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Host memory behind a descriptor: mapping, allocation of pages, release. */
+/* Maps host memory behind a descriptor, allocates its pages, releases it. */
 #include "cuda/gq_host.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #define PAGE_MASK     ((uint64_t)NVME_PAGE_SIZE - 1)
-#define POPULATE_STEP (16ull << 20) /* bytes, some milliseconds */
+#define POPULATE_STEP (16ull << 20) /* bytes; takes some milliseconds */
 
 #ifndef MADV_POPULATE_WRITE /* for glibc before 2.35 */
 #define MADV_POPULATE_WRITE 23
@@ -49,9 +49,9 @@ int gq_host_import(const struct gq_mem *mem, struct gq_import *out)
 }
 
 /*
- * Kernels before 5.14 do not know the advice: there the file is allocated its
- * blocks, unmapped. No blocks behind its last page, nor behind its end, where
- * seals may forbid it.
+ * Allocates the file's blocks instead, since kernels before 5.14 do not know
+ * MADV_POPULATE_WRITE. Allocates nothing behind the file's last page, nor
+ * behind its end, where seals may forbid it.
  */
 static int give_blocks(const struct gq_import *imp, uint64_t at, uint64_t len)
 {
@@ -74,7 +74,10 @@ static int populate(const struct gq_import *imp, uint64_t at, uint64_t len)
     return err && errno == EINVAL ? give_blocks(imp, at, len) : err;
 }
 
-/* In steps, because other mappings of this process wait for each of them. */
+/*
+ * Allocates in steps, because other mappings of this process wait during each
+ * step.
+ */
 int gq_host_populate(const struct gq_import *imp)
 {
     int err = 0;

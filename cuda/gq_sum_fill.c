@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The table by which groups of lanes compute CRC-32C. */
+/* Fills the table with which groups of lanes compute CRC-32C. */
 #include "cuda/gq_sum_fill.h"
 
 #define ONE        0x80000000u /* the polynomial 1, reflected */
-#define LANE_BYTES 4u          /* neighbouring lanes have neighbouring words, */
-#define PART_BYTES 128u        /* or parts of a block: gq_data_sums.h */
+#define LANE_BYTES 4u          /* neighbouring lanes have neighbouring words (gq_data_sums.h) */
+#define PART_BYTES 128u        /* or neighbouring parts of a block */
 
-/* The polynomial times x, for each bit of `bytes` zero bytes behind it. */
+/* Multiplies the polynomial by x for each bit of `bytes` appended zero bytes. */
 static uint32_t append(uint32_t crc, unsigned bytes)
 {
     for (unsigned bit = 0; bit < 8 * bytes; bit++)
@@ -22,7 +22,7 @@ static void fill_bytes(struct gq_sum_table *t)
     }
 }
 
-/* Of the last five bits only two exist. */
+/* The last group of five bits has only two. */
 static void fill_ahead(struct gq_sum_table *t)
 {
     for (unsigned i = 0; i < GQ_SUM_FIVES; i++) {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Fills the table by which groups of lanes compute CRC-32C (cuda/queue/gq_data_sums.h). */
+/*
+ * Fills the table with which groups of lanes compute CRC-32C
+ * (cuda/queue/gq_data_sums.h).
+ */
 #ifndef CUDA_GQ_SUM_FILL_H
 #define CUDA_GQ_SUM_FILL_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Tagged slot: the host's side. */
+/* The host's side of a tagged slot. */
 #include "cuda/gq_tagged_slot.h"
 
 #include <assert.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Registered buffers: registration, release, and copies in and out of them. */
+/* Registers and releases buffers, and copies in and out of them. */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "cuda/engine/gq_internal.h"
 #include "cuda/gq_host.h"
 
-/* The table is searched because a stale pointer must not be dereferenced. */
+/* Searches the table, because a stale pointer must not be dereferenced. */
 static struct gq_buffer **find(struct gq_engine *e, const struct gq_buffer *b)
 {
     for (unsigned i = 0; i < e->opts.max_buffers; i++) {
@@ -61,8 +61,9 @@ static bool table_is_full(struct gq_engine *e)
 }
 
 /*
- * The part that may run beside transfers. Untouched pages, perhaps half of the
- * machine's memory, are allocated here and not when they are pinned.
+ * Does the part of an import that can run beside transfers. Untouched pages,
+ * perhaps half of the machine's memory, are allocated here and not when they
+ * are pinned.
  */
 static int map_file(struct gq_engine *e, const struct gq_mem *mem, struct gq_import *out)
 {
@@ -76,7 +77,10 @@ static int map_file(struct gq_engine *e, const struct gq_mem *mem, struct gq_imp
     return err;
 }
 
-/* As the controller is offered it: host memory may stand in for the device's. */
+/*
+ * Returns the memory as it is offered to the controller: host memory may act as
+ * device memory.
+ */
 static struct gq_import offered(const struct gq_buffer *b)
 {
     struct gq_import import = b->import;
@@ -101,7 +105,10 @@ static int map_for_controller(struct gq_buffer *b)
     return b->staged ? 0 : err;
 }
 
-/* No run of the executor may be under way while memory is mapped or unmapped. */
+/*
+ * Imports the memory. No run of the executor may be in flight while memory is
+ * mapped or unmapped.
+ */
 static int import_memory(struct gq_engine *e, const struct gq_mem *mem, struct gq_buffer *b)
 {
     const struct gq_exec_ops *ops = e->exec->ops;
@@ -170,9 +177,9 @@ int gq_buffer_register(struct gq_engine *e, const struct gq_mem *mem, struct gq_
 }
 
 /*
- * Queues that could not be recovered drop their reference to the buffer. Their
- * late commands cannot reach the memory after that, because it is unmapped for
- * the controller.
+ * Makes queues that could not be recovered drop their reference to the buffer.
+ * Their late commands cannot reach the memory afterwards, because it is
+ * unmapped for the controller.
  */
 static void forget(struct gq_engine *e, const struct gq_buffer *b)
 {
@@ -183,8 +190,8 @@ static void forget(struct gq_engine *e, const struct gq_buffer *b)
 }
 
 /*
- * Removes the buffer from the table, so that it has no new users, then waits
- * for the present users.
+ * Removes the buffer from the table, so that it gets no new users, then waits
+ * for its current users.
  */
 static void withdraw(struct gq_buffer *b)
 {

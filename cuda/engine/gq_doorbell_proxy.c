@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Doorbell proxy: the thread that forwards doorbells, and its table. */
+/* The thread that forwards doorbells, and its table. */
 #include "cuda/engine/gq_doorbell_proxy.h"
 
 #include <errno.h>
@@ -11,18 +11,18 @@
 
 struct doorbells {
     volatile uint32_t *sq, *cq;
-    uint32_t sq_tail, cq_head; /* stored last */
+    uint32_t sq_tail, cq_head; /* last values stored */
     uint32_t depth;            /* 0: no doorbell is stored to */
-    uint64_t submitted;        /* by the tails stored */
+    uint64_t submitted;        /* entries announced by the stored tails */
 };
 
 struct gq_doorbell_proxy {
     struct nvme_transport *t;
     struct gq_proxied_doorbell *proxied_doorbells;
     pthread_t thread;
-    unsigned waiting; /* atomic; threads that wait for the lock: the polling thread yields */
+    unsigned waiting; /* atomic; threads waiting for the lock, to which the polling thread yields */
 
-    pthread_mutex_t lock; /* protects the rest; its holder may store to doorbells */
+    pthread_mutex_t lock; /* protects the fields below; its holder may store to doorbells */
     pthread_cond_t wake;
     struct doorbells doorbells[GQ_MAX_QUEUES];
     unsigned n;
@@ -31,8 +31,8 @@ struct gq_doorbell_proxy {
 };
 
 /*
- * The polling thread takes the lock again at once: the counter makes it yield
- * to waiting threads.
+ * Takes the lock. The counter makes the polling thread, which takes the lock
+ * again at once, yield to waiting threads.
  */
 static void lock(struct gq_doorbell_proxy *p)
 {
@@ -47,21 +47,21 @@ static void unlock(struct gq_doorbell_proxy *p)
 }
 
 /*
- * Two orders follow one another. The executor stores entries before the proxied
- * doorbell (gq_fence_entries), and the acquire load sees the proxied doorbell;
- * the release store keeps the doorbell behind that load. So the entries are in
- * memory before the doorbell for all observers, DMA of the controller included.
- * For CQ heads the executor's loads of the entries come before the controller
- * may overwrite them.
+ * Forwards changed values of one pair. Two orderings combine. The executor
+ * stores entries before the proxied doorbell (gq_fence_entries), and the
+ * acquire load sees the proxied doorbell; the release store keeps the doorbell
+ * behind that load. So the entries are in memory before the doorbell for all
+ * observers, including the controller's DMA. For CQ heads the executor's loads
+ * of the entries come before the controller may overwrite them.
  *
  * The tail is loaded first and stored last. An executor frees completions
  * before it posts the SQEs that fill their entries, so a head at least as new
  * as the tail is stored before it. In the opposite order the controller could
  * find its CQ full.
  *
- * Each word is loaded once, because its owner may change it at any time. A
- * value that is no position in the queue is not forwarded: some controllers
- * stall for good on it.
+ * Each word is loaded only once, because its owner may change it at any time. A
+ * value that is no position in the queue is not forwarded, because it stalls
+ * some controllers for good.
  */
 static bool forward(const struct gq_proxied_doorbell *proxied, struct doorbells *to)
 {
@@ -84,7 +84,10 @@ static bool forward(const struct gq_proxied_doorbell *proxied, struct doorbells 
     return changed;
 }
 
-/* Under the lock. A value that is overwritten before it is seen is superseded by the newer one. */
+/*
+ * Called under the lock. A value that is overwritten before it is seen is
+ * superseded by the newer one.
+ */
 static bool forward_all(struct gq_doorbell_proxy *p)
 {
     bool changed = false;
@@ -115,7 +118,7 @@ static bool pause_polling(struct gq_doorbell_proxy *p, struct poll_wait *w, bool
 }
 
 /*
- * Continues to poll for a moment after the last run, because the next often
+ * Keeps polling for a moment after the last run, because the next one often
  * follows at once; then sleeps until it is woken.
  */
 static void *poll_proxied(void *arg)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Doorbell proxy, tier 0: a CPU thread stores to the controller's doorbells for
- * an executor that cannot.
+ * Doorbell proxy, tier 0: a CPU thread stores to the controller's doorbells on
+ * behalf of an executor that cannot.
  *
  * The executor stores its tails and heads to proxied doorbells, in ordinary
  * memory that it reaches; the thread forwards changed values. It polls while
@@ -16,7 +16,10 @@
 
 struct gq_doorbell_proxy;
 
-/* The proxied doorbells of a queue pair, in a cache line of their own against false sharing. */
+/*
+ * The proxied doorbells of a queue pair, in a cache line of their own against
+ * false sharing.
+ */
 struct gq_proxied_doorbell {
     uint32_t sq_tail;
     uint32_t cq_head;
@@ -24,32 +27,45 @@ struct gq_proxied_doorbell {
 };
 static_assert(sizeof(struct gq_proxied_doorbell) == 64, "a cache line");
 
-/* proxied_doorbells: GQ_MAX_QUEUES, zeroed, the caller's until gq_doorbell_proxy_close(). */
+/*
+ * Starts the thread. proxied_doorbells has GQ_MAX_QUEUES zeroed elements; the
+ * caller keeps it until gq_doorbell_proxy_close(). Returns 0, -ENOMEM or an
+ * error of pthread_create().
+ */
 int gq_doorbell_proxy_open(struct nvme_transport *t, struct gq_proxied_doorbell *proxied_doorbells,
                            struct gq_doorbell_proxy **out);
-/* No queue may be driven any more. */
+/* Stops the thread. No queue may be driven any more. */
 void gq_doorbell_proxy_close(struct gq_doorbell_proxy *p);
 
-/* Assigns proxied doorbell i to the pair; both start at 0, as those of a new pair. */
+/*
+ * Assigns proxied doorbell i to the pair; both values start at 0, like those of
+ * a new pair.
+ */
 void gq_doorbell_proxy_add(struct gq_doorbell_proxy *p, unsigned i, const struct nvme_qpair *qp);
-/* No doorbell of pair i is stored to any more; i may be added again. */
+/* Ends stores to the doorbells of pair i; i may be added again. */
 void gq_doorbell_proxy_remove(struct gq_doorbell_proxy *p, unsigned i);
 /*
- * Sets the present values of pair i after it was created again (0, 0), or after
- * the host has stored to its doorbells. Stores to no doorbell. The pair is not
+ * Sets the current values of pair i after it was created again (0, 0) or the
+ * host has stored to its doorbells. Stores to no doorbell. The pair must not be
  * driven meanwhile.
  */
 void gq_doorbell_proxy_set(struct gq_doorbell_proxy *p, unsigned i, uint32_t sq_tail,
                            uint32_t cq_head);
 
-/* Entries that were submitted to the SQ of pair i since it was added. */
+/* Returns the number of entries submitted to the SQ of pair i since it was added. */
 uint64_t gq_doorbell_proxy_submitted(struct gq_doorbell_proxy *p, unsigned i);
 
-/* Queues are about to be driven. */
+/* Called before queues are driven: wakes the thread. */
 void gq_doorbell_proxy_begin(struct gq_doorbell_proxy *p);
-/* Queues are not driven any more: forwards their last values, and nothing afterwards. */
+/*
+ * Called when queues are no longer driven: forwards their last values, and none
+ * after that.
+ */
 void gq_doorbell_proxy_end(struct gq_doorbell_proxy *p);
-/* Ends forwarding for good: the executor may go on storing, but its values are not trusted. */
+/*
+ * Ends forwarding for good: the executor may continue to store, but its values
+ * are not trusted.
+ */
 void gq_doorbell_proxy_silence(struct gq_doorbell_proxy *p);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Opening and closing an engine: queues, staging, workspaces. */
+/* Opens and closes an engine: queues, staging, workspaces. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,16 +12,19 @@
 #define DEFAULT_QUEUES 43u /* a batch takes 32, a reservation at most three quarters */
 #define DEFAULT_DEPTH  1024u
 /*
- * Where all data is staged a queue has a command for each lane in flight, and
+ * If all data is staged, a queue has one command per lane in flight and
  * releases CQEs by quarters of the ring.
  */
 #define DEPTH_OF_STAGED     (2u * GQ_STAGING_LANES + 1u)
 #define DEFAULT_DEADLINE_MS 10000u
 #define DEFAULT_BUFFERS     1024u
 #define DEFAULT_STAGING     (16u << 20)
-/* Of a lane, where all data of device memory is staged: the length of its commands. */
+/*
+ * Staging per lane if all data of device memory is staged: the length of its
+ * commands.
+ */
 #define LANE_STAGING_OF_ALL (16u << 10)
-/* The same in long transfers, of so many lanes at least. */
+/* The same for long transfers, with at least LANES_OF_LONG lanes. */
 #define LANE_STAGING_OF_LONG (64u << 10)
 #define LANES_OF_LONG        16u
 
@@ -37,7 +40,10 @@ static void fill_defaults(struct gq_engine *e, const struct gq_options *opts)
     o->max_buffers = o->max_buffers ? o->max_buffers : DEFAULT_BUFFERS;
 }
 
-/* Bytes that one command carries: whole LBAs, within MDTS, the option, and the NLB field. */
+/*
+ * Sets the maximum bytes of a command: whole LBAs within MDTS, the option and
+ * the NLB field.
+ */
 static int set_max_command(struct gq_engine *e)
 {
     uint64_t max = nvme_ctrlr_info(e->ctrlr)->max_transfer;
@@ -71,8 +77,8 @@ static int open_executor(struct gq_engine *e)
 static void close_queue(struct gq_engine *e, unsigned i)
 {
     gq_engine_remove_port(e, i);
-    /* On an error the rings stay mapped until the controller is reset (nvme_qpair_delete). */
-    if (e->queues[i].qp.sq) /* else it was deleted before */
+    /* On an error the driver keeps the rings mapped until a controller reset. */
+    if (e->queues[i].qp.sq) /* NULL if it was deleted before */
         nvme_qpair_delete(e->ctrlr, &e->queues[i].qp);
 }
 
@@ -90,7 +96,7 @@ static void close_proxy(struct gq_engine *e)
     e->exec->ops->shared_free(e->exec, e->proxied_doorbells);
 }
 
-/* Only for an executor that cannot store to the doorbells itself. */
+/* Opens a proxy if the executor cannot store to the doorbells itself. */
 static int open_proxy(struct gq_engine *e)
 {
     void *proxied_doorbells;
@@ -109,7 +115,10 @@ static int open_proxy(struct gq_engine *e)
     return err;
 }
 
-/* As many as the option says, or as the controller grants: one is enough. */
+/*
+ * Opens the requested number of queues, or as many as the controller grants, at
+ * least one.
+ */
 static int open_queues(struct gq_engine *e)
 {
     int err = 0;
@@ -213,7 +222,10 @@ static void close_staging(struct gq_engine *e)
         e->exec->in_reach = true;
 }
 
-/* Bytes of staging for a lane: whole LBAs that one command carries, a power of two. */
+/*
+ * Returns the staging bytes of a lane: a power of two, whole LBAs, at most one
+ * command.
+ */
 static uint32_t lane_staging(const struct gq_engine *e, uint32_t most)
 {
     uint32_t bytes = e->ns.lba_size;
@@ -235,9 +247,9 @@ static void lay_out_area(struct gq_engine *e)
 }
 
 /*
- * Every chunk of every workspace and every lane of every queue has a part of
- * its own, so that late data of one cannot reach another. Returns the size of
- * all parts in bytes.
+ * Every chunk of every workspace and every lane of every queue has its own part
+ * of staging, so that late data of one cannot reach another. Returns the total
+ * size in bytes.
  */
 static size_t lay_out_staging(struct gq_engine *e)
 {
@@ -254,10 +266,11 @@ static size_t lay_out_staging(struct gq_engine *e)
 }
 
 /*
- * In device memory, from which staged bytes are copied without a trip over the
- * bus. A controller that cannot reach device memory gets host memory. So does a
- * controller whose CQE does not cover data in device memory, because staged
- * bytes are copied as soon as the CQE was seen, before any flush.
+ * Allocates staging, normally in device memory, from which staged bytes are
+ * copied without crossing the bus. It is in host memory if the controller
+ * cannot reach device memory, and also if the controller's CQE does not cover
+ * data in device memory, because staged bytes are copied as soon as the CQE is
+ * seen, before any flush.
  */
 static int open_staging(struct gq_engine *e)
 {
@@ -267,8 +280,8 @@ static int open_staging(struct gq_engine *e)
 }
 
 /*
- * Maps a page of device memory to find out whether the controller reaches it. If
- * it does not, all data of such memory is staged: tier 1.
+ * Maps a page of device memory to find out whether the controller reaches it.
+ * If not, all data in device memory is staged: tier 1.
  */
 static int find_reach(struct gq_engine *e)
 {
@@ -312,8 +325,8 @@ static void close_locks(struct gq_engine *e)
 }
 
 /*
- * Only where data is staged: an executor that reaches device memory reads as
- * fast as its link with the numbers of gq_reads.h.
+ * Opens the tuners if data is staged. An executor that reaches device memory
+ * saturates its link with the constants of gq_reads.h.
  */
 static void open_tuners(struct gq_engine *e)
 {
@@ -351,7 +364,7 @@ static void fill_info(struct gq_engine *e)
     info->lba_size = e->ns.lba_size;
 }
 
-/* Opens the parts that belong to the executor. */
+/* Opens the parts that depend on the executor. */
 static int open_parts(struct gq_engine *e)
 {
     int err = open_proxy(e);

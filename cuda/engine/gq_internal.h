@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Structures of the engine, shared by its files. */
+/* Structures that the files of the engine share. */
 #ifndef CUDA_ENGINE_GQ_INTERNAL_H
 #define CUDA_ENGINE_GQ_INTERNAL_H
 
@@ -13,68 +13,73 @@
 #include "support/clock.h"
 
 #define GQ_WORKSPACES 8u
-#define GQ_JOB_RUNS   2u /* chunks of a transfer under way at once */
-#define GQ_JOB_CHUNKS 3u /* and one that is planned meanwhile */
+#define GQ_JOB_RUNS   2u /* chunks of a transfer in flight at once */
+#define GQ_JOB_CHUNKS 3u /* these, and one that is planned meanwhile */
 
 enum gq_queue_use {
     GQ_QUEUE_FREE,
     GQ_QUEUE_RESERVED,
-    GQ_QUEUE_QUARANTINED, /* its commands may still move data, or it could not be created */
-    GQ_QUEUE_RECOVERING,  /* pair and state belong to the thread that recovers it */
-    GQ_QUEUE_GONE,        /* deleted for good: the executor has failed with it */
+    GQ_QUEUE_QUARANTINED, /* its commands may still transfer data, or it could not be created */
+    GQ_QUEUE_RECOVERING,  /* pair and state belong to the recovering thread */
+    GQ_QUEUE_GONE,        /* deleted for good, because the executor has failed */
 };
 
 struct gq_queue {
     struct nvme_qpair qp;
-    uint16_t port_qid;     /* of the pair that the executor has; 0: it has none */
+    uint16_t port_qid;     /* ID of the executor's pair; 0: none */
     struct gq_state state; /* between runs */
-    enum gq_queue_use use; /* under engine.lock */
-    /* Posted by runs that have ended. Atomic, relaxed: a run adds, statistics read. */
+    enum gq_queue_use use; /* protected by engine.lock */
+    /*
+     * Commands posted by runs that have ended. Relaxed atomic: runs add, statistics
+     * read.
+     */
     uint64_t commands;
-    /* Memory that late data may reach until the queue's commands have ended. */
+    /* Memory that late data may reach until the queue's commands have ended: */
     bool holds;
-    struct gq_buffer *held_buffer; /* NULL: the buffer was unregistered */
+    struct gq_buffer *held_buffer; /* NULL if the buffer was unregistered */
     unsigned held_workspace;
 };
 
-/* Resources of one transfer at a time, beside queues. */
+/* Resources of one transfer at a time, in addition to queues. */
 struct gq_workspace {
     struct gq_chunk chunks[GQ_JOB_CHUNKS];
-    struct gq_file_extent *map; /* content of the workspace's part of engine.maps */
+    struct gq_file_extent *map; /* contents of the workspace's part of engine.maps */
     size_t map_extents;
     bool reserved;
-    unsigned holds; /* quarantined queues that may still write to this workspace's staging */
+    unsigned holds; /* quarantined queues that may still write to its staging */
 };
 
-/* The executor's index of run i of a workspace. */
+/* Returns the executor's index of run i of a workspace. */
 static inline unsigned gq_run_index(unsigned workspace, unsigned i)
 {
     return i * GQ_WORKSPACES + workspace;
 }
 
 /*
- * Staged transfers whose number of queues is measured. Lists by the average
- * length of their pieces: below 1 KiB, below 2 KiB and so on; the last kind has
- * all longer ones, which are cut into commands of a lane's staging.
+ * Kinds of staged transfers for which the number of queues is measured. Lists
+ * are grouped by the average length of their pieces: below 1 KiB, below 2 KiB
+ * and so on. The last kind has all longer ones, which are cut into commands of
+ * a lane's staging.
  */
 enum gq_tuned {
     GQ_TUNED_READS,
     GQ_TUNED_WRITES,
-    GQ_TUNED_SHORT_READS, /* of GQ_TUNER_SHORT_BYTES to GQ_TUNER_BYTES */
+    GQ_TUNED_SHORT_READS, /* GQ_TUNER_SHORT_BYTES to GQ_TUNER_BYTES */
     GQ_TUNED_SHORT_WRITES,
     GQ_TUNED_LISTS,
     GQ_TUNED_KINDS = GQ_TUNED_LISTS + 6
 };
 
 /*
- * Of lists whose data has checksums (gq_part_sums.c), once gq_engine_sum_parts() was called. A lost
- * command may still write to staging: it stays mapped until the queues were deleted.
+ * Memory for lists whose data has checksums (gq_part_sums.c), allocated by
+ * gq_engine_sum_parts(). A lost command may still write to staging, so it stays
+ * mapped until the queues are deleted.
  */
-#define GQ_PART_PIECES (1u << 17) /* of a slice at most */
+#define GQ_PART_PIECES (1u << 17) /* maximum pieces of a slice */
 struct gq_part_sums {
     struct gq_import staging_mem, table;
-    struct gq_region staging; /* a block for each lane of each queue */
-    uint32_t *words;          /* two for each piece of a slice of each workspace; NULL: none */
+    struct gq_region staging; /* one block per lane of each queue */
+    uint32_t *words;          /* two per piece of a slice of each workspace; NULL: none */
 };
 
 struct gq_engine {
@@ -85,19 +90,19 @@ struct gq_engine {
     struct gq_info info;
 
     struct nvme_user user;           /* registration with the controller: gq_recover.c */
-    struct gq_doorbell_proxy *proxy; /* NULL: the executor stores to the doorbells itself */
+    struct gq_doorbell_proxy *proxy; /* NULL if the executor stores to the doorbells itself */
     struct gq_proxied_doorbell *proxied_doorbells;
 
     struct gq_import staging_mem;
     struct gq_region staging;
-    uint64_t chunk_staging; /* bytes of staging for each chunk of each workspace */
-    uint64_t queue_staging; /* offset in staging of the areas for reads, one for each queue */
+    uint64_t chunk_staging; /* bytes of staging per chunk of each workspace */
+    uint64_t queue_staging; /* offset in staging of the areas for reads, one per queue */
     uint32_t queue_area;    /* bytes of such an area */
-    uint32_t lane_staging;  /* of which each lane has so many */
-    uint32_t long_staging;  /* or, in a long transfer, as many for fewer lanes */
+    uint32_t lane_staging;  /* bytes of an area per lane */
+    uint32_t long_staging;  /* the same in a long transfer, which uses fewer lanes */
     bool stages;            /* the controller does not reach device memory */
     struct gq_part_sums part_sums;
-    struct gq_import maps; /* memory of the executor: GQ_READV_EXTENTS extents for each workspace */
+    struct gq_import maps; /* memory of the executor: GQ_READV_EXTENTS extents per workspace */
 
     pthread_mutex_t lock;   /* protects the rest, and counters of queues, workspaces, buffers */
     pthread_cond_t changed; /* a reservation, a use of a buffer or a transfer has ended */
@@ -105,17 +110,17 @@ struct gq_engine {
     unsigned n_queues;
     struct gq_workspace workspaces[GQ_WORKSPACES];
     unsigned n_workspaces;
-    struct gq_buffer **buffers; /* opts.max_buffers entries; NULL: free */
+    struct gq_buffer **buffers; /* opts.max_buffers entries; NULL if free */
     unsigned transfers;         /* running or waiting for queues */
-    unsigned driving;           /* reservations, and host threads that poll a ring */
-    bool stopped;               /* a reset is under way: no queue is driven until it has ended */
+    unsigned driving;           /* reservations, plus host threads that poll a ring */
+    bool stopped;               /* a reset is in progress: no queue is driven until it has ended */
     unsigned settled;           /* number of resets that ended the commands of all queues */
     bool failed;                /* the executor has failed: results of runs are not trusted */
     bool dead;                  /* the controller has failed for good */
     struct gq_stats stats;
-    struct gq_tuner tuners[GQ_TUNED_KINDS]; /* without levels where nothing is staged */
+    struct gq_tuner tuners[GQ_TUNED_KINDS]; /* without levels if nothing is staged */
 
-    pthread_mutex_t recover_lock; /* one recovery at a time; taken before lock */
+    pthread_mutex_t recover_lock; /* serialises recoveries; taken before lock */
 };
 
 struct gq_buffer {
@@ -123,11 +128,11 @@ struct gq_buffer {
     struct gq_import import;
     struct gq_region region;
     uint64_t len;
-    bool staged;    /* not mapped: the controller cannot reach the memory */
-    bool is_list;   /* not mapped: not for transfers */
-    bool is_host;   /* does not stand in for device memory */
+    bool staged;    /* not mapped, because the controller cannot reach the memory */
+    bool is_list;   /* not mapped, because it is not for transfers */
+    bool is_host;   /* does not act as device memory */
     bool for_lease; /* staging of a lease */
-    unsigned users; /* transfers and copies under way */
+    unsigned users; /* transfers and copies in progress */
     unsigned holds; /* quarantined queues with commands into it */
 };
 
@@ -138,13 +143,16 @@ struct gq_reservation {
     uint16_t queues[GQ_MAX_QUEUES];
 };
 
-/* LBAs of the namespace, beside gq_engine_grown(). */
+/* Returns the namespace's LBAs; another thread may be in gq_engine_grown(). */
 static inline uint64_t gq_ns_lbas(const struct gq_engine *e)
 {
     return __atomic_load_n(&e->ns.lbas, __ATOMIC_RELAXED);
 }
 
-/* Looks the buffer up and keeps it registered; -ESTALE when it is not registered. */
+/*
+ * Looks the buffer up and keeps it registered until gq_buffer_leave(). Returns
+ * -ESTALE if it is not registered.
+ */
 int gq_buffer_enter(struct gq_engine *e, struct gq_buffer *b);
 void gq_buffer_leave(struct gq_buffer *b);
 /* Unregisters a buffer after the queues were deleted. */
@@ -153,40 +161,42 @@ void gq_buffer_close(struct gq_buffer *b);
 /*
  * Reserves a workspace and up to `want` queues, at least one; a large transfer
  * leaves a quarter of the queues to small ones. Waits for the first queue until
- * `deadline_ns` (now_ns), or, when that is 0, for the deadline of a command,
- * not counting the time of a reset. -ENODEV when every queue or workspace is
- * quarantined, -EIO when the controller has failed for good, -ETIMEDOUT,
- * -ECANCELED.
+ * `deadline_ns` (now_ns()), or, if that is 0, for the deadline of a command,
+ * not counting the time of a reset. Returns 0, -ENODEV if every queue or
+ * workspace is quarantined, -EIO if the controller has failed for good,
+ * -ETIMEDOUT or -ECANCELED.
  */
 int gq_reservation_take(struct gq_engine *e, uint64_t want, uint64_t deadline_ns,
                         const volatile uint32_t *cancel, struct gq_reservation *out);
 /*
  * Releases the reservation. Queues whose state says that commands may be in
- * flight are quarantined, and hold b and the workspace until they are
- * recovered. Returns whether there were such queues.
+ * flight are quarantined; they hold b and the workspace until they are
+ * recovered. Returns true if there were such queues.
  */
 bool gq_reservation_release(struct gq_engine *e, const struct gq_reservation *r,
                             struct gq_buffer *b);
 
-/* Makes pair i known to the executor, with its doorbells or proxied doorbells. */
+/* Adds pair i to the executor, with its doorbells or proxied doorbells. */
 int gq_engine_add_port(struct gq_engine *e, unsigned i);
-/* No effect where the executor has none, because adding it has failed. */
+/* Removes pair i from the executor; no effect if adding it has failed. */
 void gq_engine_remove_port(struct gq_engine *e, unsigned i);
 /*
- * Under e->lock: the queue's commands have ended, and it no longer holds its
- * buffer and workspace.
+ * Called under e->lock when the queue's commands have ended: it no longer holds
+ * its buffer and workspace.
  */
 void gq_queue_settle(struct gq_engine *e, struct gq_queue *q);
-/* Under e->lock, for a pair that was created again. */
+/* Called under e->lock for a pair that was created again: returns it to service. */
 void gq_queue_renew(struct gq_engine *e, struct gq_queue *q);
 
+/* Frees the memory of part sums. */
 void gq_part_sums_close(struct gq_engine *e);
-/* Sets up a run of n reads, with words that are 0. */
+/* Sets up a run of n reads with zeroed words. */
 void gq_part_sums_use(const struct gq_engine *e, unsigned workspace, uint64_t n,
                       struct gq_reads *reads);
 
 /* Makes the engine a user of its controller: from then on resets stop it. */
 void gq_recover_open(struct gq_engine *e);
+/* Removes the engine from the controller's users. */
 void gq_recover_close(struct gq_engine *e);
 
 #endif

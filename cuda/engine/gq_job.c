@@ -4,9 +4,9 @@
  *
  *   RESERVE -> SUBMIT <-> PLAN -> WAIT -> COMPLETE -> SUBMIT ... RELEASE -> END
  *
- * PLAN without a list goes to WAIT, or to RELEASE when none is under way. An
+ * PLAN without a list goes to WAIT, or to RELEASE if none is in flight. An
  * error of a list goes to DRAIN and RELEASE; an error at its start lets the
- * lists under way end first. RELEASE goes to RESERVE after a reset.
+ * lists in flight end first. RELEASE goes to RESERVE after a reset.
  */
 #include "cuda/engine/gq_job.h"
 
@@ -17,8 +17,9 @@
 #include "support/minmax.h"
 
 /*
- * Lanes of a queue whose staging is filled for a long write at a time. The fence in front of a
- * doorbell waits for the stores of all of them; fewer than three were no faster.
+ * Lanes of a queue whose staging is filled at once for a long write. The fence
+ * before a doorbell waits for the stores of all of them; fewer than three were
+ * not faster.
  */
 #define LANES_FILLING 3u
 
@@ -114,7 +115,7 @@ void gq_job_add_sample(const struct gq_job *j, uint64_t bytes)
     pthread_mutex_unlock(&e->lock);
 }
 
-/* Deals the reserved queues to the runs. */
+/* Distributes the reserved queues among the runs. */
 static void share_queues(struct gq_job *j)
 {
     for (unsigned i = 0; i < j->n_runs; i++) {
@@ -138,10 +139,11 @@ static struct gq_job_run *run_of(struct gq_job *j, unsigned i)
 }
 
 /*
- * Larger groups keep neighbours on one queue; small lists are spread over all
- * queues. A list of reads is in host memory, where each page that a queue
- * touches costs it an address translation: long lists are dealt in groups that
- * fill most of a page.
+ * Returns log2 of the group size in which commands are dealt to queues. Larger
+ * groups keep neighbours on one queue; small lists are spread over all queues.
+ * A list of reads is in host memory, where each page that a queue touches costs
+ * it an address translation, so long lists are dealt in groups that fill most
+ * of a page.
  */
 static uint16_t group_shift(const struct gq_job *j, uint32_t cmds, uint32_t queues)
 {
@@ -186,7 +188,7 @@ static void set_up(struct gq_job *j, struct gq_job_run *run, unsigned i, uint64_
     }
 }
 
-/* 0 and the remaining time, or the reason why no run may be started. */
+/* Returns 0 and the remaining time, or the reason why no run may be started. */
 static int check_time(const struct gq_job *j, uint64_t *budget_ns)
 {
     uint64_t now;
@@ -205,7 +207,7 @@ static int check_time(const struct gq_job *j, uint64_t *budget_ns)
 
 /*
  * The executor has failed, so the state of the queues is unknown: all are
- * treated as having commands in flight.
+ * treated as if they had commands in flight.
  */
 static void mark_failed(struct gq_job *j, struct gq_job_run *run)
 {
@@ -229,8 +231,9 @@ static bool has_not_begun(int err)
 }
 
 /*
- * -ECANCELED, -ETIMEDOUT: it is too late; -ERESTART: a reset comes first;
- * -EAGAIN: not beside the other run; else the error of the executor.
+ * Starts a run of the next list. Returns -ECANCELED or -ETIMEDOUT if it is too
+ * late, -ERESTART if a reset comes first, -EAGAIN if it cannot run beside the
+ * other run, or the error of the executor.
  */
 static int start_list(struct gq_job *j)
 {
@@ -249,8 +252,9 @@ static int start_list(struct gq_job *j)
 }
 
 /*
- * The result of a run by the states of its queues: 0, -ERESTART, -ETIMEDOUT or
- * -ECANCELED. Completed commands count as progress of the controller.
+ * Derives the result of a run from the states of its queues: 0, -ERESTART,
+ * -ETIMEDOUT or -ECANCELED. Completed commands count as progress of the
+ * controller.
  */
 static int take_states(struct gq_job *j, const struct gq_job_run *run)
 {
@@ -270,8 +274,8 @@ static int take_states(struct gq_job *j, const struct gq_job_run *run)
     if (completed)
         nvme_ctrlr_progress(j->e->ctrlr);
     /*
-     * A reset ends all commands that have not completed, and the transfer
-     * begins again: so before a reset no command is late.
+     * A reset ends all commands that have not completed, and the transfer restarts;
+     * so no command counts as late before a reset.
      */
     if (left)
         return -ERESTART;
@@ -291,13 +295,13 @@ static int wait_run(struct gq_job *j, struct gq_job_run *run, const struct gq_ch
 }
 
 enum step {
-    RESERVE,  /* queues and a workspace */
-    SUBMIT,   /* filled lists, as many as may be under way */
-    PLAN,     /* the next list */
-    WAIT,     /* for the oldest list under way */
-    COMPLETE, /* takes its results */
-    DRAIN,    /* cancels the lists under way after an error */
-    RELEASE,  /* the reservation */
+    RESERVE,  /* take queues and a workspace */
+    SUBMIT,   /* start filled lists, as many as may be in flight */
+    PLAN,     /* fill the next list */
+    WAIT,     /* wait for the oldest list in flight */
+    COMPLETE, /* take its results */
+    DRAIN,    /* cancel the lists in flight after an error */
+    RELEASE,  /* return the reservation */
     END,
 };
 
@@ -337,7 +341,10 @@ static enum step submit(struct gq_job *j)
     return j->stop ? RELEASE : SUBMIT;
 }
 
-/* Each list is submitted as soon as it is filled, and up to GQ_JOB_CHUNKS are filled ahead. */
+/*
+ * Each list is submitted as soon as it is filled; up to GQ_JOB_CHUNKS are
+ * filled ahead.
+ */
 static enum step plan(struct gq_job *j)
 {
     bool has_room = j->filled - j->ended < GQ_JOB_CHUNKS;
@@ -349,7 +356,10 @@ static enum step plan(struct gq_job *j)
     return is_under_way(j) ? WAIT : RELEASE;
 }
 
-/* The queues of a list that has ended execute the next filled one while its results are taken. */
+/*
+ * Starts the next filled list on the queues of a list that has ended, while
+ * that list's results are taken.
+ */
 static void start_next(struct gq_job *j)
 {
     int err = j->started < j->filled ? start_list(j) : 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Maps of files, copied to memory of the executor. */
+/* Copies maps of files to memory of the executor. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory for gq_readv.part_sums: staging for a whole block for each lane, the
+ * Allocates memory for gq_readv.part_sums: staging for one block per lane, the
  * table of checksums, and words for the pieces of a slice of each workspace.
  */
 #include <errno.h>

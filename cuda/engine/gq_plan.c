@@ -1,22 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Plan: a request cut into chunks of commands and copies. */
+/* Cuts a request into chunks of commands and copies. */
 #include "cuda/engine/gq_plan.h"
 
 #include <errno.h>
 
 #include "support/minmax.h"
 
-/* A copy is made by one group of threads, so a long one is split among several. */
+/* One group of threads makes a copy, so a long copy is split among several. */
 #define COPY_MAX (256u << 10)
 
 /*
- * A read of at most this many bytes with partial LBAs is staged whole: one
+ * A read of at most this many bytes with partial LBAs is staged as a whole: one
  * command instead of three.
  */
 #define STAGE_WHOLE (16u << 10)
 
 #define FIRST_CHUNK_CMDS 1024u
-/* Of a transfer with a listener: large against a launch, small against the transfers it is for. */
+/*
+ * Chunk size of a transfer with a listener: large compared to a launch, small
+ * compared to typical transfers.
+ */
 #define PART_BYTES (64u << 20)
 
 static uint64_t extent_end(const struct gq_plan *p, size_t i)
@@ -127,7 +130,10 @@ static void add_cmd(const struct gq_plan *p, struct gq_chunk *chunk, const struc
     chunk->n_cmds++;
 }
 
-/* Does the next command transfer to the buffer itself? left: remaining bytes of this extent. */
+/*
+ * True if the next command transfers directly to the buffer. left is the rest
+ * of this extent in bytes.
+ */
 static bool is_direct(const struct gq_plan *p, uint64_t dev, uint64_t mem, uint64_t left)
 {
     uint32_t lba = p->env.lba_size;
@@ -151,8 +157,9 @@ static uint64_t step_direct(struct gq_plan *p, struct gq_chunk *chunk, uint64_t 
 }
 
 /*
- * Number of bytes from dev on that are staged together: all that remain, unless
- * whole LBAs that can be read directly follow the first, partial one.
+ * Returns the number of bytes from dev on that are staged together: all that
+ * remain, unless whole LBAs that can be read directly follow the first, partial
+ * one.
  */
 static uint64_t staged_length(const struct gq_plan *p, uint64_t dev, uint64_t mem, uint64_t left)
 {
@@ -164,7 +171,11 @@ static uint64_t staged_length(const struct gq_plan *p, uint64_t dev, uint64_t me
     return left;
 }
 
-/* A span of staging: offset and room in the region; chunk->staging_used counts the used bytes. */
+/*
+ * Adds a command through staging. staging_off and room give the chunk's part of
+ * the region; chunk->staging_used counts the used bytes. Returns the bytes
+ * planned, or 0 if the chunk is full.
+ */
 static uint64_t step_staged(struct gq_plan *p, struct gq_chunk *chunk, uint64_t dev, uint64_t mem,
                             uint64_t left, uint64_t staging_off, uint64_t room)
 {

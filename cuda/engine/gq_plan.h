@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Plan: cuts a request into NVMe commands at extents, at partial LBAs and at
- * the maximum of a command, chunk by chunk, so that memory stays bounded.
+ * the maximum length of a command. It works chunk by chunk, so that memory
+ * stays bounded.
  */
 #ifndef CUDA_ENGINE_GQ_PLAN_H
 #define CUDA_ENGINE_GQ_PLAN_H
@@ -26,26 +27,26 @@ struct gq_plan {
     struct gq_plan_env env;
     const struct gq_file_extent *extents;
     size_t n_extents;
-    uint64_t end;    /* of the last extent, in the file */
+    uint64_t end;    /* end of the last extent in the file */
     size_t extent;   /* index of the extent that contains the next byte */
-    uint64_t within; /* bytes into it */
+    uint64_t within; /* offset of the next byte in that extent */
     uint64_t pos;    /* stream position of the next byte */
     uint64_t len;    /* bytes of the transfer */
-    uint32_t cmds;   /* maximum of the next chunk: grows, so that the first is under way soon */
-    uint64_t part;   /* no command is added to a chunk of so many bytes */
+    uint32_t cmds;   /* maximum of the next chunk; grows, so that the first one starts early */
+    uint64_t part;   /* a chunk of this many bytes gets no further command */
 };
 
 /*
- * Checks extents and ranges: 0, or -EINVAL (not ascending, not whole LBAs,
- * beyond the namespace, a range outside of the extents, and for writes the
- * limits of gq_request).
+ * Checks extents and ranges. Returns 0, or -EINVAL if extents are not
+ * ascending, not whole LBAs or beyond the namespace, if a range is outside of
+ * the extents, or for a violation of gq_request's rules for writes.
  */
 int gq_plan_start(struct gq_plan *p, const struct gq_plan_env *env, const struct gq_request *req);
 
 /*
- * Fills a chunk (its counters are reset) with as much as fits; staging bytes
- * [staging_off, staging_off + staging_len) are the chunk's. False: no bytes
- * were left.
+ * Fills a chunk, whose counters are reset, with as much as fits. The chunk owns
+ * staging bytes [staging_off, staging_off + staging_len). Returns false if no
+ * bytes were left.
  */
 bool gq_plan_next(struct gq_plan *p, struct gq_chunk *chunk, uint64_t staging_off,
                   uint64_t staging_len);
@@ -56,7 +57,7 @@ bool gq_plan_next(struct gq_plan *p, struct gq_chunk *chunk, uint64_t staging_of
  */
 bool gq_plan_is_short_read(const struct gq_plan *p);
 
-/* An estimate of the number of commands, for the choice of the number of queues. */
+/* Estimates the number of commands, to choose the number of queues. */
 uint64_t gq_plan_estimate(const struct gq_plan *p);
 
 #endif

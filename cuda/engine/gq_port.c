@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A queue pair given to the executor: with its doorbells, or with proxied ones. */
+/* Gives queue pairs to the executor, with their doorbells or with proxied ones. */
 #include "cuda/engine/gq_internal.h"
 
 int gq_engine_add_port(struct gq_engine *e, unsigned i)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * READV: runs over slices of the caller's list. The host reads a piece only
- * where an error was reported.
+ * READV: runs over slices of the caller's list. The host reads a piece only if
+ * an error was reported.
  */
 #include <errno.h>
 #include <limits.h>
@@ -12,14 +12,14 @@
 #define READS_A_QUEUE 8u
 #define QUEUES_ENOUGH 32u
 /*
- * Between two slices the gate admits threads that wait for runs to end. A slice
- * occupies the link for some 20 ms, a hundred times the cost of draining a run
- * and launching the next.
+ * Sizes of a slice. Between two slices the gate admits threads that wait for
+ * runs to end. A slice occupies the link for about 20 ms, a hundred times the
+ * cost of draining a run and launching the next.
  */
 #define SLICE_BYTES  (1ull << 30)
 #define SLICE_PIECES (1ull << 20)
 
-/* Result of a run by the states of its queues. */
+/* The result of a run, derived from the states of its queues. */
 struct tally {
     bool is_known;  /* the pieces have results: all queues are known to have ended */
     bool bad;       /* some results are errors */
@@ -31,15 +31,15 @@ struct tally {
 struct readv {
     struct gq_job job;
     const struct gq_readv *req;
-    uint64_t queues;                      /* to reserve */
+    uint64_t queues;                      /* number to reserve */
     struct gq_reads reads;                /* of the slice */
     bool sums_parts;                      /* req->part_sums is filled in */
     struct gq_read_desc *desc;            /* all pieces, at the executor's address */
     volatile struct gq_read_desc *pieces; /* the same at the host's address */
-    uint64_t at, n;    /* the slice: its first piece and the number of its pieces */
-    uint64_t slices;   /* slices that may still be cut off */
-    struct tally last; /* the last run over the slice */
-    struct tally all;  /* the pieces before the slice */
+    uint64_t at, n;                       /* the slice: its first piece and its number of pieces */
+    uint64_t slices;                      /* number of slices that may still be cut off */
+    struct tally last;                    /* result of the last run over the slice */
+    struct tally all;                     /* result of the pieces before the slice */
 };
 
 static void take_state(struct tally *t, const struct gq_state *state)
@@ -52,7 +52,7 @@ static void take_state(struct tally *t, const struct gq_state *state)
     }
 }
 
-/* An estimate of the bytes of the pieces from `first` on. */
+/* Estimates the bytes of the pieces from `first` on. */
 static uint64_t guess_bytes(const struct readv *v, uint64_t first)
 {
     uint64_t n = v->req->n - first, bytes = 0;
@@ -73,8 +73,9 @@ static uint64_t queues_wanted(const struct readv *v)
 }
 
 /*
- * Twice the number that the longest permitted list needs. When they are used
- * up, the rest of a list whose samples were not typical is one slice.
+ * Returns twice the number of slices of the longest permitted list. When they
+ * are used up, the rest of a list whose samples were not typical is a single
+ * slice.
  */
 static uint64_t slices_enough(const struct gq_readv *req)
 {
@@ -86,7 +87,10 @@ static uint64_t rounded(uint64_t n, uint64_t unit)
     return n / unit + (n % unit >= unit / 2);
 }
 
-/* All remaining pieces, or an even part of them. */
+/*
+ * Returns the length of the next slice: all remaining pieces, or an equal part
+ * of them.
+ */
 static uint64_t slice_pieces(struct readv *v)
 {
     uint64_t left = v->req->n - v->at;
@@ -100,7 +104,7 @@ static uint64_t slice_pieces(struct readv *v)
     return (left + slices - 1) / slices;
 }
 
-/* The next slice begins at the end of the last one. */
+/* Cuts the next slice, which starts at the end of the last one. */
 static void cut_slice(struct readv *v)
 {
     uint64_t n = slice_pieces(v);
@@ -128,8 +132,8 @@ static int copy_map(struct gq_job *job)
 }
 
 /*
- * The list is the slice. The next one depends on its results; there is none
- * when the list is known to be too long.
+ * Makes the slice the list. The next slice depends on its results; there is
+ * none if the list is known to be too long.
  */
 static bool plan_slice(struct gq_job *job, unsigned i, struct gq_chunk *chunk)
 {
@@ -142,13 +146,16 @@ static bool plan_slice(struct gq_job *job, unsigned i, struct gq_chunk *chunk)
     v->reads.desc = v->desc + v->at;
     if (v->sums_parts)
         gq_part_sums_use(job->e, job->reservation.workspace, v->n, &v->reads);
-    v->reads.most = most ? most : 1; /* the remaining pieces may have no bytes */
+    v->reads.most = most ? most : 1; /* the remaining pieces may be empty */
     chunk->n_cmds = (uint32_t)v->n;
     chunk->n_copies = 0;
     return true;
 }
 
-/* Earlier runs over other parts of the file have filled in words of other pieces. */
+/*
+ * Merges the words, because earlier runs over other parts of the file may have
+ * filled in those of other pieces.
+ */
 static void take_part_sums(const struct readv *v)
 {
     uint32_t *out = v->req->part_sums + 2 * v->at;
@@ -157,7 +164,7 @@ static void take_part_sums(const struct readv *v)
         out[i] = v->reads.part_sums[i] ? v->reads.part_sums[i] : out[i];
 }
 
-/* The states of the queues are those of the slice. */
+/* Takes the states of the queues as the result of the slice. */
 static int complete_slice(struct gq_job *job, unsigned i, const struct gq_chunk *chunk, int err)
 {
     struct readv *v = (struct readv *)job;
@@ -187,7 +194,10 @@ static const struct gq_job_kind readv_kind = {
     .complete = complete_slice,
 };
 
-/* The extent up to `end`: whole LBAs but for the file's last, and inside the namespace. */
+/*
+ * True if the extent up to `end` is whole LBAs, except the file's last one, and
+ * inside the namespace.
+ */
 static bool extent_is_valid(const struct gq_engine *e, const struct gq_file_extent *x, uint64_t end)
 {
     uint64_t lba_size = e->ns.lba_size, all = gq_ns_lbas(e), lbas;
@@ -249,7 +259,10 @@ static void set_up_reads(struct readv *v)
     v->reads.is_part = req->goes_on || map_start(req) != 0;
 }
 
-/* Does the piece begin inside the mapped part of the file? With the map of a whole file, all do. */
+/*
+ * True if the piece begins inside the mapped part of the file, which is always
+ * so for the map of a whole file.
+ */
 static bool is_inside(const struct readv *v, uint64_t i)
 {
     uint64_t offset = v->pieces[i].file_offset;
@@ -258,8 +271,8 @@ static bool is_inside(const struct readv *v, uint64_t i)
 }
 
 /*
- * Sums up the results in the list, which the caller may overwrite: at most the
- * bytes of the pieces that were begun.
+ * Sums up the results in the list. The caller may overwrite them, so the sum is
+ * limited to the bytes of the pieces that were begun.
  */
 static uint64_t count_bytes(const struct readv *v)
 {
@@ -274,8 +287,8 @@ static uint64_t count_bytes(const struct readv *v)
 }
 
 /*
- * Sets the result of pieces that no run has reached, from `at` on. With a part
- * of a file only the pieces of a run whose state is unknown are set: the
+ * Sets the result of pieces from `at` on, which no run has reached. With a part
+ * of a file only the pieces of a run whose state is unknown are set; the
  * results of the remaining pieces stay.
  */
 static void lose_rest(const struct readv *v, int32_t error)

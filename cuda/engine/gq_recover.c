@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Recovery: the steps of recovery of a queue (abort, recreate, reset), and the
- * engine's part in a reset of the controller (nvme.h, nvme_user).
+ * Recovery: the steps for a queue (abort, recreate, reset), and the engine's
+ * part in a reset of the controller (nvme.h, nvme_user).
  *
- * Locks: recover_lock, then the driver's reset_lock, then the executor's (quiesce), then lock,
- * then the driver's dma_lock. stop() and resume() are called by the thread that resets, with
- * reset_lock held. A queue in state RECOVERING belongs to the thread that set the state: resume()
- * does not change it, and that thread returns it to service unless a reset has ended the pair
- * meanwhile.
+ * Locks are taken in this order: recover_lock, the driver's reset_lock, the
+ * executor's (quiesce), lock, the driver's dma_lock. The resetting thread calls
+ * stop() and resume() with reset_lock held. A queue in state RECOVERING belongs
+ * to the thread that set the state: resume() does not change it, and that
+ * thread returns it to service unless a reset has ended the pair meanwhile.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -20,9 +20,12 @@
 
 #define USER_OFFSET offsetof(struct gq_engine, user)
 
-/* A queue that cannot be created again after this many resets stays out of service. */
+/*
+ * A queue that cannot be created again after this many resets stays out of
+ * service.
+ */
 #define RESETS_FOR_A_QUEUE 2u
-/* State of a queue that has no commands and cannot have any. */
+/* State of a queue that has no commands and cannot get any. */
 #define NO_QUEUE ((struct gq_state){.outcome = GQ_OUT_BROKEN})
 
 static void count(struct gq_engine *e, uint64_t *counter)
@@ -38,8 +41,8 @@ static bool reset_since(const struct gq_engine *e, const struct gq_queue *q)
 }
 
 /*
- * Sets the proxy's copy of the doorbells of queue i after the host stored to
- * them, or after a create.
+ * Sets the proxy's copy of the doorbells of queue i after the host has stored
+ * to them or the queue was created.
  */
 static void set_proxy(struct gq_engine *e, unsigned i, uint32_t sq_tail, uint32_t cq_head)
 {
@@ -48,8 +51,9 @@ static void set_proxy(struct gq_engine *e, unsigned i, uint32_t sq_tail, uint32_
 }
 
 /*
- * A pair that was moved to another id has other rings and doorbells. After an error (err) the
- * executor has no port: the reset that follows frees the old rings.
+ * Replaces the executor's port after a pair was moved to another ID, with other
+ * rings and doorbells. After an error (err) the executor gets no port, because
+ * the reset that follows frees the old rings.
  */
 static int move_port(struct gq_engine *e, unsigned i, int err)
 {
@@ -73,7 +77,10 @@ static int create_again(struct gq_engine *e, unsigned i)
     return err;
 }
 
-/* Waits for runs to leave: each sees the flag in its next round, or ends within its deadline. */
+/*
+ * Waits for runs to leave: each sees the flag in its next round, or ends within
+ * its deadline.
+ */
 static void stop(struct nvme_user *u)
 {
     struct gq_engine *e = (struct gq_engine *)(void *)((char *)u - USER_OFFSET);
@@ -87,8 +94,8 @@ static void stop(struct nvme_user *u)
 }
 
 /*
- * Without reservations a queue is free, or it waits for recovery, which the
- * reset makes unnecessary.
+ * True if the reset may create the queue again. Without reservations a queue is
+ * free, or it waits for a recovery that the reset makes unnecessary.
  */
 static bool resumable(struct gq_engine *e, const struct gq_queue *q)
 {
@@ -100,7 +107,7 @@ static bool resumable(struct gq_engine *e, const struct gq_queue *q)
     return yes;
 }
 
-/* The reset has ended the queue's commands, whether or not the pair can be created again. */
+/* Creates a queue again after a reset, which has ended its commands in any case. */
 static void resume_queue(struct gq_engine *e, unsigned i)
 {
     struct gq_queue *q = &e->queues[i];
@@ -130,8 +137,9 @@ static void settle_all(struct gq_engine *e)
 }
 
 /*
- * Under e->lock. The controller has failed and could not be stopped: its commands are reported as
- * ended, so they may not reach memory of applications any more. Staging is used no more.
+ * Called under e->lock if the controller has failed and could not be stopped.
+ * Its commands are reported as ended, so they must not reach applications'
+ * memory any more. Staging is no longer used.
  */
 static void revoke_buffers(struct gq_engine *e)
 {
@@ -163,8 +171,8 @@ static void resume(struct nvme_user *u, int err)
 }
 
 /*
- * Queues created before a reset that did not yet call stop() and resume() of
- * this engine are recovered.
+ * Registers the engine, and recovers queues that were created before a reset
+ * which could not call stop() and resume() of this engine yet.
  */
 void gq_recover_open(struct gq_engine *e)
 {
@@ -189,7 +197,10 @@ void gq_recover_close(struct gq_engine *e)
     nvme_ctrlr_remove_user(e->ctrlr, &e->user);
 }
 
-/* A host thread may poll the ring of q until leave_ring(). False: a reset has ended the pair. */
+/*
+ * Allows a host thread to poll the ring of q until leave_ring(). Returns false
+ * if a reset has ended the pair.
+ */
 static bool enter_ring(struct gq_engine *e, const struct gq_queue *q)
 {
     bool valid;
@@ -211,7 +222,10 @@ static void leave_ring(struct gq_engine *e)
     pthread_mutex_unlock(&e->lock);
 }
 
-/* The command in flight with this CID, or NULL. Its tracker may be that of an SQ entry. */
+/*
+ * Returns the tracker of the command in flight with this CID, or NULL. It may
+ * be the tracker of an SQ entry.
+ */
 static struct gq_tracker *find(const struct gq_queue *q, struct gq_tracker *trackers, uint16_t cid)
 {
     for (uint32_t i = 0; i < q->qp.depth - 1; i++) {
@@ -222,8 +236,8 @@ static struct gq_tracker *find(const struct gq_queue *q, struct gq_tracker *trac
 }
 
 /*
- * Takes the completions that have arrived. False: a CID is not in flight; the
- * queue is not trusted.
+ * Handles the completions that have arrived. Returns false if a CID is not in
+ * flight: the queue is then not trusted.
  */
 static bool take_completions(struct gq_queue *q, struct nvme_ring *ring,
                              struct gq_tracker *trackers)
@@ -242,8 +256,8 @@ static bool take_completions(struct gq_queue *q, struct nvme_ring *ring,
 }
 
 /*
- * Continues where the run left off, and leaves the queue in a state for the
- * next run. False: polling again is useless.
+ * Polls from where the run ended, and leaves the queue in a state for the next
+ * run. Returns false if further polling is useless.
  */
 static bool poll_queue(struct gq_engine *e, unsigned i, struct gq_tracker *trackers)
 {
@@ -271,9 +285,9 @@ static bool poll_queue(struct gq_engine *e, unsigned i, struct gq_tracker *track
 }
 
 /*
- * One Abort for each command in flight. When the controller does not abort a
- * command, it may have completed it meanwhile; if not, no further Abort is
- * sent.
+ * Sends one Abort for each command in flight. If the controller does not abort
+ * a command, the command may have completed meanwhile; if it has not, no
+ * further Abort is sent.
  */
 static bool abort_each(struct gq_engine *e, unsigned i, struct gq_tracker *trackers, uint64_t until)
 {
@@ -297,7 +311,10 @@ static bool abort_each(struct gq_engine *e, unsigned i, struct gq_tracker *track
     return true;
 }
 
-/* True: no command is in flight, and the next run can continue from the queue's state. */
+/*
+ * Returns true if no command is in flight and the next run can continue from
+ * the queue's state.
+ */
 static bool abort_commands(struct gq_engine *e, unsigned i)
 {
     struct gq_queue *q = &e->queues[i];
@@ -315,7 +332,10 @@ static bool abort_commands(struct gq_engine *e, unsigned i)
     return good && q->state.in_flight == 0;
 }
 
-/* First step. Not for a queue that broke the protocol, nor for one without commands in flight. */
+/*
+ * The first step. It is skipped for a queue that broke the protocol or has no
+ * commands in flight.
+ */
 static bool try_abort(struct gq_engine *e, unsigned i)
 {
     struct gq_state *state = &e->queues[i].state;
@@ -326,7 +346,7 @@ static bool try_abort(struct gq_engine *e, unsigned i)
     return true;
 }
 
-/* Second step; after a reset the pair is only created. */
+/* The second step. After a reset it only creates the pair. */
 static bool try_recreate(struct gq_engine *e, unsigned i)
 {
     bool ended = reset_since(e, &e->queues[i]);
@@ -340,9 +360,9 @@ static bool try_recreate(struct gq_engine *e, unsigned i)
 }
 
 /*
- * Takes the steps of recovery in turn. 0: the commands of the queue have ended; *usable: it can
- * be driven again. CSTS is read first, so that no time is spent on admin
- * commands to a failed controller.
+ * Takes the steps of recovery in turn. Returns 0 if the commands of the queue
+ * have ended; *usable tells whether it can be driven again. CSTS is read first,
+ * so that no time is spent on admin commands to a failed controller.
  */
 static int recover_by_steps(struct gq_engine *e, unsigned i, bool *usable)
 {
@@ -360,7 +380,7 @@ static int recover_by_steps(struct gq_engine *e, unsigned i, bool *usable)
     return 0;
 }
 
-/* After a failure of the executor its queues are deleted and not created again. */
+/* Deletes a queue, without creating it again, after the executor has failed. */
 static int delete_queue(struct gq_engine *e, struct gq_queue *q)
 {
     unsigned epoch = q->qp.epoch;
@@ -370,7 +390,7 @@ static int delete_queue(struct gq_engine *e, struct gq_queue *q)
     return nvme_ctrlr_reset(e->ctrlr, epoch);
 }
 
-/* Takes a queue for this thread, while no reset is under way. */
+/* Claims a queue for this thread while no reset is in progress. */
 static bool claim(struct gq_engine *e, struct gq_queue *q, bool *failed)
 {
     bool mine;
@@ -387,8 +407,8 @@ static bool claim(struct gq_engine *e, struct gq_queue *q, bool *failed)
 }
 
 /*
- * Sets the final state of the queue. False: a reset has ended the pair
- * meanwhile, and it must be created again.
+ * Sets the final state of the queue. Returns false if a reset has ended the
+ * pair meanwhile and it must be created again.
  */
 static bool return_queue(struct gq_engine *e, struct gq_queue *q, int err, enum gq_queue_use use)
 {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Region: memory mapped for the controller, and its table of PRP entries. */
+/*
+ * Maps regions of memory for the controller and builds their tables of PRP
+ * entries.
+ */
 #include "cuda/engine/gq_region.h"
 
 #include <errno.h>

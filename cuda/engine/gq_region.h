@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Region: memory mapped for the controller, with the PRP entries for every transfer (gq_prp.h). */
+/*
+ * Region: memory mapped for the controller, with the PRP entries for every
+ * transfer (gq_prp.h).
+ */
 #ifndef CUDA_ENGINE_GQ_REGION_H
 #define CUDA_ENGINE_GQ_REGION_H
 
@@ -8,22 +11,25 @@
 #include "cuda/queue/gq_prp.h"
 
 struct gq_region {
-    uint64_t iova; /* of the first page; the region is contiguous from there */
-    uint64_t base; /* the first page at the executor's address */
+    uint64_t iova; /* of the first page; the region is contiguous */
+    uint64_t base; /* the executor's address of the first page */
     uint64_t pages;
     struct nvme_dma prps;
     bool revoked;
 };
 
-/* Maps whole pages and builds the table. Errors: those of map(), -ENOMEM. */
+/* Maps whole pages and builds the table. Returns 0, -ENOMEM or an error of map(). */
 int gq_region_map(struct nvme_ctrlr *c, const struct gq_import *imp, enum nvme_map_for purpose,
                   struct gq_region *out);
 /*
- * The controller, which has failed for good, reaches the memory no more. gq_region_unmap() is
- * still to be called.
+ * Unmaps the memory from a controller that has failed for good.
+ * gq_region_unmap() must still be called.
  */
 void gq_region_revoke(struct nvme_ctrlr *c, struct gq_region *r);
-/* On an error the controller may still reach the memory, which must not be freed. */
+/*
+ * Unmaps and frees the table. On an error the controller may still reach the
+ * memory, which must not be freed.
+ */
 int gq_region_unmap(struct nvme_ctrlr *c, struct gq_region *r);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Reservation of queues for transfers, and their quarantine. */
+/* Reserves queues for transfers, and quarantines them. */
 #include <errno.h>
 #include <time.h>
 
@@ -27,8 +27,8 @@ static unsigned count_queues(const struct gq_engine *e, enum gq_queue_use use)
 }
 
 /*
- * The error when waiting is useless, because all queues or all workspaces are
- * out of service; else 0.
+ * Returns the error if waiting is useless, because all queues or all workspaces
+ * are out of service; else 0.
  */
 static int lost(const struct gq_engine *e)
 {
@@ -45,7 +45,7 @@ static int lost(const struct gq_engine *e)
 
 static void take(struct gq_engine *e, uint64_t want, unsigned workspace, struct gq_reservation *out)
 {
-    /* Small transfers find queues beside a large one. */
+    /* A quarter of the queues stays free for small transfers. */
     unsigned limit = e->n_queues - e->n_queues / 4;
 
     out->workspace = workspace;
@@ -60,7 +60,7 @@ static void take(struct gq_engine *e, uint64_t want, unsigned workspace, struct 
     }
 }
 
-/* Under e->lock. Returns 0, or the reason why waiting must end. */
+/* Called under e->lock. Returns 0, or the reason why waiting must end. */
 static int wait_a_little(struct gq_engine *e, uint64_t deadline_ns, const volatile uint32_t *cancel)
 {
     uint64_t now = now_ns(), until = now + WAIT_STEP_NS;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Transfers of buffers that the controller does not reach: one range of a file,
- * cut into units of a lane's staging by the executor, which copies a unit while
- * the next ones are read. A list is a part of the range whose extents have room
- * in a workspace's map.
+ * Transfers of buffers that the controller does not reach. The executor cuts
+ * one range of a file into units of a lane's staging, and copies a unit while
+ * the next ones are read. A list is a part of the range whose extents fit into
+ * a workspace's map.
  */
 #include <errno.h>
 #include <string.h>
@@ -12,23 +12,30 @@
 #include "support/minmax.h"
 
 #define UNITS_A_QUEUE 8u
-/* From as many bytes on commands are longer; a shorter transfer is spread over more of them. */
+/*
+ * Above these sizes commands are longer; a shorter transfer is spread over more
+ * of them.
+ */
 #define LONG_READ  ((uint64_t)16 << 20)
 #define LONG_WRITE ((uint64_t)4 << 20)
 /*
- * A lane loads so few extents over the bus, each once. A copy to memory of the executor takes
- * longer, and neighbouring parts of a file have maps of their own.
+ * A map of up to this many extents is not copied to the executor's memory: a
+ * lane loads each of them over the bus once. A copy takes longer, and
+ * neighbouring parts of a file have different maps.
  */
 #define FEW_EXTENTS 8u
 
 struct staged {
     struct gq_job job;
     const struct gq_request *req;
-    struct gq_reads reads; /* the present list */
-    uint64_t at;           /* bytes before it, which were moved */
+    struct gq_reads reads; /* the current list */
+    uint64_t at;           /* bytes before it, which were transferred */
 };
 
-/* Index of the extent with the byte at `offset` of the file, which is inside the extents. */
+/*
+ * Returns the index of the extent that contains file byte `offset`, which lies
+ * inside the extents.
+ */
 static size_t find_extent(const struct gq_request *req, uint64_t offset)
 {
     size_t low = 0, n = req->n_extents;
@@ -43,7 +50,10 @@ static size_t find_extent(const struct gq_request *req, uint64_t offset)
     return low;
 }
 
-/* Few extents are put in place of the chunk's commands, of which a list of reads has none. */
+/*
+ * Sets the map. A few extents replace the chunk's commands, of which a list of
+ * reads has none.
+ */
 static int put_map(struct staged *s, const struct gq_file_extent *extents, size_t n,
                    struct gq_chunk *chunk)
 {
@@ -55,7 +65,7 @@ static int put_map(struct staged *s, const struct gq_file_extent *extents, size_
     return 0;
 }
 
-/* The next list, of the range from s->at on. */
+/* Sets up the list of the range from s->at on. */
 static int set_up_list(struct staged *s, struct gq_chunk *chunk)
 {
     const struct gq_request *req = s->req;
@@ -85,7 +95,10 @@ static bool plan(struct gq_job *job, unsigned i, struct gq_chunk *chunk)
     return !job->err;
 }
 
-/* Bytes of the list before the first unit that was not moved, and the status of a command. */
+/*
+ * Counts the bytes of the list before the first unit that was not transferred,
+ * and takes the first status.
+ */
 static int complete(struct gq_job *job, unsigned i, const struct gq_chunk *chunk, int err)
 {
     struct staged *s = (struct staged *)job;
@@ -130,7 +143,10 @@ static const struct gq_job_kind staged_kind = {
     .complete = complete,
 };
 
-/* A transfer that is shorter than all samples takes the choice of long ones. */
+/*
+ * Returns the kind of samples to use. A transfer that is shorter than all
+ * samples uses the choice for long ones.
+ */
 static enum gq_tuned tuned_kind(const struct gq_request *req)
 {
     bool is_short = req->len >= GQ_TUNER_SHORT_BYTES && req->len < GQ_TUNER_BYTES;

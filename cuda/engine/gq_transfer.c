@@ -6,18 +6,21 @@
 
 #define COMMANDS_A_QUEUE 8u
 #define QUEUES_ENOUGH    8u
-/* A transfer of more commands has two chunks under way at a time. */
+/* A transfer of more commands has two chunks in flight at a time. */
 #define COMMANDS_TO_SPLIT 1024u
 
 struct transfer {
     struct gq_job job;
     const struct gq_request *req;
-    struct gq_plan plan; /* of the next chunk */
-    struct gq_plan done; /* at the first byte that is not known to have been moved */
-    struct gq_plan after[GQ_JOB_CHUNKS]; /* the plan at the end of each chunk */
+    struct gq_plan plan;                 /* cuts the next chunk */
+    struct gq_plan done;                 /* at the first byte not known to be transferred */
+    struct gq_plan after[GQ_JOB_CHUNKS]; /* the plan after each chunk */
 };
 
-/* Results in stream order: bytes up to the first command not known to have succeeded. */
+/*
+ * Takes results in stream order: counts bytes up to the first command not known
+ * to have succeeded.
+ */
 static void take_results(struct gq_result *result, const struct gq_chunk *chunk)
 {
     bool whole = true;
@@ -70,10 +73,10 @@ static int complete_chunk(struct gq_job *job, unsigned i, const struct gq_chunk 
 }
 
 /*
- * Eight commands a queue hide a round trip. More queues can be slower: a warp
+ * Eight commands per queue hide a round trip. More queues can be slower: a warp
  * that polls for completions reads host memory over the link that carries the
- * data, and delays the start of copies. Sixteen warps took up to 18 % from
- * reads of 1 MiB commands, eight take 1 %.
+ * data, and delays the start of copies. Sixteen warps slowed reads of 1 MiB
+ * commands by up to 18 %, eight by 1 %.
  */
 static uint64_t queues_wanted(const struct gq_job *job)
 {
@@ -83,7 +86,7 @@ static uint64_t queues_wanted(const struct gq_job *job)
     return n < QUEUES_ENOUGH ? n : QUEUES_ENOUGH;
 }
 
-/* From the first chunk that did not end. */
+/* Starts from the first chunk that did not end. */
 static int prepare(struct gq_job *job)
 {
     struct transfer *t = (struct transfer *)job;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Number of queues of large transfers. */
+/* Measures the best number of queues of large transfers. */
 #include "cuda/engine/gq_tuner.h"
 
 #include <limits.h>
@@ -8,18 +8,27 @@
 #include "support/clock.h"
 #include "support/minmax.h"
 
-#define START   6u /* queues: between the best numbers of one to eight processors */
-#define REACH   2u /* levels to each side of the choice */
-#define SAMPLES 2u /* of each level; the best counts, because disturbances only slow down */
-/* A level below this part of the best one after its first sample has no other. */
+#define START   6u /* queues: between the best numbers for one to eight processors */
+#define REACH   2u /* levels on each side of the choice */
+#define SAMPLES 2u /* per level; the best one counts, because disturbances only slow down */
+/*
+ * A level below this percentage of the best one after its first sample gets no
+ * other sample.
+ */
 #define HOPELESS_PERCENT 75u
-/* Fewer queues are chosen when they reach this part of the best rate: other transfers have more. */
+/*
+ * Fewer queues are chosen if they reach this percentage of the best rate, which
+ * leaves more to other transfers.
+ */
 #define EQUAL_PERCENT 98u
-/* A search takes some ten transfers: at first a twelfth, later a hundredth, of all. */
+/*
+ * Transfers between two searches. A search takes about ten transfers: at first
+ * a twelfth of all, later a hundredth.
+ */
 #define PAUSE_FIRST 128u
 #define PAUSE_MOST  1024u
 
-/* The next larger number of the form 2^n or 3 * 2^n. */
+/* Returns the next larger number of the form 2^n or 3 * 2^n. */
 static unsigned next_level(unsigned queues)
 {
     unsigned below = 1;
@@ -79,7 +88,10 @@ static bool wants_sample(const struct gq_tuner *t, unsigned level)
            (!t->samples[level] || t->rates[level] >= best_rate(t) * HOPELESS_PERCENT / 100);
 }
 
-/* The choice first, then those with the fewest samples. The choice itself: none is missing. */
+/*
+ * Returns the level to sample next: the choice, then the level with the fewest
+ * samples. If no sample is missing, returns the choice.
+ */
 static unsigned next_sample(const struct gq_tuner *t)
 {
     unsigned next = t->choice;
@@ -99,7 +111,7 @@ unsigned gq_tuner_next(const struct gq_tuner *t)
     return t->searches && t->n_levels ? t->queues[next_sample(t)] : gq_tuner_choice(t);
 }
 
-/* The choice, when no sample has a rate. */
+/* Returns the best level, or the choice if no sample has a rate. */
 static unsigned best_level(const struct gq_tuner *t)
 {
     uint64_t best = best_rate(t);
@@ -120,7 +132,7 @@ static void end_search(struct gq_tuner *t)
     t->period = (unsigned)min_u64(2 * t->period, PAUSE_MOST);
 }
 
-/* No level in reach lacks a sample: the search moves on, or ends. */
+/* All neighbouring levels have been sampled: move to the best one, or stop. */
 static void settle(struct gq_tuner *t)
 {
     t->choice = best_level(t);

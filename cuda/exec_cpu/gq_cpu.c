@@ -24,8 +24,8 @@ struct gq_cpu {
     struct nvme_transport *transport;
     void (*drive)(const struct gq_cpu_drive *d, unsigned first, unsigned step);
     unsigned threads;
-    struct gq_state (*states)[GQ_MAX_QUEUES]; /* a row for each run */
-    struct gq_dealing *dealings;              /* one for each run */
+    struct gq_state (*states)[GQ_MAX_QUEUES]; /* one row per run */
+    struct gq_dealing *dealings;              /* one per run */
     struct gq_port ports[GQ_MAX_QUEUES];
 };
 
@@ -65,7 +65,7 @@ static void cpu_release(struct gq_exec *x, struct gq_import *imp)
     gq_host_release(imp);
 }
 
-/* All memory of this executor is host memory. */
+/* Ignores `host`, because all memory of this executor is host memory. */
 static int cpu_staging_alloc(struct gq_exec *x, size_t len, bool host, struct gq_import *out)
 {
     (void)x;
@@ -152,8 +152,8 @@ static struct gq_state *cpu_run_states(struct gq_exec *x, unsigned index)
 }
 
 /*
- * Copies of a failed command's staging are skipped: the staging may hold data
- * of another transfer.
+ * Makes the copies of a chunk. Copies of a failed command's staging are
+ * skipped, because the staging may hold data of another transfer.
  */
 static void make_copies(const struct gq_chunk *chunk)
 {
@@ -185,7 +185,10 @@ static void *drive_main(void *arg)
     return NULL;
 }
 
-/* The calling thread takes the first part, and each part for which no thread could be created. */
+/*
+ * Drives all queues. The calling thread takes the first part, and each part for
+ * which no thread could be created.
+ */
 static void drive_all(struct gq_cpu *cpu, const struct gq_cpu_drive *d)
 {
     struct drive_thread threads[MAX_CPU_THREADS];
@@ -205,7 +208,7 @@ static void drive_all(struct gq_cpu *cpu, const struct gq_cpu_drive *d)
 }
 
 /*
- * No thread runs beside the caller: start() only prepares the run, wait()
+ * Only prepares the run, because no thread runs beside the caller; wait()
  * executes it. With proxied doorbells the proxy notifies the controller.
  */
 static int cpu_start(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk)
@@ -218,7 +221,10 @@ static int cpu_start(struct gq_exec *x, struct gq_launch *l, const struct gq_chu
     return 0;
 }
 
-/* The outcome of a run that was cancelled or late before it began, with no command posted. */
+/*
+ * Returns the outcome of a run that was cancelled or late before it began, with
+ * no command posted; GQ_OUT_RUNNING if it may begin.
+ */
 static enum gq_outcome too_late(struct gq_launch *l)
 {
     uint64_t passed = now_ns() - l->started_ns;
@@ -289,7 +295,7 @@ static int cpu_sums(struct gq_exec *x, uint64_t base, const uint64_t *at, size_t
     return 0;
 }
 
-/* Host memory can be mapped while queues are driven. */
+/* Does nothing: host memory can be mapped while queues are driven. */
 static void cpu_no_quiesce(struct gq_exec *x)
 {
     (void)x;

@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The protocol's two host instantiations, called by the CPU executor. */
+/* The protocol's two instantiations for the host, called by the CPU executor. */
 #ifndef CUDA_EXEC_CPU_GQ_CPU_H
 #define CUDA_EXEC_CPU_GQ_CPU_H
 
 #include "cuda/queue/gq_reads.h"
 
-/* Work of one run: queue i of n has rank i. */
+/* Work of one run. Queue i of n has rank i. */
 struct gq_cpu_drive {
     const struct gq_run *run;
     const struct gq_port *const *ports;
     struct gq_state *states;
     unsigned n;
-    const struct gq_reads *reads; /* NULL: run is of commands */
-    const uint16_t *areas;        /* of staging, for reads */
+    const struct gq_reads *reads; /* NULL if the run executes commands */
+    const uint16_t *areas;        /* areas of staging, for reads */
 };
 
+/*
+ * Drive ranks first, first + step, ... of the run to their end, with 1 or 32
+ * lanes.
+ */
 void gq_cpu_drive_1(const struct gq_cpu_drive *d, unsigned first, unsigned step);
 void gq_cpu_drive_32(const struct gq_cpu_drive *d, unsigned first, unsigned step);
 

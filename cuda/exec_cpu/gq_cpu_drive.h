@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The queue protocol compiled for a host thread: included once for each number
- * of lanes, with GQ_LANES and GQ_CPU_DRIVE (the name of the function it
+ * Compiles the queue protocol for a host thread. It is included once for each
+ * number of lanes, with GQ_LANES and GQ_CPU_DRIVE (the name of the function it
  * defines) set.
  */
 #include <sched.h>
@@ -38,9 +38,9 @@ static enum gq_round turn_of_rank(struct gq_reader *r, const struct gq_cpu_drive
 }
 
 /*
- * Between two idle rounds: yields, because the controller may need this core,
- * and after a thousand in succession sleeps, because a command that takes so
- * long may be lost. *idle counts them.
+ * Pauses between two idle rounds and counts them in *idle. It yields, because
+ * the controller may need this core. After a thousand in succession it sleeps,
+ * because a command that takes so long may be lost.
  */
 static void pause_idle(unsigned *idle)
 {
@@ -52,7 +52,7 @@ static void pause_idle(unsigned *idle)
         nanosleep(&ts, NULL);
 }
 
-/* A list of one command, driven as by the persistent kernel. */
+/* Drives a list of one command like the persistent kernel. */
 static void drive_single(const struct gq_cpu_drive *d)
 {
     struct gq_state *state = &d->states[0];
@@ -69,9 +69,9 @@ static void drive_single(const struct gq_cpu_drive *d)
 }
 
 /*
- * One thread drives ranks first, first + step, ... below n, one round of each
- * in turn, so that all queues stay busy. Every worker ends by its deadlines, and
- * so does the loop.
+ * Drives ranks first, first + step, ... below n in one thread, one round of
+ * each in turn, so that all queues stay busy. Every worker ends by its
+ * deadlines, and so does the loop.
  */
 void GQ_CPU_DRIVE(const struct gq_cpu_drive *d, unsigned first, unsigned step)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The queue protocol on a host thread with one lane: the fast form. */
+/* Compiles the queue protocol for a host thread with one lane, the fast form. */
 #define GQ_LANES     1u
 #define GQ_CPU_DRIVE gq_cpu_drive_1
 #include "cuda/exec_cpu/gq_cpu_drive.h"

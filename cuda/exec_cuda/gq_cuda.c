@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * CUDA executor: a warp drives each queue, data is transferred to GPU memory,
+ * CUDA executor: a warp drives each queue; data is transferred to GPU memory;
  * queues are in host memory (tier 2).
  *
  * Rings, doorbells and work lists are host memory that the GPU accesses over
  * the bus. While a run's kernel is on the GPU it may wait for copies that other
- * threads have yet to launch (for a software controller), so no call that makes
+ * threads have yet to launch (for a software controller). So no call that makes
  * the device wait for kernels may be made meanwhile: runs hold `gate` shared,
  * and such calls hold it exclusively (quiesce).
  */
@@ -33,18 +33,24 @@ static cudaError_t launch_commands(struct gq_cuda *cu, const struct gq_launch *l
     return gq_kernel_run(&k, l->reads, cu->runs[l->index].stream);
 }
 
-/* A longer list is worth a launch, and must not delay short ones in the only persistent warp. */
+/*
+ * A longer list is worth a launch, and must not delay short ones in the only
+ * persistent warp.
+ */
 #define SHORT_LIST 8u
 #define SHORT_COPY (16u << 10)
 
-/* The copy of a read that is one command, with no other. */
+/* True for the copy of a read that has no other copy and only one command. */
 static bool is_short_copy(const struct gq_launch *l, const struct gq_chunk *chunk)
 {
     return !l->is_write && chunk->n_cmds == 1 && chunk->n_copies == 1 &&
            chunk->copies[0].cmd == 0 && chunk->copies[0].len <= SHORT_COPY;
 }
 
-/* A few commands of one queue without copies, or one with its copy. */
+/*
+ * True for a few commands of one queue without copies, or one command with its
+ * copy.
+ */
 static bool suits_persistent(const struct gq_launch *l, const struct gq_chunk *chunk)
 {
     return l->run.n_queues == 1 && chunk->n_cmds && chunk->n_cmds <= SHORT_LIST && !l->reads &&
@@ -52,8 +58,9 @@ static bool suits_persistent(const struct gq_launch *l, const struct gq_chunk *c
 }
 
 /*
- * The copies of a read are launched when its commands have ended, unless the
- * persistent kernel makes them: gq_cuda_wait_run().
+ * Launches the run's kernels. The copies of a read are launched when its
+ * commands have ended (gq_cuda_wait_run()), unless the persistent kernel makes
+ * them.
  */
 static cudaError_t launch_all(struct gq_cuda *cu, const struct gq_launch *l,
                               const struct gq_chunk *chunk)
@@ -69,8 +76,9 @@ static cudaError_t launch_all(struct gq_cuda *cu, const struct gq_launch *l,
 }
 
 /*
- * A parked software controller does not see stores of a GPU to its doorbells,
- * so it is woken before the first. With proxied doorbells the proxy wakes it.
+ * Wakes a parked software controller before the first store to a doorbell,
+ * because it does not see stores of a GPU. With proxied doorbells the proxy
+ * wakes it.
  */
 static void wake_controller(const struct gq_cuda *cu, unsigned queues)
 {
@@ -78,7 +86,10 @@ static void wake_controller(const struct gq_cuda *cu, unsigned queues)
         nvme_prewake(cu->transport, queues);
 }
 
-/* In both cases the controller wakes up while the GPU begins. */
+/*
+ * Posts or launches the run. In both cases the controller wakes up while the
+ * GPU starts.
+ */
 static int begin_run(struct gq_cuda *cu, struct gq_launch *l, const struct gq_chunk *chunk)
 {
     int err = -EBUSY;
@@ -91,7 +102,7 @@ static int begin_run(struct gq_cuda *cu, struct gq_launch *l, const struct gq_ch
     return err == -EBUSY ? gq_cuda_errno(launch_all(cu, l, chunk)) : err;
 }
 
-/* Enters the gate; wait() leaves it, or start() itself when nothing was launched. */
+/* Enters the gate. wait() leaves it; start() itself does if nothing was launched. */
 static int cuda_start(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk)
 {
     struct gq_cuda *cu = gq_cuda_of(x);
@@ -110,7 +121,7 @@ static int cuda_start(struct gq_exec *x, struct gq_launch *l, const struct gq_ch
         err = begin_run(cu, l, chunk);
     if (!err)
         return 0;
-    /* Kernels that were launched before the error are asked to leave. */
+    /* Kernels launched before the error are told to leave. */
     __atomic_store_n(run->flags, GQ_FLAG_LEAVE, __ATOMIC_RELAXED);
     gq_cuda_wait_run(cu, l, chunk);
     gq_gate_leave(&cu->gate);
@@ -118,9 +129,9 @@ static int cuda_start(struct gq_exec *x, struct gq_launch *l, const struct gq_ch
 }
 
 /*
- * Data written to the GPU by a drive: the flush makes all writes that have
- * arrived at its bus interface visible to work launched later, before the
- * caller is notified.
+ * For data that a drive wrote to the GPU: makes all writes that have arrived at
+ * the GPU's bus interface visible to work launched later, before the caller is
+ * notified.
  */
 static int flush_writes(const struct gq_cuda *cu, const struct gq_launch *l)
 {
@@ -143,7 +154,10 @@ static int cuda_wait(struct gq_exec *x, struct gq_launch *l, const struct gq_chu
     return err;
 }
 
-/* Buffers are device memory or pinned host memory: CUDA decides by the address. */
+/*
+ * Copies to or from a buffer in device memory or pinned host memory; CUDA
+ * decides by the address.
+ */
 static int copy(struct gq_cuda *cu, void *dst, const void *src, size_t len)
 {
     cudaError_t err;
@@ -170,7 +184,10 @@ static int cuda_get(struct gq_exec *x, void *dst, uint64_t src, size_t len)
     return copy(gq_cuda_of(x), dst, (const void *)(uintptr_t)src, len);
 }
 
-/* At most SUMS parts, whose offsets are in cu->sums if they are anywhere. */
+/*
+ * Computes at most GQ_CUDA_SUMS checksums. With `anywhere` the offsets of the
+ * parts are in cu->sums.
+ */
 static cudaError_t make_sums(struct gq_cuda *cu, uint64_t base, bool anywhere, size_t n)
 {
     const uint64_t *at = anywhere ? cu->sums->at : NULL;
@@ -258,7 +275,10 @@ static int open_runs(struct gq_cuda *cu, unsigned n)
     return err;
 }
 
-/* Zeroed: the words of dealings are zero between runs. */
+/*
+ * Allocates zeroed ports and dealings; the words of dealings are zero between
+ * runs.
+ */
 static int alloc_ports(struct gq_cuda *cu, unsigned max_runs)
 {
     size_t ports = GQ_MAX_QUEUES * sizeof(struct gq_port);
@@ -274,7 +294,7 @@ static int alloc_ports(struct gq_cuda *cu, unsigned max_runs)
     return err;
 }
 
-/* Opens the other parts that need the device; undone by close_device(). */
+/* Opens the other parts that need the device; close_device() undoes this. */
 static int open_device(struct gq_cuda *cu, unsigned max_runs)
 {
     int err = alloc_ports(cu, max_runs);
@@ -374,7 +394,7 @@ static const struct gq_exec_ops cuda_ops = {
     .close = cuda_close,
 };
 
-/* The device is selected: why is filled on failure. */
+/* Opens the parts after the device was selected. On an error `why` is filled. */
 static int open_parts(struct gq_cuda *cu, const struct gq_options *opts, unsigned max_runs,
                       char *why, size_t why_len)
 {

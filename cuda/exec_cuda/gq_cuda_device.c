@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Selection of the CUDA device, and the reason when there is none. */
+/* Selects the CUDA device, or explains why there is none. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,10 +8,10 @@
 #include "cuda/exec_cuda/gq_cuda_int.h"
 
 /*
- * Both variables must be set before the first CUDA call of the process. Kernels
- * are loaded at once (see gq_kernels_load), and streams get hardware queues of
- * their own: with the default of eight, a copy for which a kernel waits could
- * be queued behind that kernel.
+ * Both variables must be set before the first CUDA call of the process. EAGER
+ * loads kernels at once (see gq_kernels_load). The second one gives each stream
+ * its own hardware queue: with the default of eight, a copy for which a kernel
+ * waits could be queued behind that kernel.
  */
 static void set_environment(void)
 {
@@ -52,7 +52,10 @@ int gq_probe(int cuda_device, char *why, size_t len)
     return 0;
 }
 
-/* Creates the context: the first call that can fail for reasons outside of the program. */
+/*
+ * Creates the context. This is the first call that can fail for reasons outside
+ * of the program.
+ */
 int gq_cuda_select(struct gq_cuda *cu, char *why, size_t why_len)
 {
     struct cudaDeviceProp prop;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Structures of the CUDA executor, shared by its files. */
+/* Structures that the files of the CUDA executor share. */
 #ifndef CUDA_EXEC_CUDA_GQ_CUDA_INT_H
 #define CUDA_EXEC_CUDA_GQ_CUDA_INT_H
 
@@ -19,14 +19,14 @@ struct cuda_run {
 };
 
 /*
- * Registered with CUDA. A copy, because nvme_qpair forgets its rings when it
- * has to be abandoned.
+ * Rings registered with CUDA. This is a copy, because nvme_qpair loses its
+ * rings when it is abandoned.
  */
 struct cuda_rings {
     void *sq, *cq;
 };
 
-/* Arguments and results of a launch: 256 MiB of data. */
+/* Arguments and results of a launch, for 256 MiB of data. */
 #define GQ_CUDA_SUMS 65536u
 struct gq_cuda_sums {
     uint64_t at[GQ_CUDA_SUMS];
@@ -37,23 +37,23 @@ struct gq_cuda {
     struct gq_exec exec;
     int device;
     struct nvme_transport *transport;
-    struct gq_copies *copies; /* of a simulated drive; NULL: none */
+    struct gq_copies *copies; /* hooks of a simulated drive, or NULL */
     struct gq_persistent *persistent;
     struct gq_gate gate;
     /*
-     * Atomic. A kernel did not end in time and may run for ever: memory that it
+     * Atomic. A kernel did not end in time and may run forever. Memory that it
      * reaches is not freed any more, and no call is made that may wait for the
      * device.
      */
     bool stuck;
-    char *doorbells;             /* at the GPU's address; NULL: not mapped */
+    char *doorbells;             /* GPU address; NULL if not mapped */
     struct gq_port *ports;       /* device memory: GQ_MAX_QUEUES */
-    struct gq_dealing *dealings; /* behind them: one for each run */
+    struct gq_dealing *dealings; /* behind the ports; one per run */
     struct gq_port host_ports[GQ_MAX_QUEUES];
     struct cuda_rings rings[GQ_MAX_QUEUES];
     struct cuda_run runs[GQ_MAX_QUEUES];
     unsigned n_runs;
-    pthread_mutex_t copy_lock; /* one put, get or sums at a time, on copy_stream */
+    pthread_mutex_t copy_lock; /* serialises put, get and sums on copy_stream */
     cudaStream_t copy_stream;
     struct gq_cuda_sums *sums; /* pinned; protected by copy_lock */
 };
@@ -63,24 +63,26 @@ static inline struct gq_cuda *gq_cuda_of(struct gq_exec *x)
     return (struct gq_cuda *)x;
 }
 
+/* True once a kernel has not ended in time. */
 static inline bool gq_cuda_stuck(const struct gq_cuda *cu)
 {
     return __atomic_load_n(&cu->stuck, __ATOMIC_RELAXED);
 }
 
 /*
- * gq_cuda_device.c. Creates the context: the first call that can fail for
- * reasons outside of the program.
+ * gq_cuda_device.c. Creates the context. This is the first call that can fail
+ * for reasons outside of the program. Returns 0, or -ENODEV with a sentence in
+ * `why`.
  */
 int gq_cuda_select(struct gq_cuda *cu, char *why, size_t why_len);
 
 /*
- * gq_cuda_wait.c. Waits until the run's kernels have ended. -EIO: the device
- * failed, or the kernels do not end (stuck is set).
+ * gq_cuda_wait.c. Waits until the run's kernels have ended. Returns 0, or -EIO
+ * if the device failed or the kernels do not end (then `stuck` is set).
  */
 int gq_cuda_wait_run(struct gq_cuda *cu, const struct gq_launch *l, const struct gq_chunk *chunk);
 
-/* gq_cuda_mem.c: contracts in gq_exec_ops. */
+/* gq_cuda_mem.c. The contracts are in gq_exec_ops. */
 int gq_cuda_import(struct gq_exec *x, const struct gq_mem *mem, struct gq_import *out);
 void gq_cuda_release(struct gq_exec *x, struct gq_import *imp);
 int gq_cuda_staging_alloc(struct gq_exec *x, size_t len, bool host, struct gq_import *out);
@@ -91,12 +93,15 @@ int gq_cuda_port_add(struct gq_exec *x, unsigned i, const struct nvme_qpair *qp)
 void gq_cuda_port_remove(struct gq_exec *x, unsigned i);
 int gq_cuda_chunk_alloc(struct gq_exec *x, struct gq_chunk *chunk);
 void gq_cuda_chunk_free(struct gq_exec *x, struct gq_chunk *chunk);
-/* Pinned memory has the same address for the GPU as for the host. */
+/*
+ * Allocates pinned memory, which has the same address for GPU and host. Returns
+ * 0, -ENOMEM or -EIO.
+ */
 int gq_cuda_alloc_pinned(void **out, size_t len);
 /*
- * Maps the doorbells for the GPU, or stores in exec.note the reason why it does
- * not store to them. -ENOTSUP when direct doorbells are required and cannot be
- * mapped.
+ * Maps the doorbells for the GPU, or stores in exec.note why the GPU does not
+ * store to them. Returns 0, or -ENOTSUP if direct doorbells are required and
+ * cannot be mapped.
  */
 int gq_cuda_map_doorbells(struct gq_cuda *cu, enum gq_doorbells want);
 void gq_cuda_unmap_doorbells(struct gq_cuda *cu);

@@ -2,8 +2,8 @@
 /*
  * Memory of the CUDA executor: imported GPU memory of applications, host memory
  * mapped for the GPU (rings, doorbells, work lists), and its own allocations.
- * All calls here may make the device wait, and are made while no run is under
- * way (gq_cuda.c).
+ * All calls here may make the device wait, and are made while no run is in
+ * flight (gq_cuda.c).
  */
 #include <assert.h>
 #include <cuda.h>
@@ -16,11 +16,14 @@
 #define PAGE_MASK    ((uint64_t)NVME_PAGE_SIZE - 1)
 #define MAPPED_FLAGS (cudaHostAllocPortable | cudaHostAllocMapped)
 
-/* Imported memory: the range must be inside one allocation of this device. */
+/* The range of imported memory must be inside one allocation of this device. */
 
 typedef CUresult (*range_fn)(CUdeviceptr *base, size_t *size, CUdeviceptr ptr);
 
-/* The runtime has no such call, and a program linked to the driver would not start without it. */
+/*
+ * Looks the function up at run time: the runtime has no such call, and a
+ * program linked to the driver would not start without it.
+ */
 static range_fn address_range(void)
 {
     enum cudaDriverEntryPointQueryResult found;
@@ -54,8 +57,8 @@ static int check_range(const struct gq_cuda *cu, uint64_t addr, uint64_t len)
 }
 
 /*
- * A GPU's pages are larger than the controller's, so the pages around the
- * buffer belong to the allocation.
+ * Describes device memory. A GPU's pages are larger than the controller's, so
+ * the pages around the buffer belong to the same allocation.
  */
 static void set_device_memory(uint64_t addr, uint64_t len, struct gq_import *out)
 {
@@ -78,7 +81,7 @@ static int import_local(const struct gq_cuda *cu, const struct gq_mem *mem, stru
     return err;
 }
 
-/* CUDA counts the opens of a handle, and returns the same address for each. */
+/* CUDA counts the opens of a handle and returns the same address for each. */
 static int import_ipc(const struct gq_cuda *cu, const struct gq_mem *mem, struct gq_import *out)
 {
     cudaIpcMemHandle_t handle;
@@ -105,7 +108,7 @@ static int import_ipc(const struct gq_cuda *cu, const struct gq_mem *mem, struct
 }
 
 /*
- * Maps host memory for the GPU. "Already registered" is an error: the
+ * Maps host memory for the GPU. "Already registered" is an error, because the
  * registration may refer to other pages that were at this address before.
  */
 static int map_host(void *addr, size_t len, unsigned flags, void **device)
@@ -121,7 +124,10 @@ static int map_host(void *addr, size_t len, unsigned flags, void **device)
     return gq_cuda_errno(err);
 }
 
-/* Host memory at the GPU's address. The controller reaches it as host memory. */
+/*
+ * Pins host memory and sets its GPU address. The controller reaches it as host
+ * memory.
+ */
 static int pin(struct gq_import *imp)
 {
     void *device;
@@ -163,7 +169,10 @@ void gq_cuda_release(struct gq_exec *x, struct gq_import *imp)
         cudaGetLastError();
 }
 
-/* cudaMalloc aligns to 256 bytes, the controller needs pages: one page more. */
+/*
+ * Allocates one page more, because cudaMalloc aligns to 256 bytes and the
+ * controller needs pages.
+ */
 static int alloc_device_staging(size_t len, struct gq_import *out)
 {
     uint64_t addr;
@@ -206,8 +215,8 @@ void gq_cuda_staging_free(struct gq_exec *x, struct gq_import *imp)
 }
 
 /*
- * From memory that is not pinned cudaMemcpy() may return before the bytes have arrived. Runs have
- * streams of their own, which do not wait for it.
+ * Sends a port to the device. cudaMemcpy() from unpinned memory may return
+ * before the bytes have arrived, and the runs' own streams do not wait for it.
  */
 static int send_port(struct gq_cuda *cu, unsigned i)
 {
@@ -218,9 +227,9 @@ static int send_port(struct gq_cuda *cu, unsigned i)
 }
 
 /*
- * The GPU's address of a doorbell: the host's, plus the distance of the two
- * mappings. Proxied doorbells are pinned memory, with the same address on both
- * sides.
+ * Returns the GPU's address of a doorbell: the host's plus the distance of the
+ * two mappings. Proxied doorbells are pinned memory with the same address on
+ * both sides.
  */
 static volatile uint32_t *doorbell(const struct gq_cuda *cu, volatile uint32_t *host)
 {
@@ -290,7 +299,7 @@ void gq_cuda_port_remove(struct gq_exec *x, unsigned i)
     cudaHostUnregister(cu->rings[i].sq);
 }
 
-/* Pinned memory has the same address for the GPU as for the host. */
+/* Pinned memory has the same address for GPU and host. */
 int gq_cuda_alloc_pinned(void **out, size_t len)
 {
     return gq_cuda_errno(cudaHostAlloc(out, len, MAPPED_FLAGS));
@@ -335,9 +344,9 @@ void gq_cuda_chunk_free(struct gq_exec *x, struct gq_chunk *chunk)
 }
 
 /*
- * Registers of a drive are mapped by the NVIDIA driver's walk of the page
- * tables, which many versions of it do not support; a software controller's
- * page is ordinary memory if its file is.
+ * Explains a failure. The NVIDIA driver maps a drive's registers by walking the
+ * page tables, which many of its versions do not support. A software
+ * controller's page is ordinary memory if its file is.
  */
 static const char *why_not_mapped(const struct nvme_transport *t)
 {

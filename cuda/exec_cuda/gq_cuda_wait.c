@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Waiting for a run's kernels, without trust in the device: a kernel ends by
- * its own deadlines, otherwise the wait ends.
+ * Waits for a run's kernels without trusting the device: a kernel ends by its
+ * own deadlines, otherwise the wait ends.
  */
 #include <sched.h>
 
@@ -11,17 +11,20 @@
 #include "support/minmax.h"
 
 #define QUERY_EVERY  4096u /* polls of memory */
-#define POLLS_OF_ONE 512u  /* polls before the processor is yielded in a run of a short list */
+#define POLLS_OF_ONE 512u  /* polls before a run of a short list yields */
 #define HANG_NS      (GQ_HANG_MS * 1000000ull)
 
-/* Times of a kernel's progress, and the request to leave. */
+/* Times of a kernel's progress and of the request to leave. */
 struct watch {
     uint64_t start_ns, progress_ns;
-    uint64_t leave_ns; /* 0: not asked to leave */
+    uint64_t leave_ns; /* 0: not told to leave */
     uint32_t progress; /* sum of the states' counters at the last check */
 };
 
-/* Forwards flags that the GPU cannot read: the caller's, and the engine's. Returns the engine's. */
+/*
+ * Forwards the caller's and the engine's flags, which the GPU cannot read.
+ * Returns the engine's.
+ */
 static uint32_t forward_flags(const struct gq_cuda *cu, const struct gq_launch *l)
 {
     uint32_t leave = __atomic_load_n(&cu->exec.flags, __ATOMIC_RELAXED);
@@ -33,7 +36,10 @@ static uint32_t forward_flags(const struct gq_cuda *cu, const struct gq_launch *
     return leave;
 }
 
-/* Are all queues of the run returned? Acquire: the results were stored before. */
+/*
+ * True if all queues of the run were returned. The acquire makes their results
+ * visible, which were stored before.
+ */
 static bool all_ended(const struct gq_launch *l)
 {
     for (unsigned i = 0; i < l->run.n_queues; i++) {
@@ -53,10 +59,10 @@ static uint32_t sum_progress(const struct gq_launch *l)
 }
 
 /*
- * A kernel whose commands make no progress leaves when the oldest is overdue,
- * which it checks eight times within a command's deadline; and at once at the
- * end of its budget, or when it is asked to. A kernel that is still there
- * GQ_HANG_MS later is hung.
+ * True if the kernel hangs. A kernel whose commands make no progress leaves
+ * when the oldest is overdue, which it checks eight times within a command's
+ * deadline. It leaves at once at the end of its budget or when it is told to. A
+ * kernel that still runs GQ_HANG_MS later hangs.
  */
 static bool hangs(struct watch *w, const struct gq_launch *l, bool leave)
 {
@@ -77,7 +83,7 @@ static bool hangs(struct watch *w, const struct gq_launch *l, bool leave)
     return now >= limit + HANG_NS;
 }
 
-/* cudaErrorNotReady is cleared like an error; otherwise a later call reports it. */
+/* Clears cudaErrorNotReady like an error; otherwise a later call would report it. */
 static cudaError_t query(cudaStream_t stream)
 {
     cudaError_t err = cudaStreamQuery(stream);
@@ -87,7 +93,10 @@ static cudaError_t query(cudaStream_t stream)
     return err;
 }
 
-/* Also queries the stream of the persistent kernel, whose end is no error. */
+/*
+ * Queries the run's stream, or that of the persistent kernel, whose end is no
+ * error.
+ */
 static cudaError_t query_run(const struct gq_cuda *cu, const struct gq_launch *l)
 {
     cudaError_t err;
@@ -99,10 +108,10 @@ static cudaError_t query_run(const struct gq_cuda *cu, const struct gq_launch *l
 }
 
 /*
- * The copies of a read are launched by the host after its commands, not ordered
- * by the stream: a kernel that waits for another blocks launches of other
- * streams in the same hardware queue, among them the simulated drive's copy
- * kernel, without which the other kernel never ends.
+ * Launches the copies of a read from the host after its commands, instead of
+ * ordering them by the stream. A kernel that waits for another blocks launches
+ * of other streams in the same hardware queue. One of those may be the
+ * simulated drive's copy kernel, without which the other kernel never ends.
  */
 static cudaError_t make_copies(const struct gq_cuda *cu, const struct gq_launch *l,
                                const struct gq_chunk *chunk)
@@ -115,7 +124,7 @@ static cudaError_t make_copies(const struct gq_cuda *cu, const struct gq_launch 
 
 /*
  * Polls memory as long as a run may end there, because a CUDA query takes locks
- * that the threads which launch copies need; queries at intervals all the same,
+ * that the threads which launch copies need. It still queries at intervals,
  * since a kernel that faulted stores nothing. When the queues were returned,
  * only copies remain, if any.
  */
@@ -141,7 +150,10 @@ int gq_cuda_wait_run(struct gq_cuda *cu, const struct gq_launch *l, const struct
             return -EIO;
         if (!running || i % QUERY_EVERY == 0)
             err = query_run(cu, l);
-        /* The kernel may have ended since its queues were polled: the next iteration decides. */
+        /*
+         * The kernel may have ended since its queues were polled; the next iteration
+         * decides.
+         */
         if (err == cudaSuccess && running && all_ended(l)) {
             err = cudaErrorNotReady;
             continue;

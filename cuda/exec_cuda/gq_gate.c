@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Gate: a reader-writer lock with bounded waits for readers. */
+/* A reader-writer lock with bounded waits for readers. */
 #include "cuda/exec_cuda/gq_gate.h"
 
 #include <errno.h>
@@ -31,8 +31,8 @@ void gq_gate_destroy(struct gq_gate *g)
 }
 
 /*
- * -EAGAIN, or the reason why a run must not wait any longer. Before a reset no
- * run is late: it begins again after the reset, or fails then.
+ * Returns -EAGAIN, or the reason why a run must not wait any longer. No run is
+ * late before a reset: it restarts after the reset, or fails then.
  */
 static int too_late(const struct gq_launch *l, const uint32_t *flags, uint64_t waited)
 {
@@ -50,7 +50,10 @@ static int wait_a_step(struct gq_gate *g, uint64_t now)
     return -pthread_rwlock_clockrdlock(&g->lock, CLOCK_MONOTONIC, &ts);
 }
 
-/* 0 means no budget, so a spent budget is stored as 1. */
+/*
+ * Subtracts the waiting time from the budget. 0 means no budget, so a spent
+ * budget is stored as 1.
+ */
 static void spend(struct gq_launch *l, uint64_t waited)
 {
     if (l->run.budget_ns)
@@ -93,7 +96,10 @@ void gq_gate_take(struct gq_gate *g)
     pthread_rwlock_wrlock(&g->lock);
 }
 
-/* The order matters: when the lock is released, only runs wait for it. */
+/*
+ * Releases the gate. The order matters: when the lock is released, only runs
+ * wait for it.
+ */
 void gq_gate_give(struct gq_gate *g)
 {
     pthread_rwlock_unlock(&g->lock);

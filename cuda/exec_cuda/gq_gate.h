@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reader-writer lock. Runs hold it shared; CUDA calls that may synchronize the
- * device (gq_exec_ops.quiesce) hold it exclusively and are preferred, to avoid
- * starvation.
+ * A reader-writer lock. Runs hold it shared. CUDA calls that may synchronise
+ * the device (gq_exec_ops.quiesce) hold it exclusively and have priority, so
+ * that they do not starve.
  */
 #ifndef CUDA_EXEC_CUDA_GQ_GATE_H
 #define CUDA_EXEC_CUDA_GQ_GATE_H
@@ -13,29 +13,32 @@
 
 struct gq_gate {
     /*
-     * Held by the thread that holds the lock exclusively or waits for it. The
-     * rwlock passes from writer to writer while several wait, so that runs
-     * would starve: one writer at a time waits for it.
+     * Held by the thread that holds the lock exclusively or waits for it. While
+     * several writers wait, the rwlock passes from writer to writer, and runs would
+     * starve; so only one writer at a time waits for it.
      */
     pthread_mutex_t alone;
     pthread_rwlock_t lock;
 };
 
-/* 0 or -errno. */
+/* Initialises the gate. Returns 0 or -errno. */
 int gq_gate_init(struct gq_gate *g);
 void gq_gate_destroy(struct gq_gate *g);
 
 /*
- * Shared, for a run. Waits behind writers until the run is cancelled,
- * -ECANCELED, or its budget is spent, -ETIMEDOUT (the time of the wait is
- * subtracted from it), or all runs are asked to leave, -ERESTART: flags are the
- * executor's, GQ_FLAG_LEAVE. A caller that holds the gate for another run must
- * not wait behind a writer: -EAGAIN.
+ * Enters the gate shared, for a run. Waits behind writers until it gets in,
+ * until the run is cancelled (-ECANCELED), its budget is spent (-ETIMEDOUT; the
+ * waiting time is subtracted from it), or all runs are told to leave
+ * (-ERESTART). flags are the executor's; see GQ_FLAG_LEAVE. A caller that holds
+ * the gate for another run must not wait behind a writer: it gets -EAGAIN.
  */
 int gq_gate_enter(struct gq_gate *g, struct gq_launch *l, const uint32_t *flags);
 void gq_gate_leave(struct gq_gate *g);
 
-/* Exclusive. Waiting runs get the gate before the next writer. Released by the same thread. */
+/*
+ * Enters the gate exclusively. Waiting runs get the gate before the next
+ * writer. The same thread releases it.
+ */
 void gq_gate_take(struct gq_gate *g);
 void gq_gate_give(struct gq_gate *g);
 

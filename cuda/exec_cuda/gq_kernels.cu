@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Kernels of the CUDA executor, and their launches. */
+/* The kernels of the CUDA executor, and their launches. */
 #include "cuda/exec_cuda/gq_kernels.h"
 
 #include "cuda/exec_cuda/gq_persistent.h"
@@ -14,7 +14,10 @@ namespace
 constexpr unsigned kCopyThreads = 128;
 constexpr unsigned kMaxBlocks = 512;
 
-/* A block is one warp, and drives one queue until the list has ended or a deadline ends it. */
+/*
+ * A block is one warp. It drives one queue until the list has ended or a
+ * deadline ends it.
+ */
 __global__ void __launch_bounds__(GQ_LANES)
     drive_queues(const __grid_constant__ struct gq_kernel_run a)
 {
@@ -28,8 +31,8 @@ __global__ void __launch_bounds__(GQ_LANES)
 }
 
 /*
- * Neighbours in a list: their words as a warp loads and stores them, side by
- * side, each line once.
+ * Neighbouring reads of a list, as words that a warp loads and stores side by
+ * side, each cache line once.
  */
 struct neighbours {
     uint64_t *at;
@@ -61,7 +64,10 @@ __device__ void store_words(const struct neighbours *g, uint64_t *to)
     }
 }
 
-/* Writes the results of the group's reads, which later errors replace, into its words. */
+/*
+ * Writes the results of the group's reads into its words. A later error
+ * replaces such a result.
+ */
 __device__ void answer(const struct gq_file_map *map, const uint64_t *ring, struct neighbours *g)
 {
     const uint64_t *mine = &ring[GQ_READ_WORDS * (gq_thread() < g->span.n ? gq_thread() : 0)];
@@ -77,7 +83,7 @@ __device__ void answer(const struct gq_file_map *map, const uint64_t *ring, stru
     }
 }
 
-/* Waits for room in the ring. False: no more groups are needed. */
+/* Waits for room in the ring. Returns false if no more groups are needed. */
 __device__ bool has_room(const struct gq_prefetch *prefetch, uint32_t group)
 {
     while (!GQ_UNIFORM32(gq_acquire_block(&prefetch->stop))) {
@@ -90,7 +96,7 @@ __device__ bool has_room(const struct gq_prefetch *prefetch, uint32_t group)
     return false;
 }
 
-/* Takes and loads the next groups of the list; behind its end they are empty. */
+/* Takes and loads the next groups of the list; those past its end are empty. */
 __device__ void load_turn(const struct gq_worker *w, uint64_t *list, struct gq_portion *portion,
                           struct neighbours *turn)
 {
@@ -123,7 +129,10 @@ __device__ void prefetch_group(const struct gq_reads *reads, struct gq_prefetch 
         gq_release_block(&prefetch->filled, group + 1);
 }
 
-/* The prefetch warp ends; the groups of `turn` were taken and not filled. */
+/*
+ * Called when the prefetch warp ends: records the groups of `turn`, which were
+ * taken but not passed on.
+ */
 __device__ void prefetch_over(struct gq_prefetch *prefetch, const struct neighbours *turn,
                               const struct gq_portion *portion)
 {
@@ -137,13 +146,13 @@ __device__ void prefetch_over(struct gq_prefetch *prefetch, const struct neighbo
     gq_release_block(&prefetch->over, 1);
 }
 
-/* Loads reads of a list in turns, each while the one before it is stored. */
+/* Loads reads of a list in turns, each while the previous one is stored. */
 __device__ void prefetch_reads(const struct gq_run *run, const struct gq_reads *reads,
                                struct gq_prefetch *prefetch)
 {
     const struct gq_worker w = {.group = gq_whole_group(), .run = run};
     uint64_t *list = reads->desc ? (uint64_t *)reads->desc : (uint64_t *)reads->list;
-    struct neighbours turn[2 * kTurn] = {}; /* the second half is loaded */
+    struct neighbours turn[2 * kTurn] = {}; /* the second half has just been loaded */
     struct gq_portion portion = {};
     uint32_t group = 0;
     bool wanted = true;
@@ -165,7 +174,10 @@ __device__ void prefetch_reads(const struct gq_run *run, const struct gq_reads *
     prefetch_over(prefetch, turn, &portion);
 }
 
-/* Warps of a block for reads. The first drives the queue; prefetch warp and copy warps follow. */
+/*
+ * Maximum warps of a block for reads. The first warp drives the queue; the
+ * prefetch warp and the copy warps follow.
+ */
 constexpr unsigned kMostWarps = 2 + GQ_COPY_WARPS;
 
 __host__ __device__ unsigned prefetch_warps(const struct gq_reads *reads)
@@ -184,7 +196,7 @@ struct reads_block {
     struct gq_copy_jobs copies;
 };
 
-/* By all threads. */
+/* Called by all threads. */
 __device__ void clear_block(struct reads_block *b)
 {
     if (threadIdx.x == 0)
@@ -194,7 +206,7 @@ __device__ void clear_block(struct reads_block *b)
     __syncthreads();
 }
 
-/* The same for reads. Areas of staging are numbered as the queues. */
+/* Like drive_queues(), for reads. Areas of staging have the numbers of the queues. */
 __global__ void __launch_bounds__(kMostWarps *GQ_LANES, 1)
     drive_reads(const __grid_constant__ struct gq_kernel_run a,
                 const __grid_constant__ struct gq_reads reads)
@@ -228,8 +240,8 @@ __global__ void __launch_bounds__(kMostWarps *GQ_LANES, 1)
 }
 
 /*
- * Copies of a failed command's staging are skipped: the staging may hold data
- * of another transfer.
+ * Makes copies. Those of a failed command's staging are skipped, because the
+ * staging may hold data of another transfer.
  */
 __global__ void __launch_bounds__(kCopyThreads)
     make_copies(const struct gq_copy *copies, uint32_t n, const uint32_t *results)
@@ -271,8 +283,8 @@ extern "C" cudaError_t gq_kernels_load(void)
 }
 
 /*
- * By cudaLaunchKernel(), whose error concerns this launch alone. After <<<>>>
- * only cudaGetLastError() returns it, which may be an older error of the same
+ * cudaLaunchKernel() returns the error of this launch only. After <<<>>> only
+ * cudaGetLastError() returns it, which may report an older error of the same
  * thread.
  */
 extern "C" cudaError_t gq_kernel_run(const struct gq_kernel_run *run, const struct gq_reads *reads,

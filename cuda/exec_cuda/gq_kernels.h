@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Launches of the kernels from C, asynchronous on the given stream. */
+/* Launches the kernels from C, asynchronously on the given stream. */
 #ifndef CUDA_EXEC_CUDA_GQ_KERNELS_H
 #define CUDA_EXEC_CUDA_GQ_KERNELS_H
 
@@ -20,15 +20,16 @@ struct gq_kernel_run {
 };
 
 /*
- * Loads every kernel. CUDA would load each at its first launch, which waits for
- * running kernels, and one of them may wait for this very launch.
+ * Loads every kernel. Otherwise CUDA would load each one at its first launch,
+ * which waits for running kernels, and one of them may wait for this very
+ * launch.
  */
 cudaError_t gq_kernels_load(void);
 
-/* A warp for each queue of the run. reads: NULL for commands. */
+/* Launches one warp per queue of the run. `reads` is NULL for commands. */
 cudaError_t gq_kernel_run(const struct gq_kernel_run *run, const struct gq_reads *reads,
                           cudaStream_t stream);
-/* results may be NULL when no copy depends on a command. */
+/* Launches n copies. results may be NULL if no copy depends on a command. */
 cudaError_t gq_kernel_copies(const struct gq_copy *copies, uint32_t n, const uint32_t *results,
                              cudaStream_t stream);
 

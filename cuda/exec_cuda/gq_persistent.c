@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Persistent kernel: the host's side. */
+/* The host's side of the persistent kernel. */
 #include "cuda/exec_cuda/gq_persistent.h"
 
 #include <errno.h>
@@ -14,13 +14,16 @@
 struct gq_persistent {
     struct gq_tagged_slot_memory *memory; /* pinned */
     cudaStream_t stream;
-    bool busy; /* atomic; the other members belong to the list's poster */
+    bool busy; /* atomic; the other members belong to the poster of the list */
     struct gq_tagged_slot slot;
     struct gq_state *state;
-    uint32_t *single_result; /* NULL: the list is not driven by gq_single.h */
+    uint32_t *single_result; /* NULL: gq_single.h does not drive the list */
 };
 
-/* The highest priority: such streams have hardware queues that other streams do not share. */
+/*
+ * Opens a stream of the highest priority, because such streams have hardware
+ * queues that other streams do not share.
+ */
 static cudaError_t open_stream(struct gq_persistent *r)
 {
     int least, greatest;
@@ -84,7 +87,7 @@ static bool is_running(const struct gq_persistent *r)
     return __atomic_load_n(&r->state->outcome, __ATOMIC_ACQUIRE) == GQ_OUT_RUNNING;
 }
 
-/* A kernel that has ended without taking the list is launched again. */
+/* Launches the kernel again if it has ended without taking the list. */
 int gq_persistent_keep(struct gq_persistent *r)
 {
     if (!gq_tagged_slot_is_unserved(&r->slot) || !is_running(r))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Persistent kernel: drives short lists out of a tagged slot. */
+/* The persistent kernel, which drives short lists from a tagged slot. */
 #include "cuda/exec_cuda/gq_persistent.h"
 
-/* Short lists with a waiting caller: one entry for each lane is the fastest. */
+/* Short lists have a waiting caller: one entry per lane is the fastest. */
 #define GQ_EACH 1u
 #include "cuda/queue/gq_list_protocol.h"
 #include "cuda/queue/gq_single.h"
@@ -13,8 +13,8 @@ namespace
 constexpr uint64_t kIdleNs = 200000;
 
 /*
- * By the warp, of which lane 0 drives the queue. The fence orders the copied
- * bytes of all lanes, which have converged, before the report.
+ * Called by the warp, of which lane 0 drives the queue. The fence orders the
+ * copied bytes of all lanes, which have converged, before the report.
  */
 __device__ __forceinline__ void drive_single(const struct gq_persistent_list *list)
 {
@@ -38,7 +38,7 @@ __device__ __forceinline__ void drive_single(const struct gq_persistent_list *li
         gq_single_report(&s, list->state);
 }
 
-/* By the warp, like drive_queues() in gq_kernels.cu. */
+/* Called by the warp. Drives a list like drive_queues() in gq_kernels.cu. */
 __device__ __forceinline__ void drive_list(struct gq_persistent_list *list)
 {
     const struct gq_port port = list->port;
@@ -60,7 +60,7 @@ __device__ __forceinline__ void drive_list(struct gq_persistent_list *list)
     gq_end(&w);
 }
 
-/* One warp, one queue at a time. */
+/* Serves one queue at a time with one warp. */
 __global__ void __launch_bounds__(GQ_LANES)
     serve(const __grid_constant__ struct gq_tagged_slot_launch l)
 {

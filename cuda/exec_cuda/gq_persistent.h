@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Short lists without a launch: the persistent kernel takes them out of a
- * tagged slot (gq_tagged_slot.h), one at a time, and drives a queue through
- * each as a launched kernel would.
+ * Short lists without a launch: the persistent kernel takes them from a tagged
+ * slot (gq_tagged_slot.h), one at a time, and drives a queue with each like a
+ * launched kernel.
  */
 #ifndef CUDA_EXEC_CUDA_GQ_PERSISTENT_H
 #define CUDA_EXEC_CUDA_GQ_PERSISTENT_H
@@ -20,51 +20,56 @@ extern "C" {
 
 #define GQ_PERSISTENT_CMDS 2u /* carried in the slot */
 
-/* A list with the arguments of a launched kernel and the data that such a kernel loads. */
+/*
+ * A list with the arguments of a launched kernel, and the data that such a
+ * kernel would load.
+ */
 struct gq_persistent_list {
-    struct gq_run run; /* cmds NULL: those in the slot */
+    struct gq_run run; /* cmds is NULL if they are in the slot */
     struct gq_port port;
     struct gq_state *state;
     uint32_t sq_tail, cq_head, phase, cq_db_pending, first_cid; /* copy of *state */
-    uint32_t single;                                            /* not 0: driven by gq_single.h */
+    uint32_t single;                                            /* not 0: gq_single.h drives it */
     union {
         struct gq_cmd cmds[GQ_PERSISTENT_CMDS];
         struct {
             struct gq_cmd cmd;
             struct gq_copy copy; /* made when the command has succeeded; len 0: none */
-        } one;                   /* of single */
+        } one;                   /* with `single` */
     };
 };
 
 static_assert(sizeof(struct gq_persistent_list) <= GQ_TAGGED_SLOT_BYTES,
               "a list fits into a tagged slot");
 
+/* Load and launch the kernel; gq_persistent.c uses them. */
 cudaError_t gq_persistent_load(void);
 cudaError_t gq_persistent_launch(const struct gq_tagged_slot_launch *l, cudaStream_t stream);
 
 struct gq_persistent;
 
-/* -ENOMEM, -EIO. */
+/* Returns 0, -ENOMEM or -EIO. */
 int gq_persistent_open(struct gq_persistent **out);
 /* Waits for the kernel to end. */
 void gq_persistent_close(struct gq_persistent *r);
 /*
- * Posts a run of one queue; state->outcome changes when it has ended, and
- * gq_persistent_done() fills in the rest of state, and the results. copy: made
- * before that if the only command of the run succeeds; NULL: none. -EBUSY:
- * another list is under way, or a run with a copy is not one that gq_single.h
- * drives; -EIO.
+ * Posts a run of one queue. state->outcome changes when the run has ended;
+ * gq_persistent_done() then fills in the rest of state and the results. `copy`
+ * (or NULL) is made before that if the run's only command succeeds. Returns 0,
+ * -EBUSY if another list is in progress or a run with a copy is none that
+ * gq_single.h drives, or -EIO.
  */
 int gq_persistent_post(struct gq_persistent *r, const struct gq_run *run,
                        const struct gq_port *port, struct gq_state *state,
                        const struct gq_copy *copy);
 /*
  * Called repeatedly until the list has ended: launches the kernel again if it
- * ended before it took the list. -EIO.
+ * ended without taking the list. Returns 0 or -EIO.
  */
 int gq_persistent_keep(struct gq_persistent *r);
-/* The list has ended. */
+/* Called after the list has ended: completes its results and frees the slot. */
 void gq_persistent_done(struct gq_persistent *r);
+/* Returns the kernel's stream. */
 cudaStream_t gq_persistent_stream(const struct gq_persistent *r);
 
 #ifdef __cplusplus

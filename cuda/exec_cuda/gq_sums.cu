@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Kernel: CRC-32C of parts of GQ_SUM_BYTES bytes, a warp for each.
+// The kernel for the CRC-32C of parts of GQ_SUM_BYTES bytes; one warp per part.
 #include "cuda/exec_cuda/gq_sums.h"
 #include "cuda/gq_sum_fill.h"
 #include "cuda/queue/gq_data_sums.h"
@@ -9,12 +9,15 @@ namespace
 
 static_assert(GQ_SUM_BYTES == GQ_SUM_BLOCK, "a part is what a warp takes at once");
 
-constexpr unsigned kWarps = 8, kBlocks = 528; /* a block's, and blocks that are launched */
-constexpr unsigned kBlocksEach = 4;           /* on a multiprocessor: 64 registers */
+constexpr unsigned kWarps = 8, kBlocks = 528; /* warps of a block, and blocks launched */
+constexpr unsigned kBlocksEach = 4;           /* per multiprocessor: 64 registers */
 
 __device__ struct gq_sum_table the_table;
 
-/* As from the launch on: nothing of this run is stored to the parts meanwhile. */
+/*
+ * Computes the checksums of the parts as they are at the launch; nothing of
+ * this run stores to them meanwhile.
+ */
 __global__ void __launch_bounds__(kWarps *GQ_LANES, kBlocksEach)
     make_sums(uint64_t base, const uint64_t *at, uint32_t n, uint32_t *sums)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Checksums of data, computed where it is: gq_exec_ops.sums. */
+/* Computes checksums of data where it is: gq_exec_ops.sums. */
 #ifndef CUDA_EXEC_CUDA_GQ_SUMS_H
 #define CUDA_EXEC_CUDA_GQ_SUMS_H
 
@@ -11,9 +11,12 @@
 extern "C" {
 #endif
 
-/* As gq_kernels_load(); also stores the table that the kernel looks up. */
+/* Loads the kernel like gq_kernels_load(), and stores the table that it uses. */
 cudaError_t gq_sums_load(void);
-/* at: offsets from base, or NULL: one after the other; both arrays are pinned, n entries. */
+/*
+ * Launches the kernel for n parts. `at` holds offsets from base; NULL means
+ * that the parts are contiguous. Both arrays are pinned and have n entries.
+ */
 cudaError_t gq_sums_launch(uint64_t base, const uint64_t *at, uint32_t n, uint32_t *sums,
                            cudaStream_t stream);
 
