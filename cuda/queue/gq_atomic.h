@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Atomic words in the memory of the executor, shared by the groups that share a
- * queue (gq_shared.h). Unless noted otherwise relaxed, at the scope of the
- * device; gq_fence_device() makes the order. On a host every access acquires
- * and releases, and the fence is empty: ThreadSanitizer does not see fences.
+ * Atomic words in the executor's memory, shared by the groups that share a
+ * queue (gq_shared.h). Unless noted otherwise accesses are relaxed, at the
+ * scope of the device, and gq_fence_device() orders them. On a host every
+ * access acquires and releases, and the fence is empty, because ThreadSanitizer
+ * does not see fences.
  */
 #ifndef CUDA_QUEUE_GQ_ATOMIC_H
 #define CUDA_QUEUE_GQ_ATOMIC_H
@@ -17,8 +18,8 @@
 
 /*
  * Executed by all lanes. Orders loads and stores before it before those after
- * it: with a relaxed store behind it a release, with a relaxed load in front of
- * it an acquire, each at the scope of the device.
+ * it, at the scope of the device. It makes a relaxed store behind it a release,
+ * and a relaxed load before it an acquire.
  */
 GQ_FN void gq_fence_device(void)
 {
@@ -38,7 +39,10 @@ GQ_FN void gq_atomic_store(uint32_t *word, uint32_t value)
     asm volatile("st.relaxed.gpu.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
-/* A function that changes a word by one instruction of PTX and returns the word as it was. */
+/*
+ * Defines a function that changes a word by one PTX instruction and returns its
+ * old value.
+ */
 #define GQ_ATOMIC_FETCH(name, instruction)                \
     GQ_FN uint32_t name(uint32_t *word, uint32_t operand) \
     {                                                     \
@@ -56,7 +60,7 @@ GQ_ATOMIC_FETCH(gq_atomic_and, "atom.relaxed.gpu.and.b32")
 GQ_ATOMIC_FETCH(gq_atomic_exchange, "atom.relaxed.gpu.exch.b32")
 GQ_ATOMIC_FETCH(gq_atomic_fetch_add, "atom.relaxed.gpu.add.u32")
 
-/* Stores `value` if the word is `expected`. */
+/* Stores `value` if the word is `expected`. Returns the old value. */
 GQ_FN uint32_t gq_atomic_replace(uint32_t *word, uint32_t expected, uint32_t value)
 {
     uint32_t old;
@@ -68,13 +72,16 @@ GQ_FN uint32_t gq_atomic_replace(uint32_t *word, uint32_t expected, uint32_t val
     return old;
 }
 
-/* gq_atomic_fetch_add() without waiting for the word. */
+/* Like gq_atomic_fetch_add(), without waiting for the word. */
 GQ_FN void gq_atomic_add(uint32_t *word, uint32_t value)
 {
     asm volatile("red.relaxed.gpu.add.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
-/* gq_atomic_or() and gq_atomic_and() of the complement, without waiting for the word. */
+/*
+ * Set or clear bits like gq_atomic_or() and gq_atomic_and(), without waiting
+ * for the word.
+ */
 GQ_FN void gq_atomic_set(uint32_t *word, uint32_t bits)
 {
     asm volatile("red.relaxed.gpu.or.b32 [%0], %1;" ::"l"(word), "r"(bits) : "memory");

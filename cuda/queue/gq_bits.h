@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Masks with a bit for each lane. */
+/* Functions on masks with one bit per lane. */
 #ifndef CUDA_QUEUE_GQ_BITS_H
 #define CUDA_QUEUE_GQ_BITS_H
 
@@ -7,7 +7,7 @@
 
 #include "cuda/queue/gq_fence.h"
 
-/* Number of lanes, from lane 0 without a gap, whose bit is set. */
+/* Returns the number of consecutive lanes from lane 0 on whose bit is set. */
 GQ_FN uint32_t gq_prefix_ones(uint32_t mask)
 {
 #ifdef __CUDACC__
@@ -17,7 +17,7 @@ GQ_FN uint32_t gq_prefix_ones(uint32_t mask)
 #endif
 }
 
-/* The mask of all bits that numbers from 0 to n have; n is not 0. */
+/* Returns the mask of all bits that occur in numbers from 0 to n; n is not 0. */
 GQ_FN uint32_t gq_bits_of(uint32_t n)
 {
 #ifdef __CUDACC__
@@ -27,7 +27,7 @@ GQ_FN uint32_t gq_bits_of(uint32_t n)
 #endif
 }
 
-/* Number of lanes whose bit is set. */
+/* Returns the number of lanes whose bit is set. */
 GQ_FN uint32_t gq_count_ones(uint32_t mask)
 {
 #ifdef __CUDACC__
@@ -37,13 +37,13 @@ GQ_FN uint32_t gq_count_ones(uint32_t mask)
 #endif
 }
 
-/* The number of this lane among the lanes whose bit is set. */
+/* Returns the rank of this lane among the lanes whose bit is set. */
 GQ_FN uint32_t gq_ones_before(uint32_t mask, uint32_t lane)
 {
     return gq_count_ones(mask & ((1u << lane) - 1u));
 }
 
-/* Clears the lowest bit of the mask, which is not 0, and returns its lane. */
+/* Clears the lowest bit of the mask, which must not be 0, and returns its lane. */
 GQ_FN uint32_t gq_take_one(uint32_t *mask)
 {
     uint32_t lane = gq_prefix_ones(~*mask);

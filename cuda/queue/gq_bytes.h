@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Copies and zeros by several threads together: thread number `first` of
- * `step`; all of them call. On a host there is one thread.
+ * Copies and zeros made by several threads together. All `step` threads call
+ * the function; `first` is the number of the thread. On a host there is one
+ * thread.
  */
 #ifndef CUDA_QUEUE_GQ_BYTES_H
 #define CUDA_QUEUE_GQ_BYTES_H
@@ -14,8 +15,8 @@
 
 /*
  * Copies n units of T; both addresses are aligned to it. The source may be host
- * memory that the host writes, so `ahead` loads of a thread are outstanding at a
- * time, and nothing cached is used.
+ * memory that the host writes, so each thread has `ahead` loads outstanding at
+ * a time, and nothing cached is used.
  */
 template <typename T, uint32_t ahead>
 static __device__ __forceinline__ void gq_copy_units(uint64_t dst, uint64_t src, uint64_t n,
@@ -38,7 +39,10 @@ static __device__ __forceinline__ void gq_copy_units(uint64_t dst, uint64_t src,
         to[i] = __ldcv(&from[i]);
 }
 
-/* Bytes up to an aligned address, units, bytes after the last unit: src and dst are congruent. */
+/*
+ * Copies bytes up to an aligned address, units, and bytes after the last unit.
+ * src and dst are congruent modulo the size of a unit.
+ */
 template <typename T, uint32_t ahead>
 static __device__ __forceinline__ void gq_copy_congruent(uint64_t dst, uint64_t src, uint64_t len,
                                                          uint32_t first, uint32_t step)
@@ -71,14 +75,17 @@ GQ_FN void gq_copy_bytes(uint64_t dst, uint64_t src, uint64_t len, uint32_t firs
     gq_copy_ahead<4>(dst, src, len, first, step);
 }
 
-/* Loads of a lane that are outstanding in a long copy; a source that needs registers has fewer. */
+/*
+ * Outstanding loads per lane in a long copy; a source that needs registers
+ * defines fewer.
+ */
 #ifndef GQ_COPY_LONG
 #define GQ_COPY_LONG 16u
 #endif
 
 /*
- * The same of many bytes. Between multiples of 16 a warp with 16 loads a lane copies 8 KiB in one
- * trip over the bus.
+ * Like gq_copy_bytes(), for many bytes. If the addresses are multiples of 16, a
+ * warp with 16 loads per lane copies 8 KiB in one trip over the bus.
  */
 GQ_FN void gq_copy_long(uint64_t dst, uint64_t src, uint64_t len, uint32_t first, uint32_t step)
 {
@@ -89,12 +96,12 @@ GQ_FN void gq_copy_long(uint64_t dst, uint64_t src, uint64_t len, uint32_t first
     gq_copy_bytes(dst + whole, src + whole, len - whole, first, step);
 }
 
-/* A lane's part of 4 KiB that a warp moves, both addresses multiples of 16. */
+/* A lane's part of 4 KiB that a warp copies; both addresses are multiples of 16. */
 struct gq_page_part {
     uint4 units[8];
 };
 
-/* All loads are outstanding at once; nothing waits for them. */
+/* Issues all loads at once; nothing waits for them. */
 GQ_FN void gq_load_page(uint64_t src, uint32_t lane, struct gq_page_part *part)
 {
 #pragma unroll
@@ -110,8 +117,9 @@ GQ_FN void gq_store_page(uint64_t dst, uint32_t lane, const struct gq_page_part 
 }
 
 /*
- * The same for a caller that waits: 4 KiB take a warp one trip over the bus, and
- * more registers; two trips where it is called.
+ * Like gq_copy_bytes(), for a caller that waits: a warp copies 4 KiB in one
+ * trip over the bus, with more registers. If it is called instead of inlined
+ * (GPUNVME_DEVICE_SMALL), it needs two trips.
  */
 GQ_STEP void gq_copy_4k(uint64_t dst, uint64_t src, uint64_t len, uint32_t first, uint32_t step)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * CIDs of a shared queue (gq_shared.h). Plain data in memory of the executor;
+ * CIDs of a shared queue (gq_shared.h), as plain data in the executor's memory;
  * C11 and CUDA.
  */
 #ifndef CUDA_QUEUE_GQ_CIDS_H
@@ -13,23 +13,23 @@
 #define GQ_CID_WORDS 32u
 #define GQ_MAX_CIDS  (GQ_CID_WORDS * 32u)
 
-/* States, beside GQ_ENDED | status. */
+/* States of a CID, in addition to GQ_ENDED | status. */
 #define GQ_CID_PENDING 0x10000u
-#define GQ_CID_POSTED  0x30000u /* PENDING and one bit more; 15:0: the CID as it was posted */
-#define GQ_CID_LEFT    0x40000u /* beside PENDING or POSTED */
+#define GQ_CID_POSTED  0x30000u /* includes the bit of PENDING; 15:0: the CID as it was posted */
+#define GQ_CID_LEFT    0x40000u /* added to PENDING or POSTED */
 
 /*
- * The CIDs of a queue, in memory of the executor. Zeroed at the start, except
+ * The CIDs of a queue, in the executor's memory. Zeroed at the start, except
  * the bits of `taken` beyond the last CID, the pointers and n_cids.
  */
 struct gq_cids {
-    uint32_t taken[GQ_CID_WORDS];   /* bit of a CID: claimed */
-    uint32_t pending[GQ_CID_WORDS]; /* bit of a CID: to be posted */
-    uint32_t lost;                  /* CIDs in state LEFT: if not 0, no CID is claimed */
+    uint32_t taken[GQ_CID_WORDS];   /* one bit per CID: claimed */
+    uint32_t pending[GQ_CID_WORDS]; /* one bit per CID: to be posted */
+    uint32_t lost;                  /* number of CIDs in state LEFT; if not 0, no CID is claimed */
     uint32_t n_cids;                /* at most depth - 1 and GQ_MAX_CIDS */
-    struct gq_cmd *cmds;            /* n_cids each */
+    struct gq_cmd *cmds;            /* n_cids of commands, and of states */
     uint32_t *states;
-    uint32_t poll_timing; /* of a reader that waits for a lone command, in its format */
+    uint32_t poll_timing; /* belongs to a reader that waits for a lone command, in its format */
 };
 
 #endif

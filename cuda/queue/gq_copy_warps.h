@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Copy warps: further warps of a block, which copy the staged bytes of the
- * lanes that drive its queue, so that reading, copying and posting overlap.
+ * Copy warps: additional warps of a block that copy the staged bytes of the
+ * lanes that drive its queue. So reading, copying and posting overlap.
  *
- * Each lane has one job, as it has one staged command at a time. The job of a
- * read is posted when the command has succeeded, that of a write before the
- * command is posted. A copy warp serves every sixth job.
+ * Each lane has one job, because it has one staged command at a time. The job
+ * of a read is posted when the command has succeeded, that of a write before
+ * the command is posted. A copy warp serves every sixth job.
  *
  * On a host the lanes copy.
  */
@@ -19,40 +19,41 @@
 
 enum gq_copy_state {
     GQ_COPY_NONE,
-    GQ_COPY_POSTED, /* by the lane, to the copy warp */
-    GQ_COPY_DONE,   /* by the copy warp, or by the lane for a command that failed */
+    GQ_COPY_POSTED, /* posted by the lane to the copy warp */
+    GQ_COPY_DONE,   /* set by the copy warp, or by the lane if its command failed */
 };
 
-/* dst, src and len belong to the side that state names. */
+/* `state` determines which side owns dst, src and len. */
 struct gq_copy_job {
     uint64_t dst, src;
     uint32_t len; /* bytes */
     uint32_t state;
 };
 
-/* Zeroed before use; shared memory. */
+/* Lies in shared memory; zeroed before use. */
 struct gq_copy_jobs {
     struct gq_copy_job job[GQ_LANES];
-    uint32_t over; /* lanes: no job will be posted any more */
+    uint32_t over; /* set by the lanes: no further job will be posted */
 };
 
-/* Copy warps of a block: with GQ_COPY_AHEAD they fill the link. */
+/* Copy warps per block; with GQ_COPY_AHEAD they saturate the link. */
 #define GQ_COPY_WARPS 6u
 
-/* By one warp, before a barrier of the block. */
+/* Called by one warp before a barrier of the block. */
 static __device__ void gq_copy_jobs_clear(struct gq_copy_jobs *jobs)
 {
     jobs->job[gq_thread()].state = GQ_COPY_NONE;
     jobs->over = 0;
 }
 
-/* Sixteen bytes for each lane, times this: 4 KiB for one trip over the bus. */
+/* Outstanding loads of 16 bytes per lane: 4 KiB in one trip over the bus. */
 #define GQ_COPY_AHEAD 8u
 
 /*
- * By a whole warp, number `rank` of GQ_COPY_WARPS: copies until the jobs are over and none
- * of its own is posted. The release of a job orders the copied bytes before a
- * fence of the lane that acquires it, and with that before its doorbell.
+ * Main loop of copy warp `rank` of GQ_COPY_WARPS, called by the whole warp.
+ * Copies until the jobs are over and none of its own is posted. The release of
+ * a job orders the copied bytes before a fence of the lane that acquires it,
+ * and thus before that lane's doorbell.
  */
 static __device__ void gq_copy_jobs_serve(struct gq_copy_jobs *jobs, uint32_t rank)
 {
@@ -79,14 +80,14 @@ static __device__ void gq_copy_jobs_serve(struct gq_copy_jobs *jobs, uint32_t ra
     }
 }
 
-/* By all lanes: ends the copy warps. */
+/* Called by all lanes: ends the copy warps. */
 static __device__ void gq_copy_jobs_over(struct gq_copy_jobs *jobs)
 {
     if (gq_thread() == 0)
         gq_release_block(&jobs->over, 1);
 }
 
-/* By all lanes: ends the copy warps, and waits for the jobs that are posted. */
+/* Called by all lanes: ends the copy warps and waits for the posted jobs. */
 static __device__ void gq_copy_jobs_end(struct gq_copy_jobs *jobs)
 {
     const struct gq_copy_job *mine = &jobs->job[gq_thread()];

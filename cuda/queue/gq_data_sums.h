@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Checksums of data that has been read, computed and compared by a group of
- * lanes: CRC-32C of blocks of 4096 bytes.
+ * Checksums of data that has been read: a group of lanes computes and compares
+ * CRC-32C of blocks of 4096 bytes.
  *
- * The checksum is linear: lanes compute those of their words, multiply them by
- * a power of x, as if what follows were zeros, and the sum of all is that of the
- * block. A whole warp takes word after word of the block, 32 at a time. Before
- * a lane adds its next word, 128 bytes are appended to what it has: a linear map
- * of 32 bits, looked up by five bits at a time in tables of 32 entries, of which
- * each lane has one. The tables are looked up by shuffles, without access to
- * memory. Fewer lanes share parts of 128 bytes, and look bytes up in memory; a
- * single lane goes through the block in this way.
+ * The checksum is linear. Lanes compute the checksums of their words and
+ * multiply them by a power of x, as if zeros followed; the sum of all is the
+ * checksum of the block. A whole warp processes the block 32 words at a time.
+ * Before a lane adds its next word, 128 bytes are appended to its value. This
+ * is a linear map of 32 bits, looked up five bits at a time in tables of 32
+ * entries, of which each lane holds one. Shuffles look up these tables without
+ * access to memory. Smaller groups share parts of 128 bytes and look bytes up
+ * in memory; a single lane processes the whole block in this way.
  *
  * Functions with a struct gq_summer are called by all lanes of its group
  * together.
@@ -27,8 +27,8 @@
 #endif
 
 /*
- * Called instead of inlined, with values only: a file without checksums then costs the kernels of
- * applications hardly a register.
+ * Called instead of inlined, with values only, so that a file without checksums
+ * costs hardly a register in the kernels of applications.
  */
 #ifdef __CUDACC__
 #define GQ_CALLED_FN static __device__ __noinline__
@@ -47,7 +47,7 @@
 
 #define GQ_SUM_PARTS    32u
 #define GQ_SUM_PART     (GQ_SUM_BLOCK / GQ_SUM_PARTS)
-#define GQ_SUM_BATCH    16u /* words of a lane that are loaded together */
+#define GQ_SUM_BATCH    16u /* words per lane that are loaded together */
 #define GQ_NO_BAD_BLOCK UINT64_MAX
 
 struct gq_summer {
@@ -55,7 +55,10 @@ struct gq_summer {
     struct gq_file_sums sums;
 };
 
-/* Loads a word that the drive or another lane has stored: not from the cache of this SM. */
+/*
+ * Loads a word that the drive or another lane has stored, bypassing the cache
+ * of this SM.
+ */
 GQ_FN uint32_t gq_load_data(uint64_t at)
 {
 #ifdef __CUDACC__
@@ -65,7 +68,7 @@ GQ_FN uint32_t gq_load_data(uint64_t at)
 #endif
 }
 
-/* The same at any address. */
+/* Like gq_load_data(), at any address. */
 GQ_FN uint32_t gq_load_odd_data(uint64_t at)
 {
 #ifdef __CUDACC__
@@ -88,7 +91,10 @@ GQ_FN uint32_t gq_sum_word(const struct gq_sum_table *t, uint32_t crc, uint32_t 
 }
 
 #ifdef __CUDACC__
-/* By one lane: 64 bytes at a multiple of 16 bytes. Their loads are in flight together. */
+/*
+ * Called by one lane. Adds 64 bytes at a multiple of 16 bytes; their loads are
+ * in flight together.
+ */
 GQ_FN uint32_t gq_sum_64(const struct gq_sum_table *t, uint32_t crc, uint64_t at)
 {
     uint4 data[4];
@@ -105,7 +111,7 @@ GQ_FN uint32_t gq_sum_64(const struct gq_sum_table *t, uint32_t crc, uint64_t at
 }
 #endif
 
-/* By one lane: len bytes, a multiple of 64, added to a checksum. */
+/* Called by one lane. Adds len bytes, a multiple of 64, to a checksum. */
 GQ_FN uint32_t gq_sum_bytes(const struct gq_sum_table *t, uint32_t crc, uint64_t at, uint32_t len)
 {
 #ifdef __CUDACC__
@@ -125,7 +131,7 @@ GQ_FN uint32_t gq_sum_bytes(const struct gq_sum_table *t, uint32_t crc, uint64_t
     return crc;
 }
 
-/* By one lane: the product with a factor of the table. */
+/* Called by one lane. Returns the product with a factor of the table. */
 GQ_FN uint32_t gq_sum_times(uint32_t crc, uint32_t factor)
 {
     uint32_t product = 0;
@@ -138,12 +144,12 @@ GQ_FN uint32_t gq_sum_times(uint32_t crc, uint32_t factor)
     return product;
 }
 
-/* Words of a lane of a whole warp: every 32nd of the block. */
+/* Words of a lane of a whole warp: every 32nd word of the block. */
 struct gq_sum_words {
     uint32_t word[GQ_SUM_BATCH];
 };
 
-/* The first one is at `at`. The loads are in flight together. */
+/* Loads the words; the first one is at `at`. The loads are in flight together. */
 GQ_FN struct gq_sum_words gq_load_sum_words(uint64_t at)
 {
     struct gq_sum_words words;
@@ -175,7 +181,7 @@ GQ_FN struct gq_sum_fives gq_load_fives(const struct gq_sum_table *t, uint32_t l
     return fives;
 }
 
-/* The checksum of the block at this address, by a whole warp. */
+/* Returns the checksum of the block at this address, computed by a whole warp. */
 GQ_FN uint32_t gq_block_sum_by_warp(const struct gq_summer *w, uint64_t at)
 {
     GQ_LANE_VAR(struct gq_sum_fives, ahead);
@@ -210,7 +216,7 @@ GQ_FN uint32_t gq_block_sum_by_warp(const struct gq_summer *w, uint64_t at)
     return ~GQ_XOR32(crc);
 }
 
-/* The same by any group. */
+/* Like gq_block_sum_by_warp(), for any group. */
 GQ_FN uint32_t gq_block_sum_in_parts(const struct gq_summer *w, uint64_t at)
 {
     const struct gq_sum_table *t = w->sums.table;
@@ -230,7 +236,7 @@ GQ_FN uint32_t gq_block_sum_in_parts(const struct gq_summer *w, uint64_t at)
     return ~GQ_XOR32(crc);
 }
 
-/* The checksum of the block at this address, as CRC-32C has it. */
+/* Returns the CRC-32C of the block at this address. */
 GQ_FN uint32_t gq_block_crc(const struct gq_summer *w, uint64_t at)
 {
     if (w->group.lanes == GQ_SUM_PARTS)
@@ -240,7 +246,10 @@ GQ_FN uint32_t gq_block_crc(const struct gq_summer *w, uint64_t at)
     return gq_block_sum_in_parts(w, at);
 }
 
-/* The checksum as stored in a word of the file, where 0 means none: 0 becomes ~0. */
+/*
+ * Returns the checksum as it is stored in a word of the file, where 0 means
+ * none: 0 becomes ~0.
+ */
 GQ_CALLED_FN uint32_t gq_block_word(struct gq_summer summer, uint64_t at)
 {
     uint32_t crc = gq_block_crc(&summer, at);
@@ -249,9 +258,10 @@ GQ_CALLED_FN uint32_t gq_block_word(struct gq_summer summer, uint64_t at)
 }
 
 /*
- * Compares n blocks from number `block` on, at most one for each lane, whose data is at `at`. Bit i
- * of the result: block i differs. The words of the checksums are loaded here, after the data has
- * arrived; their loads are in flight while the lanes compute.
+ * Compares n blocks from number `block` on, at most one per lane, whose data is
+ * at `at`. Bit i of the result means that block i differs. The words of the
+ * checksums are loaded here, after the data has arrived; their loads are in
+ * flight while the lanes compute.
  */
 GQ_FN uint32_t gq_differing(const struct gq_summer *w, uint64_t block, uint32_t n, uint64_t at)
 {
@@ -270,7 +280,7 @@ GQ_FN uint32_t gq_differing(const struct gq_summer *w, uint64_t block, uint32_t 
         GQ_FOR_LANES(lane)
         {
             if (lane == i)
-                GQ_AT(have) = crc ? crc : ~0u; /* as words have it */
+                GQ_AT(have) = crc ? crc : ~0u; /* as stored in words */
         }
     }
     GQ_FOR_LANES(lane)
@@ -281,8 +291,9 @@ GQ_FN uint32_t gq_differing(const struct gq_summer *w, uint64_t block, uint32_t 
 }
 
 /*
- * Compares the whole blocks of [offset, offset + len) of the file, whose data is at `at`. Returns
- * the offset of the first that differs, or GQ_NO_BAD_BLOCK.
+ * Compares the whole blocks of [offset, offset + len) of the file, whose data
+ * is at `at`. Returns the offset of the first one that differs, or
+ * GQ_NO_BAD_BLOCK.
  */
 GQ_CALLED_FN uint64_t gq_find_bad_block(struct gq_summer summer, uint64_t offset, uint64_t len,
                                         uint64_t at)
@@ -301,7 +312,10 @@ GQ_CALLED_FN uint64_t gq_find_bad_block(struct gq_summer summer, uint64_t offset
     return GQ_NO_BAD_BLOCK;
 }
 
-/* The same for every block with a byte of [offset, offset + len); at: data of the first block. */
+/*
+ * Like gq_find_bad_block(), for every block with a byte of [offset, offset +
+ * len). `at` is the data of the first block.
+ */
 GQ_FN uint64_t gq_find_bad_around(struct gq_summer summer, uint64_t offset, uint64_t len,
                                   uint64_t at)
 {

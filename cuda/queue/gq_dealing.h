@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Dealing of a list of reads to the queues of a run. Each group takes portions:
- * with gq_run.dealing from a counter that all groups share, so that a queue
- * whose commands take longer gets fewer reads and all queues end together;
- * without it every n_queues-th portion.
+ * Dealing a list of reads to the queues of a run. Each group takes portions.
+ * With gq_run.dealing it takes them from a counter that all groups share, so
+ * that a queue whose commands take longer gets fewer reads and all queues end
+ * together. Without it each group takes every n_queues-th portion.
  *
  * A portion from the counter is a group of 1 << group_shift reads, and smaller
- * towards the end of the list: a group has loaded reads ahead
- * (gq_reads_fetch.h), which no other group can take.
+ * towards the end of the list, because a group has loaded reads ahead
+ * (gq_reads_fetch.h) that no other group can take.
  *
  * Every function is called by all lanes of the group together.
  */
@@ -17,17 +17,17 @@
 #include "cuda/queue/gq_atomic.h"
 #include "cuda/queue/gq_protocol.h"
 
-/* A portion is at most this part of an even share of the remaining reads. */
+/* A portion is at most this fraction of an even share of the remaining reads. */
 #define GQ_PORTIONS_OF_SHARE 8u
 #define GQ_LEAST_PORTION     8u /* reads, if gq_run.least_portion is 0 */
 
 /* The portion that a group took last. Zeroed at the start. */
 struct gq_portion {
     uint32_t at, end; /* reads of the list */
-    uint32_t seen;    /* with a counter, the end of the last portion; else the portions taken */
+    uint32_t seen;    /* with a counter, the end of the last portion; else the number taken */
 };
 
-/* Number of reads to take next from the counter. */
+/* Returns the number of reads to take next from the counter. */
 GQ_FN uint32_t gq_portion_size(const struct gq_run *run, uint32_t seen)
 {
     uint32_t size = 1u << run->group_shift, left = run->n_cmds - seen;
@@ -38,7 +38,7 @@ GQ_FN uint32_t gq_portion_size(const struct gq_run *run, uint32_t seen)
     return size;
 }
 
-/* The next portion of this group alone. Returns its first read. */
+/* Takes the group's next portion without a counter. Returns its first read. */
 GQ_FN uint32_t gq_take_in_turn(const struct gq_worker *w, struct gq_portion *p)
 {
     uint32_t turn = p->seen++;
@@ -60,8 +60,9 @@ GQ_FN uint32_t gq_take_from_counter(const struct gq_worker *w, struct gq_portion
 }
 
 /*
- * Takes the next portion. False: none is left; then it is not called again, so
- * that the counter, at most 2^31 and a portion for each group, does not wrap.
+ * Takes the next portion. Returns false if none is left. It must not be called
+ * again after that, so that the counter, which stays below 2^31 plus one
+ * portion per group, does not wrap.
  */
 GQ_FN bool gq_take_portion(const struct gq_worker *w, struct gq_portion *p)
 {
@@ -85,9 +86,9 @@ GQ_FN bool gq_take_portion(const struct gq_worker *w, struct gq_portion *p)
 }
 
 /*
- * The group takes no more portions. Returns whether it was the last one; then
- * *rest is the first read that no group has taken, and the words are ready for
- * the next run.
+ * Called when the group takes no more portions. Returns true if it was the last
+ * group; *rest is then the first read that no group has taken, and the words
+ * are ready for the next run.
  */
 GQ_FN bool gq_leave_dealing(const struct gq_worker *w, uint32_t *rest)
 {
@@ -95,7 +96,7 @@ GQ_FN bool gq_leave_dealing(const struct gq_worker *w, uint32_t *rest)
     GQ_LANE_VAR(uint32_t, left);
     GQ_LANE_VAR(uint32_t, next);
 
-    gq_fence_device(); /* results of this group before those that the last one stores */
+    gq_fence_device(); /* orders this group's results before those that the last group stores */
     GQ_FOR_LANES(lane)
     {
         if (lane == 0) {

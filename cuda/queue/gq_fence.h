@@ -3,18 +3,19 @@
  * Loads, stores and fences that concern the controller or the host. All PTX is
  * here.
  *
- * Five orders matter, and each function names the one it makes:
- *   - SQEs before the doorbell: a controller that sees the new tail must see the
- *     entries;
- *   - the CQE's phase before later loads: of the data, and of memory that the
- *     completion frees. Either the load acquires, or a relaxed load and a fence
- *     behind it by the same lane do so together; the fence in front of a doorbell
- *     serves for both, and waits for loads and stores at once;
- *   - all results before the state that tells the host that a queue has stopped,
- *     or before a counter;
- *   - a new word of a tagged slot before later loads of memory that the host wrote
- *     before it;
- *   - the announcement of a kernel before its loads of work that the host cancels.
+ * Five orders matter, and each function names the one that it makes:
+ * - SQEs before the doorbell: a controller that sees the new tail must see the
+ *   entries;
+ * - the CQE's phase before later loads of the data and of memory that the
+ *   completion frees: either the load acquires, or a relaxed load and a fence
+ *   behind it by the same lane do so together; the fence before a doorbell
+ *   serves for both and waits for loads and stores at once;
+ * - all results before the state that tells the host that a queue has stopped,
+ *   or before a counter;
+ * - a new word of a tagged slot before later loads of memory that the host
+ *   wrote before it;
+ * - the announcement of a kernel before its loads of work that the host
+ *   cancels.
  */
 #ifndef CUDA_QUEUE_GQ_FENCE_H
 #define CUDA_QUEUE_GQ_FENCE_H
@@ -27,7 +28,10 @@
 
 #define GQ_FN static __device__ __forceinline__
 
-/* A step of a read: inlined as well, or called where a source asks for few registers. */
+/*
+ * A step of a read. It is inlined too, unless a source asks for few registers;
+ * then it is called.
+ */
 #ifdef GPUNVME_DEVICE_SMALL
 #define GQ_STEP static inline __device__ __noinline__
 #else
@@ -35,8 +39,8 @@
 #endif
 
 /*
- * Doorbells. mmio: the store is performed once, neither merged nor torn, as
- * registers of a drive demand.
+ * Stores a doorbell. `mmio` means that the store is performed exactly once,
+ * neither merged nor torn, as registers of a drive require.
  */
 GQ_FN void gq_store_doorbell(volatile uint32_t *doorbell, uint32_t value)
 {
@@ -44,12 +48,12 @@ GQ_FN void gq_store_doorbell(volatile uint32_t *doorbell, uint32_t value)
 }
 
 /*
- * Executed by all lanes that have stored entries or peeked at CQEs, after
- * they have converged and right before lane 0 stores the doorbells. Orders,
- * at system scope, the stores of all lanes before the convergence before the
- * doorbells: a release is a fence and a store of one thread, lane 0. It also
+ * Executed by all lanes that have stored entries or peeked at CQEs, after they
+ * have converged and directly before lane 0 stores the doorbells. Orders, at
+ * system scope, the stores of all lanes before the convergence before the
+ * doorbells: a fence and a store of one thread, lane 0, form a release. It also
  * orders the loads of gq_peek_cqe() before all later loads of the same lane:
- * an acquire is a load and a fence of one thread, each lane's own.
+ * each lane's load and fence form an acquire.
  */
 GQ_FN void gq_fence_entries(void)
 {
@@ -57,9 +61,10 @@ GQ_FN void gq_fence_entries(void)
 }
 
 /*
- * CID in 15:0, status word with the phase in 31:16, by one load, so that both
- * belong to the same CQE. Acquires: later loads of the same lane see what the
- * controller wrote before the CQE, data included.
+ * Returns the CID in 15:0 and the status word with the phase in 31:16. A single
+ * load reads both, so that they belong to the same CQE. Acquires: later loads
+ * of the same lane see everything that the controller wrote before the CQE,
+ * including the data.
  */
 GQ_FN uint32_t gq_load_cqe(const struct nvme_cqe *cqe)
 {
@@ -70,9 +75,9 @@ GQ_FN uint32_t gq_load_cqe(const struct nvme_cqe *cqe)
 }
 
 /*
- * The same without waiting for the value: relaxed; it acquires by the
- * gq_fence_entries() that the lane executes next, and its value must not be
- * used before.
+ * Like gq_load_cqe(), without waiting for the value. The load is relaxed; it
+ * acquires by the gq_fence_entries() that the lane executes next, and its value
+ * must not be used before that.
  */
 GQ_FN uint32_t gq_peek_cqe(const struct nvme_cqe *cqe)
 {
@@ -83,8 +88,9 @@ GQ_FN uint32_t gq_peek_cqe(const struct nvme_cqe *cqe)
 }
 
 /*
- * A release at system scope. A fence that acquires as well empties the L1, for
- * which a load behind it waits: 0.17 us of an H100. PTX has it since version 8.6.
+ * A release at system scope. A fence that also acquires empties the L1, for
+ * which a load behind it waits: 0.17 us on an H100. PTX has the weaker fence
+ * since version 8.6.
  */
 GQ_FN void gq_fence_release(void)
 {
@@ -96,8 +102,8 @@ GQ_FN void gq_fence_release(void)
 }
 
 /*
- * As gq_fence_entries(), by lane 0 alone, after the convergence. It acquires
- * nothing: the lane has not peeked at a CQE.
+ * Like gq_fence_entries(), executed only by lane 0 after the convergence. It
+ * acquires nothing, because the lane has not peeked at a CQE.
  */
 GQ_FN void gq_fence_entry(void)
 {
@@ -105,8 +111,8 @@ GQ_FN void gq_fence_entry(void)
 }
 
 /*
- * Before a queue's state is stored for the host: orders the loads and stores of
- * the lanes before they converged.
+ * Executed before a queue's state is stored for the host. Orders the loads and
+ * stores of the lanes before their convergence.
  */
 GQ_FN void gq_fence_results(void)
 {
@@ -122,8 +128,8 @@ GQ_FN uint32_t gq_load_flag(const volatile uint32_t *flag)
 }
 
 /*
- * A word of a tagged slot. Loads of several words travel over the bus together
- * when the acquiring one is last.
+ * Loads a word of a tagged slot. Loads of several words travel over the bus
+ * together if the acquiring one is last.
  */
 GQ_FN uint64_t gq_load_word(const uint64_t *word)
 {
@@ -134,8 +140,8 @@ GQ_FN uint64_t gq_load_word(const uint64_t *word)
 }
 
 /*
- * The same, acquiring: loads after a new word, also by lanes that converge
- * later, are not older than the word.
+ * Like gq_load_word(), but acquires: loads after a new word, also by lanes that
+ * converge later, are not older than the word.
  */
 GQ_FN uint64_t gq_acquire_word(const uint64_t *word)
 {
@@ -146,8 +152,8 @@ GQ_FN uint64_t gq_acquire_word(const uint64_t *word)
 }
 
 /*
- * Between warps of a block: stores before the release, also of lanes that had
- * converged with the storing one, are visible after the acquire.
+ * For use between warps of a block. Stores before the release, also those of
+ * lanes that had converged with the storing one, are visible after the acquire.
  */
 GQ_FN uint32_t gq_acquire_block(const uint32_t *word)
 {
@@ -162,15 +168,15 @@ GQ_FN void gq_release_block(uint32_t *word, uint32_t value)
     asm volatile("st.release.cta.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
-/* A counter, or a word whose order a fence right before it makes. */
+/* Stores a counter, or a word that a fence directly before it orders. */
 GQ_FN void gq_store_relaxed(uint32_t *word, uint32_t value)
 {
     asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
 /*
- * The store, and then all later loads of the thread, in one order with the
- * sequentially consistent accesses of the host.
+ * Stores a word, and orders the store and all later loads of the thread in one
+ * order with the sequentially consistent accesses of the host.
  */
 GQ_FN void gq_store_before_loads(uint32_t *word, uint32_t value)
 {
@@ -178,14 +184,17 @@ GQ_FN void gq_store_before_loads(uint32_t *word, uint32_t value)
                  : "memory");
 }
 
-/* Two words, the first at a multiple of 8, by one store: an observer of one sees the other. */
+/*
+ * Stores two words, the first at a multiple of 8, with one store: an observer
+ * of one sees the other.
+ */
 GQ_FN void gq_store_pair(uint32_t *first, uint32_t value, uint32_t second)
 {
     uint64_t both = (uint64_t)second << 32 | value;
     asm volatile("st.relaxed.sys.u64 [%0], %1;" ::"l"(first), "l"(both) : "memory");
 }
 
-/* Nanoseconds of a monotonic clock; only differences have a meaning. */
+/* Returns nanoseconds of a monotonic clock; only differences have a meaning. */
 GQ_FN uint64_t gq_clock_ns(void)
 {
     uint64_t ns;
@@ -194,7 +203,10 @@ GQ_FN uint64_t gq_clock_ns(void)
     return ns;
 }
 
-/* The number of the thread in its warp; blocks may have more than one dimension. */
+/*
+ * Returns the number of the thread in its warp; blocks may have more than one
+ * dimension.
+ */
 GQ_FN uint32_t gq_thread(void)
 {
     uint32_t thread;
@@ -232,9 +244,9 @@ GQ_FN void gq_fence_entry(void)
 typedef uint32_t __attribute__((may_alias)) gq_dword;
 
 /*
- * CID in 15:0, status word with the phase in 31:16, by one load, so that both
- * belong to the same CQE. The acquire pairs with the controller's store of this
- * dword, its last of an entry.
+ * Returns the CID in 15:0 and the status word with the phase in 31:16. A single
+ * load reads both, so that they belong to the same CQE. The acquire pairs with
+ * the controller's store of this dword, the last one of an entry.
  */
 GQ_FN uint32_t gq_load_cqe(const struct nvme_cqe *cqe)
 {
@@ -251,7 +263,7 @@ GQ_FN void gq_fence_results(void)
 {
 }
 
-/* Relaxed: the flag orders nothing. */
+/* Relaxed, because the flag orders nothing. */
 GQ_FN uint32_t gq_load_flag(const volatile uint32_t *flag)
 {
     return __atomic_load_n(flag, __ATOMIC_RELAXED);
@@ -262,7 +274,7 @@ GQ_FN void gq_store_relaxed(uint32_t *word, uint32_t value)
     __atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 
-/* Acquires, as on a GPU. */
+/* Acquires, like on a GPU. */
 GQ_FN uint64_t gq_acquire_word(const uint64_t *word)
 {
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
@@ -278,7 +290,7 @@ GQ_FN void gq_release_block(uint32_t *word, uint32_t value)
     __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
-/* A host needs no single store of both: the first is stored last. */
+/* A host needs no single store for both: the first word is stored last. */
 GQ_FN void gq_store_pair(uint32_t *first, uint32_t value, uint32_t second)
 {
     __atomic_store_n(first + 1, second, __ATOMIC_RELAXED);

@@ -1,24 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A group of lanes that work in step: a warp on a GPU, or converged threads of
- * a warp; on a host, one thread that executes GQ_LANES lanes one after the
- * other, region by region.
+ * A group of lanes that work in lockstep. On a GPU it is a warp, or converged
+ * threads of a warp. On a host it is one thread that executes GQ_LANES lanes
+ * one after the other, region by region.
  *
- * Code is written in regions, GQ_FOR_LANES(lane) { ... }: every lane executes
+ * Code is written in regions, GQ_FOR_LANES(lane) { ... }. Every lane executes
  * the region, and its stores are visible to all lanes in the next one. A
- * variable that differs from lane to lane is declared by GQ_LANE_VAR, or as a
- * member of a struct by GQ_LANE_MEMBER, and used inside regions, whose index is
- * always called lane, as GQ_AT(name). All other variables are the same for all
- * lanes, and are assigned outside regions from values that are.
+ * variable that differs between lanes is declared by GQ_LANE_VAR, or as a
+ * member of a struct by GQ_LANE_MEMBER. It is used inside regions, whose index
+ * is always called lane, as GQ_AT(name). All other variables are the same for
+ * all lanes, and are assigned outside regions from values that are.
  *
- * Loops inside a region have the same number of iterations in every lane where
- * possible: after a loop that had not, ptxas of CUDA 13.0 omitted the
- * convergence of the lanes, in one of several kernels that had it inlined. The
- * lane that finished first went on alone and waited for the other lanes for
- * ever.
+ * Loops inside a region should have the same number of iterations in every
+ * lane. After a loop that did not, ptxas of CUDA 13.0 omitted the convergence
+ * of the lanes in one of several kernels that had inlined it. The lane that
+ * finished first continued alone and waited forever for the other lanes.
  *
- * The group is w->group: regions stand where a w with such a member is in
- * scope.
+ * The group is w->group: regions need a `w` with such a member in scope.
  */
 #ifndef CUDA_QUEUE_GQ_LANES_H
 #define CUDA_QUEUE_GQ_LANES_H
@@ -33,7 +31,7 @@
 #define GQ_LANES    32u
 #define GQ_LANE_ALL 0xffffffffu
 
-/* Lanes are numbered from 0 in the order of the threads. */
+/* A group. Lanes are numbered from 0 in the order of the threads. */
 struct gq_group {
     uint32_t mask; /* threads of the warp that belong to the group */
     uint32_t rank; /* this thread's number */
@@ -48,20 +46,20 @@ struct gq_group {
 
 /*
  * The group converges at the end of the region; __syncwarp also orders memory
- * among its lanes. (lane | 1: one iteration, and regions that do not use their
- * lane compile without a warning.)
+ * among its lanes. `lane | 1u` gives one iteration, and lets regions that do
+ * not use their lane compile without a warning.
  */
 #define GQ_FOR_LANES(lane)                                            \
     for (uint32_t lane = w->group.rank, gq_turn = lane | 1u; gq_turn; \
          gq_turn = 0, __syncwarp(w->group.mask))
 
-/* A whole warp: known at compile time, without cost. */
+/* Returns a whole warp. This is known at compile time and costs nothing. */
 GQ_FN struct gq_group gq_whole_group(void)
 {
     return (struct gq_group){GQ_LANE_ALL, gq_thread(), GQ_LANES};
 }
 
-/* Bit i: lane i's value is true. */
+/* Returns a mask whose bit i is set if lane i's value is true. */
 GQ_FN uint32_t gq_ballot(struct gq_group g, bool value)
 {
     if (g.mask == GQ_LANE_ALL)
@@ -69,7 +67,7 @@ GQ_FN uint32_t gq_ballot(struct gq_group g, bool value)
     return __reduce_or_sync(g.mask, value ? 1u << g.rank : 0);
 }
 
-/* The thread of the warp that is the given lane. */
+/* Returns the thread of the warp that is the given lane. */
 GQ_FN uint32_t gq_thread_of(struct gq_group g, uint32_t lane)
 {
     if (lane == 0)
@@ -80,13 +78,13 @@ GQ_FN uint32_t gq_thread_of(struct gq_group g, uint32_t lane)
 #define GQ_BALLOT(name) gq_ballot(w->group, (name) != 0)
 /* The sum over all lanes, modulo 2. */
 #define GQ_XOR32(name) __reduce_xor_sync(w->group.mask, (uint32_t)(name))
-/* The value of lane i; i may differ from lane to lane. */
+/* The value of lane i, which may differ between lanes. */
 #define GQ_FROM32(name, i) \
     __shfl_sync(w->group.mask, (uint32_t)(name), (int)gq_thread_of(w->group, i))
 #define GQ_FROM64(name, i) \
     __shfl_sync(w->group.mask, (unsigned long long)(name), (int)gq_thread_of(w->group, i))
 #define GQ_PART_FROM64(name, i, part) GQ_FROM64((name).part, i)
-/* Lane 0's value of an expression that may differ from lane to lane. */
+/* Lane 0's value of an expression that may differ between lanes. */
 #define GQ_SAME32(expr) GQ_FROM32(expr, 0)
 #define GQ_SAME64(expr) GQ_FROM64(expr, 0)
 /* The same for a whole warp, without a group. */
@@ -116,7 +114,7 @@ GQ_FN struct gq_group gq_whole_group(void)
     return (struct gq_group){GQ_LANES};
 }
 
-/* Bit i: lane i's value is not zero. */
+/* Returns a mask whose bit i is set if lane i's value is not zero. */
 GQ_FN uint32_t gq_ballot(const uint32_t *values)
 {
     uint32_t mask = 0;

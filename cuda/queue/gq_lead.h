@@ -2,8 +2,9 @@
 /*
  * Rounds of the leader of a shared queue (gq_shared.h). A round loads the
  * pending words and the next CQEs together, stores the statuses of completions,
- * posts commands, and if it has posted fences and rings the doorbells. A round that
- * follows a full one then takes further CQEs, which it peeked at before the fence.
+ * and posts commands. If it has posted any, it fences and rings the doorbells.
+ * If the previous round was full, it then takes further CQEs, at which it
+ * peeked before the fence.
  *
  * Every function is called by all lanes of the leader together.
  */
@@ -15,13 +16,13 @@
 /* The words that a round has loaded. */
 struct gq_lead_round {
     GQ_LANE_MEMBER(uint32_t, pending); /* of word w->scan + lane */
-    GQ_LANE_MEMBER(uint32_t, dw3);     /* of CQE lane */
-    GQ_LANE_MEMBER(uint32_t, next);    /* of the CQE that is `lanes` behind it */
+    GQ_LANE_MEMBER(uint32_t, dw3);     /* of the CQE number `lane` */
+    GQ_LANE_MEMBER(uint32_t, next);    /* of the CQE that is `lanes` behind that one */
     uint32_t words, peeked;
-    uint32_t further; /* CQEs in `next`; 0 unless the round before was full */
+    uint32_t further; /* CQEs in `next`; 0 unless the previous round was full */
 };
 
-/* Inside a region: the CQE that is i behind the next one. */
+/* Called inside a region. Returns the CQE that is i behind the next one. */
 GQ_FN const struct nvme_cqe *gq_lead_cqe(const struct gq_sharer *w, uint32_t i)
 {
     uint32_t at = w->lead.head + i;
@@ -30,10 +31,10 @@ GQ_FN const struct nvme_cqe *gq_lead_cqe(const struct gq_sharer *w, uint32_t i)
 }
 
 /*
- * Takes pending bits and peeks CQEs. The load of the CQE acquires: data and
- * memory that the completion frees are seen by the lanes that converge. It is
- * last, so that all are outstanding at once. The further CQEs are acquired by
- * gq_lead_publish().
+ * Takes pending bits and peeks at CQEs. The load of the CQE acquires: the lanes
+ * that converge see data and memory that the completion frees. It is the last
+ * load, so that all are outstanding at once. gq_lead_publish() acquires for the
+ * further CQEs.
  */
 GQ_FN void gq_lead_load(struct gq_sharer *w, struct gq_lead_round *r)
 {
@@ -56,7 +57,7 @@ GQ_FN void gq_lead_load(struct gq_sharer *w, struct gq_lead_round *r)
     w->lead.lost = GQ_FROM32(lost, 0);
 }
 
-/* How many of the peeked CQEs are new. */
+/* Returns how many of the peeked CQEs are new. */
 GQ_FN uint32_t gq_lead_count(const struct gq_sharer *w, const struct gq_lead_round *r)
 {
     GQ_LANE_VAR(uint32_t, is_new);
@@ -71,9 +72,9 @@ GQ_FN uint32_t gq_lead_count(const struct gq_sharer *w, const struct gq_lead_rou
 }
 
 /*
- * Takes the completions of the leader's own commands, of which no other group knows
- * (GQ_STAGE_HIDDEN): bit i of the result is set if completion i is one. Two
- * completions with one CID break the queue.
+ * Takes the completions of the leader's own commands, which no other group
+ * knows (GQ_STAGE_HIDDEN). Bit i of the result is set if completion i is one.
+ * Two completions with one CID break the queue.
  */
 GQ_FN uint32_t gq_lead_keep(struct gq_sharer *w, const struct gq_lead_round *r, uint32_t n)
 {
@@ -113,8 +114,8 @@ GQ_FN uint32_t gq_lead_keep(struct gq_sharer *w, const struct gq_lead_round *r, 
 }
 
 /*
- * Inside a region: stores the status for the owner of the CID. False: no
- * command in flight has this CID.
+ * Called inside a region. Stores the status for the owner of the CID. Returns
+ * false if no command in flight has this CID.
  */
 GQ_FN bool gq_lead_store_status(struct gq_sharer *w, uint32_t dw3)
 {
@@ -132,7 +133,7 @@ GQ_FN bool gq_lead_store_status(struct gq_sharer *w, uint32_t dw3)
     return was == posted || was == left;
 }
 
-/* n CQEs have been taken. */
+/* Advances the CQ by n taken entries. */
 GQ_FN void gq_lead_advance(struct gq_sharer *w, uint32_t n)
 {
     w->lead.head += n;
@@ -145,8 +146,8 @@ GQ_FN void gq_lead_advance(struct gq_sharer *w, uint32_t n)
 }
 
 /*
- * n completions. The fence makes the stores of statuses releases of what the
- * loads of the CQEs acquired.
+ * Handles n completions. The fence makes the stores of statuses releases of
+ * everything that the loads of the CQEs acquired.
  */
 GQ_FN void gq_lead_complete(struct gq_sharer *w, const struct gq_lead_round *r, uint32_t n)
 {
@@ -165,8 +166,9 @@ GQ_FN void gq_lead_complete(struct gq_sharer *w, const struct gq_lead_round *r, 
 }
 
 /*
- * Inside a region: the i-th command from the tail on. Returns the CID as it is posted. Its number
- * is that of the entry, and in odd passes a number of entries more.
+ * Called inside a region. Posts the i-th command from the tail on. Returns the
+ * CID as it is posted. Its number is that of the entry, plus the number of
+ * entries in odd passes.
  */
 GQ_FN uint32_t gq_lead_post(const struct gq_sharer *w, uint32_t i, const struct gq_cmd *cmd,
                             uint32_t cid)
@@ -181,7 +183,7 @@ GQ_FN uint32_t gq_lead_post(const struct gq_sharer *w, uint32_t i, const struct 
     return cid;
 }
 
-/* The group's own commands. */
+/* Posts the group's own commands. Returns their number. */
 GQ_FN uint32_t gq_lead_post_own(struct gq_sharer *w)
 {
     GQ_LANE_VAR(uint32_t, ready);
@@ -205,7 +207,10 @@ GQ_FN uint32_t gq_lead_post_own(struct gq_sharer *w)
     return gq_count_ones(mask);
 }
 
-/* The position of bit n of those that are set; n is below their number. */
+/*
+ * Returns the position of the n-th set bit, counted from 0; n is below their
+ * number.
+ */
 GQ_FN uint32_t gq_nth_one(uint32_t mask, uint32_t n)
 {
     uint32_t at = 0;
@@ -220,8 +225,9 @@ GQ_FN uint32_t gq_nth_one(uint32_t mask, uint32_t n)
 }
 
 /*
- * CIDs of pending commands, in their order: lane i's is that of command first + i,
- * or GQ_NO_CID. words: those with bits. Returns the number of all commands.
+ * Selects the CIDs of pending commands, in their order. Lane i gets the CID of
+ * command first + i, or GQ_NO_CID. `words` are the words with bits. Returns the
+ * number of all commands.
  */
 GQ_FN uint32_t gq_lead_pick(struct gq_sharer *w, const struct gq_lead_round *r, uint32_t words,
                             uint32_t first, GQ_LANE_OUT(uint32_t, cid))
@@ -250,7 +256,10 @@ GQ_FN uint32_t gq_lead_pick(struct gq_sharer *w, const struct gq_lead_round *r, 
     return n;
 }
 
-/* Posts the commands of pending words, as many at a time as there are lanes, each loading one. */
+/*
+ * Posts the commands of pending words. As many commands as there are lanes are
+ * posted at a time, each loaded by one lane.
+ */
 GQ_FN void gq_lead_post_pending(struct gq_sharer *w, const struct gq_lead_round *r, uint32_t words)
 {
     uint32_t done = 0, n, some;
@@ -276,7 +285,10 @@ GQ_FN void gq_lead_post_pending(struct gq_sharer *w, const struct gq_lead_round 
     } while (done < n);
 }
 
-/* Posts all that is pending; returns how many. The fence acquires the stores of their owners. */
+/*
+ * Posts all pending commands and returns their number. The fence acquires the
+ * stores of their owners.
+ */
 GQ_FN uint32_t gq_lead_post_all(struct gq_sharer *w, const struct gq_lead_round *r)
 {
     uint32_t before = w->lead.in_flight, words;
@@ -296,7 +308,10 @@ GQ_FN uint32_t gq_lead_post_all(struct gq_sharer *w, const struct gq_lead_round 
     return w->lead.in_flight - before;
 }
 
-/* Inside a region, by lane 0 after its fence: n commands more are in flight. */
+/*
+ * Called inside a region by lane 0 after its fence: rings the doorbells for n
+ * additional commands in flight.
+ */
 GQ_FN void gq_lead_ring(const struct gq_sharer *w, uint32_t n)
 {
     uint32_t tail = w->lead.head + w->lead.in_flight + n;
@@ -307,7 +322,7 @@ GQ_FN void gq_lead_ring(const struct gq_sharer *w, uint32_t n)
     gq_store_doorbell(w->port.sq_doorbell, tail);
 }
 
-/* After posts; as gq_publish(). The fence also acquires, for peeked CQEs. */
+/* Called after posts, like gq_publish(). The fence also acquires for peeked CQEs. */
 GQ_FN void gq_lead_publish(struct gq_sharer *w)
 {
     gq_fence_entries();
@@ -320,7 +335,7 @@ GQ_FN void gq_lead_publish(struct gq_sharer *w)
     w->lead.rang = 0;
 }
 
-/* The CQ doorbell alone, as gq_ring_cq(). */
+/* Rings only the CQ doorbell, like gq_ring_cq(). */
 GQ_FN void gq_lead_ring_cq(struct gq_sharer *w)
 {
     GQ_FOR_LANES(lane)
@@ -332,14 +347,17 @@ GQ_FN void gq_lead_ring_cq(struct gq_sharer *w)
     w->lead.rang = 1;
 }
 
-/* Posts the group's own commands alone, without polling: for an idle queue. */
+/* Posts only the group's own commands, without polling, on an idle queue. */
 GQ_FN void gq_lead_start(struct gq_sharer *w)
 {
     w->lead.in_flight += gq_lead_post_own(w);
     gq_lead_publish(w);
 }
 
-/* After gq_lead_publish(), whose fence acquires for the further CQEs: takes those that are new. */
+/*
+ * Takes the further CQEs that are new. Called after gq_lead_publish(), whose
+ * fence acquires for them.
+ */
 GQ_FN void gq_lead_take_further(struct gq_sharer *w, struct gq_lead_round *r)
 {
     uint32_t n;
@@ -354,7 +372,10 @@ GQ_FN void gq_lead_take_further(struct gq_sharer *w, struct gq_lead_round *r)
         gq_lead_complete(w, r, n);
 }
 
-/* A round. Returns whether something was posted or completed. A broken queue posts nothing. */
+/*
+ * Runs a round. Returns whether something was posted or completed. A broken
+ * queue posts nothing.
+ */
 GQ_STEP bool gq_lead_run(struct gq_sharer *w)
 {
     struct gq_lead_round r;
@@ -374,7 +395,7 @@ GQ_STEP bool gq_lead_run(struct gq_sharer *w)
         gq_lead_ring_cq(w);
     if (posted && w->lead.full && r.further)
         gq_lead_take_further(w, &r);
-    if (n && w->lead.lost) /* some of them have ended, perhaps */
+    if (n && w->lead.lost) /* some of them may have ended */
         w->lead.lost = GQ_SAME32(gq_atomic_load(&w->cids->lost));
     return n || posted;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Lists of commands: the queue protocol (gq_protocol.h) with commands that the
- * host has made. A round posts and completes up to GQ_EACH for each lane.
+ * host has made. A round posts and completes up to GQ_EACH commands per lane.
  *
  * Every function is called by all lanes of the group together.
  */
@@ -11,8 +11,8 @@
 #include "cuda/queue/gq_protocol.h"
 
 /*
- * Entries of the lanes are dealt to commands in turn: the command that an entry
- * has, or will fetch, is number w->sent + this of the share.
+ * Entries of the lanes are dealt to commands in turn: the entry's current or
+ * next command is number w->sent + the result, counted within the share.
  */
 GQ_FN uint32_t gq_turn_of(const struct gq_worker *w, uint32_t place)
 {
@@ -22,8 +22,8 @@ GQ_FN uint32_t gq_turn_of(const struct gq_worker *w, uint32_t place)
 }
 
 /*
- * Entries whose command was posted load their next one, which has arrived at
- * the end of the round.
+ * Loads the next command of entries whose command was posted; the loads
+ * complete by the end of the round.
  */
 GQ_FN void gq_fetch_cmds(struct gq_worker *w)
 {
@@ -42,9 +42,9 @@ GQ_FN void gq_fetch_cmds(struct gq_worker *w)
 }
 
 /*
- * At the end of a round: CIDs for the next commands. They are loaded this early
- * because a load that is waited for between a peek and its fence may wait for
- * the peek as well: a GPU counts outstanding loads with few counters.
+ * Loads CIDs for the next commands, at the end of a round. This is early,
+ * because a load that is waited for between a peek and its fence may also wait
+ * for the peek: a GPU counts outstanding loads with few counters.
  */
 GQ_FN void gq_fetch_cids(struct gq_worker *w)
 {
@@ -89,7 +89,7 @@ GQ_FN void gq_store_results(struct gq_worker *w, GQ_LANE_PARAM(struct gq_ended, 
     }
 }
 
-/* A round of a list of commands. The first one only fetches. */
+/* Runs a round of a list of commands. The first round only fetches. */
 GQ_FN enum gq_round gq_round(struct gq_worker *w)
 {
     GQ_LANE_VAR(struct gq_peek, peeked);

@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The queue protocol: a group of lanes drives one queue pair. Written once;
- * nvcc compiles it for warps, the C compiler for a host thread that executes 1
- * or 32 lanes.
+ * The queue protocol: a group of lanes drives one queue pair. It is written
+ * once. nvcc compiles it for warps, the C compiler for a host thread that
+ * executes 1 or 32 lanes.
  *
  * The group owns the queue pair: no other thread accesses its rings or
  * doorbells, hence no locks and no atomics. It works through its share of a
- * list, of commands (gq_list_protocol.h) or of reads (gq_reads_protocol.h). A
- * round:
+ * list of commands (gq_list_protocol.h) or of reads (gq_reads_protocol.h). The
+ * steps of a round are:
  *
- *   reserve   how many commands can be posted: free CIDs, prepared commands
- *   peek      the next CQEs are loaded, without waiting for them if the round
- *             posts commands
+ *   reserve   counts the commands that can be posted: free CIDs, prepared
+ *             commands
+ *   peek      loads the next CQEs, without waiting for them if the round posts
+ *             commands
  *   post      the lanes write that many SQEs, one each at a time
- *   fetch     the commands of the next round are loaded
+ *   fetch     loads the commands of the next round
  *   publish   one fence, then both doorbells
- *   poll      CQEs in order of arrival, recognised as new by the phase
- *   complete  each CQE finds its command by CID; the CID is freed
- *   watch     flags of the host, deadlines
+ *   poll      takes CQEs in order of arrival, recognised as new by the phase
+ *   complete  finds the command of each CQE by CID and frees the CID
+ *   watch     checks flags of the host and deadlines
  *
  * Over a bus a round costs one round trip: the fence waits for CQEs, commands
  * and SQEs at once, and completions are processed while the controller has work
  * again. A round that posts nothing has no fence: its peek waits by itself. A
- * CQ doorbell is stored together with the next SQ doorbell; alone only when
- * nothing completes, or when half of the CQ is pending.
+ * CQ doorbell is stored together with the next SQ doorbell. It is stored alone
+ * only if nothing completes or half of the CQ is pending.
  *
- * At most depth - 1 commands are in flight. That bounds the CQ as well, and it
+ * At most depth - 1 commands are in flight. This bounds the CQ as well, and
  * keeps the SQ from overrunning without a check of SQHD: a completed command
  * was fetched, so tail - head as the controller knows it never exceeds the
  * commands in flight.
@@ -37,9 +38,9 @@
  * target, and PCIe keeps posted writes in order; on this side later loads stay
  * behind the load of the phase (gq_fence.h). A software controller posts the
  * CQE only after its copies to GPU memory have completed (sim_dma_engine),
- * which is the same guarantee. A drive that writes data into GPU memory and
- * CQEs into host memory addresses two targets, and nothing orders the two:
- * there the engine flushes GPUDirect writes after the run, before the caller is
+ * which gives the same guarantee. A drive that writes data into GPU memory and
+ * CQEs into host memory addresses two targets, and nothing orders the two.
+ * There the engine flushes GPUDirect writes after the run, before the caller is
  * notified (gq_cuda.c), and staging, which is read during the run, is host
  * memory (gq_engine.c).
  */
@@ -57,15 +58,15 @@
 #endif
 
 /*
- * A round costs trips over a bus, and hardly more for twice the commands: a
- * lane processes up to this many entries of each kind in a round. Entry h *
- * lanes + lane of a round is the lane's h-th.
+ * Maximum entries of each kind that a lane processes in a round. A round costs
+ * trips over a bus, and hardly more for twice the commands. Entry h * lanes +
+ * lane of a round is the lane's h-th.
  */
 #ifndef GQ_EACH
 #define GQ_EACH 4u
 #endif
 
-/* Commands of a list that are posted next, and their CIDs. */
+/* The commands of a list to be posted next, and their CIDs. */
 struct gq_lane_next {
     struct gq_cmd cmd[GQ_EACH];
     uint32_t cid[GQ_EACH];
@@ -76,7 +77,10 @@ struct gq_peek {
     uint32_t dw3[GQ_EACH];
 };
 
-/* One group's state of its queue pair during a run. The same for all lanes, except the group. */
+/*
+ * The state of a group's queue pair during a run. It is the same for all lanes,
+ * except the group.
+ */
 struct gq_worker {
     struct gq_group group;
     const struct gq_run *run;
@@ -86,23 +90,23 @@ struct gq_worker {
     uint32_t sq_tail, cq_head, phase;
     uint32_t n_free;        /* CIDs on the stack */
     uint32_t fresh;         /* of them, from the bottom, never taken: entry i has index i */
-    uint32_t first_cid;     /* that of index 0 when it is first posted */
+    uint32_t first_cid;     /* CID of index 0 when it is first posted */
     uint32_t share;         /* commands of the list that belong to this group */
-    uint32_t fetched;       /* of the share, from its start */
-    uint32_t sent;          /* commands */
+    uint32_t fetched;       /* number fetched of the share */
+    uint32_t sent;          /* number of commands sent */
     uint32_t progress;      /* rounds that posted or completed something */
     uint32_t cq_db_pending; /* completions taken since the last CQ doorbell */
     uint32_t outcome;
     uint64_t start_ns, now_ns, scan_ns, flags_ns; /* the last two: time of the next check */
-    uint32_t each;                             /* entries of a lane in a round, GQ_EACH at most */
-    uint32_t peeks;                            /* CQEs peeked in a round that posts */
+    uint32_t each;                             /* entries of a lane in a round, at most GQ_EACH */
+    uint32_t peeks;                            /* CQEs to peek at in a round that posts */
     GQ_LANE_MEMBER(struct gq_lane_next, next); /* gq_list_protocol.h */
 };
 
 /* Commands of completions. */
 struct gq_ended {
-    uint32_t cmd[GQ_EACH]; /* its index; >= GQ_TRACKER_FREE: invalid */
-    uint32_t tag[GQ_EACH]; /* as given to gq_post() */
+    uint32_t cmd[GQ_EACH]; /* index of the command; >= GQ_TRACKER_FREE: invalid */
+    uint32_t tag[GQ_EACH]; /* tag given to gq_post() */
     uint32_t status[GQ_EACH];
 };
 
@@ -115,7 +119,10 @@ GQ_FN uint32_t gq_in_flight(const struct gq_worker *w)
     return w->port->depth - 1 - w->n_free;
 }
 
-/* Index in the list of this group's command j: groups of commands are dealt in turn. */
+/*
+ * Returns the index in the list of this group's command j. Groups of commands
+ * are dealt in turn.
+ */
 GQ_FN uint32_t gq_stripe(const struct gq_worker *w, uint32_t j)
 {
     uint32_t shift = w->run->group_shift;
@@ -124,7 +131,7 @@ GQ_FN uint32_t gq_stripe(const struct gq_worker *w, uint32_t j)
     return ((((j >> shift) * w->run->n_queues) + w->rank) << shift) | within;
 }
 
-/* Number of commands of the list that belong to this group. */
+/* Returns the number of commands of the list that belong to this group. */
 GQ_FN uint32_t gq_share(const struct gq_run *run, uint32_t rank)
 {
     uint32_t size = 1u << run->group_shift;
@@ -165,8 +172,8 @@ GQ_FN void gq_begin(struct gq_worker *w, struct gq_group group, const struct gq_
     w->flags_ns = w->start_ns;
     w->scan_ns = w->start_ns + run->command_ns / 8;
     /*
-     * The same number of iterations in each lane (gq_lanes.h), and a store in
-     * each: port and state are loaded before the first round.
+     * The number of iterations is the same in each lane (gq_lanes.h), and each
+     * makes a store: port and state are loaded before the first round.
      */
     GQ_FOR_LANES(lane)
     {
@@ -178,7 +185,7 @@ GQ_FN void gq_begin(struct gq_worker *w, struct gq_group group, const struct gq_
     }
 }
 
-/* How many of n commands can be posted now. */
+/* Returns how many of n commands can be posted now. */
 GQ_FN uint32_t gq_reserve(const struct gq_worker *w, uint32_t n)
 {
     if (w->outcome != GQ_OUT_RUNNING)
@@ -211,13 +218,13 @@ GQ_FN void gq_store_sqe(struct nvme_sqe *at, const struct gq_run *run, const str
 #endif
 }
 
-/* The index of a CID; below depth - 1 if it is that of a tracker. */
+/* Returns the index of a CID; it is below depth - 1 if it is that of a tracker. */
 GQ_FN uint32_t gq_cid_index(const struct gq_port *port, uint32_t cid)
 {
     return cid & gq_bits_of(port->depth - 1);
 }
 
-/* The n-th CID after this one that has its index. */
+/* Returns the n-th CID after this one with the same index. */
 GQ_FN uint32_t gq_next_cid(const struct gq_port *port, uint32_t cid, uint32_t n)
 {
     uint32_t index = gq_bits_of(port->depth - 1);
@@ -225,7 +232,10 @@ GQ_FN uint32_t gq_next_cid(const struct gq_port *port, uint32_t cid, uint32_t n)
     return (cid & index) | ((cid + n * (index + 1)) & (GQ_CID_LONE - 1) & ~index);
 }
 
-/* Inside a region: the CID of command i of those posted in this round. */
+/*
+ * Called inside a region. Returns the CID of command i of those posted in this
+ * round.
+ */
 GQ_FN uint32_t gq_free_cid(const struct gq_worker *w, uint32_t i)
 {
     uint32_t top = w->n_free - 1 - i;
@@ -233,7 +243,7 @@ GQ_FN uint32_t gq_free_cid(const struct gq_worker *w, uint32_t i)
     return top < w->fresh ? top | w->first_cid : w->port->free_cids[top];
 }
 
-/* Inside a region: posts command i of this round, i below gq_reserve(). */
+/* Called inside a region. Posts command i of this round; i is below gq_reserve(). */
 GQ_FN void gq_post(const struct gq_worker *w, uint32_t i, uint32_t cid, const struct gq_cmd *cmd,
                    uint32_t index, uint32_t tag)
 {
@@ -249,7 +259,7 @@ GQ_FN void gq_post(const struct gq_worker *w, uint32_t i, uint32_t cid, const st
     gq_store_sqe(&port->sq[pos], w->run, cmd, cid);
 }
 
-/* After the region: n commands were posted. */
+/* Called after the region in which n commands were posted. */
 GQ_FN void gq_advance(struct gq_worker *w, uint32_t n)
 {
     w->sent += n;
@@ -260,7 +270,7 @@ GQ_FN void gq_advance(struct gq_worker *w, uint32_t n)
         w->sq_tail -= w->port->depth;
 }
 
-/* Notifies a parked software controller; for hardware, and on a GPU, there is none. */
+/* Notifies a parked software controller; does nothing for hardware and on a GPU. */
 GQ_FN void gq_kick(const struct gq_run *run)
 {
 #ifdef __CUDACC__
@@ -272,11 +282,11 @@ GQ_FN void gq_kick(const struct gq_run *run)
 }
 
 /*
- * After the posts. The lanes have converged since they wrote their entries; the
- * completions that the CQ doorbell releases were taken in earlier rounds, and
- * the controller may reuse their entries. It is stored when a quarter of the CQ
- * is to be released: doorbells of several queues share a cache line, which a
- * software controller loads again after each store.
+ * Stores the doorbells after the posts. The lanes have converged since they
+ * wrote their entries. The completions that the CQ doorbell releases were taken
+ * in earlier rounds, and the controller may reuse their entries. It is stored
+ * when a quarter of the CQ is to be released: doorbells of several queues share
+ * a cache line, which a software controller loads again after each store.
  */
 GQ_FN void gq_publish(struct gq_worker *w)
 {
@@ -296,7 +306,10 @@ GQ_FN void gq_publish(struct gq_worker *w)
     gq_kick(w->run);
 }
 
-/* The CQ doorbell alone. It needs no fence: the lanes have converged after loads that acquired. */
+/*
+ * Stores only the CQ doorbell. It needs no fence, because the lanes have
+ * converged after loads that acquired.
+ */
 GQ_FN void gq_ring_cq(struct gq_worker *w)
 {
     GQ_FOR_LANES(lane)
@@ -308,7 +321,7 @@ GQ_FN void gq_ring_cq(struct gq_worker *w)
     gq_kick(w->run);
 }
 
-/* Inside a region: finds the command of a CQE. */
+/* Called inside a region. Finds the command of a CQE. */
 GQ_FN void gq_find_tracker(const struct gq_worker *w, uint32_t dw3, struct gq_ended *ended,
                            uint32_t h)
 {
@@ -325,9 +338,10 @@ GQ_FN void gq_find_tracker(const struct gq_worker *w, uint32_t dw3, struct gq_en
 }
 
 /*
- * Entry i of peeked is the i-th of n completions: finds its command. A CID that
- * is not in flight, or occurs twice, means that controller and queue disagree:
- * later completions are not trusted. The CID is freed as its successor.
+ * Finds the command of each completion: entry i of peeked is the i-th of n. A
+ * CID that is not in flight, or occurs twice, means that controller and queue
+ * disagree; later completions are not trusted. The CID is freed as its
+ * successor.
  */
 GQ_FN void gq_complete(struct gq_worker *w, GQ_LANE_PARAM(struct gq_peek, peeked), uint32_t n,
                        GQ_LANE_OUT(struct gq_ended, ended))
@@ -345,7 +359,10 @@ GQ_FN void gq_complete(struct gq_worker *w, GQ_LANE_PARAM(struct gq_peek, peeked
             }
         }
     }
-    /* Each entry marks the tracker that it frees: of two with the same CID, one mark stays. */
+    /*
+     * Each entry marks the tracker that it frees; of two with the same CID, one
+     * mark stays.
+     */
     GQ_FOR_LANES(lane)
     {
         for (uint32_t h = 0; h < w->each; h++) {
@@ -372,9 +389,9 @@ GQ_FN void gq_complete(struct gq_worker *w, GQ_LANE_PARAM(struct gq_peek, peeked
 }
 
 /*
- * Loads the next CQEs; returns how many. sends: the round publishes, and the
- * fence waits for these loads. Otherwise each load waits by itself, so a lane
- * loads one.
+ * Loads the next CQEs and returns their number. `sends` means that the round
+ * publishes, and the fence waits for these loads. Otherwise each load waits by
+ * itself, so a lane loads only one.
  */
 GQ_FN uint32_t gq_peek(const struct gq_worker *w, bool sends, GQ_LANE_OUT(struct gq_peek, peeked))
 {
@@ -399,7 +416,7 @@ GQ_FN uint32_t gq_peek(const struct gq_worker *w, bool sends, GQ_LANE_OUT(struct
     return n;
 }
 
-/* How many of the n_peeked CQEs are new. */
+/* Returns how many of the n_peeked CQEs are new. */
 GQ_FN uint32_t gq_count_new(const struct gq_worker *w, GQ_LANE_PARAM(struct gq_peek, peeked),
                             uint32_t n_peeked)
 {
@@ -420,7 +437,10 @@ GQ_FN uint32_t gq_count_new(const struct gq_worker *w, GQ_LANE_PARAM(struct gq_p
     return n;
 }
 
-/* Returns how many of the n_peeked CQEs are completions, and the i-th of them at entry i. */
+/*
+ * Returns how many of the n_peeked CQEs are completions, and stores the i-th at
+ * entry i.
+ */
 GQ_FN uint32_t gq_poll(struct gq_worker *w, GQ_LANE_PARAM(struct gq_peek, peeked),
                        uint32_t n_peeked, GQ_LANE_OUT(struct gq_ended, ended))
 {
@@ -439,8 +459,8 @@ GQ_FN uint32_t gq_poll(struct gq_worker *w, GQ_LANE_PARAM(struct gq_peek, peeked
 }
 
 /*
- * The second half of a round that has posted `sent` commands, and peeked
- * n_peeked CQEs before. The doorbells are first, so that the controller has
+ * Does the second half of a round that has posted `sent` commands and peeked at
+ * n_peeked CQEs before. The doorbells come first, so that the controller has
  * work meanwhile.
  */
 GQ_FN uint32_t gq_publish_and_poll(struct gq_worker *w, uint32_t sent,
@@ -457,7 +477,7 @@ GQ_FN uint32_t gq_publish_and_poll(struct gq_worker *w, uint32_t sent,
     return n;
 }
 
-/* Has a command in flight passed its deadline? */
+/* True if a command in flight has passed its deadline. */
 GQ_FN bool gq_overdue(const struct gq_worker *w)
 {
     const struct gq_port *port = w->port;
@@ -477,11 +497,11 @@ GQ_FN bool gq_overdue(const struct gq_worker *w)
 }
 
 /*
- * The host's flags, GQ_FLAG_*. All groups read the same word, and a GPU fetches
- * a word of host memory for one of them after the other, a microsecond each: 30
- * M commands a second was the limit for any number of groups when they read it
- * in every round. So they read it at intervals, and report their progress at
- * the same time.
+ * Returns the host's flags, GQ_FLAG_*. All groups read the same word, and a GPU
+ * fetches a word of host memory for one group after the other, a microsecond
+ * each. When they read it in every round, 30 M commands per second was the
+ * limit for any number of groups. So they read it at intervals, and report
+ * their progress at the same time.
  */
 GQ_FN uint32_t gq_flags(struct gq_worker *w)
 {
@@ -504,10 +524,10 @@ GQ_FN uint32_t gq_flags(struct gq_worker *w)
 }
 
 /*
- * A cancelled group posts no more and drains. A group past a deadline ends with
- * commands in flight; so does one that the host asks to leave before a reset. A
- * reset ends overdue commands as well: hence the flags are read before a
- * deadline is reported.
+ * Checks deadlines and flags. A cancelled group posts no more and drains. A
+ * group past a deadline ends with commands in flight, and so does one that the
+ * host tells to leave before a reset. A reset ends overdue commands as well, so
+ * the flags are read before a deadline is reported.
  */
 GQ_FN void gq_watch(struct gq_worker *w)
 {
@@ -533,7 +553,7 @@ GQ_FN void gq_watch(struct gq_worker *w)
         w->outcome = GQ_OUT_CANCELLED;
 }
 
-/* The end of a round. left: commands remain; busy: something was done. */
+/* Ends a round. `left` means that commands remain, `busy` that something was done. */
 GQ_FN enum gq_round gq_end_round(struct gq_worker *w, bool left, bool busy)
 {
     w->progress += busy;

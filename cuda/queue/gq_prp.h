@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * PRPs for memory with a table of entries built beforehand, for host and
+ * PRPs for memory with a table of entries built in advance, for host and
  * device.
  *
- * Entry i of the table is the address of page i of the memory:
- * NVME_PRP_PER_PAGE entries to a page of the table, and no chain pointer. A
- * list may start at any entry, so a command needs no list of its own, only the
- * address of the entry of its second page.
+ * Entry i of the table is the address of page i of the memory. A page of the
+ * table has NVME_PRP_PER_PAGE entries and no chain pointer. A list may start at
+ * any entry, so a command needs no list of its own, only the address of its
+ * second page's entry.
  *
  * A list never leaves its page of the table. Some controllers do not follow a
  * chain pointer and take the last entry of a list page for a data page;
  * commands without chains are correct on all of them. A transfer that is cut
- * takes at most one additional command for each 2 MiB of memory, without a
+ * takes at most one additional command per 2 MiB of memory, without a
  * measurable cost.
  */
 #ifndef CUDA_QUEUE_GQ_PRP_H
@@ -20,10 +20,10 @@
 #include "cuda/queue/gq_fence.h"
 
 /*
- * Bytes of a transfer of len bytes at offset off of the memory that one command
- * may carry: all, or a multiple of lba_size (a power of two) for which its list
- * has entries in the page of the table where it starts. len is a multiple of
- * lba_size; the result is not 0.
+ * Returns the bytes of a transfer of len bytes at offset `off` of the memory
+ * that one command may carry. This is all of them, or a multiple of lba_size (a
+ * power of two) for which the list has entries in the page of the table where
+ * it starts. len is a multiple of lba_size; the result is not 0.
  */
 GQ_FN uint64_t gq_prp_clip(uint64_t off, uint64_t len, uint32_t lba_size)
 {
@@ -36,8 +36,9 @@ GQ_FN uint64_t gq_prp_clip(uint64_t off, uint64_t len, uint32_t lba_size)
 }
 
 /*
- * PRP2; PRP1 is iova + off. iova: of the memory's first page, prps_iova: of the
- * table. off is a multiple of 4, len as gq_prp_clip() permits.
+ * Returns PRP2; PRP1 is iova + off. iova is that of the memory's first page,
+ * prps_iova that of the table. off is a multiple of 4, and len is limited by
+ * gq_prp_clip().
  */
 GQ_FN uint64_t gq_prp2(uint64_t iova, uint64_t prps_iova, uint64_t off, uint64_t len)
 {

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The part of one lane in reads (gq_reads_protocol.h): it takes a read, cuts it
+ * The part of one lane in reads (gq_reads_protocol.h). It takes a read, cuts it
  * into commands, of which it prepares the next one, and stores errors.
  *
- * Unless noted otherwise, every function is called by a lane alone, inside a
- * region.
+ * Unless noted otherwise, every function is called by one lane inside a region.
  */
 #ifndef CUDA_QUEUE_GQ_READS_CUT_H
 #define CUDA_QUEUE_GQ_READS_CUT_H
@@ -18,34 +17,34 @@
 #include "cuda/queue/gq_prp.h"
 #include "cuda/queue/gq_reads.h"
 
-/* Limit of the zeros that a lane writes in a round, so that rounds are short. */
+/* Maximum zeros that a lane writes in a round, so that rounds are short. */
 #define GQ_ZEROS_A_ROUND 32768u
 #define GQ_NO_READ       UINT32_MAX
 
 /* Progress of a lane in its read. */
 struct gq_cursor {
-    uint64_t offset;   /* of the next byte in the file */
+    uint64_t offset;   /* file offset of the next byte */
     uint64_t at;       /* of the next byte in the target, counted from its first page */
     uint64_t left;     /* bytes; 0: only commands in flight remain */
-    uint64_t from, to; /* the last extent found, in the file; empty: none */
-    uint64_t lba;      /* the first of the extent */
-    uint32_t index;    /* of the read */
+    uint64_t from, to; /* file range of the last extent found; empty: none */
+    uint64_t lba;      /* first LBA of that extent */
+    uint32_t index;    /* index of the read */
 };
 
 enum gq_lane_state {
     GQ_LANE_FREE,    /* prepares a command next */
-    GQ_LANE_FILLING, /* its staging is filled for a write by a copy warp */
+    GQ_LANE_FILLING, /* a copy warp fills its staging for a write */
     GQ_LANE_READY,   /* has a command to post */
-    GQ_LANE_WAITING  /* for its staged command, and for the copy of a read */
+    GQ_LANE_WAITING  /* waits for its staged command and, if a read, its copy */
 };
 
-/* The prepared command; for a staged one the destination of its bytes. */
+/* The prepared command; if it is staged, also the destination of its bytes. */
 struct gq_ready {
     struct gq_cmd cmd;
     uint64_t dst, src;
-    uint32_t staged; /* bytes; 0: none */
-    uint32_t zeros;  /* bytes to write to dst, instead of a command */
-    uint32_t cid;    /* its CID, if it is posted next */
+    uint32_t staged; /* bytes; 0: not staged */
+    uint32_t zeros;  /* bytes of zeros to write to dst instead of a command */
+    uint32_t cid;    /* CID if it is posted next */
 };
 
 /* A worker for reads. */
@@ -55,36 +54,35 @@ struct gq_reader {
 #ifdef __CUDACC__
     struct gq_prefetch *prefetch; /* ring of the prefetch warp; NULL: the lanes load the list */
     uint32_t prefetched;          /* groups taken from the ring */
-    struct gq_copy_jobs *copies;  /* of the copy warps; NULL: the lanes copy */
+    struct gq_copy_jobs *copies;  /* jobs of the copy warps; NULL: the lanes copy */
 #endif
-    struct gq_portion portion; /* its rest is not loaded; not used with a prefetch warp */
+    struct gq_portion portion; /* its rest is not loaded; unused with a prefetch warp */
     bool is_dry;               /* no portion is left */
-    uint32_t rest;             /* result of reads that no group takes; GQ_READ_LOST, _OVER */
-    uint32_t held_first;       /* of the list: lane i holds number held_first + i */
+    uint32_t rest;             /* result of reads that no group takes: GQ_READ_LOST or _OVER */
+    uint32_t held_first;       /* lane i holds number held_first + i of the list */
     uint32_t held_end;         /* end of the held reads */
-    uint32_t next;             /* the first of them that is not assigned to a lane */
-    uint32_t ahead_first;      /* of the list: reads being loaded, and their number */
-    uint32_t coming;
-    uint32_t lba_shift; /* an LBA has 1 << lba_shift bytes */
+    uint32_t next;             /* the first held read that is not assigned to a lane */
+    uint32_t ahead_first;      /* first of the reads being loaded */
+    uint32_t coming;           /* number of reads being loaded */
+    uint32_t lba_shift;        /* an LBA has 1 << lba_shift bytes */
     uint32_t grain;     /* commands are multiples of it: an LBA, or a block with a checksum */
-    uint64_t bad_block; /* in the file: the last that did not match; GQ_NO_BAD_BLOCK: none */
-    uint32_t ready_lanes,
-        going;       /* lanes with a prepared command; how many of them are posted next */
-    uint32_t posted; /* commands posted whose doorbell was not stored */
-    bool holds_back; /* the next round does not publish */
+    uint64_t bad_block; /* file offset of the last mismatching block, or GQ_NO_BAD_BLOCK */
+    uint32_t ready_lanes, going; /* lanes with a prepared command; how many are posted next */
+    uint32_t posted;             /* commands posted whose doorbell was not stored */
+    bool holds_back;             /* the next round does not publish */
     GQ_LANE_MEMBER(struct gq_cursor, cur);
     GQ_LANE_MEMBER(struct gq_read, held);
     GQ_LANE_MEMBER(struct gq_read, ahead); /* reads being loaded */
     GQ_LANE_MEMBER(struct gq_ready, ready);
     GQ_LANE_MEMBER(uint32_t, lane_state);
-    GQ_LANE_MEMBER(uint64_t, staging);   /* of the lane, at the controller's address */
+    GQ_LANE_MEMBER(uint64_t, staging);   /* staging of the lane, at the controller's address */
     GQ_LANE_MEMBER(uint32_t, bad);       /* lowest index of a failed read of this lane */
     GQ_LANE_MEMBER(uint32_t, status_of); /* lowest index of a read with a status */
     GQ_LANE_MEMBER(uint32_t, status);    /* the status of that read */
     GQ_LANE_MEMBER(uint64_t, bytes);     /* of the reads that this lane has begun */
 };
 
-/* Read or unit i as requested. */
+/* Returns read or unit i as requested. */
 GQ_FN struct gq_read gq_load_read(const struct gq_reads *reads, uint32_t i)
 {
     struct gq_read read;
@@ -106,7 +104,7 @@ GQ_FN struct gq_read gq_load_read(const struct gq_reads *reads, uint32_t i)
     return read;
 }
 
-/* Does another warp load the list? */
+/* True if another warp loads the list. */
 GQ_FN bool gq_is_prefetched(const struct gq_reader *r)
 {
 #ifdef __CUDACC__
@@ -117,7 +115,10 @@ GQ_FN bool gq_is_prefetched(const struct gq_reader *r)
 #endif
 }
 
-/* By all lanes: takes the next neighbours, one into `ahead` of each lane, if they have arrived. */
+/*
+ * Called by all lanes. Takes the next neighbours, one into `ahead` of each
+ * lane, if they have arrived.
+ */
 GQ_FN void gq_take_prefetched(struct gq_reader *r)
 {
 #ifdef __CUDACC__
@@ -140,7 +141,7 @@ GQ_FN void gq_take_prefetched(struct gq_reader *r)
 #endif
 }
 
-/* By all lanes: ends the prefetch warp. */
+/* Called by all lanes: ends the prefetch warp. */
 GQ_FN void gq_stop_prefetch(struct gq_reader *r)
 {
 #ifdef __CUDACC__
@@ -151,7 +152,7 @@ GQ_FN void gq_stop_prefetch(struct gq_reader *r)
 #endif
 }
 
-/* Is the read inside the target and not before the map? */
+/* True if the read is inside the target and not before the map. */
 GQ_FN bool gq_read_is_valid(const struct gq_reads *reads, const struct gq_read *read)
 {
     uint64_t room = reads->target.len;
@@ -162,7 +163,10 @@ GQ_FN bool gq_read_is_valid(const struct gq_reads *reads, const struct gq_read *
            (reads->map.count == 0 || read->file_offset >= reads->map.extents[0].offset);
 }
 
-/* The error of reads that a run did not reach, or has lost, by its outcome. */
+/*
+ * Returns the error, by the run's outcome, of reads that it did not reach or
+ * has lost.
+ */
 GQ_FN int gq_lost_error(uint32_t outcome)
 {
     if (outcome == GQ_OUT_LEFT)
@@ -172,7 +176,7 @@ GQ_FN int gq_lost_error(uint32_t outcome)
     return outcome == GQ_OUT_TIMED_OUT ? -ETIMEDOUT : -EIO;
 }
 
-/* The error stored for read `index` in place of GQ_READ_LOST and the like. */
+/* Returns the error stored for read `index` instead of GQ_READ_LOST and the like. */
 GQ_FN int gq_read_desc_error(const struct gq_reader *r, uint32_t index, uint32_t result)
 {
     if (result == GQ_READ_INVALID)
@@ -196,7 +200,7 @@ GQ_FN void gq_fail_read(struct gq_reader *r, uint32_t lane, uint32_t index, uint
         GQ_AT(r->bad) = index;
 }
 
-/* The same for a status of a command. */
+/* Like gq_fail_read(), for the status of a command. */
 GQ_FN void gq_refuse_read(struct gq_reader *r, uint32_t lane, uint32_t index, uint32_t status)
 {
     gq_fail_read(r, lane, index, GQ_ENDED | status);
@@ -225,7 +229,10 @@ GQ_FN void gq_find_extent(const struct gq_file_map *map, struct gq_cursor *cur)
     cur->to = low + 1 < map->count ? map->extents[low + 1].offset : map->end;
 }
 
-/* A command for whole grains from the next byte on, n bytes, at least one; returns its bytes. */
+/*
+ * Makes a command for whole grains of the next n bytes, which have at least
+ * one. Returns its bytes.
+ */
 GQ_FN uint64_t gq_make_direct(const struct gq_reader *r, uint64_t at, uint64_t n,
                               struct gq_cmd *cmd)
 {
@@ -240,25 +247,25 @@ GQ_FN uint64_t gq_make_direct(const struct gq_reader *r, uint64_t at, uint64_t n
     return n;
 }
 
-/* Bytes of staging of a lane. */
+/* Returns the staging bytes of a lane. */
 GQ_FN uint32_t gq_lane_staging(const struct gq_reads *reads)
 {
     return reads->lane_staging ? reads->lane_staging : reads->map.lba_size;
 }
 
-/* Bytes of staging of a queue. */
+/* Returns the staging bytes of a queue. */
 GQ_FN uint32_t gq_queue_area(const struct gq_reads *reads)
 {
     return reads->queue_area ? reads->queue_area : GQ_STAGING_LANES * gq_lane_staging(reads);
 }
 
-/* Lanes that take reads, of a group of as many or fewer. */
+/* Returns the number of lanes that take reads; a group may have fewer. */
 GQ_FN uint32_t gq_reading_lanes(const struct gq_reads *reads)
 {
     return reads->lanes ? reads->lanes : GQ_STAGING_LANES;
 }
 
-/* Do copy warps copy the staged bytes? */
+/* True if copy warps copy the staged bytes. */
 GQ_FN bool gq_has_copy_warps(const struct gq_reader *r)
 {
 #ifdef __CUDACC__
@@ -270,8 +277,8 @@ GQ_FN bool gq_has_copy_warps(const struct gq_reader *r)
 }
 
 /*
- * The lane's copy as its copy warp is to make it: after the command of a read,
- * and at once for a write.
+ * Sets up the lane's copy for its copy warp, which makes it after the command
+ * of a read, and at once for a write.
  */
 GQ_FN void gq_set_up_copy(struct gq_reader *r, uint32_t lane, bool is_write)
 {
@@ -290,7 +297,10 @@ GQ_FN void gq_set_up_copy(struct gq_reader *r, uint32_t lane, bool is_write)
 #endif
 }
 
-/* The lane has prepared a staged command. The staging of a write is filled before it is ready. */
+/*
+ * Called when the lane has prepared a staged command. The staging of a write is
+ * filled before the command is ready.
+ */
 GQ_FN void gq_prepare_copy(struct gq_reader *r, uint32_t lane)
 {
     const struct gq_ready *ready = &GQ_AT(r->ready);
@@ -307,8 +317,9 @@ GQ_FN void gq_prepare_copy(struct gq_reader *r, uint32_t lane)
 }
 
 /*
- * Prepares a command into the lane's staging: grains around the next n bytes, of
- * which the first is byte `lead` of its grain. Returns how many of them it reads.
+ * Prepares a command into the lane's staging: grains around the next n bytes,
+ * of which the first is byte `lead` of its grain. Returns how many of these
+ * bytes it reads.
  */
 GQ_FN uint64_t gq_make_staged(struct gq_reader *r, uint32_t lane, uint64_t n, uint32_t lead)
 {
@@ -326,7 +337,7 @@ GQ_FN uint64_t gq_make_staged(struct gq_reader *r, uint32_t lane, uint64_t n, ui
     return bytes;
 }
 
-/* Prepares the lane's next command, or zeros. left is not 0. */
+/* Prepares the lane's next command, or zeros. cur.left is not 0. */
 GQ_FN void gq_make_ready(struct gq_reader *r, uint32_t lane)
 {
     const struct gq_reads *reads = r->reads;
@@ -356,15 +367,15 @@ GQ_FN void gq_make_ready(struct gq_reader *r, uint32_t lane)
     cur->left -= n;
 }
 
-/* Offset in the file of the first extent. */
+/* Returns the file offset of the first extent. */
 GQ_FN uint64_t gq_map_start(const struct gq_file_map *map)
 {
     return map->count ? map->extents[0].offset : 0;
 }
 
 /*
- * Is a read left to the host, because it is invalid, takes fewer commands on
- * another path, or is outside this part of the map?
+ * True if a read is left to the host, because it is invalid, takes fewer
+ * commands on another path, or is outside this part of the map.
  */
 GQ_FN bool gq_is_for_host(const struct gq_reads *reads, const struct gq_read *read)
 {
@@ -379,7 +390,7 @@ GQ_FN bool gq_is_for_host(const struct gq_reads *reads, const struct gq_read *re
     return len > reads->odd_most && (read->file_offset - reads->target.head - read->at) % 4;
 }
 
-/* A read that is not begun. */
+/* Handles a read that is not begun. */
 GQ_FN void gq_leave_read(struct gq_reader *r, uint32_t lane, uint32_t index, uint32_t result)
 {
     if (!r->reads->is_part)
@@ -388,7 +399,7 @@ GQ_FN void gq_leave_read(struct gq_reader *r, uint32_t lane, uint32_t index, uin
         GQ_AT(r->bad) = index;
 }
 
-/* By all lanes: reads [first, end) of the list are not begun. */
+/* Called by all lanes: reads [first, end) of the list are not begun. */
 GQ_FN void gq_leave_span(struct gq_reader *r, uint32_t first, uint32_t end, uint32_t result)
 {
     struct gq_worker *w = &r->w;
@@ -402,7 +413,10 @@ GQ_FN void gq_leave_span(struct gq_reader *r, uint32_t first, uint32_t end, uint
     }
 }
 
-/* By all lanes, after gq_stop_prefetch(): the same for reads that the prefetch warp has taken. */
+/*
+ * Called by all lanes after gq_stop_prefetch(): leaves the reads that the
+ * prefetch warp has taken.
+ */
 GQ_FN void gq_leave_prefetched(struct gq_reader *r, uint32_t result)
 {
 #ifdef __CUDACC__
@@ -424,9 +438,9 @@ GQ_FN void gq_leave_prefetched(struct gq_reader *r, uint32_t result)
 }
 
 /*
- * The read becomes the lane's, as a copy: later stores to the list do not
+ * Takes a copy of the read for the lane. Later stores to the list do not
  * matter, because the lanes have converged after the load. With desc the result
- * is stored now, unless the prefetch warp has stored it; errors are stored
+ * is stored now, unless the prefetch warp has stored it. Errors are stored
  * later, by lanes that have converged with this one since.
  */
 GQ_FN void gq_take_read(struct gq_reader *r, uint32_t lane, const struct gq_read *read,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Distribution of the portions (gq_dealing.h) of a list of reads: neighbours are
- * loaded together, one for each lane, and assigned to lanes without a read. They
- * are loaded by the lanes while earlier ones are assigned, or by the prefetch
- * warp (gq_prefetch.h), which takes the portions then. At the end of staged reads
- * idle lanes take halves of reads of busy lanes.
+ * Distribution of the portions (gq_dealing.h) of a list of reads. Neighbouring
+ * reads are loaded together, one per lane, and assigned to lanes without a
+ * read. The lanes load them while earlier ones are assigned, or the prefetch
+ * warp does (gq_prefetch.h), which then takes the portions. At the end of
+ * staged reads idle lanes take halves of reads of busy lanes.
  *
  * Unless noted otherwise, every function is called by all lanes of the group
  * together.
@@ -15,9 +15,9 @@
 #include "cuda/queue/gq_reads_cut.h"
 
 /*
- * Takes the next neighbours, at most one for each lane, out of the portion, or
- * out of the next one. Returns their number, 0 at the end of the list; *first is
- * that of the first.
+ * Takes the next neighbours, at most one per lane, from the portion or the next
+ * one. Returns their number, 0 at the end of the list. *first is the number of
+ * the first.
  */
 GQ_FN uint32_t gq_take_neighbours(const struct gq_worker *w, struct gq_portion *p, uint32_t *first)
 {
@@ -47,7 +47,10 @@ GQ_FN void gq_fetch(struct gq_reader *r)
     }
 }
 
-/* The loaded neighbours become the held ones. False: they have not arrived, or none are left. */
+/*
+ * Makes the loaded neighbours the held ones. Returns false if they have not
+ * arrived or none are left.
+ */
 GQ_FN bool gq_turn_over(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
@@ -66,7 +69,10 @@ GQ_FN bool gq_turn_over(struct gq_reader *r)
     return true;
 }
 
-/* Inside a region, by all lanes: number j of the list, if it is held, another for each lane. */
+/*
+ * Called inside a region by all lanes. Returns number j of the list if it is
+ * held; j differs between lanes.
+ */
 GQ_FN struct gq_read gq_held(const struct gq_reader *r, uint32_t j)
 {
     const struct gq_worker *w = &r->w;
@@ -76,7 +82,7 @@ GQ_FN struct gq_read gq_held(const struct gq_reader *r, uint32_t j)
                             GQ_PART_FROM64(r->held, from, at), GQ_PART_FROM64(r->held, from, len)};
 }
 
-/* Inside a region: does the lane take a read? */
+/* Called inside a region. True if the lane takes a read. */
 GQ_FN bool gq_wants_read(const struct gq_reader *r, uint32_t lane)
 {
     (void)lane;
@@ -84,7 +90,10 @@ GQ_FN bool gq_wants_read(const struct gq_reader *r, uint32_t lane)
            GQ_AT(r->cur).left == 0;
 }
 
-/* Of n reads those that are assigned now; a write holds the rest while lanes fill their staging. */
+/*
+ * Returns how many of n reads are assigned now; a write delays the rest while
+ * lanes fill their staging.
+ */
 GQ_FN uint32_t gq_limit_filling(const struct gq_reader *r, uint32_t n)
 {
     const struct gq_worker *w = &r->w;
@@ -133,8 +142,9 @@ GQ_FN uint32_t gq_hand_out(struct gq_reader *r)
 }
 
 /*
- * Lane `to` takes the upper half of what lane `from` has left. The boundary is a multiple of a
- * lane's staging in the file, so it divides no LBA and no block that has a checksum.
+ * Gives lane `to` the upper half of the rest of lane `from`. The boundary is a
+ * multiple of a lane's staging in the file, so it divides no LBA and no block
+ * with a checksum.
  */
 GQ_FN void gq_halve(struct gq_reader *r, uint32_t from, uint32_t to)
 {
@@ -159,8 +169,9 @@ GQ_FN void gq_halve(struct gq_reader *r, uint32_t from, uint32_t to)
 }
 
 /*
- * At the end of staged reads: lanes without a read take halves of those with several commands left,
- * because each lane has one command at a time. Returns the number of lanes that did.
+ * At the end of staged reads: lanes without a read take halves of reads with
+ * several commands left, because each lane has one command at a time. Returns
+ * the number of lanes that did.
  */
 GQ_FN uint32_t gq_halve_last(struct gq_reader *r)
 {
@@ -185,8 +196,8 @@ GQ_FN uint32_t gq_halve_last(struct gq_reader *r)
 }
 
 /*
- * The same for all reads that are held or have just arrived, or else for halves of reads of busy
- * lanes.
+ * Assigns all reads that are held or have just arrived, or else halves of reads
+ * of busy lanes. Returns the number of lanes that got one.
  */
 GQ_FN uint32_t gq_deal(struct gq_reader *r)
 {

@@ -1,45 +1,48 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Lists of reads: the queue protocol (gq_protocol.h); the lanes cut reads into
- * commands.
+ * Lists of reads: the queue protocol (gq_protocol.h), in which the lanes cut
+ * reads into commands.
  *
- * Each lane processes a read of its own, and prepares its next command before
- * it can be posted. A round:
+ * Each lane processes its own read, and prepares its next command before it can
+ * be posted. The steps of a round are:
  *
- *   peek      the next CQEs are loaded, as for lists of commands
- *   post      the prepared commands, as many as there are free CIDs
- *   fetch     the next reads of the group are loaded, one for each lane,
- *             unless the prefetch warp has done that
+ *   peek      loads the next CQEs, as for lists of commands
+ *   post      posts the prepared commands, as many as there are free CIDs
+ *   fetch     loads the next reads of the group, one per lane, unless the
+ *             prefetch warp has done that
  *   publish   one fence, then both doorbells
- *   poll      CQEs; failures are stored to the results
- *   prepare   each lane whose command was posted makes its next: takes a read if
- *             it has none, finds the extent, cuts at its end, at the maximum of a
- *             command, and at the end of a PRP list; zeros are written by all
- *   watch     flags of the host, deadlines
+ *   poll      takes CQEs; stores failures to the results
+ *   prepare   each lane whose command was posted makes its next: it takes a read
+ *             if it has none, finds the extent, and cuts at its end, at the
+ *             maximum of a command, and at the end of a PRP list; all lanes
+ *             write zeros
+ *   watch     checks flags of the host and deadlines
  *
- * When all peeked commands of a round had completed, and the controller has
- * more to do, the next round neither peeks nor publishes: on a link full of
- * short reads a fence takes ten times as long as making commands.
+ * If all peeked commands of a round had completed and the controller has more
+ * work, the next round neither peeks nor publishes: on a link full of short
+ * reads a fence takes ten times as long as making commands.
  *
  * Reads, CQEs and SQEs travel over the bus while the fence waits for all of
  * them, and commands are made while the controller has work, so a round costs
  * hardly more than one trip.
  *
  * Parts of an LBA, and bytes for an address that is not a multiple of 4, are
- * read into staging, an LBA or more for each lane of the queue, and copied after
- * the completion, by copy warps (gq_copy_warps.h) or by all lanes; the lane
- * waits for that. Of a long read only the ends are staged, and all of it when
- * the controller does not reach the target.
+ * read into staging, at least an LBA for each lane of the queue. After the
+ * completion copy warps (gq_copy_warps.h) or all lanes copy them; the lane
+ * waits for that. Only the ends of a long read are staged; all of it is if the
+ * controller does not reach the target.
  *
- * Reads may be writes (gq_run.opcode), of whole LBAs without holes, to a target that the controller
- * does not reach: a lane's staging is filled before its command is posted.
+ * Reads may be writes (gq_run.opcode) of whole LBAs without holes, to a target
+ * that the controller does not reach: a lane's staging is filled before its
+ * command is posted.
  *
- * With checksums (gq_reads.sums) a part of a block is staged as a part of an LBA
- * is. Staged data is compared here, by all lanes; the data of other commands by
- * the caller after the run, as gq_find_bad_block() does; part_sums are stored
- * here. Neither run has copy warps.
+ * With checksums (gq_reads.sums) a part of a block is staged like a part of an
+ * LBA. All lanes compare staged data here; the caller compares the data of
+ * other commands after the run, as gq_find_bad_block() does; part_sums are
+ * stored here. Neither kind of run has copy warps.
  *
- * Unless noted otherwise, every function is called by all lanes of the group together.
+ * Unless noted otherwise, every function is called by all lanes of the group
+ * together.
  */
 #ifndef CUDA_QUEUE_GQ_READS_PROTOCOL_H
 #define CUDA_QUEUE_GQ_READS_PROTOCOL_H
@@ -49,8 +52,8 @@
 #include "cuda/queue/gq_reads_fetch.h"
 
 /*
- * rank: of run->n_queues groups; area: of the staging, exclusive to the group.
- * run and reads must remain in place until the end.
+ * Starts a run. rank is the group's number among run->n_queues, and area its
+ * part of the staging. run and reads must remain in place until the end.
  */
 GQ_FN void gq_reads_begin(struct gq_reader *r, struct gq_group group, const struct gq_run *run,
                           const struct gq_reads *reads, const struct gq_port *port,
@@ -115,8 +118,8 @@ GQ_FN void gq_post_ready(struct gq_reader *r)
 }
 
 /*
- * Inside a region, by one lane: the staged command of lane `owner` has ended. A
- * copy warp copies the bytes of a read that succeeded.
+ * Called inside a region by one lane when the staged command of lane `owner`
+ * has ended. A copy warp copies the bytes of a read that succeeded.
  */
 GQ_FN void gq_pass_to_copy_warp(struct gq_reader *r, uint32_t owner, bool good)
 {
@@ -131,7 +134,7 @@ GQ_FN void gq_pass_to_copy_warp(struct gq_reader *r, uint32_t owner, bool good)
 #endif
 }
 
-/* Inside a region: takes the end of the lane's copy, if it has ended. */
+/* Called inside a region. Frees or readies the lane if its copy has ended. */
 GQ_FN void gq_take_copy(struct gq_reader *r, uint32_t lane)
 {
 #ifdef __CUDACC__
@@ -173,8 +176,8 @@ GQ_FN void gq_stop_copies(struct gq_reader *r)
 }
 
 /*
- * Compares n staged bytes from file byte `offset` on, which are at `from`. False: a block of them
- * does not match.
+ * Compares n staged bytes from file byte `offset` on, which are at `from`.
+ * Returns false if one of their blocks does not match.
  */
 GQ_FN bool gq_staged_matches(struct gq_reader *r, uint64_t offset, uint64_t from, uint32_t n)
 {
@@ -186,7 +189,10 @@ GQ_FN bool gq_staged_matches(struct gq_reader *r, uint64_t offset, uint64_t from
     return bad == GQ_NO_BAD_BLOCK;
 }
 
-/* The block at this address is read in part: its checksum becomes word i of part_sums. */
+/*
+ * Stores the checksum of the block at this address, which is read in part, as
+ * word i of part_sums.
+ */
 GQ_FN void gq_store_part_sum(struct gq_reader *r, uint32_t i, uint64_t at)
 {
     const struct gq_summer s = {.group = r->w.group, .sums = r->reads->sums};
@@ -200,7 +206,10 @@ GQ_FN void gq_store_part_sum(struct gq_reader *r, uint32_t i, uint64_t at)
     }
 }
 
-/* Of n staged bytes of a read, from file byte `offset` on, which are at `from`. */
+/*
+ * Stores the part sums of n staged bytes of a read, from file byte `offset` on,
+ * which are at `from`.
+ */
 GQ_FN void gq_store_part_sums(struct gq_reader *r, uint32_t index, uint64_t offset, uint64_t from,
                               uint32_t n)
 {
@@ -214,8 +223,8 @@ GQ_FN void gq_store_part_sums(struct gq_reader *r, uint32_t index, uint64_t offs
 }
 
 /*
- * The staged command of lane `owner` has ended; its bytes are copied to their
- * destination if it is a read that succeeded.
+ * Handles the end of lane `owner`'s staged command. If it is a read that
+ * succeeded, its bytes are copied to their destination.
  */
 GQ_FN void gq_unstage(struct gq_reader *r, uint32_t owner, bool good)
 {
@@ -256,7 +265,7 @@ GQ_FN void gq_unstage(struct gq_reader *r, uint32_t owner, bool good)
 GQ_FN void gq_settle(struct gq_reader *r, GQ_LANE_PARAM(struct gq_ended, ended), uint32_t n)
 {
     struct gq_worker *w = &r->w;
-    GQ_LANE_VAR(uint32_t, staged); /* a byte for each entry: the tag, and 0x80 for a failure */
+    GQ_LANE_VAR(uint32_t, staged); /* one byte per entry: the tag, and 0x80 for a failure */
     uint32_t mask;
 
     GQ_FOR_LANES(lane)
@@ -336,9 +345,10 @@ GQ_FN bool gq_prepare(struct gq_reader *r)
 }
 
 /*
- * Of n prepared commands those that are posted next. A staged read posts a quarter
- * of its lanes at once while the controller has as many in flight: a software controller loads the
- * line of a doorbell again after each store to it.
+ * Returns how many of n prepared commands are posted next. A staged read posts
+ * a quarter of its lanes at once while the controller has as many commands in
+ * flight, because a software controller loads the line of a doorbell again
+ * after each store to it.
  */
 GQ_FN uint32_t gq_batched(const struct gq_reader *r, uint32_t n)
 {
@@ -348,17 +358,17 @@ GQ_FN uint32_t gq_batched(const struct gq_reader *r, uint32_t n)
     return r->reads->staged && n < batch && gq_in_flight(&r->w) >= batch ? 0 : n;
 }
 
-/* Are there reads of this group, or of the list, that are not assigned to a lane? */
+/* True if reads of this group, or of the list, are not assigned to a lane yet. */
 GQ_FN bool gq_reads_come(const struct gq_reader *r)
 {
     return !r->is_dry || r->coming || r->next != r->held_end;
 }
 
 /*
- * At the end of a round: the commands of the next round, their CIDs, and
- * whether that round publishes. CIDs are loaded this early because a load that
- * is waited for between a peek and its fence waits for the peek as well: loads
- * of a warp complete in order.
+ * Prepares the next round at the end of a round: its commands, their CIDs, and
+ * whether it publishes. CIDs are loaded this early because a load that is
+ * waited for between a peek and its fence also waits for the peek: loads of a
+ * warp complete in order.
  */
 GQ_FN void gq_line_up(struct gq_reader *r)
 {
@@ -382,7 +392,7 @@ GQ_FN void gq_line_up(struct gq_reader *r)
     }
 }
 
-/* Are there reads or commands that were not posted? */
+/* True if there are reads or commands that were not posted. */
 GQ_FN bool gq_reads_left(const struct gq_reader *r)
 {
     const struct gq_worker *w = &r->w;
@@ -397,7 +407,7 @@ GQ_FN bool gq_reads_left(const struct gq_reader *r)
     return GQ_BALLOT(left) != 0;
 }
 
-/* Sum over all lanes. */
+/* Returns the sum over all lanes. */
 GQ_FN uint64_t gq_bytes_taken(const struct gq_reader *r)
 {
     const struct gq_worker *w = &r->w;
@@ -408,7 +418,7 @@ GQ_FN uint64_t gq_bytes_taken(const struct gq_reader *r)
     return bytes;
 }
 
-/* Reads that the group has taken, or is to take, and has not begun. */
+/* Leaves the reads that the group has taken, or is to take, and has not begun. */
 GQ_FN void gq_leave_rest(struct gq_reader *r, uint32_t result)
 {
     struct gq_worker *w = &r->w;
@@ -427,9 +437,9 @@ GQ_FN void gq_leave_rest(struct gq_reader *r, uint32_t result)
 }
 
 /*
- * Begun reads that were not posted entirely fail, reads that were not begun are
- * left; with a counter only those that the group has taken. Commands in flight
- * are neither, also those with a waiting lane.
+ * Fails begun reads that were not posted entirely, and leaves reads that were
+ * not begun; with a counter only those that the group has taken. Commands in
+ * flight are not affected, including those with a waiting lane.
  */
 GQ_FN void gq_drop_reads(struct gq_reader *r, uint32_t result)
 {
@@ -449,7 +459,10 @@ GQ_FN void gq_drop_reads(struct gq_reader *r, uint32_t result)
     gq_leave_rest(r, result);
 }
 
-/* Publishes the posted commands, takes and settles completions; returns their number. */
+/*
+ * Publishes the posted commands, and takes and settles completions; returns
+ * their number.
+ */
 GQ_FN uint32_t gq_exchange(struct gq_reader *r, GQ_LANE_PARAM(struct gq_peek, peeked),
                            uint32_t n_peeked)
 {
@@ -466,14 +479,14 @@ GQ_FN uint32_t gq_exchange(struct gq_reader *r, GQ_LANE_PARAM(struct gq_peek, pe
     return n;
 }
 
-/* The end of a round. busy: something was done. */
+/* Ends a round. `busy` means that something was done. */
 GQ_FN enum gq_round gq_watch_reads(struct gq_reader *r, bool busy)
 {
     struct gq_worker *w = &r->w;
     uint64_t flags_ns = w->flags_ns;
     enum gq_round round = gq_end_round(w, gq_reads_left(r), busy);
 
-    /* At the interval of the host's flags; commands in flight end as usual. */
+    /* Checked at the interval of the host's flags; commands in flight end as usual. */
     if (r->reads->most && w->flags_ns != flags_ns && w->outcome == GQ_OUT_RUNNING &&
         gq_bytes_taken(r) > r->reads->most)
         gq_drop_reads(r, GQ_READ_OVER);
@@ -522,9 +535,10 @@ GQ_FN void gq_lose_reads(struct gq_reader *r)
 }
 
 /*
- * After the last round: errors for reads without a result. The last group of a
- * run with a counter stores those of reads that none has taken; true: it was that
- * group, and sees all results. The other groups access the list no more.
+ * Stores errors for reads without a result, after the last round. The last
+ * group of a run with a counter stores those of reads that no group has taken.
+ * Returns true if this was that group, which sees all results. The other groups
+ * do not access the list any more.
  */
 GQ_FN bool gq_conclude_reads(struct gq_reader *r)
 {
@@ -540,7 +554,10 @@ GQ_FN bool gq_conclude_reads(struct gq_reader *r)
     return true;
 }
 
-/* Stores the results of a run for the host, before gq_reads_end(); by a whole group. */
+/*
+ * Called by a whole group before gq_reads_end(): stores the results of a run
+ * for the host.
+ */
 GQ_FN void gq_report_reads(struct gq_reader *r)
 {
     struct gq_worker *w = &r->w;
@@ -573,9 +590,9 @@ GQ_FN void gq_report_reads(struct gq_reader *r)
 }
 
 /*
- * After gq_conclude_reads(): returns the queue to the host with all results
- * stored. Returns the lowest index of a read or unit of this group that is not
- * GQ_READ_OK; GQ_NO_READ: none.
+ * Called after gq_conclude_reads(): returns the queue to the host with all
+ * results stored. Returns the lowest index of a read or unit of this group that
+ * is not GQ_READ_OK, or GQ_NO_READ.
  */
 GQ_FN uint32_t gq_reads_end(struct gq_reader *r)
 {

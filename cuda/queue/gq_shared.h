@@ -6,35 +6,37 @@
  * where each CID of the queue has a command and a state:
  *
  *   claim     a lane claims a CID
- *   publish   command to the CID's place, then the CID's bit into the pending words
+ *   publish   it stores the command at the CID's place, then the CID's bit in
+ *             the pending words
  *   round     the leader takes the pending bits, posts those commands and its
- *             own, one fence, doorbells; it takes the completions that have
- *             arrived and stores each status into the state of its CID
- *   poll      an owner finds the status in that state, and releases the CID
+ *             own, fences once and rings the doorbells; it takes the
+ *             completions that have arrived and stores each status into the
+ *             state of its CID
+ *   poll      an owner finds the status in that state and releases the CID
  *
  * Any owner that waits may become the leader, so commands are completed while
- * anyone waits for one. The leader keeps its own commands in registers: a lone
- * reader stores neither a command nor a state.
+ * at least one owner waits. The leader keeps its own commands in registers: a
+ * lone reader stores neither a command nor a state.
  *
- * A queue of depth d has at most d - 1 CIDs. That bounds the commands in
- * flight, and so both rings (gq_protocol.h). Of the queue itself only its
- * position (gq_lead) passes from leader to leader.
+ * A queue of depth d has at most d - 1 CIDs. This bounds the commands in
+ * flight, and so both rings (gq_protocol.h). Only the queue's position
+ * (gq_lead) passes from leader to leader.
  *
- * States of a CID, and the group that changes them:
+ * The states of a CID, and the group that sets them:
  *
  *   PENDING   published, not posted           its owner
  *   POSTED    in flight, with the posted CID  the leader, which adds it to PENDING
- *   LEFT      without a waiter, beside those  its owner
+ *   LEFT      without a waiter; added          its owner
  *   ENDED     with the status                 the leader; only from POSTED
  *
- * The CIDs above are indices. The CID that is posted has the number of the SQ's
- * entry in its upper bits, as far as they hold it (GQ_CID_LONE is not set), by
- * which a second completion differs from that of the next command with the
- * index. A completion whose CID is not in flight breaks the queue. The completion
- * of a CID that was LEFT releases it.
+ * The CIDs above are indices. The upper bits of the posted CID hold the number
+ * of the SQ's entry, as far as it fits (GQ_CID_LONE is not set). This
+ * distinguishes a second completion from that of the next command with the same
+ * index. A completion whose CID is not in flight breaks the queue. The
+ * completion of a CID that was LEFT releases it.
  *
  * Every function is called by all lanes of the group together unless noted
- * otherwise; w is shared by them.
+ * otherwise; they share w.
  */
 #ifndef CUDA_QUEUE_GQ_SHARED_H
 #define CUDA_QUEUE_GQ_SHARED_H
@@ -48,7 +50,7 @@
 /* The state of a lane's command in the queue. */
 enum gq_stage {
     GQ_STAGE_NONE,   /* no CID */
-    GQ_STAGE_READY,  /* a CID and a command, not submitted */
+    GQ_STAGE_READY,  /* has a CID and a command, not submitted */
     GQ_STAGE_HIDDEN, /* posted by this group as leader; the CID's state is not set */
     GQ_STAGE_PUBLIC, /* published: the CID's state will be the status */
     GQ_STAGE_ENDED   /* its status is known; the CID is still claimed */
@@ -60,16 +62,16 @@ struct gq_mine {
     uint32_t status; /* HIDDEN: the CID as posted; ENDED: 0 or the drive's error */
 };
 
-/* Position of a shared queue, from one leader to the next. */
+/* The position of a shared queue, passed from one leader to the next. */
 struct gq_lead {
     uint32_t head;          /* next entry of the CQ */
     uint32_t phase;         /* of the next CQE */
-    uint32_t cq_db_pending; /* completions since the last CQ doorbell; 1: any, of a lock word */
+    uint32_t cq_db_pending; /* completions since the last CQ doorbell; in a lock word 1 means any */
     uint32_t in_flight;     /* the SQ's tail is head + in_flight */
-    uint32_t lost;          /* CIDs that are LEFT, as of the last round */
+    uint32_t lost;          /* CIDs in state LEFT, as of the last round */
     uint32_t broken;        /* a completion named no command in flight */
-    uint32_t rang;          /* the CQ doorbell was stored alone, and no fence since */
-    uint32_t full;          /* the last round of this leader found a completion for each lane */
+    uint32_t rang;          /* the CQ doorbell was stored alone, without a fence since */
+    uint32_t full;          /* the leader's last round found a completion for each lane */
 };
 
 /* A group of lanes and its place in one queue. */
@@ -82,12 +84,12 @@ struct gq_sharer {
     uint32_t nsid;
     uint32_t scan; /* the word from which the next round takes pending bits */
     struct gq_port port;
-    struct gq_lead lead; /* of the leader */
+    struct gq_lead lead; /* for the leader */
     GQ_LANE_MEMBER(struct gq_mine, mine);
     GQ_LANE_MEMBER(struct gq_cmd, cmd); /* of a lane that is READY */
 };
 
-/* Words of taken and pending that have CIDs. */
+/* Returns the number of words of `taken` and `pending` that have CIDs. */
 GQ_FN uint32_t gq_cid_words(const struct gq_sharer *w)
 {
     return (w->n_cids + 31u) / 32u;
@@ -98,13 +100,13 @@ GQ_FN uint32_t gq_cid_bit(uint32_t cid)
     return 1u << (cid & 31u);
 }
 
-/* By one lane: another lane may claim the CID from here on. */
+/* Called by one lane. Other lanes may claim the CID from here on. */
 GQ_FN void gq_release_cid(struct gq_cids *s, uint32_t cid)
 {
     gq_atomic_clear(&s->taken[cid / 32], gq_cid_bit(cid));
 }
 
-/* The lowest n bits of a mask that has at least one; all of it if it has fewer. */
+/* Returns the lowest n bits of a mask, or all of them if there are fewer. */
 GQ_FN uint32_t gq_lowest_bits(uint32_t mask, uint32_t n)
 {
     uint32_t picked = 0;
@@ -118,7 +120,10 @@ GQ_FN uint32_t gq_lowest_bits(uint32_t mask, uint32_t n)
     return picked;
 }
 
-/* n neighbouring bits, from bit `first` on, around the end of the word. */
+/*
+ * Returns n neighbouring bits from bit `first` on, wrapping around the end of
+ * the word.
+ */
 GQ_FN uint32_t gq_some_bits(uint32_t n, uint32_t first)
 {
     uint32_t bits = n >= 32 ? 0xffffffffu : (1u << n) - 1u;
@@ -127,8 +132,8 @@ GQ_FN uint32_t gq_some_bits(uint32_t n, uint32_t first)
 }
 
 /*
- * By one lane. Claims up to n CIDs of a word: `bits` were claimed first, with
- * `old` as the word before.
+ * Called by one lane. Claims up to n CIDs of a word and returns their bits.
+ * `bits` were claimed first; `old` was the word before that.
  */
 GQ_FN uint32_t gq_claim_more(uint32_t *word, uint32_t bits, uint32_t old, uint32_t n)
 {
@@ -160,8 +165,8 @@ GQ_FN void gq_deal_cids(struct gq_sharer *w, uint32_t word, uint32_t got, uint32
 }
 
 /*
- * Before the fence of the caller: commands of lanes that are READY go into
- * memory, at their CIDs.
+ * Stores the commands of lanes that are READY at their CIDs in memory. Called
+ * before the fence of the caller.
  */
 GQ_FN void gq_store_cmds(struct gq_sharer *w)
 {
@@ -177,8 +182,8 @@ GQ_FN void gq_store_cmds(struct gq_sharer *w)
 }
 
 /*
- * By a group that does not lead. The fence orders command and state before the
- * pending bit; the leader's fence behind its exchange pairs with it.
+ * Called by a group that does not lead. The fence orders command and state
+ * before the pending bit; it pairs with the leader's fence behind its exchange.
  */
 GQ_FN void gq_publish_cmds(struct gq_sharer *w)
 {
@@ -196,8 +201,9 @@ GQ_FN void gq_publish_cmds(struct gq_sharer *w)
 }
 
 /*
- * By a leader that leaves commands of its own in flight, before it releases the
- * queue: the next leader finds them by their states.
+ * Called by a leader that leaves its own commands in flight, before it releases
+ * the queue: the next leader finds them by their states. Returns true if there
+ * were such commands.
  */
 GQ_FN bool gq_reveal_cmds(struct gq_sharer *w)
 {
@@ -243,8 +249,8 @@ GQ_FN uint32_t gq_poll_cmds(struct gq_sharer *w)
 }
 
 /*
- * By one lane, of a published command: true if it was not taken up by a leader,
- * and will not be.
+ * Called by one lane for a published command. Returns true if no leader has
+ * taken it, and none will.
  */
 GQ_FN bool gq_withdraw(const struct gq_sharer *w, uint32_t cid)
 {
@@ -254,9 +260,9 @@ GQ_FN bool gq_withdraw(const struct gq_sharer *w, uint32_t cid)
 }
 
 /*
- * Inside a region: gives up a command in whatever stage. False: it has ended
- * meanwhile, and is GQ_STAGE_ENDED. Otherwise the CID is released, unless the
- * command is in flight: then its late completion releases it.
+ * Called inside a region. Abandons a command in any stage. Returns false if it
+ * has ended meanwhile, and is GQ_STAGE_ENDED. Otherwise the CID is released,
+ * unless the command is in flight; then its late completion releases it.
  */
 GQ_FN bool gq_give_up(struct gq_sharer *w, struct gq_mine *m)
 {

@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * One command on an idle queue pair, by one lane: the shortest path for a small
- * read with a waiting caller. The remaining steps of a round (gq_protocol.h):
+ * One command on an idle queue pair, driven by one lane: the shortest path for
+ * a small read with a waiting caller. It has the remaining steps of a round
+ * (gq_protocol.h):
  *
  *   send   SQE and the pending CQ doorbell, one fence, SQ doorbell
  *   poll   the next CQE; the clock; at intervals the words that end the run
  *
- * No tracker and no stack of free CIDs is used, and nothing is stored when the completion is seen.
- * The CID is the number of the SQ's entry, with GQ_CID_LONE: a late CQE of an earlier command has
- * another CID, and breaks the queue. The CQ doorbell is stored with the next command, before its
- * fence; so that fence is the last wait for the bus. An owner that unlocks the queue after the
- * completion has no stores of its own to wait for: the fence ordered all stores of this lane
- * except the SQ doorbell, and the completion implies that the doorbell has arrived.
+ * It uses no tracker and no stack of free CIDs, and stores nothing when the
+ * completion is seen. The CID is the number of the SQ's entry, with
+ * GQ_CID_LONE: a late CQE of an earlier command has another CID and breaks the
+ * queue. The CQ doorbell is stored with the next command before its fence, so
+ * that fence is the last wait for the bus. An owner that unlocks the queue
+ * after the completion has no stores of its own to wait for: the fence ordered
+ * all stores of this lane except the SQ doorbell, and the completion implies
+ * that the doorbell has arrived.
  *
- * Lanes that converge with this one afterwards see the data: gq_load_cqe()
- * acquires.
+ * Lanes that converge with this one afterwards see the data, because
+ * gq_load_cqe() acquires.
  */
 #ifndef CUDA_QUEUE_GQ_SINGLE_H
 #define CUDA_QUEUE_GQ_SINGLE_H
@@ -23,7 +26,7 @@
 #include "cuda/queue/gq_reads_protocol.h"
 
 /*
- * Position of an idle queue pair. The rings have the same depth and each
+ * The position of an idle queue pair. The rings have the same depth and each
  * command has had its one completion, so the SQ's tail and the CQ's head are
  * the same entry.
  */
@@ -34,21 +37,24 @@ struct gq_position {
 };
 
 struct gq_single {
-    /* Its members flags, leave, leave_value, kick, command_ns, budget_ns, nsid, opcode are used. */
+    /*
+     * Only flags, leave, leave_value, kick, command_ns, budget_ns, nsid and opcode
+     * are used.
+     */
     const struct gq_run *run;
     const struct gq_port *port;
-    struct gq_position at;       /* of the command; after its completion, of the next */
+    struct gq_position at;       /* of the command; after its completion, of the next one */
     uint32_t outcome;            /* GQ_OUT_RUNNING, _DONE, _TIMED_OUT, _BROKEN, _LEFT */
     uint32_t status;             /* of the completion: 0 or the drive's error */
-    uint64_t start_ns, limit_ns; /* begin and limit of the command's time */
+    uint64_t start_ns, limit_ns; /* start and limit of the command's time */
     uint64_t leave_ns;           /* time of the next check whether to leave */
 };
 
 /*
  * Makes the command of a read that is one command: len bytes to byte `at` of
- * the target, counted from its first page. cur: the read's first byte, and its
- * extent. False: the read takes several commands or none, or is not of whole
- * LBAs.
+ * the target, counted from its first page. cur holds the read's first byte and
+ * its extent. Returns false if the read takes several commands or none, or is
+ * not whole LBAs.
  */
 GQ_FN bool gq_make_single(const struct gq_file_map *map, const struct gq_target *target,
                           const struct gq_cursor *cur, uint64_t at, uint64_t len,
@@ -67,7 +73,7 @@ GQ_FN bool gq_make_single(const struct gq_file_map *map, const struct gq_target 
     return true;
 }
 
-/* The command's deadline, or the list's. */
+/* Returns the time limit of the command, or that of the list if it is shorter. */
 GQ_FN uint64_t gq_single_limit(const struct gq_run *run)
 {
     if (run->budget_ns && run->budget_ns < run->command_ns)
@@ -76,8 +82,8 @@ GQ_FN uint64_t gq_single_limit(const struct gq_run *run)
 }
 
 /*
- * s has run, port and at, its other members are 0; nothing is in flight. The
- * command's time begins.
+ * Starts the command's time. s has run, port and at; its other members are 0.
+ * Nothing is in flight.
  */
 GQ_FN void gq_single_start(struct gq_single *s)
 {
@@ -87,14 +93,14 @@ GQ_FN void gq_single_start(struct gq_single *s)
     s->leave_ns = s->start_ns + GQ_FLAGS_NS;
 }
 
-/* Before the fence: releases the entry of the previous completion. */
+/* Releases the entry of the previous completion. Called before the fence. */
 GQ_FN void gq_single_ring_cq(const struct gq_single *s)
 {
     if (s->at.cq_db_pending)
         gq_store_doorbell(s->port->cq_doorbell, s->at.entry);
 }
 
-/* After the fence. */
+/* Called after the fence. */
 GQ_FN void gq_single_ring_sq(const struct gq_single *s)
 {
     uint32_t next = s->at.entry + 1;
@@ -103,13 +109,13 @@ GQ_FN void gq_single_ring_sq(const struct gq_single *s)
     gq_kick(s->run);
 }
 
-/* Without GQ_CID_LONE in rings that have entries of that number. */
+/* Returns the CID, without GQ_CID_LONE in rings that have entries of that number. */
 GQ_FN uint32_t gq_single_cid(const struct gq_single *s)
 {
     return s->at.entry | (s->port->depth < GQ_CID_LONE ? GQ_CID_LONE : 0);
 }
 
-/* s as for gq_single_start(). */
+/* Sends the command. s is as for gq_single_start(). */
 GQ_FN void gq_single_send(struct gq_single *s, const struct gq_cmd *cmd)
 {
     gq_single_start(s);
@@ -119,7 +125,7 @@ GQ_FN void gq_single_send(struct gq_single *s, const struct gq_cmd *cmd)
     gq_single_ring_sq(s);
 }
 
-/* Takes a new CQE. Another CID than the command's breaks the queue. */
+/* Takes a new CQE. A CID other than the command's breaks the queue. */
 GQ_FN void gq_single_take_cqe(struct gq_single *s, uint32_t dw3)
 {
     s->status = NVME_STATUS(dw3 >> 16);
@@ -132,9 +138,9 @@ GQ_FN void gq_single_take_cqe(struct gq_single *s, uint32_t dw3)
 }
 
 /*
- * Also read before a deadline is reported: a reset ends overdue commands
- * (gq_watch). A cancelled group only posts no more, and the only command is
- * posted.
+ * True if the run must leave. It is also checked before a deadline is reported,
+ * because a reset ends overdue commands (gq_watch). A cancelled group only
+ * stops posting, and the only command is posted already.
  */
 GQ_FN bool gq_single_must_leave(const struct gq_run *run)
 {
@@ -147,7 +153,7 @@ GQ_FN bool gq_single_must_leave(const struct gq_run *run)
     return false;
 }
 
-/* No CQE had arrived at `now`. */
+/* Called when no CQE had arrived at `now`. */
 GQ_FN void gq_single_watch(struct gq_single *s, uint64_t now)
 {
     bool late = now - s->start_ns >= s->limit_ns;
@@ -162,8 +168,8 @@ GQ_FN void gq_single_watch(struct gq_single *s, uint64_t now)
 }
 
 /*
- * Returns s->outcome. The clock is read while the load of the CQE is
- * outstanding, and shows a time before it.
+ * Polls for the CQE and returns s->outcome. The clock is read while the load of
+ * the CQE is outstanding, and shows a time before it.
  */
 GQ_FN uint32_t gq_single_poll(struct gq_single *s)
 {
@@ -178,18 +184,19 @@ GQ_FN uint32_t gq_single_poll(struct gq_single *s)
 }
 
 /*
- * The only command of a list, on a queue whose state the host keeps (gq_state).
- * The host computes the other results of the run, so that the end of the
- * command is one store without a wait.
+ * The following functions drive the only command of a list, on a queue whose
+ * state the host keeps (gq_state). The host computes the other results of the
+ * run, so that the end of the command is one store without a wait.
  *
  *   driver   gq_single_send(), gq_single_poll() until it has ended,
  *            gq_single_report()
- *   host     gq_single_complete(), when it has seen the outcome
+ *   host     gq_single_complete() once it has seen the outcome
  */
 
 /*
- * state is the host's, before the run. The last entry of the ring is excluded:
- * it has no tracker, by which recovery finds commands in flight.
+ * True if the list can be driven so. state is the host's, before the run. The
+ * last entry of the ring is excluded, because it has no tracker, by which
+ * recovery finds commands in flight.
  */
 GQ_FN bool gq_single_suits(const struct gq_run *run, const struct gq_port *port,
                            const struct gq_state *state)
@@ -197,7 +204,7 @@ GQ_FN bool gq_single_suits(const struct gq_run *run, const struct gq_port *port,
     return run->n_cmds == 1 && state->sq_tail == state->cq_head && state->sq_tail < port->depth - 1;
 }
 
-/* Records the command in flight for recovery, as the trackers of a round. */
+/* Records the command in flight for recovery, like the trackers of a round. */
 GQ_FN void gq_single_track(const struct gq_single *s)
 {
     for (uint32_t cid = 0; cid < s->port->depth - 1; cid++)
@@ -219,7 +226,7 @@ GQ_FN void gq_single_report(const struct gq_single *s, struct gq_state *state)
     gq_store_pair(&state->outcome, s->outcome, s->status);
 }
 
-/* state as before the run, except outcome and status. */
+/* Completes the result. state is as before the run, except outcome and status. */
 GQ_FN void gq_single_complete(struct gq_state *state, uint32_t *result)
 {
     bool done = state->outcome == GQ_OUT_DONE, seen = done || state->outcome == GQ_OUT_BROKEN;

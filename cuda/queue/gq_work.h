@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Work of a queue pair's driver (a kernel or a host thread), and its results.
- * Plain data in memory of both sides; C11 and CUDA.
+ * Work of the driver of a queue pair (a kernel or a host thread), and its
+ * results. Plain data in memory of both sides; C11 and CUDA.
  */
 #ifndef CUDA_QUEUE_GQ_WORK_H
 #define CUDA_QUEUE_GQ_WORK_H
@@ -14,67 +14,76 @@
 
 #define GQ_MAX_QUEUES 128u
 
-/* One NVMe command: LBAs and memory. */
+/* One NVMe command: its LBAs and memory. */
 struct gq_cmd {
     uint64_t slba;
     uint64_t prp1;
     uint64_t prp2;
-    uint32_t nlb; /* LBAs - 1, as CDW12 has it */
+    uint32_t nlb; /* LBAs - 1, as in CDW12 */
     uint32_t reserved;
 };
 static_assert(sizeof(struct gq_cmd) == 32, "a warp reads 32 commands as 1 KiB");
 
-/* The result of a command: GQ_PENDING until its completion was seen, then GQ_ENDED | status. */
+/*
+ * The result of a command is GQ_PENDING until its completion was seen, then
+ * GQ_ENDED | status.
+ */
 #define GQ_PENDING 0u
 #define GQ_ENDED   0x80000000u
 
-/* A copy between staging and buffer, or zeros to write, before or after the commands. */
+/*
+ * A copy between staging and buffer, or zeros to write, before or after the
+ * commands.
+ */
 struct gq_copy {
     uint64_t dst;
     uint64_t src; /* 0: zeros */
     uint64_t len;
-    uint32_t cmd; /* copied only when this command succeeded; GQ_COPY_ALWAYS: in any case */
+    uint32_t cmd; /* copied only if this command succeeded; GQ_COPY_ALWAYS: always */
     uint32_t reserved;
 };
 static_assert(sizeof(struct gq_copy) == 32, "pieces are read by a kernel");
 #define GQ_COPY_ALWAYS UINT32_MAX
 
-/* Bits of *gq_run.flags, set by the host while a run is under way. */
+/* Bits of *gq_run.flags, which the host sets during a run. */
 #define GQ_FLAG_CANCEL 1u /* post no more, drain, end */
 #define GQ_FLAG_LEAVE  2u /* before a reset: end now, with commands in flight */
 
 /*
- * Words in memory of the executor by which the queues of a run of reads deal its
- * list among themselves. The first two are zero between runs: the last group
- * resets them.
+ * Words in the executor's memory by which the queues of a run of reads deal its
+ * list among themselves. The first two are zero between runs, because the last
+ * group resets them.
  */
 struct gq_dealing {
     uint32_t next; /* the first read that no group has taken */
-    uint32_t left; /* groups that take no more */
-    uint32_t runs; /* that have ended; not reset */
+    uint32_t left; /* number of groups that take no more */
+    uint32_t runs; /* number of runs that have ended; not reset */
     uint32_t reserved;
 };
 
 /*
- * Parameters common to all queues of one run, read-only meanwhile. The list is
- * of commands, or of reads (gq_reads.h), for which cmds is not used.
+ * Parameters common to all queues of a run, read-only during the run. The list
+ * is of commands, or of reads (gq_reads.h), for which cmds is not used.
  */
 struct gq_run {
     const struct gq_cmd *cmds;
-    uint32_t *results;               /* n_cmds; of reads: may be NULL */
-    const volatile uint32_t *flags;  /* GQ_FLAG_*, the executor's; NULL: none */
-    const volatile uint32_t *cancel; /* the caller's, not zero: as GQ_FLAG_CANCEL; NULL: never */
-    /* NULL, or words that equal leave_value when a lease has ended: as GQ_FLAG_LEAVE. */
+    uint32_t *results;               /* n_cmds entries; may be NULL for reads */
+    const volatile uint32_t *flags;  /* GQ_FLAG_* from the executor; NULL: none */
+    const volatile uint32_t *cancel; /* the caller's; not 0: like GQ_FLAG_CANCEL; may be NULL */
+    /*
+     * NULL, or words that equal leave_value when a lease has ended; this acts like
+     * GQ_FLAG_LEAVE.
+     */
     const volatile uint32_t *leave[2];
-    /* Of reads: the groups take portions; NULL: dealt in turn, not with a prefetch warp. */
+    /* For reads: groups take portions. NULL: dealt in turn, not with a prefetch warp. */
     struct gq_dealing *dealing;
     struct nvme_transport *kick; /* CPU only: notified after doorbell stores; may be NULL */
     uint64_t command_ns;         /* deadline of a command */
     uint64_t budget_ns;          /* for the whole list; 0: no limit */
-    uint32_t n_cmds;             /* of the list: commands, or reads */
+    uint32_t n_cmds;             /* commands or reads of the list */
     uint32_t n_queues;
-    uint16_t group_shift;   /* the list is dealt to queues in groups of 1 << group_shift at most */
-    uint16_t least_portion; /* with dealing, reads; 0: GQ_LEAST_PORTION */
+    uint16_t group_shift;   /* the list is dealt to queues in groups of at most 1 << group_shift */
+    uint16_t least_portion; /* minimum reads of a portion with dealing; 0: GQ_LEAST_PORTION */
     uint32_t nsid;
     uint32_t opcode; /* NVME_IO_READ or NVME_IO_WRITE */
     uint32_t leave_value;
@@ -83,11 +92,11 @@ struct gq_run {
 /*
  * The low bits of a CID, gq_bits_of(depth - 1), are the index of its tracker;
  * no index has all of them set. The bits above, below GQ_CID_LONE, change with
- * each command that has the index: a second completion of a command does not
- * end the next one. With up to 64 entries there are 512 values, with 1,024
- * entries 32, with more than 16,384 one.
+ * each command that has the index, so that a second completion of a command
+ * does not end the next one. With up to 64 entries there are 512 values, with
+ * 1,024 entries 32, with more than 16,384 one.
  *
- * GQ_CID_LONE is set where the other bits are the number of an SQ entry
+ * GQ_CID_LONE is set if the other bits are the number of an SQ entry
  * (gq_single.h). No CID is FFFFh.
  */
 #define GQ_CID_LONE 0x8000u
@@ -101,7 +110,7 @@ struct gq_tracker {
 #define GQ_TRACKER_CID(tracker) ((tracker)->cid_tag >> 16)
 #define GQ_TRACKER_FREE         0xf0000000u
 
-/* A queue pair at the addresses of its driver. */
+/* A queue pair at its driver's addresses. */
 struct gq_port {
     struct nvme_sqe *sq;
     struct nvme_cqe *cq;
@@ -122,24 +131,27 @@ enum gq_outcome {
     GQ_OUT_LEFT = 5,      /* by GQ_FLAG_LEAVE: commands may be in flight */
 };
 
-/* The mutable part of a queue pair, carried by the host from one run to the next. */
+/*
+ * The mutable part of a queue pair, which the host carries from one run to the
+ * next.
+ */
 struct gq_state {
     uint32_t sq_tail;
     uint32_t cq_head;
     uint32_t phase;         /* of the CQE expected at cq_head */
     uint32_t cq_db_pending; /* not 0: cq_head was not stored to the CQ doorbell */
-    uint32_t first_cid;     /* that of index 0 when it is first posted in the next run of rounds */
+    uint32_t first_cid;     /* CID of index 0 when it is first posted in the next run of rounds */
     uint32_t in_flight;
     uint32_t sent;     /* commands posted by this run */
     uint32_t progress; /* changes every GQ_FLAGS_NS while the run makes progress */
     uint32_t outcome;
     /*
-     * Adjacent to outcome: of the only command of a list (gq_single_report), or
-     * of a run of reads, see below.
+     * Adjacent to outcome. The status of the only command of a list
+     * (gq_single_report), or of a run of reads (see below).
      */
     uint32_t status;
     /* Results of a run of reads that has ended (gq_report_reads). */
-    uint32_t status_of; /* index of the first read with a status; `status` is its status */
+    uint32_t status_of; /* index of the first read with a status, which is in `status` */
     uint32_t bad;       /* lowest index of a read without all its bytes; UINT32_MAX: none */
     uint64_t bytes;     /* bytes of the reads that this run has begun */
 };
