@@ -49,7 +49,7 @@ struct bd_queue {
     struct nvme_dma lists;  /* one page per tracker: PRP list or DSM range */
     struct nvme_dma bounce; /* bounce_len bytes per tracker */
     size_t bounce_len;
-    struct bd_tracker *trackers; /* depth - 1 */
+    struct bd_tracker *trackers; /* depth - 1 elements */
     uint16_t *free;              /* stack of their indices */
     unsigned nfree, ntrackers;
     /*
@@ -80,7 +80,7 @@ struct nvme_bdev {
     struct nvme_ctrlr *c;
     uint32_t nsid, lba_size;
     bool no_write_zeroes; /* atomic: not supported, or refused when tried */
-    uint64_t progress;    /* atomic: counts completions; waiters tell slow from stuck by it */
+    uint64_t progress;    /* atomic: counts completions and recovery steps */
 
     pthread_mutex_t lock; /* protects free, waiters, failed, owners and parked */
     struct bd_queue *free;
@@ -105,7 +105,7 @@ struct bd_batch {
     size_t n;
     size_t at;     /* index of the io being cut */
     uint64_t done; /* bytes of that io already cut */
-    uint64_t iova; /* of its buf, 0 if it must be bounced; valid if done > 0 */
+    uint64_t iova; /* address of buf, 0 if it must be bounced; valid if done > 0 */
 };
 
 /* bd_nvme_region.c */

@@ -29,7 +29,7 @@ struct bd_info {
     bool volatile_cache; /* writes are durable only after bd_flush or with BD_FUA */
     bool read_only;
     bool discards; /* true if BD_DISCARD has an effect */
-    char name[64]; /* for messages: path, or controller and namespace */
+    char name[64]; /* name for messages: path, or controller and namespace */
 };
 
 enum bd_op { BD_READ, BD_WRITE, BD_WRITE_ZEROES, BD_DISCARD, BD_FLUSH };

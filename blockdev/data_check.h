@@ -37,7 +37,7 @@ extern "C" {
 
 struct data_check_piece {
     uint64_t offset; /* on the device; a multiple of its LBA size, as is len */
-    size_t at, len;  /* in the buffer; `at` is a multiple of 64 */
+    size_t at, len;  /* place in the buffer; `at` is a multiple of 64 */
 };
 
 /*

@@ -29,7 +29,7 @@ enum bd_kind { BD_KIND_FILE, BD_KIND_SIM, BD_KIND_VFIO, BD_KIND_VFIO_USER };
 struct bd_name {
     enum bd_kind kind;   /* BD_KIND_FILE has no prefix: a file or a block device */
     char path[PATH_MAX]; /* the file, the socket, or the PCI address in its long form */
-    uint32_t nsid;       /* from the string, else 1 */
+    uint32_t nsid;       /* 1 unless the string gives it */
     bool nsid_given;
 };
 
@@ -43,7 +43,7 @@ bool bd_name_is_ctrlr(const struct bd_name *name);
 
 struct bd_open_opts {
     bool noiommu;         /* see vfio.h */
-    unsigned deadline_ms; /* for admin and I/O commands; 0 selects the default of nvme.h */
+    unsigned deadline_ms; /* limit for admin and I/O commands; 0 selects nvme.h's default */
     unsigned silence_ms;  /* see vfio_user.h */
 };
 

@@ -44,7 +44,7 @@ struct nvme_software {
     uint64_t (*submitted)(struct nvme_transport *t, uint16_t qid);
 };
 
-/* Each of the following functions does nothing for hardware. */
+/* The following functions do nothing for a hardware controller. */
 static inline void nvme_kick(struct nvme_transport *t)
 {
     if (t->software)

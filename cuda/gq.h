@@ -70,7 +70,7 @@ struct gq_info {
     unsigned queues, depth;
     uint32_t lba_size;
     uint32_t max_command; /* maximum bytes per command */
-    uint8_t gpu_uuid[16]; /* of the CUDA device; zero without one */
+    uint8_t gpu_uuid[16]; /* UUID of the CUDA device; zero without one */
 };
 
 struct gq_stats {
@@ -201,9 +201,9 @@ int gq_buffer_device(const struct gq_buffer *b, uint64_t *device, uint64_t *len)
  * (gq_region.h).
  */
 struct gq_buffer_iova {
-    uint64_t iova;  /* of the first page; the pages are contiguous */
-    uint64_t prps;  /* of the table of PRP entries for the pages */
-    uint64_t pages; /* of 4096 bytes */
+    uint64_t iova;  /* IOVA of the first page; the pages are contiguous */
+    uint64_t prps;  /* IOVA of the table of PRP entries for the pages */
+    uint64_t pages; /* number of pages of 4096 bytes */
     uint64_t head;  /* bytes from the first page to the buffer's first byte */
 };
 /* Returns -ENOTSUP if the controller cannot reach the memory. */
@@ -245,8 +245,8 @@ struct gq_request {
     uint64_t buffer_offset, file_offset, len;
     const struct gq_file_extent *extents; /* ascending, contiguous; the last one ends at `end` */
     size_t n_extents;
-    uint64_t end;                    /* in the file, bytes */
-    unsigned deadline_ms;            /* for the whole transfer; 0: only the engine's */
+    uint64_t end;                    /* end of the extents in the file, bytes */
+    unsigned deadline_ms;            /* limit of the whole transfer; 0: only the engine's */
     const volatile uint32_t *cancel; /* nonzero stops posting, drains and returns; NULL: never */
     struct gq_listener *listener;    /* may be NULL */
 };
@@ -257,7 +257,7 @@ struct gq_result {
     uint16_t nvme_status; /* first error in stream order, 0 for none */
     bool timed_out, cancelled;
     bool staged;    /* the controller does not reach the buffer, so all bytes were staged */
-    bool partial;   /* this and the next are set by gq_readv() */
+    bool partial;   /* set by gq_readv(), like the next one */
     uint64_t taken; /* bytes */
     /*
      * True if commands may still be in flight and transfer data until
@@ -303,7 +303,7 @@ struct gq_readv {
     struct gq_buffer *buffer;
     const struct gq_file_extent *extents; /* ascending; the last one ends at `end` */
     size_t n_extents;
-    uint64_t end;           /* of the file, or of its mapped part if goes_on; bytes */
+    uint64_t end;           /* end of the file, or of its mapped part if goes_on; bytes */
     bool goes_on;           /* the file continues after `end` */
     struct gq_buffer *list; /* registered with is_list; pieces [first, first + n) are read */
     uint64_t first, n;

@@ -43,7 +43,7 @@ struct gq_launch {
     const volatile uint32_t *cancel; /* NULL means never; may be replaced before wait() */
     bool is_write;
     bool beside;         /* the caller has another run in flight */
-    uint64_t started_ns; /* this and the next belong to the executor */
+    uint64_t started_ns; /* used by the executor, like the next one */
     bool persistent;
 };
 
@@ -52,7 +52,7 @@ struct gq_import {
     struct nvme_mem mem;
     uint64_t base;  /* address of the first page for the executor */
     uint64_t head;  /* bytes from the first page to the first byte of the buffer */
-    void *mapping;  /* for release() */
+    void *mapping;  /* argument of release() */
     size_t map_len; /* bytes */
 };
 
@@ -94,11 +94,11 @@ struct gq_exec_ops {
      * Runs the chunk: copies before commands for writes, after them for reads. A
      * run of reads has an area of staging for each queue number. start() may return
      * before the run has ended; wait() does not. After these errors of start()
-     * nothing has begun: -EAGAIN (not beside another run of the same caller,
-     * because a writer waits for the gate), -ECANCELED and -ETIMEDOUT (the run was
-     * cancelled or its budget spent while it waited), and -ERESTART (all runs were
-     * told to leave). Any other error means that the executor has failed: the state
-     * of the commands and of the run is unknown, and the executor frees no memory
+     * nothing has begun: -EAGAIN (a writer waits for the gate, and the caller has
+     * another run in flight), -ECANCELED and -ETIMEDOUT (the run was cancelled or
+     * its budget spent while it waited), and -ERESTART (all runs were asked to
+     * leave). Any other error means that the executor has failed: the state of
+     * the commands and of the run is unknown, and the executor frees no memory
      * that the run may reach.
      */
     int (*start)(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk);
@@ -124,7 +124,7 @@ struct gq_exec_ops {
 struct gq_exec {
     const struct gq_exec_ops *ops;
     enum gq_executor_kind kind;
-    unsigned tier;  /* of data and queues: 1 or 2 */
+    unsigned tier;  /* tier of data and queues: 1 or 2 */
     bool rings;     /* stores to the controller's doorbells itself */
     char note[192]; /* why it does not, and a remedy */
     bool in_reach;  /* the controller may still reach its memory, so it is not closed */

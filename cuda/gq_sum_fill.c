@@ -4,7 +4,7 @@
 
 #define ONE        0x80000000u /* the polynomial 1, reflected */
 #define LANE_BYTES 4u          /* neighbouring lanes have neighbouring words (gq_data_sums.h) */
-#define PART_BYTES 128u        /* or neighbouring parts of a block */
+#define PART_BYTES 128u        /* neighbouring lanes may instead have neighbouring parts */
 
 /* Multiplies the polynomial by x for each bit of `bytes` appended zero bytes. */
 static uint32_t append(uint32_t crc, unsigned bytes)

@@ -140,7 +140,7 @@ LAY_OFFSET(lay_inode, map_kind, 128);
 LAY_OFFSET(lay_inode, map, 136);
 
 #define LAY_INODE_GPU_BOUND 0x1u /* extents >= 2 MiB, aligned to 2 MiB in file and on device */
-#define LAY_INODE_IMMUTABLE 0x2u /* this and the next two need LAY_INCOMPAT_INODE_FLAGS */
+#define LAY_INODE_IMMUTABLE 0x2u /* LAY_INCOMPAT_INODE_FLAGS, like the next two */
 #define LAY_INODE_APPEND    0x4u
 #define LAY_INODE_NOATIME   0x8u
 #define LAY_INODE_FLAGS \
@@ -218,7 +218,7 @@ struct lay_super {
     le64 incompat;
     le64 blocks; /* size of the file system, including this block */
     le64 free_blocks;
-    le64 inodes;       /* in use */
+    le64 inodes;       /* number of inodes in use */
     le64 bitmap_start; /* contiguous bitmap blocks, one per group */
     le64 bitmap_blocks;
     le64 journal_start;
@@ -268,7 +268,7 @@ LAY_SIZE(lay_bitmap, 4096);
  */
 struct lay_sums {
     struct lay_head head;
-    le64 index; /* of this block in the area */
+    le64 index; /* number of this block in the area */
     le64 reserved;
     le32 sums[LAY_SUMS_ENTRIES];
 };
@@ -313,7 +313,7 @@ LAY_OFFSET(lay_node, u, 64);
 struct lay_dirent {
     le64 key;
     le64 ino;
-    le16 len;         /* of the record, a multiple of 8 */
+    le16 len;         /* length of the record, a multiple of 8 */
     uint8_t type;     /* DT_* of dirent.h */
     uint8_t name_len; /* 1 to 255 */
     uint8_t name[4];  /* name_len bytes; this struct is the smallest record */
@@ -341,7 +341,7 @@ LAY_SIZE(lay_xattr_block, 4096);
  * and zeros up to a multiple of 8 bytes.
  */
 struct lay_xattr {
-    le16 len; /* of the record, a multiple of 8 */
+    le16 len; /* length of the record, a multiple of 8 */
     uint8_t name_len;
     uint8_t reserved;
     le32 value_len;

@@ -16,7 +16,7 @@
 struct options {
     struct tool_device device;
     bool super, journal, json;
-    uint64_t inode, extents, directory; /* or NOT_ASKED */
+    uint64_t inode, extents, directory; /* number of the inode to show, or NOT_ASKED */
 };
 
 /* The device, and the parts read on the way to the requested object. */

@@ -22,9 +22,9 @@ extern "C" {
 struct mkfs_params {
     uint8_t uuid[16];
     const char *label;       /* NULL for none; the caller has checked it with lay_label_ok() */
-    uint64_t bytes;          /* of the file system; 0 selects the whole device */
+    uint64_t bytes;          /* size of the file system; 0 selects the whole device */
     uint64_t journal_blocks; /* 0 selects a size that fits the device */
-    int64_t time_sec;        /* of creation */
+    int64_t time_sec;        /* time of creation */
     uint32_t time_nsec;
     uint8_t hash_seed[16]; /* must be random, or hash collisions can be provoked */
     uint32_t root_uid, root_gid;

@@ -10,7 +10,7 @@
 struct log_transaction {
     uint64_t tid;
     uint64_t pos;
-    uint32_t blocks; /* in the log */
+    uint32_t blocks; /* length in the log */
     uint64_t images, revokes;
     struct lay_time time;
 };
@@ -20,7 +20,7 @@ struct log {
     uint64_t end_pos;
     struct log_transaction *transactions;
     size_t transaction_count;
-    struct image_patch *images; /* in log order */
+    struct image_patch *images; /* images in log order */
     size_t image_count;
     struct image_patch *revokes; /* block, tid */
     size_t revoke_count;

@@ -59,7 +59,7 @@ struct tool_device {
 /* The command line of a tool: options, then one DEVICE. */
 struct tool_syntax {
     const char *usage;
-    const char *short_options; /* for getopt_long(), with TOOL_SHORT_OPTIONS */
+    const char *short_options; /* argument of getopt_long(), ends with TOOL_SHORT_OPTIONS */
     const struct option *long_options;
     /*
      * Handles one of the tool's own options, with optarg. Returns 0, or -1 after an

@@ -30,7 +30,7 @@ struct nvme_ctrlr;
 struct nvme_opts {
     unsigned io_queues;        /* queue pairs to request; 0: as many as the controller has */
     unsigned admin_timeout_ms; /* 0: 10,000 */
-    unsigned io_timeout_ms;    /* for commands of a device of bd_nvme_open(); 0: 10,000 */
+    unsigned io_timeout_ms;    /* limit for I/O of bd_nvme_open() devices; 0: 10,000 */
     char *why;                 /* receives the reason if nvme_ctrlr_open() fails; may be NULL */
     size_t why_len;            /* size of why, its 0 byte included */
 };
@@ -102,8 +102,8 @@ struct nvme_qpair {
     volatile uint32_t *cq_doorbell;
     size_t sq_len, cq_len;     /* bytes mapped at sq and cq, whole pages */
     uint64_t sq_iova, cq_iova; /* addresses for the controller */
-    int fd;                    /* of both rings; the file may contain other memory, too */
-    uint64_t fd_offset;        /* of the SQ in the file; the CQ follows */
+    int fd;                    /* file of both rings; it may contain other memory, too */
+    uint64_t fd_offset;        /* offset of the SQ; the CQ follows */
     struct nvme_share share;   /* nvme_qpair_create_shared() */
     unsigned epoch;            /* the controller's epoch when the queues were created */
 };
@@ -270,7 +270,7 @@ struct nvme_dma {
     void *addr;
     size_t len; /* bytes, whole pages */
     uint64_t iova;
-    int fd; /* of the memory; other allocations may share the file */
+    int fd; /* file of the memory; other allocations may share it */
     uint64_t fd_offset;
 };
 int nvme_dma_alloc(struct nvme_ctrlr *c, size_t len, struct nvme_dma *out);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The admin queue: one command at a time, each with a deadline. */
+/* Sends admin commands, one at a time, each with a deadline. */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>

@@ -64,9 +64,9 @@ struct nvme_ctrlr_info {
     uint32_t namespaces;      /* NN */
     bool volatile_cache;      /* VWC present */
     bool sgl;                 /* SGLs supported for the NVM command set */
-    bool write_zeroes, dsm;   /* from ONCS; Write Zeroes unless a quirk forbids it */
+    bool write_zeroes, dsm;   /* ONCS; a quirk may clear write_zeroes */
     uint64_t max_zeroes;      /* bytes of one WRITE ZEROES (WZSL); 0: no limit */
-    uint64_t max_dsm_lbas;    /* of one DSM range (DMRSL, DMSL); 0: no limit */
+    uint64_t max_dsm_lbas;    /* LBAs of one DSM range (DMRSL, DMSL); 0: no limit */
     unsigned quirks;          /* enum nvme_quirk */
 };
 

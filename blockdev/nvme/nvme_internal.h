@@ -59,7 +59,7 @@ struct nvme_ctrlr {
     struct nvme_transport *t;
     struct nvme_ctrlr_info info;
     uint64_t cap;
-    unsigned quirks; /* from its PCI IDs */
+    unsigned quirks; /* derived from its PCI IDs */
     unsigned admin_timeout_ms, io_timeout_ms;
     unsigned shutdown_ms;
     unsigned queues_requested;
@@ -68,7 +68,7 @@ struct nvme_ctrlr {
     bool settled;                  /* atomic; after a failure: it touches no memory any more */
     unsigned epoch;                /* atomic; written under admin_lock */
     unsigned retries;              /* atomic; resets since an I/O command last completed */
-    struct nvme_counters counters; /* each atomic: nvme_count() */
+    struct nvme_counters counters; /* atomic; see nvme_count() */
     bool unanswered;               /* atomic; a read got no answer since nvme_answered() */
 
     pthread_mutex_t reset_lock; /* protects users; held during a reset */
@@ -85,7 +85,7 @@ struct nvme_ctrlr {
 
     pthread_mutex_t lock; /* protects qids, lost_qids and orphans */
     uint64_t qids[NVME_QID_WORDS];
-    uint64_t lost_qids[NVME_QID_WORDS]; /* of pairs that only a reset can end */
+    uint64_t lost_qids[NVME_QID_WORDS]; /* pairs that only a reset can end */
     struct nvme_orphan *orphans;
 
     /* Protects the members below, and the transport's map() and unmap(). */
@@ -137,7 +137,7 @@ void nvme_ctrlr_kick_queue(struct nvme_ctrlr *c, uint16_t qid);
  */
 /* Returns 0, or -errno with the reason in *what. */
 int nvme_check_cap(const struct nvme_ctrlr *c, const char **what);
-int nvme_disable_any(struct nvme_ctrlr *c); /* from any state, in at most 2 * nvme_ready_ms() */
+int nvme_disable_any(struct nvme_ctrlr *c); /* any state; at most 2 * nvme_ready_ms() */
 int nvme_disable(struct nvme_ctrlr *c);     /* after an enable that succeeded or failed */
 /*
  * Resets and disables it by the transport. Returns -ENOTSUP if the transport

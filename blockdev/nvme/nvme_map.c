@@ -28,7 +28,7 @@
 /* A region that is a part of a file, and the number of its mappings. */
 struct nvme_file_map {
     int fd;
-    uint64_t offset, len; /* in the file, bytes */
+    uint64_t offset, len; /* range of the file in bytes */
     uint64_t iova;
     unsigned users;
     struct nvme_file_map *next;

@@ -41,7 +41,7 @@ enum nvme_reg {
 #define NVME_CAP_CQR(cap)    ((uint32_t)(((cap) >> 16) & 0x1))
 #define NVME_CAP_TO(cap)     ((uint32_t)(((cap) >> 24) & 0xff)) /* units of 500 ms */
 #define NVME_CAP_DSTRD(cap)  ((uint32_t)(((cap) >> 32) & 0xf))
-#define NVME_CAP_CSS_SEVERAL 0x40u /* in CAP.CSS: command sets other than NVM */
+#define NVME_CAP_CSS_SEVERAL 0x40u /* bit of CAP.CSS: command sets other than NVM */
 #define NVME_CAP_CSS(cap)    ((uint32_t)(((cap) >> 37) & 0xff))
 #define NVME_CAP_MPSMIN(cap) ((uint32_t)(((cap) >> 48) & 0xf))
 #define NVME_CAP_MPSMAX(cap) ((uint32_t)(((cap) >> 52) & 0xf))
@@ -70,7 +70,7 @@ struct nvme_sqe {
     uint32_t cdw2;
     uint32_t cdw3;
     uint64_t mptr;
-    uint64_t prp1; /* or first half of an SGL descriptor */
+    uint64_t prp1; /* may hold the first half of an SGL descriptor */
     uint64_t prp2;
     uint32_t cdw10;
     uint32_t cdw11;
@@ -212,7 +212,7 @@ enum nvme_status_value {
     NVME_ERR_INVALID_PRP_OFFSET = 0x013,
     NVME_ERR_INTERRUPTED = 0x021,
     NVME_ERR_TRANSPORT = 0x022,
-    NVME_ERR_MEDIA_NOT_READY = 0x024, /* for admin commands */
+    NVME_ERR_MEDIA_NOT_READY = 0x024, /* admin commands only */
     NVME_ERR_LBA_RANGE = 0x080,
     NVME_ERR_CAPACITY = 0x081,
     NVME_ERR_NS_NOT_READY = 0x082,

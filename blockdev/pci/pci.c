@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* PCI devices as sysfs describes them. */
+/* Reads the properties of PCI devices from sysfs. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>

@@ -40,7 +40,7 @@ struct pci_device {
     unsigned group_devices; /* devices in that group, itself included, bridges not counted */
     int numa_node;          /* -1: unknown */
     uint64_t bar0_len;      /* bytes */
-    char link_speed[32];    /* from sysfs: "16.0 GT/s PCIe" */
+    char link_speed[32];    /* sysfs text: "16.0 GT/s PCIe" */
     unsigned link_width, link_width_max;
     bool can_reset;
 };

@@ -39,7 +39,7 @@ enum use_rank {
 
 struct use {
     const char *root;
-    enum use_rank rank; /* of the sentence in why */
+    enum use_rank rank; /* severity of the sentence in why */
     int rc;
     char *why;
     size_t len;

@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 struct vfio_user_opts {
-    unsigned timeout_ms; /* for the connection and each message; 0: 10,000 */
+    unsigned timeout_ms; /* limit for the connection and each message; 0: 10,000 */
     unsigned silence_ms; /* how long a reset waits for a silent server; 0: 20,000 */
 };
 

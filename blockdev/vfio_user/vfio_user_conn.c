@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Messages over the socket: one command at a time, each with a deadline. */
+/* Exchanges messages over the socket: one command at a time, with a deadline. */
 #include <assert.h>
 #include <errno.h>
 #include <poll.h>

@@ -52,8 +52,8 @@ __attribute__((format(printf, 3, 4))) int vfio_user_fail(const struct vfio_user_
 struct vfio_user_conn {
     int fd;
     unsigned timeout_ms; /* per call */
-    unsigned silence_ms; /* of vfio_user_opts; 0 during open: no reply may be late */
-    uint16_t id;         /* of the last command */
+    unsigned silence_ms; /* see vfio_user_opts; 0 during open: no reply may be late */
+    uint16_t id;         /* ID of the last command */
     bool late;           /* its reply is still missing; atomic, read without the lock */
     uint16_t late_command;
     uint64_t late_since; /* ns, while late: the time when its deadline passed */
@@ -85,7 +85,7 @@ struct vfio_user_msg {
     bool counts; /* a register access or reset: these eventually end a silent connection */
     /* For vfio_user_exchange() only: */
     unsigned late_ms; /* wait for the late reply to an earlier command */
-    uint64_t iova;    /* of the DMA region to map or unmap */
+    uint64_t iova;    /* IOVA of the DMA region to map or unmap */
 };
 
 /*
@@ -137,7 +137,7 @@ int vfio_user_parse_device(const void *payload, size_t len, bool *can_reset,
  */
 struct vfio_user_region {
     uint64_t size;
-    uint64_t offset; /* of the region in its file */
+    uint64_t offset; /* offset of the region in its file */
     unsigned n_areas;
     struct vfio_user_sparse_area areas[VFIO_USER_MAX_AREAS];
 };
@@ -159,7 +159,7 @@ struct vfio_user {
     pthread_mutex_t lock; /* protects the fields below: one message at a time */
     struct vfio_user_conn conn;
     struct nvme_iova iova;
-    uint64_t late_iova; /* of the DMA_MAP or DMA_UNMAP whose reply is late */
+    uint64_t late_iova; /* IOVA of the DMA_MAP or DMA_UNMAP whose reply is late */
     uint64_t abandoned; /* region to unmap whose map's caller has not waited; 0: none */
 };
 

@@ -38,7 +38,7 @@ enum vfio_user_command {
     VFIO_USER_DEVICE_SET_IRQS = 8,
     VFIO_USER_REGION_READ = 9,
     VFIO_USER_REGION_WRITE = 10,
-    VFIO_USER_DMA_READ = 11,  /* from the server, like the next one */
+    VFIO_USER_DMA_READ = 11,  /* sent by the server, like the next one */
     VFIO_USER_DMA_WRITE = 12, /* only for memory mapped without a descriptor */
     VFIO_USER_DEVICE_RESET = 13,
     VFIO_USER_DIRTY_PAGES = 14,
@@ -48,7 +48,7 @@ enum vfio_user_command {
 struct vfio_user_header {
     uint16_t id; /* chosen by the sender; a reply repeats it */
     uint16_t command;
-    uint32_t size;  /* of the whole message including this header */
+    uint32_t size;  /* bytes of the whole message including this header */
     uint32_t flags; /* VFIO_USER_TYPE_MASK, VFIO_USER_NO_REPLY, VFIO_USER_ERROR */
     uint32_t error; /* an errno in a reply with VFIO_USER_ERROR; may be 0 even then */
 };
@@ -93,9 +93,9 @@ static_assert(sizeof(struct vfio_user_version) == 4, "version is 4 bytes");
  * has no payload.
  */
 struct vfio_user_dma_map {
-    uint32_t argsz;  /* of this struct */
+    uint32_t argsz;  /* size of this struct */
     uint32_t flags;  /* VFIO_USER_DMA_READ_ALLOWED, VFIO_USER_DMA_WRITE_ALLOWED */
-    uint64_t offset; /* in the descriptor's file */
+    uint64_t offset; /* offset in the descriptor's file */
     uint64_t addr;   /* the IOVA */
     uint64_t size;   /* bytes */
 };
@@ -140,7 +140,7 @@ struct vfio_user_region_info {
     uint32_t index; /* VFIO_PCI_*_REGION_INDEX */
     uint32_t cap_offset;
     uint64_t size;
-    uint64_t offset; /* of the region in the descriptor's file */
+    uint64_t offset; /* offset of the region in the descriptor's file */
 };
 static_assert(sizeof(struct vfio_user_region_info) == 32, "region info is 32 bytes");
 static_assert(offsetof(struct vfio_user_region_info, size) == 16, "size at byte 16");
@@ -162,7 +162,7 @@ struct vfio_user_sparse_mmap {
 static_assert(sizeof(struct vfio_user_sparse_mmap) == 16, "sparse mmap head is 16 bytes");
 
 struct vfio_user_sparse_area {
-    uint64_t offset; /* in the region; add the region's offset for mmap(2) */
+    uint64_t offset; /* offset in the region; add the region's offset for mmap(2) */
     uint64_t size;
 };
 static_assert(sizeof(struct vfio_user_sparse_area) == 16, "sparse area is 16 bytes");
@@ -182,7 +182,7 @@ static_assert(sizeof(struct vfio_user_irq_info) == 16, "IRQ info is 16 bytes");
  * interrupts. The reply has no payload.
  */
 struct vfio_user_irq_set {
-    uint32_t argsz; /* of the payload including the data */
+    uint32_t argsz; /* size of the payload including the data */
     uint32_t flags; /* VFIO_IRQ_SET_* */
     uint32_t index;
     uint32_t start;

@@ -61,7 +61,7 @@ static bool table_is_full(struct gq_engine *e)
 }
 
 /*
- * Does the part of an import that can run beside transfers. Untouched pages,
+ * Does the part of an import that can run alongside transfers. Untouched pages,
  * perhaps half of the machine's memory, are allocated here and not when they
  * are pinned.
  */

@@ -14,7 +14,7 @@
 
 #define GQ_WORKSPACES 8u
 #define GQ_JOB_RUNS   2u /* chunks of a transfer in flight at once */
-#define GQ_JOB_CHUNKS 3u /* these, and one that is planned meanwhile */
+#define GQ_JOB_CHUNKS 3u /* the runs, and one chunk that is planned meanwhile */
 
 enum gq_queue_use {
     GQ_QUEUE_FREE,
@@ -86,7 +86,7 @@ struct gq_engine {
     struct nvme_ctrlr *ctrlr;
     struct nvme_ns_info ns;
     struct gq_exec *exec;
-    struct gq_options opts; /* with defaults filled in */
+    struct gq_options opts; /* options with the defaults filled in */
     struct gq_info info;
 
     struct nvme_user user;           /* registration with the controller: gq_recover.c */
@@ -99,7 +99,7 @@ struct gq_engine {
     uint64_t queue_staging; /* offset in staging of the areas for reads, one per queue */
     uint32_t queue_area;    /* bytes of such an area */
     uint32_t lane_staging;  /* bytes of an area per lane */
-    uint32_t long_staging;  /* the same in a long transfer, which uses fewer lanes */
+    uint32_t long_staging;  /* the same for a long transfer, which uses fewer lanes */
     bool stages;            /* the controller does not reach device memory */
     struct gq_part_sums part_sums;
     struct gq_import maps; /* memory of the executor: GQ_READV_EXTENTS extents per workspace */

@@ -232,8 +232,8 @@ static bool has_not_begun(int err)
 
 /*
  * Starts a run of the next list. Returns -ECANCELED or -ETIMEDOUT if it is too
- * late, -ERESTART if a reset comes first, -EAGAIN if it cannot run beside the
- * other run, or the error of the executor.
+ * late, -ERESTART if a reset comes first, -EAGAIN if it cannot run alongside
+ * the other run, or the error of the executor.
  */
 static int start_list(struct gq_job *j)
 {

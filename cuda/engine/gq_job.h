@@ -45,7 +45,7 @@ struct gq_job_kind {
 /* A share of a job's queues, and the list that they execute. */
 struct gq_job_run {
     struct gq_launch launch;
-    const uint16_t *queues; /* of the job's reservation */
+    const uint16_t *queues; /* queues of the job's reservation */
     unsigned n_queues, index;
     bool failed; /* the executor has failed: the state of the list is unknown */
 };
@@ -78,7 +78,7 @@ struct gq_job {
     struct gq_job_run runs[GQ_JOB_RUNS]; /* list i is run by runs[i % n_runs] */
     unsigned n_runs;
     unsigned filled, started, ended; /* lists */
-    int err;                         /* of the last step */
+    int err;                         /* error of the last step */
     int stop;                        /* the error because of which no further list is started */
 
     /*

@@ -32,10 +32,10 @@ struct readv {
     struct gq_job job;
     const struct gq_readv *req;
     uint64_t queues;                      /* number to reserve */
-    struct gq_reads reads;                /* of the slice */
+    struct gq_reads reads;                /* reads of the slice */
     bool sums_parts;                      /* req->part_sums is filled in */
     struct gq_read_desc *desc;            /* all pieces, at the executor's address */
-    volatile struct gq_read_desc *pieces; /* the same at the host's address */
+    volatile struct gq_read_desc *pieces; /* the pieces at the host's address */
     uint64_t at, n;                       /* the slice: its first piece and its number of pieces */
     uint64_t slices;                      /* number of slices that may still be cut off */
     struct tally last;                    /* result of the last run over the slice */

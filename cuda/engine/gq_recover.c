@@ -361,7 +361,7 @@ static bool try_recreate(struct gq_engine *e, unsigned i)
 
 /*
  * Takes the steps of recovery in turn. Returns 0 if the commands of the queue
- * have ended; *usable tells whether it can be driven again. CSTS is read first,
+ * have ended; *usable says whether it can be driven again. CSTS is read first,
  * so that no time is spent on admin commands to a failed controller.
  */
 static int recover_by_steps(struct gq_engine *e, unsigned i, bool *usable)

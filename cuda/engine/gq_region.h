@@ -11,7 +11,7 @@
 #include "cuda/queue/gq_prp.h"
 
 struct gq_region {
-    uint64_t iova; /* of the first page; the region is contiguous */
+    uint64_t iova; /* IOVA of the first page; the region is contiguous */
     uint64_t base; /* the executor's address of the first page */
     uint64_t pages;
     struct nvme_dma prps;

@@ -52,8 +52,8 @@ unsigned gq_tuner_choice(const struct gq_tuner *t);
 unsigned gq_tuner_next(const struct gq_tuner *t);
 /*
  * Adds a sample: a sufficiently long transfer that was given gq_tuner_next(),
- * took `queues` queues, and ran beside no other transfer. With another number
- * of queues, or if it failed (ns is 0), it counts without a rate.
+ * took `queues` queues, and ran alongside no other transfer. With another
+ * number of queues, or if it failed (ns is 0), it counts without a rate.
  */
 void gq_tuner_add(struct gq_tuner *t, unsigned queues, uint64_t bytes, uint64_t ns);
 

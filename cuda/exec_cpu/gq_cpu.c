@@ -208,7 +208,7 @@ static void drive_all(struct gq_cpu *cpu, const struct gq_cpu_drive *d)
 }
 
 /*
- * Only prepares the run, because no thread runs beside the caller; wait()
+ * Only prepares the run, because no thread runs alongside the caller; wait()
  * executes it. With proxied doorbells the proxy notifies the controller.
  */
 static int cpu_start(struct gq_exec *x, struct gq_launch *l, const struct gq_chunk *chunk)

@@ -121,7 +121,7 @@ static int cuda_start(struct gq_exec *x, struct gq_launch *l, const struct gq_ch
         err = begin_run(cu, l, chunk);
     if (!err)
         return 0;
-    /* Kernels launched before the error are told to leave. */
+    /* Kernels launched before the error are asked to leave. */
     __atomic_store_n(run->flags, GQ_FLAG_LEAVE, __ATOMIC_RELAXED);
     gq_cuda_wait_run(cu, l, chunk);
     gq_gate_leave(&cu->gate);

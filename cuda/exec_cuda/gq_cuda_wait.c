@@ -17,7 +17,7 @@
 /* Times of a kernel's progress and of the request to leave. */
 struct watch {
     uint64_t start_ns, progress_ns;
-    uint64_t leave_ns; /* 0: not told to leave */
+    uint64_t leave_ns; /* 0: not asked to leave */
     uint32_t progress; /* sum of the states' counters at the last check */
 };
 

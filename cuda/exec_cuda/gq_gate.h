@@ -28,7 +28,7 @@ void gq_gate_destroy(struct gq_gate *g);
 /*
  * Enters the gate shared, for a run. Waits behind writers until it gets in,
  * until the run is cancelled (-ECANCELED), its budget is spent (-ETIMEDOUT; the
- * waiting time is subtracted from it), or all runs are told to leave
+ * waiting time is subtracted from it), or all runs are asked to leave
  * (-ERESTART). flags are the executor's; see GQ_FLAG_LEAVE. A caller that holds
  * the gate for another run must not wait behind a writer: it gets -EAGAIN.
  */

@@ -35,7 +35,7 @@ struct gq_persistent_list {
         struct {
             struct gq_cmd cmd;
             struct gq_copy copy; /* made when the command has succeeded; len 0: none */
-        } one;                   /* with `single` */
+        } one;                   /* used if `single` is set */
     };
 };
 

@@ -27,7 +27,7 @@ struct gq_cids {
     uint32_t pending[GQ_CID_WORDS]; /* one bit per CID: to be posted */
     uint32_t lost;                  /* number of CIDs in state LEFT; if not 0, no CID is claimed */
     uint32_t n_cids;                /* at most depth - 1 and GQ_MAX_CIDS */
-    struct gq_cmd *cmds;            /* n_cids of commands, and of states */
+    struct gq_cmd *cmds;            /* arrays of n_cids elements */
     uint32_t *states;
     uint32_t poll_timing; /* belongs to a reader that waits for a lone command, in its format */
 };

@@ -19,12 +19,12 @@
 
 /* A portion is at most this fraction of an even share of the remaining reads. */
 #define GQ_PORTIONS_OF_SHARE 8u
-#define GQ_LEAST_PORTION     8u /* reads, if gq_run.least_portion is 0 */
+#define GQ_LEAST_PORTION     8u /* in reads; used if gq_run.least_portion is 0 */
 
 /* The portion that a group took last. Zeroed at the start. */
 struct gq_portion {
     uint32_t at, end; /* reads of the list */
-    uint32_t seen;    /* with a counter, the end of the last portion; else the number taken */
+    uint32_t seen;    /* end of the last portion with a counter; else the number taken */
 };
 
 /* Returns the number of reads to take next from the counter. */

@@ -15,9 +15,9 @@
 
 /* The words that a round has loaded. */
 struct gq_lead_round {
-    GQ_LANE_MEMBER(uint32_t, pending); /* of word w->scan + lane */
-    GQ_LANE_MEMBER(uint32_t, dw3);     /* of the CQE number `lane` */
-    GQ_LANE_MEMBER(uint32_t, next);    /* of the CQE that is `lanes` behind that one */
+    GQ_LANE_MEMBER(uint32_t, pending); /* pending bits of word w->scan + lane */
+    GQ_LANE_MEMBER(uint32_t, dw3);     /* last dword of the CQE number `lane` */
+    GQ_LANE_MEMBER(uint32_t, next);    /* last dword of the CQE that is `lanes` behind that one */
     uint32_t words, peeked;
     uint32_t further; /* CQEs in `next`; 0 unless the previous round was full */
 };

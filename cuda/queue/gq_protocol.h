@@ -89,7 +89,7 @@ struct gq_worker {
     uint32_t rank; /* among run->n_queues */
     uint32_t sq_tail, cq_head, phase;
     uint32_t n_free;        /* CIDs on the stack */
-    uint32_t fresh;         /* of them, from the bottom, never taken: entry i has index i */
+    uint32_t fresh;         /* bottom entries never taken: entry i has index i */
     uint32_t first_cid;     /* CID of index 0 when it is first posted */
     uint32_t share;         /* commands of the list that belong to this group */
     uint32_t fetched;       /* number fetched of the share */

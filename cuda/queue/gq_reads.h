@@ -23,8 +23,8 @@
  * map's end.
  */
 struct gq_file_extent {
-    uint64_t offset; /* in the file; bytes, whole LBAs */
-    uint64_t lba;    /* of its first byte, or GQ_LBA_ZERO */
+    uint64_t offset; /* offset in the file; bytes, whole LBAs */
+    uint64_t lba;    /* LBA of the first byte, or GQ_LBA_ZERO */
 };
 static_assert(sizeof(struct gq_file_extent) == 16, "one load of a lane");
 
@@ -61,8 +61,8 @@ GQ_FN uint64_t gq_read_bytes(const struct gq_file_map *map, uint64_t offset, uin
 /* Memory that the controller reaches, with a table of PRPs (gq_prp.h). */
 struct gq_target {
     uint64_t base;      /* the executor's address of the first page */
-    uint64_t iova;      /* of the first page */
-    uint64_t prps_iova; /* of the table of PRP entries */
+    uint64_t iova;      /* IOVA of the first page */
+    uint64_t prps_iova; /* IOVA of the table of PRP entries */
     uint64_t head;      /* bytes from the first page to the target's first byte */
     uint64_t len;       /* bytes of the target */
 };
@@ -70,7 +70,7 @@ struct gq_target {
 /* One read, with any alignment. */
 struct gq_read {
     uint64_t file_offset;
-    uint64_t at; /* its first byte in the target */
+    uint64_t at; /* offset of its first byte in the target */
     uint64_t len;
 };
 static_assert(sizeof(struct gq_read) == 24, "lists are arrays of it");
@@ -98,7 +98,7 @@ static_assert(sizeof(struct gq_read_desc) == 24, "lists are arrays of it");
 /* Returns the index of sample i among n reads. */
 GQ_FN uint64_t gq_read_sample(uint32_t i, uint64_t n)
 {
-    const uint32_t golden_ratio = 0x9e3779b9u; /* its fraction times 2^32 */
+    const uint32_t golden_ratio = 0x9e3779b9u; /* the fraction times 2^32 */
 
     return i * golden_ratio * n >> 32;
 }
@@ -121,7 +121,7 @@ struct gq_reads {
      */
     uint32_t lane_staging;
     uint32_t lanes;      /* lanes that take reads, the first of a group; 0: all */
-    uint32_t filling;    /* of a write: lanes that copy warps serve at once; 0: all */
+    uint32_t filling;    /* writes: lanes that copy warps serve at once; 0: all */
     uint32_t queue_area; /* bytes of a queue's area; 0: GQ_STAGING_LANES parts */
     bool staged;         /* the controller does not reach the target, so all bytes are staged */
     const struct gq_read *list; /* gq_run.n_cmds reads; NULL: `whole` or desc */
@@ -135,7 +135,7 @@ struct gq_reads {
     uint32_t *part_sums; /* gq_readv.part_sums; not with words of checksums; NULL: none */
     bool goes_on;        /* the file continues after map.end */
     bool is_part;        /* the map is of a part: reads not begun keep their results */
-    bool again;          /* of desc only reads with the result GQ_MISMATCH are read */
+    bool again;          /* only reads of desc with the result GQ_MISMATCH are read */
     struct gq_read whole;
     uint32_t unit;        /* bytes of a unit: whole LBAs, a power of two, aligned in the file */
     uint32_t max_command; /* maximum bytes of a command, whole LBAs */

@@ -24,7 +24,7 @@
 /* Progress of a lane in its read. */
 struct gq_cursor {
     uint64_t offset;   /* file offset of the next byte */
-    uint64_t at;       /* of the next byte in the target, counted from its first page */
+    uint64_t at;       /* position of the next byte in the target, from its first page */
     uint64_t left;     /* bytes; 0: only commands in flight remain */
     uint64_t from, to; /* file range of the last extent found; empty: none */
     uint64_t lba;      /* first LBA of that extent */
@@ -79,7 +79,7 @@ struct gq_reader {
     GQ_LANE_MEMBER(uint32_t, bad);       /* lowest index of a failed read of this lane */
     GQ_LANE_MEMBER(uint32_t, status_of); /* lowest index of a read with a status */
     GQ_LANE_MEMBER(uint32_t, status);    /* the status of that read */
-    GQ_LANE_MEMBER(uint64_t, bytes);     /* of the reads that this lane has begun */
+    GQ_LANE_MEMBER(uint64_t, bytes);     /* sum of the reads that this lane has begun */
 };
 
 /* Returns read or unit i as requested. */

@@ -65,7 +65,7 @@ struct gq_mine {
 /* The position of a shared queue, passed from one leader to the next. */
 struct gq_lead {
     uint32_t head;          /* next entry of the CQ */
-    uint32_t phase;         /* of the next CQE */
+    uint32_t phase;         /* phase of the next CQE */
     uint32_t cq_db_pending; /* completions since the last CQ doorbell; in a lock word 1 means any */
     uint32_t in_flight;     /* the SQ's tail is head + in_flight */
     uint32_t lost;          /* CIDs in state LEFT, as of the last round */
@@ -84,9 +84,9 @@ struct gq_sharer {
     uint32_t nsid;
     uint32_t scan; /* the word from which the next round takes pending bits */
     struct gq_port port;
-    struct gq_lead lead; /* for the leader */
+    struct gq_lead lead; /* valid for the leader */
     GQ_LANE_MEMBER(struct gq_mine, mine);
-    GQ_LANE_MEMBER(struct gq_cmd, cmd); /* of a lane that is READY */
+    GQ_LANE_MEMBER(struct gq_cmd, cmd); /* command of a lane that is READY */
 };
 
 /* Returns the number of words of `taken` and `pending` that have CIDs. */

@@ -32,7 +32,7 @@
  */
 struct gq_position {
     uint32_t entry;         /* next entry of both rings */
-    uint32_t phase;         /* of the next CQE */
+    uint32_t phase;         /* phase of the next CQE */
     uint32_t cq_db_pending; /* not 0: `entry` was not stored to the CQ doorbell */
 };
 
@@ -43,9 +43,9 @@ struct gq_single {
      */
     const struct gq_run *run;
     const struct gq_port *port;
-    struct gq_position at;       /* of the command; after its completion, of the next one */
+    struct gq_position at;       /* the command's position; later that of the next one */
     uint32_t outcome;            /* GQ_OUT_RUNNING, _DONE, _TIMED_OUT, _BROKEN, _LEFT */
-    uint32_t status;             /* of the completion: 0 or the drive's error */
+    uint32_t status;             /* status of the completion: 0 or the drive's error */
     uint64_t start_ns, limit_ns; /* start and limit of the command's time */
     uint64_t leave_ns;           /* time of the next check whether to leave */
 };

@@ -79,7 +79,7 @@ struct gq_run {
     struct gq_dealing *dealing;
     struct nvme_transport *kick; /* CPU only: notified after doorbell stores; may be NULL */
     uint64_t command_ns;         /* deadline of a command */
-    uint64_t budget_ns;          /* for the whole list; 0: no limit */
+    uint64_t budget_ns;          /* limit of the whole list; 0: none */
     uint32_t n_cmds;             /* commands or reads of the list */
     uint32_t n_queues;
     uint16_t group_shift;   /* the list is dealt to queues in groups of at most 1 << group_shift */
@@ -116,7 +116,7 @@ struct gq_port {
     struct nvme_cqe *cq;
     volatile uint32_t *sq_doorbell;
     volatile uint32_t *cq_doorbell;
-    struct gq_tracker *trackers; /* depth - 1 */
+    struct gq_tracker *trackers; /* depth - 1 elements */
     uint32_t *free_cids;         /* stack of depth - 1, as they will be posted */
     uint32_t depth;
     uint32_t reserved;
@@ -128,7 +128,7 @@ enum gq_outcome {
     GQ_OUT_CANCELLED = 2, /* nothing in flight, not all posted */
     GQ_OUT_TIMED_OUT = 3, /* commands may be in flight */
     GQ_OUT_BROKEN = 4,    /* the controller completed a command that was not in flight */
-    GQ_OUT_LEFT = 5,      /* by GQ_FLAG_LEAVE: commands may be in flight */
+    GQ_OUT_LEFT = 5,      /* left by GQ_FLAG_LEAVE: commands may be in flight */
 };
 
 /*
@@ -138,7 +138,7 @@ enum gq_outcome {
 struct gq_state {
     uint32_t sq_tail;
     uint32_t cq_head;
-    uint32_t phase;         /* of the CQE expected at cq_head */
+    uint32_t phase;         /* phase of the CQE expected at cq_head */
     uint32_t cq_db_pending; /* not 0: cq_head was not stored to the CQ doorbell */
     uint32_t first_cid;     /* CID of index 0 when it is first posted in the next run of rounds */
     uint32_t in_flight;

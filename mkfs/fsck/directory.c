@@ -11,7 +11,7 @@
 
 #include "mkfs/fsck/salvage.h"
 
-#define NUMBERS  256  /* of names with equal hashes */
+#define NUMBERS  256  /* maximum number of names with equal hashes */
 #define ATTEMPTS 1000 /* names tried for one inode */
 
 static int by_key(const void *a, const void *b)

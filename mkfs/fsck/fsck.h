@@ -55,7 +55,7 @@ struct inode_info {
 #define FIX_CLEAR  0x001u /* free the inode */
 #define FIX_MAP    0x002u /* rebuild map or directory from valid nodes */
 #define FIX_XATTR  0x004u /* rebuild the attributes */
-#define FIX_COUNTS 0x008u /* of the tree, and of blocks */
+#define FIX_COUNTS 0x008u /* counts of the tree, and of blocks */
 #define FIX_SIZE   0x010u /* end of the last extent, or length of the target */
 #define FIX_NLINK  0x020u
 #define FIX_PARENT 0x040u
@@ -78,10 +78,10 @@ struct fsck_conflict {
 /* A change to one name. */
 struct fsck_name_fix {
     uint64_t dir;
-    uint64_t key; /* of an existing name; 0 for a new one */
+    uint64_t key; /* key of an existing name; 0 for a new one */
     uint64_t ino; /* new name: its inode; existing name: 0 removes it */
     uint8_t type;
-    uint8_t kind; /* of a new name: FSCK_NAME_* */
+    uint8_t kind; /* kind of a new name: FSCK_NAME_* */
 };
 #define FSCK_NAME_INODE      0 /* "#INO" */
 #define FSCK_NAME_LOST_FOUND 1 /* "lost+found" */
@@ -138,11 +138,11 @@ struct fsck {
     struct inode_info *inodes; /* eight per inode block */
     uint64_t inodes_used;
     bool has_header;               /* the journal's header is valid, so the next two are known */
-    uint64_t super_tid;            /* of the superblock in block 0 */
-    uint64_t next_tid;             /* of the transaction after the log's last one */
+    uint64_t super_tid;            /* tid of the superblock in block 0 */
+    uint64_t next_tid;             /* tid of the transaction after the log's last one */
     bool replayed;                 /* the log held transactions */
     bool incomplete;               /* something was unreadable, so its contents are unknown */
-    uint64_t found[PROBLEM_COUNT]; /* in all rounds */
+    uint64_t found[PROBLEM_COUNT]; /* counts over all rounds */
 
     /* State of this round: */
     unsigned round;  /* starts at 1 */

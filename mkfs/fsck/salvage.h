@@ -15,7 +15,7 @@ struct salvaged_name {
 struct salvaged {
     struct fsck_list extents; /* struct lay_extent, each valid by itself */
     struct fsck_list names;   /* struct salvaged_name */
-    struct fsck_list bytes;   /* of the names, 8 per item */
+    struct fsck_list bytes;   /* bytes of the names, 8 per item */
     struct fsck_list nodes;   /* uint64_t: nodes that were read */
 };
 

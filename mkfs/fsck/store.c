@@ -12,7 +12,7 @@
 #define COPIED     64u   /* blocks copied or created at once */
 
 struct entry {
-    struct entry *next; /* in the same bucket */
+    struct entry *next; /* next entry of the bucket */
     uint64_t block;
     union lay_block b;
 };
