@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A namespace as a block device: opens and closes it, and submits transfers. */
+/* Opens and closes a namespace as a block device, and submits transfers. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The block device as a user of its controller: its threads stop using the
- * rings for a reset.
+ * Implements nvme_user for the block device: its threads stop using the rings
+ * for a reset.
  */
 #include <stddef.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The interface over all block devices: checks the arguments, then calls the
- * device's methods.
+ * The common interface to all block devices checks the arguments, then calls
+ * the device's methods.
  */
 #include <assert.h>
 #include <errno.h>

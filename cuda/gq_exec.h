@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Executor: drives the queue pairs and copies bytes, on a GPU or on host
+ * An executor drives the queue pairs and copies bytes, on a GPU or on host
  * threads. The engine above it (planning, reservations, quarantine) is the same
- * for both.
+ * for both kinds.
  */
 #ifndef CUDA_GQ_EXEC_H
 #define CUDA_GQ_EXEC_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* dump.gpunvme: shows the objects of a file system as text or JSON. */
+/* dump.gpunvme shows the objects of a file system as text or JSON. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdbool.h>

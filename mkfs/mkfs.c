@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * mkfs.gpunvme: creates an empty file system on an image file, a block device
- * or an NVMe drive.
+ * mkfs.gpunvme creates an empty file system on an image file, a block device or
+ * an NVMe drive.
  */
 #include <errno.h>
 #include <getopt.h>

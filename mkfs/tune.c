@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * tune.gpunvme: changes the label or the size of a file system that is not
+ * tune.gpunvme changes the label or the size of a file system that is not
  * mounted.
  */
 #include <errno.h>

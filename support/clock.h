@@ -48,8 +48,8 @@ static inline struct timespec timespec_of_ns(uint64_t ns)
 }
 
 /*
- * pthread_cond_timedwait() until a time of now_ns(). Returns 0 or ETIMEDOUT.
- * The condition variable needs no clock attribute.
+ * Calls pthread_cond_timedwait() with a deadline in now_ns() time. Returns 0 or
+ * ETIMEDOUT. The condition variable needs no clock attribute.
  */
 static inline int cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t until_ns)
 {

@@ -13,8 +13,8 @@
 #include "support/page.h"
 
 /*
- * Low enough that neither the end of a range nor the free page behind it
- * overflows.
+ * The limit is so low that neither the end of a range nor the free page behind
+ * it overflows.
  */
 #define LAST_ADDRESS (UINT64_MAX - 2 * PAGE_BYTES)
 

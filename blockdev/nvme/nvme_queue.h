@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Driving one I/O queue pair from one CPU thread: post entries, ring, poll,
- * release.
+ * Drives one I/O queue pair from one CPU thread: posts entries, rings, polls
+ * and releases.
  *
  * A ring has one owner at a time and no locks; the caller orders a hand-over to
  * another thread. The command identifier belongs to the caller, which uses it

@@ -14,7 +14,8 @@ struct status_entry {
 };
 
 /*
- * In ascending order. Codes not listed map to -EIO and are worth another try.
+ * The codes are in ascending order. Codes not listed map to -EIO and are worth
+ * another try.
  */
 static const struct status_entry table[] = {
     {NVME_ERR_INVALID_OPCODE, -ENOTSUP, true},

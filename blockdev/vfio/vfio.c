@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The VFIO transport: opens a drive through one of the kernel's interfaces and
+ * The VFIO transport opens a drive through one of the kernel's interfaces and
  * maps memory.
  */
 #include <errno.h>

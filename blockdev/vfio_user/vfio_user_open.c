@@ -243,8 +243,8 @@ int vfio_user_start(int socket, unsigned timeout_ms, struct nvme_transport **out
 }
 
 /*
- * connect() with a deadline. It waits while the server's queue of clients is
- * full.
+ * Calls connect() with a deadline. The call waits while the server's queue of
+ * clients is full.
  */
 static int connect_within(int fd, const struct sockaddr_un *addr, unsigned timeout_ms)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Plan: cuts a request into NVMe commands at extents, at partial LBAs and at
+ * A plan cuts a request into NVMe commands at extents, at partial LBAs and at
  * the maximum length of a command. It works chunk by chunk, so that memory
  * stays bounded.
  */

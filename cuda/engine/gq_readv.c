@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * READV: runs over slices of the caller's list. The host reads a piece only if
- * an error was reported.
+ * Executes the caller's list of reads in runs, one per slice of the list. The
+ * host reads a piece only if an error was reported.
  */
 #include <errno.h>
 #include <limits.h>

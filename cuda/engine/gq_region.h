@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Region: memory mapped for the controller, with the PRP entries for every
+ * A region is memory mapped for the controller, with the PRP entries for every
  * transfer (gq_prp.h).
  */
 #ifndef CUDA_ENGINE_GQ_REGION_H

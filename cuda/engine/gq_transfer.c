@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* One transfer: lists of commands, each a chunk of the stream. */
+/*
+ * Executes one transfer as lists of commands, one list per chunk of the stream.
+ */
 #include <errno.h>
 
 #include "cuda/engine/gq_job.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Number of queues of large transfers, chosen by measurement. A software
+ * Chooses the number of queues of large transfers by measurement. A software
  * controller serves few queues faster than many, and performs best with one, or
  * the same number, for each of its processors, but does not report how many it
  * has. The rate is not unimodal in the number of queues: with four processors,

@@ -111,7 +111,10 @@ static int cuda_start(struct gq_exec *x, struct gq_launch *l, const struct gq_ch
 
     if (err)
         return err;
-    /* Relaxed: the launch, or the post, orders the store before the kernel. */
+    /*
+     * A relaxed store suffices: the launch, or the post, orders it before the
+     * kernel.
+     */
     __atomic_store_n(run->flags, 0, __ATOMIC_RELAXED);
     l->run.flags = run->flags;
     l->run.dealing = &cu->dealings[l->index];

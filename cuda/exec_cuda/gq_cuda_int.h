@@ -41,9 +41,9 @@ struct gq_cuda {
     struct gq_persistent *persistent;
     struct gq_gate gate;
     /*
-     * Atomic. A kernel did not end in time and may run forever. Memory that it
-     * reaches is not freed any more, and no call is made that may wait for the
-     * device.
+     * Atomic. True if a kernel did not end in time and may run forever. Memory
+     * that it reaches is not freed any more, and no call is made that may wait
+     * for the device.
      */
     bool stuck;
     char *doorbells;             /* GPU address; NULL if not mapped */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Short lists without a launch: the persistent kernel takes them from a tagged
- * slot (gq_tagged_slot.h), one at a time, and drives a queue with each like a
- * launched kernel.
+ * The persistent kernel executes short lists without a launch. It takes them
+ * from a tagged slot (gq_tagged_slot.h), one at a time, and drives a queue with
+ * each like a launched kernel.
  */
 #ifndef CUDA_EXEC_CUDA_GQ_PERSISTENT_H
 #define CUDA_EXEC_CUDA_GQ_PERSISTENT_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Copy warps: additional warps of a block that copy the staged bytes of the
- * lanes that drive its queue. So reading, copying and posting overlap.
+ * Copy warps are additional warps of a block, which copy the staged bytes of
+ * the lanes that drive its queue. In this way reading, copying and posting
+ * overlap.
  *
  * Each lane has one job, because it has one staged command at a time. The job
  * of a read is posted when the command has succeeded, that of a write before

@@ -263,7 +263,7 @@ GQ_FN void gq_fence_results(void)
 {
 }
 
-/* Relaxed, because the flag orders nothing. */
+/* The load is relaxed because the flag orders nothing. */
 GQ_FN uint32_t gq_load_flag(const volatile uint32_t *flag)
 {
     return __atomic_load_n(flag, __ATOMIC_RELAXED);

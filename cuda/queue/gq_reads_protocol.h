@@ -63,7 +63,7 @@ GQ_FN void gq_reads_begin(struct gq_reader *r, struct gq_group group, const stru
     uint32_t lba_size = reads->map.lba_size, room = gq_lane_staging(reads);
 
     gq_begin(w, group, run, port, state, rank);
-    w->each = GQ_EACH < 2 ? GQ_EACH : 2; /* one of the last round, one of this one */
+    w->each = GQ_EACH < 2 ? GQ_EACH : 2; /* a lane has commands of two rounds */
     w->peeks = group.lanes;
     r->reads = reads;
 #ifdef __CUDACC__
@@ -486,7 +486,10 @@ GQ_FN enum gq_round gq_watch_reads(struct gq_reader *r, bool busy)
     uint64_t flags_ns = w->flags_ns;
     enum gq_round round = gq_end_round(w, gq_reads_left(r), busy);
 
-    /* Checked at the interval of the host's flags; commands in flight end as usual. */
+    /*
+     * The limit is checked as often as the host's flags; commands in flight end
+     * as usual.
+     */
     if (r->reads->most && w->flags_ns != flags_ns && w->outcome == GQ_OUT_RUNNING &&
         gq_bytes_taken(r) > r->reads->most)
         gq_drop_reads(r, GQ_READ_OVER);

@@ -101,7 +101,7 @@ struct gq_run {
  */
 #define GQ_CID_LONE 0x8000u
 
-/* Tracker: a command in flight, found by its CID. */
+/* A tracker describes a command in flight, and is found by the CID. */
 struct gq_tracker {
     uint64_t sent_ns;
     uint32_t cmd;     /* index in the list, or >= GQ_TRACKER_FREE */
@@ -146,8 +146,8 @@ struct gq_state {
     uint32_t progress; /* changes every GQ_FLAGS_NS while the run makes progress */
     uint32_t outcome;
     /*
-     * Adjacent to outcome. The status of the only command of a list
-     * (gq_single_report), or of a run of reads (see below).
+     * The status of the only command of a list (gq_single_report), or of a run
+     * of reads (see below). It must be adjacent to outcome.
      */
     uint32_t status;
     /* Results of a run of reads that has ended (gq_report_reads). */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The pass over the directories: checks every name against its inode. */
+/* The pass over the directories checks every name against its inode. */
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>

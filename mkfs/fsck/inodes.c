@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The pass over the inode file: checks every slot and everything that an inode
+ * The pass over the inode file checks every slot and everything that an inode
  * refers to, except names.
  */
 #include <errno.h>
