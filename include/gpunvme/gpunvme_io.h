@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Any file, any memory: reads and writes for programs that know neither mounts nor buffers.
+ * Reads and writes any file from and to any memory, for programs that handle
+ * neither mounts nor buffers.
  *
  *     struct gpunvme_io *io;
  *     struct gpunvme_io_file *f;
@@ -8,25 +9,28 @@
  *     gpunvme_io_file_open(io, fd, &f);
  *     ssize_t n = gpunvme_io_read(f, pointer, bytes, offset, NULL);
  *
- * A file of a gpunvmefs mount is read through that mount, any other regular file or block device
- * through the bounce pipeline (gpunvme_set_options()). Memory is the host's or a GPU's; pointers,
- * offsets and lengths need no alignment, also where the file is open with O_DIRECT: bytes that it
- * cannot move go through a second open file description, without the flag, that the library makes.
- * The library never changes the flags of a caller's description.
+ * A file of a gpunvmefs mount is read through that mount, and any other regular
+ * file or block device through the bounce pipeline (gpunvme_set_options()).
+ * Memory is host memory or GPU memory. Pointers, offsets and lengths need no
+ * alignment, even if the file is open with O_DIRECT: bytes that O_DIRECT cannot
+ * move go through a second open file description without the flag, which the
+ * library opens. It never changes the flags of a caller's description.
  *
- * Buffers are registered at the mounts when a transfer first needs them: one for the CUDA
- * allocation around the pointer, kept until the allocation is gone, so interior pointers of caching
- * allocators cost nothing. Memory that has no such registration (the host's, VMM, managed, pools)
- * takes the pipeline.
+ * The first transfer that needs a buffer registers it at the mount. The buffer
+ * covers the CUDA allocation around the pointer and lasts until the allocation
+ * is freed, so interior pointers of caching allocators cost nothing. Memory
+ * without such a registration (host memory, VMM, managed memory, pools) takes
+ * the pipeline.
  *
- * Functions return 0 or a byte count, or -errno with a sentence in gpunvme_error(), and may be
- * called from any thread. In a child of fork(2) the parent's handles return -EPERM, and closing
- * them does nothing; the child opens handles of its own.
+ * Functions return 0 or a byte count on success, and -errno on failure, which
+ * gpunvme_error() describes. They may be called from any thread. In a child of
+ * fork() the parent's handles return -EPERM, and closing them does nothing; the
+ * child opens handles of its own.
  */
 #ifndef GPUNVME_IO_H
 #define GPUNVME_IO_H
 
-#include "gpunvme.h" /* beside this file also where it is installed */
+#include "gpunvme.h" /* this file's folder, also in an installation */
 
 #ifdef __cplusplus
 extern "C" {
@@ -36,50 +40,68 @@ extern "C" {
 struct gpunvme_io;
 struct gpunvme_io_file;
 
-/* options: as gpunvme_set_options(), for all mounts; NULL: the defaults. */
+/*
+ * Opens a handle. `options` apply to all mounts as in gpunvme_set_options();
+ * NULL selects the defaults.
+ */
 int gpunvme_io_open(const struct gpunvme_options *options, struct gpunvme_io **out);
 /*
- * No call may be under way; asynchronous ones are waited for. All files and registrations end with
- * it, and so does its hold on the mounts, which are busy until then. NULL does nothing.
+ * Waits for asynchronous transfers, then ends all files and registrations, and
+ * releases the mounts, which are busy until then. No other call may be in
+ * progress. NULL does nothing.
  */
 void gpunvme_io_close(struct gpunvme_io *io);
 
 /*
- * The library duplicates fd, which may be closed afterwards; the file that it was open on remains
- * in use until gpunvme_io_file_close(). -EINVAL: neither a regular file nor a block device. A mount
- * that cannot be connected to is used as any other file system.
+ * Opens a file. The library duplicates fd, which the caller may then close; the
+ * open file description stays in use until gpunvme_io_file_close(). Returns
+ * -EINVAL if fd is neither a regular file nor a block device. If the library
+ * cannot connect to a mount, it uses the file like one of any other file system.
  */
 int gpunvme_io_file_open(struct gpunvme_io *io, int fd, struct gpunvme_io_file **out);
 /*
- * No call with f may begin any more. Transfers under way go on, and the last one closes the
- * library's descriptors; as close(2) of any descriptor of a file, that drops the POSIX record locks
- * of the process on the file (not its OFD locks). NULL does nothing.
+ * Closes a file. No further call with f may begin. Transfers in flight continue,
+ * and the last one closes the library's descriptors. As close(2) of any
+ * descriptor of a file does, this drops the POSIX record locks of the process on
+ * the file, but not its OFD locks. NULL does nothing.
  */
 void gpunvme_io_file_close(struct gpunvme_io_file *f);
-/* Returns the library's duplicate of the descriptor, which stays open as long as f. */
+/*
+ * Returns the library's duplicate of the descriptor, which stays open as long
+ * as f.
+ */
 int gpunvme_io_file_fd(const struct gpunvme_io_file *f);
-/* Why no mount serves the file; NULL: one does. Good as long as the file. */
+/*
+ * Returns why no mount serves the file, or NULL if one does. The text is valid
+ * as long as the file.
+ */
 const char *gpunvme_io_file_why(const struct gpunvme_io_file *f);
 
 /*
- * Keeps [addr, +len) registered from now on, at each mount from the first transfer there on. The
- * memory must stay until gpunvme_io_unregister() has returned; after -ETIMEDOUT, until the device
- * was synchronised, as after gpunvme_unregister(). -EEXIST: it overlaps another one;
- * -EINVAL: it leaves its CUDA allocation of which it is a part.
+ * Keeps [addr, +len) registered, at each mount from the first transfer there
+ * on. The memory must stay allocated until gpunvme_io_unregister() has
+ * returned; after -ETIMEDOUT, until the device has been synchronised, as after
+ * gpunvme_unregister(). Returns -EEXIST if the range overlaps another
+ * registration, and -EINVAL if it exceeds its CUDA allocation.
  */
 int gpunvme_io_register(struct gpunvme_io *io, void *addr, size_t len);
-/* addr: as registered, else -ENOENT. Waits for transfers to and from the memory. */
+/*
+ * Waits for transfers of the memory and ends its registration. `addr` is the
+ * registered address, otherwise -ENOENT is returned.
+ */
 int gpunvme_io_unregister(struct gpunvme_io *io, void *addr);
 /*
- * Host memory, zeroed, that the mount of f reaches by itself: as gpunvme_alloc_host(), or plain
- * memory where no mount serves f. Freed by gpunvme_io_unregister(io, *out).
+ * Allocates zeroed host memory that the mount of f can reach, as
+ * gpunvme_alloc_host() does, or plain memory if no mount serves f.
+ * gpunvme_io_unregister(io, *out) frees it.
  */
 int gpunvme_io_alloc_host(struct gpunvme_io_file *f, size_t len, void **out);
 
 /*
- * As gpunvme_read() and gpunvme_write(); a transfer past the end of a registration or of a CUDA
- * allocation is the caller's mistake and bounces. result may be NULL; its `why` is good until this
- * thread's next call.
+ * Behave like gpunvme_read() and gpunvme_write(). A transfer past the end of a
+ * registration or a CUDA allocation is a mistake of the caller and takes the
+ * bounce pipeline. `result` may be NULL; its `why` is valid until the next call
+ * of this thread.
  */
 ssize_t gpunvme_io_read(struct gpunvme_io_file *f, void *addr, size_t len, uint64_t file_offset,
                         struct gpunvme_result *result);
@@ -87,45 +109,51 @@ ssize_t gpunvme_io_write(struct gpunvme_io_file *f, const void *addr, size_t len
                          uint64_t file_offset, struct gpunvme_result *result);
 
 /*
- * As gpunvme_readv(), with buffer_offset counted from addr; all pieces lie in [addr, +len), else
- * -ERANGE for those. buffer_offset is changed while the call lasts.
+ * Behaves like gpunvme_readv(), with buffer_offset relative to addr. Pieces
+ * outside [addr, +len) get -ERANGE. The call modifies buffer_offset while it
+ * lasts.
  */
 int gpunvme_io_readv(struct gpunvme_io_file *f, void *addr, size_t len,
                      struct gpunvme_piece *pieces, size_t n, struct gpunvme_result *result);
 
-/* A transfer by a thread of io. Request and memory belong to the library until done() is called. */
+/*
+ * A transfer made by a thread of io. The library owns the request and uses the
+ * memory until it calls done().
+ */
 struct gpunvme_io_request {
-    void *reserved[2]; /* the library's */
+    void *reserved[2]; /* used by the library */
     struct gpunvme_io_file *file;
     int write;
     void *addr;
     size_t len;
     uint64_t file_offset;
     /*
-     * Not NULL: a read of n_pieces as gpunvme_io_readv(); file_offset means nothing, bytes is 0 or
-     * -errno.
+     * If not NULL, the request reads n_pieces as gpunvme_io_readv() does:
+     * file_offset is ignored, and `bytes` becomes 0 or -errno.
      */
     struct gpunvme_piece *pieces;
     size_t n_pieces;
-    ssize_t bytes;                              /* out: or -errno */
-    struct gpunvme_result result;               /* out: its `why` is good while done() runs */
-    void (*done)(struct gpunvme_io_request *r); /* may free it */
+    ssize_t bytes;                              /* out: bytes moved, or -errno */
+    struct gpunvme_result result;               /* out: `why` is valid while done() runs */
+    void (*done)(struct gpunvme_io_request *r); /* may free the request */
 };
 /*
- * Up to 16 run at a time, in the order of the calls. -errno: done() will not be called; -EINVAL: a
- * write of pieces. gpunvme_error() tells done() why the transfer failed.
+ * Starts a transfer. Up to 16 run at a time, in the order of the calls. If
+ * -errno is returned, done() will not be called; -EINVAL means a write of
+ * pieces. In done(), gpunvme_error() describes the failure of the transfer.
  */
 int gpunvme_io_start(struct gpunvme_io_request *r);
 /*
- * The same for n of them, in order. Successive reads (without pieces) of one file into memory that
- * its mount has registered, in one piece, become one READV: they end together, and the first one's
- * result has the commands of all. How many were started: done() will not be called for the rest.
+ * Starts n transfers in order and returns how many were started; done() will
+ * not be called for the rest. Successive reads without pieces of one file, into
+ * memory of one registration at its mount, are combined into one READV: they
+ * end together, and the result of the first has the commands of all.
  */
 size_t gpunvme_io_start_list(struct gpunvme_io_request *const *requests, size_t n);
 
 /*
- * A transfer in stream order. The pointed-to values are read when the stream reaches the transfer,
- * and must stay valid until then.
+ * A transfer in stream order. The library reads the values behind the pointers
+ * when the stream reaches the transfer; they must stay valid until then.
  */
 struct gpunvme_io_async {
     int write;
@@ -133,17 +161,22 @@ struct gpunvme_io_async {
     const size_t *len;
     const int64_t *file_offset;
     const int64_t *addr_offset; /* bytes, added to addr */
-    int64_t *bytes;             /* host memory: bytes moved or -errno, before the stream goes on */
-    /* NULL, or called by a thread of io when *bytes is set and the stream still waits. */
+    int64_t *bytes; /* host memory: bytes moved or -errno, set before the stream continues */
+    /*
+     * NULL, or a function that a thread of io calls after *bytes is set, while
+     * the stream still waits.
+     */
     void (*done)(void *arg, const struct gpunvme_io_async *a, const struct gpunvme_result *result);
     void *arg;
 };
 
 /*
- * 0: *bytes will tell. The stream waits (cuStreamWaitValue32) while a thread of this process makes
- * the transfer; where the GPU cannot, the call waits. -ENOTSUP: the stream is being captured.
- * Without a CUDA driver, or with CUDA not in use, stream must be NULL and the transfer has ended
- * when the call returns; else -ENODEV.
+ * Makes a transfer in stream order. Returns 0 if the result will be in *bytes.
+ * The stream waits (cuStreamWaitValue32) while a thread of this process makes
+ * the transfer. If the GPU cannot wait for memory, the call waits. Returns
+ * -ENOTSUP if the stream is being captured. If CUDA is missing or unused,
+ * stream must be NULL (-ENODEV otherwise), and the transfer has ended when the
+ * call returns.
  */
 int gpunvme_io_submit(struct gpunvme_io_file *f, const struct gpunvme_io_async *a, void *stream);
 

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The ioctls of a gpunvmefs mount: the binary interface between applications and the daemon.
+ * The ioctls of a gpunvmefs mount: the binary interface between applications
+ * and the daemon.
  *
- * Every struct starts with its size and the ABI version the caller was built with; padding and
- * `flags` bits that are not defined must be zero. The daemon answers -EINVAL to a wrong size, an
- * unknown flag or non-zero padding, -EPROTO to a version it does not speak, -ENOTTY to an unknown
- * request. FUSE limits a struct to 16,383 bytes.
+ * Every struct starts with its size and the ABI version that the caller was
+ * built with. Padding and undefined bits of `flags` must be zero. The daemon
+ * returns -EINVAL for a wrong size, an unknown flag or non-zero padding,
+ * -EPROTO for another ABI version, and -ENOTTY for an unknown request. FUSE
+ * limits a struct to 16,383 bytes.
  *
- * INFO and STATS may grow at their end without a new version. The daemon answers the sizes they had
- * in earlier releases too, with as much as fits; a size it does not know yet is -EINVAL.
+ * INFO and STATS may grow at their end without a new version. The daemon also
+ * accepts the sizes of earlier releases and fills in the fields that fit; it
+ * returns -EINVAL for a size that it does not know.
  */
 #ifndef GPUNVME_IOCTL_H
 #define GPUNVME_IOCTL_H
@@ -21,7 +24,7 @@
 #define GPUNVME_ABI_VERSION 2u
 
 struct gpunvme_abi {
-    uint32_t size; /* of the struct this begins */
+    uint32_t size; /* of the struct that begins here */
     uint32_t version;
 };
 
@@ -30,34 +33,38 @@ struct gpunvme_abi {
 #define GPUNVME_EXECUTOR_CUDA 1u
 #define GPUNVME_EXECUTOR_CPU  2u
 
-/* What the driver does for a controller that does not keep to the specification. */
+/*
+ * Workarounds of the driver for a controller that violates the specification.
+ */
 #define GPUNVME_QUIRK_SLOW_DISABLE      1u  /* reads no register for 2.3 s after a disable */
 #define GPUNVME_QUIRK_NO_WRITE_ZEROES   2u  /* writes zeros instead of Write Zeroes */
 #define GPUNVME_QUIRK_NO_NS_DESCRIPTORS 4u  /* does not ask for descriptors of namespaces */
-#define GPUNVME_QUIRK_FALSE_NS_IDS      8u  /* knows no namespace by NGUID or EUI-64 */
+#define GPUNVME_QUIRK_FALSE_NS_IDS      8u  /* ignores NGUID and EUI-64 of namespaces */
 #define GPUNVME_QUIRK_IGNORES_FUA       16u /* sends Flush after writes with FUA */
 #define GPUNVME_QUIRK_SHORT_TRANSFERS   32u /* sends commands of 128 KiB at most */
 #define GPUNVME_QUIRK_NO_ABORT          64u /* does not send Abort */
 
-/* How a transfer was served. */
+/* The path that served a transfer. */
 #define GPUNVME_PATH_GPU    1u /* all of it by queue pairs of the executor */
 #define GPUNVME_PATH_BOUNCE 2u /* all of it through host memory */
 #define GPUNVME_PATH_MIXED  3u
 
-/* On any file or directory of the mount. */
+/* INFO works on any file or directory of the mount. */
 struct gpunvme_ioc_info {
     struct gpunvme_abi abi;
     uint32_t executor;
     /*
-     * 0: queues in host memory, the CPU rings the doorbells for the executor; 1: the executor rings
-     * them, the drive moves data to and from host memory only, and the executor copies that of GPU
-     * memory; 2: data in GPU memory; 3: queues too. Says nothing when executor is NONE.
+     * The tier, undefined if executor is NONE. 0: queues are in host memory,
+     * and the CPU rings the doorbells for the executor. 1: the executor rings
+     * them; the drive transfers data to and from host memory only, and the
+     * executor copies that of GPU memory. 2: the drive transfers data to and
+     * from GPU memory. 3: the queues are in GPU memory too.
      */
     uint32_t tier;
     uint32_t queues;
     uint32_t depth;
     uint32_t lba_size;    /* bytes */
-    uint32_t max_command; /* bytes an NVMe command carries */
+    uint32_t max_command; /* largest NVMe command, bytes */
     uint32_t max_buffers;
     uint32_t block_size; /* of the file system, bytes */
     uint8_t fs_uuid[16];
@@ -65,13 +72,13 @@ struct gpunvme_ioc_info {
     char executor_name[64];
     char fallback[128]; /* why no GPU serves this mount; empty when one does */
     char transport[16]; /* "sim", "vfio", "vfio-user" */
-    char socket[108];   /* UNIX socket that takes file descriptors: see gpunvme_ioc_register */
-    /* The struct ended here at first. */
-    char tier_note[256]; /* why the tier is no better, or is none; empty: nothing to say */
-    /* The struct ended here until READV and leases came. */
-    uint32_t direct;       /* 1: the caller may lease queues and extents (mount option direct=) */
-    uint32_t lease_queues; /* queue pairs that may be leased at once, by all together */
-    /* The struct ended here until the cookie came. */
+    char socket[108];   /* UNIX socket for file descriptors: gpunvme_ioc_register */
+    /* The first version of the struct ended here. */
+    char tier_note[256]; /* why the tier is not higher, or is missing; may be empty */
+    /* The version before READV and leases ended here. */
+    uint32_t direct;       /* 1: the mount option direct= lets the caller take leases */
+    uint32_t lease_queues; /* queue pairs that all users together may lease */
+    /* The version before the cookie ended here. */
     uint8_t cookie[8]; /* the first bytes to send on each connection to the socket */
     /* The struct ended here until the write-back cache came. */
     uint32_t writeback_cache; /* 1: mount option writeback_cache, which excludes WRITE */
@@ -79,12 +86,12 @@ struct gpunvme_ioc_info {
 };
 
 /* Memory kinds. */
-#define GPUNVME_MEM_CUDA_IPC 1u /* ipc: handle of the allocation's base; offset from the base */
-#define GPUNVME_MEM_FD       2u /* token: what the socket answered for a descriptor; offset in it */
+#define GPUNVME_MEM_CUDA_IPC 1u /* ipc: handle of the allocation; offset from its base */
+#define GPUNVME_MEM_FD       2u /* token: the socket's reply for a descriptor; offset in it */
 
 /*
- * With GPUNVME_MEM_FD, on every mount: the memory will hold lists for READV, and is not for
- * transfers.
+ * With GPUNVME_MEM_FD, on every mount: the memory holds lists for READV and is
+ * no target of transfers.
  */
 #define GPUNVME_REGISTER_LIST 1u
 /*
@@ -92,22 +99,27 @@ struct gpunvme_ioc_info {
  * for GPU memory that the drive does not reach (mount option sim_gpu=off).
  */
 #define GPUNVME_REGISTER_HOST 2u
-/* With GPUNVME_MEM_FD: staging of a lease, to which other buffers leave regions. -EPERM: direct= */
+/*
+ * With GPUNVME_MEM_FD: the memory is staging of a lease, for which other
+ * buffers leave DMA regions. Returns -EPERM without the right to leases (mount
+ * option direct=).
+ */
 #define GPUNVME_REGISTER_STAGING 4u
 
 /*
- * Makes memory of the caller a buffer. The buffer belongs to the open file description that
- * registers it and ends with it. `id` and `key` together authorise its use, on any file of the
- * mount that the registering user has open.
+ * Registers memory of the caller as a buffer. The buffer belongs to the open
+ * file description through which it was registered, and ends with it. `id` and
+ * `key` together authorise its use, on any file of the mount that the
+ * registering user has open.
  *
- * A file descriptor (of a memfd) is first sent over the socket, after the cookie of INFO: one
- * message of 8 zero bytes with SCM_RIGHTS. The reply is 8 bytes, the token, valid for one REGISTER
- * by the same user.
+ * The descriptor of a memfd is first sent over the socket, after the cookie of
+ * INFO: one message of 8 zero bytes with SCM_RIGHTS. The reply is the 8-byte
+ * token, which is valid for one REGISTER by the same user.
  */
 struct gpunvme_ioc_register {
     struct gpunvme_abi abi;
     uint32_t kind;
-    uint32_t flags;  /* GPUNVME_REGISTER_LIST alone, or other GPUNVME_REGISTER_ */
+    uint32_t flags;  /* GPUNVME_REGISTER_LIST, or a set of the other flags */
     uint64_t offset; /* bytes */
     uint64_t len;    /* bytes, > 0 */
     uint64_t token;
@@ -122,22 +134,26 @@ struct gpunvme_ioc_unregister {
     uint64_t key;
 };
 
-#define GPUNVME_NO_FALLBACK 1u /* fail rather than take the bounce path */
+#define GPUNVME_NO_FALLBACK 1u /* fail instead of taking the bounce path */
 #define GPUNVME_STAGED      2u /* out, ignored in: the GPU path has staged bytes (tiers 0 and 1) */
 
 /*
- * Moves file bytes [file_offset, +len) to (READ) or from (WRITE) buffer bytes [buffer_offset,
- * +len). READ is short only at the end of the file, as pread(2); WRITE grows the file. The ioctl
- * needs the open mode that read(2) or write(2) would. The ioctl returns 0 when `bytes` are right,
- * even if short after a signal; -EINTR when a signal came before any; -EIO with nvme_status.
- * Errors: -EBADF (open mode), -ENOENT (no such buffer), -EACCES (key or user), -ERANGE (past the
- * buffer's end), -EOVERFLOW (offset + len), -EREMOTEIO (NO_FALLBACK and the GPU path cannot),
- * -EFBIG, -ENOSPC, -EROFS, -ETIMEDOUT.
+ * READ copies file bytes [file_offset, +len) to buffer bytes [buffer_offset,
+ * +len); WRITE copies them the other way. READ is short only at the end of the
+ * file, as pread(2) is; WRITE grows the file. The ioctl needs the open mode
+ * that read(2) or write(2) needs.
+ *
+ * Returns 0 if the bytes in `bytes` were moved, even if they are fewer because
+ * of a signal. Returns -EINTR if a signal came before any byte was moved, and
+ * -EIO with nvme_status if the drive failed. Other errors are -EBADF (open
+ * mode), -ENOENT (no such buffer), -EACCES (wrong key or user), -ERANGE (past
+ * the end of the buffer), -EOVERFLOW (offset + len), -EREMOTEIO (NO_FALLBACK is
+ * set and the GPU path is unavailable), -EFBIG, -ENOSPC, -EROFS and -ETIMEDOUT.
  */
 struct gpunvme_ioc_rw {
     struct gpunvme_abi abi;
     uint32_t flags;       /* GPUNVME_NO_FALLBACK; out: GPUNVME_STAGED */
-    uint32_t deadline_ms; /* 0: the mount's */
+    uint32_t deadline_ms; /* 0: the deadline of the mount */
     uint64_t id;
     uint64_t key;
     uint64_t file_offset;
@@ -158,17 +174,19 @@ struct gpunvme_piece {
 };
 
 /*
- * Many reads of one file in one call: pieces [first, first + count) of the list, in any order, each
- * with its own result. Returns 0 when every piece has one; otherwise (-EINTR, -ETIMEDOUT) the
- * pieces without a better one have -ECANCELED. -E2BIG: all pieces together have more bytes than one
- * call has to read (the buffer's length, or 4 GiB if that is more); those that have -E2BIG, too,
- * were not read. Errors before any piece was read: those of READ for buffer and list, -ERANGE (past
- * the end of the list), -EINVAL (list_id is not a list, count 0 or over GPUNVME_PIECES_MAX).
+ * Reads many pieces of one file in one call: elements [first, first + count) of
+ * the list, in any order, each with its own result. Returns 0 if every piece
+ * has a result. On -EINTR and -ETIMEDOUT the pieces without a result have
+ * -ECANCELED. -E2BIG means that all pieces together are longer than the limit
+ * of one call, which is the length of the buffer or 4 GiB, whichever is more;
+ * the pieces that were not read have -E2BIG, too. Errors before the first piece
+ * are those of READ for buffer and list, -ERANGE (past the end of the list) and
+ * -EINVAL (list_id is not a list, or count is 0 or above GPUNVME_PIECES_MAX).
  */
 struct gpunvme_ioc_readv {
     struct gpunvme_abi abi;
     uint32_t flags;       /* GPUNVME_NO_FALLBACK; out: GPUNVME_STAGED */
-    uint32_t deadline_ms; /* 0: the mount's */
+    uint32_t deadline_ms; /* 0: the deadline of the mount */
     uint64_t id;
     uint64_t key;
     uint64_t list_id;
@@ -193,7 +211,7 @@ struct gpunvme_extent {
 #define GPUNVME_EXTENT_LAST      2u
 #define GPUNVME_EXTENTS_MAX      256u
 
-/* Extents of a file from file_offset on; holes are left out. */
+/* Returns the extents of a file from file_offset on, without holes. */
 struct gpunvme_ioc_extents {
     struct gpunvme_abi abi;
     uint64_t file_offset;
@@ -202,44 +220,49 @@ struct gpunvme_ioc_extents {
     struct gpunvme_extent extents[GPUNVME_EXTENTS_MAX]; /* out */
 };
 
-/* A block of a file that a scrub complains of. */
+/* Describes a block of a file that has failed a scrub. */
 struct gpunvme_scrub_block {
     uint64_t file_offset; /* bytes */
     uint64_t device;      /* byte offset on the device */
     uint32_t problem;     /* GPUNVME_SCRUB_* */
     uint32_t reserved;
 };
-#define GPUNVME_SCRUB_DIFFERS    1u /* from its checksum, read twice */
+#define GPUNVME_SCRUB_DIFFERS    1u /* a block differs from its checksum in two reads */
 #define GPUNVME_SCRUB_UNREADABLE 2u /* the device returns an error */
 #define GPUNVME_SCRUB_BLOCKS_MAX 512u
 
-#define GPUNVME_SCRUB_ADD 1u /* blocks without a checksum get one, of their contents */
+#define GPUNVME_SCRUB_ADD 1u /* adds the missing checksums, of the present content */
 
 /*
- * Reads a part of a file from the device and compares it with its checksums, on a file open for
- * reading, with SCRUB_ADD also for writing (-EBADF). A call handles some 16 MiB: repeat it until
- * `offset` is `end`. Blocks that are complained of are no error of the call. -EINVAL (offset is no
- * multiple of 4096, or past end); -EOPNOTSUPP (the file system has no checksums of data, or a
- * damaged log that makes them useless); -EISDIR; with SCRUB_ADD -EROFS.
+ * Reads a part of a file from the device and compares it with its checksums.
+ * The file is open for reading, with SCRUB_ADD also for writing (-EBADF). One
+ * call handles about 16 MiB; callers repeat it until `offset` equals `end`.
+ * Blocks that fail are not an error of the call. Returns -EINVAL if offset is
+ * past end or not a multiple of 4096, -EOPNOTSUPP if the file system has no
+ * checksums of data, or if its damaged log makes them useless, -EISDIR, and
+ * -EROFS with SCRUB_ADD.
  */
 struct gpunvme_ioc_scrub {
     struct gpunvme_abi abi;
     uint32_t flags;    /* GPUNVME_SCRUB_ADD */
-    uint32_t count;    /* out: of blocks */
+    uint32_t count;    /* out: number of `blocks` */
     uint64_t offset;   /* in, out: bytes */
     uint64_t end;      /* in: bytes, up to INT64_MAX */
-    uint64_t matching; /* out: blocks of 4096 bytes */
-    uint64_t added;    /* out */
+    uint64_t matching; /* out: blocks of 4096 bytes that match */
+    uint64_t added;    /* out: checksums added */
     uint64_t without;  /* out: blocks without a checksum */
-    struct gpunvme_scrub_block blocks[GPUNVME_SCRUB_BLOCKS_MAX]; /* out: by offset */
+    struct gpunvme_scrub_block blocks[GPUNVME_SCRUB_BLOCKS_MAX]; /* out: in order of offset */
 };
 
 #define GPUNVME_OP_READ  0u
 #define GPUNVME_OP_WRITE 1u
 #define GPUNVME_OP_READV 2u
 
-/* Why a transfer took the bounce path. A piece of READV that turns back counts by itself. */
-#define GPUNVME_FALLBACK_NO_EXECUTOR  0u /* the mount has none, or it does not reach the buffer */
+/*
+ * Reasons why a transfer took the bounce path. Each piece of a READV that
+ * leaves the GPU path counts separately.
+ */
+#define GPUNVME_FALLBACK_NO_EXECUTOR  0u /* the mount has none, or it cannot reach the buffer */
 #define GPUNVME_FALLBACK_DRIVE_ERROR  1u /* a command ended with an error status */
 #define GPUNVME_FALLBACK_LOST_COMMAND 2u /* a command did not end by the mount's deadline */
 #define GPUNVME_FALLBACK_NO_MEMORY    3u
@@ -248,16 +271,25 @@ struct gpunvme_ioc_scrub {
 #define GPUNVME_FALLBACK_UNSUPPORTED  6u /* the executor cannot reach these blocks */
 #define GPUNVME_FALLBACK_NO_SPACE     7u /* no free blocks for all of a write */
 
-/* How long READ, WRITE and READV took in the daemon, of those that moved bytes. */
+/*
+ * Times that READ, WRITE and READV took in the daemon, for calls that moved
+ * bytes.
+ */
 #define GPUNVME_LATENCY_BUCKETS 24u
 struct gpunvme_latency {
-    uint64_t ns; /* of all */
-    /* [0]: calls of less than 2 us; [i]: of 2^i to 2^(i + 1) us; the last: all longer ones */
+    uint64_t ns; /* sum over all calls */
+    /*
+     * [0] counts calls below 2 us, [i] those from 2^i to 2^(i + 1) us, and the
+     * last bucket all longer ones.
+     */
     uint64_t buckets[GPUNVME_LATENCY_BUCKETS];
 };
 
-/* What libgpunvme counts in a program: of the calls that moved bytes, seen by the program. */
-#define GPUNVME_CALLS_DIRECT 4u /* behind GPUNVME_PATH_*: reads on leased queues */
+/*
+ * Counters that libgpunvme keeps in a program, for calls that moved bytes, with
+ * the times seen by the program.
+ */
+#define GPUNVME_CALLS_DIRECT 4u /* follows GPUNVME_PATH_*: reads on leased queues */
 #define GPUNVME_CALLS_PATHS  4u
 struct gpunvme_calls_of {
     uint64_t bytes;
@@ -265,16 +297,20 @@ struct gpunvme_calls_of {
 };
 struct gpunvme_calls {
     /*
-     * [GPUNVME_OP_*][GPUNVME_PATH_* or GPUNVME_CALLS_DIRECT, - 1]. Pieces of a list that the
-     * process reads by itself, through the bounce pipeline, count as reads.
+     * Indexed by [GPUNVME_OP_*][path - 1], where the path is a GPUNVME_PATH_*
+     * or GPUNVME_CALLS_DIRECT. Pieces of a list that the process reads itself,
+     * through the bounce pipeline, count as reads.
      */
     struct gpunvme_calls_of by[3][GPUNVME_CALLS_PATHS];
     /*
-     * Reads and lists of the direct path in streams; the GPU alone knows when they end. Bytes are
-     * those of the reads.
+     * Reads and lists of the direct path in streams, whose end only the GPU
+     * observes. The bytes are those of the reads.
      */
     uint64_t enqueued, enqueued_bytes;
-    /* Bytes of the bounce pipeline, among those above: for the mount they are read(2), write(2). */
+    /*
+     * Bytes of the bounce pipeline, which are included above. The mount counts
+     * them as bytes of read(2) and write(2).
+     */
     uint64_t pipeline_read_bytes, pipeline_written_bytes;
 };
 
@@ -283,65 +319,82 @@ struct gpunvme_ioc_stats {
     uint64_t gpu_transfers, gpu_commands, gpu_read_bytes, gpu_written_bytes;
     uint64_t bounce_transfers, bounce_read_bytes, bounce_written_bytes;
     /*
-     * Transfers of the executor with an error status or past their deadline, and commands of the
-     * ordinary path, whether they were tried again or not; as errors also transfers of either that
-     * ended because the drive has been given up; transfers cancelled.
+     * Errors and timeouts count transfers of the executor that had an error
+     * status or passed their deadline, and commands of the ordinary path,
+     * repeated or not. Errors also count transfers of either that ended because
+     * the drive was given up. `cancelled` counts cancelled transfers.
      */
     uint64_t errors, timeouts, cancelled;
     uint64_t buffers, quarantined_queues;
-    /* An older size of the struct ends here. Recovery: */
-    uint64_t aborts;            /* of commands, that ended them */
-    uint64_t queue_recreations; /* of queue pairs: deleted and created again */
-    uint64_t controller_resets; /* begun */
+    /* An older version of the struct ended here. Recovery follows. */
+    uint64_t aborts;            /* commands ended by an Abort */
+    uint64_t queue_recreations; /* queue pairs deleted and created again */
+    uint64_t controller_resets; /* resets begun */
     /*
-     * The struct ended here until data was staged. Bytes among gpu_read_bytes, gpu_written_bytes
-     * of buffers that the drive does not reach: commands move them to or from staging in host
-     * memory, the executor copies between staging and buffer.
+     * The version before staging ended here. These bytes are included in
+     * gpu_read_bytes and gpu_written_bytes. They belong to buffers that the
+     * drive cannot reach: commands move them to or from staging in host memory,
+     * and the executor copies between staging and buffer.
      */
     uint64_t gpu_staged_read_bytes, gpu_staged_written_bytes;
     /*
-     * The struct ended here until regions were counted. Regions of memory mapped for the drive, and
-     * how many it keeps at once (0: no limit is known). Data of a buffer that found no region is
-     * staged.
+     * The version before region counters ended here. These are the number of
+     * memory regions that are mapped for the drive and its limit (0: no limit
+     * is known). Data of a buffer without a region is staged.
      */
     uint64_t dma_regions, dma_region_limit;
-    /* The struct ended here until requests were counted: those of the kernel to the mount. */
+    /*
+     * The version before request counters ended here. These are requests of the
+     * kernel to the mount.
+     */
     uint64_t fuse_requests;
-    /* The struct ended here until latencies came: [GPUNVME_OP_*][GPUNVME_PATH_* - 1]. */
+    /*
+     * The version before latencies ended here. The index is
+     * [GPUNVME_OP_*][GPUNVME_PATH_* - 1].
+     */
     struct gpunvme_latency latency[3][3];
-    uint64_t fallbacks[8]; /* transfers that left the GPU path, or never had it, by reason */
-    /* The struct ended here until leased queues were counted: their commands, where known. */
+    uint64_t fallbacks[8]; /* transfers on the bounce path by reason, GPUNVME_FALLBACK_* */
+    /*
+     * The version before leased queues were counted ended here. These are their
+     * commands, as far as they are known.
+     */
     uint64_t leased_commands;
     struct gpunvme_calls
-        calls; /* of the programs that share theirs (SHARE_CALLS), since the mount */
+        /*
+         * The sum over all programs that share their counters (SHARE_CALLS),
+         * since the mount.
+         */
+        calls;
 };
 
 /*
- * What an open file description moved since it was opened. Root is told of all, a user of those
- * that processes of this user used last.
+ * Bytes that an open file description has moved since it was opened. Root sees
+ * all descriptions. Other users see those that were last used by their own
+ * processes.
  */
 struct gpunvme_open_file {
-    uint64_t id;  /* those opened later have larger ones */
+    uint64_t id;  /* grows with the time of opening */
     uint64_t ino; /* st_ino of the file */
-    uint32_t uid; /* of the last request */
-    uint32_t pid; /* of the thread it came from, as the daemon sees it; 0: unknown */
+    uint32_t uid; /* user of the last request */
+    uint32_t pid; /* thread of the last request, in the daemon's PID namespace; 0: unknown */
     uint64_t calls;
     uint64_t gpu_read_bytes, gpu_written_bytes;       /* READ, READV and WRITE by the executor */
     uint64_t bounce_read_bytes, bounce_written_bytes; /* the same through host memory */
     uint64_t kernel_read_bytes, kernel_written_bytes; /* requests of the kernel: read(2), ... */
-    uint32_t closed;                                  /* 1: a while ago */
+    uint32_t closed;                                  /* 1: closed recently */
     /*
-     * 1: the counters are those that the description shares (SHARE_CALLS), not of a file: gpu_* of
-     * the direct path, bounce_* of the bounce pipeline, whose requests count for its files, too.
+     * 1: the entry is not a file but counters shared by SHARE_CALLS. gpu_* are
+     * bytes of the direct path, and bounce_* bytes of the bounce pipeline,
+     * whose requests are also counted at their files.
      */
     uint32_t shared_calls;
 };
 #define GPUNVME_OPEN_FILES_MAX 160u
 
 /*
- * The descriptions that moved anything, the youngest first. The last 64 that were closed are in the
- * first answer. `below` is 0 for the first answer, then what the answer before left there, until
- * that is 0 again.
+ * Open file descriptions that have moved data, most recent first. The first
+ * reply also has the last 64 that were closed. To iterate, pass below = 0, then
+ * the value returned in the previous reply, until it is 0.
  */
 struct gpunvme_ioc_open_files {
     struct gpunvme_abi abi;
@@ -352,23 +405,24 @@ struct gpunvme_ioc_open_files {
 };
 
 #define GPUNVME_QUEUE_EXECUTOR       1u
-#define GPUNVME_QUEUE_OUT_OF_SERVICE 2u /* of the executor, until it has been recovered */
+#define GPUNVME_QUEUE_OUT_OF_SERVICE 2u /* of the executor, until it is recovered */
 #define GPUNVME_QUEUE_LEASED         3u
 
 struct gpunvme_queue {
     uint32_t qid;
     uint32_t use;
-    uint32_t uid, pid; /* of a lease, as in gpunvme_open_file; 0: not for the caller to know */
+    uint32_t uid, pid; /* holder of a lease; 0: none, unknown, or hidden from the caller */
     /*
-     * Since the mount, or since the lease. GPUNVME_COMMANDS_UNKNOWN: the holder of the lease stores
-     * to the doorbells of a drive of hardware, and nothing else counts its commands.
+     * Commands since the mount, or since the lease. GPUNVME_COMMANDS_UNKNOWN
+     * means that the holder of the lease stores directly to the doorbells of a
+     * hardware drive, so that the daemon cannot count its commands.
      */
     uint64_t commands;
 };
 #define GPUNVME_COMMANDS_UNKNOWN UINT64_MAX
 #define GPUNVME_QUEUES_MAX       512u
 
-/* The queue pairs that move data of buffers. */
+/* Returns the queue pairs that move data of buffers. */
 struct gpunvme_ioc_queues {
     struct gpunvme_abi abi;
     uint32_t count; /* out */
@@ -414,81 +468,99 @@ struct gpunvme_ioc_trace {
 };
 
 /*
- * Leases: the direct path. A program drives NVMe queue pairs of its own and knows the extents of
- * its files; no call into the daemon is needed for a read. A leased queue reaches the whole
- * namespace and all memory that the drive may reach for this mount; the mount option direct= names
- * the users trusted with that (-EPERM for all other users).
+ * Leases are the direct path. A program drives NVMe queue pairs itself and has
+ * the extents of its files, so that a read needs no call into the daemon. A
+ * leased queue reaches the whole namespace and all memory that the drive may
+ * reach for this mount. The mount option direct= names the users trusted with
+ * that; other users get -EPERM.
  *
- * A lease belongs to the open file description through which it was taken. It ends with that, by
- * LEASE_END, or by the daemon (revocation): `state` in its page becomes GPUNVME_LEASE_REVOKED, its
- * holder has GPUNVME_LEASE_GRACE_MS to end it, and then its queues are deleted, which ends their
- * commands. The daemon revokes queues when the controller is reset (they are gone at once then),
- * and all leases when the mount ends (at once).
+ * A lease belongs to the open file description through which it was taken. It
+ * ends with that description, by LEASE_END, or by revocation. To revoke a
+ * lease, the daemon sets `state` in its page to GPUNVME_LEASE_REVOKED. The
+ * holder then has GPUNVME_LEASE_GRACE_MS to end it, after which the daemon
+ * deletes the queues, which ends their commands. The daemon revokes queues when
+ * the controller is reset, and all leases when the mount ends; both take effect
+ * at once.
  */
 #define GPUNVME_LEASE_GRACE_MS 2000u
-#define GPUNVME_LEASE_MAX      64u /* queues of a lease */
+#define GPUNVME_LEASE_MAX      64u /* queues per lease */
 
-/* At the start of a lease's shared memory; written by the daemon only. */
+/* Start of a lease's shared memory, written by the daemon only. */
 struct gpunvme_lease_page {
     uint32_t state; /* GPUNVME_LEASE_* */
     uint32_t reserved;
     /*
-     * Of an extent lease: changes when the file's extents or size do, and when it loses one of its
-     * checksums. Data read through older extents is the file's content as of the lease, never
-     * another file's.
+     * Generation of an extent lease. It changes when the extents or the size of
+     * the file change, and when the lease loses one of its checksums. Data read
+     * through older extents is the content of the file at the time of the
+     * lease, never data of another file.
      */
     uint64_t generation;
 };
 #define GPUNVME_LEASE_VALID   1u
 #define GPUNVME_LEASE_REVOKED 2u
 
-/* Queue pairs; their parts are asked for over the socket (gpunvme_request). */
+/*
+ * Leases queue pairs. Their parts are requested over the socket
+ * (gpunvme_request).
+ */
 struct gpunvme_ioc_queue_lease {
     struct gpunvme_abi abi;
     uint32_t queues; /* in: wanted, 1 .. GPUNVME_LEASE_MAX; out: granted, at least 1 */
-    uint32_t depth;  /* in: entries of each, 0: 64; out: as created */
+    uint32_t depth;  /* in: entries per queue, 0 for 64; out: as created */
     uint32_t flags;  /* 0 */
     uint32_t nsid;   /* out */
     uint32_t lba_size;
-    uint32_t max_command; /* out: bytes of an NVMe command, 8,192 at least */
-    uint32_t deadline_ms; /* out: a command not completed after this is lost */
+    uint32_t max_command; /* out: bytes per NVMe command, at least 8,192 */
+    uint32_t deadline_ms; /* out: a command that takes longer is lost */
     uint32_t reserved;
     uint64_t id;  /* out */
     uint64_t key; /* out */
 };
 
 /*
- * The extents of a file, from its start to its end, pinned: while the lease lasts the blocks are
- * not reused, even after the file is truncated or removed. On a file open for reading. -EDQUOT:
- * this user has too many extents leased; -EBUSY: all users together have; -EMFILE: too many leases;
- * -EOPNOTSUPP: the data has checksums, and neither flag says whether the holder compares them.
+ * Leases the extents of a whole file and pins them: its blocks are not reused
+ * while the lease lasts, even if the file is truncated or removed. The file is
+ * open for reading. Returns -EDQUOT if this user has leased too many extents,
+ * -EBUSY if all users together have, -EMFILE for too many leases, and
+ * -EOPNOTSUPP if the data has checksums and neither flag states whether the
+ * holder compares them.
  */
 struct gpunvme_ioc_extent_lease {
     struct gpunvme_abi abi;
-    uint32_t flags; /* in: one of GPUNVME_LEASE_* below, or 0; out: LEASE_SUMS, they are there */
+    /*
+     * In: 0 or one GPUNVME_LEASE_* below. Out: GPUNVME_LEASE_SUMS if there are
+     * checksums.
+     */
+    uint32_t flags;
     uint32_t reserved;
-    uint64_t size;       /* out: of the file, bytes */
-    uint64_t count;      /* out: of struct gpunvme_lease_extent in the shared memory */
+    uint64_t size;       /* out: file size in bytes */
+    uint64_t count;      /* out: number of struct gpunvme_lease_extent in the shared memory */
     uint64_t generation; /* out */
     uint64_t id;         /* out */
     uint64_t key;        /* out */
 };
 
-/* From offset up to the next one's, or the size. */
+/* An extent ends at the offset of the next one, or at the size of the file. */
 struct gpunvme_lease_extent {
     uint64_t offset; /* in the file, bytes */
-    uint64_t lba;    /* of the namespace; UINT64_MAX: zeros */
+    uint64_t lba;    /* first LBA in the namespace; UINT64_MAX: zeros */
 };
 
-/* The holder compares the checksums of data; or it reads data that is not verified. */
+/*
+ * SUMS: the holder compares checksums of data. UNVERIFIED: it reads unverified
+ * data.
+ */
 #define GPUNVME_LEASE_SUMS       1u
 #define GPUNVME_LEASE_UNVERIFIED 2u
 /*
- * Checksums: 32-bit words behind the extents in the shared memory, one for each 4096 bytes of the
- * file, the last of which may be in part. 0: the block has none. Otherwise the CRC-32C of the
- * block's 4096 bytes on the device, past the end of the file too, with 2^32 - 1 in place of 0. The
- * daemon sets a word to 0 before the block is overwritten: a word that is loaded after the block's
- * data has arrived, and is not 0, belongs to that data.
+ * Checksums are 32-bit words that follow the extents in the shared memory, one
+ * for each 4096 bytes of the file; the last block may be partial. 0 means that
+ * the block has no checksum. Other values are the CRC-32C of the 4096 bytes of
+ * the block on the device, including those past the end of the file, with 2^32
+ * - 1 in place of 0. The daemon sets a word to 0 before the block is
+ * overwritten. A non-zero word loaded after the data of the block has arrived
+ * therefore belongs to that data.
  */
 
 struct gpunvme_ioc_lease_end {
@@ -497,71 +569,83 @@ struct gpunvme_ioc_lease_end {
     uint64_t key;
 };
 
-/* Where a registered buffer is for the drive; needs the right to lease. */
+/*
+ * Returns the IOVA of a registered buffer. The caller needs the right to
+ * leases.
+ */
 struct gpunvme_ioc_buffer_iova {
     struct gpunvme_abi abi;
     uint64_t id;
     uint64_t key;
-    uint64_t iova;      /* out: of the first page; the pages follow one another */
-    uint64_t prps_iova; /* out: of a table of PRP entries for them, see below */
-    uint64_t pages;     /* out: of 4096 bytes */
-    uint64_t head;      /* out: bytes from the first page to the buffer's first byte */
+    uint64_t iova;      /* out: of the first page; the pages are contiguous */
+    uint64_t prps_iova; /* out: of the table of PRP entries, see below */
+    uint64_t pages;     /* out: number of 4096-byte pages */
+    uint64_t head;      /* out: offset of the buffer's first byte in the first page */
 };
 /*
- * The table: 8-byte entry i is the address of page i; 512 entries to each 4096 bytes of the table,
- * which is contiguous and page-aligned. There are no chain pointers: a PRP list may start at any
- * entry, and all its entries must lie in one page of the table.
+ * Entry i of the table, 8 bytes long, is the address of page i. The table is
+ * contiguous and page-aligned, with 512 entries per 4096 bytes. It has no chain
+ * pointers: a PRP list may start at any entry, and all its entries must lie in
+ * one page of the table.
  */
 
 /*
- * What a client asks for over the socket, in one message, and gets in one: a struct
- * gpunvme_reply with descriptors (SCM_RIGHTS). The socket closes on nonsense, and when a client
- * asks on while more than two answers wait to be read.
+ * A request over the socket is one message, and so is its reply: a struct
+ * gpunvme_reply with descriptors (SCM_RIGHTS). The daemon closes the connection
+ * on an invalid request, and when a client sends requests while more than two
+ * replies are unread.
  */
 struct gpunvme_request {
     uint64_t what; /* GPUNVME_ASK_* */
-    uint64_t id;   /* of the lease */
+    uint64_t id;   /* id of the lease */
     uint64_t key;
-    uint64_t index; /* of the queue */
+    uint64_t index; /* index of the queue */
 };
 /*
- * A lease's page, one descriptor, read-only; for an extent lease the extents follow at 64, and the
- * checksums behind them.
+ * Requests a lease's page: one read-only descriptor. For an extent lease, the
+ * extents follow at offset 64, and then the checksums.
  */
 #define GPUNVME_ASK_PAGE 1u
 /*
- * A queue, two descriptors: the memory of its rings, and the file its doorbells are in, which may
- * be memory of the daemon's that passes them on.
+ * Requests a queue: one descriptor of the memory of its rings, and one of the
+ * file with its doorbells. The latter may be memory of the daemon, which
+ * forwards the doorbells.
  */
 #define GPUNVME_ASK_QUEUE 2u
 
 /* 3 is used between libgpunvme and the daemon. */
 
 /*
- * Rings begin at multiples of their entries' size, in a file that is at least as long as told and
- * may have rings of other queues of the lease.
+ * Rings begin at multiples of their entry size. The file has at least the
+ * reported length and may contain rings of other queues of the lease.
  */
 struct gpunvme_reply {
-    uint64_t len;                      /* of the first descriptor's memory, bytes */
-    uint64_t sq_offset, cq_offset;     /* in it */
-    uint64_t doorbells_len;            /* of the second one's */
-    uint64_t sq_doorbell, cq_doorbell; /* offsets of 32-bit words in it */
+    uint64_t len;                      /* bytes of the first descriptor's memory */
+    uint64_t sq_offset, cq_offset;     /* offsets in that memory */
+    uint64_t doorbells_len;            /* bytes of the second descriptor's memory */
+    uint64_t sq_doorbell, cq_doorbell; /* offsets of 32-bit words in that memory */
 };
 #define GPUNVME_LEASE_EXTENTS_AT 64u
 
-/* On anything, by root. Makes the file system larger while it is mounted. */
+/*
+ * Grows the file system while it is mounted. Root may call it on any file of
+ * the mount.
+ */
 struct gpunvme_ioc_resize {
     struct gpunvme_abi abi;
-    uint64_t bytes;  /* in: 0, as large as the drive is now; out: the size of the file system */
-    uint64_t device; /* out: bytes of the drive */
-    uint64_t flags;  /* 0 */
+    uint64_t bytes;  /* in: new size, 0 for that of the drive; out: size of the file system */
+    uint64_t device; /* out: size of the drive, bytes */
+    uint64_t flags;  /* must be 0 */
 };
 
 /*
- * The counters of a program, a struct gpunvme_calls at the start of a memfd that the socket has
- * taken for this token, belong to the open file description from now on, once. The daemon reads
- * them when it is asked for counters, and believes them: they decide nothing. -EALREADY: the
- * description shares some; -EMFILE: too many do, of this user or in all; -ENOENT, -EACCES: token.
+ * Shares the counters of a program: a struct gpunvme_calls at the start of the
+ * memfd that the socket has received for this token. They belong to the open
+ * file description from now on. The daemon reads them when counters are
+ * requested and uses them for nothing else, so it trusts them. Returns
+ * -EALREADY if the description shares counters already, -EMFILE if too many
+ * descriptions do, of this user or of all users, and -ENOENT or -EACCES for an
+ * invalid token.
  */
 struct gpunvme_ioc_share_calls {
     struct gpunvme_abi abi;
@@ -589,7 +673,7 @@ struct gpunvme_ioc_share_calls {
 #define GPUNVME_IOC_SHARE_CALLS _IOWR('G', 0x71, struct gpunvme_ioc_share_calls)
 #define GPUNVME_IOC_TRACE       _IOWR('G', 0x72, struct gpunvme_ioc_trace)
 
-/* C99 has no assertions at compile time. */
+/* C99 has no static_assert. */
 #if defined(__cplusplus) || __STDC_VERSION__ >= 201112L
 static_assert(sizeof(struct gpunvme_abi) == 8, "abi header");
 static_assert(offsetof(struct gpunvme_ioc_info, tier_note) == 388, "info as it was at first");
