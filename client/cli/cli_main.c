@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The command `gpunvme`: selects the subcommand. */
+/* The command `gpunvme` selects the subcommand. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a controller says of itself, held against what the driver needs. */
+/*
+ * Compares the properties that a controller reports with those that the driver
+ * needs.
+ */
 #include <inttypes.h>
 #include <libnvme.h>
 #include <string.h>
@@ -8,8 +11,8 @@
 #include "client/cli/check/cli_check.h"
 
 #define CSS_NVM      0x1u
-#define MQES_SMALL   63u     /* a GPU queue is 1,024 entries deep where it can be */
-#define MDTS_SMALL   131072u /* below, commands cost more than they carry */
+#define MQES_SMALL   63u     /* GPU queues have 1,024 entries where possible */
+#define MDTS_SMALL   131072u /* shorter commands cost more than their data */
 #define REGIONS_FEW  32u     /* for a mount, leased queues and buffers */
 #define ONCS_DSM     (1u << 2)
 #define ONCS_ZEROES  (1u << 3)
@@ -95,7 +98,10 @@ void check_ctrlr_page(struct check *c, const void *page)
               info.write_zeroes ? "yes" : "no", info.dsm ? "yes" : "no", info.sgl ? "yes" : "no");
 }
 
-/* The LBA sizes without metadata that the namespace could be formatted with, as "512, 4096". */
+/*
+ * Lists the LBA sizes without metadata to which the namespace could be
+ * formatted, for example "512, 4096".
+ */
 static void usable_formats(const struct nvme_id_ns *ns, char *out, size_t len)
 {
     size_t at = 0;
@@ -109,7 +115,10 @@ static void usable_formats(const struct nvme_id_ns *ns, char *out, size_t len)
     }
 }
 
-/* A command set is given to a namespace when it is created. */
+/*
+ * A format cannot change the command set: a namespace gets it when it is
+ * created.
+ */
 static void remedy_of(uint8_t command_set, const char *formats, char *out, size_t len)
 {
     if (command_set)

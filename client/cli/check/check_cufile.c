@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What NVIDIA's cuFile finds on this machine, and why it refuses files: it says 5027 (or 5008,
- * 5030) and no reason. The libcufile.so of gpunvme-run needs none of it.
+ * Checks the conditions of NVIDIA's cuFile on this machine, which refuses files
+ * with 5027 (or 5008, 5030) and no reason. The libcufile.so of gpunvme-run
+ * needs none of them.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -37,7 +38,7 @@ static void check_module(struct check *c, const char *root)
                   "/dev/nvidia-fs0 is missing, as in containers: cuFileDriverOpen() fails");
 }
 
-/* "true", "false", or the default. */
+/* Returns "true", "false" or the default. */
 static const char *compat_mode(struct json_object *config)
 {
     struct json_object *properties, *value;
@@ -85,7 +86,7 @@ static void check_udev(struct check *c, const char *root)
 
 /* --- The file system ------------------------------------------------------------------------- */
 
-/* The mount whose point is the longest beginning of the path. */
+/* Finds the mount with the longest mount point that the path begins with. */
 static bool find_mount(const char *root, const char *path, struct mntent *out, char *text,
                        size_t len)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The findings of `gpunvme check`: collecting and printing them. */
+/* Collects and prints the findings of `gpunvme check`. */
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>

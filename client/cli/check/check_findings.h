@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The findings of `gpunvme check`: facts, each with its meaning and the next step. */
+/*
+ * Findings of `gpunvme check`. Each is a fact with a level and the next step.
+ */
 #ifndef CLIENT_CLI_CHECK_CHECK_FINDINGS_H
 #define CLIENT_CLI_CHECK_CHECK_FINDINGS_H
 
@@ -17,7 +19,7 @@ struct check_finding {
     enum check_level level;
     const char *id; /* stable, for scripts */
     char text[320];
-    char advice[320]; /* empty when there is nothing to do */
+    char advice[320]; /* empty if there is nothing to do */
 };
 
 struct check {
@@ -26,7 +28,10 @@ struct check {
     enum check_level worst;
 };
 
-/* advice may be NULL. When memory runs out the finding is lost and the check has failed. */
+/*
+ * Adds a finding; advice may be NULL. If memory is exhausted, the finding is
+ * lost and the check has failed.
+ */
 void check_add(struct check *c, enum check_level level, const char *id, const char *advice,
                const char *text, ...) __attribute__((format(printf, 5, 6)));
 void check_free(struct check *c);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* GPUs, NVIDIA's kernel modules, and the CUDA driver. */
+/* Checks GPUs, NVIDIA's kernel modules and the CUDA driver. */
 #include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
@@ -14,13 +14,16 @@
 #include "gpunvme/gpunvme.h"
 
 /*
- * From 550.54 on the modules could not map another device's registers for the GPU on newer kernels;
- * these are the first versions of each branch that can again.
+ * Modules from 550.54 on cannot map registers of another device for the GPU on
+ * newer kernels. These are the first fixed versions of each branch.
  */
 #define DOORBELLS_LOST 550u
 static const unsigned doorbells_back[][2] = {{570, 133}, {575, 51}, {580, 65}};
 
-/* "570.133.20" in "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.133.20 ...". */
+/*
+ * Finds the version, such as 570.133.20, in a line "NVRM version: NVIDIA UNIX
+ * Open Kernel Module for x86_64  570.133.20 ...".
+ */
 static bool find_version(const char *line, unsigned *major, unsigned *minor)
 {
     for (const char *c = line; *c; c++) {
@@ -47,7 +50,10 @@ static bool can_ring_doorbells(unsigned major, unsigned minor)
     return major < DOORBELLS_LOST || major > doorbells_back[n - 1][0];
 }
 
-/* Users other than root may map them only where the module's options allow it. */
+/*
+ * Users other than root may map registers only if an option of the module
+ * allows it.
+ */
 static bool may_map_registers(const char *root)
 {
     char path[PATH_MAX], line[512];

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a machine needs before any drive can be driven from user space. */
+/*
+ * Checks the conditions of the machine for driving any drive from user space.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -13,7 +15,7 @@
 #include "blockdev/pci/pci_sysfs.h"
 #include "client/cli/check/cli_check.h"
 
-#define MEMLOCK_ENOUGH (1ull << 30) /* queues, bounce memory and some registered buffers */
+#define MEMLOCK_ENOUGH (1ull << 30) /* queues, bounce memory, some buffers */
 
 static int count_entries(const char *path, const char *root)
 {
@@ -58,7 +60,7 @@ static void check_vfio(struct check *c, const char *root)
             "vfio-pci is not loaded");
 }
 
-/* With root's right to lock memory the limit does not count. */
+/* Root may lock memory beyond the limit. */
 static void check_memlock(struct check *c)
 {
     struct rlimit limit;
@@ -86,7 +88,10 @@ static void check_hugepages(struct check *c, const char *root)
               reserved);
 }
 
-/* The first in the search path, or where packages put it: PATH of root may be short. */
+/*
+ * Finds a program in the search path or in the folders that packages use, since
+ * root's PATH may be short.
+ */
 static bool find_program(const char *name, char *path, size_t len)
 {
     const char *search = getenv("PATH");
@@ -133,7 +138,10 @@ static void check_fuse(struct check *c, const char *root)
     check_fusermount(c);
 }
 
-/* "[none] integrity confidentiality": the word in brackets is in force. */
+/*
+ * Reads the mode in force, which is the word in brackets: "[none] integrity
+ * confidentiality".
+ */
 static void check_lockdown(struct check *c, const char *root)
 {
     char line[96];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A drive as the bus shows it. */
+/* Checks a drive by its properties on the bus. */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -11,7 +11,7 @@
 #include "client/cli/check/cli_check.h"
 #include "client/cli/check/gpus.h"
 
-#define BAR0_MIN 0x2000u /* registers and a page of doorbells */
+#define BAR0_MIN 0x2000u /* registers and one page of doorbells */
 
 static void check_driver(struct check *c, const char *root, const struct pci_device *pci)
 {

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* By which executor, and at which tier, a mount of a controller runs the queues. */
+/* Reports the executor and the tier of a mount of a controller. */
 #include "client/cli/check/cli_check.h"
 
-/* No controller of VFIO or vfio-user reaches GPU memory: the transports' map() refuses it. */
+/*
+ * Controllers of VFIO and vfio-user cannot reach GPU memory: the transports'
+ * map() refuses it.
+ */
 #define REACH "the controller reaches host memory only, so data in GPU memory is staged there"
 
 static void check_tier_of_gpu(struct check *c, const struct check_executor *x)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `gpunvme check`: the obstacles between this machine, or this drive, and a mount. A finding is a
- * fact, its meaning (OK, WARN, FAIL), and for the last two the next step.
+ * `gpunvme check` finds obstacles to a mount on this machine or of this drive.
+ * A finding is a fact with a level (OK, WARN, FAIL), and for the last two the
+ * next step.
  *
- * `root` is as in blockdev/pci/pci.h: "" for the running system, a tree of their own for tests.
+ * `root` is as in blockdev/pci/pci.h: "" for the running system, or a directory
+ * tree for tests.
  */
 #ifndef CLIENT_CLI_CHECK_CLI_CHECK_H
 #define CLIENT_CLI_CHECK_CLI_CHECK_H
@@ -18,38 +20,53 @@
 extern "C" {
 #endif
 
-/* IOMMU, VFIO, memory limits, huge pages, FUSE, lockdown. */
+/* Checks IOMMU, VFIO, memory limits, huge pages, FUSE and lockdown. */
 void check_machine(struct check *c, const char *root);
-/* GPUs on the bus, and NVIDIA's kernel modules. */
+/* Checks the GPUs on the bus and NVIDIA's kernel modules. */
 void check_gpu(struct check *c, const char *root);
-/* The CUDA driver of this process. */
+/* Checks the CUDA driver of this process. */
 void check_cuda(struct check *c);
-/* What NVIDIA's cuFile wants; path: a file that it should take, or NULL. */
+/*
+ * Checks the conditions of NVIDIA's cuFile. `path` is a file that it should
+ * accept, or NULL.
+ */
 void check_cufile(struct check *c, const char *root, const char *path);
-/* One drive, as the bus shows it: class, driver, group, link, BAR0, use, distance to the GPUs. */
+/*
+ * Checks the properties of one drive on the bus: class, driver, group, link,
+ * BAR0, use, and distance to the GPUs.
+ */
 void check_pci(struct check *c, const char *root, const struct pci_device *pci);
 /*
- * Identify Controller, and a namespace: pages as the controller returned them. command_set: CSI of
- * the namespace, 0 where not known.
+ * Check an Identify Controller and an Identify Namespace page as the controller
+ * returned them. command_set is the CSI of the namespace, 0 if unknown.
  */
 void check_ctrlr_page(struct check *c, const void *page);
 void check_ns_page(struct check *c, const void *page, uint32_t nsid, uint8_t command_set);
-/* How many DMA regions the controller keeps; 0: no limit is known. */
+/*
+ * Checks the number of DMA regions that the controller keeps; 0 means that no
+ * limit is known.
+ */
 void check_regions(struct check *c, unsigned limit);
-/* What the driver does for a controller that it knows: enum nvme_quirk. */
+/* Reports the driver's workarounds for the controller (enum nvme_quirk). */
 void check_quirks(struct check *c, unsigned quirks);
-/* What decides how a mount of the controller runs its queues. */
+/* Conditions that determine how a mount of the controller runs its queues. */
 struct check_executor {
-    bool kernel;     /* the kernel's driver has the drive, or none has */
-    bool noiommu;    /* the drive reaches the daemon's own memory only */
-    const char *gpu; /* the device whose kernels drive the queues; NULL: none can, because: */
+    bool kernel;  /* the kernel's driver or no driver has the drive */
+    bool noiommu; /* the drive reaches only the daemon's own memory */
+    /*
+     * Device whose kernels drive the queues, or NULL with the reason in no_gpu.
+     */
+    const char *gpu;
     const char *no_gpu;
-    bool rings; /* gpu maps the controller's doorbells */
-    bool mmio;  /* they are registers of a PCI device, not memory of a server */
+    bool rings; /* gpu can map the controller's doorbells */
+    bool mmio;  /* doorbells are PCI registers, not memory of a server */
 };
-/* Tier and executor of a mount with the default options, and the reason: docs/hardware.md. */
+/*
+ * Reports tier and executor of a mount with the default options, and the reason
+ * (docs/hardware.md).
+ */
 void check_tier(struct check *c, const struct check_executor *x);
-/* The register CAP. */
+/* Checks the register CAP. */
 void check_cap(struct check *c, uint64_t cap);
 
 #ifdef __cplusplus

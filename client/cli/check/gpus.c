@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* NVIDIA GPUs on the PCI bus, and their distance from a drive. */
+/* Finds NVIDIA GPUs on the PCI bus and their distance from a drive. */
 #include "client/cli/check/gpus.h"
 
 #include <limits.h>
@@ -15,7 +15,10 @@
 
 #define BARS 6 /* lines of "resource" that are BARs */
 
-/* Which BAR is the window into the memory differs by generation; it is always the largest. */
+/*
+ * Returns the size of the largest BAR. It is the window into the memory in
+ * every generation, although its number differs.
+ */
 static uint64_t window_len(const char *root, const char *bdf)
 {
     char path[PATH_MAX], line[128], *end;
@@ -61,8 +64,8 @@ unsigned cli_gpus(const char *root, struct cli_gpu gpus[CLI_GPUS_MAX])
 }
 
 /*
- * The way down to a device, from its root complex: "pci0000:c0/0000:c0:01.1/0000:c1:00.0". NULL,
- * or for the caller to free.
+ * Returns the path from its root complex to a device, such as
+ * "pci0000:c0/0000:c0:01.1/0000:c1:00.0", or NULL. The caller frees it.
  */
 static char *way_down(const char *root, const char *bdf)
 {
@@ -71,7 +74,7 @@ static char *way_down(const char *root, const char *bdf)
     snprintf(path, sizeof(path), DEVICES "%s", root, bdf);
     char *full = realpath(path, NULL);
     char *start = full ? strstr(full, "/pci") : NULL;
-    /* "/sys/bus/pci/devices" has a "/pci" of its own. */
+    /* Skips the "/pci" of "/sys/bus/pci/devices". */
     while (start && strspn(start + 4, "0123456789abcdef") != 4)
         start = strstr(start + 1, "/pci");
     char *way = start ? strdup(start + 1) : NULL;
@@ -79,7 +82,10 @@ static char *way_down(const char *root, const char *bdf)
     return way;
 }
 
-/* How many components the two ways share, the device's own not counted. */
+/*
+ * Counts the leading components that both paths share, without those of the
+ * devices.
+ */
 static unsigned shared_components(const char *a, const char *b)
 {
     unsigned n = 0;
@@ -100,7 +106,10 @@ enum cli_distance cli_pci_distance(const char *root, const char *a, const char *
 
     if (ways[0] && ways[1]) {
         unsigned n = shared_components(ways[0], ways[1]);
-        /* 1: the root complex. 2: also a root port, so there is a switch below it. */
+        /*
+         * One shared component is the root complex. A second one is a root
+         * port, so there is a switch below it.
+         */
         d = n >= 2 ? CLI_DISTANCE_SWITCH : n == 1 ? CLI_DISTANCE_ROOT : CLI_DISTANCE_FAR;
     }
     free(ways[0]);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* NVIDIA GPUs on the PCI bus, and how far a drive is from them. root: as in blockdev/pci.h. */
+/*
+ * NVIDIA GPUs on the PCI bus and their distance from a drive. `root` is as in
+ * blockdev/pci/pci.h.
+ */
 #ifndef CLIENT_CLI_CHECK_GPUS_H
 #define CLIENT_CLI_CHECK_GPUS_H
 
@@ -13,15 +16,17 @@ extern "C" {
 
 struct cli_gpu {
     char bdf[NVME_BDF_LEN];
-    int numa_node;       /* -1: not said */
-    char driver[32];     /* "nvidia", empty: none */
-    uint64_t window_len; /* bytes of the BAR that shows its memory */
+    int numa_node;       /* -1: not reported */
+    char driver[32];     /* "nvidia"; empty without one */
+    uint64_t window_len; /* bytes of the BAR that exposes its memory */
 };
 
-/* Ascending by address; how many. */
+/* Stores the GPUs in ascending order of address and returns their number. */
 unsigned cli_gpus(const char *root, struct cli_gpu gpus[CLI_GPUS_MAX]);
 
-/* What a transfer between two devices passes, nearest first. */
+/*
+ * The lowest bridge that a transfer between two devices passes, nearest first.
+ */
 enum cli_distance {
     CLI_DISTANCE_SWITCH, /* the same PCIe switch */
     CLI_DISTANCE_ROOT,   /* the same root complex */

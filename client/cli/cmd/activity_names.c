@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Names of processes and of their open files. */
+/* Finds the names of processes and of their open files. */
 #include "client/cli/cmd/activity_names.h"
 
 #include <dirent.h>
@@ -11,7 +11,10 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-/* Other bytes would move the cursor of a terminal, or be no JSON. */
+/*
+ * Masks control characters, which would move the cursor of a terminal or make
+ * JSON invalid.
+ */
 static void make_printable(char *text)
 {
     for (; *text; text++) {
@@ -42,7 +45,10 @@ pid_t cli_process_of(pid_t thread, char *command, size_t len)
     return process;
 }
 
-/* AT_STATX_DONT_SYNC: a network file system that does not answer is not asked. */
+/*
+ * AT_STATX_DONT_SYNC avoids a request to a network file system that may not
+ * answer.
+ */
 static bool is_file(int dir, const char *entry, dev_t dev, ino_t ino)
 {
     struct statx st;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Names from /proc, which shows a user the descriptors of its own processes,
- * and root those of all.
+ * Reads names from /proc, which shows the descriptors of their own processes to
+ * users, and those of all processes to root.
  */
 #ifndef CLIENT_CLI_CMD_ACTIVITY_NAMES_H
 #define CLIENT_CLI_CMD_ACTIVITY_NAMES_H
@@ -10,9 +10,15 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* The process of a thread, and its command; the thread itself and "-" when it has ended. */
+/*
+ * Returns the process of a thread and stores its command. Returns the thread
+ * itself, with the command "-", if it has ended.
+ */
 pid_t cli_process_of(pid_t thread, char *command, size_t len);
-/* A path that the process has open for the file; false: none is found. */
+/*
+ * Finds a path under which the process has the file open. Returns false if
+ * there is none.
+ */
 bool cli_path_of(pid_t process, dev_t dev, ino_t ino, char *path, size_t len);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Common parts of `read` and `write`: a mount, a buffer, the account of a file. */
+/* Implements the parts that `read` and `write` share. */
 #include "client/cli/cmd/cli_copy.h"
 
 #include <inttypes.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What `read` and `write` share: a mount, a buffer, and the account of one file. */
+/*
+ * Parts that `read` and `write` share: a mount, a buffer, and the totals of a
+ * file.
+ */
 #ifndef CLIENT_CLI_CMD_CLI_COPY_H
 #define CLIENT_CLI_CMD_CLI_COPY_H
 
@@ -11,7 +14,7 @@
 struct cli_transfer {
     const char *file;
     uint64_t bytes;
-    double seconds; /* in the transfer calls alone: checksums and copies are not counted */
+    double seconds; /* of transfer calls, without checksums and copies */
     struct gpunvme_result result;
     uint64_t xxh3; /* with --checksum */
 };
@@ -21,17 +24,20 @@ struct cli_session {
     struct gpunvme *mount;
     struct gpunvme_ioc_info info;
     struct gpunvme_buffer *buffer;
-    void *host; /* as large as the buffer: where bytes are hashed, or come from */
+    void *host; /* as large as the buffer, for hashing or as a source */
 };
 
-/* Connects to the mount of `path` and allocates the buffer, no larger than `wanted` bytes. */
+/*
+ * Connects to the mount of `path` and allocates the buffer, of at most `wanted`
+ * bytes.
+ */
 int cli_session_open(struct cli_session *s, const char *path, uint64_t wanted);
 void cli_session_close(struct cli_session *s);
 
-/* Adds what one call did to the account of a file. */
+/* Adds the result of one call to the totals of a file. */
 void cli_account(struct cli_transfer *t, const struct gpunvme_result *r, uint64_t bytes,
                  double seconds);
-/* One line of text, or one element of the JSON array. */
+/* Reports a file as one line of text or one element of the JSON array. */
 void cli_report_text(const struct cli_session *s, const struct cli_transfer *t);
 struct json_object *cli_report_json(const struct cli_session *s, const struct cli_transfer *t);
 

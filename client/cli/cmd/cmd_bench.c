@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The commands `gpunvme bench` and `gpunvme verify`: one file by every path, for its rate beside
- * the limit, or for its checksum.
+ * The commands `gpunvme bench` and `gpunvme verify` read a file on every path
+ * and report its rate next to the limit, or its checksum.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,11 +18,11 @@
 
 #define TURNS 3
 
-/* How the file is read, and the result. */
+/* A way to read the file, and its result. */
 struct method {
     const char *name;
     uint32_t path; /* GPUNVME_PATH_*; 0: read(2) */
-    bool limit;    /* not the file: a copy of as many bytes into the buffer */
+    bool limit;    /* copies as many bytes into the buffer instead of reading */
     double gb_per_s;
     uint64_t bytes, xxh3;
     bool done;
@@ -34,7 +34,7 @@ static void method_failed(struct method *m, const char *why)
     snprintf(m->why, sizeof(m->why), "%s", why);
 }
 
-/* Bytes into the buffer or, for read(2), into the host's memory. */
+/* Reads into the buffer, or into host memory for read(2). */
 static ssize_t get_chunk(struct cli_session *s, const struct method *m, int fd, uint64_t at)
 {
     size_t len = gpunvme_buffer_len(s->buffer);
@@ -57,7 +57,7 @@ static int add_to_hash(struct cli_session *s, const struct method *m, XXH3_state
     return err;
 }
 
-/* The whole file; *seconds without the hash. */
+/* Reads the whole file. *seconds excludes hashing. */
 static int read_all(struct cli_session *s, struct method *m, int fd, XXH3_state_t *hash,
                     double *seconds)
 {
@@ -79,7 +79,10 @@ static int read_all(struct cli_session *s, struct method *m, int fd, XXH3_state_
     return 0;
 }
 
-/* As many bytes by plain copies from the host's memory: what no path can be faster than. */
+/*
+ * Copies as many bytes from host memory to the buffer; no path can be faster
+ * than that.
+ */
 static int copy_all(struct cli_session *s, struct method *m, uint64_t size, double *seconds)
 {
     size_t len = gpunvme_buffer_len(s->buffer);
@@ -209,7 +212,7 @@ static int bench_file(struct cli_session *s, struct cli_out *out, const char *fi
 
     if (fd < 0)
         return 1;
-    memset(s->host, 1, gpunvme_buffer_len(s->buffer)); /* pages that are there */
+    memset(s->host, 1, gpunvme_buffer_len(s->buffer)); /* makes its pages present */
     for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
         measure(s, &methods[i], fd, size);
         if (!methods[i].done)

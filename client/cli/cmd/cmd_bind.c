@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `gpunvme bind`: gives a drive to vfio-pci. */
+/* `gpunvme bind` binds a drive to vfio-pci. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,10 @@
 
 #define VFIO_DRIVER "vfio-pci"
 
-/* A drive in use is never taken; a drive that only bears a signature is, with --force. */
+/*
+ * Refuses a drive in use in any case, and one that only has a signature unless
+ * --force is given.
+ */
 static int check_unused(const struct cli_options *options, const char *bdf)
 {
     char why[512] = "";
@@ -26,7 +29,10 @@ static int check_unused(const struct cli_options *options, const char *bdf)
     return err ? cli_error(bdf, "%s: nothing is done", why) : 0;
 }
 
-/* A mounted drive needs no next step, least of all mkfs. */
+/*
+ * Reports where the drive is mounted, if it is. A mounted drive needs no next
+ * step, least of all mkfs.
+ */
 static bool say_mounted(const char *bdf)
 {
     struct cli_mounts mounts;
@@ -41,8 +47,9 @@ static bool say_mounted(const char *bdf)
 }
 
 /*
- * Bound is not usable yet when the rest of the group has other drivers. Without an IOMMU VFIO takes
- * it only because root has told it to.
+ * Prints the next steps. A bound drive is unusable while other drivers have the
+ * rest of its group. Without an IOMMU, VFIO accepts it only because root has
+ * enabled that mode.
  */
 static void say_next(const char *bdf)
 {

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The command `gpunvme cache`: a directory whose files are removed, least recently used first, when
- * they take more than a limit. The limit is an extended attribute of the directory.
+ * The command `gpunvme cache` removes files of a directory, least recently used
+ * first, when they take more than a limit. The limit is an extended attribute
+ * of the directory.
  *
- * A gpunvmefs mount keeps the limit itself: there the attribute is set, and the mount's state
- * shown. In directories of other file systems this process removes files.
+ * A gpunvmefs mount enforces the limit itself: there the command sets the
+ * attribute and shows the mount's state. In directories of other file systems
+ * this process removes files.
  *
- * Removed are regular files alone, below the directory, on its file system, and not younger than
- * GRACE_S: a writer that has not renamed its file yet keeps it. A file that is open keeps its
- * blocks until it is closed.
+ * Only regular files below the directory and on its file system are removed,
+ * and only if they are older than GRACE_S, so that a writer that has not
+ * renamed its file yet keeps it. A file that is open keeps its blocks until it
+ * is closed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -27,14 +30,14 @@
 #include "client/cli/common/out.h"
 
 #define LIMIT_NAME "user.gpunvme.cache_limit"
-#define STATE_NAME "user.gpunvme.cache_state" /* a mount's */
+#define STATE_NAME "user.gpunvme.cache_state" /* set by a mount */
 #define GRACE_S    10
-#define LOW(limit) ((limit) / 10 * 9) /* an eviction goes on until there */
+#define LOW(limit) ((limit) / 10 * 9) /* an eviction ends at this size */
 #define FOLDERS    64                 /* open at a time while the tree is walked */
 
 struct cached {
     char *path;
-    uint64_t bytes;       /* on the drive */
+    uint64_t bytes;       /* disk usage */
     struct timespec used; /* the later of atime and mtime */
 };
 
@@ -45,14 +48,14 @@ struct cache {
     size_t n, room;
     uint64_t bytes;
     uint64_t removed, removed_bytes;
-    uint64_t files; /* left */
-    bool by_mount;  /* a mount keeps the limit */
+    uint64_t files; /* remaining files */
+    bool by_mount;  /* the mount enforces the limit */
     int err;
 };
 
 /* --- The files ------------------------------------------------------------------------------- */
 
-static struct cache *walked; /* by nftw(), which takes no argument */
+static struct cache *walked; /* for the callback of nftw(), which gets no argument */
 static dev_t walked_dev;
 
 static bool later(struct timespec a, struct timespec b)
@@ -102,7 +105,10 @@ static void forget(struct cache *c)
     c->bytes = 0;
 }
 
-/* Files that disappear meanwhile are none; links are not followed. */
+/*
+ * Reads the tree. Files that disappear meanwhile are ignored, and links are not
+ * followed.
+ */
 static int scan(struct cache *c)
 {
     struct stat st;
@@ -123,7 +129,10 @@ static int scan(struct cache *c)
 
 /* --- Eviction -------------------------------------------------------------------------------- */
 
-/* False: the file has been used since the directory was read, or is new. */
+/*
+ * Returns false if the file is new, or has been used since the directory was
+ * read.
+ */
 static bool may_go(const struct cached *f)
 {
     struct stat st;
@@ -165,7 +174,10 @@ static int evict(struct cache *c, bool dry)
 
 /* --- A mount's state ------------------------------------------------------------------------- */
 
-/* The number behind "key=" in the mount's words; 0: it is not there. */
+/*
+ * Returns the number after "key=" in the mount's text, or 0 if the key is
+ * missing.
+ */
 static uint64_t number_of(const char *text, const char *key)
 {
     size_t len = strlen(key);
@@ -177,7 +189,10 @@ static uint64_t number_of(const char *text, const char *key)
     return 0;
 }
 
-/* Nothing where no mount keeps the limit. The counts of removals are those since the mount. */
+/*
+ * Reads the mount's state, if a mount enforces the limit. The counts of
+ * removals are those since the mount.
+ */
 static void get_state(struct cache *c)
 {
     char text[256] = "";
@@ -232,7 +247,10 @@ static void report(const struct cache *c, bool json)
     cli_out_end(&out);
 }
 
-/* On a mount a dry run alone looks at the files. */
+/*
+ * Evicts files. On a gpunvmefs mount the daemon enforces the limit; only
+ * --dry-run scans the files here.
+ */
 static int look(struct cache *c, bool dry)
 {
     if (!dry)
@@ -240,7 +258,9 @@ static int look(struct cache *c, bool dry)
     return c->by_mount && !dry ? 0 : evict(c, dry);
 }
 
-/* Until a signal ends the process: each turn stands alone. */
+/*
+ * Repeats until a signal ends the process. Each turn reports its own removals.
+ */
 static int watch(struct cache *c, const struct cli_options *options)
 {
     for (unsigned turn = 0; !options->count || turn < options->count; turn++) {

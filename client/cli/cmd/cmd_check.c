@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The command `gpunvme check`. */
+/* The command `gpunvme check` prints obstacles to a mount. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -20,7 +20,10 @@ static void check_registers(struct check *c, const struct cli_bar *bar)
     check_cap(c, cli_bar_read(bar, 0, 8));
 }
 
-/* Identify and registers of the running controller, for what the bus cannot tell. */
+/*
+ * Checks the Identify data of the running controller, which the bus does not
+ * show.
+ */
 static void check_identity(struct check *c, struct cli_ctrlr *ctrlr, uint32_t nsid)
 {
     uint8_t page[NVME_IDENTIFY_LEN] __attribute__((aligned(8))) = {0};
@@ -71,8 +74,8 @@ static void ending_signals(sigset_t *set)
 }
 
 /*
- * Signals that end the command wait until a scratch area is put back, and what became of it is
- * printed. They end the test early.
+ * Blocks the signals that would end the command until the scratch area is
+ * restored and the result is printed. A pending signal ends the test early.
  */
 static void hold_signals(bool hold, sigset_t *before)
 {
@@ -104,7 +107,9 @@ static const char *data_remedy(const struct cli_options *options, int err)
                                              : NULL;
 }
 
-/* Reads only, unless a scratch area is named: the drive may hold anything. */
+/*
+ * Only reads unless a scratch area is named, since the drive may hold any data.
+ */
 static void check_data(struct check *c, struct cli_ctrlr *ctrlr, uint32_t nsid,
                        const struct cli_options *options)
 {
@@ -129,7 +134,10 @@ static void check_data(struct check *c, struct cli_ctrlr *ctrlr, uint32_t nsid,
 
 #define NO_GPU "no GPU can be used, see cuda"
 
-/* Maps the doorbells for the device that a mount takes by default, as the mount does. */
+/*
+ * Maps the doorbells for the device that a mount uses by default, in the way
+ * the mount does.
+ */
 static void check_by_gpu(struct check *c, struct cuda_driver *cuda, const struct cli_doorbells *d)
 {
     struct cuda_device_info gpu;
@@ -163,7 +171,10 @@ static void check_executor(struct check *c, const struct cli_ctrlr *ctrlr, bool 
     cuda_driver_close(cuda);
 }
 
-/* VFIO gives a device to one user and refuses the next, so an open here would fail. */
+/*
+ * VFIO gives a device to one user only, so an open here would fail while
+ * another has it.
+ */
 static void check_through_driver(struct check *c, const struct cli_target *t,
                                  const struct cli_options *options)
 {
@@ -192,7 +203,9 @@ static void check_through_driver(struct check *c, const struct cli_target *t,
     cli_ctrlr_close(&ctrlr);
 }
 
-/* Through the drive's current driver, also when the name says another. */
+/*
+ * Uses the drive's current driver, even if the device string names another one.
+ */
 static void check_controller(struct check *c, const struct cli_target *named,
                              const struct cli_options *options)
 {
@@ -229,7 +242,7 @@ static void check_drive(struct check *c, const struct cli_target *t,
         check_controller(c, t, options);
 }
 
-/* Every drive on the bus, in one line each. */
+/* Reports every drive on the bus in one line. */
 static void check_drives(struct check *c)
 {
     struct pci_device *all;
@@ -247,7 +260,7 @@ static void check_drives(struct check *c)
     free(all);
 }
 
-/* Prints, and frees, the checks. Returns the exit status. */
+/* Prints and frees the findings. Returns the exit status. */
 static int report(struct check *c, const struct cli_options *options)
 {
     int failed = c->worst == CHECK_FAIL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `gpunvme cp`: copies files to, from and within mounts, through memory that a mount reaches by
- * itself.
+ * `gpunvme cp` copies files to, from and within mounts, through memory that a
+ * mount reaches directly.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,13 +22,13 @@
 
 #define MODE_BITS 0777u
 
-/* A copy, and the account of it. */
+/* A copy with its totals. */
 struct copy {
     const char *source, *target;
     int from, to;
     struct gpunvme_io_file *reader, *writer;
     void *memory;
-    size_t size; /* of the memory */
+    size_t size; /* bytes of memory */
     uint64_t bytes, xxh3;
     uint32_t read_path, write_path; /* GPUNVME_PATH_* */
     double seconds;
@@ -37,7 +37,7 @@ struct copy {
 struct copying {
     struct cli_options options;
     struct gpunvme_io *io;
-    struct json_object *files; /* NULL: text */
+    struct json_object *files; /* NULL for text */
 };
 
 static void add_path(uint32_t *path, uint32_t taken)
@@ -46,7 +46,7 @@ static void add_path(uint32_t *path, uint32_t taken)
         *path = !*path || *path == taken ? taken : GPUNVME_PATH_MIXED;
 }
 
-/* Copies what one buffer holds; the bytes, 0 at the end, -1 after a message. */
+/* Copies one buffer. Returns its bytes, 0 at the end, or -1 after a message. */
 static ssize_t copy_chunk(struct copy *c, XXH3_state_t *hash)
 {
     struct gpunvme_result r;
@@ -91,7 +91,10 @@ static int copy_bytes(struct copy *c, const struct cli_options *options, uint64_
     return failed;
 }
 
-/* The memory of the mount of the target, else of the source. */
+/*
+ * Allocates memory at the mount of the target, or of the source if the target
+ * has none.
+ */
 static int copy_with_memory(struct copying *p, struct copy *c, uint64_t size)
 {
     struct gpunvme_io_file *host =
@@ -148,7 +151,7 @@ static void report(const struct copying *p, const struct copy *c)
     json_object_array_add(p->files, o);
 }
 
-/* Empties the target once it is known not to be the source. */
+/* Truncates the target once it is known to differ from the source. */
 static int take_target(const struct copy *c, const struct stat *source)
 {
     struct stat st;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `gpunvme extents`: lists the extents of files. */
+/* `gpunvme extents` lists the extents of files. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -41,7 +41,7 @@ static void begin_list(struct cli_json_list *list, const char *file)
     cli_json_list_begin(list, root, "extents");
 }
 
-/* Prints batch by batch: a file may have more extents than anyone wants in memory at once. */
+/* Prints the extents in batches, since a file may have too many for memory. */
 static int list_file(int fd, const char *file, bool json)
 {
     struct gpunvme_extent batch[GPUNVME_EXTENTS_MAX];

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `gpunvme identify`: Identify data of a controller and its namespaces. */
+/*
+ * `gpunvme identify` prints Identify data of a controller and its namespaces.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,7 +13,10 @@
 #include "client/cli/common/pages.h"
 #include "client/cli/ctrlr/cli_ctrlr.h"
 
-/* A page as a controller returned it, aligned for the structs that are laid over it. */
+/*
+ * A page as the controller returned it, aligned for the structs that are read
+ * from it.
+ */
 struct page {
     uint8_t bytes[NVME_IDENTIFY_LEN] __attribute__((aligned(8)));
 };
@@ -41,7 +46,10 @@ static int show_namespace(struct cli_out *o, struct cli_ctrlr *c, const char *ob
     return 0;
 }
 
-/* The first page of the list has more than any drive of today. */
+/*
+ * The first page of the list has room for more namespaces than any current
+ * drive has.
+ */
 static int show_all(struct cli_out *o, struct cli_ctrlr *c, const char *object, uint32_t nn)
 {
     uint32_t ids[NVME_NS_LIST_IDS];
@@ -57,7 +65,7 @@ static int show_all(struct cli_out *o, struct cli_ctrlr *c, const char *object, 
     return failed;
 }
 
-/* The kernel's driver does not tell. */
+/* The kernel's driver does not report its workarounds. */
 static void show_quirks(struct cli_out *o, const struct cli_ctrlr *c)
 {
     char text[NVME_QUIRKS_TEXT];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `gpunvme info`: properties and counters of a mount. */
+/* `gpunvme info` prints properties and counters of a mount. */
 #include <stdio.h>
 
 #include "blockdev/nvme/nvme_info.h"
@@ -7,10 +7,13 @@
 #include "client/cli/common/out.h"
 #include "gpunvme/gpunvme.h"
 
-/* One definition for both outputs, so that text and JSON carry the same fields. */
+/*
+ * One table defines the fields of both outputs, so that text and JSON carry the
+ * same.
+ */
 struct field {
     const char *json, *text;
-    const char *string; /* NULL: number */
+    const char *string; /* NULL for a number */
     uint64_t number;
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `gpunvme label`: shows or changes the label of a mounted file system. */
+/* `gpunvme label` shows or changes the label of a mounted file system. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -11,7 +11,10 @@
 #include "client/cli/common/cli.h"
 #include "gpunvme/gpunvme_ioctl.h"
 
-/* ext4, XFS and btrfs have the same ioctls. */
+/*
+ * The label ioctls do not identify the file system: ext4, XFS and btrfs have
+ * the same.
+ */
 static int check_mount(int fd, const char *path)
 {
     struct gpunvme_ioc_info info = {.abi = {sizeof(info), GPUNVME_ABI_VERSION}};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What drives there are: the kernel's, those on the PCI bus that it does not drive; the file
- * systems on them, and on devices that are named; our mounts.
+ * Lists the drives of the kernel, those on the PCI bus that it does not drive,
+ * the file systems on them and on named devices, and the mounts.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -54,7 +54,7 @@ struct listing {
     struct cli_mounts ours;
     struct pci_device *pci;
     size_t n_pci;
-    bool *shown; /* one a PCI controller: has a row */
+    bool *shown; /* per PCI controller: it has a row */
     bool failed; /* out of memory */
 };
 
@@ -64,7 +64,10 @@ static void add_row(struct listing *l, const char *const *cells)
         l->failed = true;
 }
 
-/* The PCI device of a controller of the kernel's, NULL for one over a network. */
+/*
+ * Returns the PCI device of a controller of the kernel, or NULL for one over a
+ * network.
+ */
 static const struct pci_device *pci_of(struct listing *l, nvme_ctrl_t c)
 {
     const char *name = nvme_ctrl_get_name(c);
@@ -121,7 +124,10 @@ static void add_namespace(struct listing *l, nvme_ctrl_t c, nvme_ns_t n)
     add_row(l, cells);
 }
 
-/* A controller none of whose namespaces can be looked at, for lack of rights or of namespaces. */
+/*
+ * Adds a controller without visible namespaces, because it has none or the user
+ * lacks rights.
+ */
 static void add_ctrlr(struct listing *l, nvme_ctrl_t c)
 {
     char node[64], numa[16];
@@ -140,7 +146,10 @@ static void add_ctrlr(struct listing *l, nvme_ctrl_t c)
     add_row(l, cells);
 }
 
-/* With multipath a namespace belongs to the subsystem, else to its controller. */
+/*
+ * With multipath a namespace belongs to the subsystem, otherwise to its
+ * controller.
+ */
 static void add_subsystem(struct listing *l, nvme_subsystem_t s)
 {
     nvme_ctrl_t c;
@@ -165,7 +174,10 @@ static int add_kernel_drives(struct listing *l)
 
     if (!root)
         return -ENOMEM;
-    /* Without the kernel's driver there is nothing to scan, which is no error here. */
+    /*
+     * Without the kernel's driver the scan finds nothing, which is not an
+     * error.
+     */
     nvme_scan_topology(root, NULL, NULL);
     for (h = nvme_first_host(root); h; h = nvme_next_host(root, h)) {
         for (s = nvme_first_subsystem(h); s; s = nvme_next_subsystem(h, s))
@@ -176,7 +188,8 @@ static int add_kernel_drives(struct listing *l)
 }
 
 /*
- * Drives without a namespace that the kernel shows: those of VFIO, and those without a driver.
+ * Adds a drive without a namespace that the kernel shows: one of VFIO, or one
+ * without a driver.
  */
 static void add_pci_drive(struct listing *l, const struct pci_device *pci)
 {
@@ -216,7 +229,7 @@ static int collect(struct listing *l)
     return err ? err : l->failed ? -ENOMEM : 0;
 }
 
-/* Nodes of the kernel that cannot be read, or hold something else, have no row. */
+/* Device nodes that are unreadable or hold something else get no row. */
 static void add_on_nodes(struct listing *l)
 {
     char why[512];
@@ -238,7 +251,7 @@ static bool is_mounted(const struct listing *l, const char *device)
     return false;
 }
 
-/* 1 when one has no file system of ours, after a message. */
+/* Returns 1 after a message if a device has no gpunvme file system. */
 static int add_named(struct listing *l, char **devices, int n)
 {
     char why[512] = "";

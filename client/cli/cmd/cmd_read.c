@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `gpunvme read`: reads files into GPU memory, and their hashes. */
+/* `gpunvme read` reads files into GPU memory and can print their hashes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

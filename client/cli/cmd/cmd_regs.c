@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `gpunvme regs`: registers of a controller. */
+/* `gpunvme regs` prints the registers of a controller. */
 #include <stdio.h>
 
 #include "client/cli/common/cli.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `gpunvme resize`: makes a mounted file system larger. */
+/* `gpunvme resize` grows a mounted file system. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -18,10 +18,10 @@
 #include "gpunvme/gpunvme_ioctl.h"
 #include "layout/layout.h"
 
-/* The image file behind the mount that is resized. */
+/* The image file of the mount that is resized. */
 struct image {
-    char path[PATH_MAX]; /* "": the device is no image, or is not known */
-    uint64_t bytes;      /* as it was found */
+    char path[PATH_MAX]; /* "": the device is no image, or is unknown */
+    uint64_t bytes;      /* size before the command */
 };
 
 static int explain(const char *path, int err)
@@ -50,7 +50,7 @@ static int explain(const char *path, int err)
     }
 }
 
-/* Asks no mount: one whose daemon is stopped would not answer. */
+/* Sends no request to a mount, since a stopped daemon would not answer. */
 static bool is_root_of(const char *point, dev_t dev)
 {
     struct statx st;
@@ -79,7 +79,10 @@ static void find_image(int fd, struct image *image)
     cli_mounts_free(&mounts);
 }
 
-/* An image file that is too short for the wanted size becomes longer, where its bitmaps fit. */
+/*
+ * Extends an image file that is too short for the wanted size, if there is room
+ * for its bitmaps.
+ */
 static int extend_image(const char *path, const struct image *image, uint64_t bytes)
 {
     uint64_t need = lay_groups_of(bytes / LAY_BLOCK_SIZE) * LAY_BLOCK_SIZE;
@@ -98,8 +101,9 @@ static int extend_image(const char *path, const struct image *image, uint64_t by
 }
 
 /*
- * After a failure the image is as it was, unless the drive has noticed the growth (`drive` bytes):
- * for it a file that is cut has lost data.
+ * Restores the size of the image after a failure, unless the drive has noticed
+ * the growth (`drive` bytes): truncating the file would then lose data of the
+ * drive.
  */
 static void restore_image(const char *path, const struct image *image, uint64_t bytes,
                           uint64_t drive)

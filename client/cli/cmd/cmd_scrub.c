@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `gpunvme scrub`: has the daemon compare the data of files with its checksums. */
+/*
+ * `gpunvme scrub` lets the daemon compare the data of files with its checksums.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <fts.h>
@@ -17,14 +19,14 @@
 struct scrub {
     struct cli_options options;
     struct cli_progress progress;
-    struct json_object *blocks; /* that are complained of; NULL: text */
-    uint64_t passed;            /* bytes of files before the present one */
+    struct json_object *blocks; /* failed blocks; NULL: text */
+    uint64_t passed;            /* bytes of files before the current one */
     uint64_t files, matching, added, without, bad;
-    bool failed; /* said by cli_error() */
-    bool ended;  /* no other file would do better */
+    bool failed; /* cli_error() has reported it */
+    bool ended;  /* another file would fail in the same way */
 };
 
-static volatile sig_atomic_t stopped; /* by a signal */
+static volatile sig_atomic_t stopped; /* set by a signal */
 
 static void stop(int signal)
 {
@@ -32,7 +34,7 @@ static void stop(int signal)
     stopped = 1;
 }
 
-/* Without SA_RESTART: a call that waits ends. */
+/* Omits SA_RESTART, so that a signal ends a waiting call. */
 static void catch_signals(void)
 {
     struct sigaction action = {.sa_handler = stop};
@@ -66,7 +68,7 @@ static void complain(struct scrub *s, const FTSENT *f, const struct gpunvme_scru
     json_object_array_add(s->blocks, o);
 }
 
-/* Says why a file cannot be scrubbed. */
+/* Reports why a file cannot be scrubbed. */
 static void refuse(struct scrub *s, const FTSENT *f, int err)
 {
     const char *why = strerror(err);
@@ -93,7 +95,7 @@ static void count(struct scrub *s, const FTSENT *f, const struct gpunvme_ioc_scr
 
 static void scrub_open(struct scrub *s, const FTSENT *f, int fd)
 {
-    static struct gpunvme_ioc_scrub arg; /* large for a stack */
+    static struct gpunvme_ioc_scrub arg; /* too large for a stack */
     uint64_t size = (uint64_t)f->fts_statp->st_size, at = 0;
 
     while (at < size && !stopped) {
@@ -117,7 +119,10 @@ static void scrub_file(struct scrub *s, const FTSENT *f)
 {
     int flags = s->options.add ? O_RDWR : O_RDONLY;
 
-    /* Operands may be links. Elsewhere the file may have become one since it was looked at. */
+    /*
+     * Operands may be links. Any other file may have been replaced by a link
+     * since it was checked.
+     */
     if (f->fts_level > 0)
         flags |= O_NOFOLLOW;
     int fd = open(f->fts_path, flags | O_NONBLOCK | O_CLOEXEC);
@@ -150,7 +155,7 @@ static void visit(struct scrub *s, const FTSENT *f)
         if (f->fts_level == 0)
             cli_error(f->fts_path, "is no file and no directory");
         break;
-    default: /* directories, and links inside of them */
+    default: /* directories, and links in them */
         break;
     }
 }
@@ -161,7 +166,7 @@ static void add_size(struct scrub *s, const FTSENT *f)
         s->passed += (uint64_t)f->fts_statp->st_size;
 }
 
-/* Stays on the file systems of the operands. */
+/* Walks the trees without leaving the file systems of the operands. */
 static void walk(struct scrub *s, char **paths, void (*each)(struct scrub *, const FTSENT *))
 {
     FTS *tree = fts_open(paths, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_XDEV | FTS_NOCHDIR, NULL);

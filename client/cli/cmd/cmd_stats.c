@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The command `gpunvme stats`: counters of mounts. */
+/* The command `gpunvme stats` prints counters of mounts. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ static bool add_bucket(struct cli_table *t, unsigned op, unsigned path, unsigned
     return cli_table_add(t, cells);
 }
 
-/* Of a table of ops with so many paths each, entry i. */
+/* Returns entry i of a table of operations and paths. */
 typedef const struct gpunvme_latency *latency_fn(const struct gpunvme_ioc_stats *stats, unsigned i);
 
 static const struct gpunvme_latency *latency_of_transfers(const struct gpunvme_ioc_stats *stats,
@@ -37,7 +37,7 @@ static const struct gpunvme_latency *latency_of_programs(const struct gpunvme_io
     return &stats->calls.by[i / GPUNVME_CALLS_PATHS][i % GPUNVME_CALLS_PATHS].latency;
 }
 
-/* Buckets without a call are left out. */
+/* Prints the histogram without empty buckets. */
 static void print_latency(struct cli_out *out, const char *key,
                           const struct gpunvme_ioc_stats *stats, latency_fn *of, unsigned paths)
 {
@@ -59,7 +59,10 @@ static void print_latency(struct cli_out *out, const char *key,
     cli_table_free(&t);
 }
 
-/* What the library counted in programs, and shared with the mount. */
+/*
+ * Prints the counters of the library in programs that share them with the
+ * mount.
+ */
 static void print_programs(struct cli_out *out, const struct gpunvme_ioc_stats *stats)
 {
     static const struct cli_column columns[] = {{"op", "CALL OF PROGRAMS", CLI_CELL_TEXT},
@@ -128,7 +131,10 @@ static void print_prometheus(const struct cli_watch *w, FILE *to)
     metrics_print(mounts, w->n, to);
 }
 
-/* A collector sees the whole text or the one before. */
+/*
+ * Replaces the file atomically, so that a collector sees the old or the new
+ * text.
+ */
 static int write_textfile(const struct cli_watch *w, const char *name)
 {
     char temporary[4096];

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The command `gpunvme top`: what mounts do now, and which processes, files and queues do it. */
+/*
+ * The command `gpunvme top` prints the rates of mounts, and of their processes,
+ * files and queues.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -23,7 +26,10 @@ struct rates {
     uint64_t errors, timeouts;
 };
 
-/* By the library, without the daemon. */
+/*
+ * Returns the bytes that the library read on the direct path, without the
+ * daemon.
+ */
 static uint64_t direct_bytes(const struct gpunvme_ioc_stats *stats)
 {
     return stats->calls.by[GPUNVME_OP_READ][GPUNVME_CALLS_DIRECT - 1].bytes +
@@ -77,7 +83,9 @@ static struct json_object *rates_json(const struct cli_watched *m, const struct 
     return o;
 }
 
-/* The mounts of a command with what their files and queues had counted at the turn before. */
+/*
+ * The mounts of a command with the previous readings of their files and queues.
+ */
 struct top {
     struct cli_watch watch;
     struct cli_counts before[CLI_WATCH_MOUNTS];
@@ -128,7 +136,10 @@ static int show_mount(struct cli_watched *m, struct cli_counts *before, double s
     return 0;
 }
 
-/* One turn: what the mounts did since the last one. list NULL: text. */
+/*
+ * Prints the rates of the mounts since the previous turn. `list` is NULL for
+ * text.
+ */
 static int show_turn(struct top *t, double seconds, struct json_object *list)
 {
     int failed = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `gpunvme unbind`: gives a drive back to the kernel's driver. */
+/* `gpunvme unbind` returns a drive to the kernel's driver. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ static int check_unmounted(const struct pci_device *pci)
     int failed = 0;
 
     if (cli_mounts_read(CLI_MOUNTS, &mounts) != 0)
-        return 0; /* the group tells, too: see pci.h */
+        return 0; /* the IOMMU group shows the use, too: see pci.h */
     const struct cli_mount *m = cli_mounts_find(&mounts, pci->bdf, NULL);
     if (m)
         failed = cli_error(pci->bdf, "mounted on %s, unmount it first", m->point);

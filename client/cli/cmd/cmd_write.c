@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `gpunvme write`: writes files from GPU memory. */
+/* `gpunvme write` writes files from GPU memory. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -13,7 +13,10 @@
 #include "client/cli/cmd/cli_copy.h"
 #include "support/clock.h"
 
-/* Fills the buffer from the source; the bytes of a chunk, 0 at the end, -1 after a message. */
+/*
+ * Fills the buffer from the source. Returns the bytes, 0 at the end, or -1
+ * after a message.
+ */
 static ssize_t load_chunk(struct cli_session *s, int source, const char *name)
 {
     size_t size = gpunvme_buffer_len(s->buffer), done = 0;
@@ -87,7 +90,10 @@ static void report(const struct cli_session *s, const struct cli_transfer *t)
     cli_json_print(root);
 }
 
-/* Opens or creates the file without changing its content; *made tells which. */
+/*
+ * Opens or creates the file without changing its content. *made is set if it
+ * was created.
+ */
 static int open_target(const char *file, bool *made)
 {
     int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -98,7 +104,10 @@ static int open_target(const char *file, bool *made)
     return fd;
 }
 
-/* Empties the file, once it is known to be on a mount and not the source itself. */
+/*
+ * Truncates the file once it is known to be on a mount and to differ from the
+ * source.
+ */
 static int take_target(struct cli_session *s, const struct stat *source, int fd, const char *file)
 {
     struct stat st;

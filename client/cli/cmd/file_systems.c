@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Labels and UUIDs of file systems, from mounts and from superblocks. */
+/* Reads labels and UUIDs of file systems from mounts and superblocks. */
 #include "client/cli/cmd/file_systems.h"
 
 #include <errno.h>
@@ -44,7 +44,7 @@ static void print_uuid(const uint8_t uuid[16], char out[UUID_TEXT])
                                i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
 }
 
-/* An empty label is none. */
+/* Adds a row. An empty label is shown as none. */
 static bool add(struct cli_table *t, const char *device, const char *label, const uint8_t *uuid,
                 uint64_t bytes, const char *mounted_on)
 {
@@ -112,7 +112,7 @@ static int read_super(const char *device, struct lay_geometry *geo, char *why, s
         return err;
     err = bd_read(opened.dev, 0, &sb, sizeof(sb));
     bd_opened_close(&opened);
-    if (err == -EINVAL) /* smaller than a block */
+    if (err == -EINVAL) /* the device is smaller than a block */
         return -ENODATA;
     if (err) {
         snprintf(why, len, "block 0 cannot be read: %s", strerror(-err));

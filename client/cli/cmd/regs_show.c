@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The registers of a controller, and what their bits say: Base 2.0, section 3.1.3. */
+/*
+ * Prints the registers of a controller and their fields (Base 2.0, section
+ * 3.1.3).
+ */
 #include <stddef.h>
 
 #include "client/cli/common/pages.h"
@@ -42,7 +45,7 @@ const struct cli_reg cli_reg_table[CLI_REGS] = {
     [PMRCAP] = {"pmrcap", "PMRCAP: persistent memory region", 0xe00, 4},
 };
 
-/* Bits of a register: `width` of them from `shift` on. */
+/* A field of a register: `width` bits from `shift` on. */
 struct bits {
     uint8_t reg, shift, width;
     const char *key, *label;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Rates of processes, files and queues, from what open files and queues have counted. */
+/*
+ * Computes rates of processes, files and queues from the counters of open files
+ * and queues.
+ */
 #include "client/cli/cmd/top_activity.h"
 
 #include <errno.h>
@@ -11,7 +14,7 @@
 #include "client/cli/cmd/activity_names.h"
 #include "client/cli/common/cli.h"
 
-#define ALL_USES 4096 /* processes, or files, among which the busiest are sought */
+#define ALL_USES 4096 /* processes, or files, to select the busiest from */
 
 /* --- Counting -------------------------------------------------------------------------------- */
 
@@ -48,7 +51,9 @@ static void drop_duplicates(struct cli_counts *c)
     c->n_files = kept;
 }
 
-/* A file that is closed between two answers may be in both. */
+/*
+ * Removes duplicates: a file that is closed between two replies may be in both.
+ */
 static int read_files(struct gpunvme *g, struct cli_counts *out)
 {
     struct gpunvme_ioc_open_files page = {.below = 0};
@@ -126,7 +131,7 @@ static void add_rates(struct cli_use *u, const double rates[CLI_RATES])
         u->rates[i] += rates[i];
 }
 
-/* Counters of a file that was not there before began at 0. */
+/* Counters of a file that is not in `before` started at 0. */
 static bool rates_of(const struct cli_counts *before, const struct gpunvme_open_file *f,
                      double seconds, double rates[CLI_RATES])
 {
@@ -156,7 +161,9 @@ static void add_file(const struct gpunvme_open_file *f, const double rates[CLI_R
 
     if (p && !*p->name)
         snprintf(p->name, sizeof(p->name), "%s", command);
-    /* Of a process that has ended no path is found. */
+    /*
+     * Keeps a live process, since the path of a file is found only through one.
+     */
     if (file && (!file->process || strcmp(command, "-") != 0))
         file->process = process;
     add_rates(p, rates);
@@ -182,7 +189,10 @@ static void name_files(struct cli_activity *a, dev_t dev)
     }
 }
 
-/* Of a queue that was not there before the counters began at 0. -1: not counted. */
+/*
+ * Returns -1 if the commands are not counted. Counters of a queue that is not
+ * in `before` started at 0.
+ */
 static double commands_per_s(const struct gpunvme_ioc_queues *before, const struct gpunvme_queue *q,
                              double seconds)
 {
@@ -270,7 +280,7 @@ static void print_queue(const struct cli_queue_use *q)
                strcmp(q->use, "executor") == 0 ? "" : " (out of service)");
 }
 
-/* Idle queues of the executor are left out. */
+/* Prints the queues without idle ones of the executor. */
 static void print_queues(const struct cli_activity *a)
 {
     bool titled = false;

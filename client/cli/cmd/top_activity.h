@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Which processes, files and queues move data on a mount: rates between two turns. */
+/*
+ * Rates of the processes, files and queues that move data on a mount, between
+ * two readings.
+ */
 #ifndef CLIENT_CLI_CMD_TOP_ACTIVITY_H
 #define CLIENT_CLI_CMD_TOP_ACTIVITY_H
 
@@ -10,22 +13,26 @@
 
 #include "gpunvme/gpunvme.h"
 
-/* What open files and queues have counted. */
+/* A reading of the counters of open files and queues. */
 struct cli_counts {
-    struct gpunvme_open_file *files; /* by id */
+    struct gpunvme_open_file *files; /* in order of id */
     size_t n_files, room;
     struct gpunvme_ioc_queues queues;
 };
 
-/* 0, or 1 after a message. A mount that cannot tell has no files and no queues. */
+/*
+ * Reads the counters. Returns 0, or 1 after a message. A mount that does not
+ * support the request has no files and no queues.
+ */
 int cli_counts_read(struct gpunvme *g, const char *point, struct cli_counts *out);
 void cli_counts_free(struct cli_counts *c);
 
-#define CLI_USES  20 /* the busiest processes, and as many files */
-#define CLI_RATES 6  /* read and written by the GPU path, the bounce path, the kernel */
+#define CLI_USES 20 /* number of busiest processes, and of busiest files */
+/* Bytes read and written by the GPU path, the bounce path and the kernel. */
+#define CLI_RATES 6
 
 struct cli_use {
-    uint64_t key; /* process, or inode */
+    uint64_t key; /* process or inode */
     pid_t process;
     char name[512];
     double rates[CLI_RATES]; /* GB/s */
@@ -34,8 +41,8 @@ struct cli_use {
 struct cli_queue_use {
     unsigned qid;
     const char *use;
-    double commands;  /* 1/s; -1: not counted */
-    uint64_t process; /* 0: none, or unknown */
+    double commands;  /* per second; -1: not counted */
+    uint64_t process; /* 0: none or unknown */
 };
 
 struct cli_activity {
@@ -44,7 +51,7 @@ struct cli_activity {
     struct cli_queue_use queues[GPUNVME_QUEUES_MAX];
 };
 
-/* What happened between two countings on the file system `dev`. */
+/* Computes the rates between two readings of the file system `dev`. */
 void cli_activity_between(const struct cli_counts *before, const struct cli_counts *now,
                           double seconds, dev_t dev, struct cli_activity *out);
 void cli_activity_print(const struct cli_activity *a);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The mounts that `gpunvme stats` and `gpunvme top` look at. */
+/* Opens the mounts that `gpunvme stats` and `gpunvme top` watch. */
 #include "client/cli/cmd/watched_mounts.h"
 
 #include <stdlib.h>

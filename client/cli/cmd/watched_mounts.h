@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The mounts that a command looks at: those of its operands, or all. */
+/* The mounts that a command watches: those of its operands, or all. */
 #ifndef CLIENT_CLI_CMD_WATCHED_MOUNTS_H
 #define CLIENT_CLI_CMD_WATCHED_MOUNTS_H
 
@@ -20,7 +20,10 @@ struct cli_watch {
     size_t n;
 };
 
-/* 0, or 1 after a message when a mount could not be opened; *w has the rest. */
+/*
+ * Opens the mounts. Returns 0, or 1 after a message if a mount could not be
+ * opened; *w then has the remaining ones.
+ */
 int cli_watch_open(struct cli_watch *w, char **paths, int n);
 void cli_watch_close(struct cli_watch *w);
 

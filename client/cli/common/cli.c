@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Common parts of the subcommands: command lines, messages, exit status. */
+/*
+ * Implements the command lines, messages and exit status that subcommands
+ * share.
+ */
 #include "client/cli/common/cli.h"
 
 #include <stdarg.h>
@@ -14,10 +17,10 @@
 
 /* --- Errors ---------------------------------------------------------------------------------- */
 
-static struct json_object *errors; /* of this process, which has one thread */
+static struct json_object *errors; /* of this single-threaded process */
 static bool document_printed;
 
-/* Messages of the library may begin with the object. */
+/* Removes the object from a message of the library that begins with it. */
 static const char *without_object(const char *text, const char *object)
 {
     size_t len = strlen(object);
@@ -52,7 +55,9 @@ void cli_document_end(struct json_object *root)
     document_printed = true;
 }
 
-/* As the command line says it, which may be wrong elsewhere. */
+/*
+ * Looks for the option itself, since an error may have ended parsing before it.
+ */
 static bool asks_for_json(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
@@ -100,7 +105,7 @@ void cli_json_list_begin(struct cli_json_list *l, struct json_object *root, cons
     const char *text = json_text(root);
 
     *l = (struct cli_json_list){0};
-    /* All but the end, "\n}". */
+    /* Prints all but the closing "\n}". */
     printf("%.*s,\n  \"%s\": [", (int)strlen(text) - 2, text, name);
     json_object_put(root);
 }
@@ -119,7 +124,7 @@ void cli_json_list_end(const struct cli_json_list *l)
 
     cli_document_end(rest);
     fputs(l->n ? "\n  ]" : "]", stdout);
-    /* All but the beginning, "{". */
+    /* Prints all but the opening "{". */
     if (json_object_object_length(rest) > 0)
         printf(",%s\n", json_text(rest) + 1);
     else

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The command `gpunvme`: one file a subcommand. A subcommand returns the exit status: 0, 1 when
- * something failed, 2 for a wrong command line.
+ * The command `gpunvme` has one file per subcommand. A subcommand returns its
+ * exit status: 0, 1 if something failed, or 2 for a wrong command line.
  */
 #ifndef CLIENT_CLI_H
 #define CLIENT_CLI_H
@@ -18,7 +18,7 @@
 
 struct cli_command {
     const char *name;
-    const char *options; /* letters of those it accepts, besides -h */
+    const char *options; /* letters of the accepted options, without -h */
     const char *operands;
     const char *purpose;
     int (*run)(int argc, char **argv);
@@ -45,10 +45,10 @@ int cli_scrub(int argc, char **argv);
 int cli_bind(int argc, char **argv);
 int cli_unbind(int argc, char **argv);
 
-/* Options that several subcommands share. */
+/* Values of the options that several subcommands share. */
 struct cli_options {
     bool json;
-    bool prometheus; /* stats alone */
+    bool prometheus; /* for stats only */
     bool quiet;
     bool checksum;
     bool force;
@@ -62,45 +62,66 @@ struct cli_options {
     uint32_t path;          /* GPUNVME_PATH_GPU or _BOUNCE; 0: automatic */
     bool keeps_on;          /* an interval or a count was given */
     uint64_t limit;         /* bytes; 0: not given */
-    uint64_t scratch_start; /* byte of the drive */
+    uint64_t scratch_start; /* byte offset on the drive */
     unsigned interval;      /* seconds */
-    unsigned count;         /* 0: no end */
+    unsigned count;         /* 0: unlimited */
     const char *textfile;
 };
 
-/* "usage: ..." and the options of one command; of all commands. */
+/*
+ * Prints "usage: ..." and the options of one command, or the options of all
+ * commands.
+ */
 void cli_print_help(const struct cli_command *command, FILE *to);
 void cli_print_options(FILE *to);
 
 /*
- * Parses the options; operands come after them, *first is the index of the first. 0, or the status
- * to exit with plus one (so that --help can end the command with 0).
+ * Parses the options and stores the index of the first operand in *first.
+ * Returns 0, or 1 plus the exit status of the command (so that --help can end
+ * it with 0).
  */
 int cli_parse(int argc, char **argv, const char *accepted, struct cli_options *out, int *first);
 
 /*
- * The same for a command with one operand, which goes to *operand; `what` it is, for the message.
+ * Does the same for a command with exactly one operand, and stores it in
+ * *operand. `what` names the operand in messages.
  */
 int cli_parse_one(int argc, char **argv, const char *accepted, struct cli_options *out,
                   const char *what, const char **operand);
 
-/* A size with an optional K, M, G or T; 0 when it is not one, or above `most`. */
+/*
+ * Parses a size with an optional K, M, G or T. Returns 0 if the text is not a
+ * size or exceeds `most`.
+ */
 uint64_t cli_parse_size(const char *text, uint64_t most);
 
-/* "gpunvme: OBJECT: what" on stderr; returns 1. With -o json it is also in the document. */
+/*
+ * Prints "gpunvme: OBJECT: what" to stderr and returns 1. With -o json the
+ * message is also added to the document.
+ */
 int cli_error(const char *object, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Before a document is printed: adds the messages so far, "errors": [{"object", "message"}]. */
+/*
+ * Adds the messages so far, "errors": [{"object", "message"}], before a
+ * document is printed.
+ */
 void cli_document_end(struct json_object *root);
-/* Before main() returns its status: a command that failed under -o json prints a document. */
+/*
+ * Called before main() returns its status. Prints a document for a command that
+ * failed under -o json without one. Returns the status.
+ */
 int cli_finish(int argc, char **argv, int status);
 
-/* An object with "schema_version"; printed and freed by cli_json_print(). */
+/*
+ * Returns an object with "schema_version". cli_json_print() prints and frees
+ * it.
+ */
 struct json_object *cli_json_new(void);
 void cli_json_print(struct json_object *root);
 
 /*
- * A document whose last member is a list that may have millions of elements: each is printed when
- * it is added. The calls take over root and the elements.
+ * A document whose last member is a list with possibly millions of elements.
+ * Each element is printed when it is added. The functions take ownership of
+ * root and the elements.
  */
 struct cli_json_list {
     uint64_t n;
@@ -112,7 +133,10 @@ void cli_json_list_end(const struct cli_json_list *l);
 const char *cli_path_name(uint32_t path);
 const char *cli_executor_name(uint32_t executor);
 
-/* Progress on a terminal: one line, rewritten at most ten times a second. */
+/*
+ * Progress on a terminal, in one line that is rewritten at most ten times a
+ * second.
+ */
 struct cli_progress {
     const char *what;
     uint64_t total, last_shown_ms;

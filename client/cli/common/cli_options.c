@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The options of all commands, described once for parsing and for --help. */
+/* Describes the options of all commands once, for parsing and for --help. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 
 static const struct described {
     char letter;
-    const char *name, *argument; /* NULL: it has none */
+    const char *name, *argument; /* argument is NULL without one */
     const char *help;
 } described[] = {
     {'o', "output", "FORMAT", "text (default) or json; prometheus for stats"},
@@ -84,7 +84,7 @@ uint64_t cli_parse_size(const char *text, uint64_t most)
     return (uint64_t)n << shift;
 }
 
-/* A byte of a device: 0 is one, too. */
+/* Unlike for a size, 0 is a valid offset on a device. */
 static bool parse_offset(const char *text, uint64_t *offset)
 {
     *offset = cli_parse_size(text, MAX_OFFSET);
@@ -102,7 +102,7 @@ static bool parse_path(const char *text, uint32_t *path)
     return false;
 }
 
-/* 1 to MAX_SECONDS; 0 when it is something else. */
+/* Returns a number from 1 to MAX_SECONDS, or 0 if the text is none. */
 static unsigned parse_number(const char *text)
 {
     char *end;
@@ -174,7 +174,7 @@ static void apply_flag(int opt, struct cli_options *out)
 
 /* --- The command line ------------------------------------------------------------------------ */
 
-/* In getopt_long(3)'s form. */
+/* Describes all options in the form of getopt_long(3). */
 static void describe(char *letters, struct option *options)
 {
     *letters++ = ':';

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The mounts of gpunvmefs that this process sees. */
+/* Lists the gpunvmefs mounts that this process sees. */
 #include "client/cli/common/mounts.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@ static int add(struct cli_mounts *m, const struct mntent *entry)
 int cli_mounts_read(const char *table, struct cli_mounts *out)
 {
     struct mntent entry;
-    char buf[8192]; /* longer lines are cut by getmntent_r() */
+    char buf[8192]; /* getmntent_r() truncates longer lines */
     int err = 0;
 
     *out = (struct cli_mounts){0};
@@ -82,7 +82,10 @@ const struct cli_mount *cli_mounts_find(const struct cli_mounts *m, const char *
     return NULL;
 }
 
-/* Waits for the child that asks: its end closes the pipe's other end. */
+/*
+ * Waits for the child, whose exit closes the other end of the pipe. Kills it
+ * after CLI_ANSWER_MS.
+ */
 static bool ends_in_time(pid_t child, int read_end)
 {
     struct pollfd end = {.fd = read_end};
@@ -103,8 +106,8 @@ bool cli_mount_answers(const char *path)
     pid_t child = fork();
     if (child == 0) {
         for (int fd = 0; fd <= STDERR_FILENO; fd++)
-            close(fd);         /* a caller may wait for the end of this process's output */
-        statvfs(path, &space); /* the kernel has no copy of its reply */
+            close(fd);         /* a caller may wait for EOF on this process's output */
+        statvfs(path, &space); /* the kernel does not cache the reply */
         _exit(EXIT_SUCCESS);
     }
     close(fds[1]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The mounts of gpunvmefs that this process sees. */
+/* The gpunvmefs mounts that this process sees. */
 #ifndef CLIENT_CLI_COMMON_MOUNTS_H
 #define CLIENT_CLI_COMMON_MOUNTS_H
 
@@ -11,7 +11,7 @@ extern "C" {
 #endif
 
 struct cli_mount {
-    char *device; /* the device string it was mounted with */
+    char *device; /* the device string of the mount */
     char *point;
     char *options;
 };
@@ -22,19 +22,23 @@ struct cli_mounts {
 };
 
 #define CLI_MOUNTS "/proc/self/mounts"
-/* Time for the daemon of a mount to answer, milliseconds. */
+/* Time in which the daemon of a mount must answer, in milliseconds. */
 #define CLI_ANSWER_MS 5000
 
 /* table: as CLI_MOUNTS. 0, -ENOMEM, or those of open(2). */
 int cli_mounts_read(const char *table, struct cli_mounts *out);
 void cli_mounts_free(struct cli_mounts *m);
-/* The mount of the drive at this PCI address, or of this node; NULL when there is none. */
+/*
+ * Returns the mount of the drive with this PCI address, or of this device node,
+ * or NULL.
+ */
 const struct cli_mount *cli_mounts_find(const struct cli_mounts *m, const char *bdf,
                                         const char *node);
 /*
- * False when the daemon of the mount at this path does not answer within CLI_ANSWER_MS; an error is
- * an answer. A child process asks, because the caller of a request that a stopped daemon has read
- * cannot end it; that child ends with the mount.
+ * Returns false if the daemon of the mount at this path does not answer within
+ * CLI_ANSWER_MS. An error counts as an answer. A child process sends the
+ * request, because a request that a stopped daemon has read cannot be aborted;
+ * the child exits when the mount ends.
  */
 bool cli_mount_answers(const char *path);
 

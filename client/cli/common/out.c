@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Results of a command as text or as JSON. */
+/* Prints the results of a command as text or as JSON. */
 #include "client/cli/common/out.h"
 
 #include <assert.h>
@@ -49,7 +49,10 @@ static void print_label(struct cli_out *o, const char *label)
     fprintf(o->to, "%*s%-*s ", indent, "", LABEL_WIDTH - indent, label);
 }
 
-/* Text of devices and of file names may hold anything. */
+/*
+ * Masks control characters, since text from devices and file names may hold any
+ * byte.
+ */
 static void print_clean(FILE *to, const char *text)
 {
     for (const char *c = text; *c; c++)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A command's results as text or as JSON, described once so that both carry the same fields.
+ * Prints a command's results as text or as JSON. Both formats are described
+ * once, so that they carry the same fields.
  *
- * Text is printed at once, a "Label:   value" line a field; JSON is collected and printed at the
- * end. Strings may come from devices: characters that are not printable are not printed.
+ * Text is printed at once, one "Label:   value" line per field. JSON is
+ * collected and printed at the end. Strings may come from devices, so
+ * unprintable characters are masked.
  */
 #ifndef CLIENT_CLI_COMMON_OUT_H
 #define CLIENT_CLI_COMMON_OUT_H
@@ -24,44 +26,51 @@ extern "C" {
 struct cli_out {
     bool json;
     FILE *to;
-    unsigned indent;                       /* text: groups that are open, lists not counted */
-    unsigned depth;                        /* of the open objects and arrays */
+    unsigned indent;                       /* open groups in text, without lists */
+    unsigned depth;                        /* number of open objects and arrays */
     struct json_object *at[CLI_OUT_DEPTH]; /* JSON: open objects and lists, outermost first */
 };
 
-/* The caller closes `to` himself, after cli_out_end(). */
+/* `to` stays open after cli_out_end(); the caller closes it. */
 void cli_out_begin(struct cli_out *o, bool json, FILE *to);
-/* Prints the collected JSON, and frees it. */
+/* Prints the collected JSON and frees it. */
 void cli_out_end(struct cli_out *o);
 
 void cli_out_string(struct cli_out *o, const char *key, const char *label, const char *value);
 void cli_out_number(struct cli_out *o, const char *key, const char *label, uint64_t value);
-/* A number that the object does not have. Text: none. JSON: null. */
+/*
+ * Prints a number that the object does not have: "none" in text, null in JSON.
+ */
 void cli_out_none(struct cli_out *o, const char *key, const char *label);
-/* Text: three places. */
+/* Text has three decimal places. */
 void cli_out_real(struct cli_out *o, const char *key, const char *label, double value);
-/* Text: hexadecimal, of at least so many digits. JSON: a decimal number like every number. */
+/*
+ * Text is hexadecimal with at least so many digits; JSON has a decimal number.
+ */
 void cli_out_hex(struct cli_out *o, const char *key, const char *label, uint64_t value,
                  unsigned digits);
-/* Text: yes or no. JSON: true or false. */
+/* Text is "yes" or "no"; JSON is true or false. */
 void cli_out_flag(struct cli_out *o, const char *key, const char *label, bool value);
 
-/* A group of fields, under a title. key NULL: the next element of the list that is open. */
+/*
+ * Opens a group of fields with a title. With key NULL it is the next element of
+ * the open list.
+ */
 void cli_out_open(struct cli_out *o, const char *key, const char *title);
 void cli_out_close(struct cli_out *o);
-/* A list of groups. Text shows nothing for the list itself. */
+/* Opens a list of groups. Text shows nothing for the list itself. */
 void cli_out_list(struct cli_out *o, const char *key);
 void cli_out_list_end(struct cli_out *o);
 
 /*
- * Records that print as aligned columns, or as a JSON list of objects. A cell is NULL where the
- * record has no such value: "-" and null.
+ * Records that are printed as aligned columns or as a JSON list of objects. A
+ * cell is NULL if the record has no value there; it is printed as "-" or null.
  */
 enum cli_cell {
     CLI_CELL_TEXT,
     CLI_CELL_NUMBER, /* decimal */
-    CLI_CELL_BYTES,  /* decimal; text says it with a unit */
-    CLI_CELL_FLAG,   /* "yes" or "no"; JSON says true or false */
+    CLI_CELL_BYTES,  /* decimal in JSON, with a unit in text */
+    CLI_CELL_FLAG,   /* "yes" or "no"; true or false in JSON */
 };
 
 struct cli_column {
@@ -76,14 +85,20 @@ struct cli_table {
     size_t n_cells;
 };
 
-/* Copies the cells, one a column; false when out of memory, and the table is as before. */
+/*
+ * Copies one cell per column. Returns false if memory is exhausted; the table
+ * is then unchanged.
+ */
 bool cli_table_add(struct cli_table *t, const char *const *cells);
-/* By the first column; numbers in it count as numbers, records without it come last. */
+/*
+ * Sorts by the first column. Numbers in it are compared as numbers, and records
+ * without a value come last.
+ */
 void cli_table_sort(struct cli_table *t);
 void cli_table_print(const struct cli_table *t, struct cli_out *o, const char *key);
 void cli_table_free(struct cli_table *t);
 
-/* "1.92 TB": decimal units, as drives are sold. */
+/* Formats a size in decimal units as used for drives, for example "1.92 TB". */
 void cli_format_bytes(uint64_t bytes, char *out, size_t len);
 
 #ifdef __cplusplus

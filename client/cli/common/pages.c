@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Identify data in words. Offsets are libnvme's, so nvme_spec.h must stay out of here. */
+/*
+ * Prints Identify data. Offsets come from libnvme, so nvme_spec.h must not be
+ * included here.
+ */
 #include "client/cli/common/pages.h"
 
 #include <errno.h>
@@ -10,11 +13,14 @@
 
 enum kind { NUMBER, HEX, FLAG, TEXT, BYTES, ID };
 
-/* A field of a page: bytes at an offset, or one bit of them. */
+/*
+ * A field of a page, which is a number of bytes at an offset, or one bit of
+ * them.
+ */
 struct field {
     const char *key, *label;
     uint16_t offset, bytes;
-    uint8_t bit; /* FLAG */
+    uint8_t bit; /* bit number of a FLAG */
     uint8_t kind;
 };
 
@@ -104,7 +110,10 @@ static const struct field ns_fields[] = {
     NS(eui64, ID, "EUI-64:"),
 };
 
-/* Little-endian, as the host is; what does not fit into 64 bits is given as the largest number. */
+/*
+ * Reads a little-endian number, the byte order of the host. A value above 64
+ * bits is returned as the largest number.
+ */
 static uint64_t number_at(const uint8_t *page, const struct field *f)
 {
     uint64_t value = 0;
@@ -118,7 +127,10 @@ static uint64_t number_at(const uint8_t *page, const struct field *f)
     return value;
 }
 
-/* ASCII, padded with blanks or zeros; nothing else of it is believed. */
+/*
+ * Copies an ASCII field that is padded with blanks or zeros. Other characters
+ * are masked.
+ */
 static void text_at(const uint8_t *page, const struct field *f, char *out)
 {
     size_t n = strnlen((const char *)page + f->offset, f->bytes);
@@ -167,7 +179,10 @@ static void show_fields(struct cli_out *o, const void *page, const struct field 
         show_field(o, page, &fields[i]);
 }
 
-/* Would our driver take it? The driver's own judgement. */
+/*
+ * Prints whether the driver would take the object, as the driver's own parser
+ * decides.
+ */
 static void show_verdict(struct cli_out *o, int err, const char *what)
 {
     cli_out_flag(o, "usable", "Usable:", !err);

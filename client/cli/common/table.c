@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Tables of text with aligned columns. */
+/* Prints tables of text with aligned columns. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -50,7 +50,7 @@ void cli_table_free(struct cli_table *t)
     t->n_cells = 0;
 }
 
-/* Rows begin with the cell that decides. */
+/* Compares the first cells, with which the rows begin. */
 static int compare_rows(const void *a, const void *b)
 {
     const char *x = *(char *const *)a, *y = *(char *const *)b;
@@ -73,7 +73,10 @@ static const struct cli_column *column_of(const struct cli_table *t, size_t cell
     return &t->columns[cell % t->n_columns];
 }
 
-/* What the cell looks like as text, in buf where it needs one; control characters masked. */
+/*
+ * Returns the text of a cell, with control characters masked. Text that must be
+ * built is stored in buf.
+ */
 static const char *cell_text(const struct cli_table *t, size_t cell, char *buf, size_t len)
 {
     const char *value = t->cells[cell];
@@ -90,7 +93,7 @@ static const char *cell_text(const struct cli_table *t, size_t cell, char *buf, 
     return buf;
 }
 
-#define CELL_TEXT 256 /* longer ones are cut, in text only */
+#define CELL_TEXT 256 /* longer cells are truncated, in text only */
 
 static bool to_the_right(const struct cli_table *t, size_t column)
 {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash
-# Completion of the command gpunvme, from what it says with --help.
+# Completes the command gpunvme from its --help output.
 
 _gpunvme() {
     local command=${COMP_WORDS[0]} current=${COMP_WORDS[COMP_CWORD]} words=

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A controller as the command sees it, through the kernel's driver or through ours. */
+/* Opens a controller through the kernel's driver or through ours. */
 #include "client/cli/ctrlr/cli_ctrlr.h"
 
 #include <errno.h>
@@ -15,9 +15,12 @@
 
 enum { CNS_NS = 0, CNS_CTRL = 1, CNS_ACTIVE_LIST = 2 }; /* Base 2.0, 5.17.1 */
 
-#define BAR_LEN 0x1000u /* registers; the doorbells behind them stay unmapped */
+#define BAR_LEN 0x1000u /* registers; the doorbells that follow stay unmapped */
 
-/* VFIO's own error is late and says only that the device is in use. */
+/*
+ * Reports a mount by name. The error of VFIO comes later and says only that the
+ * device is in use.
+ */
 static int check_unmounted(const struct cli_target *t, char *why, size_t len)
 {
     struct cli_mounts mounts;
@@ -115,7 +118,10 @@ uint64_t cli_bar_read(const struct cli_bar *bar, uint32_t offset, unsigned bytes
 {
     if (bar->transport)
         return cli_transport_read(bar->transport, offset, bytes);
-    /* Two halves: some controllers do not take 8-byte accesses (Base 2.0, 3.1.3). */
+    /*
+     * Reads two halves, since some controllers reject 8-byte accesses (Base
+     * 2.0, 3.1.3).
+     */
     const volatile uint32_t *reg = (const volatile uint32_t *)bar->map + offset / sizeof(uint32_t);
     uint64_t low = reg[0];
     return bytes == 8 ? low | (uint64_t)reg[1] << 32 : low;

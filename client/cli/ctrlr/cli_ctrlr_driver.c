@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Identify and registers through our own driver: VFIO and vfio-user. */
+/*
+ * Reads Identify data and registers through our own driver (VFIO, vfio-user).
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +13,7 @@
 #include "client/cli/common/cli.h"
 #include "client/cli/ctrlr/cli_ctrlr.h"
 
-#define CHECK_DEPTH 64u /* entries of the queue of a test */
+#define CHECK_DEPTH 64u /* queue entries of a test */
 
 static int identify(struct cli_ctrlr *c, uint8_t cns, uint32_t nsid, void *page)
 {

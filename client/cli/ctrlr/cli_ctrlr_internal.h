@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What ctrlr.c asks of the half that knows transports. */
+/* Functions for cli_ctrlr.c from the half that includes the transports. */
 #ifndef CLIENT_CLI_CTRLR_CLI_CTRLR_INTERNAL_H
 #define CLIENT_CLI_CTRLR_CLI_CTRLR_INTERNAL_H
 

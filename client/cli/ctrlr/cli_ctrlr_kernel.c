@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Identify through the kernel's nvme driver: its passthrough commands, which do not disturb I/O.
+ * Sends Identify through the passthrough commands of the kernel's nvme driver,
+ * which do not disturb I/O.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The drive that a command names. */
+/* Finds the drive that a command names. */
 #include "client/cli/ctrlr/cli_target.h"
 
 #include <errno.h>
@@ -11,7 +11,10 @@
 #include "blockdev/device.h"
 #include "blockdev/pci/pci_sysfs.h"
 
-/* "nvme0": a controller of the kernel's. */
+/*
+ * Returns whether the name is that of a controller of the kernel, such as
+ * "nvme0".
+ */
 static bool is_ctrlr_name(const char *name)
 {
     return strncmp(name, "nvme", 4) == 0 && name[4] &&
@@ -19,8 +22,9 @@ static bool is_ctrlr_name(const char *name)
 }
 
 /*
- * The controller behind a node of the kernel's driver, by name. A namespace with several paths
- * belongs to the subsystem; its first controller stands for all.
+ * Stores the name of the controller behind a node of the kernel's driver. A
+ * namespace with several paths belongs to the subsystem; its first controller
+ * is used.
  */
 static int ctrlr_of_node(const char *root, const char *node, char *ctrlr, size_t len)
 {
@@ -65,7 +69,7 @@ static int find_node(const char *root, struct cli_target *out, char *why, size_t
                         "not a whole drive or a namespace of the kernel's nvme driver");
     if (pci_sysfs_text(address, sizeof(address), "%s/sys/class/nvme/%s/address", root, ctrlr) ||
         pci_parse(address, out->bdf))
-        out->bdf[0] = '\0'; /* over a network */
+        out->bdf[0] = '\0'; /* the controller is reached over a network */
     if (pci_sysfs_number(&nsid, 10, "%s/sys/class/block/%s/nsid", root, node) == 0 && nsid > 0 &&
         nsid < UINT32_MAX)
         out->nsid = (uint32_t)nsid;
@@ -73,7 +77,10 @@ static int find_node(const char *root, struct cli_target *out, char *why, size_t
     return 0;
 }
 
-/* A PCI address alone: through whatever driver has it. */
+/*
+ * Completes a target that is a bare PCI address with the driver that has the
+ * device.
+ */
 static int find_address(const char *root, struct cli_target *out, char *why, size_t len)
 {
     struct pci_device pci;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Common parts of `bind` and `unbind`: a command line that names one controller. */
+/*
+ * Parses the command lines of `bind` and `unbind`, which name one controller.
+ */
 #include "client/cli/ctrlr/handover.h"
 
 #include <string.h>
