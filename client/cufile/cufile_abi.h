@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The binary interface of cuFile 1.20, written from the facts that its programs depend on: names,
- * numbers, sizes and offsets. x86-64 and aarch64 agree in all of them.
+ * The binary interface of cuFile 1.20, written from the facts that programs
+ * depend on: names, numbers, sizes and offsets. They are the same on x86-64 and
+ * aarch64.
  */
 #ifndef CLIENT_CUFILE_CUFILE_ABI_H
 #define CLIENT_CUFILE_CUFILE_ABI_H
@@ -19,7 +20,7 @@ extern "C" {
 
 #define CUFILE_VERSION 1200 /* 1000 x major + 10 x minor */
 
-/* Of cuFile's errors, those that this library returns. */
+/* The errors of cuFile that this library returns. */
 enum {
     CU_FILE_SUCCESS = 0,
     CU_FILE_DRIVER_NOT_INITIALIZED = 5001,
@@ -45,7 +46,7 @@ enum {
 
 typedef struct {
     int32_t err;
-    int32_t cu_err; /* of CUDA, where err is CU_FILE_CUDA_DRIVER_ERROR */
+    int32_t cu_err; /* CUDA error if err is CU_FILE_CUDA_DRIVER_ERROR */
 } CUfileError_t;
 static_assert(sizeof(CUfileError_t) == 8, "error");
 
@@ -89,7 +90,7 @@ typedef struct {
         uint32_t dcontrolflags;
     } nvfs;
     uint32_t fflags;
-    uint32_t max_device_cache_size; /* KiB, as the rest */
+    uint32_t max_device_cache_size; /* KiB, as are the next two */
     uint32_t per_buffer_cache_size;
     uint32_t max_device_pinned_mem_size;
     uint32_t max_batch_io_size; /* entries */

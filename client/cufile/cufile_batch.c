@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Batches: transfers by the library's threads, and their results in the order they end. */
+/*
+ * Implements batches: threads of the library make the transfers, and results
+ * are returned in the order of completion.
+ */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -10,12 +13,12 @@
 #include "client/cufile/cufile_stats.h"
 #include "support/clock.h"
 
-#define AT_ONCE 128u /* requests given together */
+#define AT_ONCE 128u /* requests started by one call */
 
 struct entry {
-    struct gpunvme_io_request request; /* first */
+    struct gpunvme_io_request request; /* must be the first member */
     struct batch *batch;
-    struct entry *next; /* among the free or the ended ones */
+    struct entry *next; /* in the list of free or of completed entries */
     struct cufile_transfer transfer;
     void *cookie;
     int32_t status;
@@ -52,7 +55,7 @@ CUfileError_t cuFileBatchIOSetUp(CUfileBatchHandle_t *out, unsigned nr)
     return cufile_status(CU_FILE_SUCCESS);
 }
 
-/* Under the lock. */
+/* Called with the lock held. */
 static void end_entry(struct entry *e, int32_t status, ssize_t ret)
 {
     struct batch *b = e->batch;
@@ -72,7 +75,7 @@ static void request_done(struct gpunvme_io_request *r)
     struct batch *b = e->batch;
     ssize_t ret = cufile_transfer_end(&e->transfer, r->bytes, &r->result);
 
-    if (ret == -1) /* a batch has no errno: events tell it */
+    if (ret == -1) /* batches report no errno, so events carry it */
         ret = r->bytes;
     cufile_stats_count(CUFILE_STAT_BATCH_COMPLETE, ret < 0);
     cufile_handle_put_inside(e->transfer.handle);
@@ -93,7 +96,7 @@ static int check_params(const CUfileIOParams_t *p)
     return h ? CU_FILE_SUCCESS : CU_FILE_HANDLE_NOT_REGISTERED;
 }
 
-/* Returns false if the handle was deregistered since it was checked. */
+/* Returns false if the handle was deregistered after the check. */
 static bool fill(struct entry *e, const CUfileIOParams_t *p)
 {
     bool write = p->opcode == CUFILE_WRITE;
@@ -133,7 +136,7 @@ static void submit_failed(struct entry *e, int err)
     pthread_mutex_unlock(&e->batch->lock);
 }
 
-/* n <= AT_ONCE */
+/* n is at most AT_ONCE. */
 static void submit(struct batch *b, const CUfileIOParams_t *params, unsigned n)
 {
     struct gpunvme_io_request *requests[AT_ONCE] = {0};
@@ -153,7 +156,7 @@ static void submit(struct batch *b, const CUfileIOParams_t *params, unsigned n)
     }
 }
 
-/* All of them or none. */
+/* Reserves room for all of the requests or for none. */
 static int check_batch(struct batch *b, unsigned nr, const CUfileIOParams_t *params)
 {
     for (unsigned i = 0; i < nr; i++) {
@@ -185,8 +188,8 @@ CUfileError_t cuFileBatchIOSubmit(CUfileBatchHandle_t batch, unsigned nr, CUfile
 #define LONGEST_S ((time_t)1 << 30) /* a longer timeout would overflow the clock */
 
 /*
- * Called under the lock. Returns when `enough` have ended, none is under way, or the time is up; a
- * negative timeout is none.
+ * Called with the lock held. Waits until `enough` transfers have ended, none is
+ * in flight, or the timeout expires; a negative one expires at once.
  */
 static void await_ended(struct batch *b, unsigned enough, const struct timespec *timeout)
 {
@@ -234,7 +237,10 @@ CUfileError_t cuFileBatchIOGetStatus(CUfileBatchHandle_t batch, unsigned min_nr,
     return cufile_status(CU_FILE_SUCCESS);
 }
 
-/* Transfers that have been given to threads are moments from their end: they are waited for. */
+/*
+ * Waits for all transfers, since those handed to threads cannot be cancelled
+ * and end soon.
+ */
 CUfileError_t cuFileBatchIOCancel(CUfileBatchHandle_t batch)
 {
     struct batch *b = batch;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Parameters of cuFile: defaults, cufile.json, environment, calls. */
+/*
+ * Reads the parameters of cuFile from defaults, cufile.json, the environment
+ * and calls.
+ */
 #include "client/cufile/cufile_config.h"
 
 #include <json-c/json.h>
@@ -10,12 +13,15 @@
 #include <strings.h>
 
 static struct cufile_config config;
-static pthread_mutex_t config_lock = PTHREAD_MUTEX_INITIALIZER; /* protects config once read */
+static pthread_mutex_t config_lock =
+    PTHREAD_MUTEX_INITIALIZER; /* protects config after it is read */
 static pthread_once_t read_once = PTHREAD_ONCE_INIT;
 
 enum kind { SIZE, BOOL, STRING };
 
-/* Where a parameter is in cufile.json, and the variable that overrides it. */
+/*
+ * The place of a parameter in cufile.json, and the variable that overrides it.
+ */
 static const struct source {
     enum kind kind;
     int param;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Parameters of cuFile: the defaults, then cufile.json ($CUFILE_ENV_PATH_JSON, /etc/cufile.json),
- * then the environment, then what the program sets while the driver is not open.
+ * Parameters of cuFile. Each source overrides the previous one: the defaults,
+ * cufile.json ($CUFILE_ENV_PATH_JSON or /etc/cufile.json), the environment, and
+ * calls of the program before the driver opens.
  */
 #ifndef CLIENT_CUFILE_CUFILE_CONFIG_H
 #define CLIENT_CUFILE_CUFILE_CONFIG_H
 
 #include "client/cufile/cufile_abi.h"
 
-#define CUFILE_STRING_MAX 256 /* bytes, the zero included */
+#define CUFILE_STRING_MAX 256 /* bytes with the terminating zero */
 #define CUFILE_SLABS_MAX  16
 
 struct cufile_slabs {
@@ -24,13 +25,13 @@ struct cufile_config {
 };
 
 /*
- * The one of this process, read in by the first call. It changes under cufile_config_lock() alone,
- * and not while the driver is open.
+ * Returns the configuration of this process, which the first call reads. It
+ * changes only under cufile_config_lock(), and not while the driver is open.
  */
 struct cufile_config *cufile_config(void);
 void cufile_config_lock(void);
 void cufile_config_unlock(void);
-/* In a child of fork(): the lock may have been held. */
+/* Resets the lock in a child of fork(), since the parent may have held it. */
 void cufile_config_forked(void);
 
 #endif

@@ -17,16 +17,17 @@ static struct {
     uintptr_t slots;
     uintptr_t serial;    /* of the latest handle */
     unsigned handles;    /* registered, or still in use */
-    long uses;           /* by cuFileDriverOpen() */
-    unsigned generation; /* of io */
-    bool close_later;    /* when the last handle is gone */
+    long uses;           /* calls of cuFileDriverOpen() without a close */
+    unsigned generation; /* counts opens of io */
+    bool close_later;    /* close after the last handle is removed */
 } driver = {.lock = PTHREAD_MUTEX_INITIALIZER, .generation = 1};
 
 static pthread_once_t watch_once = PTHREAD_ONCE_INIT;
 
 /*
- * A child has neither the threads nor, to the mount, the buffers of its parent: it opens the driver
- * anew, and its handles their files.
+ * Runs in a child of fork(), which has neither the threads of its parent nor,
+ * for the mount, its buffers. The child opens the driver again, and its handles
+ * open their files again.
  */
 static void forked(void)
 {
@@ -42,7 +43,7 @@ static void watch_forks(void)
     pthread_atfork(NULL, NULL, forked);
 }
 
-/* Programs that never close the driver have their totals too. */
+/* Logs the totals of programs that never close the driver. */
 __attribute__((destructor)) static void log_totals(void)
 {
     if (driver.io)
@@ -62,7 +63,7 @@ static struct gpunvme_options options_of(const struct cufile_config *c)
     return o;
 }
 
-/* Under the lock. */
+/* Called with the lock held. */
 static int open_io(void)
 {
     if (driver.io)
@@ -75,7 +76,7 @@ static int open_io(void)
     return cufile_error_of(err);
 }
 
-/* Under the lock. */
+/* Called with the lock held. */
 static void close_io(void)
 {
     if (driver.io)
@@ -137,7 +138,10 @@ int cufile_error_of(int err)
 
 #define SLOT_MASK (((uintptr_t)1 << CUFILE_SLOT_BITS) - 1)
 
-/* Called under the lock. Opens the file that fd is open on for the driver of this process. */
+/*
+ * Called with the lock held. Opens the file of fd with the driver of this
+ * process.
+ */
 static int driver_attach(struct cufile_handle *h, int fd)
 {
     int err = open_io();
@@ -151,7 +155,10 @@ static int driver_attach(struct cufile_handle *h, int fd)
     return err == -EINVAL ? CU_FILE_INVALID_FILE_TYPE : cufile_error_of(err);
 }
 
-/* Called under the lock. Doubles the table when it has no free slot. */
+/*
+ * Called with the lock held. Finds a free slot, and doubles the table if there
+ * is none.
+ */
 static int driver_find_slot(uintptr_t *out)
 {
     uintptr_t slot = 0, len = driver.slots ? 2 * driver.slots : 16;
@@ -190,7 +197,7 @@ int cufile_handle_add(struct cufile_handle *h)
     return err;
 }
 
-/* Called under the lock. */
+/* Called with the lock held. Returns the slot of a handle, or NULL. */
 static struct cufile_handle **driver_find(CUfileHandle_t id)
 {
     uintptr_t slot = ((uintptr_t)id & SLOT_MASK) - 1;
@@ -200,7 +207,10 @@ static struct cufile_handle **driver_find(CUfileHandle_t id)
     return known ? &driver.table[slot] : NULL;
 }
 
-/* Called under the lock. Returns the handle to be freed, if it has no user any more. */
+/*
+ * Called with the lock held. Returns the handle, which the caller frees, if it
+ * has no more users.
+ */
 static struct cufile_handle *driver_put(struct cufile_handle *h)
 {
     if (--h->users)
@@ -211,7 +221,7 @@ static struct cufile_handle *driver_put(struct cufile_handle *h)
     return h;
 }
 
-/* Called under the lock. */
+/* Called with the lock held. */
 static void driver_close_if_due(void)
 {
     if (!driver.handles && driver.close_later)
@@ -295,7 +305,10 @@ CUfileError_t cuFileDriverOpen(void)
     return cufile_status(err);
 }
 
-/* The driver stays open as long as a handle is registered, or a transfer of one is under way. */
+/*
+ * The driver stays open as long as a handle is registered, or a transfer of one
+ * is in flight.
+ */
 CUfileError_t cuFileDriverClose_v2(void)
 {
     pthread_mutex_lock(&driver.lock);

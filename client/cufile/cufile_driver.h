@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The state of the library: opened by the first call that needs it, or by cuFileDriverOpen(). */
+/*
+ * The state of the library, opened by cuFileDriverOpen() or by the first call
+ * that needs it.
+ */
 #ifndef CLIENT_CUFILE_CUFILE_DRIVER_H
 #define CLIENT_CUFILE_CUFILE_DRIVER_H
 
@@ -7,34 +10,41 @@
 #include "gpunvme/gpunvme_io.h"
 
 /*
- * What a program holds is an id: the slot of the table, plus one, in the lowest CUFILE_SLOT_BITS,
- * and above them a serial number, so that an id that was deregistered finds nothing.
+ * A program holds an id, which consists of the slot in the table plus one, in
+ * the lowest CUFILE_SLOT_BITS, and a serial number above. An id that was
+ * deregistered therefore finds no handle.
  */
 #define CUFILE_SLOT_BITS 20u
 
 struct cufile_handle {
     uintptr_t id;
-    unsigned users;      /* transfers, and the table: the driver's lock */
-    unsigned generation; /* of the driver: which opening `file` belongs to */
+    unsigned users;      /* transfers and the table; under the driver's lock */
+    unsigned generation; /* opening of the driver to which `file` belongs */
     struct gpunvme_io_file *file;
     int fd;        /* the caller's number, for the log */
-    unsigned said; /* bit for each way whose use the log has told: atomic */
+    unsigned said; /* atomic: one bit for each path that was logged */
 };
 
-/* 0 or an error of cuFile; the driver stays open while there are handles. */
+/*
+ * Opens the driver if necessary. Returns 0 or an error of cuFile. The driver
+ * stays open while there are handles.
+ */
 int cufile_io(struct gpunvme_io **out);
-/* Puts a new handle into the table, which is its first user, and sets id and file. */
+/* Adds a new handle to the table, which is its first user. Sets id and file. */
 int cufile_handle_add(struct cufile_handle *h);
-/* Takes it from the table. Returns false if the id is none of a registered handle. */
+/*
+ * Removes a handle from the table. Returns false if no handle with this id is
+ * registered.
+ */
 bool cufile_handle_remove(CUfileHandle_t id);
 /*
- * Returns the handle, with one more user, or NULL: it is not registered, or the file of a child of
- * fork(2) cannot be opened again.
+ * Returns the handle with one more user. Returns NULL if it is not registered,
+ * or if the child of a fork(2) cannot open its file again.
  */
 struct cufile_handle *cufile_handle_get(CUfileHandle_t id);
-/* The last user closes the file and frees the handle. */
+/* Removes a user. The last one closes the file and frees the handle. */
 void cufile_handle_put(struct cufile_handle *h);
-/* The same on a thread of the library, which cannot close the driver that it belongs to. */
+/* Does the same on a thread of the library, which must not close the driver. */
 void cufile_handle_put_inside(struct cufile_handle *h);
 int cufile_buffer_add(void *addr, size_t len);
 int cufile_buffer_remove(void *addr);
@@ -45,7 +55,7 @@ static inline CUfileError_t cufile_status(int err)
     return (CUfileError_t){.err = err};
 }
 
-/* cuFile's error for a -errno of the library. */
+/* Returns cuFile's error for a -errno of the library. */
 int cufile_error_of(int err);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Handles, which are open files, and buffers. */
+/* Implements handles, which are open files, and buffers. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ static void log_handle(const struct cufile_handle *h, int err)
         cufile_log(CUFILE_LOG_INFO, "handle of %s: %s", path, why ? why : "on a gpunvmefs mount");
 }
 
-/* Without compatibility mode only files that a mount serves will do. */
+/* Without compatibility mode, only files served by a mount are accepted. */
 static int check_compat(const struct cufile_handle *h)
 {
     const struct cufile_config *c = cufile_config();
@@ -83,7 +83,7 @@ void cuFileHandleDeregister(CUfileHandle_t fh)
 
 CUfileError_t cuFileBufRegister(const void *base, size_t length, int flags)
 {
-    (void)flags; /* of RDMA */
+    (void)flags; /* flags concern RDMA only */
     int err = cufile_buffer_add((void *)(uintptr_t)base, length);
     cufile_stats_buffer(length, err);
     cufile_log(err ? CUFILE_LOG_ERROR : CUFILE_LOG_INFO, "buffer of %zu bytes at %p: %s", length,

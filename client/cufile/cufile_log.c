@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The log of cuFile. */
+/* Writes the log of cuFile. */
 #include "client/cufile/cufile_log.h"
 
 #include <pthread.h>
@@ -11,7 +11,7 @@
 #include "client/cufile/cufile_config.h"
 
 static FILE *output;
-static int highest = -1; /* level that is written; -1: none */
+static int highest = -1; /* highest level that is written; -1: none */
 static pthread_once_t open_once = PTHREAD_ONCE_INIT;
 
 static int level_of(const char *name)

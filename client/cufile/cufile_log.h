@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What happens, in words, to $CUFILE_LOGFILE_PATH, cufile.log in the folder of cufile.json's
- * logging.dir, or standard error; as much as the logging level says.
+ * Logs events to $CUFILE_LOGFILE_PATH, to cufile.log in the folder logging.dir
+ * of cufile.json, or to standard error, up to the configured level.
  */
 #ifndef CLIENT_CUFILE_CUFILE_LOG_H
 #define CLIENT_CUFILE_CUFILE_LOG_H
@@ -10,8 +10,8 @@
 
 enum cufile_level {
     CUFILE_LOG_ERROR, /* calls that failed */
-    CUFILE_LOG_WARN,  /* files that do not take the GPU path, once for each handle */
-    CUFILE_LOG_INFO,  /* handles, buffers, and the totals at the end */
+    CUFILE_LOG_WARN,  /* files that leave the GPU path, once per handle */
+    CUFILE_LOG_INFO,  /* handles, buffers, and totals at the end */
     CUFILE_LOG_TRACE, /* each transfer */
 };
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The library's place in /proc/self/maps. Programs that seek cuFile there (InstantTensor) take the
- * first file of that name, by address, and torch may have loaded NVIDIA's under its full name,
- * which no preload prevents. A page of this library's file at the lowest address that is free makes
- * this one the first.
+ * Places this library first in /proc/self/maps. Programs that look for cuFile
+ * there (InstantTensor) use the lowest mapping of that name. torch may have
+ * loaded NVIDIA's library by its full path, which LD_PRELOAD does not prevent.
+ * Mapping a page of this library's file at the lowest free address makes it the
+ * first one.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -13,7 +14,7 @@
 
 #include "support/page.h"
 
-#define LOWEST 0x10000u /* vm.mmap_min_addr, as it is usually */
+#define LOWEST 0x10000u /* the usual vm.mmap_min_addr */
 #define TRIES  16u
 
 static void map_low(int fd)
@@ -24,7 +25,7 @@ static void map_low(int fd)
 
         if (page == at)
             return;
-        if (page != MAP_FAILED) /* a kernel before 4.17 takes it for a wish */
+        if (page != MAP_FAILED) /* kernels before 4.17 treat the address as a hint */
             munmap(page, PAGE_BYTES);
     }
 }

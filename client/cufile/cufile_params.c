@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Parameters and properties, as programs ask for them and set them. */
+/* Implements the calls that get and set parameters and properties. */
 #include <stdio.h>
 #include <string.h>
 
 #include "client/cufile/cufile_config.h"
 #include "client/cufile/cufile_driver.h"
 
-/* Bounds of the parameters that are sizes or counts. */
+/* Limits of the parameters that are sizes or counts. */
 static const struct {
     size_t min, max;
 } bounds[CUFILE_SIZE_PARAMS] = {
@@ -29,7 +29,10 @@ static CUfileError_t invalid(void)
     return cufile_status(CU_FILE_INVALID_VALUE);
 }
 
-/* What a set parameter would change is made when the driver opens. */
+/*
+ * Parameters take effect when the driver opens, so they cannot be set
+ * afterwards.
+ */
 static bool begin_set(void)
 {
     if (cufile_driver_is_open())
@@ -178,7 +181,7 @@ CUfileError_t cuFileSetParameterGpuBounceBufferSlabArray(const size_t *sizes, co
 
 /* --- Properties ------------------------------------------------------------------------------ */
 
-/* Of the driver's setters: nothing once it is open. */
+/* Setters of the driver have no effect once it is open. */
 static CUfileError_t stage(int param, size_t value)
 {
     if (value < bounds[param].min || value > bounds[param].max)
@@ -250,7 +253,9 @@ CUfileError_t cuFileDriverGetProperties(CUfileDrvProps_t *props)
     return end_set();
 }
 
-/* How bytes reach the GPU is the mount's affair: there are no flags to be had or set. */
+/*
+ * The mount determines how bytes reach the GPU, so no flags can be read or set.
+ */
 CUfileError_t cuFileDriverGetP2PFlags(int status_flag, int *p2p_flags)
 {
     if (status_flag < 0 || status_flag >= CU_FILE_MAX_TARGET_TYPES || !p2p_flags)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the machine has on PCI, from sysfs. */
+/* Lists the PCI devices of the machine from sysfs. */
 #include <dirent.h>
 #include <json-c/json.h>
 #include <limits.h>
@@ -15,7 +15,10 @@
 #define BASE_DISPLAY 0x03u
 #define VENDOR_GPU   0x10deu
 
-/* A number in a file of the device's folder; 0 where there is none. */
+/*
+ * Reads a number from a file in the device's folder, or returns 0 if there is
+ * none.
+ */
 static unsigned long read_number(const char *device, const char *file)
 {
     char name[PATH_MAX], text[32] = "";
@@ -87,7 +90,10 @@ CUfileError_t cuFileExportPCIeTopology(const char *filename)
     return cufile_status(err ? CU_FILE_INVALID_VALUE : CU_FILE_SUCCESS);
 }
 
-/* BAR 1 of a GPU maps its memory. The second line of the file is "first last flags" of it. */
+/*
+ * Returns the size of BAR 1, which maps the memory of a GPU. The second line of
+ * the file has the form "first last flags".
+ */
 static size_t bar1_bytes(const char *device)
 {
     char name[PATH_MAX];
@@ -106,7 +112,7 @@ static size_t bar1_bytes(const char *device)
     return end > start ? (size_t)(end - start + 1) : 0;
 }
 
-/* GPUs are counted in the order of their PCI addresses. */
+/* GPUs are numbered in the order of their PCI addresses. */
 CUfileError_t cuFileGetBARSizeInKB(int gpu, size_t *kib)
 {
     struct dirent **names = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Counters of cuFile. */
+/* Keeps the counters of cuFile. */
 #include "client/cufile/cufile_stats.h"
 
 #include <pthread.h>
@@ -11,14 +11,15 @@
 #include "support/page.h"
 
 /*
- * Level 3 has all of it; its one GPU stands for all. What the mount moved counts as peer to peer,
- * what went through the pipeline or the mount's host memory as POSIX.
+ * Counters of level 3, which includes the other levels. All GPUs are counted as
+ * one. Bytes of the mount's GPU path count as peer to peer, and bytes of the
+ * pipeline or of the mount's host memory as POSIX.
  */
 static struct {
     pthread_mutex_t lock; /* protects the rest */
     CUfileStatsLevel3_t sums;
-    uint64_t begun_ns; /* 0: not yet */
-    int level;         /* -1: as the configuration says */
+    uint64_t begun_ns; /* 0: not started */
+    int level;         /* -1: level of the configuration */
     bool stopped;
 } stats = {.lock = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP, .level = -1};
 
@@ -77,7 +78,10 @@ void cufile_stats_buffer(size_t len, int err)
     pthread_mutex_unlock(&stats.lock);
 }
 
-/* Of KiB, by powers of two: the first is below 1 KiB, the last all that are longer. */
+/*
+ * Returns the class of a size, by powers of two: the first one is below 1 KiB,
+ * and the last one has all longer sizes.
+ */
 static unsigned size_class(size_t bytes)
 {
     unsigned i = 0;
@@ -167,7 +171,7 @@ void cufile_stats_log(void)
 
 /* --- cuFile's -------------------------------------------------------------------------------- */
 
-/* Under the lock. */
+/* Called with the lock held. */
 static int level(void)
 {
     if (stats.level < 0)
@@ -232,7 +236,7 @@ static uint64_t mean(uint64_t sum, const CUfileOpCounter_t *ops)
     return ops->ok + ops->err ? sum / (ops->ok + ops->err) : 0;
 }
 
-/* Under the lock. */
+/* Called with the lock held. Computes rates and means from the sums. */
 static void derive(void)
 {
     uint64_t ns = stats.begun_ns ? now_ns() - stats.begun_ns : 0;

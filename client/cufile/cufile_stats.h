@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Counters of this process, since the first transfer or cuFileStatsReset(). */
+/* Counters of this process since the first transfer or cuFileStatsReset(). */
 #ifndef CLIENT_CUFILE_CUFILE_STATS_H
 #define CLIENT_CUFILE_CUFILE_STATS_H
 
@@ -16,16 +16,19 @@ enum cufile_stat {
     CUFILE_STAT_BATCH_COMPLETE,
 };
 
-/* In a child of fork(): the lock may have been held. */
+/* Resets the lock in a child of fork(), since the parent may have held it. */
 void cufile_stats_forked(void);
-/* err: 0, or the call failed. */
+/* Counts a call, which has failed if err is not 0. */
 void cufile_stats_count(enum cufile_stat stat, int err);
 void cufile_stats_buffer(size_t len, int err);
 void cufile_stats_transfer(const struct cufile_transfer *t, ssize_t bytes,
                            const struct gpunvme_result *result);
-/* A vector; its parts are counted as transfers too. bytes: or a negative error. */
+/*
+ * Counts a vector, whose parts are also counted as transfers. `bytes` may be a
+ * negative error.
+ */
 void cufile_stats_vector(bool write, ssize_t bytes);
-/* The totals, at level INFO. */
+/* Logs the totals at level INFO. */
 void cufile_stats_log(void);
 
 #endif

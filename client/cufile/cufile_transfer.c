@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Reads and writes of cuFile: synchronous, vectored, in streams. */
+/* Implements synchronous, vectored and stream-ordered reads and writes. */
 #include "client/cufile/cufile_transfer.h"
 
 #include <errno.h>
@@ -18,7 +18,10 @@ static const char *path_name(uint32_t path)
     return names[path < 4 ? path : 0];
 }
 
-/* Which way a handle's transfers take is told once at level WARN, and each time at TRACE. */
+/*
+ * Logs the path of a handle's transfers, once per handle at level WARN and for
+ * each transfer at TRACE.
+ */
 static void log_transfer(const struct cufile_transfer *t, ssize_t bytes,
                          const struct gpunvme_result *result)
 {
@@ -47,7 +50,7 @@ static ssize_t failed(ssize_t err)
         return -CU_FILE_CUDA_DRIVER_ERROR;
     case -EFAULT:
         return -CU_FILE_CUDA_POINTER_RANGE_ERROR;
-    case -ENOTTY: /* the descriptor has become another file since it was registered */
+    case -ENOTTY: /* the descriptor now refers to another file */
         return -CU_FILE_HANDLE_NOT_REGISTERED;
     default:
         errno = (int)-err;
@@ -94,7 +97,10 @@ ssize_t cuFileWrite(CUfileHandle_t fh, const void *base, size_t size, off_t file
     return transfer(fh, true, (char *)(uintptr_t)base, size, file_offset, offset);
 }
 
-/* As preadv(2): up to the first part that is short; an error counts if nothing was moved. */
+/*
+ * Behaves like preadv(2): stops at the first short part, and returns an error
+ * only if nothing was moved.
+ */
 static ssize_t transfer_vector(CUfileHandle_t fh, bool write, const CUfileIOVec_t *iov, size_t n,
                                off_t file_offset, unsigned flags)
 {
@@ -188,7 +194,10 @@ CUfileError_t cuFileWriteAsync(CUfileHandle_t fh, void *base, size_t *size, off_
     return cufile_status(submit(fh, true, base, size, file_offset, offset, bytes, stream));
 }
 
-/* A stream needs nothing of its own: what transfers in streams share is made by the first. */
+/*
+ * Streams need no state: the first stream-ordered transfer creates the state
+ * that all share.
+ */
 CUfileError_t cuFileStreamRegister(CUstream_t stream, unsigned flags)
 {
     (void)stream;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Transfers of all kinds end here: counted, logged, and with cuFile's result. */
+/*
+ * The end of every transfer: it is counted and logged, and its result is
+ * converted to that of cuFile.
+ */
 #ifndef CLIENT_CUFILE_CUFILE_TRANSFER_H
 #define CLIENT_CUFILE_CUFILE_TRANSFER_H
 
@@ -14,8 +17,8 @@ struct cufile_transfer {
 };
 
 /*
- * bytes: or -errno, which becomes -1 (and errno) for what file systems say, or a negative error of
- * cuFile.
+ * `bytes` is a byte count or -errno. Returns the count, -1 (with errno set) for
+ * errors of the file system, or a negative error of cuFile.
  */
 ssize_t cufile_transfer_end(const struct cufile_transfer *t, ssize_t bytes,
                             const struct gpunvme_result *result);
