@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reads a file 4 KiB at a time by the direct path, which makes no call into the daemon, and prints
- * the mean time of a read. Needs a mount with the option direct=.
+ * Reads a file in units of 4 KiB on the direct path, which makes no call into
+ * the daemon, and prints the mean time of a read. The mount must have the
+ * option direct=.
  *
  *     example_direct /mnt/table.bin
  */
@@ -30,7 +31,7 @@ static double seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* Compares the block at an offset, which was read to memory of the host, with pread(2). */
+/* Compares a block in host memory with the result of pread(2) at an offset. */
 static int compare(int fd, const void *block, ssize_t n, uint64_t offset)
 {
     char expected[BLOCK];
@@ -60,7 +61,10 @@ static int read_blocks(struct gpunvme_file *f, int fd, void *block)
     return 0;
 }
 
-/* gpunvme_disconnect() closes the file, ends the leases and frees the buffer. */
+/*
+ * Measures the reads. gpunvme_disconnect() closes the file, ends the leases and
+ * frees the buffer.
+ */
 static int run(const char *name, int fd)
 {
     struct gpunvme *g;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A kernel that reads a file while it runs: each warp reads blocks of 4 KiB at pseudo-random places
- * and counts the zero bytes in them. Needs a mount with the option direct= and a GPU.
+ * Reads a file from a running kernel: each warp reads blocks of 4 KiB at
+ * pseudo-random offsets and counts the zero bytes in them. The mount must have
+ * a GPU and the option direct=.
  *
  *     example_kernel /mnt/table.bin
  */
@@ -15,13 +16,13 @@
 #include <unistd.h>
 
 #define BLOCK   4096u
-#define WARPS   32u  /* at most as many as leased queues read at a time */
-#define READS   256u /* of each warp */
+#define WARPS   32u  /* no more of them read at a time than queues are leased */
+#define READS   256u /* per warp */
 #define THREADS 128u
 
 struct counts {
     unsigned long long bytes, zeros;
-    int error; /* of one read that failed, or 0 */
+    int error; /* -errno of a failed read, or 0 */
 };
 
 static int failed(const char *object, const char *why)
@@ -35,7 +36,10 @@ static bool cuda_ok(cudaError_t err)
     return err == cudaSuccess || failed("CUDA", cudaGetErrorString(err)) == 0;
 }
 
-/* Called by all threads of a warp; `room` is the warp's part of a registered buffer. */
+/*
+ * Called by all threads of a warp. `room` is the warp's part of a registered
+ * buffer.
+ */
 __device__ void read_one(const struct gpunvme_device_file *file, unsigned char *room,
                          uint64_t offset, struct counts *counts)
 {
@@ -69,8 +73,8 @@ __global__ void look_up(const struct gpunvme_device_file *file, unsigned char *b
 }
 
 /*
- * Launches the kernel and waits for it. The stream is not the default one, which would wait for all
- * other streams of the process.
+ * Launches the kernel and waits for it. It does not use the default stream,
+ * which would wait for all other streams of the process.
  */
 static int count(const struct gpunvme_device_file *file, unsigned char *buffer,
                  struct counts *counts)

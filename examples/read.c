@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reads a file of a gpunvmefs mount into a registered buffer (GPU memory where the mount has a GPU,
- * shared host memory elsewhere) and copies the bytes from there to an ordinary file.
+ * Reads a file of a gpunvmefs mount into a registered buffer and copies the
+ * bytes from there to an ordinary file. The buffer is GPU memory if the mount
+ * has a GPU, and shared host memory otherwise.
  *
  *     example_read /mnt/model.bin /tmp/copy
  */
@@ -22,7 +23,7 @@ static int failed(const char *object, const char *why)
     return -1;
 }
 
-/* Writes n bytes of host memory to the end of the copy. */
+/* Appends n bytes of host memory to the copy. */
 static int append(int out, const char *bytes, size_t n)
 {
     while (n > 0) {
@@ -56,7 +57,10 @@ static int copy(struct gpunvme_buffer *b, int in, int out, char *host)
     return 0;
 }
 
-/* All that needs a connection to the mount. gpunvme_disconnect() ends the buffer, too. */
+/*
+ * Connects to the mount and copies the file. gpunvme_disconnect() also ends the
+ * buffer.
+ */
 static int read_file(const char *name, int in, int out)
 {
     struct gpunvme *g;

@@ -15,11 +15,11 @@
 #include <unistd.h>
 
 struct batch {
-    const char *name; /* of the file */
+    const char *name; /* of the file, for messages */
     int fd;
     uint64_t file_size;
-    size_t count;  /* of pieces, at most GPUNVME_PIECES_MAX */
-    uint32_t size; /* bytes of a piece */
+    size_t count;  /* number of pieces, at most GPUNVME_PIECES_MAX */
+    uint32_t size; /* bytes per piece */
 };
 
 static int failed(const char *object, const char *why)
@@ -28,7 +28,10 @@ static int failed(const char *object, const char *why)
     return -1;
 }
 
-/* Piece i goes to place i of the buffer, from a pseudo-random multiple of its size in the file. */
+/*
+ * Sets piece i to go to element i of the buffer, from a pseudo-random multiple
+ * of its size in the file.
+ */
 static void fill(const struct batch *a, struct gpunvme_piece *pieces)
 {
     uint64_t slots = a->file_size / a->size, next = 1;
@@ -41,7 +44,7 @@ static void fill(const struct batch *a, struct gpunvme_piece *pieces)
     }
 }
 
-/* Each piece has a result of its own: bytes, or -errno. */
+/* Compares each piece, whose result is a byte count or -errno. */
 static int compare(const struct batch *a, const struct gpunvme_piece *pieces, const char *got,
                    char *expected)
 {
@@ -79,7 +82,10 @@ static int read_and_compare(const struct batch *a, struct gpunvme_buffer *b,
     return rc;
 }
 
-/* Buffer and list end with the connection. A list of the library's own is not copied. */
+/*
+ * Reads the pieces. The buffer and the list end with the connection. A list
+ * from gpunvme_pieces_alloc() is not copied.
+ */
 static int run(const struct batch *a)
 {
     struct gpunvme *g;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Sums the 64-bit words of a file on the GPU. Reads and sums alternate between two streams: while
- * one stream reads a chunk, the kernel of the other one works. Needs a mount with the option
- * direct= and a GPU.
+ * Sums the 64-bit words of a file on the GPU. Two streams alternate: while one
+ * reads a chunk, the kernel of the other one sums the previous chunk. The mount
+ * must have a GPU and the option direct=.
  *
  *     example_stream /mnt/table.bin
  */
@@ -18,7 +18,10 @@
 #define CHUNK   ((size_t)16 << 20)
 #define STREAMS 2
 
-/* One per stream: place in the buffer, result of the read in pinned memory. */
+/*
+ * The state of one stream: its part of the buffer, and the result of its read
+ * in pinned memory.
+ */
 struct half {
     cudaStream_t stream;
     uint64_t *words;
@@ -38,7 +41,10 @@ static bool cuda_ok(cudaError_t err)
 
 __device__ unsigned long long total;
 
-/* The read before it in the stream stores *bytes; words past the end of the file are not summed. */
+/*
+ * Sums the words of a chunk. The preceding read in the stream stores *bytes;
+ * words past the end of the file are not summed.
+ */
 __global__ void sum_words(const uint64_t *words, const int64_t *bytes)
 {
     unsigned long long mine = 0;
@@ -49,7 +55,7 @@ __global__ void sum_words(const uint64_t *words, const int64_t *bytes)
     atomicAdd(&total, mine);
 }
 
-/* The error of the stream's last read, if it had one. Its stream must have ended. */
+/* Reports an error of the stream's last read. The stream must have ended. */
 static int check(const struct half *h)
 {
     return *h->bytes < 0 ? failed("file", strerror((int)-*h->bytes)) : 0;
@@ -74,7 +80,10 @@ static int sum_file(struct gpunvme_file *f, struct half *halves)
     return 0;
 }
 
-/* Waits also after an error: memory of a read must stay until its stream has ended. */
+/*
+ * Waits even after an error, since the memory of a read must stay until its
+ * stream has ended.
+ */
 static int finish(struct half *halves, int rc)
 {
     for (int i = 0; i < STREAMS; i++) {
@@ -133,7 +142,7 @@ int main(int argc, char **argv)
         memset(pinned, 0, STREAMS * sizeof(*pinned));
         rc = run(g, fd, buffer, halves, pinned);
     }
-    gpunvme_disconnect(g); /* nothing reaches the buffer afterwards */
+    gpunvme_disconnect(g); /* nothing accesses the buffer afterwards */
     for (int i = 0; i < STREAMS; i++) {
         if (halves[i].stream)
             cudaStreamDestroy(halves[i].stream);

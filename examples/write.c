@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Writes a file of a gpunvmefs mount from a registered buffer: the bytes of an ordinary file are
- * copied to the buffer, and the drive fetches them from there.
+ * Writes a file of a gpunvmefs mount from a registered buffer. The bytes of an
+ * ordinary file are copied to the buffer, and the drive reads them from there.
  *
  *     example_write /tmp/model.bin /mnt/model.bin
  */
@@ -22,7 +22,10 @@ static int failed(const char *object, const char *why)
     return -1;
 }
 
-/* Writes n bytes of the buffer at an offset of the file. A write may be short. */
+/*
+ * Writes n bytes of the buffer at an offset of the file. A write may be short,
+ * so it is repeated.
+ */
 static int write_all(struct gpunvme_buffer *b, int out, size_t n, uint64_t offset)
 {
     for (size_t done = 0; done < n;) {
@@ -49,13 +52,16 @@ static int copy(struct gpunvme_buffer *b, int in, int out, char *host)
     }
     if (n < 0)
         return failed("source", strerror(errno));
-    if (fsync(out)) /* before that a crash may lose the bytes */
+    if (fsync(out)) /* until then a crash may lose the bytes */
         return failed("file", strerror(errno));
     printf("%" PRIu64 " bytes\n", bytes);
     return 0;
 }
 
-/* All that needs a connection to the mount. gpunvme_disconnect() ends the buffer, too. */
+/*
+ * Connects to the mount and writes the file. gpunvme_disconnect() also ends the
+ * buffer.
+ */
 static int write_file(const char *name, int in, int out)
 {
     struct gpunvme *g;

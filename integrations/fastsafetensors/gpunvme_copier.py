@@ -20,7 +20,7 @@ from gpunvme import _native
 
 
 class GpunvmeCopier(CopierInterface):
-    """Reads the data of one file into a buffer of the framework, by threads."""
+    """Reads the data of one file into a buffer of the framework, with threads."""
 
     def __init__(self, metadata: Any, device: Any, framework: Any,
                  pool: ThreadPoolExecutor) -> None:
@@ -77,7 +77,7 @@ class GpunvmeCopier(CopierInterface):
             results = [(future.result(), size) for future, size in reads]
         finally:
             for future, _ in reads:
-                future.exception()  # waits: memory is given back after this
+                future.exception()  # waits, since memory is freed after this
             self._file.close()
         if any(done != size for done, size in results):
             raise OSError(f"{self.metadata.src}: the file has become shorter")
@@ -91,7 +91,7 @@ class GpunvmeCopier(CopierInterface):
 
 @register_copier_constructor("gpunvme", GpunvmeCopier)
 def new_gpunvme_copier(_: Any, max_threads: int = 8, **options: Any) -> Any:
-    """The factory that fastsafetensors calls."""
+    """Called by fastsafetensors. Returns a function that makes copiers."""
     load_library_func(options.get("framework"))
     pool = ThreadPoolExecutor(max_threads, "gpunvme-copier")
     return lambda metadata, device, framework: GpunvmeCopier(metadata, device, framework, pool)

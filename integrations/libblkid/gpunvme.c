@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Probe of gpunvmefs for libblkid, in the form of util-linux, where it is
+ * Probes gpunvmefs for libblkid. In util-linux this file is
  * libblkid/src/superblocks/gpunvme.c.
  */
 #include <errno.h>
@@ -13,7 +13,7 @@
 #define BLOCK_SIZE 4096
 #define BLOCKS_MIN 4096
 
-/* Block 0, little-endian. */
+/* Block 0 in little-endian byte order. */
 struct gpunvme_super_block {
 	uint8_t magic[4];
 	uint32_t crc;
@@ -32,8 +32,8 @@ struct gpunvme_super_block {
 } __attribute__((packed));
 
 /*
- * CRC32C of the UUID, of the address of the block, and of the block with zeros
- * in the place of its checksum.
+ * Returns the CRC32C of the UUID, the address of the block, and the block with
+ * zeros in place of its checksum.
  */
 static uint32_t checksum(const uint8_t *block)
 {

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""LMCache's GPU storage backend over gpunvme: the slab is a file of a mount, or any other file.
+"""LMCache's GPU storage backend over gpunvme. The slab is a file of a mount, or
+any other file.
 
 For LMCache 0.5.6. Copy this file into lmcache/v1/gpu_connector/gds_backends/ and name the backend
-gpunvme; files of that folder are found by their names. Needs the package gpunvme.
+gpunvme: LMCache finds files of that folder by name. The package gpunvme is required.
 """
 
 import ctypes
@@ -16,7 +17,7 @@ from lmcache.v1.gpu_connector.gds_backends.base import Submission
 
 
 class Backend(FileGDSBackend):
-    """Files and memory belong to the one handle that gpunvme has in a process."""
+    """All files and memory use the one handle that gpunvme has in a process."""
 
     name = "gpunvme"
 
@@ -44,14 +45,14 @@ class Backend(FileGDSBackend):
         deregister(buf)
 
     def register_stream(self, raw_stream: int) -> None:
-        """Transfers name their stream; nothing is kept for one."""
+        """Does nothing: transfers name their stream, and streams need no state."""
 
     def deregister_stream(self, raw_stream: int) -> None:
-        """As register_stream()."""
+        """Does nothing, like register_stream()."""
 
 
 class AsyncHandle(FDGDSHandle):
-    """A slab, with transfers in the order of a stream."""
+    """A slab whose transfers are in the order of a stream."""
 
     def _submit(self, write: bool, buf_base: int, submission: Submission,
                 raw_stream: int) -> Submission:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * NIXL's plug-in GPUNVME: files to and from memory of the host and of GPUs, by libgpunvme. The
- * reads of one file into one registration are one READV.
+ * NIXL's plug-in GPUNVME transfers files to and from host and GPU memory with
+ * libgpunvme. The reads of one file into one registration are one READV.
  */
 #include <backend/backend_plugin.h>
 #include <fcntl.h>
@@ -28,14 +28,14 @@ static_assert(NIXL_PLUGIN_API_VERSION == 1, "NIXL's headers are those of another
 namespace
 {
 
-constexpr size_t kPieceMax = size_t{1} << 30; // gpunvme_piece: less than 2^31
+constexpr size_t kPieceMax = size_t{1} << 30; // gpunvme_piece: below 2^31
 
 void complain(const std::string &object, const char *problem)
 {
     fprintf(stderr, "nixl GPUNVME: %s: %s\n", object.c_str(), problem);
 }
 
-// A registered file, or registered memory.
+// A registered file or registered memory.
 struct Section : nixlBackendMD {
     Section() : nixlBackendMD(true)
     {
@@ -52,9 +52,9 @@ struct Section : nixlBackendMD {
     }
 
     struct gpunvme_io *io = nullptr;
-    struct gpunvme_io_file *file = nullptr; // of a file
-    int own_fd = -1;                        // of a file registered by its path
-    uintptr_t addr = 0;                     // of memory
+    struct gpunvme_io_file *file = nullptr; // set for a file
+    int own_fd = -1;                        // set for a file registered by path
+    uintptr_t addr = 0;                     // set for memory
     size_t len = 0;
     bool registered = false;
 };
@@ -64,7 +64,8 @@ Section *section(const nixlMetaDesc &desc)
     return static_cast<Section *>(desc.metadataP);
 }
 
-// open(2)'s flags of "ro,direct" and the like; -1: they are none.
+// Returns the flags of open(2) for a text like "ro,direct", or -1 if it is
+// invalid.
 int open_flags(const std::string &modes)
 {
     static const std::unordered_map<std::string, int> access = {{"ro", O_RDONLY}, {"rw", O_RDWR}},
@@ -88,7 +89,8 @@ int open_flags(const std::string &modes)
     return flags;
 }
 
-// The metadata of a file is "MODES:PATH", else the device id is an open descriptor.
+// If the metadata of a file is "MODES:PATH", that path is opened. Otherwise the
+// device id is an open descriptor.
 nixl_status_t open_file(const nixlBlobDesc &desc, Section *out)
 {
     size_t colon = desc.metaInfo.find(':');
@@ -111,7 +113,8 @@ nixl_status_t open_file(const nixlBlobDesc &desc, Section *out)
     return NIXL_SUCCESS;
 }
 
-// Registration is a saving only: the library registers memory at its first transfer otherwise.
+// Registers memory early. Otherwise the library registers it at its first
+// transfer.
 nixl_status_t register_memory(const nixlBlobDesc &desc, Section *out)
 {
     out->addr = desc.addr;
@@ -127,7 +130,7 @@ nixl_status_t register_memory(const nixlBlobDesc &desc, Section *out)
 
 class Transfer;
 
-// What one call of the library moves.
+// The descriptors that one call of the library transfers.
 struct Part : gpunvme_io_request {
     Part(Transfer *transfer, bool is_write, Section *of_file, Section *of_memory)
         : gpunvme_io_request{}, owner(transfer), file_section(of_file), memory(of_memory)
@@ -136,7 +139,8 @@ struct Part : gpunvme_io_request {
         file = of_file->file;
     }
 
-    // A write has one descriptor alone. That of a read continues the last piece where it can.
+    // A write has exactly one descriptor. A read appends one to the last piece
+    // if they are adjacent.
     void add(const nixlMetaDesc &local, const nixlMetaDesc &remote)
     {
         uint64_t offset = local.addr - memory->addr;
@@ -154,7 +158,8 @@ struct Part : gpunvme_io_request {
         }
     }
 
-    // One piece is a read or write of its own, which the library may take another path for.
+    // Submits a single piece as a plain read or write, so that the library can
+    // choose the path.
     void arrange()
     {
         bool one = list.size() == 1;
@@ -165,7 +170,7 @@ struct Part : gpunvme_io_request {
         n_pieces = one ? 0 : list.size();
     }
 
-    // All bytes were moved.
+    // Returns whether all bytes were moved.
     bool complete() const
     {
         if (!pieces)
@@ -246,7 +251,7 @@ class Transfer : public nixlBackendReqH
         bool complete = part->complete();
         if (!complete)
             part->complain_about();
-        // The transfer may be gone as soon as the lock is.
+        // Another thread may free the transfer as soon as the lock is released.
         std::lock_guard<std::mutex> held(t->lock_);
         if (!complete)
             t->status_ = NIXL_ERR_BACKEND;
@@ -254,7 +259,7 @@ class Transfer : public nixlBackendReqH
         t->changed_.notify_all();
     }
 
-    std::list<Part> parts_; // their addresses are the library's
+    std::list<Part> parts_; // the library keeps pointers to them
     std::mutex lock_;       // protects the rest
     std::condition_variable changed_;
     size_t under_way_ = 0;
@@ -378,14 +383,16 @@ class Engine : public nixlBackendEngine
         return static_cast<Transfer *>(handle)->check();
     }
 
-    // Waits for a transfer under way, which the library's deadlines bound.
+    // Waits for a transfer in flight, for as long as the library's deadlines
+    // allow.
     nixl_status_t releaseReqH(nixlBackendReqH *handle) const override
     {
         delete handle;
         return NIXL_SUCCESS;
     }
 
-    // By name: of each file its size, mode and time of change, or nothing.
+    // Returns size, mode and modification time of each named file, or nothing
+    // if it does not exist.
     nixl_status_t queryMem(const nixl_reg_dlist_t &descs,
                            std::vector<nixl_query_resp_t> &resp) const override
     {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// In place of NIXL's header of this name, which needs Abseil: what its public headers use of it.
+// Replaces NIXL's header of this name, which needs Abseil, with the macros that
+// its public headers use.
 #ifndef INTEGRATIONS_NIXL_LOG_H
 #define INTEGRATIONS_NIXL_LOG_H
 
