@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * gpunvmefs: mounts a file system on an NVMe drive and serves GPU reads and
+ * gpunvmefs mounts a file system on an NVMe drive and serves GPU reads and
  * writes of its files.
  */
 #define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
@@ -250,8 +250,8 @@ static int check_arguments(const struct fuse_args *args)
 }
 
 /*
- * Checks before the fork: the messages reach the terminal, and the status the
- * calling process.
+ * Checks before the fork, so that messages reach the terminal, and the status
+ * reaches the calling process.
  */
 static int check_start(struct options *opts, struct fuse_args *args)
 {
@@ -271,8 +271,8 @@ static int check_start(struct options *opts, struct fuse_args *args)
 }
 
 /*
- * A registered buffer takes up to two descriptors: the soft limit is raised to
- * the hard one.
+ * A registered buffer uses up to two descriptors, so the soft limit is raised
+ * to the hard one.
  */
 static void allow_descriptors(void)
 {
@@ -285,8 +285,8 @@ static void allow_descriptors(void)
 }
 
 /*
- * Helpers gain no privilege by a set-id bit from now on. Not for a user's daemon,
- * whose fusermount3 needs its own.
+ * From now on helpers gain no privilege by set-id bits. This is not done for a
+ * user's daemon, whose fusermount3 needs its set-id bit.
  */
 static void give_up_privileges(void)
 {
@@ -294,8 +294,10 @@ static void give_up_privileges(void)
         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 }
 
-/* Before the sandbox, which has no network. After the mounter's fork: the port ends with this
- * process. */
+/*
+ * Called before the sandbox, which has no network, and after the fork of the
+ * mounter, so that the port is closed when this process exits.
+ */
 static int listen_for_metrics(struct options *opts)
 {
     if (!opts->metrics.len)

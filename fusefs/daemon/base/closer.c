@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Threads that close descriptors received from clients.
- */
+/* Closes descriptors received from clients in threads. */
 #include "fusefs/daemon/base/closer.h"
 
 #include <errno.h>
@@ -18,8 +16,8 @@
 #include "support/clock.h"
 
 #define ENTRIES     (sizeof(((struct closer *)0)->entries) / sizeof(struct closing *))
-#define OF_ONE      4u /* entries of one user */
-#define OF_ROOT     4u /* entries that other users leave free */
+#define OF_ONE      4u /* limit of one user */
+#define OF_ROOT     4u /* reserved for root */
 #define END_WAIT_MS 1000u
 
 struct closing {

@@ -22,8 +22,9 @@ struct closer {
 /* Takes ownership of n descriptors, which uid sent in one message. */
 void closer_close(struct closer *c, const int *fds, size_t n, uid_t uid);
 /*
- * True when uid's entries, or those of all users, are busy: receive no more
- * descriptors from uid. Some entries are reserved for root.
+ * Returns true if uid's entries, or those of all users, are busy. The caller
+ * then receives no more descriptors from uid. Some entries are reserved for
+ * root.
  */
 bool closer_is_busy(struct closer *c, uid_t uid);
 /* Waits up to 1 s for the close calls under way, then detaches their threads. */

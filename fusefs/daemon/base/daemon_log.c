@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Log lines of the daemon and of libfuse.
- */
+/* Writes log lines of the daemon and of libfuse. */
 #define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
 
 #include "fusefs/daemon/base/daemon_log.h"
@@ -17,11 +15,15 @@
 #include <unistd.h>
 
 /*
- * Global because syslog(3) and libfuse's log function pass no context. Release
- * and acquire order openlog() before the first syslog() of another thread.
+ * This is global, because syslog(3) and libfuse's log function pass no context.
+ * Release and acquire order openlog() before the first syslog() of another
+ * thread.
  */
 static atomic_bool to_syslog;
-/* Less severe lines go to syslog in any case. Written before other threads exist. */
+/*
+ * Lines below this level always go to syslog. Written before other threads
+ * exist.
+ */
 static int stderr_level = LOG_DEBUG;
 
 /* Written by the main thread only, before another thread can call libfuse. */
@@ -74,7 +76,10 @@ static void trim(char *text)
         memmove(text, text + strlen(prefix), len - strlen(prefix) + 1);
 }
 
-/* libfuse's levels equal those of syslog(3). */
+/*
+ * Has the type of libfuse's log function. libfuse's levels equal those of
+ * syslog(3).
+ */
 static void from_libfuse(enum fuse_log_level level, const char *format, va_list args)
 {
     char text[512];

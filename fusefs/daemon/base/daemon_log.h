@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Destination of log lines: standard error in the foreground, syslog in the
- * background. During the start of a daemon that goes into the background
+ * Log lines go to standard error in the foreground and to syslog in the
+ * background. While a daemon that will run in the background starts, its
  * warnings and errors go to standard error.
  */
 #ifndef FUSEFS_DAEMON_BASE_DAEMON_LOG_H
@@ -10,18 +10,18 @@
 #include <stddef.h>
 
 /*
- * level as in syslog(3). One line, without the prefix "gpunvmefs: " and without
- * a newline.
+ * Logs one line, without the prefix "gpunvmefs: " and without a newline.
+ * `level` is one of syslog(3).
  */
 void log_line(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* The same for a finished line; has the type of ffs_mount_opts.log. */
+/* Logs a complete line. Has the type of ffs_mount_opts.log. */
 void log_text(int level, const char *line);
 /*
- * Later lines below LOG_WARNING go to syslog: a mount that succeeds prints
- * nothing. Called before other threads exist.
+ * From now on lines below LOG_WARNING go to syslog, so that a successful mount
+ * prints nothing. Called before other threads exist.
  */
 void log_in_background(void);
-/* All later lines go to syslog. After log_in_background(). */
+/* From now on all lines go to syslog. Called after log_in_background(). */
 void log_to_syslog(void);
 
 /*

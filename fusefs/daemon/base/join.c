@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * pthread_join() with a deadline.
- */
+/* Implements pthread_join() with a deadline. */
 #include "fusefs/daemon/base/join.h"
 
 #include <errno.h>
@@ -11,7 +9,7 @@
 
 #define NAP_NS 1000000
 
-/* Polls: ThreadSanitizer does not model pthread_clockjoin_np(). */
+/* Polls, because ThreadSanitizer does not model pthread_clockjoin_np(). */
 int join_until(pthread_t thread, uint64_t until_ns)
 {
     const struct timespec nap = {.tv_nsec = NAP_NS};

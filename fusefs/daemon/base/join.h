@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 /*
- * until_ns: on the clock of now_ns() (CLOCK_MONOTONIC). Returns 0, or
- * -ETIMEDOUT: not joined.
+ * Joins the thread until until_ns on the clock of now_ns() (CLOCK_MONOTONIC).
+ * Returns 0, or -ETIMEDOUT if the thread was not joined.
  */
 int join_until(pthread_t thread, uint64_t until_ns);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Counters for Prometheus, by HTTP/1.0 on the loopback interface. */
+/* Serves counters to Prometheus by HTTP/1.0 on the loopback interface. */
 #include "fusefs/daemon/base/metrics_server.h"
 
 #include <arpa/inet.h>
@@ -21,11 +21,11 @@
 #define REQUEST_BYTES 4096
 
 struct connection {
-    int fd; /* -1: free */
+    int fd; /* -1 in a free entry */
     uint64_t expires_ms;
     size_t received;
     char request[REQUEST_BYTES + 1];
-    char *reply; /* NULL: the request has not ended */
+    char *reply; /* NULL until the request is complete */
     size_t sent, len;
 };
 
@@ -40,7 +40,7 @@ struct metrics_server {
 
 /* --- Address --------------------------------------------------------------------------------- */
 
-/* 1 to 65535; 0: something else. */
+/* Returns a port from 1 to 65535, or 0 if the text is none. */
 static in_port_t parse_port(const char *text)
 {
     char *end;
@@ -93,7 +93,7 @@ int metrics_listen(const struct metrics_address *address)
 
     if (fd < 0)
         return -errno;
-    /* A port is bound again while connections of an earlier mount linger. */
+    /* Allows binding the port while connections of an earlier mount linger. */
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
         bind(fd, &address->at.any, address->len) == 0 && listen(fd, CONNECTIONS) == 0)
         return fd;
@@ -104,7 +104,7 @@ int metrics_listen(const struct metrics_address *address)
 
 /* --- Answers --------------------------------------------------------------------------------- */
 
-/* The status line's text; NULL: the metrics are wanted. */
+/* Returns the text of the status line, or NULL if the metrics are requested. */
 static const char *refusal(const char *request)
 {
     if (strncmp(request, "GET ", 4) != 0)
@@ -115,7 +115,10 @@ static const char *refusal(const char *request)
     return "404 Not Found";
 }
 
-/* *text, to be freed, has *len bytes; NULL: out of memory. */
+/*
+ * Stores the metrics in *text, which the caller frees, and their length in
+ * *len. *text is NULL if memory is exhausted.
+ */
 static void print_body(struct metrics_server *s, char **text, size_t *len)
 {
     FILE *to = open_memstream(text, len);
@@ -170,7 +173,7 @@ static bool would_block(void)
     return errno == EAGAIN || errno == EINTR;
 }
 
-/* False: the connection is to end. */
+/* Returns false if the connection must be closed. */
 static bool receive(struct metrics_server *s, struct connection *c)
 {
     ssize_t n = recv(c->fd, c->request + c->received, REQUEST_BYTES - c->received, 0);
@@ -205,8 +208,9 @@ static void serve_connection(struct metrics_server *s, struct connection *c, sho
 }
 
 /*
- * False when descriptors or memory are short: the connection remains in the listener's queue. One
- * entry is free.
+ * Accepts a connection. Returns false if descriptors or memory are exhausted;
+ * the connection then remains in the listener's queue. Precondition: an entry
+ * is free.
  */
 static bool accept_one(struct metrics_server *s)
 {
@@ -222,7 +226,10 @@ static bool accept_one(struct metrics_server *s)
     return true;
 }
 
-/* Entry 0 is the stop event, entry 1 the listener. Returns the number of open connections. */
+/*
+ * Fills in entry 0 for the stop event, entry 1 for the listener, and the
+ * connections. Returns the number of open connections.
+ */
 static size_t fill_polls(const struct metrics_server *s, bool accepts, struct pollfd *p)
 {
     size_t open = 0;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Worker threads for transfers and for registrations.
- */
+/* Runs worker threads for transfers and registrations. */
 #include "fusefs/daemon/base/workers.h"
 
 #include <errno.h>
@@ -9,26 +7,26 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#define BUFFER_THREADS 9u /* four for one user */
+#define BUFFER_THREADS 9u /* four of them for one user */
 #define CACHE_THREADS  2u
 
-/* Threads of a kind that run jobs at once. */
+/* The number of threads of one kind that may run jobs at a time. */
 struct limits {
-    unsigned user, ordinary; /* of one user, and of all users but root */
+    unsigned user, ordinary; /* one user; all users except root */
 };
 
 struct job_queue {
     pthread_cond_t wake;
     struct job *first, **last;
-    struct limits limits; /* user 0: none */
+    struct limits limits; /* user is 0 without limits */
 };
 
 struct worker {
     struct workers *all;
     enum work kind;
     pthread_t thread;
-    bool busy; /* protected by the lock, as is uid */
-    uid_t uid; /* of the running job */
+    bool busy; /* protected by the lock, as uid is */
+    uid_t uid; /* user of the running job */
 };
 
 struct workers {
@@ -39,7 +37,9 @@ struct workers {
     struct worker threads[];
 };
 
-/* Jobs of a kind that run, of one user and of all users but root. */
+/*
+ * Counts the running jobs of a kind, of one user and of all users except root.
+ */
 static struct limits running(const struct workers *w, enum work kind, uid_t uid)
 {
     struct limits n = {0};
@@ -54,8 +54,9 @@ static struct limits running(const struct workers *w, enum work kind, uid_t uid)
 }
 
 /*
- * The link to the job that begins next, or to the end: the first one of a user with the fewest
- * running jobs and below the limits. While closing, and of a kind without limits, the first one.
+ * Returns the link to the job that is started next, or to the end of the list.
+ * The job is the first one of a user below the limits with the fewest running
+ * jobs. While closing, and for a kind without limits, it is the first job.
  */
 static struct job **find(struct workers *w, enum work kind)
 {
@@ -80,7 +81,10 @@ static struct job **find(struct workers *w, enum work kind)
     return best ? best : queue->last;
 }
 
-/* NULL: closing, and the queue is empty. */
+/*
+ * Returns the next job, or NULL if the workers are closing and the queue is
+ * empty.
+ */
 static struct job *take(struct worker *self)
 {
     struct workers *w = self->all;
@@ -104,8 +108,8 @@ static struct job *take(struct worker *self)
 }
 
 /*
- * A thread that ends a user's job takes the next job itself, so no other thread
- * is woken for it.
+ * A thread that finishes a user's job takes the next job itself, so no other
+ * thread is woken for it.
  */
 static void *work(void *arg)
 {

@@ -8,10 +8,12 @@
  * of a buffer, which wait for the executor, do not queue behind transfers: a
  * removal cancels them.
  *
- * Threads for transfers and buffers are shared by users: the next job is that of the user
- * with the fewest running ones, in the order of addition among equals. A user runs at most
- * two thirds of the threads for transfers and half of those for buffers, and all users but
- * root leave one thread of each kind. Transfers of session threads (ioctl_run()) are not counted.
+ * The threads for transfers and buffers are shared between users: the next job
+ * is that of the user with the fewest running jobs, in the order of addition
+ * among equals. A user occupies at most two thirds of the transfer threads and
+ * half of the buffer threads. All users except root together leave one thread
+ * of each kind free. Transfers in session threads (ioctl_run()) are not
+ * counted.
  */
 #ifndef FUSEFS_DAEMON_BASE_WORKERS_H
 #define FUSEFS_DAEMON_BASE_WORKERS_H
@@ -25,14 +27,17 @@ enum work { WORK_TRANSFER, WORK_BUFFER, WORK_CACHE, WORK_KINDS };
 /* First member of the caller's struct. */
 struct job {
     void (*run)(struct job *job); /* replies and frees the job */
-    uid_t uid;                    /* the caller; not used with WORK_CACHE */
+    uid_t uid;                    /* caller; unused with WORK_CACHE */
     struct job *next;
 };
 
-/* transfers: number of threads for WORK_TRANSFER, at least 2. 0 or -errno. */
+/*
+ * Starts the threads, `transfers` of them (at least 2) for WORK_TRANSFER.
+ * Returns 0 or -errno.
+ */
 int workers_open(unsigned transfers, struct workers **out);
 void workers_add(struct workers *w, enum work kind, struct job *job);
-/* Runs the queued jobs to their end, then joins the threads. */
+/* Completes the queued jobs, then joins the threads. */
 void workers_close(struct workers *w);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Cache directories: what their writers have taken, and the thread that keeps the limits.
+ * Accounts for the space that writers use in cache directories, and runs the
+ * thread that enforces the limits.
  */
 #include "fusefs/daemon/caches/caches.h"
 
@@ -18,12 +19,18 @@
 #include "layout/format.h"
 #include "support/clock.h"
 
-#define BEGIN(limit)  ((limit) - (limit) / 20) /* the thread removes files from here on */
-#define TARGET(limit) ((limit) - (limit) / 10) /* down to here */
-/* Blocks of a file's tree that a write may need beside those of its data, bytes. */
+/* The thread starts to remove files at BEGIN and stops at TARGET. */
+#define BEGIN(limit)  ((limit) - (limit) / 20)
+#define TARGET(limit) ((limit) - (limit) / 10)
+/*
+ * Bytes of tree blocks that a write of a file may need in addition to its data.
+ */
 #define TREE_BYTES 16384u
 #define GPU_UNIT   (2u << 20)
-/* Between rounds that remove nothing, as while all files are open. */
+/*
+ * Time between rounds that remove nothing, for example while all files are
+ * open.
+ */
 #define PAUSE_MS 100u
 #define LOG_S    60
 
@@ -37,13 +44,16 @@ static bool must_stop(struct caches *c)
     return stop;
 }
 
-/* Under the lock. */
+/* Called with the lock held. */
 static uint64_t taken(const struct cache *k)
 {
     return k->walked + k->grown + k->holding;
 }
 
-/* Under the lock: how much a round is to leave, so that the writers which wait find room. */
+/*
+ * Called with the lock held. Sets the sizes at which a round starts and stops
+ * to remove files, so that waiting writers get room.
+ */
 static void aim(const struct cache *k, struct caches_round *r)
 {
     uint64_t coming = k->need + k->holding;
@@ -64,7 +74,10 @@ static void warn_barren(struct cache *k, const struct caches_round *r)
              r->root, r->bytes, k->limit);
 }
 
-/* Under the lock, but for the round itself. The entry may be another directory's afterwards. */
+/*
+ * Called with the lock held, which is released during the round. The entry may
+ * belong to another directory afterwards.
+ */
 static void make_round(struct caches *c, int i)
 {
     struct cache *k = &c->at[i];
@@ -92,13 +105,16 @@ static void make_round(struct caches *c, int i)
     if (err)
         return;
     k->walked = r.bytes;
-    k->grown -= before < k->grown ? before : k->grown; /* less, if it was cleared meanwhile */
+    k->grown -= before < k->grown ? before : k->grown; /* may have been cleared */
     k->files = r.files;
     if (k->barren)
         warn_barren(k, &r);
 }
 
-/* Under the lock. */
+/*
+ * Called with the lock held. Returns the next cache for which a round is due,
+ * or -1.
+ */
 static int next_due(const struct caches *c, int last)
 {
     for (int n = 1; n <= CACHES_MAX; n++) {
@@ -109,7 +125,9 @@ static int next_due(const struct caches *c, int last)
     return -1;
 }
 
-/* Under the lock. */
+/*
+ * Called with the lock held. Waits for PAUSE_MS, or until the thread must stop.
+ */
 static void pause_a_little(struct caches *c)
 {
     uint64_t until = deadline_after_ms(PAUSE_MS);
@@ -203,7 +221,10 @@ void caches_close(struct caches *c)
 
 /* --- The attributes -------------------------------------------------------------------------- */
 
-/* Under the lock: until a round that begins from now on has ended. False: it has not. */
+/*
+ * Called with the lock held. Waits for the end of a round that starts after
+ * this call. Returns false if the deadline passes first.
+ */
 static bool await_round(struct caches *c, const struct cache *k, uint64_t deadline)
 {
     const struct ffs_inode *dir = k->dir;
@@ -276,13 +297,16 @@ ssize_t caches_state(struct caches *c, struct ffs_inode *dir, char *value, size_
 
 /* --- Writers --------------------------------------------------------------------------------- */
 
-/* Under the lock: is there room? Before the first walk it is not known what the files take. */
+/*
+ * Called with the lock held. Returns whether there is room. The size of the
+ * files is unknown before the first walk.
+ */
 static bool fits(const struct cache *k, uint64_t bytes)
 {
     return k->ended && bytes <= k->limit && taken(k) <= k->limit - bytes;
 }
 
-/* Under the lock. */
+/* Called with the lock held. Waits for room. Returns 0 or -ENOSPC. */
 static int make_room(struct caches *c, struct cache *k, uint64_t bytes)
 {
     uint64_t deadline = deadline_after_ms(CACHES_WAIT_MS);
@@ -295,7 +319,7 @@ static int make_room(struct caches *c, struct cache *k, uint64_t bytes)
         if (fits(k, bytes))
             return 0;
         if (!in_time && !k->ended)
-            return 0; /* the first walk takes long; its result has the bytes written meanwhile */
+            return 0; /* the first walk will count these bytes */
         if (!in_time || bytes > k->limit)
             return -ENOSPC;
     } while (!k->barren);
@@ -329,7 +353,10 @@ void caches_let_go(struct caches *c, const struct caches_charge *charge, uint64_
     pthread_mutex_unlock(&c->lock);
 }
 
-/* What a write of the range may add: nothing where the file has no holes up to its end. */
+/*
+ * Returns an upper bound of the bytes that a write of the range adds, which is
+ * 0 if the file has no holes up to its end.
+ */
 static uint64_t may_grow(const struct ffs_attr *a, uint64_t offset, uint64_t len)
 {
     uint64_t unit = a->flags & LAY_INODE_GPU_BOUND ? GPU_UNIT : LAY_BLOCK_SIZE;
@@ -356,8 +383,9 @@ int caches_charge_begin(struct caches *c, struct ffs_inode *inode, uint64_t offs
 }
 
 /*
- * Of writers of one file at the same time each may see the blocks of the other writers: no more
- * counts than the writer itself may have added.
+ * Each of several concurrent writers of a file may see blocks written by
+ * another one, so the charge is limited to the growth that this writer may have
+ * caused.
  */
 void caches_charge_end(struct caches *c, struct ffs_inode *inode,
                        const struct caches_charge *charge)

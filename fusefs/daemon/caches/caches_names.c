@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Names that come into a cache directory from elsewhere, within its limit.
- */
+/* Moves and links files into cache directories, within their limits. */
 #include <errno.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
 #include "fusefs/daemon/caches/caches_internal.h"
 
-/* What the file takes is held until the name is there. */
+/* Reserves the size of the file until the new name exists. */
 static int hold_file(struct caches *c, struct ffs_inode *dir, struct ffs_inode *inode,
                      struct caches_charge *charge)
 {
@@ -68,7 +66,7 @@ int caches_rename(struct caches *c, const struct caches_rename *r)
     }
     if (!err) {
         adopt_name(c, r->new_dir, r->new_name);
-        adopt_name(c, r->dir, r->name); /* of an exchange */
+        adopt_name(c, r->dir, r->name); /* for an exchange */
     }
     ffs_iput(inode, 1);
     return err;

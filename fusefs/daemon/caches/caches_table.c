@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Which directories have a limit, and which inodes are theirs. */
+/* Records which directories have a limit, and which inodes belong to them. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -42,7 +42,11 @@ int caches_find(const struct caches *c, const struct ffs_inode *dir)
     return -1;
 }
 
-/* Under the lock: the entry of the directory, or a free one. Entries are used again late. */
+/*
+ * Called with the lock held. Returns the entry of the directory, or a free one.
+ * The search starts behind the last entry used, so that entries are reused
+ * late.
+ */
 static int entry_for(struct caches *c, struct ffs_inode *dir)
 {
     int i = caches_find(c, dir);

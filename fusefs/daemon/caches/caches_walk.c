@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A walk through a cache directory, which counts its files and tags them, and the removal of those
- * whose last use is longest ago. Of these it remembers VICTIMS at a time, whatever the number of
- * files.
+ * Walks through a cache directory, counts and tags its files, and removes the
+ * least recently used ones. It remembers up to VICTIMS files at a time, however
+ * many there are.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -13,11 +13,12 @@
 #include "fusefs/daemon/caches/caches_internal.h"
 
 /*
- * A round removes a twentieth of the bytes or more: of a million files of one size 50,000, which
- * one walk finds. 19 MB of memory while it lasts, of which few files touch little.
+ * A round removes at least a twentieth of the bytes: of a million files of one
+ * size that is 50,000, which one walk finds. The heap has 19 MB, of which a
+ * walk of few files touches little.
  */
 #define VICTIMS 65536u
-#define ENTRIES 128u /* read from a directory at a time */
+#define ENTRIES 128u /* entries read from a directory at a time */
 
 struct victim {
     struct timespec used;
@@ -33,9 +34,9 @@ struct entry {
 
 struct walk {
     struct caches_round *r;
-    uint64_t *dirs; /* inode numbers of directories still to be read */
+    uint64_t *dirs; /* inode numbers of unread directories */
     size_t n_dirs, room;
-    struct victim *victims; /* a heap with the one used last in front */
+    struct victim *victims; /* heap with the most recently used file first */
     size_t n_victims;
     struct entry entries[ENTRIES];
     size_t n_entries;
@@ -130,7 +131,10 @@ static bool is_dots(const char *name)
     return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
 
-/* Links are neither followed nor counted. An entry that is gone meanwhile is none. */
+/*
+ * Counts a file, or queues a directory. Links are neither followed nor counted,
+ * and entries that have disappeared are ignored.
+ */
 static int visit(struct walk *w, struct ffs_inode *dir, const struct entry *e)
 {
     struct caches_round *r = w->r;
@@ -196,8 +200,8 @@ static int by_use(const void *a, const void *b)
 }
 
 /*
- * With its last name the file cannot be opened any more, so that its blocks need not wait for the
- * kernel to forget it. A file with other names keeps them.
+ * Removes a name. A file without further names cannot be opened any more, so
+ * its blocks are freed at once, and not only when the kernel forgets it.
  */
 static int remove_inode(struct ffs_inode *dir, const char *name, struct ffs_inode *inode)
 {
@@ -211,11 +215,15 @@ static int remove_inode(struct ffs_inode *dir, const char *name, struct ffs_inod
         return err;
     }
     a.size = 0;
-    (void)ffs_setattr(inode, &a, FFS_SET_SIZE, &a); /* or else the last reference frees them */
+    (void)ffs_setattr(inode, &a, FFS_SET_SIZE,
+                      &a); /* on failure the last reference frees the blocks */
     return 0;
 }
 
-/* True when it was removed: not if it was used or replaced since it was seen. */
+/*
+ * Removes a file unless it was used or replaced after the walk found it.
+ * Returns true if it was removed.
+ */
 static bool remove_victim(struct caches_round *r, const struct victim *v)
 {
     struct ffs_inode *dir, *inode;
@@ -237,7 +245,7 @@ static bool remove_victim(struct caches_round *r, const struct victim *v)
     return !err;
 }
 
-/* How many were removed. */
+/* Returns the number of removed files. */
 static size_t remove_some(struct walk *w)
 {
     struct caches_round *r = w->r;

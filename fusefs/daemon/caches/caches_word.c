@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The bits of cache directories in an inode's word. Opening and removing decide by one atomic
- * operation each which of them came first.
+ * The bits of cache directories in an inode's word. Opening and removing each
+ * use one atomic operation, which decides which of them came first.
  */
 #include <errno.h>
 

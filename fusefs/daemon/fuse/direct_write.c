@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The reply to a WRITE request of an O_DIRECT file.
- */
+/* Replies to WRITE requests of O_DIRECT files. */
 #include "fusefs/daemon/fuse/direct_write.h"
 
 #include <errno.h>
@@ -14,20 +12,22 @@
 #include "fusefs/daemon/request/kernel_cache.h"
 
 /*
- * Session threads that may invalidate: half of the first, so that the rest
- * unlocks pages, but for one that a WRITE may have (ioctl_run()).
+ * At most half of the initial session threads may run invalidations. The
+ * remaining ones must stay free to serve the requests that unlock pages, except
+ * one that may run a WRITE ioctl (ioctl_run()).
  */
 #define INLINE_MAX (SESSION_THREADS / 2)
 /*
- * Replies held back in all. Each leaves one of the kernel's BACKGROUND_MAX
- * requests unanswered, and the READ that unlocks the page is such a request, too.
+ * Maximum number of delayed replies. Each leaves one of the kernel's
+ * BACKGROUND_MAX requests unanswered, and so does the READ that unlocks the
+ * page.
  */
 #define HELD_MAX (BACKGROUND_MAX * 3 / 4)
 
 struct held_write {
     struct job job;
     struct daemon *daemon;
-    fuse_req_t req; /* NULL: replied */
+    fuse_req_t req; /* NULL after the reply */
     uint64_t ino, offset;
     size_t len;
 };
@@ -49,7 +49,10 @@ static void invalidate(struct job *job)
     free(h);
 }
 
-/* Beyond HELD_MAX the reply precedes the invalidation: the data is stale for that time. */
+/*
+ * Invalidates here or in a worker, and then replies. Beyond HELD_MAX the reply
+ * comes first, so that stale data is visible until the invalidation.
+ */
 static void hold(struct daemon *d, struct held_write *h)
 {
     unsigned held = atomic_fetch_add(&d->held_writes, 1);

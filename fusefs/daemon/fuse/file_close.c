@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The end of open file descriptions and open directories: at RELEASE, and at unmount.
+ * Ends open file descriptions and open directories, at RELEASE and at unmount.
  */
 #include "fusefs/daemon/fuse/file_close.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The end of open file descriptions and open directories. */
+/* Ends open file descriptions and open directories. */
 #ifndef FUSEFS_DAEMON_FUSE_FILE_CLOSE_H
 #define FUSEFS_DAEMON_FUSE_FILE_CLOSE_H
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * COPY_FILE_RANGE: copies bytes between files of the mount through a bounce buffer.
+ * COPY_FILE_RANGE copies bytes between files of the mount through a bounce
+ * buffer.
  */
 #include <errno.h>
 
@@ -9,10 +10,16 @@
 #include "fusefs/daemon/request/setid.h"
 #include "fusefs/daemon/state/open_file.h"
 
-/* Bytes of one request: bounds how long it keeps a session thread. The caller asks for the rest. */
+/*
+ * Maximum bytes of one request, which limits the time that it occupies a
+ * session thread. The caller requests the rest.
+ */
 #define COPY_MAX (64u << 20)
 
-/* Copies up to MAX_IO bytes. 0: from_offset is at the end of the file. */
+/*
+ * Copies up to MAX_IO bytes. Returns 0 if from_offset is at the end of the
+ * file.
+ */
 static ssize_t copy_some(struct ffs_inode *from, uint64_t from_offset, struct ffs_inode *to,
                          uint64_t to_offset, size_t len, void *buf)
 {
@@ -22,8 +29,9 @@ static ssize_t copy_some(struct ffs_inode *from, uint64_t from_offset, struct ff
 }
 
 /*
- * The kernel has checked limits, modes and overlap. It writes dirty pages of both files before the
- * request, and drops those of the copied range afterwards.
+ * The kernel has checked limits, modes and overlap. It writes dirty pages of
+ * both files back before the request, and drops those of the copied range after
+ * it.
  */
 void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t offset_in,
                         struct fuse_file_info *fi_in, fuse_ino_t ino_out, off_t offset_out,

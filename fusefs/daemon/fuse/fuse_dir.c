@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Directory operations: OPENDIR, READDIR, READDIRPLUS, and RELEASE.
+ * Implements the directory operations OPENDIR, READDIR, READDIRPLUS and
+ * RELEASE.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,8 +13,8 @@
 #include "fusefs/daemon/state/open_file.h"
 
 /*
- * cache_readdir and keep_cache: the kernel caches the listing until a name of
- * the directory changes.
+ * With cache_readdir and keep_cache the kernel caches the listing until a name
+ * in the directory changes.
  */
 void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
@@ -46,12 +47,12 @@ void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 }
 
 /*
- * A name for READDIRPLUS. Names are collected first: emit must not call into
- * the file system.
+ * A name for READDIRPLUS. Names are collected first, since emit must not call
+ * into the file system.
  */
 struct name {
     uint64_t ino, cookie;
-    struct ffs_inode *inode; /* holds the reference given to the kernel; NULL: none */
+    struct ffs_inode *inode; /* with the reference given to the kernel, or NULL */
     uint8_t type;
     char text[256];
 };
@@ -128,8 +129,8 @@ static int emit_plus(void *arg, const char *name, size_t len, uint64_t ino, uint
 
 /*
  * The kernel holds the directory's lock until the reply, so a listed name still
- * means the inode that was listed with it, unless the file was removed from a
- * cache directory: then it is not opened. "." and ".." count no lookup.
+ * belongs to the inode listed with it. An exception is a file that was removed
+ * from a cache directory; opening it fails. "." and ".." count no lookup.
  */
 static void add_plus(struct listing *l, struct ffs_inode *dir, struct name *n)
 {
@@ -152,7 +153,7 @@ static void reply_plus(struct listing *l, struct ffs_inode *dir)
         add_plus(l, dir, &l->names[i]);
     if (fuse_reply_buf(l->req, l->data, l->used) == 0)
         return;
-    /* The kernel did not take the reply, so the lookups in it do not count. */
+    /* The kernel has not received the reply, so its lookups do not count. */
     for (size_t i = 0; i < l->count; i++) {
         if (l->names[i].inode)
             ffs_iput(l->names[i].inode, 1);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * File operations: OPEN, CREATE, READ, WRITE, FSYNC, FALLOCATE, LSEEK.
+ * Implements the file operations OPEN, CREATE, READ, WRITE, FSYNC, FALLOCATE
+ * and LSEEK.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,16 +20,19 @@
 #include "fusefs/daemon/state/open_file.h"
 #include "layout/format.h"
 
-/* With writeback_cache a lease would not see what a writer leaves with the kernel. */
+/*
+ * Refuses writers of leased files under writeback_cache: a lease does not see
+ * data that is still in the kernel.
+ */
 static int check_leases(struct daemon *d, struct ffs_inode *inode)
 {
     return d->writeback_cache && ffs_watch_any(inode) ? -ETXTBSY : 0;
 }
 
 /*
- * keep_cache: pages remain valid across opens. All changes pass through the
+ * keep_cache keeps pages valid across opens. All changes pass through the
  * kernel, except those of the WRITE ioctl and of O_DIRECT writes, which
- * invalidate the range that they wrote.
+ * invalidate the written range.
  */
 static int open_inode(fuse_req_t req, struct ffs_inode *inode, struct fuse_file_info *fi)
 {
@@ -38,13 +42,16 @@ static int open_inode(fuse_req_t req, struct ffs_inode *inode, struct fuse_file_
 
     if (err)
         return err;
-    /* Here again, when a new lease sees the file: check_open() may have been too early. */
+    /*
+     * Checks again now that a new lease can see the open file, since a lease
+     * may have been created after check_open().
+     */
     err = file_writes(file) ? check_leases(d, inode) : 0;
     if (err) {
         file_free(d, file);
         return err;
     }
-    /* Pages that the kernel writes later name no caller. */
+    /* Requests in which the kernel writes pages back do not name a caller. */
     if (d->writeback_cache)
         activity_caller(&file->activity, fuse_req_ctx(req)->uid, fuse_req_ctx(req)->pid);
     fi->fh = (uintptr_t)file;
@@ -62,8 +69,9 @@ static int truncate_inode(struct ffs_inode *inode)
 }
 
 /*
- * As Linux refuses it where it knows the flags: before anything is written. An append-only file
- * excludes writeback_cache: the kernel writes its last page again and again.
+ * Refuses the open before anything is written, as Linux does for local files
+ * with these flags. An append-only file excludes writeback_cache, because the
+ * kernel rewrites its last page.
  */
 static int check_open(struct daemon *d, struct ffs_inode *inode, int flags)
 {
@@ -82,7 +90,10 @@ static int check_open(struct daemon *d, struct ffs_inode *inode, int flags)
     return d->writeback_cache ? -EOPNOTSUPP : 0;
 }
 
-/* Access times of relatime are too old to tell which file of a cache is used. */
+/*
+ * Records the use of a file in a cache, for which access times of relatime are
+ * too old.
+ */
 static void note_use(struct daemon *d, struct ffs_inode *inode, int flags)
 {
     struct ffs_attr attr;
@@ -148,7 +159,8 @@ static void reply_create(fuse_req_t req, int err, struct ffs_inode *inode,
 }
 
 /*
- * CREATE of a name that exists by now: opens that file, unless O_EXCL is given.
+ * Serves a CREATE whose name exists by now: opens that file, unless O_EXCL is
+ * set.
  */
 static int open_existing(fuse_req_t req, struct ffs_inode *dir, const char *name, int flags,
                          struct ffs_inode **out)
@@ -188,7 +200,7 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
     reply_create(req, err, inode, fi);
 }
 
-/* Within the limit of a cache directory. */
+/* Writes within the limit of a cache directory. */
 static ssize_t write_inode(struct daemon *d, struct ffs_inode *inode, uint64_t offset,
                            const char *data, size_t size)
 {
@@ -203,8 +215,8 @@ static ssize_t write_inode(struct daemon *d, struct ffs_inode *inode, uint64_t o
 }
 
 /*
- * Pages that the kernel writes back: it takes a short reply for a complete one. The bytes behind
- * a part that was written have an error of their own.
+ * Writes pages that the kernel writes back. The kernel treats a short reply as
+ * complete, so the bytes after a partial write get an error of their own.
  */
 static ssize_t write_pages(struct daemon *d, struct ffs_inode *inode, uint64_t offset,
                            const char *data, size_t size)
@@ -259,7 +271,7 @@ static void file_op_end(struct op *op, ssize_t n)
 }
 
 /*
- * A request beyond MAX_IO is an error: the kernel takes a short reply for the
+ * Refuses a request beyond MAX_IO: the kernel would treat a short reply as the
  * end of the file.
  */
 void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
@@ -309,8 +321,8 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off
 }
 
 /*
- * Also serves FSYNCDIR. That of the root directory makes everything durable: not every kernel
- * passes sync(2) and syncfs(2) on.
+ * Also serves FSYNCDIR. On the root directory it makes all data durable, since
+ * not every kernel passes on sync(2) and syncfs(2).
  */
 void op_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi)
 {
@@ -324,7 +336,7 @@ void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t 
                   struct fuse_file_info *fi)
 {
     struct ffs_inode *inode = op_file(fi)->inode;
-    /* Of this request the kernel does not say whether the caller has CAP_FSETID. */
+    /* This request does not show whether the caller has CAP_FSETID. */
     int err = setid_before_change(req, inode, fuse_req_ctx(req)->uid != 0);
 
     (void)ino;
@@ -335,7 +347,7 @@ void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t 
 struct seek_job {
     struct job job;
     fuse_req_t req;
-    struct ffs_inode *inode; /* the open file has a reference */
+    struct ffs_inode *inode; /* the open file holds a reference */
     uint64_t offset;
     int whence;
 };
@@ -359,7 +371,10 @@ static void run_seek(struct job *job)
     free(s);
 }
 
-/* The kernel asks without writing its dirty pages, which are data. */
+/*
+ * The kernel sends this request without writing back dirty pages, which are
+ * data and not holes.
+ */
 void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi)
 {
     (void)ino;

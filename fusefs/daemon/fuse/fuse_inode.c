@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Inode operations: LOOKUP, FORGET, GETATTR, SETATTR, READLINK, STATFS.
+ * Implements the inode operations LOOKUP, FORGET, GETATTR, SETATTR, READLINK
+ * and STATFS.
  */
 #include <errno.h>
 #include <limits.h>
@@ -13,9 +14,9 @@
 #include "fusefs/daemon/request/setid.h"
 
 /*
- * "." and ".." come from NFS export; with "." the node id may be stale. A
- * negative entry is cached like any other: names appear only through this
- * kernel.
+ * Lookups of "." and ".." come from NFS export; with "." the node id may be
+ * stale. A negative entry is cached like any other, since new names appear only
+ * through this kernel.
  */
 void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
@@ -113,8 +114,8 @@ static const struct {
 };
 
 /*
- * FUSE sets the plain bit beside the NOW bit. The file system's own clock takes
- * precedence.
+ * FUSE sets the plain bit in addition to the NOW bit. The clock of the file
+ * system takes precedence.
  */
 static uint32_t set_of(int fuse)
 {
@@ -173,8 +174,7 @@ void op_readlink(fuse_req_t req, fuse_ino_t ino)
 }
 
 /*
- * Inodes are allocated from free blocks, so the number of free inodes is that
- * of free blocks.
+ * Inodes are allocated from free blocks, so as many inodes as blocks are free.
  */
 void op_statfs(fuse_req_t req, fuse_ino_t ino)
 {

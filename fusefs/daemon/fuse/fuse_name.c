@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Operations on names: MKNOD, MKDIR, SYMLINK, LINK, UNLINK, RMDIR, RENAME.
+ * Implements the operations on names: MKNOD, MKDIR, SYMLINK, LINK, UNLINK,
+ * RMDIR and RENAME.
  */
 #include <errno.h>
 
@@ -55,7 +56,7 @@ void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const cha
     op_reply_entry(req, err, inode);
 }
 
-/* The entry in the reply carries the new link count. */
+/* The entry in the reply has the new link count. */
 void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
 {
     struct ffs_inode *dir;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The FUSE operations: each decodes its arguments, calls the file system and
+ * The FUSE operations. Each decodes its arguments, calls the file system and
  * replies exactly once.
  */
 #ifndef FUSEFS_DAEMON_FUSE_FUSE_OPS_H
@@ -38,7 +38,7 @@ void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 
 /* fuse_file.c */
 void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
-/* An empty name makes a file without a name (O_TMPFILE): raw_requests.h. */
+/* An empty name creates an unnamed file (O_TMPFILE, see raw_requests.h). */
 void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
                struct fuse_file_info *fi);
 void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi);

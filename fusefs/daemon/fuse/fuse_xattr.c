@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Operations on extended attributes.
- */
+/* Implements the operations on extended attributes. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +18,8 @@ static bool is_acl(const char *name)
 }
 
 /*
- * Of "system." ACLs alone are known. The kernel checks access to "trusted." and "security.".
+ * Names in "system." must be those of ACLs. The kernel checks access to
+ * "trusted." and "security.".
  */
 static int check_name(const char *name)
 {
@@ -33,7 +32,10 @@ static int check_name(const char *name)
     return is_acl(name) ? 0 : -EOPNOTSUPP;
 }
 
-/* A new ACL clears set-gid unless the caller is in the group of the file; the kernel leaves it. */
+/*
+ * A new ACL clears set-gid unless the caller is in the group of the file. The
+ * kernel leaves that to the file system.
+ */
 static bool may_keep_setgid(fuse_req_t req, struct ffs_inode *inode)
 {
     struct ffs_attr attr;
@@ -80,7 +82,7 @@ void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *v
     op_reply(req, err);
 }
 
-/* size 0: replies with the length only. */
+/* Replies with the length only if size is 0. */
 static void reply_value(fuse_req_t req, ssize_t n, const char *value, size_t size)
 {
     if (n < 0)

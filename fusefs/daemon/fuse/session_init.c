@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A session of libfuse: the table of operations, arguments, negotiation of capabilities.
+ * Creates libfuse's session: its operations, its arguments, and the negotiation
+ * of capabilities.
  */
 #include "fusefs/daemon/fuse/session_init.h"
 
@@ -14,8 +15,9 @@
 #include "fusefs/daemon/start/background.h"
 
 /*
- * Absent on purpose: access (default_permissions), flush (close(2) need not
- * wait), locks (local to the kernel: one mount, one machine).
+ * Some operations are absent on purpose: access (default_permissions checks
+ * it), flush (close(2) need not wait), and locks (the kernel has them, since
+ * there is one mount on one machine).
  */
 static const struct fuse_lowlevel_ops daemon_ops = {
     .init = op_init,
@@ -54,7 +56,7 @@ static const struct fuse_lowlevel_ops daemon_ops = {
     .ioctl = op_ioctl,
 };
 
-/* libfuse consumes the arguments it knows, so it gets a copy. */
+/* libfuse consumes the arguments that it knows, so it gets a copy. */
 struct fuse_session *session_new(const struct fuse_args *args, struct daemon *d)
 {
     struct fuse_args copy = FUSE_ARGS_INIT(0, NULL);
@@ -90,8 +92,9 @@ static void want(struct fuse_conn_info *conn, unsigned capability)
 }
 
 /*
- * By default a completed write(2) has reached the file system, so that a GPU read sees it. With the
- * option the kernel also keeps size, mtime and ctime of regular files to itself.
+ * By default a completed write(2) has reached the file system, so that a GPU
+ * read sees it. With the option the kernel also maintains size, mtime and ctime
+ * of regular files itself.
  */
 static void configure_writeback(struct daemon *d, struct fuse_conn_info *conn)
 {
@@ -112,7 +115,7 @@ static void configure(struct fuse_conn_info *conn)
     conn->max_read = MAX_IO;
     conn->max_background = BACKGROUND_MAX;
     conn->congestion_threshold = BACKGROUND_MAX * 3 / 4;
-    /* LOOKUP of "." and ".." for NFS file handles. */
+    /* NFS file handles need LOOKUP of "." and "..". */
     want(conn, FUSE_CAP_EXPORT_SUPPORT);
     /*
      * Only this mount changes files, so neither a new mtime nor an open
@@ -131,7 +134,7 @@ static void configure(struct fuse_conn_info *conn)
     want(conn, FUSE_CAP_POSIX_ACL | FUSE_CAP_DONT_MASK);
     /* Its second version is negotiated by raw_reply(). */
     conn->want &= ~(unsigned)FUSE_CAP_HANDLE_KILLPRIV;
-    /* Replies come from memory; a pipe would add a copy. */
+    /* Replies are sent from memory; a pipe would add a copy. */
     conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE);
 }
 
@@ -143,7 +146,7 @@ void session_warn_noiommu(const struct options *opts)
              opts->device);
 }
 
-/* INIT, the kernel's first request: the mount is served from now on. */
+/* Handles INIT, the kernel's first request. The mount is served from now on. */
 void op_init(void *userdata, struct fuse_conn_info *conn)
 {
     struct daemon *d = userdata;
@@ -155,7 +158,7 @@ void op_init(void *userdata, struct fuse_conn_info *conn)
         conn->max_readahead = d->readahead;
     if (d->status_fd >= 0) {
         background_ready(d->status_fd);
-        if (d->opts->noiommu) /* printed on the terminal before; repeated in the log */
+        if (d->opts->noiommu) /* already printed on the terminal; repeated in the log */
             session_warn_noiommu(d->opts);
     }
     d->status_fd = -1;

@@ -30,30 +30,33 @@
 /* Limits of one user, so that one user cannot exhaust the table. */
 #define USER_TOKENS      64
 #define USER_CONNECTIONS 16
-/* Entries that other users leave free for root. */
+/* Entries reserved for root. */
 #define ROOT_TOKENS      32
 #define ROOT_CONNECTIONS 8
-/* SCM_MAX_FD of Linux: no descriptor is left for the kernel to close in this thread. */
+/*
+ * SCM_MAX_FD of Linux: with room for all descriptors of a message the kernel
+ * closes none of them in this thread.
+ */
 #define MESSAGE_FDS 253
 #define LIFETIME_S  10 /* of a token, and of a connection without messages */
 /*
- * Send buffer of a connection: a few unread replies. Unread replies hold
- * descriptors in flight, which count against this process's limit.
+ * Send buffer of a connection, with room for a few unread replies. Unread
+ * replies hold descriptors in flight, which count against this process's limit.
  */
 #define REPLY_BYTES 4096
 
 struct token {
-    uint64_t value; /* 0: free */
+    uint64_t value; /* 0 in a free entry */
     int fd;
     uid_t uid;
     time_t expires;
 };
 
 struct connection {
-    int fd; /* -1: free */
+    int fd; /* -1 in a free entry */
     uid_t uid;
     time_t expires;
-    bool authorised; /* has sent the cookie */
+    bool authorised; /* the cookie has been received */
 };
 
 struct fdsocket {
@@ -70,9 +73,9 @@ struct fdsocket {
 };
 
 /*
- * True for a memfd: no other kind of file has seals, and its close(2) never
- * blocks. hugetlbfs is excluded: a huge page that is missing at a fault raises
- * SIGBUS in the daemon.
+ * Returns true for a memfd. No other kind of file has seals, and its close(2)
+ * never blocks. hugetlbfs is excluded, because a huge page that is missing at a
+ * fault raises SIGBUS in the daemon.
  */
 static bool is_memory(int fd)
 {
@@ -105,9 +108,7 @@ static struct token *free_token(struct fdsocket *s, uid_t uid, time_t at)
     return room && of_user < USER_TOKENS ? found : NULL;
 }
 
-/*
- * The token that stands for fd, or 0 when the user or the table has too many.
- */
+/* Returns a token for fd, or 0 if the user or the table has too many. */
 static uint64_t token_make(struct fdsocket *s, int fd, uid_t uid)
 {
     uint64_t value = 0;
@@ -144,7 +145,10 @@ int fdsocket_take(struct fdsocket *s, uint64_t token, uid_t uid, int *fd)
     return err;
 }
 
-/* The first memfd of the message, or -1. All other descriptors are closed. */
+/*
+ * Returns the first memfd of the message, or -1. All other descriptors are
+ * closed.
+ */
 static int received_fd(struct fdsocket *s, struct msghdr *msg, uid_t uid)
 {
     int found = -1;
@@ -169,8 +173,8 @@ static int received_fd(struct fdsocket *s, struct msghdr *msg, uid_t uid)
 }
 
 /*
- * Closes a connection. After shutdown(2) the peer can queue no more; with an
- * empty queue close(2) does not block.
+ * Closes a connection. After shutdown(2) the peer can queue nothing more, and
+ * with an empty queue close(2) does not block.
  */
 static void discard(int fd)
 {
@@ -235,7 +239,7 @@ union message {
     struct gpunvme_request request;
 };
 
-/* Receives at most len bytes, and the memfd that came along (-1: none). */
+/* Receives at most len bytes, and the memfd sent with them, or -1 in *fd. */
 static ssize_t receive(struct fdsocket *s, struct connection *c, union message *in, size_t len,
                        int *fd)
 {
@@ -254,8 +258,8 @@ static ssize_t receive(struct fdsocket *s, struct connection *c, union message *
 }
 
 /*
- * Receives the cookie. It is compared in the queue first: receiving a message
- * would pass its descriptors to this process.
+ * Receives the cookie. It is first compared in the queue, since receiving a
+ * message would pass its descriptors to this process.
  */
 static bool authorise(struct fdsocket *s, struct connection *c)
 {
@@ -317,8 +321,8 @@ static struct connection *free_connection(struct fdsocket *s, uid_t uid)
 }
 
 /*
- * False when descriptors or memory are short: the connection remains in the
- * listener's queue.
+ * Accepts a connection. Returns false if descriptors or memory are exhausted;
+ * the connection then remains in the listener's queue.
  */
 static bool accept_one(struct fdsocket *s)
 {
@@ -353,9 +357,9 @@ static void serve_connection(struct fdsocket *s, struct connection *c, short eve
 }
 
 /*
- * Entry 0 is the stop event, entry 1 the listener, the rest are connections.
- * poll(2) skips fd -1. The listener is skipped for 1 s after an accept4(2) that
- * failed for want of descriptors or memory.
+ * Entry 0 is the stop event, entry 1 the listener, and the rest are
+ * connections. poll(2) skips fd -1. The listener is skipped for 1 s after
+ * accept4(2) failed for lack of descriptors or memory.
  */
 static void *serve(void *arg)
 {
@@ -456,7 +460,7 @@ void fdsocket_close(struct fdsocket *s)
             discard(s->connections[i].fd);
     }
     close(s->stop);
-    closer_discard(s->listener); /* connections in its queue have queues, too */
+    closer_discard(s->listener); /* queued connections have queues, too */
     pthread_mutex_destroy(&s->lock);
     free(s);
 }

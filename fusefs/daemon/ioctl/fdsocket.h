@@ -33,7 +33,7 @@ struct gpunvme_reply;
 struct fdsocket_handler {
     /*
      * Fills in *reply and up to 2 descriptors, which the socket closes after
-     * sending. Returns the number of descriptors, or -errno: then the
+     * sending. Returns the number of descriptors, or -errno, after which the
      * connection is closed. Called by the socket's thread.
      */
     int (*serve)(void *context, const struct gpunvme_request *request, uid_t uid,
@@ -41,17 +41,23 @@ struct fdsocket_handler {
     void *context;
 };
 
-/* handler is copied; NULL: every request for descriptors is refused. */
+/*
+ * Opens the socket and copies the handler. If it is NULL, every request for
+ * descriptors is refused.
+ */
 int fdsocket_open(const struct fdsocket_handler *handler, struct fdsocket **out);
 void fdsocket_close(struct fdsocket *s);
-/* "@NAME" stands for the abstract name NAME. */
+/* Returns "@NAME" for the abstract name NAME. */
 const char *fdsocket_name(const struct fdsocket *s);
-/* The first 8 bytes of each connection. INFO returns them to users of the mount. */
+/*
+ * Returns the first 8 bytes of each connection. INFO reports them to users of
+ * the mount.
+ */
 uint64_t fdsocket_cookie(const struct fdsocket *s);
 /*
- * Takes the descriptor behind a token; it becomes the caller's. -ENOENT (no
- * such token, used or expired), -EACCES (another user's token, which remains
- * valid).
+ * Removes the descriptor of a token and gives it to the caller. Returns -ENOENT
+ * (no such token, or used or expired) or -EACCES (another user's token, which
+ * remains valid).
  */
 int fdsocket_take(struct fdsocket *s, uint64_t token, uid_t uid, int *fd);
 

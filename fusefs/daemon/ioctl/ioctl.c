@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The ioctls: decoding, checks, dispatch to a thread, and the reply.
- */
+/* Decodes and checks ioctls, dispatches them to a thread, and replies. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -30,7 +28,7 @@
  */
 #define FS_IOC_SHUTDOWN 0x8004587du
 #define ROOT_INO        1u
-/* READs of up to so many bytes are short (ioctl_run()). */
+/* Longest READ in bytes that counts as short in ioctl_run(). */
 #define SHORT_READ (1u << 20)
 
 static_assert(sizeof(struct trace_record) == sizeof(struct gpunvme_trace_record) &&
@@ -44,7 +42,7 @@ struct call {
     struct daemon *daemon;
     struct open_file *file;
     uid_t uid;
-    fuse_req_t req; /* unreplied: names the caller's process for the group check */
+    fuse_req_t req; /* unreplied; identifies the caller for the group check */
 };
 
 typedef int (*handle_fn)(const struct call *call, void *arg);
@@ -180,9 +178,9 @@ static int handle_copy_kernel(const struct call *call, void *arg)
 
 static const struct request {
     unsigned cmd;
-    uint32_t old_sizes[6]; /* earlier sizes of its struct that are still accepted; 0: none */
-    handle_fn handle;      /* NULL: a transfer */
-    bool waits;            /* may block on the executor or the drive: runs in a worker */
+    uint32_t old_sizes[6]; /* earlier sizes of its struct that are accepted, or 0 */
+    handle_fn handle;      /* NULL for a transfer */
+    bool waits;            /* may block on executor or drive: run by a worker */
 } requests[] = {
     {GPUNVME_IOC_INFO,
      {offsetof(struct gpunvme_ioc_info, tier_note), offsetof(struct gpunvme_ioc_info, direct),
@@ -228,7 +226,7 @@ struct request_job {
     struct job job;
     fuse_req_t req;
     const struct request *request;
-    uint32_t size;    /* of the caller's struct */
+    uint32_t size;    /* size of the caller's struct */
     struct call call; /* the open file outlives its ioctl */
     union {
         struct gpunvme_ioc_register reg;
@@ -261,8 +259,8 @@ static bool is_old_size(const struct request *r, unsigned cmd)
 }
 
 /*
- * -EINVAL: a gpunvmefs ioctl with a struct of another size; -ENOTTY: any other
- * command.
+ * Returns -EINVAL for a gpunvmefs ioctl with a struct of another size, and
+ * -ENOTTY for any other command.
  */
 static int find_request(unsigned cmd, const struct request **out)
 {
@@ -284,7 +282,7 @@ static void run_request(struct job *job)
 
     if (!err)
         err = r->handle(&a->call, &a->arg);
-    /* RESIZE tells with an error, too, how large the drive is known to be. */
+    /* RESIZE returns the size of the drive even with an error. */
     if (err && r->handle != handle_resize)
         op_reply(a->req, err);
     else
@@ -323,8 +321,8 @@ static void cancel_transfer(fuse_req_t req, void *data)
 }
 
 /*
- * The reply carries the struct also with an error: it holds the bytes moved and
- * the NVMe status.
+ * The reply carries the struct even with an error, since it has the bytes moved
+ * and the NVMe status.
  */
 static void run_transfer(struct job *job)
 {
@@ -337,7 +335,7 @@ static void run_transfer(struct job *job)
         notify_flush(d, t->inode, t->rw.file_offset, t->rw.len);
     transfer_run(t);
     /*
-     * Waits for an interrupt in delivery. Nothing refers to the transfer
+     * Waits for the delivery of an interrupt. Nothing refers to the transfer
      * afterwards.
      */
     fuse_req_interrupt_func(req, NULL, NULL);
@@ -347,7 +345,10 @@ static void run_transfer(struct job *job)
     free(tj);
 }
 
-/* The kernel would keep the size and times of its own, and show these. */
+/*
+ * Refuses a WRITE under writeback_cache: the kernel would keep showing its own
+ * size and times.
+ */
 static int refuse_write(struct daemon *d)
 {
     if (!atomic_exchange(&d->warned_writeback, true))

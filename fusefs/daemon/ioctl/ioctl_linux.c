@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* ioctls that Linux defines for every file system. */
+/* Implements ioctls that Linux defines for every file system. */
 #include "fusefs/daemon/ioctl/ioctl_linux.h"
 
 #include <errno.h>
@@ -29,7 +29,7 @@ static const struct {
 };
 #define FLAG_BITS (sizeof(flag_bits) / sizeof(flag_bits[0]))
 
-/* Shown by GETFLAGS, and given back by chattr(1). */
+/* GETFLAGS returns these flags, so chattr(1) sets them again. */
 #define FLAGS_IGNORED FS_EXTENT_FL
 
 static void reply(const struct linux_call *c, int err, const void *out, size_t size)
@@ -41,8 +41,9 @@ static void reply(const struct linux_call *c, int err, const void *out, size_t s
 }
 
 /*
- * The kernel lets the owner call this, and CAP_LINUX_IMMUTABLE change the first two flags. It does
- * not tell the capabilities of the caller; before Linux 5.13 it checks nothing.
+ * The kernel permits this ioctl to the owner, and changes of the first two
+ * flags only with CAP_LINUX_IMMUTABLE. It does not report the caller's
+ * capabilities, and before Linux 5.13 it checks nothing.
  */
 static int check_caller(const struct linux_call *c, const struct ffs_attr *attr, uint32_t flags)
 {
@@ -52,7 +53,10 @@ static int check_caller(const struct linux_call *c, const struct ffs_attr *attr,
     return uid == 0 || (uid == attr->uid && !fixes) ? 0 : -EPERM;
 }
 
-/* What the kernel holds of a file that must not change any more could not be written. */
+/*
+ * Refuses to make a file immutable while the kernel may hold pages of it, which
+ * could not be written back afterwards.
+ */
 static int check_writeback(const struct linux_call *c, const struct ffs_attr *attr, uint32_t flags)
 {
     struct daemon *d = op_daemon(c->req);

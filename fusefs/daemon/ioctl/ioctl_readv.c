@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The READV ioctl: decoding, checks, and the reply.
- */
+/* Decodes and checks the READV ioctl, and replies to it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -26,7 +24,9 @@ static void cancel(fuse_req_t req, void *data)
     atomic_store_explicit(&r->t.cancel, 1, memory_order_relaxed);
 }
 
-/* The reply carries the struct also with an error: it holds the bytes read. */
+/*
+ * The reply carries the struct even with an error, since it has the bytes read.
+ */
 static void run(struct job *job)
 {
     struct readv_job *rj = (struct readv_job *)job;
@@ -36,7 +36,7 @@ static void run(struct job *job)
     notify_flush(d, r->t.inode, 0, 0);
     readv_run(r);
     /*
-     * Waits for an interrupt in delivery. Nothing refers to the batch
+     * Waits for the delivery of an interrupt. Nothing refers to the batch
      * afterwards.
      */
     fuse_req_interrupt_func(rj->req, NULL, NULL);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The requests behind the ioctls: INFO, STATS, REGISTER, BUFFER_IOVA, EXTENTS, QUEUES.
+ * Implements the requests INFO, STATS, REGISTER, BUFFER_IOVA, EXTENTS, QUEUES,
+ * RESIZE and SCRUB.
  */
 #include <assert.h>
 #include <errno.h>
@@ -72,7 +73,7 @@ void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info)
                  "no writes: the drive or the file system has failed, see the daemon's log");
 }
 
-/* The transfers of the self-test are none of an application. */
+/* Subtracts the transfers of the self-test, which belong to no application. */
 static void leave_out(const struct gq_stats *selftest, struct gq_stats *gq)
 {
     gq->transfers -= selftest->transfers;
@@ -81,7 +82,7 @@ static void leave_out(const struct gq_stats *selftest, struct gq_stats *gq)
     gq->staged_read -= selftest->staged_read;
 }
 
-/* Of the ordinary path, and of the controller as a whole. */
+/* Adds the counters of the ordinary path and of the controller. */
 static void add_ctrlr_stats(struct nvme_ctrlr *c, struct gpunvme_ioc_stats *stats)
 {
     struct nvme_counters n;
@@ -129,8 +130,8 @@ void ioctl_fill_stats(struct daemon *d, struct gpunvme_ioc_stats *stats)
 
 /*
  * Seals the memory against shrinking: a fault beyond its end would raise SIGBUS
- * in the daemon and end the mount. memfd_create() with MFD_ALLOW_SEALING
- * permits the seal.
+ * in the daemon and end the mount. The seal is permitted for memory from
+ * memfd_create() with MFD_ALLOW_SEALING.
  */
 static int hold_memory(int fd, uint64_t offset, uint64_t len)
 {
@@ -176,7 +177,10 @@ static int register_ipc(struct daemon *d, struct open_file *file, uid_t uid,
     return buffers_add(d->buffers, &mem, uid, file, &reg->id, &reg->key);
 }
 
-/* Once a mount: the application can do nothing about it, its speed suffers. */
+/*
+ * Warns once per mount, since the application cannot see why its transfers are
+ * slower.
+ */
 static void warn_if_full(struct daemon *d)
 {
     struct nvme_dma_budget regions = {0};
@@ -253,8 +257,8 @@ int ioctl_buffer_iova(struct daemon *d, uid_t uid, struct gpunvme_ioc_buffer_iov
 }
 
 /*
- * Collects allocated extents from out->file_offset on. *more: out->max was
- * reached before the last.
+ * Collects allocated extents from out->file_offset on. Sets *more if out->max
+ * was reached before the last extent.
  */
 static int collect(struct ffs_inode *inode, struct gpunvme_ioc_extents *out, bool *more)
 {
@@ -343,7 +347,10 @@ int ioctl_resize(struct daemon *d, uid_t uid, struct gpunvme_ioc_resize *arg)
     struct ffs_statfs now;
     int err = uid != 0 ? -EPERM : arg->flags != 0 ? -EINVAL : 0;
 
-    /* First: of a drive on a file that was extended for this the file can be cut again. */
+    /*
+     * This check comes first: until the drive notices its new size, the caller
+     * can still truncate an extended image file again.
+     */
     if (!err && arg->bytes)
         err = ffs_grow_check(s->fs, arg->bytes / LAY_BLOCK_SIZE);
     if (!err)

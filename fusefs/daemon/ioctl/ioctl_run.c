@@ -1,22 +1,28 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The thread of a transfer: the session thread that received it, or a worker, which takes longer to
- * wake up than many transfers take. Few session threads run transfers, because the mount's requests
- * need session threads, among them those that a transfer waits for. session_loop_join() cancels
- * transfers of session threads.
+ * Chooses the thread of a transfer: the session thread that received it, or a
+ * worker, whose wake-up takes longer than many transfers. Only few session
+ * threads run transfers, since they must also serve the mount's requests,
+ * including those that a transfer waits for. session_loop_join() cancels
+ * transfers in session threads.
  */
 #include "fusefs/daemon/ioctl/ioctl.h"
 #include "fusefs/daemon/state/open_file.h"
 
 /*
- * Transfers of session threads when a short one begins there: the executor's own concurrency, and
- * half of the first session threads. A long one begins where no other runs: all further long ones
- * are shared among users by the workers, whose limits do not count this one.
+ * Limits of transfers in session threads. A short one may start while fewer
+ * than MOST_SHORT run, which is the executor's own concurrency and half of the
+ * initial session threads. A long one may start only if no other runs. Further
+ * long ones run in workers, which share them between users and do not count
+ * this one.
  */
 #define MOST_SHORT 8u
 #define MOST_LONG  1u
 
-/* A flush of dirty pages needs session threads. */
+/*
+ * A file with writers may need a flush of dirty pages, which needs session
+ * threads.
+ */
 static bool begin_here(struct daemon *d, struct ffs_inode *inode, bool is_short)
 {
     if (file_has_writer(d, inode))

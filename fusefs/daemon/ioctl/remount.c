@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* mount -o remount. */
+/* Implements mount -o remount. */
 #include "fusefs/daemon/ioctl/remount.h"
 
 #include <errno.h>
@@ -13,11 +13,11 @@
 #include "fusefs/daemon/base/daemon_log.h"
 #include "fusefs/daemon/state/daemon.h"
 
-#ifndef ST_NOSYMFOLLOW /* glibc does not name it */
+#ifndef ST_NOSYMFOLLOW /* glibc does not define it */
 #define ST_NOSYMFOLLOW 0x2000
 #endif
 
-/* Flags of a mount as statvfs(2) tells them, and as mount(2) takes them. */
+/* Flags of a mount as returned by statvfs(2), and as accepted by mount(2). */
 static const struct {
     unsigned long found, flag;
 } kept[] = {
@@ -27,14 +27,17 @@ static const struct {
     {ST_RDONLY, MS_RDONLY},   {ST_NOSYMFOLLOW, MS_NOSYMFOLLOW},
 };
 
-/* mount(2) clears every flag that it is not given. */
+/*
+ * Returns the current flags, since mount(2) clears every flag that it is not
+ * given.
+ */
 static unsigned long flags_now(const struct statvfs *st)
 {
     unsigned long flags = 0;
 
     for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++)
         flags |= st->f_flag & kept[i].found ? kept[i].flag : 0;
-    /* The kernel keeps it by itself only without nodiratime. */
+    /* The kernel preserves this one only without nodiratime. */
     if (!(st->f_flag & (ST_NOATIME | ST_RELATIME)))
         flags |= MS_STRICTATIME;
     return flags;
@@ -52,7 +55,7 @@ static unsigned long flags_wanted(const struct options *opts, const struct statv
         flags &= ~(unsigned long)(MS_NOATIME | MS_NODIRATIME | MS_STRICTATIME);
         if (opts->access & FFS_ACCESS_NEVER)
             flags |= MS_NOATIME;
-        else /* without any of these the old one stays */
+        else /* without any of these flags the old mode stays */
             flags |= opts->access & FFS_ACCESS_ALWAYS ? MS_STRICTATIME : MS_RELATIME;
         flags |= opts->access & FFS_ACCESS_FILES_ONLY ? MS_NODIRATIME : 0;
     }
@@ -93,8 +96,9 @@ static const char *cause(int err)
 }
 
 /*
- * The kernel first, where it may refuse because files are open for writing; the daemon first, where
- * the kernel would let writes through that the daemon refuses.
+ * A remount to read-only starts with the kernel, which may refuse it because
+ * files are open for writing. A remount to read-write starts with the daemon,
+ * since the kernel would otherwise pass on writes that the daemon refuses.
  */
 static int remount(const struct options *opts, int root)
 {

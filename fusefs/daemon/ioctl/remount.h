@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * mount -o remount: a second gpunvmefs changes the flags of the mount in the kernel, and tells the
- * daemon by an ioctl on the root directory what the kernel does not.
+ * mount -o remount: a second gpunvmefs changes the flags of the mount in the
+ * kernel, and sends the remaining options to the daemon by an ioctl on the root
+ * directory.
  */
 #ifndef FUSEFS_DAEMON_IOCTL_REMOUNT_H
 #define FUSEFS_DAEMON_IOCTL_REMOUNT_H
@@ -13,19 +14,28 @@
 
 struct daemon;
 
-/* Between two processes of this program; another version of it may have another size. */
+/*
+ * Passed between two processes of this program; another version may have
+ * another size.
+ */
 struct remount_args {
-    uint32_t given;     /* OPTIONS_GIVEN_*: the fields that count */
+    uint32_t given;     /* OPTIONS_GIVEN_* of the valid fields */
     uint32_t access;    /* enum ffs_access */
-    uint32_t commit_s;  /* as commit= */
+    uint32_t commit_s;  /* value of commit= */
     uint32_t discard;   /* 0 or 1 */
     uint32_t read_only; /* 0 or 1 */
 };
 #define REMOUNT_IOCTL _IOW('g', 1, struct remount_args)
 
-/* The whole of such a program run: the exit status, a failure is logged. Needs user id 0. */
+/*
+ * Runs the whole remount and returns the exit status. Failures are logged.
+ * Requires user id 0.
+ */
 int remount_run(const struct options *opts);
-/* In the daemon. 0, or -errno: -EROFS when it was started read-only and is to write. */
+/*
+ * Called in the daemon. Returns 0 or -errno, with -EROFS if a mount that was
+ * started read-only is to become writable.
+ */
 int remount_apply(struct daemon *d, const struct remount_args *args);
 
 #endif

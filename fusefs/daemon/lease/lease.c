@@ -66,7 +66,10 @@ static int reserve(struct leases *t, uid_t uid, unsigned queues, unsigned *grant
     return err;
 }
 
-/* l: freed apart from its queues; NULL: never created. */
+/*
+ * Ends the charge of a lease. l is freed separately from its queues; it is NULL
+ * if it was never created.
+ */
 static void unreserve(struct leases *t, struct lease *l, unsigned queues)
 {
     pthread_mutex_lock(&t->lock);
@@ -97,7 +100,10 @@ static struct lease *new_lease(struct open_file *file, uid_t uid)
     return l;
 }
 
-/* Ids are never 0. -EAGAIN: a reset deleted the queues since their creation. */
+/*
+ * Adds a lease to the table. Ids are never 0. Returns -EAGAIN if a reset has
+ * deleted the queues since their creation.
+ */
 static int publish(struct leases *t, struct lease *l)
 {
     int err;
@@ -163,8 +169,8 @@ static void end_list(struct leases *t, struct lease *list)
 }
 
 /*
- * Lock held. The release store orders REVOKED before every later operation on
- * the queues.
+ * Called with the lock held. The release store orders REVOKED before every
+ * later operation on the queues.
  */
 static void set_revoked(struct lease *l)
 {
@@ -172,8 +178,8 @@ static void set_revoked(struct lease *l)
 }
 
 /*
- * Removes a lease from the table; lock held. Its proxied doorbells are no
- * longer forwarded.
+ * Called with the lock held. Removes a lease from the table. Its proxied
+ * doorbells are no longer forwarded.
  */
 static struct lease *take(struct leases *t, struct lease **link)
 {
@@ -218,7 +224,10 @@ bool leases_release(struct leases *t, struct open_file *file)
     return true;
 }
 
-/* Lock held. Called by the table's thread alone, so no lease is in deletion. */
+/*
+ * Called with the lock held, by the table's thread only, so no lease is being
+ * deleted.
+ */
 static struct lease *take_of(struct leases *t, const struct open_file *file)
 {
     struct lease *list = NULL;
@@ -237,7 +246,7 @@ static struct lease *take_of(struct leases *t, const struct open_file *file)
 
 /* --- Revocation ------------------------------------------------------------------------------ */
 
-/* Lock held. */
+/* Called with the lock held. */
 static void revoke(struct leases *t, struct lease *l)
 {
     if (l->revoked)
@@ -287,7 +296,10 @@ void leases_revoke_all(struct leases *t)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* The revoked lease with the earliest delete_at. Lock held. */
+/*
+ * Called with the lock held. Returns the revoked lease with the earliest
+ * delete_at.
+ */
 static struct lease *next_to_delete(struct leases *t)
 {
     struct lease *found = NULL;
@@ -299,7 +311,7 @@ static struct lease *next_to_delete(struct leases *t)
     return found;
 }
 
-/* Lock held; released during the deletion. */
+/* Called with the lock held, which is released during the deletion. */
 static void delete_revoked(struct leases *t, struct lease *l)
 {
     l->deleting = true;
@@ -446,7 +458,7 @@ int leases_add_extents(struct leases *t, struct open_file *file, uid_t uid,
     arg->size = size;
     arg->count = count;
     arg->flags = with_sums ? GPUNVME_LEASE_SUMS : 0;
-    arg->generation = 1; /* first generation of a watch */
+    arg->generation = 1; /* the first generation of a watch */
     arg->id = l->id;
     arg->key = l->key;
     return 0;

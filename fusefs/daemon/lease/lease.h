@@ -6,17 +6,17 @@
  * A lease is named by a random id and used with its random key, by the user
  * that took it. It belongs to an open file description and ends with it.
  *
- * Reuse of blocks. A leased queue reads any LBA, so a freed block is protected
- * only by the holder or by the end of the queue. The pins of an extent lease
- * are therefore released by the holder's LEASE_END or close, which promise that
- * its commands have completed. Where queue and extent lease belong to one file
- * description that closes, and at unmount, the queues are deleted first. A
- * holder that breaks the promise reads data that it could have read anyway; no
- * other user's access changes.
+ * Reuse of blocks: a leased queue can read any LBA, so a freed block is
+ * protected only by the holder or by the end of the queue. The pins of an
+ * extent lease are therefore released by the holder's LEASE_END or close, which
+ * promise that its commands have completed. If the queue lease and the extent
+ * lease belong to one file description that closes, and at unmount, the queues
+ * are deleted first. A holder that breaks the promise reads data that it could
+ * have read anyway; the access of other users does not change.
  *
- * Reuse of queues. A holder stores to doorbells until it has seen the
+ * Reuse of queues: a holder stores to doorbells until it has seen the
  * revocation. The ids of a revoked lease's queues are reserved for
- * GPUNVME_LEASE_GRACE_MS, also when a reset has deleted the queues: a late
+ * GPUNVME_LEASE_GRACE_MS, even if a reset has deleted the queues, so a late
  * store addresses a queue that does not exist.
  */
 #ifndef FUSEFS_DAEMON_LEASE_LEASE_H
@@ -34,7 +34,8 @@ struct leases;
 struct fuse_req;
 
 /*
- * Leases in all, and of one user. Each holds a descriptor and a page of memory.
+ * Limits of leases, in total and per user. Each holds a descriptor and a page
+ * of memory.
  */
 #define LEASES_MAX     4096u
 #define LEASES_OF_USER 2048u
@@ -42,20 +43,21 @@ struct fuse_req;
 #define LEASES_ROOT_PART 8u
 
 /*
- * Segments of leased files in all, and of one user; a segment counts once per
- * lease. Each takes up to 96 bytes for the map, the pin and the page shared
- * with the holder. During its creation a lease is charged for the segments it
- * may reach: LEASE_SEGMENTS_FEW first, then LEASE_SEGMENTS_MORE times as many,
- * and so on. Concurrent creations see the rest.
+ * Limits of segments of leased files, in total and per user. A segment counts
+ * once per lease, and takes up to 96 bytes for the map, the pin and the page
+ * shared with the holder. During its creation a lease is charged for the
+ * segments that it may reach: LEASE_SEGMENTS_FEW first, then
+ * LEASE_SEGMENTS_MORE times as many, and so on. Concurrent creations see the
+ * rest.
  */
 #define LEASE_SEGMENTS_MAX     (4u << 20)
 #define LEASE_SEGMENTS_OF_USER (2u << 20)
 #define LEASE_SEGMENTS_FEW     (64u << 10)
 #define LEASE_SEGMENTS_MORE    2u
-/* Checksums of data in the page take up as much as a segment, so many of them. */
+/* So many checksums in the page use as much memory as a segment. */
 #define LEASE_SUMS_A_SEGMENT 24u
 
-/* Precondition: the stack is open. */
+/* Opens the table. Precondition: the stack is open. */
 int leases_open(struct daemon *d, struct leases **out);
 /*
  * Sets the state of every lease to REVOKED. Called at the end of the session,
@@ -73,28 +75,31 @@ void leases_close(struct leases *t);
  * must be unreplied.
  */
 int leases_allow(const struct options *opts, struct fuse_req *req);
-/* The leased queue pairs, at most max; returns how many. */
+/* Stores up to max leased queue pairs and returns how many. */
 unsigned leases_list(struct leases *t, struct gpunvme_queue *out, unsigned max);
-/* Commands on leased queue pairs since the mount, without those that nothing counts. */
+/*
+ * Returns the number of commands on leased queue pairs since the mount, as far
+ * as they are counted.
+ */
 uint64_t leases_commands(struct leases *t);
-/* Number of queue pairs that may be leased at the same time. */
+/* Returns the number of queue pairs that may be leased at the same time. */
 unsigned leases_queues(const struct leases *t);
 
 /*
- * Both fill in the out fields of arg; file owns the lease. They send admin
- * commands or wait for writers of the file. Errors: -EINVAL (flags, numbers),
+ * Fill in the out fields of arg; file owns the lease. They send admin commands
+ * or wait for writers of the file. They return -EINVAL (flags, numbers),
  * -ENOTSUP (the mount has no NVMe controller, or one with physical addresses),
  * -EMFILE (too many leases), -EBUSY (all queue pairs, or all segments, are
  * leased), -EDQUOT (this user's limit of segments), -EAGAIN (the controller was
- * reset meanwhile), -EBADF (not open for reading), -EISDIR, -ENOMEM, -EIO.
+ * reset meanwhile), -EBADF (not open for reading), -EISDIR, -ENOMEM or -EIO.
  */
 int leases_add_queues(struct leases *t, struct open_file *file, uid_t uid,
                       struct gpunvme_ioc_queue_lease *arg);
 int leases_add_extents(struct leases *t, struct open_file *file, uid_t uid,
                        struct gpunvme_ioc_extent_lease *arg);
 /*
- * The queues are deleted when it returns. -ENOENT (no such id), -EACCES (key or
- * user).
+ * Ends a lease; its queues have been deleted when it returns. Returns -ENOENT
+ * (no such id) or -EACCES (wrong key or user).
  */
 int leases_end(struct leases *t, uint64_t id, uint64_t key, uid_t uid);
 /*
@@ -110,7 +115,7 @@ int leases_copy_kernel(struct leases *t, uid_t uid, const struct gpunvme_ioc_cop
  */
 bool leases_release(struct leases *t, struct open_file *file);
 
-/* struct fdsocket_handler.serve; context is the table. */
+/* Implements struct fdsocket_handler.serve; context is the table. */
 int leases_serve(void *context, const struct gpunvme_request *request, uid_t uid,
                  struct gpunvme_reply *reply, int fds[2]);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Authorization of leases: the mount option direct=. */
+/* Authorizes leases by the mount option direct=. */
 #include <errno.h>
 #include <stdbool.h>
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Leases of extents, and the pages that leases share with their holders. */
+/*
+ * Makes leases of extents, and the pages that leases share with their holders.
+ */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +16,7 @@
 #include "fusefs/daemon/state/open_file.h"
 #include "support/page.h"
 
-#define SUM_BLOCK 4096u /* of data, with a checksum */
+#define SUM_BLOCK 4096u /* bytes of data per checksum */
 
 static struct gpunvme_lease_extent *extents_of(const struct lease *l)
 {
@@ -59,8 +61,8 @@ int lease_page_make(struct lease *l, uint64_t extents, uint64_t sums)
         return -errno;
     void *at = MAP_FAILED;
     /*
-     * Allocates all pages now: a page that cannot be allocated at a fault would
-     * raise SIGBUS.
+     * Allocates all pages now, since a page that cannot be allocated at a fault
+     * raises SIGBUS.
      */
     if (fallocate(fd, 0, 0, (off_t)l->page_len) == 0)
         at = mmap(NULL, l->page_len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -95,7 +97,7 @@ static void publish(struct lease *l, const struct gpu_extents *x)
 
 /* --- Segments -------------------------------------------------------------------------------- */
 
-/* Lock held. */
+/* Called with the lock held. Charges l with n segments. */
 static void count_for(struct leases *t, struct lease *l, uint32_t n)
 {
     struct lease **link = &t->counted;
@@ -117,8 +119,8 @@ void lease_extents_forget(struct leases *t, struct lease *l)
 }
 
 /*
- * Lock held. Stores the segments left for l beside all other leases; returns
- * the error that applies when these do not suffice.
+ * Called with the lock held. Stores the number of segments that all other
+ * leases leave to l. Returns the error that applies if they do not suffice.
  */
 static int count_left(const struct leases *t, const struct lease *l, uint32_t *left)
 {
@@ -135,8 +137,8 @@ static int count_left(const struct leases *t, const struct lease *l, uint32_t *l
 }
 
 /*
- * Charges l with n segments, or with those that are left; *refused is the error
- * for want of more. Returns *refused when none is left.
+ * Charges l with n segments, or with those that are left, and stores the error
+ * for a lack of more in *refused. Returns *refused if none is left.
  */
 static int take_segments(struct leases *t, struct lease *l, uint32_t n, int *refused)
 {
@@ -149,7 +151,7 @@ static int take_segments(struct leases *t, struct lease *l, uint32_t n, int *ref
     return l->segments ? 0 : *refused;
 }
 
-/* Charges l with n segments more, or with none. */
+/* Charges l with n more segments, or with none. */
 static int take_more(struct leases *t, struct lease *l, uint64_t n)
 {
     uint32_t left;
@@ -164,7 +166,7 @@ static int take_more(struct leases *t, struct lease *l, uint64_t n)
     return err;
 }
 
-/* The map of a whole file, within the segments left. */
+/* Maps the whole file, within the segments left. */
 static int map_whole(struct leases *t, struct lease *l, struct ffs_inode *inode)
 {
     int refused = 0;
@@ -188,7 +190,7 @@ static int map_whole(struct leases *t, struct lease *l, struct ffs_inode *inode)
     return refused;
 }
 
-/* The page with the extents, and the checksums of n_sums blocks. */
+/* Makes the page with the extents, and the checksums of n_sums blocks. */
 static int make_page(struct lease *l, struct ffs_inode *inode, const struct gpu_extents *x,
                      uint64_t n_sums)
 {
@@ -227,7 +229,10 @@ int lease_extents_make(struct lease *l, struct ffs_inode *inode, struct leases *
                        uint64_t *count)
 {
     ffs_watch_add(inode, &l->watch);
-    /* In this order, and in the other when the file is opened: one of the two sees the other. */
+    /*
+     * This order, and the reverse one when the file is opened, ensure that one
+     * of the two sees the other.
+     */
     int err = file_refuse_writers(t->d, inode);
     if (!err)
         err = map_whole(t, l, inode);

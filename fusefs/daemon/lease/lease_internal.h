@@ -17,7 +17,7 @@
 struct lease_pair {
     struct nvme_qpair qp;
     unsigned proxied; /* index of its proxied doorbells, or LEASE_NOT_PROXIED */
-    bool stopped;     /* then the number of its commands is: */
+    bool stopped;     /* if set, `commands` has the final number */
     uint64_t commands;
 };
 
@@ -27,7 +27,8 @@ struct lease {
     struct open_file *owner;
     struct lease *next; /* in the table, or in a list of removed leases */
 
-    struct gpunvme_lease_page *page; /* shared with the holder, as are the extents behind it */
+    /* Shared with the holder, as are the extents that follow it. */
+    struct gpunvme_lease_page *page;
     size_t page_len;
     int page_fd;
 
@@ -42,16 +43,16 @@ struct lease {
     int no_copy_kernel; /* -EDQUOT or -EBUSY: error of the holder's last request for one */
 
     /* Extents. */
-    struct ffs_inode *inode; /* a reference; NULL: a lease of queues */
+    struct ffs_inode *inode; /* reference; NULL in a lease of queues */
     struct ffs_map map;
     struct ffs_watch watch;
-    uint32_t segments;          /* charged; 0: not in leases.counted */
-    struct lease *next_counted; /* protected by the table's lock, as is segments */
+    uint32_t segments;          /* charged segments; 0 if not in leases.counted */
+    struct lease *next_counted; /* protected by the table's lock, as segments is */
 };
 
 struct leases {
     struct daemon *d;
-    struct nvme_ctrlr *ctrlr; /* NULL: leases are not supported */
+    struct nvme_ctrlr *ctrlr; /* NULL if leases are not supported */
     struct nvme_user user;    /* registered with ctrlr, if there is one */
     unsigned max_queues;
     /*
@@ -72,7 +73,7 @@ struct leases {
     unsigned count;
     unsigned queues; /* leased, or reserved for a lease in creation */
     unsigned resets;
-    uint64_t commands; /* of pairs that have been stopped */
+    uint64_t commands; /* of stopped pairs */
     bool proxied_taken[GQ_MAX_QUEUES];
     bool stopping;
 };
@@ -88,21 +89,22 @@ void lease_queues_close(struct leases *t);
  */
 int lease_queues_make(struct leases *t, struct lease *l, unsigned n, uint32_t depth);
 /*
- * Start and stop forwarding of the pairs' proxied doorbells, and counting their commands. Lock
- * held. Stopping again does nothing.
+ * Start and stop the forwarding of the pairs' proxied doorbells and the
+ * counting of their commands. Called with the lock held. Stopping again has no
+ * effect.
  */
 void lease_queues_start(struct leases *t, struct lease *l);
 void lease_queues_stop(struct leases *t, struct lease *l);
 /*
- * Deletes the pairs; resets the controller when a deletion fails. Precondition:
- * stopped, or never started.
+ * Deletes the pairs, and resets the controller if a deletion fails.
+ * Precondition: they are stopped, or were never started.
  */
 void lease_queues_delete(struct leases *t, struct lease *l);
-/* Returns the deleted pairs to the limits. Lock held. */
+/* Called with the lock held. Returns the deleted pairs to the limits. */
 void lease_queues_forget(struct leases *t, struct lease *l);
 /*
- * Fills in *reply and fds for pair index. Lock held. Returns the number of
- * descriptors, or -errno.
+ * Called with the lock held. Fills in *reply and fds for pair index. Returns
+ * the number of descriptors, or -errno.
  */
 int lease_queues_reply(const struct leases *t, const struct lease *l, uint64_t index,
                        struct gpunvme_reply *reply, int fds[2]);
@@ -110,16 +112,17 @@ int lease_queues_reply(const struct leases *t, const struct lease *l, uint64_t i
 /* --- lease_extents.c --- */
 
 /*
- * with_sums: the checksums of the data, too. On an error l may remain charged:
- * the caller calls lease_extents_forget() in either case.
+ * Leases the extents of a file, and with with_sums also the checksums of its
+ * data. On an error l may remain charged: the caller calls
+ * lease_extents_forget() in either case.
  */
 int lease_extents_make(struct lease *l, struct ffs_inode *inode, struct leases *t, bool with_sums,
                        uint64_t *count);
 void lease_extents_end(struct lease *l);
-/* Ends the charge; the memory is free. Lock held. */
+/* Called with the lock held. Ends the charge; the memory is free. */
 void lease_extents_forget(struct leases *t, struct lease *l);
 /*
- * Allocates the shared page with room for extents and checksums behind it,
+ * Allocates the shared page with room for extents and for checksums after them,
  * sealed, in state VALID.
  */
 int lease_page_make(struct lease *l, uint64_t extents, uint64_t sums);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Leases of queue pairs: creation, descriptors for the holder, deletion,
+ * Leases queue pairs: creation, descriptors for the holder, deletion, and
  * doorbells.
  */
 #include <errno.h>
@@ -48,8 +48,8 @@ static unsigned count_free(const struct leases *t)
 }
 
 /*
- * Tier 0: the doorbells that the executor does not reach are not reached by a
- * GPU of a holder either.
+ * On tier 0 the executor cannot reach the doorbells, so a GPU of a holder
+ * cannot either.
  */
 static bool hands_out_doorbells(const struct leases *t)
 {
@@ -102,7 +102,7 @@ int lease_queues_make(struct leases *t, struct lease *l, unsigned n, uint32_t de
     return err;
 }
 
-/* There are as many as queues that may be leased. */
+/* There are as many proxied doorbells as queues that may be leased. */
 static unsigned take_proxied(struct leases *t)
 {
     unsigned i = 0;
@@ -121,7 +121,10 @@ void lease_queues_start(struct leases *t, struct lease *l)
     }
 }
 
-/* GPUNVME_COMMANDS_UNKNOWN: nothing counts them. Lock held, the lease has been started. */
+/*
+ * Called with the lock held, for a lease that has been started. Returns
+ * GPUNVME_COMMANDS_UNKNOWN if the commands are not counted.
+ */
 static uint64_t commands_of(const struct leases *t, const struct lease_pair *p)
 {
     static_assert(GPUNVME_COMMANDS_UNKNOWN == UINT64_MAX, "as of nvme_submitted()");
@@ -132,13 +135,16 @@ static uint64_t commands_of(const struct leases *t, const struct lease_pair *p)
                     : nvme_submitted(transport_of(t), p->qp.qid);
 }
 
-/* 0 for those that nothing counts. */
+/* Returns 0 for an unknown number. */
 static uint64_t known(uint64_t commands)
 {
     return commands == GPUNVME_COMMANDS_UNKNOWN ? 0 : commands;
 }
 
-/* The id of a deleted queue may be another lease's: its number is kept from now on. */
+/*
+ * The id of a deleted queue may be reused by another lease, so the number of
+ * its commands is kept from now on.
+ */
 void lease_queues_stop(struct leases *t, struct lease *l)
 {
     for (unsigned i = 0; i < l->n_pairs; i++) {
@@ -176,9 +182,9 @@ void lease_queues_forget(struct leases *t, struct lease *l)
 }
 
 /*
- * Pairs from before a reset only release their memory. A pair that cannot be
- * deleted may have commands in flight: the reset ends them, or the controller
- * has failed for good.
+ * Pairs that a reset has deleted only release their memory. A pair that cannot
+ * be deleted may have commands in flight: the reset ends them, or the
+ * controller has failed for good.
  */
 void lease_queues_delete(struct leases *t, struct lease *l)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Files with pages that programs dirtied through mappings, handed to the mounter.
+ * Passes the files with pages that programs dirtied through mappings to the
+ * mounter.
  */
 #include "fusefs/daemon/mounter/dirty_files.h"
 
@@ -18,8 +19,8 @@
 #include "fusefs/daemon/state/open_file.h"
 
 /*
- * Dirty pages need a writable mapping, which keeps its file open, or writeback_cache and a file
- * that is open for writing.
+ * A page becomes dirty through a writable mapping, which keeps its file open,
+ * or, with writeback_cache, through a descriptor that is open for writing.
  */
 static bool may_be_dirty(const struct daemon *d, const struct open_file *file)
 {

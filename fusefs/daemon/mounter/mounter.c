@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The mounter, seen from the daemon.
- */
+/* Sends requests of the daemon to the mounter. */
 #include "fusefs/daemon/mounter/mounter.h"
 
 #include <errno.h>
@@ -15,7 +13,9 @@
 #include "fusefs/daemon/mounter/mounter_process.h"
 #include "fusefs/daemon/mounter/writeback.h"
 
-/* Bound of the wait for the process's end: it closes its files and does nothing else. */
+/*
+ * Limits of the wait for the process's end, in which it only closes its files.
+ */
 #define END_POLLS   500
 #define END_POLL_NS 10000000
 
@@ -44,7 +44,9 @@ int mounter_start(struct mounter *m, const struct options *opts, const struct fu
     return 0;
 }
 
-/* Receives an answer, with the descriptor that it carries in *fd, or -1. */
+/*
+ * Receives an answer, and stores the descriptor that it carries, or -1, in *fd.
+ */
 static int receive_answer(const struct mounter *m, struct mounter_answer *answer, int *fd)
 {
     union {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The mounter: a process of the daemon that mounts, unmounts, and syncs files of the mount. It
- * keeps the privileges and the view of the file system that the daemon gives up (sandbox.h), and
- * reads nothing of the image. It has a fixed mountpoint and ends with the daemon.
+ * The mounter: a process of the daemon that mounts, unmounts, and syncs files
+ * of the mount. It keeps the privileges and the view of the file system that
+ * the daemon drops (sandbox.h), and reads nothing of the image. It has a fixed
+ * mountpoint and exits with the daemon.
  *
- * Calls are made by one thread at a time: the main thread, and the thread of shutdown.c while the
- * session serves.
+ * Calls are made by one thread at a time: the main thread, or the thread of
+ * shutdown.c while the session serves.
  */
 #ifndef FUSEFS_DAEMON_MOUNTER_MOUNTER_H
 #define FUSEFS_DAEMON_MOUNTER_MOUNTER_H
@@ -25,21 +26,23 @@ struct mounter {
 };
 
 /*
- * Starts the process. Precondition: one thread, and neither the drive nor CUDA is open; `spare` is
- * a descriptor that the process closes (-1: none). 0 or -errno.
+ * Starts the process, which closes the descriptor `spare` (-1: none). Returns 0
+ * or -errno. Precondition: there is one thread, and neither the drive nor CUDA
+ * is open.
  */
 int mounter_start(struct mounter *m, const struct options *opts, const struct fuse_args *args,
                   int spare);
 /*
- * Mounts and raises the kernel's read-ahead window to *readahead bytes, 0 when it could not. 0 with
- * the connection's descriptor in *fd, or -errno with libfuse's message, or "", in text.
+ * Mounts and raises the kernel's read-ahead window to *readahead bytes, or sets
+ * that to 0 if it cannot. Returns 0 and stores the connection's descriptor in
+ * *fd, or returns -errno and stores libfuse's message, or "", in text.
  */
 int mounter_mount(const struct mounter *m, int *fd, uint32_t *readahead, char *text, size_t len);
 /* lazily: also while files are open. 0 or -errno. */
 int mounter_unmount(const struct mounter *m, bool lazily);
 /* Aborts the connection: each pending request ends with ECONNABORTED. 0 or -errno. */
 int mounter_abort(const struct mounter *m);
-/* writeback_files() with the mountpoint. */
+/* Calls writeback_files() with the mountpoint. */
 int mounter_write_back(const struct mounter *m, const struct sync_target *targets, size_t count,
                        unsigned seconds);
 /* Ends the process and waits for it. Does nothing for a mounter that never started. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The mounter's process: one request after the other, until the daemon has ended.
+ * The mounter's process handles one request after another until the daemon has
+ * exited.
  */
 #define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
 
@@ -64,7 +65,7 @@ int mounter_send(int socket, const void *data, size_t len)
     return 0;
 }
 
-/* fd: -1, or a descriptor that goes with the answer. */
+/* Sends an answer with a descriptor, or without one if fd is -1. */
 static int send_answer(int socket, const struct mounter_answer *answer, int fd)
 {
     union {
@@ -96,7 +97,10 @@ static unsigned connection_of(const char *mountpoint)
     return statx(AT_FDCWD, mountpoint, flags, 0, &st) == 0 ? st.stx_dev_minor : 0;
 }
 
-/* The terminal and the pipes of the daemon's caller are not held open by a mount. */
+/*
+ * Closes the terminal and the pipes of the daemon's caller, which a mount must
+ * not keep open.
+ */
 static void leave_terminal(void)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -108,9 +112,10 @@ static void leave_terminal(void)
 }
 
 /*
- * libfuse passes noatime on, and neither strictatime nor nodiratime. Without them the kernel shows
- * relatime, which a later remount would take for wanted. Sends no request to the mount. Older
- * kernels than 5.12 go on showing relatime.
+ * Shows the access mode in the mount's flags. libfuse passes on noatime, but
+ * neither strictatime nor nodiratime. Without them the kernel shows relatime,
+ * which a later remount would take for intended. Sends no request to the mount.
+ * Kernels before 5.12 still show relatime.
  */
 static void show_access(const struct options *opts)
 {
@@ -127,8 +132,8 @@ static void show_access(const struct options *opts)
 }
 
 /*
- * libfuse's session is never freed: it keeps what unmounts for the option auto_unmount when this
- * process ends.
+ * libfuse's session is never freed: it contains the object that unmounts for
+ * the option auto_unmount when this process exits.
  */
 static int mount_here(struct process *p, uint32_t readahead, struct mounter_answer *answer, int *fd)
 {
@@ -163,7 +168,8 @@ static int run_helper(char *const argv[])
 }
 
 /*
- * Without privilege only set-id helpers can unmount. fusermount3 needs /etc/mtab, umount does not.
+ * Without privilege only set-id helpers can unmount. fusermount3 needs
+ * /etc/mtab, but umount does not.
  */
 static int unmount_by_helper(const char *mountpoint, bool lazily)
 {
@@ -198,8 +204,8 @@ static bool abort_by_control(unsigned connection)
 }
 
 /*
- * Without fusectl, MNT_FORCE aborts the connection as well, also when it returns EBUSY; it needs
- * privilege.
+ * Without fusectl, MNT_FORCE also aborts the connection, even if it returns
+ * EBUSY. It needs privilege.
  */
 static int abort_here(const struct process *p)
 {
@@ -247,7 +253,7 @@ static void serve_one(struct process *p, const struct mounter_request *request)
     if (send_answer(p->socket, &answer, fd) != 0)
         _exit(1);
     if (fd >= 0)
-        close(fd); /* held by the daemon alone, so that the connection ends with it */
+        close(fd); /* only the daemon holds it, so the connection ends with it */
 }
 
 _Noreturn void mounter_serve(int socket, const struct options *opts, const struct fuse_args *args)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Messages between the daemon and its mounter, on a stream socket of their own. */
+/*
+ * Messages between the daemon and its mounter, over a stream socket between
+ * them.
+ */
 #ifndef FUSEFS_DAEMON_MOUNTER_MOUNTER_PROCESS_H
 #define FUSEFS_DAEMON_MOUNTER_MOUNTER_PROCESS_H
 
@@ -13,7 +16,7 @@
 enum mounter_ask {
     MOUNTER_MOUNT, /* value: bytes of read-ahead; the answer carries the connection */
     MOUNTER_UNMOUNT,
-    MOUNTER_DETACH, /* a lazy unmount */
+    MOUNTER_DETACH, /* lazy unmount */
     MOUNTER_ABORT,
     MOUNTER_WRITE_BACK, /* value: seconds; followed by `count` struct sync_target */
 };
@@ -30,9 +33,15 @@ struct mounter_answer {
     char text[256];
 };
 
-/* Serves requests until the daemon has closed its end of the socket; then the process exits. */
+/*
+ * Serves requests until the daemon has closed its end of the socket, and then
+ * exits.
+ */
 _Noreturn void mounter_serve(int socket, const struct options *opts, const struct fuse_args *args);
-/* Moves all bytes. 0, or -errno; -EPIPE at the end of the stream. */
+/*
+ * Transfer all bytes. Return 0 or -errno, which is -EPIPE at the end of the
+ * stream.
+ */
 int mounter_receive(int socket, void *data, size_t len);
 int mounter_send(int socket, const void *data, size_t len);
 

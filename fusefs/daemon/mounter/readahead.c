@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Sets the read-ahead window of the mount in sysfs.
- */
+/* Sets the read-ahead window of the mount in sysfs. */
 #include "fusefs/daemon/mounter/readahead.h"
 
 #include <fcntl.h>

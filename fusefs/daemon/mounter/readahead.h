@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel's read-ahead window. FUSE starts with 128 KiB, 1/8 of the largest
- * READ.
+ * Sets the kernel's read-ahead window. FUSE starts with 128 KiB, 1/8 of the
+ * largest READ.
  */
 #ifndef FUSEFS_DAEMON_MOUNTER_READAHEAD_H
 #define FUSEFS_DAEMON_MOUNTER_READAHEAD_H

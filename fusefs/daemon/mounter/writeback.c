@@ -79,13 +79,13 @@ static int open_mount(const char *mountpoint)
 
     if (fd < 0 || (fstatfs(fd, &st) == 0 && st.f_type == FUSE_SUPER_MAGIC))
         return fd;
-    close(fd); /* unmounted lazily before */
+    close(fd); /* it was lazily unmounted */
     return -1;
 }
 
 /*
- * 0, the error of a file's write, or -ETIMEDOUT: the thread continues and owns
- * w.
+ * Returns 0, the error of a file's write, or -ETIMEDOUT, after which the thread
+ * continues and owns w.
  */
 static int run(struct work *w, unsigned seconds)
 {

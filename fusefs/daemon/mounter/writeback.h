@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Write-back of pages that programs dirtied through mappings. */
+/* Writes back pages that programs dirtied through mappings. */
 #ifndef FUSEFS_DAEMON_MOUNTER_WRITEBACK_H
 #define FUSEFS_DAEMON_MOUNTER_WRITEBACK_H
 
@@ -14,8 +14,9 @@ struct sync_target {
 };
 
 /*
- * The mounter's part: syncs these files of the mount. Takes over the targets. 0, the error of a
- * file's write, or -ETIMEDOUT; 0 as well when nothing is mounted there any more.
+ * Called by the mounter. Syncs these files of the mount and takes ownership of
+ * the targets. Returns 0, the error of a file's write, or -ETIMEDOUT. Returns 0
+ * as well if nothing is mounted there any more.
  */
 int writeback_files(const char *mountpoint, struct sync_target *targets, size_t count,
                     unsigned seconds);

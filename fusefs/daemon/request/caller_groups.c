@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Groups of a caller. fuse_req_getgroups() is not used: it reads past its buffer
- * in libfuse before 3.17 (pull request 966).
+ * Determines the groups of a caller. It does not use fuse_req_getgroups(),
+ * which reads past its buffer in libfuse before 3.17 (pull request 966).
  */
 #include "fusefs/daemon/request/caller_groups.h"
 
@@ -13,7 +13,7 @@
 
 #define GROUPS "Groups:"
 
-/* True when line, a list of numbers, contains group. */
+/* Returns true if the line, a list of numbers, contains the group. */
 static bool lists(const char *line, gid_t group)
 {
     char *end = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Groups of a caller. */
+/* Determines the groups of a caller. */
 #ifndef FUSEFS_DAEMON_REQUEST_CALLER_GROUPS_H
 #define FUSEFS_DAEMON_REQUEST_CALLER_GROUPS_H
 
@@ -9,9 +9,10 @@
 struct fuse_req;
 
 /*
- * Is the caller of an unreplied request in the group? FUSE passes one group; the
- * supplementary groups are read from /proc at the time of the request. Where the
- * sandbox keeps /proc from the daemon they are not known, and count as none.
+ * Returns whether the caller of an unreplied request is in the group. FUSE
+ * passes one group; the supplementary groups are read from /proc at the time of
+ * the request. If the sandbox hides /proc, the caller counts as having no
+ * supplementary groups.
  */
 bool caller_is_member(struct fuse_req *req, gid_t group);
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Notifications to the kernel about changes behind its page cache.
- */
+/* Notifies the kernel of changes that bypass its page cache. */
 #define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
 
 #include "fusefs/daemon/request/fuse_notify.h"
@@ -46,8 +44,9 @@ void notify_pages(struct fuse_session *session, uint64_t ino, uint64_t offset, u
 }
 
 /*
- * Dirty pages are written before the kernel drops them, and writes in progress are waited for. A
- * dirty page behind the range moves the end of the file, which decides what the range has.
+ * The kernel writes dirty pages before it drops them, and waits for writes in
+ * progress. A dirty page behind the range can move the end of the file, and
+ * with it the content of the range.
  */
 void notify_flush(struct daemon *d, struct ffs_inode *inode, uint64_t offset, uint64_t len)
 {
@@ -81,7 +80,10 @@ void notify_written(struct fuse_session *session, struct ffs_inode *inode, uint6
         notify_attr(session, ino);
 }
 
-/* -ENOENT: the kernel does not know the name, or knows it as another inode's. */
+/*
+ * The result may be -ENOENT: the kernel does not know the name, or knows it as
+ * another inode's.
+ */
 void notify_removed(struct fuse_session *session, uint64_t dir, uint64_t ino, const char *name)
 {
     (void)fuse_lowlevel_notify_delete(session, dir, ino, name, strlen(name));

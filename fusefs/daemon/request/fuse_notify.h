@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Notifications to the kernel about changes behind its page cache.
- */
+/* Notifies the kernel of changes that bypass its page cache. */
 #ifndef FUSEFS_DAEMON_REQUEST_FUSE_NOTIFY_H
 #define FUSEFS_DAEMON_REQUEST_FUSE_NOTIFY_H
 
@@ -13,12 +11,14 @@ struct ffs_inode;
 struct fuse_session;
 
 /*
- * Bytes [offset, offset + len) of the inode were written on the device; later
- * reads and mappings must return them. grew: offset + len is the new end of the
- * file, and last its last byte; any byte where the end is that of a block.
+ * Reports that bytes [offset, offset + len) of the inode were written on the
+ * device; later reads and mappings must return them. With `grew`, offset + len
+ * is the new end of the file. `last` is then its last byte, or any byte if the
+ * end is that of a block.
  *
  * Called by the thread that serves the WRITE ioctl, before the reply, without a
- * lock of the file system and without a buffer use: notify_pages() applies.
+ * lock of the file system and without a buffer use. The rules of notify_pages()
+ * apply.
  */
 void notify_written(struct fuse_session *session, struct ffs_inode *inode, uint64_t offset,
                     uint64_t len, bool grew, char last);
@@ -26,26 +26,30 @@ void notify_written(struct fuse_session *session, struct ffs_inode *inode, uint6
 /*
  * Invalidates the pages of bytes [offset, offset + len), and the attributes.
  *
- * The kernel waits in here for page locks. A page is locked while a READ or
- * WRITE request for it waits for a session thread, so the request that is being
- * served must hold no page lock, and some session threads must remain outside.
+ * The kernel waits in this call for page locks. A page is locked while a READ
+ * or WRITE request for it waits for a session thread. The caller must therefore
+ * serve a request that holds no page lock, and some session threads must not be
+ * in this call.
  */
 void notify_pages(struct fuse_session *session, uint64_t ino, uint64_t offset, uint64_t len);
 
 /*
- * On a mount with writeback_cache, before the bytes are read past the kernel: what programs wrote
- * there reaches the file system. len 0: to the end of the file. Called by workers, and
- * by few session threads: notify_pages() applies, and the WRITE requests need session threads.
+ * On a mount with writeback_cache, writes back what programs have written to
+ * this range, so that it reaches the file system before a read that bypasses
+ * the kernel. len 0 extends to the end of the file. Called by workers and by
+ * few session threads: the rules of notify_pages() apply, and the WRITE
+ * requests need session threads.
  */
 void notify_flush(struct daemon *d, struct ffs_inode *inode, uint64_t offset, uint64_t len);
 
 /*
- * The name in the directory `dir` means no longer `ino`. Waits for the directory's lock, which a
- * process holds while its request waits for a session thread: never called by one.
+ * Reports that the name in the directory `dir` no longer refers to `ino`. Waits
+ * for the directory's lock, which a process holds while its request waits for a
+ * session thread. It must therefore not be called by a session thread.
  */
 void notify_removed(struct fuse_session *session, uint64_t dir, uint64_t ino, const char *name);
 
-/* Invalidates the attributes. Waits for no page lock. */
+/* Invalidates the attributes. Does not wait for page locks. */
 void notify_attr(struct fuse_session *session, uint64_t ino);
 
 #endif

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The common parts of FUSE operations.
- */
+/* Implements the common parts of FUSE operations. */
 #include "fusefs/daemon/request/fuse_request.h"
 
 #include <errno.h>
@@ -65,8 +63,8 @@ void op_entry(struct daemon *d, struct ffs_inode *inode, struct fuse_entry_param
 }
 
 /*
- * A reply that the kernel did not take (its process was killed) counts no
- * lookup.
+ * If the kernel does not accept the reply because the process was killed, the
+ * lookup does not count.
  */
 void op_reply_entry(fuse_req_t req, int err, struct ffs_inode *inode)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The contents of the kernel's cache of an inode, as the daemon can know them:
- * a hint without false negatives, so that changes behind the cache send no
- * needless notification. The other bits of the inode's word are those of caches.h.
+ * Records which contents of an inode the kernel may have cached. It is a hint
+ * without false negatives, which avoids unneeded notifications of changes that
+ * bypass the cache. The other bits of the inode's word belong to caches.h.
  */
 #ifndef FUSEFS_DAEMON_REQUEST_KERNEL_CACHE_H
 #define FUSEFS_DAEMON_REQUEST_KERNEL_CACHE_H
@@ -18,8 +18,9 @@ enum kernel_cache {
 
 /*
  * Called before the data or the attributes are read for the kernel. The
- * sequentially consistent store precedes that read; a writer checks the bits
- * after its write. So either the writer sees the bit or the reader the new data.
+ * sequentially consistent store precedes that read, and a writer checks the
+ * bits after its write. So either the writer sees the bit, or the reader sees
+ * the new data.
  */
 static inline void kernel_cache_add(struct ffs_inode *inode, enum kernel_cache what)
 {

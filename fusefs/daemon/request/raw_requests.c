@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Requests of the kernel for which libfuse has no operation. */
+/* Handles requests of the kernel for which libfuse has no operation. */
 #include "fusefs/daemon/request/raw_requests.h"
 
 #include <assert.h>
@@ -14,7 +14,7 @@
 #include "fusefs/daemon/request/kernel_cache.h"
 #include "fusefs/daemon/state/daemon.h"
 
-/* <linux/fuse.h> of Linux 6.1 ends before STATX. */
+/* <linux/fuse.h> of Linux 6.1 does not define STATX. */
 #define RAW_STATX 52u
 
 struct raw_time {
@@ -83,7 +83,7 @@ static int do_statx(struct daemon *d, uint64_t node, struct raw_statx_out *out)
     return 0;
 }
 
-/* A reply that the kernel does not take concerns a request that it gave up. */
+/* If the kernel does not accept a reply, it has abandoned the request. */
 static void answer(int fd, const struct fuse_in_header *in, int err, void *body, size_t len)
 {
     size_t used = err ? 0 : len;
@@ -95,7 +95,7 @@ static void answer(int fd, const struct fuse_in_header *in, int err, void *body,
     (void)n;
 }
 
-/* The body of both requests is struct fuse_create_in and a name. */
+/* The body of both requests is struct fuse_create_in followed by a name. */
 static void make_create(struct fuse_in_header *in, char *body, size_t len)
 {
     if (len <= sizeof(struct fuse_create_in))
@@ -119,13 +119,16 @@ bool raw_clears_setid(void)
     return clears_setid;
 }
 
-/* The body of a request, or NULL where it is shorter than that. */
+/* Returns the body of a request, or NULL if it is too short. */
 static const void *body_of(const struct fuse_in_header *in, size_t len, size_t body)
 {
     return len >= sizeof(*in) + body ? in + 1 : NULL;
 }
 
-/* With a new owner the flag is always there; the file system sees to that itself. */
+/*
+ * With a new owner the flag is always set; the file system handles that case
+ * itself.
+ */
 static bool truncates_and_clears(uint32_t valid)
 {
     return (valid & FATTR_SIZE) && (valid & FATTR_KILL_SUIDGID);

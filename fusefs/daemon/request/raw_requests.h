@@ -17,14 +17,15 @@ struct daemon;
 struct iovec;
 
 /*
- * buf holds len bytes read from the connection fd: one request. true: it was answered; false: it
- * is for libfuse, perhaps changed.
+ * Handles one request: buf has len bytes read from the connection fd. Returns
+ * true if it was answered, and false if libfuse must handle it, perhaps
+ * modified.
  */
 bool raw_request(struct daemon *d, int fd, void *buf, size_t len);
 /*
- * Is the request that this thread serves one that clears set-id bits? The kernel says so
- * (HANDLE_KILLPRIV_V2) in WRITE, and where SETATTR, OPEN and CREATE truncate, for callers without
- * CAP_FSETID.
+ * Returns whether the request that this thread serves clears set-id bits. The
+ * kernel reports that (HANDLE_KILLPRIV_V2) in WRITE, and if SETATTR, OPEN and
+ * CREATE truncate, for callers without CAP_FSETID.
  */
 bool raw_clears_setid(void);
 /* Called before a reply of libfuse is sent: completes that to INIT. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Set-id bits end with changes by callers without CAP_FSETID. */
+/* Clears set-id bits on changes by callers without CAP_FSETID. */
 #include "fusefs/daemon/request/setid.h"
 
 #include <sys/stat.h>
@@ -24,7 +24,9 @@ int setid_clear(struct daemon *d, struct ffs_inode *inode, bool outsider)
     if (!has_bits(inode, &group))
         return 0;
     int err = ffs_clear_setid(inode, outsider);
-    /* The kernel knows the bits from before, and would still honour them in execve(2). */
+    /*
+     * The kernel has cached the bits and would still honour them in execve(2).
+     */
     if (!err)
         notify_attr(d->session, ffs_ino(inode));
     return err;

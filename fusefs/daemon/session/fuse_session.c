@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The FUSE session: mount, negotiation of capabilities, services, loop.
+ * Runs the FUSE session: mount, negotiation of capabilities, services, and
+ * loop.
  */
 #include "fusefs/daemon/session/fuse_session.h"
 
@@ -37,12 +38,14 @@
 
 #define TRANSFER_THREADS 12 /* eight for one user, see workers.h */
 /*
- * Four requests. The kernel asks for a window when the program begins to read the one before: what
- * is read next is already there.
+ * Four requests. The kernel requests a window when the program starts to read
+ * the previous one, so the data of the next read is already there.
  */
 #define READ_AHEAD (4 * MAX_IO)
 
-/* The mount of a dead daemon answers every request with ENOTCONN. */
+/*
+ * Removes the mount of a dead daemon, which fails every request with ENOTCONN.
+ */
 static int clean_stale_mount(const char *path)
 {
     if (umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW) != 0)
@@ -51,7 +54,10 @@ static int clean_stale_mount(const char *path)
     return 0;
 }
 
-/* FORCE_SYNC: the kernel's cached attributes of a dead daemon's root would hide its death. */
+/*
+ * FORCE_SYNC is needed, since cached attributes of a dead daemon's root would
+ * hide its death.
+ */
 static int force_statx(const char *path, struct statx *st)
 {
     int flags = AT_NO_AUTOMOUNT | AT_STATX_FORCE_SYNC;
@@ -63,7 +69,7 @@ static int stat_mountpoint(const char *path, struct statx *st)
 {
     int err = force_statx(path, st);
 
-    if (err == -ECONNABORTED) /* the daemon died while the call waited for it: it is dead now */
+    if (err == -ECONNABORTED) /* the daemon died while the call waited for it */
         err = force_statx(path, st);
     if (err != -ENOTCONN)
         return err;
@@ -137,7 +143,10 @@ static int start_services(struct daemon *d)
     return err;
 }
 
-/* Transfers end first: they use buffers, and their replies need the session. */
+/*
+ * Transfers end first, since they use buffers, and their replies need the
+ * session.
+ */
 static void stop_transfers(struct daemon *d)
 {
     if (d->caches)
@@ -164,7 +173,7 @@ static void stop_services(struct daemon *d)
     bounce_pool_free(&d->bounces);
 }
 
-/* Serves until the end of the session, and ends the transfers in any case. */
+/* Serves until the end of the session. Ends the transfers in any case. */
 static int loop(struct daemon *d)
 {
     struct shutdown shutdown;
@@ -201,8 +210,8 @@ static ssize_t reply(int fd, struct iovec *iov, int count, void *userdata)
 }
 
 /*
- * Mounts by the mounter. Its descriptor of the connection becomes that of the session. Nonzero: not
- * mounted.
+ * Mounts with the mounter. The connection's descriptor becomes that of the
+ * session. Returns nonzero if it is not mounted.
  */
 static int mount_session(struct daemon *d, char *text, size_t len)
 {
@@ -221,7 +230,7 @@ static int mount_session(struct daemon *d, char *text, size_t len)
     return err;
 }
 
-/* The kernel has ended the connection: it is unmounted. */
+/* Returns whether the kernel has ended the connection by an unmount. */
 static bool is_unmounted(struct fuse_session *session)
 {
     struct pollfd p = {.fd = fuse_session_fd(session)};
@@ -255,8 +264,9 @@ static void forget_name(struct job *job)
 }
 
 /*
- * By a worker, which may wait for the kernel's lock of the directory. Without memory the kernel
- * keeps the name until it looks: opening the file fails then, and it looks again.
+ * Passes the notification to a worker, which may wait for the kernel's lock of
+ * the directory. Without memory the kernel keeps the name until it uses it:
+ * opening the file then fails, and it looks the name up again.
  */
 static void tell_removed(void *arg, uint64_t dir, uint64_t ino, const char *name)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The FUSE session: from a drive and a mountpoint to a mount, and back. */
+/* The FUSE session turns a drive and a mountpoint into a mount, and ends it. */
 #ifndef FUSEFS_DAEMON_SESSION_FUSE_SESSION_H
 #define FUSEFS_DAEMON_SESSION_FUSE_SESSION_H
 
@@ -12,15 +12,15 @@ struct mounter;
 
 /*
  * Checks that the mountpoint is a directory without a mount, and makes its path
- * absolute. The mount of a dead daemon is removed. 0, or -errno with a line in
- * why.
+ * absolute. Removes the mount of a dead daemon. Returns 0, or -errno with a
+ * line in why.
  */
 int session_check_mountpoint(struct options *opts, char *why, size_t len);
 
 /*
  * Mounts, serves until the unmount or until SIGTERM, SIGINT or SIGHUP, and
  * unmounts. The caller has blocked these signals. Takes over the drive and the
- * mounter, also on failure. Returns an exit status; errors have been logged.
+ * mounter, even on failure. Returns an exit status; errors have been logged.
  */
 int session_run(const struct options *opts, const struct fuse_args *args, const struct drive *drive,
                 struct mounter *mounter, int status_fd);

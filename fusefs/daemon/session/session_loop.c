@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The threads of a session.
- */
+/* Runs the threads of a session. */
 #define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
 
 #include "fusefs/daemon/session/session_loop.h"
@@ -25,30 +23,34 @@
 #include "support/trace.h"
 
 /*
- * Threads that wait for requests at a time. The kernel wakes the one that has waited longest, whose
- * buffer has left the cache and whose processor sleeps: more are slower, also for eight readers.
+ * Number of threads that wait for requests at a time. The kernel wakes the one
+ * that has waited longest, whose buffer has left the cache and whose processor
+ * sleeps. More threads are therefore slower, even with eight readers.
  */
 #define RECEIVERS 4u
-/* Time between two signals to threads in read(2), at the end. */
+/* Interval between signals to threads in read(2), at the end of the session. */
 #define WAKE_MS 50
-/* A WRITE request: its data begins where the data of a bounce buffer does, at a page. */
+/*
+ * Length of a WRITE request before its data, which begins at a page, as the
+ * data of a bounce buffer does.
+ */
 #define HEAD (sizeof(struct fuse_in_header) + sizeof(struct fuse_write_in))
 static_assert(HEAD <= BOUNCE_HEAD, "the head of a request lies before the data");
 
 struct session_thread {
     struct session_loop *loop;
     pthread_t thread;
-    atomic_bool reading;         /* in read(2), or about to be */
-    struct session_thread *next; /* of those at rest; protected by the lock */
+    atomic_bool reading;         /* in read(2), or about to call it */
+    struct session_thread *next; /* next resting thread; protected by the lock */
     pthread_cond_t wake;
-    bool called; /* to receive; protected by the lock */
+    bool called; /* to receive requests; protected by the lock */
 };
 
 struct session_loop {
     struct daemon *d;
-    pthread_mutex_t lock; /* protects the fields below but threads */
-    unsigned waiting;     /* threads that wait for requests */
-    unsigned count;       /* of threads that run; unchanged after the end */
+    pthread_mutex_t lock; /* protects the fields below except threads */
+    unsigned waiting;     /* number of threads that wait for requests */
+    unsigned count;       /* number of running threads; constant after the end */
     struct session_thread *resting;
     bool ended;
     pthread_cond_t over; /* ended was set */
@@ -57,7 +59,7 @@ struct session_loop {
 
 static void *thread_main(void *arg);
 
-/* With the lock. 0 or -errno. */
+/* Called with the lock held. Returns 0 or -errno. */
 static int add_thread(struct session_loop *loop)
 {
     struct session_thread *t = &loop->threads[loop->count];
@@ -74,8 +76,9 @@ static void call(struct session_thread *t)
 }
 
 /*
- * The thread that rested last is called: what it used is cached. Where none rests, one is added; a
- * failure leaves requests waiting until one of the threads has served. With the lock.
+ * Called with the lock held. Wakes the thread that has rested for the shortest
+ * time, since its data is still cached. If none rests, adds a thread; if that
+ * fails, requests wait until a thread is free.
  */
 static void call_one(struct session_loop *loop)
 {
@@ -103,7 +106,10 @@ void session_loop_end(struct session_loop *loop)
     pthread_mutex_unlock(&loop->lock);
 }
 
-/* Rests while enough threads wait for requests. False: the session has ended. */
+/*
+ * Rests while enough threads wait for requests. Returns false if the session
+ * has ended.
+ */
 static bool begin_to_wait(struct session_thread *t)
 {
     struct session_loop *loop = t->loop;
@@ -123,7 +129,10 @@ static bool begin_to_wait(struct session_thread *t)
     return go_on;
 }
 
-/* All receivers may be about to block: another thread receives the next request. */
+/*
+ * If all receivers may be about to block, another thread receives the next
+ * request.
+ */
 static void end_to_wait(struct session_loop *loop)
 {
     pthread_mutex_lock(&loop->lock);
@@ -132,13 +141,16 @@ static void end_to_wait(struct session_loop *loop)
     pthread_mutex_unlock(&loop->lock);
 }
 
-/* The length of a request, or -errno. */
+/* Receives a request. Returns its length or -errno. */
 static ssize_t receive(struct session_thread *t, void *buf)
 {
     struct fuse_session *session = t->loop->d->session;
     ssize_t n = -EINTR;
 
-    /* Stored before the session's state is loaded, which wake() follows in the other order. */
+    /*
+     * This store precedes the load of the session's state. wake() accesses both
+     * in the reverse order.
+     */
     atomic_store(&t->reading, true);
     if (!fuse_session_exited(session)) {
         n = read(fuse_session_fd(session), buf, HEAD + MAX_IO);
@@ -149,8 +161,9 @@ static ssize_t receive(struct session_thread *t, void *buf)
 }
 
 /*
- * -ENOENT: the process that asked was killed meanwhile. umount(2) aborts the connection: a read(2)
- * at that moment ends with ECONNABORTED, a later one with ENODEV.
+ * -ENOENT means that the requesting process was killed meanwhile. umount(2)
+ * aborts the connection: a read(2) in progress then fails with ECONNABORTED,
+ * and a later one with ENODEV.
  */
 static void note_error(struct session_loop *loop, int err)
 {
@@ -228,7 +241,10 @@ static void wake(int sig)
     (void)sig; /* interrupts read(2) */
 }
 
-/* Joins the threads. A thread that is about to call read(2) needs another signal. */
+/*
+ * Joins the threads. A thread that was about to call read(2) needs another
+ * signal.
+ */
 static void join_all(struct session_loop *loop)
 {
     unsigned n = loop->count;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The thread that ends the session: signals, and removal of the drive.
- */
+/* The thread that ends the session on a signal or on removal of the drive. */
 #define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
 
 #include "fusefs/daemon/session/shutdown.h"
@@ -25,14 +23,14 @@
 #include "fusefs/daemon/start/background.h"
 #include "fusefs/daemon/state/daemon.h"
 
-/* Interval of looks at the end of the session. */
+/* Polling interval at the end of the session. */
 #define WAKE_MS 50
-/* Looks until the connection is aborted: 3 s. */
+/* Polls until the connection is aborted: 3 s. */
 #define ABORT_ROUNDS 60u
 /* Sums of the values written to the eventfd. */
 #define LOOP_ENDED      1u
 #define TRANSFERS_ENDED 2u
-/* Bound of the write-back of mappings before a removal. */
+/* Time limit of the write-back of mappings before a removal, in seconds. */
 #define REMOVAL_S 10
 
 static sigset_t watched(void)
@@ -104,8 +102,8 @@ static void take_signal(struct shutdown *s)
 }
 
 /*
- * Ends every request with ECONNABORTED, and with it the page locks that a thread
- * of this process may wait for.
+ * Ends every request with ECONNABORTED. This releases the page locks that a
+ * thread of this process may wait for.
  */
 static void abort_connection(const struct shutdown *s)
 {
@@ -152,7 +150,10 @@ static void *watch(void *arg)
     return NULL;
 }
 
-/* Starts a thread, run(s), with an eventfd and the watched signals. 0 or -errno: all are closed. */
+/*
+ * Starts a thread, run(s), with an eventfd and the watched signals. Returns 0,
+ * or -errno with everything closed.
+ */
 static int start_watch(int *event, int *signals, pthread_t *thread, void *(*run)(void *), void *s)
 {
     sigset_t set = watched();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The end of a session by signal, or by removal of the drive. */
+/* Ends a session on a signal or on removal of the drive. */
 #ifndef FUSEFS_DAEMON_SESSION_SHUTDOWN_H
 #define FUSEFS_DAEMON_SESSION_SHUTDOWN_H
 
@@ -12,26 +12,27 @@ struct daemon;
 /*
  * A thread waits for SIGTERM, SIGINT and SIGHUP, which all other threads block.
  * It unmounts while the session still serves, so that pages written through
- * mappings reach the file. With files open on the mount, the session ends under
- * them. On removal of the drive (hot unplug) the mount is detached lazily and
- * the session ended.
+ * mappings reach the file. If files are open on the mount, the session ends in
+ * spite of them. On removal of the drive (hot unplug) the thread detaches the
+ * mount lazily and ends the session.
  */
 struct shutdown {
     struct daemon *daemon;
     pthread_t thread;
     int signals; /* signalfd */
-    int stage;   /* eventfd: the loop has returned, then the transfers have ended */
+    int stage;   /* eventfd: the loop has returned; the transfers have ended */
 };
 
 /*
  * Called by the thread that runs the session's loop, with the signals blocked.
- * 0 or -errno.
+ * Returns 0 or -errno.
  */
 int shutdown_watch(struct shutdown *s, struct daemon *d);
 /*
- * Called after the loop has returned: requests are no longer received. Threads, of
- * the session too, that still wait for one (a page cache invalidation) are released
- * by an abort of the connection after some seconds.
+ * Called after the loop has returned, so that no more requests are received.
+ * Threads that still wait for a request (a page cache invalidation), including
+ * those of the session, are released by an abort of the connection after some
+ * seconds.
  */
 void shutdown_loop_ended(struct shutdown *s);
 /* Called after the transfers have ended. */
@@ -39,8 +40,9 @@ void shutdown_unwatch(struct shutdown *s);
 void shutdown_block_signals(void);
 
 /*
- * While the stack is opened, which may replay a long log: a signal ends the
- * process at once, as a crash would, and recovery starts again at the next mount.
+ * Runs while the stack is opened, which may replay a long log. A signal ends
+ * the process at once, as a crash would; recovery starts again at the next
+ * mount.
  */
 struct startup {
     pthread_t thread;
@@ -50,7 +52,10 @@ struct startup {
     const char *device;
 };
 
-/* Called with the signals blocked. status_fd as in struct daemon. 0 or -errno. */
+/*
+ * Called with the signals blocked. status_fd is that of struct daemon. Returns
+ * 0 or -errno.
+ */
 int shutdown_watch_startup(struct startup *s, const char *device, int status_fd);
 void shutdown_unwatch_startup(struct startup *s);
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Fork into the background, and the pipe on which the child reports.
- */
+/* Forks into the background; the child reports through a pipe. */
 #include "fusefs/daemon/start/background.h"
 
 #include <errno.h>
@@ -13,8 +11,8 @@
 #include "fusefs/daemon/start/mount_options.h"
 
 /*
- * EOF without a byte: the child ended before it reported. Its wait status
- * decides.
+ * EOF without a byte means that the child ended before it reported. Its wait
+ * status then decides.
  */
 static int wait_for_verdict(int fd, pid_t child)
 {

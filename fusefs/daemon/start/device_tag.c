@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The device of a label or UUID. */
+/* Finds the device with a label or UUID. */
 #include "fusefs/daemon/start/device_tag.h"
 
 #include <dirent.h>
@@ -16,13 +16,13 @@
 #include "layout/layout.h"
 
 #define BLOCK_FOLDER "/sys/class/block"
-#define NSIDS_MAX    128u /* namespaces looked at of one drive */
+#define NSIDS_MAX    128u /* namespaces checked per drive */
 #define PROBE_MS     3000u
 
 struct wanted {
-    const char *label; /* NULL: by UUID */
+    const char *label; /* NULL if the UUID is wanted */
     uuid_t uuid;
-    char *found; /* device string; NULL: none yet */
+    char *found; /* device string, or NULL if none was found yet */
     char *second;
     int err;
 };
@@ -65,7 +65,10 @@ static void note(struct wanted *w, const char *device)
         w->err = -ENOMEM;
 }
 
-/* A file or block device; one that cannot be read does not have the label. */
+/*
+ * Checks a file or block device. One that cannot be read does not have the
+ * label.
+ */
 static void look_at_path(struct wanted *w, const char *path)
 {
     struct bd_dev *dev;
@@ -91,7 +94,10 @@ static void look_at_namespace(struct wanted *w, struct nvme_ctrlr *c, const char
     bd_close(dev);
 }
 
-/* A drive that is mounted, or in use by a virtual machine, cannot be opened. */
+/*
+ * Checks the namespaces of a drive. A drive that is mounted, or in use by a
+ * virtual machine, cannot be opened.
+ */
 static void look_at_drive(struct wanted *w, const char *bdf)
 {
     struct bd_open_opts opts = {.deadline_ms = PROBE_MS};
@@ -117,7 +123,7 @@ static void look_at_drive(struct wanted *w, const char *bdf)
 
 /* --- All devices ------------------------------------------------------------------------------ */
 
-/* Do partitions, md, LVM or multipath lie on it? */
+/* Returns whether partitions, md, LVM or multipath use the device. */
 static bool has_holders(const char *name)
 {
     char path[PATH_MAX];
@@ -145,7 +151,7 @@ static void look_at_block_devices(struct wanted *w)
             continue;
         snprintf(path, sizeof(path), "/dev/%s", e->d_name);
         for (char *c = path + 5; *c; c++)
-            *c = *c == '!' ? '/' : *c; /* as sysfs names those in folders of /dev */
+            *c = *c == '!' ? '/' : *c; /* sysfs writes / in names as ! */
         look_at_path(w, path);
     }
     closedir(d);

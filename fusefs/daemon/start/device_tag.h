@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * LABEL=... and UUID=... in place of a device string: the device whose file system has that label
- * or UUID.
+ * LABEL=... and UUID=... in place of a device string name the device whose file
+ * system has that label or UUID.
  */
 #ifndef FUSEFS_DAEMON_START_DEVICE_TAG_H
 #define FUSEFS_DAEMON_START_DEVICE_TAG_H
@@ -13,16 +13,17 @@
 extern "C" {
 #endif
 
-/* Where images are sought: folders, separated by colons. */
+/* Folders in which images are searched, separated by colons. */
 #define TAG_IMAGES_ENV "GPUNVMEFS_IMAGES"
 #define TAG_IMAGES     "/var/lib/gpunvmefs"
 
 bool tag_is(const char *text);
 /*
- * Reads the superblocks of the kernel's block devices that no other device is made of, of all
- * namespaces of drives that are bound to vfio-pci and not in use, and of the files in the folders
- * of images. *device: the device string, which the caller frees. -EINVAL: no UUID; -ENODEV: none
- * has it; -EEXIST: two have it; -ENOMEM. why: a sentence.
+ * Reads the superblocks of the kernel's block devices that no other device is
+ * built on, of all namespaces of unused drives that are bound to vfio-pci, and
+ * of the files in the folders of images. Stores the device string in *device,
+ * which the caller frees. Returns -EINVAL (invalid UUID), -ENODEV (no device
+ * has it), -EEXIST (two have it) or -ENOMEM, with a sentence in why.
  */
 int tag_find(const char *text, char **device, char *why, size_t len);
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The command line: parsing and checks.
- */
+/* Parses and checks the command line. */
 #define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 12)
 
 #include "fusefs/daemon/start/mount_options.h"
@@ -21,7 +19,7 @@
 
 #define BUFFERS_DEFAULT 1024u
 #define DEADLINE_MS     10000u
-#define CTRL_LOSS_S     600u /* that of NVMe over Fabrics on Linux */
+#define CTRL_LOSS_S     600u /* as in NVMe over Fabrics on Linux */
 #define COMMIT_S        5u
 /*
  * Only this mount changes the image, so cached attributes and names remain
@@ -168,7 +166,7 @@ static const struct fuse_opt spec[] = {
     FUSE_OPT_KEY("-f", KEY_FOREGROUND),
     FUSE_OPT_KEY("-d", KEY_DEBUG),
     FUSE_OPT_KEY("debug", KEY_DEBUG),
-    /* Options of fstab(5) and mount(8) that libfuse does not all know. */
+    /* Options of fstab(5) and mount(8), of which libfuse knows only some. */
     FUSE_OPT_KEY("defaults", FUSE_OPT_KEY_DISCARD),
     FUSE_OPT_KEY("auto", FUSE_OPT_KEY_DISCARD),
     FUSE_OPT_KEY("noauto", FUSE_OPT_KEY_DISCARD),
@@ -180,8 +178,8 @@ static const struct fuse_opt spec[] = {
 };
 
 /*
- * For a remount mount(8) hands over what /proc/mounts says of the mount. These words libfuse does
- * not take for a mount, or not every version of it.
+ * For a remount, mount(8) passes the options of the mount from /proc/mounts.
+ * libfuse, or some versions of it, does not accept these when mounting.
  */
 static const struct fuse_opt shown[] = {
     FUSE_OPT_KEY("symfollow", FUSE_OPT_KEY_DISCARD),
@@ -203,7 +201,7 @@ static unsigned *field(struct options *opts, size_t offset)
     return (unsigned *)((char *)opts + offset);
 }
 
-/* arg has the form NAME=VALUE. */
+/* Returns whether arg has the form NAME=VALUE. */
 static bool is_named(const char *arg, const char *name)
 {
     size_t len = strlen(name);
@@ -248,7 +246,9 @@ static int take_word(struct options *opts, const char *arg)
     return fail(opts, arg, "unknown value, see gpunvmefs -h");
 }
 
-/* A group's name, or a number, for which no group need exist. */
+/*
+ * Accepts the name of a group, or a number, for which no group needs to exist.
+ */
 static int take_group(struct options *opts, const char *arg, const char *name)
 {
     char *end;
@@ -310,7 +310,7 @@ static int take_access(struct options *opts, const char *arg)
     return strcmp(arg, "atime") == 0 || strcmp(arg, "noatime") == 0;
 }
 
-/* For a remount; libfuse takes the same for a mount. */
+/* Parses a flag of a remount. For a mount libfuse accepts the same ones. */
 static int take_flag(struct options *opts, const char *arg)
 {
     static const struct {
@@ -346,7 +346,10 @@ static int take_operand(struct options *opts, const char *arg)
     return *operand ? 0 : fail(opts, arg, "out of memory");
 }
 
-/* 1 keeps the argument for libfuse, 0 consumes it, -1 is an error. */
+/*
+ * Returns 1 to keep the argument for libfuse, 0 to consume it, or -1 on an
+ * error.
+ */
 static int take(void *data, const char *arg, int key, struct fuse_args *out)
 {
     struct options *opts = data;
@@ -449,7 +452,10 @@ static int make_device_absolute(struct options *opts)
     return n < 0 ? fail(opts, opts->device, "out of memory") : 0;
 }
 
-/* A label or UUID becomes the device that has it. One that is mounted already is not sought. */
+/*
+ * Replaces a label or UUID by the device that has it. A remount does not search
+ * for it.
+ */
 static int find_tagged(struct options *opts)
 {
     char *device;
@@ -510,8 +516,9 @@ out:
 }
 
 /*
- * mount(8) hands over the whole list that is to be, without exec and async, the defaults. A list
- * with ro or rw is known as such by dev and suid or their opposites, which mount.fuse3(8) adds.
+ * mount(8) passes the complete list of a remount without the defaults exec and
+ * async. A list with ro or rw is recognised as complete by dev and suid or
+ * their opposites, which mount.fuse3(8) adds.
  */
 static void complete_flags(struct options *opts)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The command line of the daemon, parsed. */
+/* The parsed command line of the daemon. */
 #ifndef FUSEFS_DAEMON_START_MOUNT_OPTIONS_H
 #define FUSEFS_DAEMON_START_MOUNT_OPTIONS_H
 
@@ -14,12 +14,12 @@
 extern "C" {
 #endif
 
-/* Exit statuses, as of mount(8). */
+/* Exit statuses are those of mount(8). */
 #define EXIT_USAGE  1
 #define EXIT_SYSTEM 2
 #define EXIT_MOUNT  32
 
-#define COMMIT_S_MAX 3600 /* of commit= */
+#define COMMIT_S_MAX 3600 /* limit of commit= */
 
 enum gpu_policy {
     GPU_AUTO = 0, /* any executor; without one, the bounce path */
@@ -44,7 +44,9 @@ enum sandbox_level {
     SANDBOX_FULL,
 };
 
-/* Bits of options.given: a remount leaves alone what is not given. */
+/*
+ * Bits of options.given. A remount leaves options that are not given unchanged.
+ */
 #define OPTIONS_GIVEN_ACCESS    1u
 #define OPTIONS_GIVEN_COMMIT    2u
 #define OPTIONS_GIVEN_DISCARD   4u
@@ -60,16 +62,16 @@ struct options {
     unsigned direct;                /* enum direct_policy */
     unsigned sandbox;               /* enum sandbox_level */
     gid_t direct_group;             /* with DIRECT_GROUP */
-    struct metrics_address metrics; /* len 0: not asked for */
-    int metrics_listener;           /* then bound before the session is run */
+    struct metrics_address metrics; /* len 0: not requested */
+    int metrics_listener;           /* bound before the session runs, if requested */
     unsigned cuda_device;
     unsigned nsid;          /* 0: not given */
-    unsigned queues, depth; /* of the executor; 0: its default */
+    unsigned queues, depth; /* of the executor; 0 selects its default */
     unsigned max_buffers;
     unsigned deadline_ms;
-    unsigned ctrl_loss_s; /* a reset waits so long for a silent vfio-user server */
+    unsigned ctrl_loss_s; /* longest wait of a reset for a silent vfio-user server */
     unsigned commit_s;
-    unsigned cache_mib; /* 0: decided by the machine's memory */
+    unsigned cache_mib; /* 0: depends on the machine's memory */
     unsigned attr_timeout_s, entry_timeout_s;
     unsigned sim_threads, sim_lba, sim_mdts;    /* 0: the simulator's default */
     unsigned sim_latency_us, sim_bandwidth_mib; /* lower bounds; 0: none */
@@ -79,9 +81,9 @@ struct options {
     bool discard;
     bool trace; /* records of what the daemon does are kept */
     bool writeback_cache;
-    bool remount;                         /* change a mount: remount.h */
+    bool remount;                         /* changes a mount: remount.h */
     unsigned given;                       /* OPTIONS_GIVEN_* */
-    unsigned long set_flags, clear_flags; /* MS_NOSUID and the like, of a remount */
+    unsigned long set_flags, clear_flags; /* MS_NOSUID and the like, for a remount */
     bool noiommu;
     bool foreground, debug;
     bool help, version;
@@ -95,8 +97,9 @@ struct options {
 struct fuse_args;
 
 /*
- * Consumes the options of gpunvmefs in args and leaves those of libfuse, with
- * the ones that every mount uses. 0, or -EINVAL with one line in opts->problem.
+ * Consumes the options of gpunvmefs in args. Keeps those of libfuse and adds
+ * the ones that every mount uses. Returns 0, or -EINVAL with one line in
+ * opts->problem.
  */
 int options_parse(struct options *opts, struct fuse_args *args);
 void options_free(struct options *opts);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The daemon's sandbox: its level, and capabilities.
- */
+/* Enters the daemon's sandbox: determines the level and drops capabilities. */
 #include "fusefs/daemon/start/sandbox.h"
 
 #include <errno.h>
@@ -34,8 +32,9 @@ static bool exists(const char *path)
 }
 
 /*
- * Without a driver CUDA cannot be used; a demand for it is tried in any case. nvidiactl: Linux;
- * dxg: the driver of Windows behind WSL.
+ * CUDA cannot be used without a driver, which shows as nvidiactl on Linux and
+ * as dxg, the driver of Windows, in WSL. If CUDA was requested explicitly, it
+ * is tried in any case.
  */
 static bool may_use_cuda(const struct options *opts)
 {
@@ -60,9 +59,10 @@ static enum sandbox_level level_of(const struct options *opts)
 }
 
 /*
- * IPC_LOCK, SYS_RESOURCE: memory that a drive or a GPU reaches is pinned, and callers' RLIMIT_FSIZE
- * is queried. A noiommu drive is given physical addresses. CUDA shares memory with processes of
- * other users. An image of another user is opened as root opens files.
+ * IPC_LOCK and SYS_RESOURCE permit pinning memory for a drive or a GPU and
+ * querying the RLIMIT_FSIZE of callers. A noiommu drive needs physical
+ * addresses. CUDA shares memory with processes of other users. An image of
+ * another user is opened with root's rights on files.
  */
 static uint64_t capabilities(const struct options *opts, const char *image)
 {
@@ -95,8 +95,8 @@ static int limit_capabilities(uint64_t kept)
 }
 
 /*
- * CUDA loads nvidia-uvm when it first needs it, which takes capabilities: loaded now. An error is
- * CUDA's to report.
+ * Loads nvidia-uvm now, since CUDA loads it at its first use, which needs
+ * capabilities. CUDA reports an error later.
  */
 static void load_driver(void)
 {
@@ -108,7 +108,10 @@ static void load_driver(void)
         waitpid(pid, NULL, 0);
 }
 
-/* Files that are opened at their first use: the time zone of syslog(), and those of CUDA. */
+/*
+ * Loads files that are otherwise opened at their first use: the time zone of
+ * syslog(), and those of CUDA.
+ */
 static void load_files(const struct options *opts)
 {
     tzset();
@@ -116,7 +119,7 @@ static void load_files(const struct options *opts)
         load_driver();
 }
 
-/* A part that is missing is an error when its level was asked for by name. */
+/* A missing part is an error only if its level was requested by name. */
 static int take(const struct options *opts, int err, const char *part, char *why, size_t len)
 {
     if (!err)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * seccomp: the system calls of the daemon. Any other fails with EPERM, which is an error of that
- * call and not the end of the mount.
+ * Restricts the system calls of the daemon with seccomp. Any other call fails
+ * with EPERM, which is an error of that call and does not end the mount.
  */
 #include <errno.h>
 #include <sched.h>
@@ -14,7 +14,7 @@
 
 #include <seccomp.h>
 
-/* Files: those that are open; Landlock limits what can be opened. */
+/* Calls on open files. Landlock limits the files that can be opened. */
 static const char *const files[] = {
     "close",     "close_range", "dup",    "dup2",       "dup3",
     "fadvise64", "fallocate",   "fcntl",  "fdatasync",  "flock",
@@ -67,7 +67,7 @@ static const char *const state[] = {
     "getegid",   "geteuid",   "getgid", "getpgrp",   "getpid",  "getppid",
     "getrandom", "getrlimit", "getuid", "prlimit64", "sysinfo", "uname",
 };
-/* socket(2) itself: see limit_sockets(). */
+/* Calls on sockets. limit_sockets() permits socket(2) itself. */
 static const char *const sockets[] = {
     "accept4",  "bind",    "connect", "getpeername", "getsockname", "getsockopt", "listen",
     "recvfrom", "recvmsg", "sendmsg", "sendto",      "setsockopt",  "shutdown",
@@ -86,7 +86,9 @@ struct list {
 static const struct list lists[] = {LIST(files),   LIST(memory), LIST(threads),
                                     LIST(waiting), LIST(state),  LIST(sockets)};
 
-/* A name that this architecture lacks is left out. */
+/*
+ * Permits the calls of a list. Names that this architecture lacks are skipped.
+ */
 static int allow_list(scmp_filter_ctx filter, const struct list *list)
 {
     for (size_t i = 0; i < list->count; i++) {
@@ -100,7 +102,9 @@ static int allow_list(scmp_filter_ctx filter, const struct list *list)
     return 0;
 }
 
-/* The system log and the descriptor socket; no network. */
+/*
+ * Permits sockets for the system log and the descriptor socket, but no network.
+ */
 static int limit_sockets(scmp_filter_ctx filter)
 {
     return seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1,
@@ -108,8 +112,8 @@ static int limit_sockets(scmp_filter_ctx filter)
 }
 
 /*
- * Threads, and no processes. The flags of clone3 are in memory, out of reach of a filter; without
- * it, libc uses clone.
+ * Permits threads, but no processes. clone3 is refused, since its flags are in
+ * memory, where a filter cannot read them; libc then uses clone.
  */
 static int limit_clones(scmp_filter_ctx filter)
 {

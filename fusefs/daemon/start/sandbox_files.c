@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Landlock: the files that may still be opened. Descriptors that are open stay usable.
+ * Restricts the files that can be opened with Landlock. Open descriptors stay
+ * usable.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +12,7 @@
 
 #include "fusefs/daemon/start/sandbox.h"
 
-/* Rights of Landlock's later versions, which the headers of Debian 12 lack. */
+/* Rights of later Landlock versions, which the headers of Debian 12 lack. */
 #define ACCESS_TRUNCATE  (1ull << 14)
 #define ACCESS_IOCTL_DEV (1ull << 15)
 
@@ -24,7 +25,7 @@
 /* Rights that a rule for a file may have. */
 #define OF_FILE (READ_WRITE | LANDLOCK_ACCESS_FS_EXECUTE | ACCESS_TRUNCATE | ACCESS_IOCTL_DEV)
 
-/* All rights on files that a version of Landlock knows. */
+/* Returns all rights on files that a version of Landlock knows. */
 static uint64_t rights_of(long version)
 {
     uint64_t rights = LANDLOCK_ACCESS_FS_REFER - 1;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The paths of the self-test: the block device, and the executor with a registered buffer. */
+/*
+ * The paths of the self-test: the block device, and the executor with a
+ * registered buffer.
+ */
 #include "fusefs/daemon/start/selftest.h"
 
 #include <errno.h>
@@ -12,7 +15,9 @@
 #define LIST_BYTES (DATA_CHECK_PIECES * sizeof(struct gq_read_desc))
 #define PATH_BYTES (DATA_CHECK_BUFFER + LIST_BYTES)
 
-/* A buffer and a list behind it in one file, as an application registers them. */
+/*
+ * A buffer followed by a list in one file, registered as an application does.
+ */
 struct test_path {
     struct stack *s;
     struct gq_buffer *buffer, *list;
@@ -115,7 +120,7 @@ static int check_engine(struct stack *s, uint64_t start, char *why, size_t len)
     struct test_path r;
     int err = test_path_open(s, &r);
 
-    if (err) /* so it is for applications, which then take the bounce path */
+    if (err) /* as for applications, which then take the bounce path */
         return 0;
     struct data_check check = {.path = "commands of the executor",
                                .read = engine_read,
@@ -136,8 +141,9 @@ static bool is_verdict(int err)
 }
 
 /*
- * Byte of the journal, whose pages differ: mkfs and transactions write no two alike. 0 where there
- * is no valid superblock, which the mount says later.
+ * Returns the byte offset of the journal, whose pages differ from each other,
+ * since mkfs and transactions never write two equal ones. Returns 0 without a
+ * valid superblock, which the mount reports later.
  */
 static uint64_t journal_at(const struct stack *s)
 {

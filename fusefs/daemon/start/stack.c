@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Opens and closes the layers below the session: controller, block device,
- * executor, file system.
+ * executor, and file system.
  */
 #include "fusefs/daemon/start/stack.h"
 
@@ -17,7 +17,7 @@
 #include "fusefs/daemon/base/daemon_log.h"
 #include "fusefs/daemon/start/selftest.h"
 
-/* Bytes of the metadata cache by default. */
+/* Limits of the default size of the metadata cache, in bytes. */
 #define CACHE_LEAST ((size_t)64 << 20)
 #define CACHE_MOST  ((size_t)4 << 30)
 /*
@@ -48,7 +48,7 @@ __attribute__((format(printf, 3, 4))) static int fail(const struct problem *p, i
     return err;
 }
 
-/* A drive with two pairs has one for each path. */
+/* A drive with two queue pairs uses one for each path. */
 unsigned stack_cpu_queues(const struct stack *s)
 {
     unsigned half = nvme_ctrlr_info(s->ctrlr)->io_queues / 2;
@@ -107,8 +107,8 @@ static int refuse_cpu(const struct options *opts, const struct stack *s, const s
 }
 
 /*
- * With leases, the executor leaves half of a drive's few queue pairs. 0: its
- * default.
+ * Returns the number of the executor's queues, or 0 for its default. With
+ * leases, the executor leaves half of the queue pairs of a drive with few.
  */
 static unsigned engine_queues(const struct options *opts, const struct stack *s)
 {
@@ -164,8 +164,8 @@ static int open_engine(const struct options *opts, struct stack *s, const struct
 }
 
 /*
- * The block device and the executor, users of the controller as well, stop and
- * resume themselves.
+ * The block device and the executor are also users of the controller, and stop
+ * and resume themselves.
  */
 static void stop(struct nvme_user *u)
 {
@@ -194,7 +194,10 @@ static void watch(struct stack *s)
     s->watching = true;
 }
 
-/* A controller that deviates is found here, and not in the data of an application. */
+/*
+ * Finds a controller that deviates from the specification before an
+ * application's data does.
+ */
 static int check_data(struct stack *s, const struct problem *p)
 {
     char why[384] = "";
@@ -203,7 +206,10 @@ static int check_data(struct stack *s, const struct problem *p)
     return err ? fail(p, err, "%s", why[0] ? why : strerror(-err)) : 0;
 }
 
-/* Of clean metadata kept: a machine with more memory is likely to have more files in use. */
+/*
+ * Returns the bytes of clean metadata to keep. A machine with more memory is
+ * likely to use more files.
+ */
 static size_t cache_bytes(const struct options *opts)
 {
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
@@ -214,7 +220,7 @@ static size_t cache_bytes(const struct options *opts)
     return part < CACHE_LEAST ? CACHE_LEAST : part > CACHE_MOST ? CACHE_MOST : part;
 }
 
-/* The executor works on without, and READV is slower. */
+/* Without this the executor works, but READV is slower. */
 static void sum_parts(struct stack *s)
 {
     int err = gq_engine_sum_parts(s->engine);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The layers below the FUSE session: controller, block device, executor, file
- * system.
+ * The layers below the FUSE session: controller, block device, executor, and
+ * file system.
  */
 #ifndef FUSEFS_DAEMON_START_STACK_H
 #define FUSEFS_DAEMON_START_STACK_H
@@ -15,13 +15,13 @@
 #include "fusefs/daemon/start/mount_options.h"
 
 /*
- * The device that the device string names: a controller behind a transport, or
- * (transport NULL) a block device of the kernel.
+ * The device that the device string names: a controller behind a transport, or,
+ * if transport is NULL, a block device of the kernel.
  */
 struct drive {
     struct nvme_transport *transport;
     struct bd_dev *bdev;
-    int (*release)(void *context); /* called after the transport's close; NULL: nothing */
+    int (*release)(void *context); /* called after the transport's close, unless NULL */
     void *context;
     /*
      * Hooks of a drive simulated in this process, for the executor and for
@@ -33,26 +33,29 @@ struct drive {
 
 struct stack {
     struct drive drive;
-    struct nvme_ctrlr *ctrlr;       /* NULL: no NVMe controller */
+    struct nvme_ctrlr *ctrlr;       /* NULL without an NVMe controller */
     struct bd_dev *bdev;            /* holds the file system */
-    struct gq_engine *engine;       /* NULL: every transfer takes the bounce path */
+    struct gq_engine *engine;       /* NULL if every transfer takes the bounce path */
     struct gq_info engine_info;     /* zero without an engine */
-    struct gq_stats selftest_stats; /* of the engine after the self-test */
+    struct gq_stats selftest_stats; /* engine's counters after the self-test */
     struct ffs *fs;
     bool data_csum;           /* data has checksums, which READ and READV compare */
     char no_engine[128];      /* the reason why there is no engine; otherwise empty */
-    const char *device;       /* its name, for messages */
+    const char *device;       /* device name for messages */
     struct nvme_user watcher; /* notified of controller resets, if watching */
     bool watching;
 };
 
 /*
- * Opens the stack and takes over the drive, also on failure. 0, or -errno with
- * a sentence that names the device in why.
+ * Opens the stack and takes over the drive, even on failure. Returns 0, or
+ * -errno with a sentence in why that names the device.
  */
 int stack_open(const struct options *opts, const struct drive *drive, struct stack *out, char *why,
                size_t len);
-/* Queue pairs of the ordinary path. Precondition: there is a controller. */
+/*
+ * Returns the number of queue pairs of the ordinary path. Precondition: there
+ * is a controller.
+ */
 unsigned stack_cpu_queues(const struct stack *s);
 /*
  * Precondition: the stack is unused. Returns 0, the error of the file system's

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What each open file description moved. */
+/* Counts the bytes that each open file description has moved. */
 #include "fusefs/daemon/state/activity.h"
 
 #include <errno.h>
@@ -55,7 +55,9 @@ void activity_caller(struct activity *a, uid_t uid, pid_t pid)
 {
     uint64_t caller = (uint64_t)uid << 32 | (uint32_t)pid;
 
-    /* Threads that share the file do not write to the line each time. */
+    /*
+     * Avoids repeated writes to the cache line by threads that share the file.
+     */
     if (pid && load(&a->caller) != caller)
         atomic_store_explicit(&a->caller, caller, memory_order_relaxed);
 }
@@ -103,7 +105,7 @@ int activity_files(struct daemon *d, uid_t uid, struct gpunvme_ioc_open_files *a
         arg->below = f->activity.id;
     }
     pthread_mutex_unlock(&d->files_lock);
-    /* Only a full answer is followed by another. */
+    /* Only a full reply is followed by another one. */
     if (arg->count < GPUNVME_OPEN_FILES_MAX)
         arg->below = 0;
     return 0;

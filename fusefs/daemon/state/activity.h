@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What each open file description moved. */
+/* Counts the bytes that each open file description has moved. */
 #ifndef FUSEFS_DAEMON_STATE_ACTIVITY_H
 #define FUSEFS_DAEMON_STATE_ACTIVITY_H
 
@@ -13,14 +13,17 @@
 struct daemon;
 struct open_file;
 
-/* Descriptions that were closed and are still reported. */
+/* Number of closed descriptions that are still reported. */
 #define ACTIVITY_CLOSED 64u
 
 enum activity_path { ACTIVITY_GPU, ACTIVITY_BOUNCE, ACTIVITY_KERNEL, ACTIVITY_PATHS };
 
-/* Counters of an open file. Relaxed: each number is right by itself, and orders no other memory. */
+/*
+ * Counters of an open file. Accesses are relaxed, since each counter is
+ * independent and orders no other memory.
+ */
 struct activity {
-    uint64_t id;             /* larger than those of descriptions opened before */
+    uint64_t id;             /* larger than those of earlier descriptions */
     _Atomic uint64_t caller; /* of the last request: uid << 32 | pid */
     _Atomic uint64_t calls;
     _Atomic uint64_t bytes[ACTIVITY_PATHS][2]; /* read, written */
@@ -29,8 +32,8 @@ struct activity {
 /* Protected by daemon.files_lock. */
 struct activity_log {
     uint64_t last_id;
-    struct gpunvme_open_file closed[ACTIVITY_CLOSED]; /* id 0: free */
-    unsigned next;                                    /* to be overwritten */
+    struct gpunvme_open_file closed[ACTIVITY_CLOSED]; /* id is 0 in a free entry */
+    unsigned next;                                    /* entry to overwrite next */
 };
 
 /* Called at OPEN with the lock held. */
@@ -38,14 +41,20 @@ void activity_begin(struct activity_log *log, struct activity *a);
 /* Called at RELEASE with the lock held. */
 void activity_end(struct activity_log *log, const struct open_file *file);
 
-/* pid 0, of write-back by the kernel, leaves the caller as it is. */
+/*
+ * Sets the caller. pid is 0 for write-back by the kernel, which leaves the
+ * caller unchanged.
+ */
 void activity_caller(struct activity *a, uid_t uid, pid_t pid);
-/* One call; 0 bytes are none. */
+/* Counts one call. A call of 0 bytes is not counted. */
 void activity_add(struct activity *a, enum activity_path path, bool written, uint64_t bytes);
 
-/* May uid see what a process of owner did? Root sees everything, a user its own processes. */
+/*
+ * Returns whether uid may see the activity of a process of owner. Root sees
+ * everything, and a user sees its own processes.
+ */
 bool activity_visible(uid_t uid, uint32_t owner);
-/* The files that uid may see. */
+/* Reports the files that uid may see. */
 int activity_files(struct daemon *d, uid_t uid, struct gpunvme_ioc_open_files *arg);
 
 #endif

@@ -32,8 +32,8 @@ struct bounce *bounce_get(struct bounce_pool *pool)
     if (!b)
         return NULL;
     /*
-     * A failed device gives no DMA memory. Heap memory lets the request reach
-     * the core, which returns the device's error.
+     * A failed device provides no DMA memory. Heap memory lets the request
+     * reach the core, which returns the device's error.
      */
     char *memory = ffs_dma_alloc(pool->fs, BOUNCE_HEAD + MAX_IO);
     b->plain = !memory;
@@ -48,8 +48,8 @@ struct bounce *bounce_get(struct bounce_pool *pool)
 }
 
 /*
- * Buffers are kept: the pool never exceeds the largest number of concurrent
- * requests.
+ * Buffers are kept, since the pool never exceeds the largest number of
+ * concurrent requests.
  */
 void bounce_put(struct bounce_pool *pool, struct bounce *b)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The table of registered buffers: limits, lookup by id and key, uses, removal.
+ * The table of registered buffers: limits, lookup by id and key, uses, and
+ * removal.
  */
 #include "fusefs/daemon/state/buffers.h"
 
@@ -28,7 +29,7 @@
  * of a tmpfs.
  */
 #define PINNED_PART 2u
-#define USER_PART   2u /* one user's part of either limit and of the number of buffers */
+#define USER_PART   2u /* share of one user in each limit */
 /* 1/ROOT_PART of the number of buffers is reserved for root. */
 #define ROOT_PART 8u
 
@@ -39,14 +40,14 @@ struct buffer {
     const void *owner;
     enum buffer_kind kind;
     struct gq_buffer *gq; /* NULL without an engine */
-    unsigned char *start; /* without an engine: first byte of the buffer, */
-    void *map;            /* first page of its mapping */
+    unsigned char *start; /* first byte; used without an engine */
+    void *map;            /* first page of its mapping; used without an engine */
     size_t map_len;
     struct buffer *next;     /* in its bucket, or in a list of removed buffers */
     struct buffer_use *uses; /* protected by the table's lock */
 };
 
-/* What one user has registered. */
+/* The totals of one user. */
 struct user {
     uid_t uid;
     unsigned count;
@@ -142,7 +143,10 @@ static int draw(uint64_t *value)
     return n == (ssize_t)sizeof(*value) ? 0 : -EIO;
 }
 
-/* The link to the user's record, or to the end of the list. Lock held. */
+/*
+ * Called with the lock held. Returns the link to the user's record, or to the
+ * end of the list.
+ */
 static struct user **find_user(struct buffers *t, uid_t uid)
 {
     struct user **link = &t->users;
@@ -153,7 +157,8 @@ static struct user **find_user(struct buffers *t, uid_t uid)
 }
 
 /*
- * False when b more units would exceed max in all, or one user's part of max.
+ * Returns false if b more units would exceed max in total, or the user's share
+ * of max.
  */
 static bool has_room(uint64_t b, uint64_t max, uint64_t all, uint64_t of_user)
 {
@@ -168,7 +173,7 @@ static bool is_full(const struct buffers *t, const struct user *u, uid_t uid)
     return t->count >= all || (u && u->count >= most);
 }
 
-/* Lock held. -EMFILE, -ENOMEM. */
+/* Called with the lock held. Returns 0, -EMFILE or -ENOMEM. */
 static int charge(struct buffers *t, const struct buffer *b)
 {
     struct user **link = find_user(t, b->uid), *u = *link;
@@ -222,7 +227,7 @@ static void unreserve(struct buffers *t, const struct buffer *b)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Ids are never 0: a zeroed struct names no buffer. */
+/* Ids are never 0, so that a zeroed struct names no buffer. */
 static int publish(struct buffers *t, struct buffer *b)
 {
     int err = draw(&b->key);
@@ -304,7 +309,7 @@ static int check(const struct buffer *b, uint64_t key, uid_t uid)
 }
 
 /*
- * b has left the table, so no use can begin. Each use ends within its
+ * b has left the table, so no new use can begin. Each use ends within its
  * transfer's deadline.
  */
 static void end(struct buffers *t, struct buffer *b)
@@ -334,7 +339,9 @@ int buffers_remove(struct buffers *t, uint64_t id, uint64_t key, uid_t uid)
     return err;
 }
 
-/* Removes the buffers of owner from the table; owner NULL: all buffers. */
+/*
+ * Removes the buffers of owner from the table, or all buffers if owner is NULL.
+ */
 static struct buffer *take(struct buffers *t, const void *owner)
 {
     struct buffer *taken = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The table of registered buffers: which user may use a buffer, and when its
- * memory is released.
+ * The table of registered buffers determines which user may use a buffer and
+ * when its memory is released.
  *
  * A buffer is named by a random id and used with its random key, by the user
  * that registered it. It belongs to an open file description and leaves the
@@ -23,31 +23,32 @@ struct buffers;
 struct buffer;
 
 /*
- * engine NULL: buffers are mapped into this process and only the bounce path
- * uses them.
+ * Opens a table. If engine is NULL, buffers are mapped into this process, and
+ * only the bounce path uses them.
  */
 int buffers_open(unsigned max, struct gq_engine *engine, struct buffers **out);
 /* Precondition: no transfer runs. Removes the remaining buffers and frees t. */
 void buffers_close(struct buffers *t);
 
 /*
- * Registers memory. mem.fd remains the caller's. Data of memory out of the
- * drive's reach is staged by the executor. Errors: -EMFILE (max buffers in all, or half of
- * max by this user), -ENOMEM (the byte or pinning limit, in all or of this
- * user), -EOPNOTSUPP (a kind of memory the executor does not take), otherwise
- * as gq_buffer_register().
+ * Registers memory. The caller still owns mem.fd. The executor stages data of
+ * memory that the drive cannot reach. Errors are -EMFILE (max buffers in total,
+ * or half of max by this user), -ENOMEM (the byte or pinning limit, in total or
+ * of this user), -EOPNOTSUPP (a kind of memory that the executor does not
+ * support), and those of gq_buffer_register().
  */
 int buffers_add(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
                 uint64_t *id, uint64_t *key);
 /*
- * Registers memory for READV lists: this process and the executor reach it, the
- * drive does not. The client may write to it at any time.
+ * Registers memory for READV lists, which this process and the executor can
+ * reach, but the drive cannot. The client may write to it at any time.
  */
 int buffers_add_list(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
                      uint64_t *id, uint64_t *key);
 /*
- * -ENOENT (no such id), -EACCES (key or user). No command reaches the memory
- * after the return. Waits for the transfers that use the buffer.
+ * Waits for the transfers that use the buffer and removes it. No command
+ * reaches the memory after the return. Returns -ENOENT (no such id) or -EACCES
+ * (wrong key or user).
  */
 int buffers_remove(struct buffers *t, uint64_t id, uint64_t key, uid_t uid);
 /* Removes all buffers of one open file description. */
@@ -58,14 +59,14 @@ void buffers_release(struct buffers *t, const void *owner);
  */
 void buffers_cancel_all(struct buffers *t);
 /*
- * Registered buffers, including removed ones that still wait for their
- * transfers.
+ * Returns the number of registered buffers, including removed ones that still
+ * wait for their transfers.
  */
 unsigned buffers_count(struct buffers *t);
 
 /*
- * One transfer's use of a buffer. cancel is the transfer's own flag; the table
- * sets it, too. A use must end before its thread waits for any FUSE request:
+ * A transfer's use of a buffer. `cancel` is the transfer's own flag, which the
+ * table sets, too. A use must end before its thread waits for any FUSE request:
  * removal of a buffer waits for its uses, and runs in threads that serve those
  * requests.
  */
@@ -79,24 +80,24 @@ struct buffer_use {
 enum buffer_kind { BUFFER_DATA, BUFFER_LIST };
 
 /*
- * Errors of buffers_remove(), -EINVAL (a buffer of the other kind), -EINTR (all
- * are cancelled).
+ * Returns the errors of buffers_remove(), -EINVAL (a buffer of the other kind)
+ * or -EINTR (all uses are cancelled).
  */
 int buffer_use_begin(struct buffers *t, uint64_t id, uint64_t key, uid_t uid, enum buffer_kind kind,
                      _Atomic uint32_t *cancel, struct buffer_use *use);
 void buffer_use_end(struct buffers *t, struct buffer_use *use);
 
 uint64_t buffer_len(const struct buffer *b);
-/* The buffer for gq_transfer(). NULL without an engine. */
+/* Returns the buffer for gq_transfer(), or NULL without an engine. */
 struct gq_buffer *buffer_gq(const struct buffer *b);
 /*
- * First byte of a list, and the list for gq_readv(). The latter is NULL without
- * an engine.
+ * Return the first byte of a list, and the list for gq_readv(), which is NULL
+ * without an engine.
  */
 void *buffer_list(const struct buffer *b);
 struct gq_buffer *buffer_gq_list(const struct buffer *b);
 /*
- * Copies between the buffer and host memory. The range must lie inside the
+ * Copy between the buffer and host memory. The range must lie inside the
  * buffer.
  */
 int buffer_put(struct buffer *b, uint64_t offset, const void *src, size_t len);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The daemon's state, as the FUSE operations and the ioctls use it. */
+/* The daemon's state, shared by the FUSE operations and the ioctls. */
 #ifndef FUSEFS_DAEMON_STATE_DAEMON_H
 #define FUSEFS_DAEMON_STATE_DAEMON_H
 
@@ -16,17 +16,20 @@
 #include "fusefs/daemon/state/op.h"
 #include "fusefs/daemon/state/shared_calls.h"
 
-/* Limit of one READ or WRITE request, bytes; the size of a bounce buffer. */
+/* Largest READ or WRITE request in bytes, and size of a bounce buffer. */
 #define MAX_IO (1u << 20)
-/* In front of that, bytes: whole pages. */
+/* Space before the data of a bounce buffer in bytes: whole pages. */
 #define BOUNCE_HEAD 4096u
 /*
- * More session threads than transfers and unregistrations can block at once on a
- * small machine. A thread that has not served yet costs its stack only.
+ * More session threads than transfers and unregistrations can block at once on
+ * a small machine. A thread that has not served a request costs only its stack.
  */
 #define SESSION_THREADS     16
 #define SESSION_THREADS_MAX 64
-/* Background requests that the kernel keeps in flight: readahead and direct I/O. */
+/*
+ * Background requests that the kernel keeps in flight for readahead and direct
+ * I/O.
+ */
 #define BACKGROUND_MAX 64
 
 struct buffers;
@@ -46,20 +49,25 @@ struct open_file {
     struct ffs_inode *inode; /* a reference */
     int flags;               /* flags of open(2) */
     bool directory;
-    bool leases; /* a lease was taken through it; written under the leases' lock, read at RELEASE */
+    /*
+     * A lease was taken through it. Written under the leases' lock, read at
+     * RELEASE.
+     */
+    bool leases;
     struct activity activity;
-    struct shared_calls *shared_calls; /* NULL: none; protected by daemon.files_lock */
-    struct open_file *next; /* protected by daemon.files_lock; after RELEASE by the leases' lock */
+    struct shared_calls *shared_calls; /* or NULL; protected by daemon.files_lock */
+    /* Protected by daemon.files_lock, and after RELEASE by the leases' lock. */
+    struct open_file *next;
     struct open_file **link;
 };
 
 /*
- * Page-aligned memory of MAX_IO bytes behind a head of BOUNCE_HEAD bytes, from the device's DMA
- * memory unless plain.
+ * Page-aligned memory of MAX_IO bytes after a head of BOUNCE_HEAD bytes. It is
+ * DMA memory of the device unless plain.
  */
 struct bounce {
-    void *data; /* the memory behind the head */
-    bool plain; /* heap memory out of the device's reach: the core copies once more */
+    void *data; /* memory after the head */
+    bool plain; /* heap memory that the device cannot reach; costs another copy */
     struct bounce *next;
 };
 
@@ -75,37 +83,40 @@ struct daemon {
     struct mounter *mounter;
     struct fuse_session *session;
     struct session_loop *loop;
-    uint32_t readahead; /* bytes, as the mounter set them; 0: the kernel's default */
+    uint32_t readahead; /* bytes set by the mounter; 0: the kernel's default */
     struct buffers *buffers;
     struct leases *leases;
     struct fdsocket *socket;
     struct workers *workers;
     struct caches *caches;
-    struct metrics_server *metrics; /* NULL: none */
+    struct metrics_server *metrics; /* NULL without one */
     struct bounce_pool bounces;
     struct op_totals totals;
-    _Atomic int64_t fallback_logged; /* CLOCK_MONOTONIC seconds of the last line, 0: none yet */
-    _Atomic unsigned inline_jobs;    /* transfers that session threads run now */
-    _Atomic unsigned held_writes;    /* direct_write.c: replies held back */
-    pthread_mutex_t recovery;        /* held by the thread that recovers the executor's queues */
+    /* Time of the last line in CLOCK_MONOTONIC seconds, or 0. */
+    _Atomic int64_t fallback_logged;
+    _Atomic unsigned inline_jobs; /* transfers running in session threads */
+    _Atomic unsigned held_writes; /* delayed replies, see direct_write.c */
+    pthread_mutex_t recovery;     /* held while a thread recovers the executor's queues */
     pthread_mutex_t files_lock;
-    _Atomic unsigned access; /* enum ffs_access, as wanted while the mount is writable */
+    _Atomic unsigned access; /* enum ffs_access for the time that the mount is writable */
     _Atomic bool remounted_read_only;
-    _Atomic bool writeback_cache; /* the kernel keeps written data, sizes and times of its own */
-    atomic_bool warned_writeback; /* the log has said that writes past the kernel are refused */
-    struct open_file *files;      /* protected by files_lock; the youngest first */
+    _Atomic bool writeback_cache; /* the kernel keeps written data, sizes and times itself */
+    /* The refusal of writes that bypass the kernel has been logged. */
+    atomic_bool warned_writeback;
+    struct open_file *files; /* most recent first; protected by files_lock */
     struct activity_log activity;
     struct shared_calls_log shared_calls;
     int status_fd;           /* write end of the parent's pipe, or -1 */
-    atomic_bool warned_full; /* the log has said that buffers find no DMA region */
+    atomic_bool warned_full; /* the lack of DMA regions has been logged */
 };
 
-/* NULL: out of memory. */
+/* Returns a buffer, or NULL if memory is exhausted. */
 struct bounce *bounce_get(struct bounce_pool *pool);
 void bounce_put(struct bounce_pool *pool, struct bounce *b);
 /*
- * The buffer of the calling session thread, which has its request in front of data: a WRITE
- * request's data is data. Other requests may use data.
+ * Set and return the buffer of the calling session thread. Its request precedes
+ * `data`, which is the data of a WRITE request; other requests may use it
+ * freely.
  */
 void bounce_bind(struct bounce *b);
 struct bounce *bounce_own(void);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The GPU-bound flag as the extended attribute GPU_BOUND_XATTR.
- */
+/* Implements the GPU-bound flag as the extended attribute GPU_BOUND_XATTR. */
 #include "fusefs/daemon/state/gpu_bound.h"
 
 #include <errno.h>

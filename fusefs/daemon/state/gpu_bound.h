@@ -4,7 +4,7 @@
  * attribute, "1" or "0".
  *
  * LISTXATTR omits it: a program that copies a file sets the attributes after
- * the data, when a file with blocks no longer takes the flag.
+ * the data, when a file that has blocks no longer accepts the flag.
  */
 #ifndef FUSEFS_DAEMON_STATE_GPU_BOUND_H
 #define FUSEFS_DAEMON_STATE_GPU_BOUND_H
@@ -17,11 +17,11 @@
 #define GPU_BOUND_XATTR "user.gpunvme.gpu_bound"
 
 bool gpu_bound_is(const char *name);
-/* Returns 1, the length. size 0: writes nothing. */
+/* Returns the length 1. Writes nothing if size is 0. */
 ssize_t gpu_bound_get(struct ffs_inode *inode, char *value, size_t size);
 /*
- * -EINVAL: not "0" or "1", a file with blocks, or neither a file nor a
- * directory.
+ * Returns -EINVAL if the value is not "0" or "1", if the file has blocks, or if
+ * the inode is neither a file nor a directory.
  */
 int gpu_bound_set(struct ffs_inode *inode, const char *value, size_t size);
 

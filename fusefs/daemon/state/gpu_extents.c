@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Conversion of a file's map to extents of the executor. */
+/* Converts a file's map to extents of the executor. */
 #include "fusefs/daemon/state/gpu_extents.h"
 
 #include <errno.h>

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Open file descriptions and open directories.
- */
+/* Implements open file descriptions and open directories. */
 #include "fusefs/daemon/state/open_file.h"
 
 #include <errno.h>
@@ -12,7 +10,10 @@
 #include "fusefs/daemon/caches/caches.h"
 #include "fusefs/daemon/state/buffers.h"
 
-/* Bound of the wait for a RELEASE, which close(2) sends and does not wait for. */
+/*
+ * Limits of the wait for a RELEASE, which close(2) sends without waiting for
+ * it.
+ */
 #define RELEASE_POLLS   20
 #define RELEASE_POLL_NS 5000000
 
@@ -43,8 +44,9 @@ bool file_writes(const struct open_file *file)
 }
 
 /*
- * The acquiring load orders what a writer did before its close, which releases, before what a
- * caller does that finds no writer. Between an open and a lease the lock of the watches decides.
+ * A caller that finds no writer sees everything that writers did before they
+ * closed the file, since close releases and this load acquires. Between an open
+ * and a lease the lock of the watches decides.
  */
 bool file_has_writer(const struct daemon *d, struct ffs_inode *inode)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Counters that programs share. They are read by pread(2): memory of a program that is mapped here
- * would raise SIGBUS once the program has truncated it.
+ * Counters that programs share. They are read by pread(2), because a mapping
+ * would raise SIGBUS once the program has truncated the memory.
  */
 #include "fusefs/daemon/state/shared_calls.h"
 
@@ -12,13 +12,13 @@
 #include "fusefs/daemon/state/daemon.h"
 
 struct shared_calls {
-    int fd; /* a memfd */
+    int fd; /* memfd */
     uid_t uid;
-    struct gpunvme_calls last; /* as read the last time */
+    struct gpunvme_calls last; /* values of the last reading */
     struct shared_calls *next, **link;
 };
 
-/* A memfd that has become too short leaves the numbers as they were. */
+/* If the memfd has become too short, the values stay unchanged. */
 static const struct gpunvme_calls *refresh(struct shared_calls *c)
 {
     struct gpunvme_calls now;
@@ -37,7 +37,7 @@ static void add_calls(struct gpunvme_calls *sum, const struct gpunvme_calls *c)
         to[i] += from[i];
 }
 
-/* Lock held. */
+/* Called with the lock held. */
 static int add(struct shared_calls_log *log, struct open_file *file, struct shared_calls *new)
 {
     unsigned all = 0, of_user = 0;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Counters that programs share with the daemon: what libgpunvme does without it. */
+/*
+ * Counters that programs share with the daemon for what libgpunvme does without
+ * it.
+ */
 #ifndef FUSEFS_DAEMON_STATE_SHARED_CALLS_H
 #define FUSEFS_DAEMON_STATE_SHARED_CALLS_H
 
@@ -9,7 +12,10 @@
 
 #include "gpunvme/gpunvme_ioctl.h"
 
-/* Descriptions that share, in all and of one user. Each holds a descriptor. */
+/*
+ * Limits of descriptions that share counters, in total and per user. Each holds
+ * a descriptor.
+ */
 #define SHARED_CALLS_MAX     1024u
 #define SHARED_CALLS_OF_USER 512u
 
@@ -20,16 +26,19 @@ struct shared_calls;
 /* Protected by daemon.files_lock. */
 struct shared_calls_log {
     struct shared_calls *first;
-    struct gpunvme_calls ended; /* the sum of those of descriptions that were closed */
+    struct gpunvme_calls ended; /* sum over closed descriptions */
 };
 
-/* SHARE_CALLS, with the memfd, which is closed when file is, or on an error. */
+/* Implements SHARE_CALLS. The memfd is closed with the file, or on an error. */
 int shared_calls_add(struct daemon *d, struct open_file *file, uid_t uid, int fd);
-/* Called at RELEASE with the lock held: file, which shares some, is described for the last time. */
+/*
+ * Called at RELEASE with the lock held. Describes the file, which shares
+ * counters, for the last time.
+ */
 void shared_calls_end(struct shared_calls_log *log, struct open_file *file);
-/* Fills in what moved through file, which shares some. The lock is held. */
+/* Fills in the counters that the file shares. Called with the lock held. */
 void shared_calls_describe(struct shared_calls *c, struct gpunvme_open_file *out);
-/* The sum since the mount. */
+/* Stores the sum since the mount. */
 void shared_calls_sum(struct daemon *d, struct gpunvme_calls *out);
 
 #endif

@@ -23,18 +23,27 @@
 #define LONG_PIECE   65536u
 #define ADDRESS_UNIT 4u
 
-/* Cost of one extent in a map, in pieces scanned. */
+/* Cost of one extent in a map, as a number of scanned pieces. */
 #define PIECES_AN_EXTENT 8u
-/* Cost of a piece that looks up its checksums, in blocks of a range looked up at once. */
+/*
+ * Cost of a piece that looks up its own checksums, as a number of blocks of a
+ * common lookup.
+ */
 #define BLOCKS_A_LOOKUP 32u
 
-/* Attempts to read a piece: by the engine, and alone after an engine error. */
+/*
+ * Attempts to read a piece: by the engine, and separately after an engine
+ * error.
+ */
 #define TRIES 2u
 
-/* Of a longer batch, parts of blocks are read through the kernel's path: words of 64 MiB. */
+/*
+ * In a longer batch, partial blocks are read through the kernel's path. The
+ * words take 64 MiB.
+ */
 #define PART_SUMS (8u << 20)
 
-/* Result of a piece that has not been looked at. */
+/* Result of a piece that has not been processed. */
 #define UNREAD (-EAGAIN)
 
 struct batch {
@@ -44,14 +53,14 @@ struct batch {
     uint64_t count;
     uint64_t buffer_len;
     uint64_t at;         /* index of the next piece to finish */
-    uint64_t bytes;      /* bytes of the finished pieces; in the engine phase, bytes it read */
+    uint64_t bytes;      /* of finished pieces; during the engine phase, bytes it read */
     bool has_results;    /* each piece has a result, or UNREAD */
     bool whole;          /* the engine has read all pieces */
-    bool too_long;       /* a piece was left out for the limit */
-    uint32_t *part_sums; /* gq_readv.part_sums; NULL: data has no checksums, or no memory */
-    uint16_t status;     /* the first error that the drive returned to the engine, NVMe */
+    bool too_long;       /* a piece was left out because of the limit */
+    uint32_t *part_sums; /* gq_readv.part_sums, or NULL without checksums or memory */
+    uint16_t status;     /* NVMe status of the engine's first error */
 
-    uint64_t limit; /* bytes, of all pieces together */
+    uint64_t limit; /* limit for all pieces together, bytes */
     uint64_t tried; /* bytes of pieces that were read or failed */
 
     /* The mapped part of the file. */
@@ -78,7 +87,7 @@ static int check(const struct batch *b, const struct gpunvme_piece *p)
                                                                                          : 0;
 }
 
-/* True when the piece fits in TRIES times the limit. */
+/* Returns true if the piece fits into TRIES times the limit. */
 static bool has_room(const struct batch *b, const struct gpunvme_piece *p)
 {
     struct ffs_attr attr;
@@ -97,8 +106,8 @@ static void mark_unread(struct batch *b)
 }
 
 /*
- * The range that the pieces span at the time of the scan. The client may change
- * them meanwhile: pieces outside the range are read one by one.
+ * Determines the range that the pieces span at the time of the scan. The client
+ * may change them meanwhile; pieces outside the range are read one by one.
  */
 static void span(const struct batch *b, uint64_t *start, uint64_t *end)
 {
@@ -126,8 +135,9 @@ static void piece_lost(struct transfer_sums *s, uint64_t owner, uint64_t file_of
 }
 
 /*
- * Verifies what the engine has read of each piece. The client may have changed a piece since: the
- * range is then another one, inside the buffer, and is given the file's bytes if it does not match.
+ * Verifies the bytes that the engine has read of each piece. If the client has
+ * changed a piece since, another range inside the buffer is checked, and if
+ * that does not match, it is filled from the file.
  */
 static void verify_pieces(struct batch *b, struct transfer_sums *s)
 {
@@ -187,7 +197,7 @@ static int call_engine(struct batch *b, unsigned left, struct gq_result *result)
     return gq_readv(t->daemon->stack.engine, &req, result);
 }
 
-/* *stuck: commands may remain in flight for an unbounded time. */
+/* Sets *stuck if commands may remain in flight for an unbounded time. */
 static int run_engine(struct batch *b, bool *stuck)
 {
     struct transfer *t = &b->r->t;
@@ -229,8 +239,8 @@ static int read_mapped(struct batch *b, uint64_t start, struct ffs_map *map)
 }
 
 /*
- * A whole map of few extents costs less than a scan of many pieces. *mapped:
- * the file had few extents and the engine ran.
+ * Reads the whole map, which costs less than a scan of many pieces if it has
+ * few extents. Sets *mapped if that was so and the engine ran.
  */
 static int read_whole(struct batch *b, bool *mapped)
 {
@@ -252,7 +262,7 @@ static int read_whole(struct batch *b, bool *mapped)
 
 /*
  * Maps the span part by part; each run leaves out pieces beyond its part. Stops
- * at the limit of bytes.
+ * at the byte limit.
  */
 static int read_span(struct batch *b)
 {
@@ -281,7 +291,10 @@ static int read_once(struct batch *b)
     return err || mapped ? err : read_span(b);
 }
 
-/* Where it may, a batch of which no piece was begun is begun again as a whole. */
+/*
+ * Repeats a batch as a whole if no piece of it has begun and a repetition is
+ * permitted.
+ */
 static int read_again(struct batch *b)
 {
     struct transfer *t = &b->r->t;
@@ -295,8 +308,8 @@ static int read_again(struct batch *b)
 }
 
 /*
- * Reads by the engine. 0: the remaining pieces can be read one by one. A signal
- * and the caller's deadline end the batch.
+ * Reads with the engine. Returns 0 if the remaining pieces can be read one by
+ * one. A signal and the caller's deadline end the batch.
  */
 static int read_by_engine(struct batch *b)
 {
@@ -323,7 +336,7 @@ static bool is_open(int32_t result)
     return result < 0 && result != -E2BIG;
 }
 
-/* Counts the next piece, whose result is stored. */
+/* Counts the next piece, whose result has been stored. */
 static void finish(struct batch *b, int32_t result)
 {
     b->bytes += result > 0 ? (uint64_t)result : 0;
@@ -332,8 +345,9 @@ static void finish(struct batch *b, int32_t result)
 }
 
 /*
- * The drive has refused a piece of the batch: 0 when it may be read in another way, or again. Where
- * it was not ready, the piece's own read waits if it is not ready still.
+ * Called when the drive has refused a piece of the batch. Returns 0 if the
+ * piece may be read in another way or again. If the drive was not ready, the
+ * separate read of the piece waits if necessary.
  */
 static int after_refusal(struct batch *b)
 {
@@ -363,15 +377,18 @@ static int try_piece(struct batch *b, const struct gpunvme_piece *p, bool refuse
     return err ? err : transfer_read(t);
 }
 
-/* The call's limit has come, or the executor has lost the commands of a piece each time. */
+/*
+ * Returns whether the call has reached its limit, or the executor has
+ * repeatedly lost the commands of a piece.
+ */
 static bool ends_batch(const struct transfer *t, int err)
 {
     return err == -ECANCELED || (err == -ETIMEDOUT && (t->deadline || t->no_fallback));
 }
 
 /*
- * As READ, but a piece that the drive refused does not use the executor again, unless host memory
- * may not be used.
+ * Behaves like READ, except that a piece refused by the drive does not use the
+ * executor again, unless host memory is not permitted.
  */
 static int read_piece(struct batch *b, int32_t result)
 {
@@ -392,7 +409,7 @@ static int read_piece(struct batch *b, int32_t result)
 }
 
 /*
- * Reads the remaining pieces. When the engine has exceeded the limit, pieces
+ * Reads the remaining pieces. If the engine has exceeded the limit, pieces
  * without a result get -E2BIG.
  */
 static int read_rest(struct batch *b)

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * READV: many reads of one file, described by a list in memory that the client
- * may write to at any time. A piece is copied once, checked and used. A piece
- * that changes meanwhile is read in its old or its new form, always within the
- * buffer.
+ * may write to at any time. The daemon copies a piece once, checks it and uses
+ * the copy. A piece that changes meanwhile is read in its old or its new form,
+ * always within the buffer.
  *
  * The executor reads and answers the list in place (gq_readv()); without errors
- * the daemon touches no piece. Pieces that the executor did not read carry an
+ * the daemon accesses no piece. Pieces that the executor did not read have an
  * error in their result, and the daemon reads them one by one, as READ does.
- * The results, too, are the client's memory: a client that changes them has its
- * own pieces read again, or not at all.
+ * The results, too, are the client's memory: if a client changes them, its own
+ * pieces are read again, or not at all.
  */
 #ifndef FUSEFS_DAEMON_TRANSFER_BUFFER_READV_H
 #define FUSEFS_DAEMON_TRANSFER_BUFFER_READV_H
@@ -18,10 +18,10 @@
 #include "gpunvme/gpunvme_ioctl.h"
 
 /*
- * Lower bound of the bytes that one list may read; the bound is the buffer's
- * length where that is longer. It covers the longest piece, and 4 KiB for each
- * of GPUNVME_PIECES_MAX. Beyond the bound each queue of the executor reads at
- * most as much again (gq_readv()), and the daemon twice as much.
+ * Minimum of the bytes that one list may read; the limit is the buffer's length
+ * if that is longer. It covers the longest piece, and 4 KiB for each of
+ * GPUNVME_PIECES_MAX. Beyond the limit each queue of the executor reads at most
+ * as much again (gq_readv()), and the daemon twice as much.
  */
 #define READV_BYTES (4ull << 30)
 static_assert(READV_BYTES > UINT32_MAX, "one piece is never too much");
@@ -34,13 +34,13 @@ struct readv {
      * being read.
      */
     struct transfer t;
-    struct gpunvme_ioc_readv v; /* in and out; flags, first and count are checked by readv_run() */
+    struct gpunvme_ioc_readv v; /* in and out; readv_run() checks flags, first and count */
 };
 
 /*
- * Every wait is bounded. Each piece has a result unless t.error says that
- * nothing was begun. With -E2BIG the list exceeded its bytes, and some pieces
- * have the result -E2BIG, too.
+ * Every wait is bounded. Each piece has a result unless t.error shows that
+ * nothing was begun. -E2BIG means that the list exceeded the byte limit, and
+ * that some pieces have the result -E2BIG, too.
  */
 void readv_run(struct readv *r);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * READ and WRITE of registered buffers: ranges, fallback to the bounce path,
- * deadlines.
+ * and deadlines.
  */
 #include "fusefs/daemon/transfer/buffer_transfer.h"
 
@@ -30,8 +30,8 @@
 #define FALLBACK_LOG_S 60
 
 /*
- * True for errors of the device or the executor that a transfer through host
- * memory may avoid.
+ * Returns true for errors of the device or the executor that a transfer through
+ * host memory may avoid.
  */
 static bool may_fall_back(const struct transfer *t, int err)
 {
@@ -43,7 +43,7 @@ static bool may_fall_back(const struct transfer *t, int err)
     case -EAGAIN:
     case -EBUSY:
         return true;
-    case -ETIMEDOUT: /* with a deadline only the executor, which keeps it */
+    case -ETIMEDOUT: /* without a deadline only: the executor observes deadlines */
         return t->deadline == 0;
     case -ENOSPC: /* no room for the whole chunk; ffs_write() writes a part */
         return t->write;
@@ -53,8 +53,8 @@ static bool may_fall_back(const struct transfer *t, int err)
 }
 
 /*
- * One line per FALLBACK_LOG_S: with a quarantined executor every transfer falls
- * back.
+ * Writes one line per FALLBACK_LOG_S, since every transfer falls back while the
+ * executor is quarantined.
  */
 static void log_failure(const struct transfer *t, int err, const char *remedy)
 {
@@ -69,7 +69,10 @@ static void log_failure(const struct transfer *t, int err, const char *remedy)
                  strerror(-err), t->rw.nvme_status, remedy);
 }
 
-/* May host memory not make up for a run of the executor that ended with err? */
+/*
+ * Returns true if host memory must not replace a run of the executor that ended
+ * with err.
+ */
 static bool is_for_executor(const struct transfer *t, int err)
 {
     return t->no_fallback || (err == -ETIMEDOUT && t->deadline);
@@ -92,7 +95,7 @@ int transfer_fall_back(struct transfer *t, int err)
     return 0;
 }
 
-/* Moves one chunk by the current path; *wanted is its length. */
+/* Moves one chunk by the current path, and stores its length in *wanted. */
 static int move_chunk(struct transfer *t, uint64_t len, uint64_t *wanted, uint64_t *moved)
 {
     unsigned left;
@@ -112,7 +115,10 @@ static int move_chunk(struct transfer *t, uint64_t len, uint64_t *wanted, uint64
                            moved);
 }
 
-/* Moves the next len bytes. *ended: the file or the free space ended first. */
+/*
+ * Moves the next len bytes. Sets *ended if the file or the free space ended
+ * first.
+ */
 static int move_range(struct transfer *t, uint64_t len, bool *ended)
 {
     *ended = false;
@@ -139,7 +145,7 @@ static int move_range(struct transfer *t, uint64_t len, bool *ended)
 }
 
 /*
- * Moves a part of a block through host memory, without changing the path of the
+ * Moves a partial block through host memory without changing the path of the
  * rest.
  */
 static int move_part(struct transfer *t, uint64_t len, bool *ended)
@@ -162,8 +168,8 @@ int transfer_read(struct transfer *t)
 }
 
 /*
- * The executor writes whole blocks; the unaligned head and tail are less than a
- * block each.
+ * The executor writes whole blocks. The unaligned head and tail are each less
+ * than a block.
  */
 static int move_write(struct transfer *t)
 {
@@ -187,7 +193,7 @@ static int move_all(struct transfer *t)
     return t->write ? move_write(t) : transfer_read(t);
 }
 
-/* Within the limit of a cache directory. */
+/* Moves within the limit of a cache directory. */
 static int move_charged(struct transfer *t)
 {
     struct caches *caches = t->daemon->caches;
@@ -207,9 +213,9 @@ static int64_t deadline_of(const struct gpunvme_ioc_rw *rw)
 }
 
 /*
- * A read is short only at the end of the file: an earlier stop returns its
- * error, with `bytes` set, except after a signal. A partial write returns
- * success, as write(2), and the next call meets the error.
+ * A read is short only at the end of the file. If it stops earlier, it returns
+ * the error with `bytes` set, except after a signal. A partial write returns
+ * success, as write(2) does, and the next call returns the error.
  */
 static int final_error(const struct transfer *t, int err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* READ and WRITE: bytes between a file and a registered buffer. */
+/* READ and WRITE move bytes between a file and a registered buffer. */
 #ifndef FUSEFS_DAEMON_TRANSFER_BUFFER_TRANSFER_H
 #define FUSEFS_DAEMON_TRANSFER_BUFFER_TRANSFER_H
 
@@ -17,7 +17,7 @@ struct transfer {
     struct op op;            /* activity is set by the caller; the rest by the transfer */
     bool write;
     uid_t uid;
-    pid_t pid;                /* of the caller; 0: unknown */
+    pid_t pid;                /* caller, 0 if unknown */
     int flags;                /* of the open file */
     struct gpunvme_ioc_rw rw; /* in and out */
     /*
@@ -26,21 +26,21 @@ struct transfer {
      * memory.
      */
     _Atomic uint32_t cancel;
-    /* out */
-    int error;           /* 0 or -errno: the ioctl's result */
-    bool needs_recovery; /* the executor's queues, after the reply */
+    /* Results. */
+    int error;           /* 0 or -errno: the result of the ioctl */
+    bool needs_recovery; /* recover the executor's queues after the reply */
 
     /* Private to transfer_run(). */
     struct buffer_use use;
-    int64_t deadline; /* CLOCK_MONOTONIC ms; 0: the caller gave none */
+    int64_t deadline; /* CLOCK_MONOTONIC ms; 0 without a deadline */
     uint64_t done;    /* bytes moved, from the start of the range */
     bool no_fallback, gpu;
-    /* Of runs of the executor. */
-    uint64_t run_ns;    /* when the last one began */
-    uint16_t status;    /* of the last one, NVMe */
-    unsigned failures;  /* repeated, one after the other without a byte moved */
-    uint64_t failed_ns; /* that repeated ones took, all together */
-    bool stuck;         /* commands of one cannot be ended */
+    /* Runs of the executor. */
+    uint64_t run_ns;    /* start of the last run */
+    uint16_t status;    /* NVMe status of the last run */
+    unsigned failures;  /* consecutive repeated runs without a byte moved */
+    uint64_t failed_ns; /* total time of the repeated runs */
+    bool stuck;         /* a run has commands that cannot be ended */
 };
 
 /*
@@ -49,7 +49,7 @@ struct transfer {
  */
 void transfer_run(struct transfer *t);
 /*
- * Called after the reply: returns queues to service that the transfer could not
+ * Called after the reply. Returns queues to service that the transfer could not
  * recover.
  */
 void transfer_recover(struct daemon *d);
@@ -58,13 +58,16 @@ void transfer_recover(struct daemon *d);
  * Parts for batches (buffer_readv.c), whose reads share buffer, deadline and
  * cancel flag.
  *
- * op_begin: begins the record of the operation, op_end ends it with t->error and the bytes moved.
- *
- * begin: clears the out fields, begins the use of the buffer and sets t->gpu. After 0, end must
- * follow, which ends the use. read: moves the range of rw, as READ; t->done counts the bytes, and
- * rw.path gains the path. fall_back: called after the GPU path failed with err. 0: it goes on,
- * through host memory, and t->gpu is false; or, where host memory may not be used, by the executor
- * again (transfer_repeat()), and t->gpu is still true.
+ * transfer_begin() clears the results, begins the use of the buffer and sets
+ * t->gpu. If it returns 0, transfer_end() must follow. transfer_read() moves
+ * the range of rw as READ does; t->done counts the bytes, and the path is added
+ * to rw.path. transfer_end() ends the use of the buffer. transfer_op_begin() and
+ * transfer_op_end() enclose all of them: they begin the record of the operation
+ * and end it with t->error and the bytes moved.
+ * transfer_fall_back() is called after the GPU path failed with err. It returns
+ * 0 if the transfer continues: through host memory, with t->gpu false, or, if
+ * host memory must not be used, through the executor again (transfer_repeat()),
+ * with t->gpu true.
  */
 void transfer_op_begin(struct transfer *t, unsigned kind);
 void transfer_op_end(struct transfer *t, uint64_t bytes);
@@ -77,9 +80,10 @@ int transfer_fall_back(struct transfer *t, int err);
 
 void transfer_begin_run(struct transfer *t);
 /*
- * True: the run that ended with err may be made again, and none of its commands is under way: the
- * queue of one that was lost has been recovered. False: a repetition does not help, or the run has
- * been repeated as often, or the call's failed runs have taken as long, as they may.
+ * Returns true if the run that ended with err may be repeated. None of its
+ * commands is then in flight, since the queue of a lost one has been recovered.
+ * Returns false if a repetition does not help, or if the limit of repetitions
+ * or of the time of failed runs is reached.
  */
 bool transfer_repeat(struct transfer *t, int err);
 
@@ -87,13 +91,14 @@ bool transfer_repeat(struct transfer *t, int err);
 
 bool transfer_is_cancelled(const struct transfer *t);
 /*
- * Milliseconds until the caller's deadline, at least 1; 0: no deadline.
- * -ETIMEDOUT: it has passed.
+ * Stores the milliseconds until the caller's deadline, at least 1, or 0 without
+ * a deadline. Returns -ETIMEDOUT if it has passed.
  */
 int transfer_time_left(const struct transfer *t, unsigned *ms);
 /*
- * Moves at most MAX_IO bytes between the file, from byte `offset` on, and the buffer, from byte
- * `at` on, through host memory. *moved is short at the end of the file or of the free space.
+ * Moves at most MAX_IO bytes through host memory, between the file from byte
+ * `offset` on and the buffer from byte `at` on. *moved is short at the end of
+ * the file or of the free space.
  */
 int transfer_bounce(struct transfer *t, uint64_t offset, uint64_t at, uint64_t len,
                     uint64_t *moved);
@@ -102,12 +107,13 @@ int transfer_bounce(struct transfer *t, uint64_t offset, uint64_t at, uint64_t l
 
 /* Moves at most len bytes at t->done. The caller adds *moved to t->done. */
 int transfer_gpu_read(struct transfer *t, uint64_t len, uint64_t *moved);
-/* The same for a write; offset and len are multiples of the block size. */
+/* Does the same for a write; offset and len are multiples of the block size. */
 int transfer_gpu_write(struct transfer *t, uint64_t len, uint64_t *moved);
 /*
- * Adds what a call of the engine, which returned err, reports: commands, status, staging, the need
- * of recovery. Ends the commands that it left in flight, before the blocks are unpinned: late
- * commands would read or write blocks of another file. False: they cannot be ended.
+ * Adds the results of a call of the engine, which returned err: commands,
+ * status, staging, need of recovery. Ends the commands that the call left in
+ * flight, before the blocks are unpinned, since late commands would access
+ * blocks of another file. Returns false if they cannot be ended.
  */
 bool transfer_take_result(struct transfer *t, int err, const struct gq_result *result);
 

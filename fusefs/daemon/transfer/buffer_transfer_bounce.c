@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Parts of READ and WRITE through host memory, and the limits of all parts. */
+/*
+ * Moves parts of READ and WRITE through host memory, and checks the limits of
+ * all parts.
+ */
 #include <errno.h>
 
 #include "fusefs/daemon/state/open_file.h"

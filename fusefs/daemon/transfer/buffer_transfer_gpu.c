@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The GPU path of READ and WRITE: extents of a file for the executor.
- */
+/* The GPU path of READ and WRITE passes extents of a file to the executor. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +14,9 @@
 #include "support/minmax.h"
 
 /*
- * Ends the commands that a call of the engine left in flight. False: they cannot be ended. A
- * controller that has failed for good executes no commands, unless it could not be stopped.
+ * Ends the commands that a call of the engine left in flight. Returns false if
+ * they cannot be ended. A controller that has failed for good executes no
+ * commands, unless it could not be stopped.
  */
 static bool settle(struct daemon *d)
 {
@@ -44,8 +43,9 @@ bool transfer_take_result(struct transfer *t, int err, const struct gq_result *r
 }
 
 /*
- * Moves map->len bytes; *moved of them are confirmed. *stuck: commands may
- * remain in flight for an unbounded time. parts: NULL, or told of them.
+ * Moves map->len bytes, of which *moved are confirmed. Sets *stuck if commands
+ * may remain in flight for an unbounded time. `parts` may be NULL; otherwise it
+ * is notified of the parts.
  */
 static int move(struct transfer *t, const struct ffs_map *map, struct transfer_parts *parts,
                 uint64_t *moved, bool *stuck)
@@ -96,7 +96,7 @@ static void note_lost(struct transfer_sums *s, uint64_t owner, uint64_t file_off
     l->err = err;
 }
 
-/* [from, to) of the file, inside the range of the transfer. */
+/* Adds bytes [from, to) of the file, which lie in the range of the transfer. */
 static void add_range(struct transfer_sums *s, uint64_t from, uint64_t to)
 {
     const struct gpunvme_ioc_rw *rw = &s->t->rw;
@@ -107,8 +107,9 @@ static void add_range(struct transfer_sums *s, uint64_t from, uint64_t to)
 }
 
 /*
- * Verifies what `parts` has left out of the next *moved bytes, which have been read. After an error
- * *moved ends before it. parts NULL: verifies all.
+ * Verifies the next *moved bytes, which have been read, except those that
+ * `parts` has verified. `parts` may be NULL. After an error *moved ends before
+ * it.
  */
 static int verify(struct transfer *t, const struct transfer_parts *parts, uint64_t *moved)
 {
@@ -166,7 +167,10 @@ int transfer_gpu_read(struct transfer *t, uint64_t len, uint64_t *moved)
     return err;
 }
 
-/* Ends the map with `written` bytes, whole blocks. Without checksums they get them by a scrub. */
+/*
+ * Ends the map with `written` bytes, which are whole blocks. Blocks without
+ * checksums get them by a scrub.
+ */
 static int end_write(struct ffs_map *map, uint64_t written, struct transfer_parts *parts)
 {
     const uint32_t *sums = parts && written ? transfer_parts_written(parts, written) : NULL;
@@ -175,8 +179,8 @@ static int end_write(struct ffs_map *map, uint64_t written, struct transfer_part
 }
 
 /*
- * Only whole blocks become part of the file: a new block holds stale data
- * behind the last byte written.
+ * Only whole blocks become part of the file, since a new block contains stale
+ * data after the last byte written.
  */
 int transfer_gpu_write(struct transfer *t, uint64_t len, uint64_t *moved)
 {

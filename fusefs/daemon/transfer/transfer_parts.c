@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Checksums of the parts of a transfer. */
+/* Computes and compares checksums of the parts of a transfer. */
 #include "fusefs/daemon/transfer/transfer_parts.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "layout/format.h"
 #include "support/minmax.h"
 
-/* Blocks that are looked at together. */
+/* Number of blocks that are processed together. */
 #define TOGETHER 16384u
 
 static uint64_t block_up(uint64_t byte)
@@ -15,7 +15,10 @@ static uint64_t block_up(uint64_t byte)
     return (byte + LAY_BLOCK_SIZE - 1) / LAY_BLOCK_SIZE;
 }
 
-/* Of n blocks of the buffer, from the one of the file with this number on. */
+/*
+ * Computes the checksums of n blocks of the buffer, from the given block of the
+ * file on.
+ */
 static int sums_of_buffer(const struct transfer_parts *p, uint64_t block, size_t n, uint32_t *sums)
 {
     int err = gq_buffer_range_sums(buffer_gq(p->t->use.buffer),
@@ -28,7 +31,10 @@ static int sums_of_buffer(const struct transfer_parts *p, uint64_t block, size_t
 
 /* --- READ ------------------------------------------------------------------------------------ */
 
-/* Until all are known, or one is not to be had, or the transfer is cancelled or has failed. */
+/*
+ * Looks up checksums until all are known, one is unavailable, or the transfer
+ * is cancelled or has failed.
+ */
 static void *look_up(void *arg)
 {
     struct transfer_parts *p = arg;
@@ -43,7 +49,10 @@ static void *look_up(void *arg)
     return NULL;
 }
 
-/* Without a thread nothing is compared before the transfer has ended. */
+/*
+ * If no thread can be started, nothing is compared before the transfer has
+ * ended.
+ */
 static void start_look_up(struct transfer_parts *p, uint64_t len)
 {
     uint64_t end = (p->file + len) / LAY_BLOCK_SIZE;
@@ -97,7 +106,10 @@ void transfer_parts_read(struct transfer_parts *p, uint64_t bytes)
 
 /* --- WRITE ----------------------------------------------------------------------------------- */
 
-/* A block that is announced again keeps its checksum: it is older than both transfers. */
+/*
+ * A block that is announced again keeps its first checksum, which was computed
+ * before both transfers.
+ */
 static void will_write(struct gq_listener *l, uint64_t from, uint64_t to)
 {
     struct transfer_parts *p = (struct transfer_parts *)l;

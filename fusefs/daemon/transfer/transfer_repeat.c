@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Runs of the executor that failed, and may succeed a second time. */
+/* Repeats failed runs of the executor that may succeed another time. */
 #include <errno.h>
 
 #include "blockdev/nvme/nvme_info.h"
@@ -7,11 +7,14 @@
 #include "support/clock.h"
 #include "support/wait.h"
 
-/* Of runs one after the other that moved nothing: a fault that stays ends a transfer soon. */
+/*
+ * Limit of consecutive runs that moved nothing, so that a permanent fault ends
+ * a transfer soon.
+ */
 #define REPEATS 2u
-/* Deadlines of a command, after which the failed runs of a call, all together, are enough. */
+/* Limit of the time of all failed runs of a call, in deadlines of a command. */
 #define DEADLINES 2u
-/* Before the next run where the drive is not ready yet. */
+/* Delay before the next run if the drive is not ready. */
 #define PATIENCE_MS 10u
 
 static bool may_succeed(const struct transfer *t, int err)
@@ -19,11 +22,11 @@ static bool may_succeed(const struct transfer *t, int err)
     unsigned left;
 
     switch (err) {
-    case -EIO: /* without a status the controller or the executor has failed for good */
+    case -EIO: /* without a status, controller or executor have failed for good */
         return nvme_status_retryable(t->status);
     case -ETIMEDOUT:
         return transfer_time_left(t, &left) == 0;
-    case -ENODEV: /* all queues wait for recovery, which may take longer than a caller's deadline */
+    case -ENODEV: /* all queues wait for recovery, perhaps beyond a deadline */
         return !t->deadline && gq_engine_recover(t->daemon->stack.engine) == 0;
     default:
         return false;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Checksums of data that the executor has read. */
+/* Verifies the checksums of data that the executor has read. */
 #include "fusefs/daemon/transfer/transfer_sums.h"
 
 #include <errno.h>
@@ -10,9 +10,9 @@
 #include "layout/format.h"
 #include "support/minmax.h"
 
-/* Checksums that are looked up together. */
+/* Number of checksums that are looked up together. */
 #define LOOKUP 512u
-/* Whole blocks of a range that are compared as a run. */
+/* Minimum of whole blocks in a range that is compared as a run. */
 #define RUN_LEAST 64u
 
 struct transfer_sums *transfer_sums_new(struct transfer *t)
@@ -49,7 +49,10 @@ void transfer_sums_look_up(struct transfer_sums *s, uint64_t from, uint64_t to)
     }
 }
 
-/* The checksums of n blocks from file_offset on; room: for as many. */
+/*
+ * Finds the checksums of n blocks from file_offset on. `room` has space for n
+ * words.
+ */
 static int find_sums(const struct transfer_sums *s, uint64_t file_offset, size_t n, uint32_t *room,
                      const uint32_t **sums)
 {
@@ -115,7 +118,10 @@ static void add_block(struct transfer_sums *s, uint64_t owner, uint64_t file_off
     s->want[s->n++] = want;
 }
 
-/* Bytes of a block that was read in part: from `begin` on, to byte `at` of the buffer. */
+/*
+ * Adds bytes of a block that was read in part: they start at `begin` in the
+ * file and at `at` in the buffer.
+ */
 static void add_part(struct transfer_sums *s, uint64_t owner, uint64_t begin, uint64_t at,
                      uint64_t len, uint32_t want, const uint32_t *parts)
 {
@@ -128,7 +134,10 @@ static void add_part(struct transfer_sums *s, uint64_t owner, uint64_t begin, ui
     read_again(s, owner, begin, at, len);
 }
 
-/* [from, to) lies in LOOKUP blocks at most. shift: from an offset in the file to the buffer's. */
+/*
+ * Adds [from, to), which covers at most LOOKUP blocks. `shift` converts a file
+ * offset to a buffer offset.
+ */
 static void add_some(struct transfer_sums *s, uint64_t owner, uint64_t from, uint64_t to,
                      uint64_t shift, const uint32_t *parts)
 {
@@ -174,7 +183,7 @@ static void compare_run(struct transfer_sums *s, uint64_t owner, uint64_t file, 
     }
 }
 
-/* Whole blocks, compared at once. */
+/* Adds whole blocks, which are compared at once. */
 static void add_run(struct transfer_sums *s, uint64_t owner, uint64_t from, uint64_t to,
                     uint64_t shift)
 {
@@ -186,7 +195,7 @@ static void add_run(struct transfer_sums *s, uint64_t owner, uint64_t from, uint
     }
 }
 
-/* As add_some(), of any length. */
+/* Does the same as add_some() for any length. */
 static void add_all(struct transfer_sums *s, uint64_t owner, uint64_t from, uint64_t to,
                     uint64_t shift, const uint32_t *parts)
 {

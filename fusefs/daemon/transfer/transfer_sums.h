@@ -1,54 +1,62 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Checksums of data that the executor has read. Only on file systems with checksums
- * (stack.data_csum).
+ * Verifies the checksums of data that the executor has read. Used only on file
+ * systems with checksums (stack.data_csum).
  *
- * The executor computes the checksums where the data is. A block that does not match is read again
- * by the ordinary path, which verifies under the inode's data lock and names a block that is bad:
- * the mismatch may be a writer's doing. So is a block that was read in part, unless the executor
- * has read it whole and computed its checksum, as it does for READV.
+ * The executor computes the checksums where the data is. A block that does not
+ * match is read again by the ordinary path, which verifies it under the inode's
+ * data lock and reports a bad block, since a concurrent writer may have caused
+ * the mismatch. A block that was read in part is also read again, unless the
+ * executor has read it whole and computed its checksum, as it does for READV.
  */
 #ifndef FUSEFS_DAEMON_TRANSFER_TRANSFER_SUMS_H
 #define FUSEFS_DAEMON_TRANSFER_TRANSFER_SUMS_H
 
 #include "fusefs/daemon/transfer/buffer_transfer.h"
 
-/* Blocks that are compared together: anywhere, and one after the other. */
+/* Number of blocks compared together: at any offsets, and in a run. */
 #define TRANSFER_SUMS 8192u
 #define TRANSFER_RUN  65536u
-/* Blocks whose checksums are looked up at once, at most: words of 64 MiB. */
+/*
+ * Largest number of blocks whose checksums are looked up at once; their words
+ * take 64 MiB.
+ */
 #define TRANSFER_SPAN (16u << 20)
 
 struct transfer_sums {
     struct transfer *t;
-    /* A block of range `owner`, at this offset of the file, could not be verified: err. */
+    /*
+     * Called if a block of range `owner` at this file offset could not be
+     * verified, with the error.
+     */
     void (*lost)(struct transfer_sums *s, uint64_t owner, uint64_t file_offset, int err);
-    void *ctx; /* of lost() */
+    void *ctx; /* argument of lost() */
 
-    uint32_t *span; /* checksums of blocks [span_first, span_end) of the file; NULL: none */
+    uint32_t *span; /* checksums of blocks [span_first, span_end), or NULL */
     uint64_t span_first, span_end;
 
-    size_t n; /* blocks to compare, at these offsets of file and buffer */
+    size_t n; /* blocks to compare, with their file and buffer offsets */
     uint64_t owner[TRANSFER_SUMS], file[TRANSFER_SUMS], at[TRANSFER_SUMS];
     uint32_t want[TRANSFER_SUMS], have[TRANSFER_SUMS];
     uint32_t run_want[TRANSFER_RUN], run_have[TRANSFER_RUN];
 };
 
-/* NULL: out of memory. */
+/* Returns NULL if memory is exhausted. */
 struct transfer_sums *transfer_sums_new(struct transfer *t);
 void transfer_sums_free(struct transfer_sums *s);
 /*
- * Before many short ranges of [from, to) of the file are added: looks the checksums up once.
- * Without the call, past TRANSFER_SPAN blocks and after an error each range looks up its own.
+ * Looks up the checksums of [from, to) of the file once, before many short
+ * ranges of it are added. Without the call, beyond TRANSFER_SPAN blocks and
+ * after an error each range looks up its own.
  */
 void transfer_sums_look_up(struct transfer_sums *s, uint64_t from, uint64_t to);
 /*
- * len bytes were read from file_offset to byte `at` of the buffer. parts: two words, of
- * gq_readv.part_sums, or NULL.
+ * Adds len bytes that were read from file_offset to byte `at` of the buffer.
+ * `parts` is two words of gq_readv.part_sums, or NULL.
  */
 void transfer_sums_add(struct transfer_sums *s, uint64_t owner, uint64_t file_offset, uint64_t at,
                        uint64_t len, const uint32_t *parts);
-/* Compares what has been added. */
+/* Compares the added blocks. */
 void transfer_sums_end(struct transfer_sums *s);
 
 #endif

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Checks that the kernel makes for write(2), for the WRITE ioctl.
- */
+/* Makes the checks of write(2) for the WRITE ioctl. */
 #include "fusefs/daemon/transfer/write_checks.h"
 
 #include <errno.h>
