@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define BLOCK   4096u
-#define WARPS   32u  /* no more of them read at a time than queues are leased */
+#define WARPS   32u
 #define READS   256u /* per warp */
 #define THREADS 128u
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Creating, attaching and inspecting the simulated controller. */
+/* Creates, attaches and inspects the simulated controller. */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -72,8 +72,8 @@ static int init_threads(struct sim *s)
 }
 
 /*
- * Zeroed and on its own cache lines: threads write to adjacent ones with every
- * command.
+ * Allocates zeroed memory on separate cache lines, since threads write to
+ * adjacent blocks with every command.
  */
 static void *alloc_lines(size_t bytes)
 {
@@ -251,7 +251,7 @@ void sim_get_stats(struct sim *s, struct sim_stats *out)
         out->events[e] = get(&s->events[e]);
 }
 
-/* Stops the controller permanently. False: there was none. */
+/* Stops the controller permanently. Returns false if there was none. */
 static bool cut_off(struct sim *s)
 {
     pthread_mutex_lock(&s->reg_lock);

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Admin commands. All threads are paused while one runs. BASE chapter 5. */
+/*
+ * Executes admin commands. All threads are paused while one runs. BASE chapter
+ * 5.
+ */
 #include <stdlib.h>
 #include <string.h>
 
 #include "sim/sim_identify.h"
 #include "sim/sim_internal.h"
 
-#define SIM_AGAIN 0xfffeu /* instead of a status: the command stays in its queue */
+#define SIM_AGAIN 0xfffeu /* not a status: the command stays queued */
 #define SIM_HELD  0xfffdu /* the command completes later or never */
 
 struct admin {
@@ -106,7 +109,7 @@ static unsigned char *ring_memory(struct admin *a, uint32_t size, size_t entry)
     return sim_host_at(a->th, a->sqe->prp1, size * entry);
 }
 
-/* Checks common to both kinds of queues. */
+/* Makes the checks common to both kinds of queues. */
 static uint16_t check_create(struct admin *a, uint32_t id, uint32_t size, bool exists)
 {
     if (!id || id > a->s->granted || exists)
@@ -158,7 +161,10 @@ static uint16_t create_cq(struct admin *a)
     return NVME_OK;
 }
 
-/* Queues that share a CQ share a thread: a CQ has one writer. */
+/*
+ * Assigns a queue to a thread. Queues that share a CQ share a thread, since a
+ * CQ must have one writer.
+ */
 static void adopt(struct sim *s, struct sim_sq *sq)
 {
     struct sim_thread *th = &s->threads[sq->cq->id % s->n_threads];
@@ -216,7 +222,7 @@ static void disown(struct sim *s, struct sim_sq *sq)
     th->sqs[i] = th->sqs[--th->n_sqs];
 }
 
-/* Entries that were not fetched end like fetched ones. */
+/* Ends entries that were not fetched in the same way as fetched ones. */
 static void abort_unfetched(struct sim *s, struct sim_sq *sq)
 {
     struct sim_thread *th = &s->threads[sim_owner(s, sq->id, false)];
@@ -242,7 +248,7 @@ static uint16_t delete_sq(struct admin *a)
         return flagged(a, SIM_EV_BAD_QUEUE_DELETE, NVME_ERR_QID_INVALID);
     struct sim_sq *sq = &s->sqs[id];
     sq->deleting = true;
-    if (sim_queue_moving(s, sq)) { /* copies cannot be aborted: the deletion waits for them */
+    if (sim_queue_moving(s, sq)) { /* copies cannot be aborted, so the deletion waits for them */
         if (!s->delete_deadline)
             s->delete_deadline = now_ns() + SIM_DRAIN_MS * 1000000ull;
         if (now_ns() < s->delete_deadline)
@@ -333,7 +339,7 @@ static uint16_t get_features(struct admin *a)
     }
 }
 
-/* Number of Abort commands sent and not completed, including this one. */
+/* Returns the number of Abort commands in flight, including this one. */
 static unsigned aborts_outstanding(struct admin *a)
 {
     const struct sim_sq *sq = &a->s->sqs[0];
@@ -425,7 +431,8 @@ static uint16_t hold_back(struct admin *a, uint64_t ns)
 {
     struct sim_cmd *cmd = keep(a);
 
-    cmd->due = now_ns() + ns; /* the heap has I/O commands only; run_held() checks admin commands */
+    /* The heap contains only I/O commands; run_held() checks admin commands. */
+    cmd->due = now_ns() + ns;
     if (cmd->due < a->s->admin_due)
         a->s->admin_due = cmd->due;
     return SIM_HELD;
@@ -441,7 +448,7 @@ static uint16_t run_faulty(struct admin *a, const struct sim_fault *f)
     case SIM_FAULT_LOSE:
         keep(a)->state = SIM_CMD_LOST;
         return SIM_HELD;
-    case SIM_FAULT_REPEAT: /* of queues of I/O */
+    case SIM_FAULT_REPEAT: /* for queues of I/O only */
     case SIM_FAULT_LATE:
         return hold_back(a, f->delay_ns);
     case SIM_FAULT_HANG:
@@ -465,7 +472,7 @@ static uint16_t run_faulty(struct admin *a, const struct sim_fault *f)
 static uint16_t arrive(struct admin *a)
 {
     /*
-     * A deletion that waits for copies runs repeatedly and was matched the
+     * A deletion that waits for copies runs repeatedly; it was matched the
      * first time.
      */
     const struct sim_fault *f = a->s->n_faults && !a->s->delete_deadline
@@ -475,7 +482,7 @@ static uint16_t arrive(struct admin *a)
     return f ? run_faulty(a, f) : run(a);
 }
 
-/* The record is freed first: an Abort command may name itself. */
+/* The record is freed first, since an Abort command may name itself. */
 static void run_late(struct sim *s, struct sim_thread *th, struct sim_cmd *late)
 {
     struct sim_cmd cmd = *late;
@@ -489,7 +496,7 @@ static void run_late(struct sim *s, struct sim_thread *th, struct sim_cmd *late)
         sim_post(cmd.sq, cmd.sqe.cid, st, a.result);
 }
 
-/* Runs the commands that LATE and HANG delayed and that are due. */
+/* Runs the commands that LATE and HANG have delayed and that are now due. */
 static bool run_held(struct sim *s, struct sim_thread *th)
 {
     uint64_t now = now_ns();
@@ -539,7 +546,7 @@ static bool run_all(struct sim *s, struct sim_thread *th)
 }
 
 /*
- * Admin commands have their own spans: those of the thread may belong to a
+ * Admin commands use separate spans, since those of the thread may belong to a
  * command whose copies are partly queued.
  */
 static void swap_spans(struct sim *s, struct sim_thread *th, unsigned n)
@@ -551,7 +558,7 @@ static void swap_spans(struct sim *s, struct sim_thread *th, unsigned n)
     th->n_spans = n;
 }
 
-/* Runs the commands in the admin queue. True if a command was taken. */
+/* Runs the commands in the admin queue. Returns true if one was taken. */
 bool sim_admin_run(struct sim *s)
 {
     struct sim_thread *th = &s->threads[0];

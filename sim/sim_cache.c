@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The volatile write cache. The media has the newest data, the undo table has
- * the contents of each written LBA as of the last flush. A power cut chooses
- * one of the two for each LBA in the table.
+ * The volatile write cache. The media has the newest data, and the undo table
+ * has the contents of each written LBA as of the last flush. A power cut
+ * chooses one of the two for each LBA in the table.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -38,7 +38,10 @@ static int undo_alloc(struct sim_undo *u, size_t cap, uint32_t lba_size)
     return 0;
 }
 
-/* data may lie on the media: -EIO if it cannot be read. */
+/*
+ * Stores the old contents of an LBA. `data` may lie on the media; returns -EIO
+ * if it cannot be read.
+ */
 static int undo_put(struct sim_undo *u, uint64_t lba, const void *data, uint32_t lba_size)
 {
     size_t i = probe(u, lba);
@@ -58,17 +61,20 @@ static int undo_grow(struct sim_undo *u, uint32_t lba_size)
 
     if (rc)
         return rc;
+    /* undo_put() reads memory here and cannot fail. */
     for (size_t i = 0; i < u->cap; i++)
         if (u->lba[i] != FREE_KEY)
-            (void)undo_put(&bigger, u->lba[i], u->data + i * lba_size,
-                           lba_size); /* reads memory, cannot fail */
+            (void)undo_put(&bigger, u->lba[i], u->data + i * lba_size, lba_size);
     free(u->lba);
     free(u->data);
     *u = bigger;
     return 0;
 }
 
-/* Closes the gap of a removal, so that probing finds the entries behind it. */
+/*
+ * Closes the gap of a removal, so that probing finds the entries that follow
+ * it.
+ */
 static void undo_remove(struct sim_undo *u, uint64_t lba, uint32_t lba_size)
 {
     size_t hole = probe(u, lba);
@@ -147,8 +153,8 @@ static int by_lba(const void *a, const void *b)
 }
 
 /*
- * In LBA order: the outcome of a seed does not depend on the order of the
- * table.
+ * Entries are processed in order of LBA, so that the outcome of a seed does not
+ * depend on the order of the table.
  */
 void sim_cache_power_cut(struct sim_ns *ns, uint64_t *rng)
 {

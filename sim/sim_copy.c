@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Copies between the media and the memory that a command names. The media is a
- * mapping, usually of a file. An access to a part that the disk has no room
+ * Copies between the media and the memory that a command names. The media is
+ * usually a mapping of a file. An access to a part that the disk has no room
  * for, or cannot read, raises SIGBUS, which ends the copy.
  */
 #include <setjmp.h>
@@ -12,10 +12,10 @@
 #include "sim/sim_internal.h"
 
 /*
- * A driver may read and write the same LBA concurrently; the data of that read
- * is undefined, which is no mistake. ThreadSanitizer would report it. In its
- * build the media's side of a copy is therefore hidden from it, and the
- * memory's side, where a race is a mistake of the driver, is reported
+ * A driver may read and write the same LBA concurrently. The data of that read
+ * is undefined, which is not a mistake, but ThreadSanitizer would report it. In
+ * its build the accesses to the media are therefore hidden from it, and the
+ * accesses to memory, where a race is a mistake of the driver, are reported
  * explicitly.
  */
 #if defined(__SANITIZE_THREAD__)
@@ -65,15 +65,17 @@ static void copy_in(void *media, const void *target, size_t len)
 }
 #endif
 
-/* The copy of this thread: its exit and the range of the media. */
+/* The copy of this thread, with its exit and the range of the media. */
 static _Thread_local struct {
     sigjmp_buf env;
     uintptr_t media; /* whole pages */
-    size_t len;      /* 0: no copy */
+    size_t len;      /* 0 without a copy */
 } copying;
 static struct sigaction before;
 
-/* Passes a foreign SIGBUS to the previous handler, or to the default action. */
+/*
+ * Passes a foreign SIGBUS to the previous handler, or takes the default action.
+ */
 static void pass_on(int sig, siginfo_t *info, void *context)
 {
     bool has_handler = before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN;
@@ -88,11 +90,13 @@ static void pass_on(int sig, siginfo_t *info, void *context)
     }
 }
 
-/* A SIGBUS of kill(2) has a code of 0 or less and no address. */
+/*
+ * Handles SIGBUS. One sent by kill(2) has a code of 0 or less and no address.
+ */
 static void on_sigbus(int sig, siginfo_t *info, void *context)
 {
     if (info->si_code > 0 && (uintptr_t)info->si_addr - copying.media < copying.len) {
-        /* siglongjmp() leaves the handler: the signal mask is restored. */
+        /* siglongjmp() leaves the handler, so the signal mask is restored. */
         pthread_sigmask(SIG_SETMASK, &((const ucontext_t *)context)->uc_sigmask, NULL);
         siglongjmp(copying.env, 1);
     }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The DMA engine of a simulated controller: copies between host memory and
+ * The DMA engine of a simulated controller copies between host memory and
  * device memory (a GPU's), which a CPU cannot dereference.
  *
- * Channels are independent streams of copies: one thread uses a channel, there
- * is no locking inside. Copies of one submission are made in any order. A
- * ticket is done when all bytes of its submission are in place and visible to
- * the device.
+ * Channels are independent streams of copies. One thread uses a channel,
+ * without locking. Copies of one submission are made in any order. A ticket is
+ * done when all bytes of its submission are in place and visible to the device.
  */
 #ifndef SIM_SIM_DMA_ENGINE_H
 #define SIM_SIM_DMA_ENGINE_H
@@ -24,9 +23,9 @@ struct sim_copy {
     uint64_t device; /* address in the device's address space */
     size_t len;      /* bytes, any alignment */
     /*
-     * Number of the pair of host and device memory. Adjacent copies of one
-     * region may be joined; those of two regions may belong to different
-     * allocations, which no copy can span.
+     * Number of a pair of host and device memory. Adjacent copies of one region
+     * may be joined. Those of two regions may belong to different allocations,
+     * which no copy can span.
      */
     uint64_t region;
 };
@@ -36,9 +35,15 @@ struct sim_dma_engine_ops {
     /* 0 and a ticket, -EAGAIN: too many in flight, another -errno: the device has failed. */
     int (*submit)(void *ctx, unsigned channel, bool to_device, const struct sim_copy *copies,
                   unsigned n, uint64_t *ticket);
-    /* 1 done, 0 in flight, -errno failed. Tickets of a channel complete in order. */
+    /*
+     * Returns 1 if done, 0 if in flight, or -errno if failed. Tickets of a
+     * channel complete in order.
+     */
     int (*poll)(void *ctx, unsigned channel, uint64_t ticket);
-    /* Makes host memory usable in copies: 0 or -errno. [addr, addr + len) is whole pages. */
+    /*
+     * Makes host memory usable in copies. [addr, addr + len) is whole pages.
+     * Returns 0 or -errno.
+     */
     int (*pin)(void *ctx, void *addr, size_t len);
     void (*unpin)(void *ctx, void *addr);
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Data pointers: PRPs or SGL of a command become spans of memory, adjacent
- * ones merged (BASE 4.1). A mistake of the driver is recorded as an event and
- * fails with the status of the specification.
+ * Converts the data pointers of a command (PRPs or SGL) to spans of memory,
+ * with adjacent ones merged (BASE 4.1). A mistake of the driver is recorded as
+ * an event and fails with the status that the specification requires.
  */
 #include <string.h>
 
@@ -25,13 +25,13 @@ size_t sim_data_bytes(struct sim *s, const struct nvme_sqe *sqe)
 #define SGL_MAX_SEGMENTS 256u
 
 /*
- * Destination of the spans: the list of the thread, or a check against a
+ * The destination of the spans: the list of the thread, or a check against a
  * mapping.
  */
 struct walk {
     struct sim_thread *th;
     const struct nvme_sqe *sqe;
-    const struct sim_mapping *probe; /* searched for; no events */
+    const struct sim_mapping *probe; /* searched for, without events */
     bool reached;
 };
 
@@ -89,8 +89,8 @@ static SIM_HOT uint16_t add_span(struct walk *w, uint64_t addr, size_t len)
 }
 
 /*
- * Address of a list entry or segment in host memory, or NULL. Lists in device
- * memory are not supported.
+ * Returns the address of a list entry or segment in host memory, or NULL. Lists
+ * in device memory are not supported.
  */
 static const void *list_at(struct walk *w, uint64_t addr, size_t len)
 {
@@ -118,8 +118,8 @@ static uint16_t check_chain(struct walk *w, uint64_t list)
 }
 
 /*
- * Entries in the page of a list that starts at this address. Without chains the
- * list continues behind the page.
+ * Returns the number of entries in the page of a list that starts at this
+ * address. Without chains the list continues after the page.
  */
 static size_t list_room(struct walk *w, uint64_t list, size_t pages)
 {
@@ -131,7 +131,7 @@ static size_t list_room(struct walk *w, uint64_t list, size_t pages)
     return pages;
 }
 
-/* The entry that is taken for page i of the `pages` in the page of a list. */
+/* Returns the index of the entry used for page i of `pages` in a list page. */
 static size_t swapped(const struct walk *w, size_t i, size_t pages)
 {
     const struct sim_config *cfg = &w->th->s->cfg;
@@ -175,7 +175,10 @@ static uint16_t walk_prp_list(struct walk *w, uint64_t list, size_t len)
     return NVME_OK;
 }
 
-/* With wraps_short: does data of less than a page end in the second one? */
+/*
+ * Returns whether, with wraps_short, data of less than a page that ends in the
+ * second page wraps around in the first.
+ */
 static bool wraps(const struct walk *w, size_t len)
 {
     size_t first = NVME_PAGE_SIZE - (w->sqe->prp1 & (NVME_PAGE_SIZE - 1));
@@ -183,7 +186,7 @@ static bool wraps(const struct walk *w, size_t len)
     return w->th->s->cfg.wraps_short && first + len < NVME_PAGE_SIZE;
 }
 
-/* Walks the data behind the first page. */
+/* Walks the data after the first page. */
 static SIM_APART uint16_t walk_prp2(struct walk *w, size_t len)
 {
     uint64_t prp2 = w->sqe->prp2;
@@ -234,8 +237,8 @@ static uint16_t add_data_block(struct walk *w, const struct nvme_sgl_desc *d, si
 }
 
 /*
- * Walks the data blocks of one segment. *link: its last descriptor if that
- * names a segment, otherwise type 0.
+ * Walks the data blocks of one segment. Sets *link to its last descriptor if
+ * that refers to a segment, and otherwise to type 0.
  */
 static uint16_t walk_segment(struct walk *w, struct nvme_sgl_desc *link, size_t *left)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Mistakes of the driver: counts, and the last ones as text. */
+/* Counts mistakes of the driver and records the last ones as text. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,8 +34,8 @@ static uint64_t commands_so_far(struct sim *s)
 }
 
 /*
- * Holders of leased queues may store to doorbells and have commands in flight
- * for a moment after their queues and memory are gone.
+ * Holders of leased queues may briefly store to doorbells and have commands in
+ * flight after their queues and memory are gone.
  */
 static bool may_be_a_holders(struct sim *s, enum sim_event e)
 {

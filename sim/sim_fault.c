@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Faults: selection of commands by rules and seed. */
+/* Selects commands for faults by rules and seed. */
 #include <errno.h>
 
 #include "sim/sim_internal.h"
@@ -22,7 +22,7 @@ static bool covers(const struct sim_fault *f, const struct sim_sq *sq, const str
 }
 
 /*
- * The draw depends on n only: the n-th match of a rule fires or not,
+ * The draw depends only on n: whether the n-th match of a rule fires is
  * independent of the timing of threads.
  */
 static bool fires(struct sim *s, struct sim_fault_state *state, unsigned rule)

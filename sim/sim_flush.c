@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Syncs of image files: fdatasync(2) in a separate thread. On a slow disk a
- * sync takes a minute, and a drive executes other commands meanwhile. Commands
- * that wait for a sync are held without a due time, so they can be aborted and
- * dropped as other held commands. One sync serves all commands that were held
+ * Syncs image files by fdatasync(2) in a separate thread. On a slow disk a sync
+ * takes a minute, during which a drive executes other commands. Commands that
+ * wait for a sync are held without a due time, so they can be aborted and
+ * dropped like other held commands. One sync serves all commands that were held
  * before it began.
  */
 #include <unistd.h>
@@ -11,8 +11,8 @@
 #include "sim/sim_internal.h"
 
 /*
- * A failure is permanent: the kernel drops pages that it could not write and
- * reports that once.
+ * Syncs the images. A failure is permanent: the kernel drops pages that it
+ * could not write, and reports that once.
  */
 static void sync_images(struct sim *s)
 {
@@ -41,8 +41,8 @@ uint16_t sim_flush_now(struct sim *s)
 }
 
 /*
- * Syncs for all requests made before. Called with the lock, which is released
- * during the sync.
+ * Syncs for all requests made before. Called with the lock held, which is
+ * released during the sync.
  */
 static void serve(struct sim *s)
 {

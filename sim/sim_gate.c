@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Threads from outside: pauses, wake-ups, the end of their copies. */
+/*
+ * Lets other threads pause and wake the controller threads, and wait for their
+ * copies.
+ */
 #include <errno.h>
 #include <linux/futex.h>
 #include <sched.h>
@@ -27,8 +30,8 @@ void sim_resume(struct sim *s)
 }
 
 /*
- * Between two pauses: lets the threads run; an unlocked mutex alone does not
- * guarantee that.
+ * Sleeps between two pauses so that the threads can run, which an unlocked
+ * mutex does not guarantee.
  */
 void sim_nap(void)
 {

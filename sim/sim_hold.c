@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Commands that a thread has fetched and not completed: delayed ones (a heap by
- * due time), lost ones, those with copies in flight, and those whose CQ is
- * full.
+ * Keeps the commands that a thread has fetched and not completed: delayed ones
+ * (in a heap by due time), lost ones, those with copies in flight, and those
+ * whose CQ is full.
  */
 #include <string.h>
 
@@ -68,7 +68,7 @@ static void heap_remove(struct sim_thread *th, unsigned i)
     assert(i < th->n_heap);
     th->heap[i] = th->heap[--th->n_heap];
     /*
-     * Removals with i > 0 are rare (abort, queue deletion): the heap is
+     * Removals with i > 0 are rare (abort, queue deletion), so the heap is
      * rebuilt.
      */
     if (i == 0)
@@ -102,8 +102,8 @@ struct sim_cmd *sim_held_take(struct sim_thread *th, uint64_t now)
 }
 
 /*
- * The time at which the bandwidth limit, common to all threads, admits the
- * command.
+ * Returns the time at which the bandwidth limit, which all threads share,
+ * admits the command.
  */
 static uint64_t bandwidth_due(struct sim *s, const struct nvme_sqe *sqe, uint64_t now)
 {
@@ -188,8 +188,8 @@ void sim_abort_queue(struct sim *s, struct sim_sq *sq, uint16_t status)
     for (uint32_t i = 0; th->free_commands < SIM_COMMANDS && i < SIM_COMMANDS; i++)
         if (abortable(&th->commands[i]) && th->commands[i].sq == sq)
             abort_command(th, &th->commands[i], status);
-    struct sim_list waiting =
-        th->done; /* commands that wait for room in the CQ are lost with the queue */
+    /* Commands that wait for room in the CQ are lost with the queue. */
+    struct sim_list waiting = th->done;
     th->done = (struct sim_list){SIM_NO_COMMAND, SIM_NO_COMMAND};
     for (uint32_t i = waiting.head; i != SIM_NO_COMMAND;) {
         struct sim_cmd *cmd = &th->commands[i];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Identify data. Only this file includes libnvme's structs: names of its header
- * collide with nvme_spec.h.
+ * Builds Identify data. Only this file includes libnvme's structs, since names
+ * in its header collide with nvme_spec.h.
  */
 #include <endian.h>
 #include <nvme/types.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Identify data as values of the host. Pages have 4096 bytes. */
+/* Builds Identify data from values of the host. Pages have 4096 bytes. */
 #ifndef SIM_SIM_IDENTIFY_H
 #define SIM_SIM_IDENTIFY_H
 
@@ -22,7 +22,7 @@ struct sim_identify_ns {
 
 void sim_identify_ctrl(const struct sim_identify_ctrl *in, void *page);
 void sim_identify_ns(const struct sim_identify_ns *in, void *page);
-/* Fills page with the active namespaces whose id is above `after`. */
+/* Fills the page with the active namespaces whose ids are above `after`. */
 void sim_identify_ns_list(uint32_t after, uint32_t namespaces, void *page);
 void sim_identify_ns_desc(uint32_t nsid, bool zoned, void *page);
 

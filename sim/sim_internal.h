@@ -2,12 +2,12 @@
 /*
  * The simulated controller: its threads, queues, media and memory map.
  *
- * Locking. A controller thread holds its own lock during a round of work and at
+ * Locking: a controller thread holds its own lock during a round of work and at
  * no other time. State that threads read in a round (queues, memory map,
- * faults, media) changes between sim_pause() and sim_resume() only. sim_pause()
+ * faults, media) changes only between sim_pause() and sim_resume(). sim_pause()
  * takes the gate and the lock of every thread, so a round needs no lock for a
- * command. Order of locks: reg_lock or map_lock, then the gate, then the locks
- * of the threads by number, then an ns lock or the event lock.
+ * command. Locks are taken in this order: reg_lock or map_lock, the gate, the
+ * locks of the threads by number, an ns lock or the event lock.
  */
 #ifndef SIM_SIM_INTERNAL_H
 #define SIM_SIM_INTERNAL_H
@@ -26,15 +26,15 @@
 #include "sim/sim_tail.h"
 #include "support/clock.h"
 
-#define SIM_SPIN_US     200u /* after the last work, with spare cores */
+#define SIM_SPIN_US     200u /* polling after the last work, with spare cores */
 #define SIM_SPIN_FEW_US 20u
 #define SIM_MAX_THREADS 64u
 #define SIM_MAX_FAULTS  64u
 #define SIM_BATCH       32u   /* commands fetched from one queue at a time */
-#define SIM_COMMANDS    8192u /* commands fetched and not completed, for each thread */
-#define SIM_MAX_SPANS   4096u /* of one command's data, adjacent ones merged */
+#define SIM_COMMANDS    8192u /* commands in progress per thread */
+#define SIM_MAX_SPANS   4096u /* spans of one command, adjacent ones merged */
 #define SIM_NO_COMMAND  UINT32_MAX
-#define SIM_DRAIN_MS    5000u /* time limit for copies in flight, which cannot be aborted */
+#define SIM_DRAIN_MS    5000u /* time limit for copies in flight */
 
 /* Statuses that nvme_spec.h does not have: BASE figures 95 to 97. */
 #define SIM_ERR_WRITE_PROTECTED 0x020u
@@ -42,31 +42,40 @@
 #define SIM_ERR_AER_LIMIT       0x105u
 #define SIM_ERR_NOT_CHANGEABLE  0x10eu
 #define SIM_AER_LIMIT           4u
-#define SIM_ABORT_LIMIT         4u /* Abort commands at a time: ACL + 1 */
+#define SIM_ABORT_LIMIT         4u /* Abort commands at a time, ACL + 1 */
 #define SIM_NSID_ALL            UINT32_MAX
 #define SIM_EXPECTED            1u /* work is announced: thread 0 stays awake */
-#define SIM_EXPECTED_OF_ALL     2u /* and wakes all other threads */
+#define SIM_EXPECTED_OF_ALL     2u /* and thread 0 wakes all other threads */
 #define SIM_CACHE_LINE          64
-/* Code of every command; of some commands, out of line; of errors. */
+/*
+ * Attributes of code that every command runs, of code for some commands, and of
+ * error paths.
+ */
 #define SIM_HOT   inline __attribute__((always_inline))
 #define SIM_APART __attribute__((noinline))
 #define SIM_RARE  __attribute__((noinline, cold))
 
-/* Contents of LBAs as of the last flush, for those written since (volatile cache, undo form). */
+/*
+ * Contents as of the last flush of the LBAs written since then, which form the
+ * volatile cache.
+ */
 struct sim_undo {
-    uint64_t *lba; /* open addressing; UINT64_MAX: free */
+    uint64_t *lba; /* open addressing; UINT64_MAX in a free entry */
     unsigned char *data;
     size_t cap, n;
 };
 
 struct sim_ns {
     pthread_mutex_t lock; /* protects undo */
-    unsigned char *base;  /* NULL: null media */
-    /* The thread of admin commands increases both; an LBA that a thread sees is mapped. */
+    unsigned char *base;  /* NULL for null media */
+    /*
+     * Only the thread of admin commands changes both, and only upwards. An LBA
+     * that a thread sees is mapped.
+     */
     _Atomic uint64_t lbas;
     _Atomic size_t len; /* whole pages */
-    size_t mapped;      /* more than len: room for growth, where the file does not reach yet */
-    int fd;             /* -1: none */
+    size_t mapped;      /* more than len: the mapping has room for growth */
+    int fd;             /* -1 without a file */
     uint32_t lba_size;
     unsigned lba_shift;
     bool read_only, null_media, is_file, track, pinned;
@@ -80,54 +89,54 @@ struct sim_ns {
 };
 
 struct sim_cq {
-    _Alignas(SIM_CACHE_LINE) unsigned char *ring; /* NULL: does not exist */
+    _Alignas(SIM_CACHE_LINE) unsigned char *ring; /* NULL if the queue does not exist */
     _Atomic uint32_t *doorbell;
     uint64_t iova;
     uint32_t size, head, tail, seen;
     uint16_t id;
     uint16_t phase;
-    unsigned users; /* number of SQs with this CQ */
-    bool kept;      /* outlived CC.EN = 0 (keeps_queues): exists until it is deleted */
+    unsigned users; /* number of SQs that use this CQ */
+    bool kept;      /* kept after CC.EN = 0 (keeps_queues) until it is deleted */
 };
 
 struct sim_sq {
-    _Alignas(SIM_CACHE_LINE) const unsigned char *ring; /* NULL: does not exist */
+    _Alignas(SIM_CACHE_LINE) const unsigned char *ring; /* NULL if the queue does not exist */
     _Atomic uint32_t *doorbell;
     struct sim_cq *cq;
     uint64_t *cids; /* bitmap of identifiers in flight */
     _Atomic uint64_t submitted;
     uint32_t size, head, tail, seen;
-    uint32_t reported; /* head in the last completion posted */
-    uint32_t last;     /* its CID and 1 << 16; 0: none was posted */
+    uint32_t reported; /* head in the last posted completion */
+    uint32_t last;     /* CID of that completion | 1 << 16; 0: none was posted */
     uint16_t id;
-    bool deleting;     /* no fetches any more */
-    bool kept;         /* as of a CQ */
-    _Atomic bool lent; /* its owner calls for each command, to execute it: sim_lent.c */
+    bool deleting;     /* no more fetches */
+    bool kept;         /* see sim_cq */
+    _Atomic bool lent; /* its owner executes its commands: sim_lent.c */
     uint64_t iova;
 };
 
 enum sim_cmd_state { SIM_CMD_FREE, SIM_CMD_HELD, SIM_CMD_LOST, SIM_CMD_MOVING, SIM_CMD_DONE };
 
-/* A command, from fetch to completion. */
+/* A command, from its fetch to its completion. */
 struct sim_cmd {
     _Alignas(SIM_CACHE_LINE) struct nvme_sqe sqe;
     struct sim_sq *sq;
     uint32_t next; /* list link */
     uint16_t status;
     uint8_t state; /* enum sim_cmd_state */
-    bool decided;  /* complete with status, without moving data */
+    bool decided;  /* completes with status, without moving data */
     bool corrupt;
-    bool dead;           /* the queue was deleted: no completion is posted */
+    bool dead;           /* the queue was deleted, so no completion is posted */
     bool queued;         /* all its copies have been submitted */
-    unsigned subs;       /* number of submissions with copies of it */
+    unsigned subs;       /* number of submissions that contain its copies */
     uint64_t due, order; /* heap key */
-    uint64_t flush;      /* with due == SIM_NEVER: number of the sync it waits for */
+    uint64_t flush;      /* with due == SIM_NEVER: number of the awaited sync */
 };
 #define SIM_NEVER UINT64_MAX
 static_assert(sizeof(struct sim_cmd) == 2 * SIM_CACHE_LINE, "a command is two lines");
 
 struct sim_span {
-    unsigned char *host; /* NULL: device memory */
+    unsigned char *host; /* NULL for device memory */
     uint64_t device;
     size_t len;
     uint64_t mapping; /* IOVA of the mapping */
@@ -151,13 +160,13 @@ struct sim_thread {
     pthread_t pthread;
     bool started;
 
-    /* Under lock, held by this thread or by a pause. */
-    struct sim_sq **sqs; /* owned */
+    /* Protected by lock, which this thread or a pause holds. */
+    struct sim_sq **sqs; /* queues that the thread owns */
     unsigned n_sqs, turn;
     size_t last_mapping; /* index of the last lookup's result */
     uint64_t rng, order;
     struct sim_cmd *commands;
-    struct sim_cmd **free; /* a stack: taking one loads no other one */
+    struct sim_cmd **free; /* a stack, so that taking a record loads no other one */
     unsigned free_commands;
     uint32_t *heap; /* of held commands */
     unsigned n_heap;
@@ -170,12 +179,16 @@ struct sim_thread {
     struct sim_counters count;
     _Atomic unsigned moving; /* commands with copies in flight; stored under lock */
     unsigned rounds, sweeps;
-    unsigned spins; /* rounds without work since the last work, or 0 after a sleep; used by the
-                       thread only */
+    /*
+     * Rounds without work since the last work, or 0 after a sleep. Used only by
+     * the thread itself.
+     */
+    unsigned spins;
 
     _Alignas(SIM_CACHE_LINE) _Atomic uint32_t parked; /* futex: 1 while asleep */
     _Atomic bool stop;
-    _Atomic bool left; /* by a thread of the driver (sim_lent.c): work; stored under lock */
+    /* A thread of the driver (sim_lent.c) has left work. Stored under lock. */
+    _Atomic bool left;
 };
 
 struct sim_fault_state {
@@ -184,14 +197,17 @@ struct sim_fault_state {
 };
 
 struct sim_flusher {
-    pthread_mutex_t syncing; /* held from a sync until its failure is stored: the kernel reports a
-                                failure once */
-    pthread_mutex_t lock;    /* protects asked and stop */
+    /*
+     * Held from a sync until its failure is stored, since the kernel reports a
+     * failure once.
+     */
+    pthread_mutex_t syncing;
+    pthread_mutex_t lock; /* protects asked and stop */
     pthread_cond_t wake;
     uint64_t asked;
     bool stop, started;
     pthread_t thread;
-    _Atomic uint64_t done; /* number of the last sync attempted */
+    _Atomic uint64_t done; /* number of the last attempted sync */
     _Atomic bool failed;   /* a sync has failed; stored before done */
 };
 
@@ -204,8 +220,8 @@ struct sim {
     struct sim_thread *threads;
     unsigned n_threads;
     unsigned spin_us;
-    _Atomic unsigned
-        silent_holders; /* number of holders of queues that cannot kick: see sim_keep_polling() */
+    /* Number of holders of queues that cannot kick: see sim_keep_polling(). */
+    _Atomic unsigned silent_holders;
 
     pthread_mutex_t reg_lock; /* registers */
     uint64_t asq, acq;
@@ -213,21 +229,24 @@ struct sim {
     uint32_t shst;
     _Atomic uint32_t cc;
     uint64_t ready_at;
-    _Atomic bool stuck; /* CSTS.RDY is stuck_rdy and ignores CC; written with reg_lock held */
+    _Atomic bool stuck; /* CSTS.RDY is stuck_rdy and ignores CC; under reg_lock */
     uint32_t stuck_rdy; /* NVME_CSTS_RDY or 0 */
     struct sim_transport *transport;
 
-    pthread_mutex_t map_lock; /* serialises map() and unmap(); protects DMA engine and pins */
-    const struct sim_dma_engine *offered;    /* by sim_set_dma_engine() */
-    const struct sim_dma_engine *dma_engine; /* in use: there are device mappings */
+    /*
+     * Serialises map() and unmap(), and protects the DMA engine and the pins.
+     */
+    pthread_mutex_t map_lock;
+    const struct sim_dma_engine *offered;    /* set by sim_set_dma_engine() */
+    const struct sim_dma_engine *dma_engine; /* the engine of the existing device mappings */
     unsigned device_mappings;
-    pthread_mutex_t
-        channel_locks[SIM_MAX_THREADS]; /* used if there are more threads than channels */
+    /* Used if there are more threads than channels. */
+    pthread_mutex_t channel_locks[SIM_MAX_THREADS];
 
     pthread_mutex_t gate_lock;
-    _Atomic bool gate; /* a pause is requested: no thread starts a round */
+    _Atomic bool gate; /* a pause is requested, so no thread starts a round */
 
-    /* Changes while paused; read under any thread's lock. */
+    /* These change only during a pause and are read under any thread's lock. */
     struct sim_iova_table iova;
     struct sim_sq *sqs; /* [0] is the admin queue */
     struct sim_cq *cqs;
@@ -235,22 +254,22 @@ struct sim {
     unsigned aers;
     struct sim_span *admin_spans;
     _Atomic bool running;
-    _Atomic bool
-        stalled; /* an unmap() has exceeded its wait for copies, and none has ended since */
+    /* An unmap() has exceeded its wait for copies, and none has ended since. */
+    _Atomic bool stalled;
     bool wce;
-    uint64_t delete_deadline; /* of the queue deletion that waits for copies */
-    uint64_t admin_due;       /* due time of the first delayed admin command; UINT64_MAX: none */
+    uint64_t delete_deadline; /* deadline of a queue deletion that waits for copies */
+    uint64_t admin_due;       /* due time of the first delayed admin command, or UINT64_MAX */
     struct sim_fault_state faults[SIM_MAX_FAULTS];
     unsigned n_faults;
-    bool delays; /* latency, bandwidth or reordering configured */
+    bool delays; /* latency, bandwidth or reordering is configured */
 
     _Atomic uint32_t *doorbells;
     size_t doorbells_len;
     int doorbells_fd;
-    _Atomic uint32_t *seen; /* by doorbell word: last value seen */
-    _Atomic uint8_t
-        *owner; /* by 2 * queue id + (1 for a CQ): number of the thread that serves the queue */
-    _Atomic unsigned top_queue; /* highest id of a queue that exists */
+    _Atomic uint32_t *seen; /* last value seen, by doorbell word */
+    /* Number of the thread that serves a queue, by 2 * id + (1 for a CQ). */
+    _Atomic uint8_t *owner;
+    _Atomic unsigned top_queue; /* highest id of an existing queue */
     struct sim_flusher flusher;
     _Atomic bool halted;         /* CSTS.CFS */
     _Atomic bool gone;           /* power cut or removed: registers read all-ones */
@@ -295,7 +314,10 @@ void sim_pass_gate(struct sim *s);
 void sim_wake(struct sim_thread *th);
 void sim_wake_all(struct sim *s);
 bool sim_drained(struct sim *s);
-/* Waits until no copy is in flight; threads not paused. 0 or -ETIMEDOUT. */
+/*
+ * Waits until no copy is in flight. The threads are not paused. Returns 0 or
+ * -ETIMEDOUT.
+ */
 int sim_drain(struct sim *s);
 static inline uint64_t sim_random(uint64_t *state)
 {
@@ -307,7 +329,10 @@ static inline uint64_t sim_random(uint64_t *state)
 }
 static inline void sim_count(_Atomic uint64_t *c, uint64_t n)
 {
-    /* Written under the lock of the owning thread; a reader needs an untorn value only. */
+    /*
+     * Written under the lock of the owning thread; a reader only needs an
+     * untorn value.
+     */
     uint64_t v = atomic_load_explicit(c, memory_order_relaxed);
     atomic_store_explicit(c, v + n, memory_order_relaxed);
 }
@@ -321,10 +346,11 @@ uint32_t sim_reg_read32(struct nvme_transport *t, uint32_t offset);
 uint64_t sim_reg_read64(struct nvme_transport *t, uint32_t offset);
 void sim_reg_write32(struct nvme_transport *t, uint32_t offset, uint32_t value);
 void sim_reg_write64(struct nvme_transport *t, uint32_t offset, uint64_t value);
-/* Under reg_lock: clears CC.EN. */
+/* Clears CC.EN. Called with reg_lock held. */
 void sim_disable(struct sim *s);
-void sim_keep_queues(struct sim *s, bool keep); /* before clearing; threads must be paused */
-/* The threads must be paused. Deletes all queues and drops all commands. */
+void sim_keep_queues(struct sim *s,
+                     bool keep); /* called before clearing, with the threads paused */
+/* Deletes all queues and drops all commands. The threads must be paused. */
 void sim_controller_stop(struct sim *s);
 
 /* sim_event.c */
@@ -337,8 +363,8 @@ int sim_unmap(struct nvme_transport *t, uint64_t iova);
 void sim_unmap_all(struct sim *s);
 
 /*
- * The mapping that contains [iova, iova + len), or NULL. *hint is the index of
- * the last result.
+ * Returns the mapping that contains [iova, iova + len), or NULL. *hint is the
+ * index of the last result.
  */
 static inline const struct sim_mapping *sim_lookup(const struct sim *s, size_t *hint, uint64_t iova,
                                                    size_t len)
@@ -353,19 +379,24 @@ static inline const struct sim_mapping *sim_lookup(const struct sim *s, size_t *
     uint64_t offset = iova - m->iova;
     return m->dying || offset >= m->len || len > m->len - offset ? NULL : m;
 }
-/* Address of host memory; NULL for device memory and unmapped addresses. */
+/*
+ * Returns the address of host memory, or NULL for device memory and unmapped
+ * addresses.
+ */
 unsigned char *sim_host_at(struct sim_thread *th, uint64_t iova, size_t len);
 
 /*
- * sim_queue.c: sim_sq_peek() loads the doorbells, sim_sq_poll() fetches what it
- * has seen.
+ * sim_queue.c: sim_sq_peek() loads the doorbells, and sim_sq_poll() fetches the
+ * commands that it has seen.
  */
 bool sim_sq_poll(struct sim_thread *th, struct sim_sq *sq);
 bool sim_sq_has_new(struct sim_sq *sq);
 void sim_sq_peek(struct sim_thread *th, struct sim_sq *sq);
-/* Posts the completions that waited for room in their CQ, as far as there is room. */
+/*
+ * Posts completions that waited for room in their CQ, as far as there is room.
+ */
 bool sim_cq_post_waiting(struct sim_thread *th);
-/* Number of ring entries from one index to another. */
+/* Returns the number of ring entries from one index to another. */
 static inline uint32_t sim_distance(uint32_t from, uint32_t to, uint32_t size)
 {
     return to >= from ? to - from : to + size - from;
@@ -408,8 +439,8 @@ size_t sim_doorbell_word(const struct sim *s, unsigned qid, bool cq);
 /* sim_hold.c */
 void sim_commands_reset(struct sim_thread *th);
 /*
- * A held command outside the heap; the caller sets its SQE. Precondition: a
- * free record.
+ * Returns a held command that is not in the heap. The caller sets its SQE.
+ * Precondition: there is a free record.
  */
 static inline struct sim_cmd *sim_command_take(struct sim_thread *th, struct sim_sq *sq)
 {
@@ -428,8 +459,8 @@ static inline void sim_command_free(struct sim_thread *th, struct sim_cmd *cmd)
     th->free[th->free_commands++] = cmd;
 }
 /*
- * Posts the CQE of a command and frees its record. Precondition: room in
- * the CQ.
+ * Posts the CQE of a command and frees its record. Precondition: the CQ has
+ * room.
  */
 static inline void sim_complete(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status)
 {
@@ -438,15 +469,18 @@ static inline void sim_complete(struct sim_thread *th, struct sim_cmd *cmd, uint
 }
 void sim_hold(struct sim_thread *th, struct sim_cmd *cmd, uint64_t due);
 SIM_RARE void sim_wait_for_room(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status);
-/* The first held command, off the heap, if it is due at `now`; NULL: none is. */
+/*
+ * Removes the first held command from the heap and returns it if it is due at
+ * `now`. Otherwise returns NULL.
+ */
 struct sim_cmd *sim_held_take(struct sim_thread *th, uint64_t now);
 /*
- * Completes the commands that wait for a sync up to number `flush`. False:
- * there were none.
+ * Completes the commands that wait for a sync up to number `flush`. Returns
+ * false if there were none.
  */
 bool sim_held_flushed(struct sim_thread *th, uint64_t flush, uint16_t status);
 uint64_t sim_due(struct sim_thread *th, const struct nvme_sqe *sqe, uint64_t now);
-/* All threads paused: completes a held or lost command. */
+/* Completes a held or lost command. All threads must be paused. */
 bool sim_abort(struct sim *s, uint16_t sqid, uint16_t cid, uint16_t status);
 void sim_abort_queue(struct sim *s, struct sim_sq *sq, uint16_t status);
 unsigned sim_queue_moving(struct sim *s, const struct sim_sq *sq);
@@ -455,17 +489,20 @@ void sim_forget_all(struct sim_thread *th);
 /* sim_admin.c */
 bool sim_admin_run(struct sim *s);
 
-/* sim_io.c. Instead of a status: the DMA engine or the flusher has the command. */
+/*
+ * In place of a status: the DMA engine or the flusher has the command
+ * (sim_io.c).
+ */
 #define SIM_MOVING 0xffffu
 /* Runs one I/O command. Returns its status, or SIM_MOVING. */
 uint16_t sim_io_run(struct sim_thread *th, struct sim_cmd *cmd);
 /*
- * Runs the held commands that are due; *next_due is set where some are left.
- * False: none was due.
+ * Runs the held commands that are due, and sets *next_due if some are left.
+ * Returns false if none was due.
  */
 bool sim_io_run_held(struct sim_thread *th, uint64_t *next_due);
 /*
- * Runs commands fetched from one queue. Precondition: room for their
+ * Runs commands fetched from one queue. Precondition: there is room for their
  * completions.
  */
 void sim_io_arrive(struct sim_thread *th, struct sim_cmd *const *cmds, unsigned n);
@@ -474,8 +511,8 @@ static inline struct sim_ns *sim_ns_get(struct sim *s, uint32_t nsid)
     return nsid >= 1 && nsid <= s->cfg.namespaces ? &s->ns[nsid - 1] : NULL;
 }
 /*
- * Bytes of data of the command; 0 for a command without data or with an invalid
- * namespace.
+ * Returns the bytes of data of the command, which are 0 for a command without
+ * data or with an invalid namespace.
  */
 size_t sim_data_bytes(struct sim *s, const struct nvme_sqe *sqe);
 static inline uint64_t sim_slba(const struct nvme_sqe *sqe)
@@ -488,14 +525,15 @@ static inline uint32_t sim_nlb(const struct nvme_sqe *sqe)
 }
 
 /*
- * sim_dptr.c: fills th->spans. Returns a status; reports events unless quiet.
+ * sim_dptr.c: fills in th->spans. Returns a status, and reports events unless
+ * quiet.
  */
 uint16_t sim_spans(struct sim_thread *th, const struct nvme_sqe *sqe, size_t len);
-/* True if data or lists of the command lie in the mapping. */
+/* Returns true if data or lists of the command lie in the mapping. */
 bool sim_command_reaches(struct sim_thread *th, const struct sim_cmd *cmd,
                          const struct sim_mapping *m);
 
-/* Writes are in the volatile cache until a flush. */
+/* Returns whether writes are in the volatile cache until a flush. */
 static inline bool sim_is_cached(const struct sim_thread *th, const struct sim_ns *ns)
 {
     return ns->track && th->s->wce;
@@ -510,23 +548,29 @@ static inline bool sim_syncs(const struct sim *s)
 }
 
 /*
- * sim_copy.c: false if the media cannot be accessed. Precondition:
- * sim_copy_guard().
+ * sim_copy.c: return false if the media cannot be accessed. Precondition:
+ * sim_copy_guard() was called.
  */
 void sim_copy_guard(void);
 bool sim_copy_to_target(void *target, const void *media, size_t len);
 bool sim_copy_from_target(void *media, const void *target, size_t len);
 
 /* sim_flush.c */
-/* Syncs and waits: shutdown, or the cache is disabled. Returns a status. */
+/*
+ * Syncs and waits, for a shutdown or when the cache is disabled. Returns a
+ * status.
+ */
 uint16_t sim_flush_now(struct sim *s);
 int sim_flusher_start(struct sim *s);
 void sim_flusher_stop(struct sim *s);
-/* Holds the command until the contents of the media are durable. SIM_MOVING. */
+/*
+ * Holds the command until the contents of the media are durable. Returns
+ * SIM_MOVING.
+ */
 uint16_t sim_flush_wait(struct sim_thread *th, struct sim_cmd *cmd);
 /*
- * Ends a write whose data is on the media: NVME_OK, or SIM_MOVING until it is
- * durable.
+ * Ends a write whose data is on the media. Returns NVME_OK, or SIM_MOVING until
+ * the data is durable.
  */
 uint16_t sim_flush_write(struct sim_thread *th, struct sim_cmd *cmd, struct sim_ns *ns);
 /* Completes the commands whose sync has ended. */
@@ -540,30 +584,36 @@ void sim_cache_flush(struct sim_ns *ns);
 void sim_cache_power_cut(struct sim_ns *ns, uint64_t *rng);
 void sim_cache_free(struct sim_ns *ns);
 
-/* sim_fault.c: the first rule that fires, or NULL. */
+/* sim_fault.c: returns the first rule that fires, or NULL. */
 const struct sim_fault *sim_fault_match(struct sim *s, const struct sim_sq *sq,
                                         const struct nvme_sqe *sqe);
 void sim_hang(struct sim *s, uint64_t ns);
-/* True if the time of a hang has not passed. */
+/* Returns true if the time of a hang has not passed. */
 bool sim_still_hung(struct sim *s);
 static inline bool sim_hung(struct sim *s)
 {
     return atomic_load_explicit(&s->hung_until, memory_order_relaxed) && sim_still_hung(s);
 }
-/* True if fetched commands are never executed: halted or gone. */
+/*
+ * Returns true if fetched commands are never executed, because the controller
+ * is halted or gone.
+ */
 static inline bool sim_dead(struct sim *s)
 {
     return atomic_load_explicit(&s->halted, memory_order_relaxed) ||
            atomic_load_explicit(&s->gone, memory_order_relaxed);
 }
-/* True if no command is executed now: halted, gone or hung. */
+/*
+ * Returns true if no command is executed now, because the controller is halted,
+ * gone or hung.
+ */
 static inline bool sim_idle(struct sim *s)
 {
     return sim_dead(s) || sim_hung(s);
 }
 
 /*
- * Posts the CQE now or when the CQ has room. idle: the caller's result of
+ * Posts the CQE now, or when the CQ has room. `idle` is the caller's result of
  * sim_idle().
  */
 static SIM_HOT void sim_finish_knowing(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status,
@@ -589,7 +639,7 @@ static SIM_HOT void sim_finish(struct sim_thread *th, struct sim_cmd *cmd, uint1
  */
 int sim_dma_engine_attach(struct sim *s);
 void sim_dma_engine_detach(struct sim *s);
-/* Starts the copies of a read or write; th->spans is its data. */
+/* Starts the copies of a read or write, whose data is in th->spans. */
 void sim_move_start(struct sim_thread *th, struct sim_cmd *cmd, const struct sim_ns *ns);
 /* Polls the DMA engine; sim_move_work() completes the commands. */
 void sim_move_poll(struct sim_thread *th);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* I/O commands: checking, and moving data between media and memory. NVM command set 3.2. */
+/*
+ * Checks I/O commands and moves data between media and memory. NVM command set
+ * 3.2.
+ */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +11,7 @@
 #include "sim/sim_move.h"
 
 /*
- * Supported bits of CDW12; protection information and directives are not
+ * Supported bits of CDW12. Protection information and directives are not
  * supported.
  */
 #define RW_CDW12_VALID (0xffffu | NVME_RW_FUA | 1u << 31)
@@ -25,8 +28,8 @@ static SIM_RARE uint16_t flagged(struct sim_thread *th, enum sim_event e, const 
 }
 
 /*
- * Reserved fields common to all commands, ORed: 0 if they are clear. Flags and
- * opcodes have further ones.
+ * Returns the OR of the reserved fields that all commands have, which is 0 if
+ * they are clear. Flags and opcodes reserve further ones.
  */
 static inline uint64_t reserved_of_all(const struct nvme_sqe *q)
 {
@@ -62,7 +65,7 @@ static bool in_range(const struct sim_ns *ns, uint64_t lba, uint64_t lbas)
     return lba <= ns->lbas && lbas <= ns->lbas - lba;
 }
 
-/* Checks common to READ, WRITE and WRITE ZEROES. */
+/* Makes the checks common to READ, WRITE and WRITE ZEROES. */
 static inline uint16_t check_range(struct sim_thread *th, const struct sim_cmd *cmd,
                                    const struct sim_ns *ns)
 {
@@ -175,7 +178,7 @@ static uint16_t write_zeroes(struct sim_thread *th, struct sim_cmd *cmd, struct 
     return st == NVME_OK ? sim_flush_write(th, cmd, ns) : st;
 }
 
-/* The list of ranges is copied: it must not change between check and use. */
+/* Copies the list of ranges, which must not change between check and use. */
 static uint16_t fetch_ranges(struct sim_thread *th, const struct nvme_sqe *q,
                              struct nvme_dsm_range *ranges)
 {
@@ -204,7 +207,7 @@ static uint16_t dataset_management(struct sim_thread *th, const struct sim_cmd *
     if (st == NVME_OK && ns->read_only)
         st = SIM_ERR_WRITE_PROTECTED;
     if (!(cmd->sqe.cdw11 & NVME_DSM_DEALLOCATE))
-        return st; /* hints only */
+        return st; /* other attributes are only hints */
     for (unsigned i = 0; st == NVME_OK && i < n; i++)
         st = zero_range(th, ns, ranges[i].slba, ranges[i].lbas);
     return st;
@@ -317,10 +320,10 @@ static void arrive_faulty(struct sim_thread *th, struct sim_cmd *cmd, const stru
 }
 
 /*
- * The short path: reads of one span of device memory within one page, from
- * pinned media. Commands of a batch usually have one namespace and one mapping
- * in common; values that follow from these two are computed once. All other
- * commands, and all errors, take sim_io_run().
+ * The short path handles reads of one span of device memory within one page,
+ * from pinned media. Commands of a batch usually have one namespace and one
+ * mapping in common; values that depend on these two are computed once. All
+ * other commands, and all errors, take sim_io_run().
  */
 struct plain {
     uint64_t head; /* first qword of such an SQE, without the CID */
@@ -329,8 +332,9 @@ struct plain {
     uint64_t lbas;
     unsigned lba_shift;
     struct sim_sub *sub;
-    unsigned room;  /* free copies in the submission; 0: the struct is invalid */
-    unsigned reads; /* reads queued, and their bytes; counted together */
+    unsigned room; /* free copies in the submission; 0 if the struct is invalid */
+    /* Reads queued and their bytes, which are counted together. */
+    unsigned reads;
     uint64_t bytes;
 };
 
@@ -349,8 +353,8 @@ static inline uint64_t word(const struct nvme_sqe *q, unsigned i)
 }
 
 /*
- * Computes the values for commands like this one. False: not for the short
- * path.
+ * Computes the values for commands like this one. Returns false if it cannot
+ * take the short path.
  */
 static bool aim(struct sim_thread *th, struct plain *p, const struct nvme_sqe *q)
 {
@@ -378,7 +382,10 @@ static bool aim(struct sim_thread *th, struct plain *p, const struct nvme_sqe *q
     return true;
 }
 
-/* False, without effect, if the command does not match the values of aim(). */
+/*
+ * Returns false, without effect, if the command does not match the values of
+ * aim().
+ */
 static SIM_HOT bool read_plainly(struct plain *p, struct sim_cmd *cmd)
 {
     const struct nvme_sqe *q = &cmd->sqe;
@@ -389,8 +396,8 @@ static SIM_HOT bool read_plainly(struct plain *p, struct sim_cmd *cmd)
                    (offset & 3);
 
     /*
-     * Mappings are whole pages: the mapping contains the page of any byte in
-     * it.
+     * Mappings are whole pages, so the mapping contains the whole page of any
+     * byte in it.
      */
     if (!p->room || odd || offset >= p->len || lba > p->lbas || lbas > p->lbas - lba ||
         (offset & (NVME_PAGE_SIZE - 1)) + bytes > NVME_PAGE_SIZE)
@@ -430,14 +437,14 @@ static void arrive_one(struct sim_thread *th, struct sim_cmd *cmd, uint64_t now)
 {
     struct sim *s = th->s;
 
-    if (sim_dead(s)) { /* set by a command of the same batch: this one is lost */
+    if (sim_dead(s)) { /* a command of the same batch has stopped the controller */
         sim_command_free(th, cmd);
         return;
     }
     const struct sim_fault *f = s->n_faults ? sim_fault_match(s, cmd->sq, &cmd->sqe) : NULL;
-    if (f) /* a rule that fired takes effect on a hung controller as well */
+    if (f) /* a rule that fired affects a hung controller as well */
         arrive_faulty(th, cmd, f, now);
-    else if (sim_hung(s)) /* set by a command of the same batch */
+    else if (sim_hung(s)) /* a command of the same batch has hung the controller */
         sim_hold(th, cmd, now);
     else if (s->delays)
         sim_hold(th, cmd, sim_due(th, &cmd->sqe, now));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Table of mappings. */
+/* Implements the table of mappings. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

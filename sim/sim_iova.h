@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * IOVA space of the controller: a sorted table of mappings with guard gaps. It
- * changes only while all threads are paused.
+ * The IOVA space of the controller is a sorted table of mappings with guard
+ * gaps. It changes only while all threads are paused.
  */
 #ifndef SIM_SIM_IOVA_H
 #define SIM_SIM_IOVA_H
@@ -18,26 +18,29 @@
 struct sim_mapping {
     uint64_t iova;
     size_t len;
-    unsigned char *host; /* NULL: device memory */
+    unsigned char *host; /* NULL for device memory */
     uint64_t device;
-    bool dying; /* unmap() waits for copies: no new ones start */
+    bool dying; /* unmap() waits for copies, and no new ones start */
 };
 
 struct sim_iova_table {
     struct sim_mapping *at; /* sorted by iova */
     size_t n, cap;
-    uint64_t next; /* never reused, so that a stale address is detected */
+    uint64_t next; /* never reused, so that stale addresses are detected */
 };
 
-/* Adds mem at an address returned in *iova, or at a given one: -ENOSPC, -EEXIST, -ENOMEM. */
+/*
+ * Add mem at an address returned in *iova, or at a given one. Return -ENOSPC,
+ * -EEXIST or -ENOMEM.
+ */
 int sim_iova_add(struct sim_iova_table *t, const struct nvme_mem *mem, uint64_t *iova);
 int sim_iova_add_at(struct sim_iova_table *t, const struct nvme_mem *mem, uint64_t iova);
-/* The mapping that starts at iova, or NULL. */
+/* Returns the mapping that starts at iova, or NULL. */
 struct sim_mapping *sim_iova_find(const struct sim_iova_table *t, uint64_t iova);
-void sim_iova_remove(struct sim_iova_table *t, uint64_t iova); /* it exists */
+void sim_iova_remove(struct sim_iova_table *t, uint64_t iova); /* the mapping must exist */
 /*
- * Index of the last mapping that starts at or below iova, or the size of the
- * table.
+ * Returns the index of the last mapping that starts at or below iova, or the
+ * size of the table if there is none.
  */
 size_t sim_mapping_below(const struct sim_iova_table *t, uint64_t iova);
 

@@ -1,18 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Commands that a thread of the driver executes. It would wait for a controller thread, which is
- * asleep: to wake that and to be woken takes longer than a command. It does the part of a round
- * that concerns its queue, under the lock of the controller thread that owns the queue. Commands
+ * Executes commands in a thread of the driver, which would otherwise wait for a
+ * sleeping controller thread: waking it and being woken takes longer than a
+ * command. The driver's thread performs the part of a round that concerns its
+ * queue, under the lock of the controller thread that owns the queue. Commands
  * with a due time and copies by a DMA engine are left to the controller thread.
  */
 #include "sim/sim_lent.h"
 
 #include "sim/sim_internal.h"
 
-/* Until a thread that executes another queue's command has ended it, unless that is a long one. */
+/*
+ * Tries to get the lock, enough for a thread that executes a short command of
+ * another queue to end.
+ */
 #define LOCK_TRIES 256u
 
-/* A controller thread is to continue: it completes commands later. */
+/*
+ * Returns whether the controller thread must continue, since commands complete
+ * later.
+ */
 static bool leaves_work(const struct sim_thread *th, const struct sim_sq *sq)
 {
     bool timed = th->n_heap && th->commands[th->heap[0]].due != SIM_NEVER;
@@ -21,7 +28,7 @@ static bool leaves_work(const struct sim_thread *th, const struct sim_sq *sq)
            atomic_load_explicit(&th->moving, memory_order_relaxed);
 }
 
-/* With the lock of the queue's owner. */
+/* Called with the lock of the queue's owner. */
 static bool run_queue(struct sim_thread *th, struct sim_sq *sq)
 {
     if (!th->s->running || sim_idle(th->s) || !sq->ring)
@@ -33,7 +40,10 @@ static bool run_queue(struct sim_thread *th, struct sim_sq *sq)
     return !leaves_work(th, sq);
 }
 
-/* The owner has seen the last doorbell: it executes the commands. */
+/*
+ * Returns whether the owner has seen the last doorbell and therefore executes
+ * the commands.
+ */
 static bool is_seen(struct sim *s, uint16_t qid)
 {
     size_t w = sim_doorbell_word(s, qid, false);
@@ -48,7 +58,10 @@ static void leave(struct sim_thread *th)
     sim_wake(th);
 }
 
-/* Before the first try: a controller thread that is awake might take each command before it. */
+/*
+ * Called before the first try, since a controller thread that is awake might
+ * otherwise take each command first.
+ */
 static void note_lent(struct sim_sq *sq)
 {
     if (!atomic_load_explicit(&sq->lent, memory_order_relaxed))

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Commands that the thread of the driver which rings a doorbell executes itself. */
+/*
+ * Lets the driver's thread that rings a doorbell execute the commands itself.
+ */
 #ifndef SIM_SIM_LENT_H
 #define SIM_SIM_LENT_H
 

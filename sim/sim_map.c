@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Mapping and unmapping, while commands and copies are in flight. */
+/* Maps and unmaps memory while commands and copies are in flight. */
 #include <errno.h>
 
 #include "sim/sim_internal.h"
 
-/* Maps at *iova, or, if that is 0, at an address returned in *iova. */
+/* Maps at *iova, or at an address returned in *iova if that is 0. */
 static int map(struct nvme_transport *tr, const struct nvme_mem *mem, uint64_t *iova)
 {
     struct sim *s = ((struct sim_transport *)tr)->s;
@@ -41,8 +41,8 @@ int sim_map_at(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t io
 }
 
 /*
- * True if some copies of the command are not queued; at most one such command a
- * thread (th->blocked).
+ * Returns true if some copies of the command are not queued. There is at most
+ * one such command per thread (th->blocked).
  */
 static bool waits_for_room(const struct sim_cmd *cmd)
 {
@@ -50,8 +50,8 @@ static bool waits_for_room(const struct sim_cmd *cmd)
 }
 
 /*
- * Marks commands whose data is not completely copied: they fail when they are
- * due.
+ * Marks commands whose data is not completely copied, so that they fail when
+ * they are due. Returns true if there are any.
  */
 static bool doom_commands(struct sim_thread *th, const struct sim_mapping *m)
 {
@@ -66,7 +66,7 @@ static bool doom_commands(struct sim_thread *th, const struct sim_mapping *m)
         any = true;
         cmd->decided = cmd->state == SIM_CMD_HELD;
         if (waits_for_room(cmd))
-            th->n_spans = 0; /* spans belong to this command; no further copies are queued */
+            th->n_spans = 0; /* no further copies of this command are queued */
         if (cmd->decided || waits_for_room(cmd))
             cmd->status = NVME_ERR_DATA_TRANSFER;
     }
@@ -74,8 +74,9 @@ static bool doom_commands(struct sim_thread *th, const struct sim_mapping *m)
 }
 
 /*
- * The lists of a command whose queue was deleted may be unmapped: such a
- * command counts as reaching every mapping.
+ * Returns whether copies in flight reach the mapping. The lists of a command
+ * whose queue was deleted may be unmapped, so such a command counts as reaching
+ * every mapping.
  */
 static bool copies_reach(struct sim_thread *th, const struct sim_mapping *m)
 {
@@ -94,8 +95,8 @@ static bool ring_inside(uint64_t ring, const struct sim_mapping *m)
 }
 
 /*
- * All threads paused. A queue whose ring is unmapped stops permanently, and so
- * does the controller.
+ * Called with all threads paused. A queue whose ring is unmapped stops
+ * permanently, and so does the controller.
  */
 static bool queue_reaches(struct sim *s, const struct sim_mapping *m)
 {
@@ -112,9 +113,9 @@ static bool queue_reaches(struct sim *s, const struct sim_mapping *m)
 }
 
 /*
- * All threads paused. Reports and fails commands that could still access the
- * mapping. Unmapping is no mistake of a driver that has disabled a controller
- * which does not stop.
+ * Called with all threads paused. Reports and fails commands that could still
+ * access the mapping. Unmapping is not a mistake of a driver that has disabled
+ * a controller which does not stop.
  */
 static void take_out_of_service(struct sim *s, struct sim_mapping *m)
 {
@@ -133,9 +134,9 @@ static void take_out_of_service(struct sim *s, struct sim_mapping *m)
 }
 
 /*
- * Waits for the copies that are in flight; copies of other mappings continue. 0
- * or -ETIMEDOUT. After one timeout no further wait is made until a copy ends: a
- * client may have many buffers.
+ * Waits for the copies in flight; copies of other mappings continue. Returns 0
+ * or -ETIMEDOUT. After a timeout the function does not wait again until a copy
+ * ends, since a client may have many buffers.
  */
 static int wait_for_copies(struct sim *s, uint64_t iova)
 {
@@ -174,7 +175,7 @@ int sim_unmap(struct nvme_transport *tr, uint64_t iova)
     }
     sim_resume(s);
     /*
-     * Host memory is accessed under the locks of threads only; copies to a
+     * Host memory is accessed only under the locks of threads. Copies to a
      * device outlive a round.
      */
     if (rc == 0 && device)

@@ -12,7 +12,7 @@
 #include "sim/sim_internal.h"
 #include "support/file_lock.h"
 
-/* True for a regular file on tmpfs; a device node on tmpfs does not count. */
+/* Returns true for a regular file on tmpfs, but not for a device node on it. */
 static bool is_in_memory(int fd)
 {
     struct statfs fs;
@@ -28,8 +28,8 @@ static int open_image(struct sim_ns *ns, const struct sim_ns_config *cfg, uint64
     if (ns->fd < 0)
         return -errno;
     /*
-     * A shared lock for readers, an exclusive one for a writer: two writers
-     * would corrupt the image.
+     * Readers take a shared lock and a writer an exclusive one, since two
+     * writers would corrupt the image.
      */
     int rc = file_lock(ns->fd, cfg->read_only ? LOCK_SH : LOCK_EX);
     if (rc)
@@ -55,7 +55,9 @@ static int open_memory(struct sim_ns *ns, const struct sim_ns_config *cfg, uint6
     return ftruncate(ns->fd, (off_t)cfg->bytes) == 0 ? 0 : -errno;
 }
 
-/* Address space past the end of a file, into which it may grow. */
+/*
+ * Limits of the address space after the end of a file, into which it may grow.
+ */
 #define ROOM_FACTOR 7u
 #define ROOM_MAX    ((size_t)1 << 40)
 
@@ -173,7 +175,10 @@ uint16_t sim_media_read(const struct sim_ns *ns, uint64_t offset, void *to, size
     return NVME_ERR_UNRECOVERED_READ;
 }
 
-/* Data is lost, and a write would hide that: it would extend the file. */
+/*
+ * Returns whether the file has become shorter. Data is then lost, and a write
+ * would hide that by extending the file.
+ */
 bool sim_media_is_shrunk(const struct sim_ns *ns)
 {
     struct stat st;
@@ -194,7 +199,9 @@ uint16_t sim_media_write(const struct sim_ns *ns, uint64_t offset, const void *f
     return err ? NVME_ERR_WRITE_FAULT : NVME_OK;
 }
 
-/* A hole frees the memory; pinned pages must remain allocated. */
+/*
+ * Punches a hole, which frees the memory. Pinned pages must remain allocated.
+ */
 static bool punch(struct sim_ns *ns, uint64_t offset, uint64_t bytes)
 {
     const uint64_t worth_it = 1 << 20;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Commands on device memory: their copies are batched into submissions to the
- * DMA engine, one channel for each thread. Media that the DMA engine could pin
- * is copied directly; other media is copied through rings of pinned bounce
- * memory, one for each direction, freed in the order of submission.
+ * Executes commands on device memory. Their copies are batched into submissions
+ * to the DMA engine, with one channel for each thread. Media that the DMA
+ * engine could pin is copied directly. Other media is copied through rings of
+ * pinned bounce memory, one for each direction, which is freed in the order of
+ * submission.
  */
 #include <assert.h>
 #include <errno.h>
@@ -13,17 +14,19 @@
 #include "sim/sim_move.h"
 
 #define AHEAD         6u  /* distance of the prefetch */
-#define FLYING_LARGE  2u  /* submissions in flight, of large copies; */
-#define FLYING_SMALL  4u  /* of copies of at most COPY_SMALL; */
-#define FLYING_MOST   16u /* of COPIES_ENOUGH of these or more */
+#define FLYING_LARGE  2u  /* submissions in flight with large copies */
+#define FLYING_SMALL  4u  /* with copies of at most COPY_SMALL */
+#define FLYING_MOST   16u /* with COPIES_ENOUGH or more small copies */
 #define COPIES_ENOUGH 32u
 #define COPY_SMALL    (32u << 10) /* bytes */
 #define MAX_COPIES    4096u
-#define RING_BYTES    (2u << 20) /* bounce memory of a thread and direction */
+#define RING_BYTES    (2u << 20) /* bounce memory per thread and direction */
 #define RING_ALIGN    64u
-#define RING_LEAST    (16u << 10) /* smaller spans of bounce memory are not worth a copy */
+#define RING_LEAST    (16u << 10) /* shorter pieces are not worth a copy */
 
-/* Ends a write whose bytes are on the media. Its status, or SIM_MOVING. */
+/*
+ * Ends a write whose bytes are on the media. Returns its status, or SIM_MOVING.
+ */
 static uint16_t written(struct sim_thread *th, struct sim_cmd *cmd)
 {
     struct sim_ns *ns = sim_ns_get(th->s, cmd->sqe.nsid);
@@ -74,7 +77,10 @@ static SIM_APART void hand_over(struct sim *s, const struct sim_sub *sub, bool o
     }
 }
 
-/* Many commands have been fetched since: this one is no longer in the cache. */
+/*
+ * Prefetches a command, which has left the cache because many commands have
+ * been fetched since.
+ */
 static void prefetch_cmd(const struct sim_cmd *cmd)
 {
     __builtin_prefetch(&cmd->sqe, 1);
@@ -112,8 +118,8 @@ static void sub_done(struct sim_thread *th, struct sim_sub *sub, bool ok)
 }
 
 /*
- * False: another thread uses the channel; this thread continues with other
- * work.
+ * Returns false if another thread uses the channel. This thread then continues
+ * with other work.
  */
 static bool enter_channel(struct sim_move *m)
 {
@@ -150,7 +156,8 @@ static int dma_engine_poll(struct sim_move *m, const struct sim_sub *sub)
 }
 
 /*
- * Submits the filled submission. False: the DMA engine has too many in flight.
+ * Submits the filled submission. Returns false if the DMA engine has too many
+ * in flight.
  */
 static bool send(struct sim_thread *th, bool to_device)
 {
@@ -163,15 +170,16 @@ static bool send(struct sim_thread *th, bool to_device)
     if (rc == -EAGAIN)
         return false;
     m->fill[to_device] = NULL;
-    sub->refused = rc != 0; /* ends in order: bounce memory is freed in order */
+    sub->refused = rc != 0; /* ends in order, since bounce memory is freed in order */
     m->flying[(m->first + m->n_flying++) % SIM_SUBS] = sub;
     return true;
 }
 
 /*
- * The number of submissions in flight from which on this one waits. The DMA
- * engine may execute submissions of small copies concurrently, so more of them
- * are sent; one of few copies waits earlier, because it may get more meanwhile.
+ * Returns the number of submissions in flight from which on this one waits. The
+ * DMA engine may execute submissions of small copies concurrently, so more of
+ * them are sent. One with few copies waits earlier, since more copies may be
+ * added meanwhile.
  */
 static unsigned most_flying(const struct sim_sub *sub)
 {
@@ -181,9 +189,9 @@ static unsigned most_flying(const struct sim_sub *sub)
 }
 
 /*
- * Of large copies one submission is executed, one waits behind it, and the next
- * one is filled meanwhile. Submissions therefore grow with the load, and adjacent
- * copies of one submission are joined.
+ * Of large copies, one submission is executed, a second one waits, and the next
+ * one is filled meanwhile. Submissions therefore grow with the load, and
+ * adjacent copies of one submission are joined.
  */
 void sim_move_submit(struct sim_thread *th)
 {
@@ -195,7 +203,7 @@ void sim_move_submit(struct sim_thread *th)
     }
 }
 
-/* A submission with room for one more copy, or NULL. */
+/* Returns a submission with room for one more copy, or NULL. */
 static struct sim_sub *filling(struct sim_thread *th, bool to_device)
 {
     struct sim_move *m = th->move;
@@ -213,7 +221,10 @@ static struct sim_sub *filling(struct sim_thread *th, bool to_device)
     return sub;
 }
 
-/* Bounce memory for up to *len bytes, contiguous; shortens *len. NULL when there is too little. */
+/*
+ * Allocates contiguous bounce memory for up to *len bytes, and shortens *len.
+ * Returns NULL if there is too little.
+ */
 static unsigned char *ring_take(struct sim_ring *r, size_t *len)
 {
     uint64_t at = r->head % RING_BYTES, to_end = RING_BYTES - at;
@@ -230,8 +241,8 @@ static unsigned char *ring_take(struct sim_ring *r, size_t *len)
 }
 
 /*
- * Bounce memory instead of the media, filled with the bytes of a read; as
- * ring_take().
+ * Allocates bounce memory as ring_take() does, and fills it with the bytes of a
+ * read.
  */
 static unsigned char *bounce(struct sim_thread *th, struct sim_cmd *cmd, struct sim_sub *sub,
                              const unsigned char *media, size_t *len)
@@ -247,7 +258,7 @@ static unsigned char *bounce(struct sim_thread *th, struct sim_cmd *cmd, struct 
     note(cmd, media_read(sim_ns_get(th->s, cmd->sqe.nsid), media, host, *len));
     if (cmd->corrupt) {
         host[sim_random(&th->rng) % *len] ^= 1;
-        cmd->corrupt = false; /* the bit is flipped: the rest is copied unchanged */
+        cmd->corrupt = false; /* the bit is flipped, so the rest is copied unchanged */
     }
     return host;
 }
@@ -265,8 +276,8 @@ static SIM_HOT void add_copy(struct sim_sub *sub, struct sim_cmd *cmd, const str
 }
 
 /*
- * Queues one copy of the first bytes of a span. Returns the number of bytes,
- * 0: no room.
+ * Queues one copy of the first bytes of a span. Returns their number, or 0 if
+ * there is no room.
  */
 static size_t queue_copy(struct sim_thread *th, struct sim_cmd *cmd, bool pinned,
                          const struct sim_span *p, unsigned char *media)
@@ -293,7 +304,7 @@ static size_t host_copy(struct sim_cmd *cmd, const struct sim_ns *ns, const stru
     return p->len;
 }
 
-/* The part of a span behind its first `at` bytes. */
+/* Returns the part of a span after its first `at` bytes. */
 static struct sim_span from(const struct sim_span *p, size_t at)
 {
     return (struct sim_span){.host = p->host ? p->host + at : NULL,
@@ -302,7 +313,10 @@ static struct sim_span from(const struct sim_span *p, size_t at)
                              .mapping = p->mapping};
 }
 
-/* Queues the copies of a command from byte `queued` on. False: no room. */
+/*
+ * Queues the copies of a command from byte `queued` on. Returns false if there
+ * is no room.
+ */
 static SIM_APART bool queue_copies(struct sim_thread *th, struct sim_cmd *cmd,
                                    const struct sim_ns *ns, size_t queued)
 {
@@ -332,8 +346,8 @@ static SIM_APART bool queue_copies(struct sim_thread *th, struct sim_cmd *cmd,
 }
 
 /*
- * Queues all copies if each span is one copy between memory and media and
- * there is room.
+ * Queues all copies if each span is one copy between memory and media and there
+ * is room.
  */
 static SIM_HOT bool queue_straight(struct sim_thread *th, struct sim_cmd *cmd,
                                    const struct sim_ns *ns)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Submissions to the DMA engine. sim_move.c fills them; reads on the short path
+ * Submissions to the DMA engine. sim_move.c fills them. Reads on the short path
  * (sim_io.c) add their copies directly.
  */
 #ifndef SIM_SIM_MOVE_H
@@ -9,11 +9,11 @@
 #include "blockdev/transport.h"
 #include "sim/sim_internal.h"
 
-#define SIM_SUBS 32u /* submissions of a thread, filled or in flight */
+#define SIM_SUBS 32u /* submissions per thread, filled or in flight */
 
 struct sim_copy_ref {
     struct sim_cmd *cmd;
-    void *media; /* of a bounced write: final destination of the bytes */
+    void *media; /* final destination of a bounced write */
 };
 
 struct sim_sub {
@@ -27,12 +27,12 @@ struct sim_sub {
 
 struct sim_ring {
     unsigned char *base;
-    uint64_t head, tail; /* bytes allocated and freed, ever */
+    uint64_t head, tail; /* total bytes allocated and freed */
 };
 
 struct sim_move {
     const struct sim_dma_engine *dma_engine;
-    pthread_mutex_t *channel_lock; /* NULL: the channel belongs to this thread only */
+    pthread_mutex_t *channel_lock; /* NULL if only this thread uses the channel */
     unsigned channel, max_copies;
     struct sim_sub subs[SIM_SUBS];
     struct sim_sub *fill[2]; /* being filled, by to_device */
@@ -40,14 +40,14 @@ struct sim_move {
     unsigned n_free;
     struct sim_sub *flying[SIM_SUBS]; /* FIFO */
     unsigned first, n_flying;
-    unsigned n_ended; /* number of the first ones that sim_move_poll() has seen end */
+    unsigned n_ended; /* number of first ones that sim_move_poll() has seen end */
     struct sim_ring ring[2];
     void *bounce;
     bool pinned;
 
     /*
      * With th->blocked: the command whose copies are being queued, and the
-     * bytes queued.
+     * number of bytes queued.
      */
     struct sim_cmd *cur;
     size_t queued;
@@ -62,8 +62,8 @@ static inline void sim_count_moving(struct sim_thread *th, unsigned change)
 }
 
 /*
- * Region of a copy: one mapping on the device's side, and on the host's side
- * the media of one namespace or the bounce memory.
+ * Returns the region of a copy: one mapping on the device's side, and on the
+ * host's side the media of one namespace or the bounce memory.
  */
 static inline uint64_t sim_region(uint64_t mapping, uint32_t nsid, bool bounced)
 {
@@ -73,12 +73,15 @@ static inline uint64_t sim_region(uint64_t mapping, uint32_t nsid, bool bounced)
 }
 
 /*
- * A submission of copies to the device with room for one more (max_copies);
- * NULL: none at present.
+ * Returns a submission of copies to the device with room for one more
+ * (max_copies), or NULL if there is none at present.
  */
 struct sim_sub *sim_sub_of_reads(struct sim_thread *th);
 
-/* Precondition: room in sub. media: destination of a bounced write. */
+/*
+ * Adds a copy. `media` is the destination of a bounced write. Precondition:
+ * there is room in sub.
+ */
 static SIM_HOT void sim_add_copy(struct sim_sub *sub, struct sim_cmd *cmd, struct sim_copy copy,
                                  void *media)
 {

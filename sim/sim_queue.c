@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Doorbells, fetching submission queue entries, posting completions. */
+/* Polls doorbells, fetches submission queue entries, and posts completions. */
 #include <string.h>
 
 #include "sim/sim_internal.h"
@@ -27,7 +27,8 @@ static void note_seen(struct sim_thread *th, uint16_t qid, bool cq, uint32_t val
 }
 
 /*
- * The entries are in the cache of another core: they arrive during other work.
+ * Prefetches entries, which are in the cache of another core, so that they
+ * arrive during other work.
  */
 static void prefetch_entries(const struct sim_sq *sq, uint32_t from)
 {
@@ -81,8 +82,8 @@ static void head_moved(struct sim_thread *th, struct sim_cq *cq, uint32_t head)
 void sim_sq_peek(struct sim_thread *th, struct sim_sq *sq)
 {
     /*
-     * Acquire: SQEs are visible before the tail; CQ entries are read before the
-     * head moves.
+     * Acquire: SQEs are visible before the tail, and CQ entries are read before
+     * the head moves.
      */
     uint32_t tail = atomic_load_explicit(sq->doorbell, memory_order_acquire);
     uint32_t head = atomic_load_explicit(sq->cq->doorbell, memory_order_acquire);
@@ -148,8 +149,8 @@ bool sim_sq_poll(struct sim_thread *th, struct sim_sq *sq)
     uint32_t head = sq->head;
     sim_count(&th->count.commands, n);
     /*
-     * All CIDs are marked in flight before the first command completes, as the
-     * driver has submitted all of them.
+     * All CIDs are marked as in flight before the first command completes,
+     * since the driver has submitted all of them.
      */
     for (unsigned i = 0; i < n; i++) {
         batch[i] = sim_command_take(th, sq);
@@ -160,7 +161,9 @@ bool sim_sq_poll(struct sim_thread *th, struct sim_sq *sq)
     return n > 0;
 }
 
-/* Doorbell words of no queue: a store to one is a mistake. */
+/*
+ * Checks doorbell words that belong to no queue. A store to one is a mistake.
+ */
 void sim_sweep_doorbells(struct sim_thread *th, size_t from, size_t to, size_t step)
 {
     struct sim *s = th->s;
@@ -180,8 +183,8 @@ void sim_sweep_doorbells(struct sim_thread *th, size_t from, size_t to, size_t s
 }
 
 /*
- * One pass over the commands that wait for room in a CQ; a full CQ does not
- * delay commands of another CQ.
+ * Makes one pass over the commands that wait for room in a CQ. A full CQ does
+ * not delay commands of another CQ.
  */
 bool sim_cq_post_waiting(struct sim_thread *th)
 {

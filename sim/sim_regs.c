@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Registers in BAR0 below the doorbells. BASE section 3.1. */
+/* Implements the registers in BAR0 below the doorbells. BASE section 3.1. */
 #include <string.h>
 
 #include "sim/sim_internal.h"
@@ -14,9 +14,9 @@ static struct sim *of(struct nvme_transport *t)
 
 static uint64_t capabilities(const struct sim *s)
 {
-    uint64_t to =
-        s->cfg.ready_ms / 500 + 4; /* units of 500 ms, with a margin for a loaded machine */
-    uint64_t sets = 1;             /* CSS: NVM */
+    /* CAP.TO has units of 500 ms; there is a margin for a loaded machine. */
+    uint64_t to = s->cfg.ready_ms / 500 + 4;
+    uint64_t sets = 1; /* CSS: NVM */
 
     for (unsigned i = 0; i < s->cfg.namespaces; i++)
         sets |= s->cfg.ns[i].zoned ? NVME_CAP_CSS_SEVERAL : 0;
@@ -217,7 +217,7 @@ static void write_reg32(struct sim *s, uint32_t offset, uint32_t value)
         break;
     case NVME_REG_INTMS:
     case NVME_REG_INTMC:
-        break; /* no interrupts to mask */
+        break; /* there are no interrupts to mask */
     default:
         sim_flag(s, SIM_EV_REG_MISUSE, "write of %#x to register %#x", value, offset);
     }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The tail of an image file: the start of its last whole page. A truncation zeroes it, also one
- * that an extension of the file has followed. A drive whose tail has become zeros without a write
- * of the driver has lost data. A file whose tail is zeros anyway is not watched; in an image that
- * mkfs has formatted whole, the last block is a superblock copy.
+ * The tail of an image file is the start of its last whole page. A truncation
+ * zeroes it, even one that was followed by an extension of the file. A drive
+ * whose tail has become zeros without a write of the driver has lost data. A
+ * file whose tail consists of zeros is not watched. In an image that mkfs has
+ * formatted completely, the last block is a superblock copy.
  */
 #include "sim/sim_tail.h"
 
@@ -20,7 +21,10 @@ static uint64_t tail_at(const struct sim_ns *ns)
     return pages ? (pages - 1) * NVME_PAGE_SIZE : 0;
 }
 
-/* Under the lock. A tail that cannot be read is no news: the file is shorter, or its disk fails. */
+/*
+ * Called with the lock held. A tail that cannot be read is ignored here: the
+ * file is shorter, or its disk fails.
+ */
 static void check_tail(struct sim_ns *ns)
 {
     static const unsigned char zeros[TAIL_BYTES];
@@ -53,7 +57,7 @@ bool sim_tail_begin(struct sim_ns *ns, uint64_t lba, uint64_t lbas)
 
 void sim_tail_end(struct sim_ns *ns)
 {
-    ns->tail.filled = false; /* zeros may be the driver's */
+    ns->tail.filled = false; /* the driver may have written zeros */
     check_tail(ns);
     pthread_mutex_unlock(&ns->tail.lock);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Controller threads: rounds of work, sleep, pauses. */
+/* Runs the controller threads: rounds of work, sleep, and pauses. */
 #include <errno.h>
 #include <linux/futex.h>
 #include <sched.h>
@@ -14,15 +14,15 @@
 #define PARK_WATCH_NS (1000 * 1000ull) /* thread 0, which polls all doorbells */
 #define PARK_LONG_NS  (4000 * 1000ull) /* thread 0 after a long idle time */
 #define LONG_IDLE_NS  (2000 * 1000 * 1000ull)
-#define POLLED_NS     (20 * 1000ull) /* thread 0 with holders that cannot kick */
+#define POLLED_NS     (20 * 1000ull) /* thread 0 if holders cannot kick */
 #define POLLED_SPIN   (10 * 1000 * 1000ull)
 #define POLLED_IDLE   (100 * 1000 * 1000ull) /* idle time after which PARK_FIRST_NS applies */
 #define PARK_MAX_NS   (100 * 1000 * 1000ull) /* other threads, and a disabled controller */
 #define SWEEP_IDLE    64u                    /* rounds */
 #define SWEEP_BUSY    4096u
 #define WATCH_ROUNDS  16u
-#define SPINS_A_LOOK  32u /* rounds without work between two visits of the other work */
-#define SPINS_A_YIELD 64u /* rounds without work between two yields, with spare cores */
+#define SPINS_A_LOOK  32u /* idle rounds between two visits of other work */
+#define SPINS_A_YIELD 64u /* rounds between two yields, with spare cores */
 
 static bool anyone_parked(struct sim *s, unsigned from)
 {
@@ -33,8 +33,8 @@ static bool anyone_parked(struct sim *s, unsigned from)
 }
 
 /*
- * Wakes the owners of changed doorbells. Uses atomics only: any thread may call
- * it.
+ * Wakes the owners of changed doorbells. Uses only atomics, so any thread may
+ * call it.
  */
 static bool wake_owners(struct sim *s)
 {
@@ -84,8 +84,8 @@ void sim_prewake(struct nvme_transport *t, unsigned queues)
 }
 
 /*
- * Doorbell stores of the last holder are processed while they count as those of
- * a holder.
+ * Doorbell stores of the last holder are processed while they still count as
+ * those of a holder.
  */
 void sim_keep_polling(struct nvme_transport *t, int change)
 {
@@ -99,10 +99,10 @@ void sim_keep_polling(struct nvme_transport *t, int change)
 }
 
 /*
- * The latency of a thread that polls a doorbell or the DMA engine is one loop:
- * other work (sweeps, waking of threads) is done every SPINS_A_LOOK rounds and
- * after a sleep. The counter does not depend on work found, so regular work
- * does not make it rarer.
+ * A thread that polls a doorbell or the DMA engine has the latency of one loop.
+ * Other work (sweeps, waking of threads) is therefore done only every
+ * SPINS_A_LOOK rounds and after a sleep. The counter does not depend on the
+ * work found, so regular work does not make it rarer.
  */
 static bool looks_around(const struct sim_thread *th, bool worked)
 {
@@ -118,8 +118,8 @@ static void sweep_a_page(struct sim_thread *th)
 }
 
 /*
- * Checks the words of existing queues while idle, and at times a page of all
- * words: these are 1024 loads.
+ * Checks the words of existing queues while idle, and occasionally a page of
+ * all words, which are 1024 loads.
  */
 static void look_for_strays(struct sim_thread *th, bool idle)
 {
@@ -134,7 +134,7 @@ static void look_for_strays(struct sim_thread *th, bool idle)
 
 /*
  * Each load is a cache miss, so the loads overlap: doorbells arrive while the
- * DMA engine is polled, SQEs while its commands are completed.
+ * DMA engine is polled, and SQEs while its commands are completed.
  */
 static void look(struct sim_thread *th, bool at_queues)
 {
@@ -146,9 +146,9 @@ static void look(struct sim_thread *th, bool at_queues)
 }
 
 /*
- * True: the thread is to stay awake. A command of a lent queue is no reason:
- * awake, the thread would take further ones from their owner, which then waits
- * for it.
+ * Returns true if the thread must stay awake. A command of a lent queue is not
+ * a reason: the thread would take further commands from their owner, which then
+ * waits for it.
  */
 static bool poll_queue(struct sim_thread *th, struct sim_sq *sq)
 {
@@ -197,8 +197,8 @@ static bool round_of_work(struct sim_thread *th, uint64_t *next_due, bool *admin
 }
 
 /*
- * Thread 0: wakes other threads that have work. True: thread 0 stays awake
- * itself.
+ * Called by thread 0. Wakes other threads that have work. Returns true if
+ * thread 0 must stay awake itself.
  */
 static bool wake_others(struct sim *s, bool look)
 {
@@ -226,7 +226,7 @@ static bool locked_round(struct sim_thread *th, uint64_t *next_due)
         bool ran = sim_admin_run(th->s);
         sim_resume(th->s);
         worked |= ran;
-        if (!ran) /* it waits for the other threads */
+        if (!ran) /* waits for the other threads */
             sim_nap();
     }
     if (th->index == 0)
@@ -244,7 +244,7 @@ static bool news_for(struct sim_thread *th)
     if (th->index == 0 && atomic_load(&s->expected)) /* see sim_prewake() */
         return true;
     /*
-     * No round polls doorbells in this state. Enabling the controller wakes all
+     * In this state no round polls doorbells. Enabling the controller wakes all
      * threads, and next_due is the end of a hang.
      */
     if (!atomic_load(&s->running) || sim_idle(s))
@@ -264,7 +264,10 @@ static bool news_for(struct sim_thread *th)
     return false;
 }
 
-/* True: the thread was woken; false: the time has passed. */
+/*
+ * Sleeps. Returns true if the thread was woken, and false if the time has
+ * passed.
+ */
 static bool park(struct sim_thread *th, uint64_t ns)
 {
     struct timespec ts = {.tv_sec = (time_t)(ns / 1000000000u),
@@ -279,7 +282,7 @@ static bool park(struct sim_thread *th, uint64_t ns)
 
 struct rest {
     uint64_t since; /* time of the last work or wake-up */
-    uint64_t ns;    /* the next sleep */
+    uint64_t ns;    /* duration of the next sleep */
 };
 
 static bool keeps_polling(const struct sim_thread *th)
@@ -287,13 +290,13 @@ static bool keeps_polling(const struct sim_thread *th)
     return th->index == 0 && atomic_load_explicit(&th->s->silent_holders, memory_order_relaxed);
 }
 
-/* True if spin_us is that of a machine with spare cores. */
+/* Returns true if the machine has spare cores, as spin_us shows. */
 static bool has_cores_to_spare(const struct sim_thread *th)
 {
     return th->s->spin_us >= SIM_SPIN_US;
 }
 
-/* Polling for long needs a spare core. */
+/* Polls for longer only with a spare core. */
 static uint64_t spin_ns(const struct sim_thread *th)
 {
     return keeps_polling(th) && has_cores_to_spare(th) ? POLLED_SPIN : th->s->spin_us * 1000u;
@@ -314,7 +317,7 @@ static uint64_t longest_sleep(struct sim_thread *th, uint64_t idle_ns)
     return idle_ns < LONG_IDLE_NS ? PARK_WATCH_NS : PARK_LONG_NS;
 }
 
-/* Polls for a while after the last work, then sleeps, longer each time. */
+/* Polls for a while after the last work, and then sleeps, longer each time. */
 static void idle(struct sim_thread *th, struct rest *r, uint64_t next_due)
 {
     uint64_t now = now_ns(), longest = longest_sleep(th, now - r->since);
@@ -334,10 +337,10 @@ static void idle(struct sim_thread *th, struct rest *r, uint64_t next_due)
 }
 
 /*
- * With two processors for each thread, each thread is bound to its share of
- * them. Otherwise the scheduler at times puts two threads that are woken
- * together on one processor, where one waits for milliseconds while processors
- * are idle.
+ * If there are two processors per thread, each thread is bound to its share of
+ * them. Otherwise the scheduler sometimes puts two threads that are woken
+ * together on one processor, where one waits for milliseconds while other
+ * processors are idle.
  */
 static void keep_apart(const struct sim_thread *th)
 {

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Transport of the simulated controller: created, reset from outside, closed.
- */
+/* Creates, resets and closes the transport of the simulated controller. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -13,8 +11,8 @@
 #include "sim/sim_lent.h"
 
 /*
- * Upper bounds: 10 GB of dirty pages at 17 MB/s; a request during a sync waits
- * for the next one as well.
+ * Upper bounds: 10 GB of dirty pages at 17 MB/s. A request during a sync also
+ * waits for the next one.
  */
 #define SYNC_MS    600000u
 #define DURABLE_MS (2 * SYNC_MS)
@@ -25,7 +23,8 @@ static struct sim *of(struct nvme_transport *t)
 }
 
 /*
- * Registers after a function level reset. Threads paused, except at creation.
+ * Sets the registers to their state after a function level reset. The threads
+ * are paused, except at creation.
  */
 static void registers_clear(struct sim *s)
 {
@@ -104,8 +103,8 @@ static const struct nvme_transport_ops transport_ops = {
 };
 
 /*
- * A driver in another process maps the doorbells as well; the seal prevents it
- * from shrinking them. Their offset in the file is that in BAR0.
+ * A driver in another process maps the doorbells as well, and the seal prevents
+ * it from shrinking them. They have the same offset in the file as in BAR0.
  */
 static int make_doorbells(struct sim *s, int fd)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory of the client, mapped for the controller. */
+/* Maps memory of the client for the controller. */
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -13,20 +13,20 @@
 #include "sim/sim.h"
 
 /*
- * Written by the serving thread only; the handler, on any thread, reads host
+ * Written only by the serving thread. The handler, on any thread, reads host
  * and size.
  */
 static struct {
     uint64_t iova;
-    _Atomic uintptr_t host; /* 0: free */
+    _Atomic uintptr_t host; /* 0 in a free entry */
     _Atomic size_t size;
 } table[DMA_MAX_MAPS];
 
 static int torn = -1; /* eventfd */
 
 /*
- * Async-signal-safe: atomics and system calls. The mapping of the file is
- * replaced by zeros at the same addresses.
+ * Replaces the mapping of the file by zeros at the same addresses. It is
+ * async-signal-safe, since it uses only atomics and system calls.
  */
 static bool patch(uintptr_t at)
 {
@@ -48,10 +48,12 @@ static void on_sigbus(int sig, siginfo_t *info, void *context)
     int saved = errno;
 
     (void)context;
+    /*
+     * An access to other memory than the client's is repeated and kills the
+     * process.
+     */
     if (!patch((uintptr_t)info->si_addr) || write(torn, &one, sizeof(one)) < 0)
-        signal(
-            sig,
-            SIG_DFL); /* not memory of the client: the access is repeated and kills the process */
+        signal(sig, SIG_DFL);
     errno = saved;
 }
 
@@ -127,8 +129,8 @@ int serve_dma_map(struct nvme_transport *t, const struct vfio_user_dma_map *m, i
         return -errno;
     table[i].iova = m->addr;
     atomic_store(&table[i].size, m->size);
-    atomic_store(&table[i].host,
-                 (uintptr_t)p); /* stored last: the entry is complete for the handler */
+    /* This store comes last, so that the handler sees a complete entry. */
+    atomic_store(&table[i].host, (uintptr_t)p);
     struct nvme_mem mem = {.addr = p, .len = m->size, .fd = -1};
     rc = sim_map_at(t, &mem, m->addr);
     if (rc) {

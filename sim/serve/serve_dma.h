@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The client's memory, mapped into this process and into the controller. The
- * table is one for the process, because the handler of SIGBUS uses it: a client
- * can remove pages by shrinking its file.
+ * Maps the client's memory into this process and into the controller. There is
+ * one table per process, because the handler of SIGBUS uses it: a client can
+ * remove pages by shrinking its file.
  */
 #ifndef SIM_SERVE_SERVE_DMA_H
 #define SIM_SERVE_SERVE_DMA_H
@@ -14,26 +14,28 @@
 extern "C" {
 #endif
 
-#define DMA_MAX_MAPS 4096 /* at a time */
+#define DMA_MAX_MAPS 4096 /* number of mappings at a time */
 
 /*
- * Installs the handler of SIGBUS: a mapping of which the client has removed
- * pages is replaced by zeros, and *torn_fd (an eventfd of the table) becomes
- * readable. 0 or -errno.
+ * Installs the handler of SIGBUS. It replaces a mapping whose pages the client
+ * has removed by zeros, and makes *torn_fd, an eventfd of the table, readable.
+ * Returns 0 or -errno.
  */
 int serve_dma_guard(int *torn_fd);
 
 /*
- * Maps [m->offset, m->offset + m->size) of the file fd at m->addr. fd stays the caller's. -EINVAL
- * (not whole pages, address not possible, file too short, no plain file), -EEXIST (overlap),
- * -ENOTSUP (no descriptor, or not both readable and writable), -ENOSPC, errors of mmap(2). With
- * `most` regions mapped (not 0), -EINVAL, as libvfio-user has it.
+ * Maps [m->offset, m->offset + m->size) of the file fd at m->addr. The caller
+ * still owns fd. Returns -EINVAL (not whole pages, impossible address, file too
+ * short, not a plain file), -EEXIST (overlap), -ENOTSUP (no descriptor, or not
+ * both readable and writable), -ENOSPC, or the errors of mmap(2). If `most` is
+ * not 0 and as many regions are mapped, it returns -EINVAL, as libvfio-user
+ * does.
  */
 int serve_dma_map(struct nvme_transport *t, const struct vfio_user_dma_map *m, int fd,
                   unsigned most);
-/* -ENOENT unless address and size are those of a mapping. */
+/* Returns -ENOENT unless address and size are those of a mapping. */
 int serve_dma_unmap(struct nvme_transport *t, const struct vfio_user_dma_unmap *u);
-/* Unmaps everything from this process; the transport must be closed. */
+/* Unmaps everything from this process. The transport must be closed. */
 void serve_dma_forget(void);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Faults on the command line of gpunvme-sim. */
+/* Parses the faults on the command line of gpunvme-sim. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "blockdev/nvme/nvme_spec.h"
 #include "sim/serve/serve_fault_spec.h"
 
-#define MS 1000000u /* in ns */
+#define MS 1000000u /* nanoseconds */
 
 static const struct {
     const char *name;
@@ -83,7 +83,7 @@ static int parse_opcode(const char *text, struct sim_fault *f)
     return 0;
 }
 
-/* FIRST or FIRST+COUNT */
+/* Parses FIRST or FIRST+COUNT. */
 static int parse_lbas(char *text, struct sim_fault *f)
 {
     char *plus = text ? strchr(text, '+') : NULL;
@@ -166,7 +166,10 @@ static int parse_key(int key, char *value, struct sim_fault *f)
                                                            : -EINVAL;
 }
 
-/* The key that a rule of this kind requires and lacks, or NULL. */
+/*
+ * Returns a message about the key that a rule of this kind requires but lacks,
+ * or NULL.
+ */
 static const char *missing(const struct sim_fault *f)
 {
     if (f->kind == SIM_FAULT_STATUS && !f->status)

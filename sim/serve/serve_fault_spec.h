@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Faults on a command line: KIND[,KEY[=VALUE]]... (gpunvme-sim(1)). */
+/* Parses faults on a command line, KIND[,KEY[=VALUE]]... (gpunvme-sim(1)). */
 #ifndef SIM_SERVE_SERVE_FAULT_SPEC_H
 #define SIM_SERVE_SERVE_FAULT_SPEC_H
 
@@ -9,9 +9,12 @@
 extern "C" {
 #endif
 
-/* 0, or -EINVAL with the reason in why, as a phrase behind "--fault: ". */
+/*
+ * Returns 0, or -EINVAL with the reason in why, as a phrase to follow "--fault:
+ * ".
+ */
 int serve_fault_parse(const char *spec, struct sim_fault *out, char *why, size_t len);
-/* A number, decimal or 0x..., up to max: 0 or -EINVAL. */
+/* Parses a number, decimal or 0x..., up to max. Returns 0 or -EINVAL. */
 int serve_number_parse(const char *text, uint64_t max, uint64_t *out);
 
 #ifdef __cplusplus

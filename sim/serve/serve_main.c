@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* gpunvme-sim: a simulated NVMe controller for other processes, over the vfio-user protocol. */
+/*
+ * gpunvme-sim serves a simulated NVMe controller to other processes over the
+ * vfio-user protocol.
+ */
 #include <stdlib.h>
 
 #include "sim/serve/serve_server.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Framing. Header and payload are read separately, so that descriptors belong
- * to one message only.
+ * Frames messages. Header and payload are received separately, so that
+ * descriptors belong to one message only.
  */
 #include <assert.h>
 #include <errno.h>
@@ -32,13 +32,13 @@ static void keep_fds(struct serve_message *m, struct msghdr *h)
             keep_fd(m, fd);
         }
     }
-    if (h->msg_flags & MSG_CTRUNC) /* the kernel has closed the rest */
+    if (h->msg_flags & MSG_CTRUNC) /* the kernel has closed the remaining ones */
         m->too_many_fds = true;
 }
 
 /*
- * Receives up to len bytes. Returns their number, 0: none at present, or
- * -errno.
+ * Receives up to len bytes. Returns their number, 0 if there are none at
+ * present, or -errno.
  */
 static ssize_t receive_some(int sock, struct serve_message *m, void *to, size_t len)
 {
@@ -59,7 +59,10 @@ static ssize_t receive_some(int sock, struct serve_message *m, void *to, size_t 
     return errno == EAGAIN || errno == EINTR ? 0 : -errno;
 }
 
-/* Receives the first `until` bytes of the message. 1: complete. */
+/*
+ * Receives the first `until` bytes of the message. Returns 1 if they are
+ * complete.
+ */
 static int receive_until(int sock, struct serve_message *m, void *to, size_t from, size_t until)
 {
     while (m->have < until) {
@@ -105,8 +108,8 @@ static void attach_fd(struct msghdr *h, char *control, size_t len, int fd)
 }
 
 /*
- * Sends the message; the descriptor goes with the first byte. The socket has a
- * time limit for sending.
+ * Sends the message; the descriptor accompanies the first byte. The socket has
+ * a time limit for sending.
  */
 static int send_all(int sock, struct msghdr *h)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * vfio-user messages on a stream socket. One message is received at a time, in
- * parts, with its descriptors. The peer is not trusted.
+ * vfio-user messages on a stream socket. One message with its descriptors is
+ * received at a time, possibly in parts. The peer is not trusted.
  */
 #ifndef SIM_SERVE_SERVE_MESSAGE_H
 #define SIM_SERVE_SERVE_MESSAGE_H
@@ -22,36 +22,42 @@ extern "C" {
 struct serve_message {
     struct vfio_user_header header;
     unsigned char payload[MESSAGE_MAX_PAYLOAD];
-    size_t have; /* bytes received, header included */
+    size_t have; /* bytes received, including the header */
     int fds[MESSAGE_MAX_FDS];
     unsigned n_fds;
-    bool too_many_fds; /* the rest were closed */
+    bool too_many_fds; /* the remaining ones were closed */
 };
 
-/* The reply to a message. error: an errno; the reply then has no payload. */
+/*
+ * The reply to a message. `error` is an errno; a reply with an error has no
+ * payload.
+ */
 struct serve_reply {
     unsigned char payload[MESSAGE_MAX_PAYLOAD];
     size_t len;
-    int fd; /* sent with the reply; not closed. -1: none */
+    int fd; /* sent with the reply and not closed, or -1 */
     int error;
 };
 
-/* Bytes of payload of a complete message. */
+/* Returns the bytes of payload of a complete message. */
 static inline size_t serve_message_len(const struct serve_message *m)
 {
     return m->header.size - sizeof(m->header);
 }
 
 /*
- * Receives without waiting: 1: the message is complete, 0: it is not.
- * -ECONNRESET: the peer has closed. -EPROTO: the size in the header is invalid;
- * the next message cannot be found, so the connection is unusable.
- * Precondition: the message is zero.
+ * Receives without waiting. Returns 1 if the message is complete, and 0 if it
+ * is not yet. -ECONNRESET means that the peer has closed. -EPROTO means that
+ * the size in the header is invalid: the next message cannot be found, so the
+ * connection is unusable. Precondition: the message was zeroed.
  */
 int serve_message_receive(int sock, struct serve_message *m);
-/* Closes the descriptors of the message and clears it for the next one. */
+/* Closes the descriptors of the message and zeroes it for the next one. */
 void serve_message_done(struct serve_message *m);
-/* Sends the reply to `to`: 0 or -errno, -ETIMEDOUT: the peer does not read. */
+/*
+ * Sends the reply to `to`. Returns 0 or -errno, which is -ETIMEDOUT if the peer
+ * does not read.
+ */
 int serve_message_reply(int sock, const struct vfio_user_header *to, const struct serve_reply *r);
 
 #ifdef __cplusplus

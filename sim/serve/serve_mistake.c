@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a client did against the protocol: the last of it in words. */
+/* Records the last protocol violation of a client as text. */
 #include <stdarg.h>
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The command line of gpunvme-sim. */
+/* Parses the command line of gpunvme-sim. */
 #include <argp.h>
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 #define EXIT_USAGE    2
 #define DEFAULT_BYTES (64u << 20)
-#define SWAPS_LAST    511u /* with the page behind it, a list fills its own page */
+#define SWAPS_LAST    511u /* pages N and N + 1 are in one list page */
 
 enum long_option {
     OPT_LBA = 256,
@@ -92,7 +92,7 @@ static uint64_t number(struct argp_state *state, const char *name, const char *t
     return v;
 }
 
-/* Digits and one of K, M, G, T. */
+/* Parses digits followed by an optional K, M, G or T. */
 static uint64_t size(struct argp_state *state, const char *name, const char *text)
 {
     static const char units[] = "KMGT";
@@ -155,7 +155,7 @@ static void set_pci_id(struct serve_options *o, struct argp_state *state, const 
     o->pci_device = (uint16_t)strtoul(device, NULL, 16);
 }
 
-/* N, or N and the commands in question. */
+/* Parses N, or N and the commands in question. */
 static void set_swaps(struct serve_options *o, struct argp_state *state, const char *arg)
 {
     char digits[8] = "1";
@@ -317,7 +317,7 @@ static error_t set_option(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* The size of an image is that of its file. */
+/* Images have the size of their files. */
 static void settle(struct serve_options *o)
 {
     for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++)

@@ -14,15 +14,19 @@ struct serve_options {
     struct sim_config cfg;
     struct sim_fault faults[OPTIONS_MAX_FAULTS];
     unsigned n_faults;
-    uint16_t pci_vendor, pci_device; /* 0: those of QEMU's controller */
+    uint16_t pci_vendor, pci_device; /* 0: ids of QEMU's controller */
     bool no_mmap;
-    unsigned dma_maps; /* most regions, not announced; 0: DMA_MAX_MAPS, announced */
-    bool stuck;        /* CSTS.RDY never follows CC.EN */
-    bool wait_second;  /* a second client waits instead of being refused */
+    /*
+     * Maximum number of regions, which is not announced. 0 means DMA_MAX_MAPS,
+     * which is announced.
+     */
+    unsigned dma_maps;
+    bool stuck;       /* CSTS.RDY never follows CC.EN */
+    bool wait_second; /* a second client waits instead of being refused */
     bool strict;
 };
 
-/* Ends the process with a message if the command line is invalid. */
+/* Parses the command line. Exits with a message if it is invalid. */
 void serve_options_parse(struct serve_options *o, int argc, char **argv);
 
 #endif

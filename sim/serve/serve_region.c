@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Access to BAR0 and to the configuration space by message. */
+/* Serves messages that access BAR0 and the configuration space. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The server: its socket, one client after the other, signals. */
+/* Runs the server: its socket, one client at a time, and signals. */
 #include "sim/serve/serve_server.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@
 #include "sim/serve/serve_session.h"
 #include "support/clock.h"
 
-#define BEGUN_MS       2000 /* time limit of the first message, and of a message in part */
+#define BEGUN_MS       2000 /* time limit of a first or partial message */
 #define SEND_MS        2000 /* time limit for sending a reply */
 #define MISTAKES_SHOWN 16u
 
@@ -34,8 +34,8 @@ struct server {
     struct serve_message in;
     struct serve_reply out;
     int listener, signals, torn;
-    int client;        /* -1: none */
-    uint64_t deadline; /* ms; 0: none */
+    int client;        /* -1 without a client */
+    uint64_t deadline; /* ms; 0 without a deadline */
     bool stop;
 };
 
@@ -51,7 +51,7 @@ static void say(const char *object, const char *fmt, ...)
     fputc('\n', stderr);
 }
 
-/* Removes the socket file of a killed server: one without a listener. */
+/* Removes the socket file of a killed server, which has no listener. */
 static int remove_stale(const struct sockaddr_un *sa)
 {
     struct stat st;
@@ -97,8 +97,8 @@ static int open_listener(const char *path)
 }
 
 /*
- * Blocked in all threads: those of the controller are started later and inherit
- * the mask.
+ * The signals are blocked in all threads, since those of the controller are
+ * started later and inherit the mask.
  */
 static int open_signals(void)
 {
@@ -130,8 +130,8 @@ static void start_session(struct server *s, struct nvme_transport *t)
 }
 
 /*
- * The controller is reset first: a client that ends without a disable is no
- * mistake of a driver.
+ * Resets the controller first, because a client that disconnects without a
+ * disable is not a mistake of a driver.
  */
 static void unplug(struct server *s)
 {
@@ -149,7 +149,10 @@ static int end_client(struct server *s)
     s->client = -1;
     s->deadline = 0;
     serve_message_done(&s->in);
-    /* New doorbells as well: the client may still have the old ones mapped. */
+    /*
+     * Doorbells are replaced as well, since the client may still have the old
+     * ones mapped.
+     */
     unplug(s);
     int rc = sim_attach(s->sim, &t);
     if (rc) {
@@ -166,7 +169,7 @@ static void take_client(struct server *s)
     int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC);
 
     if (fd < 0)
-        return; /* the client has gone, or descriptors are short: it may connect again */
+        return; /* the client has gone, or descriptors are short: it may retry */
     if (s->client >= 0) {
         close(fd);
         return;
@@ -183,8 +186,8 @@ static void show_mistake(const struct server *s, unsigned before)
 }
 
 /*
- * False: the connection ends. The descriptors of the message are closed before
- * the reply is sent.
+ * Handles a message and sends the reply. Returns false if the connection must
+ * end. The descriptors of the message are closed before the reply is sent.
  */
 static bool answer(struct server *s)
 {
@@ -201,8 +204,8 @@ static bool answer(struct server *s)
 }
 
 /*
- * The size in the header is invalid, so later messages cannot be found: an
- * error reply, then the end of the connection.
+ * Sends an error reply before the connection is closed. The size in the header
+ * is invalid, so later messages cannot be found.
  */
 static void reject(struct server *s)
 {
@@ -264,8 +267,9 @@ static int time_left(const struct server *s)
 }
 
 /*
- * poll() may have checked the client before its hang-up, and the listener after
- * the next connection: that one is not a second client.
+ * Returns true if the client has neither sent data nor hung up. poll() may have
+ * checked the client before it hung up, and the listener after the next
+ * connection, which is then not a second client.
  */
 static bool is_quiet(int client)
 {
@@ -303,7 +307,7 @@ static int turn(struct server *s)
 }
 
 /*
- * Checks the images in advance, so that the error line names the one concerned.
+ * Checks the images in advance, so that the error message names the right one.
  */
 static int check_images(const struct sim_config *c)
 {

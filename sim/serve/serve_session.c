@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The effect of each message. All fields of a message are checked before use.
+ * Implements the effect of each message. All fields of a message are checked
+ * before use.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -22,7 +23,7 @@ void serve_session_start(struct serve_session *s)
     serve_pci_init(&s->pci, s->bar0_bytes, s->pci_vendor, s->pci_device);
 }
 
-/* Copies the first len bytes of the payload; false if it is shorter. */
+/* Copies the first len bytes of the payload. Returns false if it is shorter. */
 static bool take(const struct serve_message *m, void *to, size_t len)
 {
     if (serve_message_len(m) < len)
@@ -53,7 +54,7 @@ static int get_info(struct serve_session *s, const struct serve_message *m, stru
     return 0;
 }
 
-/* The offset of the doorbells in their file is that in BAR0. */
+/* The doorbells have the same offset in their file as in BAR0. */
 static void put_bar0(const struct serve_session *s, struct vfio_user_region_info *info,
                      uint32_t room, struct serve_reply *r)
 {
@@ -94,8 +95,8 @@ static int get_region_info(struct serve_session *s, const struct serve_message *
 }
 
 /*
- * INTx and the two events of VFIO, none of which is ever raised; no MSI, no
- * MSI-X.
+ * There are INTx and the two events of VFIO, none of which is ever raised, and
+ * neither MSI nor MSI-X.
  */
 static uint32_t irq_count(uint32_t index)
 {
@@ -128,8 +129,8 @@ static bool one_bit(uint32_t v)
 }
 
 /*
- * Checked and accepted. The descriptors are closed with the message, as no
- * interrupt is ever raised.
+ * The request is checked and accepted. The descriptors are closed with the
+ * message, since no interrupt is ever raised.
  */
 static int set_irqs(struct serve_session *s, const struct serve_message *m, struct serve_reply *r)
 {
@@ -204,7 +205,7 @@ static int unmap_dma(struct serve_session *s, const struct serve_message *m, str
     return rc;
 }
 
-/* As in the kernel's VFIO the configuration space is unchanged. */
+/* As in the kernel's VFIO, a reset leaves the configuration space unchanged. */
 static int reset(struct serve_session *s, const struct serve_message *m, struct serve_reply *r)
 {
     (void)r;
@@ -254,8 +255,8 @@ static int dispatch(struct serve_session *s, const struct serve_message *m, stru
 }
 
 /*
- * A request for an unsupported feature is no mistake, nor is one to a drive
- * that is gone.
+ * Returns whether the error is a mistake of the client. A request for an
+ * unsupported feature is none, and neither is one to a removed drive.
  */
 static bool is_mistake(int error)
 {

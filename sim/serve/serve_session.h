@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The session of one client with the controller: the effect of each message of
- * the protocol. It starts with VFIO_USER_VERSION. The session does not know
- * sockets.
+ * The session of one client with the controller implements the messages of the
+ * protocol. It starts with VFIO_USER_VERSION. The session does not use sockets.
  */
 #ifndef SIM_SERVE_SERVE_SESSION_H
 #define SIM_SERVE_SERVE_SESSION_H
@@ -21,10 +20,14 @@ extern "C" {
 struct serve_session {
     struct sim *sim;
     struct nvme_transport *t;
-    bool no_mmap;      /* the doorbells cannot be mapped */
-    unsigned dma_maps; /* most regions, not announced; 0: DMA_MAX_MAPS, announced */
+    bool no_mmap; /* the doorbells cannot be mapped */
+    /*
+     * Maximum number of regions, which is not announced. 0 means DMA_MAX_MAPS,
+     * which is announced.
+     */
+    unsigned dma_maps;
     bool no_reset;
-    uint16_t pci_vendor, pci_device; /* as of serve_pci_init() */
+    uint16_t pci_vendor, pci_device; /* see serve_pci_init() */
 
     bool greeted; /* VFIO_USER_VERSION has succeeded */
     unsigned peer_fds;
@@ -37,18 +40,18 @@ struct serve_session {
      */
     bool cut_off;
     uint32_t cut_off_cc;   /* CC as read in this state */
-    unsigned mistakes;     /* number of mistakes of the client, over all messages */
+    unsigned mistakes;     /* number of the client's mistakes in all messages */
     char last_mistake[96]; /* the last mistake as text */
 };
 
 /*
- * Fields before `greeted` are set by the caller; all other fields are initialised
- * here.
+ * Starts a session. The caller has set the fields before `greeted`; this
+ * function initialises the remaining ones.
  */
 void serve_session_start(struct serve_session *s);
 /*
- * Executes a complete message and fills the reply; descriptors of the message
- * remain its own. False: the connection must end after the reply.
+ * Executes a complete message and fills in the reply. The message keeps its
+ * descriptors. Returns false if the connection must end after the reply.
  */
 bool serve_session_handle(struct serve_session *s, const struct serve_message *m,
                           struct serve_reply *r);
@@ -57,16 +60,16 @@ void serve_mistake(struct serve_session *s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
 /*
- * serve_region.c: one access to a region, len bytes at an offset. 0 or an
- * errno.
+ * serve_region.c: one access of len bytes at an offset of a region. Return 0 or
+ * an errno.
  */
 int serve_region_read(struct serve_session *s, const struct vfio_user_region_access *a, void *to);
 int serve_region_write(struct serve_session *s, const struct vfio_user_region_access *a,
                        const void *from);
-/* Bytes of a region; 0: absent. */
+/* Returns the bytes of a region, or 0 if it is absent. */
 uint64_t serve_region_bytes(const struct serve_session *s, uint32_t index);
 
-/* serve_version.c: 0 or an errno. */
+/* serve_version.c: handles VFIO_USER_VERSION. Returns 0 or an errno. */
 int serve_version_agree(struct serve_session *s, const struct serve_message *m,
                         struct serve_reply *r);
 

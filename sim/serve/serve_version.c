@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The first message: version and capabilities. */
+/* Handles the first message, which negotiates version and capabilities. */
 #include <errno.h>
 #include <json-c/json.h>
 #include <stdio.h>
@@ -23,7 +23,8 @@ static int parse_fds(struct serve_session *s, struct json_object *caps)
 }
 
 /*
- * The maximum of descriptors is the only capability of a client that is used.
+ * The maximum number of descriptors is the only capability of a client that is
+ * used.
  */
 static int parse_capabilities(struct serve_session *s, const char *text, size_t len)
 {
@@ -43,7 +44,7 @@ static int parse_capabilities(struct serve_session *s, const char *text, size_t 
     return rc;
 }
 
-/* Returns the bytes written, with the 0 byte at the end. */
+/* Returns the bytes written, including the terminating zero. */
 static size_t write_capabilities(const struct serve_session *s, char *out, size_t len)
 {
     char maps[64] = "";
