@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# gpunvme_fatbin(VAR SOURCE ... DEPENDS ...): device code of one CUDA file as the driver API loads
-# it, for programs that carry it and find the driver at run time. VAR: the file, made when a target
-# depends on it.
+# gpunvme_fatbin(VAR SOURCE ... DEPENDS ...) compiles the device code of one
+# CUDA file in the form that the driver API loads, for programs that embed it
+# and find the driver at run time. VAR is set to the file, which is built when a
+# target depends on it.
 function(gpunvme_fatbin var source)
     cmake_parse_arguments(ARG "" "" "DEPENDS" ${ARGN})
     get_filename_component(name ${source} NAME_WE)
@@ -10,7 +11,7 @@ function(gpunvme_fatbin var source)
     foreach(arch ${GPUNVME_CUDA_ARCHITECTURES})
         list(APPEND code -gencode=arch=compute_${arch},code=sm_${arch})
     endforeach()
-    # The last one also as PTX, for devices that come later.
+    # The last architecture is also included as PTX, for later devices.
     list(GET GPUNVME_CUDA_ARCHITECTURES -1 arch)
     list(APPEND code -gencode=arch=compute_${arch},code=compute_${arch})
     add_custom_command(

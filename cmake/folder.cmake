@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# gpunvme_library(NAME SOURCES ... LINKS ...): the static library of a folder. LINKS is the
-# folder's whole list of the libraries it may use.
+# gpunvme_library(NAME SOURCES ... LINKS ...) defines the static library of a
+# folder. LINKS is the complete list of the libraries that the folder may use.
 function(gpunvme_library name)
     cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
     add_library(${name} STATIC ${ARG_SOURCES})
     target_link_libraries(${name} PUBLIC ${ARG_LINKS})
 endfunction()
 
-# gpunvme_program(NAME SBIN SOURCES ... LINKS ...): a program, installed to bin or (SBIN) sbin.
-# The target is prog_NAME, because a library may bear the same name; the file is NAME.
+# gpunvme_program(NAME SBIN SOURCES ... LINKS ...) defines a program, installed
+# to bin or, with SBIN, to sbin. The target is prog_NAME, because a library may
+# have the same name; the file is NAME.
 function(gpunvme_program name)
     cmake_parse_arguments(ARG "SBIN" "" "SOURCES;LINKS" ${ARGN})
     set(target prog_${name})
@@ -25,11 +26,13 @@ function(gpunvme_program name)
     endif()
 endfunction()
 
-# Common to all tests: the folders are labels (tests/fusefs/daemon: "fusefs", "daemon"), LABELS adds
-# more ("gpu": goes through a CUDA device where there is one; "mount": mounts through /dev/fuse;
-# "threads": several threads of the code under test share memory, so it also runs with
-# ThreadSanitizer), and a sanitizer may take five times as long. COST: seconds, of a test of more
-# than ten.
+# gpunvme_test_properties sets the properties of all tests. The folders are
+# labels (tests/fusefs/daemon: "fusefs", "daemon"), to which LABELS adds more:
+# "gpu" for a test that uses a CUDA device if there is one, "mount" for one that
+# mounts through /dev/fuse, and "threads" for one that also runs with
+# ThreadSanitizer, because several threads of the code under test share memory.
+# With a sanitizer a test may take five times as long. COST is the time in
+# seconds of a test that takes more than ten.
 function(gpunvme_test_properties name)
     cmake_parse_arguments(ARG "" "COST;TIMEOUT" "LABELS" ${ARGN})
     if(NOT ARG_TIMEOUT)
@@ -43,16 +46,17 @@ function(gpunvme_test_properties name)
     list(APPEND ARG_LABELS ${folders})
     list(REMOVE_DUPLICATES ARG_LABELS)
     set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
-    # The long ones begin first, so that none runs alone at the end. The order of the rest is by
-    # the times that ctest has measured.
+    # Long tests start first, so that none runs alone at the end. The rest is
+    # ordered by the times that ctest has measured.
     if(ARG_COST)
         set_tests_properties(${name} PROPERTIES COST ${ARG_COST})
     endif()
 endfunction()
 
-# gpunvme_test(NAME SOURCES ... LINKS ... [LABELS ...] [COST s] [TIMEOUT s] [WATCHDOG]): a GoogleTest
-# program known to ctest, one ctest test a program. The target threads_tests builds those labelled
-# threads. WATCHDOG: a test that hangs ends the program after 10 s.
+# gpunvme_test(NAME SOURCES ... LINKS ... [LABELS ...] [COST s] [TIMEOUT s]
+# [WATCHDOG]) defines a GoogleTest program, which is one test of ctest. The
+# target threads_tests builds the programs labelled threads. With WATCHDOG a
+# test that hangs ends the program after 10 s.
 function(gpunvme_test name)
     cmake_parse_arguments(ARG "WATCHDOG" "COST;TIMEOUT" "SOURCES;LINKS;LABELS" ${ARGN})
     add_executable(${name} ${ARG_SOURCES})
@@ -60,7 +64,8 @@ function(gpunvme_test name)
         target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests/watchdog.cc)
     endif()
     target_link_libraries(${name} PRIVATE ${ARG_LINKS} GTest::gtest GTest::gtest_main)
-    # gtest.h once for all tests that are C++ alone: half of the time to compile them.
+    # gtest.h is precompiled once for all tests that are C++ only, which halves
+    # the time to compile them.
     if(NOT "${ARG_SOURCES}" MATCHES "\\.(c|cu)(;|$)")
         target_precompile_headers(${name} REUSE_FROM gtest_header)
     endif()
@@ -71,8 +76,9 @@ function(gpunvme_test name)
     endif()
 endfunction()
 
-# gpunvme_script_test(NAME COMMAND ... [LABELS ...] [COST s] [TIMEOUT s]): a test that is a script or
-# a program of its own kind. Exit 77: skipped.
+# gpunvme_script_test(NAME COMMAND ... [LABELS ...] [COST s] [TIMEOUT s])
+# defines a test that is a script or another kind of program. Exit status 77
+# means that it was skipped.
 function(gpunvme_script_test name)
     cmake_parse_arguments(ARG "" "COST;TIMEOUT" "COMMAND;LABELS" ${ARGN})
     add_test(NAME ${name} COMMAND ${ARG_COMMAND})
@@ -80,8 +86,9 @@ function(gpunvme_script_test name)
     set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
 endfunction()
 
-# gpunvme_fuzzer(NAME SOURCES ... LINKS ... [CORPUS DIR]): a libFuzzer program, built with
-# -DGPUNVME_FUZZ=ON only. As a ctest test it runs for GPUNVME_FUZZ_SECONDS from the seeds in CORPUS.
+# gpunvme_fuzzer(NAME SOURCES ... LINKS ... [CORPUS DIR]) defines a libFuzzer
+# program, which is built only with -DGPUNVME_FUZZ=ON. As a test of ctest it
+# runs for GPUNVME_FUZZ_SECONDS from the seeds in CORPUS.
 function(gpunvme_fuzzer name)
     cmake_parse_arguments(ARG "" "CORPUS" "SOURCES;LINKS" ${ARGN})
     if(NOT GPUNVME_FUZZ)

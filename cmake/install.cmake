@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 include(CMakePackageConfigHelpers)
 
-# gpunvme_public_library(TARGET HEADERS ... [DESCRIPTION ...]): installs a shared library for other
-# projects: the library, its headers, TARGET.pc for pkg-config and a CMake package that gives
-# gpunvme::TARGET. The headers must include nothing of this tree by folder name.
+# gpunvme_public_library(TARGET HEADERS ... [DESCRIPTION ...]) installs a shared
+# library for other projects: the library, its headers, TARGET.pc for
+# pkg-config, and a CMake package that defines gpunvme::TARGET. The headers must
+# not include files of this tree by folder name.
 function(gpunvme_public_library target)
     cmake_parse_arguments(ARG "" "OUTPUT_NAME;DESCRIPTION" "HEADERS" ${ARGN})
     if(NOT ARG_OUTPUT_NAME)
@@ -32,7 +33,8 @@ function(gpunvme_public_library target)
                   ${PROJECT_BINARY_DIR}/gpunvmeConfigVersion.cmake
             DESTINATION ${package_dir} COMPONENT dev)
 
-    # Relative to the .pc file itself, so that it is right under any `cmake --install --prefix`.
+    # The path is relative to the .pc file, so that it is correct under any
+    # `cmake --install --prefix`.
     file(RELATIVE_PATH pc_to_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
     string(REGEX REPLACE "/$" "" pc_to_prefix "${pc_to_prefix}")
     configure_file(${PROJECT_SOURCE_DIR}/cmake/gpunvme.pc.in
@@ -41,10 +43,11 @@ function(gpunvme_public_library target)
             DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
 endfunction()
 
-# gpunvme_device_headers(TOP HEADER...): installs headers of device code, named from the top of the
-# tree. TOP goes beside the other public headers in gpunvme/, the rest below it with their folders.
-# Includes are written from the top of the tree here, and from the file itself where it is
-# installed, so that nvcc finds them with the one include folder.
+# gpunvme_device_headers(TOP HEADER...) installs headers of device code, named
+# from the top of the tree. TOP is installed in gpunvme/ with the other public
+# headers, and the rest below it with their folders. Includes are written from
+# the top of the tree here. In the installed headers they are relative to the
+# file, so that nvcc finds them with only one include folder.
 function(gpunvme_device_headers top)
     set(out ${CMAKE_CURRENT_BINARY_DIR}/include)
     foreach(header ${top} ${ARGN})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# Libraries from outside, each as an imported target PkgConfig::NAME.
+# External libraries, each as an imported target PkgConfig::NAME.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 pkg_check_modules(fuse3 REQUIRED IMPORTED_TARGET fuse3>=3.13)
@@ -9,5 +9,5 @@ pkg_check_modules(uuid REQUIRED IMPORTED_TARGET uuid)
 pkg_check_modules(blkid REQUIRED IMPORTED_TARGET blkid)
 pkg_check_modules(jsonc REQUIRED IMPORTED_TARGET json-c)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
-# Optional: without it the daemon has no filter of system calls.
+# This library is optional: without it the daemon does not filter system calls.
 pkg_check_modules(libseccomp IMPORTED_TARGET libseccomp)

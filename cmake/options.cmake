@@ -27,12 +27,14 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_SKIP_BUILD_RPATH OFF)
 
-# Programs find libgpunvme beside them, wherever `cmake --install --prefix` put both.
+# Programs find libgpunvme relative to themselves, wherever `cmake --install
+# --prefix` installs both.
 file(RELATIVE_PATH gpunvme_bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
 set(CMAKE_INSTALL_RPATH "$ORIGIN/${gpunvme_bin_to_lib}")
 
-# An assertion that fires is a mistake of ours; a file system stops before it writes the
-# consequence to the drive. Device code keeps NDEBUG: an assertion there costs registers.
+# A failed assertion shows a bug of this project, and a file system must stop
+# before it writes the consequence to the drive. Device code keeps NDEBUG, since
+# an assertion there costs registers.
 if(GPUNVME_ASSERTS)
     foreach(type RELEASE RELWITHDEBINFO MINSIZEREL)
         string(REPLACE "-DNDEBUG" "" CMAKE_C_FLAGS_${type} "${CMAKE_C_FLAGS_${type}}")
@@ -52,8 +54,9 @@ if(GPUNVME_WERROR)
                         $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
 endif()
 
-# Hardening of installed programs and libraries, which are C. Sanitizers replace these checks.
-# _FORTIFY_SOURCE needs optimisation; some distributions define it already.
+# Installed programs and libraries, which are in C, are hardened. Sanitizers
+# replace these checks. _FORTIFY_SOURCE needs optimisation, and some
+# distributions define it already.
 if(NOT GPUNVME_SANITIZE AND NOT GPUNVME_FUZZ)
     include(CheckCCompilerFlag)
     check_c_compiler_flag(-fcf-protection GPUNVME_HAVE_CF_PROTECTION)
@@ -85,7 +88,7 @@ if(GPUNVME_SANITIZE)
     # A comma would end the generator expression's argument.
     string(REPLACE "," "$<COMMA>" sanitizers "${GPUNVME_SANITIZE}")
     add_link_options($<HOST_LINK:-fsanitize=${sanitizers}>)
-    # Takes half of the time of the usual linker, for each of the programs of the tests.
+    # gold takes half of the usual linker's time for each of the test programs.
     find_program(GPUNVME_GOLD ld.gold)
     if(GPUNVME_GOLD AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
         add_link_options($<HOST_LINK:-fuse-ld=gold>)

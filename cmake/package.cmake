@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# Packages of Debian and Ubuntu, one for each component: `cpack -G DEB` in a build configured with
-# -DCMAKE_INSTALL_PREFIX=/usr. scripts/package-test.sh checks them.
+# Builds packages for Debian and Ubuntu, one for each component: `cpack -G DEB`
+# in a build configured with -DCMAKE_INSTALL_PREFIX=/usr.
+# scripts/package-test.sh checks them.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME gpunvmefs)
 set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
@@ -17,7 +18,8 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}/client)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 
-# gpunvme_package(COMPONENT NAME SECTION DESCRIPTION [DEPENDENCY...])
+# gpunvme_package(COMPONENT NAME SECTION DESCRIPTION [DEPENDENCY...]) describes
+# the package of a component.
 macro(gpunvme_package component name section description)
     string(TOUPPER ${component} upper)
     set(CPACK_DEBIAN_${upper}_PACKAGE_NAME ${name})
@@ -45,9 +47,10 @@ set(CPACK_DEBIAN_PYTHON_PACKAGE_ARCHITECTURE all)
 set(CPACK_DEBIAN_PYTHON_PACKAGE_SHLIBDEPS OFF)
 set(CPACK_DEBIAN_DEV_PACKAGE_SHLIBDEPS OFF)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
-# dpkg's trigger: the loader finds the library as soon as it is installed.
+# A trigger of dpkg makes the loader find the library as soon as it is
+# installed.
 file(WRITE ${PROJECT_BINARY_DIR}/package/triggers "activate-noawait ldconfig\n")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA ${PROJECT_BINARY_DIR}/package/triggers)
-# Man pages are compressed, and each package has a changelog.
+# The script compresses manual pages and adds a changelog to each package.
 set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/cmake/package_files.cmake)
 include(CPack)

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# Run by CPack over the staged files of the packages: what Debian's policy wants, and a plain
-# `cmake --install` does not.
+# CPack runs this script over the staged files of the packages. It makes the
+# changes that Debian's policy requires and a plain `cmake --install` does not.
 file(GLOB_RECURSE pages ${CPACK_TEMPORARY_DIRECTORY}/*/usr/share/man/*.[1-9])
 foreach(page ${pages})
     execute_process(COMMAND gzip -9n ${page} COMMAND_ERROR_IS_FATAL ANY)
 endforeach()
 
-# A changelog of one entry, in each package; the project's own says what changed.
+# Each package gets a changelog with one entry; the project's own changelog
+# lists the changes.
 execute_process(COMMAND date -R -u -d @0 OUTPUT_VARIABLE date OUTPUT_STRIP_TRAILING_WHITESPACE
                 COMMAND_ERROR_IS_FATAL ANY)
 if(DEFINED ENV{SOURCE_DATE_EPOCH})

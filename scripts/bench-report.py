@@ -27,8 +27,8 @@ MIB_PER_FILE = {"gpu": 4096, "cpu": 256}
 
 
 class Job:
-    """A program to run. `needs`: why it cannot run here, or None; `folder`: its last argument;
-    `limit`: seconds that are ample."""
+    """A program to run. `needs` is the reason why it cannot run here, or None.
+    `folder` is its last argument, and `limit` an ample time in seconds."""
 
     def __init__(self, name, command, needs=None, folder=None, limit=180):
         self.name, self.needs, self.limit = name, needs, limit
@@ -61,7 +61,7 @@ def on_mount(mib, *options, threads=4):
 
 
 class Jobs:
-    """All benchmarks, in the order in which they run: what matters most comes first."""
+    """All benchmarks in the order in which they run, the most important first."""
 
     def __init__(self, build, quick, gpu):
         self.build, self.quick = build, quick
@@ -152,7 +152,8 @@ class Jobs:
 
 
 def run_to_its_end(command, log, limit):
-    """As subprocess.run(), but a command that takes too long may clean up: mounts, daemons, MPS."""
+    """Like subprocess.run(), but lets a command that exceeds the limit clean up
+    mounts, daemons and MPS."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL,
                           start_new_session=True) as process:
         try:
@@ -168,7 +169,7 @@ def run_to_its_end(command, log, limit):
 
 
 def run(job, out, limit):
-    """The report of one program, with "command"; or with "failed" instead of results."""
+    """Returns the report of one program, with "command", or with "failed" instead of results."""
     report = {"program": job.name, "command": shell_line(job.command)}
     missing = [w for w in job.command if "/bench/" in w and not os.path.exists(w)]
     if limit <= 0:
@@ -198,7 +199,8 @@ def last_line(out, name):
 
 
 def shell_line(command):
-    """As one would type it: without the folders of programs, scripts and libraries."""
+    """Returns the command as a user would type it, without the folders of
+    programs, scripts and libraries."""
     words = []
     for word in command:
         if word.startswith(ROOT + "/bench/"):
@@ -249,7 +251,7 @@ def revision():
 
 
 def gpu_fields():
-    """Name, link and driver of the first GPU."""
+    """Returns name, link and driver of the first GPU."""
     fields = "name,pcie.link.gen.max,pcie.link.width.max,driver_version"
     try:
         done = subprocess.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"],
@@ -276,7 +278,7 @@ def machine_block(reports):
 # --- Kernels -------------------------------------------------------------------------------------
 
 def demangled(name):
-    """The first name inside a mangled one that is no namespace without a name."""
+    """Returns the first name in a mangled one that is not an anonymous namespace."""
     while match := re.search(r"\d+(?=[A-Za-z_])", name):
         length = int(match.group())
         own, name = name[match.end():match.end() + length], name[match.end() + length:]
@@ -286,7 +288,7 @@ def demangled(name):
 
 
 def kernel_table(build):
-    """Registers and memory of each kernel, where cuobjdump is there to ask."""
+    """Returns registers and memory of each kernel, if cuobjdump is available."""
     program = os.path.join(build, "fusefs/daemon/gpunvmefs")
     tool = shutil.which("cuobjdump") or shutil.which("cuobjdump", path="/usr/local/cuda/bin")
     if not tool or not os.path.exists(program):

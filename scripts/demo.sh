@@ -1,7 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
-# The whole path with real data: format an image, mount it through the simulated NVMe controller,
-# copy files in, read them through the GPU path, compare checksums, fsck, mount again, compare again.
+# Demonstrates the whole path with real data: formats an image, mounts it
+# through the simulated NVMe controller, copies files to it, reads them through
+# the GPU path, compares checksums, checks the file system, mounts it again and
+# compares again.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -24,19 +26,21 @@ WORK='' IMAGE='' MNT='' CHILD=''
 
 # ---- Clean-up: whatever happens, nothing is left but the build ----------------------------------
 
-# The daemon in the background, found by the image it was given, which no other process names.
+# Prints the id of the daemon in the background. It is found by its image, which
+# no other process names.
 daemon_pids() {
     pgrep -f -- "gpunvmefs $IMAGE " || true
 }
 
-# unmount: takes the mount away and waits until the daemon has written everything and gone.
+# unmount: unmounts and waits until the daemon has written everything and
+# exited.
 unmount() {
     for _ in $(seq 40); do
         mountpoint -q "$MNT" 2>/dev/null || break
         if [ "$(id -u)" = 0 ]; then
             umount "$MNT" 2>/dev/null && break
         else
-            # fusermount3 needs /etc/mtab, umount does not.
+            # fusermount3 needs /etc/mtab, but umount does not.
             fusermount3 -q -u "$MNT" 2>/dev/null && break
             umount -q "$MNT" && break
         fi
@@ -54,7 +58,8 @@ unmount() {
     return 1
 }
 
-# A process and all that it started: the build is a shell, a ninja and its compilers.
+# Kills a process and its descendants: the build is a shell, a ninja and its
+# compilers.
 kill_tree() {
     local child
     for child in $(pgrep -P "$1" || true); do
@@ -82,8 +87,8 @@ clean_up() {
     exit "$rc"
 }
 
-# Runs a command so that an interrupt ends it at once: bash delays traps while it waits for a
-# command in the foreground, but not while it waits for one in the background.
+# Runs a command so that an interrupt ends it at once: bash delays traps while
+# it waits for a command in the foreground, but not for one in the background.
 run() {
     local rc=0
     "$@" <&0 &
@@ -95,10 +100,11 @@ run() {
 
 # ---- Files to copy, and the target -------------------------------------------------------------
 
-# The machine's large files until there are enough bytes, largest first, those above 64 MiB last, so
-# that there are several. A line each: bytes, tab, path.
+# Prints large files of the machine until there are enough bytes, one line each:
+# bytes, tab, path. The largest come first, but those above 64 MiB last, so that
+# there are several files.
 own_files() {
-    # Folders that the user may not read are no error.
+    # Folders that the user may not read are not an error.
     { find /usr /opt /lib /var/lib -xdev -type f -size +63k -readable ! -path '*[[:cntrl:]]*' \
         ! -path "$GPUNVME_ROOT/*" -printf '%D:%i\t%s\t%p\n' 2>/dev/null || true; } |
         awk -F '\t' '!seen[$1]++ { print ($2 > 67108864) "\t" $2 "\t" $3 }' |
@@ -118,7 +124,8 @@ given_files() {
     done
 }
 
-# place_image BYTES: a fresh image file of that size, in memory when there is room.
+# place_image BYTES: creates a new image file of that size, in memory if there
+# is room.
 place_image() {
     local bytes=$1 spare=$((512 << 20)) dir shm memory
     dir=${TMPDIR:-/tmp}
@@ -155,7 +162,8 @@ build_programs() {
     export PATH="$dir/install/bin:$dir/install/sbin:$PATH"
 }
 
-# as_user [FILE...]: this script again, as an ordinary user, with the programs of DEMO_PROGRAMS.
+# as_user [FILE...]: runs this script again as an ordinary user, with the
+# programs in DEMO_PROGRAMS.
 as_user() {
     local home=$WORK/home
     mkdir -p "$home" "$WORK/upper"
@@ -190,8 +198,8 @@ checksum() {
     grep -oE '[0-9a-f]{16}' "$WORK/sum"
 }
 
-# copy_in: copies the files of the list, each made durable, by one process, and notes the checksums
-# of the sources.
+# copy_in: copies the files of the list with one process, makes each durable,
+# and records the checksums of the sources.
 copy_in() {
     local number=0 source name
     mkdir "$MNT/data"
@@ -219,8 +227,8 @@ PYTHON
     done <"$WORK/names"
 }
 
-# gpu_read PASS: all files through the GPU path, a few hundred a command; what the command reports
-# is kept, a JSON document a line.
+# gpu_read PASS: reads all files through the GPU path, a few hundred per
+# command, and keeps the reports of the command, one JSON document per line.
 gpu_read() {
     local pass=$1 first paths
     mapfile -t paths < <(cut -f 2 "$WORK/names")
@@ -233,8 +241,9 @@ gpu_read() {
     done
 }
 
-# ordinary_read PASS: all files by read(2) of one process, timed without a checksum, in their first
-# ordinary read since the mount; then their checksums.
+# ordinary_read PASS: reads all files by read(2) of one process. The first
+# ordinary read of a file since the mount is timed without a checksum; the
+# checksums follow.
 ordinary_read() {
     local pass=$1 name
     run python3 - "$WORK" "$MNT" "$pass" <<'PYTHON' || die "pass $pass: a file cannot be read"
@@ -255,7 +264,7 @@ PYTHON
     done <"$WORK/names"
 }
 
-# compare PASS: every file by both paths, against its source.
+# compare PASS: compares every file, read on both paths, with its source.
 compare() {
     local pass=$1
     gpu_read "$pass"

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
-# Builds and runs the fuzzers (libFuzzer, with ASan and UBSan). Corpora stay in the build folder, so
-# that a run goes on where the last one ended. Each finding is printed with the line that replays it.
+# Builds and runs the fuzzers (libFuzzer, with ASan and UBSan). The corpora stay
+# in the build folder, so that a run continues from the last one. Each finding
+# is printed with the command that replays it.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -48,7 +49,7 @@ for target in ${wanted[@]+"${wanted[@]}"}; do
 done
 [ "${#wanted[@]}" -eq 0 ] || targets=("${wanted[@]}")
 
-# A finding's file lies in the folder in which ctest ran the fuzzer.
+# The file of a finding is in the folder in which ctest ran the fuzzer.
 print_findings() {
     local target binary file
     for target in "${targets[@]}"; do

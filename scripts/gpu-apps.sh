@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
-# On a machine with a GPU: programs from outside over a mount, by cuFile and by the Python package,
-# and their figures beside each other. Prints a table.
+# Runs third-party programs over a mount, by cuFile and by the Python package,
+# on a machine with a GPU, and prints a table that compares their figures.
 # shellcheck disable=SC2317 # the steps are called by name
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
@@ -53,7 +53,7 @@ INSTALL=$BUILD_DIR/install
 PYTHON=${APPS_PYTHON:-python3}
 [ -d "$INSTALL" ] || die "$INSTALL: not there, run scripts/gpu-test.sh --build"
 
-# The library's folder has another name on some systems.
+# The library folder has different names on different systems.
 LIBRARY=$(find "$INSTALL" -name libgpunvme.so.0 -print -quit)
 [ -n "$LIBRARY" ] || die "$INSTALL: no libgpunvme.so.0, run scripts/gpu-test.sh --build"
 
@@ -71,7 +71,7 @@ fi
 WORK=$(mktemp -d -p /dev/shm gpunvme-apps-XXXXXX)
 trap 'rm -rf --one-file-system "$WORK"' EXIT
 export GPUNVME_LIBRARY=$LIBRARY PYTHONPATH=$GPUNVME_ROOT/python PYTHONDONTWRITEBYTECODE=1
-# How many transfers our libcufile.so made, and by which path, is in its log.
+# The log has the number of transfers of our libcufile.so, and their paths.
 RUN=(env CUFILE_LOGGING_LEVEL=INFO "CUFILE_LOGFILE_PATH=$WORK/cufile.log" "$INSTALL/bin/gpunvme-run")
 APPS=("$PYTHON" "$GPUNVME_ROOT/bench/apps.py" --mib "$MIB")
 ON_MOUNT=mount=$MNT/apps.safetensors ON_TMPFS=tmpfs=$WORK/apps.safetensors
@@ -82,7 +82,8 @@ row() {
     TABLE+=("$(printf '%-34s %s' "$1" "$2")")
 }
 
-# bounded NAME SECONDS COMMAND...: its standard output is in $WORK/out. Notes how it went.
+# bounded NAME SECONDS COMMAND...: writes standard output to $WORK/out and
+# records the result.
 bounded() {
     local name=$1 limit=$2 left=$((BUDGET - SECONDS)) rc=0 start=$SECONDS why
     shift 2
@@ -109,13 +110,14 @@ bounded() {
     row_of_totals
 }
 
-# The totals of the process that read most, as it says them.
+# Adds the totals from the log of the process that read most.
 row_of_totals() {
     [ -e "$WORK/cufile.log" ] || return 0
     row "" "$(sed -n 's/^.*totals: \([0-9]*\)/\1/p' "$WORK/cufile.log" | sort -n | tail -n 1)"
 }
 
-# figures NAME SECONDS COMMAND...: as bounded; the lines of JSON go to the table.
+# figures NAME SECONDS COMMAND...: runs bounded and adds the lines of JSON to
+# the table.
 figures() {
     bounded "$@"
     if [ -s "$WORK/out" ]; then
@@ -124,7 +126,8 @@ figures() {
     fi
 }
 
-# tests NAME SECONDS COMMAND...: as bounded, with pytest's closing line and its reasons of skips.
+# tests NAME SECONDS COMMAND...: runs bounded and adds pytest's summary and its
+# reasons of skips.
 tests() {
     local line
     bounded "$@"
@@ -135,8 +138,8 @@ tests() {
     : >"$WORK/out"
 }
 
-# The wheels go into one folder, in front of the installed ones. They are unpacked as they are: by
-# pip --target the folder in which NIXL has its plug-ins remains empty.
+# Unpacks the wheels into one folder, which precedes the installed packages. pip
+# --target would leave NIXL's folder for plug-ins empty.
 use_wheels() {
     local wheel folder=$WORK/site
     mkdir -p "$folder"
@@ -148,7 +151,8 @@ use_wheels() {
     PYTHONPATH=$PYTHONPATH:$folder
 }
 
-# fastsafetensors asks for nvidia-fs's device before it tries cuFile; a file of that name will do.
+# fastsafetensors checks for the device of nvidia-fs before it tries cuFile; any
+# file of that name is sufficient.
 fastsafetensors_by_cufile() {
     local node=/dev/nvidia-fs0 made=
     if [ ! -e "$node" ] && touch "$node" 2>/dev/null; then
@@ -193,7 +197,8 @@ step_records() {
     figures "records" 25 "${APPS[@]}" dataset "$ON_MOUNT"
 }
 
-# By the daemon's kernels, by those of the process, and by copies from host memory.
+# Reads with the daemon's kernels, with kernels of the process, and by copies
+# from host memory.
 step_layers() {
     local way
     for way in GPU DIRECT BOUNCE; do

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
-# On a machine with a GPU: builds, runs the tests that need one, looks for memory errors in kernels,
-# measures, and prints a table.
+# Builds on a machine with a GPU, runs the tests that need one, checks kernels
+# for memory errors, measures, and prints a table.
 # shellcheck disable=SC2317 # the steps are called by name
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
@@ -45,7 +45,7 @@ row() {
     TABLE+=("$(printf '%-22s %s' "$1" "$2")")
 }
 
-# row_of STEP EXIT-STATUS DETAIL
+# row_of STEP EXIT-STATUS DETAIL: adds a row for a step.
 row_of() {
     if [ "$2" = 0 ]; then
         row "$1" "passed${3:+: $3}"
@@ -85,7 +85,7 @@ step_tests() {
     [ "${skipped:-0}" = 0 ] || row "" "$skipped skipped themselves, see LastTest.log"
 }
 
-# The commands of the tests that carry both labels, one a line.
+# Prints the commands of the tests that have all of the labels, one per line.
 commands_labelled() {
     ctest --test-dir "$BUILD_DIR" --show-only=json-v1 | python3 -c '
 import json, shlex, sys
@@ -97,10 +97,12 @@ for test in json.load(sys.stdin)["tests"]:
 ' "$@"
 }
 
-# Under the tool, a launch waits while another thread's kernel is resident, and that kernel waits
-# for what the launch would bring: several transfers at once run into their deadlines.
+# Under the tool, a launch waits while a kernel of another thread is resident,
+# and that kernel waits for data that the launch would provide, so several
+# concurrent transfers reach their deadlines.
 MEMCHECK_SKIP='*ServesManyThreadsAtOnce/Cuda*:*GqReset*/Cuda*:*GqReadvReset*/Cuda*:*GqStuck*/Cuda*'
-# So did these, thousands of commands that a drive completes one by one and out of order.
+# These tests reached them too: a drive completes thousands of commands one by
+# one, out of order.
 MEMCHECK_SKIP+=':*WorksAtAnyDepthWithCompletionsOutOfOrder/Cuda*'
 MEMCHECK_SKIP+=':*SpreadsALargeTransferOverManyQueues/Cuda*'
 # Kernels of two processes, one of which has a second to answer.
@@ -119,18 +121,19 @@ step_memcheck() {
     : >"$WORK/memcheck.found"
     commands_labelled cuda gpu >"$WORK/commands"
     while IFS= read -r command; do
-        # The line is quoted for the shell by commands_labelled. The tool takes a program without
-        # CUDA calls for a failure.
+        # commands_labelled has quoted the line for the shell. The tool reports
+        # a failure for a program without CUDA calls.
         eval "$command --gtest_list_tests \"--gtest_filter=\$MEMCHECK_FILTER\"" |
             grep -q '^  ' || continue
         count=$((count + 1))
-        # Refused CUDA calls are no memory errors: tests provoke them.
+        # Refused CUDA calls are not memory errors, since tests provoke them.
         status=0
         eval "timeout 400 \"\$tool\" --tool memcheck --report-api-errors no \
             --error-exitcode 86 $command \"--gtest_filter=\$MEMCHECK_FILTER\"" \
             >"$WORK/memcheck.log" 2>&1 </dev/null || status=$?
-        # The question here is whether kernels leave their memory. Tests that ran into a deadline,
-        # for the reason above, are counted; without the tool they have to pass (--tests).
+        # This step checks whether kernels access foreign memory. Tests that
+        # reached a deadline, for the reason above, are only counted; without
+        # the tool they must pass (--tests).
         failed=$(grep -c '^\[  FAILED  \] .* ms)' "$WORK/memcheck.log" || true)
         if [ "$failed" != 0 ] && grep -q 'ERROR SUMMARY: 0 errors' "$WORK/memcheck.log"; then
             late=$((late + failed))
@@ -149,7 +152,8 @@ step_memcheck() {
     done < <(sort "$WORK/memcheck.found" | uniq -c)
 }
 
-# Tables, plots and JSON stay in the build folder; the tables go into ours too.
+# Tables, plots and JSON stay in the build folder; the tables are also printed
+# here.
 step_bench() {
     local rc=0 out=$BUILD_DIR/bench-report args=() budget=450
     if [ "${BENCH_QUICK:-0}" != 0 ]; then
@@ -175,7 +179,7 @@ step_demo() {
 }
 
 nvidia-smi -L >"$WORK/gpus" 2>/dev/null || die "nvidia-smi: no CUDA device here; this needs one"
-# shellcheck disable=SC2119 # none of this script's arguments are its business
+# shellcheck disable=SC2119 # none of this script's arguments concern it
 run_setup
 use_prefix
 row machine "$(gpu_field name), driver $(gpu_field driver_version), $(nproc) cores, $(uname -r)"

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
-# Runs the project's programs against QEMU's NVMe controllers: in a guest, with Debian's kernel, an
-# IOMMU and VFIO. Needs no root, no KVM and no NVMe drive. tests/guest/README.md says how it works.
+# Runs the project's programs against QEMU's NVMe controllers in a guest with
+# Debian's kernel, an IOMMU and VFIO. It needs neither root nor KVM nor an NVMe
+# drive. tests/guest/README.md describes how it works.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -43,7 +44,7 @@ run_setup --guest
 use_prefix
 BUILD_DIR=${BUILD_DIR:-$GPUNVME_ROOT/build/test}
 configure_and_build "$BUILD_DIR" -DGPUNVME_WERROR=ON
-# A guest has one processor; tests of one file share guests.
+# A guest has one processor, and the tests of one file share guests.
 guests=$(($(nproc) < 4 ? $(nproc) : 4))
 say "guest tests, $guests guests at a time"
 exec pytest-3 -q --tb=short -p no:cacheprovider -n "$guests" --dist loadfile \

@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
-# An installed tree serves other projects: the programs are where they belong and find their
-# library, and a C program that knows only the prefix compiles against it and runs, by pkg-config
-# and by CMake. Where there is nvcc, kernels compile against the headers for devices. Programs,
+# Checks that an installed tree serves other projects: the programs are in their
+# places and find their library, and a C program that knows only the prefix
+# compiles against it and runs, by pkg-config and by CMake. If nvcc is
+# available, kernels compile against the headers for devices. Programs,
 # libraries and the unit of systemd are hardened.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
@@ -36,8 +37,9 @@ lacks() {
     failed=1
 }
 
-# What cmake/options.cmake asks of compiler and linker. The first instruction of a function that
-# other files may call says whether indirect branches are checked.
+# Checks the effects of the flags in cmake/options.cmake. The first instruction
+# of a function that other files may call shows whether indirect branches are
+# checked.
 check_hardened() {
     local file=$1 headers names entry
     headers=$(readelf -hldW "$file")
@@ -63,8 +65,9 @@ while IFS= read -r file; do
 done < <(find "$prefix" -type f -perm -u+x -o -type f -name '*.so*')
 [ "$elf_files" -ge 9 ] || lacks "$prefix" "programs and libraries: $elf_files found"
 
-# The unit as systemd reads it: no key that it does not know, and an exposure of 5.5 of 10 at most.
-# Programs and manuals are not where the unit names them.
+# Checks the unit with systemd: it must have no unknown key, and an exposure of
+# at most 5.5 of 10. Programs and manuals are not at the paths that the unit
+# names.
 if have systemd-analyze; then
     unit=$prefix/lib/systemd/system/gpunvmefs@.service
     systemd-analyze verify "$unit" 2>&1 | grep -v 'is not executable\|failed with code 16' >&2 && {
@@ -96,7 +99,8 @@ LD_LIBRARY_PATH=$(pkg-config --variable=libdir gpunvme) "$prefix/uses_library" |
     failed=1
 }
 
-# Every public header alone, in every language that it may be included from.
+# Compiles each public header alone, in every language from which it may be
+# included.
 headers=$(dirname "$(find "$prefix" -name gpunvme_io.h)")
 for header in "$headers"/gpunvme{,_io,_ioctl,_records,_stream}.h; do
     for language in "c -std=c99" "c -std=c11" "c -std=c17" "c++ -std=c++11" "c++ -std=c++20"; do
@@ -108,7 +112,7 @@ for header in "$headers"/gpunvme{,_io,_ioctl,_records,_stream}.h; do
     done
 done
 
-# What the library exports is versioned and declared in a header.
+# Checks that every exported symbol is versioned and declared in a header.
 library=$(find "$prefix" -name 'libgpunvme.so.*' -type f)
 while read -r symbol; do
     name=${symbol%%@*}

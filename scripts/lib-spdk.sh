@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash
-# The target, the mount and the clean-up of spdk-test.sh: sourced, never run. It sets RUN, TARGET
-# and BUILD.
+# Provides the target, the mount and the clean-up of spdk-test.sh, which sources
+# this file and sets RUN, TARGET and BUILD.
 
-DIR=""        # of the sockets, the mount point and all files; on tmpfs
-TARGET_PID="" # of SPDK's nvmf_tgt
-DAEMON=""     # of the last start_mount()
+DIR=""        # for the sockets, the mount point and all files; on tmpfs
+TARGET_PID="" # process of SPDK's nvmf_tgt
+DAEMON=""     # process of the last start_mount()
 
 prepare() {
     DIR=$(mktemp -d /dev/shm/gpunvme-spdk-XXXXXX)
     trap clean_up EXIT
     trap 'exit 1' INT TERM
-    chmod 755 "$DIR" # tests act as other users
+    chmod 755 "$DIR" # tests run as other users
     mkdir "$DIR/tmp" "$DIR/mnt"
     head -c 16M /dev/urandom >"$DIR/data"
 }
 
-# The target's trace lies beside its directory, and a target that is killed leaves it.
+# The target's trace file is not in its directory, and a killed target leaves
+# it.
 forget_target() {
     wait "$TARGET_PID" 2>/dev/null || true
     rm -f "/dev/shm/nvmf_trace.pid$TARGET_PID"
@@ -28,7 +29,8 @@ kill_target() {
     forget_target
 }
 
-# A target that is stopped gets no SIGTERM; one with lost commands may heed none.
+# Stops the target. A stopped process does not handle SIGTERM, and one with lost
+# commands may ignore it.
 stop_target() {
     [ -n "$TARGET_PID" ] || return 0
     kill -CONT "$TARGET_PID" 2>/dev/null || true
@@ -40,7 +42,8 @@ stop_target() {
     kill_target
 }
 
-# Mounts and processes whose names have DIR, which no other run has: of suites that were ended, too.
+# Ends mounts and processes, including those of killed suites. Their names
+# contain DIR, which no other run has.
 drop_mounts() {
     local point pid
     while read -r _ point _; do
@@ -59,8 +62,8 @@ clean_up() {
     rm -rf "$DIR"
 }
 
-# end_step RESULT: nothing of a step is left for the next one, which gets a new target after a
-# failure.
+# end_step RESULT: removes everything that a step has left, and starts a new
+# target after a failure.
 end_step() {
     drop_mounts
     rm -rf "${DIR:?}"/tmp/*
@@ -70,7 +73,8 @@ end_step() {
     fi
 }
 
-# start_target ARGUMENT...: returns when the sockets are there.
+# start_target ARGUMENT...: starts the target and returns when the sockets
+# exist.
 start_target() {
     rm -f "$DIR"/*/cntrl
     "$RUN" "$DIR" "$@" >"$DIR/log" 2>&1 &
@@ -84,7 +88,7 @@ start_target() {
     die "$RUN: the target did not start"
 }
 
-# rpc ARGUMENT...: an order to the target.
+# rpc ARGUMENT...: sends a command to the target.
 rpc() {
     local py
     py=$(dirname "$RUN")/py
@@ -95,8 +99,9 @@ format() {
     "$BUILD/mkfs/mkfs.gpunvme" -q -f "$@"
 }
 
-# start_mount DEVICE OPTIONS: the daemon at DIR/mnt. statfs(2) asks the daemon, where stat(2) of the
-# mount of one that was killed may be answered by the kernel's cache.
+# start_mount DEVICE OPTIONS: starts the daemon at DIR/mnt. statfs(2) sends a
+# request to the daemon, while the kernel may answer stat(2) from its cache even
+# if the daemon was killed.
 start_mount() {
     "$BUILD/fusefs/daemon/gpunvmefs" "$1" "$DIR/mnt" -f -o "$2" &
     DAEMON=$!
@@ -108,13 +113,14 @@ start_mount() {
     return 1
 }
 
-# Status of the daemon, 0 when all that was written is on the drive.
+# Unmounts and returns the status of the daemon, which is 0 if all data is on
+# the drive.
 end_mount() {
     umount "$DIR/mnt" || return 1
     wait "$DAEMON"
 }
 
-# end_and_check DEVICE: and its file system is sound.
+# end_and_check DEVICE: unmounts and checks that the file system is consistent.
 end_and_check() {
     local status=0
     end_mount || status=1
@@ -122,24 +128,27 @@ end_and_check() {
     return "$status"
 }
 
-# 16 MiB by the page cache, durable: fsync(2) of the file and the root directory.
+# Writes 16 MiB through the page cache and makes them durable with fsync(2) of
+# the file and the root directory.
 put_data() {
     cp "$DIR/data" "$DIR/mnt/data" && sync "$DIR/mnt/data" "$DIR/mnt"
 }
 
-# The same, without.
+# Does the same without the page cache.
 overwrite() {
     timeout 60 dd if="$DIR/data" of="$DIR/mnt/data" bs=1M oflag=direct conv=fsync
 }
 
-# The file of a mount by reads without the page cache: is it the data?
+# Reads the file of a mount without the page cache and compares it with the
+# data.
 reads_back() {
     rm -f "$DIR/copy"
     timeout 60 dd if="$DIR/mnt/data" of="$DIR/copy" bs=1M iflag=direct &&
         cmp "$DIR/data" "$DIR/copy"
 }
 
-# By the executor, the bounce pipeline, the page cache and without it.
+# Reads with the executor, the bounce pipeline, and with and without the page
+# cache.
 every_path() {
     timeout 120 "$BUILD/client/gpunvme" verify -b 8M "$DIR/mnt/data" && reads_back
 }

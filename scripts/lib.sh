@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash
-# Common to the scripts: sourced, never run. The caller has set -euo pipefail.
+# Functions that the scripts share, which source this file. The caller has set
+# -euo pipefail.
 
-# A closed standard input would make the first file opened descriptor 0; nothing here reads it.
+# With a closed standard input the first opened file would become descriptor 0.
+# No script reads standard input.
 exec </dev/null
 
 GPUNVME_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 GPUNVME_SELF=${0##*/}
-# The findings of clang tools differ from version to version, so one version is named.
+# The findings of clang tools differ between versions, so one version is fixed.
 # shellcheck disable=SC2034 # used by the scripts that source this
 GPUNVME_CLANG=14
 
@@ -24,7 +26,8 @@ die() {
     exit 1
 }
 
-# An argument that is not in a script's table. Of help prints usage(), which the script defines.
+# Handles an argument that is not in a script's table. For help it prints
+# usage(), which the script defines.
 other_argument() { # ARGUMENT [KIND]
     case $1 in
     -h | --help)
@@ -40,7 +43,8 @@ have() {
     command -v "$1" >/dev/null 2>&1
 }
 
-# Compile jobs: one a processor, and no more than a GiB of memory each allows.
+# Prints the number of compile jobs: one per processor, but at most one per GiB
+# of available memory.
 jobs_for_build() {
     local cpus mem_gib
     cpus=$(nproc)
@@ -51,7 +55,8 @@ jobs_for_build() {
     printf '%s\n' "$cpus"
 }
 
-# Installs missing packages, unless the caller vouches for the machine with GPUNVME_NO_SETUP=1.
+# Installs missing packages, unless GPUNVME_NO_SETUP=1 asserts that the machine
+# has them.
 run_setup() {
     if [ "${GPUNVME_NO_SETUP:-0}" = 1 ]; then
         say "set-up skipped (GPUNVME_NO_SETUP=1)"
@@ -60,9 +65,10 @@ run_setup() {
     bash "$GPUNVME_ROOT/scripts/setup.sh" "$@"
 }
 
-# GPUNVME_PREFIX=/some/root: libraries unpacked there, as `dpkg -x` does, instead of installed. Their
-# .pc files say prefix=/usr, ask for packages only static linking needs, and development links
-# may point into /lib; build/prefix holds the same with all three put right.
+# GPUNVME_PREFIX=/some/root names a root into which libraries were unpacked, for
+# example by `dpkg -x`, instead of installed. Their .pc files have prefix=/usr
+# and require packages that only static linking needs, and development links may
+# point to /lib; build/prefix has copies in which all three are corrected.
 CMAKE_PREFIX_ARGS=()
 use_prefix() {
     local root=${GPUNVME_PREFIX:-} ours=$GPUNVME_ROOT/build/prefix triple dir file
@@ -74,7 +80,7 @@ use_prefix() {
     mkdir -p "$ours/lib" "$ours/pkgconfig"
     for dir in "$root/lib" "$root/usr/lib" "$root/lib/$triple" "$root/usr/lib/$triple"; do
         for file in "$dir"/lib*.so*; do
-            # The C library must be the one of the running system.
+            # The C library must be that of the running system.
             case ${file##*/} in
             libc.so* | libm.so* | libmvec.so* | libpthread.so* | libdl.so* | librt.so*) continue ;;
             esac
@@ -99,11 +105,12 @@ use_prefix() {
         "-DCMAKE_SHARED_LINKER_FLAGS=-Wl,-rpath-link,$ours/lib")
 }
 
-# ccache, where it is installed. Its keys have paths relative to the tree and no build folder, so
-# that a fresh clone finds what another one compiled. The sloppiness is what precompiled headers
-# need; nothing of the tree uses __TIME__. The inode cache remembers hashes of files: without it the
-# precompiled header, of 75 MB, is read once for each test. An absent ccache is removed from a
-# configured folder.
+# Uses ccache if it is installed. Its keys contain paths relative to the tree
+# and no build folder, so that a fresh clone uses results of another one.
+# Precompiled headers need the sloppiness; the tree does not use __TIME__. The
+# inode cache stores hashes of files, since otherwise the precompiled header of
+# 75 MB is read once for each test. If ccache has been removed, it is also
+# removed from a configured folder.
 CMAKE_LAUNCHER_ARGS=()
 use_ccache() {
     local launcher='' language
@@ -119,7 +126,7 @@ use_ccache() {
     done
 }
 
-# configure DIR [CMAKE-ARGUMENT...]
+# configure DIR [CMAKE-ARGUMENT...]: configures a build folder.
 configure() {
     local dir=$1
     shift
@@ -129,7 +136,7 @@ configure() {
         ${GPUNVME_NIXL_SOURCE:+"-DGPUNVME_NIXL_SOURCE=$GPUNVME_NIXL_SOURCE"} "$@"
 }
 
-# build DIR [CMAKE-BUILD-ARGUMENT...]
+# build DIR [CMAKE-BUILD-ARGUMENT...]: builds in a configured folder.
 build() {
     local dir=$1
     shift
@@ -137,17 +144,18 @@ build() {
     cmake --build "$dir" -j "$(jobs_for_build)" "$@"
 }
 
-# configure_and_build DIR [CMAKE-ARGUMENT...]
+# configure_and_build DIR [CMAKE-ARGUMENT...]: does both.
 configure_and_build() {
     configure "$@" && build "$1"
 }
 
-# What a run of several steps came to: a step goes on after a failure, so that one run shows all.
+# The results of a run of several steps. A failed step does not end the run, so
+# that one run shows all failures.
 STEPS=() STEPS_FAILED=0
-# A file to which scripts/test.sh adds the lines that ctest closes with.
+# scripts/test.sh appends the closing lines of ctest to this file.
 GPUNVME_CLOSING=${GPUNVME_CLOSING:-}
 
-# step NAME COMMAND...
+# step NAME COMMAND...: runs a step and records its result.
 step() {
     local name=$1 start=$SECONDS rc=0
     shift
@@ -162,7 +170,7 @@ step() {
     fi
 }
 
-# The table of the steps, then the closing lines of their tests.
+# Prints the table of the steps, followed by the closing lines of their tests.
 steps_summary() {
     say "$GPUNVME_SELF: summary ($SECONDS s)"
     printf '%s\n' "${STEPS[@]}"
@@ -171,8 +179,9 @@ steps_summary() {
     fi
 }
 
-# The files of the tree that match the patterns, one a line, relative to the top: those git tracks
-# and new ones that it does not ignore; in an unpacked archive all but build folders.
+# Prints the files of the tree that match the patterns, one per line, relative
+# to the top. These are the files that git tracks and new ones that it does not
+# ignore, or, in an unpacked archive, all files outside build folders.
 tree_files() {
     if git -C "$GPUNVME_ROOT" rev-parse --is-inside-work-tree >/dev/null 2>&1; then
         git -C "$GPUNVME_ROOT" ls-files -co --exclude-standard -- "$@" | while IFS= read -r file; do

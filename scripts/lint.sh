@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
-# Formatting, static analysis and clang's warnings. Prints every finding, fails if there is one.
+# Checks formatting, and runs static analysis and clang's warnings. Prints every
+# finding and fails if there is one.
 # shellcheck disable=SC2317 # the steps are called by name
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
@@ -56,7 +57,8 @@ lint_cppcheck() {
         -D_GNU_SOURCE -I . -I include -j "$(nproc)" "${files[@]}"
 }
 
-# The arguments of the compiler, from a build that need not have been made.
+# Provides the compiler's arguments from a configured build, which need not have
+# been built.
 compile_commands() {
     if [ -e "$BUILD_DIR/build.ninja" ]; then
         ninja -C "$BUILD_DIR" build.ninja
@@ -65,8 +67,8 @@ compile_commands() {
     fi >/dev/null
 }
 
-# C++ files are gtest's macros for the most part: clang's own warnings alone. CUDA files have nvcc's
-# arguments, which clang does not take.
+# C++ files consist mostly of gtest's macros, so they get only clang's own
+# warnings. CUDA files have arguments of nvcc that clang does not accept.
 lint_tidy() {
     local rc=0
     compile_commands
@@ -98,7 +100,7 @@ results=() failed=0
 for step in "${steps[@]}"; do
     say "lint: $step"
     start=$SECONDS
-    # In a subshell of its own with errexit: a plain 'if lint_X' would switch errexit off inside.
+    # The step runs in a subshell with errexit, which 'if lint_X' would disable.
     set +e
     (
         set -e

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Plants the bugs of tests/mutants.txt, one at a time, in a copy of the tree, and runs the tests that
-should notice. Exit status 1: fewer than 95 % are noticed, or the list no longer fits the tree.
+"""Plants the bugs of tests/mutants.txt, one at a time, in a copy of the tree,
+and runs the tests that should notice them. The exit status is 1 if fewer than
+95 % are noticed, or if the list no longer fits the tree.
 
 usage: mutate.py [--list] [--check] [--only REGEX] [--sample N] [--seed N] [--minutes N] [--dir DIR]
 """
@@ -20,9 +21,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LIST = os.path.join(ROOT, "tests", "mutants.txt")
 WANTED = 0.95
 TEST_SECONDS = 300
-HANG_SECONDS = 10  # at least; a test that takes five times as long as without a mutant hangs
+HANG_SECONDS = 10  # at least; a test hangs if it takes five times its usual time
 HANG_FACTOR = 5
-CRASH_STATES = "200"  # of storage_campaign_test, which has more in other runs
+CRASH_STATES = "200"  # for storage_campaign_test, which has more in other runs
 
 
 class Mutant:
@@ -35,7 +36,7 @@ class Mutant:
 
 
 def parse(text):
-    """The mutants of the list, in order. `number` is the line of OLD."""
+    """Returns the mutants of the list in order. `number` is the line of OLD."""
     groups, mutants, file, tests = {}, [], None, []
     for number, line in enumerate(text.splitlines(), 1):
         kind, rest = line[:2], line[2:]
@@ -58,7 +59,7 @@ def parse(text):
 
 
 def misfit(root, mutant):
-    """Why the mutant cannot be planted, or None."""
+    """Returns why the mutant cannot be planted, or None."""
     try:
         with open(os.path.join(root, mutant.file), encoding="utf-8") as f:
             found = f.read().count(mutant.old)
@@ -70,7 +71,8 @@ def misfit(root, mutant):
 
 
 def run(argv, seconds, **more):
-    """The exit status; 124: ended after the limit, with all that it started."""
+    """Returns the exit status, or 124 if the command and its descendants were
+    killed after the limit."""
     child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                              stderr=subprocess.DEVNULL, start_new_session=True, **more)
     try:
@@ -82,18 +84,19 @@ def run(argv, seconds, **more):
 
 
 class Tree:
-    """A copy of the tree, with a build of its own."""
+    """A copy of the tree, with its own build."""
 
     def __init__(self, folder):
         self.src, self.build = os.path.join(folder, "src"), os.path.join(folder, "build")
-        self.limits = {}  # seconds of each test that was measured
+        self.limits = {}  # time limits of measured tests, in seconds
         shutil.rmtree(self.src, ignore_errors=True)
         names = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], check=True,
                                capture_output=True).stdout.decode().split("\0")
         for name in filter(None, names):
             target = os.path.join(self.src, name)
             os.makedirs(os.path.dirname(target), exist_ok=True)
-            # With the time of now: an object of an earlier run may be that of a mutant.
+            # Copies get the present time, since an object of an earlier run may
+            # be that of a mutant.
             shutil.copy(os.path.join(ROOT, name), target)
         subprocess.run(["bash", "-c", '. scripts/lib.sh && configure "$0" -DGPUNVME_CUDA=OFF '
                         "-DGPUNVME_BENCH=OFF", self.build], cwd=self.src, check=True,
@@ -111,7 +114,8 @@ class Tree:
                    env={**os.environ, "CRASH_STATES": CRASH_STATES, "GTEST_FAIL_FAST": "1"}) == 0
 
     def measure(self, tests):
-        """Runs them without a mutant: the first that fails, or None. They get limits by it."""
+        """Runs the tests without a mutant and sets their limits. Returns the
+        first that fails, or None."""
         for test in tests:
             start = time.monotonic()
             if not self.passes(test):
@@ -121,11 +125,11 @@ class Tree:
         return None
 
     def notices(self, test):
-        """Builds the test alone: with the quickest first most mutants need no other."""
+        """Builds only this test. With the quickest test first, most mutants need no other one."""
         return None if self.make([test]) != 0 else not self.passes(test)
 
     def verdict(self, mutant):
-        """The test that noticed, 'unnoticed' or 'does not compile'."""
+        """Returns the test that noticed the mutant, 'unnoticed' or 'does not compile'."""
         path = os.path.join(self.src, mutant.file)
         with open(path, encoding="utf-8") as f:
             sound = f.read()

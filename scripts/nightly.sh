@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
-# What takes too long for every change (.ci/run): random tests with many more rounds, all suites
-# with ThreadSanitizer, all guest scenarios, a soak of killed daemons, clang's build, long fuzzing.
-# Goes on after a failure; the table at the end says what failed, the exit status whether anything
-# did.
+# Runs the checks that take too long for every change (.ci/run): random tests
+# with many more rounds, all suites with ThreadSanitizer, all guest scenarios, a
+# soak of killed daemons, clang's build, and long fuzzing. Continues after a
+# failure. The table at the end shows which steps failed, and the exit status
+# whether any did.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
-# The packages: each has its files, no file is in two, they install into an empty root, run
-# there, and leave nothing when they are removed.
+# Checks the packages: each has its files, no file is in two of them, they
+# install into an empty root, run there, and leave nothing when they are
+# removed.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -32,7 +33,7 @@ have dpkg-shlibdeps || die "dpkg-shlibdeps: not found, install dpkg-dev"
 cd "$work/packages"
 packages=(*.deb)
 
-# file_of NAME: the package of this name.
+# file_of NAME: prints the file of the package.
 file_of() {
     local package
     for package in "${packages[@]}"; do
@@ -42,7 +43,8 @@ file_of() {
     done
 }
 
-# has PACKAGE PATTERN...: each is in a path of the package.
+# has PACKAGE PATTERN...: checks that each pattern matches a path in the
+# package.
 has() {
     local name=$1 pattern package
     shift
@@ -69,8 +71,9 @@ twice=$(sort "$work/files" | uniq -d)
 [[ $(dpkg-deb -f "$(file_of libgpunvme-dev)" Depends) = *"libgpunvme$major (= "* ]] ||
     wrong "libgpunvme-dev: does not depend on the library of its version"
 
-# CPack adds calls of ldconfig beside the trigger, and cannot be told not to. A build that was not
-# configured for /usr has its libraries in lib, not in the folder of the architecture.
+# CPack calls ldconfig in addition to the trigger, which cannot be disabled. A
+# build that was not configured for /usr has its libraries in lib and not in the
+# folder of the architecture.
 if have lintian; then
     lintian --allow-root --fail-on error,warning --suppress-tags \
         maintscript-calls-ldconfig,pkg-config-unavailable-for-cross-compilation \
@@ -82,7 +85,7 @@ else
     warn "lintian: not here, the packages are not looked at by it"
 fi
 
-# A root of its own; what the packages depend on is the machine's.
+# Installs into a separate root. Dependencies are those of the machine.
 root=$work/root
 in_root() {
     dpkg --root="$root" --force-depends --force-not-root --force-script-chrootless \

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
-# Installs what the build and the tests need, where it is missing (Debian 12, Ubuntu 24.04).
-# Run it as often as you like: with everything present it changes nothing.
+# Installs missing packages that the build and the tests need (Debian 12, Ubuntu
+# 24.04). Changes nothing if everything is present.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -16,8 +16,9 @@ Usage: bash scripts/setup.sh [--lint] [--guest] [--need-mount]
 USAGE
 }
 
-# PACKAGE PROBE: the package is there when the probe finds its content, however it came, or when
-# dpkg says so. cmd: a program; pc: a pkg-config module; inc: a header.
+# Each line is PACKAGE PROBE. The package counts as present if the probe finds
+# its content, from whatever source, or if dpkg reports it. Probes are cmd: a
+# program, pc: a pkg-config module, and inc: a header.
 BASE_PACKAGES='
 gcc             cmd:gcc
 g++             cmd:g++
@@ -84,7 +85,7 @@ present() {
     [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ]
 }
 
-# Prints the packages of the table on standard input that are missing, one a line.
+# Prints the missing packages of the table on standard input, one per line.
 missing_of() {
     local package probe
     while read -r package probe; do
@@ -109,7 +110,8 @@ apt() {
         apt-get -y -q -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 "$@"
 }
 
-# The lists are fetched only when a package is not in them, or when a named package has gone.
+# The package lists are fetched only if a package is not in them, or if a listed
+# package no longer exists.
 install_packages() {
     local package known=1
     for package in "$@"; do
@@ -144,13 +146,13 @@ ensure_packages() {
         die "${missing[*]}: cannot be installed (above); install them by hand and run this again"
 }
 
-# The package that a package without files of its own (linux-image-amd64) stands for.
+# Prints the package that an empty package (linux-image-amd64) depends on.
 kernel_package() {
     apt-cache depends --no-recommends --no-suggests "$GUEST_KERNEL_PACKAGE" 2>/dev/null |
         awk '/^ *Depends: linux-image-/ { print $2; exit }'
 }
 
-# Downloads the kernel for guest tests and unpacks it. One that is there already is kept.
+# Downloads and unpacks the kernel for guest tests. An existing one is kept.
 fetch_guest_kernel() {
     local dir=${GPUNVME_BUILD:-$GPUNVME_ROOT/build}/guest-kernel tmp package try
     dir=${GPUNVME_GUEST_KERNEL:-$dir}
@@ -174,15 +176,15 @@ fetch_guest_kernel() {
     done
     say "unpacking $package for guest tests"
     dpkg -x "$tmp"/*.deb "$tmp/root"
-    # Merged /usr or not: the tests look in lib/.
+    # The tests look in lib/, whether /usr is merged or not.
     [ -d "$tmp/root/lib/modules" ] || mv "$tmp/root/usr/lib" "$tmp/root/lib"
     rm -rf "$tmp"/*.deb "$tmp"/root/usr
     mv "$tmp/root" "$dir"
     rmdir "$tmp"
 }
 
-# Does the kernel let this user mount a FUSE file system? As root a mount is tried for real; no
-# daemon answers it, and it ends with the descriptor.
+# Checks whether this user can mount a FUSE file system. As root it tries a real
+# mount, which no daemon serves, and which ends when its descriptor is closed.
 mount_works() {
     local dir rc=0
     [ -c /dev/fuse ] || { as_root modprobe fuse >/dev/null 2>&1 || true; }

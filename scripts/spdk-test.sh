@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
-# Runs the file system on SPDK's NVMe controller over vfio-user: one that is not of this tree.
+# Runs the file system on SPDK's NVMe controller, a foreign one, over vfio-user.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -22,14 +22,15 @@ The last output is a table of the steps.
 USAGE
 }
 
-RUN=${1:-} # of the target
+RUN=${1:-} # starts the target
 TARGET=(1620 400 128 400 128) # memory, namespaces of a, of b, of f: MiB
 BUILD=${BUILD_DIR:-$GPUNVME_ROOT/build/test}
-PATTERN="*" # of names of steps
+PATTERN="*" # selects steps by name
 FAILED=0
 ROWS=()
 
-# step NAME ASSERTED COMMAND...: a row of the table, and the end of the output of what failed.
+# step NAME ASSERTED COMMAND...: runs a step, adds a row to the table, and
+# prints the end of the output of a failed step.
 step() {
     local name=$1 asserted=$2 start result=ok
     shift 2
@@ -55,7 +56,8 @@ print_table() {
     printf '%s\n' "${ROWS[@]}"
 }
 
-# A suite of the tree with its usual tests, on a drive instead of an image.
+# suite DEVICE PROGRAM [ARGUMENT...]: runs a test program of the tree on a drive
+# instead of an image.
 suite() {
     GPUNVME_TEST_DEVICE=$1 GPUNVME_TEST_SMALL=1 TMPDIR=$DIR/tmp \
         timeout -k 10 600 "$BUILD/tests/$2" "${@:3}"
@@ -66,9 +68,9 @@ check_data() {
     "$BUILD/client/gpunvme" check --data "$1" | grep -F 'commands of every length return'
 }
 
-# Leased queues, driven by host threads: single reads and lists over memory that the drive reaches,
-# over memory that is staged, and with a doorbell proxy; threads that share two queues of four
-# entries.
+# Drives leased queues from host threads: single reads and lists, into memory
+# that the drive reaches and into staged memory, with a doorbell proxy, and with
+# threads that share two queues of four entries.
 direct_path() {
     local few=two_queues_of_four way reads lists
     reads="Mounts/Direct.Many*/$few:Mounts/Direct.AHost*/defaults"
@@ -81,8 +83,8 @@ direct_path() {
         suite "$1" client/client_direct_readv_test --gtest_filter="$lists"
 }
 
-# Commands that fail a few times or are slow cost time; those that fail always are errors until they
-# do not.
+# Commands that fail a few times or are slow only cost time. Commands that
+# always fail are errors until they no longer fail.
 failing_commands() {
     local device=vfio-user:$DIR/f/cntrl status=0
     format "$device" && start_mount "$device" executor=cpu,deadline=1000 || return 1
@@ -119,8 +121,9 @@ slow_commands() {
     return "$status"
 }
 
-# Commands that take longer than the deadline are given up and repeated, and complete late. SPDK's
-# target hangs after an Abort of one (docs/hardware.md), when its client unmaps memory or leaves.
+# Commands that take longer than the deadline are given up and repeated, and
+# complete late. After an Abort of such a command SPDK's target hangs when its
+# client unmaps memory or disconnects (docs/hardware.md).
 late_commands() {
     local device=vfio-user:$DIR/f/cntrl reader status=0
     format "$device" && start_mount "$device" executor=cpu,deadline=1000 || return 1
@@ -136,7 +139,7 @@ late_commands() {
     return "$status"
 }
 
-# A command that is lost costs time only.
+# A lost command only costs time.
 lost_commands() {
     local device=vfio-user:$DIR/f/cntrl op status=0
     format "$device" && start_mount "$device" executor=cpu,deadline=1000 || return 1
@@ -154,7 +157,7 @@ lost_commands() {
     return "$status"
 }
 
-# A file is written, and read back by every path. file_of DEVICE OPTIONS.
+# file_of DEVICE OPTIONS: writes a file and reads it back on every path.
 file_of() {
     local status=0
     start_mount "$1" "executor=cpu,$2" || return 1
@@ -164,7 +167,8 @@ file_of() {
     return "$status"
 }
 
-# Namespaces of one controller, with LBAs of 512 and 4096 bytes, hold a file system each.
+# Namespaces of one controller, with LBAs of 512 and 4096 bytes, each hold a
+# file system.
 two_namespaces() {
     local device=vfio-user:$DIR/a/cntrl nsid
     for nsid in 1 2; do
@@ -178,7 +182,8 @@ two_namespaces() {
     done
 }
 
-# write_on UNTIL: writes a file over and over until that fails, or SECONDS have come there.
+# write_on UNTIL: writes a file repeatedly until that fails or SECONDS reaches
+# UNTIL.
 write_on() {
     while timeout 60 dd if=/dev/zero of="$DIR/mnt/zeros" bs=1M count=90 oflag=direct conv=fsync; do
         [ "$SECONDS" -lt "$1" ] || return 0
@@ -186,7 +191,8 @@ write_on() {
     return 1
 }
 
-# Its requests end in bounded time, and the next target is used at once.
+# Requests to a killed target end in bounded time, and the next target can be
+# used at once.
 killed_target() {
     local device=vfio-user:$DIR/b/cntrl writer status=0
     format "$device" && start_mount "$device" executor=cpu,deadline=1000 || return 1
@@ -208,8 +214,8 @@ killed_target() {
     return "$status"
 }
 
-# beside_pause SECONDS COMMAND...: succeeds, and not before the target goes on, which is stopped for
-# that long.
+# beside_pause SECONDS COMMAND...: stops the target for that long. Succeeds if
+# the command succeeds, but not before the target continues.
 beside_pause() {
     local seconds=$1 job status=0
     shift
@@ -226,8 +232,9 @@ beside_pause() {
     return "$status"
 }
 
-# Registers and commands of a stopped target do not answer for longer than the deadline. Memory is
-# registered once it goes on: registrations end with the deadline.
+# Registers and commands of a stopped target do not respond for longer than the
+# deadline. Memory is registered after it continues, since registrations fail at
+# the deadline.
 paused_target() {
     local device=vfio-user:$DIR/b/cntrl status=0
     format "$device" && start_mount "$device" executor=cpu,deadline=1000 || return 1
@@ -245,7 +252,7 @@ paused_mkfs() {
     beside_pause 4 format "$device" && file_of "$device" deadline=1000
 }
 
-# The next daemon takes the place of one that was killed beside a writer, at the same mount point.
+# A daemon replaces one that was killed during writes, at the same mount point.
 killed_daemon() {
     local device=vfio-user:$DIR/b/cntrl writer status=0
     format "$device" && start_mount "$device" executor=cpu,deadline=1000 || return 1
@@ -270,7 +277,7 @@ killed_daemon() {
     return "$status"
 }
 
-# settings EXTRA: the target with other settings of its transport.
+# settings EXTRA: restarts the target with other settings of its transport.
 settings() {
     local device=vfio-user:$DIR/b/cntrl
     stop_target
@@ -278,7 +285,7 @@ settings() {
     format "$device" && check_data "$device" && file_of "$device" deadline=10000
 }
 
-# What the GPU's queues reach: the tables of the benchmarks, whose bytes are verified.
+# Runs benchmarks of the GPU's queues, which verify their bytes.
 figures() {
     local device=vfio-user:$DIR/a/cntrl bench status=0
     format "$device" && start_mount "$device" gpu=require,direct=all,queues=24 || return 1
@@ -305,7 +312,7 @@ gpu_figures() {
     cat "$DIR/output"
 }
 
-# suites_on LBA DEVICE
+# suites_on LBA DEVICE: runs the suites on a drive with this LBA size.
 suites_on() {
     local of="LBAs of $1"
     step "identify, $of" "the controller and its namespaces are decoded" \
@@ -326,7 +333,7 @@ suites_on() {
         direct_path "$2"
 }
 
-# What a controller, its server and the daemon may do to a mount.
+# Tests faults of a controller, its server and the daemon.
 ladder() {
     step "failing commands" "two failures are repeated; endless ones are errors until they end" \
         failing_commands

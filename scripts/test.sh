@@ -24,8 +24,9 @@ GPUNVME_NO_SETUP=1 installs nothing.
 USAGE
 }
 
-# GCC 12's ThreadSanitizer cannot place its shadow when the kernel randomises more address bits
-# than it knows of; it then dies at start, sometimes. Prints the command that must precede tests.
+# GCC 12's ThreadSanitizer cannot place its shadow memory if the kernel
+# randomises more address bits than it expects; it then sometimes crashes at the
+# start. Prints the command that must precede tests.
 tsan_launcher() {
     local dir setarch=("setarch" "$(uname -m)" -R)
     dir=$(mktemp -d)
@@ -43,7 +44,7 @@ tsan_launcher() {
     rm -rf "$dir"
 }
 
-# The tests that skipped themselves, counted by their reasons, from ctest's log of the last run.
+# Prints the skipped tests, counted by reason, from ctest's log of the last run.
 skipped_tests() {
     awk '
         /^\[ RUN      \]/ { reason = "no reason given" }
@@ -57,7 +58,8 @@ skipped_tests() {
     ' "$1/Testing/Temporary/LastTest.log" 2>/dev/null || true
 }
 
-# The cases that failed, each with the first thing it said: the whole output may be very long.
+# Prints the failed cases, each with its first message, since the whole output
+# may be very long.
 failed_cases() {
     awk '
         /^\[ RUN      \]/ { name = $4; said = ""; lines = 0 }
@@ -69,45 +71,48 @@ failed_cases() {
     ' "$1/Testing/Temporary/LastTest.log" 2>/dev/null || true
 }
 
-# ThreadSanitizer takes ten times as long as an ordinary build. Left out are cases with one thread,
-# most seeds of random cases, and transfers by 32 lanes of one thread or by one lane, where the same
-# transfer with a doorbell thread (Tier0) runs.
+# ThreadSanitizer takes ten times as long as an ordinary build. It skips cases
+# with one thread, most seeds of random cases, and transfers by one lane or by
+# 32 lanes of one thread, if the same transfer runs with a doorbell thread
+# (Tier0).
 TSAN_SPARED='*FsCorrupt.*:FsBig.*:Crash.*:CrashFiles.*:FsNames.LinksAreLimited:'
 TSAN_SPARED+='*/FsData.*/2:*/FsData.*/3:CommandOnMount.AFullDevice*:'
-# Plans over a mount take the same threads of the library as over tmpfs.
+# Plans over a mount use the same threads of the library as over tmpfs.
 TSAN_SPARED+='*/Plans.*/mount_*:'
 TSAN_SPARED+='*/GqTransfer.*/Cpu32*:*/GqReadv.*/Cpu32*:*/GqChunks.*/Cpu32*:'
-# Its drive is a mapping of 3 TiB, for which ThreadSanitizer has no shadow.
+# Its drive is a mapping of 3 TiB, for which ThreadSanitizer has no shadow
+# memory.
 TSAN_SPARED+='Nvme.ADiscardLongerThanARangeReachesAllOfIt:'
 TSAN_SPARED+='*/GqTransfer.*/Cpu1:*/GqReadv.*/Cpu1:LeaseBounds.TheSegmentsOfOneUser*:'
 TSAN_SPARED+='*/ReadvGrowing.*/bounce:Readv.AFileInVeryManyExtents*'
-# Left to --long: further parameters of a case, long inputs of one thread, and failures that differ
-# in what the drive does only.
+# Only --long runs further parameters of a case, long inputs of one thread, and
+# failures that differ only in the behaviour of the drive.
 TSAN_LONG='*/Direct.*/defaults:*/Direct.ReadsAnything*/two_queues_of_four:*/List.*/defaults:'
 TSAN_LONG+='*/List.*/blocks_of_4_KiB:*/ReadvLength.*/bounce:*/LongInBytes.*:*/LongBatch.*:'
 TSAN_LONG+='*/PassingFault.*_for_good:*/PassingFault.*/write_lost:*/FinalFault.*/hangs_*:'
 TSAN_LONG+='*/FinalFault.*/never_ready_again:Recovery.WhatFsyncReported*:*/CoherenceTest.*lba_4096:'
 TSAN_LONG+='*/CoherenceTest.*/gpu_off:DirectList.SharesAreDealtWithoutGaps:'
 TSAN_LONG+='DirectOne.RefusesAFileOf*:DirectOne.RefusesWhatIsNoFile*:DirectOne.BlocksThatTheFileLost*:'
-# Of each kind of mount the one with the most threads remains.
+# For each kind of mount, the one with the most threads remains.
 TSAN_LONG+='*/Direct.*/staged:*/Direct.*/two_queues_of_four:*/List.*/staged:'
 TSAN_LONG+='*/Direct.*/*least_mdts:*/List.*/*least_mdts:'
 TSAN_LONG+='*/List.*/two_queues_of_four:*/DirectCsum.*/defaults:*/DirectCsum.*/blocks_of_4_KiB:'
 TSAN_LONG+='*/ReadvTest.*/no_room_for_lists:*/ReadvTest.*/off:*/ReadvWays.*/bounce:'
-# One thread of the application reads, beside the same threads of the daemon: of further kinds of
-# mount the case with eight threads remains.
+# One thread of the application reads with the same threads of the daemon. For
+# further kinds of mount, the case with eight threads remains.
 TSAN_LONG+='*/Direct.ReadsAnything*/staged_few:*/Direct.EndsWhere*/staged_few:'
 TSAN_LONG+='*/Direct.AHostThatWaits*/staged_few:*/List.ReadsAnything*/staged_blocks_of_4_KiB:'
 TSAN_LONG+='*/List.WhatIsWrong*/staged_blocks_of_4_KiB:'
 TSAN_LONG+='*/List.PiecesMayBe*/staged_blocks_of_4_KiB:DirectOne.WithTooFewDescriptorsSaysSo:'
 TSAN_LONG+='DirectOne.TheDescriptorMayBeClosed:DirectRight.IsTheMountsToGive:'
 TSAN_LONG+='*/Direct.*/proxied_doorbells:*/DirectFails.*/Reached:*/ListFails.*/Reached:'
-# Long lists, whose threads other cases have.
+# Other cases have the threads of these long lists.
 TSAN_LONG+='Readv.ABatchOfManyPieces*:*/ReadvGrowing.*:'
-# Queue code by one lane or by 32 with a doorbell thread, and staged by 32.
+# Queue code run by one lane or by 32 lanes with a doorbell thread, and staged
+# by 32.
 TSAN_LONG+='*/Gq*.*/Cpu1:*/Gq*.*/Cpu32:*/Gq*.*/Cpu1Tier0Staged:DirectSharedClaims.ReadsEndWithFewCids'
-# Left to --long with AddressSanitizer: long inputs of one lane, which a lane beside a doorbell thread
-# has as well.
+# With AddressSanitizer, only --long runs long inputs of one lane, which also
+# run by a lane with a doorbell thread.
 ASAN_LONG='*/PartSums.OfLongLists*/Cpu1:*/PartSums.AreThoseOfBlocks*/Cpu1Tier0'
 
 # The targets of DIR that the tests matching ONLY run: the program with the name of a test, and the
@@ -145,12 +150,14 @@ prepare() {
 SUMMARY=()
 FAILED=0
 
-# run_suite KIND DIR SANITIZERS LAUNCHER...: builds and tests one kind; notes how it went.
+# run_suite KIND DIR SANITIZERS LAUNCHER...: builds and tests one kind, and
+# records the result.
 run_suite() {
     local kind=$1 dir=$2 sanitize=$3 start=$SECONDS log closing
     shift 3
-    # Tests wait for longer than they compute: three a processor. ThreadSanitizer computes more, and
-    # leases and recoveries keep their bounds under it, too.
+    # Tests wait more than they compute, so three run per processor.
+    # ThreadSanitizer computes more, and leases and recoveries must still meet
+    # their time limits.
     local options=() ctest_args=() targets=() filter=${GTEST_FILTER:-*} jobs=$((3 * $(nproc)))
     [ "$sanitize" != thread ] || jobs=$((3 * $(nproc) / 2))
     if [ -n "$sanitize" ]; then
@@ -186,7 +193,7 @@ run_suite() {
         return 0
     fi
     say "$kind: tests"
-    # More rounds of one thread show ThreadSanitizer nothing.
+    # More rounds of one thread show ThreadSanitizer nothing new.
     if [ "$sanitize" = thread ]; then
         unset GPUNVME_TEST_LONG
     elif [ "$LONG" = 1 ]; then

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""clang-tidy over the files of a compilation database, several at a time. Files found clean are
-remembered by everything that was read for them: their own text, the headers, flags and checks.
-Prints the findings; the exit status says whether there are any."""
+"""Runs clang-tidy over the files of a compilation database, several at a time.
+Files without findings are cached by all inputs: their own text, the headers,
+flags and checks. Prints the findings; the exit status shows whether there are
+any."""
 import argparse
 import concurrent.futures
 import functools
@@ -18,13 +19,14 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "gpunvme/tidy"
 UNUSED_DAYS = 30
-# What follows these options is not for clang: an output, or GCC's precompiled header.
+# The values of these options are not for clang: an output, or GCC's precompiled
+# header.
 DROPPED_WITH_VALUE = ("-o", "-c", "-include", "-MF", "-MT", "-MQ")
 DROPPED = ("-Winvalid-pch", "-MD", "-MMD", "-fpch-preprocess")
 
 
 def flags_of(entry):
-    """The flags of a database entry without compiler, source and output."""
+    """Returns the flags of a database entry without compiler, source and output."""
     words = iter(entry.get("arguments") or shlex.split(entry["command"]))
     next(words)
     flags = []
@@ -37,7 +39,7 @@ def flags_of(entry):
 
 
 def sources(build, suffix):
-    """(file, flags, folder) of the database, each pair of file and flags once."""
+    """Returns (file, flags, folder) of the database, each pair of file and flags once."""
     found = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
         path = pathlib.Path(entry["file"])
@@ -55,12 +57,12 @@ def digest(path):
 
 
 def below_root(path):
-    """Relative where another clone has it at another place."""
+    """Returns the path relative to the tree, which is the same in every clone."""
     return os.path.relpath(path, ROOT) if path.startswith(f"{ROOT}{os.sep}") else path
 
 
 def headers(clang, path, flags, folder):
-    """Every file that is read for this one, as clang finds them; None when it finds an error."""
+    """Returns all files that clang reads for this one, or None if it reports an error."""
     run = subprocess.run([clang, "-M", *flags, path], cwd=folder, capture_output=True, text=True)
     if run.returncode:
         return None
@@ -76,7 +78,7 @@ class Tidy:
         self.base = [release.stdout.decode(), digest(ROOT / ".clang-tidy"), *self.checks]
 
     def record(self, path, flags):
-        """Where a clean look at this file is remembered; the same in every clone."""
+        """Returns the path of the cache entry for this file, which is the same in every clone."""
         own = [word.replace(str(ROOT), "") for word in (path, *flags)]
         key = json.dumps([*self.base, *own, digest(path)])
         return CACHE / hashlib.sha256(key.encode()).hexdigest()
@@ -98,7 +100,7 @@ class Tidy:
         fresh.rename(record)
 
     def look(self, path, flags, folder):
-        """(was known to be clean, findings)."""
+        """Returns (whether the file was cached as clean, findings)."""
         record = self.record(path, flags)
         if self.known_clean(record):
             return True, ""
