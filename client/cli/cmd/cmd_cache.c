@@ -17,11 +17,14 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <inttypes.h>
+#include <libgen.h>
+#include <linux/openat2.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
@@ -36,13 +39,15 @@
 #define FOLDERS    64                 /* open at a time while the tree is walked */
 
 struct cached {
-    char *path;
+    char *path; /* below the directory */
+    ino_t ino;
     uint64_t bytes;       /* disk usage */
     struct timespec used; /* the later of atime and mtime */
 };
 
 struct cache {
     const char *dir;
+    int fd; /* the directory; -1 before the first walk */
     uint64_t limit;
     struct cached *all;
     size_t n, room;
@@ -79,7 +84,9 @@ static int add_file(const char *path, const struct stat *st, int kind, struct FT
         c->room = room;
     }
     struct cached *f = &c->all[c->n];
-    *f = (struct cached){.path = strdup(path), .bytes = (uint64_t)st->st_blocks * 512};
+    *f = (struct cached){.path = strdup(path + strlen(c->dir)),
+                         .ino = st->st_ino,
+                         .bytes = (uint64_t)st->st_blocks * 512};
     if (!f->path)
         return -1;
     f->used = later(st->st_atim, st->st_mtim) ? st->st_atim : st->st_mtim;
@@ -114,7 +121,9 @@ static int scan(struct cache *c)
     struct stat st;
 
     forget(c);
-    if (stat(c->dir, &st) != 0)
+    if (c->fd < 0)
+        c->fd = open(c->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (c->fd < 0 || fstat(c->fd, &st) != 0)
         return cli_error(c->dir, "%s", strerror(errno));
     walked = c;
     walked_dev = st.st_dev;
@@ -130,16 +139,38 @@ static int scan(struct cache *c)
 /* --- Eviction -------------------------------------------------------------------------------- */
 
 /*
- * Returns false if the file is new, or has been used since the directory was
- * read.
+ * Opens the directory of a file that the walk found, below the directory that
+ * was named and on its file system. Users may replace any part of the path by a
+ * symbolic link meanwhile: the kernel refuses all of them.
  */
-static bool may_go(const struct cached *f)
+static int open_parent(const struct cache *c, const char *path)
+{
+    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV |
+                                      RESOLVE_NO_MAGICLINKS};
+    char *copy = strdup(path);
+    const char *parent = copy ? dirname(copy) : NULL;
+    const char *below = parent ? parent + strspn(parent, "/") : NULL;
+    int fd = -1;
+
+    if (below)
+        fd = (int)syscall(SYS_openat2, c->fd, *below ? below : ".", &how, sizeof(how));
+    free(copy);
+    return fd;
+}
+
+/*
+ * Returns false if the name is another file's by now, or if the file is new or
+ * has been used since the directory was read.
+ */
+static bool may_go(const struct cached *f, int parent, const char *name)
 {
     struct stat st;
     struct timespec now;
 
     clock_gettime(CLOCK_REALTIME, &now);
-    if (lstat(f->path, &st) != 0 || !S_ISREG(st.st_mode))
+    if (fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode) ||
+        st.st_ino != f->ino || st.st_dev != walked_dev)
         return false;
     return !later(st.st_atim, f->used) && !later(st.st_mtim, f->used) &&
            f->used.tv_sec + GRACE_S < now.tv_sec;
@@ -147,13 +178,20 @@ static bool may_go(const struct cached *f)
 
 static void remove_one(struct cache *c, const struct cached *f, bool dry)
 {
-    if (!may_go(f))
-        return;
-    if (!dry && unlink(f->path) != 0) {
+    const char *name = strrchr(f->path, '/');
+    int parent = open_parent(c, f->path);
+
+    name = name ? name + 1 : f->path;
+    bool gone = parent >= 0 && may_go(f, parent, name);
+    if (gone && !dry && unlinkat(parent, name, 0) != 0) {
+        gone = false;
         if (errno != ENOENT)
             c->err = cli_error(f->path, "%s", strerror(errno));
-        return;
     }
+    if (parent >= 0)
+        close(parent);
+    if (!gone)
+        return;
     c->removed++;
     c->removed_bytes += f->bytes;
     c->bytes -= f->bytes;
@@ -280,7 +318,7 @@ static int watch(struct cache *c, const struct cli_options *options)
 int cli_cache(int argc, char **argv)
 {
     struct cli_options options;
-    struct cache c = {0};
+    struct cache c = {.fd = -1};
     int failed = 0, stop = cli_parse_one(argc, argv, "olniC", &options, "one directory", &c.dir);
 
     if (stop)
@@ -296,5 +334,7 @@ int cli_cache(int argc, char **argv)
     if (!failed)
         report(&c, options.json);
     forget(&c);
+    if (c.fd >= 0)
+        close(c.fd);
     return failed;
 }

@@ -83,6 +83,7 @@ static void make_round(struct caches *c, int i)
     struct cache *k = &c->at[i];
     struct ffs_inode *dir = k->dir;
     uint64_t before = k->grown;
+    struct ffs_attr a;
     struct caches_round r = {.fs = c->fs, .root = ffs_ino(dir), .owner = c, .cache = i};
 
     r.removed = c->removed;
@@ -93,6 +94,8 @@ static void make_round(struct caches *c, int i)
     k->need = 0;
     ffs_iref(dir, 1);
     pthread_mutex_unlock(&c->lock);
+    ffs_getattr(dir, &a);
+    r.user = a.uid;
     int err = caches_round(&r);
     ffs_iput(dir, 1);
     pthread_mutex_lock(&c->lock);
@@ -238,14 +241,25 @@ static bool await_round(struct caches *c, const struct cache *k, uint64_t deadli
     return true;
 }
 
-int caches_set(struct caches *c, struct ffs_inode *dir, const char *value, size_t len, int flags)
+/* Files are removed with the rights of the owner, so only the owner may cause that. */
+static int check_owner(struct ffs_inode *dir, uid_t caller)
 {
-    uint64_t limit;
     struct ffs_attr a;
 
     ffs_getattr(dir, &a);
-    int err = S_ISDIR(a.mode) ? caches_parse(value, len, &limit) : -EINVAL;
+    if (!S_ISDIR(a.mode))
+        return -EINVAL;
+    return caller == 0 || caller == a.uid ? 0 : -EPERM;
+}
 
+int caches_set(struct caches *c, struct ffs_inode *dir, uid_t caller, const char *value, size_t len,
+               int flags)
+{
+    uint64_t limit;
+    int err = check_owner(dir, caller);
+
+    if (!err)
+        err = caches_parse(value, len, &limit);
     if (!err)
         err = ffs_setxattr(dir, CACHES_LIMIT_XATTR, value, len, flags);
     if (err)
@@ -263,10 +277,14 @@ int caches_set(struct caches *c, struct ffs_inode *dir, const char *value, size_
     return 0;
 }
 
-int caches_clear(struct caches *c, struct ffs_inode *dir)
+int caches_clear(struct caches *c, struct ffs_inode *dir, uid_t caller)
 {
-    int err = ffs_removexattr(dir, CACHES_LIMIT_XATTR);
+    int err = check_owner(dir, caller);
 
+    if (err == -EINVAL) /* a file may have the attribute, which then means nothing */
+        err = 0;
+    if (!err)
+        err = ffs_removexattr(dir, CACHES_LIMIT_XATTR);
     if (!err)
         caches_leave(c, dir);
     return err;
@@ -319,8 +337,8 @@ static int make_room(struct caches *c, struct cache *k, uint64_t bytes)
         if (fits(k, bytes))
             return 0;
         if (!in_time && !k->ended)
-            return 0; /* the first walk will count these bytes */
-        if (!in_time || bytes > k->limit)
+            return 0;                     /* the first walk will count these bytes */
+        if (!in_time || bytes > k->limit) /* the limit may have changed */
             return -ENOSPC;
     } while (!k->barren);
     return -ENOSPC;
@@ -329,9 +347,13 @@ static int make_room(struct caches *c, struct cache *k, uint64_t bytes)
 int caches_hold(struct caches *c, int i, uint64_t bytes, struct caches_charge *charge)
 {
     struct cache *k = &c->at[i];
+    int err = 0;
 
     pthread_mutex_lock(&c->lock);
-    int err = k->dir && bytes && !fits(k, bytes) ? make_room(c, k, bytes) : 0;
+    if (k->dir && bytes > k->limit) /* no removal makes room for it, so none is tried */
+        err = -ENOSPC;
+    else if (k->dir && bytes && !fits(k, bytes))
+        err = make_room(c, k, bytes);
     if (!err && k->dir) {
         *charge = (struct caches_charge){.cache = i, .held = bytes};
         k->holding += bytes;

@@ -39,10 +39,13 @@ extern "C" {
 /* A read-only attribute of cache directories: five words "name=number". */
 #define CACHES_STATE_XATTR "user.gpunvme.cache_state"
 /*
- * Maximum number of cache directories in a mount. Setting the limit of another
- * directory fails with -ENOSPC.
+ * Maximum number of cache directories in a mount, of those whose owner is not
+ * root, and of those of one such owner. Setting the limit of another directory
+ * fails with -ENOSPC.
  */
-#define CACHES_MAX 64
+#define CACHES_MAX       64
+#define CACHES_MAX_USERS 56
+#define CACHES_MAX_USER  16
 
 struct caches;
 
@@ -66,13 +69,16 @@ void caches_close(struct caches *c);
 
 /*
  * Sets the limit, a decimal number of bytes, and waits up to CACHES_WAIT_MS
- * until the directory complies. Returns -EINVAL if the value is not a number
- * above 0 or the inode is not a directory, and otherwise as ffs_setxattr().
+ * until the directory complies. Returns -EPERM if the caller is neither root nor
+ * the owner of the directory, since files are removed with the owner's rights,
+ * -EINVAL if the value is not a number above 0 or the inode is not a directory,
+ * and otherwise as ffs_setxattr().
  */
 #define CACHES_WAIT_MS 10000u
-int caches_set(struct caches *c, struct ffs_inode *dir, const char *value, size_t len, int flags);
-/* Removes the limit. Returns -ENODATA if there is none. */
-int caches_clear(struct caches *c, struct ffs_inode *dir);
+int caches_set(struct caches *c, struct ffs_inode *dir, uid_t caller, const char *value, size_t len,
+               int flags);
+/* Removes the limit. Returns -EPERM as caches_set(), or -ENODATA without a limit. */
+int caches_clear(struct caches *c, struct ffs_inode *dir, uid_t caller);
 /*
  * Stores CACHES_STATE_XATTR, unless size is 0, and returns its length. Returns
  * -ENODATA if the directory is not a cache.

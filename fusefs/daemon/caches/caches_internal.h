@@ -36,6 +36,7 @@ bool caches_word_claim(struct ffs_inode *inode);
 struct caches_round {
     struct ffs *fs;
     uint64_t root;   /* inode number */
+    uid_t user;      /* owner of the directory; only what that user may unlink is removed */
     uint64_t limit;  /* bytes; nothing is removed below this size */
     uint64_t target; /* size at which the removal stops */
     struct caches *owner;
@@ -55,6 +56,7 @@ int caches_round(struct caches_round *r);
 
 struct cache {
     struct ffs_inode *dir; /* reference; NULL in a free entry */
+    uid_t owner;           /* of the directory, when the limit was set */
     uint64_t limit;
     uint64_t walked;  /* bytes at the last walk */
     uint64_t grown;   /* upper bound of the growth since then */

@@ -42,15 +42,29 @@ int caches_find(const struct caches *c, const struct ffs_inode *dir)
     return -1;
 }
 
+/* Called with the lock held. Some entries are left to root and to other users. */
+static bool has_entry_left(const struct caches *c, uid_t owner)
+{
+    unsigned users = 0, own = 0;
+
+    for (int i = 0; i < CACHES_MAX; i++) {
+        users += c->at[i].dir && c->at[i].owner;
+        own += c->at[i].dir && c->at[i].owner == owner;
+    }
+    return owner == 0 || (users < CACHES_MAX_USERS && own < CACHES_MAX_USER);
+}
+
 /*
  * Called with the lock held. Returns the entry of the directory, or a free one.
  * The search starts behind the last entry used, so that entries are reused
  * late.
  */
-static int entry_for(struct caches *c, struct ffs_inode *dir)
+static int entry_for(struct caches *c, struct ffs_inode *dir, uid_t owner)
 {
     int i = caches_find(c, dir);
 
+    if (i < 0 && !has_entry_left(c, owner))
+        return -1;
     for (unsigned n = 0; i < 0 && n < CACHES_MAX; n++) {
         unsigned at = (c->next + n) % CACHES_MAX;
         if (!c->at[at].dir)
@@ -59,7 +73,7 @@ static int entry_for(struct caches *c, struct ffs_inode *dir)
     if (i < 0 || c->at[i].dir)
         return i;
     c->next = (unsigned)i + 1;
-    c->at[i] = (struct cache){.dir = dir};
+    c->at[i] = (struct cache){.dir = dir, .owner = owner};
     ffs_iref(dir, 1);
     c->used++;
     return i;
@@ -74,8 +88,11 @@ void caches_ask(struct caches *c, struct cache *k)
 
 int caches_enter(struct caches *c, struct ffs_inode *dir, uint64_t limit)
 {
+    struct ffs_attr a;
+
+    ffs_getattr(dir, &a);
     pthread_mutex_lock(&c->lock);
-    int i = entry_for(c, dir);
+    int i = entry_for(c, dir, a.uid);
     if (i >= 0) {
         c->at[i].limit = limit;
         caches_ask(c, &c->at[i]);

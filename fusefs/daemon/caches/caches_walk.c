@@ -97,6 +97,49 @@ static void add_victim(struct walk *w, uint64_t dir, const struct entry *e,
     }
 }
 
+/* --- Rights ---------------------------------------------------------------------------------- */
+
+#define WRITE_AND_SEARCH 03u
+#define READ_AND_SEARCH  05u
+
+/*
+ * Returns whether the owner of the cache has the rights on a directory. Groups
+ * are unknown here, so a right that only a group or an ACL gives does not count.
+ */
+static bool owner_has(const struct caches_round *r, const struct ffs_attr *dir, unsigned rights)
+{
+    unsigned mode = dir->uid == r->user ? dir->mode >> 6 : dir->mode;
+
+    return r->user == 0 || (mode & rights) == rights;
+}
+
+/* Returns whether the owner of the cache might unlink the file. */
+static bool owner_may_unlink(const struct caches_round *r, struct ffs_inode *dir,
+                             const struct ffs_attr *file)
+{
+    struct ffs_attr d;
+
+    ffs_getattr(dir, &d);
+    bool sticky = d.mode & S_ISVTX && d.uid != r->user && file->uid != r->user;
+    return r->user == 0 || (!sticky && owner_has(r, &d, WRITE_AND_SEARCH));
+}
+
+/*
+ * Returns whether a directory is walked: its owner may read it, and it is found
+ * where its parent is. A crafted directory may name itself or one above it.
+ */
+static bool is_walked(const struct caches_round *r, struct ffs_inode *found_in,
+                      struct ffs_inode *dir, const struct ffs_attr *a)
+{
+    struct ffs_inode *parent;
+
+    if (a->ino == r->root || !owner_has(r, a, READ_AND_SEARCH) || ffs_parent(dir, &parent) != 0)
+        return false;
+    bool is_parent = ffs_ino(parent) == ffs_ino(found_in);
+    ffs_iput(parent, 1);
+    return is_parent;
+}
+
 /* --- The walk -------------------------------------------------------------------------------- */
 
 static int add_dir(struct walk *w, uint64_t ino)
@@ -147,12 +190,12 @@ static int visit(struct walk *w, struct ffs_inode *dir, const struct entry *e)
         return 0;
     caches_adopt(r->owner, dir, inode);
     ffs_getattr(inode, &a);
-    if (S_ISDIR(a.mode) && caches_word_cache(inode) == r->cache) {
+    if (S_ISDIR(a.mode) && caches_word_cache(inode) == r->cache && is_walked(r, dir, inode, &a)) {
         err = add_dir(w, e->ino);
     } else if (S_ISREG(a.mode) && a.nlink) {
         r->bytes += a.blocks * 512;
         r->files++;
-        if (!(caches_word_get(inode) & WORD_OPENS))
+        if (!(caches_word_get(inode) & WORD_OPENS) && owner_may_unlink(r, dir, &a))
             add_victim(w, ffs_ino(dir), e, &a);
     }
     ffs_iput(inode, 1);
@@ -235,8 +278,8 @@ static bool remove_victim(struct caches_round *r, const struct victim *v)
     err = ffs_lookup(dir, v->name, &inode);
     if (!err) {
         ffs_getattr(inode, &a);
-        err = a.ino != v->ino || later(last_use(&a), v->used) ? -EBUSY
-                                                              : remove_inode(dir, v->name, inode);
+        bool changed = a.ino != v->ino || later(last_use(&a), v->used);
+        err = changed || !owner_may_unlink(r, dir, &a) ? -EBUSY : remove_inode(dir, v->name, inode);
         ffs_iput(inode, 1);
     }
     ffs_iput(dir, 1);

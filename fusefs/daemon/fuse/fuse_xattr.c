@@ -63,7 +63,8 @@ static int set_value(fuse_req_t req, struct ffs_inode *inode, const char *name, 
     if (strcmp(name, CACHES_STATE_XATTR) == 0)
         return -EPERM;
     if (strcmp(name, CACHES_LIMIT_XATTR) == 0)
-        return caches_set(op_daemon(req)->caches, inode, value, size, flags);
+        return caches_set(op_daemon(req)->caches, inode, fuse_req_ctx(req)->uid, value, size,
+                          flags);
     return ffs_setxattr(inode, name, value, size, flags);
 }
 
@@ -140,7 +141,7 @@ static int remove_value(fuse_req_t req, struct ffs_inode *inode, const char *nam
     if (is_acl(name))
         return set_acl(req, inode, name, NULL, 0);
     if (strcmp(name, CACHES_LIMIT_XATTR) == 0)
-        return caches_clear(op_daemon(req)->caches, inode);
+        return caches_clear(op_daemon(req)->caches, inode, fuse_req_ctx(req)->uid);
     return gpu_bound_is(name) ? gpu_bound_set(inode, "0", 1) : ffs_removexattr(inode, name);
 }
 

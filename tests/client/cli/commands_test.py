@@ -596,6 +596,22 @@ class OnMount(unittest.TestCase):
         os.mkdir(folder)
         return folder
 
+    def test_cache_follows_no_link_that_takes_a_directorys_place(self):
+        folder = self.elsewhere("swapped")
+        other = self.elsewhere("other")
+        sub, aside = os.path.join(folder, "sub"), os.path.join(folder, "aside")
+        self.fill(other, 200, 100_000)  # with the names, and the ages, of files of the cache
+        for _ in range(5):
+            self.fill(folder, 200, 100_000)
+            command = subprocess.Popen([GPUNVME, "cache", "-l", "1M", folder],
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            while command.poll() is None:
+                os.rename(sub, aside)
+                os.symlink(os.path.join(other, "sub"), sub)
+                os.unlink(sub)
+                os.rename(aside, sub)
+            self.assertEqual(self.left(other), list(range(200)))
+
     def test_cache_says_what_keeps_the_limit(self):
         folder = os.path.join(self.mount, "kept")
         os.mkdir(folder)

@@ -28,7 +28,7 @@ class CachesCrash : public StorageTest
         ASSERT_EQ(ffs_mkdir(root, "cache", 0755, &cred, &dir), 0);
         ASSERT_EQ(caches_open(fs, &caches), 0);
         ASSERT_EQ(caches_start(caches, count_removed, this), 0);
-        ASSERT_EQ(caches_set(caches, dir, LIMIT, strlen(LIMIT), 0), 0);
+        ASSERT_EQ(caches_set(caches, dir, 0, LIMIT, strlen(LIMIT), 0), 0);
         ASSERT_EQ(ffs_sync(fs), 0);
         crash_dev_record(dev.get());
     }

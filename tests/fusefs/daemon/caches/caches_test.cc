@@ -49,10 +49,10 @@ class CachesTest : public FsTest
     {
         static_cast<CachesTest *>(arg)->removed.push_back(name);
     }
-    int limit(ffs_inode *inode, uint64_t bytes)
+    int limit(ffs_inode *inode, uint64_t bytes, uid_t caller = 0)
     {
         std::string text = std::to_string(bytes);
-        return caches_set(caches, inode, text.data(), text.size(), 0);
+        return caches_set(caches, inode, caller, text.data(), text.size(), 0);
     }
     uint64_t state(ffs_inode *inode, const std::string &key)
     {
@@ -102,6 +102,13 @@ class CachesTest : public FsTest
         a.atime = a.mtime = {when, 0};
         ASSERT_EQ(ffs_setattr(inode, &a, FFS_SET_ATIME | FFS_SET_MTIME, &a), 0);
     }
+    void own(ffs_inode *inode, uid_t uid, mode_t mode)
+    {
+        ffs_attr a = attr(inode);
+        a.uid = uid;
+        a.mode = (a.mode & S_IFMT) | mode;
+        ASSERT_EQ(ffs_setattr(inode, &a, FFS_SET_UID | FFS_SET_MODE, &a), 0);
+    }
     // The bytes of the files below the directory, as a walk of the test's own finds it. The thread
     // may remove files between their names and their lookup.
     uint64_t bytes_in(ffs_inode *parent)
@@ -142,6 +149,68 @@ TEST_F(CachesTest, RemovesWhatWasUsedLeastRecently)
     EXPECT_EQ(state(dir, "removed_bytes"), 4 * MIB);
     EXPECT_EQ(state(dir, "files"), 4u);
     EXPECT_EQ(state(dir, "bytes"), bytes_in(dir));
+}
+
+TEST_F(CachesTest, OnlyRootAndTheOwnerOfADirectorySetItsLimit)
+{
+    own(dir, 1000, 0777);
+    EXPECT_EQ(limit(dir, MIB, 1001), -EPERM);
+    EXPECT_EQ(limit(dir, MIB, 1000), 0);
+    EXPECT_EQ(caches_clear(caches, dir, 1001), -EPERM);
+    EXPECT_EQ(caches_clear(caches, dir, 1000), 0);
+    EXPECT_EQ(limit(dir, MIB, 0), 0);
+}
+
+// Of three directories that others own, the owner of the cache may remove from one.
+TEST_F(CachesTest, OnlyWhatTheOwnerMightUnlinkIsRemoved)
+{
+    own(dir, 1000, 0777);
+    Inode secret = make_dir(dir, "secret"), sticky = make_dir(dir, "sticky");
+    Inode writable = make_dir(dir, "writable");
+    for (ffs_inode *sub : std::initializer_list<ffs_inode *>{secret, sticky, writable}) {
+        ASSERT_EQ(fill(sub, "theirs", MIB, 1000), 0);
+        own(lookup(sub, "theirs"), 1001, 0666);
+    }
+    ASSERT_EQ(fill(sticky, "mine", MIB, 1000), 0);
+    own(lookup(sticky, "mine"), 1000, 0600);
+    own(secret, 1001, 0700);
+    own(sticky, 1001, 01777);
+    own(writable, 1001, 0777);
+    ASSERT_EQ(limit(dir, 4096, 1000), 0);
+    EXPECT_TRUE(exists(secret, "theirs"));
+    EXPECT_TRUE(exists(sticky, "theirs"));
+    EXPECT_FALSE(exists(sticky, "mine"));
+    EXPECT_FALSE(exists(writable, "theirs"));
+}
+
+TEST_F(CachesTest, AWriteThatNeverFitsRemovesNothing)
+{
+    for (int i = 0; i < 3; i++)
+        ASSERT_EQ(fill(dir, "f" + std::to_string(i), MIB, 1000 + i), 0);
+    ASSERT_EQ(limit(dir, 8 * MIB), 0);
+    Inode big = make_file(dir, "big");
+    caches_charge charge;
+    EXPECT_EQ(caches_charge_begin(caches, big, 0, 12 * MIB, &charge), -ENOSPC);
+    EXPECT_EQ(state(dir, "removed_files"), 0u);
+    EXPECT_EQ(fill(dir, "small", MIB, 2000), 0);
+}
+
+TEST_F(CachesTest, OneUserLeavesLimitsToOthersAndAllUsersLeaveSomeToRoot)
+{
+    std::vector<Inode> dirs;
+    auto next = [&](uid_t uid) {
+        dirs.push_back(make_dir(root, "d" + std::to_string(dirs.size())));
+        own(dirs.back(), uid, 0755);
+        return limit(dirs.back(), 8 * MIB, uid);
+    };
+    for (int i = 0; i < CACHES_MAX_USER; i++)
+        ASSERT_EQ(next(1000), 0) << i;
+    EXPECT_EQ(next(1000), -ENOSPC);
+    int others = 0;
+    for (uid_t uid = 2000; uid < 2100 && next(uid) == 0; uid++)
+        others++;
+    EXPECT_EQ(others, CACHES_MAX_USERS - CACHES_MAX_USER);
+    EXPECT_EQ(next(0), 0);
 }
 
 TEST_F(CachesTest, NoWritePassesTheLimit)
@@ -236,12 +305,12 @@ TEST_F(CachesTest, LimitsAreNumbersOfDirectories)
 {
     for (const char *bad :
          {"", "0", "-1", "1k", " 1", "99999999999999999999999", "9223372036854775808"})
-        EXPECT_EQ(caches_set(caches, dir, bad, strlen(bad), 0), -EINVAL) << bad;
+        EXPECT_EQ(caches_set(caches, dir, 0, bad, strlen(bad), 0), -EINVAL) << bad;
     Inode file = make_file(dir, "f");
     EXPECT_EQ(limit(file, MIB), -EINVAL);
-    EXPECT_EQ(caches_clear(caches, dir), -ENODATA);
+    EXPECT_EQ(caches_clear(caches, dir, 0), -ENODATA);
     ASSERT_EQ(limit(dir, MIB), 0);
-    ASSERT_EQ(caches_clear(caches, dir), 0);
+    ASSERT_EQ(caches_clear(caches, dir, 0), 0);
     EXPECT_EQ(state(dir, "limit"), UINT64_MAX);
     EXPECT_EQ(fill(dir, "g", 3 * MIB, 1), 0);
 }
@@ -251,8 +320,10 @@ TEST_F(CachesTest, TooManyDirectoriesAreRefused)
     std::vector<Inode> dirs;
     for (int i = 0; i < CACHES_MAX; i++) {
         dirs.push_back(make_dir(root, "d" + std::to_string(i)));
+        own(dirs.back(), 0, 0755);
         ASSERT_EQ(limit(dirs.back(), MIB), 0) << i;
     }
+    own(dir, 0, 0755);
     EXPECT_EQ(limit(dir, MIB), -ENOSPC);
     EXPECT_EQ(ffs_getxattr(dir, CACHES_LIMIT_XATTR, nullptr, 0), -ENODATA);
     ASSERT_EQ(ffs_rmdir(root, "d7"), 0);
