@@ -5,8 +5,7 @@
 #include <assert.h>
 #include <errno.h>
 
-#include "fusefs/core/extent_leaf.h"
-#include "fusefs/core/extents.h"
+#include "fusefs/core/extent_find.h"
 
 int ffs_leaf_open(struct ffs_inode *inode, uint64_t file_block, struct ffs_leaf *l)
 {

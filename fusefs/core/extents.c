@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "fusefs/core/extent_leaf.h"
+#include "fusefs/core/tree.h"
 
 /* Longest extent: whole 2 MiB units, and far from overflowing its 32 bits when two are joined. */
 #define EXTENT_MAX (1u << 30)

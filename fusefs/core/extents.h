@@ -1,28 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * File blocks to device blocks: inline extents, then a B+tree (FORMAT.md 3 and 6).
+ * Changes of the extents of a file: inline extents, then a B+tree (FORMAT.md 3 and 6).
  */
 #ifndef FUSEFS_CORE_EXTENTS_H
 #define FUSEFS_CORE_EXTENTS_H
 
-#include "fusefs/core/storage.h"
+#include "fusefs/core/extent_find.h"
 
-/* An extent of file blocks: mapped, unwritten, or a hole. */
-struct ffs_extent {
-    uint64_t file_block;
-    uint64_t block; /* on the device; LAY_NONE: hole */
-    uint64_t len;   /* blocks; a hole after the last extent reaches to UINT64_MAX - file_block */
-    bool unwritten;
-};
-
-/* The extent that holds file_block, cut so that it starts there. Under ffs.meta, shared or not. */
-int ffs_extent_find(struct ffs_inode *inode, uint64_t file_block, struct ffs_extent *out);
-/*
- * The extents of [first, end) in order, holes too, the last one cut at end: as many as fit, and how
- * many those are. Goes from leaf to leaf, so an extent costs next to nothing. Under ffs.meta.
- */
-ssize_t ffs_extent_list(struct ffs_inode *inode, uint64_t first, uint64_t end,
-                        struct ffs_extent *extents, size_t max);
 /* Adds an extent where there was a hole; merges with neighbours; charges inode->d.blocks. */
 int ffs_extent_add(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_extent *extent);
 /*

@@ -4,7 +4,7 @@
  */
 #include <errno.h>
 
-#include "fusefs/core/extents.h"
+#include "fusefs/core/extent_find.h"
 #include "fusefs/core/state.h"
 
 uint64_t ffs_inode_file_blocks(const struct ffs *fs)

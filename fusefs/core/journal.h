@@ -13,7 +13,7 @@
 #define FUSEFS_CORE_JOURNAL_H
 
 #include "fusefs/core/cache.h"
-#include "fusefs/core/hash.h"
+#include "fusefs/core/home.h"
 #include "fusefs/core/ranges.h"
 
 /* Protected by ffs.meta, held exclusively to change it. */
@@ -23,21 +23,6 @@ struct ffs_running {
     size_t n, cap;
     struct ffs_ranges freed;   /* blocks that its commit makes reusable */
     struct ffs_ranges revoked; /* metadata blocks among them */
-};
-
-/* One block as a transaction left it, sealed. Never changes once it is in ffs.home. */
-struct ffs_image {
-    struct ffs_image *next; /* in its bucket */
-    uint64_t block;
-    void *data; /* 4096 bytes */
-};
-
-/* Committed images that are not in place yet: the newest of each block. */
-struct ffs_home {
-    pthread_mutex_t lock; /* protects all below */
-    struct ffs_image **buckets;
-    size_t bucket_count, n;
-    struct ffs_hash hash;
 };
 
 struct ffs_journal {
@@ -70,18 +55,8 @@ void ffs_running_free(struct ffs *fs, const struct ffs_ranges *freed,
                       const struct ffs_ranges *revoked);
 bool ffs_running_empty(const struct ffs_running *r);
 
-/* --- Images on their way home (home.c) -------------------------------------------------------- */
+/* --- Checkpoints (checkpoint.c) --------------------------------------------------------------- */
 
-int ffs_home_init(struct ffs_home *home, uint64_t journal_blocks);
-void ffs_home_destroy(struct ffs_home *home);
-struct ffs_image *ffs_image_new(uint64_t block, const void *data);
-void ffs_image_free(struct ffs_image *image);
-/* Replaces an older image of the block. Takes the image over. */
-void ffs_home_put(struct ffs_home *home, struct ffs_image *image);
-void ffs_home_drop(struct ffs_home *home, uint64_t block);
-bool ffs_home_has(struct ffs_home *home, uint64_t block);
-/* Copies the image, when there is one. */
-bool ffs_home_read(struct ffs_home *home, uint64_t block, void *data);
 /*
  * Writes all images in place, makes that durable, reads them back, has the superblock copies follow
  * block 0 when that is among them, and empties the log: the next transaction will be next_tid, at
@@ -90,7 +65,9 @@ bool ffs_home_read(struct ffs_home *home, uint64_t block, void *data);
  */
 int ffs_checkpoint(struct ffs *fs, uint64_t next_tid);
 
-/* The same, taking commit_lock; nothing when the log is empty already. */
+/* Takes commit_lock and makes a checkpoint if the log uses more than log_blocks blocks. */
+int ffs_checkpoint_above(struct ffs *fs, uint64_t log_blocks);
+/* Takes commit_lock and makes a checkpoint unless the log is empty. */
 int ffs_checkpoint_now(struct ffs *fs);
 
 /*

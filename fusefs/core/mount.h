@@ -7,15 +7,6 @@
 
 #include "fusefs/core/state.h"
 
-/* Why a mount fails, in words; len 0: not wanted. */
-struct ffs_reason {
-    char *text;
-    size_t len;
-};
-/* Writes the words and returns err. */
-int ffs_refuse(const struct ffs_reason *r, int err, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-
 struct ffs_super_found {
     struct lay_super sb; /* its head names block `at` */
     uint64_t at;

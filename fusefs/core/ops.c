@@ -43,6 +43,20 @@ void ffs_set_nlink(struct ffs_inode *inode, uint32_t nlink)
     inode->d.nlink = lay_put32(nlink);
 }
 
+int ffs_need_feature(struct ffs_tx *tx, uint64_t incompat)
+{
+    struct lay_super *sb = ffs_super(tx->fs);
+
+    if ((lay_get64(sb->incompat) & incompat) == incompat)
+        return 0;
+    int err = ffs_tx_dirty(tx, tx->fs->super);
+    if (err)
+        return err;
+    sb->incompat = lay_put64(lay_get64(sb->incompat) | incompat);
+    sb->version_minor = lay_put16(LAY_VERSION_MINOR);
+    return 0;
+}
+
 int ffs_tx_finish(struct ffs_tx *tx, int err)
 {
     if (err)

@@ -150,3 +150,9 @@ void ffs_pin_drop(struct ffs *fs, struct ffs_pin *pin)
     pthread_mutex_unlock(&a->lock);
     free(pin);
 }
+
+void ffs_trim_wait(struct ffs *fs)
+{
+    pthread_mutex_lock(&fs->trim_lock);
+    pthread_mutex_unlock(&fs->trim_lock);
+}

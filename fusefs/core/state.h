@@ -92,6 +92,15 @@ int ffs_fail(struct ffs *fs, const char *what, int err);
 /* -EINTR while the mount is to be given up: ffs_mount_opts.interrupted. */
 int ffs_interrupted(struct ffs *fs);
 
+/* Where a mount writes why it fails. The caller does not want the text if len is 0. */
+struct ffs_reason {
+    char *text;
+    size_t len;
+};
+/* Formats the reason and returns err. */
+int ffs_refuse(const struct ffs_reason *r, int err, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
 int ffs_background_start(struct ffs *fs);
 void ffs_background_stop(struct ffs *fs);
 /* Asks for a commit soon; without a thread, nothing. */

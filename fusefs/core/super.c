@@ -212,20 +212,6 @@ static int check_age(struct ffs *fs, const struct lay_super *sb, const struct ff
     return 0;
 }
 
-int ffs_need_feature(struct ffs_tx *tx, uint64_t incompat)
-{
-    struct lay_super *sb = ffs_super(tx->fs);
-
-    if ((lay_get64(sb->incompat) & incompat) == incompat)
-        return 0;
-    int err = ffs_tx_dirty(tx, tx->fs->super);
-    if (err)
-        return err;
-    sb->incompat = lay_put64(lay_get64(sb->incompat) | incompat);
-    sb->version_minor = lay_put16(LAY_VERSION_MINOR);
-    return 0;
-}
-
 int ffs_set_label(struct ffs *fs, const char *label)
 {
     size_t len = strlen(label);

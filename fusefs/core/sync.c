@@ -36,25 +36,6 @@ int ffs_shutdown(struct ffs *fs, bool flush)
     return err;
 }
 
-static int checkpoint_above(struct ffs *fs, uint64_t log_blocks)
-{
-    struct ffs_journal *j = &fs->journal;
-    int err = 0;
-
-    pthread_mutex_lock(&j->commit_lock);
-    if (ffs_health(fs) & (FFS_FAILED | FFS_DOWN))
-        err = -EIO;
-    else if (j->used > log_blocks)
-        err = ffs_checkpoint(fs, atomic_load(&j->committed) + 1);
-    pthread_mutex_unlock(&j->commit_lock);
-    return err;
-}
-
-int ffs_checkpoint_now(struct ffs *fs)
-{
-    return checkpoint_above(fs, 0);
-}
-
 /* Waits for the time to commit; false: stop. */
 static bool wait_turn(struct ffs_background *b, unsigned ms)
 {
@@ -86,7 +67,7 @@ static void *run(void *arg)
         if (ffs_commit(fs, ffs_running_tid(fs)))
             continue;
         uint64_t committed = atomic_load(&fs->journal.committed);
-        checkpoint_above(fs, committed == last ? 0 : fs->geo.journal_blocks / 2);
+        ffs_checkpoint_above(fs, committed == last ? 0 : fs->geo.journal_blocks / 2);
         last = committed;
     }
     return NULL;

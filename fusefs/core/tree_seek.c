@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "fusefs/core/tree.h"
+#include "fusefs/core/tree_seek.h"
 
 uint32_t ffs_tree_magic(const struct ffs_inode *inode)
 {

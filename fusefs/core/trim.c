@@ -60,12 +60,6 @@ static int trim_chunk(struct ffs *fs, const struct chunk *c, uint64_t *done)
     return err;
 }
 
-void ffs_trim_wait(struct ffs *fs)
-{
-    pthread_mutex_lock(&fs->trim_lock);
-    pthread_mutex_unlock(&fs->trim_lock);
-}
-
 static struct chunk chunk_at(uint64_t block, uint64_t end, uint64_t least)
 {
     uint64_t first = block % LAY_GROUP_BLOCKS;
