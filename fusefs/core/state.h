@@ -9,13 +9,13 @@
 #ifndef FUSEFS_CORE_STATE_H
 #define FUSEFS_CORE_STATE_H
 
-#include "fusefs/core/alloc.h"
-#include "fusefs/core/cache.h"
-#include "fusefs/core/itable.h"
-#include "fusefs/core/journal.h"
+#include "fusefs/core/alloc/alloc.h"
+#include "fusefs/core/base/cache.h"
+#include "fusefs/core/data/sums.h"
+#include "fusefs/core/inode/itable.h"
+#include "fusefs/core/inode/tx.h"
+#include "fusefs/core/journal/journal.h"
 #include "fusefs/core/storage.h"
-#include "fusefs/core/sums.h"
-#include "fusefs/core/tx.h"
 
 /* Why the file system does not do all it could; bits of ffs.health, set once and never cleared. */
 #define FFS_READ_ONLY 1u /* mounted so */

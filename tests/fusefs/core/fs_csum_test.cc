@@ -12,8 +12,8 @@
 
 extern "C" {
 #define _Atomic
-#include "fusefs/core/sums.h"
-#include "fusefs/core/verify.h"
+#include "fusefs/core/data/sums.h"
+#include "fusefs/core/data/verify.h"
 #undef _Atomic
 }
 

@@ -19,10 +19,10 @@
 // The interface is C11; its atomic members, which tests do not touch, have the size of plain ones.
 extern "C" {
 #define _Atomic
-#include "fusefs/core/alloc.h"
-#include "fusefs/core/journal.h"
+#include "fusefs/core/alloc/alloc.h"
+#include "fusefs/core/data/sums.h"
+#include "fusefs/core/journal/journal.h"
 #include "fusefs/core/storage.h"
-#include "fusefs/core/sums.h"
 #undef _Atomic
 }
 #include "tests/fusefs/core/crash_dev.h"

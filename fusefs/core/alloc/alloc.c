@@ -1,0 +1,594 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The allocator: the choice of blocks, and the bitmaps on disk.
+ *
+ * Next fit near a goal: a range that starts at the goal itself extends the existing one; else the
+ * first range long enough after it; else the longest of the groups searched. No range crosses a
+ * group.
+ */
+#include "fusefs/core/alloc/alloc.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fusefs/core/inode/tx.h"
+#include "fusefs/core/state.h"
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "bitmaps are used as words in place");
+
+/* Groups looked at for a range of the full length once one that would do is known. */
+#define LOOK_FURTHER 8u
+
+uint64_t ffs_alloc_reserve_of(uint64_t blocks)
+{
+    uint64_t reserve = blocks / 256;
+
+    return reserve < 32 ? 32 : reserve > 1024 ? 1024 : reserve;
+}
+
+int ffs_alloc_init(struct ffs *fs)
+{
+    struct ffs_alloc *a = &fs->alloc;
+
+    a->groups = malloc(lay_groups(&fs->geo) * sizeof(*a->groups));
+    if (!a->groups)
+        return -ENOMEM;
+    for (uint64_t g = 0; g < lay_groups(&fs->geo); g++)
+        a->groups[g] = (struct ffs_group){
+            .free = LAY_GROUP_BLOCKS, .longest = LAY_GROUP_BLOCKS, .units = FFS_GROUP_UNITS};
+    a->reserve = ffs_alloc_reserve_of(fs->geo.blocks);
+    atomic_store(&a->wanted, 1);
+    pthread_mutex_init(&a->lock, NULL);
+    pthread_mutex_init(&a->look_lock, NULL);
+    return 0;
+}
+
+void ffs_alloc_destroy(struct ffs *fs)
+{
+    struct ffs_alloc *a = &fs->alloc;
+
+    if (!a->groups)
+        return;
+    for (uint64_t g = 0; g < lay_groups(&fs->geo); g++)
+        free(a->groups[g].map);
+    free(a->groups);
+    a->groups = NULL;
+    while (a->pins) {
+        struct ffs_pin *next = a->pins->next;
+        free(a->pins);
+        a->pins = next;
+    }
+    ffs_ranges_free(&a->deferred);
+    pthread_mutex_destroy(&a->lock);
+    pthread_mutex_destroy(&a->look_lock);
+}
+
+/* --- Busy blocks ------------------------------------------------------------------------------ */
+
+void ffs_alloc_busy(struct ffs_alloc *a, uint64_t group, uint32_t blocks)
+{
+    assert(a->groups[group].map && a->groups[group].busy + blocks <= UINT16_MAX);
+    a->groups[group].busy = (uint16_t)(a->groups[group].busy + blocks);
+    a->busy += blocks;
+}
+
+void ffs_alloc_idle(struct ffs_alloc *a, uint64_t group, uint32_t blocks)
+{
+    struct ffs_group *g = &a->groups[group];
+
+    assert(g->busy >= blocks && a->busy >= blocks);
+    g->busy = (uint16_t)(g->busy - blocks);
+    a->busy -= blocks;
+    if (g->busy == 0) {
+        free(g->map);
+        g->map = NULL;
+    }
+}
+
+/* The bitmap block of a group. In a handle. */
+static int get_bitmap(struct ffs *fs, uint64_t group, struct ffs_buf **out)
+{
+    struct ffs_expect expect = {.magic = LAY_MAGIC_BITMAP, .index = group};
+    int err = ffs_section_check(fs, group);
+
+    return err ? err : ffs_buf_get(fs, fs->geo.bitmap_start + group, &expect, out);
+}
+
+static const uint64_t *bits_of(const struct ffs_buf *buf)
+{
+    return (const uint64_t *)(const void *)((const struct lay_bitmap *)buf->data)->bits;
+}
+
+/* The bits that say what can be allocated. alloc.lock is held. */
+static const uint64_t *map_of(const struct ffs_group *g, const struct ffs_buf *buf)
+{
+    return g->map ? g->map : bits_of(buf);
+}
+
+/* Blocks of the group become busy, before the bitmap says that they are free. */
+static int hold(struct ffs *fs, uint64_t group, const struct ffs_buf *buf, uint32_t blocks)
+{
+    struct ffs_alloc *a = &fs->alloc;
+    struct ffs_group *g = &a->groups[group];
+    uint64_t *map = malloc(FFS_GROUP_WORDS * sizeof(*map));
+
+    if (!map)
+        return -ENOMEM;
+    pthread_mutex_lock(&a->lock);
+    if (!g->map) {
+        memcpy(map, bits_of(buf), FFS_GROUP_WORDS * sizeof(*map));
+        g->map = map;
+        map = NULL;
+    }
+    ffs_alloc_busy(a, group, blocks);
+    pthread_mutex_unlock(&a->lock);
+    free(map);
+    return 0;
+}
+
+int ffs_alloc_hold(struct ffs *fs, uint64_t group)
+{
+    struct ffs_buf *buf;
+    int err = get_bitmap(fs, group, &buf);
+
+    if (err)
+        return err;
+    err = hold(fs, group, buf, 1);
+    ffs_buf_put(buf);
+    return err;
+}
+
+/* --- Search ----------------------------------------------------------------------------------- */
+
+struct search {
+    uint64_t goal;
+    uint32_t min, want;
+    unsigned align;
+    bool patient;     /* the caller cannot try again: all sections are read if need be */
+    uint64_t best;    /* address */
+    uint32_t len;     /* 0: nothing yet */
+    unsigned further; /* groups looked at since */
+    unsigned reads;   /* sections */
+};
+
+static void consider(struct search *s, uint64_t group, struct ffs_found found)
+{
+    if (found.len >= s->min && found.len > s->len) {
+        s->best = group * LAY_GROUP_BLOCKS + found.bit;
+        s->len = found.len;
+    }
+}
+
+/* The group of the goal: at the goal itself, after it, anywhere. */
+static void search_first(const uint64_t *map, uint64_t group, struct search *s)
+{
+    uint32_t from = (uint32_t)(s->goal % LAY_GROUP_BLOCKS);
+    uint32_t to = from + s->want < LAY_GROUP_BLOCKS ? from + s->want : LAY_GROUP_BLOCKS;
+    struct ffs_found at = {from, 0};
+
+    if (from % s->align == 0)
+        at.len = ffs_map_zeros(map, from, to) / s->align * s->align;
+    consider(s, group, at);
+    if (s->len > 0)
+        return;
+    consider(s, group, ffs_map_find(map, from, LAY_GROUP_BLOCKS, s->want, s->align));
+    if (s->len < s->want)
+        consider(s, group, ffs_map_find(map, 0, LAY_GROUP_BLOCKS, s->want, s->align));
+}
+
+static void search_group(struct ffs_group *g, const uint64_t *map, uint64_t group, struct search *s)
+{
+    struct ffs_found found = ffs_map_find(map, 0, LAY_GROUP_BLOCKS, s->want, s->align);
+
+    if (found.len < s->want && s->align == 1)
+        g->longest = (uint16_t)found.len;
+    if (found.len == 0 && s->align > 1)
+        g->units = 0;
+    consider(s, group, found);
+}
+
+/* Could the group hold a better range than the best one found? alloc.lock is held. */
+static bool promising(const struct ffs_group *g, const struct search *s)
+{
+    if (s->align > 1 && g->units * LAY_GPU_ALIGN < s->min)
+        return false;
+    return g->free >= s->min && g->longest >= s->min && g->longest > s->len;
+}
+
+static int look_at(struct ffs *fs, uint64_t group, struct search *s)
+{
+    struct ffs_alloc *a = &fs->alloc;
+    struct ffs_group *g = &a->groups[group];
+    struct ffs_buf *buf;
+
+    pthread_mutex_lock(&a->lock);
+    bool worth = promising(g, s);
+    pthread_mutex_unlock(&a->lock);
+    if (!worth)
+        return 0;
+    int err = get_bitmap(fs, group, &buf);
+    if (err)
+        return err;
+    pthread_mutex_lock(&a->lock);
+    if (group == s->goal / LAY_GROUP_BLOCKS)
+        search_first(map_of(g, buf), group, s);
+    else
+        search_group(g, map_of(g, buf), group, s);
+    pthread_mutex_unlock(&a->lock);
+    ffs_buf_put(buf);
+    return 0;
+}
+
+static bool enough(const struct search *s)
+{
+    return s->len >= s->want || (s->len > 0 && s->further >= LOOK_FURTHER);
+}
+
+/* The groups [from, to) of one section. */
+static int search_section(struct ffs *fs, uint64_t from, uint64_t to, struct search *s)
+{
+    int err = ffs_section_check(fs, from);
+
+    for (uint64_t g = from; g < to && !err && !enough(s); g++) {
+        err = look_at(fs, g, s);
+        /* A range after the goal is not given up for a longer one elsewhere. */
+        if (s->len > 0)
+            s->further += g == s->goal / LAY_GROUP_BLOCKS ? LOOK_FURTHER : 1;
+    }
+    return err;
+}
+
+/*
+ * Sections are read, all their bitmaps, when they are first used. Those that were come first; of
+ * the unread ones, those that have free blocks by their hints. Hints may be wrong: an older
+ * program, or a repair, leaves them as they were.
+ */
+enum pass { CHECKED, HINTED, ALL };
+
+static bool in_pass(struct ffs *fs, uint64_t group, const struct search *s, enum pass pass)
+{
+    bool checked = fs->alloc.section_checked[group / lay_section_groups(&fs->geo)];
+    bool full = ffs_section_is_full(fs, group, s->min);
+    bool of_goal = group == s->goal / LAY_GROUP_BLOCKS;
+
+    if (checked || (of_goal && !full))
+        return pass == CHECKED && !full;
+    return pass == ALL || (pass == HINTED && !full);
+}
+
+/* One section in a handle: reading more of them would stop all other threads for that time. */
+static bool may_read(struct ffs *fs, uint64_t group, struct search *s, enum pass pass)
+{
+    if (fs->alloc.section_checked[group / lay_section_groups(&fs->geo)] || s->patient)
+        return true;
+    return pass != ALL && s->reads++ == 0;
+}
+
+/* From the group of the goal on, to that group again. */
+static int search_pass(struct ffs *fs, struct search *s, enum pass pass)
+{
+    uint64_t groups = lay_groups(&fs->geo), each = lay_section_groups(&fs->geo);
+    uint64_t start = s->goal / LAY_GROUP_BLOCKS, from = start, done = 0;
+
+    while (done < groups && !enough(s)) {
+        uint64_t to = from - from % each + each, end = from < start ? start : groups;
+        to = to < end ? to : end;
+        if (in_pass(fs, from, s, pass)) {
+            if (!may_read(fs, from, s, pass))
+                return 0;
+            int err = search_section(fs, from, to, s);
+            if (err)
+                return err;
+        }
+        done += to - from;
+        from = to == groups ? 0 : to;
+    }
+    return 0;
+}
+
+static int search(struct ffs *fs, struct search *s)
+{
+    int err = 0;
+
+    for (enum pass pass = CHECKED; pass <= ALL && s->len == 0 && !err; pass++)
+        err = search_pass(fs, s, pass);
+    return err ? err : s->len > 0 ? 0 : -ENOSPC;
+}
+
+/* Changes bitmap and counters for a range in one group; -EUCLEAN when it is not as `take` needs. */
+static int change(struct ffs_tx *tx, uint64_t block, uint32_t len, bool take)
+{
+    struct ffs *fs = tx->fs;
+    uint64_t group = block / LAY_GROUP_BLOCKS;
+    uint32_t bit = (uint32_t)(block % LAY_GROUP_BLOCKS);
+    struct ffs_buf *buf;
+    int err = get_bitmap(fs, group, &buf);
+
+    if (err)
+        return err;
+    struct lay_bitmap *bm = buf->data;
+    struct lay_super *sb = ffs_super(fs);
+    uint64_t *bits = (uint64_t *)(void *)bm->bits;
+
+    if (!ffs_map_all(bits, bit, len, !take)) {
+        err = ffs_corrupt(fs, block, 0,
+                          take ? "in use, but about to be given out"
+                               : "freed, but free in the bitmap already");
+        goto put;
+    }
+    err = ffs_tx_dirty(tx, buf);
+    if (!err)
+        err = ffs_tx_dirty(tx, fs->super);
+    if (err)
+        goto put;
+    uint32_t free_bits = lay_get32(bm->free);
+    uint64_t free_blocks = lay_get64(sb->free_blocks);
+    if (take)
+        ffs_map_set(bits, bit, len);
+    else
+        ffs_map_clear(bits, bit, len);
+    bm->free = lay_put32(take ? free_bits - len : free_bits + len);
+    sb->free_blocks = lay_put64(take ? free_blocks - len : free_blocks + len);
+    ffs_section_changed(fs, bm, group);
+put:
+    ffs_buf_put(buf);
+    return err;
+}
+
+/* The part of a range that lies in the group of its first block. */
+static uint32_t in_group(uint64_t block, uint64_t len)
+{
+    uint64_t left = LAY_GROUP_BLOCKS - block % LAY_GROUP_BLOCKS;
+
+    return (uint32_t)(len < left ? len : left);
+}
+
+/* The sections of a range have more free blocks (sign 1), or fewer (-1). */
+static void count_range(struct ffs *fs, const struct ffs_range *r, int sign)
+{
+    for (uint64_t done = 0; done < r->len;) {
+        int64_t part = in_group(r->block + done, r->len - done);
+
+        ffs_section_count(fs, (r->block + done) / LAY_GROUP_BLOCKS, sign < 0 ? -part : part);
+        done += (uint64_t)part;
+    }
+}
+
+/* In a handle that has changed the bitmaps of the range, and has the superblock dirty. */
+static void count_and_hint(struct ffs *fs, const struct ffs_range *r, int sign)
+{
+    count_range(fs, r, sign);
+    for (uint64_t done = 0; done < r->len;) {
+        ffs_section_hint(fs, (r->block + done) / LAY_GROUP_BLOCKS);
+        done += in_group(r->block + done, r->len - done);
+    }
+}
+
+static int take(struct ffs_tx *tx, uint64_t block, uint32_t len)
+{
+    struct ffs_alloc *a = &tx->fs->alloc;
+    struct ffs_group *g = &a->groups[block / LAY_GROUP_BLOCKS];
+    int err = ffs_ranges_reserve(&tx->allocated, 1);
+
+    if (!err)
+        err = change(tx, block, len, true);
+    if (err)
+        return err;
+    ffs_ranges_add(&tx->allocated, block, len);
+    count_and_hint(tx->fs, &(struct ffs_range){block, len}, -1);
+    pthread_mutex_lock(&a->lock);
+    if (g->map)
+        ffs_map_set(g->map, (uint32_t)(block % LAY_GROUP_BLOCKS), len);
+    g->free = (uint16_t)(g->free - len);
+    pthread_mutex_unlock(&a->lock);
+    return 0;
+}
+
+/* Blocks that this handle may still take, with `keep` left for other handles. */
+static uint64_t available(struct ffs_tx *tx, uint64_t keep)
+{
+    struct ffs_alloc *a = &tx->fs->alloc;
+    uint64_t free_blocks = lay_get64(ffs_super(tx->fs)->free_blocks);
+
+    if (tx->use_reserve)
+        keep = 0;
+    pthread_mutex_lock(&a->lock);
+    keep += a->busy;
+    pthread_mutex_unlock(&a->lock);
+    return free_blocks > keep ? free_blocks - keep : 0;
+}
+
+/* Blocks that a commit, running or under way, will make free are worth waiting for. */
+static int no_space(struct ffs *fs)
+{
+    struct ffs_alloc *a = &fs->alloc;
+    uint64_t pinned = 0;
+
+    pthread_mutex_lock(&a->lock);
+    for (size_t i = 0; i < a->deferred.n; i++)
+        pinned += a->deferred.v[i].len;
+    a->starved = a->busy > pinned;
+    pthread_mutex_unlock(&a->lock);
+    return -ENOSPC;
+}
+
+static int alloc_range(struct ffs_tx *tx, struct search *s, uint64_t max, uint64_t keep)
+{
+    struct ffs *fs = tx->fs;
+    uint64_t left = available(tx, keep);
+    uint64_t want = max < left ? max : left;
+
+    if (want > LAY_GROUP_BLOCKS)
+        want = LAY_GROUP_BLOCKS;
+    s->want = (uint32_t)(want / s->align * s->align);
+    if (s->want < s->min)
+        return no_space(fs);
+    s->patient = tx->use_reserve;
+    int err = search(fs, s);
+    if (err == -ENOSPC) {
+        ffs_section_want(fs, s->align);
+        return no_space(fs);
+    }
+    if (!err)
+        err = take(tx, s->best, s->len);
+    if (!err)
+        ffs_section_stock(fs);
+    return err;
+}
+
+int ffs_alloc(struct ffs_tx *tx, uint64_t goal, uint64_t min, uint64_t max, unsigned align,
+              uint64_t *block, uint64_t *len)
+{
+    struct ffs_alloc *a = &tx->fs->alloc;
+
+    assert(min > 0 && min <= max && (align == 1 || align == LAY_GPU_ALIGN));
+    if (min > LAY_GROUP_BLOCKS)
+        return -ENOSPC;
+    uint64_t least = (min + align - 1) / align * align;
+    bool anywhere = goal == 0 || goal >= tx->fs->geo.blocks;
+    struct search s = {.goal = anywhere ? a->cursor : goal, .min = (uint32_t)least, .align = align};
+
+    int err = alloc_range(tx, &s, max < least ? least : max, a->reserve);
+    if (err)
+        return err;
+    if (anywhere)
+        a->cursor = (s.best + s.len) % tx->fs->geo.blocks;
+    *block = s.best;
+    *len = s.len;
+    return 0;
+}
+
+int ffs_alloc_meta(struct ffs_tx *tx, uint64_t goal, uint64_t *block)
+{
+    struct ffs_alloc *a = &tx->fs->alloc;
+    bool anywhere = goal == 0 || goal >= tx->fs->geo.blocks;
+    struct search s = {.goal = anywhere ? a->meta_cursor : goal, .min = 1, .align = 1};
+
+    /* The map of a file that is written keeps up with its data; names leave truncate its half. */
+    int err = alloc_range(tx, &s, 1, a->reserve / 2);
+    if (err)
+        return err;
+    if (anywhere)
+        a->meta_cursor = (s.best + 1) % tx->fs->geo.blocks;
+    *block = s.best;
+    return 0;
+}
+
+/* Blocks of one group. They are busy from the moment that the bitmap calls them free. */
+static int free_part(struct ffs_tx *tx, uint64_t block, uint32_t len)
+{
+    struct ffs *fs = tx->fs;
+    uint64_t group = block / LAY_GROUP_BLOCKS;
+    struct ffs_buf *buf;
+    int err = get_bitmap(fs, group, &buf);
+
+    if (err)
+        return err;
+    err = hold(fs, group, buf, len);
+    ffs_buf_put(buf);
+    if (err)
+        return err;
+    err = change(tx, block, len, false);
+    if (err) {
+        pthread_mutex_lock(&fs->alloc.lock);
+        ffs_alloc_idle(&fs->alloc, group, len);
+        pthread_mutex_unlock(&fs->alloc.lock);
+        return err;
+    }
+    ffs_ranges_add(&tx->freed, block, len);
+    count_and_hint(fs, &(struct ffs_range){block, len}, 1);
+    return 0;
+}
+
+int ffs_free(struct ffs_tx *tx, uint64_t block, uint64_t len)
+{
+    struct ffs *fs = tx->fs;
+
+    if (!lay_range_ok(&fs->geo, block, len))
+        return ffs_corrupt(fs, block, 0, "freed, but not a block for files");
+    int err = ffs_ranges_reserve(&tx->freed, 1);
+    if (!err)
+        err = ffs_ranges_reserve(&fs->journal.running.freed, tx->freed.n + 1);
+    for (uint64_t done = 0; !err && done < len;) {
+        uint32_t part = in_group(block + done, len - done);
+        err = free_part(tx, block + done, part);
+        done += part;
+    }
+    return err;
+}
+
+int ffs_free_meta(struct ffs_tx *tx, uint64_t block)
+{
+    struct ffs *fs = tx->fs;
+
+    if (tx->nrevoked >= LAY_JREVOKE_MAX)
+        return -ENOSPC;
+    int err = ffs_ranges_reserve(&tx->revoked, 1);
+    if (!err)
+        err = ffs_ranges_reserve(&fs->journal.running.revoked, tx->revoked.n + 1);
+    if (!err)
+        err = ffs_free(tx, block, 1);
+    if (err)
+        return err;
+    ffs_ranges_add(&tx->revoked, block, 1);
+    tx->nrevoked++;
+    return 0;
+}
+
+void ffs_alloc_give_back(struct ffs_alloc *a, uint64_t block, uint64_t len, bool was_busy)
+{
+    for (uint64_t done = 0; done < len;) {
+        uint64_t group = (block + done) / LAY_GROUP_BLOCKS;
+        struct ffs_group *g = &a->groups[group];
+        uint32_t part = in_group(block + done, len - done);
+        if (g->map)
+            ffs_map_clear(g->map, (uint32_t)((block + done) % LAY_GROUP_BLOCKS), part);
+        if (was_busy)
+            ffs_alloc_idle(a, group, part);
+        g->free = (uint16_t)(g->free + part);
+        g->longest = g->free;
+        g->units = FFS_GROUP_UNITS;
+        done += part;
+    }
+}
+
+/* The handle that freed them is undone: they are in use again. alloc.lock is held. */
+static void still_used(struct ffs_alloc *a, const struct ffs_range *r)
+{
+    for (uint64_t done = 0; done < r->len;) {
+        uint32_t part = in_group(r->block + done, r->len - done);
+        ffs_alloc_idle(a, (r->block + done) / LAY_GROUP_BLOCKS, part);
+        done += part;
+    }
+}
+
+void ffs_alloc_undo(struct ffs *fs, const struct ffs_ranges *allocated,
+                    const struct ffs_ranges *freed)
+{
+    struct ffs_alloc *a = &fs->alloc;
+
+    pthread_mutex_lock(&a->lock);
+    for (size_t i = 0; i < allocated->n; i++) {
+        ffs_alloc_give_back(a, allocated->v[i].block, allocated->v[i].len, false);
+        count_range(fs, &allocated->v[i], 1);
+    }
+    for (size_t i = 0; i < freed->n; i++) {
+        still_used(a, &freed->v[i]);
+        count_range(fs, &freed->v[i], -1);
+    }
+    pthread_mutex_unlock(&a->lock);
+    a->hints_behind = true; /* the superblock has the former ones again */
+}
+
+bool ffs_alloc_starved(struct ffs *fs)
+{
+    struct ffs_alloc *a = &fs->alloc;
+
+    pthread_mutex_lock(&a->lock);
+    bool starved = a->starved;
+    a->starved = false;
+    pthread_mutex_unlock(&a->lock);
+    return starved;
+}

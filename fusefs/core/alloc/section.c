@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Ages of bitmaps (FORMAT.md 5.1): the superblock holds a sum of the transactions that last wrote
+ * the bitmaps of each section. A stale bitmap makes the sum of its section smaller.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fusefs/core/alloc/alloc.h"
+#include "fusefs/core/state.h"
+
+/* Bitmaps read at a time. */
+#define CHUNK 64u
+
+uint8_t ffs_section_hint_of(uint64_t free_blocks)
+{
+    return (uint8_t)(free_blocks == 0 ? 1 : 65 - __builtin_clzll(free_blocks));
+}
+
+struct bounds {
+    uint64_t first, end; /* groups */
+};
+
+static struct bounds bounds_of(const struct ffs *fs, uint64_t section)
+{
+    uint64_t each = lay_section_groups(&fs->geo), groups = lay_groups(&fs->geo);
+    uint64_t first = section * each, left = groups - first;
+
+    return (struct bounds){first, first + (left < each ? left : each)};
+}
+
+struct ffs_group ffs_group_of(const struct lay_bitmap *bm)
+{
+    uint16_t free_bits = (uint16_t)lay_get32(bm->free);
+    const uint64_t *bits = (const uint64_t *)(const void *)bm->bits;
+
+    return (struct ffs_group){
+        .free = free_bits, .longest = free_bits, .units = (uint8_t)ffs_map_units(bits)};
+}
+
+/* Adds n bitmaps from group `first` on, as they are in place. */
+static int add_bitmaps(struct ffs *fs, uint64_t first, uint64_t n, struct lay_bitmap *buf,
+                       struct ffs_section *s)
+{
+    uint64_t at = fs->geo.bitmap_start + first;
+    struct ffs_group *groups = s->groups + (first - bounds_of(fs, s->index).first);
+    int err = bd_read(fs->dev, ffs_bytes(at), buf, ffs_bytes(n));
+
+    for (uint64_t i = 0; i < n && !err; i++) {
+        s->bad = at + i;
+        lay_bitmap_complete(&fs->geo, &buf[i], first + i);
+        if (lay_check_bitmap(&fs->geo, &buf[i], first + i, &s->why))
+            return -EUCLEAN;
+        s->sum += lay_get64(buf[i].head.tid);
+        s->free_blocks += lay_get32(buf[i].free);
+        groups[i] = ffs_group_of(&buf[i]);
+    }
+    return err;
+}
+
+void ffs_section_read(struct ffs *fs, uint64_t index, struct ffs_section *out)
+{
+    struct bounds b = bounds_of(fs, index);
+    /* Until it is checked no handle changes a bitmap of the section: all of them are in place. */
+    struct lay_bitmap *buf = aligned_alloc(LAY_BLOCK_SIZE, CHUNK * sizeof(*buf));
+
+    *out = (struct ffs_section){.index = index, .why = ""};
+    out->groups = malloc((b.end - b.first) * sizeof(*out->groups));
+    out->err = buf && out->groups ? 0 : -ENOMEM;
+    for (uint64_t g = b.first; g < b.end && !out->err; g += CHUNK)
+        out->err = add_bitmaps(fs, g, b.end - g < CHUNK ? b.end - g : CHUNK, buf, out);
+    free(buf);
+}
+
+bool ffs_section_is_new(struct ffs *fs, const struct ffs_section *s)
+{
+    return s->sum == lay_get64(ffs_super(fs)->bitmap_tids[s->index]);
+}
+
+static int enter(struct ffs *fs, const struct ffs_section *s)
+{
+    struct ffs_alloc *a = &fs->alloc;
+    struct bounds b = bounds_of(fs, s->index);
+
+    if (s->err)
+        return s->err == -EUCLEAN ? ffs_corrupt(fs, s->bad, 0, s->why) : s->err;
+    if (!ffs_section_is_new(fs, s))
+        return ffs_corrupt(fs, fs->geo.bitmap_start + b.first, 0,
+                           "a bitmap of this section is not the one last written");
+    pthread_mutex_lock(&a->lock);
+    memcpy(a->groups + b.first, s->groups, (b.end - b.first) * sizeof(*s->groups));
+    pthread_mutex_unlock(&a->lock);
+    a->section_checked[s->index] = true;
+    a->section_free[s->index] = s->free_blocks;
+    a->checked_free += s->free_blocks;
+    if (ffs_super(fs)->section_free[s->index] != ffs_section_hint_of(s->free_blocks))
+        a->hints_behind = true;
+    return 0;
+}
+
+int ffs_section_enter(struct ffs *fs, struct ffs_section *s)
+{
+    int err = fs->alloc.section_checked[s->index] ? 0 : enter(fs, s);
+
+    free(s->groups);
+    s->groups = NULL;
+    return err;
+}
+
+int ffs_section_check(struct ffs *fs, uint64_t group)
+{
+    uint64_t index = group / lay_section_groups(&fs->geo);
+    struct ffs_section s;
+
+    if (fs->alloc.section_checked[index])
+        return 0;
+    ffs_section_read(fs, index, &s);
+    return ffs_section_enter(fs, &s);
+}
+
+void ffs_section_changed(struct ffs *fs, struct lay_bitmap *bm, uint64_t group)
+{
+    le64 *sum = &ffs_super(fs)->bitmap_tids[group / lay_section_groups(&fs->geo)];
+    uint64_t tid = fs->journal.running.tid;
+
+    *sum = lay_put64(lay_get64(*sum) + tid - lay_get64(bm->head.tid));
+    bm->head.tid = lay_put64(tid); /* as the commit will seal it */
+}
+
+void ffs_section_count(struct ffs *fs, uint64_t group, int64_t more)
+{
+    fs->alloc.section_free[group / lay_section_groups(&fs->geo)] += (uint64_t)more;
+    fs->alloc.checked_free += (uint64_t)more;
+}
+
+/* Sections that were checked for nothing are not read again by the next mount. */
+static void catch_up(struct ffs *fs)
+{
+    for (size_t i = 0; i < LAY_BITMAP_SECTIONS; i++) {
+        if (fs->alloc.section_checked[i])
+            ffs_super(fs)->section_free[i] = ffs_section_hint_of(fs->alloc.section_free[i]);
+    }
+    fs->alloc.hints_behind = false;
+}
+
+void ffs_section_hint(struct ffs *fs, uint64_t group)
+{
+    size_t i = group / lay_section_groups(&fs->geo);
+    struct lay_super *sb = ffs_super(fs);
+
+    sb->compat = lay_put64(lay_get64(sb->compat) | LAY_COMPAT_SECTION_FREE);
+    sb->section_free[i] = ffs_section_hint_of(fs->alloc.section_free[i]);
+    if (fs->alloc.hints_behind)
+        catch_up(fs);
+}
+
+bool ffs_section_is_full(struct ffs *fs, uint64_t group, uint64_t min)
+{
+    size_t i = group / lay_section_groups(&fs->geo);
+    uint8_t hint = ffs_super(fs)->section_free[i];
+
+    if (fs->alloc.section_checked[i])
+        return fs->alloc.section_free[i] < min;
+    return hint == 1 || (hint > 1 && hint < 65 && (uint64_t)1 << (hint - 1) <= min);
+}
+
+/* --- Sections read outside of ffs.meta --------------------------------------------------------
+ * In a handle, which excludes all other threads, the bitmaps of many groups would be read one after
+ * another.
+ */
+
+/* Free blocks of checked sections below which another one is read. */
+#define STOCK 4096u
+
+static uint64_t sections(const struct ffs *fs)
+{
+    uint64_t each = lay_section_groups(&fs->geo);
+
+    return (lay_groups(&fs->geo) + each - 1) / each;
+}
+
+/*
+ * The next unchecked section that has free blocks by its hint. When there is none: LAY_NONE, or the
+ * next unchecked one, because hints may be wrong.
+ */
+static uint64_t next_section(struct ffs *fs, bool by_hints)
+{
+    uint64_t n = sections(fs), each = lay_section_groups(&fs->geo), full = LAY_NONE;
+
+    for (uint64_t i = 0; i < n; i++) {
+        if (fs->alloc.section_checked[i])
+            continue;
+        if (!ffs_section_is_full(fs, i * each, 1))
+            return i;
+        if (full == LAY_NONE && !by_hints)
+            full = i;
+    }
+    return full;
+}
+
+void ffs_section_want(struct ffs *fs, unsigned align)
+{
+    if (next_section(fs, false) != LAY_NONE)
+        atomic_store(&fs->alloc.wanted, align);
+}
+
+void ffs_section_stock(struct ffs *fs)
+{
+    if (fs->alloc.checked_free < STOCK && next_section(fs, true) != LAY_NONE)
+        atomic_store(&fs->alloc.wanted, 1);
+}
+
+static bool serves(const struct ffs *fs, const struct ffs_section *s, unsigned align)
+{
+    uint64_t each = lay_section_groups(&fs->geo), left = lay_groups(&fs->geo) - s->index * each;
+
+    if (align == 1)
+        return s->free_blocks > 0;
+    for (uint64_t i = 0; i < each && i < left; i++) {
+        if (s->groups[i].units > 0)
+            return true;
+    }
+    return false;
+}
+
+/* Reads a section and enters it. *found: it has a range of that alignment. */
+static int check(struct ffs *fs, uint64_t index, unsigned align, bool *found)
+{
+    struct ffs_section s;
+
+    ffs_section_read(fs, index, &s);
+    *found = !s.err && serves(fs, &s, align);
+    pthread_rwlock_wrlock(&fs->meta);
+    int err = ffs_section_enter(fs, &s);
+    pthread_rwlock_unlock(&fs->meta);
+    return err;
+}
+
+/* The same for a handle that may not need it: the handle that does reports damage. */
+static bool check_early(struct ffs *fs, uint64_t index, unsigned align, bool *found)
+{
+    struct ffs_section s;
+
+    ffs_section_read(fs, index, &s);
+    *found = !s.err && serves(fs, &s, align);
+    pthread_rwlock_wrlock(&fs->meta);
+    bool good = !s.err && ffs_section_is_new(fs, &s);
+    if (good)
+        ffs_section_enter(fs, &s);
+    else
+        free(s.groups);
+    pthread_rwlock_unlock(&fs->meta);
+    return good;
+}
+
+/* look_lock is held. */
+static int look(struct ffs *fs, bool early)
+{
+    unsigned align = atomic_load(&fs->alloc.wanted);
+    bool found = align == 0, more = !found;
+    int err = 0;
+
+    while (more && !found && !err) {
+        pthread_rwlock_rdlock(&fs->meta);
+        uint64_t index = next_section(fs, early);
+        pthread_rwlock_unlock(&fs->meta);
+        if (index == LAY_NONE)
+            break;
+        if (early)
+            more = check_early(fs, index, align, &found);
+        else
+            err = check(fs, index, align, &found);
+    }
+    atomic_store(&fs->alloc.wanted, 0);
+    return err;
+}
+
+int ffs_sections_look(struct ffs *fs, bool wait)
+{
+    struct ffs_alloc *a = &fs->alloc;
+
+    if (atomic_load(&a->wanted) == 0)
+        return 0;
+    if (wait)
+        pthread_mutex_lock(&a->look_lock); /* reads by its holder end by the device's deadline */
+    else if (pthread_mutex_trylock(&a->look_lock))
+        return 0;
+    pthread_rwlock_rdlock(&fs->shape_lock);
+    int err = look(fs, !wait);
+    pthread_rwlock_unlock(&fs->shape_lock);
+    pthread_mutex_unlock(&a->look_lock);
+    return err;
+}
+
+/* shape_lock is held. */
+static int sections_of(struct ffs *fs, uint64_t block, uint64_t len)
+{
+    uint64_t each = lay_section_groups(&fs->geo) * LAY_GROUP_BLOCKS;
+    bool found;
+    int err = 0;
+
+    if (len == 0 || block >= fs->geo.blocks || len > fs->geo.blocks - block)
+        return 0; /* the handle finds that out */
+    for (uint64_t i = block / each; i <= (block + len - 1) / each && !err; i++) {
+        pthread_rwlock_rdlock(&fs->meta);
+        bool checked = fs->alloc.section_checked[i];
+        pthread_rwlock_unlock(&fs->meta);
+        if (!checked)
+            err = check(fs, i, 1, &found);
+    }
+    return err;
+}
+
+int ffs_sections_of(struct ffs *fs, uint64_t block, uint64_t len)
+{
+    pthread_rwlock_rdlock(&fs->shape_lock);
+    int err = sections_of(fs, block, len);
+    pthread_rwlock_unlock(&fs->shape_lock);
+    return err;
+}

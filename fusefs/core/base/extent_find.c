@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Extents of an inode are found.
+ */
+#include <assert.h>
+#include <errno.h>
+
+#include "fusefs/core/base/extent_find.h"
+
+int ffs_leaf_open(struct ffs_inode *inode, uint64_t file_block, struct ffs_leaf *l)
+{
+    l->inode = inode;
+    l->tree = lay_get16(inode->d.map_kind) == LAY_MAP_TREE;
+    if (!l->tree) {
+        if (lay_get16(inode->d.map_kind) != LAY_MAP_INLINE)
+            return -EINVAL;
+        l->e = inode->d.map.extents;
+        l->count = lay_get16(inode->d.map_count);
+        l->lo = 0;
+        l->hi = UINT64_MAX;
+        return 0;
+    }
+    int err = ffs_cursor_seek(inode, file_block, &l->c);
+    if (err)
+        return err;
+    struct lay_node *node = ffs_cursor_node(&l->c, 0);
+    l->e = node->u.extents;
+    l->count = lay_get16(node->count);
+    l->lo = l->c.step[0].lo;
+    l->hi = l->c.step[0].hi;
+    assert(l->count <= LAY_NODE_EXTENTS); /* lay_check_node() has compared it with the length */
+    return 0;
+}
+
+void ffs_leaf_close(struct ffs_leaf *l)
+{
+    if (l->tree)
+        ffs_cursor_drop(&l->c);
+}
+
+unsigned ffs_leaf_index(const struct ffs_leaf *l, uint64_t file_block)
+{
+    unsigned lo = 0, hi = l->count;
+
+    while (lo < hi) {
+        unsigned mid = (lo + hi) / 2;
+        if (ffs_record_end(&l->e[mid]) <= file_block)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* The hole at file_block, which ends at the next extent or never. */
+static int find_hole_end(struct ffs_inode *inode, uint64_t file_block, uint64_t *end)
+{
+    struct ffs_leaf l;
+
+    for (uint64_t from = file_block;; from = l.hi + 1) {
+        int err = ffs_leaf_open(inode, from, &l);
+        if (err)
+            return err;
+        unsigned i = ffs_leaf_index(&l, from);
+        *end = i < l.count ? ffs_record_first(&l.e[i]) : UINT64_MAX;
+        ffs_leaf_close(&l);
+        if (i < l.count || l.hi == UINT64_MAX)
+            return 0;
+    }
+}
+
+/* At file_block, which ends before e does: a part of e, or the hole in front of it. */
+static struct ffs_extent extent_at(const struct lay_extent *e, uint64_t file_block)
+{
+    struct ffs_extent extent = {.file_block = file_block, .block = LAY_NONE};
+
+    if (ffs_record_first(e) > file_block) {
+        extent.len = ffs_record_first(e) - file_block;
+        return extent;
+    }
+    uint64_t skip = file_block - ffs_record_first(e);
+    extent.block = lay_get64(e->block) + skip;
+    extent.len = lay_get32(e->len) - skip;
+    extent.unwritten = ffs_record_unwritten(e);
+    return extent;
+}
+
+int ffs_extent_find(struct ffs_inode *inode, uint64_t file_block, struct ffs_extent *out)
+{
+    struct ffs_leaf l;
+    int err = ffs_leaf_open(inode, file_block, &l);
+
+    if (err)
+        return err;
+
+    unsigned i = ffs_leaf_index(&l, file_block);
+    *out = (struct ffs_extent){.file_block = file_block, .block = LAY_NONE};
+    if (i < l.count)
+        *out = extent_at(&l.e[i], file_block);
+    ffs_leaf_close(&l);
+    if (out->len == 0) {
+        uint64_t end = UINT64_MAX;
+        err = find_hole_end(inode, file_block, &end);
+        out->len = end - file_block;
+    }
+    return err;
+}
+
+/* Those that this leaf tells of; *at goes to the end of the last one. */
+static size_t leaf_list(const struct ffs_leaf *l, uint64_t *at, uint64_t end,
+                        struct ffs_extent *extents, size_t max)
+{
+    size_t n = 0;
+
+    for (unsigned i = ffs_leaf_index(l, *at); i < l->count && n < max && *at < end;) {
+        if (ffs_record_end(&l->e[i]) <= *at) {
+            i++;
+            continue;
+        }
+        extents[n] = extent_at(&l->e[i], *at);
+        if (extents[n].len > end - *at)
+            extents[n].len = end - *at;
+        *at += extents[n++].len;
+    }
+    return n;
+}
+
+ssize_t ffs_extent_list(struct ffs_inode *inode, uint64_t first, uint64_t end,
+                        struct ffs_extent *extents, size_t max)
+{
+    uint64_t at = first, from = first;
+    size_t n = 0;
+
+    while (n < max && at < end) {
+        struct ffs_leaf l;
+        int err = ffs_leaf_open(inode, from, &l);
+        if (err)
+            return err;
+        n += leaf_list(&l, &at, end, extents + n, max - n);
+        ffs_leaf_close(&l);
+        if (n == max || at >= end)
+            break;
+        if (l.hi >= end - 1) {
+            extents[n++] =
+                (struct ffs_extent){.file_block = at, .block = LAY_NONE, .len = end - at};
+            break;
+        }
+        from = l.hi + 1;
+    }
+    return (ssize_t)n;
+}

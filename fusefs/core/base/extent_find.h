@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Finds the device blocks of file blocks: inline extents, then a B+tree (FORMAT.md 3 and 6).
+ */
+#ifndef FUSEFS_CORE_BASE_EXTENT_FIND_H
+#define FUSEFS_CORE_BASE_EXTENT_FIND_H
+
+#include "fusefs/core/base/tree_seek.h"
+
+/* An extent of file blocks: mapped, unwritten, or a hole. */
+struct ffs_extent {
+    uint64_t file_block;
+    uint64_t block; /* on the device; LAY_NONE: hole */
+    uint64_t len;   /* blocks; a hole after the last extent reaches to UINT64_MAX - file_block */
+    bool unwritten;
+};
+
+/* The extent that holds file_block, cut so that it starts there. Under ffs.meta, shared or not. */
+int ffs_extent_find(struct ffs_inode *inode, uint64_t file_block, struct ffs_extent *out);
+/*
+ * The extents of [first, end) in order, holes too, the last one cut at end: as many as fit, and how
+ * many those are. Goes from leaf to leaf, so an extent costs next to nothing. Under ffs.meta.
+ */
+ssize_t ffs_extent_list(struct ffs_inode *inode, uint64_t first, uint64_t end,
+                        struct ffs_extent *extents, size_t max);
+
+/*
+ * Extents of an inode, sorted by file block: an array in the inode, or the leaves of a tree. Both
+ * are seen as an array for a range of file blocks; no extent crosses the range of its leaf. Used by
+ * extent_find.c and extents.c only.
+ */
+struct ffs_leaf {
+    struct ffs_inode *inode;
+    bool tree;
+    struct ffs_cursor c;
+    struct lay_extent *e;
+    unsigned count;
+    uint64_t lo, hi; /* file blocks that belong here */
+};
+
+/*
+ * Opens the leaf that file_block belongs to. On success the caller closes it. Under ffs.meta.
+ */
+int ffs_leaf_open(struct ffs_inode *inode, uint64_t file_block, struct ffs_leaf *l);
+void ffs_leaf_close(struct ffs_leaf *l);
+/* Returns the index of the first extent that ends past file_block. */
+unsigned ffs_leaf_index(const struct ffs_leaf *l, uint64_t file_block);
+
+static inline uint64_t ffs_record_first(const struct lay_extent *e)
+{
+    return lay_get64(e->file_block);
+}
+
+static inline uint64_t ffs_record_end(const struct lay_extent *e)
+{
+    return lay_get64(e->file_block) + lay_get32(e->len);
+}
+
+static inline bool ffs_record_unwritten(const struct lay_extent *e)
+{
+    return lay_get16(e->flags) & LAY_EXTENT_UNWRITTEN;
+}
+
+#endif

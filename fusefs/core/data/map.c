@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Extents for transfers that go around ffs_read() and ffs_write().
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include <syslog.h>
+
+#include "fusefs/core/data/data.h"
+#include "fusefs/core/data/verify.h"
+#include "fusefs/core/state.h"
+
+/* What a map holds until it is let go. */
+struct held {
+    struct ffs *fs;
+    struct ffs_pin *pin;     /* maps for reading */
+    struct ffs_inode *inode; /* maps for writing: referenced, data locked exclusively */
+    struct ffs_file file;
+    uint64_t offset, end; /* the request, bytes */
+};
+
+static struct ffs_segment segment_of(const struct ffs_extent *extent)
+{
+    bool hole = extent->block == LAY_NONE;
+
+    return (struct ffs_segment){.offset = ffs_offset_of(extent->file_block),
+                                .len = ffs_offset_of(extent->len),
+                                .device = hole ? FFS_HOLE : ffs_offset_of(extent->block),
+                                .unwritten = extent->unwritten};
+}
+
+/* Makes room for n segments more. */
+static int reserve(struct ffs_map *map, size_t *room, size_t n)
+{
+    if (*room - map->count >= n)
+        return 0;
+    size_t more = 2 * *room + n;
+    struct ffs_segment *grown = realloc(map->segments, more * sizeof(*grown));
+    if (!grown)
+        return -ENOMEM;
+    map->segments = grown;
+    *room = more;
+    return 0;
+}
+
+/* Lists [first, end) in map, at most max segments of it. Under ffs.meta. */
+static int collect(struct ffs_inode *inode, uint64_t first, uint64_t end, size_t max,
+                   struct ffs_map *map)
+{
+    struct ffs_extent extents[FFS_EXTENT_WINDOW];
+    size_t room = 0;
+
+    map->start = ffs_offset_of(first);
+    map->generation = atomic_load_explicit(&inode->map_generation, memory_order_relaxed);
+    while (first < end && map->count < max) {
+        size_t most = ffs_min(max - map->count, FFS_EXTENT_WINDOW);
+        ssize_t n = ffs_extent_list(inode, first, end, extents, most);
+        int err = n < 0 ? (int)n : reserve(map, &room, (size_t)n);
+        if (err)
+            return err;
+        for (ssize_t i = 0; i < n; i++)
+            map->segments[map->count++] = segment_of(&extents[i]);
+        first = extents[n - 1].file_block + extents[n - 1].len;
+    }
+    return 0;
+}
+
+static void discard(struct ffs_map *map)
+{
+    free(map->segments);
+    free(map->internal);
+    *map = (struct ffs_map){.segments = NULL};
+}
+
+/* --- For reading ----------------------------------------------------------------------------- */
+
+/* Up to where the segments go: as far as `len` says, or less. */
+static void clip(struct ffs_map *map, uint64_t offset)
+{
+    const struct ffs_segment *last = map->count ? &map->segments[map->count - 1] : NULL;
+
+    if (last)
+        map->len = ffs_min(map->len, last->offset + last->len - offset);
+}
+
+static int map_read(struct ffs_inode *inode, uint64_t offset, uint64_t len, size_t max,
+                    struct ffs_map *out)
+{
+    struct held *h = out->internal;
+    int err = ffs_file_open(inode, &h->file);
+
+    if (err)
+        return err;
+    out->size = h->file.size;
+    if (offset < h->file.size)
+        out->len = ffs_min(len, h->file.size - offset);
+    uint64_t end = out->len ? ffs_block_up(offset + out->len) : ffs_block_of(offset);
+
+    /* Listed and pinned in one go, so that nothing is freed in between. */
+    ffs_meta_read(inode->fs);
+    err = collect(inode, ffs_block_of(offset), end, max, out);
+    if (!err)
+        err = ffs_pin_add(inode->fs, out->segments, out->count, &h->pin);
+    ffs_meta_done(inode->fs);
+    if (!err)
+        clip(out, offset);
+    return err;
+}
+
+int ffs_map_read_some(struct ffs_inode *inode, uint64_t offset, uint64_t len, size_t max,
+                      struct ffs_map *out)
+{
+    struct held *h = calloc(1, sizeof(*h));
+
+    if (!h)
+        return -ENOMEM;
+    h->fs = inode->fs;
+    *out = (struct ffs_map){.internal = h};
+    /* Waits for writers, so that their data is on the device. */
+    pthread_rwlock_rdlock(&inode->data);
+    int err = map_read(inode, offset, len, max, out);
+    pthread_rwlock_unlock(&inode->data);
+    if (err)
+        discard(out);
+    return err;
+}
+
+int ffs_map_read(struct ffs_inode *inode, uint64_t offset, uint64_t len, struct ffs_map *out)
+{
+    return ffs_map_read_some(inode, offset, len, SIZE_MAX, out);
+}
+
+void ffs_map_release(struct ffs_map *map)
+{
+    struct held *h = map->internal;
+
+    assert(h && !h->inode);
+    ffs_pin_drop(h->fs, h->pin);
+    discard(map);
+}
+
+/* --- For writing ----------------------------------------------------------------------------- */
+
+/*
+ * Blocks that the request covers in part, and the rest of their units, are zeroed where they are
+ * unwritten: afterwards they may be marked written whatever part of the request is transferred.
+ */
+static int zero_outside(struct ffs_inode *inode, const struct held *h)
+{
+    const struct ffs_file *f = &h->file;
+    uint64_t first = ffs_unit_down(f, ffs_block_of(h->offset));
+    uint64_t last = ffs_unit_up(f, ffs_block_up(h->end));
+    uint64_t whole = ffs_block_up(h->offset), after = ffs_block_of(h->end);
+
+    if (whole >= after)
+        return ffs_zero(inode, ffs_offset_of(first), ffs_offset_of(last), FFS_ZERO_UNWRITTEN);
+    int err = ffs_zero(inode, ffs_offset_of(first), ffs_offset_of(whole), FFS_ZERO_UNWRITTEN);
+    if (err)
+        return err;
+    return ffs_zero(inode, ffs_offset_of(after), ffs_offset_of(last), FFS_ZERO_UNWRITTEN);
+}
+
+static int map_write(struct ffs_inode *inode, uint64_t offset, uint64_t len, struct ffs_map *out)
+{
+    struct held *h = out->internal;
+    uint64_t upto;
+    int err = ffs_file_open_rw(inode, offset, &h->file);
+
+    if (err)
+        return err;
+    h->offset = offset;
+    h->end = offset + len;
+    err = ffs_zero_edge(inode, &h->file, offset);
+    if (err)
+        return err;
+    uint64_t first = ffs_block_of(offset), end = ffs_block_up(h->end);
+    err = ffs_reserve(inode, &h->file, ffs_unit_down(&h->file, first), ffs_unit_up(&h->file, end),
+                      &upto);
+    if (!err)
+        err = zero_outside(inode, h);
+    if (!err)
+        err = ffs_drop_sums(inode, first, end);
+    if (err)
+        return err;
+    out->len = len;
+    ffs_meta_read(inode->fs);
+    err = collect(inode, first, end, SIZE_MAX, out);
+    ffs_meta_done(inode->fs);
+    return err;
+}
+
+int ffs_map_write(struct ffs_inode *inode, uint64_t offset, uint64_t len, struct ffs_map *out)
+{
+    if (len == 0)
+        return -EINVAL;
+    if (offset > FFS_SIZE_MAX || len > FFS_SIZE_MAX - offset)
+        return -EFBIG;
+    struct held *h = calloc(1, sizeof(*h));
+    if (!h)
+        return -ENOMEM;
+    h->fs = inode->fs;
+    h->inode = inode;
+    *out = (struct ffs_map){.internal = h};
+    ffs_iref(inode, 1);
+    pthread_rwlock_wrlock(&inode->data);
+    int err = map_write(inode, offset, len, out);
+    if (err) {
+        pthread_rwlock_unlock(&inode->data);
+        ffs_iput(inode, 1);
+        discard(out);
+    }
+    return err;
+}
+
+/* What the transfer left out of the last unit it reached, and the end of the file's last block. */
+static int zero_rest(const struct held *h, uint64_t done)
+{
+    uint64_t block_end = ffs_block_up(done);
+    uint64_t stop = ffs_min(ffs_unit_up(&h->file, block_end), ffs_block_up(h->end));
+    int err = ffs_zero(h->inode, done, ffs_offset_of(stop), FFS_ZERO_UNWRITTEN);
+
+    if (err || done <= h->file.size)
+        return err;
+    return ffs_zero(h->inode, done, ffs_offset_of(block_end), FFS_ZERO_WRITTEN);
+}
+
+static int write_end(const struct held *h, uint64_t written, const uint32_t *sums)
+{
+    uint64_t done = h->offset + written;
+    const struct ffs_fresh fresh = {
+        .first = ffs_block_of(h->offset), .end = ffs_block_of(done), .sums = sums};
+    int err = zero_rest(h, done);
+
+    if (err)
+        return err;
+    uint64_t first = ffs_unit_down(&h->file, ffs_block_of(h->offset));
+    return ffs_written(h->inode, first, ffs_unit_up(&h->file, ffs_block_up(done)), done,
+                       sums ? &fresh : NULL);
+}
+
+int ffs_map_write_end(struct ffs_map *map, uint64_t written)
+{
+    return ffs_map_write_end_sums(map, written, NULL);
+}
+
+int ffs_map_write_end_sums(struct ffs_map *map, uint64_t written, const uint32_t *sums)
+{
+    struct held *h = map->internal;
+
+    assert(h && h->inode && written <= h->end - h->offset);
+    assert(!sums || (h->offset | written) % LAY_BLOCK_SIZE == 0);
+    struct ffs_inode *inode = h->inode;
+    int err = written ? write_end(h, written, sums) : 0;
+    pthread_rwlock_unlock(&inode->data);
+    discard(map);
+    ffs_iput(inode, 1);
+    return err;
+}
+
+/* --- When it does not end -------------------------------------------------------------------- */
+
+void ffs_map_abandon(struct ffs_map *map)
+{
+    struct held *h = map->internal;
+    struct ffs *fs = h->fs;
+    struct ffs_inode *inode = h->inode;
+
+    discard(map); /* a pin stays behind, until the unmount */
+    if (!inode)
+        return;
+    /* Without handles no block is freed or given out: a late write hits this file or nothing. */
+    if (!(atomic_fetch_or(&fs->health, FFS_STUCK) & FFS_STUCK))
+        ffs_log(fs, LOG_ERR,
+                "%s: a write to inode %llu cannot be ended; the file system is read-only now",
+                fs->dev->info.name, (unsigned long long)inode->ino);
+    pthread_rwlock_unlock(&inode->data);
+    ffs_iput(inode, 1);
+}
+
+/* --- Listing --------------------------------------------------------------------------------- */
+
+/* The hole after the last extent ends with the file. False: the file has no such hole. */
+static bool end_hole(struct ffs_extent *last, uint64_t end)
+{
+    if (last->block != LAY_NONE || last->len != UINT64_MAX - last->file_block)
+        return true;
+    last->len = last->file_block < end ? end - last->file_block : 0;
+    return last->len > 0;
+}
+
+/* Runs from `block` on, to the end of the file or of the last extent, whichever is later. */
+static ssize_t list(struct ffs_inode *inode, uint64_t block, struct ffs_segment *out, size_t max)
+{
+    uint64_t end = ffs_block_up(ffs_size(inode));
+    struct ffs_extent extents[FFS_EXTENT_WINDOW];
+    ssize_t got = 1;
+    size_t n = 0;
+
+    if (!S_ISREG(ffs_mode(inode)))
+        return -EINVAL;
+    while (n < max && block < UINT64_MAX && got > 0) {
+        got =
+            ffs_extent_list(inode, block, UINT64_MAX, extents, ffs_min(max - n, FFS_EXTENT_WINDOW));
+        for (ssize_t i = 0; i < got; i++) {
+            block = extents[i].file_block + extents[i].len;
+            if (end_hole(&extents[i], end))
+                out[n++] = segment_of(&extents[i]);
+        }
+    }
+    return got < 0 ? got : (ssize_t)n;
+}
+
+ssize_t ffs_extents(struct ffs_inode *inode, uint64_t offset, struct ffs_segment *out, size_t max)
+{
+    int err = ffs_alive(inode->fs);
+
+    if (err)
+        return err;
+    ffs_meta_read(inode->fs);
+    ssize_t n = list(inode, ffs_block_of(offset), out, max);
+    ffs_meta_done(inode->fs);
+    return n;
+}

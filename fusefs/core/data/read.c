@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* read(2). */
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+
+#include "fusefs/core/data/data.h"
+#include "fusefs/core/data/verify.h"
+
+/* The first and last block of a request, where it does not begin or end with a block. */
+struct edges {
+    uint8_t data[2][LAY_BLOCK_SIZE];
+    struct {
+        void *to;
+        uint32_t skip, len;
+    } copy[2];
+    unsigned n;
+};
+
+/* Adds the transfers for [from, to) of the file, which lies in a written extent. */
+static void read_extent(struct ffs_batch *b, struct edges *e, const struct ffs_extent *extent,
+                        uint64_t from, uint64_t to, uint8_t *buf)
+{
+    while (from < to) {
+        uint64_t block = extent->block + (ffs_block_of(from) - extent->file_block);
+        uint32_t skip = (uint32_t)(from % LAY_BLOCK_SIZE);
+        uint64_t len = ffs_min(to - from, LAY_BLOCK_SIZE - skip);
+        if (len < LAY_BLOCK_SIZE) {
+            ffs_batch_add(b, BD_READ, block, 0, e->data[e->n], LAY_BLOCK_SIZE);
+            e->copy[e->n].to = buf;
+            e->copy[e->n].skip = skip;
+            e->copy[e->n++].len = (uint32_t)len;
+        } else {
+            len = (to - from) / LAY_BLOCK_SIZE * LAY_BLOCK_SIZE;
+            ffs_batch_add(b, BD_READ, block, 0, buf, len);
+        }
+        from += len;
+        buf += len;
+    }
+}
+
+/* The file block of a device block that one of the extents has. */
+static uint64_t file_block_of(const struct ffs_extent_window *extents, uint64_t block)
+{
+    for (size_t i = 0; i < extents->n; i++) {
+        const struct ffs_extent *e = &extents->extent[i];
+        if (e->block != LAY_NONE && block >= e->block && block - e->block < e->len)
+            return e->file_block + (block - e->block);
+    }
+    return LAY_NONE;
+}
+
+/* Runs the batch and compares the blocks with their checksums. */
+static int run(struct ffs_inode *inode, struct ffs_batch *b,
+               const struct ffs_extent_window *extents)
+{
+    size_t n = b->n;
+    int err = ffs_batch_run(b);
+
+    for (size_t i = 0; i < n && !err; i++) {
+        uint64_t block = ffs_block_of(b->ios[i].offset), bad;
+        err = ffs_verify(b->fs, block, ffs_block_of(b->ios[i].len), b->ios[i].buf, &bad);
+        if (err == -EBADMSG)
+            return ffs_bad_block(inode, file_block_of(extents, block + bad), block + bad);
+    }
+    return err;
+}
+
+/* Reads [offset, *end), which the file has; *end comes down to what one batch can hold. */
+static int read_some(struct ffs_inode *inode, uint64_t offset, uint64_t *end, uint8_t *buf)
+{
+    struct ffs_batch b;
+    struct edges e;
+    struct ffs_extent_window extents;
+    int err = ffs_extent_window_get(inode, ffs_block_of(offset), ffs_block_up(*end), &extents);
+
+    if (err)
+        return err;
+    *end = ffs_min(*end, ffs_offset_of(extents.end));
+    ffs_batch_init(&b, inode->fs);
+    e.n = 0;
+
+    for (size_t i = 0; i < extents.n; i++) {
+        const struct ffs_extent *extent = &extents.extent[i];
+        uint64_t from = ffs_max(offset, ffs_offset_of(extent->file_block));
+        uint64_t to = ffs_min(*end, ffs_offset_of(extent->file_block + extent->len));
+        if (extent->block == LAY_NONE || extent->unwritten)
+            memset(buf + (from - offset), 0, to - from);
+        else
+            read_extent(&b, &e, extent, from, to, buf + (from - offset));
+    }
+    err = run(inode, &b, &extents);
+    for (unsigned i = 0; i < e.n && !err; i++)
+        memcpy(e.copy[i].to, e.data[i] + e.copy[i].skip, e.copy[i].len);
+    return err;
+}
+
+static ssize_t read_locked(struct ffs_inode *inode, uint64_t offset, uint8_t *buf, size_t len)
+{
+    struct ffs_file f;
+    int err = ffs_file_open(inode, &f);
+
+    if (err)
+        return err;
+    if (offset >= f.size)
+        return 0;
+    uint64_t end = offset + ffs_min(ffs_min(len, SSIZE_MAX), f.size - offset);
+    for (uint64_t at = offset; at < end;) {
+        uint64_t to = end;
+        err = read_some(inode, at, &to, buf + (at - offset));
+        if (err)
+            return at > offset ? (ssize_t)(at - offset) : err;
+        at = to;
+    }
+    return (ssize_t)(end - offset);
+}
+
+ssize_t ffs_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t len)
+{
+    pthread_rwlock_rdlock(&inode->data);
+    ssize_t got = read_locked(inode, offset, buf, len);
+    pthread_rwlock_unlock(&inode->data);
+    return got;
+}

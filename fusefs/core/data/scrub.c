@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Scrubbing: data on the device is compared with its checksums, and data without can get them.
+ *
+ * A checksum is entered under the inode's data lock, held exclusively from the read on: no writer
+ * changes the data in between. The lock is given up after each range of blocks.
+ */
+#include <errno.h>
+
+#include "fusefs/core/data/data.h"
+#include "fusefs/core/data/sums.h"
+#include "fusefs/core/state.h"
+
+/* Blocks compared under one hold of the data lock. */
+#define RUN 256u
+/* Of one call: blocks compared, and extents looked at. */
+#define MAX_BLOCKS  4096u
+#define MAX_EXTENTS 4096u
+
+struct scrub {
+    struct ffs_inode *inode;
+    struct ffs_scrub *out;
+    uint8_t *data; /* RUN blocks */
+    uint32_t sums[RUN];
+    bool add;
+    uint64_t end; /* file block */
+};
+
+static uint8_t *block_at(const struct scrub *s, uint64_t i)
+{
+    return s->data + ffs_offset_of(i);
+}
+
+static void report(struct scrub *s, const struct ffs_extent *e, uint64_t i, bool unreadable)
+{
+    struct ffs_scrub *out = s->out;
+
+    out->bad[out->nbad++] = (struct ffs_scrub_block){.offset = ffs_offset_of(e->file_block + i),
+                                                     .device = ffs_offset_of(e->block + i),
+                                                     .unreadable = unreadable};
+}
+
+/* Compares block i of the range, read once more if it differs. False: it has been reported. */
+static bool matches(struct scrub *s, const struct ffs_extent *e, uint64_t i)
+{
+    uint8_t *data = block_at(s, i);
+
+    if (lay_data_sum(data) == s->sums[i])
+        return true;
+    int err = bd_read(ffs_dev(s->inode->fs), ffs_offset_of(e->block + i), data, LAY_BLOCK_SIZE);
+    if (!err && lay_data_sum(data) == s->sums[i])
+        return true;
+    report(s, e, i, err != 0);
+    return false;
+}
+
+/* Reads the range; blocks that cannot be read are reported, and *readable has a 0 for each. */
+static void read_range(struct scrub *s, const struct ffs_extent *e, bool *readable)
+{
+    struct bd_dev *dev = ffs_dev(s->inode->fs);
+    int err = bd_read(dev, ffs_offset_of(e->block), s->data, ffs_offset_of(e->len));
+
+    for (uint64_t i = 0; i < e->len; i++) {
+        readable[i] =
+            !err || bd_read(dev, ffs_offset_of(e->block + i), block_at(s, i), LAY_BLOCK_SIZE) == 0;
+        if (!readable[i])
+            report(s, e, i, true);
+    }
+}
+
+/* Compares the range, and sums blocks that have no checksum. *fresh: how many it has summed. */
+static void compare_range(struct scrub *s, const struct ffs_extent *e, uint64_t *fresh)
+{
+    bool readable[RUN];
+
+    *fresh = 0;
+    read_range(s, e, readable);
+    for (uint64_t i = 0; i < e->len; i++) {
+        if (!readable[i])
+            continue;
+        if (s->sums[i] != LAY_NO_SUM) {
+            s->out->matching += matches(s, e, i);
+        } else if (s->add) {
+            s->sums[i] = lay_data_sum(block_at(s, i));
+            ++*fresh;
+        } else {
+            s->out->without++;
+        }
+    }
+}
+
+/* A range has its checksums in two checksum blocks at most. */
+static int enter_sums(struct scrub *s, const struct ffs_extent *e)
+{
+    struct ffs_tx *tx;
+    int err = ffs_tx_begin(s->inode->fs, 2, &tx);
+
+    return err ? err : ffs_tx_finish(tx, ffs_sums_put(tx, e->block, e->len, s->sums));
+}
+
+static int scrub_range(struct scrub *s, const struct ffs_extent *e)
+{
+    uint64_t fresh;
+    int err = ffs_sums_get(s->inode->fs, e->block, e->len, s->sums);
+
+    if (err)
+        return err;
+    compare_range(s, e, &fresh);
+    if (fresh > 0)
+        err = enter_sums(s, e);
+    if (!err)
+        s->out->added += fresh;
+    return err;
+}
+
+/* The extent at file block *at, or the beginning of it. */
+static int scrub_next(struct scrub *s, uint64_t *at)
+{
+    struct ffs_inode *inode = s->inode;
+    struct ffs_extent e;
+    struct ffs_file f;
+    int err = ffs_file_open(inode, &f);
+
+    if (err)
+        return err;
+    s->end = ffs_min(s->end, ffs_block_up(f.size));
+    if (*at >= s->end)
+        return 0;
+    ffs_meta_read(inode->fs);
+    err = ffs_extent_find(inode, *at, &e);
+    ffs_meta_done(inode->fs);
+    if (err)
+        return err;
+    e.len = ffs_min(e.len, s->end - *at);
+    if (e.block != LAY_NONE && !e.unwritten) {
+        e.len = ffs_min(e.len, RUN);
+        err = scrub_range(s, &e);
+    }
+    *at += e.len;
+    return err;
+}
+
+/* As much of [*at, s->end) as one call does. */
+static int scrub_some(struct scrub *s, uint64_t *at)
+{
+    const struct ffs_scrub *out = s->out;
+    int err = 0;
+
+    for (unsigned i = 0; i < MAX_EXTENTS && *at < s->end && !err; i++) {
+        if (out->matching + out->added + out->without >= MAX_BLOCKS ||
+            out->nbad + RUN > FFS_SCRUB_BAD)
+            break;
+        if (s->add)
+            pthread_rwlock_wrlock(&s->inode->data);
+        else
+            pthread_rwlock_rdlock(&s->inode->data);
+        err = scrub_next(s, at);
+        pthread_rwlock_unlock(&s->inode->data);
+    }
+    return err;
+}
+
+int ffs_scrub(struct ffs_inode *inode, uint64_t offset, uint64_t end, bool add,
+              struct ffs_scrub *out)
+{
+    struct ffs *fs = inode->fs;
+    uint64_t at = ffs_block_of(offset);
+    struct scrub s = {.inode = inode, .out = out, .add = add, .end = ffs_block_up(end)};
+
+    *out = (struct ffs_scrub){.next = end};
+    if (!ffs_has_sums(ffs_geometry(fs)) || fs->sums.stale)
+        return -EOPNOTSUPP;
+    s.data = ffs_dma_alloc(fs, ffs_offset_of(RUN));
+    if (!s.data)
+        return -ENOMEM;
+    int err = scrub_some(&s, &at);
+    ffs_dma_free(fs, s.data, ffs_offset_of(RUN));
+    if (at < s.end)
+        out->next = ffs_offset_of(at);
+    return err;
+}

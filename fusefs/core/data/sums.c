@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Checksums of data: the entries on disk, and those that wait to be entered.
+ */
+#include "fusefs/core/data/sums.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "fusefs/core/inode/tx.h"
+#include "fusefs/core/journal/ops.h"
+#include "fusefs/core/state.h"
+
+/*
+ * A checksum that waits, at the place that its block number modulo SLOTS names. Of two blocks with
+ * one place the later stays; the other remains without checksum.
+ */
+struct ffs_waiting {
+    uint64_t block; /* 0: none; block 0 is never data */
+    uint32_t sum;
+    uint32_t round; /* in which it was noted */
+};
+#define SLOTS  (1u << 18) /* 1 GiB of data */
+#define GROUP  64u        /* adjacent places, counted so that an empty group costs one look */
+#define GROUPS (SLOTS / GROUP)
+
+/* Checksum blocks that one handle changes at most. */
+#define BATCH 64u
+
+void ffs_sums_init(struct ffs_sums *sums)
+{
+    pthread_mutex_init(&sums->lock, NULL);
+}
+
+void ffs_sums_destroy(struct ffs_sums *sums)
+{
+    free(sums->waiting);
+    free(sums->in_group);
+    pthread_mutex_destroy(&sums->lock);
+}
+
+/* --- Entries on disk ------------------------------------------------------------------------- */
+
+/* The checksum block of `block`. Under ffs.meta. */
+static int get_block(struct ffs *fs, uint64_t block, struct ffs_buf **out)
+{
+    uint64_t index = block / LAY_SUMS_ENTRIES;
+    struct ffs_expect expect = {.magic = LAY_MAGIC_SUMS, .index = index};
+
+    return ffs_buf_get(fs, fs->geo.sums_start + index, &expect, out);
+}
+
+/* Blocks of a range that have their entries in the checksum block of the first one. */
+static uint64_t in_one(uint64_t block, uint64_t n)
+{
+    uint64_t left = LAY_SUMS_ENTRIES - block % LAY_SUMS_ENTRIES;
+
+    return n < left ? n : left;
+}
+
+/* The entries of a range, which has them in one checksum block. Takes ffs.meta. */
+static int read_entries(struct ffs *fs, uint64_t block, uint64_t n, le32 *entries)
+{
+    struct ffs_buf *buf;
+
+    ffs_meta_read(fs);
+    int err = get_block(fs, block, &buf);
+    if (!err) {
+        const struct lay_sums *s = buf->data;
+        memcpy(entries, &s->sums[block % LAY_SUMS_ENTRIES], n * sizeof(*entries));
+        ffs_buf_put(buf);
+    }
+    ffs_meta_done(fs);
+    return err;
+}
+
+int ffs_sums_verify(struct ffs *fs, uint64_t block, uint64_t n, const void *data, uint64_t *bad)
+{
+    le32 entries[LAY_SUMS_ENTRIES];
+    const uint8_t *at = data;
+
+    *bad = n;
+    if (!ffs_has_sums(&fs->geo) || fs->sums.stale)
+        return 0;
+    for (uint64_t done = 0, part; done < n; done += part) {
+        part = in_one(block + done, n - done);
+        int err = read_entries(fs, block + done, part, entries);
+        if (err)
+            return err;
+        for (uint64_t i = 0; i < part; i++, at += LAY_BLOCK_SIZE) {
+            uint32_t sum = lay_get32(entries[i]);
+            if (sum != LAY_NO_SUM && sum != lay_data_sum(at)) {
+                *bad = done + i;
+                return 0;
+            }
+        }
+    }
+    return 0;
+}
+
+/* In a handle: the entries of a range that has them in one checksum block. */
+static int put_entries(struct ffs_tx *tx, struct ffs *fs, uint64_t block, uint64_t n,
+                       const uint32_t *sums)
+{
+    struct ffs_buf *buf;
+    int err = get_block(fs, block, &buf);
+
+    if (err)
+        return err;
+    err = ffs_tx_dirty(tx, buf);
+    struct lay_sums *s = buf->data;
+    le32 *entry = &s->sums[block % LAY_SUMS_ENTRIES];
+    for (uint64_t i = 0; i < n && !err; i++)
+        entry[i] = lay_put32(sums ? sums[i] : LAY_NO_SUM);
+    ffs_buf_put(buf);
+    return err;
+}
+
+/* --- Those that wait ------------------------------------------------------------------------- */
+
+static struct ffs_waiting *place_of(struct ffs_sums *s, uint64_t block)
+{
+    return &s->waiting[block % SLOTS];
+}
+
+static uint16_t *group_of(struct ffs_sums *s, uint64_t block)
+{
+    return &s->in_group[block % SLOTS / GROUP];
+}
+
+/* The blocks from `block` on that share its group, at most up to `end`: the end of them. */
+static uint64_t group_end(uint64_t block, uint64_t end)
+{
+    uint64_t next = block - block % GROUP + GROUP;
+
+    return next < end ? next : end;
+}
+
+/* Nothing that waits for these blocks is true any more. */
+static void cancel(struct ffs *fs, uint64_t block, uint64_t n)
+{
+    struct ffs_sums *s = &fs->sums;
+
+    pthread_mutex_lock(&s->lock);
+    for (uint64_t at = block, next; at < block + n && s->count > 0; at = next) {
+        uint16_t *in = group_of(s, at), left = *in;
+        next = group_end(at, block + n);
+        for (; at < next && left > 0; at++) {
+            bool waits = place_of(s, at)->block == at;
+            if (waits)
+                place_of(s, at)->block = 0;
+            left = (uint16_t)(left - waits);
+        }
+        s->count -= *in - left;
+        *in = left;
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void get_waiting(struct ffs *fs, uint64_t block, uint64_t n, uint32_t *sums)
+{
+    struct ffs_sums *s = &fs->sums;
+
+    memset(sums, 0, n * sizeof(*sums));
+    pthread_mutex_lock(&s->lock);
+    for (uint64_t at = block, next; at < block + n && s->count > 0; at = next) {
+        next = group_end(at, block + n);
+        if (*group_of(s, at) == 0)
+            continue;
+        for (; at < next; at++) {
+            if (place_of(s, at)->block == at)
+                sums[at - block] = place_of(s, at)->sum;
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Looks at the entries last: what waits may be entered meanwhile, and nothing begins to wait. */
+int ffs_sums_get(struct ffs *fs, uint64_t block, uint64_t n, uint32_t *sums)
+{
+    le32 entries[LAY_SUMS_ENTRIES];
+
+    get_waiting(fs, block, n, sums);
+    for (uint64_t done = 0, part; done < n; done += part) {
+        part = in_one(block + done, n - done);
+        int err = read_entries(fs, block + done, part, entries);
+        if (err)
+            return err;
+        for (uint64_t i = 0; i < part; i++) {
+            if (sums[done + i] == LAY_NO_SUM)
+                sums[done + i] = lay_get32(entries[i]);
+        }
+    }
+    return 0;
+}
+
+/* Under the lock. False: no memory. */
+static bool alloc_places(struct ffs_sums *s)
+{
+    if (!s->in_group)
+        s->in_group = calloc(GROUPS, sizeof(*s->in_group));
+    if (!s->waiting && s->in_group)
+        s->waiting = calloc(SLOTS, sizeof(*s->waiting));
+    return s->waiting;
+}
+
+void ffs_sums_wait(struct ffs *fs, uint64_t block, uint64_t n, const uint32_t *sums)
+{
+    struct ffs_sums *s = &fs->sums;
+
+    if (!ffs_has_sums(&fs->geo))
+        return;
+    pthread_mutex_lock(&s->lock);
+    bool room = alloc_places(s);
+    for (uint64_t at = block, next; at < block + n && room; at = next) {
+        uint16_t *in = group_of(s, at), before = *in;
+        next = group_end(at, block + n);
+        for (; at < next; at++) {
+            struct ffs_waiting *w = place_of(s, at);
+            *in = (uint16_t)(*in + (w->block == 0));
+            *w = (struct ffs_waiting){.block = at, .sum = sums[at - block], .round = s->round};
+        }
+        s->count += *in - before;
+    }
+    bool half_full = s->count > SLOTS / 2;
+    pthread_mutex_unlock(&s->lock);
+    if (half_full)
+        ffs_background_hurry(fs);
+}
+
+/*
+ * Takes a range of blocks whose time has come, in one checksum block, from place *slot on. Returns
+ * its length; 0: there is none up to the last place.
+ */
+static uint64_t take_range(struct ffs_sums *s, uint32_t *slot, bool all, uint64_t *first,
+                           uint32_t *sums)
+{
+    uint64_t n = 0;
+
+    pthread_mutex_lock(&s->lock);
+    for (; *slot < SLOTS && s->waiting; (*slot)++) {
+        struct ffs_waiting *w = &s->waiting[*slot];
+        bool due = w->block != 0 && (all || w->round != s->round);
+        if (n > 0 && (!due || w->block != *first + n || w->block % LAY_SUMS_ENTRIES == 0))
+            break;
+        if (!due)
+            continue;
+        if (n == 0)
+            *first = w->block;
+        sums[n++] = w->sum;
+        --*group_of(s, w->block);
+        w->block = 0;
+        s->count--;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
+/* One handle of ffs_sums_settle(). A handle excludes ffs_sums_drop(): each sum taken is true. */
+static int settle_some(struct ffs *fs, uint32_t *slot, bool all)
+{
+    uint32_t sums[LAY_SUMS_ENTRIES];
+    uint64_t block, n = 1;
+    struct ffs_tx *tx;
+    int err = ffs_tx_begin(fs, BATCH, &tx);
+
+    if (err)
+        return err;
+    for (unsigned i = 0; i < BATCH && n > 0 && !err; i++) {
+        n = take_range(&fs->sums, slot, all, &block, sums);
+        if (n > 0)
+            err = put_entries(tx, fs, block, n, sums);
+    }
+    return ffs_tx_finish(tx, err);
+}
+
+void ffs_sums_settle(struct ffs *fs, bool all)
+{
+    struct ffs_sums *s = &fs->sums;
+
+    pthread_mutex_lock(&s->lock);
+    bool any = s->count > 0;
+    pthread_mutex_unlock(&s->lock);
+    for (uint32_t slot = 0; any && slot < SLOTS;) {
+        if (settle_some(fs, &slot, all))
+            break;
+    }
+    pthread_mutex_lock(&s->lock);
+    s->round++;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* --- Changes --------------------------------------------------------------------------------- */
+
+int ffs_sums_put(struct ffs_tx *tx, uint64_t block, uint64_t n, const uint32_t *sums)
+{
+    struct ffs *fs = tx->fs;
+    int err = 0;
+
+    if (!ffs_has_sums(&fs->geo))
+        return 0;
+    cancel(fs, block, n);
+    for (uint64_t done = 0, part; done < n && !err; done += part) {
+        part = in_one(block + done, n - done);
+        err = put_entries(tx, fs, block + done, part, sums ? sums + done : NULL);
+    }
+    return err;
+}
+
+static bool has_any(const le32 *entries, uint64_t n)
+{
+    bool any = false;
+
+    for (uint64_t i = 0; i < n; i++)
+        any |= lay_get32(entries[i]) != LAY_NO_SUM;
+    return any;
+}
+
+/* Has any block of the range a checksum? Takes ffs.meta; what waits for the range is cancelled. */
+static int any_sum(struct ffs *fs, uint64_t block, uint64_t n, bool *any)
+{
+    struct ffs_buf *buf;
+
+    *any = false;
+    ffs_meta_read(fs);
+    cancel(fs, block, n);
+    int err = 0;
+    for (uint64_t done = 0, part; done < n && !err && !*any; done += part) {
+        part = in_one(block + done, n - done);
+        err = get_block(fs, block + done, &buf);
+        if (err)
+            break;
+        const struct lay_sums *s = buf->data;
+        *any = has_any(&s->sums[(block + done) % LAY_SUMS_ENTRIES], part);
+        ffs_buf_put(buf);
+    }
+    ffs_meta_done(fs);
+    return err;
+}
+
+int ffs_sums_drop(struct ffs *fs, uint64_t block, uint64_t n, uint64_t *tid)
+{
+    bool any = false;
+    int err = ffs_has_sums(&fs->geo) ? any_sum(fs, block, n, &any) : 0;
+
+    if (err || !any)
+        return err;
+    for (uint64_t done = 0, part; done < n && !err; done += part) {
+        uint64_t most = (BATCH - 1) * (uint64_t)LAY_SUMS_ENTRIES;
+        struct ffs_tx *tx;
+        part = n - done < most ? n - done : most;
+        err = ffs_tx_begin(fs, BATCH, &tx);
+        if (err)
+            break;
+        *tid = ffs_running_tid(fs);
+        err = ffs_tx_finish(tx, ffs_sums_put(tx, block + done, part, NULL));
+    }
+    return err;
+}

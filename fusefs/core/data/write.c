@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* write(2). */
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+
+#include "fusefs/core/data/data.h"
+#include "fusefs/core/data/sums.h"
+#include "fusefs/core/data/verify.h"
+
+/* Bytes of one round: bounds how long a handle works and a transfer takes. */
+#define ROUND (4u << 20)
+
+/* A round: [offset, end) of the file, its blocks, and the units these lie in. */
+struct round {
+    struct ffs_inode *inode;
+    const struct ffs_file *f;
+    uint64_t offset, end;
+    const uint8_t *buf;
+    struct ffs_extent_window extents; /* all units */
+    uint8_t edge[2][LAY_BLOCK_SIZE];
+    uint64_t edge_block[2]; /* file blocks */
+    unsigned edges;
+    uint32_t sums[ROUND / LAY_BLOCK_SIZE + 1]; /* of its blocks, where data has checksums */
+};
+
+static const struct ffs_extent *extent_of(const struct round *r, uint64_t file_block)
+{
+    for (size_t i = 0; i < r->extents.n; i++) {
+        const struct ffs_extent *extent = &r->extents.extent[i];
+        if (file_block - extent->file_block < extent->len)
+            return extent;
+    }
+    return NULL;
+}
+
+/*
+ * Merges a block that is written in part: its old content (zeros where it is unwritten or past the
+ * end of the file) under the new bytes.
+ */
+static int fill_edge(struct round *r, uint64_t file_block)
+{
+    const struct ffs_extent *extent = extent_of(r, file_block);
+    uint8_t *edge = r->edge[r->edges];
+    uint64_t start = ffs_offset_of(file_block);
+    uint64_t from = ffs_max(r->offset, start);
+    uint64_t to = ffs_min(r->end, start + LAY_BLOCK_SIZE);
+    int err = 0;
+
+    memset(edge, 0, LAY_BLOCK_SIZE);
+    if (!extent->unwritten && start < r->f->size) {
+        uint64_t block = extent->block + (file_block - extent->file_block);
+        err = ffs_read_block(r->inode->fs, block, edge);
+        if (err == -EBADMSG)
+            return ffs_bad_block(r->inode, file_block, block);
+        uint64_t valid = ffs_min(r->f->size - start, LAY_BLOCK_SIZE);
+        memset(edge + valid, 0, LAY_BLOCK_SIZE - valid);
+    }
+    memcpy(edge + (from - start), r->buf + (from - r->offset), to - from);
+    r->edge_block[r->edges++] = file_block;
+    return err;
+}
+
+static int fill_edges(struct round *r)
+{
+    uint64_t first = ffs_block_of(r->offset), last = ffs_block_of(r->end - 1);
+    int err = 0;
+
+    if (r->offset % LAY_BLOCK_SIZE != 0 || r->end < ffs_offset_of(first + 1))
+        err = fill_edge(r, first);
+    if (!err && r->end % LAY_BLOCK_SIZE != 0 && (last != first || r->edges == 0))
+        err = fill_edge(r, last);
+    return err;
+}
+
+/* The edge that holds this block, or NULL. */
+static uint8_t *edge_of(struct round *r, uint64_t file_block)
+{
+    for (unsigned i = 0; i < r->edges; i++) {
+        if (r->edge_block[i] == file_block)
+            return r->edge[i];
+    }
+    return NULL;
+}
+
+/* Transfers for the blocks [from, to), which are the caller's or edges, and lie in extent. */
+static void write_blocks(struct round *r, struct ffs_batch *b, const struct ffs_extent *extent,
+                         uint64_t from, uint64_t to)
+{
+    while (from < to) {
+        uint64_t block = extent->block + (from - extent->file_block);
+        uint8_t *edge = edge_of(r, from);
+        uint64_t n = 1;
+        if (edge) {
+            ffs_batch_add(b, BD_WRITE, block, 0, edge, LAY_BLOCK_SIZE);
+        } else {
+            n = to - from - (edge_of(r, to - 1) != NULL);
+            /* The interface takes one kind of pointer for both ways; a write only reads it. */
+            void *data = (void *)(uintptr_t)(r->buf + (ffs_offset_of(from) - r->offset));
+            ffs_batch_add(b, BD_WRITE, block, 0, data, ffs_offset_of(n));
+        }
+        from += n;
+    }
+}
+
+static int transfer(struct round *r)
+{
+    struct ffs_batch b;
+    uint64_t first = ffs_block_of(r->offset), end = ffs_block_up(r->end);
+
+    ffs_batch_init(&b, r->inode->fs);
+    for (size_t i = 0; i < r->extents.n; i++) {
+        const struct ffs_extent *extent = &r->extents.extent[i];
+        uint64_t from = ffs_max(first, extent->file_block);
+        uint64_t to = ffs_min(end, extent->file_block + extent->len);
+        write_blocks(r, &b, extent, from, to);
+    }
+    return ffs_batch_run(&b);
+}
+
+/* A unit that is written in part counts as a whole afterwards: its rest is zeroed. */
+static int zero_around(struct round *r)
+{
+    uint64_t first = ffs_block_of(r->offset), end = ffs_block_up(r->end);
+    uint64_t unit_first = ffs_unit_down(r->f, first), unit_end = ffs_unit_up(r->f, end);
+    int err =
+        ffs_zero(r->inode, ffs_offset_of(unit_first), ffs_offset_of(first), FFS_ZERO_UNWRITTEN);
+
+    if (err)
+        return err;
+    return ffs_zero(r->inode, ffs_offset_of(end), ffs_offset_of(unit_end), FFS_ZERO_UNWRITTEN);
+}
+
+/* The checksums of the round's blocks. */
+static void sum_blocks(struct round *r)
+{
+    uint64_t first = ffs_block_of(r->offset), end = ffs_block_up(r->end);
+
+    for (uint64_t block = first; block < end; block++) {
+        const uint8_t *edge = edge_of(r, block);
+        /* A block that begins before the round is an edge: the buffer has no place for it. */
+        r->sums[block - first] =
+            lay_data_sum(edge ? edge : r->buf + (ffs_offset_of(block) - r->offset));
+    }
+}
+
+/*
+ * Nothing but data has changed: the blocks were written before, the file is no longer, and its time
+ * is that of an earlier write. The commit of that one is still to come and flushes this one, too.
+ */
+static bool is_settled(const struct round *r)
+{
+    struct ffs_inode *inode = r->inode;
+
+    for (size_t i = 0; i < r->extents.n; i++) {
+        if (r->extents.extent[i].unwritten)
+            return false;
+    }
+    if (r->end > r->f->size)
+        return false;
+    ffs_meta_read(inode->fs);
+    bool settled = atomic_load(&inode->tid) == ffs_running_tid(inode->fs) && ffs_stamp_stays(inode);
+    ffs_meta_done(inode->fs);
+    return settled;
+}
+
+/* After the transfer. [first, end): the units of the round. */
+static int make_written(struct round *r, uint64_t first, uint64_t end)
+{
+    struct ffs_fresh fresh = {.first = ffs_block_of(r->offset),
+                              .end = ffs_block_up(r->end),
+                              .sums = r->sums,
+                              .partial = r->edge_block,
+                              .npartial = r->edges};
+
+    if (!ffs_has_sums(ffs_geometry(r->inode->fs)))
+        return is_settled(r) ? 0 : ffs_written(r->inode, first, end, r->end, NULL);
+    sum_blocks(r);
+    return ffs_written(r->inode, first, end, r->end, &fresh);
+}
+
+static bool has_hole(const struct ffs_extent_window *extents)
+{
+    for (size_t i = 0; i < extents->n; i++) {
+        if (extents->extent[i].block == LAY_NONE)
+            return true;
+    }
+    return false;
+}
+
+/* The extents of [first, end), whole units, whose holes are filled as far as there is room. */
+static int map_units(struct round *r, uint64_t first, uint64_t end)
+{
+    uint64_t upto;
+    int err = ffs_extent_window_get(r->inode, first, end, &r->extents);
+
+    if (err || (r->extents.end == end && !has_hole(&r->extents)))
+        return err;
+    err = ffs_reserve(r->inode, r->f, first, end, &upto);
+    if (err && (err != -ENOSPC || ffs_offset_of(upto) <= r->offset))
+        return err;
+    return ffs_extent_window_get(r->inode, first, upto, &r->extents);
+}
+
+/* Writes r->offset up to r->end, which comes down to what there is room for. */
+static int write_round(struct round *r)
+{
+    uint64_t first = ffs_unit_down(r->f, ffs_block_of(r->offset));
+    uint64_t end = ffs_unit_up(r->f, ffs_block_up(r->end));
+    int err = map_units(r, first, end);
+
+    if (err)
+        return err;
+    end = r->extents.end;
+    r->end = ffs_min(r->end, ffs_offset_of(end));
+    if (r->end <= r->offset)
+        return ffs_corrupt(r->inode->fs, LAY_NONE, r->inode->ino, "extents inside a 2 MiB unit");
+
+    err = fill_edges(r);
+    if (!err)
+        err = zero_around(r);
+    if (!err)
+        err = ffs_drop_sums(r->inode, ffs_block_of(r->offset), ffs_block_up(r->end));
+    if (!err)
+        err = transfer(r);
+    return err ? err : make_written(r, first, end);
+}
+
+static ssize_t write_locked(struct ffs_inode *inode, uint64_t offset, const uint8_t *buf,
+                            size_t len)
+{
+    struct ffs_file f;
+    int err = ffs_file_open_rw(inode, offset, &f);
+
+    if (err)
+        return err;
+    if (len == 0)
+        return 0;
+    if (offset >= FFS_SIZE_MAX)
+        return -EFBIG;
+    /* fill_edge() sees to the block of `offset`. */
+    err = ffs_zero_edge(inode, &f, ffs_offset_of(ffs_block_of(offset)));
+    if (err)
+        return err;
+    uint64_t end = offset + ffs_min(ffs_min(len, SSIZE_MAX), FFS_SIZE_MAX - offset);
+    struct round r; /* large: what a round needs of it is set by the round */
+    r.inode = inode;
+    r.f = &f;
+    for (uint64_t at = offset; at < end; at = r.end) {
+        r.offset = at;
+        r.end = ffs_min(end, at - at % ROUND + ROUND);
+        r.buf = buf + (at - offset);
+        r.edges = 0;
+        err = write_round(&r);
+        if (err)
+            return at > offset ? (ssize_t)(at - offset) : err;
+        f.size = ffs_max(f.size, r.end);
+    }
+    return (ssize_t)(end - offset);
+}
+
+ssize_t ffs_write(struct ffs_inode *inode, uint64_t offset, const void *buf, size_t len)
+{
+    pthread_rwlock_wrlock(&inode->data);
+    ssize_t done = write_locked(inode, offset, buf, len);
+    pthread_rwlock_unlock(&inode->data);
+    return done;
+}

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The table of inodes in memory.
+ */
+#include "fusefs/core/inode/itable.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "fusefs/core/state.h"
+
+int ffs_itable_init(struct ffs_itable *table)
+{
+    int err = ffs_inode_hash_init(&table->hash);
+
+    if (err)
+        return err;
+    pthread_mutex_init(&table->lock, NULL);
+    ffs_slabs_init(&table->slabs, sizeof(struct ffs_inode), _Alignof(struct ffs_inode));
+    TAILQ_INIT(&table->unused);
+    TAILQ_INIT(&table->doomed);
+    return 0;
+}
+
+static void free_inode(struct ffs_inode *inode)
+{
+    pthread_rwlock_destroy(&inode->data);
+    ffs_slab_give(&inode->fs->itable.slabs, inode);
+}
+
+void ffs_itable_destroy(struct ffs_itable *table)
+{
+    if (!table->hash.buckets)
+        return;
+    for (size_t i = 0; i < table->hash.count; i++) {
+        struct ffs_inode *next;
+        for (struct ffs_inode *inode = table->hash.buckets[i]; inode; inode = next) {
+            next = inode->hash_next;
+            free_inode(inode);
+        }
+    }
+    ffs_inode_hash_destroy(&table->hash);
+    ffs_slabs_destroy(&table->slabs);
+    pthread_mutex_destroy(&table->lock);
+}
+
+struct ffs_inode *ffs_inode_alloc(struct ffs *fs, uint64_t ino)
+{
+    struct ffs_inode *inode = ffs_slab_take(&fs->itable.slabs);
+
+    if (!inode)
+        return NULL;
+    *inode = (struct ffs_inode){.fs = fs, .ino = ino, .refs = 1};
+    pthread_rwlock_init(&inode->data, NULL);
+    return inode;
+}
+
+static void unused_remove(struct ffs_itable *table, struct ffs_inode *inode)
+{
+    TAILQ_REMOVE(&table->unused, inode, listed);
+    table->unused_count--;
+}
+
+static void unused_add(struct ffs_itable *table, struct ffs_inode *inode)
+{
+    TAILQ_INSERT_TAIL(&table->unused, inode, listed);
+    if (++table->unused_count <= FFS_INODES_UNUSED_MAX)
+        return;
+    struct ffs_inode *victim = TAILQ_FIRST(&table->unused);
+    unused_remove(table, victim);
+    ffs_inode_hash_remove(&table->hash, victim);
+    free_inode(victim);
+}
+
+/* The inode in memory, referenced; NULL: not in memory. -ESTALE: being evicted. */
+static int find_ref(struct ffs *fs, uint64_t ino, bool evicting, struct ffs_inode **out)
+{
+    struct ffs_itable *table = &fs->itable;
+    int err = 0;
+
+    pthread_mutex_lock(&table->lock);
+    struct ffs_inode *inode = ffs_inode_hash_find(&table->hash, ino);
+    if (inode && inode->evicting && !evicting)
+        err = -ESTALE;
+    else if (inode && inode->refs++ == 0)
+        unused_remove(table, inode);
+    pthread_mutex_unlock(&table->lock);
+    *out = err ? NULL : inode;
+    return err;
+}
+
+/* Enters an inode read from its block, unless another thread was first. */
+static struct ffs_inode *enter(struct ffs *fs, struct ffs_inode *inode)
+{
+    struct ffs_itable *table = &fs->itable;
+
+    pthread_mutex_lock(&table->lock);
+    struct ffs_inode *other = ffs_inode_hash_find(&table->hash, inode->ino);
+    if (!other)
+        ffs_inode_hash_add(&table->hash, inode);
+    else if (other->refs++ == 0)
+        unused_remove(table, other);
+    pthread_mutex_unlock(&table->lock);
+    if (!other)
+        return inode;
+    free_inode(inode);
+    return other;
+}
+
+static int read_inode(struct ffs *fs, uint64_t ino, bool unlinked, struct ffs_inode **out)
+{
+    struct ffs_buf *buf;
+    int err = ffs_inode_block(fs, ino, &buf);
+
+    if (err)
+        return err;
+    const struct lay_inode *slot = ffs_inode_slot(buf, ino);
+    if (lay_get32(slot->mode) == 0 || (lay_get32(slot->nlink) == 0 && !unlinked)) {
+        err = -ESTALE;
+        goto put;
+    }
+    struct ffs_inode *inode = ffs_inode_alloc(fs, ino);
+    if (!inode) {
+        err = -ENOMEM;
+        goto put;
+    }
+    inode->d = *slot;
+    ffs_stamp_see(inode);
+    *out = enter(fs, inode);
+put:
+    ffs_buf_put(buf);
+    return err;
+}
+
+int ffs_inode_load(struct ffs *fs, uint64_t ino, bool evicting, struct ffs_inode **out)
+{
+    if (ino < LAY_INO_ROOT)
+        return -ESTALE; /* the inode file is no file to anyone outside */
+    int err = find_ref(fs, ino, evicting, out);
+    if (err || *out)
+        return err;
+    return read_inode(fs, ino, evicting || fs->mounting, out);
+}
+
+int ffs_iget_meta(struct ffs *fs, uint64_t ino, struct ffs_inode **out)
+{
+    int err = ffs_alive(fs);
+
+    return err ? err : ffs_inode_load(fs, ino, false, out);
+}
+
+int ffs_iget(struct ffs *fs, uint64_t ino, struct ffs_inode **out)
+{
+    int err = ffs_alive(fs);
+
+    if (!err)
+        err = find_ref(fs, ino, false, out);
+    if (err || *out)
+        return err;
+    ffs_meta_read(fs);
+    err = ffs_iget_meta(fs, ino, out);
+    ffs_meta_done(fs);
+    return err;
+}
+
+void ffs_iref(struct ffs_inode *inode, uint64_t n)
+{
+    struct ffs_itable *table = &inode->fs->itable;
+
+    pthread_mutex_lock(&table->lock);
+    assert(inode->refs > 0);
+    inode->refs += n;
+    pthread_mutex_unlock(&table->lock);
+}
+
+/* Drops references of an inode on its way out. itable.lock is held. */
+static void put_last(struct ffs_itable *table, struct ffs_inode *inode)
+{
+    if (inode->refs > 0)
+        return;
+    ffs_inode_hash_remove(&table->hash, inode);
+    free_inode(inode);
+}
+
+/* Frees what an unlinked inode owns; the caller's reference keeps it until then. */
+static void evict(struct ffs_inode *inode)
+{
+    struct ffs *fs = inode->fs;
+    struct ffs_itable *table = &fs->itable;
+    int err = fs->semantics->evict(inode);
+
+    if (err && err != -EROFS && !(ffs_health(fs) & FFS_DOWN))
+        ffs_log(fs, 4, "inode %llu: cannot free it now (error %d); the next mount will",
+                (unsigned long long)inode->ino, -err);
+    pthread_mutex_lock(&table->lock);
+    inode->refs--;
+    put_last(table, inode);
+    pthread_mutex_unlock(&table->lock);
+}
+
+/* True: that was the last reference of an unlinked inode, which is the caller's to evict. */
+static bool put(struct ffs_itable *table, struct ffs_inode *inode, uint64_t n)
+{
+    assert(inode->refs >= n);
+    inode->refs -= n;
+    if (inode->evicting) {
+        put_last(table, inode);
+        return false;
+    }
+    if (inode->refs > 0)
+        return false;
+    /*
+     * A thread that changed nlink had a reference and dropped it under this lock: the value is
+     * final.
+     */
+    if (lay_get32(inode->d.nlink) != 0) {
+        unused_add(table, inode);
+        return false;
+    }
+    inode->evicting = true;
+    inode->refs = 1;
+    return true;
+}
+
+void ffs_iput(struct ffs_inode *inode, uint64_t n)
+{
+    struct ffs_itable *table = &inode->fs->itable;
+
+    pthread_mutex_lock(&table->lock);
+    bool mine = put(table, inode, n);
+    pthread_mutex_unlock(&table->lock);
+    if (mine)
+        evict(inode);
+}
+
+void ffs_inode_put_meta(struct ffs_inode *inode)
+{
+    struct ffs_itable *table = &inode->fs->itable;
+
+    pthread_mutex_lock(&table->lock);
+    if (put(table, inode, 1))
+        TAILQ_INSERT_HEAD(&table->doomed, inode, listed);
+    pthread_mutex_unlock(&table->lock);
+}
+
+/*
+ * The next doomed inode, or NULL: no more, and a thread that dooms one later evicts it itself.
+ */
+static struct ffs_inode *next_doomed(struct ffs_itable *table)
+{
+    pthread_mutex_lock(&table->lock);
+    struct ffs_inode *inode = TAILQ_FIRST(&table->doomed);
+    if (inode)
+        TAILQ_REMOVE(&table->doomed, inode, listed);
+    else
+        table->evicting = false;
+    pthread_mutex_unlock(&table->lock);
+    return inode;
+}
+
+/*
+ * Evicting one may doom its neighbour on the orphan list, and so on along the list: those are the
+ * loop's to evict, not the handle's that ends inside evict().
+ */
+void ffs_evict_doomed(struct ffs *fs)
+{
+    struct ffs_itable *table = &fs->itable;
+    struct ffs_inode *inode;
+
+    pthread_mutex_lock(&table->lock);
+    bool mine = !TAILQ_EMPTY(&table->doomed) && !table->evicting;
+    table->evicting = table->evicting || mine;
+    pthread_mutex_unlock(&table->lock);
+    while (mine && (inode = next_doomed(table)))
+        evict(inode);
+}
+
+void ffs_itable_publish(struct ffs *fs, struct ffs_inode *inode)
+{
+    pthread_mutex_lock(&fs->itable.lock);
+    ffs_inode_hash_add(&fs->itable.hash, inode);
+    pthread_mutex_unlock(&fs->itable.lock);
+}
+
+void ffs_itable_retire(struct ffs *fs, struct ffs_inode *inode)
+{
+    pthread_mutex_lock(&fs->itable.lock);
+    ffs_inode_hash_remove(&fs->itable.hash, inode);
+    inode->evicting = true;
+    pthread_mutex_unlock(&fs->itable.lock);
+}
+
+void ffs_itable_discard(struct ffs *fs, struct ffs_inode *inode)
+{
+    pthread_mutex_lock(&fs->itable.lock);
+    inode->evicting = true;
+    pthread_mutex_unlock(&fs->itable.lock);
+}
+
+/* An unlinked inode that is still referenced, marked as being evicted; NULL: no more. */
+static struct ffs_inode *next_unlinked(struct ffs_itable *table)
+{
+    struct ffs_inode *found = NULL;
+
+    pthread_mutex_lock(&table->lock);
+    for (size_t i = 0; i < table->hash.count && !found; i++) {
+        struct ffs_inode *inode = table->hash.buckets[i];
+        while (inode && (inode->evicting || lay_get32(inode->d.nlink) != 0))
+            inode = inode->hash_next;
+        found = inode;
+    }
+    if (found)
+        found->evicting = true;
+    pthread_mutex_unlock(&table->lock);
+    return found;
+}
+
+void ffs_itable_drain(struct ffs *fs)
+{
+    struct ffs_inode *inode;
+
+    while (!ffs_writable(fs) && (inode = next_unlinked(&fs->itable))) {
+        inode->refs = 1;
+        evict(inode);
+    }
+}
+
+uint64_t ffs_ino(const struct ffs_inode *inode)
+{
+    return inode->ino;
+}
+
+uint32_t ffs_generation(const struct ffs_inode *inode)
+{
+    /* Set once, before anyone else finds the inode. */
+    return lay_get32(inode->d.generation);
+}
+
+uint32_t *ffs_user_word(struct ffs_inode *inode)
+{
+    return &inode->user_word;
+}
+
+uint32_t *ffs_user_count(struct ffs_inode *inode)
+{
+    return &inode->user_count;
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Inodes in memory, by number. Private to the storage half.
+ *
+ * Lookups find an inode from the end of the handle that made it until it is evicted. Unreferenced
+ * inodes stay for a while in order of last use; unlinked ones are evicted at once.
+ */
+#ifndef FUSEFS_CORE_INODE_ITABLE_H
+#define FUSEFS_CORE_INODE_ITABLE_H
+
+#include "fusefs/core/base/slab.h"
+#include "fusefs/core/inode/inode_hash.h"
+#include "fusefs/core/storage.h"
+
+#define FFS_INODES_UNUSED_MAX 8192u
+
+TAILQ_HEAD(ffs_inodes, ffs_inode);
+
+struct ffs_itable {
+    pthread_mutex_t lock; /* protects all below, and refs, links and flags of the inodes */
+    struct ffs_inode_hash hash;
+    struct ffs_slabs slabs;   /* of inodes; have a lock of their own */
+    struct ffs_inodes unused; /* the oldest first */
+    size_t unused_count;
+    struct ffs_inodes doomed; /* to be evicted when the handle ends */
+    bool evicting;            /* a thread evicts the doomed, to the last */
+};
+
+int ffs_itable_init(struct ffs_itable *table);
+/* Evicts the unlinked ones where that is possible; drops all. */
+void ffs_itable_drain(struct ffs *fs);
+void ffs_itable_destroy(struct ffs_itable *table);
+
+/* An inode in memory with one reference, not to be found yet. */
+struct ffs_inode *ffs_inode_alloc(struct ffs *fs, uint64_t ino);
+void ffs_itable_publish(struct ffs *fs, struct ffs_inode *inode);
+/* Its slot was released: another inode may take the number. */
+void ffs_itable_retire(struct ffs *fs, struct ffs_inode *inode);
+/* The handle that made it was aborted. */
+void ffs_itable_discard(struct ffs *fs, struct ffs_inode *inode);
+/* As ffs_iget_meta(), but with inodes that are being evicted: the orphan list runs through them. */
+int ffs_inode_load(struct ffs *fs, uint64_t ino, bool evicting, struct ffs_inode **out);
+
+/* Evicts what ffs_inode_put_meta() had to leave; at the end of a handle, without ffs.meta. */
+void ffs_evict_doomed(struct ffs *fs);
+
+/* --- Places on disk (inode_place.c) ----------------------------------------------------------- */
+
+/* The block of the inode file that holds the inode; the superblock for the inode file itself. */
+int ffs_inode_block(struct ffs *fs, uint64_t ino, struct ffs_buf **out);
+/* The inode's place in that block. */
+struct lay_inode *ffs_inode_slot(struct ffs_buf *buf, uint64_t ino);
+uint64_t ffs_inode_file_blocks(const struct ffs *fs);
+/* The block `index` of the inode file; -ESTALE: past its end. */
+int ffs_inode_file_block(struct ffs *fs, uint64_t index, struct ffs_buf **out);
+
+/* --- The orphan list at mount (orphan.c) ------------------------------------------------------ */
+
+/* Evicts or truncates every inode on the list. */
+int ffs_orphans_finish(struct ffs *fs);
+
+#endif

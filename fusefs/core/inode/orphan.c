@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The orphan list: inodes that a crash leaves something to do for (FORMAT.md 4). Linked through
+ * next_orphan from the superblock, newest first.
+ */
+#include <assert.h>
+#include <errno.h>
+
+#include "fusefs/core/inode/tx.h"
+#include "fusefs/core/state.h"
+
+int ffs_orphan_add(struct ffs_tx *tx, struct ffs_inode *inode)
+{
+    struct ffs *fs = tx->fs;
+
+    if (lay_get64(inode->d.next_orphan) != 0)
+        return 0;
+    int err = ffs_inode_dirty(tx, inode);
+    if (!err)
+        err = ffs_tx_dirty(tx, fs->super);
+    if (err)
+        return err;
+    uint64_t head = lay_get64(ffs_super(fs)->orphan);
+    inode->d.next_orphan = lay_put64(head);
+    inode->orphan_prev = 0;
+    ffs_super(fs)->orphan = lay_put64(inode->ino);
+    struct ffs_inode *second;
+    if (head == LAY_NONE || ffs_inode_load(fs, head, true, &second))
+        return 0;
+    second->orphan_prev = inode->ino;
+    ffs_inode_put_meta(second);
+    return 0;
+}
+
+/* Is the inode that the hint names the one before it? Then *out is referenced. */
+static bool try_hint(struct ffs *fs, const struct ffs_inode *inode, struct ffs_inode **out)
+{
+    if (inode->orphan_prev == 0 || ffs_inode_load(fs, inode->orphan_prev, true, out))
+        return false;
+    if (lay_get64((*out)->d.next_orphan) == inode->ino)
+        return true;
+    ffs_inode_put_meta(*out);
+    *out = NULL;
+    return false;
+}
+
+/*
+ * The inode before it in the list, referenced: by the hint, or the long way from the head. NULL
+ * with an error.
+ */
+static int find_prev(struct ffs *fs, const struct ffs_inode *inode, struct ffs_inode **out)
+{
+    uint64_t at = lay_get64(ffs_super(fs)->orphan);
+    uint64_t left = lay_get64(ffs_super(fs)->inodes);
+
+    if (try_hint(fs, inode, out))
+        return 0;
+    while (at != LAY_NONE && at != 0 && left-- > 0) {
+        int err = ffs_inode_load(fs, at, true, out);
+        if (err)
+            return err == -ESTALE ? ffs_corrupt(fs, 0, at, "on the orphan list, but free") : err;
+        at = lay_get64((*out)->d.next_orphan);
+        if (at == inode->ino)
+            return 0;
+        ffs_inode_put_meta(*out);
+        *out = NULL;
+    }
+    return ffs_corrupt(fs, 0, inode->ino, "not on the orphan list");
+}
+
+int ffs_orphan_del(struct ffs_tx *tx, struct ffs_inode *inode)
+{
+    struct ffs *fs = tx->fs;
+    struct ffs_inode *prev = NULL;
+    uint64_t next = lay_get64(inode->d.next_orphan);
+
+    if (next == 0)
+        return 0;
+
+    int err = ffs_inode_dirty(tx, inode);
+    if (!err)
+        err = ffs_tx_dirty(tx, fs->super);
+    if (!err && lay_get64(ffs_super(fs)->orphan) != inode->ino)
+        err = find_prev(fs, inode, &prev);
+    if (!err && prev)
+        err = ffs_inode_dirty(tx, prev);
+    if (err)
+        goto put;
+    if (prev)
+        prev->d.next_orphan = lay_put64(next);
+    else
+        ffs_super(fs)->orphan = lay_put64(next);
+    inode->d.next_orphan = lay_put64(0);
+
+    struct ffs_inode *after;
+    if (next != LAY_NONE && !ffs_inode_load(fs, next, true, &after)) {
+        after->orphan_prev = prev ? prev->ino : 0;
+        ffs_inode_put_meta(after);
+    }
+put:
+    if (prev)
+        ffs_inode_put_meta(prev);
+    return err;
+}
+
+/* Finishes the inode at the head of the list. */
+static int finish_one(struct ffs *fs, uint64_t ino)
+{
+    struct ffs_inode *inode;
+    int err = ffs_iget(fs, ino, &inode);
+
+    if (err)
+        return err == -ESTALE ? ffs_corrupt(fs, 0, ino, "on the orphan list, but free") : err;
+    /* Dropping the only reference of an unlinked inode frees it. */
+    if (lay_get32(inode->d.nlink) != 0)
+        err = fs->semantics->truncate_finish(inode);
+    ffs_iput(inode, 1);
+    return err;
+}
+
+/* Ends on any image: a finished inode leaves the list, so a ring has lost its beginning. */
+int ffs_orphans_finish(struct ffs *fs)
+{
+    for (;;) {
+        uint64_t ino = lay_get64(ffs_super(fs)->orphan);
+        if (ino == LAY_NONE)
+            return 0;
+        int err = ffs_interrupted(fs);
+        if (!err)
+            err = finish_one(fs, ino);
+        if (!err && lay_get64(ffs_super(fs)->orphan) == ino)
+            err = ffs_corrupt(fs, 0, ino, "the orphan list is a ring");
+        if (err)
+            return err;
+    }
+}

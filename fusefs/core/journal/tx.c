@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Handles: one operation, whole or not at all.
+ *
+ * A handle keeps the old contents of each block and inode that it changes. At its end the blocks
+ * join the running transaction, which journal commits write out; on abort the old contents return.
+ */
+#include "fusefs/core/inode/tx.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fusefs/core/state.h"
+
+/* Takes ffs.meta with room for the handle in the running transaction. */
+static int lock_with_room(struct ffs *fs, unsigned blocks)
+{
+    for (;;) {
+        pthread_rwlock_wrlock(&fs->meta);
+        int err = ffs_writable(fs);
+        bool room = !fs->frozen && ffs_running_has_room(fs, blocks) && !ffs_alloc_starved(fs);
+        if (!err && room)
+            err = ffs_running_reserve(fs, blocks);
+        if (!err && room)
+            return 0;
+        uint64_t tid = fs->journal.running.tid;
+        pthread_rwlock_unlock(&fs->meta);
+        if (err)
+            return err;
+        /*
+         * Each round makes a transaction durable: other threads may fill the next one, but all
+         * progress. While frozen, the commit waits for ffs_thaw().
+         */
+        err = ffs_commit(fs, tid);
+        if (err)
+            return err;
+    }
+}
+
+int ffs_tx_begin(struct ffs *fs, unsigned credits, struct ffs_tx **out)
+{
+    assert(credits <= FFS_TX_MAX_CREDITS);
+    struct ffs_tx *tx = malloc(sizeof(*tx));
+    if (!tx)
+        return -ENOMEM;
+    memset(tx, 0, offsetof(struct ffs_tx, bufs)); /* nbufs of the rest are set */
+    tx->fs = fs;
+    tx->credits = credits;
+    /* A handle of one block does not allocate. */
+    int err = credits > 1 ? ffs_sections_look(fs, false) : 0;
+    if (!err)
+        err = lock_with_room(fs, credits + FFS_TX_SLACK);
+    if (err) {
+        free(tx);
+        return err;
+    }
+    *out = tx;
+    return 0;
+}
+
+/* Drops what the handle held, after ffs.meta: the last reference to an inode may evict it. */
+static void finish(struct ffs_tx *tx)
+{
+    pthread_rwlock_unlock(&tx->fs->meta);
+    struct ffs_tx_inode *next;
+    for (struct ffs_tx_inode *e = tx->inodes; e; e = next) {
+        next = e->next;
+        if (e->inode->ino)
+            ffs_iput(e->inode, 1);
+        free(e);
+    }
+    ffs_evict_doomed(tx->fs);
+    ffs_ranges_free(&tx->allocated);
+    ffs_ranges_free(&tx->freed);
+    ffs_ranges_free(&tx->revoked);
+    free(tx);
+}
+
+/* Is there a difference that is needed to read the data back? */
+static bool data_changed(const struct lay_inode *a, const struct lay_inode *b)
+{
+    return a->size.le != b->size.le || a->blocks.le != b->blocks.le ||
+           a->map_kind.le != b->map_kind.le || a->map_count.le != b->map_count.le ||
+           a->map_height.le != b->map_height.le || a->generation.le != b->generation.le ||
+           memcmp(&a->map, &b->map, sizeof(a->map)) != 0;
+}
+
+/* Writes the inode to its place in its block. */
+static void store_inode(struct ffs_tx *tx, const struct ffs_tx_inode *e)
+{
+    struct ffs_inode *inode = e->inode;
+    uint64_t tid = tx->fs->journal.running.tid;
+    uint64_t map_generation = atomic_load_explicit(&inode->map_generation, memory_order_relaxed);
+
+    if (lay_get32(inode->d.mode) != 0)
+        inode->d.version = lay_put64(lay_get64(inode->d.version) + 1);
+    *ffs_inode_slot(e->buf, inode->ino) = inode->d;
+    if (e->fresh || map_generation != inode->stored_map_generation ||
+        data_changed(&e->before, &inode->d)) {
+        atomic_store(&inode->data_tid, tid);
+        ffs_watches_tell(inode);
+    }
+    atomic_store(&inode->tid, tid);
+    inode->stored_map_generation = map_generation;
+    inode->dirty_in = NULL;
+}
+
+void ffs_tx_end(struct ffs_tx *tx)
+{
+    struct ffs *fs = tx->fs;
+
+    for (struct ffs_tx_inode *e = tx->inodes; e; e = e->next) {
+        store_inode(tx, e);
+        if (lay_get32(e->inode->d.mode) == 0)
+            ffs_itable_retire(fs, e->inode);
+        else if (e->fresh)
+            ffs_itable_publish(fs, e->inode);
+    }
+    for (unsigned i = 0; i < tx->nbufs; i++) {
+        tx->bufs[i].cb->tx = NULL;
+        ffs_running_add(fs, tx->bufs[i].cb);
+    }
+    ffs_running_free(fs, &tx->freed, &tx->revoked);
+    finish(tx);
+}
+
+/* A block that did not exist before the handle must not be found with its previous content. */
+static void restore_buf(const struct ffs_tx_buf *b)
+{
+    b->cb->tx = NULL;
+    if (b->before)
+        memcpy(b->cb->pub.data, b->before, LAY_BLOCK_SIZE);
+    else
+        ffs_cache_forget(b->cb);
+    ffs_buf_put(&b->cb->pub);
+}
+
+void ffs_tx_abort(struct ffs_tx *tx)
+{
+    for (struct ffs_tx_inode *e = tx->inodes; e; e = e->next) {
+        e->inode->d = e->before;
+        e->inode->dirty_in = NULL;
+        if (e->fresh)
+            ffs_itable_discard(tx->fs, e->inode);
+    }
+    for (unsigned i = 0; i < tx->nbufs; i++)
+        restore_buf(&tx->bufs[i]);
+    ffs_alloc_undo(tx->fs, &tx->allocated, &tx->freed);
+    finish(tx);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Changes of the B+tree of FORMAT.md 6, which extents and names share.
+ *
+ * Functions that take a handle may leave the tree half changed when they fail: the caller aborts.
+ */
+#ifndef FUSEFS_CORE_MAP_TREE_H
+#define FUSEFS_CORE_MAP_TREE_H
+
+#include "fusefs/core/base/tree_seek.h"
+
+/* Makes an empty tree of the inode's map, which must hold none. */
+int ffs_tree_create(struct ffs_tx *tx, struct ffs_inode *inode, unsigned map_kind);
+/* Frees the one node of a tree without records, or whose records are kept elsewhere. */
+int ffs_tree_free_root(struct ffs_tx *tx, struct ffs_inode *inode);
+/* Before the leaf's records are changed in place. */
+int ffs_tree_dirty(struct ffs_tx *tx, struct ffs_cursor *c);
+/* Both drop the cursor, whatever they return. */
+int ffs_tree_insert(struct ffs_tx *tx, struct ffs_cursor *c, const void *record, size_t len);
+int ffs_tree_remove(struct ffs_tx *tx, struct ffs_cursor *c);
+
+/*
+ * Where the way to key has its highest node at or past block `limit`: the level, or -1 when it has
+ * none; *hi: the last key of the leaf. Under ffs.meta.
+ */
+int ffs_tree_level_past(struct ffs_inode *inode, uint64_t key, uint64_t limit, int *level,
+                        uint64_t *hi);
+/* Gives that node another block. ffs_tree_credits(). */
+int ffs_tree_move(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t key, unsigned level);
+
+/* Credits that one insertion or removal takes at most: path, siblings or new nodes, bitmaps. */
+static inline unsigned ffs_tree_credits(const struct ffs_inode *inode)
+{
+    return 4 + 4 * (unsigned)lay_get16(inode->d.map_height);
+}
+
+/* Adds n to the counts of nodes: the tree's, the inode's and, in a directory, the size. */
+int ffs_tree_charge(struct ffs_inode *inode, int n);
+void ffs_node_count(struct lay_node *node, int records, int bytes);
+
+#endif

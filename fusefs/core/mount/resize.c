@@ -1,0 +1,563 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The change of a file system's shape, mounted, without handles and with an empty log.
+ *
+ * New bitmaps, checksums and the second copy of the superblock are written to blocks that are free,
+ * or past the old end, and the log leaves out a transaction number, all durably before block 0 is
+ * written: until then the old file system is whole, afterwards the new one.
+ */
+#include "fusefs/core/mount/resize.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fusefs/core/state.h"
+
+#define CHUNK 256u /* blocks transferred at a time: 1 MiB */
+
+union chunk_block {
+    struct lay_bitmap bitmap;
+    struct lay_sums sums;
+    struct lay_journal journal;
+};
+
+struct resize {
+    struct ffs *fs;
+    struct lay_super sb; /* the old one, then the new one */
+    struct lay_geometry old, geo;
+    uint64_t tid; /* of the blocks written here */
+    uint64_t free_blocks;
+    uint64_t ages[LAY_BITMAP_SECTIONS];         /* of the old bitmaps, as they were read */
+    uint64_t section_free[LAY_BITMAP_SECTIONS]; /* of the new ones */
+    struct ffs_group *groups;                   /* new */
+    union chunk_block *chunk;                   /* CHUNK of them */
+    union chunk_block *other;                   /* the same: old bitmaps, blocks read back */
+};
+
+static uint64_t chunk_of(uint64_t left)
+{
+    return left < CHUNK ? left : CHUNK;
+}
+
+/* Durable when it returns. */
+static int write_block(struct resize *r, uint64_t block, const void *buf)
+{
+    int err = bd_write(r->fs->dev, ffs_bytes(block), buf, LAY_BLOCK_SIZE, 0);
+
+    return err ? err : ffs_flush(r->fs);
+}
+
+/* --- Bitmaps --------------------------------------------------------------------------------- */
+
+/* The blocks of [from, from + len) that lie in the group, as bits. */
+static struct ffs_found part_of(uint64_t group, uint64_t from, uint64_t len)
+{
+    uint64_t first = group * LAY_GROUP_BLOCKS, end = first + LAY_GROUP_BLOCKS;
+    uint64_t to = from + len < end ? from + len : end;
+
+    if (from < first)
+        from = first;
+    if (to <= from)
+        return (struct ffs_found){0, 0};
+    return (struct ffs_found){(uint32_t)(from - first), (uint32_t)(to - from)};
+}
+
+static void release(uint64_t *map, uint64_t group, uint64_t from, uint64_t len)
+{
+    struct ffs_found part = part_of(group, from, len);
+
+    if (part.len > 0)
+        ffs_map_clear(map, part.bit, part.len);
+}
+
+static void occupy(uint64_t *map, uint64_t group, uint64_t from, uint64_t len)
+{
+    struct ffs_found part = part_of(group, from, len);
+
+    if (part.len > 0)
+        ffs_map_set(map, part.bit, part.len);
+}
+
+static bool is_free(const uint64_t *map, uint64_t group, uint64_t from, uint64_t len)
+{
+    struct ffs_found part = part_of(group, from, len);
+
+    return part.len == 0 || ffs_map_all(map, part.bit, part.len, false);
+}
+
+/* The areas and the end of the old shape leave a map of the group. */
+static void release_old(const struct resize *r, uint64_t *map, uint64_t group)
+{
+    const struct lay_geometry *old = &r->old;
+    uint64_t end = (group + 1) * LAY_GROUP_BLOCKS;
+
+    release(map, group, old->blocks, end > old->blocks ? end - old->blocks : 0);
+    release(map, group, old->bitmap_start, old->bitmap_blocks);
+    release(map, group, old->sums_start, old->sums_blocks);
+    release(map, group, old->journal_start, old->journal_blocks);
+    release(map, group, old->copies[0], 1);
+    release(map, group, old->copies[1], 1);
+}
+
+static bool areas_are_free(const struct resize *r, const uint64_t *map, uint64_t group)
+{
+    const struct lay_geometry *geo = &r->geo;
+    uint64_t past = r->old.blocks > geo->blocks ? r->old.blocks - geo->blocks : 0;
+
+    return is_free(map, group, geo->blocks, past) &&
+           is_free(map, group, geo->bitmap_start, geo->bitmap_blocks) &&
+           is_free(map, group, geo->sums_start, geo->sums_blocks) &&
+           is_free(map, group, geo->journal_start, geo->journal_blocks) &&
+           is_free(map, group, geo->copies[0], 1) && is_free(map, group, geo->copies[1], 1);
+}
+
+/* The areas of the new shape, and bits past its end. */
+static void occupy_new(const struct resize *r, uint64_t *map, uint64_t group)
+{
+    const struct lay_geometry *geo = &r->geo;
+
+    occupy(map, group, geo->blocks, LAY_GROUP_BLOCKS);
+    occupy(map, group, geo->bitmap_start, geo->bitmap_blocks);
+    occupy(map, group, geo->sums_start, geo->sums_blocks);
+    occupy(map, group, geo->journal_start, geo->journal_blocks);
+    occupy(map, group, geo->copies[0], 1);
+    occupy(map, group, geo->copies[1], 1);
+}
+
+/* n bitmaps from group `first` on, as they are in place; groups of the new shape alone: zeros. */
+static int read_old(struct resize *r, uint64_t first, uint64_t n)
+{
+    uint64_t groups = lay_groups(&r->old), each = lay_section_groups(&r->old);
+    uint64_t there = first >= groups ? 0 : groups - first < n ? groups - first : n;
+    int err = there == 0 ? 0
+                         : bd_read(r->fs->dev, ffs_bytes(r->old.bitmap_start + first), r->other,
+                                   ffs_bytes(there));
+
+    memset(r->other + there, 0, (n - there) * sizeof(*r->other));
+    for (uint64_t i = 0; i < there && !err; i++) {
+        struct lay_bitmap *bm = &r->other[i].bitmap;
+        lay_bitmap_complete(&r->old, bm, first + i);
+        err = lay_check_bitmap(&r->old, bm, first + i, NULL);
+        if (!err)
+            r->ages[(first + i) / each] += lay_get64(bm->head.tid);
+    }
+    return err;
+}
+
+static int make_bitmap(struct resize *r, uint64_t group, const struct lay_bitmap *was,
+                       struct lay_bitmap *bm)
+{
+    uint64_t *map = (uint64_t *)(void *)bm->bits;
+
+    memcpy(bm, was, sizeof(*bm));
+    release_old(r, map, group);
+    if (!areas_are_free(r, map, group))
+        return -EUCLEAN;
+    if (group >= lay_groups(&r->geo))
+        return 0;
+    occupy_new(r, map, group);
+    uint32_t free_bits = 0;
+    for (uint32_t i = 0; i < FFS_GROUP_WORDS; i++)
+        free_bits += 64u - (uint32_t)__builtin_popcountll(map[i]);
+    lay_head_init(&bm->head, LAY_MAGIC_BITMAP, r->geo.uuid, r->geo.bitmap_start + group, 0);
+    bm->group = lay_put32((uint32_t)group);
+    bm->free = lay_put32(free_bits);
+    bm->reserved = lay_put64(0);
+    lay_seal(bm, r->tid);
+    r->free_blocks += free_bits;
+    r->section_free[group / lay_section_groups(&r->geo)] += free_bits;
+    r->groups[group] = ffs_group_of(bm);
+    return 0;
+}
+
+/* Writes the first n blocks of the chunk from block `at` on, durably, and reads them back. */
+static int write_chunk(struct resize *r, uint64_t at, uint64_t n)
+{
+    int err = bd_write(r->fs->dev, ffs_bytes(at), r->chunk, ffs_bytes(n), 0);
+
+    if (!err)
+        err = ffs_flush(r->fs);
+    if (!err)
+        err = bd_read(r->fs->dev, ffs_bytes(at), r->other, ffs_bytes(n));
+    if (!err && memcmp(r->chunk, r->other, ffs_bytes(n)) != 0)
+        err = -EUCLEAN;
+    return err;
+}
+
+static int write_bitmaps(struct resize *r)
+{
+    uint64_t have = lay_groups(&r->old), groups = lay_groups(&r->geo);
+    uint64_t all = have > groups ? have : groups;
+    int err = 0;
+
+    for (uint64_t g = 0, n; g < all && !err; g += n) {
+        n = chunk_of(all - g);
+        err = read_old(r, g, n);
+        for (uint64_t i = 0; i < n && !err; i++)
+            err = make_bitmap(r, g + i, &r->other[i].bitmap, &r->chunk[i].bitmap);
+        if (!err && g < groups)
+            err = write_chunk(r, r->geo.bitmap_start + g, g + n < groups ? n : groups - g);
+    }
+    for (uint64_t i = 0; i < LAY_BITMAP_SECTIONS && !err; i++)
+        err = r->ages[i] == lay_get64(r->sb.bitmap_tids[i]) ? 0 : -EUCLEAN;
+    return err;
+}
+
+/* --- Checksums of data ------------------------------------------------------------------------ */
+
+/* A checksum block in its new place; one of zeros stays so. */
+static int make_sums(struct resize *r, uint64_t index, struct lay_sums *sums)
+{
+    int err = bd_read(r->fs->dev, ffs_bytes(r->old.sums_start + index), sums, LAY_BLOCK_SIZE);
+
+    if (!err)
+        err = lay_check_sums(&r->old, sums, index, NULL);
+    if (err || lay_get32(sums->head.magic) != LAY_MAGIC_SUMS)
+        return err;
+    lay_head_init(&sums->head, LAY_MAGIC_SUMS, r->geo.uuid, r->geo.sums_start + index, 0);
+    lay_seal(sums, r->tid);
+    return 0;
+}
+
+/* Blocks that are new have no checksums: zeros. */
+static int write_sums(struct resize *r)
+{
+    uint64_t have = r->old.sums_blocks, want = r->geo.sums_blocks;
+    uint64_t kept = have < want ? have : want;
+    int err = 0;
+
+    if (r->geo.sums_start == r->old.sums_start)
+        return 0;
+    for (uint64_t at = 0, n; at < kept && !err; at += n) {
+        n = chunk_of(kept - at);
+        for (uint64_t i = 0; i < n && !err; i++)
+            err = make_sums(r, at + i, &r->chunk[i].sums);
+        if (!err)
+            err = write_chunk(r, r->geo.sums_start + at, n);
+    }
+    if (err || kept == want)
+        return err;
+    err = bd_write_zeroes(r->fs->dev, ffs_bytes(r->geo.sums_start + kept), ffs_bytes(want - kept));
+    return err ? err : ffs_flush(r->fs);
+}
+
+/* --- Journal and superblocks ------------------------------------------------------------------ */
+
+/* Remains of files in the new place of the log must not pass for transactions. */
+static int clear_log(struct resize *r)
+{
+    const struct lay_geometry *geo = &r->geo;
+
+    if (geo->journal_start == r->old.journal_start)
+        return 0;
+    int err =
+        bd_write_zeroes(r->fs->dev, ffs_bytes(geo->journal_start), ffs_bytes(geo->journal_blocks));
+    return err ? err : ffs_flush(r->fs);
+}
+
+/* The number of this resize is taken: the log goes on with the next. */
+static int write_header(struct resize *r, uint64_t super_tid)
+{
+    const struct lay_geometry *geo = &r->geo;
+    bool moved = geo->journal_start != r->old.journal_start;
+    struct lay_journal *j = &r->chunk[0].journal;
+
+    memset(j, 0, sizeof(*j));
+    lay_head_init(&j->head, LAY_MAGIC_JOURNAL, geo->uuid, geo->journal_start, 0);
+    j->tail_tid = lay_put64(r->tid + 1);
+    j->tail_pos = lay_put64(moved ? 1 : r->fs->journal.head);
+    j->super_tid = lay_put64(super_tid);
+    lay_seal(j, r->tid + 1);
+    return write_block(r, geo->journal_start, j);
+}
+
+static int write_super(struct resize *r, uint64_t at)
+{
+    lay_head_init(&r->sb.head, LAY_MAGIC_SUPER, r->geo.uuid, at, 0);
+    lay_seal(&r->sb, r->tid);
+    return write_block(r, at, &r->sb);
+}
+
+/* All bitmaps have one age, so a section has its count times that. */
+static void set_sections(struct resize *r)
+{
+    uint64_t each = lay_section_groups(&r->geo), groups = lay_groups(&r->geo);
+    struct lay_super *sb = &r->sb;
+
+    memset(sb->bitmap_tids, 0, sizeof(sb->bitmap_tids));
+    memset(sb->section_free, 0, sizeof(sb->section_free));
+    for (uint64_t first = 0; first < groups; first += each) {
+        uint64_t n = groups - first < each ? groups - first : each;
+        sb->bitmap_tids[first / each] = lay_put64(n * r->tid);
+        sb->section_free[first / each] = ffs_section_hint_of(r->section_free[first / each]);
+    }
+    sb->compat = lay_put64(lay_get64(sb->compat) | LAY_COMPAT_SECTION_FREE);
+}
+
+static void set_super(struct resize *r)
+{
+    struct lay_super *sb = &r->sb;
+
+    sb->blocks = sb->devices[0].blocks = lay_put64(r->geo.blocks);
+    sb->free_blocks = lay_put64(r->free_blocks);
+    sb->bitmap_start = lay_put64(r->geo.bitmap_start);
+    sb->bitmap_blocks = lay_put64(r->geo.bitmap_blocks);
+    sb->sums_start = lay_put64(r->geo.sums_start);
+    sb->sums_blocks = lay_put64(r->geo.sums_blocks);
+    sb->journal_start = lay_put64(r->geo.journal_start);
+    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
+        sb->copies[i] = lay_put64(r->geo.copies[i]);
+    set_sections(r);
+}
+
+/* A copy that the new shape does not have must not be found. */
+static int drop_copies(struct resize *r)
+{
+    static const uint8_t zeros[LAY_BLOCK_SIZE];
+    int err = 0;
+
+    for (unsigned i = 0; i < LAY_SUPER_COPIES && !err; i++) {
+        uint64_t at = r->old.copies[i];
+        if (at != r->geo.copies[0] && at != r->geo.copies[1])
+            err = write_block(r, at, zeros);
+    }
+    return err;
+}
+
+/* Block 0 decides; what follows it a mount would do as well. */
+static int write_supers(struct resize *r)
+{
+    set_super(r);
+    int err = write_super(r, r->geo.copies[1]);
+    if (!err)
+        err = write_super(r, 0);
+    if (!err)
+        err = write_super(r, r->geo.copies[0]);
+    if (!err)
+        err = write_header(r, r->tid);
+    return err ? err : drop_copies(r);
+}
+
+/* --- In memory -------------------------------------------------------------------------------- */
+
+static void forget_area(struct ffs *fs, uint64_t start, uint64_t n)
+{
+    for (uint64_t b = start; b < start + n; b++) {
+        struct ffs_cbuf *cb = ffs_cache_find(fs, b);
+        if (cb) {
+            ffs_cache_forget(cb);
+            ffs_buf_put(&cb->pub);
+        }
+    }
+}
+
+/* A group with busy blocks keeps its map, in which they are in use. */
+static void keep_map(const struct resize *r, uint64_t group, const struct ffs_group *was)
+{
+    struct ffs_group *g = &r->groups[group];
+
+    if (!was->map)
+        return;
+    release_old(r, was->map, group);
+    occupy_new(r, was->map, group);
+    g->map = was->map;
+    g->busy = was->busy;
+    g->free = (uint16_t)(g->free - was->busy);
+    g->longest = g->free;
+}
+
+static void install_groups(struct resize *r)
+{
+    struct ffs_alloc *a = &r->fs->alloc;
+    uint64_t n = lay_groups(&r->old), each = lay_section_groups(&r->geo);
+
+    if (n > lay_groups(&r->geo))
+        n = lay_groups(&r->geo);
+    pthread_mutex_lock(&a->lock);
+    for (uint64_t g = 0; g < n; g++)
+        keep_map(r, g, &a->groups[g]);
+    free(a->groups);
+    a->groups = r->groups;
+    r->groups = NULL;
+    pthread_mutex_unlock(&a->lock);
+    for (uint64_t i = 0; i < LAY_BITMAP_SECTIONS; i++)
+        a->section_checked[i] = i * each < lay_groups(&r->geo);
+    memcpy(a->section_free, r->section_free, sizeof(a->section_free));
+    a->checked_free = r->free_blocks;
+    a->hints_behind = false;
+    a->reserve = ffs_alloc_reserve_of(r->geo.blocks);
+    a->cursor %= r->geo.blocks;
+    a->meta_cursor %= r->geo.blocks;
+}
+
+static void install(struct resize *r)
+{
+    struct ffs *fs = r->fs;
+    struct lay_geometry *geo = &fs->geo;
+
+    forget_area(fs, r->old.bitmap_start, r->old.bitmap_blocks);
+    forget_area(fs, r->old.sums_start, r->old.sums_blocks);
+    install_groups(r);
+    geo->blocks = r->geo.blocks;
+    geo->bitmap_start = r->geo.bitmap_start;
+    geo->bitmap_blocks = r->geo.bitmap_blocks;
+    geo->sums_start = r->geo.sums_start;
+    __atomic_store_n(&geo->sums_blocks, r->geo.sums_blocks, __ATOMIC_RELAXED);
+    memcpy(geo->copies, r->geo.copies, sizeof(geo->copies));
+    if (geo->journal_start != r->geo.journal_start)
+        fs->journal.head = 1;
+    geo->journal_start = r->geo.journal_start;
+    fs->journal.super_tid = r->tid;
+    lay_head_init(&r->sb.head, LAY_MAGIC_SUPER, geo->uuid, 0, 0);
+    lay_seal(&r->sb, r->tid);
+    memcpy(ffs_super(fs), &r->sb, sizeof(r->sb));
+}
+
+/* --- The whole ------------------------------------------------------------------------------- */
+
+static void close_resize(struct resize *r)
+{
+    free(r->groups);
+    free(r->other);
+    free(r->chunk);
+    free(r);
+}
+
+static struct resize *open_resize(struct ffs *fs, const struct lay_geometry *geo)
+{
+    struct resize *r = calloc(1, sizeof(*r));
+
+    if (!r)
+        return NULL;
+    r->fs = fs;
+    r->sb = *ffs_super(fs);
+    r->old = fs->geo;
+    r->geo = *geo;
+    r->tid = fs->journal.running.tid;
+    r->groups = calloc(lay_groups(geo), sizeof(*r->groups));
+    r->chunk = calloc(CHUNK, sizeof(*r->chunk));
+    r->other = calloc(CHUNK, sizeof(*r->other));
+    if (r->groups && r->chunk && r->other)
+        return r;
+    close_resize(r);
+    return NULL;
+}
+
+/* From the first header on, the number is used whether or not the change comes about. */
+static int change_over(struct resize *r)
+{
+    struct ffs *fs = r->fs;
+    int err = write_header(r, fs->journal.super_tid);
+
+    if (!err)
+        err = write_supers(r);
+    if (err)
+        return ffs_fail(fs, "resize", err);
+    install(r);
+    fs->journal.running.tid = r->tid + 1;
+    atomic_store(&fs->journal.running_tid, r->tid + 1);
+    atomic_store(&fs->journal.committed, r->tid);
+    return 0;
+}
+
+int ffs_reshape(struct ffs *fs, const struct lay_geometry *geo)
+{
+    struct resize *r = open_resize(fs, geo);
+
+    if (!r)
+        return -ENOMEM;
+    int err = write_bitmaps(r);
+    if (!err)
+        err = write_sums(r);
+    if (!err)
+        err = clear_log(r);
+    if (!err)
+        err = change_over(r);
+    close_resize(r);
+    return err;
+}
+
+/* Bitmaps, checksums and a copy of the superblock. */
+static uint64_t needed(uint64_t blocks, bool data_csum)
+{
+    return lay_groups_of(blocks) + (data_csum ? lay_sums_blocks(blocks) : 0) + 1;
+}
+
+uint64_t ffs_grow_least(uint64_t old, bool data_csum)
+{
+    uint64_t blocks = old + 1;
+
+    /* The blocks needed may need one more themselves. */
+    while (old + needed(blocks, data_csum) > blocks)
+        blocks = old + needed(blocks, data_csum);
+    return blocks;
+}
+
+/* Whatever the device. Under shape_lock. */
+static int check_growth(const struct ffs *fs, uint64_t blocks)
+{
+    uint64_t old = fs->geo.blocks;
+
+    if (blocks < old)
+        return -EINVAL;
+    if (blocks > LAY_MAX_BLOCKS)
+        return -EFBIG;
+    if (fs->geo.compat & ~LAY_FEATURE_COMPAT)
+        return -ENOTSUP;
+    return blocks > old && blocks < ffs_grow_least(old, ffs_has_sums(&fs->geo)) ? -ERANGE : 0;
+}
+
+int ffs_grow_check(struct ffs *fs, uint64_t blocks)
+{
+    int err = ffs_freeze(fs);
+
+    if (err)
+        return err;
+    err = check_growth(fs, blocks);
+    ffs_thaw(fs);
+    return err;
+}
+
+/*
+ * The bitmaps go to the first of the new blocks, the copy to the last one. On success *geo is the
+ * new shape, or that of now when the size is the same. Under shape_lock.
+ */
+static int plan(const struct ffs *fs, uint64_t blocks, struct lay_geometry *geo)
+{
+    uint64_t old = fs->geo.blocks;
+    bool data_csum = ffs_has_sums(&fs->geo);
+    int err = check_growth(fs, blocks);
+
+    if (err)
+        return err;
+    if (blocks > bd_bytes(fs->dev) >> LAY_BLOCK_SHIFT)
+        return -ENOSPC;
+    *geo = fs->geo;
+    if (blocks == old)
+        return 0;
+    geo->blocks = blocks;
+    geo->bitmap_start = old;
+    geo->bitmap_blocks = lay_groups_of(blocks);
+    if (data_csum) {
+        geo->sums_start = geo->bitmap_start + geo->bitmap_blocks;
+        geo->sums_blocks = lay_sums_blocks(blocks);
+    }
+    geo->copies[1] = blocks - 1;
+    return 0;
+}
+
+int ffs_grow(struct ffs *fs, uint64_t blocks)
+{
+    struct lay_geometry geo;
+    int err = ffs_freeze(fs);
+
+    if (err)
+        return err;
+    err = plan(fs, blocks, &geo);
+    if (!err && blocks != fs->geo.blocks)
+        err = ffs_reshape(fs, &geo);
+    ffs_thaw(fs);
+    return err;
+}

@@ -1,0 +1,513 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A file system becomes smaller: what lies past the new end moves first, by ordinary handles, each
+ * of which leaves a whole file system of the old size; then the shape changes.
+ *
+ * No other thread uses the file system, so data is copied inside of the handle that maps it: no
+ * block is ever allocated without an owner.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fusefs/core/data/data.h"
+#include "fusefs/core/inode/tx.h"
+#include "fusefs/core/map/tree.h"
+#include "fusefs/core/mount/resize.h"
+#include "fusefs/core/names/namei.h"
+#include "fusefs/core/names/xattr.h"
+#include "fusefs/core/state.h"
+
+#define DATA_STEP  1024u /* blocks of data that one handle moves */
+#define INODE_STEP 16u   /* blocks of the inode file */
+
+struct shrink {
+    struct ffs *fs;
+    uint64_t limit;          /* no block from here on is given out */
+    struct ffs_pin *pin;     /* nor becomes free, once it has been freed */
+    struct ffs_ranges taken; /* free blocks past the limit: busy in memory */
+    void *data;              /* DATA_STEP blocks of DMA memory */
+};
+
+/* --- The fence -------------------------------------------------------------------------------- */
+
+/* Free blocks of [from, end of the group) become busy. */
+static int fence_group(struct shrink *s, uint64_t group, uint32_t from)
+{
+    struct ffs_alloc *a = &s->fs->alloc;
+    struct ffs_tx *tx;
+    int err = ffs_ranges_reserve(&s->taken, LAY_GROUP_BLOCKS / 2 + 1);
+
+    if (!err)
+        err = ffs_tx_begin(s->fs, 1, &tx);
+    if (err)
+        return err;
+    err = ffs_alloc_hold(s->fs, group);
+    if (!err) {
+        pthread_mutex_lock(&a->lock);
+        ffs_alloc_take_free(a, group, (struct ffs_found){from, LAY_GROUP_BLOCKS - from}, 1,
+                            &s->taken);
+        ffs_alloc_idle(a, group, 1);
+        pthread_mutex_unlock(&a->lock);
+    }
+    ffs_tx_end(tx);
+    return err;
+}
+
+static int fence(struct shrink *s)
+{
+    struct ffs *fs = s->fs;
+    const struct ffs_segment past = {.device = ffs_bytes(s->limit),
+                                     .len = ffs_bytes(fs->geo.blocks - s->limit)};
+    int err = ffs_pin_add(fs, &past, 1, &s->pin);
+
+    for (uint64_t b = s->limit; b < fs->geo.blocks && !err;) {
+        uint32_t from = (uint32_t)(b % LAY_GROUP_BLOCKS);
+        err = fence_group(s, b / LAY_GROUP_BLOCKS, from);
+        b += LAY_GROUP_BLOCKS - from;
+    }
+    return err;
+}
+
+static void unfence(struct shrink *s)
+{
+    struct ffs_alloc *a = &s->fs->alloc;
+
+    if (s->pin)
+        ffs_pin_drop(s->fs, s->pin);
+    s->pin = NULL;
+    pthread_mutex_lock(&a->lock);
+    for (size_t i = 0; i < s->taken.n; i++)
+        ffs_alloc_give_back(a, s->taken.v[i].block, s->taken.v[i].len, true);
+    pthread_mutex_unlock(&a->lock);
+    ffs_ranges_free(&s->taken);
+    s->taken = (struct ffs_ranges){.v = NULL};
+}
+
+/* --- Data ------------------------------------------------------------------------------------- */
+
+static int copy_data(const struct shrink *s, uint64_t from, uint64_t to, uint64_t n)
+{
+    int err = bd_read(s->fs->dev, ffs_bytes(from), s->data, ffs_bytes(n));
+
+    return err ? err : bd_write(s->fs->dev, ffs_bytes(to), s->data, ffs_bytes(n), 0);
+}
+
+/* Maps the pieces of `e`, which may differ in state, to blocks from `block` on. */
+static int remap(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_extent *e,
+                 uint64_t block)
+{
+    int err = 0;
+
+    for (uint64_t done = 0; done < e->len && !err;) {
+        struct ffs_extent piece;
+        err = ffs_extent_find(inode, e->file_block + done, &piece);
+        if (err)
+            break;
+        if (piece.block != e->block + done)
+            return ffs_corrupt(inode->fs, piece.block, inode->ino, "unit of a GPU-bound file");
+        piece.len = ffs_min(piece.len, e->len - done);
+        piece.block = block + done;
+        err = ffs_extent_move(tx, inode, &piece);
+        done += piece.len;
+    }
+    return err;
+}
+
+/* In a handle. *len: how much of `e` has moved. */
+static int move_in(const struct shrink *s, struct ffs_tx *tx, struct ffs_inode *inode,
+                   struct ffs_extent e, unsigned align, const uint32_t *sums)
+{
+    uint64_t block;
+    int err = ffs_alloc(tx, 0, align, e.len, align, &block, &e.len);
+
+    if (!err && !e.unwritten)
+        err = copy_data(s, e.block, block, e.len);
+    if (!err)
+        err = ffs_inode_dirty(tx, inode);
+    if (!err)
+        err = remap(tx, inode, &e, block);
+    if (!err && !e.unwritten)
+        err = ffs_sums_put(tx, block, e.len, sums);
+    return err ? err : ffs_free(tx, e.block, e.len);
+}
+
+/* Moves the first blocks of a run, all of it if it is a unit. A block keeps its checksum. */
+static int move_run(const struct shrink *s, struct ffs_inode *inode, const struct ffs_extent *e,
+                    unsigned align)
+{
+    uint32_t sums[DATA_STEP] = {LAY_NO_SUM};
+    struct ffs_tx *tx;
+    int err = 0;
+
+    if (ffs_has_sums(&s->fs->geo) && !e->unwritten)
+        err = ffs_sums_get(s->fs, e->block, e->len, sums);
+    if (!err)
+        err = ffs_tx_begin(s->fs, FFS_TX_MAX_CREDITS, &tx);
+    return err ? err : ffs_tx_finish(tx, move_in(s, tx, inode, *e, align, sums));
+}
+
+/*
+ * The first run of `e` to be moved: a part past the limit, or the unit that reaches past it, whose
+ * blocks follow each other whatever extents it has.
+ */
+static struct ffs_extent run_of(const struct shrink *s, const struct ffs_extent *e, unsigned unit)
+{
+    uint64_t into = e->file_block % unit, start = e->block - into;
+    uint64_t skip = start < s->limit ? (s->limit - start) / unit * unit : 0;
+    struct ffs_extent run = {.file_block = e->file_block - into + skip,
+                             .block = start + skip,
+                             .len = unit,
+                             .unwritten = e->unwritten && unit == 1};
+
+    if (unit == 1)
+        run.len = ffs_min(e->len - skip, DATA_STEP);
+    return run;
+}
+
+static int move_file(const struct shrink *s, struct ffs_inode *inode)
+{
+    bool bound = lay_get32(inode->d.flags) & LAY_INODE_GPU_BOUND;
+    unsigned unit = bound ? LAY_GPU_ALIGN : 1;
+    int err = 0;
+
+    for (uint64_t at = 0; !err;) {
+        struct ffs_extent e;
+        ffs_meta_read(s->fs);
+        err = ffs_extent_find(inode, at, &e);
+        ffs_meta_done(s->fs);
+        if (err || (e.block == LAY_NONE && e.len == UINT64_MAX - at))
+            break;
+        if (e.block == LAY_NONE || e.block + e.len <= s->limit) {
+            at += e.len;
+            continue;
+        }
+        struct ffs_extent run = run_of(s, &e, unit);
+        err = move_run(s, inode, &run, unit);
+    }
+    return err;
+}
+
+/* --- Metadata --------------------------------------------------------------------------------- */
+
+static int move_node(const struct shrink *s, struct ffs_inode *inode, uint64_t key, unsigned level)
+{
+    struct ffs_tx *tx;
+    int err = ffs_tx_begin(s->fs, ffs_tree_credits(inode), &tx);
+
+    return err ? err : ffs_tx_finish(tx, ffs_tree_move(tx, inode, key, level));
+}
+
+static int move_tree(const struct shrink *s, struct ffs_inode *inode)
+{
+    unsigned kind = lay_get16(inode->d.map_kind);
+    uint64_t key = 0, hi = 0;
+    int level, err = 0;
+
+    if (kind != LAY_MAP_TREE && kind != LAY_MAP_DIR)
+        return 0;
+    while (!err) {
+        ffs_meta_read(s->fs);
+        err = ffs_tree_level_past(inode, key, s->limit, &level, &hi);
+        ffs_meta_done(s->fs);
+        if (!err && level >= 0)
+            err = move_node(s, inode, key, (unsigned)level);
+        else if (!err && hi == UINT64_MAX)
+            break;
+        else if (!err)
+            key = hi + 1;
+    }
+    return err;
+}
+
+static int move_link(const struct shrink *s, struct ffs_inode *inode)
+{
+    struct ffs_tx *tx;
+
+    if (lay_get16(inode->d.map_kind) != LAY_MAP_LINK ||
+        lay_get64(inode->d.map.link.block) < s->limit)
+        return 0;
+    int err = ffs_tx_begin(s->fs, FFS_XATTR_CREDITS, &tx);
+    return err ? err : ffs_tx_finish(tx, ffs_symlink_move(tx, inode));
+}
+
+static int move_xattrs(const struct shrink *s, struct ffs_inode *inode)
+{
+    bool more = lay_get64(inode->d.xattr) != 0;
+    int err = 0;
+
+    while (more && !err) {
+        struct ffs_tx *tx;
+        err = ffs_tx_begin(s->fs, FFS_XATTR_CREDITS, &tx);
+        if (!err)
+            err = ffs_tx_finish(tx, ffs_xattr_move(tx, inode, s->limit, &more));
+    }
+    return err;
+}
+
+/* Copies blocks of the inode file to `to`. */
+static int copy_inode_blocks(struct ffs_tx *tx, const struct ffs_extent *e, uint64_t to)
+{
+    int err = 0;
+
+    for (uint64_t i = 0; i < e->len && !err; i++) {
+        uint64_t index = e->file_block + i;
+        struct ffs_expect expect = {
+            .magic = LAY_MAGIC_INODES, .owner = index * LAY_INODES_PER_BLOCK, .index = index};
+        struct ffs_buf *from;
+        err = ffs_buf_get(tx->fs, e->block + i, &expect, &from);
+        if (err)
+            break;
+        err = ffs_tx_copy(tx, from, to + i);
+        ffs_buf_put(from);
+    }
+    return err;
+}
+
+static int move_inode_blocks(struct ffs_tx *tx, struct ffs_inode *file, struct ffs_extent e)
+{
+    uint64_t old = e.block, block;
+    int err = ffs_alloc(tx, 0, 1, ffs_min(e.len, INODE_STEP), 1, &block, &e.len);
+
+    if (!err)
+        err = copy_inode_blocks(tx, &e, block);
+    if (!err)
+        err = ffs_inode_dirty(tx, file);
+    e.block = block;
+    if (!err)
+        err = ffs_extent_move(tx, file, &e);
+    for (uint64_t i = 0; i < e.len && !err; i++)
+        err = ffs_free_meta(tx, old + i);
+    return err;
+}
+
+static int move_inode_file(const struct shrink *s)
+{
+    struct ffs_inode *file = &s->fs->inode_file;
+    uint64_t blocks = lay_get64(file->d.size) >> LAY_BLOCK_SHIFT;
+    int err = 0;
+
+    for (uint64_t at = 0; at < blocks && !err;) {
+        struct ffs_extent e;
+        struct ffs_tx *tx;
+        ffs_meta_read(s->fs);
+        err = ffs_extent_find(file, at, &e);
+        ffs_meta_done(s->fs);
+        if (err || e.block == LAY_NONE || e.block + e.len <= s->limit) {
+            at += e.len;
+            continue;
+        }
+        struct ffs_extent run = run_of(s, &e, 1);
+        err = ffs_tx_begin(s->fs, FFS_TX_MAX_CREDITS, &tx);
+        if (!err)
+            err = ffs_tx_finish(tx, move_inode_blocks(tx, file, run));
+    }
+    return err ? err : move_tree(s, file);
+}
+
+static int move_inode(const struct shrink *s, uint64_t ino)
+{
+    struct ffs_inode *inode;
+    int err = ffs_iget(s->fs, ino, &inode);
+
+    if (err)
+        return err == -ESTALE ? 0 : err;
+    if (S_ISREG(ffs_mode(inode)))
+        err = move_file(s, inode);
+    if (!err)
+        err = move_tree(s, inode);
+    if (!err)
+        err = move_link(s, inode);
+    if (!err)
+        err = move_xattrs(s, inode);
+    ffs_iput(inode, 1);
+    return err;
+}
+
+static int move_all(const struct shrink *s)
+{
+    uint64_t inodes =
+        (lay_get64(s->fs->inode_file.d.size) >> LAY_BLOCK_SHIFT) * LAY_INODES_PER_BLOCK;
+    int err = move_inode_file(s);
+
+    for (uint64_t ino = LAY_INO_ROOT; ino < inodes && !err; ino++)
+        err = move_inode(s, ino);
+    return err;
+}
+
+/* --- The new shape ---------------------------------------------------------------------------- */
+
+static uint64_t fixed_blocks(const struct lay_geometry *geo)
+{
+    return 1 + LAY_SUPER_COPIES + geo->bitmap_blocks + geo->sums_blocks + geo->journal_blocks;
+}
+
+/* The areas of a size; those that do not move have their places. */
+static struct lay_geometry shape_of(const struct ffs *fs, uint64_t blocks)
+{
+    struct lay_geometry geo = fs->geo;
+
+    geo.blocks = blocks;
+    geo.bitmap_blocks = (blocks + LAY_GROUP_BLOCKS - 1) / LAY_GROUP_BLOCKS;
+    if (geo.sums_blocks)
+        geo.sums_blocks = lay_sums_blocks(blocks);
+    geo.copies[1] = blocks - 1;
+    return geo;
+}
+
+uint64_t ffs_shrink_least(struct ffs *fs)
+{
+    uint64_t blocks = LAY_MIN_BLOCKS;
+
+    ffs_meta_read(fs);
+    uint64_t owned =
+        fs->geo.blocks - fixed_blocks(&fs->geo) - lay_get64(ffs_super(fs)->free_blocks);
+    ffs_meta_done(fs);
+    for (uint64_t need = 0; need != blocks;) {
+        struct lay_geometry geo = shape_of(fs, blocks);
+        /* The bitmaps are written beside the old ones. */
+        need = owned + fixed_blocks(&geo) + geo.bitmap_blocks + ffs_alloc_reserve_of(blocks);
+        if (need <= blocks)
+            break;
+        blocks = need;
+    }
+    return blocks;
+}
+
+struct run {
+    uint64_t start, len;
+};
+
+/* Adds the free blocks of a group; true: the run is long enough. */
+static bool find_in(const uint64_t *map, uint64_t group, uint32_t to, uint64_t want,
+                    struct run *run)
+{
+    for (uint32_t bit = 0; bit < to;) {
+        uint32_t n = ffs_map_zeros(map, bit, to);
+        uint64_t at = group * LAY_GROUP_BLOCKS + bit;
+        if (n > 0 && run->start + run->len != at)
+            *run = (struct run){at, 0};
+        run->len += n;
+        if (run->len >= want)
+            return true;
+        bit += n + 1;
+    }
+    return false;
+}
+
+/* A range of free blocks before the limit, whatever groups it reaches over. */
+static int find_run(const struct shrink *s, uint64_t want, uint64_t *start)
+{
+    struct run run = {0, 0};
+
+    for (uint64_t group = 0; group * LAY_GROUP_BLOCKS < s->limit; group++) {
+        struct ffs_expect expect = {.magic = LAY_MAGIC_BITMAP, .index = group};
+        uint64_t left = s->limit - group * LAY_GROUP_BLOCKS;
+        struct ffs_buf *buf;
+        int err = ffs_section_check(s->fs, group);
+        if (!err)
+            err = ffs_buf_get(s->fs, s->fs->geo.bitmap_start + group, &expect, &buf);
+        if (err)
+            return err;
+        const struct lay_bitmap *bm = buf->data;
+        bool found = find_in((const uint64_t *)(const void *)bm->bits, group,
+                             (uint32_t)ffs_min(left, LAY_GROUP_BLOCKS), want, &run);
+        ffs_buf_put(buf);
+        *start = run.start;
+        if (found)
+            return 0;
+    }
+    return -ENOSPC;
+}
+
+/* Places for the bitmaps and for each area that reaches past the limit. */
+static int place(const struct shrink *s, struct lay_geometry *geo)
+{
+    bool sums = geo->sums_start + geo->sums_blocks > s->limit;
+    bool journal = geo->journal_start + geo->journal_blocks > s->limit;
+    bool copy = geo->copies[0] >= s->limit;
+    uint64_t want = geo->bitmap_blocks, at = 0;
+
+    want += (sums ? geo->sums_blocks : 0) + (journal ? geo->journal_blocks : 0) + copy;
+    int err = find_run(s, want, &at);
+    if (err)
+        return err;
+    geo->bitmap_start = at;
+    at += geo->bitmap_blocks;
+    if (sums) {
+        geo->sums_start = at;
+        at += geo->sums_blocks;
+    }
+    if (journal) {
+        geo->journal_start = at;
+        at += geo->journal_blocks;
+    }
+    if (copy)
+        geo->copies[0] = at;
+    return 0;
+}
+
+/* Entries past the end of the file system are 0. */
+static int cut_sums(struct ffs *fs, uint64_t blocks)
+{
+    uint64_t end = lay_sums_blocks(blocks) * LAY_SUMS_ENTRIES;
+    struct ffs_tx *tx;
+
+    if (!ffs_has_sums(&fs->geo) || end == blocks)
+        return 0;
+    int err = ffs_tx_begin(fs, 4, &tx);
+    if (err)
+        return err;
+    end = ffs_min(end, fs->geo.blocks);
+    return ffs_tx_finish(tx, ffs_sums_put(tx, blocks, end - blocks, NULL));
+}
+
+static int change_shape(struct shrink *s, uint64_t blocks)
+{
+    struct ffs *fs = s->fs;
+    struct lay_geometry geo = shape_of(fs, blocks);
+    int err = cut_sums(fs, blocks);
+
+    if (!err)
+        err = ffs_freeze(fs);
+    if (err)
+        return err;
+    unfence(s);
+    err = fs->alloc.busy > 0 ? -EBUSY : place(s, &geo);
+    if (!err)
+        err = ffs_reshape(fs, &geo);
+    ffs_thaw(fs);
+    return err;
+}
+
+static int check_size(struct ffs *fs, uint64_t blocks)
+{
+    if (blocks > fs->geo.blocks)
+        return -EINVAL;
+    if (fs->geo.compat & ~LAY_FEATURE_COMPAT)
+        return -ENOTSUP;
+    return blocks < ffs_shrink_least(fs) ? -ENOSPC : 0;
+}
+
+int ffs_shrink(struct ffs *fs, uint64_t blocks)
+{
+    struct shrink s = {.fs = fs, .limit = blocks - 1};
+    int err = check_size(fs, blocks);
+
+    if (err || blocks == fs->geo.blocks)
+        return err;
+    s.data = bd_dma_alloc(fs->dev, ffs_bytes(DATA_STEP));
+    if (!s.data)
+        return -ENOMEM;
+    ffs_sums_settle(fs, true);
+    err = ffs_commit(fs, ffs_running_tid(fs));
+    if (!err)
+        err = fence(&s);
+    if (!err)
+        err = move_all(&s);
+    if (!err)
+        err = change_shape(&s, blocks);
+    unfence(&s);
+    bd_dma_free(fs->dev, s.data, ffs_bytes(DATA_STEP));
+    return err;
+}

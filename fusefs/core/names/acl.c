@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* POSIX ACLs as extended attributes. */
+#include "fusefs/core/names/acl.h"
+
+#include <assert.h>
+#include <endian.h>
+#include <errno.h>
+#include <linux/posix_acl.h>
+#include <linux/posix_acl_xattr.h>
+#include <string.h>
+
+#include "fusefs/core/journal/ops.h"
+#include "fusefs/core/names/xattr.h"
+
+/* What fits in one attribute of one block, with the longer of the two names. */
+#define MAX_ENTRIES 496u
+
+struct entry {
+    uint16_t tag, perm;
+    uint32_t id;
+};
+
+struct acl {
+    size_t n;
+    struct entry e[MAX_ENTRIES];
+};
+
+struct image {
+    struct posix_acl_xattr_header head;
+    struct posix_acl_xattr_entry e[MAX_ENTRIES];
+};
+
+static const char *name_of(bool is_default)
+{
+    return is_default ? FFS_ACL_DEFAULT : FFS_ACL_ACCESS;
+}
+
+/* Entries come in order of their tags, each of the four without an id once, GROUP_MASK at will. */
+static bool in_order(const struct acl *acl)
+{
+    unsigned seen = 0, last = 0;
+
+    for (size_t i = 0; i < acl->n; i++) {
+        unsigned tag = acl->e[i].tag;
+        bool named = tag == ACL_USER || tag == ACL_GROUP;
+        bool known = named || tag == ACL_USER_OBJ || tag == ACL_GROUP_OBJ || tag == ACL_MASK ||
+                     tag == ACL_OTHER;
+        if (!known || acl->e[i].perm > 7 || tag < last || (tag == last && !named))
+            return false;
+        last = tag;
+        seen |= tag;
+    }
+    bool whole = (seen & ACL_USER_OBJ) && (seen & ACL_GROUP_OBJ) && (seen & ACL_OTHER);
+    return whole && ((seen & ACL_MASK) || !(seen & (ACL_USER | ACL_GROUP)));
+}
+
+static int parse(const void *value, size_t len, struct acl *acl)
+{
+    struct image image;
+    size_t head = sizeof(image.head), each = sizeof(image.e[0]);
+
+    if (len < head || (len - head) % each != 0)
+        return -EINVAL;
+    acl->n = (len - head) / each;
+    if (acl->n > MAX_ENTRIES)
+        return -ENOSPC;
+    memcpy(&image, value, len);
+    if (le32toh(image.head.a_version) != POSIX_ACL_XATTR_VERSION)
+        return -EINVAL;
+    for (size_t i = 0; i < acl->n; i++)
+        acl->e[i] = (struct entry){le16toh(image.e[i].e_tag), le16toh(image.e[i].e_perm),
+                                   le32toh(image.e[i].e_id)};
+    return in_order(acl) ? 0 : -EINVAL;
+}
+
+/* 0: there is one; -ENODATA. */
+static int load(struct ffs_inode *inode, bool is_default, struct acl *acl)
+{
+    struct image image;
+    ssize_t n = ffs_xattr_load(inode, name_of(is_default), &image, sizeof(image));
+
+    if (n == -ERANGE || (n >= 0 && parse(&image, (size_t)n, acl) != 0))
+        return ffs_corrupt(inode->fs, LAY_NONE, inode->ino, "ACL");
+    return n < 0 ? (int)n : 0;
+}
+
+static int store(struct ffs_tx *tx, struct ffs_inode *inode, bool is_default, const struct acl *acl)
+{
+    struct image image = {.head.a_version = htole32(POSIX_ACL_XATTR_VERSION)};
+
+    for (size_t i = 0; i < acl->n; i++)
+        image.e[i] = (struct posix_acl_xattr_entry){htole16(acl->e[i].tag), htole16(acl->e[i].perm),
+                                                    htole32(acl->e[i].id)};
+    int err = ffs_need_feature(tx, LAY_INCOMPAT_ACL);
+    if (err)
+        return err;
+    return ffs_xattr_store(tx, inode, name_of(is_default), &image,
+                           sizeof(image.head) + acl->n * sizeof(image.e[0]));
+}
+
+static int drop(struct ffs_tx *tx, struct ffs_inode *inode, bool is_default)
+{
+    int err = ffs_xattr_drop(tx, inode, name_of(is_default));
+
+    return err == -ENODATA ? 0 : err;
+}
+
+/* The entries that the three digits of a mode stand for. */
+struct digits {
+    struct entry *owner, *group, *other;
+};
+
+/* The mask stands for the group where there is one. */
+static struct digits digits_of(struct acl *acl)
+{
+    struct digits d = {NULL, NULL, NULL};
+
+    for (size_t i = 0; i < acl->n; i++) {
+        struct entry *e = &acl->e[i];
+        if (e->tag == ACL_USER_OBJ)
+            d.owner = e;
+        else if (e->tag == ACL_GROUP_OBJ || e->tag == ACL_MASK)
+            d.group = e;
+        else if (e->tag == ACL_OTHER)
+            d.other = e;
+    }
+    assert(d.owner && d.group && d.other); /* in_order() */
+    return d;
+}
+
+static uint32_t mode_of(const struct digits *d)
+{
+    return (uint32_t)d->owner->perm << 6 | (uint32_t)d->group->perm << 3 | d->other->perm;
+}
+
+/* No more permissions than `mode` has. */
+static void restrict_to(const struct digits *d, uint32_t mode)
+{
+    d->owner->perm &= (uint16_t)(mode >> 6 & 7);
+    d->group->perm &= (uint16_t)(mode >> 3 & 7);
+    d->other->perm &= (uint16_t)(mode & 7);
+}
+
+/* Says no more than a mode does: then it is not stored. */
+static bool is_minimal(const struct acl *acl)
+{
+    return acl->n == 3;
+}
+
+int ffs_acl_inherit(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_inode *dir,
+                    uint32_t mode, uint32_t umask)
+{
+    struct acl acl;
+    int err = S_ISLNK(mode) ? -ENODATA : load(dir, true, &acl);
+
+    if (err == -ENODATA && !S_ISLNK(mode))
+        inode->d.mode = lay_put32(ffs_mode(inode) & ~(umask & 0777));
+    if (err)
+        return err == -ENODATA ? 0 : err;
+    if (S_ISDIR(mode))
+        err = store(tx, inode, true, &acl);
+    struct digits d = digits_of(&acl);
+    restrict_to(&d, mode);
+    inode->d.mode = lay_put32((ffs_mode(inode) & ~0777u) | mode_of(&d));
+    return err || is_minimal(&acl) ? err : store(tx, inode, false, &acl);
+}
+
+int ffs_acl_chmod(struct ffs_tx *tx, struct ffs_inode *inode, uint32_t mode)
+{
+    struct acl acl;
+    int err = load(inode, false, &acl);
+
+    if (err)
+        return err == -ENODATA ? 0 : err;
+    struct digits d = digits_of(&acl);
+    d.owner->perm = (uint16_t)(mode >> 6 & 7);
+    d.group->perm = (uint16_t)(mode >> 3 & 7);
+    d.other->perm = (uint16_t)(mode & 7);
+    return store(tx, inode, false, &acl);
+}
+
+static int set_access(struct ffs_tx *tx, struct ffs_inode *inode, struct acl *acl, bool keep_setgid)
+{
+    const struct digits d = digits_of(acl);
+    uint32_t mode = (ffs_mode(inode) & ~0777u) | mode_of(&d);
+
+    if (!keep_setgid)
+        mode &= ~(uint32_t)S_ISGID;
+    inode->d.mode = lay_put32(mode);
+    return is_minimal(acl) ? drop(tx, inode, false) : store(tx, inode, false, acl);
+}
+
+static int set_in(struct ffs_tx *tx, struct ffs_inode *inode, bool is_default, struct acl *acl,
+                  bool keep_setgid)
+{
+    uint32_t mode = ffs_mode(inode);
+
+    if (S_ISLNK(mode))
+        return -EOPNOTSUPP;
+    if (is_default && acl && !S_ISDIR(mode))
+        return -EACCES;
+    if (ffs_is_fixed(inode))
+        return -EPERM;
+    int err = ffs_touch(tx, inode, FFS_CTIME);
+    if (err)
+        return err;
+    if (!acl)
+        return drop(tx, inode, is_default);
+    return is_default ? store(tx, inode, true, acl) : set_access(tx, inode, acl, keep_setgid);
+}
+
+int ffs_set_acl(struct ffs_inode *inode, bool is_default, const void *value, size_t len,
+                bool keep_setgid)
+{
+    bool tried = false;
+    struct ffs_tx *tx;
+    struct acl acl;
+    int err = value ? parse(value, len, &acl) : 0;
+
+    if (err)
+        return err;
+    do {
+        err = ffs_tx_begin(inode->fs, FFS_XATTR_CREDITS, &tx);
+        if (!err)
+            err =
+                ffs_tx_finish(tx, set_in(tx, inode, is_default, value ? &acl : NULL, keep_setgid));
+    } while (ffs_retry_space(inode->fs, err, &tried));
+    return err;
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Inode slots are taken and released.
+ *
+ * Inode blocks with a free slot form a list from the superblock; a block leaves it when its last
+ * slot is taken and comes back to its front when one is freed.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "fusefs/core/inode/tx.h"
+#include "fusefs/core/map/extents.h"
+#include "fusefs/core/state.h"
+
+/* Inode blocks that the inode file grows by: names made together stay together on the device. */
+#define GROW_BLOCKS 16u
+
+/* Makes the new blocks a list that ends here, and the superblock's. */
+static int init_blocks(struct ffs_tx *tx, uint64_t index, uint64_t block, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        struct ffs_buf *buf;
+        uint64_t first = (index + i) * LAY_INODES_PER_BLOCK;
+        int err = ffs_tx_new(tx, block + i, LAY_MAGIC_INODES, first, &buf);
+        if (err)
+            return err;
+        struct lay_inode_block *ib = buf->data;
+        ib->next_free = lay_put64(i + 1 < n ? index + i + 1 : LAY_NONE);
+        ffs_buf_put(buf);
+    }
+    ffs_super(tx->fs)->free_inode_block = lay_put64(index);
+    return 0;
+}
+
+static int grow(struct ffs_tx *tx)
+{
+    struct ffs_inode *file = &tx->fs->inode_file;
+    uint64_t index = ffs_inode_file_blocks(tx->fs);
+    struct ffs_extent last, extent = {.file_block = index};
+
+    int err = ffs_extent_find(file, index - 1, &last);
+    if (!err)
+        err = ffs_inode_dirty(tx, file);
+    if (!err)
+        err = ffs_alloc(tx, last.block == LAY_NONE ? 0 : last.block + 1, 1, GROW_BLOCKS, 1,
+                        &extent.block, &extent.len);
+    if (!err)
+        err = ffs_extent_add(tx, file, &extent);
+    if (err)
+        return err;
+    file->d.size = lay_put64((index + extent.len) << LAY_BLOCK_SHIFT);
+    return init_blocks(tx, index, extent.block, extent.len);
+}
+
+/* The first inode block with a free slot, dirty; the list is not empty on return. */
+static int get_free_block(struct ffs_tx *tx, uint64_t *index, struct ffs_buf **out)
+{
+    struct ffs *fs = tx->fs;
+    int err = ffs_tx_dirty(tx, fs->super);
+
+    if (!err && lay_get64(ffs_super(fs)->free_inode_block) == LAY_NONE)
+        err = grow(tx);
+    if (err)
+        return err;
+    *index = lay_get64(ffs_super(fs)->free_inode_block);
+    err = ffs_inode_file_block(fs, *index, out);
+    if (err)
+        return err == -ESTALE ? ffs_corrupt(fs, 0, 0, "free_inode_block") : err;
+    const struct lay_inode_block *ib = (*out)->data;
+    err = ib->used == 0xff ? ffs_corrupt(fs, (*out)->block, 0, "full, but on the free list")
+                           : ffs_tx_dirty(tx, *out);
+    if (err)
+        ffs_buf_put(*out);
+    return err;
+}
+
+/* Takes a slot of a dirty inode block that heads the free list. */
+static unsigned take_slot(struct ffs *fs, struct lay_inode_block *ib)
+{
+    struct lay_super *sb = ffs_super(fs);
+    unsigned slot = (unsigned)__builtin_ctz(~(unsigned)ib->used);
+
+    ib->used = (uint8_t)(ib->used | 1u << slot);
+    if (ib->used == 0xff) {
+        sb->free_inode_block = ib->next_free;
+        ib->next_free = lay_put64(LAY_NONE);
+    }
+    sb->inodes = lay_put64(lay_get64(sb->inodes) + 1);
+    return slot;
+}
+
+int ffs_inode_new(struct ffs_tx *tx, uint32_t mode, struct ffs_inode **out)
+{
+    struct ffs_buf *buf;
+    uint64_t index;
+    int err = get_free_block(tx, &index, &buf);
+
+    if (err)
+        return err;
+    struct lay_inode_block *ib = buf->data;
+    unsigned slot = take_slot(tx->fs, ib);
+    struct ffs_inode *inode = ffs_inode_alloc(tx->fs, index * LAY_INODES_PER_BLOCK + slot);
+    if (!inode) {
+        err = -ENOMEM;
+        goto put;
+    }
+    inode->d.mode = lay_put32(mode);
+    inode->d.generation = lay_put32(lay_get32(ib->inodes[slot].generation) + 1);
+    err = ffs_tx_add_inode(tx, inode, buf, true);
+    if (err) {
+        ffs_itable_discard(tx->fs, inode);
+        ffs_iput(inode, 1);
+    } else {
+        *out = inode;
+    }
+put:
+    ffs_buf_put(buf);
+    return err;
+}
+
+/* Keeps the generation, so that the slot's next inode has another one. */
+static void clear_inode(struct ffs_inode *inode)
+{
+    le32 generation = inode->d.generation;
+
+    memset(&inode->d, 0, sizeof(inode->d));
+    inode->d.generation = generation;
+}
+
+int ffs_inode_release(struct ffs_tx *tx, struct ffs_inode *inode)
+{
+    struct lay_super *sb = ffs_super(tx->fs);
+    struct ffs_buf *buf;
+    int err = ffs_inode_dirty(tx, inode);
+
+    if (!err)
+        err = ffs_tx_dirty(tx, tx->fs->super);
+    if (!err)
+        err = ffs_inode_block(tx->fs, inode->ino, &buf);
+    if (err)
+        return err;
+    struct lay_inode_block *ib = buf->data;
+    if (ib->used == 0xff) {
+        ib->next_free = sb->free_inode_block;
+        sb->free_inode_block = lay_put64(inode->ino / LAY_INODES_PER_BLOCK);
+    }
+    ib->used = (uint8_t)(ib->used & ~(1u << inode->ino % LAY_INODES_PER_BLOCK));
+    sb->inodes = lay_put64(lay_get64(sb->inodes) - 1);
+    clear_inode(inode);
+    ffs_buf_put(buf);
+    return 0;
+}

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Names: looking them up and giving them to new and old inodes.
+ */
+#include "fusefs/core/names/namei.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/sysmacros.h>
+
+#include "fusefs/core/journal/ops.h"
+#include "fusefs/core/map/tree.h"
+#include "fusefs/core/names/acl.h"
+
+int ffs_lookup(struct ffs_inode *dir, const char *name, struct ffs_inode **out)
+{
+    struct ffs_entry entry;
+    struct ffs_name n;
+    int err = ffs_alive(dir->fs);
+
+    if (!err && strcmp(name, "..") == 0)
+        return ffs_parent(dir, out);
+    if (!err && strcmp(name, ".") == 0) {
+        ffs_iref(dir, 1);
+        *out = dir;
+        return 0;
+    }
+    if (!err)
+        err = ffs_name_check(name, &n);
+    if (err)
+        return err;
+
+    ffs_meta_read(dir->fs);
+    err = ffs_dir_find(dir, n, &entry);
+    if (!err)
+        err = ffs_dir_inode(dir, entry.ino, out);
+    ffs_meta_done(dir->fs);
+    return err;
+}
+
+int ffs_dir_inode(struct ffs_inode *dir, uint64_t ino, struct ffs_inode **out)
+{
+    int err = ffs_iget_meta(dir->fs, ino, out);
+
+    if (err != -ESTALE)
+        return err;
+    return ffs_corrupt(dir->fs, LAY_NONE, dir->ino, "name of an inode that is not in use");
+}
+
+int ffs_parent(struct ffs_inode *dir, struct ffs_inode **out)
+{
+    int err = ffs_alive(dir->fs);
+
+    if (err)
+        return err;
+    ffs_meta_read(dir->fs);
+    if (!ffs_is_dir(dir))
+        err = -ENOTDIR;
+    else
+        err = ffs_iget_meta(dir->fs, lay_get64(dir->d.parent), out);
+    ffs_meta_done(dir->fs);
+    return err;
+}
+
+/* --- New inodes ------------------------------------------------------------------------------ */
+
+/* What a new inode is given besides its name. */
+struct birth {
+    uint32_t mode;
+    uint32_t rdev;
+    const struct ffs_cred *cred;
+    const char *target; /* symbolic links */
+};
+
+/* Owner, group and set-gid as the parent hands them down. */
+static void set_owner(struct ffs_inode *inode, const struct ffs_inode *dir, const struct birth *b)
+{
+    uint32_t mode = b->mode;
+    uint32_t gid = b->cred->gid;
+
+    if (ffs_mode(dir) & S_ISGID) {
+        gid = lay_get32(dir->d.gid);
+        if (S_ISDIR(mode))
+            mode |= S_ISGID;
+        else if ((mode & S_ISGID) && (mode & S_IXGRP) && b->cred->uid != 0 && b->cred->gid != gid)
+            mode &= ~(uint32_t)S_ISGID;
+    }
+    inode->d.mode = lay_put32(mode);
+    inode->d.uid = lay_put32(b->cred->uid);
+    inode->d.gid = lay_put32(gid);
+}
+
+/* The map of a new inode: what its type asks for. */
+static int set_map(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_inode *dir,
+                   const struct birth *b)
+{
+    if (S_ISREG(b->mode) || S_ISDIR(b->mode))
+        inode->d.flags =
+            lay_put32(lay_get32(dir->d.flags) & (LAY_INODE_GPU_BOUND | LAY_INODE_NOATIME));
+    switch (b->mode & S_IFMT) {
+    case S_IFREG:
+        inode->d.map_kind = lay_put16(LAY_MAP_INLINE);
+        return 0;
+    case S_IFDIR:
+        inode->d.parent = lay_put64(dir->ino);
+        return ffs_tree_create(tx, inode, LAY_MAP_DIR);
+    case S_IFLNK:
+        assert(b->target);
+        return ffs_symlink_store(tx, inode, b->target, strlen(b->target));
+    default:
+        inode->d.map_kind = lay_put16(LAY_MAP_EMPTY);
+        inode->d.rdev = lay_put32(b->rdev);
+        return 0;
+    }
+}
+
+static int give_birth(struct ffs_tx *tx, struct ffs_inode *dir, const struct birth *b,
+                      struct ffs_inode **out)
+{
+    int err = ffs_inode_new(tx, b->mode, out);
+
+    if (err)
+        return err;
+    struct ffs_inode *inode = *out;
+    err = ffs_touch(tx, inode, FFS_ATIME | FFS_MTIME | FFS_CTIME);
+    if (err)
+        return err;
+    inode->d.btime = inode->d.ctime;
+    set_owner(inode, dir, b);
+    err = ffs_acl_inherit(tx, inode, dir, b->mode, b->cred->umask);
+    return err ? err : set_map(tx, inode, dir, b);
+}
+
+int ffs_whiteout_new(struct ffs_tx *tx, struct ffs_inode *dir, const struct ffs_inode *like,
+                     struct ffs_inode **out)
+{
+    const struct ffs_cred owner = {lay_get32(like->d.uid), lay_get32(like->d.gid), 0};
+    const struct birth b = {.mode = S_IFCHR, .cred = &owner};
+    int err = give_birth(tx, dir, &b, out);
+
+    if (!err)
+        ffs_set_nlink(*out, 1);
+    return err;
+}
+
+/* May a name be added to dir? Finds its place. */
+static int find_place(struct ffs_inode *dir, struct ffs_name name, struct ffs_entry *place)
+{
+    int err = ffs_dir_find(dir, name, place);
+
+    if (err == 0)
+        return -EEXIST;
+    if (err != -ENOENT)
+        return err;
+    return ffs_nlink(dir) == 0 ? -ENOENT : ffs_may_add(dir);
+}
+
+static int add_name(struct ffs_tx *tx, struct ffs_inode *dir, struct ffs_name name,
+                    struct ffs_entry *place, const struct ffs_inode *inode)
+{
+    place->ino = inode->ino;
+    place->type = ffs_dirent_type(ffs_mode(inode));
+    int err = ffs_dir_insert(tx, dir, name, place);
+    return err ? err : ffs_touch(tx, dir, FFS_MTIME | FFS_CTIME);
+}
+
+static int create_in(struct ffs_tx *tx, struct ffs_inode *dir, struct ffs_name name,
+                     const struct birth *b, struct ffs_inode **out)
+{
+    struct ffs_entry place;
+    int err = find_place(dir, name, &place);
+
+    if (err)
+        return err;
+    if (S_ISDIR(b->mode) && ffs_nlink(dir) >= FFS_SUBDIR_MAX)
+        return -EMLINK;
+    err = give_birth(tx, dir, b, out);
+    if (err)
+        return err;
+    ffs_set_nlink(*out, S_ISDIR(b->mode) ? 2 : 1);
+    err = add_name(tx, dir, name, &place, *out);
+    if (!err && S_ISDIR(b->mode))
+        ffs_set_nlink(dir, ffs_nlink(dir) + 1);
+    return err;
+}
+
+static int create_once(struct ffs_inode *dir, struct ffs_name name, const struct birth *b,
+                       struct ffs_inode **out)
+{
+    struct ffs_tx *tx;
+    int err = ffs_tx_begin(dir->fs, FFS_NAME_CREDITS, &tx);
+
+    if (err)
+        return err;
+    *out = NULL;
+    err = ffs_tx_finish(tx, create_in(tx, dir, name, b, out));
+    if (err && *out) {
+        ffs_iput(*out, 1);
+        *out = NULL;
+    }
+    return err;
+}
+
+static int create(struct ffs_inode *dir, const char *name, const struct birth *b,
+                  struct ffs_inode **out)
+{
+    struct ffs_name n;
+    bool tried = false;
+    int err =
+        strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ? -EEXIST : ffs_name_check(name, &n);
+
+    if (err)
+        return err;
+    do
+        err = create_once(dir, n, b, out);
+    while (ffs_retry_space(dir->fs, err, &tried));
+    return err;
+}
+
+int ffs_mknod(struct ffs_inode *dir, const char *name, uint32_t mode, uint32_t rdev,
+              const struct ffs_cred *cred, struct ffs_inode **out)
+{
+    struct birth b = {.mode = mode & (S_IFMT | 07777u), .cred = cred};
+
+    switch (mode & S_IFMT) {
+    case 0:
+        b.mode |= S_IFREG;
+        break;
+    case S_IFCHR:
+    case S_IFBLK:
+        b.rdev = ffs_rdev_pack(rdev);
+        break;
+    case S_IFREG:
+    case S_IFIFO:
+    case S_IFSOCK:
+        break;
+    default:
+        return -EINVAL;
+    }
+    return create(dir, name, &b, out);
+}
+
+int ffs_mkdir(struct ffs_inode *dir, const char *name, uint32_t mode, const struct ffs_cred *cred,
+              struct ffs_inode **out)
+{
+    struct birth b = {.mode = S_IFDIR | (mode & 07777), .cred = cred};
+
+    return create(dir, name, &b, out);
+}
+
+int ffs_symlink(struct ffs_inode *dir, const char *name, const char *target,
+                const struct ffs_cred *cred, struct ffs_inode **out)
+{
+    struct birth b = {.mode = S_IFLNK | 0777, .cred = cred, .target = target};
+    size_t len = strnlen(target, LAY_SYMLINK_MAX + 1);
+
+    if (len == 0)
+        return -ENOENT;
+    return len > LAY_SYMLINK_MAX ? -ENAMETOOLONG : create(dir, name, &b, out);
+}
+
+static int tmpfile_once(struct ffs_inode *dir, const struct birth *b, struct ffs_inode **out)
+{
+    struct ffs_tx *tx;
+    int err = ffs_tx_begin(dir->fs, FFS_NAME_CREDITS, &tx);
+
+    if (err)
+        return err;
+    *out = NULL;
+    err = ffs_is_dir(dir) ? ffs_may_add(dir) : -ENOTDIR;
+    if (!err)
+        err = give_birth(tx, dir, b, out);
+    if (!err)
+        err = ffs_orphan_add(tx, *out);
+    err = ffs_tx_finish(tx, err);
+    if (err && *out) {
+        ffs_iput(*out, 1);
+        *out = NULL;
+    }
+    return err;
+}
+
+int ffs_tmpfile(struct ffs_inode *dir, uint32_t mode, const struct ffs_cred *cred,
+                struct ffs_inode **out)
+{
+    struct birth b = {.mode = S_IFREG | (mode & 07777), .cred = cred};
+    bool tried = false;
+    int err;
+
+    do
+        err = tmpfile_once(dir, &b, out);
+    while (ffs_retry_space(dir->fs, err, &tried));
+    return err;
+}
+
+/* --- Hard links ------------------------------------------------------------------------------ */
+
+static int link_in(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_inode *dir,
+                   struct ffs_name name)
+{
+    struct ffs_entry place;
+
+    if (ffs_is_dir(inode) || ffs_is_fixed(inode))
+        return -EPERM;
+    if (ffs_nlink(inode) >= FFS_LINK_MAX)
+        return -EMLINK;
+    int err = find_place(dir, name, &place);
+    if (!err)
+        err = add_name(tx, dir, name, &place, inode);
+    if (!err)
+        err = ffs_touch(tx, inode, FFS_CTIME);
+    /* A file made without a name gets its first one. */
+    if (!err && ffs_nlink(inode) == 0)
+        err = ffs_orphan_del(tx, inode);
+    if (!err)
+        ffs_set_nlink(inode, ffs_nlink(inode) + 1);
+    return err;
+}
+
+int ffs_link(struct ffs_inode *inode, struct ffs_inode *dir, const char *name)
+{
+    struct ffs_name n;
+    bool tried = false;
+    int err = ffs_name_check(name, &n);
+
+    if (err)
+        return err == -EINVAL ? -EEXIST : err;
+    do {
+        struct ffs_tx *tx;
+        err = ffs_tx_begin(dir->fs, FFS_NAME_CREDITS, &tx);
+        if (!err)
+            err = ffs_tx_finish(tx, link_in(tx, inode, dir, n));
+    } while (ffs_retry_space(dir->fs, err, &tried));
+    return err;
+}

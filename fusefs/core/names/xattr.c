@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Extended attributes: records in a chain of blocks (FORMAT.md 8). A record lies within one block;
+ * longer values have several (xattr_large.c).
+ */
+#include "fusefs/core/names/xattr.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "fusefs/core/journal/ops.h"
+#include "fusefs/core/state.h"
+
+/* The inode's whole chain, referenced. */
+struct chain {
+    struct ffs_inode *inode;
+    unsigned n;
+    struct ffs_buf *buf[LAY_XATTR_BLOCKS_MAX];
+};
+
+/* A record of a chain; rec NULL: none. */
+struct place {
+    unsigned block;
+    struct lay_xattr *rec;
+};
+
+static struct lay_xattr_block *block_at(const struct chain *c, unsigned i)
+{
+    return c->buf[i]->data;
+}
+
+static void chain_close(struct chain *c)
+{
+    while (c->n > 0)
+        ffs_buf_put(c->buf[--c->n]);
+}
+
+static int chain_load(struct chain *c, uint64_t block)
+{
+    struct ffs_expect expect = {.magic = LAY_MAGIC_XATTR, .owner = c->inode->ino};
+    struct ffs_buf *buf;
+
+    if (c->n == LAY_XATTR_BLOCKS_MAX)
+        return ffs_corrupt(c->inode->fs, block, c->inode->ino, "chain of attributes is too long");
+    int err = ffs_buf_get(c->inode->fs, block, &expect, &buf);
+    if (err)
+        return err;
+    c->buf[c->n++] = buf;
+    const struct lay_xattr_block *xb = buf->data;
+    if (lay_get32(xb->head.magic) == LAY_MAGIC_XATTR && lay_get64(xb->head.owner) == expect.owner)
+        return 0;
+    return ffs_corrupt(c->inode->fs, block, c->inode->ino, "attribute block out of place");
+}
+
+/* Under ffs.meta. On failure nothing stays referenced. */
+static int chain_open(struct ffs_inode *inode, struct chain *c)
+{
+    c->inode = inode;
+    c->n = 0;
+    int err = 0;
+    for (uint64_t at = lay_get64(inode->d.xattr); at != 0 && !err;) {
+        err = chain_load(c, at);
+        if (!err)
+            at = lay_get64(block_at(c, c->n - 1)->next);
+    }
+    if (err)
+        chain_close(c);
+    return err;
+}
+
+static struct place find(const struct chain *c, const char *name, size_t len)
+{
+    for (unsigned i = 0; i < c->n; i++) {
+        const struct lay_xattr *x = NULL;
+        while ((x = lay_xattr_next(block_at(c, i), x)) != NULL) {
+            if (x->name_len == len && memcmp(lay_xattr_name(x), name, len) == 0)
+                return (struct place){i, (struct lay_xattr *)(uintptr_t)x};
+        }
+    }
+    return (struct place){0, NULL};
+}
+
+/* --- Changing -------------------------------------------------------------------------------- */
+
+static int charge(struct ffs_inode *inode, int n)
+{
+    uint64_t blocks = lay_get64(inode->d.blocks);
+
+    if (n < 0 && blocks < (uint64_t)-n)
+        return ffs_corrupt(inode->fs, LAY_NONE, inode->ino, "inode.blocks");
+    inode->d.blocks = lay_put64(blocks + (uint64_t)n);
+    return 0;
+}
+
+/* Lets what pointed to the i-th block point to `next`. */
+static int relink(struct ffs_tx *tx, struct chain *c, unsigned i, uint64_t next)
+{
+    if (i == 0) {
+        c->inode->d.xattr = lay_put64(next);
+        return 0;
+    }
+    int err = ffs_tx_dirty(tx, c->buf[i - 1]);
+    if (!err)
+        block_at(c, i - 1)->next = lay_put64(next);
+    return err;
+}
+
+/* Takes an empty block out of the chain. */
+static int drop_block(struct ffs_tx *tx, struct chain *c, unsigned i)
+{
+    uint64_t block = c->buf[i]->block;
+    int err = relink(tx, c, i, lay_get64(block_at(c, i)->next));
+
+    if (!err)
+        err = charge(c->inode, -1);
+    if (err)
+        return err;
+    ffs_buf_put(c->buf[i]);
+    c->n--;
+    memmove(c->buf + i, c->buf + i + 1, (c->n - i) * sizeof(c->buf[0]));
+    return ffs_free_meta(tx, block);
+}
+
+static int take_out(struct ffs_tx *tx, struct chain *c, struct place p)
+{
+    int err = ffs_tx_dirty(tx, c->buf[p.block]);
+
+    if (err)
+        return err;
+    struct lay_xattr_block *xb = block_at(c, p.block);
+    size_t len = lay_get16(p.rec->len);
+    size_t end = lay_get16(xb->used);
+    size_t at = (size_t)((uint8_t *)p.rec - xb->bytes);
+    assert(at + len <= end && end <= LAY_PAYLOAD);
+    memmove(xb->bytes + at, xb->bytes + at + len, end - at - len);
+    memset(xb->bytes + end - len, 0, len);
+    xb->used = lay_put16((uint16_t)(end - len));
+    xb->count = lay_put16((uint16_t)(lay_get16(xb->count) - 1));
+    return end == len ? drop_block(tx, c, p.block) : 0;
+}
+
+/* A block at the end of the chain. */
+static int add_block(struct ffs_tx *tx, struct chain *c)
+{
+    uint64_t block;
+
+    if (c->n == LAY_XATTR_BLOCKS_MAX)
+        return -ENOSPC;
+    int err = c->n < LAY_XATTR_BLOCKS_FEW ? 0 : ffs_need_feature(tx, LAY_INCOMPAT_LARGE_XATTRS);
+    if (!err)
+        err = ffs_alloc_meta(tx, c->n ? c->buf[c->n - 1]->block : 0, &block);
+    if (!err)
+        err = relink(tx, c, c->n, block);
+    if (!err)
+        err = ffs_tx_new(tx, block, LAY_MAGIC_XATTR, c->inode->ino, &c->buf[c->n]);
+    if (err)
+        return err;
+    c->n++;
+    return charge(c->inode, 1);
+}
+
+static void append(struct lay_xattr_block *xb, const char *name, size_t name_len, const void *value,
+                   size_t len)
+{
+    size_t used = lay_get16(xb->used);
+    size_t record = LAY_XATTR_LEN(name_len, len);
+    struct lay_xattr *x = (struct lay_xattr *)(xb->bytes + used);
+
+    *x = (struct lay_xattr){.len = lay_put16((uint16_t)record),
+                            .name_len = (uint8_t)name_len,
+                            .value_len = lay_put32((uint32_t)len)};
+    memcpy(x + 1, name, name_len);
+    if (len > 0)
+        memcpy((uint8_t *)(x + 1) + name_len, value, len);
+    xb->used = lay_put16((uint16_t)(used + record));
+    xb->count = lay_put16((uint16_t)(lay_get16(xb->count) + 1));
+}
+
+/* Puts a new record into the first block with room. */
+static int put_in(struct ffs_tx *tx, struct chain *c, const char *name, size_t name_len,
+                  const void *value, size_t len)
+{
+    unsigned i = 0;
+
+    while (i < c->n && lay_get16(block_at(c, i)->used) + LAY_XATTR_LEN(name_len, len) > LAY_PAYLOAD)
+        i++;
+    int err = i == c->n ? add_block(tx, c) : ffs_tx_dirty(tx, c->buf[i]);
+    if (!err)
+        append(block_at(c, i), name, name_len, value, len);
+    return err;
+}
+
+int ffs_xattr_store(struct ffs_tx *tx, struct ffs_inode *inode, const char *name, const void *value,
+                    size_t len)
+{
+    struct chain c;
+    int err = chain_open(inode, &c);
+
+    if (err)
+        return err;
+    struct place old = find(&c, name, strlen(name));
+    if (old.rec)
+        err = take_out(tx, &c, old);
+    if (!err)
+        err = put_in(tx, &c, name, strlen(name), value, len);
+    chain_close(&c);
+    return err;
+}
+
+int ffs_xattr_drop(struct ffs_tx *tx, struct ffs_inode *inode, const char *name)
+{
+    struct chain c;
+    int err = chain_open(inode, &c);
+
+    if (err)
+        return err;
+    struct place p = find(&c, name, strlen(name));
+    err = p.rec ? take_out(tx, &c, p) : -ENODATA;
+    chain_close(&c);
+    return err;
+}
+
+/* Blocks that one handle frees: each may have a bitmap of its own. */
+#define FREE_STEP 64u
+
+/* Takes blocks off the front of a chain that is too long. *more: it still is. */
+static int shorten_once(struct ffs_inode *inode, bool *more)
+{
+    struct ffs_tx *tx;
+    struct chain c;
+    int err = ffs_tx_begin(inode->fs, FFS_TX_MAX_CREDITS, &tx);
+
+    if (err)
+        return err;
+    ffs_tx_use_reserve(tx);
+    err = chain_open(inode, &c);
+    if (err)
+        return ffs_tx_finish(tx, err);
+    *more = c.n > FREE_STEP;
+    if (*more)
+        err = ffs_inode_dirty(tx, inode);
+    for (unsigned i = 0; *more && i < FREE_STEP && c.n > FREE_STEP && !err; i++)
+        err = drop_block(tx, &c, 0);
+    *more = c.n > FREE_STEP;
+    chain_close(&c);
+    return ffs_tx_finish(tx, err);
+}
+
+int ffs_xattr_shorten(struct ffs_inode *inode)
+{
+    bool more = true;
+    int err = 0;
+
+    while (more && !err)
+        err = shorten_once(inode, &more);
+    return err;
+}
+
+/* Gives the i-th block of the chain another place. */
+static int move_block(struct ffs_tx *tx, struct chain *c, unsigned i)
+{
+    uint64_t block;
+    int err = ffs_alloc_meta(tx, 0, &block);
+
+    if (!err)
+        err = ffs_tx_copy(tx, c->buf[i], block);
+    if (!err)
+        err = ffs_inode_dirty(tx, c->inode);
+    if (!err)
+        err = relink(tx, c, i, block);
+    return err ? err : ffs_free_meta(tx, c->buf[i]->block);
+}
+
+int ffs_xattr_move(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t limit, bool *more)
+{
+    struct chain c;
+    unsigned i = 0;
+    int err = chain_open(inode, &c);
+
+    if (err)
+        return err;
+    while (i < c.n && c.buf[i]->block < limit)
+        i++;
+    *more = i < c.n;
+    if (*more)
+        err = move_block(tx, &c, i);
+    chain_close(&c);
+    return err;
+}
+
+int ffs_xattr_free_all(struct ffs_tx *tx, struct ffs_inode *inode)
+{
+    struct chain c;
+    int err = chain_open(inode, &c);
+
+    while (!err && c.n > 0)
+        err = drop_block(tx, &c, c.n - 1);
+    chain_close(&c);
+    return err;
+}
+
+/* --- Reading --------------------------------------------------------------------------------- */
+
+static ssize_t get_in(struct chain *c, const char *name, size_t len, char *buf, size_t size)
+{
+    struct place p = find(c, name, len);
+
+    if (!p.rec)
+        return -ENODATA;
+    size_t value_len = lay_get32(p.rec->value_len);
+    if (size > 0 && value_len > size)
+        return -ERANGE;
+    if (size > 0 && value_len > 0)
+        memcpy(buf, lay_xattr_value(p.rec), value_len);
+    return (ssize_t)value_len;
+}
+
+ssize_t ffs_xattr_load(struct ffs_inode *inode, const char *name, void *buf, size_t size)
+{
+    struct chain c;
+    ssize_t ret = chain_open(inode, &c);
+
+    if (!ret) {
+        ret = get_in(&c, name, strlen(name), buf, size);
+        chain_close(&c);
+    }
+    return ret;
+}
+
+/* Names, each with its NUL. */
+static ssize_t list_in(struct chain *c, char *buf, size_t size)
+{
+    size_t total = 0;
+
+    for (unsigned i = 0; i < c->n; i++) {
+        const struct lay_xattr *x = NULL;
+        while ((x = lay_xattr_next(block_at(c, i), x)) != NULL) {
+            const char *name = lay_xattr_name(x);
+            size_t len = x->name_len;
+            if (*name == LAY_XATTR_PART)
+                continue;
+            name += *name == LAY_XATTR_HEAD;
+            len -= name != lay_xattr_name(x);
+            if (size > 0 && total + len + 1 > size)
+                return -ERANGE;
+            if (size > 0) {
+                memcpy(buf + total, name, len);
+                buf[total + len] = 0;
+            }
+            total += len + 1;
+        }
+    }
+    return (ssize_t)total;
+}
+
+ssize_t ffs_listxattr(struct ffs_inode *inode, char *buf, size_t size)
+{
+    struct chain c;
+    ssize_t ret = ffs_alive(inode->fs);
+
+    if (ret)
+        return ret;
+    ffs_meta_read(inode->fs);
+    ret = chain_open(inode, &c);
+    if (!ret) {
+        ret = list_in(&c, buf, size);
+        chain_close(&c);
+    }
+    ffs_meta_done(inode->fs);
+    return ret;
+}

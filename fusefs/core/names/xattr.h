@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef FUSEFS_CORE_NAMES_XATTR_H
+#define FUSEFS_CORE_NAMES_XATTR_H
+
+#include "fusefs/core/storage.h"
+
+/*
+ * Frees blocks of the inode's chain until few enough are left for ffs_xattr_free_all(), in handles
+ * of its own: the inode is on the orphan list.
+ */
+int ffs_xattr_shorten(struct ffs_inode *inode);
+/*
+ * Gives the first block of the chain that lies at or past block `limit` another place. *more: there
+ * was one. FFS_XATTR_CREDITS.
+ */
+int ffs_xattr_move(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t limit, bool *more);
+/* Frees the inode's chain of attribute blocks. The inode is dirty. */
+int ffs_xattr_free_all(struct ffs_tx *tx, struct ffs_inode *inode);
+
+/* One small value: a few blocks of the chain, a new block, its bitmap, and the inode. */
+#define FFS_XATTR_CREDITS 32u
+
+/* Within a handle, or under ffs.meta to load. The name is valid; the inode is dirty. */
+int ffs_xattr_store(struct ffs_tx *tx, struct ffs_inode *inode, const char *name, const void *value,
+                    size_t len);
+/* -ENODATA: there is none. */
+int ffs_xattr_drop(struct ffs_tx *tx, struct ffs_inode *inode, const char *name);
+/* The length; -ENODATA; -ERANGE: longer than size. */
+ssize_t ffs_xattr_load(struct ffs_inode *inode, const char *name, void *buf, size_t size);
+
+/* --- Values in parts (xattr_large.c), as the functions above ---------------------------------- */
+
+/* -ENOSPC: too long. */
+int ffs_xattr_store_large(struct ffs_tx *tx, struct ffs_inode *inode, const char *name,
+                          const void *value, size_t len);
+int ffs_xattr_drop_large(struct ffs_tx *tx, struct ffs_inode *inode, const char *name);
+/* size 0: the length alone. -EIO: a part is missing. */
+ssize_t ffs_xattr_load_large(struct ffs_inode *inode, const char *name, void *buf, size_t size);
+
+#endif
