@@ -3,6 +3,18 @@
  * The storage half of the live file system: metadata blocks in memory, transactions, space, the
  * inode table. The semantic half (names, extents, data) is built on these and nothing else.
  *
+ * The folders of fusefs/core are rooms. The sources of a room call only rooms before it in this
+ * list, and include only their headers and those beside the rooms (tests/style/check_circles.py,
+ * check_includes.py). The first four rooms are the storage half.
+ *   base     health and messages, cached metadata blocks, images of committed blocks, tree walks
+ *   inode    inodes in memory, the blocks and inodes that a handle changes, the orphan list
+ *   alloc    free space, pins, discards
+ *   journal  handles, the running transaction, commits, the log, checkpoints, recovery
+ *   map      changes of trees and extents
+ *   data     reading, writing, truncation, maps and checksums of file data
+ *   names    directories, inode slots, attributes, ACLs, eviction
+ *   mount    the superblock, mounts, background commits, changes of size, FITRIM
+ *
  * Locks, outermost first:
  *   1. ffs_inode.data   held to move or map file data; exclusive to change the mapping.
  *                       Two inodes: in ascending order of inode number.

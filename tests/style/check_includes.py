@@ -28,6 +28,12 @@ DAEMON = layers("fusefs/daemon", ["base", "start", "caches", "state", "request",
                                   "lease", "ioctl", "fuse", "mounter", "session"],
                 FUSEFS + ["fusefs/core/"])
 
+# The rooms of the live file system, in the order of their calls: fusefs/core/storage.h. All of
+# them use the headers beside the rooms; state.h has the structs of all rooms.
+CORE = layers("fusefs/core", ["base", "inode", "alloc", "journal", "map", "data", "names", "mount"],
+              ["support/", "layout/", "blockdev/", "fusefs/core/ffs.h", "fusefs/core/storage.h",
+               "fusefs/core/state.h"])
+
 # What the files of a folder may include of this tree, besides the folder itself. The longest
 # folder that matches a file decides.
 PROJECT = {
@@ -56,6 +62,7 @@ PROJECT = {
     "client/cli": CLI,
     **layers("client/cli", ["common", "ctrlr", "check", "cmd"], CLI),
     "fusefs/core": ["support/", "layout/", "blockdev/"],
+    **CORE,
     "fusefs": FUSEFS,
     **DAEMON,
     "fusefs/daemon/gpunvmefs.c": FUSEFS + ["fusefs/", "sim/sim.h", "sim/gpu/sim_gpu.h"],
@@ -230,7 +237,12 @@ def self_test():
         "sim/wide.c": ('#include "blockdev/nvme/nvme.h"\n', True),
         "include/gpunvme/gpunvme_ioctl.h": ("", False),
         "include/gpunvme/gpunvme.h": ('#include "gpunvme_ioctl.h"\n', False),
-        "fusefs/core/fuse.c": ("#include <fuse_lowlevel.h>\n", True),
+        "fusefs/core/data/fuse.c": ("#include <fuse_lowlevel.h>\n", True),
+        "fusefs/core/state.h": ('#include "fusefs/core/names/dir.h"\n', False),
+        "fusefs/core/names/dir.h": ('#include "fusefs/core/state.h"\n', False),
+        "fusefs/core/names/down.c": ('#include "fusefs/core/base/cache.h"\n', False),
+        "fusefs/core/base/cache.h": ("", False),
+        "fusefs/core/base/rise.c": ('#include "fusefs/core/names/dir.h"\n', True),
         "fusefs/daemon/fuse/fuse_ops.c": (
             '#include <fuse_lowlevel.h>\n#include "fusefs/daemon/base/log.h"\n', False),
         "fusefs/daemon/base/log.h": ("", False),
