@@ -88,7 +88,7 @@ void ffs_alloc_idle(struct ffs_alloc *a, uint64_t group, uint32_t blocks)
 }
 
 /* The bitmap block of a group. In a handle. */
-static int get_bitmap(struct ffs *fs, uint64_t group, struct ffs_buf **out)
+static int alloc_get_bitmap(struct ffs *fs, uint64_t group, struct ffs_buf **out)
 {
     struct ffs_expect expect = {.magic = LAY_MAGIC_BITMAP, .index = group};
     int err = ffs_section_check(fs, group);
@@ -96,19 +96,19 @@ static int get_bitmap(struct ffs *fs, uint64_t group, struct ffs_buf **out)
     return err ? err : ffs_buf_get(fs, fs->geo.bitmap_start + group, &expect, out);
 }
 
-static const uint64_t *bits_of(const struct ffs_buf *buf)
+static const uint64_t *alloc_bits_of(const struct ffs_buf *buf)
 {
     return (const uint64_t *)(const void *)((const struct lay_bitmap *)buf->data)->bits;
 }
 
 /* The bits that say what can be allocated. alloc.lock is held. */
-static const uint64_t *map_of(const struct ffs_group *g, const struct ffs_buf *buf)
+static const uint64_t *alloc_map_of(const struct ffs_group *g, const struct ffs_buf *buf)
 {
-    return g->map ? g->map : bits_of(buf);
+    return g->map ? g->map : alloc_bits_of(buf);
 }
 
 /* Blocks of the group become busy, before the bitmap says that they are free. */
-static int hold(struct ffs *fs, uint64_t group, const struct ffs_buf *buf, uint32_t blocks)
+static int alloc_hold(struct ffs *fs, uint64_t group, const struct ffs_buf *buf, uint32_t blocks)
 {
     struct ffs_alloc *a = &fs->alloc;
     struct ffs_group *g = &a->groups[group];
@@ -118,7 +118,7 @@ static int hold(struct ffs *fs, uint64_t group, const struct ffs_buf *buf, uint3
         return -ENOMEM;
     pthread_mutex_lock(&a->lock);
     if (!g->map) {
-        memcpy(map, bits_of(buf), FFS_GROUP_WORDS * sizeof(*map));
+        memcpy(map, alloc_bits_of(buf), FFS_GROUP_WORDS * sizeof(*map));
         g->map = map;
         map = NULL;
     }
@@ -131,11 +131,11 @@ static int hold(struct ffs *fs, uint64_t group, const struct ffs_buf *buf, uint3
 int ffs_alloc_hold(struct ffs *fs, uint64_t group)
 {
     struct ffs_buf *buf;
-    int err = get_bitmap(fs, group, &buf);
+    int err = alloc_get_bitmap(fs, group, &buf);
 
     if (err)
         return err;
-    err = hold(fs, group, buf, 1);
+    err = alloc_hold(fs, group, buf, 1);
     ffs_buf_put(buf);
     return err;
 }
@@ -153,7 +153,7 @@ struct search {
     unsigned reads;   /* sections */
 };
 
-static void consider(struct search *s, uint64_t group, struct ffs_found found)
+static void alloc_consider(struct search *s, uint64_t group, struct ffs_found found)
 {
     if (found.len >= s->min && found.len > s->len) {
         s->best = group * LAY_GROUP_BLOCKS + found.bit;
@@ -162,7 +162,7 @@ static void consider(struct search *s, uint64_t group, struct ffs_found found)
 }
 
 /* The group of the goal: at the goal itself, after it, anywhere. */
-static void search_first(const uint64_t *map, uint64_t group, struct search *s)
+static void alloc_search_first(const uint64_t *map, uint64_t group, struct search *s)
 {
     uint32_t from = (uint32_t)(s->goal % LAY_GROUP_BLOCKS);
     uint32_t to = from + s->want < LAY_GROUP_BLOCKS ? from + s->want : LAY_GROUP_BLOCKS;
@@ -170,15 +170,16 @@ static void search_first(const uint64_t *map, uint64_t group, struct search *s)
 
     if (from % s->align == 0)
         at.len = ffs_map_zeros(map, from, to) / s->align * s->align;
-    consider(s, group, at);
+    alloc_consider(s, group, at);
     if (s->len > 0)
         return;
-    consider(s, group, ffs_map_find(map, from, LAY_GROUP_BLOCKS, s->want, s->align));
+    alloc_consider(s, group, ffs_map_find(map, from, LAY_GROUP_BLOCKS, s->want, s->align));
     if (s->len < s->want)
-        consider(s, group, ffs_map_find(map, 0, LAY_GROUP_BLOCKS, s->want, s->align));
+        alloc_consider(s, group, ffs_map_find(map, 0, LAY_GROUP_BLOCKS, s->want, s->align));
 }
 
-static void search_group(struct ffs_group *g, const uint64_t *map, uint64_t group, struct search *s)
+static void alloc_search_group(struct ffs_group *g, const uint64_t *map, uint64_t group,
+                               struct search *s)
 {
     struct ffs_found found = ffs_map_find(map, 0, LAY_GROUP_BLOCKS, s->want, s->align);
 
@@ -186,53 +187,53 @@ static void search_group(struct ffs_group *g, const uint64_t *map, uint64_t grou
         g->longest = (uint16_t)found.len;
     if (found.len == 0 && s->align > 1)
         g->units = 0;
-    consider(s, group, found);
+    alloc_consider(s, group, found);
 }
 
 /* Could the group hold a better range than the best one found? alloc.lock is held. */
-static bool promising(const struct ffs_group *g, const struct search *s)
+static bool alloc_promising(const struct ffs_group *g, const struct search *s)
 {
     if (s->align > 1 && g->units * LAY_GPU_ALIGN < s->min)
         return false;
     return g->free >= s->min && g->longest >= s->min && g->longest > s->len;
 }
 
-static int look_at(struct ffs *fs, uint64_t group, struct search *s)
+static int alloc_look_at(struct ffs *fs, uint64_t group, struct search *s)
 {
     struct ffs_alloc *a = &fs->alloc;
     struct ffs_group *g = &a->groups[group];
     struct ffs_buf *buf;
 
     pthread_mutex_lock(&a->lock);
-    bool worth = promising(g, s);
+    bool worth = alloc_promising(g, s);
     pthread_mutex_unlock(&a->lock);
     if (!worth)
         return 0;
-    int err = get_bitmap(fs, group, &buf);
+    int err = alloc_get_bitmap(fs, group, &buf);
     if (err)
         return err;
     pthread_mutex_lock(&a->lock);
     if (group == s->goal / LAY_GROUP_BLOCKS)
-        search_first(map_of(g, buf), group, s);
+        alloc_search_first(alloc_map_of(g, buf), group, s);
     else
-        search_group(g, map_of(g, buf), group, s);
+        alloc_search_group(g, alloc_map_of(g, buf), group, s);
     pthread_mutex_unlock(&a->lock);
     ffs_buf_put(buf);
     return 0;
 }
 
-static bool enough(const struct search *s)
+static bool alloc_enough(const struct search *s)
 {
     return s->len >= s->want || (s->len > 0 && s->further >= LOOK_FURTHER);
 }
 
 /* The groups [from, to) of one section. */
-static int search_section(struct ffs *fs, uint64_t from, uint64_t to, struct search *s)
+static int alloc_search_section(struct ffs *fs, uint64_t from, uint64_t to, struct search *s)
 {
     int err = ffs_section_check(fs, from);
 
-    for (uint64_t g = from; g < to && !err && !enough(s); g++) {
-        err = look_at(fs, g, s);
+    for (uint64_t g = from; g < to && !err && !alloc_enough(s); g++) {
+        err = alloc_look_at(fs, g, s);
         /* A range after the goal is not given up for a longer one elsewhere. */
         if (s->len > 0)
             s->further += g == s->goal / LAY_GROUP_BLOCKS ? LOOK_FURTHER : 1;
@@ -247,7 +248,7 @@ static int search_section(struct ffs *fs, uint64_t from, uint64_t to, struct sea
  */
 enum pass { CHECKED, HINTED, ALL };
 
-static bool in_pass(struct ffs *fs, uint64_t group, const struct search *s, enum pass pass)
+static bool alloc_in_pass(struct ffs *fs, uint64_t group, const struct search *s, enum pass pass)
 {
     bool checked = fs->alloc.section_checked[group / lay_section_groups(&fs->geo)];
     bool full = ffs_section_is_full(fs, group, s->min);
@@ -259,7 +260,7 @@ static bool in_pass(struct ffs *fs, uint64_t group, const struct search *s, enum
 }
 
 /* One section in a handle: reading more of them would stop all other threads for that time. */
-static bool may_read(struct ffs *fs, uint64_t group, struct search *s, enum pass pass)
+static bool alloc_may_read(struct ffs *fs, uint64_t group, struct search *s, enum pass pass)
 {
     if (fs->alloc.section_checked[group / lay_section_groups(&fs->geo)] || s->patient)
         return true;
@@ -267,18 +268,18 @@ static bool may_read(struct ffs *fs, uint64_t group, struct search *s, enum pass
 }
 
 /* From the group of the goal on, to that group again. */
-static int search_pass(struct ffs *fs, struct search *s, enum pass pass)
+static int alloc_search_pass(struct ffs *fs, struct search *s, enum pass pass)
 {
     uint64_t groups = lay_groups(&fs->geo), each = lay_section_groups(&fs->geo);
     uint64_t start = s->goal / LAY_GROUP_BLOCKS, from = start, done = 0;
 
-    while (done < groups && !enough(s)) {
+    while (done < groups && !alloc_enough(s)) {
         uint64_t to = from - from % each + each, end = from < start ? start : groups;
         to = to < end ? to : end;
-        if (in_pass(fs, from, s, pass)) {
-            if (!may_read(fs, from, s, pass))
+        if (alloc_in_pass(fs, from, s, pass)) {
+            if (!alloc_may_read(fs, from, s, pass))
                 return 0;
-            int err = search_section(fs, from, to, s);
+            int err = alloc_search_section(fs, from, to, s);
             if (err)
                 return err;
         }
@@ -288,23 +289,23 @@ static int search_pass(struct ffs *fs, struct search *s, enum pass pass)
     return 0;
 }
 
-static int search(struct ffs *fs, struct search *s)
+static int alloc_search(struct ffs *fs, struct search *s)
 {
     int err = 0;
 
     for (enum pass pass = CHECKED; pass <= ALL && s->len == 0 && !err; pass++)
-        err = search_pass(fs, s, pass);
+        err = alloc_search_pass(fs, s, pass);
     return err ? err : s->len > 0 ? 0 : -ENOSPC;
 }
 
 /* Changes bitmap and counters for a range in one group; -EUCLEAN when it is not as `take` needs. */
-static int change(struct ffs_tx *tx, uint64_t block, uint32_t len, bool take)
+static int alloc_change(struct ffs_tx *tx, uint64_t block, uint32_t len, bool take)
 {
     struct ffs *fs = tx->fs;
     uint64_t group = block / LAY_GROUP_BLOCKS;
     uint32_t bit = (uint32_t)(block % LAY_GROUP_BLOCKS);
     struct ffs_buf *buf;
-    int err = get_bitmap(fs, group, &buf);
+    int err = alloc_get_bitmap(fs, group, &buf);
 
     if (err)
         return err;
@@ -338,7 +339,7 @@ put:
 }
 
 /* The part of a range that lies in the group of its first block. */
-static uint32_t in_group(uint64_t block, uint64_t len)
+static uint32_t alloc_in_group(uint64_t block, uint64_t len)
 {
     uint64_t left = LAY_GROUP_BLOCKS - block % LAY_GROUP_BLOCKS;
 
@@ -346,10 +347,10 @@ static uint32_t in_group(uint64_t block, uint64_t len)
 }
 
 /* The sections of a range have more free blocks (sign 1), or fewer (-1). */
-static void count_range(struct ffs *fs, const struct ffs_range *r, int sign)
+static void alloc_count_range(struct ffs *fs, const struct ffs_range *r, int sign)
 {
     for (uint64_t done = 0; done < r->len;) {
-        int64_t part = in_group(r->block + done, r->len - done);
+        int64_t part = alloc_in_group(r->block + done, r->len - done);
 
         ffs_section_count(fs, (r->block + done) / LAY_GROUP_BLOCKS, sign < 0 ? -part : part);
         done += (uint64_t)part;
@@ -357,27 +358,27 @@ static void count_range(struct ffs *fs, const struct ffs_range *r, int sign)
 }
 
 /* In a handle that has changed the bitmaps of the range, and has the superblock dirty. */
-static void count_and_hint(struct ffs *fs, const struct ffs_range *r, int sign)
+static void alloc_count_and_hint(struct ffs *fs, const struct ffs_range *r, int sign)
 {
-    count_range(fs, r, sign);
+    alloc_count_range(fs, r, sign);
     for (uint64_t done = 0; done < r->len;) {
         ffs_section_hint(fs, (r->block + done) / LAY_GROUP_BLOCKS);
-        done += in_group(r->block + done, r->len - done);
+        done += alloc_in_group(r->block + done, r->len - done);
     }
 }
 
-static int take(struct ffs_tx *tx, uint64_t block, uint32_t len)
+static int alloc_take(struct ffs_tx *tx, uint64_t block, uint32_t len)
 {
     struct ffs_alloc *a = &tx->fs->alloc;
     struct ffs_group *g = &a->groups[block / LAY_GROUP_BLOCKS];
     int err = ffs_ranges_reserve(&tx->allocated, 1);
 
     if (!err)
-        err = change(tx, block, len, true);
+        err = alloc_change(tx, block, len, true);
     if (err)
         return err;
     ffs_ranges_add(&tx->allocated, block, len);
-    count_and_hint(tx->fs, &(struct ffs_range){block, len}, -1);
+    alloc_count_and_hint(tx->fs, &(struct ffs_range){block, len}, -1);
     pthread_mutex_lock(&a->lock);
     if (g->map)
         ffs_map_set(g->map, (uint32_t)(block % LAY_GROUP_BLOCKS), len);
@@ -387,7 +388,7 @@ static int take(struct ffs_tx *tx, uint64_t block, uint32_t len)
 }
 
 /* Blocks that this handle may still take, with `keep` left for other handles. */
-static uint64_t available(struct ffs_tx *tx, uint64_t keep)
+static uint64_t alloc_available(struct ffs_tx *tx, uint64_t keep)
 {
     struct ffs_alloc *a = &tx->fs->alloc;
     uint64_t free_blocks = lay_get64(ffs_super(tx->fs)->free_blocks);
@@ -401,7 +402,7 @@ static uint64_t available(struct ffs_tx *tx, uint64_t keep)
 }
 
 /* Blocks that a commit, running or under way, will make free are worth waiting for. */
-static int no_space(struct ffs *fs)
+static int alloc_no_space(struct ffs *fs)
 {
     struct ffs_alloc *a = &fs->alloc;
     uint64_t pinned = 0;
@@ -417,22 +418,22 @@ static int no_space(struct ffs *fs)
 static int alloc_range(struct ffs_tx *tx, struct search *s, uint64_t max, uint64_t keep)
 {
     struct ffs *fs = tx->fs;
-    uint64_t left = available(tx, keep);
+    uint64_t left = alloc_available(tx, keep);
     uint64_t want = max < left ? max : left;
 
     if (want > LAY_GROUP_BLOCKS)
         want = LAY_GROUP_BLOCKS;
     s->want = (uint32_t)(want / s->align * s->align);
     if (s->want < s->min)
-        return no_space(fs);
+        return alloc_no_space(fs);
     s->patient = tx->use_reserve;
-    int err = search(fs, s);
+    int err = alloc_search(fs, s);
     if (err == -ENOSPC) {
         ffs_section_want(fs, s->align);
-        return no_space(fs);
+        return alloc_no_space(fs);
     }
     if (!err)
-        err = take(tx, s->best, s->len);
+        err = alloc_take(tx, s->best, s->len);
     if (!err)
         ffs_section_stock(fs);
     return err;
@@ -477,20 +478,20 @@ int ffs_alloc_meta(struct ffs_tx *tx, uint64_t goal, uint64_t *block)
 }
 
 /* Blocks of one group. They are busy from the moment that the bitmap calls them free. */
-static int free_part(struct ffs_tx *tx, uint64_t block, uint32_t len)
+static int alloc_free_part(struct ffs_tx *tx, uint64_t block, uint32_t len)
 {
     struct ffs *fs = tx->fs;
     uint64_t group = block / LAY_GROUP_BLOCKS;
     struct ffs_buf *buf;
-    int err = get_bitmap(fs, group, &buf);
+    int err = alloc_get_bitmap(fs, group, &buf);
 
     if (err)
         return err;
-    err = hold(fs, group, buf, len);
+    err = alloc_hold(fs, group, buf, len);
     ffs_buf_put(buf);
     if (err)
         return err;
-    err = change(tx, block, len, false);
+    err = alloc_change(tx, block, len, false);
     if (err) {
         pthread_mutex_lock(&fs->alloc.lock);
         ffs_alloc_idle(&fs->alloc, group, len);
@@ -498,7 +499,7 @@ static int free_part(struct ffs_tx *tx, uint64_t block, uint32_t len)
         return err;
     }
     ffs_ranges_add(&tx->freed, block, len);
-    count_and_hint(fs, &(struct ffs_range){block, len}, 1);
+    alloc_count_and_hint(fs, &(struct ffs_range){block, len}, 1);
     return 0;
 }
 
@@ -512,8 +513,8 @@ int ffs_free(struct ffs_tx *tx, uint64_t block, uint64_t len)
     if (!err)
         err = ffs_ranges_reserve(&fs->journal.running.freed, tx->freed.n + 1);
     for (uint64_t done = 0; !err && done < len;) {
-        uint32_t part = in_group(block + done, len - done);
-        err = free_part(tx, block + done, part);
+        uint32_t part = alloc_in_group(block + done, len - done);
+        err = alloc_free_part(tx, block + done, part);
         done += part;
     }
     return err;
@@ -542,7 +543,7 @@ void ffs_alloc_give_back(struct ffs_alloc *a, uint64_t block, uint64_t len, bool
     for (uint64_t done = 0; done < len;) {
         uint64_t group = (block + done) / LAY_GROUP_BLOCKS;
         struct ffs_group *g = &a->groups[group];
-        uint32_t part = in_group(block + done, len - done);
+        uint32_t part = alloc_in_group(block + done, len - done);
         if (g->map)
             ffs_map_clear(g->map, (uint32_t)((block + done) % LAY_GROUP_BLOCKS), part);
         if (was_busy)
@@ -555,10 +556,10 @@ void ffs_alloc_give_back(struct ffs_alloc *a, uint64_t block, uint64_t len, bool
 }
 
 /* The handle that freed them is undone: they are in use again. alloc.lock is held. */
-static void still_used(struct ffs_alloc *a, const struct ffs_range *r)
+static void alloc_still_used(struct ffs_alloc *a, const struct ffs_range *r)
 {
     for (uint64_t done = 0; done < r->len;) {
-        uint32_t part = in_group(r->block + done, r->len - done);
+        uint32_t part = alloc_in_group(r->block + done, r->len - done);
         ffs_alloc_idle(a, (r->block + done) / LAY_GROUP_BLOCKS, part);
         done += part;
     }
@@ -572,11 +573,11 @@ void ffs_alloc_undo(struct ffs *fs, const struct ffs_ranges *allocated,
     pthread_mutex_lock(&a->lock);
     for (size_t i = 0; i < allocated->n; i++) {
         ffs_alloc_give_back(a, allocated->v[i].block, allocated->v[i].len, false);
-        count_range(fs, &allocated->v[i], 1);
+        alloc_count_range(fs, &allocated->v[i], 1);
     }
     for (size_t i = 0; i < freed->n; i++) {
-        still_used(a, &freed->v[i]);
-        count_range(fs, &freed->v[i], -1);
+        alloc_still_used(a, &freed->v[i]);
+        alloc_count_range(fs, &freed->v[i], -1);
     }
     pthread_mutex_unlock(&a->lock);
     a->hints_behind = true; /* the superblock has the former ones again */

@@ -30,7 +30,7 @@ void ffs_discard_add(struct ffs_discards *b, uint64_t block, uint64_t len)
 }
 
 /* The parts of a range that no pin covers; pins of freed blocks go, and none is added. */
-static void add_unpinned(struct ffs_discards *b, const struct ffs_range *r)
+static void pin_add_unpinned(struct ffs_discards *b, const struct ffs_range *r)
 {
     struct ffs_alloc *a = &b->fs->alloc;
     uint64_t end = r->block + r->len;
@@ -51,6 +51,6 @@ void ffs_discard_freed(struct ffs *fs, const struct ffs_ranges *freed)
     if (!atomic_load(&fs->discard))
         return;
     for (size_t i = 0; i < freed->n; i++)
-        add_unpinned(&b, &freed->v[i]);
+        pin_add_unpinned(&b, &freed->v[i]);
     ffs_discard_submit(&b);
 }

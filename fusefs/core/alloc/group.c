@@ -7,7 +7,7 @@
 #include "fusefs/core/alloc/alloc.h"
 
 /* The bits of word w that lie in [bit, end). */
-static uint64_t mask(uint32_t w, uint32_t bit, uint32_t end)
+static uint64_t group_mask(uint32_t w, uint32_t bit, uint32_t end)
 {
     uint64_t m = ~0ull;
 
@@ -22,20 +22,20 @@ void ffs_map_set(uint64_t *map, uint32_t bit, uint32_t len)
 {
     assert(len > 0 && bit + len <= LAY_GROUP_BLOCKS);
     for (uint32_t w = bit / 64; w <= (bit + len - 1) / 64; w++)
-        map[w] |= mask(w, bit, bit + len);
+        map[w] |= group_mask(w, bit, bit + len);
 }
 
 void ffs_map_clear(uint64_t *map, uint32_t bit, uint32_t len)
 {
     assert(len > 0 && bit + len <= LAY_GROUP_BLOCKS);
     for (uint32_t w = bit / 64; w <= (bit + len - 1) / 64; w++)
-        map[w] &= ~mask(w, bit, bit + len);
+        map[w] &= ~group_mask(w, bit, bit + len);
 }
 
 bool ffs_map_all(const uint64_t *map, uint32_t bit, uint32_t len, bool value)
 {
     for (uint32_t w = bit / 64; w <= (bit + len - 1) / 64; w++) {
-        uint64_t m = mask(w, bit, bit + len);
+        uint64_t m = group_mask(w, bit, bit + len);
         if ((map[w] & m) != (value ? m : 0))
             return false;
     }
@@ -57,24 +57,24 @@ unsigned ffs_map_units(const uint64_t *map)
 }
 
 /* The first bit of the given value in [from, to), or to. */
-static uint32_t next(const uint64_t *map, uint32_t from, uint32_t to, bool value)
+static uint32_t group_next(const uint64_t *map, uint32_t from, uint32_t to, bool value)
 {
     if (from >= to)
         return to;
     uint64_t flip = value ? 0 : ~0ull;
     uint32_t w = from / 64;
-    uint64_t word = (map[w] ^ flip) & mask(w, from, to);
+    uint64_t word = (map[w] ^ flip) & group_mask(w, from, to);
     while (!word && ++w <= (to - 1) / 64)
-        word = (map[w] ^ flip) & mask(w, from, to);
+        word = (map[w] ^ flip) & group_mask(w, from, to);
     return word ? w * 64 + (uint32_t)__builtin_ctzll(word) : to;
 }
 
 uint32_t ffs_map_zeros(const uint64_t *map, uint32_t from, uint32_t to)
 {
-    return next(map, from, to, true) - from;
+    return group_next(map, from, to, true) - from;
 }
 
-static uint32_t round_up(uint32_t v, uint32_t align)
+static uint32_t group_round_up(uint32_t v, uint32_t align)
 {
     return (v + align - 1) / align * align;
 }
@@ -86,9 +86,9 @@ struct ffs_found ffs_map_find(const uint64_t *map, uint32_t from, uint32_t to, u
     uint32_t pos = from;
 
     while (pos < to && best.len < want) {
-        uint32_t start = next(map, pos, to, false);
-        uint32_t end = next(map, start, to, true);
-        uint32_t aligned = round_up(start, align);
+        uint32_t start = group_next(map, pos, to, false);
+        uint32_t end = group_next(map, start, to, true);
+        uint32_t aligned = group_round_up(start, align);
         uint32_t len = aligned < end ? (end - aligned) / align * align : 0;
         if (len > best.len)
             best = (struct ffs_found){aligned, len < want ? len : want};

@@ -9,7 +9,7 @@
 
 #include "fusefs/core/state.h"
 
-static int by_block(const void *a, const void *b)
+static int pin_by_block(const void *a, const void *b)
 {
     const struct ffs_range *x = a, *y = b;
 
@@ -17,7 +17,7 @@ static int by_block(const void *a, const void *b)
 }
 
 /* Most files lie in order on the device: sorting them would be most of what a map costs. */
-static size_t collect(const struct ffs_segment *segments, size_t n, struct ffs_range *ranges)
+static size_t pin_collect(const struct ffs_segment *segments, size_t n, struct ffs_range *ranges)
 {
     size_t count = 0;
     bool sorted = true;
@@ -31,7 +31,7 @@ static size_t collect(const struct ffs_segment *segments, size_t n, struct ffs_r
         count++;
     }
     if (!sorted)
-        qsort(ranges, count, sizeof(*ranges), by_block);
+        qsort(ranges, count, sizeof(*ranges), pin_by_block);
     return count;
 }
 
@@ -42,7 +42,7 @@ int ffs_pin_add(struct ffs *fs, const struct ffs_segment *segments, size_t n, st
 
     if (!pin)
         return -ENOMEM;
-    pin->n = collect(segments, n, pin->ranges);
+    pin->n = pin_collect(segments, n, pin->ranges);
     pin->prev = NULL;
 
     pthread_mutex_lock(&a->lock);
@@ -56,7 +56,7 @@ int ffs_pin_add(struct ffs *fs, const struct ffs_segment *segments, size_t n, st
 }
 
 /* The first range of the pin that ends after `block`; pin->n when there is none. */
-static size_t first_after(const struct ffs_pin *pin, uint64_t block)
+static size_t pin_first_after(const struct ffs_pin *pin, uint64_t block)
 {
     size_t lo = 0, hi = pin->n;
 
@@ -75,7 +75,7 @@ bool ffs_alloc_pinned(const struct ffs_alloc *a, uint64_t block, uint64_t end, u
     uint64_t open_until = end;
 
     for (const struct ffs_pin *pin = a->pins; pin; pin = pin->next) {
-        size_t i = first_after(pin, block);
+        size_t i = pin_first_after(pin, block);
         if (i == pin->n)
             continue;
         const struct ffs_range *r = &pin->ranges[i];
@@ -110,7 +110,7 @@ void ffs_alloc_take_free(struct ffs_alloc *a, uint64_t group, struct ffs_found p
 }
 
 /* Gives back what no pin covers; the rest goes to `kept`. alloc.lock is held. */
-static void release(struct ffs_alloc *a, const struct ffs_range *r, struct ffs_ranges *kept)
+static void pin_release(struct ffs_alloc *a, const struct ffs_range *r, struct ffs_ranges *kept)
 {
     uint64_t end = r->block + r->len;
 
@@ -130,7 +130,7 @@ void ffs_alloc_release(struct ffs *fs, const struct ffs_ranges *freed)
 
     pthread_mutex_lock(&a->lock);
     for (size_t i = 0; i < freed->n; i++)
-        release(a, &freed->v[i], &a->deferred);
+        pin_release(a, &freed->v[i], &a->deferred);
     pthread_mutex_unlock(&a->lock);
 }
 
@@ -144,7 +144,7 @@ void ffs_pin_drop(struct ffs *fs, struct ffs_pin *pin)
     if (pin->next)
         pin->next->prev = pin->prev;
     for (size_t i = 0; i < a->deferred.n; i++)
-        release(a, &a->deferred.v[i], &kept);
+        pin_release(a, &a->deferred.v[i], &kept);
     ffs_ranges_free(&a->deferred);
     a->deferred = kept;
     pthread_mutex_unlock(&a->lock);

@@ -22,7 +22,7 @@ struct bounds {
     uint64_t first, end; /* groups */
 };
 
-static struct bounds bounds_of(const struct ffs *fs, uint64_t section)
+static struct bounds section_bounds_of(const struct ffs *fs, uint64_t section)
 {
     uint64_t each = lay_section_groups(&fs->geo), groups = lay_groups(&fs->geo);
     uint64_t first = section * each, left = groups - first;
@@ -40,11 +40,11 @@ struct ffs_group ffs_group_of(const struct lay_bitmap *bm)
 }
 
 /* Adds n bitmaps from group `first` on, as they are in place. */
-static int add_bitmaps(struct ffs *fs, uint64_t first, uint64_t n, struct lay_bitmap *buf,
-                       struct ffs_section *s)
+static int section_add_bitmaps(struct ffs *fs, uint64_t first, uint64_t n, struct lay_bitmap *buf,
+                               struct ffs_section *s)
 {
     uint64_t at = fs->geo.bitmap_start + first;
-    struct ffs_group *groups = s->groups + (first - bounds_of(fs, s->index).first);
+    struct ffs_group *groups = s->groups + (first - section_bounds_of(fs, s->index).first);
     int err = bd_read(fs->dev, ffs_bytes(at), buf, ffs_bytes(n));
 
     for (uint64_t i = 0; i < n && !err; i++) {
@@ -61,7 +61,7 @@ static int add_bitmaps(struct ffs *fs, uint64_t first, uint64_t n, struct lay_bi
 
 void ffs_section_read(struct ffs *fs, uint64_t index, struct ffs_section *out)
 {
-    struct bounds b = bounds_of(fs, index);
+    struct bounds b = section_bounds_of(fs, index);
     /* Until it is checked no handle changes a bitmap of the section: all of them are in place. */
     struct lay_bitmap *buf = aligned_alloc(LAY_BLOCK_SIZE, CHUNK * sizeof(*buf));
 
@@ -69,7 +69,7 @@ void ffs_section_read(struct ffs *fs, uint64_t index, struct ffs_section *out)
     out->groups = malloc((b.end - b.first) * sizeof(*out->groups));
     out->err = buf && out->groups ? 0 : -ENOMEM;
     for (uint64_t g = b.first; g < b.end && !out->err; g += CHUNK)
-        out->err = add_bitmaps(fs, g, b.end - g < CHUNK ? b.end - g : CHUNK, buf, out);
+        out->err = section_add_bitmaps(fs, g, b.end - g < CHUNK ? b.end - g : CHUNK, buf, out);
     free(buf);
 }
 
@@ -78,10 +78,10 @@ bool ffs_section_is_new(struct ffs *fs, const struct ffs_section *s)
     return s->sum == lay_get64(ffs_super(fs)->bitmap_tids[s->index]);
 }
 
-static int enter(struct ffs *fs, const struct ffs_section *s)
+static int section_enter(struct ffs *fs, const struct ffs_section *s)
 {
     struct ffs_alloc *a = &fs->alloc;
-    struct bounds b = bounds_of(fs, s->index);
+    struct bounds b = section_bounds_of(fs, s->index);
 
     if (s->err)
         return s->err == -EUCLEAN ? ffs_corrupt(fs, s->bad, 0, s->why) : s->err;
@@ -101,7 +101,7 @@ static int enter(struct ffs *fs, const struct ffs_section *s)
 
 int ffs_section_enter(struct ffs *fs, struct ffs_section *s)
 {
-    int err = fs->alloc.section_checked[s->index] ? 0 : enter(fs, s);
+    int err = fs->alloc.section_checked[s->index] ? 0 : section_enter(fs, s);
 
     free(s->groups);
     s->groups = NULL;
@@ -135,7 +135,7 @@ void ffs_section_count(struct ffs *fs, uint64_t group, int64_t more)
 }
 
 /* Sections that were checked for nothing are not read again by the next mount. */
-static void catch_up(struct ffs *fs)
+static void section_catch_up(struct ffs *fs)
 {
     for (size_t i = 0; i < LAY_BITMAP_SECTIONS; i++) {
         if (fs->alloc.section_checked[i])
@@ -152,7 +152,7 @@ void ffs_section_hint(struct ffs *fs, uint64_t group)
     sb->compat = lay_put64(lay_get64(sb->compat) | LAY_COMPAT_SECTION_FREE);
     sb->section_free[i] = ffs_section_hint_of(fs->alloc.section_free[i]);
     if (fs->alloc.hints_behind)
-        catch_up(fs);
+        section_catch_up(fs);
 }
 
 bool ffs_section_is_full(struct ffs *fs, uint64_t group, uint64_t min)
@@ -173,7 +173,7 @@ bool ffs_section_is_full(struct ffs *fs, uint64_t group, uint64_t min)
 /* Free blocks of checked sections below which another one is read. */
 #define STOCK 4096u
 
-static uint64_t sections(const struct ffs *fs)
+static uint64_t section_total(const struct ffs *fs)
 {
     uint64_t each = lay_section_groups(&fs->geo);
 
@@ -184,9 +184,9 @@ static uint64_t sections(const struct ffs *fs)
  * The next unchecked section that has free blocks by its hint. When there is none: LAY_NONE, or the
  * next unchecked one, because hints may be wrong.
  */
-static uint64_t next_section(struct ffs *fs, bool by_hints)
+static uint64_t section_next(struct ffs *fs, bool by_hints)
 {
-    uint64_t n = sections(fs), each = lay_section_groups(&fs->geo), full = LAY_NONE;
+    uint64_t n = section_total(fs), each = lay_section_groups(&fs->geo), full = LAY_NONE;
 
     for (uint64_t i = 0; i < n; i++) {
         if (fs->alloc.section_checked[i])
@@ -201,17 +201,17 @@ static uint64_t next_section(struct ffs *fs, bool by_hints)
 
 void ffs_section_want(struct ffs *fs, unsigned align)
 {
-    if (next_section(fs, false) != LAY_NONE)
+    if (section_next(fs, false) != LAY_NONE)
         atomic_store(&fs->alloc.wanted, align);
 }
 
 void ffs_section_stock(struct ffs *fs)
 {
-    if (fs->alloc.checked_free < STOCK && next_section(fs, true) != LAY_NONE)
+    if (fs->alloc.checked_free < STOCK && section_next(fs, true) != LAY_NONE)
         atomic_store(&fs->alloc.wanted, 1);
 }
 
-static bool serves(const struct ffs *fs, const struct ffs_section *s, unsigned align)
+static bool section_serves(const struct ffs *fs, const struct ffs_section *s, unsigned align)
 {
     uint64_t each = lay_section_groups(&fs->geo), left = lay_groups(&fs->geo) - s->index * each;
 
@@ -225,12 +225,12 @@ static bool serves(const struct ffs *fs, const struct ffs_section *s, unsigned a
 }
 
 /* Reads a section and enters it. *found: it has a range of that alignment. */
-static int check(struct ffs *fs, uint64_t index, unsigned align, bool *found)
+static int section_check(struct ffs *fs, uint64_t index, unsigned align, bool *found)
 {
     struct ffs_section s;
 
     ffs_section_read(fs, index, &s);
-    *found = !s.err && serves(fs, &s, align);
+    *found = !s.err && section_serves(fs, &s, align);
     pthread_rwlock_wrlock(&fs->meta);
     int err = ffs_section_enter(fs, &s);
     pthread_rwlock_unlock(&fs->meta);
@@ -238,12 +238,12 @@ static int check(struct ffs *fs, uint64_t index, unsigned align, bool *found)
 }
 
 /* The same for a handle that may not need it: the handle that does reports damage. */
-static bool check_early(struct ffs *fs, uint64_t index, unsigned align, bool *found)
+static bool section_check_early(struct ffs *fs, uint64_t index, unsigned align, bool *found)
 {
     struct ffs_section s;
 
     ffs_section_read(fs, index, &s);
-    *found = !s.err && serves(fs, &s, align);
+    *found = !s.err && section_serves(fs, &s, align);
     pthread_rwlock_wrlock(&fs->meta);
     bool good = !s.err && ffs_section_is_new(fs, &s);
     if (good)
@@ -255,7 +255,7 @@ static bool check_early(struct ffs *fs, uint64_t index, unsigned align, bool *fo
 }
 
 /* look_lock is held. */
-static int look(struct ffs *fs, bool early)
+static int section_look(struct ffs *fs, bool early)
 {
     unsigned align = atomic_load(&fs->alloc.wanted);
     bool found = align == 0, more = !found;
@@ -263,14 +263,14 @@ static int look(struct ffs *fs, bool early)
 
     while (more && !found && !err) {
         pthread_rwlock_rdlock(&fs->meta);
-        uint64_t index = next_section(fs, early);
+        uint64_t index = section_next(fs, early);
         pthread_rwlock_unlock(&fs->meta);
         if (index == LAY_NONE)
             break;
         if (early)
-            more = check_early(fs, index, align, &found);
+            more = section_check_early(fs, index, align, &found);
         else
-            err = check(fs, index, align, &found);
+            err = section_check(fs, index, align, &found);
     }
     atomic_store(&fs->alloc.wanted, 0);
     return err;
@@ -287,14 +287,14 @@ int ffs_sections_look(struct ffs *fs, bool wait)
     else if (pthread_mutex_trylock(&a->look_lock))
         return 0;
     pthread_rwlock_rdlock(&fs->shape_lock);
-    int err = look(fs, !wait);
+    int err = section_look(fs, !wait);
     pthread_rwlock_unlock(&fs->shape_lock);
     pthread_mutex_unlock(&a->look_lock);
     return err;
 }
 
 /* shape_lock is held. */
-static int sections_of(struct ffs *fs, uint64_t block, uint64_t len)
+static int section_check_range(struct ffs *fs, uint64_t block, uint64_t len)
 {
     uint64_t each = lay_section_groups(&fs->geo) * LAY_GROUP_BLOCKS;
     bool found;
@@ -307,7 +307,7 @@ static int sections_of(struct ffs *fs, uint64_t block, uint64_t len)
         bool checked = fs->alloc.section_checked[i];
         pthread_rwlock_unlock(&fs->meta);
         if (!checked)
-            err = check(fs, i, 1, &found);
+            err = section_check(fs, i, 1, &found);
     }
     return err;
 }
@@ -315,7 +315,7 @@ static int sections_of(struct ffs *fs, uint64_t block, uint64_t len)
 int ffs_sections_of(struct ffs *fs, uint64_t block, uint64_t len)
 {
     pthread_rwlock_rdlock(&fs->shape_lock);
-    int err = sections_of(fs, block, len);
+    int err = section_check_range(fs, block, len);
     pthread_rwlock_unlock(&fs->shape_lock);
     return err;
 }

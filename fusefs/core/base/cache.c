@@ -34,7 +34,7 @@ int ffs_cache_init(struct ffs_cache *cache, size_t bytes)
     return 0;
 }
 
-static void free_cbuf(struct ffs_cbuf *cb)
+static void cache_free_cbuf(struct ffs_cbuf *cb)
 {
     ffs_slab_give(&cb->fs->cache.contents, cb->pub.data);
     free(cb);
@@ -48,7 +48,7 @@ void ffs_cache_destroy(struct ffs_cache *cache)
         struct ffs_cbuf *next;
         for (struct ffs_cbuf *cb = cache->buckets[i]; cb; cb = next) {
             next = cb->hash_next;
-            free_cbuf(cb);
+            cache_free_cbuf(cb);
         }
     }
     free(cache->buckets);
@@ -58,23 +58,23 @@ void ffs_cache_destroy(struct ffs_cache *cache)
     pthread_cond_destroy(&cache->loaded);
 }
 
-static struct ffs_cbuf **bucket(struct ffs_cache *cache, uint64_t block)
+static struct ffs_cbuf **cache_bucket(struct ffs_cache *cache, uint64_t block)
 {
     return &cache->buckets[ffs_hash_of(&cache->hash, block)];
 }
 
-static struct ffs_cbuf *find(struct ffs_cache *cache, uint64_t block)
+static struct ffs_cbuf *cache_find(struct ffs_cache *cache, uint64_t block)
 {
-    struct ffs_cbuf *cb = *bucket(cache, block);
+    struct ffs_cbuf *cb = *cache_bucket(cache, block);
 
     while (cb && cb->pub.block != block)
         cb = cb->hash_next;
     return cb;
 }
 
-static void unhash(struct ffs_cache *cache, struct ffs_cbuf *cb)
+static void cache_unhash(struct ffs_cache *cache, struct ffs_cbuf *cb)
 {
-    struct ffs_cbuf **p = bucket(cache, cb->pub.block);
+    struct ffs_cbuf **p = cache_bucket(cache, cb->pub.block);
 
     while (*p != cb)
         p = &(*p)->hash_next;
@@ -82,34 +82,34 @@ static void unhash(struct ffs_cache *cache, struct ffs_cbuf *cb)
     cb->hashed = false;
 }
 
-static void unused_remove(struct ffs_cache *cache, struct ffs_cbuf *cb)
+static void cache_unused_remove(struct ffs_cache *cache, struct ffs_cbuf *cb)
 {
     TAILQ_REMOVE(&cache->unused, cb, unused);
     cache->unused_count--;
 }
 
-static void ref_locked(struct ffs_cache *cache, struct ffs_cbuf *cb)
+static void cache_ref_locked(struct ffs_cache *cache, struct ffs_cbuf *cb)
 {
     if (cb->refs++ == 0)
-        unused_remove(cache, cb);
+        cache_unused_remove(cache, cb);
 }
 
-static void put_locked(struct ffs_cache *cache, struct ffs_cbuf *cb)
+static void cache_put_locked(struct ffs_cache *cache, struct ffs_cbuf *cb)
 {
     assert(cb->refs > 0);
     if (--cb->refs > 0)
         return;
     if (!cb->hashed) {
-        free_cbuf(cb);
+        cache_free_cbuf(cb);
         return;
     }
     TAILQ_INSERT_TAIL(&cache->unused, cb, unused);
     if (++cache->unused_count <= cache->unused_max)
         return;
     struct ffs_cbuf *victim = TAILQ_FIRST(&cache->unused);
-    unused_remove(cache, victim);
-    unhash(cache, victim);
-    free_cbuf(victim);
+    cache_unused_remove(cache, victim);
+    cache_unhash(cache, victim);
+    cache_free_cbuf(victim);
 }
 
 void ffs_cache_ref(struct ffs_cbuf *cb)
@@ -117,7 +117,7 @@ void ffs_cache_ref(struct ffs_cbuf *cb)
     struct ffs_cache *cache = &cb->fs->cache;
 
     pthread_mutex_lock(&cache->lock);
-    ref_locked(cache, cb);
+    cache_ref_locked(cache, cb);
     pthread_mutex_unlock(&cache->lock);
 }
 
@@ -126,7 +126,7 @@ void ffs_buf_put(struct ffs_buf *buf)
     struct ffs_cache *cache = &ffs_cbuf(buf)->fs->cache;
 
     pthread_mutex_lock(&cache->lock);
-    put_locked(cache, ffs_cbuf(buf));
+    cache_put_locked(cache, ffs_cbuf(buf));
     pthread_mutex_unlock(&cache->lock);
 }
 
@@ -135,9 +135,9 @@ struct ffs_cbuf *ffs_cache_find(struct ffs *fs, uint64_t block)
     struct ffs_cache *cache = &fs->cache;
 
     pthread_mutex_lock(&cache->lock);
-    struct ffs_cbuf *cb = find(cache, block);
+    struct ffs_cbuf *cb = cache_find(cache, block);
     if (cb)
-        ref_locked(cache, cb);
+        cache_ref_locked(cache, cb);
     pthread_mutex_unlock(&cache->lock);
     return cb;
 }
@@ -148,11 +148,11 @@ void ffs_cache_forget(struct ffs_cbuf *cb)
 
     pthread_mutex_lock(&cache->lock);
     if (cb->hashed)
-        unhash(cache, cb);
+        cache_unhash(cache, cb);
     pthread_mutex_unlock(&cache->lock);
 }
 
-static struct ffs_cbuf *new_cbuf(struct ffs *fs, uint64_t block)
+static struct ffs_cbuf *cache_new_cbuf(struct ffs *fs, uint64_t block)
 {
     struct ffs_cbuf *cb = calloc(1, sizeof(*cb));
 
@@ -169,9 +169,9 @@ static struct ffs_cbuf *new_cbuf(struct ffs *fs, uint64_t block)
     return cb;
 }
 
-static void insert(struct ffs_cache *cache, struct ffs_cbuf *cb)
+static void cache_insert(struct ffs_cache *cache, struct ffs_cbuf *cb)
 {
-    struct ffs_cbuf **p = bucket(cache, cb->pub.block);
+    struct ffs_cbuf **p = cache_bucket(cache, cb->pub.block);
 
     cb->hash_next = *p;
     cb->hashed = true;
@@ -181,7 +181,7 @@ static void insert(struct ffs_cache *cache, struct ffs_cbuf *cb)
 int ffs_cache_create(struct ffs *fs, uint64_t block, struct ffs_cbuf **out)
 {
     struct ffs_cache *cache = &fs->cache;
-    struct ffs_cbuf *cb = new_cbuf(fs, block);
+    struct ffs_cbuf *cb = cache_new_cbuf(fs, block);
 
     if (!cb)
         return -ENOMEM;
@@ -189,12 +189,12 @@ int ffs_cache_create(struct ffs *fs, uint64_t block, struct ffs_cbuf **out)
     cb->load = FFS_LOADED;
 
     pthread_mutex_lock(&cache->lock);
-    bool exists = find(cache, block) != NULL;
+    bool exists = cache_find(cache, block) != NULL;
     if (!exists)
-        insert(cache, cb);
+        cache_insert(cache, cb);
     pthread_mutex_unlock(&cache->lock);
     if (exists) {
-        free_cbuf(cb);
+        cache_free_cbuf(cb);
         return -EEXIST;
     }
     *out = cb;
@@ -202,8 +202,8 @@ int ffs_cache_create(struct ffs *fs, uint64_t block, struct ffs_cbuf **out)
 }
 
 /* What the format says about a block of this kind at this place. */
-static int check(struct ffs *fs, const struct ffs_cbuf *cb, const struct ffs_expect *want,
-                 const char **why)
+static int cache_check(struct ffs *fs, const struct ffs_cbuf *cb, const struct ffs_expect *want,
+                       const char **why)
 {
     const struct lay_geometry *geo = &fs->geo;
     const void *data = cb->pub.data;
@@ -237,7 +237,7 @@ static int check(struct ffs *fs, const struct ffs_cbuf *cb, const struct ffs_exp
  * Is a tree's node at the place that it was checked for? The ranges of a level do not overlap and
  * only a root is empty, so its first key tells, and no node has two parents.
  */
-static bool is_in_place(const struct lay_node *node, const struct ffs_expect *want)
+static bool cache_is_in_place(const struct lay_node *node, const struct ffs_expect *want)
 {
     if (lay_get16(node->level) != want->level)
         return false;
@@ -248,7 +248,8 @@ static bool is_in_place(const struct lay_node *node, const struct ffs_expect *wa
 }
 
 /* A block that two places of a corrupt image claim was checked for the other one only. */
-static int check_again(const struct ffs_cbuf *cb, const struct ffs_expect *want, const char **why)
+static int cache_check_again(const struct ffs_cbuf *cb, const struct ffs_expect *want,
+                             const char **why)
 {
     const struct lay_head *head = cb->pub.data;
 
@@ -256,11 +257,11 @@ static int check_again(const struct ffs_cbuf *cb, const struct ffs_expect *want,
     if (lay_get32(head->magic) != want->magic || lay_get64(head->owner) != want->owner)
         return -EUCLEAN;
     bool is_node = want->magic == LAY_MAGIC_EXTENTS || want->magic == LAY_MAGIC_DIR;
-    return is_node && !is_in_place(cb->pub.data, want) ? -EUCLEAN : 0;
+    return is_node && !cache_is_in_place(cb->pub.data, want) ? -EUCLEAN : 0;
 }
 
 /* A checksum block that has never been written is zero: it gets its head in memory. */
-static void begin_sums(struct ffs *fs, struct ffs_cbuf *cb, uint64_t index)
+static void cache_begin_sums(struct ffs *fs, struct ffs_cbuf *cb, uint64_t index)
 {
     struct lay_sums *s = cb->pub.data;
 
@@ -268,8 +269,8 @@ static void begin_sums(struct ffs *fs, struct ffs_cbuf *cb, uint64_t index)
     s->index = lay_put64(index);
 }
 
-static int read_block(struct ffs *fs, struct ffs_cbuf *cb, const struct ffs_expect *want,
-                      const char **why)
+static int cache_read_block(struct ffs *fs, struct ffs_cbuf *cb, const struct ffs_expect *want,
+                            const char **why)
 {
     int err = 0;
 
@@ -281,31 +282,31 @@ static int read_block(struct ffs *fs, struct ffs_cbuf *cb, const struct ffs_expe
     }
     if (want->magic == LAY_MAGIC_BITMAP)
         lay_bitmap_complete(&fs->geo, cb->pub.data, want->index);
-    err = check(fs, cb, want, why);
+    err = cache_check(fs, cb, want, why);
     if (!err && want->magic == LAY_MAGIC_SUMS)
-        begin_sums(fs, cb, want->index);
+        cache_begin_sums(fs, cb, want->index);
     return err;
 }
 
 /* Reads the block without the lock, then wakes its waiters. */
-static int load(struct ffs *fs, struct ffs_cbuf *cb, const struct ffs_expect *want,
-                const char **why)
+static int cache_load(struct ffs *fs, struct ffs_cbuf *cb, const struct ffs_expect *want,
+                      const char **why)
 {
     struct ffs_cache *cache = &fs->cache;
-    int err = read_block(fs, cb, want, why);
+    int err = cache_read_block(fs, cb, want, why);
 
     pthread_mutex_lock(&cache->lock);
     cb->load = err ? FFS_LOAD_FAILED : FFS_LOADED;
     cb->error = err;
     if (err && cb->hashed)
-        unhash(cache, cb);
+        cache_unhash(cache, cb);
     pthread_cond_broadcast(&cache->loaded);
     pthread_mutex_unlock(&cache->lock);
     return err;
 }
 
 /* Waits for the thread that reads the block; its read is bounded by the device's deadline. */
-static int wait_loaded(struct ffs_cache *cache, struct ffs_cbuf *cb)
+static int cache_wait_loaded(struct ffs_cache *cache, struct ffs_cbuf *cb)
 {
     while (cb->load == FFS_LOADING)
         pthread_cond_wait(&cache->loaded, &cache->lock);
@@ -313,23 +314,23 @@ static int wait_loaded(struct ffs_cache *cache, struct ffs_cbuf *cb)
 }
 
 /* The cached block, waited for, or a new one that the caller has to load (*fresh). */
-static int find_or_insert(struct ffs *fs, uint64_t block, struct ffs_cbuf **out, bool *fresh)
+static int cache_find_or_insert(struct ffs *fs, uint64_t block, struct ffs_cbuf **out, bool *fresh)
 {
     struct ffs_cache *cache = &fs->cache;
     int err = 0;
 
     pthread_mutex_lock(&cache->lock);
-    struct ffs_cbuf *cb = find(cache, block);
+    struct ffs_cbuf *cb = cache_find(cache, block);
     *fresh = !cb;
     if (cb) {
-        ref_locked(cache, cb);
-        err = wait_loaded(cache, cb);
+        cache_ref_locked(cache, cb);
+        err = cache_wait_loaded(cache, cb);
         if (err)
-            put_locked(cache, cb);
+            cache_put_locked(cache, cb);
     } else {
-        cb = new_cbuf(fs, block);
+        cb = cache_new_cbuf(fs, block);
         if (cb)
-            insert(cache, cb);
+            cache_insert(cache, cb);
         else
             err = -ENOMEM;
     }
@@ -347,10 +348,10 @@ int ffs_buf_get(struct ffs *fs, uint64_t block, const struct ffs_expect *expect,
 
     if (block >= fs->geo.blocks)
         return ffs_corrupt(fs, block, expect->owner, "address past the end");
-    int err = find_or_insert(fs, block, &cb, &fresh);
+    int err = cache_find_or_insert(fs, block, &cb, &fresh);
     if (err)
         return err;
-    err = fresh ? load(fs, cb, expect, &why) : check_again(cb, expect, &why);
+    err = fresh ? cache_load(fs, cb, expect, &why) : cache_check_again(cb, expect, &why);
     if (err) {
         ffs_buf_put(&cb->pub);
         return err == -EUCLEAN ? ffs_corrupt(fs, block, expect->owner, why) : err;

@@ -53,7 +53,7 @@ unsigned ffs_leaf_index(const struct ffs_leaf *l, uint64_t file_block)
 }
 
 /* The hole at file_block, which ends at the next extent or never. */
-static int find_hole_end(struct ffs_inode *inode, uint64_t file_block, uint64_t *end)
+static int extent_find_hole_end(struct ffs_inode *inode, uint64_t file_block, uint64_t *end)
 {
     struct ffs_leaf l;
 
@@ -100,15 +100,15 @@ int ffs_extent_find(struct ffs_inode *inode, uint64_t file_block, struct ffs_ext
     ffs_leaf_close(&l);
     if (out->len == 0) {
         uint64_t end = UINT64_MAX;
-        err = find_hole_end(inode, file_block, &end);
+        err = extent_find_hole_end(inode, file_block, &end);
         out->len = end - file_block;
     }
     return err;
 }
 
 /* Those that this leaf tells of; *at goes to the end of the last one. */
-static size_t leaf_list(const struct ffs_leaf *l, uint64_t *at, uint64_t end,
-                        struct ffs_extent *extents, size_t max)
+static size_t extent_leaf_list(const struct ffs_leaf *l, uint64_t *at, uint64_t end,
+                               struct ffs_extent *extents, size_t max)
 {
     size_t n = 0;
 
@@ -136,7 +136,7 @@ ssize_t ffs_extent_list(struct ffs_inode *inode, uint64_t first, uint64_t end,
         int err = ffs_leaf_open(inode, from, &l);
         if (err)
             return err;
-        n += leaf_list(&l, &at, end, extents + n, max - n);
+        n += extent_leaf_list(&l, &at, end, extents + n, max - n);
         ffs_leaf_close(&l);
         if (n == max || at >= end)
             break;

@@ -23,7 +23,7 @@ int ffs_home_init(struct ffs_home *home, uint64_t journal_blocks)
     return 0;
 }
 
-static void clear(struct ffs_home *home)
+static void home_clear(struct ffs_home *home)
 {
     for (size_t i = 0; i < home->bucket_count; i++) {
         struct ffs_image *next;
@@ -40,7 +40,7 @@ void ffs_home_destroy(struct ffs_home *home)
 {
     if (!home->buckets)
         return;
-    clear(home);
+    home_clear(home);
     free(home->buckets);
     home->buckets = NULL;
     pthread_mutex_destroy(&home->lock);
@@ -71,7 +71,7 @@ void ffs_image_free(struct ffs_image *image)
 }
 
 /* The link that points to the image of the block, or the end of its bucket. */
-static struct ffs_image **find(struct ffs_home *home, uint64_t block)
+static struct ffs_image **home_find(struct ffs_home *home, uint64_t block)
 {
     struct ffs_image **p = &home->buckets[ffs_hash_of(&home->hash, block)];
 
@@ -80,9 +80,9 @@ static struct ffs_image **find(struct ffs_home *home, uint64_t block)
     return p;
 }
 
-static void drop(struct ffs_home *home, uint64_t block)
+static void home_drop(struct ffs_home *home, uint64_t block)
 {
-    struct ffs_image **p = find(home, block);
+    struct ffs_image **p = home_find(home, block);
     struct ffs_image *old = *p;
 
     if (!old)
@@ -95,8 +95,8 @@ static void drop(struct ffs_home *home, uint64_t block)
 void ffs_home_put(struct ffs_home *home, struct ffs_image *image)
 {
     pthread_mutex_lock(&home->lock);
-    drop(home, image->block);
-    struct ffs_image **p = find(home, image->block);
+    home_drop(home, image->block);
+    struct ffs_image **p = home_find(home, image->block);
     image->next = NULL;
     *p = image;
     home->n++;
@@ -106,14 +106,14 @@ void ffs_home_put(struct ffs_home *home, struct ffs_image *image)
 void ffs_home_drop(struct ffs_home *home, uint64_t block)
 {
     pthread_mutex_lock(&home->lock);
-    drop(home, block);
+    home_drop(home, block);
     pthread_mutex_unlock(&home->lock);
 }
 
 bool ffs_home_has(struct ffs_home *home, uint64_t block)
 {
     pthread_mutex_lock(&home->lock);
-    bool has = *find(home, block) != NULL;
+    bool has = *home_find(home, block) != NULL;
     pthread_mutex_unlock(&home->lock);
     return has;
 }
@@ -121,7 +121,7 @@ bool ffs_home_has(struct ffs_home *home, uint64_t block)
 bool ffs_home_read(struct ffs_home *home, uint64_t block, void *data)
 {
     pthread_mutex_lock(&home->lock);
-    const struct ffs_image *image = *find(home, block);
+    const struct ffs_image *image = *home_find(home, block);
     if (image)
         memcpy(data, image->data, LAY_BLOCK_SIZE);
     pthread_mutex_unlock(&home->lock);
@@ -131,6 +131,6 @@ bool ffs_home_read(struct ffs_home *home, uint64_t block, void *data)
 void ffs_home_clear(struct ffs_home *home)
 {
     pthread_mutex_lock(&home->lock);
-    clear(home);
+    home_clear(home);
     pthread_mutex_unlock(&home->lock);
 }

@@ -23,14 +23,14 @@ struct ffs_slab {
 };
 
 /* Of the first place in a slab. */
-static size_t first(const struct ffs_slabs *slabs)
+static size_t slab_first(const struct ffs_slabs *slabs)
 {
     return (sizeof(struct ffs_slab) + slabs->align - 1) & ~(slabs->align - 1);
 }
 
-static size_t places(const struct ffs_slabs *slabs)
+static size_t slab_places(const struct ffs_slabs *slabs)
 {
-    return (SLAB_BYTES - first(slabs)) / slabs->bytes;
+    return (SLAB_BYTES - slab_first(slabs)) / slabs->bytes;
 }
 
 void ffs_slabs_init(struct ffs_slabs *slabs, size_t bytes, size_t align)
@@ -40,7 +40,7 @@ void ffs_slabs_init(struct ffs_slabs *slabs, size_t bytes, size_t align)
     pthread_mutex_init(&slabs->lock, NULL);
 }
 
-static void add(struct ffs_slabs *slabs, struct ffs_slab *s)
+static void slab_add(struct ffs_slabs *slabs, struct ffs_slab *s)
 {
     s->prev = NULL;
     s->next = slabs->partial;
@@ -49,16 +49,16 @@ static void add(struct ffs_slabs *slabs, struct ffs_slab *s)
     slabs->partial = s;
 }
 
-static void take_out(struct ffs_slabs *slabs, struct ffs_slab *s)
+static void slab_take_out(struct ffs_slabs *slabs, struct ffs_slab *s)
 {
     *(s->prev ? &s->prev->next : &slabs->partial) = s->next;
     if (s->next)
         s->next->prev = s->prev;
 }
 
-static void unmap(struct ffs_slabs *slabs, struct ffs_slab *s)
+static void slab_unmap(struct ffs_slabs *slabs, struct ffs_slab *s)
 {
-    take_out(slabs, s);
+    slab_take_out(slabs, s);
     slabs->count--;
     munmap(s, SLAB_BYTES);
 }
@@ -71,13 +71,13 @@ void ffs_slabs_destroy(struct ffs_slabs *slabs)
     for (struct ffs_slab *s = slabs->partial; s; s = next) {
         next = s->next;
         if (s->used == 0)
-            unmap(slabs, s);
+            slab_unmap(slabs, s);
     }
     pthread_mutex_destroy(&slabs->lock);
 }
 
 /* Of twice the size an aligned half is kept. */
-static struct ffs_slab *map_slab(void)
+static struct ffs_slab *slab_map(void)
 {
     uint8_t *at =
         mmap(NULL, 2 * SLAB_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -91,14 +91,14 @@ static struct ffs_slab *map_slab(void)
     return (struct ffs_slab *)(void *)(at + before);
 }
 
-static struct ffs_slab *with_room(struct ffs_slabs *slabs)
+static struct ffs_slab *slab_with_room(struct ffs_slabs *slabs)
 {
     if (slabs->partial)
         return slabs->partial;
-    struct ffs_slab *s = map_slab();
+    struct ffs_slab *s = slab_map();
     if (!s)
         return NULL;
-    add(slabs, s);
+    slab_add(slabs, s);
     slabs->count++;
     return s;
 }
@@ -108,9 +108,9 @@ static struct ffs_slab *with_room(struct ffs_slabs *slabs)
 /* AddressSanitizer sees the use of an object that is gone. */
 void *ffs_slab_take(struct ffs_slabs *slabs)
 {
-    (void)with_room;
-    (void)take_out;
-    (void)places;
+    (void)slab_with_room;
+    (void)slab_take_out;
+    (void)slab_places;
     return aligned_alloc(slabs->align, slabs->bytes);
 }
 
@@ -122,13 +122,13 @@ void ffs_slab_give(struct ffs_slabs *slabs, void *object)
 
 #else
 
-static void *take_from(const struct ffs_slabs *slabs, struct ffs_slab *s)
+static void *slab_take_from(const struct ffs_slabs *slabs, struct ffs_slab *s)
 {
     struct place *p = s->free;
 
     s->used++;
     if (!p)
-        return (uint8_t *)s + first(slabs) + s->begun++ * slabs->bytes;
+        return (uint8_t *)s + slab_first(slabs) + s->begun++ * slabs->bytes;
     s->free = p->next_free;
     return p;
 }
@@ -136,10 +136,10 @@ static void *take_from(const struct ffs_slabs *slabs, struct ffs_slab *s)
 void *ffs_slab_take(struct ffs_slabs *slabs)
 {
     pthread_mutex_lock(&slabs->lock);
-    struct ffs_slab *s = with_room(slabs);
-    void *object = s ? take_from(slabs, s) : NULL;
-    if (s && s->used == places(slabs))
-        take_out(slabs, s);
+    struct ffs_slab *s = slab_with_room(slabs);
+    void *object = s ? slab_take_from(slabs, s) : NULL;
+    if (s && s->used == slab_places(slabs))
+        slab_take_out(slabs, s);
     pthread_mutex_unlock(&slabs->lock);
     return object;
 }
@@ -151,12 +151,12 @@ void ffs_slab_give(struct ffs_slabs *slabs, void *object)
     struct place *p = object;
 
     pthread_mutex_lock(&slabs->lock);
-    if (s->used-- == places(slabs))
-        add(slabs, s);
+    if (s->used-- == slab_places(slabs))
+        slab_add(slabs, s);
     p->next_free = s->free;
     s->free = p;
     if (s->used == 0 && slabs->count > 1)
-        unmap(slabs, s);
+        slab_unmap(slabs, s);
     pthread_mutex_unlock(&slabs->lock);
 }
 

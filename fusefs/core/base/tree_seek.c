@@ -64,7 +64,7 @@ void ffs_cursor_drop(struct ffs_cursor *c)
 }
 
 /* First record of fixed size whose key is not below `key`. */
-static uint32_t lower_bound_fixed(const struct lay_node *node, uint64_t key, uint32_t size)
+static uint32_t seek_lower_bound_fixed(const struct lay_node *node, uint64_t key, uint32_t size)
 {
     uint32_t lo = 0, hi = lay_get32(node->used) / size;
 
@@ -78,12 +78,12 @@ static uint32_t lower_bound_fixed(const struct lay_node *node, uint64_t key, uin
     return lo * size;
 }
 
-static uint32_t lower_bound(const struct lay_node *node, uint64_t key)
+static uint32_t seek_lower_bound(const struct lay_node *node, uint64_t key)
 {
     if (lay_get16(node->level) > 0)
-        return lower_bound_fixed(node, key, sizeof(struct lay_branch));
+        return seek_lower_bound_fixed(node, key, sizeof(struct lay_branch));
     if (lay_get32(node->head.magic) == LAY_MAGIC_EXTENTS)
-        return lower_bound_fixed(node, key, sizeof(struct lay_extent));
+        return seek_lower_bound_fixed(node, key, sizeof(struct lay_extent));
     uint32_t used = lay_get32(node->used);
     uint32_t at = 0;
     for (uint32_t len; at < used && ffs_node_key(node, at) < key; at += len) {
@@ -95,13 +95,13 @@ static uint32_t lower_bound(const struct lay_node *node, uint64_t key)
 }
 
 /* Chooses the branch of an inner node that covers key; the range of the child goes to `below`. */
-static int choose_branch(struct ffs_cursor *c, unsigned level, uint64_t key,
-                         struct ffs_tree_step *below)
+static int seek_choose_branch(struct ffs_cursor *c, unsigned level, uint64_t key,
+                              struct ffs_tree_step *below)
 {
     struct ffs_tree_step *step = &c->step[level];
     const struct lay_node *node = ffs_cursor_node(c, level);
     uint32_t used = lay_get32(node->used);
-    uint32_t at = lower_bound(node, key);
+    uint32_t at = seek_lower_bound(node, key);
 
     if (at >= used || ffs_node_key(node, at) != key) {
         if (at == 0)
@@ -128,7 +128,7 @@ int ffs_cursor_seek(struct ffs_inode *inode, uint64_t key, struct ffs_cursor *c)
         struct ffs_tree_step *step = &c->step[level];
         int err = ffs_tree_node(inode, block, level, step->lo, step->hi, &step->buf);
         if (!err && level > 0)
-            err = choose_branch(c, level, key, &c->step[level - 1]);
+            err = seek_choose_branch(c, level, key, &c->step[level - 1]);
         if (err) {
             ffs_cursor_drop(c);
             return err;
@@ -137,7 +137,7 @@ int ffs_cursor_seek(struct ffs_inode *inode, uint64_t key, struct ffs_cursor *c)
             break;
         block = ffs_branch_child(step->buf->data, step->at);
     }
-    c->step[0].at = lower_bound(ffs_cursor_node(c, 0), key);
+    c->step[0].at = seek_lower_bound(ffs_cursor_node(c, 0), key);
     return 0;
 }
 

@@ -11,7 +11,7 @@
 #include "fusefs/core/data/verify.h"
 #include "fusefs/core/state.h"
 
-static int check_type(const struct ffs_inode *inode)
+static int data_check_type(const struct ffs_inode *inode)
 {
     if (ffs_is_dir(inode))
         return -EISDIR;
@@ -25,7 +25,7 @@ int ffs_file_open(struct ffs_inode *inode, struct ffs_file *out)
     if (err)
         return err;
     ffs_meta_read(inode->fs);
-    err = check_type(inode);
+    err = data_check_type(inode);
     uint32_t flags = lay_get32(inode->d.flags);
     *out = (struct ffs_file){.size = ffs_size(inode),
                              .unit = flags & LAY_INODE_GPU_BOUND ? LAY_GPU_ALIGN : 1,
@@ -67,7 +67,7 @@ int ffs_batch_run(struct ffs_batch *b)
 /* --- Allocation ------------------------------------------------------------------------------ */
 
 /* Where the next extent should go: right after the blocks in front of it. */
-static uint64_t goal_for(struct ffs_inode *inode, uint64_t file_block)
+static uint64_t data_goal_for(struct ffs_inode *inode, uint64_t file_block)
 {
     struct ffs_extent before;
 
@@ -77,12 +77,12 @@ static uint64_t goal_for(struct ffs_inode *inode, uint64_t file_block)
 }
 
 /* Fills the hole at extent, or the first part of it; *len: how much. */
-static int fill_hole(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t unit,
-                     struct ffs_extent extent, uint64_t *len)
+static int data_fill_hole(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t unit,
+                          struct ffs_extent extent, uint64_t *len)
 {
     if (extent.file_block % unit != 0 || extent.len < unit)
         return ffs_corrupt(inode->fs, LAY_NONE, inode->ino, "hole inside a 2 MiB unit");
-    uint64_t goal = goal_for(inode, extent.file_block);
+    uint64_t goal = data_goal_for(inode, extent.file_block);
     int err = ffs_alloc(tx, goal, unit, extent.len, (unsigned)unit, &extent.block, &extent.len);
     if (err)
         return err;
@@ -97,8 +97,8 @@ static int fill_hole(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t unit,
 /*
  * Fills holes from *at on until the end, or until the handle should make room for other handles.
  */
-static int reserve_in(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t unit, uint64_t *at,
-                      uint64_t end)
+static int data_reserve_in(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t unit, uint64_t *at,
+                           uint64_t end)
 {
     do {
         struct ffs_extent extent;
@@ -107,7 +107,7 @@ static int reserve_in(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t unit,
             return err;
         uint64_t len = extent.len = ffs_min(extent.len, end - *at);
         if (extent.block == LAY_NONE)
-            err = fill_hole(tx, inode, unit, extent, &len);
+            err = data_fill_hole(tx, inode, unit, extent, &len);
         if (err)
             return err;
         *at += len;
@@ -119,8 +119,8 @@ static int reserve_in(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t unit,
  * One handle's allocations. When space runs out after some of them, the handle is aborted and
  * its allocations are lost: so after a first failure, handles of one allocation follow.
  */
-static int reserve_once(struct ffs_inode *inode, uint64_t unit, uint64_t *at, uint64_t end,
-                        unsigned credits)
+static int data_reserve_once(struct ffs_inode *inode, uint64_t unit, uint64_t *at, uint64_t end,
+                             unsigned credits)
 {
     struct ffs_tx *tx;
     uint64_t from = *at;
@@ -130,14 +130,14 @@ static int reserve_once(struct ffs_inode *inode, uint64_t unit, uint64_t *at, ui
         return err;
     err = ffs_inode_dirty(tx, inode);
     if (!err)
-        err = reserve_in(tx, inode, unit, at, end);
+        err = data_reserve_in(tx, inode, unit, at, end);
     if (err)
         *at = from;
     return ffs_tx_finish(tx, err);
 }
 
 /* Skips mapped blocks, without a handle. */
-static int skip_mapped(struct ffs_inode *inode, uint64_t *at, uint64_t end)
+static int data_skip_mapped(struct ffs_inode *inode, uint64_t *at, uint64_t end)
 {
     int err = 0;
 
@@ -163,10 +163,10 @@ int ffs_reserve(struct ffs_inode *inode, const struct ffs_file *f, uint64_t firs
     assert(first % f->unit == 0 && end % f->unit == 0);
     *upto = first;
     for (;;) {
-        err = skip_mapped(inode, upto, end);
+        err = data_skip_mapped(inode, upto, end);
         if (err || *upto == end)
             return err;
-        err = reserve_once(inode, f->unit, upto, end, credits);
+        err = data_reserve_once(inode, f->unit, upto, end, credits);
         if (err == -ENOSPC && credits > FILL_CREDITS)
             credits = FILL_CREDITS;
         else if (err && !ffs_retry_space(inode->fs, err, &tried))
@@ -176,8 +176,8 @@ int ffs_reserve(struct ffs_inode *inode, const struct ffs_file *f, uint64_t firs
 
 /* --- After the data is there ----------------------------------------------------------------- */
 
-static int written_in(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t first, uint64_t end,
-                      uint64_t size, const struct ffs_fresh *fresh, uint64_t *next)
+static int data_written_in(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t first, uint64_t end,
+                           uint64_t size, const struct ffs_fresh *fresh, uint64_t *next)
 {
     int err = ffs_touch_data(tx, inode);
 
@@ -208,7 +208,7 @@ int ffs_written(struct ffs_inode *inode, uint64_t first, uint64_t end, uint64_t 
             return err;
         /* The blocks are there: only the extents may have to be split. */
         ffs_tx_use_reserve(tx);
-        err = ffs_tx_finish(tx, written_in(tx, inode, first, end, size, fresh, &next));
+        err = ffs_tx_finish(tx, data_written_in(tx, inode, first, end, size, fresh, &next));
         if (err)
             return err;
         first = next;
@@ -222,8 +222,8 @@ int ffs_written(struct ffs_inode *inode, uint64_t first, uint64_t end, uint64_t 
  * Zeros [from, to) of one block on the device, keeping the rest. Mostly it is zero already. A block
  * that does not match its checksum keeps the checksum, and so stays unreadable.
  */
-static int zero_in_block(struct ffs_inode *inode, const struct ffs_extent *e, uint64_t file_block,
-                         uint32_t from, uint32_t to)
+static int data_zero_in_block(struct ffs_inode *inode, const struct ffs_extent *e,
+                              uint64_t file_block, uint32_t from, uint32_t to)
 {
     static const uint8_t zeros[LAY_BLOCK_SIZE];
     uint8_t data[LAY_BLOCK_SIZE];
@@ -240,8 +240,8 @@ static int zero_in_block(struct ffs_inode *inode, const struct ffs_extent *e, ui
                  : ffs_overwrite_block(inode, file_block, block, data);
 }
 
-static int zero_blocks(struct ffs_inode *inode, const struct ffs_extent *e, uint64_t file_block,
-                       uint64_t n)
+static int data_zero_blocks(struct ffs_inode *inode, const struct ffs_extent *e,
+                            uint64_t file_block, uint64_t n)
 {
     uint64_t block = e->block + (file_block - e->file_block);
 
@@ -251,8 +251,8 @@ static int zero_blocks(struct ffs_inode *inode, const struct ffs_extent *e, uint
 }
 
 /* Zeros [from, to) of the file, which an extent covers: whole blocks by command, edges by hand. */
-static int zero_extent(struct ffs_inode *inode, const struct ffs_extent *extent, uint64_t from,
-                       uint64_t to)
+static int data_zero_extent(struct ffs_inode *inode, const struct ffs_extent *extent, uint64_t from,
+                            uint64_t to)
 {
     while (from < to) {
         uint64_t block = ffs_block_of(from);
@@ -260,10 +260,10 @@ static int zero_extent(struct ffs_inode *inode, const struct ffs_extent *extent,
         uint64_t len = ffs_min(to - from, LAY_BLOCK_SIZE - skip);
         int err;
         if (len < LAY_BLOCK_SIZE) {
-            err = zero_in_block(inode, extent, block, skip, skip + (uint32_t)len);
+            err = data_zero_in_block(inode, extent, block, skip, skip + (uint32_t)len);
         } else {
             len = (to - from) / LAY_BLOCK_SIZE * LAY_BLOCK_SIZE;
-            err = zero_blocks(inode, extent, block, ffs_block_of(len));
+            err = data_zero_blocks(inode, extent, block, ffs_block_of(len));
         }
         if (err)
             return err;
@@ -284,8 +284,8 @@ int ffs_zero(struct ffs_inode *inode, uint64_t from, uint64_t to, enum ffs_zero_
             const struct ffs_extent *extent = &extents.extent[i];
             if (extent->block == LAY_NONE || extent->unwritten != unwritten)
                 continue;
-            err = zero_extent(inode, extent, ffs_max(from, ffs_offset_of(extent->file_block)),
-                              ffs_min(to, ffs_offset_of(extent->file_block + extent->len)));
+            err = data_zero_extent(inode, extent, ffs_max(from, ffs_offset_of(extent->file_block)),
+                                   ffs_min(to, ffs_offset_of(extent->file_block + extent->len)));
         }
         if (err)
             return err;

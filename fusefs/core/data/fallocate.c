@@ -12,7 +12,7 @@ struct range {
     uint64_t first, last; /* blocks; first >= last: no whole unit */
 };
 
-static struct range make_range(const struct ffs_file *f, uint64_t offset, uint64_t end)
+static struct range fallocate_make_range(const struct ffs_file *f, uint64_t offset, uint64_t end)
 {
     return (struct range){.offset = offset,
                           .end = end,
@@ -21,7 +21,7 @@ static struct range make_range(const struct ffs_file *f, uint64_t offset, uint64
 }
 
 /* Zeros the parts that are not whole units, on the device. */
-static int zero_edges(struct ffs_inode *inode, const struct range *r)
+static int fallocate_zero_edges(struct ffs_inode *inode, const struct range *r)
 {
     if (r->first >= r->last)
         return ffs_zero(inode, r->offset, r->end, FFS_ZERO_WRITTEN);
@@ -32,7 +32,7 @@ static int zero_edges(struct ffs_inode *inode, const struct range *r)
 }
 
 /* Size and times at the end of a change. */
-static int finish(struct ffs_inode *inode, uint64_t size)
+static int fallocate_finish(struct ffs_inode *inode, uint64_t size)
 {
     struct ffs_tx *tx;
     int err = ffs_tx_begin(inode->fs, 8, &tx);
@@ -46,7 +46,8 @@ static int finish(struct ffs_inode *inode, uint64_t size)
 }
 
 /* Holes in [first, end), in blocks. */
-static int count_holes(struct ffs_inode *inode, uint64_t first, uint64_t end, uint64_t *holes)
+static int fallocate_count_holes(struct ffs_inode *inode, uint64_t first, uint64_t end,
+                                 uint64_t *holes)
 {
     int err = 0;
 
@@ -65,7 +66,7 @@ static int count_holes(struct ffs_inode *inode, uint64_t first, uint64_t end, ui
     return err;
 }
 
-static uint64_t free_blocks(struct ffs *fs)
+static uint64_t fallocate_free_blocks(struct ffs *fs)
 {
     ffs_meta_read(fs);
     uint64_t n = ffs_free_blocks(fs);
@@ -74,24 +75,25 @@ static uint64_t free_blocks(struct ffs *fs)
 }
 
 /* What cannot fit is refused before it fills the device. */
-static int allocate(struct ffs_inode *inode, const struct ffs_file *f, const struct range *r)
+static int fallocate_allocate(struct ffs_inode *inode, const struct ffs_file *f,
+                              const struct range *r)
 {
     uint64_t first = ffs_unit_down(f, ffs_block_of(r->offset));
     uint64_t end = ffs_unit_up(f, ffs_block_up(r->end));
     uint64_t holes, upto;
     bool tried = false;
-    int err = count_holes(inode, first, end, &holes);
+    int err = fallocate_count_holes(inode, first, end, &holes);
 
     if (err)
         return err;
-    while (holes > free_blocks(inode->fs)) {
+    while (holes > fallocate_free_blocks(inode->fs)) {
         if (!ffs_retry_space(inode->fs, -ENOSPC, &tried))
             return -ENOSPC;
     }
     return ffs_reserve(inode, f, first, end, &upto);
 }
 
-static int mark_once(struct ffs_inode *inode, uint64_t *first, uint64_t last)
+static int fallocate_mark_once(struct ffs_inode *inode, uint64_t *first, uint64_t last)
 {
     struct ffs_tx *tx;
     uint64_t next = *first;
@@ -109,28 +111,29 @@ static int mark_once(struct ffs_inode *inode, uint64_t *first, uint64_t last)
 }
 
 /* Whole units become unwritten, so that zeros need no transfer; the rest is zeroed. */
-static int zero_range(struct ffs_inode *inode, const struct ffs_file *f, const struct range *r)
+static int fallocate_zero_range(struct ffs_inode *inode, const struct ffs_file *f,
+                                const struct range *r)
 {
-    int err = allocate(inode, f, r);
+    int err = fallocate_allocate(inode, f, r);
 
     if (!err)
-        err = zero_edges(inode, r);
+        err = fallocate_zero_edges(inode, r);
     /* Writes into unwritten blocks do not take checksums away. */
     if (!err)
         ffs_watches_drop_sums(inode, r->first, r->last);
     for (uint64_t at = r->first; at < r->last && !err;)
-        err = mark_once(inode, &at, r->last);
+        err = fallocate_mark_once(inode, &at, r->last);
     return err;
 }
 
-static int punch(struct ffs_inode *inode, const struct range *r)
+static int fallocate_punch(struct ffs_inode *inode, const struct range *r)
 {
-    int err = zero_edges(inode, r);
+    int err = fallocate_zero_edges(inode, r);
 
     return err ? err : ffs_unmap(inode, r->first, r->last);
 }
 
-static int change(struct ffs_inode *inode, uint32_t mode, uint64_t offset, uint64_t len)
+static int fallocate_change(struct ffs_inode *inode, uint32_t mode, uint64_t offset, uint64_t len)
 {
     struct ffs_file f;
     bool changes = mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE);
@@ -138,19 +141,19 @@ static int change(struct ffs_inode *inode, uint32_t mode, uint64_t offset, uint6
 
     if (err)
         return err;
-    struct range r = make_range(&f, offset, offset + len);
+    struct range r = fallocate_make_range(&f, offset, offset + len);
     uint64_t size = mode & FALLOC_FL_KEEP_SIZE ? 0 : r.end;
 
     err = ffs_zero_edge(inode, &f, size);
     if (err)
         return err;
     if (mode & FALLOC_FL_PUNCH_HOLE)
-        err = punch(inode, &r);
+        err = fallocate_punch(inode, &r);
     else if (mode & FALLOC_FL_ZERO_RANGE)
-        err = zero_range(inode, &f, &r);
+        err = fallocate_zero_range(inode, &f, &r);
     else
-        err = allocate(inode, &f, &r);
-    return err ? err : finish(inode, size);
+        err = fallocate_allocate(inode, &f, &r);
+    return err ? err : fallocate_finish(inode, size);
 }
 
 int ffs_fallocate(struct ffs_inode *inode, uint32_t mode, uint64_t offset, uint64_t len)
@@ -170,7 +173,7 @@ int ffs_fallocate(struct ffs_inode *inode, uint32_t mode, uint64_t offset, uint6
     if (offset > FFS_SIZE_MAX || len > FFS_SIZE_MAX - offset)
         return -EFBIG;
     pthread_rwlock_wrlock(&inode->data);
-    int err = change(inode, mode, offset, len);
+    int err = fallocate_change(inode, mode, offset, len);
     pthread_rwlock_unlock(&inode->data);
     return err;
 }

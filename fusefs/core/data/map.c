@@ -21,7 +21,7 @@ struct held {
     uint64_t offset, end; /* the request, bytes */
 };
 
-static struct ffs_segment segment_of(const struct ffs_extent *extent)
+static struct ffs_segment map_segment_of(const struct ffs_extent *extent)
 {
     bool hole = extent->block == LAY_NONE;
 
@@ -32,7 +32,7 @@ static struct ffs_segment segment_of(const struct ffs_extent *extent)
 }
 
 /* Makes room for n segments more. */
-static int reserve(struct ffs_map *map, size_t *room, size_t n)
+static int map_reserve(struct ffs_map *map, size_t *room, size_t n)
 {
     if (*room - map->count >= n)
         return 0;
@@ -46,8 +46,8 @@ static int reserve(struct ffs_map *map, size_t *room, size_t n)
 }
 
 /* Lists [first, end) in map, at most max segments of it. Under ffs.meta. */
-static int collect(struct ffs_inode *inode, uint64_t first, uint64_t end, size_t max,
-                   struct ffs_map *map)
+static int map_collect(struct ffs_inode *inode, uint64_t first, uint64_t end, size_t max,
+                       struct ffs_map *map)
 {
     struct ffs_extent extents[FFS_EXTENT_WINDOW];
     size_t room = 0;
@@ -57,17 +57,17 @@ static int collect(struct ffs_inode *inode, uint64_t first, uint64_t end, size_t
     while (first < end && map->count < max) {
         size_t most = ffs_min(max - map->count, FFS_EXTENT_WINDOW);
         ssize_t n = ffs_extent_list(inode, first, end, extents, most);
-        int err = n < 0 ? (int)n : reserve(map, &room, (size_t)n);
+        int err = n < 0 ? (int)n : map_reserve(map, &room, (size_t)n);
         if (err)
             return err;
         for (ssize_t i = 0; i < n; i++)
-            map->segments[map->count++] = segment_of(&extents[i]);
+            map->segments[map->count++] = map_segment_of(&extents[i]);
         first = extents[n - 1].file_block + extents[n - 1].len;
     }
     return 0;
 }
 
-static void discard(struct ffs_map *map)
+static void map_discard(struct ffs_map *map)
 {
     free(map->segments);
     free(map->internal);
@@ -77,7 +77,7 @@ static void discard(struct ffs_map *map)
 /* --- For reading ----------------------------------------------------------------------------- */
 
 /* Up to where the segments go: as far as `len` says, or less. */
-static void clip(struct ffs_map *map, uint64_t offset)
+static void map_clip(struct ffs_map *map, uint64_t offset)
 {
     const struct ffs_segment *last = map->count ? &map->segments[map->count - 1] : NULL;
 
@@ -100,12 +100,12 @@ static int map_read(struct ffs_inode *inode, uint64_t offset, uint64_t len, size
 
     /* Listed and pinned in one go, so that nothing is freed in between. */
     ffs_meta_read(inode->fs);
-    err = collect(inode, ffs_block_of(offset), end, max, out);
+    err = map_collect(inode, ffs_block_of(offset), end, max, out);
     if (!err)
         err = ffs_pin_add(inode->fs, out->segments, out->count, &h->pin);
     ffs_meta_done(inode->fs);
     if (!err)
-        clip(out, offset);
+        map_clip(out, offset);
     return err;
 }
 
@@ -123,7 +123,7 @@ int ffs_map_read_some(struct ffs_inode *inode, uint64_t offset, uint64_t len, si
     int err = map_read(inode, offset, len, max, out);
     pthread_rwlock_unlock(&inode->data);
     if (err)
-        discard(out);
+        map_discard(out);
     return err;
 }
 
@@ -138,7 +138,7 @@ void ffs_map_release(struct ffs_map *map)
 
     assert(h && !h->inode);
     ffs_pin_drop(h->fs, h->pin);
-    discard(map);
+    map_discard(map);
 }
 
 /* --- For writing ----------------------------------------------------------------------------- */
@@ -147,7 +147,7 @@ void ffs_map_release(struct ffs_map *map)
  * Blocks that the request covers in part, and the rest of their units, are zeroed where they are
  * unwritten: afterwards they may be marked written whatever part of the request is transferred.
  */
-static int zero_outside(struct ffs_inode *inode, const struct held *h)
+static int map_zero_outside(struct ffs_inode *inode, const struct held *h)
 {
     const struct ffs_file *f = &h->file;
     uint64_t first = ffs_unit_down(f, ffs_block_of(h->offset));
@@ -179,14 +179,14 @@ static int map_write(struct ffs_inode *inode, uint64_t offset, uint64_t len, str
     err = ffs_reserve(inode, &h->file, ffs_unit_down(&h->file, first), ffs_unit_up(&h->file, end),
                       &upto);
     if (!err)
-        err = zero_outside(inode, h);
+        err = map_zero_outside(inode, h);
     if (!err)
         err = ffs_drop_sums(inode, first, end);
     if (err)
         return err;
     out->len = len;
     ffs_meta_read(inode->fs);
-    err = collect(inode, first, end, SIZE_MAX, out);
+    err = map_collect(inode, first, end, SIZE_MAX, out);
     ffs_meta_done(inode->fs);
     return err;
 }
@@ -209,13 +209,13 @@ int ffs_map_write(struct ffs_inode *inode, uint64_t offset, uint64_t len, struct
     if (err) {
         pthread_rwlock_unlock(&inode->data);
         ffs_iput(inode, 1);
-        discard(out);
+        map_discard(out);
     }
     return err;
 }
 
 /* What the transfer left out of the last unit it reached, and the end of the file's last block. */
-static int zero_rest(const struct held *h, uint64_t done)
+static int map_zero_rest(const struct held *h, uint64_t done)
 {
     uint64_t block_end = ffs_block_up(done);
     uint64_t stop = ffs_min(ffs_unit_up(&h->file, block_end), ffs_block_up(h->end));
@@ -226,12 +226,12 @@ static int zero_rest(const struct held *h, uint64_t done)
     return ffs_zero(h->inode, done, ffs_offset_of(block_end), FFS_ZERO_WRITTEN);
 }
 
-static int write_end(const struct held *h, uint64_t written, const uint32_t *sums)
+static int map_write_end(const struct held *h, uint64_t written, const uint32_t *sums)
 {
     uint64_t done = h->offset + written;
     const struct ffs_fresh fresh = {
         .first = ffs_block_of(h->offset), .end = ffs_block_of(done), .sums = sums};
-    int err = zero_rest(h, done);
+    int err = map_zero_rest(h, done);
 
     if (err)
         return err;
@@ -252,9 +252,9 @@ int ffs_map_write_end_sums(struct ffs_map *map, uint64_t written, const uint32_t
     assert(h && h->inode && written <= h->end - h->offset);
     assert(!sums || (h->offset | written) % LAY_BLOCK_SIZE == 0);
     struct ffs_inode *inode = h->inode;
-    int err = written ? write_end(h, written, sums) : 0;
+    int err = written ? map_write_end(h, written, sums) : 0;
     pthread_rwlock_unlock(&inode->data);
-    discard(map);
+    map_discard(map);
     ffs_iput(inode, 1);
     return err;
 }
@@ -267,7 +267,7 @@ void ffs_map_abandon(struct ffs_map *map)
     struct ffs *fs = h->fs;
     struct ffs_inode *inode = h->inode;
 
-    discard(map); /* a pin stays behind, until the unmount */
+    map_discard(map); /* a pin stays behind, until the unmount */
     if (!inode)
         return;
     /* Without handles no block is freed or given out: a late write hits this file or nothing. */
@@ -282,7 +282,7 @@ void ffs_map_abandon(struct ffs_map *map)
 /* --- Listing --------------------------------------------------------------------------------- */
 
 /* The hole after the last extent ends with the file. False: the file has no such hole. */
-static bool end_hole(struct ffs_extent *last, uint64_t end)
+static bool map_end_hole(struct ffs_extent *last, uint64_t end)
 {
     if (last->block != LAY_NONE || last->len != UINT64_MAX - last->file_block)
         return true;
@@ -291,7 +291,8 @@ static bool end_hole(struct ffs_extent *last, uint64_t end)
 }
 
 /* Runs from `block` on, to the end of the file or of the last extent, whichever is later. */
-static ssize_t list(struct ffs_inode *inode, uint64_t block, struct ffs_segment *out, size_t max)
+static ssize_t map_list(struct ffs_inode *inode, uint64_t block, struct ffs_segment *out,
+                        size_t max)
 {
     uint64_t end = ffs_block_up(ffs_size(inode));
     struct ffs_extent extents[FFS_EXTENT_WINDOW];
@@ -305,8 +306,8 @@ static ssize_t list(struct ffs_inode *inode, uint64_t block, struct ffs_segment 
             ffs_extent_list(inode, block, UINT64_MAX, extents, ffs_min(max - n, FFS_EXTENT_WINDOW));
         for (ssize_t i = 0; i < got; i++) {
             block = extents[i].file_block + extents[i].len;
-            if (end_hole(&extents[i], end))
-                out[n++] = segment_of(&extents[i]);
+            if (map_end_hole(&extents[i], end))
+                out[n++] = map_segment_of(&extents[i]);
         }
     }
     return got < 0 ? got : (ssize_t)n;
@@ -319,7 +320,7 @@ ssize_t ffs_extents(struct ffs_inode *inode, uint64_t offset, struct ffs_segment
     if (err)
         return err;
     ffs_meta_read(inode->fs);
-    ssize_t n = list(inode, ffs_block_of(offset), out, max);
+    ssize_t n = map_list(inode, ffs_block_of(offset), out, max);
     ffs_meta_done(inode->fs);
     return n;
 }

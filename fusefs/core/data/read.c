@@ -40,7 +40,7 @@ static void read_extent(struct ffs_batch *b, struct edges *e, const struct ffs_e
 }
 
 /* The file block of a device block that one of the extents has. */
-static uint64_t file_block_of(const struct ffs_extent_window *extents, uint64_t block)
+static uint64_t read_file_block_of(const struct ffs_extent_window *extents, uint64_t block)
 {
     for (size_t i = 0; i < extents->n; i++) {
         const struct ffs_extent *e = &extents->extent[i];
@@ -51,8 +51,8 @@ static uint64_t file_block_of(const struct ffs_extent_window *extents, uint64_t 
 }
 
 /* Runs the batch and compares the blocks with their checksums. */
-static int run(struct ffs_inode *inode, struct ffs_batch *b,
-               const struct ffs_extent_window *extents)
+static int read_run(struct ffs_inode *inode, struct ffs_batch *b,
+                    const struct ffs_extent_window *extents)
 {
     size_t n = b->n;
     int err = ffs_batch_run(b);
@@ -61,7 +61,7 @@ static int run(struct ffs_inode *inode, struct ffs_batch *b,
         uint64_t block = ffs_block_of(b->ios[i].offset), bad;
         err = ffs_verify(b->fs, block, ffs_block_of(b->ios[i].len), b->ios[i].buf, &bad);
         if (err == -EBADMSG)
-            return ffs_bad_block(inode, file_block_of(extents, block + bad), block + bad);
+            return ffs_bad_block(inode, read_file_block_of(extents, block + bad), block + bad);
     }
     return err;
 }
@@ -89,7 +89,7 @@ static int read_some(struct ffs_inode *inode, uint64_t offset, uint64_t *end, ui
         else
             read_extent(&b, &e, extent, from, to, buf + (from - offset));
     }
-    err = run(inode, &b, &extents);
+    err = read_run(inode, &b, &extents);
     for (unsigned i = 0; i < e.n && !err; i++)
         memcpy(e.copy[i].to, e.data[i] + e.copy[i].skip, e.copy[i].len);
     return err;

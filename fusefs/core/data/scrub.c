@@ -26,12 +26,12 @@ struct scrub {
     uint64_t end; /* file block */
 };
 
-static uint8_t *block_at(const struct scrub *s, uint64_t i)
+static uint8_t *scrub_block_at(const struct scrub *s, uint64_t i)
 {
     return s->data + ffs_offset_of(i);
 }
 
-static void report(struct scrub *s, const struct ffs_extent *e, uint64_t i, bool unreadable)
+static void scrub_report(struct scrub *s, const struct ffs_extent *e, uint64_t i, bool unreadable)
 {
     struct ffs_scrub *out = s->out;
 
@@ -41,47 +41,47 @@ static void report(struct scrub *s, const struct ffs_extent *e, uint64_t i, bool
 }
 
 /* Compares block i of the range, read once more if it differs. False: it has been reported. */
-static bool matches(struct scrub *s, const struct ffs_extent *e, uint64_t i)
+static bool scrub_matches(struct scrub *s, const struct ffs_extent *e, uint64_t i)
 {
-    uint8_t *data = block_at(s, i);
+    uint8_t *data = scrub_block_at(s, i);
 
     if (lay_data_sum(data) == s->sums[i])
         return true;
     int err = bd_read(ffs_dev(s->inode->fs), ffs_offset_of(e->block + i), data, LAY_BLOCK_SIZE);
     if (!err && lay_data_sum(data) == s->sums[i])
         return true;
-    report(s, e, i, err != 0);
+    scrub_report(s, e, i, err != 0);
     return false;
 }
 
 /* Reads the range; blocks that cannot be read are reported, and *readable has a 0 for each. */
-static void read_range(struct scrub *s, const struct ffs_extent *e, bool *readable)
+static void scrub_read_range(struct scrub *s, const struct ffs_extent *e, bool *readable)
 {
     struct bd_dev *dev = ffs_dev(s->inode->fs);
     int err = bd_read(dev, ffs_offset_of(e->block), s->data, ffs_offset_of(e->len));
 
     for (uint64_t i = 0; i < e->len; i++) {
-        readable[i] =
-            !err || bd_read(dev, ffs_offset_of(e->block + i), block_at(s, i), LAY_BLOCK_SIZE) == 0;
+        readable[i] = !err || bd_read(dev, ffs_offset_of(e->block + i), scrub_block_at(s, i),
+                                      LAY_BLOCK_SIZE) == 0;
         if (!readable[i])
-            report(s, e, i, true);
+            scrub_report(s, e, i, true);
     }
 }
 
 /* Compares the range, and sums blocks that have no checksum. *fresh: how many it has summed. */
-static void compare_range(struct scrub *s, const struct ffs_extent *e, uint64_t *fresh)
+static void scrub_compare_range(struct scrub *s, const struct ffs_extent *e, uint64_t *fresh)
 {
     bool readable[RUN];
 
     *fresh = 0;
-    read_range(s, e, readable);
+    scrub_read_range(s, e, readable);
     for (uint64_t i = 0; i < e->len; i++) {
         if (!readable[i])
             continue;
         if (s->sums[i] != LAY_NO_SUM) {
-            s->out->matching += matches(s, e, i);
+            s->out->matching += scrub_matches(s, e, i);
         } else if (s->add) {
-            s->sums[i] = lay_data_sum(block_at(s, i));
+            s->sums[i] = lay_data_sum(scrub_block_at(s, i));
             ++*fresh;
         } else {
             s->out->without++;
@@ -90,7 +90,7 @@ static void compare_range(struct scrub *s, const struct ffs_extent *e, uint64_t 
 }
 
 /* A range has its checksums in two checksum blocks at most. */
-static int enter_sums(struct scrub *s, const struct ffs_extent *e)
+static int scrub_enter_sums(struct scrub *s, const struct ffs_extent *e)
 {
     struct ffs_tx *tx;
     int err = ffs_tx_begin(s->inode->fs, 2, &tx);
@@ -105,9 +105,9 @@ static int scrub_range(struct scrub *s, const struct ffs_extent *e)
 
     if (err)
         return err;
-    compare_range(s, e, &fresh);
+    scrub_compare_range(s, e, &fresh);
     if (fresh > 0)
-        err = enter_sums(s, e);
+        err = scrub_enter_sums(s, e);
     if (!err)
         s->out->added += fresh;
     return err;

@@ -6,7 +6,7 @@
 #include "fusefs/core/data/data.h"
 
 /* Unwritten blocks count as a hole: they read as zeros and hold no data. */
-static bool is_data(const struct ffs_extent *extent)
+static bool read_seek_is_data(const struct ffs_extent *extent)
 {
     return extent->block != LAY_NONE && !extent->unwritten;
 }
@@ -14,8 +14,8 @@ static bool is_data(const struct ffs_extent *extent)
 /*
  * The first offset not below `offset` whose block is data, or is not; f->size when there is none.
  */
-static int scan(struct ffs_inode *inode, const struct ffs_file *f, uint64_t offset, bool data,
-                uint64_t *out)
+static int read_seek_scan(struct ffs_inode *inode, const struct ffs_file *f, uint64_t offset,
+                          bool data, uint64_t *out)
 {
     uint64_t end = ffs_block_up(f->size);
     struct ffs_extent_window extents;
@@ -25,7 +25,7 @@ static int scan(struct ffs_inode *inode, const struct ffs_file *f, uint64_t offs
         if (err)
             return err;
         for (size_t i = 0; i < extents.n; i++) {
-            if (is_data(&extents.extent[i]) != data)
+            if (read_seek_is_data(&extents.extent[i]) != data)
                 continue;
             *out = ffs_max(offset, ffs_offset_of(extents.extent[i].file_block));
             return 0;
@@ -35,7 +35,7 @@ static int scan(struct ffs_inode *inode, const struct ffs_file *f, uint64_t offs
     return 0;
 }
 
-static int64_t seek_locked(struct ffs_inode *inode, uint64_t offset, bool data)
+static int64_t read_seek_locked(struct ffs_inode *inode, uint64_t offset, bool data)
 {
     struct ffs_file f;
     uint64_t found;
@@ -45,7 +45,7 @@ static int64_t seek_locked(struct ffs_inode *inode, uint64_t offset, bool data)
         return err;
     if (offset >= f.size)
         return -ENXIO;
-    err = scan(inode, &f, offset, data, &found);
+    err = read_seek_scan(inode, &f, offset, data, &found);
     if (err)
         return err;
     return data && found >= f.size ? -ENXIO : (int64_t)found;
@@ -56,7 +56,7 @@ int64_t ffs_seek(struct ffs_inode *inode, uint64_t offset, int whence)
     if (whence != SEEK_DATA && whence != SEEK_HOLE)
         return -EINVAL;
     pthread_rwlock_rdlock(&inode->data);
-    int64_t found = seek_locked(inode, offset, whence == SEEK_DATA);
+    int64_t found = read_seek_locked(inode, offset, whence == SEEK_DATA);
     pthread_rwlock_unlock(&inode->data);
     return found;
 }

@@ -42,7 +42,7 @@ void ffs_sums_destroy(struct ffs_sums *sums)
 /* --- Entries on disk ------------------------------------------------------------------------- */
 
 /* The checksum block of `block`. Under ffs.meta. */
-static int get_block(struct ffs *fs, uint64_t block, struct ffs_buf **out)
+static int sums_get_block(struct ffs *fs, uint64_t block, struct ffs_buf **out)
 {
     uint64_t index = block / LAY_SUMS_ENTRIES;
     struct ffs_expect expect = {.magic = LAY_MAGIC_SUMS, .index = index};
@@ -51,7 +51,7 @@ static int get_block(struct ffs *fs, uint64_t block, struct ffs_buf **out)
 }
 
 /* Blocks of a range that have their entries in the checksum block of the first one. */
-static uint64_t in_one(uint64_t block, uint64_t n)
+static uint64_t sums_in_one(uint64_t block, uint64_t n)
 {
     uint64_t left = LAY_SUMS_ENTRIES - block % LAY_SUMS_ENTRIES;
 
@@ -59,12 +59,12 @@ static uint64_t in_one(uint64_t block, uint64_t n)
 }
 
 /* The entries of a range, which has them in one checksum block. Takes ffs.meta. */
-static int read_entries(struct ffs *fs, uint64_t block, uint64_t n, le32 *entries)
+static int sums_read_entries(struct ffs *fs, uint64_t block, uint64_t n, le32 *entries)
 {
     struct ffs_buf *buf;
 
     ffs_meta_read(fs);
-    int err = get_block(fs, block, &buf);
+    int err = sums_get_block(fs, block, &buf);
     if (!err) {
         const struct lay_sums *s = buf->data;
         memcpy(entries, &s->sums[block % LAY_SUMS_ENTRIES], n * sizeof(*entries));
@@ -83,8 +83,8 @@ int ffs_sums_verify(struct ffs *fs, uint64_t block, uint64_t n, const void *data
     if (!ffs_has_sums(&fs->geo) || fs->sums.stale)
         return 0;
     for (uint64_t done = 0, part; done < n; done += part) {
-        part = in_one(block + done, n - done);
-        int err = read_entries(fs, block + done, part, entries);
+        part = sums_in_one(block + done, n - done);
+        int err = sums_read_entries(fs, block + done, part, entries);
         if (err)
             return err;
         for (uint64_t i = 0; i < part; i++, at += LAY_BLOCK_SIZE) {
@@ -99,11 +99,11 @@ int ffs_sums_verify(struct ffs *fs, uint64_t block, uint64_t n, const void *data
 }
 
 /* In a handle: the entries of a range that has them in one checksum block. */
-static int put_entries(struct ffs_tx *tx, struct ffs *fs, uint64_t block, uint64_t n,
-                       const uint32_t *sums)
+static int sums_put_entries(struct ffs_tx *tx, struct ffs *fs, uint64_t block, uint64_t n,
+                            const uint32_t *sums)
 {
     struct ffs_buf *buf;
-    int err = get_block(fs, block, &buf);
+    int err = sums_get_block(fs, block, &buf);
 
     if (err)
         return err;
@@ -118,18 +118,18 @@ static int put_entries(struct ffs_tx *tx, struct ffs *fs, uint64_t block, uint64
 
 /* --- Those that wait ------------------------------------------------------------------------- */
 
-static struct ffs_waiting *place_of(struct ffs_sums *s, uint64_t block)
+static struct ffs_waiting *sums_place_of(struct ffs_sums *s, uint64_t block)
 {
     return &s->waiting[block % SLOTS];
 }
 
-static uint16_t *group_of(struct ffs_sums *s, uint64_t block)
+static uint16_t *sums_group_of(struct ffs_sums *s, uint64_t block)
 {
     return &s->in_group[block % SLOTS / GROUP];
 }
 
 /* The blocks from `block` on that share its group, at most up to `end`: the end of them. */
-static uint64_t group_end(uint64_t block, uint64_t end)
+static uint64_t sums_group_end(uint64_t block, uint64_t end)
 {
     uint64_t next = block - block % GROUP + GROUP;
 
@@ -137,18 +137,18 @@ static uint64_t group_end(uint64_t block, uint64_t end)
 }
 
 /* Nothing that waits for these blocks is true any more. */
-static void cancel(struct ffs *fs, uint64_t block, uint64_t n)
+static void sums_cancel(struct ffs *fs, uint64_t block, uint64_t n)
 {
     struct ffs_sums *s = &fs->sums;
 
     pthread_mutex_lock(&s->lock);
     for (uint64_t at = block, next; at < block + n && s->count > 0; at = next) {
-        uint16_t *in = group_of(s, at), left = *in;
-        next = group_end(at, block + n);
+        uint16_t *in = sums_group_of(s, at), left = *in;
+        next = sums_group_end(at, block + n);
         for (; at < next && left > 0; at++) {
-            bool waits = place_of(s, at)->block == at;
+            bool waits = sums_place_of(s, at)->block == at;
             if (waits)
-                place_of(s, at)->block = 0;
+                sums_place_of(s, at)->block = 0;
             left = (uint16_t)(left - waits);
         }
         s->count -= *in - left;
@@ -157,19 +157,19 @@ static void cancel(struct ffs *fs, uint64_t block, uint64_t n)
     pthread_mutex_unlock(&s->lock);
 }
 
-static void get_waiting(struct ffs *fs, uint64_t block, uint64_t n, uint32_t *sums)
+static void sums_get_waiting(struct ffs *fs, uint64_t block, uint64_t n, uint32_t *sums)
 {
     struct ffs_sums *s = &fs->sums;
 
     memset(sums, 0, n * sizeof(*sums));
     pthread_mutex_lock(&s->lock);
     for (uint64_t at = block, next; at < block + n && s->count > 0; at = next) {
-        next = group_end(at, block + n);
-        if (*group_of(s, at) == 0)
+        next = sums_group_end(at, block + n);
+        if (*sums_group_of(s, at) == 0)
             continue;
         for (; at < next; at++) {
-            if (place_of(s, at)->block == at)
-                sums[at - block] = place_of(s, at)->sum;
+            if (sums_place_of(s, at)->block == at)
+                sums[at - block] = sums_place_of(s, at)->sum;
         }
     }
     pthread_mutex_unlock(&s->lock);
@@ -180,10 +180,10 @@ int ffs_sums_get(struct ffs *fs, uint64_t block, uint64_t n, uint32_t *sums)
 {
     le32 entries[LAY_SUMS_ENTRIES];
 
-    get_waiting(fs, block, n, sums);
+    sums_get_waiting(fs, block, n, sums);
     for (uint64_t done = 0, part; done < n; done += part) {
-        part = in_one(block + done, n - done);
-        int err = read_entries(fs, block + done, part, entries);
+        part = sums_in_one(block + done, n - done);
+        int err = sums_read_entries(fs, block + done, part, entries);
         if (err)
             return err;
         for (uint64_t i = 0; i < part; i++) {
@@ -195,7 +195,7 @@ int ffs_sums_get(struct ffs *fs, uint64_t block, uint64_t n, uint32_t *sums)
 }
 
 /* Under the lock. False: no memory. */
-static bool alloc_places(struct ffs_sums *s)
+static bool sums_alloc_places(struct ffs_sums *s)
 {
     if (!s->in_group)
         s->in_group = calloc(GROUPS, sizeof(*s->in_group));
@@ -211,12 +211,12 @@ void ffs_sums_wait(struct ffs *fs, uint64_t block, uint64_t n, const uint32_t *s
     if (!ffs_has_sums(&fs->geo))
         return;
     pthread_mutex_lock(&s->lock);
-    bool room = alloc_places(s);
+    bool room = sums_alloc_places(s);
     for (uint64_t at = block, next; at < block + n && room; at = next) {
-        uint16_t *in = group_of(s, at), before = *in;
-        next = group_end(at, block + n);
+        uint16_t *in = sums_group_of(s, at), before = *in;
+        next = sums_group_end(at, block + n);
         for (; at < next; at++) {
-            struct ffs_waiting *w = place_of(s, at);
+            struct ffs_waiting *w = sums_place_of(s, at);
             *in = (uint16_t)(*in + (w->block == 0));
             *w = (struct ffs_waiting){.block = at, .sum = sums[at - block], .round = s->round};
         }
@@ -232,8 +232,8 @@ void ffs_sums_wait(struct ffs *fs, uint64_t block, uint64_t n, const uint32_t *s
  * Takes a range of blocks whose time has come, in one checksum block, from place *slot on. Returns
  * its length; 0: there is none up to the last place.
  */
-static uint64_t take_range(struct ffs_sums *s, uint32_t *slot, bool all, uint64_t *first,
-                           uint32_t *sums)
+static uint64_t sums_take_range(struct ffs_sums *s, uint32_t *slot, bool all, uint64_t *first,
+                                uint32_t *sums)
 {
     uint64_t n = 0;
 
@@ -248,7 +248,7 @@ static uint64_t take_range(struct ffs_sums *s, uint32_t *slot, bool all, uint64_
         if (n == 0)
             *first = w->block;
         sums[n++] = w->sum;
-        --*group_of(s, w->block);
+        --*sums_group_of(s, w->block);
         w->block = 0;
         s->count--;
     }
@@ -257,7 +257,7 @@ static uint64_t take_range(struct ffs_sums *s, uint32_t *slot, bool all, uint64_
 }
 
 /* One handle of ffs_sums_settle(). A handle excludes ffs_sums_drop(): each sum taken is true. */
-static int settle_some(struct ffs *fs, uint32_t *slot, bool all)
+static int sums_settle_some(struct ffs *fs, uint32_t *slot, bool all)
 {
     uint32_t sums[LAY_SUMS_ENTRIES];
     uint64_t block, n = 1;
@@ -267,9 +267,9 @@ static int settle_some(struct ffs *fs, uint32_t *slot, bool all)
     if (err)
         return err;
     for (unsigned i = 0; i < BATCH && n > 0 && !err; i++) {
-        n = take_range(&fs->sums, slot, all, &block, sums);
+        n = sums_take_range(&fs->sums, slot, all, &block, sums);
         if (n > 0)
-            err = put_entries(tx, fs, block, n, sums);
+            err = sums_put_entries(tx, fs, block, n, sums);
     }
     return ffs_tx_finish(tx, err);
 }
@@ -282,7 +282,7 @@ void ffs_sums_settle(struct ffs *fs, bool all)
     bool any = s->count > 0;
     pthread_mutex_unlock(&s->lock);
     for (uint32_t slot = 0; any && slot < SLOTS;) {
-        if (settle_some(fs, &slot, all))
+        if (sums_settle_some(fs, &slot, all))
             break;
     }
     pthread_mutex_lock(&s->lock);
@@ -299,15 +299,15 @@ int ffs_sums_put(struct ffs_tx *tx, uint64_t block, uint64_t n, const uint32_t *
 
     if (!ffs_has_sums(&fs->geo))
         return 0;
-    cancel(fs, block, n);
+    sums_cancel(fs, block, n);
     for (uint64_t done = 0, part; done < n && !err; done += part) {
-        part = in_one(block + done, n - done);
-        err = put_entries(tx, fs, block + done, part, sums ? sums + done : NULL);
+        part = sums_in_one(block + done, n - done);
+        err = sums_put_entries(tx, fs, block + done, part, sums ? sums + done : NULL);
     }
     return err;
 }
 
-static bool has_any(const le32 *entries, uint64_t n)
+static bool sums_has_any(const le32 *entries, uint64_t n)
 {
     bool any = false;
 
@@ -317,21 +317,21 @@ static bool has_any(const le32 *entries, uint64_t n)
 }
 
 /* Has any block of the range a checksum? Takes ffs.meta; what waits for the range is cancelled. */
-static int any_sum(struct ffs *fs, uint64_t block, uint64_t n, bool *any)
+static int sums_any(struct ffs *fs, uint64_t block, uint64_t n, bool *any)
 {
     struct ffs_buf *buf;
 
     *any = false;
     ffs_meta_read(fs);
-    cancel(fs, block, n);
+    sums_cancel(fs, block, n);
     int err = 0;
     for (uint64_t done = 0, part; done < n && !err && !*any; done += part) {
-        part = in_one(block + done, n - done);
-        err = get_block(fs, block + done, &buf);
+        part = sums_in_one(block + done, n - done);
+        err = sums_get_block(fs, block + done, &buf);
         if (err)
             break;
         const struct lay_sums *s = buf->data;
-        *any = has_any(&s->sums[(block + done) % LAY_SUMS_ENTRIES], part);
+        *any = sums_has_any(&s->sums[(block + done) % LAY_SUMS_ENTRIES], part);
         ffs_buf_put(buf);
     }
     ffs_meta_done(fs);
@@ -341,7 +341,7 @@ static int any_sum(struct ffs *fs, uint64_t block, uint64_t n, bool *any)
 int ffs_sums_drop(struct ffs *fs, uint64_t block, uint64_t n, uint64_t *tid)
 {
     bool any = false;
-    int err = ffs_has_sums(&fs->geo) ? any_sum(fs, block, n, &any) : 0;
+    int err = ffs_has_sums(&fs->geo) ? sums_any(fs, block, n, &any) : 0;
 
     if (err || !any)
         return err;

@@ -8,7 +8,7 @@
 #include "fusefs/core/data/data.h"
 #include "fusefs/core/state.h"
 
-static uint64_t unit_bytes(const struct ffs_inode *inode)
+static uint64_t truncate_unit_bytes(const struct ffs_inode *inode)
 {
     bool bound = lay_get32(inode->d.flags) & LAY_INODE_GPU_BOUND;
 
@@ -16,21 +16,21 @@ static uint64_t unit_bytes(const struct ffs_inode *inode)
 }
 
 /* The first block past the unit that holds the end of the file. */
-static uint64_t first_unneeded(const struct ffs_inode *inode)
+static uint64_t truncate_first_unneeded(const struct ffs_inode *inode)
 {
-    uint64_t unit = unit_bytes(inode);
+    uint64_t unit = truncate_unit_bytes(inode);
     uint64_t units = ffs_size(inode) / unit + (ffs_size(inode) % unit != 0);
 
     return ffs_block_of(unit) * units;
 }
 
 /* Is there written data past the end, in the last unit? It has to be zeroed on the device. */
-static int has_tail(struct ffs_inode *inode, bool *tail)
+static int truncate_has_tail(struct ffs_inode *inode, bool *tail)
 {
     struct ffs_extent extent;
 
     *tail = false;
-    if (ffs_size(inode) % unit_bytes(inode) == 0)
+    if (ffs_size(inode) % truncate_unit_bytes(inode) == 0)
         return 0;
     int err = ffs_extent_find(inode, ffs_block_of(ffs_size(inode)), &extent);
     if (!err)
@@ -52,10 +52,10 @@ int ffs_size_set(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t size, bool
     if (!shrink)
         return 0;
 
-    uint64_t first = first_unneeded(inode), next;
+    uint64_t first = truncate_first_unneeded(inode), next;
     err = ffs_extent_remove(tx, inode, first, UINT64_MAX - first, &next);
     if (!err)
-        err = has_tail(inode, &tail);
+        err = truncate_has_tail(inode, &tail);
     if (err)
         return err;
     *unfinished = tail || next != UINT64_MAX;
@@ -65,7 +65,7 @@ int ffs_size_set(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t size, bool
 }
 
 /* Bitmaps of what one handle frees are read before it, as far as it will get. */
-static int prepare_unmap(struct ffs_inode *inode, uint64_t first, uint64_t end)
+static int truncate_prepare_unmap(struct ffs_inode *inode, uint64_t first, uint64_t end)
 {
     const uint64_t most = (uint64_t)FFS_TX_MAX_CREDITS * LAY_GROUP_BLOCKS;
     struct ffs_extent_window w;
@@ -86,15 +86,15 @@ static int prepare_unmap(struct ffs_inode *inode, uint64_t first, uint64_t end)
 
 int ffs_prepare_shrink(struct ffs_inode *inode, uint64_t size)
 {
-    return prepare_unmap(inode, ffs_block_up(size), UINT64_MAX);
+    return truncate_prepare_unmap(inode, ffs_block_up(size), UINT64_MAX);
 }
 
 /* One handle of ffs_unmap(). */
-static int unmap_once(struct ffs_inode *inode, uint64_t *first, uint64_t end)
+static int truncate_unmap_once(struct ffs_inode *inode, uint64_t *first, uint64_t end)
 {
     struct ffs_tx *tx;
     uint64_t next = *first;
-    int err = prepare_unmap(inode, *first, end);
+    int err = truncate_prepare_unmap(inode, *first, end);
 
     if (!err)
         err = ffs_tx_begin(inode->fs, FFS_TX_MAX_CREDITS, &tx);
@@ -117,13 +117,13 @@ int ffs_unmap(struct ffs_inode *inode, uint64_t first, uint64_t end)
     while (first < end && !err) {
         err = ffs_interrupted(inode->fs);
         if (!err)
-            err = unmap_once(inode, &first, end);
+            err = truncate_unmap_once(inode, &first, end);
     }
     return err;
 }
 
 /* Off the orphan list, unless it is there for want of a name. */
-static int leave_orphans(struct ffs_inode *inode)
+static int truncate_leave_orphans(struct ffs_inode *inode)
 {
     struct ffs_tx *tx;
     int err = ffs_tx_begin(inode->fs, 16, &tx);
@@ -141,7 +141,7 @@ int ffs_truncate_finish(struct ffs_inode *inode)
     ffs_meta_read(inode->fs);
     bool regular = S_ISREG(ffs_mode(inode));
     uint64_t size = ffs_size(inode);
-    uint64_t first = first_unneeded(inode);
+    uint64_t first = truncate_first_unneeded(inode);
     ffs_meta_done(inode->fs);
 
     int err = 0;
@@ -149,7 +149,7 @@ int ffs_truncate_finish(struct ffs_inode *inode)
         err = ffs_zero(inode, size, ffs_offset_of(first), FFS_ZERO_WRITTEN);
     if (regular && !err)
         err = ffs_unmap(inode, first, UINT64_MAX);
-    return err ? err : leave_orphans(inode);
+    return err ? err : truncate_leave_orphans(inode);
 }
 
 int ffs_truncate_resume(struct ffs_inode *inode)

@@ -16,7 +16,7 @@
 /* --- Reading --------------------------------------------------------------------------------- */
 
 /* Reads a block once more that did not match. */
-static int read_again(struct ffs *fs, uint64_t block, void *data)
+static int verify_read_again(struct ffs *fs, uint64_t block, void *data)
 {
     uint64_t good;
     int err = bd_read(ffs_dev(fs), ffs_offset_of(block), data, LAY_BLOCK_SIZE);
@@ -38,7 +38,7 @@ int ffs_verify(struct ffs *fs, uint64_t block, uint64_t n, void *data, uint64_t 
         if (err || good == n - done)
             break;
         *bad = done + good;
-        err = read_again(fs, block + *bad, bytes + ffs_offset_of(*bad));
+        err = verify_read_again(fs, block + *bad, bytes + ffs_offset_of(*bad));
         if (err)
             break;
     }
@@ -93,7 +93,7 @@ uint32_t ffs_sum_of(uint32_t crc)
 }
 
 /* The data lock is held, shared; this lets go of it. */
-static int file_sums(struct ffs_inode *inode, uint64_t offset, size_t n, uint32_t *sums)
+static int verify_file_sums(struct ffs_inode *inode, uint64_t offset, size_t n, uint32_t *sums)
 {
     struct ffs *fs = inode->fs;
     int err = 0;
@@ -109,14 +109,14 @@ static int file_sums(struct ffs_inode *inode, uint64_t offset, size_t n, uint32_
 int ffs_file_sums(struct ffs_inode *inode, uint64_t offset, size_t n, uint32_t *sums)
 {
     pthread_rwlock_rdlock(&inode->data);
-    return file_sums(inode, offset, n, sums);
+    return verify_file_sums(inode, offset, n, sums);
 }
 
 int ffs_file_sums_now(struct ffs_inode *inode, uint64_t offset, size_t n, uint32_t *sums)
 {
     if (pthread_rwlock_tryrdlock(&inode->data))
         return -EAGAIN;
-    return file_sums(inode, offset, n, sums);
+    return verify_file_sums(inode, offset, n, sums);
 }
 
 /* --- Overwriting in place -------------------------------------------------------------------- */
@@ -143,7 +143,8 @@ int ffs_drop_sums(struct ffs_inode *inode, uint64_t first, uint64_t end)
     return err ? err : ffs_commit(inode->fs, tid);
 }
 
-static int drop_range(struct ffs_inode *inode, uint64_t file_block, uint64_t block, uint64_t n)
+static int verify_drop_range(struct ffs_inode *inode, uint64_t file_block, uint64_t block,
+                             uint64_t n)
 {
     struct ffs *fs = inode->fs;
     uint64_t tid = 0;
@@ -159,7 +160,7 @@ int ffs_overwrite_block(struct ffs_inode *inode, uint64_t file_block, uint64_t b
 {
     struct ffs *fs = inode->fs;
     uint32_t sum = lay_data_sum(data);
-    int err = drop_range(inode, file_block, block, 1);
+    int err = verify_drop_range(inode, file_block, block, 1);
 
     if (!err)
         err = bd_write(ffs_dev(fs), ffs_offset_of(block), data, LAY_BLOCK_SIZE, 0);
@@ -172,7 +173,7 @@ int ffs_overwrite_zeroes(struct ffs_inode *inode, uint64_t file_block, uint64_t 
 {
     static const uint32_t sum = LAY_ZEROS_SUM;
     struct ffs *fs = inode->fs;
-    int err = drop_range(inode, file_block, block, n);
+    int err = verify_drop_range(inode, file_block, block, n);
 
     if (!err)
         err = bd_write_zeroes(ffs_dev(fs), ffs_offset_of(block), ffs_offset_of(n));
@@ -184,7 +185,7 @@ int ffs_overwrite_zeroes(struct ffs_inode *inode, uint64_t file_block, uint64_t 
 /* --- Data that becomes part of a file -------------------------------------------------------- */
 
 /* Is all of [block, block + len) data of `fresh`, or else none? *len is cut so that it is. */
-static bool is_data(const struct ffs_fresh *fresh, uint64_t block, uint64_t *len)
+static bool verify_is_data(const struct ffs_fresh *fresh, uint64_t block, uint64_t *len)
 {
     if (block < fresh->first) {
         *len = ffs_min(*len, fresh->first - block);
@@ -197,8 +198,8 @@ static bool is_data(const struct ffs_fresh *fresh, uint64_t block, uint64_t *len
 }
 
 /* Blocks written in part among those of the extent. */
-static int put_partial(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_extent *e,
-                       const struct ffs_fresh *fresh)
+static int verify_put_partial(struct ffs_tx *tx, struct ffs_inode *inode,
+                              const struct ffs_extent *e, const struct ffs_fresh *fresh)
 {
     int err = 0;
 
@@ -213,8 +214,8 @@ static int put_partial(struct ffs_tx *tx, struct ffs_inode *inode, const struct 
 }
 
 /* An extent, or a part of one, with its entries in one checksum block; data, or zeros around it. */
-static int put_extent(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_extent *e,
-                      const struct ffs_fresh *fresh, bool data)
+static int verify_put_extent(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_extent *e,
+                             const struct ffs_fresh *fresh, bool data)
 {
     uint32_t zeros[LAY_SUMS_ENTRIES];
 
@@ -229,7 +230,7 @@ static int put_extent(struct ffs_tx *tx, struct ffs_inode *inode, const struct f
         return ffs_sums_put(tx, e->block, e->len, zeros);
     }
     int err = ffs_sums_put(tx, e->block, e->len, &fresh->sums[e->file_block - fresh->first]);
-    return err ? err : put_partial(tx, inode, e, fresh);
+    return err ? err : verify_put_partial(tx, inode, e, fresh);
 }
 
 int ffs_fresh_put(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t first, uint64_t *end,
@@ -247,13 +248,13 @@ int ffs_fresh_put(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t first, ui
         if (e.block == LAY_NONE)
             continue;
         e.len = ffs_min(e.len, (uint64_t)(LAY_SUMS_ENTRIES - e.block % LAY_SUMS_ENTRIES));
-        bool data = fresh && is_data(fresh, at, &e.len);
+        bool data = fresh && verify_is_data(fresh, at, &e.len);
         if (at > first && ffs_tx_left(tx) <= ffs_extent_credits(inode)) {
             *end = at;
             return 0;
         }
         if (fresh)
-            err = put_extent(tx, inode, &e, fresh, data);
+            err = verify_put_extent(tx, inode, &e, fresh, data);
         else if (e.unwritten)
             err = ffs_sums_put(tx, e.block, e.len, NULL);
         if (err)

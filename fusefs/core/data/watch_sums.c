@@ -11,8 +11,8 @@
 /* Blocks whose checksums are stored under one hold of the data lock. */
 #define FILL 512u
 
-static int fill_some(struct ffs_inode *inode, struct ffs_watch *w, uint64_t first, uint64_t block,
-                     uint64_t n)
+static int verify_fill_some(struct ffs_inode *inode, struct ffs_watch *w, uint64_t first,
+                            uint64_t block, uint64_t n)
 {
     uint32_t sums[FILL];
 
@@ -24,7 +24,8 @@ static int fill_some(struct ffs_inode *inode, struct ffs_watch *w, uint64_t firs
     return err;
 }
 
-static int fill_segment(struct ffs_inode *inode, struct ffs_watch *w, const struct ffs_segment *s)
+static int verify_fill_segment(struct ffs_inode *inode, struct ffs_watch *w,
+                               const struct ffs_segment *s)
 {
     uint64_t first = ffs_block_of(s->offset), block = ffs_block_of(s->device);
     uint64_t n = first < w->n_sums ? ffs_min(ffs_block_of(s->len), w->n_sums - first) : 0;
@@ -32,7 +33,7 @@ static int fill_segment(struct ffs_inode *inode, struct ffs_watch *w, const stru
 
     for (uint64_t done = 0, part; done < n && !err; done += part) {
         part = ffs_min(n - done, FILL);
-        err = fill_some(inode, w, first + done, block + done, part);
+        err = verify_fill_some(inode, w, first + done, block + done, part);
     }
     return err;
 }
@@ -53,7 +54,7 @@ int ffs_watch_sums(struct ffs_inode *inode, struct ffs_watch *w, const struct ff
     for (size_t i = 0; i < map->count && !err; i++) {
         const struct ffs_segment *s = &map->segments[i];
         if (s->device != FFS_HOLE && !s->unwritten)
-            err = fill_segment(inode, w, s);
+            err = verify_fill_segment(inode, w, s);
     }
     return err;
 }

@@ -24,7 +24,7 @@ struct round {
     uint32_t sums[ROUND / LAY_BLOCK_SIZE + 1]; /* of its blocks, where data has checksums */
 };
 
-static const struct ffs_extent *extent_of(const struct round *r, uint64_t file_block)
+static const struct ffs_extent *write_extent_of(const struct round *r, uint64_t file_block)
 {
     for (size_t i = 0; i < r->extents.n; i++) {
         const struct ffs_extent *extent = &r->extents.extent[i];
@@ -38,9 +38,9 @@ static const struct ffs_extent *extent_of(const struct round *r, uint64_t file_b
  * Merges a block that is written in part: its old content (zeros where it is unwritten or past the
  * end of the file) under the new bytes.
  */
-static int fill_edge(struct round *r, uint64_t file_block)
+static int write_fill_edge(struct round *r, uint64_t file_block)
 {
-    const struct ffs_extent *extent = extent_of(r, file_block);
+    const struct ffs_extent *extent = write_extent_of(r, file_block);
     uint8_t *edge = r->edge[r->edges];
     uint64_t start = ffs_offset_of(file_block);
     uint64_t from = ffs_max(r->offset, start);
@@ -61,20 +61,20 @@ static int fill_edge(struct round *r, uint64_t file_block)
     return err;
 }
 
-static int fill_edges(struct round *r)
+static int write_fill_edges(struct round *r)
 {
     uint64_t first = ffs_block_of(r->offset), last = ffs_block_of(r->end - 1);
     int err = 0;
 
     if (r->offset % LAY_BLOCK_SIZE != 0 || r->end < ffs_offset_of(first + 1))
-        err = fill_edge(r, first);
+        err = write_fill_edge(r, first);
     if (!err && r->end % LAY_BLOCK_SIZE != 0 && (last != first || r->edges == 0))
-        err = fill_edge(r, last);
+        err = write_fill_edge(r, last);
     return err;
 }
 
 /* The edge that holds this block, or NULL. */
-static uint8_t *edge_of(struct round *r, uint64_t file_block)
+static uint8_t *write_edge_of(struct round *r, uint64_t file_block)
 {
     for (unsigned i = 0; i < r->edges; i++) {
         if (r->edge_block[i] == file_block)
@@ -89,12 +89,12 @@ static void write_blocks(struct round *r, struct ffs_batch *b, const struct ffs_
 {
     while (from < to) {
         uint64_t block = extent->block + (from - extent->file_block);
-        uint8_t *edge = edge_of(r, from);
+        uint8_t *edge = write_edge_of(r, from);
         uint64_t n = 1;
         if (edge) {
             ffs_batch_add(b, BD_WRITE, block, 0, edge, LAY_BLOCK_SIZE);
         } else {
-            n = to - from - (edge_of(r, to - 1) != NULL);
+            n = to - from - (write_edge_of(r, to - 1) != NULL);
             /* The interface takes one kind of pointer for both ways; a write only reads it. */
             void *data = (void *)(uintptr_t)(r->buf + (ffs_offset_of(from) - r->offset));
             ffs_batch_add(b, BD_WRITE, block, 0, data, ffs_offset_of(n));
@@ -103,7 +103,7 @@ static void write_blocks(struct round *r, struct ffs_batch *b, const struct ffs_
     }
 }
 
-static int transfer(struct round *r)
+static int write_transfer(struct round *r)
 {
     struct ffs_batch b;
     uint64_t first = ffs_block_of(r->offset), end = ffs_block_up(r->end);
@@ -119,7 +119,7 @@ static int transfer(struct round *r)
 }
 
 /* A unit that is written in part counts as a whole afterwards: its rest is zeroed. */
-static int zero_around(struct round *r)
+static int write_zero_around(struct round *r)
 {
     uint64_t first = ffs_block_of(r->offset), end = ffs_block_up(r->end);
     uint64_t unit_first = ffs_unit_down(r->f, first), unit_end = ffs_unit_up(r->f, end);
@@ -132,12 +132,12 @@ static int zero_around(struct round *r)
 }
 
 /* The checksums of the round's blocks. */
-static void sum_blocks(struct round *r)
+static void write_sum_blocks(struct round *r)
 {
     uint64_t first = ffs_block_of(r->offset), end = ffs_block_up(r->end);
 
     for (uint64_t block = first; block < end; block++) {
-        const uint8_t *edge = edge_of(r, block);
+        const uint8_t *edge = write_edge_of(r, block);
         /* A block that begins before the round is an edge: the buffer has no place for it. */
         r->sums[block - first] =
             lay_data_sum(edge ? edge : r->buf + (ffs_offset_of(block) - r->offset));
@@ -148,7 +148,7 @@ static void sum_blocks(struct round *r)
  * Nothing but data has changed: the blocks were written before, the file is no longer, and its time
  * is that of an earlier write. The commit of that one is still to come and flushes this one, too.
  */
-static bool is_settled(const struct round *r)
+static bool write_is_settled(const struct round *r)
 {
     struct ffs_inode *inode = r->inode;
 
@@ -165,7 +165,7 @@ static bool is_settled(const struct round *r)
 }
 
 /* After the transfer. [first, end): the units of the round. */
-static int make_written(struct round *r, uint64_t first, uint64_t end)
+static int write_make_written(struct round *r, uint64_t first, uint64_t end)
 {
     struct ffs_fresh fresh = {.first = ffs_block_of(r->offset),
                               .end = ffs_block_up(r->end),
@@ -174,12 +174,12 @@ static int make_written(struct round *r, uint64_t first, uint64_t end)
                               .npartial = r->edges};
 
     if (!ffs_has_sums(ffs_geometry(r->inode->fs)))
-        return is_settled(r) ? 0 : ffs_written(r->inode, first, end, r->end, NULL);
-    sum_blocks(r);
+        return write_is_settled(r) ? 0 : ffs_written(r->inode, first, end, r->end, NULL);
+    write_sum_blocks(r);
     return ffs_written(r->inode, first, end, r->end, &fresh);
 }
 
-static bool has_hole(const struct ffs_extent_window *extents)
+static bool write_has_hole(const struct ffs_extent_window *extents)
 {
     for (size_t i = 0; i < extents->n; i++) {
         if (extents->extent[i].block == LAY_NONE)
@@ -189,12 +189,12 @@ static bool has_hole(const struct ffs_extent_window *extents)
 }
 
 /* The extents of [first, end), whole units, whose holes are filled as far as there is room. */
-static int map_units(struct round *r, uint64_t first, uint64_t end)
+static int write_map_units(struct round *r, uint64_t first, uint64_t end)
 {
     uint64_t upto;
     int err = ffs_extent_window_get(r->inode, first, end, &r->extents);
 
-    if (err || (r->extents.end == end && !has_hole(&r->extents)))
+    if (err || (r->extents.end == end && !write_has_hole(&r->extents)))
         return err;
     err = ffs_reserve(r->inode, r->f, first, end, &upto);
     if (err && (err != -ENOSPC || ffs_offset_of(upto) <= r->offset))
@@ -207,7 +207,7 @@ static int write_round(struct round *r)
 {
     uint64_t first = ffs_unit_down(r->f, ffs_block_of(r->offset));
     uint64_t end = ffs_unit_up(r->f, ffs_block_up(r->end));
-    int err = map_units(r, first, end);
+    int err = write_map_units(r, first, end);
 
     if (err)
         return err;
@@ -216,14 +216,14 @@ static int write_round(struct round *r)
     if (r->end <= r->offset)
         return ffs_corrupt(r->inode->fs, LAY_NONE, r->inode->ino, "extents inside a 2 MiB unit");
 
-    err = fill_edges(r);
+    err = write_fill_edges(r);
     if (!err)
-        err = zero_around(r);
+        err = write_zero_around(r);
     if (!err)
         err = ffs_drop_sums(r->inode, ffs_block_of(r->offset), ffs_block_up(r->end));
     if (!err)
-        err = transfer(r);
-    return err ? err : make_written(r, first, end);
+        err = write_transfer(r);
+    return err ? err : write_make_written(r, first, end);
 }
 
 static ssize_t write_locked(struct ffs_inode *inode, uint64_t offset, const uint8_t *buf,
@@ -238,7 +238,7 @@ static ssize_t write_locked(struct ffs_inode *inode, uint64_t offset, const uint
         return 0;
     if (offset >= FFS_SIZE_MAX)
         return -EFBIG;
-    /* fill_edge() sees to the block of `offset`. */
+    /* write_fill_edge() sees to the block of `offset`. */
     err = ffs_zero_edge(inode, &f, ffs_offset_of(ffs_block_of(offset)));
     if (err)
         return err;

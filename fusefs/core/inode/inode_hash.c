@@ -32,46 +32,46 @@ void ffs_inode_hash_destroy(struct ffs_inode_hash *hash)
 }
 
 /* The bucket that b was, or would be, split off. */
-static size_t origin(size_t b)
+static size_t hash_origin(size_t b)
 {
     return b - ((size_t)1 << (63 - __builtin_clzll(b)));
 }
 
-static struct ffs_inode **bucket(const struct ffs_inode_hash *hash, uint64_t ino)
+static struct ffs_inode **hash_bucket(const struct ffs_inode_hash *hash, uint64_t ino)
 {
     uint64_t mask = ~0ull >> __builtin_clzll(hash->count); /* 2^(k+1) - 1 */
     size_t b = (ino * 0x9e3779b97f4a7c15ull >> 32) & mask;
 
-    return &hash->buckets[b < hash->count ? b : origin(b)];
+    return &hash->buckets[b < hash->count ? b : hash_origin(b)];
 }
 
 /* Puts a chain back into the buckets that its inodes now have. */
-static void redistribute(struct ffs_inode_hash *hash, struct ffs_inode *chain)
+static void hash_redistribute(struct ffs_inode_hash *hash, struct ffs_inode *chain)
 {
     while (chain) {
         struct ffs_inode *inode = chain;
-        struct ffs_inode **p = bucket(hash, inode->ino);
+        struct ffs_inode **p = hash_bucket(hash, inode->ino);
         chain = inode->hash_next;
         inode->hash_next = *p;
         *p = inode;
     }
 }
 
-static void grow(struct ffs_inode_hash *hash)
+static void hash_grow(struct ffs_inode_hash *hash)
 {
-    struct ffs_inode **from = &hash->buckets[origin(hash->count)], *chain = *from;
+    struct ffs_inode **from = &hash->buckets[hash_origin(hash->count)], *chain = *from;
 
     *from = NULL;
     hash->count++;
-    redistribute(hash, chain);
+    hash_redistribute(hash, chain);
 }
 
-static void shrink(struct ffs_inode_hash *hash)
+static void hash_shrink(struct ffs_inode_hash *hash)
 {
     struct ffs_inode **last = &hash->buckets[--hash->count], *chain = *last;
 
     *last = NULL;
-    redistribute(hash, chain);
+    hash_redistribute(hash, chain);
     /* The page has no bucket any more; it comes back as zeros. */
     if (hash->count * sizeof(*last) % PAGE_BYTES == 0)
         madvise(last, PAGE_BYTES, MADV_DONTNEED);
@@ -79,7 +79,7 @@ static void shrink(struct ffs_inode_hash *hash)
 
 struct ffs_inode *ffs_inode_hash_find(const struct ffs_inode_hash *hash, uint64_t ino)
 {
-    struct ffs_inode *inode = *bucket(hash, ino);
+    struct ffs_inode *inode = *hash_bucket(hash, ino);
 
     while (inode && inode->ino != ino)
         inode = inode->hash_next;
@@ -90,8 +90,8 @@ void ffs_inode_hash_add(struct ffs_inode_hash *hash, struct ffs_inode *inode)
 {
     assert(!inode->hashed);
     if (++hash->inodes > hash->count && hash->count < FFS_INODE_BUCKETS_MAX)
-        grow(hash);
-    struct ffs_inode **p = bucket(hash, inode->ino);
+        hash_grow(hash);
+    struct ffs_inode **p = hash_bucket(hash, inode->ino);
     inode->hash_next = *p;
     inode->hashed = true;
     *p = inode;
@@ -99,7 +99,7 @@ void ffs_inode_hash_add(struct ffs_inode_hash *hash, struct ffs_inode *inode)
 
 void ffs_inode_hash_remove(struct ffs_inode_hash *hash, struct ffs_inode *inode)
 {
-    struct ffs_inode **p = bucket(hash, inode->ino);
+    struct ffs_inode **p = hash_bucket(hash, inode->ino);
 
     if (!inode->hashed)
         return;
@@ -111,6 +111,6 @@ void ffs_inode_hash_remove(struct ffs_inode_hash *hash, struct ffs_inode *inode)
     /* Twice, so that buckets that half of the inodes had are gone with the rest of these. */
     for (unsigned i = 0; i < 2; i++) {
         if (hash->inodes < hash->count / 2 && hash->count > FFS_INODE_BUCKETS_MIN)
-            shrink(hash);
+            hash_shrink(hash);
     }
 }

@@ -23,7 +23,7 @@ int ffs_itable_init(struct ffs_itable *table)
     return 0;
 }
 
-static void free_inode(struct ffs_inode *inode)
+static void itable_free_inode(struct ffs_inode *inode)
 {
     pthread_rwlock_destroy(&inode->data);
     ffs_slab_give(&inode->fs->itable.slabs, inode);
@@ -37,7 +37,7 @@ void ffs_itable_destroy(struct ffs_itable *table)
         struct ffs_inode *next;
         for (struct ffs_inode *inode = table->hash.buckets[i]; inode; inode = next) {
             next = inode->hash_next;
-            free_inode(inode);
+            itable_free_inode(inode);
         }
     }
     ffs_inode_hash_destroy(&table->hash);
@@ -56,25 +56,25 @@ struct ffs_inode *ffs_inode_alloc(struct ffs *fs, uint64_t ino)
     return inode;
 }
 
-static void unused_remove(struct ffs_itable *table, struct ffs_inode *inode)
+static void itable_unused_remove(struct ffs_itable *table, struct ffs_inode *inode)
 {
     TAILQ_REMOVE(&table->unused, inode, listed);
     table->unused_count--;
 }
 
-static void unused_add(struct ffs_itable *table, struct ffs_inode *inode)
+static void itable_unused_add(struct ffs_itable *table, struct ffs_inode *inode)
 {
     TAILQ_INSERT_TAIL(&table->unused, inode, listed);
     if (++table->unused_count <= FFS_INODES_UNUSED_MAX)
         return;
     struct ffs_inode *victim = TAILQ_FIRST(&table->unused);
-    unused_remove(table, victim);
+    itable_unused_remove(table, victim);
     ffs_inode_hash_remove(&table->hash, victim);
-    free_inode(victim);
+    itable_free_inode(victim);
 }
 
 /* The inode in memory, referenced; NULL: not in memory. -ESTALE: being evicted. */
-static int find_ref(struct ffs *fs, uint64_t ino, bool evicting, struct ffs_inode **out)
+static int itable_find_ref(struct ffs *fs, uint64_t ino, bool evicting, struct ffs_inode **out)
 {
     struct ffs_itable *table = &fs->itable;
     int err = 0;
@@ -84,14 +84,14 @@ static int find_ref(struct ffs *fs, uint64_t ino, bool evicting, struct ffs_inod
     if (inode && inode->evicting && !evicting)
         err = -ESTALE;
     else if (inode && inode->refs++ == 0)
-        unused_remove(table, inode);
+        itable_unused_remove(table, inode);
     pthread_mutex_unlock(&table->lock);
     *out = err ? NULL : inode;
     return err;
 }
 
 /* Enters an inode read from its block, unless another thread was first. */
-static struct ffs_inode *enter(struct ffs *fs, struct ffs_inode *inode)
+static struct ffs_inode *itable_enter(struct ffs *fs, struct ffs_inode *inode)
 {
     struct ffs_itable *table = &fs->itable;
 
@@ -100,15 +100,15 @@ static struct ffs_inode *enter(struct ffs *fs, struct ffs_inode *inode)
     if (!other)
         ffs_inode_hash_add(&table->hash, inode);
     else if (other->refs++ == 0)
-        unused_remove(table, other);
+        itable_unused_remove(table, other);
     pthread_mutex_unlock(&table->lock);
     if (!other)
         return inode;
-    free_inode(inode);
+    itable_free_inode(inode);
     return other;
 }
 
-static int read_inode(struct ffs *fs, uint64_t ino, bool unlinked, struct ffs_inode **out)
+static int itable_read_inode(struct ffs *fs, uint64_t ino, bool unlinked, struct ffs_inode **out)
 {
     struct ffs_buf *buf;
     int err = ffs_inode_block(fs, ino, &buf);
@@ -127,7 +127,7 @@ static int read_inode(struct ffs *fs, uint64_t ino, bool unlinked, struct ffs_in
     }
     inode->d = *slot;
     ffs_stamp_see(inode);
-    *out = enter(fs, inode);
+    *out = itable_enter(fs, inode);
 put:
     ffs_buf_put(buf);
     return err;
@@ -137,10 +137,10 @@ int ffs_inode_load(struct ffs *fs, uint64_t ino, bool evicting, struct ffs_inode
 {
     if (ino < LAY_INO_ROOT)
         return -ESTALE; /* the inode file is no file to anyone outside */
-    int err = find_ref(fs, ino, evicting, out);
+    int err = itable_find_ref(fs, ino, evicting, out);
     if (err || *out)
         return err;
-    return read_inode(fs, ino, evicting || fs->mounting, out);
+    return itable_read_inode(fs, ino, evicting || fs->mounting, out);
 }
 
 int ffs_iget_meta(struct ffs *fs, uint64_t ino, struct ffs_inode **out)
@@ -155,7 +155,7 @@ int ffs_iget(struct ffs *fs, uint64_t ino, struct ffs_inode **out)
     int err = ffs_alive(fs);
 
     if (!err)
-        err = find_ref(fs, ino, false, out);
+        err = itable_find_ref(fs, ino, false, out);
     if (err || *out)
         return err;
     ffs_meta_read(fs);
@@ -175,16 +175,16 @@ void ffs_iref(struct ffs_inode *inode, uint64_t n)
 }
 
 /* Drops references of an inode on its way out. itable.lock is held. */
-static void put_last(struct ffs_itable *table, struct ffs_inode *inode)
+static void itable_put_last(struct ffs_itable *table, struct ffs_inode *inode)
 {
     if (inode->refs > 0)
         return;
     ffs_inode_hash_remove(&table->hash, inode);
-    free_inode(inode);
+    itable_free_inode(inode);
 }
 
 /* Frees what an unlinked inode owns; the caller's reference keeps it until then. */
-static void evict(struct ffs_inode *inode)
+static void itable_evict(struct ffs_inode *inode)
 {
     struct ffs *fs = inode->fs;
     struct ffs_itable *table = &fs->itable;
@@ -195,17 +195,17 @@ static void evict(struct ffs_inode *inode)
                 (unsigned long long)inode->ino, -err);
     pthread_mutex_lock(&table->lock);
     inode->refs--;
-    put_last(table, inode);
+    itable_put_last(table, inode);
     pthread_mutex_unlock(&table->lock);
 }
 
 /* True: that was the last reference of an unlinked inode, which is the caller's to evict. */
-static bool put(struct ffs_itable *table, struct ffs_inode *inode, uint64_t n)
+static bool itable_put(struct ffs_itable *table, struct ffs_inode *inode, uint64_t n)
 {
     assert(inode->refs >= n);
     inode->refs -= n;
     if (inode->evicting) {
-        put_last(table, inode);
+        itable_put_last(table, inode);
         return false;
     }
     if (inode->refs > 0)
@@ -215,7 +215,7 @@ static bool put(struct ffs_itable *table, struct ffs_inode *inode, uint64_t n)
      * final.
      */
     if (lay_get32(inode->d.nlink) != 0) {
-        unused_add(table, inode);
+        itable_unused_add(table, inode);
         return false;
     }
     inode->evicting = true;
@@ -228,10 +228,10 @@ void ffs_iput(struct ffs_inode *inode, uint64_t n)
     struct ffs_itable *table = &inode->fs->itable;
 
     pthread_mutex_lock(&table->lock);
-    bool mine = put(table, inode, n);
+    bool mine = itable_put(table, inode, n);
     pthread_mutex_unlock(&table->lock);
     if (mine)
-        evict(inode);
+        itable_evict(inode);
 }
 
 void ffs_inode_put_meta(struct ffs_inode *inode)
@@ -239,7 +239,7 @@ void ffs_inode_put_meta(struct ffs_inode *inode)
     struct ffs_itable *table = &inode->fs->itable;
 
     pthread_mutex_lock(&table->lock);
-    if (put(table, inode, 1))
+    if (itable_put(table, inode, 1))
         TAILQ_INSERT_HEAD(&table->doomed, inode, listed);
     pthread_mutex_unlock(&table->lock);
 }
@@ -247,7 +247,7 @@ void ffs_inode_put_meta(struct ffs_inode *inode)
 /*
  * The next doomed inode, or NULL: no more, and a thread that dooms one later evicts it itself.
  */
-static struct ffs_inode *next_doomed(struct ffs_itable *table)
+static struct ffs_inode *itable_next_doomed(struct ffs_itable *table)
 {
     pthread_mutex_lock(&table->lock);
     struct ffs_inode *inode = TAILQ_FIRST(&table->doomed);
@@ -261,7 +261,7 @@ static struct ffs_inode *next_doomed(struct ffs_itable *table)
 
 /*
  * Evicting one may doom its neighbour on the orphan list, and so on along the list: those are the
- * loop's to evict, not the handle's that ends inside evict().
+ * loop's to evict, not the handle's that ends inside itable_evict().
  */
 void ffs_evict_doomed(struct ffs *fs)
 {
@@ -272,8 +272,8 @@ void ffs_evict_doomed(struct ffs *fs)
     bool mine = !TAILQ_EMPTY(&table->doomed) && !table->evicting;
     table->evicting = table->evicting || mine;
     pthread_mutex_unlock(&table->lock);
-    while (mine && (inode = next_doomed(table)))
-        evict(inode);
+    while (mine && (inode = itable_next_doomed(table)))
+        itable_evict(inode);
 }
 
 void ffs_itable_publish(struct ffs *fs, struct ffs_inode *inode)
@@ -299,7 +299,7 @@ void ffs_itable_discard(struct ffs *fs, struct ffs_inode *inode)
 }
 
 /* An unlinked inode that is still referenced, marked as being evicted; NULL: no more. */
-static struct ffs_inode *next_unlinked(struct ffs_itable *table)
+static struct ffs_inode *itable_next_unlinked(struct ffs_itable *table)
 {
     struct ffs_inode *found = NULL;
 
@@ -320,9 +320,9 @@ void ffs_itable_drain(struct ffs *fs)
 {
     struct ffs_inode *inode;
 
-    while (!ffs_writable(fs) && (inode = next_unlinked(&fs->itable))) {
+    while (!ffs_writable(fs) && (inode = itable_next_unlinked(&fs->itable))) {
         inode->refs = 1;
-        evict(inode);
+        itable_evict(inode);
     }
 }
 

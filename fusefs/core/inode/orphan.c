@@ -33,7 +33,7 @@ int ffs_orphan_add(struct ffs_tx *tx, struct ffs_inode *inode)
 }
 
 /* Is the inode that the hint names the one before it? Then *out is referenced. */
-static bool try_hint(struct ffs *fs, const struct ffs_inode *inode, struct ffs_inode **out)
+static bool orphan_try_hint(struct ffs *fs, const struct ffs_inode *inode, struct ffs_inode **out)
 {
     if (inode->orphan_prev == 0 || ffs_inode_load(fs, inode->orphan_prev, true, out))
         return false;
@@ -48,12 +48,12 @@ static bool try_hint(struct ffs *fs, const struct ffs_inode *inode, struct ffs_i
  * The inode before it in the list, referenced: by the hint, or the long way from the head. NULL
  * with an error.
  */
-static int find_prev(struct ffs *fs, const struct ffs_inode *inode, struct ffs_inode **out)
+static int orphan_find_prev(struct ffs *fs, const struct ffs_inode *inode, struct ffs_inode **out)
 {
     uint64_t at = lay_get64(ffs_super(fs)->orphan);
     uint64_t left = lay_get64(ffs_super(fs)->inodes);
 
-    if (try_hint(fs, inode, out))
+    if (orphan_try_hint(fs, inode, out))
         return 0;
     while (at != LAY_NONE && at != 0 && left-- > 0) {
         int err = ffs_inode_load(fs, at, true, out);
@@ -81,7 +81,7 @@ int ffs_orphan_del(struct ffs_tx *tx, struct ffs_inode *inode)
     if (!err)
         err = ffs_tx_dirty(tx, fs->super);
     if (!err && lay_get64(ffs_super(fs)->orphan) != inode->ino)
-        err = find_prev(fs, inode, &prev);
+        err = orphan_find_prev(fs, inode, &prev);
     if (!err && prev)
         err = ffs_inode_dirty(tx, prev);
     if (err)
@@ -104,7 +104,7 @@ put:
 }
 
 /* Finishes the inode at the head of the list. */
-static int finish_one(struct ffs *fs, uint64_t ino)
+static int orphan_finish_one(struct ffs *fs, uint64_t ino)
 {
     struct ffs_inode *inode;
     int err = ffs_iget(fs, ino, &inode);
@@ -127,7 +127,7 @@ int ffs_orphans_finish(struct ffs *fs)
             return 0;
         int err = ffs_interrupted(fs);
         if (!err)
-            err = finish_one(fs, ino);
+            err = orphan_finish_one(fs, ino);
         if (!err && lay_get64(ffs_super(fs)->orphan) == ino)
             err = ffs_corrupt(fs, 0, ino, "the orphan list is a ring");
         if (err)

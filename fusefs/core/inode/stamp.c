@@ -10,7 +10,7 @@
 
 #define SECOND_NS INT64_C(1000000000)
 
-static int64_t read_clock(clockid_t clock)
+static int64_t stamp_read_clock(clockid_t clock)
 {
     struct timespec now;
 
@@ -18,23 +18,23 @@ static int64_t read_clock(clockid_t clock)
     return now.tv_sec * SECOND_NS + now.tv_nsec;
 }
 
-static struct lay_time time_of(int64_t ns)
+static struct lay_time stamp_time_of(int64_t ns)
 {
     return lay_time_make(ns / SECOND_NS, (uint32_t)(ns % SECOND_NS));
 }
 
 /* An exact time that is far ahead is one from before the clock was set back. */
-static struct lay_time tick(const struct ffs *fs)
+static struct lay_time stamp_tick(const struct ffs *fs)
 {
-    int64_t now = read_clock(CLOCK_REALTIME_COARSE), ahead = fs->exact_stamp - now;
+    int64_t now = stamp_read_clock(CLOCK_REALTIME_COARSE), ahead = fs->exact_stamp - now;
 
-    return time_of(ahead > 0 && ahead < SECOND_NS ? fs->exact_stamp : now);
+    return stamp_time_of(ahead > 0 && ahead < SECOND_NS ? fs->exact_stamp : now);
 }
 
 struct lay_time ffs_stamp_exact(struct ffs *fs)
 {
-    fs->exact_stamp = read_clock(CLOCK_REALTIME);
-    return time_of(fs->exact_stamp);
+    fs->exact_stamp = stamp_read_clock(CLOCK_REALTIME);
+    return stamp_time_of(fs->exact_stamp);
 }
 
 void ffs_set_data_times(struct ffs *fs, bool by_caller)
@@ -47,7 +47,7 @@ struct lay_time ffs_stamp(struct ffs_inode *inode)
 {
     bool seen = atomic_exchange_explicit(&inode->times_seen, false, memory_order_relaxed);
 
-    return seen ? ffs_stamp_exact(inode->fs) : tick(inode->fs);
+    return seen ? ffs_stamp_exact(inode->fs) : stamp_tick(inode->fs);
 }
 
 void ffs_stamp_see(struct ffs_inode *inode)
@@ -56,7 +56,7 @@ void ffs_stamp_see(struct ffs_inode *inode)
         atomic_store_explicit(&inode->times_seen, true, memory_order_relaxed);
 }
 
-static bool is_same(struct lay_time a, struct lay_time b)
+static bool stamp_is_same(struct lay_time a, struct lay_time b)
 {
     return lay_time_sec(a) == lay_time_sec(b) && a.nsec.le == b.nsec.le;
 }
@@ -67,6 +67,6 @@ bool ffs_stamp_stays(struct ffs_inode *inode)
         return true;
     if (atomic_load_explicit(&inode->times_seen, memory_order_relaxed))
         return false;
-    struct lay_time now = tick(inode->fs);
-    return is_same(inode->d.mtime, now) && is_same(inode->d.ctime, now);
+    struct lay_time now = stamp_tick(inode->fs);
+    return stamp_is_same(inode->d.mtime, now) && stamp_is_same(inode->d.ctime, now);
 }

@@ -4,7 +4,7 @@
  */
 #include "fusefs/core/state.h"
 
-static void store(const struct ffs_watch *w)
+static void watch_store(const struct ffs_watch *w)
 {
     /* Release: a reader that sees the new count sees the change itself. */
     if (w->word)
@@ -23,7 +23,7 @@ void ffs_watch_share(struct ffs_inode *inode, struct ffs_watch *w, uint64_t *wor
 {
     pthread_rwlock_wrlock(&inode->fs->meta);
     w->word = word;
-    store(w);
+    watch_store(w);
     pthread_rwlock_unlock(&inode->fs->meta);
 }
 
@@ -50,11 +50,11 @@ void ffs_watches_tell(struct ffs_inode *inode)
 {
     for (struct ffs_watch *w = inode->watches; w; w = w->next) {
         w->changes++;
-        store(w);
+        watch_store(w);
     }
 }
 
-static bool drop(struct ffs_watch *w, uint64_t first, uint64_t end)
+static bool watch_drop(struct ffs_watch *w, uint64_t first, uint64_t end)
 {
     bool any = false;
 
@@ -71,10 +71,10 @@ void ffs_watches_drop_sums(struct ffs_inode *inode, uint64_t first, uint64_t end
 {
     ffs_meta_read(inode->fs);
     for (struct ffs_watch *w = inode->watches; w; w = w->next) {
-        if (!w->sums || !drop(w, first, end))
+        if (!w->sums || !watch_drop(w, first, end))
             continue;
         w->changes++;
-        store(w);
+        watch_store(w);
     }
     ffs_meta_done(inode->fs);
 }

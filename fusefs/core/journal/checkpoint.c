@@ -9,7 +9,7 @@
 
 #include "fusefs/core/state.h"
 
-static int by_block(const void *a, const void *b)
+static int checkpoint_by_block(const void *a, const void *b)
 {
     const struct ffs_image *x = *(struct ffs_image *const *)a;
     const struct ffs_image *y = *(struct ffs_image *const *)b;
@@ -18,7 +18,7 @@ static int by_block(const void *a, const void *b)
 }
 
 /* All images by address. Only commits and checkpoints change the set, so it stays valid. */
-static struct ffs_image **sorted(struct ffs_home *home, size_t *n)
+static struct ffs_image **checkpoint_sorted(struct ffs_home *home, size_t *n)
 {
     pthread_mutex_lock(&home->lock);
     size_t count = 0;
@@ -29,14 +29,14 @@ static struct ffs_image **sorted(struct ffs_home *home, size_t *n)
     }
     pthread_mutex_unlock(&home->lock);
     if (list)
-        qsort(list, count, sizeof(struct ffs_image *), by_block);
+        qsort(list, count, sizeof(struct ffs_image *), checkpoint_by_block);
     *n = count;
     return list;
 }
 
 /* Transfers between staging memory and the places of a batch; neighbours share one. */
-static size_t gather(struct ffs *fs, enum bd_op op, struct ffs_image **list, size_t n,
-                     struct bd_io *ios)
+static size_t checkpoint_gather(struct ffs *fs, enum bd_op op, struct ffs_image **list, size_t n,
+                                struct bd_io *ios)
 {
     size_t nios = 0;
     uint8_t *at = fs->journal.staging;
@@ -52,22 +52,22 @@ static size_t gather(struct ffs *fs, enum bd_op op, struct ffs_image **list, siz
     return nios;
 }
 
-static int write_batch(struct ffs *fs, struct ffs_image **list, size_t n)
+static int checkpoint_write_batch(struct ffs *fs, struct ffs_image **list, size_t n)
 {
     struct bd_io ios[FFS_STAGING_BLOCKS];
     uint8_t *at = fs->journal.staging;
 
     for (size_t i = 0; i < n; i++, at += LAY_BLOCK_SIZE)
         memcpy(at, list[i]->data, LAY_BLOCK_SIZE);
-    return bd_submit(fs->dev, ios, gather(fs, BD_WRITE, list, n, ios));
+    return bd_submit(fs->dev, ios, checkpoint_gather(fs, BD_WRITE, list, n, ios));
 }
 
 /* -EUCLEAN: a block does not read back as it was written. */
-static int verify_batch(struct ffs *fs, struct ffs_image **list, size_t n)
+static int checkpoint_verify_batch(struct ffs *fs, struct ffs_image **list, size_t n)
 {
     struct bd_io ios[FFS_STAGING_BLOCKS];
     const uint8_t *at = fs->journal.staging;
-    int err = bd_submit(fs->dev, ios, gather(fs, BD_READ, list, n, ios));
+    int err = bd_submit(fs->dev, ios, checkpoint_gather(fs, BD_READ, list, n, ios));
 
     for (size_t i = 0; i < n && !err; i++, at += LAY_BLOCK_SIZE) {
         if (memcmp(at, list[i]->data, LAY_BLOCK_SIZE) == 0)
@@ -81,7 +81,7 @@ static int verify_batch(struct ffs *fs, struct ffs_image **list, size_t n)
 
 typedef int (*batch_fn)(struct ffs *fs, struct ffs_image **list, size_t n);
 
-static int in_batches(struct ffs *fs, struct ffs_image **list, size_t n, batch_fn body)
+static int checkpoint_in_batches(struct ffs *fs, struct ffs_image **list, size_t n, batch_fn body)
 {
     int err = 0;
 
@@ -98,20 +98,20 @@ static int in_batches(struct ffs *fs, struct ffs_image **list, size_t n, batch_f
  * The images must be durable in place before the log forgets them, and be there: a write that the
  * device has acknowledged and lost is repeated once.
  */
-static int put_in_place(struct ffs *fs)
+static int checkpoint_put_in_place(struct ffs *fs)
 {
     size_t n;
-    struct ffs_image **list = sorted(&fs->home, &n);
+    struct ffs_image **list = checkpoint_sorted(&fs->home, &n);
 
     if (!list)
         return -ENOMEM;
     int err = -EUCLEAN;
     for (unsigned attempt = 0; attempt < 2 && err == -EUCLEAN; attempt++) {
-        err = in_batches(fs, list, n, write_batch);
+        err = checkpoint_in_batches(fs, list, n, checkpoint_write_batch);
         if (!err)
             err = ffs_flush(fs);
         if (!err)
-            err = in_batches(fs, list, n, verify_batch);
+            err = checkpoint_in_batches(fs, list, n, checkpoint_verify_batch);
     }
     free(list);
     return err == -EUCLEAN ? -EIO : err;
@@ -121,7 +121,7 @@ static int put_in_place(struct ffs *fs)
  * The copies follow block 0 before the log forgets its image: a copy and the log together are as
  * good as block 0 at any time.
  */
-static int write_copies(struct ffs *fs)
+static int checkpoint_write_copies(struct ffs *fs)
 {
     struct bd_io ios[LAY_SUPER_COPIES];
     struct lay_super *copy = fs->journal.staging;
@@ -148,10 +148,10 @@ static int write_copies(struct ffs *fs)
 
 int ffs_checkpoint(struct ffs *fs, uint64_t next_tid)
 {
-    int err = put_in_place(fs);
+    int err = checkpoint_put_in_place(fs);
 
     if (!err)
-        err = write_copies(fs);
+        err = checkpoint_write_copies(fs);
     if (!err)
         err = ffs_log_reset(fs, next_tid);
     if (err == -EINTR)

@@ -21,7 +21,7 @@ int ffs_journal_init(struct ffs *fs)
 }
 
 /* Drops a transaction's hold on its blocks. */
-static void put_running(struct ffs_running *r)
+static void commit_put_running(struct ffs_running *r)
 {
     for (size_t i = 0; i < r->n; i++)
         ffs_buf_put(&r->bufs[i]->pub);
@@ -36,8 +36,8 @@ void ffs_journal_destroy(struct ffs *fs)
 
     if (!j->staging)
         return;
-    put_running(&j->running);
-    put_running(&j->failed);
+    commit_put_running(&j->running);
+    commit_put_running(&j->failed);
     bd_dma_free(fs->dev, j->staging, FFS_STAGING_BLOCKS * (size_t)LAY_BLOCK_SIZE);
     j->staging = NULL;
     pthread_mutex_destroy(&j->commit_lock);
@@ -52,7 +52,7 @@ struct snapshot {
 };
 
 /* After a corruption was met, the last commit carries the mark that asks for fsck. */
-static void mark_error(struct ffs *fs)
+static void commit_mark_error(struct ffs *fs)
 {
     struct lay_super *sb = ffs_super(fs);
     struct ffs_cbuf *cb = ffs_cbuf(fs->super);
@@ -67,7 +67,7 @@ static void mark_error(struct ffs *fs)
     ffs_running_add(fs, cb);
 }
 
-static int copy_images(struct snapshot *s)
+static int commit_copy_images(struct snapshot *s)
 {
     s->images = calloc(s->from.n, sizeof(struct ffs_image *));
     if (!s->images)
@@ -81,7 +81,7 @@ static int copy_images(struct snapshot *s)
     return 0;
 }
 
-static int copy_revokes(struct ffs *fs, struct snapshot *s)
+static int commit_copy_revokes(struct ffs *fs, struct snapshot *s)
 {
     uint64_t n = 0;
 
@@ -100,7 +100,7 @@ static int copy_revokes(struct ffs *fs, struct snapshot *s)
     return 0;
 }
 
-static void drop_snapshot(struct snapshot *s)
+static void commit_drop_snapshot(struct snapshot *s)
 {
     for (size_t i = 0; s->images && i < s->from.n; i++)
         ffs_image_free(s->images[i]);
@@ -112,26 +112,26 @@ static void drop_snapshot(struct snapshot *s)
  * Copies the running transaction and starts the next. -EAGAIN: the log needs a checkpoint first;
  * -ENODATA: nothing to commit.
  */
-static int take_snapshot(struct ffs *fs, struct snapshot *s)
+static int commit_take_snapshot(struct ffs *fs, struct snapshot *s)
 {
     struct ffs_running *r = &fs->journal.running;
     uint64_t log_free = fs->geo.journal_blocks - 1 - fs->journal.used;
     int err = 0;
 
     pthread_rwlock_wrlock(&fs->meta);
-    mark_error(fs);
+    commit_mark_error(fs);
     *s = (struct snapshot){.from = *r};
     if (ffs_running_empty(r)) {
         err = -ENODATA;
         goto unlock;
     }
-    err = copy_revokes(fs, s);
+    err = commit_copy_revokes(fs, s);
     if (!err && ffs_log_need(r->n, s->nrevoked) > log_free)
         err = -EAGAIN;
     if (!err)
-        err = copy_images(s);
+        err = commit_copy_images(s);
     if (err) {
-        drop_snapshot(s);
+        commit_drop_snapshot(s);
         goto unlock;
     }
     for (size_t i = 0; i < r->n; i++)
@@ -143,7 +143,7 @@ unlock:
     return err;
 }
 
-static int write_snapshot(struct ffs *fs, struct snapshot *s)
+static int commit_write_snapshot(struct ffs *fs, struct snapshot *s)
 {
     struct ffs_log_tx tx = {
         .tid = s->from.tid,
@@ -164,7 +164,7 @@ static int write_snapshot(struct ffs *fs, struct snapshot *s)
  * The transaction is durable. Its images replace older ones and revoked ones go, before its blocks
  * may leave the cache and before its freed blocks may be used again.
  */
-static void committed(struct ffs *fs, struct snapshot *s)
+static void commit_done(struct ffs *fs, struct snapshot *s)
 {
     for (size_t i = 0; i < s->nrevoked; i++)
         ffs_home_drop(&fs->home, s->revoked[i]);
@@ -181,28 +181,28 @@ static void committed(struct ffs *fs, struct snapshot *s)
 static int commit_running(struct ffs *fs)
 {
     struct snapshot s;
-    int err = take_snapshot(fs, &s);
+    int err = commit_take_snapshot(fs, &s);
 
     if (err == -EAGAIN) {
         /* The running transaction has the next tid; nothing else of it is in the log. */
         err = ffs_checkpoint(fs, atomic_load(&fs->journal.committed) + 1);
         /* An empty log holds any transaction that ffs_tx_begin() let grow. */
         if (!err)
-            err = take_snapshot(fs, &s);
+            err = commit_take_snapshot(fs, &s);
     }
     if (err)
         return err == -ENODATA ? 0 : err;
     trace(TRACE_COMMIT, 0, s.from.tid, 0, s.from.n, 0);
-    err = write_snapshot(fs, &s);
+    err = commit_write_snapshot(fs, &s);
     trace(TRACE_COMMIT_DONE, 0, s.from.tid, 0, s.from.n, err);
     if (err) {
         err = ffs_fail(fs, "commit", err);
         fs->journal.failed = s.from;
     } else {
-        committed(fs, &s);
-        put_running(&s.from);
+        commit_done(fs, &s);
+        commit_put_running(&s.from);
     }
-    drop_snapshot(&s);
+    commit_drop_snapshot(&s);
     return err;
 }
 

@@ -30,13 +30,13 @@ struct writer {
     uint32_t chain;
 };
 
-static uint64_t address(const struct ffs *fs, uint64_t pos)
+static uint64_t log_address(const struct ffs *fs, uint64_t pos)
 {
     return fs->geo.journal_start + pos;
 }
 
 /* Writes the staged blocks: one transfer, two where the ring wraps. */
-static int flush_staged(struct writer *w)
+static int log_flush_staged(struct writer *w)
 {
     struct ffs *fs = w->fs;
     uint64_t to_end = fs->geo.journal_blocks - w->first;
@@ -44,11 +44,11 @@ static int flush_staged(struct writer *w)
     uint8_t *staging = fs->journal.staging;
     struct bd_io ios[2] = {
         {.op = BD_WRITE,
-         .offset = ffs_bytes(address(fs, w->first)),
+         .offset = ffs_bytes(log_address(fs, w->first)),
          .len = ffs_bytes(a),
          .buf = staging},
         {.op = BD_WRITE,
-         .offset = ffs_bytes(address(fs, 1)),
+         .offset = ffs_bytes(log_address(fs, 1)),
          .len = ffs_bytes(w->staged - a),
          .buf = staging + ffs_bytes(a)},
     };
@@ -61,7 +61,7 @@ static int flush_staged(struct writer *w)
     return err;
 }
 
-static int put(struct writer *w, const void *block)
+static int log_put(struct writer *w, const void *block)
 {
     uint8_t *staging = w->fs->journal.staging;
 
@@ -69,61 +69,61 @@ static int put(struct writer *w, const void *block)
     w->staged++;
     w->count++;
     w->pos = lay_journal_next(&w->fs->geo, w->pos);
-    return w->staged < FFS_STAGING_BLOCKS ? 0 : flush_staged(w);
+    return w->staged < FFS_STAGING_BLOCKS ? 0 : log_flush_staged(w);
 }
 
-static void start_block(struct writer *w, void *block, uint32_t magic)
+static void log_start_block(struct writer *w, void *block, uint32_t magic)
 {
     memset(block, 0, LAY_BLOCK_SIZE);
-    lay_head_init(block, magic, w->fs->geo.uuid, address(w->fs, w->pos), 0);
+    lay_head_init(block, magic, w->fs->geo.uuid, log_address(w->fs, w->pos), 0);
 }
 
-static int put_revokes(struct writer *w, const struct ffs_log_tx *tx)
+static int log_put_revokes(struct writer *w, const struct ffs_log_tx *tx)
 {
     struct lay_journal_revoke r;
     int err = 0;
 
     for (size_t i = 0; i < tx->nrevoked && !err;) {
         size_t n = tx->nrevoked - i < LAY_JREVOKE_MAX ? tx->nrevoked - i : LAY_JREVOKE_MAX;
-        start_block(w, &r, LAY_MAGIC_JREVOKE);
+        log_start_block(w, &r, LAY_MAGIC_JREVOKE);
         r.count = lay_put32((uint32_t)n);
         for (size_t k = 0; k < n; k++)
             r.blocks[k] = lay_put64(tx->revoked[i + k]);
         lay_seal(&r, tx->tid);
         w->chain = lay_journal_chain(w->chain, &r);
-        err = put(w, &r);
+        err = log_put(w, &r);
         i += n;
     }
     return err;
 }
 
-static int put_images(struct writer *w, struct ffs_image **images, size_t n, uint64_t tid)
+static int log_put_images(struct writer *w, struct ffs_image **images, size_t n, uint64_t tid)
 {
     struct lay_journal_desc d;
     uint64_t pos = w->pos;
 
-    start_block(w, &d, LAY_MAGIC_JDESC);
+    log_start_block(w, &d, LAY_MAGIC_JDESC);
     d.count = lay_put32((uint32_t)n);
     for (size_t i = 0; i < n; i++) {
         pos = lay_journal_next(&w->fs->geo, pos);
-        uint32_t crc = lay_block_crc(w->fs->geo.uuid, address(w->fs, pos), images[i]->data);
+        uint32_t crc = lay_block_crc(w->fs->geo.uuid, log_address(w->fs, pos), images[i]->data);
         d.tags[i].block = lay_put64(images[i]->block);
         d.tags[i].crc = lay_put32(crc);
     }
     lay_seal(&d, tid);
     w->chain = lay_journal_chain(w->chain, &d);
-    int err = put(w, &d);
+    int err = log_put(w, &d);
     for (size_t i = 0; i < n && !err; i++)
-        err = put(w, images[i]->data);
+        err = log_put(w, images[i]->data);
     return err;
 }
 
-static int put_commit(struct writer *w, uint64_t tid)
+static int log_put_commit(struct writer *w, uint64_t tid)
 {
     struct lay_journal_commit *c = w->fs->journal.staging;
-    uint64_t at = address(w->fs, w->pos);
+    uint64_t at = log_address(w->fs, w->pos);
 
-    start_block(w, c, LAY_MAGIC_JCOMMIT);
+    log_start_block(w, c, LAY_MAGIC_JCOMMIT);
     c->blocks = lay_put32((uint32_t)(w->count + 1));
     c->crc = lay_put32(w->chain);
     c->time = ffs_now();
@@ -140,17 +140,17 @@ int ffs_log_write(struct ffs *fs, const struct ffs_log_tx *tx)
 
     assert(j->used + ffs_log_need(tx->n, tx->nrevoked) <= fs->geo.journal_blocks - 1);
 
-    int err = put_revokes(&w, tx);
+    int err = log_put_revokes(&w, tx);
     for (size_t i = 0; i < tx->n && !err; i += LAY_JDESC_TAGS) {
         size_t n = tx->n - i < LAY_JDESC_TAGS ? tx->n - i : LAY_JDESC_TAGS;
-        err = put_images(&w, tx->images + i, n, tx->tid);
+        err = log_put_images(&w, tx->images + i, n, tx->tid);
     }
     if (!err)
-        err = flush_staged(&w);
+        err = log_flush_staged(&w);
     if (!err)
         err = ffs_flush(fs);
     if (!err)
-        err = put_commit(&w, tx->tid);
+        err = log_put_commit(&w, tx->tid);
     if (err)
         return err;
     j->head = w.pos;

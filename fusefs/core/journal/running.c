@@ -8,12 +8,12 @@
 
 #include "fusefs/core/state.h"
 
-static uint64_t log_blocks(const struct ffs *fs)
+static uint64_t commit_log_blocks(const struct ffs *fs)
 {
     return fs->geo.journal_blocks - 1;
 }
 
-static uint64_t count(const struct ffs_ranges *ranges)
+static uint64_t commit_count(const struct ffs_ranges *ranges)
 {
     uint64_t blocks = 0;
 
@@ -26,9 +26,9 @@ bool ffs_running_has_room(struct ffs *fs, unsigned blocks)
 {
     const struct ffs_running *r = &fs->journal.running;
     /* A handle revokes at most one block's worth; the superblock joins when it is marked. */
-    uint64_t revokes = count(&r->revoked) + LAY_JREVOKE_MAX;
+    uint64_t revokes = commit_count(&r->revoked) + LAY_JREVOKE_MAX;
 
-    return ffs_log_need(r->n + blocks + 1, revokes) <= log_blocks(fs);
+    return ffs_log_need(r->n + blocks + 1, revokes) <= commit_log_blocks(fs);
 }
 
 int ffs_running_reserve(struct ffs *fs, unsigned blocks)
@@ -58,11 +58,11 @@ void ffs_running_add(struct ffs *fs, struct ffs_cbuf *cb)
     assert(r->n < r->cap);
     r->bufs[r->n++] = cb;
     cb->running_at = r->n;
-    if (r->n == log_blocks(fs) / 4)
+    if (r->n == commit_log_blocks(fs) / 4)
         ffs_background_hurry(fs);
 }
 
-static void remove_buf(struct ffs_running *r, struct ffs_cbuf *cb)
+static void commit_remove_buf(struct ffs_running *r, struct ffs_cbuf *cb)
 {
     struct ffs_cbuf *last = r->bufs[--r->n];
 
@@ -73,14 +73,14 @@ static void remove_buf(struct ffs_running *r, struct ffs_cbuf *cb)
 }
 
 /* The block may soon hold data: nothing in memory may be written over it. */
-static void forget(struct ffs *fs, uint64_t block)
+static void commit_forget(struct ffs *fs, uint64_t block)
 {
     struct ffs_cbuf *cb = ffs_cache_find(fs, block);
 
     if (!cb)
         return;
     if (cb->running_at)
-        remove_buf(&fs->journal.running, cb);
+        commit_remove_buf(&fs->journal.running, cb);
     ffs_cache_forget(cb);
     ffs_buf_put(&cb->pub);
 }
@@ -92,7 +92,7 @@ void ffs_running_free(struct ffs *fs, const struct ffs_ranges *freed,
 
     for (size_t i = 0; i < revoked->n; i++) {
         for (uint64_t b = 0; b < revoked->v[i].len; b++)
-            forget(fs, revoked->v[i].block + b);
+            commit_forget(fs, revoked->v[i].block + b);
     }
     ffs_ranges_join(&r->freed, freed);
     ffs_ranges_join(&r->revoked, revoked);

@@ -16,7 +16,7 @@
 #include "fusefs/core/state.h"
 
 /* Takes ffs.meta with room for the handle in the running transaction. */
-static int lock_with_room(struct ffs *fs, unsigned blocks)
+static int tx_lock_with_room(struct ffs *fs, unsigned blocks)
 {
     for (;;) {
         pthread_rwlock_wrlock(&fs->meta);
@@ -52,7 +52,7 @@ int ffs_tx_begin(struct ffs *fs, unsigned credits, struct ffs_tx **out)
     /* A handle of one block does not allocate. */
     int err = credits > 1 ? ffs_sections_look(fs, false) : 0;
     if (!err)
-        err = lock_with_room(fs, credits + FFS_TX_SLACK);
+        err = tx_lock_with_room(fs, credits + FFS_TX_SLACK);
     if (err) {
         free(tx);
         return err;
@@ -62,7 +62,7 @@ int ffs_tx_begin(struct ffs *fs, unsigned credits, struct ffs_tx **out)
 }
 
 /* Drops what the handle held, after ffs.meta: the last reference to an inode may evict it. */
-static void finish(struct ffs_tx *tx)
+static void tx_free(struct ffs_tx *tx)
 {
     pthread_rwlock_unlock(&tx->fs->meta);
     struct ffs_tx_inode *next;
@@ -80,7 +80,7 @@ static void finish(struct ffs_tx *tx)
 }
 
 /* Is there a difference that is needed to read the data back? */
-static bool data_changed(const struct lay_inode *a, const struct lay_inode *b)
+static bool tx_data_changed(const struct lay_inode *a, const struct lay_inode *b)
 {
     return a->size.le != b->size.le || a->blocks.le != b->blocks.le ||
            a->map_kind.le != b->map_kind.le || a->map_count.le != b->map_count.le ||
@@ -89,7 +89,7 @@ static bool data_changed(const struct lay_inode *a, const struct lay_inode *b)
 }
 
 /* Writes the inode to its place in its block. */
-static void store_inode(struct ffs_tx *tx, const struct ffs_tx_inode *e)
+static void tx_store_inode(struct ffs_tx *tx, const struct ffs_tx_inode *e)
 {
     struct ffs_inode *inode = e->inode;
     uint64_t tid = tx->fs->journal.running.tid;
@@ -99,7 +99,7 @@ static void store_inode(struct ffs_tx *tx, const struct ffs_tx_inode *e)
         inode->d.version = lay_put64(lay_get64(inode->d.version) + 1);
     *ffs_inode_slot(e->buf, inode->ino) = inode->d;
     if (e->fresh || map_generation != inode->stored_map_generation ||
-        data_changed(&e->before, &inode->d)) {
+        tx_data_changed(&e->before, &inode->d)) {
         atomic_store(&inode->data_tid, tid);
         ffs_watches_tell(inode);
     }
@@ -113,7 +113,7 @@ void ffs_tx_end(struct ffs_tx *tx)
     struct ffs *fs = tx->fs;
 
     for (struct ffs_tx_inode *e = tx->inodes; e; e = e->next) {
-        store_inode(tx, e);
+        tx_store_inode(tx, e);
         if (lay_get32(e->inode->d.mode) == 0)
             ffs_itable_retire(fs, e->inode);
         else if (e->fresh)
@@ -124,11 +124,11 @@ void ffs_tx_end(struct ffs_tx *tx)
         ffs_running_add(fs, tx->bufs[i].cb);
     }
     ffs_running_free(fs, &tx->freed, &tx->revoked);
-    finish(tx);
+    tx_free(tx);
 }
 
 /* A block that did not exist before the handle must not be found with its previous content. */
-static void restore_buf(const struct ffs_tx_buf *b)
+static void tx_restore_buf(const struct ffs_tx_buf *b)
 {
     b->cb->tx = NULL;
     if (b->before)
@@ -147,7 +147,7 @@ void ffs_tx_abort(struct ffs_tx *tx)
             ffs_itable_discard(tx->fs, e->inode);
     }
     for (unsigned i = 0; i < tx->nbufs; i++)
-        restore_buf(&tx->bufs[i]);
+        tx_restore_buf(&tx->bufs[i]);
     ffs_alloc_undo(tx->fs, &tx->allocated, &tx->freed);
-    finish(tx);
+    tx_free(tx);
 }

@@ -16,7 +16,7 @@
 /* A tree with no more extents than this goes back into the inode. */
 #define FOLD_AT (LAY_INLINE_EXTENTS / 2)
 
-static struct lay_extent pack(const struct ffs_extent *extent)
+static struct lay_extent extents_pack(const struct ffs_extent *extent)
 {
     assert(extent->len > 0 && extent->len <= EXTENT_MAX);
     return (struct lay_extent){
@@ -29,7 +29,7 @@ static struct lay_extent pack(const struct ffs_extent *extent)
 
 /* --- Changes of one record ------------------------------------------------------------------- */
 
-static int leaf_dirty(struct ffs_tx *tx, struct ffs_leaf *l)
+static int extents_leaf_dirty(struct ffs_tx *tx, struct ffs_leaf *l)
 {
     int err = ffs_inode_dirty(tx, l->inode);
 
@@ -37,7 +37,7 @@ static int leaf_dirty(struct ffs_tx *tx, struct ffs_leaf *l)
 }
 
 /* The array in the inode is full: its extents move to the root of a new tree. */
-static int unfold(struct ffs_tx *tx, struct ffs_inode *inode)
+static int extents_unfold(struct ffs_tx *tx, struct ffs_inode *inode)
 {
     struct lay_extent kept[LAY_INLINE_EXTENTS];
     unsigned count = lay_get16(inode->d.map_count);
@@ -55,7 +55,7 @@ static int unfold(struct ffs_tx *tx, struct ffs_inode *inode)
 }
 
 /* What few extents a tree of one node still has go back into the inode. */
-static int fold(struct ffs_tx *tx, struct ffs_inode *inode)
+static int extents_fold(struct ffs_tx *tx, struct ffs_inode *inode)
 {
     struct ffs_leaf l;
     struct lay_extent kept[LAY_INLINE_EXTENTS] = {{{0}, {0}, {0}, {0}, {0}}};
@@ -83,11 +83,11 @@ static int fold(struct ffs_tx *tx, struct ffs_inode *inode)
 }
 
 /* Puts an extent before the i-th. Closes the leaf. */
-static int leaf_insert(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i,
-                       const struct ffs_extent *extent)
+static int extents_leaf_insert(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i,
+                               const struct ffs_extent *extent)
 {
     struct ffs_inode *inode = l->inode;
-    struct lay_extent e = pack(extent);
+    struct lay_extent e = extents_pack(extent);
     int err = 0;
 
     if (!l->tree && l->count < LAY_INLINE_EXTENTS) {
@@ -97,7 +97,7 @@ static int leaf_insert(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i,
         return 0;
     }
     if (!l->tree) {
-        err = unfold(tx, inode);
+        err = extents_unfold(tx, inode);
         if (!err)
             err = ffs_cursor_seek(inode, extent->file_block, &l->c);
     } else {
@@ -107,7 +107,7 @@ static int leaf_insert(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i,
 }
 
 /* Takes the i-th extent out. Closes the leaf. */
-static int leaf_delete(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i)
+static int extents_leaf_delete(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i)
 {
     if (!l->tree) {
         l->count--;
@@ -118,11 +118,11 @@ static int leaf_delete(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i)
     }
     l->c.step[0].at = i * (uint32_t)sizeof(l->e[0]);
     int err = ffs_tree_remove(tx, &l->c);
-    return err ? err : fold(tx, l->inode);
+    return err ? err : extents_fold(tx, l->inode);
 }
 
 /* May two extents, the second after the first, become one? */
-static bool joins(const struct lay_extent *a, const struct lay_extent *b)
+static bool extents_joins(const struct lay_extent *a, const struct lay_extent *b)
 {
     return ffs_record_end(a) == ffs_record_first(b) &&
            ffs_record_unwritten(a) == ffs_record_unwritten(b) &&
@@ -130,41 +130,41 @@ static bool joins(const struct lay_extent *a, const struct lay_extent *b)
            lay_get32(a->len) + lay_get32(b->len) <= EXTENT_MAX;
 }
 
-static void lengthen(struct lay_extent *e, const struct lay_extent *by)
+static void extents_lengthen(struct lay_extent *e, const struct lay_extent *by)
 {
     e->len = lay_put32(lay_get32(e->len) + lay_get32(by->len));
 }
 
 /* Adds an extent that fits into the leaf's range, which is open and dirty. Closes it. */
-static int leaf_add(struct ffs_tx *tx, struct ffs_leaf *l, const struct ffs_extent *extent)
+static int extents_leaf_add(struct ffs_tx *tx, struct ffs_leaf *l, const struct ffs_extent *extent)
 {
-    struct lay_extent e = pack(extent);
+    struct lay_extent e = extents_pack(extent);
     unsigned i = ffs_leaf_index(l, extent->file_block);
-    bool left = i > 0 && joins(&l->e[i - 1], &e);
-    bool right = i < l->count && joins(&e, &l->e[i]);
+    bool left = i > 0 && extents_joins(&l->e[i - 1], &e);
+    bool right = i < l->count && extents_joins(&e, &l->e[i]);
 
     if (i < l->count && ffs_record_first(&l->e[i]) < extent->file_block + extent->len) {
         ffs_leaf_close(l);
         return ffs_corrupt(l->inode->fs, LAY_NONE, l->inode->ino, "extents overlap");
     }
     if (left) {
-        lengthen(&l->e[i - 1], &e);
-        if (i < l->count && joins(&l->e[i - 1], &l->e[i])) {
-            lengthen(&l->e[i - 1], &l->e[i]);
-            return leaf_delete(tx, l, i);
+        extents_lengthen(&l->e[i - 1], &e);
+        if (i < l->count && extents_joins(&l->e[i - 1], &l->e[i])) {
+            extents_lengthen(&l->e[i - 1], &l->e[i]);
+            return extents_leaf_delete(tx, l, i);
         }
     } else if (right) {
-        lengthen(&e, &l->e[i]);
+        extents_lengthen(&e, &l->e[i]);
         l->e[i] = e;
     } else {
-        return leaf_insert(tx, l, i, extent);
+        return extents_leaf_insert(tx, l, i, extent);
     }
     ffs_leaf_close(l);
     return 0;
 }
 
 /* Adds an extent of any length: a part for each leaf it reaches into. */
-static int add_extent(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_extent extent)
+static int extents_add_extent(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_extent extent)
 {
     while (extent.len > 0) {
         struct ffs_leaf l;
@@ -176,12 +176,12 @@ static int add_extent(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_ext
             part.len = EXTENT_MAX;
         if (part.len - 1 > l.hi - part.file_block)
             part.len = l.hi - part.file_block + 1;
-        err = leaf_dirty(tx, &l);
+        err = extents_leaf_dirty(tx, &l);
         if (err) {
             ffs_leaf_close(&l);
             return err;
         }
-        err = leaf_add(tx, &l, &part);
+        err = extents_leaf_add(tx, &l, &part);
         if (err)
             return err;
         extent.file_block += part.len;
@@ -192,7 +192,8 @@ static int add_extent(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_ext
 }
 
 /* Takes [from, to) out of the i-th extent, which covers it. Closes the leaf, which is dirty. */
-static int leaf_cut(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i, uint64_t from, uint64_t to)
+static int extents_leaf_cut(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i, uint64_t from,
+                            uint64_t to)
 {
     struct lay_extent *e = &l->e[i];
     uint64_t first = ffs_record_first(e), end = ffs_record_end(e);
@@ -202,13 +203,13 @@ static int leaf_cut(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i, uint64_t 
                               .unwritten = ffs_record_unwritten(e)};
 
     if (from == first && to == end)
-        return leaf_delete(tx, l, i);
+        return extents_leaf_delete(tx, l, i);
     if (from > first) {
         e->len = lay_put32((uint32_t)(from - first));
         if (to < end)
-            return leaf_insert(tx, l, i + 1, &rest);
+            return extents_leaf_insert(tx, l, i + 1, &rest);
     } else {
-        *e = pack(&rest);
+        *e = extents_pack(&rest);
     }
     ffs_leaf_close(l);
     return 0;
@@ -221,7 +222,7 @@ unsigned ffs_extent_credits(const struct ffs_inode *inode)
     return 8 + 2 * ffs_tree_credits(inode);
 }
 
-static void changed(struct ffs_inode *inode)
+static void extents_changed(struct ffs_inode *inode)
 {
     /* Only compared for growth; readers need no other memory to be visible with it. */
     atomic_fetch_add_explicit(&inode->map_generation, 1, memory_order_relaxed);
@@ -232,11 +233,11 @@ int ffs_extent_add(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_
     assert(extent->block != LAY_NONE && extent->len > 0);
     int err = ffs_inode_dirty(tx, inode);
     if (!err)
-        err = add_extent(tx, inode, *extent);
+        err = extents_add_extent(tx, inode, *extent);
     if (err)
         return err;
     inode->d.blocks = lay_put64(lay_get64(inode->d.blocks) + extent->len);
-    changed(inode);
+    extents_changed(inode);
     return 0;
 }
 
@@ -244,8 +245,8 @@ int ffs_extent_add(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_
  * Opens the leaf with the first extent that has blocks in [from, end): its index and the part of
  * it in the range, [*from, *to). -ENOENT, and nothing open, when there is none.
  */
-static int next_part(struct ffs_inode *inode, uint64_t *from, uint64_t end, struct ffs_leaf *l,
-                     unsigned *index, uint64_t *to)
+static int extents_next_part(struct ffs_inode *inode, uint64_t *from, uint64_t end,
+                             struct ffs_leaf *l, unsigned *index, uint64_t *to)
 {
     while (*from < end) {
         int err = ffs_leaf_open(inode, *from, l);
@@ -268,7 +269,7 @@ static int next_part(struct ffs_inode *inode, uint64_t *from, uint64_t end, stru
     return -ENOENT;
 }
 
-static int uncharge(struct ffs_inode *inode, uint64_t n)
+static int extents_uncharge(struct ffs_inode *inode, uint64_t n)
 {
     uint64_t blocks = lay_get64(inode->d.blocks);
 
@@ -279,20 +280,20 @@ static int uncharge(struct ffs_inode *inode, uint64_t n)
 }
 
 /* Unmaps and frees [from, to), which lies in the i-th extent. Closes the leaf. */
-static int remove_part(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i, uint64_t from,
-                       uint64_t to)
+static int extents_remove_part(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i, uint64_t from,
+                               uint64_t to)
 {
     struct ffs_inode *inode = l->inode;
     uint64_t block = lay_get64(l->e[i].block) + (from - ffs_record_first(&l->e[i]));
-    int err = leaf_dirty(tx, l);
+    int err = extents_leaf_dirty(tx, l);
 
     if (err) {
         ffs_leaf_close(l);
         return err;
     }
-    err = leaf_cut(tx, l, i, from, to);
+    err = extents_leaf_cut(tx, l, i, from, to);
     if (!err)
-        err = uncharge(inode, to - from);
+        err = extents_uncharge(inode, to - from);
     return err ? err : ffs_free(tx, block, to - from);
 }
 
@@ -304,9 +305,9 @@ int ffs_extent_remove(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_
     struct ffs_leaf l;
     unsigned i;
 
-    changed(inode);
+    extents_changed(inode);
     for (;;) {
-        int err = next_part(inode, &from, end, &l, &i, &to);
+        int err = extents_next_part(inode, &from, end, &l, &i, &to);
         if (err == -ENOENT)
             break;
         if (err)
@@ -321,7 +322,7 @@ int ffs_extent_remove(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_
         uint64_t most = (uint64_t)(left - step) * LAY_GROUP_BLOCKS / 2;
         if (to - from > most)
             to = from + most / LAY_GPU_ALIGN * LAY_GPU_ALIGN;
-        err = remove_part(tx, &l, i, from, to);
+        err = extents_remove_part(tx, &l, i, from, to);
         if (err)
             return err;
         from = to;
@@ -331,8 +332,8 @@ int ffs_extent_remove(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_
 }
 
 /* Gives [from, to) of the i-th extent the other state. Closes the leaf. */
-static int mark_part(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i, uint64_t from, uint64_t to,
-                     bool unwritten)
+static int extents_mark_part(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i, uint64_t from,
+                             uint64_t to, bool unwritten)
 {
     struct ffs_inode *inode = l->inode;
     struct ffs_extent extent = {.file_block = from,
@@ -340,14 +341,14 @@ static int mark_part(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i, uint64_t
                                     lay_get64(l->e[i].block) + (from - ffs_record_first(&l->e[i])),
                                 .len = to - from,
                                 .unwritten = unwritten};
-    int err = leaf_dirty(tx, l);
+    int err = extents_leaf_dirty(tx, l);
 
     if (err) {
         ffs_leaf_close(l);
         return err;
     }
-    err = leaf_cut(tx, l, i, from, to);
-    return err ? err : add_extent(tx, inode, extent);
+    err = extents_leaf_cut(tx, l, i, from, to);
+    return err ? err : extents_add_extent(tx, inode, extent);
 }
 
 int ffs_extent_mark(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_block, uint64_t len,
@@ -359,7 +360,7 @@ int ffs_extent_mark(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_bl
     unsigned i;
 
     for (;; from = to) {
-        int err = next_part(inode, &from, end, &l, &i, &to);
+        int err = extents_next_part(inode, &from, end, &l, &i, &to);
         if (err == -ENOENT)
             break;
         if (err)
@@ -373,10 +374,10 @@ int ffs_extent_mark(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_bl
             *next = from;
             return 0;
         }
-        err = mark_part(tx, &l, i, from, to, unwritten);
+        err = extents_mark_part(tx, &l, i, from, to, unwritten);
         if (err)
             return err;
-        changed(inode);
+        extents_changed(inode);
     }
     *next = end;
     return 0;
@@ -387,18 +388,18 @@ int ffs_extent_move(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs
     uint64_t from = to->file_block, end = to->file_block + to->len, upto;
     struct ffs_leaf l;
     unsigned i;
-    int err = next_part(inode, &from, end, &l, &i, &upto);
+    int err = extents_next_part(inode, &from, end, &l, &i, &upto);
 
     if (err)
         return err;
-    err = from == to->file_block && upto == end ? leaf_dirty(tx, &l) : -EINVAL;
+    err = from == to->file_block && upto == end ? extents_leaf_dirty(tx, &l) : -EINVAL;
     if (err) {
         ffs_leaf_close(&l);
         return err;
     }
-    err = leaf_cut(tx, &l, i, from, end);
+    err = extents_leaf_cut(tx, &l, i, from, end);
     if (!err)
-        err = add_extent(tx, inode, *to);
-    changed(inode);
+        err = extents_add_extent(tx, inode, *to);
+    extents_changed(inode);
     return err;
 }

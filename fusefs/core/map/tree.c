@@ -31,8 +31,8 @@ int ffs_tree_charge(struct ffs_inode *inode, int n)
 }
 
 /* A node beside `near`, empty and dirty. */
-static int new_node(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t near, unsigned level,
-                    struct ffs_buf **out)
+static int tree_new_node(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t near, unsigned level,
+                         struct ffs_buf **out)
 {
     uint64_t block;
     int err = ffs_alloc_meta(tx, near, &block);
@@ -60,7 +60,7 @@ int ffs_tree_create(struct ffs_tx *tx, struct ffs_inode *inode, unsigned map_kin
     inode->d.map_count = lay_put16(0);
     inode->d.map_height = lay_put16(1);
     memset(&inode->d.map, 0, sizeof(inode->d.map));
-    err = new_node(tx, inode, 0, 0, &root);
+    err = tree_new_node(tx, inode, 0, 0, &root);
     if (err)
         return err;
     inode->d.map.tree.root = lay_put64(root->block);
@@ -82,7 +82,7 @@ int ffs_tree_dirty(struct ffs_tx *tx, struct ffs_cursor *c)
     return ffs_tx_dirty(tx, c->step[0].buf);
 }
 
-static void insert_bytes(struct lay_node *node, uint32_t at, const void *record, size_t len)
+static void tree_insert_bytes(struct lay_node *node, uint32_t at, const void *record, size_t len)
 {
     uint32_t used = lay_get32(node->used);
 
@@ -93,7 +93,7 @@ static void insert_bytes(struct lay_node *node, uint32_t at, const void *record,
 }
 
 /* Moves the records from `cut` on to the empty node `right`. */
-static void move_tail(struct lay_node *left, struct lay_node *right, uint32_t cut)
+static void tree_move_tail(struct lay_node *left, struct lay_node *right, uint32_t cut)
 {
     uint32_t used = lay_get32(left->used);
     int records = 0;
@@ -107,7 +107,7 @@ static void move_tail(struct lay_node *left, struct lay_node *right, uint32_t cu
 }
 
 /* Where to cut a full node: in the middle, or at its end when records come in ascending order. */
-static uint32_t split_point(const struct lay_node *node, const struct ffs_tree_step *step)
+static uint32_t tree_split_point(const struct lay_node *node, const struct ffs_tree_step *step)
 {
     uint32_t used = lay_get32(node->used);
     uint32_t cut = 0;
@@ -124,19 +124,19 @@ static uint32_t split_point(const struct lay_node *node, const struct ffs_tree_s
 }
 
 /* Splits the node at `level` and puts the record into the right half of the two. */
-static int split_insert(struct ffs_tx *tx, struct ffs_cursor *c, unsigned level, const void *record,
-                        size_t len, struct lay_branch *up)
+static int tree_split_insert(struct ffs_tx *tx, struct ffs_cursor *c, unsigned level,
+                             const void *record, size_t len, struct lay_branch *up)
 {
     struct ffs_tree_step *step = &c->step[level];
     struct lay_node *left = step->buf->data;
-    uint32_t cut = split_point(left, step);
+    uint32_t cut = tree_split_point(left, step);
 
     if (cut == 0)
         return ffs_tree_corrupt(c, level, "record length");
     bool append = cut == lay_get32(left->used);
 
     struct ffs_buf *buf;
-    int err = new_node(tx, c->inode, step->buf->block, level, &buf);
+    int err = tree_new_node(tx, c->inode, step->buf->block, level, &buf);
     if (err)
         return err;
     struct lay_node *right = buf->data;
@@ -144,11 +144,11 @@ static int split_insert(struct ffs_tx *tx, struct ffs_cursor *c, unsigned level,
         ffs_buf_put(buf);
         return ffs_tree_corrupt(c, level, "node in use was marked free");
     }
-    move_tail(left, right, cut);
+    tree_move_tail(left, right, cut);
     if (append || step->at > cut)
-        insert_bytes(right, step->at - cut, record, len);
+        tree_insert_bytes(right, step->at - cut, record, len);
     else
-        insert_bytes(left, step->at, record, len);
+        tree_insert_bytes(left, step->at, record, len);
     up->key = lay_put64(ffs_node_key(right, 0));
     up->child = lay_put64(buf->block);
     ffs_buf_put(buf);
@@ -156,7 +156,7 @@ static int split_insert(struct ffs_tx *tx, struct ffs_cursor *c, unsigned level,
 }
 
 /* A new root above the old one and the sibling `up`. */
-static int grow(struct ffs_tx *tx, struct ffs_cursor *c, const struct lay_branch *up)
+static int tree_grow(struct ffs_tx *tx, struct ffs_cursor *c, const struct lay_branch *up)
 {
     struct lay_map_tree *tree = &c->inode->d.map.tree;
     struct lay_branch old = {lay_put64(0), tree->root};
@@ -164,18 +164,18 @@ static int grow(struct ffs_tx *tx, struct ffs_cursor *c, const struct lay_branch
 
     if (c->height == LAY_MAX_HEIGHT)
         return -EFBIG;
-    int err = new_node(tx, c->inode, lay_get64(tree->root), c->height, &buf);
+    int err = tree_new_node(tx, c->inode, lay_get64(tree->root), c->height, &buf);
     if (err)
         return err;
-    insert_bytes(buf->data, 0, &old, sizeof(old));
-    insert_bytes(buf->data, sizeof(old), up, sizeof(*up));
+    tree_insert_bytes(buf->data, 0, &old, sizeof(old));
+    tree_insert_bytes(buf->data, sizeof(old), up, sizeof(*up));
     tree->root = lay_put64(buf->block);
     c->inode->d.map_height = lay_put16((uint16_t)(c->height + 1));
     ffs_buf_put(buf);
     return 0;
 }
 
-static int insert_at(struct ffs_tx *tx, struct ffs_cursor *c, const void *record, size_t len)
+static int tree_insert_at(struct ffs_tx *tx, struct ffs_cursor *c, const void *record, size_t len)
 {
     struct lay_branch branch, up;
 
@@ -189,10 +189,10 @@ static int insert_at(struct ffs_tx *tx, struct ffs_cursor *c, const void *record
         if (step->at > used || used > LAY_PAYLOAD)
             return ffs_tree_corrupt(c, level, "used");
         if (used + len <= LAY_PAYLOAD) {
-            insert_bytes(node, step->at, record, len);
+            tree_insert_bytes(node, step->at, record, len);
             return 0;
         }
-        err = split_insert(tx, c, level, record, len, &up);
+        err = tree_split_insert(tx, c, level, record, len, &up);
         if (err)
             return err;
         branch = up;
@@ -201,7 +201,7 @@ static int insert_at(struct ffs_tx *tx, struct ffs_cursor *c, const void *record
         if (level + 1 < c->height)
             c->step[level + 1].at += sizeof(branch);
     }
-    return grow(tx, c, &branch);
+    return tree_grow(tx, c, &branch);
 }
 
 int ffs_tree_insert(struct ffs_tx *tx, struct ffs_cursor *c, const void *record, size_t len)
@@ -209,7 +209,7 @@ int ffs_tree_insert(struct ffs_tx *tx, struct ffs_cursor *c, const void *record,
     assert(len <= LAY_PAYLOAD / 4);
     int err = ffs_inode_dirty(tx, c->inode);
     if (!err)
-        err = insert_at(tx, c, record, len);
+        err = tree_insert_at(tx, c, record, len);
     if (!err) {
         struct lay_map_tree *tree = &c->inode->d.map.tree;
         tree->entries = lay_put64(lay_get64(tree->entries) + 1);

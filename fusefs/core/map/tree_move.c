@@ -21,7 +21,7 @@ int ffs_tree_level_past(struct ffs_inode *inode, uint64_t key, uint64_t limit, i
 }
 
 /* What named the node at `level` names another block. */
-static int rename_node(struct ffs_tx *tx, struct ffs_cursor *c, unsigned level, uint64_t block)
+static int tree_rename_node(struct ffs_tx *tx, struct ffs_cursor *c, unsigned level, uint64_t block)
 {
     int err = ffs_inode_dirty(tx, c->inode);
 
@@ -52,7 +52,7 @@ int ffs_tree_move(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t key, unsi
     if (!err)
         err = ffs_tx_copy(tx, c.step[level].buf, block);
     if (!err)
-        err = rename_node(tx, &c, level, block);
+        err = tree_rename_node(tx, &c, level, block);
     ffs_cursor_drop(&c);
     return err ? err : ffs_free_meta(tx, old);
 }

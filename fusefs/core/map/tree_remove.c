@@ -13,18 +13,18 @@
 
 #define BRANCH ((uint32_t)sizeof(struct lay_branch))
 
-static uint32_t used_at(const struct ffs_cursor *c, unsigned level)
+static uint32_t tree_used_at(const struct ffs_cursor *c, unsigned level)
 {
     return lay_get32(ffs_cursor_node(c, level)->used);
 }
 
-static struct lay_branch *branch_at(struct lay_node *node, uint32_t at)
+static struct lay_branch *tree_branch_at(struct lay_node *node, uint32_t at)
 {
     return (struct lay_branch *)(node->u.bytes + at);
 }
 
 /* Takes the record or branch under the cursor out of its node, which is dirty. */
-static int cut_record(struct ffs_cursor *c, unsigned level)
+static int tree_cut_record(struct ffs_cursor *c, unsigned level)
 {
     struct lay_node *node = ffs_cursor_node(c, level);
     uint32_t used = lay_get32(node->used);
@@ -47,16 +47,16 @@ static int cut_record(struct ffs_cursor *c, unsigned level)
  * The first branch of a node went away, so its next child now begins where the node does; that
  * child's first branch repeats the key, and so on down to the leaves, which hold no such key.
  */
-static int lower_left_edge(struct ffs_tx *tx, struct ffs_cursor *c, unsigned level)
+static int tree_lower_left_edge(struct ffs_tx *tx, struct ffs_cursor *c, unsigned level)
 {
     struct lay_node *node = ffs_cursor_node(c, level);
     uint64_t lo = c->step[level].lo;
-    uint64_t old = lay_get64(branch_at(node, 0)->key);
-    uint64_t hi = used_at(c, level) > BRANCH ? lay_get64(branch_at(node, BRANCH)->key) - 1
-                                             : c->step[level].hi;
+    uint64_t old = lay_get64(tree_branch_at(node, 0)->key);
+    uint64_t hi = tree_used_at(c, level) > BRANCH ? lay_get64(tree_branch_at(node, BRANCH)->key) - 1
+                                                  : c->step[level].hi;
     uint64_t child = ffs_branch_child(node, 0);
 
-    branch_at(node, 0)->key = lay_put64(lo);
+    tree_branch_at(node, 0)->key = lay_put64(lo);
     while (--level > 0) {
         struct ffs_buf *buf;
         int err = ffs_tree_node(c->inode, child, level, old, hi, &buf);
@@ -65,10 +65,10 @@ static int lower_left_edge(struct ffs_tx *tx, struct ffs_cursor *c, unsigned lev
         err = ffs_tx_dirty(tx, buf);
         if (!err) {
             node = buf->data;
-            branch_at(node, 0)->key = lay_put64(lo);
+            tree_branch_at(node, 0)->key = lay_put64(lo);
             child = ffs_branch_child(node, 0);
             if (lay_get32(node->used) > BRANCH)
-                hi = lay_get64(branch_at(node, BRANCH)->key) - 1;
+                hi = lay_get64(tree_branch_at(node, BRANCH)->key) - 1;
         }
         ffs_buf_put(buf);
         if (err)
@@ -77,7 +77,7 @@ static int lower_left_edge(struct ffs_tx *tx, struct ffs_cursor *c, unsigned lev
     return 0;
 }
 
-static int free_node(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_buf *buf)
+static int tree_free_node(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_buf *buf)
 {
     uint64_t block = buf->block;
 
@@ -87,8 +87,8 @@ static int free_node(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_buf 
 }
 
 /* Appends the records of `from` to `to` (dirty) and frees `from`, whose reference is taken. */
-static int join(struct ffs_tx *tx, struct ffs_inode *inode, struct lay_node *to,
-                struct ffs_buf *from)
+static int tree_join(struct ffs_tx *tx, struct ffs_inode *inode, struct lay_node *to,
+                     struct ffs_buf *from)
 {
     const struct lay_node *src = from->data;
     uint32_t used = lay_get32(to->used);
@@ -96,12 +96,12 @@ static int join(struct ffs_tx *tx, struct ffs_inode *inode, struct lay_node *to,
 
     memcpy(to->u.bytes + used, src->u.bytes, more);
     ffs_node_count(to, lay_get16(src->count), (int)more);
-    return free_node(tx, inode, from);
+    return tree_free_node(tx, inode, from);
 }
 
 /* The neighbour whose branch is at `at` in the parent, if the two fit into one; else NULL. */
-static int fitting_neighbour(struct ffs_cursor *c, unsigned level, uint32_t at,
-                             struct ffs_buf **out)
+static int tree_fitting_neighbour(struct ffs_cursor *c, unsigned level, uint32_t at,
+                                  struct ffs_buf **out)
 {
     struct lay_node *parent = ffs_cursor_node(c, level + 1);
     uint32_t used = lay_get32(parent->used);
@@ -109,14 +109,14 @@ static int fitting_neighbour(struct ffs_cursor *c, unsigned level, uint32_t at,
     *out = NULL;
     if (at >= used || used > LAY_PAYLOAD)
         return 0;
-    uint64_t lo = lay_get64(branch_at(parent, at)->key);
-    uint64_t hi = at + BRANCH < used ? lay_get64(branch_at(parent, at + BRANCH)->key) - 1
+    uint64_t lo = lay_get64(tree_branch_at(parent, at)->key);
+    uint64_t hi = at + BRANCH < used ? lay_get64(tree_branch_at(parent, at + BRANCH)->key) - 1
                                      : c->step[level + 1].hi;
     int err = ffs_tree_node(c->inode, ffs_branch_child(parent, at), level, lo, hi, out);
     if (err)
         return err;
     const struct lay_node *node = (*out)->data;
-    if (*out != c->step[level].buf && lay_get32(node->used) + used_at(c, level) <= LAY_PAYLOAD)
+    if (*out != c->step[level].buf && lay_get32(node->used) + tree_used_at(c, level) <= LAY_PAYLOAD)
         return 0;
     ffs_buf_put(*out);
     *out = NULL;
@@ -127,11 +127,12 @@ static int fitting_neighbour(struct ffs_cursor *c, unsigned level, uint32_t at,
  * Joins a thin node with a neighbour. If it did, *joined is true and the cursor one level up is on
  * the branch to remove. It is never a node's first one, so no left edge moves.
  */
-static int join_neighbour(struct ffs_tx *tx, struct ffs_cursor *c, unsigned level, bool *joined)
+static int tree_join_neighbour(struct ffs_tx *tx, struct ffs_cursor *c, unsigned level,
+                               bool *joined)
 {
     struct ffs_tree_step *up = &c->step[level + 1];
     struct ffs_buf *other;
-    int err = fitting_neighbour(c, level, up->at + BRANCH, &other);
+    int err = tree_fitting_neighbour(c, level, up->at + BRANCH, &other);
 
     *joined = false;
     if (err)
@@ -139,11 +140,11 @@ static int join_neighbour(struct ffs_tx *tx, struct ffs_cursor *c, unsigned leve
     if (other) {
         *joined = true;
         up->at += BRANCH;
-        return join(tx, c->inode, ffs_cursor_node(c, level), other);
+        return tree_join(tx, c->inode, ffs_cursor_node(c, level), other);
     }
     if (up->at < BRANCH)
         return 0;
-    err = fitting_neighbour(c, level, up->at - BRANCH, &other);
+    err = tree_fitting_neighbour(c, level, up->at - BRANCH, &other);
     if (err || !other)
         return err;
     err = ffs_tx_dirty(tx, other);
@@ -151,43 +152,43 @@ static int join_neighbour(struct ffs_tx *tx, struct ffs_cursor *c, unsigned leve
         struct ffs_buf *self = c->step[level].buf;
         c->step[level].buf = NULL;
         *joined = true;
-        err = join(tx, c->inode, other->data, self);
+        err = tree_join(tx, c->inode, other->data, self);
     }
     ffs_buf_put(other);
     return err;
 }
 
 /* Removes at one level; *more: a branch one level up, under its cursor, has to go too. */
-static int remove_at(struct ffs_tx *tx, struct ffs_cursor *c, unsigned level, bool *more)
+static int tree_remove_at(struct ffs_tx *tx, struct ffs_cursor *c, unsigned level, bool *more)
 {
     struct ffs_tree_step *step = &c->step[level];
     int err = ffs_tx_dirty(tx, step->buf);
 
     if (!err)
-        err = cut_record(c, level);
-    uint32_t left = err ? 0 : used_at(c, level);
+        err = tree_cut_record(c, level);
+    uint32_t left = err ? 0 : tree_used_at(c, level);
     if (!err && level > 0 && step->at == 0 && left > 0)
-        err = lower_left_edge(tx, c, level);
+        err = tree_lower_left_edge(tx, c, level);
 
     *more = false;
     if (err || level + 1 == c->height || left >= THIN)
         return err;
     if (left > 0)
-        return join_neighbour(tx, c, level, more);
+        return tree_join_neighbour(tx, c, level, more);
     struct ffs_buf *empty = step->buf;
     step->buf = NULL;
     *more = true;
-    return free_node(tx, c->inode, empty);
+    return tree_free_node(tx, c->inode, empty);
 }
 
 /* The root lost its last branch: it becomes an empty leaf. */
-static void reset_root(struct ffs_inode *inode, struct lay_node *root)
+static void tree_reset_root(struct ffs_inode *inode, struct lay_node *root)
 {
     root->level = lay_put16(0);
     inode->d.map_height = lay_put16(1);
 }
 
-static int shrink(struct ffs_tx *tx, struct ffs_inode *inode)
+static int tree_shrink(struct ffs_tx *tx, struct ffs_inode *inode)
 {
     struct lay_map_tree *tree = &inode->d.map.tree;
 
@@ -203,28 +204,28 @@ static int shrink(struct ffs_tx *tx, struct ffs_inode *inode)
         }
         tree->root = lay_put64(ffs_branch_child(node, 0));
         inode->d.map_height = lay_put16((uint16_t)(height - 1));
-        err = free_node(tx, inode, root);
+        err = tree_free_node(tx, inode, root);
         if (err)
             return err;
     }
     return 0;
 }
 
-static int remove_up(struct ffs_tx *tx, struct ffs_cursor *c)
+static int tree_remove_up(struct ffs_tx *tx, struct ffs_cursor *c)
 {
     bool more = true;
 
     for (unsigned level = 0; more; level++) {
-        int err = remove_at(tx, c, level, &more);
+        int err = tree_remove_at(tx, c, level, &more);
         if (err)
             return err;
     }
     unsigned top = c->height - 1;
-    if (top > 0 && c->step[top].buf && used_at(c, top) == 0) {
-        reset_root(c->inode, ffs_cursor_node(c, top));
+    if (top > 0 && c->step[top].buf && tree_used_at(c, top) == 0) {
+        tree_reset_root(c->inode, ffs_cursor_node(c, top));
         return 0;
     }
-    return shrink(tx, c->inode);
+    return tree_shrink(tx, c->inode);
 }
 
 int ffs_tree_remove(struct ffs_tx *tx, struct ffs_cursor *c)
@@ -236,7 +237,7 @@ int ffs_tree_remove(struct ffs_tx *tx, struct ffs_cursor *c)
 
     if (!err) {
         tree->entries = lay_put64(entries - 1);
-        err = remove_up(tx, c);
+        err = tree_remove_up(tx, c);
     }
     ffs_cursor_drop(c);
     return err;

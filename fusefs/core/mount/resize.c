@@ -36,13 +36,13 @@ struct resize {
     union chunk_block *other;                   /* the same: old bitmaps, blocks read back */
 };
 
-static uint64_t chunk_of(uint64_t left)
+static uint64_t resize_chunk_of(uint64_t left)
 {
     return left < CHUNK ? left : CHUNK;
 }
 
 /* Durable when it returns. */
-static int write_block(struct resize *r, uint64_t block, const void *buf)
+static int resize_write_block(struct resize *r, uint64_t block, const void *buf)
 {
     int err = bd_write(r->fs->dev, ffs_bytes(block), buf, LAY_BLOCK_SIZE, 0);
 
@@ -52,7 +52,7 @@ static int write_block(struct resize *r, uint64_t block, const void *buf)
 /* --- Bitmaps --------------------------------------------------------------------------------- */
 
 /* The blocks of [from, from + len) that lie in the group, as bits. */
-static struct ffs_found part_of(uint64_t group, uint64_t from, uint64_t len)
+static struct ffs_found resize_part_of(uint64_t group, uint64_t from, uint64_t len)
 {
     uint64_t first = group * LAY_GROUP_BLOCKS, end = first + LAY_GROUP_BLOCKS;
     uint64_t to = from + len < end ? from + len : end;
@@ -64,70 +64,71 @@ static struct ffs_found part_of(uint64_t group, uint64_t from, uint64_t len)
     return (struct ffs_found){(uint32_t)(from - first), (uint32_t)(to - from)};
 }
 
-static void release(uint64_t *map, uint64_t group, uint64_t from, uint64_t len)
+static void resize_release(uint64_t *map, uint64_t group, uint64_t from, uint64_t len)
 {
-    struct ffs_found part = part_of(group, from, len);
+    struct ffs_found part = resize_part_of(group, from, len);
 
     if (part.len > 0)
         ffs_map_clear(map, part.bit, part.len);
 }
 
-static void occupy(uint64_t *map, uint64_t group, uint64_t from, uint64_t len)
+static void resize_occupy(uint64_t *map, uint64_t group, uint64_t from, uint64_t len)
 {
-    struct ffs_found part = part_of(group, from, len);
+    struct ffs_found part = resize_part_of(group, from, len);
 
     if (part.len > 0)
         ffs_map_set(map, part.bit, part.len);
 }
 
-static bool is_free(const uint64_t *map, uint64_t group, uint64_t from, uint64_t len)
+static bool resize_is_free(const uint64_t *map, uint64_t group, uint64_t from, uint64_t len)
 {
-    struct ffs_found part = part_of(group, from, len);
+    struct ffs_found part = resize_part_of(group, from, len);
 
     return part.len == 0 || ffs_map_all(map, part.bit, part.len, false);
 }
 
 /* The areas and the end of the old shape leave a map of the group. */
-static void release_old(const struct resize *r, uint64_t *map, uint64_t group)
+static void resize_release_old(const struct resize *r, uint64_t *map, uint64_t group)
 {
     const struct lay_geometry *old = &r->old;
     uint64_t end = (group + 1) * LAY_GROUP_BLOCKS;
 
-    release(map, group, old->blocks, end > old->blocks ? end - old->blocks : 0);
-    release(map, group, old->bitmap_start, old->bitmap_blocks);
-    release(map, group, old->sums_start, old->sums_blocks);
-    release(map, group, old->journal_start, old->journal_blocks);
-    release(map, group, old->copies[0], 1);
-    release(map, group, old->copies[1], 1);
+    resize_release(map, group, old->blocks, end > old->blocks ? end - old->blocks : 0);
+    resize_release(map, group, old->bitmap_start, old->bitmap_blocks);
+    resize_release(map, group, old->sums_start, old->sums_blocks);
+    resize_release(map, group, old->journal_start, old->journal_blocks);
+    resize_release(map, group, old->copies[0], 1);
+    resize_release(map, group, old->copies[1], 1);
 }
 
-static bool areas_are_free(const struct resize *r, const uint64_t *map, uint64_t group)
+static bool resize_areas_are_free(const struct resize *r, const uint64_t *map, uint64_t group)
 {
     const struct lay_geometry *geo = &r->geo;
     uint64_t past = r->old.blocks > geo->blocks ? r->old.blocks - geo->blocks : 0;
 
-    return is_free(map, group, geo->blocks, past) &&
-           is_free(map, group, geo->bitmap_start, geo->bitmap_blocks) &&
-           is_free(map, group, geo->sums_start, geo->sums_blocks) &&
-           is_free(map, group, geo->journal_start, geo->journal_blocks) &&
-           is_free(map, group, geo->copies[0], 1) && is_free(map, group, geo->copies[1], 1);
+    return resize_is_free(map, group, geo->blocks, past) &&
+           resize_is_free(map, group, geo->bitmap_start, geo->bitmap_blocks) &&
+           resize_is_free(map, group, geo->sums_start, geo->sums_blocks) &&
+           resize_is_free(map, group, geo->journal_start, geo->journal_blocks) &&
+           resize_is_free(map, group, geo->copies[0], 1) &&
+           resize_is_free(map, group, geo->copies[1], 1);
 }
 
 /* The areas of the new shape, and bits past its end. */
-static void occupy_new(const struct resize *r, uint64_t *map, uint64_t group)
+static void resize_occupy_new(const struct resize *r, uint64_t *map, uint64_t group)
 {
     const struct lay_geometry *geo = &r->geo;
 
-    occupy(map, group, geo->blocks, LAY_GROUP_BLOCKS);
-    occupy(map, group, geo->bitmap_start, geo->bitmap_blocks);
-    occupy(map, group, geo->sums_start, geo->sums_blocks);
-    occupy(map, group, geo->journal_start, geo->journal_blocks);
-    occupy(map, group, geo->copies[0], 1);
-    occupy(map, group, geo->copies[1], 1);
+    resize_occupy(map, group, geo->blocks, LAY_GROUP_BLOCKS);
+    resize_occupy(map, group, geo->bitmap_start, geo->bitmap_blocks);
+    resize_occupy(map, group, geo->sums_start, geo->sums_blocks);
+    resize_occupy(map, group, geo->journal_start, geo->journal_blocks);
+    resize_occupy(map, group, geo->copies[0], 1);
+    resize_occupy(map, group, geo->copies[1], 1);
 }
 
 /* n bitmaps from group `first` on, as they are in place; groups of the new shape alone: zeros. */
-static int read_old(struct resize *r, uint64_t first, uint64_t n)
+static int resize_read_old(struct resize *r, uint64_t first, uint64_t n)
 {
     uint64_t groups = lay_groups(&r->old), each = lay_section_groups(&r->old);
     uint64_t there = first >= groups ? 0 : groups - first < n ? groups - first : n;
@@ -146,18 +147,18 @@ static int read_old(struct resize *r, uint64_t first, uint64_t n)
     return err;
 }
 
-static int make_bitmap(struct resize *r, uint64_t group, const struct lay_bitmap *was,
-                       struct lay_bitmap *bm)
+static int resize_make_bitmap(struct resize *r, uint64_t group, const struct lay_bitmap *was,
+                              struct lay_bitmap *bm)
 {
     uint64_t *map = (uint64_t *)(void *)bm->bits;
 
     memcpy(bm, was, sizeof(*bm));
-    release_old(r, map, group);
-    if (!areas_are_free(r, map, group))
+    resize_release_old(r, map, group);
+    if (!resize_areas_are_free(r, map, group))
         return -EUCLEAN;
     if (group >= lay_groups(&r->geo))
         return 0;
-    occupy_new(r, map, group);
+    resize_occupy_new(r, map, group);
     uint32_t free_bits = 0;
     for (uint32_t i = 0; i < FFS_GROUP_WORDS; i++)
         free_bits += 64u - (uint32_t)__builtin_popcountll(map[i]);
@@ -173,7 +174,7 @@ static int make_bitmap(struct resize *r, uint64_t group, const struct lay_bitmap
 }
 
 /* Writes the first n blocks of the chunk from block `at` on, durably, and reads them back. */
-static int write_chunk(struct resize *r, uint64_t at, uint64_t n)
+static int resize_write_chunk(struct resize *r, uint64_t at, uint64_t n)
 {
     int err = bd_write(r->fs->dev, ffs_bytes(at), r->chunk, ffs_bytes(n), 0);
 
@@ -186,19 +187,19 @@ static int write_chunk(struct resize *r, uint64_t at, uint64_t n)
     return err;
 }
 
-static int write_bitmaps(struct resize *r)
+static int resize_write_bitmaps(struct resize *r)
 {
     uint64_t have = lay_groups(&r->old), groups = lay_groups(&r->geo);
     uint64_t all = have > groups ? have : groups;
     int err = 0;
 
     for (uint64_t g = 0, n; g < all && !err; g += n) {
-        n = chunk_of(all - g);
-        err = read_old(r, g, n);
+        n = resize_chunk_of(all - g);
+        err = resize_read_old(r, g, n);
         for (uint64_t i = 0; i < n && !err; i++)
-            err = make_bitmap(r, g + i, &r->other[i].bitmap, &r->chunk[i].bitmap);
+            err = resize_make_bitmap(r, g + i, &r->other[i].bitmap, &r->chunk[i].bitmap);
         if (!err && g < groups)
-            err = write_chunk(r, r->geo.bitmap_start + g, g + n < groups ? n : groups - g);
+            err = resize_write_chunk(r, r->geo.bitmap_start + g, g + n < groups ? n : groups - g);
     }
     for (uint64_t i = 0; i < LAY_BITMAP_SECTIONS && !err; i++)
         err = r->ages[i] == lay_get64(r->sb.bitmap_tids[i]) ? 0 : -EUCLEAN;
@@ -208,7 +209,7 @@ static int write_bitmaps(struct resize *r)
 /* --- Checksums of data ------------------------------------------------------------------------ */
 
 /* A checksum block in its new place; one of zeros stays so. */
-static int make_sums(struct resize *r, uint64_t index, struct lay_sums *sums)
+static int resize_make_sums(struct resize *r, uint64_t index, struct lay_sums *sums)
 {
     int err = bd_read(r->fs->dev, ffs_bytes(r->old.sums_start + index), sums, LAY_BLOCK_SIZE);
 
@@ -222,7 +223,7 @@ static int make_sums(struct resize *r, uint64_t index, struct lay_sums *sums)
 }
 
 /* Blocks that are new have no checksums: zeros. */
-static int write_sums(struct resize *r)
+static int resize_write_sums(struct resize *r)
 {
     uint64_t have = r->old.sums_blocks, want = r->geo.sums_blocks;
     uint64_t kept = have < want ? have : want;
@@ -231,11 +232,11 @@ static int write_sums(struct resize *r)
     if (r->geo.sums_start == r->old.sums_start)
         return 0;
     for (uint64_t at = 0, n; at < kept && !err; at += n) {
-        n = chunk_of(kept - at);
+        n = resize_chunk_of(kept - at);
         for (uint64_t i = 0; i < n && !err; i++)
-            err = make_sums(r, at + i, &r->chunk[i].sums);
+            err = resize_make_sums(r, at + i, &r->chunk[i].sums);
         if (!err)
-            err = write_chunk(r, r->geo.sums_start + at, n);
+            err = resize_write_chunk(r, r->geo.sums_start + at, n);
     }
     if (err || kept == want)
         return err;
@@ -246,7 +247,7 @@ static int write_sums(struct resize *r)
 /* --- Journal and superblocks ------------------------------------------------------------------ */
 
 /* Remains of files in the new place of the log must not pass for transactions. */
-static int clear_log(struct resize *r)
+static int resize_clear_log(struct resize *r)
 {
     const struct lay_geometry *geo = &r->geo;
 
@@ -258,7 +259,7 @@ static int clear_log(struct resize *r)
 }
 
 /* The number of this resize is taken: the log goes on with the next. */
-static int write_header(struct resize *r, uint64_t super_tid)
+static int resize_write_header(struct resize *r, uint64_t super_tid)
 {
     const struct lay_geometry *geo = &r->geo;
     bool moved = geo->journal_start != r->old.journal_start;
@@ -270,18 +271,18 @@ static int write_header(struct resize *r, uint64_t super_tid)
     j->tail_pos = lay_put64(moved ? 1 : r->fs->journal.head);
     j->super_tid = lay_put64(super_tid);
     lay_seal(j, r->tid + 1);
-    return write_block(r, geo->journal_start, j);
+    return resize_write_block(r, geo->journal_start, j);
 }
 
-static int write_super(struct resize *r, uint64_t at)
+static int resize_write_super(struct resize *r, uint64_t at)
 {
     lay_head_init(&r->sb.head, LAY_MAGIC_SUPER, r->geo.uuid, at, 0);
     lay_seal(&r->sb, r->tid);
-    return write_block(r, at, &r->sb);
+    return resize_write_block(r, at, &r->sb);
 }
 
 /* All bitmaps have one age, so a section has its count times that. */
-static void set_sections(struct resize *r)
+static void resize_set_sections(struct resize *r)
 {
     uint64_t each = lay_section_groups(&r->geo), groups = lay_groups(&r->geo);
     struct lay_super *sb = &r->sb;
@@ -296,7 +297,7 @@ static void set_sections(struct resize *r)
     sb->compat = lay_put64(lay_get64(sb->compat) | LAY_COMPAT_SECTION_FREE);
 }
 
-static void set_super(struct resize *r)
+static void resize_set_super(struct resize *r)
 {
     struct lay_super *sb = &r->sb;
 
@@ -309,11 +310,11 @@ static void set_super(struct resize *r)
     sb->journal_start = lay_put64(r->geo.journal_start);
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
         sb->copies[i] = lay_put64(r->geo.copies[i]);
-    set_sections(r);
+    resize_set_sections(r);
 }
 
 /* A copy that the new shape does not have must not be found. */
-static int drop_copies(struct resize *r)
+static int resize_drop_copies(struct resize *r)
 {
     static const uint8_t zeros[LAY_BLOCK_SIZE];
     int err = 0;
@@ -321,28 +322,28 @@ static int drop_copies(struct resize *r)
     for (unsigned i = 0; i < LAY_SUPER_COPIES && !err; i++) {
         uint64_t at = r->old.copies[i];
         if (at != r->geo.copies[0] && at != r->geo.copies[1])
-            err = write_block(r, at, zeros);
+            err = resize_write_block(r, at, zeros);
     }
     return err;
 }
 
 /* Block 0 decides; what follows it a mount would do as well. */
-static int write_supers(struct resize *r)
+static int resize_write_supers(struct resize *r)
 {
-    set_super(r);
-    int err = write_super(r, r->geo.copies[1]);
+    resize_set_super(r);
+    int err = resize_write_super(r, r->geo.copies[1]);
     if (!err)
-        err = write_super(r, 0);
+        err = resize_write_super(r, 0);
     if (!err)
-        err = write_super(r, r->geo.copies[0]);
+        err = resize_write_super(r, r->geo.copies[0]);
     if (!err)
-        err = write_header(r, r->tid);
-    return err ? err : drop_copies(r);
+        err = resize_write_header(r, r->tid);
+    return err ? err : resize_drop_copies(r);
 }
 
 /* --- In memory -------------------------------------------------------------------------------- */
 
-static void forget_area(struct ffs *fs, uint64_t start, uint64_t n)
+static void resize_forget_area(struct ffs *fs, uint64_t start, uint64_t n)
 {
     for (uint64_t b = start; b < start + n; b++) {
         struct ffs_cbuf *cb = ffs_cache_find(fs, b);
@@ -354,21 +355,21 @@ static void forget_area(struct ffs *fs, uint64_t start, uint64_t n)
 }
 
 /* A group with busy blocks keeps its map, in which they are in use. */
-static void keep_map(const struct resize *r, uint64_t group, const struct ffs_group *was)
+static void resize_keep_map(const struct resize *r, uint64_t group, const struct ffs_group *was)
 {
     struct ffs_group *g = &r->groups[group];
 
     if (!was->map)
         return;
-    release_old(r, was->map, group);
-    occupy_new(r, was->map, group);
+    resize_release_old(r, was->map, group);
+    resize_occupy_new(r, was->map, group);
     g->map = was->map;
     g->busy = was->busy;
     g->free = (uint16_t)(g->free - was->busy);
     g->longest = g->free;
 }
 
-static void install_groups(struct resize *r)
+static void resize_install_groups(struct resize *r)
 {
     struct ffs_alloc *a = &r->fs->alloc;
     uint64_t n = lay_groups(&r->old), each = lay_section_groups(&r->geo);
@@ -377,7 +378,7 @@ static void install_groups(struct resize *r)
         n = lay_groups(&r->geo);
     pthread_mutex_lock(&a->lock);
     for (uint64_t g = 0; g < n; g++)
-        keep_map(r, g, &a->groups[g]);
+        resize_keep_map(r, g, &a->groups[g]);
     free(a->groups);
     a->groups = r->groups;
     r->groups = NULL;
@@ -392,14 +393,14 @@ static void install_groups(struct resize *r)
     a->meta_cursor %= r->geo.blocks;
 }
 
-static void install(struct resize *r)
+static void resize_install(struct resize *r)
 {
     struct ffs *fs = r->fs;
     struct lay_geometry *geo = &fs->geo;
 
-    forget_area(fs, r->old.bitmap_start, r->old.bitmap_blocks);
-    forget_area(fs, r->old.sums_start, r->old.sums_blocks);
-    install_groups(r);
+    resize_forget_area(fs, r->old.bitmap_start, r->old.bitmap_blocks);
+    resize_forget_area(fs, r->old.sums_start, r->old.sums_blocks);
+    resize_install_groups(r);
     geo->blocks = r->geo.blocks;
     geo->bitmap_start = r->geo.bitmap_start;
     geo->bitmap_blocks = r->geo.bitmap_blocks;
@@ -417,7 +418,7 @@ static void install(struct resize *r)
 
 /* --- The whole ------------------------------------------------------------------------------- */
 
-static void close_resize(struct resize *r)
+static void resize_close(struct resize *r)
 {
     free(r->groups);
     free(r->other);
@@ -425,7 +426,7 @@ static void close_resize(struct resize *r)
     free(r);
 }
 
-static struct resize *open_resize(struct ffs *fs, const struct lay_geometry *geo)
+static struct resize *resize_open(struct ffs *fs, const struct lay_geometry *geo)
 {
     struct resize *r = calloc(1, sizeof(*r));
 
@@ -441,21 +442,21 @@ static struct resize *open_resize(struct ffs *fs, const struct lay_geometry *geo
     r->other = calloc(CHUNK, sizeof(*r->other));
     if (r->groups && r->chunk && r->other)
         return r;
-    close_resize(r);
+    resize_close(r);
     return NULL;
 }
 
 /* From the first header on, the number is used whether or not the change comes about. */
-static int change_over(struct resize *r)
+static int resize_change_over(struct resize *r)
 {
     struct ffs *fs = r->fs;
-    int err = write_header(r, fs->journal.super_tid);
+    int err = resize_write_header(r, fs->journal.super_tid);
 
     if (!err)
-        err = write_supers(r);
+        err = resize_write_supers(r);
     if (err)
         return ffs_fail(fs, "resize", err);
-    install(r);
+    resize_install(r);
     fs->journal.running.tid = r->tid + 1;
     atomic_store(&fs->journal.running_tid, r->tid + 1);
     atomic_store(&fs->journal.committed, r->tid);
@@ -464,23 +465,23 @@ static int change_over(struct resize *r)
 
 int ffs_reshape(struct ffs *fs, const struct lay_geometry *geo)
 {
-    struct resize *r = open_resize(fs, geo);
+    struct resize *r = resize_open(fs, geo);
 
     if (!r)
         return -ENOMEM;
-    int err = write_bitmaps(r);
+    int err = resize_write_bitmaps(r);
     if (!err)
-        err = write_sums(r);
+        err = resize_write_sums(r);
     if (!err)
-        err = clear_log(r);
+        err = resize_clear_log(r);
     if (!err)
-        err = change_over(r);
-    close_resize(r);
+        err = resize_change_over(r);
+    resize_close(r);
     return err;
 }
 
 /* Bitmaps, checksums and a copy of the superblock. */
-static uint64_t needed(uint64_t blocks, bool data_csum)
+static uint64_t resize_needed(uint64_t blocks, bool data_csum)
 {
     return lay_groups_of(blocks) + (data_csum ? lay_sums_blocks(blocks) : 0) + 1;
 }
@@ -490,13 +491,13 @@ uint64_t ffs_grow_least(uint64_t old, bool data_csum)
     uint64_t blocks = old + 1;
 
     /* The blocks needed may need one more themselves. */
-    while (old + needed(blocks, data_csum) > blocks)
-        blocks = old + needed(blocks, data_csum);
+    while (old + resize_needed(blocks, data_csum) > blocks)
+        blocks = old + resize_needed(blocks, data_csum);
     return blocks;
 }
 
 /* Whatever the device. Under shape_lock. */
-static int check_growth(const struct ffs *fs, uint64_t blocks)
+static int resize_check_growth(const struct ffs *fs, uint64_t blocks)
 {
     uint64_t old = fs->geo.blocks;
 
@@ -515,7 +516,7 @@ int ffs_grow_check(struct ffs *fs, uint64_t blocks)
 
     if (err)
         return err;
-    err = check_growth(fs, blocks);
+    err = resize_check_growth(fs, blocks);
     ffs_thaw(fs);
     return err;
 }
@@ -524,11 +525,11 @@ int ffs_grow_check(struct ffs *fs, uint64_t blocks)
  * The bitmaps go to the first of the new blocks, the copy to the last one. On success *geo is the
  * new shape, or that of now when the size is the same. Under shape_lock.
  */
-static int plan(const struct ffs *fs, uint64_t blocks, struct lay_geometry *geo)
+static int resize_plan(const struct ffs *fs, uint64_t blocks, struct lay_geometry *geo)
 {
     uint64_t old = fs->geo.blocks;
     bool data_csum = ffs_has_sums(&fs->geo);
-    int err = check_growth(fs, blocks);
+    int err = resize_check_growth(fs, blocks);
 
     if (err)
         return err;
@@ -555,7 +556,7 @@ int ffs_grow(struct ffs *fs, uint64_t blocks)
 
     if (err)
         return err;
-    err = plan(fs, blocks, &geo);
+    err = resize_plan(fs, blocks, &geo);
     if (!err && blocks != fs->geo.blocks)
         err = ffs_reshape(fs, &geo);
     ffs_thaw(fs);

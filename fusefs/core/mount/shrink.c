@@ -32,7 +32,7 @@ struct shrink {
 /* --- The fence -------------------------------------------------------------------------------- */
 
 /* Free blocks of [from, end of the group) become busy. */
-static int fence_group(struct shrink *s, uint64_t group, uint32_t from)
+static int shrink_fence_group(struct shrink *s, uint64_t group, uint32_t from)
 {
     struct ffs_alloc *a = &s->fs->alloc;
     struct ffs_tx *tx;
@@ -54,7 +54,7 @@ static int fence_group(struct shrink *s, uint64_t group, uint32_t from)
     return err;
 }
 
-static int fence(struct shrink *s)
+static int shrink_fence(struct shrink *s)
 {
     struct ffs *fs = s->fs;
     const struct ffs_segment past = {.device = ffs_bytes(s->limit),
@@ -63,13 +63,13 @@ static int fence(struct shrink *s)
 
     for (uint64_t b = s->limit; b < fs->geo.blocks && !err;) {
         uint32_t from = (uint32_t)(b % LAY_GROUP_BLOCKS);
-        err = fence_group(s, b / LAY_GROUP_BLOCKS, from);
+        err = shrink_fence_group(s, b / LAY_GROUP_BLOCKS, from);
         b += LAY_GROUP_BLOCKS - from;
     }
     return err;
 }
 
-static void unfence(struct shrink *s)
+static void shrink_unfence(struct shrink *s)
 {
     struct ffs_alloc *a = &s->fs->alloc;
 
@@ -86,7 +86,7 @@ static void unfence(struct shrink *s)
 
 /* --- Data ------------------------------------------------------------------------------------- */
 
-static int copy_data(const struct shrink *s, uint64_t from, uint64_t to, uint64_t n)
+static int shrink_copy_data(const struct shrink *s, uint64_t from, uint64_t to, uint64_t n)
 {
     int err = bd_read(s->fs->dev, ffs_bytes(from), s->data, ffs_bytes(n));
 
@@ -94,8 +94,8 @@ static int copy_data(const struct shrink *s, uint64_t from, uint64_t to, uint64_
 }
 
 /* Maps the pieces of `e`, which may differ in state, to blocks from `block` on. */
-static int remap(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_extent *e,
-                 uint64_t block)
+static int shrink_remap(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_extent *e,
+                        uint64_t block)
 {
     int err = 0;
 
@@ -115,26 +115,26 @@ static int remap(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_ex
 }
 
 /* In a handle. *len: how much of `e` has moved. */
-static int move_in(const struct shrink *s, struct ffs_tx *tx, struct ffs_inode *inode,
-                   struct ffs_extent e, unsigned align, const uint32_t *sums)
+static int shrink_move_in(const struct shrink *s, struct ffs_tx *tx, struct ffs_inode *inode,
+                          struct ffs_extent e, unsigned align, const uint32_t *sums)
 {
     uint64_t block;
     int err = ffs_alloc(tx, 0, align, e.len, align, &block, &e.len);
 
     if (!err && !e.unwritten)
-        err = copy_data(s, e.block, block, e.len);
+        err = shrink_copy_data(s, e.block, block, e.len);
     if (!err)
         err = ffs_inode_dirty(tx, inode);
     if (!err)
-        err = remap(tx, inode, &e, block);
+        err = shrink_remap(tx, inode, &e, block);
     if (!err && !e.unwritten)
         err = ffs_sums_put(tx, block, e.len, sums);
     return err ? err : ffs_free(tx, e.block, e.len);
 }
 
 /* Moves the first blocks of a run, all of it if it is a unit. A block keeps its checksum. */
-static int move_run(const struct shrink *s, struct ffs_inode *inode, const struct ffs_extent *e,
-                    unsigned align)
+static int shrink_move_run(const struct shrink *s, struct ffs_inode *inode,
+                           const struct ffs_extent *e, unsigned align)
 {
     uint32_t sums[DATA_STEP] = {LAY_NO_SUM};
     struct ffs_tx *tx;
@@ -144,14 +144,15 @@ static int move_run(const struct shrink *s, struct ffs_inode *inode, const struc
         err = ffs_sums_get(s->fs, e->block, e->len, sums);
     if (!err)
         err = ffs_tx_begin(s->fs, FFS_TX_MAX_CREDITS, &tx);
-    return err ? err : ffs_tx_finish(tx, move_in(s, tx, inode, *e, align, sums));
+    return err ? err : ffs_tx_finish(tx, shrink_move_in(s, tx, inode, *e, align, sums));
 }
 
 /*
  * The first run of `e` to be moved: a part past the limit, or the unit that reaches past it, whose
  * blocks follow each other whatever extents it has.
  */
-static struct ffs_extent run_of(const struct shrink *s, const struct ffs_extent *e, unsigned unit)
+static struct ffs_extent shrink_run_of(const struct shrink *s, const struct ffs_extent *e,
+                                       unsigned unit)
 {
     uint64_t into = e->file_block % unit, start = e->block - into;
     uint64_t skip = start < s->limit ? (s->limit - start) / unit * unit : 0;
@@ -165,7 +166,7 @@ static struct ffs_extent run_of(const struct shrink *s, const struct ffs_extent 
     return run;
 }
 
-static int move_file(const struct shrink *s, struct ffs_inode *inode)
+static int shrink_move_file(const struct shrink *s, struct ffs_inode *inode)
 {
     bool bound = lay_get32(inode->d.flags) & LAY_INODE_GPU_BOUND;
     unsigned unit = bound ? LAY_GPU_ALIGN : 1;
@@ -182,15 +183,16 @@ static int move_file(const struct shrink *s, struct ffs_inode *inode)
             at += e.len;
             continue;
         }
-        struct ffs_extent run = run_of(s, &e, unit);
-        err = move_run(s, inode, &run, unit);
+        struct ffs_extent run = shrink_run_of(s, &e, unit);
+        err = shrink_move_run(s, inode, &run, unit);
     }
     return err;
 }
 
 /* --- Metadata --------------------------------------------------------------------------------- */
 
-static int move_node(const struct shrink *s, struct ffs_inode *inode, uint64_t key, unsigned level)
+static int shrink_move_node(const struct shrink *s, struct ffs_inode *inode, uint64_t key,
+                            unsigned level)
 {
     struct ffs_tx *tx;
     int err = ffs_tx_begin(s->fs, ffs_tree_credits(inode), &tx);
@@ -198,7 +200,7 @@ static int move_node(const struct shrink *s, struct ffs_inode *inode, uint64_t k
     return err ? err : ffs_tx_finish(tx, ffs_tree_move(tx, inode, key, level));
 }
 
-static int move_tree(const struct shrink *s, struct ffs_inode *inode)
+static int shrink_move_tree(const struct shrink *s, struct ffs_inode *inode)
 {
     unsigned kind = lay_get16(inode->d.map_kind);
     uint64_t key = 0, hi = 0;
@@ -211,7 +213,7 @@ static int move_tree(const struct shrink *s, struct ffs_inode *inode)
         err = ffs_tree_level_past(inode, key, s->limit, &level, &hi);
         ffs_meta_done(s->fs);
         if (!err && level >= 0)
-            err = move_node(s, inode, key, (unsigned)level);
+            err = shrink_move_node(s, inode, key, (unsigned)level);
         else if (!err && hi == UINT64_MAX)
             break;
         else if (!err)
@@ -220,7 +222,7 @@ static int move_tree(const struct shrink *s, struct ffs_inode *inode)
     return err;
 }
 
-static int move_link(const struct shrink *s, struct ffs_inode *inode)
+static int shrink_move_link(const struct shrink *s, struct ffs_inode *inode)
 {
     struct ffs_tx *tx;
 
@@ -231,7 +233,7 @@ static int move_link(const struct shrink *s, struct ffs_inode *inode)
     return err ? err : ffs_tx_finish(tx, ffs_symlink_move(tx, inode));
 }
 
-static int move_xattrs(const struct shrink *s, struct ffs_inode *inode)
+static int shrink_move_xattrs(const struct shrink *s, struct ffs_inode *inode)
 {
     bool more = lay_get64(inode->d.xattr) != 0;
     int err = 0;
@@ -246,7 +248,7 @@ static int move_xattrs(const struct shrink *s, struct ffs_inode *inode)
 }
 
 /* Copies blocks of the inode file to `to`. */
-static int copy_inode_blocks(struct ffs_tx *tx, const struct ffs_extent *e, uint64_t to)
+static int shrink_copy_inode_blocks(struct ffs_tx *tx, const struct ffs_extent *e, uint64_t to)
 {
     int err = 0;
 
@@ -264,13 +266,13 @@ static int copy_inode_blocks(struct ffs_tx *tx, const struct ffs_extent *e, uint
     return err;
 }
 
-static int move_inode_blocks(struct ffs_tx *tx, struct ffs_inode *file, struct ffs_extent e)
+static int shrink_move_inode_blocks(struct ffs_tx *tx, struct ffs_inode *file, struct ffs_extent e)
 {
     uint64_t old = e.block, block;
     int err = ffs_alloc(tx, 0, 1, ffs_min(e.len, INODE_STEP), 1, &block, &e.len);
 
     if (!err)
-        err = copy_inode_blocks(tx, &e, block);
+        err = shrink_copy_inode_blocks(tx, &e, block);
     if (!err)
         err = ffs_inode_dirty(tx, file);
     e.block = block;
@@ -281,7 +283,7 @@ static int move_inode_blocks(struct ffs_tx *tx, struct ffs_inode *file, struct f
     return err;
 }
 
-static int move_inode_file(const struct shrink *s)
+static int shrink_move_inode_file(const struct shrink *s)
 {
     struct ffs_inode *file = &s->fs->inode_file;
     uint64_t blocks = lay_get64(file->d.size) >> LAY_BLOCK_SHIFT;
@@ -297,15 +299,15 @@ static int move_inode_file(const struct shrink *s)
             at += e.len;
             continue;
         }
-        struct ffs_extent run = run_of(s, &e, 1);
+        struct ffs_extent run = shrink_run_of(s, &e, 1);
         err = ffs_tx_begin(s->fs, FFS_TX_MAX_CREDITS, &tx);
         if (!err)
-            err = ffs_tx_finish(tx, move_inode_blocks(tx, file, run));
+            err = ffs_tx_finish(tx, shrink_move_inode_blocks(tx, file, run));
     }
-    return err ? err : move_tree(s, file);
+    return err ? err : shrink_move_tree(s, file);
 }
 
-static int move_inode(const struct shrink *s, uint64_t ino)
+static int shrink_move_inode(const struct shrink *s, uint64_t ino)
 {
     struct ffs_inode *inode;
     int err = ffs_iget(s->fs, ino, &inode);
@@ -313,37 +315,37 @@ static int move_inode(const struct shrink *s, uint64_t ino)
     if (err)
         return err == -ESTALE ? 0 : err;
     if (S_ISREG(ffs_mode(inode)))
-        err = move_file(s, inode);
+        err = shrink_move_file(s, inode);
     if (!err)
-        err = move_tree(s, inode);
+        err = shrink_move_tree(s, inode);
     if (!err)
-        err = move_link(s, inode);
+        err = shrink_move_link(s, inode);
     if (!err)
-        err = move_xattrs(s, inode);
+        err = shrink_move_xattrs(s, inode);
     ffs_iput(inode, 1);
     return err;
 }
 
-static int move_all(const struct shrink *s)
+static int shrink_move_all(const struct shrink *s)
 {
     uint64_t inodes =
         (lay_get64(s->fs->inode_file.d.size) >> LAY_BLOCK_SHIFT) * LAY_INODES_PER_BLOCK;
-    int err = move_inode_file(s);
+    int err = shrink_move_inode_file(s);
 
     for (uint64_t ino = LAY_INO_ROOT; ino < inodes && !err; ino++)
-        err = move_inode(s, ino);
+        err = shrink_move_inode(s, ino);
     return err;
 }
 
 /* --- The new shape ---------------------------------------------------------------------------- */
 
-static uint64_t fixed_blocks(const struct lay_geometry *geo)
+static uint64_t shrink_fixed_blocks(const struct lay_geometry *geo)
 {
     return 1 + LAY_SUPER_COPIES + geo->bitmap_blocks + geo->sums_blocks + geo->journal_blocks;
 }
 
 /* The areas of a size; those that do not move have their places. */
-static struct lay_geometry shape_of(const struct ffs *fs, uint64_t blocks)
+static struct lay_geometry shrink_shape_of(const struct ffs *fs, uint64_t blocks)
 {
     struct lay_geometry geo = fs->geo;
 
@@ -361,12 +363,12 @@ uint64_t ffs_shrink_least(struct ffs *fs)
 
     ffs_meta_read(fs);
     uint64_t owned =
-        fs->geo.blocks - fixed_blocks(&fs->geo) - lay_get64(ffs_super(fs)->free_blocks);
+        fs->geo.blocks - shrink_fixed_blocks(&fs->geo) - lay_get64(ffs_super(fs)->free_blocks);
     ffs_meta_done(fs);
     for (uint64_t need = 0; need != blocks;) {
-        struct lay_geometry geo = shape_of(fs, blocks);
+        struct lay_geometry geo = shrink_shape_of(fs, blocks);
         /* The bitmaps are written beside the old ones. */
-        need = owned + fixed_blocks(&geo) + geo.bitmap_blocks + ffs_alloc_reserve_of(blocks);
+        need = owned + shrink_fixed_blocks(&geo) + geo.bitmap_blocks + ffs_alloc_reserve_of(blocks);
         if (need <= blocks)
             break;
         blocks = need;
@@ -379,8 +381,8 @@ struct run {
 };
 
 /* Adds the free blocks of a group; true: the run is long enough. */
-static bool find_in(const uint64_t *map, uint64_t group, uint32_t to, uint64_t want,
-                    struct run *run)
+static bool shrink_find_in(const uint64_t *map, uint64_t group, uint32_t to, uint64_t want,
+                           struct run *run)
 {
     for (uint32_t bit = 0; bit < to;) {
         uint32_t n = ffs_map_zeros(map, bit, to);
@@ -396,7 +398,7 @@ static bool find_in(const uint64_t *map, uint64_t group, uint32_t to, uint64_t w
 }
 
 /* A range of free blocks before the limit, whatever groups it reaches over. */
-static int find_run(const struct shrink *s, uint64_t want, uint64_t *start)
+static int shrink_find_run(const struct shrink *s, uint64_t want, uint64_t *start)
 {
     struct run run = {0, 0};
 
@@ -410,8 +412,8 @@ static int find_run(const struct shrink *s, uint64_t want, uint64_t *start)
         if (err)
             return err;
         const struct lay_bitmap *bm = buf->data;
-        bool found = find_in((const uint64_t *)(const void *)bm->bits, group,
-                             (uint32_t)ffs_min(left, LAY_GROUP_BLOCKS), want, &run);
+        bool found = shrink_find_in((const uint64_t *)(const void *)bm->bits, group,
+                                    (uint32_t)ffs_min(left, LAY_GROUP_BLOCKS), want, &run);
         ffs_buf_put(buf);
         *start = run.start;
         if (found)
@@ -421,7 +423,7 @@ static int find_run(const struct shrink *s, uint64_t want, uint64_t *start)
 }
 
 /* Places for the bitmaps and for each area that reaches past the limit. */
-static int place(const struct shrink *s, struct lay_geometry *geo)
+static int shrink_place(const struct shrink *s, struct lay_geometry *geo)
 {
     bool sums = geo->sums_start + geo->sums_blocks > s->limit;
     bool journal = geo->journal_start + geo->journal_blocks > s->limit;
@@ -429,7 +431,7 @@ static int place(const struct shrink *s, struct lay_geometry *geo)
     uint64_t want = geo->bitmap_blocks, at = 0;
 
     want += (sums ? geo->sums_blocks : 0) + (journal ? geo->journal_blocks : 0) + copy;
-    int err = find_run(s, want, &at);
+    int err = shrink_find_run(s, want, &at);
     if (err)
         return err;
     geo->bitmap_start = at;
@@ -448,7 +450,7 @@ static int place(const struct shrink *s, struct lay_geometry *geo)
 }
 
 /* Entries past the end of the file system are 0. */
-static int cut_sums(struct ffs *fs, uint64_t blocks)
+static int shrink_cut_sums(struct ffs *fs, uint64_t blocks)
 {
     uint64_t end = lay_sums_blocks(blocks) * LAY_SUMS_ENTRIES;
     struct ffs_tx *tx;
@@ -462,25 +464,25 @@ static int cut_sums(struct ffs *fs, uint64_t blocks)
     return ffs_tx_finish(tx, ffs_sums_put(tx, blocks, end - blocks, NULL));
 }
 
-static int change_shape(struct shrink *s, uint64_t blocks)
+static int shrink_change_shape(struct shrink *s, uint64_t blocks)
 {
     struct ffs *fs = s->fs;
-    struct lay_geometry geo = shape_of(fs, blocks);
-    int err = cut_sums(fs, blocks);
+    struct lay_geometry geo = shrink_shape_of(fs, blocks);
+    int err = shrink_cut_sums(fs, blocks);
 
     if (!err)
         err = ffs_freeze(fs);
     if (err)
         return err;
-    unfence(s);
-    err = fs->alloc.busy > 0 ? -EBUSY : place(s, &geo);
+    shrink_unfence(s);
+    err = fs->alloc.busy > 0 ? -EBUSY : shrink_place(s, &geo);
     if (!err)
         err = ffs_reshape(fs, &geo);
     ffs_thaw(fs);
     return err;
 }
 
-static int check_size(struct ffs *fs, uint64_t blocks)
+static int shrink_check_size(struct ffs *fs, uint64_t blocks)
 {
     if (blocks > fs->geo.blocks)
         return -EINVAL;
@@ -492,7 +494,7 @@ static int check_size(struct ffs *fs, uint64_t blocks)
 int ffs_shrink(struct ffs *fs, uint64_t blocks)
 {
     struct shrink s = {.fs = fs, .limit = blocks - 1};
-    int err = check_size(fs, blocks);
+    int err = shrink_check_size(fs, blocks);
 
     if (err || blocks == fs->geo.blocks)
         return err;
@@ -502,12 +504,12 @@ int ffs_shrink(struct ffs *fs, uint64_t blocks)
     ffs_sums_settle(fs, true);
     err = ffs_commit(fs, ffs_running_tid(fs));
     if (!err)
-        err = fence(&s);
+        err = shrink_fence(&s);
     if (!err)
-        err = move_all(&s);
+        err = shrink_move_all(&s);
     if (!err)
-        err = change_shape(&s, blocks);
-    unfence(&s);
+        err = shrink_change_shape(&s, blocks);
+    shrink_unfence(&s);
     bd_dma_free(fs->dev, s.data, ffs_bytes(DATA_STEP));
     return err;
 }

@@ -37,7 +37,7 @@ int ffs_shutdown(struct ffs *fs, bool flush)
 }
 
 /* Waits for the time to commit; false: stop. */
-static bool wait_turn(struct ffs_background *b, unsigned ms)
+static bool sync_wait_turn(struct ffs_background *b, unsigned ms)
 {
     uint64_t until = deadline_after_ms(ms);
 
@@ -52,12 +52,12 @@ static bool wait_turn(struct ffs_background *b, unsigned ms)
     return go_on;
 }
 
-static void *run(void *arg)
+static void *sync_run(void *arg)
 {
     struct ffs *fs = arg;
     uint64_t last = UINT64_MAX;
 
-    while (wait_turn(&fs->background, atomic_load(&fs->commit_ms))) {
+    while (sync_wait_turn(&fs->background, atomic_load(&fs->commit_ms))) {
         /*
          * A failure has been logged, and shows in every later call. The log is emptied before it
          * fills up in the middle of someone's fsync, and when no commit has followed the last one
@@ -83,7 +83,7 @@ void ffs_set_commit(struct ffs *fs, unsigned commit_ms)
 int ffs_background_start(struct ffs *fs)
 {
     struct ffs_background *b = &fs->background;
-    int err = -pthread_create(&b->thread, NULL, run, fs);
+    int err = -pthread_create(&b->thread, NULL, sync_run, fs);
 
     b->running = err == 0;
     return err;

@@ -15,7 +15,7 @@ struct chunk {
 };
 
 /* The group's map is made in a handle, which changes nothing. */
-static int take_chunk(struct ffs *fs, const struct chunk *c, struct ffs_ranges *taken)
+static int trim_take_chunk(struct ffs *fs, const struct chunk *c, struct ffs_ranges *taken)
 {
     struct ffs_alloc *a = &fs->alloc;
     struct ffs_tx *tx;
@@ -45,7 +45,7 @@ static int trim_chunk(struct ffs *fs, const struct chunk *c, uint64_t *done)
     pthread_mutex_lock(&fs->trim_lock);
     int err = ffs_sections_of(fs, c->group * LAY_GROUP_BLOCKS, 1);
     if (!err)
-        err = take_chunk(fs, c, &taken);
+        err = trim_take_chunk(fs, c, &taken);
     for (size_t i = 0; i < taken.n; i++)
         ffs_discard_add(&b, taken.v[i].block, taken.v[i].len);
     ffs_discard_submit(&b);
@@ -60,7 +60,7 @@ static int trim_chunk(struct ffs *fs, const struct chunk *c, uint64_t *done)
     return err;
 }
 
-static struct chunk chunk_at(uint64_t block, uint64_t end, uint64_t least)
+static struct chunk trim_chunk_at(uint64_t block, uint64_t end, uint64_t least)
 {
     uint64_t first = block % LAY_GROUP_BLOCKS;
     uint64_t to = first - first % TRIM_CHUNK + TRIM_CHUNK;
@@ -92,7 +92,7 @@ int ffs_trim(struct ffs *fs, const struct ffs_trim_range *range, ffs_stop_fn sto
     uint64_t end = (range->start + len) >> LAY_BLOCK_SHIFT;
     uint64_t least = range->min_len >> LAY_BLOCK_SHIFT;
     while (block < end && !err && !(stop && stop(arg))) {
-        struct chunk c = chunk_at(block, end, least);
+        struct chunk c = trim_chunk_at(block, end, least);
         err = trim_chunk(fs, &c, &done);
         block += c.to - c.from;
     }

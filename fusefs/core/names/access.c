@@ -18,7 +18,7 @@ bool ffs_access_always(struct ffs *fs)
     return atomic_load(&fs->access) & FFS_ACCESS_ALWAYS;
 }
 
-static int compare_times(struct lay_time a, struct lay_time b)
+static int attr_compare_times(struct lay_time a, struct lay_time b)
 {
     int64_t sa = lay_time_sec(a), sb = lay_time_sec(b);
 
@@ -29,22 +29,23 @@ static int compare_times(struct lay_time a, struct lay_time b)
 }
 
 /* relatime. Most reads find the time not due and need no handle. */
-static bool stale(const struct ffs_inode *inode)
+static bool attr_access_stale(const struct ffs_inode *inode)
 {
     struct lay_time atime = inode->d.atime;
 
-    return compare_times(atime, inode->d.mtime) <= 0 || compare_times(atime, inode->d.ctime) <= 0 ||
+    return attr_compare_times(atime, inode->d.mtime) <= 0 ||
+           attr_compare_times(atime, inode->d.ctime) <= 0 ||
            lay_time_sec(ffs_now()) - lay_time_sec(atime) >= ATIME_SECONDS;
 }
 
-static bool due(struct ffs_inode *inode, unsigned access)
+static bool attr_access_due(struct ffs_inode *inode, unsigned access)
 {
     if ((access & ~(unsigned)FFS_ACCESS_FILES_ONLY) == FFS_ACCESS_NEVER)
         return false;
     ffs_meta_read(inode->fs);
     bool counts = !(lay_get32(inode->d.flags) & LAY_INODE_NOATIME) &&
                   !((access & FFS_ACCESS_FILES_ONLY) && ffs_is_dir(inode));
-    bool set = counts && ((access & FFS_ACCESS_ALWAYS) || stale(inode));
+    bool set = counts && ((access & FFS_ACCESS_ALWAYS) || attr_access_stale(inode));
     ffs_meta_done(inode->fs);
     return set;
 }
@@ -53,7 +54,7 @@ void ffs_note_access(struct ffs_inode *inode)
 {
     struct ffs_tx *tx;
 
-    if (!due(inode, atomic_load(&inode->fs->access)) || ffs_tx_begin(inode->fs, 8, &tx))
+    if (!attr_access_due(inode, atomic_load(&inode->fs->access)) || ffs_tx_begin(inode->fs, 8, &tx))
         return;
     ffs_tx_finish(tx, ffs_touch(tx, inode, FFS_ATIME));
 }

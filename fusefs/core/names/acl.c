@@ -30,13 +30,13 @@ struct image {
     struct posix_acl_xattr_entry e[MAX_ENTRIES];
 };
 
-static const char *name_of(bool is_default)
+static const char *acl_name_of(bool is_default)
 {
     return is_default ? FFS_ACL_DEFAULT : FFS_ACL_ACCESS;
 }
 
 /* Entries come in order of their tags, each of the four without an id once, GROUP_MASK at will. */
-static bool in_order(const struct acl *acl)
+static bool acl_in_order(const struct acl *acl)
 {
     unsigned seen = 0, last = 0;
 
@@ -54,7 +54,7 @@ static bool in_order(const struct acl *acl)
     return whole && ((seen & ACL_MASK) || !(seen & (ACL_USER | ACL_GROUP)));
 }
 
-static int parse(const void *value, size_t len, struct acl *acl)
+static int acl_parse(const void *value, size_t len, struct acl *acl)
 {
     struct image image;
     size_t head = sizeof(image.head), each = sizeof(image.e[0]);
@@ -70,21 +70,22 @@ static int parse(const void *value, size_t len, struct acl *acl)
     for (size_t i = 0; i < acl->n; i++)
         acl->e[i] = (struct entry){le16toh(image.e[i].e_tag), le16toh(image.e[i].e_perm),
                                    le32toh(image.e[i].e_id)};
-    return in_order(acl) ? 0 : -EINVAL;
+    return acl_in_order(acl) ? 0 : -EINVAL;
 }
 
 /* 0: there is one; -ENODATA. */
-static int load(struct ffs_inode *inode, bool is_default, struct acl *acl)
+static int acl_load(struct ffs_inode *inode, bool is_default, struct acl *acl)
 {
     struct image image;
-    ssize_t n = ffs_xattr_load(inode, name_of(is_default), &image, sizeof(image));
+    ssize_t n = ffs_xattr_load(inode, acl_name_of(is_default), &image, sizeof(image));
 
-    if (n == -ERANGE || (n >= 0 && parse(&image, (size_t)n, acl) != 0))
+    if (n == -ERANGE || (n >= 0 && acl_parse(&image, (size_t)n, acl) != 0))
         return ffs_corrupt(inode->fs, LAY_NONE, inode->ino, "ACL");
     return n < 0 ? (int)n : 0;
 }
 
-static int store(struct ffs_tx *tx, struct ffs_inode *inode, bool is_default, const struct acl *acl)
+static int acl_store(struct ffs_tx *tx, struct ffs_inode *inode, bool is_default,
+                     const struct acl *acl)
 {
     struct image image = {.head.a_version = htole32(POSIX_ACL_XATTR_VERSION)};
 
@@ -94,13 +95,13 @@ static int store(struct ffs_tx *tx, struct ffs_inode *inode, bool is_default, co
     int err = ffs_need_feature(tx, LAY_INCOMPAT_ACL);
     if (err)
         return err;
-    return ffs_xattr_store(tx, inode, name_of(is_default), &image,
+    return ffs_xattr_store(tx, inode, acl_name_of(is_default), &image,
                            sizeof(image.head) + acl->n * sizeof(image.e[0]));
 }
 
-static int drop(struct ffs_tx *tx, struct ffs_inode *inode, bool is_default)
+static int acl_drop(struct ffs_tx *tx, struct ffs_inode *inode, bool is_default)
 {
-    int err = ffs_xattr_drop(tx, inode, name_of(is_default));
+    int err = ffs_xattr_drop(tx, inode, acl_name_of(is_default));
 
     return err == -ENODATA ? 0 : err;
 }
@@ -111,7 +112,7 @@ struct digits {
 };
 
 /* The mask stands for the group where there is one. */
-static struct digits digits_of(struct acl *acl)
+static struct digits acl_digits_of(struct acl *acl)
 {
     struct digits d = {NULL, NULL, NULL};
 
@@ -124,17 +125,17 @@ static struct digits digits_of(struct acl *acl)
         else if (e->tag == ACL_OTHER)
             d.other = e;
     }
-    assert(d.owner && d.group && d.other); /* in_order() */
+    assert(d.owner && d.group && d.other); /* acl_in_order() */
     return d;
 }
 
-static uint32_t mode_of(const struct digits *d)
+static uint32_t acl_mode_of(const struct digits *d)
 {
     return (uint32_t)d->owner->perm << 6 | (uint32_t)d->group->perm << 3 | d->other->perm;
 }
 
 /* No more permissions than `mode` has. */
-static void restrict_to(const struct digits *d, uint32_t mode)
+static void acl_restrict_to(const struct digits *d, uint32_t mode)
 {
     d->owner->perm &= (uint16_t)(mode >> 6 & 7);
     d->group->perm &= (uint16_t)(mode >> 3 & 7);
@@ -142,7 +143,7 @@ static void restrict_to(const struct digits *d, uint32_t mode)
 }
 
 /* Says no more than a mode does: then it is not stored. */
-static bool is_minimal(const struct acl *acl)
+static bool acl_is_minimal(const struct acl *acl)
 {
     return acl->n == 3;
 }
@@ -151,47 +152,48 @@ int ffs_acl_inherit(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_inode
                     uint32_t mode, uint32_t umask)
 {
     struct acl acl;
-    int err = S_ISLNK(mode) ? -ENODATA : load(dir, true, &acl);
+    int err = S_ISLNK(mode) ? -ENODATA : acl_load(dir, true, &acl);
 
     if (err == -ENODATA && !S_ISLNK(mode))
         inode->d.mode = lay_put32(ffs_mode(inode) & ~(umask & 0777));
     if (err)
         return err == -ENODATA ? 0 : err;
     if (S_ISDIR(mode))
-        err = store(tx, inode, true, &acl);
-    struct digits d = digits_of(&acl);
-    restrict_to(&d, mode);
-    inode->d.mode = lay_put32((ffs_mode(inode) & ~0777u) | mode_of(&d));
-    return err || is_minimal(&acl) ? err : store(tx, inode, false, &acl);
+        err = acl_store(tx, inode, true, &acl);
+    struct digits d = acl_digits_of(&acl);
+    acl_restrict_to(&d, mode);
+    inode->d.mode = lay_put32((ffs_mode(inode) & ~0777u) | acl_mode_of(&d));
+    return err || acl_is_minimal(&acl) ? err : acl_store(tx, inode, false, &acl);
 }
 
 int ffs_acl_chmod(struct ffs_tx *tx, struct ffs_inode *inode, uint32_t mode)
 {
     struct acl acl;
-    int err = load(inode, false, &acl);
+    int err = acl_load(inode, false, &acl);
 
     if (err)
         return err == -ENODATA ? 0 : err;
-    struct digits d = digits_of(&acl);
+    struct digits d = acl_digits_of(&acl);
     d.owner->perm = (uint16_t)(mode >> 6 & 7);
     d.group->perm = (uint16_t)(mode >> 3 & 7);
     d.other->perm = (uint16_t)(mode & 7);
-    return store(tx, inode, false, &acl);
+    return acl_store(tx, inode, false, &acl);
 }
 
-static int set_access(struct ffs_tx *tx, struct ffs_inode *inode, struct acl *acl, bool keep_setgid)
+static int acl_set_access(struct ffs_tx *tx, struct ffs_inode *inode, struct acl *acl,
+                          bool keep_setgid)
 {
-    const struct digits d = digits_of(acl);
-    uint32_t mode = (ffs_mode(inode) & ~0777u) | mode_of(&d);
+    const struct digits d = acl_digits_of(acl);
+    uint32_t mode = (ffs_mode(inode) & ~0777u) | acl_mode_of(&d);
 
     if (!keep_setgid)
         mode &= ~(uint32_t)S_ISGID;
     inode->d.mode = lay_put32(mode);
-    return is_minimal(acl) ? drop(tx, inode, false) : store(tx, inode, false, acl);
+    return acl_is_minimal(acl) ? acl_drop(tx, inode, false) : acl_store(tx, inode, false, acl);
 }
 
-static int set_in(struct ffs_tx *tx, struct ffs_inode *inode, bool is_default, struct acl *acl,
-                  bool keep_setgid)
+static int acl_set_in(struct ffs_tx *tx, struct ffs_inode *inode, bool is_default, struct acl *acl,
+                      bool keep_setgid)
 {
     uint32_t mode = ffs_mode(inode);
 
@@ -205,8 +207,9 @@ static int set_in(struct ffs_tx *tx, struct ffs_inode *inode, bool is_default, s
     if (err)
         return err;
     if (!acl)
-        return drop(tx, inode, is_default);
-    return is_default ? store(tx, inode, true, acl) : set_access(tx, inode, acl, keep_setgid);
+        return acl_drop(tx, inode, is_default);
+    return is_default ? acl_store(tx, inode, true, acl)
+                      : acl_set_access(tx, inode, acl, keep_setgid);
 }
 
 int ffs_set_acl(struct ffs_inode *inode, bool is_default, const void *value, size_t len,
@@ -215,15 +218,15 @@ int ffs_set_acl(struct ffs_inode *inode, bool is_default, const void *value, siz
     bool tried = false;
     struct ffs_tx *tx;
     struct acl acl;
-    int err = value ? parse(value, len, &acl) : 0;
+    int err = value ? acl_parse(value, len, &acl) : 0;
 
     if (err)
         return err;
     do {
         err = ffs_tx_begin(inode->fs, FFS_XATTR_CREDITS, &tx);
         if (!err)
-            err =
-                ffs_tx_finish(tx, set_in(tx, inode, is_default, value ? &acl : NULL, keep_setgid));
+            err = ffs_tx_finish(
+                tx, acl_set_in(tx, inode, is_default, value ? &acl : NULL, keep_setgid));
     } while (ffs_retry_space(inode->fs, err, &tried));
     return err;
 }

@@ -19,12 +19,12 @@ uint32_t ffs_rdev_unpack(uint32_t stored)
     return (uint32_t)makedev(stored >> 20, stored & 0xfffff);
 }
 
-static struct timespec timespec_of(struct lay_time t)
+static struct timespec attr_timespec_of(struct lay_time t)
 {
     return (struct timespec){.tv_sec = lay_time_sec(t), .tv_nsec = lay_get32(t.nsec)};
 }
 
-static void fill_attr(const struct ffs_inode *inode, struct ffs_attr *out)
+static void attr_fill(const struct ffs_inode *inode, struct ffs_attr *out)
 {
     const struct lay_inode *d = &inode->d;
 
@@ -38,10 +38,10 @@ static void fill_attr(const struct ffs_inode *inode, struct ffs_attr *out)
         .rdev = ffs_rdev_unpack(lay_get32(d->rdev)),
         .size = lay_get64(d->size),
         .blocks = lay_get64(d->blocks) * (LAY_BLOCK_SIZE / 512),
-        .atime = timespec_of(d->atime),
-        .mtime = timespec_of(d->mtime),
-        .ctime = timespec_of(d->ctime),
-        .btime = timespec_of(d->btime),
+        .atime = attr_timespec_of(d->atime),
+        .mtime = attr_timespec_of(d->mtime),
+        .ctime = attr_timespec_of(d->ctime),
+        .btime = attr_timespec_of(d->btime),
         .flags = lay_get32(d->flags),
     };
 }
@@ -50,17 +50,17 @@ void ffs_getattr(struct ffs_inode *inode, struct ffs_attr *out)
 {
     ffs_meta_read(inode->fs);
     ffs_stamp_see(inode);
-    fill_attr(inode, out);
+    attr_fill(inode, out);
     ffs_meta_done(inode->fs);
 }
 
-static bool time_ok(const struct timespec *t)
+static bool attr_time_ok(const struct timespec *t)
 {
     return t->tv_nsec >= 0 && t->tv_nsec < 1000000000;
 }
 
 /* What an immutable or append-only inode refuses: any change but of its flags and times "now". */
-static int check_fixed(const struct ffs_inode *inode, uint32_t set)
+static int attr_check_fixed(const struct ffs_inode *inode, uint32_t set)
 {
     uint32_t flags = lay_get32(inode->d.flags);
     uint32_t now = FFS_SET_ATIME_NOW | FFS_SET_MTIME_NOW | FFS_SET_CTIME;
@@ -73,10 +73,10 @@ static int check_fixed(const struct ffs_inode *inode, uint32_t set)
 }
 
 /* Everything that can be refused is refused here, before anything changes. */
-static int check_set(const struct ffs_inode *inode, const struct ffs_attr *attr, uint32_t set)
+static int attr_check_set(const struct ffs_inode *inode, const struct ffs_attr *attr, uint32_t set)
 {
     uint32_t type = ffs_mode(inode) & S_IFMT;
-    int err = check_fixed(inode, set);
+    int err = attr_check_fixed(inode, set);
 
     if (err)
         return err;
@@ -84,9 +84,9 @@ static int check_set(const struct ffs_inode *inode, const struct ffs_attr *attr,
         return type == S_IFDIR ? -EISDIR : -EINVAL;
     if ((set & FFS_SET_SIZE) && attr->size > FFS_SIZE_MAX)
         return -EFBIG;
-    if (((set & FFS_SET_ATIME) && !time_ok(&attr->atime)) ||
-        ((set & FFS_SET_MTIME) && !time_ok(&attr->mtime)) ||
-        ((set & FFS_SET_CTIME) && !time_ok(&attr->ctime)))
+    if (((set & FFS_SET_ATIME) && !attr_time_ok(&attr->atime)) ||
+        ((set & FFS_SET_MTIME) && !attr_time_ok(&attr->mtime)) ||
+        ((set & FFS_SET_CTIME) && !attr_time_ok(&attr->ctime)))
         return -EINVAL;
     if (!(set & FFS_SET_FLAGS) || attr->flags == lay_get32(inode->d.flags))
         return 0;
@@ -97,7 +97,8 @@ static int check_set(const struct ffs_inode *inode, const struct ffs_attr *attr,
     return type == S_IFREG && (attr->flags & LAY_INODE_GPU_BOUND) && has_blocks ? -EINVAL : 0;
 }
 
-static void set_owner_and_mode(struct ffs_inode *inode, const struct ffs_attr *attr, uint32_t set)
+static void attr_set_owner_and_mode(struct ffs_inode *inode, const struct ffs_attr *attr,
+                                    uint32_t set)
 {
     if (set & (FFS_SET_UID | FFS_SET_GID))
         inode->d.mode = lay_put32(ffs_without_setid(ffs_mode(inode), false));
@@ -111,7 +112,7 @@ static void set_owner_and_mode(struct ffs_inode *inode, const struct ffs_attr *a
         inode->d.flags = lay_put32(attr->flags);
 }
 
-static void set_times(struct ffs_inode *inode, const struct ffs_attr *attr, uint32_t set)
+static void attr_set_times(struct ffs_inode *inode, const struct ffs_attr *attr, uint32_t set)
 {
     struct lay_time now = ffs_stamp_exact(inode->fs);
 
@@ -127,10 +128,10 @@ static void set_times(struct ffs_inode *inode, const struct ffs_attr *attr, uint
         inode->d.mtime = now;
 }
 
-static int set_in(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_attr *attr,
-                  uint32_t set, bool *unfinished)
+static int attr_set_in(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_attr *attr,
+                       uint32_t set, bool *unfinished)
 {
-    int err = check_set(inode, attr, set);
+    int err = attr_check_set(inode, attr, set);
 
     if (!err)
         err = ffs_touch(tx, inode, FFS_CTIME);
@@ -142,13 +143,13 @@ static int set_in(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_a
         err = ffs_size_set(tx, inode, attr->size, unfinished);
     if (err)
         return err;
-    set_owner_and_mode(inode, attr, set);
-    set_times(inode, attr, set);
+    attr_set_owner_and_mode(inode, attr, set);
+    attr_set_times(inode, attr, set);
     return 0;
 }
 
-static int setattr_once(struct ffs_inode *inode, const struct ffs_attr *attr, uint32_t set,
-                        struct ffs_attr *out)
+static int attr_set_once(struct ffs_inode *inode, const struct ffs_attr *attr, uint32_t set,
+                         struct ffs_attr *out)
 {
     bool unfinished = false;
     struct ffs_tx *tx;
@@ -156,10 +157,10 @@ static int setattr_once(struct ffs_inode *inode, const struct ffs_attr *attr, ui
 
     if (err)
         return err;
-    err = set_in(tx, inode, attr, set, &unfinished);
+    err = attr_set_in(tx, inode, attr, set, &unfinished);
     if (!err && out) {
         ffs_stamp_see(inode);
-        fill_attr(inode, out);
+        attr_fill(inode, out);
     }
     err = ffs_tx_finish(tx, err);
     if (err || !unfinished)
@@ -171,7 +172,7 @@ static int setattr_once(struct ffs_inode *inode, const struct ffs_attr *attr, ui
 }
 
 /* Before size or flags change, inode->data held exclusively. */
-static int prepare_data(struct ffs_inode *inode, const struct ffs_attr *attr, uint32_t set)
+static int attr_prepare_data(struct ffs_inode *inode, const struct ffs_attr *attr, uint32_t set)
 {
     struct ffs_file f;
 
@@ -204,11 +205,11 @@ int ffs_setattr(struct ffs_inode *inode, const struct ffs_attr *attr, uint32_t s
 
     if (moves_data) {
         pthread_rwlock_wrlock(&inode->data);
-        err = prepare_data(inode, attr, set);
+        err = attr_prepare_data(inode, attr, set);
     }
     if (!err) {
         do
-            err = setattr_once(inode, attr, set, out);
+            err = attr_set_once(inode, attr, set, out);
         while (ffs_retry_space(inode->fs, err, &tried));
     }
     if (moves_data)

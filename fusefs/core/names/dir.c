@@ -23,14 +23,14 @@ int ffs_name_check(const char *s, struct ffs_name *out)
     return lay_name_ok(s, out->len) ? 0 : -EINVAL;
 }
 
-static int seek(struct ffs_inode *dir, uint64_t key, struct ffs_cursor *c)
+static int dir_seek(struct ffs_inode *dir, uint64_t key, struct ffs_cursor *c)
 {
     if (!ffs_is_dir(dir))
         return -ENOTDIR;
     return ffs_cursor_seek(dir, key, c);
 }
 
-static int next_dirent(struct ffs_cursor *c, const struct lay_dirent **out)
+static int dir_next_dirent(struct ffs_cursor *c, const struct lay_dirent **out)
 {
     const void *record;
     int err = ffs_cursor_record(c, &record);
@@ -41,14 +41,14 @@ static int next_dirent(struct ffs_cursor *c, const struct lay_dirent **out)
 }
 
 /* Looks through the names of one hash; *key ends as the first number that none of them has. */
-static int find_among(struct ffs_cursor *c, struct ffs_name name, uint64_t *key,
-                      const struct lay_dirent **out)
+static int dir_find_among(struct ffs_cursor *c, struct ffs_name name, uint64_t *key,
+                          const struct lay_dirent **out)
 {
     uint64_t last = *key | SAME_HASH;
 
     for (;;) {
         const struct lay_dirent *d;
-        int err = next_dirent(c, &d);
+        int err = dir_next_dirent(c, &d);
         if (err)
             return err;
         uint64_t at = lay_get64(d->key);
@@ -72,10 +72,10 @@ int ffs_dir_find(struct ffs_inode *dir, struct ffs_name name, struct ffs_entry *
     struct ffs_cursor c;
     uint64_t key = hash;
 
-    int err = seek(dir, hash, &c);
+    int err = dir_seek(dir, hash, &c);
     if (err)
         return err;
-    err = find_among(&c, name, &key, &d);
+    err = dir_find_among(&c, name, &key, &d);
     if (err == -ENOENT)
         *out = (struct ffs_entry){.key = key <= (hash | SAME_HASH) ? key : 0};
     else if (!err)
@@ -105,19 +105,19 @@ int ffs_dir_insert(struct ffs_tx *tx, struct ffs_inode *dir, struct ffs_name nam
     record.d.name_len = (uint8_t)name.len;
     memcpy(record.bytes + offsetof(struct lay_dirent, name), name.s, name.len);
 
-    int err = seek(dir, entry->key, &c);
+    int err = dir_seek(dir, entry->key, &c);
     return err ? err : ffs_tree_insert(tx, &c, &record, len);
 }
 
 /* Puts the cursor on the record that has just this key. */
-static int seek_exact(struct ffs_inode *dir, uint64_t key, struct ffs_cursor *c)
+static int dir_seek_exact(struct ffs_inode *dir, uint64_t key, struct ffs_cursor *c)
 {
     const struct lay_dirent *d;
-    int err = seek(dir, key, c);
+    int err = dir_seek(dir, key, c);
 
     if (err)
         return err;
-    err = next_dirent(c, &d);
+    err = dir_next_dirent(c, &d);
     if (!err && lay_get64(d->key) == key)
         return 0;
     ffs_cursor_drop(c);
@@ -127,7 +127,7 @@ static int seek_exact(struct ffs_inode *dir, uint64_t key, struct ffs_cursor *c)
 int ffs_dir_remove(struct ffs_tx *tx, struct ffs_inode *dir, uint64_t key)
 {
     struct ffs_cursor c;
-    int err = seek_exact(dir, key, &c);
+    int err = dir_seek_exact(dir, key, &c);
 
     return err ? err : ffs_tree_remove(tx, &c);
 }
@@ -135,7 +135,7 @@ int ffs_dir_remove(struct ffs_tx *tx, struct ffs_inode *dir, uint64_t key)
 int ffs_dir_replace(struct ffs_tx *tx, struct ffs_inode *dir, const struct ffs_entry *entry)
 {
     struct ffs_cursor c;
-    int err = seek_exact(dir, entry->key, &c);
+    int err = dir_seek_exact(dir, entry->key, &c);
 
     if (err)
         return err;
@@ -154,11 +154,11 @@ int ffs_dir_check_empty(struct ffs_inode *dir)
 {
     const struct lay_dirent *d;
     struct ffs_cursor c;
-    int err = seek(dir, 0, &c);
+    int err = dir_seek(dir, 0, &c);
 
     if (err)
         return err;
-    err = next_dirent(&c, &d);
+    err = dir_next_dirent(&c, &d);
     ffs_cursor_drop(&c);
     if (err == -ENOENT)
         return 0;
@@ -168,22 +168,22 @@ int ffs_dir_check_empty(struct ffs_inode *dir)
 /* --- Listing --------------------------------------------------------------------------------- */
 
 /* "." and "..", whose cookies no key has. *full: emit wants no more. */
-static void emit_dots(struct ffs_inode *dir, uint64_t after, ffs_emit_fn emit, void *arg,
-                      bool *full)
+static void dir_emit_dots(struct ffs_inode *dir, uint64_t after, ffs_emit_fn emit, void *arg,
+                          bool *full)
 {
     *full = (after < 1 && emit(arg, ".", 1, dir->ino, DT_DIR, 1)) ||
             (after < 2 && emit(arg, "..", 2, lay_get64(dir->d.parent), DT_DIR, 2));
 }
 
-static int emit_names(struct ffs_inode *dir, uint64_t after, ffs_emit_fn emit, void *arg)
+static int dir_emit_names(struct ffs_inode *dir, uint64_t after, ffs_emit_fn emit, void *arg)
 {
     const struct lay_dirent *d;
     struct ffs_cursor c;
-    int err = seek(dir, after + 1, &c);
+    int err = dir_seek(dir, after + 1, &c);
 
     if (err)
         return err;
-    while ((err = next_dirent(&c, &d)) == 0) {
+    while ((err = dir_next_dirent(&c, &d)) == 0) {
         if (emit(arg, (const char *)d->name, d->name_len, lay_get64(d->ino), d->type,
                  lay_get64(d->key)))
             break;
@@ -204,9 +204,9 @@ int ffs_readdir(struct ffs_inode *dir, uint64_t after, ffs_emit_fn emit, void *a
     if (!ffs_is_dir(dir))
         err = -ENOTDIR;
     else
-        emit_dots(dir, after, emit, arg, &full);
+        dir_emit_dots(dir, after, emit, arg, &full);
     if (!err && !full && after < INT64_MAX)
-        err = emit_names(dir, after, emit, arg);
+        err = dir_emit_names(dir, after, emit, arg);
     ffs_meta_done(dir->fs);
     return err;
 }

@@ -12,7 +12,7 @@
 #include "fusefs/core/state.h"
 
 /* Frees what the map owns besides extents. */
-static int free_map(struct ffs_tx *tx, struct ffs_inode *inode)
+static int islot_free_map(struct ffs_tx *tx, struct ffs_inode *inode)
 {
     switch (lay_get16(inode->d.map_kind)) {
     case LAY_MAP_LINK:
@@ -31,14 +31,14 @@ static int free_map(struct ffs_tx *tx, struct ffs_inode *inode)
     }
 }
 
-static int free_in(struct ffs_tx *tx, struct ffs_inode *inode)
+static int islot_free_in(struct ffs_tx *tx, struct ffs_inode *inode)
 {
     int err = ffs_inode_dirty(tx, inode);
 
     if (!err)
         err = ffs_xattr_free_all(tx, inode);
     if (!err)
-        err = free_map(tx, inode);
+        err = islot_free_map(tx, inode);
     if (!err)
         err = ffs_orphan_del(tx, inode);
     if (!err)
@@ -46,7 +46,7 @@ static int free_in(struct ffs_tx *tx, struct ffs_inode *inode)
     return err;
 }
 
-static int free_inode(struct ffs_inode *inode)
+static int islot_free_inode(struct ffs_inode *inode)
 {
     struct ffs_tx *tx;
     int err = ffs_tx_begin(inode->fs, FFS_TX_MAX_CREDITS, &tx);
@@ -54,11 +54,11 @@ static int free_inode(struct ffs_inode *inode)
     if (err)
         return err;
     ffs_tx_use_reserve(tx);
-    return ffs_tx_finish(tx, free_in(tx, inode));
+    return ffs_tx_finish(tx, islot_free_in(tx, inode));
 }
 
 /* Of an inode on its way out, which no handle but this one changes. */
-static bool has_extents(struct ffs_inode *inode)
+static bool islot_has_extents(struct ffs_inode *inode)
 {
     ffs_meta_read(inode->fs);
     bool inline_map = lay_get16(inode->d.map_kind) == LAY_MAP_INLINE;
@@ -68,15 +68,16 @@ static bool has_extents(struct ffs_inode *inode)
     return regular && !none;
 }
 
-static int evict(struct ffs_inode *inode)
+static int islot_evict(struct ffs_inode *inode)
 {
     ffs_meta_read(inode->fs);
     bool has_xattrs = lay_get64(inode->d.xattr) != 0;
     ffs_meta_done(inode->fs);
-    int err = has_extents(inode) ? ffs_unmap(inode, 0, UINT64_MAX) : 0;
+    int err = islot_has_extents(inode) ? ffs_unmap(inode, 0, UINT64_MAX) : 0;
     if (!err && has_xattrs)
         err = ffs_xattr_shorten(inode);
-    return err ? err : free_inode(inode);
+    return err ? err : islot_free_inode(inode);
 }
 
-const struct ffs_semantics ffs_semantics = {.evict = evict, .truncate_finish = ffs_truncate_finish};
+const struct ffs_semantics ffs_semantics = {.evict = islot_evict,
+                                            .truncate_finish = ffs_truncate_finish};

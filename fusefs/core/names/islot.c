@@ -17,7 +17,7 @@
 #define GROW_BLOCKS 16u
 
 /* Makes the new blocks a list that ends here, and the superblock's. */
-static int init_blocks(struct ffs_tx *tx, uint64_t index, uint64_t block, uint64_t n)
+static int islot_init_blocks(struct ffs_tx *tx, uint64_t index, uint64_t block, uint64_t n)
 {
     for (uint64_t i = 0; i < n; i++) {
         struct ffs_buf *buf;
@@ -33,7 +33,7 @@ static int init_blocks(struct ffs_tx *tx, uint64_t index, uint64_t block, uint64
     return 0;
 }
 
-static int grow(struct ffs_tx *tx)
+static int islot_grow(struct ffs_tx *tx)
 {
     struct ffs_inode *file = &tx->fs->inode_file;
     uint64_t index = ffs_inode_file_blocks(tx->fs);
@@ -50,17 +50,17 @@ static int grow(struct ffs_tx *tx)
     if (err)
         return err;
     file->d.size = lay_put64((index + extent.len) << LAY_BLOCK_SHIFT);
-    return init_blocks(tx, index, extent.block, extent.len);
+    return islot_init_blocks(tx, index, extent.block, extent.len);
 }
 
 /* The first inode block with a free slot, dirty; the list is not empty on return. */
-static int get_free_block(struct ffs_tx *tx, uint64_t *index, struct ffs_buf **out)
+static int islot_get_free_block(struct ffs_tx *tx, uint64_t *index, struct ffs_buf **out)
 {
     struct ffs *fs = tx->fs;
     int err = ffs_tx_dirty(tx, fs->super);
 
     if (!err && lay_get64(ffs_super(fs)->free_inode_block) == LAY_NONE)
-        err = grow(tx);
+        err = islot_grow(tx);
     if (err)
         return err;
     *index = lay_get64(ffs_super(fs)->free_inode_block);
@@ -76,7 +76,7 @@ static int get_free_block(struct ffs_tx *tx, uint64_t *index, struct ffs_buf **o
 }
 
 /* Takes a slot of a dirty inode block that heads the free list. */
-static unsigned take_slot(struct ffs *fs, struct lay_inode_block *ib)
+static unsigned islot_take_slot(struct ffs *fs, struct lay_inode_block *ib)
 {
     struct lay_super *sb = ffs_super(fs);
     unsigned slot = (unsigned)__builtin_ctz(~(unsigned)ib->used);
@@ -94,12 +94,12 @@ int ffs_inode_new(struct ffs_tx *tx, uint32_t mode, struct ffs_inode **out)
 {
     struct ffs_buf *buf;
     uint64_t index;
-    int err = get_free_block(tx, &index, &buf);
+    int err = islot_get_free_block(tx, &index, &buf);
 
     if (err)
         return err;
     struct lay_inode_block *ib = buf->data;
-    unsigned slot = take_slot(tx->fs, ib);
+    unsigned slot = islot_take_slot(tx->fs, ib);
     struct ffs_inode *inode = ffs_inode_alloc(tx->fs, index * LAY_INODES_PER_BLOCK + slot);
     if (!inode) {
         err = -ENOMEM;
@@ -120,7 +120,7 @@ put:
 }
 
 /* Keeps the generation, so that the slot's next inode has another one. */
-static void clear_inode(struct ffs_inode *inode)
+static void islot_clear_inode(struct ffs_inode *inode)
 {
     le32 generation = inode->d.generation;
 
@@ -147,7 +147,7 @@ int ffs_inode_release(struct ffs_tx *tx, struct ffs_inode *inode)
     }
     ib->used = (uint8_t)(ib->used & ~(1u << inode->ino % LAY_INODES_PER_BLOCK));
     sb->inodes = lay_put64(lay_get64(sb->inodes) - 1);
-    clear_inode(inode);
+    islot_clear_inode(inode);
     ffs_buf_put(buf);
     return 0;
 }

@@ -74,7 +74,8 @@ struct birth {
 };
 
 /* Owner, group and set-gid as the parent hands them down. */
-static void set_owner(struct ffs_inode *inode, const struct ffs_inode *dir, const struct birth *b)
+static void namei_set_owner(struct ffs_inode *inode, const struct ffs_inode *dir,
+                            const struct birth *b)
 {
     uint32_t mode = b->mode;
     uint32_t gid = b->cred->gid;
@@ -92,8 +93,8 @@ static void set_owner(struct ffs_inode *inode, const struct ffs_inode *dir, cons
 }
 
 /* The map of a new inode: what its type asks for. */
-static int set_map(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_inode *dir,
-                   const struct birth *b)
+static int namei_set_map(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_inode *dir,
+                         const struct birth *b)
 {
     if (S_ISREG(b->mode) || S_ISDIR(b->mode))
         inode->d.flags =
@@ -115,8 +116,8 @@ static int set_map(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_
     }
 }
 
-static int give_birth(struct ffs_tx *tx, struct ffs_inode *dir, const struct birth *b,
-                      struct ffs_inode **out)
+static int namei_give_birth(struct ffs_tx *tx, struct ffs_inode *dir, const struct birth *b,
+                            struct ffs_inode **out)
 {
     int err = ffs_inode_new(tx, b->mode, out);
 
@@ -127,9 +128,9 @@ static int give_birth(struct ffs_tx *tx, struct ffs_inode *dir, const struct bir
     if (err)
         return err;
     inode->d.btime = inode->d.ctime;
-    set_owner(inode, dir, b);
+    namei_set_owner(inode, dir, b);
     err = ffs_acl_inherit(tx, inode, dir, b->mode, b->cred->umask);
-    return err ? err : set_map(tx, inode, dir, b);
+    return err ? err : namei_set_map(tx, inode, dir, b);
 }
 
 int ffs_whiteout_new(struct ffs_tx *tx, struct ffs_inode *dir, const struct ffs_inode *like,
@@ -137,7 +138,7 @@ int ffs_whiteout_new(struct ffs_tx *tx, struct ffs_inode *dir, const struct ffs_
 {
     const struct ffs_cred owner = {lay_get32(like->d.uid), lay_get32(like->d.gid), 0};
     const struct birth b = {.mode = S_IFCHR, .cred = &owner};
-    int err = give_birth(tx, dir, &b, out);
+    int err = namei_give_birth(tx, dir, &b, out);
 
     if (!err)
         ffs_set_nlink(*out, 1);
@@ -145,7 +146,7 @@ int ffs_whiteout_new(struct ffs_tx *tx, struct ffs_inode *dir, const struct ffs_
 }
 
 /* May a name be added to dir? Finds its place. */
-static int find_place(struct ffs_inode *dir, struct ffs_name name, struct ffs_entry *place)
+static int namei_find_place(struct ffs_inode *dir, struct ffs_name name, struct ffs_entry *place)
 {
     int err = ffs_dir_find(dir, name, place);
 
@@ -156,8 +157,8 @@ static int find_place(struct ffs_inode *dir, struct ffs_name name, struct ffs_en
     return ffs_nlink(dir) == 0 ? -ENOENT : ffs_may_add(dir);
 }
 
-static int add_name(struct ffs_tx *tx, struct ffs_inode *dir, struct ffs_name name,
-                    struct ffs_entry *place, const struct ffs_inode *inode)
+static int namei_add_name(struct ffs_tx *tx, struct ffs_inode *dir, struct ffs_name name,
+                          struct ffs_entry *place, const struct ffs_inode *inode)
 {
     place->ino = inode->ino;
     place->type = ffs_dirent_type(ffs_mode(inode));
@@ -165,28 +166,28 @@ static int add_name(struct ffs_tx *tx, struct ffs_inode *dir, struct ffs_name na
     return err ? err : ffs_touch(tx, dir, FFS_MTIME | FFS_CTIME);
 }
 
-static int create_in(struct ffs_tx *tx, struct ffs_inode *dir, struct ffs_name name,
-                     const struct birth *b, struct ffs_inode **out)
+static int namei_create_in(struct ffs_tx *tx, struct ffs_inode *dir, struct ffs_name name,
+                           const struct birth *b, struct ffs_inode **out)
 {
     struct ffs_entry place;
-    int err = find_place(dir, name, &place);
+    int err = namei_find_place(dir, name, &place);
 
     if (err)
         return err;
     if (S_ISDIR(b->mode) && ffs_nlink(dir) >= FFS_SUBDIR_MAX)
         return -EMLINK;
-    err = give_birth(tx, dir, b, out);
+    err = namei_give_birth(tx, dir, b, out);
     if (err)
         return err;
     ffs_set_nlink(*out, S_ISDIR(b->mode) ? 2 : 1);
-    err = add_name(tx, dir, name, &place, *out);
+    err = namei_add_name(tx, dir, name, &place, *out);
     if (!err && S_ISDIR(b->mode))
         ffs_set_nlink(dir, ffs_nlink(dir) + 1);
     return err;
 }
 
-static int create_once(struct ffs_inode *dir, struct ffs_name name, const struct birth *b,
-                       struct ffs_inode **out)
+static int namei_create_once(struct ffs_inode *dir, struct ffs_name name, const struct birth *b,
+                             struct ffs_inode **out)
 {
     struct ffs_tx *tx;
     int err = ffs_tx_begin(dir->fs, FFS_NAME_CREDITS, &tx);
@@ -194,7 +195,7 @@ static int create_once(struct ffs_inode *dir, struct ffs_name name, const struct
     if (err)
         return err;
     *out = NULL;
-    err = ffs_tx_finish(tx, create_in(tx, dir, name, b, out));
+    err = ffs_tx_finish(tx, namei_create_in(tx, dir, name, b, out));
     if (err && *out) {
         ffs_iput(*out, 1);
         *out = NULL;
@@ -202,8 +203,8 @@ static int create_once(struct ffs_inode *dir, struct ffs_name name, const struct
     return err;
 }
 
-static int create(struct ffs_inode *dir, const char *name, const struct birth *b,
-                  struct ffs_inode **out)
+static int namei_create(struct ffs_inode *dir, const char *name, const struct birth *b,
+                        struct ffs_inode **out)
 {
     struct ffs_name n;
     bool tried = false;
@@ -213,7 +214,7 @@ static int create(struct ffs_inode *dir, const char *name, const struct birth *b
     if (err)
         return err;
     do
-        err = create_once(dir, n, b, out);
+        err = namei_create_once(dir, n, b, out);
     while (ffs_retry_space(dir->fs, err, &tried));
     return err;
 }
@@ -238,7 +239,7 @@ int ffs_mknod(struct ffs_inode *dir, const char *name, uint32_t mode, uint32_t r
     default:
         return -EINVAL;
     }
-    return create(dir, name, &b, out);
+    return namei_create(dir, name, &b, out);
 }
 
 int ffs_mkdir(struct ffs_inode *dir, const char *name, uint32_t mode, const struct ffs_cred *cred,
@@ -246,7 +247,7 @@ int ffs_mkdir(struct ffs_inode *dir, const char *name, uint32_t mode, const stru
 {
     struct birth b = {.mode = S_IFDIR | (mode & 07777), .cred = cred};
 
-    return create(dir, name, &b, out);
+    return namei_create(dir, name, &b, out);
 }
 
 int ffs_symlink(struct ffs_inode *dir, const char *name, const char *target,
@@ -257,10 +258,10 @@ int ffs_symlink(struct ffs_inode *dir, const char *name, const char *target,
 
     if (len == 0)
         return -ENOENT;
-    return len > LAY_SYMLINK_MAX ? -ENAMETOOLONG : create(dir, name, &b, out);
+    return len > LAY_SYMLINK_MAX ? -ENAMETOOLONG : namei_create(dir, name, &b, out);
 }
 
-static int tmpfile_once(struct ffs_inode *dir, const struct birth *b, struct ffs_inode **out)
+static int namei_tmpfile_once(struct ffs_inode *dir, const struct birth *b, struct ffs_inode **out)
 {
     struct ffs_tx *tx;
     int err = ffs_tx_begin(dir->fs, FFS_NAME_CREDITS, &tx);
@@ -270,7 +271,7 @@ static int tmpfile_once(struct ffs_inode *dir, const struct birth *b, struct ffs
     *out = NULL;
     err = ffs_is_dir(dir) ? ffs_may_add(dir) : -ENOTDIR;
     if (!err)
-        err = give_birth(tx, dir, b, out);
+        err = namei_give_birth(tx, dir, b, out);
     if (!err)
         err = ffs_orphan_add(tx, *out);
     err = ffs_tx_finish(tx, err);
@@ -289,15 +290,15 @@ int ffs_tmpfile(struct ffs_inode *dir, uint32_t mode, const struct ffs_cred *cre
     int err;
 
     do
-        err = tmpfile_once(dir, &b, out);
+        err = namei_tmpfile_once(dir, &b, out);
     while (ffs_retry_space(dir->fs, err, &tried));
     return err;
 }
 
 /* --- Hard links ------------------------------------------------------------------------------ */
 
-static int link_in(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_inode *dir,
-                   struct ffs_name name)
+static int namei_link_in(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_inode *dir,
+                         struct ffs_name name)
 {
     struct ffs_entry place;
 
@@ -305,9 +306,9 @@ static int link_in(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_inode 
         return -EPERM;
     if (ffs_nlink(inode) >= FFS_LINK_MAX)
         return -EMLINK;
-    int err = find_place(dir, name, &place);
+    int err = namei_find_place(dir, name, &place);
     if (!err)
-        err = add_name(tx, dir, name, &place, inode);
+        err = namei_add_name(tx, dir, name, &place, inode);
     if (!err)
         err = ffs_touch(tx, inode, FFS_CTIME);
     /* A file made without a name gets its first one. */
@@ -330,7 +331,7 @@ int ffs_link(struct ffs_inode *inode, struct ffs_inode *dir, const char *name)
         struct ffs_tx *tx;
         err = ffs_tx_begin(dir->fs, FFS_NAME_CREDITS, &tx);
         if (!err)
-            err = ffs_tx_finish(tx, link_in(tx, inode, dir, n));
+            err = ffs_tx_finish(tx, namei_link_in(tx, inode, dir, n));
     } while (ffs_retry_space(dir->fs, err, &tried));
     return err;
 }

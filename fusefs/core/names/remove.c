@@ -33,8 +33,9 @@ struct removal {
 };
 
 /* The inode behind a name that is to go away, and whether it may. Referenced on success. */
-static int find_victim(struct ffs_inode *dir, struct ffs_name name, const struct removal *what,
-                       struct ffs_entry *entry, struct ffs_inode **out)
+static int namei_find_victim(struct ffs_inode *dir, struct ffs_name name,
+                             const struct removal *what, struct ffs_entry *entry,
+                             struct ffs_inode **out)
 {
     int err = ffs_dir_find(dir, name, entry);
 
@@ -52,7 +53,7 @@ static int find_victim(struct ffs_inode *dir, struct ffs_name name, const struct
     return ffs_is_dir(*out) ? -EISDIR : 0;
 }
 
-static int remove_name(struct ffs_inode *dir, const char *name, const struct removal *what)
+static int namei_remove(struct ffs_inode *dir, const char *name, const struct removal *what)
 {
     struct ffs_inode *victim = NULL;
     struct ffs_entry entry;
@@ -66,7 +67,7 @@ static int remove_name(struct ffs_inode *dir, const char *name, const struct rem
         return err;
 
     ffs_tx_use_reserve(tx);
-    err = find_victim(dir, n, what, &entry, &victim);
+    err = namei_find_victim(dir, n, what, &entry, &victim);
     if (!err)
         err = ffs_dir_remove(tx, dir, entry.key);
     if (!err)
@@ -84,19 +85,19 @@ int ffs_unlink(struct ffs_inode *dir, const char *name)
 {
     const struct removal what = {.is_dir = false};
 
-    return remove_name(dir, name, &what);
+    return namei_remove(dir, name, &what);
 }
 
 int ffs_unlink_inode(struct ffs_inode *dir, const char *name, const struct ffs_inode *inode)
 {
     const struct removal what = {.only = inode};
 
-    return remove_name(dir, name, &what);
+    return namei_remove(dir, name, &what);
 }
 
 int ffs_rmdir(struct ffs_inode *dir, const char *name)
 {
     const struct removal what = {.is_dir = true};
 
-    return remove_name(dir, name, &what);
+    return namei_remove(dir, name, &what);
 }

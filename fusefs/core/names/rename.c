@@ -18,14 +18,14 @@ struct side {
     struct ffs_inode *whiteout; /* made in its place, or NULL. Referenced. */
 };
 
-static int find_side(struct side *s)
+static int rename_find_side(struct side *s)
 {
     int err = ffs_dir_find(s->dir, s->name, &s->entry);
 
     return err ? err : ffs_dir_inode(s->dir, s->entry.ino, &s->inode);
 }
 
-static bool moves_dir(const struct side *s)
+static bool rename_moves_dir(const struct side *s)
 {
     return s->inode && ffs_is_dir(s->inode);
 }
@@ -34,7 +34,7 @@ static bool moves_dir(const struct side *s)
  * -EINVAL when `dir` is `top` or lies below it. A chain of parents longer than there can be
  * directories is a loop.
  */
-static int check_not_below(struct ffs_inode *dir, const struct ffs_inode *top)
+static int rename_check_not_below(struct ffs_inode *dir, const struct ffs_inode *top)
 {
     uint64_t limit = ffs_geometry(dir->fs)->blocks;
     uint64_t ino = dir->ino, parent = lay_get64(dir->d.parent);
@@ -58,7 +58,7 @@ static int check_not_below(struct ffs_inode *dir, const struct ffs_inode *top)
 }
 
 /* May the inode of `from` stand at `to`, as far as the shape of the tree is concerned? */
-static int check_move(const struct side *from, const struct side *to)
+static int rename_check_move(const struct side *from, const struct side *to)
 {
     if (ffs_nlink(to->dir) == 0)
         return -ENOENT;
@@ -67,21 +67,21 @@ static int check_move(const struct side *from, const struct side *to)
         err = to->inode ? ffs_may_remove(to->dir, to->inode) : ffs_may_add(to->dir);
     if (err)
         return err;
-    if (!moves_dir(from) || from->dir == to->dir)
+    if (!rename_moves_dir(from) || from->dir == to->dir)
         return 0;
-    return check_not_below(to->dir, from->inode);
+    return rename_check_not_below(to->dir, from->inode);
 }
 
-static int check_replace(const struct side *from, const struct side *to)
+static int rename_check_replace(const struct side *from, const struct side *to)
 {
     if (!to->inode)
         return 0;
-    if (!moves_dir(from))
-        return moves_dir(to) ? -EISDIR : 0;
-    return moves_dir(to) ? ffs_dir_check_empty(to->inode) : -ENOTDIR;
+    if (!rename_moves_dir(from))
+        return rename_moves_dir(to) ? -EISDIR : 0;
+    return rename_moves_dir(to) ? ffs_dir_check_empty(to->inode) : -ENOTDIR;
 }
 
-static int touch_dirs(struct ffs_tx *tx, struct side *a, struct side *b)
+static int rename_touch_dirs(struct ffs_tx *tx, struct side *a, struct side *b)
 {
     int err = ffs_touch(tx, a->dir, FFS_MTIME | FFS_CTIME);
 
@@ -91,7 +91,7 @@ static int touch_dirs(struct ffs_tx *tx, struct side *a, struct side *b)
 }
 
 /* A directory changed its parent: ".." and the counts that it is part of. All are dirty. */
-static int reparent(struct ffs_inode *child, struct ffs_inode *from, struct ffs_inode *to)
+static int rename_reparent(struct ffs_inode *child, struct ffs_inode *from, struct ffs_inode *to)
 {
     if (from == to)
         return 0;
@@ -106,7 +106,7 @@ static int reparent(struct ffs_inode *child, struct ffs_inode *from, struct ffs_
 }
 
 /* Gives the name at `to` to the inode of `from`. */
-static int put_name(struct ffs_tx *tx, const struct side *from, const struct side *to)
+static int rename_put_name(struct ffs_tx *tx, const struct side *from, const struct side *to)
 {
     struct ffs_entry entry = {to->entry.key, from->inode->ino,
                               ffs_dirent_type(ffs_mode(from->inode))};
@@ -117,7 +117,7 @@ static int put_name(struct ffs_tx *tx, const struct side *from, const struct sid
 }
 
 /* The old name goes away, or becomes a whiteout that belongs to the owner of the moved inode. */
-static int leave_name(struct ffs_tx *tx, struct side *from, bool whiteout)
+static int rename_leave_name(struct ffs_tx *tx, struct side *from, bool whiteout)
 {
     struct ffs_entry entry = from->entry;
 
@@ -131,76 +131,76 @@ static int leave_name(struct ffs_tx *tx, struct side *from, bool whiteout)
     return ffs_dir_replace(tx, from->dir, &entry);
 }
 
-static int move(struct ffs_tx *tx, struct side *from, struct side *to, bool whiteout)
+static int rename_move(struct ffs_tx *tx, struct side *from, struct side *to, bool whiteout)
 {
-    int err = check_replace(from, to);
+    int err = rename_check_replace(from, to);
 
     if (!err)
-        err = put_name(tx, from, to);
+        err = rename_put_name(tx, from, to);
     if (!err)
-        err = leave_name(tx, from, whiteout);
+        err = rename_leave_name(tx, from, whiteout);
     if (!err)
-        err = touch_dirs(tx, from, to);
+        err = rename_touch_dirs(tx, from, to);
     if (!err && to->inode)
         err = ffs_drop_link(tx, to->dir, to->inode);
     if (!err)
         err = ffs_touch(tx, from->inode, FFS_CTIME);
-    if (!err && moves_dir(from))
-        err = reparent(from->inode, from->dir, to->dir);
+    if (!err && rename_moves_dir(from))
+        err = rename_reparent(from->inode, from->dir, to->dir);
     return err;
 }
 
 /* Counts first down then up would fail on a parent that only had the one child: swap at once. */
-static int exchange_parents(struct side *a, struct side *b)
+static int rename_exchange_parents(struct side *a, struct side *b)
 {
     if (a->dir == b->dir)
         return 0;
-    if (moves_dir(a) && moves_dir(b)) {
+    if (rename_moves_dir(a) && rename_moves_dir(b)) {
         a->inode->d.parent = lay_put64(b->dir->ino);
         b->inode->d.parent = lay_put64(a->dir->ino);
         return 0;
     }
-    if (moves_dir(a))
-        return reparent(a->inode, a->dir, b->dir);
-    return moves_dir(b) ? reparent(b->inode, b->dir, a->dir) : 0;
+    if (rename_moves_dir(a))
+        return rename_reparent(a->inode, a->dir, b->dir);
+    return rename_moves_dir(b) ? rename_reparent(b->inode, b->dir, a->dir) : 0;
 }
 
-static int exchange(struct ffs_tx *tx, struct side *a, struct side *b)
+static int rename_exchange(struct ffs_tx *tx, struct side *a, struct side *b)
 {
     if (!b->inode)
         return -ENOENT;
-    int err = check_move(b, a);
+    int err = rename_check_move(b, a);
     if (!err)
-        err = put_name(tx, a, b);
+        err = rename_put_name(tx, a, b);
     if (!err)
-        err = put_name(tx, b, a);
+        err = rename_put_name(tx, b, a);
     if (!err)
-        err = touch_dirs(tx, a, b);
+        err = rename_touch_dirs(tx, a, b);
     if (!err)
         err = ffs_touch(tx, a->inode, FFS_CTIME);
     if (!err)
         err = ffs_touch(tx, b->inode, FFS_CTIME);
-    return err ? err : exchange_parents(a, b);
+    return err ? err : rename_exchange_parents(a, b);
 }
 
 static int rename_in(struct ffs_tx *tx, struct side *from, struct side *to, uint32_t flags)
 {
-    int err = find_side(from);
+    int err = rename_find_side(from);
 
     if (err)
         return err;
-    err = find_side(to);
+    err = rename_find_side(to);
     if (err && err != -ENOENT)
         return err;
     if (to->inode && (flags & RENAME_NOREPLACE))
         return -EEXIST;
-    err = check_move(from, to);
+    err = rename_check_move(from, to);
     /* Two names of one file: POSIX wants both kept. */
     if (err || from->inode == to->inode)
         return err;
     if (flags & RENAME_EXCHANGE)
-        return exchange(tx, from, to);
-    return move(tx, from, to, flags & RENAME_WHITEOUT);
+        return rename_exchange(tx, from, to);
+    return rename_move(tx, from, to, flags & RENAME_WHITEOUT);
 }
 
 static int rename_once(struct side from, struct side to, uint32_t flags)

@@ -8,8 +8,8 @@
 #include "fusefs/core/journal/ops.h"
 #include "fusefs/core/names/namei.h"
 
-static int store_in_block(struct ffs_tx *tx, struct ffs_inode *inode, const char *target,
-                          size_t len)
+static int symlink_store_in_block(struct ffs_tx *tx, struct ffs_inode *inode, const char *target,
+                                  size_t len)
 {
     size_t head = len < LAY_PAYLOAD ? len : LAY_PAYLOAD;
     struct ffs_buf *buf;
@@ -37,14 +37,14 @@ int ffs_symlink_store(struct ffs_tx *tx, struct ffs_inode *inode, const char *ta
     inode->d.size = lay_put64(len);
     memset(&inode->d.map, 0, sizeof(inode->d.map));
     if (len > LAY_MAP_BYTES)
-        return store_in_block(tx, inode, target, len);
+        return symlink_store_in_block(tx, inode, target, len);
     inode->d.map_kind = lay_put16(LAY_MAP_TARGET);
     memcpy(inode->d.map.bytes, target, len);
     return 0;
 }
 
 /* Under ffs.meta. `target` holds LAY_SYMLINK_MAX bytes. */
-static ssize_t load(struct ffs_inode *inode, char *target)
+static ssize_t symlink_load(struct ffs_inode *inode, char *target)
 {
     size_t len = ffs_size(inode);
 
@@ -101,7 +101,7 @@ ssize_t ffs_readlink(struct ffs_inode *inode, char *buf, size_t size)
     if (err)
         return err;
     ffs_meta_read(inode->fs);
-    ssize_t len = load(inode, target);
+    ssize_t len = symlink_load(inode, target);
     ffs_meta_done(inode->fs);
     if (len > 0)
         memcpy(buf, target, (size_t)len < size ? (size_t)len : size);

@@ -25,18 +25,18 @@ struct place {
     struct lay_xattr *rec;
 };
 
-static struct lay_xattr_block *block_at(const struct chain *c, unsigned i)
+static struct lay_xattr_block *xattr_block_at(const struct chain *c, unsigned i)
 {
     return c->buf[i]->data;
 }
 
-static void chain_close(struct chain *c)
+static void xattr_chain_close(struct chain *c)
 {
     while (c->n > 0)
         ffs_buf_put(c->buf[--c->n]);
 }
 
-static int chain_load(struct chain *c, uint64_t block)
+static int xattr_chain_load(struct chain *c, uint64_t block)
 {
     struct ffs_expect expect = {.magic = LAY_MAGIC_XATTR, .owner = c->inode->ino};
     struct ffs_buf *buf;
@@ -54,26 +54,26 @@ static int chain_load(struct chain *c, uint64_t block)
 }
 
 /* Under ffs.meta. On failure nothing stays referenced. */
-static int chain_open(struct ffs_inode *inode, struct chain *c)
+static int xattr_chain_open(struct ffs_inode *inode, struct chain *c)
 {
     c->inode = inode;
     c->n = 0;
     int err = 0;
     for (uint64_t at = lay_get64(inode->d.xattr); at != 0 && !err;) {
-        err = chain_load(c, at);
+        err = xattr_chain_load(c, at);
         if (!err)
-            at = lay_get64(block_at(c, c->n - 1)->next);
+            at = lay_get64(xattr_block_at(c, c->n - 1)->next);
     }
     if (err)
-        chain_close(c);
+        xattr_chain_close(c);
     return err;
 }
 
-static struct place find(const struct chain *c, const char *name, size_t len)
+static struct place xattr_find(const struct chain *c, const char *name, size_t len)
 {
     for (unsigned i = 0; i < c->n; i++) {
         const struct lay_xattr *x = NULL;
-        while ((x = lay_xattr_next(block_at(c, i), x)) != NULL) {
+        while ((x = lay_xattr_next(xattr_block_at(c, i), x)) != NULL) {
             if (x->name_len == len && memcmp(lay_xattr_name(x), name, len) == 0)
                 return (struct place){i, (struct lay_xattr *)(uintptr_t)x};
         }
@@ -83,7 +83,7 @@ static struct place find(const struct chain *c, const char *name, size_t len)
 
 /* --- Changing -------------------------------------------------------------------------------- */
 
-static int charge(struct ffs_inode *inode, int n)
+static int xattr_charge(struct ffs_inode *inode, int n)
 {
     uint64_t blocks = lay_get64(inode->d.blocks);
 
@@ -94,7 +94,7 @@ static int charge(struct ffs_inode *inode, int n)
 }
 
 /* Lets what pointed to the i-th block point to `next`. */
-static int relink(struct ffs_tx *tx, struct chain *c, unsigned i, uint64_t next)
+static int xattr_relink(struct ffs_tx *tx, struct chain *c, unsigned i, uint64_t next)
 {
     if (i == 0) {
         c->inode->d.xattr = lay_put64(next);
@@ -102,18 +102,18 @@ static int relink(struct ffs_tx *tx, struct chain *c, unsigned i, uint64_t next)
     }
     int err = ffs_tx_dirty(tx, c->buf[i - 1]);
     if (!err)
-        block_at(c, i - 1)->next = lay_put64(next);
+        xattr_block_at(c, i - 1)->next = lay_put64(next);
     return err;
 }
 
 /* Takes an empty block out of the chain. */
-static int drop_block(struct ffs_tx *tx, struct chain *c, unsigned i)
+static int xattr_drop_block(struct ffs_tx *tx, struct chain *c, unsigned i)
 {
     uint64_t block = c->buf[i]->block;
-    int err = relink(tx, c, i, lay_get64(block_at(c, i)->next));
+    int err = xattr_relink(tx, c, i, lay_get64(xattr_block_at(c, i)->next));
 
     if (!err)
-        err = charge(c->inode, -1);
+        err = xattr_charge(c->inode, -1);
     if (err)
         return err;
     ffs_buf_put(c->buf[i]);
@@ -122,13 +122,13 @@ static int drop_block(struct ffs_tx *tx, struct chain *c, unsigned i)
     return ffs_free_meta(tx, block);
 }
 
-static int take_out(struct ffs_tx *tx, struct chain *c, struct place p)
+static int xattr_take_out(struct ffs_tx *tx, struct chain *c, struct place p)
 {
     int err = ffs_tx_dirty(tx, c->buf[p.block]);
 
     if (err)
         return err;
-    struct lay_xattr_block *xb = block_at(c, p.block);
+    struct lay_xattr_block *xb = xattr_block_at(c, p.block);
     size_t len = lay_get16(p.rec->len);
     size_t end = lay_get16(xb->used);
     size_t at = (size_t)((uint8_t *)p.rec - xb->bytes);
@@ -137,11 +137,11 @@ static int take_out(struct ffs_tx *tx, struct chain *c, struct place p)
     memset(xb->bytes + end - len, 0, len);
     xb->used = lay_put16((uint16_t)(end - len));
     xb->count = lay_put16((uint16_t)(lay_get16(xb->count) - 1));
-    return end == len ? drop_block(tx, c, p.block) : 0;
+    return end == len ? xattr_drop_block(tx, c, p.block) : 0;
 }
 
 /* A block at the end of the chain. */
-static int add_block(struct ffs_tx *tx, struct chain *c)
+static int xattr_add_block(struct ffs_tx *tx, struct chain *c)
 {
     uint64_t block;
 
@@ -151,17 +151,17 @@ static int add_block(struct ffs_tx *tx, struct chain *c)
     if (!err)
         err = ffs_alloc_meta(tx, c->n ? c->buf[c->n - 1]->block : 0, &block);
     if (!err)
-        err = relink(tx, c, c->n, block);
+        err = xattr_relink(tx, c, c->n, block);
     if (!err)
         err = ffs_tx_new(tx, block, LAY_MAGIC_XATTR, c->inode->ino, &c->buf[c->n]);
     if (err)
         return err;
     c->n++;
-    return charge(c->inode, 1);
+    return xattr_charge(c->inode, 1);
 }
 
-static void append(struct lay_xattr_block *xb, const char *name, size_t name_len, const void *value,
-                   size_t len)
+static void xattr_append(struct lay_xattr_block *xb, const char *name, size_t name_len,
+                         const void *value, size_t len)
 {
     size_t used = lay_get16(xb->used);
     size_t record = LAY_XATTR_LEN(name_len, len);
@@ -178,16 +178,17 @@ static void append(struct lay_xattr_block *xb, const char *name, size_t name_len
 }
 
 /* Puts a new record into the first block with room. */
-static int put_in(struct ffs_tx *tx, struct chain *c, const char *name, size_t name_len,
-                  const void *value, size_t len)
+static int xattr_put_in(struct ffs_tx *tx, struct chain *c, const char *name, size_t name_len,
+                        const void *value, size_t len)
 {
     unsigned i = 0;
 
-    while (i < c->n && lay_get16(block_at(c, i)->used) + LAY_XATTR_LEN(name_len, len) > LAY_PAYLOAD)
+    while (i < c->n &&
+           lay_get16(xattr_block_at(c, i)->used) + LAY_XATTR_LEN(name_len, len) > LAY_PAYLOAD)
         i++;
-    int err = i == c->n ? add_block(tx, c) : ffs_tx_dirty(tx, c->buf[i]);
+    int err = i == c->n ? xattr_add_block(tx, c) : ffs_tx_dirty(tx, c->buf[i]);
     if (!err)
-        append(block_at(c, i), name, name_len, value, len);
+        xattr_append(xattr_block_at(c, i), name, name_len, value, len);
     return err;
 }
 
@@ -195,29 +196,29 @@ int ffs_xattr_store(struct ffs_tx *tx, struct ffs_inode *inode, const char *name
                     size_t len)
 {
     struct chain c;
-    int err = chain_open(inode, &c);
+    int err = xattr_chain_open(inode, &c);
 
     if (err)
         return err;
-    struct place old = find(&c, name, strlen(name));
+    struct place old = xattr_find(&c, name, strlen(name));
     if (old.rec)
-        err = take_out(tx, &c, old);
+        err = xattr_take_out(tx, &c, old);
     if (!err)
-        err = put_in(tx, &c, name, strlen(name), value, len);
-    chain_close(&c);
+        err = xattr_put_in(tx, &c, name, strlen(name), value, len);
+    xattr_chain_close(&c);
     return err;
 }
 
 int ffs_xattr_drop(struct ffs_tx *tx, struct ffs_inode *inode, const char *name)
 {
     struct chain c;
-    int err = chain_open(inode, &c);
+    int err = xattr_chain_open(inode, &c);
 
     if (err)
         return err;
-    struct place p = find(&c, name, strlen(name));
-    err = p.rec ? take_out(tx, &c, p) : -ENODATA;
-    chain_close(&c);
+    struct place p = xattr_find(&c, name, strlen(name));
+    err = p.rec ? xattr_take_out(tx, &c, p) : -ENODATA;
+    xattr_chain_close(&c);
     return err;
 }
 
@@ -225,7 +226,7 @@ int ffs_xattr_drop(struct ffs_tx *tx, struct ffs_inode *inode, const char *name)
 #define FREE_STEP 64u
 
 /* Takes blocks off the front of a chain that is too long. *more: it still is. */
-static int shorten_once(struct ffs_inode *inode, bool *more)
+static int xattr_shorten_once(struct ffs_inode *inode, bool *more)
 {
     struct ffs_tx *tx;
     struct chain c;
@@ -234,16 +235,16 @@ static int shorten_once(struct ffs_inode *inode, bool *more)
     if (err)
         return err;
     ffs_tx_use_reserve(tx);
-    err = chain_open(inode, &c);
+    err = xattr_chain_open(inode, &c);
     if (err)
         return ffs_tx_finish(tx, err);
     *more = c.n > FREE_STEP;
     if (*more)
         err = ffs_inode_dirty(tx, inode);
     for (unsigned i = 0; *more && i < FREE_STEP && c.n > FREE_STEP && !err; i++)
-        err = drop_block(tx, &c, 0);
+        err = xattr_drop_block(tx, &c, 0);
     *more = c.n > FREE_STEP;
-    chain_close(&c);
+    xattr_chain_close(&c);
     return ffs_tx_finish(tx, err);
 }
 
@@ -253,12 +254,12 @@ int ffs_xattr_shorten(struct ffs_inode *inode)
     int err = 0;
 
     while (more && !err)
-        err = shorten_once(inode, &more);
+        err = xattr_shorten_once(inode, &more);
     return err;
 }
 
 /* Gives the i-th block of the chain another place. */
-static int move_block(struct ffs_tx *tx, struct chain *c, unsigned i)
+static int xattr_move_block(struct ffs_tx *tx, struct chain *c, unsigned i)
 {
     uint64_t block;
     int err = ffs_alloc_meta(tx, 0, &block);
@@ -268,7 +269,7 @@ static int move_block(struct ffs_tx *tx, struct chain *c, unsigned i)
     if (!err)
         err = ffs_inode_dirty(tx, c->inode);
     if (!err)
-        err = relink(tx, c, i, block);
+        err = xattr_relink(tx, c, i, block);
     return err ? err : ffs_free_meta(tx, c->buf[i]->block);
 }
 
@@ -276,7 +277,7 @@ int ffs_xattr_move(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t limit, b
 {
     struct chain c;
     unsigned i = 0;
-    int err = chain_open(inode, &c);
+    int err = xattr_chain_open(inode, &c);
 
     if (err)
         return err;
@@ -284,27 +285,27 @@ int ffs_xattr_move(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t limit, b
         i++;
     *more = i < c.n;
     if (*more)
-        err = move_block(tx, &c, i);
-    chain_close(&c);
+        err = xattr_move_block(tx, &c, i);
+    xattr_chain_close(&c);
     return err;
 }
 
 int ffs_xattr_free_all(struct ffs_tx *tx, struct ffs_inode *inode)
 {
     struct chain c;
-    int err = chain_open(inode, &c);
+    int err = xattr_chain_open(inode, &c);
 
     while (!err && c.n > 0)
-        err = drop_block(tx, &c, c.n - 1);
-    chain_close(&c);
+        err = xattr_drop_block(tx, &c, c.n - 1);
+    xattr_chain_close(&c);
     return err;
 }
 
 /* --- Reading --------------------------------------------------------------------------------- */
 
-static ssize_t get_in(struct chain *c, const char *name, size_t len, char *buf, size_t size)
+static ssize_t xattr_get_in(struct chain *c, const char *name, size_t len, char *buf, size_t size)
 {
-    struct place p = find(c, name, len);
+    struct place p = xattr_find(c, name, len);
 
     if (!p.rec)
         return -ENODATA;
@@ -319,23 +320,23 @@ static ssize_t get_in(struct chain *c, const char *name, size_t len, char *buf, 
 ssize_t ffs_xattr_load(struct ffs_inode *inode, const char *name, void *buf, size_t size)
 {
     struct chain c;
-    ssize_t ret = chain_open(inode, &c);
+    ssize_t ret = xattr_chain_open(inode, &c);
 
     if (!ret) {
-        ret = get_in(&c, name, strlen(name), buf, size);
-        chain_close(&c);
+        ret = xattr_get_in(&c, name, strlen(name), buf, size);
+        xattr_chain_close(&c);
     }
     return ret;
 }
 
 /* Names, each with its NUL. */
-static ssize_t list_in(struct chain *c, char *buf, size_t size)
+static ssize_t xattr_list_in(struct chain *c, char *buf, size_t size)
 {
     size_t total = 0;
 
     for (unsigned i = 0; i < c->n; i++) {
         const struct lay_xattr *x = NULL;
-        while ((x = lay_xattr_next(block_at(c, i), x)) != NULL) {
+        while ((x = lay_xattr_next(xattr_block_at(c, i), x)) != NULL) {
             const char *name = lay_xattr_name(x);
             size_t len = x->name_len;
             if (*name == LAY_XATTR_PART)
@@ -362,10 +363,10 @@ ssize_t ffs_listxattr(struct ffs_inode *inode, char *buf, size_t size)
     if (ret)
         return ret;
     ffs_meta_read(inode->fs);
-    ret = chain_open(inode, &c);
+    ret = xattr_chain_open(inode, &c);
     if (!ret) {
-        ret = list_in(&c, buf, size);
-        chain_close(&c);
+        ret = xattr_list_in(&c, buf, size);
+        xattr_chain_close(&c);
     }
     ffs_meta_done(inode->fs);
     return ret;

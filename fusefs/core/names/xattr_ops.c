@@ -12,31 +12,31 @@
 #include "fusefs/core/state.h"
 
 /* 1 to 255 bytes, as the kernel has it. */
-static int check_name(const char *name, size_t *len)
+static int xattr_check_name(const char *name, size_t *len)
 {
     *len = strnlen(name, XATTR_NAME_MAX + 1);
     return *len == 0 || *len > XATTR_NAME_MAX ? -ERANGE : 0;
 }
 
 /* Small or in parts. -ENODATA. */
-static int drop_any(struct ffs_tx *tx, struct ffs_inode *inode, const char *name)
+static int xattr_drop_any(struct ffs_tx *tx, struct ffs_inode *inode, const char *name)
 {
     int err = ffs_xattr_drop(tx, inode, name);
 
     return err == -ENODATA ? ffs_xattr_drop_large(tx, inode, name) : err;
 }
 
-static ssize_t load_any(struct ffs_inode *inode, const char *name, void *buf, size_t size)
+static ssize_t xattr_load_any(struct ffs_inode *inode, const char *name, void *buf, size_t size)
 {
     ssize_t n = ffs_xattr_load(inode, name, buf, size);
 
     return n == -ENODATA ? ffs_xattr_load_large(inode, name, buf, size) : n;
 }
 
-static int set_in(struct ffs_tx *tx, struct ffs_inode *inode, const char *name, const void *value,
-                  size_t len, int flags)
+static int xattr_set_in(struct ffs_tx *tx, struct ffs_inode *inode, const char *name,
+                        const void *value, size_t len, int flags)
 {
-    ssize_t old = load_any(inode, name, NULL, 0);
+    ssize_t old = xattr_load_any(inode, name, NULL, 0);
 
     if (ffs_is_fixed(inode))
         return -EPERM;
@@ -46,7 +46,7 @@ static int set_in(struct ffs_tx *tx, struct ffs_inode *inode, const char *name, 
         return -ENODATA;
     int err = ffs_touch(tx, inode, FFS_CTIME);
     if (!err)
-        err = drop_any(tx, inode, name);
+        err = xattr_drop_any(tx, inode, name);
     if (err && err != -ENODATA)
         return err;
     if (LAY_XATTR_LEN(strlen(name), len) <= LAY_PAYLOAD)
@@ -55,7 +55,7 @@ static int set_in(struct ffs_tx *tx, struct ffs_inode *inode, const char *name, 
 }
 
 /* A value in parts, the old or the new one, takes more. */
-static unsigned credits(struct ffs *fs, size_t len)
+static unsigned xattr_credits(struct ffs *fs, size_t len)
 {
     ffs_meta_read(fs);
     bool large = lay_get64(ffs_super(fs)->incompat) & LAY_INCOMPAT_LARGE_XATTRS;
@@ -63,13 +63,13 @@ static unsigned credits(struct ffs *fs, size_t len)
     return large || len > LAY_PAYLOAD / 2 ? FFS_TX_MAX_CREDITS : FFS_XATTR_CREDITS;
 }
 
-static int set_once(struct ffs_inode *inode, const char *name, const void *value, size_t len,
-                    int flags)
+static int xattr_set_once(struct ffs_inode *inode, const char *name, const void *value, size_t len,
+                          int flags)
 {
     struct ffs_tx *tx;
-    int err = ffs_tx_begin(inode->fs, credits(inode->fs, len), &tx);
+    int err = ffs_tx_begin(inode->fs, xattr_credits(inode->fs, len), &tx);
 
-    return err ? err : ffs_tx_finish(tx, set_in(tx, inode, name, value, len, flags));
+    return err ? err : ffs_tx_finish(tx, xattr_set_in(tx, inode, name, value, len, flags));
 }
 
 int ffs_setxattr(struct ffs_inode *inode, const char *name, const void *value, size_t len,
@@ -77,7 +77,7 @@ int ffs_setxattr(struct ffs_inode *inode, const char *name, const void *value, s
 {
     bool tried = false;
     size_t name_len;
-    int err = check_name(name, &name_len);
+    int err = xattr_check_name(name, &name_len);
 
     if (err)
         return err;
@@ -86,40 +86,40 @@ int ffs_setxattr(struct ffs_inode *inode, const char *name, const void *value, s
     if (len > XATTR_SIZE_MAX)
         return -E2BIG;
     do
-        err = set_once(inode, name, value, len, flags);
+        err = xattr_set_once(inode, name, value, len, flags);
     while (ffs_retry_space(inode->fs, err, &tried));
     return err;
 }
 
-static int remove_in(struct ffs_tx *tx, struct ffs_inode *inode, const char *name)
+static int xattr_remove_in(struct ffs_tx *tx, struct ffs_inode *inode, const char *name)
 {
     int err = ffs_is_fixed(inode) ? -EPERM : ffs_touch(tx, inode, FFS_CTIME);
 
-    return err ? err : drop_any(tx, inode, name);
+    return err ? err : xattr_drop_any(tx, inode, name);
 }
 
 int ffs_removexattr(struct ffs_inode *inode, const char *name)
 {
     struct ffs_tx *tx;
     size_t len;
-    int err = check_name(name, &len);
+    int err = xattr_check_name(name, &len);
 
     if (!err)
-        err = ffs_tx_begin(inode->fs, credits(inode->fs, 0), &tx);
-    return err ? err : ffs_tx_finish(tx, remove_in(tx, inode, name));
+        err = ffs_tx_begin(inode->fs, xattr_credits(inode->fs, 0), &tx);
+    return err ? err : ffs_tx_finish(tx, xattr_remove_in(tx, inode, name));
 }
 
 ssize_t ffs_getxattr(struct ffs_inode *inode, const char *name, void *buf, size_t size)
 {
     size_t len;
-    ssize_t ret = check_name(name, &len);
+    ssize_t ret = xattr_check_name(name, &len);
 
     if (!ret)
         ret = ffs_alive(inode->fs);
     if (ret)
         return ret;
     ffs_meta_read(inode->fs);
-    ret = load_any(inode, name, buf, size);
+    ret = xattr_load_any(inode, name, buf, size);
     ffs_meta_done(inode->fs);
     return ret;
 }
