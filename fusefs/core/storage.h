@@ -253,7 +253,7 @@ struct ffs_semantics {
     int (*evict)(struct ffs_inode *inode);
     int (*truncate_finish)(struct ffs_inode *inode);
 };
-/* Defined in evict.c; a mount stores it in struct ffs. */
+/* Defined in islot.c; a mount stores it in struct ffs. */
 extern const struct ffs_semantics ffs_semantics;
 
 #endif

@@ -9,6 +9,7 @@
 #ifndef FUSEFS_CORE_ALLOC_ALLOC_H
 #define FUSEFS_CORE_ALLOC_ALLOC_H
 
+#include "blockdev/bdev.h"
 #include "fusefs/core/base/ranges.h"
 #include "fusefs/core/storage.h"
 
@@ -98,6 +99,22 @@ void ffs_discard_freed(struct ffs *fs, const struct ffs_ranges *freed);
 void ffs_trim_wait(struct ffs *fs);
 /* Would a commit help an allocation that failed? Under ffs.meta. */
 bool ffs_alloc_starved(struct ffs *fs);
+
+/* --- Discards that are sent to the device together (pins.c) ----------------------------------- */
+
+#define FFS_DISCARDS 64u
+
+/* Starts with all zero but fs; ends with ffs_discard_submit(). Owned by one thread. */
+struct ffs_discards {
+    struct ffs *fs;
+    struct bd_io ios[FFS_DISCARDS];
+    size_t n;
+};
+
+/* Adds `len` blocks from `block` on; sends what was added before if there is no room. */
+void ffs_discard_add(struct ffs_discards *b, uint64_t block, uint64_t len);
+/* A discard that fails is logged: it loses no data, the device keeps blocks that it could have. */
+void ffs_discard_submit(struct ffs_discards *b);
 
 /* --- Age of the bitmaps (section.c). In a handle. --------------------------------------------- */
 

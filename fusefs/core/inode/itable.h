@@ -44,7 +44,7 @@ int ffs_inode_load(struct ffs *fs, uint64_t ino, bool evicting, struct ffs_inode
 /* Evicts what ffs_inode_put_meta() had to leave; at the end of a handle, without ffs.meta. */
 void ffs_evict_doomed(struct ffs *fs);
 
-/* --- Places on disk (inode_place.c) ----------------------------------------------------------- */
+/* --- Places on disk (itable.c) ---------------------------------------------------------------- */
 
 /* The block of the inode file that holds the inode; the superblock for the inode file itself. */
 int ffs_inode_block(struct ffs *fs, uint64_t ino, struct ffs_buf **out);

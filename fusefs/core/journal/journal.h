@@ -42,7 +42,7 @@ struct ffs_journal {
 int ffs_journal_init(struct ffs *fs);
 void ffs_journal_destroy(struct ffs *fs);
 
-/* --- The running transaction (running.c). Under ffs.meta, exclusively. ------------------------ */
+/* --- The running transaction (commit.c). Under ffs.meta, exclusively. ------------------------- */
 
 /* Would the log hold the running transaction with so many more blocks? */
 bool ffs_running_has_room(struct ffs *fs, unsigned blocks);

@@ -4,7 +4,7 @@
  */
 #include <errno.h>
 
-#include "fusefs/core/alloc/discard.h"
+#include "fusefs/core/state.h"
 
 #define TRIM_CHUNK 4096u /* blocks that FITRIM keeps from being allocated at a time */
 

@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Extended attributes: records in a chain of blocks (FORMAT.md 8). A record lies within one block;
- * longer values have several (xattr_large.c).
+ * longer values have several.
  */
 #include "fusefs/core/names/xattr.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <linux/limits.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/xattr.h>
 
 #include "fusefs/core/journal/ops.h"
 #include "fusefs/core/state.h"
+
+/* --- Records ---------------------------------------------------------------------------------- */
 
 /* The inode's whole chain, referenced. */
 struct chain {
@@ -368,6 +373,240 @@ ssize_t ffs_listxattr(struct ffs_inode *inode, char *buf, size_t size)
         ret = xattr_list_in(&c, buf, size);
         xattr_chain_close(&c);
     }
+    ffs_meta_done(inode->fs);
+    return ret;
+}
+
+/* --- Values in parts (FORMAT.md 8.2) ---------------------------------------------------------- */
+
+#define PARTS_MAX 32u
+
+struct part_name {
+    char text[LAY_XATTR_NAME_MAX + 1];
+};
+
+static struct part_name xattr_head_name(const char *name)
+{
+    struct part_name n;
+
+    n.text[0] = LAY_XATTR_HEAD;
+    memcpy(n.text + 1, name, strlen(name) + 1);
+    return n;
+}
+
+static struct part_name xattr_part_name(const char *name, unsigned i)
+{
+    struct part_name n;
+
+    n.text[0] = LAY_XATTR_PART;
+    n.text[1] = (char)(LAY_XATTR_PART_BASE + i);
+    memcpy(n.text + 2, name, strlen(name) + 1);
+    return n;
+}
+
+static bool xattr_can_be_large(const char *name)
+{
+    return strlen(name) + 2 <= LAY_XATTR_NAME_MAX;
+}
+
+/* Bytes of each part but the last: its record fills a block. */
+static size_t xattr_part_len(const char *name)
+{
+    return (LAY_PAYLOAD - sizeof(struct lay_xattr) - strlen(name) - 2) & ~7u;
+}
+
+static unsigned xattr_parts_of(const char *name, size_t len)
+{
+    return (unsigned)((len + xattr_part_len(name) - 1) / xattr_part_len(name));
+}
+
+/* The length of the value. -ENODATA: there is none; -EIO: the record is damaged. */
+static ssize_t xattr_load_len(struct ffs_inode *inode, const char *name)
+{
+    le32 len;
+
+    if (!xattr_can_be_large(name))
+        return -ENODATA;
+    const struct part_name head = xattr_head_name(name);
+    ssize_t n = ffs_xattr_load(inode, head.text, &len, sizeof(len));
+    if (n < 0)
+        return n == -ERANGE ? -EIO : n;
+    bool sane = n == sizeof(len) && xattr_parts_of(name, lay_get32(len)) <= PARTS_MAX;
+    return sane ? (ssize_t)lay_get32(len) : -EIO;
+}
+
+ssize_t ffs_xattr_load_large(struct ffs_inode *inode, const char *name, void *buf, size_t size)
+{
+    ssize_t len = xattr_load_len(inode, name);
+
+    if (len < 0 || size == 0)
+        return len;
+    if ((size_t)len > size)
+        return -ERANGE;
+    size_t done = 0;
+    for (unsigned i = 0; done < (size_t)len; i++) {
+        const struct part_name part = xattr_part_name(name, i);
+        size_t want =
+            (size_t)len - done < xattr_part_len(name) ? (size_t)len - done : xattr_part_len(name);
+        ssize_t n = ffs_xattr_load(inode, part.text, (char *)buf + done, want);
+        if (n != (ssize_t)want)
+            return n < 0 && n != -ENODATA && n != -ERANGE ? n : -EIO;
+        done += want;
+    }
+    return len;
+}
+
+int ffs_xattr_store_large(struct ffs_tx *tx, struct ffs_inode *inode, const char *name,
+                          const void *value, size_t len)
+{
+    le32 total = lay_put32((uint32_t)len);
+
+    if (!xattr_can_be_large(name) || xattr_parts_of(name, len) > PARTS_MAX)
+        return -ENOSPC;
+    int err = ffs_need_feature(tx, LAY_INCOMPAT_LARGE_XATTRS);
+    const struct part_name head = xattr_head_name(name);
+    if (!err)
+        err = ffs_xattr_store(tx, inode, head.text, &total, sizeof(total));
+    size_t done = 0;
+    for (unsigned i = 0; done < len && !err; i++) {
+        const struct part_name part = xattr_part_name(name, i);
+        size_t n = len - done < xattr_part_len(name) ? len - done : xattr_part_len(name);
+        err = ffs_xattr_store(tx, inode, part.text, (const char *)value + done, n);
+        done += n;
+    }
+    return err;
+}
+
+/* Parts that are missing, after a repair, are no obstacle. */
+int ffs_xattr_drop_large(struct ffs_tx *tx, struct ffs_inode *inode, const char *name)
+{
+    ssize_t len = xattr_load_len(inode, name);
+
+    if (len < 0 && len != -EIO)
+        return (int)len;
+    const struct part_name head = xattr_head_name(name);
+    int err = ffs_xattr_drop(tx, inode, head.text);
+    unsigned parts = len < 0 ? PARTS_MAX : xattr_parts_of(name, (size_t)len);
+    for (unsigned i = 0; i < parts && !err; i++) {
+        const struct part_name part = xattr_part_name(name, i);
+        err = ffs_xattr_drop(tx, inode, part.text);
+        if (err == -ENODATA)
+            err = 0;
+    }
+    return err;
+}
+
+/* --- Operations ------------------------------------------------------------------------------- */
+
+/* 1 to 255 bytes, as the kernel has it. */
+static int xattr_check_name(const char *name, size_t *len)
+{
+    *len = strnlen(name, XATTR_NAME_MAX + 1);
+    return *len == 0 || *len > XATTR_NAME_MAX ? -ERANGE : 0;
+}
+
+/* Small or in parts. -ENODATA. */
+static int xattr_drop_any(struct ffs_tx *tx, struct ffs_inode *inode, const char *name)
+{
+    int err = ffs_xattr_drop(tx, inode, name);
+
+    return err == -ENODATA ? ffs_xattr_drop_large(tx, inode, name) : err;
+}
+
+static ssize_t xattr_load_any(struct ffs_inode *inode, const char *name, void *buf, size_t size)
+{
+    ssize_t n = ffs_xattr_load(inode, name, buf, size);
+
+    return n == -ENODATA ? ffs_xattr_load_large(inode, name, buf, size) : n;
+}
+
+static int xattr_set_in(struct ffs_tx *tx, struct ffs_inode *inode, const char *name,
+                        const void *value, size_t len, int flags)
+{
+    ssize_t old = xattr_load_any(inode, name, NULL, 0);
+
+    if (ffs_is_fixed(inode))
+        return -EPERM;
+    if (old >= 0 && (flags & XATTR_CREATE))
+        return -EEXIST;
+    if (old == -ENODATA && (flags & XATTR_REPLACE))
+        return -ENODATA;
+    int err = ffs_touch(tx, inode, FFS_CTIME);
+    if (!err)
+        err = xattr_drop_any(tx, inode, name);
+    if (err && err != -ENODATA)
+        return err;
+    if (LAY_XATTR_LEN(strlen(name), len) <= LAY_PAYLOAD)
+        return ffs_xattr_store(tx, inode, name, value, len);
+    return ffs_xattr_store_large(tx, inode, name, value, len);
+}
+
+/* A value in parts, the old or the new one, takes more. */
+static unsigned xattr_credits(struct ffs *fs, size_t len)
+{
+    ffs_meta_read(fs);
+    bool large = lay_get64(ffs_super(fs)->incompat) & LAY_INCOMPAT_LARGE_XATTRS;
+    ffs_meta_done(fs);
+    return large || len > LAY_PAYLOAD / 2 ? FFS_TX_MAX_CREDITS : FFS_XATTR_CREDITS;
+}
+
+static int xattr_set_once(struct ffs_inode *inode, const char *name, const void *value, size_t len,
+                          int flags)
+{
+    struct ffs_tx *tx;
+    int err = ffs_tx_begin(inode->fs, xattr_credits(inode->fs, len), &tx);
+
+    return err ? err : ffs_tx_finish(tx, xattr_set_in(tx, inode, name, value, len, flags));
+}
+
+int ffs_setxattr(struct ffs_inode *inode, const char *name, const void *value, size_t len,
+                 int flags)
+{
+    bool tried = false;
+    size_t name_len;
+    int err = xattr_check_name(name, &name_len);
+
+    if (err)
+        return err;
+    if (flags & ~(XATTR_CREATE | XATTR_REPLACE))
+        return -EINVAL;
+    if (len > XATTR_SIZE_MAX)
+        return -E2BIG;
+    do
+        err = xattr_set_once(inode, name, value, len, flags);
+    while (ffs_retry_space(inode->fs, err, &tried));
+    return err;
+}
+
+static int xattr_remove_in(struct ffs_tx *tx, struct ffs_inode *inode, const char *name)
+{
+    int err = ffs_is_fixed(inode) ? -EPERM : ffs_touch(tx, inode, FFS_CTIME);
+
+    return err ? err : xattr_drop_any(tx, inode, name);
+}
+
+int ffs_removexattr(struct ffs_inode *inode, const char *name)
+{
+    struct ffs_tx *tx;
+    size_t len;
+    int err = xattr_check_name(name, &len);
+
+    if (!err)
+        err = ffs_tx_begin(inode->fs, xattr_credits(inode->fs, 0), &tx);
+    return err ? err : ffs_tx_finish(tx, xattr_remove_in(tx, inode, name));
+}
+
+ssize_t ffs_getxattr(struct ffs_inode *inode, const char *name, void *buf, size_t size)
+{
+    size_t len;
+    ssize_t ret = xattr_check_name(name, &len);
+
+    if (!ret)
+        ret = ffs_alive(inode->fs);
+    if (ret)
+        return ret;
+    ffs_meta_read(inode->fs);
+    ret = xattr_load_any(inode, name, buf, size);
     ffs_meta_done(inode->fs);
     return ret;
 }

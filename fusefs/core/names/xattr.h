@@ -28,7 +28,7 @@ int ffs_xattr_drop(struct ffs_tx *tx, struct ffs_inode *inode, const char *name)
 /* The length; -ENODATA; -ERANGE: longer than size. */
 ssize_t ffs_xattr_load(struct ffs_inode *inode, const char *name, void *buf, size_t size);
 
-/* --- Values in parts (xattr_large.c), as the functions above ---------------------------------- */
+/* --- Values in parts, as the functions above ------------------------------------------------- */
 
 /* -ENOSPC: too long. */
 int ffs_xattr_store_large(struct ffs_tx *tx, struct ffs_inode *inode, const char *name,
