@@ -88,7 +88,7 @@ void dump_journal(const struct lay_journal *header, const struct log *log, struc
     dump_put_number(to, "end_pos", log->end_pos);
     struct json_object *array = add_array(to, "transactions");
     for (size_t i = 0; i < log->transaction_count; i++) {
-        const struct log_transaction *t = &log->transactions[i];
+        const struct lay_log_tx *t = &log->transactions[i];
         struct json_object *row = json_object_new_object();
         dump_put_number(row, "tid", t->tid);
         dump_put_number(row, "pos", t->pos);

@@ -1,28 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The log of the journal, replayed in memory. */
+/* Replays the log of the journal in memory, for fsck and dump. */
 #include "mkfs/replay.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* One transaction being read. */
-struct reader {
+struct replay {
     struct image *img;
-    struct log *log;
-    struct log_transaction t;
-    uint64_t pos;
-    uint32_t chain; /* the commit's checksum so far */
-    bool valid;     /* nothing has ended the log yet */
-    bool committed;
-    union lay_block record, image;
+    struct log *log; /* NULL while only commit blocks are sought */
+    struct lay_log reader;
+    union lay_block block;
 };
 
-/* Makes room for one more element of an array that doubles. 0 or -ENOMEM. */
-static int grow(void **array, size_t count, size_t size)
+/* Makes room for one more element of an array, which doubles. Returns 0 or -ENOMEM. */
+static int replay_grow(void **array, size_t count, size_t size)
 {
-    /* Full only when the count is a power of two (or zero). */
+    /* The array can only be full when the count is zero or a power of two. */
     if (count & (count - 1))
         return 0;
     void *bigger = realloc(*array, (count ? count * 2 : 1) * size);
@@ -32,9 +26,9 @@ static int grow(void **array, size_t count, size_t size)
     return 0;
 }
 
-static int add_patch(struct image_patch **array, size_t *count, struct image_patch patch)
+static int replay_add_patch(struct image_patch **array, size_t *count, struct image_patch patch)
 {
-    int err = grow((void **)array, *count, sizeof(patch));
+    int err = replay_grow((void **)array, *count, sizeof(patch));
 
     if (err)
         return err;
@@ -43,160 +37,76 @@ static int add_patch(struct image_patch **array, size_t *count, struct image_pat
     return 0;
 }
 
-static uint64_t log_address(const struct image *img, uint64_t pos)
+/* Implements lay_log_calls.block. A tolerant search for commit blocks skips unreadable blocks. */
+static int replay_block(void *arg, uint64_t pos, const void **block)
 {
-    return img->geo.journal_start + pos;
+    struct replay *r = arg;
+    int err = image_read_raw(r->img, r->img->geo.journal_start + pos, &r->block);
+    bool skip = err == -EIO && r->img->tolerant && !r->log;
+
+    *block = err ? NULL : &r->block;
+    return skip ? 0 : err;
 }
 
-/* Reads the next block of the log; clears `valid` when the transaction fills all of it. */
-static int next_block(struct reader *r, union lay_block *out, uint64_t *addr)
+/* Implements lay_log_calls.image. */
+static int replay_image(void *arg, uint64_t home, uint64_t at, const void *data)
 {
-    if (r->t.blocks + 1 >= r->img->geo.journal_blocks) {
-        r->valid = false;
-        return 0;
-    }
-    *addr = log_address(r->img, r->pos);
-    r->pos = lay_journal_next(&r->img->geo, r->pos);
-    r->t.blocks++;
-    return image_read_raw(r->img, *addr, out);
+    struct replay *r = arg;
+    struct image_patch patch = {.block = home, .log_block = at, .tid = r->reader.tid};
+
+    (void)data;
+    return replay_add_patch(&r->log->images, &r->log->image_count, patch);
 }
 
-static int read_images(struct reader *r)
+/* Implements lay_log_calls.revoke. */
+static int replay_revoke(void *arg, uint64_t home)
 {
-    const struct lay_journal_desc *d = &r->record.desc;
+    struct replay *r = arg;
+    struct image_patch patch = {.block = home, .tid = r->reader.tid};
 
-    for (uint32_t i = 0; i < lay_get32(d->count); i++) {
-        const struct lay_journal_tag *tag = &d->tags[i];
-        uint64_t addr = 0;
-        int err = next_block(r, &r->image, &addr);
-        if (err || !r->valid)
-            return err;
-        r->valid = lay_check_journal_image(&r->img->geo, tag, &r->image, addr, r->t.tid, NULL) == 0;
-        if (!r->valid)
-            return 0;
-        struct image_patch patch = {
-            .block = lay_get64(tag->block), .log_block = addr, .tid = r->t.tid};
-        err = add_patch(&r->log->images, &r->log->image_count, patch);
-        if (err)
-            return err;
-        r->t.images++;
-    }
-    return 0;
+    return replay_add_patch(&r->log->revokes, &r->log->revoke_count, patch);
 }
 
-static int read_desc(struct reader *r, uint64_t addr)
-{
-    if (lay_check_journal_desc(&r->img->geo, &r->record.desc, addr, r->t.tid, NULL) != 0) {
-        r->valid = false;
-        return 0;
-    }
-    r->chain = lay_journal_chain(r->chain, &r->record);
-    return read_images(r);
-}
+static const struct lay_log_calls replay_calls = {replay_block, replay_image, replay_revoke};
 
-static int read_revoke(struct reader *r, uint64_t addr)
-{
-    const struct lay_journal_revoke *rv = &r->record.revoke;
-
-    if (lay_check_journal_revoke(&r->img->geo, rv, addr, r->t.tid, NULL) != 0) {
-        r->valid = false;
-        return 0;
-    }
-    r->chain = lay_journal_chain(r->chain, rv);
-    int err = 0;
-    for (uint32_t i = 0; i < lay_get32(rv->count) && !err; i++) {
-        struct image_patch patch = {.block = lay_get64(rv->blocks[i]), .tid = r->t.tid};
-        err = add_patch(&r->log->revokes, &r->log->revoke_count, patch);
-        r->t.revokes++;
-    }
-    return err;
-}
-
-static void read_commit(struct reader *r, uint64_t addr)
-{
-    const struct lay_journal_commit *c = &r->record.commit;
-
-    r->valid = r->t.blocks > 1 &&
-               lay_check_journal_commit(&r->img->geo, c, addr, r->t.tid, NULL) == 0 &&
-               lay_get32(c->blocks) == r->t.blocks && lay_get32(c->crc) == r->chain;
-    r->committed = r->valid;
-    r->t.time = c->time;
-}
-
-static int read_record(struct reader *r)
-{
-    uint64_t addr = 0;
-    int err = next_block(r, &r->record, &addr);
-
-    if (err || !r->valid)
-        return err;
-    switch (lay_get32(r->record.head.magic)) {
-    case LAY_MAGIC_JDESC:
-        return read_desc(r, addr);
-    case LAY_MAGIC_JREVOKE:
-        return read_revoke(r, addr);
-    case LAY_MAGIC_JCOMMIT:
-        read_commit(r, addr);
-        return 0;
-    default:
-        r->valid = false;
-        return 0;
-    }
-}
-
-/* 1: the transaction at the end of the log was read; 0: there is none; -errno. */
-static int read_transaction(struct reader *r)
+/* Adds the next transaction to the log. Returns 1, 0 at the end of the log, or an error. */
+static int replay_transaction(struct replay *r)
 {
     struct log *log = r->log;
     size_t images = log->image_count, revokes = log->revoke_count;
-    int err = 0;
+    struct lay_log_tx tx;
+    int more = lay_log_next(&r->reader, &tx);
 
-    memset(&r->t, 0, sizeof(r->t));
-    r->t.tid = log->end_tid;
-    r->t.pos = r->pos = log->end_pos;
-    r->chain = 0;
-    r->valid = true;
-    r->committed = false;
-    while (!err && r->valid && !r->committed)
-        err = read_record(r);
-    if (err)
-        return err;
-    assert(log->image_count >= images && log->revoke_count >= revokes);
-    if (!r->committed) {
-        /* Lengths shrink only to a state the arrays already had room for. */
+    if (more < 0)
+        return more;
+    if (more == 0) {
+        /* The arrays have had room for these counts before, as replay_grow() assumes. */
         log->image_count = images;
         log->revoke_count = revokes;
         return 0;
     }
-    err = grow((void **)&log->transactions, log->transaction_count, sizeof(r->t));
+    int err = replay_grow((void **)&log->transactions, log->transaction_count, sizeof(tx));
     if (err)
         return err;
-    log->transactions[log->transaction_count++] = r->t;
-    log->end_tid++;
-    log->end_pos = r->pos;
+    log->transactions[log->transaction_count++] = tx;
     return 1;
 }
 
 int replay_read(struct image *img, const struct lay_journal *header, struct log *log)
 {
+    struct replay r = {.img = img, .log = log};
+    int more;
+
     memset(log, 0, sizeof(*log));
-    log->end_tid = lay_get64(header->tail_tid);
-    log->end_pos = lay_get64(header->tail_pos);
-    struct reader *r = calloc(1, sizeof(*r));
-    if (!r)
-        return -ENOMEM;
-    r->img = img;
-    r->log = log;
-    uint64_t blocks = 0;
-    int more = 1;
-    while (more > 0 && blocks < img->geo.journal_blocks) {
-        more = read_transaction(r);
-        blocks += r->t.blocks;
-    }
-    free(r);
+    lay_log_begin(&r.reader, &img->geo, header, &replay_calls, &r);
+    do {
+        more = replay_transaction(&r);
+    } while (more > 0);
+    log->end_tid = r.reader.tid;
+    log->end_pos = r.reader.pos;
     if (more < 0)
         replay_free(log);
-    return more < 0 ? more : 0;
+    return more;
 }
 
 void replay_free(struct log *log)
@@ -207,7 +117,7 @@ void replay_free(struct log *log)
     memset(log, 0, sizeof(*log));
 }
 
-static int by_block_then_order(const void *a, const void *b)
+static int replay_by_block(const void *a, const void *b)
 {
     const struct image_patch *p = a, *q = b;
 
@@ -216,8 +126,12 @@ static int by_block_then_order(const void *a, const void *b)
     return p->order < q->order ? -1 : p->order > q->order;
 }
 
-/* Revokes are in order of tid too, so the last of a block is its newest. */
-static uint64_t newest_revoke(const struct image_patch *revokes, size_t count, uint64_t block)
+/*
+ * Returns the most recent transaction that revokes the block, 0 if none does. Revokes are sorted by
+ * block and then by transaction, so it is that of the last entry.
+ */
+static uint64_t replay_newest_revoke(const struct image_patch *revokes, size_t count,
+                                     uint64_t block)
 {
     size_t lo = 0, hi = count;
 
@@ -243,16 +157,17 @@ int replay_replay(struct image *img, const struct log *log)
         return -ENOMEM;
     }
     memcpy(images, log->images, log->image_count * sizeof(*images));
-    qsort(images, log->image_count, sizeof(*images), by_block_then_order);
+    qsort(images, log->image_count, sizeof(*images), replay_by_block);
     if (log->revoke_count > 0) {
         memcpy(revokes, log->revokes, log->revoke_count * sizeof(*revokes));
-        qsort(revokes, log->revoke_count, sizeof(*revokes), by_block_then_order);
+        qsort(revokes, log->revoke_count, sizeof(*revokes), replay_by_block);
     }
 
     size_t kept = 0;
     for (size_t i = 0; i < log->image_count; i++) {
         bool newest = i + 1 == log->image_count || images[i + 1].block != images[i].block;
-        if (newest && images[i].tid > newest_revoke(revokes, log->revoke_count, images[i].block))
+        if (newest &&
+            images[i].tid > replay_newest_revoke(revokes, log->revoke_count, images[i].block))
             images[kept++] = images[i];
     }
     free(revokes);
@@ -263,22 +178,8 @@ int replay_replay(struct image *img, const struct log *log)
 
 int replay_find_newest(struct image *img, uint64_t *tid)
 {
-    union lay_block b;
-    int err = 0;
+    struct replay r = {.img = img};
 
-    *tid = 0;
-    for (uint64_t pos = 1; pos < img->geo.journal_blocks && !err; pos++) {
-        uint64_t addr = log_address(img, pos);
-        err = image_read_raw(img, addr, &b);
-        if (err == -EIO && img->tolerant) {
-            err = 0;
-            continue;
-        }
-        if (err || lay_get32(b.head.magic) != LAY_MAGIC_JCOMMIT)
-            continue;
-        uint64_t own = lay_get64(b.head.tid);
-        if (own > *tid && lay_check_journal_commit(&img->geo, &b.commit, addr, own, NULL) == 0)
-            *tid = own;
-    }
-    return err;
+    r.reader = (struct lay_log){.geo = &img->geo, .calls = &replay_calls, .arg = &r};
+    return lay_log_newest(&r.reader, tid);
 }

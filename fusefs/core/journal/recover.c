@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Replaying the journal at mount.
+ * Replays the journal at mount.
  *
- * Transactions are read from the tail on, each checked whole before anything of it counts: blocks
- * in sequence, checksums of images, the commit block and its chain. The first that does not fit
- * ends the log. What counts goes to ffs.home as if it had just been committed, and a checkpoint
- * writes it in place; so recovery can be cut at any point and begun again.
+ * The reader of the log (layout/journal_reader.h) checks each transaction as a whole before any
+ * part of it counts. The images of a whole transaction go to ffs.home as if it had just been
+ * committed, and a checkpoint writes them in place. Recovery can therefore be interrupted at any
+ * point; the next mount begins it again.
  */
 #include <assert.h>
 #include <errno.h>
@@ -14,66 +14,51 @@
 #include <syslog.h>
 
 #include "fusefs/core/state.h"
+#include "layout/journal_reader.h"
 
-/* A transaction as far as it has been read. */
-struct reading {
+struct recovery {
     struct ffs *fs;
-    uint64_t tid;
-    uint64_t pos; /* of the next block */
-    uint64_t count;
-    uint32_t chain;
+    struct lay_log log;
+    /* Images and revoked blocks of the transaction that is being read. */
     struct ffs_image **images;
     size_t n, cap;
     uint64_t *revoked;
     size_t nrevoked, revoked_cap;
-    /* Read-ahead: `ready` blocks of the log from position `first` on, in staging memory. */
+    /* Read-ahead: staging memory holds `ready` blocks of the log, from position `first` on. */
     uint64_t first, ready;
 };
 
-static uint64_t address(const struct reading *r)
+/* Implements lay_log_calls.block. */
+static int recover_block(void *arg, uint64_t pos, const void **block)
 {
-    return r->fs->geo.journal_start + r->pos;
-}
-
-/* The block at the reading position; valid until the next call. */
-static int peek(struct reading *r, const void **block)
-{
+    struct recovery *r = arg;
     struct ffs *fs = r->fs;
 
-    if (r->pos < r->first || r->pos - r->first >= r->ready) {
-        uint64_t n = fs->geo.journal_blocks - r->pos;
+    if (pos < r->first || pos - r->first >= r->ready) {
+        uint64_t n = fs->geo.journal_blocks - pos;
         if (n > FFS_STAGING_BLOCKS)
             n = FFS_STAGING_BLOCKS;
         r->ready = 0;
         int err = ffs_interrupted(fs);
         if (err)
             return err;
-        err = bd_read(fs->dev, ffs_bytes(address(r)), fs->journal.staging, ffs_bytes(n));
+        err = bd_read(fs->dev, ffs_bytes(fs->geo.journal_start + pos), fs->journal.staging,
+                      ffs_bytes(n));
         if (err)
             return err;
-        r->first = r->pos;
+        r->first = pos;
         r->ready = n;
     }
-    *block = (const uint8_t *)fs->journal.staging + ffs_bytes(r->pos - r->first);
+    *block = (const uint8_t *)fs->journal.staging + ffs_bytes(pos - r->first);
     return 0;
 }
 
-/* Steps over a block. -EUCLEAN: a transaction cannot be longer than the log. */
-static int advance(struct reading *r)
+/* Makes room for one more element of an array. The capacity doubles. */
+static int recover_grow(void **array, size_t *cap, size_t used, size_t size)
 {
-    r->pos = lay_journal_next(&r->fs->geo, r->pos);
-    return ++r->count < r->fs->geo.journal_blocks ? 0 : -EUCLEAN;
-}
-
-/* Makes room for n elements more of an array, which doubles. */
-static int grow(void **array, size_t *cap, size_t used, size_t n, size_t size)
-{
-    size_t want = *cap ? *cap : 64;
-
-    while (want - used < n)
-        want *= 2;
-    if (want == *cap)
+    if (used < *cap)
         return 0;
+    size_t want = *cap ? 2 * *cap : 64;
     void *bigger = realloc(*array, want * size);
     if (!bigger)
         return -ENOMEM;
@@ -82,10 +67,13 @@ static int grow(void **array, size_t *cap, size_t used, size_t n, size_t size)
     return 0;
 }
 
-static int keep_image(struct reading *r, uint64_t home, const void *data)
+/* Implements lay_log_calls.image. */
+static int recover_image(void *arg, uint64_t home, uint64_t at, const void *data)
 {
-    int err = grow((void **)&r->images, &r->cap, r->n, 1, sizeof(*r->images));
+    struct recovery *r = arg;
+    int err = recover_grow((void **)&r->images, &r->cap, r->n, sizeof(*r->images));
 
+    (void)at;
     if (err)
         return err;
     struct ffs_image *image = ffs_image_new(home, data);
@@ -95,164 +83,64 @@ static int keep_image(struct reading *r, uint64_t home, const void *data)
     return 0;
 }
 
-static int read_desc(struct reading *r, const void *block)
+/* Implements lay_log_calls.revoke. */
+static int recover_revoke(void *arg, uint64_t home)
 {
-    const char *why;
-    int err = lay_check_journal_desc(&r->fs->geo, block, address(r), r->tid, &why);
+    struct recovery *r = arg;
+    int err = recover_grow((void **)&r->revoked, &r->revoked_cap, r->nrevoked, sizeof(*r->revoked));
 
-    if (err)
-        return err;
-    struct lay_journal_desc desc;
-    memcpy(&desc, block, sizeof(desc));
-    r->chain = lay_journal_chain(r->chain, &desc);
-    err = advance(r);
-    for (uint32_t i = 0; i < lay_get32(desc.count) && !err; i++) {
-        const void *data;
-        err = peek(r, &data);
-        if (!err)
-            err =
-                lay_check_journal_image(&r->fs->geo, &desc.tags[i], data, address(r), r->tid, NULL);
-        if (!err)
-            err = keep_image(r, lay_get64(desc.tags[i].block), data);
-        if (!err)
-            err = advance(r);
-    }
+    if (!err)
+        r->revoked[r->nrevoked++] = home;
     return err;
 }
 
-static int read_revoke(struct reading *r, const void *block)
-{
-    const struct lay_journal_revoke *revoke = block;
-    const char *why;
-    int err = lay_check_journal_revoke(&r->fs->geo, revoke, address(r), r->tid, &why);
+static const struct lay_log_calls recover_calls = {recover_block, recover_image, recover_revoke};
 
-    if (err)
-        return err;
-    uint32_t n = lay_get32(revoke->count);
-    err = grow((void **)&r->revoked, &r->revoked_cap, r->nrevoked, n, sizeof(*r->revoked));
-    if (err)
-        return err;
-    for (uint32_t i = 0; i < n; i++)
-        r->revoked[r->nrevoked++] = lay_get64(revoke->blocks[i]);
-    r->chain = lay_journal_chain(r->chain, revoke);
-    return advance(r);
-}
-
-static int read_commit(struct reading *r, const void *block)
-{
-    const struct lay_journal_commit *commit = block;
-    const char *why;
-    int err = lay_check_journal_commit(&r->fs->geo, commit, address(r), r->tid, &why);
-
-    if (err)
-        return err;
-    if (lay_get32(commit->crc) != r->chain || lay_get32(commit->blocks) != r->count + 1)
-        return -EUCLEAN;
-    return advance(r);
-}
-
-/* Reads transaction r->tid. -EUCLEAN: it is not there, or not whole. */
-static int read_transaction(struct reading *r)
-{
-    for (;;) {
-        const void *block;
-        int err = peek(r, &block);
-        if (err)
-            return err;
-        const struct lay_head *head = block;
-        uint32_t magic = lay_get32(head->magic);
-        if (magic == LAY_MAGIC_JCOMMIT)
-            return read_commit(r, block);
-        err = magic == LAY_MAGIC_JREVOKE ? read_revoke(r, block) : read_desc(r, block);
-        if (err)
-            return err;
-    }
-}
-
-static void reset(struct reading *r)
-{
-    for (size_t i = 0; i < r->n; i++)
-        ffs_image_free(r->images[i]);
-    r->n = 0;
-    r->nrevoked = 0;
-    r->count = 0;
-    r->chain = 0;
-}
-
-/* A whole transaction: images replace older ones, revokes undo images up to this one. */
-static void apply(struct reading *r)
+/* Applies a whole transaction. Images replace older ones; a revoke removes the image so far. */
+static void recover_apply(struct recovery *r)
 {
     struct ffs_home *home = &r->fs->home;
 
-    for (size_t i = 0; i < r->n; i++) {
+    for (size_t i = 0; i < r->n; i++)
         ffs_home_put(home, r->images[i]);
-        r->images[i] = NULL;
-    }
     for (size_t i = 0; i < r->nrevoked; i++)
         ffs_home_drop(home, r->revoked[i]);
-    reset(r);
+    r->n = 0;
+    r->nrevoked = 0;
 }
 
-/* Applies all whole transactions; *last is the last of them, or tail_tid - 1. */
-static int scan(struct ffs *fs, uint64_t tail_tid, uint64_t tail_pos, uint64_t *last)
+/* Applies all whole transactions. The log then begins its next transaction behind them. */
+static int recover_scan(struct recovery *r)
 {
-    struct reading r = {.fs = fs, .tid = tail_tid, .pos = tail_pos};
-    uint64_t left = fs->geo.journal_blocks - 1;
-    int err;
+    struct lay_log_tx tx;
+    int more;
 
-    fs->journal.head = tail_pos;
-    for (;;) {
-        err = read_transaction(&r);
-        if (err || r.count > left)
-            break;
-        left -= r.count;
-        fs->journal.head = r.pos;
-        apply(&r);
-        r.tid++;
-    }
-    reset(&r);
-    free(r.images);
-    free(r.revoked);
-    *last = r.tid - 1;
-    return err == -EUCLEAN ? 0 : err;
-}
-
-static bool is_commit_from(const struct ffs *fs, const void *block, uint64_t addr, uint64_t tid)
-{
-    const struct lay_head *head = block;
-    uint64_t own = lay_get64(head->tid);
-
-    return lay_get32(head->magic) == LAY_MAGIC_JCOMMIT && own >= tid &&
-           lay_check_journal_commit(&fs->geo, block, addr, own, NULL) == 0;
+    while ((more = lay_log_next(&r->log, &tx)) > 0)
+        recover_apply(r);
+    r->fs->journal.head = r->log.pos;
+    for (size_t i = 0; i < r->n; i++)
+        ffs_image_free(r->images[i]);
+    free(r->images);
+    free(r->revoked);
+    return more;
 }
 
 /*
- * A commit block is written when all before it is durable. So where transaction `tid` is not
- * valid, a crash leaves no commit block of it or of a later one; damage does.
+ * A commit block is written when everything before it is durable. Therefore a crash leaves no
+ * commit block of the first transaction that is not whole, or of a later one, but damage does.
  */
-static int check_damage(struct ffs *fs, uint64_t tid, bool *damaged)
+static int recover_check_damage(struct recovery *r, bool *damaged)
 {
-    const uint8_t *staging = fs->journal.staging;
-    uint64_t pos = 1, n;
+    uint64_t newest;
+    int err = lay_log_newest(&r->log, &newest);
 
-    for (*damaged = false; pos < fs->geo.journal_blocks && !*damaged; pos += n) {
-        uint64_t addr = fs->geo.journal_start + pos;
-        n = fs->geo.journal_blocks - pos;
-        if (n > FFS_STAGING_BLOCKS)
-            n = FFS_STAGING_BLOCKS;
-        int err = ffs_interrupted(fs);
-        if (!err)
-            err = bd_read(fs->dev, ffs_bytes(addr), fs->journal.staging, ffs_bytes(n));
-        if (err)
-            return err;
-        for (uint64_t i = 0; i < n && !*damaged; i++)
-            *damaged = is_commit_from(fs, staging + ffs_bytes(i), addr + i, tid);
-    }
-    return 0;
+    *damaged = !err && newest >= r->log.tid;
+    return err;
 }
 
-static int read_header(struct ffs *fs, uint64_t *tid, uint64_t *pos, const char **why)
+static int recover_read_header(struct recovery *r, const char **why)
 {
+    struct ffs *fs = r->fs;
     struct lay_journal *header = fs->journal.staging;
     int err = bd_read(fs->dev, ffs_bytes(fs->geo.journal_start), header, LAY_BLOCK_SIZE);
 
@@ -261,13 +149,14 @@ static int read_header(struct ffs *fs, uint64_t *tid, uint64_t *pos, const char 
         return err;
     }
     err = lay_check_journal(&fs->geo, header, why);
-    *tid = lay_get64(header->tail_tid);
-    *pos = lay_get64(header->tail_pos);
+    if (err)
+        return err;
     fs->journal.super_tid = lay_get64(header->super_tid);
-    return err;
+    lay_log_begin(&r->log, &fs->geo, header, &recover_calls, r);
+    return 0;
 }
 
-static const char *explain(int err)
+static const char *recover_explain(int err)
 {
     switch (err) {
     case -ENOMEM:
@@ -279,8 +168,8 @@ static const char *explain(int err)
     }
 }
 
-/* Sets the transaction that comes next; everything before it is durable. */
-static void begin_after(struct ffs *fs, uint64_t last)
+/* Sets the next transaction. Everything up to `last` is durable. */
+static void recover_begin_after(struct ffs *fs, uint64_t last)
 {
     struct ffs_journal *j = &fs->journal;
 
@@ -289,20 +178,20 @@ static void begin_after(struct ffs *fs, uint64_t last)
     atomic_store(&j->committed, last);
 }
 
-/* A copy may be older than the last mount, so its state says nothing. */
-static bool is_clean(const struct ffs_super_found *super)
+/* The state of a copy is ignored: the copy may be older than the last mount. */
+static bool recover_is_clean(const struct ffs_super_found *super)
 {
     return super->at == 0 && lay_get32(super->sb.state) & LAY_STATE_CLEAN;
 }
 
 /*
- * Without a header the log cannot be read. After an orderly unmount it has nothing to tell: the
- * superblock was changed by the last transaction of all, and a log that begins anew is right.
+ * The log cannot be read without a header. It is not needed after an orderly unmount: the last
+ * transaction of all has changed the superblock, so the log can start empty.
  */
-static int without_header(struct ffs *fs, const struct ffs_super_found *super, bool write,
-                          const char *why)
+static int recover_without_header(struct ffs *fs, const struct ffs_super_found *super, bool write,
+                                  const char *why)
 {
-    bool clean = is_clean(super);
+    bool clean = recover_is_clean(super);
 
     if (!clean && !fs->opts.read_only)
         return -EUCLEAN;
@@ -312,36 +201,36 @@ static int without_header(struct ffs *fs, const struct ffs_super_found *super, b
     fs->sums.stale = !clean;
     fs->journal.head = 1;
     fs->journal.super_tid = lay_get64(super->sb.head.tid);
-    begin_after(fs, fs->journal.super_tid);
+    recover_begin_after(fs, fs->journal.super_tid);
     return write && clean ? ffs_log_reset(fs, fs->journal.super_tid + 1) : 0;
 }
 
-/* The log from the header's tail on. */
-static int replay(struct ffs *fs, const struct ffs_super_found *super, uint64_t tail_tid,
-                  uint64_t tail_pos, bool *damaged)
+/* Replays the log from the header's tail on. */
+static int recover_replay(struct recovery *r, const struct ffs_super_found *super, bool *damaged)
 {
-    uint64_t last;
-    int err = scan(fs, tail_tid, tail_pos, &last);
+    uint64_t tail_tid = r->log.tid;
+    int err = recover_scan(r);
 
-    /* After an orderly unmount the log has nothing to tell, and is not worth reading. */
-    if (!err && (last + 1 != tail_tid || !is_clean(super)))
-        err = check_damage(fs, last + 1, damaged);
-    begin_after(fs, last);
+    /* After an orderly unmount the log holds nothing of use, and is not worth reading. */
+    if (!err && (r->log.tid != tail_tid || !recover_is_clean(super)))
+        err = recover_check_damage(r, damaged);
+    recover_begin_after(r->fs, r->log.tid - 1);
     return err;
 }
 
 int ffs_recover(struct ffs *fs, const struct ffs_super_found *super, bool write, bool *replayed,
                 const char **why)
 {
-    uint64_t tail_tid, tail_pos;
+    struct recovery r = {.fs = fs};
     bool damaged = false;
-    int err = read_header(fs, &tail_tid, &tail_pos, why);
+    int err = recover_read_header(&r, why);
 
     if (err)
-        return without_header(fs, super, write, *why);
-    err = replay(fs, super, tail_tid, tail_pos, &damaged);
+        return recover_without_header(fs, super, write, *why);
+    uint64_t tail_tid = r.log.tid;
+    err = recover_replay(&r, super, &damaged);
     if (err) {
-        *why = explain(err);
+        *why = recover_explain(err);
         return err;
     }
     if (damaged) {
@@ -351,13 +240,13 @@ int ffs_recover(struct ffs *fs, const struct ffs_super_found *super, bool write,
         ffs_log(fs, LOG_ERR, "%s: journal damaged: %s; shown without what followed",
                 fs->dev->info.name, *why);
         fs->sums.stale = true;
-        write = false; /* fsck may make more of it */
+        write = false; /* fsck may recover more of the log */
     }
     *replayed = fs->journal.running.tid != tail_tid;
     if (!write || !*replayed)
         return 0;
     err = ffs_checkpoint(fs, fs->journal.running.tid);
     if (err)
-        *why = err == -EINTR ? explain(err) : "cannot write to the device";
+        *why = err == -EINTR ? recover_explain(err) : "cannot write to the device";
     return err;
 }
