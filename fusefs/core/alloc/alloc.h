@@ -74,8 +74,8 @@ void ffs_alloc_release(struct ffs *fs, const struct ffs_ranges *freed);
 /* Lets a range that was taken, or busy, be given out again. alloc.lock is held. */
 void ffs_alloc_give_back(struct ffs_alloc *a, uint64_t block, uint64_t len, bool was_busy);
 /*
- * Is `block` pinned, and for how many blocks of [block, end) is the answer the same? alloc.lock is
- * held.
+ * Returns true if `block` is pinned. Sets *len to the number of blocks from `block` on, up to
+ * `end`, for which the answer is the same. The caller holds alloc.lock.
  */
 bool ffs_alloc_pinned(const struct ffs_alloc *a, uint64_t block, uint64_t end, uint64_t *len);
 /*
@@ -104,16 +104,16 @@ bool ffs_alloc_starved(struct ffs *fs);
 
 #define FFS_DISCARDS 64u
 
-/* Starts with all zero but fs; ends with ffs_discard_submit(). Owned by one thread. */
+/* Discards of one thread. All fields but fs start as zero; ffs_discard_submit() ends the use. */
 struct ffs_discards {
     struct ffs *fs;
     struct bd_io ios[FFS_DISCARDS];
     size_t n;
 };
 
-/* Adds `len` blocks from `block` on; sends what was added before if there is no room. */
+/* Adds `len` blocks from `block` on. Submits the earlier ones if there is no room. */
 void ffs_discard_add(struct ffs_discards *b, uint64_t block, uint64_t len);
-/* A discard that fails is logged: it loses no data, the device keeps blocks that it could have. */
+/* Submits the discards. A failure is only logged, because it loses no data. */
 void ffs_discard_submit(struct ffs_discards *b);
 
 /* --- Age of the bitmaps (section.c). In a handle. --------------------------------------------- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * When freed blocks may be given out again: not before the freeing transaction is durable, and not
- * while a pin covers them. They may be discarded before.
+ * Freed blocks may be allocated again when the freeing transaction is durable and no pin covers
+ * them. This file keeps the pins, and discards freed blocks before they become free.
  */
 #include <assert.h>
 #include <errno.h>
@@ -18,7 +18,10 @@ static int pin_by_block(const void *a, const void *b)
     return x->block < y->block ? -1 : x->block > y->block;
 }
 
-/* Most files lie in order on the device: sorting them would be most of what a map costs. */
+/*
+ * Stores the blocks of the segments, sorted, and returns the number of ranges. The blocks of most
+ * files are sorted already; a needless qsort() would be most of the cost of a map.
+ */
 static size_t pin_collect(const struct ffs_segment *segments, size_t n, struct ffs_range *ranges)
 {
     size_t count = 0;
@@ -57,7 +60,9 @@ int ffs_pin_add(struct ffs *fs, const struct ffs_segment *segments, size_t n, st
     return 0;
 }
 
-/* The first range of the pin that ends after `block`; pin->n when there is none. */
+/*
+ * Returns the index of the pin's first range that ends after `block`, or pin->n if there is none.
+ */
 static size_t pin_first_after(const struct ffs_pin *pin, uint64_t block)
 {
     size_t lo = 0, hi = pin->n;
@@ -111,14 +116,19 @@ void ffs_alloc_take_free(struct ffs_alloc *a, uint64_t group, struct ffs_found p
     }
 }
 
-/* Gives back what no pin covers; the rest goes to `kept`. alloc.lock is held. */
+/*
+ * Frees the parts of the range that no pin covers and adds the others to `kept`. The caller holds
+ * alloc.lock.
+ */
 static void pin_release(struct ffs_alloc *a, const struct ffs_range *r, struct ffs_ranges *kept)
 {
     uint64_t end = r->block + r->len;
 
     for (uint64_t block = r->block, len; block < end; block += len) {
         bool keep = ffs_alloc_pinned(a, block, end, &len);
-        /* Without memory to remember it, the range stays busy until the next mount: safe. */
+        /*
+         * If `kept` has no memory for the range, it stays busy until the next mount, which is safe.
+         */
         if (!keep)
             ffs_alloc_give_back(a, block, len, true);
         else if (!ffs_ranges_reserve(kept, 1))
@@ -183,7 +193,10 @@ void ffs_discard_add(struct ffs_discards *b, uint64_t block, uint64_t len)
         (struct bd_io){.op = BD_DISCARD, .offset = ffs_bytes(block), .len = ffs_bytes(len)};
 }
 
-/* The parts of a range that no pin covers; pins of freed blocks go, and none is added. */
+/*
+ * Adds the parts of a range that no pin covers. Pins of freed blocks can only be dropped meanwhile,
+ * not added.
+ */
 static void pin_add_unpinned(struct ffs_discards *b, const struct ffs_range *r)
 {
     struct ffs_alloc *a = &b->fs->alloc;

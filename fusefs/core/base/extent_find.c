@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Extents of an inode are found.
- */
+/* Finds extents of an inode. */
 #include <assert.h>
 #include <errno.h>
 
@@ -52,7 +50,7 @@ unsigned ffs_leaf_index(const struct ffs_leaf *l, uint64_t file_block)
     return lo;
 }
 
-/* The hole at file_block, which ends at the next extent or never. */
+/* Sets *end to the end of the hole at file_block: the next extent, or UINT64_MAX. */
 static int extent_find_hole_end(struct ffs_inode *inode, uint64_t file_block, uint64_t *end)
 {
     struct ffs_leaf l;
@@ -69,7 +67,10 @@ static int extent_find_hole_end(struct ffs_inode *inode, uint64_t file_block, ui
     }
 }
 
-/* At file_block, which ends before e does: a part of e, or the hole in front of it. */
+/*
+ * Returns the extent at file_block, which lies before the end of e: a part of e, or the hole in
+ * front of it.
+ */
 static struct ffs_extent extent_at(const struct lay_extent *e, uint64_t file_block)
 {
     struct ffs_extent extent = {.file_block = file_block, .block = LAY_NONE};
@@ -106,7 +107,7 @@ int ffs_extent_find(struct ffs_inode *inode, uint64_t file_block, struct ffs_ext
     return err;
 }
 
-/* Those that this leaf tells of; *at goes to the end of the last one. */
+/* Stores the extents that this leaf describes, and moves *at to the end of the last one. */
 static size_t extent_leaf_list(const struct ffs_leaf *l, uint64_t *at, uint64_t end,
                                struct ffs_extent *extents, size_t max)
 {

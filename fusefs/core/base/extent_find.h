@@ -15,11 +15,14 @@ struct ffs_extent {
     bool unwritten;
 };
 
-/* The extent that holds file_block, cut so that it starts there. Under ffs.meta, shared or not. */
+/*
+ * Sets *out to the extent that holds file_block, cut so that it starts there. The caller holds
+ * ffs.meta, shared or exclusively.
+ */
 int ffs_extent_find(struct ffs_inode *inode, uint64_t file_block, struct ffs_extent *out);
 /*
- * The extents of [first, end) in order, holes too, the last one cut at end: as many as fit, and how
- * many those are. Goes from leaf to leaf, so an extent costs next to nothing. Under ffs.meta.
+ * Stores up to max extents of [first, end) in order, holes included, the last one cut at end, and
+ * returns their number. Each leaf is visited once. The caller holds ffs.meta.
  */
 ssize_t ffs_extent_list(struct ffs_inode *inode, uint64_t first, uint64_t end,
                         struct ffs_extent *extents, size_t max);
@@ -35,7 +38,7 @@ struct ffs_leaf {
     struct ffs_cursor c;
     struct lay_extent *e;
     unsigned count;
-    uint64_t lo, hi; /* file blocks that belong here */
+    uint64_t lo, hi; /* range of file blocks that belong to the leaf */
 };
 
 /*

@@ -70,7 +70,7 @@ void ffs_image_free(struct ffs_image *image)
     free(image);
 }
 
-/* The link that points to the image of the block, or the end of its bucket. */
+/* Returns the link that points to the image of the block, or the last link of its bucket. */
 static struct ffs_image **home_find(struct ffs_home *home, uint64_t block)
 {
     struct ffs_image **p = &home->buckets[ffs_hash_of(&home->hash, block)];

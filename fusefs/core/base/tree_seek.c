@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * B+trees: nodes, descent, walking.
- */
+/* Nodes of B+trees, descent from the root, and walks from leaf to leaf. */
 #include <errno.h>
 #include <string.h>
 
@@ -63,7 +61,9 @@ void ffs_cursor_drop(struct ffs_cursor *c)
     }
 }
 
-/* First record of fixed size whose key is not below `key`. */
+/*
+ * Returns the offset of the first record whose key is not below `key`. Records have `size` bytes.
+ */
 static uint32_t seek_lower_bound_fixed(const struct lay_node *node, uint64_t key, uint32_t size)
 {
     uint32_t lo = 0, hi = lay_get32(node->used) / size;
@@ -94,7 +94,10 @@ static uint32_t seek_lower_bound(const struct lay_node *node, uint64_t key)
     return at;
 }
 
-/* Chooses the branch of an inner node that covers key; the range of the child goes to `below`. */
+/*
+ * Chooses the branch of an inner node that covers key, and stores the range of its child in
+ * `below`.
+ */
 static int seek_choose_branch(struct ffs_cursor *c, unsigned level, uint64_t key,
                               struct ffs_tree_step *below)
 {
@@ -149,7 +152,7 @@ int ffs_cursor_record(struct ffs_cursor *c, const void **record)
         uint64_t hi = c->step[0].hi;
         if (hi == UINT64_MAX)
             return -ENOENT;
-        /* The next leaf begins here, and is not empty: it is not a root. */
+        /* The next leaf is not empty, since only a root may be. */
         ffs_cursor_drop(c);
         int err = ffs_cursor_seek(c->inode, hi + 1, c);
         if (err) {

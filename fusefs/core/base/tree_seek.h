@@ -13,30 +13,33 @@
 
 struct ffs_tree_step {
     struct ffs_buf *buf;
-    uint64_t lo, hi; /* keys that belong here */
-    uint32_t at;     /* of the record or branch, in bytes of payload */
+    uint64_t lo, hi; /* range of keys that belong to the node */
+    uint32_t at;     /* byte of the payload at which the record or branch begins */
 };
 
-/* A way from the root to a record. Valid until the tree changes or ffs.meta is dropped. */
+/* A path from the root to a record. It is valid until the tree changes or ffs.meta is released. */
 struct ffs_cursor {
     struct ffs_inode *inode;
     unsigned height;
-    struct ffs_tree_step step[LAY_MAX_HEIGHT]; /* 0: the leaf */
+    struct ffs_tree_step step[LAY_MAX_HEIGHT]; /* step[0] is the leaf. */
 };
 
 static inline struct lay_node *ffs_cursor_node(const struct ffs_cursor *c, unsigned level)
 {
-    assert(c->step[level].buf); /* the way has come this far down */
+    assert(c->step[level].buf); /* The descent has reached this level. */
     return c->step[level].buf->data;
 }
 
 /*
- * Goes to the leaf that key belongs to, and in it to the first record that is not below key (or
- * to the leaf's end). On success the cursor is the caller's to drop.
+ * Moves the cursor to the leaf that key belongs to, and to the first record there that is not below
+ * key, or to the end of the leaf. On success the caller drops the cursor.
  */
 int ffs_cursor_seek(struct ffs_inode *inode, uint64_t key, struct ffs_cursor *c);
 void ffs_cursor_drop(struct ffs_cursor *c);
-/* The record under the cursor, going on to the next leaf at a leaf's end; -ENOENT: no more. */
+/*
+ * Sets *record to the record under the cursor. Moves to the next leaf at the end of a leaf. Returns
+ * -ENOENT if there is no further record.
+ */
 int ffs_cursor_record(struct ffs_cursor *c, const void **record);
 void ffs_cursor_skip(struct ffs_cursor *c, size_t len);
 

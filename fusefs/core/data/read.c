@@ -10,7 +10,9 @@
 #include "fusefs/core/data/data.h"
 #include "fusefs/core/data/verify.h"
 
-/* The first and last block of a request, where it does not begin or end with a block. */
+/*
+ * Copies of the first and last block of a request that does not begin or end at a block boundary.
+ */
 struct edges {
     uint8_t data[2][LAY_BLOCK_SIZE];
     struct {
@@ -20,7 +22,7 @@ struct edges {
     unsigned n;
 };
 
-/* Adds the transfers for [from, to) of the file, which lies in a written extent. */
+/* Adds the transfers for the bytes [from, to) of the file, which lie in a written extent. */
 static void read_extent(struct ffs_batch *b, struct edges *e, const struct ffs_extent *extent,
                         uint64_t from, uint64_t to, uint8_t *buf)
 {
@@ -42,7 +44,7 @@ static void read_extent(struct ffs_batch *b, struct edges *e, const struct ffs_e
     }
 }
 
-/* The file block of a device block that one of the extents has. */
+/* Returns the file block that is mapped to a device block, or LAY_NONE if no extent has it. */
 static uint64_t read_file_block_of(const struct ffs_extent_window *extents, uint64_t block)
 {
     for (size_t i = 0; i < extents->n; i++) {
@@ -69,7 +71,7 @@ static int read_run(struct ffs_inode *inode, struct ffs_batch *b,
     return err;
 }
 
-/* Reads [offset, *end), which the file has; *end comes down to what one batch can hold. */
+/* Reads [offset, *end), which lies within the file. Lowers *end to what one batch can hold. */
 static int read_some(struct ffs_inode *inode, uint64_t offset, uint64_t *end, uint8_t *buf)
 {
     struct ffs_batch b;
@@ -128,14 +130,15 @@ ssize_t ffs_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t len
 
 /* --- lseek(2) --------------------------------------------------------------------------------- */
 
-/* Unwritten blocks count as a hole: they read as zeros and hold no data. */
+/* Returns false for holes and for unwritten blocks, which read as zeros. */
 static bool read_seek_is_data(const struct ffs_extent *extent)
 {
     return extent->block != LAY_NONE && !extent->unwritten;
 }
 
 /*
- * The first offset not below `offset` whose block is data, or is not; f->size when there is none.
+ * Sets *out to the first offset at or past `offset` whose block is data, or is not, as `data` asks.
+ * It is f->size if there is none.
  */
 static int read_seek_scan(struct ffs_inode *inode, const struct ffs_file *f, uint64_t offset,
                           bool data, uint64_t *out)

@@ -15,7 +15,7 @@ static uint64_t truncate_unit_bytes(const struct ffs_inode *inode)
     return ffs_offset_of(bound ? LAY_GPU_ALIGN : 1);
 }
 
-/* The first block past the unit that holds the end of the file. */
+/* Returns the first block past the unit that holds the end of the file. */
 static uint64_t truncate_first_unneeded(const struct ffs_inode *inode)
 {
     uint64_t unit = truncate_unit_bytes(inode);
@@ -24,7 +24,10 @@ static uint64_t truncate_first_unneeded(const struct ffs_inode *inode)
     return ffs_block_of(unit) * units;
 }
 
-/* Is there written data past the end, in the last unit? It has to be zeroed on the device. */
+/*
+ * Sets *tail to true if the last unit has written data past the end of the file, which has to be
+ * zeroed on the device.
+ */
 static int truncate_has_tail(struct ffs_inode *inode, bool *tail)
 {
     struct ffs_extent extent;
@@ -64,7 +67,7 @@ int ffs_size_set(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t size, bool
     return ffs_orphan_add(tx, inode);
 }
 
-/* Bitmaps of what one handle frees are read before it, as far as it will get. */
+/* Preloads the bitmaps that the next handle will change, so that it does no I/O. */
 static int truncate_prepare_unmap(struct ffs_inode *inode, uint64_t first, uint64_t end)
 {
     const uint64_t most = (uint64_t)FFS_TX_MAX_CREDITS * LAY_GROUP_BLOCKS;
@@ -89,7 +92,7 @@ int ffs_prepare_shrink(struct ffs_inode *inode, uint64_t size)
     return truncate_prepare_unmap(inode, ffs_block_up(size), UINT64_MAX);
 }
 
-/* One handle of ffs_unmap(). */
+/* Runs one handle of ffs_unmap(), and moves *first to where the next one continues. */
 static int truncate_unmap_once(struct ffs_inode *inode, uint64_t *first, uint64_t end)
 {
     struct ffs_tx *tx;
@@ -122,7 +125,7 @@ int ffs_unmap(struct ffs_inode *inode, uint64_t first, uint64_t end)
     return err;
 }
 
-/* Off the orphan list, unless it is there for want of a name. */
+/* Removes the inode from the orphan list, unless it has no name. */
 static int truncate_leave_orphans(struct ffs_inode *inode)
 {
     struct ffs_tx *tx;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Data and its checksums (FORMAT.md 5.4): what reads compare, writes enter and watches follow.
+ * Checksums of file data (FORMAT.md 5.4): comparisons of reads, changes by writes, and the copies
+ * that watches have.
  */
 #include "fusefs/core/data/verify.h"
 
@@ -15,7 +16,7 @@
 
 /* --- Reading --------------------------------------------------------------------------------- */
 
-/* Reads a block once more that did not match. */
+/* Reads a block again that did not match its checksum. */
 static int verify_read_again(struct ffs *fs, uint64_t block, void *data)
 {
     uint64_t good;
@@ -92,7 +93,7 @@ uint32_t ffs_sum_of(uint32_t crc)
     return lay_sum_of(crc);
 }
 
-/* The data lock is held, shared; this lets go of it. */
+/* Called with the data lock held shared. Releases it. */
 static int verify_file_sums(struct ffs_inode *inode, uint64_t offset, size_t n, uint32_t *sums)
 {
     struct ffs *fs = inode->fs;
@@ -184,7 +185,10 @@ int ffs_overwrite_zeroes(struct ffs_inode *inode, uint64_t file_block, uint64_t 
 
 /* --- Data that becomes part of a file -------------------------------------------------------- */
 
-/* Is all of [block, block + len) data of `fresh`, or else none? *len is cut so that it is. */
+/*
+ * Returns true if `fresh` has the data of `block`. Cuts *len so that the answer is the same for all
+ * of the range.
+ */
 static bool verify_is_data(const struct ffs_fresh *fresh, uint64_t block, uint64_t *len)
 {
     if (block < fresh->first) {
@@ -197,7 +201,10 @@ static bool verify_is_data(const struct ffs_fresh *fresh, uint64_t block, uint64
     return true;
 }
 
-/* Blocks written in part among those of the extent. */
+/*
+ * Takes away the checksums of the extent's blocks that were written in part. The new ones wait in
+ * memory, because more of these blocks is likely to be written.
+ */
 static int verify_put_partial(struct ffs_tx *tx, struct ffs_inode *inode,
                               const struct ffs_extent *e, const struct ffs_fresh *fresh)
 {
@@ -213,7 +220,10 @@ static int verify_put_partial(struct ffs_tx *tx, struct ffs_inode *inode,
     return err;
 }
 
-/* An extent, or a part of one, with its entries in one checksum block; data, or zeros around it. */
+/*
+ * Enters the checksums of an extent, or a part of one, whose entries lie in one checksum block. Its
+ * blocks are data, or zeros around the data.
+ */
 static int verify_put_extent(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_extent *e,
                              const struct ffs_fresh *fresh, bool data)
 {
@@ -265,7 +275,7 @@ int ffs_fresh_put(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t first, ui
 
 /* --- Checksums of a watch --------------------------------------------------------------------- */
 
-/* Blocks whose checksums are stored under one hold of the data lock. */
+/* Maximum number of checksums that are stored in one hold of the data lock. */
 #define FILL 512u
 
 static int verify_fill_some(struct ffs_inode *inode, struct ffs_watch *w, uint64_t first,

@@ -115,7 +115,10 @@ static void itable_unused_add(struct ffs_itable *table, struct ffs_inode *inode)
     itable_free_inode(victim);
 }
 
-/* The inode in memory, referenced; NULL: not in memory. -ESTALE: being evicted. */
+/*
+ * Sets *out to the inode with a new reference, or to NULL if it is not in memory. Returns -ESTALE
+ * if the inode is being evicted.
+ */
 static int itable_find_ref(struct ffs *fs, uint64_t ino, bool evicting, struct ffs_inode **out)
 {
     struct ffs_itable *table = &fs->itable;
@@ -132,7 +135,10 @@ static int itable_find_ref(struct ffs *fs, uint64_t ino, bool evicting, struct f
     return err;
 }
 
-/* Enters an inode read from its block, unless another thread was first. */
+/*
+ * Adds an inode that was read from its block, unless another thread has added it. Returns the inode
+ * of the table.
+ */
 static struct ffs_inode *itable_enter(struct ffs *fs, struct ffs_inode *inode)
 {
     struct ffs_itable *table = &fs->itable;
@@ -178,7 +184,7 @@ put:
 int ffs_inode_load(struct ffs *fs, uint64_t ino, bool evicting, struct ffs_inode **out)
 {
     if (ino < LAY_INO_ROOT)
-        return -ESTALE; /* the inode file is no file to anyone outside */
+        return -ESTALE; /* The inode file is not visible outside this half. */
     int err = itable_find_ref(fs, ino, evicting, out);
     if (err || *out)
         return err;
@@ -216,7 +222,7 @@ void ffs_iref(struct ffs_inode *inode, uint64_t n)
     pthread_mutex_unlock(&table->lock);
 }
 
-/* Drops references of an inode on its way out. itable.lock is held. */
+/* Drops references of an inode that is being evicted. The caller holds itable.lock. */
 static void itable_put_last(struct ffs_itable *table, struct ffs_inode *inode)
 {
     if (inode->refs > 0)
@@ -225,7 +231,9 @@ static void itable_put_last(struct ffs_itable *table, struct ffs_inode *inode)
     itable_free_inode(inode);
 }
 
-/* Frees what an unlinked inode owns; the caller's reference keeps it until then. */
+/*
+ * Frees everything that an unlinked inode owns. The caller's reference keeps the inode until then.
+ */
 static void itable_evict(struct ffs_inode *inode)
 {
     struct ffs *fs = inode->fs;
@@ -241,7 +249,10 @@ static void itable_evict(struct ffs_inode *inode)
     pthread_mutex_unlock(&table->lock);
 }
 
-/* True: that was the last reference of an unlinked inode, which is the caller's to evict. */
+/*
+ * Drops references. Returns true if the inode is unlinked and has none left: the caller has to
+ * evict it.
+ */
 static bool itable_put(struct ffs_itable *table, struct ffs_inode *inode, uint64_t n)
 {
     assert(inode->refs >= n);
@@ -253,8 +264,8 @@ static bool itable_put(struct ffs_itable *table, struct ffs_inode *inode, uint64
     if (inode->refs > 0)
         return false;
     /*
-     * A thread that changed nlink had a reference and dropped it under this lock: the value is
-     * final.
+     * The value of nlink is final: a thread that changed it had a reference, and has dropped it
+     * under this lock.
      */
     if (lay_get32(inode->d.nlink) != 0) {
         itable_unused_add(table, inode);
@@ -287,7 +298,8 @@ void ffs_inode_put_meta(struct ffs_inode *inode)
 }
 
 /*
- * The next doomed inode, or NULL: no more, and a thread that dooms one later evicts it itself.
+ * Returns the next doomed inode. NULL means that there is none; the thread that dooms the next one
+ * evicts it itself.
  */
 static struct ffs_inode *itable_next_doomed(struct ffs_itable *table)
 {
@@ -302,8 +314,8 @@ static struct ffs_inode *itable_next_doomed(struct ffs_itable *table)
 }
 
 /*
- * Evicting one may doom its neighbour on the orphan list, and so on along the list: those are the
- * loop's to evict, not the handle's that ends inside itable_evict().
+ * An eviction may doom the neighbour on the orphan list, and so on along the list. This loop evicts
+ * those; the end of the handle inside itable_evict() does not.
  */
 void ffs_evict_doomed(struct ffs *fs)
 {
@@ -340,7 +352,10 @@ void ffs_itable_discard(struct ffs *fs, struct ffs_inode *inode)
     pthread_mutex_unlock(&fs->itable.lock);
 }
 
-/* An unlinked inode that is still referenced, marked as being evicted; NULL: no more. */
+/*
+ * Returns an unlinked inode that is still referenced, after marking it as being evicted, or NULL if
+ * there is none.
+ */
 static struct ffs_inode *itable_next_unlinked(struct ffs_itable *table)
 {
     struct ffs_inode *found = NULL;
@@ -375,7 +390,7 @@ uint64_t ffs_ino(const struct ffs_inode *inode)
 
 uint32_t ffs_generation(const struct ffs_inode *inode)
 {
-    /* Set once, before anyone else finds the inode. */
+    /* The generation is set once, before another thread can find the inode. */
     return lay_get32(inode->d.generation);
 }
 

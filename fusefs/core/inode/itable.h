@@ -27,31 +27,40 @@ struct ffs_itable {
 };
 
 int ffs_itable_init(struct ffs_itable *table);
-/* Evicts the unlinked ones where that is possible; drops all. */
+/* Evicts unlinked inodes where that is possible, and drops all. */
 void ffs_itable_drain(struct ffs *fs);
 void ffs_itable_destroy(struct ffs_itable *table);
 
-/* An inode in memory with one reference, not to be found yet. */
+/* Returns a new inode with one reference, which lookups do not find yet, or NULL. */
 struct ffs_inode *ffs_inode_alloc(struct ffs *fs, uint64_t ino);
 void ffs_itable_publish(struct ffs *fs, struct ffs_inode *inode);
-/* Its slot was released: another inode may take the number. */
+/* Removes an inode whose slot was freed, so that another inode may have its number. */
 void ffs_itable_retire(struct ffs *fs, struct ffs_inode *inode);
-/* The handle that made it was aborted. */
+/* Removes an inode whose handle was aborted. */
 void ffs_itable_discard(struct ffs *fs, struct ffs_inode *inode);
-/* As ffs_iget_meta(), but with inodes that are being evicted: the orphan list runs through them. */
+/*
+ * Like ffs_iget_meta(). With `evicting`, also returns inodes that are being evicted, which the
+ * orphan list may contain.
+ */
 int ffs_inode_load(struct ffs *fs, uint64_t ino, bool evicting, struct ffs_inode **out);
 
-/* Evicts what ffs_inode_put_meta() had to leave; at the end of a handle, without ffs.meta. */
+/*
+ * Evicts the inodes that ffs_inode_put_meta() could not evict. Called at the end of a handle,
+ * without ffs.meta.
+ */
 void ffs_evict_doomed(struct ffs *fs);
 
 /* --- Places on disk (itable.c) ---------------------------------------------------------------- */
 
-/* The block of the inode file that holds the inode; the superblock for the inode file itself. */
+/*
+ * Sets *out to the block that holds the inode: a block of the inode file, or the superblock for the
+ * inode file itself.
+ */
 int ffs_inode_block(struct ffs *fs, uint64_t ino, struct ffs_buf **out);
-/* The inode's place in that block. */
+/* Returns the place of the inode in that block. */
 struct lay_inode *ffs_inode_slot(struct ffs_buf *buf, uint64_t ino);
 uint64_t ffs_inode_file_blocks(const struct ffs *fs);
-/* The block `index` of the inode file; -ESTALE: past its end. */
+/* Sets *out to the block `index` of the inode file. Returns -ESTALE if it lies past the end. */
 int ffs_inode_file_block(struct ffs *fs, uint64_t index, struct ffs_buf **out);
 
 /* --- The orphan list at mount (orphan.c) ------------------------------------------------------ */

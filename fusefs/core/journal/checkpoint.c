@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Checkpoints: all committed images are written in place, and the log becomes empty.
- */
+/* Checkpoints. A checkpoint writes all committed images in place and empties the log. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +15,10 @@ static int checkpoint_by_block(const void *a, const void *b)
     return x->block < y->block ? -1 : x->block > y->block;
 }
 
-/* All images by address. Only commits and checkpoints change the set, so it stays valid. */
+/*
+ * Returns all images, sorted by address, or NULL if memory is short. The list stays valid because
+ * only commits and checkpoints change the set.
+ */
 static struct ffs_image **checkpoint_sorted(struct ffs_home *home, size_t *n)
 {
     pthread_mutex_lock(&home->lock);
@@ -34,7 +35,10 @@ static struct ffs_image **checkpoint_sorted(struct ffs_home *home, size_t *n)
     return list;
 }
 
-/* Transfers between staging memory and the places of a batch; neighbours share one. */
+/*
+ * Stores the transfers between staging memory and the places of a batch. Adjacent blocks share a
+ * transfer.
+ */
 static size_t checkpoint_gather(struct ffs *fs, enum bd_op op, struct ffs_image **list, size_t n,
                                 struct bd_io *ios)
 {
@@ -62,7 +66,7 @@ static int checkpoint_write_batch(struct ffs *fs, struct ffs_image **list, size_
     return bd_submit(fs->dev, ios, checkpoint_gather(fs, BD_WRITE, list, n, ios));
 }
 
-/* -EUCLEAN: a block does not read back as it was written. */
+/* Returns -EUCLEAN if a block does not read back as it was written. */
 static int checkpoint_verify_batch(struct ffs *fs, struct ffs_image **list, size_t n)
 {
     struct bd_io ios[FFS_STAGING_BLOCKS];
@@ -95,8 +99,8 @@ static int checkpoint_in_batches(struct ffs *fs, struct ffs_image **list, size_t
 }
 
 /*
- * The images must be durable in place before the log forgets them, and be there: a write that the
- * device has acknowledged and lost is repeated once.
+ * Writes the images in place, makes them durable and reads them back before the log is emptied. A
+ * write that the device has acknowledged and lost is repeated once.
  */
 static int checkpoint_put_in_place(struct ffs *fs)
 {
@@ -118,8 +122,8 @@ static int checkpoint_put_in_place(struct ffs *fs)
 }
 
 /*
- * The copies follow block 0 before the log forgets its image: a copy and the log together are as
- * good as block 0 at any time.
+ * Writes the superblock copies before the log loses its image of block 0, so that a copy and the
+ * log can replace block 0 at any time.
  */
 static int checkpoint_write_copies(struct ffs *fs)
 {

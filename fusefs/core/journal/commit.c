@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The running transaction, which has the changes since the last commit, and group commit.
- */
+/* The running transaction, which has all changes since the last commit, and group commit. */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -28,7 +26,10 @@ static uint64_t commit_count(const struct ffs_ranges *ranges)
 bool ffs_running_has_room(struct ffs *fs, unsigned blocks)
 {
     const struct ffs_running *r = &fs->journal.running;
-    /* A handle revokes at most one block's worth; the superblock joins when it is marked. */
+    /*
+     * A handle fills at most one revoke block. One more block is the superblock, if an error is
+     * marked in it.
+     */
     uint64_t revokes = commit_count(&r->revoked) + LAY_JREVOKE_MAX;
 
     return ffs_log_need(r->n + blocks + 1, revokes) <= commit_log_blocks(fs);
@@ -75,7 +76,10 @@ static void commit_remove_buf(struct ffs_running *r, struct ffs_cbuf *cb)
     ffs_buf_put(&cb->pub);
 }
 
-/* The block may soon hold data: nothing in memory may be written over it. */
+/*
+ * Removes a freed block from the transaction and the cache. It may hold file data soon, which an
+ * image must not overwrite.
+ */
 static void commit_forget(struct ffs *fs, uint64_t block)
 {
     struct ffs_cbuf *cb = ffs_cache_find(fs, block);
@@ -119,7 +123,7 @@ int ffs_journal_init(struct ffs *fs)
     return 0;
 }
 
-/* Drops a transaction's hold on its blocks. */
+/* Drops the references of a transaction to its blocks, and frees its arrays. */
 static void commit_put_running(struct ffs_running *r)
 {
     for (size_t i = 0; i < r->n; i++)
@@ -142,7 +146,10 @@ void ffs_journal_destroy(struct ffs *fs)
     pthread_mutex_destroy(&j->commit_lock);
 }
 
-/* The committing transaction: the running one as it was, and copies of its blocks. */
+/*
+ * The committing transaction: the state of the running one when the commit began, and copies of its
+ * blocks.
+ */
 struct snapshot {
     struct ffs_running from;
     struct ffs_image **images;
@@ -150,7 +157,7 @@ struct snapshot {
     size_t nrevoked;
 };
 
-/* After a corruption was met, the last commit carries the mark that asks for fsck. */
+/* Marks the superblock when a corruption was found, so that the last commit asks for fsck. */
 static void commit_mark_error(struct ffs *fs)
 {
     struct lay_super *sb = ffs_super(fs);
@@ -208,8 +215,8 @@ static void commit_drop_snapshot(struct snapshot *s)
 }
 
 /*
- * Copies the running transaction and starts the next. -EAGAIN: the log needs a checkpoint first;
- * -ENODATA: nothing to commit.
+ * Copies the running transaction and starts the next one. Returns -EAGAIN if the log needs a
+ * checkpoint first, and -ENODATA if there is nothing to commit.
  */
 static int commit_take_snapshot(struct ffs *fs, struct snapshot *s)
 {
@@ -260,8 +267,8 @@ static int commit_write_snapshot(struct ffs *fs, struct snapshot *s)
 }
 
 /*
- * The transaction is durable. Its images replace older ones and revoked ones go, before its blocks
- * may leave the cache and before its freed blocks may be used again.
+ * Called when the transaction is durable. Updates ffs.home first: afterwards the blocks may leave
+ * the cache, and freed blocks may be used again.
  */
 static void commit_done(struct ffs *fs, struct snapshot *s)
 {
@@ -276,16 +283,19 @@ static void commit_done(struct ffs *fs, struct snapshot *s)
     atomic_store(&fs->journal.committed, s->from.tid);
 }
 
-/* Under commit_lock. */
+/* Commits the running transaction. The caller holds commit_lock. */
 static int commit_running(struct ffs *fs)
 {
     struct snapshot s;
     int err = commit_take_snapshot(fs, &s);
 
     if (err == -EAGAIN) {
-        /* The running transaction has the next tid; nothing else of it is in the log. */
+        /*
+         * The checkpoint makes the log begin with the running transaction, none of which is in the
+         * log yet.
+         */
         err = ffs_checkpoint(fs, atomic_load(&fs->journal.committed) + 1);
-        /* An empty log holds any transaction that ffs_tx_begin() let grow. */
+        /* Every transaction that ffs_tx_begin() allows fits into an empty log. */
         if (!err)
             err = commit_take_snapshot(fs, &s);
     }
@@ -311,7 +321,10 @@ int ffs_commit(struct ffs *fs, uint64_t tid)
 
     if (atomic_load(&j->committed) >= tid)
         return 0;
-    /* The holder is writing, and every write ends; waiters then find their tid done. */
+    /*
+     * The wait is bounded: the holder is writing, and every write ends. A waiter then finds its
+     * transaction committed.
+     */
     pthread_mutex_lock(&j->commit_lock);
     int err = 0;
     if (atomic_load(&j->committed) < tid)

@@ -34,7 +34,10 @@ struct ffs_journal {
     _Atomic uint64_t committed;   /* last durable transaction */
     _Atomic uint64_t running_tid; /* = running.tid, for those without ffs.meta */
     struct ffs_running running;   /* under ffs.meta */
-    /* What could not be committed: kept in the cache, because the device has older contents. */
+    /*
+     * A transaction whose commit failed. Its blocks stay in the cache, because the device has older
+     * contents.
+     */
     struct ffs_running failed;
 };
 #define FFS_STAGING_BLOCKS 256u
@@ -44,13 +47,13 @@ void ffs_journal_destroy(struct ffs *fs);
 
 /* --- The running transaction (commit.c). Under ffs.meta, exclusively. ------------------------- */
 
-/* Would the log hold the running transaction with so many more blocks? */
+/* Returns true if the log can hold the running transaction with so many more blocks. */
 bool ffs_running_has_room(struct ffs *fs, unsigned blocks);
-/* Memory for so many more blocks. */
+/* Reserves memory for so many more blocks. Returns 0 or -ENOMEM. */
 int ffs_running_reserve(struct ffs *fs, unsigned blocks);
-/* Takes over the caller's reference. */
+/* Adds a block. The transaction takes over the caller's reference. */
 void ffs_running_add(struct ffs *fs, struct ffs_cbuf *cb);
-/* What a handle freed: revoked blocks leave the transaction and the cache. */
+/* Adds the blocks that a handle has freed. Revoked blocks leave the transaction and the cache. */
 void ffs_running_free(struct ffs *fs, const struct ffs_ranges *freed,
                       const struct ffs_ranges *revoked);
 bool ffs_running_empty(const struct ffs_running *r);
@@ -58,10 +61,10 @@ bool ffs_running_empty(const struct ffs_running *r);
 /* --- Checkpoints (checkpoint.c) --------------------------------------------------------------- */
 
 /*
- * Writes all images in place, makes that durable, reads them back, has the superblock copies follow
- * block 0 when that is among them, and empties the log: the next transaction will be next_tid, at
- * the head. Under commit_lock. -EIO: the file system has stopped writing; -EINTR: the
- * mount was interrupted, and the log is as it was.
+ * Writes all images in place, makes them durable, reads them back, and empties the log, whose next
+ * transaction is next_tid, at the head. If block 0 is among the images, the superblock copies are
+ * written as well. The caller holds commit_lock. Returns -EIO if the file system has stopped
+ * writing, and -EINTR if the mount was interrupted and the log is unchanged.
  */
 int ffs_checkpoint(struct ffs *fs, uint64_t next_tid);
 
@@ -72,18 +75,18 @@ int ffs_checkpoint_now(struct ffs *fs);
 
 /*
  * Commits everything, empties the log and returns with shape_lock, commit_lock and ffs.meta held
- * exclusively: no handle has begun since. Under no lock. On failure nothing is held; errors as of
- * ffs_tx_begin() and ffs_commit().
+ * exclusively. No handle has begun since the commit. The caller holds no lock. On failure no lock
+ * is held; the errors are those of ffs_tx_begin() and ffs_commit().
  */
 int ffs_freeze(struct ffs *fs);
 void ffs_thaw(struct ffs *fs);
 
 /* --- The log (log.c). Under commit_lock. ------------------------------------------------------ */
 
-/* Log blocks of a transaction. Under no lock. */
+/* Returns the log blocks that a transaction needs. Needs no lock. */
 uint64_t ffs_log_need(uint64_t images, uint64_t revokes);
 
-/* A transaction on its way to the log. Arrays belong to the caller. */
+/* A transaction that is written to the log. The caller owns the arrays. */
 struct ffs_log_tx {
     uint64_t tid;
     struct ffs_image **images; /* sealed */
@@ -91,9 +94,14 @@ struct ffs_log_tx {
     const uint64_t *revoked;
     size_t nrevoked;
 };
-/* Writes it at the head and makes it durable, with all data written before. */
+/*
+ * Writes the transaction at the head of the log, and makes it and all data written before it
+ * durable.
+ */
 int ffs_log_write(struct ffs *fs, const struct ffs_log_tx *tx);
-/* Where the log starts on the device. */
+/*
+ * Writes the journal's header: the log is empty, and its next transaction is tail_tid, at the head.
+ */
 int ffs_log_reset(struct ffs *fs, uint64_t tail_tid);
 
 /* The superblock that a mount has found. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Writing to the log ring.
+ * Writes transactions to the log.
  *
- * Order on the device: all blocks of a transaction but the last in large batches, a flush (which
- * also makes ordered file data durable: it was written before the handles that map it ended), then
- * the commit block with FUA. Only then may an image be written in place.
+ * The order on the device is: all blocks of a transaction but the last, in large batches; a flush;
+ * the commit block, with FUA. Images may be written in place after that. The flush makes file data
+ * durable, too: it was written before the end of the handles that map it.
  */
 #include <assert.h>
 #include <errno.h>
@@ -16,10 +16,10 @@
 /* --- Flushes ---------------------------------------------------------------------------------- */
 
 /*
- * One flush at a time: each holds a queue pair for as long as it takes, and reads need the
- * remaining ones. A flush under way may have begun too early for the caller; the next one serves
- * all waiters. The kernel reports pages that it could not write, and dropped, once: a waiter for a
- * flush that fails finds the file system failed, and flushes no more.
+ * Runs one flush at a time. A flush holds a queue pair until it ends, and reads need the other
+ * ones. A flush under way may have begun too early for the caller; the next one serves all waiters.
+ * The kernel reports pages that it could not write only once, and drops them. A waiter whose
+ * predecessor failed therefore finds the file system failed, and does not flush again.
  */
 int ffs_flush(struct ffs *fs)
 {
@@ -62,7 +62,7 @@ static uint64_t log_address(const struct ffs *fs, uint64_t pos)
     return fs->geo.journal_start + pos;
 }
 
-/* Writes the staged blocks: one transfer, two where the ring wraps. */
+/* Writes the staged blocks in one transfer, or in two where the ring wraps. */
 static int log_flush_staged(struct writer *w)
 {
     struct ffs *fs = w->fs;
@@ -186,8 +186,8 @@ int ffs_log_write(struct ffs *fs, const struct ffs_log_tx *tx)
 }
 
 /*
- * All that changes in this block lies in its first 512 bytes, which every device writes whole: so
- * it may be overwritten in place.
+ * The block may be overwritten in place: all changes lie in its first 512 bytes, and every device
+ * writes those as a whole.
  */
 int ffs_log_reset(struct ffs *fs, uint64_t tail_tid)
 {

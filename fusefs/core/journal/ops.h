@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the operations share: checks, times, retries. Unless a function says otherwise, ffs.meta is
- * held by the caller.
+ * Common parts of operations: checks, times, retries. The caller holds ffs.meta unless a function
+ * says otherwise.
  */
 #ifndef FUSEFS_CORE_JOURNAL_OPS_H
 #define FUSEFS_CORE_JOURNAL_OPS_H
@@ -15,7 +15,7 @@
 #define FFS_LINK_MAX   65000u
 #define FFS_SUBDIR_MAX 0x7fffffffu
 
-/* Largest file: what off_t can say. */
+/* Size of the largest file, limited by off_t. */
 #define FFS_SIZE_MAX ((uint64_t)INT64_MAX)
 
 /*
@@ -46,11 +46,14 @@ static inline bool ffs_on_orphan_list(const struct ffs_inode *inode)
 }
 
 enum ffs_touch { FFS_ATIME = 1, FFS_MTIME = 2, FFS_CTIME = 4 };
-/* Makes the inode dirty, sets the given times to now. */
+/* Makes the inode dirty and sets the given times (enum ffs_touch) to the current time. */
 int ffs_touch(struct ffs_tx *tx, struct ffs_inode *inode, unsigned times);
-/* After a change of the data or size of a regular file. */
+/* Like ffs_touch() after a change of the data or size of a regular file. */
 int ffs_touch_data(struct ffs_tx *tx, struct ffs_inode *inode);
-/* The mode after a write by another or a new owner; outsider as for ffs_clear_setid(). */
+/*
+ * Returns the mode after a write by another user or a change of the owner. `outsider` is as for
+ * ffs_clear_setid().
+ */
 uint32_t ffs_without_setid(uint32_t mode, bool outsider);
 void ffs_set_nlink(struct ffs_inode *inode, uint32_t nlink);
 
@@ -71,12 +74,13 @@ static inline int ffs_may_remove(const struct ffs_inode *dir, const struct ffs_i
     return ffs_is_fixed(dir) || ffs_is_fixed(inode) ? -EPERM : 0;
 }
 
-/* Ends the handle: for good when err is 0, else as if it had not been. Returns err. */
+/* Ends the handle if err is 0, else aborts it. Returns err. */
 int ffs_tx_finish(struct ffs_tx *tx, int err);
 
 /*
- * Space that was freed comes back only with the next commit. After -ENOSPC: commits once and says
- * whether to try again; *tried begins false. Takes ffs.meta; no handle may be open.
+ * Called after an operation with its result. If it was -ENOSPC, commits once, because freed blocks
+ * can be allocated only after a commit, and returns true: the caller tries again. *tried is false
+ * before the first call. Takes ffs.meta; the caller has no open handle.
  */
 bool ffs_retry_space(struct ffs *fs, int err, bool *tried);
 

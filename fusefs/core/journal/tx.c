@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Handles: one operation, whole or not at all.
+ * Handles. A handle is one operation, which takes effect as a whole or not at all.
  *
  * A handle keeps the old contents of each block and inode that it changes. At its end the blocks
- * join the running transaction, which journal commits write out; on abort the old contents return.
+ * join the running transaction, which a commit writes to the log. An abort restores the old
+ * contents.
  */
 #include "fusefs/core/inode/tx.h"
 
@@ -16,7 +17,7 @@
 #include "fusefs/core/journal/ops.h"
 #include "fusefs/core/state.h"
 
-/* Takes ffs.meta with room for the handle in the running transaction. */
+/* Takes ffs.meta exclusively when the running transaction has room for `blocks` more blocks. */
 static int tx_lock_with_room(struct ffs *fs, unsigned blocks)
 {
     for (;;) {
@@ -32,8 +33,8 @@ static int tx_lock_with_room(struct ffs *fs, unsigned blocks)
         if (err)
             return err;
         /*
-         * Each round makes a transaction durable: other threads may fill the next one, but all
-         * progress. While frozen, the commit waits for ffs_thaw().
+         * Every round makes a transaction durable. Other threads may fill the next one, but then
+         * those make progress. While the file system is frozen, the commit waits for ffs_thaw().
          */
         err = ffs_commit(fs, tid);
         if (err)
@@ -47,10 +48,11 @@ int ffs_tx_begin(struct ffs *fs, unsigned credits, struct ffs_tx **out)
     struct ffs_tx *tx = malloc(sizeof(*tx));
     if (!tx)
         return -ENOMEM;
-    memset(tx, 0, offsetof(struct ffs_tx, bufs)); /* nbufs of the rest are set */
+    /* Only the first nbufs entries of bufs are ever used. */
+    memset(tx, 0, offsetof(struct ffs_tx, bufs));
     tx->fs = fs;
     tx->credits = credits;
-    /* A handle of one block does not allocate. */
+    /* A handle of one block does not allocate, so it needs no section. */
     int err = credits > 1 ? ffs_sections_look(fs, false) : 0;
     if (!err)
         err = tx_lock_with_room(fs, credits + FFS_TX_SLACK);
@@ -62,7 +64,10 @@ int ffs_tx_begin(struct ffs *fs, unsigned credits, struct ffs_tx **out)
     return 0;
 }
 
-/* Drops what the handle held, after ffs.meta: the last reference to an inode may evict it. */
+/*
+ * Releases ffs.meta and then everything that the handle holds: dropping the last reference to an
+ * inode may evict it, which takes ffs.meta.
+ */
 static void tx_free(struct ffs_tx *tx)
 {
     pthread_rwlock_unlock(&tx->fs->meta);
@@ -80,7 +85,7 @@ static void tx_free(struct ffs_tx *tx)
     free(tx);
 }
 
-/* Is there a difference that is needed to read the data back? */
+/* Returns true if a and b differ in a field that is needed to read the data back. */
 static bool tx_data_changed(const struct lay_inode *a, const struct lay_inode *b)
 {
     return a->size.le != b->size.le || a->blocks.le != b->blocks.le ||
@@ -89,7 +94,7 @@ static bool tx_data_changed(const struct lay_inode *a, const struct lay_inode *b
            memcmp(&a->map, &b->map, sizeof(a->map)) != 0;
 }
 
-/* Writes the inode to its place in its block. */
+/* Copies the inode to its slot in its block. */
 static void tx_store_inode(struct ffs_tx *tx, const struct ffs_tx_inode *e)
 {
     struct ffs_inode *inode = e->inode;
@@ -128,7 +133,7 @@ void ffs_tx_end(struct ffs_tx *tx)
     tx_free(tx);
 }
 
-/* A block that did not exist before the handle must not be found with its previous content. */
+/* Restores a block. A block that did not exist before the handle leaves the cache. */
 static void tx_restore_buf(const struct ffs_tx_buf *b)
 {
     b->cb->tx = NULL;
@@ -161,7 +166,7 @@ int ffs_touch(struct ffs_tx *tx, struct ffs_inode *inode, unsigned times)
 
     if (err)
         return err;
-    /* relatime compares an access time with mtime and ctime: it is exact. */
+    /* An access time is exact because relatime compares it with mtime and ctime. */
     struct lay_time now = times == FFS_ATIME ? ffs_stamp_exact(inode->fs) : ffs_stamp(inode);
     if (times & FFS_ATIME)
         inode->d.atime = now;
@@ -219,7 +224,7 @@ bool ffs_retry_space(struct ffs *fs, int err, bool *tried)
 {
     if (err != -ENOSPC)
         return false;
-    /* Each time another section is read, so that ends. */
+    /* The retries end because every call reads another section. */
     if (atomic_load(&fs->alloc.wanted))
         return ffs_sections_look(fs, true) == 0;
     if (*tried)

@@ -7,23 +7,25 @@
 
 #include "fusefs/core/base/extent_find.h"
 
-/* Adds an extent where there was a hole; merges with neighbours; charges inode->d.blocks. */
+/*
+ * Adds an extent in a hole, merges it with its neighbours, and adds its blocks to inode->d.blocks.
+ */
 int ffs_extent_add(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_extent *extent);
 /*
- * Credits for one step of the two functions below: two changes of a tree that may have been inline
- * before, and the bitmap of one group.
+ * Returns the credits for one step of the functions below: two changes of a tree, which may have
+ * been inline before, and the bitmap of one group.
  */
 unsigned ffs_extent_credits(const struct ffs_inode *inode);
 /*
- * Removes mappings in [file_block, file_block + len) and frees their blocks, until done or the
- * handle's credits run low: then *next is where to go on in another handle (else file_block +
- * len).
+ * Removes the mappings in [file_block, file_block + len) and frees their blocks, as far as the
+ * credits of the handle allow. Sets *next to the file block at which another handle has to
+ * continue, or to file_block + len when all are removed.
  */
 int ffs_extent_remove(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_block, uint64_t len,
                       uint64_t *next);
 /*
- * Maps [to->file_block, + to->len), which lies in one extent, to other blocks, in the same state.
- * Those that it was mapped to are the caller's to free. ffs_extent_credits().
+ * Maps [to->file_block, to->file_block + to->len), which lies in one extent, to other blocks in the
+ * same state. The caller frees the old blocks. Needs ffs_extent_credits().
  */
 int ffs_extent_move(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_extent *to);
 /* Sets or clears `unwritten` over a range; *next as above. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Changes of B+trees. A removal frees empty nodes and joins thin ones to a neighbour under the same
- * parent; a root with one branch gives way to its child.
+ * Changes of B+trees. A removal frees empty nodes and merges thin ones with a neighbour under the
+ * same parent. The only child of a root replaces it.
  */
 #include "fusefs/core/map/tree.h"
 
@@ -33,7 +33,7 @@ int ffs_tree_charge(struct ffs_inode *inode, int n)
     return 0;
 }
 
-/* A node beside `near`, empty and dirty. */
+/* Allocates an empty node near block `near`. The node is dirty. */
 static int tree_new_node(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t near, unsigned level,
                          struct ffs_buf **out)
 {
@@ -95,7 +95,7 @@ static void tree_insert_bytes(struct lay_node *node, uint32_t at, const void *re
     ffs_node_count(node, 1, (int)len);
 }
 
-/* Moves the records from `cut` on to the empty node `right`. */
+/* Moves the records from byte `cut` on to the empty node `right`. */
 static void tree_move_tail(struct lay_node *left, struct lay_node *right, uint32_t cut)
 {
     uint32_t used = lay_get32(left->used);
@@ -109,7 +109,10 @@ static void tree_move_tail(struct lay_node *left, struct lay_node *right, uint32
     ffs_node_count(left, -records, -(int)(used - cut));
 }
 
-/* Where to cut a full node: in the middle, or at its end when records come in ascending order. */
+/*
+ * Returns the byte at which a full node is split: its middle, or its end if records are added in
+ * ascending order.
+ */
 static uint32_t tree_split_point(const struct lay_node *node, const struct ffs_tree_step *step)
 {
     uint32_t used = lay_get32(node->used);
@@ -126,7 +129,10 @@ static uint32_t tree_split_point(const struct lay_node *node, const struct ffs_t
     return cut;
 }
 
-/* Splits the node at `level` and puts the record into the right half of the two. */
+/*
+ * Splits the node at `level` and inserts the record into the half that it belongs to. Sets *up to
+ * the branch of the new node.
+ */
 static int tree_split_insert(struct ffs_tx *tx, struct ffs_cursor *c, unsigned level,
                              const void *record, size_t len, struct lay_branch *up)
 {
@@ -158,7 +164,7 @@ static int tree_split_insert(struct ffs_tx *tx, struct ffs_cursor *c, unsigned l
     return 0;
 }
 
-/* A new root above the old one and the sibling `up`. */
+/* Adds a root above the old root and its new sibling `up`. */
 static int tree_grow(struct ffs_tx *tx, struct ffs_cursor *c, const struct lay_branch *up)
 {
     struct lay_map_tree *tree = &c->inode->d.map.tree;
@@ -223,7 +229,7 @@ int ffs_tree_insert(struct ffs_tx *tx, struct ffs_cursor *c, const void *record,
 
 /* --- Removal ---------------------------------------------------------------------------------- */
 
-/* A node this thin joins a neighbour when both fit into one. */
+/* A node with fewer used bytes is merged with a neighbour if both fit into one node. */
 #define THIN (LAY_PAYLOAD / 4)
 
 #define BRANCH ((uint32_t)sizeof(struct lay_branch))
@@ -238,7 +244,7 @@ static struct lay_branch *tree_branch_at(struct lay_node *node, uint32_t at)
     return (struct lay_branch *)(node->u.bytes + at);
 }
 
-/* Takes the record or branch under the cursor out of its node, which is dirty. */
+/* Removes the record or branch under the cursor from its node, which is dirty. */
 static int tree_cut_record(struct ffs_cursor *c, unsigned level)
 {
     struct lay_node *node = ffs_cursor_node(c, level);
@@ -259,8 +265,9 @@ static int tree_cut_record(struct ffs_cursor *c, unsigned level)
 }
 
 /*
- * The first branch of a node went away, so its next child now begins where the node does; that
- * child's first branch repeats the key, and so on down to the leaves, which hold no such key.
+ * Called when the first branch of a node was removed. The node's next child now begins where the
+ * node begins. The first branch of that child repeats the key, and so on down to the leaves, which
+ * have no such key.
  */
 static int tree_lower_left_edge(struct ffs_tx *tx, struct ffs_cursor *c, unsigned level)
 {
@@ -301,7 +308,10 @@ static int tree_free_node(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs
     return err ? err : ffs_free_meta(tx, block);
 }
 
-/* Appends the records of `from` to `to` (dirty) and frees `from`, whose reference is taken. */
+/*
+ * Appends the records of `from` to the dirty node `to`, drops the caller's reference to `from`, and
+ * frees it.
+ */
 static int tree_join(struct ffs_tx *tx, struct ffs_inode *inode, struct lay_node *to,
                      struct ffs_buf *from)
 {
@@ -314,7 +324,10 @@ static int tree_join(struct ffs_tx *tx, struct ffs_inode *inode, struct lay_node
     return tree_free_node(tx, inode, from);
 }
 
-/* The neighbour whose branch is at `at` in the parent, if the two fit into one; else NULL. */
+/*
+ * Sets *out to the neighbour whose branch is at byte `at` of the parent if both nodes fit into one,
+ * else to NULL.
+ */
 static int tree_fitting_neighbour(struct ffs_cursor *c, unsigned level, uint32_t at,
                                   struct ffs_buf **out)
 {
@@ -339,8 +352,9 @@ static int tree_fitting_neighbour(struct ffs_cursor *c, unsigned level, uint32_t
 }
 
 /*
- * Joins a thin node with a neighbour. If it did, *joined is true and the cursor one level up is on
- * the branch to remove. It is never a node's first one, so no left edge moves.
+ * Merges a thin node with a neighbour if both fit into one node. If *joined is true, the cursor one
+ * level up is on the branch to remove. That branch is never the first one of its node, so no left
+ * edge changes.
  */
 static int tree_join_neighbour(struct ffs_tx *tx, struct ffs_cursor *c, unsigned level,
                                bool *joined)
@@ -373,7 +387,10 @@ static int tree_join_neighbour(struct ffs_tx *tx, struct ffs_cursor *c, unsigned
     return err;
 }
 
-/* Removes at one level; *more: a branch one level up, under its cursor, has to go too. */
+/*
+ * Removes the record or branch under the cursor at one level. If *more is true, the branch under
+ * the cursor one level up has to be removed, too.
+ */
 static int tree_remove_at(struct ffs_tx *tx, struct ffs_cursor *c, unsigned level, bool *more)
 {
     struct ffs_tree_step *step = &c->step[level];
@@ -396,7 +413,7 @@ static int tree_remove_at(struct ffs_tx *tx, struct ffs_cursor *c, unsigned leve
     return tree_free_node(tx, c->inode, empty);
 }
 
-/* The root lost its last branch: it becomes an empty leaf. */
+/* Makes a root without branches an empty leaf. */
 static void tree_reset_root(struct ffs_inode *inode, struct lay_node *root)
 {
     root->level = lay_put16(0);
@@ -476,7 +493,9 @@ int ffs_tree_level_past(struct ffs_inode *inode, uint64_t key, uint64_t limit, i
     return 0;
 }
 
-/* What named the node at `level` names another block. */
+/*
+ * Changes the branch, or the inode, that points to the node at `level`: it points to `block` then.
+ */
 static int tree_rename_node(struct ffs_tx *tx, struct ffs_cursor *c, unsigned level, uint64_t block)
 {
     int err = ffs_inode_dirty(tx, c->inode);

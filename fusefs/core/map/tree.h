@@ -11,30 +11,32 @@
 
 /* Makes an empty tree of the inode's map, which must hold none. */
 int ffs_tree_create(struct ffs_tx *tx, struct ffs_inode *inode, unsigned map_kind);
-/* Frees the one node of a tree without records, or whose records are kept elsewhere. */
+/*
+ * Frees the only node of a tree that has no records, or whose records have been copied elsewhere.
+ */
 int ffs_tree_free_root(struct ffs_tx *tx, struct ffs_inode *inode);
-/* Before the leaf's records are changed in place. */
+/* Makes the leaf dirty. Called before its records are changed in place. */
 int ffs_tree_dirty(struct ffs_tx *tx, struct ffs_cursor *c);
-/* Both drop the cursor, whatever they return. */
+/* Both functions drop the cursor, also on failure. */
 int ffs_tree_insert(struct ffs_tx *tx, struct ffs_cursor *c, const void *record, size_t len);
 int ffs_tree_remove(struct ffs_tx *tx, struct ffs_cursor *c);
 
 /*
- * Where the way to key has its highest node at or past block `limit`: the level, or -1 when it has
- * none; *hi: the last key of the leaf. Under ffs.meta.
+ * Sets *level to the level of the highest node at or past block `limit` on the path to key, or to
+ * -1 if there is none. Sets *hi to the last key of the leaf. The caller holds ffs.meta.
  */
 int ffs_tree_level_past(struct ffs_inode *inode, uint64_t key, uint64_t limit, int *level,
                         uint64_t *hi);
-/* Gives that node another block. ffs_tree_credits(). */
+/* Moves that node to another block. Needs ffs_tree_credits(). */
 int ffs_tree_move(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t key, unsigned level);
 
-/* Credits that one insertion or removal takes at most: path, siblings or new nodes, bitmaps. */
+/* Returns the maximum credits of one insertion or removal: path, siblings or new nodes, bitmaps. */
 static inline unsigned ffs_tree_credits(const struct ffs_inode *inode)
 {
     return 4 + 4 * (unsigned)lay_get16(inode->d.map_height);
 }
 
-/* Adds n to the counts of nodes: the tree's, the inode's and, in a directory, the size. */
+/* Adds n to the number of nodes in the tree and the inode and, in a directory, to the size. */
 int ffs_tree_charge(struct ffs_inode *inode, int n);
 void ffs_node_count(struct lay_node *node, int records, int bytes);
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Between mount.c, super.c and recover.c.
- */
+/* Functions of super.c that mount.c calls. */
 #ifndef FUSEFS_CORE_MOUNT_MOUNT_H
 #define FUSEFS_CORE_MOUNT_MOUNT_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Commits on demand and on time, and the shutdown.
- */
+/* fsync(2), syncfs(2), the background thread that commits periodically, and shutdown. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -12,9 +10,10 @@
 #include "support/clock.h"
 
 /*
- * A commit flushes the device before its last block, so it carries the data along, but only if it
- * began after the data was written. The transaction still running has not begun to commit;
- * whatever is older may have, and the data that was overwritten in place needs a flush of its own.
+ * A commit flushes the device before it writes its last block. The flush covers the data only if
+ * the commit began after the data was written. That is certain for the running transaction. An
+ * older one may have begun to commit earlier, so data that was overwritten in place needs another
+ * flush.
  */
 int ffs_fsync(struct ffs_inode *inode, bool data_only)
 {
@@ -39,8 +38,8 @@ int ffs_sync(struct ffs *fs)
     if (!err)
         err = ffs_commit(fs, tid);
     /*
-     * The commit of the transaction that was running at the call flushes after the call. Without
-     * one (nothing to commit), an earlier commit may have flushed before the last data was written.
+     * The commit of the transaction that was running at the call flushes after the call. If that
+     * transaction was empty, the last flush may be older than the last written data.
      */
     if (!err && atomic_load(&fs->journal.committed) < tid && !fs->dev->info.read_only)
         err = ffs_flush(fs);
@@ -55,7 +54,7 @@ int ffs_shutdown(struct ffs *fs, bool flush)
     return err;
 }
 
-/* Waits for the time to commit; false: stop. */
+/* Waits until it is time to commit. Returns false if the thread has to stop. */
 static bool sync_wait_turn(struct ffs_background *b, unsigned ms)
 {
     uint64_t until = deadline_after_ms(ms);
@@ -78,9 +77,10 @@ static void *sync_run(void *arg)
 
     while (sync_wait_turn(&fs->background, atomic_load(&fs->commit_ms))) {
         /*
-         * A failure has been logged, and shows in every later call. The log is emptied before it
-         * fills up in the middle of someone's fsync, and when no commit has followed the last one
-         * for a turn: nothing but the next commit shows that its commit block was lost.
+         * A failure has been logged, and every later call reports it. A checkpoint follows when the
+         * log is half full, so that no fsync has to wait for one, and when no commit has followed
+         * the last one for a turn, because only a later commit reveals that a commit block was
+         * lost.
          */
         ffs_sums_settle(fs, false);
         if (ffs_commit(fs, ffs_running_tid(fs)))
@@ -92,7 +92,7 @@ static void *sync_run(void *arg)
     return NULL;
 }
 
-/* The wait under way ends, so that the new time counts from now on. */
+/* Ends the wait under way, so that the new interval applies at once. */
 void ffs_set_commit(struct ffs *fs, unsigned commit_ms)
 {
     atomic_store(&fs->commit_ms, commit_ms ? commit_ms : DEFAULT_COMMIT_MS);

@@ -13,7 +13,7 @@
 
 /* --- Access times ----------------------------------------------------------------------------- */
 
-/* A day: relatime refreshes an access time that is older than this. */
+/* relatime updates an access time that is older than this: a day. */
 #define ATIME_SECONDS 86400
 
 void ffs_set_access(struct ffs *fs, unsigned access)
@@ -36,7 +36,10 @@ static int attr_compare_times(struct lay_time a, struct lay_time b)
     return na < nb ? -1 : na > nb;
 }
 
-/* relatime. Most reads find the time not due and need no handle. */
+/*
+ * Returns true if relatime updates the access time. Most reads find it recent enough and need no
+ * handle.
+ */
 static bool attr_access_stale(const struct ffs_inode *inode)
 {
     struct lay_time atime = inode->d.atime;
@@ -119,7 +122,10 @@ static bool attr_time_ok(const struct timespec *t)
     return t->tv_nsec >= 0 && t->tv_nsec < 1000000000;
 }
 
-/* What an immutable or append-only inode refuses: any change but of its flags and times "now". */
+/*
+ * Returns -EPERM for a refused change. An immutable inode accepts a change of its flags only; an
+ * append-only one accepts the current time as well.
+ */
 static int attr_check_fixed(const struct ffs_inode *inode, uint32_t set)
 {
     uint32_t flags = lay_get32(inode->d.flags);
@@ -132,7 +138,7 @@ static int attr_check_fixed(const struct ffs_inode *inode, uint32_t set)
     return 0;
 }
 
-/* Everything that can be refused is refused here, before anything changes. */
+/* Checks everything that can be refused, before anything changes. */
 static int attr_check_set(const struct ffs_inode *inode, const struct ffs_attr *attr, uint32_t set)
 {
     uint32_t type = ffs_mode(inode) & S_IFMT;
@@ -152,7 +158,9 @@ static int attr_check_set(const struct ffs_inode *inode, const struct ffs_attr *
         return 0;
     if ((attr->flags & ~LAY_INODE_FLAGS) || (type != S_IFREG && type != S_IFDIR))
         return -EINVAL;
-    /* Blocks that a file already has were not allocated in 2 MiB units. */
+    /*
+     * A file with blocks cannot become GPU-bound: its blocks were not allocated in units of 2 MiB.
+     */
     bool has_blocks = lay_get16(inode->d.map_kind) == LAY_MAP_TREE || lay_get16(inode->d.map_count);
     return type == S_IFREG && (attr->flags & LAY_INODE_GPU_BOUND) && has_blocks ? -EINVAL : 0;
 }
@@ -231,7 +239,7 @@ static int attr_set_once(struct ffs_inode *inode, const struct ffs_attr *attr, u
     return err;
 }
 
-/* Before size or flags change, inode->data held exclusively. */
+/* Prepares the data for a change of size or flags. The caller holds inode->data exclusively. */
 static int attr_prepare_data(struct ffs_inode *inode, const struct ffs_attr *attr, uint32_t set)
 {
     struct ffs_file f;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Inode slots are taken and released, and inodes without links are evicted.
+ * Allocates and frees inode slots, and evicts inodes without links.
  *
- * Inode blocks with a free slot form a list from the superblock; a block leaves it when its last
- * slot is taken and comes back to its front when one is freed.
+ * Inode blocks with a free slot form a list, whose head is in the superblock. A block leaves the
+ * list when its last slot is allocated, and returns to its head when a slot is freed.
  */
 #include <assert.h>
 #include <errno.h>
@@ -17,10 +17,13 @@
 #include "fusefs/core/names/xattr.h"
 #include "fusefs/core/state.h"
 
-/* Inode blocks that the inode file grows by: names made together stay together on the device. */
+/*
+ * The inode file grows by this many blocks, so that inodes created together are adjacent on the
+ * device.
+ */
 #define GROW_BLOCKS 16u
 
-/* Makes the new blocks a list that ends here, and the superblock's. */
+/* Links the new inode blocks into a free list and stores its head in the superblock. */
 static int islot_init_blocks(struct ffs_tx *tx, uint64_t index, uint64_t block, uint64_t n)
 {
     for (uint64_t i = 0; i < n; i++) {
@@ -57,7 +60,10 @@ static int islot_grow(struct ffs_tx *tx)
     return islot_init_blocks(tx, index, extent.block, extent.len);
 }
 
-/* The first inode block with a free slot, dirty; the list is not empty on return. */
+/*
+ * Sets *out to the first inode block with a free slot, referenced and dirty. Grows the inode file
+ * if the free list is empty.
+ */
 static int islot_get_free_block(struct ffs_tx *tx, uint64_t *index, struct ffs_buf **out)
 {
     struct ffs *fs = tx->fs;
@@ -79,7 +85,7 @@ static int islot_get_free_block(struct ffs_tx *tx, uint64_t *index, struct ffs_b
     return err;
 }
 
-/* Takes a slot of a dirty inode block that heads the free list. */
+/* Allocates a slot of the dirty inode block at the head of the free list. */
 static unsigned islot_take_slot(struct ffs *fs, struct lay_inode_block *ib)
 {
     struct lay_super *sb = ffs_super(fs);
@@ -123,7 +129,7 @@ put:
     return err;
 }
 
-/* Keeps the generation, so that the slot's next inode has another one. */
+/* Clears the inode but for its generation, so that the next inode of the slot gets another one. */
 static void islot_clear_inode(struct ffs_inode *inode)
 {
     le32 generation = inode->d.generation;
@@ -158,7 +164,7 @@ int ffs_inode_release(struct ffs_tx *tx, struct ffs_inode *inode)
 
 /* --- Eviction --------------------------------------------------------------------------------- */
 
-/* Frees what the map owns besides extents. */
+/* Frees blocks of the map other than those of extents. */
 static int islot_free_map(struct ffs_tx *tx, struct ffs_inode *inode)
 {
     switch (lay_get16(inode->d.map_kind)) {
@@ -204,7 +210,7 @@ static int islot_free_inode(struct ffs_inode *inode)
     return ffs_tx_finish(tx, islot_free_in(tx, inode));
 }
 
-/* Of an inode on its way out, which no handle but this one changes. */
+/* Returns true if the inode has extents. It is being evicted, so no other thread changes it. */
 static bool islot_has_extents(struct ffs_inode *inode)
 {
     ffs_meta_read(inode->fs);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Names: looking them up, giving them to inodes, and removing them.
- */
+/* Looks up names, creates them for new and existing inodes, and removes them. */
 #include "fusefs/core/names/namei.h"
 
 #include <assert.h>
@@ -65,7 +63,7 @@ int ffs_parent(struct ffs_inode *dir, struct ffs_inode **out)
 
 /* --- New inodes ------------------------------------------------------------------------------ */
 
-/* What a new inode is given besides its name. */
+/* Properties of a new inode. */
 struct birth {
     uint32_t mode;
     uint32_t rdev;
@@ -73,7 +71,7 @@ struct birth {
     const char *target; /* symbolic links */
 };
 
-/* Owner, group and set-gid as the parent hands them down. */
+/* Sets owner, group and set-gid, which may come from the parent directory. */
 static void namei_set_owner(struct ffs_inode *inode, const struct ffs_inode *dir,
                             const struct birth *b)
 {
@@ -92,7 +90,7 @@ static void namei_set_owner(struct ffs_inode *inode, const struct ffs_inode *dir
     inode->d.gid = lay_put32(gid);
 }
 
-/* The map of a new inode: what its type asks for. */
+/* Sets the map of a new inode according to its type. */
 static int namei_set_map(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_inode *dir,
                          const struct birth *b)
 {
@@ -145,7 +143,10 @@ int ffs_whiteout_new(struct ffs_tx *tx, struct ffs_inode *dir, const struct ffs_
     return err;
 }
 
-/* May a name be added to dir? Finds its place. */
+/*
+ * Finds the place for a new name of dir. Returns -EEXIST if the name exists, and other errors if
+ * dir takes no names.
+ */
 static int namei_find_place(struct ffs_inode *dir, struct ffs_name name, struct ffs_entry *place)
 {
     int err = ffs_dir_find(dir, name, place);
@@ -311,7 +312,7 @@ static int namei_link_in(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_
         err = namei_add_name(tx, dir, name, &place, inode);
     if (!err)
         err = ffs_touch(tx, inode, FFS_CTIME);
-    /* A file made without a name gets its first one. */
+    /* A file that was created without a name gets its first name, so it is no orphan any more. */
     if (!err && ffs_nlink(inode) == 0)
         err = ffs_orphan_del(tx, inode);
     if (!err)
@@ -357,13 +358,16 @@ int ffs_drop_link(struct ffs_tx *tx, struct ffs_inode *dir, struct ffs_inode *in
     return nlink == 0 && !ffs_on_orphan_list(inode) ? ffs_orphan_add(tx, inode) : 0;
 }
 
-/* The kind of inode that a name may lose. */
+/* A removal, and the type of inode that it accepts. */
 struct removal {
     bool is_dir;
-    const struct ffs_inode *only; /* NULL: whatever the name means */
+    const struct ffs_inode *only; /* NULL accepts any inode */
 };
 
-/* The inode behind a name that is to go away, and whether it may. Referenced on success. */
+/*
+ * Finds the inode of a name that is to be removed, and checks that it may be removed. *out is
+ * referenced as soon as it is set, also on failure.
+ */
 static int namei_find_victim(struct ffs_inode *dir, struct ffs_name name,
                              const struct removal *what, struct ffs_entry *entry,
                              struct ffs_inode **out)
@@ -406,7 +410,7 @@ static int namei_remove(struct ffs_inode *dir, const char *name, const struct re
     if (!err)
         err = ffs_drop_link(tx, dir, victim);
     ffs_tx_finish(tx, err);
-    /* The last reference frees the blocks, in handles of its own. */
+    /* Dropping the last reference frees the blocks, in handles of its own. */
     if (victim)
         ffs_iput(victim, 1);
     return err;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Extended attributes: records in a chain of blocks (FORMAT.md 8). A record lies within one block;
- * longer values have several.
+ * a longer value has several records.
  */
 #include "fusefs/core/names/xattr.h"
 
@@ -17,14 +17,14 @@
 
 /* --- Records ---------------------------------------------------------------------------------- */
 
-/* The inode's whole chain, referenced. */
+/* The whole chain of an inode. Its blocks are referenced. */
 struct chain {
     struct ffs_inode *inode;
     unsigned n;
     struct ffs_buf *buf[LAY_XATTR_BLOCKS_MAX];
 };
 
-/* A record of a chain; rec NULL: none. */
+/* A record of a chain. rec is NULL if there is no record. */
 struct place {
     unsigned block;
     struct lay_xattr *rec;
@@ -58,7 +58,7 @@ static int xattr_chain_load(struct chain *c, uint64_t block)
     return ffs_corrupt(c->inode->fs, block, c->inode->ino, "attribute block out of place");
 }
 
-/* Under ffs.meta. On failure nothing stays referenced. */
+/* Loads the chain of an inode. The caller holds ffs.meta, and closes the chain on success. */
 static int xattr_chain_open(struct ffs_inode *inode, struct chain *c)
 {
     c->inode = inode;
@@ -98,7 +98,7 @@ static int xattr_charge(struct ffs_inode *inode, int n)
     return 0;
 }
 
-/* Lets what pointed to the i-th block point to `next`. */
+/* Changes the pointer to the i-th block: it points to `next` then. */
 static int xattr_relink(struct ffs_tx *tx, struct chain *c, unsigned i, uint64_t next)
 {
     if (i == 0) {
@@ -111,7 +111,7 @@ static int xattr_relink(struct ffs_tx *tx, struct chain *c, unsigned i, uint64_t
     return err;
 }
 
-/* Takes an empty block out of the chain. */
+/* Removes a block from the chain and frees it. */
 static int xattr_drop_block(struct ffs_tx *tx, struct chain *c, unsigned i)
 {
     uint64_t block = c->buf[i]->block;
@@ -145,7 +145,7 @@ static int xattr_take_out(struct ffs_tx *tx, struct chain *c, struct place p)
     return end == len ? xattr_drop_block(tx, c, p.block) : 0;
 }
 
-/* A block at the end of the chain. */
+/* Adds a block at the end of the chain. */
 static int xattr_add_block(struct ffs_tx *tx, struct chain *c)
 {
     uint64_t block;
@@ -182,7 +182,7 @@ static void xattr_append(struct lay_xattr_block *xb, const char *name, size_t na
     xb->count = lay_put16((uint16_t)(lay_get16(xb->count) + 1));
 }
 
-/* Puts a new record into the first block with room. */
+/* Adds a record to the first block with room. */
 static int xattr_put_in(struct ffs_tx *tx, struct chain *c, const char *name, size_t name_len,
                         const void *value, size_t len)
 {
@@ -227,10 +227,13 @@ int ffs_xattr_drop(struct ffs_tx *tx, struct ffs_inode *inode, const char *name)
     return err;
 }
 
-/* Blocks that one handle frees: each may have a bitmap of its own. */
+/* Maximum number of blocks that one handle frees, because each may need another bitmap. */
 #define FREE_STEP 64u
 
-/* Takes blocks off the front of a chain that is too long. *more: it still is. */
+/*
+ * Removes blocks from the front of a chain that is too long. Sets *more to true if it is still too
+ * long.
+ */
 static int xattr_shorten_once(struct ffs_inode *inode, bool *more)
 {
     struct ffs_tx *tx;
@@ -263,7 +266,7 @@ int ffs_xattr_shorten(struct ffs_inode *inode)
     return err;
 }
 
-/* Gives the i-th block of the chain another place. */
+/* Moves the i-th block of the chain to another device block. */
 static int xattr_move_block(struct ffs_tx *tx, struct chain *c, unsigned i)
 {
     uint64_t block;
@@ -334,7 +337,7 @@ ssize_t ffs_xattr_load(struct ffs_inode *inode, const char *name, void *buf, siz
     return ret;
 }
 
-/* Names, each with its NUL. */
+/* Stores the names, each with its NUL, and returns their length. */
 static ssize_t xattr_list_in(struct chain *c, char *buf, size_t size)
 {
     size_t total = 0;
@@ -409,7 +412,7 @@ static bool xattr_can_be_large(const char *name)
     return strlen(name) + 2 <= LAY_XATTR_NAME_MAX;
 }
 
-/* Bytes of each part but the last: its record fills a block. */
+/* Returns the length of each part but the last, whose record fills a block. */
 static size_t xattr_part_len(const char *name)
 {
     return (LAY_PAYLOAD - sizeof(struct lay_xattr) - strlen(name) - 2) & ~7u;
@@ -420,7 +423,7 @@ static unsigned xattr_parts_of(const char *name, size_t len)
     return (unsigned)((len + xattr_part_len(name) - 1) / xattr_part_len(name));
 }
 
-/* The length of the value. -ENODATA: there is none; -EIO: the record is damaged. */
+/* Returns the length of the value, -ENODATA if there is none, or -EIO if its record is damaged. */
 static ssize_t xattr_load_len(struct ffs_inode *inode, const char *name)
 {
     le32 len;
@@ -477,7 +480,7 @@ int ffs_xattr_store_large(struct ffs_tx *tx, struct ffs_inode *inode, const char
     return err;
 }
 
-/* Parts that are missing, after a repair, are no obstacle. */
+/* Ignores missing parts, which a repair may leave. */
 int ffs_xattr_drop_large(struct ffs_tx *tx, struct ffs_inode *inode, const char *name)
 {
     ssize_t len = xattr_load_len(inode, name);
@@ -498,14 +501,14 @@ int ffs_xattr_drop_large(struct ffs_tx *tx, struct ffs_inode *inode, const char 
 
 /* --- Operations ------------------------------------------------------------------------------- */
 
-/* 1 to 255 bytes, as the kernel has it. */
+/* Accepts names of 1 to 255 bytes, as the kernel does. */
 static int xattr_check_name(const char *name, size_t *len)
 {
     *len = strnlen(name, XATTR_NAME_MAX + 1);
     return *len == 0 || *len > XATTR_NAME_MAX ? -ERANGE : 0;
 }
 
-/* Small or in parts. -ENODATA. */
+/* Removes a value that is in one record or in parts. Returns -ENODATA if there is none. */
 static int xattr_drop_any(struct ffs_tx *tx, struct ffs_inode *inode, const char *name)
 {
     int err = ffs_xattr_drop(tx, inode, name);
@@ -541,7 +544,7 @@ static int xattr_set_in(struct ffs_tx *tx, struct ffs_inode *inode, const char *
     return ffs_xattr_store_large(tx, inode, name, value, len);
 }
 
-/* A value in parts, the old or the new one, takes more. */
+/* Returns the credits of a change. A value in parts, old or new, needs more. */
 static unsigned xattr_credits(struct ffs *fs, size_t len)
 {
     ffs_meta_read(fs);

@@ -5,13 +5,13 @@
 #include "fusefs/core/storage.h"
 
 /*
- * Frees blocks of the inode's chain until few enough are left for ffs_xattr_free_all(), in handles
- * of its own: the inode is on the orphan list.
+ * Frees blocks of the inode's chain, in handles of its own, until ffs_xattr_free_all() can free the
+ * others. The inode is on the orphan list.
  */
 int ffs_xattr_shorten(struct ffs_inode *inode);
 /*
- * Gives the first block of the chain that lies at or past block `limit` another place. *more: there
- * was one. FFS_XATTR_CREDITS.
+ * Moves the first block of the chain that lies at or past block `limit`. Sets *more to true if
+ * there was one. Needs FFS_XATTR_CREDITS.
  */
 int ffs_xattr_move(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t limit, bool *more);
 /* Frees the inode's chain of attribute blocks. The inode is dirty. */
@@ -25,16 +25,18 @@ int ffs_xattr_store(struct ffs_tx *tx, struct ffs_inode *inode, const char *name
                     size_t len);
 /* -ENODATA: there is none. */
 int ffs_xattr_drop(struct ffs_tx *tx, struct ffs_inode *inode, const char *name);
-/* The length; -ENODATA; -ERANGE: longer than size. */
+/*
+ * Returns the length of the value, -ENODATA if there is none, or -ERANGE if it is longer than size.
+ */
 ssize_t ffs_xattr_load(struct ffs_inode *inode, const char *name, void *buf, size_t size);
 
 /* --- Values in parts, as the functions above ------------------------------------------------- */
 
-/* -ENOSPC: too long. */
+/* Returns -ENOSPC if the value is too long. */
 int ffs_xattr_store_large(struct ffs_tx *tx, struct ffs_inode *inode, const char *name,
                           const void *value, size_t len);
 int ffs_xattr_drop_large(struct ffs_tx *tx, struct ffs_inode *inode, const char *name);
-/* size 0: the length alone. -EIO: a part is missing. */
+/* Returns only the length if size is 0. Returns -EIO if a part is missing. */
 ssize_t ffs_xattr_load_large(struct ffs_inode *inode, const char *name, void *buf, size_t size);
 
 #endif
