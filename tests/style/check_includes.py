@@ -26,7 +26,7 @@ def layers(top, folders, below):
 
 DAEMON = layers("fusefs/daemon", ["base", "start", "caches", "state", "request", "transfer",
                                   "lease", "ioctl", "fuse", "mounter", "session"],
-                FUSEFS + ["fusefs/core/"])
+                FUSEFS + ["fusefs/core/ffs.h"])
 
 # The rooms of the live file system, in the order of their calls: fusefs/core/storage.h. All of
 # them use the headers beside the rooms; state.h has the structs of all rooms.
@@ -71,7 +71,7 @@ PROJECT = {
     "fusefs/daemon/lease/lease_copy.h": DAEMON["fusefs/daemon/lease"] + [
         "sim/gpu/sim_copy_ioctl.h"],
     "integrations": ["gpunvme/"],
-    "mkfs": ["support/", "layout/", "blockdev/", "fusefs/core/"],
+    "mkfs": ["support/", "layout/", "blockdev/", "fusefs/core/ffs.h"],
 }
 
 # Sources of other folders that the CMakeLists.txt of a folder may compile. Tests compile those of
@@ -246,6 +246,9 @@ def self_test():
         "fusefs/daemon/fuse/fuse_ops.c": (
             '#include <fuse_lowlevel.h>\n#include "fusefs/daemon/base/log.h"\n', False),
         "fusefs/daemon/base/log.h": ("", False),
+        "fusefs/core/ffs.h": ("", False),
+        "fusefs/daemon/state/file.c": ('#include "fusefs/core/ffs.h"\n', False),
+        "fusefs/daemon/state/inside.c": ('#include "fusefs/core/state.h"\n', True),
         "fusefs/daemon/session/session.h": ("", False),
         "fusefs/daemon/base/up.c": ('#include "fusefs/daemon/session/session.h"\n', True),
         "fusefs/daemon/gpunvmefs.c": ('#include "sim/sim.h"\n', False),
