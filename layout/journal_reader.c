@@ -2,9 +2,10 @@
 /*
  * The reader of the log (FORMAT.md 10).
  *
- * A transaction counts if its blocks follow each other, carry its number, have the right checksums,
- * and end in a commit block that names their number and the checksum over them. The first
- * transaction that does not is the end of the log.
+ * A transaction counts if its blocks follow each other, carry its number, have
+ * the right checksums, and end in a commit block that names their number and
+ * the checksum over them. The first transaction that does not is the end of the
+ * log.
  */
 #include "layout/journal_reader.h"
 
@@ -30,7 +31,9 @@ static int reader_peek(const struct reading *r, const void **block)
     return r->log->calls->block(r->log->arg, r->pos, block);
 }
 
-/* Steps over a block. -EUCLEAN: the transaction would be longer than the log. */
+/*
+ * Steps over a block. -EUCLEAN: the transaction would be longer than the log.
+ */
 static int reader_advance(struct reading *r)
 {
     if (++r->tx.blocks >= r->log->geo->journal_blocks)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reads the log of the journal (FORMAT.md 10). Recovery, fsck and dump read it with this code only,
- * so that they agree on which transactions count.
+ * Reads the log of the journal (FORMAT.md 10). Recovery, fsck and dump read it
+ * with this code only, so that they agree on which transactions count.
  *
- * The caller provides the blocks, and keeps the images and revokes that it gets. Nothing of a
- * transaction counts before lay_log_next() has returned 1 for it: until then its commit block may
- * be missing or damaged.
+ * The caller provides the blocks, and keeps the images and revokes that it
+ * gets. Nothing of a transaction counts before lay_log_next() has returned 1
+ * for it: until then its commit block may be missing or damaged.
  */
 #ifndef LAYOUT_JOURNAL_READER_H
 #define LAYOUT_JOURNAL_READER_H
@@ -16,17 +16,24 @@
 extern "C" {
 #endif
 
-/* How the reader gets blocks and hands on their contents. All functions return 0 or an error. */
+/*
+ * How the reader gets blocks and hands on their contents. All functions return
+ * 0 or an error.
+ */
 struct lay_log_calls {
     /*
-     * Sets *block to the 4096 bytes at log position pos, 1 to journal_blocks - 1, aligned for
-     * union lay_block. They stay valid until the next call. lay_log_newest() skips a block that is
-     * set to NULL; lay_log_next() does not accept one.
+     * Sets *block to the 4096 bytes at log position pos, 1 to journal_blocks -
+     * 1, aligned for union lay_block. They stay valid until the next call.
+     * lay_log_newest() skips a block that is set to NULL; lay_log_next() does
+     * not accept one.
      */
     int (*block)(void *arg, uint64_t pos, const void **block);
     /* Gets a checked image of block `home`, found at device address `at`. */
     int (*image)(void *arg, uint64_t home, uint64_t at, const void *data);
-    /* Gets the number of a metadata block whose images up to this transaction are void. */
+    /*
+     * Gets the number of a metadata block whose images up to this transaction
+     * are void.
+     */
     int (*revoke)(void *arg, uint64_t home);
 };
 
@@ -52,19 +59,20 @@ void lay_log_begin(struct lay_log *log, const struct lay_geometry *geo,
                    const struct lay_journal *header, const struct lay_log_calls *calls, void *arg);
 
 /*
- * Reads the transaction log->tid at log->pos. Returns 1 when it is whole: *tx describes it, and the
- * reader has moved on to the next one. Returns 0 where the log ends; images and revokes that the
- * caller got since the last whole transaction are void then. Returns the error of a call
- * otherwise.
+ * Reads the transaction log->tid at log->pos. Returns 1 when it is whole: *tx
+ * describes it, and the reader has moved on to the next one. Returns 0 where
+ * the log ends; images and revokes that the caller got since the last whole
+ * transaction are void then. Returns the error of a call otherwise.
  *
- * Reading ends on any log: a call reads at most journal_blocks blocks, and all whole transactions
- * together have at most journal_blocks - 1.
+ * Reading ends on any log: a call reads at most journal_blocks blocks, and all
+ * whole transactions together have at most journal_blocks - 1.
  */
 int lay_log_next(struct lay_log *log, struct lay_log_tx *tx);
 
 /*
- * Sets *tid to the most recent transaction that has a valid commit block anywhere in the log, or to
- * 0 if there is none. Reads all of the log in ascending order. Returns 0 or the error of a call.
+ * Sets *tid to the most recent transaction that has a valid commit block
+ * anywhere in the log, or to 0 if there is none. Reads all of the log in
+ * ascending order. Returns 0 or the error of a call.
  */
 int lay_log_newest(const struct lay_log *log, uint64_t *tid);
 

@@ -22,18 +22,22 @@ struct log {
 };
 
 /*
- * Reads every whole transaction from the tail on. The caller frees the log. Returns 0, or -ENOMEM
- * or a device error with nothing to free.
+ * Reads every whole transaction from the tail on. The caller frees the log.
+ * Returns 0, or -ENOMEM or a device error with nothing to free.
  */
 int replay_read(struct image *img, const struct lay_journal *header, struct log *log);
 void replay_free(struct log *log);
 
-/* Makes image_read() show the file system as it is after recovery. Returns 0 or -ENOMEM. */
+/*
+ * Makes image_read() show the file system as it is after recovery. Returns 0 or
+ * -ENOMEM.
+ */
 int replay_replay(struct image *img, const struct log *log);
 
 /*
- * Sets *tid to the most recent transaction that has a sound commit block anywhere in the log, or to
- * 0 if there is none. Blocks that cannot be read are skipped if the image is tolerant.
+ * Sets *tid to the most recent transaction that has a sound commit block
+ * anywhere in the log, or to 0 if there is none. Blocks that cannot be read are
+ * skipped if the image is tolerant.
  */
 int replay_find_newest(struct image *img, uint64_t *tid);
 

@@ -2,10 +2,11 @@
 /*
  * Replays the journal at mount.
  *
- * The reader of the log (layout/journal_reader.h) checks each transaction as a whole before any
- * part of it counts. The images of a whole transaction go to ffs.home as if it had just been
- * committed, and a checkpoint writes them in place. Recovery can therefore be interrupted at any
- * point; the next mount begins it again.
+ * The reader of the log (layout/journal_reader.h) checks each transaction as a
+ * whole before any part of it counts. The images of a whole transaction go to
+ * ffs.home as if it had just been committed, and a checkpoint writes them in
+ * place. Recovery can therefore be interrupted at any point; the next mount
+ * begins it again.
  */
 #include <assert.h>
 #include <errno.h>
@@ -24,7 +25,10 @@ struct recovery {
     size_t n, cap;
     uint64_t *revoked;
     size_t nrevoked, revoked_cap;
-    /* Read-ahead: staging memory holds `ready` blocks of the log, from position `first` on. */
+    /*
+     * Read-ahead: staging memory holds `ready` blocks of the log, from position
+     * `first` on.
+     */
     uint64_t first, ready;
 };
 
@@ -96,7 +100,10 @@ static int recover_revoke(void *arg, uint64_t home)
 
 static const struct lay_log_calls recover_calls = {recover_block, recover_image, recover_revoke};
 
-/* Applies a whole transaction. Images replace older ones; a revoke removes the image so far. */
+/*
+ * Applies a whole transaction. Images replace older ones; a revoke removes the
+ * image so far.
+ */
 static void recover_apply(struct recovery *r)
 {
     struct ffs_home *home = &r->fs->home;
@@ -109,7 +116,10 @@ static void recover_apply(struct recovery *r)
     r->nrevoked = 0;
 }
 
-/* Applies all whole transactions. The log then begins its next transaction behind them. */
+/*
+ * Applies all whole transactions. The log then begins its next transaction
+ * behind them.
+ */
 static int recover_scan(struct recovery *r)
 {
     struct lay_log_tx tx;
@@ -126,8 +136,9 @@ static int recover_scan(struct recovery *r)
 }
 
 /*
- * A commit block is written when everything before it is durable. Therefore a crash leaves no
- * commit block of the first transaction that is not whole, or of a later one, but damage does.
+ * A commit block is written when everything before it is durable. Therefore a
+ * crash leaves no commit block of the first transaction that is not whole, or
+ * of a later one, but damage does.
  */
 static int recover_check_damage(struct recovery *r, bool *damaged)
 {
@@ -185,8 +196,9 @@ static bool recover_is_clean(const struct ffs_super_found *super)
 }
 
 /*
- * The log cannot be read without a header. It is not needed after an orderly unmount: the last
- * transaction of all has changed the superblock, so the log can start empty.
+ * The log cannot be read without a header. It is not needed after an orderly
+ * unmount: the last transaction of all has changed the superblock, so the log
+ * can start empty.
  */
 static int recover_without_header(struct ffs *fs, const struct ffs_super_found *super, bool write,
                                   const char *why)
@@ -211,7 +223,10 @@ static int recover_replay(struct recovery *r, const struct ffs_super_found *supe
     uint64_t tail_tid = r->log.tid;
     int err = recover_scan(r);
 
-    /* After an orderly unmount the log holds nothing of use, and is not worth reading. */
+    /*
+     * After an orderly unmount the log holds nothing of use, and is not worth
+     * reading.
+     */
     if (!err && (r->log.tid != tail_tid || !recover_is_clean(super)))
         err = recover_check_damage(r, damaged);
     recover_begin_after(r->fs, r->log.tid - 1);
