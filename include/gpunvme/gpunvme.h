@@ -71,8 +71,9 @@ int gpunvme_stats(struct gpunvme *g, struct gpunvme_ioc_stats *out);
 int gpunvme_open_files(struct gpunvme *g, uint64_t below, struct gpunvme_ioc_open_files *out);
 int gpunvme_queues(struct gpunvme *g, struct gpunvme_ioc_queues *out);
 /*
- * Reads records of the mount's trace, from number `next` on, for root. out->next is the number to
- * go on with. -ENODATA: the mount was not made with -o trace; -EPERM: the caller is not root.
+ * Reads records of the mount's trace from number `next` on. out->next is the
+ * number to pass to the next call. Returns -ENODATA if the mount was made
+ * without -o trace, and -EPERM if the caller is not root.
  */
 int gpunvme_trace(struct gpunvme *g, uint64_t next, struct gpunvme_ioc_trace *out);
 

@@ -430,7 +430,10 @@ struct gpunvme_ioc_queues {
     struct gpunvme_queue queues[GPUNVME_QUEUES_MAX]; /* out */
 };
 
-/* What a record of the trace tells. The comments name id, a, b, len and result of each. */
+/*
+ * Kinds of trace records. Each comment lists the values of id, a, b, len and
+ * result.
+ */
 #define GPUNVME_TRACE_REQUEST       1u  /* of the kernel: opcode, unique, node id, bytes */
 #define GPUNVME_TRACE_REQUEST_DONE  2u  /* its thread is free: opcode, unique, node id */
 #define GPUNVME_TRACE_OP            3u  /* a transfer began: operation, inode, offset, bytes */
@@ -443,8 +446,9 @@ struct gpunvme_ioc_queues {
 #define GPUNVME_TRACE_RECOVERY_DONE 10u /* the same, and -errno */
 
 /*
- * An operation is GPUNVME_OP_*, 3 (a read of the kernel) or 4 (a write of it). Commands that the
- * GPU posts are not recorded one by one; GPUNVME_TRACE_OP_DONE has their number.
+ * The operation is a GPUNVME_OP_*, 3 (a read of the kernel) or 4 (a write of
+ * the kernel). Commands that the GPU posts are not recorded individually;
+ * GPUNVME_TRACE_OP_DONE has their number.
  */
 struct gpunvme_trace_record {
     uint64_t ns; /* CLOCK_MONOTONIC */
@@ -456,12 +460,19 @@ struct gpunvme_trace_record {
 };
 #define GPUNVME_TRACE_MAX 400u
 
-/* The daemon keeps the latest 65,536 records of a mount with -o trace, for root. */
+/*
+ * The daemon keeps the latest 65,536 records of a mount with -o trace, which
+ * only root can read.
+ */
 struct gpunvme_ioc_trace {
     struct gpunvme_abi abi;
-    uint64_t next;  /* in: number of the first record wanted, 0: the oldest; out: of the next one */
-    uint64_t end;   /* out: number of the record that comes after all that exist now */
-    uint64_t lost;  /* out: records passed over, because newer ones had overwritten them */
+    /*
+     * In: number of the first record to return, or 0 for the oldest. Out:
+     * number of the record that follows the last one returned.
+     */
+    uint64_t next;
+    uint64_t end;   /* out: number of the next record to be made */
+    uint64_t lost;  /* out: skipped records, which newer ones had overwritten */
     uint32_t count; /* out */
     uint32_t reserved;
     struct gpunvme_trace_record records[GPUNVME_TRACE_MAX]; /* out */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The command `gpunvme trace`: what a mount did, event by event. */
+/* The command `gpunvme trace` prints the recorded events of a mount. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,10 @@
 #include "client/cli/common/cli.h"
 #include "gpunvme/gpunvme.h"
 
-/* How the fields of one kind of record are named; a NULL field is not shown. */
+/*
+ * Names of the fields of one kind of record. A field without a name is not
+ * printed.
+ */
 static const struct trace_form {
     const char *event, *id, *a, *b, *len, *result;
 } trace_forms[] = {
@@ -34,7 +37,7 @@ static const struct trace_form *trace_form_of(const struct gpunvme_trace_record 
     return known ? &trace_forms[r->kind] : &unknown;
 }
 
-/* Returns what an id stands for, or NULL if it is a number only. */
+/* Returns the meaning of an id, or NULL if it is only a number. */
 static const char *trace_name(const struct gpunvme_trace_record *r)
 {
     static const char *const ops[] = {"READ", "WRITE", "READV", "read", "write"};
@@ -96,8 +99,8 @@ static struct json_object *trace_json(const struct gpunvme_trace_record *r)
 }
 
 /*
- * Prints what the mount has now, from page->next on: reading adds records, too. Returns 0, or 1
- * after a message.
+ * Prints the records that the mount has now, from page->next on. It stops
+ * there, since reading adds records, too. Returns 0, or 1 after a message.
  */
 static int trace_drain(struct gpunvme *g, const char *path, struct gpunvme_ioc_trace *page,
                        struct cli_json_list *list)

@@ -262,7 +262,10 @@ static struct op file_op_begin(fuse_req_t req, struct open_file *file, unsigned 
     return op;
 }
 
-/* n is the bytes moved, or -errno. */
+/*
+ * Ends the record of a read or write. n is the number of bytes moved, or
+ * -errno.
+ */
 static void file_op_end(struct op *op, ssize_t n)
 {
     op->bytes = n > 0 ? (uint64_t)n : 0;
@@ -288,7 +291,10 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct f
     if (!direct_write_applies(fi))
         kernel_cache_add(inode, KERNEL_PAGES);
     ssize_t n = file_read(inode, (uint64_t)offset, data, size);
-    /* The kernel reads before it writes a part of a page, also with writeback_cache. */
+    /*
+     * The kernel reads a page before it writes a part of it, also with
+     * writeback_cache.
+     */
     if (n > 0 && (op_file(fi)->flags & O_ACCMODE) != O_WRONLY)
         file_accessed(inode, fi->flags);
     file_op_end(&op, n);

@@ -79,7 +79,7 @@ struct options {
     unsigned access;     /* enum ffs_access */
     bool read_only;
     bool discard;
-    bool trace; /* records of what the daemon does are kept */
+    bool trace; /* records the daemon's activity */
     bool writeback_cache;
     bool remount;                         /* changes a mount: remount.h */
     unsigned given;                       /* OPTIONS_GIVEN_* */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Records of operations, and their sums. */
+/* Keeps records of operations, and their sums. */
 #include "fusefs/daemon/state/op.h"
 
 #include <errno.h>

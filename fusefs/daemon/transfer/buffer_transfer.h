@@ -58,16 +58,16 @@ void transfer_recover(struct daemon *d);
  * Parts for batches (buffer_readv.c), whose reads share buffer, deadline and
  * cancel flag.
  *
- * transfer_begin() clears the results, begins the use of the buffer and sets
- * t->gpu. If it returns 0, transfer_end() must follow. transfer_read() moves
- * the range of rw as READ does; t->done counts the bytes, and the path is added
- * to rw.path. transfer_end() ends the use of the buffer. transfer_op_begin() and
- * transfer_op_end() enclose all of them: they begin the record of the operation
- * and end it with t->error and the bytes moved.
- * transfer_fall_back() is called after the GPU path failed with err. It returns
- * 0 if the transfer continues: through host memory, with t->gpu false, or, if
- * host memory must not be used, through the executor again (transfer_repeat()),
- * with t->gpu true.
+ * transfer_op_begin() and transfer_op_end() enclose all of the following: they
+ * begin the record of the operation, and end it with t->error and the bytes
+ * moved. transfer_begin() clears the results, begins the use of the buffer and
+ * sets t->gpu. If it returns 0, transfer_end() must follow, which ends the use
+ * of the buffer. transfer_read() moves the range of rw as READ does; t->done
+ * counts the bytes, and the path is added to rw.path. transfer_fall_back() is
+ * called after the GPU path failed with err. It returns 0 if the transfer
+ * continues: through host memory, with t->gpu false, or, if host memory must
+ * not be used, through the executor again (transfer_repeat()), with t->gpu
+ * true.
  */
 void transfer_op_begin(struct transfer *t, unsigned kind);
 void transfer_op_end(struct transfer *t, uint64_t bytes);
