@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Runs the benchmarks, or reads their output, and makes a report.
 
-In the folder given by --out it writes NAME.json (the results of each program, with its command, the
-revision and the date), NAME.log (its standard error), report.md and SVG charts, both by
-bench/report.py, and it prints the tables. A program that fails, or finds no time left, has a line
-that says so. A NAME.json can become a run of a file in bench/results.
+It writes to the folder given by --out: NAME.json (the results of each program,
+with its command, the revision and the date), NAME.log (its standard error),
+report.md and SVG charts, both by bench/report.py. It also prints the tables. A
+program that fails, or for which no time is left, has a line that says so. A
+NAME.json can become a run of a file in bench/results.
 """
 
 import argparse
@@ -309,7 +310,7 @@ def kernel_table(build):
 
 
 def section(name, report, out):
-    """The lines of one program. Writes its charts to out."""
+    """Returns the lines of one program, and writes its charts to out."""
     lines = ["", f"## {name}", "", f"`{report.get('command', report['program'])}`", ""]
     if "failed" in report:
         return lines + [report["failed"]]

@@ -115,8 +115,8 @@ TSAN_LONG+='*/Gq*.*/Cpu1:*/Gq*.*/Cpu32:*/Gq*.*/Cpu1Tier0Staged:DirectSharedClaim
 # run by a lane with a doorbell thread.
 ASAN_LONG='*/PartSums.OfLongLists*/Cpu1:*/PartSums.AreThoseOfBlocks*/Cpu1Tier0'
 
-# The targets of DIR that the tests matching ONLY run: the program with the name of a test, and the
-# files of the build in the command of a script.
+# Prints the targets of DIR that the tests matching ONLY run: the program with
+# the name of a test, and files of the build in the command of a script.
 targets_of() { # DIR
     ctest --test-dir "$1" --show-only=json-v1 -R "$ONLY" | python3 -c '
 import json, os, sys
@@ -126,8 +126,9 @@ for test in json.load(sys.stdin)["tests"]:
 ' "$(realpath "$1")" | grep -Fxf <(ninja -C "$1" -t targets all | sed 's/: [^:]*$//') | sort -u
 }
 
-# prepare DIR TARGET-ARGUMENT... -- CMAKE-ARGUMENT...: configures and builds. With -R a folder that
-# is configured stays as it is, and only the targets of the tests are built.
+# prepare DIR TARGET-ARGUMENT... -- CMAKE-ARGUMENT...: configures and builds.
+# With -R a configured folder stays as it is, and only the targets of the tests
+# are built.
 prepare() {
     local dir=$1 targets=()
     shift
@@ -236,7 +237,7 @@ while [ $# -gt 0 ]; do
 done
 [ "${#kinds[@]}" -gt 0 ] || kinds=(plain)
 [ -z "$ONLY" ] || CTEST_ARGS=(-R "$ONLY" "${CTEST_ARGS[@]}")
-# shellcheck disable=SC2119 # none of this script's arguments are its business
+# shellcheck disable=SC2119 # none of this script's arguments concern it
 run_setup
 use_prefix
 BUILD_DIR=${BUILD_DIR:-$GPUNVME_ROOT/build/test}
