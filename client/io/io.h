@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What the files of gpunvme_io.h share. A file calls those above it only: io_fork.c, io_cuda.c,
- * io_file.c, io_local.c, regions.c and io_threads.c, io_transfer.c, io_async.c, io_list.c, io.c.
+ * io_file.c, io_local.c, regions.c and io_threads.c, io_transfer.c, io_async.c, io_list.c,
+ * io_lease.c, io.c.
  */
 #ifndef CLIENT_IO_IO_H
 #define CLIENT_IO_IO_H
@@ -15,6 +16,7 @@ struct io_mount {
     struct io_mount *next;
     dev_t dev;
     struct gpunvme *g;
+    struct io_queues *queues; /* leased from it (io_lease.c), or NULL: gpunvme_io's lock */
 };
 
 struct io_async;

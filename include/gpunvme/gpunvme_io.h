@@ -117,6 +117,32 @@ int gpunvme_io_readv(struct gpunvme_io_file *f, void *addr, size_t len,
                      struct gpunvme_piece *pieces, size_t n, struct gpunvme_result *result);
 
 /*
+ * A lease of a file's extents, and of queue pairs that all leases of a mount
+ * share. Reads of a lease make no call into the daemon.
+ */
+struct gpunvme_io_lease;
+/*
+ * Takes a lease, which keeps the file in use until it is closed. Returns -ENOTTY
+ * if no mount serves the file, and the errors of gpunvme_direct_open() and
+ * gpunvme_file_open().
+ */
+int gpunvme_io_lease_open(struct gpunvme_io_file *f, struct gpunvme_io_lease **out);
+/*
+ * Ends a lease, before gpunvme_io_close(). No read of it may be in progress.
+ * NULL does nothing.
+ */
+void gpunvme_io_lease_close(struct gpunvme_io_lease *l);
+/*
+ * Reads like gpunvme_io_read() from the file as it was when the lease was taken;
+ * result->path is GPUNVME_CALLS_DIRECT. Returns -EFAULT if the mount does not
+ * reach the memory: it reaches CUDA memory of its GPU and memory of
+ * gpunvme_io_alloc_host(). After -ESTALE or -ETIMEDOUT the caller takes a new
+ * lease.
+ */
+ssize_t gpunvme_io_lease_read(struct gpunvme_io_lease *l, void *addr, size_t len,
+                              uint64_t file_offset, struct gpunvme_result *result);
+
+/*
  * A transfer made by a thread of io. The library owns the request and uses the
  * memory until it calls done().
  */
