@@ -283,21 +283,16 @@ def case_load(args):
 
 
 def direct_latency(path, target):
-    """Where the mount lends queues: by DirectFile's methods, the second as short as can be."""
+    """Where the mount lends queues."""
     import gpunvme
     slices = target.slices(LATENCY_READS)
     try:
-        file = gpunvme.DirectFile(path, target.bytes)
-        file.read(slices[0], SMALL, target.start)
+        with gpunvme.open(path, direct=True) as file:
+            file.read(slices[0], SMALL, target.start)
+            latencies(target, lambda i, at: file.read(slices[i], SMALL, target.start + at),
+                      "direct read of 4 KiB on mount")
     except OSError as error:
         print(f"apps.py: direct path: {error}", file=sys.stderr)
-        return
-    base = target.bytes.data_ptr()
-    latencies(target, lambda i, at: file.read(slices[i], SMALL, target.start + at),
-              "DirectFile read of 4 KiB on mount")
-    latencies(target, lambda i, at: file.read_to(base + i * SMALL, SMALL, target.start + at),
-              "DirectFile read_to of 4 KiB on mount")
-    file.close()
 
 
 def case_latency(args):

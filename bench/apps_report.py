@@ -38,7 +38,7 @@ def comparisons(rows):
     for row in rows:
         if "longer of both to streamed" in row["name"]:
             yield row["name"], row["value"], 0.952
-    for name in ("gpunvme read", "DirectFile read"):
+    for name in ("gpunvme read", "direct read"):
         took = least(rows, f"{name} of 4 KiB on mount, median")
         yield f"13 us to a 4 KiB {name} from Python", ratio(13.0, took), 1
 

@@ -16,7 +16,7 @@ from fastsafetensors.copier.base import (CopierInterface, validated_byte_ranges,
 from fastsafetensors.copier.nogds import load_library_func
 from fastsafetensors.copier.registry import register_copier_constructor
 from fastsafetensors.st_types import DType
-from gpunvme import _native
+from gpunvme._memory import Memory
 
 
 class GpunvmeCopier(CopierInterface):
@@ -50,9 +50,7 @@ class GpunvmeCopier(CopierInterface):
         return 0
 
     def _read(self, address: int, size: int, offset: int) -> int:
-        result = _native.Result()
-        return _native.check(_native.library.gpunvme_io_read(self._file._handle(), address, size,
-                                                             offset, result), self._file.name)
+        return self._file.transfer(False, Memory(address, size, None), size, offset, 0)
 
     def submit_io(self, use_buf_register: bool, max_copy_block_size: int) -> Any:
         ranges = self._ranges

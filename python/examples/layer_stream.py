@@ -11,9 +11,12 @@ and of both at once.
 """
 
 import argparse
+import itertools
 import os
 import sys
 import time
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -21,9 +24,10 @@ from torch.nn import functional
 from gpunvme.torch import LayerStream, load_file
 
 HEAD = 128
+Weights = dict[str, torch.Tensor]
 
 
-def make_file(path, layers, hidden, device):
+def make_file(path: str, layers: int, hidden: int, device: str) -> None:
     from safetensors.torch import save_file
     generator = torch.Generator(device).manual_seed(1)
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
@@ -37,7 +41,7 @@ def make_file(path, layers, hidden, device):
     save_file(weights, path)
 
 
-def block(x, weights):
+def block(x: torch.Tensor, weights: Weights) -> torch.Tensor:
     """A layer: attention and a perceptron, both with a residual connection."""
     by_name = {name.split(".")[-2]: weight for name, weight in weights.items()}
     tokens, hidden = x.shape
@@ -49,14 +53,14 @@ def block(x, weights):
     return x + functional.gelu(normed @ by_name["up"].T) @ by_name["down"].T
 
 
-def resident_layers(path, device):
+def resident_layers(path: str, device: str) -> list[Weights]:
     weights = load_file(path, device=device)
     layers = sorted({int(name.split(".")[1]) for name in weights})
     return [{name: weight for name, weight in weights.items() if name.startswith(f"layers.{layer}.")}
             for layer in layers]
 
 
-def timed(call, device):
+def timed(call: Callable[[], Any], device: str) -> tuple[float, Any]:
     if device == "cuda":
         torch.cuda.synchronize()
     begun = time.monotonic()
@@ -66,38 +70,41 @@ def timed(call, device):
     return time.monotonic() - begun, result
 
 
-def forward(x, layers):
+def forward(x: torch.Tensor, layers: Iterable[Weights]) -> torch.Tensor:
     for weights in layers:
         x = block(x, weights)
     return x
 
 
-def streamed(x, path, device, passes, direct):
+def streamed(x: torch.Tensor, path: str, device: str, passes: int,
+             direct: bool | None) -> tuple[float, torch.Tensor]:
     """Seconds of a pass, without the first one, and the last result."""
     with LayerStream(path, device, loop=True, direct=direct) as stream:
         count = len(stream.layers)
 
-        def one():
-            return forward(x, (stream.next() for _ in range(count)))
+        def one() -> torch.Tensor:
+            return forward(x, itertools.islice(stream, count))
 
         timed(one, device)
         took, results = timed(lambda: [one() for _ in range(passes)], device)
         return took / passes, results[-1]
 
 
-def read_alone(path, device, passes, direct):
+def read_alone(path: str, device: str, passes: int,
+               direct: bool | None) -> tuple[float, int]:
     with LayerStream(path, device, loop=True, direct=direct) as stream:
         count = len(stream.layers)
 
-        def some(passes):
+        def some(passes: int) -> None:
             for _ in range(passes * count):
-                stream.next()
+                next(stream)
 
         some(1)
         return timed(lambda: some(passes), device)[0] / passes, stream.nbytes
 
 
-def measure(path, tokens, device, passes=3, direct=None):
+def measure(path: str, tokens: int, device: str, passes: int = 3,
+            direct: bool | None = None) -> tuple[float, float, float, int]:
     """Seconds of a pass: computing alone, reading alone, and streamed; the file's bytes."""
     layers = resident_layers(path, device)
     x = torch.randn(tokens, layers[0]["layers.0.out.weight"].shape[0], device=device,
@@ -114,7 +121,7 @@ def measure(path, tokens, device, passes=3, direct=None):
     return computing / passes, reading, both, nbytes
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--layers", type=int, default=20)
     parser.add_argument("--hidden", type=int, default=2048, help=f"a multiple of {HEAD}")

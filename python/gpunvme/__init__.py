@@ -9,23 +9,18 @@
 
 from typing import Any
 
-from ._direct import DirectFile
 from ._file import File, IOFuture, IOFutureStream, deregister, register
 from ._kvikio import CuFile, defaults, memory_deregister, memory_register
 from ._native import configure
 from ._records import Catalogue, Records, write_catalogue
 from ._stats import CallStats, metrics, stats
-from ._stream import Steps
 
 __version__ = "0.1.0"
-__all__ = ["CallStats", "Catalogue", "CuFile", "DirectFile", "File", "IOFuture", "IOFutureStream",
-           "Records", "Steps", "configure", "defaults", "deregister", "memory_deregister",
+__all__ = ["CallStats", "Catalogue", "CuFile", "File", "IOFuture", "IOFutureStream",
+           "Records", "configure", "defaults", "deregister", "memory_deregister",
            "memory_register", "metrics", "open", "register", "stats", "write_catalogue"]
 
 
 def open(file: Any, mode: str = "r", *, direct: bool = False) -> File:
-    """Opens a path ("r", "r+", "w", "w+"), or takes a descriptor, which stays the caller's.
-
-    direct: with O_DIRECT.
-    """
+    """File(): a path ("r", "r+", "w", "w+") or a descriptor; direct: by leased queues."""
     return File(file, mode, direct=direct)

@@ -2,7 +2,11 @@
 """Open files."""
 
 import array
+import asyncio
+import atexit
 import ctypes
+import errno
+import fcntl
 import itertools
 import operator
 import os
@@ -10,82 +14,149 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
 from . import _native
 from ._memory import Memory, memory_of, part_of, stream_of
-from ._native import check, library, process
+from ._native import check, library, process, refuse_after_fork
 
 _FLAGS = {"r": os.O_RDONLY, "r+": os.O_RDWR, "w": os.O_WRONLY | os.O_CREAT | os.O_TRUNC,
           "w+": os.O_RDWR | os.O_CREAT | os.O_TRUNC}
 _PENDING = -(1 << 63)
-
-
-class IOFuture:
-    """A transfer by a thread."""
-
-    def __init__(self, future: "Future[int]") -> None:
-        self._future = future
-
-    def get(self, timeout: float | None = None) -> int:
-        """The bytes moved, when it has ended."""
-        return self._future.result(timeout)
-
-    result = get
-
-    def done(self) -> bool:
-        """True once it has ended."""
-        return self._future.done()
-
-
-class IOFutureStream:
-    """A transfer in a stream; its memory is held until the stream has passed it."""
-
-    _under_way: "set[IOFutureStream]" = set()
-
-    def __init__(self, file: "File", memory: Memory, address: int, size: int, file_offset: int,
-                 write: bool, stream: int | None) -> None:
-        self._keep = (file, memory.keep)
-        self._size, self._offset = ctypes.c_size_t(size), ctypes.c_int64(file_offset)
-        self._zero, self._bytes = ctypes.c_int64(0), ctypes.c_int64(_PENDING)
-        what = _native.Async(int(write), address, ctypes.pointer(self._size),
-                             ctypes.pointer(self._offset), ctypes.pointer(self._zero),
-                             ctypes.pointer(self._bytes), None, None)
-        self._hold()
-        try:
-            check(library.gpunvme_io_submit(file._handle(), ctypes.byref(what), stream), file.name)
-        except OSError:
-            self._under_way.discard(self)
-            raise
-
-    def _hold(self) -> None:
-        """Those that have ended are let go, whether they were asked for their result or not."""
-        for other in [other for other in tuple(self._under_way) if other.done()]:
-            self._under_way.discard(other)
-        self._under_way.add(self)
-
-    def done(self) -> bool:
-        """True once the stream has passed it."""
-        return self._bytes.value != _PENDING
-
-    def get(self, timeout: float | None = None) -> int:
-        """The bytes moved, when the stream has come to it."""
-        until = None if timeout is None else time.monotonic() + timeout
-        while not self.done():
-            if until is not None and time.monotonic() > until:
-                raise TimeoutError("the stream has not come to the transfer")
-            time.sleep(20e-6)
-        bytes_moved = self._bytes.value
-        if bytes_moved < 0:
-            raise OSError(-bytes_moved, os.strerror(-bytes_moved))
-        return bytes_moved
-
-    check_bytes_done = get
-
-
+_PATIENCE = 30.0  # seconds without progress of a stream
 _read, _write = library.gpunvme_io_read, library.gpunvme_io_write  # found once
+_read_leased = library.gpunvme_io_lease_read
+
+# --- Ownership -------------------------------------------------------------------------------------
+
+
+class _Calls:
+    """The calls that use a handle; the last one ends it once it is to be closed.
+
+    A call is an entry of a dictionary, whose operations are atomic: no lock can be held across
+    fork(), and an interrupt between two operations loses no call.
+    """
+
+    def __init__(self, finish: Callable[[], Any]) -> None:
+        self._calls: dict[object, int] = {}  # to the thread; 0: the call is made by another one
+        self._finish = finish
+        self._ended = threading.Event()
+        self.closing = False
+
+    def begin(self, call: object, thread: int = 0) -> None:
+        self._calls[call] = thread
+        if self.closing:
+            self.end(call)
+            raise ValueError("the file is closed")
+
+    def end(self, call: object) -> None:
+        self._calls.pop(call, None)
+        if self.closing:
+            self._ended.set()
+            if not self._calls:
+                self._finish()
+
+    def close(self) -> None:
+        """Waits for the calls of other threads and of streams; no call begins any more.
+
+        A call of this thread, from which a signal's handler came here, ends the handle itself.
+        """
+        self.closing = True
+        until = time.monotonic() + _PATIENCE
+        while others := self._others():
+            streams = [call for call in others if isinstance(call, IOFutureStream)]
+            if self._ended.wait(1e-3 if streams else None) or len(streams) < len(others):
+                until = time.monotonic() + _PATIENCE
+            self._ended.clear()
+            if streams and time.monotonic() > until:
+                raise TimeoutError(f"a stream has not come to a transfer for {_PATIENCE:.0f} s")
+        if not self._calls:
+            self._finish()
+
+    def _others(self) -> list[object]:
+        own = threading.get_ident()
+        for call in tuple(self._calls):
+            if isinstance(call, IOFutureStream):
+                call.done()
+        return [call for call, thread in tuple(self._calls.items()) if thread != own]
+
+
+def _close(handle: int, lease: int | None, generation: int, descriptor: int) -> None:
+    if generation == process.generation:
+        library.gpunvme_io_lease_close(lease)
+        library.gpunvme_io_file_close(handle)
+    os.close(descriptor)
+
+
+def _free(address: int, generation: int) -> None:
+    if generation == process.generation and process.io is not None:
+        library.gpunvme_io_unregister(process.io, address)
+
+
+def _reopen(descriptor: int) -> int:
+    """The same file with an open file description of this process; the descriptor is closed."""
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_CLOEXEC
+    try:
+        fresh = os.open(f"/proc/self/fd/{descriptor}", flags)
+    except OSError:  # no /proc, or a mode that no longer admits this user
+        return descriptor
+    os.close(descriptor)
+    return fresh
+
+
+def _position(file_offset: int) -> int:
+    at = operator.index(file_offset)
+    if at < 0:
+        raise ValueError("a negative offset")
+    if at >= 1 << 63:
+        raise OverflowError(f"offset {at} is 2^63 or more")
+    return at
+
+
+# --- Futures ---------------------------------------------------------------------------------------
+
+
+class IOFuture(Future[int]):
+    """A transfer by a thread: the bytes moved. Coroutines may await it."""
+
+    get = Future.result
+    _all: "weakref.WeakSet[IOFuture]" = weakref.WeakSet()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._outcome: int | BaseException | None = None
+        self._all.add(self)
+
+    def __await__(self) -> Generator[Any, None, int]:
+        return asyncio.wrap_future(self).__await__()
+
+    def run(self, call: Callable[..., int], *arguments: Any) -> None:
+        """The transfer, by the thread that makes it."""
+        if not self.set_running_or_notify_cancel():
+            return
+        try:
+            self._outcome = call(*arguments)
+        except BaseException as error:  # pylint: disable=broad-exception-caught  # it is the result
+            self._outcome = error.with_traceback(None)  # which would hold the file and the memory
+        self._settle()
+
+    def _settle(self) -> None:
+        if isinstance(self._outcome, int):
+            self.set_result(self._outcome)
+        else:
+            self.set_exception(self._outcome)
+
+    @classmethod
+    def forked(cls) -> None:
+        """Makes locks anew that threads of the parent may have held."""
+        for future in tuple(cls._all):
+            Future.__init__(future)
+            if future._outcome is None:
+                future._outcome = OSError(errno.ECANCELED, "a transfer of the parent process")
+            future._settle()
 
 
 class _Threads:
@@ -94,13 +165,13 @@ class _Threads:
     def __init__(self) -> None:
         self.pool: ThreadPoolExecutor | None = None
         self.workers = 8
-        self.lock = threading.Lock()
+        self.lock = threading.Lock()  # protects both
 
-    def submit(self, call: Any, *arguments: Any) -> IOFuture:
+    def submit(self, future: IOFuture, call: Callable[..., int], *arguments: Any) -> None:
         with self.lock:
             if self.pool is None:
                 self.pool = ThreadPoolExecutor(self.workers, "gpunvme")
-            return IOFuture(self.pool.submit(call, *arguments))
+            self.pool.submit(future.run, call, *arguments)
 
     def resize(self, workers: int) -> None:
         if workers < 1:
@@ -113,19 +184,89 @@ class _Threads:
 
 
 threads = _Threads()
-os.register_at_fork(after_in_child=threads.forked)
 
 
-def _close(handle: int, generation: int, descriptor: int, owned: bool) -> None:
-    if generation == process.generation:
-        library.gpunvme_io_file_close(handle)
-    if owned:
-        os.close(descriptor)
+class IOFutureStream:
+    """A transfer in a stream; its memory is held until the stream has passed it."""
+
+    _under_way: "set[IOFutureStream]" = set()
+
+    def __init__(self, file: "File", memory: Memory, part: tuple[int, int], file_offset: int,
+                 write: bool, stream: int | None) -> None:
+        self._file, self._keep, self._generation = file, memory.keep, process.generation
+        self._size, self._offset = ctypes.c_size_t(part[1]), ctypes.c_int64(_position(file_offset))
+        self._zero, self._bytes = ctypes.c_int64(0), ctypes.c_int64(_PENDING)
+        what = _native.Async(int(write), part[0], ctypes.pointer(self._size),
+                             ctypes.pointer(self._offset), ctypes.pointer(self._zero),
+                             ctypes.pointer(self._bytes), None, None)
+        self._hold()
+        try:
+            handle = file._begin(self)
+            check(library.gpunvme_io_submit(handle, ctypes.byref(what), stream), file.name)
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _hold(self) -> None:
+        """Those that have ended are let go, whether they were asked for their result or not."""
+        self._under_way.add(self)
+        for other in tuple(self._under_way):
+            if other is not self:
+                other.done()
+
+    def _let_go(self) -> None:
+        self._under_way.discard(self)
+        self._file._calls.end(self)
+
+    def done(self) -> bool:
+        """True once the stream has passed it."""
+        if self._bytes.value == _PENDING:
+            return False
+        if self in self._under_way:
+            self._let_go()
+        return True
+
+    def get(self, timeout: float | None = None) -> int:
+        """The bytes moved, when the stream has come to it."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while not self.done():
+            if self._generation != process.generation:
+                refuse_after_fork("a transfer in a stream", self._file.name)
+            if until is not None and time.monotonic() > until:
+                raise TimeoutError("the stream has not come to the transfer")
+            time.sleep(20e-6)
+        bytes_moved = self._bytes.value
+        if bytes_moved < 0:
+            raise OSError(-bytes_moved, os.strerror(-bytes_moved))
+        return bytes_moved
+
+    check_bytes_done = get
+
+    @classmethod
+    def at_exit(cls) -> None:
+        """Memory of transfers must not end before them, as it would with the interpreter."""
+        until = time.monotonic() + _PATIENCE
+        while not all([one.done() for one in tuple(cls._under_way)]) and time.monotonic() < until:
+            time.sleep(1e-3)
 
 
-def _free(address: int, generation: int) -> None:
-    if generation == process.generation and process.io is not None:
-        library.gpunvme_io_unregister(process.io, address)
+_registered: dict[int, tuple[Memory, int]] = {}  # with the process that did it
+
+
+def _forked() -> None:
+    process.forked()
+    threads.forked()
+    IOFuture.forked()
+    IOFutureStream._under_way.clear()
+
+
+os.register_at_fork(after_in_child=_forked)
+atexit.register(IOFutureStream.at_exit)
+
+# --- Lists -----------------------------------------------------------------------------------------
+
+
+_MASK = "a mask of booleans where numbers are due: take nonzero() of it"
 
 
 def _as_numpy(values: Any) -> Any:
@@ -133,12 +274,18 @@ def _as_numpy(values: Any) -> Any:
     numpy = sys.modules.get("numpy")
     if numpy is None or not hasattr(values, "dtype"):
         return None
-    values = values.cpu().numpy() if hasattr(values, "cpu") else numpy.asarray(values)
-    return values.ravel() if values.dtype.kind in "iu" else None
+    for move in ("cpu", "get"):  # torch, cupy
+        values = getattr(values, move)() if hasattr(values, move) else values
+    values = numpy.asarray(values).ravel()
+    if values.dtype.kind == "b":
+        raise TypeError(_MASK)
+    if values.dtype.kind == "u" and len(values) and values.max() >= 1 << 63:
+        raise OverflowError("a number of 2^63 or more")
+    return values if values.dtype.kind in "iu" else None
 
 
 class _NumpyPieces:
-    """As _Pieces, without a Python object for each number."""
+    """Pieces without a Python object for each number."""
 
     def __init__(self, offsets: Any, sizes: Any, places: Any) -> None:
         numpy = sys.modules["numpy"]
@@ -154,16 +301,31 @@ class _NumpyPieces:
             raise ValueError("a size of 2^31 bytes or more, or below 0")
         if self.n and min(offsets.min(), places.min()) < 0:
             raise ValueError("a negative offset")
+        if self.n and places.max() >= 1 << 62:
+            raise ValueError("a place beyond any buffer")
         self.array["offset"], self.array["place"], self.array["len"] = offsets, places, lengths
-        self.end = int((places + lengths).max()) if self.n else 0
+        self.end = int((self.array["place"] + self.array["len"]).max()) if self.n else 0
         self.address = self.array.ctypes.data
 
     def results(self) -> list[int]:
         found: list[int] = self.array["result"].tolist()
         return found
 
+    def are_whole(self) -> bool:
+        """True if every read has all of its bytes."""
+        return bool((self.array["result"] == self.array["len"]).all())
 
-def _make_pieces(file_offsets: Any, sizes: Any, buf_offsets: Any) -> "_Pieces | _NumpyPieces":
+
+def numbers(values: Any) -> Any:
+    """As an array of numpy, or of the standard library's without it. TypeError: a mask."""
+    found = _as_numpy(values)
+    return _numbers(values) if found is None else found
+
+
+def make_pieces(file_offsets: Any, sizes: Any, buf_offsets: Any) -> "_Pieces | _NumpyPieces":
+    """An array of struct gpunvme_piece; offsets and sizes are lists, arrays or tensors."""
+    if hasattr(sizes, "__index__") and not getattr(sizes, "ndim", 0):  # also of numpy
+        sizes = operator.index(sizes)
     offsets = _as_numpy(file_offsets)
     lengths = sizes if isinstance(sizes, int) else _as_numpy(sizes)
     places = None if buf_offsets is None else _as_numpy(buf_offsets)
@@ -173,7 +335,7 @@ def _make_pieces(file_offsets: Any, sizes: Any, buf_offsets: Any) -> "_Pieces | 
 
 
 class _Pieces:
-    """An array of struct gpunvme_piece; offsets and sizes are lists, arrays or tensors."""
+    """As _NumpyPieces, without numpy."""
 
     def __init__(self, file_offsets: Any, sizes: Any, buf_offsets: Any) -> None:
         offsets = _numbers(file_offsets)
@@ -195,69 +357,131 @@ class _Pieces:
     def results(self) -> list[int]:
         return array.array("i", self.words.tobytes())[5::6].tolist()
 
+    def are_whole(self) -> bool:
+        """True if every read has all of its bytes."""
+        halves = array.array("i", self.words.tobytes())
+        return halves[4::6] == halves[5::6]
+
 
 def _numbers(values: Any) -> "array.array[int]":
-    return array.array("q", values.tolist() if hasattr(values, "tolist") else values)
+    listed = values.tolist() if hasattr(values, "tolist") else list(values)
+    if bool in set(map(type, listed)):
+        raise TypeError(_MASK)
+    return array.array("q", listed)
 
 
 def _packed(lengths: "array.array[int]") -> "array.array[int]":
     return array.array("q", [0, *itertools.accumulate(lengths)][:-1])
 
 
+# --- Files -----------------------------------------------------------------------------------------
+
+
 class File:
     """An open file: of a gpunvmefs mount, or of any file system.
 
+    file: a path, or a descriptor, of which the object takes a duplicate. direct: reads take queues
+    that the mount lends (-o direct=), without a call into its daemon: the file as it was when it
+    was opened, into CUDA memory of the mount's GPU or memory of alloc_host().
+
     Buffers are objects with __cuda_array_interface__, DLPack or the buffer protocol, contiguous.
-    Errors are OSError with the library's words.
+    Errors are OSError with the library's words. close() waits for transfers. A child of fork() has
+    the file opened anew at its first use, a direct one excepted; pickle opens the path again.
     """
 
     def __init__(self, file: Any, mode: str = "r", *, direct: bool = False) -> None:
         if mode not in _FLAGS:
             raise ValueError(f"mode {mode!r}: one of {', '.join(_FLAGS)}")
-        flags = _FLAGS[mode] | os.O_CLOEXEC | (os.O_DIRECT if direct else 0)
-        self._owned = not isinstance(file, int)
-        self._fd = os.open(file, flags, 0o666) if self._owned else file
-        self.name = file
+        self.name, self.mode, self.direct = file, mode, direct
+        self._opened: Any = None if isinstance(file, int) else os.path.abspath(file)
         self._path: int = 0
         self._why: bytes | None = None
+        self._attach(fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 3) if isinstance(file, int)
+                     else os.open(file, _FLAGS[mode] | os.O_CLOEXEC, 0o666))
+
+    def _attach(self, descriptor: int) -> None:
+        """Makes the file one of this process; the descriptor is the object's in any case."""
+        handle, lease = ctypes.c_void_p(), ctypes.c_void_p()
         try:
-            self._attach()
+            check(library.gpunvme_io_file_open(process.handle(), descriptor, ctypes.byref(handle)),
+                  self.name)
+            if self.direct:
+                check(library.gpunvme_io_lease_open(handle, ctypes.byref(lease)), self.name)
         except OSError:
-            if self._owned:
-                os.close(self._fd)
+            _close(handle.value or 0, None, process.generation, descriptor)
             raise
-
-    def _attach(self) -> None:
-        out = ctypes.c_void_p()
-        check(library.gpunvme_io_file_open(process.handle(), self._fd, ctypes.byref(out)),
-              self.name)
-        self._file, self._generation = out.value, process.generation
-        self._end = weakref.finalize(self, _close, self._file, self._generation, self._fd,
-                                     self._owned)
+        self._fd, self._file, self._lease = descriptor, handle.value, lease.value
+        self._end = weakref.finalize(self, _close, self._file or 0, self._lease,
+                                     process.generation, descriptor)
         self._end.atexit = False
+        self._calls = _Calls(self._end)
+        self._generation = process.generation
 
-    def _handle(self) -> int:
-        if not self._end.alive:
-            raise ValueError("the file is closed")
+    def _begin(self, call: object, thread: int = 0) -> int | None:
+        """The handle, until the call ends."""
         if self._generation != process.generation:
-            self._end.detach()
-            self._attach()
+            self._move_here()
+        self._calls.begin(call, thread)
         return self._file
+
+    def _move_here(self) -> None:
+        """To this child of fork(): nothing of the parent's handle is touched."""
+        if self._calls.closing:
+            raise ValueError("the file is closed")
+        if self.direct:
+            refuse_after_fork("a direct file", self.name)
+        with process.reopening:
+            if self._generation != process.generation:
+                self._end.detach()
+                self._attach(_reopen(self._fd))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self._check_open()
+        if self._opened is None:
+            raise TypeError(f"a file of descriptor {self.name} has no path to be opened by: it is "
+                            "not pickled")
+        mode = self.mode.replace("w+", "r+").replace("w", "r+")  # nothing is truncated again
+        return _open_again, (type(self), self._opened, mode, self.direct)
 
     # --- Transfers -----------------------------------------------------------------------------
 
-    def _move(self, call: Any, address: int, size: int, file_offset: int) -> int:
-        if file_offset < 0:
-            raise ValueError("a negative offset")
+    def _move(self, _: Memory, write: bool, address: int, size: int, file_offset: int) -> int:
+        """A transfer, of a call that has begun; it holds the memory."""
         result = _native.Result()
-        moved: int = call(self._handle(), address, size, file_offset, ctypes.byref(result))
+        leased = self._lease is not None and not write
+        call = _write if write else _read_leased if leased else _read
+        moved: int = call(self._lease if leased else self._file, address, size, file_offset,
+                          ctypes.byref(result))
         if moved < 0:
             check(moved, self.name)
         self._path, self._why = result.path, result.why
         return moved
 
-    def _note(self, result: _native.Result) -> None:
-        self._path, self._why = result.path, result.why
+    def transfer(self, write: bool, memory: Memory, size: int | None, file_offset: int,
+                 buf_offset: int) -> int:
+        """read() or write(), for memory that is known."""
+        address, size = part_of(memory, size, buf_offset)
+        file_offset, call = _position(file_offset), object()
+        try:
+            self._begin(call, threading.get_ident())
+            return self._move(memory, write, address, size, file_offset)
+        finally:
+            self._calls.end(call)
+
+    def _start(self, write: bool, buf: Any, size: int | None, file_offset: int,
+               buf_offset: int = 0) -> IOFuture:
+        """The file and the memory are in use until the future is done, also by cancel()."""
+        memory, future = memory_of(buf, not write), IOFuture()
+        address, size = part_of(memory, size, buf_offset)
+        file_offset = _position(file_offset)
+        future.add_done_callback(lambda ended: self._calls.end(ended))
+        try:
+            self._begin(future)
+            threads.submit(future, self._move, memory, write, address, size, file_offset)
+        except BaseException:
+            future.cancel()
+            raise
+        return future
 
     def read(self, buf: Any, size: int | None = None, file_offset: int = 0,
              buf_offset: int = 0) -> int:
@@ -265,26 +489,35 @@ class File:
 
         size None: what the buffer has from buf_offset on.
         """
-        memory = memory_of(buf, True)
-        address, size = part_of(memory, size, buf_offset)
-        return self._move(_read, address, size, file_offset)
+        return self.transfer(False, memory_of(buf, True), size, file_offset, buf_offset)
 
     def write(self, buf: Any, size: int | None = None, file_offset: int = 0,
               buf_offset: int = 0) -> int:
         """Writes from the buffer: the bytes written."""
-        memory = memory_of(buf, False)
-        address, size = part_of(memory, size, buf_offset)
-        return self._move(_write, address, size, file_offset)
+        return self.transfer(True, memory_of(buf, False), size, file_offset, buf_offset)
 
     def pread(self, buf: Any, size: int | None = None, file_offset: int = 0,
               buf_offset: int = 0) -> IOFuture:
         """read() by a thread."""
-        return threads.submit(self.read, buf, size, file_offset, buf_offset)
+        return self._start(False, buf, size, file_offset, buf_offset)
 
     def pwrite(self, buf: Any, size: int | None = None, file_offset: int = 0,
                buf_offset: int = 0) -> IOFuture:
         """write() by a thread."""
-        return threads.submit(self.write, buf, size, file_offset, buf_offset)
+        return self._start(True, buf, size, file_offset, buf_offset)
+
+    def read_pieces(self, memory: Memory, pieces: "_Pieces | _NumpyPieces") -> None:
+        """readv() that leaves the results in the pieces."""
+        result, call = _native.Result(), object()
+        if pieces.end > memory.nbytes:
+            raise ValueError(f"reads of {pieces.end} bytes into a buffer of {memory.nbytes}")
+        try:
+            handle = self._begin(call, threading.get_ident())
+            check(library.gpunvme_io_readv(handle, memory.address, memory.nbytes, pieces.address,
+                                           pieces.n, ctypes.byref(result)), self.name)
+        finally:
+            self._calls.end(call)
+        self._path, self._why = result.path, result.why
 
     def readv(self, buf: Any, file_offsets: Any, sizes: Any, buf_offsets: Any = None) -> list[int]:
         """Many reads in one call: the bytes of each.
@@ -293,13 +526,8 @@ class File:
         of a record, for example); sizes may be one number. buf_offsets None: one after the other.
         OSError for the first read that failed.
         """
-        memory = memory_of(buf, True)
-        pieces, result = _make_pieces(file_offsets, sizes, buf_offsets), _native.Result()
-        if pieces.end > memory.nbytes:
-            raise ValueError(f"reads of {pieces.end} bytes into a buffer of {memory.nbytes}")
-        check(library.gpunvme_io_readv(self._handle(), memory.address, memory.nbytes,
-                                       pieces.address, pieces.n, ctypes.byref(result)), self.name)
-        self._note(result)
+        pieces = make_pieces(file_offsets, sizes, buf_offsets)
+        self.read_pieces(memory_of(buf, True), pieces)
         moved = pieces.results()
         failed = min(moved, default=0)
         if failed < 0:
@@ -310,32 +538,37 @@ class File:
                    buf_offset: int = 0, stream: Any = None) -> IOFutureStream:
         """A read in the order of a CUDA stream."""
         memory = memory_of(buf, True)
-        address, size = part_of(memory, size, buf_offset)
-        return IOFutureStream(self, memory, address, size, file_offset, False, stream_of(stream))
+        return IOFutureStream(self, memory, part_of(memory, size, buf_offset), file_offset,
+                              False, stream_of(stream))
 
     def write_async(self, buf: Any, size: int | None = None, file_offset: int = 0,
                     buf_offset: int = 0, stream: Any = None) -> IOFutureStream:
         """A write in the order of a CUDA stream."""
         memory = memory_of(buf, False)
-        address, size = part_of(memory, size, buf_offset)
-        return IOFutureStream(self, memory, address, size, file_offset, True, stream_of(stream))
+        return IOFutureStream(self, memory, part_of(memory, size, buf_offset), file_offset,
+                              True, stream_of(stream))
 
     def alloc_host(self, nbytes: int) -> memoryview:
         """Zeroed host memory that the mount of the file reaches by itself.
 
         It is freed when nothing (a numpy array made from it, for example) refers to it any more.
         """
-        out = ctypes.c_void_p()
-        check(library.gpunvme_io_alloc_host(self._handle(), nbytes, ctypes.byref(out)), self.name)
-        array = (ctypes.c_ubyte * nbytes).from_address(out.value)
-        weakref.finalize(array, _free, out.value, process.generation).atexit = False
+        out, call = ctypes.c_void_p(), object()
+        try:
+            handle = self._begin(call, threading.get_ident())
+            check(library.gpunvme_io_alloc_host(handle, nbytes, ctypes.byref(out)), self.name)
+        finally:
+            self._calls.end(call)
+        address = out.value or 0
+        array = (ctypes.c_ubyte * nbytes).from_address(address)
+        weakref.finalize(array, _free, address, process.generation).atexit = False
         return memoryview(array).cast("B")
 
     # --- The file ------------------------------------------------------------------------------
 
     @property
     def path_taken(self) -> str | None:
-        """How the last transfer went: "gpu", "bounce", "mixed"; None: there was none."""
+        """How the last transfer went: "gpu", "bounce", "mixed", "direct"; None: there was none."""
         return _native.PATHS[self._path]
 
     @property
@@ -346,24 +579,39 @@ class File:
     @property
     def on_mount(self) -> bool:
         """True if a gpunvmefs mount serves the file."""
-        return library.gpunvme_io_file_why(self._handle()) is None
+        call = object()
+        try:
+            handle = self._begin(call, threading.get_ident())
+            return library.gpunvme_io_file_why(handle) is None
+        finally:
+            self._calls.end(call)
+
+    def _check_open(self) -> None:
+        if self._calls.closing:
+            raise ValueError("the file is closed")
 
     def fileno(self) -> int:
-        """The descriptor."""
+        """The object's own descriptor."""
+        self._check_open()
         return self._fd
 
     def size(self) -> int:
         """Of the file, in bytes."""
-        return os.fstat(self._fd).st_size
+        return os.fstat(self.fileno()).st_size
 
     @property
     def closed(self) -> bool:
         """True after close()."""
-        return not self._end.alive
+        return self._calls.closing
 
     def close(self) -> None:
-        """No transfer may be under way."""
-        self._end()
+        """Waits for transfers under way, futures that have not begun and streams included.
+
+        TimeoutError: a stream has not moved for 30 s; the last transfer then closes the file.
+        """
+        if self._generation != process.generation:  # the parent's transfers are not ours
+            self._calls = _Calls(self._end)
+        self._calls.close()
 
     def __enter__(self) -> "File":
         return self
@@ -373,15 +621,23 @@ class File:
         self.close()
 
 
+def _open_again(kind: type[File], path: Any, mode: str, direct: bool) -> File:
+    return kind(path, mode, direct=direct) if direct else kind(path, mode)
+
+
 def register(buf: Any) -> None:
-    """Keeps memory registered until deregister(): for buffers that are used again and again.
+    """Keeps memory registered, and held, until deregister(): for buffers that are used again.
 
     CUDA allocations are registered at their first use by themselves.
     """
     memory = memory_of(buf, False)
     check(library.gpunvme_io_register(process.handle(), memory.address, memory.nbytes))
+    _registered[memory.address] = memory, process.generation
 
 
 def deregister(buf: Any) -> None:
-    """Ends register() of the same memory."""
-    check(library.gpunvme_io_unregister(process.handle(), memory_of(buf, False).address))
+    """Ends register() of the same memory. In a child of fork() the parent's has ended already."""
+    address = memory_of(buf, False).address
+    if _registered.get(address, (None, process.generation))[1] == process.generation:
+        check(library.gpunvme_io_unregister(process.handle(), address))
+    _registered.pop(address, None)

@@ -16,21 +16,21 @@ class CuFile(File):
     def __init__(self, file: Any, flags: str = "r") -> None:
         super().__init__(file, flags)
 
-    def read(self, buf: Any, size: int | None = None, file_offset: int = 0,  # type: ignore[override]
+    def read(self, buf: Any, size: int | None = None, file_offset: int = 0,
              task_size: int | None = None) -> int:
         return super().read(buf, size, file_offset)
 
-    def write(self, buf: Any, size: int | None = None, file_offset: int = 0,  # type: ignore[override]
+    def write(self, buf: Any, size: int | None = None, file_offset: int = 0,
               task_size: int | None = None) -> int:
         return super().write(buf, size, file_offset)
 
-    def pread(self, buf: Any, size: int | None = None, file_offset: int = 0,  # type: ignore[override]
+    def pread(self, buf: Any, size: int | None = None, file_offset: int = 0,
               task_size: int | None = None) -> IOFuture:
-        return threads.submit(self.read, buf, size, file_offset)
+        return self._start(False, buf, size, file_offset)
 
-    def pwrite(self, buf: Any, size: int | None = None, file_offset: int = 0,  # type: ignore[override]
+    def pwrite(self, buf: Any, size: int | None = None, file_offset: int = 0,
                task_size: int | None = None) -> IOFuture:
-        return threads.submit(self.write, buf, size, file_offset)
+        return self._start(True, buf, size, file_offset)
 
     def raw_read(self, buf: Any, size: int | None = None, file_offset: int = 0,
                  dev_offset: int = 0) -> int:

@@ -2,8 +2,12 @@
 """Where the bytes of an object are: torch, cupy, numba, jax, numpy, and the buffer protocol."""
 
 import ctypes
+import operator
+import re
 import sys
 from typing import Any, NamedTuple
+
+from ._native import process
 
 _HOST_DEVICES = (1, 3)  # DLPack: CPU, pinned memory of CUDA
 _CUDA_DEVICES = (2, 13)  # CUDA, managed memory
@@ -64,15 +68,32 @@ def _of_torch(obj: Any) -> Memory | None:
     if torch is None:
         return None
     if isinstance(obj, torch.Tensor):
-        if not obj.is_contiguous():
-            raise BufferError("the tensor is not contiguous")
+        _check_tensor(obj)
         return Memory(obj.data_ptr(), obj.nbytes, obj)
     if isinstance(obj, torch.UntypedStorage):
+        _check_device(obj.device.type)
         return Memory(obj.data_ptr(), obj.nbytes(), obj)
     return None
 
 
+def _check_device(kind: str) -> None:
+    if kind == "cuda":
+        process.check_cuda()
+    elif kind != "cpu":
+        raise BufferError(f"memory of {kind}, neither host nor CUDA")
+
+
+def _check_tensor(tensor: Any) -> None:
+    _check_device(tensor.device.type)
+    if not tensor.is_contiguous():
+        raise BufferError("the tensor is not contiguous")
+    if tensor.is_conj() or tensor.is_neg():
+        raise BufferError("a view that is conjugated or negated: take resolve_conj() or "
+                          "resolve_neg() of it")
+
+
 def _of_cuda_array(obj: Any, writable: bool) -> Memory:
+    process.check_cuda()
     description = obj.__cuda_array_interface__
     address, readonly = description["data"]
     if readonly and writable:
@@ -95,14 +116,27 @@ def _of_dlpack(obj: Any) -> Memory:
     tensor = _DLTensor.from_address(get(capsule, b"dltensor"))
     if tensor.device_type not in _HOST_DEVICES + _CUDA_DEVICES:
         raise BufferError(f"memory of DLPack device {tensor.device_type}, neither host nor CUDA")
+    if tensor.device_type in _CUDA_DEVICES:
+        process.check_cuda()
+    if tensor.bits * tensor.lanes % 8:
+        raise BufferError(f"DLPack elements of {tensor.bits * tensor.lanes} bits: not whole bytes")
     shape = tensor.shape[:tensor.ndim]
     strides = tensor.strides[:tensor.ndim] if tensor.strides else None
     if strides is not None and not _is_contiguous(shape, strides):
         raise BufferError("the tensor is not contiguous")
-    nbytes = (tensor.bits * tensor.lanes + 7) // 8
+    nbytes = tensor.bits * tensor.lanes // 8
     for length in shape:
         nbytes *= length
     return Memory((tensor.data or 0) + tensor.byte_offset, nbytes, (obj, capsule))
+
+
+def _has_objects(obj: Any) -> bool:
+    """True for an array of references to Python objects, which bytes of a file must not replace."""
+    dtype = getattr(obj, "dtype", None)
+    if dtype is not None:
+        return bool(getattr(dtype, "hasobject", False))
+    form = memoryview(obj).format
+    return "O" in form and "O" in re.sub(":[^:]*:", "", form)  # names of fields left out
 
 
 def memory_of(obj: Any, writable: bool) -> Memory:
@@ -114,17 +148,19 @@ def memory_of(obj: Any, writable: bool) -> Memory:
         return _of_cuda_array(obj, writable)
     try:
         export = _Export(obj, writable)
-        return Memory(export.address, export.nbytes, export)
     except TypeError:
         if hasattr(obj, "__dlpack__"):
             return _of_dlpack(obj)
         raise TypeError(f"{type(obj).__name__}: no buffer, CUDA array or DLPack tensor") from None
+    if _has_objects(obj):
+        raise BufferError("an array of Python objects has no memory for bytes of a file")
+    return Memory(export.address, export.nbytes, export)
 
 
 def part_of(memory: Memory, size: int | None, offset: int) -> tuple[int, int]:
     """Address and length of a part; ValueError if it is not inside."""
-    if size is None:
-        size = memory.nbytes - offset
+    offset = operator.index(offset)
+    size = memory.nbytes - offset if size is None else operator.index(size)
     if offset < 0 or size < 0 or offset + size > memory.nbytes:
         raise ValueError(f"{size} bytes at {offset} of a buffer of {memory.nbytes}")
     return memory.address + offset, size

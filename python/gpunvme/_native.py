@@ -2,10 +2,12 @@
 """libgpunvme.so, and the one handle of this process."""
 
 import ctypes
+import errno
 import os
 import threading
+from typing import NoReturn
 
-PATHS = {0: None, 1: "gpu", 2: "bounce", 3: "mixed"}
+PATHS = {0: None, 1: "gpu", 2: "bounce", 3: "mixed", 4: "direct"}
 
 
 class Options(ctypes.Structure):
@@ -44,41 +46,7 @@ class Async(ctypes.Structure):
                 ("done", ctypes.c_void_p), ("arg", ctypes.c_void_p)]
 
 
-class Records(ctypes.Structure):
-    _fields_ = [("file", ctypes.c_void_p), ("offset", ctypes.c_uint64),
-                ("count", ctypes.c_uint64), ("size", ctypes.c_uint32)]
-
-
-class Range(ctypes.Structure):
-    _fields_ = [("file", ctypes.c_void_p), ("offset", ctypes.c_uint64), ("len", ctypes.c_size_t)]
-
-
-class Step(ctypes.Structure):
-    _fields_ = [("ranges", ctypes.POINTER(Range)), ("n", ctypes.c_size_t)]
-
-
-class StreamOptions(ctypes.Structure):
-    _fields_ = [("readers", ctypes.c_uint32), ("loop", ctypes.c_uint32),
-                ("direct", ctypes.c_uint32)]
-
-
 _PROTOTYPES = {
-    "gpunvme_connect": (ctypes.c_int, [ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)]),
-    "gpunvme_disconnect": (None, [ctypes.c_void_p]),
-    "gpunvme_register": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t,
-                                        ctypes.POINTER(ctypes.c_void_p)]),
-    "gpunvme_alloc_host": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_size_t,
-                                          ctypes.POINTER(ctypes.c_void_p)]),
-    "gpunvme_buffer_addr": (ctypes.c_void_p, [ctypes.c_void_p]),
-    "gpunvme_direct_open": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p,
-                                           ctypes.POINTER(ctypes.c_void_p)]),
-    "gpunvme_direct_close": (None, [ctypes.c_void_p]),
-    "gpunvme_file_open": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int,
-                                         ctypes.POINTER(ctypes.c_void_p)]),
-    "gpunvme_file_close": (None, [ctypes.c_void_p]),
-    "gpunvme_file_size": (ctypes.c_uint64, [ctypes.c_void_p]),
-    "gpunvme_file_read": (ctypes.c_ssize_t, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t,
-                                             ctypes.c_uint64]),
     "gpunvme_io_open": (ctypes.c_int, [ctypes.POINTER(Options), ctypes.POINTER(ctypes.c_void_p)]),
     "gpunvme_io_close": (None, [ctypes.c_void_p]),
     "gpunvme_io_file_open": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int,
@@ -98,19 +66,10 @@ _PROTOTYPES = {
                                         ctypes.POINTER(Result)]),
     "gpunvme_io_submit": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(Async),
                                          ctypes.c_void_p]),
-    "gpunvme_records_gather": (ctypes.c_int, [ctypes.POINTER(Records), ctypes.c_void_p,
-                                              ctypes.c_size_t, ctypes.c_void_p,
-                                              ctypes.POINTER(Result)]),
-    "gpunvme_records_read": (ctypes.c_int, [ctypes.POINTER(Records), ctypes.c_uint64,
-                                            ctypes.c_size_t, ctypes.c_void_p,
-                                            ctypes.POINTER(Result)]),
-    "gpunvme_stream_open": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(Step), ctypes.c_size_t,
-                                           ctypes.c_void_p, ctypes.c_size_t,
-                                           ctypes.POINTER(StreamOptions),
-                                           ctypes.POINTER(ctypes.c_void_p)]),
-    "gpunvme_stream_next": (ctypes.c_ssize_t, [ctypes.c_void_p, ctypes.c_void_p,
-                                               ctypes.POINTER(ctypes.c_void_p)]),
-    "gpunvme_stream_close": (None, [ctypes.c_void_p]),
+    "gpunvme_io_lease_open": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)]),
+    "gpunvme_io_lease_close": (None, [ctypes.c_void_p]),
+    "gpunvme_io_lease_read": (ctypes.c_ssize_t, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t,
+                                                 ctypes.c_uint64, ctypes.POINTER(Result)]),
     "gpunvme_calls": (None, [ctypes.POINTER(Calls), ctypes.c_size_t]),
     "gpunvme_error": (ctypes.c_char_p, []),
 }
@@ -140,31 +99,49 @@ def check(result: int, what: str = "") -> int:
     raise OSError(-result, reason, what or None)
 
 
+def refuse_after_fork(what: str, name: object = None) -> NoReturn:
+    """What belongs to the process that made it is not used by a child of fork()."""
+    raise OSError(errno.EOWNERDEAD, f"{what} does not survive fork(): make it in this process, or "
+                  "start that by spawn", name)
+
+
 class _Process:
-    """The handle of this process: a child of fork() makes its own."""
+    """The handle of this process: a child of fork() makes its own, and locks of its own."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.Lock()  # protects io
+        self.reopening = threading.Lock()  # protects files that move to this process
         self.options = Options()
         self.io: int | None = None
         self.generation = 0
+        self.uses_cuda = False
+        self.lost_cuda = False
 
     def handle(self) -> int:
         with self.lock:
             if self.io is None:
                 out = ctypes.c_void_p()
                 check(library.gpunvme_io_open(ctypes.byref(self.options), ctypes.byref(out)))
-                self.io = out.value
+                self.io = out.value or 0
             return self.io
 
+    def check_cuda(self) -> None:
+        """Called for memory of CUDA, which a child of a process that used it cannot use."""
+        if self.generation and not self.uses_cuda:
+            self.lost_cuda = self.lost_cuda or bool(ctypes.CDLL("libcuda.so.1").cuInit(0))
+        if self.lost_cuda:
+            refuse_after_fork("CUDA")
+        self.uses_cuda = True
+
     def forked(self) -> None:
-        self.lock = threading.Lock()
+        self.lock, self.reopening = threading.Lock(), threading.Lock()
         self.io = None
         self.generation += 1
+        self.lost_cuda = self.lost_cuda or self.uses_cuda
+        self.uses_cuda = False
 
 
 process = _Process()
-os.register_at_fork(after_in_child=process.forked)
 
 
 def configure(*, path: str | None = None, threads: int = 0, chunk: int = 0,

@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Records by kind and number, as a catalogue beside the data tells."""
+"""Records by kind and number, at the places that a catalogue beside the data names."""
 
 import array
-import ctypes
 import errno
 import json
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from . import _native
-from ._file import File
+from ._file import File, make_pieces, numbers
 from ._memory import Memory, memory_of
-from ._native import check, library
+
+_LARGEST = 16 << 20  # bytes of a catalogue
 
 
 class Records:
@@ -26,49 +25,43 @@ class Records:
     def __len__(self) -> int:
         return self.count
 
-    def _native(self) -> _native.Records:
-        return _native.Records(self.file._handle(), self.offset, self.count, self.size)
-
     def _memory(self, out: Any, n: int) -> Memory:
         memory = memory_of(out, True)
         if n * self.size > memory.nbytes:
             raise ValueError(f"{n} records of {self.size} bytes into a buffer of {memory.nbytes}")
         return memory
 
+    def _check(self, is_whole: bool) -> None:
+        if not is_whole:
+            raise OSError(errno.EIO, "the file ends within the records", self.file.name)
+
     def read(self, first: int, n: int, out: Any) -> None:
         """Records [first, first + n), in one read. IndexError: there are not as many."""
         if first < 0 or n < 0 or first + n > self.count:
             raise IndexError(f"records {first} to {first + n} of {self.count}")
-        memory, result = self._memory(out, n), _native.Result()
-        check(library.gpunvme_records_read(ctypes.byref(self._native()), first, n, memory.address,
-                                           ctypes.byref(result)), self.file.name)
-        self.file._note(result)
+        self._memory(out, n)
+        size = n * self.size
+        self._check(self.file.read(out, size, self.offset + first * self.size) == size)
 
     def gather(self, index: Any, out: Any) -> None:
         """The records of these numbers, in this order, in one call.
 
-        index: integers, or int64 in contiguous memory of the host or of a GPU (a tensor, an array),
-        which must be ready. IndexError: a number that is no record's.
+        index: integers, in a list, an array or a tensor of the host or of a GPU, which must be
+        ready. IndexError: a number that is no record's.
         """
-        listed, n = _index(index)
-        memory, result = self._memory(out, n), _native.Result()
-        done = library.gpunvme_records_gather(ctypes.byref(self._native()), listed.address, n,
-                                              memory.address, ctypes.byref(result))
-        if done == -errno.ERANGE:
-            raise IndexError(library.gpunvme_error().decode())
-        check(done, self.file.name)
-        self.file._note(result)
-
-
-def _index(index: Any) -> tuple[Memory, int]:
-    """Where the numbers are, and how many."""
-    kind = str(getattr(index, "dtype", "")).rsplit(".", maxsplit=1)[-1]
-    if kind != "int64":
-        if kind and hasattr(index, "tolist"):
-            index = index.tolist()
-        index = array.array("q", index)
-    memory = memory_of(index, False)
-    return memory, memory.nbytes // 8
+        found = numbers(index)
+        ends = [] if not len(found) else [found.min(), found.max()] if hasattr(found, "min") else \
+            [min(found), max(found)]
+        for number in ends:
+            if not 0 <= number < self.count:
+                raise IndexError(f"record {number} of {self.count}")
+        if isinstance(found, array.array):
+            found = array.array("q", [self.offset + number * self.size for number in found])
+        else:
+            found = found.astype("int64") * self.size + self.offset
+        pieces = make_pieces(found, self.size, None)
+        self.file.read_pieces(self._memory(out, pieces.n), pieces)
+        self._check(pieces.are_whole())
 
 
 class Catalogue(Mapping[str, Records]):
@@ -81,11 +74,14 @@ class Catalogue(Mapping[str, Records]):
     def __init__(self, path: Any) -> None:
         self._kinds: dict[str, Records] = {}
         self._files: dict[str, File] = {}
+        self._path = os.path.abspath(path)
         with open(path, encoding="utf-8") as f:
-            text = f.read()
+            text = f.read(_LARGEST + 1)
         try:
+            if len(text) > _LARGEST:
+                raise ValueError(f"more than {_LARGEST} bytes")
             self._read(json.loads(text), os.path.dirname(os.fspath(path)))
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
             self.close()
             raise ValueError(f"{path}: not a catalogue: {error!r}") from None
         except OSError:
@@ -116,8 +112,11 @@ class Catalogue(Mapping[str, Records]):
     def __len__(self) -> int:
         return len(self._kinds)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Catalogue, (self._path,)
+
     def close(self) -> None:
-        """No read may be under way."""
+        """Waits for reads, as File.close()."""
         for file in self._files.values():
             file.close()
 

@@ -22,7 +22,7 @@ class CallStats(NamedTuple):
 def stats() -> dict[tuple[str, str], CallStats]:
     """By ("read", "write" or "readv", path), since the process began; kinds without calls are left out.
 
-    Paths: "gpu", "bounce", "mixed" as File.path_taken, and "direct", reads of DirectFile.
+    Paths are those of File.path_taken.
     """
     all_of = _native.Calls()
     _native.library.gpunvme_calls(ctypes.byref(all_of), ctypes.sizeof(all_of))

@@ -7,20 +7,23 @@
 LayerStream has the weights of models that are larger than the GPU, IndexedDataset records by number.
 """
 
+import collections
 import contextlib
+import errno
+import functools
 import itertools
 import os
 import re
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import torch
 
 from ._file import File
+from ._native import process, refuse_after_fork
 from ._records import Catalogue
 from ._safetensors import Entry, Progress, SafeOpen, SafetensorError, load, read_header
-from ._stream import ALIGN, Steps
 
 __all__ = ["IndexedDataset", "LayerStream", "SafetensorError", "load_file", "safe_open"]
 
@@ -106,6 +109,9 @@ class safe_open(SafeOpen):  # pylint: disable=invalid-name
 
 # --- Layers ----------------------------------------------------------------------------------------
 
+ALIGN = 4096
+_AHEAD = 64  # layers that are placed at a time
+
 def _first_number(name: str) -> int | None:
     """The layer of a tensor's name: model.layers.12.mlp.weight is of layer 12."""
     found = re.search(r"(?:^|[._])(\d+)(?:[._]|$)", name)
@@ -150,6 +156,83 @@ class _Layer:
         return found
 
 
+class _Placed:
+    """A layer with a place in the ring, and the reads that fill it."""
+
+    def __init__(self, layer: _Layer, start: int) -> None:
+        self.layer, self.start = layer, start
+        self.reads: list[Future[None]] = []
+
+    def overlaps(self, start: int, nbytes: int) -> bool:
+        return start < self.start + self.layer.nbytes and self.start < start + nbytes
+
+
+class _Ring:
+    """Layers in the order of their turns through a ring of memory, read ahead by threads.
+
+    A layer that was given back may be in use by work of streams: the read that replaces it waits
+    for the events that the streams have then still to pass.
+    """
+
+    def __init__(self, layers: Iterator[_Layer], memory: torch.Tensor, readers: int) -> None:
+        self._layers, self._memory = layers, memory
+        self._next = next(layers, None)
+        self._placed: collections.deque[_Placed] = collections.deque()
+        self._events: list[Any] = []
+        self._pool = ThreadPoolExecutor(readers, "gpunvme-layers")
+        self._place_all()
+
+    def _room(self, nbytes: int) -> int | None:
+        newest = self._placed[-1] if self._placed else None
+        for start in (newest.start + newest.layer.nbytes if newest else 0, 0):
+            if start + nbytes <= self._memory.numel() and \
+                    not any(placed.overlaps(start, nbytes) for placed in self._placed):
+                return start
+        return None
+
+    def _place_all(self) -> None:
+        """Begins to read what has room, _AHEAD layers at most."""
+        while self._next and len(self._placed) < _AHEAD:
+            start = self._room(self._next.nbytes)
+            if start is None:
+                return
+            placed, at = _Placed(self._next, start), start
+            self._events = [event for event in self._events if not event.query()]
+            for part in placed.layer.ranges:
+                placed.reads.append(self._pool.submit(self._read, part, at, self._events))
+                at += -(-part[2] // ALIGN) * ALIGN
+            self._placed.append(placed)
+            self._next = next(self._layers, None)
+
+    def _read(self, part: tuple[File, int, int], at: int, events: list[Any]) -> None:
+        file, offset, size = part
+        for event in events:
+            event.synchronize()
+        missing = size - file.read(self._memory, size, offset, at)
+        if missing:
+            raise OSError(errno.EIO, f"the file ends {missing} bytes early", file.name)
+
+    def give_back(self, event: Any) -> None:
+        """The oldest layer, when the stream comes to the event; None: now."""
+        self._placed.popleft()
+        if event is not None:
+            self._events = [*self._events, event]
+        self._place_all()
+
+    def take(self) -> dict[str, torch.Tensor] | None:
+        """The oldest layer, once it has been read; None behind the last one."""
+        if not self._placed:
+            return None
+        placed = self._placed[0]
+        wait(placed.reads)
+        for read in placed.reads:
+            read.result()
+        return placed.layer.tensors(self._memory, placed.start)
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+
 class LayerStream:
     """The tensors of safetensors files, layer by layer, read ahead through a ring of GPU memory.
 
@@ -160,9 +243,9 @@ class LayerStream:
     filename: one, or a list. layer_of: the layer (an int) of a tensor's name, None: not streamed; by
     default the first number in the name. ring: bytes of memory; by default of `depth` times the
     largest layer. loop: after the last layer comes the first one again, as for the next token.
-    direct: kernels of this process read, on queues that the mount lends (-o direct=): they share
-    the GPU with computing, where kernels of the mount's daemon take turns with it. By default where
-    one mount lends queues for all files; the attribute of this name tells.
+    direct: the files are direct ones, read by kernels of this process: they share the GPU with
+    computing, where kernels of the mount's daemon take turns with it. By default where the mounts
+    lend queues for all files; the attribute of this name tells.
 
     Work that uses a layer belongs to the stream that is current when the loop comes to the next
     one; layers are not read over before it has ended.
@@ -170,22 +253,44 @@ class LayerStream:
 
     def __init__(self, filename: Any, device: Any = "cuda", *,
                  layer_of: Callable[[str], int | None] = _first_number, ring: int | None = None,
-                 depth: int = 3, loop: bool = False, readers: int = 0,
+                 depth: int = 3, loop: bool = False, readers: int = 2,
                  direct: bool | None = None) -> None:
         names = [filename] if isinstance(filename, str | os.PathLike) else list(filename)
         self._files: list[File] = []
-        self._steps: Steps | None = None
+        self._ring: _Ring | None = None
+        self._generation, self._given = process.generation, False
+        by_default = direct is None and torch.device(device).type == "cuda"
         try:
-            self._files = [File(name) for name in names]
+            self._prepare(names, by_default or bool(direct), layer_of, ring, depth, device)
+        except OSError:  # a mount that lends no queues, or does not reach the ring
+            if not by_default:
+                raise
+            self._prepare(names, False, layer_of, ring, depth, device)
+        turns = itertools.cycle(self._layers) if loop else iter(self._layers)
+        self._ring = _Ring(turns, self.ring, readers)
+
+    def _prepare(self, names: list[Any], direct: bool, layer_of: Callable[[str], int | None],
+                 ring: int | None, depth: int, device: Any) -> None:
+        """Opens the files, and makes a ring that they can be read into."""
+        self.direct = direct
+        try:
+            self._files.extend(File(name, direct=direct) for name in names)
             self.layers, self._layers = self._plan(layer_of)
             largest = max(layer.nbytes for layer in self._layers)
             self.ring = torch.empty(ring or depth * largest, dtype=torch.uint8, device=device)
+            if largest > self.ring.numel():
+                raise ValueError(f"a layer of {largest} bytes is larger than the ring")
             _synchronize(device)
-            self._steps, self.direct = self._open(loop, readers, direct)
+            for file in self._files:
+                file.read(self.ring, min(1, self.ring.numel()))
         except BaseException:
-            self.close()
+            self._close_files()
             raise
-        self._turn = itertools.cycle(self._layers)
+
+    def _close_files(self) -> None:
+        for file in self._files:
+            file.close()
+        self._files.clear()
 
     def _plan(self, layer_of: Callable[[str], int | None]) -> tuple[list[int], list[_Layer]]:
         found: dict[int, list[tuple[File, Entry]]] = {}
@@ -199,39 +304,44 @@ class LayerStream:
         layers = sorted(found)
         return layers, [_Layer(found[layer]) for layer in layers]
 
-    def _open(self, loop: bool, readers: int, direct: bool | None) -> tuple[Steps, bool]:
-        """The steps, and whether kernels of this process read them."""
-        plan = [layer.ranges for layer in self._layers]
-        if direct is None and self.ring.is_cuda:
-            with contextlib.suppress(OSError):  # the mount lends no queues, or serves not all
-                return Steps(plan, self.ring, loop=loop, readers=readers, direct=True), True
-        chosen = bool(direct)
-        return Steps(plan, self.ring, loop=loop, readers=readers, direct=chosen), chosen
-
     @property
     def nbytes(self) -> int:
         """Of one turn through all layers."""
         return sum(layer.nbytes for layer in self._layers)
 
-    def next(self) -> dict[str, torch.Tensor] | None:
-        """The next layer, or None behind the last one."""
-        if self._steps is None:
-            raise ValueError("the stream is closed")
-        on_gpu = self.ring.is_cuda
-        start = self._steps.next(torch.cuda.current_stream(self.ring.device) if on_gpu else None)
-        return None if start is None else next(self._turn).tensors(self.ring, start)
+    def __iter__(self) -> "LayerStream":
+        return self
 
-    def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
-        while (weights := self.next()) is not None:
-            yield weights
+    def __next__(self) -> dict[str, torch.Tensor]:
+        """The next layer, once it has been read. OSError: it could not be; the next one follows."""
+        if self._generation != process.generation:
+            refuse_after_fork("a stream of layers")
+        if self._ring is None:
+            raise ValueError("the stream is closed")
+        if self._given:
+            self._given = False
+            self._ring.give_back(self._passed())
+        self._given = True
+        weights = self._ring.take()
+        if weights is None:
+            self._given = False
+            raise StopIteration
+        return weights
+
+    def _passed(self) -> Any:
+        """What the current stream has passed when it has done the work so far; None: all of it."""
+        if not self.ring.is_cuda:
+            return None
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(self.ring.device))
+        return event
 
     def close(self) -> None:
         """Waits for reads; tensors that it gave are not valid any more."""
-        if self._steps is not None:
-            self._steps.close()
-            self._steps = None
-        for file in self._files:
-            file.close()
+        ring, self._ring = self._ring, None
+        if ring is not None and self._generation == process.generation:
+            ring.close()
+        self._close_files()
 
     def __enter__(self) -> "LayerStream":
         return self
@@ -293,7 +403,7 @@ class IndexedDataset:
     def __getitem__(self, index: Any) -> torch.Tensor:
         if isinstance(index, slice):
             index = range(*index.indices(len(self)))
-        if hasattr(index, "__len__") and getattr(index, "ndim", 1):
+        if hasattr(index, "__len__") and getattr(index, "ndim", None) != 0:
             return self.gather(index)
         number = int(index)
         return self.gather([number + len(self) if number < 0 else number])[0]

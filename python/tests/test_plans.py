@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Steps through a ring, and records by kind: by numpy, and by torch where it is installed."""
+"""Records by kind, and layers through a ring: by numpy, and by torch where it is installed."""
 
 import array
 import json
@@ -25,37 +25,6 @@ def fixture_path(folder, content):
     content.tofile(name)
     yield name
     os.unlink(name)
-
-
-@pytest.mark.parametrize("room", [300_000, 1_500_000])
-def test_steps_come_in_order(path, content, room):
-    ring = np.zeros(room, dtype=np.uint8)
-    with gpunvme.open(path) as f:
-        plan = [[(f, i * 100_003, 70_000 + i), (f, 17 * i, 4096)] for i in range(40)]
-        steps = gpunvme.Steps(plan, ring, readers=3)
-        for step in plan:
-            at = steps.next()
-            for _, offset, size in step:
-                assert np.array_equal(ring[at:at + size], content[offset:offset + size])
-                at += -(-size // 4096) * 4096
-        assert steps.next() is None
-        steps.close()
-        with pytest.raises(ValueError):
-            steps.next()
-        with pytest.raises(OSError, match="larger than the ring"):
-            gpunvme.Steps([[(f, 0, room + 1)]], ring)
-        with pytest.raises(OSError, match="empty"):
-            gpunvme.Steps([], ring)
-
-
-def test_steps_that_cannot_be_read(path):
-    ring = np.zeros(1 << 20, dtype=np.uint8)
-    with gpunvme.open(path) as f:
-        steps = gpunvme.Steps([[(f, 0, 100)], [(f, SIZE, 100)], [(f, 5, 100)]], ring)
-        assert steps.next() is not None
-        with pytest.raises(OSError, match="100 bytes early"):
-            steps.next()
-        assert steps.next() is not None
 
 
 @pytest.fixture(name="catalogue")
@@ -121,7 +90,7 @@ def layers_of(n):
 
 @pytest.mark.parametrize("loop", [False, True])
 def test_layer_stream(torch, folder, device, loop):
-    from gpunvme.torch import LayerStream
+    from gpunvme.torch import LayerStream, SafetensorError
     names = [os.path.join(folder, f"layers-{i}.safetensors") for i in range(2)]
     arrays = layers_of(12)
     save(names[0], {k: v for k, v in arrays.items() if "up" in k or "head" in k})
@@ -131,17 +100,19 @@ def test_layer_stream(torch, folder, device, loop):
         assert layers.ring.numel() < layers.nbytes
         sums = []
         for turn in range(36 if loop else 12):
-            weights = layers.next()
+            weights = next(layers)
             assert set(weights) == {k for k in arrays if f"layers.{turn % 12}." in k}
             sums += [(k, w.double().sum(), w.shape) for k, w in weights.items()]
-        assert loop or layers.next() is None
+        assert loop or next(layers, None) is None
         for name, total, shape in sums:
             assert shape == arrays[name].shape
             assert total.item() == pytest.approx(arrays[name].astype(np.float64).sum()), name
-    with pytest.raises(ValueError):
-        layers.next()
-    with pytest.raises(ValueError, match="no tensor belongs to a layer"):
+    with pytest.raises(ValueError, match="closed"):
+        next(layers)
+    with pytest.raises(SafetensorError, match="no tensor belongs to a layer"):
         LayerStream(names, device, layer_of=lambda name: None)
+    with pytest.raises(ValueError, match="larger than the ring"):
+        LayerStream(names, device, ring=4096)
     for name in names:
         os.unlink(name)
 

@@ -48,8 +48,8 @@ def test_counts_calls_of_the_mount(mount):
 
 
 def test_counts_the_direct_path(mount):
-    with gpunvme.DirectFile(make(mount)) as f:
-        out, before = f.alloc(SIZE), gpunvme.stats()
+    with gpunvme.open(make(mount), direct=True) as f:
+        out, before = f.alloc_host(SIZE), gpunvme.stats()
         assert f.read(out, 4096, 0) == 4096 and f.read(out, SIZE, 0) == SIZE
     assert change(before, ("read", "direct")) == (2, SIZE + 4096)
     text = gpunvme.metrics()
