@@ -1,22 +1,39 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The format of safetensors: an 8-byte length, a JSON header, and the tensors' bytes."""
 
+import contextlib
 import json
 import os
+import re
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ._file import File
 
-MAX_HEADER = 100 << 20
+class SafetensorError(ValueError):
+    """The file is not what the format says."""
+
+
+_Theirs: Any = ()  # the class of the package's errors
+reference: Any = None  # its parser, which judges files where it is installed
+with contextlib.suppress(ImportError):
+    from safetensors import SafetensorError as _Theirs
+    from safetensors import safe_open as reference
+if not TYPE_CHECKING and reference:
+    SafetensorError = type("SafetensorError", (_Theirs, SafetensorError),
+                           {"__doc__": SafetensorError.__doc__, "__module__": __name__})
+
+MAX_HEADER = 100_000_000
+MAX_DEPTH = 127  # of nested values, the outermost included
 FIRST_READ = 64 << 10  # has all of most headers
-BITS = {"BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "I16": 16,
-        "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32, "F64": 64, "I64": 64,
-        "U64": 64, "C64": 64}
+BITS = {"BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E4M3": 8,
+        "F8_E4M3FNUZ": 8, "F8_E5M2": 8, "F8_E5M2FNUZ": 8, "F8_E8M0": 8, "I16": 16, "U16": 16,
+        "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32, "F64": 64, "I64": 64, "U64": 64,
+        "C64": 64}
 Progress = Callable[[int, int, float], None]
 
 
@@ -30,45 +47,199 @@ class Entry(NamedTuple):
     nbytes: int
 
 
-class SafetensorError(ValueError):
-    """The file is not what the format says."""
+# --- The header ------------------------------------------------------------------------------------
+
+Header = tuple[list[tuple[str, str, list[int]]], dict[str, str]]  # in the order of the bytes
 
 
-def _entry(path: str, name: str, described: Any, base: int, end: int) -> Entry:
-    try:
-        dtype, shape = described["dtype"], tuple(int(n) for n in described["shape"])
-        first, last = (int(n) for n in described["data_offsets"])
-    except (KeyError, TypeError, ValueError):
-        raise SafetensorError(f"{path}: {name}: incomplete") from None
-    if dtype not in BITS:
-        raise SafetensorError(f"{path}: {name}: dtype {dtype} is not supported")
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object, in which a name may come again."""
+
+    def once(self, names: tuple[str, ...]) -> dict[str, Any]:
+        """As a dictionary. ValueError: one of these names comes twice."""
+        for name in names:
+            if sum(name == other for other, _ in self) > 1:
+                raise ValueError(f"{name} comes twice")
+        return dict(self)
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 64
+
+
+def _refuse(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no JSON")
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    return _refuse(text) if value in (float("inf"), float("-inf")) else value
+
+
+def _check_depth(value: Any, depth: int) -> None:
+    if isinstance(value, list):
+        if depth > MAX_DEPTH:
+            raise ValueError("nested too deeply")
+        for part in value:
+            _check_depth(part[1] if isinstance(value, _Pairs) else part, depth + 1)
+
+
+def _tensor(described: Any) -> tuple[str, list[int], int, int]:
+    """Type, shape, and where the bytes begin and end. ValueError, KeyError: it does not tell."""
+    if isinstance(described, _Pairs):
+        found = described.once(("dtype", "shape", "data_offsets"))
+        described = [found[name] for name in ("dtype", "shape", "data_offsets")]
+    if not isinstance(described, list) or len(described) != 3:
+        raise ValueError("no description of a tensor")
+    dtype, shape, offsets = described
+    if isinstance(dtype, _Pairs) and len(dtype) == 1 and dtype[0][1] is None:
+        dtype = dtype[0][0]
+    if not isinstance(dtype, str) or dtype not in BITS:
+        raise ValueError(f"dtype {dtype} is not known")
+    for sizes in (shape, offsets):
+        if type(sizes) is not list or not all(map(_is_size, sizes)):
+            raise ValueError("sizes that are no whole numbers")
+    first, last = offsets
+    return dtype, shape, first, last
+
+
+def _bits(dtype: str, shape: Iterable[int]) -> int:
     elements = 1
     for length in shape:
         elements *= length
-    if any(n < 0 for n in shape) or not 0 <= first <= last or base + last > end:
-        raise SafetensorError(f"{path}: {name}: outside the file")
-    if last - first != elements * BITS[dtype] // 8:
-        raise SafetensorError(f"{path}: {name}: {last - first} bytes for shape {list(shape)} of "
-                              f"{dtype}")
-    return Entry(name, dtype, shape, base + first, last - first)
+        if elements >= 1 << 64:
+            raise ValueError("more elements than 2^64")
+    return elements * BITS[dtype]
+
+
+def _parse(text: str, nbytes: int) -> Header:
+    """By the rules of safetensors: tensors fill the file without holes. ValueError, KeyError."""
+    header = json.loads(text, object_pairs_hook=_Pairs, parse_constant=_refuse, parse_float=_float,
+                        parse_int=lambda n: int(n) if n != "-0" else -0.0)
+    if not isinstance(header, _Pairs):
+        raise ValueError("the header is no object")
+    _check_depth(header, 1)
+    if "\\u" in text:
+        json.dumps(header, ensure_ascii=False).encode()  # no half of a pair of surrogates
+    metadata = header.once(("__metadata__",)).get("__metadata__")
+    if metadata is not None and not isinstance(metadata, _Pairs):
+        raise ValueError("metadata that is no object")
+    if not all(isinstance(value, str) for _, value in metadata or []):
+        raise ValueError("metadata that is no text")
+    # Of a name that comes again the last one counts, but all have to be right.
+    tensors = [(name, *found) for name, found in
+               {name: _tensor(value) for name, value in header if name != "__metadata__"}.items()]
+    tensors.sort(key=lambda t: (t[3], t[4], t[0]))
+    end = 0
+    for name, dtype, shape, first, last in tensors:
+        if first != end or last < first or (last - first) * 8 != _bits(dtype, shape):
+            raise ValueError(f"{name}: bytes {first} to {last} for shape {shape} of {dtype} behind "
+                             f"byte {end}")
+        end = last
+    if end != nbytes:
+        raise ValueError(f"{nbytes} bytes of data, of which tensors have {end}")
+    return [(name, dtype, shape) for name, dtype, shape, _, _ in tensors], dict(metadata or [])
+
+
+def _by_reference(fd: int) -> Header:
+    """What the package safetensors makes of the open file. ValueError: it refuses it."""
+    try:
+        with reference(f"/proc/self/fd/{fd}", "np") as f:
+            slices = [(name, f.get_slice(name)) for name in f.offset_keys()]
+            return ([(name, part.get_dtype(), part.get_shape()) for name, part in slices],
+                    f.metadata() or {})
+    except _Theirs as error:
+        raise ValueError(str(error)) from None
+
+
+def _by_ourselves(fd: int, end: int) -> Header:
+    first = os.pread(fd, FIRST_READ, 0)
+    length = struct.unpack("<Q", first[:8])[0] if len(first) >= 8 else MAX_HEADER + 1
+    if length > min(MAX_HEADER, end - 8):
+        raise ValueError("not a safetensors file")
+    text = first[8:8 + length]
+    try:
+        return _parse((text if len(text) == length else os.pread(fd, length, 8)).decode(),
+                      end - 8 - length)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def read_header(file: File) -> tuple[list[Entry], dict[str, str]]:
     """The tensors in the order of their bytes, and the metadata."""
-    fd, path, end = file.fileno(), str(file.name), file.size()
-    first = os.pread(fd, FIRST_READ, 0)
-    length = struct.unpack("<Q", first[:8])[0] if len(first) >= 8 else MAX_HEADER + 1
-    if length > min(MAX_HEADER, end - 8):
-        raise SafetensorError(f"{path}: not a safetensors file")
+    fd = file.fileno()
     try:
-        text = first[8:8 + length]
-        header = json.loads(text if len(text) == length else os.pread(fd, length, 8))
-        metadata = header.pop("__metadata__", {}) if isinstance(header, dict) else {}
-        described = header.items()
-    except (ValueError, AttributeError):
-        raise SafetensorError(f"{path}: the header is not JSON") from None
-    entries = [_entry(path, name, value, 8 + length, end) for name, value in described]
-    return sorted(entries, key=lambda e: (e.begin, e.name)), metadata
+        if hasattr(reference, "offset_keys") and os.path.exists(f"/proc/self/fd/{fd}"):
+            tensors, metadata = _by_reference(fd)
+        else:
+            tensors, metadata = _by_ourselves(fd, file.size())
+        begin = 8 + struct.unpack("<Q", os.pread(fd, 8, 0))[0]
+        entries = []
+        for name, dtype, shape in tensors:
+            entries.append(Entry(name, dtype, tuple(shape), begin, _bits(dtype, shape) // 8))
+            begin += entries[-1].nbytes
+    except (ValueError, KeyError, struct.error) as error:
+        raise SafetensorError(f"{file.name}: {error}") from None
+    return entries, metadata
+
+
+# --- Files and shards ------------------------------------------------------------------------------
+
+
+class Shard(NamedTuple):
+    """A file, and the names that its index says are there; None: all that there are."""
+
+    path: Any
+    names: set[str] | None = None
+
+    def entries(self, file: File) -> list[Entry]:
+        found = read_header(file)[0]
+        if self.names is None:
+            return found
+        missing = self.names - {entry.name for entry in found}
+        if missing:
+            raise SafetensorError(f"{self.path}: {min(missing)}: in the index, but not in the file")
+        return [entry for entry in found if entry.name in self.names]
+
+
+def _of_index(path: str) -> list[Shard]:
+    by_file: dict[str, set[str]] = {}
+    try:
+        with open(path, encoding="utf-8") as f:
+            for name, shard_name in json.load(f)["weight_map"].items():
+                if os.path.basename(shard_name) != shard_name:
+                    raise ValueError(f"{shard_name}: not in this folder")
+                by_file.setdefault(shard_name, set()).add(name)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise SafetensorError(f"{path}: not an index: {error!r}") from None
+    folder = os.path.dirname(path)
+    return [Shard(os.path.join(folder, name), by_file[name]) for name in sorted(by_file)]
+
+
+def _of_folder(path: str) -> list[Shard]:
+    """The files that an index names, or all, which must be as many as their names say."""
+    names = sorted(os.listdir(path))
+    indexes = [name for name in names if name.endswith(".safetensors.index.json")]
+    if indexes:
+        return _of_index(os.path.join(path, indexes[0]))
+    files = [name for name in names if name.endswith(".safetensors")]
+    counted = [re.search(r"-\d+-of-(\d+)\.safetensors$", name) for name in files]
+    due = {int(found[1]) if found else len(files) for found in counted}
+    if due != {len(files)}:
+        raise SafetensorError(f"{path}: {len(files)} files of safetensors, of {sorted(due) or 'any'}")
+    return [Shard(os.path.join(path, name)) for name in files]
+
+
+def shards_of(paths: Any) -> Iterator[Shard]:
+    """Files for load(): a file, a folder, an index of shards, or a list of these."""
+    for given in [paths] if isinstance(paths, str | os.PathLike) else paths:
+        path = os.fspath(given)
+        if os.path.isdir(path):
+            yield from _of_folder(path)
+        elif str(path).endswith(".index.json"):
+            yield from _of_index(path)
+        else:
+            yield Shard(given)
 
 
 def shard(entries: Iterable[tuple[Any, Entry]], rank: int, ranks: int) -> list[tuple[Any, Entry]]:
@@ -116,11 +287,13 @@ def load(paths: Any, empty: Callable[[Entry], Any], *, rank: int = 0, ranks: int
 
     reserve: called before the first of them is made.
     """
-    names = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     report = print_progress if progress is True else progress or None
-    files = [File(name) for name in names]
+    files: list[File] = []
     try:
-        entries = [(file, entry) for file in files for entry in read_header(file)[0]]
+        entries = []
+        for part in shards_of(paths):
+            files.append(File(part.path))
+            entries += [(files[-1], entry) for entry in part.entries(files[-1])]
         mine = shard(entries, rank, ranks) if ranks > 1 else entries
         if reserve:
             reserve([entry for _, entry in mine])
@@ -166,54 +339,79 @@ class Slice:
     def get_dtype(self) -> str:
         return self._entry.dtype
 
-    def __getitem__(self, index: Any) -> Any:
-        first, rest = (index[0], index[1:]) if isinstance(index, tuple) and index else (index, ())
-        if not isinstance(first, slice) or not self._entry.shape:
-            return self._opened.get_tensor(self._entry.name)[index]
+    def __getitem__(self, key: Any) -> Any:
+        first, rest = (key[0], key[1:]) if isinstance(key, tuple) and key else (key, ())
+        whole = not self._entry.shape or BITS[self._entry.dtype] % 8
+        if whole or not isinstance(first, slice):
+            return self._opened.get_tensor(self._entry.name)[key]
         start, stop, step = first.indices(self._entry.shape[0])
         if step != 1:
-            return self._opened.get_tensor(self._entry.name)[index]
+            return self._opened.get_tensor(self._entry.name)[key]
         rows, stride = max(stop - start, 0), self._entry.nbytes // max(self._entry.shape[0], 1)
         part = Entry(self._entry.name, self._entry.dtype, (rows, *self._entry.shape[1:]),
                      self._entry.begin + start * stride, rows * stride)
-        tensor = self._opened.read(part)
+        tensor = self._opened._read(part)
         return tensor[(slice(None), *rest)] if rest else tensor
 
 
 class SafeOpen:
-    """safetensors.safe_open over a File; a subclass says what tensors are made of."""
+    """safetensors.safe_open over a File; a subclass says what tensors are made of.
 
-    def __init__(self, filename: Any, empty: Callable[[Entry], Any]) -> None:
-        self._file, self._empty = File(filename), empty
+    backend is accepted as safetensors has it, and unused: gpunvme reads.
+    """
+
+    def __init__(self, filename: Any, frameworks: tuple[str, ...], framework: str, device: Any,
+                 backend: str, empty: Callable[[Entry], Any]) -> None:
+        if framework not in frameworks:
+            raise SafetensorError(f"framework {framework} is not one of {', '.join(frameworks)}")
+        if backend not in ("mmap", "pread"):
+            raise SafetensorError(f'backend "{backend}" is invalid (expected one of: "mmap", '
+                                  '"pread")')
+        self._empty, self._again = empty, (os.path.abspath(filename), framework, device)
+        self._file: File = File(filename)
         try:
             entries, self._metadata = read_header(self._file)
         except SafetensorError:
             self._file.close()
             raise
-        self._entries = {entry.name: entry for entry in entries}
+        self._tensors = {entry.name: entry for entry in entries}
 
-    def read(self, entry: Entry) -> Any:
-        """The tensor that the entry describes."""
+    def __reduce__(self) -> tuple[Any, ...]:
+        self._entries()
+        return type(self), self._again
+
+    def _entries(self) -> dict[str, Entry]:
+        if self._file.closed:
+            raise SafetensorError("File is closed")
+        return self._tensors
+
+    def _read(self, entry: Entry) -> Any:
         tensor = self._empty(entry)
         _read(self._file, entry, tensor)
         return tensor
 
     def _find(self, name: str) -> Entry:
-        if name not in self._entries:
-            raise SafetensorError(f"{self._file.name}: {name}: no such tensor")
-        return self._entries[name]
+        if name not in self._entries():
+            raise SafetensorError(f"File does not contain tensor {name}")
+        return self._tensors[name]
 
     def keys(self) -> list[str]:
-        return sorted(self._entries)
+        return sorted(self._entries())
 
     def offset_keys(self) -> list[str]:
-        return list(self._entries)
+        return list(self._entries())
 
     def metadata(self) -> dict[str, str] | None:
+        self._entries()
         return self._metadata or None
 
     def get_tensor(self, name: str) -> Any:
-        return self.read(self._find(name))
+        return self._read(self._find(name))
+
+    def get_tensors(self) -> dict[str, Any]:
+        """All, by name."""
+        entries = [(self._file, entry) for entry in self._entries().values()]
+        return _load(entries, self._empty, None, 8)
 
     def get_slice(self, name: str) -> Slice:
         return Slice(self, self._find(name))
@@ -221,5 +419,5 @@ class SafeOpen:
     def __enter__(self) -> "SafeOpen":
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, _exc_type: Any, _exc_value: Any, _traceback: Any) -> None:
         self._file.close()

@@ -17,19 +17,21 @@ _NAMES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "U16": "u
 def _empty(entry: Entry) -> Any:
     if entry.dtype not in _NAMES:
         raise SafetensorError(f"{entry.name}: numpy has no {entry.dtype}")
-    return numpy.empty(entry.shape, dtype=_NAMES[entry.dtype])
+    try:
+        return numpy.empty(entry.shape, dtype=_NAMES[entry.dtype])
+    except ValueError as error:
+        raise SafetensorError(f"{entry.name}: {error}") from None
 
 
 def load_file(filename: Any, *, rank: int = 0, ranks: int = 1, progress: bool | Progress = False,
               threads: int = 8) -> dict[str, Any]:
-    """The arrays of a file, or of several (a list), by name; arguments as gpunvme.torch."""
+    """The arrays of files by name; arguments as gpunvme.torch.load_file()."""
     return load(filename, _empty, rank=rank, ranks=ranks, progress=progress, threads=threads)
 
 
 class safe_open(SafeOpen):  # pylint: disable=invalid-name
     """As safetensors.safe_open(filename, framework="numpy")."""
 
-    def __init__(self, filename: Any, framework: str = "numpy") -> None:
-        if framework not in ("np", "numpy"):
-            raise SafetensorError(f"framework {framework}: gpunvme.numpy has numpy alone")
-        super().__init__(filename, _empty)
+    def __init__(self, filename: Any, framework: str = "numpy", device: Any = "cpu", *,
+                 backend: str = "mmap") -> None:
+        super().__init__(filename, ("np", "numpy"), framework, device, backend, _empty)

@@ -30,18 +30,40 @@ __all__ = ["IndexedDataset", "LayerStream", "SafetensorError", "load_file", "saf
 _NAMES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "U16": "uint16",
           "F16": "float16", "BF16": "bfloat16", "I32": "int32", "U32": "uint32", "F32": "float32",
           "F64": "float64", "I64": "int64", "U64": "uint64", "C64": "complex64",
-          "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu"}
+          "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
+          "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
+          "F4": "float4_e2m1fn_x2"}
 
 
 def _dtype(entry: Entry) -> torch.dtype:
-    dtype = getattr(torch, _NAMES[entry.dtype], None)
+    dtype = getattr(torch, _NAMES.get(entry.dtype, ""), None)
     if dtype is None:
-        raise SafetensorError(f"{entry.name}: this torch has no {_NAMES[entry.dtype]}")
+        raise SafetensorError(f"{entry.name}: this torch has no {entry.dtype}")
     return dtype
 
 
+def _shape(entry: Entry) -> tuple[int, ...]:
+    """In elements of torch, which has pairs of F4."""
+    if entry.dtype != "F4":
+        return entry.shape
+    if not entry.shape or entry.shape[-1] % 2:
+        raise SafetensorError(f"{entry.name}: F4 of shape {list(entry.shape)} is no row of pairs")
+    return *entry.shape[:-1], entry.shape[-1] // 2
+
+
 def _empty(entry: Entry, device: Any) -> torch.Tensor:
-    return torch.empty(entry.shape, dtype=_dtype(entry), device=device)
+    try:
+        return torch.empty(_shape(entry), dtype=_dtype(entry), device=device)
+    except (RuntimeError, TypeError) as error:
+        if entry.nbytes:
+            raise
+        raise SafetensorError(f"{entry.name}: {error}") from None
+
+
+def _empty_now(entry: Entry, device: Any) -> torch.Tensor:
+    tensor = _empty(entry, device)
+    _synchronize(device)
+    return tensor
 
 
 def _synchronize(device: Any) -> None:
@@ -78,7 +100,7 @@ def _reserve(entries: list[Entry], device: Any) -> None:
 
 def load_file(filename: Any, device: Any = "cpu", *, rank: int = 0, ranks: int = 1,
               progress: bool | Progress = False, threads: int = 8) -> dict[str, torch.Tensor]:
-    """The tensors of a file, or of several (a list), by name.
+    """The tensors by name: of a file, a folder, an index of shards, or a list of these.
 
     Each tensor owns its memory, and bytes are read straight into it: memory beyond it is the
     bounce pipeline's, where a tensor does not take the GPU path. On a GPU the tensors come from
@@ -95,16 +117,10 @@ def load_file(filename: Any, device: Any = "cpu", *, rank: int = 0, ranks: int =
 class safe_open(SafeOpen):  # pylint: disable=invalid-name
     """As safetensors.safe_open(filename, framework="pt", device=...)."""
 
-    def __init__(self, filename: Any, framework: str = "pt", device: Any = "cpu") -> None:
-        if framework not in ("pt", "torch", "pytorch"):
-            raise SafetensorError(f"framework {framework}: gpunvme.torch has torch alone")
-
-        def empty(entry: Entry) -> torch.Tensor:
-            tensor = _empty(entry, device)
-            _synchronize(device)
-            return tensor
-
-        super().__init__(filename, empty)
+    def __init__(self, filename: Any, framework: str = "pt", device: Any = "cpu", *,
+                 backend: str = "mmap") -> None:
+        super().__init__(filename, ("pt", "torch", "pytorch"), framework, device, backend,
+                         functools.partial(_empty_now, device=device))
 
 
 # --- Layers ----------------------------------------------------------------------------------------
@@ -152,7 +168,7 @@ class _Layer:
             part, dtype = ring[start + at:start + at + entry.nbytes], _dtype(entry)
             if (start + at) % dtype.itemsize:
                 part = part.clone()
-            found[entry.name] = part.view(dtype).view(entry.shape)
+            found[entry.name] = part.view(dtype).view(_shape(entry))
         return found
 
 

@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Tensors of safetensors files, by numpy and by torch."""
 
+import inspect
 import json
 import os
+import random
+import resource
 import struct
 
 import numpy as np
 import pytest
 
 import gpunvme.numpy
+import headers
+from gpunvme import _safetensors
 
 
 def tensors(seed=1):
@@ -115,6 +120,13 @@ def header_of(text):
     b"", b"1234567", struct.pack("<Q", 1 << 60) + b"{}", struct.pack("<Q", 50) + b"{}",
     header_of(b"{"), header_of(b"[1]"), header_of(b'{"a": 1}'), header_of(b'{"a": {}}'),
     header_of(b'{"a": {"dtype": "F4", "shape": [1], "data_offsets": [0, 1]}}') + b"1",
+    header_of(b'{"a": {"dtype": "U8", "shape": ["1"], "data_offsets": [0, 1]}}') + b"1",
+    header_of(b'{"a": {"dtype": "U8", "shape": [1.0], "data_offsets": [0, 1]}}') + b"1",
+    header_of(b'{"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}') + b"12",
+    header_of(b'{"a": {"dtype": "U8", "shape": [1], "data_offsets": [1, 2]}}') + b"12",
+    header_of(b'{"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}, '
+              b'"b": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}') + b"1",
+    header_of(b"[" * 100_000), header_of(b'{"__metadata__": {"a": 1}}'),
     header_of(b'{"a": {"dtype": "U8", "shape": [2], "data_offsets": [0, 1]}}') + b"1",
     header_of(b'{"a": {"dtype": "U8", "shape": [-1], "data_offsets": [0, -1]}}') + b"1",
     header_of(b'{"a": {"dtype": "U8", "shape": [9], "data_offsets": [0, 9]}}') + b"1"])
@@ -123,6 +135,129 @@ def test_files_that_are_wrong(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(ValueError, match="wrong.safetensors"):
         gpunvme.numpy.load_file(path)
+
+
+def verdict(call, *arguments):
+    try:
+        tensors, metadata = call(*arguments)
+    except (ValueError, KeyError):
+        return None
+    return sorted(tensors), metadata
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_our_parser_judges_as_the_reference_does(tmp_path, seed):
+    if _safetensors.reference is None:
+        pytest.skip("safetensors is not installed")
+    rng, accepted = random.Random(seed), 0
+    for i in range(1000):
+        path = tmp_path / str(i)
+        path.write_bytes(headers.file_of(rng))
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            expected = verdict(_safetensors._by_reference, file.fileno())
+            ours = verdict(_safetensors._by_ourselves, file.fileno(), size)
+        assert ours == expected, path.read_bytes()
+        accepted += ours is not None
+        path.unlink()
+    assert 200 < accepted < 800
+
+
+def test_our_parser_takes_each_type(tmp_path):
+    described, at = {}, 0
+    for dtype, bits in _safetensors.BITS.items():
+        described[dtype] = {"dtype": dtype, "shape": [2, 4], "data_offsets": [at, at + bits]}
+        at += bits
+    path = tmp_path / "types.safetensors"
+    path.write_bytes(header_of(json.dumps(described).encode()) + bytes(at))
+    with open(path, "rb") as file:
+        found, _ = _safetensors._by_ourselves(file.fileno(), path.stat().st_size)
+    assert found == [(dtype, dtype, [2, 4]) for dtype in _safetensors.BITS]
+
+
+def test_many_names_of_one_range_take_no_memory(tmp_path):
+    """2,000 tensors of the same MiB would be 2 GiB."""
+    path = tmp_path / "one.safetensors"
+    path.write_bytes(header_of(json.dumps({
+        f"t{i}": {"dtype": "U8", "shape": [1 << 20], "data_offsets": [0, 1 << 20]}
+        for i in range(2000)}).encode()) + bytes(1 << 20))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(gpunvme.numpy.SafetensorError):
+        gpunvme.numpy.load_file(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
+
+
+@pytest.mark.parametrize("module", ["numpy", "torch"])
+def test_safe_open_has_what_safetensors_has(module):
+    safetensors = pytest.importorskip("safetensors", reason="safetensors is not installed")
+    ours = pytest.importorskip(f"gpunvme.{module}", reason=f"{module} is not installed")
+
+    def public(kind):
+        return {name for name in dir(kind) if not name.startswith("_")}
+
+    def parameters(function):
+        return [(p.name, p.kind) for p in inspect.signature(function).parameters.values()]
+
+    assert public(ours.safe_open) == public(safetensors.safe_open)
+    assert parameters(ours.safe_open) == parameters(safetensors.safe_open)
+    for name in public(safetensors.safe_open) | {"__enter__", "__exit__"}:
+        theirs = parameters(getattr(safetensors.safe_open, name))
+        assert [p[0] for p in parameters(getattr(ours.safe_open, name))] == [p[0] for p in theirs]
+    assert issubclass(ours.SafetensorError, safetensors.SafetensorError)
+
+
+def test_safe_open_behaves_as_safetensors_does(files):
+    safetensors = pytest.importorskip("safetensors", reason="safetensors is not installed")
+    error = safetensors.SafetensorError
+    for kind in (gpunvme.numpy.safe_open, safetensors.safe_open):
+        with kind(files[0], "np", "cpu", backend="pread") as f:
+            assert same(f.get_tensors(), tensors(1)) and list(f.get_tensors()) == f.offset_keys()
+            with pytest.raises(error, match="does not contain"):
+                f.get_tensor("none")
+        for call in (f.keys, f.metadata, lambda: f.get_tensor("1.one")):  # noqa: B023
+            with pytest.raises(error):
+                call()
+        with pytest.raises(error):
+            kind(files[0], "strange")
+        with pytest.raises(error):
+            kind(files[0], "np", backend="strange")
+
+
+def index_of(folder, weights):
+    path = os.path.join(folder, "model.safetensors.index.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({"weight_map": weights}, file)
+    return path
+
+
+def test_indexes_and_folders(tmp_path):
+    both = tensors(1) | tensors(2)
+    names = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+    for i, name in enumerate(names, 1):
+        save(tmp_path / name, tensors(i))
+    assert same(gpunvme.numpy.load_file(tmp_path), both)
+    weights = {name: names[int(name[0]) - 1] for name in both}
+    save(tmp_path / "stale.safetensors", tensors(3))  # which the index does not name
+    with pytest.raises(gpunvme.numpy.SafetensorError, match="3 files"):
+        gpunvme.numpy.load_file(tmp_path)
+    index = index_of(tmp_path, weights)
+    for given in (tmp_path, index):
+        assert same(gpunvme.numpy.load_file(given), both)
+    index_of(tmp_path, weights | {"gone": names[0]})
+    with pytest.raises(gpunvme.numpy.SafetensorError, match="gone: in the index"):
+        gpunvme.numpy.load_file(index)
+    for wrong in ({"a": "../a.safetensors"}, {"a": 5}, []):
+        index_of(tmp_path, wrong)
+        with pytest.raises(gpunvme.numpy.SafetensorError, match="not an index"):
+            gpunvme.numpy.load_file(index)
+    index_of(tmp_path, weights)
+    os.unlink(tmp_path / names[1])
+    with pytest.raises(FileNotFoundError):
+        gpunvme.numpy.load_file(tmp_path)
+    os.unlink(index)
+    os.unlink(tmp_path / "stale.safetensors")
+    with pytest.raises(gpunvme.numpy.SafetensorError, match="1 files"):
+        gpunvme.numpy.load_file(tmp_path)
 
 
 @pytest.mark.parametrize("padding", [0, 64 << 10, 300_000])
