@@ -74,7 +74,7 @@ class Catalogue(Mapping[str, Records]):
     def __init__(self, path: Any) -> None:
         self._kinds: dict[str, Records] = {}
         self._files: dict[str, File] = {}
-        self._path = os.path.abspath(path)
+        self.path = os.path.abspath(path)
         with open(path, encoding="utf-8") as f:
             text = f.read(_LARGEST + 1)
         try:
@@ -113,7 +113,7 @@ class Catalogue(Mapping[str, Records]):
         return len(self._kinds)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Catalogue, (self._path,)
+        return Catalogue, (self.path,)
 
     def close(self) -> None:
         """Waits for reads, as File.close()."""

@@ -14,6 +14,7 @@ import functools
 import itertools
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
@@ -275,6 +276,7 @@ class LayerStream:
         self._files: list[File] = []
         self._ring: _Ring | None = None
         self._generation, self._given = process.generation, False
+        self._turn = threading.RLock()  # of next() and close(); a child of fork() does not take it
         by_default = direct is None and torch.device(device).type == "cuda"
         try:
             self._prepare(names, by_default or bool(direct), layer_of, ring, depth, device)
@@ -332,17 +334,18 @@ class LayerStream:
         """The next layer, once it has been read. OSError: it could not be; the next one follows."""
         if self._generation != process.generation:
             refuse_after_fork("a stream of layers")
-        if self._ring is None:
-            raise ValueError("the stream is closed")
-        if self._given:
-            self._given = False
-            self._ring.give_back(self._passed())
-        self._given = True
-        weights = self._ring.take()
-        if weights is None:
-            self._given = False
-            raise StopIteration
-        return weights
+        with self._turn:
+            if self._ring is None:
+                raise ValueError("the stream is closed")
+            given, self._given = self._given, False
+            if given:
+                self._ring.give_back(self._passed())
+            self._given = True
+            weights = self._ring.take()
+            if weights is None:
+                self._given = False
+                raise StopIteration
+            return weights
 
     def _passed(self) -> Any:
         """What the current stream has passed when it has done the work so far; None: all of it."""
@@ -352,11 +355,16 @@ class LayerStream:
         event.record(torch.cuda.current_stream(self.ring.device))
         return event
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("a stream of layers is in the middle of reads: it is not pickled")
+
     def close(self) -> None:
         """Waits for reads; tensors that it gave are not valid any more."""
-        ring, self._ring = self._ring, None
-        if ring is not None and self._generation == process.generation:
-            ring.close()
+        if self._generation == process.generation:  # else the ring's threads are the parent's
+            with self._turn:
+                ring, self._ring = self._ring, None
+                if ring is not None:
+                    ring.close()
         self._close_files()
 
     def __enter__(self) -> "LayerStream":
@@ -377,13 +385,15 @@ class IndexedDataset:
 
     A record is a tensor of this dtype and shape (by default of one dimension). data[i] is one,
     data[[3, 1, 2]] or data[index tensor] many, read in one call. Also a dataset for
-    torch.utils.data.DataLoader with num_workers=0, which asks for batches by __getitems__().
+    torch.utils.data.DataLoader, which asks for batches by __getitems__(): workers have the files
+    opened again, and need device="cpu" where they come by fork.
     """
 
     def __init__(self, catalogue: Any, kind: str, *, dtype: torch.dtype = torch.uint8,
                  shape: tuple[int, ...] | None = None, device: Any = "cuda") -> None:
         self._owned = not isinstance(catalogue, Catalogue)
         self._catalogue = Catalogue(catalogue) if self._owned else catalogue
+        self._kind = kind
         self.records = self._catalogue[kind]
         self.dtype, self.device = dtype, torch.device(device)
         self.shape = shape if shape is not None else (self.records.size // dtype.itemsize,)
@@ -393,6 +403,11 @@ class IndexedDataset:
 
     def __len__(self) -> int:
         return len(self.records)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        make = functools.partial(IndexedDataset, dtype=self.dtype, shape=self.shape,
+                                 device=self.device)
+        return make, (self._catalogue.path, self._kind)
 
     def _empty(self, n: int) -> tuple[torch.Tensor, Any]:
         """Memory for n records, and the event after which earlier work does not use it any more."""
@@ -420,12 +435,17 @@ class IndexedDataset:
         if isinstance(index, slice):
             index = range(*index.indices(len(self)))
         if hasattr(index, "__len__") and getattr(index, "ndim", None) != 0:
-            return self.gather(index)
-        number = int(index)
-        return self.gather([number + len(self) if number < 0 else number])[0]
+            return self.gather(self._from_the_begin(index))
+        return self.gather(self._from_the_begin([index]))[0]
 
-    def __getitems__(self, index: list[int]) -> torch.Tensor:
-        return self.gather(index)
+    def _from_the_begin(self, index: Any) -> torch.Tensor:
+        found, n = torch.as_tensor(index), len(self)
+        if found.dtype == torch.bool:  # gather() refuses it
+            return found
+        return torch.where((found < 0) & (found >= -n), found + n, found)
+
+    def __getitems__(self, index: list[int]) -> list[torch.Tensor]:
+        return list(self.gather(index).unbind(0))
 
     def batches(self, batch_size: int, *, shuffle: bool = False, seed: int = 0,
                 drop_last: bool = False) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Objects of the package for test_ownership.py, and what processes of their own do with them."""
 
+import contextlib
 import json
 import os
 import struct
@@ -181,6 +182,44 @@ class Registered(Opened):
         super().close()
 
 
+class Layers(Opened):
+    """A stream of layers, in torch's memory of the host."""
+
+    def make(self):
+        from gpunvme.torch import LayerStream
+        tensors = {f"layer.{i}": {"dtype": "U8", "shape": [SIZE // 4],
+                                  "data_offsets": [i * SIZE // 4, (i + 1) * SIZE // 4]}
+                   for i in range(4)}
+        text, name = json.dumps(tensors).encode(), self.path + "-layers.safetensors"
+        if not os.path.exists(name):
+            with open(name, "wb") as file:
+                file.write(struct.pack("<Q", len(text)) + text + CONTENT)
+        self.lock, self.pid = threading.Lock(), os.getpid()  # one thread at a time uses a stream
+        return LayerStream(name, "cpu", loop=True, depth=2)
+
+    def use(self):
+        with self.lock if os.getpid() == self.pid else contextlib.nullcontext():
+            for name, tensor in next(self.obj).items():
+                i = int(name[-1])
+                if tensor.numpy().tobytes() != CONTENT[i * SIZE // 4:(i + 1) * SIZE // 4]:
+                    return False
+        return True
+
+
+class Dataset(Opened):
+    """Records as tensors."""
+
+    def make(self):
+        from gpunvme.torch import IndexedDataset
+        name = self.path + "-data.json"
+        gpunvme.write_catalogue(name, {"part": {"file": "content", "offset": 0, "size": SIZE // 64,
+                                                "count": 64}})
+        return IndexedDataset(name, "part", device="cpu")
+
+    def use(self):
+        return self.obj[:].numpy().tobytes() == CONTENT
+
+
 def outcome(kind):
     """Of a use: "right", "WRONG" or "refused"."""
     try:
@@ -206,8 +245,9 @@ def leave_busy(name, folder):
     kind = globals()[name](folder)
 
     def go_on():
-        while True:
-            kind.use()
+        with contextlib.suppress(RuntimeError):  # executors take no work any more
+            while True:
+                kind.use()
 
     for _ in range(2):
         threading.Thread(target=go_on, daemon=True).start()

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Reads and writes, by all kinds of buffers."""
 
+import asyncio
+import concurrent.futures
+import ctypes
 import errno
 import os
+import pickle
 
 import numpy as np
 import pytest
@@ -103,6 +107,76 @@ def test_futures(path, content):
     assert b"".join(parts) == content[:500000].tobytes()
 
 
+def test_futures_are_those_of_the_standard_library(path, content):
+    parts = [bytearray(1000) for _ in range(8)]
+
+    async def by_coroutines(f):
+        return await asyncio.gather(*(f.pread(part) for part in parts)), await f.pread(parts[0], 5)
+
+    with gpunvme.open(path) as f:
+        futures = {f.pread(part, file_offset=i): i for i, part in enumerate(parts)}
+        for future in concurrent.futures.as_completed(futures):
+            i = futures[future]
+            assert future.result() == 1000 and parts[i] == content[i:i + 1000].tobytes()
+        assert asyncio.run(by_coroutines(f)) == ([1000] * 8, 5)
+        with pytest.raises(OSError):
+            f.pwrite(parts[0]).result()  # the file is open for reading
+
+
+def test_a_cancelled_future_holds_nothing(path):
+    buf = bytearray(SIZE)
+    with gpunvme.open(path) as f:
+        futures = [f.pread(buf) for _ in range(100)]
+        cancelled = [future.cancel() for future in futures]
+    assert all(future.done() for future in futures) and any(cancelled)
+
+
+@pytest.mark.parametrize("offset", [1 << 63, (1 << 64) + 1, np.uint64((1 << 64) - 1)])
+def test_offsets_that_no_file_has(path, offset):
+    buf = bytearray(10)
+    with gpunvme.open(path, "r+") as f:
+        for call in (f.read, f.write, f.pread, f.pwrite, f.read_async, f.write_async):
+            with pytest.raises(OverflowError):
+                call(buf, 10, offset)
+        for offsets in ([int(offset)], np.array([int(offset) % (1 << 64)] * 2, dtype=np.uint64)):
+            if int(offsets[0]) >= 1 << 63:
+                with pytest.raises(OverflowError):
+                    f.readv(buf, offsets, 5)
+    assert not any(buf)
+
+
+def test_numbers_of_numpy(path, content):
+    buf = np.zeros(100, dtype=np.uint8)
+    with gpunvme.open(path) as f:
+        assert f.read(buf, np.int64(10), np.uint32(7), np.int16(3)) == 10
+        assert np.array_equal(buf[3:13], content[7:17])
+        assert f.readv(buf, np.array([0, 50]), np.int64(20), np.array([0, 20])) == [20, 20]
+        with pytest.raises(ValueError):
+            f.readv(buf, np.array([0]), 20, np.array([(1 << 63) - 10]))
+
+
+@pytest.mark.parametrize("mask", [[True, False], np.array([True, False])], ids=["list", "numpy"])
+def test_masks_are_no_offsets(path, mask):
+    with gpunvme.open(path) as f, pytest.raises(TypeError, match="mask"):
+        f.readv(bytearray(100), mask, 10)
+
+
+def test_files_are_pickled_by_their_path(path, content, monkeypatch):
+    buf = bytearray(100)
+    monkeypatch.chdir(os.path.dirname(path))
+    with gpunvme.open(os.path.basename(path), "w+") as f, gpunvme.CuFile(path) as cufile:
+        f.write(content)
+        monkeypatch.chdir("/")
+        for one in (f, cufile):
+            with pickle.loads(pickle.dumps(one)) as again:
+                assert type(again) is type(one) and again.read(buf, file_offset=5) == 100
+            assert buf == content[5:105].tobytes()
+        with gpunvme.open(f.fileno()) as by_number, pytest.raises(TypeError, match="no path"):
+            pickle.dumps(by_number)
+    with pytest.raises(ValueError, match="closed"):
+        pickle.dumps(f)
+
+
 @pytest.mark.parametrize("kind", [list, np.array])
 def test_many_reads_in_one_call(path, content, kind):
     offsets = np.random.default_rng(3).integers(0, SIZE - 512, 1000)
@@ -174,6 +248,15 @@ def test_streams(path, content, cuda):
         f.read_async(array, stream="no stream")
 
 
+def test_closing_waits_for_streams(path, content, cuda):
+    array, stream = cuda.array(SIZE), cuda.stream()
+    with gpunvme.open(path) as f:
+        futures = [f.read_async(array, stream=stream) for _ in range(20)]
+    assert all(future.done() for future in futures) and futures[-1].get() == SIZE
+    assert array.get() == content.tobytes()
+    array.free()
+
+
 def test_dlpack_of_the_host(path, content):
     class Tensor:
         """DLPack, and nothing else."""
@@ -190,6 +273,66 @@ def test_dlpack_of_the_host(path, content):
         with pytest.raises(BufferError):
             f.read(Tensor(array[:, ::2]))
     assert array.tobytes() == content[9:4009].tobytes()
+
+
+@pytest.mark.parametrize("bits, lanes", [(1, 1), (4, 1), (6, 1), (1, 4)])
+def test_dlpack_of_less_than_a_byte(path, bits, lanes):
+    """Its elements are packed."""
+    from gpunvme._memory import _DLTensor
+    memory, shape = (ctypes.c_ubyte * 4096)(), (ctypes.c_int64 * 1)(256)
+    tensor = _DLTensor(ctypes.addressof(memory), 1, 0, 1, 1, bits, lanes, shape, None, 0)
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
+    class Tensor:
+        def __dlpack__(self):
+            return new(ctypes.addressof(tensor), b"dltensor", None)
+
+    with gpunvme.open(path) as f:
+        with pytest.raises(BufferError, match="not whole bytes"):
+            f.read(Tensor())
+        assert not any(memory)
+        tensor.bits, tensor.lanes = 4, 2
+        assert f.read(Tensor()) == 256
+
+
+def test_arrays_of_objects_are_refused(path):
+    record = np.dtype([("Offset", "i8"), ("what", "O")])
+    wrong = [np.array(["a", "b", None], dtype=object), memoryview(np.array([1, "b"], dtype=object)),
+             np.zeros(3, dtype=record), (ctypes.py_object * 3)()]
+    with gpunvme.open(path, "r+") as f:
+        for array in wrong:
+            for call in (f.read, f.write):
+                with pytest.raises(BufferError):
+                    call(array)
+        fine = np.zeros(3, dtype=[("Offset", "i8"), ("Other", "i4")])
+        assert f.read(memoryview(fine)) == f.read(fine) == 36
+        assert f.read(np.zeros(3, dtype="M8[s]")) == 24
+    assert wrong[0].tolist() == ["a", "b", None]
+
+
+def test_lazy_views_of_torch_are_refused(path, torch):
+    values = torch.ones(8, dtype=torch.complex64)
+    with gpunvme.open(path, "r+") as f:
+        for view in (values.conj(), torch._neg_view(torch.ones(8)), torch.ones(8, device="meta")):
+            for call in (f.read, f.write):
+                with pytest.raises(BufferError):
+                    call(view)
+
+
+def test_memory_of_cuda_in_a_child(path, cuda):
+    array, child = cuda.array(4096), 0
+    with gpunvme.open(path) as f:
+        assert f.read(array) == 4096
+        child = os.fork()
+        if child == 0:
+            try:
+                f.read(array)
+            except OSError as error:
+                os._exit(0 if "fork" in str(error) and f.read(bytearray(10)) == 10 else 2)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+    array.free()
 
 
 def test_what_has_no_memory_is_told(path):

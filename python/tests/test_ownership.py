@@ -28,6 +28,8 @@ TABLE = {
     "Streaming":  ("right", "right", "right", "right", "refused", "right", "right", "right"),
     "Kinds":      ("right", "refused", "right", "right", "right", "right", "right", "right"),
     "Tensors":    ("right", "refused", "right", "right", "right", "right", "right", "right"),
+    "Layers":     ("right", "refused", "refused", "refused", "refused", "right", "right", "right"),
+    "Dataset":    ("right", "refused", "right", "right", "right", "right", "right", "right"),
     "HostMemory": ("right", "right", "right", "right", "refused", "right", "right", "right"),
     "Registered": ("right", "refused", "right", "right", "right", "right", "right", "right"),
 }
@@ -174,6 +176,8 @@ def test_life(folder, request, name, event, expected):
         with pytest.raises(OSError, match="not on a gpunvmefs mount"):
             ownership.Direct(folder)
         return
+    if name in ("Layers", "Dataset"):
+        pytest.importorskip("torch", reason="torch is not installed")
     kind = getattr(ownership, name)(folder)
     how = HOW.get(event) or globals()[event]
     assert how(kind) in ({"right", "refused", "either"} if expected == "either" else {expected})

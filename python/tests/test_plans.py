@@ -2,7 +2,9 @@
 """Records by kind, and layers through a ring: by numpy, and by torch where it is installed."""
 
 import array
+import functools
 import json
+import multiprocessing
 import os
 
 import numpy as np
@@ -133,14 +135,57 @@ def test_indexed_dataset(torch, catalogue, content, device):
             seen += index.tolist()
         assert sorted(seen) == list(range(1000)) and seen != sorted(seen)
         assert sum(1 for _ in data.batches(64, drop_last=True)) == 15
-        with pytest.raises(IndexError):
-            data[1000]  # pylint: disable=pointless-statement
+        assert torch.equal(data[[-1, 5]].cpu(), images[[-1, 5]])
+        for wrong in (1000, -1001, [-1001]):
+            with pytest.raises(IndexError, match=str(wrong).strip("[]")):
+                data[wrong]  # pylint: disable=pointless-statement
+        for mask in (True, [True, False], torch.ones(1000, dtype=torch.bool)):
+            with pytest.raises(TypeError, match="mask"):
+                data[mask]  # pylint: disable=pointless-statement
         loader = torch.utils.data.DataLoader(data, batch_size=10, collate_fn=lambda batch: batch)
-        assert torch.equal(next(iter(loader)).cpu(), images[:10])
+        assert torch.equal(torch.stack(next(iter(loader))).cpu(), images[:10])
     with IndexedDataset(catalogue, "label", dtype=torch.int64, device=device) as labels:
         assert labels[3].shape == (1,)
     with pytest.raises(ValueError, match="are no"):
         IndexedDataset(catalogue, "image", shape=(3, 32, 31), device=device)
+
+
+@pytest.mark.parametrize("workers, start", [(0, None), (2, "fork"), (2, "spawn")])
+def test_dataset_in_loaders(torch, catalogue, content, workers, start):
+    """With the loader's own collate function."""
+    from gpunvme.torch import IndexedDataset
+    images = torch.from_numpy(content[4096:4096 + 3072 * 1000].reshape(1000, 3, 32, 32))
+    with IndexedDataset(catalogue, "image", shape=(3, 32, 32), device="cpu") as data:
+        assert torch.equal(data[3], images[3])  # the parent has read before its children do
+        loader = torch.utils.data.DataLoader(data, batch_size=100, num_workers=workers,
+                                             multiprocessing_context=start)
+        assert torch.equal(torch.cat(list(loader)), images)
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_records_in_workers(catalogue, content, start):
+    images = content[4096:4096 + 3072 * 1000].reshape(1000, 3072)
+    with gpunvme.Catalogue(catalogue) as kinds:
+        with multiprocessing.get_context(start).Pool(2) as pool:
+            parts = pool.map_async(functools.partial(gathered, kinds["image"]),
+                                   [range(i, 1000, 4) for i in range(4)]).get(60)
+    for i, part in enumerate(parts):
+        assert part == images[i::4].tobytes()
+
+
+def gathered(records, index):
+    out = bytearray(len(index) * records.size)
+    records.gather(index, out)
+    return bytes(out)
+
+
+def test_masks_are_no_numbers(catalogue):
+    out = bytearray(3072 * 1000)
+    with gpunvme.Catalogue(catalogue) as kinds:
+        for mask in (np.ones(1000, dtype=bool), [True] * 1000):
+            with pytest.raises(TypeError, match="mask"):
+                kinds["image"].gather(mask, out)
+    assert not any(out)
 
 
 def test_written_catalogues_are_json(catalogue):
