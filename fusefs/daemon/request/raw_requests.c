@@ -104,14 +104,6 @@ static void make_create(struct fuse_in_header *in, char *body, size_t len)
     body[sizeof(struct fuse_create_in)] = '\0';
 }
 
-/* The flags that the kernel offers in INIT, while this thread serves that; otherwise 0. */
-static _Thread_local uint32_t offered;
-
-static void note_offer(const struct fuse_init_in *init, size_t len)
-{
-    offered = len >= offsetof(struct fuse_init_in, flags) + sizeof(init->flags) ? init->flags : 0;
-}
-
 static _Thread_local bool clears_setid;
 
 bool raw_clears_setid(void)
@@ -155,19 +147,6 @@ static bool asks_to_clear(const struct fuse_in_header *in, size_t len)
     }
 }
 
-/*
- * HANDLE_KILLPRIV_V2: this file system clears set-id bits when a file is written or truncated, and
- * the kernel need not ask for security.capability before each write.
- */
-void raw_reply(const struct iovec *iov, int count)
-{
-    if (!offered || count != 2 || iov[1].iov_len != sizeof(struct fuse_init_out))
-        return;
-    struct fuse_init_out *init = iov[1].iov_base;
-    init->flags |= offered & FUSE_HANDLE_KILLPRIV_V2;
-    offered = 0;
-}
-
 bool raw_request(struct daemon *d, int fd, void *buf, size_t len)
 {
     struct fuse_in_header *in = buf;
@@ -178,9 +157,6 @@ bool raw_request(struct daemon *d, int fd, void *buf, size_t len)
     atomic_fetch_add_explicit(&d->totals.requests, 1, memory_order_relaxed);
     clears_setid = asks_to_clear(in, len);
     switch (in->opcode) {
-    case FUSE_INIT:
-        note_offer((const struct fuse_init_in *)(in + 1), len - sizeof(*in));
-        return false;
     case FUSE_TMPFILE:
         make_create(in, (char *)(in + 1), len - sizeof(*in));
         return false;

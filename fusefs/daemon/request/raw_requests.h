@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Requests of the kernel that libfuse 3.14 has no operation for, seen before libfuse does, and
- * flags of INIT that it does not negotiate.
+ * Requests of the kernel that libfuse 3.14 has no operation for, seen before libfuse does.
  *
  * SYNCFS (50) and STATX (52, Linux 6.6), which carries the birth time, are answered here. TMPFILE
  * (51, Linux 6.1) is passed on as CREATE with an empty name, which no other request has. Of other
@@ -14,7 +13,6 @@
 #include <stddef.h>
 
 struct daemon;
-struct iovec;
 
 /*
  * Handles one request: buf has len bytes read from the connection fd. Returns
@@ -28,7 +26,5 @@ bool raw_request(struct daemon *d, int fd, void *buf, size_t len);
  * CREATE truncate, for callers without CAP_FSETID.
  */
 bool raw_clears_setid(void);
-/* Called before a reply of libfuse is sent: completes that to INIT. */
-void raw_reply(const struct iovec *iov, int count);
 
 #endif

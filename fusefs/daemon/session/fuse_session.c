@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
-#include <sys/uio.h>
 #include <syslog.h>
 #include <unistd.h>
 
@@ -28,7 +27,7 @@
 #include "fusefs/daemon/mounter/mounter.h"
 #include "fusefs/daemon/request/fuse_notify.h"
 #include "fusefs/daemon/request/fuse_request.h"
-#include "fusefs/daemon/request/raw_requests.h"
+#include "fusefs/daemon/session/handshake.h"
 #include "fusefs/daemon/session/session_loop.h"
 #include "fusefs/daemon/session/shutdown.h"
 #include "fusefs/daemon/start/background.h"
@@ -195,38 +194,21 @@ static int loop(struct daemon *d)
     return err;
 }
 
-/* libfuse has to have one; the session's loop does not use it. */
-static ssize_t receive(int fd, void *buf, size_t len, void *userdata)
-{
-    (void)userdata;
-    return read(fd, buf, len);
-}
-
-static ssize_t reply(int fd, struct iovec *iov, int count, void *userdata)
-{
-    (void)userdata;
-    raw_reply(iov, count);
-    return writev(fd, iov, count);
-}
-
 /*
  * Mounts with the mounter. The connection's descriptor becomes that of the
  * session. Returns nonzero if it is not mounted.
  */
 static int mount_session(struct daemon *d, char *text, size_t len)
 {
-    static const struct fuse_custom_io io = {.read = receive, .writev = reply};
     int fd;
 
     d->readahead = READ_AHEAD;
     int err = mounter_mount(d->mounter, &fd, &d->readahead, text, len);
     if (err)
         return err;
-    err = fuse_session_custom_io(d->session, &io, fd);
-    if (err) {
-        close(fd);
+    err = handshake_run(d->session, fd);
+    if (err)
         mounter_unmount(d->mounter, true);
-    }
     return err;
 }
 
@@ -290,7 +272,7 @@ static int mount_and_serve(struct daemon *d, const struct fuse_args *args)
     int err = d->session ? mount_session(d, text, sizeof(text)) : -ENOMEM;
     if (err) {
         log_line(LOG_ERR, "%s: cannot be mounted on: %s", d->opts->mountpoint,
-                 text[0] ? text : "fusermount3 refused");
+                 text[0] ? text : strerror(-err));
         if (d->session)
             fuse_session_destroy(d->session);
         return EXIT_MOUNT;
