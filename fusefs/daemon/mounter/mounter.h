@@ -38,7 +38,11 @@ int mounter_start(struct mounter *m, const struct options *opts, const struct fu
  * *fd, or returns -errno and stores libfuse's message, or "", in text.
  */
 int mounter_mount(const struct mounter *m, int *fd, uint32_t *readahead, char *text, size_t len);
-/* lazily: also while files are open. 0 or -errno. */
+/*
+ * Unmounts the mount that mounter_mount() made, and no other one. lazily
+ * permits open files. Returns 0, -EINVAL if that mount is not the topmost one
+ * at the mountpoint, or another -errno.
+ */
 int mounter_unmount(const struct mounter *m, bool lazily);
 /* Aborts the connection: each pending request ends with ECONNABORTED. 0 or -errno. */
 int mounter_abort(const struct mounter *m);

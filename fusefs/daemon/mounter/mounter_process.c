@@ -28,11 +28,19 @@
 #include "fusefs/daemon/mounter/writeback.h"
 #include "fusefs/daemon/start/mount_options.h"
 
+/*
+ * State of the process. Before it mounts, the process changes its working
+ * directory to the parent of the mountpoint. Later calls name the mountpoint by
+ * one component, so renamed directories above it, or a symbolic link in place
+ * of one, do not lead to another mount; the kernel does not rename a
+ * mountpoint.
+ */
 struct process {
     int socket;
     const struct options *opts;
     const struct fuse_args *args;
-    unsigned connection; /* number of the mount in /sys/fs/fuse/connections */
+    char *name;        /* "./NAME": the mountpoint in the working directory */
+    struct statx root; /* stx_mnt_id and device of the mount */
 };
 
 int mounter_receive(int socket, void *data, size_t len)
@@ -88,13 +96,41 @@ static int send_answer(int socket, const struct mounter_answer *answer, int fd)
     return mounter_send(socket, (const char *)answer + n, sizeof(*answer) - (size_t)n);
 }
 
-/* The device number of a FUSE mount names its connection. Sends no request to the mount. */
-static unsigned connection_of(const char *mountpoint)
+/* Stores the attributes of the name in *st. Sends no request to the mount. */
+static int look(const struct process *p, struct statx *st)
+{
+    int flags = AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC;
+
+    return statx(AT_FDCWD, p->name, flags, STATX_MNT_ID, st) == 0 ? 0 : -errno;
+}
+
+/* True if the mount at the name is the one that this process made. */
+static bool is_ours(const struct process *p)
 {
     struct statx st;
-    int flags = AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC;
 
-    return statx(AT_FDCWD, mountpoint, flags, 0, &st) == 0 ? st.stx_dev_minor : 0;
+    return look(p, &st) == 0 && st.stx_mnt_id == p->root.stx_mnt_id &&
+           st.stx_dev_major == p->root.stx_dev_major && st.stx_dev_minor == p->root.stx_dev_minor;
+}
+
+/*
+ * Changes the working directory to the parent of the mountpoint, whose path is
+ * absolute and has no symbolic links.
+ */
+static int go_to_mountpoint(struct process *p)
+{
+    char *path = strdup(p->opts->mountpoint);
+    char *slash = path ? strrchr(path, '/') : NULL;
+    int err = slash ? 0 : -ENOMEM;
+
+    if (!err && asprintf(&p->name, "./%s", slash + 1) < 0)
+        err = -ENOMEM;
+    if (!err) {
+        slash[slash == path] = '\0'; /* the root directory keeps its slash */
+        err = chdir(path) == 0 ? 0 : -errno;
+    }
+    free(path);
+    return err;
 }
 
 /*
@@ -117,8 +153,9 @@ static void leave_terminal(void)
  * which a later remount would take for intended. Sends no request to the mount.
  * Kernels before 5.12 still show relatime.
  */
-static void show_access(const struct options *opts)
+static void show_access(const struct process *p)
 {
+    const struct options *opts = p->opts;
     struct mount_attr attr = {.attr_set = 0};
 
     if (opts->access & FFS_ACCESS_FILES_ONLY)
@@ -128,7 +165,7 @@ static void show_access(const struct options *opts)
         attr.attr_clr = MOUNT_ATTR__ATIME;
     }
     if (attr.attr_set)
-        mount_setattr(AT_FDCWD, opts->mountpoint, 0, &attr, sizeof(attr));
+        mount_setattr(AT_FDCWD, p->name, 0, &attr, sizeof(attr));
 }
 
 /*
@@ -137,19 +174,22 @@ static void show_access(const struct options *opts)
  */
 static int mount_here(struct process *p, uint32_t readahead, struct mounter_answer *answer, int *fd)
 {
-    const char *mountpoint = p->opts->mountpoint;
+    int err = go_to_mountpoint(p);
 
+    if (err)
+        return err;
     log_capture();
     struct fuse_session *session = session_new(p->args, NULL);
-    int err = session && fuse_session_mount(session, mountpoint) == 0 ? 0 : -EIO;
+    err = session && fuse_session_mount(session, p->name) == 0 ? 0 : -EIO;
     log_captured(answer->text, sizeof(answer->text));
+    if (!err)
+        err = look(p, &p->root);
     if (err)
         return err;
     leave_terminal();
     *fd = fuse_session_fd(session);
-    p->connection = connection_of(mountpoint);
-    show_access(p->opts);
-    answer->readahead = readahead_raise(mountpoint, readahead);
+    show_access(p);
+    answer->readahead = readahead_raise(p->name, readahead);
     return 0;
 }
 
@@ -171,9 +211,8 @@ static int run_helper(char *const argv[])
  * Without privilege only set-id helpers can unmount. fusermount3 needs
  * /etc/mtab, but umount does not.
  */
-static int unmount_by_helper(const char *mountpoint, bool lazily)
+static int unmount_by_helper(char *path, bool lazily)
 {
-    char *path = (char *)mountpoint;
     char *fuse[] = {"fusermount3", "-u", "-q", lazily ? "-z" : "--", path, NULL};
     char *plain[] = {"umount", "-q", lazily ? "-l" : "--", path, NULL};
 
@@ -182,19 +221,25 @@ static int unmount_by_helper(const char *mountpoint, bool lazily)
 
 static int unmount_here(const struct process *p, bool lazily)
 {
-    const char *mountpoint = p->opts->mountpoint;
-
-    if (geteuid() != 0)
-        return unmount_by_helper(mountpoint, lazily);
     int flags = UMOUNT_NOFOLLOW | (lazily ? MNT_DETACH : 0);
-    return umount2(mountpoint, flags) == 0 ? 0 : -errno;
+
+    if (!is_ours(p))
+        return -EINVAL; /* the error of umount2(2) for a directory */
+    if (geteuid() != 0)
+        return unmount_by_helper(p->name, lazily);
+    return umount2(p->name, flags) == 0 ? 0 : -errno;
 }
 
-static bool abort_by_control(unsigned connection)
+/*
+ * The kernel names a connection by the device number of the mount, as it
+ * encodes it internally.
+ */
+static bool abort_by_control(const struct statx *root)
 {
     char path[64];
 
-    snprintf(path, sizeof(path), "/sys/fs/fuse/connections/%u/abort", connection);
+    snprintf(path, sizeof(path), "/sys/fs/fuse/connections/%u/abort",
+             root->stx_dev_major << 20 | root->stx_dev_minor);
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
@@ -209,9 +254,11 @@ static bool abort_by_control(unsigned connection)
  */
 static int abort_here(const struct process *p)
 {
-    if (abort_by_control(p->connection))
+    if (abort_by_control(&p->root))
         return 0;
-    return umount2(p->opts->mountpoint, MNT_FORCE | UMOUNT_NOFOLLOW) == 0 ? 0 : -errno;
+    if (!is_ours(p))
+        return -EINVAL;
+    return umount2(p->name, MNT_FORCE | UMOUNT_NOFOLLOW) == 0 ? 0 : -errno;
 }
 
 static int write_back_here(const struct process *p, const struct mounter_request *request)
@@ -225,7 +272,7 @@ static int write_back_here(const struct process *p, const struct mounter_request
         free(targets);
         return err;
     }
-    return writeback_files(p->opts->mountpoint, targets, request->count, request->value);
+    return writeback_files(p->name, targets, request->count, request->value);
 }
 
 static void serve_one(struct process *p, const struct mounter_request *request)
