@@ -103,7 +103,8 @@ TEST_F(Remount, TakesWhatMountHandsOver)
     ASSERT_EQ(remount("ro"), "");
     EXPECT_TRUE(flags() & kNoSymFollow) << "flags that are not named stay";
     ASSERT_EQ(remount("rw,nosuid,nodev,noatime,nodiratime,nosymfollow,lazytime,seclabel,user_id=0,"
-                      "group_id=0,default_permissions,allow_other,max_read=1048576,gpu=off,nofail"),
+                      "group_id=0,default_permissions,allow_other,max_read=1048576,blksize=4096,"
+                      "gpu=off,nofail"),
               "");
     EXPECT_TRUE(flags() & kNoSymFollow);
     EXPECT_TRUE(flags() & ST_NOATIME);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // What the kernel asks of the daemon: how often, and on which mounts.
 #include <linux/capability.h>
-#include <linux/loop.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
@@ -293,45 +292,6 @@ TEST_F(SetId, CapabilitiesEndWithAWrite)
     close(fd);
 }
 
-// A block device that gives a mount its kind: fuseblk.
-class LoopDevice
-{
-  public:
-    explicit LoopDevice(const std::string &backing)
-    {
-        int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
-        int number = control < 0 ? -1 : ioctl(control, LOOP_CTL_GET_FREE);
-        close(control);
-        path_ = "/dev/loop" + std::to_string(number);
-        int file = open(backing.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-        fd_ = number < 0 ? -1 : open(path_.c_str(), O_RDWR | O_CLOEXEC);
-        if (fd_ >= 0 && (ftruncate(file, 1 << 20) != 0 || ioctl(fd_, LOOP_SET_FD, file) != 0)) {
-            close(fd_);
-            fd_ = -1;
-        }
-        close(file);
-        unlink(backing.c_str()); // the device keeps it
-    }
-    ~LoopDevice()
-    {
-        if (fd_ >= 0)
-            ioctl(fd_, LOOP_CLR_FD);
-        close(fd_);
-    }
-    bool works() const
-    {
-        return fd_ >= 0;
-    }
-    const std::string &path() const
-    {
-        return path_;
-    }
-
-  private:
-    std::string path_;
-    int fd_;
-};
-
 class SyncOfBlockMount : public ::testing::Test
 {
   protected:
@@ -340,14 +300,8 @@ class SyncOfBlockMount : public ::testing::Test
         if (!why_no_mount().empty())
             GTEST_SKIP() << why_no_mount();
         m_ = std::make_unique<Mounted>(64u << 20);
-        device_ = std::make_unique<LoopDevice>(m_->image() + ".kind");
-        if (!device_->works())
-            GTEST_SKIP() << "no loop device can be had";
-        ASSERT_TRUE(m_->mount(options())) << m_->log();
-    }
-    std::string options() const
-    {
-        return "commit=3600,blkdev,fsname=" + device_->path();
+        if (!m_->mount("commit=3600,blkdev"))
+            GTEST_SKIP() << m_->log();
     }
     // Makes a file, syncs, and kills the daemon: is the file there afterwards?
     bool survives(const std::function<int(int)> &sync_it)
@@ -368,7 +322,6 @@ class SyncOfBlockMount : public ::testing::Test
         return there;
     }
     std::unique_ptr<Mounted> m_;
-    std::unique_ptr<LoopDevice> device_;
     uint64_t asked_ = 0; // requests during the sync
 };
 

@@ -144,7 +144,7 @@ bool Mounted::serving() const
     struct statx above, here;
     return statx(AT_FDCWD, dir_.c_str(), 0, 0, &above) == 0 &&
            statx(AT_FDCWD, mountpoint_.c_str(), AT_STATX_FORCE_SYNC, STATX_TYPE, &here) == 0 &&
-           above.stx_dev_minor != here.stx_dev_minor;
+           (above.stx_dev_minor != here.stx_dev_minor || above.stx_dev_major != here.stx_dev_major);
 }
 
 bool Mounted::mount(const std::string &options, int input)

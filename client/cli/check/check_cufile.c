@@ -15,6 +15,7 @@
 
 #include "blockdev/pci/pci_sysfs.h"
 #include "client/cli/check/cli_check.h"
+#include "client/cli/common/mounts.h"
 #include <json-c/json.h>
 
 #define OURS "gpunvme-run PROGRAM needs none"
@@ -117,7 +118,7 @@ static bool find_mount(const char *root, const char *path, struct mntent *out, c
 
 static void judge_mount(struct check *c, const char *path, const struct mntent *m)
 {
-    if (strcmp(m->mnt_type, "fuse.gpunvmefs") == 0)
+    if (cli_mount_is_ours(m->mnt_type))
         check_add(c, CHECK_OK, "file-system", NULL,
                   "%s: of gpunvmefs; gpunvme-run takes its GPU path, NVIDIA's library refuses it",
                   path);

@@ -14,7 +14,10 @@
 
 #include "blockdev/device.h"
 
-#define MOUNT_TYPE "fuse.gpunvmefs"
+bool cli_mount_is_ours(const char *type)
+{
+    return strcmp(type, "fuseblk.gpunvmefs") == 0 || strcmp(type, "fuse.gpunvmefs") == 0;
+}
 
 static int add(struct cli_mounts *m, const struct mntent *entry)
 {
@@ -41,7 +44,7 @@ int cli_mounts_read(const char *table, struct cli_mounts *out)
     if (!f)
         return -errno;
     while (!err && getmntent_r(f, &entry, buf, sizeof(buf))) {
-        if (strcmp(entry.mnt_type, MOUNT_TYPE) == 0)
+        if (cli_mount_is_ours(entry.mnt_type))
             err = add(out, &entry);
     }
     endmntent(f);

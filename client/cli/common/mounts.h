@@ -25,6 +25,8 @@ struct cli_mounts {
 /* Time in which the daemon of a mount must answer, in milliseconds. */
 #define CLI_ANSWER_MS 5000
 
+/* True if a mount of this type is one of gpunvmefs, with a block device or not. */
+bool cli_mount_is_ours(const char *type);
 /* table: as CLI_MOUNTS. 0, -ENOMEM, or those of open(2). */
 int cli_mounts_read(const char *table, struct cli_mounts *out);
 void cli_mounts_free(struct cli_mounts *m);

@@ -83,15 +83,6 @@ static int ask(const struct mounter *m, const struct mounter_request *request, c
     return err ? err : answer->err;
 }
 
-static int ask_plainly(const struct mounter *m, enum mounter_ask what)
-{
-    const struct mounter_request request = {.ask = what};
-    struct mounter_answer answer;
-    int fd;
-
-    return ask(m, &request, NULL, 0, &answer, &fd);
-}
-
 int mounter_mount(const struct mounter *m, int *fd, uint32_t *readahead, char *text, size_t len)
 {
     const struct mounter_request request = {.ask = MOUNTER_MOUNT, .value = *readahead};
@@ -104,14 +95,36 @@ int mounter_mount(const struct mounter *m, int *fd, uint32_t *readahead, char *t
     return !err && *fd < 0 ? -EIO : err;
 }
 
+int mounter_unmount_begin(const struct mounter *m, bool lazily)
+{
+    const struct mounter_request request = {.ask = lazily ? MOUNTER_DETACH : MOUNTER_UNMOUNT};
+
+    return mounter_send(m->socket, &request, sizeof(request));
+}
+
+int mounter_unmount_end(const struct mounter *m)
+{
+    struct mounter_answer answer;
+    int fd;
+    int err = receive_answer(m, &answer, &fd);
+
+    return err ? err : answer.err;
+}
+
 int mounter_unmount(const struct mounter *m, bool lazily)
 {
-    return ask_plainly(m, lazily ? MOUNTER_DETACH : MOUNTER_UNMOUNT);
+    int err = mounter_unmount_begin(m, lazily);
+
+    return err ? err : mounter_unmount_end(m);
 }
 
 int mounter_abort(const struct mounter *m)
 {
-    return ask_plainly(m, MOUNTER_ABORT);
+    const struct mounter_request request = {.ask = MOUNTER_ABORT};
+    struct mounter_answer answer;
+    int fd;
+
+    return ask(m, &request, NULL, 0, &answer, &fd);
 }
 
 int mounter_write_back(const struct mounter *m, const struct sync_target *targets, size_t count,

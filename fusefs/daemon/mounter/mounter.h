@@ -44,6 +44,13 @@ int mounter_mount(const struct mounter *m, int *fd, uint32_t *readahead, char *t
  * at the mountpoint, or another -errno.
  */
 int mounter_unmount(const struct mounter *m, bool lazily);
+/*
+ * These are the two halves of mounter_unmount(). The second one does not wait
+ * once m->socket is readable. No other function of the mounter may be called in
+ * between.
+ */
+int mounter_unmount_begin(const struct mounter *m, bool lazily);
+int mounter_unmount_end(const struct mounter *m);
 /* Aborts the connection: each pending request ends with ECONNABORTED. 0 or -errno. */
 int mounter_abort(const struct mounter *m);
 /* Calls writeback_files() with the mountpoint. */

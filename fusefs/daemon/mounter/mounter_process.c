@@ -19,11 +19,13 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <syslog.h>
 #include <unistd.h>
 
 #include "fusefs/core/ffs.h"
 #include "fusefs/daemon/base/daemon_log.h"
 #include "fusefs/daemon/fuse/session_init.h"
+#include "fusefs/daemon/mounter/block_mount.h"
 #include "fusefs/daemon/mounter/readahead.h"
 #include "fusefs/daemon/mounter/writeback.h"
 #include "fusefs/daemon/start/mount_options.h"
@@ -172,22 +174,53 @@ static void show_access(const struct process *p)
  * libfuse's session is never freed: it contains the object that unmounts for
  * the option auto_unmount when this process exits.
  */
+static int mount_plainly(const struct process *p, struct mounter_answer *answer, int *fd)
+{
+    log_capture();
+    struct fuse_session *session = session_new(p->args, NULL);
+    int err = session && fuse_session_mount(session, p->name) == 0 ? 0 : -EIO;
+    log_captured(answer->text, sizeof(answer->text));
+    if (!err)
+        *fd = fuse_session_fd(session);
+    return err;
+}
+
+/*
+ * Mounts with the type fuseblk if possible. A container may lack loop devices
+ * or the right to mount that type.
+ */
+static int mount_either(const struct process *p, struct mounter_answer *answer, int *fd)
+{
+    const struct options *opts = p->opts;
+    char why[64];
+
+    if (opts->block == BLOCK_OFF || (geteuid() != 0 && opts->block == BLOCK_AUTO))
+        return mount_plainly(p, answer, fd);
+    *fd = block_mount(opts, p->args, p->name, why, sizeof(why));
+    if (*fd >= 0)
+        return 0;
+    if (opts->block == BLOCK_REQUIRE) {
+        snprintf(answer->text, sizeof(answer->text), "blkdev: %s: %s", why, strerror(-*fd));
+        return *fd;
+    }
+    log_line(LOG_NOTICE,
+             "%s: mounted as fuse, not fuseblk (%s: %s): umount(2) does not wait for the drive, "
+             "umount(8) does",
+             opts->mountpoint, why, strerror(-*fd));
+    return mount_plainly(p, answer, fd);
+}
+
 static int mount_here(struct process *p, uint32_t readahead, struct mounter_answer *answer, int *fd)
 {
     int err = go_to_mountpoint(p);
 
-    if (err)
-        return err;
-    log_capture();
-    struct fuse_session *session = session_new(p->args, NULL);
-    err = session && fuse_session_mount(session, p->name) == 0 ? 0 : -EIO;
-    log_captured(answer->text, sizeof(answer->text));
+    if (!err)
+        err = mount_either(p, answer, fd);
     if (!err)
         err = look(p, &p->root);
     if (err)
         return err;
     leave_terminal();
-    *fd = fuse_session_fd(session);
     show_access(p);
     answer->readahead = readahead_raise(p->name, readahead);
     return 0;

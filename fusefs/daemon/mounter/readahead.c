@@ -8,19 +8,24 @@
 #include <unistd.h>
 
 /*
- * The sysfs name of the mount's backing device is the device number in
- * statx(2).
+ * Opens the setting of the mount's backing device. Its name in sysfs is the
+ * device number in statx(2), with a suffix for a fuseblk mount, whose block
+ * device has an entry of its own.
  */
 static int open_setting(const char *mountpoint)
 {
     struct statx st;
     char name[64];
+    int fd = -1;
 
     if (statx(AT_FDCWD, mountpoint, AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC, 0, &st) != 0)
         return -1;
-    snprintf(name, sizeof(name), "/sys/class/bdi/%u:%u/read_ahead_kb", st.stx_dev_major,
-             st.stx_dev_minor);
-    return open(name, O_WRONLY | O_CLOEXEC);
+    for (unsigned i = 0; i < 2 && fd < 0; i++) {
+        snprintf(name, sizeof(name), "/sys/class/bdi/%u:%u%s/read_ahead_kb", st.stx_dev_major,
+                 st.stx_dev_minor, i == 0 ? "-fuseblk" : "");
+        fd = open(name, O_WRONLY | O_CLOEXEC);
+    }
+    return fd;
 }
 
 uint32_t readahead_raise(const char *mountpoint, uint32_t bytes)

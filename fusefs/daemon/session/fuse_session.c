@@ -220,12 +220,25 @@ static bool is_unmounted(struct fuse_session *session)
     return poll(&p, 1, 0) == 1 && (p.revents & POLLERR);
 }
 
-/* An unmount waits for the session's answers unless the connection is closed before. */
+static void close_session(struct daemon *d)
+{
+    if (d->session)
+        fuse_session_destroy(d->session);
+    d->session = NULL;
+}
+
+/*
+ * Closes the connection and unmounts. An unmount waits for answers of the
+ * session unless the connection is closed first. After DESTROY it waits for the
+ * end of the connection, which session_run() closes after the last write.
+ */
 static void end_session(struct daemon *d)
 {
+    if (atomic_load(&d->destroyed))
+        return;
     bool unmounted = is_unmounted(d->session);
 
-    fuse_session_destroy(d->session);
+    close_session(d);
     if (!unmounted)
         mounter_unmount(d->mounter, true);
 }
@@ -273,8 +286,7 @@ static int mount_and_serve(struct daemon *d, const struct fuse_args *args)
     if (err) {
         log_line(LOG_ERR, "%s: cannot be mounted on: %s", d->opts->mountpoint,
                  text[0] ? text : strerror(-err));
-        if (d->session)
-            fuse_session_destroy(d->session);
+        close_session(d);
         return EXIT_MOUNT;
     }
     err = caches_start(d->caches, tell_removed, d);
@@ -333,6 +345,7 @@ int session_run(const struct options *opts, const struct fuse_args *args, const 
         log_line(LOG_ERR, "%s: not unmounted in order: %s", opts->device, strerror(-err));
         status = EXIT_SYSTEM;
     }
+    close_session(&d);
 out:
     mounter_end(mounter);
     if (d.status_fd >= 0)

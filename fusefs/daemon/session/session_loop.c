@@ -175,6 +175,17 @@ static void note_error(struct session_loop *loop, int err)
     session_loop_end(loop);
 }
 
+/*
+ * Ends the session. DESTROY is the last request of a fuseblk mount. It is not
+ * answered: umount(2) waits until the connection is closed, which follows the
+ * last write to the drive.
+ */
+static void end_by_destroy(struct session_loop *loop)
+{
+    atomic_store(&loop->d->destroyed, true);
+    session_loop_end(loop);
+}
+
 static void serve(struct session_loop *loop, char *request, size_t len)
 {
     struct fuse_buf buf = {.mem = request, .size = len};
@@ -182,7 +193,9 @@ static void serve(struct session_loop *loop, char *request, size_t len)
 
     memcpy(&in, request, len < sizeof(in) ? len : sizeof(in));
     trace(TRACE_REQUEST, in.opcode, in.unique, in.nodeid, len, 0);
-    if (!raw_request(loop->d, fuse_session_fd(loop->d->session), request, len))
+    if (len >= sizeof(in) && in.opcode == FUSE_DESTROY)
+        end_by_destroy(loop);
+    else if (!raw_request(loop->d, fuse_session_fd(loop->d->session), request, len))
         fuse_session_process_buf(loop->d->session, &buf);
     trace(TRACE_REQUEST_DONE, in.opcode, in.unique, in.nodeid, 0, 0);
 }

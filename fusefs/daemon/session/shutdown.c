@@ -52,9 +52,34 @@ void shutdown_block_signals(void)
     signal(SIGPIPE, SIG_IGN);
 }
 
-static void end_session(struct daemon *d)
+/*
+ * Unmounts. The unmount of a fuseblk mount ends with the connection, which is
+ * closed after the end of this thread. Therefore the function does not wait for
+ * the mounter's answer once DESTROY was received. Returns 0 or -errno.
+ */
+static int unmount(struct shutdown *s, bool lazily)
 {
-    int err = mounter_unmount(d->mounter, false);
+    struct daemon *d = s->daemon;
+    struct pollfd p[2] = {{.fd = d->mounter->socket, .events = POLLIN},
+                          {.fd = s->stage, .events = POLLIN}};
+    int err = mounter_unmount_begin(d->mounter, lazily);
+
+    while (!err && !p[0].revents) {
+        if (poll(p, 2, -1) < 0 && errno != EINTR)
+            err = -errno;
+        if (p[0].revents || !p[1].revents)
+            continue;
+        if (atomic_load(&d->destroyed))
+            return 0;
+        p[1].fd = -1; /* remains readable */
+    }
+    return err ? err : mounter_unmount_end(d->mounter);
+}
+
+static void end_session(struct shutdown *s)
+{
+    struct daemon *d = s->daemon;
+    int err = unmount(s, false);
 
     if (!err)
         return; /* the kernel aborts the connection, which ends the loop */
@@ -65,12 +90,14 @@ static void end_session(struct daemon *d)
 }
 
 /* The system waits for the drive, so open files are not waited for. */
-static void hand_drive_back(struct daemon *d)
+static void hand_drive_back(struct shutdown *s)
 {
+    struct daemon *d = s->daemon;
+
     log_line(LOG_WARNING, "%s: the system requests the drive, unmounting %s", d->opts->device,
              d->opts->mountpoint);
     dirty_files_write_back(d, REMOVAL_S);
-    mounter_unmount(d->mounter, true);
+    unmount(s, true);
     session_loop_end(d->loop);
 }
 
@@ -80,14 +107,14 @@ static void hand_drive_back(struct daemon *d)
  * returns EIO hides the directory below, which would be mistaken for the file
  * system. A PCI drive is handed back, since its removal waits.
  */
-static void lose_drive(struct daemon *d, const struct nvme_transport *t)
+static void lose_drive(struct shutdown *s, const struct nvme_transport *t)
 {
-    struct nvme_ctrlr *c = d->stack.ctrlr;
+    struct nvme_ctrlr *c = s->daemon->stack.ctrlr;
 
     if (!nvme_ctrlr_alive(c))
         nvme_ctrlr_reset(c, nvme_ctrlr_epoch(c));
     if (nvme_ctrlr_alive(c) || t->doorbells_are_mmio)
-        hand_drive_back(d);
+        hand_drive_back(s);
 }
 
 static void take_signal(struct shutdown *s)
@@ -98,7 +125,7 @@ static void take_signal(struct shutdown *s)
         return;
     log_line(LOG_INFO, "%s: %s, unmounting", s->daemon->opts->mountpoint,
              strsignal((int)info.ssi_signo));
-    end_session(s->daemon);
+    end_session(s);
 }
 
 /*
@@ -136,7 +163,7 @@ static void *watch(void *arg)
         if (p[0].revents)
             stage += stage_of(s);
         if (ending) {
-            if (++round == ABORT_ROUNDS)
+            if (++round == ABORT_ROUNDS && !atomic_load(&s->daemon->destroyed))
                 abort_connection(s);
             continue;
         }
@@ -144,7 +171,7 @@ static void *watch(void *arg)
             take_signal(s);
         if (t && p[2].revents) {
             p[2].fd = -1; /* remains readable */
-            lose_drive(s->daemon, t);
+            lose_drive(s, t);
         }
     }
     return NULL;

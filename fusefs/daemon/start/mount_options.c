@@ -96,6 +96,7 @@ enum key {
     KEY_NAMED,
     KEY_TYPED,
     KEY_BLKDEV,
+    KEY_NOBLKDEV,
     KEY_AUDIENCE,
     KEY_REMOUNT,
     KEY_HELP,
@@ -156,6 +157,7 @@ static const struct fuse_opt spec[] = {
     FUSE_OPT_KEY("fsname=", KEY_NAMED),
     FUSE_OPT_KEY("subtype=", KEY_TYPED),
     FUSE_OPT_KEY("blkdev", KEY_BLKDEV),
+    FUSE_OPT_KEY("noblkdev", KEY_NOBLKDEV),
     FUSE_OPT_KEY("allow_other", KEY_AUDIENCE),
     FUSE_OPT_KEY("allow_root", KEY_AUDIENCE),
     FUSE_OPT_KEY("remount", KEY_REMOUNT),
@@ -399,8 +401,9 @@ static int take(void *data, const char *arg, int key, struct fuse_args *out)
         opts->typed = true;
         return 1;
     case KEY_BLKDEV:
-        opts->blkdev = true;
-        return 1;
+    case KEY_NOBLKDEV:
+        opts->block = key == KEY_BLKDEV ? BLOCK_REQUIRE : BLOCK_OFF;
+        return 0;
     case KEY_AUDIENCE:
         opts->audience = true;
         return 1;
@@ -543,8 +546,6 @@ static int check(struct options *opts)
         return fail(opts, "sim_lba", "must be 512 or 4096");
     if (opts->sim_mdts & (opts->sim_mdts - 1))
         return fail(opts, "sim_mdts", "must be a power of two");
-    if (opts->blkdev && !opts->named)
-        return fail(opts, "blkdev", "give the block device, too: fsname=/dev/loop0");
     complete_flags(opts);
     return check_device(opts);
 }

@@ -34,6 +34,13 @@ enum direct_policy {
     DIRECT_ALL,
 };
 
+/* The type of the mount: see block_mount.h. */
+enum block_policy {
+    BLOCK_AUTO = 0, /* fuseblk where root mounts and the kernel permits it */
+    BLOCK_REQUIRE,  /* fuseblk, or the mount fails */
+    BLOCK_OFF,      /* fuse */
+};
+
 /* See sandbox.h. */
 enum sandbox_level {
     SANDBOX_AUTO = 0,
@@ -60,6 +67,7 @@ struct options {
     unsigned executor;
     unsigned doorbells;             /* enum gq_doorbells */
     unsigned direct;                /* enum direct_policy */
+    unsigned block;                 /* enum block_policy */
     unsigned sandbox;               /* enum sandbox_level */
     gid_t direct_group;             /* with DIRECT_GROUP */
     struct metrics_address metrics; /* len 0: not requested */
@@ -87,9 +95,8 @@ struct options {
     bool noiommu;
     bool foreground, debug;
     bool help, version;
-    bool named; /* fsname= was given */
-    bool typed; /* subtype= was given */
-    bool blkdev;
+    bool named;    /* fsname= was given */
+    bool typed;    /* subtype= was given */
     bool audience; /* allow_other or allow_root was given */
     char problem[512];
 };

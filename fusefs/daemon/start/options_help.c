@@ -42,6 +42,8 @@ void options_print_help(void)
           "  -o deadline=MS         time a command may take (10000)\n"
           "  -o ctrl_loss_tmo=S     wait for a silent vfio-user server (600)\n"
           "  -o discard             discard freed blocks on the drive; an image file shrinks\n"
+          "  -o blkdev, noblkdev    mount type fuseblk, for which umount(2) waits, or fuse\n"
+          "                         (fuseblk for root where the kernel permits it)\n"
           "  -o writeback_cache     the kernel keeps written data for a while; no GPU writes\n"
           "  -o relatime|noatime|strictatime, nodiratime\n"
           "                         when reads set access times (relatime)\n"

@@ -106,6 +106,7 @@ struct daemon {
     struct open_file *files; /* most recent first; protected by files_lock */
     struct activity_log activity;
     struct shared_calls_log shared_calls;
+    atomic_bool destroyed;   /* DESTROY was received: umount(2) waits for the connection's end */
     int status_fd;           /* write end of the parent's pipe, or -1 */
     atomic_bool warned_full; /* the lack of DMA regions has been logged */
 };

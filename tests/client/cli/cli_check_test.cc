@@ -357,7 +357,7 @@ TEST(Mounts, AreFoundByDriveAndByNode)
     PciTree tree;
     tree.text("mounts", "/dev/sda1 / ext4 rw 0 0\n"
                         "vfio:c1:00.0/2 /mnt/a\\040b fuse.gpunvmefs rw,nosuid 0 0\n"
-                        "/dev/nvme1n1 /mnt/c fuse.gpunvmefs ro 0 0\n"
+                        "/dev/nvme1n1 /mnt/c fuseblk.gpunvmefs ro 0 0\n"
                         "garbage\n");
     struct cli_mounts mounts;
     ASSERT_EQ(cli_mounts_read((tree.top + "/mounts").c_str(), &mounts), 0);

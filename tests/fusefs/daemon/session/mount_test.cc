@@ -117,7 +117,10 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{
             "contradiction", {"IMAGE", "MOUNT", "-o", "gpu=require,executor=cpu"}, 1, "contradict"},
         Refusal{"remount", {"IMAGE", "MOUNT", "-o", "remount,ro"}, 32, "not remounted"},
-        Refusal{"blkdev_alone", {"IMAGE", "MOUNT", "-o", "blkdev"}, 1, "fsname=/dev/loop0"},
+        Refusal{"blkdev_with_auto_unmount",
+                {"IMAGE", "MOUNT", "-o", "blkdev,auto_unmount"},
+                32,
+                "blkdev: auto_unmount: "},
         Refusal{"vfio_no_address", {"vfio:nvme0", "MOUNT"}, 1, "no PCI address"},
         Refusal{"vfio_absent", {"vfio:ffff:ff:1f.7", "MOUNT"}, 32, "vfio:ffff:ff:1f.7: "},
         Refusal{"address_alone", {"0000:c1:00.0", "MOUNT"}, 1, "write vfio:0000:c1:00.0"},

@@ -1,10 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // The end of a mount: the mount that is unmounted, and the data that the drive has then.
+#include <fcntl.h>
+#include <mntent.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <memory>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -30,6 +39,25 @@ dev_t device_of(const std::string &path)
 {
     struct stat st = {};
     return stat(path.c_str(), &st) == 0 ? st.st_dev : 0;
+}
+
+// A line of /proc/mounts.
+struct Line {
+    std::string source, type;
+};
+
+Line line_of(const std::string &mountpoint)
+{
+    FILE *table = setmntent("/proc/self/mounts", "re");
+    Line line;
+
+    for (struct mntent *m; table && (m = getmntent(table));) {
+        if (mountpoint == m->mnt_dir)
+            line = {m->mnt_fsname, m->mnt_type};
+    }
+    if (table)
+        endmntent(table);
+    return line;
 }
 
 // The directory above a mountpoint, renamed, with a symbolic link to another mount in its place.
@@ -63,6 +91,113 @@ class SwappedParent
   private:
     std::string parent_, moved_, other_, other_mount_;
 };
+
+// With a drive whose commands take long, and no commits in the background.
+constexpr char kSlow[] = "commit=3600,sim_latency=5000";
+constexpr int kFiles = 200;
+
+void make_files(const Mounted &m)
+{
+    for (int i = 0; i < kFiles; i++)
+        std::ofstream(m.path(std::to_string(i))) << "content of " << i;
+}
+
+int whole_files(const Mounted &m)
+{
+    int whole = 0;
+    for (int i = 0; i < kFiles; i++) {
+        std::ifstream in(m.path(std::to_string(i)));
+        std::string text(std::istreambuf_iterator<char>(in), {});
+        whole += text == "content of " + std::to_string(i);
+    }
+    return whole;
+}
+
+bool copy(const std::string &from, const std::string &to)
+{
+    return run_program({"/bin/cp", "--sparse=always", from, to}, nullptr) == 0;
+}
+
+class BlockMountTest : public UnmountTest
+{
+  protected:
+    void SetUp() override
+    {
+        UnmountTest::SetUp();
+        if (IsSkipped())
+            return;
+        m_ = std::make_unique<Mounted>(kImage);
+        ASSERT_TRUE(m_->mount(kSlow)) << m_->log();
+        if (m_->log().find("not fuseblk") != std::string::npos)
+            GTEST_SKIP() << m_->log();
+    }
+    // After the end of the mount: the files that a copy of the image has.
+    int files_of(const std::string &image)
+    {
+        EXPECT_TRUE(copy(image, m_->image()));
+        unlink(image.c_str());
+        EXPECT_EQ(m_->fsck(nullptr), 0);
+        EXPECT_TRUE(m_->mount()) << m_->log();
+        int files = whole_files(*m_);
+        EXPECT_TRUE(m_->unmount()) << m_->log();
+        return files;
+    }
+    std::unique_ptr<Mounted> m_;
+};
+
+TEST_F(BlockMountTest, IsTheDefaultAndShowsItsImage)
+{
+    EXPECT_EQ(line_of(m_->mountpoint()).type, "fuseblk.gpunvmefs");
+    EXPECT_EQ(line_of(m_->mountpoint()).source, m_->image());
+    EXPECT_TRUE(m_->unmount()) << m_->log();
+    ASSERT_TRUE(m_->mount()) << m_->log();
+    EXPECT_EQ(line_of(m_->mountpoint()).type, "fuseblk.gpunvmefs");
+    EXPECT_TRUE(m_->unmount()) << m_->log();
+    ASSERT_TRUE(m_->mount("noblkdev")) << m_->log();
+    EXPECT_EQ(line_of(m_->mountpoint()).type, "fuse.gpunvmefs");
+    EXPECT_TRUE(m_->unmount()) << m_->log();
+}
+
+TEST_F(BlockMountTest, AnImageIsCompleteWhenUmountReturns)
+{
+    make_files(*m_);
+    ASSERT_EQ(umount(m_->mountpoint().c_str()), 0);
+    ASSERT_TRUE(copy(m_->image(), m_->image() + ".copy"));
+    EXPECT_TRUE(m_->ended()) << m_->log();
+    EXPECT_EQ(files_of(m_->image() + ".copy"), kFiles);
+}
+
+TEST_F(BlockMountTest, AnImageIsWrittenByNobodyWhenUmountHasReturned)
+{
+    make_files(*m_);
+    ASSERT_EQ(umount(m_->mountpoint().c_str()), 0);
+    int fd = open(m_->image().c_str(), O_RDWR | O_CLOEXEC);
+    EXPECT_EQ(flock(fd, LOCK_EX | LOCK_NB), 0) << strerror(errno);
+    close(fd);
+    EXPECT_TRUE(m_->ended()) << m_->log();
+}
+
+TEST_F(BlockMountTest, ASignalEndsADaemonWhoseUnmountWaitsForIt)
+{
+    make_files(*m_);
+    ASSERT_EQ(kill(m_->pid(), SIGTERM), 0);
+    EXPECT_TRUE(m_->ended()) << m_->log();
+    ASSERT_TRUE(copy(m_->image(), m_->image() + ".copy"));
+    EXPECT_EQ(files_of(m_->image() + ".copy"), kFiles);
+}
+
+// The page's device in sysfs, which has a backing file as long as it is attached.
+TEST_F(BlockMountTest, AKilledDaemonLeavesNoLoopDevice)
+{
+    std::string backing = "/sys/dev/block/" + std::to_string(major(device_of(m_->mountpoint()))) +
+                          ":" + std::to_string(minor(device_of(m_->mountpoint()))) +
+                          "/loop/backing_file";
+    EXPECT_EQ(access(backing.c_str(), F_OK), 0);
+    ASSERT_EQ(kill(m_->pid(), SIGKILL), 0);
+    m_->ended();
+    EXPECT_EQ(umount(m_->mountpoint().c_str()), 0);
+    EXPECT_NE(access(backing.c_str(), F_OK), 0);
+}
 
 TEST_F(UnmountTest, ASignalUnmountsNoOtherMount)
 {
