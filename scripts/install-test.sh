@@ -22,7 +22,8 @@ trap 'rm -rf "$prefix"' EXIT
 
 cmake --install "$build" --prefix "$prefix" >/dev/null
 failed=0
-for program in bin/gpunvme{,fs,-sim} sbin/{mkfs,fsck,dump,tune}.gpunvme sbin/fsck.fuse.gpunvmefs; do
+for program in bin/gpunvme{,fs,-sim} sbin/{mkfs,fsck,dump,tune}.gpunvme sbin/fsck.fuse.gpunvmefs \
+    sbin/umount.fuse{,blk}.gpunvmefs; do
     if [ ! -x "$prefix/$program" ]; then
         warn "$program: not installed, its folder's CMakeLists.txt needs gpunvme_program()"
         failed=1

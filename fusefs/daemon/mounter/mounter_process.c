@@ -204,8 +204,8 @@ static int mount_either(const struct process *p, struct mounter_answer *answer, 
         return *fd;
     }
     log_line(LOG_NOTICE,
-             "%s: mounted as fuse, not fuseblk (%s: %s): umount(2) does not wait for the drive, "
-             "umount(8) does",
+             "%s: mounted as fuse, not fuseblk (%s: %s): umount.fuse.gpunvmefs waits for the last "
+             "writes, umount(2) does not",
              opts->mountpoint, why, strerror(-*fd));
     return mount_plainly(p, answer, fd);
 }

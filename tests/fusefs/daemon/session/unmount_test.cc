@@ -118,6 +118,49 @@ bool copy(const std::string &from, const std::string &to)
     return run_program({"/bin/cp", "--sparse=always", from, to}, nullptr) == 0;
 }
 
+// A mount of type fuse, as users have it: the kernel does not wait for its daemon.
+TEST_F(UnmountTest, TheHelperWaitsForTheDaemon)
+{
+    Mounted m(kImage);
+    std::string output;
+    ASSERT_TRUE(m.mount(std::string("noblkdev,") + kSlow)) << m.log();
+    make_files(m);
+    EXPECT_EQ(run_program({GPUNVME_UMOUNT, m.mountpoint()}, &output), 0) << output;
+    EXPECT_EQ(output, "");
+    ASSERT_TRUE(copy(m.image(), m.image() + ".copy"));
+    EXPECT_TRUE(m.ended()) << m.log();
+    ASSERT_EQ(rename((m.image() + ".copy").c_str(), m.image().c_str()), 0);
+    EXPECT_EQ(m.fsck(nullptr), 0);
+    ASSERT_TRUE(m.mount()) << m.log();
+    EXPECT_EQ(whole_files(m), kFiles);
+    EXPECT_TRUE(m.unmount()) << m.log();
+}
+
+TEST_F(UnmountTest, TheHelperReportsABusyMountAndUnmountsThatOfADeadDaemon)
+{
+    Mounted m(kImage);
+    std::string output;
+    ASSERT_TRUE(m.mount("noblkdev")) << m.log();
+    int fd = open(m.path("f").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    EXPECT_EQ(run_program({GPUNVME_UMOUNT, m.mountpoint()}, &output), 32);
+    EXPECT_NE(output.find("busy"), std::string::npos) << output;
+    close(fd);
+    ASSERT_EQ(kill(m.pid(), SIGKILL), 0);
+    m.ended();
+    EXPECT_EQ(run_program({GPUNVME_UMOUNT, m.mountpoint()}, &output), 0) << output;
+    EXPECT_EQ(device_of(m.mountpoint()), device_of(m.mountpoint() + "/.."));
+}
+
+TEST_F(UnmountTest, TheHelperUnmountsWhatIsNotOurs)
+{
+    Mounted m(kImage);
+    std::string output;
+    ASSERT_EQ(mount("other", m.mountpoint().c_str(), "tmpfs", 0, nullptr), 0);
+    EXPECT_EQ(run_program({GPUNVME_UMOUNT, m.mountpoint(), "-n", "-t", "tmpfs"}, &output), 0)
+        << output;
+    EXPECT_EQ(device_of(m.mountpoint()), device_of(m.mountpoint() + "/.."));
+}
+
 class BlockMountTest : public UnmountTest
 {
   protected:
