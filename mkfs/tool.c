@@ -8,7 +8,7 @@
 #include <string.h>
 #include <uuid/uuid.h>
 
-#include "support/file_lock.h"
+#include "support/lock_wait.h"
 #include "support/std_files.h"
 
 #define DEADLINE_MAX_MS 3600000u /* the maximum for a mount, too */
@@ -185,6 +185,11 @@ int tool_parse(const struct tool_syntax *syntax, int argc, char **argv, void *op
     return set_device(device, argv[optind]) == 0 ? -1 : syntax->usage_status;
 }
 
+static void say_wait(const char *path)
+{
+    tool_error(path, "unmounted, waiting for the last writes of its daemon");
+}
+
 int tool_open(const struct tool_device *d, uint32_t flags, struct bd_opened *out)
 {
     char why[512];
@@ -192,7 +197,7 @@ int tool_open(const struct tool_device *d, uint32_t flags, struct bd_opened *out
 
     if (!bd_name_is_ctrlr(&d->name) &&
         (flags & (BD_OPEN_EXCLUSIVE | BD_OPEN_READ_ONLY)) != BD_OPEN_READ_ONLY)
-        file_lock_await(d->name.path, flags & BD_OPEN_EXCLUSIVE ? LOCK_EX : LOCK_SH);
+        lock_wait(d->name.path, flags & BD_OPEN_EXCLUSIVE ? LOCK_EX : LOCK_SH, say_wait);
     if (d->noiommu)
         tool_error(d->text, "warning: without an IOMMU the drive can write to any memory of this "
                             "machine");

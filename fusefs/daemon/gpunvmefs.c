@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -27,7 +28,7 @@
 #include "fusefs/daemon/start/mount_options.h"
 #include "fusefs/daemon/start/sandbox.h"
 #include "layout/format.h"
-#include "support/file_lock.h"
+#include "support/lock_wait.h"
 #include "support/processors.h"
 #include "support/std_files.h"
 
@@ -211,6 +212,11 @@ static int enter_sandbox(const struct options *opts, const char *image)
     return err;
 }
 
+static void say_wait(const char *path)
+{
+    log_line(LOG_WARNING, "%s: unmounted, waiting for the last writes of its daemon", path);
+}
+
 static int open_drive(const struct options *opts, struct drive *out)
 {
     struct stat st;
@@ -220,7 +226,7 @@ static int open_drive(const struct options *opts, struct drive *out)
     if (err)
         return err;
     if (!bd_name_is_ctrlr(&opts->name))
-        file_lock_await(opts->name.path, opts->read_only ? LOCK_SH : LOCK_EX);
+        lock_wait(opts->name.path, opts->read_only ? LOCK_SH : LOCK_EX, say_wait);
     if (is_image(opts, &st)) {
         err = enter_sandbox(opts, opts->name.path);
         return err ? err : open_image(opts, opts->name.path, out);

@@ -15,6 +15,7 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -131,6 +132,28 @@ TEST_F(UnmountTest, TheHelperWaitsForTheDaemon)
     EXPECT_TRUE(m.ended()) << m.log();
     ASSERT_EQ(rename((m.image() + ".copy").c_str(), m.image().c_str()), 0);
     EXPECT_EQ(m.fsck(nullptr), 0);
+    ASSERT_TRUE(m.mount()) << m.log();
+    EXPECT_EQ(whole_files(m), kFiles);
+    EXPECT_TRUE(m.unmount()) << m.log();
+}
+
+// A stopped daemon holds its lock for longer than any other holder is waited for.
+TEST_F(UnmountTest, ToolsWaitForADaemonThatStillWrites)
+{
+    Mounted m(kImage);
+    std::string output;
+    ASSERT_TRUE(m.mount("noblkdev,commit=3600")) << m.log();
+    make_files(m);
+    ASSERT_EQ(kill(m.pid(), SIGSTOP), 0);
+    ASSERT_EQ(umount(m.mountpoint().c_str()), 0);
+    std::thread later([&] {
+        sleep(7);
+        kill(m.pid(), SIGCONT);
+    });
+    EXPECT_EQ(run_program({GPUNVME_FSCK, "-p", m.image()}, &output), 0) << output;
+    EXPECT_NE(output.find("waiting for the last writes"), std::string::npos) << output;
+    later.join();
+    EXPECT_TRUE(m.ended()) << m.log();
     ASSERT_TRUE(m.mount()) << m.log();
     EXPECT_EQ(whole_files(m), kFiles);
     EXPECT_TRUE(m.unmount()) << m.log();

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Waits for the lock of a drive. */
+#include "support/lock_wait.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <mntent.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "support/clock.h"
+
+#define SHORT_MS 5000
+#define LONG_MS  60000
+#define POLL_NS  10000000
+#define DAEMON   "gpunvmefs"
+
+static bool is_mounted(const char *path)
+{
+    FILE *mounts = setmntent("/proc/self/mounts", "re");
+    struct mntent entry;
+    char text[4096];
+    bool found = false;
+
+    while (mounts && !found && getmntent_r(mounts, &entry, text, sizeof(text)))
+        found = strcmp(entry.mnt_fsname, path) == 0;
+    if (mounts)
+        endmntent(mounts);
+    return found;
+}
+
+static bool is_daemon(long pid)
+{
+    char path[40], name[32] = "";
+
+    snprintf(path, sizeof(path), "/proc/%ld/comm", pid);
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return false;
+    bool is = fgets(name, sizeof(name), f) && strcmp(name, DAEMON "\n") == 0;
+    fclose(f);
+    return is;
+}
+
+/*
+ * Returns true if a gpunvmefs daemon locks a file with this inode number. The
+ * device numbers in /proc/locks are those of the file system, which stat(2)
+ * does not always report.
+ */
+static bool has_daemon(int fd)
+{
+    FILE *locks = fopen("/proc/locks", "re");
+    struct stat st;
+    char line[256];
+    bool found = false;
+
+    while (locks && !found && fstat(fd, &st) == 0 && fgets(line, sizeof(line), locks)) {
+        unsigned long long inode;
+        long pid;
+        found = sscanf(line, "%*s FLOCK %*s %*s %ld %*x:%*x:%llu", &pid, &inode) == 2 &&
+                inode == st.st_ino && is_daemon(pid);
+    }
+    if (locks)
+        fclose(locks);
+    return found;
+}
+
+static bool is_free(int fd, int kind)
+{
+    return flock(fd, kind | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+}
+
+/*
+ * Waits until the lock is free or `end` is reached. Returns true if another
+ * process still holds it.
+ */
+static bool is_held_until(int fd, const char *path, int kind, uint64_t end)
+{
+    const struct timespec pause = {.tv_nsec = POLL_NS};
+
+    while (!is_free(fd, kind)) {
+        if (is_mounted(path))
+            return false;
+        if (now_ms() >= end)
+            return true;
+        nanosleep(&pause, NULL);
+    }
+    return false;
+}
+
+void lock_wait(const char *path, int kind, void (*say)(const char *path))
+{
+    const uint64_t start = now_ms();
+    char *full = realpath(path, NULL);
+    int fd = full ? open(full, O_RDONLY | O_NONBLOCK | O_CLOEXEC) : -1;
+
+    if (fd >= 0 && is_held_until(fd, full, kind, start + SHORT_MS) && has_daemon(fd)) {
+        say(path);
+        is_held_until(fd, full, kind, start + LONG_MS);
+    }
+    if (fd >= 0)
+        close(fd);
+    free(full);
+}
