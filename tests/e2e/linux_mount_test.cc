@@ -113,6 +113,20 @@ TEST_F(Remount, TakesWhatMountHandsOver)
     EXPECT_TRUE(m_->unmount());
 }
 
+// On either type of mount, where libfuse 3.14 does not know the option.
+TEST_F(Remount, AMountFollowsNoSymbolicLinks)
+{
+    for (const char *options : {"nosymfollow", "nosymfollow,noblkdev"}) {
+        ASSERT_TRUE(m_->mount(options)) << m_->log();
+        close(make("file"));
+        EXPECT_EQ(symlink("file", m_->path("link").c_str()), 0);
+        EXPECT_EQ(open(m_->path("link").c_str(), O_RDONLY), -1) << options;
+        EXPECT_EQ(errno, ELOOP);
+        unlink(m_->path("link").c_str());
+        EXPECT_TRUE(m_->unmount()) << m_->log();
+    }
+}
+
 TEST_F(Remount, WordsThatNobodyKnowsAreRefused)
 {
     ASSERT_TRUE(m_->mount()) << m_->log();

@@ -150,12 +150,13 @@ static void leave_terminal(void)
 }
 
 /*
- * Shows the access mode in the mount's flags. libfuse passes on noatime, but
- * neither strictatime nor nodiratime. Without them the kernel shows relatime,
- * which a later remount would take for intended. Sends no request to the mount.
- * Kernels before 5.12 still show relatime.
+ * Sets the flags of the mount that libfuse does not pass on. Without
+ * strictatime and nodiratime the kernel shows relatime, which a later remount
+ * would take for intended; kernels before 5.12 still show it. libfuse before
+ * 3.17 does not know nosymfollow. The mount serves no request yet, and this
+ * function sends none. Returns 0, or -errno if nosymfollow is not set.
  */
-static void show_access(const struct process *p)
+static int set_attributes(const struct process *p)
 {
     const struct options *opts = p->opts;
     struct mount_attr attr = {.attr_set = 0};
@@ -166,8 +167,11 @@ static void show_access(const struct process *p)
         attr.attr_set |= MOUNT_ATTR_STRICTATIME;
         attr.attr_clr = MOUNT_ATTR__ATIME;
     }
-    if (attr.attr_set)
-        mount_setattr(AT_FDCWD, p->name, 0, &attr, sizeof(attr));
+    if (opts->set_flags & MS_NOSYMFOLLOW)
+        attr.attr_set |= MOUNT_ATTR_NOSYMFOLLOW;
+    if (!attr.attr_set || mount_setattr(AT_FDCWD, p->name, 0, &attr, sizeof(attr)) == 0)
+        return 0;
+    return opts->set_flags & MS_NOSYMFOLLOW ? -errno : 0;
 }
 
 /*
@@ -220,8 +224,15 @@ static int mount_here(struct process *p, uint32_t readahead, struct mounter_answ
         err = look(p, &p->root);
     if (err)
         return err;
+    err = set_attributes(p);
+    if (err) {
+        snprintf(answer->text, sizeof(answer->text), "nosymfollow: %s", strerror(-err));
+        close(*fd);
+        *fd = -1;
+        umount2(p->name, MNT_DETACH | UMOUNT_NOFOLLOW);
+        return err;
+    }
     leave_terminal();
-    show_access(p);
     answer->readahead = readahead_raise(p->name, readahead);
     return 0;
 }

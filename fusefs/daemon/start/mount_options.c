@@ -184,8 +184,6 @@ static const struct fuse_opt spec[] = {
  * libfuse, or some versions of it, does not accept these when mounting.
  */
 static const struct fuse_opt shown[] = {
-    FUSE_OPT_KEY("symfollow", FUSE_OPT_KEY_DISCARD),
-    FUSE_OPT_KEY("nosymfollow", FUSE_OPT_KEY_DISCARD),
     FUSE_OPT_KEY("user_id=", FUSE_OPT_KEY_DISCARD),
     FUSE_OPT_KEY("group_id=", FUSE_OPT_KEY_DISCARD),
     FUSE_OPT_KEY("seclabel", FUSE_OPT_KEY_DISCARD),
@@ -312,7 +310,10 @@ static int take_access(struct options *opts, const char *arg)
     return strcmp(arg, "atime") == 0 || strcmp(arg, "noatime") == 0;
 }
 
-/* Parses a flag of a remount. For a mount libfuse accepts the same ones. */
+/*
+ * Parses a flag of a mount or remount. libfuse accepts the same ones for a
+ * mount, except that some versions do not know the last two.
+ */
 static int take_flag(struct options *opts, const char *arg)
 {
     static const struct {
@@ -335,7 +336,7 @@ static int take_flag(struct options *opts, const char *arg)
             opts->set_flags &= ~flags[i].flag;
         }
     }
-    return 1;
+    return !strstr(arg, "symfollow");
 }
 
 static int take_operand(struct options *opts, const char *arg)
@@ -546,6 +547,8 @@ static int check(struct options *opts)
         return fail(opts, "sim_lba", "must be 512 or 4096");
     if (opts->sim_mdts & (opts->sim_mdts - 1))
         return fail(opts, "sim_mdts", "must be a power of two");
+    if ((opts->set_flags & MS_NOSYMFOLLOW) && geteuid() != 0)
+        return fail(opts, "nosymfollow", "for mounts of root only, leave it out");
     complete_flags(opts);
     return check_device(opts);
 }
