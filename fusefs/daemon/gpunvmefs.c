@@ -8,10 +8,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fuse_lowlevel.h>
+#include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -196,6 +198,33 @@ static int check_device(const struct options *opts, struct stat *st)
     return check_file(opts, st);
 }
 
+static bool is_write_protected(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    int set = 0;
+
+    if (fd >= 0 && ioctl(fd, BLKROGET, &set) != 0)
+        set = 0; /* an image */
+    if (fd >= 0)
+        close(fd);
+    if (set)
+        return true;
+    return faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) != 0 &&
+           (errno == EROFS || errno == EACCES || errno == EPERM);
+}
+
+/*
+ * Mounts a write-protected device read-only, as mount(8) does. Returns 0 or -1.
+ */
+static int follow_write_protection(struct options *opts, struct fuse_args *args)
+{
+    if (opts->read_only || bd_name_is_ctrlr(&opts->name) || !is_write_protected(opts->name.path))
+        return 0;
+    opts->read_only = true;
+    log_line(LOG_WARNING, "%s: write-protected, mounting read-only", opts->name.path);
+    return fuse_opt_add_arg(args, "-oro");
+}
+
 /* The parser of an image runs in the sandbox; other drives are opened before. */
 static bool is_image(const struct options *opts, const struct stat *st)
 {
@@ -269,6 +298,8 @@ static int check_start(struct options *opts, struct fuse_args *args)
         return status;
     if (check_device(opts, &st) != 0)
         return EXIT_MOUNT;
+    if (follow_write_protection(opts, args) != 0)
+        return EXIT_SYSTEM;
     if (session_check_mountpoint(opts, why, sizeof(why)) != 0) {
         log_text(LOG_ERR, why);
         return EXIT_MOUNT;

@@ -127,6 +127,40 @@ TEST_F(Remount, AMountFollowsNoSymbolicLinks)
     }
 }
 
+// The image as a device without the right to write, for root as well.
+class WriteProtected
+{
+  public:
+    explicit WriteProtected(const std::string &image) : image_(image)
+    {
+        const char *i = image_.c_str();
+        EXPECT_EQ(mount(i, i, nullptr, MS_BIND, nullptr), 0);
+        EXPECT_EQ(mount(nullptr, i, nullptr, MS_BIND | MS_REMOUNT | MS_RDONLY, nullptr), 0);
+    }
+    ~WriteProtected()
+    {
+        EXPECT_EQ(umount(image_.c_str()), 0);
+    }
+
+  private:
+    std::string image_;
+};
+
+TEST_F(Remount, AWriteProtectedDeviceIsMountedReadOnly)
+{
+    ASSERT_TRUE(m_->mount()) << m_->log();
+    close(make("file"));
+    EXPECT_TRUE(m_->unmount()) << m_->log();
+    for (const char *options : {"rw", "rw,noblkdev"}) {
+        WriteProtected image(m_->image());
+        ASSERT_TRUE(m_->mount(options)) << m_->log();
+        EXPECT_TRUE(flags() & ST_RDONLY) << options;
+        EXPECT_EQ(access(m_->path("file").c_str(), F_OK), 0);
+        EXPECT_NE(m_->log().find("write-protected, mounting read-only"), std::string::npos);
+        EXPECT_TRUE(m_->unmount()) << m_->log();
+    }
+}
+
 TEST_F(Remount, WordsThatNobodyKnowsAreRefused)
 {
     ASSERT_TRUE(m_->mount()) << m_->log();
