@@ -10,7 +10,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "mkfs/signature.h"
+#include "blockdev/bd_signature.h"
+#include "layout/layout.h"
 
 static bool is_regular(const struct target *t, struct stat *st)
 {
@@ -49,7 +50,7 @@ static int open_controller(struct target *t, uint32_t flags)
         return -1;
     if (t->opened.dev->info.read_only && !(flags & BD_OPEN_READ_ONLY))
         return tool_error(t->device->text, "write protected, nothing can be made on it");
-    int err = signature_copy_ends(t->opened.dev, &t->fd);
+    int err = bd_signature_copy_ends(t->opened.dev, &t->fd);
     return err ? tool_error(t->device->text, "cannot read: %s", tool_strerror(err)) : 0;
 }
 
@@ -74,17 +75,33 @@ void target_close(struct target *t, bool failed)
         unlink(t->device->name.path);
 }
 
+/* The signature of gpunvmefs, which libblkid does not know. 1, 0 or -errno. */
+static int find_own(int fd, struct bd_signature *s)
+{
+    le32 magic;
+    ssize_t n = pread(fd, &magic, sizeof(magic), 0);
+
+    if (n < 0)
+        return -errno;
+    if (n != (ssize_t)sizeof(magic) || lay_get32(magic) != LAY_MAGIC_SUPER)
+        return 0;
+    snprintf(s->name, sizeof(s->name), "a gpunvmefs file system");
+    return 1;
+}
+
 int target_refuse_signature(const struct target *t, bool force)
 {
-    char name[64];
+    struct bd_signature s;
 
     if (t->fd < 0)
         return 0;
-    int found = signature_find(t->fd, t->opened.dev->info.lba_size, name, sizeof(name));
+    int found = find_own(t->fd, &s);
+    if (!found)
+        found = bd_signature_find(t->fd, 0, t->opened.dev->info.lba_size, NULL, NULL, &s);
     if (found < 0)
         return tool_error(t->device->text, "cannot look for signatures: %s", tool_strerror(found));
     if (found && !force)
-        return tool_error(t->device->text, "holds %s, -f overwrites it", name);
+        return tool_error(t->device->text, "holds %s, -f overwrites it", s.name);
     return 0;
 }
 
@@ -131,10 +148,10 @@ static int extend_file(struct target *t, uint64_t wanted)
 
 int target_prepare(struct target *t, uint64_t wanted)
 {
-    int err = signature_wipe(t->fd, t->opened.dev->info.lba_size);
+    int err = bd_signature_wipe(t->fd, t->opened.dev->info.lba_size);
 
     if (!err && t->opened.ctrlr)
-        err = signature_write_ends(t->opened.dev, t->fd);
+        err = bd_signature_write_ends(t->opened.dev, t->fd);
     if (err)
         return tool_error(t->device->text, "cannot wipe old signatures: %s", tool_strerror(err));
     return extend_file(t, wanted);
