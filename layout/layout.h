@@ -106,6 +106,12 @@ int lay_check_super(const struct lay_super *sb, uint64_t addr, uint64_t device_b
                     struct lay_geometry *geo, uint64_t *features, const char **why);
 
 /*
+ * True if a block has the magic of a superblock, or differs from it in one bit
+ * (FORMAT.md 4.1).
+ */
+bool lay_super_magic(const struct lay_super *sb);
+
+/*
  * True if two superblocks describe one file system. Features and label may
  * differ (FORMAT.md 4.1).
  */

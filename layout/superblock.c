@@ -206,6 +206,11 @@ int lay_check_super(const struct lay_super *sb, uint64_t addr, uint64_t device_b
     return 0;
 }
 
+bool lay_super_magic(const struct lay_super *sb)
+{
+    return __builtin_popcount(lay_get32(sb->head.magic) ^ LAY_MAGIC_SUPER) <= 1;
+}
+
 bool lay_same_shape(const struct lay_geometry *a, const struct lay_geometry *b)
 {
     return memcmp(a, b, offsetof(struct lay_geometry, compat)) == 0;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fusefs/core/ffs.h"
 #include "mkfs/dump_tree.h"
 #include "mkfs/tool.h"
 
@@ -204,8 +205,11 @@ static int collect(struct dump *d)
 static int start(struct dump *d, struct bd_dev *dev)
 {
     const char *path = d->o->device.text;
-    int err = image_start(&d->img, dev, &d->super);
+    char why[384];
 
+    if (ffs_ours(dev, false, why, sizeof(why)) != 0)
+        return tool_error(path, "%s", why);
+    int err = image_start(&d->img, dev, false, &d->super);
     if (err == -EINVAL)
         return tool_error(path, "holds no gpunvmefs file system, check the name of the device");
     if (err == -ENOTSUP)

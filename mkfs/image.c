@@ -58,6 +58,7 @@ struct search {
     struct image_super *super;
     struct lay_super primary; /* block 0 as it was read */
     struct lay_super copy;
+    bool reclaim; /* block 0 may be anything */
     bool any;
 };
 
@@ -130,7 +131,8 @@ static int find_super(struct search *s)
         super->why = "the device is smaller than the file system";
         return super->error = -EUCLEAN;
     }
-    if (super->error == -ENOTSUP)
+    bool foreign = super->error == -EINVAL && !lay_super_magic(&s->primary) && !s->reclaim;
+    if (super->error == -ENOTSUP || foreign)
         return super->error;
     s->any = !super->error;
     super->sb = s->primary;
@@ -139,7 +141,7 @@ static int find_super(struct search *s)
     return err || s->any ? err : super->error;
 }
 
-int image_start(struct image *img, struct bd_dev *dev, struct image_super *super)
+int image_start(struct image *img, struct bd_dev *dev, bool reclaim, struct image_super *super)
 {
     memset(img, 0, sizeof(*img));
     memset(super, 0, sizeof(*super));
@@ -152,6 +154,7 @@ int image_start(struct image *img, struct bd_dev *dev, struct image_super *super
         return -ENOMEM;
     s->img = img;
     s->super = super;
+    s->reclaim = reclaim;
     int err = find_super(s);
     free(s);
     return err;

@@ -54,8 +54,9 @@ struct image_super {
  * Finds the newest valid superblock and sets img->geo. It is block 0, or a copy
  * if block 0 is damaged, unreadable or older. Returns 0, a device error, or
  * -EINVAL, -ENOTSUP, -EUCLEAN or -EIO if there is none.
+ * -EINVAL also if block 0 lacks the magic of a superblock and reclaim is false.
  */
-int image_start(struct image *img, struct bd_dev *dev, struct image_super *super);
+int image_start(struct image *img, struct bd_dev *dev, bool reclaim, struct image_super *super);
 /* Frees the patches. */
 void image_end(struct image *img);
 

@@ -89,8 +89,10 @@ static int settle(const struct options *o, struct bd_dev *dev, struct ffs_statfs
     char why[384] = "";
     struct ffs_mount_opts opts = {.no_thread = true};
     struct ffs *fs;
-    int err = ffs_mount(dev, &opts, &fs, why, sizeof(why));
+    int err = ffs_ours(dev, false, why, sizeof(why));
 
+    if (!err)
+        err = ffs_mount(dev, &opts, &fs, why, sizeof(why));
     if (err)
         return tool_error(o->device.text, "%s", why[0] ? why : tool_strerror(err));
     int label_err = o->label ? ffs_set_label(fs, o->label) : 0;

@@ -56,6 +56,19 @@ struct ffs_mount_opts {
 };
 
 /*
+ * Decides whether the device still belongs to gpunvmefs, or has been given another use since: a
+ * partition table, another file system, a member of a volume manager (FORMAT.md 4.1). Every program
+ * asks before it reads a copy of the superblock or writes. It takes a few milliseconds and only
+ * reads. If `reclaim` is true, block 0 need not have the magic of a superblock. A device that is
+ * smaller than a block passes, and so does a superblock of a newer version: both are refused
+ * elsewhere.
+ *
+ * Returns 0 if the device is ours. Otherwise `why` (of len bytes) holds a sentence without the
+ * device's name: -EINVAL if the device is not ours, or the error of the device.
+ */
+int ffs_ours(struct bd_dev *dev, bool reclaim, char *why, size_t len);
+
+/*
  * Checks the superblock, replays the journal, finishes orphans. The device must outlive the mount.
  * On failure `why` (of len bytes) holds the cause in words. -EINVAL: not this format; -ENOTSUP:
  * features or version not known; -EUCLEAN; -EROFS: needs a journal replay or has ro-compat features

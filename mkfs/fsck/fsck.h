@@ -125,6 +125,7 @@ struct fsck {
     struct lay_super sb;      /* after recovery and repair */
     const char *path;
     bool verbose, progress;
+    bool reclaim; /* block 0 may be anything */
     enum fsck_mode mode;
     /* FSCK_ASK: returns the answer to the question on the terminal. */
     bool (*ask)(struct fsck *f);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "fusefs/core/ffs.h"
 #include "mkfs/fsck/fsck.h"
 #include "mkfs/tool.h"
 
@@ -18,8 +19,10 @@
 #define EXIT_OPERATIONAL 8
 #define EXIT_USAGE       16
 
+#define OPT_RECLAIM 0x200
+
 static const char usage_text[] =
-    "usage: fsck.gpunvme [-n | -p | -y] [-f] [OPTION]... DEVICE\n"
+    "usage: fsck.gpunvme [-n | -p | -y] [-f] [--reclaim] [OPTION]... DEVICE\n"
     "Checks the gpunvmefs file system on DEVICE: an image file, a block device,\n"
     "vfio:ADDRESS[/NSID] or vfio-user:SOCKET, and asks before each repair.\n"
     "\n"
@@ -27,12 +30,14 @@ static const char usage_text[] =
     "  -p, -a                 repair what is safe without a question; look no further\n"
     "                         when the file system was unmounted in order\n"
     "  -y                     repair everything\n"
-    "  -f                     with -p: check in any case\n" TOOL_USAGE
+    "  -f                     with -p: check in any case\n"
+    "      --reclaim          use a copy of the superblock even if block 0 is none\n" TOOL_USAGE
     "  -v, --verbose          print what was counted\n" TOOL_USAGE_END "\n"
     "Exit status: 0 clean, 1 problems were repaired, 4 problems are left, 8 the check\n"
     "could not be done, 16 wrong usage.\n";
 
 static const struct option long_options[] = {
+    {"reclaim", no_argument, NULL, OPT_RECLAIM},
     {"verbose", no_argument, NULL, 'v'},
     TOOL_LONG_OPTIONS,
 };
@@ -71,6 +76,9 @@ static int set_option(void *options, int c)
         return 0;
     case 'f':
         args->force = true;
+        return 0;
+    case OPT_RECLAIM:
+        args->fsck->reclaim = true;
         return 0;
     case 'v':
         args->fsck->verbose = true;
@@ -172,8 +180,13 @@ static int status_of(const struct fsck *f)
 static int check(struct fsck *f, struct bd_dev *dev, bool force)
 {
     bool clean = false;
-    int err = image_start(&f->img, dev, &f->super);
+    char why[384];
 
+    if (ffs_ours(dev, f->reclaim, why, sizeof(why)) != 0) {
+        tool_error(f->path, "%s", why);
+        return EXIT_OPERATIONAL;
+    }
+    int err = image_start(&f->img, dev, f->reclaim, &f->super);
     if (err == -EUCLEAN && f->super.error == -EUCLEAN) {
         explain_start(f, err);
         return EXIT_PROBLEMS;

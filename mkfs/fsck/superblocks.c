@@ -197,13 +197,12 @@ static int check_copy(struct fsck *f, uint64_t addr)
     return 0;
 }
 
-/* Is block 0 a damaged form of the superblock, and not block 0 of another file system? */
+/* Is block 0 a damaged form of the superblock, and not of a newer file system? */
 static bool is_remnant(const struct fsck *f, const union lay_block *b)
 {
-    static const union lay_block zeros;
     uint64_t at = f->super.addr;
 
-    return memcmp(b, &zeros, sizeof(zeros)) == 0 ||
+    return f->reclaim || f->super.error == -EIO ||
            memcmp(b->head.uuid, f->img.geo.uuid, sizeof(f->img.geo.uuid)) == 0 ||
            lay_get64(b->super.copies[0]) == at || lay_get64(b->super.copies[1]) == at;
 }
@@ -213,7 +212,7 @@ static void damaged_primary(struct fsck *f, const union lay_block *b, const char
     if (f->mode != FSCK_CHECK && !is_remnant(f, b)) {
         fsck_say(f,
                  "Block 0 may belong to another file system and stays as it is; if nothing else is "
-                 "on the device, clear its first 4096 bytes and run this again");
+                 "on the device, run this again with --reclaim");
         f->mode = FSCK_CHECK;
     }
     must(f, fsck_report(f, PROBLEM_SUPER_BLOCK, why, "block 0"));

@@ -143,7 +143,7 @@ TEST_F(Fsck, RecoversASuperblockThatWasTorn)
 {
     img.fill();
     img.log({img.copy(0)});
-    std::memset(&img.at<uint8_t>(0), 0, 512);
+    std::memset(&img.at<uint8_t>(0) + 512, 0, LAY_BLOCK_SIZE - 512);
     Result r = fsck();
     EXPECT_EQ(r.status, 0) << r.out;
 }
@@ -264,7 +264,8 @@ TEST_F(NoFsck, OfAnEmptyFile)
 TEST_F(NoFsck, OfAnotherFileSystem)
 {
     write_file(path("img"), std::string(1 << 20, 'x'));
-    expect(8, "holds no gpunvmefs file system, check the name of the device");
+    expect(8, "holds no gpunvmefs file system, check the name of the device; "
+              "'fsck.gpunvme --reclaim' seeks one whose block 0 was overwritten");
 }
 
 /* The file was opened as descriptor 2, and the message was written to its beginning. */

@@ -149,7 +149,8 @@ const std::vector<ProblemCase> cases = {
          i.seal(0);
      }},
     {"F401", "superblock", [](Image &i) { i.super().state = lay_put32(1); }},
-    {"F401", "superblock_magic", [](Image &i) { i.super().head.magic = lay_put32(0); }},
+    {"F401", "superblock_magic",
+     [](Image &i) { i.super().head.magic = lay_put32(LAY_MAGIC_SUPER ^ 1 << 20); }},
     {"F402", "superblock_copy", [](Image &i) { i.at<uint8_t>(i.geo.copies[0]) ^= 1; }},
     {"F403", "superblock_differs",
      [](Image &i) {

@@ -174,10 +174,37 @@ TEST_F(Repair, LeavesABlock0OfAnotherFileSystem)
     fill_all(img);
     std::memset(&img.at<uint8_t>(0), 0x5c, LAY_BLOCK_SIZE);
     std::string before = read_file(path("img"));
+    for (const char *mode : {"-n", "-p", "-y"}) {
+        Result r = fsck(mode);
+        EXPECT_EQ(r.status, 8) << r.out;
+        EXPECT_NE(r.err.find("holds no gpunvmefs file system"), std::string::npos) << r.err;
+    }
+    EXPECT_EQ(run({FSCK, "-n", "--reclaim", path("img")}).status, 4);
+    EXPECT_EQ(read_file(path("img")), before);
+}
+
+/* It has our magic, and belongs to a newer file system than the copies. */
+TEST_F(Repair, LeavesABlock0OfANewerFileSystem)
+{
+    fill_all(img);
+    std::memset(&img.at<uint8_t>(0) + 4, 0x5c, LAY_BLOCK_SIZE - 4);
+    std::string before = read_file(path("img"));
     Result r = fsck("-y");
     EXPECT_EQ(r.status, 4) << r.out;
     EXPECT_NE(r.out.find("Block 0 may belong to another file system"), std::string::npos) << r.out;
     EXPECT_EQ(read_file(path("img")), before);
+}
+
+TEST_F(Repair, TakesADeviceBackOnRequest)
+{
+    fill_all(img);
+    Files before = list_files(path("img"));
+    std::memset(&img.at<uint8_t>(0), 0x5c, LAY_BLOCK_SIZE);
+    Result r = run({FSCK, "-y", "--reclaim", path("img")});
+    EXPECT_EQ(r.status, 1) << r.out << r.err;
+    EXPECT_NE(r.out.find("F401 "), std::string::npos) << r.out;
+    expect_clean();
+    expect_nothing_else_lost(before, list_files(path("img")), {});
 }
 
 TEST_F(Repair, MakesRoomForLostFound)

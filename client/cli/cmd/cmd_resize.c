@@ -43,6 +43,10 @@ static int explain(const char *path, int err)
     case EUCLEAN:
         return cli_error(path, "not resized: its bitmaps are damaged, unmount it and run "
                                "fsck.gpunvme");
+    case EEXIST:
+        return cli_error(path,
+                         "not resized: the drive has the signature of another user, which the "
+                         "daemon's log names");
     case ENOTTY:
         return cli_error(path, "not on a gpunvmefs mount");
     default:

@@ -8,7 +8,8 @@
 /*
  * Finds the newest sound superblock and sets fs->geo: block 0, or a copy when block 0 is damaged,
  * unreadable or older than the copy (logged). -EINVAL, -ENOTSUP, -EUCLEAN, -EIO when there is none;
- * -EUCLEAN for a mount for writing when block 0 holds anything but a remnant of this superblock.
+ * -EINVAL also when block 0 lacks the magic of a superblock; -EUCLEAN for a mount for writing when
+ * block 0 is not a remnant of this superblock.
  */
 int ffs_super_find(struct ffs *fs, struct ffs_super_found *found, const struct ffs_reason *r);
 /*

@@ -80,13 +80,6 @@ static void consider(struct search *s, uint64_t at)
     s->any = true;
 }
 
-static bool is_zero(const void *block)
-{
-    static const uint8_t zeros[LAY_BLOCK_SIZE];
-
-    return memcmp(block, zeros, LAY_BLOCK_SIZE) == 0;
-}
-
 /* The first copy of a file system that does not fill the device begins a group. */
 static int search_groups(struct search *s)
 {
@@ -114,32 +107,31 @@ static int consider_copies(struct search *s)
     lay_super_places(device_blocks(s->fs), places);
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
         consider(s, places[i]);
-    bool ours = s->primary_err == -EUCLEAN || s->primary_err == -EIO || is_zero(s->primary);
-    return !s->any && ours ? search_groups(s) : 0;
+    return s->any ? 0 : search_groups(s);
 }
 
-/* Is block 0 a damaged form of the copy, and not the block 0 of another file system? */
+/* Is block 0 a damaged form of the copy, and not of a newer file system? */
 static bool is_remnant(const struct search *s)
 {
     const struct lay_super *sb = s->primary;
     uint64_t at = s->best->at;
 
-    return s->primary_err == -EIO || is_zero(sb) ||
-           memcmp(sb->head.uuid, s->geo.uuid, sizeof(s->geo.uuid)) == 0 ||
+    return s->primary_err == -EIO || memcmp(sb->head.uuid, s->geo.uuid, sizeof(s->geo.uuid)) == 0 ||
            lay_get64(sb->copies[0]) == at || lay_get64(sb->copies[1]) == at;
 }
 
-/* Says which copy is used; refuses to write over what may be another file system. */
+/* Says which copy is used; refuses to write over what may be a newer file system. */
 static int use_copy(const struct search *s, const struct ffs_reason *r)
 {
     struct ffs *fs = s->fs;
     unsigned long long at = s->best->at;
 
     if (s->primary_err && !is_remnant(s) && !fs->opts.read_only)
-        return ffs_refuse(r, -EUCLEAN,
-                          "block 0 is no superblock, but block %llu is a copy of one; mount "
-                          "read-only to see the files",
-                          at);
+        return ffs_refuse(
+            r, -EUCLEAN,
+            "block 0 is no sound superblock, and block %llu is a copy of another one; "
+            "mount read-only to see its files",
+            at);
     ffs_log(fs, LOG_WARNING, "%s: superblock %s; the copy in block %llu is used",
             fs->dev->info.name,
             s->primary_err ? "damaged" : "older than a copy: a write to it was lost", at);
@@ -154,7 +146,7 @@ int ffs_super_find(struct ffs *fs, struct ffs_super_found *found, const struct f
         return ffs_refuse(r, -ENOMEM, "out of memory");
     struct search s = {.fs = fs, .primary = &buffers[0], .best = found, .copy = &buffers[1]};
     int err = s.primary_err = read_super(fs, 0, &buffers[0], &s.geo, r);
-    if (err == -ENOTSUP)
+    if (err == -ENOTSUP || (err == -EINVAL && !lay_super_magic(&buffers[0])))
         goto free_buffers;
     s.any = err == 0;
     found->sb = buffers[0];

@@ -12,6 +12,7 @@
 #include <syslog.h>
 #include <unistd.h>
 
+#include "fusefs/core/ffs.h"
 #include "fusefs/daemon/base/daemon_log.h"
 #include "fusefs/daemon/ioctl/fdsocket.h"
 #include "fusefs/daemon/ioctl/ioctl.h"
@@ -341,6 +342,17 @@ int ioctl_scrub(const struct open_file *file, struct gpunvme_ioc_scrub *arg)
     return 0;
 }
 
+/* A larger device may show the signature of another user at its end. */
+static int check_ours(struct daemon *d)
+{
+    char why[384];
+    int err = ffs_ours(d->stack.bdev, false, why, sizeof(why));
+
+    if (err)
+        log_line(LOG_ERR, "%s: not resized: %s", d->opts->device, why);
+    return err == -EINVAL ? -EEXIST : err;
+}
+
 int ioctl_resize(struct daemon *d, uid_t uid, struct gpunvme_ioc_resize *arg)
 {
     struct stack *s = &d->stack;
@@ -355,6 +367,8 @@ int ioctl_resize(struct daemon *d, uid_t uid, struct gpunvme_ioc_resize *arg)
         err = ffs_grow_check(s->fs, arg->bytes / LAY_BLOCK_SIZE);
     if (!err)
         err = bd_refresh(s->bdev);
+    if (!err)
+        err = check_ours(d);
     arg->device = bd_bytes(s->bdev);
     if (err)
         return err;

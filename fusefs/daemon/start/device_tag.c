@@ -13,6 +13,7 @@
 
 #include "blockdev/device.h"
 #include "blockdev/pci/pci.h"
+#include "fusefs/core/ffs.h"
 #include "layout/layout.h"
 
 #define BLOCK_FOLDER "/sys/class/block"
@@ -24,6 +25,7 @@ struct wanted {
     uuid_t uuid;
     char *found; /* device string, or NULL if none was found yet */
     char *second;
+    char foreign[512]; /* a device that had it, and what it holds now */
     int err;
 };
 
@@ -41,17 +43,28 @@ bool tag_is(const char *text)
 
 /* --- One device ------------------------------------------------------------------------------- */
 
-static bool has_it(const struct wanted *w, struct bd_dev *dev)
+/* Partitioning tools leave label and UUID of a former file system in block 0. */
+static bool matches(const struct wanted *w, const struct lay_super *sb)
+{
+    if (!lay_super_magic(sb))
+        return false;
+    if (w->label)
+        return strncmp(sb->label, w->label, sizeof(sb->label)) == 0;
+    return memcmp(sb->head.uuid, w->uuid, sizeof(sb->head.uuid)) == 0;
+}
+
+static bool has_it(struct wanted *w, struct bd_dev *dev, const char *device)
 {
     struct lay_geometry geo;
     struct lay_super sb;
+    char why[384];
 
-    if (dev->info.bytes < sizeof(sb) || bd_read(dev, 0, &sb, sizeof(sb)) != 0 ||
-        lay_check_super(&sb, 0, 0, &geo, NULL, NULL) != 0)
+    if (dev->info.bytes < sizeof(sb) || bd_read(dev, 0, &sb, sizeof(sb)) != 0 || !matches(w, &sb))
         return false;
-    if (w->label)
-        return strcmp(geo.label, w->label) == 0;
-    return memcmp(geo.uuid, w->uuid, sizeof(geo.uuid)) == 0;
+    if (ffs_ours(dev, false, why, sizeof(why)) == 0)
+        return lay_check_super(&sb, 0, 0, &geo, NULL, NULL) == 0;
+    snprintf(w->foreign, sizeof(w->foreign), "%.100s %s", device, why);
+    return false;
 }
 
 static void note(struct wanted *w, const char *device)
@@ -75,7 +88,7 @@ static void look_at_path(struct wanted *w, const char *path)
 
     if (bd_file_open(path, BD_OPEN_READ_ONLY, 0, &dev) != 0)
         return;
-    if (has_it(w, dev))
+    if (has_it(w, dev, path))
         note(w, path);
     bd_close(dev);
 }
@@ -89,7 +102,7 @@ static void look_at_namespace(struct wanted *w, struct nvme_ctrlr *c, const char
     if (bd_nvme_open(c, nsid, 1, 2, &dev) != 0)
         return;
     snprintf(device, sizeof(device), "vfio:%s/%u", bdf, nsid);
-    if (has_it(w, dev))
+    if (has_it(w, dev, device))
         note(w, device);
     bd_close(dev);
 }
@@ -230,6 +243,10 @@ static int judge(const struct wanted *w, char *why, size_t len)
     }
     if (w->found)
         return 0;
+    if (w->foreign[0]) {
+        snprintf(why, len, "%s", w->foreign);
+        return -ENODEV;
+    }
     snprintf(why, len,
              "found on no block device, no drive that is bound to vfio-pci and unused, and no "
              "image in " TAG_IMAGES " (" TAG_IMAGES_ENV "), name the device itself");

@@ -23,7 +23,8 @@ bool tag_is(const char *text);
  * built on, of all namespaces of unused drives that are bound to vfio-pci, and
  * of the files in the folders of images. Stores the device string in *device,
  * which the caller frees. Returns -EINVAL (invalid UUID), -ENODEV (no device
- * has it), -EEXIST (two have it) or -ENOMEM, with a sentence in why.
+ * has it, or the device that had it belongs to another file system now),
+ * -EEXIST (two have it) or -ENOMEM, with a sentence in why.
  */
 int tag_find(const char *text, char **device, char *why, size_t len);
 

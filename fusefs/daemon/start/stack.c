@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "blockdev/vfio/vfio.h"
+#include "fusefs/core/ffs.h"
 #include "fusefs/daemon/base/daemon_log.h"
 #include "fusefs/daemon/start/selftest.h"
 
@@ -92,6 +93,15 @@ static void explain_engine(const struct stack *s, const char *name, int err, cha
     else if (!bd_lacks_regions(s->ctrlr, text, sizeof(text)))
         snprintf(text, sizeof(text), "the controller has no queue pair left for it");
     snprintf(why, len, "the %s does not start: %s", name, text);
+}
+
+/* The sandbox has been entered: libblkid parses what anyone may have written. */
+static int check_ours(struct stack *s, const struct problem *p)
+{
+    char why[384];
+    int err = ffs_ours(s->bdev, false, why, sizeof(why));
+
+    return err ? fail(p, err, "%s", why) : 0;
 }
 
 /* Reports why there is no CUDA device. */
@@ -266,6 +276,8 @@ int stack_open(const struct options *opts, const struct drive *drive, struct sta
 
     *out = (struct stack){.drive = *drive, .device = opts->device};
     int err = open_blocks(opts, out, &p);
+    if (!err)
+        err = check_ours(out, &p);
     if (!err)
         err = open_engine(opts, out, &p);
     if (!err)

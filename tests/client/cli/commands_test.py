@@ -304,6 +304,14 @@ class OnMount(unittest.TestCase):
         self.assertEqual(document("resize", self.file, "192M")["bytes"], 192 << 20)
         self.assertEqual(os.path.getsize(self.image), 192 << 20)
         os.truncate(self.image, 300 << 20)
+        # The larger image ends as a member of an md array (version 1.0) does.
+        member = (300 << 20) - 8192
+        with open(self.image, "r+b") as f:
+            f.seek(member)
+            f.write(b"\xfc\x4e\x2b\xa9\1\0\0\0" + bytes(136) + (member >> 9).to_bytes(8, "little"))
+        self.assertIn("another user", run("resize", self.mount, status=1)[1])
+        os.truncate(self.image, member)
+        os.truncate(self.image, 300 << 20)
         self.assertEqual(run("resize", self.mount)[0], f"{self.mount}: {300 << 20} bytes\n")
         found = os.statvfs(self.mount)
         self.assertEqual(found.f_blocks * found.f_frsize, 300 << 20)

@@ -84,6 +84,20 @@ class FsSuper : public FsTest
         unmount();
         EXPECT_EQ(fsck(), "");
     }
+    // A mount of either kind changes nothing.
+    void expect_refused()
+    {
+        Image before = image();
+        EXPECT_EQ(mount(), -EINVAL);
+        opts.read_only = true;
+        EXPECT_EQ(mount(), -EINVAL);
+        opts.read_only = false;
+        EXPECT_TRUE(image() == before);
+    }
+    void reclaim()
+    {
+        EXPECT_NE(fsck("-y --reclaim").find("F401"), std::string::npos);
+    }
     void expect_shown_read_only()
     {
         Image before = image();
@@ -106,10 +120,15 @@ TEST_F(FsSuper, DamagedIsReadFromACopyAndRewritten)
     EXPECT_TRUE(said("superblock damaged")) << "and says so";
 }
 
-TEST_F(FsSuper, ZeroedIsReadFromACopy)
+// A block 0 without our magic may belong to any program; a copy is used on explicit request only.
+TEST_F(FsSuper, ZeroedIsUsedOnRequestOnly)
 {
     unmount_with_file();
     zero(0);
+    expect_refused();
+    EXPECT_NE(fsck("-y").find("--reclaim"), std::string::npos);
+    expect_refused();
+    reclaim();
     expect_whole();
 }
 
@@ -123,9 +142,16 @@ TEST_F(FsSuper, WithAWrongByteInItsMagicIsReadFromACopy)
 TEST_F(FsSuper, DamagedAfterACrashIsReadFromTheLog)
 {
     crash_with_file();
-    zero(0);
+    memset(device.bytes() + sizeof(lay_head), 0, LAY_BLOCK_SIZE - sizeof(lay_head));
     EXPECT_EQ(fsck().find("exit"), std::string::npos) << "fsck and mount agree";
     expect_whole();
+}
+
+TEST_F(FsSuper, WithTwoWrongBitsInItsMagicIsNotOurs)
+{
+    unmount_with_file();
+    at<uint8_t>(0) ^= 0x18;
+    expect_refused();
 }
 
 TEST_F(FsSuper, DamagedWithACopyIsReadFromTheOther)
@@ -156,7 +182,7 @@ TEST_F(FsSuper, LostRightAfterACheckpointLosesNoInode)
     crashed = image();
     unmount();
     put(crashed);
-    zero(0);
+    damage(0);
     ASSERT_EQ(mount(), 0);
     EXPECT_EQ(names(root).size(), 303u);
     unmount();
@@ -167,6 +193,14 @@ TEST_F(FsSuper, OfAnotherFileSystemIsNotWrittenOver)
 {
     unmount_with_file();
     memset(device.bytes(), 'x', LAY_BLOCK_SIZE);
+    expect_refused();
+}
+
+// The magic is ours, but it is that of a newer file system.
+TEST_F(FsSuper, OfANewerFileSystemIsNotWrittenOver)
+{
+    unmount_with_file();
+    memset(device.bytes() + 4, 'x', LAY_BLOCK_SIZE - 4);
     Image before = image();
     EXPECT_EQ(mount(), -EUCLEAN);
     EXPECT_TRUE(image() == before);
@@ -318,10 +352,19 @@ class SearchedFor : public FsSuper
     }
 };
 
-TEST_F(SearchedFor, ZeroedIsFoundAtTheStartOfAGroup)
+TEST_F(SearchedFor, DamagedIsFoundAtTheStartOfAGroup)
+{
+    unmount_with_file();
+    at<lay_super>(0).copies[0] = at<lay_super>(0).copies[1] = lay_put64(0);
+    expect_whole();
+}
+
+TEST_F(SearchedFor, ZeroedIsFoundAtTheStartOfAGroupOnRequest)
 {
     unmount_with_file();
     zero(0);
+    expect_refused();
+    reclaim();
     expect_whole();
 }
 

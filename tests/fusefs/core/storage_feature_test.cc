@@ -93,7 +93,7 @@ TEST_F(Feature, EveryCutLeavesAFileSystem)
     }
 }
 
-// A copy with the former features, and the log, stand in for block 0.
+// A copy with the former features, and the log, stand in for the rest of block 0.
 TEST_F(Feature, ACopyWithTheFormerFeaturesServesRecovery)
 {
     crash_dev_record(dev.get());
@@ -102,7 +102,7 @@ TEST_F(Feature, ACopyWithTheFormerFeaturesServesRecovery)
     ASSERT_EQ(ffs_set_label(fs, "new"), 0);
     ASSERT_EQ(commit(), 0);
     Device cut(crash_dev_cut(dev.get(), crash_dev_ops(dev.get()), CRASH_KEEP, 0));
-    memset(crash_dev_bytes(cut.get()), 0, LAY_BLOCK_SIZE);
+    memset(crash_dev_bytes(cut.get()) + sizeof(lay_head), 0, LAY_BLOCK_SIZE - sizeof(lay_head));
     struct ffs *whole = fs;
     ASSERT_EQ(mount(cut.get()), 0) << why;
     struct ffs_statfs s;

@@ -30,7 +30,7 @@ class MkfsCrash : public StorageTest
                 bool sound = !empty || sound_as_it_is(cut.get());
                 int err = mount(cut.get());
                 sound =
-                    sound && (err || (unmount() == 0 && image_check(crash_dev_bd(cut.get())) == 0));
+                    (err || (unmount() == 0 && image_check(crash_dev_bd(cut.get())) == 0)) && sound;
                 if (!sound || (err && ops == all))
                     return "after " + std::to_string(ops) + " of " + std::to_string(all) +
                            " seed " + std::to_string(seed) + ": " + why;
