@@ -239,6 +239,8 @@ static int open_path(const char *path, uint32_t flags, struct file_dev *f)
         rc = -errno;
     else if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))
         rc = -ENOTBLK;
+    else if (flags & BD_OPEN_EXCLUSIVE && bd_loop_in_use(&st))
+        rc = -EBUSY;
     f->is_block = !rc && S_ISBLK(st.st_mode);
     if (f->is_block && flags & BD_OPEN_EXCLUSIVE) {
         close(fd);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Finds the file behind a loop device. The kernel gives its name in sysfs and
- * its inode by ioctl.
+ * Finds the file behind a loop device, and the loop devices over a file. The
+ * kernel gives the file's name in sysfs and its inode by ioctl.
  */
 #include "blockdev/bd_loop.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/loop.h>
@@ -16,17 +17,11 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-/*
- * Reads the backing file's name. folder is relative to the device's folder in
- * sysfs.
- */
-static bool read_name(const struct stat *device, const char *folder, char *name, size_t len)
+/* Reads the backing file's name from a file of sysfs. */
+static bool read_name(const char *path, char *name, size_t len)
 {
-    char path[128];
-
-    snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/%s/backing_file", major(device->st_rdev),
-             minor(device->st_rdev), folder);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
+
     if (fd < 0)
         return false;
     ssize_t n = read(fd, name, len - 1);
@@ -34,6 +29,19 @@ static bool read_name(const struct stat *device, const char *folder, char *name,
     name[n > 0 ? n : 0] = '\0';
     name[strcspn(name, "\n")] = '\0';
     return name[0] == '/';
+}
+
+/*
+ * Reads the backing file's name. folder is relative to the device's folder in
+ * sysfs.
+ */
+static bool read_name_of(const struct stat *device, const char *folder, char *name, size_t len)
+{
+    char path[128];
+
+    snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/%s/backing_file", major(device->st_rdev),
+             minor(device->st_rdev), folder);
+    return read_name(path, name, len);
 }
 
 int bd_loop_file(int fd)
@@ -44,8 +52,8 @@ int bd_loop_file(int fd)
 
     if (fstat(fd, &device) != 0 || ioctl(fd, LOOP_GET_STATUS64, &info) != 0)
         return -1;
-    if (!read_name(&device, "loop", name, sizeof(name)) &&
-        !read_name(&device, "../loop", name, sizeof(name)))
+    if (!read_name_of(&device, "loop", name, sizeof(name)) &&
+        !read_name_of(&device, "../loop", name, sizeof(name)))
         return -1;
     int out = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (out < 0)
@@ -54,4 +62,39 @@ int bd_loop_file(int fd)
         return out;
     close(out); /* another file has this name now */
     return -1;
+}
+
+/* O_EXCL fails while the device, or a partition of it, is mounted or held. */
+static bool is_held(const char *loop)
+{
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof(path), "/dev/%s", loop);
+    int fd = open(path, O_RDONLY | O_EXCL | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0)
+        close(fd);
+    return fd < 0;
+}
+
+static bool is_over(const char *loop, const struct stat *file)
+{
+    char path[PATH_MAX], name[PATH_MAX + 1];
+    struct stat st;
+
+    snprintf(path, sizeof(path), "/sys/block/%s/loop/backing_file", loop);
+    return read_name(path, name, sizeof(name)) && stat(name, &st) == 0 &&
+           st.st_dev == file->st_dev && st.st_ino == file->st_ino;
+}
+
+bool bd_loop_in_use(const struct stat *file)
+{
+    DIR *d = S_ISREG(file->st_mode) ? opendir("/sys/block") : NULL;
+    bool used = false;
+
+    if (!d)
+        return false;
+    for (const struct dirent *e; !used && (e = readdir(d)) != NULL;)
+        used = strncmp(e->d_name, "loop", 4) == 0 && is_over(e->d_name, file) && is_held(e->d_name);
+    closedir(d);
+    return used;
 }

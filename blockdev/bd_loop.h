@@ -3,6 +3,13 @@
 #ifndef BLOCKDEV_BD_LOOP_H
 #define BLOCKDEV_BD_LOOP_H
 
+#include <stdbool.h>
+#include <sys/stat.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /*
  * fd is an open block device. Opens the file behind it for reading if it is a
  * loop device or a partition of one. Returns the new descriptor, which the
@@ -10,5 +17,16 @@
  * longer be opened by its name.
  */
 int bd_loop_file(int fd);
+
+/*
+ * Returns whether a loop device over the file that `file` describes is in use: mounted, swap space,
+ * part of another device, or opened exclusively. A loop device that this process may not open
+ * counts as used. False for anything but a regular file.
+ */
+bool bd_loop_in_use(const struct stat *file);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

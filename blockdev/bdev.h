@@ -125,8 +125,9 @@ void bd_close(struct bd_dev *dev);
 /*
  * Opens a regular file or a kernel block device. lba_size 0 selects the
  * device's own size (512 for files). Returns the errors of open(2), -EBUSY if
- * it is locked or mounted by the kernel, and -ENOTBLK if it is neither a file
- * nor a block device.
+ * it is locked, mounted by the kernel or, with BD_OPEN_EXCLUSIVE, a file that is
+ * in use through a loop device, and -ENOTBLK if it is neither a file nor a block
+ * device.
  */
 int bd_file_open(const char *path, uint32_t flags, uint32_t lba_size, struct bd_dev **out);
 

@@ -20,6 +20,7 @@
 #include <syslog.h>
 #include <unistd.h>
 
+#include "blockdev/bd_loop.h"
 #include "fusefs/daemon/base/daemon_log.h"
 #include "fusefs/daemon/fuse/session_init.h"
 #include "fusefs/daemon/ioctl/remount.h"
@@ -180,6 +181,8 @@ static int check_file(const struct options *opts, const struct stat *st)
         return refuse(path, "empty file, make a file system with mkfs.gpunvme first");
     if ((uint64_t)st->st_size < (uint64_t)LAY_MIN_BLOCKS * LAY_BLOCK_SIZE)
         return refuse(path, "too small to hold a file system; truncated, or no image");
+    if (!opts->read_only && bd_loop_in_use(st))
+        return refuse(path, "in use through a loop device (losetup -j shows it)");
     return 0;
 }
 
