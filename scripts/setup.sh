@@ -53,6 +53,31 @@ util-linux      cmd:setarch
 mount           cmd:mount
 procps          cmd:ps
 '
+# Tools whose file systems and partition tables our programs must leave alone. foreign_test.sh
+# reports each tool that is missing.
+FOREIGN_PACKAGES='
+e2fsprogs       cmd:mkfs.ext4
+xfsprogs        cmd:mkfs.xfs
+btrfs-progs     cmd:mkfs.btrfs
+dosfstools      cmd:mkfs.vfat
+exfatprogs      cmd:mkfs.exfat
+f2fs-tools      cmd:mkfs.f2fs
+nilfs-tools     cmd:mkfs.nilfs2
+jfsutils        cmd:mkfs.jfs
+reiserfsprogs   cmd:mkfs.reiserfs
+udftools        cmd:mkudffs
+ntfs-3g         cmd:mkfs.ntfs
+cryptsetup-bin  cmd:cryptsetup
+lvm2            cmd:pvcreate
+bcache-tools    cmd:make-bcache
+genisoimage     cmd:genisoimage
+xorriso         cmd:xorriso
+squashfs-tools  cmd:mksquashfs
+erofs-utils     cmd:mkfs.erofs
+fdisk           cmd:fdisk
+gdisk           cmd:sgdisk
+parted          cmd:parted
+'
 LINT_PACKAGES="
 clang-$GPUNVME_CLANG             cmd:clang-$GPUNVME_CLANG
 clang-tidy-$GPUNVME_CLANG        cmd:clang-tidy-$GPUNVME_CLANG
@@ -146,6 +171,19 @@ ensure_packages() {
         die "${missing[*]}: cannot be installed (above); install them by hand and run this again"
 }
 
+# Prints the lines of the table on standard input whose package this distribution has.
+available_of() {
+    local package probe
+    while read -r package probe; do
+        if [ -z "$package" ] || present "$package" "$probe" ||
+            apt-cache show "$package" >/dev/null 2>&1; then
+            printf '%s %s\n' "$package" "$probe"
+        else
+            warn "$package: not in this distribution; foreign_test.sh does without"
+        fi
+    done
+}
+
 # Prints the package that an empty package (linux-image-amd64) depends on.
 kernel_package() {
     apt-cache depends --no-recommends --no-suggests "$GUEST_KERNEL_PACKAGE" 2>/dev/null |
@@ -227,6 +265,7 @@ for arg in "$@"; do
 done
 
 ensure_packages "$BASE_PACKAGES"
+ensure_packages "$(printf '%s\n' "$FOREIGN_PACKAGES" | available_of)"
 if [ "$lint" = 1 ]; then
     ensure_packages "$LINT_PACKAGES"
 fi
