@@ -34,14 +34,14 @@ _read_leased = library.gpunvme_io_lease_read
 
 
 class _Calls:
-    """The calls that use a handle; the last one ends it once it is to be closed.
+    """Counts the calls that use a handle. After close() the last call ends the handle.
 
-    A call is an entry of a dictionary, whose operations are atomic: no lock can be held across
-    fork(), and an interrupt between two operations loses no call.
+    A call is a key of a dictionary. Dictionary operations are atomic, so no lock is held across
+    fork(), and an exception between two operations loses no call.
     """
 
     def __init__(self, finish: Callable[[], Any]) -> None:
-        self._calls: dict[object, int] = {}  # to the thread; 0: the call is made by another one
+        self._calls: dict[object, int] = {}  # the thread that makes the call, or 0
         self._finish = finish
         self._ended = threading.Event()
         self.closing = False
@@ -60,9 +60,10 @@ class _Calls:
                 self._finish()
 
     def close(self) -> None:
-        """Waits for the calls of other threads and of streams; no call begins any more.
+        """Refuses new calls, and waits for those of other threads and of streams.
 
-        A call of this thread, from which a signal's handler came here, ends the handle itself.
+        The library bounds each transfer, so the wait ends. If a signal handler interrupted a call
+        of this thread and comes here, that call ends the handle when it continues.
         """
         self.closing = True
         until = time.monotonic() + _PATIENCE
@@ -97,11 +98,11 @@ def _free(address: int, generation: int) -> None:
 
 
 def _reopen(descriptor: int) -> int:
-    """The same file with an open file description of this process; the descriptor is closed."""
+    """Opens the file again, and closes the descriptor that was inherited from the parent."""
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_CLOEXEC
     try:
         fresh = os.open(f"/proc/self/fd/{descriptor}", flags)
-    except OSError:  # no /proc, or a mode that no longer admits this user
+    except OSError:  # there is no /proc, or the file's mode no longer admits this user
         return descriptor
     os.close(descriptor)
     return fresh
@@ -120,7 +121,7 @@ def _position(file_offset: int) -> int:
 
 
 class IOFuture(Future[int]):
-    """A transfer by a thread: the bytes moved. Coroutines may await it."""
+    """A transfer made by a thread. The result is the bytes moved; coroutines may await it."""
 
     get = Future.result
     _all: "weakref.WeakSet[IOFuture]" = weakref.WeakSet()
@@ -134,7 +135,7 @@ class IOFuture(Future[int]):
         return asyncio.wrap_future(self).__await__()
 
     def run(self, call: Callable[..., int], *arguments: Any) -> None:
-        """The transfer, by the thread that makes it."""
+        """Makes the transfer. A thread of the pool calls this."""
         if not self.set_running_or_notify_cancel():
             return
         try:
@@ -151,7 +152,7 @@ class IOFuture(Future[int]):
 
     @classmethod
     def forked(cls) -> None:
-        """Makes locks anew that threads of the parent may have held."""
+        """Replaces the locks, which threads of the parent may have held, in a child of fork()."""
         for future in tuple(cls._all):
             Future.__init__(future)
             if future._outcome is None:
@@ -187,7 +188,7 @@ threads = _Threads()
 
 
 class IOFutureStream:
-    """A transfer in a stream; its memory is held until the stream has passed it."""
+    """A transfer in the order of a stream. It holds its memory until the stream has passed it."""
 
     _under_way: "set[IOFutureStream]" = set()
 
@@ -244,13 +245,13 @@ class IOFutureStream:
 
     @classmethod
     def at_exit(cls) -> None:
-        """Memory of transfers must not end before them, as it would with the interpreter."""
+        """Waits for all transfers, because the interpreter frees their memory when it ends."""
         until = time.monotonic() + _PATIENCE
         while not all([one.done() for one in tuple(cls._under_way)]) and time.monotonic() < until:
             time.sleep(1e-3)
 
 
-_registered: dict[int, tuple[Memory, int]] = {}  # with the process that did it
+_registered: dict[int, tuple[Memory, int]] = {}  # the buffer, and the process that registered it
 
 
 def _forked() -> None:
@@ -285,7 +286,7 @@ def _as_numpy(values: Any) -> Any:
 
 
 class _NumpyPieces:
-    """Pieces without a Python object for each number."""
+    """Makes pieces without a Python object for each number."""
 
     def __init__(self, offsets: Any, sizes: Any, places: Any) -> None:
         numpy = sys.modules["numpy"]
@@ -317,13 +318,13 @@ class _NumpyPieces:
 
 
 def numbers(values: Any) -> Any:
-    """As an array of numpy, or of the standard library's without it. TypeError: a mask."""
+    """Returns an array of numpy, or of the standard library. Raises TypeError for a mask."""
     found = _as_numpy(values)
     return _numbers(values) if found is None else found
 
 
 def make_pieces(file_offsets: Any, sizes: Any, buf_offsets: Any) -> "_Pieces | _NumpyPieces":
-    """An array of struct gpunvme_piece; offsets and sizes are lists, arrays or tensors."""
+    """Returns an array of struct gpunvme_piece. The numbers are lists, arrays or tensors."""
     if hasattr(sizes, "__index__") and not getattr(sizes, "ndim", 0):  # also of numpy
         sizes = operator.index(sizes)
     offsets = _as_numpy(file_offsets)
@@ -335,7 +336,7 @@ def make_pieces(file_offsets: Any, sizes: Any, buf_offsets: Any) -> "_Pieces | _
 
 
 class _Pieces:
-    """As _NumpyPieces, without numpy."""
+    """Does what _NumpyPieces does without numpy."""
 
     def __init__(self, file_offsets: Any, sizes: Any, buf_offsets: Any) -> None:
         offsets = _numbers(file_offsets)
@@ -378,15 +379,16 @@ def _packed(lengths: "array.array[int]") -> "array.array[int]":
 
 
 class File:
-    """An open file: of a gpunvmefs mount, or of any file system.
+    """An open file of a gpunvmefs mount or of any other file system.
 
-    file: a path, or a descriptor, of which the object takes a duplicate. direct: reads take queues
-    that the mount lends (-o direct=), without a call into its daemon: the file as it was when it
-    was opened, into CUDA memory of the mount's GPU or memory of alloc_host().
+    file is a path, or a descriptor, which the object duplicates. With direct=True, reads use queues
+    that the mount lends (-o direct=) and make no call into its daemon. Such reads see the file as
+    it was when it was opened; they reach CUDA memory of the mount's GPU and memory of alloc_host().
 
-    Buffers are objects with __cuda_array_interface__, DLPack or the buffer protocol, contiguous.
-    Errors are OSError with the library's words. close() waits for transfers. A child of fork() has
-    the file opened anew at its first use, a direct one excepted; pickle opens the path again.
+    Buffers are contiguous objects with __cuda_array_interface__, DLPack or the buffer protocol.
+    Errors are OSError with the library's words. close() waits for transfers. A child of fork()
+    opens the file again at its first use, but a direct file refuses use there. Unpickling opens
+    the path again.
     """
 
     def __init__(self, file: Any, mode: str = "r", *, direct: bool = False) -> None:
@@ -400,7 +402,7 @@ class File:
                      else os.open(file, _FLAGS[mode] | os.O_CLOEXEC, 0o666))
 
     def _attach(self, descriptor: int) -> None:
-        """Makes the file one of this process; the descriptor is the object's in any case."""
+        """Opens the file in the library. Closes the descriptor on an error."""
         handle, lease = ctypes.c_void_p(), ctypes.c_void_p()
         try:
             check(library.gpunvme_io_file_open(process.handle(), descriptor, ctypes.byref(handle)),
@@ -418,14 +420,14 @@ class File:
         self._generation = process.generation
 
     def _begin(self, call: object, thread: int = 0) -> int | None:
-        """The handle, until the call ends."""
+        """Registers a call and returns the handle, which is valid until the call ends."""
         if self._generation != process.generation:
             self._move_here()
         self._calls.begin(call, thread)
         return self._file
 
     def _move_here(self) -> None:
-        """To this child of fork(): nothing of the parent's handle is touched."""
+        """Opens the file again in a child of fork(), and leaves the parent's handle as it is."""
         if self._calls.closing:
             raise ValueError("the file is closed")
         if self.direct:
@@ -446,7 +448,7 @@ class File:
     # --- Transfers -----------------------------------------------------------------------------
 
     def _move(self, _: Memory, write: bool, address: int, size: int, file_offset: int) -> int:
-        """A transfer, of a call that has begun; it holds the memory."""
+        """Makes the transfer of a call that has begun, and holds the memory meanwhile."""
         result = _native.Result()
         leased = self._lease is not None and not write
         call = _write if write else _read_leased if leased else _read
@@ -459,7 +461,7 @@ class File:
 
     def transfer(self, write: bool, memory: Memory, size: int | None, file_offset: int,
                  buf_offset: int) -> int:
-        """read() or write(), for memory that is known."""
+        """Does what read() and write() do, for a buffer that is already described."""
         address, size = part_of(memory, size, buf_offset)
         file_offset, call = _position(file_offset), object()
         try:
@@ -470,7 +472,7 @@ class File:
 
     def _start(self, write: bool, buf: Any, size: int | None, file_offset: int,
                buf_offset: int = 0) -> IOFuture:
-        """The file and the memory are in use until the future is done, also by cancel()."""
+        """Starts a transfer that uses the file and the memory until the future is done."""
         memory, future = memory_of(buf, not write), IOFuture()
         address, size = part_of(memory, size, buf_offset)
         file_offset = _position(file_offset)
@@ -507,7 +509,7 @@ class File:
         return self._start(True, buf, size, file_offset, buf_offset)
 
     def read_pieces(self, memory: Memory, pieces: "_Pieces | _NumpyPieces") -> None:
-        """readv() that leaves the results in the pieces."""
+        """Does what readv() does, and leaves the results in the pieces."""
         result, call = _native.Result(), object()
         if pieces.end > memory.nbytes:
             raise ValueError(f"reads of {pieces.end} bytes into a buffer of {memory.nbytes}")
@@ -605,9 +607,10 @@ class File:
         return self._calls.closing
 
     def close(self) -> None:
-        """Waits for transfers under way, futures that have not begun and streams included.
+        """Waits for all transfers, including futures that have not begun and those in streams.
 
-        TimeoutError: a stream has not moved for 30 s; the last transfer then closes the file.
+        Raises TimeoutError if a stream makes no progress for 30 s. The last transfer then closes
+        the file.
         """
         if self._generation != process.generation:  # the parent's transfers are not ours
             self._calls = _Calls(self._end)
@@ -626,9 +629,9 @@ def _open_again(kind: type[File], path: Any, mode: str, direct: bool) -> File:
 
 
 def register(buf: Any) -> None:
-    """Keeps memory registered, and held, until deregister(): for buffers that are used again.
+    """Registers a buffer and holds it until deregister(), for buffers that are used repeatedly.
 
-    CUDA allocations are registered at their first use by themselves.
+    CUDA allocations are registered automatically at their first use.
     """
     memory = memory_of(buf, False)
     check(library.gpunvme_io_register(process.handle(), memory.address, memory.nbytes))
@@ -636,7 +639,7 @@ def register(buf: Any) -> None:
 
 
 def deregister(buf: Any) -> None:
-    """Ends register() of the same memory. In a child of fork() the parent's has ended already."""
+    """Ends register() of the same memory. A child of fork() only forgets its parent's."""
     address = memory_of(buf, False).address
     if _registered.get(address, (None, process.generation))[1] == process.generation:
         check(library.gpunvme_io_unregister(process.handle(), address))

@@ -131,12 +131,12 @@ def _of_dlpack(obj: Any) -> Memory:
 
 
 def _has_objects(obj: Any) -> bool:
-    """True for an array of references to Python objects, which bytes of a file must not replace."""
+    """True for an array of references to Python objects. A file's bytes would destroy them."""
     dtype = getattr(obj, "dtype", None)
     if dtype is not None:
         return bool(getattr(dtype, "hasobject", False))
     form = memoryview(obj).format
-    return "O" in form and "O" in re.sub(":[^:]*:", "", form)  # names of fields left out
+    return "O" in form and "O" in re.sub(":[^:]*:", "", form)  # names of fields do not count
 
 
 def memory_of(obj: Any, writable: bool) -> Memory:

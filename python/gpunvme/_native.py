@@ -32,11 +32,6 @@ class Calls(ctypes.Structure):
                 ("pipeline_written_bytes", ctypes.c_uint64)]
 
 
-class Piece(ctypes.Structure):
-    _fields_ = [("file_offset", ctypes.c_uint64), ("buffer_offset", ctypes.c_uint64),
-                ("len", ctypes.c_uint32), ("result", ctypes.c_int32)]
-
-
 class Async(ctypes.Structure):
     _fields_ = [("write", ctypes.c_int), ("addr", ctypes.c_void_p),
                 ("len", ctypes.POINTER(ctypes.c_size_t)),
@@ -100,17 +95,17 @@ def check(result: int, what: str = "") -> int:
 
 
 def refuse_after_fork(what: str, name: object = None) -> NoReturn:
-    """What belongs to the process that made it is not used by a child of fork()."""
+    """Raises the OSError for an object that only the process that made it may use."""
     raise OSError(errno.EOWNERDEAD, f"{what} does not survive fork(): make it in this process, or "
                   "start that by spawn", name)
 
 
 class _Process:
-    """The handle of this process: a child of fork() makes its own, and locks of its own."""
+    """The library's handle. A child of fork() makes a handle and locks of its own."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()  # protects io
-        self.reopening = threading.Lock()  # protects files that move to this process
+        self.reopening = threading.Lock()  # one thread at a time opens inherited files again
         self.options = Options()
         self.io: int | None = None
         self.generation = 0
@@ -126,7 +121,7 @@ class _Process:
             return self.io
 
     def check_cuda(self) -> None:
-        """Called for memory of CUDA, which a child of a process that used it cannot use."""
+        """Refuses a buffer in CUDA memory in a child of a process that used CUDA."""
         if self.generation and not self.uses_cuda:
             self.lost_cuda = self.lost_cuda or bool(ctypes.CDLL("libcuda.so.1").cuInit(0))
         if self.lost_cuda:

@@ -53,10 +53,10 @@ Header = tuple[list[tuple[str, str, list[int]]], dict[str, str]]  # in the order
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """A JSON object, in which a name may come again."""
+    """The members of a JSON object, in which a name may be repeated."""
 
     def once(self, names: tuple[str, ...]) -> dict[str, Any]:
-        """As a dictionary. ValueError: one of these names comes twice."""
+        """Returns a dictionary. Raises ValueError if one of these names is repeated."""
         for name in names:
             if sum(name == other for other, _ in self) > 1:
                 raise ValueError(f"{name} comes twice")
@@ -85,7 +85,7 @@ def _check_depth(value: Any, depth: int) -> None:
 
 
 def _tensor(described: Any) -> tuple[str, list[int], int, int]:
-    """Type, shape, and where the bytes begin and end. ValueError, KeyError: it does not tell."""
+    """Returns type, shape, and begin and end of the bytes. Raises ValueError or KeyError."""
     if isinstance(described, _Pairs):
         found = described.once(("dtype", "shape", "data_offsets"))
         described = [found[name] for name in ("dtype", "shape", "data_offsets")]
@@ -113,20 +113,23 @@ def _bits(dtype: str, shape: Iterable[int]) -> int:
 
 
 def _parse(text: str, nbytes: int) -> Header:
-    """By the rules of safetensors: tensors fill the file without holes. ValueError, KeyError."""
+    """Applies the rules of safetensors: tensors fill the file without holes.
+
+    Raises ValueError or KeyError for a header that safetensors refuses.
+    """
     header = json.loads(text, object_pairs_hook=_Pairs, parse_constant=_refuse, parse_float=_float,
                         parse_int=lambda n: int(n) if n != "-0" else -0.0)
     if not isinstance(header, _Pairs):
         raise ValueError("the header is no object")
     _check_depth(header, 1)
     if "\\u" in text:
-        json.dumps(header, ensure_ascii=False).encode()  # no half of a pair of surrogates
+        json.dumps(header, ensure_ascii=False).encode()  # fails for half a pair of surrogates
     metadata = header.once(("__metadata__",)).get("__metadata__")
     if metadata is not None and not isinstance(metadata, _Pairs):
         raise ValueError("metadata that is no object")
     if not all(isinstance(value, str) for _, value in metadata or []):
         raise ValueError("metadata that is no text")
-    # Of a name that comes again the last one counts, but all have to be right.
+    # The last one of repeated names counts, but all must be valid.
     tensors = [(name, *found) for name, found in
                {name: _tensor(value) for name, value in header if name != "__metadata__"}.items()]
     tensors.sort(key=lambda t: (t[3], t[4], t[0]))
@@ -142,7 +145,7 @@ def _parse(text: str, nbytes: int) -> Header:
 
 
 def _by_reference(fd: int) -> Header:
-    """What the package safetensors makes of the open file. ValueError: it refuses it."""
+    """Lets the package safetensors parse the open file. Raises ValueError if it refuses it."""
     try:
         with reference(f"/proc/self/fd/{fd}", "np") as f:
             slices = [(name, f.get_slice(name)) for name in f.offset_keys()]
@@ -187,7 +190,7 @@ def read_header(file: File) -> tuple[list[Entry], dict[str, str]]:
 
 
 class Shard(NamedTuple):
-    """A file, and the names that its index says are there; None: all that there are."""
+    """A file, and the tensors that its index assigns to it. None means all tensors."""
 
     path: Any
     names: set[str] | None = None
@@ -217,7 +220,7 @@ def _of_index(path: str) -> list[Shard]:
 
 
 def _of_folder(path: str) -> list[Shard]:
-    """The files that an index names, or all, which must be as many as their names say."""
+    """Returns the files that an index names, or all files, whose number their names must match."""
     names = sorted(os.listdir(path))
     indexes = [name for name in names if name.endswith(".safetensors.index.json")]
     if indexes:
@@ -226,12 +229,13 @@ def _of_folder(path: str) -> list[Shard]:
     counted = [re.search(r"-\d+-of-(\d+)\.safetensors$", name) for name in files]
     due = {int(found[1]) if found else len(files) for found in counted}
     if due != {len(files)}:
-        raise SafetensorError(f"{path}: {len(files)} files of safetensors, of {sorted(due) or 'any'}")
+        raise SafetensorError(f"{path}: {len(files)} files of safetensors, where their names say "
+                              f"{sorted(due) or 'nothing'}")
     return [Shard(os.path.join(path, name)) for name in files]
 
 
 def shards_of(paths: Any) -> Iterator[Shard]:
-    """Files for load(): a file, a folder, an index of shards, or a list of these."""
+    """Yields the shards of a file, a folder, an index of shards, or a list of these."""
     for given in [paths] if isinstance(paths, str | os.PathLike) else paths:
         path = os.fspath(given)
         if os.path.isdir(path):
@@ -355,9 +359,9 @@ class Slice:
 
 
 class SafeOpen:
-    """safetensors.safe_open over a File; a subclass says what tensors are made of.
+    """Does what safetensors.safe_open does, over a File. A subclass makes the tensors.
 
-    backend is accepted as safetensors has it, and unused: gpunvme reads.
+    backend has the values of safetensors and no effect, because gpunvme reads.
     """
 
     def __init__(self, filename: Any, frameworks: tuple[str, ...], framework: str, device: Any,
@@ -409,7 +413,7 @@ class SafeOpen:
         return self._read(self._find(name))
 
     def get_tensors(self) -> dict[str, Any]:
-        """All, by name."""
+        """Returns all tensors by name."""
         entries = [(self._file, entry) for entry in self._entries().values()]
         return _load(entries, self._empty, None, 8)
 

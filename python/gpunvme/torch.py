@@ -44,7 +44,7 @@ def _dtype(entry: Entry) -> torch.dtype:
 
 
 def _shape(entry: Entry) -> tuple[int, ...]:
-    """In elements of torch, which has pairs of F4."""
+    """Returns the shape in elements of torch, whose F4 type holds pairs."""
     if entry.dtype != "F4":
         return entry.shape
     if not entry.shape or entry.shape[-1] % 2:
@@ -174,7 +174,7 @@ class _Layer:
 
 
 class _Placed:
-    """A layer with a place in the ring, and the reads that fill it."""
+    """A layer that has a place in the ring, with the reads that fill it."""
 
     def __init__(self, layer: _Layer, start: int) -> None:
         self.layer, self.start = layer, start
@@ -185,10 +185,10 @@ class _Placed:
 
 
 class _Ring:
-    """Layers in the order of their turns through a ring of memory, read ahead by threads.
+    """Threads read layers ahead, in the order of their turns, into a ring of memory.
 
-    A layer that was given back may be in use by work of streams: the read that replaces it waits
-    for the events that the streams have then still to pass.
+    Work of streams may still use a layer that was given back. A read into its memory waits for all
+    events that were recorded before and that the streams have not passed.
     """
 
     def __init__(self, layers: Iterator[_Layer], memory: torch.Tensor, readers: int) -> None:
@@ -208,7 +208,7 @@ class _Ring:
         return None
 
     def _place_all(self) -> None:
-        """Begins to read what has room, _AHEAD layers at most."""
+        """Starts to read the layers that have room, at most _AHEAD."""
         while self._next and len(self._placed) < _AHEAD:
             start = self._room(self._next.nbytes)
             if start is None:
@@ -230,14 +230,14 @@ class _Ring:
             raise OSError(errno.EIO, f"the file ends {missing} bytes early", file.name)
 
     def give_back(self, event: Any) -> None:
-        """The oldest layer, when the stream comes to the event; None: now."""
+        """Frees the place of the oldest layer once the event has passed. None means at once."""
         self._placed.popleft()
         if event is not None:
             self._events = [*self._events, event]
         self._place_all()
 
     def take(self) -> dict[str, torch.Tensor] | None:
-        """The oldest layer, once it has been read; None behind the last one."""
+        """Waits for the oldest layer and returns its tensors. Returns None after the last one."""
         if not self._placed:
             return None
         placed = self._placed[0]
@@ -276,11 +276,11 @@ class LayerStream:
         self._files: list[File] = []
         self._ring: _Ring | None = None
         self._generation, self._given = process.generation, False
-        self._turn = threading.RLock()  # of next() and close(); a child of fork() does not take it
+        self._turn = threading.RLock()  # protects the ring; a child of fork() does not take it
         by_default = direct is None and torch.device(device).type == "cuda"
         try:
             self._prepare(names, by_default or bool(direct), layer_of, ring, depth, device)
-        except OSError:  # a mount that lends no queues, or does not reach the ring
+        except OSError:  # the mount lends no queues, or does not reach the ring
             if not by_default:
                 raise
             self._prepare(names, False, layer_of, ring, depth, device)
@@ -289,7 +289,7 @@ class LayerStream:
 
     def _prepare(self, names: list[Any], direct: bool, layer_of: Callable[[str], int | None],
                  ring: int | None, depth: int, device: Any) -> None:
-        """Opens the files, and makes a ring that they can be read into."""
+        """Opens the files and makes the ring, and checks that they can be read into it."""
         self.direct = direct
         try:
             self._files.extend(File(name, direct=direct) for name in names)
@@ -331,7 +331,7 @@ class LayerStream:
         return self
 
     def __next__(self) -> dict[str, torch.Tensor]:
-        """The next layer, once it has been read. OSError: it could not be; the next one follows."""
+        """Waits for the next layer. OSError means that it cannot be read; the next call goes on."""
         if self._generation != process.generation:
             refuse_after_fork("a stream of layers")
         with self._turn:
@@ -348,7 +348,7 @@ class LayerStream:
             return weights
 
     def _passed(self) -> Any:
-        """What the current stream has passed when it has done the work so far; None: all of it."""
+        """Returns an event behind the work so far of the current stream, or None without a GPU."""
         if not self.ring.is_cuda:
             return None
         event = torch.cuda.Event()
@@ -360,7 +360,7 @@ class LayerStream:
 
     def close(self) -> None:
         """Waits for reads; tensors that it gave are not valid any more."""
-        if self._generation == process.generation:  # else the ring's threads are the parent's
+        if self._generation == process.generation:  # a child of fork() has no threads
             with self._turn:
                 ring, self._ring = self._ring, None
                 if ring is not None:

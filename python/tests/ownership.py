@@ -135,7 +135,8 @@ class Tensors(Opened):
     """safe_open()."""
 
     def make(self):
-        text = json.dumps({"t": {"dtype": "U8", "shape": [SIZE], "data_offsets": [0, SIZE]}}).encode()
+        tensors = {"t": {"dtype": "U8", "shape": [SIZE], "data_offsets": [0, SIZE]}}
+        text = json.dumps(tensors).encode()
         name = self.path + ".safetensors"
         if not os.path.exists(name):
             with open(name, "wb") as file:

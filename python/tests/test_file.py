@@ -282,7 +282,8 @@ def test_dlpack_of_less_than_a_byte(path, bits, lanes):
     memory, shape = (ctypes.c_ubyte * 4096)(), (ctypes.c_int64 * 1)(256)
     tensor = _DLTensor(ctypes.addressof(memory), 1, 0, 1, 1, bits, lanes, shape, None, 0)
     new = ctypes.pythonapi.PyCapsule_New
-    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    new.restype = ctypes.py_object
+    new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
     class Tensor:
         def __dlpack__(self):
