@@ -293,7 +293,7 @@ class _NumpyPieces:
         self.n = len(offsets)
         self.array = numpy.zeros(self.n, dtype=[("offset", "<i8"), ("place", "<i8"),
                                                 ("len", "<i4"), ("result", "<i4")])
-        lengths = numpy.full(self.n, sizes) if isinstance(sizes, int) else numpy.asarray(sizes)
+        lengths = numpy.full(self.n, sizes) if isinstance(sizes, int) else sizes
         if places is None:
             places = numpy.cumsum(lengths) - lengths
         if not self.n == len(lengths) == len(places):
@@ -318,31 +318,33 @@ class _NumpyPieces:
 
 
 def numbers(values: Any) -> Any:
-    """Returns an array of numpy, or of the standard library. Raises TypeError for a mask."""
+    """Returns an array of numpy, or without it of the standard library. TypeError means a mask."""
     found = _as_numpy(values)
-    return _numbers(values) if found is None else found
+    if found is None:
+        found = _numbers(values)
+        numpy = sys.modules.get("numpy")
+        return found if numpy is None else numpy.asarray(found)
+    return found
 
 
 def make_pieces(file_offsets: Any, sizes: Any, buf_offsets: Any) -> "_Pieces | _NumpyPieces":
     """Returns an array of struct gpunvme_piece. The numbers are lists, arrays or tensors."""
     if hasattr(sizes, "__index__") and not getattr(sizes, "ndim", 0):  # also of numpy
         sizes = operator.index(sizes)
-    offsets = _as_numpy(file_offsets)
-    lengths = sizes if isinstance(sizes, int) else _as_numpy(sizes)
-    places = None if buf_offsets is None else _as_numpy(buf_offsets)
-    if offsets is None or lengths is None or (places is None) != (buf_offsets is None):
-        return _Pieces(file_offsets, sizes, buf_offsets)
-    return _NumpyPieces(offsets, lengths, places)
+    else:
+        sizes = numbers(sizes)
+    places = None if buf_offsets is None else numbers(buf_offsets)
+    kind = _NumpyPieces if "numpy" in sys.modules else _Pieces
+    return kind(numbers(file_offsets), sizes, places)
 
 
 class _Pieces:
     """Does what _NumpyPieces does without numpy."""
 
-    def __init__(self, file_offsets: Any, sizes: Any, buf_offsets: Any) -> None:
-        offsets = _numbers(file_offsets)
+    def __init__(self, offsets: Any, sizes: Any, places: Any) -> None:
         self.n = len(offsets)
-        lengths = array.array("q", [sizes]) * self.n if isinstance(sizes, int) else _numbers(sizes)
-        places = _numbers(buf_offsets) if buf_offsets is not None else _packed(lengths)
+        lengths = array.array("q", [sizes]) * self.n if isinstance(sizes, int) else sizes
+        places = places if places is not None else _packed(lengths)
         if not self.n == len(lengths) == len(places):
             raise ValueError(f"{self.n} offsets, {len(lengths)} sizes, {len(places)} places")
         if self.n and not 0 <= min(lengths) <= max(lengths) < 1 << 31:

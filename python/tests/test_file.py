@@ -7,6 +7,8 @@ import ctypes
 import errno
 import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -153,6 +155,35 @@ def test_numbers_of_numpy(path, content):
         assert f.readv(buf, np.array([0, 50]), np.int64(20), np.array([0, 20])) == [20, 20]
         with pytest.raises(ValueError):
             f.readv(buf, np.array([0]), 20, np.array([(1 << 63) - 10]))
+
+
+WITHOUT_NUMPY = """
+import sys
+import gpunvme
+buf = bytearray(3000)
+with open(sys.argv[1], "rb") as file:
+    content = file.read()
+with gpunvme.open(sys.argv[1]) as f:
+    assert f.readv(buf, [0, 5000, len(content) - 10], 1000) == [1000, 1000, 10]
+    assert buf[1000:2000] == content[5000:6000]
+    records = gpunvme.Records(f, 7, 100, 1000)
+    records.gather([999, 0], buf)
+    assert buf[:200] == content[99907:100007] + content[7:107]
+    for call, error in ((lambda: f.readv(buf, [True], 1), TypeError),
+                        (lambda: f.readv(buf, [-1], 1), ValueError),
+                        (lambda: f.readv(buf, [0], 3001), ValueError),
+                        (lambda: records.gather([1000], buf), IndexError)):
+        try:
+            call()
+        except error:
+            continue
+        sys.exit("not refused")
+assert "numpy" not in sys.modules
+"""
+
+
+def test_lists_without_numpy(path):
+    subprocess.run([sys.executable, "-B", "-c", WITHOUT_NUMPY, path], check=True, timeout=60)
 
 
 @pytest.mark.parametrize("mask", [[True, False], np.array([True, False])], ids=["list", "numpy"])
