@@ -25,6 +25,7 @@ from ._native import check, library, process, refuse_after_fork
 
 _FLAGS = {"r": os.O_RDONLY, "r+": os.O_RDWR, "w": os.O_WRONLY | os.O_CREAT | os.O_TRUNC,
           "w+": os.O_RDWR | os.O_CREAT | os.O_TRUNC}
+_KEPT_FLAGS = os.O_ACCMODE | os.O_APPEND | os.O_DIRECT | os.O_SYNC | os.O_NOATIME
 _PENDING = -(1 << 63)
 _PATIENCE = 30.0  # seconds without progress of a stream
 _read, _write = library.gpunvme_io_read, library.gpunvme_io_write  # found once
@@ -99,9 +100,9 @@ def _free(address: int, generation: int) -> None:
 
 def _reopen(descriptor: int) -> int:
     """Opens the file again, and closes the descriptor that was inherited from the parent."""
-    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_CLOEXEC
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & _KEPT_FLAGS
     try:
-        fresh = os.open(f"/proc/self/fd/{descriptor}", flags)
+        fresh = os.open(f"/proc/self/fd/{descriptor}", flags | os.O_CLOEXEC)
     except OSError:  # there is no /proc, or the file's mode no longer admits this user
         return descriptor
     os.close(descriptor)

@@ -396,8 +396,10 @@ def test_children_of_fork(path, content):
     child = os.fork()
     if child == 0:
         ok = f.read(buf, file_offset=5) == 1000 and f.pread(buf, file_offset=7).get() == 1000
+        os.lseek(f.fileno(), 77, os.SEEK_SET)
         os._exit(0 if ok and buf == content[7:1007].tobytes() else 1)
     assert os.waitpid(child, 0)[1] == 0
+    assert os.lseek(f.fileno(), 0, os.SEEK_CUR) == 0  # the child has an open file of its own
     assert f.read(buf) == 1000
     f.close()
 
