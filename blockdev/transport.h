@@ -105,6 +105,13 @@ struct nvme_transport {
      * be freed.
      */
     bool physical;
+    /*
+     * map() accepts GPU memory, and the controller reaches it by copies that this
+     * process makes on the GPU. The GPU runs them in turns with kernels of other
+     * processes, so queues that another process drives should not use such
+     * addresses.
+     */
+    bool copies_device_memory;
     /* Maximum number of regions (one per map()) mapped at once; 0 if unknown. */
     unsigned max_regions;
     /*

@@ -67,6 +67,8 @@ struct gq_info {
      */
     unsigned tier;
     char tier_note[256]; /* the reason for a lower tier, or empty */
+    /* Tier of queues that another process drives: 1 if it may not use the addresses of tier 2. */
+    unsigned lease_tier;
     unsigned queues, depth;
     uint32_t lba_size;
     uint32_t max_command; /* maximum bytes per command */
@@ -206,7 +208,11 @@ struct gq_buffer_iova {
     uint64_t pages; /* number of pages of 4096 bytes */
     uint64_t head;  /* bytes from the first page to the buffer's first byte */
 };
-/* Returns -ENOTSUP if the controller cannot reach the memory. */
+/*
+ * For commands of another process. Returns -ENOTSUP if the controller cannot
+ * reach the memory, or reaches it only by copies of this process
+ * (nvme_transport.copies_device_memory).
+ */
 int gq_buffer_iova(const struct gq_buffer *b, struct gq_buffer_iova *out);
 
 enum gq_op { GQ_READ, GQ_WRITE };

@@ -163,6 +163,7 @@ int sim_transport_create(struct sim *s)
     st->s = s;
     st->t.ops = &transport_ops;
     st->t.software = &software;
+    st->t.copies_device_memory = true;
     st->t.doorbells = (volatile uint32_t *)(void *)s->doorbells;
     st->t.doorbells_len = s->doorbells_len;
     st->t.doorbells_are_mmio = false;

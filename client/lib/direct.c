@@ -62,7 +62,7 @@ static int open_memory_space(struct gpunvme_direct *d)
  */
 static int alloc_staging(struct gpunvme_direct *d)
 {
-    bool stages_all = d->g->info.tier < 2;
+    bool stages_all = d->g->info.lease_tier < 2;
     size_t len;
 
     d->staged_bytes = stages_all ? GD_STAGED_ALL : GD_STAGED_ENDS;

@@ -13,7 +13,7 @@
 
 int direct_staged_open(struct gpunvme_direct *d)
 {
-    if (!d->space.cuda || !staged_image() || d->g->info.tier >= 2)
+    if (!d->space.cuda || !staged_image() || d->g->info.lease_tier >= 2)
         return 0;
     int err =
         cuda_driver_load(d->space.cuda, d->space.device, staged_image(), KERNEL, &d->staged_kernel);

@@ -252,7 +252,10 @@ int gq_buffer_device(const struct gq_buffer *b, uint64_t *device, uint64_t *len)
 
 int gq_buffer_iova(const struct gq_buffer *b, struct gq_buffer_iova *out)
 {
-    if (!gq_buffer_is_reachable(b))
+    bool copied =
+        !b->import.mem.addr && nvme_ctrlr_transport(b->engine->ctrlr)->copies_device_memory;
+
+    if (!gq_buffer_is_reachable(b) || copied)
         return -ENOTSUP;
     *out = (struct gq_buffer_iova){.iova = b->region.iova,
                                    .prps = b->region.prps.iova,

@@ -358,6 +358,8 @@ static void fill_info(struct gq_engine *e)
     snprintf(info->device, sizeof(info->device), "%s", e->exec->device);
     memcpy(info->gpu_uuid, e->exec->gpu_uuid, sizeof(info->gpu_uuid));
     info->tier = e->proxy ? 0 : e->exec->tier;
+    info->lease_tier =
+        info->tier > 1 && nvme_ctrlr_transport(e->ctrlr)->copies_device_memory ? 1 : info->tier;
     fill_tier_note(e);
     info->queues = e->n_queues;
     info->depth = e->opts.depth;

@@ -83,6 +83,7 @@ struct gpunvme_ioc_info {
     /* The struct ended here until the write-back cache came. */
     uint32_t writeback_cache; /* 1: mount option writeback_cache, which excludes WRITE */
     uint32_t quirks;          /* GPUNVME_QUIRK_*; 0 of earlier versions, too */
+    uint32_t lease_tier;      /* `tier`, or 1 if only copies by the daemon reach GPU memory */
 };
 
 /* Memory kinds. */
@@ -690,7 +691,7 @@ static_assert(sizeof(struct gpunvme_abi) == 8, "abi header");
 static_assert(offsetof(struct gpunvme_ioc_info, tier_note) == 388, "info as it was at first");
 static_assert(offsetof(struct gpunvme_ioc_info, direct) == 644, "info until leases came");
 static_assert(offsetof(struct gpunvme_ioc_info, writeback_cache) == 660, "info with the cookie");
-static_assert(sizeof(struct gpunvme_ioc_info) == 668, "info");
+static_assert(sizeof(struct gpunvme_ioc_info) == 672, "info");
 static_assert(sizeof(struct gpunvme_piece) == 24, "piece");
 static_assert(sizeof(struct gpunvme_ioc_readv) == 88, "readv");
 static_assert(sizeof(struct gpunvme_lease_page) == 16, "lease page");

@@ -162,6 +162,7 @@ void Rig::open()
     if (no_peer)
         t->ops = without_peers(t->ops);
     t->doorbells_are_mmio = is_drive;
+    t->copies_device_memory = !is_drive;
     driver.why = why;
     driver.why_len = sizeof(why);
     err = nvme_ctrlr_open(t, &driver, &c);

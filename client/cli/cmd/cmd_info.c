@@ -69,6 +69,10 @@ static void print_info(struct cli_out *out, const struct gpunvme_ioc_info *info)
         cli_out_number(out, "tier", "Tier:", info->tier);
     print_fields(out, limits, sizeof(limits) / sizeof(limits[0]));
     cli_out_flag(out, "direct", "Direct path for you:", info->direct);
+    if (info->executor == GPUNVME_EXECUTOR_NONE)
+        cli_out_none(out, "lease_tier", "Tier of leases:");
+    else
+        cli_out_number(out, "lease_tier", "Tier of leases:", info->lease_tier);
     cli_out_number(out, "lease_queues", "Queues to lease:", info->lease_queues);
     cli_out_flag(out, "writeback_cache", "Write-back cache:", info->writeback_cache);
 }

@@ -46,6 +46,7 @@ void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info)
     ffs_statfs(s->fs, &fs);
     *info = (struct gpunvme_ioc_info){.executor = executor_of(s),
                                       .tier = gq->tier,
+                                      .lease_tier = gq->lease_tier,
                                       .queues = gq->queues,
                                       .depth = gq->depth,
                                       .lba_size = s->bdev->info.lba_size,

@@ -98,6 +98,7 @@ TEST_F(CommandOnMount, InfoTellsOfTheDirectPath)
     Json root = json({"info", mount_->mountpoint()});
     EXPECT_TRUE(flag(root.get(), "direct"));
     EXPECT_GT(number(root.get(), "lease_queues"), 0u);
+    EXPECT_EQ(number(root.get(), "lease_tier"), 1u);
     std::string output;
     EXPECT_EQ(run_program({GPUNVME, "info", mount_->mountpoint()}, &output), 0);
     EXPECT_NE(output.find("Direct path for you:"), std::string::npos) << output;

@@ -219,6 +219,25 @@ TEST_P(Staging, CarriesWhatIsNotAligned)
     EXPECT_EQ(rig.peek(3001 * 512, data.size()), data);
 }
 
+/* A drive itself writes to the memory, whoever posts the command; a controller that copies does not. */
+TEST_P(Staging, LeasesUseAddressesOfADriveOnly)
+{
+    Memory m(GQ_EXECUTOR_CPU, 8192);
+    struct gq_buffer_iova where;
+    gq_info info;
+    bool drives = GetParam().is_drive && GetParam().tier == 2;
+
+    gq_engine_info(rig.e, &info);
+    EXPECT_EQ(info.lease_tier, drives ? 2u : 1u);
+    imports_device = true;
+    rig.x.staged = GetParam().tier == 1;
+    gq_buffer *b = rig.add(m, 0, 8192);
+    imports_device = false;
+    EXPECT_EQ(gq_buffer_iova(b, &where), drives ? 0 : -ENOTSUP);
+    ASSERT_EQ(rig.move(GQ_READ, b, 0, {{2000, 65536}}, 0, 4096), 0);
+    EXPECT_EQ(rig.result.staged, GetParam().tier == 1) << "of the daemon's own commands";
+}
+
 /* Which the persistent kernel takes, with the copy. */
 TEST_P(Staging, AShortReadIsOneCommand)
 {
