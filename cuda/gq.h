@@ -15,7 +15,6 @@
 #include <stdint.h>
 
 #include "blockdev/nvme/nvme.h"
-#include "cuda/gq_copies.h"
 #include "cuda/queue/gq_reads.h"
 
 #ifdef __cplusplus
@@ -53,7 +52,6 @@ struct gq_options {
      * as such, which refuses them, so all data is staged.
      */
     bool cpu_device_memory;
-    struct gq_copies *copies; /* hooks of a simulated drive; outlive the engine. NULL: hardware */
 };
 
 struct gq_info {
@@ -192,12 +190,6 @@ void *gq_buffer_list(const struct gq_buffer *b);
  * and leases are not possible.
  */
 bool gq_buffer_is_reachable(const struct gq_buffer *b);
-/*
- * Stores the pages of a buffer in GPU memory, as the controller reaches them
- * through the hooks of gq_options.copies. Returns -ENOTSUP for host memory and
- * unreachable memory.
- */
-int gq_buffer_device(const struct gq_buffer *b, uint64_t *device, uint64_t *len);
 /*
  * The buffer's addresses for the controller, valid until it is unregistered
  * (gq_region.h).

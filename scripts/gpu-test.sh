@@ -105,8 +105,6 @@ MEMCHECK_SKIP='*ServesManyThreadsAtOnce/Cuda*:*GqReset*/Cuda*:*GqReadvReset*/Cud
 # one, out of order.
 MEMCHECK_SKIP+=':*WorksAtAnyDepthWithCompletionsOutOfOrder/Cuda*'
 MEMCHECK_SKIP+=':*SpreadsALargeTransferOverManyQueues/Cuda*'
-# Kernels of two processes, one of which has a second to answer.
-MEMCHECK_SKIP+=':*GqPeer*/Cuda*'
 # The CPU executor's tests and those of plain host code say nothing here.
 # shellcheck disable=SC2034 # used by eval
 MEMCHECK_FILTER="-$MEMCHECK_SKIP:*/Cpu*:*/Lanes*"

@@ -283,23 +283,6 @@ void sim_remove(struct sim *s)
     cut_off(s);
 }
 
-void sim_get_media(struct sim *s, uint32_t nsid, struct sim_media *out)
-{
-    const struct sim_ns *ns = sim_ns_get(s, nsid);
-
-    *out = (struct sim_media){.fd = -1};
-    if (ns && ns->base)
-        *out = (struct sim_media){.fd = ns->fd, .base = ns->base, .len = ns->len};
-}
-
-void sim_fix_media(struct sim *s, uint32_t nsid)
-{
-    struct sim_ns *ns = sim_ns_get(s, nsid);
-
-    if (ns)
-        atomic_store(&ns->fixed, true);
-}
-
 int sim_peek(struct sim *s, uint32_t nsid, uint64_t offset, void *buf, size_t len)
 {
     struct sim_ns *ns = sim_ns_get(s, nsid);

@@ -250,20 +250,6 @@ int sim_doorbells_fd(const struct sim *s);
 int sim_map_at(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t iova);
 
 /*
- * The file behind a namespace, for other processes to map; owned by the
- * simulator. fd -1: none. Copies to and from devices access base directly if it
- * could be pinned.
- */
-struct sim_media {
-    int fd;
-    const void *base;
-    size_t len; /* bytes, whole pages */
-};
-void sim_get_media(struct sim *s, uint32_t nsid, struct sim_media *out);
-/* The namespace does not grow with its file from now on. Not beside an Identify command. */
-void sim_fix_media(struct sim *s, uint32_t nsid);
-
-/*
  * Reads the media of a namespace, for tests: contents as of the last
  * completion.
  */

@@ -79,10 +79,10 @@ struct sim_ns {
     uint32_t lba_size;
     unsigned lba_shift;
     bool read_only, null_media, is_file, track, pinned;
-    bool in_memory;    /* a file without a disk (tmpfs) */
-    bool syncs;        /* durable means fdatasync(): see sim_flush.c */
-    bool grows;        /* with its file, while `fixed` is false */
-    atomic_bool fixed; /* sim_fix_media() */
+    bool in_memory; /* a file without a disk (tmpfs) */
+    bool syncs;     /* durable means fdatasync(): see sim_flush.c */
+    bool grows;     /* with its file, while `fixed` is false */
+    bool fixed;     /* pinned, or about to be; changes while paused */
     atomic_bool shrunk_said;
     struct sim_undo undo;
     struct sim_tail tail;
@@ -634,10 +634,10 @@ static SIM_HOT void sim_finish(struct sim_thread *th, struct sim_cmd *cmd, uint1
 
 /* sim_move.c */
 /*
- * map_lock held; one call for each device mapping. -EFAULT: no DMA engine, or
- * one that cannot be used.
+ * map_lock held; one call for each device mapping, of memory at this address.
+ * -EFAULT: no DMA engine, or one that cannot be used.
  */
-int sim_dma_engine_attach(struct sim *s);
+int sim_dma_engine_attach(struct sim *s, uint64_t device);
 void sim_dma_engine_detach(struct sim *s);
 /* Starts the copies of a read or write, whose data is in th->spans. */
 void sim_move_start(struct sim_thread *th, struct sim_cmd *cmd, const struct sim_ns *ns);

@@ -15,7 +15,7 @@ static int map(struct nvme_transport *tr, const struct nvme_mem *mem, uint64_t *
     if (!mem->addr && s->cfg.no_device_memory)
         return -EFAULT;
     pthread_mutex_lock(&s->map_lock);
-    int rc = mem->addr ? 0 : sim_dma_engine_attach(s);
+    int rc = mem->addr ? 0 : sim_dma_engine_attach(s, mem->device);
     if (rc == 0) {
         sim_pause(s);
         rc = *iova ? sim_iova_add_at(&s->iova, mem, *iova) : sim_iova_add(&s->iova, mem, iova);

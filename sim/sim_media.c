@@ -126,7 +126,7 @@ void sim_media_refresh(struct sim_ns *ns)
 {
     size_t old = ns->len, most = ns->mapped;
 
-    if (!ns->grows || ns->pinned || atomic_load(&ns->fixed))
+    if (!ns->grows || ns->fixed)
         return;
     off_t end = lseek(ns->fd, 0, SEEK_END);
     if (end <= 0 || (uint64_t)end <= old || (uint64_t)end > most)

@@ -483,8 +483,13 @@ static int move_new(struct sim *s, const struct sim_dma_engine *dma_engine, unsi
     return 0;
 }
 
+/* The media does not grow while it is pinned, nor on the way. */
 static void pin_media(struct sim *s, const struct sim_dma_engine *dma_engine, bool *pinned)
 {
+    sim_pause(s);
+    for (unsigned i = 0; i < s->cfg.namespaces; i++)
+        s->ns[i].fixed = true;
+    sim_resume(s);
     for (unsigned i = 0; i < s->cfg.namespaces; i++)
         pinned[i] = s->ns[i].base &&
                     dma_engine->ops->pin(dma_engine->ctx, s->ns[i].base, s->ns[i].len) == 0;
@@ -500,7 +505,7 @@ static void install(struct sim *s, const struct sim_dma_engine *dma_engine, stru
         s->threads[i].blocked = false;
     }
     for (unsigned i = 0; i < s->cfg.namespaces; i++)
-        s->ns[i].pinned = pinned[i];
+        s->ns[i].fixed = s->ns[i].pinned = pinned[i];
     sim_resume(s);
 }
 
@@ -517,7 +522,7 @@ int sim_set_dma_engine(struct sim *s, const struct sim_dma_engine *e)
     return rc;
 }
 
-int sim_dma_engine_attach(struct sim *s)
+int sim_dma_engine_attach(struct sim *s, uint64_t device)
 {
     const struct sim_dma_engine *dma_engine = s->offered;
     struct sim_move *moves[SIM_MAX_THREADS] = {NULL};
@@ -529,6 +534,8 @@ int sim_dma_engine_attach(struct sim *s)
         return 0;
     }
     if (!dma_engine || !dma_engine->channels || !dma_engine->ops->max_copies)
+        return -EFAULT;
+    if (dma_engine->ops->open && dma_engine->ops->open(dma_engine->ctx, device))
         return -EFAULT;
     for (unsigned i = 0; i < s->n_threads && rc == 0; i++)
         rc = move_new(s, dma_engine, i, &moves[i]);

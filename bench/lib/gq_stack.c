@@ -118,11 +118,12 @@ static int open_drive(struct gq_stack *s)
 
 static int open_engine(struct gq_stack *s)
 {
-    int err = sim_gpu_new(s->sim, 1, &s->gpu);
+    int err;
 
+    s->gpu = sim_cuda_dma_new();
+    err = sim_set_dma_engine(s->sim, sim_cuda_dma_table(s->gpu));
     if (err)
         return fail(s, "simulator", err, "try a smaller size");
-    s->opts.copies = sim_gpu_hooks(s->gpu);
     err = gq_engine_open(s->ctrlr, 1, &s->opts, &s->engine);
     if (err)
         return fail(s, "engine", err, "try -x cpu");
@@ -207,9 +208,8 @@ void gq_stack_close(struct gq_stack *s)
     close_engine(s);
     if (s->ctrlr)
         nvme_ctrlr_close(s->ctrlr);
-    if (s->sim)
-        sim_gpu_free(s->gpu);
     sim_free(s->sim);
+    sim_cuda_dma_free(s->gpu);
     bench_memory_free(&s->memory);
     bench_host_free(s->is_cuda, s->source);
     s->ctrlr = NULL;

@@ -9,7 +9,7 @@
 #include "bench/lib/bench_report.h"
 #include "bench/lib/memory.h"
 #include "cuda/gq.h"
-#include "sim/gpu/sim_gpu.h"
+#include "sim/gpu/sim_cuda_dma.h"
 #include "sim/sim.h"
 
 #define GQ_STACK_LBA     4096u
@@ -26,7 +26,7 @@ struct gq_stack {
     struct gq_options opts;
 
     struct sim *sim;
-    struct sim_gpu *gpu;
+    struct sim_cuda_dma *gpu;
     struct nvme_ctrlr *ctrlr;
     struct gq_engine *engine;
     struct gq_info info;

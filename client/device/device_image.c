@@ -42,13 +42,6 @@ EMBED(compare_fatbin, COMPARE_FATBIN);
 #define COMPARE_IMAGE NULL
 #endif
 
-#ifdef COPY_KERNEL_FATBIN
-EMBED(copy_kernel_fatbin, COPY_KERNEL_FATBIN);
-#define COPY_KERNEL_IMAGE copy_kernel_fatbin
-#else
-#define COPY_KERNEL_IMAGE NULL
-#endif
-
 #ifdef SERVICE_FATBIN
 EMBED(service_fatbin, SERVICE_FATBIN);
 #define SERVICE_IMAGE service_fatbin
@@ -81,11 +74,6 @@ const void *readv_image(void)
 const void *compare_image(void)
 {
     return COMPARE_IMAGE;
-}
-
-const void *copy_kernel_image(void)
-{
-    return COPY_KERNEL_IMAGE;
 }
 
 const void *service_image(void)

@@ -10,13 +10,12 @@
 const void *direct_image(void);
 /*
  * One kernel each: for long staged reads, for lists, for checksums, of
- * client/lib/direct_service.h, copy_kernel.h, and copy_service.h.
+ * client/lib/direct_service.h and copy_service.h.
  */
 const void *staged_image(void);
 const void *readv_image(void);
 const void *compare_image(void);
 const void *service_image(void);
-const void *copy_kernel_image(void);
 const void *copies_image(void);
 
 #endif

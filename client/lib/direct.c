@@ -129,8 +129,6 @@ int gpunvme_direct_open(struct gpunvme *g, const struct gpunvme_direct_options *
     if (!err)
         err = open_memory_space(d);
     if (!err)
-        err = copy_kernel_open(g, &d->space, &d->copy_kernel);
-    if (!err)
         err = alloc_staging(d);
     if (!err)
         err = direct_buffers_open(d);
@@ -169,7 +167,6 @@ void gpunvme_direct_close(struct gpunvme_direct *d)
     direct_staged_close(d);
     direct_slots_close(d, &d->dealings);
     direct_buffers_close(d);
-    copy_kernel_close(d->copy_kernel);
     if (d->space.cuda) {
         cuda_driver_unload(d->space.cuda, d->space.device, &d->kernel);
         cuda_driver_unload(d->space.cuda, d->space.device, &d->readv_kernel);

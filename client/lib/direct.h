@@ -6,7 +6,6 @@
 #include "client/device/gd_compare_launch.h"
 #include "client/device/gd_launch.h"
 #include "client/lib/client_internal.h"
-#include "client/lib/copy_kernel.h"
 #include "client/lib/direct_service.h"
 #include "client/lib/memory_space.h"
 
@@ -35,8 +34,7 @@ struct gpunvme_direct {
     struct gpunvme_direct *next, **link; /* in g->directs: g->lock */
     struct memory_space space;
     struct cuda_kernel kernel, staged_kernel, readv_kernel, compare_kernel;
-    struct direct_service *service;  /* NULL: none */
-    struct copy_kernel *copy_kernel; /* NULL: none */
+    struct direct_service *service; /* NULL: none */
     uint32_t want_queues, want_depth;
     bool unverified; /* GPUNVME_DIRECT_UNVERIFIED */
 

@@ -103,8 +103,6 @@ void direct_buffer_add(struct gpunvme_direct *d, const struct gpunvme_buffer *b)
 
     if (!b->shared || direct_locate(d->g, b, &entry))
         return;
-    if (d->copy_kernel)
-        copy_kernel_add(d->copy_kernel, b, entry.target.base);
     pthread_mutex_lock(&d->lock);
     uint32_t i = find_id(d, 0); /* a free entry, or a new one */
     if (i < d->max_buffers && put_entry(d, i, &entry) == 0) {
@@ -119,8 +117,6 @@ void direct_buffer_remove(struct gpunvme_direct *d, const struct gpunvme_buffer 
     if (!b->shared)
         return;
     direct_service_settle(d->service);
-    if (d->copy_kernel)
-        copy_kernel_remove(d->copy_kernel, b);
     pthread_mutex_lock(&d->lock);
     uint32_t i = find_id(d, b->id);
     if (i < d->n_buffers) {

@@ -322,8 +322,6 @@ int direct_queues_lease(struct gpunvme_direct *d)
     }
     build_set(d, &a, &staging);
     set_locks_at(d, &a);
-    if (d->copy_kernel)
-        (void)copy_kernel_attach(d->copy_kernel, d->lease.id, d->lease.key); /* or it is slow */
     return 0;
 }
 
@@ -406,8 +404,6 @@ void direct_queues_end(struct gpunvme_direct *d)
     if (d->arena)
         await_idle(d);
     direct_lease_end(d->g->fd, d->lease.id, d->lease.key);
-    if (d->copy_kernel)
-        copy_kernel_detach(d->copy_kernel);
     set_locks_at(d, NULL);
     memory_space_free(&d->space, d->arena);
     d->arena = 0;

@@ -134,8 +134,6 @@ static void release_memory(struct gq_buffer *b)
 {
     struct gq_engine *e = b->engine;
 
-    if (e->opts.copies)
-        e->opts.copies->ops->forget(e->opts.copies, b);
     e->exec->ops->quiesce(e->exec);
     if (!gq_buffer_is_reachable(b) || !gq_region_unmap(e->ctrlr, &b->region))
         e->exec->ops->release(e->exec, &b->import);
@@ -239,15 +237,6 @@ void *gq_buffer_list(const struct gq_buffer *b)
 bool gq_buffer_is_reachable(const struct gq_buffer *b)
 {
     return !b->staged && !b->is_list;
-}
-
-int gq_buffer_device(const struct gq_buffer *b, uint64_t *device, uint64_t *len)
-{
-    if (!gq_buffer_is_reachable(b) || b->import.mem.addr)
-        return -ENOTSUP;
-    *device = b->import.mem.device;
-    *len = b->import.mem.len;
-    return 0;
 }
 
 int gq_buffer_iova(const struct gq_buffer *b, struct gq_buffer_iova *out)

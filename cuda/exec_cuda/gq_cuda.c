@@ -310,12 +310,9 @@ static int open_device(struct gq_cuda *cu, unsigned max_runs)
     err = gq_persistent_open(&cu->persistent);
     if (err)
         goto destroy_stream;
-    err = cu->copies ? cu->copies->ops->open(cu->copies, cu->device) : 0;
-    if (err)
-        goto close_persistent;
     err = gq_cuda_alloc_pinned((void **)&cu->sums, sizeof(*cu->sums));
     if (err)
-        goto close_copies;
+        goto close_persistent;
     err = open_runs(cu, max_runs);
     if (err)
         goto free_sums;
@@ -323,9 +320,6 @@ static int open_device(struct gq_cuda *cu, unsigned max_runs)
 
 free_sums:
     cudaFreeHost(cu->sums);
-close_copies:
-    if (cu->copies)
-        cu->copies->ops->close(cu->copies);
 close_persistent:
     gq_persistent_close(cu->persistent);
 destroy_stream:
@@ -340,8 +334,6 @@ static void close_device(struct gq_cuda *cu)
     cudaSetDevice(cu->device);
     close_runs(cu);
     cudaFreeHost(cu->sums);
-    if (cu->copies)
-        cu->copies->ops->close(cu->copies);
     gq_persistent_close(cu->persistent);
     cudaStreamDestroy(cu->copy_stream);
     cudaFree(cu->ports);
@@ -434,7 +426,6 @@ int gq_cuda_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned m
     cu->exec = (struct gq_exec){.ops = &cuda_ops, .kind = GQ_EXECUTOR_CUDA, .tier = 2};
     cu->device = opts->cuda_device;
     cu->transport = nvme_ctrlr_transport(c);
-    cu->copies = opts->copies;
     err = gq_cuda_select(cu, why, why_len);
     if (err)
         goto free_cuda;

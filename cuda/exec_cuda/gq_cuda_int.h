@@ -37,7 +37,6 @@ struct gq_cuda {
     struct gq_exec exec;
     int device;
     struct nvme_transport *transport;
-    struct gq_copies *copies; /* hooks of a simulated drive, or NULL */
     struct gq_persistent *persistent;
     struct gq_gate gate;
     /*

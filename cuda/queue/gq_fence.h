@@ -175,16 +175,6 @@ GQ_FN void gq_store_relaxed(uint32_t *word, uint32_t value)
 }
 
 /*
- * Stores a word, and orders the store and all later loads of the thread in one
- * order with the sequentially consistent accesses of the host.
- */
-GQ_FN void gq_store_before_loads(uint32_t *word, uint32_t value)
-{
-    asm volatile("st.relaxed.sys.u32 [%0], %1;\n\tfence.sc.sys;" ::"l"(word), "r"(value)
-                 : "memory");
-}
-
-/*
  * Stores two words, the first at a multiple of 8, with one store: an observer
  * of one sees the other.
  */

@@ -36,7 +36,7 @@
 #include "support/std_files.h"
 
 #ifdef GPUNVME_HAVE_SIM
-#include "sim/gpu/sim_gpu.h"
+#include "sim/gpu/sim_cuda_dma.h"
 #include "sim/sim.h"
 #endif
 
@@ -53,7 +53,7 @@ static int refuse(const char *object, const char *what)
 /* A drive simulated in this process. */
 struct image {
     struct sim *sim;
-    struct sim_gpu *gpu;
+    struct sim_cuda_dma *dma;
 };
 
 /*
@@ -72,8 +72,8 @@ static int free_image(void *context)
         if (*line)
             log_line(LOG_ERR, "driver mistake: %s", line);
     }
-    sim_gpu_free(image->gpu);
     sim_free(image->sim);
+    sim_cuda_dma_free(image->dma);
     free(image);
     return mistakes ? -EPROTO : 0;
 }
@@ -122,9 +122,8 @@ static int open_image(const struct options *opts, const char *path, struct drive
     }
     out->context = image;
     out->release = free_image;
-    if (!opts->sim_no_gpu && sim_gpu_new(image->sim, opts->name.nsid, &image->gpu) == 0)
-        out->copies = sim_gpu_hooks(image->gpu);
-    return 0;
+    image->dma = sim_cuda_dma_new();
+    return sim_set_dma_engine(image->sim, sim_cuda_dma_table(image->dma));
 }
 
 #else

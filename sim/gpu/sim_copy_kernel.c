@@ -60,7 +60,7 @@ static int run(void *ctx, const struct sim_copy_kernel_launch *l, unsigned block
 int sim_copy_kernel_open(unsigned blocks, struct sim_copy_kernel **out)
 {
     struct sim_copy_kernel *c = aligned_alloc(_Alignof(struct sim_copy_kernel), sizeof(*c));
-    struct sim_mailboxes *m;
+    struct sim_copy_slots *m;
     int err;
 
     if (!c)
@@ -72,8 +72,7 @@ int sim_copy_kernel_open(unsigned blocks, struct sim_copy_kernel **out)
         goto free_copy_kernel;
     memset(m, 0, sizeof(*m));
     c->poster = (struct sim_poster){.m = m, .blocks = blocks};
-    /* Pinned memory has the same address for the GPU as for the host. */
-    sim_keeper_init(&c->keeper, m, (uint64_t)(uintptr_t)m, blocks, IDLE_NS);
+    sim_keeper_init(&c->keeper, &c->poster, IDLE_NS);
     c->keeper.run = run;
     c->keeper.ctx = c;
     err = gq_cuda_errno(cudaGetDevice(&c->device));
@@ -159,5 +158,5 @@ int sim_copy_kernel_poll(struct sim_copy_kernel *c, const struct sim_copy_kernel
     if (sim_poster_done(&c->poster, ticket))
         return 1;
     look_now_and_then(c);
-    return c->faulted || (c->failed && sim_poster_is_lost(&c->poster, ticket)) ? -EIO : 0;
+    return c->faulted || (c->failed && sim_keeper_has_lost(&c->keeper, ticket)) ? -EIO : 0;
 }

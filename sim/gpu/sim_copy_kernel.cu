@@ -42,7 +42,7 @@ __device__ unsigned copies_of(uint64_t head)
 /* False: the slot is empty, or the batch is the last one. */
 __device__ bool is_batch(uint64_t head)
 {
-    return copies_of(head) != 0 || (head & SIM_COPY_KERNEL_VOID) != 0;
+    return copies_of(head) != 0;
 }
 
 __device__ unsigned words_of(uint64_t head)
@@ -109,19 +109,15 @@ __device__ bool take(const struct sim_copy_slot *slot, uint32_t fill, unsigned *
 
 /*
  * For a whole warp: takes batches from number `first` on until the idle time
- * has passed. Each lane, which loads heads for itself, announces the start of
- * the launch before: sim_poster_cancel().
+ * has passed.
  */
 __device__ void take_all(struct desk *d, const struct sim_copy_slot *slots, uint32_t first,
-                         uint64_t idle_ns, uint32_t *started, uint32_t launch)
+                         uint64_t idle_ns)
 {
     const uint64_t leave_ns = gq_clock_ns() + kStayNs;
     unsigned wanted = SIM_COPY_KERNEL_LINE;
     uint32_t batch = first;
     bool came;
-
-    gq_store_before_loads(started, launch);
-    __syncwarp();
 
     do {
         uint64_t *words = d->words[batch % kAhead];
@@ -212,17 +208,13 @@ __device__ void count_all(struct desk *d, uint32_t batch, uint32_t *done, uint32
     } while (more);
 }
 
-} // namespace
-
 /*
  * Batches are taken ahead, copied and counted by different warps, so that three
  * latencies overlap: the round trip for a slot, the bytes of the batch before,
  * and the fence of the batch before that.
- *
- * The name is used to find the kernel in the fatbin of libgpunvme as well.
  */
-extern "C" __global__ void __launch_bounds__(SIM_COPY_KERNEL_THREADS)
-    sim_copy_kernel_kernel(const __grid_constant__ struct sim_copy_kernel_launch l)
+__global__ void __launch_bounds__(SIM_COPY_KERNEL_THREADS)
+    copy_kernel(const __grid_constant__ struct sim_copy_kernel_launch l)
 {
     __shared__ struct desk d;
     const uint32_t launch = l.launch[blockIdx.x], first = l.first[blockIdx.x];
@@ -238,17 +230,18 @@ extern "C" __global__ void __launch_bounds__(SIM_COPY_KERNEL_THREADS)
     if (warp < kCopyWarps)
         copy_all(&d, first);
     else if (warp == kCopyWarps)
-        take_all(&d, l.slots + blockIdx.x * SIM_COPY_KERNEL_SLOTS, first, l.idle_ns,
-                 &l.started[blockIdx.x], launch);
+        take_all(&d, l.slots + blockIdx.x * SIM_COPY_KERNEL_SLOTS, first, l.idle_ns);
     else
         count_all(&d, first, &l.done[blockIdx.x], &l.ended[blockIdx.x], launch);
 }
+
+} // namespace
 
 extern "C" cudaError_t sim_copy_kernel_load(void)
 {
     struct cudaFuncAttributes attr;
 
-    return cudaFuncGetAttributes(&attr, (const void *)sim_copy_kernel_kernel);
+    return cudaFuncGetAttributes(&attr, (const void *)copy_kernel);
 }
 
 extern "C" cudaError_t sim_copy_kernel_run(const struct sim_copy_kernel_launch *l, unsigned blocks,
@@ -256,6 +249,6 @@ extern "C" cudaError_t sim_copy_kernel_run(const struct sim_copy_kernel_launch *
 {
     void *args[] = {(void *)l};
 
-    return cudaLaunchKernel((const void *)sim_copy_kernel_kernel, blocks, SIM_COPY_KERNEL_THREADS,
-                            args, 0, stream);
+    return cudaLaunchKernel((const void *)copy_kernel, blocks, SIM_COPY_KERNEL_THREADS, args, 0,
+                            stream);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Small copies between pinned host memory and a GPU's memory by a persistent
- * kernel. It takes batches from tagged slots in host memory (sim_mailbox.h) and
+ * kernel. It takes batches from tagged slots in host memory (sim_copy_slots.h) and
  * stores the number of finished batches to host memory. A launch for each batch
  * would be slower: launches wait behind each warp that polls host memory.
  *
@@ -14,7 +14,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "sim/gpu/sim_mailbox.h"
+#include "sim/gpu/sim_copy_slots.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -24,7 +24,7 @@ cudaError_t sim_copy_kernel_load(void);
 cudaError_t sim_copy_kernel_run(const struct sim_copy_kernel_launch *l, unsigned blocks,
                                 cudaStream_t stream);
 
-/* A kernel and its mailbox; used by one thread. */
+/* A kernel and its slots; used by one thread. */
 struct sim_copy_kernel;
 
 /* On the current device. blocks: 1 to SIM_COPY_KERNEL_BLOCKS. -ENOMEM, -EIO. */

@@ -5,9 +5,7 @@
  * copy engine, many to a call. Smaller copies go to the copy kernel
  * (sim_copy_kernel.h), which reads the host memory itself: the copy engine takes
  * ten times as long for them. Copies of odd size or alignment go to a kernel
- * that is launched for them. Small copies with a peer window (sim_peer_window.h)
- * are copied by the process that owns the buffer, and by the copy engine while
- * the GPU has no room for that process's copy kernel.
+ * that is launched for them.
  *
  * A submission that the copy kernel does not take completely ends with an
  * event. When the event has passed, the bytes are in place: copy engine and
@@ -18,12 +16,12 @@
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "cuda/gq_cuda_errno.h"
 #include "sim/gpu/sim_copy_kernel.h"
 #include "sim/gpu/sim_gather.h"
-#include "sim/gpu/sim_peer_window.h"
 
 #define CHANNELS     16u
 #define RING         32u  /* submissions in flight on a channel */
@@ -42,7 +40,6 @@ struct submission {
     bool failed;         /* result, after its end */
     bool by_copy_kernel; /* a part was posted to the copy kernel and ends with the ticket */
     struct sim_copy_kernel_ticket ticket;
-    struct sim_peer_copy peer_copy;
 };
 
 struct channel {
@@ -60,12 +57,21 @@ struct channel {
 
 struct sim_cuda_dma {
     struct sim_dma_engine table;
-    int device;
-    unsigned copy_kernel_blocks; /* of the copy kernel of one channel */
-    struct sim_peer_windows *windows;
+    struct sim_cuda_dma *next; /* in spares */
+    bool open;
+    int device; /* CUDA's ordinal, while open */
     struct channel channels[CHANNELS];
 };
-static_assert(MAX_COPIES <= SIM_PEER_WINDOW_COPIES, "peer windows take any submission");
+
+/*
+ * Engines that no drive uses, for the next drive. An open engine is never closed: freeing pinned
+ * memory waits for all kernels of the process, and one of them may not end.
+ */
+static struct {
+    pthread_mutex_t lock; /* protects first */
+    struct sim_cuda_dma *first;
+} spares = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
 static_assert(BLOCKS_ENOUGH <= SIM_COPY_KERNEL_BLOCKS, "each block has slots");
 static_assert(MAX_COPIES <= BLOCKS_ENOUGH * SIM_COPY_KERNEL_SLOTS * SIM_COPY_KERNEL_BATCH,
               "room for copies of one length");
@@ -178,27 +184,6 @@ static int launch(const struct sim_cuda_dma *m, struct channel *ch, struct submi
     return err == cudaSuccess ? 0 : -EIO;
 }
 
-/*
- * Polls the peer windows; the copy engine makes the copies that another process
- * has not made. 1, 0 or -EIO.
- */
-static int end_peer(struct sim_cuda_dma *m, struct channel *ch, struct submission *sub)
-{
-    const struct sim_peer_window_part *part;
-    unsigned channel = (unsigned)(ch - m->channels), lost;
-    int rc;
-
-    sim_peer_windows_lock(m->windows, channel);
-    rc = sim_peer_windows_poll(m->windows, channel, &sub->peer_copy, &lost);
-    sim_peer_windows_unlock(m->windows, channel);
-    if (rc >= 0)
-        return rc;
-    part = &sub->peer_copy.parts[lost];
-    for (unsigned i = 0; i < part->n; i++)
-        put_large(ch, i, row_of(ch, sub) + part->first + i);
-    return launch(m, ch, sub, NULL, part->n, 0, true);
-}
-
 static int end_event(const struct sim_cuda_dma *m, struct submission *sub)
 {
     cudaError_t err;
@@ -218,14 +203,12 @@ static int end_event(const struct sim_cuda_dma *m, struct submission *sub)
 }
 
 /* 1: ended, 0: in flight, -EIO. */
-static int ended(struct sim_cuda_dma *m, struct channel *ch, struct submission *sub)
+static int ended(const struct sim_cuda_dma *m, struct channel *ch, struct submission *sub)
 {
     int rc = sub->by_event ? end_event(m, sub) : 1;
 
     if (rc > 0 && sub->by_copy_kernel)
         rc = sim_copy_kernel_poll(ch->copy_kernel, &sub->ticket);
-    if (rc > 0 && sub->peer_copy.n_parts)
-        rc = end_peer(m, ch, sub);
     return rc;
 }
 
@@ -233,7 +216,7 @@ static int ended(struct sim_cuda_dma *m, struct channel *ch, struct submission *
  * Advances `done` up to the ticket: submissions end in order, each with its own
  * result.
  */
-static void advance(struct sim_cuda_dma *m, struct channel *ch, uint64_t ticket)
+static void advance(const struct sim_cuda_dma *m, struct channel *ch, uint64_t ticket)
 {
     int rc = 1;
 
@@ -248,8 +231,8 @@ static void advance(struct sim_cuda_dma *m, struct channel *ch, uint64_t ticket)
     }
 }
 
-static int submit_here(const struct sim_cuda_dma *m, struct channel *ch, struct submission *sub,
-                       const struct sorted *s, bool to_device)
+static int submit_copies(const struct sim_cuda_dma *m, struct channel *ch, struct submission *sub,
+                         const struct sorted *s, bool to_device)
 {
     int err = -ENOSPC;
 
@@ -261,39 +244,6 @@ static int submit_here(const struct sim_cuda_dma *m, struct channel *ch, struct 
     sub->by_copy_kernel = err != -ENOSPC;
     if (err == -ENOSPC) /* not encodable, or more than all slots hold */
         err = launch(m, ch, sub, s->small, s->n_large, s->n_small, to_device);
-    return err;
-}
-
-/* The copy engine makes all copies of the submission. */
-static void sort_for_engine(struct channel *ch, struct sorted *s)
-{
-    for (unsigned i = 0; i < s->n_small; i++)
-        put_large(ch, s->n_large++, &s->small[i]);
-    s->n_small = 0;
-    s->plain = false;
-}
-
-/*
- * Posts copies with a peer window to their process and submits the rest here;
- * all of them or, with an error, none.
- */
-static int submit_peer(struct sim_cuda_dma *m, struct channel *ch, struct submission *sub,
-                       struct sorted *s)
-{
-    unsigned channel = (unsigned)(ch - m->channels);
-    int err;
-
-    sim_peer_windows_lock(m->windows, channel);
-    err = sim_peer_windows_plan(m->windows, channel, s->small, s->n_small, &sub->peer_copy);
-    if (!err) {
-        s->n_small = sub->peer_copy.n_local;
-        if (sub->peer_copy.by_engine)
-            sort_for_engine(ch, s);
-        err = submit_here(m, ch, sub, s, true);
-    }
-    if (!err)
-        sim_peer_windows_post(m->windows, channel, &sub->peer_copy);
-    sim_peer_windows_unlock(m->windows, channel);
     return err;
 }
 
@@ -312,11 +262,7 @@ static int dma_engine_submit(void *ctx, unsigned channel, bool to_device,
             return -EAGAIN;
     }
     sorted = sort_copies(ch, row_of(ch, sub), to_device, copies, n);
-    sub->peer_copy.n_parts = 0;
-    if (to_device && sorted.n_small && sim_peer_windows_exist(m->windows))
-        err = submit_peer(m, ch, sub, &sorted);
-    else
-        err = submit_here(m, ch, sub, &sorted, to_device);
+    err = submit_copies(m, ch, sub, &sorted, to_device);
     if (err)
         return err;
     *ticket = ++ch->submitted;
@@ -358,14 +304,6 @@ static void dma_engine_unpin(void *ctx, void *addr)
     if (cudaHostUnregister(addr) != cudaSuccess)
         cudaGetLastError();
 }
-
-static const struct sim_dma_engine_ops dma_engine_ops = {
-    .max_copies = MAX_COPIES,
-    .submit = dma_engine_submit,
-    .poll = dma_engine_poll,
-    .pin = dma_engine_pin,
-    .unpin = dma_engine_unpin,
-};
 
 /* Also closes a partly opened channel. */
 static void close_channel(struct channel *ch)
@@ -413,50 +351,84 @@ static int copy_kernel_blocks(int device, unsigned *blocks)
     return err;
 }
 
-void sim_cuda_dma_close(struct sim_cuda_dma *m)
+/* After a failure to open them: nothing was launched. */
+static void close_channels(struct sim_cuda_dma *m)
 {
-    bind_device(m);
-    for (unsigned i = 0; i < CHANNELS; i++)
+    for (unsigned i = 0; i < CHANNELS; i++) {
         close_channel(&m->channels[i]);
-    sim_peer_windows_close(m->windows);
-    free(m);
+        m->channels[i] = (struct channel){0};
+    }
 }
 
-int sim_cuda_dma_open(int cuda_device, struct sim_cuda_dma **out)
+static int open_device(struct sim_cuda_dma *m)
 {
-    struct sim_cuda_dma *m = calloc(1, sizeof(*m));
-    int err;
+    unsigned blocks;
+    int err = bind_device(m);
 
-    if (!m)
-        return -ENOMEM;
-    m->device = cuda_device;
-    m->table = (struct sim_dma_engine){.ops = &dma_engine_ops, .ctx = m, .channels = CHANNELS};
-    err = bind_device(m);
     if (!err)
         err = gq_cuda_errno(sim_copy_kernel_load());
     if (!err)
         err = gq_cuda_errno(sim_gather_load());
     if (!err)
-        err = copy_kernel_blocks(cuda_device, &m->copy_kernel_blocks);
-    if (!err)
-        err = sim_peer_windows_open(CHANNELS, &m->windows);
+        err = copy_kernel_blocks(m->device, &blocks);
     for (unsigned i = 0; i < CHANNELS && !err; i++)
-        err = open_channel(&m->channels[i], m->copy_kernel_blocks);
-    if (err) {
-        sim_cuda_dma_close(m);
-        return err;
-    }
-    *out = m;
-    return 0;
+        err = open_channel(&m->channels[i], blocks);
+    if (err)
+        close_channels(m);
+    return err;
+}
+
+/* Memory of one GPU only: buffers of a mount are all on the executor's. */
+static int dma_engine_open(void *ctx, uint64_t device)
+{
+    struct sim_cuda_dma *m = ctx;
+    struct cudaPointerAttributes at;
+    int err = gq_cuda_errno(cudaPointerGetAttributes(&at, (const void *)(uintptr_t)device));
+
+    if (err || m->open)
+        return !err && at.device != m->device ? -EFAULT : err;
+    m->device = at.device;
+    err = open_device(m);
+    m->open = !err;
+    return err;
+}
+
+static const struct sim_dma_engine_ops dma_engine_ops = {
+    .max_copies = MAX_COPIES,
+    .open = dma_engine_open,
+    .submit = dma_engine_submit,
+    .poll = dma_engine_poll,
+    .pin = dma_engine_pin,
+    .unpin = dma_engine_unpin,
+};
+
+struct sim_cuda_dma *sim_cuda_dma_new(void)
+{
+    struct sim_cuda_dma *m;
+
+    pthread_mutex_lock(&spares.lock);
+    m = spares.first;
+    if (m)
+        spares.first = m->next;
+    pthread_mutex_unlock(&spares.lock);
+    if (!m)
+        m = calloc(1, sizeof(*m));
+    if (m)
+        m->table = (struct sim_dma_engine){.ops = &dma_engine_ops, .ctx = m, .channels = CHANNELS};
+    return m;
+}
+
+void sim_cuda_dma_free(struct sim_cuda_dma *m)
+{
+    if (!m)
+        return;
+    pthread_mutex_lock(&spares.lock);
+    m->next = spares.first;
+    spares.first = m;
+    pthread_mutex_unlock(&spares.lock);
 }
 
 const struct sim_dma_engine *sim_cuda_dma_table(const struct sim_cuda_dma *m)
 {
-    return &m->table;
-}
-
-struct sim_peer_windows *sim_cuda_dma_peer_windows(struct sim_cuda_dma *m, unsigned *blocks)
-{
-    *blocks = m->copy_kernel_blocks;
-    return m->windows;
+    return m ? &m->table : NULL;
 }

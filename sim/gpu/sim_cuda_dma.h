@@ -8,18 +8,24 @@
 
 #include "sim/sim_dma_engine.h"
 
-struct sim_cuda_dma;
-struct sim_peer_windows;
+#ifdef __cplusplus
+extern "C" {
+#endif
 
-/* Loads its kernels. -ENOMEM, -EIO. */
-int sim_cuda_dma_open(int cuda_device, struct sim_cuda_dma **out);
-/* Precondition: no copy in flight. */
-void sim_cuda_dma_close(struct sim_cuda_dma *m);
-const struct sim_dma_engine *sim_cuda_dma_table(const struct sim_cuda_dma *m);
+struct sim_cuda_dma;
+
 /*
- * Its peer windows; *blocks: blocks of the copy kernel of one channel on this
- * device.
+ * It is opened for a GPU when memory of that GPU is mapped for the first time. NULL: no memory, or
+ * a build without CUDA.
  */
-struct sim_peer_windows *sim_cuda_dma_peer_windows(struct sim_cuda_dma *m, unsigned *blocks);
+struct sim_cuda_dma *sim_cuda_dma_new(void);
+/* Precondition: no drive has memory of the GPU mapped. NULL does nothing. */
+void sim_cuda_dma_free(struct sim_cuda_dma *m);
+/* For sim_set_dma_engine(). NULL of NULL. */
+const struct sim_dma_engine *sim_cuda_dma_table(const struct sim_cuda_dma *m);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

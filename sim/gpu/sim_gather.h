@@ -5,7 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "sim/gpu/sim_mailbox.h"
+#include "sim/gpu/sim_copy_slots.h"
 
 #ifdef __cplusplus
 extern "C" {

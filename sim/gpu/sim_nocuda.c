@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The DMA engine in a build without a CUDA toolkit: it cannot be opened. */
-#include <errno.h>
-
+/* The DMA engine in a build without a CUDA toolkit: there is none. */
 #include "sim/gpu/sim_cuda_dma.h"
 
-int sim_cuda_dma_open(int cuda_device, struct sim_cuda_dma **out)
+struct sim_cuda_dma *sim_cuda_dma_new(void)
 {
-    (void)cuda_device;
-    (void)out;
-    return -ENODEV;
+    return NULL;
 }
 
-void sim_cuda_dma_close(struct sim_cuda_dma *m)
+void sim_cuda_dma_free(struct sim_cuda_dma *m)
 {
     (void)m;
 }
@@ -19,12 +15,5 @@ void sim_cuda_dma_close(struct sim_cuda_dma *m)
 const struct sim_dma_engine *sim_cuda_dma_table(const struct sim_cuda_dma *m)
 {
     (void)m;
-    return NULL;
-}
-
-struct sim_peer_windows *sim_cuda_dma_peer_windows(struct sim_cuda_dma *m, unsigned *blocks)
-{
-    (void)m;
-    *blocks = 0;
     return NULL;
 }

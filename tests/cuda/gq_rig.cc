@@ -155,10 +155,8 @@ void Rig::open()
     int err = sim_create(&cfg, &s, &t);
     unlink(image_.c_str()); /* the simulator has it open; nothing is left if the test dies */
     must(err, "sim_create");
-    must(sim_gpu_new(s, 1, &gpu), "sim_gpu_new");
-    opts.copies = sim_gpu_hooks(gpu);
-    if (dma)
-        must(sim_set_dma_engine(s, dma), "sim_set_dma_engine");
+    gpu = sim_cuda_dma_new();
+    must(sim_set_dma_engine(s, dma ? dma : sim_cuda_dma_table(gpu)), "sim_set_dma_engine");
     if (no_peer)
         t->ops = without_peers(t->ops);
     t->doorbells_are_mmio = is_drive;
@@ -182,8 +180,8 @@ void Rig::close()
         char text[1024];
         sim_violations_text(s, text, sizeof(text));
         EXPECT_EQ(sim_violations(s), 0u) << text;
-        sim_gpu_free(gpu);
         sim_free(s);
+        sim_cuda_dma_free(gpu);
     }
     e = nullptr;
     c = nullptr;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cuda/gq.h"
-#include "sim/gpu/sim_gpu.h"
+#include "sim/gpu/sim_cuda_dma.h"
 #include "sim/sim.h"
 #include "tests/cuda/gq_test_mem.h"
 
@@ -94,7 +94,7 @@ class Rig
     bool is_drive = false; /* the controller says that it is hardware */
     const Bytes &media;    /* what the namespace held at first */
     sim *s = nullptr;
-    sim_gpu *gpu = nullptr;
+    sim_cuda_dma *gpu = nullptr;
     const sim_dma_engine *dma = nullptr; /* the drive's, with a fake executor */
     nvme_ctrlr *c = nullptr;
     gq_engine *e = nullptr;

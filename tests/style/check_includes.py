@@ -46,30 +46,22 @@ PROJECT = {
     "sim": ["support/", "blockdev/transport.h", "blockdev/software.h", "blockdev/nvme/nvme_spec.h"],
     "sim/serve": ["support/", "sim/sim.h", "blockdev/transport.h", "blockdev/software.h",
                   "blockdev/nvme/nvme_spec.h", "blockdev/vfio_user/vfio_user_spec.h"],
-    "sim/gpu": ["support/", "sim/sim.h", "sim/sim_dma_engine.h", "cuda/gq_copies.h",
-                "cuda/gq_cuda_errno.h",
+    "sim/gpu": ["support/", "sim/sim_dma_engine.h", "cuda/gq_cuda_errno.h",
                 "cuda/queue/gq_bytes.h", "cuda/queue/gq_fence.h", "cuda/queue/gq_lanes.h"],
-    # The private interface between library and daemon: a header alone, without the simulator.
-    "sim/gpu/sim_copy_ioctl.h": ["gpunvme/gpunvme_ioctl.h"],
     "cuda": ["support/", "blockdev/"],
     "cuda/queue/gq_abi.h": ["cuda/queue/gq_reads.h", "gpunvme/gpunvme_ioctl.h"],
     "cuda/queue": ["support/", "blockdev/transport.h", "blockdev/software.h",
                    "blockdev/nvme/nvme_spec.h"],
     "include": ["client/device/"],
     "client": ["support/", "gpunvme/", "cuda/"],
-    "client/lib": ["support/", "gpunvme/", "cuda/", "client/device/", "sim/gpu/sim_copy_ioctl.h",
-                   "sim/gpu/sim_mailbox.h"],
+    "client/lib": ["support/", "gpunvme/", "cuda/", "client/device/"],
     "client/cli": CLI,
     **layers("client/cli", ["common", "ctrlr", "check", "cmd"], CLI),
     "fusefs/core": ["support/", "layout/", "blockdev/"],
     **CORE,
     "fusefs": FUSEFS,
     **DAEMON,
-    "fusefs/daemon/gpunvmefs.c": FUSEFS + ["fusefs/", "sim/sim.h", "sim/gpu/sim_gpu.h"],
-    "fusefs/daemon/ioctl/ioctl.c": DAEMON["fusefs/daemon/ioctl"] + [
-        "fusefs/daemon/ioctl/", "sim/gpu/sim_copy_ioctl.h"],
-    "fusefs/daemon/lease/lease_copy.h": DAEMON["fusefs/daemon/lease"] + [
-        "sim/gpu/sim_copy_ioctl.h"],
+    "fusefs/daemon/gpunvmefs.c": FUSEFS + ["fusefs/", "sim/sim.h", "sim/gpu/sim_cuda_dma.h"],
     "integrations": ["gpunvme/"],
     "mkfs": ["support/", "layout/", "blockdev/", "fusefs/core/ffs.h"],
 }
@@ -77,8 +69,7 @@ PROJECT = {
 # Sources of other folders that the CMakeLists.txt of a folder may compile. Tests compile those of
 # the folder that they test, and of tests/, as well.
 COMPILED = {
-    "client": ["cuda/gq_sum_fill.c", "cuda/gq_tagged_slot.c", "sim/gpu/sim_mailbox.c",
-               "sim/gpu/sim_copy_kernel.cu"],
+    "client": ["cuda/gq_sum_fill.c", "cuda/gq_tagged_slot.c"],
     "tests/client": ["cuda/gq_sum_fill.c", "cuda/gq_tagged_slot.c"],
     "tests/integrations/signature": ["integrations/libblkid/gpunvme.c"],
 }
@@ -257,15 +248,16 @@ def self_test():
         "fusefs/daemon/state/abi.c": ('#include "gpunvme/gpunvme_ioctl.h"\n', False),
         "layout/spaced.c": ('  #  include  "sim/sim.h"\n', True),
         "strange/a.c": ('#include "layout/a.h"\n', True),
-        "sim/gpu/hooks.c": ('#include "cuda/gq_copies.h"\n#include <cuda_runtime_api.h>\n', False),
-        "cuda/gq_copies.h": ("", False),
+        "sim/gpu/dma.c": (
+            '#include "cuda/gq_cuda_errno.h"\n#include <cuda_runtime_api.h>\n', False),
+        "cuda/gq_cuda_errno.h": ("", False),
         "cuda/sim.c": ('#include "sim/sim.h"\n', True),
         "include/gpunvme/gpunvme_device.h": ('#include "client/device/gd_a.h"\n', False),
         "client/device/gd_a.h": ('#include "client/device/gd_b.h"\n', False),
         "client/device/gd_b.h": ("", True),
         "client/device/gd_c.h": ("", True),
         "client/CMakeLists.txt": (
-            "x(lib/a.c ../sim/gpu/sim_mailbox.c)\n"
+            "x(lib/a.c ../cuda/gq_tagged_slot.c)\n"
             "set(device_headers\n    include/gpunvme/gpunvme_device.h\n"
             "    client/device/gd_a.h\n    client/device/gd_c.h)\n", False),
         "cuda/CMakeLists.txt": ("x(gq.c ../sim/sim.c)\n", True),

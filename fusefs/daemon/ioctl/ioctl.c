@@ -19,7 +19,6 @@
 #include "fusefs/daemon/state/open_file.h"
 #include "fusefs/daemon/transfer/buffer_transfer.h"
 #include "gpunvme/gpunvme_ioctl.h"
-#include "sim/gpu/sim_copy_ioctl.h"
 #include "support/trace.h"
 
 /*
@@ -168,14 +167,6 @@ static int handle_buffer_iova(const struct call *call, void *arg)
     return err ? err : ioctl_buffer_iova(d, call->uid, arg);
 }
 
-static int handle_copy_kernel(const struct call *call, void *arg)
-{
-    struct daemon *d = call->daemon;
-    int err = leases_allow(d->opts, call->req);
-
-    return err ? err : leases_copy_kernel(d->leases, call->uid, arg);
-}
-
 static const struct request {
     unsigned cmd;
     uint32_t old_sizes[6]; /* earlier sizes of its struct that are accepted, or 0 */
@@ -207,7 +198,6 @@ static const struct request {
     {GPUNVME_IOC_EXTENT_LEASE, {0}, handle_extent_lease, true},
     {GPUNVME_IOC_LEASE_END, {0}, handle_lease_end, true},
     {GPUNVME_IOC_BUFFER_IOVA, {0}, handle_buffer_iova, true},
-    {GPUNVME_IOC_COPY_KERNEL, {0}, handle_copy_kernel, true},
     {GPUNVME_IOC_SCRUB, {0}, handle_scrub, true},
     {GPUNVME_IOC_OPEN_FILES, {0}, handle_open_files, false},
     {GPUNVME_IOC_QUEUES, {0}, handle_queues, false},
@@ -238,7 +228,6 @@ struct request_job {
         struct gpunvme_ioc_extent_lease lease;
         struct gpunvme_ioc_lease_end end;
         struct gpunvme_ioc_buffer_iova iova;
-        struct gpunvme_ioc_copy_kernel copy_kernel;
         struct gpunvme_ioc_scrub scrub;
         struct gpunvme_ioc_open_files open_files;
         struct gpunvme_ioc_queues queue_list;

@@ -14,7 +14,6 @@
 #include <syslog.h>
 
 #include "fusefs/daemon/base/daemon_log.h"
-#include "fusefs/daemon/lease/lease_copy.h"
 #include "fusefs/daemon/lease/lease_internal.h"
 #include "fusefs/daemon/state/open_file.h"
 #include "support/clock.h"
@@ -135,12 +134,6 @@ static int publish(struct leases *t, struct lease *l)
  */
 static void delete_queues(struct leases *t, struct lease *l)
 {
-    pthread_mutex_lock(&t->lock);
-    struct gq_copies_peer *copy_kernel = l->copy_kernel;
-    l->copy_kernel = NULL;
-    pthread_mutex_unlock(&t->lock);
-    /* Closed before the queues: a holder that has exited no longer copies. */
-    lease_copy_end(t->d, copy_kernel);
     if (!l->n_pairs)
         return;
     lease_queues_delete(t, l);
@@ -464,32 +457,6 @@ int leases_add_extents(struct leases *t, struct open_file *file, uid_t uid,
     return 0;
 }
 
-/* Lock held. */
-static bool may_have_copy_kernel(const struct leases *t, uid_t uid)
-{
-    unsigned of_user = 0;
-
-    for (const struct lease *l = t->first; l; l = l->next)
-        of_user += l->copy_kernel && l->uid == uid;
-    return of_user < COPY_KERNELS_OF_USER;
-}
-
-/*
- * Lock held. The socket only closes the connection on an error; the ioctl
- * returns the stored error.
- */
-static int reply_copy_kernel(const struct leases *t, struct lease *l, struct gpunvme_reply *reply,
-                             int fds[2])
-{
-    if (!l->n_pairs || l->revoked)
-        return -ENOENT;
-    int n = l->copy_kernel || may_have_copy_kernel(t, l->uid)
-                ? lease_copy_reply(t->d, &l->copy_kernel, reply, fds)
-                : -EDQUOT;
-    l->no_copy_kernel = n == -EDQUOT || n == -EBUSY ? n : 0;
-    return n;
-}
-
 int leases_serve(void *context, const struct gpunvme_request *request, uid_t uid,
                  struct gpunvme_reply *reply, int fds[2])
 {
@@ -504,23 +471,9 @@ int leases_serve(void *context, const struct gpunvme_request *request, uid_t uid
         n = fds[0] < 0 ? -errno : 1;
     } else if (!n && request->what == GPUNVME_ASK_QUEUE) {
         n = lease_queues_reply(t, l, request->index, reply, fds);
-    } else if (!n && request->what == GPUNVME_ASK_COPY_KERNEL && request->index == 0) {
-        n = reply_copy_kernel(t, l, reply, fds);
     }
     pthread_mutex_unlock(&t->lock);
     return n;
-}
-
-int leases_copy_kernel(struct leases *t, uid_t uid, const struct gpunvme_ioc_copy_kernel *arg)
-{
-    pthread_mutex_lock(&t->lock);
-    const struct lease *l = *find(t, arg->lease_id);
-    int err = check(l, arg->lease_key, uid);
-    if (!err)
-        err = l->no_copy_kernel ? l->no_copy_kernel
-                                : lease_copy_window(t->d, l->copy_kernel, uid, arg);
-    pthread_mutex_unlock(&t->lock);
-    return err;
 }
 
 unsigned leases_queues(const struct leases *t)

@@ -29,7 +29,6 @@
 #include "fusefs/daemon/state/daemon.h"
 #include "gpunvme/gpunvme_ioctl.h"
 
-struct gpunvme_ioc_copy_kernel; /* sim/gpu/sim_copy_ioctl.h */
 struct leases;
 struct fuse_req;
 
@@ -102,12 +101,6 @@ int leases_add_extents(struct leases *t, struct open_file *file, uid_t uid,
  * (no such id) or -EACCES (wrong key or user).
  */
 int leases_end(struct leases *t, uint64_t id, uint64_t key, uid_t uid);
-/*
- * Serves GPUNVME_IOC_COPY_KERNEL by lease_copy_window() (lease_copy.h). -ENOENT, -EACCES,
- * and the error of the lease's last GPUNVME_ASK_COPY_KERNEL: -EDQUOT (the user has
- * COPY_KERNELS_OF_USER), -EBUSY (the mount has no more).
- */
-int leases_copy_kernel(struct leases *t, uid_t uid, const struct gpunvme_ioc_copy_kernel *arg);
 /*
  * RELEASE of file. False: the file never had leases, and nothing was done.
  * True: the table's thread ends its leases, which may take admin commands, and

@@ -34,13 +34,11 @@ struct lease {
 
     /* Queues. Protected by the table's lock while the lease is in the table. */
     struct lease_pair *pairs;
-    unsigned n_pairs;                   /* 0: none, or deleted */
-    bool revoked;                       /* the pairs are deleted at delete_at */
-    uint64_t delete_at;                 /* now_ns() */
-    bool deleting;                      /* the table's thread deletes the pairs now */
-    unsigned resets_seen;               /* leases.resets before the pairs were created */
-    struct gq_copies_peer *copy_kernel; /* the holder's copy kernel; NULL: none */
-    int no_copy_kernel; /* -EDQUOT or -EBUSY: error of the holder's last request for one */
+    unsigned n_pairs;     /* 0: none, or deleted */
+    bool revoked;         /* the pairs are deleted at delete_at */
+    uint64_t delete_at;   /* now_ns() */
+    bool deleting;        /* the table's thread deletes the pairs now */
+    unsigned resets_seen; /* leases.resets before the pairs were created */
 
     /* Extents. */
     struct ffs_inode *inode; /* reference; NULL in a lease of queues */

@@ -156,8 +156,7 @@ static int open_engine(const struct options *opts, struct stack *s, const struct
                             .depth = opts->depth,
                             .deadline_ms = opts->deadline_ms,
                             .max_buffers = opts->max_buffers,
-                            .cpu_device_memory = opts->sim_no_gpu,
-                            .copies = s->drive.copies};
+                            .cpu_device_memory = opts->sim_no_gpu};
     int err = gq_engine_open(s->ctrlr, opts->name.nsid, &gq, &s->engine);
     if (err == -ENOTSUP && opts->doorbells == GQ_DOORBELLS_DIRECT)
         return fail(p, err, "doorbells=direct: the executor cannot reach them, use auto or cpu");

@@ -23,12 +23,6 @@ struct drive {
     struct bd_dev *bdev;
     int (*release)(void *context); /* called after the transport's close, unless NULL */
     void *context;
-    /*
-     * Hooks of a drive simulated in this process, for the executor and for
-     * copy kernels of applications (lease_copy.h); valid until release(). NULL:
-     * none.
-     */
-    struct gq_copies *copies;
 };
 
 struct stack {

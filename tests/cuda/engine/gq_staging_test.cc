@@ -36,7 +36,10 @@ int submit(void *, unsigned, bool to_device, const sim_copy *copies, unsigned n,
     return 0;
 }
 
-const sim_dma_engine_ops kDmaOps = {64, submit, [](void *, unsigned, uint64_t) { return 1; },
+const sim_dma_engine_ops kDmaOps = {64,
+                                    nullptr,
+                                    submit,
+                                    [](void *, unsigned, uint64_t) { return 1; },
                                     [](void *, void *, size_t) { return 0; },
                                     [](void *, void *) {}};
 const sim_dma_engine kDma = {&kDmaOps, nullptr, 4};
@@ -219,7 +222,8 @@ TEST_P(Staging, CarriesWhatIsNotAligned)
     EXPECT_EQ(rig.peek(3001 * 512, data.size()), data);
 }
 
-/* A drive itself writes to the memory, whoever posts the command; a controller that copies does not. */
+/* A drive itself writes to the memory, whoever posts the command; a controller that copies does
+ * not. */
 TEST_P(Staging, LeasesUseAddressesOfADriveOnly)
 {
     Memory m(GQ_EXECUTOR_CPU, 8192);

@@ -19,7 +19,6 @@
 #include "fusefs/daemon/transfer/buffer_readv.h"
 #include "fusefs/daemon/transfer/buffer_transfer.h"
 #include "mkfs/mkfs_core.h"
-#include "sim/gpu/sim_copy_ioctl.h"
 
 #define IMAGE_BYTES (128u << 20)
 
@@ -119,7 +118,7 @@ static void hide_buffers(struct nvme_transport *t)
 static int open_stack(struct rig *r, const struct rig_config *config)
 {
     char why[256];
-    struct drive drive = {.release = release_sim, .context = r, .copies = config->copies};
+    struct drive drive = {.release = release_sim, .context = r};
     struct sim_config sim = {.ns[0] = {.path = r->path, .lba_size = 512},
                              .namespaces = 1,
                              .doorbell_stride = SIM_STRIDE_LINES,
@@ -461,23 +460,4 @@ int rig_lease_queue(struct rig *r, uint32_t uid, struct gpunvme_ioc_queue_lease 
 {
     *out = (struct gpunvme_ioc_queue_lease){.queues = 1};
     return leases_add_queues(r->daemon.leases, r->open, uid, out);
-}
-
-int rig_ask_copy_kernel(struct rig *r, uint32_t uid, uint64_t id, uint64_t key)
-{
-    const struct gpunvme_request request = {.what = GPUNVME_ASK_COPY_KERNEL, .id = id, .key = key};
-    struct gpunvme_reply reply;
-    int fds[2];
-    int n = leases_serve(r->daemon.leases, &request, uid, &reply, fds);
-
-    for (int i = 0; i < n; i++)
-        close(fds[i]);
-    return n;
-}
-
-int rig_copy_kernel(struct rig *r, uint32_t uid, uint64_t id, uint64_t key)
-{
-    const struct gpunvme_ioc_copy_kernel arg = {.lease_id = id, .lease_key = key};
-
-    return leases_copy_kernel(r->daemon.leases, uid, &arg);
 }

@@ -17,8 +17,6 @@
 extern "C" {
 #endif
 
-struct gq_copies;
-
 struct rig_config {
     unsigned deadline_ms; /* of a command; 0: the daemon's default */
     unsigned max_buffers; /* 0: the daemon's default */
@@ -28,11 +26,10 @@ struct rig_config {
      * flight at a time.
      */
     uint64_t bytes_per_sec;
-    bool unreachable;         /* the drive cannot reach the memory of buffers */
-    uint64_t image_bytes;     /* 0: 128 MiB */
-    bool leases;              /* leases are permitted to every user */
-    bool data_csum;           /* data has checksums */
-    struct gq_copies *copies; /* hooks of the drive; NULL: none */
+    bool unreachable;     /* the drive cannot reach the memory of buffers */
+    uint64_t image_bytes; /* 0: 128 MiB */
+    bool leases;          /* leases are permitted to every user */
+    bool data_csum;       /* data has checksums */
 };
 
 struct rig;
@@ -94,13 +91,6 @@ int rig_lease_extents(struct rig *r, uint32_t uid, struct gpunvme_ioc_extent_lea
 int rig_lease_with(struct rig *r, uint32_t *flags);
 int rig_lease_queue(struct rig *r, uint32_t uid, struct gpunvme_ioc_queue_lease *out);
 int rig_lease_end(struct rig *r, uint32_t uid, uint64_t id, uint64_t key);
-
-/*
- * GPUNVME_ASK_COPY_KERNEL: the number of descriptors, which are closed, or -errno.
- */
-int rig_ask_copy_kernel(struct rig *r, uint32_t uid, uint64_t id, uint64_t key);
-/* COPY_KERNEL of the same lease, without a buffer. */
-int rig_copy_kernel(struct rig *r, uint32_t uid, uint64_t id, uint64_t key);
 
 /* Latencies and fallbacks alone. */
 struct gpunvme_ioc_stats rig_stats(struct rig *r);

@@ -20,14 +20,15 @@ constexpr sim_gather kCopy = {uint64_t{1} << 20, uint64_t{1} << 21, 4096};
 
 cudaError_t launch_result, stream_result;
 unsigned launches;
-sim_mailboxes *mailboxes;
+uint32_t launched[kBlocks]; /* number of the last launch */
+sim_copy_slots *slots;
 
 } // namespace
 
 extern "C" {
 cudaError_t __wrap_cudaHostAlloc(void **out, size_t len, unsigned)
 {
-    *out = mailboxes = static_cast<sim_mailboxes *>(calloc(1, len));
+    *out = slots = static_cast<sim_copy_slots *>(calloc(1, len));
     return *out ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 
@@ -74,9 +75,12 @@ cudaError_t __wrap_cudaStreamDestroy(cudaStream_t)
     return cudaSuccess;
 }
 
-cudaError_t __wrap_sim_copy_kernel_run(const sim_copy_kernel_launch *, unsigned, cudaStream_t)
+cudaError_t __wrap_sim_copy_kernel_run(const sim_copy_kernel_launch *l, unsigned blocks,
+                                       cudaStream_t)
 {
     launches++;
+    for (unsigned b = 0; b < blocks && launch_result == cudaSuccess; b++)
+        launched[b] = l->launch[b] ? l->launch[b] : launched[b];
     return launch_result;
 }
 }
@@ -110,14 +114,14 @@ class SimCopyKernel : public testing::Test
         return rc;
     }
     // Counts all batches as copied by the kernel.
-    static void count_all()
+    void count_all() const
     {
-        memcpy(mailboxes->done.of, mailboxes->posted.of, sizeof(mailboxes->done.of));
+        memcpy(slots->done.of, ticket_.need, sizeof(ticket_.need));
     }
     // Stores the end of the kernel.
     static void leave()
     {
-        memcpy(mailboxes->ended.of, mailboxes->launched.of, sizeof(mailboxes->ended.of));
+        memcpy(slots->ended.of, launched, sizeof(launched));
     }
 
     sim_copy_kernel *copy_kernel_ = nullptr;
@@ -163,11 +167,11 @@ TEST_F(SimCopyKernel, AFailedLaunchLeavesWhatAKernelHasTaken)
 
     ASSERT_EQ(submit(), 0);
     first = ticket_;
-    mailboxes->ended.of[1] = mailboxes->launched.of[1]; // block 0 keeps running
+    slots->ended.of[1] = launched[1]; // block 0 keeps running
     launch_result = cudaErrorLaunchOutOfResources;
     ASSERT_EQ(submit(), 0);
     EXPECT_EQ(poll(), 0) << "some of it may be copied yet";
-    mailboxes->done.of[0] = mailboxes->posted.of[0];
+    slots->done.of[0] = ticket_.need[0];
     EXPECT_EQ(sim_copy_kernel_poll(copy_kernel_, &first), 1);
     EXPECT_EQ(poll(), -EIO);
 }

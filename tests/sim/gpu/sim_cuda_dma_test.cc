@@ -15,7 +15,6 @@ extern "C" {
 #include "sim/gpu/sim_copy_kernel.h"
 #include "sim/gpu/sim_cuda_dma.h"
 #include "sim/gpu/sim_gather.h"
-#include "sim/gpu/sim_peer_window.h"
 #include "sim/sim_dma_engine.h"
 }
 
@@ -26,6 +25,8 @@ struct Calls {
     unsigned by_engine, by_gather, to_copy_kernel;
 };
 Calls calls;
+
+const void *const kOther = &calls;
 
 /* Never looked at: the calls are fakes. */
 template <typename T> T some_handle()
@@ -43,6 +44,14 @@ cudaError_t __wrap_cudaSetDevice(int)
 
 cudaError_t __wrap_cudaGetLastError()
 {
+    return cudaSuccess;
+}
+
+/* Memory of two devices: the address says whose. */
+cudaError_t __wrap_cudaPointerGetAttributes(cudaPointerAttributes *out, const void *at)
+{
+    *out = {};
+    out->device = at == kOther ? 1 : 0;
     return cudaSuccess;
 }
 
@@ -166,33 +175,15 @@ class SimCudaDma : public testing::Test
   protected:
     SimCudaDma()
     {
-        unsigned blocks;
-
         calls = {};
-        EXPECT_EQ(sim_cuda_dma_open(0, &dma_), 0);
         ops_ = sim_cuda_dma_table(dma_);
-        sim_peer_options opts = {};
-        opts.media = media_.data();
-        opts.media_len = media_.size();
-        opts.pause_ms = 2;
-        sim_peer_windows *windows = sim_cuda_dma_peer_windows(dma_, &blocks);
-        opts.blocks = blocks;
-        EXPECT_EQ(sim_peer_open(windows, &opts, &peer_), 0);
+        EXPECT_EQ(ops_->ops->open(ops_->ctx, (uint64_t)(uintptr_t)buffer_.data()), 0);
         for (size_t i = 0; i < media_.size(); i++)
             media_[i] = (unsigned char)(i % 251);
     }
     ~SimCudaDma() override
     {
-        sim_peer_close(peer_);
-        sim_cuda_dma_close(dma_);
-    }
-    /* The buffer gets a window in the process of a peer that runs no kernel. */
-    void add_window()
-    {
-        sim_peer_window w = {this, (uint64_t)(uintptr_t)buffer_.data(), buffer_.size(), 1 << 20,
-                             2 << 20};
-
-        ASSERT_EQ(sim_peer_window_add(peer_, &w), 0);
+        sim_cuda_dma_free(dma_);
     }
     /* Every second page, none adjacent, to or from the device. */
     int copy(bool to_device)
@@ -216,9 +207,8 @@ class SimCudaDma : public testing::Test
     }
 
     Bytes media_ = Bytes(kPages * kPage), buffer_ = Bytes(kPages * kPage);
-    sim_cuda_dma *dma_ = nullptr;
+    sim_cuda_dma *dma_ = sim_cuda_dma_new();
     const sim_dma_engine *ops_ = nullptr;
-    sim_peer *peer_ = nullptr;
 };
 
 TEST_F(SimCudaDma, SmallCopiesAreTheCopyKernels)
@@ -228,23 +218,12 @@ TEST_F(SimCudaDma, SmallCopiesAreTheCopyKernels)
     EXPECT_EQ(calls.by_engine + calls.by_gather, 0u);
 }
 
-TEST_F(SimCudaDma, ThoseOfAPeerWithoutRoomAreTheCopyEngines)
+TEST_F(SimCudaDma, IsOpenForOneDevice)
 {
-    ASSERT_NO_FATAL_FAILURE(add_window());
-    for (unsigned round = 1; round <= 3; round++) {
-        std::fill(buffer_.begin(), buffer_.end(), 0);
-        ASSERT_EQ(copy(true), 1) << "waited for in the first round, left here in the others";
-        ASSERT_NO_FATAL_FAILURE(expect_copied());
-        EXPECT_EQ(calls.by_engine, round * kPages / 2);
-    }
-    EXPECT_EQ(calls.to_copy_kernel + calls.by_gather, 0u);
-}
-
-TEST_F(SimCudaDma, WritesHaveNoPeer)
-{
-    ASSERT_NO_FATAL_FAILURE(add_window());
+    EXPECT_EQ(ops_->ops->open(ops_->ctx, (uint64_t)(uintptr_t)&media_[0]), 0);
+    EXPECT_EQ(ops_->ops->open(ops_->ctx, (uint64_t)(uintptr_t)kOther), -EFAULT);
     ASSERT_EQ(copy(false), 1);
-    EXPECT_EQ(calls.to_copy_kernel, kPages / 2);
+    EXPECT_EQ(calls.to_copy_kernel, kPages / 2) << "it is open still";
 }
 
 } // namespace

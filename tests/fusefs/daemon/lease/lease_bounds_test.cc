@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Limits of leases and of copy kernels, per user and per mount.
+// Limits of leases, per user and per mount.
 #include <errno.h>
 
 #include <atomic>
@@ -9,7 +9,6 @@
 #include <gtest/gtest.h>
 
 #include "tests/fusefs/daemon/daemon_rig.h"
-#include "tests/fusefs/daemon/lease/lease_copy_fake.h"
 
 namespace
 {
@@ -136,64 +135,6 @@ TEST(QueueLeases, OtherUsersLeaveQueuesForRoot)
     EXPECT_EQ(err, -EBUSY);
     EXPECT_EQ(rig_lease_queue(rig, 0, &lease), 0);
     EXPECT_EQ(rig_close(rig), 0);
-}
-
-class CopyKernelBounds : public ::testing::Test
-{
-  protected:
-    void SetUp() override
-    {
-        rig_config config = {};
-        config.leases = true;
-        config.copies = lease_copy_fake();
-        ASSERT_EQ(rig_open(&config, &rig_), 0);
-    }
-    void TearDown() override
-    {
-        if (rig_) {
-            EXPECT_EQ(rig_close(rig_), 0);
-        }
-    }
-    gpunvme_ioc_queue_lease lease(uint32_t uid)
-    {
-        gpunvme_ioc_queue_lease queues;
-        EXPECT_EQ(rig_lease_queue(rig_, uid, &queues), 0);
-        return queues;
-    }
-    int request(uint32_t uid, const gpunvme_ioc_queue_lease &l)
-    {
-        return rig_ask_copy_kernel(rig_, uid, l.id, l.key);
-    }
-    int window(uint32_t uid, const gpunvme_ioc_queue_lease &l)
-    {
-        return rig_copy_kernel(rig_, uid, l.id, l.key);
-    }
-
-    rig *rig_ = nullptr;
-};
-
-constexpr unsigned kOfUser = 4, kUsers = 2; // that have them all
-
-TEST_F(CopyKernelBounds, OneUserLeavesAsManyForOthers)
-{
-    gpunvme_ioc_queue_lease first = {};
-    for (uint32_t uid = 1; uid <= kUsers; uid++) {
-        for (unsigned i = 0; i < kOfUser; i++) {
-            first = lease(uid);
-            EXPECT_EQ(request(uid, first), 2);
-        }
-        gpunvme_ioc_queue_lease more = lease(uid);
-        EXPECT_EQ(window(uid, more), -ENOENT) << "no copy kernel was opened";
-        EXPECT_EQ(request(uid, more), -EDQUOT);
-        EXPECT_EQ(window(uid, more), -EDQUOT);
-        EXPECT_EQ(request(uid, first), 2) << "the one that he has, again";
-    }
-    gpunvme_ioc_queue_lease other = lease(9);
-    EXPECT_EQ(request(9, other), -EBUSY);
-    EXPECT_EQ(window(9, other), -EBUSY);
-    ASSERT_EQ(rig_lease_end(rig_, kUsers, first.id, first.key), 0);
-    EXPECT_EQ(request(9, other), 2);
-    EXPECT_NE(window(9, other), -EBUSY);
 }
 
 // Checksums are compared, or given up by a flag. They count as segments do.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Guarantees of a mailbox to the kernel that takes slots. */
+/* Guarantees of copy slots to the kernel that takes them. */
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -7,14 +7,14 @@
 #include <memory>
 
 extern "C" {
-#include "sim/gpu/sim_mailbox.h"
+#include "sim/gpu/sim_copy_slots.h"
 }
 
 namespace
 {
 
 /* One block, whose kernel executes each batch as soon as it is posted. */
-class SimMailbox : public testing::Test
+class SimCopySlots : public testing::Test
 {
   protected:
     void post(unsigned n)
@@ -51,28 +51,28 @@ class SimMailbox : public testing::Test
         }
     }
 
-    std::unique_ptr<sim_mailboxes> m = std::make_unique<sim_mailboxes>();
-    sim_poster poster = {.m = m.get(), .blocks = 1, .posted = {}, .cancellations = 0};
+    std::unique_ptr<sim_copy_slots> m = std::make_unique<sim_copy_slots>();
+    sim_poster poster = {.m = m.get(), .blocks = 1, .posted = {}};
 };
 
 /*
  * All words are loaded at once: no word may have the tag of a filling before it
  * is written.
  */
-TEST_F(SimMailbox, NoWordLooksNewBeforeItIsFilled)
+TEST_F(SimCopySlots, NoWordLooksNewBeforeItIsFilled)
 {
     expect_no_word_looks_new(600 * SIM_COPY_KERNEL_SLOTS);
 }
 
 /* Tags continue where the number of batches wraps around to 0. */
-TEST_F(SimMailbox, NoWordLooksNewWhereNumbersWrapAround)
+TEST_F(SimCopySlots, NoWordLooksNewWhereNumbersWrapAround)
 {
     poster.posted[0] = m->done.of[0] = 0 - 100 * SIM_COPY_KERNEL_SLOTS;
     expect_no_word_looks_new(600 * SIM_COPY_KERNEL_SLOTS);
     EXPECT_EQ(poster.posted[0], 500 * SIM_COPY_KERNEL_SLOTS);
 }
 
-TEST_F(SimMailbox, ABoxSaysHowMuchThereIs)
+TEST_F(SimCopySlots, ABoxSaysHowMuchThereIs)
 {
     for (unsigned n = 1; n <= SIM_COPY_KERNEL_BATCH; n++) {
         const sim_copy_slot &slot = next_slot();
@@ -87,83 +87,95 @@ TEST_F(SimMailbox, ABoxSaysHowMuchThereIs)
     }
 }
 
+class SimKeeper : public testing::Test
+{
+  protected:
+    void init(unsigned blocks)
+    {
+        poster.blocks = blocks;
+        sim_keeper_init(&keeper, &poster, 0);
+        keeper.run = [](void *ctx, const sim_copy_kernel_launch *l, unsigned n, unsigned) {
+            return static_cast<SimKeeper *>(ctx)->run(*l, n);
+        };
+        keeper.ctx = this;
+    }
+    int run(const sim_copy_kernel_launch &l, unsigned n)
+    {
+        bool any = false;
+
+        for (unsigned b = 0; b < n; b++)
+            any |= l.launch[b] != 0;
+        return any ? result : -EINVAL;
+    }
+    void post()
+    {
+        sim_gather copy = {uint64_t{1} << 20, uint64_t{1} << 21, 512};
+
+        sim_poster_post(&poster, &copy, 1, &ticket);
+    }
+
+    std::unique_ptr<sim_copy_slots> m = std::make_unique<sim_copy_slots>();
+    sim_poster poster = {.m = m.get(), .blocks = 1, .posted = {}};
+    sim_keeper keeper;
+    sim_copy_kernel_ticket ticket;
+    int result = 0;
+};
+
 /*
  * Blocks get work one after another, while the blocks before run and the
  * remaining ones end.
  */
-TEST(SimKeeper, ABlockIsLaunchedWhileAllOthersRun)
+TEST_F(SimKeeper, ABlockIsLaunchedWhileAllOthersRun)
 {
-    auto m = std::make_unique<sim_mailboxes>();
-    sim_keeper keeper;
-
-    sim_keeper_init(&keeper, m.get(), reinterpret_cast<uintptr_t>(m.get()), SIM_KEEPER_STREAMS, 0);
-    keeper.run = [](void *, const sim_copy_kernel_launch *, unsigned, unsigned) { return 0; };
+    init(SIM_KEEPER_STREAMS);
     for (unsigned block = 0; block < SIM_KEEPER_STREAMS; block++) {
-        uint32_t before = m->launched.of[block];
+        uint32_t before = keeper.launched[block];
 
-        m->posted.of[block]++;
+        poster.posted[block]++;
         EXPECT_EQ(sim_keeper_peek(&keeper), 0);
-        EXPECT_EQ(m->launched.of[block], before + 1) << "block " << block;
+        EXPECT_EQ(keeper.launched[block], before + 1) << "block " << block;
         for (unsigned other = block + 1; other < SIM_KEEPER_STREAMS; other++)
-            m->ended.of[other] = m->launched.of[other];
+            m->ended.of[other] = keeper.launched[other];
     }
     EXPECT_FALSE(sim_keeper_is_needed(&keeper));
 }
 
 /* Otherwise the keeper would wait for its end without limit. */
-TEST(SimKeeper, ALaunchThatFailedIsNoLaunch)
+TEST_F(SimKeeper, ALaunchThatFailedIsNoLaunch)
 {
-    auto m = std::make_unique<sim_mailboxes>();
-    sim_poster poster = {m.get(), 2, {}, 0};
-    sim_keeper keeper;
-    int result = 0;
-
-    sim_keeper_init(&keeper, m.get(), reinterpret_cast<uintptr_t>(m.get()), 2, 0);
-    keeper.run = [](void *ctx, const sim_copy_kernel_launch *, unsigned, unsigned) {
-        return *static_cast<int *>(ctx);
-    };
-    keeper.ctx = &result;
+    init(2);
     for (unsigned i = 0; i < 2 * SIM_KEEPER_STREAMS; i++) {
-        sim_copy_kernel_ticket ticket;
-        sim_gather copy = {uint64_t{1} << 20, uint64_t{1} << 21, 512};
-
-        sim_poster_post(&poster, &copy, 1, &ticket);
+        post();
         result = -EIO;
         for (unsigned tries = 0; tries <= SIM_KEEPER_STREAMS; tries++) {
             EXPECT_EQ(sim_keeper_peek(&keeper), -EIO);
             EXPECT_TRUE(sim_keeper_is_needed(&keeper));
-            EXPECT_TRUE(sim_poster_is_stuck(&poster));
+            EXPECT_TRUE(sim_keeper_has_lost(&keeper, &ticket));
         }
         result = 0;
         EXPECT_EQ(sim_keeper_peek(&keeper), 0);
         EXPECT_FALSE(sim_keeper_is_needed(&keeper));
-        EXPECT_FALSE(sim_poster_is_stuck(&poster));
-        EXPECT_EQ(m->launched.of[0], i + 1) << "by the number that was not used";
-        memcpy(m->done.of, m->posted.of, sizeof(m->done.of));
-        memcpy(m->ended.of, m->launched.of, sizeof(m->ended.of));
+        EXPECT_FALSE(sim_keeper_has_lost(&keeper, &ticket));
+        EXPECT_EQ(keeper.launched[0], i + 1) << "by the number that was not used";
+        memcpy(m->done.of, poster.posted, sizeof(poster.posted));
+        memcpy(m->ended.of, keeper.launched, sizeof(keeper.launched));
     }
 }
 
 /* 0 means a block that is not started, whose work would wait without limit. */
-TEST(SimKeeper, NumbersOfLaunchesWrapAroundPastZero)
+TEST_F(SimKeeper, NumbersOfLaunchesWrapAroundPastZero)
 {
-    auto m = std::make_unique<sim_mailboxes>();
-    sim_keeper keeper;
-
-    sim_keeper_init(&keeper, m.get(), reinterpret_cast<uintptr_t>(m.get()), 1, 0);
-    keeper.run = [](void *, const sim_copy_kernel_launch *l, unsigned, unsigned) {
-        return l->launch[0] ? 0 : -1;
-    };
+    init(1);
     keeper.launched[0] = m->ended.of[0] = UINT32_MAX - 3 * SIM_KEEPER_STREAMS;
     for (unsigned i = 0; i < 6 * SIM_KEEPER_STREAMS; i++) {
-        m->posted.of[0]++;
+        poster.posted[0]++;
         ASSERT_TRUE(sim_keeper_is_needed(&keeper));
         ASSERT_EQ(sim_keeper_peek(&keeper), 0);
         ASSERT_FALSE(sim_keeper_is_needed(&keeper)) << "it was launched";
         m->done.of[0]++;
-        m->ended.of[0] = m->launched.of[0];
+        m->ended.of[0] = keeper.launched[0];
     }
-    EXPECT_EQ(m->launched.of[0], 3 * SIM_KEEPER_STREAMS);
+    EXPECT_EQ(keeper.launched[0], 3 * SIM_KEEPER_STREAMS);
 }
 
 } // namespace
