@@ -30,7 +30,7 @@ static void ring(struct bd_queue *q)
     if (q->rung)
         return;
     nvme_ring_doorbell(&q->ring);
-    nvme_ctrlr_kick_queue(q->d->c, q->qp.qid);
+    nvme_kick(nvme_ctrlr_transport(q->d->c), q->qp.qid);
     q->rung = true;
 }
 

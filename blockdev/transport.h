@@ -4,8 +4,8 @@
  * the controller can reach.
  *
  * The driver (nvme.h) and the GPU queue code know controllers only through this
- * table. It has three implementations: the simulator (in process), VFIO (a PCI
- * drive) and vfio-user (a server).
+ * table. It has three implementations: VFIO (a PCI drive), vfio-user (a server)
+ * and a controller in this process.
  *
  * When a controller is gone (unplugged, or its server has ended), register
  * reads return all-ones, and its doorbells remain memory that can be stored to.
@@ -31,22 +31,25 @@ extern "C" {
 #define NVME_LARGE_PAGE (2u << 20)
 
 /*
- * Memory offered to a controller. addr and len are multiples of 4 KiB. The
- * caller owns the memory and keeps it in place until unmap() has returned.
+ * Memory offered to a controller, of the host or of a GPU. Addresses and len are
+ * multiples of 4 KiB. The caller owns the memory and keeps it in place until
+ * unmap() has returned.
+ *
+ * GPU memory is known by an address in the CUDA context of this process, and by
+ * the handle that exported it. The controller uses the one that it can reach.
  */
 struct nvme_mem {
-    void *addr;         /* host address; NULL for device memory */
-    uint64_t device;    /* device address if addr is NULL */
+    void *addr;         /* host address; NULL for GPU memory */
+    uint64_t device;    /* address in GPU memory if addr is NULL */
     size_t len;         /* bytes */
-    int fd;             /* the memfd or dma-buf mapped there, or -1 */
-    uint64_t fd_offset; /* offset of addr in fd, in bytes */
+    int fd;             /* the memfd of host memory or the exported handle, or -1 */
+    uint64_t fd_offset; /* offset of the memory in fd, in bytes */
 };
 
-struct nvme_software;
 struct nvme_transport;
 
 struct nvme_transport_ops {
-    const char *name; /* "sim", "vfio", "vfio-user" */
+    const char *name; /* as reported by INFO: "vfio", "vfio-user" */
     /*
      * Access a register; offset is in BAR0 below the doorbells. Never called from a
      * GPU.
@@ -58,9 +61,9 @@ struct nvme_transport_ops {
     /*
      * Makes memory visible to the controller at *iova (4 KiB aligned, contiguous,
      * never 0). Returns 0, -EINVAL (alignment), -EFAULT (the controller cannot
-     * reach this kind of memory), -ENOSPC or -ENOMEM. -ETIMEDOUT means that there
-     * was no answer; the transport unmaps the memory, and no command may use its
-     * addresses.
+     * reach this kind of memory; data of GPU memory is then staged in host
+     * memory), -ENOSPC or -ENOMEM. -ETIMEDOUT means that there was no answer; the
+     * transport unmaps the memory, and no command may use its addresses.
      */
     int (*map)(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t *iova);
     /*
@@ -84,6 +87,32 @@ struct nvme_transport_ops {
      */
     bool (*silent)(struct nvme_transport *t);
     /*
+     * The next four functions are optional. They are for controllers in software,
+     * which poll doorbells in memory and sleep while idle. Such a controller
+     * notices stores without a call as well, but later. Any thread may call them
+     * before close().
+     *
+     * Wakes the controller: doorbells of this many queues have been stored to, or
+     * will be soon.
+     */
+    void (*wake)(struct nvme_transport *t, unsigned queues);
+    /*
+     * Like wake(), after a store to the SQ doorbell of this queue. The caller owns
+     * the queue and waits for its commands, which may be executed inside the call.
+     */
+    void (*kick)(struct nvme_transport *t, uint16_t qid);
+    /*
+     * Adds change (1 or -1) to the number of holders of queues that store to
+     * doorbells at any time without a call. While there is one, the controller
+     * sleeps for at most 50 us at a time.
+     */
+    void (*keep_polling)(struct nvme_transport *t, int change);
+    /*
+     * Returns the number of entries submitted to the SQ since its creation, as far
+     * as the controller has seen its doorbell.
+     */
+    uint64_t (*submitted)(struct nvme_transport *t, uint16_t qid);
+    /*
      * Stops the controller and frees the transport. The caller has disabled the
      * controller (CC.EN = 0).
      */
@@ -92,8 +121,7 @@ struct nvme_transport_ops {
 
 struct nvme_transport {
     const struct nvme_transport_ops *ops;
-    const struct nvme_software *software; /* NULL for hardware; see software.h */
-    volatile uint32_t *doorbells;         /* BAR0 + 0x1000, mapped in this process */
+    volatile uint32_t *doorbells;    /* BAR0 + 0x1000, mapped in this process */
     size_t doorbells_len;            /* bytes mapped, whole pages; can be registered with CUDA */
     bool doorbells_are_mmio;         /* true for real MMIO, which CUDA registers as IoMemory */
     uint16_t pci_vendor, pci_device; /* IDs of the PCI function, 0 if it is none */
@@ -151,6 +179,32 @@ static inline bool nvme_cap_answered(uint64_t cap)
     uint32_t low = (uint32_t)cap, high = (uint32_t)(cap >> 32);
 
     return low && high && low != UINT32_MAX && high != UINT32_MAX;
+}
+
+static inline void nvme_wake(struct nvme_transport *t, unsigned queues)
+{
+    if (t->ops->wake)
+        t->ops->wake(t, queues);
+}
+
+static inline void nvme_kick(struct nvme_transport *t, uint16_t qid)
+{
+    if (t->ops->kick)
+        t->ops->kick(t, qid);
+    else
+        nvme_wake(t, 1);
+}
+
+static inline void nvme_keep_polling(struct nvme_transport *t, int change)
+{
+    if (t->ops->keep_polling)
+        t->ops->keep_polling(t, change);
+}
+
+/* Returns UINT64_MAX if only the submitter counts the entries of the SQ. */
+static inline uint64_t nvme_submitted(struct nvme_transport *t, uint16_t qid)
+{
+    return t->ops->submitted ? t->ops->submitted(t, qid) : UINT64_MAX;
 }
 
 #ifdef __cplusplus

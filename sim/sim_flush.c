@@ -52,7 +52,7 @@ static void serve(struct sim *s)
     pthread_mutex_unlock(&f->lock);
     sync_images(s);
     atomic_store(&f->done, asked);
-    atomic_fetch_add(&s->kicks, 1); /* see sim_kick() */
+    atomic_fetch_add(&s->kicks, 1); /* see sim_expect() */
     sim_wake_all(s);
     pthread_mutex_lock(&f->lock);
 }

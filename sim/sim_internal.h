@@ -19,7 +19,6 @@
 #include <stdint.h>
 
 #include "blockdev/nvme/nvme_spec.h"
-#include "blockdev/software.h"
 #include "sim/sim.h"
 #include "sim/sim_iova.h"
 #include "sim/sim_media.h"
@@ -277,7 +276,7 @@ struct sim {
     _Atomic uint64_t bandwidth_free_at;
 
     _Alignas(SIM_CACHE_LINE) _Atomic uint64_t kicks;
-    _Atomic unsigned expected; /* SIM_EXPECTED...: see sim_prewake() */
+    _Atomic unsigned expected; /* SIM_EXPECTED...: see sim_expect() */
 
     _Atomic uint64_t events[SIM_EV_COUNT];
     pthread_mutex_t event_lock; /* violations */
@@ -297,8 +296,8 @@ static inline unsigned sim_owner(struct sim *s, unsigned qid, bool cq)
 {
     return atomic_load_explicit(&s->owner[2 * qid + cq], memory_order_relaxed);
 }
-void sim_kick(struct nvme_transport *t);
-void sim_prewake(struct nvme_transport *t, unsigned queues);
+/* wake(), keep_polling() and submitted() of the transport. */
+void sim_expect(struct nvme_transport *t, unsigned queues);
 void sim_keep_polling(struct nvme_transport *t, int change);
 uint64_t sim_submitted(struct nvme_transport *t, uint16_t qid);
 

@@ -54,7 +54,7 @@ static bool is_seen(struct sim *s, uint16_t qid)
 
 static void leave(struct sim_thread *th)
 {
-    atomic_fetch_add(&th->s->kicks, 1); /* see sim_kick(); th->left was stored before */
+    atomic_fetch_add(&th->s->kicks, 1); /* see sim_expect(); th->left was stored before */
     sim_wake(th);
 }
 
@@ -87,5 +87,5 @@ void sim_kick_queue(struct nvme_transport *t, uint16_t qid)
         if (is_seen(s, qid))
             return;
     }
-    sim_kick(t);
+    sim_expect(t, 1);
 }

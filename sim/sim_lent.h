@@ -9,7 +9,7 @@
 
 #include "blockdev/transport.h"
 
-/* kick_queue() of struct nvme_software. */
+/* kick() of the transport. */
 void sim_kick_queue(struct nvme_transport *t, uint16_t qid);
 
 #endif

@@ -57,30 +57,19 @@ static bool wake_owners(struct sim *s)
 /*
  * The counter orders this against park(): of the two increments the later one
  * sees the stores before the other. Either the caller sees the parked flag, or
- * the thread sees the doorbell.
+ * the thread sees the doorbell. Doorbells that are stored to later are thread
+ * 0's to find: `expected` is stored before the parked flag is loaded, and park()
+ * loads it after its store, so it does not go to sleep for milliseconds. Waking
+ * the other threads takes time, and it does that for the caller.
  */
-void sim_kick(struct nvme_transport *t)
-{
-    struct sim *s = ((struct sim_transport *)t)->s;
-
-    atomic_fetch_add(&s->kicks, 1);
-    if (!anyone_parked(s, 0))
-        return;
-    if (!wake_owners(s))
-        sim_wake(&s->threads[0]); /* the doorbell may belong to no queue: thread 0 checks */
-}
-
-/*
- * Thread 0 wakes the other threads, which takes time, so the caller does not.
- * `expected` is stored before the parked flag is loaded, and park() loads it
- * after its store: a thread that is about to sleep for milliseconds does not.
- */
-void sim_prewake(struct nvme_transport *t, unsigned queues)
+void sim_expect(struct nvme_transport *t, unsigned queues)
 {
     struct sim *s = ((struct sim_transport *)t)->s;
 
     atomic_fetch_or(&s->expected, queues > 1 ? SIM_EXPECTED_OF_ALL : SIM_EXPECTED);
-    sim_wake(&s->threads[0]);
+    atomic_fetch_add(&s->kicks, 1);
+    if (anyone_parked(s, 0) && !wake_owners(s))
+        sim_wake(&s->threads[0]);
 }
 
 /*
@@ -241,7 +230,7 @@ static bool news_for(struct sim_thread *th)
     if (atomic_load(&th->stop) || atomic_load_explicit(&s->gate, memory_order_relaxed) ||
         atomic_load(&th->left))
         return true;
-    if (th->index == 0 && atomic_load(&s->expected)) /* see sim_prewake() */
+    if (th->index == 0 && atomic_load(&s->expected)) /* see sim_expect() */
         return true;
     /*
      * In this state no round polls doorbells. Enabling the controller wakes all
@@ -274,7 +263,7 @@ static bool park(struct sim_thread *th, uint64_t ns)
                           .tv_nsec = (long)(ns % 1000000000u)};
 
     atomic_store(&th->parked, 1);
-    atomic_fetch_add(&th->s->kicks, 1); /* see sim_kick() */
+    atomic_fetch_add(&th->s->kicks, 1); /* see sim_expect() */
     if (!news_for(th))
         syscall(SYS_futex, &th->parked, FUTEX_WAIT_PRIVATE, 1, &ts, NULL, 0);
     return atomic_exchange(&th->parked, 0) == 0;
@@ -397,7 +386,7 @@ void sim_threads_stop(struct sim *s)
 {
     for (unsigned i = 0; i < s->n_threads; i++)
         atomic_store(&s->threads[i].stop, true);
-    atomic_fetch_add(&s->kicks, 1); /* see sim_kick() */
+    atomic_fetch_add(&s->kicks, 1); /* see sim_expect() */
     sim_wake_all(s);
     for (unsigned i = 0; i < s->n_threads; i++) {
         if (s->threads[i].started)

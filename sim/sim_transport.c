@@ -82,14 +82,6 @@ static void transport_close(struct nvme_transport *t)
     free(t);
 }
 
-static const struct nvme_software software = {
-    .kick = sim_kick,
-    .kick_queue = sim_kick_queue,
-    .prewake = sim_prewake,
-    .keep_polling = sim_keep_polling,
-    .submitted = sim_submitted,
-};
-
 static const struct nvme_transport_ops transport_ops = {
     .name = "sim",
     .read32 = sim_reg_read32,
@@ -99,6 +91,10 @@ static const struct nvme_transport_ops transport_ops = {
     .map = sim_map,
     .unmap = sim_unmap,
     .reset = transport_reset,
+    .wake = sim_expect,
+    .kick = sim_kick_queue,
+    .keep_polling = sim_keep_polling,
+    .submitted = sim_submitted,
     .close = transport_close,
 };
 
@@ -162,7 +158,6 @@ int sim_transport_create(struct sim *s)
     reset_all(s);
     st->s = s;
     st->t.ops = &transport_ops;
-    st->t.software = &software;
     st->t.copies_device_memory = true;
     st->t.doorbells = (volatile uint32_t *)(void *)s->doorbells;
     st->t.doorbells_len = s->doorbells_len;

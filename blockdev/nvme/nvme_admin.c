@@ -116,7 +116,7 @@ static int execute_once(struct nvme_ctrlr *c, struct nvme_sqe *sqe, uint64_t dea
     nvme_ring_post(&c->admin_ring, sqe);
     trace(TRACE_SUBMIT, sqe->cid, sqe->cdw10, 0, sqe->opcode, 0);
     nvme_ring_doorbell(&c->admin_ring);
-    nvme_ctrlr_kick(c);
+    nvme_wake(c->t, 1);
     rc = wait_completion(c, sqe->cid, deadline, cqe);
     if (!rc)
         trace(TRACE_COMPLETE, sqe->cid, sqe->cdw10, 0, sqe->opcode, NVME_STATUS(cqe->status));

@@ -127,9 +127,6 @@ void nvme_ctrlr_fail(struct nvme_ctrlr *c, bool settled);
 size_t nvme_doorbell_stride(const struct nvme_ctrlr *c);
 /* Returns the doorbell `index`: 2 * qid for the SQ, 2 * qid + 1 for the CQ. */
 volatile uint32_t *nvme_ctrlr_doorbell(const struct nvme_ctrlr *c, unsigned index);
-/* Wake a controller in software after a doorbell store. */
-void nvme_ctrlr_kick(struct nvme_ctrlr *c);
-void nvme_ctrlr_kick_queue(struct nvme_ctrlr *c, uint16_t qid);
 
 /*
  * nvme_enable.c: the controller's state machine (3.5.1, 3.6.1); ASQ and ACQ are

@@ -4,7 +4,6 @@
  * doorbells.
  */
 #include "blockdev/nvme/nvme_internal.h"
-#include "blockdev/software.h"
 
 /*
  * Readers do not hold the admin lock. Release and acquire make a reader that
@@ -79,16 +78,6 @@ size_t nvme_doorbell_stride(const struct nvme_ctrlr *c)
 volatile uint32_t *nvme_ctrlr_doorbell(const struct nvme_ctrlr *c, unsigned index)
 {
     return c->t->doorbells + index * (nvme_doorbell_stride(c) / sizeof(uint32_t));
-}
-
-void nvme_ctrlr_kick(struct nvme_ctrlr *c)
-{
-    nvme_kick(c->t);
-}
-
-void nvme_ctrlr_kick_queue(struct nvme_ctrlr *c, uint16_t qid)
-{
-    nvme_kick_queue(c->t, qid);
 }
 
 static uint64_t count_of(const uint64_t *counter)

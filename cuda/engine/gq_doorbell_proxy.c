@@ -6,7 +6,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "blockdev/software.h"
 #include "support/wait.h"
 
 struct doorbells {
@@ -97,7 +96,7 @@ static bool forward_all(struct gq_doorbell_proxy *p)
             changed = forward(&p->proxied_doorbells[i], &p->doorbells[i]) || changed;
     }
     if (changed)
-        nvme_kick(p->t);
+        nvme_wake(p->t, 1);
     return changed;
 }
 

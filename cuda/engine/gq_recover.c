@@ -13,7 +13,6 @@
 #include <stdlib.h>
 
 #include "blockdev/nvme/nvme_queue.h"
-#include "blockdev/software.h"
 #include "cuda/engine/gq_internal.h"
 #include "support/clock.h"
 #include "support/wait.h"
@@ -276,7 +275,7 @@ static bool poll_queue(struct gq_engine *e, unsigned i, struct gq_tracker *track
         q->state.cq_head = ring.cq_head;
         q->state.phase = ring.phase;
         nvme_ring_release(&ring);
-        nvme_kick(t);
+        nvme_wake(t, 1);
         set_proxy(e, i, q->state.sq_tail, ring.cq_head);
         nvme_ctrlr_progress(e->ctrlr);
     }

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "blockdev/software.h"
 #include "cuda/exec_cuda/gq_cuda_int.h"
 #include "cuda/exec_cuda/gq_kernels.h"
 #include "cuda/exec_cuda/gq_sums.h"
@@ -83,7 +82,7 @@ static cudaError_t launch_all(struct gq_cuda *cu, const struct gq_launch *l,
 static void wake_controller(const struct gq_cuda *cu, unsigned queues)
 {
     if (cu->exec.rings)
-        nvme_prewake(cu->transport, queues);
+        nvme_wake(cu->transport, queues);
 }
 
 /*

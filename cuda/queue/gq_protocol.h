@@ -54,7 +54,7 @@
 #include "cuda/queue/gq_work.h"
 
 #ifndef __CUDACC__
-#include "blockdev/software.h"
+#include "blockdev/transport.h"
 #endif
 
 /*
@@ -277,7 +277,7 @@ GQ_FN void gq_kick(const struct gq_run *run)
     (void)run;
 #else
     if (run->kick)
-        nvme_kick(run->kick);
+        nvme_wake(run->kick, 1);
 #endif
 }
 

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "blockdev/nvme/nvme_spec.h"
-#include "blockdev/software.h"
 #include "sim/serve/serve_session.h"
 
 uint64_t serve_region_bytes(const struct serve_session *s, uint32_t index)
@@ -99,7 +98,7 @@ static int write_doorbell(struct serve_session *s, uint64_t offset, uint32_t v)
      * the doorbell.
      */
     __atomic_store_n(doorbell(s, offset), v, __ATOMIC_RELEASE);
-    nvme_kick(s->t);
+    nvme_wake(s->t, 1);
     return 0;
 }
 

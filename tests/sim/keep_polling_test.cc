@@ -38,7 +38,7 @@ double ring_silently(Rig &r, Queue &q, const struct nvme_sqe &sqe)
 
 /*
  * The fastest of several single reads, each after a pause in which the controller
- * goes to sleep; announced with prewake() for so many queues, or not at all. The
+ * goes to sleep; announced with wake() for so many queues, or not at all. The
  * fastest one waited for no processor, unlike the median on a busy machine; a
  * wake-up is part of it all the same.
  */
@@ -48,7 +48,7 @@ double least_us(Rig &r, Queue &q, Dma &buf, unsigned announced = 0)
     for (int i = 0; i < 21; i++) {
         usleep(25000);
         if (announced) {
-            nvme_prewake(r.t, announced);
+            nvme_wake(r.t, announced);
             usleep(100);
         }
         all.push_back(ring_silently(r, q, io(NVME_IO_READ, 0, 1, buf.iova)));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Commands that a thread of the driver executes: nvme_software.kick_queue.
+// Commands that a thread of the driver executes: kick() of the transport.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -22,7 +22,7 @@ void post(Rig &r, Queue &q, const nvme_sqe &sqe)
 {
     r.put(q, sqe);
     ring(r, q);
-    nvme_kick_queue(r.t, q.qid);
+    nvme_kick(r.t, q.qid);
 }
 
 // The controller has posted the next completion already.

@@ -143,7 +143,7 @@ void Rig::doorbell(unsigned qid, bool cq, uint32_t v)
 
 void Rig::kick()
 {
-    nvme_kick(t);
+    nvme_wake(t, 1);
 }
 
 std::unique_ptr<Dma> Rig::dma(size_t len)

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "blockdev/nvme/nvme_spec.h"
-#include "blockdev/software.h"
+#include "blockdev/transport.h"
 #include "sim/sim.h"
 
 /* Shared memory mapped for the controller. */

@@ -9,7 +9,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "blockdev/software.h"
 #include "fusefs/daemon/lease/lease_internal.h"
 
 #define DOORBELLS_LEN (GQ_MAX_QUEUES * sizeof(struct gq_proxied_doorbell))

@@ -19,7 +19,6 @@
 
 #include "blockdev/nvme/nvme.h"
 #include "blockdev/nvme/nvme_queue.h"
-#include "blockdev/software.h"
 
 /* An I/O queue pair as the controller keeps it; cq alone while there is no SQ yet. */
 struct FakeQueue {
@@ -74,7 +73,6 @@ struct Fake {
     Fake()
     {
         t.ops = ops();
-        t.software = software();
         t.doorbells = doorbells.data();
         t.doorbells_len = doorbells.size() * 4;
     }
@@ -369,18 +367,6 @@ struct Fake {
         return n;
     }
 
-    static const nvme_software *software()
-    {
-        static const nvme_software table = {
-            [](nvme_transport *t) { of(t)->run(); },
-            [](nvme_transport *, unsigned) {},
-            [](nvme_transport *, int) {},
-            nullptr,
-            nullptr,
-        };
-        return &table;
-    }
-
     static const nvme_transport_ops *ops()
     {
         static const nvme_transport_ops table = {
@@ -432,6 +418,10 @@ struct Fake {
                 return of(t)->device_reset();
             },
             nullptr, /* silent */
+            [](nvme_transport *t, unsigned) { of(t)->run(); },
+            nullptr, /* kick */
+            nullptr, /* keep_polling */
+            nullptr, /* submitted */
             [](nvme_transport *t) { of(t)->closed = true; },
         };
         return &table;

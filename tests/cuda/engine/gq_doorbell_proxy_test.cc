@@ -8,7 +8,7 @@
 #include <thread>
 
 extern "C" {
-#include "blockdev/software.h"
+#include "blockdev/transport.h"
 #include "cuda/engine/gq_doorbell_proxy.h"
 }
 
@@ -17,7 +17,7 @@ namespace
 
 /* A controller that only has doorbells, and counts kicks. */
 struct Bells : nvme_transport {
-    nvme_software table = {};
+    nvme_transport_ops table = {};
     uint32_t words[8] = {};
     std::atomic<unsigned> kicks{0};
     gq_proxied_doorbell *proxied_doorbells;
@@ -25,8 +25,8 @@ struct Bells : nvme_transport {
 
     Bells() : nvme_transport()
     {
-        table.kick = [](nvme_transport *t) { static_cast<Bells *>(t)->kicks++; };
-        software = &table;
+        table.wake = [](nvme_transport *t, unsigned) { static_cast<Bells *>(t)->kicks++; };
+        ops = &table;
         proxied_doorbells =
             (gq_proxied_doorbell *)calloc(GQ_MAX_QUEUES, sizeof(*proxied_doorbells));
         EXPECT_EQ(gq_doorbell_proxy_open(this, proxied_doorbells, &r), 0);

@@ -12,7 +12,6 @@
 #include <vector>
 
 extern "C" {
-#include "blockdev/software.h"
 #include "cuda/exec_cpu/gq_cpu.h"
 }
 #include "blockdev/transport.h"
@@ -45,7 +44,7 @@ uint16_t status_of(uint64_t slba)
 
 /* Completes when `burst` commands wait, when the queue is full, or when all have been sent. */
 struct Controller : nvme_transport {
-    nvme_software table = {};
+    nvme_transport_ops table = {};
     const uint32_t depth, n;
     uint32_t burst = 1, largest = 0;
     bool shuffle = true;
@@ -75,8 +74,8 @@ struct Controller : nvme_transport {
             cq[i].status = 1; /* of this pass, and taken */
         for (uint32_t i = 0; i < n; i++)
             cmds[i].slba = i;
-        table.kick = [](nvme_transport *t) { static_cast<Controller *>(t)->serve(); };
-        software = &table;
+        table.wake = [](nvme_transport *t, unsigned) { static_cast<Controller *>(t)->serve(); };
+        ops = &table;
     }
 
     void fetch()

@@ -4,7 +4,6 @@
 #include <vector>
 
 extern "C" {
-#include "blockdev/software.h"
 #include "cuda/exec_cpu/gq_cpu.h"
 }
 #include "blockdev/transport.h"
@@ -19,7 +18,7 @@ using Drive = void (*)(const gq_cpu_drive *, unsigned, unsigned);
  * when the last command has been sent.
  */
 struct Ring : nvme_transport {
-    nvme_software table = {};
+    nvme_transport_ops table = {};
     std::vector<std::pair<unsigned, nvme_cqe>> answers;
     uint32_t last_tail = 0;
     nvme_sqe sq[4] = {};
@@ -41,7 +40,7 @@ struct Ring : nvme_transport {
         answers.push_back({at, cqe});
     }
 
-    static void post(nvme_transport *t)
+    static void post(nvme_transport *t, unsigned)
     {
         Ring *ring = static_cast<Ring *>(t);
 
@@ -57,8 +56,8 @@ struct Ring : nvme_transport {
         const gq_port *ports[] = {&port};
         gq_run r = {};
 
-        table.kick = post;
-        software = &table;
+        table.wake = post;
+        ops = &table;
         last_tail = (state.sq_tail + n) % 4;
         r.kick = this;
         r.flags = &flags;

@@ -7,7 +7,6 @@
 #include <vector>
 
 extern "C" {
-#include "blockdev/software.h"
 #include "cuda/exec_cpu/gq_cpu.h"
 }
 #include "blockdev/transport.h"
@@ -41,7 +40,7 @@ struct Queue {
 
 /* Addresses of the controller are those of the process; all memory is mapped once. */
 struct Fake : nvme_transport {
-    nvme_software table = {};
+    nvme_transport_ops table = {};
     Queue queues[kQueues];
     std::vector<uint8_t> media = std::vector<uint8_t>(kMedia);
     std::vector<Page> target = std::vector<Page>(kPages), staging = std::vector<Page>(12);
@@ -57,8 +56,8 @@ struct Fake : nvme_transport {
     {
         for (size_t i = 0; i < kMedia; i++)
             media[i] = (uint8_t)(i * 7 + i / 512);
-        table.kick = [](nvme_transport *t) { static_cast<Fake *>(t)->serve(); };
-        software = &table;
+        table.wake = [](nvme_transport *t, unsigned) { static_cast<Fake *>(t)->serve(); };
+        ops = &table;
         reads.map = {map, 200000, 3, kLba};
         reads.target = {(uint64_t)target.data(), (uint64_t)target.data(), 0, 100,
                         kPages * 4096 - 100};

@@ -5,7 +5,6 @@
 #include <thread>
 
 extern "C" {
-#include "blockdev/software.h"
 #include "cuda/exec_cpu/gq_cpu.h"
 #include "tests/cuda/queue/gq_single_rig.h"
 }
@@ -20,7 +19,7 @@ constexpr uint64_t kLong = 10000000000u, kShort = 1000000u;
 using Way = void (*)(const gq_cpu_drive *, unsigned, unsigned);
 
 struct Drive : nvme_transport {
-    nvme_software table = {};
+    nvme_transport_ops table = {};
     single_rig rig = {};
     nvme_sqe sq[kDepth] = {};
     nvme_cqe cq[kDepth] = {};
@@ -35,8 +34,8 @@ struct Drive : nvme_transport {
 
     Drive() : nvme_transport()
     {
-        table.kick = [](nvme_transport *t) { static_cast<Drive *>(t)->serve(); };
-        software = &table;
+        table.wake = [](nvme_transport *t, unsigned) { static_cast<Drive *>(t)->serve(); };
+        ops = &table;
         rig.port = {sq, cq, &sq_doorbell, &cq_doorbell, trackers, free_cids, kDepth, 0};
         rig.phase = 1;
         rig.run.kick = this;
