@@ -279,10 +279,10 @@ struct gq_result {
  * transfer waits for the end of the reset. A GPU whose kernel does not end is
  * abandoned after another GQ_HANG_MS.
  *
- * A simulated controller copies by work of its own on the device while the
- * transfer's kernel runs. CUDA calls of the same process that wait for running
- * kernels (cudaFree, cudaDeviceSynchronize) may delay that work until the
- * transfer's deadlines pass.
+ * A controller that copies to GPU memory (nvme_transport.copies_device_memory)
+ * launches work on the device while the transfer's kernel runs. CUDA calls of
+ * the same process that wait for running kernels (cudaFree,
+ * cudaDeviceSynchronize) may delay that work until the transfer's deadlines pass.
  */
 int gq_transfer(struct gq_engine *e, const struct gq_request *req, struct gq_result *result);
 

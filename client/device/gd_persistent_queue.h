@@ -12,8 +12,8 @@
 
 /*
  * The longest time that the warp keeps a queue which other readers may wait for. The next queue
- * mostly belongs to another thread of the simulated controller, which sleeps by then, as does the
- * copy kernel behind it: one read waits for both.
+ * often belongs to another thread of a controller in software, which sleeps by then: one read waits
+ * for it.
  */
 #define GD_HOLD_NS    10000000u
 #define GD_HOLD_LEAST 4u /* queues of a lease of which one is kept */

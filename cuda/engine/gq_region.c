@@ -12,7 +12,7 @@ static uint64_t table_pages(uint64_t pages)
     return (pages + NVME_PRP_PER_PAGE - 1) / NVME_PRP_PER_PAGE;
 }
 
-/* The thread of a simulated drive loads the entries for commands of other processes, too. */
+/* A thread of a controller in software may load an entry for a command of another process. */
 static void build_table(struct gq_region *r)
 {
     uint64_t *table = r->prps.addr;

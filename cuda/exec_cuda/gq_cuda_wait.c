@@ -110,8 +110,9 @@ static cudaError_t query_run(const struct gq_cuda *cu, const struct gq_launch *l
 /*
  * Launches the copies of a read from the host after its commands, instead of
  * ordering them by the stream. A kernel that waits for another blocks launches
- * of other streams in the same hardware queue. One of those may be the
- * simulated drive's copy kernel, without which the other kernel never ends.
+ * of other streams in the same hardware queue. One of those may be a copy of
+ * the controller (nvme_transport.copies_device_memory), without which the other
+ * kernel never ends.
  */
 static cudaError_t make_copies(const struct gq_cuda *cu, const struct gq_launch *l,
                                const struct gq_chunk *chunk)

@@ -37,9 +37,9 @@
  * before its CQE. In host memory both writes come from one requester to one
  * target, and PCIe keeps posted writes in order; on this side later loads stay
  * behind the load of the phase (gq_fence.h). A software controller posts the
- * CQE only after its copies to GPU memory have completed (sim_dma_engine),
- * which gives the same guarantee. A drive that writes data into GPU memory and
- * CQEs into host memory addresses two targets, and nothing orders the two.
+ * CQE only after its copies to GPU memory have completed, which gives the same
+ * guarantee. A drive that writes data into GPU memory and CQEs into host memory
+ * addresses two targets, and nothing orders the two.
  * There the engine flushes GPUDirect writes after the run, before the caller is
  * notified (gq_cuda.c), and staging, which is read during the run, is host
  * memory (gq_engine.c).
