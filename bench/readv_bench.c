@@ -21,7 +21,7 @@
  * mount's LBAs have no rows. The first rounds (-w) warm up and are not counted; where data is
  * staged the daemon measures numbers of queues in them:
  *
- *     on_mount.sh 2560M gpu=require,direct=all,sim_threads=8,sim_lba=512 readv_bench
+ *     on_mount.sh 2560M gpu=require,direct=all,sim=threads:8:lba:512 readv_bench
  */
 #include <errno.h>
 #include <getopt.h>

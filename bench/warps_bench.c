@@ -8,7 +8,7 @@
  * kernel that gathers the same pieces out of pinned memory. The memory is checked after each run,
  * over poison. Reads that are shorter than the mount's LBAs have no rows:
  *
- *     on_mount.sh 2560M gpu=require,direct=all,sim_threads=8,sim_lba=512 warps_bench
+ *     on_mount.sh 2560M gpu=require,direct=all,sim=threads:8:lba:512 warps_bench
  */
 #include <errno.h>
 #include <getopt.h>

@@ -106,10 +106,6 @@ int bd_name_parse(const char *text, struct bd_name *out, char *why, size_t len)
     struct problem p = {why, len};
 
     *out = (struct bd_name){.nsid = 1};
-    if (strip(&text, "sim:")) {
-        out->kind = BD_KIND_SIM;
-        return take_path(text, "sim:IMAGE", out, &p);
-    }
     if (strip(&text, "vfio-user:")) {
         out->kind = BD_KIND_VFIO_USER;
         return take_path(text, "vfio-user:SOCKET", out, &p);

@@ -2,7 +2,7 @@
 /*
  * Device strings name a device on the command lines of all programs:
  *
- *   IMAGE, sim:IMAGE         a file behind a simulated controller
+ *   IMAGE                    a file, which a mount opens behind a controller of its own
  *   /dev/nvme0n1             a block device of the kernel
  *   vfio:0000:c1:00.0[/NSID] a PCI drive (vfio/vfio.h)
  *   vfio-user:SOCKET         a controller of another process (vfio_user/vfio_user.h)
@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-enum bd_kind { BD_KIND_FILE, BD_KIND_SIM, BD_KIND_VFIO, BD_KIND_VFIO_USER };
+enum bd_kind { BD_KIND_FILE, BD_KIND_VFIO, BD_KIND_VFIO_USER };
 
 #define BD_NSID_MAX 0xfffffffeu
 
@@ -81,8 +81,8 @@ struct bd_opened {
 };
 /*
  * Opens the named device with queues for one thread. Files and block devices
- * are opened by bd_file_open() with flags and lba_size; BD_KIND_SIM opens its
- * image file. Returns 0, or -errno with a sentence in `why`.
+ * are opened by bd_file_open() with flags and lba_size. Returns 0, or -errno with
+ * a sentence in `why`.
  */
 int bd_open(const struct bd_name *name, uint32_t flags, uint32_t lba_size,
             const struct bd_open_opts *opts, struct bd_opened *out, char *why, size_t len);

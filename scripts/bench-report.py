@@ -57,7 +57,7 @@ def controller_threads(wanted):
 
 
 def on_mount(mib, *options, threads=4):
-    options = ",".join(options + (f"sim_threads={controller_threads(threads)}",))
+    options = ",".join(options + (f"sim=threads:{controller_threads(threads)}",))
     return ["bash", script("on_mount.sh"), f"{2 * mib + 512}M", options]
 
 

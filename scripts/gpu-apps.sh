@@ -19,7 +19,7 @@ and PyTorch. A library that is missing is reported and left out; every byte that
   KVIKIO_TESTS  the folder of KvikIO's tests (python/kvikio/tests of its repository)
   APPS_MIB      size of the file that is read (4096)
   APPS_BUDGET   seconds for all steps (185): what finds no time left is left out
-  APPS_OPTIONS  mount options (executor=cuda,direct=all,sim_threads=4)
+  APPS_OPTIONS  mount options (executor=cuda,direct=all,sim=threads:4)
   APPS_PYTHON   the interpreter (python3)
 USAGE
 }
@@ -64,7 +64,7 @@ if [ -z "$MNT" ]; then
     LD_LIBRARY_PATH=$(dirname "$LIBRARY")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     export PATH LD_LIBRARY_PATH
     exec bash "$GPUNVME_ROOT/bench/on_mount.sh" "$((MIB + MIB / 2 + 1024))M" \
-        "${APPS_OPTIONS:-executor=cuda,direct=all,sim_threads=4}" \
+        "${APPS_OPTIONS:-executor=cuda,direct=all,sim=threads:4}" \
         bash "$0" "${steps[@]}" --on-mount
 fi
 

@@ -97,7 +97,7 @@ struct gpunvme_ioc_info {
 #define GPUNVME_REGISTER_LIST 1u
 /*
  * With GPUNVME_MEM_FD: memory of the host also on a mount whose CPU executor takes other buffers
- * for GPU memory that the drive does not reach (mount option sim_gpu=off).
+ * for GPU memory that the drive does not reach (tests).
  */
 #define GPUNVME_REGISTER_HOST 2u
 /*

@@ -385,8 +385,10 @@ static int dma_engine_open(void *ctx, uint64_t device)
     struct cudaPointerAttributes at;
     int err = gq_cuda_errno(cudaPointerGetAttributes(&at, (const void *)(uintptr_t)device));
 
-    if (err || m->open)
-        return !err && at.device != m->device ? -EFAULT : err;
+    if (err || at.type != cudaMemoryTypeDevice || (m->open && at.device != m->device))
+        return -EFAULT;
+    if (m->open)
+        return 0;
     m->device = at.device;
     err = open_device(m);
     m->open = !err;

@@ -21,7 +21,7 @@ constexpr size_t kLen = 64u << 20; // 32 pages of the table
 constexpr size_t kPage = 4096;
 constexpr uint64_t kSeed = 7;
 
-// How the mount runs: with sim_gpu=off its drive refuses the memory of buffers.
+// How the mount runs: with executor=cpu_staged the drive is not given the memory of buffers.
 struct Way {
     const char *name, *options;
     bool staged;
@@ -286,9 +286,9 @@ TEST_P(ManyBuffers, FillTheTableOfRegionsAndLeaveIt)
 
 const Way kWays[] = {
     {"Reached", "executor=cpu", false, 1},
-    {"Tier1", "executor=cpu,sim_gpu=off", true, 1},
-    {"Tier0", "executor=cpu,sim_gpu=off,doorbells=cpu", true, 0},
-    {"Tier1LeastMdts", "executor=cpu,sim_gpu=off,sim_mdts=8192", true, 1},
+    {"Tier1", "executor=cpu_staged", true, 1},
+    {"Tier0", "executor=cpu_staged,doorbells=cpu", true, 0},
+    {"Tier1LeastMdts", "executor=cpu_staged,sim=mdts:8192", true, 1},
 };
 
 INSTANTIATE_TEST_SUITE_P(Mounts, LargeBuffer, ::testing::ValuesIn(kWays),

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <regex>
 #include <sstream>
 
 namespace
@@ -150,8 +151,11 @@ bool Mounted::serving() const
 bool Mounted::mount(const std::string &options, int input)
 {
     std::vector<std::string> argv = {program_, image_, mountpoint_, "-f"};
-    if (!options.empty())
-        argv.insert(argv.end(), {"-o", options});
+    std::string suited = options;
+    if (!own_image_) // sim= is for images
+        suited = std::regex_replace(suited, std::regex(",?sim=[^,]*"), "");
+    if (!suited.empty())
+        argv.insert(argv.end(), {"-o", suited});
     if (noiommu_)
         argv.insert(argv.end(), {"-o", "noiommu"});
     int fd = open((dir_ + "/log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);

@@ -311,13 +311,6 @@ TEST_F(Mkfs, RefusesDevicesThatAreNone)
     }
 }
 
-TEST_F(Mkfs, TakesAnImageByItsPrefix)
-{
-    EXPECT_EQ(run({MKFS, "-q", "-s", "16M", "sim:" + path("img")}).status, 0);
-    EXPECT_EQ(run({FSCK, "-n", "sim:" + path("img")}).status, 0);
-    refused(run({MKFS, "sim:" + path("img")}), "sim:" + path("img") + ": holds a gpunvmefs");
-}
-
 TEST_F(Mkfs, RefusesATimeThatIsNone)
 {
     refused(mkfs({"-s", "16M"}, {"SOURCE_DATE_EPOCH=soon"}),

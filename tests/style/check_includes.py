@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Checks that a folder includes, and its CMakeLists.txt compiles, only what the architecture lets
-it use, that the headers that CUDA kernels include are installed, all of them and no more, and
+it use, that the product knows the simulator in two files only, that the headers that CUDA kernels include are installed, all of them and no more, and
 that no two sources of the product have one name.
 
 usage: check_includes.py ROOT | --self-test
@@ -60,7 +60,11 @@ PROJECT = {
     **CORE,
     "fusefs": FUSEFS,
     **DAEMON,
-    "fusefs/daemon/gpunvmefs.c": FUSEFS + ["fusefs/", "sim/sim.h", "sim/gpu/sim_cuda_dma.h"],
+    "fusefs/daemon/gpunvmefs.c": FUSEFS + ["fusefs/"],
+    "fusefs/daemon/open_drive.h": FUSEFS + ["fusefs/"],
+    # The one file of the product that opens the simulator.
+    "fusefs/daemon/open_drive.c": FUSEFS + ["fusefs/", "sim/sim.h", "sim/sim_options.h",
+                                            "sim/gpu/sim_cuda_dma.h"],
     "integrations": ["gpunvme/"],
     "mkfs": ["support/", "layout/", "blockdev/", "fusefs/core/ffs.h"],
 }
@@ -93,6 +97,11 @@ PUBLIC = "include/gpunvme/"
 DEVICE_HEADER = PUBLIC + "gpunvme_device.h"
 INSTALLED_BY = "client/CMakeLists.txt"
 INSTALLED = re.compile(r"set\(device_headers([^)]*)\)")
+
+# Files of the product that may name the simulator; all others know a transport.
+OF_SIMULATOR = ("fusefs/daemon/open_drive.c", "fusefs/daemon/start/mount_options.c")
+WITHOUT_SIMULATOR = ("blockdev/", "client/", "cuda/", "fusefs/", "layout/", "mkfs/", "support/")
+SIMULATOR = re.compile(r"\bsim\b|\bsim_|simulat", re.IGNORECASE)
 
 UNCHECKED = ("tests/", "bench/", "integrations/libblkid/")
 # As CMake files of this tree name sources outside their folder.
@@ -193,6 +202,15 @@ def check_installed(root):
         for name in sorted(installed - needed)]
 
 
+def check_simulator(root, name):
+    """Mentions of the simulator, in code or comments, by a file that should not know it."""
+    if not name.startswith(WITHOUT_SIMULATOR) or name in OF_SIMULATOR:
+        return []
+    text = tree.read(root, name)
+    return [f"{name}:{text.count(chr(10), 0, match.start()) + 1}: names the simulator: "
+            f"{match.group(0)}" for match in SIMULATOR.finditer(text)]
+
+
 def check_names(root):
     """Sources of different folders with one name; examples have the names of calls."""
     folders = collections.defaultdict(list)
@@ -210,7 +228,7 @@ def check(root):
             problems += check_compiled(root, name)
     for name in tree.source_files(root):
         if not name.startswith(UNCHECKED):
-            problems += check_file(root, name)
+            problems += check_file(root, name) + check_simulator(root, name)
     return problems
 
 
@@ -241,10 +259,14 @@ def self_test():
         "fusefs/daemon/state/inside.c": ('#include "fusefs/core/state.h"\n', True),
         "fusefs/daemon/session/session.h": ("", False),
         "fusefs/daemon/base/up.c": ('#include "fusefs/daemon/session/session.h"\n', True),
-        "fusefs/daemon/gpunvmefs.c": ('#include "sim/sim.h"\n', False),
+        "fusefs/daemon/open_drive.c": ('#include "sim/sim.h"\n', False),
+        "fusefs/daemon/gpunvmefs.c": ('#include "sim/sim.h"\n', True),
         "fusefs/daemon/state/other.c": ('#include "sim/sim.h"\n', True),
         "fusefs/daemon/state/client.c": ('#include "gpunvme/gpunvme.h"\n', True),
         "fusefs/daemon/state/abi.c": ('#include "gpunvme/gpunvme_ioctl.h"\n', False),
+        "fusefs/core/word.c": ("/* As a Simulated drive. */\n", True),
+        "fusefs/core/similar.c": ("/* A similar drive. */\n", False),
+        "fusefs/daemon/start/mount_options.c": ('KEY("sim=")\n', False),
         "layout/spaced.c": ('  #  include  "sim/sim.h"\n', True),
         "strange/a.c": ('#include "layout/a.h"\n', True),
         "sim/gpu/dma.c": (

@@ -120,10 +120,8 @@ int cli_target_find(const char *root, const char *text, struct cli_target *out, 
         snprintf(out->path, sizeof(out->path), "%s", name.path);
         return 0;
     case BD_KIND_FILE:
-        snprintf(out->path, sizeof(out->path), "%s", name.path);
-        return find_node(root, out, why, len);
-    default:
-        return nvme_why(why, len, -ENOTSUP,
-                        "an image file, whose controller is simulated while it is mounted");
+        break;
     }
+    snprintf(out->path, sizeof(out->path), "%s", name.path);
+    return find_node(root, out, why, len);
 }

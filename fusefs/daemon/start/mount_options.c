@@ -45,11 +45,6 @@ static const struct number numbers[] = {
     {"cache", offsetof(struct options, cache_mib), 1, 1u << 20},
     {"attr_timeout", offsetof(struct options, attr_timeout_s), 0, 1u << 30},
     {"entry_timeout", offsetof(struct options, entry_timeout_s), 0, 1u << 30},
-    {"sim_threads", offsetof(struct options, sim_threads), 1, 256},
-    {"sim_lba", offsetof(struct options, sim_lba), 512, 4096},
-    {"sim_mdts", offsetof(struct options, sim_mdts), 8192, 8u << 20},
-    {"sim_latency", offsetof(struct options, sim_latency_us), 0, 1000000},
-    {"sim_bandwidth", offsetof(struct options, sim_bandwidth_mib), 1, 1u << 20},
 };
 
 struct word {
@@ -66,6 +61,7 @@ static const struct word words[] = {
     {"executor", "auto", offsetof(struct options, executor), GQ_EXECUTOR_AUTO},
     {"executor", "cuda", offsetof(struct options, executor), GQ_EXECUTOR_CUDA},
     {"executor", "cpu", offsetof(struct options, executor), GQ_EXECUTOR_CPU},
+    {"executor", "cpu_staged", offsetof(struct options, executor), EXECUTOR_CPU_STAGED},
     {"doorbells", "auto", offsetof(struct options, doorbells), GQ_DOORBELLS_AUTO},
     {"doorbells", "cpu", offsetof(struct options, doorbells), GQ_DOORBELLS_CPU},
     {"doorbells", "direct", offsetof(struct options, doorbells), GQ_DOORBELLS_DIRECT},
@@ -75,8 +71,6 @@ static const struct word words[] = {
     {"sandbox", "caps", offsetof(struct options, sandbox), SANDBOX_CAPS},
     {"sandbox", "files", offsetof(struct options, sandbox), SANDBOX_FILES},
     {"sandbox", "full", offsetof(struct options, sandbox), SANDBOX_FULL},
-    {"sim_gpu", "on", offsetof(struct options, sim_no_gpu), 0},
-    {"sim_gpu", "off", offsetof(struct options, sim_no_gpu), 1},
 };
 
 enum key {
@@ -84,6 +78,7 @@ enum key {
     KEY_WORD,
     KEY_DIRECT,
     KEY_METRICS,
+    KEY_DRIVE,
     KEY_READ_ONLY,
     KEY_READ_WRITE,
     KEY_FLAG,
@@ -117,16 +112,11 @@ static const struct fuse_opt spec[] = {
     FUSE_OPT_KEY("cache=", KEY_NUMBER),
     FUSE_OPT_KEY("attr_timeout=", KEY_NUMBER),
     FUSE_OPT_KEY("entry_timeout=", KEY_NUMBER),
-    FUSE_OPT_KEY("sim_threads=", KEY_NUMBER),
-    FUSE_OPT_KEY("sim_lba=", KEY_NUMBER),
-    FUSE_OPT_KEY("sim_mdts=", KEY_NUMBER),
-    FUSE_OPT_KEY("sim_latency=", KEY_NUMBER),
-    FUSE_OPT_KEY("sim_bandwidth=", KEY_NUMBER),
     FUSE_OPT_KEY("gpu=", KEY_WORD),
     FUSE_OPT_KEY("executor=", KEY_WORD),
     FUSE_OPT_KEY("doorbells=", KEY_WORD),
     FUSE_OPT_KEY("sandbox=", KEY_WORD),
-    FUSE_OPT_KEY("sim_gpu=", KEY_WORD),
+    FUSE_OPT_KEY("sim=", KEY_DRIVE),
     FUSE_OPT_KEY("direct=", KEY_DIRECT),
     FUSE_OPT_KEY("metrics=", KEY_METRICS),
     FUSE_OPT_KEY("noiommu", KEY_NOIOMMU),
@@ -288,6 +278,14 @@ static int take_metrics(struct options *opts, const char *arg)
     return err ? fail(opts, arg, "not an address, use 127.0.0.1:PORT") : 0;
 }
 
+/* The drive itself parses them, when it is opened. */
+static int take_drive(struct options *opts, const char *arg)
+{
+    free(opts->drive_options);
+    opts->drive_options = strdup(strchr(arg, '=') + 1);
+    return opts->drive_options ? 0 : fail(opts, arg, "out of memory");
+}
+
 /* libfuse knows two of these, and turns them into flags of the mount. */
 static int take_access(struct options *opts, const char *arg)
 {
@@ -349,6 +347,13 @@ static int take_operand(struct options *opts, const char *arg)
     return *operand ? 0 : fail(opts, arg, "out of memory");
 }
 
+/* Options that have a value or several words. */
+static int (*const takers[])(struct options *opts, const char *arg) = {
+    [KEY_NUMBER] = take_number,   [KEY_WORD] = take_word,   [KEY_DIRECT] = take_direct,
+    [KEY_METRICS] = take_metrics, [KEY_DRIVE] = take_drive, [KEY_FLAG] = take_flag,
+    [KEY_ACCESS] = take_access,
+};
+
 /*
  * Returns 1 to keep the argument for libfuse, 0 to consume it, or -1 on an
  * error.
@@ -358,22 +363,14 @@ static int take(void *data, const char *arg, int key, struct fuse_args *out)
     struct options *opts = data;
 
     (void)out;
+    if (key >= 0 && (size_t)key < sizeof(takers) / sizeof(takers[0]) && takers[key])
+        return takers[key](opts, arg);
     switch (key) {
-    case KEY_NUMBER:
-        return take_number(opts, arg);
-    case KEY_WORD:
-        return take_word(opts, arg);
-    case KEY_DIRECT:
-        return take_direct(opts, arg);
-    case KEY_METRICS:
-        return take_metrics(opts, arg);
     case FUSE_OPT_KEY_NONOPT:
         return take_operand(opts, arg);
     case KEY_REMOUNT:
         opts->remount = true;
         return 0;
-    case KEY_FLAG:
-        return take_flag(opts, arg);
     case KEY_DISCARD:
     case KEY_NODISCARD:
         opts->discard = key == KEY_DISCARD;
@@ -382,8 +379,6 @@ static int take(void *data, const char *arg, int key, struct fuse_args *out)
     case KEY_WRITEBACK:
         opts->writeback_cache = true;
         return 0;
-    case KEY_ACCESS:
-        return take_access(opts, arg);
     case KEY_READ_ONLY:
     case KEY_READ_WRITE:
         opts->read_only = key == KEY_READ_ONLY;
@@ -425,18 +420,6 @@ static int take(void *data, const char *arg, int key, struct fuse_args *out)
     }
 }
 
-static const char *prefix_of(enum bd_kind kind)
-{
-    switch (kind) {
-    case BD_KIND_SIM:
-        return "sim:";
-    case BD_KIND_VFIO_USER:
-        return "vfio-user:";
-    default:
-        return "";
-    }
-}
-
 /* The path must remain valid after chdir("/"). */
 static int make_device_absolute(struct options *opts)
 {
@@ -446,7 +429,8 @@ static int make_device_absolute(struct options *opts)
     if (!path) /* a missing file is reported when it is opened */
         return 0;
     char *absolute;
-    int n = asprintf(&absolute, "%s%s", prefix_of(opts->name.kind), path);
+    int n =
+        asprintf(&absolute, "%s%s", opts->name.kind == BD_KIND_VFIO_USER ? "vfio-user:" : "", path);
     if (n >= 0) {
         snprintf(opts->name.path, sizeof(opts->name.path), "%s", path);
         free(opts->device);
@@ -537,16 +521,12 @@ static int check(struct options *opts)
 {
     if (!opts->device || !opts->mountpoint)
         return fail(opts, "usage", "gpunvmefs DEVICE MOUNTPOINT [-o OPTION,...], see gpunvmefs -h");
-    if (opts->gpu == GPU_REQUIRE && opts->executor == GQ_EXECUTOR_CPU)
+    if (opts->gpu == GPU_REQUIRE && opts->executor >= GQ_EXECUTOR_CPU)
         return fail(opts, "gpu=require,executor=cpu", "these contradict each other");
     if (opts->sandbox == SANDBOX_FULL &&
         (opts->gpu == GPU_REQUIRE || opts->executor == GQ_EXECUTOR_CUDA))
         return fail(opts, "sandbox=full",
                     "excludes CUDA, use files with gpu=require or executor=cuda");
-    if (opts->sim_lba && opts->sim_lba != 512 && opts->sim_lba != 4096)
-        return fail(opts, "sim_lba", "must be 512 or 4096");
-    if (opts->sim_mdts & (opts->sim_mdts - 1))
-        return fail(opts, "sim_mdts", "must be a power of two");
     if ((opts->set_flags & MS_NOSYMFOLLOW) && geteuid() != 0)
         return fail(opts, "nosymfollow", "for mounts of root only, leave it out");
     complete_flags(opts);
@@ -580,4 +560,62 @@ void options_free(struct options *opts)
 {
     free(opts->device);
     free(opts->mountpoint);
+    free(opts->drive_options);
+}
+
+void options_print_help(void)
+{
+    fputs(
+        "usage: gpunvmefs DEVICE MOUNTPOINT [-o OPTION,...] [-f] [-d] [-h] [-V]\n"
+        "\n"
+        "DEVICE\n"
+        "  IMAGE                  an image file behind a simulated NVMe controller\n"
+        "  /dev/...               a block device, through the kernel (no GPU path)\n"
+        "  vfio:ADDRESS[/NSID]    a PCI drive that is bound to vfio-pci\n"
+        "  vfio-user:SOCKET       a controller that another process serves\n"
+        "  LABEL=..., UUID=...    the device whose file system has it\n"
+        "\n"
+        "  -f                     stay in the foreground\n"
+        "  -d                     the same, and print every request\n"
+        "  -h, --help             print this\n"
+        "  -V, --version          print the versions\n"
+        "\n"
+        "  -o ro                  mount read-only\n"
+        "  -o nsid=N              namespace of the controller (1)\n"
+        "  -o noiommu             drive a vfio: device that no IOMMU guards: it can then write\n"
+        "                         to any memory of the machine\n"
+        "  -o gpu=auto|require|off\n"
+        "                         an executor if there is one, CUDA only, none (auto)\n"
+        "  -o executor=auto|cuda|cpu|cpu_staged\n"
+        "                         what drives the queues of the GPU path (auto)\n"
+        "  -o doorbells=auto|cpu|direct\n"
+        "                         what rings the doorbells of the GPU path (auto)\n"
+        "  -o direct=none|root|GROUP|all\n"
+        "                         users that may lease queues of the drive (none)\n"
+        "  -o sandbox=auto|none|privileges|caps|files|full\n"
+        "                         what the daemon gives up: capabilities, files, system calls\n"
+        "  -o trace               keep records of what the daemon does, for gpunvme trace\n"
+        "  -o metrics=ADDRESS     counters for Prometheus, by HTTP on 127.0.0.1:PORT\n"
+        "  -o cuda_device=N       ordinal of the CUDA device (0)\n"
+        "  -o queues=N, depth=N   queue pairs of the executor and their entries\n"
+        "  -o max_buffers=N       buffers registered at once (1024)\n"
+        "  -o deadline=MS         time a command may take (10000)\n"
+        "  -o ctrl_loss_tmo=S     wait for a silent vfio-user server (600)\n"
+        "  -o discard             discard freed blocks on the drive; an image file shrinks\n"
+        "  -o blkdev, noblkdev    mount type fuseblk, for which umount(2) waits, or fuse\n"
+        "                         (fuseblk for root where the kernel permits it)\n"
+        "  -o writeback_cache     the kernel keeps written data for a while; no GPU writes\n"
+        "  -o relatime|noatime|strictatime, nodiratime\n"
+        "                         when reads set access times (relatime)\n"
+        "  -o commit=SECONDS      time between background commits (5)\n"
+        "  -o cache=MIB           memory for metadata (a 32nd of the machine's, 64 to 4096)\n"
+        "  -o attr_timeout=S, entry_timeout=S\n"
+        "                         time the kernel may keep attributes and names (86400)\n"
+        "  -o sim=KEY:VALUE[:KEY:VALUE...]\n"
+        "                         the simulated controller: threads:N, lba:512|4096, mdts:BYTES,\n"
+        "                         latency:US (least time of a command), bandwidth:MIB (largest,\n"
+        "                         per second), gpu:on|off (takes GPU memory)\n"
+        "\n"
+        "Other options are those of mount.fuse3(8). Details: gpunvmefs(8).\n",
+        stdout);
 }

@@ -27,6 +27,12 @@ enum gpu_policy {
     GPU_OFF,      /* no executor: every transfer takes the bounce path */
 };
 
+/*
+ * After enum gq_executor_kind: the CPU executor, with buffers that stand in for GPU memory, which
+ * the controller is not given. For tests.
+ */
+#define EXECUTOR_CPU_STAGED 3u
+
 enum direct_policy {
     DIRECT_NONE = 0, /* leases are refused */
     DIRECT_ROOT,
@@ -60,11 +66,11 @@ enum sandbox_level {
 #define OPTIONS_GIVEN_READ_ONLY 8u
 
 struct options {
-    char *device;        /* as given, with an absolute path */
-    struct bd_name name; /* parsed from device; holds the namespace to mount */
-    char *mountpoint;    /* as given, then made absolute by session_check_mountpoint() */
-    unsigned gpu;        /* enum gpu_policy */
-    unsigned executor;
+    char *device;                   /* as given, with an absolute path */
+    struct bd_name name;            /* parsed from device; holds the namespace to mount */
+    char *mountpoint;               /* as given, then made absolute by session_check_mountpoint() */
+    unsigned gpu;                   /* enum gpu_policy */
+    unsigned executor;              /* enum gq_executor_kind, or EXECUTOR_CPU_STAGED */
     unsigned doorbells;             /* enum gq_doorbells */
     unsigned direct;                /* enum direct_policy */
     unsigned block;                 /* enum block_policy */
@@ -81,9 +87,7 @@ struct options {
     unsigned commit_s;
     unsigned cache_mib; /* 0: depends on the machine's memory */
     unsigned attr_timeout_s, entry_timeout_s;
-    unsigned sim_threads, sim_lba, sim_mdts;    /* 0: the simulator's default */
-    unsigned sim_latency_us, sim_bandwidth_mib; /* lower bounds; 0: none */
-    unsigned sim_no_gpu; /* not 0: the drive refuses GPU memory, also of the CPU executor */
+    char *drive_options; /* of a drive in this process, which parses them; NULL: none */
     unsigned access;     /* enum ffs_access */
     bool read_only;
     bool discard;

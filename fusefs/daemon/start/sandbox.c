@@ -41,7 +41,7 @@ static bool may_use_cuda(const struct options *opts)
 #ifdef GPUNVME_HAVE_CUDA
     if (opts->gpu == GPU_REQUIRE || opts->executor == GQ_EXECUTOR_CUDA)
         return true;
-    return opts->gpu != GPU_OFF && opts->executor != GQ_EXECUTOR_CPU &&
+    return opts->gpu != GPU_OFF && opts->executor < GQ_EXECUTOR_CPU &&
            (exists("/dev/nvidiactl") || exists("/dev/dxg"));
 #else
     (void)opts;

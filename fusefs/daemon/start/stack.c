@@ -129,6 +129,14 @@ static unsigned engine_queues(const struct options *opts, const struct stack *s)
     return rest > 1 ? rest / 2 : 1;
 }
 
+static enum gq_executor_kind executor_of(const struct options *opts, bool demanded)
+{
+    if (demanded)
+        return GQ_EXECUTOR_CUDA;
+    return opts->executor == EXECUTOR_CPU_STAGED ? GQ_EXECUTOR_CPU
+                                                 : (enum gq_executor_kind)opts->executor;
+}
+
 static int open_engine(const struct options *opts, struct stack *s, const struct problem *p)
 {
     bool demanded = opts->gpu == GPU_REQUIRE || opts->executor == GQ_EXECUTOR_CUDA;
@@ -148,15 +156,14 @@ static int open_engine(const struct options *opts, struct stack *s, const struct
                  "bounce path");
         return demanded ? fail(p, -ENODEV, "%s", s->no_engine) : 0;
     }
-    struct gq_options gq = {.executor =
-                                demanded ? GQ_EXECUTOR_CUDA : (enum gq_executor_kind)opts->executor,
+    struct gq_options gq = {.executor = executor_of(opts, demanded),
                             .doorbells = (enum gq_doorbells)opts->doorbells,
                             .cuda_device = (int)opts->cuda_device,
                             .queues = engine_queues(opts, s),
                             .depth = opts->depth,
                             .deadline_ms = opts->deadline_ms,
                             .max_buffers = opts->max_buffers,
-                            .cpu_device_memory = opts->sim_no_gpu};
+                            .cpu_device_memory = opts->executor == EXECUTOR_CPU_STAGED};
     int err = gq_engine_open(s->ctrlr, opts->name.nsid, &gq, &s->engine);
     if (err == -ENOTSUP && opts->doorbells == GQ_DOORBELLS_DIRECT)
         return fail(p, err, "doorbells=direct: the executor cannot reach them, use auto or cpu");

@@ -346,7 +346,7 @@ TEST_F(TargetTest, WhatIsNoDriveIsRefusedInWords)
 {
     tree_.pci(kDrive, "0x020000");
     for (const char *text : {"", "c1:00.0", "0000:77:00.0", "vfio:c1:00", "vfio:c1:00.0/0",
-                             "vfio-user:", "sim:image", "/nonexistent", "/dev/null", "/etc"}) {
+                             "vfio-user:", "/nonexistent", "/dev/null", "/etc"}) {
         EXPECT_LT(find(text), 0) << text;
         EXPECT_NE(why_[0], '\0') << text;
     }

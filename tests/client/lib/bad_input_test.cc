@@ -140,7 +140,6 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"regs_absent", {"regs", kAbsent}, 1, "no such PCI device"},
         Refusal{"check_absent", {"check", kAbsent}, 1, "no such PCI device"},
         Refusal{"identify_file", {"identify", "FILE"}, 1, "no device"},
-        Refusal{"identify_image", {"identify", "sim:FILE"}, 1, "simulated"},
         Refusal{"identify_null", {"identify", "/dev/null"}, 1, "not a whole drive"},
         Refusal{"identify_bad_string", {"identify", "vfio:c1"}, 1, "no PCI address"},
         Refusal{"identify_no_socket", {"identify", "vfio-user:/nonexistent"}, 1, "vfio-user"},

@@ -171,8 +171,8 @@ TEST_P(DirectCsum, AWriterBesideReadersMakesNoErrors)
 
 const Way kWays[] = {
     {"defaults", "executor=cpu,direct=root,deadline=60000", 0, 0},
-    {"staged", "executor=cpu,direct=root,deadline=60000,sim_gpu=off", 2, 4},
-    {"blocks_of_4_KiB", "executor=cpu,direct=root,deadline=60000,sim_lba=4096", 1, 4}};
+    {"staged", "executor=cpu_staged,direct=root,deadline=60000", 2, 4},
+    {"blocks_of_4_KiB", "executor=cpu,direct=root,deadline=60000,sim=lba:4096", 1, 4}};
 
 INSTANTIATE_TEST_SUITE_P(Ways, DirectCsum, ::testing::ValuesIn(kWays),
                          [](const auto &info) { return info.param.name; });

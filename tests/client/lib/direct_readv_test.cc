@@ -179,13 +179,13 @@ INSTANTIATE_TEST_SUITE_P(
     Mounts, List,
     ::testing::Values(
         Way{"defaults", "executor=cpu,direct=root,deadline=60000", 0, 0},
-        Way{"blocks_of_4_KiB", "executor=cpu,direct=root,deadline=60000,sim_lba=4096", 4, 16},
-        Way{"staged", "executor=cpu,direct=root,deadline=60000,sim_gpu=off", 0, 0},
-        Way{"least_mdts", "executor=cpu,direct=root,deadline=60000,sim_mdts=8192", 0, 0},
-        Way{"staged_least_mdts",
-            "executor=cpu,direct=root,deadline=60000,sim_gpu=off,sim_mdts=8192", 0, 0},
-        Way{"staged_blocks_of_4_KiB",
-            "executor=cpu,direct=root,deadline=60000,sim_gpu=off,sim_lba=4096", 2, 4},
+        Way{"blocks_of_4_KiB", "executor=cpu,direct=root,deadline=60000,sim=lba:4096", 4, 16},
+        Way{"staged", "executor=cpu_staged,direct=root,deadline=60000", 0, 0},
+        Way{"least_mdts", "executor=cpu,direct=root,deadline=60000,sim=mdts:8192", 0, 0},
+        Way{"staged_least_mdts", "executor=cpu_staged,direct=root,deadline=60000,sim=mdts:8192", 0,
+            0},
+        Way{"staged_blocks_of_4_KiB", "executor=cpu_staged,direct=root,deadline=60000,sim=lba:4096",
+            2, 4},
         Way{"two_queues_of_four", "executor=cpu,direct=root,deadline=60000", 2, 4},
         Way{"proxied_doorbells", "executor=cpu,direct=root,deadline=60000,doorbells=cpu", 1, 2}),
     [](const auto &info) { return info.param.name; });
@@ -213,7 +213,7 @@ class ListFails : public ListBase, public ::testing::WithParamInterface<Way>
 INSTANTIATE_TEST_SUITE_P(
     Mounts, ListFails,
     ::testing::Values(Way{"Reached", "executor=cpu,direct=root,deadline=2000", 3, 16},
-                      Way{"Tier1", "executor=cpu,direct=root,deadline=2000,sim_gpu=off", 3, 16}),
+                      Way{"Tier1", "executor=cpu_staged,direct=root,deadline=2000", 3, 16}),
     [](const auto &info) { return info.param.name; });
 
 TEST_P(ListFails, AnErrorOfTheDriveIsThePieces)

@@ -130,7 +130,7 @@ TEST_P(Direct, AMountCannotShrinkItsCounters)
 TEST_P(Direct, MemoryThatIsStagedIsNotMappedForTheDrive)
 {
     const std::string options = GetParam().options;
-    bool staged = options.find("sim_gpu=off") != std::string::npos;
+    bool staged = options.find("executor=cpu_staged") != std::string::npos;
     struct gpunvme_ioc_info info;
     struct gpunvme_buffer *later;
     int64_t bytes;
@@ -171,15 +171,15 @@ INSTANTIATE_TEST_SUITE_P(
     Mounts, Direct,
     ::testing::Values(
         Way{"defaults", "executor=cpu,direct=root,deadline=60000", 0, 0},
-        Way{"staged", "executor=cpu,direct=root,deadline=60000,sim_gpu=off", 0, 0},
-        Way{"least_mdts", "executor=cpu,direct=root,deadline=60000,sim_mdts=8192", 0, 0},
-        Way{"staged_least_mdts",
-            "executor=cpu,direct=root,deadline=60000,sim_gpu=off,sim_mdts=8192", 0, 0},
-        Way{"staged_few", "executor=cpu,direct=root,deadline=60000,sim_gpu=off", 2, 4},
+        Way{"staged", "executor=cpu_staged,direct=root,deadline=60000", 0, 0},
+        Way{"least_mdts", "executor=cpu,direct=root,deadline=60000,sim=mdts:8192", 0, 0},
+        Way{"staged_least_mdts", "executor=cpu_staged,direct=root,deadline=60000,sim=mdts:8192", 0,
+            0},
+        Way{"staged_few", "executor=cpu_staged,direct=root,deadline=60000", 2, 4},
         Way{"two_queues_of_four", "executor=cpu,direct=root,deadline=60000", 2, 4},
         Way{"proxied_doorbells", "executor=cpu,direct=root,deadline=60000,doorbells=cpu", 1, 2},
         Way{"staged_proxied_doorbells",
-            "executor=cpu,direct=root,deadline=60000,doorbells=cpu,sim_gpu=off", 1, 2}),
+            "executor=cpu_staged,direct=root,deadline=60000,doorbells=cpu", 1, 2}),
     [](const auto &info) { return info.param.name; });
 
 class DirectOne : public DirectBase
@@ -204,7 +204,7 @@ class DirectFails : public DirectBase, public ::testing::WithParamInterface<Way>
 INSTANTIATE_TEST_SUITE_P(
     Mounts, DirectFails,
     ::testing::Values(Way{"Reached", "executor=cpu,direct=root,deadline=2000", 3, 16},
-                      Way{"Tier1", "executor=cpu,direct=root,deadline=2000,sim_gpu=off", 3, 16}),
+                      Way{"Tier1", "executor=cpu_staged,direct=root,deadline=2000", 3, 16}),
     [](const auto &info) { return info.param.name; });
 
 TEST_F(DirectOne, SeesTheFileAsItWasUntilRefreshed)

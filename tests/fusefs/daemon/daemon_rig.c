@@ -172,7 +172,7 @@ int rig_open(const struct rig_config *config, struct rig **out)
 
     *out = r;
     r->opts = (struct options){.device = "image",
-                               .name = {.kind = BD_KIND_SIM, .nsid = 1},
+                               .name = {.kind = BD_KIND_FILE, .nsid = 1},
                                .gpu = config->gpu_off ? GPU_OFF : GPU_AUTO,
                                .executor = GQ_EXECUTOR_CPU,
                                .queues = 1,

@@ -77,7 +77,7 @@ class Host:
 
     def mounted(self, script):
         self.run(f"""
-            gpunvmefs sim:{self.image} {self.mountpoint} -o sim_lba=4096
+            gpunvmefs {self.image} {self.mountpoint} -o sim=lba:4096
             trap 'umount -l {self.mountpoint}' EXIT
             (cd {self.mountpoint} && {script})
             trap - EXIT

@@ -51,6 +51,7 @@ cudaError_t __wrap_cudaGetLastError()
 cudaError_t __wrap_cudaPointerGetAttributes(cudaPointerAttributes *out, const void *at)
 {
     *out = {};
+    out->type = cudaMemoryTypeDevice;
     out->device = at == kOther ? 1 : 0;
     return cudaSuccess;
 }

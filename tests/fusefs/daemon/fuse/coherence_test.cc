@@ -233,7 +233,7 @@ TEST_P(CoherenceTest, TruncationDuringAGpuReadGivesNobodyElsesData)
 }
 
 INSTANTIATE_TEST_SUITE_P(Executors, CoherenceTest,
-                         ::testing::Values("executor=cpu", "executor=cpu,sim_lba=4096", "gpu=off"),
+                         ::testing::Values("executor=cpu", "executor=cpu,sim=lba:4096", "gpu=off"),
                          [](const auto &info) {
                              std::string name = info.param;
                              for (char &c : name)

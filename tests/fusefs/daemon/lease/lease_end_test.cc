@@ -46,7 +46,7 @@ TEST_F(LeaseTest, AClosedFileEndsItsLeases)
 // The holder is killed with commands in flight.
 TEST_F(LeaseTest, AKilledHolderLeavesNothingBehind)
 {
-    ASSERT_NO_FATAL_FAILURE(start("executor=cpu,direct=root,sim_latency=2000"));
+    ASSERT_NO_FATAL_FAILURE(start("executor=cpu,direct=root,sim=latency:2000"));
     uint32_t most = info_of(fd_).lease_queues;
     int up[2];
     ASSERT_EQ(pipe(up), 0);

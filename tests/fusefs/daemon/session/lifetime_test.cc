@@ -29,7 +29,7 @@ constexpr size_t kFile = 32u << 20;
 
 // A drive of 16 MiB/s: a read of the file takes two seconds. The queue is
 // short, so that a cancelled read ends soon.
-constexpr const char *kSlow = "executor=cpu,sim_bandwidth=16,sim_mdts=131072,queues=1,depth=4";
+constexpr const char *kSlow = "executor=cpu,sim=bandwidth:16:mdts:131072,queues=1,depth=4";
 
 // A batch longer than any bound of Mounted.
 constexpr uint64_t kPieces = 20000, kPiece = 131072;

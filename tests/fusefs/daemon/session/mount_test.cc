@@ -106,13 +106,13 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Refusal{"no_operands", {}, 1, "DEVICE MOUNTPOINT"},
         Refusal{"no_mountpoint", {"IMAGE"}, 1, "DEVICE MOUNTPOINT"},
-        Refusal{"one_page_a_command", {"IMAGE", "MOUNT", "-o", "sim_mdts=4096"}, 1, "sim_mdts"},
+        Refusal{"one_page_a_command", {"IMAGE", "MOUNT", "-o", "sim=mdts:4096"}, 1, "mdts: must"},
         Refusal{"operand_too_many", {"IMAGE", "MOUNT", "x"}, 1, "x: one operand too many"},
         Refusal{"unknown_option", {"IMAGE", "MOUNT", "-o", "bogus"}, 1, "bogus"},
         Refusal{"bad_number", {"IMAGE", "MOUNT", "-o", "queues=many"}, 1, "queues=many"},
         Refusal{"negative", {"IMAGE", "MOUNT", "-o", "deadline=-1"}, 1, "deadline=-1"},
         Refusal{"out_of_range", {"IMAGE", "MOUNT", "-o", "depth=1"}, 1, "depth=1"},
-        Refusal{"bad_lba", {"IMAGE", "MOUNT", "-o", "sim_lba=513"}, 1, "512 or 4096"},
+        Refusal{"bad_lba", {"IMAGE", "MOUNT", "-o", "sim=lba:513"}, 1, "512 or 4096"},
         Refusal{"bad_word", {"IMAGE", "MOUNT", "-o", "gpu=maybe"}, 1, "gpu=maybe"},
         Refusal{
             "contradiction", {"IMAGE", "MOUNT", "-o", "gpu=require,executor=cpu"}, 1, "contradict"},
@@ -135,7 +135,11 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"vfio_user_nothing", {"vfio-user:", "MOUNT"}, 1, "give vfio-user:SOCKET"},
         Refusal{"vfio_user_absent", {"vfio-user:IMAGE.none", "MOUNT"}, 32, "No such file"},
         Refusal{"vfio_user_no_socket", {"vfio-user:IMAGE", "MOUNT"}, 32, "not a socket"},
-        Refusal{"sim_nothing", {"sim:", "MOUNT"}, 1, "give sim:IMAGE"},
+        Refusal{"unknown_key", {"IMAGE", "MOUNT", "-o", "sim=lbas:512"}, 1, "sim: lbas: no such"},
+        Refusal{"controller_of_no_image",
+                {"vfio:ffff:ff:1f.7", "MOUNT", "-o", "sim=threads:2"},
+                1,
+                "for image files only"},
         Refusal{"no_image", {"IMAGE.none", "MOUNT"}, 32, "No such file"},
         Refusal{"directory_as_image", {"MOUNT", "MOUNT"}, 32, "neither an image file"},
         Refusal{"character_device", {"/dev/null", "MOUNT"}, 32, "neither an image file"},
@@ -429,7 +433,7 @@ TEST_F(MountTest, AnImageTruncatedAndExtendedUnderTheMountIsAnError)
 TEST_F(MountTest, ASignalEndsAMountThatTakesLong)
 {
     Mounted m(kImage);
-    std::thread mounting([&] { EXPECT_FALSE(m.mount("sim_latency=1000000")); });
+    std::thread mounting([&] { EXPECT_FALSE(m.mount("sim=latency:1000000")); });
     for (int i = 0; i < 500 && m.pid() < 0; i++)
         usleep(10000);
     usleep(1500000);

@@ -94,7 +94,7 @@ class SwappedParent
 };
 
 // With a drive whose commands take long, and no commits in the background.
-constexpr char kSlow[] = "commit=3600,sim_latency=5000";
+constexpr char kSlow[] = "commit=3600,sim=latency:5000";
 constexpr int kFiles = 200;
 
 void make_files(const Mounted &m)
