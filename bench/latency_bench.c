@@ -384,8 +384,7 @@ static int measure_direct(struct bench *b)
 
     if (!err)
         err = new_pieces(b, SMALL, SEED);
-    /* The daemon's warp and copy kernel stay for up to 1 ms after the last READ, in turns with
-     * ours. */
+    /* The daemon's kernels stay for up to 1 ms after the last READ, in turns with ours. */
     usleep(REST_US);
     if (!err)
         err = measure_direct_calls(b);
@@ -393,7 +392,7 @@ static int measure_direct(struct bench *b)
     if (!err && b->mount.memory.on_gpu)
         err = measure_in_kernel(b, "direct path, 4 KiB, inside a kernel");
     if (!err && b->mount.memory.on_gpu)
-        err = b->mount.info.tier < 2 ? 0 : measure_phases(b); /* of a read without staging */
+        err = b->mount.info.lease_tier < 2 ? 0 : measure_phases(b); /* of a read without staging */
     if (!err && b->mount.memory.on_gpu)
         err = measure_pinned(b);
 #endif
@@ -401,8 +400,8 @@ static int measure_direct(struct bench *b)
 }
 
 /*
- * The direct path comes last, and READ not after it: without MPS the daemon's kernels, and the
- * copy kernel that the direct path keeps in this process, take turns of milliseconds.
+ * The direct path comes last, and READ not after it: without MPS the daemon's kernels and those of
+ * the direct path take turns of milliseconds.
  */
 static int measure_all(struct bench *b)
 {

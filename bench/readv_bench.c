@@ -16,8 +16,7 @@
  * queues (bench/lib/bare_kernels.h), by all of them, half and a quarter: the fastest is what the
  * controller gives with so many entries in flight (-d). It reads into the GPU's memory, or where
  * data is staged into pinned memory; there it is in turn with READV as well, and the base of both.
- * Elsewhere the direct path comes last: without MPS the daemon's kernels and the copy kernel that
- * the direct path keeps in this process take turns of milliseconds. Reads that are shorter than the
+ * Elsewhere the direct path comes last. Reads that are shorter than the
  * mount's LBAs have no rows. The first rounds (-w) warm up and are not counted; where data is
  * staged the daemon measures numbers of queues in them:
  *

@@ -44,12 +44,12 @@ static int open_buffer(struct bench_mount *m, uint64_t bytes)
     return err;
 }
 
-/* Host memory, which a controller reaches that does not reach the GPU's. */
+/* Host memory, to which leased queues read where they may not read to the GPU's. */
 static int open_pinned(struct bench_mount *m, uint64_t bytes)
 {
     int err;
 
-    if (!m->memory.on_gpu || m->info.tier >= 2)
+    if (!m->memory.on_gpu || m->info.lease_tier >= 2)
         return 0;
     err = gpunvme_alloc_host(m->g, bytes, &m->pinned);
     if (!err)
@@ -105,6 +105,7 @@ void bench_mount_describe(const struct bench_mount *m, struct bench_report *r)
     bench_report_text(r, "executor", m->info.executor_name);
     bench_report_text(r, "transport", m->info.transport);
     bench_report_number(r, "tier", m->info.tier);
+    bench_report_number(r, "lease_tier", m->info.lease_tier);
     bench_report_number(r, "queues", m->info.queues);
     bench_report_number(r, "depth", m->info.depth);
     bench_report_number(r, "max_command", m->info.max_command);

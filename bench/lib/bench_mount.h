@@ -16,8 +16,8 @@ struct bench_mount {
     struct gpunvme_buffer *buffer;
     struct bench_memory memory; /* the buffer's */
     /*
-     * Where the controller does not reach GPU memory (tiers 0 and 1): host memory
-     * of the same length, which it reaches. Else NULL.
+     * Where leased queues may not read to GPU memory (lease_tier 0 and 1): host
+     * memory of the same length. Else NULL.
      */
     struct gpunvme_buffer *pinned;
     struct bench_memory pinned_memory;

@@ -402,7 +402,7 @@ TEST_F(DirectGpu, AListIsReadIntoHostMemory)
     }
 }
 
-// The kernel that copies for the simulated drive has no room beside the one that reads.
+// No other kernel has room beside it.
 TEST_F(DirectGpu, AKernelThatFillsTheGpuReads)
 {
     int multiprocessors = 0;
@@ -413,7 +413,6 @@ TEST_F(DirectGpu, AKernelThatFillsTheGpuReads)
         expect_fresh_loads(memory_, static_cast<unsigned>(multiprocessors), 500, true);
         expect_fresh_loads(memory_);
     }
-    EXPECT_EQ(mount_->log().find("does not respond"), std::string::npos) << mount_->log();
 }
 
 TEST_F(DirectGpu, TheMountsEndEndsAKernelsReads)

@@ -77,7 +77,7 @@ class StagedGpu : public GpuRig
         }
     }
 
-    const char *options_ = "direct=root,deadline=5000,sim=gpu:off";
+    const char *options_ = "direct=root,deadline=5000";
 };
 
 class StagedGpuLeastMdts : public StagedGpu
@@ -85,7 +85,7 @@ class StagedGpuLeastMdts : public StagedGpu
   protected:
     StagedGpuLeastMdts()
     {
-        options_ = "direct=root,deadline=5000,sim=gpu:off:mdts:8192";
+        options_ = "direct=root,deadline=5000,sim=mdts:8192";
     }
 };
 
