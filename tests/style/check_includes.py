@@ -123,7 +123,9 @@ def check_own(root, name, target):
     if name.startswith(PUBLIC) and "/" not in target:
         ok = os.path.isfile(os.path.join(root, PUBLIC, target))
         return None if ok else f'"{target}" is not installed beside this public header'
-    if not any(os.path.isfile(os.path.join(root, top, target)) for top in ("", "include")):
+    removed = target.startswith("sim/") and not os.path.isdir(os.path.join(root, "sim"))
+    if not removed and not any(
+            os.path.isfile(os.path.join(root, top, target)) for top in ("", "include")):
         return f'"{target}" is no file of this tree, written from its top or from include/'
     folder = project_rule(name)
     if folder is None:

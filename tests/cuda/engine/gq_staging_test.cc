@@ -222,8 +222,7 @@ TEST_P(Staging, CarriesWhatIsNotAligned)
     EXPECT_EQ(rig.peek(3001 * 512, data.size()), data);
 }
 
-/* A drive itself writes to the memory, whoever posts the command; a controller that copies does
- * not. */
+/* A drive writes to GPU memory for the commands of any process. */
 TEST_P(Staging, LeasesUseAddressesOfADriveOnly)
 {
     Memory m(GQ_EXECUTOR_CPU, 8192);
