@@ -227,12 +227,14 @@ TEST_F(Space, AnImageShrinksWhenAFileIsRemovedFromAMountWithDiscard)
     for (bool discard : {false, true}) {
         Mounted m(128u << 20);
         ASSERT_TRUE(m.mount(discard ? "discard" : "")) << m.log();
-        uint64_t empty = bytes_of(m);
         write_file(m, "f", kLen);
-        EXPECT_GE(bytes_of(m), empty + kLen);
+        // An image in memory also has pages for the holes that were read, so the
+        // file may lie in pages that exist, and only the sum is known.
+        uint64_t full = bytes_of(m);
+        EXPECT_GE(full, kLen);
         ASSERT_EQ(unlink(m.path("f").c_str()), 0);
         write_file(m, "commits", 1);
-        EXPECT_EQ(bytes_of(m) < empty + kLen / 2, discard) << bytes_of(m);
+        EXPECT_EQ(bytes_of(m) + kLen / 2 < full, discard) << bytes_of(m);
         EXPECT_TRUE(m.unmount());
     }
 }
