@@ -11,7 +11,9 @@
 #include <sys/mman.h>
 
 #include "client/io/io.h"
+#include "client/lib/call_stats.h"
 #include "client/lib/direct.h"
+#include "support/clock.h"
 
 #define LANES     8
 #define LONG      (1u << 20) /* bytes from which a read is launched */
@@ -174,7 +176,7 @@ static ssize_t lane_read(const struct gpunvme_io_lease *l, int lane, void *addr,
     if (!q->streams[lane])
         err = cuda_driver_stream_urgent(space->cuda, space->device, &q->streams[lane]);
     if (!err)
-        err = gpunvme_read_async(l->file, addr, len, offset, q->streams[lane], for_gpu);
+        err = direct_read_launch(l->file, addr, len, offset, q->streams[lane], for_gpu);
     if (!err)
         err = cuda_driver_copy_wait(space->cuda, space->device, q->streams[lane]);
     if (err)
@@ -186,9 +188,13 @@ static ssize_t lane_read(const struct gpunvme_io_lease *l, int lane, void *addr,
 static ssize_t lease_move(const struct gpunvme_io_lease *l, void *addr, size_t len, uint64_t offset)
 {
     int lane = l->queues->mapped && len >= LONG ? lane_take(l->queues) : -1;
+    uint64_t begun = now_ns();
     ssize_t n = lane < 0 ? gpunvme_file_read(l->file, addr, len, offset)
                          : lane_read(l, lane, addr, len, offset);
 
+    if (lane >= 0)
+        call_stats_count(l->queues->direct->g, GPUNVME_OP_READ, GPUNVME_CALLS_DIRECT,
+                         n > 0 ? (uint64_t)n : 0, begun);
     /* After -ETIMEDOUT the stream may still write to its word: the lane stays taken. */
     if (lane >= 0 && n != -ETIMEDOUT)
         atomic_store(&l->queues->busy[lane], false);

@@ -196,4 +196,11 @@ int64_t direct_cpu_read(const struct gd_launch *l);
 void direct_cpu_compare(const struct gd_compare_launch *l);
 int64_t direct_cpu_conclude(const struct gd_launch *l);
 
+/*
+ * Launches a read as gpunvme_read_async() does, but counts nothing: the caller
+ * waits for the read, and counts it as its own.
+ */
+int direct_read_launch(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset, void *stream,
+                       int64_t *bytes);
+
 #endif

@@ -42,8 +42,8 @@ static int64_t read_here(struct gpunvme_file *f, const struct gd_launch *l)
     return got < 0 ? direct_say_failed(f, (int)got) : got;
 }
 
-static int read_in_stream(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset,
-                          void *stream, int64_t *bytes)
+int direct_read_launch(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset, void *stream,
+                       int64_t *bytes)
 {
     struct gd_launch l;
     int err = make_read(f, ptr, n, offset, &l);
@@ -68,7 +68,7 @@ int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t off
                        int64_t *bytes)
 {
     nvtx_range_begin("read, direct, in a stream", n);
-    int err = read_in_stream(f, ptr, n, offset, stream, bytes);
+    int err = direct_read_launch(f, ptr, n, offset, stream, bytes);
     nvtx_range_end();
     if (!err)
         call_stats_enqueued(f->d->g, gq_read_bytes(&f->device.map, offset, n));

@@ -25,7 +25,7 @@ TABLE = {
     "Descriptor": ("right", "refused", "right", "right", "refused", "right", "right", "right"),
     "Direct":     ("right", "refused", "refused", "refused", "right", "right", "right", "right"),
     "Reading":    ("right", "right", "right", "either", "refused", "right", "right", "right"),
-    "Streaming":  ("right", "right", "right", "right", "refused", "right", "right", "right"),
+    "Streaming":  ("right", "right", "right", "either", "refused", "right", "right", "right"),
     "Kinds":      ("right", "refused", "right", "right", "right", "right", "right", "right"),
     "Tensors":    ("right", "refused", "right", "right", "right", "right", "right", "right"),
     "Layers":     ("right", "refused", "refused", "refused", "refused", "right", "right", "right"),
