@@ -50,6 +50,27 @@ static bool is_daemon(long pid)
 }
 
 /*
+ * Parses a line of /proc/locks, "1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF", in place.
+ * Returns false if it is not a lock of flock(2).
+ */
+static bool parse_lock(char *line, long *pid, unsigned long long *inode)
+{
+    char *fields[6] = {NULL}, *rest = line;
+
+    for (int i = 0; i < 6; i++) {
+        fields[i] = strtok_r(i ? NULL : line, " ", &rest);
+        if (!fields[i])
+            return false;
+    }
+    const char *number = strrchr(fields[5], ':');
+    if (!number || strcmp(fields[1], "FLOCK") != 0)
+        return false;
+    *pid = strtol(fields[4], NULL, 10);
+    *inode = strtoull(number + 1, NULL, 10);
+    return true;
+}
+
+/*
  * Returns true if a gpunvmefs daemon locks a file with this inode number. The
  * device numbers in /proc/locks are those of the file system, which stat(2)
  * does not always report.
@@ -62,10 +83,9 @@ static bool has_daemon(int fd)
     bool found = false;
 
     while (locks && !found && fstat(fd, &st) == 0 && fgets(line, sizeof(line), locks)) {
-        unsigned long long inode;
         long pid;
-        found = sscanf(line, "%*s FLOCK %*s %*s %ld %*x:%*x:%llu", &pid, &inode) == 2 &&
-                inode == st.st_ino && is_daemon(pid);
+        unsigned long long inode;
+        found = parse_lock(line, &pid, &inode) && inode == st.st_ino && is_daemon(pid);
     }
     if (locks)
         fclose(locks);

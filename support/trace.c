@@ -69,7 +69,7 @@ void trace_add(enum trace_kind kind, uint32_t id, uint64_t a, uint64_t b, uint64
  */
 static uint64_t trace_load(struct trace_slot *slot, struct trace_record *out)
 {
-    uint64_t words[TRACE_WORDS];
+    uint64_t words[TRACE_WORDS] = {0};
     uint64_t before = atomic_load_explicit(&slot->number, memory_order_acquire);
 
     for (size_t i = 0; i < TRACE_WORDS; i++)

@@ -200,7 +200,7 @@ int gpunvme_io_file_open(struct gpunvme_io *io, int fd, struct gpunvme_io_file *
 
     if (!err)
         err = file_new(io, fd, &st, &f);
-    if (err)
+    if (!f)
         return err;
     pthread_mutex_lock(&io->lock);
     choose_mount(f, &st);

@@ -89,19 +89,20 @@ static int queues_new(struct gpunvme *g, struct io_queues **out)
 static int queues_get(struct gpunvme_io_file *f, struct io_queues **out)
 {
     struct io_mount *m = f->mount;
-    struct io_queues *q;
     int err = 0;
 
     pthread_mutex_lock(&f->io->lock);
-    q = m->queues;
-    if (!q || q->stale)
+    struct io_queues *q = m->queues;
+    if (!q || q->stale) {
+        q = NULL;
         err = queues_new(m->g, &q);
-    if (!err) {
+    }
+    if (q) {
         m->queues = q;
         q->users++;
     }
     pthread_mutex_unlock(&f->io->lock);
-    *out = err ? NULL : q;
+    *out = q;
     return err;
 }
 
@@ -114,6 +115,15 @@ static void queues_put(struct gpunvme_io_file *f, struct io_queues *q)
     pthread_mutex_unlock(&f->io->lock);
     if (last)
         queues_free(q);
+}
+
+static void lease_free(struct gpunvme_io_lease *l)
+{
+    gpunvme_file_close(l->file);
+    if (l->queues)
+        queues_put(l->io_file, l->queues);
+    io_file_put(l->io_file);
+    free(l);
 }
 
 int gpunvme_io_lease_open(struct gpunvme_io_file *f, struct gpunvme_io_lease **out)
@@ -132,10 +142,10 @@ int gpunvme_io_lease_open(struct gpunvme_io_file *f, struct gpunvme_io_lease **o
     l->io_file = f;
     io_file_get(f);
     err = queues_get(f, &l->queues);
-    if (!err)
+    if (l->queues)
         err = leased_file_open(l->queues->direct, f->fd, false, &l->file);
     if (err)
-        gpunvme_io_lease_close(l);
+        lease_free(l);
     else
         *out = l;
     return err;
@@ -145,11 +155,7 @@ void gpunvme_io_lease_close(struct gpunvme_io_lease *l)
 {
     if (!l || io_check_process(l->io_file->io)) /* the parent's lease stays as it is */
         return;
-    gpunvme_file_close(l->file);
-    if (l->queues)
-        queues_put(l->io_file, l->queues);
-    io_file_put(l->io_file);
-    free(l);
+    lease_free(l);
 }
 
 /* --- Reads ----------------------------------------------------------------------------------- */

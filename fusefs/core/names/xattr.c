@@ -426,7 +426,7 @@ static unsigned xattr_parts_of(const char *name, size_t len)
 /* Returns the length of the value, -ENODATA if there is none, or -EIO if its record is damaged. */
 static ssize_t xattr_load_len(struct ffs_inode *inode, const char *name)
 {
-    le32 len;
+    le32 len = {0};
 
     if (!xattr_can_be_large(name))
         return -ENODATA;

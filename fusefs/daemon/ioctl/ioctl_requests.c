@@ -109,21 +109,20 @@ void ioctl_fill_stats(struct daemon *d, struct gpunvme_ioc_stats *stats)
         gq_engine_stats(d->stack.engine, &gq);
         leave_out(&d->stack.selftest_stats, &gq);
     }
-    *stats = (struct gpunvme_ioc_stats){
-        .gpu_transfers = gq.transfers,
-        .gpu_commands = gq.commands,
-        .gpu_read_bytes = gq.bytes_read,
-        .gpu_written_bytes = gq.bytes_written,
-        .errors = gq.errors,
-        .timeouts = gq.timeouts,
-        .cancelled = gq.cancelled,
-        .buffers = buffers_count(d->buffers),
-        .quarantined_queues = gq.quarantined,
-        .aborts = gq.aborts,
-        .queue_recreations = gq.recreates,
-        .gpu_staged_read_bytes = gq.staged_read,
-        .gpu_staged_written_bytes = gq.staged_written,
-        .leased_commands = leases_commands(d->leases)};
+    *stats = (struct gpunvme_ioc_stats){.gpu_transfers = gq.transfers,
+                                        .gpu_commands = gq.commands,
+                                        .gpu_read_bytes = gq.bytes_read,
+                                        .gpu_written_bytes = gq.bytes_written,
+                                        .errors = gq.errors,
+                                        .timeouts = gq.timeouts,
+                                        .cancelled = gq.cancelled,
+                                        .buffers = buffers_count(d->buffers),
+                                        .quarantined_queues = gq.quarantined,
+                                        .aborts = gq.aborts,
+                                        .queue_recreations = gq.recreates,
+                                        .gpu_staged_read_bytes = gq.staged_read,
+                                        .gpu_staged_written_bytes = gq.staged_written,
+                                        .leased_commands = leases_commands(d->leases)};
     op_totals_fill(&d->totals, stats);
     shared_calls_sum(d, &stats->calls);
     if (d->stack.ctrlr)

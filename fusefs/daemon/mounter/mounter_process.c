@@ -111,7 +111,7 @@ static bool is_ours(const struct process *p)
 {
     struct statx st;
 
-    return look(p, &st) == 0 && st.stx_mnt_id == p->root.stx_mnt_id &&
+    return p->name && look(p, &st) == 0 && st.stx_mnt_id == p->root.stx_mnt_id &&
            st.stx_dev_major == p->root.stx_dev_major && st.stx_dev_minor == p->root.stx_dev_minor;
 }
 

@@ -110,7 +110,7 @@ static int give_pipe(struct fuse_session *session, int *replies)
 
 int handshake_run(struct fuse_session *session, int fd)
 {
-    char *request = malloc(REQUEST_ROOM);
+    char *request = calloc(1, REQUEST_ROOM);
     int replies = -1;
     int err = request ? give_pipe(session, &replies) : -ENOMEM;
 
