@@ -37,7 +37,7 @@ static struct file_dev *file_of(struct bd_dev *dev)
  * Reads or writes all bytes. A read of 0 bytes means that another process has
  * truncated the file.
  */
-static int move_all(int fd, bool write, char *buf, uint64_t len, uint64_t offset)
+static int file_move_all(int fd, bool write, char *buf, uint64_t len, uint64_t offset)
 {
     while (len > 0) {
         ssize_t n =
@@ -54,7 +54,7 @@ static int move_all(int fd, bool write, char *buf, uint64_t len, uint64_t offset
     return 0;
 }
 
-static int flush(int fd)
+static int file_flush(int fd)
 {
     int rc;
 
@@ -66,16 +66,16 @@ static int flush(int fd)
 
 static int write_io(struct file_dev *f, const struct bd_io *io)
 {
-    int rc = move_all(f->fd, true, io->buf, io->len, io->offset);
+    int rc = file_move_all(f->fd, true, io->buf, io->len, io->offset);
 
-    return rc || !(io->flags & BD_FUA) ? rc : flush(f->fd);
+    return rc || !(io->flags & BD_FUA) ? rc : file_flush(f->fd);
 }
 
 /*
  * Returns 0, -EOPNOTSUPP if the file system or device does not support the
  * mode, or another -errno.
  */
-static int allocate(int fd, int mode, uint64_t offset, uint64_t len)
+static int file_allocate(int fd, int mode, uint64_t offset, uint64_t len)
 {
     int rc;
 
@@ -93,7 +93,7 @@ static int write_zero_bytes(int fd, uint64_t offset, uint64_t len)
     while (!rc && len > 0) {
         uint64_t n = len < ZEROES_CHUNK ? len : ZEROES_CHUNK;
 
-        rc = move_all(fd, true, zeroes, n, offset);
+        rc = file_move_all(fd, true, zeroes, n, offset);
         offset += n;
         len -= n;
     }
@@ -101,19 +101,19 @@ static int write_zero_bytes(int fd, uint64_t offset, uint64_t len)
     return rc;
 }
 
-static int write_zeroes(struct file_dev *f, uint64_t offset, uint64_t len)
+static int file_write_zeroes(struct file_dev *f, uint64_t offset, uint64_t len)
 {
     int rc;
 
     if (len == 0)
         return 0;
-    rc = allocate(f->fd, FALLOC_FL_ZERO_RANGE, offset, len);
+    rc = file_allocate(f->fd, FALLOC_FL_ZERO_RANGE, offset, len);
     if (rc == -EOPNOTSUPP && !f->is_block)
-        rc = allocate(f->fd, FALLOC_FL_PUNCH_HOLE, offset, len);
+        rc = file_allocate(f->fd, FALLOC_FL_PUNCH_HOLE, offset, len);
     return rc == -EOPNOTSUPP ? write_zero_bytes(f->fd, offset, len) : rc;
 }
 
-static int discard(struct file_dev *f, uint64_t offset, uint64_t len)
+static int file_discard(struct file_dev *f, uint64_t offset, uint64_t len)
 {
     uint64_t range[2] = {offset, len};
     int rc;
@@ -123,23 +123,23 @@ static int discard(struct file_dev *f, uint64_t offset, uint64_t len)
     if (f->is_block)
         rc = ioctl(f->fd, BLKDISCARD, range) ? -errno : 0;
     else
-        rc = allocate(f->fd, FALLOC_FL_PUNCH_HOLE, offset, len);
+        rc = file_allocate(f->fd, FALLOC_FL_PUNCH_HOLE, offset, len);
     return rc == -EOPNOTSUPP ? 0 : rc;
 }
 
-static int run(struct file_dev *f, const struct bd_io *io)
+static int file_run(struct file_dev *f, const struct bd_io *io)
 {
     switch (io->op) {
     case BD_READ:
-        return move_all(f->fd, false, io->buf, io->len, io->offset);
+        return file_move_all(f->fd, false, io->buf, io->len, io->offset);
     case BD_WRITE:
         return write_io(f, io);
     case BD_WRITE_ZEROES:
-        return write_zeroes(f, io->offset, io->len);
+        return file_write_zeroes(f, io->offset, io->len);
     case BD_DISCARD:
-        return discard(f, io->offset, io->len);
+        return file_discard(f, io->offset, io->len);
     case BD_FLUSH:
-        return f->dev.info.read_only ? 0 : flush(f->fd);
+        return f->dev.info.read_only ? 0 : file_flush(f->fd);
     }
     return -EINVAL;
 }
@@ -149,14 +149,14 @@ static int file_submit(struct bd_dev *dev, struct bd_io *ios, size_t n)
     int rc = 0;
 
     for (size_t i = 0; i < n; i++) {
-        ios[i].error = run(file_of(dev), &ios[i]);
+        ios[i].error = file_run(file_of(dev), &ios[i]);
         if (!rc)
             rc = ios[i].error;
     }
     return rc;
 }
 
-static size_t whole_pages(size_t len)
+static size_t file_whole_pages(size_t len)
 {
     return (len + DMA_ALIGNMENT - 1) & ~(size_t)(DMA_ALIGNMENT - 1);
 }
@@ -168,14 +168,15 @@ static void *file_dma_alloc(struct bd_dev *dev, size_t len)
     (void)dev;
     if (len == 0 || len > SIZE_MAX / 2)
         return NULL;
-    buf = mmap(NULL, whole_pages(len), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    buf = mmap(NULL, file_whole_pages(len), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+               0);
     return buf == MAP_FAILED ? NULL : buf;
 }
 
 static void file_dma_free(struct bd_dev *dev, void *buf, size_t len)
 {
     (void)dev;
-    munmap(buf, whole_pages(len));
+    munmap(buf, file_whole_pages(len));
 }
 
 static void file_close(struct bd_dev *dev)
@@ -226,7 +227,7 @@ static const struct bd_ops file_ops = {
  * is defined for block devices only and fails with EBUSY while the kernel has
  * it mounted. O_NONBLOCK prevents the open of a FIFO from blocking.
  */
-static int open_path(const char *path, uint32_t flags, struct file_dev *f)
+static int file_open_path(const char *path, uint32_t flags, struct file_dev *f)
 {
     int mode = (flags & BD_OPEN_READ_ONLY ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK;
     struct stat st;
@@ -253,7 +254,7 @@ static int open_path(const char *path, uint32_t flags, struct file_dev *f)
     return rc;
 }
 
-static int lock(int fd, uint32_t flags)
+static int bd_file_lock(int fd, uint32_t flags)
 {
     int kind = LOCK_SH;
 
@@ -271,10 +272,10 @@ static int lock(int fd, uint32_t flags)
 static int lock_behind(struct file_dev *f, uint32_t flags)
 {
     f->behind = f->is_block ? bd_loop_file(f->fd) : -1;
-    return f->behind < 0 ? 0 : lock(f->behind, flags);
+    return f->behind < 0 ? 0 : bd_file_lock(f->behind, flags);
 }
 
-static int describe(struct file_dev *f, const char *path, uint32_t flags, uint32_t lba_size)
+static int file_describe(struct file_dev *f, const char *path, uint32_t flags, uint32_t lba_size)
 {
     struct bd_info *info = &f->dev.info;
     uint32_t own_lba;
@@ -301,16 +302,16 @@ int bd_file_open(const char *path, uint32_t flags, uint32_t lba_size, struct bd_
     if (!f)
         return -ENOMEM;
     f->dev.ops = &file_ops;
-    rc = open_path(path, flags, f);
+    rc = file_open_path(path, flags, f);
     if (rc)
         goto free_dev;
     f->behind = -1;
-    rc = lock(f->fd, flags);
+    rc = bd_file_lock(f->fd, flags);
     if (!rc)
         rc = lock_behind(f, flags);
     if (rc)
         goto close_fd;
-    rc = describe(f, path, flags, lba_size);
+    rc = file_describe(f, path, flags, lba_size);
     if (rc)
         goto close_fd;
     *out = &f->dev;

@@ -9,12 +9,12 @@
 #include "blockdev/bd_nvme.h"
 #include "support/clock.h"
 
-static struct nvme_bdev *bdev_of(struct bd_dev *dev)
+static struct nvme_bdev *nvme_bdev_of(struct bd_dev *dev)
 {
     return (struct nvme_bdev *)dev;
 }
 
-static void run(struct bd_queue *q, struct bd_io *ios, size_t n)
+static void nvme_run(struct bd_queue *q, struct bd_io *ios, size_t n)
 {
     struct bd_batch batch = {.ios = ios, .n = n};
 
@@ -36,7 +36,7 @@ static void redo_refused_zeroes(struct bd_queue *q, struct bd_io *ios, size_t n)
         __atomic_store_n(&q->d->no_write_zeroes, true, __ATOMIC_RELAXED);
         ios[i].error = 0;
         ios[i].nvme_status = 0;
-        run(q, &ios[i], 1);
+        nvme_run(q, &ios[i], 1);
     }
 }
 
@@ -53,7 +53,7 @@ static void flush_ignored_fua(struct bd_queue *q, struct bd_io *ios, size_t n)
         written = written || (ios[i].flags & BD_FUA && !ios[i].error);
     if (!written || !(q->d->c->info.quirks & NVME_QUIRK_IGNORES_FUA))
         return;
-    run(q, &flush, 1);
+    nvme_run(q, &flush, 1);
     for (size_t i = 0; i < n; i++) {
         if (ios[i].flags & BD_FUA)
             bd_io_fail(&ios[i], flush.error, flush.nvme_status);
@@ -62,7 +62,7 @@ static void flush_ignored_fua(struct bd_queue *q, struct bd_io *ios, size_t n)
 
 static int nvme_bdev_submit(struct bd_dev *dev, struct bd_io *ios, size_t n)
 {
-    struct nvme_bdev *d = bdev_of(dev);
+    struct nvme_bdev *d = nvme_bdev_of(dev);
     struct bd_queue *q;
     int rc = bd_queue_take(d, &q);
 
@@ -71,7 +71,7 @@ static int nvme_bdev_submit(struct bd_dev *dev, struct bd_io *ios, size_t n)
             bd_io_lose(d, &ios[i], rc);
         return rc;
     }
-    run(q, ios, n);
+    nvme_run(q, ios, n);
     redo_refused_zeroes(q, ios, n);
     flush_ignored_fua(q, ios, n);
     bd_queue_give(d, q);
@@ -162,7 +162,7 @@ static void queue_close(struct nvme_bdev *d, struct bd_queue *q)
 
 static void nvme_bdev_close(struct bd_dev *dev)
 {
-    struct nvme_bdev *d = bdev_of(dev);
+    struct nvme_bdev *d = nvme_bdev_of(dev);
 
     assert(!d->regions && "memory from bd_dma_alloc outlives its device");
     bd_user_destroy(d);
@@ -179,7 +179,7 @@ static void nvme_bdev_close(struct bd_dev *dev)
  */
 static int nvme_bdev_capacity(struct bd_dev *dev, uint64_t *bytes)
 {
-    struct nvme_bdev *d = bdev_of(dev);
+    struct nvme_bdev *d = nvme_bdev_of(dev);
     struct nvme_ns_info ns;
     int rc = nvme_ns_refresh(d->c, d->nsid, &ns);
 
@@ -195,7 +195,7 @@ static const struct bd_ops nvme_bdev_ops = {
     .capacity = nvme_bdev_capacity,
 };
 
-static void describe(struct nvme_bdev *d, const struct nvme_ns_info *ns)
+static void nvme_describe(struct nvme_bdev *d, const struct nvme_ns_info *ns)
 {
     struct bd_info *info = &d->dev.info;
 
@@ -212,7 +212,7 @@ static void describe(struct nvme_bdev *d, const struct nvme_ns_info *ns)
  * Creates as many queue pairs as it can get; one is enough. Entering as an
  * owner makes a reset wait until it is done.
  */
-static int open_queues(struct nvme_bdev *d, unsigned queues, unsigned depth)
+static int nvme_open_queues(struct nvme_bdev *d, unsigned queues, unsigned depth)
 {
     int rc = 0;
 
@@ -262,11 +262,11 @@ int bd_nvme_open(struct nvme_ctrlr *ctrlr, uint32_t nsid, unsigned queues, unsig
     d->last = &d->first;
     pthread_mutex_init(&d->lock, NULL);
     pthread_rwlock_init(&d->regions_lock, NULL);
-    describe(d, &ns);
+    nvme_describe(d, &ns);
     if (depth > ctrlr->info.max_queue_depth)
         depth = ctrlr->info.max_queue_depth;
     bd_user_init(d);
-    rc = open_queues(d, queues, depth);
+    rc = nvme_open_queues(d, queues, depth);
     if (rc) {
         nvme_bdev_close(&d->dev);
         return rc;

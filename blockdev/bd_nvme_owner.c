@@ -101,7 +101,7 @@ static void wait_slice(struct nvme_bdev *d, struct bd_waiter *w)
     cond_wait_until(&w->cond, &d->lock, deadline_after_ms(d->c->io_timeout_ms));
 }
 
-static void enqueue(struct nvme_bdev *d, struct bd_waiter *w)
+static void nvme_owner_enqueue(struct nvme_bdev *d, struct bd_waiter *w)
 {
     pthread_cond_init(&w->cond, NULL);
     *d->last = w;
@@ -127,7 +127,7 @@ static int wait_turn(struct nvme_bdev *d, struct bd_queue **out)
     uint64_t give_up = deadline_after_ms(stuck_ms(d));
     int rc = 0;
 
-    enqueue(d, &w);
+    nvme_owner_enqueue(d, &w);
     while (!w.got && !w.refused && !rc) {
         uint64_t now;
 

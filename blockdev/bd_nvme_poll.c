@@ -36,7 +36,7 @@ void bd_post(struct bd_queue *q, struct bd_tracker *tracker)
     post_within_deadline(q, tracker);
 }
 
-static uint16_t index_of(const struct bd_queue *q, const struct bd_tracker *tracker)
+static uint16_t nvme_poll_index_of(const struct bd_queue *q, const struct bd_tracker *tracker)
 {
     return (uint16_t)(tracker - q->trackers);
 }
@@ -44,7 +44,7 @@ static uint16_t index_of(const struct bd_queue *q, const struct bd_tracker *trac
 void bd_tracker_put(struct bd_queue *q, struct bd_tracker *tracker)
 {
     tracker->busy = false;
-    q->free[q->nfree++] = index_of(q, tracker);
+    q->free[q->nfree++] = nvme_poll_index_of(q, tracker);
 }
 
 /* True if the controller does not support a command that is only a hint. */
@@ -65,7 +65,7 @@ static bool ended_by_us(uint16_t status)
     return (status & 0x7ffu) == NVME_ERR_ABORT_REQUESTED;
 }
 
-static void complete(struct bd_queue *q, struct bd_tracker *tracker, uint16_t status)
+static void nvme_poll_complete(struct bd_queue *q, struct bd_tracker *tracker, uint16_t status)
 {
     int error = refused_hint(tracker, status) ? 0 : nvme_status_errno(status);
 
@@ -84,13 +84,14 @@ static void complete(struct bd_queue *q, struct bd_tracker *tracker, uint16_t st
     if (error)
         bd_io_fail(tracker->io, ended_by_us(status) ? -ETIMEDOUT : error, status);
     else if (tracker->copy_to)
-        memcpy(tracker->copy_to, (char *)q->bounce.addr + index_of(q, tracker) * q->bounce_len,
+        memcpy(tracker->copy_to,
+               (char *)q->bounce.addr + nvme_poll_index_of(q, tracker) * q->bounce_len,
                tracker->len);
     bd_tracker_put(q, tracker);
 }
 
 /* Returns the tracker of the command in flight with this CID, or NULL. */
-static struct bd_tracker *find(struct bd_queue *q, uint16_t cid)
+static struct bd_tracker *nvme_poll_find(struct bd_queue *q, uint16_t cid)
 {
     unsigned index = cid & ((1u << q->index_bits) - 1);
 
@@ -112,7 +113,7 @@ bool bd_poll(struct bd_queue *q)
 
     while (seen < q->ring.depth && nvme_ring_poll(&q->ring, &cqe)) {
         uint16_t status = NVME_STATUS(cqe.status);
-        struct bd_tracker *tracker = find(q, cqe.cid);
+        struct bd_tracker *tracker = nvme_poll_find(q, cqe.cid);
 
         seen++;
         if (!tracker)
@@ -121,7 +122,7 @@ bool bd_poll(struct bd_queue *q)
               status);
         ended++;
         useful += !ended_by_us(status);
-        complete(q, tracker, status);
+        nvme_poll_complete(q, tracker, status);
     }
     if (seen)
         nvme_ring_release(&q->ring);

@@ -141,7 +141,7 @@ static int recover_by_reset(struct bd_queue *q)
     return bd_park(q->d, !bd_must_park(q->d), q->qp.epoch);
 }
 
-static int recover_queue(struct bd_queue *q)
+static int nvme_recover_recover_queue(struct bd_queue *q)
 {
     bd_progress(q->d);
     if (!bd_must_park(q->d) && !q->broken && recover_by_renewal(q))
@@ -160,6 +160,6 @@ static int recover_queue(struct bd_queue *q)
 void bd_recover(struct bd_queue *q)
 {
     trace(TRACE_RECOVERY, TRACE_RECOVER_QUEUE, q->qp.qid, 0, 0, 0);
-    int err = recover_queue(q);
+    int err = nvme_recover_recover_queue(q);
     trace(TRACE_RECOVERY_DONE, TRACE_RECOVER_QUEUE, q->qp.qid, 0, 0, err);
 }

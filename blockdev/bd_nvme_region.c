@@ -5,7 +5,7 @@
 
 #include "blockdev/bd_nvme.h"
 
-static struct nvme_bdev *bdev_of(struct bd_dev *dev)
+static struct nvme_bdev *nvme_region_bdev_of(struct bd_dev *dev)
 {
     return (struct nvme_bdev *)dev;
 }
@@ -28,7 +28,7 @@ uint64_t bd_region_iova(struct nvme_bdev *d, const void *buf, size_t len)
 
 void *bd_region_alloc(struct bd_dev *dev, size_t len)
 {
-    struct nvme_bdev *d = bdev_of(dev);
+    struct nvme_bdev *d = nvme_region_bdev_of(dev);
     struct bd_region *r = malloc(sizeof(*r));
 
     if (!r)
@@ -46,7 +46,7 @@ void *bd_region_alloc(struct bd_dev *dev, size_t len)
 
 void bd_region_free(struct bd_dev *dev, void *buf, size_t len)
 {
-    struct nvme_bdev *d = bdev_of(dev);
+    struct nvme_bdev *d = nvme_region_bdev_of(dev);
     struct bd_region **at = &d->regions;
     struct bd_region *r;
 

@@ -12,12 +12,12 @@
 #define SLEEPS_PER_CHECK 512u /* about 50 ms: a vfio-user register read takes milliseconds */
 #define POLLS_PER_CHECK  64u
 
-static bool idle(const struct bd_queue *q)
+static bool nvme_run_idle(const struct bd_queue *q)
 {
     return q->nfree == q->ntrackers;
 }
 
-static void fill(struct bd_queue *q, struct bd_batch *b)
+static void nvme_run_fill(struct bd_queue *q, struct bd_batch *b)
 {
     while (q->nfree > 0 && bd_cut(q, b, q->free[q->nfree - 1])) {
         q->nfree--;
@@ -84,8 +84,8 @@ void bd_run(struct bd_queue *q, struct bd_batch *b)
             bd_recover(q);
             continue;
         }
-        fill(q, b);
-        if (idle(q))
+        nvme_run_fill(q, b);
+        if (nvme_run_idle(q))
             return;
         ring(q);
         if (bd_poll(q)) {

@@ -7,7 +7,7 @@
 
 #include "blockdev/bd_nvme.h"
 
-static struct nvme_bdev *bdev_of(struct nvme_user *u)
+static struct nvme_bdev *nvme_user_bdev_of(struct nvme_user *u)
 {
     return (struct nvme_bdev *)(void *)((char *)u - offsetof(struct nvme_bdev, user));
 }
@@ -32,11 +32,11 @@ bool bd_queue_renew(struct bd_queue *q)
 
 /*
  * Waits until all owners of queues have parked. No thread becomes an owner
- * before resume().
+ * before nvme_user_resume().
  */
-static void stop(struct nvme_user *u)
+static void nvme_user_stop(struct nvme_user *u)
 {
-    struct nvme_bdev *d = bdev_of(u);
+    struct nvme_bdev *d = nvme_user_bdev_of(u);
 
     pthread_mutex_lock(&d->lock);
     __atomic_store_n(&d->stop, true, __ATOMIC_RELAXED);
@@ -68,9 +68,9 @@ static void renew_queues(struct nvme_bdev *d)
 }
 
 /* All owners are parked, so this thread may use their queues. */
-static void resume(struct nvme_user *u, int err)
+static void nvme_user_resume(struct nvme_user *u, int err)
 {
-    struct nvme_bdev *d = bdev_of(u);
+    struct nvme_bdev *d = nvme_user_bdev_of(u);
 
     if (!err)
         renew_queues(d);
@@ -89,8 +89,8 @@ void bd_user_init(struct nvme_bdev *d)
 {
     pthread_cond_init(&d->all_parked, NULL);
     pthread_cond_init(&d->go_on, NULL);
-    d->user.stop = stop;
-    d->user.resume = resume;
+    d->user.stop = nvme_user_stop;
+    d->user.resume = nvme_user_resume;
     nvme_ctrlr_add_user(d->c, &d->user);
 }
 

@@ -38,7 +38,7 @@ static bool is_empty_file(int fd)
     return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0;
 }
 
-static blkid_probe new_probe(int fd, uint64_t start, uint32_t lba_size)
+static blkid_probe signature_new_probe(int fd, uint64_t start, uint32_t lba_size)
 {
     blkid_probe probe = blkid_new_probe();
 
@@ -56,7 +56,7 @@ static blkid_probe new_probe(int fd, uint64_t start, uint32_t lba_size)
     return probe;
 }
 
-static void describe(blkid_probe probe, uint64_t start, struct bd_signature *out)
+static void signature_describe(blkid_probe probe, uint64_t start, struct bd_signature *out)
 {
     const char *text, *place;
 
@@ -76,13 +76,13 @@ int bd_signature_find(int fd, uint64_t start, uint32_t lba_size, bd_signature_co
 {
     if (is_empty_file(fd))
         return 0;
-    blkid_probe probe = new_probe(fd, start, lba_size);
+    blkid_probe probe = signature_new_probe(fd, start, lba_size);
     if (!probe)
         return -EIO;
     bool found = false;
     int rc = 0;
     while (!found && (rc = blkid_do_probe(probe)) == 0) {
-        describe(probe, start, out);
+        signature_describe(probe, start, out);
         found = !counts || counts(out, context);
     }
     blkid_free_probe(probe);
@@ -93,7 +93,7 @@ int bd_signature_wipe(int fd, uint32_t lba_size)
 {
     if (is_empty_file(fd))
         return 0;
-    blkid_probe probe = new_probe(fd, 0, lba_size);
+    blkid_probe probe = signature_new_probe(fd, 0, lba_size);
     if (!probe)
         return -EIO;
     int err = 0;
@@ -115,7 +115,7 @@ int bd_signature_wipe(int fd, uint32_t lba_size)
 typedef int (*move_fn)(struct bd_dev *dev, int fd, uint64_t offset, void *chunk, size_t len);
 
 /* Blocks that cannot be read stay zeros. */
-static int read_blocks(struct bd_dev *dev, uint64_t offset, uint8_t *chunk, size_t len)
+static int signature_read_blocks(struct bd_dev *dev, uint64_t offset, uint8_t *chunk, size_t len)
 {
     int err = 0;
 
@@ -130,12 +130,12 @@ static int read_blocks(struct bd_dev *dev, uint64_t offset, uint8_t *chunk, size
     return err;
 }
 
-static int copy_in(struct bd_dev *dev, int fd, uint64_t offset, void *chunk, size_t len)
+static int signature_copy_in(struct bd_dev *dev, int fd, uint64_t offset, void *chunk, size_t len)
 {
     int err = bd_read(dev, offset, chunk, len);
 
     if (err == -EIO)
-        err = read_blocks(dev, offset, chunk, len);
+        err = signature_read_blocks(dev, offset, chunk, len);
     if (err)
         return err;
     return pwrite(fd, chunk, len, (off_t)offset) == (ssize_t)len ? 0 : -ENOMEM;
@@ -148,7 +148,8 @@ static int write_back(struct bd_dev *dev, int fd, uint64_t offset, void *chunk, 
     return bd_write(dev, offset, chunk, len, 0);
 }
 
-static int move_range(struct bd_dev *dev, int fd, struct range r, void *chunk, move_fn move)
+static int signature_move_range(struct bd_dev *dev, int fd, struct range r, void *chunk,
+                                move_fn move)
 {
     uint64_t end = min_u64(r.from + r.len, dev->info.bytes);
     int err = 0;
@@ -166,9 +167,9 @@ static int move_ends(struct bd_dev *dev, int fd, move_fn move)
     int err = chunk ? 0 : -ENOMEM;
 
     for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]) && !err; i++)
-        err = move_range(dev, fd, heads[i], chunk, move);
+        err = signature_move_range(dev, fd, heads[i], chunk, move);
     if (!err)
-        err = move_range(dev, fd, tail, chunk, move);
+        err = signature_move_range(dev, fd, tail, chunk, move);
     free(chunk);
     return err;
 }
@@ -180,7 +181,7 @@ int bd_signature_copy_ends(struct bd_dev *dev, int *fd)
         return -errno;
     int err = ftruncate(*fd, (off_t)dev->info.bytes) == 0 ? 0 : -errno;
     if (!err)
-        err = move_ends(dev, *fd, copy_in);
+        err = move_ends(dev, *fd, signature_copy_in);
     if (err) {
         close(*fd);
         *fd = -1;

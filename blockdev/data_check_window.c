@@ -151,7 +151,8 @@ static int read_one(void *context, uint64_t offset, size_t at, size_t len)
     return data_submit(c->dev, &io, 1);
 }
 
-static int read_list(void *context, const struct data_check_piece *pieces, size_t n)
+static int data_check_window_read_list(void *context, const struct data_check_piece *pieces,
+                                       size_t n)
 {
     const struct data_commands *c = context;
     struct bd_io ios[DATA_CHECK_PIECES];
@@ -185,7 +186,7 @@ struct data_check data_commands_path(struct data_commands *c, uint64_t start, si
 {
     return (struct data_check){.path = "commands of the processor",
                                .read = read_one,
-                               .read_list = read_list,
+                               .read_list = data_check_window_read_list,
                                .context = c,
                                .buffer = c->buffer,
                                .max_command = max_command,

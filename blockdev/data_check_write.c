@@ -25,13 +25,13 @@ struct writing {
 };
 
 /* Fills pages that differ from each other and from all earlier ones. */
-static void fill(struct writing *t, unsigned char *data, size_t pages)
+static void data_check_write_fill(struct writing *t, unsigned char *data, size_t pages)
 {
     for (size_t i = 0; i < pages * WORDS; i++, t->word++)
         memcpy(data + i * sizeof(t->word), &t->word, sizeof(t->word));
 }
 
-static int fail(struct writing *t, const char *what, int err)
+static int data_check_write_fail(struct writing *t, const char *what, int err)
 {
     snprintf(t->why, t->len, "%s of single pages at byte %" PRIu64 " of the device %s%s", what,
              t->w.start, data_fails(err), data_cause(err));
@@ -39,12 +39,12 @@ static int fail(struct writing *t, const char *what, int err)
 }
 
 /* Returns -EILSEQ if the area differs from `want`. */
-static int compare(struct writing *t, const unsigned char *want)
+static int data_check_write_compare(struct writing *t, const unsigned char *want)
 {
     int err = data_window_move(t->commands.dev, &t->w, BD_READ, t->got);
 
     if (err)
-        return fail(t, "a read", err);
+        return data_check_write_fail(t, "a read", err);
     return memcmp(t->got, want, t->w.pages * PAGE_BYTES) == 0 ? 0 : -EILSEQ;
 }
 
@@ -52,7 +52,7 @@ static int write_area(struct writing *t, unsigned char *data)
 {
     int err = data_window_move(t->commands.dev, &t->w, BD_WRITE, data);
 
-    return err ? fail(t, "a write", err) : 0;
+    return err ? data_check_write_fail(t, "a write", err) : 0;
 }
 
 static int write_shape(struct writing *t, const struct data_shape *s, size_t first)
@@ -62,7 +62,7 @@ static int write_shape(struct writing *t, const struct data_shape *s, size_t fir
     struct bd_io io = {
         .op = BD_WRITE, .offset = t->w.start + first * PAGE_BYTES, .len = bytes, .buf = data};
 
-    fill(t, data, s->pages);
+    data_check_write_fill(t, data, s->pages);
     memcpy(t->w.data + first * PAGE_BYTES, data, bytes);
     int err = data_submit(t->commands.dev, &io, 1);
     if (err)
@@ -87,7 +87,7 @@ static int try_write(void *context, const struct data_shape *s)
     }
     int err = write_shape(t, s, (t->w.pages - s->pages) / 2);
     if (!err)
-        err = compare(t, t->w.data);
+        err = data_check_write_compare(t, t->w.data);
     if (err == -EILSEQ)
         snprintf(t->why, t->len,
                  "wrong data: after a write of %zu bytes from byte %zu of a page, reads of single "
@@ -99,10 +99,10 @@ static int try_write(void *context, const struct data_shape *s)
 
 static int fill_area(struct writing *t)
 {
-    fill(t, t->w.data, t->w.pages);
+    data_check_write_fill(t, t->w.data, t->w.pages);
     int err = write_area(t, t->w.data);
     if (!err)
-        err = compare(t, t->w.data);
+        err = data_check_write_compare(t, t->w.data);
     if (err == -EILSEQ)
         snprintf(t->why, t->len,
                  "wrong data: reads of single pages at byte %" PRIu64
@@ -157,7 +157,7 @@ static int check_area(struct writing *t, size_t max_command)
 }
 
 /* Checks the area before anything is written. */
-static int refuse(struct writing *t, uint64_t start, size_t bytes)
+static int data_check_write_refuse(struct writing *t, uint64_t start, size_t bytes)
 {
     const struct bd_info *info = &t->commands.dev->info;
 
@@ -178,7 +178,7 @@ static int writing_open(struct writing *t, uint64_t start, size_t bytes)
     int err = data_window_open(t->commands.dev, start, bytes / PAGE_BYTES, &t->w);
 
     if (err && err != -ENOMEM)
-        fail(t, "a read", err);
+        data_check_write_fail(t, "a read", err);
     if (err)
         return err;
     t->former = malloc(t->w.pages * PAGE_BYTES + 1);
@@ -202,7 +202,7 @@ int data_check_scratch(struct bd_dev *dev, uint64_t start, size_t max_command,
 
     if (err)
         return err;
-    err = refuse(&t, start, bytes);
+    err = data_check_write_refuse(&t, start, bytes);
     if (!err)
         err = writing_open(&t, start, bytes);
     if (!err) {

@@ -22,8 +22,8 @@ struct problem {
     size_t len;
 };
 
-__attribute__((format(printf, 3, 4))) static int fail(const struct problem *p, int err,
-                                                      const char *format, ...)
+__attribute__((format(printf, 3, 4))) static int device_fail(const struct problem *p, int err,
+                                                             const char *format, ...)
 {
     va_list args;
 
@@ -49,9 +49,9 @@ static int take_path(const char *path, const char *usage, struct bd_name *out,
     size_t len = strlen(path);
 
     if (len == 0)
-        return fail(p, -EINVAL, "nothing is named, give %s", usage);
+        return device_fail(p, -EINVAL, "nothing is named, give %s", usage);
     if (len >= sizeof(out->path))
-        return fail(p, -EINVAL, "longer than a path can be");
+        return device_fail(p, -EINVAL, "longer than a path can be");
     memcpy(out->path, path, len + 1);
     return 0;
 }
@@ -83,11 +83,12 @@ static int parse_pci(const char *text, struct bd_name *out, const struct problem
 
     snprintf(address, sizeof(address), "%.*s", (int)(len < 31 ? len : 31), text);
     if (pci_parse(address, out->path) != 0)
-        return fail(p, -EINVAL, "no PCI address, one looks like vfio:0000:c1:00.0 or vfio:c1:00.0");
+        return device_fail(p, -EINVAL,
+                           "no PCI address, one looks like vfio:0000:c1:00.0 or vfio:c1:00.0");
     if (slash && take_nsid(slash + 1, out) != 0)
-        return fail(p, -EINVAL,
-                    "no namespace id after the '/', one is a number from 1, as in "
-                    "vfio:0000:c1:00.0/1");
+        return device_fail(p, -EINVAL,
+                           "no namespace id after the '/', one is a number from 1, as in "
+                           "vfio:0000:c1:00.0/1");
     return 0;
 }
 
@@ -96,7 +97,7 @@ static int parse_file(const char *text, struct bd_name *out, const struct proble
     char bdf[NVME_BDF_LEN];
 
     if (pci_parse(text, bdf) == 0 && access(text, F_OK) != 0)
-        return fail(p, -EINVAL, "a PCI address; to use the drive there write vfio:%s", bdf);
+        return device_fail(p, -EINVAL, "a PCI address; to use the drive there write vfio:%s", bdf);
     return take_path(text, "an image file, a block device, vfio:ADDRESS or vfio-user:SOCKET", out,
                      p);
 }
@@ -139,14 +140,14 @@ int bd_open_transport(const struct bd_name *name, const struct bd_open_opts *opt
     else if (name->kind == BD_KIND_VFIO_USER)
         err = vfio_user_open(name->path, &user, out, why, len);
     else
-        return fail(&p, err, "no controller");
+        return device_fail(&p, err, "no controller");
     if (err && len && !why[0])
-        fail(&p, err, "%s", strerror(-err));
+        device_fail(&p, err, "%s", strerror(-err));
     return err;
 }
 
-static int open_file(const struct bd_name *name, uint32_t flags, uint32_t lba_size,
-                     struct bd_opened *out, const struct problem *p)
+static int device_open_file(const struct bd_name *name, uint32_t flags, uint32_t lba_size,
+                            struct bd_opened *out, const struct problem *p)
 {
     int err = bd_file_open(name->path, flags, lba_size, &out->dev);
 
@@ -154,11 +155,12 @@ static int open_file(const struct bd_name *name, uint32_t flags, uint32_t lba_si
     case 0:
         return 0;
     case -EBUSY:
-        return fail(p, err, "in use (mounted, or held by another program), unmount it first");
+        return device_fail(p, err,
+                           "in use (mounted, or held by another program), unmount it first");
     case -ENOTBLK:
-        return fail(p, err, "neither a regular file nor a block device");
+        return device_fail(p, err, "neither a regular file nor a block device");
     default:
-        return fail(p, err, "%s", strerror(-err));
+        return device_fail(p, err, "%s", strerror(-err));
     }
 }
 
@@ -197,9 +199,9 @@ bool bd_lacks_regions(struct nvme_ctrlr *c, char *why, size_t len)
     nvme_dma_regions(c, &regions);
     if (!regions.refused && !has_few_regions(c))
         return false;
-    fail(&p, -ENOSPC, "%u DMA regions do not suffice: raise %s",
-         regions.refused ? regions.refused_at : regions.limit,
-         limit_of_regions(nvme_ctrlr_transport(c)));
+    device_fail(&p, -ENOSPC, "%u DMA regions do not suffice: raise %s",
+                regions.refused ? regions.refused_at : regions.limit,
+                limit_of_regions(nvme_ctrlr_transport(c)));
     return true;
 }
 
@@ -233,10 +235,11 @@ int bd_refuse_ctrlr(const struct nvme_transport *t, int err, const char *said, c
     if (lacks_memory(t, err, why, len))
         return err;
     if (err == -ENOSPC)
-        return fail(&p, err, "the controller does not start for want of DMA regions: raise %s",
-                    limit_of_regions(t));
-    return fail(&p, err, "the controller does not start: %s%s", said[0] ? said : strerror(-err),
-                start_remedy(t, err));
+        return device_fail(&p, err,
+                           "the controller does not start for want of DMA regions: raise %s",
+                           limit_of_regions(t));
+    return device_fail(&p, err, "the controller does not start: %s%s",
+                       said[0] ? said : strerror(-err), start_remedy(t, err));
 }
 
 int bd_open_namespace(struct nvme_ctrlr *c, uint32_t nsid, unsigned queues, unsigned depth,
@@ -253,20 +256,21 @@ int bd_open_namespace(struct nvme_ctrlr *c, uint32_t nsid, unsigned queues, unsi
     case 0:
         return 0;
     case -ENODEV:
-        return fail(&p, err,
-                    "namespace %u: the controller has no such namespace, or it is not "
-                    "attached",
-                    nsid);
+        return device_fail(&p, err,
+                           "namespace %u: the controller has no such namespace, or it is not "
+                           "attached",
+                           nsid);
     case -ENOTSUP:
-        return fail(&p, err, "namespace %u: %s; %s", nsid, unusable(c, nsid),
-                    "format it with nvme-format(1) where that changes it, or name another one");
+        return device_fail(
+            &p, err, "namespace %u: %s; %s", nsid, unusable(c, nsid),
+            "format it with nvme-format(1) where that changes it, or name another one");
     case -ENOSPC:
-        return fail(&p, err, "namespace %u: the controller has no queue left", nsid);
+        return device_fail(&p, err, "namespace %u: the controller has no queue left", nsid);
     case -EPROTO:
-        return fail(&p, err, "namespace %u: its Identify data cannot be right, %s", nsid,
-                    "gpunvme check shows why");
+        return device_fail(&p, err, "namespace %u: its Identify data cannot be right, %s", nsid,
+                           "gpunvme check shows why");
     default:
-        return fail(&p, err, "namespace %u: %s", nsid, strerror(-err));
+        return device_fail(&p, err, "namespace %u: %s", nsid, strerror(-err));
     }
 }
 
@@ -305,7 +309,7 @@ int bd_open(const struct bd_name *name, uint32_t flags, uint32_t lba_size,
 
     *out = (struct bd_opened){0};
     if (!bd_name_is_ctrlr(name))
-        return open_file(name, flags, lba_size, out, &p);
+        return device_open_file(name, flags, lba_size, out, &p);
     err = open_ctrlr(name, opts, out, &p);
     if (!err && flags & BD_OPEN_READ_ONLY)
         out->dev->info.read_only = true;

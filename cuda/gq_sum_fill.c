@@ -7,7 +7,7 @@
 #define PART_BYTES 128u        /* neighbouring lanes may instead have neighbouring parts */
 
 /* Multiplies the polynomial by x for each bit of `bytes` appended zero bytes. */
-static uint32_t append(uint32_t crc, unsigned bytes)
+static uint32_t sum_fill_append(uint32_t crc, unsigned bytes)
 {
     for (unsigned bit = 0; bit < 8 * bytes; bit++)
         crc = crc >> 1 ^ (crc & 1u ? GQ_SUM_POLYNOMIAL : 0);
@@ -18,7 +18,7 @@ static void fill_bytes(struct gq_sum_table *t)
 {
     for (unsigned i = 0; i < 4; i++) {
         for (uint32_t b = 0; b < 256; b++)
-            t->byte[i][b] = append(b, 1 + i);
+            t->byte[i][b] = sum_fill_append(b, 1 + i);
     }
 }
 
@@ -27,15 +27,15 @@ static void fill_ahead(struct gq_sum_table *t)
 {
     for (unsigned i = 0; i < GQ_SUM_FIVES; i++) {
         for (uint32_t b = 0; b < 32; b++)
-            t->ahead[i][b] = append(b << 5 * i, PART_BYTES);
+            t->ahead[i][b] = sum_fill_append(b << 5 * i, PART_BYTES);
     }
 }
 
 static void fill_factors(struct gq_sum_table *t)
 {
     for (unsigned i = 0; i < 32; i++) {
-        t->of_lane[i] = append(ONE, LANE_BYTES * (32 - i));
-        t->of_part[i] = append(ONE, PART_BYTES * (31 - i));
+        t->of_lane[i] = sum_fill_append(ONE, LANE_BYTES * (32 - i));
+        t->of_part[i] = sum_fill_append(ONE, PART_BYTES * (31 - i));
     }
 }
 

@@ -117,8 +117,8 @@ static int check_tree(const struct lay_geometry *geo, const struct lay_inode *in
     return f->blocks < nodes + entries ? lay_bad(why, "inode.blocks") : 0;
 }
 
-static int check_link(const struct lay_geometry *geo, const struct lay_inode *inode,
-                      const struct fields *f, const char **why)
+static int inode_check_link(const struct lay_geometry *geo, const struct lay_inode *inode,
+                            const struct fields *f, const char **why)
 {
     const uint8_t *target = inode->map.bytes;
     size_t room = LAY_MAP_BYTES;
@@ -149,8 +149,8 @@ static int check_empty(const struct lay_inode *inode, const struct fields *f, co
     return check_charge(f, 0, why);
 }
 
-static int check_map(const struct lay_geometry *geo, const struct lay_inode *inode,
-                     const struct fields *f, const char **why)
+static int inode_check_map(const struct lay_geometry *geo, const struct lay_inode *inode,
+                           const struct fields *f, const char **why)
 {
     bool is_tree = f->kind == LAY_MAP_TREE || f->kind == LAY_MAP_DIR;
 
@@ -168,7 +168,7 @@ static int check_map(const struct lay_geometry *geo, const struct lay_inode *ino
         return check_tree(geo, inode, f, why);
     if (f->kind == LAY_MAP_EMPTY)
         return check_empty(inode, f, why);
-    return check_link(geo, inode, f, why);
+    return inode_check_link(geo, inode, f, why);
 }
 
 /* Checks nlink, the orphan list and "..". */
@@ -266,7 +266,7 @@ int lay_check_inode(const struct lay_geometry *geo, const struct lay_inode *inod
         err = check_links(geo, inode, &f, why);
     if (!err && ino == 0)
         err = check_inode_file(inode, &f, why);
-    return err ? err : check_map(geo, inode, &f, why);
+    return err ? err : inode_check_map(geo, inode, &f, why);
 }
 
 static int check_slot(const struct lay_geometry *geo, const struct lay_inode_block *ib,

@@ -66,8 +66,8 @@ static int check_branches(const struct lay_geometry *geo, const struct lay_node 
  * Checks the level, the counts, and that unused bytes are zero. `record` is the
  * fixed size of a record, or 0 if sizes vary.
  */
-static int check_shape(const struct lay_node *node, unsigned level, unsigned record,
-                       const char **why)
+static int node_check_shape(const struct lay_node *node, unsigned level, unsigned record,
+                            const char **why)
 {
     uint32_t used = lay_get32(node->used);
 
@@ -96,7 +96,7 @@ int lay_check_node(const struct lay_geometry *geo, const struct lay_node *node, 
 
     int err = lay_check_head(node, magic, geo->uuid, addr, owner, why);
     if (!err)
-        err = check_shape(node, level, record, why);
+        err = node_check_shape(node, level, record, why);
     if (err)
         return err;
     if (level > 0)

@@ -33,7 +33,7 @@ static void rounds(struct state *s, unsigned n)
 }
 
 /* Reads n <= 8 bytes as a little-endian number. */
-static uint64_t load(const uint8_t *bytes, size_t n)
+static uint64_t siphash_load(const uint8_t *bytes, size_t n)
 {
     le64 word = lay_put64(0);
 
@@ -51,14 +51,14 @@ static void absorb(struct state *s, uint64_t word)
 uint64_t lay_siphash(const uint8_t key[16], const void *data, size_t len)
 {
     const uint8_t *bytes = data;
-    uint64_t k0 = load(key, 8), k1 = load(key + 8, 8);
+    uint64_t k0 = siphash_load(key, 8), k1 = siphash_load(key + 8, 8);
     struct state s = {k0 ^ 0x736f6d6570736575ull, k1 ^ 0x646f72616e646f6dull,
                       k0 ^ 0x6c7967656e657261ull, k1 ^ 0x7465646279746573ull};
     size_t whole = len & ~(size_t)7;
 
     for (size_t i = 0; i < whole; i += 8)
-        absorb(&s, load(bytes + i, 8));
-    absorb(&s, (uint64_t)len << 56 | load(bytes + whole, len - whole));
+        absorb(&s, siphash_load(bytes + i, 8));
+    absorb(&s, (uint64_t)len << 56 | siphash_load(bytes + whole, len - whole));
     s.v2 ^= 0xff;
     rounds(&s, 4);
     return s.v0 ^ s.v1 ^ s.v2 ^ s.v3;

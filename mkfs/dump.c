@@ -69,7 +69,7 @@ static int set_output(struct options *o, const char *text)
     return 0;
 }
 
-static int set_option(void *options, int c)
+static int dump_set_option(void *options, int c)
 {
     struct options *o = options;
 
@@ -94,10 +94,10 @@ static int set_option(void *options, int c)
 }
 
 static const struct tool_syntax syntax = {usage_text, "si:e:d:jo:" TOOL_SHORT_OPTIONS, long_options,
-                                          set_option, EXIT_USAGE};
+                                          dump_set_option, EXIT_USAGE};
 
 /* Returns -1 to continue, or the exit status. */
-static int parse_arguments(int argc, char **argv, struct options *o)
+static int dump_parse_arguments(int argc, char **argv, struct options *o)
 {
     int status = tool_parse(&syntax, argc, argv, o, &o->device);
     bool any =
@@ -111,7 +111,7 @@ static int parse_arguments(int argc, char **argv, struct options *o)
  * Replays the journal in memory, so that all other objects are read as after
  * recovery.
  */
-static int recover(struct dump *d)
+static int dump_recover(struct dump *d)
 {
     union lay_block b;
     struct lay_geometry geo;
@@ -138,7 +138,7 @@ static int recover(struct dump *d)
     return err;
 }
 
-static int explain(const struct options *o, const char *what, int err)
+static int dump_explain(const struct options *o, const char *what, int err)
 {
     switch (err) {
     case 0:
@@ -155,7 +155,7 @@ static int explain(const struct options *o, const char *what, int err)
 }
 
 /* Adds an object to the tree. Reports the error of one that could not be read. */
-static int add(struct dump *d, const char *key, struct json_object *value, int err)
+static int dump_add(struct dump *d, const char *key, struct json_object *value, int err)
 {
     bool empty = json_object_is_type(value, json_type_array)
                      ? json_object_array_length(value) == 0
@@ -167,10 +167,10 @@ static int add(struct dump *d, const char *key, struct json_object *value, int e
         json_object_object_add(d->tree, key, value);
         d->shown = true;
     }
-    return explain(d->o, key, err);
+    return dump_explain(d->o, key, err);
 }
 
-static int collect(struct dump *d)
+static int dump_collect(struct dump *d)
 {
     const struct options *o = d->o;
     struct json_object *to;
@@ -181,28 +181,28 @@ static int collect(struct dump *d)
     dump_put_number(d->tree, "recovered_transactions", d->log.transaction_count);
     if (o->super) {
         dump_super(&d->sb, to = json_object_new_object());
-        failed |= add(d, "superblock", to, 0);
+        failed |= dump_add(d, "superblock", to, 0);
     }
     if (o->inode != NOT_ASKED) {
         to = json_object_new_object();
-        failed |= add(d, "inode", to, dump_inode(&d->img, &d->sb, o->inode, to));
+        failed |= dump_add(d, "inode", to, dump_inode(&d->img, &d->sb, o->inode, to));
     }
     if (o->extents != NOT_ASKED) {
         to = json_object_new_array();
-        failed |= add(d, "extents", to, dump_extents(&d->img, &d->sb, o->extents, to));
+        failed |= dump_add(d, "extents", to, dump_extents(&d->img, &d->sb, o->extents, to));
     }
     if (o->directory != NOT_ASKED) {
         to = json_object_new_array();
-        failed |= add(d, "directory", to, dump_directory(&d->img, &d->sb, o->directory, to));
+        failed |= dump_add(d, "directory", to, dump_directory(&d->img, &d->sb, o->directory, to));
     }
     if (o->journal) {
         dump_journal(&d->header, &d->log, to = json_object_new_object());
-        failed |= add(d, "journal", to, 0);
+        failed |= dump_add(d, "journal", to, 0);
     }
     return failed;
 }
 
-static int start(struct dump *d, struct bd_dev *dev)
+static int dump_start(struct dump *d, struct bd_dev *dev)
 {
     const char *path = d->o->device.text;
     char why[384];
@@ -235,11 +235,11 @@ static int dump_device(const struct options *o, struct bd_dev *dev)
         return -1;
     d->o = o;
     d->tree = json_object_new_object();
-    int failed = start(d, dev);
+    int failed = dump_start(d, dev);
     if (!failed) {
-        int err = recover(d);
-        failed = err && err != -EUCLEAN ? explain(o, "journal", err) : err;
-        failed |= collect(d);
+        int err = dump_recover(d);
+        failed = err && err != -EUCLEAN ? dump_explain(o, "journal", err) : err;
+        failed |= dump_collect(d);
         if (d->shown && o->json)
             dump_print_json(d->tree);
         else if (d->shown)
@@ -256,7 +256,7 @@ int main(int argc, char **argv)
 {
     struct options o = {.inode = NOT_ASKED, .extents = NOT_ASKED, .directory = NOT_ASKED};
     struct bd_opened opened;
-    int status = parse_arguments(argc, argv, &o);
+    int status = dump_parse_arguments(argc, argv, &o);
 
     if (status >= 0)
         return status;

@@ -119,7 +119,7 @@ static int read_inode(struct image *img, const struct lay_super *sb, uint64_t in
     return !err && lay_get32(inode->mode) == 0 ? -ENOENT : err;
 }
 
-static void put_attributes(const struct lay_inode *inode, struct json_object *to)
+static void dump_tree_put_attributes(const struct lay_inode *inode, struct json_object *to)
 {
     dump_put_string(to, "type", type_name(lay_get32(inode->mode) >> 12));
     dump_put_octal(to, "mode", lay_get32(inode->mode));
@@ -164,8 +164,8 @@ static int put_target(struct image *img, uint64_t ino, const struct lay_inode *i
     return 0;
 }
 
-static int put_map(struct image *img, uint64_t ino, const struct lay_inode *inode,
-                   struct json_object *to)
+static int dump_tree_put_map(struct image *img, uint64_t ino, const struct lay_inode *inode,
+                             struct json_object *to)
 {
     unsigned kind = lay_get16(inode->map_kind);
 
@@ -201,8 +201,8 @@ int dump_inode(struct image *img, const struct lay_super *sb, uint64_t ino, stru
     if (err)
         return err;
     dump_put_number(to, "number", ino);
-    put_attributes(&inode, to);
-    err = put_map(img, ino, &inode, to);
+    dump_tree_put_attributes(&inode, to);
+    err = dump_tree_put_map(img, ino, &inode, to);
     int xattr_err = walk_xattrs(img, ino, &inode, &ops, add_array(to, "xattrs"), NULL);
     return err ? err : xattr_err;
 }
@@ -228,7 +228,7 @@ int dump_extents(struct image *img, const struct lay_super *sb, uint64_t ino,
     return err ? err : walk_extents(img, ino, &inode, &ops, to, NULL);
 }
 
-static void add_name(void *arg, const struct lay_dirent *d)
+static void dump_tree_add_name(void *arg, const struct lay_dirent *d)
 {
     struct json_object *row = json_object_new_object();
 
@@ -242,7 +242,7 @@ static void add_name(void *arg, const struct lay_dirent *d)
 int dump_directory(struct image *img, const struct lay_super *sb, uint64_t ino,
                    struct json_object *to)
 {
-    static const struct walk_ops ops = {.name = add_name};
+    static const struct walk_ops ops = {.name = dump_tree_add_name};
     struct lay_inode inode;
     int err = read_inode(img, sb, ino, &inode);
 

@@ -30,14 +30,14 @@ static const struct lay_geometry *geo_of(const struct format *f)
     return &f->plan->geo;
 }
 
-static int interrupted(const struct format *f)
+static int format_interrupted(const struct format *f)
 {
     return f->params->interrupted && f->params->interrupted() ? -EINTR : 0;
 }
 
-static int write_blocks(struct format *f, uint64_t block, uint64_t count)
+static int format_write_blocks(struct format *f, uint64_t block, uint64_t count)
 {
-    int err = interrupted(f);
+    int err = format_interrupted(f);
 
     assert(count <= CHUNK_BLOCKS);
     if (err)
@@ -45,9 +45,9 @@ static int write_blocks(struct format *f, uint64_t block, uint64_t count)
     return bd_write(f->dev, block << LAY_BLOCK_SHIFT, f->buf, count << LAY_BLOCK_SHIFT, 0);
 }
 
-static int read_blocks(struct format *f, uint64_t block, uint64_t count)
+static int format_read_blocks(struct format *f, uint64_t block, uint64_t count)
 {
-    int err = interrupted(f);
+    int err = format_interrupted(f);
 
     assert(count <= CHUNK_BLOCKS);
     if (err)
@@ -66,7 +66,7 @@ static void *new_block(struct format *f, uint32_t magic, uint64_t block, uint64_
 static int seal_and_write(struct format *f, uint64_t block)
 {
     lay_seal(f->buf, 0);
-    return write_blocks(f, block, 1);
+    return format_write_blocks(f, block, 1);
 }
 
 /*
@@ -100,7 +100,7 @@ static int write_zeros(struct format *f, uint64_t block, uint64_t count)
 
     for (uint64_t n; count > 0 && !err; block += n, count -= n) {
         n = count < ZERO_BLOCKS ? count : ZERO_BLOCKS;
-        err = interrupted(f);
+        err = format_interrupted(f);
         if (!err)
             err = bd_write_zeroes(f->dev, block << LAY_BLOCK_SHIFT, n << LAY_BLOCK_SHIFT);
     }
@@ -148,7 +148,7 @@ static int write_unused(struct format *f)
         n = last + 1 - pos < CHUNK_BLOCKS ? last + 1 - pos : CHUNK_BLOCKS;
         for (uint64_t i = 0; i < n; i++)
             unused_block(f, pos + i, i);
-        err = write_blocks(f, geo_of(f)->journal_start + pos, n);
+        err = format_write_blocks(f, geo_of(f)->journal_start + pos, n);
     }
     return err;
 }
@@ -294,7 +294,7 @@ static int find_old(struct format *f, struct old_supers *old)
     uint64_t places[2 * LAY_SUPER_COPIES];
     const struct lay_super *sb = (const struct lay_super *)f->buf;
     struct lay_geometry geo;
-    int err = read_blocks(f, 0, 1);
+    int err = format_read_blocks(f, 0, 1);
 
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
         places[i] = lay_get64(sb->copies[i]);
@@ -303,7 +303,7 @@ static int find_old(struct format *f, struct old_supers *old)
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]) && !err; i++) {
         if (places[i] >= device_blocks)
             continue;
-        err = read_blocks(f, places[i], 1);
+        err = format_read_blocks(f, places[i], 1);
         if (!err && lay_check_super(sb, places[i], 0, &geo, NULL, NULL) == 0)
             old->at[old->n++] = places[i];
     }
@@ -342,7 +342,7 @@ static int erase_old(struct format *f)
     return err ? err : zero_old(f, &old);
 }
 
-static int flush(struct format *f)
+static int format_flush(struct format *f)
 {
     return bd_flush(f->dev);
 }
@@ -367,7 +367,7 @@ static int verify_supers(struct format *f)
     int err = 0;
 
     for (unsigned i = 0; i < 1 + LAY_SUPER_COPIES && !err; i++) {
-        err = read_blocks(f, places[i], 1);
+        err = format_read_blocks(f, places[i], 1);
         if (!err && lay_check_super((void *)f->buf, places[i], 0, &got, NULL, NULL) != 0)
             err = -EUCLEAN;
         if (!err && memcmp(&got, geo, sizeof(got)) != 0)
@@ -376,7 +376,7 @@ static int verify_supers(struct format *f)
     return err;
 }
 
-static bool is_zero(const void *data, size_t len)
+static bool format_is_zero(const void *data, size_t len)
 {
     const uint8_t *bytes = data;
 
@@ -386,7 +386,7 @@ static bool is_zero(const void *data, size_t len)
 static int verify_bitmap(const struct format *f, struct lay_bitmap *bm, uint64_t group)
 {
     if (mkfs_group_is_free(f->plan, group))
-        return is_zero(bm, sizeof(*bm)) ? 0 : -EUCLEAN;
+        return format_is_zero(bm, sizeof(*bm)) ? 0 : -EUCLEAN;
     return lay_check_bitmap(geo_of(f), bm, group, NULL);
 }
 
@@ -398,7 +398,7 @@ static int verify_bitmaps(struct format *f)
     for (uint64_t group = 0; group < lay_groups(geo) && !err; group += CHUNK_BLOCKS) {
         uint64_t left = lay_groups(geo) - group;
         uint64_t n = left < CHUNK_BLOCKS ? left : CHUNK_BLOCKS;
-        err = read_blocks(f, geo->bitmap_start + group, n);
+        err = format_read_blocks(f, geo->bitmap_start + group, n);
         for (uint64_t i = 0; i < n && !err; i++)
             err = verify_bitmap(f, (void *)(f->buf + (i << LAY_BLOCK_SHIFT)), group + i);
     }
@@ -411,18 +411,18 @@ static int verify_zeros(struct format *f, uint64_t block, uint64_t count)
 
     for (uint64_t n; count > 0 && !err; block += n, count -= n) {
         n = count < CHUNK_BLOCKS ? count : CHUNK_BLOCKS;
-        err = read_blocks(f, block, n);
-        if (!err && !is_zero(f->buf, n << LAY_BLOCK_SHIFT))
+        err = format_read_blocks(f, block, n);
+        if (!err && !format_is_zero(f->buf, n << LAY_BLOCK_SHIFT))
             err = -EUCLEAN;
     }
     return err;
 }
 
 /* Reads each block by a command of its own. */
-static int read_singly(struct format *f, uint64_t block, uint64_t count)
+static int format_read_singly(struct format *f, uint64_t block, uint64_t count)
 {
     struct bd_io ios[SINGLE_BLOCKS];
-    int err = interrupted(f);
+    int err = format_interrupted(f);
 
     assert(count <= SINGLE_BLOCKS);
     for (uint64_t i = 0; i < count; i++)
@@ -445,7 +445,7 @@ static int verify_unused(struct format *f)
 
     for (uint64_t pos = 1, n; pos <= last && !err; pos += n) {
         n = last + 1 - pos < SINGLE_BLOCKS ? last + 1 - pos : SINGLE_BLOCKS;
-        err = read_singly(f, geo_of(f)->journal_start + pos, n);
+        err = format_read_singly(f, geo_of(f)->journal_start + pos, n);
         for (uint64_t i = 0; i < n && !err; i++) {
             const void *got = f->buf + (i << LAY_BLOCK_SHIFT);
             if (memcmp(got, unused_block(f, pos + i, SINGLE_BLOCKS), LAY_BLOCK_SIZE) != 0)
@@ -459,7 +459,7 @@ static int verify_journal(struct format *f)
 {
     const struct lay_geometry *geo = geo_of(f);
     uint64_t end = 1 + lay_journal_unused_last(geo);
-    int err = read_blocks(f, geo->journal_start, 1);
+    int err = format_read_blocks(f, geo->journal_start, 1);
 
     if (!err)
         err = lay_check_journal(geo, (void *)f->buf, NULL);
@@ -476,12 +476,12 @@ static int verify_sums(struct format *f)
 static int verify_root(struct format *f)
 {
     const struct lay_geometry *geo = geo_of(f);
-    int err = read_blocks(f, f->plan->inode_block, 1);
+    int err = format_read_blocks(f, f->plan->inode_block, 1);
 
     if (!err)
         err = lay_check_inode_block(geo, (void *)f->buf, 0, f->plan->inode_block, NULL);
     if (!err)
-        err = read_blocks(f, f->plan->root_node, 1);
+        err = format_read_blocks(f, f->plan->root_node, 1);
     if (err)
         return err;
     return lay_check_node(geo, (void *)f->buf, LAY_MAGIC_DIR, f->plan->root_node, LAY_INO_ROOT, 0,
@@ -502,7 +502,7 @@ static int run_steps(struct format *f, const step_fn *steps, size_t n)
 int mkfs_format(struct bd_dev *dev, const struct mkfs_params *params, struct mkfs_plan *plan)
 {
     static const step_fn blocks[] = {erase_old,   write_bitmaps, write_journal,  write_sums,
-                                     write_root,  flush,         verify_bitmaps, verify_journal,
+                                     write_root,  format_flush,  verify_bitmaps, verify_journal,
                                      verify_sums, verify_root};
     static const step_fn supers[] = {write_supers, verify_supers};
     struct format f = {.dev = dev, .params = params, .plan = plan};

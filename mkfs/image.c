@@ -63,7 +63,7 @@ struct search {
 };
 
 /* Takes the superblock at addr if it is valid and newer than the best one so far. */
-static int consider(struct search *s, uint64_t addr)
+static int image_consider(struct search *s, uint64_t addr)
 {
     struct image *img = s->img;
     struct lay_geometry geo;
@@ -87,17 +87,17 @@ static int consider(struct search *s, uint64_t addr)
  * Searches the groups: the first copy of a file system that does not fill the
  * device starts a group.
  */
-static int search_groups(struct search *s)
+static int image_search_groups(struct search *s)
 {
     int err = 0;
 
     for (uint64_t at = LAY_GROUP_BLOCKS; at < s->img->device_blocks && !s->any && !err;
          at += LAY_GROUP_BLOCKS)
-        err = consider(s, at);
-    return err || !s->any ? err : consider(s, s->img->geo.copies[1]);
+        err = image_consider(s, at);
+    return err || !s->any ? err : image_consider(s, s->img->geo.copies[1]);
 }
 
-static int consider_copies(struct search *s)
+static int image_consider_copies(struct search *s)
 {
     uint64_t places[2 * LAY_SUPER_COPIES];
     size_t n = s->super->error ? 2 * LAY_SUPER_COPIES : LAY_SUPER_COPIES;
@@ -107,8 +107,8 @@ static int consider_copies(struct search *s)
         places[i] = lay_get64(s->primary.copies[i]);
     lay_super_places(s->img->device_blocks, places + LAY_SUPER_COPIES);
     for (size_t i = 0; i < n && !err; i++)
-        err = consider(s, places[i]);
-    return err || s->any ? err : search_groups(s);
+        err = image_consider(s, places[i]);
+    return err || s->any ? err : image_search_groups(s);
 }
 
 static int find_super(struct search *s)
@@ -137,7 +137,7 @@ static int find_super(struct search *s)
     s->any = !super->error;
     super->sb = s->primary;
     super->addr = 0;
-    err = consider_copies(s);
+    err = image_consider_copies(s);
     return err || s->any ? err : super->error;
 }
 

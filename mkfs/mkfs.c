@@ -61,7 +61,7 @@ static const struct option long_options[] = {
     TOOL_LONG_OPTIONS,
 };
 
-static int set_label(struct options *o, const char *text)
+static int mkfs_set_label(struct options *o, const char *text)
 {
     if (strlen(text) > LAY_LABEL_MAX)
         return tool_error("--label", "%zu bytes, at most %u fit", strlen(text), LAY_LABEL_MAX);
@@ -91,7 +91,7 @@ static int set_block_size(const char *text)
     return 0;
 }
 
-static int set_size(struct options *o, const char *text)
+static int mkfs_set_size(struct options *o, const char *text)
 {
     uint64_t bytes;
 
@@ -156,7 +156,7 @@ static int set_extended(struct options *o, char *list)
     return err;
 }
 
-static int set_features(struct options *o, char *list)
+static int mkfs_set_features(struct options *o, char *list)
 {
     enum { DATA_CSUM, NO_DATA_CSUM };
     char *const keys[] = {[DATA_CSUM] = "data_csum", [NO_DATA_CSUM] = "^data_csum", NULL};
@@ -171,23 +171,23 @@ static int set_features(struct options *o, char *list)
     return 0;
 }
 
-static int set_option(void *options, int c)
+static int mkfs_set_option(void *options, int c)
 {
     struct options *o = options;
 
     switch (c) {
     case 'L':
-        return set_label(o, optarg);
+        return mkfs_set_label(o, optarg);
     case 'U':
         return set_uuid(o, optarg);
     case 'b':
         return set_block_size(optarg);
     case 's':
-        return set_size(o, optarg);
+        return mkfs_set_size(o, optarg);
     case 'E':
         return set_extended(o, optarg);
     case 'O':
-        return set_features(o, optarg);
+        return mkfs_set_features(o, optarg);
     case 'n':
         o->dry_run = true;
         return 0;
@@ -206,7 +206,7 @@ static int set_option(void *options, int c)
 }
 
 static const struct tool_syntax syntax = {usage_text, "L:U:b:s:E:O:nfqv" TOOL_SHORT_OPTIONS,
-                                          long_options, set_option, EXIT_USAGE};
+                                          long_options, mkfs_set_option, EXIT_USAGE};
 
 static int set_time(struct mkfs_params *params)
 {
@@ -243,7 +243,7 @@ static int explain_plan(const struct options *o, int err)
 }
 
 /* Reports an error of mkfs_format(), which may be the device's. */
-static int explain(const struct options *o, const struct bd_opened *opened, int err)
+static int mkfs_explain(const struct options *o, const struct bd_opened *opened, int err)
 {
     char why[128];
 
@@ -279,7 +279,7 @@ static void print_where(const struct options *o, const struct mkfs_plan *plan)
     printf("Created: %" PRId64 ".%09" PRIu32 "\n", o->params.time_sec, o->params.time_nsec);
 }
 
-static void print_result(const struct options *o, const struct mkfs_plan *plan)
+static void mkfs_print_result(const struct options *o, const struct mkfs_plan *plan)
 {
     const struct lay_geometry *geo = &plan->geo;
 
@@ -328,7 +328,7 @@ static int format_target(const struct options *o, struct target *t, struct mkfs_
     if (target_check_room(t, plan->geo.bitmap_blocks << LAY_BLOCK_SHIFT) != 0)
         return -1;
     err = target_prepare(t, o->params.bytes);
-    return err ? err : explain(o, &t->opened, mkfs_format(t->opened.dev, &o->params, plan));
+    return err ? err : mkfs_explain(o, &t->opened, mkfs_format(t->opened.dev, &o->params, plan));
 }
 
 static volatile sig_atomic_t stop;
@@ -339,7 +339,7 @@ static void on_signal(int number)
     stop = 1;
 }
 
-static bool interrupted(void)
+static bool mkfs_interrupted(void)
 {
     return stop;
 }
@@ -348,7 +348,7 @@ static bool interrupted(void)
  * Catches signals, so that a file that this run created is removed if it is
  * unfinished.
  */
-static void catch_signals(void)
+static void mkfs_catch_signals(void)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     const struct sigaction action = {.sa_handler = on_signal};
@@ -361,11 +361,11 @@ static void catch_signals(void)
  * Makes the user of this run the owner of the root, and draws a random hash
  * seed, so that hashes of names cannot be predicted.
  */
-static int set_defaults(struct options *o)
+static int mkfs_set_defaults(struct options *o)
 {
     o->params.root_uid = geteuid();
     o->params.root_gid = o->params.root_uid ? getegid() : 0;
-    o->params.interrupted = interrupted;
+    o->params.interrupted = mkfs_interrupted;
     size_t len = sizeof(o->params.hash_seed);
     if (getrandom(o->params.hash_seed, len, 0) != (ssize_t)len)
         return tool_error("hash_seed", "no random bytes: %s", strerror(errno));
@@ -377,7 +377,7 @@ int main(int argc, char **argv)
     struct options o = {0};
     struct mkfs_plan plan;
 
-    if (set_defaults(&o) != 0)
+    if (mkfs_set_defaults(&o) != 0)
         return EXIT_FAILURE;
     int status = tool_parse(&syntax, argc, argv, &o, &o.device);
     if (status >= 0)
@@ -388,12 +388,12 @@ int main(int argc, char **argv)
         uuid_generate(o.params.uuid);
 
     struct target t;
-    catch_signals();
+    mkfs_catch_signals();
     int err = format_target(&o, &t, &plan);
     target_close(&t, err != 0);
     if (err)
         return EXIT_FAILURE;
     if (!o.quiet)
-        print_result(&o, &plan);
+        mkfs_print_result(&o, &plan);
     return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -19,7 +19,7 @@ static bool is_regular(const struct target *t, struct stat *st)
 }
 
 /* Opens the file. A missing file is created here; anything else must exist. */
-static int open_file(struct target *t, uint64_t bytes, bool dry_run)
+static int target_open_file(struct target *t, uint64_t bytes, bool dry_run)
 {
     const char *path = t->device->name.path;
     int mode = O_CLOEXEC | O_NONBLOCK | (dry_run ? O_RDONLY : O_RDWR);
@@ -61,7 +61,7 @@ int target_open(struct target *t, const struct tool_device *device, uint64_t byt
     *t = (struct target){.device = device, .fd = -1};
     if (bd_name_is_ctrlr(&device->name))
         return open_controller(t, flags);
-    if (open_file(t, bytes, dry_run) != 0)
+    if (target_open_file(t, bytes, dry_run) != 0)
         return -1;
     return t->fd >= 0 ? tool_open(device, flags, &t->opened) : 0;
 }
@@ -134,7 +134,7 @@ int target_check_room(const struct target *t, uint64_t bytes)
  * Extends a regular file to the size of the file system and opens the device
  * again to learn its new size.
  */
-static int extend_file(struct target *t, uint64_t wanted)
+static int target_extend_file(struct target *t, uint64_t wanted)
 {
     struct stat st;
 
@@ -154,5 +154,5 @@ int target_prepare(struct target *t, uint64_t wanted)
         err = bd_signature_write_ends(t->opened.dev, t->fd);
     if (err)
         return tool_error(t->device->text, "cannot wipe old signatures: %s", tool_strerror(err));
-    return extend_file(t, wanted);
+    return target_extend_file(t, wanted);
 }

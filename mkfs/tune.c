@@ -43,7 +43,7 @@ static const struct option long_options[] = {
     TOOL_LONG_OPTIONS,
 };
 
-static int set_size(struct options *o, const char *text)
+static int tune_set_size(struct options *o, const char *text)
 {
     o->max = strcmp(text, "max") == 0;
     if (o->max || (tool_parse_size(text, &o->bytes) == 0 && o->bytes > 0))
@@ -51,7 +51,7 @@ static int set_size(struct options *o, const char *text)
     return tool_error("--size", "'%s' is no size, give bytes, or a number with K, M, G or T", text);
 }
 
-static int set_option(void *options, int c)
+static int tune_set_option(void *options, int c)
 {
     struct options *o = options;
 
@@ -60,17 +60,17 @@ static int set_option(void *options, int c)
         o->label = optarg;
         return 0;
     case 's':
-        return set_size(o, optarg);
+        return tune_set_size(o, optarg);
     default:
         return -1;
     }
 }
 
 static const struct tool_syntax syntax = {usage_text, "L:s:" TOOL_SHORT_OPTIONS, long_options,
-                                          set_option, EXIT_USAGE};
+                                          tune_set_option, EXIT_USAGE};
 
 /* Returns -1 to continue, or the exit status. */
-static int parse_arguments(int argc, char **argv, struct options *o)
+static int tune_parse_arguments(int argc, char **argv, struct options *o)
 {
     int status = tool_parse(&syntax, argc, argv, o, &o->device);
 
@@ -84,7 +84,7 @@ static int parse_arguments(int argc, char **argv, struct options *o)
  * Mounts and unmounts the file system, which leaves it clean or reports why
  * not. Sets the label in between.
  */
-static int settle(const struct options *o, struct bd_dev *dev, struct ffs_statfs *s)
+static int tune_settle(const struct options *o, struct bd_dev *dev, struct ffs_statfs *s)
 {
     char why[384] = "";
     struct ffs_mount_opts opts = {.no_thread = true};
@@ -110,7 +110,7 @@ static int settle(const struct options *o, struct bd_dev *dev, struct ffs_statfs
  * Extends a file that is too short for the requested size, if the bitmaps fit.
  * The device is open and locked.
  */
-static int extend_file(const struct options *o, struct bd_opened *opened)
+static int tune_extend_file(const struct options *o, struct bd_opened *opened)
 {
     struct stat st;
     struct statvfs fs;
@@ -130,7 +130,8 @@ static int extend_file(const struct options *o, struct bd_opened *opened)
     return tool_open(&o->device, BD_OPEN_EXCLUSIVE, opened);
 }
 
-static int explain(const struct options *o, const struct ffs_statfs *s, uint64_t least, int err)
+static int tune_explain(const struct options *o, const struct ffs_statfs *s, uint64_t least,
+                        int err)
 {
     const char *device = o->device.text;
 
@@ -194,7 +195,7 @@ static int resize_mounted(const struct options *o, struct bd_dev *dev, struct ff
     int unmount_err = ffs_unmount(fs);
     if (!err)
         err = unmount_err;
-    return err ? explain(o, &before, least, err) : 0;
+    return err ? tune_explain(o, &before, least, err) : 0;
 }
 
 /* Truncates the file, since its part past the end of the file system is useless. */
@@ -211,13 +212,13 @@ static int cut_file(const struct options *o, struct bd_opened *opened, uint64_t 
     return 0;
 }
 
-static int resize(const struct options *o, struct bd_opened *opened, struct ffs_statfs *s)
+static int tune_resize(const struct options *o, struct bd_opened *opened, struct ffs_statfs *s)
 {
     const uint64_t before = s->blocks, length = opened->dev->info.bytes;
 
     if (!o->bytes && !o->max)
         return 0;
-    if (extend_file(o, opened) != 0)
+    if (tune_extend_file(o, opened) != 0)
         return -1;
     int err = resize_mounted(o, opened->dev, s);
     if (err && s->blocks == before)
@@ -232,15 +233,15 @@ int main(int argc, char **argv)
     struct options o = {0};
     struct bd_opened opened = {0};
     struct ffs_statfs s = {0};
-    int status = parse_arguments(argc, argv, &o);
+    int status = tune_parse_arguments(argc, argv, &o);
 
     if (status >= 0)
         return status;
     int err = tool_open(&o.device, BD_OPEN_EXCLUSIVE, &opened);
     if (!err)
-        err = settle(&o, opened.dev, &s);
+        err = tune_settle(&o, opened.dev, &s);
     if (!err)
-        err = resize(&o, &opened, &s);
+        err = tune_resize(&o, &opened, &s);
     if (!err)
         printf("Label: %s\nSize: %" PRIu64 "\n", s.label, s.blocks << LAY_BLOCK_SHIFT);
     bd_opened_close(&opened);

@@ -114,7 +114,7 @@ static struct walk new_walk(struct image *img, uint64_t ino, const struct walk_o
     return w;
 }
 
-static int finish(const struct walk *w, int err, struct walk_totals *totals)
+static int walk_finish(const struct walk *w, int err, struct walk_totals *totals)
 {
     if (totals)
         *totals = w->totals;
@@ -135,7 +135,7 @@ int walk_extents(struct image *img, uint64_t ino, const struct lay_inode *inode,
         for (unsigned i = 0; ops->extent && i < w.totals.entries; i++)
             ops->extent(arg, &inode->map.extents[i]);
     }
-    return finish(&w, err, totals);
+    return walk_finish(&w, err, totals);
 }
 
 int walk_names(struct image *img, uint64_t ino, const struct lay_inode *inode,
@@ -145,7 +145,7 @@ int walk_names(struct image *img, uint64_t ino, const struct lay_inode *inode,
 
     w.magic = LAY_MAGIC_DIR;
     int err = lay_get16(inode->map_kind) == LAY_MAP_DIR ? walk_tree(&w, inode) : -ENOTDIR;
-    return finish(&w, err, totals);
+    return walk_finish(&w, err, totals);
 }
 
 int walk_xattrs(struct image *img, uint64_t ino, const struct lay_inode *inode,
@@ -175,5 +175,5 @@ int walk_xattrs(struct image *img, uint64_t ino, const struct lay_inode *inode,
         while (ops->xattr && (x = lay_xattr_next(&b.xattr, x)))
             ops->xattr(arg, x);
     }
-    return finish(&w, err, totals);
+    return walk_finish(&w, err, totals);
 }

@@ -13,7 +13,7 @@ static unsigned or_default(unsigned v, unsigned d)
     return v ? v : d;
 }
 
-static int check_config(struct sim_config *c)
+static int sim_check_config(struct sim_config *c)
 {
     c->namespaces = or_default(c->namespaces, 1);
     c->threads = or_default(c->threads, 1);
@@ -120,7 +120,7 @@ static int open_media(struct sim *s)
     return 0;
 }
 
-static void destroy(struct sim *s)
+static void sim_destroy(struct sim *s)
 {
     sim_flusher_stop(s);
     for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++) {
@@ -194,7 +194,7 @@ int sim_attach(struct sim *s, struct nvme_transport **transport)
 int sim_create(const struct sim_config *cfg, struct sim **out, struct nvme_transport **transport)
 {
     struct sim_config c = *cfg;
-    int rc = check_config(&c);
+    int rc = sim_check_config(&c);
 
     if (rc)
         return rc;
@@ -212,7 +212,7 @@ int sim_create(const struct sim_config *cfg, struct sim **out, struct nvme_trans
     if (rc == 0)
         rc = sim_attach(s, transport);
     if (rc) {
-        destroy(s);
+        sim_destroy(s);
         return rc;
     }
     *out = s;
@@ -224,10 +224,10 @@ void sim_free(struct sim *s)
     if (!s)
         return;
     assert(!s->transport);
-    destroy(s);
+    sim_destroy(s);
 }
 
-static uint64_t get(_Atomic uint64_t *c)
+static uint64_t sim_get(_Atomic uint64_t *c)
 {
     return atomic_load_explicit(c, memory_order_relaxed);
 }
@@ -238,21 +238,21 @@ void sim_get_stats(struct sim *s, struct sim_stats *out)
     for (unsigned i = 0; i < s->n_threads; i++) {
         struct sim_counters *c = &s->threads[i].count;
 
-        out->commands += get(&c->commands);
-        out->reads += get(&c->reads);
-        out->writes += get(&c->writes);
-        out->flushes += get(&c->flushes);
-        out->read_bytes += get(&c->read_bytes);
-        out->written_bytes += get(&c->written_bytes);
-        out->doorbells += get(&c->doorbells);
-        out->device_bytes += get(&c->device_bytes);
+        out->commands += sim_get(&c->commands);
+        out->reads += sim_get(&c->reads);
+        out->writes += sim_get(&c->writes);
+        out->flushes += sim_get(&c->flushes);
+        out->read_bytes += sim_get(&c->read_bytes);
+        out->written_bytes += sim_get(&c->written_bytes);
+        out->doorbells += sim_get(&c->doorbells);
+        out->device_bytes += sim_get(&c->device_bytes);
     }
     for (unsigned e = 0; e < SIM_EV_COUNT; e++)
-        out->events[e] = get(&s->events[e]);
+        out->events[e] = sim_get(&s->events[e]);
 }
 
 /* Stops the controller permanently. Returns false if there was none. */
-static bool cut_off(struct sim *s)
+static bool sim_cut_off(struct sim *s)
 {
     pthread_mutex_lock(&s->reg_lock);
     sim_pause(s);
@@ -269,7 +269,7 @@ int sim_power_cut(struct sim *s, uint64_t seed)
 {
     if (!s->cfg.track_cache)
         return -EINVAL;
-    int rc = cut_off(s) ? sim_drain(s) : 0;
+    int rc = sim_cut_off(s) ? sim_drain(s) : 0;
     sim_pause(s);
     for (unsigned i = 0; i < s->cfg.namespaces; i++)
         if (s->ns[i].track)
@@ -280,7 +280,7 @@ int sim_power_cut(struct sim *s, uint64_t seed)
 
 void sim_remove(struct sim *s)
 {
-    cut_off(s);
+    sim_cut_off(s);
 }
 
 int sim_peek(struct sim *s, uint32_t nsid, uint64_t offset, void *buf, size_t len)

@@ -19,7 +19,7 @@ struct admin {
     uint32_t result;
 };
 
-static uint16_t flagged(struct admin *a, enum sim_event e, uint16_t status)
+static uint16_t admin_flagged(struct admin *a, enum sim_event e, uint16_t status)
 {
     const struct nvme_sqe *q = a->sqe;
 
@@ -48,7 +48,7 @@ static uint16_t identify_ns(struct admin *a, void *page)
     struct sim_ns *ns = sim_ns_get(a->s, a->sqe->nsid);
 
     if (!ns)
-        return flagged(a, SIM_EV_BAD_NSID, NVME_ERR_INVALID_NS);
+        return admin_flagged(a, SIM_EV_BAD_NSID, NVME_ERR_INVALID_NS);
     (void)sim_tail_begin(ns, 0, ns->lbas); /* true: all LBAs */
     sim_media_refresh(ns);
     sim_tail_end(ns);
@@ -66,7 +66,7 @@ static uint32_t mdts_shift(const struct sim_config *cfg)
     return cfg->no_mdts ? 0 : (uint32_t)__builtin_ctz(cfg->mdts / 4096);
 }
 
-static uint16_t identify(struct admin *a)
+static uint16_t admin_identify(struct admin *a)
 {
     _Alignas(64) unsigned char page[NVME_PAGE_SIZE];
     const struct sim_config *cfg = &a->s->cfg;
@@ -88,12 +88,12 @@ static uint16_t identify(struct admin *a)
         break;
     case NVME_CNS_ACTIVE_NS_LIST:
         if (a->sqe->nsid >= 0xfffffffeu)
-            return flagged(a, SIM_EV_BAD_NSID, NVME_ERR_INVALID_NS);
+            return admin_flagged(a, SIM_EV_BAD_NSID, NVME_ERR_INVALID_NS);
         sim_identify_ns_list(a->sqe->nsid, cfg->namespaces, page);
         break;
     case NVME_CNS_NS_DESCRIPTORS:
         if (!sim_ns_get(a->s, a->sqe->nsid))
-            return flagged(a, SIM_EV_BAD_NSID, NVME_ERR_INVALID_NS);
+            return admin_flagged(a, SIM_EV_BAD_NSID, NVME_ERR_INVALID_NS);
         sim_identify_ns_desc(a->sqe->nsid, cfg->ns[a->sqe->nsid - 1].zoned, page);
         break;
     default:
@@ -131,7 +131,7 @@ static void note_top_queue(struct sim *s)
     atomic_store(&s->top_queue, top);
 }
 
-static uint16_t create_cq(struct admin *a)
+static uint16_t admin_create_cq(struct admin *a)
 {
     uint32_t id = a->sqe->cdw10 & 0xffff, size = (a->sqe->cdw10 >> 16) + 1;
     bool known = id <= a->s->cfg.io_queues, exists = known && a->s->cqs[id].ring;
@@ -148,7 +148,7 @@ static uint16_t create_cq(struct admin *a)
     if (st == NVME_OK && !ring)
         st = NVME_ERR_INVALID_FIELD;
     if (st != NVME_OK)
-        return flagged(a, SIM_EV_BAD_QUEUE_CREATE, st);
+        return admin_flagged(a, SIM_EV_BAD_QUEUE_CREATE, st);
     struct sim_cq *cq = &a->s->cqs[id];
     sim_doorbells_reset(a->s, (uint16_t)id, true);
     cq->ring = ring;
@@ -165,7 +165,7 @@ static uint16_t create_cq(struct admin *a)
  * Assigns a queue to a thread. Queues that share a CQ share a thread, since a
  * CQ must have one writer.
  */
-static void adopt(struct sim *s, struct sim_sq *sq)
+static void admin_adopt(struct sim *s, struct sim_sq *sq)
 {
     struct sim_thread *th = &s->threads[sq->cq->id % s->n_threads];
 
@@ -174,7 +174,7 @@ static void adopt(struct sim *s, struct sim_sq *sq)
     atomic_store(&s->owner[2 * sq->cq->id + 1], (uint8_t)th->index);
 }
 
-static uint16_t create_sq(struct admin *a)
+static uint16_t admin_create_sq(struct admin *a)
 {
     uint32_t id = a->sqe->cdw10 & 0xffff, size = (a->sqe->cdw10 >> 16) + 1;
     uint32_t cqid = a->sqe->cdw11 >> 16;
@@ -194,7 +194,7 @@ static uint16_t create_sq(struct admin *a)
     if (st == NVME_OK && !ring)
         st = NVME_ERR_INVALID_FIELD;
     if (st != NVME_OK)
-        return flagged(a, SIM_EV_BAD_QUEUE_CREATE, st);
+        return admin_flagged(a, SIM_EV_BAD_QUEUE_CREATE, st);
     struct sim_sq *sq = &a->s->sqs[id];
     sim_doorbells_reset(a->s, (uint16_t)id, false);
     memset(sq->cids, 0, 65536 / 8);
@@ -207,7 +207,7 @@ static uint16_t create_sq(struct admin *a)
     atomic_store_explicit(&sq->submitted, 0, memory_order_relaxed);
     sq->deleting = false;
     atomic_store(&sq->lent, false);
-    adopt(a->s, sq);
+    admin_adopt(a->s, sq);
     note_top_queue(a->s);
     return NVME_OK;
 }
@@ -245,7 +245,7 @@ static uint16_t delete_sq(struct admin *a)
         return NVME_OK;
     }
     if (!id || id > s->cfg.io_queues || !s->sqs[id].ring)
-        return flagged(a, SIM_EV_BAD_QUEUE_DELETE, NVME_ERR_QID_INVALID);
+        return admin_flagged(a, SIM_EV_BAD_QUEUE_DELETE, NVME_ERR_QID_INVALID);
     struct sim_sq *sq = &s->sqs[id];
     sq->deleting = true;
     if (sim_queue_moving(s, sq)) { /* copies cannot be aborted, so the deletion waits for them */
@@ -277,9 +277,9 @@ static uint16_t delete_cq(struct admin *a)
         return NVME_OK;
     }
     if (!id || id > s->cfg.io_queues || !s->cqs[id].ring)
-        return flagged(a, SIM_EV_BAD_QUEUE_DELETE, NVME_ERR_QID_INVALID);
+        return admin_flagged(a, SIM_EV_BAD_QUEUE_DELETE, NVME_ERR_QID_INVALID);
     if (s->cqs[id].users)
-        return flagged(a, SIM_EV_BAD_QUEUE_DELETE, NVME_ERR_QUEUE_DELETION);
+        return admin_flagged(a, SIM_EV_BAD_QUEUE_DELETE, NVME_ERR_QUEUE_DELETION);
     s->cqs[id].ring = NULL;
     sim_doorbells_reset(s, (uint16_t)id, true);
     note_top_queue(s);
@@ -308,7 +308,7 @@ static uint16_t set_queues(struct admin *a)
     return NVME_OK;
 }
 
-static uint16_t set_features(struct admin *a)
+static uint16_t admin_set_features(struct admin *a)
 {
     switch (a->sqe->cdw10 & 0xff) {
     case NVME_FEAT_NUM_QUEUES:
@@ -354,10 +354,10 @@ static unsigned aborts_outstanding(struct admin *a)
     return n;
 }
 
-static uint16_t abort_command(struct admin *a)
+static uint16_t admin_abort_command(struct admin *a)
 {
     if (aborts_outstanding(a) > SIM_ABORT_LIMIT)
-        return flagged(a, SIM_EV_ABORT_LIMIT, NVME_ERR_ABORT_LIMIT);
+        return admin_flagged(a, SIM_EV_ABORT_LIMIT, NVME_ERR_ABORT_LIMIT);
     uint32_t sqid = a->sqe->cdw10 & 0xffff, cid = a->sqe->cdw10 >> 16;
     bool found = !a->s->cfg.no_abort && sqid <= a->s->cfg.io_queues && a->s->sqs[sqid].ring &&
                  sim_abort(a->s, (uint16_t)sqid, (uint16_t)cid, NVME_ERR_ABORT_REQUESTED);
@@ -374,38 +374,38 @@ static uint16_t async_event(struct admin *a)
     return SIM_HELD;
 }
 
-static uint16_t run(struct admin *a)
+static uint16_t admin_run(struct admin *a)
 {
     const struct nvme_sqe *q = a->sqe;
 
     if (q->flags || q->cdw2 || q->cdw3 || q->mptr)
-        return flagged(a, SIM_EV_RESERVED_FIELD, NVME_ERR_INVALID_FIELD);
+        return admin_flagged(a, SIM_EV_RESERVED_FIELD, NVME_ERR_INVALID_FIELD);
     switch (q->opcode) {
     case NVME_ADMIN_IDENTIFY:
-        return identify(a);
+        return admin_identify(a);
     case NVME_ADMIN_CREATE_CQ:
-        return create_cq(a);
+        return admin_create_cq(a);
     case NVME_ADMIN_CREATE_SQ:
-        return create_sq(a);
+        return admin_create_sq(a);
     case NVME_ADMIN_DELETE_SQ:
         return delete_sq(a);
     case NVME_ADMIN_DELETE_CQ:
         return delete_cq(a);
     case NVME_ADMIN_SET_FEATURES:
-        return set_features(a);
+        return admin_set_features(a);
     case NVME_ADMIN_GET_FEATURES:
         return get_features(a);
     case NVME_ADMIN_ABORT:
-        return abort_command(a);
+        return admin_abort_command(a);
     case NVME_ADMIN_ASYNC_EVENT:
         return async_event(a);
     default:
-        return flagged(a, SIM_EV_BAD_OPCODE, NVME_ERR_INVALID_OPCODE);
+        return admin_flagged(a, SIM_EV_BAD_OPCODE, NVME_ERR_INVALID_OPCODE);
     }
 }
 
 /* Flips one bit of Identify's data, drawn from the seed. */
-static void flip_bit(struct admin *a)
+static void admin_flip_bit(struct admin *a)
 {
     uint64_t at = sim_random(&a->th->rng) % NVME_PAGE_SIZE;
 
@@ -419,7 +419,7 @@ static void flip_bit(struct admin *a)
     }
 }
 
-static struct sim_cmd *keep(struct admin *a)
+static struct sim_cmd *admin_keep(struct admin *a)
 {
     struct sim_cmd *cmd = sim_command_take(a->th, &a->s->sqs[0]);
 
@@ -429,7 +429,7 @@ static struct sim_cmd *keep(struct admin *a)
 
 static uint16_t hold_back(struct admin *a, uint64_t ns)
 {
-    struct sim_cmd *cmd = keep(a);
+    struct sim_cmd *cmd = admin_keep(a);
 
     /* The heap contains only I/O commands; run_held() checks admin commands. */
     cmd->due = now_ns() + ns;
@@ -446,7 +446,7 @@ static uint16_t run_faulty(struct admin *a, const struct sim_fault *f)
     case SIM_FAULT_STATUS:
         return f->status;
     case SIM_FAULT_LOSE:
-        keep(a)->state = SIM_CMD_LOST;
+        admin_keep(a)->state = SIM_CMD_LOST;
         return SIM_HELD;
     case SIM_FAULT_REPEAT: /* for queues of I/O only */
     case SIM_FAULT_LATE:
@@ -461,9 +461,9 @@ static uint16_t run_faulty(struct admin *a, const struct sim_fault *f)
         atomic_store(&a->s->gone, true);
         return SIM_HELD;
     case SIM_FAULT_CORRUPT:
-        st = run(a);
+        st = admin_run(a);
         if (st == NVME_OK)
-            flip_bit(a);
+            admin_flip_bit(a);
         break;
     }
     return st;
@@ -479,7 +479,7 @@ static uint16_t arrive(struct admin *a)
                                     ? sim_fault_match(a->s, &a->s->sqs[0], a->sqe)
                                     : NULL;
 
-    return f ? run_faulty(a, f) : run(a);
+    return f ? run_faulty(a, f) : admin_run(a);
 }
 
 /* The record is freed first, since an Abort command may name itself. */
@@ -489,7 +489,7 @@ static void run_late(struct sim *s, struct sim_thread *th, struct sim_cmd *late)
     struct admin a = {.s = s, .th = th, .sqe = &cmd.sqe};
 
     sim_command_free(th, late);
-    uint16_t st = cmd.decided ? cmd.status : run(&a);
+    uint16_t st = cmd.decided ? cmd.status : admin_run(&a);
     if (st == SIM_AGAIN)
         hold_back(&a, 0);
     else if (st != SIM_HELD)

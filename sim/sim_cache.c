@@ -12,7 +12,7 @@
 
 #define FREE_KEY UINT64_MAX
 
-static size_t probe(const struct sim_undo *u, uint64_t lba)
+static size_t cache_probe(const struct sim_undo *u, uint64_t lba)
 {
     uint64_t hash = lba;
     size_t i = (size_t)sim_random(&hash) & (u->cap - 1);
@@ -44,7 +44,7 @@ static int undo_alloc(struct sim_undo *u, size_t cap, uint32_t lba_size)
  */
 static int undo_put(struct sim_undo *u, uint64_t lba, const void *data, uint32_t lba_size)
 {
-    size_t i = probe(u, lba);
+    size_t i = cache_probe(u, lba);
 
     assert(u->n < u->cap && u->lba[i] == FREE_KEY);
     if (!sim_copy_to_target(u->data + i * lba_size, data, lba_size))
@@ -77,7 +77,7 @@ static int undo_grow(struct sim_undo *u, uint32_t lba_size)
  */
 static void undo_remove(struct sim_undo *u, uint64_t lba, uint32_t lba_size)
 {
-    size_t hole = probe(u, lba);
+    size_t hole = cache_probe(u, lba);
 
     if (u->lba[hole] == FREE_KEY)
         return;
@@ -88,7 +88,7 @@ static void undo_remove(struct sim_undo *u, uint64_t lba, uint32_t lba_size)
         uint64_t moved = u->lba[i];
 
         u->lba[i] = FREE_KEY;
-        size_t to = probe(u, moved);
+        size_t to = cache_probe(u, moved);
         u->lba[to] = moved;
         if (to != i)
             memcpy(u->data + to * lba_size, u->data + i * lba_size, lba_size);
@@ -105,7 +105,7 @@ int sim_cache_before_write(struct sim_ns *ns, uint64_t lba, uint64_t lbas)
 
         if (u->n * 2 >= u->cap)
             rc = undo_grow(u, ns->lba_size);
-        if (rc == 0 && u->lba[probe(u, l)] == FREE_KEY)
+        if (rc == 0 && u->lba[cache_probe(u, l)] == FREE_KEY)
             rc = undo_put(u, l, ns->base + (l << ns->lba_shift), ns->lba_size);
     }
     pthread_mutex_unlock(&ns->lock);
@@ -132,8 +132,8 @@ void sim_cache_flush(struct sim_ns *ns)
 
 enum fate { KEPT, DROPPED, TORN };
 
-static void settle(struct sim_ns *ns, unsigned char *now, const unsigned char *before,
-                   uint64_t *rng)
+static void cache_settle(struct sim_ns *ns, unsigned char *now, const unsigned char *before,
+                         uint64_t *rng)
 {
     enum fate fate = sim_random(rng) % (ns->lba_size > 512 ? 3 : 2);
 
@@ -169,8 +169,8 @@ void sim_cache_power_cut(struct sim_ns *ns, uint64_t *rng)
         qsort(order, n, sizeof(*order), by_lba);
     (void)sim_tail_begin(ns, 0, ns->lbas); /* true: all LBAs */
     for (size_t i = 0; i < n; i++)
-        settle(ns, ns->base + (order[i] << ns->lba_shift),
-               u->data + probe(u, order[i]) * ns->lba_size, rng);
+        cache_settle(ns, ns->base + (order[i] << ns->lba_shift),
+                     u->data + cache_probe(u, order[i]) * ns->lba_size, rng);
     sim_tail_end(ns);
     free(order);
     sim_cache_flush(ns);

@@ -54,12 +54,12 @@ static void copy_in(void *media, const void *target, size_t len)
     copy_unseen(media, target, len);
 }
 #else
-static void copy_out(void *target, const void *media, size_t len)
+static void sim_copy_copy_out(void *target, const void *media, size_t len)
 {
     memcpy(target, media, len);
 }
 
-static void copy_in(void *media, const void *target, size_t len)
+static void sim_copy_copy_in(void *media, const void *target, size_t len)
 {
     memcpy(media, target, len);
 }
@@ -93,7 +93,7 @@ static void pass_on(int sig, siginfo_t *info, void *context)
 /*
  * Handles SIGBUS. One sent by kill(2) has a code of 0 or less and no address.
  */
-static void on_sigbus(int sig, siginfo_t *info, void *context)
+static void copy_on_sigbus(int sig, siginfo_t *info, void *context)
 {
     if (info->si_code > 0 && (uintptr_t)info->si_addr - copying.media < copying.len) {
         /* siglongjmp() leaves the handler, so the signal mask is restored. */
@@ -103,9 +103,9 @@ static void on_sigbus(int sig, siginfo_t *info, void *context)
     pass_on(sig, info, context);
 }
 
-static void install(void)
+static void copy_install(void)
 {
-    const struct sigaction sa = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO};
+    const struct sigaction sa = {.sa_sigaction = copy_on_sigbus, .sa_flags = SA_SIGINFO};
 
     sigaction(SIGBUS, &sa, &before);
 }
@@ -114,10 +114,10 @@ void sim_copy_guard(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    pthread_once(&once, install);
+    pthread_once(&once, copy_install);
 }
 
-static void begin(const void *media, size_t len)
+static void copy_begin(const void *media, size_t len)
 {
     uintptr_t in_page = (uintptr_t)media & (NVME_PAGE_SIZE - 1);
 
@@ -126,7 +126,7 @@ static void begin(const void *media, size_t len)
     atomic_signal_fence(memory_order_seq_cst); /* the handler reads the fields */
 }
 
-static void end(void)
+static void copy_end(void)
 {
     atomic_signal_fence(memory_order_seq_cst); /* accesses end before the fields are cleared */
     copying.len = 0;
@@ -138,19 +138,19 @@ static bool try(void (*copy)(void *, const void *, size_t), void *to, const void
     bool whole = sigsetjmp(copying.env, 0) == 0;
 
     if (whole) {
-        begin(media, len);
+        copy_begin(media, len);
         copy(to, from, len);
     }
-    end();
+    copy_end();
     return whole;
 }
 
 bool sim_copy_to_target(void *target, const void *media, size_t len)
 {
-    return try(copy_out, target, media, len, media);
+    return try(sim_copy_copy_out, target, media, len, media);
 }
 
 bool sim_copy_from_target(void *media, const void *target, size_t len)
 {
-    return try(copy_in, media, target, len, media);
+    return try(sim_copy_copy_in, media, target, len, media);
 }

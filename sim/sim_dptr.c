@@ -35,7 +35,8 @@ struct walk {
     bool reached;
 };
 
-static SIM_RARE uint16_t wrong(struct walk *w, enum sim_event e, uint64_t addr, uint16_t status)
+static SIM_RARE uint16_t dptr_wrong(struct walk *w, enum sim_event e, uint64_t addr,
+                                    uint16_t status)
 {
     if (!w->probe)
         sim_flag(w->th->s, e, "address %#llx, opcode %#x, CID %u", (unsigned long long)addr,
@@ -43,7 +44,7 @@ static SIM_RARE uint16_t wrong(struct walk *w, enum sim_event e, uint64_t addr, 
     return status;
 }
 
-static void probe(struct walk *w, uint64_t addr, size_t len)
+static void dptr_probe(struct walk *w, uint64_t addr, size_t len)
 {
     w->reached |= addr < w->probe->iova + w->probe->len && w->probe->iova < addr + len;
 }
@@ -69,12 +70,12 @@ static SIM_HOT uint16_t add_span(struct walk *w, uint64_t addr, size_t len)
     struct sim_thread *th = w->th;
 
     if (w->probe) {
-        probe(w, addr, len);
+        dptr_probe(w, addr, len);
         return NVME_OK;
     }
     const struct sim_mapping *m = sim_lookup(th->s, &th->last_mapping, addr, len);
     if (!m)
-        return wrong(w, SIM_EV_PRP_UNMAPPED, addr, NVME_ERR_DATA_TRANSFER);
+        return dptr_wrong(w, SIM_EV_PRP_UNMAPPED, addr, NVME_ERR_DATA_TRANSFER);
     uint64_t offset = addr - m->iova;
     if (merged(th, m, offset, len))
         return NVME_OK;
@@ -95,7 +96,7 @@ static SIM_HOT uint16_t add_span(struct walk *w, uint64_t addr, size_t len)
 static const void *list_at(struct walk *w, uint64_t addr, size_t len)
 {
     if (w->probe)
-        probe(w, addr, len);
+        dptr_probe(w, addr, len);
     return sim_host_at(w->th, addr, len);
 }
 
@@ -113,7 +114,7 @@ static uint16_t check_chain(struct walk *w, uint64_t list)
     size_t hint = 0;
 
     if (!e || !page_aligned(e[0]) || !sim_lookup(w->th->s, &hint, e[0], 1))
-        return wrong(w, SIM_EV_PRP_LIST_OVERFLOW, list, NVME_ERR_INVALID_PRP_OFFSET);
+        return dptr_wrong(w, SIM_EV_PRP_LIST_OVERFLOW, list, NVME_ERR_INVALID_PRP_OFFSET);
     return NVME_OK;
 }
 
@@ -127,7 +128,7 @@ static size_t list_room(struct walk *w, uint64_t list, size_t pages)
 
     if (pages <= room || !w->th->s->cfg.no_prp_chains)
         return room;
-    wrong(w, SIM_EV_PRP_CHAINED, list, NVME_OK);
+    dptr_wrong(w, SIM_EV_PRP_CHAINED, list, NVME_OK);
     return pages;
 }
 
@@ -146,7 +147,7 @@ static size_t swapped(const struct walk *w, size_t i, size_t pages)
 static uint16_t walk_prp_list(struct walk *w, uint64_t list, size_t len)
 {
     if (list & 7)
-        return wrong(w, SIM_EV_PRP_LIST_MISALIGNED, list, NVME_ERR_INVALID_PRP_OFFSET);
+        return dptr_wrong(w, SIM_EV_PRP_LIST_MISALIGNED, list, NVME_ERR_INVALID_PRP_OFFSET);
     while (len > 0) {
         size_t pages = (len + NVME_PAGE_SIZE - 1) / NVME_PAGE_SIZE;
         size_t room = list_room(w, list, pages);
@@ -156,13 +157,13 @@ static uint16_t walk_prp_list(struct walk *w, uint64_t list, size_t len)
         uint16_t st = NVME_OK;
 
         if (!e)
-            return wrong(w, SIM_EV_PRP_UNMAPPED, list, NVME_ERR_DATA_TRANSFER);
+            return dptr_wrong(w, SIM_EV_PRP_UNMAPPED, list, NVME_ERR_DATA_TRANSFER);
         for (size_t i = 0; i < data && st == NVME_OK; i++) {
             size_t n = len < NVME_PAGE_SIZE ? len : NVME_PAGE_SIZE;
             uint64_t page = __atomic_load_n(&e[swapped(w, i, data)], __ATOMIC_RELAXED);
             st = page_aligned(page)
                      ? add_span(w, page, n)
-                     : wrong(w, SIM_EV_PRP_MISALIGNED, page, NVME_ERR_INVALID_PRP_OFFSET);
+                     : dptr_wrong(w, SIM_EV_PRP_MISALIGNED, page, NVME_ERR_INVALID_PRP_OFFSET);
             len -= n;
         }
         if (st == NVME_OK && len > 0) {
@@ -196,7 +197,7 @@ static SIM_APART uint16_t walk_prp2(struct walk *w, size_t len)
     if (len > NVME_PAGE_SIZE)
         return walk_prp_list(w, prp2, len);
     if (!page_aligned(prp2))
-        return wrong(w, SIM_EV_PRP_MISALIGNED, prp2, NVME_ERR_INVALID_PRP_OFFSET);
+        return dptr_wrong(w, SIM_EV_PRP_MISALIGNED, prp2, NVME_ERR_INVALID_PRP_OFFSET);
     return add_span(w, prp2, len);
 }
 
@@ -206,13 +207,13 @@ static SIM_HOT uint16_t walk_prp(struct walk *w, size_t len)
     size_t first = NVME_PAGE_SIZE - (prp1 & (NVME_PAGE_SIZE - 1));
 
     if (prp1 & 3)
-        return wrong(w, SIM_EV_PRP_MISALIGNED, prp1, NVME_ERR_INVALID_PRP_OFFSET);
+        return dptr_wrong(w, SIM_EV_PRP_MISALIGNED, prp1, NVME_ERR_INVALID_PRP_OFFSET);
     uint16_t st = add_span(w, prp1, first < len ? first : len);
     if (st != NVME_OK)
         return st;
     if (first < len)
         return walk_prp2(w, len - first);
-    return prp2 ? wrong(w, SIM_EV_RESERVED_FIELD, prp2, NVME_ERR_INVALID_FIELD) : NVME_OK;
+    return prp2 ? dptr_wrong(w, SIM_EV_RESERVED_FIELD, prp2, NVME_ERR_INVALID_FIELD) : NVME_OK;
 }
 
 static uint16_t check_descriptor(struct walk *w, const struct nvme_sgl_desc *d)
@@ -220,18 +221,18 @@ static uint16_t check_descriptor(struct walk *w, const struct nvme_sgl_desc *d)
     bool segment = SGL_TYPE(d) == NVME_SGL_SEGMENT || SGL_TYPE(d) == NVME_SGL_LAST_SEGMENT;
 
     if ((d->type & 0xf) || (!segment && SGL_TYPE(d) != NVME_SGL_DATA_BLOCK))
-        return wrong(w, SIM_EV_SGL_INVALID, d->type, NVME_ERR_INVALID_SGL_TYPE);
+        return dptr_wrong(w, SIM_EV_SGL_INVALID, d->type, NVME_ERR_INVALID_SGL_TYPE);
     if (d->reserved[0] | d->reserved[1] | d->reserved[2])
-        return wrong(w, SIM_EV_RESERVED_FIELD, d->addr, NVME_ERR_INVALID_FIELD);
+        return dptr_wrong(w, SIM_EV_RESERVED_FIELD, d->addr, NVME_ERR_INVALID_FIELD);
     if (segment && (!d->length || d->length % sizeof(*d) || (d->addr & 7)))
-        return wrong(w, SIM_EV_SGL_INVALID, d->addr, NVME_ERR_INVALID_SGL_SEGMENT);
+        return dptr_wrong(w, SIM_EV_SGL_INVALID, d->addr, NVME_ERR_INVALID_SGL_SEGMENT);
     return NVME_OK;
 }
 
 static uint16_t add_data_block(struct walk *w, const struct nvme_sgl_desc *d, size_t *left)
 {
     if (d->length > *left)
-        return wrong(w, SIM_EV_SGL_INVALID, d->addr, NVME_ERR_INVALID_SGL_LENGTH);
+        return dptr_wrong(w, SIM_EV_SGL_INVALID, d->addr, NVME_ERR_INVALID_SGL_LENGTH);
     *left -= d->length;
     return d->length ? add_span(w, d->addr, d->length) : NVME_OK;
 }
@@ -247,7 +248,7 @@ static uint16_t walk_segment(struct walk *w, struct nvme_sgl_desc *link, size_t 
     bool last = SGL_TYPE(link) == NVME_SGL_LAST_SEGMENT;
 
     if (!d)
-        return wrong(w, SIM_EV_PRP_UNMAPPED, link->addr, NVME_ERR_DATA_TRANSFER);
+        return dptr_wrong(w, SIM_EV_PRP_UNMAPPED, link->addr, NVME_ERR_DATA_TRANSFER);
     link->type = NVME_SGL_DATA_BLOCK;
     for (size_t i = 0; i < n; i++) {
         struct nvme_sgl_desc copy = d[i];
@@ -257,7 +258,7 @@ static uint16_t walk_segment(struct walk *w, struct nvme_sgl_desc *link, size_t 
             return st;
         if (SGL_TYPE(&copy) != NVME_SGL_DATA_BLOCK) {
             if (last || i + 1 != n)
-                return wrong(w, SIM_EV_SGL_INVALID, link->addr, NVME_ERR_INVALID_SGL_SEGMENT);
+                return dptr_wrong(w, SIM_EV_SGL_INVALID, link->addr, NVME_ERR_INVALID_SGL_SEGMENT);
             *link = copy;
         } else if ((st = add_data_block(w, &copy, left)) != NVME_OK) {
             return st;
@@ -265,7 +266,7 @@ static uint16_t walk_segment(struct walk *w, struct nvme_sgl_desc *link, size_t 
     }
     return last || link->type != NVME_SGL_DATA_BLOCK
                ? NVME_OK
-               : wrong(w, SIM_EV_SGL_INVALID, link->addr, NVME_ERR_INVALID_SGL_SEGMENT);
+               : dptr_wrong(w, SIM_EV_SGL_INVALID, link->addr, NVME_ERR_INVALID_SGL_SEGMENT);
 }
 
 static SIM_APART uint16_t walk_sgl(struct walk *w, size_t len)
@@ -273,7 +274,7 @@ static SIM_APART uint16_t walk_sgl(struct walk *w, size_t len)
     struct nvme_sgl_desc d;
 
     if (w->th->s->cfg.no_sgl)
-        return wrong(w, SIM_EV_SGL_INVALID, w->sqe->prp1, NVME_ERR_INVALID_FIELD);
+        return dptr_wrong(w, SIM_EV_SGL_INVALID, w->sqe->prp1, NVME_ERR_INVALID_FIELD);
     memcpy(&d, &w->sqe->prp1, sizeof(d));
     uint16_t st = check_descriptor(w, &d);
     if (st == NVME_OK && SGL_TYPE(&d) == NVME_SGL_DATA_BLOCK) {
@@ -283,7 +284,7 @@ static SIM_APART uint16_t walk_sgl(struct walk *w, size_t len)
             st = i < SGL_MAX_SEGMENTS ? walk_segment(w, &d, &len) : NVME_ERR_INVALID_SGL_COUNT;
     }
     if (st == NVME_OK && len)
-        return wrong(w, SIM_EV_SGL_INVALID, w->sqe->prp1, NVME_ERR_INVALID_SGL_LENGTH);
+        return dptr_wrong(w, SIM_EV_SGL_INVALID, w->sqe->prp1, NVME_ERR_INVALID_SGL_LENGTH);
     return st;
 }
 
@@ -295,7 +296,7 @@ static SIM_HOT uint16_t walk_data(struct walk *w, size_t len)
     case NVME_PSDT_SGL:
         return walk_sgl(w, len);
     default:
-        return wrong(w, SIM_EV_RESERVED_FIELD, w->sqe->flags, NVME_ERR_INVALID_FIELD);
+        return dptr_wrong(w, SIM_EV_RESERVED_FIELD, w->sqe->flags, NVME_ERR_INVALID_FIELD);
     }
 }
 

@@ -4,7 +4,8 @@
 
 #include "sim/sim_internal.h"
 
-static bool covers(const struct sim_fault *f, const struct sim_sq *sq, const struct nvme_sqe *sqe)
+static bool fault_covers(const struct sim_fault *f, const struct sim_sq *sq,
+                         const struct nvme_sqe *sqe)
 {
     if (f->admin != (sq->id == 0))
         return false;
@@ -47,7 +48,7 @@ const struct sim_fault *sim_fault_match(struct sim *s, const struct sim_sq *sq,
     for (unsigned i = 0; i < s->n_faults; i++) {
         struct sim_fault_state *state = &s->faults[i];
 
-        if (covers(&state->f, sq, sqe) && fires(s, state, i))
+        if (fault_covers(&state->f, sq, sqe) && fires(s, state, i))
             return &state->f;
     }
     return NULL;

@@ -44,7 +44,7 @@ uint16_t sim_flush_now(struct sim *s)
  * Syncs for all requests made before. Called with the lock held, which is
  * released during the sync.
  */
-static void serve(struct sim *s)
+static void flush_serve(struct sim *s)
 {
     struct sim_flusher *f = &s->flusher;
     uint64_t asked = f->asked;
@@ -66,7 +66,7 @@ static void *flusher_main(void *arg)
     pthread_mutex_lock(&f->lock);
     while (!f->stop) {
         if (f->asked != atomic_load(&f->done))
-            serve(s);
+            flush_serve(s);
         else
             pthread_cond_wait(&f->wake, &f->lock);
     }

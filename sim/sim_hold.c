@@ -10,7 +10,7 @@
 
 #define REORDER_SPREAD_NS 20000u
 
-static uint32_t index_of(const struct sim_thread *th, const struct sim_cmd *cmd)
+static uint32_t hold_index_of(const struct sim_thread *th, const struct sim_cmd *cmd)
 {
     return (uint32_t)(cmd - th->commands);
 }
@@ -31,7 +31,7 @@ static bool earlier(const struct sim_cmd *a, const struct sim_cmd *b)
     return a->due != b->due ? a->due < b->due : a->order < b->order;
 }
 
-static void sift_down(struct sim_thread *th, unsigned i)
+static void hold_sift_down(struct sim_thread *th, unsigned i)
 {
     uint32_t *h = th->heap;
 
@@ -60,7 +60,7 @@ void sim_hold(struct sim_thread *th, struct sim_cmd *cmd, uint64_t due)
         th->heap[i] = th->heap[(i - 1) / 2];
         i = (i - 1) / 2;
     }
-    th->heap[i] = index_of(th, cmd);
+    th->heap[i] = hold_index_of(th, cmd);
 }
 
 static void heap_remove(struct sim_thread *th, unsigned i)
@@ -72,10 +72,10 @@ static void heap_remove(struct sim_thread *th, unsigned i)
      * rebuilt.
      */
     if (i == 0)
-        sift_down(th, 0);
+        hold_sift_down(th, 0);
     else
         for (unsigned k = th->n_heap / 2 + 1; k-- > 0;)
-            sift_down(th, k);
+            hold_sift_down(th, k);
 }
 
 void sim_wait_for_room(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status)
@@ -85,10 +85,10 @@ void sim_wait_for_room(struct sim_thread *th, struct sim_cmd *cmd, uint16_t stat
     cmd->status = status;
     cmd->next = SIM_NO_COMMAND;
     if (th->done.head == SIM_NO_COMMAND)
-        th->done.head = index_of(th, cmd);
+        th->done.head = hold_index_of(th, cmd);
     else
-        th->commands[th->done.tail].next = index_of(th, cmd);
-    th->done.tail = index_of(th, cmd);
+        th->commands[th->done.tail].next = hold_index_of(th, cmd);
+    th->done.tail = hold_index_of(th, cmd);
 }
 
 struct sim_cmd *sim_held_take(struct sim_thread *th, uint64_t now)
@@ -131,7 +131,7 @@ uint64_t sim_due(struct sim_thread *th, const struct nvme_sqe *sqe, uint64_t now
 static void unheap(struct sim_thread *th, const struct sim_cmd *cmd)
 {
     for (unsigned i = 0; i < th->n_heap; i++) {
-        if (th->heap[i] == index_of(th, cmd)) {
+        if (th->heap[i] == hold_index_of(th, cmd)) {
             heap_remove(th, i);
             return;
         }
@@ -143,7 +143,7 @@ static bool abortable(const struct sim_cmd *cmd)
     return cmd->state == SIM_CMD_HELD || cmd->state == SIM_CMD_LOST;
 }
 
-static void abort_command(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status)
+static void hold_abort_command(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status)
 {
     if (cmd->state == SIM_CMD_HELD)
         unheap(th, cmd);
@@ -174,7 +174,7 @@ bool sim_abort(struct sim *s, uint16_t sqid, uint16_t cid, uint16_t status)
         struct sim_cmd *cmd = &th->commands[i];
 
         if (abortable(cmd) && cmd->sq->id == sqid && cmd->sqe.cid == cid) {
-            abort_command(th, cmd, status);
+            hold_abort_command(th, cmd, status);
             return true;
         }
     }
@@ -187,7 +187,7 @@ void sim_abort_queue(struct sim *s, struct sim_sq *sq, uint16_t status)
 
     for (uint32_t i = 0; th->free_commands < SIM_COMMANDS && i < SIM_COMMANDS; i++)
         if (abortable(&th->commands[i]) && th->commands[i].sq == sq)
-            abort_command(th, &th->commands[i], status);
+            hold_abort_command(th, &th->commands[i], status);
     /* Commands that wait for room in the CQ are lost with the queue. */
     struct sim_list waiting = th->done;
     th->done = (struct sim_list){SIM_NO_COMMAND, SIM_NO_COMMAND};

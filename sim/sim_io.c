@@ -17,8 +17,8 @@
 #define RW_CDW12_VALID (0xffffu | NVME_RW_FUA | 1u << 31)
 #define WZ_CDW12_VALID (RW_CDW12_VALID | NVME_WZ_DEAC)
 
-static SIM_RARE uint16_t flagged(struct sim_thread *th, enum sim_event e, const struct sim_cmd *cmd,
-                                 uint16_t status)
+static SIM_RARE uint16_t io_flagged(struct sim_thread *th, enum sim_event e,
+                                    const struct sim_cmd *cmd, uint16_t status)
 {
     const struct nvme_sqe *q = &cmd->sqe;
 
@@ -66,17 +66,18 @@ static bool in_range(const struct sim_ns *ns, uint64_t lba, uint64_t lbas)
 }
 
 /* Makes the checks common to READ, WRITE and WRITE ZEROES. */
-static inline uint16_t check_range(struct sim_thread *th, const struct sim_cmd *cmd,
-                                   const struct sim_ns *ns)
+static inline uint16_t io_check_range(struct sim_thread *th, const struct sim_cmd *cmd,
+                                      const struct sim_ns *ns)
 {
     if (!in_range(ns, sim_slba(&cmd->sqe), sim_nlb(&cmd->sqe)))
-        return flagged(th, SIM_EV_LBA_RANGE, cmd, NVME_ERR_LBA_RANGE);
+        return io_flagged(th, SIM_EV_LBA_RANGE, cmd, NVME_ERR_LBA_RANGE);
     if (ns->read_only && cmd->sqe.opcode != NVME_IO_READ)
         return SIM_ERR_WRITE_PROTECTED;
     return NVME_OK;
 }
 
-static uint16_t host_copy(struct sim_thread *th, const struct sim_ns *ns, const struct nvme_sqe *q)
+static uint16_t io_host_copy(struct sim_thread *th, const struct sim_ns *ns,
+                             const struct nvme_sqe *q)
 {
     uint64_t at = sim_slba(q) << ns->lba_shift;
     uint16_t st = NVME_OK;
@@ -93,7 +94,7 @@ static uint16_t host_copy(struct sim_thread *th, const struct sim_ns *ns, const 
  * Flips one bit of the data, drawn from the seed: in memory for a read, on the
  * media for a write.
  */
-static void flip_bit(struct sim_thread *th, struct sim_ns *ns, const struct nvme_sqe *q)
+static void io_flip_bit(struct sim_thread *th, struct sim_ns *ns, const struct nvme_sqe *q)
 {
     size_t bytes = sim_data_bytes(th->s, q);
 
@@ -124,15 +125,15 @@ static inline void count_transfer(struct sim_thread *th, bool read, size_t bytes
     sim_count(read ? &th->count.read_bytes : &th->count.written_bytes, bytes);
 }
 
-static uint16_t transfer(struct sim_thread *th, struct sim_cmd *cmd, struct sim_ns *ns)
+static uint16_t io_transfer(struct sim_thread *th, struct sim_cmd *cmd, struct sim_ns *ns)
 {
     const struct nvme_sqe *q = &cmd->sqe;
     size_t bytes = (size_t)sim_nlb(q) << ns->lba_shift;
     bool write = q->opcode == NVME_IO_WRITE;
 
     if (bytes > th->s->cfg.mdts)
-        return flagged(th, SIM_EV_TRANSFER_TOO_LARGE, cmd, NVME_ERR_INVALID_FIELD);
-    uint16_t st = check_range(th, cmd, ns);
+        return io_flagged(th, SIM_EV_TRANSFER_TOO_LARGE, cmd, NVME_ERR_INVALID_FIELD);
+    uint16_t st = io_check_range(th, cmd, ns);
     if (st == NVME_OK)
         st = sim_spans(th, q, bytes);
     if (st != NVME_OK)
@@ -149,9 +150,9 @@ static uint16_t transfer(struct sim_thread *th, struct sim_cmd *cmd, struct sim_
         return SIM_MOVING;
     }
     bool tail = write && sim_tail_begin(ns, sim_slba(q), sim_nlb(q));
-    st = host_copy(th, ns, q);
+    st = io_host_copy(th, ns, q);
     if (st == NVME_OK && cmd->corrupt)
-        flip_bit(th, ns, q);
+        io_flip_bit(th, ns, q);
     if (tail)
         sim_tail_end(ns);
     return st == NVME_OK && write ? sim_flush_write(th, cmd, ns) : st;
@@ -168,10 +169,10 @@ static uint16_t zero_range(struct sim_thread *th, struct sim_ns *ns, uint64_t lb
     return st;
 }
 
-static uint16_t write_zeroes(struct sim_thread *th, struct sim_cmd *cmd, struct sim_ns *ns)
+static uint16_t io_write_zeroes(struct sim_thread *th, struct sim_cmd *cmd, struct sim_ns *ns)
 {
     const struct nvme_sqe *q = &cmd->sqe;
-    uint16_t st = check_range(th, cmd, ns);
+    uint16_t st = io_check_range(th, cmd, ns);
 
     if (st == NVME_OK)
         st = zero_range(th, ns, sim_slba(q), sim_nlb(q));
@@ -203,7 +204,7 @@ static uint16_t dataset_management(struct sim_thread *th, const struct sim_cmd *
 
     for (unsigned i = 0; st == NVME_OK && i < n; i++)
         if (!in_range(ns, ranges[i].slba, ranges[i].lbas))
-            st = flagged(th, SIM_EV_LBA_RANGE, cmd, NVME_ERR_LBA_RANGE);
+            st = io_flagged(th, SIM_EV_LBA_RANGE, cmd, NVME_ERR_LBA_RANGE);
     if (st == NVME_OK && ns->read_only)
         st = SIM_ERR_WRITE_PROTECTED;
     if (!(cmd->sqe.cdw11 & NVME_DSM_DEALLOCATE))
@@ -227,14 +228,14 @@ static bool is_shrunk(const struct sim *s, struct sim_ns *ns, unsigned index)
     return true;
 }
 
-static uint16_t flush(struct sim_thread *th, struct sim_cmd *cmd)
+static uint16_t io_flush(struct sim_thread *th, struct sim_cmd *cmd)
 {
     struct sim *s = th->s;
     struct sim_ns *ns = sim_ns_get(s, cmd->sqe.nsid);
     bool syncs = false;
 
     if (!ns && cmd->sqe.nsid != SIM_NSID_ALL)
-        return flagged(th, SIM_EV_BAD_NSID, cmd, NVME_ERR_INVALID_NS);
+        return io_flagged(th, SIM_EV_BAD_NSID, cmd, NVME_ERR_INVALID_NS);
     sim_count(&th->count.flushes, 1);
     for (unsigned i = 0; i < s->cfg.namespaces; i++) {
         if (ns && ns != &s->ns[i])
@@ -261,19 +262,19 @@ uint16_t sim_io_run(struct sim_thread *th, struct sim_cmd *cmd)
     case NVME_IO_FLUSH:
         break;
     default:
-        return flagged(th, SIM_EV_BAD_OPCODE, cmd, NVME_ERR_INVALID_OPCODE);
+        return io_flagged(th, SIM_EV_BAD_OPCODE, cmd, NVME_ERR_INVALID_OPCODE);
     }
     if (!reserved_clear(q))
-        return flagged(th, SIM_EV_RESERVED_FIELD, cmd, NVME_ERR_INVALID_FIELD);
+        return io_flagged(th, SIM_EV_RESERVED_FIELD, cmd, NVME_ERR_INVALID_FIELD);
     if (q->opcode == NVME_IO_FLUSH)
-        return flush(th, cmd);
+        return io_flush(th, cmd);
     if (!ns)
-        return flagged(th, SIM_EV_BAD_NSID, cmd, NVME_ERR_INVALID_NS);
+        return io_flagged(th, SIM_EV_BAD_NSID, cmd, NVME_ERR_INVALID_NS);
     if (q->opcode == NVME_IO_WRITE_ZEROES)
-        return write_zeroes(th, cmd, ns);
+        return io_write_zeroes(th, cmd, ns);
     if (q->opcode == NVME_IO_DSM)
         return dataset_management(th, cmd, ns);
-    return transfer(th, cmd, ns);
+    return io_transfer(th, cmd, ns);
 }
 
 static void repeat_last(struct sim_sq *sq)
@@ -356,7 +357,7 @@ static inline uint64_t word(const struct nvme_sqe *q, unsigned i)
  * Computes the values for commands like this one. Returns false if it cannot
  * take the short path.
  */
-static bool aim(struct sim_thread *th, struct plain *p, const struct nvme_sqe *q)
+static bool io_aim(struct sim_thread *th, struct plain *p, const struct nvme_sqe *q)
 {
     const struct sim_ns *ns = sim_ns_get(th->s, q->nsid);
 
@@ -384,7 +385,7 @@ static bool aim(struct sim_thread *th, struct plain *p, const struct nvme_sqe *q
 
 /*
  * Returns false, without effect, if the command does not match the values of
- * aim().
+ * io_aim().
  */
 static SIM_HOT bool read_plainly(struct plain *p, struct sim_cmd *cmd)
 {
@@ -454,7 +455,7 @@ static void arrive_one(struct sim_thread *th, struct sim_cmd *cmd, uint64_t now)
 
 static SIM_APART void arrive_otherwise(struct sim_thread *th, struct plain *p, struct sim_cmd *cmd)
 {
-    if (aim(th, p, &cmd->sqe) && read_plainly(p, cmd))
+    if (io_aim(th, p, &cmd->sqe) && read_plainly(p, cmd))
         return;
     p->room = 0; /* the call may fill or send the submission */
     run_now(th, cmd);

@@ -52,7 +52,7 @@ static bool is_seen(struct sim *s, uint16_t qid)
            atomic_load_explicit(&s->seen[w], memory_order_relaxed);
 }
 
-static void leave(struct sim_thread *th)
+static void lent_leave(struct sim_thread *th)
 {
     atomic_fetch_add(&th->s->kicks, 1); /* see sim_expect(); th->left was stored before */
     sim_wake(th);
@@ -81,7 +81,7 @@ void sim_kick_queue(struct nvme_transport *t, uint16_t qid)
             atomic_store(&th->left, !done);
             pthread_mutex_unlock(&th->lock);
             if (!done)
-                leave(th);
+                lent_leave(th);
             return;
         }
         if (is_seen(s, qid))

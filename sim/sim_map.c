@@ -5,7 +5,7 @@
 #include "sim/sim_internal.h"
 
 /* Maps at *iova, or at an address returned in *iova if that is 0. */
-static int map(struct nvme_transport *tr, const struct nvme_mem *mem, uint64_t *iova)
+static int sim_map_map(struct nvme_transport *tr, const struct nvme_mem *mem, uint64_t *iova)
 {
     struct sim *s = ((struct sim_transport *)tr)->s;
     uint64_t start = mem->addr ? (uint64_t)(uintptr_t)mem->addr : mem->device;
@@ -30,14 +30,14 @@ static int map(struct nvme_transport *tr, const struct nvme_mem *mem, uint64_t *
 int sim_map(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t *iova)
 {
     *iova = 0;
-    return map(t, mem, iova);
+    return sim_map_map(t, mem, iova);
 }
 
 int sim_map_at(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t iova)
 {
     if (!iova || iova % NVME_PAGE_SIZE || iova > SIM_IOVA_END || mem->len > SIM_IOVA_END - iova)
         return -EINVAL;
-    return map(t, mem, &iova);
+    return sim_map_map(t, mem, &iova);
 }
 
 /*

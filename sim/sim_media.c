@@ -46,7 +46,7 @@ static int open_image(struct sim_ns *ns, const struct sim_ns_config *cfg, uint64
     return 0;
 }
 
-static int open_memory(struct sim_ns *ns, const struct sim_ns_config *cfg, uint64_t *bytes)
+static int media_open_memory(struct sim_ns *ns, const struct sim_ns_config *cfg, uint64_t *bytes)
 {
     *bytes = cfg->bytes;
     ns->fd = memfd_create("sim-media", MFD_CLOEXEC);
@@ -97,7 +97,7 @@ int sim_media_open(struct sim_ns *ns, const struct sim_ns_config *cfg)
     ns->read_only = cfg->read_only;
     ns->null_media = cfg->null_media;
     if (!cfg->null_media)
-        rc = cfg->path ? open_image(ns, cfg, &bytes) : open_memory(ns, cfg, &bytes);
+        rc = cfg->path ? open_image(ns, cfg, &bytes) : media_open_memory(ns, cfg, &bytes);
     ns->lbas = bytes >> ns->lba_shift;
     ns->len = (size_t)((bytes + NVME_PAGE_SIZE - 1) & ~(uint64_t)(NVME_PAGE_SIZE - 1));
     if (rc == 0 && !ns->lbas)
@@ -140,7 +140,7 @@ void sim_media_refresh(struct sim_ns *ns)
     ns->lbas = lbas;
 }
 
-static int read_file(int fd, uint64_t offset, unsigned char *to, size_t len)
+static int media_read_file(int fd, uint64_t offset, unsigned char *to, size_t len)
 {
     for (size_t done = 0; done < len;) {
         ssize_t n = pread(fd, to + done, len - done, (off_t)(offset + done));
@@ -152,7 +152,7 @@ static int read_file(int fd, uint64_t offset, unsigned char *to, size_t len)
     return 0;
 }
 
-static int write_file(int fd, uint64_t offset, const unsigned char *from, size_t len)
+static int media_write_file(int fd, uint64_t offset, const unsigned char *from, size_t len)
 {
     for (size_t done = 0; done < len;) {
         ssize_t n = pwrite(fd, from + done, len - done, (off_t)(offset + done));
@@ -170,7 +170,8 @@ static int write_file(int fd, uint64_t offset, const unsigned char *from, size_t
  */
 uint16_t sim_media_read(const struct sim_ns *ns, uint64_t offset, void *to, size_t len)
 {
-    if (sim_copy_to_target(to, ns->base + offset, len) || read_file(ns->fd, offset, to, len) == 0)
+    if (sim_copy_to_target(to, ns->base + offset, len) ||
+        media_read_file(ns->fd, offset, to, len) == 0)
         return NVME_OK;
     return NVME_ERR_UNRECOVERED_READ;
 }
@@ -193,7 +194,7 @@ uint16_t sim_media_write(const struct sim_ns *ns, uint64_t offset, const void *f
         return NVME_OK;
     if (sim_media_is_shrunk(ns))
         return NVME_ERR_WRITE_FAULT;
-    int err = write_file(ns->fd, offset, from, len);
+    int err = media_write_file(ns->fd, offset, from, len);
     if (err == -ENOSPC || err == -EDQUOT)
         return NVME_ERR_CAPACITY;
     return err ? NVME_ERR_WRITE_FAULT : NVME_OK;

@@ -36,7 +36,7 @@ static uint16_t written(struct sim_thread *th, struct sim_cmd *cmd)
     return sim_flush_write(th, cmd, ns);
 }
 
-static SIM_HOT void complete(struct sim_thread *th, struct sim_cmd *cmd, bool idle)
+static SIM_HOT void move_complete(struct sim_thread *th, struct sim_cmd *cmd, bool idle)
 {
     if (cmd->sqe.opcode == NVME_IO_WRITE && !cmd->dead && cmd->status == NVME_OK)
         cmd->status = written(th, cmd);
@@ -44,7 +44,7 @@ static SIM_HOT void complete(struct sim_thread *th, struct sim_cmd *cmd, bool id
         sim_finish_knowing(th, cmd, cmd->status, idle);
 }
 
-static void note(struct sim_cmd *cmd, uint16_t status)
+static void move_note(struct sim_cmd *cmd, uint16_t status)
 {
     if (status != NVME_OK)
         cmd->status = status;
@@ -63,7 +63,7 @@ static uint16_t media_read(const struct sim_ns *ns, const unsigned char *media, 
 }
 
 /* Ends commands whose copies failed, and copies bounced writes to the media. */
-static SIM_APART void hand_over(struct sim *s, const struct sim_sub *sub, bool ok)
+static SIM_APART void move_hand_over(struct sim *s, const struct sim_sub *sub, bool ok)
 {
     for (unsigned i = 0; i < sub->n; i++) {
         const struct sim_copy_ref *ref = &sub->refs[i];
@@ -72,8 +72,8 @@ static SIM_APART void hand_over(struct sim *s, const struct sim_sub *sub, bool o
         if (!ok)
             cmd->status = NVME_ERR_DATA_TRANSFER;
         else if (ref->media && !cmd->dead)
-            note(cmd, media_write(sim_ns_get(s, cmd->sqe.nsid), ref->media, sub->copies[i].host,
-                                  sub->copies[i].len));
+            move_note(cmd, media_write(sim_ns_get(s, cmd->sqe.nsid), ref->media,
+                                       sub->copies[i].host, sub->copies[i].len));
     }
 }
 
@@ -98,7 +98,7 @@ static void sub_done(struct sim_thread *th, struct sim_sub *sub, bool ok)
     if (ok)
         sim_count(&th->count.device_bytes, sub->bytes);
     if (!ok || !sub->to_device)
-        hand_over(th->s, sub, ok);
+        move_hand_over(th->s, sub, ok);
     for (unsigned i = 0; i < sub->n && i < AHEAD; i++)
         prefetch_cmd(sub->refs[i].cmd);
     for (unsigned i = 0; i < sub->n; i++) {
@@ -107,7 +107,7 @@ static void sub_done(struct sim_thread *th, struct sim_sub *sub, bool ok)
         if (i + AHEAD < sub->n)
             prefetch_cmd(sub->refs[i + AHEAD].cmd);
         if (--cmd->subs == 0 && cmd->queued) {
-            complete(th, cmd, idle);
+            move_complete(th, cmd, idle);
             over++;
         }
     }
@@ -132,7 +132,7 @@ static void leave_channel(struct sim_move *m)
         pthread_mutex_unlock(m->channel_lock);
 }
 
-static int dma_engine_submit(struct sim_move *m, struct sim_sub *sub)
+static int move_dma_engine_submit(struct sim_move *m, struct sim_sub *sub)
 {
     const struct sim_dma_engine *mv = m->dma_engine;
 
@@ -144,7 +144,7 @@ static int dma_engine_submit(struct sim_move *m, struct sim_sub *sub)
     return rc;
 }
 
-static int dma_engine_poll(struct sim_move *m, const struct sim_sub *sub)
+static int move_dma_engine_poll(struct sim_move *m, const struct sim_sub *sub)
 {
     const struct sim_dma_engine *mv = m->dma_engine;
 
@@ -166,7 +166,7 @@ static bool send(struct sim_thread *th, bool to_device)
 
     if (!sub || !sub->n)
         return true;
-    int rc = dma_engine_submit(m, sub);
+    int rc = move_dma_engine_submit(m, sub);
     if (rc == -EAGAIN)
         return false;
     m->fill[to_device] = NULL;
@@ -255,7 +255,7 @@ static unsigned char *bounce(struct sim_thread *th, struct sim_cmd *cmd, struct 
     sub->ring_end = r->head;
     if (!sub->to_device)
         return host;
-    note(cmd, media_read(sim_ns_get(th->s, cmd->sqe.nsid), media, host, *len));
+    move_note(cmd, media_read(sim_ns_get(th->s, cmd->sqe.nsid), media, host, *len));
     if (cmd->corrupt) {
         host[sim_random(&th->rng) % *len] ^= 1;
         cmd->corrupt = false; /* the bit is flipped, so the rest is copied unchanged */
@@ -263,8 +263,9 @@ static unsigned char *bounce(struct sim_thread *th, struct sim_cmd *cmd, struct 
     return host;
 }
 
-static SIM_HOT void add_copy(struct sim_sub *sub, struct sim_cmd *cmd, const struct sim_span *p,
-                             size_t len, unsigned char *host, unsigned char *media)
+static SIM_HOT void move_add_copy(struct sim_sub *sub, struct sim_cmd *cmd,
+                                  const struct sim_span *p, size_t len, unsigned char *host,
+                                  unsigned char *media)
 {
     bool bounced = host != media;
     struct sim_copy copy = {.host = host,
@@ -292,15 +293,15 @@ static size_t queue_copy(struct sim_thread *th, struct sim_cmd *cmd, bool pinned
         host = bounce(th, cmd, sub, media, &len);
     if (!host)
         return 0;
-    add_copy(sub, cmd, p, len, host, media);
+    move_add_copy(sub, cmd, p, len, host, media);
     return len;
 }
 
-static size_t host_copy(struct sim_cmd *cmd, const struct sim_ns *ns, const struct sim_span *p,
-                        unsigned char *media)
+static size_t move_host_copy(struct sim_cmd *cmd, const struct sim_ns *ns, const struct sim_span *p,
+                             unsigned char *media)
 {
-    note(cmd, cmd->sqe.opcode == NVME_IO_WRITE ? media_write(ns, media, p->host, p->len)
-                                               : media_read(ns, media, p->host, p->len));
+    move_note(cmd, cmd->sqe.opcode == NVME_IO_WRITE ? media_write(ns, media, p->host, p->len)
+                                                    : media_read(ns, media, p->host, p->len));
     return p->len;
 }
 
@@ -326,7 +327,7 @@ static SIM_APART bool queue_copies(struct sim_thread *th, struct sim_cmd *cmd,
     for (unsigned i = 0; i < th->n_spans && !cmd->dead; start += th->spans[i++].len) {
         while (queued < start + th->spans[i].len) {
             struct sim_span p = from(&th->spans[i], queued - start);
-            size_t n = p.host ? host_copy(cmd, ns, &p, media + queued)
+            size_t n = p.host ? move_host_copy(cmd, ns, &p, media + queued)
                               : queue_copy(th, cmd, ns->pinned, &p, media + queued);
 
             queued += n;
@@ -339,7 +340,7 @@ static SIM_APART bool queue_copies(struct sim_thread *th, struct sim_cmd *cmd,
     }
     cmd->queued = true;
     if (!cmd->subs) {
-        complete(th, cmd, sim_idle(th->s));
+        move_complete(th, cmd, sim_idle(th->s));
         sim_count_moving(th, -1u);
     }
     return true;
@@ -359,7 +360,7 @@ static SIM_HOT bool queue_straight(struct sim_thread *th, struct sim_cmd *cmd,
         th->host_spans)
         return false;
     for (unsigned i = 0; i < th->n_spans; media += th->spans[i++].len)
-        add_copy(sub, cmd, &th->spans[i], th->spans[i].len, media, media);
+        move_add_copy(sub, cmd, &th->spans[i], th->spans[i].len, media, media);
     cmd->queued = true;
     return true;
 }
@@ -393,7 +394,7 @@ void sim_move_poll(struct sim_thread *th)
 
     for (; m && m->n_ended < m->n_flying; m->n_ended++) {
         struct sim_sub *sub = m->flying[(m->first + m->n_ended) % SIM_SUBS];
-        int rc = sub->refused ? -EIO : dma_engine_poll(m, sub);
+        int rc = sub->refused ? -EIO : move_dma_engine_poll(m, sub);
 
         if (rc == 0)
             return;
@@ -495,8 +496,8 @@ static void pin_media(struct sim *s, const struct sim_dma_engine *dma_engine, bo
                     dma_engine->ops->pin(dma_engine->ctx, s->ns[i].base, s->ns[i].len) == 0;
 }
 
-static void install(struct sim *s, const struct sim_dma_engine *dma_engine, struct sim_move **moves,
-                    const bool *pinned)
+static void move_install(struct sim *s, const struct sim_dma_engine *dma_engine,
+                         struct sim_move **moves, const bool *pinned)
 {
     sim_pause(s);
     s->dma_engine = dma_engine;
@@ -545,7 +546,7 @@ int sim_dma_engine_attach(struct sim *s, uint64_t device)
         return rc;
     }
     pin_media(s, dma_engine, pinned);
-    install(s, dma_engine, moves, pinned);
+    move_install(s, dma_engine, moves, pinned);
     s->device_mappings = 1;
     return 0;
 }
@@ -562,7 +563,7 @@ void sim_dma_engine_detach(struct sim *s)
         moves[i] = s->threads[i].move;
     for (unsigned i = 0; i < s->cfg.namespaces; i++)
         pinned[i] = s->ns[i].pinned;
-    install(s, NULL, none, unpinned);
+    move_install(s, NULL, none, unpinned);
     for (unsigned i = 0; i < s->n_threads; i++)
         move_free(moves[i]);
     for (unsigned i = 0; i < s->cfg.namespaces; i++)

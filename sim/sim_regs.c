@@ -7,12 +7,12 @@
 #define CC_FIXED_WHILE_ENABLED \
     ((7u << NVME_CC_CSS_SHIFT) | (0xfu << NVME_CC_MPS_SHIFT) | (7u << NVME_CC_AMS_SHIFT))
 
-static struct sim *of(struct nvme_transport *t)
+static struct sim *regs_of(struct nvme_transport *t)
 {
     return ((struct sim_transport *)t)->s;
 }
 
-static uint64_t capabilities(const struct sim *s)
+static uint64_t regs_capabilities(const struct sim *s)
 {
     /* CAP.TO has units of 500 ms; there is a margin for a loaded machine. */
     uint64_t to = s->cfg.ready_ms / 500 + 4;
@@ -46,7 +46,7 @@ static uint64_t read_reg(struct sim *s, uint32_t offset)
 {
     switch (offset) {
     case NVME_REG_CAP:
-        return capabilities(s);
+        return regs_capabilities(s);
     case NVME_REG_VS:
         return SIM_VERSION;
     case NVME_REG_CC:
@@ -66,7 +66,7 @@ static uint64_t read_reg(struct sim *s, uint32_t offset)
 
 static uint64_t locked_read(struct nvme_transport *t, uint32_t offset)
 {
-    struct sim *s = of(t);
+    struct sim *s = regs_of(t);
 
     if (atomic_load(&s->gone))
         return UINT64_MAX;
@@ -123,7 +123,7 @@ static void admin_queue_start(struct sim *s)
     cq->users = 1;
 }
 
-static void enable(struct sim *s, uint32_t cc)
+static void regs_enable(struct sim *s, uint32_t cc)
 {
     sim_pause(s);
     sim_controller_stop(s);
@@ -157,13 +157,13 @@ void sim_keep_queues(struct sim *s, bool keep)
     }
 }
 
-static void shut_down(struct sim *s)
+static void regs_shut_down(struct sim *s)
 {
     sim_flush_now(s);
     s->shst = NVME_CSTS_SHST_COMPLETE;
 }
 
-static void write_cc(struct sim *s, uint32_t cc)
+static void regs_write_cc(struct sim *s, uint32_t cc)
 {
     uint32_t old = atomic_load(&s->cc);
 
@@ -173,7 +173,7 @@ static void write_cc(struct sim *s, uint32_t cc)
     if (s->stuck)
         return;
     if ((cc & ~old) & NVME_CC_EN) {
-        enable(s, cc);
+        regs_enable(s, cc);
     } else if ((old & ~cc) & NVME_CC_EN) {
         sim_pause(s);
         sim_keep_queues(s, s->cfg.keeps_queues);
@@ -181,7 +181,7 @@ static void write_cc(struct sim *s, uint32_t cc)
         sim_disable(s);
     }
     if ((cc & NVME_CC_SHN_MASK) && !(old & NVME_CC_SHN_MASK) && !sim_hung(s))
-        shut_down(s);
+        regs_shut_down(s);
 }
 
 static void write_admin_reg(struct sim *s, uint32_t offset, uint64_t value, uint64_t mask)
@@ -204,7 +204,7 @@ static void write_reg32(struct sim *s, uint32_t offset, uint32_t value)
 
     switch (offset) {
     case NVME_REG_CC:
-        write_cc(s, value);
+        regs_write_cc(s, value);
         break;
     case NVME_REG_AQA:
     case NVME_REG_ASQ:
@@ -225,7 +225,7 @@ static void write_reg32(struct sim *s, uint32_t offset, uint32_t value)
 
 void sim_reg_write32(struct nvme_transport *t, uint32_t offset, uint32_t value)
 {
-    struct sim *s = of(t);
+    struct sim *s = regs_of(t);
 
     if (atomic_load(&s->gone))
         return;
@@ -237,7 +237,7 @@ void sim_reg_write32(struct nvme_transport *t, uint32_t offset, uint32_t value)
 
 void sim_reg_write64(struct nvme_transport *t, uint32_t offset, uint64_t value)
 {
-    struct sim *s = of(t);
+    struct sim *s = regs_of(t);
 
     if (atomic_load(&s->gone))
         return;

@@ -125,7 +125,7 @@ static void look_for_strays(struct sim_thread *th, bool idle)
  * Each load is a cache miss, so the loads overlap: doorbells arrive while the
  * DMA engine is polled, and SQEs while its commands are completed.
  */
-static void look(struct sim_thread *th, bool at_queues)
+static void thread_look(struct sim_thread *th, bool at_queues)
 {
     for (unsigned i = 0; at_queues && i < th->n_sqs; i++)
         __builtin_prefetch((const void *)th->sqs[i]->doorbell);
@@ -139,7 +139,7 @@ static void look(struct sim_thread *th, bool at_queues)
  * a reason: the thread would take further commands from their owner, which then
  * waits for it.
  */
-static bool poll_queue(struct sim_thread *th, struct sim_sq *sq)
+static bool thread_poll_queue(struct sim_thread *th, struct sim_sq *sq)
 {
     return sim_sq_poll(th, sq) && (!sq->lent || sq->head != sq->tail);
 }
@@ -151,7 +151,7 @@ static bool poll_queues(struct sim_thread *th)
 
     th->turn = q + 1;
     for (unsigned i = 0; i < th->n_sqs; i++) {
-        worked |= poll_queue(th, th->sqs[q]);
+        worked |= thread_poll_queue(th, th->sqs[q]);
         q = q + 1 < th->n_sqs ? q + 1 : 0;
     }
     return worked;
@@ -163,7 +163,7 @@ static bool round_of_work(struct sim_thread *th, uint64_t *next_due, bool *admin
     bool active = s->running && !sim_idle(s);
 
     atomic_store_explicit(&th->left, false, memory_order_relaxed);
-    look(th, active);
+    thread_look(th, active);
     bool worked = sim_move_work(th);
     *next_due = UINT64_MAX;
     *admin = false;
@@ -307,7 +307,7 @@ static uint64_t longest_sleep(struct sim_thread *th, uint64_t idle_ns)
 }
 
 /* Polls for a while after the last work, and then sleeps, longer each time. */
-static void idle(struct sim_thread *th, struct rest *r, uint64_t next_due)
+static void thread_idle(struct sim_thread *th, struct rest *r, uint64_t next_due)
 {
     uint64_t now = now_ns(), longest = longest_sleep(th, now - r->since);
 
@@ -346,7 +346,7 @@ static void keep_apart(const struct sim_thread *th)
     sched_setaffinity(0, sizeof(mine), &mine);
 }
 
-static void *thread_main(void *arg)
+static void *sim_thread_thread_main(void *arg)
 {
     struct sim_thread *th = arg;
     struct rest rest = {.since = now_ns(), .ns = PARK_FIRST_NS};
@@ -360,7 +360,7 @@ static void *thread_main(void *arg)
             rest = (struct rest){.since = now_ns(), .ns = PARK_FIRST_NS};
             th->spins = 1;
         } else {
-            idle(th, &rest, next_due);
+            thread_idle(th, &rest, next_due);
         }
     }
     return NULL;
@@ -372,7 +372,7 @@ int sim_threads_start(struct sim *s)
         struct sim_thread *th = &s->threads[i];
 
         atomic_store(&th->stop, false);
-        int rc = pthread_create(&th->pthread, NULL, thread_main, th);
+        int rc = pthread_create(&th->pthread, NULL, sim_thread_thread_main, th);
         if (rc) {
             sim_threads_stop(s);
             return -rc;

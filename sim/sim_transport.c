@@ -17,7 +17,7 @@
 #define SYNC_MS    600000u
 #define DURABLE_MS (2 * SYNC_MS)
 
-static struct sim *of(struct nvme_transport *t)
+static struct sim *sim_transport_of(struct nvme_transport *t)
 {
     return ((struct sim_transport *)t)->s;
 }
@@ -39,7 +39,7 @@ static void registers_clear(struct sim *s)
 
 static int transport_reset(struct nvme_transport *t)
 {
-    struct sim *s = of(t);
+    struct sim *s = sim_transport_of(t);
 
     if (s->cfg.no_reset)
         return -ENOTSUP;
@@ -63,7 +63,7 @@ static void doorbells_close(struct sim *s)
 
 static void transport_close(struct nvme_transport *t)
 {
-    struct sim *s = of(t);
+    struct sim *s = sim_transport_of(t);
 
     pthread_mutex_lock(&s->reg_lock);
     if ((atomic_load(&s->cc) & NVME_CC_EN) && !atomic_load(&s->gone))
@@ -116,7 +116,7 @@ static int make_doorbells(struct sim *s, int fd)
     return 0;
 }
 
-static int map_doorbells(struct sim *s)
+static int transport_map_doorbells(struct sim *s)
 {
     int fd = memfd_create("sim-doorbells", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
@@ -148,7 +148,7 @@ int sim_transport_create(struct sim *s)
     if (!st)
         return -ENOMEM;
     st->t.removal_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    rc = st->t.removal_fd < 0 ? -errno : map_doorbells(s);
+    rc = st->t.removal_fd < 0 ? -errno : transport_map_doorbells(s);
     if (rc) {
         if (st->t.removal_fd >= 0)
             close(st->t.removal_fd);

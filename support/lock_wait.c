@@ -22,7 +22,7 @@
 #define POLL_NS  10000000
 #define DAEMON   "gpunvmefs"
 
-static bool is_mounted(const char *path)
+static bool lock_wait_is_mounted(const char *path)
 {
     FILE *mounts = setmntent("/proc/self/mounts", "re");
     struct mntent entry;
@@ -106,7 +106,7 @@ static bool is_held_until(int fd, const char *path, int kind, uint64_t end)
     const struct timespec pause = {.tv_nsec = POLL_NS};
 
     while (!is_free(fd, kind)) {
-        if (is_mounted(path))
+        if (lock_wait_is_mounted(path))
             return false;
         if (now_ms() >= end)
             return true;

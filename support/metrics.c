@@ -190,7 +190,7 @@ static struct kind pair_of(const struct metrics_mount *mounts, size_t i)
     return (struct kind){&mounts[i / PAIRS], i / GPUNVME_CALLS_PATHS % 3, i % GPUNVME_CALLS_PATHS};
 }
 
-static void print_programs(const struct metrics_mount *mounts, size_t n, FILE *to)
+static void metrics_print_programs(const struct metrics_mount *mounts, size_t n, FILE *to)
 {
     print_head("programs_bytes_total", "Bytes of the library's calls in programs", "counter", to);
     for (size_t i = 0; i < PAIRS * n; i++) {
@@ -207,7 +207,7 @@ static void print_programs(const struct metrics_mount *mounts, size_t n, FILE *t
     }
 }
 
-static void print_fallbacks(const struct metrics_mount *m, FILE *to)
+static void metrics_print_fallbacks(const struct metrics_mount *m, FILE *to)
 {
     for (size_t i = 0; i < sizeof(metrics_fallbacks) / sizeof(metrics_fallbacks[0]); i++) {
         fputs("gpunvme_fallbacks_total", to);
@@ -222,7 +222,7 @@ void metrics_print(const struct metrics_mount *mounts, size_t n, FILE *to)
         print_counter(mounts, n, &metrics_counters[k], to);
     print_head("fallbacks_total", "Transfers that left the GPU path or had none", "counter", to);
     for (size_t i = 0; i < n; i++)
-        print_fallbacks(&mounts[i], to);
+        metrics_print_fallbacks(&mounts[i], to);
     print_transfers(mounts, n, to);
-    print_programs(mounts, n, to);
+    metrics_print_programs(mounts, n, to);
 }

@@ -13,7 +13,7 @@
 #define VERSION_2_0 0x00020000u
 
 /* Stores the reason of a failure for the caller of nvme_ctrlr_open(). */
-static void explain(const struct nvme_opts *opts, const char *step, const char *what)
+static void ctrlr_explain(const struct nvme_opts *opts, const char *step, const char *what)
 {
     if (opts->why && opts->why_len > 0)
         snprintf(opts->why, opts->why_len, "%s: %s", step, what);
@@ -24,22 +24,22 @@ static void explain_status(const struct nvme_opts *opts, const char *step, uint1
     char what[160];
 
     snprintf(what, sizeof(what), "refused with status %#x, %s", status, nvme_status_text(status));
-    explain(opts, step, what);
+    ctrlr_explain(opts, step, what);
 }
 
 static void explain_errno(struct nvme_ctrlr *c, const struct nvme_opts *opts, const char *step,
                           int rc)
 {
     if (rc == -EIO && nvme_silent(c))
-        explain(opts, step, "its registers read all-ones, the device does not answer");
+        ctrlr_explain(opts, step, "its registers read all-ones, the device does not answer");
     else if (rc == -EIO && !nvme_ctrlr_alive(c))
-        explain(opts, step, "the controller has failed (CSTS.CFS)");
+        ctrlr_explain(opts, step, "the controller has failed (CSTS.CFS)");
     else if (rc == -ETIMEDOUT)
-        explain(opts, step, "the controller did not answer in time");
+        ctrlr_explain(opts, step, "the controller did not answer in time");
     else if (c->admin_status)
         explain_status(opts, step, c->admin_status);
     else
-        explain(opts, step, strerror(-rc));
+        ctrlr_explain(opts, step, strerror(-rc));
 }
 
 static void set_limits(struct nvme_ctrlr *c, const struct nvme_id_facts *facts)
@@ -64,7 +64,7 @@ static void set_limits(struct nvme_ctrlr *c, const struct nvme_id_facts *facts)
     c->shutdown_ms = (unsigned)shutdown_ms;
 }
 
-static int identify(struct nvme_ctrlr *c, const struct nvme_opts *opts)
+static int ctrlr_identify(struct nvme_ctrlr *c, const struct nvme_opts *opts)
 {
     static const char step[] = "Identify Controller";
     struct nvme_id_facts facts;
@@ -72,7 +72,7 @@ static int identify(struct nvme_ctrlr *c, const struct nvme_opts *opts)
     int rc = nvme_admin_identify_ctrlr(c, &c->info, &facts, &what);
 
     if (rc && what)
-        explain(opts, step, what);
+        ctrlr_explain(opts, step, what);
     else if (rc)
         explain_errno(c, opts, step, rc);
     else
@@ -123,7 +123,7 @@ static int request_queues(struct nvme_ctrlr *c, const struct nvme_opts *opts)
     int rc;
 
     if (wanted == 0) {
-        explain(opts, step, "no doorbells for an I/O queue (CAP.DSTRD)");
+        ctrlr_explain(opts, step, "no doorbells for an I/O queue (CAP.DSTRD)");
         return -EPROTO;
     }
     if (opts->io_queues != 0 && opts->io_queues < wanted)
@@ -143,7 +143,7 @@ static int reset_and_check(struct nvme_ctrlr *c, const struct nvme_opts *opts)
     c->cap = c->t->ops->read64(c->t, NVME_REG_CAP);
     rc = nvme_check_cap(c, &what);
     if (rc) {
-        explain(opts, "capabilities", what);
+        ctrlr_explain(opts, "capabilities", what);
         return rc;
     }
     rc = nvme_disable_any(c);
@@ -158,7 +158,7 @@ static int reset_and_check(struct nvme_ctrlr *c, const struct nvme_opts *opts)
  * Enables the controller. If it does not become ready, the transport resets it
  * and it gets a second try.
  */
-static int enable(struct nvme_ctrlr *c, const struct nvme_opts *opts)
+static int ctrlr_enable(struct nvme_ctrlr *c, const struct nvme_opts *opts)
 {
     int rc = nvme_enable(c);
 
@@ -194,10 +194,10 @@ static int bring_up(struct nvme_ctrlr *c, const struct nvme_opts *opts)
         explain_errno(c, opts, "admin queue memory", rc);
         return rc;
     }
-    rc = enable(c, opts);
+    rc = ctrlr_enable(c, opts);
     if (rc)
         goto disable;
-    rc = identify(c, opts);
+    rc = ctrlr_identify(c, opts);
     if (rc)
         goto disable;
     rc = identify_limits(c, opts);
@@ -214,7 +214,7 @@ disable:
     return rc;
 }
 
-static void destroy(struct nvme_ctrlr *c)
+static void ctrlr_destroy(struct nvme_ctrlr *c)
 {
     nvme_region_forget(c);
     pthread_mutex_destroy(&c->reset_lock);
@@ -246,7 +246,7 @@ int nvme_ctrlr_open(struct nvme_transport *t, const struct nvme_opts *opts, stru
     rc = bring_up(c, opts);
     pthread_mutex_unlock(&c->admin_lock);
     if (rc) {
-        destroy(c);
+        ctrlr_destroy(c);
         return rc;
     }
     *out = c;
@@ -263,5 +263,5 @@ void nvme_ctrlr_close(struct nvme_ctrlr *c)
     nvme_admin_teardown(c);
     c->t->ops->close(c->t);
     nvme_dma_free_arenas(c);
-    destroy(c);
+    ctrlr_destroy(c);
 }

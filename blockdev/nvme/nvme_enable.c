@@ -17,7 +17,7 @@
 #define REGS_GONE      0xffffffffu /* value of reads from a device that is gone */
 #define SILENT_POLL_NS 10000000    /* such reads are bus errors, so they are made rarely */
 
-static uint32_t read32(struct nvme_ctrlr *c, enum nvme_reg reg)
+static uint32_t enable_read32(struct nvme_ctrlr *c, enum nvme_reg reg)
 {
     uint32_t value = c->t->ops->read32(c->t, reg);
 
@@ -26,7 +26,7 @@ static uint32_t read32(struct nvme_ctrlr *c, enum nvme_reg reg)
     return value;
 }
 
-static void write32(struct nvme_ctrlr *c, enum nvme_reg reg, uint32_t value)
+static void enable_write32(struct nvme_ctrlr *c, enum nvme_reg reg, uint32_t value)
 {
     c->t->ops->write32(c->t, reg, value);
 }
@@ -60,7 +60,7 @@ int nvme_check_cap(const struct nvme_ctrlr *c, const char **what)
 
 uint32_t nvme_csts(struct nvme_ctrlr *c)
 {
-    return read32(c, NVME_REG_CSTS);
+    return enable_read32(c, NVME_REG_CSTS);
 }
 
 /*
@@ -88,7 +88,7 @@ static int wait_csts(struct nvme_ctrlr *c, uint32_t mask, uint32_t value, unsign
             return -ETIMEDOUT;
         /* Another process has disabled it meanwhile, so it will not become ready. */
         if (poll_wait_once(&wait) && value == NVME_CSTS_RDY &&
-            !(read32(c, NVME_REG_CC) & NVME_CC_EN))
+            !(enable_read32(c, NVME_REG_CC) & NVME_CC_EN))
             return -EIO;
     }
 }
@@ -136,7 +136,7 @@ void nvme_answered(struct nvme_ctrlr *c)
 bool nvme_overtaken(struct nvme_ctrlr *c)
 {
     return __atomic_load_n(&c->unanswered, __ATOMIC_RELAXED) ||
-           (!(read32(c, NVME_REG_CC) & NVME_CC_EN) && !(nvme_csts(c) & NVME_CSTS_RDY));
+           (!(enable_read32(c, NVME_REG_CC) & NVME_CC_EN) && !(nvme_csts(c) & NVME_CSTS_RDY));
 }
 
 /*
@@ -160,12 +160,12 @@ unsigned nvme_ready_ms(const struct nvme_ctrlr *c)
 
 int nvme_disable(struct nvme_ctrlr *c)
 {
-    uint32_t cc = read32(c, NVME_REG_CC);
+    uint32_t cc = enable_read32(c, NVME_REG_CC);
 
     if (cc == REGS_GONE)
         return -EIO;
     if (cc & NVME_CC_EN) {
-        write32(c, NVME_REG_CC, cc & ~NVME_CC_EN);
+        enable_write32(c, NVME_REG_CC, cc & ~NVME_CC_EN);
         wait_ms(pause_ms(c));
     }
     return wait_csts(c, NVME_CSTS_RDY, 0, rdy_ms(c), false);
@@ -173,7 +173,7 @@ int nvme_disable(struct nvme_ctrlr *c)
 
 int nvme_disable_any(struct nvme_ctrlr *c)
 {
-    uint32_t cc = read32(c, NVME_REG_CC);
+    uint32_t cc = enable_read32(c, NVME_REG_CC);
 
     if (cc == REGS_GONE)
         return -EIO;
@@ -211,19 +211,19 @@ int nvme_enable(struct nvme_ctrlr *c)
     uint32_t entries = NVME_ADMIN_DEPTH - 1;
     uint32_t cc = NVME_CC_EN | SQE_LOG2 << NVME_CC_IOSQES_SHIFT | CQE_LOG2 << NVME_CC_IOCQES_SHIFT;
 
-    write32(c, NVME_REG_AQA, entries << 16 | entries);
+    enable_write32(c, NVME_REG_AQA, entries << 16 | entries);
     c->t->ops->write64(c->t, NVME_REG_ASQ, c->admin_mem.iova);
     c->t->ops->write64(c->t, NVME_REG_ACQ, c->admin_mem.iova + NVME_PAGE_SIZE);
-    write32(c, NVME_REG_CC, cc);
+    enable_write32(c, NVME_REG_CC, cc);
     return wait_csts(c, NVME_CSTS_RDY, NVME_CSTS_RDY, rdy_ms(c), true);
 }
 
 void nvme_shutdown(struct nvme_ctrlr *c)
 {
-    uint32_t cc = read32(c, NVME_REG_CC);
+    uint32_t cc = enable_read32(c, NVME_REG_CC);
 
     if (cc == REGS_GONE || !(cc & NVME_CC_EN))
         return;
-    write32(c, NVME_REG_CC, (cc & ~NVME_CC_SHN_MASK) | NVME_CC_SHN_NORMAL);
+    enable_write32(c, NVME_REG_CC, (cc & ~NVME_CC_SHN_MASK) | NVME_CC_SHN_NORMAL);
     wait_csts(c, NVME_CSTS_SHST_MASK, NVME_CSTS_SHST_COMPLETE, c->shutdown_ms, true);
 }

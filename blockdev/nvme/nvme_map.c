@@ -156,7 +156,7 @@ static bool same_file(int a, int b)
     return syscall(SYS_kcmp, pid, pid, KCMP_FILE, a, b) == 0;
 }
 
-static bool covers(const struct nvme_file_map *m, const struct nvme_mem *mem)
+static bool map_covers(const struct nvme_file_map *m, const struct nvme_mem *mem)
 {
     return mem->fd_offset >= m->offset && mem->fd_offset - m->offset <= m->len &&
            mem->len <= m->len - (mem->fd_offset - m->offset);
@@ -166,7 +166,7 @@ static struct nvme_file_map *find_file(struct nvme_ctrlr *c, const struct nvme_m
 {
     struct nvme_file_map *m = c->file_maps;
 
-    while (m && !(covers(m, mem) && same_file(m->fd, mem->fd)))
+    while (m && !(map_covers(m, mem) && same_file(m->fd, mem->fd)))
         m = m->next;
     return m;
 }
@@ -184,8 +184,8 @@ static struct nvme_mem whole_file(const struct nvme_mem *mem)
     return all;
 }
 
-static int map_file(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsigned left,
-                    struct nvme_file_map *m)
+static int nvme_map_map_file(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsigned left,
+                             struct nvme_file_map *m)
 {
     struct nvme_mem all = whole_file(mem);
     int rc = nvme_region_map(c, &all, left, &m->iova);
@@ -199,8 +199,8 @@ static int map_file(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsigned l
     return rc;
 }
 
-static int add_file(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsigned left,
-                    struct nvme_file_map **out)
+static int map_add_file(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsigned left,
+                        struct nvme_file_map **out)
 {
     struct nvme_file_map *m = calloc(1, sizeof(*m));
     int rc;
@@ -208,7 +208,7 @@ static int add_file(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsigned l
     if (!m)
         return -ENOMEM;
     m->fd = fcntl(mem->fd, F_DUPFD_CLOEXEC, 0);
-    rc = m->fd < 0 ? -errno : map_file(c, mem, left, m);
+    rc = m->fd < 0 ? -errno : nvme_map_map_file(c, mem, left, m);
     if (rc) {
         if (m->fd >= 0)
             close(m->fd);
@@ -225,7 +225,7 @@ static int share_file(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsigned
                       uint64_t *iova)
 {
     struct nvme_file_map *m = find_file(c, mem);
-    int rc = m ? 0 : add_file(c, mem, left, &m);
+    int rc = m ? 0 : map_add_file(c, mem, left, &m);
 
     if (rc)
         return rc;

@@ -17,7 +17,7 @@ static bool knows_descriptors(const struct nvme_ctrlr *c)
 }
 
 /* The caller holds admin_lock. */
-static int identify(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *out)
+static int namespace_identify(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *out)
 {
     const char *what;
     void *page = malloc(NVME_IDENTIFY_LEN);
@@ -67,7 +67,7 @@ int nvme_ns_info(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *out)
     if (nsid == 0 || nsid > c->info.namespaces)
         return -ENODEV;
     nvme_admin_begin(c);
-    rc = identify(c, nsid, out);
+    rc = namespace_identify(c, nsid, out);
     if (!rc)
         rc = remember(c, out);
     nvme_admin_end(c);
@@ -91,7 +91,7 @@ int nvme_ns_refresh(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *ou
     struct nvme_known_ns *known = c->known;
     while (known && known->info.nsid != nsid)
         known = known->next;
-    int rc = known ? identify(c, nsid, out) : -ENODEV;
+    int rc = known ? namespace_identify(c, nsid, out) : -ENODEV;
     if (!rc && !as_it_was(out, &known->info))
         rc = -ENXIO;
     if (!rc)
@@ -104,7 +104,7 @@ int nvme_ns_verify(struct nvme_ctrlr *c)
 {
     for (const struct nvme_known_ns *known = c->known; known; known = known->next) {
         struct nvme_ns_info now;
-        int rc = identify(c, known->info.nsid, &now);
+        int rc = namespace_identify(c, known->info.nsid, &now);
 
         if (rc == -ENODEV || rc == -EPROTO || (!rc && !as_it_was(&now, &known->info)))
             return -ENXIO;
@@ -151,7 +151,7 @@ static int list_each(struct nvme_ctrlr *c, uint32_t *nsids, unsigned max)
         int rc;
 
         nvme_admin_begin(c);
-        rc = identify(c, nsid, &ns);
+        rc = namespace_identify(c, nsid, &ns);
         nvme_admin_end(c);
         /* A namespace with invalid data exists all the same. */
         if (rc == -ENODEV)

@@ -10,7 +10,7 @@
 
 #define QUEUE_CONTIGUOUS 1u /* CDW11 of both creations: PC */
 
-static size_t whole_pages(size_t len)
+static size_t qpair_whole_pages(size_t len)
 {
     return (len + NVME_PAGE_SIZE - 1) & ~(size_t)(NVME_PAGE_SIZE - 1);
 }
@@ -30,8 +30,8 @@ static int alloc_rings(struct nvme_ctrlr *c, struct nvme_qpair *qp)
     struct nvme_dma mem = {0};
     int rc;
 
-    qp->sq_len = whole_pages(qp->depth * sizeof(struct nvme_sqe));
-    qp->cq_len = whole_pages(qp->depth * sizeof(struct nvme_cqe));
+    qp->sq_len = qpair_whole_pages(qp->depth * sizeof(struct nvme_sqe));
+    qp->cq_len = qpair_whole_pages(qp->depth * sizeof(struct nvme_cqe));
     rc = nvme_dma_alloc_shared(c, qp->share, qp->sq_len + qp->cq_len, &mem);
     if (rc)
         return rc;
@@ -87,7 +87,7 @@ static void set_live(struct nvme_ctrlr *c, unsigned qid, bool live)
         c->live_qids[qid / 64] &= ~(1ull << qid % 64);
 }
 
-static int create_cq(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
+static int qpair_create_cq(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
 {
     struct nvme_sqe sqe = {.opcode = NVME_ADMIN_CREATE_CQ,
                            .prp1 = qp->cq_iova,
@@ -97,7 +97,7 @@ static int create_cq(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
     return nvme_admin_locked(c, &sqe, NULL, 0, false, NULL);
 }
 
-static int create_sq(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
+static int qpair_create_sq(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
 {
     struct nvme_sqe sqe = {.opcode = NVME_ADMIN_CREATE_SQ,
                            .prp1 = qp->sq_iova,
@@ -107,7 +107,7 @@ static int create_sq(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
     return nvme_admin_locked(c, &sqe, NULL, 0, false, NULL);
 }
 
-static int delete_queue(struct nvme_ctrlr *c, enum nvme_admin_opcode opcode, uint16_t qid)
+static int qpair_delete_queue(struct nvme_ctrlr *c, enum nvme_admin_opcode opcode, uint16_t qid)
 {
     struct nvme_sqe sqe = {.opcode = (uint8_t)opcode, .cdw10 = qid};
 
@@ -121,16 +121,16 @@ static int delete_queue(struct nvme_ctrlr *c, enum nvme_admin_opcode opcode, uin
  */
 static int create_cq_anew(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
 {
-    int rc = create_cq(c, qp);
+    int rc = qpair_create_cq(c, qp);
 
     if (!rc || c->admin_status != NVME_ERR_QID_INVALID)
         return rc;
-    delete_queue(c, NVME_ADMIN_DELETE_SQ, qp->qid);
+    qpair_delete_queue(c, NVME_ADMIN_DELETE_SQ, qp->qid);
     if (!nvme_ctrlr_healthy(c))
         return rc;
-    if (delete_queue(c, NVME_ADMIN_DELETE_CQ, qp->qid))
+    if (qpair_delete_queue(c, NVME_ADMIN_DELETE_CQ, qp->qid))
         return c->admin_status == NVME_ERR_QUEUE_DELETION ? -EEXIST : rc;
-    return create_cq(c, qp);
+    return qpair_create_cq(c, qp);
 }
 
 /*
@@ -143,21 +143,21 @@ static int create_queues(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
 
     if (rc)
         return rc;
-    rc = create_sq(c, qp);
+    rc = qpair_create_sq(c, qp);
     set_live(c, qp->qid, !rc);
     /* If the completion queue cannot be deleted either, a reset must remove it. */
-    if (rc && delete_queue(c, NVME_ADMIN_DELETE_CQ, qp->qid))
+    if (rc && qpair_delete_queue(c, NVME_ADMIN_DELETE_CQ, qp->qid))
         nvme_ctrlr_mark_failed(c);
     return rc;
 }
 
-static int delete_queues(struct nvme_ctrlr *c, unsigned qid)
+static int qpair_delete_queues(struct nvme_ctrlr *c, unsigned qid)
 {
-    int rc = delete_queue(c, NVME_ADMIN_DELETE_SQ, (uint16_t)qid);
+    int rc = qpair_delete_queue(c, NVME_ADMIN_DELETE_SQ, (uint16_t)qid);
 
     if (rc)
         return rc;
-    rc = delete_queue(c, NVME_ADMIN_DELETE_CQ, (uint16_t)qid);
+    rc = qpair_delete_queue(c, NVME_ADMIN_DELETE_CQ, (uint16_t)qid);
     if (!rc)
         set_live(c, qid, false);
     return rc;
@@ -200,7 +200,7 @@ void nvme_qpair_delete_all(struct nvme_ctrlr *c)
 {
     for (unsigned qid = 1; qid <= c->info.io_queues && nvme_ctrlr_healthy(c); qid++) {
         if (is_live(c, qid))
-            delete_queues(c, qid);
+            qpair_delete_queues(c, qid);
     }
 }
 
@@ -208,7 +208,7 @@ void nvme_qpair_delete_all(struct nvme_ctrlr *c)
  * True if a reset has ended the pair's queues, as it does for every earlier
  * epoch. The caller holds admin_lock.
  */
-static bool ended(const struct nvme_ctrlr *c, const struct nvme_qpair *qp)
+static bool qpair_ended(const struct nvme_ctrlr *c, const struct nvme_qpair *qp)
 {
     return qp->epoch != nvme_ctrlr_epoch(c);
 }
@@ -308,7 +308,7 @@ int nvme_qpair_create(struct nvme_ctrlr *c, uint32_t depth, struct nvme_qpair *o
  */
 static int end_queues(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
 {
-    return ended(c, qp) ? 0 : delete_queues(c, qp->qid);
+    return qpair_ended(c, qp) ? 0 : qpair_delete_queues(c, qp->qid);
 }
 
 int nvme_qpair_delete(struct nvme_ctrlr *c, struct nvme_qpair *qp)

@@ -100,7 +100,7 @@ static int verify_queues(struct nvme_ctrlr *c)
  * Returns 0, -ENXIO if the controller is another one or has changed, or an
  * error that may be temporary.
  */
-static int verify(struct nvme_ctrlr *c)
+static int reset_verify(struct nvme_ctrlr *c)
 {
     int rc;
 
@@ -124,7 +124,7 @@ static int come_back(struct nvme_ctrlr *c)
         return nvme_cap_answered(cap) ? -ENXIO : -EIO;
     nvme_admin_renew(c);
     rc = nvme_enable(c);
-    return rc ? rc : verify(c);
+    return rc ? rc : reset_verify(c);
 }
 
 static int try_registers(struct nvme_ctrlr *c, int (*disable)(struct nvme_ctrlr *))
@@ -209,7 +209,7 @@ static unsigned resets_without_progress(struct nvme_ctrlr *c)
  * Deletes all queues before a reset, because not all controllers end them at
  * CC.EN = 0 (BASE 3.7.2).
  */
-static void delete_queues(struct nvme_ctrlr *c)
+static void reset_delete_queues(struct nvme_ctrlr *c)
 {
     if (!nvme_ctrlr_healthy(c) || !nvme_ctrlr_alive(c))
         return;
@@ -230,7 +230,7 @@ static void restart_or_fail(struct nvme_ctrlr *c)
     nvme_count(&c->counters.resets);
     pthread_mutex_lock(&c->admin_lock);
     if (retries < NVME_MAX_RESET_RETRIES)
-        delete_queues(c);
+        reset_delete_queues(c);
     if (retries >= NVME_MAX_RESET_RETRIES || restart(c, retries > 0)) {
         if (nvme_is_paused(c)) /* it may resume, with its earlier commands */
             nvme_gone(c);

@@ -80,18 +80,18 @@ volatile uint32_t *nvme_ctrlr_doorbell(const struct nvme_ctrlr *c, unsigned inde
     return c->t->doorbells + index * (nvme_doorbell_stride(c) / sizeof(uint32_t));
 }
 
-static uint64_t count_of(const uint64_t *counter)
+static uint64_t state_count_of(const uint64_t *counter)
 {
     return __atomic_load_n(counter, __ATOMIC_RELAXED);
 }
 
 void nvme_ctrlr_counters(const struct nvme_ctrlr *c, struct nvme_counters *out)
 {
-    *out = (struct nvme_counters){.errors = count_of(&c->counters.errors),
-                                  .timeouts = count_of(&c->counters.timeouts),
-                                  .aborts = count_of(&c->counters.aborts),
-                                  .recreates = count_of(&c->counters.recreates),
-                                  .resets = count_of(&c->counters.resets)};
+    *out = (struct nvme_counters){.errors = state_count_of(&c->counters.errors),
+                                  .timeouts = state_count_of(&c->counters.timeouts),
+                                  .aborts = state_count_of(&c->counters.aborts),
+                                  .recreates = state_count_of(&c->counters.recreates),
+                                  .resets = state_count_of(&c->counters.resets)};
 }
 
 const struct nvme_ctrlr_info *nvme_ctrlr_info(const struct nvme_ctrlr *c)

@@ -46,7 +46,7 @@ static const struct status_entry table[] = {
     {0x286, -EACCES, true}, /* access denied */
 };
 
-static const struct status_entry *find(uint16_t status)
+static const struct status_entry *status_find(uint16_t status)
 {
     uint16_t code = status & STATUS_CODE_MASK;
 
@@ -59,7 +59,7 @@ static const struct status_entry *find(uint16_t status)
 
 int nvme_status_errno(uint16_t status)
 {
-    const struct status_entry *entry = find(status);
+    const struct status_entry *entry = status_find(status);
 
     if ((status & STATUS_CODE_MASK) == NVME_OK)
         return 0;
@@ -68,7 +68,7 @@ int nvme_status_errno(uint16_t status)
 
 bool nvme_status_retryable(uint16_t status)
 {
-    const struct status_entry *entry = find(status);
+    const struct status_entry *entry = status_find(status);
 
     if ((status & STATUS_CODE_MASK) == NVME_OK || status & NVME_STATUS_DNR)
         return false;

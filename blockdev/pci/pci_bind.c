@@ -44,7 +44,7 @@ static bool leaves_alone(const char *root, const struct pci_device *mate)
  * An IOMMU group is given away as a whole, because its members can reach each
  * other's memory.
  */
-static int check_group(const char *root, const struct pci_device *p, char *why, size_t len)
+static int bind_check_group(const char *root, const struct pci_device *p, char *why, size_t len)
 {
     struct sysfs_names names;
     struct pci_device mate;
@@ -66,7 +66,7 @@ static int check_group(const char *root, const struct pci_device *p, char *why, 
     return rc;
 }
 
-static int check_driver(const char *root, const struct pci_device *p, char *why, size_t len)
+static int bind_check_driver(const char *root, const struct pci_device *p, char *why, size_t len)
 {
     if (strcmp(p->driver, VFIO_DRIVER) == 0 ||
         (p->driver[0] && pci_sysfs_exists(DEVICES "%s/vfio-dev", root, p->bdf)))
@@ -116,7 +116,7 @@ int pci_check_noiommu(const char *root, const char *bdf, char *why, size_t len)
         return nvme_why(why, len, -EINVAL, "an IOMMU guards it (group %d): leave noiommu out",
                         p.iommu_group);
     rc = check_noiommu_mode(root, p.bdf, why, len);
-    return rc ? rc : check_driver(root, &p, why, len);
+    return rc ? rc : bind_check_driver(root, &p, why, len);
 }
 
 int pci_check_vfio(const char *root, const char *bdf, char *why, size_t len)
@@ -128,8 +128,8 @@ int pci_check_vfio(const char *root, const char *bdf, char *why, size_t len)
         return rc;
     if (p.iommu_group < 0)
         return nvme_why(why, len, -ENOTSUP, NO_IOMMU);
-    rc = check_driver(root, &p, why, len);
-    return rc ? rc : check_group(root, &p, why, len);
+    rc = bind_check_driver(root, &p, why, len);
+    return rc ? rc : bind_check_group(root, &p, why, len);
 }
 
 /* --- Handing over ---------------------------------------------------------------------------- */
@@ -193,7 +193,7 @@ static int check_release(const char *root, const struct pci_device *p, char *why
 }
 
 /* Takes the device from its current driver. */
-static int release(const char *root, const struct pci_device *p, char *why, size_t len)
+static int bind_release(const char *root, const struct pci_device *p, char *why, size_t len)
 {
     int rc = check_release(root, p, why, len);
 
@@ -210,19 +210,19 @@ static int set_override(const char *root, const char *bdf, const char *driver)
     return pci_sysfs_write(driver, DEVICES "%s/driver_override", root, bdf);
 }
 
-static int probe(const char *root, const char *bdf)
+static int bind_probe(const char *root, const char *bdf)
 {
     return pci_sysfs_write(bdf, "%s/sys/bus/pci/drivers_probe", root);
 }
 
-static int hand_over(const char *root, const struct pci_device *p, const char *driver, char *why,
-                     size_t len)
+static int bind_hand_over(const char *root, const struct pci_device *p, const char *driver,
+                          char *why, size_t len)
 {
-    int rc = release(root, p, why, len);
+    int rc = bind_release(root, p, why, len);
 
     if (rc)
         return rc;
-    rc = probe(root, p->bdf);
+    rc = bind_probe(root, p->bdf);
     if (rc == -EACCES || rc == -EPERM || rc == -EROFS)
         return explain_write(rc, "give it to a driver", why, len);
     if (wait_for_driver(root, p->bdf, driver) == 0)
@@ -266,10 +266,10 @@ int pci_bind(const char *root, const char *bdf, const char *driver, char *why, s
     rc = explain_write(set_override(root, p.bdf, driver), "choose its driver", why, len);
     if (rc)
         return rc;
-    rc = hand_over(root, &p, driver, why, len);
+    rc = bind_hand_over(root, &p, driver, why, len);
     if (rc) {
         set_override(root, p.bdf, "\n");
-        probe(root, p.bdf);
+        bind_probe(root, p.bdf);
     }
     return rc;
 }
@@ -293,12 +293,12 @@ int pci_unbind(const char *root, const char *bdf, char *why, size_t len)
     pci_sysfs_text(chosen, sizeof(chosen), DEVICES "%s/driver_override", root, p.bdf);
     if (strcmp(p.driver, VFIO_DRIVER) != 0 && strcmp(chosen, VFIO_DRIVER) != 0)
         return 0;
-    rc = release(root, &p, why, len);
+    rc = bind_release(root, &p, why, len);
     if (rc)
         return rc;
     rc = set_override(root, p.bdf, "\n");
     if (!rc)
-        rc = probe(root, p.bdf);
+        rc = bind_probe(root, p.bdf);
     /* The device stays without a driver if none is loaded that matches. */
     return rc == -EINVAL || rc == -ENODEV ? 0 : explain_write(rc, "give it back", why, len);
 }

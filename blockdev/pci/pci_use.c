@@ -106,7 +106,7 @@ static bool is_device_path(const char *path, const char *name)
     return strncmp(path, "/dev/", 5) == 0 && strcmp(path + 5, name) == 0;
 }
 
-static void find_mount(struct use *u, const char *subject, const char *name)
+static void use_find_mount(struct use *u, const char *subject, const char *name)
 {
     char path[PATH_MAX], device[SYSFS_NAME], *line = NULL;
     struct mount m;
@@ -189,7 +189,7 @@ static void describe_holder(const struct use *u, const char *holder, char *text,
  * Finds the users of a block device and of the devices built on it. subject is
  * its name in sentences.
  */
-static void check_device(struct use *u, const char *subject, const char *name, int depth);
+static void use_check_device(struct use *u, const char *subject, const char *name, int depth);
 
 static void check_holders(struct use *u, const char *subject, const char *name, int depth)
 {
@@ -206,21 +206,21 @@ static void check_holders(struct use *u, const char *subject, const char *name, 
         object(u, USE_HELD, -EBUSY, "%.*s belongs to %s", bare, subject, text);
         snprintf(whole, sizeof(whole), "%.*s, part of %s,", bare, subject, text);
         if (depth < MAX_DEPTH)
-            check_device(u, whole, holder, depth + 1);
+            use_check_device(u, whole, holder, depth + 1);
     }
     pci_sysfs_names_free(&holders);
 }
 
-static void check_device(struct use *u, const char *subject, const char *name, int depth)
+static void use_check_device(struct use *u, const char *subject, const char *name, int depth)
 {
-    find_mount(u, subject, name);
+    use_find_mount(u, subject, name);
     find_swap(u, subject, name);
     check_holders(u, subject, name, depth);
 }
 
 /* --- Exclusive openers, signatures ----------------------------------------------------------- */
 
-static blkid_probe new_probe(int fd)
+static blkid_probe use_new_probe(int fd)
 {
     blkid_probe probe = blkid_new_probe();
 
@@ -250,7 +250,7 @@ static void find_signature(struct use *u, const char *name, int fd)
     if (pread(fd, magic, sizeof(magic), 0) == OWN_MAGIC_LEN &&
         memcmp(magic, OWN_MAGIC, OWN_MAGIC_LEN) == 0)
         return;
-    probe = new_probe(fd);
+    probe = use_new_probe(fd);
     if (!probe) {
         object(u, USE_UNKNOWN, -EIO, "%s cannot be read", name);
         return;
@@ -331,7 +331,7 @@ static void check_disk(struct use *u, const char *disk)
 {
     struct sysfs_names parts;
 
-    check_device(u, disk, disk, 0);
+    use_check_device(u, disk, disk, 0);
     open_exclusively(u, disk, true);
     if (pci_sysfs_names(&parts, "%s/sys/class/block/%s", u->root, disk))
         return;
@@ -340,7 +340,7 @@ static void check_disk(struct use *u, const char *disk)
 
         if (!pci_sysfs_exists("%s/sys/class/block/%s/%s/partition", u->root, disk, part))
             continue;
-        check_device(u, part, part, 0);
+        use_check_device(u, part, part, 0);
         open_exclusively(u, part, false);
     }
     pci_sysfs_names_free(&parts);

@@ -12,14 +12,14 @@
 #include "blockdev/pci/pci_sysfs.h"
 #include "blockdev/vfio/vfio_internal.h"
 
-static struct vfio *vfio_of(struct nvme_transport *t)
+static struct vfio *vfio_vfio_vfio_of(struct nvme_transport *t)
 {
     return (struct vfio *)t;
 }
 
 /* --- Memory ---------------------------------------------------------------------------------- */
 
-static bool whole_pages(const struct nvme_mem *mem)
+static bool vfio_whole_pages(const struct nvme_mem *mem)
 {
     return mem->len && ((uintptr_t)mem->addr | mem->len) % NVME_PAGE_SIZE == 0;
 }
@@ -31,12 +31,12 @@ static int vfio_map(struct nvme_transport *t, const struct nvme_mem *mem, uint64
      * it.
      */
     size_t align = mem->len >= NVME_LARGE_PAGE ? NVME_LARGE_PAGE : NVME_PAGE_SIZE;
-    struct vfio *v = vfio_of(t);
+    struct vfio *v = vfio_vfio_vfio_of(t);
     int rc;
 
     if (!mem->addr)
         return -EFAULT; /* the kernel pins pages of the process; device memory has none */
-    if (!whole_pages(mem))
+    if (!vfio_whole_pages(mem))
         return -EINVAL;
     if (v->t.physical)
         return vfio_noiommu_map(mem, iova);
@@ -53,7 +53,7 @@ static int vfio_map(struct nvme_transport *t, const struct nvme_mem *mem, uint64
 
 static int vfio_unmap(struct nvme_transport *t, uint64_t iova)
 {
-    struct vfio *v = vfio_of(t);
+    struct vfio *v = vfio_vfio_vfio_of(t);
     const struct nvme_iova_range *r;
     int rc = -ENOENT;
 
@@ -86,14 +86,14 @@ bool vfio_memlock_low(char *why, size_t len)
 
 static int vfio_reset(struct nvme_transport *t)
 {
-    return vfio_pci_reset(vfio_of(t));
+    return vfio_pci_reset(vfio_vfio_vfio_of(t));
 }
 
 /*
  * Bus mastering is switched off first, so that the drive no longer reaches any
  * memory.
  */
-static void destroy(struct vfio *v)
+static void vfio_destroy(struct vfio *v)
 {
     vfio_pci_close(v);
     v->api->close(v);
@@ -105,7 +105,7 @@ static void destroy(struct vfio *v)
 
 static void vfio_close(struct nvme_transport *t)
 {
-    destroy(vfio_of(t));
+    vfio_destroy(vfio_vfio_vfio_of(t));
 }
 
 static const struct nvme_transport_ops vfio_ops = {
@@ -120,7 +120,7 @@ static const struct nvme_transport_ops vfio_ops = {
     .close = vfio_close,
 };
 
-static struct vfio *create(const struct vfio_api *api)
+static struct vfio *vfio_create(const struct vfio_api *api)
 {
     struct vfio *v = calloc(1, sizeof(*v));
 
@@ -171,14 +171,14 @@ int vfio_open_at(const char *root, const char *bdf, const struct vfio_opts *opts
         noiommu ? &vfio_noiommu_api : choose_api(root, p.bdf, opts ? opts->api : VFIO_API_AUTO, &w);
     if (!api)
         return -ENOTSUP;
-    v = create(api);
+    v = vfio_create(api);
     if (!v)
         return nvme_why(why, len, -ENOMEM, "out of memory");
     rc = api->open(v, root, &p, &w);
     if (!rc)
         rc = vfio_pci_open(v, &w);
     if (rc) {
-        destroy(v);
+        vfio_destroy(v);
         return rc;
     }
     *out = &v->t;

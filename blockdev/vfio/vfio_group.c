@@ -63,7 +63,7 @@ static int open_group(struct vfio *v, const char *root, const char *node,
     return 0;
 }
 
-static int open_device(struct vfio *v, int type, const char *bdf, const struct vfio_why *why)
+static int group_open_device(struct vfio *v, int type, const char *bdf, const struct vfio_why *why)
 {
     if (ioctl(v->group, VFIO_GROUP_SET_CONTAINER, &v->space))
         return nvme_why(why->text, why->len, -errno, "its group does not join a container: %s",
@@ -88,7 +88,7 @@ int vfio_group_join(struct vfio *v, const char *root, const char *node, int type
 
     if (!rc)
         rc = open_group(v, root, node, why);
-    return rc ? rc : open_device(v, type, bdf, why);
+    return rc ? rc : group_open_device(v, type, bdf, why);
 }
 
 static int default_windows(struct nvme_iova *iova)
@@ -132,7 +132,7 @@ int vfio_group_regions(const void *answer, size_t len, unsigned *n)
     return cap && !*n ? -ENOSPC : 0;
 }
 
-static int read_windows(struct vfio *v, const struct vfio_why *why)
+static int group_read_windows(struct vfio *v, const struct vfio_why *why)
 {
     _Alignas(8) char answer[VFIO_ANSWER] = {0};
     const struct vfio_iommu_type1_info *info = (const void *)answer;
@@ -156,7 +156,7 @@ static int group_open(struct vfio *v, const char *root, const struct pci_device 
 
     snprintf(node, sizeof(node), "%d", p->iommu_group);
     rc = vfio_group_join(v, root, node, VFIO_TYPE1v2_IOMMU, p->bdf, why);
-    return rc ? rc : read_windows(v, why);
+    return rc ? rc : group_read_windows(v, why);
 }
 
 /*

@@ -65,7 +65,7 @@ static int open_files(struct vfio *v, const char *root, const char *bdf, const s
  * Binds the device. EINVAL means that the device has a user already; EBUSY
  * means that its group has one.
  */
-static int bind_device(struct vfio *v, const struct vfio_why *why)
+static int iommufd_bind_device(struct vfio *v, const struct vfio_why *why)
 {
     struct vfio_bind_iommufd ask = {.argsz = sizeof(ask), .iommufd = v->space};
     uint64_t deadline = deadline_after_ms(VFIO_TURN_MS);
@@ -105,7 +105,7 @@ static int attach_device(struct vfio *v, const struct vfio_why *why)
  * Reads the usable addresses. Called after the attachment, because the device
  * narrows them.
  */
-static int read_windows(struct vfio *v, const struct vfio_why *why)
+static int iommufd_read_windows(struct vfio *v, const struct vfio_why *why)
 {
     struct iommufd_range *ranges = calloc(MAX_WINDOWS, sizeof(*ranges));
     struct iommufd_iova_ranges ask = {
@@ -139,10 +139,10 @@ static int iommufd_open(struct vfio *v, const char *root, const struct pci_devic
      * is attached.
      */
     if (!rc)
-        rc = bind_device(v, why);
+        rc = iommufd_bind_device(v, why);
     if (!rc)
         rc = attach_device(v, why);
-    return rc ? rc : read_windows(v, why);
+    return rc ? rc : iommufd_read_windows(v, why);
 }
 
 /* -ENOMEM may also mean RLIMIT_MEMLOCK. */

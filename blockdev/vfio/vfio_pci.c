@@ -32,7 +32,7 @@
 
 /* --- Registers ------------------------------------------------------------------------------- */
 
-static struct vfio *vfio_of(struct nvme_transport *t)
+static struct vfio *pci_vfio_of(struct nvme_transport *t)
 {
     return (struct vfio *)t;
 }
@@ -62,9 +62,9 @@ static bool is_away(struct vfio *v)
 }
 
 /* Reads all-ones if the device does not answer, as on the bus. */
-static void bar0_read(struct nvme_transport *t, uint32_t offset, void *out, size_t len)
+static void pci_bar0_read(struct nvme_transport *t, uint32_t offset, void *out, size_t len)
 {
-    struct vfio *v = vfio_of(t);
+    struct vfio *v = pci_vfio_of(t);
     ssize_t n = -1;
 
     pthread_rwlock_rdlock(&v->access);
@@ -78,9 +78,9 @@ static void bar0_read(struct nvme_transport *t, uint32_t offset, void *out, size
 /*
  * Writes a register. A write to a device that is gone is lost, as on the bus.
  */
-static void bar0_write(struct nvme_transport *t, uint32_t offset, const void *data, size_t len)
+static void pci_bar0_write(struct nvme_transport *t, uint32_t offset, const void *data, size_t len)
 {
-    struct vfio *v = vfio_of(t);
+    struct vfio *v = pci_vfio_of(t);
     ssize_t n = 0;
 
     pthread_rwlock_rdlock(&v->access);
@@ -94,7 +94,7 @@ uint32_t vfio_read32(struct nvme_transport *t, uint32_t offset)
 {
     uint32_t value;
 
-    bar0_read(t, offset, &value, sizeof(value));
+    pci_bar0_read(t, offset, &value, sizeof(value));
     return value;
 }
 
@@ -106,18 +106,18 @@ uint64_t vfio_read64(struct nvme_transport *t, uint32_t offset)
 {
     uint64_t value;
 
-    bar0_read(t, offset, &value, sizeof(value));
+    pci_bar0_read(t, offset, &value, sizeof(value));
     return value;
 }
 
 void vfio_write32(struct nvme_transport *t, uint32_t offset, uint32_t value)
 {
-    bar0_write(t, offset, &value, sizeof(value));
+    pci_bar0_write(t, offset, &value, sizeof(value));
 }
 
 void vfio_write64(struct nvme_transport *t, uint32_t offset, uint64_t value)
 {
-    bar0_write(t, offset, &value, sizeof(value));
+    pci_bar0_write(t, offset, &value, sizeof(value));
 }
 
 /* --- Config space ---------------------------------------------------------------------------- */
@@ -248,7 +248,7 @@ size_t vfio_doorbells_len(const void *answer, size_t len, uint64_t limit)
     return (end - NVME_REG_DOORBELLS) & ~(size_t)(NVME_PAGE_SIZE - 1);
 }
 
-static int map_doorbells(struct vfio *v, size_t len, const struct vfio_why *why)
+static int pci_map_doorbells(struct vfio *v, size_t len, const struct vfio_why *why)
 {
     void *p;
 
@@ -279,7 +279,7 @@ static void bury_doorbells(const struct vfio *v)
 
 /* --- Opening --------------------------------------------------------------------------------- */
 
-static int read_info(struct vfio *v, const struct vfio_why *why)
+static int pci_read_info(struct vfio *v, const struct vfio_why *why)
 {
     _Alignas(8) char answer[VFIO_ANSWER] = {0};
     const struct vfio_device_info *info = (const void *)answer;
@@ -293,8 +293,8 @@ static int read_info(struct vfio *v, const struct vfio_why *why)
     return 0;
 }
 
-static int read_region(const struct vfio *v, uint32_t index, char answer[VFIO_ANSWER],
-                       struct vfio_region_info *out, const struct vfio_why *why)
+static int pci_read_region(const struct vfio *v, uint32_t index, char answer[VFIO_ANSWER],
+                           struct vfio_region_info *out, const struct vfio_why *why)
 {
     struct vfio_region_info *info = (void *)answer;
     int rc;
@@ -368,10 +368,10 @@ static int read_ids(struct vfio *v)
 static int open_bar0(struct vfio *v, const struct vfio_why *why)
 {
     _Alignas(8) char answer[VFIO_ANSWER];
-    int rc = read_region(v, VFIO_PCI_CONFIG_REGION_INDEX, answer, &v->config, why);
+    int rc = pci_read_region(v, VFIO_PCI_CONFIG_REGION_INDEX, answer, &v->config, why);
 
     if (!rc)
-        rc = read_region(v, VFIO_PCI_BAR0_REGION_INDEX, answer, &v->bar0, why);
+        rc = pci_read_region(v, VFIO_PCI_BAR0_REGION_INDEX, answer, &v->bar0, why);
     if (rc)
         return rc;
     if (v->bar0.size < NVME_REG_DOORBELLS + NVME_PAGE_SIZE)
@@ -384,12 +384,12 @@ static int open_bar0(struct vfio *v, const struct vfio_why *why)
     if (rc)
         return nvme_why(why->text, why->len, rc, "its config space does not answer: %s",
                         strerror(-rc));
-    return map_doorbells(v, vfio_doorbells_len(answer, v->bar0.argsz, doorbells_limit(v)), why);
+    return pci_map_doorbells(v, vfio_doorbells_len(answer, v->bar0.argsz, doorbells_limit(v)), why);
 }
 
 int vfio_pci_open(struct vfio *v, const struct vfio_why *why)
 {
-    int rc = read_info(v, why);
+    int rc = pci_read_info(v, why);
 
     if (!rc)
         rc = open_bar0(v, why);
@@ -442,7 +442,7 @@ static int renew(const struct vfio *v)
  * Abandons the device: from now on registers read all-ones without an access,
  * and doorbells are ordinary memory.
  */
-static int give_up(struct vfio *v)
+static int pci_give_up(struct vfio *v)
 {
     set_away(v, true);
     bury_doorbells(v);
@@ -477,5 +477,5 @@ int vfio_pci_reset(struct vfio *v)
     set_away(v, true);
     rc = vfio_bounded(v, VFIO_FUNCTION_RESET_MS, renew);
     set_away(v, rc != 0);
-    return rc || !comes_back(v) ? give_up(v) : 0;
+    return rc || !comes_back(v) ? pci_give_up(v) : 0;
 }

@@ -31,7 +31,7 @@ struct call {
 };
 
 /* Returns NULL with errno set on an error. */
-static struct call *create(const struct vfio *v, vfio_work_fn work)
+static struct call *reset_create(const struct vfio *v, vfio_work_fn work)
 {
     struct call *c = calloc(1, sizeof(*c));
 
@@ -53,7 +53,7 @@ static struct call *create(const struct vfio *v, vfio_work_fn work)
     return c;
 }
 
-static void destroy(struct call *c)
+static void reset_destroy(struct call *c)
 {
     close(c->v.device);
     pthread_cond_destroy(&c->ended);
@@ -61,7 +61,7 @@ static void destroy(struct call *c)
     free(c);
 }
 
-static void *run(void *arg)
+static void *reset_run(void *arg)
 {
     struct call *c = arg;
     int rc = c->work(&c->v);
@@ -74,7 +74,7 @@ static void *run(void *arg)
     pthread_cond_signal(&c->ended);
     pthread_mutex_unlock(&c->lock);
     if (left)
-        destroy(c);
+        reset_destroy(c);
     return NULL;
 }
 
@@ -82,7 +82,7 @@ static void *run(void *arg)
  * Starts the thread with all signals blocked, since those are for the program's
  * threads.
  */
-static int start(struct call *c)
+static int reset_start(struct call *c)
 {
     pthread_t thread;
     sigset_t all, before;
@@ -90,7 +90,7 @@ static int start(struct call *c)
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&thread, NULL, run, c);
+    rc = pthread_create(&thread, NULL, reset_run, c);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!rc)
         pthread_detach(thread);
@@ -111,20 +111,20 @@ static int wait_for_end(struct call *c, unsigned ms)
     rc = over ? c->rc : -ETIMEDOUT;
     pthread_mutex_unlock(&c->lock);
     if (over)
-        destroy(c);
+        reset_destroy(c);
     return rc;
 }
 
 int vfio_bounded(const struct vfio *v, unsigned ms, vfio_work_fn work)
 {
-    struct call *c = create(v, work);
+    struct call *c = reset_create(v, work);
     int rc;
 
     if (!c)
         return -errno;
-    rc = start(c);
+    rc = reset_start(c);
     if (rc) {
-        destroy(c);
+        reset_destroy(c);
         return rc;
     }
     return wait_for_end(c, ms);

@@ -23,7 +23,7 @@
  */
 #define PCI_COMMAND_ON 0x0406u
 
-static struct vfio_user *of(struct nvme_transport *t)
+static struct vfio_user *user_of(struct nvme_transport *t)
 {
     return (struct vfio_user *)t;
 }
@@ -65,7 +65,7 @@ static int break_off(struct vfio_user *u, const char *trouble)
  */
 static char unmapped;
 
-static int call(struct vfio_user *u, struct vfio_user_msg *m)
+static int user_call(struct vfio_user *u, struct vfio_user_msg *m)
 {
     bool gone = u->conn.gone;
     int rc = vfio_user_call(&u->conn, m);
@@ -95,7 +95,7 @@ static int unmap_message(struct vfio_user *u, const struct nvme_iova_range *rang
                               .reply = &echo,
                               .reply_max = sizeof(echo),
                               .iova = range->start};
-    int rc = call(u, &m);
+    int rc = user_call(u, &m);
 
     if (rc > 0)
         return break_off(u, "memory that is not given back");
@@ -140,7 +140,7 @@ static int take_late(struct vfio_user *u, unsigned ms, bool counts)
  * Takes a late reply, if any, and unmaps a region whose map was abandoned.
  * Afterwards only regions that the driver knows are mapped.
  */
-static int settle(struct vfio_user *u, unsigned ms, bool counts)
+static int user_settle(struct vfio_user *u, unsigned ms, bool counts)
 {
     int rc = u->conn.late ? take_late(u, ms, counts) : 0;
 
@@ -154,9 +154,9 @@ static int settle(struct vfio_user *u, unsigned ms, bool counts)
 
 int vfio_user_exchange(struct vfio_user *u, struct vfio_user_msg *m)
 {
-    int rc = settle(u, m->late_ms, m->counts);
+    int rc = user_settle(u, m->late_ms, m->counts);
 
-    return rc ? rc : call(u, m);
+    return rc ? rc : user_call(u, m);
 }
 
 struct access {
@@ -200,7 +200,7 @@ int vfio_user_access(struct vfio_user *u, uint16_t command, uint32_t region, uin
 static void access_register(struct nvme_transport *t, uint16_t command, uint32_t offset,
                             void *value, uint32_t count)
 {
-    struct vfio_user *u = of(t);
+    struct vfio_user *u = user_of(t);
 
     assert(offset + count <= NVME_REG_DOORBELLS);
     pthread_mutex_lock(&u->lock);
@@ -212,7 +212,7 @@ static void access_register(struct nvme_transport *t, uint16_t command, uint32_t
  * Returns all-ones if the register cannot be read, as on a bus without the
  * device.
  */
-static uint32_t read32(struct nvme_transport *t, uint32_t offset)
+static uint32_t user_read32(struct nvme_transport *t, uint32_t offset)
 {
     uint32_t value = UINT32_MAX;
 
@@ -228,7 +228,7 @@ static uint64_t read64(struct nvme_transport *t, uint32_t offset)
     return value;
 }
 
-static void write32(struct nvme_transport *t, uint32_t offset, uint32_t value)
+static void user_write32(struct nvme_transport *t, uint32_t offset, uint32_t value)
 {
     access_register(t, VFIO_USER_REGION_WRITE, offset, &value, sizeof(value));
 }
@@ -236,8 +236,8 @@ static void write32(struct nvme_transport *t, uint32_t offset, uint32_t value)
 /* Takes no lock, because its holder may be waiting for the server. */
 static bool silent(struct nvme_transport *t)
 {
-    return __atomic_load_n(&of(t)->conn.late, __ATOMIC_RELAXED) &&
-           !__atomic_load_n(&of(t)->conn.gone, __ATOMIC_RELAXED);
+    return __atomic_load_n(&user_of(t)->conn.late, __ATOMIC_RELAXED) &&
+           !__atomic_load_n(&user_of(t)->conn.gone, __ATOMIC_RELAXED);
 }
 
 static void write64(struct nvme_transport *t, uint32_t offset, uint64_t value)
@@ -291,9 +291,9 @@ static bool map_is_late(const struct vfio_user *u, uint64_t iova)
  * these addresses, so the server does not touch the memory, and the pages of
  * the file stay while the server holds it.
  */
-static int map(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t *iova)
+static int user_map(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t *iova)
 {
-    struct vfio_user *u = of(t);
+    struct vfio_user *u = user_of(t);
     int rc;
 
     if (!mem->addr || mem->fd < 0)
@@ -318,7 +318,7 @@ static int map(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t *i
 
 static int unmap_locked(struct vfio_user *u, uint64_t iova)
 {
-    int rc = settle(u, u->conn.timeout_ms, false);
+    int rc = user_settle(u, u->conn.timeout_ms, false);
 
     if (rc == 0 && nvme_iova_find(&u->iova, iova)->owner != &unmapped)
         rc = unmap_message(u, nvme_iova_find(&u->iova, iova));
@@ -328,9 +328,9 @@ static int unmap_locked(struct vfio_user *u, uint64_t iova)
     return rc ? -EIO : 0;
 }
 
-static int unmap(struct nvme_transport *t, uint64_t iova)
+static int user_unmap(struct nvme_transport *t, uint64_t iova)
 {
-    struct vfio_user *u = of(t);
+    struct vfio_user *u = user_of(t);
     int rc = -ENOENT;
 
     pthread_mutex_lock(&u->lock);
@@ -388,9 +388,9 @@ static int reset_locked(struct vfio_user *u)
     return rc || cc & NVME_CC_EN ? -EIO : 0;
 }
 
-static int reset(struct nvme_transport *t)
+static int user_reset(struct nvme_transport *t)
 {
-    struct vfio_user *u = of(t);
+    struct vfio_user *u = user_of(t);
     int rc = -ENOTSUP;
 
     pthread_mutex_lock(&u->lock);
@@ -405,7 +405,7 @@ static int reset(struct nvme_transport *t)
 /* Closes the connection, which makes the server release all memory. */
 void vfio_user_close(struct nvme_transport *t)
 {
-    struct vfio_user *u = of(t);
+    struct vfio_user *u = user_of(t);
 
     if (t->removal_fd >= 0)
         close(t->removal_fd);
@@ -422,13 +422,13 @@ void vfio_user_close(struct nvme_transport *t)
 
 const struct nvme_transport_ops vfio_user_ops = {
     .name = "vfio-user",
-    .read32 = read32,
+    .read32 = user_read32,
     .read64 = read64,
-    .write32 = write32,
+    .write32 = user_write32,
     .write64 = write64,
-    .map = map,
-    .unmap = unmap,
-    .reset = reset,
+    .map = user_map,
+    .unmap = user_unmap,
+    .reset = user_reset,
     .silent = silent,
     .close = vfio_user_close,
 };

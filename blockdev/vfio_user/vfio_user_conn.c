@@ -29,7 +29,7 @@ int vfio_user_fail(const struct vfio_user_why *why, int err, const char *format,
     return err;
 }
 
-static int wrong(struct vfio_user_conn *c, const char *trouble)
+static int conn_wrong(struct vfio_user_conn *c, const char *trouble)
 {
     c->trouble = trouble;
     return -EPROTO;
@@ -43,7 +43,7 @@ int vfio_user_break(struct vfio_user_conn *c, const char *trouble)
      * and a poll of the socket sees the end.
      */
     shutdown(c->fd, SHUT_RDWR);
-    return wrong(c, trouble);
+    return conn_wrong(c, trouble);
 }
 
 void vfio_user_close_fds(struct vfio_user_fds *fds)
@@ -56,7 +56,7 @@ void vfio_user_close_fds(struct vfio_user_fds *fds)
  * Returns 0 if the socket may be ready (or broken: the next call shows that),
  * or -ETIMEDOUT.
  */
-static int wait_for(const struct vfio_user_conn *c, short events, uint64_t deadline)
+static int conn_wait_for(const struct vfio_user_conn *c, short events, uint64_t deadline)
 {
     for (;;) {
         struct pollfd p = {.fd = c->fd, .events = events};
@@ -74,7 +74,7 @@ static int wait_for(const struct vfio_user_conn *c, short events, uint64_t deadl
 static int after_error(const struct vfio_user_conn *c, short events, uint64_t deadline)
 {
     if (errno == EAGAIN || errno == EINTR)
-        return wait_for(c, events, deadline);
+        return conn_wait_for(c, events, deadline);
     return -ECONNRESET;
 }
 
@@ -115,7 +115,7 @@ static int send_bytes(const struct vfio_user_conn *c, const void *bytes, size_t 
  * Keeps the descriptors of a part of a message; closes those for which there is
  * no room.
  */
-static void take_fds(struct msghdr *msg, struct vfio_user_fds *fds)
+static void conn_take_fds(struct msghdr *msg, struct vfio_user_fds *fds)
 {
     for (struct cmsghdr *h = CMSG_FIRSTHDR(msg); h; h = CMSG_NXTHDR(msg, h)) {
         size_t n = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -157,9 +157,9 @@ static int recv_bytes(struct vfio_user_conn *c, struct vfio_user_fds *fds, void 
                 return rc;
             continue;
         }
-        take_fds(&msg, fds);
+        conn_take_fds(&msg, fds);
         if (msg.msg_flags & MSG_CTRUNC)
-            return wrong(c, "more descriptors than were offered room");
+            return conn_wrong(c, "more descriptors than were offered room");
         at += n;
         len -= (size_t)n;
     }
@@ -197,7 +197,7 @@ static int refuse_command(struct vfio_user_conn *c, struct vfio_user_fds *fds,
     int rc;
 
     if (h->size - sizeof(*h) > MAX_REFUSED)
-        return wrong(c, "a command longer than there is");
+        return conn_wrong(c, "a command longer than there is");
     rc = skip_bytes(c, fds, h->size - sizeof(*h), deadline);
     vfio_user_close_fds(fds);
     if (rc || h->flags & VFIO_USER_NO_REPLY)
@@ -212,18 +212,18 @@ static int take_reply(struct vfio_user_conn *c, struct vfio_user_msg *m, struct 
     int rc;
 
     if (h->id != c->id)
-        return wrong(c, "a reply with the id of another command");
+        return conn_wrong(c, "a reply with the id of another command");
     /* Early servers leave the command out of their replies. */
     if (h->command != m->command && h->command != 0)
-        return wrong(c, "a reply to another command");
+        return conn_wrong(c, "a reply to another command");
     if (h->flags & VFIO_USER_ERROR) {
         /* The header should be all, but some servers append unused space. */
         rc = len <= VFIO_USER_MAX_REPLY ? skip_bytes(c, fds, len, deadline)
-                                        : wrong(c, "a reply longer than was asked for");
+                                        : conn_wrong(c, "a reply longer than was asked for");
         return rc ? rc : h->error > 0 && h->error < 4096 ? (int)h->error : EIO;
     }
     if (len > m->reply_max)
-        return wrong(c, "a reply longer than was asked for");
+        return conn_wrong(c, "a reply longer than was asked for");
     m->reply_len = len;
     return recv_bytes(c, fds, m->reply, len, deadline);
 }
@@ -244,18 +244,18 @@ static int wait_reply(struct vfio_user_conn *c, struct vfio_user_msg *m, struct 
     for (;;) {
         uint64_t deadline = until + rest_ms(c) * NS_PER_MS;
         struct vfio_user_header h;
-        int rc = wait_for(c, POLLIN, until) ? -EAGAIN : 0;
+        int rc = conn_wait_for(c, POLLIN, until) ? -EAGAIN : 0;
 
         if (rc == 0)
             rc = recv_bytes(c, fds, &h, sizeof(h), deadline);
         if (rc)
             return rc;
         if (h.size < sizeof(h))
-            return wrong(c, "a message shorter than its header");
+            return conn_wrong(c, "a message shorter than its header");
         if ((h.flags & VFIO_USER_TYPE_MASK) == VFIO_USER_TYPE_REPLY)
             return take_reply(c, m, fds, &h, deadline);
         if ((h.flags & VFIO_USER_TYPE_MASK) != VFIO_USER_TYPE_COMMAND)
-            return wrong(c, "a message that is neither command nor reply");
+            return conn_wrong(c, "a message that is neither command nor reply");
         rc = refuse_command(c, fds, &h, deadline);
         if (rc)
             return rc;
@@ -283,7 +283,7 @@ static void set_late(struct vfio_user_conn *c, bool late)
 }
 
 /* Sends a command and waits for its reply; no earlier reply is late. */
-static int call(struct vfio_user_conn *c, struct vfio_user_msg *m, struct vfio_user_fds *fds)
+static int conn_call(struct vfio_user_conn *c, struct vfio_user_msg *m, struct vfio_user_fds *fds)
 {
     uint64_t until = deadline_after_ms(c->timeout_ms);
     int rc = send_command(c, m, until);
@@ -317,7 +317,7 @@ int vfio_user_call(struct vfio_user_conn *c, struct vfio_user_msg *m)
     if (c->gone)
         return -EIO;
     assert(!c->late);
-    rc = call(c, m, &fds);
+    rc = conn_call(c, m, &fds);
     if (rc == 0 && m->fds)
         *m->fds = fds;
     else

@@ -19,8 +19,8 @@
  * Reads a capability of the server, or default_value if it is missing. Returns
  * false if it is not an integer of at least min.
  */
-static bool number(const struct json_object *caps, const char *name, int64_t default_value,
-                   int64_t min, int64_t *out)
+static bool info_number(const struct json_object *caps, const char *name, int64_t default_value,
+                        int64_t min, int64_t *out)
 {
     struct json_object *value;
 
@@ -43,11 +43,11 @@ static int take_caps(const struct json_object *root, struct vfio_user_limits *ou
         caps = NULL;
     else if (!json_object_is_type(caps, json_type_object))
         return vfio_user_fail(why, -EPROTO, "the capabilities of the server are no JSON object");
-    if (!number(caps, VFIO_USER_CAP_MAX_MSG_FDS, VFIO_USER_DEFAULT_MSG_FDS, 0, &fds) ||
-        !number(caps, VFIO_USER_CAP_MAX_DATA_XFER_SIZE, VFIO_USER_DEFAULT_DATA_XFER_SIZE, 1,
-                &transfer) ||
-        !number(caps, VFIO_USER_CAP_MAX_DMA_MAPS, VFIO_USER_DEFAULT_DMA_MAPS, 1, &maps) ||
-        !number(caps, VFIO_USER_CAP_PGSIZES, VFIO_USER_DEFAULT_PGSIZES, 1, &pages))
+    if (!info_number(caps, VFIO_USER_CAP_MAX_MSG_FDS, VFIO_USER_DEFAULT_MSG_FDS, 0, &fds) ||
+        !info_number(caps, VFIO_USER_CAP_MAX_DATA_XFER_SIZE, VFIO_USER_DEFAULT_DATA_XFER_SIZE, 1,
+                     &transfer) ||
+        !info_number(caps, VFIO_USER_CAP_MAX_DMA_MAPS, VFIO_USER_DEFAULT_DMA_MAPS, 1, &maps) ||
+        !info_number(caps, VFIO_USER_CAP_PGSIZES, VFIO_USER_DEFAULT_PGSIZES, 1, &pages))
         return vfio_user_fail(why, -EPROTO, "a capability of the server is no sensible number");
     if (fds < 1)
         return vfio_user_fail(why, -ENOTSUP,

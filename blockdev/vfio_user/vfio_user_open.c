@@ -78,8 +78,8 @@ static int get_device_info(struct vfio_user *u, const struct vfio_user_why *why)
 }
 
 /* On success the caller owns the descriptors. */
-static int get_region(struct vfio_user *u, uint32_t index, struct vfio_user_region *out,
-                      struct vfio_user_fds *fds, const struct vfio_user_why *why)
+static int open_get_region(struct vfio_user *u, uint32_t index, struct vfio_user_region *out,
+                           struct vfio_user_fds *fds, const struct vfio_user_why *why)
 {
     struct vfio_user_region_info info = {.argsz = VFIO_USER_MAX_REPLY, .index = index};
     unsigned char reply[VFIO_USER_MAX_REPLY];
@@ -111,7 +111,7 @@ static int set_up_config(struct vfio_user *u, const struct vfio_user_why *why)
     struct vfio_user_region config;
     struct vfio_user_fds fds;
     uint32_t ids = 0, class_rev = 0;
-    int rc = get_region(u, VFIO_PCI_CONFIG_REGION_INDEX, &config, &fds, why);
+    int rc = open_get_region(u, VFIO_PCI_CONFIG_REGION_INDEX, &config, &fds, why);
 
     if (rc)
         return rc;
@@ -150,8 +150,8 @@ static void hand_on_doorbells(struct vfio_user *u, const struct vfio_user_doorbe
  * the file lives in memory (tmpfs, memfd): cudaHostRegister() pins such pages
  * and refuses those of a file on a disk.
  */
-static int map_doorbells(struct vfio_user *u, const struct vfio_user_doorbells *d, int fd,
-                         const struct vfio_user_why *why)
+static int open_map_doorbells(struct vfio_user *u, const struct vfio_user_doorbells *d, int fd,
+                              const struct vfio_user_why *why)
 {
     struct stat st;
 
@@ -175,7 +175,7 @@ static int set_up_bar0(struct vfio_user *u, const struct vfio_user_why *why)
     struct vfio_user_region bar0;
     struct vfio_user_doorbells d;
     struct vfio_user_fds fds;
-    int rc = get_region(u, VFIO_PCI_BAR0_REGION_INDEX, &bar0, &fds, why);
+    int rc = open_get_region(u, VFIO_PCI_BAR0_REGION_INDEX, &bar0, &fds, why);
 
     if (rc)
         return rc;
@@ -184,7 +184,7 @@ static int set_up_bar0(struct vfio_user *u, const struct vfio_user_why *why)
         rc = vfio_user_fail(why, -EPROTO, "the server sends no descriptor with its doorbells");
     /* There is one descriptor per area, or one for all of them. */
     if (rc == 0)
-        rc = map_doorbells(u, &d, fds.fd[d.area < fds.n ? d.area : 0], why);
+        rc = open_map_doorbells(u, &d, fds.fd[d.area < fds.n ? d.area : 0], why);
     vfio_user_close_fds(&fds);
     return rc;
 }

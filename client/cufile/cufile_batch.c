@@ -97,7 +97,7 @@ static int check_params(const CUfileIOParams_t *p)
 }
 
 /* Returns false if the handle was deregistered after the check. */
-static bool fill(struct entry *e, const CUfileIOParams_t *p)
+static bool batch_fill(struct entry *e, const CUfileIOParams_t *p)
 {
     bool write = p->opcode == CUFILE_WRITE;
     uint64_t offset = (uint64_t)p->batch.file_offset;
@@ -137,14 +137,14 @@ static void submit_failed(struct entry *e, int err)
 }
 
 /* n is at most AT_ONCE. */
-static void submit(struct batch *b, const CUfileIOParams_t *params, unsigned n)
+static void batch_submit(struct batch *b, const CUfileIOParams_t *params, unsigned n)
 {
     struct gpunvme_io_request *requests[AT_ONCE] = {0};
     size_t filled = 0;
 
     for (unsigned i = 0; i < n; i++) {
         struct entry *e = take_entry(b);
-        if (fill(e, &params[i]))
+        if (batch_fill(e, &params[i]))
             requests[filled++] = &e->request;
         else
             submit_failed(e, CU_FILE_HANDLE_NOT_REGISTERED);
@@ -181,7 +181,7 @@ CUfileError_t cuFileBatchIOSubmit(CUfileBatchHandle_t batch, unsigned nr, CUfile
     if (err)
         cufile_log(CUFILE_LOG_ERROR, "batch of %u: error %d", nr, err);
     for (unsigned i = 0; i < nr && !err; i += AT_ONCE)
-        submit(b, &params[i], nr - i < AT_ONCE ? nr - i : AT_ONCE);
+        batch_submit(b, &params[i], nr - i < AT_ONCE ? nr - i : AT_ONCE);
     return cufile_status(err);
 }
 

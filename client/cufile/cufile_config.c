@@ -58,12 +58,12 @@ static const struct source {
 };
 #define N_SOURCES (sizeof(sources) / sizeof(sources[0]))
 
-static void set_text(int param, const char *text)
+static void config_set_text(int param, const char *text)
 {
     snprintf(config.strings[param], CUFILE_STRING_MAX, "%s", text);
 }
 
-static void set_defaults(void)
+static void config_set_defaults(void)
 {
     static const size_t sizes[CUFILE_SIZE_PARAMS] = {
         [CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH] = 128,
@@ -82,7 +82,7 @@ static void set_defaults(void)
     config.bools[CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE] = true;
     config.bools[CUFILE_PARAM_PROPERTIES_ALLOW_SYSTEM_MEMORY] = true;
     config.bools[CUFILE_PARAM_EXECUTION_PARALLEL_IO] = true;
-    set_text(CUFILE_PARAM_LOGGING_LEVEL, "ERROR");
+    config_set_text(CUFILE_PARAM_LOGGING_LEVEL, "ERROR");
 }
 
 static void set_from_json(const struct source *s, struct json_object *value)
@@ -92,10 +92,10 @@ static void set_from_json(const struct source *s, struct json_object *value)
     else if (s->kind == BOOL)
         config.bools[s->param] = json_object_get_boolean(value);
     else if (s->kind == STRING)
-        set_text(s->param, json_object_get_string(value));
+        config_set_text(s->param, json_object_get_string(value));
 }
 
-static void read_file(const char *name)
+static void config_read_file(const char *name)
 {
     struct json_object *section, *value;
     struct json_object *all = json_object_from_file(name);
@@ -130,18 +130,18 @@ static void read_environment(void)
         else if (s->kind == BOOL)
             config.bools[s->param] = is_true(text);
         else
-            set_text(s->param, text);
+            config_set_text(s->param, text);
     }
 }
 
-static void read_all(void)
+static void config_read_all(void)
 {
     const char *name = secure_getenv("CUFILE_ENV_PATH_JSON");
     FILE *there = name ? NULL : fopen("/etc/cufile.json", "re");
 
-    set_defaults();
+    config_set_defaults();
     if (name || there)
-        read_file(name ? name : "/etc/cufile.json");
+        config_read_file(name ? name : "/etc/cufile.json");
     if (there)
         fclose(there);
     read_environment();
@@ -149,7 +149,7 @@ static void read_all(void)
 
 struct cufile_config *cufile_config(void)
 {
-    pthread_once(&read_once, read_all);
+    pthread_once(&read_once, config_read_all);
     return &config;
 }
 

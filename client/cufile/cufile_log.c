@@ -14,7 +14,7 @@ static FILE *output;
 static int highest = -1; /* highest level that is written; -1: none */
 static pthread_once_t open_once = PTHREAD_ONCE_INIT;
 
-static int level_of(const char *name)
+static int log_level_of(const char *name)
 {
     static const struct {
         const char *name;
@@ -35,7 +35,7 @@ static void open_log(void)
     const struct cufile_config *c = cufile_config();
     char name[CUFILE_STRING_MAX + sizeof("/cufile.log")];
 
-    highest = level_of(c->strings[CUFILE_PARAM_LOGGING_LEVEL]);
+    highest = log_level_of(c->strings[CUFILE_PARAM_LOGGING_LEVEL]);
     if (c->strings[CUFILE_PARAM_ENV_LOGFILE_PATH][0])
         snprintf(name, sizeof(name), "%s", c->strings[CUFILE_PARAM_ENV_LOGFILE_PATH]);
     else if (c->strings[CUFILE_PARAM_LOG_DIR][0])

@@ -44,7 +44,7 @@ static bool is_nvme(const char *device)
     return read_number(device, "class") >> 8 == CLASS_NVME;
 }
 
-static struct json_object *describe(const char *device)
+static struct json_object *pci_describe(const char *device)
 {
     char link[PATH_MAX], path[PATH_MAX];
     struct json_object *o = json_object_new_object();
@@ -69,9 +69,9 @@ static struct json_object *describe_all(void)
 
     for (int i = 0; i < n; i++) {
         if (is_gpu(names[i]->d_name))
-            json_object_array_add(gpus, describe(names[i]->d_name));
+            json_object_array_add(gpus, pci_describe(names[i]->d_name));
         else if (is_nvme(names[i]->d_name))
-            json_object_array_add(drives, describe(names[i]->d_name));
+            json_object_array_add(drives, pci_describe(names[i]->d_name));
         free(names[i]);
     }
     free(names);

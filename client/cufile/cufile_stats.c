@@ -49,7 +49,7 @@ static CUfileOpCounter_t *counter_of(enum cufile_stat stat)
     return counters[stat];
 }
 
-static void count(CUfileOpCounter_t *c, bool failed)
+static void stats_count(CUfileOpCounter_t *c, bool failed)
 {
     c->ok += !failed;
     c->err += failed;
@@ -59,7 +59,7 @@ void cufile_stats_count(enum cufile_stat stat, int err)
 {
     pthread_mutex_lock(&stats.lock);
     if (!stats.stopped)
-        count(counter_of(stat), err != 0);
+        stats_count(counter_of(stat), err != 0);
     if (!stats.stopped && stat == CUFILE_STAT_BUFFER_DEREGISTER && !err)
         GPU.n_mmap_free++;
     pthread_mutex_unlock(&stats.lock);
@@ -69,7 +69,7 @@ void cufile_stats_buffer(size_t len, int err)
 {
     pthread_mutex_lock(&stats.lock);
     if (!stats.stopped) {
-        count(&BASIC.buf_register_ops, err != 0);
+        stats_count(&BASIC.buf_register_ops, err != 0);
         GPU.n_mmap++;
         GPU.n_mmap_ok += !err;
         GPU.n_mmap_err += err != 0;
@@ -96,9 +96,10 @@ static bool is_unaligned(const struct cufile_transfer *t)
     return t->file_offset % PAGE_BYTES || t->size % PAGE_BYTES;
 }
 
-static void count_read(const struct cufile_transfer *t, ssize_t bytes, uint32_t path, uint64_t us)
+static void stats_count_read(const struct cufile_transfer *t, ssize_t bytes, uint32_t path,
+                             uint64_t us)
 {
-    count(&BASIC.read_ops, bytes < 0);
+    stats_count(&BASIC.read_ops, bytes < 0);
     GPU.n_total_reads++;
     GPU.n_reads_err += bytes < 0;
     GPU.n_p2p_reads += path == GPUNVME_PATH_GPU;
@@ -115,7 +116,7 @@ static void count_read(const struct cufile_transfer *t, ssize_t bytes, uint32_t 
 
 static void count_write(const struct cufile_transfer *t, ssize_t bytes, uint32_t path, uint64_t us)
 {
-    count(&BASIC.write_ops, bytes < 0);
+    stats_count(&BASIC.write_ops, bytes < 0);
     GPU.n_total_writes++;
     GPU.n_writes_err += bytes < 0;
     GPU.n_p2p_writes += path == GPUNVME_PATH_GPU;
@@ -141,7 +142,7 @@ void cufile_stats_transfer(const struct cufile_transfer *t, ssize_t bytes,
     if (!stats.stopped && t->write)
         count_write(t, bytes, result->path, us);
     else if (!stats.stopped)
-        count_read(t, bytes, result->path, us);
+        stats_count_read(t, bytes, result->path, us);
     pthread_mutex_unlock(&stats.lock);
 }
 
@@ -149,7 +150,7 @@ void cufile_stats_vector(bool write, ssize_t bytes)
 {
     pthread_mutex_lock(&stats.lock);
     if (!stats.stopped) {
-        count(write ? &BASIC.writev_ops : &BASIC.readv_ops, bytes < 0);
+        stats_count(write ? &BASIC.writev_ops : &BASIC.readv_ops, bytes < 0);
         *(write ? &BASIC.writev_bytes : &BASIC.readv_bytes) += bytes > 0 ? (uint64_t)bytes : 0;
     }
     pthread_mutex_unlock(&stats.lock);
@@ -250,7 +251,7 @@ static void derive(void)
     stats.sums.num_gpus = 1;
 }
 
-static CUfileError_t get(void *out, const void *from, size_t len, int least)
+static CUfileError_t stats_get(void *out, const void *from, size_t len, int least)
 {
     pthread_mutex_lock(&stats.lock);
     bool ok = out && level() >= least;
@@ -264,15 +265,15 @@ static CUfileError_t get(void *out, const void *from, size_t len, int least)
 
 CUfileError_t cuFileGetStatsL1(CUfileStatsLevel1_t *out)
 {
-    return get(out, &BASIC, sizeof(*out), 1);
+    return stats_get(out, &BASIC, sizeof(*out), 1);
 }
 
 CUfileError_t cuFileGetStatsL2(CUfileStatsLevel2_t *out)
 {
-    return get(out, &stats.sums.detailed, sizeof(*out), 2);
+    return stats_get(out, &stats.sums.detailed, sizeof(*out), 2);
 }
 
 CUfileError_t cuFileGetStatsL3(CUfileStatsLevel3_t *out)
 {
-    return get(out, &stats.sums, sizeof(*out), 3);
+    return stats_get(out, &stats.sums, sizeof(*out), 3);
 }

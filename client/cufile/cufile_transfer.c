@@ -68,8 +68,8 @@ ssize_t cufile_transfer_end(const struct cufile_transfer *t, ssize_t bytes,
 
 /* --- Read and write -------------------------------------------------------------------------- */
 
-static ssize_t transfer(CUfileHandle_t fh, bool write, char *base, size_t size, off_t file_offset,
-                        off_t offset)
+static ssize_t cufile_transfer_transfer(CUfileHandle_t fh, bool write, char *base, size_t size,
+                                        off_t file_offset, off_t offset)
 {
     struct gpunvme_result result = {.why = ""};
 
@@ -88,13 +88,13 @@ static ssize_t transfer(CUfileHandle_t fh, bool write, char *base, size_t size, 
 
 ssize_t cuFileRead(CUfileHandle_t fh, void *base, size_t size, off_t file_offset, off_t offset)
 {
-    return transfer(fh, false, base, size, file_offset, offset);
+    return cufile_transfer_transfer(fh, false, base, size, file_offset, offset);
 }
 
 ssize_t cuFileWrite(CUfileHandle_t fh, const void *base, size_t size, off_t file_offset,
                     off_t offset)
 {
-    return transfer(fh, true, (char *)(uintptr_t)base, size, file_offset, offset);
+    return cufile_transfer_transfer(fh, true, (char *)(uintptr_t)base, size, file_offset, offset);
 }
 
 /*
@@ -111,7 +111,8 @@ static ssize_t transfer_vector(CUfileHandle_t fh, bool write, const CUfileIOVec_
     for (size_t i = 0; i < n; i++) {
         if (!iov[i].len)
             continue;
-        ssize_t part = transfer(fh, write, iov[i].base, iov[i].len, file_offset + done, 0);
+        ssize_t part =
+            cufile_transfer_transfer(fh, write, iov[i].base, iov[i].len, file_offset + done, 0);
         if (part < 0 && !done)
             done = part;
         else if (part > 0)
@@ -149,8 +150,8 @@ static void async_done(void *arg, const struct gpunvme_io_async *a,
     free(t);
 }
 
-static int submit(CUfileHandle_t fh, bool write, void *base, size_t *size, off_t *file_offset,
-                  off_t *offset, ssize_t *bytes, void *stream)
+static int transfer_submit(CUfileHandle_t fh, bool write, void *base, size_t *size,
+                           off_t *file_offset, off_t *offset, ssize_t *bytes, void *stream)
 {
     if (!base || !size || !file_offset || !offset || !bytes)
         return CU_FILE_INVALID_VALUE;
@@ -185,13 +186,14 @@ static int submit(CUfileHandle_t fh, bool write, void *base, size_t *size, off_t
 CUfileError_t cuFileReadAsync(CUfileHandle_t fh, void *base, size_t *size, off_t *file_offset,
                               off_t *offset, ssize_t *bytes, CUstream_t stream)
 {
-    return cufile_status(submit(fh, false, base, size, file_offset, offset, bytes, stream));
+    return cufile_status(
+        transfer_submit(fh, false, base, size, file_offset, offset, bytes, stream));
 }
 
 CUfileError_t cuFileWriteAsync(CUfileHandle_t fh, void *base, size_t *size, off_t *file_offset,
                                off_t *offset, ssize_t *bytes, CUstream_t stream)
 {
-    return cufile_status(submit(fh, true, base, size, file_offset, offset, bytes, stream));
+    return cufile_status(transfer_submit(fh, true, base, size, file_offset, offset, bytes, stream));
 }
 
 /*

@@ -72,7 +72,8 @@ static int mount_new(struct gpunvme_io *io, int fd, const struct stat *st, struc
 }
 
 /* Under the lock. The one in use, or a new one. */
-static int find_mount(struct gpunvme_io *io, int fd, const struct stat *st, struct io_mount **out)
+static int io_find_mount(struct gpunvme_io *io, int fd, const struct stat *st,
+                         struct io_mount **out)
 {
     for (struct io_mount *m = io->mounts; m; m = m->next) {
         if (m->dev == st->st_dev) {
@@ -152,7 +153,7 @@ static void choose_mount(struct gpunvme_io_file *f, const struct stat *st)
 {
     struct gpunvme_io *io = f->io;
 
-    if (S_ISREG(st->st_mode) && find_mount(io, f->fd, st, &f->mount) == 0)
+    if (S_ISREG(st->st_mode) && io_find_mount(io, f->fd, st, &f->mount) == 0)
         return;
     f->mount = io->local;
     snprintf(f->why, sizeof(f->why), "%s",
@@ -160,7 +161,7 @@ static void choose_mount(struct gpunvme_io_file *f, const struct stat *st)
 }
 
 /* Under the lock. */
-static void file_link(struct gpunvme_io_file *f)
+static void io_file_link(struct gpunvme_io_file *f)
 {
     f->next = f->io->files;
     f->link = &f->io->files;
@@ -170,7 +171,7 @@ static void file_link(struct gpunvme_io_file *f)
 }
 
 /* The duplicate is examined, and not the caller's number, which may become another file's. */
-static int file_new(struct gpunvme_io *io, int fd, struct stat *st, struct gpunvme_io_file **out)
+static int io_file_new(struct gpunvme_io *io, int fd, struct stat *st, struct gpunvme_io_file **out)
 {
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 
@@ -199,12 +200,12 @@ int gpunvme_io_file_open(struct gpunvme_io *io, int fd, struct gpunvme_io_file *
     int err = io_check_process(io);
 
     if (!err)
-        err = file_new(io, fd, &st, &f);
+        err = io_file_new(io, fd, &st, &f);
     if (!f)
         return err;
     pthread_mutex_lock(&io->lock);
     choose_mount(f, &st);
-    file_link(f);
+    io_file_link(f);
     pthread_mutex_unlock(&io->lock);
     *out = f;
     return 0;

@@ -163,8 +163,8 @@ static void end_op(struct op *op, bool begun)
     pthread_mutex_unlock(&a->lock);
 }
 
-static int64_t move(struct gpunvme_io_file *f, const struct gpunvme_io_async *what,
-                    struct gpunvme_result *result)
+static int64_t async_move(struct gpunvme_io_file *f, const struct gpunvme_io_async *what,
+                          struct gpunvme_result *result)
 {
     char *addr = (char *)what->addr + *what->addr_offset;
 
@@ -175,11 +175,11 @@ static int64_t move(struct gpunvme_io_file *f, const struct gpunvme_io_async *wh
                        : gpunvme_io_read(f, addr, *what->len, at, result);
 }
 
-static void run(struct gpunvme_io_file *f, const struct gpunvme_io_async *what)
+static void async_run(struct gpunvme_io_file *f, const struct gpunvme_io_async *what)
 {
     struct gpunvme_result result = {.why = ""};
 
-    *what->bytes = move(f, what, &result);
+    *what->bytes = async_move(f, what, &result);
     if (what->done)
         what->done(what->arg, what, &result);
 }
@@ -190,7 +190,7 @@ static void run_op(struct work *w)
 
     struct gpunvme_io_file *f = op->f;
 
-    run(f, &op->what);
+    async_run(f, &op->what);
     end_op(op, true);
     io_file_put(f);
 }
@@ -247,7 +247,7 @@ static void await_on_host(struct op *op, struct cuda_driver *cu, void *stream, u
     pthread_mutex_unlock(&a->lock);
 }
 
-static int enqueue(struct op *op, struct cuda_driver *cu, void *stream)
+static int async_enqueue(struct op *op, struct cuda_driver *cu, void *stream)
 {
     struct io_async *a = op->owner;
     const uint32_t *word = word_of(op);
@@ -275,7 +275,7 @@ int gpunvme_io_submit(struct gpunvme_io_file *f, const struct gpunvme_io_async *
     if (!cu && stream)
         return gpunvme_fail(-ENODEV, "a stream, but no CUDA driver in this process");
     if (!cu) {
-        run(f, a);
+        async_run(f, a);
         return 0;
     }
     if (cuda_driver_is_captured(cu, stream))
@@ -293,7 +293,7 @@ int gpunvme_io_submit(struct gpunvme_io_file *f, const struct gpunvme_io_async *
     io_file_get(f);
     op->f = f;
     op->what = *a;
-    err = enqueue(op, cu, stream);
+    err = async_enqueue(op, cu, stream);
     if (err)
         io_file_put(f);
     return err;
@@ -315,7 +315,7 @@ static ssize_t move_request(struct gpunvme_io_request *r)
                     : gpunvme_io_read(r->file, r->addr, r->len, r->file_offset, &r->result);
 }
 
-static void run_request(struct work *w)
+static void async_run_request(struct work *w)
 {
     struct gpunvme_io_request *r = (struct gpunvme_io_request *)w;
     struct gpunvme_io_file *f = r->file;
@@ -336,7 +336,7 @@ int gpunvme_io_start(struct gpunvme_io_request *r)
     if (err)
         return err;
     io_file_get(f);
-    w->run = run_request;
+    w->run = async_run_request;
     err = io_threads_give(f->io->async->threads, w);
     if (err)
         io_file_put(f);

@@ -70,7 +70,7 @@ static void set_pieces(struct list *l)
     }
 }
 
-static struct list *list_new(struct gpunvme_io_request *const *requests, size_t n)
+static struct list *io_list_list_new(struct gpunvme_io_request *const *requests, size_t n)
 {
     size_t each = sizeof(struct gpunvme_piece) + sizeof(requests[0]);
     struct list *l = calloc(1, sizeof(*l) + n * each);
@@ -120,10 +120,10 @@ static void run_list(struct work *w)
     io_file_put(f);
 }
 
-static bool start_list(struct gpunvme_io_request *const *requests, size_t n)
+static bool list_start_list(struct gpunvme_io_request *const *requests, size_t n)
 {
     struct gpunvme_io_file *f = requests[0]->file;
-    struct list *l = io_check_process(f->io) ? NULL : list_new(requests, n);
+    struct list *l = io_check_process(f->io) ? NULL : io_list_list_new(requests, n);
 
     if (!l)
         return false;
@@ -142,7 +142,7 @@ size_t gpunvme_io_start_list(struct gpunvme_io_request *const *requests, size_t 
 
     while (started < n) {
         size_t run = run_length(requests + started, n - started);
-        bool listed = run > 1 && start_list(requests + started, run);
+        bool listed = run > 1 && list_start_list(requests + started, run);
         size_t end = started + (run ? run : 1);
         while (!listed && started < end && gpunvme_io_start(requests[started]) == 0)
             started++;

@@ -36,7 +36,7 @@ int io_threads_new(unsigned threads, struct io_threads **out)
 }
 
 /* Under the lock; NULL: no more will come. */
-static struct work *take(struct io_threads *w)
+static struct work *threads_take(struct io_threads *w)
 {
     w->waiting++;
     while (!w->first && !w->ending)
@@ -52,13 +52,13 @@ static struct work *take(struct io_threads *w)
     return work;
 }
 
-static void *serve(void *arg)
+static void *threads_serve(void *arg)
 {
     struct io_threads *w = arg;
     struct work *work;
 
     pthread_mutex_lock(&w->lock);
-    while ((work = take(w))) {
+    while ((work = threads_take(w))) {
         pthread_mutex_unlock(&w->lock);
         work->run(work);
         pthread_mutex_lock(&w->lock);
@@ -70,7 +70,7 @@ static void *serve(void *arg)
 /* Under the lock. */
 static int start_thread(struct io_threads *w)
 {
-    int err = thread_start(&w->threads[w->made], serve, w);
+    int err = thread_start(&w->threads[w->made], threads_serve, w);
 
     if (err)
         return gpunvme_fail(-err, "a thread for transfers: %s", strerror(err));

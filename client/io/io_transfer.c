@@ -47,8 +47,8 @@ static ssize_t move_on_mount(struct gpunvme_io_file *f, const struct region_use 
     return gpunvme_read(u->buffer, fd, r->buffer_offset, r->file_offset, r->len, result);
 }
 
-static ssize_t move(struct gpunvme_io_file *f, const struct region_use *u, struct range *r,
-                    struct gpunvme_result *result)
+static ssize_t transfer_move(struct gpunvme_io_file *f, const struct region_use *u, struct range *r,
+                             struct gpunvme_result *result)
 {
     int err;
 
@@ -69,15 +69,15 @@ static ssize_t transfer_use(struct gpunvme_io_file *f, struct range *r, void *ad
 
     if (n == 0) {
         r->buffer_offset = u.offset;
-        n = move(f, &u, r, sum);
+        n = transfer_move(f, &u, r, sum);
         keep_why(sum);
         regions_release(f->io->regions, &u);
     }
     return n;
 }
 
-static ssize_t transfer(struct gpunvme_io_file *f, struct range *r, void *addr,
-                        struct gpunvme_result *result)
+static ssize_t io_transfer_transfer(struct gpunvme_io_file *f, struct range *r, void *addr,
+                                    struct gpunvme_result *result)
 {
     struct gpunvme_result sum = {.why = ""};
     ssize_t n = io_check_process(f->io);
@@ -97,7 +97,7 @@ ssize_t gpunvme_io_read(struct gpunvme_io_file *f, void *addr, size_t len, uint6
 {
     struct range r = {.fd = f->fd, .file_offset = file_offset, .len = len};
 
-    return transfer(f, &r, addr, result);
+    return io_transfer_transfer(f, &r, addr, result);
 }
 
 ssize_t gpunvme_io_write(struct gpunvme_io_file *f, const void *addr, size_t len,
@@ -105,7 +105,7 @@ ssize_t gpunvme_io_write(struct gpunvme_io_file *f, const void *addr, size_t len
 {
     struct range r = {.write = true, .fd = f->fd, .file_offset = file_offset, .len = len};
 
-    return transfer(f, &r, (void *)(uintptr_t)addr, result);
+    return io_transfer_transfer(f, &r, (void *)(uintptr_t)addr, result);
 }
 
 /* --- Batches --------------------------------------------------------------------------------- */
@@ -121,7 +121,9 @@ static int read_pieces(struct gpunvme_io_file *f, const struct region_use *u, si
                           .len = p->len};
         struct gpunvme_result one = {.why = sum->why};
         bool inside = p->buffer_offset <= len && p->len <= len - p->buffer_offset;
-        ssize_t done = p->len > INT32_MAX ? -EINVAL : inside ? move(f, u, &r, &one) : -ERANGE;
+        ssize_t done = p->len > INT32_MAX ? -EINVAL
+                       : inside           ? transfer_move(f, u, &r, &one)
+                                          : -ERANGE;
         gpunvme_add_result(sum, one.path, one.commands, one.nvme_status, one.staged);
         sum->why = one.why;
         p->result = (int32_t)done;
@@ -144,8 +146,8 @@ static bool all_inside(const struct gpunvme_piece *pieces, size_t n, size_t len)
     return true;
 }
 
-static int read_batch(struct gpunvme_io_file *f, void *addr, size_t len,
-                      struct gpunvme_piece *pieces, size_t n, struct gpunvme_result *sum)
+static int transfer_read_batch(struct gpunvme_io_file *f, void *addr, size_t len,
+                               struct gpunvme_piece *pieces, size_t n, struct gpunvme_result *sum)
 {
     struct region_use u;
     int err = io_use(f, addr, len, &u);
@@ -172,7 +174,7 @@ int gpunvme_io_readv(struct gpunvme_io_file *f, void *addr, size_t len,
 
     if (!err && n) {
         io_file_get(f);
-        err = read_batch(f, addr, len, pieces, n, &sum);
+        err = transfer_read_batch(f, addr, len, pieces, n, &sum);
         io_file_put(f);
     }
     if (result)

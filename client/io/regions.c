@@ -94,7 +94,7 @@ static void list_remove(struct region_list *list, size_t i)
     memmove(list->at + i, list->at + i + 1, (list->n - i) * sizeof(struct region *));
 }
 
-static bool overlaps(const struct region *r, uint64_t addr, size_t len)
+static bool regions_overlaps(const struct region *r, uint64_t addr, size_t len)
 {
     return r->addr < addr + len && addr < r->addr + r->len;
 }
@@ -168,7 +168,7 @@ static struct region *find_live(struct region_list *list, uint64_t addr, size_t 
 {
     size_t i = list_find(list, addr);
 
-    if (i == list->n || !overlaps(list->at[i], addr, 1))
+    if (i == list->n || !regions_overlaps(list->at[i], addr, 1))
         return NULL;
     if (list->at[i]->id != id) {
         list_drop(list, i);
@@ -182,7 +182,7 @@ static void drop_overlapping(struct region_list *list, uint64_t addr, size_t len
 {
     size_t i = list_find(list, addr);
 
-    while (i < list->n && overlaps(list->at[i], addr, len))
+    while (i < list->n && regions_overlaps(list->at[i], addr, len))
         list_drop(list, i);
 }
 
@@ -194,11 +194,12 @@ static int allocation_of(struct cuda_driver *cu, const void *addr, struct cuda_a
 
 /* --- The caller's ---------------------------------------------------------------------------- */
 
-static bool is_taken(struct regions *rs, struct cuda_driver *cu, uint64_t addr, size_t len)
+static bool regions_is_taken(struct regions *rs, struct cuda_driver *cu, uint64_t addr, size_t len)
 {
     struct region_list *list = &rs->held;
 
-    for (size_t i = list_find(list, addr); i < list->n && overlaps(list->at[i], addr, len);) {
+    for (size_t i = list_find(list, addr);
+         i < list->n && regions_overlaps(list->at[i], addr, len);) {
         struct cuda_allocation now;
         const void *there = (const void *)(uintptr_t)list->at[i]->addr;
         if (allocation_of(cu, there, &now) == 0 && now.id == list->at[i]->id)
@@ -211,7 +212,7 @@ static bool is_taken(struct regions *rs, struct cuda_driver *cu, uint64_t addr, 
 static int add_locked(struct regions *rs, struct cuda_driver *cu, struct region *r,
                       struct gpunvme_buffer *own)
 {
-    if (is_taken(rs, cu, r->addr, r->len)) {
+    if (regions_is_taken(rs, cu, r->addr, r->len)) {
         gpunvme_fail(-EEXIST, "the memory is registered already");
         return -EEXIST;
     }
@@ -276,8 +277,8 @@ static int cache(struct regions *rs, const struct cuda_allocation *a, struct reg
 }
 
 /* The region for a use, which may be of this use alone. */
-static int get_region(struct regions *rs, const struct cuda_allocation *a, uint64_t addr,
-                      size_t len, struct region **out)
+static int regions_get_region(struct regions *rs, const struct cuda_allocation *a, uint64_t addr,
+                              size_t len, struct region **out)
 {
     *out = find_live(&rs->held, addr, len, a->id);
     bool cachable = a->id && addr - a->base <= a->len && len <= a->len - (addr - a->base);
@@ -301,7 +302,7 @@ static struct gpunvme_buffer *buffer_at(const struct region *r, const struct gpu
 }
 
 /* Makes room at a mount that takes no more buffers: true when there is some. */
-static bool evict(struct regions *rs, const struct gpunvme *g)
+static bool regions_evict(struct regions *rs, const struct gpunvme *g)
 {
     for (size_t i = 0; i < rs->cached.n; i++) {
         struct region *r = rs->cached.at[i];
@@ -329,7 +330,7 @@ static int get_buffer(struct regions *rs, struct region *r, struct gpunvme *g, b
     if (*out)
         return 0;
     int err = register_at(g, r, is_host, out);
-    while (err == -EMFILE && evict(rs, g))
+    while (err == -EMFILE && regions_evict(rs, g))
         err = register_at(g, r, is_host, out);
     if (err)
         return err;
@@ -394,7 +395,7 @@ int regions_use(struct regions *rs, struct cuda_driver *cu, struct gpunvme *g, v
     if (err)
         return err;
     pthread_mutex_lock(&rs->lock);
-    err = get_region(rs, &a, at, len, &out->region);
+    err = regions_get_region(rs, &a, at, len, &out->region);
     if (!err) {
         out->region->users++;
         err = get_buffer(rs, out->region, g, a.device == CUDA_NO_DEVICE, &out->buffer);

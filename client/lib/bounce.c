@@ -100,7 +100,7 @@ int gpunvme_warm_pipeline(struct gpunvme *g, int device)
  * The mount's own checks of its ioctls: without them the accepted arguments would depend on the
  * length.
  */
-static int check_file(const struct gpunvme *g, const struct range *r)
+static int bounce_check_file(const struct gpunvme *g, const struct range *r)
 {
     struct statx st;
     int flags = fcntl(r->fd, F_GETFL);
@@ -117,7 +117,7 @@ static int check_file(const struct gpunvme *g, const struct range *r)
     return 0;
 }
 
-static int check_range(const struct gpunvme_buffer *b, const struct range *r)
+static int bounce_check_range(const struct gpunvme_buffer *b, const struct range *r)
 {
     if (r->buffer_offset > b->len || r->len > b->len - r->buffer_offset)
         return gpunvme_fail(-ERANGE, "transfer past the end of the buffer");
@@ -181,11 +181,11 @@ size_t gpunvme_transfer_bounced(struct gpunvme_buffer *b, const struct range *r,
 {
     size_t done;
 
-    *err = check_range(b, r);
+    *err = bounce_check_range(b, r);
     if (!*err)
         *err = gpunvme_check_copies(b);
     if (!*err)
-        *err = check_file(b->owner, r);
+        *err = bounce_check_file(b->owner, r);
     if (*err)
         return 0;
     uint64_t begun = now_ns();

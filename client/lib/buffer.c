@@ -109,7 +109,7 @@ static int locate(struct gpunvme_buffer *b)
     return err;
 }
 
-static int share(struct gpunvme_buffer *b)
+static int buffer_share(struct gpunvme_buffer *b)
 {
     const struct gpunvme_ioc_info *info = &b->owner->info;
 
@@ -130,8 +130,8 @@ static bool may_persist(const struct gpunvme_buffer *b, int err)
            (err == -ENOTSUP || err == -EXDEV || err == -ENODEV);
 }
 
-static int register_memory(struct gpunvme *g, void *addr, size_t len, bool is_host,
-                           struct gpunvme_buffer **out)
+static int buffer_register_memory(struct gpunvme *g, void *addr, size_t len, bool is_host,
+                                  struct gpunvme_buffer **out)
 {
     int err;
     struct gpunvme_buffer *b = buffer_new(g, len, &err);
@@ -142,7 +142,7 @@ static int register_memory(struct gpunvme *g, void *addr, size_t len, bool is_ho
     err = is_host ? 0 : locate(b);
     nvtx_range_begin("register", len);
     if (!err)
-        err = share(b);
+        err = buffer_share(b);
     nvtx_range_end();
     if (err && may_persist(b, err)) {
         snprintf(b->why_not, sizeof(b->why_not), "%s", gpunvme_error());
@@ -159,12 +159,12 @@ static int register_memory(struct gpunvme *g, void *addr, size_t len, bool is_ho
 
 int gpunvme_register(struct gpunvme *g, void *addr, size_t len, struct gpunvme_buffer **out)
 {
-    return register_memory(g, addr, len, false, out);
+    return buffer_register_memory(g, addr, len, false, out);
 }
 
 int gpunvme_register_host(struct gpunvme *g, void *addr, size_t len, struct gpunvme_buffer **out)
 {
-    return register_memory(g, addr, len, true, out);
+    return buffer_register_memory(g, addr, len, true, out);
 }
 
 static int alloc_piece(struct gpunvme_buffer *b)
@@ -261,7 +261,7 @@ static int alloc_cuda(struct gpunvme_buffer *b)
 }
 
 /* Kernels and the host name places in a buffer by one address. */
-static int pin(struct gpunvme_buffer *b, int device)
+static int buffer_pin(struct gpunvme_buffer *b, int device)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (b->len + page - 1) / page * page;
     uint64_t mapped;
@@ -284,12 +284,12 @@ static int alloc_pinned(struct gpunvme_buffer *b)
     if (!err)
         err = alloc_host(b);
     if (!err)
-        err = pin(b, device);
+        err = buffer_pin(b, device);
     return err ? err : share_host(b);
 }
 
 /* Memory that the mount does not take is filled by read(2) as well. */
-static int alloc_staging(struct gpunvme_buffer *b)
+static int buffer_alloc_staging(struct gpunvme_buffer *b)
 {
     int err = alloc_host(b);
 
@@ -360,7 +360,7 @@ int gpunvme_alloc_for_lease(struct gpunvme *g, size_t len, bool host, struct gpu
 
 int gpunvme_alloc_staging(struct gpunvme *g, size_t len, struct gpunvme_buffer **out)
 {
-    return alloc_for(g, len, false, alloc_staging, out);
+    return alloc_for(g, len, false, buffer_alloc_staging, out);
 }
 
 /* Until the last transfer has let go of it. */
@@ -405,14 +405,14 @@ size_t gpunvme_buffer_len(const struct gpunvme_buffer *b)
     return b->len;
 }
 
-static bool inside(const struct gpunvme_buffer *b, size_t offset, size_t len)
+static bool buffer_inside(const struct gpunvme_buffer *b, size_t offset, size_t len)
 {
     return offset <= b->len && len <= b->len - offset;
 }
 
 int gpunvme_copy_out(struct gpunvme_buffer *b, size_t offset, void *dst, size_t len)
 {
-    if (!inside(b, offset, len))
+    if (!buffer_inside(b, offset, len))
         return gpunvme_fail(-ERANGE, "copy past the end of the buffer");
     if (b->device != CUDA_NO_DEVICE)
         return cuda_driver_copy_out(b->owner->cuda, b->device, dst, (uintptr_t)b->addr + offset,
@@ -423,7 +423,7 @@ int gpunvme_copy_out(struct gpunvme_buffer *b, size_t offset, void *dst, size_t 
 
 int gpunvme_copy_in(struct gpunvme_buffer *b, size_t offset, const void *src, size_t len)
 {
-    if (!inside(b, offset, len))
+    if (!buffer_inside(b, offset, len))
         return gpunvme_fail(-ERANGE, "copy past the end of the buffer");
     if (b->device != CUDA_NO_DEVICE) {
         int err = gpunvme_check_copies(b);

@@ -88,7 +88,7 @@ static void slab_remove(struct slabs *s, struct slab *b)
 }
 
 /* The first of n free pages, or -1. */
-static ptrdiff_t find_free(const struct slab *b, size_t n)
+static ptrdiff_t buffer_slab_find_free(const struct slab *b, size_t n)
 {
     size_t pages = SLAB_BYTES / page_bytes(), run = 0;
 
@@ -100,10 +100,10 @@ static ptrdiff_t find_free(const struct slab *b, size_t n)
     return -1;
 }
 
-static bool take(struct slab *b, size_t len, struct slab_piece *out)
+static bool buffer_slab_take(struct slab *b, size_t len, struct slab_piece *out)
 {
     size_t n = pages_of(len);
-    ptrdiff_t first = find_free(b, n);
+    ptrdiff_t first = buffer_slab_find_free(b, n);
 
     if (first < 0)
         return false;
@@ -122,7 +122,7 @@ static int alloc_locked(struct slabs *s, size_t len, struct slab_piece *out)
 {
     struct slab *b = s->first;
 
-    while (b && !take(b, len, out))
+    while (b && !buffer_slab_take(b, len, out))
         b = b->next;
     if (b)
         return 0;
@@ -131,7 +131,7 @@ static int alloc_locked(struct slabs *s, size_t len, struct slab_piece *out)
         return -errno;
     b->next = s->first;
     s->first = b;
-    bool fits = take(b, len, out);
+    bool fits = buffer_slab_take(b, len, out);
     assert(fits);
     (void)fits;
     return 0;

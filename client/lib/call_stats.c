@@ -13,7 +13,7 @@ static struct gpunvme_calls process;
 
 static_assert(GPUNVME_CALLS_DIRECT == GPUNVME_PATH_MIXED + 1, "its cell is behind the paths'");
 
-static void add(uint64_t *to, uint64_t n)
+static void call_stats_add(uint64_t *to, uint64_t n)
 {
     __atomic_fetch_add(to, n, __ATOMIC_RELAXED);
 }
@@ -29,9 +29,9 @@ static unsigned bucket_of(uint64_t ns)
 
 static void count_call(struct gpunvme_calls_of *c, uint64_t bytes, uint64_t ns)
 {
-    add(&c->bytes, bytes);
-    add(&c->latency.ns, ns);
-    add(&c->latency.buckets[bucket_of(ns)], 1);
+    call_stats_add(&c->bytes, bytes);
+    call_stats_add(&c->latency.ns, ns);
+    call_stats_add(&c->latency.buckets[bucket_of(ns)], 1);
 }
 
 /* NULL: not shared. */
@@ -54,7 +54,8 @@ void call_stats_count(struct gpunvme *g, unsigned op, uint32_t path, uint64_t by
 
 static void count_pipeline(struct gpunvme_calls *c, unsigned op, uint64_t bytes)
 {
-    add(op == GPUNVME_OP_WRITE ? &c->pipeline_written_bytes : &c->pipeline_read_bytes, bytes);
+    call_stats_add(op == GPUNVME_OP_WRITE ? &c->pipeline_written_bytes : &c->pipeline_read_bytes,
+                   bytes);
 }
 
 void call_stats_pipeline(struct gpunvme *g, unsigned op, uint64_t bytes)
@@ -68,8 +69,8 @@ void call_stats_pipeline(struct gpunvme *g, unsigned op, uint64_t bytes)
 
 static void count_enqueued(struct gpunvme_calls *c, uint64_t bytes)
 {
-    add(&c->enqueued, 1);
-    add(&c->enqueued_bytes, bytes);
+    call_stats_add(&c->enqueued, 1);
+    call_stats_add(&c->enqueued_bytes, bytes);
 }
 
 void call_stats_enqueued(struct gpunvme *g, uint64_t bytes)

@@ -8,7 +8,7 @@
 #include "client/lib/client_internal.h"
 #include "client/lib/socket.h"
 
-static int share(struct gpunvme *g, int fd)
+static int call_stats_share_share(struct gpunvme *g, int fd)
 {
     struct gpunvme_ioc_share_calls arg = {.token = 0};
     int err = socket_send_memory(g, fd, &arg.token);
@@ -27,7 +27,7 @@ static struct gpunvme_calls *share_page(struct gpunvme *g, int fd)
         page = mmap(NULL, sizeof(struct gpunvme_calls), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (page == MAP_FAILED)
         return NULL;
-    if (share(g, fd) == 0)
+    if (call_stats_share_share(g, fd) == 0)
         return page;
     munmap(page, sizeof(struct gpunvme_calls));
     return NULL;

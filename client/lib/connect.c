@@ -13,7 +13,7 @@
 #include "client/lib/pipeline.h"
 #include "client/lib/shared_list.h"
 
-static int read_info(int fd, const char *path, struct gpunvme_ioc_info *info)
+static int connect_read_info(int fd, const char *path, struct gpunvme_ioc_info *info)
 {
     memset(info, 0, sizeof(*info));
     int err = gpunvme_ioctl(fd, GPUNVME_IOC_INFO, info, sizeof(*info));
@@ -38,7 +38,7 @@ static int read_dev(struct gpunvme *g, const char *path)
  * Devices and FIFOs are opened with O_NONBLOCK so that the open never blocks; the reply to INFO
  * then shows their kind.
  */
-static int open_path(const char *path)
+static int connect_open_path(const char *path)
 {
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 
@@ -71,10 +71,10 @@ int gpunvme_connect(const char *path, struct gpunvme **out)
 
     if (!g)
         return gpunvme_fail(-ENOMEM, "out of memory");
-    int err = g->fd = open_path(path);
+    int err = g->fd = connect_open_path(path);
     if (err < 0)
         goto free_handle;
-    err = read_info(g->fd, path, &g->info);
+    err = connect_read_info(g->fd, path, &g->info);
     if (!err)
         err = read_dev(g, path);
     if (err)

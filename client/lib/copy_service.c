@@ -54,7 +54,7 @@ static struct {
 /* --- Open and close -------------------------------------------------------------------------- */
 
 /* Memory that no child of fork() has: else the next store could go to a copy of its page. */
-static int open_memory(struct copy_service *s)
+static int copy_service_open_memory(struct copy_service *s)
 {
     void *memory =
         mmap(NULL, HEAD + STAGING, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -94,7 +94,7 @@ int copy_service_open(struct cuda_driver *cuda, int device, uint64_t slow_ns, ui
     if (!err)
         err = cuda_driver_stream_new(cuda, device, &s->engine);
     if (!err)
-        err = open_memory(s);
+        err = copy_service_open_memory(s);
     if (err) {
         copy_service_close(s);
         return err;
@@ -109,7 +109,7 @@ static void wait_for_stream(const struct copy_service *s, void *stream)
         (void)cuda_driver_copy_wait(s->cuda, s->device, stream);
 }
 
-static void free_stream(const struct copy_service *s, void *stream)
+static void copy_service_free_stream(const struct copy_service *s, void *stream)
 {
     if (stream)
         cuda_driver_stream_free(s->cuda, s->device, stream);
@@ -136,8 +136,8 @@ void copy_service_close(struct copy_service *s)
     wait_for_stream(s, s->stream);
     wait_for_stream(s, s->engine);
     end_doubt(s); /* other handles check the stream until then */
-    free_stream(s, s->stream);
-    free_stream(s, s->engine);
+    copy_service_free_stream(s, s->stream);
+    copy_service_free_stream(s, s->engine);
     if (s->memory) {
         cuda_driver_unpin(s->cuda, s->device, s->memory);
         munmap(s->memory, HEAD + STAGING);
@@ -192,7 +192,7 @@ static int launch_locked(struct copy_service *s)
     return err;
 }
 
-static void launch(struct copy_service *s)
+static void copy_service_launch(struct copy_service *s)
 {
     if (pthread_mutex_trylock(&s->lock) != 0)
         return;
@@ -228,7 +228,7 @@ int copy_service_claim(struct copy_service *s)
     if (is_there(s))
         return take_slot(s);
     if (since_ns < FOLLOWS_NS && has_left(s))
-        launch(s);
+        copy_service_launch(s);
     return -1;
 }
 
@@ -246,8 +246,8 @@ char *copy_service_staging(const struct copy_service *s, int slot)
 /* --- Copies ---------------------------------------------------------------------------------- */
 
 /* What was stored before, the staging included, is visible to the block that takes the words. */
-static void store_words(struct copy_service *s, int slot, uint32_t number,
-                        const union gd_copy *copy)
+static void copy_service_store_words(struct copy_service *s, int slot, uint32_t number,
+                                     const union gd_copy *copy)
 {
     for (unsigned i = 0; i < GD_COPY_WORDS; i++)
         __atomic_store_n(&s->copies->slots[slot].words[i],
@@ -255,7 +255,7 @@ static void store_words(struct copy_service *s, int slot, uint32_t number,
 }
 
 /* 0: the copy is made; 1: the block left without it; -errno. */
-static int wait_for(struct copy_service *s, int slot, uint32_t number)
+static int copy_service_wait_for(struct copy_service *s, int slot, uint32_t number)
 {
     uint64_t start_ns = now_ns(), check_ns = CHECK_NS, waited_ns = 0;
     int err = 0;
@@ -285,7 +285,7 @@ static int wait_for(struct copy_service *s, int slot, uint32_t number)
  * A warp that has loaded all words of the slot makes the copy when the GPU lets it go on; any other
  * finds none.
  */
-static void give_up(struct copy_service *s, int slot, const union gd_copy *copy)
+static void copy_service_give_up(struct copy_service *s, int slot, const union gd_copy *copy)
 {
     s->lost[slot] = *copy;
     pthread_mutex_lock(&in_doubt.lock);
@@ -294,7 +294,7 @@ static void give_up(struct copy_service *s, int slot, const union gd_copy *copy)
         in_doubt.first = s;
     }
     pthread_mutex_unlock(&in_doubt.lock);
-    store_words(s, slot, 0, copy);
+    copy_service_store_words(s, slot, 0, copy);
 }
 
 /*
@@ -308,13 +308,13 @@ static int copy_by_block(struct copy_service *s, int slot, const union gd_copy *
 
     atomic_fetch_add(&s->posted, 1);
     if (is_there(s)) {
-        store_words(s, slot, number, copy);
-        err = wait_for(s, slot, number);
+        copy_service_store_words(s, slot, number, copy);
+        err = copy_service_wait_for(s, slot, number);
     }
     if (err == 1) /* no block polls the slot any more, or yet */
-        store_words(s, slot, 0, copy);
+        copy_service_store_words(s, slot, 0, copy);
     if (err == -ETIMEDOUT)
-        give_up(s, slot, copy);
+        copy_service_give_up(s, slot, copy);
     if (err < 0)
         atomic_store(&s->failed, true);
     else

@@ -60,7 +60,7 @@ static int open_memory_space(struct gpunvme_direct *d)
  * GPU's memory, and all bytes are staged, a CID has two pages and a lane four, of memory of the
  * host.
  */
-static int alloc_staging(struct gpunvme_direct *d)
+static int direct_alloc_staging(struct gpunvme_direct *d)
 {
     bool stages_all = d->g->info.lease_tier < 2;
     size_t len;
@@ -101,7 +101,7 @@ static void unlink_direct(struct gpunvme_direct *d)
     pthread_mutex_unlock(&d->g->lock);
 }
 
-static int check_mount(const struct gpunvme *g)
+static int direct_check_mount(const struct gpunvme *g)
 {
     if (!g->info.direct)
         return gpunvme_fail(-EPERM, "the mount does not trust this user with the direct path "
@@ -115,7 +115,7 @@ static int check_mount(const struct gpunvme *g)
 int gpunvme_direct_open(struct gpunvme *g, const struct gpunvme_direct_options *options,
                         struct gpunvme_direct **out)
 {
-    int err = check_mount(g);
+    int err = direct_check_mount(g);
 
     if (err)
         return err;
@@ -129,7 +129,7 @@ int gpunvme_direct_open(struct gpunvme *g, const struct gpunvme_direct_options *
     if (!err)
         err = open_memory_space(d);
     if (!err)
-        err = alloc_staging(d);
+        err = direct_alloc_staging(d);
     if (!err)
         err = direct_buffers_open(d);
     if (!err)

@@ -30,7 +30,7 @@ static unsigned warps_for(const struct gd_set *set, uint64_t n)
     return want < GD_READ_QUEUES ? (unsigned)want : GD_READ_QUEUES;
 }
 
-static int launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
+static int direct_launch_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
 {
     unsigned warps = l->concludes ? 1 : warps_for(&l->file.set, l->len);
     void *args[] = {l};
@@ -66,14 +66,14 @@ int direct_conclude(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
 
     l->concludes = true;
     if (!err)
-        err = launch(d, l, stream);
+        err = direct_launch_launch(d, l, stream);
     return err ? direct_give_up(d, l->check, stream, direct_patience_ns(&l->file.set, l->len), err)
                : 0;
 }
 
 int direct_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
 {
-    int err = launch(d, l, stream);
+    int err = direct_launch_launch(d, l, stream);
 
     if (!l->check)
         return err;

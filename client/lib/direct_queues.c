@@ -47,7 +47,7 @@ int direct_share_page(struct gpunvme_direct *d, uint64_t id, uint64_t key, size_
     return err;
 }
 
-static int lease_failed(const struct gpunvme_direct *d, int err)
+static int direct_queues_lease_failed(const struct gpunvme_direct *d, int err)
 {
     if (err == -EPERM)
         return gpunvme_fail(err, "the mount trusts others with the direct path (-o direct=)");
@@ -83,7 +83,7 @@ static int take_lease(struct gpunvme_direct *d)
     int err = gpunvme_ioctl(d->g->fd, GPUNVME_IOC_QUEUE_LEASE, &lease, sizeof(lease));
 
     if (err)
-        return lease_failed(d, err);
+        return direct_queues_lease_failed(d, err);
     d->lease = lease;
     return check_lease(d);
 }
@@ -112,18 +112,18 @@ static int share_doorbells(struct gpunvme_direct *d, const struct gpunvme_reply 
 }
 
 /* n things of `size` bytes at an offset that they may lie at, in memory of len bytes? */
-static bool fits(uint64_t offset, uint64_t n, uint64_t size, uint64_t len)
+static bool direct_queues_fits(uint64_t offset, uint64_t n, uint64_t size, uint64_t len)
 {
     return offset % size == 0 && n * size <= len && offset <= len - n * size;
 }
 
 static int check_reply(const struct gpunvme_reply *t, uint32_t depth)
 {
-    if (!fits(t->sq_offset, depth, sizeof(struct nvme_sqe), t->len) ||
-        !fits(t->cq_offset, depth, sizeof(struct nvme_cqe), t->len))
+    if (!direct_queues_fits(t->sq_offset, depth, sizeof(struct nvme_sqe), t->len) ||
+        !direct_queues_fits(t->cq_offset, depth, sizeof(struct nvme_cqe), t->len))
         return gpunvme_fail(-EPROTO, "the rings of a leased queue are not where they may be");
-    if (!fits(t->sq_doorbell, 1, DOORBELL, t->doorbells_len) ||
-        !fits(t->cq_doorbell, 1, DOORBELL, t->doorbells_len))
+    if (!direct_queues_fits(t->sq_doorbell, 1, DOORBELL, t->doorbells_len) ||
+        !direct_queues_fits(t->cq_doorbell, 1, DOORBELL, t->doorbells_len))
         return gpunvme_fail(-EPROTO, "the doorbells of a leased queue are not where they may be");
     return 0;
 }
@@ -184,7 +184,8 @@ static struct arena arena_of(const struct gpunvme_direct *d)
     return a;
 }
 
-static int share_queues(struct gpunvme_direct *d, const struct arena *a, struct gd_queue *queues)
+static int direct_queues_share_queues(struct gpunvme_direct *d, const struct arena *a,
+                                      struct gd_queue *queues)
 {
     int err = 0;
 
@@ -206,7 +207,7 @@ static int put_queues(struct gpunvme_direct *d, const struct arena *a)
 
     if (!queues)
         return gpunvme_fail(-ENOMEM, "out of memory");
-    int err = share_queues(d, a, queues);
+    int err = direct_queues_share_queues(d, a, queues);
     if (!err)
         err = memory_space_put(&d->space, d->arena + a->queues, queues, a->n * sizeof(*queues));
     free(queues);
@@ -369,7 +370,7 @@ bool direct_queues_lost(struct gpunvme_direct *d)
     return lost;
 }
 
-static bool idle(struct gpunvme_direct *d)
+static bool direct_queues_idle(struct gpunvme_direct *d)
 {
     uint32_t locks[GD_MAX_QUEUES];
 
@@ -390,7 +391,8 @@ static void await_idle(struct gpunvme_direct *d)
 {
     const struct timespec step = {.tv_nsec = NS_PER_MS};
 
-    for (uint64_t ms = 0; ms < 2 * (uint64_t)d->lease.deadline_ms + IDLE_MS && !idle(d); ms++)
+    for (uint64_t ms = 0;
+         ms < 2 * (uint64_t)d->lease.deadline_ms + IDLE_MS && !direct_queues_idle(d); ms++)
         nanosleep(&step, NULL);
 }
 

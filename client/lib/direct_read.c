@@ -29,7 +29,7 @@ static int make_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offse
     return err ? err : direct_buffer_find(f->d, out->addr, out->len, &out->buffer);
 }
 
-static int64_t read_here(struct gpunvme_file *f, const struct gd_launch *l)
+static int64_t direct_read_read_here(struct gpunvme_file *f, const struct gd_launch *l)
 {
     if (l->len == 0)
         return 0;
@@ -60,7 +60,7 @@ int direct_read_launch(struct gpunvme_file *f, void *ptr, size_t n, uint64_t off
     }
     if (f->d->space.cuda)
         return direct_launch(f->d, &l, stream);
-    *bytes = read_here(f, &l);
+    *bytes = direct_read_read_here(f, &l);
     return 0;
 }
 
@@ -115,7 +115,7 @@ static ssize_t read_and_wait(struct gpunvme_file *f, void *ptr, size_t n, uint64
     if (err)
         return err;
     if (!f->d->space.cuda)
-        return read_here(f, &l);
+        return direct_read_read_here(f, &l);
     if (!f->d->service)
         return direct_no_kernels();
     int64_t got = read_by_block(f, &l);

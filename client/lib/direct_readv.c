@@ -31,7 +31,7 @@ static uint32_t shares_of(const struct gd_list_launch *l)
     return want < most ? want : most;
 }
 
-static int launch(struct gpunvme_direct *d, struct gd_list_launch *l, void *stream)
+static int direct_readv_launch(struct gpunvme_direct *d, struct gd_list_launch *l, void *stream)
 {
     unsigned copy_warps = l->buffer.target.iova == GD_UNREACHABLE ? GD_COPY_WARPS : 0;
     void *args[] = {l};
@@ -40,7 +40,8 @@ static int launch(struct gpunvme_direct *d, struct gd_list_launch *l, void *stre
                                      (1 + copy_warps) * WARP, stream, args);
 }
 
-static int compare(struct gpunvme_direct *d, const struct gd_list_launch *l, void *stream)
+static int direct_readv_compare(struct gpunvme_direct *d, const struct gd_list_launch *l,
+                                void *stream)
 {
     struct gd_compare_launch c = {
         .sums = l->file.sums,
@@ -54,13 +55,13 @@ static int compare(struct gpunvme_direct *d, const struct gd_list_launch *l, voi
 }
 
 /* The patience is that for a list as long as the buffer. */
-static int conclude(struct gpunvme_direct *d, struct gd_list_launch *l, void *stream)
+static int direct_readv_conclude(struct gpunvme_direct *d, struct gd_list_launch *l, void *stream)
 {
-    int err = compare(d, l, stream);
+    int err = direct_readv_compare(d, l, stream);
 
     l->concludes = true;
     if (!err)
-        err = launch(d, l, stream);
+        err = direct_readv_launch(d, l, stream);
     uint64_t patience_ns = direct_patience_ns(&l->file.set, l->buffer.len);
     return err ? direct_give_up(d, l->check, stream, patience_ns, err) : 0;
 }
@@ -81,15 +82,15 @@ static int launch_list(struct gpunvme_file *f, struct gd_list_launch *l, void *s
         !cuda_driver_is_captured(d->space.cuda, stream))
         dealing = direct_slots_take(d, &d->dealings);
     l->dealing = (struct gq_dealing *)(uintptr_t)dealing;
-    int err = launch(d, l, stream);
+    int err = direct_readv_launch(d, l, stream);
     if (err) {
         direct_slots_give_back(d, &d->dealings, dealing);
         direct_check_give_back(d, l->check);
     }
-    return err || !l->check ? err : conclude(d, l, stream);
+    return err || !l->check ? err : direct_readv_conclude(d, l, stream);
 }
 
-static void read_here(struct gpunvme_file *f, struct gd_list_launch *l)
+static void direct_readv_read_here(struct gpunvme_file *f, struct gd_list_launch *l)
 {
     struct gd_reader reader = {.group = gq_whole_group(), .file = &l->file}, again = reader;
 
@@ -97,13 +98,13 @@ static void read_here(struct gpunvme_file *f, struct gd_list_launch *l)
     reader.defers = l->check != NULL;
     (void)gd_read_share(&reader, &l->buffer, l->list, l->n, 0, 1, NULL);
     if (l->check) {
-        (void)compare(f->d, l, NULL);
+        (void)direct_readv_compare(f->d, l, NULL);
         gd_conclude_list(&again, &l->buffer, l->list, l->n, 0, 1, l->check);
     }
 }
 
-static int read_list(struct gpunvme_file *f, void *ptr, struct gpunvme_piece *pieces, size_t n,
-                     void *stream)
+static int direct_readv_read_list(struct gpunvme_file *f, void *ptr, struct gpunvme_piece *pieces,
+                                  size_t n, void *stream)
 {
     struct gd_list_launch l = {.file = f->device, .n = (uint32_t)n};
     struct gd_buffer around;
@@ -126,7 +127,7 @@ static int read_list(struct gpunvme_file *f, void *ptr, struct gpunvme_piece *pi
     l.list = (struct gq_read_desc *)(uintptr_t)at;
     if (f->d->space.cuda)
         return launch_list(f, &l, stream);
-    read_here(f, &l);
+    direct_readv_read_here(f, &l);
     return 0;
 }
 
@@ -134,7 +135,7 @@ int gpunvme_readv_async(struct gpunvme_file *f, void *ptr, struct gpunvme_piece 
                         void *stream)
 {
     nvtx_range_begin("readv, direct, in a stream", n);
-    int err = read_list(f, ptr, pieces, n, stream);
+    int err = direct_readv_read_list(f, ptr, pieces, n, stream);
     nvtx_range_end();
     if (!err && n)
         call_stats_enqueued(f->d->g, 0);

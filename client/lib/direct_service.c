@@ -42,7 +42,7 @@ struct direct_service {
     bool left;    /* of a long read only the first launches were made: its kernels report no end */
 };
 
-static int launch_kernel(void *ctx, const struct gq_tagged_slot_launch *slot)
+static int direct_service_launch_kernel(void *ctx, const struct gq_tagged_slot_launch *slot)
 {
     struct direct_service *s = ctx;
     struct gd_service_launch l = {
@@ -71,7 +71,7 @@ static void *new_page(void)
     return page;
 }
 
-static int open_memory(struct direct_service *s)
+static int direct_service_open_memory(struct direct_service *s)
 {
     static_assert(sizeof(struct gd_service) <= PAGE_BYTES, "one page");
     void *page = new_page();
@@ -86,7 +86,7 @@ static int open_memory(struct direct_service *s)
     }
     s->memory = page;
     gq_tagged_slot_init(&s->slot, &s->memory->slot, s->device + offsetof(struct gd_service, slot));
-    s->slot.launch_kernel = launch_kernel;
+    s->slot.launch_kernel = direct_service_launch_kernel;
     s->slot.ctx = s;
     return 0;
 }
@@ -107,7 +107,7 @@ int direct_service_open(const struct memory_space *p, bool launches, struct dire
     if (!err && launches)
         err = cuda_driver_stream_urgent(p->cuda, p->device, &s->launches);
     if (!err)
-        err = open_memory(s);
+        err = direct_service_open_memory(s);
     if (err) {
         direct_service_close(s);
         return err;
@@ -145,7 +145,8 @@ void direct_service_close(struct direct_service *s)
  * CQE acquires: the data read is in memory, for this thread and for work that it starts. cqs NULL:
  * the block has more to do then.
  */
-static bool has_ended(struct direct_service *s, uint32_t number, const struct nvme_cqe *const *cqs)
+static bool direct_service_has_ended(struct direct_service *s, uint32_t number,
+                                     const struct nvme_cqe *const *cqs)
 {
     if (!cqs)
         return false;
@@ -158,7 +159,7 @@ static bool has_ended(struct direct_service *s, uint32_t number, const struct nv
  * Errors that are not CUDA's, for which cuda_driver leaves a sentence of its own. A mismatch is not
  * the end of a read.
  */
-static int say(int err)
+static int direct_service_say(int err)
 {
     return err && err != GQ_MISMATCH
                ? gpunvme_fail(err, "read through leased queues: %s", strerror(-err))
@@ -166,7 +167,7 @@ static int say(int err)
 }
 
 /* Under the lock. A kernel whose context fails is gone without a word. */
-static int check(struct direct_service *s)
+static int direct_service_check(struct direct_service *s)
 {
     int err = cuda_driver_stream_check(s->space.cuda, s->space.device, s->stream);
 
@@ -178,8 +179,8 @@ static int check(struct direct_service *s)
  * Under the lock. The end of the read `number`: 0 or -errno. The block's answer counts more than
  * the completion, whose CQE may be another command's when it is polled.
  */
-static int wait_for(struct direct_service *s, uint32_t number, const struct nvme_cqe *const *cqs,
-                    uint64_t patience_ns)
+static int direct_service_wait_for(struct direct_service *s, uint32_t number,
+                                   const struct nvme_cqe *const *cqs, uint64_t patience_ns)
 {
     uint64_t start = now_ns(), check_ns = CHECK_NS;
 
@@ -187,21 +188,21 @@ static int wait_for(struct direct_service *s, uint32_t number, const struct nvme
         uint64_t waited_ns = polls % CLOCK_POLLS == 0 ? now_ns() - start : 0;
         bool late = waited_ns >= patience_ns;
         bool alone = gq_tagged_slot_is_unserved(&s->slot);
-        bool ended = has_ended(s, number, cqs);
+        bool ended = direct_service_has_ended(s, number, cqs);
         uint64_t answer = __atomic_load_n(&s->memory->answer, __ATOMIC_ACQUIRE);
         if (answer >> 32 == number)
-            return say((int32_t)(uint32_t)answer);
+            return direct_service_say((int32_t)(uint32_t)answer);
         if (ended)
             return 0;
         int err = alone ? gq_tagged_slot_start(&s->slot) : 0;
         if (!err && (late || waited_ns >= check_ns)) {
-            err = check(s);
+            err = direct_service_check(s);
             check_ns = waited_ns + CHECK_NS;
         }
         if (err || late) {
             gq_tagged_slot_retract(&s->slot);
             __atomic_store_n(&s->given_up, true, __ATOMIC_RELEASE);
-            return err ? err : say(-ETIMEDOUT);
+            return err ? err : direct_service_say(-ETIMEDOUT);
         }
     }
 }
@@ -246,15 +247,16 @@ static union gd_request request_part(const struct direct_service_read *r, uint64
 }
 
 /* Under the lock. as_command: it has one, of which GQ_MISMATCH is a result as well. */
-static int hand_over(struct direct_service *s, const struct direct_service_read *r, uint64_t done,
-                     bool as_command)
+static int direct_service_hand_over(struct direct_service *s, const struct direct_service_read *r,
+                                    uint64_t done, bool as_command)
 {
     const struct gpunvme_device_file *f = r->file;
     bool has_more = r->staged || (as_command && f->sums.words); /* to do than the command */
     union gd_request request = as_command ? request_command(r) : request_part(r, done);
     uint32_t number = gq_tagged_slot_post(&s->slot, &request, sizeof(request));
 
-    return wait_for(s, number, has_more ? NULL : r->cqs, direct_patience_ns(&f->set, PART));
+    return direct_service_wait_for(s, number, has_more ? NULL : r->cqs,
+                                   direct_patience_ns(&f->set, PART));
 }
 
 /* Under the lock. Has the kernel of every long read that was launched ended? */
@@ -284,14 +286,14 @@ static int wait_for_launched(struct direct_service *s, uint64_t patience_ns)
         uint64_t waited_ns = polls % CLOCK_POLLS == 0 ? now_ns() - start : 0;
         bool late = waited_ns >= patience_ns;
         if (launched_has_ended(s))
-            return say(s->memory->launched < 0 ? (int)s->memory->launched : 0);
+            return direct_service_say(s->memory->launched < 0 ? (int)s->memory->launched : 0);
         if (late || waited_ns >= check_ns) {
-            err = check(s);
+            err = direct_service_check(s);
             check_ns = waited_ns + CHECK_NS;
         }
         if (err || late) {
             give_up_launched(s);
-            return err ? err : say(-ETIMEDOUT);
+            return err ? err : direct_service_say(-ETIMEDOUT);
         }
     }
 }
@@ -328,12 +330,13 @@ static int64_t launch_part(struct direct_service *s, const struct direct_service
 }
 
 /* Under the lock. The general path reads a block that differs again, and reports it. */
-static int serve(struct direct_service *s, const struct direct_service_read *r, uint64_t done)
+static int direct_service_serve(struct direct_service *s, const struct direct_service_read *r,
+                                uint64_t done)
 {
     bool command = knows(s, r->file) && r->command;
-    int err = hand_over(s, r, done, command);
+    int err = direct_service_hand_over(s, r, done, command);
 
-    return command && err == GQ_MISMATCH ? hand_over(s, r, done, false) : err;
+    return command && err == GQ_MISMATCH ? direct_service_hand_over(s, r, done, false) : err;
 }
 
 /* Bytes or -errno. */
@@ -341,10 +344,10 @@ static int64_t read_part(struct direct_service *s, const struct direct_service_r
                          uint64_t done)
 {
     pthread_mutex_lock(&s->lock);
-    int err = s->failed ? check(s) : 0;
+    int err = s->failed ? direct_service_check(s) : 0;
     int64_t launched = err ? 0 : launch_part(s, r, done);
     if (!err && !launched)
-        err = serve(s, r, done);
+        err = direct_service_serve(s, r, done);
     pthread_mutex_unlock(&s->lock);
     if (err || launched)
         return err ? err : launched;

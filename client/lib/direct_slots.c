@@ -27,7 +27,7 @@ void direct_slots_close(struct gpunvme_direct *d, struct direct_slots *s)
 }
 
 /* The index of a slot that has ended as often as it was taken; SLOTS: none is known. */
-static uint32_t find_free(const struct direct_slots *s)
+static uint32_t direct_slots_find_free(const struct direct_slots *s)
 {
     uint32_t i = 0;
 
@@ -53,9 +53,9 @@ uint64_t direct_slots_take(struct gpunvme_direct *d, struct direct_slots *s)
     uint32_t i;
 
     pthread_mutex_lock(&d->lock);
-    i = find_free(s);
+    i = direct_slots_find_free(s);
     if (i == SLOTS && update(d, s) == 0)
-        i = find_free(s);
+        i = direct_slots_find_free(s);
     if (i < SLOTS)
         s->taken[i]++;
     pthread_mutex_unlock(&d->lock);

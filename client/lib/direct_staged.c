@@ -30,7 +30,7 @@ void direct_staged_close(struct gpunvme_direct *d)
 }
 
 /* One for as many bytes as its lanes have in flight. */
-static unsigned blocks_for(const struct gd_launch *l)
+static unsigned direct_staged_blocks_for(const struct gd_launch *l)
 {
     const struct gd_set *set = &l->file.set;
     uint64_t want = l->len / (GD_GROUP * (uint64_t)set->lane_bytes) + 1;
@@ -66,7 +66,8 @@ static bool take_words(struct gpunvme_direct *d, struct gd_launch *l, unsigned b
     return false;
 }
 
-static int launch(struct gpunvme_direct *d, struct gd_launch *l, unsigned blocks, void *stream)
+static int lib_direct_staged_launch(struct gpunvme_direct *d, struct gd_launch *l, unsigned blocks,
+                                    void *stream)
 {
     void *args[] = {l};
 
@@ -87,7 +88,7 @@ static int launch_without_words(struct gpunvme_direct *d, struct gd_launch *l, u
 
     for (unsigned i = 0; i < 3 && !err; i++) {
         l->step = steps[i];
-        err = launch(d, l, l->step == GD_READS ? blocks : 1, stream);
+        err = lib_direct_staged_launch(d, l, l->step == GD_READS ? blocks : 1, stream);
     }
     if (err)
         return direct_give_up(d, NULL, stream, direct_patience_ns(&l->file.set, l->len), err);
@@ -96,14 +97,14 @@ static int launch_without_words(struct gpunvme_direct *d, struct gd_launch *l, u
 
 int direct_staged_launch(struct gpunvme_direct *d, struct gd_launch *l, void *stream)
 {
-    unsigned blocks = blocks_for(l);
+    unsigned blocks = direct_staged_blocks_for(l);
 
     l->unit = gd_staged_unit(&l->file.set, l->len);
     if (!take_words(d, l, blocks, stream))
         return 0;
     if (blocks > 1 && !l->parts)
         return l->cancel ? 0 : launch_without_words(d, l, blocks, stream);
-    int err = launch(d, l, blocks, stream);
+    int err = lib_direct_staged_launch(d, l, blocks, stream);
     if (err) {
         direct_slots_give_back(d, &d->parts, (uintptr_t)l->parts);
         direct_check_give_back(d, l->check);

@@ -79,7 +79,7 @@ void direct_check_end(struct gpunvme_direct *d, const struct gd_check *check)
 }
 
 /* So that each warp has a turn. Pieces may be long: all that are there at a time. */
-static unsigned blocks_for(const struct gd_compare_launch *l)
+static unsigned direct_sums_blocks_for(const struct gd_compare_launch *l)
 {
     const uint64_t bytes = (uint64_t)GQ_SUM_BLOCK * GD_COMPARE_TURN * GD_COMPARE_WARPS;
     uint64_t want = (l->read.len + bytes - 1) / bytes;
@@ -93,7 +93,8 @@ int direct_compare(struct gpunvme_direct *d, struct gd_compare_launch *l, void *
 
     if (d->space.cuda)
         return cuda_driver_launch_blocks(d->space.cuda, d->space.device, &d->compare_kernel,
-                                         blocks_for(l), GD_COMPARE_WARPS * WARP, stream, args);
+                                         direct_sums_blocks_for(l), GD_COMPARE_WARPS * WARP, stream,
+                                         args);
     direct_cpu_compare(l);
     return 0;
 }

@@ -14,7 +14,7 @@ static bool buffer_is_in_doubt(const struct gpunvme_buffer *b)
     return copy_services_may_write(b->device, (uintptr_t)b->addr, b->len);
 }
 
-static int refuse(bool in_doubt)
+static int doubt_refuse(bool in_doubt)
 {
     if (!in_doubt)
         return 0;
@@ -23,12 +23,12 @@ static int refuse(bool in_doubt)
 
 int gpunvme_check_copies_to(int device, uint64_t addr, uint64_t len)
 {
-    return refuse(copy_services_may_write(device, addr, len));
+    return doubt_refuse(copy_services_may_write(device, addr, len));
 }
 
 int gpunvme_check_copies(const struct gpunvme_buffer *b)
 {
-    return refuse(buffer_is_in_doubt(b));
+    return doubt_refuse(buffer_is_in_doubt(b));
 }
 
 int gpunvme_settle_copies(const struct gpunvme_buffer *b)

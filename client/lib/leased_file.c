@@ -40,7 +40,7 @@ static uint64_t sums_offset(const struct lease *l)
     return GPUNVME_LEASE_EXTENTS_AT + l->ioc.count * sizeof(struct gpunvme_lease_extent);
 }
 
-static int check_extents(const struct lease *l)
+static int leased_file_check_extents(const struct lease *l)
 {
     const struct gpunvme_lease_extent *e =
         (const void *)((const char *)l->page.addr + GPUNVME_LEASE_EXTENTS_AT);
@@ -58,7 +58,7 @@ static int copy_extents(struct gpunvme_file *f, struct lease *l)
 {
     const char *from = (const char *)l->page.addr + GPUNVME_LEASE_EXTENTS_AT;
     size_t len = l->ioc.count * sizeof(struct gq_file_extent);
-    int err = check_extents(l);
+    int err = leased_file_check_extents(l);
 
     if (!err)
         err = memory_space_alloc(&f->d->space, len ? len : sizeof(struct gq_file_extent),
@@ -66,7 +66,7 @@ static int copy_extents(struct gpunvme_file *f, struct lease *l)
     return err || !len ? err : memory_space_put(&f->d->space, l->extents_at, from, len);
 }
 
-static int lease_failed(int err)
+static int leased_file_lease_failed(int err)
 {
     if (err == -EPERM)
         return gpunvme_fail(err, "the mount trusts others with the direct path (-o direct=)");
@@ -90,7 +90,7 @@ static int lease_take(struct gpunvme_file *f, struct lease *l)
     int err = gpunvme_ioctl(f->fd, GPUNVME_IOC_EXTENT_LEASE, &l->ioc, sizeof(l->ioc));
     if (err) {
         l->ioc.id = 0;
-        return lease_failed(err);
+        return leased_file_lease_failed(err);
     }
     if (l->ioc.count > UINT32_MAX)
         err = gpunvme_fail(-EFBIG, "the file has more extents than a lease can hold");
@@ -188,7 +188,7 @@ static int take_fd(struct gpunvme_file *f, int fd, bool own)
 }
 
 /* Under the lease lock. */
-static void file_link(struct gpunvme_file *f)
+static void leased_file_file_link(struct gpunvme_file *f)
 {
     struct gpunvme_direct *d = f->d;
 
@@ -205,12 +205,12 @@ static int renew_and_link(struct gpunvme_file *f)
     pthread_mutex_lock(&f->d->lease_lock);
     int err = leased_file_renew(f);
     if (!err)
-        file_link(f);
+        leased_file_file_link(f);
     pthread_mutex_unlock(&f->d->lease_lock);
     return err;
 }
 
-static void file_free(struct gpunvme_file *f)
+static void leased_file_file_free(struct gpunvme_file *f)
 {
     struct lease l = {.ioc = f->lease, .page = f->page, .extents_at = f->extents_at};
 
@@ -238,7 +238,7 @@ int leased_file_open(struct gpunvme_direct *d, int fd, bool own, struct gpunvme_
     if (!err)
         err = renew_and_link(f);
     if (err) {
-        file_free(f);
+        leased_file_file_free(f);
         return err;
     }
     *out = f;
@@ -259,11 +259,11 @@ void gpunvme_file_close(struct gpunvme_file *f)
     if (f->next)
         f->next->link = f->link;
     pthread_mutex_unlock(&f->d->lease_lock);
-    file_free(f);
+    leased_file_file_free(f);
 }
 
 /* Under the lease lock. */
-static int refresh(struct gpunvme_file *f)
+static int leased_file_refresh(struct gpunvme_file *f)
 {
     const struct gpunvme_lease_page *page = f->page.addr;
     uint32_t state = __atomic_load_n(&page->state, __ATOMIC_ACQUIRE);
@@ -278,7 +278,7 @@ static int refresh(struct gpunvme_file *f)
 int gpunvme_file_refresh(struct gpunvme_file *f)
 {
     pthread_mutex_lock(&f->d->lease_lock);
-    int err = refresh(f);
+    int err = leased_file_refresh(f);
     pthread_mutex_unlock(&f->d->lease_lock);
     return err;
 }

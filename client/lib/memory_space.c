@@ -27,7 +27,7 @@ void memory_space_close(struct memory_space *p)
 }
 
 /* Either side may be this process's ordinary memory: CUDA tells by the address. */
-static int copy(const struct memory_space *p, uint64_t dst, uint64_t src, size_t len)
+static int memory_space_copy(const struct memory_space *p, uint64_t dst, uint64_t src, size_t len)
 {
     int err = cuda_driver_copy_start(p->cuda, p->device, p->stream, dst, src, len);
 
@@ -37,7 +37,7 @@ static int copy(const struct memory_space *p, uint64_t dst, uint64_t src, size_t
 int memory_space_put(const struct memory_space *p, uint64_t dst, const void *src, size_t len)
 {
     if (p->cuda)
-        return copy(p, dst, (uintptr_t)src, len);
+        return memory_space_copy(p, dst, (uintptr_t)src, len);
     memcpy((void *)(uintptr_t)dst, src, len);
     return 0;
 }
@@ -45,7 +45,7 @@ int memory_space_put(const struct memory_space *p, uint64_t dst, const void *src
 int memory_space_get(const struct memory_space *p, void *dst, uint64_t src, size_t len)
 {
     if (p->cuda)
-        return copy(p, (uintptr_t)dst, src, len);
+        return memory_space_copy(p, (uintptr_t)dst, src, len);
     memcpy(dst, (const void *)(uintptr_t)src, len);
     return 0;
 }
@@ -93,8 +93,8 @@ void memory_space_free(const struct memory_space *p, uint64_t addr)
 }
 
 /* What the registers of a drive are, memory is not: CUDA refuses one as the other. */
-static int pin(const struct memory_space *p, struct memory_space_map *m,
-               enum memory_space_access access)
+static int memory_space_pin(const struct memory_space *p, struct memory_space_map *m,
+                            enum memory_space_access access)
 {
     enum cuda_host_kind kind =
         access == MEMORY_SPACE_READ_ONLY ? CUDA_HOST_READ_ONLY : CUDA_HOST_MEMORY;
@@ -139,7 +139,7 @@ int memory_space_share(const struct memory_space *p, int fd, uint64_t offset, si
     if (addr == MAP_FAILED)
         return gpunvme_fail(-errno, "memory shared by the mount: %s", strerror(errno));
     struct memory_space_map m = {.addr = addr, .len = whole, .at = (uintptr_t)addr};
-    err = p->cuda ? pin(p, &m, access) : 0;
+    err = p->cuda ? memory_space_pin(p, &m, access) : 0;
     if (err) {
         munmap(addr, whole);
         return err;

@@ -42,7 +42,7 @@ static unsigned log2_of(uint64_t n)
     return n ? 63u - (unsigned)__builtin_clzll(n) : 0;
 }
 
-static unsigned level_of(uint64_t len)
+static unsigned path_choice_level_of(uint64_t len)
 {
     return len < (uint64_t)1 << SHORTEST ? 0 : log2_of(len) - SHORTEST + 1;
 }
@@ -80,7 +80,7 @@ void path_choices_init(struct path_choices *all)
 
 struct path_choice *path_choice_of(struct path_choices *all, bool write, bool direct, uint64_t len)
 {
-    unsigned level = level_of(len);
+    unsigned level = path_choice_level_of(len);
 
     if (level >= PATH_CHOICE_LENGTHS || (write && !direct && len >= CACHED_WRITES))
         return NULL;
@@ -90,7 +90,7 @@ struct path_choice *path_choice_of(struct path_choices *all, bool write, bool di
 struct path_choice *path_choice_of_list(struct path_choices *all, bool direct, size_t pieces,
                                         uint64_t bytes)
 {
-    unsigned count = log2_of(pieces), level = level_of(bytes);
+    unsigned count = log2_of(pieces), level = path_choice_level_of(bytes);
 
     return count < PATH_CHOICE_COUNTS && level < PATH_CHOICE_LENGTHS
                ? &all->lists[direct][count][level]
@@ -120,14 +120,14 @@ bool path_choice_is_measured(uint32_t phase)
     return phase & IS_MEASURED;
 }
 
-static bool choice_of(uint32_t phase)
+static bool path_choice_choice_of(uint32_t phase)
 {
     return phase & BOUNCES;
 }
 
 bool path_choice_bounces(uint32_t phase)
 {
-    return choice_of(phase) != path_choice_is_trial(phase);
+    return path_choice_choice_of(phase) != path_choice_is_trial(phase);
 }
 
 /* ns of a transfer; 0: unknown. */
@@ -178,7 +178,7 @@ static uint64_t likely_loss(const struct path_choice *c, bool choice)
 
 static void end_regular(struct path_choice *c, uint32_t phase)
 {
-    bool choice = choice_of(phase);
+    bool choice = path_choice_choice_of(phase);
 
     record(c, choice);
     count_anew(c);
@@ -195,7 +195,7 @@ static bool is_better(const struct path_choice *c, bool bounces)
 
 static void end_trial(struct path_choice *c, uint32_t phase)
 {
-    bool choice = choice_of(phase);
+    bool choice = path_choice_choice_of(phase);
     uint32_t bits = phase & (BOUNCES | IS_MEASURED);
 
     if (c->counted == c->length) {
@@ -213,7 +213,7 @@ static void end_trial(struct path_choice *c, uint32_t phase)
 }
 
 /* What a transfer takes more than one of the choice, or less. */
-static void charge(struct path_choice *c, bool choice, uint64_t ns)
+static void path_choice_charge(struct path_choice *c, bool choice, uint64_t ns)
 {
     uint64_t usual = estimate(c, choice);
 
@@ -227,7 +227,7 @@ static void add_to_phase(struct path_choice *c, uint32_t phase, uint64_t ns)
 
     c->ended++;
     if (is_trial || settles)
-        charge(c, choice_of(phase), ns);
+        path_choice_charge(c, path_choice_choice_of(phase), ns);
     if (!is_trial)
         c->allowance += (int64_t)(ns / SHARE);
     if (!settles) {
@@ -249,8 +249,8 @@ void path_choice_add(struct path_choice *c, uint32_t phase, uint64_t ns)
     ns = min_u64(ns, MOST_NS);
     if (phase == now)
         add_to_phase(c, phase, ns);
-    else if (path_choice_bounces(phase) != choice_of(now))
-        charge(c, choice_of(now), ns); /* begun in a trial */
+    else if (path_choice_bounces(phase) != path_choice_choice_of(now))
+        path_choice_charge(c, path_choice_choice_of(now), ns); /* begun in a trial */
     /* Release: for the thread that adds next. */
     atomic_store_explicit(&c->adding, false, memory_order_release);
 }

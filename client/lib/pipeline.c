@@ -136,7 +136,7 @@ static void stop_locked(struct job *j, size_t at, int err)
     snprintf(j->text, sizeof(j->text), "%s", gpunvme_error());
 }
 
-static void stop(struct job *j, size_t at, int err)
+static void pipeline_stop(struct job *j, size_t at, int err)
 {
     pthread_mutex_lock(&j->lock);
     stop_locked(j, at, err);
@@ -144,7 +144,7 @@ static void stop(struct job *j, size_t at, int err)
 }
 
 /* Takes the next chunk. */
-static bool claim(struct job *j, struct half *s)
+static bool pipeline_claim(struct job *j, struct half *s)
 {
     pthread_mutex_lock(&j->lock);
     if (atomic_load_explicit(&j->b->ending, memory_order_relaxed))
@@ -189,7 +189,7 @@ static void move_file(struct job *j, struct staging_pair *pair, struct half *s)
 }
 
 /* First half of a chunk: ends with a copy under way. */
-static void begin(struct job *j, struct staging_pair *pair, struct half *s)
+static void pipeline_begin(struct job *j, struct staging_pair *pair, struct half *s)
 {
     staging_pair_place(pair, s, j->r, address_of(j, s));
     if (!j->r->write)
@@ -197,18 +197,18 @@ static void begin(struct job *j, struct staging_pair *pair, struct half *s)
     int err = s->len ? staging_pair_copy_start(pair, s, address_of(j, s), j->r->write) : 0;
     if (!err)
         return;
-    stop(j, s->at, err);
+    pipeline_stop(j, s->at, err);
     s->len = 0;
 }
 
 /* Second half. */
-static void finish(struct job *j, struct staging_pair *pair, struct half *s)
+static void pipeline_finish(struct job *j, struct staging_pair *pair, struct half *s)
 {
     if (!s->len)
         return;
     int err = staging_pair_copy_wait(pair, s);
     if (err)
-        stop(j, s->at, err);
+        pipeline_stop(j, s->at, err);
     else if (j->r->write && !is_past(j, s->at))
         move_file(j, pair, s);
     s->len = 0;
@@ -221,12 +221,12 @@ static void run_pair(struct job *j, struct staging_pair *pair)
 
     pair->halves[0].len = pair->halves[1].len = 0;
     for (;; i ^= 1) {
-        finish(j, pair, &pair->halves[i]);
-        if (!claim(j, &pair->halves[i]))
+        pipeline_finish(j, pair, &pair->halves[i]);
+        if (!pipeline_claim(j, &pair->halves[i]))
             break;
-        begin(j, pair, &pair->halves[i]);
+        pipeline_begin(j, pair, &pair->halves[i]);
     }
-    finish(j, pair, &pair->halves[i ^ 1]);
+    pipeline_finish(j, pair, &pair->halves[i ^ 1]);
 }
 
 /* A helper thread whose staging cannot be pinned leaves the work to the remaining ones. */

@@ -34,7 +34,7 @@ static int readv_failed(int err)
     return gpunvme_fail(err, "READV: %s", strerror(-err));
 }
 
-static void copy_in(struct shared_list *l, const struct gpunvme_piece *pieces, size_t n)
+static void readv_copy_in(struct shared_list *l, const struct gpunvme_piece *pieces, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         l->pieces[i] = pieces[i];
@@ -43,8 +43,8 @@ static void copy_in(struct shared_list *l, const struct gpunvme_piece *pieces, s
 }
 
 /* Pieces [first, first + n) of the list. *begun: they have results. */
-static int read_list(struct batch *batch, const struct shared_list *l, size_t first, size_t n,
-                     bool *begun)
+static int readv_read_list(struct batch *batch, const struct shared_list *l, size_t first, size_t n,
+                           bool *begun)
 {
     struct gpunvme_ioc_readv v = {.flags = batch->flags,
                                   .id = batch->b->id,
@@ -66,7 +66,7 @@ static int read_list(struct batch *batch, const struct shared_list *l, size_t fi
 }
 
 /* Of pieces that were too long together, or were interrupted: those before the first unread one. */
-static size_t count_read(const struct gpunvme_piece *pieces, size_t n)
+static size_t readv_count_read(const struct gpunvme_piece *pieces, size_t n)
 {
     size_t i = 0;
 
@@ -87,8 +87,8 @@ static int read_turn(struct batch *batch, struct shared_list *l, bool in_place)
     bool begun;
 
     if (!in_place)
-        copy_in(l, pieces, n);
-    int err = read_list(batch, l, in_place ? (size_t)(pieces - l->pieces) : 0, n, &begun);
+        readv_copy_in(l, pieces, n);
+    int err = readv_read_list(batch, l, in_place ? (size_t)(pieces - l->pieces) : 0, n, &begun);
     bool too_long = err == -E2BIG && n > 1;
     batch->turn = 2 * n < l->room ? 2 * n : l->room; /* long pieces may be few */
     if (too_long)
@@ -96,7 +96,7 @@ static int read_turn(struct batch *batch, struct shared_list *l, bool in_place)
     if (!begun)
         n = 0;
     if (too_long || gpunvme_was_interrupted(batch->b, err, &batch->retries)) {
-        n = count_read(in_place ? pieces : l->pieces, n);
+        n = readv_count_read(in_place ? pieces : l->pieces, n);
         err = 0;
     }
     for (size_t i = 0; !in_place && i < n; i++)
@@ -145,7 +145,7 @@ static bool ends_all(int err)
     return err == -EBADF || err == -ENOTTY || err == -EISDIR || err == -EINTR;
 }
 
-static int read_singly(struct batch *batch, read_fn read)
+static int readv_read_singly(struct batch *batch, read_fn read)
 {
     for (; batch->done < batch->n; batch->done++) {
         struct gpunvme_piece *p = &batch->pieces[batch->done];
@@ -174,7 +174,7 @@ static int read_by_way_of_list(struct batch *batch)
     size_t n = batch->n < GPUNVME_PIECES_MAX ? batch->n : GPUNVME_PIECES_MAX;
 
     if (shared_list_get(g, n, &l) != 0)
-        return read_singly(batch, read_shared);
+        return readv_read_singly(batch, read_shared);
     int err = read_turns(batch, l, false);
     shared_list_put(g, l);
     return err;
@@ -196,7 +196,7 @@ static int read_by_the_mount(struct batch *batch)
 }
 
 /* All that is measured of a long list is its number. */
-static size_t bytes_of(const struct gpunvme_piece *pieces, size_t n)
+static size_t readv_bytes_of(const struct gpunvme_piece *pieces, size_t n)
 {
     size_t bytes = 0;
 
@@ -205,9 +205,9 @@ static size_t bytes_of(const struct gpunvme_piece *pieces, size_t n)
     return bytes;
 }
 
-static int read_batch(struct batch *batch)
+static int readv_read_batch(struct batch *batch)
 {
-    struct range all = {.fd = batch->fd, .len = bytes_of(batch->pieces, batch->n)};
+    struct range all = {.fd = batch->fd, .len = readv_bytes_of(batch->pieces, batch->n)};
     struct path_taken taken = gpunvme_choose_path(batch->b, &all, batch->n);
     uint64_t begun = now_ns();
     int err;
@@ -218,7 +218,7 @@ static int read_batch(struct batch *batch)
         return gpunvme_fail(-EREMOTEIO, "%s", taken.why);
     } else {
         batch->result->why = gpunvme_log_bounce(taken.why);
-        err = read_singly(batch, taken.choice ? read_by_either : read_bounced);
+        err = readv_read_singly(batch, taken.choice ? read_by_either : read_bounced);
     }
     if (!err)
         gpunvme_count_path(&taken, begun);
@@ -233,7 +233,7 @@ int gpunvme_readv(struct gpunvme_buffer *b, int fd, struct gpunvme_piece *pieces
     int err = gpunvme_use_begin(b);
 
     if (!err) {
-        err = n ? read_batch(&batch) : 0;
+        err = n ? readv_read_batch(&batch) : 0;
         gpunvme_use_end(b);
     }
     for (size_t i = batch.done; i < n; i++)

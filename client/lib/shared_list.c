@@ -13,15 +13,15 @@
 
 #define LEAST_ROOM 4096u
 
-static size_t size_of(const struct shared_list *l)
+static size_t shared_list_size_of(const struct shared_list *l)
 {
     return l->room * sizeof(*l->pieces);
 }
 
-static int share(struct gpunvme *g, struct shared_list *l, int fd)
+static int shared_list_share(struct gpunvme *g, struct shared_list *l, int fd)
 {
     struct gpunvme_ioc_register reg = {
-        .kind = GPUNVME_MEM_FD, .flags = GPUNVME_REGISTER_LIST, .len = size_of(l)};
+        .kind = GPUNVME_MEM_FD, .flags = GPUNVME_REGISTER_LIST, .len = shared_list_size_of(l)};
     int err = socket_send_memory(g, fd, &reg.token);
 
     if (err)
@@ -34,11 +34,11 @@ static int share(struct gpunvme *g, struct shared_list *l, int fd)
     return 0;
 }
 
-static int map(struct shared_list *l, int fd)
+static int shared_list_map(struct shared_list *l, int fd)
 {
-    if (ftruncate(fd, (off_t)size_of(l)) != 0)
+    if (ftruncate(fd, (off_t)shared_list_size_of(l)) != 0)
         return gpunvme_fail(-errno, "a list of %zu pieces: %s", l->room, strerror(errno));
-    void *p = mmap(NULL, size_of(l), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *p = mmap(NULL, shared_list_size_of(l), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (p == MAP_FAILED)
         return gpunvme_fail(-errno, "a list of %zu pieces: %s", l->room, strerror(errno));
     l->pieces = p;
@@ -48,18 +48,18 @@ static int map(struct shared_list *l, int fd)
 /* l->room is set. */
 static int map_and_share(struct gpunvme *g, struct shared_list *l, int fd)
 {
-    int err = map(l, fd);
+    int err = shared_list_map(l, fd);
 
     if (err)
         return err;
-    err = share(g, l, fd);
+    err = shared_list_share(g, l, fd);
     if (err)
-        munmap(l->pieces, size_of(l));
+        munmap(l->pieces, shared_list_size_of(l));
     return err;
 }
 
 /* NULL with an error in *err. */
-static struct shared_list *list_new(struct gpunvme *g, size_t room, int *err)
+static struct shared_list *shared_list_list_new(struct gpunvme *g, size_t room, int *err)
 {
     struct shared_list *l = calloc(1, sizeof(*l));
     int fd = memfd_create("gpunvme-list", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -87,11 +87,11 @@ static void list_free(struct gpunvme *g, struct shared_list *l)
     gpunvme_ioctl(g->fd, GPUNVME_IOC_UNREGISTER, &unreg, sizeof(unreg));
     if (l->mapped)
         cuda_driver_unpin(g->cuda, l->device, l->pieces);
-    munmap(l->pieces, size_of(l));
+    munmap(l->pieces, shared_list_size_of(l));
     free(l);
 }
 
-static struct shared_list *take(struct gpunvme *g)
+static struct shared_list *shared_list_take(struct gpunvme *g)
 {
     pthread_mutex_lock(&g->lock);
     struct shared_list *l = g->lists;
@@ -104,7 +104,7 @@ static struct shared_list *take(struct gpunvme *g)
 int shared_list_get(struct gpunvme *g, size_t n, struct shared_list **out)
 {
     size_t room = LEAST_ROOM;
-    struct shared_list *l = take(g);
+    struct shared_list *l = shared_list_take(g);
     int err = 0;
 
     if (l && l->room < n) {
@@ -113,7 +113,7 @@ int shared_list_get(struct gpunvme *g, size_t n, struct shared_list **out)
     }
     while (room < n)
         room *= 2;
-    *out = l ? l : list_new(g, room, &err);
+    *out = l ? l : shared_list_list_new(g, room, &err);
     return err;
 }
 
@@ -132,24 +132,25 @@ static size_t offset_in(const struct shared_list *l, const struct gpunvme_piece 
 }
 
 /* Under the lock: the list in which the pieces begin. */
-static struct shared_list *find(const struct gpunvme *g, const struct gpunvme_piece *pieces)
+static struct shared_list *shared_list_find(const struct gpunvme *g,
+                                            const struct gpunvme_piece *pieces)
 {
     struct shared_list *l = g->pieces;
 
-    while (l && offset_in(l, pieces) >= size_of(l))
+    while (l && offset_in(l, pieces) >= shared_list_size_of(l))
         l = l->next;
     return l;
 }
 
 static bool has(const struct shared_list *l, const struct gpunvme_piece *pieces, size_t n)
 {
-    return n <= (size_of(l) - offset_in(l, pieces)) / sizeof(*pieces);
+    return n <= (shared_list_size_of(l) - offset_in(l, pieces)) / sizeof(*pieces);
 }
 
 struct shared_list *shared_list_of(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n)
 {
     pthread_mutex_lock(&g->lock);
-    struct shared_list *l = find(g, pieces);
+    struct shared_list *l = shared_list_find(g, pieces);
     pthread_mutex_unlock(&g->lock);
     return l && offset_in(l, pieces) % sizeof(*pieces) == 0 && has(l, pieces, n) ? l : NULL;
 }
@@ -161,7 +162,7 @@ int shared_list_locate(struct gpunvme *g, const struct gpunvme_piece *pieces, si
 
     *at = (uintptr_t)pieces;
     pthread_mutex_lock(&g->lock);
-    const struct shared_list *l = find(g, pieces);
+    const struct shared_list *l = shared_list_find(g, pieces);
     if (l && !has(l, pieces, n))
         err = gpunvme_fail(-EINVAL, "a list of %zu pieces runs past the end of its memory", n);
     else if (l && l->mapped)
@@ -173,7 +174,8 @@ int shared_list_locate(struct gpunvme *g, const struct gpunvme_piece *pieces, si
 /* Under the lock. All memory spaces that there are with CUDA are of the mount's GPU. */
 static int map_for(struct shared_list *l, const struct memory_space *p)
 {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), len = (size_of(l) + page - 1) / page * page;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE),
+           len = (shared_list_size_of(l) + page - 1) / page * page;
 
     if (l->mapped || !p->cuda)
         return 0;
@@ -209,7 +211,7 @@ int gpunvme_pieces_alloc(struct gpunvme *g, size_t n, struct gpunvme_piece **out
 
     if (n == 0 || n > GPUNVME_PIECES_MAX)
         return gpunvme_fail(-EINVAL, "%zu pieces", n);
-    struct shared_list *l = list_new(g, n, &err);
+    struct shared_list *l = shared_list_list_new(g, n, &err);
     if (!l)
         return err;
     err = map_and_link(g, l);
@@ -239,7 +241,7 @@ void shared_lists_free(struct gpunvme *g)
 {
     struct shared_list *l;
 
-    while ((l = take(g)))
+    while ((l = shared_list_take(g)))
         list_free(g, l);
     while (g->pieces)
         gpunvme_pieces_free(g, g->pieces->pieces);

@@ -15,7 +15,7 @@
 #define SOCKET_TIMEOUT_S 10
 
 /* Until there is something to receive, whatever signals come meanwhile. */
-static int await(int s)
+static int socket_await(int s)
 {
     uint64_t end = now_ms() + SOCKET_TIMEOUT_S * MS_PER_S;
     struct pollfd p = {.fd = s, .events = POLLIN};
@@ -102,7 +102,7 @@ int socket_send_memory(struct gpunvme *g, int fd, uint64_t *token)
         return s;
     int err = send_fd(s, fd);
     if (!err)
-        err = await(s);
+        err = socket_await(s);
     if (!err && recv(s, token, sizeof(*token), MSG_DONTWAIT) != (ssize_t)sizeof(*token))
         err = -EIO;
     close(s);
@@ -112,7 +112,7 @@ int socket_send_memory(struct gpunvme *g, int fd, uint64_t *token)
 }
 
 /* How many descriptors the message brought; those that there is no room for are closed. */
-static unsigned take_fds(struct msghdr *msg, int *fds, unsigned room)
+static unsigned socket_take_fds(struct msghdr *msg, int *fds, unsigned room)
 {
     unsigned n = 0;
 
@@ -134,7 +134,7 @@ static unsigned take_fds(struct msghdr *msg, int *fds, unsigned room)
 }
 
 /* One message, whole: the daemon sends it at once. */
-static int receive(int s, struct gpunvme_reply *reply, int *fds, unsigned n)
+static int socket_receive(int s, struct gpunvme_reply *reply, int *fds, unsigned n)
 {
     union {
         char bytes[CMSG_SPACE(SOCKET_FDS * sizeof(int))];
@@ -148,7 +148,7 @@ static int receive(int s, struct gpunvme_reply *reply, int *fds, unsigned n)
     ssize_t got = recvmsg(s, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got < 0)
         return -errno;
-    unsigned came = take_fds(&msg, fds, n);
+    unsigned came = socket_take_fds(&msg, fds, n);
     if (got == (ssize_t)sizeof(*reply) && came == n && !(msg.msg_flags & MSG_CTRUNC))
         return 0;
     for (unsigned i = 0; i < came && i < n; i++)
@@ -177,9 +177,9 @@ int socket_request(struct gpunvme *g, const struct gpunvme_request *request,
     int err =
         send(s, request, sizeof(*request), MSG_NOSIGNAL) == (ssize_t)sizeof(*request) ? 0 : -EIO;
     if (!err)
-        err = await(s);
+        err = socket_await(s);
     if (!err)
-        err = receive(s, reply, fds, n);
+        err = socket_receive(s, reply, fds, n);
     close(s);
     return err ? ask_failed(err) : 0;
 }

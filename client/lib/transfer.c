@@ -66,7 +66,8 @@ static bool may_bounce(const struct range *r)
            r->file_offset <= size.rlim_cur && r->len <= size.rlim_cur - r->file_offset;
 }
 
-static struct path_choice *choice_of(struct gpunvme *g, const struct range *r, size_t pieces)
+static struct path_choice *transfer_choice_of(struct gpunvme *g, const struct range *r,
+                                              size_t pieces)
 {
     bool direct = r->direct || fcntl(r->fd, F_GETFL) & O_DIRECT;
 
@@ -76,7 +77,7 @@ static struct path_choice *choice_of(struct gpunvme *g, const struct range *r, s
 
 static struct path_taken measured_path(struct gpunvme *g, const struct range *r, size_t pieces)
 {
-    struct path_taken taken = {.choice = may_bounce(r) ? choice_of(g, r, pieces) : NULL};
+    struct path_taken taken = {.choice = may_bounce(r) ? transfer_choice_of(g, r, pieces) : NULL};
 
     if (!taken.choice)
         return taken;
@@ -154,8 +155,9 @@ static size_t by_the_mount(struct gpunvme_buffer *b, const struct range *r,
  * A choice by measurement makes no transfer fail that the mount can do, where there is no memory
  * for staging, for example. A copy that was given up could be made after the mount's.
  */
-static size_t move(struct gpunvme_buffer *b, const struct range *r, const struct path_taken *taken,
-                   struct gpunvme_result *result, int *err)
+static size_t lib_transfer_move(struct gpunvme_buffer *b, const struct range *r,
+                                const struct path_taken *taken, struct gpunvme_result *result,
+                                int *err)
 {
     if (taken->why) {
         result->why = gpunvme_log_bounce(taken->why);
@@ -168,8 +170,8 @@ static size_t move(struct gpunvme_buffer *b, const struct range *r, const struct
 }
 
 /* Bytes moved before an error count, as in read(2). */
-static ssize_t transfer(struct gpunvme_buffer *b, const struct range *r,
-                        struct gpunvme_result *result)
+static ssize_t lib_transfer_transfer(struct gpunvme_buffer *b, const struct range *r,
+                                     struct gpunvme_result *result)
 {
     struct gpunvme_result sum = {.why = ""};
     int err = gpunvme_use_begin(b);
@@ -182,7 +184,7 @@ static ssize_t transfer(struct gpunvme_buffer *b, const struct range *r,
         err = gpunvme_fail(-EREMOTEIO, "%s", taken.why);
     } else {
         uint64_t begun = now_ns();
-        done = move(b, r, &taken, &sum, &err);
+        done = lib_transfer_move(b, r, &taken, &sum, &err);
         if (!err)
             gpunvme_count_path(&taken, begun);
     }
@@ -198,7 +200,7 @@ ssize_t gpunvme_read(struct gpunvme_buffer *b, int fd, size_t buffer_offset, uin
     struct range r = {
         .fd = fd, .buffer_offset = buffer_offset, .file_offset = file_offset, .len = len};
 
-    return transfer(b, &r, result);
+    return lib_transfer_transfer(b, &r, result);
 }
 
 ssize_t gpunvme_write(struct gpunvme_buffer *b, int fd, size_t buffer_offset, uint64_t file_offset,
@@ -210,7 +212,7 @@ ssize_t gpunvme_write(struct gpunvme_buffer *b, int fd, size_t buffer_offset, ui
                       .file_offset = file_offset,
                       .len = len};
 
-    return transfer(b, &r, result);
+    return lib_transfer_transfer(b, &r, result);
 }
 
 ssize_t gpunvme_extents(int fd, uint64_t offset, struct gpunvme_extent *out, size_t max)

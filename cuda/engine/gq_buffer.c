@@ -7,7 +7,7 @@
 #include "cuda/gq_host.h"
 
 /* Searches the table, because a stale pointer must not be dereferenced. */
-static struct gq_buffer **find(struct gq_engine *e, const struct gq_buffer *b)
+static struct gq_buffer **buffer_find(struct gq_engine *e, const struct gq_buffer *b)
 {
     for (unsigned i = 0; i < e->opts.max_buffers; i++) {
         if (e->buffers[i] == b)
@@ -21,7 +21,7 @@ int gq_buffer_enter(struct gq_engine *e, struct gq_buffer *b)
     bool found;
 
     pthread_mutex_lock(&e->lock);
-    found = b && find(e, b);
+    found = b && buffer_find(e, b);
     if (found)
         b->users++;
     pthread_mutex_unlock(&e->lock);
@@ -43,7 +43,7 @@ static int add_to_table(struct gq_engine *e, struct gq_buffer *b)
     struct gq_buffer **place;
 
     pthread_mutex_lock(&e->lock);
-    place = find(e, NULL);
+    place = buffer_find(e, NULL);
     if (place)
         *place = b;
     pthread_mutex_unlock(&e->lock);
@@ -55,7 +55,7 @@ static bool table_is_full(struct gq_engine *e)
     bool full;
 
     pthread_mutex_lock(&e->lock);
-    full = !find(e, NULL);
+    full = !buffer_find(e, NULL);
     pthread_mutex_unlock(&e->lock);
     return full;
 }
@@ -65,7 +65,7 @@ static bool table_is_full(struct gq_engine *e)
  * perhaps half of the machine's memory, are allocated here and not when they
  * are pinned.
  */
-static int map_file(struct gq_engine *e, const struct gq_mem *mem, struct gq_import *out)
+static int buffer_map_file(struct gq_engine *e, const struct gq_mem *mem, struct gq_import *out)
 {
     int err = gq_host_import(mem, out);
 
@@ -81,7 +81,7 @@ static int map_file(struct gq_engine *e, const struct gq_mem *mem, struct gq_imp
  * Returns the memory as it is offered to the controller: host memory may act as
  * device memory.
  */
-static struct gq_import offered(const struct gq_buffer *b)
+static struct gq_import buffer_offered(const struct gq_buffer *b)
 {
     struct gq_import import = b->import;
 
@@ -93,7 +93,7 @@ static struct gq_import offered(const struct gq_buffer *b)
 
 static int map_for_controller(struct gq_buffer *b)
 {
-    struct gq_import import = offered(b);
+    struct gq_import import = buffer_offered(b);
     int err;
 
     b->region.base = b->import.base;
@@ -113,7 +113,7 @@ static int import_memory(struct gq_engine *e, const struct gq_mem *mem, struct g
 {
     const struct gq_exec_ops *ops = e->exec->ops;
     bool is_file = mem->kind == GQ_MEM_FD;
-    int err = is_file ? map_file(e, mem, &b->import) : 0;
+    int err = is_file ? buffer_map_file(e, mem, &b->import) : 0;
 
     if (err)
         return err;
@@ -179,7 +179,7 @@ int gq_buffer_register(struct gq_engine *e, const struct gq_mem *mem, struct gq_
  * Their late commands cannot reach the memory afterwards, because it is
  * unmapped for the controller.
  */
-static void forget(struct gq_engine *e, const struct gq_buffer *b)
+static void buffer_forget(struct gq_engine *e, const struct gq_buffer *b)
 {
     for (unsigned i = 0; i < e->n_queues; i++) {
         if (e->queues[i].held_buffer == b)
@@ -197,7 +197,7 @@ static void withdraw(struct gq_buffer *b)
     struct gq_buffer **place;
 
     pthread_mutex_lock(&e->lock);
-    place = find(e, b);
+    place = buffer_find(e, b);
     assert(place);
     *place = NULL;
     while (b->users)
@@ -217,7 +217,7 @@ void gq_buffer_unregister(struct gq_buffer *b)
     if (held)
         gq_engine_recover(e);
     pthread_mutex_lock(&e->lock);
-    forget(e, b);
+    buffer_forget(e, b);
     pthread_mutex_unlock(&e->lock);
     release_memory(b);
 }
@@ -253,7 +253,7 @@ int gq_buffer_iova(const struct gq_buffer *b, struct gq_buffer_iova *out)
     return 0;
 }
 
-static int check_range(const struct gq_buffer *b, uint64_t offset, size_t len)
+static int buffer_check_range(const struct gq_buffer *b, uint64_t offset, size_t len)
 {
     return offset <= b->len && len <= b->len - offset ? 0 : -EINVAL;
 }
@@ -266,7 +266,7 @@ static uint64_t address(const struct gq_buffer *b, uint64_t offset)
 int gq_buffer_put(struct gq_buffer *b, uint64_t offset, const void *src, size_t len)
 {
     struct gq_exec *x = b->engine->exec;
-    int err = check_range(b, offset, len);
+    int err = buffer_check_range(b, offset, len);
 
     return err ? err : x->ops->put(x, address(b, offset), src, len);
 }
@@ -274,7 +274,7 @@ int gq_buffer_put(struct gq_buffer *b, uint64_t offset, const void *src, size_t 
 int gq_buffer_get(struct gq_buffer *b, uint64_t offset, void *dst, size_t len)
 {
     struct gq_exec *x = b->engine->exec;
-    int err = check_range(b, offset, len);
+    int err = buffer_check_range(b, offset, len);
 
     return err ? err : x->ops->get(x, dst, address(b, offset), len);
 }
@@ -284,7 +284,7 @@ int gq_buffer_sums(struct gq_buffer *b, const uint64_t *at, size_t n, uint32_t *
     struct gq_exec *x = b->engine->exec;
 
     for (size_t i = 0; i < n; i++) {
-        if (check_range(b, at[i], GQ_SUM_BYTES))
+        if (buffer_check_range(b, at[i], GQ_SUM_BYTES))
             return -EINVAL;
     }
     return x->ops->sums(x, address(b, 0), at, n, sums);
@@ -294,7 +294,7 @@ int gq_buffer_range_sums(struct gq_buffer *b, uint64_t offset, size_t n, uint32_
 {
     struct gq_exec *x = b->engine->exec;
 
-    if (n > b->len / GQ_SUM_BYTES || check_range(b, offset, n * GQ_SUM_BYTES))
+    if (n > b->len / GQ_SUM_BYTES || buffer_check_range(b, offset, n * GQ_SUM_BYTES))
         return -EINVAL;
     return x->ops->sums(x, address(b, offset), NULL, n, sums);
 }

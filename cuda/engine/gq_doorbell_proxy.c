@@ -33,7 +33,7 @@ struct gq_doorbell_proxy {
  * Takes the lock. The counter makes the polling thread, which takes the lock
  * again at once, yield to waiting threads.
  */
-static void lock(struct gq_doorbell_proxy *p)
+static void doorbell_proxy_lock(struct gq_doorbell_proxy *p)
 {
     __atomic_fetch_add(&p->waiting, 1, __ATOMIC_RELAXED);
     pthread_mutex_lock(&p->lock);
@@ -163,7 +163,7 @@ int gq_doorbell_proxy_open(struct nvme_transport *t, struct gq_proxied_doorbell 
 
 void gq_doorbell_proxy_close(struct gq_doorbell_proxy *p)
 {
-    lock(p);
+    doorbell_proxy_lock(p);
     p->closing = true;
     pthread_cond_signal(&p->wake);
     unlock(p);
@@ -173,7 +173,8 @@ void gq_doorbell_proxy_close(struct gq_doorbell_proxy *p)
     free(p);
 }
 
-static void set(struct gq_doorbell_proxy *p, unsigned i, uint32_t sq_tail, uint32_t cq_head)
+static void doorbell_proxy_set(struct gq_doorbell_proxy *p, unsigned i, uint32_t sq_tail,
+                               uint32_t cq_head)
 {
     p->doorbells[i].sq_tail = sq_tail;
     p->doorbells[i].cq_head = cq_head;
@@ -183,12 +184,12 @@ static void set(struct gq_doorbell_proxy *p, unsigned i, uint32_t sq_tail, uint3
 
 void gq_doorbell_proxy_add(struct gq_doorbell_proxy *p, unsigned i, const struct nvme_qpair *qp)
 {
-    lock(p);
+    doorbell_proxy_lock(p);
     p->doorbells[i].sq = qp->sq_doorbell;
     p->doorbells[i].cq = qp->cq_doorbell;
     p->doorbells[i].depth = qp->depth;
     p->doorbells[i].submitted = 0;
-    set(p, i, 0, 0);
+    doorbell_proxy_set(p, i, 0, 0);
     if (p->n <= i)
         p->n = i + 1;
     unlock(p);
@@ -196,7 +197,7 @@ void gq_doorbell_proxy_add(struct gq_doorbell_proxy *p, unsigned i, const struct
 
 void gq_doorbell_proxy_remove(struct gq_doorbell_proxy *p, unsigned i)
 {
-    lock(p);
+    doorbell_proxy_lock(p);
     p->doorbells[i].depth = 0;
     unlock(p);
 }
@@ -204,14 +205,14 @@ void gq_doorbell_proxy_remove(struct gq_doorbell_proxy *p, unsigned i)
 void gq_doorbell_proxy_set(struct gq_doorbell_proxy *p, unsigned i, uint32_t sq_tail,
                            uint32_t cq_head)
 {
-    lock(p);
-    set(p, i, sq_tail, cq_head);
+    doorbell_proxy_lock(p);
+    doorbell_proxy_set(p, i, sq_tail, cq_head);
     unlock(p);
 }
 
 uint64_t gq_doorbell_proxy_submitted(struct gq_doorbell_proxy *p, unsigned i)
 {
-    lock(p);
+    doorbell_proxy_lock(p);
     uint64_t n = p->doorbells[i].submitted;
     unlock(p);
     return n;
@@ -219,7 +220,7 @@ uint64_t gq_doorbell_proxy_submitted(struct gq_doorbell_proxy *p, unsigned i)
 
 void gq_doorbell_proxy_begin(struct gq_doorbell_proxy *p)
 {
-    lock(p);
+    doorbell_proxy_lock(p);
     p->active++;
     pthread_cond_signal(&p->wake);
     unlock(p);
@@ -227,7 +228,7 @@ void gq_doorbell_proxy_begin(struct gq_doorbell_proxy *p)
 
 void gq_doorbell_proxy_end(struct gq_doorbell_proxy *p)
 {
-    lock(p);
+    doorbell_proxy_lock(p);
     forward_all(p);
     p->active--;
     unlock(p);
@@ -235,7 +236,7 @@ void gq_doorbell_proxy_end(struct gq_doorbell_proxy *p)
 
 void gq_doorbell_proxy_silence(struct gq_doorbell_proxy *p)
 {
-    lock(p);
+    doorbell_proxy_lock(p);
     p->silent = true;
     unlock(p);
 }

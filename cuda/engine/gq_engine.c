@@ -119,7 +119,7 @@ static int open_proxy(struct gq_engine *e)
  * Opens the requested number of queues, or as many as the controller grants, at
  * least one.
  */
-static int open_queues(struct gq_engine *e)
+static int engine_open_queues(struct gq_engine *e)
 {
     int err = 0;
 
@@ -272,7 +272,7 @@ static size_t lay_out_staging(struct gq_engine *e)
  * data in device memory, because staged bytes are copied as soon as the CQE is
  * seen, before any flush.
  */
-static int open_staging(struct gq_engine *e)
+static int engine_open_staging(struct gq_engine *e)
 {
     bool host = e->stages || !gq_cqe_covers_device(nvme_ctrlr_transport(e->ctrlr));
 
@@ -310,14 +310,14 @@ static void choose_depth(struct gq_engine *e)
         e->opts.depth = most;
 }
 
-static void open_locks(struct gq_engine *e)
+static void engine_open_locks(struct gq_engine *e)
 {
     pthread_cond_init(&e->changed, NULL);
     pthread_mutex_init(&e->lock, NULL);
     pthread_mutex_init(&e->recover_lock, NULL);
 }
 
-static void close_locks(struct gq_engine *e)
+static void engine_close_locks(struct gq_engine *e)
 {
     pthread_mutex_destroy(&e->recover_lock);
     pthread_mutex_destroy(&e->lock);
@@ -367,7 +367,7 @@ static void fill_info(struct gq_engine *e)
 }
 
 /* Opens the parts that depend on the executor. */
-static int open_parts(struct gq_engine *e)
+static int engine_open_parts(struct gq_engine *e)
 {
     int err = open_proxy(e);
 
@@ -377,13 +377,13 @@ static int open_parts(struct gq_engine *e)
     if (err)
         goto close_proxy;
     choose_depth(e);
-    err = open_queues(e);
+    err = engine_open_queues(e);
     if (err)
         goto close_proxy;
     err = open_workspaces(e);
     if (err)
         goto close_queues;
-    err = open_staging(e);
+    err = engine_open_staging(e);
     if (err)
         goto close_workspaces;
     err = e->exec->ops->staging_alloc(
@@ -440,11 +440,11 @@ int gq_engine_open(struct nvme_ctrlr *c, uint32_t nsid, const struct gq_options 
     e->buffers = calloc(e->opts.max_buffers, sizeof(struct gq_buffer *));
     if (!e->buffers)
         goto free_engine;
-    open_locks(e);
+    engine_open_locks(e);
     err = open_executor(e);
     if (err)
         goto close_locks;
-    err = open_parts(e);
+    err = engine_open_parts(e);
     if (err)
         goto close_executor;
     fill_info(e);
@@ -456,7 +456,7 @@ int gq_engine_open(struct nvme_ctrlr *c, uint32_t nsid, const struct gq_options 
 close_executor:
     e->exec->ops->close(e->exec);
 close_locks:
-    close_locks(e);
+    engine_close_locks(e);
     free(e->buffers);
 free_engine:
     free(e);
@@ -483,7 +483,7 @@ void gq_engine_close(struct gq_engine *e)
     close_workspaces(e);
     close_proxy(e);
     e->exec->ops->close(e->exec);
-    close_locks(e);
+    engine_close_locks(e);
     free(e->buffers);
     free(e);
 }

@@ -116,7 +116,7 @@ void gq_job_add_sample(const struct gq_job *j, uint64_t bytes)
 }
 
 /* Distributes the reserved queues among the runs. */
-static void share_queues(struct gq_job *j)
+static void job_share_queues(struct gq_job *j)
 {
     for (unsigned i = 0; i < j->n_runs; i++) {
         unsigned first = i * j->reservation.n / j->n_runs;
@@ -235,7 +235,7 @@ static bool has_not_begun(int err)
  * late, -ERESTART if a reset comes first, -EAGAIN if it cannot run alongside
  * the other run, or the error of the executor.
  */
-static int start_list(struct gq_job *j)
+static int job_start_list(struct gq_job *j)
 {
     struct gq_job_run *run = run_of(j, j->started);
     uint64_t budget_ns;
@@ -310,7 +310,7 @@ static bool is_under_way(const struct gq_job *j)
     return j->ended < j->started;
 }
 
-static enum step reserve(struct gq_job *j)
+static enum step job_reserve(struct gq_job *j)
 {
     struct gq_engine *e = j->e;
 
@@ -323,16 +323,16 @@ static enum step reserve(struct gq_job *j)
     j->stop = 0;
     j->err = j->kind->prepare(j);
     j->n_runs = j->split && j->reservation.n > 1 ? GQ_JOB_RUNS : 1;
-    share_queues(j);
+    job_share_queues(j);
     return j->err ? RELEASE : SUBMIT;
 }
 
-static enum step submit(struct gq_job *j)
+static enum step job_submit(struct gq_job *j)
 {
     int err = 0;
 
     while (!err && j->started < j->filled && j->started - j->ended < j->n_runs)
-        err = start_list(j);
+        err = job_start_list(j);
     if (!err)
         return PLAN;
     j->stop = err == -EAGAIN ? 0 : err;
@@ -345,7 +345,7 @@ static enum step submit(struct gq_job *j)
  * Each list is submitted as soon as it is filled; up to GQ_JOB_CHUNKS are
  * filled ahead.
  */
-static enum step plan(struct gq_job *j)
+static enum step job_plan(struct gq_job *j)
 {
     bool has_room = j->filled - j->ended < GQ_JOB_CHUNKS;
 
@@ -362,7 +362,7 @@ static enum step plan(struct gq_job *j)
  */
 static void start_next(struct gq_job *j)
 {
-    int err = j->started < j->filled ? start_list(j) : 0;
+    int err = j->started < j->filled ? job_start_list(j) : 0;
 
     j->stop = err == -EAGAIN ? 0 : err;
 }
@@ -380,7 +380,7 @@ static enum step wait_oldest(struct gq_job *j)
     return failed ? DRAIN : COMPLETE;
 }
 
-static enum step complete(struct gq_job *j)
+static enum step job_complete(struct gq_job *j)
 {
     unsigned i = j->ended - 1;
 
@@ -425,7 +425,7 @@ static void count_restart(struct gq_engine *e)
     pthread_mutex_unlock(&e->lock);
 }
 
-static enum step release(struct gq_job *j)
+static enum step job_release(struct gq_job *j)
 {
     struct gq_engine *e = j->e;
     unsigned before = j->settled;
@@ -446,19 +446,19 @@ static enum step take_step(struct gq_job *j, enum step step)
 {
     switch (step) {
     case RESERVE:
-        return reserve(j);
+        return job_reserve(j);
     case SUBMIT:
-        return submit(j);
+        return job_submit(j);
     case PLAN:
-        return plan(j);
+        return job_plan(j);
     case WAIT:
         return wait_oldest(j);
     case COMPLETE:
-        return complete(j);
+        return job_complete(j);
     case DRAIN:
         return drain(j);
     case RELEASE:
-        return release(j);
+        return job_release(j);
     case END:
         break;
     }

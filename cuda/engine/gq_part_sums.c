@@ -35,7 +35,7 @@ static int open_words(struct gq_engine *e)
     return e->exec->ops->shared_alloc(e->exec, len, (void **)&e->part_sums.words);
 }
 
-static int open_staging(struct gq_engine *e)
+static int part_sums_open_staging(struct gq_engine *e)
 {
     struct gq_part_sums *p = &e->part_sums;
     size_t len = (size_t)e->n_queues * GQ_STAGING_LANES * GQ_SUM_BLOCK;
@@ -60,7 +60,7 @@ int gq_engine_sum_parts(struct gq_engine *e)
     err = open_table(e);
     if (err)
         return err;
-    err = open_staging(e);
+    err = part_sums_open_staging(e);
     if (err)
         goto free_table;
     err = open_words(e);

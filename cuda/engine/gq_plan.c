@@ -47,7 +47,7 @@ static int check_extent(const struct gq_plan *p, size_t i)
     return 0;
 }
 
-static int check_request(const struct gq_plan *p, const struct gq_request *req, uint64_t start)
+static int plan_check_request(const struct gq_plan *p, const struct gq_request *req, uint64_t start)
 {
     for (size_t i = 0; i < p->n_extents; i++) {
         int err = check_extent(p, i);
@@ -79,7 +79,7 @@ int gq_plan_start(struct gq_plan *p, const struct gq_plan_env *env, const struct
         .cmds = FIRST_CHUNK_CMDS,
         .part = req->listener ? PART_BYTES : UINT64_MAX,
     };
-    err = check_request(p, req, start);
+    err = plan_check_request(p, req, start);
     if (err)
         return err;
     while (p->extent < p->n_extents && p->within >= extent_bytes(p, p->extent))
@@ -106,7 +106,8 @@ uint64_t gq_plan_estimate(const struct gq_plan *p)
     return by_size > by_extent ? by_size : by_extent;
 }
 
-static void add_copy(struct gq_chunk *chunk, uint64_t dst, uint64_t src, uint64_t len, uint32_t cmd)
+static void plan_add_copy(struct gq_chunk *chunk, uint64_t dst, uint64_t src, uint64_t len,
+                          uint32_t cmd)
 {
     assert(chunk->n_copies < GQ_CHUNK_COPIES);
     chunk->copies[chunk->n_copies++] =
@@ -195,9 +196,9 @@ static uint64_t step_staged(struct gq_plan *p, struct gq_chunk *chunk, uint64_t 
     buffer = p->env.buffer->base + mem;
     staged = staging->base + off + lead;
     if (p->env.op == GQ_READ)
-        add_copy(chunk, buffer, staged, n, chunk->n_cmds);
+        plan_add_copy(chunk, buffer, staged, n, chunk->n_cmds);
     else
-        add_copy(chunk, staged, buffer, n, GQ_COPY_ALWAYS);
+        plan_add_copy(chunk, staged, buffer, n, GQ_COPY_ALWAYS);
     add_cmd(p, chunk, staging, off, dev - lead, cover);
     chunk->staging_used += cover;
     return n;
@@ -209,7 +210,7 @@ static uint64_t step_zero(struct gq_plan *p, struct gq_chunk *chunk, uint64_t me
 
     if (chunk->n_copies == GQ_CHUNK_COPIES)
         return 0;
-    add_copy(chunk, p->env.buffer->base + mem, 0, n, GQ_COPY_ALWAYS);
+    plan_add_copy(chunk, p->env.buffer->base + mem, 0, n, GQ_COPY_ALWAYS);
     return n;
 }
 

@@ -62,7 +62,7 @@ static uint64_t guess_bytes(const struct readv *v, uint64_t first)
     return bytes * n / GQ_READ_SAMPLES;
 }
 
-static uint64_t queues_wanted(const struct readv *v)
+static uint64_t readv_queues_wanted(const struct readv *v)
 {
     uint64_t a_queue = v->reads.lanes ? 1 : READS_A_QUEUE;
     uint64_t n = (v->req->n + a_queue - 1) / a_queue;
@@ -182,13 +182,13 @@ static int complete_slice(struct gq_job *job, unsigned i, const struct gq_chunk 
     return err;
 }
 
-static uint64_t want(const struct gq_job *job)
+static uint64_t readv_want(const struct gq_job *job)
 {
     return ((const struct readv *)job)->queues;
 }
 
 static const struct gq_job_kind readv_kind = {
-    .want = want,
+    .want = readv_want,
     .prepare = copy_map,
     .plan = plan_slice,
     .complete = complete_slice,
@@ -208,7 +208,7 @@ static bool extent_is_valid(const struct gq_engine *e, const struct gq_file_exte
     return x->lba == GQ_LBA_ZERO || (lbas <= all && x->lba <= all - lbas);
 }
 
-static int check_map(const struct gq_engine *e, const struct gq_readv *req)
+static int readv_check_map(const struct gq_engine *e, const struct gq_readv *req)
 {
     if (req->n_extents > GQ_READV_EXTENTS)
         return -E2BIG;
@@ -223,10 +223,10 @@ static int check_map(const struct gq_engine *e, const struct gq_readv *req)
     return 0;
 }
 
-static int check(const struct gq_engine *e, const struct gq_readv *req)
+static int readv_check(const struct gq_engine *e, const struct gq_readv *req)
 {
     uint64_t room = req->list->len / sizeof(struct gq_read_desc);
-    int err = check_map(e, req);
+    int err = readv_check_map(e, req);
 
     if (err)
         return err;
@@ -303,7 +303,7 @@ static void lose_rest(const struct readv *v, int32_t error)
     }
 }
 
-static void conclude(struct readv *v, int err)
+static void readv_conclude(struct readv *v, int err)
 {
     struct gq_result *result = v->job.result;
 
@@ -342,7 +342,7 @@ static int readv(struct gq_engine *e, const struct gq_readv *req, struct gq_resu
                               .reads = &v.reads},
                       .req = req,
                       .slices = slices_enough(req)};
-    int err = check(e, req);
+    int err = readv_check(e, req);
 
     if (err || req->n == 0)
         return err;
@@ -353,10 +353,10 @@ static int readv(struct gq_engine *e, const struct gq_readv *req, struct gq_resu
     v.job.most_queues = UINT_MAX;
     if (result->staged)
         set_up_staged(&v);
-    v.queues = queues_wanted(&v);
+    v.queues = readv_queues_wanted(&v);
     v.job.deadline_ns = gq_job_deadline(req->deadline_ms);
     err = gq_job_execute(&v.job);
-    conclude(&v, err);
+    readv_conclude(&v, err);
     if (result->staged)
         gq_job_add_sample(&v.job, result->bytes);
     return err;

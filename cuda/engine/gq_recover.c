@@ -5,8 +5,8 @@
  *
  * Locks are taken in this order: recover_lock, the driver's reset_lock, the
  * executor's (quiesce), lock, the driver's dma_lock. The resetting thread calls
- * stop() and resume() with reset_lock held. A queue in state RECOVERING belongs
- * to the thread that set the state: resume() does not change it, and that
+ * recover_stop() and recover_resume() with reset_lock held. A queue in state RECOVERING belongs
+ * to the thread that set the state: recover_resume() does not change it, and that
  * thread returns it to service unless a reset has ended the pair meanwhile.
  */
 #include <errno.h>
@@ -27,7 +27,7 @@
 /* State of a queue that has no commands and cannot get any. */
 #define NO_QUEUE ((struct gq_state){.outcome = GQ_OUT_BROKEN})
 
-static void count(struct gq_engine *e, uint64_t *counter)
+static void recover_count(struct gq_engine *e, uint64_t *counter)
 {
     pthread_mutex_lock(&e->lock);
     ++*counter;
@@ -80,7 +80,7 @@ static int create_again(struct gq_engine *e, unsigned i)
  * Waits for runs to leave: each sees the flag in its next round, or ends within
  * its deadline.
  */
-static void stop(struct nvme_user *u)
+static void recover_stop(struct nvme_user *u)
 {
     struct gq_engine *e = (struct gq_engine *)(void *)((char *)u - USER_OFFSET);
 
@@ -150,7 +150,7 @@ static void revoke_buffers(struct gq_engine *e)
     }
 }
 
-static void resume(struct nvme_user *u, int err)
+static void recover_resume(struct nvme_user *u, int err)
 {
     struct gq_engine *e = (struct gq_engine *)(void *)((char *)u - USER_OFFSET);
 
@@ -171,13 +171,13 @@ static void resume(struct nvme_user *u, int err)
 
 /*
  * Registers the engine, and recovers queues that were created before a reset
- * which could not call stop() and resume() of this engine yet.
+ * which could not call recover_stop() and recover_resume() of this engine yet.
  */
 void gq_recover_open(struct gq_engine *e)
 {
     bool missed = false;
 
-    e->user = (struct nvme_user){.stop = stop, .resume = resume};
+    e->user = (struct nvme_user){.stop = recover_stop, .resume = recover_resume};
     nvme_ctrlr_add_user(e->ctrlr, &e->user);
     pthread_mutex_lock(&e->lock);
     for (unsigned i = 0; i < e->n_queues; i++) {
@@ -225,7 +225,8 @@ static void leave_ring(struct gq_engine *e)
  * Returns the tracker of the command in flight with this CID, or NULL. It may
  * be the tracker of an SQ entry.
  */
-static struct gq_tracker *find(const struct gq_queue *q, struct gq_tracker *trackers, uint16_t cid)
+static struct gq_tracker *recover_find(const struct gq_queue *q, struct gq_tracker *trackers,
+                                       uint16_t cid)
 {
     for (uint32_t i = 0; i < q->qp.depth - 1; i++) {
         if (GQ_TRACKER_CID(&trackers[i]) == cid && trackers[i].cmd < GQ_TRACKER_FREE)
@@ -244,7 +245,7 @@ static bool take_completions(struct gq_queue *q, struct nvme_ring *ring,
     struct nvme_cqe cqe;
 
     while (q->state.in_flight && nvme_ring_poll(ring, &cqe)) {
-        struct gq_tracker *tracker = find(q, trackers, cqe.cid);
+        struct gq_tracker *tracker = recover_find(q, trackers, cqe.cid);
 
         if (!tracker)
             return false;
@@ -258,7 +259,7 @@ static bool take_completions(struct gq_queue *q, struct nvme_ring *ring,
  * Polls from where the run ended, and leaves the queue in a state for the next
  * run. Returns false if further polling is useless.
  */
-static bool poll_queue(struct gq_engine *e, unsigned i, struct gq_tracker *trackers)
+static bool recover_poll_queue(struct gq_engine *e, unsigned i, struct gq_tracker *trackers)
 {
     struct nvme_transport *t = nvme_ctrlr_transport(e->ctrlr);
     struct gq_queue *q = &e->queues[i];
@@ -303,8 +304,8 @@ static bool abort_each(struct gq_engine *e, unsigned i, struct gq_tracker *track
         if (err && err != -EAGAIN)
             return false;
         if (!err)
-            count(e, &e->stats.aborts);
-        if (!poll_queue(e, i, trackers) || (err && trackers[at].cmd < GQ_TRACKER_FREE))
+            recover_count(e, &e->stats.aborts);
+        if (!recover_poll_queue(e, i, trackers) || (err && trackers[at].cmd < GQ_TRACKER_FREE))
             return false;
     }
     return true;
@@ -321,11 +322,11 @@ static bool abort_commands(struct gq_engine *e, unsigned i)
     struct gq_tracker *trackers = calloc(q->qp.depth, sizeof(*trackers));
     struct poll_wait wait = {0};
     bool good = trackers && !e->exec->ops->port_trackers(e->exec, i, trackers) &&
-                poll_queue(e, i, trackers) && abort_each(e, i, trackers, until);
+                recover_poll_queue(e, i, trackers) && abort_each(e, i, trackers, until);
 
     while (good && q->state.in_flight && now_ns() < until) {
         poll_wait_once(&wait);
-        good = poll_queue(e, i, trackers);
+        good = recover_poll_queue(e, i, trackers);
     }
     free(trackers);
     return good && q->state.in_flight == 0;
@@ -354,7 +355,7 @@ static bool try_recreate(struct gq_engine *e, unsigned i)
         return false;
     e->queues[i].state = (struct gq_state){.phase = 1, .outcome = GQ_OUT_DONE};
     if (!ended)
-        count(e, &e->stats.recreates);
+        recover_count(e, &e->stats.recreates);
     return true;
 }
 
@@ -380,7 +381,7 @@ static int recover_by_steps(struct gq_engine *e, unsigned i, bool *usable)
 }
 
 /* Deletes a queue, without creating it again, after the executor has failed. */
-static int delete_queue(struct gq_engine *e, struct gq_queue *q)
+static int recover_delete_queue(struct gq_engine *e, struct gq_queue *q)
 {
     unsigned epoch = q->qp.epoch;
 
@@ -390,7 +391,7 @@ static int delete_queue(struct gq_engine *e, struct gq_queue *q)
 }
 
 /* Claims a queue for this thread while no reset is in progress. */
-static bool claim(struct gq_engine *e, struct gq_queue *q, bool *failed)
+static bool recover_claim(struct gq_engine *e, struct gq_queue *q, bool *failed)
 {
     bool mine;
 
@@ -427,18 +428,18 @@ static bool return_queue(struct gq_engine *e, struct gq_queue *q, int err, enum 
     return done;
 }
 
-static int recover_queue(struct gq_engine *e, unsigned i)
+static int gq_recover_recover_queue(struct gq_engine *e, unsigned i)
 {
     struct gq_queue *q = &e->queues[i];
     enum gq_queue_use use;
     bool failed, usable;
     int err;
 
-    if (!claim(e, q, &failed))
+    if (!recover_claim(e, q, &failed))
         return 0;
     do {
         if (failed) {
-            err = delete_queue(e, q);
+            err = recover_delete_queue(e, q);
             use = GQ_QUEUE_GONE;
         } else {
             err = recover_by_steps(e, i, &usable);
@@ -464,7 +465,7 @@ int gq_engine_recover(struct gq_engine *e)
 
     pthread_mutex_lock(&e->recover_lock);
     for (unsigned i = 0; i < e->n_queues && !err; i++)
-        err = recover_queue(e, i);
+        err = gq_recover_recover_queue(e, i);
     pthread_mutex_unlock(&e->recover_lock);
     return err || is_dead(e) ? -EIO : 0;
 }

@@ -43,7 +43,8 @@ static int lost(const struct gq_engine *e)
     return !e->stopped && count_queues(e, GQ_QUEUE_QUARANTINED) == e->n_queues ? -ENODEV : 0;
 }
 
-static void take(struct gq_engine *e, uint64_t want, unsigned workspace, struct gq_reservation *out)
+static void reservation_take(struct gq_engine *e, uint64_t want, unsigned workspace,
+                             struct gq_reservation *out)
 {
     /* A quarter of the queues stays free for small transfers. */
     unsigned limit = e->n_queues - e->n_queues / 4;
@@ -103,7 +104,7 @@ int gq_reservation_take(struct gq_engine *e, uint64_t want, uint64_t deadline_ns
         err = wait_a_little(e, deadline_ns ? deadline_ns : patience, cancel);
     }
     if (!err)
-        take(e, want ? want : 1, (unsigned)workspace, out);
+        reservation_take(e, want ? want : 1, (unsigned)workspace, out);
     pthread_mutex_unlock(&e->lock);
     return err;
 }

@@ -54,8 +54,8 @@ static size_t find_extent(const struct gq_request *req, uint64_t offset)
  * Sets the map. A few extents replace the chunk's commands, of which a list of
  * reads has none.
  */
-static int put_map(struct staged *s, const struct gq_file_extent *extents, size_t n,
-                   struct gq_chunk *chunk)
+static int staged_put_map(struct staged *s, const struct gq_file_extent *extents, size_t n,
+                          struct gq_chunk *chunk)
 {
     const struct gq_file_extent **to = &s->reads.map.extents;
 
@@ -79,10 +79,10 @@ static int set_up_list(struct staged *s, struct gq_chunk *chunk)
     s->reads.whole = (struct gq_read){.file_offset = offset,
                                       .at = req->buffer_offset + s->at,
                                       .len = min_u64(req->len - s->at, map->end - offset)};
-    return put_map(s, &req->extents[first], n, chunk);
+    return staged_put_map(s, &req->extents[first], n, chunk);
 }
 
-static bool plan(struct gq_job *job, unsigned i, struct gq_chunk *chunk)
+static bool staged_plan(struct gq_job *job, unsigned i, struct gq_chunk *chunk)
 {
     struct staged *s = (struct staged *)job;
 
@@ -99,7 +99,7 @@ static bool plan(struct gq_job *job, unsigned i, struct gq_chunk *chunk)
  * Counts the bytes of the list before the first unit that was not transferred,
  * and takes the first status.
  */
-static int complete(struct gq_job *job, unsigned i, const struct gq_chunk *chunk, int err)
+static int staged_complete(struct gq_job *job, unsigned i, const struct gq_chunk *chunk, int err)
 {
     struct staged *s = (struct staged *)job;
     const struct gq_launch *l = &job->runs[0].launch;
@@ -121,7 +121,7 @@ static int complete(struct gq_job *job, unsigned i, const struct gq_chunk *chunk
     return job->result->nvme_status ? -EIO : err;
 }
 
-static uint64_t want(const struct gq_job *job)
+static uint64_t staged_want(const struct gq_job *job)
 {
     const struct staged *s = (const struct staged *)job;
     uint64_t units = (s->req->len - s->at) / s->reads.unit + 1;
@@ -130,17 +130,17 @@ static uint64_t want(const struct gq_job *job)
     return min_u64(n, min_u64(GQ_QUEUES_OF_LONG, job->most_queues));
 }
 
-static int prepare(struct gq_job *job)
+static int staged_prepare(struct gq_job *job)
 {
     job->split = false;
     return 0;
 }
 
 static const struct gq_job_kind staged_kind = {
-    .want = want,
-    .prepare = prepare,
-    .plan = plan,
-    .complete = complete,
+    .want = staged_want,
+    .prepare = staged_prepare,
+    .plan = staged_plan,
+    .complete = staged_complete,
 };
 
 /*

@@ -80,7 +80,7 @@ static int complete_chunk(struct gq_job *job, unsigned i, const struct gq_chunk 
  * data, and delays the start of copies. Sixteen warps slowed reads of 1 MiB
  * commands by up to 18 %, eight by 1 %.
  */
-static uint64_t queues_wanted(const struct gq_job *job)
+static uint64_t transfer_queues_wanted(const struct gq_job *job)
 {
     const struct transfer *t = (const struct transfer *)job;
     uint64_t n = (gq_plan_estimate(&t->done) + COMMANDS_A_QUEUE - 1) / COMMANDS_A_QUEUE;
@@ -89,7 +89,7 @@ static uint64_t queues_wanted(const struct gq_job *job)
 }
 
 /* Starts from the first chunk that did not end. */
-static int prepare(struct gq_job *job)
+static int transfer_prepare(struct gq_job *job)
 {
     struct transfer *t = (struct transfer *)job;
 
@@ -100,14 +100,14 @@ static int prepare(struct gq_job *job)
 }
 
 static const struct gq_job_kind transfer_kind = {
-    .want = queues_wanted,
-    .prepare = prepare,
+    .want = transfer_queues_wanted,
+    .prepare = transfer_prepare,
     .plan = plan_chunk,
     .complete = complete_chunk,
 };
 
-static int check_request(const struct gq_engine *e, const struct gq_request *req,
-                         struct gq_plan *plan)
+static int transfer_check_request(const struct gq_engine *e, const struct gq_request *req,
+                                  struct gq_plan *plan)
 {
     const struct gq_buffer *b = req->buffer;
     struct gq_plan_env env = {
@@ -130,7 +130,8 @@ static int check_request(const struct gq_engine *e, const struct gq_request *req
     return gq_plan_start(plan, &env, req);
 }
 
-static int transfer(struct gq_engine *e, const struct gq_request *req, struct gq_result *result)
+static int gq_transfer_transfer(struct gq_engine *e, const struct gq_request *req,
+                                struct gq_result *result)
 {
     struct transfer t = {.job = {.kind = &transfer_kind,
                                  .e = e,
@@ -139,7 +140,7 @@ static int transfer(struct gq_engine *e, const struct gq_request *req, struct gq
                                  .result = result,
                                  .opcode = req->op == GQ_WRITE ? NVME_IO_WRITE : NVME_IO_READ},
                          .req = req};
-    int err = check_request(e, req, &t.done);
+    int err = transfer_check_request(e, req, &t.done);
 
     if (err || req->len == 0)
         return err;
@@ -158,7 +159,7 @@ int gq_transfer(struct gq_engine *e, const struct gq_request *req, struct gq_res
     int err = gq_job_enter(e, req->buffer, result);
 
     if (!err) {
-        err = transfer(e, req, result);
+        err = gq_transfer_transfer(e, req, result);
         gq_buffer_leave(req->buffer);
     }
     gq_job_leave(e, req->op == GQ_WRITE, err, result);

@@ -133,7 +133,7 @@ static void end_search(struct gq_tuner *t)
 }
 
 /* All neighbouring levels have been sampled: move to the best one, or stop. */
-static void settle(struct gq_tuner *t)
+static void tuner_settle(struct gq_tuner *t)
 {
     t->choice = best_level(t);
     if (!wants_sample(t, next_sample(t)))
@@ -156,5 +156,5 @@ void gq_tuner_add(struct gq_tuner *t, unsigned queues, uint64_t bytes, uint64_t 
     t->samples[level]++;
     t->rates[level] = rate > t->rates[level] ? rate : t->rates[level];
     if (!wants_sample(t, next_sample(t)))
-        settle(t);
+        tuner_settle(t);
 }

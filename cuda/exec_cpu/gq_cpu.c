@@ -155,7 +155,7 @@ static struct gq_state *cpu_run_states(struct gq_exec *x, unsigned index)
  * Makes the copies of a chunk. Copies of a failed command's staging are
  * skipped, because the staging may hold data of another transfer.
  */
-static void make_copies(const struct gq_chunk *chunk)
+static void cpu_make_copies(const struct gq_chunk *chunk)
 {
     for (uint32_t i = 0; i < chunk->n_copies; i++) {
         const struct gq_copy *copy = &chunk->copies[i];
@@ -225,7 +225,7 @@ static int cpu_start(struct gq_exec *x, struct gq_launch *l, const struct gq_chu
  * Returns the outcome of a run that was cancelled or late before it began, with
  * no command posted; GQ_OUT_RUNNING if it may begin.
  */
-static enum gq_outcome too_late(struct gq_launch *l)
+static enum gq_outcome cpu_too_late(struct gq_launch *l)
 {
     uint64_t passed = now_ns() - l->started_ns;
 
@@ -252,7 +252,7 @@ static int cpu_wait(struct gq_exec *x, struct gq_launch *l, const struct gq_chun
     struct gq_cpu *cpu = cpu_of(x);
     const struct gq_port *ports[GQ_MAX_QUEUES];
     struct gq_cpu_drive d = {&l->run, ports, l->states, l->run.n_queues, l->reads, l->queues};
-    enum gq_outcome outcome = too_late(l);
+    enum gq_outcome outcome = cpu_too_late(l);
 
     l->run.cancel = l->cancel;
     for (unsigned i = 0; i < d.n; i++) {
@@ -260,13 +260,13 @@ static int cpu_wait(struct gq_exec *x, struct gq_launch *l, const struct gq_chun
         l->states[i].outcome = outcome;
     }
     if (l->is_write)
-        make_copies(chunk);
+        cpu_make_copies(chunk);
     if (chunk->n_cmds && outcome == GQ_OUT_RUNNING)
         drive_all(cpu, &d);
     else if (l->reads)
         lose_reads(l);
     if (!l->is_write)
-        make_copies(chunk);
+        cpu_make_copies(chunk);
     return 0;
 }
 

@@ -160,7 +160,7 @@ static int cuda_wait(struct gq_exec *x, struct gq_launch *l, const struct gq_chu
  * Copies to or from a buffer in device memory or pinned host memory; CUDA
  * decides by the address.
  */
-static int copy(struct gq_cuda *cu, void *dst, const void *src, size_t len)
+static int cuda_copy(struct gq_cuda *cu, void *dst, const void *src, size_t len)
 {
     cudaError_t err;
 
@@ -178,12 +178,12 @@ static int copy(struct gq_cuda *cu, void *dst, const void *src, size_t len)
 
 static int cuda_put(struct gq_exec *x, uint64_t dst, const void *src, size_t len)
 {
-    return copy(gq_cuda_of(x), (void *)(uintptr_t)dst, src, len);
+    return cuda_copy(gq_cuda_of(x), (void *)(uintptr_t)dst, src, len);
 }
 
 static int cuda_get(struct gq_exec *x, void *dst, uint64_t src, size_t len)
 {
-    return copy(gq_cuda_of(x), dst, (const void *)(uintptr_t)src, len);
+    return cuda_copy(gq_cuda_of(x), dst, (const void *)(uintptr_t)src, len);
 }
 
 /*
@@ -224,7 +224,7 @@ static int cuda_port_trackers(struct gq_exec *x, unsigned i, struct gq_tracker *
 {
     const struct gq_port *port = &gq_cuda_of(x)->host_ports[i];
 
-    return copy(gq_cuda_of(x), out, port->trackers, (port->depth - 1) * sizeof(*out));
+    return cuda_copy(gq_cuda_of(x), out, port->trackers, (port->depth - 1) * sizeof(*out));
 }
 
 static void cuda_quiesce(struct gq_exec *x)
@@ -297,7 +297,7 @@ static int alloc_ports(struct gq_cuda *cu, unsigned max_runs)
 }
 
 /* Opens the other parts that need the device; close_device() undoes this. */
-static int open_device(struct gq_cuda *cu, unsigned max_runs)
+static int cuda_open_device(struct gq_cuda *cu, unsigned max_runs)
 {
     int err = alloc_ports(cu, max_runs);
 
@@ -338,7 +338,7 @@ static void close_device(struct gq_cuda *cu)
     cudaFree(cu->ports);
 }
 
-static int open_locks(struct gq_cuda *cu)
+static int cuda_open_locks(struct gq_cuda *cu)
 {
     int err = gq_gate_init(&cu->gate);
 
@@ -347,7 +347,7 @@ static int open_locks(struct gq_cuda *cu)
     return err;
 }
 
-static void close_locks(struct gq_cuda *cu)
+static void cuda_close_locks(struct gq_cuda *cu)
 {
     pthread_mutex_destroy(&cu->copy_lock);
     gq_gate_destroy(&cu->gate);
@@ -361,7 +361,7 @@ static void cuda_close(struct gq_exec *x)
         return;
     close_device(cu);
     gq_cuda_unmap_doorbells(cu);
-    close_locks(cu);
+    cuda_close_locks(cu);
     free(cu);
 }
 
@@ -389,8 +389,8 @@ static const struct gq_exec_ops cuda_ops = {
 };
 
 /* Opens the parts after the device was selected. On an error `why` is filled. */
-static int open_parts(struct gq_cuda *cu, const struct gq_options *opts, unsigned max_runs,
-                      char *why, size_t why_len)
+static int cuda_open_parts(struct gq_cuda *cu, const struct gq_options *opts, unsigned max_runs,
+                           char *why, size_t why_len)
 {
     int err = gq_cuda_errno(gq_kernels_load());
 
@@ -403,7 +403,7 @@ static int open_parts(struct gq_cuda *cu, const struct gq_options *opts, unsigne
         snprintf(why, why_len, "%s", cu->exec.note);
         return err;
     }
-    err = open_device(cu, max_runs);
+    err = cuda_open_device(cu, max_runs);
     if (err) {
         snprintf(why, why_len, "%s has no memory left", cu->exec.device);
         gq_cuda_unmap_doorbells(cu);
@@ -428,17 +428,17 @@ int gq_cuda_open(struct nvme_ctrlr *c, const struct gq_options *opts, unsigned m
     err = gq_cuda_select(cu, why, why_len);
     if (err)
         goto free_cuda;
-    err = open_locks(cu);
+    err = cuda_open_locks(cu);
     if (err)
         goto free_cuda;
-    err = open_parts(cu, opts, max_runs, why, why_len);
+    err = cuda_open_parts(cu, opts, max_runs, why, why_len);
     if (err)
         goto close_locks;
     *out = &cu->exec;
     return 0;
 
 close_locks:
-    close_locks(cu);
+    cuda_close_locks(cu);
 free_cuda:
     free(cu);
     return err;

@@ -21,7 +21,7 @@ static void set_environment(void)
 
 static pthread_once_t environment_once = PTHREAD_ONCE_INIT;
 
-static void explain(cudaError_t err, char *why, size_t len)
+static void cuda_device_explain(cudaError_t err, char *why, size_t len)
 {
     int driver = 0;
 
@@ -40,7 +40,7 @@ int gq_probe(int cuda_device, char *why, size_t len)
     pthread_once(&environment_once, set_environment);
     err = cudaGetDeviceCount(&n);
     if (err != cudaSuccess) {
-        explain(err, why, len);
+        cuda_device_explain(err, why, len);
         return -ENODEV;
     }
     if (cuda_device < 0 || cuda_device >= n) {
@@ -64,7 +64,7 @@ int gq_cuda_select(struct gq_cuda *cu, char *why, size_t why_len)
     if (err == cudaSuccess)
         err = cudaGetDeviceProperties(&prop, cu->device);
     if (err != cudaSuccess) {
-        explain(err, why, why_len);
+        cuda_device_explain(err, why, why_len);
         return -ENODEV;
     }
     snprintf(cu->exec.device, sizeof(cu->exec.device), "%.127s", prop.name);

@@ -38,7 +38,7 @@ static range_fn address_range(void)
     return (range_fn)(uintptr_t)fn;
 }
 
-static int check_range(const struct gq_cuda *cu, uint64_t addr, uint64_t len)
+static int cuda_mem_check_range(const struct gq_cuda *cu, uint64_t addr, uint64_t len)
 {
     struct cudaPointerAttributes attr;
     range_fn range = address_range();
@@ -74,7 +74,7 @@ static void set_device_memory(uint64_t addr, uint64_t len, struct gq_import *out
 static int import_local(const struct gq_cuda *cu, const struct gq_mem *mem, struct gq_import *out)
 {
     uint64_t addr = (uint64_t)(uintptr_t)mem->addr;
-    int err = check_range(cu, addr, mem->len);
+    int err = cuda_mem_check_range(cu, addr, mem->len);
 
     if (!err)
         set_device_memory(addr, mem->len, out);
@@ -97,7 +97,7 @@ static int import_ipc(const struct gq_cuda *cu, const struct gq_mem *mem, struct
     }
     addr = (uint64_t)(uintptr_t)base + mem->offset;
     if (addr >= mem->offset)
-        err = check_range(cu, addr, mem->len);
+        err = cuda_mem_check_range(cu, addr, mem->len);
     if (err) {
         cudaIpcCloseMemHandle(base);
         return err;
@@ -111,7 +111,7 @@ static int import_ipc(const struct gq_cuda *cu, const struct gq_mem *mem, struct
  * Maps host memory for the GPU. "Already registered" is an error, because the
  * registration may refer to other pages that were at this address before.
  */
-static int map_host(void *addr, size_t len, unsigned flags, void **device)
+static int cuda_mem_map_host(void *addr, size_t len, unsigned flags, void **device)
 {
     cudaError_t err =
         cudaHostRegister(addr, len, flags | cudaHostRegisterPortable | cudaHostRegisterMapped);
@@ -128,10 +128,10 @@ static int map_host(void *addr, size_t len, unsigned flags, void **device)
  * Pins host memory and sets its GPU address. The controller reaches it as host
  * memory.
  */
-static int pin(struct gq_import *imp)
+static int cuda_mem_pin(struct gq_import *imp)
 {
     void *device;
-    int err = map_host(imp->mem.addr, imp->mem.len, 0, &device);
+    int err = cuda_mem_map_host(imp->mem.addr, imp->mem.len, 0, &device);
 
     if (!err)
         imp->base = (uint64_t)(uintptr_t)device;
@@ -155,7 +155,7 @@ int gq_cuda_import(struct gq_exec *x, const struct gq_mem *mem, struct gq_import
     if (mem->kind == GQ_MEM_CUDA_IPC)
         return import_ipc(cu, mem, out);
     if (mem->kind == GQ_MEM_FD)
-        return pin(out);
+        return cuda_mem_pin(out);
     return -ENOTSUP;
 }
 
@@ -191,7 +191,7 @@ static int alloc_host_staging(size_t len, struct gq_import *out)
 
     if (err)
         return err;
-    err = pin(out);
+    err = cuda_mem_pin(out);
     if (err)
         gq_host_release(out);
     return err;
@@ -231,7 +231,7 @@ static int send_port(struct gq_cuda *cu, unsigned i)
  * two mappings. Proxied doorbells are pinned memory with the same address on
  * both sides.
  */
-static volatile uint32_t *doorbell(const struct gq_cuda *cu, volatile uint32_t *host)
+static volatile uint32_t *cuda_mem_doorbell(const struct gq_cuda *cu, volatile uint32_t *host)
 {
     if (!cu->doorbells)
         return host;
@@ -260,17 +260,17 @@ int gq_cuda_port_add(struct gq_exec *x, unsigned i, const struct nvme_qpair *qp)
     if (gq_cuda_stuck(cu))
         return -EIO;
     *port = (struct gq_port){.depth = qp->depth};
-    err = map_host(qp->sq, qp->sq_len, 0, (void **)&port->sq);
+    err = cuda_mem_map_host(qp->sq, qp->sq_len, 0, (void **)&port->sq);
     if (err)
         return err;
-    err = map_host(qp->cq, qp->cq_len, 0, (void **)&port->cq);
+    err = cuda_mem_map_host(qp->cq, qp->cq_len, 0, (void **)&port->cq);
     if (err)
         goto unmap_sq;
     err = port_memory(port);
     if (err)
         goto unmap_cq;
-    port->sq_doorbell = doorbell(cu, qp->sq_doorbell);
-    port->cq_doorbell = doorbell(cu, qp->cq_doorbell);
+    port->sq_doorbell = cuda_mem_doorbell(cu, qp->sq_doorbell);
+    port->cq_doorbell = cuda_mem_doorbell(cu, qp->cq_doorbell);
     err = send_port(cu, i);
     if (err)
         goto free_memory;
@@ -364,9 +364,9 @@ int gq_cuda_map_doorbells(struct gq_cuda *cu, enum gq_doorbells want)
 
     snprintf(x->note, sizeof(x->note), "%s", GQ_NOTE_REQUESTED);
     if (want != GQ_DOORBELLS_CPU) {
-        err =
-            map_host((void *)(uintptr_t)t->doorbells, t->doorbells_len,
-                     t->doorbells_are_mmio ? cudaHostRegisterIoMemory : 0, (void **)&cu->doorbells);
+        err = cuda_mem_map_host((void *)(uintptr_t)t->doorbells, t->doorbells_len,
+                                t->doorbells_are_mmio ? cudaHostRegisterIoMemory : 0,
+                                (void **)&cu->doorbells);
         snprintf(x->note, sizeof(x->note), "%s", err ? why_not_mapped(t) : "");
     }
     x->rings = !err;

@@ -114,8 +114,8 @@ static cudaError_t query_run(const struct gq_cuda *cu, const struct gq_launch *l
  * the controller (nvme_transport.copies_device_memory), without which the other
  * kernel never ends.
  */
-static cudaError_t make_copies(const struct gq_cuda *cu, const struct gq_launch *l,
-                               const struct gq_chunk *chunk)
+static cudaError_t cuda_wait_make_copies(const struct gq_cuda *cu, const struct gq_launch *l,
+                                         const struct gq_chunk *chunk)
 {
     cudaError_t err =
         gq_kernel_copies(chunk->copies, chunk->n_copies, chunk->results, cu->runs[l->index].stream);
@@ -144,7 +144,7 @@ int gq_cuda_wait_run(struct gq_cuda *cu, const struct gq_launch *l, const struct
             return 0;
         if (!running && !moving) {
             moving = true;
-            err = make_copies(cu, l, chunk);
+            err = cuda_wait_make_copies(cu, l, chunk);
             continue;
         }
         if (l->persistent && gq_persistent_keep(cu->persistent))

@@ -34,7 +34,7 @@ void gq_gate_destroy(struct gq_gate *g)
  * Returns -EAGAIN, or the reason why a run must not wait any longer. No run is
  * late before a reset: it restarts after the reset, or fails then.
  */
-static int too_late(const struct gq_launch *l, const uint32_t *flags, uint64_t waited)
+static int gate_too_late(const struct gq_launch *l, const uint32_t *flags, uint64_t waited)
 {
     if (__atomic_load_n(flags, __ATOMIC_RELAXED) & GQ_FLAG_LEAVE)
         return -ERESTART;
@@ -60,7 +60,7 @@ static void spend(struct gq_launch *l, uint64_t waited)
         l->run.budget_ns = waited < l->run.budget_ns ? l->run.budget_ns - waited : 1;
 }
 
-static int wait_for(struct gq_gate *g, struct gq_launch *l, const uint32_t *flags)
+static int gate_wait_for(struct gq_gate *g, struct gq_launch *l, const uint32_t *flags)
 {
     uint64_t start = now_ns(), now = start;
     int err;
@@ -69,7 +69,7 @@ static int wait_for(struct gq_gate *g, struct gq_launch *l, const uint32_t *flag
         err = wait_a_step(g, now);
         now = now_ns();
         if (err == -ETIMEDOUT)
-            err = too_late(l, flags, now - start);
+            err = gate_too_late(l, flags, now - start);
     } while (err == -EAGAIN);
     if (!err)
         spend(l, now - start);
@@ -82,7 +82,7 @@ int gq_gate_enter(struct gq_gate *g, struct gq_launch *l, const uint32_t *flags)
 
     if (!err)
         return 0;
-    return l->beside ? -EAGAIN : wait_for(g, l, flags);
+    return l->beside ? -EAGAIN : gate_wait_for(g, l, flags);
 }
 
 void gq_gate_leave(struct gq_gate *g)

@@ -34,7 +34,7 @@ static cudaError_t open_stream(struct gq_persistent *r)
     return cudaStreamCreateWithPriority(&r->stream, cudaStreamNonBlocking, greatest);
 }
 
-static int launch_kernel(void *ctx, const struct gq_tagged_slot_launch *slot)
+static int persistent_launch_kernel(void *ctx, const struct gq_tagged_slot_launch *slot)
 {
     const struct gq_persistent *r = ctx;
 
@@ -54,7 +54,7 @@ int gq_persistent_open(struct gq_persistent **out)
         goto free_persistent;
     memset(r->memory, 0, sizeof(*r->memory));
     gq_tagged_slot_init(&r->slot, r->memory, (uintptr_t)r->memory);
-    r->slot.launch_kernel = launch_kernel;
+    r->slot.launch_kernel = persistent_launch_kernel;
     r->slot.ctx = r;
     err = gq_cuda_errno(open_stream(r));
     if (err)
@@ -118,7 +118,7 @@ static void post_list(struct gq_persistent *r, const struct gq_run *run, const s
     gq_tagged_slot_post(&r->slot, &list, sizeof(list));
 }
 
-static void leave(struct gq_persistent *r)
+static void persistent_leave(struct gq_persistent *r)
 {
     __atomic_store_n(&r->busy, false, __ATOMIC_RELEASE);
 }
@@ -137,7 +137,7 @@ int gq_persistent_post(struct gq_persistent *r, const struct gq_run *run,
     post_list(r, run, port, copy);
     err = gq_persistent_keep(r);
     if (err)
-        leave(r);
+        persistent_leave(r);
     return err;
 }
 
@@ -145,5 +145,5 @@ void gq_persistent_done(struct gq_persistent *r)
 {
     if (r->single_result)
         gq_single_complete(r->state, r->single_result);
-    leave(r);
+    persistent_leave(r);
 }

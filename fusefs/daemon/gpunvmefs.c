@@ -130,7 +130,7 @@ static int listen_for_metrics(struct options *opts)
     return 0;
 }
 
-static int serve(struct options *opts, const struct fuse_args *args, int status_fd)
+static int gpunvmefs_serve(struct options *opts, const struct fuse_args *args, int status_fd)
 {
     struct drive drive;
     struct mounter mounter;
@@ -149,7 +149,7 @@ static int serve(struct options *opts, const struct fuse_args *args, int status_
     return status;
 }
 
-static int start(struct options *opts, struct fuse_args *args)
+static int gpunvmefs_start(struct options *opts, struct fuse_args *args)
 {
     int status_fd = -1;
     int status = check_start(opts, args);
@@ -166,7 +166,7 @@ static int start(struct options *opts, struct fuse_args *args)
     give_up_privileges();
     if (opts->noiommu)
         session_warn_noiommu(opts);
-    return serve(opts, args, status_fd);
+    return gpunvmefs_serve(opts, args, status_fd);
 }
 
 static int print_version(void)
@@ -196,7 +196,7 @@ int main(int argc, char **argv)
         if (!status)
             status = remount_run(&opts);
     } else {
-        status = start(&opts, &args);
+        status = gpunvmefs_start(&opts, &args);
     }
     options_free(&opts);
     fuse_opt_free_args(&args);

@@ -36,7 +36,7 @@ struct unmount {
     char flags[8]; /* of umount(8), as "-fl" */
 };
 
-static int refuse(const char *object, const char *what)
+static int umount_refuse(const char *object, const char *what)
 {
     fprintf(stderr, "umount.fuse.gpunvmefs: %s: %s\n", object, what);
     return EXIT_FAIL;
@@ -88,7 +88,7 @@ static int commit(const struct unmount *u, int *status)
     int process = root < 0 ? -1 : open_daemon(root);
 
     if (process >= 0 && fsync(root) != 0)
-        *status = refuse(u->target, "the last changes cannot be made durable, see the log");
+        *status = umount_refuse(u->target, "the last changes cannot be made durable, see the log");
     if (root >= 0)
         close(root);
     return process;
@@ -114,32 +114,33 @@ static int run_umount(const struct unmount *u)
     argv[n++] = (char *)u->target;
     int err = posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ);
     if (err)
-        return refuse("umount", strerror(err));
+        return umount_refuse("umount", strerror(err));
     while (waitpid(pid, &status, 0) < 0) {
         if (errno != EINTR)
-            return refuse("umount", strerror(errno));
+            return umount_refuse("umount", strerror(errno));
     }
     return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAIL;
 }
 
 /* Returns true if the process ends within ms milliseconds. */
-static bool has_ended(int process, int ms)
+static bool umount_has_ended(int process, int ms)
 {
     struct pollfd p = {.fd = process, .events = POLLIN};
 
     return poll(&p, 1, ms) == 1;
 }
 
-static int wait_for(const struct unmount *u, int process)
+static int umount_wait_for(const struct unmount *u, int process)
 {
-    if (has_ended(process, QUIET_MS))
+    if (umount_has_ended(process, QUIET_MS))
         return 0;
     fprintf(stderr, "umount.fuse.gpunvmefs: %s: unmounted, waiting for the daemon's last writes\n",
             u->target);
-    if (has_ended(process, PATIENT_MS))
+    if (umount_has_ended(process, PATIENT_MS))
         return 0;
-    return refuse(u->target, "the daemon has not ended in ten minutes, see its log; what was not "
-                             "synced may not be on the drive");
+    return umount_refuse(u->target,
+                         "the daemon has not ended in ten minutes, see its log; what was not "
+                         "synced may not be on the drive");
 }
 
 /*
@@ -147,14 +148,14 @@ static int wait_for(const struct unmount *u, int process)
  * fsync(2), so a forced unmount sends it no request. A mount of another mount
  * namespace cannot be opened here.
  */
-static int unmount(const struct unmount *u)
+static int umount_unmount(const struct unmount *u)
 {
     int status = 0;
     int process = u->forced || u->space ? -1 : commit(u, &status);
     int failed = run_umount(u);
 
     if (!failed && process >= 0 && !u->lazily)
-        failed = wait_for(u, process);
+        failed = umount_wait_for(u, process);
     if (process >= 0)
         close(process);
     return failed ? failed : status;
@@ -171,7 +172,7 @@ static int print_help(FILE *to)
 }
 
 /* Stores a flag that is passed on to umount(8). */
-static void pass(struct unmount *u, int flag)
+static void umount_pass(struct unmount *u, int flag)
 {
     size_t len = strlen(u->flags);
 
@@ -196,12 +197,12 @@ int main(int argc, char **argv)
         if (c == 'N')
             u.space = optarg;
         else if (c != 't')
-            pass(&u, c);
+            umount_pass(&u, c);
         u.lazily |= c == 'l';
         u.forced |= c == 'f';
     }
     if (optind + 1 != argc)
         return print_help(stderr);
     u.target = argv[optind];
-    return unmount(&u);
+    return umount_unmount(&u);
 }

@@ -37,7 +37,7 @@ static void take_privileges(struct lay_inode *inode)
         inode->rdev = lay_put32(0);
 }
 
-static int adopt(struct fsck *f, uint64_t index, uint64_t block, union lay_block *b)
+static int fsck_adopt_adopt(struct fsck *f, uint64_t index, uint64_t block, union lay_block *b)
 {
     struct inode_block_info *info = &f->inode_blocks[index];
     union lay_block other;
@@ -52,7 +52,7 @@ static int adopt(struct fsck *f, uint64_t index, uint64_t block, union lay_block
     return store_put(f, block, b);
 }
 
-static int search_group(struct fsck *f, uint64_t group)
+static int adopt_search_group(struct fsck *f, uint64_t group)
 {
     union lay_block bits, b;
     uint64_t index;
@@ -64,7 +64,7 @@ static int search_group(struct fsck *f, uint64_t group)
             continue;
         err = image_read(&f->img, block, &b);
         if (!err && is_missing(f, &b, block, &index))
-            err = adopt(f, index, block, &b);
+            err = fsck_adopt_adopt(f, index, block, &b);
     }
     return err;
 }
@@ -77,7 +77,7 @@ int fsck_adopt_blocks(struct fsck *f)
     for (uint64_t index = 0; index < f->inode_block_count && !any; index++)
         any = !f->inode_blocks[index].addr;
     for (uint64_t group = 0; group < lay_groups(&f->img.geo) && any && !err; group++) {
-        err = search_group(f, group);
+        err = adopt_search_group(f, group);
         fsck_progress(f, "search", group + 1, lay_groups(&f->img.geo));
     }
     return err;

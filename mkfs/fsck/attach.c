@@ -12,7 +12,7 @@
 
 #include "mkfs/fsck/store.h"
 
-static int add_name(struct fsck *f, uint64_t dir, uint64_t ino, uint8_t kind)
+static int attach_add_name(struct fsck *f, uint64_t dir, uint64_t ino, uint8_t kind)
 {
     struct fsck_name_fix *fix = fsck_grow(&f->name_fixes, sizeof(*fix));
     struct inode_info *info = &f->inodes[ino];
@@ -88,7 +88,7 @@ static int make_lost_found(struct fsck *f, uint64_t ino)
         return err;
     f->lost_found = ino;
     fsck_mark(f, ino, FIX_MAP);
-    return add_name(f, LAY_INO_ROOT, ino, FSCK_NAME_LOST_FOUND);
+    return attach_add_name(f, LAY_INO_ROOT, ino, FSCK_NAME_LOST_FOUND);
 }
 
 /*
@@ -126,7 +126,7 @@ int fsck_attach(struct fsck *f)
 
     for (uint64_t ino = 0; ino < fsck_inode_limit(f) && !err && f->lost_found; ino++) {
         if (f->inodes[ino].fix & FIX_ATTACH)
-            err = add_name(f, f->lost_found, ino, FSCK_NAME_INODE);
+            err = attach_add_name(f, f->lost_found, ino, FSCK_NAME_INODE);
     }
     return err;
 }
@@ -193,5 +193,5 @@ int fsck_keep_log(struct fsck *f)
     if (err)
         return err;
     fsck_say(f, "The damaged log is kept: lost+found/journal-%" PRIu64, f->next_tid);
-    return add_name(f, f->lost_found, ino, FSCK_NAME_JOURNAL);
+    return attach_add_name(f, f->lost_found, ino, FSCK_NAME_JOURNAL);
 }

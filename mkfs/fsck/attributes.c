@@ -78,7 +78,8 @@ static int collect_attributes(struct fsck *f, uint64_t ino, uint64_t block, stru
 }
 
 /* Writes the blocks from the last to the first, since each names the next. */
-static int put_attributes(struct fsck *f, uint64_t ino, struct attributes *a, uint64_t *first)
+static int attributes_put_attributes(struct fsck *f, uint64_t ino, struct attributes *a,
+                                     uint64_t *first)
 {
     uint64_t next = 0, len;
 
@@ -106,7 +107,7 @@ int fsck_rebuild_xattrs(struct fsck *f, uint64_t ino, struct lay_inode *inode)
         return -ENOMEM;
     int err = collect_attributes(f, ino, lay_get64(inode->xattr), a);
     if (!err)
-        err = put_attributes(f, ino, a, &first);
+        err = attributes_put_attributes(f, ino, a, &first);
     if (!err)
         inode->xattr = lay_put64(first);
     free(a);

@@ -115,8 +115,8 @@ int fsck_read_bitmap(struct fsck *f, uint64_t group, union lay_block *b)
 }
 
 /* *sound is true if the bitmap can be counted, as it is or as repaired. */
-static int check_group(struct fsck *f, uint64_t group, union lay_block *b, struct totals *t,
-                       bool *sound)
+static int bitmaps_check_group(struct fsck *f, uint64_t group, union lay_block *b, struct totals *t,
+                               bool *sound)
 {
     uint64_t addr = f->img.geo.bitmap_start + group;
     struct range range = {.f = f, .problem = PROBLEM_COUNT};
@@ -154,7 +154,7 @@ static void check_section(struct fsck *f, uint64_t group, struct totals *t)
         t->old = true;
 }
 
-static void check_free(struct fsck *f, const struct totals *t)
+static void bitmaps_check_free(struct fsck *f, const struct totals *t)
 {
     char detail[64];
 
@@ -176,7 +176,7 @@ static int check_groups(struct fsck *f, struct totals *t)
         bool sound = false;
         if (group % each == 0)
             t->ages = t->sound = 0;
-        int err = check_group(f, group, &b, t, &sound);
+        int err = bitmaps_check_group(f, group, &b, t, &sound);
         if (err)
             return err;
         t->whole = t->whole && sound;
@@ -202,7 +202,7 @@ int fsck_bitmaps(struct fsck *f)
     int err = check_groups(f, &t);
     if (err)
         return err;
-    check_free(f, &t);
+    bitmaps_check_free(f, &t);
     for (unsigned i = 0; i < LAY_BITMAP_SECTIONS && (t.old || t.changed); i++)
         f->sb.bitmap_tids[i] = lay_put64(t.sums[i]);
     return 0;

@@ -31,7 +31,7 @@ static bool is_set(const uint64_t *bits, uint64_t block)
     return bits[block % LAY_GROUP_BLOCKS / 64] >> block % 64 & 1;
 }
 
-static void set(uint64_t *bits, uint64_t block)
+static void blocks_set(uint64_t *bits, uint64_t block)
 {
     bits[block % LAY_GROUP_BLOCKS / 64] |= UINT64_C(1) << block % 64;
 }
@@ -42,9 +42,9 @@ static void claim_block(struct fsck *f, uint64_t block, bool metadata)
 
     if (!g)
         return;
-    set(g->claimed, block);
+    blocks_set(g->claimed, block);
     if (metadata)
-        set(g->metadata, block);
+        blocks_set(g->metadata, block);
 }
 
 int fsck_claim_nothing(struct fsck *f)

@@ -65,8 +65,8 @@ static int end_node(struct build *b, struct fsck_list *branches)
 }
 
 /* Appends a record to the node; writes a full node first. */
-static int append(struct build *b, struct fsck_list *done, unsigned level, uint64_t key,
-                  const void *record, size_t len)
+static int build_append(struct build *b, struct fsck_list *done, unsigned level, uint64_t key,
+                        const void *record, size_t len)
 {
     struct lay_node *node = &b->node.node;
 
@@ -88,7 +88,7 @@ static int append(struct build *b, struct fsck_list *done, unsigned level, uint6
 int build_add(struct build *b, uint64_t key, const void *record, size_t len)
 {
     b->entries++;
-    return append(b, &b->branches, 0, key, record, len);
+    return build_append(b, &b->branches, 0, key, record, len);
 }
 
 /* Builds the nodes of the level above those in `branches`. */
@@ -101,7 +101,8 @@ static int build_level(struct build *b, unsigned level)
     memset(&b->branches, 0, sizeof(b->branches));
     begin_node(b, level);
     for (size_t i = 0; i < below.count && !err; i++)
-        err = append(b, &b->branches, level, lay_get64(branch[i].key), &branch[i], sizeof(*branch));
+        err = build_append(b, &b->branches, level, lay_get64(branch[i].key), &branch[i],
+                           sizeof(*branch));
     free(below.items);
     return err ? err : end_node(b, &b->branches);
 }

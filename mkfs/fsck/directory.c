@@ -85,7 +85,7 @@ static void keep_names(struct fsck *f, uint64_t dir, struct salvaged *s)
     s->names.count = kept;
 }
 
-static bool is_taken(const struct salvaged *s, const char *name, size_t len)
+static bool directory_is_taken(const struct salvaged *s, const char *name, size_t len)
 {
     const struct salvaged_name *n = s->names.items;
 
@@ -111,14 +111,14 @@ static void new_name(const struct fsck *f, const struct fsck_name_fix *fix, unsi
         snprintf(name, 64, "#%" PRIu64 "%s", fix->ino, tail);
 }
 
-static int add_name(struct fsck *f, const struct fsck_name_fix *fix, struct salvaged *s)
+static int directory_add_name(struct fsck *f, const struct fsck_name_fix *fix, struct salvaged *s)
 {
     struct salvaged_name n = {.ino = fix->ino, .type = fix->type};
     char name[64];
 
     for (unsigned attempt = 0; attempt < ATTEMPTS; attempt++) {
         new_name(f, fix, attempt, name);
-        if (!is_taken(s, name, strlen(name)))
+        if (!directory_is_taken(s, name, strlen(name)))
             break;
     }
     n.len = (uint8_t)strlen(name);
@@ -133,7 +133,7 @@ static int add_names(struct fsck *f, uint64_t dir, struct salvaged *s)
 
     for (size_t i = 0; i < f->name_fixes.count && !err; i++) {
         if (fix[i].dir == dir && fix[i].key == 0)
-            err = add_name(f, &fix[i], s);
+            err = directory_add_name(f, &fix[i], s);
     }
     return err;
 }
@@ -203,7 +203,7 @@ static int build_names(struct build *b, struct salvaged *s)
 }
 
 /* Counts the nodes, finds space for them, and builds them. */
-static int build_tree(struct fsck *f, uint64_t ino, struct salvaged *s, struct build *b)
+static int directory_build_tree(struct fsck *f, uint64_t ino, struct salvaged *s, struct build *b)
 {
     struct fsck_list space = {0};
 
@@ -230,7 +230,7 @@ int fsck_rebuild_dir(struct fsck *f, uint64_t ino, struct lay_inode *inode)
         err = add_names(f, ino, &s);
     }
     if (!err)
-        err = build_tree(f, ino, &s, &b);
+        err = directory_build_tree(f, ino, &s, &b);
     salvage_free(&s);
     if (err)
         return err;

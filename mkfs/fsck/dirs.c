@@ -71,7 +71,7 @@ static int fix_name(struct fsck *f, uint64_t dir, uint64_t key, uint64_t ino, ui
     return 0;
 }
 
-static void remove_name(struct dir_walk *w, bool yes, const struct lay_dirent *d)
+static void dirs_remove_name(struct dir_walk *w, bool yes, const struct lay_dirent *d)
 {
     if (yes && !w->err)
         w->err = fix_name(w->f, w->ino, lay_get64(d->key), 0, 0);
@@ -91,7 +91,7 @@ static bool check_twice(struct dir_walk *w, const struct lay_dirent *d)
             memcmp(same->names[i].bytes, name_of(d), d->name_len) != 0)
             continue;
         bool yes = report_name(w, PROBLEM_NAME_TWICE, d);
-        remove_name(w, yes, d);
+        dirs_remove_name(w, yes, d);
         return !yes;
     }
     /* Keys with equal hashes differ in their low byte, so there are no more than fit. */
@@ -118,7 +118,7 @@ static void check_subdirectory(struct dir_walk *w, const struct lay_dirent *d,
         return;
     }
     if (child->flags & INODE_NAMED) {
-        remove_name(w, report_name(w, PROBLEM_DIR_TWICE, d), d);
+        dirs_remove_name(w, report_name(w, PROBLEM_DIR_TWICE, d), d);
         return;
     }
     child->flags |= INODE_NAMED;
@@ -168,10 +168,10 @@ static void take_name(void *arg, const struct lay_dirent *d)
     if (child && child->type != 0)
         check_child(w, d, child);
     else
-        remove_name(w, report_name(w, PROBLEM_NAME_DANGLING, d), d);
+        dirs_remove_name(w, report_name(w, PROBLEM_NAME_DANGLING, d), d);
 }
 
-static bool claim_node(void *arg, uint64_t block)
+static bool dirs_claim_node(void *arg, uint64_t block)
 {
     struct dir_walk *w = arg;
 
@@ -182,7 +182,7 @@ static bool claim_node(void *arg, uint64_t block)
     return false;
 }
 
-static enum problem kind_of_damage(const char *why)
+static enum problem dirs_kind_of_damage(const char *why)
 {
     if (strstr(why, "out of order"))
         return PROBLEM_DIR_ORDER;
@@ -191,12 +191,12 @@ static enum problem kind_of_damage(const char *why)
     return strncmp(why, "dirent", 6) == 0 ? PROBLEM_NAME_INVALID : PROBLEM_DIR_NODE;
 }
 
-static void report_damage(void *arg, uint64_t block, const char *why)
+static void dirs_report_damage(void *arg, uint64_t block, const char *why)
 {
     struct dir_walk *w = arg;
 
     w->f->incomplete = true;
-    if (fsck_report(w->f, kind_of_damage(why), why, "inode %" PRIu64 " block %" PRIu64, w->ino,
+    if (fsck_report(w->f, dirs_kind_of_damage(why), why, "inode %" PRIu64 " block %" PRIu64, w->ino,
                     block))
         fsck_mark(w->f, w->ino, FIX_MAP);
 }
@@ -204,7 +204,7 @@ static void report_damage(void *arg, uint64_t block, const char *why)
 static int check_directory(struct dir_walk *w, uint64_t ino, const struct lay_inode *inode)
 {
     static const struct walk_ops ops = {
-        .sound = claim_node, .damaged = report_damage, .name = take_name};
+        .sound = dirs_claim_node, .damaged = dirs_report_damage, .name = take_name};
     struct walk_totals totals;
 
     w->ino = ino;
@@ -217,7 +217,7 @@ static int check_directory(struct dir_walk *w, uint64_t ino, const struct lay_in
     return err && err != -EUCLEAN ? err : w->err;
 }
 
-static int check_block(struct dir_walk *w, uint64_t index)
+static int dirs_check_block(struct dir_walk *w, uint64_t index)
 {
     struct fsck *f = w->f;
     union lay_block b;
@@ -265,7 +265,7 @@ int fsck_directories(struct fsck *f)
 
     for (uint64_t index = 0; index < f->inode_block_count && !err; index++) {
         w->f = f;
-        err = check_block(w, index);
+        err = dirs_check_block(w, index);
         fsck_progress(f, "directories", index + 1, f->inode_block_count);
     }
     free(w);

@@ -88,8 +88,8 @@ static uint64_t hash_finding(enum problem problem, const char *object, va_list a
     return lay_siphash(key, text, strlen(text));
 }
 
-static void show(struct fsck *f, enum problem problem, const char *detail, const char *object,
-                 va_list args)
+static void findings_show(struct fsck *f, enum problem problem, const char *detail,
+                          const char *object, va_list args)
 {
     uint64_t count = ++f->found[problem];
     bool shown = count <= MAX_LINES || f->mode == FSCK_ASK;
@@ -125,7 +125,7 @@ bool fsck_report(struct fsck *f, enum problem problem, const char *detail, const
     }
     if (!f->ask || !was_declined(f, hash)) {
         va_start(args, object);
-        show(f, problem, detail, object, args);
+        findings_show(f, problem, detail, object, args);
         va_end(args);
         if (f->ask && f->mode == FSCK_ASK)
             decline(f, hash);

@@ -40,7 +40,7 @@ static bool usable(struct allocator *a, uint64_t block)
            (!a->by_bitmap || marked_free(a, block));
 }
 
-static uint64_t find(struct allocator *a, uint64_t want, uint64_t *len)
+static uint64_t free_blocks_find(struct allocator *a, uint64_t want, uint64_t *len)
 {
     uint64_t end = a->f->img.geo.blocks;
     uint64_t block = a->at;
@@ -58,12 +58,12 @@ uint64_t fsck_alloc(struct fsck *f, uint64_t want, uint64_t *len)
     struct allocator a = {.f = f, .at = f->alloc_at, .group = UINT64_MAX};
 
     a.by_bitmap = !f->alloc_any;
-    uint64_t block = find(&a, want, len);
+    uint64_t block = free_blocks_find(&a, want, len);
     if (*len == 0 && !f->alloc_any) {
         f->alloc_any = true;
         a.by_bitmap = false;
         a.at = 1;
-        block = find(&a, want, len);
+        block = free_blocks_find(&a, want, len);
     }
     f->alloc_at = a.at;
     fsck_claim_fixed(f, block, *len);

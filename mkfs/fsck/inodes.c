@@ -31,7 +31,7 @@ struct locate {
     bool whole, failed;
 };
 
-static bool take_node(void *arg, uint64_t block)
+static bool inodes_take_node(void *arg, uint64_t block)
 {
     struct locate *l = arg;
 
@@ -46,7 +46,7 @@ static void bad_node(void *arg, uint64_t block, const char *why)
         l->f->fix_inode_file = true;
 }
 
-static void add_block(struct locate *l, uint64_t first, uint64_t block)
+static void inodes_add_block(struct locate *l, uint64_t first, uint64_t block)
 {
     struct extent *extents = l->extents.items;
     struct extent *last = l->extents.count ? &extents[l->extents.count - 1] : NULL;
@@ -62,7 +62,7 @@ static void add_block(struct locate *l, uint64_t first, uint64_t block)
         l->failed = true;
 }
 
-static void take_extent(void *arg, const struct lay_extent *e)
+static void inodes_take_extent(void *arg, const struct lay_extent *e)
 {
     struct locate *l = arg;
     uint64_t first = lay_get64(e->file_block);
@@ -75,14 +75,15 @@ static void take_extent(void *arg, const struct lay_extent *e)
         return;
     for (uint64_t i = 0; i < len && !l->failed; i++) {
         if (fsck_claim(l->f, 0, lay_get64(e->block) + i))
-            add_block(l, first + i, lay_get64(e->block) + i);
+            inodes_add_block(l, first + i, lay_get64(e->block) + i);
         else
             l->whole = false;
     }
     l->expected = first + len;
 }
 
-static void check_shape(struct fsck *f, const struct locate *l, const struct walk_totals *totals)
+static void inodes_check_shape(struct fsck *f, const struct locate *l,
+                               const struct walk_totals *totals)
 {
     const struct lay_inode *inode = &f->sb.inode_file;
     bool is_tree = lay_get16(inode->map_kind) == LAY_MAP_TREE;
@@ -135,7 +136,7 @@ static int take_salvaged(struct fsck *f, struct locate *l)
 
     fsck_sort_extents(&s.extents);
     for (size_t i = 0; i < s.extents.count && !err; i++)
-        take_extent(l, &e[i]);
+        inodes_take_extent(l, &e[i]);
     salvage_free(&s);
     return err;
 }
@@ -143,7 +144,7 @@ static int take_salvaged(struct fsck *f, struct locate *l)
 static int locate_blocks(struct fsck *f)
 {
     static const struct walk_ops look = {.damaged = bad_node};
-    static const struct walk_ops ops = {.sound = take_node, .extent = take_extent};
+    static const struct walk_ops ops = {.sound = inodes_take_node, .extent = inodes_take_extent};
     struct locate l = {.f = f, .whole = true};
     struct walk_totals totals;
     int err = walk_extents(&f->img, 0, &f->sb.inode_file, &look, &l, &totals);
@@ -155,7 +156,7 @@ static int locate_blocks(struct fsck *f)
     if (l.failed)
         err = -ENOMEM;
     if (!err || err == -EUCLEAN) {
-        check_shape(f, &l, &totals);
+        inodes_check_shape(f, &l, &totals);
         err = store_extents(f, &l);
     }
     free(l.extents.items);
@@ -188,7 +189,7 @@ static void mark_unknown(struct fsck *f, uint64_t index)
         f->inodes[index * LAY_INODES_PER_BLOCK + slot].flags |= INODE_UNKNOWN;
 }
 
-static int check_block(struct fsck *f, uint64_t index)
+static int inodes_check_block(struct fsck *f, uint64_t index)
 {
     struct inode_block_info *info = &f->inode_blocks[index];
     union lay_block b;
@@ -220,7 +221,7 @@ int fsck_inodes(struct fsck *f)
     int err = locate_blocks(f);
 
     for (uint64_t index = 0; index < f->inode_block_count && !err; index++) {
-        err = check_block(f, index);
+        err = inodes_check_block(f, index);
         fsck_progress(f, "inodes", index + 1, f->inode_block_count);
     }
     if (err || f->incomplete || f->inodes_used == lay_get64(f->sb.inodes))

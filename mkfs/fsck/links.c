@@ -10,7 +10,7 @@
 
 #include "mkfs/fsck/fsck.h"
 
-static void want(struct fsck *f, bool yes, uint64_t ino, uint16_t fix)
+static void links_want(struct fsck *f, bool yes, uint64_t ino, uint16_t fix)
 {
     if (yes)
         fsck_mark(f, ino, fix);
@@ -28,19 +28,20 @@ static void check_nlink(struct fsck *f, uint64_t ino)
         return;
     if (info->nlink == 0) {
         if (is_dir && info->flags & INODE_HAS_NAMES)
-            want(f, fsck_report(f, PROBLEM_DIR_ORPHAN, NULL, "inode %" PRIu64, ino), ino,
-                 FIX_NLINK | FIX_LIVE | (named ? 0 : FIX_ATTACH));
+            links_want(f, fsck_report(f, PROBLEM_DIR_ORPHAN, NULL, "inode %" PRIu64, ino), ino,
+                       FIX_NLINK | FIX_LIVE | (named ? 0 : FIX_ATTACH));
         if (!named)
             return;
     } else if (!named) {
-        want(f, fsck_report(f, PROBLEM_UNREFERENCED, NULL, "inode %" PRIu64, ino), ino, FIX_ATTACH);
+        links_want(f, fsck_report(f, PROBLEM_UNREFERENCED, NULL, "inode %" PRIu64, ino), ino,
+                   FIX_ATTACH);
         return;
     }
     if (info->nlink == expected)
         return;
     snprintf(detail, sizeof(detail), "is %" PRIu32 ", counted %" PRIu32, info->nlink, expected);
-    want(f, fsck_report(f, PROBLEM_NLINK, detail, "inode %" PRIu64, ino), ino,
-         FIX_NLINK | (info->nlink == 0 ? FIX_LIVE : 0));
+    links_want(f, fsck_report(f, PROBLEM_NLINK, detail, "inode %" PRIu64, ino), ino,
+               FIX_NLINK | (info->nlink == 0 ? FIX_LIVE : 0));
 }
 
 /*
@@ -74,7 +75,8 @@ static void end_path(struct fsck *f, uint64_t ino, bool reached, uint64_t last)
          * it.
          */
         if (!reached && info->nlink != 0 && ino == last)
-            want(f, fsck_report(f, PROBLEM_DIR_LOOP, NULL, "inode %" PRIu64, ino), ino, FIX_ATTACH);
+            links_want(f, fsck_report(f, PROBLEM_DIR_LOOP, NULL, "inode %" PRIu64, ino), ino,
+                       FIX_ATTACH);
         /* Directories below it are not reported again. */
         info->flags |= INODE_REACHED;
         ino = info->parent;

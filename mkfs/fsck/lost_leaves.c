@@ -48,7 +48,7 @@ static bool is_wanted(const struct fsck *f, const union lay_block *b, uint32_t m
 }
 
 /* Keeps a leaf. Repairs do not touch it and its data until its records are taken. */
-static int keep(struct fsck *f, const struct lay_node *leaf, uint64_t block)
+static int lost_leaves_keep(struct fsck *f, const struct lay_node *leaf, uint64_t block)
 {
     struct fsck_lost_leaf *item = fsck_grow(&f->lost_leaves, sizeof(*item));
 
@@ -63,7 +63,7 @@ static int keep(struct fsck *f, const struct lay_node *leaf, uint64_t block)
     return 0;
 }
 
-static int search_group(struct fsck *f, uint32_t magic, uint64_t group)
+static int lost_leaves_search_group(struct fsck *f, uint32_t magic, uint64_t group)
 {
     union lay_block bits, b;
     int err = fsck_read_bitmap(f, group, &bits);
@@ -77,7 +77,7 @@ static int search_group(struct fsck *f, uint32_t magic, uint64_t group)
         err = image_read(&f->img, block, &b);
         if (!err && is_wanted(f, &b, magic, block) &&
             (magic == LAY_MAGIC_DIR || extents_are_lost(f, &b.node)))
-            err = keep(f, &b.node, block);
+            err = lost_leaves_keep(f, &b.node, block);
     }
     return err;
 }
@@ -91,7 +91,7 @@ int fsck_find_leaves(struct fsck *f)
 
     for (unsigned k = 0; k < 2 && !err; k++) {
         for (uint64_t group = 0; group < groups && !err; group++) {
-            err = search_group(f, kinds[k], group);
+            err = lost_leaves_search_group(f, kinds[k], group);
             fsck_progress(f, "search", k * groups + group + 1, 2 * groups);
         }
     }

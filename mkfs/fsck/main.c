@@ -59,7 +59,7 @@ static void set_mode(struct arguments *args, enum fsck_mode mode)
     f->mode = mode;
 }
 
-static int set_option(void *options, int c)
+static int main_set_option(void *options, int c)
 {
     struct arguments *args = options;
 
@@ -89,10 +89,10 @@ static int set_option(void *options, int c)
 }
 
 static const struct tool_syntax syntax = {usage_text, "npyafv" TOOL_SHORT_OPTIONS, long_options,
-                                          set_option, EXIT_USAGE};
+                                          main_set_option, EXIT_USAGE};
 
 /* -1: go on; otherwise the exit status. */
-static int parse_arguments(int argc, char **argv, struct arguments *args)
+static int main_parse_arguments(int argc, char **argv, struct arguments *args)
 {
     struct fsck *f = args->fsck;
 
@@ -149,7 +149,7 @@ static int explain_start(const struct fsck *f, int err)
     }
 }
 
-static void print_result(const struct fsck *f)
+static void main_print_result(const struct fsck *f)
 {
     uint64_t problems = fsck_problems(f);
 
@@ -177,7 +177,7 @@ static int status_of(const struct fsck *f)
     return fsck_all_repaired(f) ? EXIT_REPAIRED : EXIT_PROBLEMS;
 }
 
-static int check(struct fsck *f, struct bd_dev *dev, bool force)
+static int main_check(struct fsck *f, struct bd_dev *dev, bool force)
 {
     bool clean = false;
     char why[384];
@@ -207,7 +207,7 @@ static int check(struct fsck *f, struct bd_dev *dev, bool force)
         tool_error(f->path, "the check ended early: %s", tool_strerror(err));
         return EXIT_OPERATIONAL;
     }
-    print_result(f);
+    main_print_result(f);
     return status_of(f);
 }
 
@@ -221,7 +221,7 @@ int main(int argc, char **argv)
         return EXIT_OPERATIONAL;
     f->ask = ask_terminal;
     f->progress = isatty(STDERR_FILENO);
-    int status = parse_arguments(argc, argv, &args);
+    int status = main_parse_arguments(argc, argv, &args);
     if (status >= 0)
         goto free_fsck;
     /* Exclusive: a mounted file system changes under the check and would look broken. */
@@ -229,7 +229,7 @@ int main(int argc, char **argv)
     status = EXIT_OPERATIONAL;
     if (tool_open(&args.device, access | BD_OPEN_EXCLUSIVE, &opened) != 0)
         goto free_fsck;
-    status = check(f, opened.dev, args.force);
+    status = main_check(f, opened.dev, args.force);
     fsck_end(f);
     bd_opened_close(&opened);
 free_fsck:

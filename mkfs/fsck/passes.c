@@ -79,7 +79,7 @@ static int read_round(struct fsck *f)
 }
 
 /* Removes the error mark if all is repaired and completes the writes. */
-static int finish(struct fsck *f)
+static int passes_finish(struct fsck *f)
 {
     int err = 0;
 
@@ -108,7 +108,7 @@ int fsck_run(struct fsck *f)
         if (f->no_space)
             break;
     }
-    return err || f->mode == FSCK_CHECK ? err : finish(f);
+    return err || f->mode == FSCK_CHECK ? err : passes_finish(f);
 }
 
 bool fsck_all_repaired(const struct fsck *f)

@@ -40,7 +40,7 @@ int fsck_add_extent(struct fsck_list *list, uint64_t file_block, uint64_t block,
 }
 
 /* Adds a copy of another object's blocks, or zeros if there is no space. */
-static int add_copy(struct fsck *f, struct fsck_list *list, const struct fsck_conflict *c)
+static int rebuild_add_copy(struct fsck *f, struct fsck_list *list, const struct fsck_conflict *c)
 {
     for (uint64_t done = 0, n; done < c->len; done += n) {
         uint64_t to = fsck_alloc(f, c->len - done, &n);
@@ -98,7 +98,7 @@ static int separate(struct fsck *f, uint64_t ino, const struct lay_extent *e,
             c.len = end - c.file_block;
         err = fsck_add_extent(list, at, at + shift, c.file_block - at, e->flags);
         if (!err && !c.metadata && !(lay_get16(e->flags) & LAY_EXTENT_UNWRITTEN))
-            err = add_copy(f, list, &c);
+            err = rebuild_add_copy(f, list, &c);
         at = c.file_block + c.len;
     }
     return err ? err : fsck_add_extent(list, at, at + shift, end - at, e->flags);
@@ -115,8 +115,8 @@ static int build_extents(struct build *b, const struct fsck_list *list)
 }
 
 /* Counts the nodes, finds space for them, and builds them. */
-static int build_tree(struct fsck *f, uint64_t ino, const struct fsck_list *list,
-                      const struct fsck_list *old, struct build *b)
+static int rebuild_build_tree(struct fsck *f, uint64_t ino, const struct fsck_list *list,
+                              const struct fsck_list *old, struct build *b)
 {
     struct fsck_list space = {0};
 
@@ -137,7 +137,7 @@ int fsck_put_map(struct fsck *f, uint64_t ino, struct lay_inode *inode,
 {
     struct build b = {0};
     bool is_tree = list->count > LAY_INLINE_EXTENTS;
-    int err = is_tree ? build_tree(f, ino, list, old, &b) : 0;
+    int err = is_tree ? rebuild_build_tree(f, ino, list, old, &b) : 0;
 
     if (err)
         return err;

@@ -26,24 +26,24 @@ struct map_walk {
     uint8_t names[XATTR_NAMES_MAX]; /* length, name, length, name, ... */
 };
 
-static void want(struct map_walk *w, bool yes, uint16_t fix)
+static void references_want(struct map_walk *w, bool yes, uint16_t fix)
 {
     if (yes)
         fsck_mark(w->f, w->ino, fix);
 }
 
-static bool claim_node(void *arg, uint64_t block)
+static bool references_claim_node(void *arg, uint64_t block)
 {
     struct map_walk *w = arg;
 
     if (fsck_claim(w->f, w->ino, block))
         return true;
-    want(w, w->f->agreed, w->damage == PROBLEM_XATTR_BLOCK ? FIX_XATTR : FIX_MAP);
+    references_want(w, w->f->agreed, w->damage == PROBLEM_XATTR_BLOCK ? FIX_XATTR : FIX_MAP);
     return false;
 }
 
 /* Maps the wrong field that a check names to a problem. */
-static enum problem kind_of_damage(enum problem general, const char *why)
+static enum problem references_kind_of_damage(enum problem general, const char *why)
 {
     if (general == PROBLEM_XATTR_BLOCK && strncmp(why, "xattr", 5) == 0)
         return PROBLEM_XATTR_RECORD;
@@ -54,7 +54,7 @@ static enum problem kind_of_damage(enum problem general, const char *why)
     return strncmp(why, "extent.", 7) == 0 ? PROBLEM_TREE_EXTENT : PROBLEM_TREE_NODE;
 }
 
-static void report_damage(void *arg, uint64_t block, const char *why)
+static void references_report_damage(void *arg, uint64_t block, const char *why)
 {
     struct map_walk *w = arg;
     uint16_t fix = FIX_MAP;
@@ -64,10 +64,10 @@ static void report_damage(void *arg, uint64_t block, const char *why)
     else if (w->damage == PROBLEM_SYMLINK_BLOCK && strcmp(why, "checksum") != 0)
         fix = FIX_CLEAR;
     w->f->incomplete = true;
-    want(w,
-         fsck_report(w->f, kind_of_damage(w->damage, why), why, "inode %" PRIu64 " block %" PRIu64,
-                     w->ino, block),
-         fix);
+    references_want(w,
+                    fsck_report(w->f, references_kind_of_damage(w->damage, why), why,
+                                "inode %" PRIu64 " block %" PRIu64, w->ino, block),
+                    fix);
 }
 
 static void check_units(struct map_walk *w, uint64_t file_block, uint64_t block)
@@ -77,13 +77,13 @@ static void check_units(struct map_walk *w, uint64_t file_block, uint64_t block)
     bool before_whole = w->file_end % LAY_GPU_ALIGN == 0;
 
     if (!continues && !(aligned && before_whole))
-        want(w,
-             fsck_report(w->f, PROBLEM_GPU_ALIGNMENT, NULL, "inode %" PRIu64 " file block %" PRIu64,
-                         w->ino, file_block),
-             FIX_GPU);
+        references_want(w,
+                        fsck_report(w->f, PROBLEM_GPU_ALIGNMENT, NULL,
+                                    "inode %" PRIu64 " file block %" PRIu64, w->ino, file_block),
+                        FIX_GPU);
 }
 
-static void take_extent(void *arg, const struct lay_extent *e)
+static void references_take_extent(void *arg, const struct lay_extent *e)
 {
     struct map_walk *w = arg;
     uint64_t file_block = lay_get64(e->file_block);
@@ -100,10 +100,12 @@ static void take_extent(void *arg, const struct lay_extent *e)
 }
 
 /* Adds to *charge the blocks that a regular file's extents and tree nodes occupy. */
-static int check_extents(struct map_walk *w, const struct lay_inode *inode, uint64_t *charge)
+static int references_check_extents(struct map_walk *w, const struct lay_inode *inode,
+                                    uint64_t *charge)
 {
-    static const struct walk_ops ops = {
-        .sound = claim_node, .damaged = report_damage, .extent = take_extent};
+    static const struct walk_ops ops = {.sound = references_claim_node,
+                                        .damaged = references_report_damage,
+                                        .extent = references_take_extent};
     struct walk_totals totals;
 
     w->damage = PROBLEM_TREE_NODE;
@@ -112,10 +114,10 @@ static int check_extents(struct map_walk *w, const struct lay_inode *inode, uint
     if (err || w->err)
         return err ? err : w->err;
     if (w->gpu_bound && w->file_end % LAY_GPU_ALIGN != 0)
-        want(w,
-             fsck_report(w->f, PROBLEM_GPU_ALIGNMENT, "end of the last extent", "inode %" PRIu64,
-                         w->ino),
-             FIX_GPU);
+        references_want(w,
+                        fsck_report(w->f, PROBLEM_GPU_ALIGNMENT, "end of the last extent",
+                                    "inode %" PRIu64, w->ino),
+                        FIX_GPU);
     *charge += w->data + totals.nodes;
     if (lay_get16(inode->map_kind) == LAY_MAP_TREE)
         fsck_check_counts(w->f, w->ino, inode, &totals);
@@ -137,7 +139,8 @@ static void take_xattr(void *arg, const struct lay_xattr *x)
     const char *name = lay_xattr_name(x);
 
     if (seen_name(w, name, x->name_len)) {
-        want(w, fsck_report(w->f, PROBLEM_XATTR_TWICE, NULL, "inode %" PRIu64, w->ino), FIX_XATTR);
+        references_want(w, fsck_report(w->f, PROBLEM_XATTR_TWICE, NULL, "inode %" PRIu64, w->ino),
+                        FIX_XATTR);
         return;
     }
     /* A record is longer than its name, and the array is as long as all records. */
@@ -149,7 +152,7 @@ static void take_xattr(void *arg, const struct lay_xattr *x)
 static int check_xattrs(struct map_walk *w, const struct lay_inode *inode, uint64_t *charge)
 {
     static const struct walk_ops ops = {
-        .sound = claim_node, .damaged = report_damage, .xattr = take_xattr};
+        .sound = references_claim_node, .damaged = references_report_damage, .xattr = take_xattr};
     struct walk_totals totals;
     uint64_t before = fsck_problems(w->f);
 
@@ -157,7 +160,8 @@ static int check_xattrs(struct map_walk *w, const struct lay_inode *inode, uint6
     int err = walk_xattrs(&w->f->img, w->ino, inode, &ops, w, &totals);
     *charge += totals.nodes;
     if (err == -EUCLEAN && before == fsck_problems(w->f))
-        want(w, fsck_report(w->f, PROBLEM_XATTR_CHAIN, NULL, "inode %" PRIu64, w->ino), FIX_XATTR);
+        references_want(w, fsck_report(w->f, PROBLEM_XATTR_CHAIN, NULL, "inode %" PRIu64, w->ino),
+                        FIX_XATTR);
     return err;
 }
 
@@ -173,14 +177,14 @@ static int check_target(struct map_walk *w, const struct lay_inode *inode, uint6
         return err;
     w->damage = PROBLEM_SYMLINK_BLOCK;
     if (lay_check_symlink_block(&w->f->img.geo, &b.symlink, block, w->ino, &why) != 0) {
-        report_damage(w, block, why);
+        references_report_damage(w, block, why);
         return -EUCLEAN;
     }
     *charge += 1;
     fsck_claim(w->f, w->ino, block);
     if (lay_get32(b.symlink.len) != (size < LAY_PAYLOAD ? size : LAY_PAYLOAD))
-        want(w, fsck_report(w->f, PROBLEM_SYMLINK_LENGTH, NULL, "inode %" PRIu64, w->ino),
-             FIX_SIZE);
+        references_want(
+            w, fsck_report(w->f, PROBLEM_SYMLINK_LENGTH, NULL, "inode %" PRIu64, w->ino), FIX_SIZE);
     return 0;
 }
 
@@ -190,7 +194,7 @@ static int check_contents(struct map_walk *w, const struct lay_inode *inode, uin
     switch (lay_get16(inode->map_kind)) {
     case LAY_MAP_INLINE:
     case LAY_MAP_TREE:
-        return check_extents(w, inode, charge);
+        return references_check_extents(w, inode, charge);
     case LAY_MAP_LINK:
         return check_target(w, inode, charge);
     case LAY_MAP_DIR:

@@ -123,7 +123,7 @@ static bool first_visit(struct salvage *s, uint64_t block)
 }
 
 /* Recursion is as deep as levels decrease: at most LAY_MAX_HEIGHT. */
-static int take_node(struct salvage *s, uint64_t block, unsigned below)
+static int salvage_take_node(struct salvage *s, uint64_t block, unsigned below)
 {
     union lay_block b;
 
@@ -150,7 +150,7 @@ static int take_node(struct salvage *s, uint64_t block, unsigned below)
     }
     unsigned count = lay_get16(b.node.count);
     for (unsigned i = 0; i < count && i < LAY_NODE_BRANCHES && !err; i++)
-        err = take_node(s, lay_get64(b.node.u.branches[i].child), level);
+        err = salvage_take_node(s, lay_get64(b.node.u.branches[i].child), level);
     return err;
 }
 
@@ -162,7 +162,7 @@ static int take_lost_leaves(struct salvage *s)
 
     for (size_t i = 0; i < s->f->lost_leaves.count && s->missing && !err; i++) {
         if (leaf[i].ino == s->ino && leaf[i].magic == s->magic)
-            err = take_node(s, leaf[i].block, 1);
+            err = salvage_take_node(s, leaf[i].block, 1);
     }
     return err;
 }
@@ -174,7 +174,7 @@ int salvage_tree(struct fsck *f, uint64_t ino, uint32_t magic, uint64_t root, st
     s.seen = calloc(f->img.geo.blocks / 64 + 1, sizeof(*s.seen));
     if (!s.seen)
         return -ENOMEM;
-    int err = take_node(&s, root, LAY_MAX_HEIGHT);
+    int err = salvage_take_node(&s, root, LAY_MAX_HEIGHT);
     if (!err)
         err = take_lost_leaves(&s);
     free(s.seen);

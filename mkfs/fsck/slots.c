@@ -392,14 +392,14 @@ static void free_slot(struct lay_inode_block *ib, unsigned slot)
     ib->used = (uint8_t)(ib->used & ~(1u << slot));
 }
 
-static bool is_zero(const void *data, size_t len)
+static bool slots_is_zero(const void *data, size_t len)
 {
     const uint8_t *bytes = data;
 
     return len == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, len - 1) == 0);
 }
 
-static bool want(struct fit *fit, enum problem problem, bool report, const char *detail)
+static bool slots_want(struct fit *fit, enum problem problem, bool report, const char *detail)
 {
     return report && fsck_report(fit->f, problem, detail, "inode %" PRIu64, fit->ino);
 }
@@ -417,7 +417,7 @@ static void fit_use(struct fit *fit, struct lay_inode_block *ib, unsigned slot, 
     if (bit == (mode_of(fit) != 0) && (bit || !is_root))
         return;
     bool valid = lay_check_inode(&fit->f->img.geo, fit->inode, fit->ino, NULL) == 0;
-    if (want(fit, is_root && !valid ? PROBLEM_ROOT : PROBLEM_INODE_USED, report, NULL))
+    if (slots_want(fit, is_root && !valid ? PROBLEM_ROOT : PROBLEM_INODE_USED, report, NULL))
         *save = true;
     if (is_root && mode_of(fit) == 0)
         fit_root(fit);
@@ -433,9 +433,9 @@ static void fit_free_slot(struct fit *fit, struct lay_inode_block *ib, unsigned 
     struct lay_inode rest = *fit->inode;
 
     rest.generation = lay_put32(0);
-    if (is_zero(&rest, sizeof(rest)))
+    if (slots_is_zero(&rest, sizeof(rest)))
         return;
-    if (want(fit, PROBLEM_INODE_FREE, report, NULL))
+    if (slots_want(fit, PROBLEM_INODE_FREE, report, NULL))
         *save = true;
     free_slot(ib, slot);
 }
@@ -450,7 +450,7 @@ static void fit_slot(struct fit *fit, struct lay_inode_block *ib, unsigned slot,
     }
     if (fit_inode(fit, report, save))
         return;
-    if (want(fit, PROBLEM_INODE_LOST, report, NULL))
+    if (slots_want(fit, PROBLEM_INODE_LOST, report, NULL))
         *save = true;
     free_slot(ib, slot);
 }
@@ -458,9 +458,9 @@ static void fit_slot(struct fit *fit, struct lay_inode_block *ib, unsigned slot,
 /* Corrects the slot of inode 0 in the first block. */
 static void fit_slot_zero(struct fit *fit, struct lay_inode_block *ib, bool report, bool *save)
 {
-    if (ib->used & 1 && is_zero(fit->inode, sizeof(*fit->inode)))
+    if (ib->used & 1 && slots_is_zero(fit->inode, sizeof(*fit->inode)))
         return;
-    if (want(fit, PROBLEM_INODE_USED, report, NULL))
+    if (slots_want(fit, PROBLEM_INODE_USED, report, NULL))
         *save = true;
     ib->used |= 1;
     memset(fit->inode, 0, sizeof(*fit->inode));
@@ -471,7 +471,7 @@ static void fit_rest(struct fsck *f, struct lay_inode_block *ib, uint64_t index,
 {
     uint64_t next = lay_get64(ib->next_free);
 
-    if (!is_zero(ib->reserved, sizeof(ib->reserved))) {
+    if (!slots_is_zero(ib->reserved, sizeof(ib->reserved))) {
         if (report &&
             fsck_report(f, PROBLEM_INODE_RESERVED, NULL, "inode-file block %" PRIu64, index))
             *save = true;

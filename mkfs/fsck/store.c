@@ -28,7 +28,7 @@ struct store {
     bool unflushed;     /* new blocks were written but not flushed */
 };
 
-static struct entry **find(struct store *s, uint64_t block)
+static struct entry **store_find(struct store *s, uint64_t block)
 {
     struct entry **p = &s->buckets[block % BUCKETS];
 
@@ -39,7 +39,7 @@ static struct entry **find(struct store *s, uint64_t block)
 
 static bool changed(void *arg, uint64_t block, union lay_block *out)
 {
-    const struct entry *e = *find(arg, block);
+    const struct entry *e = *store_find(arg, block);
 
     if (e)
         *out = e->b;
@@ -64,7 +64,7 @@ int store_init(struct fsck *f)
     return 0;
 }
 
-static void forget(struct store *s)
+static void store_forget(struct store *s)
 {
     for (size_t i = 0; i < s->count; i++)
         free(s->order[i]);
@@ -76,7 +76,7 @@ void store_destroy(struct fsck *f)
 {
     if (!f->store)
         return;
-    forget(f->store);
+    store_forget(f->store);
     free(f->store);
     f->store = NULL;
     f->img.changed = NULL;
@@ -155,7 +155,7 @@ static int write_patches(struct fsck *f)
 }
 
 /* Does the recovery of FORMAT.md 10.4, so that a transaction can follow. */
-static int recover(struct fsck *f)
+static int store_recover(struct fsck *f)
 {
     union lay_block b;
     int err = write_patches(f);
@@ -173,9 +173,9 @@ static int recover(struct fsck *f)
     return err ? err : write_header(f, f->store->tid, tid);
 }
 
-static int begin(struct fsck *f)
+static int store_begin(struct fsck *f)
 {
-    return f->store->recovered ? 0 : recover(f);
+    return f->store->recovered ? 0 : store_recover(f);
 }
 
 /* --- A transaction in the log ----------------------------------------------------------------- */
@@ -185,7 +185,7 @@ struct log_writer {
     uint32_t blocks, chain;
 };
 
-static int append(struct log_writer *w, void *record, uint64_t *addr)
+static int store_append(struct log_writer *w, void *record, uint64_t *addr)
 {
     struct fsck *f = w->f;
     const struct lay_geometry *geo = &f->img.geo;
@@ -205,14 +205,14 @@ static int append_images(struct log_writer *w, size_t first, size_t n)
     struct fsck *f = w->f;
     union lay_block d;
     uint64_t at, addr;
-    int err = append(w, NULL, &at);
+    int err = store_append(w, NULL, &at);
 
     memset(&d, 0, sizeof(d));
     lay_head_init(&d.head, LAY_MAGIC_JDESC, f->img.geo.uuid, at, 0);
     d.desc.count = lay_put32((uint32_t)n);
     for (size_t i = 0; i < n && !err; i++) {
         struct entry *e = f->store->order[first + i];
-        err = append(w, &e->b, &addr);
+        err = store_append(w, &e->b, &addr);
         d.desc.tags[i].block = lay_put64(e->block);
         d.desc.tags[i].crc = lay_put32(lay_block_crc(f->img.geo.uuid, addr, &e->b));
     }
@@ -236,7 +236,7 @@ static int write_log(struct fsck *f)
     if (!err)
         err = bd_flush(f->img.dev);
     if (!err)
-        err = append(&w, NULL, &addr);
+        err = store_append(&w, NULL, &addr);
     if (err)
         return err;
     memset(&c, 0, sizeof(c));
@@ -264,10 +264,10 @@ static int write_home(struct fsck *f)
 
 /* --- Putting ---------------------------------------------------------------------------------- */
 
-static int put(struct fsck *f, uint64_t block, union lay_block *b)
+static int fsck_store_put(struct fsck *f, uint64_t block, union lay_block *b)
 {
     struct store *s = f->store;
-    struct entry **p = find(s, block);
+    struct entry **p = store_find(s, block);
 
     b->head.block = lay_put64(block);
     memcpy(b->head.uuid, f->img.geo.uuid, sizeof(b->head.uuid));
@@ -288,12 +288,12 @@ int store_put(struct fsck *f, uint64_t block, union lay_block *b)
 {
     int err = f->store->count >= f->store->room ? store_commit(f) : 0;
 
-    return err ? err : put(f, block, b);
+    return err ? err : fsck_store_put(f, block, b);
 }
 
 int store_put_new(struct fsck *f, uint64_t block, union lay_block *b)
 {
-    int err = begin(f);
+    int err = store_begin(f);
 
     if (err)
         return err;
@@ -307,7 +307,7 @@ int store_put_new(struct fsck *f, uint64_t block, union lay_block *b)
 int store_copy(struct fsck *f, uint64_t from, uint64_t to, uint64_t len, bool tolerant)
 {
     static uint8_t buf[COPIED << LAY_BLOCK_SHIFT];
-    int err = begin(f);
+    int err = store_begin(f);
 
     f->store->unflushed = true;
     for (uint64_t done = 0, n; done < len && !err; done += n) {
@@ -352,7 +352,7 @@ static int put_super(struct fsck *f, union lay_block *b)
     fit_super(&f->sb);
     b->super = f->sb;
     lay_head_init(&b->head, LAY_MAGIC_SUPER, f->img.geo.uuid, 0, 0);
-    int err = put(f, 0, b);
+    int err = fsck_store_put(f, 0, b);
     f->sb.head = b->head;
     if (!err && lay_check_super(&b->super, 0, 0, &geo, NULL, NULL) != 0)
         err = -EUCLEAN;
@@ -363,7 +363,7 @@ int store_commit(struct fsck *f)
 {
     struct store *s = f->store;
     union lay_block super;
-    int err = begin(f);
+    int err = store_begin(f);
 
     if (!err)
         err = put_super(f, &super);
@@ -378,7 +378,7 @@ int store_commit(struct fsck *f)
         err = write_copies(f, &super);
     if (!err && !s->in_place)
         err = write_header(f, s->tid + 1, s->tid);
-    forget(s);
+    store_forget(s);
     s->tid++;
     return err;
 }

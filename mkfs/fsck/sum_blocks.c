@@ -24,7 +24,7 @@ static int empty_block(struct fsck *f, uint64_t index)
     return store_put(f, addr, &b);
 }
 
-static int check_block(struct fsck *f, uint64_t index, const struct lay_sums *sums)
+static int sum_blocks_check_block(struct fsck *f, uint64_t index, const struct lay_sums *sums)
 {
     const char *why = NULL;
 
@@ -62,7 +62,7 @@ int fsck_sums(struct fsck *f)
         n = geo->sums_blocks - first < CHUNK ? geo->sums_blocks - first : CHUNK;
         err = read_chunk(f, first, n, chunk);
         for (uint64_t i = 0; i < n && !err; i++)
-            err = check_block(f, first + i, &chunk[i].sums);
+            err = sum_blocks_check_block(f, first + i, &chunk[i].sums);
         fsck_progress(f, "checksums", first + n, geo->sums_blocks);
     }
     free(chunk);

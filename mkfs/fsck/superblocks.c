@@ -155,7 +155,7 @@ static bool same_shape(const struct lay_super *a, const struct lay_super *b,
 }
 
 /* A superblock that cannot be read is a finding like a damaged one, since it has copies. */
-static int read_super(struct fsck *f, uint64_t addr, union lay_block *b)
+static int superblocks_read_super(struct fsck *f, uint64_t addr, union lay_block *b)
 {
     int err = image_read(&f->img, addr, b);
 
@@ -184,7 +184,7 @@ static int check_copy(struct fsck *f, uint64_t addr)
     const char *why = NULL;
     union lay_block b;
     struct lay_geometry geo;
-    int err = read_super(f, addr, &b);
+    int err = superblocks_read_super(f, addr, &b);
 
     if (err)
         return err;
@@ -198,7 +198,7 @@ static int check_copy(struct fsck *f, uint64_t addr)
 }
 
 /* Is block 0 a damaged form of the superblock, and not of a newer file system? */
-static bool is_remnant(const struct fsck *f, const union lay_block *b)
+static bool superblocks_is_remnant(const struct fsck *f, const union lay_block *b)
 {
     uint64_t at = f->super.addr;
 
@@ -209,7 +209,7 @@ static bool is_remnant(const struct fsck *f, const union lay_block *b)
 
 static void damaged_primary(struct fsck *f, const union lay_block *b, const char *why)
 {
-    if (f->mode != FSCK_CHECK && !is_remnant(f, b)) {
+    if (f->mode != FSCK_CHECK && !superblocks_is_remnant(f, b)) {
         fsck_say(f,
                  "Block 0 may belong to another file system and stays as it is; if nothing else is "
                  "on the device, run this again with --reclaim");
@@ -227,7 +227,7 @@ static int check_primary(struct fsck *f)
     const char *why = NULL;
     union lay_block b;
     struct lay_geometry geo;
-    int err = read_super(f, 0, &b);
+    int err = superblocks_read_super(f, 0, &b);
 
     if (err)
         return err;

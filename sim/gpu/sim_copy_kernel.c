@@ -48,7 +48,8 @@ static int open_streams(struct sim_copy_kernel *c)
     return err;
 }
 
-static int run(void *ctx, const struct sim_copy_kernel_launch *l, unsigned blocks, unsigned stream)
+static int copy_kernel_run(void *ctx, const struct sim_copy_kernel_launch *l, unsigned blocks,
+                           unsigned stream)
 {
     struct sim_copy_kernel *c = ctx;
     int err = gq_cuda_errno(
@@ -73,7 +74,7 @@ int sim_copy_kernel_open(unsigned blocks, struct sim_copy_kernel **out)
     memset(m, 0, sizeof(*m));
     c->poster = (struct sim_poster){.m = m, .blocks = blocks};
     sim_keeper_init(&c->keeper, &c->poster, IDLE_NS);
-    c->keeper.run = run;
+    c->keeper.run = copy_kernel_run;
     c->keeper.ctx = c;
     err = gq_cuda_errno(cudaGetDevice(&c->device));
     if (!err)
@@ -120,7 +121,7 @@ static int check_streams(struct sim_copy_kernel *c)
     return 0;
 }
 
-static void look(struct sim_copy_kernel *c)
+static void copy_kernel_look(struct sim_copy_kernel *c)
 {
     c->failed = c->failed || sim_keeper_peek(&c->keeper) != 0;
 }
@@ -132,7 +133,7 @@ static void look_now_and_then(struct sim_copy_kernel *c)
         return;
     if (c->idle_polls % ASK_CUDA_EVERY == 0 && check_streams(c))
         c->failed = c->faulted = true;
-    look(c);
+    copy_kernel_look(c);
 }
 
 int sim_copy_kernel_submit(struct sim_copy_kernel *c, const struct sim_gather *copies, unsigned n,
@@ -145,7 +146,7 @@ int sim_copy_kernel_submit(struct sim_copy_kernel *c, const struct sim_gather *c
     if (err)
         return err;
     sim_poster_post(&c->poster, copies, n, ticket);
-    look(c);
+    copy_kernel_look(c);
     return 0;
 }
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Acquire: data stored before the count is visible. */
-static uint32_t count(const struct sim_copy_kernel_counts *c, unsigned block)
+static uint32_t copy_slots_count(const struct sim_copy_kernel_counts *c, unsigned block)
 {
     return __atomic_load_n(&c->of[block], __ATOMIC_ACQUIRE);
 }
@@ -19,7 +19,7 @@ static bool has_reached(uint32_t count, uint32_t number)
 
 static unsigned under_way(const struct sim_poster *p, unsigned block)
 {
-    return p->posted[block] - count(&p->m->done, block);
+    return p->posted[block] - copy_slots_count(&p->m->done, block);
 }
 
 /* Little work uses few blocks, and the kernels of the remaining blocks end. */
@@ -117,7 +117,7 @@ void sim_poster_post(struct sim_poster *p, const struct sim_gather *copies, unsi
 bool sim_poster_done(const struct sim_poster *p, const struct sim_copy_kernel_ticket *ticket)
 {
     for (unsigned b = 0; b < p->blocks; b++) {
-        if (!has_reached(count(&p->m->done, b), ticket->need[b]))
+        if (!has_reached(copy_slots_count(&p->m->done, b), ticket->need[b]))
             return false;
     }
     return true;
@@ -132,19 +132,20 @@ void sim_keeper_init(struct sim_keeper *k, const struct sim_poster *p, uint64_t 
     k->launch.ended = p->m->ended.of;
 }
 
-static bool has_ended(const struct sim_keeper *k, unsigned block, uint32_t launch)
+static bool copy_slots_has_ended(const struct sim_keeper *k, unsigned block, uint32_t launch)
 {
-    return has_reached(count(&k->poster->m->ended, block), launch);
+    return has_reached(copy_slots_count(&k->poster->m->ended, block), launch);
 }
 
 /* A stream without a running launch, or SIM_KEEPER_STREAMS. */
-static unsigned free_stream(const struct sim_keeper *k)
+static unsigned copy_slots_free_stream(const struct sim_keeper *k)
 {
     for (unsigned i = 0; i < SIM_KEEPER_STREAMS; i++) {
         bool ended = true;
 
         for (unsigned b = 0; b < k->poster->blocks; b++)
-            ended = ended && (!k->in_stream[i][b] || has_ended(k, b, k->in_stream[i][b]));
+            ended =
+                ended && (!k->in_stream[i][b] || copy_slots_has_ended(k, b, k->in_stream[i][b]));
         if (ended)
             return i;
     }
@@ -154,7 +155,7 @@ static unsigned free_stream(const struct sim_keeper *k)
 bool sim_keeper_is_needed(const struct sim_keeper *k)
 {
     for (unsigned b = 0; b < k->poster->blocks; b++) {
-        if (under_way(k->poster, b) && has_ended(k, b, k->launched[b]))
+        if (under_way(k->poster, b) && copy_slots_has_ended(k, b, k->launched[b]))
             return true;
     }
     return false;
@@ -166,8 +167,8 @@ bool sim_keeper_has_lost(const struct sim_keeper *k, const struct sim_copy_kerne
 
     for (unsigned b = 0; b < k->poster->blocks; b++) {
         /* `ended` is loaded first: the last count of an ended kernel is then seen. */
-        bool gone = has_ended(k, b, k->launched[b]);
-        bool done = has_reached(count(&k->poster->m->done, b), ticket->need[b]);
+        bool gone = copy_slots_has_ended(k, b, k->launched[b]);
+        bool done = has_reached(copy_slots_count(&k->poster->m->done, b), ticket->need[b]);
 
         if (!done && !gone)
             return false;
@@ -183,13 +184,13 @@ static void take_back(struct sim_keeper *k, unsigned stream)
         if (!k->launch.launch[b])
             continue;
         k->in_stream[stream][b] = 0;
-        k->launched[b] = count(&k->poster->m->ended, b); /* the last launch that ran */
+        k->launched[b] = copy_slots_count(&k->poster->m->ended, b); /* the last launch that ran */
     }
 }
 
 int sim_keeper_peek(struct sim_keeper *k)
 {
-    unsigned stream = sim_keeper_is_needed(k) ? free_stream(k) : SIM_KEEPER_STREAMS;
+    unsigned stream = sim_keeper_is_needed(k) ? copy_slots_free_stream(k) : SIM_KEEPER_STREAMS;
     int err;
 
     if (stream == SIM_KEEPER_STREAMS)
@@ -197,11 +198,11 @@ int sim_keeper_peek(struct sim_keeper *k)
     for (unsigned b = 0; b < k->poster->blocks; b++) {
         uint32_t next = k->launched[b] + 1 ? k->launched[b] + 1 : 1; /* 0 means: not started */
 
-        k->launch.launch[b] = has_ended(k, b, k->launched[b]) ? next : 0;
+        k->launch.launch[b] = copy_slots_has_ended(k, b, k->launched[b]) ? next : 0;
         if (!k->launch.launch[b])
             continue;
-        k->launch.first[b] = count(&k->poster->m->done,
-                                   b); /* count after the end; an older one would repeat copies */
+        k->launch.first[b] = copy_slots_count(
+            &k->poster->m->done, b); /* count after the end; an older one would repeat copies */
         k->in_stream[stream][b] = next;
         k->launched[b] = next;
     }

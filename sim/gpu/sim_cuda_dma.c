@@ -81,7 +81,7 @@ static_assert(BLOCKS_ENOUGH <= SIM_KEEPER_STREAMS, "a block that has work is lau
  * The device is a property of the calling thread, and the threads are those of
  * the controller. Calls of CUDA need it; polls of a mailbox do not.
  */
-static int bind_device(const struct sim_cuda_dma *m)
+static int cuda_dma_bind_device(const struct sim_cuda_dma *m)
 {
     return gq_cuda_errno(cudaSetDevice(m->device));
 }
@@ -166,13 +166,13 @@ static cudaError_t copy_large(struct channel *ch, unsigned n, bool to_device)
 }
 
 /* Launches these copies and records the event behind them. */
-static int launch(const struct sim_cuda_dma *m, struct channel *ch, struct submission *sub,
-                  const struct sim_gather *small, unsigned n_large, unsigned n_small,
-                  bool to_device)
+static int cuda_dma_launch(const struct sim_cuda_dma *m, struct channel *ch, struct submission *sub,
+                           const struct sim_gather *small, unsigned n_large, unsigned n_small,
+                           bool to_device)
 {
     cudaError_t err = cudaSuccess;
 
-    if (bind_device(m))
+    if (cuda_dma_bind_device(m))
         return -EIO;
     if (n_large)
         err = copy_large(ch, n_large, to_device);
@@ -188,7 +188,7 @@ static int end_event(const struct sim_cuda_dma *m, struct submission *sub)
 {
     cudaError_t err;
 
-    if (bind_device(m))
+    if (cuda_dma_bind_device(m))
         return -EIO;
     err = cudaEventQuery(sub->event);
 
@@ -203,7 +203,7 @@ static int end_event(const struct sim_cuda_dma *m, struct submission *sub)
 }
 
 /* 1: ended, 0: in flight, -EIO. */
-static int ended(const struct sim_cuda_dma *m, struct channel *ch, struct submission *sub)
+static int cuda_dma_ended(const struct sim_cuda_dma *m, struct channel *ch, struct submission *sub)
 {
     int rc = sub->by_event ? end_event(m, sub) : 1;
 
@@ -216,14 +216,14 @@ static int ended(const struct sim_cuda_dma *m, struct channel *ch, struct submis
  * Advances `done` up to the ticket: submissions end in order, each with its own
  * result.
  */
-static void advance(const struct sim_cuda_dma *m, struct channel *ch, uint64_t ticket)
+static void cuda_dma_advance(const struct sim_cuda_dma *m, struct channel *ch, uint64_t ticket)
 {
     int rc = 1;
 
     while (ch->done < ticket && rc) {
         struct submission *sub = &ch->ring[(ch->done + 1) % RING];
 
-        rc = ended(m, ch, sub);
+        rc = cuda_dma_ended(m, ch, sub);
         sub->failed = rc < 0;
         ch->done += rc != 0;
         if (rc < 0)
@@ -243,12 +243,12 @@ static int submit_copies(const struct sim_cuda_dma *m, struct channel *ch, struc
         err = sim_copy_kernel_submit(ch->copy_kernel, s->small, s->n_small, &sub->ticket);
     sub->by_copy_kernel = err != -ENOSPC;
     if (err == -ENOSPC) /* not encodable, or more than all slots hold */
-        err = launch(m, ch, sub, s->small, s->n_large, s->n_small, to_device);
+        err = cuda_dma_launch(m, ch, sub, s->small, s->n_large, s->n_small, to_device);
     return err;
 }
 
-static int dma_engine_submit(void *ctx, unsigned channel, bool to_device,
-                             const struct sim_copy *copies, unsigned n, uint64_t *ticket)
+static int cuda_dma_dma_engine_submit(void *ctx, unsigned channel, bool to_device,
+                                      const struct sim_copy *copies, unsigned n, uint64_t *ticket)
 {
     struct sim_cuda_dma *m = ctx;
     struct channel *ch = &m->channels[channel];
@@ -257,7 +257,7 @@ static int dma_engine_submit(void *ctx, unsigned channel, bool to_device,
     int err;
 
     if (ch->submitted - ch->done == RING) {
-        advance(m, ch, ch->done + 1);
+        cuda_dma_advance(m, ch, ch->done + 1);
         if (ch->submitted - ch->done == RING)
             return -EAGAIN;
     }
@@ -269,12 +269,12 @@ static int dma_engine_submit(void *ctx, unsigned channel, bool to_device,
     return 0;
 }
 
-static int dma_engine_poll(void *ctx, unsigned channel, uint64_t ticket)
+static int cuda_dma_dma_engine_poll(void *ctx, unsigned channel, uint64_t ticket)
 {
     struct sim_cuda_dma *m = ctx;
     struct channel *ch = &m->channels[channel];
 
-    advance(m, ch, ticket);
+    cuda_dma_advance(m, ch, ticket);
     if (ch->done < ticket)
         return 0;
     if (ticket + RING <= ch->submitted) /* its entry is reused: threads share channels */
@@ -287,7 +287,7 @@ static int dma_engine_pin(void *ctx, void *addr, size_t len)
 {
     cudaError_t err;
 
-    if (bind_device(ctx))
+    if (cuda_dma_bind_device(ctx))
         return -EIO;
     err = cudaHostRegister(addr, len, cudaHostRegisterPortable | cudaHostRegisterMapped);
     if (err == cudaErrorHostMemoryAlreadyRegistered) {
@@ -299,7 +299,7 @@ static int dma_engine_pin(void *ctx, void *addr, size_t len)
 
 static void dma_engine_unpin(void *ctx, void *addr)
 {
-    if (bind_device(ctx))
+    if (cuda_dma_bind_device(ctx))
         return;
     if (cudaHostUnregister(addr) != cudaSuccess)
         cudaGetLastError();
@@ -360,10 +360,10 @@ static void close_channels(struct sim_cuda_dma *m)
     }
 }
 
-static int open_device(struct sim_cuda_dma *m)
+static int cuda_dma_open_device(struct sim_cuda_dma *m)
 {
     unsigned blocks;
-    int err = bind_device(m);
+    int err = cuda_dma_bind_device(m);
 
     if (!err)
         err = gq_cuda_errno(sim_copy_kernel_load());
@@ -390,7 +390,7 @@ static int dma_engine_open(void *ctx, uint64_t device)
     if (m->open)
         return 0;
     m->device = at.device;
-    err = open_device(m);
+    err = cuda_dma_open_device(m);
     m->open = !err;
     return err;
 }
@@ -398,8 +398,8 @@ static int dma_engine_open(void *ctx, uint64_t device)
 static const struct sim_dma_engine_ops dma_engine_ops = {
     .max_copies = MAX_COPIES,
     .open = dma_engine_open,
-    .submit = dma_engine_submit,
-    .poll = dma_engine_poll,
+    .submit = cuda_dma_dma_engine_submit,
+    .poll = cuda_dma_dma_engine_poll,
     .pin = dma_engine_pin,
     .unpin = dma_engine_unpin,
 };

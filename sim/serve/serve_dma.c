@@ -42,7 +42,7 @@ static bool patch(uintptr_t at)
     return false;
 }
 
-static void on_sigbus(int sig, siginfo_t *info, void *context)
+static void dma_on_sigbus(int sig, siginfo_t *info, void *context)
 {
     const uint64_t one = 1;
     int saved = errno;
@@ -59,7 +59,7 @@ static void on_sigbus(int sig, siginfo_t *info, void *context)
 
 int serve_dma_guard(int *torn_fd)
 {
-    struct sigaction sa = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO};
+    struct sigaction sa = {.sa_sigaction = dma_on_sigbus, .sa_flags = SA_SIGINFO};
 
     if (torn < 0)
         torn = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -69,7 +69,7 @@ int serve_dma_guard(int *torn_fd)
     return 0;
 }
 
-static int check_file(const struct vfio_user_dma_map *m, int fd)
+static int dma_check_file(const struct vfio_user_dma_map *m, int fd)
 {
     struct stat st;
 
@@ -81,7 +81,7 @@ static int check_file(const struct vfio_user_dma_map *m, int fd)
     return 0;
 }
 
-static int check_map(const struct vfio_user_dma_map *m, int fd)
+static int dma_check_map(const struct vfio_user_dma_map *m, int fd)
 {
     const uint32_t both = VFIO_USER_DMA_READ_ALLOWED | VFIO_USER_DMA_WRITE_ALLOWED;
 
@@ -90,7 +90,7 @@ static int check_map(const struct vfio_user_dma_map *m, int fd)
         return -EINVAL;
     if (fd < 0 || m->flags != both)
         return -ENOTSUP;
-    return check_file(m, fd);
+    return dma_check_file(m, fd);
 }
 
 static size_t free_place(void)
@@ -114,7 +114,7 @@ static unsigned count_used(void)
 int serve_dma_map(struct nvme_transport *t, const struct vfio_user_dma_map *m, int fd,
                   unsigned most)
 {
-    int rc = check_map(m, fd);
+    int rc = dma_check_map(m, fd);
     size_t i = free_place();
 
     if (rc == 0 && i == DMA_MAX_MAPS)
@@ -140,7 +140,7 @@ int serve_dma_map(struct nvme_transport *t, const struct vfio_user_dma_map *m, i
     return rc;
 }
 
-static void release(size_t i)
+static void dma_release(size_t i)
 {
     uintptr_t host = atomic_exchange(&table[i].host, 0);
 
@@ -157,7 +157,7 @@ int serve_dma_unmap(struct nvme_transport *t, const struct vfio_user_dma_unmap *
             continue;
         int rc = t->ops->unmap(t, u->addr);
         if (rc == 0)
-            release(i);
+            dma_release(i);
         return rc;
     }
     return -ENOENT;
@@ -167,5 +167,5 @@ void serve_dma_forget(void)
 {
     for (size_t i = 0; i < DMA_MAX_MAPS; i++)
         if (atomic_load(&table[i].host))
-            release(i);
+            dma_release(i);
 }

@@ -122,7 +122,7 @@ static const uint64_t limits[] = {
     [KEY_ONE_IN] = UINT32_MAX, [KEY_STATUS] = 0x7fff,   [KEY_MS] = UINT32_MAX,
 };
 
-static int set_number(enum key key, uint64_t n, struct sim_fault *f)
+static int fault_spec_set_number(enum key key, uint64_t n, struct sim_fault *f)
 {
     switch (key) {
     case KEY_QID:
@@ -162,8 +162,9 @@ static int parse_key(int key, char *value, struct sim_fault *f)
         f->admin = true;
         return value ? -EINVAL : 0;
     }
-    return serve_number_parse(value, limits[key], &n) == 0 ? set_number((enum key)key, n, f)
-                                                           : -EINVAL;
+    return serve_number_parse(value, limits[key], &n) == 0
+               ? fault_spec_set_number((enum key)key, n, f)
+               : -EINVAL;
 }
 
 /*

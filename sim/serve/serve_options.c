@@ -82,7 +82,8 @@ static const struct argp_option argp_options[] = {
     {0},
 };
 
-static uint64_t number(struct argp_state *state, const char *name, const char *text, uint64_t max)
+static uint64_t serve_options_number(struct argp_state *state, const char *name, const char *text,
+                                     uint64_t max)
 {
     uint64_t v;
 
@@ -163,7 +164,7 @@ static void set_swaps(struct serve_options *o, struct argp_state *state, const c
 
     if (arg)
         snprintf(digits, sizeof(digits), "%.*s", (int)(of ? of - arg : (long)strlen(arg)), arg);
-    o->cfg.swaps_prp = (unsigned)number(state, "swaps-prps", digits, SWAPS_LAST);
+    o->cfg.swaps_prp = (unsigned)serve_options_number(state, "swaps-prps", digits, SWAPS_LAST);
     if (of && strcmp(of, ",read") == 0)
         o->cfg.swaps_opcode = NVME_IO_READ;
     else if (of && strcmp(of, ",write") == 0)
@@ -180,7 +181,7 @@ static void set_second(struct serve_options *o, struct argp_state *state, const 
 }
 
 /* Sets the options without a value. */
-static bool set_flag(struct serve_options *o, int key)
+static bool options_set_flag(struct serve_options *o, int key)
 {
     bool *const flags[] = {
         [OPT_REORDER - OPT_LBA] = &o->cfg.reorder,
@@ -203,35 +204,35 @@ static bool set_flag(struct serve_options *o, int key)
     return true;
 }
 
-static error_t set_number(struct serve_options *o, struct argp_state *state, int key,
-                          const char *arg)
+static error_t options_set_number(struct serve_options *o, struct argp_state *state, int key,
+                                  const char *arg)
 {
     struct sim_config *c = &o->cfg;
 
     switch (key) {
     case OPT_THREADS:
-        c->threads = (unsigned)number(state, "threads", arg, 64);
+        c->threads = (unsigned)serve_options_number(state, "threads", arg, 64);
         return 0;
     case OPT_IO_QUEUES:
-        c->io_queues = (unsigned)number(state, "io-queues", arg, 4095);
+        c->io_queues = (unsigned)serve_options_number(state, "io-queues", arg, 4095);
         return 0;
     case OPT_MAX_DEPTH:
-        c->max_depth = (unsigned)number(state, "max-depth", arg, 65536);
+        c->max_depth = (unsigned)serve_options_number(state, "max-depth", arg, 65536);
         return 0;
     case OPT_STRIDE:
-        c->doorbell_stride = (unsigned)number(state, "doorbell-stride", arg, 8);
+        c->doorbell_stride = (unsigned)serve_options_number(state, "doorbell-stride", arg, 8);
         return 0;
     case OPT_READY_MS:
-        c->ready_ms = (unsigned)number(state, "ready-ms", arg, 120000);
+        c->ready_ms = (unsigned)serve_options_number(state, "ready-ms", arg, 120000);
         return 0;
     case OPT_LATENCY_US:
-        c->latency_ns = number(state, "latency-us", arg, 60000000) * 1000;
+        c->latency_ns = serve_options_number(state, "latency-us", arg, 60000000) * 1000;
         return 0;
     case OPT_DMA_MAPS:
-        o->dma_maps = (unsigned)number(state, "dma-maps", arg, DMA_MAX_MAPS);
+        o->dma_maps = (unsigned)serve_options_number(state, "dma-maps", arg, DMA_MAX_MAPS);
         return 0;
     case OPT_SEED:
-        c->seed = number(state, "seed", arg, UINT64_MAX);
+        c->seed = serve_options_number(state, "seed", arg, UINT64_MAX);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -241,7 +242,7 @@ static error_t set_number(struct serve_options *o, struct argp_state *state, int
 /*
  * Checks combinations of options that the simulator refuses without a reason.
  */
-static void check(const struct serve_options *o, struct argp_state *state)
+static void options_check(const struct serve_options *o, struct argp_state *state)
 {
     const struct sim_config *c = &o->cfg;
 
@@ -255,11 +256,11 @@ static void check(const struct serve_options *o, struct argp_state *state)
         argp_error(state, "--size: a multiple of the LBA size is needed");
 }
 
-static error_t set_option(int key, char *arg, struct argp_state *state)
+static error_t options_set_option(int key, char *arg, struct argp_state *state)
 {
     struct serve_options *o = state->input;
 
-    if (set_flag(o, key))
+    if (options_set_flag(o, key))
         return 0;
     switch (key) {
     case 'i':
@@ -270,14 +271,15 @@ static error_t set_option(int key, char *arg, struct argp_state *state)
             o->cfg.ns[i].bytes = size(state, "size", arg);
         return 0;
     case 'n':
-        o->cfg.namespaces = (unsigned)number(state, "namespaces", arg, SIM_MAX_NAMESPACES);
+        o->cfg.namespaces =
+            (unsigned)serve_options_number(state, "namespaces", arg, SIM_MAX_NAMESPACES);
         return 0;
     case 'r':
         for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++)
             o->cfg.ns[i].read_only = true;
         return 0;
     case OPT_LBA:
-        set_all_namespaces(o, (uint32_t)number(state, "lba", arg, 4096));
+        set_all_namespaces(o, (uint32_t)serve_options_number(state, "lba", arg, 4096));
         return 0;
     case OPT_ZONED:
         for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++)
@@ -285,7 +287,7 @@ static error_t set_option(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_METADATA:
         for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++)
-            o->cfg.ns[i].metadata = (uint16_t)number(state, "metadata", arg, 4096);
+            o->cfg.ns[i].metadata = (uint16_t)serve_options_number(state, "metadata", arg, 4096);
         return 0;
     case OPT_MDTS:
         o->cfg.mdts = (unsigned)size(state, "mdts", arg);
@@ -310,15 +312,15 @@ static error_t set_option(int key, char *arg, struct argp_state *state)
         argp_error(state, "SOCKET: where to listen is missing");
         return 0;
     case ARGP_KEY_END:
-        check(o, state);
+        options_check(o, state);
         return 0;
     default:
-        return set_number(o, state, key, arg);
+        return options_set_number(o, state, key, arg);
     }
 }
 
 /* Images have the size of their files. */
-static void settle(struct serve_options *o)
+static void options_settle(struct serve_options *o)
 {
     for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++)
         if (o->cfg.ns[i].path)
@@ -329,7 +331,7 @@ void serve_options_parse(struct serve_options *o, int argc, char **argv)
 {
     static const struct argp argp = {
         .options = argp_options,
-        .parser = set_option,
+        .parser = options_set_option,
         .args_doc = "SOCKET",
         .doc = "Serves a simulated NVMe controller over the vfio-user protocol on a UNIX socket.",
     };
@@ -340,5 +342,5 @@ void serve_options_parse(struct serve_options *o, int argc, char **argv)
     for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++)
         o->cfg.ns[i] = (struct sim_ns_config){.bytes = DEFAULT_BYTES, .lba_size = 4096};
     argp_parse(&argp, argc, argv, 0, NULL, o);
-    settle(o);
+    options_settle(o);
 }

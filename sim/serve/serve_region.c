@@ -14,7 +14,7 @@ uint64_t serve_region_bytes(const struct serve_session *s, uint32_t index)
     return index == VFIO_PCI_CONFIG_REGION_INDEX ? PCI_CONFIG_BYTES : 0;
 }
 
-static bool inside(const struct serve_session *s, const struct vfio_user_region_access *a)
+static bool region_inside(const struct serve_session *s, const struct vfio_user_region_access *a)
 {
     uint64_t bytes = serve_region_bytes(s, a->region);
 
@@ -27,7 +27,7 @@ static bool is_doorbell(const struct serve_session *s, uint64_t offset, uint32_t
            offset - NVME_REG_DOORBELLS < s->t->doorbells_len;
 }
 
-static volatile uint32_t *doorbell(const struct serve_session *s, uint64_t offset)
+static volatile uint32_t *region_doorbell(const struct serve_session *s, uint64_t offset)
 {
     assert(is_doorbell(s, offset, sizeof(uint32_t)));
     return &s->t->doorbells[(offset - NVME_REG_DOORBELLS) / sizeof(uint32_t)];
@@ -44,7 +44,7 @@ static uint32_t read_register(struct serve_session *s, uint32_t offset)
     return offset == NVME_REG_CSTS ? v | NVME_CSTS_CFS : v;
 }
 
-static int bar0_read(struct serve_session *s, uint64_t offset, uint32_t count, void *to)
+static int region_bar0_read(struct serve_session *s, uint64_t offset, uint32_t count, void *to)
 {
     uint32_t v[2] = {0};
 
@@ -54,24 +54,24 @@ static int bar0_read(struct serve_session *s, uint64_t offset, uint32_t count, v
         if (offset < NVME_REG_DOORBELLS)
             v[i] = read_register(s, (uint32_t)offset);
         else if (is_doorbell(s, offset, 4))
-            v[i] = *doorbell(s, offset);
+            v[i] = *region_doorbell(s, offset);
     }
     memcpy(to, v, count);
     return 0;
 }
 
-static void cut_off(struct serve_session *s, uint32_t cc)
+static void region_cut_off(struct serve_session *s, uint32_t cc)
 {
     s->cut_off = true;
     s->cut_off_cc = cc;
     s->t->ops->write32(s->t, NVME_REG_CC, cc & ~NVME_CC_EN);
 }
 
-static void write_cc(struct serve_session *s, uint32_t cc)
+static void region_write_cc(struct serve_session *s, uint32_t cc)
 {
     if ((cc & NVME_CC_EN) && !s->cut_off && !serve_pci_bus_master(&s->pci)) {
         serve_mistake(s, "CC.EN set while bus mastering is off");
-        cut_off(s, cc);
+        region_cut_off(s, cc);
     } else if ((cc & NVME_CC_EN) && s->cut_off) {
         s->cut_off_cc = cc;
     } else {
@@ -88,7 +88,7 @@ static void write_config(struct serve_session *s, uint64_t offset, const void *f
     if (serve_pci_bus_master(&s->pci) || s->cut_off || cc == UINT32_MAX || !(cc & NVME_CC_EN))
         return;
     serve_mistake(s, "bus mastering switched off while CC.EN is 1");
-    cut_off(s, cc);
+    region_cut_off(s, cc);
 }
 
 static int write_doorbell(struct serve_session *s, uint64_t offset, uint32_t v)
@@ -97,12 +97,13 @@ static int write_doorbell(struct serve_session *s, uint64_t offset, uint32_t v)
      * Release: SQEs that the client wrote before its message are visible before
      * the doorbell.
      */
-    __atomic_store_n(doorbell(s, offset), v, __ATOMIC_RELEASE);
+    __atomic_store_n(region_doorbell(s, offset), v, __ATOMIC_RELEASE);
     nvme_wake(s->t, 1);
     return 0;
 }
 
-static int bar0_write(struct serve_session *s, uint64_t offset, uint32_t count, const void *from)
+static int region_bar0_write(struct serve_session *s, uint64_t offset, uint32_t count,
+                             const void *from)
 {
     uint64_t v = 0;
 
@@ -116,7 +117,7 @@ static int bar0_write(struct serve_session *s, uint64_t offset, uint32_t count, 
     if (count == 8)
         s->t->ops->write64(s->t, (uint32_t)offset, v);
     else if (offset == NVME_REG_CC)
-        write_cc(s, (uint32_t)v);
+        region_write_cc(s, (uint32_t)v);
     else
         s->t->ops->write32(s->t, (uint32_t)offset, (uint32_t)v);
     return 0;
@@ -124,10 +125,10 @@ static int bar0_write(struct serve_session *s, uint64_t offset, uint32_t count, 
 
 int serve_region_read(struct serve_session *s, const struct vfio_user_region_access *a, void *to)
 {
-    if (!inside(s, a))
+    if (!region_inside(s, a))
         return EINVAL;
     if (a->region == VFIO_PCI_BAR0_REGION_INDEX)
-        return bar0_read(s, a->offset, a->count, to);
+        return region_bar0_read(s, a->offset, a->count, to);
     serve_pci_read(&s->pci, a->offset, to, a->count);
     return 0;
 }
@@ -135,10 +136,10 @@ int serve_region_read(struct serve_session *s, const struct vfio_user_region_acc
 int serve_region_write(struct serve_session *s, const struct vfio_user_region_access *a,
                        const void *from)
 {
-    if (!inside(s, a))
+    if (!region_inside(s, a))
         return EINVAL;
     if (a->region == VFIO_PCI_BAR0_REGION_INDEX)
-        return bar0_write(s, a->offset, a->count, from);
+        return region_bar0_write(s, a->offset, a->count, from);
     write_config(s, a->offset, from, a->count);
     return 0;
 }

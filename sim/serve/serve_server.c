@@ -39,8 +39,9 @@ struct server {
     bool stop;
 };
 
-static void say(const char *object, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void say(const char *object, const char *fmt, ...)
+static void server_say(const char *object, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+static void server_say(const char *object, const char *fmt, ...)
 {
     va_list ap;
 
@@ -156,7 +157,7 @@ static int end_client(struct server *s)
     unplug(s);
     int rc = sim_attach(s->sim, &t);
     if (rc) {
-        say("controller", "cannot be started again: %s", strerror(-rc));
+        server_say("controller", "cannot be started again: %s", strerror(-rc));
         return rc;
     }
     start_session(s, t);
@@ -182,14 +183,14 @@ static void take_client(struct server *s)
 static void show_mistake(const struct server *s, unsigned before)
 {
     if (s->session.mistakes != before && s->session.mistakes <= MISTAKES_SHOWN)
-        say("client", "%s", s->session.last_mistake);
+        server_say("client", "%s", s->session.last_mistake);
 }
 
 /*
  * Handles a message and sends the reply. Returns false if the connection must
  * end. The descriptors of the message are closed before the reply is sent.
  */
-static bool answer(struct server *s)
+static bool server_answer(struct server *s)
 {
     const struct vfio_user_header head = s->in.header;
     unsigned before = s->session.mistakes;
@@ -211,7 +212,7 @@ static void reject(struct server *s)
 {
     s->out.error = EPROTO;
     serve_mistake(&s->session, "a message of %u bytes", s->in.header.size);
-    say("client", "%s", s->session.last_mistake);
+    server_say("client", "%s", s->session.last_mistake);
     serve_message_reply(s->client, &s->in.header, &s->out);
 }
 
@@ -219,7 +220,7 @@ static int serve_client(struct server *s)
 {
     int rc = serve_message_receive(s->client, &s->in);
 
-    if (rc == 1 && answer(s))
+    if (rc == 1 && server_answer(s))
         return 0;
     if (rc == 0) {
         if (s->in.have && !s->deadline)
@@ -231,7 +232,7 @@ static int serve_client(struct server *s)
     return end_client(s);
 }
 
-static void take_signal(struct server *s)
+static void server_take_signal(struct server *s)
 {
     struct signalfd_siginfo info;
 
@@ -253,7 +254,7 @@ static int drop_torn(struct server *s)
     if (s->client < 0)
         return 0;
     serve_mistake(&s->session, "a file shrank while it was mapped");
-    say("client", "%s", s->session.last_mistake);
+    server_say("client", "%s", s->session.last_mistake);
     return end_client(s);
 }
 
@@ -292,11 +293,11 @@ static int turn(struct server *s)
     if (n < 0)
         return errno == EINTR ? 0 : -errno;
     if (n == 0 && s->client >= 0) {
-        say("client", "no whole message in %d ms", BEGUN_MS);
+        server_say("client", "no whole message in %d ms", BEGUN_MS);
         return end_client(s);
     }
     if (p[0].revents)
-        take_signal(s);
+        server_take_signal(s);
     if (p[1].revents)
         return drop_torn(s);
     if (p[2].revents)
@@ -317,7 +318,7 @@ static int check_images(const struct sim_config *c)
 
         if (path && fd < 0) {
             int rc = -errno;
-            say(path, "cannot be opened: %s", strerror(-rc));
+            server_say(path, "cannot be opened: %s", strerror(-rc));
             return rc;
         }
         if (fd >= 0)
@@ -335,8 +336,8 @@ static int start_sim(struct server *s)
         return rc;
     rc = sim_create(&s->o->cfg, &s->sim, &t);
     if (rc) {
-        say("controller", "cannot be made: %s",
-            rc == -EBUSY ? "another program has the image" : strerror(-rc));
+        server_say("controller", "cannot be made: %s",
+                   rc == -EBUSY ? "another program has the image" : strerror(-rc));
         return rc;
     }
     for (unsigned i = 0; i < s->o->n_faults; i++)
@@ -345,7 +346,7 @@ static int start_sim(struct server *s)
     return 0;
 }
 
-static int report(const struct server *s)
+static int server_report(const struct server *s)
 {
     char text[4096];
 
@@ -353,18 +354,18 @@ static int report(const struct server *s)
         return 0;
     sim_violations_text(s->sim, text, sizeof(text));
     fputs(text, stderr);
-    say("driver", "%llu mistakes, and %u of the protocol",
-        (unsigned long long)sim_violations(s->sim), s->session.mistakes);
+    server_say("driver", "%llu mistakes, and %u of the protocol",
+               (unsigned long long)sim_violations(s->sim), s->session.mistakes);
     return 1;
 }
 
-static int serve(struct server *s)
+static int server_serve(struct server *s)
 {
     int rc = 0;
 
     s->listener = open_listener(s->o->socket);
     if (s->listener < 0) {
-        say(s->o->socket, "cannot listen there: %s", strerror(-s->listener));
+        server_say(s->o->socket, "cannot listen there: %s", strerror(-s->listener));
         return s->listener;
     }
     printf("listening on %s\n", s->o->socket);
@@ -392,11 +393,11 @@ int serve_server_run(const struct serve_options *o)
     if (rc == 0)
         rc = start_sim(s);
     if (rc == 0) {
-        rc = serve(s);
+        rc = server_serve(s);
         if (s->session.t)
             unplug(s);
         if (rc == 0)
-            rc = report(s);
+            rc = server_report(s);
         sim_free(s->sim);
     }
     if (s->signals >= 0)

@@ -24,7 +24,7 @@ void serve_session_start(struct serve_session *s)
 }
 
 /* Copies the first len bytes of the payload. Returns false if it is shorter. */
-static bool take(const struct serve_message *m, void *to, size_t len)
+static bool session_take(const struct serve_message *m, void *to, size_t len)
 {
     if (serve_message_len(m) < len)
         return false;
@@ -32,7 +32,7 @@ static bool take(const struct serve_message *m, void *to, size_t len)
     return true;
 }
 
-static void put(struct serve_reply *r, const void *from, size_t len)
+static void session_put(struct serve_reply *r, const void *from, size_t len)
 {
     memcpy(r->payload + r->len, from, len);
     r->len += len;
@@ -42,7 +42,7 @@ static int get_info(struct serve_session *s, const struct serve_message *m, stru
 {
     struct vfio_user_device_info info;
 
-    if (!take(m, &info, sizeof(info)) || info.argsz < sizeof(info))
+    if (!session_take(m, &info, sizeof(info)) || info.argsz < sizeof(info))
         return EINVAL;
     info = (struct vfio_user_device_info){
         .argsz = sizeof(info),
@@ -50,7 +50,7 @@ static int get_info(struct serve_session *s, const struct serve_message *m, stru
         .num_regions = VFIO_PCI_NUM_REGIONS,
         .num_irqs = VFIO_PCI_NUM_IRQS,
     };
-    put(r, &info, sizeof(info));
+    session_put(r, &info, sizeof(info));
     return 0;
 }
 
@@ -66,13 +66,13 @@ static void put_bar0(const struct serve_session *s, struct vfio_user_region_info
     info->flags |= VFIO_REGION_INFO_FLAG_MMAP | VFIO_REGION_INFO_FLAG_CAPS;
     info->argsz = sizeof(*info) + sizeof(head) + sizeof(area);
     if (room < info->argsz) { /* the client repeats the request with more room */
-        put(r, info, sizeof(*info));
+        session_put(r, info, sizeof(*info));
         return;
     }
     info->cap_offset = sizeof(*info);
-    put(r, info, sizeof(*info));
-    put(r, &head, sizeof(head));
-    put(r, &area, sizeof(area));
+    session_put(r, info, sizeof(*info));
+    session_put(r, &head, sizeof(head));
+    session_put(r, &area, sizeof(area));
     r->fd = sim_doorbells_fd(s->sim);
 }
 
@@ -81,7 +81,8 @@ static int get_region_info(struct serve_session *s, const struct serve_message *
 {
     struct vfio_user_region_info in, info;
 
-    if (!take(m, &in, sizeof(in)) || in.argsz < sizeof(in) || in.index >= VFIO_PCI_NUM_REGIONS)
+    if (!session_take(m, &in, sizeof(in)) || in.argsz < sizeof(in) ||
+        in.index >= VFIO_PCI_NUM_REGIONS)
         return EINVAL;
     info = (struct vfio_user_region_info){
         .argsz = sizeof(info), .index = in.index, .size = serve_region_bytes(s, in.index)};
@@ -90,7 +91,7 @@ static int get_region_info(struct serve_session *s, const struct serve_message *
     if (in.index == VFIO_PCI_BAR0_REGION_INDEX && !s->no_mmap && s->peer_fds > 0)
         put_bar0(s, &info, in.argsz, r);
     else
-        put(r, &info, sizeof(info));
+        session_put(r, &info, sizeof(info));
     return 0;
 }
 
@@ -109,7 +110,7 @@ static int get_irq_info(struct serve_session *s, const struct serve_message *m,
     struct vfio_user_irq_info in;
 
     (void)s;
-    if (!take(m, &in, sizeof(in)) || in.argsz < sizeof(in) || in.index >= VFIO_PCI_NUM_IRQS)
+    if (!session_take(m, &in, sizeof(in)) || in.argsz < sizeof(in) || in.index >= VFIO_PCI_NUM_IRQS)
         return EINVAL;
     struct vfio_user_irq_info info = {
         .argsz = sizeof(info),
@@ -119,7 +120,7 @@ static int get_irq_info(struct serve_session *s, const struct serve_message *m,
     };
     if (in.index == VFIO_PCI_INTX_IRQ_INDEX)
         info.flags |= VFIO_IRQ_INFO_MASKABLE | VFIO_IRQ_INFO_AUTOMASKED;
-    put(r, &info, sizeof(info));
+    session_put(r, &info, sizeof(info));
     return 0;
 }
 
@@ -138,7 +139,7 @@ static int set_irqs(struct serve_session *s, const struct serve_message *m, stru
 
     (void)s;
     (void)r;
-    if (!take(m, &in, sizeof(in)) || in.argsz < sizeof(in) || in.index >= VFIO_PCI_NUM_IRQS)
+    if (!session_take(m, &in, sizeof(in)) || in.argsz < sizeof(in) || in.index >= VFIO_PCI_NUM_IRQS)
         return EINVAL;
     uint32_t data = in.flags & VFIO_IRQ_SET_DATA_TYPE_MASK, n = irq_count(in.index);
     uint32_t action = in.flags & VFIO_IRQ_SET_ACTION_TYPE_MASK;
@@ -155,16 +156,17 @@ static int set_irqs(struct serve_session *s, const struct serve_message *m, stru
     return 0;
 }
 
-static int read_region(struct serve_session *s, const struct serve_message *m,
-                       struct serve_reply *r)
+static int session_read_region(struct serve_session *s, const struct serve_message *m,
+                               struct serve_reply *r)
 {
     struct vfio_user_region_access a;
 
-    if (!take(m, &a, sizeof(a)) || serve_message_len(m) != sizeof(a) || a.count > MESSAGE_MAX_XFER)
+    if (!session_take(m, &a, sizeof(a)) || serve_message_len(m) != sizeof(a) ||
+        a.count > MESSAGE_MAX_XFER)
         return EINVAL;
     int rc = serve_region_read(s, &a, r->payload + sizeof(a));
     if (rc == 0) {
-        put(r, &a, sizeof(a));
+        session_put(r, &a, sizeof(a));
         r->len += a.count;
     }
     return rc;
@@ -175,11 +177,11 @@ static int write_region(struct serve_session *s, const struct serve_message *m,
 {
     struct vfio_user_region_access a;
 
-    if (!take(m, &a, sizeof(a)) || serve_message_len(m) - sizeof(a) != a.count)
+    if (!session_take(m, &a, sizeof(a)) || serve_message_len(m) - sizeof(a) != a.count)
         return EINVAL;
     int rc = serve_region_write(s, &a, m->payload + sizeof(a));
     if (rc == 0)
-        put(r, &a, sizeof(a));
+        session_put(r, &a, sizeof(a));
     return rc;
 }
 
@@ -188,7 +190,7 @@ static int map_dma(struct serve_session *s, const struct serve_message *m, struc
     struct vfio_user_dma_map map;
 
     (void)r;
-    if (!take(m, &map, sizeof(map)) || serve_message_len(m) != sizeof(map) || m->n_fds > 1)
+    if (!session_take(m, &map, sizeof(map)) || serve_message_len(m) != sizeof(map) || m->n_fds > 1)
         return EINVAL;
     return -serve_dma_map(s->t, &map, m->n_fds ? m->fds[0] : -1, s->dma_maps);
 }
@@ -197,16 +199,17 @@ static int unmap_dma(struct serve_session *s, const struct serve_message *m, str
 {
     struct vfio_user_dma_unmap unmap;
 
-    if (!take(m, &unmap, sizeof(unmap)) || serve_message_len(m) != sizeof(unmap))
+    if (!session_take(m, &unmap, sizeof(unmap)) || serve_message_len(m) != sizeof(unmap))
         return EINVAL;
     int rc = -serve_dma_unmap(s->t, &unmap);
     if (rc == 0)
-        put(r, &unmap, sizeof(unmap));
+        session_put(r, &unmap, sizeof(unmap));
     return rc;
 }
 
 /* As in the kernel's VFIO, a reset leaves the configuration space unchanged. */
-static int reset(struct serve_session *s, const struct serve_message *m, struct serve_reply *r)
+static int session_reset(struct serve_session *s, const struct serve_message *m,
+                         struct serve_reply *r)
 {
     (void)r;
     if (serve_message_len(m))
@@ -229,12 +232,12 @@ static const struct {
     [VFIO_USER_DEVICE_GET_REGION_INFO] = {"DEVICE_GET_REGION_INFO", get_region_info, false},
     [VFIO_USER_DEVICE_GET_IRQ_INFO] = {"DEVICE_GET_IRQ_INFO", get_irq_info, false},
     [VFIO_USER_DEVICE_SET_IRQS] = {"DEVICE_SET_IRQS", set_irqs, true},
-    [VFIO_USER_REGION_READ] = {"REGION_READ", read_region, false},
+    [VFIO_USER_REGION_READ] = {"REGION_READ", session_read_region, false},
     [VFIO_USER_REGION_WRITE] = {"REGION_WRITE", write_region, false},
-    [VFIO_USER_DEVICE_RESET] = {"DEVICE_RESET", reset, false},
+    [VFIO_USER_DEVICE_RESET] = {"DEVICE_RESET", session_reset, false},
 };
 
-static bool offered(uint16_t command)
+static bool session_offered(uint16_t command)
 {
     return command < sizeof(commands) / sizeof(commands[0]) && commands[command].handle;
 }
@@ -247,7 +250,7 @@ static int dispatch(struct serve_session *s, const struct serve_message *m, stru
         return EINVAL;
     if (!s->greeted && c != VFIO_USER_VERSION)
         return EINVAL;
-    if (!offered(c))
+    if (!session_offered(c))
         return ENOTSUP;
     if (m->too_many_fds || (m->n_fds && !commands[c].takes_fds))
         return EINVAL;
@@ -272,7 +275,8 @@ bool serve_session_handle(struct serve_session *s, const struct serve_message *m
     r->fd = -1;
     r->error = dispatch(s, m, r);
     if (is_mistake(r->error))
-        serve_mistake(s, "%s (command %u, %u bytes): %s", offered(c) ? commands[c].name : "?", c,
-                      m->header.size, strerror(r->error));
+        serve_mistake(s, "%s (command %u, %u bytes): %s",
+                      session_offered(c) ? commands[c].name : "?", c, m->header.size,
+                      strerror(r->error));
     return s->greeted;
 }

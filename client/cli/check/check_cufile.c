@@ -50,7 +50,7 @@ static const char *compat_mode(struct json_object *config)
     return "true (by default)";
 }
 
-static void check_config(struct check *c, const char *root)
+static void check_cufile_check_config(struct check *c, const char *root)
 {
     char path[PATH_MAX];
     const char *given = getenv("CUFILE_ENV_PATH_JSON");
@@ -88,8 +88,8 @@ static void check_udev(struct check *c, const char *root)
 /* --- The file system ------------------------------------------------------------------------- */
 
 /* Finds the mount with the longest mount point that the path begins with. */
-static bool find_mount(const char *root, const char *path, struct mntent *out, char *text,
-                       size_t len)
+static bool check_cufile_find_mount(const char *root, const char *path, struct mntent *out,
+                                    char *text, size_t len)
 {
     char table[PATH_MAX], line[4096];
     size_t best = 0;
@@ -144,7 +144,7 @@ static void check_file_system(struct check *c, const char *root, const char *pat
     if (!realpath(path, full))
         check_add(c, CHECK_FAIL, "file-system", "name a file or a folder that is there", "%s: %s",
                   path, strerror(errno));
-    else if (find_mount(root, full, &m, text, sizeof(text)) && m.mnt_type)
+    else if (check_cufile_find_mount(root, full, &m, text, sizeof(text)) && m.mnt_type)
         judge_mount(c, path, &m);
     else
         check_add(c, CHECK_WARN, "file-system", "mount /proc", "%s: its mount cannot be found",
@@ -173,7 +173,7 @@ static void check_library(struct check *c)
 void check_cufile(struct check *c, const char *root, const char *path)
 {
     check_module(c, root);
-    check_config(c, root);
+    check_cufile_check_config(c, root);
     check_udev(c, root);
     check_library(c);
     if (path)

@@ -13,7 +13,7 @@
 
 #define BAR0_MIN 0x2000u /* registers and one page of doorbells */
 
-static void check_driver(struct check *c, const char *root, const struct pci_device *pci)
+static void check_pci_check_driver(struct check *c, const char *root, const struct pci_device *pci)
 {
     char why[256] = "";
 
@@ -38,7 +38,7 @@ static void check_driver(struct check *c, const char *root, const struct pci_dev
         check_add(c, CHECK_OK, "in_use", NULL, "nothing uses it, and it bears no foreign data");
 }
 
-static void check_group(struct check *c, const char *root, const struct pci_device *pci)
+static void check_pci_check_group(struct check *c, const char *root, const struct pci_device *pci)
 {
     char why[256] = "";
 
@@ -57,7 +57,7 @@ static void check_group(struct check *c, const char *root, const struct pci_devi
         check_add(c, CHECK_FAIL, "group_shared", "bind those too, or use another slot", "%s", why);
 }
 
-static void check_link(struct check *c, const struct pci_device *pci)
+static void check_pci_check_link(struct check *c, const struct pci_device *pci)
 {
     if (!pci->link_speed[0] || !pci->link_width)
         check_add(c, CHECK_OK, "link", NULL, "PCIe link not said (an emulated drive?)");
@@ -105,10 +105,10 @@ void check_pci(struct check *c, const char *root, const struct pci_device *pci)
     }
     check_add(c, CHECK_OK, "pci", NULL, "%s: NVMe controller %04x:%04x", pci->bdf, pci->vendor,
               pci->device);
-    check_driver(c, root, pci);
-    check_group(c, root, pci);
+    check_pci_check_driver(c, root, pci);
+    check_pci_check_group(c, root, pci);
     check_bar(c, pci);
-    check_link(c, pci);
+    check_pci_check_link(c, pci);
     unsigned n = cli_gpus(root, gpus);
     for (unsigned i = 0; i < n; i++)
         check_distance(c, root, pci, &gpus[i]);

@@ -58,8 +58,8 @@ static int add_to_hash(struct cli_session *s, const struct method *m, XXH3_state
 }
 
 /* Reads the whole file. *seconds excludes hashing. */
-static int read_all(struct cli_session *s, struct method *m, int fd, XXH3_state_t *hash,
-                    double *seconds)
+static int bench_read_all(struct cli_session *s, struct method *m, int fd, XXH3_state_t *hash,
+                          double *seconds)
 {
     ssize_t n;
 
@@ -83,7 +83,7 @@ static int read_all(struct cli_session *s, struct method *m, int fd, XXH3_state_
  * Copies as many bytes from host memory to the buffer; no path can be faster
  * than that.
  */
-static int copy_all(struct cli_session *s, struct method *m, uint64_t size, double *seconds)
+static int bench_copy_all(struct cli_session *s, struct method *m, uint64_t size, double *seconds)
 {
     size_t len = gpunvme_buffer_len(s->buffer);
 
@@ -119,7 +119,8 @@ static void measure(struct cli_session *s, struct method *m, int fd, uint64_t si
         return;
     for (int i = 0; i < TURNS; i++) {
         double seconds;
-        if (m->limit ? copy_all(s, m, size, &seconds) : read_all(s, m, fd, NULL, &seconds))
+        if (m->limit ? bench_copy_all(s, m, size, &seconds)
+                     : bench_read_all(s, m, fd, NULL, &seconds))
             return;
         if (i == 0 || seconds < best)
             best = seconds;
@@ -134,7 +135,7 @@ static void hash_method(struct cli_session *s, struct method *m, int fd)
     double seconds;
 
     XXH3_64bits_reset(&hash);
-    if (choose_path(s, m) || read_all(s, m, fd, &hash, &seconds))
+    if (choose_path(s, m) || bench_read_all(s, m, fd, &hash, &seconds))
         return;
     m->xxh3 = XXH3_64bits_digest(&hash);
     m->gb_per_s = seconds > 0 ? (double)m->bytes / 1e9 / seconds : 0;
@@ -143,7 +144,7 @@ static void hash_method(struct cli_session *s, struct method *m, int fd)
 
 /* --- Both ------------------------------------------------------------------------------------ */
 
-static int open_file(const char *file, uint64_t *size)
+static int bench_open_file(const char *file, uint64_t *size)
 {
     struct stat st;
     int fd = open(file, O_RDONLY | O_CLOEXEC);
@@ -186,8 +187,8 @@ static void report_method(struct cli_out *out, const struct method *m, double li
     cli_out_close(out);
 }
 
-static void report(struct cli_out *out, const char *file, const struct cli_session *s,
-                   const struct method *methods, size_t n, double limit)
+static void bench_report(struct cli_out *out, const char *file, const struct cli_session *s,
+                         const struct method *methods, size_t n, double limit)
 {
     cli_out_open(out, NULL, file);
     if (out->json)
@@ -208,7 +209,7 @@ static int bench_file(struct cli_session *s, struct cli_out *out, const char *fi
                                {.name = "bounce pipeline", .path = GPUNVME_PATH_BOUNCE},
                                {.name = "read(2)"}};
     uint64_t size;
-    int fd = open_file(file, &size), failed = 0;
+    int fd = bench_open_file(file, &size), failed = 0;
 
     if (fd < 0)
         return 1;
@@ -219,7 +220,7 @@ static int bench_file(struct cli_session *s, struct cli_out *out, const char *fi
             failed = cli_error(file, "%s: %s", methods[i].name, methods[i].why);
     }
     close(fd);
-    report(out, file, s, methods, sizeof(methods) / sizeof(methods[0]), methods[0].gb_per_s);
+    bench_report(out, file, s, methods, sizeof(methods) / sizeof(methods[0]), methods[0].gb_per_s);
     cli_out_close(out);
     return failed;
 }
@@ -231,7 +232,7 @@ static int verify_file(struct cli_session *s, struct cli_out *out, const char *f
                                {.name = "read(2)"}};
     size_t n = sizeof(methods) / sizeof(methods[0]);
     uint64_t size;
-    int fd = open_file(file, &size), failed = 0;
+    int fd = bench_open_file(file, &size), failed = 0;
 
     if (fd < 0)
         return 1;
@@ -244,7 +245,7 @@ static int verify_file(struct cli_session *s, struct cli_out *out, const char *f
             same &= methods[i].xxh3 == methods[0].xxh3 && methods[i].bytes == methods[0].bytes;
     }
     close(fd);
-    report(out, file, s, methods, n, 0);
+    bench_report(out, file, s, methods, n, 0);
     cli_out_flag(out, "same", "Same bytes:", same && !failed);
     cli_out_close(out);
     if (!same && !failed)
@@ -252,7 +253,7 @@ static int verify_file(struct cli_session *s, struct cli_out *out, const char *f
     return failed;
 }
 
-static uint64_t largest(char **files, int n)
+static uint64_t bench_largest(char **files, int n)
 {
     struct stat st;
     uint64_t most = 0;
@@ -264,8 +265,8 @@ static uint64_t largest(char **files, int n)
     return most;
 }
 
-static int run(int argc, char **argv, bool many,
-               int (*one)(struct cli_session *s, struct cli_out *out, const char *file))
+static int bench_run(int argc, char **argv, bool many,
+                     int (*one)(struct cli_session *s, struct cli_out *out, const char *file))
 {
     struct cli_session s = {0};
     struct cli_out out;
@@ -279,7 +280,7 @@ static int run(int argc, char **argv, bool many,
                   argv[0]);
         return 2;
     }
-    if (cli_session_open(&s, argv[first], largest(argv + first, argc - first)))
+    if (cli_session_open(&s, argv[first], bench_largest(argv + first, argc - first)))
         return 1;
     cli_out_begin(&out, s.options.json, stdout);
     cli_out_list(&out, "files");
@@ -293,10 +294,10 @@ static int run(int argc, char **argv, bool many,
 
 int cli_bench(int argc, char **argv)
 {
-    return run(argc, argv, false, bench_file);
+    return bench_run(argc, argv, false, bench_file);
 }
 
 int cli_verify(int argc, char **argv)
 {
-    return run(argc, argv, true, verify_file);
+    return bench_run(argc, argv, true, verify_file);
 }

@@ -63,12 +63,12 @@ struct cache {
 static struct cache *walked; /* for the callback of nftw(), which gets no argument */
 static dev_t walked_dev;
 
-static bool later(struct timespec a, struct timespec b)
+static bool cache_later(struct timespec a, struct timespec b)
 {
     return a.tv_sec != b.tv_sec ? a.tv_sec > b.tv_sec : a.tv_nsec > b.tv_nsec;
 }
 
-static int add_file(const char *path, const struct stat *st, int kind, struct FTW *at)
+static int cache_add_file(const char *path, const struct stat *st, int kind, struct FTW *at)
 {
     struct cache *c = walked;
 
@@ -89,20 +89,22 @@ static int add_file(const char *path, const struct stat *st, int kind, struct FT
                          .bytes = (uint64_t)st->st_blocks * 512};
     if (!f->path)
         return -1;
-    f->used = later(st->st_atim, st->st_mtim) ? st->st_atim : st->st_mtim;
+    f->used = cache_later(st->st_atim, st->st_mtim) ? st->st_atim : st->st_mtim;
     c->n++;
     c->bytes += f->bytes;
     return 0;
 }
 
-static int by_use(const void *a, const void *b)
+static int cache_by_use(const void *a, const void *b)
 {
     const struct cached *x = a, *y = b;
 
-    return later(x->used, y->used) ? 1 : later(y->used, x->used) ? -1 : strcmp(x->path, y->path);
+    return cache_later(x->used, y->used)   ? 1
+           : cache_later(y->used, x->used) ? -1
+                                           : strcmp(x->path, y->path);
 }
 
-static void forget(struct cache *c)
+static void cache_forget(struct cache *c)
 {
     for (size_t i = 0; i < c->n; i++)
         free(c->all[i].path);
@@ -120,19 +122,19 @@ static int scan(struct cache *c)
 {
     struct stat st;
 
-    forget(c);
+    cache_forget(c);
     if (c->fd < 0)
         c->fd = open(c->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (c->fd < 0 || fstat(c->fd, &st) != 0)
         return cli_error(c->dir, "%s", strerror(errno));
     walked = c;
     walked_dev = st.st_dev;
-    int failed = nftw(c->dir, add_file, FOLDERS, FTW_PHYS | FTW_MOUNT);
+    int failed = nftw(c->dir, cache_add_file, FOLDERS, FTW_PHYS | FTW_MOUNT);
     walked = NULL;
     if (failed)
         return cli_error(c->dir, "%s", strerror(errno));
     if (c->n)
-        qsort(c->all, c->n, sizeof(c->all[0]), by_use);
+        qsort(c->all, c->n, sizeof(c->all[0]), cache_by_use);
     return 0;
 }
 
@@ -172,7 +174,7 @@ static bool may_go(const struct cached *f, int parent, const char *name)
     if (fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode) ||
         st.st_ino != f->ino || st.st_dev != walked_dev)
         return false;
-    return !later(st.st_atim, f->used) && !later(st.st_mtim, f->used) &&
+    return !cache_later(st.st_atim, f->used) && !cache_later(st.st_mtim, f->used) &&
            f->used.tv_sec + GRACE_S < now.tv_sec;
 }
 
@@ -197,7 +199,7 @@ static void remove_one(struct cache *c, const struct cached *f, bool dry)
     c->bytes -= f->bytes;
 }
 
-static int evict(struct cache *c, bool dry)
+static int cache_evict(struct cache *c, bool dry)
 {
     int failed = scan(c);
 
@@ -270,7 +272,7 @@ static int get_limit(struct cache *c)
     return *end || !c->limit ? cli_error(c->dir, LIMIT_NAME ": not a number of bytes") : 0;
 }
 
-static void report(const struct cache *c, bool json)
+static void cache_report(const struct cache *c, bool json)
 {
     struct cli_out out;
 
@@ -289,27 +291,27 @@ static void report(const struct cache *c, bool json)
  * Evicts files. On a gpunvmefs mount the daemon enforces the limit; only
  * --dry-run scans the files here.
  */
-static int look(struct cache *c, bool dry)
+static int cache_look(struct cache *c, bool dry)
 {
     if (!dry)
         get_state(c);
-    return c->by_mount && !dry ? 0 : evict(c, dry);
+    return c->by_mount && !dry ? 0 : cache_evict(c, dry);
 }
 
 /*
  * Repeats until a signal ends the process. Each turn reports its own removals.
  */
-static int watch(struct cache *c, const struct cli_options *options)
+static int cache_watch(struct cache *c, const struct cli_options *options)
 {
     for (unsigned turn = 0; !options->count || turn < options->count; turn++) {
         c->removed = c->removed_bytes = 0;
         if (turn)
             sleep(options->interval);
-        int failed = look(c, options->dry_run);
+        int failed = cache_look(c, options->dry_run);
         if (failed)
             return failed;
         if (c->removed && !options->json)
-            report(c, false);
+            cache_report(c, false);
         fflush(stdout);
     }
     return 0;
@@ -328,12 +330,12 @@ int cli_cache(int argc, char **argv)
     else
         failed = options.limit ? set_limit(&c, options.limit) : get_limit(&c);
     if (!failed && options.keeps_on)
-        failed = watch(&c, &options);
+        failed = cache_watch(&c, &options);
     else if (!failed)
-        failed = look(&c, options.dry_run);
+        failed = cache_look(&c, options.dry_run);
     if (!failed)
-        report(&c, options.json);
-    forget(&c);
+        cache_report(&c, options.json);
+    cache_forget(&c);
     if (c.fd >= 0)
         close(c.fd);
     return failed;

@@ -88,7 +88,7 @@ static void hold_signals(bool hold, sigset_t *before)
     pthread_sigmask(SIG_BLOCK, &set, before);
 }
 
-static bool interrupted(void)
+static bool check_interrupted(void)
 {
     sigset_t pending;
 
@@ -110,12 +110,12 @@ static const char *data_remedy(const struct cli_options *options, int err)
 /*
  * Only reads unless a scratch area is named, since the drive may hold any data.
  */
-static void check_data(struct check *c, struct cli_ctrlr *ctrlr, uint32_t nsid,
-                       const struct cli_options *options)
+static void cmd_check_check_data(struct check *c, struct cli_ctrlr *ctrlr, uint32_t nsid,
+                                 const struct cli_options *options)
 {
     char why[512] = "";
     int err = options->scratch ? cli_ctrlr_check_scratch(ctrlr, nsid, options->scratch_start,
-                                                         interrupted, why, sizeof(why))
+                                                         check_interrupted, why, sizeof(why))
                                : cli_ctrlr_check_data(ctrlr, nsid, why, sizeof(why));
 
     if (err)
@@ -199,7 +199,7 @@ static void check_through_driver(struct check *c, const struct cli_target *t,
         check_quirks(c, quirks);
     check_identity(c, &ctrlr, t->nsid ? t->nsid : 1);
     if (options->data)
-        check_data(c, &ctrlr, t->nsid ? t->nsid : 1, options);
+        cmd_check_check_data(c, &ctrlr, t->nsid ? t->nsid : 1, options);
     cli_ctrlr_close(&ctrlr);
 }
 
@@ -261,7 +261,7 @@ static void check_drives(struct check *c)
 }
 
 /* Prints and frees the findings. Returns the exit status. */
-static int report(struct check *c, const struct cli_options *options)
+static int check_report(struct check *c, const struct cli_options *options)
 {
     int failed = c->worst == CHECK_FAIL;
     struct cli_out out;
@@ -273,7 +273,7 @@ static int report(struct check *c, const struct cli_options *options)
     return failed;
 }
 
-static int check(const struct cli_options *options, const char *object)
+static int cmd_check_check(const struct cli_options *options, const char *object)
 {
     char why[512] = "";
     struct check c = {0};
@@ -287,11 +287,11 @@ static int check(const struct cli_options *options, const char *object)
     check_cuda(&c);
     if (!object) {
         check_drives(&c);
-        return report(&c, options);
+        return check_report(&c, options);
     }
     hold_signals(options->scratch, &before);
     check_drive(&c, &target, options);
-    int status = report(&c, options);
+    int status = check_report(&c, options);
     fflush(stdout);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return status;
@@ -302,7 +302,7 @@ static int report_cufile(const struct cli_options *options, const char *path)
     struct check c = {0};
 
     check_cufile(&c, "", path);
-    return report(&c, options);
+    return check_report(&c, options);
 }
 
 int cli_check(int argc, char **argv)
@@ -328,5 +328,5 @@ int cli_check(int argc, char **argv)
     }
     if (options.cufile)
         return report_cufile(&options, first < argc ? argv[first] : NULL);
-    return check(&options, first < argc ? argv[first] : NULL);
+    return cmd_check_check(&options, first < argc ? argv[first] : NULL);
 }

@@ -124,7 +124,7 @@ static int copy_open_files(struct copying *p, struct copy *c, uint64_t size)
     return failed;
 }
 
-static void report(const struct copying *p, const struct copy *c)
+static void cp_report(const struct copying *p, const struct copy *c)
 {
     double rate = c->seconds > 0 ? (double)c->bytes / 1e9 / c->seconds : 0;
     char hash[17];
@@ -152,7 +152,7 @@ static void report(const struct copying *p, const struct copy *c)
 }
 
 /* Truncates the target once it is known to differ from the source. */
-static int take_target(const struct copy *c, const struct stat *source)
+static int cp_take_target(const struct copy *c, const struct stat *source)
 {
     struct stat st;
 
@@ -174,13 +174,13 @@ static int copy_from(struct copying *p, struct copy *c)
     c->to = open(c->target, O_RDWR | O_CREAT | O_CLOEXEC, st.st_mode & MODE_BITS);
     if (c->to < 0)
         return cli_error(c->target, "%s", strerror(errno));
-    int failed = take_target(c, &st);
+    int failed = cp_take_target(c, &st);
     if (!failed)
         failed = copy_open_files(p, c, (uint64_t)st.st_size);
     if (close(c->to) != 0 && !failed)
         failed = cli_error(c->target, "%s", strerror(errno));
     if (!failed)
-        report(p, c);
+        cp_report(p, c);
     return failed;
 }
 
@@ -207,7 +207,7 @@ static int copy_into(struct copying *p, const char *source, const char *director
     return copy_one(p, source, target);
 }
 
-static int copy_all(struct copying *p, char **names, int n)
+static int cp_copy_all(struct copying *p, char **names, int n)
 {
     struct stat st;
     const char *target = names[n - 1];
@@ -236,7 +236,7 @@ int cli_cp(int argc, char **argv)
     if (gpunvme_io_open(&(struct gpunvme_options){.path = p.options.path}, &p.io))
         return cli_error("cp", "%s", gpunvme_error());
     p.files = p.options.json ? json_object_new_array() : NULL;
-    int failed = copy_all(&p, argv + first, argc - first);
+    int failed = cp_copy_all(&p, argv + first, argc - first);
     gpunvme_io_close(p.io);
     if (p.files) {
         struct json_object *root = cli_json_new();

@@ -11,7 +11,7 @@
 #include "client/cli/common/cli.h"
 #include "gpunvme/gpunvme.h"
 
-static void print_text(const struct gpunvme_extent *e, uint64_t index)
+static void extents_print_text(const struct gpunvme_extent *e, uint64_t index)
 {
     if (!index)
         printf("%6s %16s %16s %16s  %s\n", "ext", "file offset", "device offset", "length",
@@ -59,7 +59,7 @@ static int list_file(int fd, const char *file, bool json)
             if (json)
                 cli_json_list_add(&list, to_json(&batch[i]));
             else
-                print_text(&batch[i], index);
+                extents_print_text(&batch[i], index);
         }
         if (last->flags & GPUNVME_EXTENT_LAST)
             break;

@@ -21,7 +21,7 @@ struct page {
     uint8_t bytes[NVME_IDENTIFY_LEN] __attribute__((aligned(8)));
 };
 
-static int complain(const char *object, const char *what, uint32_t nsid, int result)
+static int identify_complain(const char *object, const char *what, uint32_t nsid, int result)
 {
     if (nsid)
         return cli_error(object, "%s %" PRIu32 ": %s", what, nsid, cli_identify_error(result));
@@ -35,7 +35,7 @@ static int show_namespace(struct cli_out *o, struct cli_ctrlr *c, const char *ob
     int result = cli_identify_ns(c, nsid, page.bytes);
 
     if (result)
-        return complain(object, "namespace", nsid, result);
+        return identify_complain(object, "namespace", nsid, result);
     snprintf(title, sizeof(title), "Namespace %" PRIu32, nsid);
     cli_out_open(o, NULL, title);
     const char *refused = cli_show_ns(o, page.bytes, nsid, cli_ctrlr_command_set(c, nsid));
@@ -57,7 +57,7 @@ static int show_all(struct cli_out *o, struct cli_ctrlr *c, const char *object, 
     int n = cli_identify_list(c, 0, nn, ids);
 
     if (n < 0)
-        return complain(object, "list of namespaces", 0, n);
+        return identify_complain(object, "list of namespaces", 0, n);
     for (int i = 0; i < n; i++)
         failed |= show_namespace(o, c, object, ids[i]);
     if (n == NVME_NS_LIST_IDS)
@@ -77,8 +77,8 @@ static void show_quirks(struct cli_out *o, const struct cli_ctrlr *c)
     cli_out_string(o, "quirks", "Workarounds:", text);
 }
 
-static int show(const struct cli_options *options, const char *object, uint32_t nsid,
-                struct cli_ctrlr *c)
+static int identify_show(const struct cli_options *options, const char *object, uint32_t nsid,
+                         struct cli_ctrlr *c)
 {
     struct page page = {{0}};
     struct cli_out out;
@@ -86,7 +86,7 @@ static int show(const struct cli_options *options, const char *object, uint32_t 
     int result = cli_identify_ctrlr(c, page.bytes);
 
     if (result)
-        return complain(object, "Identify", 0, result);
+        return identify_complain(object, "Identify", 0, result);
     cli_out_begin(&out, options->json, stdout);
     cli_out_string(&out, "device", "Device:", object);
     cli_out_string(&out, "through", "Through:", c->through);
@@ -101,7 +101,7 @@ static int show(const struct cli_options *options, const char *object, uint32_t 
     return failed;
 }
 
-static int identify(const struct cli_options *options, const char *object)
+static int cmd_identify_identify(const struct cli_options *options, const char *object)
 {
     char why[512] = "";
     struct cli_target target;
@@ -110,7 +110,7 @@ static int identify(const struct cli_options *options, const char *object)
     if (cli_target_find("", object, &target, why, sizeof(why)) ||
         cli_ctrlr_open(&target, options->noiommu, &ctrlr, why, sizeof(why)))
         return cli_error(object, "%s", why);
-    int failed = show(options, object, target.nsid, &ctrlr);
+    int failed = identify_show(options, object, target.nsid, &ctrlr);
     cli_ctrlr_close(&ctrlr);
     return failed;
 }
@@ -121,5 +121,5 @@ int cli_identify(int argc, char **argv)
     const char *device;
     int stop = cli_parse_one(argc, argv, "oN", &options, "one device", &device);
 
-    return stop ? stop - 1 : identify(&options, device);
+    return stop ? stop - 1 : cmd_identify_identify(&options, device);
 }

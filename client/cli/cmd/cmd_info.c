@@ -77,7 +77,7 @@ static void print_info(struct cli_out *out, const struct gpunvme_ioc_info *info)
     cli_out_flag(out, "writeback_cache", "Write-back cache:", info->writeback_cache);
 }
 
-static void print_stats(struct cli_out *out, const struct gpunvme_ioc_stats *st)
+static void info_print_stats(struct cli_out *out, const struct gpunvme_ioc_stats *st)
 {
     const struct field fields[] = {
         {"gpu_transfers", "GPU transfers:", NULL, st->gpu_transfers},
@@ -128,7 +128,7 @@ int cli_info(int argc, char **argv)
     struct cli_out out;
     cli_out_begin(&out, options.json, stdout);
     print_info(&out, &info);
-    print_stats(&out, &stats);
+    info_print_stats(&out, &stats);
     cli_out_end(&out);
     return 0;
 }

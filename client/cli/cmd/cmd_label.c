@@ -15,7 +15,7 @@
  * The label ioctls do not identify the file system: ext4, XFS and btrfs have
  * the same.
  */
-static int check_mount(int fd, const char *path)
+static int label_check_mount(int fd, const char *path)
 {
     struct gpunvme_ioc_info info = {.abi = {sizeof(info), GPUNVME_ABI_VERSION}};
 
@@ -24,7 +24,7 @@ static int check_mount(int fd, const char *path)
     return cli_error(path, "not on a gpunvmefs mount");
 }
 
-static int set_label(int fd, const char *path, const char *wanted)
+static int label_set_label(int fd, const char *path, const char *wanted)
 {
     char label[FSLABEL_MAX] = "";
 
@@ -57,7 +57,7 @@ static int show_label(int fd, const char *path, bool json)
 
 static int set_or_show(int fd, const char *path, const char *wanted, bool json)
 {
-    if (check_mount(fd, path) || (wanted && set_label(fd, path, wanted)))
+    if (label_check_mount(fd, path) || (wanted && label_set_label(fd, path, wanted)))
         return 1;
     return !wanted || json ? show_label(fd, path, json) : 0;
 }

@@ -207,7 +207,7 @@ static void add_pci_drive(struct listing *l, const struct pci_device *pci)
     add_row(l, cells);
 }
 
-static int collect(struct listing *l)
+static int list_collect(struct listing *l)
 {
     int err = pci_list("", &l->pci, &l->n_pci);
 
@@ -242,7 +242,7 @@ static void add_on_nodes(struct listing *l)
     }
 }
 
-static bool is_mounted(const struct listing *l, const char *device)
+static bool list_is_mounted(const struct listing *l, const char *device)
 {
     for (size_t i = 0; i < l->ours.n; i++) {
         if (strcmp(l->ours.all[i].device, device) == 0)
@@ -258,7 +258,7 @@ static int add_named(struct listing *l, char **devices, int n)
     int failed = 0;
 
     for (int i = 0; i < n; i++) {
-        if (is_mounted(l, devices[i]))
+        if (list_is_mounted(l, devices[i]))
             continue;
         int err = cli_file_systems_add(&l->file_systems, devices[i], why, sizeof(why));
         if (err == -ENODATA)
@@ -297,11 +297,11 @@ static void print(const struct listing *l, bool json)
     cli_out_end(&out);
 }
 
-static int list(const struct cli_options *options, char **devices, int n)
+static int cmd_list_list(const struct cli_options *options, char **devices, int n)
 {
     struct listing l = {.drives = {.columns = drive_columns, .n_columns = DRIVE_COLUMNS},
                         .mounts = {.columns = mount_columns, .n_columns = 3}};
-    int err = collect(&l);
+    int err = list_collect(&l);
     int failed = err ? 0 : collect_file_systems(&l, devices, n);
 
     if (!err && l.failed)
@@ -325,5 +325,5 @@ int cli_list(int argc, char **argv)
     int first;
     int stop = cli_parse(argc, argv, "o", &options, &first);
 
-    return stop ? stop - 1 : list(&options, argv + first, argc - first);
+    return stop ? stop - 1 : cmd_list_list(&options, argv + first, argc - first);
 }

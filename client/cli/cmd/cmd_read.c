@@ -49,7 +49,7 @@ static int read_chunks(struct cli_session *s, int fd, uint64_t size, struct cli_
     return err ? cli_error(t->file, "%s", gpunvme_error()) : 0;
 }
 
-static int read_file(struct cli_session *s, struct cli_transfer *t)
+static int cmd_read_read_file(struct cli_session *s, struct cli_transfer *t)
 {
     struct stat st;
     int fd = open(t->file, O_RDONLY | O_CLOEXEC);
@@ -67,7 +67,7 @@ static int read_file(struct cli_session *s, struct cli_transfer *t)
     return failed;
 }
 
-static uint64_t largest(char **files, int n)
+static uint64_t read_largest(char **files, int n)
 {
     uint64_t max = 0;
 
@@ -79,14 +79,14 @@ static uint64_t largest(char **files, int n)
     return max;
 }
 
-static int read_files(struct cli_session *s, char **files, int n)
+static int cmd_read_read_files(struct cli_session *s, char **files, int n)
 {
     struct json_object *array = json_object_new_array();
     int failed = 0;
 
     for (int i = 0; i < n; i++) {
         struct cli_transfer t = {.file = files[i]};
-        int bad = read_file(s, &t);
+        int bad = cmd_read_read_file(s, &t);
         failed |= bad;
         if (!bad && s->options.json)
             json_object_array_add(array, cli_report_json(s, &t));
@@ -115,9 +115,9 @@ int cli_read(int argc, char **argv)
         cli_error("read", "no file named, see gpunvme --help");
         return 2;
     }
-    if (cli_session_open(&s, argv[first], largest(argv + first, argc - first)))
+    if (cli_session_open(&s, argv[first], read_largest(argv + first, argc - first)))
         return 1;
-    int failed = read_files(&s, argv + first, argc - first);
+    int failed = cmd_read_read_files(&s, argv + first, argc - first);
     cli_session_close(&s);
     return failed;
 }

@@ -7,7 +7,8 @@
 #include "client/cli/common/pages.h"
 #include "client/cli/ctrlr/cli_ctrlr.h"
 
-static int show(const struct cli_options *options, const char *object, const struct cli_bar *bar)
+static int regs_show(const struct cli_options *options, const char *object,
+                     const struct cli_bar *bar)
 {
     uint64_t values[CLI_REGS];
     struct cli_out out;
@@ -35,7 +36,7 @@ static int regs(const struct cli_options *options, const char *object)
     if (cli_target_find("", object, &target, why, sizeof(why)) ||
         cli_bar_open("", &target, options->noiommu, &bar, why, sizeof(why)))
         return cli_error(object, "%s", why);
-    int failed = show(options, object, &bar);
+    int failed = regs_show(options, object, &bar);
     cli_bar_close(&bar);
     return failed;
 }

@@ -24,7 +24,7 @@ struct image {
     uint64_t bytes;      /* size before the command */
 };
 
-static int explain(const char *path, int err)
+static int resize_explain(const char *path, int err)
 {
     switch (err) {
     case EINVAL:
@@ -120,7 +120,7 @@ static void restore_image(const char *path, const struct image *image, uint64_t 
         cli_error(path, "%s has %" PRIu64 " bytes now: %s", image->path, bytes, strerror(errno));
 }
 
-static void report(const char *path, const struct gpunvme_ioc_resize *arg, bool json)
+static void resize_report(const char *path, const struct gpunvme_ioc_resize *arg, bool json)
 {
     if (!json) {
         printf("%s: %" PRIu64 " bytes\n", path, arg->bytes);
@@ -132,7 +132,7 @@ static void report(const char *path, const struct gpunvme_ioc_resize *arg, bool 
     cli_json_print(root);
 }
 
-static int resize(const char *path, int fd, uint64_t bytes, bool json)
+static int cmd_resize_resize(const char *path, int fd, uint64_t bytes, bool json)
 {
     struct gpunvme_ioc_resize arg = {.abi = {sizeof(arg), GPUNVME_ABI_VERSION}, .bytes = bytes};
     struct image image;
@@ -141,7 +141,7 @@ static int resize(const char *path, int fd, uint64_t bytes, bool json)
     if (bytes && extend_image(path, &image, bytes))
         return 1;
     if (ioctl(fd, GPUNVME_IOC_RESIZE, &arg) != 0) {
-        int failed = explain(path, errno);
+        int failed = resize_explain(path, errno);
         restore_image(path, &image, bytes, arg.device);
         return failed;
     }
@@ -150,7 +150,7 @@ static int resize(const char *path, int fd, uint64_t bytes, bool json)
                          "%s has %" PRIu64 " bytes, of which its drive takes %" PRIu64
                          " before the next mount",
                          image.path, image.bytes, arg.device);
-    report(path, &arg, json);
+    resize_report(path, &arg, json);
     return 0;
 }
 
@@ -174,7 +174,7 @@ int cli_resize(int argc, char **argv)
     int fd = open(argv[first], O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return cli_error(argv[first], "%s", strerror(errno));
-    int failed = resize(argv[first], fd, bytes, options.json);
+    int failed = cmd_resize_resize(argv[first], fd, bytes, options.json);
     close(fd);
     return failed;
 }

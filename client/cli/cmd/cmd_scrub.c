@@ -28,16 +28,16 @@ struct scrub {
 
 static volatile sig_atomic_t stopped; /* set by a signal */
 
-static void stop(int signal)
+static void scrub_stop(int signal)
 {
     (void)signal;
     stopped = 1;
 }
 
 /* Omits SA_RESTART, so that a signal ends a waiting call. */
-static void catch_signals(void)
+static void scrub_catch_signals(void)
 {
-    struct sigaction action = {.sa_handler = stop};
+    struct sigaction action = {.sa_handler = scrub_stop};
 
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
@@ -45,7 +45,7 @@ static void catch_signals(void)
 
 /* --- One file -------------------------------------------------------------------------------- */
 
-static void complain(struct scrub *s, const FTSENT *f, const struct gpunvme_scrub_block *b)
+static void scrub_complain(struct scrub *s, const FTSENT *f, const struct gpunvme_scrub_block *b)
 {
     bool differs = b->problem == GPUNVME_SCRUB_DIFFERS;
     uint64_t ino = f->fts_statp->st_ino;
@@ -69,7 +69,7 @@ static void complain(struct scrub *s, const FTSENT *f, const struct gpunvme_scru
 }
 
 /* Reports why a file cannot be scrubbed. */
-static void refuse(struct scrub *s, const FTSENT *f, int err)
+static void scrub_refuse(struct scrub *s, const FTSENT *f, int err)
 {
     const char *why = strerror(err);
 
@@ -83,13 +83,13 @@ static void refuse(struct scrub *s, const FTSENT *f, int err)
     cli_error(f->fts_path, "%s", why);
 }
 
-static void count(struct scrub *s, const FTSENT *f, const struct gpunvme_ioc_scrub *arg)
+static void scrub_count(struct scrub *s, const FTSENT *f, const struct gpunvme_ioc_scrub *arg)
 {
     s->matching += arg->matching;
     s->added += arg->added;
     s->without += arg->without;
     for (uint32_t i = 0; i < arg->count && i < GPUNVME_SCRUB_BLOCKS_MAX; i++)
-        complain(s, f, &arg->blocks[i]);
+        scrub_complain(s, f, &arg->blocks[i]);
     cli_progress_step(&s->progress, s->passed + arg->offset);
 }
 
@@ -106,10 +106,10 @@ static void scrub_open(struct scrub *s, const FTSENT *f, int fd)
         if (ioctl(fd, GPUNVME_IOC_SCRUB, &arg) != 0) {
             if (errno == EINTR)
                 continue;
-            refuse(s, f, errno);
+            scrub_refuse(s, f, errno);
             return;
         }
-        count(s, f, &arg);
+        scrub_count(s, f, &arg);
         at = arg.offset;
     }
     s->files += !stopped;
@@ -138,7 +138,7 @@ static void scrub_file(struct scrub *s, const FTSENT *f)
 
 /* --- Trees of files -------------------------------------------------------------------------- */
 
-static void visit(struct scrub *s, const FTSENT *f)
+static void scrub_visit(struct scrub *s, const FTSENT *f)
 {
     switch (f->fts_info) {
     case FTS_F:
@@ -167,7 +167,7 @@ static void add_size(struct scrub *s, const FTSENT *f)
 }
 
 /* Walks the trees without leaving the file systems of the operands. */
-static void walk(struct scrub *s, char **paths, void (*each)(struct scrub *, const FTSENT *))
+static void scrub_walk(struct scrub *s, char **paths, void (*each)(struct scrub *, const FTSENT *))
 {
     FTS *tree = fts_open(paths, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_XDEV | FTS_NOCHDIR, NULL);
     const FTSENT *f;
@@ -182,7 +182,7 @@ static void walk(struct scrub *s, char **paths, void (*each)(struct scrub *, con
     fts_close(tree);
 }
 
-static void print_text(const struct scrub *s)
+static void scrub_print_text(const struct scrub *s)
 {
     printf("%" PRIu64 " files: %" PRIu64 " blocks match, %" PRIu64 " bad, %" PRIu64
            " without checksum, %" PRIu64 " checksums added%s\n",
@@ -215,17 +215,17 @@ int cli_scrub(int argc, char **argv)
         cli_error("scrub", "files or directories are needed, see gpunvme scrub --help");
         return 2;
     }
-    catch_signals();
+    scrub_catch_signals();
     if (!s.options.quiet && isatty(STDERR_FILENO))
-        walk(&s, argv + first, add_size);
+        scrub_walk(&s, argv + first, add_size);
     cli_progress_start(&s.progress, "scrub", s.passed, s.options.quiet);
     s.passed = 0;
     s.blocks = s.options.json ? json_object_new_array() : NULL;
-    walk(&s, argv + first, visit);
+    scrub_walk(&s, argv + first, scrub_visit);
     cli_progress_end(&s.progress);
     if (s.options.json)
         print_json(&s);
     else
-        print_text(&s);
+        scrub_print_text(&s);
     return s.failed || s.bad || stopped;
 }

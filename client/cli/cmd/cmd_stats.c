@@ -63,7 +63,7 @@ static void print_latency(struct cli_out *out, const char *key,
  * Prints the counters of the library in programs that share them with the
  * mount.
  */
-static void print_programs(struct cli_out *out, const struct gpunvme_ioc_stats *stats)
+static void stats_print_programs(struct cli_out *out, const struct gpunvme_ioc_stats *stats)
 {
     static const struct cli_column columns[] = {{"op", "CALL OF PROGRAMS", CLI_CELL_TEXT},
                                                 {"path", "PATH", CLI_CELL_TEXT},
@@ -87,7 +87,7 @@ static void print_programs(struct cli_out *out, const struct gpunvme_ioc_stats *
     cli_table_free(&t);
 }
 
-static void print_fallbacks(struct cli_out *out, const struct gpunvme_ioc_stats *stats)
+static void stats_print_fallbacks(struct cli_out *out, const struct gpunvme_ioc_stats *stats)
 {
     cli_out_open(out, "fallbacks", "Fallbacks:");
     for (size_t i = 0; i < sizeof(metrics_fallbacks) / sizeof(metrics_fallbacks[0]); i++) {
@@ -98,7 +98,7 @@ static void print_fallbacks(struct cli_out *out, const struct gpunvme_ioc_stats 
     cli_out_close(out);
 }
 
-static void print_stats(const struct cli_watch *w, bool json)
+static void stats_print_stats(const struct cli_watch *w, bool json)
 {
     struct cli_out out;
 
@@ -112,9 +112,9 @@ static void print_stats(const struct cli_watch *w, bool json)
         for (size_t k = 0; k < metrics_n_counters; k++)
             cli_out_number(&out, metrics_counters[k].name, metrics_counters[k].label,
                            metrics_value(now, &metrics_counters[k]));
-        print_fallbacks(&out, now);
+        stats_print_fallbacks(&out, now);
         print_latency(&out, "latency", now, latency_of_transfers, 3);
-        print_programs(&out, now);
+        stats_print_programs(&out, now);
         print_latency(&out, "programs_latency", now, latency_of_programs, GPUNVME_CALLS_PATHS);
         cli_out_close(&out);
     }
@@ -170,7 +170,7 @@ int cli_stats(int argc, char **argv)
     else if (options.prometheus)
         print_prometheus(&w, stdout);
     else
-        print_stats(&w, options.json);
+        stats_print_stats(&w, options.json);
     cli_watch_close(&w);
     return failed;
 }

@@ -36,7 +36,7 @@ static uint64_t direct_bytes(const struct gpunvme_ioc_stats *stats)
            stats->calls.enqueued_bytes;
 }
 
-static struct rates rates_of(const struct cli_watched *m, double s)
+static struct rates top_rates_of(const struct cli_watched *m, double s)
 {
     const struct gpunvme_ioc_stats *a = &m->before, *b = &m->now;
     const struct gpunvme_calls *was = &a->calls, *is = &b->calls;
@@ -91,7 +91,7 @@ struct top {
     struct cli_counts before[CLI_WATCH_MOUNTS];
 };
 
-static int begin(struct top *t)
+static int top_begin(struct top *t)
 {
     int failed = 0;
 
@@ -100,7 +100,7 @@ static int begin(struct top *t)
     return failed;
 }
 
-static void end(struct top *t)
+static void top_end(struct top *t)
 {
     for (size_t i = 0; i < t->watch.n; i++)
         cli_counts_free(&t->before[i]);
@@ -121,7 +121,7 @@ static int show_mount(struct cli_watched *m, struct cli_counts *before, double s
         return cli_error(m->point, "%s", strerror(errno));
     if (cli_counts_read(m->g, m->point, &now))
         return 1;
-    struct rates r = rates_of(m, seconds);
+    struct rates r = top_rates_of(m, seconds);
     cli_activity_between(before, &now, seconds, st.st_dev, &activity);
     cli_counts_free(before);
     *before = now;
@@ -156,7 +156,7 @@ static int show_turn(struct top *t, double seconds, struct json_object *list)
 static int show_turns(struct top *t, const struct cli_options *options, struct json_object *list)
 {
     double last = now_seconds();
-    int failed = begin(t);
+    int failed = top_begin(t);
 
     for (unsigned i = 0; !failed && (!options->count || i < options->count); i++) {
         sleep(options->interval);
@@ -191,6 +191,6 @@ int cli_top(int argc, char **argv)
         json_object_object_add(root, "samples", list);
         cli_json_print(root);
     }
-    end(&t);
+    top_end(&t);
     return failed;
 }

@@ -10,7 +10,7 @@
 
 #define VFIO_DRIVER "vfio-pci"
 
-static int check_unmounted(const struct pci_device *pci)
+static int unbind_check_unmounted(const struct pci_device *pci)
 {
     struct cli_mounts mounts;
     int failed = 0;
@@ -29,7 +29,7 @@ static int unbind_drive(const struct cli_options *options, const struct pci_devi
     char why[512] = "";
     struct pci_device now;
 
-    if (check_unmounted(pci))
+    if (unbind_check_unmounted(pci))
         return 1;
     if (pci_check_unbind("", pci->bdf, why, sizeof(why)))
         return cli_error(pci->bdf, "%s", why);

@@ -77,7 +77,7 @@ static int write_chunks(struct cli_session *s, int source, const char *name, int
     return failed;
 }
 
-static void report(const struct cli_session *s, const struct cli_transfer *t)
+static void write_report(const struct cli_session *s, const struct cli_transfer *t)
 {
     if (!s->options.json) {
         cli_report_text(s, t);
@@ -108,7 +108,8 @@ static int open_target(const char *file, bool *made)
  * Truncates the file once it is known to be on a mount and to differ from the
  * source.
  */
-static int take_target(struct cli_session *s, const struct stat *source, int fd, const char *file)
+static int write_take_target(struct cli_session *s, const struct stat *source, int fd,
+                             const char *file)
 {
     struct stat st;
 
@@ -122,7 +123,8 @@ static int take_target(struct cli_session *s, const struct stat *source, int fd,
     return ftruncate(fd, 0) == 0 ? 0 : cli_error(file, "%s", strerror(errno));
 }
 
-static int write_file(struct cli_session *s, int source, const char *name, const char *file)
+static int cmd_write_write_file(struct cli_session *s, int source, const char *name,
+                                const char *file)
 {
     struct stat st;
     struct cli_transfer t = {.file = file};
@@ -133,13 +135,13 @@ static int write_file(struct cli_session *s, int source, const char *name, const
     int fd = open_target(file, &made);
     if (fd < 0)
         return cli_error(file, "%s", strerror(errno));
-    int failed = take_target(s, &st, fd, file);
+    int failed = write_take_target(s, &st, fd, file);
     if (failed && made)
         unlink(file);
     if (!failed)
         failed = write_chunks(s, source, name, fd, &t, (uint64_t)st.st_size);
     if (!failed)
-        report(s, &t);
+        write_report(s, &t);
     cli_session_close(s);
     close(fd);
     return failed;
@@ -160,7 +162,7 @@ int cli_write(int argc, char **argv)
     int source = open(argv[first], O_RDONLY | O_CLOEXEC);
     if (source < 0)
         return cli_error(argv[first], "%s", strerror(errno));
-    int failed = write_file(&s, source, argv[first], argv[first + 1]);
+    int failed = cmd_write_write_file(&s, source, argv[first], argv[first + 1]);
     close(source);
     return failed;
 }

@@ -45,8 +45,8 @@ static void print_uuid(const uint8_t uuid[16], char out[UUID_TEXT])
 }
 
 /* Adds a row. An empty label is shown as none. */
-static bool add(struct cli_table *t, const char *device, const char *label, const uint8_t *uuid,
-                uint64_t bytes, const char *mounted_on)
+static bool file_systems_add(struct cli_table *t, const char *device, const char *label,
+                             const uint8_t *uuid, uint64_t bytes, const char *mounted_on)
 {
     char uuid_text[UUID_TEXT], size[24];
     const char *cells[COLUMNS] = {[DEVICE] = device, [MOUNTED_ON] = mounted_on};
@@ -84,8 +84,8 @@ static bool add_mount(struct cli_table *t, const struct cli_mount *m)
     gpunvme_disconnect(g);
     if (silent)
         cli_error(m->point, "does not answer: its daemon is stopped, or waits for its drive");
-    return add(t, m->device, label, answers ? info.fs_uuid : NULL,
-               (uint64_t)space.f_blocks * space.f_frsize, m->point);
+    return file_systems_add(t, m->device, label, answers ? info.fs_uuid : NULL,
+                            (uint64_t)space.f_blocks * space.f_frsize, m->point);
 }
 
 bool cli_file_systems_mounted(struct cli_table *t, const struct cli_mounts *mounts)
@@ -97,7 +97,8 @@ bool cli_file_systems_mounted(struct cli_table *t, const struct cli_mounts *moun
     return ok;
 }
 
-static int read_super(const char *device, struct lay_geometry *geo, char *why, size_t len)
+static int file_systems_read_super(const char *device, struct lay_geometry *geo, char *why,
+                                   size_t len)
 {
     struct lay_super sb;
     struct bd_name name;
@@ -129,9 +130,11 @@ static int read_super(const char *device, struct lay_geometry *geo, char *why, s
 int cli_file_systems_add(struct cli_table *t, const char *device, char *why, size_t len)
 {
     struct lay_geometry geo;
-    int err = read_super(device, &geo, why, len);
+    int err = file_systems_read_super(device, &geo, why, len);
 
     if (err)
         return err;
-    return add(t, device, geo.label, geo.uuid, geo.blocks * LAY_BLOCK_SIZE, NULL) ? 0 : -ENOMEM;
+    return file_systems_add(t, device, geo.label, geo.uuid, geo.blocks * LAY_BLOCK_SIZE, NULL)
+               ? 0
+               : -ENOMEM;
 }

@@ -54,7 +54,7 @@ static void drop_duplicates(struct cli_counts *c)
 /*
  * Removes duplicates: a file that is closed between two replies may be in both.
  */
-static int read_files(struct gpunvme *g, struct cli_counts *out)
+static int top_activity_read_files(struct gpunvme *g, struct cli_counts *out)
 {
     struct gpunvme_ioc_open_files page = {.below = 0};
     int err;
@@ -73,7 +73,7 @@ static int read_files(struct gpunvme *g, struct cli_counts *out)
 int cli_counts_read(struct gpunvme *g, const char *point, struct cli_counts *out)
 {
     *out = (struct cli_counts){0};
-    int err = read_files(g, out);
+    int err = top_activity_read_files(g, out);
     err = err ? err : gpunvme_queues(g, &out->queues);
     if (err && err != -ENOTTY && err != -EINVAL)
         return cli_error(point, "%s", err == -ENOMEM ? "out of memory" : gpunvme_error());
@@ -88,7 +88,7 @@ void cli_counts_free(struct cli_counts *c)
 
 /* --- Rates ----------------------------------------------------------------------------------- */
 
-static void bytes_of(const struct gpunvme_open_file *f, uint64_t bytes[CLI_RATES])
+static void top_activity_bytes_of(const struct gpunvme_open_file *f, uint64_t bytes[CLI_RATES])
 {
     const uint64_t all[CLI_RATES] = {f->gpu_read_bytes,    f->gpu_written_bytes,
                                      f->bounce_read_bytes, f->bounce_written_bytes,
@@ -132,8 +132,9 @@ static void add_rates(struct cli_use *u, const double rates[CLI_RATES])
 }
 
 /* Counters of a file that is not in `before` started at 0. */
-static bool rates_of(const struct cli_counts *before, const struct gpunvme_open_file *f,
-                     double seconds, double rates[CLI_RATES])
+static bool top_activity_rates_of(const struct cli_counts *before,
+                                  const struct gpunvme_open_file *f, double seconds,
+                                  double rates[CLI_RATES])
 {
     const struct gpunvme_open_file none = {0};
     const struct gpunvme_open_file *was =
@@ -143,16 +144,16 @@ static bool rates_of(const struct cli_counts *before, const struct gpunvme_open_
     uint64_t now[CLI_RATES], old[CLI_RATES];
 
     was = was ? was : &none;
-    bytes_of(f, now);
-    bytes_of(was, old);
+    top_activity_bytes_of(f, now);
+    top_activity_bytes_of(was, old);
     for (size_t i = 0; i < CLI_RATES; i++)
         rates[i] = seconds > 0 && now[i] > old[i] ? (double)(now[i] - old[i]) / seconds / 1e9 : 0;
     return f->calls > was->calls;
 }
 
-static void add_file(const struct gpunvme_open_file *f, const double rates[CLI_RATES],
-                     struct cli_use *processes, size_t *n_processes, struct cli_use *files,
-                     size_t *n_files)
+static void top_activity_add_file(const struct gpunvme_open_file *f, const double rates[CLI_RATES],
+                                  struct cli_use *processes, size_t *n_processes,
+                                  struct cli_use *files, size_t *n_files)
 {
     char command[32];
     pid_t process = cli_process_of((pid_t)f->pid, command, sizeof(command));
@@ -234,8 +235,8 @@ void cli_activity_between(const struct cli_counts *before, const struct cli_coun
 
     *out = (struct cli_activity){0};
     for (size_t i = 0; processes && i < now->n_files; i++) {
-        if (rates_of(before, &now->files[i], seconds, rates))
-            add_file(&now->files[i], rates, processes, &n_processes, files, &n_files);
+        if (top_activity_rates_of(before, &now->files[i], seconds, rates))
+            top_activity_add_file(&now->files[i], rates, processes, &n_processes, files, &n_files);
     }
     if (processes) {
         out->n_processes = busiest(processes, n_processes, out->processes);

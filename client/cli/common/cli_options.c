@@ -112,7 +112,7 @@ static unsigned parse_number(const char *text)
     return errno || end == text || *end || n < 1 || n > MAX_SECONDS ? 0 : (unsigned)n;
 }
 
-static int wrong(const char *value, const char *what)
+static int options_wrong(const char *value, const char *what)
 {
     cli_error(value, "%s", what);
     return 3;
@@ -123,27 +123,28 @@ static int apply_format(const char *value, struct cli_options *out, bool prometh
     out->json = strcmp(value, "json") == 0;
     out->prometheus = prometheus && strcmp(value, "prometheus") == 0;
     if (!out->json && !out->prometheus && strcmp(value, "text") != 0)
-        return wrong(value, prometheus ? "no such output format, use text, json or prometheus"
-                                       : "no such output format, use text or json");
+        return options_wrong(value, prometheus
+                                        ? "no such output format, use text, json or prometheus"
+                                        : "no such output format, use text or json");
     return 0;
 }
 
 static int apply_value(int opt, const char *value, struct cli_options *out)
 {
     if (opt == 'b' && !(out->buffer = cli_parse_size(value, MAX_BUFFER)))
-        return wrong(value, "not a buffer size, use for example 64M");
+        return options_wrong(value, "not a buffer size, use for example 64M");
     if (opt == 'b' && out->buffer < MIN_BUFFER)
-        return wrong(value, "too small for a buffer, a block has 4K: use for example 64M");
+        return options_wrong(value, "too small for a buffer, a block has 4K: use for example 64M");
     if (opt == 'p' && !parse_path(value, &out->path))
-        return wrong(value, "no such path, use auto, gpu or bounce");
+        return options_wrong(value, "no such path, use auto, gpu or bounce");
     if (opt == 'i' && !(out->interval = parse_number(value)))
-        return wrong(value, "not a number of seconds from 1 to 86400");
+        return options_wrong(value, "not a number of seconds from 1 to 86400");
     if (opt == 'C' && !(out->count = parse_number(value)))
-        return wrong(value, "not a number from 1 to 86400");
+        return options_wrong(value, "not a number from 1 to 86400");
     if (opt == 'l' && !(out->limit = cli_parse_size(value, MAX_LIMIT)))
-        return wrong(value, "not a limit, use for example 100G");
+        return options_wrong(value, "not a limit, use for example 100G");
     if (opt == 's' && !parse_offset(value, &out->scratch_start))
-        return wrong(value, "not a byte of a drive, use for example 0 or 64M");
+        return options_wrong(value, "not a byte of a drive, use for example 0 or 64M");
     out->keeps_on |= opt == 'i' || opt == 'C';
     if (opt == 'w')
         out->textfile = value;
@@ -175,7 +176,7 @@ static void apply_flag(int opt, struct cli_options *out)
 /* --- The command line ------------------------------------------------------------------------ */
 
 /* Describes all options in the form of getopt_long(3). */
-static void describe(char *letters, struct option *options)
+static void options_describe(char *letters, struct option *options)
 {
     *letters++ = ':';
     for (size_t i = 0; i < N_DESCRIBED; i++) {
@@ -205,7 +206,7 @@ int cli_parse(int argc, char **argv, const char *accepted, struct cli_options *o
     struct option options[N_DESCRIBED + 1];
     int opt;
 
-    describe(letters, options);
+    options_describe(letters, options);
     *out = (struct cli_options){.buffer = DEFAULT_BUFFER, .interval = 1};
     optind = 1;
     while ((opt = getopt_long(argc, argv, letters, options, NULL)) != -1) {

@@ -31,7 +31,7 @@ void cli_out_end(struct cli_out *o)
     o->at[0] = NULL;
 }
 
-static void add(struct cli_out *o, const char *key, struct json_object *value)
+static void out_add(struct cli_out *o, const char *key, struct json_object *value)
 {
     struct json_object *top = o->at[o->depth];
 
@@ -62,7 +62,7 @@ static void print_clean(FILE *to, const char *text)
 void cli_out_string(struct cli_out *o, const char *key, const char *label, const char *value)
 {
     if (o->json) {
-        add(o, key, json_object_new_string(value));
+        out_add(o, key, json_object_new_string(value));
         return;
     }
     print_label(o, label);
@@ -73,7 +73,7 @@ void cli_out_string(struct cli_out *o, const char *key, const char *label, const
 void cli_out_number(struct cli_out *o, const char *key, const char *label, uint64_t value)
 {
     if (o->json) {
-        add(o, key, json_object_new_uint64(value));
+        out_add(o, key, json_object_new_uint64(value));
         return;
     }
     print_label(o, label);
@@ -83,7 +83,7 @@ void cli_out_number(struct cli_out *o, const char *key, const char *label, uint6
 void cli_out_none(struct cli_out *o, const char *key, const char *label)
 {
     if (o->json) {
-        add(o, key, NULL);
+        out_add(o, key, NULL);
         return;
     }
     print_label(o, label);
@@ -93,7 +93,7 @@ void cli_out_none(struct cli_out *o, const char *key, const char *label)
 void cli_out_real(struct cli_out *o, const char *key, const char *label, double value)
 {
     if (o->json) {
-        add(o, key, json_object_new_double(value));
+        out_add(o, key, json_object_new_double(value));
         return;
     }
     print_label(o, label);
@@ -104,7 +104,7 @@ void cli_out_hex(struct cli_out *o, const char *key, const char *label, uint64_t
                  unsigned digits)
 {
     if (o->json) {
-        add(o, key, json_object_new_uint64(value));
+        out_add(o, key, json_object_new_uint64(value));
         return;
     }
     print_label(o, label);
@@ -114,7 +114,7 @@ void cli_out_hex(struct cli_out *o, const char *key, const char *label, uint64_t
 void cli_out_flag(struct cli_out *o, const char *key, const char *label, bool value)
 {
     if (o->json) {
-        add(o, key, json_object_new_boolean(value));
+        out_add(o, key, json_object_new_boolean(value));
         return;
     }
     print_label(o, label);
@@ -124,7 +124,7 @@ void cli_out_flag(struct cli_out *o, const char *key, const char *label, bool va
 static void push(struct cli_out *o, const char *key, struct json_object *group)
 {
     if (group)
-        add(o, key, group);
+        out_add(o, key, group);
     assert(o->depth + 1 < CLI_OUT_DEPTH);
     o->at[++o->depth] = group;
 }

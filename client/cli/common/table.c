@@ -124,7 +124,7 @@ static void print_cell(const struct cli_table *t, FILE *to, const char *text, si
     fputs(last ? "\n" : "  ", to);
 }
 
-static void print_text(const struct cli_table *t, FILE *to, int indent)
+static void table_print_text(const struct cli_table *t, FILE *to, int indent)
 {
     size_t widths[16];
 
@@ -162,7 +162,7 @@ static struct json_object *cell_json(const struct cli_table *t, size_t cell)
 void cli_table_print(const struct cli_table *t, struct cli_out *o, const char *key)
 {
     if (!o->json) {
-        print_text(t, o->to, 2 * (int)o->indent);
+        table_print_text(t, o->to, 2 * (int)o->indent);
         return;
     }
     struct json_object *list = json_object_new_array();

@@ -21,7 +21,7 @@ enum { CNS_NS = 0, CNS_CTRL = 1, CNS_ACTIVE_LIST = 2 }; /* Base 2.0, 5.17.1 */
  * Reports a mount by name. The error of VFIO comes later and says only that the
  * device is in use.
  */
-static int check_unmounted(const struct cli_target *t, char *why, size_t len)
+static int ctrlr_check_unmounted(const struct cli_target *t, char *why, size_t len)
 {
     struct cli_mounts mounts;
     int err = 0;
@@ -44,7 +44,7 @@ int cli_ctrlr_open(const struct cli_target *t, bool noiommu, struct cli_ctrlr *o
                         "no driver has it that could be asked, type: gpunvme bind %s", t->bdf);
     if (t->driver == CLI_DRIVER_KERNEL)
         return cli_kernel_open(t->path, out, why, len);
-    int err = check_unmounted(t, why, len);
+    int err = ctrlr_check_unmounted(t, why, len);
     return err ? err : cli_driver_open(t, noiommu, out, why, len);
 }
 
@@ -110,7 +110,7 @@ int cli_bar_open(const char *root, const struct cli_target *t, bool noiommu, str
         return nvme_why(why, len, -ENODEV, "no driver has it, type: gpunvme bind %s", t->bdf);
     if (t->driver == CLI_DRIVER_KERNEL)
         return map_resource(root, t->bdf, out, why, len);
-    int err = check_unmounted(t, why, len);
+    int err = ctrlr_check_unmounted(t, why, len);
     return err ? err : cli_transport_bar(t, noiommu, out, why, len);
 }
 

@@ -15,7 +15,7 @@
 
 #define CHECK_DEPTH 64u /* queue entries of a test */
 
-static int identify(struct cli_ctrlr *c, uint8_t cns, uint32_t nsid, void *page)
+static int ctrlr_driver_identify(struct cli_ctrlr *c, uint8_t cns, uint32_t nsid, void *page)
 {
     struct nvme_sqe sqe = {.opcode = NVME_ADMIN_IDENTIFY, .nsid = nsid, .cdw10 = cns};
     struct nvme_cqe cqe = {0};
@@ -30,7 +30,7 @@ static void close_driver(struct cli_ctrlr *c)
     nvme_ctrlr_close(c->driver);
 }
 
-static const struct cli_ctrlr_ops ops = {.identify = identify, .close = close_driver};
+static const struct cli_ctrlr_ops ops = {.identify = ctrlr_driver_identify, .close = close_driver};
 
 unsigned cli_ctrlr_regions(const struct cli_ctrlr *c)
 {

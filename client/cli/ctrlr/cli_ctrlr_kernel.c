@@ -14,7 +14,7 @@
 
 #define TIMEOUT_MS 10000
 
-static int identify(struct cli_ctrlr *c, uint8_t cns, uint32_t nsid, void *page)
+static int ctrlr_kernel_identify(struct cli_ctrlr *c, uint8_t cns, uint32_t nsid, void *page)
 {
     struct nvme_identify_args args = {
         .data = page,
@@ -36,7 +36,7 @@ static void close_node(struct cli_ctrlr *c)
     close(c->fd);
 }
 
-static const struct cli_ctrlr_ops ops = {.identify = identify, .close = close_node};
+static const struct cli_ctrlr_ops ops = {.identify = ctrlr_kernel_identify, .close = close_node};
 
 int cli_kernel_open(const char *node, struct cli_ctrlr *out, char *why, size_t len)
 {

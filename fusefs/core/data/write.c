@@ -84,8 +84,8 @@ static uint8_t *write_edge_of(struct round *r, uint64_t file_block)
 }
 
 /* Transfers for the blocks [from, to), which are the caller's or edges, and lie in extent. */
-static void write_blocks(struct round *r, struct ffs_batch *b, const struct ffs_extent *extent,
-                         uint64_t from, uint64_t to)
+static void data_write_write_blocks(struct round *r, struct ffs_batch *b,
+                                    const struct ffs_extent *extent, uint64_t from, uint64_t to)
 {
     while (from < to) {
         uint64_t block = extent->block + (from - extent->file_block);
@@ -113,7 +113,7 @@ static int write_transfer(struct round *r)
         const struct ffs_extent *extent = &r->extents.extent[i];
         uint64_t from = ffs_max(first, extent->file_block);
         uint64_t to = ffs_min(end, extent->file_block + extent->len);
-        write_blocks(r, &b, extent, from, to);
+        data_write_write_blocks(r, &b, extent, from, to);
     }
     return ffs_batch_run(&b);
 }

@@ -123,7 +123,7 @@ static int start_from(struct ffs *fs, struct ffs_super_found *found, struct lay_
     return err ? err : load_super(fs, sb);
 }
 
-static int start(struct ffs *fs, const struct ffs_reason *r)
+static int mount_start(struct ffs *fs, const struct ffs_reason *r)
 {
     struct ffs_super_found *found = malloc(sizeof(*found));
     struct lay_super *sb = malloc(sizeof(*sb));
@@ -179,7 +179,7 @@ static void init_locks(struct ffs *fs)
     ffs_sums_init(&fs->sums);
 }
 
-static void destroy(struct ffs *fs)
+static void mount_destroy(struct ffs *fs)
 {
     ffs_background_stop(fs);
     ffs_itable_destroy(&fs->itable);
@@ -220,11 +220,11 @@ int ffs_mount(struct bd_dev *dev, const struct ffs_mount_opts *opts, struct ffs 
     ffs_set_commit(fs, fs->opts.commit_ms);
     ffs_set_discard(fs, fs->opts.discard);
 
-    int err = start(fs, &r);
+    int err = mount_start(fs, &r);
     if (!err)
         err = start_writing(fs, &r);
     if (err) {
-        destroy(fs);
+        mount_destroy(fs);
         return err;
     }
     fs->mounting = false;
@@ -273,6 +273,6 @@ int ffs_unmount(struct ffs *fs)
 {
     ffs_background_stop(fs);
     int err = finish_writing(fs);
-    destroy(fs);
+    mount_destroy(fs);
     return err;
 }

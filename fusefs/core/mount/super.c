@@ -18,8 +18,8 @@ static uint64_t device_blocks(const struct ffs *fs)
     return fs->dev->info.bytes >> LAY_BLOCK_SHIFT;
 }
 
-static int read_super(struct ffs *fs, uint64_t at, struct lay_super *sb, struct lay_geometry *geo,
-                      const struct ffs_reason *r)
+static int super_read_super(struct ffs *fs, uint64_t at, struct lay_super *sb,
+                            struct lay_geometry *geo, const struct ffs_reason *r)
 {
     const char *why = "";
     uint64_t features;
@@ -63,11 +63,11 @@ struct search {
 };
 
 /* Takes the superblock at `at` when it is sound and newer than the best one so far. */
-static void consider(struct search *s, uint64_t at)
+static void super_consider(struct search *s, uint64_t at)
 {
     struct lay_geometry geo;
 
-    if (at == 0 || at >= device_blocks(s->fs) || read_super(s->fs, at, s->copy, &geo, &quiet))
+    if (at == 0 || at >= device_blocks(s->fs) || super_read_super(s->fs, at, s->copy, &geo, &quiet))
         return;
     /* The first one found decides which file system this is: copies of an older one may be left. */
     if (s->any && !lay_same_shape(&geo, &s->geo))
@@ -81,7 +81,7 @@ static void consider(struct search *s, uint64_t at)
 }
 
 /* The first copy of a file system that does not fill the device begins a group. */
-static int search_groups(struct search *s)
+static int super_search_groups(struct search *s)
 {
     uint64_t end = device_blocks(s->fs);
     int err = 0;
@@ -89,29 +89,29 @@ static int search_groups(struct search *s)
     for (uint64_t at = LAY_GROUP_BLOCKS; at < end && !s->any && !err; at += LAY_GROUP_BLOCKS) {
         err = ffs_interrupted(s->fs);
         if (!err)
-            consider(s, at);
+            super_consider(s, at);
     }
     if (s->any)
-        consider(s, s->geo.copies[1]);
+        super_consider(s, s->geo.copies[1]);
     return err;
 }
 
-static int consider_copies(struct search *s)
+static int super_consider_copies(struct search *s)
 {
     uint64_t places[LAY_SUPER_COPIES];
 
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
-        consider(s, lay_get64(s->primary->copies[i]));
+        super_consider(s, lay_get64(s->primary->copies[i]));
     if (!s->primary_err)
         return 0;
     lay_super_places(device_blocks(s->fs), places);
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
-        consider(s, places[i]);
-    return s->any ? 0 : search_groups(s);
+        super_consider(s, places[i]);
+    return s->any ? 0 : super_search_groups(s);
 }
 
 /* Is block 0 a damaged form of the copy, and not of a newer file system? */
-static bool is_remnant(const struct search *s)
+static bool super_is_remnant(const struct search *s)
 {
     const struct lay_super *sb = s->primary;
     uint64_t at = s->best->at;
@@ -126,7 +126,7 @@ static int use_copy(const struct search *s, const struct ffs_reason *r)
     struct ffs *fs = s->fs;
     unsigned long long at = s->best->at;
 
-    if (s->primary_err && !is_remnant(s) && !fs->opts.read_only)
+    if (s->primary_err && !super_is_remnant(s) && !fs->opts.read_only)
         return ffs_refuse(
             r, -EUCLEAN,
             "block 0 is no sound superblock, and block %llu is a copy of another one; "
@@ -145,13 +145,13 @@ int ffs_super_find(struct ffs *fs, struct ffs_super_found *found, const struct f
     if (!buffers)
         return ffs_refuse(r, -ENOMEM, "out of memory");
     struct search s = {.fs = fs, .primary = &buffers[0], .best = found, .copy = &buffers[1]};
-    int err = s.primary_err = read_super(fs, 0, &buffers[0], &s.geo, r);
+    int err = s.primary_err = super_read_super(fs, 0, &buffers[0], &s.geo, r);
     if (err == -ENOTSUP || (err == -EINVAL && !lay_super_magic(&buffers[0])))
         goto free_buffers;
     s.any = err == 0;
     found->sb = buffers[0];
     found->at = 0;
-    err = consider_copies(&s);
+    err = super_consider_copies(&s);
     if (err == -EINTR)
         ffs_refuse(r, err, "interrupted");
     else if (!s.any)
@@ -178,7 +178,7 @@ static int newest(struct ffs *fs, const struct ffs_super_found *found, struct la
                               why);
         return 0;
     }
-    if (!read_super(fs, 0, out, geo, &quiet) && tid_of(out) >= tid_of(&found->sb))
+    if (!super_read_super(fs, 0, out, geo, &quiet) && tid_of(out) >= tid_of(&found->sb))
         return 0;
     *out = found->sb;
     lay_head_init(&out->head, LAY_MAGIC_SUPER, fs->geo.uuid, 0, 0);

@@ -42,7 +42,7 @@ struct held {
  * Ends with a private table of descriptors, in which only h->fd is open. Without
  * CLOSE_RANGE_UNSHARE (Linux before 5.9) the thread holds nothing.
  */
-static void *hold(void *arg)
+static void *closer_hold(void *arg)
 {
     struct held *h = arg;
     unsigned fd = (unsigned)h->fd;
@@ -61,7 +61,7 @@ void closer_discard(int socket)
 
     sem_init(&h.holds, 0, 0);
     sem_init(&h.closed, 0, 0);
-    bool held = pthread_create(&thread, NULL, hold, &h) == 0;
+    bool held = pthread_create(&thread, NULL, closer_hold, &h) == 0;
     if (held)
         sem_wait(&h.holds);
     close(socket);
@@ -144,7 +144,7 @@ bool closer_is_busy(struct closer *c, uid_t uid)
     return of_user >= OF_ONE || all >= (uid ? ENTRIES - OF_ROOT : ENTRIES);
 }
 
-static void end(struct closing *k, uint64_t until)
+static void base_closer_end(struct closing *k, uint64_t until)
 {
     pthread_t thread = k->thread;
 
@@ -163,7 +163,7 @@ void closer_end(struct closer *c)
 
     for (size_t i = 0; i < ENTRIES; i++) {
         if (c->entries[i])
-            end(c->entries[i], until);
+            base_closer_end(c->entries[i], until);
         c->entries[i] = NULL;
     }
 }

@@ -61,7 +61,7 @@ void log_to_syslog(void)
 }
 
 /* libfuse ends its messages with a newline and starts them with "fuse: ". */
-static void trim(char *text)
+static void daemon_log_trim(char *text)
 {
     static const char prefix[] = "fuse: ";
 
@@ -90,7 +90,7 @@ static void from_libfuse(enum fuse_log_level level, const char *format, va_list 
         return;
     }
     vsnprintf(text, sizeof(text), format, args);
-    trim(text);
+    daemon_log_trim(text);
     log_text((int)level, text);
 }
 
@@ -108,6 +108,6 @@ void log_capture(void)
 void log_captured(char *text, size_t len)
 {
     capturing = false;
-    trim(captured);
+    daemon_log_trim(captured);
     snprintf(text, len, "%s", captured);
 }

@@ -174,7 +174,7 @@ static bool would_block(void)
 }
 
 /* Returns false if the connection must be closed. */
-static bool receive(struct metrics_server *s, struct connection *c)
+static bool metrics_server_receive(struct metrics_server *s, struct connection *c)
 {
     ssize_t n = recv(c->fd, c->request + c->received, REQUEST_BYTES - c->received, 0);
 
@@ -197,12 +197,13 @@ static bool transmit(struct connection *c)
     return c->sent < c->len;
 }
 
-static void serve_connection(struct metrics_server *s, struct connection *c, short events)
+static void metrics_server_serve_connection(struct metrics_server *s, struct connection *c,
+                                            short events)
 {
     bool keep = now_ms() < c->expires_ms;
 
     if (keep && events)
-        keep = c->reply ? transmit(c) : receive(s, c);
+        keep = c->reply ? transmit(c) : metrics_server_receive(s, c);
     if (!keep)
         end_connection(c);
 }
@@ -212,7 +213,7 @@ static void serve_connection(struct metrics_server *s, struct connection *c, sho
  * the connection then remains in the listener's queue. Precondition: an entry
  * is free.
  */
-static bool accept_one(struct metrics_server *s)
+static bool metrics_server_accept_one(struct metrics_server *s)
 {
     struct connection *c = s->connections;
     int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -245,7 +246,7 @@ static size_t fill_polls(const struct metrics_server *s, bool accepts, struct po
     return open;
 }
 
-static void *serve(void *arg)
+static void *metrics_server_serve(void *arg)
 {
     struct metrics_server *s = arg;
     struct pollfd p[2 + CONNECTIONS];
@@ -260,9 +261,9 @@ static void *serve(void *arg)
             return NULL;
         for (size_t i = 0; i < CONNECTIONS; i++) {
             if (s->connections[i].fd >= 0)
-                serve_connection(s, &s->connections[i], p[2 + i].revents);
+                metrics_server_serve_connection(s, &s->connections[i], p[2 + i].revents);
         }
-        accepts = !p[1].revents || accept_one(s);
+        accepts = !p[1].revents || metrics_server_accept_one(s);
     }
 }
 
@@ -281,7 +282,7 @@ int metrics_server_open(int listener, void (*print)(void *context, FILE *to), vo
     err = s->stop < 0 ? -errno : 0;
     if (err)
         goto free_server;
-    err = -pthread_create(&s->thread, NULL, serve, s);
+    err = -pthread_create(&s->thread, NULL, metrics_server_serve, s);
     if (err)
         goto close_stop;
     *out = s;

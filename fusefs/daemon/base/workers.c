@@ -58,7 +58,7 @@ static struct limits running(const struct workers *w, enum work kind, uid_t uid)
  * The job is the first one of a user below the limits with the fewest running
  * jobs. While closing, and for a kind without limits, it is the first job.
  */
-static struct job **find(struct workers *w, enum work kind)
+static struct job **workers_find(struct workers *w, enum work kind)
 {
     struct job_queue *queue = &w->queues[kind];
     struct job **link = &queue->first, **best = NULL;
@@ -85,7 +85,7 @@ static struct job **find(struct workers *w, enum work kind)
  * Returns the next job, or NULL if the workers are closing and the queue is
  * empty.
  */
-static struct job *take(struct worker *self)
+static struct job *workers_take(struct worker *self)
 {
     struct workers *w = self->all;
     struct job_queue *queue = &w->queues[self->kind];
@@ -93,7 +93,7 @@ static struct job *take(struct worker *self)
 
     pthread_mutex_lock(&w->lock);
     self->busy = false;
-    while (!*(link = find(w, self->kind)) && !w->closing)
+    while (!*(link = workers_find(w, self->kind)) && !w->closing)
         pthread_cond_wait(&queue->wake, &w->lock);
     job = *link;
     if (job) {
@@ -115,7 +115,7 @@ static void *work(void *arg)
 {
     struct job *job;
 
-    while ((job = take(arg)))
+    while ((job = workers_take(arg)))
         job->run(job);
     return NULL;
 }

@@ -54,7 +54,7 @@ static uint64_t taken(const struct cache *k)
  * Called with the lock held. Sets the sizes at which a round starts and stops
  * to remove files, so that waiting writers get room.
  */
-static void aim(const struct cache *k, struct caches_round *r)
+static void caches_aim(const struct cache *k, struct caches_round *r)
 {
     uint64_t coming = k->need + k->holding;
     uint64_t room = coming < k->limit ? k->limit - coming : 0;
@@ -89,7 +89,7 @@ static void make_round(struct caches *c, int i)
     r.removed = c->removed;
     r.arg = c->arg;
     r.stop = must_stop;
-    aim(k, &r);
+    caches_aim(k, &r);
     k->begun = k->asked;
     k->need = 0;
     ffs_iref(dir, 1);
@@ -139,7 +139,7 @@ static void pause_a_little(struct caches *c)
         ;
 }
 
-static void *keep(void *arg)
+static void *caches_keep(void *arg)
 {
     struct caches *c = arg;
     int i = 0;
@@ -187,7 +187,7 @@ int caches_start(struct caches *c, caches_removed_fn removed, void *arg)
 {
     c->removed = removed;
     c->arg = arg;
-    int err = -pthread_create(&c->thread, NULL, keep, c);
+    int err = -pthread_create(&c->thread, NULL, caches_keep, c);
     c->running = !err;
     return err;
 }
@@ -319,7 +319,7 @@ ssize_t caches_state(struct caches *c, struct ffs_inode *dir, char *value, size_
  * Called with the lock held. Returns whether there is room. The size of the
  * files is unknown before the first walk.
  */
-static bool fits(const struct cache *k, uint64_t bytes)
+static bool caches_fits(const struct cache *k, uint64_t bytes)
 {
     return k->ended && bytes <= k->limit && taken(k) <= k->limit - bytes;
 }
@@ -334,7 +334,7 @@ static int make_room(struct caches *c, struct cache *k, uint64_t bytes)
         bool in_time = await_round(c, k, deadline);
         if (c->stop || !k->dir)
             return 0;
-        if (fits(k, bytes))
+        if (caches_fits(k, bytes))
             return 0;
         if (!in_time && !k->ended)
             return 0;                     /* the first walk will count these bytes */
@@ -352,7 +352,7 @@ int caches_hold(struct caches *c, int i, uint64_t bytes, struct caches_charge *c
     pthread_mutex_lock(&c->lock);
     if (k->dir && bytes > k->limit) /* no removal makes room for it, so none is tried */
         err = -ENOSPC;
-    else if (k->dir && bytes && !fits(k, bytes))
+    else if (k->dir && bytes && !caches_fits(k, bytes))
         err = make_room(c, k, bytes);
     if (!err && k->dir) {
         *charge = (struct caches_charge){.cache = i, .held = bytes};

@@ -42,14 +42,14 @@ struct walk {
     size_t n_entries;
 };
 
-static bool later(struct timespec a, struct timespec b)
+static bool caches_walk_later(struct timespec a, struct timespec b)
 {
     return a.tv_sec != b.tv_sec ? a.tv_sec > b.tv_sec : a.tv_nsec > b.tv_nsec;
 }
 
 static struct timespec last_use(const struct ffs_attr *a)
 {
-    return later(a->atime, a->mtime) ? a->atime : a->mtime;
+    return caches_walk_later(a->atime, a->mtime) ? a->atime : a->mtime;
 }
 
 /* --- The heap -------------------------------------------------------------------------------- */
@@ -64,18 +64,18 @@ static void swap(struct victim *a, struct victim *b)
 
 static void sift_up(struct victim *v, size_t i)
 {
-    for (; i > 0 && later(v[i].used, v[(i - 1) / 2].used); i = (i - 1) / 2)
+    for (; i > 0 && caches_walk_later(v[i].used, v[(i - 1) / 2].used); i = (i - 1) / 2)
         swap(&v[i], &v[(i - 1) / 2]);
 }
 
-static void sift_down(struct victim *v, size_t n)
+static void caches_walk_sift_down(struct victim *v, size_t n)
 {
     size_t i = 0, child;
 
     while ((child = 2 * i + 1) < n) {
-        if (child + 1 < n && later(v[child + 1].used, v[child].used))
+        if (child + 1 < n && caches_walk_later(v[child + 1].used, v[child].used))
             child++;
-        if (!later(v[child].used, v[i].used))
+        if (!caches_walk_later(v[child].used, v[i].used))
             return;
         swap(&v[i], &v[child]);
         i = child;
@@ -91,9 +91,9 @@ static void add_victim(struct walk *w, uint64_t dir, const struct entry *e,
     if (w->n_victims < VICTIMS) {
         w->victims[w->n_victims] = v;
         sift_up(w->victims, w->n_victims++);
-    } else if (later(w->victims[0].used, v.used)) {
+    } else if (caches_walk_later(w->victims[0].used, v.used)) {
         w->victims[0] = v;
-        sift_down(w->victims, w->n_victims);
+        caches_walk_sift_down(w->victims, w->n_victims);
     }
 }
 
@@ -169,7 +169,7 @@ static int note_entry(void *arg, const char *name, size_t len, uint64_t ino, uin
     return 0;
 }
 
-static bool is_dots(const char *name)
+static bool caches_walk_is_dots(const char *name)
 {
     return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
@@ -178,14 +178,14 @@ static bool is_dots(const char *name)
  * Counts a file, or queues a directory. Links are neither followed nor counted,
  * and entries that have disappeared are ignored.
  */
-static int visit(struct walk *w, struct ffs_inode *dir, const struct entry *e)
+static int caches_walk_visit(struct walk *w, struct ffs_inode *dir, const struct entry *e)
 {
     struct caches_round *r = w->r;
     struct ffs_inode *inode;
     struct ffs_attr a;
     int err = 0;
 
-    if (is_dots(e->name) || (e->type != DT_DIR && e->type != DT_REG) ||
+    if (caches_walk_is_dots(e->name) || (e->type != DT_DIR && e->type != DT_REG) ||
         ffs_iget(r->fs, e->ino, &inode) != 0)
         return 0;
     caches_adopt(r->owner, dir, inode);
@@ -215,14 +215,14 @@ static int read_dir(struct walk *w, uint64_t ino)
         err = ffs_readdir(dir, after, note_entry, w);
         for (size_t i = 0; i < w->n_entries && !err; i++) {
             after = w->entries[i].cookie;
-            err = w->r->stop(w->r->owner) ? -EINTR : visit(w, dir, &w->entries[i]);
+            err = w->r->stop(w->r->owner) ? -EINTR : caches_walk_visit(w, dir, &w->entries[i]);
         }
     } while (!err && w->n_entries == ENTRIES);
     ffs_iput(dir, 1);
     return err;
 }
 
-static int walk(struct walk *w)
+static int caches_walk_walk(struct walk *w)
 {
     int err = add_dir(w, w->r->root);
 
@@ -235,11 +235,11 @@ static int walk(struct walk *w)
 
 /* --- Removal --------------------------------------------------------------------------------- */
 
-static int by_use(const void *a, const void *b)
+static int caches_walk_by_use(const void *a, const void *b)
 {
     const struct victim *x = a, *y = b;
 
-    return later(x->used, y->used) ? 1 : later(y->used, x->used) ? -1 : 0;
+    return caches_walk_later(x->used, y->used) ? 1 : caches_walk_later(y->used, x->used) ? -1 : 0;
 }
 
 /*
@@ -278,7 +278,7 @@ static bool remove_victim(struct caches_round *r, const struct victim *v)
     err = ffs_lookup(dir, v->name, &inode);
     if (!err) {
         ffs_getattr(inode, &a);
-        bool changed = a.ino != v->ino || later(last_use(&a), v->used);
+        bool changed = a.ino != v->ino || caches_walk_later(last_use(&a), v->used);
         err = changed || !owner_may_unlink(r, dir, &a) ? -EBUSY : remove_inode(dir, v->name, inode);
         ffs_iput(inode, 1);
     }
@@ -294,7 +294,7 @@ static size_t remove_some(struct walk *w)
     struct caches_round *r = w->r;
     size_t removed = 0;
 
-    qsort(w->victims, w->n_victims, sizeof(w->victims[0]), by_use);
+    qsort(w->victims, w->n_victims, sizeof(w->victims[0]), caches_walk_by_use);
     for (size_t i = 0; i < w->n_victims && r->bytes > r->target && !r->stop(r->owner); i++) {
         const struct victim *v = &w->victims[i];
         if (!remove_victim(r, v))
@@ -319,11 +319,11 @@ int caches_round(struct caches_round *r)
         err = -ENOMEM;
     if (!err) {
         w->r = r;
-        err = walk(w);
+        err = caches_walk_walk(w);
     }
     bool over = !err && r->bytes > r->limit;
     while (over && remove_some(w) > 0 && r->bytes > r->target && !err)
-        err = walk(w);
+        err = caches_walk_walk(w);
     if (w) {
         free(w->victims);
         free(w->dirs);

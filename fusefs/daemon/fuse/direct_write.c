@@ -37,7 +37,7 @@ bool direct_write_applies(const struct fuse_file_info *fi)
     return (fi->flags & O_DIRECT) && fi->lock_owner;
 }
 
-static void invalidate(struct job *job)
+static void direct_write_invalidate(struct job *job)
 {
     struct held_write *h = (struct held_write *)job;
 
@@ -53,12 +53,12 @@ static void invalidate(struct job *job)
  * Invalidates here or in a worker, and then replies. Beyond HELD_MAX the reply
  * comes first, so that stale data is visible until the invalidation.
  */
-static void hold(struct daemon *d, struct held_write *h)
+static void direct_write_hold(struct daemon *d, struct held_write *h)
 {
     unsigned held = atomic_fetch_add(&d->held_writes, 1);
 
     if (held < INLINE_MAX) {
-        invalidate(&h->job);
+        direct_write_invalidate(&h->job);
         return;
     }
     if (held >= HELD_MAX) {
@@ -84,11 +84,11 @@ void direct_write_reply(fuse_req_t req, struct ffs_inode *inode, uint64_t offset
         op_reply(req, -ENOMEM);
         return;
     }
-    *h = (struct held_write){.job.run = invalidate,
+    *h = (struct held_write){.job.run = direct_write_invalidate,
                              .daemon = d,
                              .req = req,
                              .ino = ffs_ino(inode),
                              .offset = offset,
                              .len = n};
-    hold(d, h);
+    direct_write_hold(d, h);
 }

@@ -65,7 +65,7 @@ struct listing {
     size_t count, room;
 };
 
-static bool is_dots(const char *name)
+static bool dir_is_dots(const char *name)
 {
     return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
@@ -87,7 +87,7 @@ static int emit(void *arg, const char *name, size_t len, uint64_t ino, uint8_t t
     return 0;
 }
 
-static int list(const struct open_file *dir, off_t after, ffs_emit_fn take, struct listing *l)
+static int dir_list(const struct open_file *dir, off_t after, ffs_emit_fn take, struct listing *l)
 {
     int err = ffs_readdir(dir->inode, (uint64_t)after, take, l);
 
@@ -101,7 +101,7 @@ void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t after, struct
     struct listing l = {.req = req, .data = malloc(size), .size = size};
 
     (void)ino;
-    int err = l.data ? list(op_file(fi), after, emit, &l) : -ENOMEM;
+    int err = l.data ? dir_list(op_file(fi), after, emit, &l) : -ENOMEM;
     if (err < 0)
         op_reply(req, err);
     else
@@ -136,7 +136,7 @@ static void add_plus(struct listing *l, struct ffs_inode *dir, struct name *n)
 {
     struct fuse_entry_param e = {.attr = {.st_ino = n->ino, .st_mode = (mode_t)n->type << 12}};
 
-    if (!is_dots(n->text) && op_node(l->req, n->ino, &n->inode) == 0) {
+    if (!dir_is_dots(n->text) && op_node(l->req, n->ino, &n->inode) == 0) {
         caches_adopt(op_daemon(l->req)->caches, dir, n->inode);
         op_entry(op_daemon(l->req), n->inode, &e);
     } else {
@@ -171,7 +171,7 @@ void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t after,
                         .room = room};
 
     (void)ino;
-    int err = l.data && l.names ? list(op_file(fi), after, emit_plus, &l) : -ENOMEM;
+    int err = l.data && l.names ? dir_list(op_file(fi), after, emit_plus, &l) : -ENOMEM;
     if (err < 0)
         op_reply(req, err);
     else

@@ -232,8 +232,8 @@ static ssize_t write_pages(struct daemon *d, struct ffs_inode *inode, uint64_t o
     return (ssize_t)done;
 }
 
-static int allocate(struct daemon *d, struct ffs_inode *inode, int mode, uint64_t offset,
-                    uint64_t len)
+static int fuse_file_allocate(struct daemon *d, struct ffs_inode *inode, int mode, uint64_t offset,
+                              uint64_t len)
 {
     struct caches_charge charge;
     uint64_t grows = mode & FALLOC_FL_PUNCH_HOLE ? 0 : len;
@@ -346,7 +346,8 @@ void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t 
     int err = setid_before_change(req, inode, fuse_req_ctx(req)->uid != 0);
 
     (void)ino;
-    err = err ? err : allocate(op_daemon(req), inode, mode, (uint64_t)offset, (uint64_t)len);
+    err = err ? err
+              : fuse_file_allocate(op_daemon(req), inode, mode, (uint64_t)offset, (uint64_t)len);
     op_reply(req, err);
 }
 

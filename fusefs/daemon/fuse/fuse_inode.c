@@ -48,7 +48,7 @@ void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
  * The kernel's lookup count keeps the inode in memory, so ffs_iget() cannot
  * fail.
  */
-static void forget(struct ffs *fs, uint64_t ino, uint64_t count)
+static void inode_forget(struct ffs *fs, uint64_t ino, uint64_t count)
 {
     struct ffs_inode *inode;
 
@@ -58,7 +58,7 @@ static void forget(struct ffs *fs, uint64_t ino, uint64_t count)
 
 void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t count)
 {
-    forget(op_daemon(req)->stack.fs, ino, count);
+    inode_forget(op_daemon(req)->stack.fs, ino, count);
     fuse_reply_none(req);
 }
 
@@ -67,7 +67,7 @@ void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forg
     struct ffs *fs = op_daemon(req)->stack.fs;
 
     for (size_t i = 0; i < count; i++)
-        forget(fs, forgets[i].ino, forgets[i].nlookup);
+        inode_forget(fs, forgets[i].ino, forgets[i].nlookup);
     fuse_reply_none(req);
 }
 

@@ -76,8 +76,8 @@ void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name
     op_reply_entry(req, err, inode);
 }
 
-static void remove_name(fuse_req_t req, fuse_ino_t parent, const char *name,
-                        int (*remove)(struct ffs_inode *dir, const char *name))
+static void name_remove_name(fuse_req_t req, fuse_ino_t parent, const char *name,
+                             int (*remove)(struct ffs_inode *dir, const char *name))
 {
     struct ffs_inode *dir;
     int err = op_node(req, parent, &dir);
@@ -91,14 +91,14 @@ static void remove_name(fuse_req_t req, fuse_ino_t parent, const char *name,
 
 void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-    remove_name(req, parent, name, ffs_unlink);
+    name_remove_name(req, parent, name, ffs_unlink);
 }
 
 void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     struct caches *caches = op_daemon(req)->caches; /* the reply frees the request */
 
-    remove_name(req, parent, name, ffs_rmdir);
+    name_remove_name(req, parent, name, ffs_rmdir);
     caches_prune(caches);
 }
 

@@ -86,7 +86,7 @@ int session_check_arguments(const struct fuse_args *args, char *why, size_t len)
     return -EINVAL;
 }
 
-static void want(struct fuse_conn_info *conn, unsigned capability)
+static void session_init_want(struct fuse_conn_info *conn, unsigned capability)
 {
     conn->want |= conn->capable & capability;
 }
@@ -101,7 +101,7 @@ static void configure_writeback(struct daemon *d, struct fuse_conn_info *conn)
     conn->want &= ~(unsigned)FUSE_CAP_WRITEBACK_CACHE;
     if (!d->opts->writeback_cache)
         return;
-    want(conn, FUSE_CAP_WRITEBACK_CACHE);
+    session_init_want(conn, FUSE_CAP_WRITEBACK_CACHE);
     d->writeback_cache = conn->want & FUSE_CAP_WRITEBACK_CACHE;
     ffs_set_data_times(d->stack.fs, d->writeback_cache);
     if (!d->writeback_cache)
@@ -116,7 +116,7 @@ static void configure(struct fuse_conn_info *conn)
     conn->max_background = BACKGROUND_MAX;
     conn->congestion_threshold = BACKGROUND_MAX * 3 / 4;
     /* NFS file handles need LOOKUP of "." and "..". */
-    want(conn, FUSE_CAP_EXPORT_SUPPORT);
+    session_init_want(conn, FUSE_CAP_EXPORT_SUPPORT);
     /*
      * Only this mount changes files, so neither a new mtime nor an open
      * invalidates pages.
@@ -126,12 +126,12 @@ static void configure(struct fuse_conn_info *conn)
         conn->want &= ~(unsigned)FUSE_CAP_AUTO_INVAL_DATA;
     }
     /* The target of a symbolic link never changes. */
-    want(conn, FUSE_CAP_CACHE_SYMLINKS);
-    want(conn, FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_PARALLEL_DIROPS |
-                   FUSE_CAP_ASYNC_READ | FUSE_CAP_ASYNC_DIO | FUSE_CAP_ATOMIC_O_TRUNC |
-                   FUSE_CAP_IOCTL_DIR);
+    session_init_want(conn, FUSE_CAP_CACHE_SYMLINKS);
+    session_init_want(conn, FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO |
+                                FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_ASYNC_READ |
+                                FUSE_CAP_ASYNC_DIO | FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_IOCTL_DIR);
     /* The kernel checks access by ACLs; the file system applies the umask, or a default ACL. */
-    want(conn, FUSE_CAP_POSIX_ACL | FUSE_CAP_DONT_MASK);
+    session_init_want(conn, FUSE_CAP_POSIX_ACL | FUSE_CAP_DONT_MASK);
     /* Its second version is negotiated by handshake.c. */
     conn->want &= ~(unsigned)FUSE_CAP_HANDLE_KILLPRIV;
     /* Replies are sent from memory; a pipe would add a copy. */

@@ -176,7 +176,7 @@ static int received_fd(struct fdsocket *s, struct msghdr *msg, uid_t uid)
  * Closes a connection. After shutdown(2) the peer can queue nothing more, and
  * with an empty queue close(2) does not block.
  */
-static void discard(int fd)
+static void fdsocket_discard(int fd)
 {
     char byte;
 
@@ -240,8 +240,8 @@ union message {
 };
 
 /* Receives at most len bytes, and the memfd sent with them, or -1 in *fd. */
-static ssize_t receive(struct fdsocket *s, struct connection *c, union message *in, size_t len,
-                       int *fd)
+static ssize_t fdsocket_receive(struct fdsocket *s, struct connection *c, union message *in,
+                                size_t len, int *fd)
 {
     union {
         char bytes[CMSG_SPACE(MESSAGE_FDS * sizeof(int))];
@@ -271,7 +271,7 @@ static bool authorise(struct fdsocket *s, struct connection *c)
         return errno == EAGAIN || errno == EINTR;
     if (n != (ssize_t)sizeof(in.word) || in.word != s->cookie)
         return false;
-    receive(s, c, &in, sizeof(in.word), &fd);
+    fdsocket_receive(s, c, &in, sizeof(in.word), &fd);
     if (fd >= 0)
         close(fd);
     c->authorised = fd < 0;
@@ -291,7 +291,7 @@ static bool serve_message(struct fdsocket *s, struct connection *c)
         return false;
     if (!c->authorised)
         return authorise(s, c);
-    ssize_t n = receive(s, c, &in, sizeof(in), &fd);
+    ssize_t n = fdsocket_receive(s, c, &in, sizeof(in), &fd);
     if (n < 0)
         return errno == EAGAIN || errno == EINTR;
     c->expires = now_s() + LIFETIME_S;
@@ -324,7 +324,7 @@ static struct connection *free_connection(struct fdsocket *s, uid_t uid)
  * Accepts a connection. Returns false if descriptors or memory are exhausted;
  * the connection then remains in the listener's queue.
  */
-static bool accept_one(struct fdsocket *s)
+static bool fdsocket_accept_one(struct fdsocket *s)
 {
     struct ucred peer;
     socklen_t len = sizeof(peer);
@@ -340,18 +340,18 @@ static bool accept_one(struct fdsocket *s)
     if (c)
         *c = (struct connection){.fd = fd, .uid = peer.uid, .expires = now_s() + LIFETIME_S};
     else
-        discard(fd);
+        fdsocket_discard(fd);
     return true;
 }
 
-static void serve_connection(struct fdsocket *s, struct connection *c, short events)
+static void fdsocket_serve_connection(struct fdsocket *s, struct connection *c, short events)
 {
     bool keep = c->expires > now_s();
 
     if (keep && events)
         keep = serve_message(s, c);
     if (!keep) {
-        discard(c->fd);
+        fdsocket_discard(c->fd);
         c->fd = -1;
     }
 }
@@ -361,7 +361,7 @@ static void serve_connection(struct fdsocket *s, struct connection *c, short eve
  * connections. poll(2) skips fd -1. The listener is skipped for 1 s after
  * accept4(2) failed for lack of descriptors or memory.
  */
-static void *serve(void *arg)
+static void *fdsocket_serve(void *arg)
 {
     struct fdsocket *s = arg;
     struct pollfd p[2 + MAX_CONNECTIONS];
@@ -381,9 +381,9 @@ static void *serve(void *arg)
             return NULL;
         for (size_t i = 0; i < MAX_CONNECTIONS; i++) {
             if (s->connections[i].fd >= 0)
-                serve_connection(s, &s->connections[i], p[2 + i].revents);
+                fdsocket_serve_connection(s, &s->connections[i], p[2 + i].revents);
         }
-        accepts = !p[1].revents || accept_one(s);
+        accepts = !p[1].revents || fdsocket_accept_one(s);
     }
 }
 
@@ -428,7 +428,7 @@ int fdsocket_open(const struct fdsocket_handler *handler, struct fdsocket **out)
         goto close_listener;
     }
     pthread_mutex_init(&s->lock, NULL);
-    err = -pthread_create(&s->thread, NULL, serve, s);
+    err = -pthread_create(&s->thread, NULL, fdsocket_serve, s);
     if (err)
         goto close_stop;
     *out = s;
@@ -457,7 +457,7 @@ void fdsocket_close(struct fdsocket *s)
     }
     for (size_t i = 0; i < MAX_CONNECTIONS; i++) {
         if (s->connections[i].fd >= 0)
-            discard(s->connections[i].fd);
+            fdsocket_discard(s->connections[i].fd);
     }
     close(s->stop);
     closer_discard(s->listener); /* queued connections have queues, too */

@@ -263,7 +263,7 @@ static int find_request(unsigned cmd, const struct request **out)
     return -ENOTTY;
 }
 
-static void run_request(struct job *job)
+static void ioctl_run_request(struct job *job)
 {
     struct request_job *a = (struct request_job *)job;
     const struct request *r = a->request;
@@ -288,7 +288,7 @@ static void start_request(fuse_req_t req, const struct request *r, const struct 
         op_reply(req, -ENOMEM);
         return;
     }
-    a->job.run = run_request;
+    a->job.run = ioctl_run_request;
     a->job.uid = call->uid;
     a->req = req;
     a->request = r;
@@ -298,7 +298,7 @@ static void start_request(fuse_req_t req, const struct request *r, const struct 
     if (r->waits || file_has_writer(call->daemon, call->file->inode))
         workers_add(call->daemon->workers, WORK_BUFFER, &a->job);
     else
-        run_request(&a->job);
+        ioctl_run_request(&a->job);
 }
 
 static void cancel_transfer(fuse_req_t req, void *data)
@@ -374,7 +374,7 @@ static int check_transfer(const struct open_file *file, const struct transfer *t
                                                                                         : 0;
 }
 
-static void transfer(fuse_req_t req, unsigned cmd, const struct call *call, const void *in)
+static void ioctl_transfer(fuse_req_t req, unsigned cmd, const struct call *call, const void *in)
 {
     struct transfer_job *job = calloc(1, sizeof(*job));
     int err = job ? 0 : -ENOMEM;
@@ -403,7 +403,7 @@ refuse:
     op_reply(req, err);
 }
 
-static int shut_down(const struct call *call, fuse_ino_t ino)
+static int ioctl_shut_down(const struct call *call, fuse_ino_t ino)
 {
     if (call->uid != 0)
         return -EPERM;
@@ -422,7 +422,7 @@ void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fu
     (void)arg;
     (void)flags;
     if (cmd == FS_IOC_SHUTDOWN) {
-        int err = shut_down(&call, ino);
+        int err = ioctl_shut_down(&call, ino);
         if (err)
             op_reply(req, err);
         else
@@ -443,5 +443,5 @@ void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fu
     else if (cmd == GPUNVME_IOC_READV)
         ioctl_readv(req, call.file, in);
     else
-        transfer(req, cmd, &call, in);
+        ioctl_transfer(req, cmd, &call, in);
 }

@@ -155,7 +155,7 @@ static void get_label(const struct linux_call *c)
     reply(c, c->out_size < sizeof(label) ? -EINVAL : 0, label, sizeof(label));
 }
 
-static void set_label(const struct linux_call *c)
+static void ioctl_linux_set_label(const struct linux_call *c)
 {
     struct ffs *fs = op_daemon(c->req)->stack.fs;
     char label[FSLABEL_MAX + 1] = "";
@@ -214,7 +214,7 @@ static void run_trim(struct job *job)
     free(t);
 }
 
-static void trim(const struct linux_call *c)
+static void ioctl_linux_trim(const struct linux_call *c)
 {
     uid_t uid = fuse_req_ctx(c->req)->uid;
     struct trim_job *t = uid == 0 ? malloc(sizeof(*t)) : NULL;
@@ -233,14 +233,10 @@ static const struct {
     unsigned cmd;
     void (*handle)(const struct linux_call *c);
 } calls[] = {
-    {FS_IOC_GETFLAGS, get_fl},
-    {FS_IOC_SETFLAGS, set_fl},
-    {FS_IOC_FSGETXATTR, get_x},
-    {FS_IOC_FSSETXATTR, set_x},
-    {FS_IOC_GETFSLABEL, get_label},
-    {FS_IOC_SETFSLABEL, set_label},
-    {FITRIM, trim},
-    {REMOUNT_IOCTL, change_mount},
+    {FS_IOC_GETFLAGS, get_fl},      {FS_IOC_SETFLAGS, set_fl},
+    {FS_IOC_FSGETXATTR, get_x},     {FS_IOC_FSSETXATTR, set_x},
+    {FS_IOC_GETFSLABEL, get_label}, {FS_IOC_SETFSLABEL, ioctl_linux_set_label},
+    {FITRIM, ioctl_linux_trim},     {REMOUNT_IOCTL, change_mount},
 };
 
 bool ioctl_linux(fuse_req_t req, struct open_file *file, unsigned cmd, const void *in,

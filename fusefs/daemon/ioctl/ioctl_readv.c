@@ -27,7 +27,7 @@ static void cancel(fuse_req_t req, void *data)
 /*
  * The reply carries the struct even with an error, since it has the bytes read.
  */
-static void run(struct job *job)
+static void ioctl_readv_run(struct job *job)
 {
     struct readv_job *rj = (struct readv_job *)job;
     struct readv *r = &rj->readv;
@@ -46,7 +46,7 @@ static void run(struct job *job)
     free(rj);
 }
 
-static int check(const struct open_file *file, const struct gpunvme_ioc_readv *v)
+static int ioctl_readv_check(const struct open_file *file, const struct gpunvme_ioc_readv *v)
 {
     int err = ioctl_check_abi(&v->abi, sizeof(*v));
 
@@ -66,14 +66,14 @@ void ioctl_readv(struct fuse_req *req, struct open_file *file, const void *in)
 
     if (!err) {
         memcpy(&job->readv.v, in, sizeof(job->readv.v));
-        err = check(file, &job->readv.v);
+        err = ioctl_readv_check(file, &job->readv.v);
     }
     if (err) {
         free(job);
         op_reply(req, err);
         return;
     }
-    job->job.run = run;
+    job->job.run = ioctl_readv_run;
     job->job.uid = fuse_req_ctx(req)->uid;
     job->req = req;
     job->readv.t.daemon = op_daemon(req);

@@ -19,7 +19,7 @@
 #include "fusefs/daemon/lease/lease.h"
 #include "layout/format.h"
 
-static uint32_t executor_of(const struct stack *s)
+static uint32_t ioctl_requests_executor_of(const struct stack *s)
 {
     if (!s->engine)
         return GPUNVME_EXECUTOR_NONE;
@@ -44,7 +44,7 @@ void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info)
     char tuned[176] = "";
 
     ffs_statfs(s->fs, &fs);
-    *info = (struct gpunvme_ioc_info){.executor = executor_of(s),
+    *info = (struct gpunvme_ioc_info){.executor = ioctl_requests_executor_of(s),
                                       .tier = gq->tier,
                                       .lease_tier = gq->lease_tier,
                                       .queues = gq->queues,
@@ -195,8 +195,8 @@ static void warn_if_full(struct daemon *d)
                  d->opts->device, regions.used, regions.limit);
 }
 
-static int register_memory(struct daemon *d, struct open_file *file, uid_t uid,
-                           struct gpunvme_ioc_register *reg)
+static int ioctl_requests_register_memory(struct daemon *d, struct open_file *file, uid_t uid,
+                                          struct gpunvme_ioc_register *reg)
 {
     const uint32_t of_host = GPUNVME_REGISTER_HOST | GPUNVME_REGISTER_STAGING;
     bool list = reg->flags == GPUNVME_REGISTER_LIST;
@@ -215,8 +215,9 @@ static int register_memory(struct daemon *d, struct open_file *file, uid_t uid,
     case GPUNVME_MEM_FD:
         return register_fd(d, file, uid, buffers_add, reg);
     case GPUNVME_MEM_CUDA_IPC:
-        return executor_of(&d->stack) == GPUNVME_EXECUTOR_CUDA ? register_ipc(d, file, uid, reg)
-                                                               : -EOPNOTSUPP;
+        return ioctl_requests_executor_of(&d->stack) == GPUNVME_EXECUTOR_CUDA
+                   ? register_ipc(d, file, uid, reg)
+                   : -EOPNOTSUPP;
     default:
         return -EINVAL;
     }
@@ -225,7 +226,7 @@ static int register_memory(struct daemon *d, struct open_file *file, uid_t uid,
 int ioctl_register(struct daemon *d, struct open_file *file, uid_t uid,
                    struct gpunvme_ioc_register *reg)
 {
-    int err = register_memory(d, file, uid, reg);
+    int err = ioctl_requests_register_memory(d, file, uid, reg);
 
     if (!err)
         warn_if_full(d);
@@ -261,7 +262,8 @@ int ioctl_buffer_iova(struct daemon *d, uid_t uid, struct gpunvme_ioc_buffer_iov
  * Collects allocated extents from out->file_offset on. Sets *more if out->max
  * was reached before the last extent.
  */
-static int collect(struct ffs_inode *inode, struct gpunvme_ioc_extents *out, bool *more)
+static int ioctl_requests_collect(struct ffs_inode *inode, struct gpunvme_ioc_extents *out,
+                                  bool *more)
 {
     struct ffs_segment batch[64];
     uint64_t offset = out->file_offset;
@@ -298,7 +300,7 @@ int ioctl_extents(struct ffs_inode *inode, struct gpunvme_ioc_extents *out)
         return -EOVERFLOW;
     out->count = 0;
     memset(out->extents, 0, sizeof(out->extents));
-    int err = collect(inode, out, &more);
+    int err = ioctl_requests_collect(inode, out, &more);
     if (!err && !more && out->count)
         out->extents[out->count - 1].flags |= GPUNVME_EXTENT_LAST;
     return err;
@@ -343,7 +345,7 @@ int ioctl_scrub(const struct open_file *file, struct gpunvme_ioc_scrub *arg)
 }
 
 /* A larger device may show the signature of another user at its end. */
-static int check_ours(struct daemon *d)
+static int ioctl_requests_check_ours(struct daemon *d)
 {
     char why[384];
     int err = ffs_ours(d->stack.bdev, false, why, sizeof(why));
@@ -368,7 +370,7 @@ int ioctl_resize(struct daemon *d, uid_t uid, struct gpunvme_ioc_resize *arg)
     if (!err)
         err = bd_refresh(s->bdev);
     if (!err)
-        err = check_ours(d);
+        err = ioctl_requests_check_ours(d);
     arg->device = bd_bytes(s->bdev);
     if (err)
         return err;

@@ -22,7 +22,7 @@
 
 /* --- The table ------------------------------------------------------------------------------- */
 
-static struct lease **find(struct leases *t, uint64_t id)
+static struct lease **lease_find(struct leases *t, uint64_t id)
 {
     struct lease **link = &t->first;
 
@@ -31,7 +31,7 @@ static struct lease **find(struct leases *t, uint64_t id)
     return link;
 }
 
-static int check(const struct lease *l, uint64_t key, uid_t uid)
+static int lease_check(const struct lease *l, uint64_t key, uid_t uid)
 {
     if (!l)
         return -ENOENT;
@@ -42,7 +42,7 @@ static int check(const struct lease *l, uint64_t key, uid_t uid)
  * The limits are charged before the lease is made, so that concurrent calls
  * cannot exceed them.
  */
-static int reserve(struct leases *t, uid_t uid, unsigned queues, unsigned *granted)
+static int lease_reserve(struct leases *t, uid_t uid, unsigned queues, unsigned *granted)
 {
     unsigned of_user = 0;
 
@@ -69,7 +69,7 @@ static int reserve(struct leases *t, uid_t uid, unsigned queues, unsigned *grant
  * Ends the charge of a lease. l is freed separately from its queues; it is NULL
  * if it was never created.
  */
-static void unreserve(struct leases *t, struct lease *l, unsigned queues)
+static void lease_unreserve(struct leases *t, struct lease *l, unsigned queues)
 {
     pthread_mutex_lock(&t->lock);
     t->count--;
@@ -79,7 +79,7 @@ static void unreserve(struct leases *t, struct lease *l, unsigned queues)
     pthread_mutex_unlock(&t->lock);
 }
 
-static int draw(struct lease *l)
+static int lease_draw(struct lease *l)
 {
     uint64_t value[2];
 
@@ -103,14 +103,14 @@ static struct lease *new_lease(struct open_file *file, uid_t uid)
  * Adds a lease to the table. Ids are never 0. Returns -EAGAIN if a reset has
  * deleted the queues since their creation.
  */
-static int publish(struct leases *t, struct lease *l)
+static int lease_publish(struct leases *t, struct lease *l)
 {
     int err;
 
     pthread_mutex_lock(&t->lock);
     do {
-        err = draw(l);
-    } while (!err && (l->id == 0 || *find(t, l->id)));
+        err = lease_draw(l);
+    } while (!err && (l->id == 0 || *lease_find(t, l->id)));
     if (!err && l->n_pairs && l->resets_seen != t->resets)
         err = -EAGAIN;
     if (!err) {
@@ -132,7 +132,7 @@ static int publish(struct leases *t, struct lease *l)
  * Precondition: the lease has left the table or is marked deleting, so the
  * pairs are the caller's.
  */
-static void delete_queues(struct leases *t, struct lease *l)
+static void lease_delete_queues(struct leases *t, struct lease *l)
 {
     if (!l->n_pairs)
         return;
@@ -146,16 +146,16 @@ static void delete_queues(struct leases *t, struct lease *l)
  * Ends leases that have left the table. All queues are deleted before the first
  * block is unpinned.
  */
-static void end_list(struct leases *t, struct lease *list)
+static void lease_end_list(struct leases *t, struct lease *list)
 {
     for (struct lease *l = list; l; l = l->next)
-        delete_queues(t, l);
+        lease_delete_queues(t, l);
     while (list) {
         struct lease *l = list;
         list = l->next;
         lease_extents_end(l);
         lease_page_end(l);
-        unreserve(t, l, 0);
+        lease_unreserve(t, l, 0);
         free(l->pairs);
         free(l);
     }
@@ -174,7 +174,7 @@ static void set_revoked(struct lease *l)
  * Called with the lock held. Removes a lease from the table. Its proxied
  * doorbells are no longer forwarded.
  */
-static struct lease *take(struct leases *t, struct lease **link)
+static struct lease *lease_lease_take(struct leases *t, struct lease **link)
 {
     struct lease *l = *link;
 
@@ -195,13 +195,13 @@ int leases_end(struct leases *t, uint64_t id, uint64_t key, uid_t uid)
     struct lease **link;
 
     pthread_mutex_lock(&t->lock);
-    while (*(link = find(t, id)) && (*link)->deleting)
+    while (*(link = lease_find(t, id)) && (*link)->deleting)
         pthread_cond_wait(&t->changed, &t->lock);
-    int err = check(*link, key, uid);
+    int err = lease_check(*link, key, uid);
     if (!err)
-        l = take(t, link);
+        l = lease_lease_take(t, link);
     pthread_mutex_unlock(&t->lock);
-    end_list(t, l);
+    lease_end_list(t, l);
     return err;
 }
 
@@ -230,7 +230,7 @@ static struct lease *take_of(struct leases *t, const struct open_file *file)
             link = &(*link)->next;
             continue;
         }
-        struct lease *l = take(t, link);
+        struct lease *l = lease_lease_take(t, link);
         l->next = list;
         list = l;
     }
@@ -250,7 +250,7 @@ static void revoke(struct leases *t, struct lease *l)
     lease_queues_stop(t, l);
 }
 
-static void stop(struct nvme_user *u)
+static void lease_stop(struct nvme_user *u)
 {
     struct leases *t = (struct leases *)((char *)u - offsetof(struct leases, user));
     unsigned revoked = 0;
@@ -272,7 +272,7 @@ static void stop(struct nvme_user *u)
  * The table's thread frees the queues after the grace time: until then a late
  * doorbell store of the holder cannot reach another holder's queue.
  */
-static void resume(struct nvme_user *u, int err)
+static void lease_resume(struct nvme_user *u, int err)
 {
     struct leases *t = (struct leases *)((char *)u - offsetof(struct leases, user));
 
@@ -309,7 +309,7 @@ static void delete_revoked(struct leases *t, struct lease *l)
 {
     l->deleting = true;
     pthread_mutex_unlock(&t->lock);
-    delete_queues(t, l);
+    lease_delete_queues(t, l);
     pthread_mutex_lock(&t->lock);
     l->deleting = false;
     pthread_cond_broadcast(&t->changed);
@@ -322,12 +322,12 @@ static void end_closed(struct leases *t)
     t->closed = file->next;
     struct lease *list = take_of(t, file);
     pthread_mutex_unlock(&t->lock);
-    end_list(t, list);
+    lease_end_list(t, list);
     file_end(t->d, file);
     pthread_mutex_lock(&t->lock);
 }
 
-static void *run(void *arg)
+static void *lease_run(void *arg)
 {
     struct leases *t = arg;
 
@@ -363,7 +363,7 @@ static int make_queues(struct leases *t, struct lease *l, unsigned n, uint32_t d
     pthread_mutex_lock(&t->lock);
     t->queues -= n - l->n_pairs; /* the drive had fewer queues */
     pthread_mutex_unlock(&t->lock);
-    return err ? err : publish(t, l);
+    return err ? err : lease_publish(t, l);
 }
 
 static int check_queues(const struct leases *t, const struct gpunvme_ioc_queue_lease *arg)
@@ -381,7 +381,7 @@ int leases_add_queues(struct leases *t, struct open_file *file, uid_t uid,
     int err = check_queues(t, arg);
 
     if (!err)
-        err = reserve(t, uid, arg->queues, &granted);
+        err = lease_reserve(t, uid, arg->queues, &granted);
     if (err)
         return err;
     const struct nvme_ctrlr_info *info = nvme_ctrlr_info(t->ctrlr);
@@ -390,12 +390,12 @@ int leases_add_queues(struct leases *t, struct open_file *file, uid_t uid,
         depth = info->max_queue_depth;
     struct lease *l = new_lease(file, uid);
     if (!l) {
-        unreserve(t, NULL, granted);
+        lease_unreserve(t, NULL, granted);
         return -ENOMEM;
     }
     err = make_queues(t, l, granted, depth);
     if (err) {
-        end_list(t, l);
+        lease_end_list(t, l);
         return err;
     }
     arg->queues = l->n_pairs;
@@ -409,8 +409,8 @@ int leases_add_queues(struct leases *t, struct open_file *file, uid_t uid,
     return 0;
 }
 
-static int check_extents(const struct leases *t, const struct open_file *file,
-                         const struct gpunvme_ioc_extent_lease *arg)
+static int lease_check_extents(const struct leases *t, const struct open_file *file,
+                               const struct gpunvme_ioc_extent_lease *arg)
 {
     if (arg->reserved || arg->flags > GPUNVME_LEASE_UNVERIFIED)
         return -EINVAL;
@@ -429,23 +429,23 @@ int leases_add_extents(struct leases *t, struct open_file *file, uid_t uid,
     unsigned granted;
     uint64_t count = 0;
     bool with_sums = t->d->stack.data_csum && arg->flags == GPUNVME_LEASE_SUMS;
-    int err = check_extents(t, file, arg);
+    int err = lease_check_extents(t, file, arg);
 
     if (!err)
-        err = reserve(t, uid, 0, &granted);
+        err = lease_reserve(t, uid, 0, &granted);
     if (err)
         return err;
     struct lease *l = new_lease(file, uid);
     if (!l) {
-        unreserve(t, NULL, 0);
+        lease_unreserve(t, NULL, 0);
         return -ENOMEM;
     }
     err = lease_extents_make(l, file->inode, t, with_sums, &count);
     uint64_t size = l->map.len;
     if (!err)
-        err = publish(t, l);
+        err = lease_publish(t, l);
     if (err) {
-        end_list(t, l);
+        lease_end_list(t, l);
         return err;
     }
     arg->size = size;
@@ -463,8 +463,8 @@ int leases_serve(void *context, const struct gpunvme_request *request, uid_t uid
     struct leases *t = context;
 
     pthread_mutex_lock(&t->lock);
-    struct lease *l = *find(t, request->id);
-    int n = check(l, request->key, uid);
+    struct lease *l = *lease_find(t, request->id);
+    int n = lease_check(l, request->key, uid);
     if (!n && request->what == GPUNVME_ASK_PAGE && request->index == 0) {
         *reply = (struct gpunvme_reply){.len = l->page_len};
         fds[0] = fcntl(l->page_fd, F_DUPFD_CLOEXEC, 0);
@@ -508,7 +508,7 @@ int leases_open(struct daemon *d, struct leases **out)
     pthread_cond_init(&t->changed, NULL);
     int err = lease_queues_open(t);
     if (!err)
-        err = -pthread_create(&t->thread, NULL, run, t);
+        err = -pthread_create(&t->thread, NULL, lease_run, t);
     if (err) {
         lease_queues_close(t);
         pthread_cond_destroy(&t->changed);
@@ -517,7 +517,7 @@ int leases_open(struct daemon *d, struct leases **out)
         return err;
     }
     if (t->ctrlr) {
-        t->user = (struct nvme_user){.stop = stop, .resume = resume};
+        t->user = (struct nvme_user){.stop = lease_stop, .resume = lease_resume};
         nvme_ctrlr_add_user(t->ctrlr, &t->user);
     }
     *out = t;

@@ -87,7 +87,7 @@ void lease_page_end(struct lease *l)
     close(l->page_fd);
 }
 
-static void publish(struct lease *l, const struct gpu_extents *x)
+static void lease_extents_publish(struct lease *l, const struct gpu_extents *x)
 {
     struct gpunvme_lease_extent *out = extents_of(l);
 
@@ -191,14 +191,14 @@ static int map_whole(struct leases *t, struct lease *l, struct ffs_inode *inode)
 }
 
 /* Makes the page with the extents, and the checksums of n_sums blocks. */
-static int make_page(struct lease *l, struct ffs_inode *inode, const struct gpu_extents *x,
-                     uint64_t n_sums)
+static int lease_extents_make_page(struct lease *l, struct ffs_inode *inode,
+                                   const struct gpu_extents *x, uint64_t n_sums)
 {
     int err = lease_page_make(l, x->count, n_sums);
 
     if (err)
         return err;
-    publish(l, x);
+    lease_extents_publish(l, x);
     return n_sums ? ffs_watch_sums(inode, &l->watch, &l->map,
                                    (uint32_t *)(extents_of(l) + x->count), n_sums)
                   : 0;
@@ -216,7 +216,7 @@ static int publish_map(struct leases *t, struct lease *l, struct ffs_inode *inod
     if (err)
         return err;
     *count = x.count;
-    err = make_page(l, inode, &x, n_sums);
+    err = lease_extents_make_page(l, inode, &x, n_sums);
     free(x.extents);
     return err;
 }

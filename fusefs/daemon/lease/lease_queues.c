@@ -251,7 +251,8 @@ int lease_queues_reply(const struct leases *t, const struct lease *l, uint64_t i
     return err;
 }
 
-static struct gpunvme_queue describe(const struct leases *t, const struct lease *l, unsigned i)
+static struct gpunvme_queue lease_queues_describe(const struct leases *t, const struct lease *l,
+                                                  unsigned i)
 {
     uint64_t caller = atomic_load_explicit(&l->owner->activity.caller, memory_order_relaxed);
 
@@ -269,7 +270,7 @@ unsigned leases_list(struct leases *t, struct gpunvme_queue *out, unsigned max)
     pthread_mutex_lock(&t->lock);
     for (const struct lease *l = t->first; l; l = l->next) {
         for (unsigned i = 0; i < l->n_pairs && n < max; i++)
-            out[n++] = describe(t, l, i);
+            out[n++] = lease_queues_describe(t, l, i);
     }
     pthread_mutex_unlock(&t->lock);
     return n;

@@ -47,22 +47,23 @@ static bool worked(struct block_mount *b, long result, const char *step)
     return !b->err;
 }
 
-static void set_flag(struct block_mount *b, const char *name)
+static void block_mount_set_flag(struct block_mount *b, const char *name)
 {
     worked(b, fsconfig(b->fs, FSCONFIG_SET_FLAG, name, NULL, 0), name);
 }
 
-static void set_text(struct block_mount *b, const char *name, const char *value)
+static void block_mount_set_text(struct block_mount *b, const char *name, const char *value)
 {
     worked(b, fsconfig(b->fs, FSCONFIG_SET_STRING, name, value, 0), name);
 }
 
-static void set_number(struct block_mount *b, const char *name, const char *format, unsigned value)
+static void block_mount_set_number(struct block_mount *b, const char *name, const char *format,
+                                   unsigned value)
 {
     char text[16];
 
     snprintf(text, sizeof(text), format, value);
-    set_text(b, name, text);
+    block_mount_set_text(b, name, text);
 }
 
 enum key { KEY_PASSED, KEY_SOURCE, KEY_ALLOW_ROOT, KEY_AUTO_UNMOUNT };
@@ -85,7 +86,7 @@ static const struct fuse_opt spec[] = {
     FUSE_OPT_END,
 };
 
-static void pass(struct block_mount *b, const char *arg)
+static void block_mount_pass(struct block_mount *b, const char *arg)
 {
     char *name = strdup(arg);
     char *value = name ? strchr(name, '=') : NULL;
@@ -101,21 +102,21 @@ static void pass(struct block_mount *b, const char *arg)
     free(name);
 }
 
-static int take(void *data, const char *arg, int key, struct fuse_args *out)
+static int block_mount_take(void *data, const char *arg, int key, struct fuse_args *out)
 {
     struct block_mount *b = data;
 
     (void)out;
     switch (key) {
     case KEY_PASSED:
-        pass(b, arg);
+        block_mount_pass(b, arg);
         break;
     case KEY_SOURCE:
         free(b->source);
         b->source = strdup(strchr(arg, '=') + 1);
         break;
     case KEY_ALLOW_ROOT:
-        set_flag(b, "allow_other");
+        block_mount_set_flag(b, "allow_other");
         break;
     case KEY_AUTO_UNMOUNT: /* only a mount by fusermount3 has it */
         errno = EOPNOTSUPP;
@@ -133,25 +134,25 @@ static void set_options(struct block_mount *b, const struct options *opts,
     struct fuse_args copy = FUSE_ARGS_INIT(0, NULL);
     int err = 0;
 
-    set_number(b, "fd", "%u", (unsigned)b->connection);
-    set_number(b, "rootmode", "%o", S_IFDIR);
-    set_number(b, "user_id", "%u", geteuid());
-    set_number(b, "group_id", "%u", getegid());
-    set_number(b, "blksize", "%u", 4096);
+    block_mount_set_number(b, "fd", "%u", (unsigned)b->connection);
+    block_mount_set_number(b, "rootmode", "%o", S_IFDIR);
+    block_mount_set_number(b, "user_id", "%u", geteuid());
+    block_mount_set_number(b, "group_id", "%u", getegid());
+    block_mount_set_number(b, "blksize", "%u", 4096);
     if (opts->read_only)
-        set_flag(b, "ro");
+        block_mount_set_flag(b, "ro");
     if (opts->set_flags & MS_SYNCHRONOUS)
-        set_flag(b, "sync");
+        block_mount_set_flag(b, "sync");
     for (int i = 0; i < args->argc && !err; i++)
         err = fuse_opt_add_arg(&copy, args->argv[i]);
     if (!err)
-        err = fuse_opt_parse(&copy, b, spec, take);
+        err = fuse_opt_parse(&copy, b, spec, block_mount_take);
     fuse_opt_free_args(&copy);
     if (err || !b->source) {
         errno = ENOMEM;
         worked(b, -1, "options");
     } else {
-        set_text(b, "source", b->source);
+        block_mount_set_text(b, "source", b->source);
     }
 }
 
@@ -182,7 +183,7 @@ static int make_node(char *path, dev_t device)
 }
 
 /* Creates the file system in a thread whose root directory is its own. */
-static void *create(void *arg)
+static void *block_mount_create(void *arg)
 {
     struct block_mount *b = arg;
     int root = -1;
@@ -200,7 +201,7 @@ static void create_apart(struct block_mount *b)
 {
     pthread_t thread;
 
-    errno = pthread_create(&thread, NULL, create, b);
+    errno = pthread_create(&thread, NULL, block_mount_create, b);
     if (worked(b, errno ? -1 : 0, "thread"))
         pthread_join(thread, NULL);
 }
@@ -229,7 +230,7 @@ static unsigned attributes(const struct options *opts)
     return out;
 }
 
-static void attach(struct block_mount *b, const struct options *opts, const char *name)
+static void block_mount_attach(struct block_mount *b, const struct options *opts, const char *name)
 {
     int mount = fsmount(b->fs, FSMOUNT_CLOEXEC, attributes(opts));
 
@@ -252,7 +253,7 @@ static void mount_page(struct block_mount *b, const struct options *opts,
     if (!b->err)
         create_apart(b);
     if (!b->err)
-        attach(b, opts, name);
+        block_mount_attach(b, opts, name);
     if (page >= 0)
         close(page);
 }

@@ -17,7 +17,7 @@
 /* Maximum attempts: another process may take the free device first. */
 #define TRIES 16u
 
-static int make_page(void)
+static int loop_page_make_page(void)
 {
     int fd = memfd_create("gpunvmefs", MFD_CLOEXEC);
 
@@ -34,7 +34,7 @@ static int make_page(void)
  * Attaches the page to the device that the kernel reports as free. Returns a
  * descriptor, or -EBUSY if another process has taken the device.
  */
-static int attach(int control, int page)
+static int mounter_loop_page_attach(int control, int page)
 {
     const struct loop_config config = {
         .fd = (unsigned)page, .block_size = PAGE, .info.lo_flags = LO_FLAGS_AUTOCLEAR};
@@ -57,12 +57,12 @@ static int attach(int control, int page)
 int loop_page_attach(dev_t *device)
 {
     int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
-    int page = control < 0 ? -errno : make_page();
+    int page = control < 0 ? -errno : loop_page_make_page();
     int fd = page < 0 ? page : -EBUSY;
     struct stat st;
 
     for (unsigned i = 0; page >= 0 && fd == -EBUSY && i < TRIES; i++)
-        fd = attach(control, page);
+        fd = mounter_loop_page_attach(control, page);
     if (page >= 0)
         close(page);
     if (control >= 0)

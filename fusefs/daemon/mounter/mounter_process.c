@@ -99,7 +99,7 @@ static int send_answer(int socket, const struct mounter_answer *answer, int fd)
 }
 
 /* Stores the attributes of the name in *st. Sends no request to the mount. */
-static int look(const struct process *p, struct statx *st)
+static int mounter_process_look(const struct process *p, struct statx *st)
 {
     int flags = AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC;
 
@@ -111,7 +111,7 @@ static bool is_ours(const struct process *p)
 {
     struct statx st;
 
-    return p->name && look(p, &st) == 0 && st.stx_mnt_id == p->root.stx_mnt_id &&
+    return p->name && mounter_process_look(p, &st) == 0 && st.stx_mnt_id == p->root.stx_mnt_id &&
            st.stx_dev_major == p->root.stx_dev_major && st.stx_dev_minor == p->root.stx_dev_minor;
 }
 
@@ -221,7 +221,7 @@ static int mount_here(struct process *p, uint32_t readahead, struct mounter_answ
     if (!err)
         err = mount_either(p, answer, fd);
     if (!err)
-        err = look(p, &p->root);
+        err = mounter_process_look(p, &p->root);
     if (err)
         return err;
     err = set_attributes(p);

@@ -87,7 +87,7 @@ static int open_mount(const char *mountpoint)
  * Returns 0, the error of a file's write, or -ETIMEDOUT, after which the thread
  * continues and owns w.
  */
-static int run(struct work *w, unsigned seconds)
+static int writeback_run(struct work *w, unsigned seconds)
 {
     pthread_t thread;
     uint64_t until = deadline_after_ms(seconds * MS_PER_S);
@@ -119,5 +119,5 @@ int writeback_files(const char *mountpoint, struct sync_target *targets, size_t 
         return fd >= 0 ? -ENOMEM : 0;
     }
     *w = (struct work){.fd = fd, .count = count, .targets = targets};
-    return run(w, seconds);
+    return writeback_run(w, seconds);
 }

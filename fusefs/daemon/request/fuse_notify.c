@@ -28,7 +28,7 @@ static void push_size(struct fuse_session *session, uint64_t ino, uint64_t size,
     fuse_lowlevel_notify_store(session, ino, (off_t)(size - 1), &vec, (enum fuse_buf_copy_flags)0);
 }
 
-static void invalidate(struct fuse_session *session, uint64_t ino, off_t offset, off_t len)
+static void notify_invalidate(struct fuse_session *session, uint64_t ino, off_t offset, off_t len)
 {
     int err = fuse_lowlevel_notify_inval_inode(session, ino, offset, len);
 
@@ -40,7 +40,7 @@ static void invalidate(struct fuse_session *session, uint64_t ino, off_t offset,
 
 void notify_pages(struct fuse_session *session, uint64_t ino, uint64_t offset, uint64_t len)
 {
-    invalidate(session, ino, (off_t)offset, (off_t)len);
+    notify_invalidate(session, ino, (off_t)offset, (off_t)len);
 }
 
 /*
@@ -62,7 +62,7 @@ void notify_flush(struct daemon *d, struct ffs_inode *inode, uint64_t offset, ui
 /* A negative offset invalidates no pages. */
 void notify_attr(struct fuse_session *session, uint64_t ino)
 {
-    invalidate(session, ino, -1, 0);
+    notify_invalidate(session, ino, -1, 0);
 }
 
 void notify_written(struct fuse_session *session, struct ffs_inode *inode, uint64_t offset,

@@ -48,7 +48,7 @@ static struct raw_time raw_time(struct timespec t)
     return (struct raw_time){.sec = t.tv_sec, .nsec = (uint32_t)t.tv_nsec};
 }
 
-static void fill(const struct ffs_attr *a, struct raw_statx *out)
+static void raw_requests_fill(const struct ffs_attr *a, struct raw_statx *out)
 {
     *out = (struct raw_statx){.mask = STATX_BASIC_STATS | STATX_BTIME,
                               .blksize = 4096,
@@ -79,12 +79,13 @@ static int do_statx(struct daemon *d, uint64_t node, struct raw_statx_out *out)
     ffs_getattr(inode, &attr);
     ffs_iput(inode, 1);
     *out = (struct raw_statx_out){.attr_valid = d->opts->attr_timeout_s};
-    fill(&attr, &out->stat);
+    raw_requests_fill(&attr, &out->stat);
     return 0;
 }
 
 /* If the kernel does not accept a reply, it has abandoned the request. */
-static void answer(int fd, const struct fuse_in_header *in, int err, void *body, size_t len)
+static void raw_requests_answer(int fd, const struct fuse_in_header *in, int err, void *body,
+                                size_t len)
 {
     size_t used = err ? 0 : len;
     struct fuse_out_header head = {
@@ -161,10 +162,10 @@ bool raw_request(struct daemon *d, int fd, void *buf, size_t len)
         make_create(in, (char *)(in + 1), len - sizeof(*in));
         return false;
     case FUSE_SYNCFS:
-        answer(fd, in, ffs_sync(d->stack.fs), NULL, 0);
+        raw_requests_answer(fd, in, ffs_sync(d->stack.fs), NULL, 0);
         return true;
     case RAW_STATX:
-        answer(fd, in, do_statx(d, in->nodeid, &statx), &statx, sizeof(statx));
+        raw_requests_answer(fd, in, do_statx(d, in->nodeid, &statx), &statx, sizeof(statx));
         return true;
     default:
         return false;

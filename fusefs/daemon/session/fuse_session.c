@@ -232,7 +232,7 @@ static void close_session(struct daemon *d)
  * session unless the connection is closed first. After DESTROY it waits for the
  * end of the connection, which session_run() closes after the last write.
  */
-static void end_session(struct daemon *d)
+static void session_end_session(struct daemon *d)
 {
     if (atomic_load(&d->destroyed))
         return;
@@ -291,11 +291,11 @@ static int mount_and_serve(struct daemon *d, const struct fuse_args *args)
     }
     err = caches_start(d->caches, tell_removed, d);
     int status = err || loop(d) ? EXIT_SYSTEM : 0;
-    end_session(d);
+    session_end_session(d);
     return status;
 }
 
-static int serve(struct daemon *d, const struct fuse_args *args)
+static int session_serve(struct daemon *d, const struct fuse_args *args)
 {
     d->bounces.fs = d->stack.fs;
     int status = EXIT_SYSTEM;
@@ -339,7 +339,7 @@ int session_run(const struct options *opts, const struct fuse_args *args, const 
         log_text(LOG_ERR, why);
         goto out;
     }
-    status = serve(&d, args);
+    status = session_serve(&d, args);
     int err = stack_close(&d.stack);
     if (err) {
         log_line(LOG_ERR, "%s: not unmounted in order: %s", opts->device, strerror(-err));

@@ -50,14 +50,14 @@ static uint32_t offer_of(const char *request, size_t len)
  * is written or truncated, so that the kernel need not ask for
  * security.capability before each write.
  */
-static void complete(struct init_reply *reply, size_t len, uint32_t offer)
+static void handshake_complete(struct init_reply *reply, size_t len, uint32_t offer)
 {
     if (len == sizeof(*reply))
         reply->body.flags |= offer & FUSE_HANDLE_KILLPRIV_V2;
 }
 
 /* Reads INIT. Returns its length, or -errno. */
-static ssize_t receive(int fd, char *request)
+static ssize_t handshake_receive(int fd, char *request)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
     int ready = poll(&p, 1, INIT_MS);
@@ -72,10 +72,10 @@ static ssize_t receive(int fd, char *request)
  * Lets libfuse serve INIT, reads its reply from the pipe, completes it and
  * sends it to the kernel.
  */
-static int answer(struct fuse_session *session, int fd, int replies, char *request)
+static int handshake_answer(struct fuse_session *session, int fd, int replies, char *request)
 {
     struct init_reply reply;
-    ssize_t len = receive(fd, request);
+    ssize_t len = handshake_receive(fd, request);
 
     if (len < 0)
         return (int)len;
@@ -84,7 +84,7 @@ static int answer(struct fuse_session *session, int fd, int replies, char *reque
     ssize_t n = read(replies, &reply, sizeof(reply));
     if (n <= 0)
         return -EPROTO;
-    complete(&reply, (size_t)n, offer);
+    handshake_complete(&reply, (size_t)n, offer);
     if (write(fd, &reply, (size_t)n) != n)
         return -errno;
     return reply.head.error;
@@ -115,7 +115,7 @@ int handshake_run(struct fuse_session *session, int fd)
     int err = request ? give_pipe(session, &replies) : -ENOMEM;
 
     if (!err)
-        err = answer(session, fd, replies, request);
+        err = handshake_answer(session, fd, replies, request);
     if (!err && dup3(fd, fuse_session_fd(session), O_CLOEXEC) < 0)
         err = -errno;
     if (replies >= 0)

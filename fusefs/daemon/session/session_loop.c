@@ -57,19 +57,19 @@ struct session_loop {
     struct session_thread threads[SESSION_THREADS_MAX];
 };
 
-static void *thread_main(void *arg);
+static void *session_loop_thread_main(void *arg);
 
 /* Called with the lock held. Returns 0 or -errno. */
 static int add_thread(struct session_loop *loop)
 {
     struct session_thread *t = &loop->threads[loop->count];
-    int err = -pthread_create(&t->thread, NULL, thread_main, t);
+    int err = -pthread_create(&t->thread, NULL, session_loop_thread_main, t);
 
     loop->count += !err;
     return err;
 }
 
-static void call(struct session_thread *t)
+static void session_loop_call(struct session_thread *t)
 {
     t->called = true;
     pthread_cond_signal(&t->wake);
@@ -91,7 +91,7 @@ static void call_one(struct session_loop *loop)
     }
     loop->resting = t->next;
     loop->waiting++;
-    call(t);
+    session_loop_call(t);
 }
 
 void session_loop_end(struct session_loop *loop)
@@ -101,7 +101,7 @@ void session_loop_end(struct session_loop *loop)
     loop->ended = true;
     pthread_cond_signal(&loop->over);
     for (struct session_thread *t = loop->resting; t; t = t->next)
-        call(t);
+        session_loop_call(t);
     loop->resting = NULL;
     pthread_mutex_unlock(&loop->lock);
 }
@@ -142,7 +142,7 @@ static void end_to_wait(struct session_loop *loop)
 }
 
 /* Receives a request. Returns its length or -errno. */
-static ssize_t receive(struct session_thread *t, void *buf)
+static ssize_t session_loop_receive(struct session_thread *t, void *buf)
 {
     struct fuse_session *session = t->loop->d->session;
     ssize_t n = -EINTR;
@@ -186,7 +186,7 @@ static void end_by_destroy(struct session_loop *loop)
     session_loop_end(loop);
 }
 
-static void serve(struct session_loop *loop, char *request, size_t len)
+static void session_loop_serve(struct session_loop *loop, char *request, size_t len)
 {
     struct fuse_buf buf = {.mem = request, .size = len};
     struct fuse_in_header in = {0};
@@ -204,16 +204,16 @@ static void receive_and_serve(struct session_thread *t, struct bounce *b)
 {
     struct session_loop *loop = t->loop;
     char *request = (char *)b->data - HEAD;
-    ssize_t n = receive(t, request);
+    ssize_t n = session_loop_receive(t, request);
 
     end_to_wait(loop);
     if (n > 0)
-        serve(loop, request, (size_t)n);
+        session_loop_serve(loop, request, (size_t)n);
     else
         note_error(loop, (int)n);
 }
 
-static void *thread_main(void *arg)
+static void *session_loop_thread_main(void *arg)
 {
     struct session_thread *t = arg;
     struct bounce_pool *pool = &t->loop->d->bounces;

@@ -57,7 +57,7 @@ void shutdown_block_signals(void)
  * closed after the end of this thread. Therefore the function does not wait for
  * the mounter's answer once DESTROY was received. Returns 0 or -errno.
  */
-static int unmount(struct shutdown *s, bool lazily)
+static int shutdown_unmount(struct shutdown *s, bool lazily)
 {
     struct daemon *d = s->daemon;
     struct pollfd p[2] = {{.fd = d->mounter->socket, .events = POLLIN},
@@ -76,10 +76,10 @@ static int unmount(struct shutdown *s, bool lazily)
     return err ? err : mounter_unmount_end(d->mounter);
 }
 
-static void end_session(struct shutdown *s)
+static void shutdown_end_session(struct shutdown *s)
 {
     struct daemon *d = s->daemon;
-    int err = unmount(s, false);
+    int err = shutdown_unmount(s, false);
 
     if (!err)
         return; /* the kernel aborts the connection, which ends the loop */
@@ -97,7 +97,7 @@ static void hand_drive_back(struct shutdown *s)
     log_line(LOG_WARNING, "%s: the system requests the drive, unmounting %s", d->opts->device,
              d->opts->mountpoint);
     dirty_files_write_back(d, REMOVAL_S);
-    unmount(s, true);
+    shutdown_unmount(s, true);
     session_loop_end(d->loop);
 }
 
@@ -117,7 +117,7 @@ static void lose_drive(struct shutdown *s, const struct nvme_transport *t)
         hand_drive_back(s);
 }
 
-static void take_signal(struct shutdown *s)
+static void shutdown_take_signal(struct shutdown *s)
 {
     struct signalfd_siginfo info;
 
@@ -125,7 +125,7 @@ static void take_signal(struct shutdown *s)
         return;
     log_line(LOG_INFO, "%s: %s, unmounting", s->daemon->opts->mountpoint,
              strsignal((int)info.ssi_signo));
-    end_session(s);
+    shutdown_end_session(s);
 }
 
 /*
@@ -147,7 +147,7 @@ static uint64_t stage_of(const struct shutdown *s)
     return n == (ssize_t)sizeof(stage) ? stage : 0;
 }
 
-static void *watch(void *arg)
+static void *session_shutdown_watch(void *arg)
 {
     struct shutdown *s = arg;
     struct nvme_transport *t = s->daemon->stack.drive.transport;
@@ -168,7 +168,7 @@ static void *watch(void *arg)
             continue;
         }
         if (p[1].revents)
-            take_signal(s);
+            shutdown_take_signal(s);
         if (t && p[2].revents) {
             p[2].fd = -1; /* remains readable */
             lose_drive(s, t);
@@ -201,10 +201,10 @@ static int start_watch(int *event, int *signals, pthread_t *thread, void *(*run)
 int shutdown_watch(struct shutdown *s, struct daemon *d)
 {
     *s = (struct shutdown){.daemon = d};
-    return start_watch(&s->stage, &s->signals, &s->thread, watch, s);
+    return start_watch(&s->stage, &s->signals, &s->thread, session_shutdown_watch, s);
 }
 
-static void advance(struct shutdown *s, uint64_t stages)
+static void shutdown_advance(struct shutdown *s, uint64_t stages)
 {
     ssize_t n = write(s->stage, &stages, sizeof(stages));
 
@@ -213,12 +213,12 @@ static void advance(struct shutdown *s, uint64_t stages)
 
 void shutdown_loop_ended(struct shutdown *s)
 {
-    advance(s, LOOP_ENDED);
+    shutdown_advance(s, LOOP_ENDED);
 }
 
 void shutdown_unwatch(struct shutdown *s)
 {
-    advance(s, TRANSFERS_ENDED);
+    shutdown_advance(s, TRANSFERS_ENDED);
     pthread_join(s->thread, NULL);
     close(s->signals);
     close(s->stage);

@@ -54,7 +54,7 @@ int background_start(int *status_fd)
     return chdir("/") == 0 ? 0 : -errno;
 }
 
-static void report(int status_fd, unsigned char status)
+static void background_report(int status_fd, unsigned char status)
 {
     ssize_t n = write(status_fd, &status, 1);
 
@@ -70,10 +70,10 @@ void background_ready(int status_fd)
         dup2(null, fd);
     if (null > 2)
         close(null);
-    report(status_fd, 0);
+    background_report(status_fd, 0);
 }
 
 void background_failed(int status_fd, int status)
 {
-    report(status_fd, (unsigned char)status);
+    background_report(status_fd, (unsigned char)status);
 }

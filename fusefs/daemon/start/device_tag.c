@@ -44,7 +44,7 @@ bool tag_is(const char *text)
 /* --- One device ------------------------------------------------------------------------------- */
 
 /* Partitioning tools leave label and UUID of a former file system in block 0. */
-static bool matches(const struct wanted *w, const struct lay_super *sb)
+static bool device_tag_matches(const struct wanted *w, const struct lay_super *sb)
 {
     if (!lay_super_magic(sb))
         return false;
@@ -59,7 +59,8 @@ static bool has_it(struct wanted *w, struct bd_dev *dev, const char *device)
     struct lay_super sb;
     char why[384];
 
-    if (dev->info.bytes < sizeof(sb) || bd_read(dev, 0, &sb, sizeof(sb)) != 0 || !matches(w, &sb))
+    if (dev->info.bytes < sizeof(sb) || bd_read(dev, 0, &sb, sizeof(sb)) != 0 ||
+        !device_tag_matches(w, &sb))
         return false;
     if (ffs_ours(dev, false, why, sizeof(why)) == 0)
         return lay_check_super(&sb, 0, 0, &geo, NULL, NULL) == 0;
@@ -67,7 +68,7 @@ static bool has_it(struct wanted *w, struct bd_dev *dev, const char *device)
     return false;
 }
 
-static void note(struct wanted *w, const char *device)
+static void device_tag_note(struct wanted *w, const char *device)
 {
     char **place = w->found ? &w->second : &w->found;
 
@@ -89,7 +90,7 @@ static void look_at_path(struct wanted *w, const char *path)
     if (bd_file_open(path, BD_OPEN_READ_ONLY, 0, &dev) != 0)
         return;
     if (has_it(w, dev, path))
-        note(w, path);
+        device_tag_note(w, path);
     bd_close(dev);
 }
 
@@ -103,7 +104,7 @@ static void look_at_namespace(struct wanted *w, struct nvme_ctrlr *c, const char
         return;
     snprintf(device, sizeof(device), "vfio:%s/%u", bdf, nsid);
     if (has_it(w, dev, device))
-        note(w, device);
+        device_tag_note(w, device);
     bd_close(dev);
 }
 

@@ -180,7 +180,7 @@ static const struct fuse_opt shown[] = {
     FUSE_OPT_END,
 };
 
-static int fail(struct options *opts, const char *object, const char *what)
+static int mount_options_fail(struct options *opts, const char *object, const char *what)
 {
     snprintf(opts->problem, sizeof(opts->problem), "%s: %s", object, what);
     return -1;
@@ -214,13 +214,13 @@ static int take_number(struct options *opts, const char *arg)
         char what[64];
         snprintf(what, sizeof(what), "must be a number from %lu to %lu", n->min, n->max);
         if (!digits || value < n->min || value > n->max)
-            return fail(opts, arg, what);
+            return mount_options_fail(opts, arg, what);
         *field(opts, n->offset) = (unsigned)value;
         if (n->offset == offsetof(struct options, commit_s))
             opts->given |= OPTIONS_GIVEN_COMMIT;
         return 0;
     }
-    return fail(opts, arg, "unknown option, see gpunvmefs -h");
+    return mount_options_fail(opts, arg, "unknown option, see gpunvmefs -h");
 }
 
 static int take_word(struct options *opts, const char *arg)
@@ -233,7 +233,7 @@ static int take_word(struct options *opts, const char *arg)
             return 0;
         }
     }
-    return fail(opts, arg, "unknown value, see gpunvmefs -h");
+    return mount_options_fail(opts, arg, "unknown value, see gpunvmefs -h");
 }
 
 /*
@@ -248,7 +248,8 @@ static int take_group(struct options *opts, const char *arg, const char *name)
     bool number = *name >= '0' && *name <= '9' && *end == '\0' && errno == 0 && id < UINT32_MAX;
     const struct group *group = number ? NULL : getgrnam(name);
     if (!number && !group)
-        return fail(opts, arg, "no such group, expected none, root, all, or a group's name or id");
+        return mount_options_fail(
+            opts, arg, "no such group, expected none, root, all, or a group's name or id");
     opts->direct = DIRECT_GROUP;
     opts->direct_group = number ? (gid_t)id : group->gr_gid;
     return 0;
@@ -274,8 +275,9 @@ static int take_metrics(struct options *opts, const char *arg)
     int err = metrics_address_parse(strchr(arg, '=') + 1, &opts->metrics);
 
     if (err == -EPERM)
-        return fail(opts, arg, "not an address of the loopback interface, use 127.0.0.1:PORT");
-    return err ? fail(opts, arg, "not an address, use 127.0.0.1:PORT") : 0;
+        return mount_options_fail(opts, arg,
+                                  "not an address of the loopback interface, use 127.0.0.1:PORT");
+    return err ? mount_options_fail(opts, arg, "not an address, use 127.0.0.1:PORT") : 0;
 }
 
 /* The drive itself parses them, when it is opened. */
@@ -283,7 +285,7 @@ static int take_drive(struct options *opts, const char *arg)
 {
     free(opts->drive_options);
     opts->drive_options = strdup(strchr(arg, '=') + 1);
-    return opts->drive_options ? 0 : fail(opts, arg, "out of memory");
+    return opts->drive_options ? 0 : mount_options_fail(opts, arg, "out of memory");
 }
 
 /* libfuse knows two of these, and turns them into flags of the mount. */
@@ -342,9 +344,9 @@ static int take_operand(struct options *opts, const char *arg)
     char **operand = !opts->device ? &opts->device : !opts->mountpoint ? &opts->mountpoint : NULL;
 
     if (!operand)
-        return fail(opts, arg, "one operand too many, expected DEVICE MOUNTPOINT");
+        return mount_options_fail(opts, arg, "one operand too many, expected DEVICE MOUNTPOINT");
     *operand = strdup(arg);
-    return *operand ? 0 : fail(opts, arg, "out of memory");
+    return *operand ? 0 : mount_options_fail(opts, arg, "out of memory");
 }
 
 /* Options that have a value or several words. */
@@ -358,7 +360,7 @@ static int (*const takers[])(struct options *opts, const char *arg) = {
  * Returns 1 to keep the argument for libfuse, 0 to consume it, or -1 on an
  * error.
  */
-static int take(void *data, const char *arg, int key, struct fuse_args *out)
+static int mount_options_take(void *data, const char *arg, int key, struct fuse_args *out)
 {
     struct options *opts = data;
 
@@ -437,7 +439,7 @@ static int make_device_absolute(struct options *opts)
         opts->device = absolute;
     }
     free(path);
-    return n < 0 ? fail(opts, opts->device, "out of memory") : 0;
+    return n < 0 ? mount_options_fail(opts, opts->device, "out of memory") : 0;
 }
 
 /*
@@ -452,14 +454,14 @@ static int find_tagged(struct options *opts)
     if (opts->remount || !tag_is(opts->device))
         return 0;
     if (tag_find(opts->device, &device, why, sizeof(why)) != 0)
-        return fail(opts, opts->device, why);
+        return mount_options_fail(opts, opts->device, why);
     free(opts->device);
     opts->device = device;
     return 0;
 }
 
 /* Determines the controller and the namespace. */
-static int check_device(struct options *opts)
+static int mount_options_check_device(struct options *opts)
 {
     char why[256];
     struct bd_name *name = &opts->name;
@@ -467,13 +469,14 @@ static int check_device(struct options *opts)
     if (find_tagged(opts) != 0)
         return -1;
     if (bd_name_parse(opts->device, name, why, sizeof(why)) != 0)
-        return fail(opts, opts->device, why);
+        return mount_options_fail(opts, opts->device, why);
     if (opts->nsid && name->nsid_given && opts->nsid != name->nsid)
-        return fail(opts, opts->device, "nsid= names another namespace, leave one of them out");
+        return mount_options_fail(opts, opts->device,
+                                  "nsid= names another namespace, leave one of them out");
     if (opts->nsid)
         name->nsid = opts->nsid;
     if (opts->noiommu && name->kind != BD_KIND_VFIO)
-        return fail(opts, "noiommu", "for vfio: devices only, leave it out");
+        return mount_options_fail(opts, "noiommu", "for vfio: devices only, leave it out");
     return make_device_absolute(opts);
 }
 
@@ -500,7 +503,7 @@ static int add_fixed(struct options *opts, struct fuse_args *args)
 out:
     free(list);
     free(name);
-    return err ? fail(opts, "options", "out of memory") : 0;
+    return err ? mount_options_fail(opts, "options", "out of memory") : 0;
 }
 
 /*
@@ -517,20 +520,21 @@ static void complete_flags(struct options *opts)
         opts->clear_flags |= (MS_NOEXEC | MS_SYNCHRONOUS) & ~opts->set_flags;
 }
 
-static int check(struct options *opts)
+static int mount_options_check(struct options *opts)
 {
     if (!opts->device || !opts->mountpoint)
-        return fail(opts, "usage", "gpunvmefs DEVICE MOUNTPOINT [-o OPTION,...], see gpunvmefs -h");
+        return mount_options_fail(opts, "usage",
+                                  "gpunvmefs DEVICE MOUNTPOINT [-o OPTION,...], see gpunvmefs -h");
     if (opts->gpu == GPU_REQUIRE && opts->executor >= GQ_EXECUTOR_CPU)
-        return fail(opts, "gpu=require,executor=cpu", "these contradict each other");
+        return mount_options_fail(opts, "gpu=require,executor=cpu", "these contradict each other");
     if (opts->sandbox == SANDBOX_FULL &&
         (opts->gpu == GPU_REQUIRE || opts->executor == GQ_EXECUTOR_CUDA))
-        return fail(opts, "sandbox=full",
-                    "excludes CUDA, use files with gpu=require or executor=cuda");
+        return mount_options_fail(opts, "sandbox=full",
+                                  "excludes CUDA, use files with gpu=require or executor=cuda");
     if ((opts->set_flags & MS_NOSYMFOLLOW) && geteuid() != 0)
-        return fail(opts, "nosymfollow", "for mounts of root only, leave it out");
+        return mount_options_fail(opts, "nosymfollow", "for mounts of root only, leave it out");
     complete_flags(opts);
-    return check_device(opts);
+    return mount_options_check_device(opts);
 }
 
 int options_parse(struct options *opts, struct fuse_args *args)
@@ -541,18 +545,18 @@ int options_parse(struct options *opts, struct fuse_args *args)
                              .commit_s = COMMIT_S,
                              .attr_timeout_s = TIMEOUT_S,
                              .entry_timeout_s = TIMEOUT_S};
-    if (fuse_opt_parse(args, opts, spec, take) != 0)
+    if (fuse_opt_parse(args, opts, spec, mount_options_take) != 0)
         goto failed;
     if (opts->remount && fuse_opt_parse(args, NULL, shown, NULL) != 0)
         goto failed;
     if (opts->help || opts->version)
         return 0;
-    if (check(opts) != 0 || add_fixed(opts, args) != 0)
+    if (mount_options_check(opts) != 0 || add_fixed(opts, args) != 0)
         goto failed;
     return 0;
 failed:
     if (!opts->problem[0])
-        fail(opts, "options", "cannot be read, see gpunvmefs -h");
+        mount_options_fail(opts, "options", "cannot be read, see gpunvmefs -h");
     return -EINVAL;
 }
 

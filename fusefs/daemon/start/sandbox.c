@@ -49,7 +49,7 @@ static bool may_use_cuda(const struct options *opts)
 #endif
 }
 
-static enum sandbox_level level_of(const struct options *opts)
+static enum sandbox_level sandbox_level_of(const struct options *opts)
 {
     if (opts->sandbox != SANDBOX_AUTO)
         return (enum sandbox_level)opts->sandbox;
@@ -64,7 +64,7 @@ static enum sandbox_level level_of(const struct options *opts)
  * addresses. CUDA shares memory with processes of other users. An image of
  * another user is opened with root's rights on files.
  */
-static uint64_t capabilities(const struct options *opts, const char *image)
+static uint64_t sandbox_capabilities(const struct options *opts, const char *image)
 {
     uint64_t kept = BIT(CAP_IPC_LOCK) | BIT(CAP_SYS_RESOURCE);
     struct stat st;
@@ -120,7 +120,8 @@ static void load_files(const struct options *opts)
 }
 
 /* A missing part is an error only if its level was requested by name. */
-static int take(const struct options *opts, int err, const char *part, char *why, size_t len)
+static int sandbox_take(const struct options *opts, int err, const char *part, char *why,
+                        size_t len)
 {
     if (!err)
         return 0;
@@ -134,7 +135,7 @@ static int take(const struct options *opts, int err, const char *part, char *why
 
 int sandbox_enter(const struct options *opts, const char *image, char *why, size_t len)
 {
-    enum sandbox_level level = level_of(opts);
+    enum sandbox_level level = sandbox_level_of(opts);
     const struct sandbox_files files = {.image = image,
                                         .proc = opts->direct == DIRECT_GROUP || opts->noiommu,
                                         .cuda = level == SANDBOX_FILES && may_use_cuda(opts)};
@@ -144,12 +145,13 @@ int sandbox_enter(const struct options *opts, const char *image, char *why, size
         return 0;
     load_files(opts);
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
-        return take(opts, -errno, "privileges", why, len);
+        return sandbox_take(opts, -errno, "privileges", why, len);
     if (level >= SANDBOX_FILES)
-        err = take(opts, sandbox_limit_files(&files), "Landlock", why, len);
+        err = sandbox_take(opts, sandbox_limit_files(&files), "Landlock", why, len);
     if (!err && level >= SANDBOX_CAPS)
-        err = take(opts, limit_capabilities(capabilities(opts, image)), "capabilities", why, len);
+        err = sandbox_take(opts, limit_capabilities(sandbox_capabilities(opts, image)),
+                           "capabilities", why, len);
     if (!err && level >= SANDBOX_FULL)
-        err = take(opts, sandbox_limit_calls(opts->noiommu), "seccomp", why, len);
+        err = sandbox_take(opts, sandbox_limit_calls(opts->noiommu), "seccomp", why, len);
     return err;
 }

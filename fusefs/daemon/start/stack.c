@@ -36,8 +36,8 @@ struct problem {
     size_t len;
 };
 
-__attribute__((format(printf, 3, 4))) static int fail(const struct problem *p, int err,
-                                                      const char *format, ...)
+__attribute__((format(printf, 3, 4))) static int stack_fail(const struct problem *p, int err,
+                                                            const char *format, ...)
 {
     char what[512];
     va_list args;
@@ -74,12 +74,12 @@ static int open_blocks(const struct options *opts, struct stack *s, const struct
     int err = nvme_ctrlr_open(s->drive.transport, &nvme, &s->ctrlr);
     if (err) {
         bd_refuse_ctrlr(s->drive.transport, err, why, text, sizeof(text));
-        return fail(p, err, "%s", text);
+        return stack_fail(p, err, "%s", text);
     }
     err = bd_open_namespace(s->ctrlr, opts->name.nsid, stack_cpu_queues(s), CPU_DEPTH, &s->bdev,
                             why, sizeof(why));
     if (err)
-        return fail(p, err, "%s", why);
+        return stack_fail(p, err, "%s", why);
     s->bdev->info.read_only |= opts->read_only;
     return 0;
 }
@@ -96,12 +96,12 @@ static void explain_engine(const struct stack *s, const char *name, int err, cha
 }
 
 /* The sandbox has been entered: libblkid parses what anyone may have written. */
-static int check_ours(struct stack *s, const struct problem *p)
+static int stack_check_ours(struct stack *s, const struct problem *p)
 {
     char why[384];
     int err = ffs_ours(s->bdev, false, why, sizeof(why));
 
-    return err ? fail(p, err, "%s", why) : 0;
+    return err ? stack_fail(p, err, "%s", why) : 0;
 }
 
 /* Reports why there is no CUDA device. */
@@ -112,8 +112,8 @@ static int refuse_cpu(const struct options *opts, const struct stack *s, const s
 
     if (gq_probe((int)opts->cuda_device, why, sizeof(why)) == 0)
         explain_engine(s, "CUDA executor", err, why, sizeof(why));
-    return fail(p, -ENODEV, "%s: %s", opts->gpu == GPU_REQUIRE ? "gpu=require" : "executor=cuda",
-                why);
+    return stack_fail(p, -ENODEV, "%s: %s",
+                      opts->gpu == GPU_REQUIRE ? "gpu=require" : "executor=cuda", why);
 }
 
 /*
@@ -129,7 +129,7 @@ static unsigned engine_queues(const struct options *opts, const struct stack *s)
     return rest > 1 ? rest / 2 : 1;
 }
 
-static enum gq_executor_kind executor_of(const struct options *opts, bool demanded)
+static enum gq_executor_kind stack_executor_of(const struct options *opts, bool demanded)
 {
     if (demanded)
         return GQ_EXECUTOR_CUDA;
@@ -148,15 +148,15 @@ static int open_engine(const struct options *opts, struct stack *s, const struct
     if (!s->ctrlr) {
         snprintf(s->no_engine, sizeof(s->no_engine),
                  "the device is driven by the kernel, not by an NVMe controller of this mount");
-        return demanded ? fail(p, -ENODEV, "%s", s->no_engine) : 0;
+        return demanded ? stack_fail(p, -ENODEV, "%s", s->no_engine) : 0;
     }
     if (nvme_ctrlr_transport(s->ctrlr)->physical) {
         snprintf(s->no_engine, sizeof(s->no_engine),
                  "noiommu: the drive reaches no memory but the daemon's own, transfers take the "
                  "bounce path");
-        return demanded ? fail(p, -ENODEV, "%s", s->no_engine) : 0;
+        return demanded ? stack_fail(p, -ENODEV, "%s", s->no_engine) : 0;
     }
-    struct gq_options gq = {.executor = executor_of(opts, demanded),
+    struct gq_options gq = {.executor = stack_executor_of(opts, demanded),
                             .doorbells = (enum gq_doorbells)opts->doorbells,
                             .cuda_device = (int)opts->cuda_device,
                             .queues = engine_queues(opts, s),
@@ -166,7 +166,8 @@ static int open_engine(const struct options *opts, struct stack *s, const struct
                             .cpu_device_memory = opts->executor == EXECUTOR_CPU_STAGED};
     int err = gq_engine_open(s->ctrlr, opts->name.nsid, &gq, &s->engine);
     if (err == -ENOTSUP && opts->doorbells == GQ_DOORBELLS_DIRECT)
-        return fail(p, err, "doorbells=direct: the executor cannot reach them, use auto or cpu");
+        return stack_fail(p, err,
+                          "doorbells=direct: the executor cannot reach them, use auto or cpu");
     if (err && demanded)
         return refuse_cpu(opts, s, p, err);
     if (err) {
@@ -183,12 +184,12 @@ static int open_engine(const struct options *opts, struct stack *s, const struct
  * The block device and the executor are also users of the controller, and stop
  * and resume themselves.
  */
-static void stop(struct nvme_user *u)
+static void stack_stop(struct nvme_user *u)
 {
     (void)u;
 }
 
-static void resume(struct nvme_user *u, int err)
+static void stack_resume(struct nvme_user *u, int err)
 {
     struct stack *s = (struct stack *)((char *)u - offsetof(struct stack, watcher));
 
@@ -201,11 +202,11 @@ static void resume(struct nvme_user *u, int err)
     }
 }
 
-static void watch(struct stack *s)
+static void stack_watch(struct stack *s)
 {
     if (!s->ctrlr)
         return;
-    s->watcher = (struct nvme_user){.stop = stop, .resume = resume};
+    s->watcher = (struct nvme_user){.stop = stack_stop, .resume = stack_resume};
     nvme_ctrlr_add_user(s->ctrlr, &s->watcher);
     s->watching = true;
 }
@@ -214,12 +215,12 @@ static void watch(struct stack *s)
  * Finds a controller that deviates from the specification before an
  * application's data does.
  */
-static int check_data(struct stack *s, const struct problem *p)
+static int stack_check_data(struct stack *s, const struct problem *p)
 {
     char why[384] = "";
     int err = s->ctrlr ? selftest_run(s, why, sizeof(why)) : 0;
 
-    return err ? fail(p, err, "%s", why[0] ? why : strerror(-err)) : 0;
+    return err ? stack_fail(p, err, "%s", why[0] ? why : strerror(-err)) : 0;
 }
 
 /*
@@ -264,7 +265,7 @@ static int mount_fs(const struct options *opts, struct stack *s, const struct pr
     else if (err == -ENOMEM && s->ctrlr)
         (void)bd_lacks_regions(s->ctrlr, why, sizeof(why));
     if (err)
-        return fail(p, err, "%s", why[0] ? why : strerror(-err));
+        return stack_fail(p, err, "%s", why[0] ? why : strerror(-err));
     if (opts->discard && !s->bdev->info.discards)
         log_line(LOG_WARNING, "%s: discard: the drive has no such command", s->device);
     struct ffs_statfs fs;
@@ -283,17 +284,17 @@ int stack_open(const struct options *opts, const struct drive *drive, struct sta
     *out = (struct stack){.drive = *drive, .device = opts->device};
     int err = open_blocks(opts, out, &p);
     if (!err)
-        err = check_ours(out, &p);
+        err = stack_check_ours(out, &p);
     if (!err)
         err = open_engine(opts, out, &p);
     if (!err)
-        err = check_data(out, &p);
+        err = stack_check_data(out, &p);
     if (!err)
         err = mount_fs(opts, out, &p);
     if (err)
         stack_close(out);
     else
-        watch(out);
+        stack_watch(out);
     return err;
 }
 

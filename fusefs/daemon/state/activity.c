@@ -8,28 +8,28 @@
 
 static_assert(ACTIVITY_CLOSED < GPUNVME_OPEN_FILES_MAX, "the first answer has room for open ones");
 
-static uint64_t load(const _Atomic uint64_t *from)
+static uint64_t activity_load(const _Atomic uint64_t *from)
 {
     return atomic_load_explicit(from, memory_order_relaxed);
 }
 
-static void describe(const struct open_file *file, struct gpunvme_open_file *out)
+static void activity_describe(const struct open_file *file, struct gpunvme_open_file *out)
 {
     const struct activity *a = &file->activity;
-    uint64_t caller = load(&a->caller);
+    uint64_t caller = activity_load(&a->caller);
 
     *out = (struct gpunvme_open_file){
         .id = a->id,
         .ino = ffs_ino(file->inode),
         .uid = (uint32_t)(caller >> 32),
         .pid = (uint32_t)caller,
-        .calls = load(&a->calls),
-        .gpu_read_bytes = load(&a->bytes[ACTIVITY_GPU][0]),
-        .gpu_written_bytes = load(&a->bytes[ACTIVITY_GPU][1]),
-        .bounce_read_bytes = load(&a->bytes[ACTIVITY_BOUNCE][0]),
-        .bounce_written_bytes = load(&a->bytes[ACTIVITY_BOUNCE][1]),
-        .kernel_read_bytes = load(&a->bytes[ACTIVITY_KERNEL][0]),
-        .kernel_written_bytes = load(&a->bytes[ACTIVITY_KERNEL][1]),
+        .calls = activity_load(&a->calls),
+        .gpu_read_bytes = activity_load(&a->bytes[ACTIVITY_GPU][0]),
+        .gpu_written_bytes = activity_load(&a->bytes[ACTIVITY_GPU][1]),
+        .bounce_read_bytes = activity_load(&a->bytes[ACTIVITY_BOUNCE][0]),
+        .bounce_written_bytes = activity_load(&a->bytes[ACTIVITY_BOUNCE][1]),
+        .kernel_read_bytes = activity_load(&a->bytes[ACTIVITY_KERNEL][0]),
+        .kernel_written_bytes = activity_load(&a->bytes[ACTIVITY_KERNEL][1]),
     };
     if (file->shared_calls)
         shared_calls_describe(file->shared_calls, out);
@@ -44,7 +44,7 @@ void activity_end(struct activity_log *log, const struct open_file *file)
 {
     struct gpunvme_open_file last;
 
-    describe(file, &last);
+    activity_describe(file, &last);
     if (!last.calls)
         return;
     last.closed = 1;
@@ -58,7 +58,7 @@ void activity_caller(struct activity *a, uid_t uid, pid_t pid)
     /*
      * Avoids repeated writes to the cache line by threads that share the file.
      */
-    if (pid && load(&a->caller) != caller)
+    if (pid && activity_load(&a->caller) != caller)
         atomic_store_explicit(&a->caller, caller, memory_order_relaxed);
 }
 
@@ -77,8 +77,8 @@ bool activity_visible(uid_t uid, uint32_t owner)
     return uid == 0 || uid == owner;
 }
 
-static void add_file(struct gpunvme_ioc_open_files *arg, uid_t uid,
-                     const struct gpunvme_open_file *file)
+static void activity_add_file(struct gpunvme_ioc_open_files *arg, uid_t uid,
+                              const struct gpunvme_open_file *file)
 {
     if (file->calls && activity_visible(uid, file->uid))
         arg->files[arg->count++] = *file;
@@ -94,14 +94,14 @@ int activity_files(struct daemon *d, uid_t uid, struct gpunvme_ioc_open_files *a
     *arg = (struct gpunvme_ioc_open_files){.abi = arg->abi};
     pthread_mutex_lock(&d->files_lock);
     for (unsigned i = 0; below == UINT64_MAX && i < ACTIVITY_CLOSED; i++)
-        add_file(arg, uid, &d->activity.closed[i]);
+        activity_add_file(arg, uid, &d->activity.closed[i]);
     for (const struct open_file *f = d->files; f; f = f->next) {
         if (f->activity.id >= below)
             continue;
         if (arg->count == GPUNVME_OPEN_FILES_MAX)
             break;
-        describe(f, &found);
-        add_file(arg, uid, &found);
+        activity_describe(f, &found);
+        activity_add_file(arg, uid, &found);
         arg->below = f->activity.id;
     }
     pthread_mutex_unlock(&d->files_lock);

@@ -102,7 +102,7 @@ int buffers_open(unsigned max, struct gq_engine *engine, struct buffers **out)
     return 0;
 }
 
-static int map_host(struct buffer *b, const struct gq_mem *mem)
+static int buffers_map_host(struct buffer *b, const struct gq_mem *mem)
 {
     if (mem->kind != GQ_MEM_FD)
         return -EOPNOTSUPP;
@@ -119,7 +119,7 @@ static int map_host(struct buffer *b, const struct gq_mem *mem)
  * Releases the memory. With an engine, no command can reach the memory
  * afterwards.
  */
-static void unmap(struct buffer *b)
+static void buffers_unmap(struct buffer *b)
 {
     if (b->gq)
         gq_buffer_unregister(b->gq);
@@ -127,7 +127,7 @@ static void unmap(struct buffer *b)
         munmap(b->map, b->map_len);
 }
 
-static struct buffer **find(struct buffers *t, uint64_t id)
+static struct buffer **buffers_find(struct buffers *t, uint64_t id)
 {
     struct buffer **link = &t->buckets[id % BUCKETS];
 
@@ -136,7 +136,7 @@ static struct buffer **find(struct buffers *t, uint64_t id)
     return link;
 }
 
-static int draw(uint64_t *value)
+static int buffers_draw(uint64_t *value)
 {
     ssize_t n = getrandom(value, sizeof(*value), 0);
 
@@ -160,7 +160,7 @@ static struct user **find_user(struct buffers *t, uid_t uid)
  * Returns false if b more units would exceed max in total, or the user's share
  * of max.
  */
-static bool has_room(uint64_t b, uint64_t max, uint64_t all, uint64_t of_user)
+static bool buffers_has_room(uint64_t b, uint64_t max, uint64_t all, uint64_t of_user)
 {
     return b <= max - all && b <= max / USER_PART - of_user;
 }
@@ -174,14 +174,14 @@ static bool is_full(const struct buffers *t, const struct user *u, uid_t uid)
 }
 
 /* Called with the lock held. Returns 0, -EMFILE or -ENOMEM. */
-static int charge(struct buffers *t, const struct buffer *b)
+static int buffers_charge(struct buffers *t, const struct buffer *b)
 {
     struct user **link = find_user(t, b->uid), *u = *link;
 
     if (is_full(t, u, b->uid))
         return -EMFILE;
-    if (!has_room(b->len, t->max_bytes, t->bytes, u ? u->bytes : 0) ||
-        !has_room(b->pinned, t->max_pinned, t->pinned, u ? u->pinned : 0))
+    if (!buffers_has_room(b->len, t->max_bytes, t->bytes, u ? u->bytes : 0) ||
+        !buffers_has_room(b->pinned, t->max_pinned, t->pinned, u ? u->pinned : 0))
         return -ENOMEM;
     if (!u) {
         *link = u = calloc(1, sizeof(*u));
@@ -202,15 +202,15 @@ static int charge(struct buffers *t, const struct buffer *b)
  * The charge precedes the registration, so that concurrent calls cannot exceed
  * a limit.
  */
-static int reserve(struct buffers *t, const struct buffer *b)
+static int buffers_reserve(struct buffers *t, const struct buffer *b)
 {
     pthread_mutex_lock(&t->lock);
-    int err = charge(t, b);
+    int err = buffers_charge(t, b);
     pthread_mutex_unlock(&t->lock);
     return err;
 }
 
-static void unreserve(struct buffers *t, const struct buffer *b)
+static void buffers_unreserve(struct buffers *t, const struct buffer *b)
 {
     pthread_mutex_lock(&t->lock);
     struct user **link = find_user(t, b->uid), *u = *link;
@@ -228,15 +228,15 @@ static void unreserve(struct buffers *t, const struct buffer *b)
 }
 
 /* Ids are never 0, so that a zeroed struct names no buffer. */
-static int publish(struct buffers *t, struct buffer *b)
+static int buffers_publish(struct buffers *t, struct buffer *b)
 {
-    int err = draw(&b->key);
+    int err = buffers_draw(&b->key);
 
     pthread_mutex_lock(&t->lock);
     do {
         if (!err)
-            err = draw(&b->id);
-    } while (!err && (b->id == 0 || *find(t, b->id)));
+            err = buffers_draw(&b->id);
+    } while (!err && (b->id == 0 || *buffers_find(t, b->id)));
     if (!err) {
         b->next = t->buckets[b->id % BUCKETS];
         t->buckets[b->id % BUCKETS] = b;
@@ -250,17 +250,17 @@ static int take_in(struct buffers *t, const struct gq_mem *mem, struct buffer *b
     struct gq_mem what = *mem;
 
     what.is_list = b->kind == BUFFER_LIST;
-    int err = t->engine ? gq_buffer_register(t->engine, &what, &b->gq) : map_host(b, mem);
+    int err = t->engine ? gq_buffer_register(t->engine, &what, &b->gq) : buffers_map_host(b, mem);
     if (err)
         return err;
-    err = publish(t, b);
+    err = buffers_publish(t, b);
     if (err)
-        unmap(b);
+        buffers_unmap(b);
     return err;
 }
 
-static int add(struct buffers *t, const struct gq_mem *mem, const struct buffer *what, uint64_t *id,
-               uint64_t *key)
+static int state_buffers_add(struct buffers *t, const struct gq_mem *mem, const struct buffer *what,
+                             uint64_t *id, uint64_t *key)
 {
     struct buffer *b = calloc(1, sizeof(*b));
 
@@ -269,7 +269,7 @@ static int add(struct buffers *t, const struct gq_mem *mem, const struct buffer 
     *b = *what;
     b->len = mem->len;
     b->pinned = t->pins && mem->kind == GQ_MEM_FD ? mem->len : 0;
-    int err = reserve(t, b);
+    int err = buffers_reserve(t, b);
     if (err)
         goto free_buffer;
     err = take_in(t, mem, b);
@@ -279,7 +279,7 @@ static int add(struct buffers *t, const struct gq_mem *mem, const struct buffer 
     *key = b->key;
     return 0;
 unreserve:
-    unreserve(t, b);
+    buffers_unreserve(t, b);
 free_buffer:
     free(b);
     return err;
@@ -288,20 +288,22 @@ free_buffer:
 int buffers_add(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
                 uint64_t *id, uint64_t *key)
 {
-    return add(t, mem, &(struct buffer){.uid = uid, .owner = owner, .kind = BUFFER_DATA}, id, key);
+    return state_buffers_add(
+        t, mem, &(struct buffer){.uid = uid, .owner = owner, .kind = BUFFER_DATA}, id, key);
 }
 
 int buffers_add_list(struct buffers *t, const struct gq_mem *mem, uid_t uid, const void *owner,
                      uint64_t *id, uint64_t *key)
 {
-    return add(t, mem, &(struct buffer){.uid = uid, .owner = owner, .kind = BUFFER_LIST}, id, key);
+    return state_buffers_add(
+        t, mem, &(struct buffer){.uid = uid, .owner = owner, .kind = BUFFER_LIST}, id, key);
 }
 
 /*
  * The comparison need not take constant time: a key is 64 random bits and each
  * guess costs a system call.
  */
-static int check(const struct buffer *b, uint64_t key, uid_t uid)
+static int buffers_check(const struct buffer *b, uint64_t key, uid_t uid)
 {
     if (!b)
         return -ENOENT;
@@ -312,7 +314,7 @@ static int check(const struct buffer *b, uint64_t key, uid_t uid)
  * b has left the table, so no new use can begin. Each use ends within its
  * transfer's deadline.
  */
-static void end(struct buffers *t, struct buffer *b)
+static void buffers_end(struct buffers *t, struct buffer *b)
 {
     pthread_mutex_lock(&t->lock);
     for (struct buffer_use *u = b->uses; u; u = u->next)
@@ -320,29 +322,29 @@ static void end(struct buffers *t, struct buffer *b)
     while (b->uses)
         pthread_cond_wait(&t->unused, &t->lock);
     pthread_mutex_unlock(&t->lock);
-    unmap(b);
-    unreserve(t, b);
+    buffers_unmap(b);
+    buffers_unreserve(t, b);
     free(b);
 }
 
 int buffers_remove(struct buffers *t, uint64_t id, uint64_t key, uid_t uid)
 {
     pthread_mutex_lock(&t->lock);
-    struct buffer **link = find(t, id);
+    struct buffer **link = buffers_find(t, id);
     struct buffer *b = *link;
-    int err = check(b, key, uid);
+    int err = buffers_check(b, key, uid);
     if (!err)
         *link = b->next;
     pthread_mutex_unlock(&t->lock);
     if (!err)
-        end(t, b);
+        buffers_end(t, b);
     return err;
 }
 
 /*
  * Removes the buffers of owner from the table, or all buffers if owner is NULL.
  */
-static struct buffer *take(struct buffers *t, const void *owner)
+static struct buffer *buffers_take(struct buffers *t, const void *owner)
 {
     struct buffer *taken = NULL;
 
@@ -364,11 +366,11 @@ static struct buffer *take(struct buffers *t, const void *owner)
     return taken;
 }
 
-static void end_list(struct buffers *t, struct buffer *list)
+static void buffers_end_list(struct buffers *t, struct buffer *list)
 {
     while (list) {
         struct buffer *next = list->next;
-        end(t, list);
+        buffers_end(t, list);
         list = next;
     }
 }
@@ -376,7 +378,7 @@ static void end_list(struct buffers *t, struct buffer *list)
 void buffers_release(struct buffers *t, const void *owner)
 {
     assert(owner);
-    end_list(t, take(t, owner));
+    buffers_end_list(t, buffers_take(t, owner));
 }
 
 void buffers_cancel_all(struct buffers *t)
@@ -394,7 +396,7 @@ void buffers_cancel_all(struct buffers *t)
 
 void buffers_close(struct buffers *t)
 {
-    end_list(t, take(t, NULL));
+    buffers_end_list(t, buffers_take(t, NULL));
     pthread_cond_destroy(&t->unused);
     pthread_mutex_destroy(&t->lock);
     free(t);
@@ -412,8 +414,8 @@ int buffer_use_begin(struct buffers *t, uint64_t id, uint64_t key, uid_t uid, en
                      _Atomic uint32_t *cancel, struct buffer_use *use)
 {
     pthread_mutex_lock(&t->lock);
-    struct buffer *b = *find(t, id);
-    int err = check(b, key, uid);
+    struct buffer *b = *buffers_find(t, id);
+    int err = buffers_check(b, key, uid);
     if (!err && b->kind != kind)
         err = -EINVAL;
     if (!err && t->cancelled)

@@ -19,7 +19,7 @@ struct shared_calls {
 };
 
 /* If the memfd has become too short, the values stay unchanged. */
-static const struct gpunvme_calls *refresh(struct shared_calls *c)
+static const struct gpunvme_calls *shared_calls_refresh(struct shared_calls *c)
 {
     struct gpunvme_calls now;
 
@@ -38,7 +38,8 @@ static void add_calls(struct gpunvme_calls *sum, const struct gpunvme_calls *c)
 }
 
 /* Called with the lock held. */
-static int add(struct shared_calls_log *log, struct open_file *file, struct shared_calls *new)
+static int state_shared_calls_add(struct shared_calls_log *log, struct open_file *file,
+                                  struct shared_calls *new)
 {
     unsigned all = 0, of_user = 0;
 
@@ -67,7 +68,7 @@ int shared_calls_add(struct daemon *d, struct open_file *file, uid_t uid, int fd
     if (new) {
         *new = (struct shared_calls){.fd = fd, .uid = uid};
         pthread_mutex_lock(&d->files_lock);
-        err = add(&d->shared_calls, file, new);
+        err = state_shared_calls_add(&d->shared_calls, file, new);
         pthread_mutex_unlock(&d->files_lock);
     }
     if (err) {
@@ -81,7 +82,7 @@ void shared_calls_end(struct shared_calls_log *log, struct open_file *file)
 {
     struct shared_calls *c = file->shared_calls;
 
-    add_calls(&log->ended, refresh(c));
+    add_calls(&log->ended, shared_calls_refresh(c));
     *c->link = c->next;
     if (c->next)
         c->next->link = c->link;
@@ -90,7 +91,7 @@ void shared_calls_end(struct shared_calls_log *log, struct open_file *file)
     free(c);
 }
 
-static uint64_t count_of(const struct gpunvme_calls *c)
+static uint64_t shared_calls_count_of(const struct gpunvme_calls *c)
 {
     uint64_t n = c->enqueued;
 
@@ -105,11 +106,11 @@ static uint64_t count_of(const struct gpunvme_calls *c)
 
 void shared_calls_describe(struct shared_calls *c, struct gpunvme_open_file *out)
 {
-    const struct gpunvme_calls *now = refresh(c);
+    const struct gpunvme_calls *now = shared_calls_refresh(c);
     const struct gpunvme_calls_of *direct = &now->by[GPUNVME_OP_READ][GPUNVME_CALLS_DIRECT - 1];
 
     out->shared_calls = 1;
-    out->calls = count_of(now);
+    out->calls = shared_calls_count_of(now);
     out->gpu_read_bytes = direct->bytes + now->enqueued_bytes;
     out->bounce_read_bytes = now->pipeline_read_bytes;
     out->bounce_written_bytes = now->pipeline_written_bytes;
@@ -120,6 +121,6 @@ void shared_calls_sum(struct daemon *d, struct gpunvme_calls *out)
     pthread_mutex_lock(&d->files_lock);
     *out = d->shared_calls.ended;
     for (struct shared_calls *c = d->shared_calls.first; c; c = c->next)
-        add_calls(out, refresh(c));
+        add_calls(out, shared_calls_refresh(c));
     pthread_mutex_unlock(&d->files_lock);
 }

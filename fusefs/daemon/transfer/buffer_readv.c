@@ -71,13 +71,13 @@ struct batch {
 
 /* --- Pieces ---------------------------------------------------------------------------------- */
 
-static struct gpunvme_piece copy_out(const volatile struct gpunvme_piece *p)
+static struct gpunvme_piece buffer_readv_copy_out(const volatile struct gpunvme_piece *p)
 {
     return (struct gpunvme_piece){
         .file_offset = p->file_offset, .buffer_offset = p->buffer_offset, .len = p->len};
 }
 
-static int check(const struct batch *b, const struct gpunvme_piece *p)
+static int buffer_readv_check(const struct batch *b, const struct gpunvme_piece *p)
 {
     if (p->len > INT32_MAX)
         return -EINVAL;
@@ -88,7 +88,7 @@ static int check(const struct batch *b, const struct gpunvme_piece *p)
 }
 
 /* Returns true if the piece fits into TRIES times the limit. */
-static bool has_room(const struct batch *b, const struct gpunvme_piece *p)
+static bool buffer_readv_has_room(const struct batch *b, const struct gpunvme_piece *p)
 {
     struct ffs_attr attr;
 
@@ -142,9 +142,9 @@ static void piece_lost(struct transfer_sums *s, uint64_t owner, uint64_t file_of
 static void verify_pieces(struct batch *b, struct transfer_sums *s)
 {
     for (uint64_t i = 0; i < b->count; i++) {
-        struct gpunvme_piece p = copy_out(&b->pieces[i]);
+        struct gpunvme_piece p = buffer_readv_copy_out(&b->pieces[i]);
         int32_t result = b->pieces[i].result;
-        if (result > 0 && (uint32_t)result <= p.len && check(b, &p) == 0)
+        if (result > 0 && (uint32_t)result <= p.len && buffer_readv_check(b, &p) == 0)
             transfer_sums_add(s, i, p.file_offset, p.buffer_offset, (uint64_t)result,
                               b->part_sums ? b->part_sums + 2 * i : NULL);
     }
@@ -161,7 +161,7 @@ static void look_up_sums(const struct batch *b, struct transfer_sums *s)
         transfer_sums_look_up(s, start, end);
 }
 
-static int verify(struct batch *b)
+static int buffer_readv_verify(struct batch *b)
 {
     struct transfer_sums *s = transfer_sums_new(&b->r->t);
 
@@ -295,7 +295,7 @@ static int read_once(struct batch *b)
  * Repeats a batch as a whole if no piece of it has begun and a repetition is
  * permitted.
  */
-static int read_again(struct batch *b)
+static int buffer_readv_read_again(struct batch *b)
 {
     struct transfer *t = &b->r->t;
     int err, failed;
@@ -317,10 +317,10 @@ static int read_by_engine(struct batch *b)
 
     if (t->daemon->stack.data_csum && b->count <= PART_SUMS)
         b->part_sums = calloc(2 * b->count, sizeof(*b->part_sums));
-    int err = read_again(b);
+    int err = buffer_readv_read_again(b);
     if (b->bytes)
         t->rw.path |= GPUNVME_PATH_GPU;
-    if (b->bytes && b->has_results && t->daemon->stack.data_csum && verify(b)) {
+    if (b->bytes && b->has_results && t->daemon->stack.data_csum && buffer_readv_verify(b)) {
         mark_unread(b);
         b->whole = false;
         err = transfer_fall_back(t, -ENOMEM);
@@ -337,7 +337,7 @@ static bool is_open(int32_t result)
 }
 
 /* Counts the next piece, whose result has been stored. */
-static void finish(struct batch *b, int32_t result)
+static void buffer_readv_finish(struct batch *b, int32_t result)
 {
     b->bytes += result > 0 ? (uint64_t)result : 0;
     b->too_long |= result == -E2BIG;
@@ -364,13 +364,13 @@ static int after_refusal(struct batch *b)
 static int try_piece(struct batch *b, const struct gpunvme_piece *p, bool refused)
 {
     struct transfer *t = &b->r->t;
-    int err = check(b, p);
+    int err = buffer_readv_check(b, p);
 
     t->done = 0;
     t->rw.file_offset = p->file_offset;
     t->rw.buffer_offset = p->buffer_offset;
     t->rw.len = p->len;
-    if (!err && !has_room(b, p))
+    if (!err && !buffer_readv_has_room(b, p))
         err = -E2BIG;
     if (!err && refused)
         err = after_refusal(b);
@@ -393,7 +393,7 @@ static bool ends_batch(const struct transfer *t, int err)
 static int read_piece(struct batch *b, int32_t result)
 {
     struct transfer *t = &b->r->t;
-    struct gpunvme_piece p = copy_out(&b->pieces[b->at]);
+    struct gpunvme_piece p = buffer_readv_copy_out(&b->pieces[b->at]);
     bool gpu = t->gpu, refused = result == -EIO && t->rw.nvme_status;
     int err = try_piece(b, &p, refused);
 
@@ -404,7 +404,7 @@ static int read_piece(struct batch *b, int32_t result)
     b->tried += t->done;
     result = err ? err : (int32_t)t->done;
     b->pieces[b->at].result = result;
-    finish(b, result);
+    buffer_readv_finish(b, result);
     return 0;
 }
 
@@ -424,7 +424,7 @@ static int read_rest(struct batch *b)
         if (is_open(result))
             err = read_piece(b, result);
         else
-            finish(b, result);
+            buffer_readv_finish(b, result);
     }
     return err;
 }
@@ -435,7 +435,7 @@ static void give_rest(struct batch *b, int32_t error)
         int32_t result = b->pieces[b->at].result;
         if (is_open(result))
             b->pieces[b->at].result = result = error;
-        finish(b, result);
+        buffer_readv_finish(b, result);
     }
 }
 
@@ -462,7 +462,7 @@ static int read_others(struct batch *b, int err)
     return 0;
 }
 
-static int read_all(struct batch *b)
+static int buffer_readv_read_all(struct batch *b)
 {
     int err = b->r->t.gpu ? read_by_engine(b) : 0;
 
@@ -484,12 +484,12 @@ static int run_with_list(struct readv *r, const struct buffer *list)
         return -EREMOTEIO;
     b.pieces = (volatile struct gpunvme_piece *)buffer_list(list) + v->first;
     b.limit = b.buffer_len > READV_BYTES ? b.buffer_len : READV_BYTES;
-    int err = read_all(&b);
+    int err = buffer_readv_read_all(&b);
     r->v.bytes = b.bytes;
     return err;
 }
 
-static int run(struct readv *r)
+static int buffer_readv_run(struct readv *r)
 {
     struct transfer *t = &r->t;
     struct buffers *buffers = t->daemon->buffers;
@@ -518,7 +518,7 @@ void readv_run(struct readv *r)
     transfer_op_begin(t, GPUNVME_OP_READV);
     t->error = transfer_begin(t);
     if (!t->error) {
-        t->error = run(r);
+        t->error = buffer_readv_run(r);
         transfer_end(t);
     }
     transfer_op_end(t, v->bytes);

@@ -119,7 +119,7 @@ static int move_chunk(struct transfer *t, uint64_t len, uint64_t *wanted, uint64
  * Moves the next len bytes. Sets *ended if the file or the free space ended
  * first.
  */
-static int move_range(struct transfer *t, uint64_t len, bool *ended)
+static int buffer_transfer_move_range(struct transfer *t, uint64_t len, bool *ended)
 {
     *ended = false;
     while (len > 0 && !*ended) {
@@ -153,7 +153,7 @@ static int move_part(struct transfer *t, uint64_t len, bool *ended)
     bool gpu = t->gpu;
 
     t->gpu = false;
-    int err = move_range(t, len, ended);
+    int err = buffer_transfer_move_range(t, len, ended);
     t->gpu = gpu;
     return err;
 }
@@ -164,7 +164,7 @@ int transfer_read(struct transfer *t)
 
     t->done = 0;
     t->failures = 0;
-    return move_range(t, t->rw.len, &ended);
+    return buffer_transfer_move_range(t, t->rw.len, &ended);
 }
 
 /*
@@ -180,13 +180,13 @@ static int move_write(struct transfer *t)
     int err = head ? move_part(t, head, &ended) : 0;
 
     if (!err && !ended)
-        err = move_range(t, t->rw.len - head - tail, &ended);
+        err = buffer_transfer_move_range(t, t->rw.len - head - tail, &ended);
     if (!err && !ended && tail)
         err = move_part(t, tail, &ended);
     return err;
 }
 
-static int move_all(struct transfer *t)
+static int buffer_transfer_move_all(struct transfer *t)
 {
     if (!t->gpu && t->no_fallback)
         return -EREMOTEIO;
@@ -201,7 +201,7 @@ static int move_charged(struct transfer *t)
     int err = caches_charge_begin(caches, t->inode, t->rw.file_offset, t->rw.len, &charge);
 
     if (!err) {
-        err = move_all(t);
+        err = buffer_transfer_move_all(t);
         caches_charge_end(caches, t->inode, &charge);
     }
     return err;
@@ -224,7 +224,7 @@ static int final_error(const struct transfer *t, int err)
     return err && t->write && t->done ? 0 : err;
 }
 
-static uint64_t size_of(struct ffs_inode *inode)
+static uint64_t buffer_transfer_size_of(struct ffs_inode *inode)
 {
     struct ffs_attr attr;
 
@@ -255,7 +255,7 @@ static int run_with_buffer(struct transfer *t)
     int err = t->write ? check_write(t) : 0;
     if (err)
         return err;
-    return t->write ? move_charged(t) : move_all(t);
+    return t->write ? move_charged(t) : buffer_transfer_move_all(t);
 }
 
 void transfer_op_begin(struct transfer *t, unsigned kind)
@@ -307,7 +307,7 @@ void transfer_run(struct transfer *t)
 {
     struct gpunvme_ioc_rw *rw = &t->rw;
     char last = 0;
-    uint64_t size = t->write ? size_of(t->inode) : 0, len = rw->len;
+    uint64_t size = t->write ? buffer_transfer_size_of(t->inode) : 0, len = rw->len;
 
     transfer_op_begin(t, t->write ? GPUNVME_OP_WRITE : GPUNVME_OP_READ);
     t->error = transfer_begin(t);

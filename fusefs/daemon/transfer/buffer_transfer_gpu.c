@@ -18,7 +18,7 @@
  * they cannot be ended. A controller that has failed for good executes no
  * commands, unless it could not be stopped.
  */
-static bool settle(struct daemon *d)
+static bool buffer_transfer_gpu_settle(struct daemon *d)
 {
     int err = gq_engine_recover(d->stack.engine);
 
@@ -38,7 +38,7 @@ bool transfer_take_result(struct transfer *t, int err, const struct gq_result *r
         t->rw.nvme_status = result->nvme_status;
     t->status = result->nvme_status;
     t->needs_recovery |= err == -ENODEV;
-    t->stuck |= result->unsettled && !settle(t->daemon);
+    t->stuck |= result->unsettled && !buffer_transfer_gpu_settle(t->daemon);
     return !t->stuck;
 }
 
@@ -47,8 +47,8 @@ bool transfer_take_result(struct transfer *t, int err, const struct gq_result *r
  * may remain in flight for an unbounded time. `parts` may be NULL; otherwise it
  * is notified of the parts.
  */
-static int move(struct transfer *t, const struct ffs_map *map, struct transfer_parts *parts,
-                uint64_t *moved, bool *stuck)
+static int buffer_transfer_gpu_move(struct transfer *t, const struct ffs_map *map,
+                                    struct transfer_parts *parts, uint64_t *moved, bool *stuck)
 {
     struct daemon *d = t->daemon;
     struct gq_result result = {0};
@@ -111,7 +111,8 @@ static void add_range(struct transfer_sums *s, uint64_t from, uint64_t to)
  * `parts` has verified. `parts` may be NULL. After an error *moved ends before
  * it.
  */
-static int verify(struct transfer *t, const struct transfer_parts *parts, uint64_t *moved)
+static int buffer_transfer_gpu_verify(struct transfer *t, const struct transfer_parts *parts,
+                                      uint64_t *moved)
 {
     uint64_t offset = t->rw.file_offset + t->done, end = offset + *moved;
     uint64_t first = parts ? parts->first * LAY_BLOCK_SIZE : offset;
@@ -152,7 +153,7 @@ int transfer_gpu_read(struct transfer *t, uint64_t len, uint64_t *moved)
         return err;
     struct transfer_parts *parts = new_parts(t, map.len);
     if (map.len)
-        err = move(t, &map, parts, moved, &stuck);
+        err = buffer_transfer_gpu_move(t, &map, parts, moved, &stuck);
     if (stuck)
         ffs_map_abandon(&map);
     else
@@ -160,7 +161,7 @@ int transfer_gpu_read(struct transfer *t, uint64_t len, uint64_t *moved)
     if (*moved && parts)
         transfer_parts_read(parts, *moved);
     if (*moved && t->daemon->stack.data_csum) {
-        int bad = verify(t, parts, moved);
+        int bad = buffer_transfer_gpu_verify(t, parts, moved);
         err = bad ? bad : err;
     }
     transfer_parts_free(parts);
@@ -193,7 +194,7 @@ int transfer_gpu_write(struct transfer *t, uint64_t len, uint64_t *moved)
     if (err)
         return err;
     struct transfer_parts *parts = new_parts(t, len);
-    err = move(t, &map, parts, &written, &stuck);
+    err = buffer_transfer_gpu_move(t, &map, parts, &written, &stuck);
     if (stuck) {
         transfer_parts_free(parts);
         ffs_map_abandon(&map);

@@ -71,7 +71,7 @@ static void join(struct transfer_parts *p)
     p->has_thread = false;
 }
 
-static bool matches(struct transfer_parts *p, uint64_t block, size_t n)
+static bool transfer_parts_matches(struct transfer_parts *p, uint64_t block, size_t n)
 {
     const uint32_t *sums = p->sums + (block - p->first);
     int err = sums_of_buffer(p, block, n, p->have);
@@ -92,7 +92,7 @@ static void has_read(struct gq_listener *l, uint64_t from, uint64_t to)
     (void)from;
     while (!p->stopped && p->next < end) {
         size_t n = min_u64(end - p->next, TOGETHER);
-        p->stopped = !matches(p, p->next, n);
+        p->stopped = !transfer_parts_matches(p, p->next, n);
         if (!p->stopped)
             p->next += n;
     }
@@ -122,7 +122,7 @@ static void will_write(struct gq_listener *l, uint64_t from, uint64_t to)
     p->begun = end;
 }
 
-static void compare(struct transfer_parts *p, uint64_t block, size_t n)
+static void transfer_parts_compare(struct transfer_parts *p, uint64_t block, size_t n)
 {
     uint32_t *before = p->sums + (block - p->first);
 
@@ -141,7 +141,7 @@ static void has_written(struct gq_listener *l, uint64_t from, uint64_t to)
     (void)from;
     while (!p->stopped && p->next < end) {
         size_t n = min_u64(end - p->next, TOGETHER);
-        compare(p, p->next, n);
+        transfer_parts_compare(p, p->next, n);
         p->next += n;
     }
 }
@@ -154,7 +154,8 @@ const uint32_t *transfer_parts_written(struct transfer_parts *p, uint64_t bytes)
 
 /* --------------------------------------------------------------------------------------------- */
 
-static struct transfer_parts *start(struct transfer_parts *p, struct transfer *t, uint64_t len)
+static struct transfer_parts *transfer_parts_start(struct transfer_parts *p, struct transfer *t,
+                                                   uint64_t len)
 {
     p->t = t;
     p->file = t->rw.file_offset + t->done;
@@ -180,7 +181,7 @@ struct transfer_parts *transfer_parts_new(struct transfer *t, uint64_t len)
     p->sums = malloc(blocks * sizeof(*p->sums));
     p->have = malloc(together * sizeof(*p->have));
     if (p->sums && p->have)
-        return start(p, t, len);
+        return transfer_parts_start(p, t, len);
     transfer_parts_free(p);
     return NULL;
 }

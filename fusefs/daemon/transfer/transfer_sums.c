@@ -67,8 +67,8 @@ static int find_sums(const struct transfer_sums *s, uint64_t file_offset, size_t
 }
 
 /* Reads bytes of one block by the ordinary path. */
-static void read_again(struct transfer_sums *s, uint64_t owner, uint64_t file_offset, uint64_t at,
-                       uint64_t len)
+static void transfer_sums_read_again(struct transfer_sums *s, uint64_t owner, uint64_t file_offset,
+                                     uint64_t at, uint64_t len)
 {
     uint64_t moved;
     unsigned left;
@@ -101,14 +101,14 @@ void transfer_sums_end(struct transfer_sums *s)
             s->lost(s, s->owner[i], s->file[i], err);
         } else if (ffs_sum_of(s->have[i]) != s->want[i]) {
             log_mismatch(s, s->file[i]);
-            read_again(s, s->owner[i], s->file[i], s->at[i], LAY_BLOCK_SIZE);
+            transfer_sums_read_again(s, s->owner[i], s->file[i], s->at[i], LAY_BLOCK_SIZE);
         }
     }
     s->n = 0;
 }
 
-static void add_block(struct transfer_sums *s, uint64_t owner, uint64_t file_offset, uint64_t at,
-                      uint32_t want)
+static void transfer_sums_add_block(struct transfer_sums *s, uint64_t owner, uint64_t file_offset,
+                                    uint64_t at, uint32_t want)
 {
     if (s->n == TRANSFER_SUMS)
         transfer_sums_end(s);
@@ -131,7 +131,7 @@ static void add_part(struct transfer_sums *s, uint64_t owner, uint64_t begin, ui
         return;
     if (have != FFS_NO_SUM)
         log_mismatch(s, begin);
-    read_again(s, owner, begin, at, len);
+    transfer_sums_read_again(s, owner, begin, at, len);
 }
 
 /*
@@ -156,7 +156,7 @@ static void add_some(struct transfer_sums *s, uint64_t owner, uint64_t from, uin
         if (want[i] == FFS_NO_SUM)
             continue;
         if (end - begin == LAY_BLOCK_SIZE)
-            add_block(s, owner, begin, begin + shift, want[i]);
+            transfer_sums_add_block(s, owner, begin, begin + shift, want[i]);
         else
             add_part(s, owner, begin, begin + shift, end - begin, want[i], parts);
     }
@@ -179,7 +179,7 @@ static void compare_run(struct transfer_sums *s, uint64_t owner, uint64_t file, 
         if (want[i] == FFS_NO_SUM || ffs_sum_of(s->run_have[i]) == want[i])
             continue;
         log_mismatch(s, file + skip);
-        read_again(s, owner, file + skip, at + skip, LAY_BLOCK_SIZE);
+        transfer_sums_read_again(s, owner, file + skip, at + skip, LAY_BLOCK_SIZE);
     }
 }
 
