@@ -45,7 +45,8 @@ def test_the_kernels_driver_and_ours_take_turns(guest):
 
 
 def test_both_drivers_write_the_same_bytes(guest):
-    make = "SOURCE_DATE_EPOCH=1 mkfs.gpunvme -qf -U 11111111-2222-3333-4444-555555555555"
+    uuid = "11111111-2222-3333-4444-555555555555"
+    make = f"SOURCE_DATE_EPOCH=1 mkfs.gpunvme -qf -U {uuid} -E hash_seed={uuid}"
     zero = f"dd if=/dev/zero of={KERNELS} bs=1M count=64 oflag=direct status=none"
     guest.run(f"""
         {zero}
