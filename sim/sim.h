@@ -227,6 +227,14 @@ void sim_remove(struct sim *s);
 void sim_request_close(struct sim *s);
 
 /*
+ * Reports to the driver that a namespace has changed (Asynchronous Event), as
+ * after a resize of its image file. If `replaced` is true, it is another
+ * namespace from now on: its NGUID differs. Returns -EINVAL without such a
+ * namespace.
+ */
+int sim_change_ns(struct sim *s, uint32_t nsid, bool replaced);
+
+/*
  * Sets the DMA engine for device mappings, which is not copied. Without one
  * (NULL) map() refuses device memory with -EFAULT. Returns -EBUSY while device
  * memory is mapped.

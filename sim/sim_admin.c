@@ -3,6 +3,7 @@
  * Executes admin commands. All threads are paused while one runs. BASE chapter
  * 5.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,6 +54,7 @@ static uint16_t identify_ns(struct admin *a, void *page)
     sim_media_refresh(ns);
     sim_tail_end(ns);
     sim_identify_ns(&(struct sim_identify_ns){.nsid = a->sqe->nsid,
+                                              .identity = ns->identity,
                                               .lbas = ns->lbas,
                                               .lba_shift = ns->lba_shift,
                                               .metadata = a->s->cfg.ns[a->sqe->nsid - 1].metadata,
@@ -70,6 +72,7 @@ static uint16_t admin_identify(struct admin *a)
 {
     _Alignas(64) unsigned char page[NVME_PAGE_SIZE];
     const struct sim_config *cfg = &a->s->cfg;
+    const struct sim_ns *ns;
     uint16_t st = NVME_OK;
 
     switch (a->sqe->cdw10 & 0xff) {
@@ -79,6 +82,7 @@ static uint16_t admin_identify(struct admin *a)
                                                       .aer_limit = SIM_AER_LIMIT,
                                                       .abort_limit = SIM_ABORT_LIMIT,
                                                       .mdts_shift = mdts_shift(cfg),
+                                                      .events = NVME_EVENT_NS_CHANGED,
                                                       .sgl = !cfg->no_sgl,
                                                       .volatile_cache = !cfg->no_volatile_cache},
                           page);
@@ -92,9 +96,10 @@ static uint16_t admin_identify(struct admin *a)
         sim_identify_ns_list(a->sqe->nsid, cfg->namespaces, page);
         break;
     case NVME_CNS_NS_DESCRIPTORS:
-        if (!sim_ns_get(a->s, a->sqe->nsid))
+        ns = sim_ns_get(a->s, a->sqe->nsid);
+        if (!ns)
             return admin_flagged(a, SIM_EV_BAD_NSID, NVME_ERR_INVALID_NS);
-        sim_identify_ns_desc(a->sqe->nsid, cfg->ns[a->sqe->nsid - 1].zoned, page);
+        sim_identify_ns_desc(a->sqe->nsid, ns->identity, cfg->ns[a->sqe->nsid - 1].zoned, page);
         break;
     default:
         return NVME_ERR_INVALID_FIELD;
@@ -318,6 +323,9 @@ static uint16_t admin_set_features(struct admin *a)
             return NVME_ERR_INVALID_FIELD;
         a->s->wce = a->sqe->cdw11 & 1;
         return a->s->wce ? NVME_OK : sim_flush_now(a->s);
+    case NVME_FEAT_ASYNC_EVENTS:
+        a->s->events_wanted = a->sqe->cdw11;
+        return NVME_OK;
     default:
         return NVME_ERR_INVALID_FIELD;
     }
@@ -333,6 +341,9 @@ static uint16_t get_features(struct admin *a)
         if (a->s->cfg.no_volatile_cache)
             return NVME_ERR_INVALID_FIELD;
         a->result = a->s->wce;
+        return NVME_OK;
+    case NVME_FEAT_ASYNC_EVENTS:
+        a->result = a->s->events_wanted;
         return NVME_OK;
     default:
         return NVME_ERR_INVALID_FIELD;
@@ -366,12 +377,70 @@ static uint16_t admin_abort_command(struct admin *a)
     return NVME_OK;
 }
 
+/* Completes a request with the change of a namespace, once until the list is read. */
+static void tell_change(struct sim *s)
+{
+    struct sim_sq *sq = &s->sqs[0];
+
+    if (!s->changed || s->change_told || !s->aers || !sim_cq_has_room(sq->cq) ||
+        !(s->events_wanted & NVME_EVENT_NS_CHANGED))
+        return;
+    s->change_told = true;
+    sim_post(sq, s->aer_cids[--s->aers], NVME_OK,
+             NVME_LOG_CHANGED_NS << 16 | NVME_AER_NS_CHANGED | NVME_AER_NOTICE);
+}
+
+int sim_change_ns(struct sim *s, uint32_t nsid, bool replaced)
+{
+    struct sim_ns *ns = sim_ns_get(s, nsid);
+
+    if (!ns)
+        return -EINVAL;
+    sim_pause(s);
+    ns->identity += replaced;
+    s->changed |= 1u << (nsid - 1);
+    if (s->running && !sim_idle(s))
+        tell_change(s);
+    sim_resume(s);
+    return 0;
+}
+
 static uint16_t async_event(struct admin *a)
 {
     if (a->s->aers == SIM_AER_LIMIT)
         return SIM_ERR_AER_LIMIT;
-    a->s->aers++;
+    a->s->aer_cids[a->s->aers++] = a->sqe->cid;
+    tell_change(a->s);
     return SIM_HELD;
+}
+
+/* Fills the page of the Changed Namespace List, and ends the event. */
+static uint16_t get_changed(struct admin *a)
+{
+    _Alignas(64) uint32_t ids[NVME_PAGE_SIZE / sizeof(uint32_t)] = {0};
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < a->s->cfg.namespaces; i++) {
+        if (a->s->changed & 1u << i)
+            ids[n++] = i + 1;
+    }
+    uint16_t st = give_page(a, ids);
+    if (st == NVME_OK) {
+        a->s->changed = 0;
+        a->s->change_told = false;
+    }
+    return st;
+}
+
+static uint16_t get_log_page(struct admin *a)
+{
+    uint32_t dwords = (a->sqe->cdw10 >> 16) + 1;
+
+    if ((a->sqe->cdw10 & 0xff) != NVME_LOG_CHANGED_NS)
+        return SIM_ERR_INVALID_LOG_PAGE;
+    if (dwords != NVME_PAGE_SIZE / sizeof(uint32_t) || a->sqe->cdw11 || a->sqe->cdw12)
+        return NVME_ERR_INVALID_FIELD;
+    return get_changed(a);
 }
 
 static uint16_t admin_run(struct admin *a)
@@ -399,6 +468,8 @@ static uint16_t admin_run(struct admin *a)
         return admin_abort_command(a);
     case NVME_ADMIN_ASYNC_EVENT:
         return async_event(a);
+    case NVME_ADMIN_GET_LOG_PAGE:
+        return get_log_page(a);
     default:
         return admin_flagged(a, SIM_EV_BAD_OPCODE, NVME_ERR_INVALID_OPCODE);
     }

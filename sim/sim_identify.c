@@ -36,14 +36,16 @@ void sim_identify_ctrl(const struct sim_identify_ctrl *in, void *page)
     id->oncs = htole16(NVME_CTRL_ONCS_DSM | NVME_CTRL_ONCS_WRITE_ZEROES);
     /* VWC is present and a flush of all namespaces is supported. */
     id->vwc = in->volatile_cache ? NVME_CTRL_VWC_PRESENT | NVME_CTRL_VWC_FLUSH : 0;
+    id->oaes = htole32(in->events);
     id->sgls = htole32(in->sgl ? 1 : 0); /* no alignment or granularity required */
     snprintf(id->subnqn, sizeof(id->subnqn), "nqn.2024-01.org.gpunvmefs:sim");
 }
 
-static void put_nguid(uint32_t nsid, __u8 *nguid)
+static void put_nguid(uint32_t nsid, unsigned identity, __u8 *nguid)
 {
     memset(nguid, 0, 16);
     memcpy(nguid, "gpunvmefs", 9);
+    nguid[14] = (__u8)identity;
     nguid[15] = (__u8)nsid;
 }
 
@@ -57,7 +59,7 @@ void sim_identify_ns(const struct sim_identify_ns *in, void *page)
     id->lbaf[0].ms = htole16(in->metadata);
     id->dlfeat = 1 | 1 << 3; /* deallocated LBAs read as zeros; DEAC in Write Zeroes */
     id->nsattr = in->read_only ? 1 : 0;
-    put_nguid(in->nsid, id->nguid);
+    put_nguid(in->nsid, in->identity, id->nguid);
 }
 
 void sim_identify_ns_list(uint32_t after, uint32_t namespaces, void *page)
@@ -69,14 +71,14 @@ void sim_identify_ns_list(uint32_t after, uint32_t namespaces, void *page)
         list[n - after] = htole32(n + 1);
 }
 
-void sim_identify_ns_desc(uint32_t nsid, bool zoned, void *page)
+void sim_identify_ns_desc(uint32_t nsid, unsigned identity, bool zoned, void *page)
 {
     struct nvme_ns_id_desc *d = page;
 
     memset(page, 0, 4096);
     d->nidt = NVME_NIDT_NGUID;
     d->nidl = 16;
-    put_nguid(nsid, d->nid);
+    put_nguid(nsid, identity, d->nid);
     if (!zoned)
         return;
     d = (struct nvme_ns_id_desc *)(d->nid + d->nidl);

@@ -10,10 +10,12 @@ struct sim_identify_ctrl {
     uint32_t namespaces, version, aer_limit, abort_limit;
     uint32_t mdts_shift; /* log2 of 4 KiB pages */
     bool sgl, volatile_cache;
+    uint32_t events; /* OAES */
 };
 
 struct sim_identify_ns {
     uint32_t nsid;
+    unsigned identity; /* changes NGUID */
     uint64_t lbas;
     unsigned lba_shift;
     uint16_t metadata;
@@ -24,6 +26,6 @@ void sim_identify_ctrl(const struct sim_identify_ctrl *in, void *page);
 void sim_identify_ns(const struct sim_identify_ns *in, void *page);
 /* Fills the page with the active namespaces whose ids are above `after`. */
 void sim_identify_ns_list(uint32_t after, uint32_t namespaces, void *page);
-void sim_identify_ns_desc(uint32_t nsid, bool zoned, void *page);
+void sim_identify_ns_desc(uint32_t nsid, unsigned identity, bool zoned, void *page);
 
 #endif

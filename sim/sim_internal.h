@@ -36,16 +36,17 @@
 #define SIM_DRAIN_MS    5000u /* time limit for copies in flight */
 
 /* Statuses that nvme_spec.h does not have: BASE figures 95 to 97. */
-#define SIM_ERR_WRITE_PROTECTED 0x020u
-#define SIM_ERR_INVALID_VECTOR  0x108u
-#define SIM_ERR_AER_LIMIT       0x105u
-#define SIM_ERR_NOT_CHANGEABLE  0x10eu
-#define SIM_AER_LIMIT           4u
-#define SIM_ABORT_LIMIT         4u /* Abort commands at a time, ACL + 1 */
-#define SIM_NSID_ALL            UINT32_MAX
-#define SIM_EXPECTED            1u /* work is announced: thread 0 stays awake */
-#define SIM_EXPECTED_OF_ALL     2u /* and thread 0 wakes all other threads */
-#define SIM_CACHE_LINE          64
+#define SIM_ERR_WRITE_PROTECTED  0x020u
+#define SIM_ERR_INVALID_VECTOR   0x108u
+#define SIM_ERR_AER_LIMIT        0x105u
+#define SIM_ERR_INVALID_LOG_PAGE 0x109u
+#define SIM_ERR_NOT_CHANGEABLE   0x10eu
+#define SIM_AER_LIMIT            4u
+#define SIM_ABORT_LIMIT          4u /* Abort commands at a time, ACL + 1 */
+#define SIM_NSID_ALL             UINT32_MAX
+#define SIM_EXPECTED             1u /* work is announced: thread 0 stays awake */
+#define SIM_EXPECTED_OF_ALL      2u /* and thread 0 wakes all other threads */
+#define SIM_CACHE_LINE           64
 /*
  * Attributes of code that every command runs, of code for some commands, and of
  * error paths.
@@ -78,10 +79,11 @@ struct sim_ns {
     uint32_t lba_size;
     unsigned lba_shift;
     bool read_only, null_media, is_file, track, pinned;
-    bool in_memory; /* a file without a disk (tmpfs) */
-    bool syncs;     /* durable means fdatasync(): see sim_flush.c */
-    bool grows;     /* with its file, while `fixed` is false */
-    bool fixed;     /* pinned, or about to be; changes while paused */
+    bool in_memory;    /* a file without a disk (tmpfs) */
+    bool syncs;        /* durable means fdatasync(): see sim_flush.c */
+    bool grows;        /* with its file, while `fixed` is false */
+    bool fixed;        /* pinned, or about to be; changes while paused */
+    unsigned identity; /* changes while paused: see sim_change_ns() */
     atomic_bool shrunk_said;
     struct sim_undo undo;
     struct sim_tail tail;
@@ -249,8 +251,12 @@ struct sim {
     struct sim_iova_table iova;
     struct sim_sq *sqs; /* [0] is the admin queue */
     struct sim_cq *cqs;
-    unsigned granted; /* I/O queue pairs */
+    unsigned granted;                 /* I/O queue pairs */
+    uint16_t aer_cids[SIM_AER_LIMIT]; /* outstanding Asynchronous Event Requests */
     unsigned aers;
+    uint32_t events_wanted; /* the feature's CDW11 */
+    uint32_t changed;       /* namespaces of the changed list, bit nsid - 1 */
+    bool change_told;       /* an event was completed, and the list not read since */
     struct sim_span *admin_spans;
     _Atomic bool running;
     /* An unmap() has exceeded its wait for copies, and none has ended since. */

@@ -275,6 +275,8 @@ void sim_controller_stop(struct sim *s)
     s->running = false;
     atomic_store(&s->top_queue, 0);
     s->aers = 0;
+    s->events_wanted = 0;
+    s->change_told = false;
     s->wce = !s->cfg.no_volatile_cache;
     s->granted = s->cfg.io_queues;
     s->delete_deadline = 0;
