@@ -64,7 +64,10 @@ static int nvme_bdev_submit(struct bd_dev *dev, struct bd_io *ios, size_t n)
 {
     struct nvme_bdev *d = nvme_bdev_of(dev);
     struct bd_queue *q;
-    int rc = bd_queue_take(d, &q);
+    int rc = nvme_ctrlr_watch(d->c);
+
+    if (!rc)
+        rc = bd_queue_take(d, &q);
 
     if (rc) {
         for (size_t i = 0; i < n; i++)

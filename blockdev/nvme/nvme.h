@@ -68,6 +68,17 @@ int nvme_ns_info(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *out);
  */
 int nvme_ns_refresh(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *out);
 /*
+ * Looks whether the controller has reported that a namespace changed, and then
+ * compares the namespaces in use. If one is another by now (identity or format,
+ * or smaller), the controller is stopped and counts as failed: no later write
+ * can reach what belongs to someone else. A namespace that has grown is kept.
+ * Costs two loads while there is no report. The caller owns no queue and holds
+ * no lock of the driver. Returns 0, or -EIO if the controller has failed.
+ */
+int nvme_ctrlr_watch(struct nvme_ctrlr *c);
+/* True once nvme_ctrlr_watch() or a reset has found another namespace. */
+bool nvme_ctrlr_replaced(const struct nvme_ctrlr *c);
+/*
  * Stores up to max IDs of active namespaces in ascending order. Returns how
  * many there are, or -errno. If the controller has no list (NVMe 1.0), the
  * first 1024 IDs are tried.

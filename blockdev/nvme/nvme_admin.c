@@ -17,6 +17,7 @@
  */
 #define ADMIN_PAGES     3
 #define ADMIN_DATA_PAGE 2
+#define CQE_DWORDS      (sizeof(struct nvme_cqe) / sizeof(uint32_t))
 
 static_assert(NVME_ADMIN_DEPTH * sizeof(struct nvme_sqe) <= NVME_PAGE_SIZE, "admin SQ in a page");
 
@@ -30,6 +31,17 @@ static_assert(NVME_ADMIN_DEPTH * sizeof(struct nvme_sqe) <= NVME_PAGE_SIZE, "adm
 
 #define ABORT_NOT_DONE 1u /* dword 0 of Abort's completion */
 
+/* Makes the place of the next completion known to readers without the lock. */
+static void admin_note_next(struct nvme_ctrlr *c)
+{
+    /*
+     * Release: a reader of the new place sees the event that was counted before,
+     * and the ring that nvme_admin_renew() has cleared.
+     */
+    __atomic_store_n(&c->watch.next, c->admin_ring.cq_head << 1 | c->admin_ring.phase,
+                     __ATOMIC_RELEASE);
+}
+
 int nvme_admin_setup(struct nvme_ctrlr *c)
 {
     int rc = nvme_dma_alloc(c, ADMIN_PAGES * NVME_PAGE_SIZE, &c->admin_mem);
@@ -39,16 +51,36 @@ int nvme_admin_setup(struct nvme_ctrlr *c)
     return rc;
 }
 
+static uint32_t *admin_cq(const struct nvme_ctrlr *c)
+{
+    return (uint32_t *)(void *)((char *)c->admin_mem.addr + NVME_PAGE_SIZE);
+}
+
+const uint32_t *nvme_admin_cqe(const struct nvme_ctrlr *c, uint32_t index)
+{
+    return admin_cq(c) + (index + 1) * CQE_DWORDS - 1;
+}
+
+/* Clears by atomic stores, because nvme_ctrlr_watch() reads entries without the lock. */
+static void admin_clear_cq(struct nvme_ctrlr *c)
+{
+    for (size_t i = 0; i < NVME_ADMIN_DEPTH * CQE_DWORDS; i++)
+        __atomic_store_n(admin_cq(c) + i, 0, __ATOMIC_RELAXED);
+}
+
 void nvme_admin_renew(struct nvme_ctrlr *c)
 {
     struct nvme_qpair qp = {.depth = NVME_ADMIN_DEPTH};
 
-    memset(c->admin_mem.addr, 0, c->admin_mem.len);
+    memset(c->admin_mem.addr, 0, NVME_PAGE_SIZE);
+    admin_clear_cq(c);
     qp.sq = c->admin_mem.addr;
-    qp.cq = (struct nvme_cqe *)((char *)c->admin_mem.addr + NVME_PAGE_SIZE);
+    qp.cq = (struct nvme_cqe *)(void *)admin_cq(c);
     qp.sq_doorbell = nvme_ctrlr_doorbell(c, 0);
     qp.cq_doorbell = nvme_ctrlr_doorbell(c, 1);
     nvme_ring_init(&c->admin_ring, &qp);
+    c->watch.posted = false;
+    admin_note_next(c);
     __atomic_store_n(&c->health, NVME_HEALTHY, __ATOMIC_RELEASE);
 }
 
@@ -69,11 +101,63 @@ static uint64_t command_deadline(const struct nvme_ctrlr *c)
     return c->admin_until && c->admin_until < deadline ? c->admin_until : deadline;
 }
 
+static void admin_note_event(struct nvme_ctrlr *c, const struct nvme_cqe *cqe)
+{
+    c->watch.posted = false;
+    if (NVME_STATUS(cqe->status) == NVME_OK)
+        __atomic_fetch_add(&c->watch.seen, 1, __ATOMIC_RELEASE);
+}
+
+/* Takes the next completion. Returns false if there is none. */
+static bool admin_poll(struct nvme_ctrlr *c, struct nvme_cqe *cqe)
+{
+    if (!nvme_ring_poll(&c->admin_ring, cqe))
+        return false;
+    nvme_ring_release(&c->admin_ring);
+    if (c->watch.posted && cqe->cid == c->watch.cid)
+        admin_note_event(c, cqe);
+    admin_note_next(c);
+    return true;
+}
+
+void nvme_admin_drain(struct nvme_ctrlr *c)
+{
+    struct nvme_cqe cqe;
+
+    while (admin_poll(c, &cqe)) {
+    }
+}
+
+static uint16_t admin_next_cid(struct nvme_ctrlr *c)
+{
+    uint16_t cid = c->admin_cid++;
+
+    return c->watch.posted && cid == c->watch.cid ? c->admin_cid++ : cid;
+}
+
+static void admin_send(struct nvme_ctrlr *c, struct nvme_sqe *sqe)
+{
+    sqe->cid = admin_next_cid(c);
+    nvme_ring_post(&c->admin_ring, sqe);
+    trace(TRACE_SUBMIT, sqe->cid, sqe->cdw10, 0, sqe->opcode, 0);
+    nvme_ring_doorbell(&c->admin_ring);
+    nvme_wake(c->t, 1);
+}
+
+void nvme_admin_request_event(struct nvme_ctrlr *c)
+{
+    struct nvme_sqe sqe = {.opcode = NVME_ADMIN_ASYNC_EVENT};
+
+    admin_send(c, &sqe);
+    c->watch.cid = sqe.cid;
+    c->watch.posted = true;
+}
+
 /*
- * Waits for the completion of cid. A completion with another CID is dropped,
- * because only one command is in flight. A command that misses its deadline may
- * still write the data page and complete later, so the queue is not used again
- * before a reset has ended it.
+ * Waits for the completion of cid. Another CID is that of an Asynchronous Event
+ * Request or is dropped, because only one other command is in flight. A command that misses its
+ * deadline may still write the data page and complete later, so the queue is not used again before
+ * a reset has ended it.
  */
 static int wait_completion(struct nvme_ctrlr *c, uint16_t cid, uint64_t deadline,
                            struct nvme_cqe *cqe)
@@ -84,11 +168,8 @@ static int wait_completion(struct nvme_ctrlr *c, uint16_t cid, uint64_t deadline
     for (;;) {
         bool late = now_ns() >= deadline;
 
-        if (nvme_ring_poll(&c->admin_ring, cqe)) {
-            nvme_ring_release(&c->admin_ring);
-            if (cqe->cid == cid)
-                return 0;
-        }
+        if (admin_poll(c, cqe) && cqe->cid == cid)
+            return 0;
         /*
          * Check the controller before reporting a timeout, and otherwise rarely, since
          * reading a register may take milliseconds.
@@ -112,11 +193,7 @@ static int execute_once(struct nvme_ctrlr *c, struct nvme_sqe *sqe, uint64_t dea
 
     if (!nvme_ctrlr_healthy(c))
         return -EIO;
-    sqe->cid = c->admin_cid++;
-    nvme_ring_post(&c->admin_ring, sqe);
-    trace(TRACE_SUBMIT, sqe->cid, sqe->cdw10, 0, sqe->opcode, 0);
-    nvme_ring_doorbell(&c->admin_ring);
-    nvme_wake(c->t, 1);
+    admin_send(c, sqe);
     rc = wait_completion(c, sqe->cid, deadline, cqe);
     if (!rc)
         trace(TRACE_COMPLETE, sqe->cid, sqe->cdw10, 0, sqe->opcode, NVME_STATUS(cqe->status));

@@ -62,6 +62,7 @@ static void set_limits(struct nvme_ctrlr *c, const struct nvme_id_facts *facts)
     if (shutdown_ms > NVME_SHUTDOWN_MAX_MS)
         shutdown_ms = NVME_SHUTDOWN_MAX_MS;
     c->shutdown_ms = (unsigned)shutdown_ms;
+    c->watch.offered = facts->ns_events;
 }
 
 static int ctrlr_identify(struct nvme_ctrlr *c, const struct nvme_opts *opts)
@@ -90,7 +91,7 @@ static int identify_limits(struct nvme_ctrlr *c, const struct nvme_opts *opts)
     void *page;
     int rc;
 
-    if (c->t->ops->read32(c->t, NVME_REG_VS) < VERSION_2_0)
+    if (c->version < VERSION_2_0)
         return 0;
     page = malloc(NVME_IDENTIFY_LEN);
     if (!page)
@@ -141,6 +142,7 @@ static int reset_and_check(struct nvme_ctrlr *c, const struct nvme_opts *opts)
     int rc;
 
     c->cap = c->t->ops->read64(c->t, NVME_REG_CAP);
+    c->version = c->t->ops->read32(c->t, NVME_REG_VS);
     rc = nvme_check_cap(c, &what);
     if (rc) {
         ctrlr_explain(opts, "capabilities", what);
@@ -206,6 +208,11 @@ static int bring_up(struct nvme_ctrlr *c, const struct nvme_opts *opts)
     rc = request_queues(c, opts);
     if (rc)
         goto disable;
+    rc = nvme_watch_start(c);
+    if (rc) {
+        explain_errno(c, opts, "Set Features, Asynchronous Events", rc);
+        goto disable;
+    }
     return 0;
 
 disable:

@@ -20,6 +20,7 @@ static_assert(sizeof(struct nvme_id_ns) == NVME_IDENTIFY_LEN, "Identify Namespac
 #define CNTRLTYPE_NOT_SAID 0u
 #define CNTRLTYPE_IO       1u
 
+#define OAES_NS_CHANGED   (1u << 8)
 #define ONCS_DSM          (1u << 2)
 #define ONCS_WRITE_ZEROES (1u << 3)
 #define SGLS_SUPPORT      0x3u
@@ -101,6 +102,7 @@ int nvme_parse_ctrlr(const void *page, struct nvme_ctrlr_info *info, struct nvme
     info->dsm = id->oncs & ONCS_DSM;
     facts->mdts = id->mdts == 0 || id->mdts >= MDTS_LIMITED ? 0 : 4096ull << id->mdts;
     facts->rtd3e_us = id->rtd3e;
+    facts->ns_events = id->oaes & OAES_NS_CHANGED;
     return 0;
 }
 
@@ -152,6 +154,7 @@ int nvme_parse_ns(const void *page, uint32_t nsid, struct nvme_ns_info *out, con
     out->read_only = id->nsattr & NSATTR_PROTECTED;
     memcpy(out->nguid, id->nguid, sizeof(out->nguid));
     memcpy(out->eui64, id->eui64, sizeof(out->eui64));
+    memset(out->uuid, 0, sizeof(out->uuid));
     return 0;
 }
 
@@ -167,6 +170,9 @@ void nvme_parse_ns_descriptors(const void *page, struct nvme_ns_info *out)
             return;
         if (d.nidt == NVME_NIDT_CSI)
             out->command_set = bytes[at + sizeof(d)];
+        if (d.nidt == NVME_NIDT_UUID && d.nidl == sizeof(out->uuid) &&
+            at + sizeof(d) + sizeof(out->uuid) <= NVME_IDENTIFY_LEN)
+            memcpy(out->uuid, bytes + at + sizeof(d), sizeof(out->uuid));
     }
 }
 

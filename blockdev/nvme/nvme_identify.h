@@ -22,6 +22,7 @@ extern "C" {
 struct nvme_id_facts {
     uint64_t mdts;     /* bytes; 0: no limit */
     uint32_t rtd3e_us; /* maximum duration of an orderly shutdown; 0: not reported */
+    bool ns_events;    /* it reports changed namespaces (OAES) */
 };
 
 /*
@@ -39,7 +40,7 @@ void nvme_parse_ctrlr_nvm(const void *page, struct nvme_ctrlr_info *info);
  * inactive namespace.
  */
 int nvme_parse_ns(const void *page, uint32_t nsid, struct nvme_ns_info *out, const char **what);
-/* Stores the command set, from the page of CNS 03h, in out. */
+/* Stores the command set and the UUID, from the page of CNS 03h, in out. */
 void nvme_parse_ns_descriptors(const void *page, struct nvme_ns_info *out);
 /*
  * Parses one page of the active namespace list, with IDs above `after` and up

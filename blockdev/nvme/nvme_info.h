@@ -79,6 +79,7 @@ struct nvme_ns_info {
     uint8_t command_set;         /* CSI if the controller has several command sets; 0: NVM */
     bool read_only;              /* write protected (NSATTR) */
     uint8_t nguid[16], eui64[8]; /* zero if there is none */
+    uint8_t uuid[16];            /* zero if there is none */
 };
 
 /*

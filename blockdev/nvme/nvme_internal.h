@@ -41,6 +41,18 @@ struct nvme_known_ns {
     struct nvme_known_ns *next;
 };
 
+/*
+ * The outstanding Asynchronous Event Request, by which a controller reports
+ * that a namespace has changed. Written under admin_lock.
+ */
+struct nvme_watch {
+    bool offered;        /* the controller reports such changes; set at open */
+    bool posted;         /* the request is outstanding */
+    uint16_t cid;        /* of the request */
+    uint32_t next;       /* atomic; CQ head << 1 | phase of the next admin completion */
+    uint64_t seen, done; /* atomic; events, and those whose namespaces were compared */
+};
+
 enum nvme_health {
     NVME_HEALTHY,
     NVME_UNHEALTHY, /* fatal status, gone, or a lost admin command: needs a reset */
@@ -59,13 +71,15 @@ struct nvme_ctrlr {
     struct nvme_transport *t;
     struct nvme_ctrlr_info info;
     uint64_t cap;
-    unsigned quirks; /* derived from its PCI IDs */
+    uint32_t version; /* VS */
+    unsigned quirks;  /* derived from its PCI IDs */
     unsigned admin_timeout_ms, io_timeout_ms;
     unsigned shutdown_ms;
     unsigned queues_requested;
 
     enum nvme_health health;       /* atomic */
     bool settled;                  /* atomic; after a failure: it touches no memory any more */
+    bool replaced;                 /* atomic; failed as another controller or namespace */
     unsigned epoch;                /* atomic; written under admin_lock */
     unsigned retries;              /* atomic; resets since an I/O command last completed */
     struct nvme_counters counters; /* atomic; see nvme_count() */
@@ -80,6 +94,7 @@ struct nvme_ctrlr {
     uint16_t admin_cid;
     uint16_t admin_status; /* status of the last command, 0 if there was none */
     uint64_t admin_until;  /* ns; deadline of all commands, 0 if none */
+    struct nvme_watch watch;
     struct nvme_known_ns *known;
     uint64_t live_qids[NVME_QID_WORDS]; /* pairs that exist in the controller */
 
@@ -108,7 +123,7 @@ static inline void nvme_count(uint64_t *counter)
 /*
  * A file calls only the files above it in this list: nvme_enable.c,
  * nvme_state.c, nvme_map.c, nvme_dma.c, nvme_admin.c, nvme_namespace.c and
- * nvme_qpair.c, nvme_reset.c and nvme_ctrlr.c.
+ * nvme_qpair.c, nvme_watch.c, nvme_reset.c and nvme_ctrlr.c.
  */
 
 /* nvme_state.c */
@@ -186,6 +201,15 @@ int nvme_admin_locked(struct nvme_ctrlr *c, struct nvme_sqe *sqe, void *data, si
                       bool to_device, struct nvme_cqe *cqe);
 int nvme_admin_identify(struct nvme_ctrlr *c, enum nvme_identify_cns cns, uint32_t nsid,
                         void *page);
+/*
+ * Handles the completions that have arrived, without waiting. Only that of an
+ * Asynchronous Event Request can be among them.
+ */
+void nvme_admin_drain(struct nvme_ctrlr *c);
+/* Returns the dword with CID and status of an entry of the admin CQ; any thread. */
+const uint32_t *nvme_admin_cqe(const struct nvme_ctrlr *c, uint32_t index);
+/* Posts an Asynchronous Event Request, whose completion is counted in watch. */
+void nvme_admin_request_event(struct nvme_ctrlr *c);
 struct nvme_id_facts;
 /*
  * Sends Identify Controller and parses the result. If the command failed, *what
@@ -208,6 +232,15 @@ int nvme_admin_set_queues(struct nvme_ctrlr *c, unsigned wanted, unsigned *grant
 int nvme_ns_verify(struct nvme_ctrlr *c);
 /* Frees the records of the namespaces in use. */
 void nvme_ns_forget(struct nvme_ctrlr *c);
+
+/* nvme_watch.c: the caller holds admin_lock */
+/*
+ * Asks the controller to report changed namespaces, after each enable. Returns
+ * an error only if the admin queue does not work.
+ */
+int nvme_watch_start(struct nvme_ctrlr *c);
+/* As nvme_ns_verify(). After 0 the events that were seen before count as compared. */
+int nvme_watch_verify(struct nvme_ctrlr *c);
 
 /* nvme_qpair.c */
 /*

@@ -7,13 +7,14 @@
 #include "blockdev/nvme/nvme_identify.h"
 #include "blockdev/nvme/nvme_internal.h"
 
-#define NS_WITHOUT_LIST 1024u
+#define NS_WITHOUT_LIST  1024u
+#define NVME_VERSION_1_3 0x00010300u
 
-/* A controller with a single command set need not support the descriptors. */
-static bool knows_descriptors(const struct nvme_ctrlr *c)
+/* NVMe 1.3 made the descriptors mandatory. */
+static bool knows_descriptors(struct nvme_ctrlr *c)
 {
-    return NVME_CAP_CSS(c->cap) & NVME_CAP_CSS_SEVERAL &&
-           !(c->quirks & NVME_QUIRK_NO_NS_DESCRIPTORS);
+    return !(c->quirks & NVME_QUIRK_NO_NS_DESCRIPTORS) &&
+           (NVME_CAP_CSS(c->cap) & NVME_CAP_CSS_SEVERAL || c->version >= NVME_VERSION_1_3);
 }
 
 /* The caller holds admin_lock. */
@@ -35,6 +36,7 @@ static int namespace_identify(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_n
     if (!rc && c->quirks & NVME_QUIRK_FALSE_NS_IDS) {
         memset(out->nguid, 0, sizeof(out->nguid));
         memset(out->eui64, 0, sizeof(out->eui64));
+        memset(out->uuid, 0, sizeof(out->uuid));
     }
     return rc;
 }
@@ -82,7 +84,8 @@ static bool as_it_was(const struct nvme_ns_info *now, const struct nvme_ns_info 
 {
     return now->lba_size == then->lba_size && now->metadata == then->metadata &&
            now->lbas >= then->lbas && memcmp(now->nguid, then->nguid, sizeof(now->nguid)) == 0 &&
-           memcmp(now->eui64, then->eui64, sizeof(now->eui64)) == 0;
+           memcmp(now->eui64, then->eui64, sizeof(now->eui64)) == 0 &&
+           memcmp(now->uuid, then->uuid, sizeof(now->uuid)) == 0;
 }
 
 int nvme_ns_refresh(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *out)

@@ -107,7 +107,9 @@ static int reset_verify(struct nvme_ctrlr *c)
     c->admin_until = deadline_after_ms((uint64_t)VERIFY_TIMEOUTS * c->admin_timeout_ms);
     rc = verify_ctrlr(c);
     if (!rc)
-        rc = nvme_ns_verify(c);
+        rc = nvme_watch_start(c);
+    if (!rc)
+        rc = nvme_watch_verify(c);
     if (!rc)
         rc = verify_queues(c);
     c->admin_until = 0;
@@ -231,7 +233,10 @@ static void restart_or_fail(struct nvme_ctrlr *c)
     pthread_mutex_lock(&c->admin_lock);
     if (retries < NVME_MAX_RESET_RETRIES)
         reset_delete_queues(c);
-    if (retries >= NVME_MAX_RESET_RETRIES || restart(c, retries > 0)) {
+    int rc = retries < NVME_MAX_RESET_RETRIES ? restart(c, retries > 0) : -EIO;
+    if (rc == -ENXIO)
+        __atomic_store_n(&c->replaced, true, __ATOMIC_RELEASE);
+    if (rc) {
         if (nvme_is_paused(c)) /* it may resume, with its earlier commands */
             nvme_gone(c);
         settled = nvme_quiesce(c);

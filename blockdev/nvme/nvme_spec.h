@@ -135,6 +135,7 @@ static_assert(offsetof(struct nvme_cqe, status) == 14, "status at byte 14");
 enum nvme_admin_opcode {
     NVME_ADMIN_DELETE_SQ = 0x00,
     NVME_ADMIN_CREATE_SQ = 0x01,
+    NVME_ADMIN_GET_LOG_PAGE = 0x02,
     NVME_ADMIN_DELETE_CQ = 0x04,
     NVME_ADMIN_CREATE_CQ = 0x05,
     NVME_ADMIN_IDENTIFY = 0x06,
@@ -172,6 +173,21 @@ static_assert(sizeof(struct nvme_dsm_range) == 16, "DSM range is 16 bytes");
 
 #define NVME_FEAT_NUM_QUEUES           0x07u
 #define NVME_FEAT_VOLATILE_WRITE_CACHE 0x06u
+#define NVME_FEAT_ASYNC_EVENTS         0x0bu
+#define NVME_EVENT_NS_CHANGED          (1u << 8) /* of OAES and of the feature's CDW11 */
+
+/*
+ * Dword 0 of a completed Asynchronous Event Request (BASE 5.2): the type in 2:0,
+ * the information in 15:8, the log page that ends the event in 23:16.
+ */
+#define NVME_AER_NOTICE     2u
+#define NVME_AER_NS_CHANGED (0u << 8)
+#define NVME_AER_KIND(dw0)  ((dw0)&0xff07u)
+
+/* Changed Namespace List (BASE 5.16.1.5), in CDW10 of Get Log Page. */
+#define NVME_LOG_CHANGED_NS 0x04u
+#define NVME_NSID_ALL       0xffffffffu
+#define NVME_LOG_DWORDS(n)  (((n)-1) << 16) /* NUMDL is 0-based */
 
 enum nvme_identify_cns {
     NVME_CNS_NS = 0x00,

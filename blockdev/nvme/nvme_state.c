@@ -39,6 +39,11 @@ void nvme_ctrlr_fail(struct nvme_ctrlr *c, bool settled)
     __atomic_store_n(&c->health, NVME_FAILED, __ATOMIC_RELEASE);
 }
 
+bool nvme_ctrlr_replaced(const struct nvme_ctrlr *c)
+{
+    return __atomic_load_n(&c->replaced, __ATOMIC_ACQUIRE);
+}
+
 bool nvme_ctrlr_settled(const struct nvme_ctrlr *c)
 {
     return !nvme_ctrlr_failed(c) || __atomic_load_n(&c->settled, __ATOMIC_ACQUIRE);
