@@ -264,3 +264,11 @@ int nvme_ctrlr_reset(struct nvme_ctrlr *c, unsigned epoch)
     pthread_mutex_unlock(&c->reset_lock);
     return rc;
 }
+
+int nvme_ctrlr_watch(struct nvme_ctrlr *c)
+{
+    unsigned epoch = nvme_ctrlr_epoch(c);
+
+    /* The reset compares once more, and ends with a stopped controller if it must. */
+    return nvme_watch_look(c) ? nvme_ctrlr_reset(c, epoch) : 0;
+}

@@ -88,16 +88,13 @@ static bool watch_has_news(const struct nvme_ctrlr *c)
     return watch_has_completion(c) || watch_has_event(c);
 }
 
-int nvme_ctrlr_watch(struct nvme_ctrlr *c)
+int nvme_watch_look(struct nvme_ctrlr *c)
 {
-    unsigned epoch = nvme_ctrlr_epoch(c);
-
     if (!c->watch.offered || !watch_has_news(c))
         return 0;
     nvme_admin_begin(c);
     nvme_admin_drain(c);
     int rc = watch_has_event(c) ? watch_compare(c) : 0;
     nvme_admin_end(c);
-    /* The reset compares once more, and ends with a stopped controller if it must. */
-    return rc ? nvme_ctrlr_reset(c, epoch) : 0;
+    return rc;
 }

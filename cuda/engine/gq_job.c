@@ -29,7 +29,8 @@ int gq_job_enter(struct gq_engine *e, struct gq_buffer *b, struct gq_result *res
     pthread_mutex_lock(&e->lock);
     e->transfers++;
     pthread_mutex_unlock(&e->lock);
-    return gq_buffer_enter(e, b);
+    int err = nvme_ctrlr_watch(e->ctrlr);
+    return err ? err : gq_buffer_enter(e, b);
 }
 
 void gq_job_leave(struct gq_engine *e, bool is_write, int err, const struct gq_result *r)

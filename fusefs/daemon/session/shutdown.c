@@ -16,6 +16,7 @@
 #include <syslog.h>
 #include <unistd.h>
 
+#include "blockdev/nvme/nvme.h"
 #include "fusefs/daemon/base/daemon_log.h"
 #include "fusefs/daemon/mounter/dirty_files.h"
 #include "fusefs/daemon/mounter/mounter.h"
@@ -25,6 +26,11 @@
 
 /* Polling interval at the end of the session. */
 #define WAKE_MS 50
+/*
+ * Interval of the question whether the namespace was replaced. Every request asks
+ * it too, but not the reads by leased queues.
+ */
+#define CHANGED_MS 1000
 /* Polls until the connection is aborted: 3 s. */
 #define ABORT_ROUNDS 60u
 /* Sums of the values written to the eventfd. */
@@ -151,6 +157,7 @@ static void *session_shutdown_watch(void *arg)
 {
     struct shutdown *s = arg;
     struct nvme_transport *t = s->daemon->stack.drive.transport;
+    struct nvme_ctrlr *c = s->daemon->stack.ctrlr;
     struct pollfd p[3] = {{.fd = s->stage, .events = POLLIN},
                           {.fd = s->signals, .events = POLLIN},
                           {.fd = t ? t->removal_fd : -1, .events = POLLIN}};
@@ -158,8 +165,11 @@ static void *session_shutdown_watch(void *arg)
 
     for (unsigned round = 0; stage < TRANSFERS_ENDED;) {
         bool ending = stage || fuse_session_exited(s->daemon->session);
-        if (poll(p, ending ? 1 : 3, ending ? WAKE_MS : -1) < 0 && errno != EINTR)
+        int n = poll(p, ending ? 1 : 3, ending ? WAKE_MS : c ? CHANGED_MS : -1);
+        if (n < 0 && errno != EINTR)
             return NULL;
+        if (n == 0 && !ending)
+            nvme_ctrlr_watch(c);
         if (p[0].revents)
             stage += stage_of(s);
         if (ending) {

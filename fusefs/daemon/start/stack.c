@@ -194,7 +194,11 @@ static void stack_resume(struct nvme_user *u, int err)
     struct stack *s = (struct stack *)((char *)u - offsetof(struct stack, watcher));
 
     if (err) {
-        log_line(LOG_CRIT, "%s: the drive is gone or does not come back after a reset", s->device);
+        log_line(LOG_CRIT, "%s: %s", s->device,
+                 nvme_ctrlr_replaced(s->ctrlr)
+                     ? "the namespace or the controller was replaced by another one, which gets no "
+                       "write of this mount; unmount, and mount again what is meant"
+                     : "the drive is gone or does not come back after a reset");
         ffs_device_lost(s->fs);
     } else {
         log_line(LOG_WARNING, "%s: the drive failed and was reset, commands in flight are repeated",

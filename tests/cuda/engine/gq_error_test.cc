@@ -80,6 +80,20 @@ TEST_P(GqError, ALongWriteEndsWhereItFailed)
     gq_buffer_unregister(b);
 }
 
+TEST_P(GqError, ANamespaceThatWasReplacedGetsNoWrite)
+{
+    constexpr size_t kLen = 64u << 10;
+    Rig rig(GetParam(), 512, kLen);
+
+    rig.open();
+    Memory m(rig.x.kind, kLen);
+    gq_buffer *b = rig.add(m, 0, kLen);
+    ASSERT_EQ(sim_change_ns(rig.s, 1, true), 0);
+    EXPECT_EQ(rig.move(GQ_WRITE, b, 0, {{0, kLen}}, 0, kLen), -EIO);
+    EXPECT_EQ(rig.peek(0, kLen), Bytes(rig.media.begin(), rig.media.begin() + kLen));
+    gq_buffer_unregister(b);
+}
+
 TEST_P(GqError, FailedPieceLeavesTheBufferAlone)
 {
     Rig rig(GetParam(), 4096, 1u << 20);
