@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The allocator: the choice of blocks, and the bitmaps on disk.
+ * The allocator: chooses blocks and changes the bitmaps on disk.
  *
- * Next fit near a goal: a range that starts at the goal itself extends the existing one; else the
- * first range long enough after it; else the longest of the groups searched. No range crosses a
- * group.
+ * The search is next fit near a goal. It prefers a range that starts at the
+ * goal itself, which extends the existing one; then the first range after the
+ * goal that is long enough; then the longest range of the groups searched. No
+ * range crosses a group.
  */
 #include "fusefs/core/alloc/alloc.h"
 
@@ -18,7 +19,10 @@
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "bitmaps are used as words in place");
 
-/* Groups looked at for a range of the full length once one that would do is known. */
+/*
+ * Number of further groups to search for a range of the full length after an
+ * acceptable one has been found.
+ */
 #define LOOK_FURTHER 8u
 
 uint64_t ffs_alloc_reserve_of(uint64_t blocks)
@@ -87,7 +91,7 @@ void ffs_alloc_idle(struct ffs_alloc *a, uint64_t group, uint32_t blocks)
     }
 }
 
-/* The bitmap block of a group. In a handle. */
+/* Gets the bitmap block of a group. Called in a handle. */
 static int alloc_get_bitmap(struct ffs *fs, uint64_t group, struct ffs_buf **out)
 {
     struct ffs_expect expect = {.magic = LAY_MAGIC_BITMAP, .index = group};
@@ -101,13 +105,16 @@ static const uint64_t *alloc_bits_of(const struct ffs_buf *buf)
     return (const uint64_t *)(const void *)((const struct lay_bitmap *)buf->data)->bits;
 }
 
-/* The bits that say what can be allocated. alloc.lock is held. */
+/*
+ * Returns the bits that show what can be allocated. Called with alloc.lock
+ * held.
+ */
 static const uint64_t *alloc_map_of(const struct ffs_group *g, const struct ffs_buf *buf)
 {
     return g->map ? g->map : alloc_bits_of(buf);
 }
 
-/* Blocks of the group become busy, before the bitmap says that they are free. */
+/* Makes blocks of the group busy, before the bitmap shows them as free. */
 static int alloc_hold(struct ffs *fs, uint64_t group, const struct ffs_buf *buf, uint32_t blocks)
 {
     struct ffs_alloc *a = &fs->alloc;
@@ -146,11 +153,11 @@ struct search {
     uint64_t goal;
     uint32_t min, want;
     unsigned align;
-    bool patient;     /* the caller cannot try again: all sections are read if need be */
-    uint64_t best;    /* address */
-    uint32_t len;     /* 0: nothing yet */
-    unsigned further; /* groups looked at since */
-    unsigned reads;   /* sections */
+    bool patient;     /* the caller cannot try again: reads all sections if necessary */
+    uint64_t best;    /* address of the best range */
+    uint32_t len;     /* its length; 0: none found yet */
+    unsigned further; /* groups searched since then */
+    unsigned reads;   /* sections read */
 };
 
 static void alloc_consider(struct search *s, uint64_t group, struct ffs_found found)
@@ -161,7 +168,10 @@ static void alloc_consider(struct search *s, uint64_t group, struct ffs_found fo
     }
 }
 
-/* The group of the goal: at the goal itself, after it, anywhere. */
+/*
+ * Searches the group of the goal: at the goal itself, then after it, then
+ * anywhere.
+ */
 static void alloc_search_first(const uint64_t *map, uint64_t group, struct search *s)
 {
     uint32_t from = (uint32_t)(s->goal % LAY_GROUP_BLOCKS);
@@ -190,7 +200,10 @@ static void alloc_search_group(struct ffs_group *g, const uint64_t *map, uint64_
     alloc_consider(s, group, found);
 }
 
-/* Could the group hold a better range than the best one found? alloc.lock is held. */
+/*
+ * True if the group may hold a better range than the best one found. Called
+ * with alloc.lock held.
+ */
 static bool alloc_promising(const struct ffs_group *g, const struct search *s)
 {
     if (s->align > 1 && g->units * LAY_GPU_ALIGN < s->min)
@@ -227,14 +240,14 @@ static bool alloc_enough(const struct search *s)
     return s->len >= s->want || (s->len > 0 && s->further >= LOOK_FURTHER);
 }
 
-/* The groups [from, to) of one section. */
+/* Searches the groups [from, to) of one section. */
 static int alloc_search_section(struct ffs *fs, uint64_t from, uint64_t to, struct search *s)
 {
     int err = ffs_section_check(fs, from);
 
     for (uint64_t g = from; g < to && !err && !alloc_enough(s); g++) {
         err = alloc_look_at(fs, g, s);
-        /* A range after the goal is not given up for a longer one elsewhere. */
+        /* A range after the goal is preferred to a longer one elsewhere. */
         if (s->len > 0)
             s->further += g == s->goal / LAY_GROUP_BLOCKS ? LOOK_FURTHER : 1;
     }
@@ -242,9 +255,10 @@ static int alloc_search_section(struct ffs *fs, uint64_t from, uint64_t to, stru
 }
 
 /*
- * Sections are read, all their bitmaps, when they are first used. Those that were come first; of
- * the unread ones, those that have free blocks by their hints. Hints may be wrong: an older
- * program, or a repair, leaves them as they were.
+ * A section is read, with all its bitmaps, when it is first used. Sections that
+ * have been read are searched first, then unread ones that have free blocks by
+ * their hints. Hints may be wrong, because older programs and repairs do not
+ * update them.
  */
 enum pass { CHECKED, HINTED, ALL };
 
@@ -259,7 +273,10 @@ static bool alloc_in_pass(struct ffs *fs, uint64_t group, const struct search *s
     return pass == ALL || (pass == HINTED && !full);
 }
 
-/* One section in a handle: reading more of them would stop all other threads for that time. */
+/*
+ * A handle reads at most one section, because reading more would block all
+ * other threads for that time.
+ */
 static bool alloc_may_read(struct ffs *fs, uint64_t group, struct search *s, enum pass pass)
 {
     if (fs->alloc.section_checked[group / lay_section_groups(&fs->geo)] || s->patient)
@@ -267,7 +284,7 @@ static bool alloc_may_read(struct ffs *fs, uint64_t group, struct search *s, enu
     return pass != ALL && s->reads++ == 0;
 }
 
-/* From the group of the goal on, to that group again. */
+/* Searches from the group of the goal around to that group again. */
 static int alloc_search_pass(struct ffs *fs, struct search *s, enum pass pass)
 {
     uint64_t groups = lay_groups(&fs->geo), each = lay_section_groups(&fs->geo);
@@ -298,7 +315,10 @@ static int alloc_search(struct ffs *fs, struct search *s)
     return err ? err : s->len > 0 ? 0 : -ENOSPC;
 }
 
-/* Changes bitmap and counters for a range in one group; -EUCLEAN when it is not as `take` needs. */
+/*
+ * Changes bitmap and counters for a range in one group. Returns -EUCLEAN if the
+ * bitmap is not in the state that `take` needs.
+ */
 static int alloc_change(struct ffs_tx *tx, uint64_t block, uint32_t len, bool take)
 {
     struct ffs *fs = tx->fs;
@@ -338,7 +358,7 @@ put:
     return err;
 }
 
-/* The part of a range that lies in the group of its first block. */
+/* Returns the length of the part that lies in the group of the first block. */
 static uint32_t alloc_in_group(uint64_t block, uint64_t len)
 {
     uint64_t left = LAY_GROUP_BLOCKS - block % LAY_GROUP_BLOCKS;
@@ -346,7 +366,10 @@ static uint32_t alloc_in_group(uint64_t block, uint64_t len)
     return (uint32_t)(len < left ? len : left);
 }
 
-/* The sections of a range have more free blocks (sign 1), or fewer (-1). */
+/*
+ * Adds the blocks of a range to the free counts of its sections (sign 1), or
+ * subtracts them (-1).
+ */
 static void alloc_count_range(struct ffs *fs, const struct ffs_range *r, int sign)
 {
     for (uint64_t done = 0; done < r->len;) {
@@ -357,7 +380,10 @@ static void alloc_count_range(struct ffs *fs, const struct ffs_range *r, int sig
     }
 }
 
-/* In a handle that has changed the bitmaps of the range, and has the superblock dirty. */
+/*
+ * Called in a handle that has changed the bitmaps of the range and made the
+ * superblock dirty.
+ */
 static void alloc_count_and_hint(struct ffs *fs, const struct ffs_range *r, int sign)
 {
     alloc_count_range(fs, r, sign);
@@ -387,7 +413,10 @@ static int alloc_take(struct ffs_tx *tx, uint64_t block, uint32_t len)
     return 0;
 }
 
-/* Blocks that this handle may still take, with `keep` left for other handles. */
+/*
+ * Returns the number of blocks that this handle may still allocate if `keep`
+ * blocks are left for other handles.
+ */
 static uint64_t alloc_available(struct ffs_tx *tx, uint64_t keep)
 {
     struct ffs_alloc *a = &tx->fs->alloc;
@@ -401,7 +430,10 @@ static uint64_t alloc_available(struct ffs_tx *tx, uint64_t keep)
     return free_blocks > keep ? free_blocks - keep : 0;
 }
 
-/* Blocks that a commit, running or under way, will make free are worth waiting for. */
+/*
+ * Returns -ENOSPC. Records whether waiting for a commit would help, because busy
+ * blocks that no pin covers become free with it.
+ */
 static int alloc_no_space(struct ffs *fs)
 {
     struct ffs_alloc *a = &fs->alloc;
@@ -467,7 +499,10 @@ int ffs_alloc_meta(struct ffs_tx *tx, uint64_t goal, uint64_t *block)
     bool anywhere = goal == 0 || goal >= tx->fs->geo.blocks;
     struct search s = {.goal = anywhere ? a->meta_cursor : goal, .min = 1, .align = 1};
 
-    /* The map of a file that is written keeps up with its data; names leave truncate its half. */
+    /*
+     * The map of a file that is written grows with its data. Names leave half
+     * of the reserve to truncate.
+     */
     int err = alloc_range(tx, &s, 1, a->reserve / 2);
     if (err)
         return err;
@@ -477,7 +512,10 @@ int ffs_alloc_meta(struct ffs_tx *tx, uint64_t goal, uint64_t *block)
     return 0;
 }
 
-/* Blocks of one group. They are busy from the moment that the bitmap calls them free. */
+/*
+ * Frees blocks of one group. They are busy before the bitmap shows them as
+ * free.
+ */
 static int alloc_free_part(struct ffs_tx *tx, uint64_t block, uint32_t len)
 {
     struct ffs *fs = tx->fs;
@@ -555,7 +593,10 @@ void ffs_alloc_give_back(struct ffs_alloc *a, uint64_t block, uint64_t len, bool
     }
 }
 
-/* The handle that freed them is undone: they are in use again. alloc.lock is held. */
+/*
+ * Marks blocks as used again after the handle that freed them was undone.
+ * Called with alloc.lock held.
+ */
 static void alloc_still_used(struct ffs_alloc *a, const struct ffs_range *r)
 {
     for (uint64_t done = 0; done < r->len;) {
@@ -580,7 +621,7 @@ void ffs_alloc_undo(struct ffs *fs, const struct ffs_ranges *allocated,
         alloc_count_range(fs, &freed->v[i], -1);
     }
     pthread_mutex_unlock(&a->lock);
-    a->hints_behind = true; /* the superblock has the former ones again */
+    a->hints_behind = true; /* the superblock has the former hints again */
 }
 
 bool ffs_alloc_starved(struct ffs *fs)

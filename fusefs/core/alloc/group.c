@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Searching and changing the map of one group, a word at a time.
- */
+/* Searches and changes the map of one group, a word at a time. */
 #include <assert.h>
 
 #include "fusefs/core/alloc/alloc.h"
 
-/* The bits of word w that lie in [bit, end). */
+/* Returns the bits of word w that lie in [bit, end). */
 static uint64_t group_mask(uint32_t w, uint32_t bit, uint32_t end)
 {
     uint64_t m = ~0ull;
@@ -56,7 +54,10 @@ unsigned ffs_map_units(const uint64_t *map)
     return units;
 }
 
-/* The first bit of the given value in [from, to), or to. */
+/*
+ * Returns the first bit of the given value in [from, to), or `to` if there is
+ * none.
+ */
 static uint32_t group_next(const uint64_t *map, uint32_t from, uint32_t to, bool value)
 {
     if (from >= to)

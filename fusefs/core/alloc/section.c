@@ -10,7 +10,7 @@
 #include "fusefs/core/alloc/alloc.h"
 #include "fusefs/core/state.h"
 
-/* Bitmaps read at a time. */
+/* Number of bitmaps read at a time. */
 #define CHUNK 64u
 
 uint8_t ffs_section_hint_of(uint64_t free_blocks)
@@ -19,7 +19,7 @@ uint8_t ffs_section_hint_of(uint64_t free_blocks)
 }
 
 struct bounds {
-    uint64_t first, end; /* groups */
+    uint64_t first, end; /* group numbers */
 };
 
 static struct bounds section_bounds_of(const struct ffs *fs, uint64_t section)
@@ -39,7 +39,7 @@ struct ffs_group ffs_group_of(const struct lay_bitmap *bm)
         .free = free_bits, .longest = free_bits, .units = (uint8_t)ffs_map_units(bits)};
 }
 
-/* Adds n bitmaps from group `first` on, as they are in place. */
+/* Adds n bitmaps, starting with group `first`, as they are on the device. */
 static int section_add_bitmaps(struct ffs *fs, uint64_t first, uint64_t n, struct lay_bitmap *buf,
                                struct ffs_section *s)
 {
@@ -62,7 +62,10 @@ static int section_add_bitmaps(struct ffs *fs, uint64_t first, uint64_t n, struc
 void ffs_section_read(struct ffs *fs, uint64_t index, struct ffs_section *out)
 {
     struct bounds b = section_bounds_of(fs, index);
-    /* Until it is checked no handle changes a bitmap of the section: all of them are in place. */
+    /*
+     * No handle changes a bitmap of a section before the section is checked, so
+     * all of them are on the device.
+     */
     struct lay_bitmap *buf = aligned_alloc(LAY_BLOCK_SIZE, CHUNK * sizeof(*buf));
 
     *out = (struct ffs_section){.index = index, .why = ""};
@@ -125,7 +128,7 @@ void ffs_section_changed(struct ffs *fs, struct lay_bitmap *bm, uint64_t group)
     uint64_t tid = fs->journal.running.tid;
 
     *sum = lay_put64(lay_get64(*sum) + tid - lay_get64(bm->head.tid));
-    bm->head.tid = lay_put64(tid); /* as the commit will seal it */
+    bm->head.tid = lay_put64(tid); /* the tid with which the commit will seal it */
 }
 
 void ffs_section_count(struct ffs *fs, uint64_t group, int64_t more)
@@ -134,7 +137,10 @@ void ffs_section_count(struct ffs *fs, uint64_t group, int64_t more)
     fs->alloc.checked_free += (uint64_t)more;
 }
 
-/* Sections that were checked for nothing are not read again by the next mount. */
+/*
+ * Updates hints that turned out to be wrong, so that the next mount does not
+ * read these sections in vain.
+ */
 static void section_catch_up(struct ffs *fs)
 {
     for (size_t i = 0; i < LAY_BITMAP_SECTIONS; i++) {
@@ -170,7 +176,9 @@ bool ffs_section_is_full(struct ffs *fs, uint64_t group, uint64_t min)
  * another.
  */
 
-/* Free blocks of checked sections below which another one is read. */
+/*
+ * Another section is read if checked sections have fewer free blocks than this.
+ */
 #define STOCK 4096u
 
 static uint64_t section_total(const struct ffs *fs)
@@ -181,8 +189,9 @@ static uint64_t section_total(const struct ffs *fs)
 }
 
 /*
- * The next unchecked section that has free blocks by its hint. When there is none: LAY_NONE, or the
- * next unchecked one, because hints may be wrong.
+ * Returns the next unchecked section that has free blocks by its hint. If there
+ * is none, returns LAY_NONE or, because hints may be wrong, the next unchecked
+ * section.
  */
 static uint64_t section_next(struct ffs *fs, bool by_hints)
 {
@@ -224,7 +233,10 @@ static bool section_serves(const struct ffs *fs, const struct ffs_section *s, un
     return false;
 }
 
-/* Reads a section and enters it. *found: it has a range of that alignment. */
+/*
+ * Reads a section and marks it as checked. Sets *found if it has a range of
+ * that alignment.
+ */
 static int section_check(struct ffs *fs, uint64_t index, unsigned align, bool *found)
 {
     struct ffs_section s;
@@ -237,7 +249,10 @@ static int section_check(struct ffs *fs, uint64_t index, unsigned align, bool *f
     return err;
 }
 
-/* The same for a handle that may not need it: the handle that does reports damage. */
+/*
+ * Does the same for a handle that may not need the section. Damage is left to
+ * the handle that does.
+ */
 static bool section_check_early(struct ffs *fs, uint64_t index, unsigned align, bool *found)
 {
     struct ffs_section s;
@@ -254,7 +269,7 @@ static bool section_check_early(struct ffs *fs, uint64_t index, unsigned align, 
     return good;
 }
 
-/* look_lock is held. */
+/* Called with look_lock held. */
 static int section_look(struct ffs *fs, bool early)
 {
     unsigned align = atomic_load(&fs->alloc.wanted);
@@ -283,7 +298,7 @@ int ffs_sections_look(struct ffs *fs, bool wait)
     if (atomic_load(&a->wanted) == 0)
         return 0;
     if (wait)
-        pthread_mutex_lock(&a->look_lock); /* reads by its holder end by the device's deadline */
+        pthread_mutex_lock(&a->look_lock); /* its holder's reads end by the device's deadline */
     else if (pthread_mutex_trylock(&a->look_lock))
         return 0;
     pthread_rwlock_rdlock(&fs->shape_lock);
@@ -293,7 +308,7 @@ int ffs_sections_look(struct ffs *fs, bool wait)
     return err;
 }
 
-/* shape_lock is held. */
+/* Called with shape_lock held. */
 static int section_check_range(struct ffs *fs, uint64_t block, uint64_t len)
 {
     uint64_t each = lay_section_groups(&fs->geo) * LAY_GROUP_BLOCKS;
@@ -301,7 +316,7 @@ static int section_check_range(struct ffs *fs, uint64_t block, uint64_t len)
     int err = 0;
 
     if (len == 0 || block >= fs->geo.blocks || len > fs->geo.blocks - block)
-        return 0; /* the handle finds that out */
+        return 0; /* the handle will detect that */
     for (uint64_t i = block / each; i <= (block + len - 1) / each && !err; i++) {
         pthread_rwlock_rdlock(&fs->meta);
         bool checked = fs->alloc.section_checked[i];

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The cache of metadata blocks.
- */
+/* Caches metadata blocks. */
 #include "fusefs/core/base/cache.h"
 
 #include <assert.h>
@@ -201,7 +199,7 @@ int ffs_cache_create(struct ffs *fs, uint64_t block, struct ffs_cbuf **out)
     return 0;
 }
 
-/* What the format says about a block of this kind at this place. */
+/* Checks what the format requires of a block of this kind at this place. */
 static int cache_check(struct ffs *fs, const struct ffs_cbuf *cb, const struct ffs_expect *want,
                        const char **why)
 {
@@ -234,8 +232,9 @@ static int cache_check(struct ffs *fs, const struct ffs_cbuf *cb, const struct f
 }
 
 /*
- * Is a tree's node at the place that it was checked for? The ranges of a level do not overlap and
- * only a root is empty, so its first key tells, and no node has two parents.
+ * True if a tree node is at the place that it was checked for. The ranges of a
+ * level do not overlap and only a root is empty, so the first key identifies
+ * the place, and no node has two parents.
  */
 static bool cache_is_in_place(const struct lay_node *node, const struct ffs_expect *want)
 {
@@ -243,11 +242,14 @@ static bool cache_is_in_place(const struct lay_node *node, const struct ffs_expe
         return false;
     if (lay_get16(node->count) == 0)
         return want->lo == 0 && want->hi == UINT64_MAX;
-    uint64_t first = lay_get64(node->u.branches[0].key); /* records, too, begin with their key */
+    uint64_t first = lay_get64(node->u.branches[0].key); /* records also begin with their key */
     return want->level > 0 ? first == want->lo : first >= want->lo && first <= want->hi;
 }
 
-/* A block that two places of a corrupt image claim was checked for the other one only. */
+/*
+ * Checks a block again that a corrupt image uses in two places, since it was
+ * checked for the other one only.
+ */
 static int cache_check_again(const struct ffs_cbuf *cb, const struct ffs_expect *want,
                              const char **why)
 {
@@ -260,7 +262,10 @@ static int cache_check_again(const struct ffs_cbuf *cb, const struct ffs_expect 
     return is_node && !cache_is_in_place(cb->pub.data, want) ? -EUCLEAN : 0;
 }
 
-/* A checksum block that has never been written is zero: it gets its head in memory. */
+/*
+ * Initialises the head of a checksum block in memory if the block on the device
+ * is all zeros, which means that it was never written.
+ */
 static void cache_begin_sums(struct ffs *fs, struct ffs_cbuf *cb, uint64_t index)
 {
     struct lay_sums *s = cb->pub.data;
@@ -313,7 +318,10 @@ static int cache_wait_loaded(struct ffs_cache *cache, struct ffs_cbuf *cb)
     return cb->load == FFS_LOADED ? 0 : cb->error;
 }
 
-/* The cached block, waited for, or a new one that the caller has to load (*fresh). */
+/*
+ * Returns the cached block after waiting for it, or a new one that the caller
+ * has to load (*fresh).
+ */
 static int cache_find_or_insert(struct ffs *fs, uint64_t block, struct ffs_cbuf **out, bool *fresh)
 {
     struct ffs_cache *cache = &fs->cache;

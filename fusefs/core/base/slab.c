@@ -16,13 +16,13 @@ struct place {
 };
 
 struct ffs_slab {
-    struct ffs_slab *prev, *next; /* among those with room */
+    struct ffs_slab *prev, *next; /* list of slabs with room */
     size_t used;
-    size_t begun; /* places from here on have never been taken */
+    size_t begun; /* places from here on have never been used */
     struct place *free;
 };
 
-/* Of the first place in a slab. */
+/* Returns the offset of the first place in a slab. */
 static size_t slab_first(const struct ffs_slabs *slabs)
 {
     return (sizeof(struct ffs_slab) + slabs->align - 1) & ~(slabs->align - 1);
@@ -63,7 +63,7 @@ static void slab_unmap(struct ffs_slabs *slabs, struct ffs_slab *s)
     munmap(s, SLAB_BYTES);
 }
 
-/* A slab with an object that a caller has never put stays mapped. */
+/* A slab that still contains objects stays mapped. */
 void ffs_slabs_destroy(struct ffs_slabs *slabs)
 {
     struct ffs_slab *next;
@@ -76,7 +76,7 @@ void ffs_slabs_destroy(struct ffs_slabs *slabs)
     pthread_mutex_destroy(&slabs->lock);
 }
 
-/* Of twice the size an aligned half is kept. */
+/* Maps twice the size and keeps the aligned half. */
 static struct ffs_slab *slab_map(void)
 {
     uint8_t *at =
@@ -105,7 +105,7 @@ static struct ffs_slab *slab_with_room(struct ffs_slabs *slabs)
 
 #ifdef __SANITIZE_ADDRESS__
 
-/* AddressSanitizer sees the use of an object that is gone. */
+/* AddressSanitizer detects accesses to freed objects. */
 void *ffs_slab_take(struct ffs_slabs *slabs)
 {
     (void)slab_with_room;
@@ -144,7 +144,10 @@ void *ffs_slab_take(struct ffs_slabs *slabs)
     return object;
 }
 
-/* The last slab stays, so that few objects do not map and unmap it again and again. */
+/*
+ * The last slab is kept, so that a small number of objects does not map and
+ * unmap it repeatedly.
+ */
 void ffs_slab_give(struct ffs_slabs *slabs, void *object)
 {
     struct ffs_slab *s = (struct ffs_slab *)((uintptr_t)object & ~(uintptr_t)(SLAB_BYTES - 1));

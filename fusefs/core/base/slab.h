@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory for objects of one size, in mappings of their own: it goes back to the system when the
- * objects of a mapping are gone, whatever malloc() has beside them. Private to the storage half.
+ * Allocates objects of one size in separate mappings. A mapping returns to the
+ * system when its objects are freed, independently of malloc(). Private to the
+ * storage half.
  */
 #ifndef FUSEFS_CORE_BASE_SLAB_H
 #define FUSEFS_CORE_BASE_SLAB_H
@@ -12,17 +13,20 @@
 struct ffs_slab;
 
 struct ffs_slabs {
-    size_t bytes, align;      /* of an object; constant */
+    size_t bytes, align;      /* size and alignment of an object; constant */
     pthread_mutex_t lock;     /* protects all below; taken also under itable.lock and cache.lock */
-    struct ffs_slab *partial; /* those with room */
-    size_t count;             /* of all slabs */
+    struct ffs_slab *partial; /* slabs with room */
+    size_t count;             /* number of all slabs */
 };
 
-/* bytes: a multiple of align, a power of two from a pointer's size to LAY_BLOCK_SIZE. */
+/*
+ * `bytes` is a multiple of align, which is a power of two from the size of a
+ * pointer to LAY_BLOCK_SIZE.
+ */
 void ffs_slabs_init(struct ffs_slabs *slabs, size_t bytes, size_t align);
-/* Objects of the table are gone. */
+/* The objects must have been freed. */
 void ffs_slabs_destroy(struct ffs_slabs *slabs);
-/* Its contents are undefined. NULL: out of memory. */
+/* Returns an object with undefined contents, or NULL if memory is exhausted. */
 void *ffs_slab_take(struct ffs_slabs *slabs);
 void ffs_slab_give(struct ffs_slabs *slabs, void *object);
 

@@ -152,7 +152,7 @@ int ffs_cursor_record(struct ffs_cursor *c, const void **record)
         uint64_t hi = c->step[0].hi;
         if (hi == UINT64_MAX)
             return -ENOENT;
-        /* The next leaf is not empty, since only a root may be. */
+        /* Only a root may be empty, so the next leaf is not. */
         ffs_cursor_drop(c);
         int err = ffs_cursor_seek(c->inode, hi + 1, c);
         if (err) {

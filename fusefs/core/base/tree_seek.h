@@ -46,7 +46,10 @@ void ffs_cursor_skip(struct ffs_cursor *c, size_t len);
 /* --- Nodes: for the files that read or change trees ------------------------------------------- */
 
 uint64_t ffs_node_key(const struct lay_node *node, uint32_t at);
-/* The length of the record at `at`, or 0 if it does not end within the used bytes. */
+/*
+ * Returns the length of the record at `at`, or 0 if it does not end within the
+ * used bytes.
+ */
 uint32_t ffs_node_len(const struct lay_node *node, uint32_t at);
 int ffs_tree_node(struct ffs_inode *inode, uint64_t block, unsigned level, uint64_t lo, uint64_t hi,
                   struct ffs_buf **out);
