@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What file operations share: extents, batches of transfers, allocation, zeroing.
+ * Helpers of file operations: extents, batches of transfers, allocation,
+ * zeroing.
  */
 #include "fusefs/core/data/data.h"
 
@@ -66,7 +67,10 @@ int ffs_batch_run(struct ffs_batch *b)
 
 /* --- Allocation ------------------------------------------------------------------------------ */
 
-/* Where the next extent should go: right after the blocks in front of it. */
+/*
+ * Returns the preferred place of the next extent, directly after the preceding
+ * blocks.
+ */
 static uint64_t data_goal_for(struct ffs_inode *inode, uint64_t file_block)
 {
     struct ffs_extent before;
@@ -76,7 +80,9 @@ static uint64_t data_goal_for(struct ffs_inode *inode, uint64_t file_block)
     return before.block == LAY_NONE ? 0 : before.block + 1;
 }
 
-/* Fills the hole at extent, or the first part of it; *len: how much. */
+/*
+ * Fills the hole at extent, or its first part, and stores the length in *len.
+ */
 static int data_fill_hole(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t unit,
                           struct ffs_extent extent, uint64_t *len)
 {
@@ -91,11 +97,12 @@ static int data_fill_hole(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t u
     return ffs_extent_add(tx, inode, &extent);
 }
 
-/* Credits that one more allocation may take: tree, bitmap, inode. */
+/* Maximum credits of one more allocation: tree, bitmap, inode. */
 #define FILL_CREDITS 48u
 
 /*
- * Fills holes from *at on until the end, or until the handle should make room for other handles.
+ * Fills holes from *at to the end, or until the handle should end so that
+ * others can run.
  */
 static int data_reserve_in(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t unit, uint64_t *at,
                            uint64_t end)
@@ -116,8 +123,9 @@ static int data_reserve_in(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t 
 }
 
 /*
- * One handle's allocations. When space runs out after some of them, the handle is aborted and
- * its allocations are lost: so after a first failure, handles of one allocation follow.
+ * Allocates in one handle. If space runs out after some allocations, the handle
+ * is aborted and they are lost; so after a first failure each handle makes one
+ * allocation.
  */
 static int data_reserve_once(struct ffs_inode *inode, uint64_t unit, uint64_t *at, uint64_t end,
                              unsigned credits)
@@ -188,8 +196,8 @@ static int data_written_in(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t 
     if (err)
         return err;
     /*
-     * A handle that could not mark everything must not extend the file past the part that it
-     * marked.
+     * A handle that could not mark everything does not extend the file beyond
+     * the part that it marked.
      */
     uint64_t reach = ffs_min(size, ffs_offset_of(*next));
     if (reach > ffs_size(inode))
@@ -206,7 +214,7 @@ int ffs_written(struct ffs_inode *inode, uint64_t first, uint64_t end, uint64_t 
         int err = ffs_tx_begin(inode->fs, FFS_TX_MAX_CREDITS, &tx);
         if (err)
             return err;
-        /* The blocks are there: only the extents may have to be split. */
+        /* The blocks exist already; only extents may have to be split. */
         ffs_tx_use_reserve(tx);
         err = ffs_tx_finish(tx, data_written_in(tx, inode, first, end, size, fresh, &next));
         if (err)
@@ -219,8 +227,9 @@ int ffs_written(struct ffs_inode *inode, uint64_t first, uint64_t end, uint64_t 
 /* --- Zeroing --------------------------------------------------------------------------------- */
 
 /*
- * Zeros [from, to) of one block on the device, keeping the rest. Mostly it is zero already. A block
- * that does not match its checksum keeps the checksum, and so stays unreadable.
+ * Zeros [from, to) of one block on the device and keeps the rest. Usually the
+ * range is zero already. A block that does not match its checksum keeps the
+ * checksum and so remains unreadable.
  */
 static int data_zero_in_block(struct ffs_inode *inode, const struct ffs_extent *e,
                               uint64_t file_block, uint32_t from, uint32_t to)
@@ -250,7 +259,10 @@ static int data_zero_blocks(struct ffs_inode *inode, const struct ffs_extent *e,
                : ffs_overwrite_zeroes(inode, file_block, block, n);
 }
 
-/* Zeros [from, to) of the file, which an extent covers: whole blocks by command, edges by hand. */
+/*
+ * Zeros [from, to) of the file, which one extent covers. Whole blocks are
+ * zeroed by a command, partial ones by reading and writing.
+ */
 static int data_zero_extent(struct ffs_inode *inode, const struct ffs_extent *extent, uint64_t from,
                             uint64_t to)
 {

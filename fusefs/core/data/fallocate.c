@@ -9,7 +9,7 @@
 /* A range of bytes, and the whole units inside it. */
 struct range {
     uint64_t offset, end;
-    uint64_t first, last; /* blocks; first >= last: no whole unit */
+    uint64_t first, last; /* blocks; first >= last if there is no whole unit */
 };
 
 static struct range fallocate_make_range(const struct ffs_file *f, uint64_t offset, uint64_t end)
@@ -20,7 +20,7 @@ static struct range fallocate_make_range(const struct ffs_file *f, uint64_t offs
                           .last = ffs_unit_down(f, ffs_block_of(end))};
 }
 
-/* Zeros the parts that are not whole units, on the device. */
+/* Zeros the partial units on the device. */
 static int fallocate_zero_edges(struct ffs_inode *inode, const struct range *r)
 {
     if (r->first >= r->last)
@@ -31,7 +31,7 @@ static int fallocate_zero_edges(struct ffs_inode *inode, const struct range *r)
     return ffs_zero(inode, ffs_offset_of(r->last), r->end, FFS_ZERO_WRITTEN);
 }
 
-/* Size and times at the end of a change. */
+/* Sets size and times at the end of a change. */
 static int fallocate_finish(struct ffs_inode *inode, uint64_t size)
 {
     struct ffs_tx *tx;
@@ -45,7 +45,7 @@ static int fallocate_finish(struct ffs_inode *inode, uint64_t size)
     return ffs_tx_finish(tx, err);
 }
 
-/* Holes in [first, end), in blocks. */
+/* Counts the blocks of holes in [first, end). */
 static int fallocate_count_holes(struct ffs_inode *inode, uint64_t first, uint64_t end,
                                  uint64_t *holes)
 {
@@ -74,7 +74,7 @@ static uint64_t fallocate_free_blocks(struct ffs *fs)
     return n;
 }
 
-/* What cannot fit is refused before it fills the device. */
+/* A request that cannot fit is refused before it fills the device. */
 static int fallocate_allocate(struct ffs_inode *inode, const struct ffs_file *f,
                               const struct range *r)
 {
@@ -110,7 +110,10 @@ static int fallocate_mark_once(struct ffs_inode *inode, uint64_t *first, uint64_
     return err;
 }
 
-/* Whole units become unwritten, so that zeros need no transfer; the rest is zeroed. */
+/*
+ * Makes whole units unwritten, so that their zeros need no transfer, and zeros
+ * the rest.
+ */
 static int fallocate_zero_range(struct ffs_inode *inode, const struct ffs_file *f,
                                 const struct range *r)
 {
@@ -118,7 +121,7 @@ static int fallocate_zero_range(struct ffs_inode *inode, const struct ffs_file *
 
     if (!err)
         err = fallocate_zero_edges(inode, r);
-    /* Writes into unwritten blocks do not take checksums away. */
+    /* Writes to unwritten blocks do not remove checksums. */
     if (!err)
         ffs_watches_drop_sums(inode, r->first, r->last);
     for (uint64_t at = r->first; at < r->last && !err;)

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Extents for transfers that go around ffs_read() and ffs_write().
- */
+/* Maps files for transfers that bypass ffs_read() and ffs_write(). */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -12,13 +10,13 @@
 #include "fusefs/core/data/verify.h"
 #include "fusefs/core/state.h"
 
-/* What a map holds until it is let go. */
+/* Resources that a map holds until it is released. */
 struct held {
     struct ffs *fs;
-    struct ffs_pin *pin;     /* maps for reading */
-    struct ffs_inode *inode; /* maps for writing: referenced, data locked exclusively */
+    struct ffs_pin *pin;     /* for maps for reading */
+    struct ffs_inode *inode; /* for maps for writing: referenced, data locked exclusively */
     struct ffs_file file;
-    uint64_t offset, end; /* the request, bytes */
+    uint64_t offset, end; /* range of the request, bytes */
 };
 
 static struct ffs_segment map_segment_of(const struct ffs_extent *extent)
@@ -31,7 +29,7 @@ static struct ffs_segment map_segment_of(const struct ffs_extent *extent)
                                 .unwritten = extent->unwritten};
 }
 
-/* Makes room for n segments more. */
+/* Makes room for n more segments. */
 static int map_reserve(struct ffs_map *map, size_t *room, size_t n)
 {
     if (*room - map->count >= n)
@@ -45,7 +43,9 @@ static int map_reserve(struct ffs_map *map, size_t *room, size_t n)
     return 0;
 }
 
-/* Lists [first, end) in map, at most max segments of it. Under ffs.meta. */
+/*
+ * Lists [first, end) in map, at most max segments of it. Called under ffs.meta.
+ */
 static int map_collect(struct ffs_inode *inode, uint64_t first, uint64_t end, size_t max,
                        struct ffs_map *map)
 {
@@ -76,7 +76,7 @@ static void map_discard(struct ffs_map *map)
 
 /* --- For reading ----------------------------------------------------------------------------- */
 
-/* Up to where the segments go: as far as `len` says, or less. */
+/* Limits `len` to the range that the segments cover. */
 static void map_clip(struct ffs_map *map, uint64_t offset)
 {
     const struct ffs_segment *last = map->count ? &map->segments[map->count - 1] : NULL;
@@ -98,7 +98,10 @@ static int map_read(struct ffs_inode *inode, uint64_t offset, uint64_t len, size
         out->len = ffs_min(len, h->file.size - offset);
     uint64_t end = out->len ? ffs_block_up(offset + out->len) : ffs_block_of(offset);
 
-    /* Listed and pinned in one go, so that nothing is freed in between. */
+    /*
+     * The extents are listed and pinned under one lock, so that no block is
+     * freed in between.
+     */
     ffs_meta_read(inode->fs);
     err = map_collect(inode, ffs_block_of(offset), end, max, out);
     if (!err)
@@ -144,8 +147,9 @@ void ffs_map_release(struct ffs_map *map)
 /* --- For writing ----------------------------------------------------------------------------- */
 
 /*
- * Blocks that the request covers in part, and the rest of their units, are zeroed where they are
- * unwritten: afterwards they may be marked written whatever part of the request is transferred.
+ * Zeros the unwritten parts of partially covered blocks and of their units, so
+ * that they may be marked as written whatever part of the request is
+ * transferred.
  */
 static int map_zero_outside(struct ffs_inode *inode, const struct held *h)
 {
@@ -214,7 +218,10 @@ int ffs_map_write(struct ffs_inode *inode, uint64_t offset, uint64_t len, struct
     return err;
 }
 
-/* What the transfer left out of the last unit it reached, and the end of the file's last block. */
+/*
+ * Zeros the untransferred part of the last unit that was reached, and the end
+ * of the file's last block.
+ */
 static int map_zero_rest(const struct held *h, uint64_t done)
 {
     uint64_t block_end = ffs_block_up(done);
@@ -267,10 +274,13 @@ void ffs_map_abandon(struct ffs_map *map)
     struct ffs *fs = h->fs;
     struct ffs_inode *inode = h->inode;
 
-    map_discard(map); /* a pin stays behind, until the unmount */
+    map_discard(map); /* a pin remains until the unmount */
     if (!inode)
         return;
-    /* Without handles no block is freed or given out: a late write hits this file or nothing. */
+    /*
+     * Without handles no block is freed or allocated, so a late write affects
+     * only this file.
+     */
     if (!(atomic_fetch_or(&fs->health, FFS_STUCK) & FFS_STUCK))
         ffs_log(fs, LOG_ERR,
                 "%s: a write to inode %llu cannot be ended; the file system is read-only now",
@@ -281,7 +291,10 @@ void ffs_map_abandon(struct ffs_map *map)
 
 /* --- Listing --------------------------------------------------------------------------------- */
 
-/* The hole after the last extent ends with the file. False: the file has no such hole. */
+/*
+ * Ends the hole after the last extent at the end of the file. Returns false if
+ * the file has no such hole.
+ */
 static bool map_end_hole(struct ffs_extent *last, uint64_t end)
 {
     if (last->block != LAY_NONE || last->len != UINT64_MAX - last->file_block)
@@ -290,7 +303,10 @@ static bool map_end_hole(struct ffs_extent *last, uint64_t end)
     return last->len > 0;
 }
 
-/* Runs from `block` on, to the end of the file or of the last extent, whichever is later. */
+/*
+ * Lists extents from `block` to the end of the file or of the last extent,
+ * whichever is later.
+ */
 static ssize_t map_list(struct ffs_inode *inode, uint64_t block, struct ffs_segment *out,
                         size_t max)
 {

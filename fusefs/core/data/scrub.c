@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Scrubbing: data on the device is compared with its checksums, and data without can get them.
+ * Compares data on the device with its checksums, and can add missing
+ * checksums.
  *
- * A checksum is entered under the inode's data lock, held exclusively from the read on: no writer
- * changes the data in between. The lock is given up after each range of blocks.
+ * A checksum is entered while the inode's data lock is held exclusively, from
+ * the read on, so that no writer changes the data in between. The lock is
+ * released after each range of blocks.
  */
 #include <errno.h>
 
@@ -11,9 +13,9 @@
 #include "fusefs/core/data/sums.h"
 #include "fusefs/core/state.h"
 
-/* Blocks compared under one hold of the data lock. */
+/* Number of blocks compared while the data lock is held. */
 #define RUN 256u
-/* Of one call: blocks compared, and extents looked at. */
+/* Limits of one call: blocks compared, and extents examined. */
 #define MAX_BLOCKS  4096u
 #define MAX_EXTENTS 4096u
 
@@ -23,7 +25,7 @@ struct scrub {
     uint8_t *data; /* RUN blocks */
     uint32_t sums[RUN];
     bool add;
-    uint64_t end; /* file block */
+    uint64_t end; /* in file blocks */
 };
 
 static uint8_t *scrub_block_at(const struct scrub *s, uint64_t i)
@@ -40,7 +42,10 @@ static void scrub_report(struct scrub *s, const struct ffs_extent *e, uint64_t i
                                                      .unreadable = unreadable};
 }
 
-/* Compares block i of the range, read once more if it differs. False: it has been reported. */
+/*
+ * Compares block i of the range, and reads it again if it differs. Returns
+ * false if it was reported.
+ */
 static bool scrub_matches(struct scrub *s, const struct ffs_extent *e, uint64_t i)
 {
     uint8_t *data = scrub_block_at(s, i);
@@ -54,7 +59,10 @@ static bool scrub_matches(struct scrub *s, const struct ffs_extent *e, uint64_t 
     return false;
 }
 
-/* Reads the range; blocks that cannot be read are reported, and *readable has a 0 for each. */
+/*
+ * Reads the range. Blocks that cannot be read are reported and have 0 in
+ * `readable`.
+ */
 static void scrub_read_range(struct scrub *s, const struct ffs_extent *e, bool *readable)
 {
     struct bd_dev *dev = ffs_dev(s->inode->fs);
@@ -68,7 +76,10 @@ static void scrub_read_range(struct scrub *s, const struct ffs_extent *e, bool *
     }
 }
 
-/* Compares the range, and sums blocks that have no checksum. *fresh: how many it has summed. */
+/*
+ * Compares the range and computes missing checksums. *fresh is the number of
+ * those.
+ */
 static void scrub_compare_range(struct scrub *s, const struct ffs_extent *e, uint64_t *fresh)
 {
     bool readable[RUN];
@@ -89,7 +100,7 @@ static void scrub_compare_range(struct scrub *s, const struct ffs_extent *e, uin
     }
 }
 
-/* A range has its checksums in two checksum blocks at most. */
+/* The checksums of a range lie in at most two checksum blocks. */
 static int scrub_enter_sums(struct scrub *s, const struct ffs_extent *e)
 {
     struct ffs_tx *tx;
@@ -113,7 +124,7 @@ static int scrub_range(struct scrub *s, const struct ffs_extent *e)
     return err;
 }
 
-/* The extent at file block *at, or the beginning of it. */
+/* Gets the extent at file block *at, or its first part. */
 static int scrub_next(struct scrub *s, uint64_t *at)
 {
     struct ffs_inode *inode = s->inode;
@@ -140,7 +151,7 @@ static int scrub_next(struct scrub *s, uint64_t *at)
     return err;
 }
 
-/* As much of [*at, s->end) as one call does. */
+/* Processes as much of [*at, s->end) as one call may. */
 static int scrub_some(struct scrub *s, uint64_t *at)
 {
     const struct ffs_scrub *out = s->out;

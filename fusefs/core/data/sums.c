@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Checksums of data: the entries on disk, and those that wait to be entered.
- */
+/* Stores checksums of data on disk, and keeps those that are not stored yet. */
 #include "fusefs/core/data/sums.h"
 
 #include <stdlib.h>
@@ -12,19 +10,20 @@
 #include "fusefs/core/state.h"
 
 /*
- * A checksum that waits, at the place that its block number modulo SLOTS names. Of two blocks with
- * one place the later stays; the other remains without checksum.
+ * A checksum that is not stored yet. Its index is its block number modulo
+ * SLOTS. If two blocks have the same index, the later one is kept, and the
+ * other block remains without a checksum.
  */
 struct ffs_waiting {
-    uint64_t block; /* 0: none; block 0 is never data */
+    uint64_t block; /* 0 if empty; block 0 never holds data */
     uint32_t sum;
-    uint32_t round; /* in which it was noted */
+    uint32_t round; /* round in which it was added */
 };
-#define SLOTS  (1u << 18) /* 1 GiB of data */
-#define GROUP  64u        /* adjacent places, counted so that an empty group costs one look */
+#define SLOTS  (1u << 18) /* covers 1 GiB of data */
+#define GROUP  64u        /* slots per counter, so that empty groups are skipped quickly */
 #define GROUPS (SLOTS / GROUP)
 
-/* Checksum blocks that one handle changes at most. */
+/* Maximum number of checksum blocks that one handle changes. */
 #define BATCH 64u
 
 void ffs_sums_init(struct ffs_sums *sums)
@@ -41,7 +40,7 @@ void ffs_sums_destroy(struct ffs_sums *sums)
 
 /* --- Entries on disk ------------------------------------------------------------------------- */
 
-/* The checksum block of `block`. Under ffs.meta. */
+/* Gets the checksum block of `block`. Called under ffs.meta. */
 static int sums_get_block(struct ffs *fs, uint64_t block, struct ffs_buf **out)
 {
     uint64_t index = block / LAY_SUMS_ENTRIES;
@@ -50,7 +49,10 @@ static int sums_get_block(struct ffs *fs, uint64_t block, struct ffs_buf **out)
     return ffs_buf_get(fs, fs->geo.sums_start + index, &expect, out);
 }
 
-/* Blocks of a range that have their entries in the checksum block of the first one. */
+/*
+ * Returns the number of blocks of the range whose entries lie in the checksum
+ * block of the first one.
+ */
 static uint64_t sums_in_one(uint64_t block, uint64_t n)
 {
     uint64_t left = LAY_SUMS_ENTRIES - block % LAY_SUMS_ENTRIES;
@@ -58,7 +60,9 @@ static uint64_t sums_in_one(uint64_t block, uint64_t n)
     return n < left ? n : left;
 }
 
-/* The entries of a range, which has them in one checksum block. Takes ffs.meta. */
+/*
+ * Reads the entries of a range that lie in one checksum block. Takes ffs.meta.
+ */
 static int sums_read_entries(struct ffs *fs, uint64_t block, uint64_t n, le32 *entries)
 {
     struct ffs_buf *buf;
@@ -98,7 +102,10 @@ int ffs_sums_verify(struct ffs *fs, uint64_t block, uint64_t n, const void *data
     return 0;
 }
 
-/* In a handle: the entries of a range that has them in one checksum block. */
+/*
+ * Stores the entries of a range that lie in one checksum block. Called in a
+ * handle.
+ */
 static int sums_put_entries(struct ffs_tx *tx, struct ffs *fs, uint64_t block, uint64_t n,
                             const uint32_t *sums)
 {
@@ -128,7 +135,7 @@ static uint16_t *sums_group_of(struct ffs_sums *s, uint64_t block)
     return &s->in_group[block % SLOTS / GROUP];
 }
 
-/* The blocks from `block` on that share its group, at most up to `end`: the end of them. */
+/* Returns the end of the group of `block`, or `end` if that is lower. */
 static uint64_t sums_group_end(uint64_t block, uint64_t end)
 {
     uint64_t next = block - block % GROUP + GROUP;
@@ -136,7 +143,7 @@ static uint64_t sums_group_end(uint64_t block, uint64_t end)
     return next < end ? next : end;
 }
 
-/* Nothing that waits for these blocks is true any more. */
+/* Drops the pending checksums of these blocks, which are no longer valid. */
 static void sums_cancel(struct ffs *fs, uint64_t block, uint64_t n)
 {
     struct ffs_sums *s = &fs->sums;
@@ -175,7 +182,10 @@ static void sums_get_waiting(struct ffs *fs, uint64_t block, uint64_t n, uint32_
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Looks at the entries last: what waits may be entered meanwhile, and nothing begins to wait. */
+/*
+ * Reads the stored entries last: a pending checksum may be stored meanwhile,
+ * but none is added.
+ */
 int ffs_sums_get(struct ffs *fs, uint64_t block, uint64_t n, uint32_t *sums)
 {
     le32 entries[LAY_SUMS_ENTRIES];
@@ -194,7 +204,7 @@ int ffs_sums_get(struct ffs *fs, uint64_t block, uint64_t n, uint32_t *sums)
     return 0;
 }
 
-/* Under the lock. False: no memory. */
+/* Called with the lock held. Returns false if memory is exhausted. */
 static bool sums_alloc_places(struct ffs_sums *s)
 {
     if (!s->in_group)
@@ -229,8 +239,8 @@ void ffs_sums_wait(struct ffs *fs, uint64_t block, uint64_t n, const uint32_t *s
 }
 
 /*
- * Takes a range of blocks whose time has come, in one checksum block, from place *slot on. Returns
- * its length; 0: there is none up to the last place.
+ * Takes a range of due checksums that lie in one checksum block, from slot
+ * *slot on. Returns its length, or 0 if none is left up to the last slot.
  */
 static uint64_t sums_take_range(struct ffs_sums *s, uint32_t *slot, bool all, uint64_t *first,
                                 uint32_t *sums)
@@ -256,7 +266,10 @@ static uint64_t sums_take_range(struct ffs_sums *s, uint32_t *slot, bool all, ui
     return n;
 }
 
-/* One handle of ffs_sums_settle(). A handle excludes ffs_sums_drop(): each sum taken is true. */
+/*
+ * Stores one handle's share in ffs_sums_settle(). A handle excludes
+ * ffs_sums_drop(), so each checksum taken is valid.
+ */
 static int sums_settle_some(struct ffs *fs, uint32_t *slot, bool all)
 {
     uint32_t sums[LAY_SUMS_ENTRIES];
@@ -316,7 +329,10 @@ static bool sums_has_any(const le32 *entries, uint64_t n)
     return any;
 }
 
-/* Has any block of the range a checksum? Takes ffs.meta; what waits for the range is cancelled. */
+/*
+ * Returns whether any block of the range has a stored checksum, and drops the
+ * pending ones. Takes ffs.meta.
+ */
 static int sums_any(struct ffs *fs, uint64_t block, uint64_t n, bool *any)
 {
     struct ffs_buf *buf;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Checksums of file data (FORMAT.md 5.4): comparisons of reads, changes by writes, and the copies
- * that watches have.
+ * Checksums of file data (FORMAT.md 5.4): compares them on reads, changes them
+ * on writes, and keeps the copies of watches.
  */
 #include "fusefs/core/data/verify.h"
 
@@ -202,8 +202,8 @@ static bool verify_is_data(const struct ffs_fresh *fresh, uint64_t block, uint64
 }
 
 /*
- * Takes away the checksums of the extent's blocks that were written in part. The new ones wait in
- * memory, because more of these blocks is likely to be written.
+ * Removes the checksums of the partially written blocks of an extent. The new
+ * checksums stay pending, because these blocks are likely to be written again.
  */
 static int verify_put_partial(struct ffs_tx *tx, struct ffs_inode *inode,
                               const struct ffs_extent *e, const struct ffs_fresh *fresh)

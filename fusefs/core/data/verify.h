@@ -7,35 +7,46 @@
 
 #include "fusefs/core/storage.h"
 
-/* Checksums of data that is on the device; blocks around it that were unwritten are zeros there. */
+/*
+ * Checksums of data on the device. Blocks around the data that were unwritten
+ * are zeros there.
+ */
 struct ffs_fresh {
     uint64_t first, end; /* file blocks */
     const uint32_t *sums;
-    /* File blocks written in part, of which more is likely to follow: their checksums wait. */
+    /*
+     * Partially written file blocks. Their checksums stay pending, because
+     * these blocks are likely to be written again.
+     */
     const uint64_t *partial;
     unsigned npartial;
 };
 /*
- * In a handle that will mark [first, *end) written: enters the checksums, as far as its credits go.
- * *end comes down to that.
+ * Stores the checksums of [first, *end), as far as the credits allow, and
+ * lowers *end to that. Called in a handle that will mark the range as written.
  */
 int ffs_fresh_put(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t first, uint64_t *end,
                   const struct ffs_fresh *fresh);
-/* Before [first, end) (blocks) is overwritten in place: durably takes the checksums away. */
+/*
+ * Durably removes the checksums of [first, end) (blocks), before the range is
+ * overwritten in place.
+ */
 int ffs_drop_sums(struct ffs_inode *inode, uint64_t first, uint64_t end);
 /*
- * The checksums of n blocks of a file from block `first` on. LAY_NO_SUM for a block that is a hole,
- * is unwritten, or is not mapped to device block `expected` + its distance from `first` (LAY_NONE:
- * any). The caller holds inode->data; takes ffs.meta.
+ * Gets the checksums of n blocks of a file from block `first` on. A block has
+ * LAY_NO_SUM if it is a hole, is unwritten, or is not mapped to device block
+ * `expected` + its distance from `first` (LAY_NONE matches any). The caller
+ * holds inode->data; takes ffs.meta.
  */
 int ffs_mapped_sums(struct ffs_inode *inode, uint64_t first, uint64_t n, uint64_t expected,
                     uint32_t *sums);
 /*
- * Compares n blocks, read from device block `block` on, with their checksums; a block that differs
- * is read once more. -EBADMSG: it still differs; *bad is its place in the range.
+ * Compares n blocks, read from device block `block` on, with their checksums,
+ * and reads a block that differs again. Returns -EBADMSG if it still differs;
+ * *bad is its index.
  */
 int ffs_verify(struct ffs *fs, uint64_t block, uint64_t n, void *data, uint64_t *bad);
-/* Reads a block. -EBADMSG as above, with the block in `data` all the same. */
+/* Reads a block. On -EBADMSG, as above, `data` holds the block nevertheless. */
 int ffs_read_block(struct ffs *fs, uint64_t block, void *data);
 /* Overwrites a block of a written extent. */
 int ffs_overwrite_block(struct ffs_inode *inode, uint64_t file_block, uint64_t block,

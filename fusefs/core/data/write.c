@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* write(2). */
+/* Implements write(2). */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -8,10 +8,15 @@
 #include "fusefs/core/data/sums.h"
 #include "fusefs/core/data/verify.h"
 
-/* Bytes of one round: bounds how long a handle works and a transfer takes. */
+/*
+ * Bytes of one round, which limits the duration of a handle and of a transfer.
+ */
 #define ROUND (4u << 20)
 
-/* A round: [offset, end) of the file, its blocks, and the units these lie in. */
+/*
+ * A round writes [offset, end) of the file. It has the blocks of that range and
+ * the units that contain them.
+ */
 struct round {
     struct ffs_inode *inode;
     const struct ffs_file *f;
@@ -21,7 +26,7 @@ struct round {
     uint8_t edge[2][LAY_BLOCK_SIZE];
     uint64_t edge_block[2]; /* file blocks */
     unsigned edges;
-    uint32_t sums[ROUND / LAY_BLOCK_SIZE + 1]; /* of its blocks, where data has checksums */
+    uint32_t sums[ROUND / LAY_BLOCK_SIZE + 1]; /* of its blocks, if data has checksums */
 };
 
 static const struct ffs_extent *write_extent_of(const struct round *r, uint64_t file_block)
@@ -35,8 +40,8 @@ static const struct ffs_extent *write_extent_of(const struct round *r, uint64_t 
 }
 
 /*
- * Merges a block that is written in part: its old content (zeros where it is unwritten or past the
- * end of the file) under the new bytes.
+ * Reads the old content of a partially written block, which is zeros if it is
+ * unwritten or past the end of the file, and copies the new bytes over it.
  */
 static int write_fill_edge(struct round *r, uint64_t file_block)
 {
@@ -73,7 +78,7 @@ static int write_fill_edges(struct round *r)
     return err;
 }
 
-/* The edge that holds this block, or NULL. */
+/* Returns the edge buffer of this block, or NULL. */
 static uint8_t *write_edge_of(struct round *r, uint64_t file_block)
 {
     for (unsigned i = 0; i < r->edges; i++) {
@@ -83,7 +88,10 @@ static uint8_t *write_edge_of(struct round *r, uint64_t file_block)
     return NULL;
 }
 
-/* Transfers for the blocks [from, to), which are the caller's or edges, and lie in extent. */
+/*
+ * Adds transfers for the blocks [from, to) of one extent, from the caller's
+ * buffer or from edges.
+ */
 static void data_write_write_blocks(struct round *r, struct ffs_batch *b,
                                     const struct ffs_extent *extent, uint64_t from, uint64_t to)
 {
@@ -95,7 +103,10 @@ static void data_write_write_blocks(struct round *r, struct ffs_batch *b,
             ffs_batch_add(b, BD_WRITE, block, 0, edge, LAY_BLOCK_SIZE);
         } else {
             n = to - from - (write_edge_of(r, to - 1) != NULL);
-            /* The interface takes one kind of pointer for both ways; a write only reads it. */
+            /*
+             * The interface has one pointer type for both directions; a write
+             * only reads from it.
+             */
             void *data = (void *)(uintptr_t)(r->buf + (ffs_offset_of(from) - r->offset));
             ffs_batch_add(b, BD_WRITE, block, 0, data, ffs_offset_of(n));
         }
@@ -118,7 +129,7 @@ static int write_transfer(struct round *r)
     return ffs_batch_run(&b);
 }
 
-/* A unit that is written in part counts as a whole afterwards: its rest is zeroed. */
+/* Zeros the rest of partially written units, which then count as written. */
 static int write_zero_around(struct round *r)
 {
     uint64_t first = ffs_block_of(r->offset), end = ffs_block_up(r->end);
@@ -131,22 +142,26 @@ static int write_zero_around(struct round *r)
     return ffs_zero(r->inode, ffs_offset_of(end), ffs_offset_of(unit_end), FFS_ZERO_UNWRITTEN);
 }
 
-/* The checksums of the round's blocks. */
+/* Computes the checksums of the round's blocks. */
 static void write_sum_blocks(struct round *r)
 {
     uint64_t first = ffs_block_of(r->offset), end = ffs_block_up(r->end);
 
     for (uint64_t block = first; block < end; block++) {
         const uint8_t *edge = write_edge_of(r, block);
-        /* A block that begins before the round is an edge: the buffer has no place for it. */
+        /*
+         * A block that begins before the round is an edge, because the buffer
+         * does not contain it.
+         */
         r->sums[block - first] =
             lay_data_sum(edge ? edge : r->buf + (ffs_offset_of(block) - r->offset));
     }
 }
 
 /*
- * Nothing but data has changed: the blocks were written before, the file is no longer, and its time
- * is that of an earlier write. The commit of that one is still to come and flushes this one, too.
+ * True if only data has changed: the blocks were written before, the file has
+ * not grown, and its time is that of an earlier write. The commit of that write
+ * is still to come and also flushes this one.
  */
 static bool write_is_settled(const struct round *r)
 {
@@ -164,7 +179,7 @@ static bool write_is_settled(const struct round *r)
     return settled;
 }
 
-/* After the transfer. [first, end): the units of the round. */
+/* Called after the transfer. [first, end) are the units of the round. */
 static int write_make_written(struct round *r, uint64_t first, uint64_t end)
 {
     struct ffs_fresh fresh = {.first = ffs_block_of(r->offset),
@@ -188,7 +203,10 @@ static bool write_has_hole(const struct ffs_extent_window *extents)
     return false;
 }
 
-/* The extents of [first, end), whole units, whose holes are filled as far as there is room. */
+/*
+ * Gets the extents of [first, end), whole units, after filling holes as far as
+ * space allows.
+ */
 static int write_map_units(struct round *r, uint64_t first, uint64_t end)
 {
     uint64_t upto;
@@ -202,7 +220,7 @@ static int write_map_units(struct round *r, uint64_t first, uint64_t end)
     return ffs_extent_window_get(r->inode, first, upto, &r->extents);
 }
 
-/* Writes r->offset up to r->end, which comes down to what there is room for. */
+/* Writes r->offset to r->end, which is lowered if space runs out. */
 static int write_round(struct round *r)
 {
     uint64_t first = ffs_unit_down(r->f, ffs_block_of(r->offset));
@@ -238,12 +256,12 @@ static ssize_t write_locked(struct ffs_inode *inode, uint64_t offset, const uint
         return 0;
     if (offset >= FFS_SIZE_MAX)
         return -EFBIG;
-    /* write_fill_edge() sees to the block of `offset`. */
+    /* write_fill_edge() handles the block that contains `offset`. */
     err = ffs_zero_edge(inode, &f, ffs_offset_of(ffs_block_of(offset)));
     if (err)
         return err;
     uint64_t end = offset + ffs_min(ffs_min(len, SSIZE_MAX), FFS_SIZE_MAX - offset);
-    struct round r; /* large: what a round needs of it is set by the round */
+    struct round r; /* large, so each round initialises only the parts that it uses */
     r.inode = inode;
     r.f = &f;
     for (uint64_t at = offset; at < end; at = r.end) {
