@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The live file system: what the daemon, the tools and the tests may call. No FUSE in here.
+ * The live file system: the functions for the daemon, the tools and the tests.
+ * They do not use FUSE.
  *
- * Functions return 0 (or a byte count where said) or -errno with POSIX meaning; -EUCLEAN: the
- * image is corrupt (the file system turns read-only); -EROFS after that or after a write error;
- * -EIO for device errors and after ffs_shutdown(). All may be called from any thread.
+ * Functions return 0 (or a byte count where stated) or -errno with its POSIX
+ * meaning. -EUCLEAN means that the image is corrupt; the file system then
+ * becomes read-only. -EROFS is returned after that or after a write error. -EIO
+ * is returned for device errors and after ffs_shutdown(). Any thread may call
+ * any function.
  *
- * Permissions are the caller's business (the kernel checks them with default_permissions), except
- * for what only the file system can know: sticky and type rules of rename and unlink are the
- * kernel's too; set-id bits are cleared here on chown, and by ffs_clear_setid().
+ * The caller checks permissions (the kernel does, with default_permissions),
+ * including the sticky and type rules of rename and unlink. Set-id bits are
+ * cleared here on chown, and by ffs_clear_setid().
  *
- * Inodes are counted: every function that returns one gives a reference; ffs_iput() drops it.
+ * Inodes are counted: every function that returns an inode adds a reference,
+ * and ffs_iput() drops it.
  */
 #ifndef FUSEFS_CORE_FFS_H
 #define FUSEFS_CORE_FFS_H
@@ -30,28 +34,32 @@ extern "C" {
 struct ffs;
 struct ffs_inode;
 
-/* When reads set access times. */
+/* Determines when reads set access times. */
 enum ffs_access {
     FFS_ACCESS_RELATIVE =
-        0, /* when the last access is not newer than the last change, or a day old */
+        0, /* if the last access is not newer than the last change, or is a day old */
     FFS_ACCESS_NEVER,
     FFS_ACCESS_ALWAYS,
-    FFS_ACCESS_FILES_ONLY = 4, /* with one of the above: reads of directories never do */
+    FFS_ACCESS_FILES_ONLY = 4, /* with one of the above: not for reads of directories */
 };
 
 struct ffs_mount_opts {
     unsigned access;    /* enum ffs_access */
-    bool read_only;     /* replays the journal in memory only when it has to */
+    bool read_only;     /* replays the journal, if necessary, only in memory */
     unsigned commit_ms; /* time between background commits; 0: 5,000 */
-    size_t cache_bytes; /* of clean metadata kept; 0: 64 MiB */
-    bool discard;       /* as ffs_set_discard() */
-    bool no_thread;     /* no background commits: for tests */
+    size_t cache_bytes; /* clean metadata to keep; 0: 64 MiB */
+    bool discard;       /* see ffs_set_discard() */
+    bool no_thread;     /* no background commits; for tests */
     /*
-     * Polled by ffs_mount() at least once for each MiB of the journal and each orphan; true: it
-     * gives up with -EINTR, and the next mount begins recovery again. NULL: never.
+     * ffs_mount() calls this at least once for each MiB of the journal and for
+     * each orphan. If it returns true, ffs_mount() fails with -EINTR, and the
+     * next mount starts recovery again. NULL means never.
      */
     bool (*interrupted)(void);
-    /* One line a message, no newline; NULL: silent. `level` as in syslog(3). */
+    /*
+     * Receives messages, one line each, without a newline. `level` is that of
+     * syslog(3). NULL disables messages.
+     */
     void (*log)(int level, const char *line);
 };
 
@@ -69,28 +77,33 @@ struct ffs_mount_opts {
 int ffs_ours(struct bd_dev *dev, bool reclaim, char *why, size_t len);
 
 /*
- * Checks the superblock, replays the journal, finishes orphans. The device must outlive the mount.
- * On failure `why` (of len bytes) holds the cause in words. -EINVAL: not this format; -ENOTSUP:
- * features or version not known; -EUCLEAN; -EROFS: needs a journal replay or has ro-compat features
- * and the device is read-only.
+ * Checks the superblock, replays the journal, and finishes orphans. The device
+ * must outlive the mount. On failure `why` (of len bytes) holds the cause in
+ * words. Returns -EINVAL if the device does not have this format, -ENOTSUP for
+ * unknown features or an unknown version, -EUCLEAN, and -EROFS if the device is
+ * read-only but the journal must be replayed or there are ro-compat features.
  */
 int ffs_mount(struct bd_dev *dev, const struct ffs_mount_opts *opts, struct ffs **out, char *why,
               size_t len);
-/* Commits, checkpoints, marks clean. Inodes still referenced are dropped. First error, or 0. */
+/*
+ * Commits, checkpoints, and marks the file system as clean. Drops inodes that
+ * are still referenced. Returns the first error, or 0.
+ */
 int ffs_unmount(struct ffs *fs);
 
 struct ffs_statfs {
     uint64_t blocks, free_blocks; /* of 4096 bytes */
-    uint64_t inodes;              /* in use */
+    uint64_t inodes;              /* inodes in use */
     uint8_t uuid[16];
     char label[64];
     bool read_only;
-    bool failed;    /* read-only after an error, until the next mount */
+    bool failed;    /* read-only until the next mount, because of an error */
     bool data_csum; /* data has checksums */
 };
 void ffs_statfs(struct ffs *fs, struct ffs_statfs *out);
 /*
- * -EINVAL: longer than 63 bytes, not UTF-8, or with control characters. Durable after ffs_sync().
+ * Sets the label, which is durable after ffs_sync(). Returns -EINVAL if it is
+ * longer than 63 bytes, not UTF-8, or contains control characters.
  */
 int ffs_set_label(struct ffs *fs, const char *label);
 /* Replace ffs_mount_opts.access and .commit_ms while mounted. */
@@ -98,57 +111,71 @@ void ffs_set_access(struct ffs *fs, unsigned access);
 bool ffs_access_always(struct ffs *fs);
 void ffs_set_commit(struct ffs *fs, unsigned commit_ms);
 /*
- * by_caller: changes of data and size leave the times of a regular file alone, the caller stores
- * them with ffs_setattr(). Set before the first change.
+ * If by_caller is set, changes of data and size do not set the times of a
+ * regular file; the caller stores them with ffs_setattr(). Called before the
+ * first change.
  */
 void ffs_set_data_times(struct ffs *fs, bool by_caller);
 /*
- * Blocks are discarded on the device when the transaction that freed them is durable; those of a
- * pin wait for ffs_trim(). No effect on a device without discards.
+ * If enabled, freed blocks are discarded on the device once the transaction
+ * that freed them is durable; pinned ones wait for ffs_trim(). Has no effect on
+ * a device without discards.
  */
 void ffs_set_discard(struct ffs *fs, bool discard);
 struct ffs_trim_range {
     uint64_t start, len; /* of the device, bytes */
-    uint64_t min_len;    /* shorter free ranges are left alone, bytes */
+    uint64_t min_len;    /* shorter free ranges are skipped, bytes */
 };
-/* Polled now and then; true: enough. */
+/* Called repeatedly; the operation ends if it returns true. */
 typedef bool (*ffs_stop_fn)(void *arg);
 /*
- * Discards the free blocks of the range (FITRIM). *trimmed: bytes. -EOPNOTSUPP: the device has no
- * discards; -EINVAL: begins past the end, or is shorter than a block; -EROFS.
+ * Discards the free blocks of the range (FITRIM) and stores their bytes in
+ * *trimmed. Returns -EOPNOTSUPP if the device has no discards, -EINVAL if the
+ * range begins past the end or is shorter than a block, and -EROFS.
  */
 int ffs_trim(struct ffs *fs, const struct ffs_trim_range *range, ffs_stop_fn stop, void *arg,
              uint64_t *trimmed);
 /*
- * The file system becomes `blocks` long, larger, while it is in use: all handles wait while its
- * bitmaps are written anew, and its checksums. 0 also when it is that long already. -EINVAL: it
- * would shrink; -ENOSPC: the device has fewer blocks (bd_refresh() first); -EFBIG: more than the
- * format can count; -ERANGE: so few more that the new bitmaps and checksums have no room there;
- * -ENOTSUP: unknown features; -EUCLEAN: a bitmap is not the one last written, or a block does not
- * read back as written. Interrupted at any write, the next mount finds the old size or the new one.
+ * Grows the mounted file system to `blocks`. All handles wait while its bitmaps
+ * and checksums are written to a new place. Returns 0 also if it has that size
+ * already. Returns -EINVAL if it would shrink, -ENOSPC if the device has fewer
+ * blocks (call bd_refresh() first), -EFBIG if the format does not support so
+ * many, -ERANGE if the new blocks have no room for the new bitmaps and
+ * checksums, -ENOTSUP for unknown features, and -EUCLEAN if a bitmap is stale
+ * or a block does not read back as written. After an interruption at any write,
+ * the next mount finds either the old or the new size.
  */
 int ffs_grow(struct ffs *fs, uint64_t blocks);
-/* Would it, if the device were as large as that? Errors as above but -ENOSPC and -EUCLEAN. */
+/*
+ * Checks whether ffs_grow() would succeed on a device of that size. Returns its
+ * errors except -ENOSPC and -EUCLEAN.
+ */
 int ffs_grow_check(struct ffs *fs, uint64_t blocks);
-/* The fewest blocks above `old` that ffs_grow() takes a file system of `old` blocks to. */
+/*
+ * Returns the smallest size above `old` blocks to which ffs_grow() can grow a
+ * file system of `old` blocks.
+ */
 uint64_t ffs_grow_least(uint64_t old, bool data_csum);
 /*
- * The file system becomes `blocks` long, smaller; no other thread uses it, and it was mounted with
- * no_thread. -ENOSPC: its contents do not fit, or no range of free blocks is long enough for
- * the bitmaps; a part of them may have moved, which no user sees. Errors else as above.
+ * Shrinks the file system to `blocks`. No other thread uses it, and it was
+ * mounted with no_thread. Returns -ENOSPC if its contents do not fit, or if no
+ * free range is long enough for the bitmaps; some blocks may have moved then,
+ * which is not visible to users. Other errors are those of ffs_grow().
  */
 int ffs_shrink(struct ffs *fs, uint64_t blocks);
-/* A size in blocks that should hold everything, whatever lies where. */
+/* Returns a size in blocks that should hold all contents, wherever they lie. */
 uint64_t ffs_shrink_least(struct ffs *fs);
-/* Everything completed before the call is durable when it returns. */
+/* Makes everything that was completed before the call durable. */
 int ffs_sync(struct ffs *fs);
 /*
- * Makes every later call fail with -EIO; with `flush` complete operations are committed first.
+ * Makes every later call fail with -EIO. With `flush`, operations that are
+ * complete are committed first.
  */
 int ffs_shutdown(struct ffs *fs, bool flush);
 /*
- * The device has failed for good: the file system becomes read-only, and fsync and unmount report
- * data that was not durable (-EIO). Only marks; calls nothing of the device.
+ * Marks the device as failed for good. The file system becomes read-only, and
+ * fsync and unmount report data that was not durable (-EIO). Does not access
+ * the device.
  */
 void ffs_device_lost(struct ffs *fs);
 
@@ -159,24 +186,31 @@ struct ffs_attr {
     uint32_t generation;
     uint32_t mode, nlink, uid, gid, rdev; /* rdev as in stat(2) on Linux (makedev) */
     uint64_t size;
-    uint64_t blocks; /* of 512 bytes, as st_blocks */
+    uint64_t blocks; /* units of 512 bytes, like st_blocks */
     struct timespec atime, mtime, ctime, btime;
     uint32_t flags; /* LAY_INODE_* */
 };
 
-/* By number. -ESTALE when it is not in use. Also how FUSE node ids and file handles come back. */
+/*
+ * Gets the inode with this number, for FUSE node ids and file handles. Returns
+ * -ESTALE if it is not in use.
+ */
 int ffs_iget(struct ffs *fs, uint64_t ino, struct ffs_inode **out);
 void ffs_iref(struct ffs_inode *inode, uint64_t n);
-/* Dropping the last reference of an unlinked inode frees its blocks. */
+/*
+ * Drops n references. Dropping the last one of an unlinked inode frees its
+ * blocks.
+ */
 void ffs_iput(struct ffs_inode *inode, uint64_t n);
 uint64_t ffs_ino(const struct ffs_inode *inode);
 uint32_t ffs_generation(const struct ffs_inode *inode);
 /*
- * A word for the caller's own use, accessed by __atomic operations. 0 when the
- * inode is read into memory; kept while references are held.
+ * Returns a word for the caller's own use, accessed by __atomic operations. It
+ * is 0 when the inode is read into memory, and is kept while there are
+ * references.
  */
 uint32_t *ffs_user_word(struct ffs_inode *inode);
-/* The same, for a number. */
+/* Returns a second such word, for a count. */
 uint32_t *ffs_user_count(struct ffs_inode *inode);
 
 void ffs_getattr(struct ffs_inode *inode, struct ffs_attr *out);
@@ -194,22 +228,23 @@ enum ffs_set {
     FFS_SET_FLAGS = 512,
 };
 /*
- * All of it or nothing. Returns the new attributes. LAY_INODE_GPU_BOUND can be set on directories,
- * whose new children inherit it, and on files without blocks (else -EINVAL).
+ * Changes all given attributes or none, and returns the new ones.
+ * LAY_INODE_GPU_BOUND can be set on directories, whose new children inherit it,
+ * and on files without blocks (otherwise -EINVAL).
  */
 int ffs_setattr(struct ffs_inode *inode, const struct ffs_attr *attr, uint32_t set,
                 struct ffs_attr *out);
 
 /*
- * Before a write, truncation or allocation by a caller without CAP_FSETID: clears set-user-id of a
- * file, and set-group-id where its group may execute it or the caller is an outsider, in no way in
- * that group.
+ * Called before a write, truncation or allocation by a caller without
+ * CAP_FSETID. Clears set-user-id of a file, and also set-group-id if its group
+ * may execute it or the caller is an outsider, which means not in that group.
  */
 int ffs_clear_setid(struct ffs_inode *inode, bool outsider);
 
 /*
- * After a read of a file or directory: sets the access time where it is due. A read does not fail
- * because its time could not be noted.
+ * Called after a read of a file or directory. Sets the access time if it is
+ * due. A failure is ignored, since a read must not fail for it.
  */
 void ffs_note_access(struct ffs_inode *inode);
 
@@ -217,35 +252,47 @@ void ffs_note_access(struct ffs_inode *inode);
 
 struct ffs_cred {
     uint32_t uid, gid;
-    uint32_t umask; /* applied to new inodes where the directory has no default ACL */
+    uint32_t umask; /* applied to new inodes if the directory has no default ACL */
 };
 
 int ffs_lookup(struct ffs_inode *dir, const char *name, struct ffs_inode **out);
-/* Any type but directory and symbolic link; rdev for devices. Set-gid directories hand down gid. */
+/*
+ * Creates an inode of any type but directory and symbolic link. rdev is used
+ * for devices. A set-gid directory passes on its group.
+ */
 int ffs_mknod(struct ffs_inode *dir, const char *name, uint32_t mode, uint32_t rdev,
               const struct ffs_cred *cred, struct ffs_inode **out);
 int ffs_mkdir(struct ffs_inode *dir, const char *name, uint32_t mode, const struct ffs_cred *cred,
               struct ffs_inode **out);
 int ffs_symlink(struct ffs_inode *dir, const char *name, const char *target,
                 const struct ffs_cred *cred, struct ffs_inode **out);
-/* Also gives a file made by ffs_tmpfile() its first name. -EMLINK past 65,000 links. */
+/*
+ * Adds a name. Also gives a file made by ffs_tmpfile() its first name. Returns
+ * -EMLINK beyond 65,000 links.
+ */
 int ffs_link(struct ffs_inode *inode, struct ffs_inode *dir, const char *name);
 int ffs_unlink(struct ffs_inode *dir, const char *name);
-/* The same while the name means this inode, on which the caller has a reference; else -ESTALE. */
+/*
+ * Like ffs_unlink(), but returns -ESTALE unless the name belongs to this inode,
+ * on which the caller has a reference.
+ */
 int ffs_unlink_inode(struct ffs_inode *dir, const char *name, const struct ffs_inode *inode);
 int ffs_rmdir(struct ffs_inode *dir, const char *name);
 /*
- * flags: RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_WHITEOUT of renameat2(2). A whiteout belongs to
- * the owner of the inode that was moved.
+ * Renames. `flags` are RENAME_NOREPLACE, RENAME_EXCHANGE and RENAME_WHITEOUT of
+ * renameat2(2). A whiteout belongs to the owner of the inode that was moved.
  */
 int ffs_rename(struct ffs_inode *dir, const char *name, struct ffs_inode *new_dir,
                const char *new_name, uint32_t flags);
-/* A file without a name (O_TMPFILE). */
+/* Creates a file without a name (O_TMPFILE). */
 int ffs_tmpfile(struct ffs_inode *dir, uint32_t mode, const struct ffs_cred *cred,
                 struct ffs_inode **out);
-/* Target length, target not terminated; at most size bytes are written. */
+/*
+ * Returns the length of the target. Stores at most size bytes of it, without a
+ * terminating zero.
+ */
 ssize_t ffs_readlink(struct ffs_inode *inode, char *buf, size_t size);
-/* The parent of a directory, for lookup(".."). */
+/* Gets the parent of a directory, for lookup(".."). */
 int ffs_parent(struct ffs_inode *dir, struct ffs_inode **out);
 
 /*
@@ -259,40 +306,54 @@ int ffs_readdir(struct ffs_inode *dir, uint64_t after, ffs_emit_fn emit, void *a
 
 /* --- Data ------------------------------------------------------------------------------------ */
 
-/* Bytes read, short only at the end of the file. Memory from ffs_dma_alloc() avoids a copy. */
+/*
+ * Returns the bytes read, fewer only at the end of the file. Memory from
+ * ffs_dma_alloc() avoids a copy.
+ */
 ssize_t ffs_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t len);
 /*
- * Bytes written (all, or up to the block where space ran out), at `offset`, growing the file up to
- * its largest size, 2^63 - 1 bytes: -EFBIG past that. Files that are GPU-bound take space in whole
- * units of 2 MiB, aligned on the device; the unwritten rest of a unit reads as zeros.
+ * Writes at `offset` and extends the file if necessary, up to its maximum size
+ * of 2^63 - 1 bytes (-EFBIG beyond that). Returns the bytes written: all of
+ * them, or those before the block for which there was no space. GPU-bound files
+ * get space in whole units of 2 MiB, aligned on the device; the unwritten rest
+ * of a unit reads as zeros.
  */
 ssize_t ffs_write(struct ffs_inode *inode, uint64_t offset, const void *buf, size_t len);
-/* Data and metadata (data_only: the metadata needed to read the data back) are durable. */
+/*
+ * Makes data and metadata durable, or with data_only the metadata needed to
+ * read the data.
+ */
 int ffs_fsync(struct ffs_inode *inode, bool data_only);
-/* mode: FALLOC_FL_KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE as in fallocate(2); -EOPNOTSUPP otherwise. */
+/*
+ * `mode` is FALLOC_FL_KEEP_SIZE, PUNCH_HOLE or ZERO_RANGE of fallocate(2);
+ * others return -EOPNOTSUPP.
+ */
 int ffs_fallocate(struct ffs_inode *inode, uint32_t mode, uint64_t offset, uint64_t len);
-/* SEEK_DATA or SEEK_HOLE: the new offset, or -ENXIO. */
+/* Returns the new offset for SEEK_DATA or SEEK_HOLE, or -ENXIO. */
 int64_t ffs_seek(struct ffs_inode *inode, uint64_t offset, int whence);
 
-/* What a scrub has found of a part of a file; counts are of blocks. */
+/* Results of a scrub of a part of a file. Counts are in blocks. */
 #define FFS_SCRUB_BAD 512u
 struct ffs_scrub {
-    uint64_t next;     /* bytes; the end that was asked for, or where the next call goes on */
-    uint64_t matching; /* as their checksums say */
-    uint64_t added;    /* have one now */
-    uint64_t without;  /* have none */
+    uint64_t next;     /* bytes; the requested end, or where the next call continues */
+    uint64_t matching; /* blocks that match their checksums */
+    uint64_t added;    /* blocks that got a checksum */
+    uint64_t without;  /* blocks without a checksum */
     size_t nbad;
     struct ffs_scrub_block {
         uint64_t offset, device; /* bytes, in the file and on the device */
-        bool unreadable;         /* or else it differs from its checksum, twice */
+        bool
+            unreadable; /* the block is unreadable; otherwise it differed from its checksum twice */
     } bad[FFS_SCRUB_BAD];
 };
 /*
- * Reads the data of [offset, end) from the device, offset a multiple of 4096, and compares it with
- * its checksums, those that wait to be entered included; with `add`, blocks without get one of what
- * they hold. One call compares some 16 MiB. The file's data lock is held for 1 MiB at a time,
- * exclusively with `add`. -EOPNOTSUPP: no checksums, or the log is damaged and they may be older
- * than the data; -EISDIR, -EINVAL (no regular file); with `add`, -EROFS.
+ * Reads the data of [offset, end) from the device and compares it with its
+ * checksums, including pending ones; offset is a multiple of 4096. With `add`,
+ * blocks without a checksum get that of their content. One call compares about
+ * 16 MiB. It holds the file's data lock for 1 MiB at a time, exclusively with
+ * `add`. Returns -EOPNOTSUPP if there are no checksums, or if the log is
+ * damaged so that they may be older than the data; -EISDIR, or -EINVAL for
+ * other types; and -EROFS with `add`.
  */
 int ffs_scrub(struct ffs_inode *inode, uint64_t offset, uint64_t end, bool add,
               struct ffs_scrub *out);
@@ -303,12 +364,16 @@ void ffs_dma_free(struct ffs *fs, void *buf, size_t len);
 /* --- Extended attributes --------------------------------------------------------------------- */
 
 /*
- * flags: XATTR_CREATE, XATTR_REPLACE. -ENOSPC when it does not fit in LAY_XATTR_BLOCKS_MAX blocks;
- * -E2BIG past 64 KiB, -ERANGE for names that are empty or longer than 255 bytes.
+ * Sets an attribute. `flags` are XATTR_CREATE and XATTR_REPLACE. Returns
+ * -ENOSPC if it does not fit in LAY_XATTR_BLOCKS_MAX blocks, -E2BIG beyond 64
+ * KiB, and -ERANGE if the name is empty or longer than 255 bytes.
  */
 int ffs_setxattr(struct ffs_inode *inode, const char *name, const void *value, size_t len,
                  int flags);
-/* Length; -ENODATA; -ERANGE when size is not 0 and too small. */
+/*
+ * Returns the length of the value, -ENODATA if there is none, or -ERANGE if
+ * size is too small and not 0.
+ */
 ssize_t ffs_getxattr(struct ffs_inode *inode, const char *name, void *buf, size_t size);
 ssize_t ffs_listxattr(struct ffs_inode *inode, char *buf, size_t size);
 int ffs_removexattr(struct ffs_inode *inode, const char *name);
@@ -316,11 +381,12 @@ int ffs_removexattr(struct ffs_inode *inode, const char *name);
 #define FFS_ACL_ACCESS  "system.posix_acl_access"
 #define FFS_ACL_DEFAULT "system.posix_acl_default"
 /*
- * Sets one of the POSIX ACLs, in the form of <linux/posix_acl_xattr.h>, and with the access ACL the
- * permissions; value NULL removes it. Read them by ffs_getxattr(). keep_setgid: the caller may keep
- * the set-gid bit (it is in the group, or privileged). -EINVAL: no valid ACL; -EACCES: a default
- * ACL of another type than a directory; -EOPNOTSUPP: a symbolic link; -ENOSPC: more than some 490
- * entries.
+ * Sets one of the POSIX ACLs, in the form of <linux/posix_acl_xattr.h>; the
+ * access ACL also sets the permissions. NULL removes it. ffs_getxattr() reads
+ * it. keep_setgid means that the caller may keep the set-gid bit, because it is
+ * in the group or privileged. Returns -EINVAL for an invalid ACL, -EACCES for a
+ * default ACL of anything but a directory, -EOPNOTSUPP for a symbolic link, and
+ * -ENOSPC for more than about 490 entries.
  */
 int ffs_set_acl(struct ffs_inode *inode, bool is_default, const void *value, size_t len,
                 bool keep_setgid);
@@ -330,98 +396,118 @@ int ffs_set_acl(struct ffs_inode *inode, bool is_default, const void *value, siz
 struct ffs_segment {
     uint64_t offset; /* in the file, bytes, a multiple of 4096 */
     uint64_t len;    /* bytes, a multiple of 4096 */
-    uint64_t device; /* byte offset on the device; FFS_HOLE: reads as zeros */
-    bool unwritten;  /* allocated, but reads as zeros; device is set */
+    uint64_t device; /* byte offset on the device; FFS_HOLE if it reads as zeros */
+    bool unwritten;  /* allocated, but reads as zeros; device is valid */
 };
 #define FFS_HOLE UINT64_MAX
 
 struct ffs_map {
     struct ffs_segment *segments; /* in file order, without gaps */
     size_t count;
-    uint64_t start;      /* of the first segment, bytes: request offset rounded down */
-    uint64_t len;        /* bytes of the request that exist: clipped at the end of the file */
-    uint64_t size;       /* of the file, bytes; maps for reading */
-    uint64_t generation; /* grows when a mapping of the inode changes */
+    uint64_t start;      /* start of the first segment, bytes: the requested offset rounded down */
+    uint64_t len;        /* existing bytes of the request, which ends at the end of the file */
+    uint64_t size;       /* size of the file, bytes; maps for reading */
+    uint64_t generation; /* increases when a mapping of the inode changes */
     void *internal;
 };
 
 /*
- * Maps [offset, offset + len) for reading and pins the blocks: truncate, punch and unlink act at
- * once on the file, but the blocks are not given to anyone else until ffs_map_release().
- * Every write completed before the call is on the device.
+ * Maps [offset, offset + len) for reading and pins the blocks: truncate, punch
+ * and unlink take effect on the file at once, but the blocks are not allocated
+ * to others before ffs_map_release(). Every write completed before the call is
+ * on the device.
  */
 int ffs_map_read(struct ffs_inode *inode, uint64_t offset, uint64_t len, struct ffs_map *out);
-/* The same of no more than `max` segments: len is clipped at the end of the last one, too. */
+/*
+ * Like ffs_map_read(), with at most `max` segments: len also ends at the end of
+ * the last one.
+ */
 int ffs_map_read_some(struct ffs_inode *inode, uint64_t offset, uint64_t len, size_t max,
                       struct ffs_map *out);
 void ffs_map_release(struct ffs_map *map);
 
 /*
- * Maps [offset, offset + len), whole blocks, for writing: allocates missing blocks (as unwritten)
- * and keeps other writers, truncate and ordinary reads of the file out until ffs_map_write_end(),
- * which makes the first `written` bytes part of the file (size, times, unwritten -> written) and
- * leaves the rest unchanged. -ENOSPC, -EFBIG, -EINVAL. offset and len need not be whole blocks; the
- * segments cover them. Unwritten blocks that the request covers in part are zeroed, so that a
- * transfer may read, change and write them back. The thread that maps also ends the map, because it
- * holds a lock of the inode, and calls nothing else on the inode in between.
+ * Maps [offset, offset + len) for writing. Allocates missing blocks (as
+ * unwritten) and blocks other writers, truncate and ordinary reads of the file
+ * until ffs_map_write_end(). That call makes the first `written` bytes part of
+ * the file (size, times, unwritten to written) and leaves the rest unchanged.
+ * offset and len need not be multiples of a block; the segments cover whole
+ * blocks. Unwritten blocks that the request covers in part are zeroed, so that
+ * a transfer may read, change and write them. The thread that maps also ends
+ * the map, because it holds a lock of the inode, and makes no other call for
+ * the inode in between. Returns -ENOSPC, -EFBIG or -EINVAL.
  */
 int ffs_map_write(struct ffs_inode *inode, uint64_t offset, uint64_t len, struct ffs_map *out);
 int ffs_map_write_end(struct ffs_map *map, uint64_t written);
 /*
- * The same, of whole blocks, with the CRC-32C of each of them as it was written: ffs_sum_of(), or
- * FFS_NO_SUM for a block whose content is not known. They become the checksums of the data.
+ * Like ffs_map_write_end(), for whole blocks, with the CRC-32C of each block as
+ * it was written: ffs_sum_of(), or FFS_NO_SUM for a block of unknown content.
+ * These become the checksums of the data.
  */
 int ffs_map_write_end_sums(struct ffs_map *map, uint64_t written, const uint32_t *sums);
 
 /*
- * The checksums of the file's data, for transfers that a caller verifies: of n blocks of 4096 bytes
- * from file byte `offset`, a multiple of that, on. FFS_NO_SUM: the block has none, as holes,
- * blocks past the end, and all blocks of a file system without checksums. A writer may change a
- * block and its checksum at any time; ffs_read() says then what the block holds.
+ * Gets the checksums of n blocks of 4096 bytes from file byte `offset` on, a
+ * multiple of 4096, for transfers that the caller verifies. FFS_NO_SUM means
+ * that the block has none, like holes, blocks past the end, and all blocks of a
+ * file system without checksums. A writer may change a block and its checksum
+ * at any time; ffs_read() then returns the current content.
  */
 #define FFS_NO_SUM 0u
 int ffs_file_sums(struct ffs_inode *inode, uint64_t offset, size_t n, uint32_t *sums);
-/* The same without waiting for a writer of the file: -EAGAIN. */
+/*
+ * Like ffs_file_sums(), but returns -EAGAIN instead of waiting for a writer of
+ * the file.
+ */
 int ffs_file_sums_now(struct ffs_inode *inode, uint64_t offset, size_t n, uint32_t *sums);
-/* The entry for a block whose CRC-32C this is. */
+/* Returns the checksum entry for a block with this CRC-32C. */
 uint32_t ffs_sum_of(uint32_t crc);
 
 /*
- * Ends a map of either kind when commands of its transfer can neither be waited for nor ended: its
- * blocks are not reused in this mount. After a map for writing the file system is read-only
- * (-EROFS); operations completed before stay so, and can still become durable.
+ * Ends a map of either kind whose transfer has commands that can be neither
+ * awaited nor ended. Its blocks are not reused during this mount. After a map
+ * for writing the file system is read-only (-EROFS); operations completed
+ * before are kept and can still become durable.
  */
 void ffs_map_abandon(struct ffs_map *map);
 
 /*
- * Counts the changes of an inode's extents and size, from 1 on, in a word that other processes may
- * read. The word is stored (release) at the end of the handle: a reader that knows of a completed
- * write or truncate and then loads the word (acquire) finds it counted. The caller keeps watch,
- * word and a reference on the inode until ffs_watch_remove().
+ * Counts the changes of an inode's extents and size, from 1 on, in a word that
+ * other processes may read. The word is stored (release) at the end of the
+ * handle: a reader that knows of a completed write or truncate and then loads
+ * the word (acquire) sees the new count. The caller keeps the watch, the word
+ * and a reference to the inode until ffs_watch_remove().
  */
 struct ffs_watch {
-    uint64_t changes; /* protected by the file system's lock, as all of it */
-    uint64_t *word;   /* NULL: not published yet */
-    uint32_t *sums;   /* of each block of the file, as mapped; NULL: none */
+    uint64_t changes; /* protected by ffs.meta, like the other fields */
+    uint64_t *word;   /* NULL until it is published */
+    uint32_t *sums;   /* one for each mapped block of the file, or NULL */
     uint64_t n_sums;
     struct ffs_watch *next;
 };
 void ffs_watch_add(struct ffs_inode *inode, struct ffs_watch *w);
-/* From now on, changes stand in *word; those since ffs_watch_add() at once. */
+/*
+ * Stores changes in *word from now on, and at once those since ffs_watch_add().
+ */
 void ffs_watch_share(struct ffs_inode *inode, struct ffs_watch *w, uint64_t *word);
 /*
- * Stores the checksums of the map's blocks to sums, one for each block of the file from its start
- * on (a map of the whole file, n blocks); FFS_NO_SUM as for ffs_file_sums(), and for blocks that
- * are no longer the file's. From then on a word becomes FFS_NO_SUM before its block is overwritten,
- * and that counts as a change: a reader that loads the word (relaxed) after the data of a block,
- * and finds a checksum, has the data that it belongs to, or damaged data. Waits for writers.
+ * Stores the checksums of the map's blocks in sums, one for each block of the
+ * file from its start on (a map of the whole file, n blocks): FFS_NO_SUM as for
+ * ffs_file_sums(), and for blocks that no longer belong to the file. From then
+ * on a word becomes FFS_NO_SUM before its block is overwritten, which counts as
+ * a change. A reader that loads the word (relaxed) after the data of a block,
+ * and finds a checksum, therefore has either the matching data or damaged data.
+ * Waits for writers.
  */
 int ffs_watch_sums(struct ffs_inode *inode, struct ffs_watch *w, const struct ffs_map *map,
                    uint32_t *sums, uint64_t n);
 void ffs_watch_remove(struct ffs_inode *inode, struct ffs_watch *w);
 bool ffs_watch_any(struct ffs_inode *inode);
 
-/* Extents as they are, for listing: up to max segments from `offset` on; the count, or -errno. */
+/*
+ * Lists up to max segments from `offset` on, as they are now. Returns their
+ * number, or -errno.
+ */
 ssize_t ffs_extents(struct ffs_inode *inode, uint64_t offset, struct ffs_segment *out, size_t max);
 
 #ifdef __cplusplus
