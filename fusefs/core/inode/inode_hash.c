@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Linear hashing: with n buckets, 2^k of them the largest power of two, bucket b from 2^k on has
- * been split off bucket b - 2^k.
+ * Linear hashing. There are n buckets, and 2^k is the largest power of two up
+ * to n. Bucket b, from 2^k on, was split off bucket b - 2^k.
  */
 #include "fusefs/core/inode/inode_hash.h"
 
@@ -31,7 +31,7 @@ void ffs_inode_hash_destroy(struct ffs_inode_hash *hash)
     hash->buckets = NULL;
 }
 
-/* The bucket that b was, or would be, split off. */
+/* Returns the bucket from which b was, or would be, split off. */
 static size_t hash_origin(size_t b)
 {
     return b - ((size_t)1 << (63 - __builtin_clzll(b)));
@@ -45,7 +45,7 @@ static struct ffs_inode **hash_bucket(const struct ffs_inode_hash *hash, uint64_
     return &hash->buckets[b < hash->count ? b : hash_origin(b)];
 }
 
-/* Puts a chain back into the buckets that its inodes now have. */
+/* Distributes a chain to the buckets that its inodes now have. */
 static void hash_redistribute(struct ffs_inode_hash *hash, struct ffs_inode *chain)
 {
     while (chain) {
@@ -72,7 +72,10 @@ static void hash_shrink(struct ffs_inode_hash *hash)
 
     *last = NULL;
     hash_redistribute(hash, chain);
-    /* The page has no bucket any more; it comes back as zeros. */
+    /*
+     * The page contains no bucket any more; it will be zero when it is used
+     * again.
+     */
     if (hash->count * sizeof(*last) % PAGE_BYTES == 0)
         madvise(last, PAGE_BYTES, MADV_DONTNEED);
 }
@@ -108,7 +111,10 @@ void ffs_inode_hash_remove(struct ffs_inode_hash *hash, struct ffs_inode *inode)
     *p = inode->hash_next;
     inode->hashed = false;
     hash->inodes--;
-    /* Twice, so that buckets that half of the inodes had are gone with the rest of these. */
+    /*
+     * Up to two buckets are removed for one inode, so that their number keeps
+     * up with that of the inodes.
+     */
     for (unsigned i = 0; i < 2; i++) {
         if (hash->inodes < hash->count / 2 && hash->count > FFS_INODE_BUCKETS_MIN)
             hash_shrink(hash);

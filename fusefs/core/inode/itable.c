@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The table of inodes in memory, and their places on disk.
- */
+/* The table of inodes in memory, and their locations on disk. */
 #include "fusefs/core/inode/itable.h"
 
 #include <assert.h>

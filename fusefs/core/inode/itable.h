@@ -20,14 +20,14 @@ struct ffs_itable {
     pthread_mutex_t lock; /* protects all below, and refs, links and flags of the inodes */
     struct ffs_inode_hash hash;
     struct ffs_slabs slabs;   /* of inodes; have a lock of their own */
-    struct ffs_inodes unused; /* the oldest first */
+    struct ffs_inodes unused; /* least recently used first */
     size_t unused_count;
     struct ffs_inodes doomed; /* to be evicted when the handle ends */
-    bool evicting;            /* a thread evicts the doomed, to the last */
+    bool evicting;            /* a thread is evicting all doomed inodes */
 };
 
 int ffs_itable_init(struct ffs_itable *table);
-/* Evicts unlinked inodes where that is possible, and drops all. */
+/* Evicts unlinked inodes as far as possible, and drops all others. */
 void ffs_itable_drain(struct ffs *fs);
 void ffs_itable_destroy(struct ffs_itable *table);
 

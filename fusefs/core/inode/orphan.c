@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The orphan list: inodes that a crash leaves something to do for (FORMAT.md 4). Linked through
- * next_orphan from the superblock, newest first.
+ * The orphan list contains inodes whose change must be finished after a crash
+ * (FORMAT.md 4). It is linked through next_orphan from the superblock, most
+ * recent first.
  */
 #include <assert.h>
 #include <errno.h>
@@ -32,7 +33,10 @@ int ffs_orphan_add(struct ffs_tx *tx, struct ffs_inode *inode)
     return 0;
 }
 
-/* Is the inode that the hint names the one before it? Then *out is referenced. */
+/*
+ * True if the inode named by the hint is the predecessor; *out is then
+ * referenced.
+ */
 static bool orphan_try_hint(struct ffs *fs, const struct ffs_inode *inode, struct ffs_inode **out)
 {
     if (inode->orphan_prev == 0 || ffs_inode_load(fs, inode->orphan_prev, true, out))
@@ -45,8 +49,8 @@ static bool orphan_try_hint(struct ffs *fs, const struct ffs_inode *inode, struc
 }
 
 /*
- * The inode before it in the list, referenced: by the hint, or the long way from the head. NULL
- * with an error.
+ * Finds the predecessor in the list and adds a reference, by the hint, or else
+ * by a walk from the head. Returns NULL on an error.
  */
 static int orphan_find_prev(struct ffs *fs, const struct ffs_inode *inode, struct ffs_inode **out)
 {
@@ -118,7 +122,10 @@ static int orphan_finish_one(struct ffs *fs, uint64_t ino)
     return err;
 }
 
-/* Ends on any image: a finished inode leaves the list, so a ring has lost its beginning. */
+/*
+ * Ends on any image: a finished inode leaves the list, so a list that is a ring
+ * becomes open.
+ */
 int ffs_orphans_finish(struct ffs *fs)
 {
     for (;;) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Times of changes. A time has the resolution of the kernel's tick, so that most writes of a tick
- * change no metadata. A change after the times were looked at gets the exact time: it shows. No
- * later change gets an earlier time than that.
+ * Times of changes. A time has the resolution of the kernel's tick, so that
+ * most writes within a tick change no metadata. The first change after the
+ * times were read gets the exact time, so that it is visible. No later change
+ * gets an earlier time.
  */
 #include <time.h>
 
@@ -23,7 +24,7 @@ static struct lay_time stamp_time_of(int64_t ns)
     return lay_time_make(ns / SECOND_NS, (uint32_t)(ns % SECOND_NS));
 }
 
-/* An exact time that is far ahead is one from before the clock was set back. */
+/* An exact time far in the future was taken before the clock was set back. */
 static struct lay_time stamp_tick(const struct ffs *fs)
 {
     int64_t now = stamp_read_clock(CLOCK_REALTIME_COARSE), ahead = fs->exact_stamp - now;
@@ -42,7 +43,10 @@ void ffs_set_data_times(struct ffs *fs, bool by_caller)
     atomic_store(&fs->times_by_caller, by_caller);
 }
 
-/* Where the handle is aborted, exact_stamp stays, and is later than the times that were seen. */
+/*
+ * If the handle is aborted, exact_stamp keeps its value, which is later than
+ * the times that were read.
+ */
 struct lay_time ffs_stamp(struct ffs_inode *inode)
 {
     bool seen = atomic_exchange_explicit(&inode->times_seen, false, memory_order_relaxed);

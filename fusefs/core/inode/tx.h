@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a handle remembers, so that it can be undone. Private to the storage half.
+ * The old contents that a handle keeps for an abort. Private to the storage
+ * half.
  */
 #ifndef FUSEFS_CORE_INODE_TX_H
 #define FUSEFS_CORE_INODE_TX_H
@@ -9,21 +10,22 @@
 #include "fusefs/core/base/ranges.h"
 
 /*
- * Blocks a handle may dirty beyond its credits: what this half changes on its own account
- * (superblock, bitmaps, growth of the inode file).
+ * Number of blocks that a handle may dirty in addition to its credits, for
+ * changes by the storage half itself (superblock, bitmaps, growth of the inode
+ * file).
  */
 #define FFS_TX_SLACK 32u
 #define FFS_TX_BUFS  (FFS_TX_MAX_CREDITS + FFS_TX_SLACK)
 
 struct ffs_tx_buf {
     struct ffs_cbuf *cb; /* referenced */
-    void *before;        /* of ffs.old_blocks. NULL: the block did not exist */
+    void *before;        /* from ffs.old_blocks; NULL if the block did not exist */
 };
 
 struct ffs_tx_inode {
     struct ffs_tx_inode *next;
-    struct ffs_inode *inode; /* referenced, but for the inode file */
-    struct ffs_buf *buf;     /* its inode block, or the superblock; held by tx->bufs */
+    struct ffs_inode *inode; /* referenced, except for the inode file */
+    struct ffs_buf *buf;     /* its inode block or the superblock; tx->bufs holds the reference */
     struct lay_inode before;
     bool fresh; /* made by this handle; not visible to lookups yet */
 };
@@ -34,8 +36,8 @@ struct ffs_tx {
     bool use_reserve;
     struct ffs_tx_inode *inodes;
     struct ffs_ranges allocated, freed;
-    struct ffs_ranges revoked; /* metadata blocks among the freed: */
-    unsigned nrevoked;         /* that many, at most LAY_JREVOKE_MAX */
+    struct ffs_ranges revoked; /* the metadata blocks among the freed ones */
+    unsigned nrevoked;         /* their number, at most LAY_JREVOKE_MAX */
     unsigned nbufs;
     struct ffs_tx_buf bufs[FFS_TX_BUFS];
 };

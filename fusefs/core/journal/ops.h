@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Common parts of operations: checks, times, retries. The caller holds ffs.meta unless a function
- * says otherwise.
+ * Common parts of operations: checks, times and retries. The caller holds
+ * ffs.meta unless a function says otherwise.
  */
 #ifndef FUSEFS_CORE_JOURNAL_OPS_H
 #define FUSEFS_CORE_JOURNAL_OPS_H
@@ -19,8 +19,9 @@
 #define FFS_SIZE_MAX ((uint64_t)INT64_MAX)
 
 /*
- * A handle of a name operation dirties at most two directories (an insertion and a removal each
- * costs a path, its siblings and bitmaps), four inodes and the lists they hang on.
+ * Credits of a name operation. It dirties at most two directories (an insertion
+ * and a removal each cost a path, its siblings and bitmaps), four inodes, and
+ * the neighbours of these in lists.
  */
 #define FFS_NAME_CREDITS (FFS_TX_MAX_CREDITS - 8)
 
@@ -60,7 +61,9 @@ void ffs_set_nlink(struct ffs_inode *inode, uint32_t nlink);
 /* Sets feature bits (LAY_INCOMPAT_*) with the change that first needs them. */
 int ffs_need_feature(struct ffs_tx *tx, uint64_t incompat);
 
-/* -EPERM where LAY_INODE_IMMUTABLE or LAY_INODE_APPEND forbid it. */
+/*
+ * Returns -EPERM if LAY_INODE_IMMUTABLE or LAY_INODE_APPEND forbids the change.
+ */
 static inline bool ffs_is_fixed(const struct ffs_inode *inode)
 {
     return lay_get32(inode->d.flags) & (LAY_INODE_IMMUTABLE | LAY_INODE_APPEND);

@@ -224,8 +224,8 @@ static int recover_replay(struct recovery *r, const struct ffs_super_found *supe
     int err = recover_scan(r);
 
     /*
-     * After an orderly unmount the log holds nothing of use, and is not worth
-     * reading.
+     * After an orderly unmount the log holds nothing that is needed, so it is
+     * not read.
      */
     if (!err && (r->log.tid != tail_tid || !recover_is_clean(super)))
         err = recover_check_damage(r, damaged);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Extents of an inode change.
- */
+/* Changes the extents of an inode. */
 #include "fusefs/core/map/extents.h"
 
 #include <assert.h>
@@ -10,10 +8,13 @@
 
 #include "fusefs/core/map/tree.h"
 
-/* Longest extent: whole 2 MiB units, and far from overflowing its 32 bits when two are joined. */
+/*
+ * Maximum length of an extent: a multiple of 2 MiB units, and small enough that
+ * joining two does not overflow 32 bits.
+ */
 #define EXTENT_MAX (1u << 30)
 
-/* A tree with no more extents than this goes back into the inode. */
+/* A tree with at most this many extents moves back into the inode. */
 #define FOLD_AT (LAY_INLINE_EXTENTS / 2)
 
 static struct lay_extent extents_pack(const struct ffs_extent *extent)
@@ -36,7 +37,9 @@ static int extents_leaf_dirty(struct ffs_tx *tx, struct ffs_leaf *l)
     return err || !l->tree ? err : ffs_tree_dirty(tx, &l->c);
 }
 
-/* The array in the inode is full: its extents move to the root of a new tree. */
+/*
+ * Moves the extents from the full array in the inode to the root of a new tree.
+ */
 static int extents_unfold(struct ffs_tx *tx, struct ffs_inode *inode)
 {
     struct lay_extent kept[LAY_INLINE_EXTENTS];
@@ -54,7 +57,9 @@ static int extents_unfold(struct ffs_tx *tx, struct ffs_inode *inode)
     return err;
 }
 
-/* What few extents a tree of one node still has go back into the inode. */
+/*
+ * Moves the few remaining extents of a tree with one node back into the inode.
+ */
 static int extents_fold(struct ffs_tx *tx, struct ffs_inode *inode)
 {
     struct ffs_leaf l;
@@ -82,7 +87,7 @@ static int extents_fold(struct ffs_tx *tx, struct ffs_inode *inode)
     return 0;
 }
 
-/* Puts an extent before the i-th. Closes the leaf. */
+/* Inserts an extent before the i-th one. Closes the leaf. */
 static int extents_leaf_insert(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i,
                                const struct ffs_extent *extent)
 {
@@ -106,7 +111,7 @@ static int extents_leaf_insert(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i
     return err ? err : ffs_tree_insert(tx, &l->c, &e, sizeof(e));
 }
 
-/* Takes the i-th extent out. Closes the leaf. */
+/* Removes the i-th extent. Closes the leaf. */
 static int extents_leaf_delete(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i)
 {
     if (!l->tree) {
@@ -121,7 +126,7 @@ static int extents_leaf_delete(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i
     return err ? err : extents_fold(tx, l->inode);
 }
 
-/* May two extents, the second after the first, become one? */
+/* True if the second extent, which follows the first, can be joined to it. */
 static bool extents_joins(const struct lay_extent *a, const struct lay_extent *b)
 {
     return ffs_record_end(a) == ffs_record_first(b) &&
@@ -135,7 +140,10 @@ static void extents_lengthen(struct lay_extent *e, const struct lay_extent *by)
     e->len = lay_put32(lay_get32(e->len) + lay_get32(by->len));
 }
 
-/* Adds an extent that fits into the leaf's range, which is open and dirty. Closes it. */
+/*
+ * Adds an extent that fits into the range of the leaf, which is open and dirty.
+ * Closes it.
+ */
 static int extents_leaf_add(struct ffs_tx *tx, struct ffs_leaf *l, const struct ffs_extent *extent)
 {
     struct lay_extent e = extents_pack(extent);
@@ -163,7 +171,7 @@ static int extents_leaf_add(struct ffs_tx *tx, struct ffs_leaf *l, const struct 
     return 0;
 }
 
-/* Adds an extent of any length: a part for each leaf it reaches into. */
+/* Adds an extent of any length, in one part for each leaf that it reaches. */
 static int extents_add_extent(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_extent extent)
 {
     while (extent.len > 0) {
@@ -191,7 +199,10 @@ static int extents_add_extent(struct ffs_tx *tx, struct ffs_inode *inode, struct
     return 0;
 }
 
-/* Takes [from, to) out of the i-th extent, which covers it. Closes the leaf, which is dirty. */
+/*
+ * Removes [from, to) from the i-th extent, which covers it. Closes the leaf,
+ * which is dirty.
+ */
 static int extents_leaf_cut(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i, uint64_t from,
                             uint64_t to)
 {
@@ -224,7 +235,10 @@ unsigned ffs_extent_credits(const struct ffs_inode *inode)
 
 static void extents_changed(struct ffs_inode *inode)
 {
-    /* Only compared for growth; readers need no other memory to be visible with it. */
+    /*
+     * The value is only compared, and readers rely on no other memory being
+     * visible with it.
+     */
     atomic_fetch_add_explicit(&inode->map_generation, 1, memory_order_relaxed);
 }
 
@@ -242,8 +256,9 @@ int ffs_extent_add(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_
 }
 
 /*
- * Opens the leaf with the first extent that has blocks in [from, end): its index and the part of
- * it in the range, [*from, *to). -ENOENT, and nothing open, when there is none.
+ * Opens the leaf with the first extent that has blocks in [from, end). Stores
+ * its index, and the part of it that lies in the range, [*from, *to). Returns
+ * -ENOENT, with nothing open, if there is none.
  */
 static int extents_next_part(struct ffs_inode *inode, uint64_t *from, uint64_t end,
                              struct ffs_leaf *l, unsigned *index, uint64_t *to)
@@ -279,7 +294,9 @@ static int extents_uncharge(struct ffs_inode *inode, uint64_t n)
     return 0;
 }
 
-/* Unmaps and frees [from, to), which lies in the i-th extent. Closes the leaf. */
+/*
+ * Unmaps and frees [from, to), which lies in the i-th extent. Closes the leaf.
+ */
 static int extents_remove_part(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i, uint64_t from,
                                uint64_t to)
 {
@@ -312,7 +329,9 @@ int ffs_extent_remove(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_
             break;
         if (err)
             return err;
-        /* Each group of blocks freed costs the block of its bitmap. */
+        /*
+         * Each group in which blocks are freed costs the block of its bitmap.
+         */
         unsigned left = ffs_tx_left(tx), step = ffs_extent_credits(inode);
         if (left < step + 2) {
             ffs_leaf_close(&l);
@@ -331,7 +350,7 @@ int ffs_extent_remove(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_
     return 0;
 }
 
-/* Gives [from, to) of the i-th extent the other state. Closes the leaf. */
+/* Changes the state of [from, to) in the i-th extent. Closes the leaf. */
 static int extents_mark_part(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i, uint64_t from,
                              uint64_t to, bool unwritten)
 {

@@ -28,7 +28,7 @@ int ffs_extent_remove(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_
  * same state. The caller frees the old blocks. Needs ffs_extent_credits().
  */
 int ffs_extent_move(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_extent *to);
-/* Sets or clears `unwritten` over a range; *next as above. */
+/* Sets or clears `unwritten` in a range; *next is as above. */
 int ffs_extent_mark(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_block, uint64_t len,
                     bool unwritten, uint64_t *next);
 
