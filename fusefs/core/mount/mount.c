@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Mounting and unmounting.
- */
+/* Mounts and unmounts. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -14,13 +12,16 @@
 #include "fusefs/core/mount/mount.h"
 #include "support/clock.h"
 
-/* Replays the journal; *sb is as the last transaction left it on return. */
+/* Replays the journal. On return *sb is as the last transaction left it. */
 static int mount_journal(struct ffs *fs, const struct ffs_super_found *found, struct lay_super *sb,
                          const struct ffs_reason *r)
 {
     bool write = !fs->dev->info.read_only && !(fs->geo.ro_compat & ~LAY_FEATURE_RO_COMPAT);
 
-    /* Block 0 may be of another file system, which a look at the old one must not change. */
+    /*
+     * Block 0 may belong to another file system, which a read-only mount of the
+     * old one must not change.
+     */
     if (fs->opts.read_only && found->at != 0)
         write = false;
     bool replayed = false;
@@ -64,7 +65,7 @@ static int begin_super(struct ffs *fs, struct ffs_tx **tx)
     return err;
 }
 
-/* In one durable step: not clean any more, mounted once more. */
+/* Clears the clean mark and increments the mount count in one durable step. */
 static int mark_mounted(struct ffs *fs)
 {
     struct ffs_tx *tx;
@@ -95,7 +96,7 @@ static int check_access(struct ffs *fs, const struct ffs_reason *r)
     return 0;
 }
 
-/* Memory for everything that the geometry decides. */
+/* Allocates all memory whose size depends on the geometry. */
 static int init_parts(struct ffs *fs)
 {
     int err = ffs_home_init(&fs->home, fs->geo.journal_blocks);
@@ -166,7 +167,10 @@ static void init_locks(struct ffs *fs)
     pthread_rwlockattr_t prefer_writer;
 
     pthread_rwlockattr_init(&prefer_writer);
-    /* Readers come all the time; a handle must not wait until there are none. */
+    /*
+     * Readers arrive continuously, and a handle must not wait until there are
+     * none.
+     */
     pthread_rwlockattr_setkind_np(&prefer_writer, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
     pthread_rwlock_init(&fs->meta, &prefer_writer);
     pthread_rwlockattr_destroy(&prefer_writer);
@@ -232,7 +236,10 @@ int ffs_mount(struct bd_dev *dev, const struct ffs_mount_opts *opts, struct ffs 
     return 0;
 }
 
-/* The last transaction. With orphans left, the next mount has something to do: not clean. */
+/*
+ * Commits the last transaction. If orphans are left, the next mount has to
+ * finish them, so the file system is not marked as clean.
+ */
 static int mark_clean(struct ffs *fs)
 {
     struct ffs_tx *tx;
@@ -261,7 +268,8 @@ static int finish_writing(struct ffs *fs)
     if (!err)
         err = mark_clean(fs);
     /*
-     * Also after a corruption: operations complete before it are kept, with the mark for fsck.
+     * This is also done after a corruption was found: earlier complete
+     * operations are kept, with the mark for fsck.
      */
     int commit_err = ffs_commit(fs, ffs_running_tid(fs));
     if (!commit_err)

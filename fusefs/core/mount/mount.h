@@ -6,15 +6,17 @@
 #include "fusefs/core/state.h"
 
 /*
- * Finds the newest sound superblock and sets fs->geo: block 0, or a copy when block 0 is damaged,
- * unreadable or older than the copy (logged). -EINVAL, -ENOTSUP, -EUCLEAN, -EIO when there is none;
- * -EINVAL also when block 0 lacks the magic of a superblock; -EUCLEAN for a mount for writing when
- * block 0 is not a remnant of this superblock.
+ * Finds the newest valid superblock and sets fs->geo. It is block 0, or a copy
+ * (logged) if block 0 is damaged, unreadable or older. Returns -EINVAL,
+ * -ENOTSUP, -EUCLEAN or -EIO if there is none. Also returns -EINVAL if block 0
+ * lacks the magic of a superblock, and -EUCLEAN for a writable mount if block 0
+ * is not a remnant of this superblock.
  */
 int ffs_super_find(struct ffs *fs, struct ffs_super_found *found, const struct ffs_reason *r);
 /*
- * The superblock after recovery, which began with `found`: addressed to block 0. -EUCLEAN when it
- * names another geometry or, but for a read-only mount, when it does not fit the journal.
+ * Finds the superblock after a recovery that began with `found`, and addresses
+ * it to block 0. Returns -EUCLEAN if it describes another geometry or, except
+ * for a read-only mount, does not match the journal.
  */
 int ffs_super_settle(struct ffs *fs, const struct ffs_super_found *found, struct lay_super *out,
                      const struct ffs_reason *r);

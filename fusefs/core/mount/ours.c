@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Whether a device is still one of gpunvmefs (FORMAT.md 4.1). */
+/* Decides whether a device still belongs to gpunvmefs (FORMAT.md 4.1). */
 #include "fusefs/core/ffs.h"
 
 #include <errno.h>
@@ -10,22 +10,23 @@
 #include "blockdev/bd_signature.h"
 #include "fusefs/core/mount/mount.h"
 
-/* Where partitioning tools begin the first partition. */
+/* The offset at which partitioning tools start the first partition. */
 #define OURS_FIRST_PARTITION (1u << 20)
 
-/* What block 0 shows. */
+/* Findings about block 0. */
 struct ours {
     struct bd_dev *dev;
-    struct lay_geometry geo; /* if sound */
+    struct lay_geometry geo; /* valid if the superblock is */
     bool sound;
-    bool newer;     /* a superblock of a version that is not known */
+    bool newer;     /* a superblock of an unknown version */
     bool plausible; /* it has the magic, or cannot be read */
 };
 
 /*
- * In a file system whose superblock is sound, data and the payload of metadata may hold anything
- * that its users have written. Signatures past its end count, and those in its own areas where a
- * block does not begin as metadata does.
+ * Returns whether a signature counts as foreign. Within a file system with a
+ * valid superblock, users may have written anything to data and to the payload
+ * of metadata. Signatures after its end count, and so do those in its own areas
+ * at a block that does not begin like metadata.
  */
 static bool ours_counts(const struct bd_signature *s, void *context)
 {
@@ -41,7 +42,7 @@ static bool ours_counts(const struct bd_signature *s, void *context)
            memcmp(&b.head.magic, "GN", 2) != 0;
 }
 
-/* 1 if there is a foreign signature, 0 or -errno. */
+/* Returns 1 if there is a foreign signature, 0 if not, or -errno. */
 static int look_for_foreign(struct ours *o, struct bd_signature *s)
 {
     uint32_t lba_size = o->dev->info.lba_size;
@@ -51,7 +52,10 @@ static int look_for_foreign(struct ours *o, struct bd_signature *s)
     if (found)
         return found;
     found = bd_signature_find(fd, 0, lba_size, ours_counts, o, s);
-    /* A partition outlives its table, whose block may be all that was overwritten. */
+    /*
+     * A partition may outlive its table if only the table's block was
+     * overwritten.
+     */
     if (!found && !o->plausible && o->dev->info.bytes > OURS_FIRST_PARTITION)
         found = bd_signature_find(fd, OURS_FIRST_PARTITION, lba_size, ours_counts, o, s);
     close(fd);

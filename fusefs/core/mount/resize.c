@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The change of a file system's shape, mounted, without handles and with an empty log.
+ * Changes the shape of a mounted file system, without handles and with an empty
+ * log.
  *
- * New bitmaps, checksums and the second copy of the superblock are written to blocks that are free,
- * or past the old end, and the log leaves out a transaction number, all durably before block 0 is
- * written: until then the old file system is whole, afterwards the new one.
+ * The new bitmaps, checksums and second copy of the superblock are written to
+ * free blocks or past the old end, and the log skips a transaction number. All
+ * that is durable before block 0 is written. The old file system is valid until
+ * then, and the new one afterwards.
  */
 #include "fusefs/core/mount/resize.h"
 
@@ -15,7 +17,7 @@
 
 #include "fusefs/core/state.h"
 
-#define CHUNK 256u /* blocks transferred at a time: 1 MiB */
+#define CHUNK 256u /* blocks per transfer: 1 MiB */
 
 union chunk_block {
     struct lay_bitmap bitmap;
@@ -25,15 +27,15 @@ union chunk_block {
 
 struct resize {
     struct ffs *fs;
-    struct lay_super sb; /* the old one, then the new one */
+    struct lay_super sb; /* first the old one, then the new one */
     struct lay_geometry old, geo;
-    uint64_t tid; /* of the blocks written here */
+    uint64_t tid; /* tid of the blocks written here */
     uint64_t free_blocks;
-    uint64_t ages[LAY_BITMAP_SECTIONS];         /* of the old bitmaps, as they were read */
-    uint64_t section_free[LAY_BITMAP_SECTIONS]; /* of the new ones */
-    struct ffs_group *groups;                   /* new */
-    union chunk_block *chunk;                   /* CHUNK of them */
-    union chunk_block *other;                   /* the same: old bitmaps, blocks read back */
+    uint64_t ages[LAY_BITMAP_SECTIONS];         /* sums of the tids of the old bitmaps as read */
+    uint64_t section_free[LAY_BITMAP_SECTIONS]; /* values of the new superblock */
+    struct ffs_group *groups;                   /* of the new shape */
+    union chunk_block *chunk;                   /* CHUNK blocks */
+    union chunk_block *other;                   /* CHUNK blocks: old bitmaps, or blocks read back */
 };
 
 static uint64_t resize_chunk_of(uint64_t left)
@@ -41,7 +43,7 @@ static uint64_t resize_chunk_of(uint64_t left)
     return left < CHUNK ? left : CHUNK;
 }
 
-/* Durable when it returns. */
+/* Writes a block durably. */
 static int resize_write_block(struct resize *r, uint64_t block, const void *buf)
 {
     int err = bd_write(r->fs->dev, ffs_bytes(block), buf, LAY_BLOCK_SIZE, 0);
@@ -51,7 +53,7 @@ static int resize_write_block(struct resize *r, uint64_t block, const void *buf)
 
 /* --- Bitmaps --------------------------------------------------------------------------------- */
 
-/* The blocks of [from, from + len) that lie in the group, as bits. */
+/* Returns the blocks of [from, from + len) that lie in the group, as bits. */
 static struct ffs_found resize_part_of(uint64_t group, uint64_t from, uint64_t len)
 {
     uint64_t first = group * LAY_GROUP_BLOCKS, end = first + LAY_GROUP_BLOCKS;
@@ -87,7 +89,10 @@ static bool resize_is_free(const uint64_t *map, uint64_t group, uint64_t from, u
     return part.len == 0 || ffs_map_all(map, part.bit, part.len, false);
 }
 
-/* The areas and the end of the old shape leave a map of the group. */
+/*
+ * Clears the areas of the old shape and the bits past its end in the map of a
+ * group.
+ */
 static void resize_release_old(const struct resize *r, uint64_t *map, uint64_t group)
 {
     const struct lay_geometry *old = &r->old;
@@ -114,7 +119,7 @@ static bool resize_areas_are_free(const struct resize *r, const uint64_t *map, u
            resize_is_free(map, group, geo->copies[1], 1);
 }
 
-/* The areas of the new shape, and bits past its end. */
+/* Sets the areas of the new shape and the bits past its end. */
 static void resize_occupy_new(const struct resize *r, uint64_t *map, uint64_t group)
 {
     const struct lay_geometry *geo = &r->geo;
@@ -127,7 +132,10 @@ static void resize_occupy_new(const struct resize *r, uint64_t *map, uint64_t gr
     resize_occupy(map, group, geo->copies[1], 1);
 }
 
-/* n bitmaps from group `first` on, as they are in place; groups of the new shape alone: zeros. */
+/*
+ * Reads n bitmaps, starting with group `first`, as they are on the device.
+ * Groups that only the new shape has are zeros.
+ */
 static int resize_read_old(struct resize *r, uint64_t first, uint64_t n)
 {
     uint64_t groups = lay_groups(&r->old), each = lay_section_groups(&r->old);
@@ -173,7 +181,10 @@ static int resize_make_bitmap(struct resize *r, uint64_t group, const struct lay
     return 0;
 }
 
-/* Writes the first n blocks of the chunk from block `at` on, durably, and reads them back. */
+/*
+ * Writes the first n blocks of the chunk durably to block `at` and following,
+ * and reads them back.
+ */
 static int resize_write_chunk(struct resize *r, uint64_t at, uint64_t n)
 {
     int err = bd_write(r->fs->dev, ffs_bytes(at), r->chunk, ffs_bytes(n), 0);
@@ -208,7 +219,7 @@ static int resize_write_bitmaps(struct resize *r)
 
 /* --- Checksums of data ------------------------------------------------------------------------ */
 
-/* A checksum block in its new place; one of zeros stays so. */
+/* Moves a checksum block to its new place. A block of zeros stays zero. */
 static int resize_make_sums(struct resize *r, uint64_t index, struct lay_sums *sums)
 {
     int err = bd_read(r->fs->dev, ffs_bytes(r->old.sums_start + index), sums, LAY_BLOCK_SIZE);
@@ -222,7 +233,7 @@ static int resize_make_sums(struct resize *r, uint64_t index, struct lay_sums *s
     return 0;
 }
 
-/* Blocks that are new have no checksums: zeros. */
+/* New blocks have no checksums, so their entries are zeros. */
 static int resize_write_sums(struct resize *r)
 {
     uint64_t have = r->old.sums_blocks, want = r->geo.sums_blocks;
@@ -246,7 +257,10 @@ static int resize_write_sums(struct resize *r)
 
 /* --- Journal and superblocks ------------------------------------------------------------------ */
 
-/* Remains of files in the new place of the log must not pass for transactions. */
+/*
+ * Overwrites the new place of the log, because remains of files must not be
+ * taken for transactions.
+ */
 static int resize_clear_log(struct resize *r)
 {
     const struct lay_geometry *geo = &r->geo;
@@ -258,7 +272,10 @@ static int resize_clear_log(struct resize *r)
     return err ? err : ffs_flush(r->fs);
 }
 
-/* The number of this resize is taken: the log goes on with the next. */
+/*
+ * Writes the journal's header with the next transaction number, since this
+ * resize uses one.
+ */
 static int resize_write_header(struct resize *r, uint64_t super_tid)
 {
     const struct lay_geometry *geo = &r->geo;
@@ -281,7 +298,10 @@ static int resize_write_super(struct resize *r, uint64_t at)
     return resize_write_block(r, at, &r->sb);
 }
 
-/* All bitmaps have one age, so a section has its count times that. */
+/*
+ * All bitmaps have the same tid, so the sum of a section is their number times
+ * that tid.
+ */
 static void resize_set_sections(struct resize *r)
 {
     uint64_t each = lay_section_groups(&r->geo), groups = lay_groups(&r->geo);
@@ -313,7 +333,10 @@ static void resize_set_super(struct resize *r)
     resize_set_sections(r);
 }
 
-/* A copy that the new shape does not have must not be found. */
+/*
+ * Erases a superblock copy that the new shape does not have, so that it is not
+ * found later.
+ */
 static int resize_drop_copies(struct resize *r)
 {
     static const uint8_t zeros[LAY_BLOCK_SIZE];
@@ -327,7 +350,10 @@ static int resize_drop_copies(struct resize *r)
     return err;
 }
 
-/* Block 0 decides; what follows it a mount would do as well. */
+/*
+ * Writes block 0, which completes the change, and then the copies, which a
+ * mount would also do.
+ */
 static int resize_write_supers(struct resize *r)
 {
     resize_set_super(r);
@@ -354,7 +380,7 @@ static void resize_forget_area(struct ffs *fs, uint64_t start, uint64_t n)
     }
 }
 
-/* A group with busy blocks keeps its map, in which they are in use. */
+/* Keeps the map of a group with busy blocks, which count as used in it. */
 static void resize_keep_map(const struct resize *r, uint64_t group, const struct ffs_group *was)
 {
     struct ffs_group *g = &r->groups[group];
@@ -446,7 +472,10 @@ static struct resize *resize_open(struct ffs *fs, const struct lay_geometry *geo
     return NULL;
 }
 
-/* From the first header on, the number is used whether or not the change comes about. */
+/*
+ * The transaction number is used up by the first header, even if the change
+ * fails.
+ */
 static int resize_change_over(struct resize *r)
 {
     struct ffs *fs = r->fs;
@@ -480,7 +509,10 @@ int ffs_reshape(struct ffs *fs, const struct lay_geometry *geo)
     return err;
 }
 
-/* Bitmaps, checksums and a copy of the superblock. */
+/*
+ * Returns the blocks needed for bitmaps, checksums and a copy of the
+ * superblock.
+ */
 static uint64_t resize_needed(uint64_t blocks, bool data_csum)
 {
     return lay_groups_of(blocks) + (data_csum ? lay_sums_blocks(blocks) : 0) + 1;
@@ -490,13 +522,13 @@ uint64_t ffs_grow_least(uint64_t old, bool data_csum)
 {
     uint64_t blocks = old + 1;
 
-    /* The blocks needed may need one more themselves. */
+    /* The needed blocks may themselves require one more. */
     while (old + resize_needed(blocks, data_csum) > blocks)
         blocks = old + resize_needed(blocks, data_csum);
     return blocks;
 }
 
-/* Whatever the device. Under shape_lock. */
+/* Checks the new size without regard to the device. Called under shape_lock. */
 static int resize_check_growth(const struct ffs *fs, uint64_t blocks)
 {
     uint64_t old = fs->geo.blocks;
@@ -522,8 +554,9 @@ int ffs_grow_check(struct ffs *fs, uint64_t blocks)
 }
 
 /*
- * The bitmaps go to the first of the new blocks, the copy to the last one. On success *geo is the
- * new shape, or that of now when the size is the same. Under shape_lock.
+ * Plans the new shape: the bitmaps come first among the new blocks, and the
+ * superblock copy last. On success *geo is the new shape, or the current one if
+ * the size is unchanged. Called under shape_lock.
  */
 static int resize_plan(const struct ffs *fs, uint64_t blocks, struct lay_geometry *geo)
 {

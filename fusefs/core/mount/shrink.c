@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A file system becomes smaller: what lies past the new end moves first, by ordinary handles, each
- * of which leaves a whole file system of the old size; then the shape changes.
+ * Shrinks a file system. The contents past the new end are moved first, by
+ * ordinary handles, each of which leaves a valid file system of the old size.
+ * Then the shape changes.
  *
- * No other thread uses the file system, so data is copied inside of the handle that maps it: no
- * block is ever allocated without an owner.
+ * No other thread uses the file system, so data is copied inside the handle
+ * that maps it, and no block is ever allocated without an owner.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,19 +20,19 @@
 #include "fusefs/core/state.h"
 
 #define DATA_STEP  1024u /* blocks of data that one handle moves */
-#define INODE_STEP 16u   /* blocks of the inode file */
+#define INODE_STEP 16u   /* blocks of the inode file that one handle moves */
 
 struct shrink {
     struct ffs *fs;
-    uint64_t limit;          /* no block from here on is given out */
-    struct ffs_pin *pin;     /* nor becomes free, once it has been freed */
-    struct ffs_ranges taken; /* free blocks past the limit: busy in memory */
+    uint64_t limit;          /* no block from here on is allocated */
+    struct ffs_pin *pin;     /* keeps freed blocks past the limit from being reused */
+    struct ffs_ranges taken; /* free blocks past the limit, which are busy in memory */
     void *data;              /* DATA_STEP blocks of DMA memory */
 };
 
 /* --- The fence -------------------------------------------------------------------------------- */
 
-/* Free blocks of [from, end of the group) become busy. */
+/* Makes the free blocks of [from, end of the group) busy. */
 static int shrink_fence_group(struct shrink *s, uint64_t group, uint32_t from)
 {
     struct ffs_alloc *a = &s->fs->alloc;
@@ -93,7 +94,9 @@ static int shrink_copy_data(const struct shrink *s, uint64_t from, uint64_t to, 
     return err ? err : bd_write(s->fs->dev, ffs_bytes(to), s->data, ffs_bytes(n), 0);
 }
 
-/* Maps the pieces of `e`, which may differ in state, to blocks from `block` on. */
+/*
+ * Maps the pieces of `e`, which may differ in state, to blocks from `block` on.
+ */
 static int shrink_remap(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_extent *e,
                         uint64_t block)
 {
@@ -114,7 +117,7 @@ static int shrink_remap(struct ffs_tx *tx, struct ffs_inode *inode, const struct
     return err;
 }
 
-/* In a handle. *len: how much of `e` has moved. */
+/* Moves blocks within a handle. *len is the moved part of `e`. */
 static int shrink_move_in(const struct shrink *s, struct ffs_tx *tx, struct ffs_inode *inode,
                           struct ffs_extent e, unsigned align, const uint32_t *sums)
 {
@@ -132,7 +135,10 @@ static int shrink_move_in(const struct shrink *s, struct ffs_tx *tx, struct ffs_
     return err ? err : ffs_free(tx, e.block, e.len);
 }
 
-/* Moves the first blocks of a run, all of it if it is a unit. A block keeps its checksum. */
+/*
+ * Moves the first blocks of a run, or all of them if it is a unit. Blocks keep
+ * their checksums.
+ */
 static int shrink_move_run(const struct shrink *s, struct ffs_inode *inode,
                            const struct ffs_extent *e, unsigned align)
 {
@@ -148,8 +154,8 @@ static int shrink_move_run(const struct shrink *s, struct ffs_inode *inode,
 }
 
 /*
- * The first run of `e` to be moved: a part past the limit, or the unit that reaches past it, whose
- * blocks follow each other whatever extents it has.
+ * Returns the first run of `e` to move: a part past the limit, or a unit that
+ * reaches past it, whose blocks are contiguous even if it has several extents.
  */
 static struct ffs_extent shrink_run_of(const struct shrink *s, const struct ffs_extent *e,
                                        unsigned unit)
@@ -344,7 +350,7 @@ static uint64_t shrink_fixed_blocks(const struct lay_geometry *geo)
     return 1 + LAY_SUPER_COPIES + geo->bitmap_blocks + geo->sums_blocks + geo->journal_blocks;
 }
 
-/* The areas of a size; those that do not move have their places. */
+/* Returns the areas for a size. Areas that do not move keep their places. */
 static struct lay_geometry shrink_shape_of(const struct ffs *fs, uint64_t blocks)
 {
     struct lay_geometry geo = fs->geo;
@@ -367,7 +373,7 @@ uint64_t ffs_shrink_least(struct ffs *fs)
     ffs_meta_done(fs);
     for (uint64_t need = 0; need != blocks;) {
         struct lay_geometry geo = shrink_shape_of(fs, blocks);
-        /* The bitmaps are written beside the old ones. */
+        /* The new bitmaps are written while the old ones still exist. */
         need = owned + shrink_fixed_blocks(&geo) + geo.bitmap_blocks + ffs_alloc_reserve_of(blocks);
         if (need <= blocks)
             break;
@@ -380,7 +386,7 @@ struct run {
     uint64_t start, len;
 };
 
-/* Adds the free blocks of a group; true: the run is long enough. */
+/* Adds the free blocks of a group. Returns true if the run is long enough. */
 static bool shrink_find_in(const uint64_t *map, uint64_t group, uint32_t to, uint64_t want,
                            struct run *run)
 {
@@ -397,7 +403,7 @@ static bool shrink_find_in(const uint64_t *map, uint64_t group, uint32_t to, uin
     return false;
 }
 
-/* A range of free blocks before the limit, whatever groups it reaches over. */
+/* Finds contiguous free blocks before the limit, which may span groups. */
 static int shrink_find_run(const struct shrink *s, uint64_t want, uint64_t *start)
 {
     struct run run = {0, 0};
@@ -422,7 +428,9 @@ static int shrink_find_run(const struct shrink *s, uint64_t want, uint64_t *star
     return -ENOSPC;
 }
 
-/* Places for the bitmaps and for each area that reaches past the limit. */
+/*
+ * Finds places for the bitmaps and for each area that reaches past the limit.
+ */
 static int shrink_place(const struct shrink *s, struct lay_geometry *geo)
 {
     bool sums = geo->sums_start + geo->sums_blocks > s->limit;
@@ -449,7 +457,7 @@ static int shrink_place(const struct shrink *s, struct lay_geometry *geo)
     return 0;
 }
 
-/* Entries past the end of the file system are 0. */
+/* Clears the entries past the end of the file system. */
 static int shrink_cut_sums(struct ffs *fs, uint64_t blocks)
 {
     uint64_t end = lay_sums_blocks(blocks) * LAY_SUMS_ENTRIES;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Which superblock counts (FORMAT.md 4.1).
- */
+/* Chooses the valid superblock (FORMAT.md 4.1). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,25 +49,31 @@ static uint64_t tid_of(const struct lay_super *sb)
     return lay_get64(sb->head.tid);
 }
 
-/* The search for the newest superblock. */
+/* State of the search for the newest superblock. */
 struct search {
     struct ffs *fs;
     const struct lay_super *primary; /* block 0 as it was read */
-    int primary_err;                 /* what is wrong with it, 0: nothing */
+    int primary_err;                 /* error of block 0, or 0 */
     struct ffs_super_found *best;
-    struct lay_geometry geo; /* of the best one */
-    bool any;                /* there is a best one */
+    struct lay_geometry geo; /* geometry of the best one */
+    bool any;                /* true if one was found */
     struct lay_super *copy;  /* buffer */
 };
 
-/* Takes the superblock at `at` when it is sound and newer than the best one so far. */
+/*
+ * Takes the superblock at `at` if it is valid and newer than the best one so
+ * far.
+ */
 static void super_consider(struct search *s, uint64_t at)
 {
     struct lay_geometry geo;
 
     if (at == 0 || at >= device_blocks(s->fs) || super_read_super(s->fs, at, s->copy, &geo, &quiet))
         return;
-    /* The first one found decides which file system this is: copies of an older one may be left. */
+    /*
+     * The first one found identifies the file system, because copies of an
+     * older one may be left.
+     */
     if (s->any && !lay_same_shape(&geo, &s->geo))
         return;
     if (s->any && tid_of(s->copy) <= tid_of(&s->best->sb))
@@ -80,7 +84,10 @@ static void super_consider(struct search *s, uint64_t at)
     s->any = true;
 }
 
-/* The first copy of a file system that does not fill the device begins a group. */
+/*
+ * The first copy of a file system that does not fill the device is at the start
+ * of a group.
+ */
 static int super_search_groups(struct search *s)
 {
     uint64_t end = device_blocks(s->fs);
@@ -110,7 +117,10 @@ static int super_consider_copies(struct search *s)
     return s->any ? 0 : super_search_groups(s);
 }
 
-/* Is block 0 a damaged form of the copy, and not of a newer file system? */
+/*
+ * True if block 0 is a damaged form of the copy and not the superblock of a
+ * newer file system.
+ */
 static bool super_is_remnant(const struct search *s)
 {
     const struct lay_super *sb = s->primary;
@@ -120,7 +130,9 @@ static bool super_is_remnant(const struct search *s)
            lay_get64(sb->copies[0]) == at || lay_get64(sb->copies[1]) == at;
 }
 
-/* Says which copy is used; refuses to write over what may be a newer file system. */
+/*
+ * Logs which copy is used. Refuses to write over a possible newer file system.
+ */
 static int use_copy(const struct search *s, const struct ffs_reason *r)
 {
     struct ffs *fs = s->fs;
@@ -165,7 +177,10 @@ free_buffers:
     return err;
 }
 
-/* The newest superblock there is: in the log, in block 0, or the one that recovery began with. */
+/*
+ * Finds the newest superblock: in the log, in block 0, or the one with which
+ * recovery began.
+ */
 static int newest(struct ffs *fs, const struct ffs_super_found *found, struct lay_super *out,
                   struct lay_geometry *geo, const struct ffs_reason *r)
 {
@@ -186,7 +201,9 @@ static int newest(struct ffs *fs, const struct ffs_super_found *found, struct la
     return 0;
 }
 
-/* Does it fit what the journal's header and its last transaction say? */
+/*
+ * Checks that the superblock matches the journal's header and last transaction.
+ */
 static int check_age(struct ffs *fs, const struct lay_super *sb, const struct ffs_reason *r)
 {
     const char *what;
@@ -230,7 +247,10 @@ int ffs_super_settle(struct ffs *fs, const struct ffs_super_found *found, struct
 
     if (err)
         return err;
-    /* Memory was laid out for the first geometry; a crafted image may name another one here. */
+    /*
+     * Memory was allocated for the first geometry, and a crafted image may
+     * describe another one here.
+     */
     if (!lay_same_shape(&geo, &fs->geo))
         return ffs_refuse(r, -EUCLEAN, "superblocks contradict each other; run fsck.gpunvme");
     fs->geo = geo;

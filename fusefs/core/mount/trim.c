@@ -8,13 +8,16 @@
 
 #define TRIM_CHUNK 4096u /* blocks that FITRIM keeps from being allocated at a time */
 
-/* A chunk of one group under trim: its free ranges of at least `least` blocks count. */
+/*
+ * The part of a group that is being trimmed: its free ranges of at least
+ * `least` blocks.
+ */
 struct chunk {
     uint64_t group;
     uint32_t from, to, least;
 };
 
-/* The group's map is made in a handle, which changes nothing. */
+/* Creates the group's map in a handle that changes nothing. */
 static int trim_take_chunk(struct ffs *fs, const struct chunk *c, struct ffs_ranges *taken)
 {
     struct ffs_alloc *a = &fs->alloc;
