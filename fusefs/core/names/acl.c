@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* POSIX ACLs as extended attributes. */
+/* Stores POSIX ACLs as extended attributes. */
 #include "fusefs/core/names/acl.h"
 
 #include <assert.h>
@@ -12,7 +12,10 @@
 #include "fusefs/core/journal/ops.h"
 #include "fusefs/core/names/xattr.h"
 
-/* What fits in one attribute of one block, with the longer of the two names. */
+/*
+ * Maximum number of entries in an attribute of one block with the longer of the
+ * two names.
+ */
 #define MAX_ENTRIES 496u
 
 struct entry {
@@ -35,7 +38,10 @@ static const char *acl_name_of(bool is_default)
     return is_default ? FFS_ACL_DEFAULT : FFS_ACL_ACCESS;
 }
 
-/* Entries come in order of their tags, each of the four without an id once, GROUP_MASK at will. */
+/*
+ * Checks that entries are in order of their tags, each of the four tags without
+ * an id occurs once, and GROUP_MASK at most once.
+ */
 static bool acl_in_order(const struct acl *acl)
 {
     unsigned seen = 0, last = 0;
@@ -73,7 +79,7 @@ static int acl_parse(const void *value, size_t len, struct acl *acl)
     return acl_in_order(acl) ? 0 : -EINVAL;
 }
 
-/* 0: there is one; -ENODATA. */
+/* Loads the ACL. Returns 0, or -ENODATA if there is none. */
 static int acl_load(struct ffs_inode *inode, bool is_default, struct acl *acl)
 {
     struct image image;
@@ -106,12 +112,12 @@ static int acl_drop(struct ffs_tx *tx, struct ffs_inode *inode, bool is_default)
     return err == -ENODATA ? 0 : err;
 }
 
-/* The entries that the three digits of a mode stand for. */
+/* The entries that correspond to the three digits of a mode. */
 struct digits {
     struct entry *owner, *group, *other;
 };
 
-/* The mask stands for the group where there is one. */
+/* If there is a mask, it takes the place of the group. */
 static struct digits acl_digits_of(struct acl *acl)
 {
     struct digits d = {NULL, NULL, NULL};
@@ -125,7 +131,7 @@ static struct digits acl_digits_of(struct acl *acl)
         else if (e->tag == ACL_OTHER)
             d.other = e;
     }
-    assert(d.owner && d.group && d.other); /* acl_in_order() */
+    assert(d.owner && d.group && d.other); /* acl_in_order() has checked that */
     return d;
 }
 
@@ -134,7 +140,7 @@ static uint32_t acl_mode_of(const struct digits *d)
     return (uint32_t)d->owner->perm << 6 | (uint32_t)d->group->perm << 3 | d->other->perm;
 }
 
-/* No more permissions than `mode` has. */
+/* Removes permissions that `mode` does not have. */
 static void acl_restrict_to(const struct digits *d, uint32_t mode)
 {
     d->owner->perm &= (uint16_t)(mode >> 6 & 7);
@@ -142,7 +148,7 @@ static void acl_restrict_to(const struct digits *d, uint32_t mode)
     d->other->perm &= (uint16_t)(mode & 7);
 }
 
-/* Says no more than a mode does: then it is not stored. */
+/* True if the ACL is equivalent to a mode; it is then not stored. */
 static bool acl_is_minimal(const struct acl *acl)
 {
     return acl->n == 3;

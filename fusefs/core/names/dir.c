@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Directories: names in a B+tree by hash. */
+/* Directories store names in a B+tree ordered by hash. */
 #include "fusefs/core/names/dir.h"
 
 #include <assert.h>
@@ -10,7 +10,7 @@
 #include "fusefs/core/journal/ops.h"
 #include "fusefs/core/map/tree.h"
 
-/* Names whose hash is equal are numbered in the low byte of their keys. */
+/* Names with equal hashes are numbered in the low byte of their keys. */
 #define SAME_HASH 0xffull
 
 int ffs_name_check(const char *s, struct ffs_name *out)
@@ -40,7 +40,7 @@ static int dir_next_dirent(struct ffs_cursor *c, const struct lay_dirent **out)
     return err;
 }
 
-/* Looks through the names of one hash; *key ends as the first number that none of them has. */
+/* Searches the names with one hash. *key becomes the first unused number. */
 static int dir_find_among(struct ffs_cursor *c, struct ffs_name name, uint64_t *key,
                           const struct lay_dirent **out)
 {
@@ -109,7 +109,7 @@ int ffs_dir_insert(struct ffs_tx *tx, struct ffs_inode *dir, struct ffs_name nam
     return err ? err : ffs_tree_insert(tx, &c, &record, len);
 }
 
-/* Puts the cursor on the record that has just this key. */
+/* Moves the cursor to the record with exactly this key. */
 static int dir_seek_exact(struct ffs_inode *dir, uint64_t key, struct ffs_cursor *c)
 {
     const struct lay_dirent *d;
@@ -167,7 +167,10 @@ int ffs_dir_check_empty(struct ffs_inode *dir)
 
 /* --- Listing --------------------------------------------------------------------------------- */
 
-/* "." and "..", whose cookies no key has. *full: emit wants no more. */
+/*
+ * Emits "." and "..", whose cookies are no keys. Sets *full if emit returns
+ * non-zero.
+ */
 static void dir_emit_dots(struct ffs_inode *dir, uint64_t after, ffs_emit_fn emit, void *arg,
                           bool *full)
 {

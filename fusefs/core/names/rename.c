@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * rename, in one handle: two names found, checked, and given to other inodes.
+ * Implements rename in one handle: finds and checks both names, and assigns
+ * them to other inodes.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -13,9 +14,9 @@
 struct side {
     struct ffs_inode *dir;
     struct ffs_name name;
-    struct ffs_entry entry;     /* found, or the place for it */
-    struct ffs_inode *inode;    /* NULL: no such name. Referenced. */
-    struct ffs_inode *whiteout; /* made in its place, or NULL. Referenced. */
+    struct ffs_entry entry;     /* the name, or the place for it */
+    struct ffs_inode *inode;    /* referenced; NULL if there is no such name */
+    struct ffs_inode *whiteout; /* referenced; the whiteout that replaces the name, or NULL */
 };
 
 static int rename_find_side(struct side *s)
@@ -31,8 +32,8 @@ static bool rename_moves_dir(const struct side *s)
 }
 
 /*
- * -EINVAL when `dir` is `top` or lies below it. A chain of parents longer than there can be
- * directories is a loop.
+ * Returns -EINVAL if `dir` is `top` or lies below it. A chain of parents longer
+ * than the number of possible directories is a loop.
  */
 static int rename_check_not_below(struct ffs_inode *dir, const struct ffs_inode *top)
 {
@@ -57,7 +58,7 @@ static int rename_check_not_below(struct ffs_inode *dir, const struct ffs_inode 
     return -EINVAL;
 }
 
-/* May the inode of `from` stand at `to`, as far as the shape of the tree is concerned? */
+/* Checks whether the shape of the tree allows the inode of `from` at `to`. */
 static int rename_check_move(const struct side *from, const struct side *to)
 {
     if (ffs_nlink(to->dir) == 0)
@@ -90,7 +91,10 @@ static int rename_touch_dirs(struct ffs_tx *tx, struct side *a, struct side *b)
     return err;
 }
 
-/* A directory changed its parent: ".." and the counts that it is part of. All are dirty. */
+/*
+ * Updates ".." and link counts of a directory that has changed its parent. All
+ * inodes are dirty.
+ */
 static int rename_reparent(struct ffs_inode *child, struct ffs_inode *from, struct ffs_inode *to)
 {
     if (from == to)
@@ -105,7 +109,7 @@ static int rename_reparent(struct ffs_inode *child, struct ffs_inode *from, stru
     return 0;
 }
 
-/* Gives the name at `to` to the inode of `from`. */
+/* Assigns the name at `to` to the inode of `from`. */
 static int rename_put_name(struct ffs_tx *tx, const struct side *from, const struct side *to)
 {
     struct ffs_entry entry = {to->entry.key, from->inode->ino,
@@ -116,7 +120,10 @@ static int rename_put_name(struct ffs_tx *tx, const struct side *from, const str
     return ffs_dir_insert(tx, to->dir, to->name, &entry);
 }
 
-/* The old name goes away, or becomes a whiteout that belongs to the owner of the moved inode. */
+/*
+ * Removes the old name, or replaces it by a whiteout that belongs to the owner
+ * of the moved inode.
+ */
 static int rename_leave_name(struct ffs_tx *tx, struct side *from, bool whiteout)
 {
     struct ffs_entry entry = from->entry;
@@ -150,7 +157,10 @@ static int rename_move(struct ffs_tx *tx, struct side *from, struct side *to, bo
     return err;
 }
 
-/* Counts first down then up would fail on a parent that only had the one child: swap at once. */
+/*
+ * The counts are exchanged at once, because decrementing first would fail for a
+ * parent with a single child.
+ */
 static int rename_exchange_parents(struct side *a, struct side *b)
 {
     if (a->dir == b->dir)
@@ -195,7 +205,9 @@ static int rename_in(struct ffs_tx *tx, struct side *from, struct side *to, uint
     if (to->inode && (flags & RENAME_NOREPLACE))
         return -EEXIST;
     err = rename_check_move(from, to);
-    /* Two names of one file: POSIX wants both kept. */
+    /*
+     * If both names belong to the same file, POSIX requires that both are kept.
+     */
     if (err || from->inode == to->inode)
         return err;
     if (flags & RENAME_EXCHANGE)

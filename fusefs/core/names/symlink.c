@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Targets of symbolic links: in the inode, or in a block with the last bytes in the inode.
+ * Stores targets of symbolic links in the inode, or in a block with the last
+ * bytes in the inode.
  */
 #include <errno.h>
 #include <string.h>
@@ -43,7 +44,7 @@ int ffs_symlink_store(struct ffs_tx *tx, struct ffs_inode *inode, const char *ta
     return 0;
 }
 
-/* Under ffs.meta. `target` holds LAY_SYMLINK_MAX bytes. */
+/* Called under ffs.meta. `target` has room for LAY_SYMLINK_MAX bytes. */
 static ssize_t symlink_load(struct ffs_inode *inode, char *target)
 {
     size_t len = ffs_size(inode);

@@ -20,10 +20,13 @@ int ffs_xattr_free_all(struct ffs_tx *tx, struct ffs_inode *inode);
 /* One small value: a few blocks of the chain, a new block, its bitmap, and the inode. */
 #define FFS_XATTR_CREDITS 32u
 
-/* Within a handle, or under ffs.meta to load. The name is valid; the inode is dirty. */
+/*
+ * Store a value in a handle, or load it under ffs.meta. The name is valid; the
+ * inode is dirty.
+ */
 int ffs_xattr_store(struct ffs_tx *tx, struct ffs_inode *inode, const char *name, const void *value,
                     size_t len);
-/* -ENODATA: there is none. */
+/* Removes a value. Returns -ENODATA if there is none. */
 int ffs_xattr_drop(struct ffs_tx *tx, struct ffs_inode *inode, const char *name);
 /*
  * Returns the length of the value, -ENODATA if there is none, or -ERANGE if it is longer than size.
