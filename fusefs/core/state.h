@@ -17,25 +17,28 @@
 #include "fusefs/core/journal/journal.h"
 #include "fusefs/core/storage.h"
 
-/* Why the file system does not do all it could; bits of ffs.health, set once and never cleared. */
-#define FFS_READ_ONLY 1u /* mounted so */
-#define FFS_CORRUPT                                                                              \
-    2u                 /* an inconsistency was met: no new handles, complete operations are kept \
+/*
+ * Restrictions of the file system, as bits of ffs.health that are set once and
+ * never cleared.
+ */
+#define FFS_READ_ONLY 1u /* mounted read-only */
+#define FFS_CORRUPT                                                                                \
+    2u                 /* an inconsistency was found: no new handles, complete operations are kept \
                         */
-#define FFS_FAILED 4u  /* a write failed: nothing more is written */
+#define FFS_FAILED 4u  /* a write failed: no further writes */
 #define FFS_DOWN   8u  /* ffs_shutdown() */
-#define FFS_STUCK  16u /* a command may write at any time: no new handles either */
+#define FFS_STUCK  16u /* a command may write at any time: no new handles */
 
 /* The thread that commits every commit_ms. */
 struct ffs_background {
     pthread_t thread;
-    pthread_mutex_t lock; /* protects the rest */
+    pthread_mutex_t lock; /* protects the other fields */
     pthread_cond_t wake;
     bool running, stop, hurry;
 };
 
 struct ffs_flushes {
-    pthread_mutex_t lock; /* held while one is made, until its failure is the file system's */
+    pthread_mutex_t lock; /* held during a flush, until its failure is recorded */
     _Atomic uint64_t begun;
 };
 
@@ -50,10 +53,11 @@ struct ffs {
     _Atomic unsigned commit_ms; /* not 0 */
     _Atomic bool discard;
     pthread_mutex_t trim_lock; /* held while ffs_trim() keeps free blocks from being allocated */
-    bool mounting;             /* ffs_mount() has not returned: orphans may be looked up */
-    bool frozen;               /* no handle may begin: ffs_freeze(); protected by meta */
-    /* Held, before all other locks, to use the shape of `geo` without meta; exclusively to change
-     * it, together with meta.
+    bool mounting;             /* ffs_mount() has not returned, so orphans may be looked up */
+    bool frozen;               /* no handle may begin, see ffs_freeze(); protected by meta */
+    /*
+     * Held, before all other locks, while the shape in `geo` is used without
+     * meta. Held exclusively, together with meta, to change it.
      */
     pthread_rwlock_t shape_lock;
     struct ffs_cache cache;
@@ -66,8 +70,10 @@ struct ffs {
     struct ffs_sums sums;
     struct ffs_buf *super; /* held from mount to unmount */
     struct ffs_inode inode_file;
-    /* Old contents of the blocks that a handle changes, by their number in it: kept from one handle
-     * to the next, NULL until needed. Protected by meta, held exclusively.
+    /*
+     * Old contents of the blocks that a handle changes, by their index in it.
+     * The memory is kept from one handle to the next; NULL until needed.
+     * Protected by meta, held exclusively.
      */
     void *old_blocks[FFS_TX_BUFS];
     int64_t exact_stamp;          /* the last exact time of a change, ns; protected by meta */
@@ -84,15 +90,24 @@ static inline uint64_t ffs_bytes(uint64_t blocks)
 }
 
 unsigned ffs_health(struct ffs *fs);
-/* 0, or why no handle may begin: -EIO after shutdown, -EROFS. */
+/*
+ * Returns 0, or the reason why no handle may begin: -EIO after shutdown, or
+ * -EROFS.
+ */
 int ffs_writable(struct ffs *fs);
-/* A write to the journal or to metadata failed: logs it and stops all writing. Returns -EIO. */
+/*
+ * Called after a write to the journal or to metadata has failed. Logs the
+ * failure and stops all writing. Returns -EIO.
+ */
 int ffs_fail(struct ffs *fs, const char *what, int err);
 
-/* -EINTR while the mount is to be given up: ffs_mount_opts.interrupted. */
+/* Returns -EINTR if the mount must end: see ffs_mount_opts.interrupted. */
 int ffs_interrupted(struct ffs *fs);
 
-/* Where a mount writes why it fails. The caller does not want the text if len is 0. */
+/*
+ * Buffer for the reason why a mount fails. The caller does not want the text if
+ * len is 0.
+ */
 struct ffs_reason {
     char *text;
     size_t len;
@@ -103,7 +118,7 @@ int ffs_refuse(const struct ffs_reason *r, int err, const char *fmt, ...)
 
 int ffs_background_start(struct ffs *fs);
 void ffs_background_stop(struct ffs *fs);
-/* Asks for a commit soon; without a thread, nothing. */
+/* Requests a commit soon. Does nothing without a background thread. */
 void ffs_background_hurry(struct ffs *fs);
 
 #endif

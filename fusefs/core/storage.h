@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The storage half of the live file system: metadata blocks in memory, transactions, space, the
- * inode table. The semantic half (names, extents, data) is built on these and nothing else.
+ * The storage half of the live file system: metadata blocks in memory, transactions, space, and
+ * the inode table. The semantic half (names, extents, data) uses only these.
  *
  * The folders of fusefs/core are rooms. The sources of a room call only rooms before it in this
  * list, and include only their headers and those beside the rooms (tests/style/check_circles.py,
@@ -45,7 +45,7 @@ static inline uint64_t ffs_block_of(uint64_t offset)
 {
     return offset >> LAY_BLOCK_SHIFT;
 }
-/* The first block at or past offset. */
+/* Returns the first block at or past offset. */
 static inline uint64_t ffs_block_up(uint64_t offset)
 {
     return (offset >> LAY_BLOCK_SHIFT) + ((offset & (LAY_BLOCK_SIZE - 1)) != 0);
@@ -71,16 +71,22 @@ struct ffs_buf {
     void *data; /* 4096 bytes */
 };
 
-/* What the reader of a block knows about it beforehand; checked when it comes from the device. */
+/*
+ * Properties of a block that its reader already knows; they are checked when it
+ * is read from the device.
+ */
 struct ffs_expect {
-    uint32_t magic; /* LAY_MAGIC_*: chooses the lay_check_* function */
+    uint32_t magic; /* LAY_MAGIC_*: selects the lay_check_* function */
     uint64_t owner;
-    unsigned level;  /* tree nodes */
-    uint64_t lo, hi; /* tree nodes: range of keys */
+    unsigned level;  /* level of a tree node */
+    uint64_t lo, hi; /* range of keys of a tree node */
     uint64_t index;  /* inode blocks: file block; bitmaps: group */
 };
 
-/* -EUCLEAN (logged with address and reason, file system turns read-only), -EIO, -ENOMEM. */
+/*
+ * Gets a block. Returns -EUCLEAN (logged with address and reason; the file
+ * system becomes read-only), -EIO or -ENOMEM.
+ */
 int ffs_buf_get(struct ffs *fs, uint64_t block, const struct ffs_expect *expect,
                 struct ffs_buf **out);
 void ffs_buf_put(struct ffs_buf *buf);
@@ -88,61 +94,85 @@ void ffs_buf_put(struct ffs_buf *buf);
 /* --- Transactions ----------------------------------------------------------------------------- */
 
 /*
- * A handle: one operation that becomes durable whole or not at all. Takes ffs.meta exclusively;
- * handles do not nest. `credits` bounds the blocks it may dirty (at most FFS_TX_MAX_CREDITS);
- * waits for journal space first. -EROFS, -EIO after shutdown.
+ * A handle is one operation, which becomes durable completely or not at all. It
+ * takes ffs.meta exclusively; handles do not nest. `credits` limits the blocks
+ * that it may dirty (at most FFS_TX_MAX_CREDITS). The call first waits for
+ * journal space. Returns -EROFS, or -EIO after shutdown.
  */
 #define FFS_TX_MAX_CREDITS 128u
 int ffs_tx_begin(struct ffs *fs, unsigned credits, struct ffs_tx **out);
-/* Success: the changes join the running transaction. Frees the handle, drops ffs.meta. */
+/*
+ * Ends a handle successfully: its changes join the running transaction. Frees
+ * the handle and releases ffs.meta.
+ */
 void ffs_tx_end(struct ffs_tx *tx);
-/* Failure: every block and inode is as it was before the handle. Frees it, drops ffs.meta. */
+/*
+ * Aborts a handle: every block and inode is restored to its state before the
+ * handle. Frees the handle and releases ffs.meta.
+ */
 void ffs_tx_abort(struct ffs_tx *tx);
 /*
- * Blocks the handle may still dirty, or of metadata free, before it gets -ENOSPC for want of room.
+ * Returns the number of blocks that the handle may still dirty, or free if they
+ * hold metadata, before it gets -ENOSPC.
  */
 unsigned ffs_tx_left(const struct ffs_tx *tx);
 
-/* Before changing buf->data: keeps the old contents for abort. -ENOMEM, -ENOSPC (credits). */
+/*
+ * Keeps the old contents for an abort. Called before buf->data is changed.
+ * Returns -ENOMEM, or -ENOSPC without credits.
+ */
 int ffs_tx_dirty(struct ffs_tx *tx, struct ffs_buf *buf);
-/* A fresh metadata block at an address just allocated: zeroed, head filled in, dirty. */
+/*
+ * Initialises a metadata block at an address that was just allocated: zeroed,
+ * with its head, and dirty.
+ */
 int ffs_tx_new(struct ffs_tx *tx, uint64_t block, uint32_t magic, uint64_t owner,
                struct ffs_buf **out);
-/* The same with the contents of another block. */
+/* Like ffs_tx_new(), with the contents of another block. */
 int ffs_tx_copy(struct ffs_tx *tx, const struct ffs_buf *from, uint64_t block);
 
 /*
- * Lets the handle take the last free blocks, which are kept for operations that free space in the
- * end (a truncate that has to split a node first).
+ * Allows the handle to use the last free blocks, which are reserved for
+ * operations that finally free space (such as a truncate that must first split
+ * a node).
  */
 void ffs_tx_use_reserve(struct ffs_tx *tx);
 
-/* Shared access to metadata, for lookups. A thread must not take it twice. */
+/*
+ * Takes shared access to metadata, for lookups. A thread must not take it
+ * twice.
+ */
 void ffs_meta_read(struct ffs *fs);
 void ffs_meta_done(struct ffs *fs);
 
 /* --- Space ------------------------------------------------------------------------------------ */
 
 /*
- * Finds between min and max free blocks in one range, near `goal` (0: anywhere), start and length
- * multiples of `align` blocks (1, or LAY_GPU_ALIGN). Prefers the longest near range. -ENOSPC.
+ * Allocates between min and max contiguous blocks near `goal` (0 means
+ * anywhere), with start and length multiples of `align` blocks (1, or
+ * LAY_GPU_ALIGN). Prefers the longest near range. Returns -ENOSPC if there is
+ * none.
  */
 int ffs_alloc(struct ffs_tx *tx, uint64_t goal, uint64_t min, uint64_t max, unsigned align,
               uint64_t *block, uint64_t *len);
 /*
- * Frees data blocks. They are given out again only when the freeing transaction is durable and no
- * pin (below) taken before covers them.
+ * Frees data blocks. They are allocated again only when the freeing transaction
+ * is durable and no pin (below) taken before covers them.
  */
 int ffs_free(struct ffs_tx *tx, uint64_t block, uint64_t len);
-/* One metadata block; the same for freeing, which revokes its images in the journal. */
+/*
+ * Allocate and free one metadata block. Freeing revokes its images in the
+ * journal.
+ */
 int ffs_alloc_meta(struct ffs_tx *tx, uint64_t goal, uint64_t *block);
 int ffs_free_meta(struct ffs_tx *tx, uint64_t block);
-/* Under ffs.meta. */
+/* Called under ffs.meta. */
 uint64_t ffs_free_blocks(struct ffs *fs);
 
 /*
- * Keeps every block of the given ranges from being reused, even after it is freed, until the pin is
- * dropped. Taken under ffs.meta (shared is enough).
+ * A pin prevents every block of the given ranges from being reused, even after
+ * it is freed, until the pin is dropped. Taken under ffs.meta (shared is
+ * enough).
  */
 struct ffs_pin;
 int ffs_pin_add(struct ffs *fs, const struct ffs_segment *segments, size_t n, struct ffs_pin **out);
@@ -152,66 +182,76 @@ void ffs_pin_drop(struct ffs *fs, struct ffs_pin *pin);
 
 struct ffs_inode {
     struct ffs *fs;
-    uint64_t ino;          /* 0: the inode file */
-    struct lay_inode d;    /* protected by ffs.meta; change only after ffs_inode_dirty() */
-    pthread_rwlock_t data; /* lock 1 above */
-    _Atomic uint64_t map_generation; /* grows with every change of the extents */
+    uint64_t ino;          /* 0 for the inode file */
+    struct lay_inode d;    /* protected by ffs.meta; changed only after ffs_inode_dirty() */
+    pthread_rwlock_t data; /* the first lock above */
+    _Atomic uint64_t map_generation; /* incremented by every change of the extents */
     _Atomic uint64_t tid;            /* last transaction that changed it */
-    _Atomic uint64_t data_tid;       /* same, for changes that matter to fdatasync */
-    _Atomic bool times_seen;         /* since they last changed */
+    _Atomic uint64_t data_tid;       /* the same for changes that matter to fdatasync */
+    _Atomic bool times_seen;         /* the times were read since they last changed */
     uint32_t user_word;              /* ffs_user_word() */
     uint32_t user_count;             /* ffs_user_count() */
-    /* Owned by the inode table: */
+    /* The following fields are owned by the inode table. */
     uint64_t refs;
     struct ffs_inode *hash_next;
-    TAILQ_ENTRY(ffs_inode) listed; /* while unreferenced, or doomed */
+    TAILQ_ENTRY(ffs_inode) listed; /* in the list of unreferenced or doomed inodes */
     bool hashed;
-    bool evicting;                  /* on its way out: no longer to be found */
+    bool evicting;                  /* lookups no longer find it */
     struct ffs_tx *dirty_in;        /* handle that has a copy of the old `d` */
     uint64_t stored_map_generation; /* map_generation at the last ffs_tx_end() */
-    uint64_t orphan_prev;           /* a hint: its predecessor in the orphan list; 0: unknown */
+    uint64_t orphan_prev;           /* hint: predecessor in the orphan list; 0 if unknown */
     struct ffs_watch *watches;      /* protected by ffs.meta */
 };
 
-/* Under ffs.meta: a handle has changed extents or size. */
+/* Called under ffs.meta after a handle has changed extents or size. */
 void ffs_watches_tell(struct ffs_inode *inode);
 /*
- * Before the blocks [first, end) of the file are overwritten in place, or become unwritten: their
- * words in watches become FFS_NO_SUM. Takes ffs.meta; the caller holds inode->data exclusively.
+ * Sets the words of the blocks [first, end) in watches to FFS_NO_SUM, before
+ * these are overwritten in place or become unwritten. Takes ffs.meta; the
+ * caller holds inode->data exclusively.
  */
 void ffs_watches_drop_sums(struct ffs_inode *inode, uint64_t first, uint64_t end);
 
-/* ffs_iget() for a caller that holds ffs.meta, shared or in a handle. */
+/* Like ffs_iget(), for a caller that holds ffs.meta, shared or in a handle. */
 int ffs_iget_meta(struct ffs *fs, uint64_t ino, struct ffs_inode **out);
 /*
- * ffs_iput() for a caller that holds ffs.meta in a handle: eviction needs handles of its own, so it
- * waits for the end of this one.
+ * Like ffs_iput(), for a caller that holds ffs.meta in a handle. Eviction needs
+ * handles of its own, so it waits for the end of this one.
  */
 void ffs_inode_put_meta(struct ffs_inode *inode);
-/* Before changing inode->d: keeps the old one; at ffs_tx_end() `d` is written to its block. */
+/*
+ * Keeps the old inode->d. Called before a change; ffs_tx_end() copies `d` to
+ * its block.
+ */
 int ffs_inode_dirty(struct ffs_tx *tx, struct ffs_inode *inode);
 /*
- * A free slot: mode set, generation grown, the rest zero; referenced. Grows the inode file. Lookups
- * find it after ffs_tx_end(); after an abort the reference is still the caller's to drop.
+ * Allocates an inode: mode is set, the generation is incremented, the rest is
+ * zero. Returns it with a reference. Grows the inode file if necessary. Lookups
+ * find it after ffs_tx_end(); after an abort the caller still drops the
+ * reference.
  */
 int ffs_inode_new(struct ffs_tx *tx, uint32_t mode, struct ffs_inode **out);
 /* Frees the slot of an inode that has no blocks left. */
 int ffs_inode_release(struct ffs_tx *tx, struct ffs_inode *inode);
-/* The orphan list: inodes to finish at the next mount (unlinked, or truncate under way). */
+/*
+ * The orphan list contains inodes that the next mount must finish: unlinked
+ * ones, and those with an unfinished truncation.
+ */
 int ffs_orphan_add(struct ffs_tx *tx, struct ffs_inode *inode);
 int ffs_orphan_del(struct ffs_tx *tx, struct ffs_inode *inode);
 
 /* --- Commit and state ------------------------------------------------------------------------- */
 
 /*
- * Makes transaction `tid` and all before it durable; group commit. Not under any lock above. The
- * device is flushed only when there was something to commit.
+ * Makes transaction `tid` and all earlier ones durable, together with those of
+ * other callers. Called without any of the locks above. The device is flushed
+ * only if there was something to commit.
  */
 int ffs_commit(struct ffs *fs, uint64_t tid);
 /*
- * Makes earlier writes durable: the log, and data that no commit carries along. Data lost by a
- * failed flush would not be missed by the next one: so a failure is final, and is returned to every
- * waiter.
+ * Makes earlier writes durable: the log, and data that no commit includes. Data
+ * lost by a failed flush would not be reported by the next one, so a failure is
+ * final and is returned to every waiter.
  */
 int ffs_flush(struct ffs *fs);
 uint64_t ffs_running_tid(struct ffs *fs);
@@ -219,13 +259,16 @@ struct bd_dev *ffs_dev(struct ffs *fs);
 const struct lay_geometry *ffs_geometry(struct ffs *fs);
 /* Logs "what: why" and marks the file system in error and read-only. */
 void ffs_note_corrupt(struct ffs *fs, uint64_t block, uint64_t ino, const char *why);
-/* The same, and returns -EUCLEAN. Inline, so that compilers see that it is never 0. */
+/*
+ * Like ffs_note_corrupt(), but returns -EUCLEAN. It is inline so that compilers
+ * know the result is never 0.
+ */
 static inline int ffs_corrupt(struct ffs *fs, uint64_t block, uint64_t ino, const char *why)
 {
     ffs_note_corrupt(fs, block, ino, why);
     return -EUCLEAN;
 }
-/* 0, or -EIO after shutdown. */
+/* Returns 0, or -EIO after shutdown. */
 int ffs_alive(struct ffs *fs);
 void ffs_log(struct ffs *fs, int level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Fills in the current time. */
@@ -233,22 +276,27 @@ struct lay_time ffs_now(void);
 
 /* --- Times of changes (stamp.c) --------------------------------------------------------------- */
 
-/* The time of a change of the inode, in a handle. */
+/* Returns the time for a change of the inode in a handle. */
 struct lay_time ffs_stamp(struct ffs_inode *inode);
-/* The same, exact whether or not the times have been looked at. */
+/* Like ffs_stamp(), but always exact. */
 struct lay_time ffs_stamp_exact(struct ffs *fs);
-/* The times of the inode leave the file system, or may have: the next change has to show. */
+/*
+ * Called when the times of the inode were, or may have been, reported: the next
+ * change must be visible.
+ */
 void ffs_stamp_see(struct ffs_inode *inode);
-/* Would a write now leave mtime and ctime as they are? Under ffs.meta. */
+/*
+ * True if a write now would not change mtime and ctime. Called under ffs.meta.
+ */
 bool ffs_stamp_stays(struct ffs_inode *inode);
 
 /* --- What the semantic half gives the storage half -------------------------------------------- */
 
 struct ffs_semantics {
     /*
-     * Frees everything an unlinked inode owns, in as many handles as it takes, then its slot.
-     * Called with no lock held, on the last ffs_iput() of an inode with nlink 0, and for orphans at
-     * mount.
+     * Frees everything that an unlinked inode owns, in as many handles as
+     * needed, and then its slot. Called without locks, on the last ffs_iput()
+     * of an inode with nlink 0, and for orphans at mount.
      */
     int (*evict)(struct ffs_inode *inode);
     int (*truncate_finish)(struct ffs_inode *inode);
