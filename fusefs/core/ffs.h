@@ -342,8 +342,7 @@ struct ffs_scrub {
     size_t nbad;
     struct ffs_scrub_block {
         uint64_t offset, device; /* bytes, in the file and on the device */
-        bool
-            unreadable; /* the block is unreadable; otherwise it differed from its checksum twice */
+        bool unreadable;         /* if not, it differed from its checksum twice */
     } bad[FFS_SCRUB_BAD];
 };
 /*
