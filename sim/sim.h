@@ -70,8 +70,8 @@ struct sim_config {
     uint64_t bytes_per_sec; /* 0: no limit */
     uint64_t seed;
     /*
-     * Writes are volatile until FLUSH or FUA, and sim_power_cut() can lose
-     * them. Costs memory for each unflushed LBA; for tests.
+     * Makes writes volatile until FLUSH or FUA, so that sim_power_cut() can
+     * lose them. It takes memory for each unflushed LBA and is meant for tests.
      */
     bool track_cache;
     /*

@@ -33,11 +33,15 @@ struct sim_copy {
 struct sim_dma_engine_ops {
     unsigned max_copies; /* per submission */
     /*
-     * Optional. Called before the other functions, and again before each time that the engine is
-     * put to use: opens it for the device of this address. 0 or -errno.
+     * Opens the engine for the device that has this address. Called before the
+     * other functions, and again each time that the engine is put to use. May
+     * be NULL. Returns 0 or -errno.
      */
     int (*open)(void *ctx, uint64_t device);
-    /* 0 and a ticket, -EAGAIN: too many in flight, another -errno: the device has failed. */
+    /*
+     * Submits copies. Returns 0 and a ticket, -EAGAIN if too many are in
+     * flight, or another -errno if the device has failed.
+     */
     int (*submit)(void *ctx, unsigned channel, bool to_device, const struct sim_copy *copies,
                   unsigned n, uint64_t *ticket);
     /*

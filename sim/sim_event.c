@@ -34,8 +34,9 @@ static uint64_t commands_so_far(struct sim *s)
 }
 
 /*
- * Holders of leased queues may briefly store to doorbells and have commands in
- * flight after their queues and memory are gone.
+ * Returns true for events that holders of leased queues may cause: for a short
+ * time they store to doorbells and have commands in flight after their queues
+ * and memory are gone.
  */
 static bool may_be_a_holders(struct sim *s, enum sim_event e)
 {

@@ -35,7 +35,7 @@
 #define SIM_NO_COMMAND  UINT32_MAX
 #define SIM_DRAIN_MS    5000u /* time limit for copies in flight */
 
-/* Statuses that nvme_spec.h does not have: BASE figures 95 to 97. */
+/* Status values that nvme_spec.h does not have (BASE figures 95 to 97). */
 #define SIM_ERR_WRITE_PROTECTED  0x020u
 #define SIM_ERR_INVALID_VECTOR   0x108u
 #define SIM_ERR_AER_LIMIT        0x105u
@@ -69,8 +69,8 @@ struct sim_ns {
     pthread_mutex_t lock; /* protects undo */
     unsigned char *base;  /* NULL for null media */
     /*
-     * Only the thread of admin commands changes both, and only upwards. An LBA
-     * that a thread sees is mapped.
+     * Only the thread of admin commands changes both fields, and it only
+     * increases them. An LBA that a thread sees is mapped.
      */
     _Atomic uint64_t lbas;
     _Atomic size_t len; /* whole pages */
@@ -302,7 +302,7 @@ static inline unsigned sim_owner(struct sim *s, unsigned qid, bool cq)
 {
     return atomic_load_explicit(&s->owner[2 * qid + cq], memory_order_relaxed);
 }
-/* wake(), keep_polling() and submitted() of the transport. */
+/* Implement wake(), keep_polling() and submitted() of the transport. */
 void sim_expect(struct nvme_transport *t, unsigned queues);
 void sim_keep_polling(struct nvme_transport *t, int change);
 uint64_t sim_submitted(struct nvme_transport *t, uint16_t qid);
@@ -495,8 +495,8 @@ void sim_forget_all(struct sim_thread *th);
 bool sim_admin_run(struct sim *s);
 
 /*
- * In place of a status: the DMA engine or the flusher has the command
- * (sim_io.c).
+ * Used in place of a status: the DMA engine or the flusher will complete the
+ * command (sim_io.c).
  */
 #define SIM_MOVING 0xffffu
 /* Runs one I/O command. Returns its status, or SIM_MOVING. */
@@ -639,8 +639,8 @@ static SIM_HOT void sim_finish(struct sim_thread *th, struct sim_cmd *cmd, uint1
 
 /* sim_move.c */
 /*
- * map_lock held; one call for each device mapping, of memory at this address.
- * -EFAULT: no DMA engine, or one that cannot be used.
+ * Called for each device mapping, with an address in its memory and map_lock
+ * held. Returns -EFAULT if there is no DMA engine or it cannot be used.
  */
 int sim_dma_engine_attach(struct sim *s, uint64_t device);
 void sim_dma_engine_detach(struct sim *s);

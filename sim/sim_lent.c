@@ -28,7 +28,7 @@ static bool leaves_work(const struct sim_thread *th, const struct sim_sq *sq)
            atomic_load_explicit(&th->moving, memory_order_relaxed);
 }
 
-/* Called with the lock of the queue's owner. */
+/* Called with the lock of the queue's owner held. */
 static bool run_queue(struct sim_thread *th, struct sim_sq *sq)
 {
     if (!th->s->running || sim_idle(th->s) || !sq->ring)

@@ -9,7 +9,7 @@
 
 #include "blockdev/transport.h"
 
-/* kick() of the transport. */
+/* Implements kick() of the transport. */
 void sim_kick_queue(struct nvme_transport *t, uint16_t qid);
 
 #endif

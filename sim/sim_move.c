@@ -176,10 +176,10 @@ static bool send(struct sim_thread *th, bool to_device)
 }
 
 /*
- * Returns the number of submissions in flight from which on this one waits. The
+ * Returns the number of submissions in flight at which this one must wait. The
  * DMA engine may execute submissions of small copies concurrently, so more of
- * them are sent. One with few copies waits earlier, since more copies may be
- * added meanwhile.
+ * them are sent. A submission with few copies waits earlier, since more copies
+ * may be added meanwhile.
  */
 static unsigned most_flying(const struct sim_sub *sub)
 {
@@ -189,8 +189,8 @@ static unsigned most_flying(const struct sim_sub *sub)
 }
 
 /*
- * Of large copies, one submission is executed, a second one waits, and the next
- * one is filled meanwhile. Submissions therefore grow with the load, and
+ * With large copies, one submission is executed and a second one waits while
+ * the next one is filled. Submissions therefore grow with the load, and
  * adjacent copies of one submission are joined.
  */
 void sim_move_submit(struct sim_thread *th)
@@ -484,7 +484,7 @@ static int move_new(struct sim *s, const struct sim_dma_engine *dma_engine, unsi
     return 0;
 }
 
-/* The media does not grow while it is pinned, nor on the way. */
+/* The media does not grow while it is pinned or being pinned. */
 static void pin_media(struct sim *s, const struct sim_dma_engine *dma_engine, bool *pinned)
 {
     sim_pause(s);

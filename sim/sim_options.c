@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Parsing of KEY:VALUE pairs. */
+/* Parses the options of a simulated controller. */
 #include "sim/sim_options.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include "support/processors.h"
 
 #define KEYS        "threads, lba, mdts, latency, bandwidth, gpu"
-#define MOST_BY_CPU 8u /* eight threads fill a GPU's link */
+#define MOST_BY_CPU 8u /* eight threads saturate a GPU's link */
 
 static int options_fail(char *why, size_t len, const char *name, size_t n, const char *what)
 {
@@ -19,7 +19,7 @@ static int options_fail(char *why, size_t len, const char *name, size_t n, const
     return -EINVAL;
 }
 
-/* True if the text is a number from min to max, which becomes *out. */
+/* Parses a number from min to max. Returns false for any other text. */
 static bool options_number(const char *text, size_t n, uint64_t min, uint64_t max, uint64_t *out)
 {
     char digits[24] = "";
@@ -92,7 +92,7 @@ static bool options_gpu(struct sim_config *cfg, const char *value, size_t n)
 
 static const struct {
     const char *key;
-    bool (*set)(struct sim_config *cfg, const char *value, size_t n); /* false: not allowed */
+    bool (*set)(struct sim_config *cfg, const char *value, size_t n); /* false if not allowed */
     const char *allowed;
 } options[] = {
     {"threads", options_threads, "must be a number from 1 to 64"},
@@ -104,7 +104,7 @@ static const struct {
 };
 static_assert(SIM_MAX_THREADS == 64, "as the text says");
 
-/* Returns NULL, or the text of an error. */
+/* Sets one option. Returns NULL, or the text of an error. */
 static const char *options_set(struct sim_config *cfg, const char *key, size_t key_len,
                                const char *value, size_t n)
 {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The options of a simulated controller, as a mount is given them: "threads:8:lba:512". */
+/*
+ * The options of a simulated controller in the form in which a mount receives
+ * them: "threads:8:lba:512".
+ */
 #ifndef SIM_SIM_OPTIONS_H
 #define SIM_SIM_OPTIONS_H
 
@@ -8,9 +11,9 @@
 #include "sim/sim.h"
 
 /*
- * Sets the fields of *cfg that the text names by KEY:VALUE pairs, and the threads if it does not
- * name them; changes no other fields. text: NULL means no options. 0, or -EINVAL with a sentence
- * in why.
+ * Parses KEY:VALUE pairs. Sets the fields of *cfg that the text names, and the
+ * number of threads in any case; no other field changes. A `text` of NULL means
+ * no options. Returns 0, or -EINVAL with a sentence in why.
  */
 int sim_options_parse(const char *text, struct sim_config *cfg, char *why, size_t len);
 

@@ -21,7 +21,7 @@
 #define SWEEP_IDLE    64u                    /* rounds */
 #define SWEEP_BUSY    4096u
 #define WATCH_ROUNDS  16u
-#define SPINS_A_LOOK  32u /* idle rounds between two visits of other work */
+#define SPINS_A_LOOK  32u /* idle rounds between two checks for other work */
 #define SPINS_A_YIELD 64u /* rounds between two yields, with spare cores */
 
 static bool anyone_parked(struct sim *s, unsigned from)
@@ -55,12 +55,14 @@ static bool wake_owners(struct sim *s)
 }
 
 /*
- * The counter orders this against park(): of the two increments the later one
- * sees the stores before the other. Either the caller sees the parked flag, or
- * the thread sees the doorbell. Doorbells that are stored to later are thread
- * 0's to find: `expected` is stored before the parked flag is loaded, and park()
- * loads it after its store, so it does not go to sleep for milliseconds. Waking
- * the other threads takes time, and it does that for the caller.
+ * Each side increments the counter, which orders this function against park():
+ * the later increment sees the stores before the earlier one. Either the caller
+ * sees the parked flag, or the thread sees the doorbell.
+ *
+ * Thread 0 finds doorbells that are stored to later. `expected` is stored
+ * before the parked flag is loaded, and park() loads it after its store, so
+ * thread 0 does not sleep for milliseconds. Thread 0 also wakes the other
+ * threads, which takes too long for the caller.
  */
 void sim_expect(struct nvme_transport *t, unsigned queues)
 {
@@ -107,8 +109,8 @@ static void sweep_a_page(struct sim_thread *th)
 }
 
 /*
- * Checks the words of existing queues while idle, and occasionally a page of
- * all words, which are 1024 loads.
+ * Checks the words of existing queues while idle, and occasionally one page of
+ * all words (1024 loads).
  */
 static void look_for_strays(struct sim_thread *th, bool idle)
 {
@@ -285,7 +287,7 @@ static bool has_cores_to_spare(const struct sim_thread *th)
     return th->s->spin_us >= SIM_SPIN_US;
 }
 
-/* Polls for longer only with a spare core. */
+/* Returns how long to poll, which is longer if there is a spare core. */
 static uint64_t spin_ns(const struct sim_thread *th)
 {
     return keeps_polling(th) && has_cores_to_spare(th) ? POLLED_SPIN : th->s->spin_us * 1000u;

@@ -11,8 +11,8 @@
 #include "sim/sim_lent.h"
 
 /*
- * Upper bounds: 10 GB of dirty pages at 17 MB/s. A request during a sync also
- * waits for the next one.
+ * Upper bound of the duration of a sync: 10 GB of dirty pages at 17 MB/s. A
+ * request during a sync also waits for the next sync.
  */
 #define SYNC_MS    600000u
 #define DURABLE_MS (2 * SYNC_MS)

@@ -8,10 +8,9 @@
 
 #include "cuda/gq_cuda_errno.h"
 
-#define IDLE_NS 400000u /* without MPS it takes turns with kernels of applications */
-#define LOOK_EVERY \
-    16u /* polls without result; a submission checks at once, and the kernel mostly runs */
-#define ASK_CUDA_EVERY 4096u /* the same; a multiple of it */
+#define IDLE_NS        400000u /* without MPS it takes turns with kernels of applications */
+#define LOOK_EVERY     16u     /* empty polls between two checks; a submission also checks */
+#define ASK_CUDA_EVERY 4096u   /* empty polls between two queries of CUDA; a multiple */
 
 struct sim_copy_kernel {
     struct sim_poster poster;
@@ -126,7 +125,7 @@ static void copy_kernel_look(struct sim_copy_kernel *c)
     c->failed = c->failed || sim_keeper_peek(&c->keeper) != 0;
 }
 
-/* Called after each poll without result, of copies or of room. */
+/* Called after each poll that found neither an ended copy nor room. */
 static void look_now_and_then(struct sim_copy_kernel *c)
 {
     if (++c->idle_polls % LOOK_EVERY)
@@ -151,8 +150,8 @@ int sim_copy_kernel_submit(struct sim_copy_kernel *c, const struct sim_gather *c
 }
 
 /*
- * A batch that a kernel may have taken is not given up: it could be copied
- * after its failure was reported.
+ * A batch that a kernel may have taken is not abandoned: the kernel could copy
+ * it after its failure was reported.
  */
 int sim_copy_kernel_poll(struct sim_copy_kernel *c, const struct sim_copy_kernel_ticket *ticket)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The copy kernel. */
+/* Implements the kernel that copies small pieces for a simulated drive. */
 #include "sim/gpu/sim_copy_kernel.h"
 
 #include "cuda/queue/gq_fence.h"
@@ -39,7 +39,7 @@ __device__ unsigned copies_of(uint64_t head)
     return min((unsigned)(head & 0xffu), SIM_COPY_KERNEL_BATCH);
 }
 
-/* False: the slot is empty, or the batch is the last one. */
+/* Returns false if the slot is empty or the batch is the last one. */
 __device__ bool is_batch(uint64_t head)
 {
     return copies_of(head) != 0;
@@ -51,7 +51,7 @@ __device__ unsigned words_of(uint64_t head)
 }
 
 /*
- * For a whole warp: waits until the numbers, one for each lane, have all
+ * Called by a whole warp. Waits until all numbers, one for each lane, have
  * reached `wanted`.
  */
 __device__ void await(const uint32_t *number, uint32_t wanted)
@@ -60,7 +60,10 @@ __device__ void await(const uint32_t *number, uint32_t wanted)
         __nanosleep(kNapNs);
 }
 
-/* For a whole warp: the stores of its lanes are visible before the number. */
+/*
+ * Called by a whole warp. Stores the number after the stores of all lanes have
+ * become visible.
+ */
 __device__ void announce(uint32_t *number, uint32_t value)
 {
     __syncwarp();
@@ -69,12 +72,13 @@ __device__ void announce(uint32_t *number, uint32_t value)
 }
 
 /*
- * For a whole warp: waits for the next filling of the slot and takes it to
- * shared memory. *wanted words are loaded at once, so a filling of at most that
- * size takes one round trip on the bus; of a longer one the rest is loaded
- * after its length is known. The tag of each word tells whether it is new. The
- * load of the head acquires: threads that are notified of the batch load its
- * bytes afterwards. False: the idle time, or the time limit, has passed.
+ * Called by a whole warp. Waits for the next filling of the slot and copies it
+ * to shared memory. *wanted words are loaded at once, so that a filling of at
+ * most that size takes one round trip on the bus; the rest of a longer one is
+ * loaded after its length is known. The tag of each word shows whether the word
+ * is new. The load of the head acquires: threads that are notified of the batch
+ * load its bytes afterwards. Returns false if the idle time or the time limit
+ * has passed.
  */
 __device__ bool take(const struct sim_copy_slot *slot, uint32_t fill, unsigned *wanted,
                      uint64_t idle_ns, uint64_t leave_ns, uint64_t *words)
@@ -108,8 +112,8 @@ __device__ bool take(const struct sim_copy_slot *slot, uint32_t fill, unsigned *
 }
 
 /*
- * For a whole warp: takes batches from number `first` on until the idle time
- * has passed.
+ * Called by a whole warp. Takes batches from number `first` on until the idle
+ * time has passed.
  */
 __device__ void take_all(struct desk *d, const struct sim_copy_slot *slots, uint32_t first,
                          uint64_t idle_ns)
@@ -137,8 +141,8 @@ __device__ void take_all(struct desk *d, const struct sim_copy_slot *slots, uint
 }
 
 /*
- * For kCopying threads: the bytes of the batch in units of 16, dealt in turn,
- * kUnroll at once.
+ * Called by kCopying threads. Copies the bytes of the batch in units of 16,
+ * which are dealt to the threads in turn, kUnroll at once.
  */
 __device__ void copy_batch(const uint64_t *words)
 {
@@ -165,7 +169,7 @@ __device__ void copy_batch(const uint64_t *words)
     }
 }
 
-/* For each copying warp: warps do not wait for one another. */
+/* Called by each copying warp. Warps do not wait for one another. */
 __device__ void copy_all(struct desk *d, uint32_t batch)
 {
     bool more;
@@ -181,12 +185,13 @@ __device__ void copy_all(struct desk *d, uint32_t batch)
 }
 
 /*
- * For a whole warp. The fence covers the bytes of all warps: a warp's stores
- * precede its announcement, and the fencing thread stores the count after it.
- * After the last batch `ended` is stored, behind the last count. The keeper
- * that sees it starts the next launch with the batch of that count; an older
- * count would make it copy a batch again whose end the poster may have seen,
- * over bytes that have changed since.
+ * Called by a whole warp. Counts the batches that all warps have copied. The
+ * fence covers the bytes of all warps: a warp's stores precede its
+ * announcement, and the fencing thread stores the count after it. After the
+ * last batch `ended` is stored, behind the last count. The keeper that sees it
+ * starts the next launch with the batch of that count. An older count would
+ * make the kernel copy a batch again whose end the poster may have seen, over
+ * bytes that have changed since.
  */
 __device__ void count_all(struct desk *d, uint32_t batch, uint32_t *done, uint32_t *ended,
                           uint32_t launch)

@@ -27,21 +27,24 @@ cudaError_t sim_copy_kernel_run(const struct sim_copy_kernel_launch *l, unsigned
 /* A kernel and its slots; used by one thread. */
 struct sim_copy_kernel;
 
-/* On the current device. blocks: 1 to SIM_COPY_KERNEL_BLOCKS. -ENOMEM, -EIO. */
+/*
+ * Opens a copy kernel with 1 to SIM_COPY_KERNEL_BLOCKS blocks on the current
+ * device. Returns 0, -ENOMEM or -EIO.
+ */
 int sim_copy_kernel_open(unsigned blocks, struct sim_copy_kernel **out);
-/* Waits for the end of the kernel. Precondition: no copy in flight. */
+/* Waits for the end of the kernel. No copy may be in flight. */
 void sim_copy_kernel_close(struct sim_copy_kernel *c);
 
 /*
- * Posts n copies that satisfy sim_copy_kernel_takes(). 0 and a ticket; -EAGAIN:
- * no room at present, -ENOSPC: more than all slots hold, -EIO: a launch has
- * failed, which is permanent.
+ * Posts n copies that satisfy sim_copy_kernel_takes(). Returns 0 and a ticket,
+ * -EAGAIN if there is no room at present, -ENOSPC if all slots together are too
+ * small, and -EIO if a launch has failed, which is permanent.
  */
 int sim_copy_kernel_submit(struct sim_copy_kernel *c, const struct sim_gather *copies, unsigned n,
                            struct sim_copy_kernel_ticket *ticket);
 /*
- * 1: done and visible to the device (copies from it: to the host), 0: in
- * flight, -EIO.
+ * Returns 1 if the copies are done and visible to the device (or to the host,
+ * for copies from the device), 0 if they are in flight, or -EIO.
  */
 int sim_copy_kernel_poll(struct sim_copy_kernel *c, const struct sim_copy_kernel_ticket *ticket);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Poster and keeper of copy slots. */
+/* Implements the poster and the keeper of copy slots. */
 #include "sim/gpu/sim_copy_slots.h"
 
 #include <errno.h>
 #include <string.h>
 
-/* Acquire: data stored before the count is visible. */
+/* The load acquires, so data stored before the count is visible. */
 static uint32_t copy_slots_count(const struct sim_copy_kernel_counts *c, unsigned block)
 {
     return __atomic_load_n(&c->of[block], __ATOMIC_ACQUIRE);
@@ -39,8 +39,8 @@ static unsigned least_busy(const struct sim_poster *p)
 }
 
 /*
- * Number of copies from the first one on that have its length and fit into one
- * slot.
+ * Returns the number of leading copies that have the length of the first one
+ * and fit into one slot.
  */
 static unsigned batch_len(const struct sim_gather *copies, unsigned n)
 {
@@ -68,8 +68,8 @@ int sim_poster_room(const struct sim_poster *p, const struct sim_gather *copies,
 }
 
 /*
- * Number of words that a filling writes at least: the first line, from whose
- * head a reader knows the rest.
+ * Returns the minimum number of words that a filling writes: those of the first
+ * line, whose head describes the rest.
  */
 static unsigned words_written(uint32_t fill)
 {
@@ -80,10 +80,10 @@ static unsigned words_written(uint32_t fill)
  * Posts the first copies, as many as have one length and fit into a slot.
  * Returns their number.
  *
- * The head is stored last: a reader that sees it sees all earlier stores,
- * except in words that it loaded together with the head; their tags tell. A
- * word of 128 fillings before would have a valid tag: therefore every 64th
- * filling writes all words.
+ * The head is stored last. A reader that sees it sees all earlier stores,
+ * except in words that it loaded together with the head; it recognises old ones
+ * by their tags. A word left by the 128th filling before would have a valid
+ * tag, so every 64th filling writes all words.
  */
 static unsigned post(struct sim_poster *p, unsigned block, const struct sim_gather *copies,
                      unsigned n)
@@ -137,7 +137,10 @@ static bool copy_slots_has_ended(const struct sim_keeper *k, unsigned block, uin
     return has_reached(copy_slots_count(&k->poster->m->ended, block), launch);
 }
 
-/* A stream without a running launch, or SIM_KEEPER_STREAMS. */
+/*
+ * Returns a stream without a running launch, or SIM_KEEPER_STREAMS if there is
+ * none.
+ */
 static unsigned copy_slots_free_stream(const struct sim_keeper *k)
 {
     for (unsigned i = 0; i < SIM_KEEPER_STREAMS; i++) {
@@ -166,7 +169,10 @@ bool sim_keeper_has_lost(const struct sim_keeper *k, const struct sim_copy_kerne
     bool missing = false;
 
     for (unsigned b = 0; b < k->poster->blocks; b++) {
-        /* `ended` is loaded first: the last count of an ended kernel is then seen. */
+        /*
+         * `ended` is loaded first, so that the last count of an ended kernel is
+         * seen.
+         */
         bool gone = copy_slots_has_ended(k, b, k->launched[b]);
         bool done = has_reached(copy_slots_count(&k->poster->m->done, b), ticket->need[b]);
 
@@ -177,7 +183,10 @@ bool sim_keeper_has_lost(const struct sim_keeper *k, const struct sim_copy_kerne
     return missing;
 }
 
-/* The launch in this stream has failed and will not store its end. */
+/*
+ * Marks the blocks of this stream as having no kernel, because its launch has
+ * failed and will not store its end.
+ */
 static void take_back(struct sim_keeper *k, unsigned stream)
 {
     for (unsigned b = 0; b < k->poster->blocks; b++) {
@@ -196,7 +205,7 @@ int sim_keeper_peek(struct sim_keeper *k)
     if (stream == SIM_KEEPER_STREAMS)
         return 0; /* the keeper checks again */
     for (unsigned b = 0; b < k->poster->blocks; b++) {
-        uint32_t next = k->launched[b] + 1 ? k->launched[b] + 1 : 1; /* 0 means: not started */
+        uint32_t next = k->launched[b] + 1 ? k->launched[b] + 1 : 1; /* 0 means none */
 
         k->launch.launch[b] = copy_slots_has_ended(k, b, k->launched[b]) ? next : 0;
         if (!k->launch.launch[b])

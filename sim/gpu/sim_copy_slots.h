@@ -25,13 +25,13 @@ struct sim_gather {
     uint64_t len;
 };
 
-#define SIM_COPY_KERNEL_BLOCKS   8u  /* at most; each has its own slots */
+#define SIM_COPY_KERNEL_BLOCKS   8u  /* maximum; each block has its own slots */
 #define SIM_COPY_KERNEL_SLOTS    8u  /* slots of a block, filled and emptied in turn */
 #define SIM_COPY_KERNEL_BATCH    31u /* copies in a slot */
 #define SIM_COPY_KERNEL_WORDS    (2 + 2 * SIM_COPY_KERNEL_BATCH)
 #define SIM_COPY_KERNEL_LINE     16u  /* words that are loaded together first */
-#define SIM_COPY_KERNEL_RENEWAL  64u  /* every so many fillings all words are written */
-#define SIM_COPY_KERNEL_THREADS  320u /* of a block: of ten warps one takes batches, one counts */
+#define SIM_COPY_KERNEL_RENEWAL  64u  /* one of so many fillings writes all words */
+#define SIM_COPY_KERNEL_THREADS  320u /* per block: one warp takes batches, one counts */
 #define SIM_COPY_KERNEL_SHORTEST 512u
 #define SIM_COPY_KERNEL_LONGEST  (64u << 10)
 
@@ -57,16 +57,16 @@ struct sim_copy_kernel_counts {
     uint32_t pad[32 - SIM_COPY_KERNEL_BLOCKS];
 };
 
-/* Initially zero. */
+/* The slots and counts of all blocks, initially zero. */
 struct sim_copy_slots {
     struct sim_copy_slot slots[SIM_COPY_KERNEL_BLOCKS * SIM_COPY_KERNEL_SLOTS]; /* by block */
-    struct sim_copy_kernel_counts done;  /* kernel: batches done, ever */
-    struct sim_copy_kernel_counts ended; /* kernel: number of the last launch that has ended */
+    struct sim_copy_kernel_counts done;  /* stored by the kernel: total batches done */
+    struct sim_copy_kernel_counts ended; /* stored by the kernel: last ended launch */
 };
 
 /*
- * Distance of data that different threads write often: processors fetch cache
- * lines in pairs.
+ * Separates data that different threads write often, because processors fetch
+ * cache lines in pairs.
  */
 #define SIM_OWN_LINES __attribute__((aligned(128)))
 
@@ -74,7 +74,7 @@ struct sim_copy_slots {
 struct sim_poster {
     struct sim_copy_slots *m;
     unsigned blocks;                         /* 1 to SIM_COPY_KERNEL_BLOCKS */
-    uint32_t posted[SIM_COPY_KERNEL_BLOCKS]; /* batches, ever */
+    uint32_t posted[SIM_COPY_KERNEL_BLOCKS]; /* total batches */
 } SIM_OWN_LINES;
 
 /* Number of batches of each block at which the ticket is done. */
@@ -92,29 +92,33 @@ static inline bool sim_copy_kernel_takes(const struct sim_gather *copy)
            (copy->len & (copy->len - 1)) == 0 && ((copy->dst | copy->src) & 15) == 0;
 }
 /*
- * Room for n copies that satisfy sim_copy_kernel_takes(): 0, -EAGAIN: not at
- * present, -ENOSPC: more than all slots hold.
+ * Returns 0 if there is room for n copies that satisfy sim_copy_kernel_takes(),
+ * -EAGAIN if there is none at present, and -ENOSPC if all slots together are
+ * too small.
  */
 int sim_poster_room(const struct sim_poster *p, const struct sim_gather *copies, unsigned n);
-/* Posts n copies. Precondition: sim_poster_room() has returned 0. */
+/* Posts n copies, after sim_poster_room() has returned 0. */
 void sim_poster_post(struct sim_poster *p, const struct sim_gather *copies, unsigned n,
                      struct sim_copy_kernel_ticket *ticket);
-/* True if the bytes are visible to the device (copies from it: to the host). */
+/*
+ * True if the bytes are visible to the device (or to the host, for copies from
+ * the device).
+ */
 bool sim_poster_done(const struct sim_poster *p, const struct sim_copy_kernel_ticket *ticket);
 /* Arguments of one launch: its blocks, and the first batch of each. */
 struct sim_copy_kernel_launch {
     const struct sim_copy_slot *slots; /* SIM_COPY_KERNEL_SLOTS for each block */
-    uint32_t *done;                    /* of each block: number of batches done, ever */
-    uint32_t *ended;                   /* of each block: number of the launch that has ended */
-    /* Number of this launch of the block; 0: not started. */
+    uint32_t *done;                    /* total batches done, by block */
+    uint32_t *ended;                   /* number of the launch that has ended, by block */
+    /* Number of this launch by block; 0 if it does not start the block. */
     uint32_t launch[SIM_COPY_KERNEL_BLOCKS];
     uint32_t first[SIM_COPY_KERNEL_BLOCKS]; /* the batch it begins with */
     uint64_t idle_ns; /* idle time after which a block ends; longer after many batches */
 };
 
 /*
- * Blocks end individually, so launches overlap, each in a stream whose last
- * launch has ended. With at least as many streams as blocks no launch waits for
+ * Number of streams. Blocks end individually, so launches overlap, each in a
+ * stream whose last launch has ended. With enough streams no launch waits for
  * another one, which may take 0.1 s.
  */
 #define SIM_KEEPER_STREAMS 4u
@@ -124,28 +128,31 @@ struct sim_keeper {
     const struct sim_poster *poster;
     struct sim_copy_kernel_launch launch;
     uint32_t launched[SIM_COPY_KERNEL_BLOCKS]; /* number of the last launch */
-    /* Number of the launch in each stream; 0: none. */
+    /* Number of the launch of each block in each stream, or 0. */
     uint32_t in_stream[SIM_KEEPER_STREAMS][SIM_COPY_KERNEL_BLOCKS];
-    /* Launches the kernel in stream 0 to SIM_KEEPER_STREAMS - 1: 0 or -errno. */
+    /*
+     * Launches the kernel in a stream, 0 to SIM_KEEPER_STREAMS - 1. Returns 0
+     * or -errno.
+     */
     int (*run)(void *ctx, const struct sim_copy_kernel_launch *l, unsigned blocks, unsigned stream);
     void *ctx;
 };
 
 void sim_keeper_init(struct sim_keeper *k, const struct sim_poster *p, uint64_t idle_ns);
 /*
- * If a block has work and no kernel: launches all blocks without a kernel.
- * Returns the result of run(), else 0. After an error they have no kernel, and
- * the next launch copies the posted batches.
+ * Launches all blocks without a kernel if one of them has work. Returns the
+ * result of run(), or 0 without a launch. After an error the blocks have no
+ * kernel, and the next launch copies the posted batches.
  */
 int sim_keeper_peek(struct sim_keeper *k);
 /*
- * True if a block has work and no kernel: sim_keeper_peek() must be called, now
- * or when a stream is free.
+ * True if a block has work and no kernel. sim_keeper_peek() must then be
+ * called, at once or when a stream is free.
  */
 bool sim_keeper_is_needed(const struct sim_keeper *k);
 /*
- * True if the rest of the ticket is on blocks without a kernel: it is not being
- * copied.
+ * True if the rest of the ticket is on blocks without a kernel, so that it is
+ * not being copied.
  */
 bool sim_keeper_has_lost(const struct sim_keeper *k, const struct sim_copy_kernel_ticket *ticket);
 

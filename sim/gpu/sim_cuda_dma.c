@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Copies between pinned host memory and a GPU's memory, by channels. Each
- * channel is a stream, used by one thread. Copies of 64 KiB and more go to the
- * copy engine, many to a call. Smaller copies go to the copy kernel
- * (sim_copy_kernel.h), which reads the host memory itself: the copy engine takes
- * ten times as long for them. Copies of odd size or alignment go to a kernel
- * that is launched for them.
+ * Copies between pinned host memory and a GPU's memory in channels. Each
+ * channel is a stream, used by one thread. Copies of 64 KiB and more use the
+ * copy engine, many in one call. Smaller copies use the copy kernel
+ * (sim_copy_kernel.h), which reads the host memory itself; the copy engine
+ * takes ten times as long for them. Copies of odd size or alignment use a
+ * kernel that is launched for them.
  *
- * A submission that the copy kernel does not take completely ends with an
+ * A submission that the copy kernel does not handle completely ends with an
  * event. When the event has passed, the bytes are in place: copy engine and
- * kernel have written through to the GPU's L2 (copies to the host: to host
- * memory) before an event behind them in the stream is recorded.
+ * kernel have written through to the GPU's L2 (or to host memory, for copies to
+ * the host) before an event behind them in the stream is recorded.
  */
 #include "sim/gpu/sim_cuda_dma.h"
 
@@ -28,12 +28,13 @@
 #define MAX_COPIES   512u /* of one submission */
 #define KERNEL_BELOW (64u << 10)
 /*
- * Blocks of a channel that saturate the link, each with a batch in flight. More
- * blocks do not increase the throughput and delay other traffic on the link.
+ * Number of blocks of a channel that saturate the link, each with a batch in
+ * flight. More blocks do not increase the throughput and delay other traffic on
+ * the link.
  */
 #define BLOCKS_ENOUGH 4u
 
-/* Ends when all its parts have ended. */
+/* A submission, which ends when all its parts have ended. */
 struct submission {
     cudaEvent_t event;
     bool by_event;       /* a part was launched and ends with the event */
@@ -78,8 +79,9 @@ static_assert(MAX_COPIES <= BLOCKS_ENOUGH * SIM_COPY_KERNEL_SLOTS * SIM_COPY_KER
 static_assert(BLOCKS_ENOUGH <= SIM_KEEPER_STREAMS, "a block that has work is launched at once");
 
 /*
- * The device is a property of the calling thread, and the threads are those of
- * the controller. Calls of CUDA need it; polls of a mailbox do not.
+ * Selects the device for calls of CUDA. It is a property of the calling thread,
+ * and the threads are those of the controller. Polls of the copy kernel do not
+ * need it.
  */
 static int cuda_dma_bind_device(const struct sim_cuda_dma *m)
 {
@@ -153,7 +155,7 @@ static struct sorted sort_copies(struct channel *ch, struct sim_gather *small, b
 static cudaError_t copy_large(struct channel *ch, unsigned n, bool to_device)
 {
     /*
-     * In stream order: the source is read after earlier submissions have ended.
+     * The source is read in stream order, after earlier submissions have ended.
      */
     struct cudaMemcpyAttributes attr = {.srcAccessOrder = cudaMemcpySrcAccessOrderStream};
     size_t first = 0;
@@ -202,7 +204,7 @@ static int end_event(const struct sim_cuda_dma *m, struct submission *sub)
     return 1;
 }
 
-/* 1: ended, 0: in flight, -EIO. */
+/* Returns 1 if the submission has ended, 0 if it is in flight, or -EIO. */
 static int cuda_dma_ended(const struct sim_cuda_dma *m, struct channel *ch, struct submission *sub)
 {
     int rc = sub->by_event ? end_event(m, sub) : 1;
@@ -277,7 +279,7 @@ static int cuda_dma_dma_engine_poll(void *ctx, unsigned channel, uint64_t ticket
     cuda_dma_advance(m, ch, ticket);
     if (ch->done < ticket)
         return 0;
-    if (ticket + RING <= ch->submitted) /* its entry is reused: threads share channels */
+    if (ticket + RING <= ch->submitted) /* the entry is in use: threads share channels */
         return ticket <= ch->failed ? -EIO : 1;
     return ch->ring[ticket % RING].failed ? -EIO : 1;
 }
@@ -333,9 +335,10 @@ static int open_channel(struct channel *ch, unsigned copy_kernel_blocks)
 }
 
 /*
- * Blocks of the copy kernel of one channel: one for each multiprocessor in
- * total. The blocks of all channels must be resident beside other kernels;
- * otherwise blocks that are not resident wait for those that poll.
+ * Stores the number of blocks in the copy kernel of one channel; all channels
+ * together have one for each multiprocessor. The blocks of all channels must be
+ * resident together with other kernels, since otherwise the missing blocks
+ * would wait for those that poll.
  */
 static int copy_kernel_blocks(int device, unsigned *blocks)
 {
@@ -351,7 +354,7 @@ static int copy_kernel_blocks(int device, unsigned *blocks)
     return err;
 }
 
-/* After a failure to open them: nothing was launched. */
+/* Closes the channels after a failure to open them. Nothing was launched. */
 static void close_channels(struct sim_cuda_dma *m)
 {
     for (unsigned i = 0; i < CHANNELS; i++) {
@@ -378,7 +381,10 @@ static int cuda_dma_open_device(struct sim_cuda_dma *m)
     return err;
 }
 
-/* Memory of one GPU only: buffers of a mount are all on the executor's. */
+/*
+ * Accepts memory of one GPU only, because all buffers of a mount are on the
+ * executor's GPU.
+ */
 static int dma_engine_open(void *ctx, uint64_t device)
 {
     struct sim_cuda_dma *m = ctx;

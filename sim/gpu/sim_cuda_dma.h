@@ -15,13 +15,17 @@ extern "C" {
 struct sim_cuda_dma;
 
 /*
- * It is opened for a GPU when memory of that GPU is mapped for the first time. NULL: no memory, or
- * a build without CUDA.
+ * Creates an engine. It is opened for a GPU when memory of that GPU is mapped
+ * for the first time. Returns NULL if memory is exhausted, and in a build
+ * without CUDA.
  */
 struct sim_cuda_dma *sim_cuda_dma_new(void);
-/* Precondition: no drive has memory of the GPU mapped. NULL does nothing. */
+/*
+ * Frees the engine. No drive may have memory of the GPU mapped. NULL does
+ * nothing.
+ */
 void sim_cuda_dma_free(struct sim_cuda_dma *m);
-/* For sim_set_dma_engine(). NULL of NULL. */
+/* Returns the table for sim_set_dma_engine(), or NULL for NULL. */
 const struct sim_dma_engine *sim_cuda_dma_table(const struct sim_cuda_dma *m);
 
 #ifdef __cplusplus

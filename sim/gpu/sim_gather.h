@@ -11,9 +11,15 @@
 extern "C" {
 #endif
 
-/* Loads the kernel: a first launch would load it and wait for running kernels. */
+/*
+ * Loads the kernel in advance, because its first launch would load it and wait
+ * for running kernels.
+ */
 cudaError_t sim_gather_load(void);
-/* Asynchronous on the stream. copies: pinned, valid until the end of the kernel. */
+/*
+ * Copies asynchronously on the stream. `copies` is pinned and valid until the
+ * kernel has ended.
+ */
 cudaError_t sim_gather_run(const struct sim_gather *copies, uint32_t n, cudaStream_t stream);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The DMA engine in a build without a CUDA toolkit: there is none. */
+/* Replaces the DMA engine in a build without a CUDA toolkit. */
 #include "sim/gpu/sim_cuda_dma.h"
 
 struct sim_cuda_dma *sim_cuda_dma_new(void)

@@ -156,7 +156,7 @@ static void set_pci_id(struct serve_options *o, struct argp_state *state, const 
     o->pci_device = (uint16_t)strtoul(device, NULL, 16);
 }
 
-/* Parses N, or N and the commands in question. */
+/* Parses N, optionally followed by the commands that it applies to. */
 static void set_swaps(struct serve_options *o, struct argp_state *state, const char *arg)
 {
     char digits[8] = "1";
@@ -240,7 +240,8 @@ static error_t options_set_number(struct serve_options *o, struct argp_state *st
 }
 
 /*
- * Checks combinations of options that the simulator refuses without a reason.
+ * Checks combinations of options that the simulator would refuse without giving
+ * a reason.
  */
 static void options_check(const struct serve_options *o, struct argp_state *state)
 {

@@ -170,7 +170,7 @@ static void take_client(struct server *s)
     int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC);
 
     if (fd < 0)
-        return; /* the client has gone, or descriptors are short: it may retry */
+        return; /* the client has gone, or no descriptor is free; it may retry */
     if (s->client >= 0) {
         close(fd);
         return;

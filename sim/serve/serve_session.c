@@ -96,7 +96,7 @@ static int get_region_info(struct serve_session *s, const struct serve_message *
 }
 
 /*
- * There are INTx and the two events of VFIO, none of which is ever raised, and
+ * Offers INTx and the two events of VFIO, none of which is ever raised, and
  * neither MSI nor MSI-X.
  */
 static uint32_t irq_count(uint32_t index)
@@ -207,7 +207,10 @@ static int unmap_dma(struct serve_session *s, const struct serve_message *m, str
     return rc;
 }
 
-/* As in the kernel's VFIO, a reset leaves the configuration space unchanged. */
+/*
+ * A reset leaves the configuration space unchanged, like a reset by the
+ * kernel's VFIO.
+ */
 static int session_reset(struct serve_session *s, const struct serve_message *m,
                          struct serve_reply *r)
 {
@@ -258,8 +261,8 @@ static int dispatch(struct serve_session *s, const struct serve_message *m, stru
 }
 
 /*
- * Returns whether the error is a mistake of the client. A request for an
- * unsupported feature is none, and neither is one to a removed drive.
+ * Returns true if the error is a mistake of the client. Requests for
+ * unsupported features, and requests to a removed drive, are none.
  */
 static bool is_mistake(int error)
 {
