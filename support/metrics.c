@@ -181,8 +181,8 @@ static void print_transfers(const struct metrics_mount *mounts, size_t n, FILE *
 }
 
 /*
- * Latencies reported by programs. i enumerates the pairs of op and path of all
- * mounts.
+ * i enumerates the pairs of op and path of all mounts, whose latencies were
+ * reported by programs.
  */
 #define PAIRS (3 * GPUNVME_CALLS_PATHS)
 static struct kind pair_of(const struct metrics_mount *mounts, size_t i)

@@ -11,9 +11,9 @@
 #include "gpunvme/gpunvme_ioctl.h"
 
 struct metrics_counter {
-    const char *name; /* Prometheus' name is this with _total for a counter, without for a gauge */
+    const char *name; /* Prometheus' name, to which _total is added for a counter */
     const char *label, *help;
-    size_t at; /* offset in struct gpunvme_ioc_stats of a uint64_t */
+    size_t at; /* offset of a uint64_t in struct gpunvme_ioc_stats */
     bool gauge;
 };
 extern const struct metrics_counter metrics_counters[];
@@ -24,7 +24,7 @@ extern const size_t metrics_n_counters;
  * by GPUNVME_FALLBACK_*.
  */
 extern const char *const metrics_ops[3];
-extern const char *const metrics_paths[GPUNVME_CALLS_PATHS]; /* the last one for programs only */
+extern const char *const metrics_paths[GPUNVME_CALLS_PATHS]; /* the last one is for programs only */
 extern const char *const metrics_fallbacks[8];
 
 /* Returns the counter's value. */
@@ -39,7 +39,8 @@ struct metrics_mount {
     const struct gpunvme_ioc_stats *stats;
 };
 /*
- * Prints the statistics of n mounts; points and statistics stay the caller's.
+ * Prints the statistics of n mounts. The caller keeps ownership of points and
+ * statistics.
  */
 void metrics_print(const struct metrics_mount *mounts, size_t n, FILE *to);
 

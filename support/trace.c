@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The ring of the trace. */
+/* Implements the ring of trace records. */
 #include "support/trace.h"
 
 #include <errno.h>
@@ -12,7 +12,10 @@
 #define TRACE_RECORDS 65536u /* a power of two: 3 MiB */
 #define TRACE_WORDS   (sizeof(struct trace_record) / sizeof(uint64_t))
 
-/* number is that of the record, from 1 on, or 0 while the record is being stored. */
+/*
+ * `number` is that of the record, from 1 on, or 0 while the record is being
+ * stored.
+ */
 struct trace_slot {
     _Atomic uint64_t number;
     _Atomic uint64_t words[TRACE_WORDS];
@@ -33,8 +36,8 @@ int trace_open(void)
 }
 
 /*
- * Every store releases the one of 0 before it, so that a reader that loaded a new word finds
- * another number than the one that it looked for.
+ * Each store releases the store of 0 before it, so a reader that has loaded a
+ * new word finds another number than the one that it looked for.
  */
 static void trace_store(struct trace_slot *slot, uint64_t number, const struct trace_record *record)
 {
@@ -64,8 +67,8 @@ void trace_add(enum trace_kind kind, uint32_t id, uint64_t a, uint64_t b, uint64
 }
 
 /*
- * The loads of the words acquire, so the second load of the number comes after them. Returns the
- * number of the record, or 0 if one is being stored.
+ * The loads of the words acquire, so the second load of the number follows
+ * them. Returns the number of the record, or 0 if one is being stored.
  */
 static uint64_t trace_load(struct trace_slot *slot, struct trace_record *out)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A trace of what the process does: a ring of records in memory, of which the latest remain. Off,
- * an event costs a load and a branch.
+ * A trace of the process, in a ring of records in memory that keeps the most
+ * recent ones. While the trace is off, an event costs a load and a branch.
  */
 #ifndef SUPPORT_TRACE_H
 #define SUPPORT_TRACE_H
@@ -10,7 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a record tells. The comments name the fields id, a, b, len and result of each. */
+/*
+ * Kinds of records. The comments list the values of id, a, b, len and result.
+ */
 enum trace_kind {
     TRACE_REQUEST = 1,   /* of the kernel: opcode, unique, node id, bytes; 0 */
     TRACE_REQUEST_DONE,  /* its thread is free: opcode, unique, node id, 0; 0 */
@@ -50,14 +52,19 @@ int trace_open(void);
 /* Adds a record, from any thread. Only trace() calls it. */
 void trace_add(enum trace_kind kind, uint32_t id, uint64_t a, uint64_t b, uint64_t len, int result);
 /*
- * Copies up to max records, from number *next on (0: from the oldest), and sets *next behind the
- * last one. Records that were overwritten are passed over and added to *lost. Returns how many.
+ * Copies up to max records, starting with number *next (0 means the oldest),
+ * and sets *next to the number after the last one. Records that were
+ * overwritten are skipped and added to *lost. Returns the number of records
+ * copied.
  */
 unsigned trace_read(uint64_t *next, struct trace_record *out, unsigned max, uint64_t *lost);
-/* Returns the number that the next record will have. The first record of all has number 1. */
+/*
+ * Returns the number that the next record will have. The first record has
+ * number 1.
+ */
 uint64_t trace_end(void);
 
-/* len above UINT32_MAX is stored as that. */
+/* A len above UINT32_MAX is stored as UINT32_MAX. */
 static inline void trace(enum trace_kind kind, uint32_t id, uint64_t a, uint64_t b, uint64_t len,
                          int result)
 {
