@@ -6,7 +6,7 @@
 #include "layout/check.h"
 #include "layout/layout.h"
 
-/* Fields of an inode in host byte order, as far as several checks need them. */
+/* Fields of an inode, in host byte order, that several checks use. */
 struct fields {
     uint32_t mode;
     uint64_t ino, size, blocks, xattr;

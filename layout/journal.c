@@ -57,8 +57,8 @@ static bool is_sums(const struct lay_geometry *geo, uint64_t block)
 }
 
 /*
- * True if the log may hold an image of the block: not of the journal or a
- * superblock copy.
+ * True if the log may hold an image of the block, which must not belong to the
+ * journal or be a superblock copy.
  */
 static bool target_ok(const struct lay_geometry *geo, uint64_t block)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The reader of the log (FORMAT.md 10).
+ * Reads the log of the journal (FORMAT.md 10).
  *
  * A transaction counts if its blocks follow each other, carry its number, have
  * the right checksums, and end in a commit block that names their number and
- * the checksum over them. The first transaction that does not is the end of the
- * log.
+ * the checksum over them. The log ends at the first transaction that does not
+ * satisfy this.
  */
 #include "layout/journal_reader.h"
 
@@ -13,12 +13,12 @@
 #include <errno.h>
 #include <string.h>
 
-/* The transaction under way. */
+/* The transaction that is being read. */
 struct reading {
     const struct lay_log *log;
     struct lay_log_tx tx;
-    uint64_t pos;   /* of the next block */
-    uint32_t chain; /* the commit's checksum so far */
+    uint64_t pos;   /* log position of the next block */
+    uint32_t chain; /* checksum over the records so far, for the commit block */
 };
 
 static uint64_t reader_address(const struct reading *r)
@@ -32,7 +32,8 @@ static int reader_peek(const struct reading *r, const void **block)
 }
 
 /*
- * Steps over a block. -EUCLEAN: the transaction would be longer than the log.
+ * Advances by one block. Returns -EUCLEAN if the transaction would be longer
+ * than the log.
  */
 static int reader_advance(struct reading *r)
 {
@@ -64,7 +65,10 @@ static int reader_desc(struct reading *r, const void *block)
 
     if (err)
         return err;
-    /* The next block may take the place of this one. */
+    /*
+     * This is a copy, because reading the next block may overwrite the
+     * original.
+     */
     struct lay_journal_desc desc;
     memcpy(&desc, block, sizeof(desc));
     r->chain = lay_journal_chain(r->chain, &desc);
@@ -101,7 +105,7 @@ static int reader_commit(struct reading *r, const struct lay_journal_commit *com
     return reader_advance(r);
 }
 
-/* -EUCLEAN: the transaction is not there, or not whole. */
+/* Returns -EUCLEAN if the transaction is missing or incomplete. */
 static int reader_transaction(struct reading *r)
 {
     for (;;) {

@@ -17,8 +17,8 @@ extern "C" {
 #endif
 
 /*
- * How the reader gets blocks and hands on their contents. All functions return
- * 0 or an error.
+ * Callbacks that provide blocks and receive their contents. All return 0 or an
+ * error.
  */
 struct lay_log_calls {
     /*
@@ -28,11 +28,13 @@ struct lay_log_calls {
      * not accept one.
      */
     int (*block)(void *arg, uint64_t pos, const void **block);
-    /* Gets a checked image of block `home`, found at device address `at`. */
+    /*
+     * Receives a checked image of block `home`, found at device address `at`.
+     */
     int (*image)(void *arg, uint64_t home, uint64_t at, const void *data);
     /*
-     * Gets the number of a metadata block whose images up to this transaction
-     * are void.
+     * Receives the number of a metadata block whose images up to this
+     * transaction are void.
      */
     int (*revoke)(void *arg, uint64_t home);
 };
@@ -41,11 +43,11 @@ struct lay_log {
     const struct lay_geometry *geo;
     const struct lay_log_calls *calls;
     void *arg;
-    uint64_t tid, pos; /* of the next transaction */
-    uint64_t left;     /* blocks of the log that no transaction has used yet */
+    uint64_t tid, pos; /* the next transaction and its log position */
+    uint64_t left;     /* blocks of the log that are in no transaction yet */
 };
 
-/* A whole transaction. */
+/* A complete transaction. */
 struct lay_log_tx {
     uint64_t tid;
     uint64_t pos; /* log position of its first block */
@@ -54,25 +56,28 @@ struct lay_log_tx {
     struct lay_time time;
 };
 
-/* Begins at the tail of a header that lay_check_journal() has accepted. */
+/*
+ * Starts at the tail that a header names, which lay_check_journal() has
+ * accepted.
+ */
 void lay_log_begin(struct lay_log *log, const struct lay_geometry *geo,
                    const struct lay_journal *header, const struct lay_log_calls *calls, void *arg);
 
 /*
- * Reads the transaction log->tid at log->pos. Returns 1 when it is whole: *tx
- * describes it, and the reader has moved on to the next one. Returns 0 where
- * the log ends; images and revokes that the caller got since the last whole
- * transaction are void then. Returns the error of a call otherwise.
+ * Reads the transaction log->tid at log->pos. Returns 1 if it is complete; *tx
+ * then describes it, and the reader has advanced to the next one. Returns 0 at
+ * the end of the log; images and revokes received since the last complete
+ * transaction are then void. Otherwise returns the error of a callback.
  *
  * Reading ends on any log: a call reads at most journal_blocks blocks, and all
- * whole transactions together have at most journal_blocks - 1.
+ * complete transactions together have at most journal_blocks - 1.
  */
 int lay_log_next(struct lay_log *log, struct lay_log_tx *tx);
 
 /*
  * Sets *tid to the most recent transaction that has a valid commit block
- * anywhere in the log, or to 0 if there is none. Reads all of the log in
- * ascending order. Returns 0 or the error of a call.
+ * anywhere in the log, or to 0 if there is none. Reads the whole log in
+ * ascending order. Returns 0 or the error of a callback.
  */
 int lay_log_newest(const struct lay_log *log, uint64_t *tid);
 

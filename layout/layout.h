@@ -180,7 +180,7 @@ bool lay_may_be_zeros(const struct lay_geometry *geo, uint64_t group);
  * that is allowed, becomes the bitmap that it represents.
  */
 void lay_bitmap_complete(const struct lay_geometry *geo, struct lay_bitmap *bm, uint64_t group);
-/* Checks the bitmap of a group, also its count of free blocks. */
+/* Checks the bitmap of a group and its count of free blocks. */
 int lay_check_bitmap(const struct lay_geometry *geo, const struct lay_bitmap *bm, uint64_t group,
                      const char **why);
 /* Checks a checksum block. A block of zeros is valid and has no head. */
