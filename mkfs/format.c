@@ -310,7 +310,9 @@ static int find_old(struct format *f, struct old_supers *old)
     return err;
 }
 
-/* Zeroes all of them even if a write fails. Returns the first error. */
+/*
+ * Zeroes all old superblocks even if one write fails. Returns the first error.
+ */
 static int zero_old(struct format *f, const struct old_supers *old)
 {
     int err = 0;
@@ -347,7 +349,7 @@ static int format_flush(struct format *f)
     return bd_flush(f->dev);
 }
 
-/* Called after a failure or interruption. */
+/* Erases the superblocks after a failure or interruption. */
 static void erase_supers(struct format *f)
 {
     const struct lay_geometry *geo = geo_of(f);

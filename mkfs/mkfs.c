@@ -300,7 +300,7 @@ static void mkfs_print_result(const struct options *o, const struct mkfs_plan *p
         print_where(o, plan);
 }
 
-/* Identifies the drive before anything happens to it. */
+/* Prints the identity of the drive before anything is written to it. */
 static void print_drive(const struct options *o, const struct target *t)
 {
     if (!t->opened.ctrlr || o->quiet)

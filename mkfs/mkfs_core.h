@@ -30,8 +30,8 @@ struct mkfs_params {
     uint32_t root_uid, root_gid;
     bool data_csum; /* feature: data blocks have checksums */
     /*
-     * Called at least once per MiB written. True ends the format with -EINTR. NULL
-     * means never.
+     * Called at least once per MiB written. If it returns true, the format ends
+     * with -EINTR. NULL means never.
      */
     bool (*interrupted)(void);
 };

@@ -139,9 +139,9 @@ static int replay_by_block(const void *a, const void *b)
 }
 
 /*
- * Returns the most recent transaction that revokes the block, 0 if none does.
- * Revokes are sorted by block and then by transaction, so it is that of the
- * last entry.
+ * Returns the most recent transaction that revokes the block, or 0 if none
+ * does. Revokes are sorted by block and then by transaction, so the last entry
+ * of the block has it.
  */
 static uint64_t replay_newest_revoke(const struct image_patch *revokes, size_t count,
                                      uint64_t block)

@@ -17,7 +17,7 @@ struct log {
     size_t transaction_count;
     struct image_patch *images; /* in log order */
     size_t image_count;
-    struct image_patch *revokes; /* block, tid */
+    struct image_patch *revokes; /* sorted by block, then tid */
     size_t revoke_count;
 };
 

@@ -32,8 +32,8 @@ void target_close(struct target *t, bool failed);
 /* Refuses a device with a signature unless `force` is set. */
 int target_refuse_signature(const struct target *t, bool force);
 /*
- * Returns its size once it has been prepared for a file system of `wanted`
- * bytes (0: its current size).
+ * Returns the size of the device after preparation for a file system of
+ * `wanted` bytes (0 means its current size).
  */
 uint64_t target_bytes(const struct target *t, uint64_t wanted);
 /* Refuses a file whose file system has no room for `bytes`. */

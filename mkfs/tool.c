@@ -156,7 +156,7 @@ static int take_option(const struct tool_syntax *syntax, int c, void *options,
     case TOOL_OPT_DEADLINE:
         err = set_deadline(device, optarg);
         break;
-    case '?': /* getopt_long() has reported it */
+    case '?': /* getopt_long() has reported the error */
         err = -1;
         break;
     default:

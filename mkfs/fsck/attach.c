@@ -133,7 +133,7 @@ int fsck_attach(struct fsck *f)
 
 /* --- The log ---------------------------------------------------------------------------------- */
 
-/* *whole is true if all of the journal was copied. */
+/* Copies the journal to the file. *whole is true if all of it was copied. */
 static int copy_journal(struct fsck *f, struct lay_inode *inode, bool *whole)
 {
     const struct lay_geometry *geo = &f->img.geo;

@@ -59,7 +59,7 @@ static void compare_block(struct range *r, uint64_t block, bool marked)
 
     if (claimed && !marked)
         add_to_range(r, PROBLEM_BITMAP_FREE, block);
-    /* Something unreadable may own blocks that look lost. */
+    /* An unreadable object may own blocks that look lost. */
     else if (marked && !claimed && !r->f->incomplete)
         add_to_range(r, PROBLEM_BITMAP_LEAK, block);
 }

@@ -235,8 +235,7 @@ static int dirs_check_block(struct dir_walk *w, uint64_t index)
 }
 
 /*
- * Makes the first stray name of a directory the right one if its parent does
- * not name it.
+ * Accepts the first stray name of a directory if its parent does not name it.
  */
 static int judge_stray(struct fsck *f, const struct fsck_stray *s)
 {

@@ -209,7 +209,10 @@ int fsck_fix(struct fsck *f)
     }
     if (!err)
         err = fix_blocks(f);
-    /* The mark keeps any program from trusting the file system until all is repaired. */
+    /*
+     * The mark keeps other programs from trusting the file system until
+     * everything is repaired.
+     */
     f->sb.state = lay_put32(lay_get32(f->sb.state) | LAY_STATE_ERROR);
     return err ? err : store_commit(f);
 }

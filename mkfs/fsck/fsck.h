@@ -2,12 +2,12 @@
 /*
  * The parts of fsck.gpunvme.
  *
- * A round reads the whole file system through the image and reports every fault
- * (the passes). Findings to be repaired leave marks. The repair that follows
- * (fix.c) handles the marks, with every claimed block known. Rounds repeat
- * until one finds nothing to repair: so faults revealed by a repair are
- * repaired too, and the last round is the proof. Changed blocks are kept in
- * memory (store.h) and reach the device in transactions of the journal.
+ * In a round the passes read the whole file system through the image, report
+ * every fault, and mark what is to be repaired. The repair that follows (fix.c)
+ * handles the marks, when every claimed block is known. Rounds repeat until one
+ * finds nothing to repair. Faults that a repair reveals are thus repaired too,
+ * and the last round proves the result. Changed blocks are kept in memory
+ * (store.h) and reach the device in transactions of the journal.
  *
  * Functions return 0, -ENOMEM or a device error; findings are no errors. There
  * is one thread.
@@ -55,13 +55,13 @@ struct inode_info {
 #define FIX_CLEAR  0x001u /* free the inode */
 #define FIX_MAP    0x002u /* rebuild map or directory from valid nodes */
 #define FIX_XATTR  0x004u /* rebuild the attributes */
-#define FIX_COUNTS 0x008u /* counts of the tree, and of blocks */
-#define FIX_SIZE   0x010u /* end of the last extent, or length of the target */
+#define FIX_COUNTS 0x008u /* correct the counts of blocks and of the tree */
+#define FIX_SIZE   0x010u /* derive the size from the last extent or the target */
 #define FIX_NLINK  0x020u
 #define FIX_PARENT 0x040u
 #define FIX_ATTACH 0x080u /* name it in lost+found */
-#define FIX_GPU    0x100u /* no longer GPU-bound */
-#define FIX_LIVE   0x200u /* no longer an orphan */
+#define FIX_GPU    0x100u /* clear the GPU-bound flag */
+#define FIX_LIVE   0x200u /* remove the inode from the orphans */
 
 struct inode_block_info {
     uint64_t addr; /* on the device; 0 if none */
@@ -79,7 +79,7 @@ struct fsck_conflict {
 struct fsck_name_fix {
     uint64_t dir;
     uint64_t key; /* key of an existing name; 0 for a new one */
-    uint64_t ino; /* new name: its inode; existing name: 0 removes it */
+    uint64_t ino; /* inode of a new name; 0 removes an existing one */
     uint8_t type;
     uint8_t kind; /* kind of a new name: FSCK_NAME_* */
 };
@@ -88,8 +88,8 @@ struct fsck_name_fix {
 #define FSCK_NAME_JOURNAL    2 /* "journal-TID" */
 
 /*
- * A name that the child's parent field does not confirm; decided when all names
- * are known.
+ * A name that the child's parent field does not confirm. It is judged when all
+ * names are known.
  */
 struct fsck_stray {
     uint64_t dir, key, ino;
@@ -145,7 +145,7 @@ struct fsck {
     bool incomplete;               /* something was unreadable, so its contents are unknown */
     uint64_t found[PROBLEM_COUNT]; /* counts over all rounds */
 
-    /* State of this round: */
+    /* The following fields are the state of this round. */
     unsigned round;  /* starts at 1 */
     uint64_t wanted; /* findings to be repaired */
     uint64_t left;   /* all other findings */
@@ -225,7 +225,7 @@ bool fsck_is_metadata(const struct fsck *f, uint64_t block);
 /* Forgets all claims. Returns 0 or -ENOMEM. */
 int fsck_claim_nothing(struct fsck *f);
 void fsck_free_claims(struct fsck *f);
-/* Reports data on blocks that were claimed for metadata later. */
+/* Reports data blocks that were later claimed for metadata. */
 int fsck_stolen(struct fsck *f);
 /*
  * Claims up to `want` contiguous free blocks. Stores their number in *len and

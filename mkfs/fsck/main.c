@@ -42,11 +42,11 @@ static const struct option long_options[] = {
     TOOL_LONG_OPTIONS,
 };
 
-/* What the command line says beyond the device. */
+/* The arguments of the command line except the device. */
 struct arguments {
     struct fsck *fsck;
     struct tool_device device;
-    unsigned modes; /* of -n, -p and -y that were given */
+    unsigned modes; /* number of the options -n, -p and -y */
     bool force;
 };
 
@@ -91,7 +91,7 @@ static int main_set_option(void *options, int c)
 static const struct tool_syntax syntax = {usage_text, "npyafv" TOOL_SHORT_OPTIONS, long_options,
                                           main_set_option, EXIT_USAGE};
 
-/* -1: go on; otherwise the exit status. */
+/* Returns -1 to continue, or the exit status. */
 static int main_parse_arguments(int argc, char **argv, struct arguments *args)
 {
     struct fsck *f = args->fsck;
@@ -112,7 +112,10 @@ static int main_parse_arguments(int argc, char **argv, struct arguments *args)
     return -1;
 }
 
-/* y: yes, n: no, a: yes to all; the end of input is a no. */
+/*
+ * Asks the user, who may answer y (yes), n (no) or a (yes to all). The end of
+ * input means no.
+ */
 static bool ask_terminal(struct fsck *f)
 {
     char line[64];
@@ -130,7 +133,7 @@ static bool ask_terminal(struct fsck *f)
     return false;
 }
 
-/* Why there is no file system to check: a line for the user. */
+/* Tells the user why there is no file system to check. */
 static int explain_start(const struct fsck *f, int err)
 {
     switch (err) {
@@ -224,7 +227,10 @@ int main(int argc, char **argv)
     int status = main_parse_arguments(argc, argv, &args);
     if (status >= 0)
         goto free_fsck;
-    /* Exclusive: a mounted file system changes under the check and would look broken. */
+    /*
+     * The device is opened exclusively, because a mounted file system changes
+     * during the check and would look damaged.
+     */
     uint32_t access = f->mode == FSCK_CHECK ? BD_OPEN_READ_ONLY : 0;
     status = EXIT_OPERATIONAL;
     if (tool_open(&args.device, access | BD_OPEN_EXCLUSIVE, &opened) != 0)

@@ -17,7 +17,7 @@
 struct map_walk {
     struct fsck *f;
     uint64_t ino;
-    enum problem damage; /* the problem that a damaged block of this walk is */
+    enum problem damage; /* problem to report for a damaged block */
     bool gpu_bound;
     uint64_t data;                 /* blocks of all extents */
     uint64_t file_end, device_end; /* ends of the previous extent */

@@ -52,7 +52,10 @@ int store_init(struct fsck *f)
 
     if (!s)
         return -ENOMEM;
-    /* Descriptors and the commit block occupy a part of the log, block 0 one image. */
+    /*
+     * Descriptors and the commit block take a part of the log, and block 0
+     * takes one image.
+     */
     uint64_t log = f->img.geo.journal_blocks - 1;
     uint64_t images = log - log / LAY_JDESC_TAGS - 4;
     s->room = images < MAX_BLOCKS ? images : MAX_BLOCKS - 1;

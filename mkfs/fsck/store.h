@@ -15,7 +15,7 @@
 
 #include "mkfs/fsck/fsck.h"
 
-/* Starts with the journal as recovery left it in memory. Returns 0 or -ENOMEM. */
+/* Initialises the store after recovery in memory. Returns 0 or -ENOMEM. */
 int store_init(struct fsck *f);
 /* Frees the store and the blocks not written. */
 void store_destroy(struct fsck *f);

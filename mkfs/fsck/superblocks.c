@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The journal and the superblocks: what must be read before anything else can be.
+ * Checks the journal and the superblocks, which must be read before everything
+ * else.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -10,7 +11,10 @@
 #include "mkfs/fsck/store.h"
 #include "mkfs/replay.h"
 
-/* Numbers that are left to transactions when the last one seen is this high. */
+/*
+ * A journal never continues after this transaction, so that 2^32 numbers remain
+ * for later ones.
+ */
 #define HIGHEST_TID (LAY_MAX_TID - (UINT64_C(1) << 32))
 
 static uint64_t highest(uint64_t a, uint64_t b)
@@ -24,8 +28,9 @@ static bool is_clean(const struct fsck *f)
 }
 
 /*
- * The journal begins anew after everything that may have been in it: each transaction that cannot
- * be seen took two blocks of the log or more.
+ * Starts the journal again with a transaction number above all that may have
+ * been in it. Each transaction that is no longer visible took at least two
+ * blocks of the log.
  */
 static void begin_anew(struct fsck *f, uint64_t seen)
 {
@@ -35,7 +40,10 @@ static void begin_anew(struct fsck *f, uint64_t seen)
     f->empty_sums = !is_clean(f);
 }
 
-/* A repair that everything else needs. */
+/*
+ * Returns `yes`, the answer for a repair that all others depend on, and records
+ * a refusal.
+ */
 static bool must(struct fsck *f, bool yes)
 {
     if (!yes)
@@ -43,7 +51,10 @@ static bool must(struct fsck *f, bool yes)
     return yes;
 }
 
-/* A sound commit block past the end of the log: a transaction before it has been damaged. */
+/*
+ * Searches for a valid commit block past the end of the log, which shows that a
+ * transaction before it is damaged.
+ */
 static int look_for_damage(struct fsck *f, const struct log *log)
 {
     uint64_t newest;
@@ -59,16 +70,22 @@ static int look_for_damage(struct fsck *f, const struct log *log)
     return 0;
 }
 
-/* What the log holds counts from here on. */
+/* Replays the log in memory, so that later reads see its images. */
 static int use_log(struct fsck *f, const struct log *log)
 {
-    /* A superblock from after the log: its header was not written, and all of it is in place. */
+    /*
+     * The superblock is newer than the log: only the header was not written,
+     * and all images are in place.
+     */
     if (lay_get64(f->sb.head.tid) >= log->end_tid) {
         if (must(f, fsck_report(f, PROBLEM_JOURNAL_OLD, NULL, "journal")))
             begin_anew(f, log->end_tid);
         return 0;
     }
-    /* A clean file system has nothing in the log that matters; older records are no evidence. */
+    /*
+     * The log of a clean file system holds nothing that is needed, and older
+     * records prove nothing.
+     */
     int err = is_clean(f) && log->transaction_count == 0 ? 0 : look_for_damage(f, log);
     if (err || log->transaction_count == 0)
         return err;
@@ -146,7 +163,7 @@ int fsck_journal(struct fsck *f)
     return check_log(f, &b.journal);
 }
 
-/* Everything that is fixed when the file system is made. */
+/* True if all properties agree that mkfs determines. */
 static bool same_shape(const struct lay_super *a, const struct lay_super *b,
                        const struct lay_geometry *ga, const struct lay_geometry *gb)
 {
@@ -165,9 +182,9 @@ static int superblocks_read_super(struct fsck *f, uint64_t addr, union lay_block
 }
 
 /*
- * Is the copy of another geometry the one that a change of the size had not reached? It writes
- * block 0 first, and an older copy of another geometry than block 0 counts for nothing
- * (FORMAT.md 4.1).
+ * Returns PROBLEM_SUPER_RESIZED if the copy has the geometry from before an
+ * interrupted resize, which writes block 0 first. An older copy with another
+ * geometry than block 0 is ignored (FORMAT.md 4.1).
  */
 static enum problem kind_of_difference(const struct fsck *f, const struct lay_super *copy)
 {
@@ -197,7 +214,10 @@ static int check_copy(struct fsck *f, uint64_t addr)
     return 0;
 }
 
-/* Is block 0 a damaged form of the superblock, and not of a newer file system? */
+/*
+ * True if block 0 is a damaged form of the superblock and not that of a newer
+ * file system.
+ */
 static bool superblocks_is_remnant(const struct fsck *f, const union lay_block *b)
 {
     uint64_t at = f->super.addr;
@@ -219,8 +239,9 @@ static void damaged_primary(struct fsck *f, const union lay_block *b, const char
 }
 
 /*
- * Block 0 as recovery leaves it. What stood in for it (a copy, or block 0 before recovery) stays in
- * use when the two disagree on where things are: all checks so far were against that.
+ * Checks block 0 as recovery leaves it. If it disagrees on the geometry with
+ * the superblock used so far (a copy, or block 0 before recovery), the latter
+ * stays in use, because all checks were based on it.
  */
 static int check_primary(struct fsck *f)
 {
