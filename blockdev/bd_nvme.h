@@ -143,7 +143,7 @@ int bd_queue_take(struct nvme_bdev *d, struct bd_queue **out);
 void bd_queue_give(struct nvme_bdev *d, struct bd_queue *q);
 /* Adds a queue to the free list. The caller holds d->lock. */
 void bd_queue_put(struct nvme_bdev *d, struct bd_queue *q);
-/* Counts the thread as an owner, or no longer. The caller holds d->lock. */
+/* Add the thread to the owners, or remove it. The caller holds d->lock. */
 void bd_owner_enter(struct nvme_bdev *d);
 void bd_owner_leave(struct nvme_bdev *d);
 /* True if the calling owner must park for a reset. */

@@ -28,8 +28,8 @@ void bd_progress(struct nvme_bdev *d)
 bool bd_must_park(const struct nvme_bdev *d)
 {
     /*
-     * Relaxed is enough: a thread that misses the store sees it in its next round,
-     * and the lock orders everything else.
+     * A relaxed load is enough: a thread that misses the store sees it in its
+     * next round, and the lock orders everything else.
      */
     return __atomic_load_n(&d->stop, __ATOMIC_RELAXED);
 }

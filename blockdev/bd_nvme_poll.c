@@ -9,7 +9,10 @@
 #include "support/clock.h"
 #include "support/trace.h"
 
-/* Returns the first LBA of a command that has one; of others, its CDW10 and 11. */
+/*
+ * Returns the first LBA of a command, or CDW10 and CDW11 of a command without
+ * LBAs.
+ */
 static uint64_t sqe_lba(const struct nvme_sqe *sqe)
 {
     return sqe->cdw10 | (uint64_t)sqe->cdw11 << 32;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Signatures that libblkid finds on a device. */
+/* Finds and removes signatures that libblkid knows. */
 #include "blockdev/bd_signature.h"
 
 #include <blkid/blkid.h>

@@ -34,7 +34,10 @@ typedef bool (*bd_signature_counts)(const struct bd_signature *s, void *context)
  */
 int bd_signature_find(int fd, uint64_t start, uint32_t lba_size, bd_signature_counts counts,
                       void *context, struct bd_signature *out);
-/* Removes every signature that bd_signature_find() would find from byte 0 on. 0 or -errno. */
+/*
+ * Removes every signature that bd_signature_find() would find from byte 0 on.
+ * Returns 0 or -errno.
+ */
 int bd_signature_wipe(int fd, uint32_t lba_size);
 
 /*
@@ -43,7 +46,10 @@ int bd_signature_wipe(int fd, uint32_t lba_size);
  * and a descriptor that the caller closes, or -errno.
  */
 int bd_signature_copy_ends(struct bd_dev *dev, int *fd);
-/* Writes those ranges of the file back to the device, and flushes it. 0 or -errno. */
+/*
+ * Writes those ranges of the file back to the device, and flushes it. Returns 0
+ * or -errno.
+ */
 int bd_signature_write_ends(struct bd_dev *dev, int fd);
 
 #ifdef __cplusplus

@@ -216,11 +216,11 @@ void nvme_ctrlr_progress(struct nvme_ctrlr *c);
 /* Counters since nvme_ctrlr_open(). */
 struct nvme_counters {
     /*
-     * These four cover devices of bd_nvme_open(). errors: commands that ended with
-     * an error status, retried or not, and transfers that ended because the
-     * controller is gone or no queue became free. timeouts: commands that missed
-     * their deadline. aborts: commands that an Abort ended. recreates: queue pairs
-     * that were deleted and created again.
+     * These four cover devices of bd_nvme_open(). `errors` counts commands that
+     * ended with an error status, retried or not, and transfers that ended
+     * because the controller is gone or no queue became free. `timeouts` counts
+     * commands that missed their deadline, `aborts` commands that an Abort
+     * ended, and `recreates` queue pairs that were deleted and created again.
      */
     uint64_t errors, timeouts, aborts, recreates;
     uint64_t resets; /* controller resets begun, including failed ones */

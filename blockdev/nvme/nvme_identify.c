@@ -30,8 +30,8 @@ static_assert(sizeof(struct nvme_id_ns) == NVME_IDENTIFY_LEN, "Identify Namespac
 #define MDTS_LIMITED      20u /* 4 GiB and more do not limit this driver */
 
 /*
- * As of 7.2 it loses FUA writes in a power cut, although it has a volatile
- * cache.
+ * QEMU's controller, as of 7.2, loses FUA writes in a power cut, although it
+ * has a volatile cache.
  */
 #define MODEL_IGNORES_FUA "QEMU NVMe Ctrl"
 

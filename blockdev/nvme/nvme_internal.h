@@ -27,7 +27,7 @@ extern "C" {
 #define NVME_ARENA_MIN       (256u << 10) /* bytes */
 
 /*
- * DMA memory that its user has given up but that the controller may still
+ * DMA memory that its user has abandoned but that the controller may still
  * reach.
  */
 struct nvme_orphan {

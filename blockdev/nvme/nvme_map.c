@@ -15,13 +15,13 @@
 #include "blockdev/nvme/nvme_internal.h"
 
 /*
- * Regions reserved for the driver: arenas grow and queues move. At most half of
- * all regions.
+ * Number of regions reserved for the driver, whose arenas grow and whose queues
+ * move. It is at most half of all regions.
  */
 #define SPARE 4u
 /*
- * Regions reserved for leases in addition: staging is useless if it is itself
- * staged.
+ * Number of regions reserved for leases in addition, because staging must not
+ * be staged itself.
  */
 #define LEASES 4u
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Describes statuses with libnvme's texts. A file of its own, because
+ * Describes statuses with libnvme's texts. This is a separate file because
  * nvme_status.c uses wire names that clash with libnvme's.
  */
 #include <libnvme.h>

@@ -26,7 +26,7 @@ static bool is_address(const char *s)
         if (!fits)
             return false;
     }
-    /* 5 bits of device and 3 of function */
+    /* The device number has 5 bits, the function number 3. */
     return s[NVME_BDF_LEN - 1] == 0 && s[8] <= '1' && s[11] <= '7';
 }
 

@@ -28,7 +28,8 @@ int vfio_query(int fd, unsigned long request, size_t fixed, void *answer)
     if (*argsz <= fixed)
         return 0;
     /*
-     * The kernel has reported the full size of the reply; it may have grown since.
+     * The kernel has reported the full size of the reply, which may have grown
+     * since.
      */
     told = *argsz;
     if (ioctl(fd, request, answer))

@@ -83,7 +83,7 @@ struct vfio_user_msg {
      */
     struct vfio_user_fds *fds;
     bool counts; /* a register access or reset: these eventually end a silent connection */
-    /* For vfio_user_exchange() only: */
+    /* The following field is for vfio_user_exchange() only. */
     unsigned late_ms; /* wait for the late reply to an earlier command */
     uint64_t iova;    /* IOVA of the DMA region to map or unmap */
 };
