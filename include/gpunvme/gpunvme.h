@@ -191,8 +191,8 @@ struct gpunvme_result {
     uint32_t nvme_status; /* 0: no error */
     uint64_t commands;
     /*
-     * Why the library or the mount took the bounce path, as a text; empty if
-     * neither did. Valid as long as the buffer.
+     * Text that explains why the library or the mount took the bounce path;
+     * empty if neither did. Valid as long as the buffer.
      */
     const char *why;
     /*
@@ -440,7 +440,7 @@ void gpunvme_calls(struct gpunvme_calls *out, size_t size);
 /* Describes the last failed call of this thread; never NULL. */
 const char *gpunvme_error(void);
 
-#define GPUNVME_LOG_ERROR  1 /* a call, or a step that it can do without, failed */
+#define GPUNVME_LOG_ERROR  1 /* a call or an optional step failed */
 #define GPUNVME_LOG_BOUNCE 2 /* a transfer leaves the GPU path; message: `why` */
 /*
  * Sets the function that receives messages about failures and fallbacks, for

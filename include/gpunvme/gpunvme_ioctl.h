@@ -54,11 +54,12 @@ struct gpunvme_ioc_info {
     struct gpunvme_abi abi;
     uint32_t executor;
     /*
-     * The tier, undefined if executor is NONE. 0: queues are in host memory,
-     * and the CPU rings the doorbells for the executor. 1: the executor rings
-     * them; the drive transfers data to and from host memory only, and the
-     * executor copies that of GPU memory. 2: the drive transfers data to and
-     * from GPU memory. 3: the queues are in GPU memory too.
+     * The tier, undefined if executor is NONE. On tier 0 queues are in host
+     * memory, and the CPU rings the doorbells for the executor. On tier 1 the
+     * executor rings them; the drive transfers data to and from host memory
+     * only, and the executor copies that of GPU memory. On tier 2 the drive
+     * transfers data to and from GPU memory. On tier 3 the queues are in GPU
+     * memory too.
      */
     uint32_t tier;
     uint32_t queues;
@@ -70,11 +71,11 @@ struct gpunvme_ioc_info {
     uint8_t fs_uuid[16];
     uint8_t gpu_uuid[16]; /* of the daemon's CUDA device; zero without one */
     char executor_name[64];
-    char fallback[128]; /* why no GPU serves this mount; empty when one does */
+    char fallback[128]; /* reason why no GPU serves this mount; empty if one does */
     char transport[16]; /* "sim", "vfio", "vfio-user" */
     char socket[108];   /* UNIX socket for file descriptors: gpunvme_ioc_register */
     /* The first version of the struct ended here. */
-    char tier_note[256]; /* why the tier is not higher, or is missing; may be empty */
+    char tier_note[256]; /* reason why there is no higher tier, or none; may be empty */
     /* The version before READV and leases ended here. */
     uint32_t direct;       /* 1: the mount option direct= lets the caller take leases */
     uint32_t lease_queues; /* queue pairs that all users together may lease */
@@ -82,7 +83,7 @@ struct gpunvme_ioc_info {
     uint8_t cookie[8]; /* the first bytes to send on each connection to the socket */
     /* The struct ended here until the write-back cache came. */
     uint32_t writeback_cache; /* 1: mount option writeback_cache, which excludes WRITE */
-    uint32_t quirks;          /* GPUNVME_QUIRK_*; 0 of earlier versions, too */
+    uint32_t quirks;          /* GPUNVME_QUIRK_*; also 0 in earlier versions */
     uint32_t lease_tier;      /* `tier`, or 1 if only copies by the daemon reach GPU memory */
 };
 
@@ -91,19 +92,20 @@ struct gpunvme_ioc_info {
 #define GPUNVME_MEM_FD       2u /* token: the socket's reply for a descriptor; offset in it */
 
 /*
- * With GPUNVME_MEM_FD, on every mount: the memory holds lists for READV and is
- * no target of transfers.
+ * Marks memory of kind GPUNVME_MEM_FD as room for lists of READV, which is no
+ * target of transfers. Every mount accepts it.
  */
 #define GPUNVME_REGISTER_LIST 1u
 /*
- * With GPUNVME_MEM_FD: memory of the host also on a mount whose CPU executor takes other buffers
- * for GPU memory that the drive does not reach (tests).
+ * Marks memory of kind GPUNVME_MEM_FD as host memory for tests, on a mount
+ * whose CPU executor treats other buffers as GPU memory that the drive cannot
+ * reach.
  */
 #define GPUNVME_REGISTER_HOST 2u
 /*
- * With GPUNVME_MEM_FD: the memory is staging of a lease, for which other
- * buffers leave DMA regions. Returns -EPERM without the right to leases (mount
- * option direct=).
+ * Marks memory of kind GPUNVME_MEM_FD as staging of a lease, for which other
+ * buffers leave DMA regions. Returns -EPERM to a caller without the right to
+ * leases (mount option direct=).
  */
 #define GPUNVME_REGISTER_STAGING 4u
 
@@ -384,9 +386,9 @@ struct gpunvme_open_file {
     uint64_t kernel_read_bytes, kernel_written_bytes; /* requests of the kernel: read(2), ... */
     uint32_t closed;                                  /* 1: closed recently */
     /*
-     * 1: the entry is not a file but counters shared by SHARE_CALLS. gpu_* are
-     * bytes of the direct path, and bounce_* bytes of the bounce pipeline,
-     * whose requests are also counted at their files.
+     * 1 if the entry is not a file but counters shared by SHARE_CALLS. gpu_*
+     * are then bytes of the direct path, and bounce_* bytes of the bounce
+     * pipeline, whose requests are also counted at their files.
      */
     uint32_t shared_calls;
 };
@@ -560,8 +562,8 @@ struct gpunvme_lease_extent {
 };
 
 /*
- * SUMS: the holder compares checksums of data. UNVERIFIED: it reads unverified
- * data.
+ * With SUMS the holder compares checksums of data. With UNVERIFIED it reads
+ * unverified data.
  */
 #define GPUNVME_LEASE_SUMS       1u
 #define GPUNVME_LEASE_UNVERIFIED 2u
@@ -625,7 +627,7 @@ struct gpunvme_request {
  */
 #define GPUNVME_ASK_QUEUE 2u
 
-/* 3 is used between libgpunvme and the daemon. */
+/* Number 3 is used between libgpunvme and the daemon. */
 
 /*
  * Rings begin at multiples of their entry size. The file has at least the
@@ -677,7 +679,7 @@ struct gpunvme_ioc_share_calls {
 #define GPUNVME_IOC_EXTENT_LEASE _IOWR('G', 0x69, struct gpunvme_ioc_extent_lease)
 #define GPUNVME_IOC_LEASE_END    _IOWR('G', 0x6a, struct gpunvme_ioc_lease_end)
 #define GPUNVME_IOC_BUFFER_IOVA  _IOWR('G', 0x6b, struct gpunvme_ioc_buffer_iova)
-/* 0x6c is used between libgpunvme and the daemon. */
+/* Request 0x6c is used between libgpunvme and the daemon. */
 #define GPUNVME_IOC_SCRUB       _IOWR('G', 0x6d, struct gpunvme_ioc_scrub)
 #define GPUNVME_IOC_OPEN_FILES  _IOWR('G', 0x6e, struct gpunvme_ioc_open_files)
 #define GPUNVME_IOC_QUEUES      _IOWR('G', 0x6f, struct gpunvme_ioc_queues)
