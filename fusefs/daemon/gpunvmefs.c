@@ -55,7 +55,7 @@ static int follow_write_protection(struct options *opts, struct fuse_args *args)
     return fuse_opt_add_arg(args, "-oro");
 }
 
-/* Does libfuse take the options that gpunvmefs left to it? */
+/* Checks that libfuse accepts the options that gpunvmefs left to it. */
 static int check_arguments(const struct fuse_args *args)
 {
     char why[512];

@@ -74,8 +74,8 @@ static int image_check_options(const struct options *opts)
 }
 
 /*
- * flush_to_disk: flushed data must survive a crash of the machine, as on a
- * drive.
+ * flush_to_disk is set because flushed data must survive a crash of the
+ * machine, as on a drive.
  */
 static int image_open(const struct options *opts, const char *path, struct drive *out)
 {
@@ -175,7 +175,7 @@ static int drive_check_file(const struct options *opts, const struct stat *st)
     return 0;
 }
 
-/* Checks of the device path that need no open; *st describes the path. */
+/* Checks the device path without opening it; *st describes the path. */
 static int drive_check_path(const struct options *opts, struct stat *st)
 {
     *st = (struct stat){0};
@@ -190,7 +190,10 @@ static int drive_check_path(const struct options *opts, struct stat *st)
     return drive_check_file(opts, st);
 }
 
-/* The parser of an image runs in the sandbox; other drives are opened before. */
+/*
+ * The parser of an image runs in the sandbox. Other drives are opened before
+ * the sandbox is entered.
+ */
 static bool drive_is_image(const struct options *opts, const struct stat *st)
 {
     return !bd_name_is_ctrlr(&opts->name) && S_ISREG(st->st_mode);

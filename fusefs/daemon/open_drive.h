@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Opening the drive that the command line names. */
+/* Opens the drive that the command line names. */
 #ifndef FUSEFS_DAEMON_OPEN_DRIVE_H
 #define FUSEFS_DAEMON_OPEN_DRIVE_H
 
@@ -7,13 +7,13 @@
 #include "fusefs/daemon/start/stack.h"
 
 /*
- * Checks of the device and its options that need no open. Returns 0 or an exit status; a problem
- * has been logged.
+ * Checks the device and its options without opening it. Returns 0 or an exit
+ * status; a problem has been logged.
  */
 int open_drive_check(const struct options *opts);
 /*
- * Opens the drive and enters the sandbox: the parser of an image runs in it. 0 or -errno; a problem
- * has been logged.
+ * Opens the drive and enters the sandbox, in which the parser of an image runs.
+ * Returns 0 or -errno; a problem has been logged.
  */
 int open_drive(const struct options *opts, struct drive *out);
 

@@ -9,7 +9,10 @@
 
 #define NAP_NS 1000000
 
-/* Polls, because ThreadSanitizer does not model pthread_clockjoin_np(). */
+/*
+ * The thread is polled, because ThreadSanitizer does not model
+ * pthread_clockjoin_np().
+ */
 int join_until(pthread_t thread, uint64_t until_ns)
 {
     const struct timespec nap = {.tv_nsec = NAP_NS};

@@ -52,7 +52,10 @@ void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t offset_in,
         return;
     }
     len = len < COPY_MAX ? len : COPY_MAX;
-    /* As for FALLOCATE, the kernel does not say whether the caller has CAP_FSETID. */
+    /*
+     * As for FALLOCATE, the kernel does not report whether the caller has
+     * CAP_FSETID.
+     */
     n = setid_before_change(req, to, fuse_req_ctx(req)->uid != 0) ?: 1;
     if (n > 0)
         n = caches_charge_begin(caches, to, (uint64_t)offset_out, len, &charge) ?: 1;

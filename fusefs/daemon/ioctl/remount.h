@@ -15,8 +15,8 @@
 struct daemon;
 
 /*
- * Passed between two processes of this program; another version may have
- * another size.
+ * Passed between two processes of this program. Another version may use a
+ * struct of another size.
  */
 struct remount_args {
     uint32_t given;     /* OPTIONS_GIVEN_* of the valid fields */

@@ -102,9 +102,9 @@ int leases_add_extents(struct leases *t, struct open_file *file, uid_t uid,
  */
 int leases_end(struct leases *t, uint64_t id, uint64_t key, uid_t uid);
 /*
- * RELEASE of file. False: the file never had leases, and nothing was done.
- * True: the table's thread ends its leases, which may take admin commands, and
- * then calls file_end().
+ * Ends the leases of a file at its RELEASE. Returns false, without effect, if
+ * the file never had any. Returns true if the table's thread will end the
+ * leases, which may take admin commands, and then call file_end().
  */
 bool leases_release(struct leases *t, struct open_file *file);
 

@@ -51,7 +51,10 @@ int mounter_unmount(const struct mounter *m, bool lazily);
  */
 int mounter_unmount_begin(const struct mounter *m, bool lazily);
 int mounter_unmount_end(const struct mounter *m);
-/* Aborts the connection: each pending request ends with ECONNABORTED. 0 or -errno. */
+/*
+ * Aborts the connection: each pending request ends with ECONNABORTED. Returns 0
+ * or -errno.
+ */
 int mounter_abort(const struct mounter *m);
 /* Calls writeback_files() with the mountpoint. */
 int mounter_write_back(const struct mounter *m, const struct sync_target *targets, size_t count,

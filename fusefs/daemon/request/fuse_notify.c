@@ -32,7 +32,10 @@ static void notify_invalidate(struct fuse_session *session, uint64_t ino, off_t 
 {
     int err = fuse_lowlevel_notify_inval_inode(session, ino, offset, len);
 
-    /* -ENOENT: the kernel has forgotten the inode and holds no page of it. */
+    /*
+     * -ENOENT means that the kernel has forgotten the inode and holds no page
+     * of it.
+     */
     if (err && err != -ENOENT && err != -ENODEV && err != -ENOTCONN)
         log_line(LOG_ERR, "inode %llu: the page cache was not invalidated after a write: %d",
                  (unsigned long long)ino, err);

@@ -280,7 +280,7 @@ static int take_metrics(struct options *opts, const char *arg)
     return err ? mount_options_fail(opts, arg, "not an address, use 127.0.0.1:PORT") : 0;
 }
 
-/* The drive itself parses them, when it is opened. */
+/* The drive parses these options itself when it is opened. */
 static int take_drive(struct options *opts, const char *arg)
 {
     free(opts->drive_options);
@@ -349,7 +349,7 @@ static int take_operand(struct options *opts, const char *arg)
     return *operand ? 0 : mount_options_fail(opts, arg, "out of memory");
 }
 
-/* Options that have a value or several words. */
+/* Parsers of options that have a value or several words. */
 static int (*const takers[])(struct options *opts, const char *arg) = {
     [KEY_NUMBER] = take_number,   [KEY_WORD] = take_word,   [KEY_DIRECT] = take_direct,
     [KEY_METRICS] = take_metrics, [KEY_DRIVE] = take_drive, [KEY_FLAG] = take_flag,

@@ -28,8 +28,8 @@ enum gpu_policy {
 };
 
 /*
- * After enum gq_executor_kind: the CPU executor, with buffers that stand in for GPU memory, which
- * the controller is not given. For tests.
+ * Follows enum gq_executor_kind. The CPU executor treats buffers as GPU memory
+ * that the controller cannot reach (tests).
  */
 #define EXECUTOR_CPU_STAGED 3u
 

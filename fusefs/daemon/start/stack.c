@@ -95,7 +95,10 @@ static void explain_engine(const struct stack *s, const char *name, int err, cha
     snprintf(why, len, "the %s does not start: %s", name, text);
 }
 
-/* The sandbox has been entered: libblkid parses what anyone may have written. */
+/*
+ * This runs in the sandbox, because libblkid parses data that anyone may have
+ * written.
+ */
 static int stack_check_ours(struct stack *s, const struct problem *p)
 {
     char why[384];
@@ -216,8 +219,8 @@ static void stack_watch(struct stack *s)
 }
 
 /*
- * Finds a controller that deviates from the specification before an
- * application's data does.
+ * Detects a controller that deviates from the specification before it handles
+ * an application's data.
  */
 static int stack_check_data(struct stack *s, const struct problem *p)
 {
