@@ -26,9 +26,9 @@
 #define STACK_LEN (16u << 10)
 
 /*
- * Runs in the memory of the process that started it, errno included, so it
- * makes only bare system calls. All signals are blocked except the two that
- * cannot be.
+ * Shares the memory of the process that started it, including errno, so it makes
+ * only bare system calls. All signals are blocked except SIGKILL and SIGSTOP,
+ * which cannot be blocked.
  */
 __attribute__((no_sanitize("address", "thread", "undefined"))) static int guard(void *context)
 {

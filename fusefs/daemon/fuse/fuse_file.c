@@ -91,8 +91,8 @@ static int check_open(struct daemon *d, struct ffs_inode *inode, int flags)
 }
 
 /*
- * Records the use of a file in a cache, for which access times of relatime are
- * too old.
+ * Records the use of a file in a cache directory, because the access times of
+ * relatime are not recent enough for its choice of victims.
  */
 static void note_use(struct daemon *d, struct ffs_inode *inode, int flags)
 {
