@@ -85,19 +85,6 @@ class Jobs:
             sys.executable, script("peers.py"), "-s", str(self.mib), "-r", self.repeats, "-f",
             "/dev/shm", "-l", os.path.join(self.build, "client/libgpunvme.so"), *arguments]
 
-    def queues(self):
-        few, many = controller_threads(4), controller_threads(8)
-        gq = [self.program("gq_bench"), "-n", self.repeats]
-        pieces = ["-s", str(self.few_mib)]
-        return [
-            Job("gq-in-order", gq + ["-t", few, "-s", str(self.mib)]),
-            Job("gq-64k", gq + ["-t", few, "-p", "64"] + pieces),
-            Job("gq-4k", gq + ["-t", many, "-p", "4"] + pieces),
-            Job("gq-readv-4k", gq + ["-t", many, "-p", "4", "-v", "64"] + pieces),
-            Job("gq-readv-512", gq + ["-t", many, "-p", "0.5", "-v", "64"] + pieces),
-            Job("rate", [self.program("rate_bench"), "-n", self.repeats], self.no_gpu),
-        ]
-
     def files(self):
         sized = ["-s", str(self.mib), "-r", self.repeats]
         return [
@@ -128,28 +115,18 @@ class Jobs:
     def rest(self):
         sized = ["-s", str(self.mib), "-r", self.repeats]
         few = ["-s", str(self.few_mib), "-r", self.repeats]
-        confined = [*WITH_MPS, sys.executable, script("few_sms.py"), self.program("gq_bench"),
-                    "-n", self.repeats, "-t", controller_threads(4), "-p", "64", "-s",
-                    str(self.few_mib)]
-        mib = min(self.mib, 256 if self.quick else 1024)
-        bounce = [self.program("bounce_bench"), "-r", self.repeats, "-s", str(mib)]
         return [
             Job("python-peers", self.peers(), self.no_gpu),
             Job("writes", self.mounted(self.mib, "write_bench", *sized)),
             Job("fragments", self.mounted(self.few_mib, "frag_bench", *few)),
-            Job("few-sms-64k", confined, self.no_mps),
-            Job("scale", [self.program("scale_bench"), "-n", "2" if self.quick else "3"]),
             Job("many-files", self.mounted(self.few_mib, "files_bench", *few)),
-            Job("bounce-crossover", on_mount(mib, *self.served) + bounce + ["-d"]),
-            Job("bounce-no-gpu-path", on_mount(mib, "executor=cpu", threads=8) + bounce),
             Job("file-tmpfs", [self.program("ioctl_bench"), "-p", *few], folder="/dev/shm"),
             Job("fs", [self.program("fs_bench"), "-n", "100000"]),
             Job("growth", [sys.executable, script("growth_peers.py"), "-n", "10000"]),
-            Job("csum", [self.program("csum_bench")]),
         ]
 
     def all(self):
-        return self.small_reads() + self.files() + self.queues() + self.mixed() + self.rest()
+        return self.small_reads() + self.files() + self.mixed() + self.rest()
 
 
 def run_to_its_end(command, log, limit):

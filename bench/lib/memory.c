@@ -28,17 +28,6 @@ const char *bench_gpu_name(void)
     return NULL;
 }
 
-unsigned bench_gpu_processors(void)
-{
-    int n = 0;
-
-#ifdef GPUNVME_HAVE_CUDA
-    if (cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, 0) != cudaSuccess)
-        n = 0;
-#endif
-    return (unsigned)n;
-}
-
 int bench_memory_alloc(struct bench_memory *m, bool on_gpu, uint64_t len)
 {
     *m = (struct bench_memory){.on_gpu = on_gpu, .len = len};

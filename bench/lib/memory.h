@@ -20,8 +20,6 @@ struct bench_memory {
 
 /* NULL without a GPU. Lives as long as the process. */
 const char *bench_gpu_name(void);
-/* Multiprocessors that this process may use: fewer than the GPU has where MPS confines it. */
-unsigned bench_gpu_processors(void);
 
 /* addr is NULL after a failure. */
 int bench_memory_alloc(struct bench_memory *m, bool on_gpu, uint64_t len);

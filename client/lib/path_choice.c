@@ -24,7 +24,7 @@
 #define PHASE_MOST  64u
 #define SHORTEST    12u /* 2^12: the smallest length that is not below */
 /*
- * Where the two paths of a read met, with one thread (bounce_bench, bench/RESULTS.md): the choice
+ * Where the two paths of a read met, with one thread (bench/RESULTS.md): the choice
  * until both are measured. The kernel reads ahead for small reads, but not with O_DIRECT.
  */
 #define CROSSOVER        ((uint64_t)128 << 10)

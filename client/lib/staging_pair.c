@@ -12,7 +12,7 @@
 
 /*
  * Below this read(2) is faster than an ioctl, for the kernel reads ahead: 4 KiB in order 0.48 GB/s
- * against 0.08, 256 KiB 2.7 against 1.4 (bounce_bench, executor=cpu, two cores). With O_DIRECT the
+ * against 0.08, 256 KiB 2.7 against 1.4 (executor=cpu, two cores). With O_DIRECT the
  * two are about even: 64 KiB 0.74 against 0.92.
  */
 #define READ_BELOW ((size_t)1 << 20)
