@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The latency of one small read, end to end, and the share of the path to it.
+ * How long does one small read take, end to end?
  *
  * On a mount, one call after another: an ioctl that does nothing (INFO), an empty kernel and its
- * synchronisation, a word between GPU and CPU, the hops of a read without a drive, the READ ioctl
- * of small pieces, reads of the host, with and without page cache, and the direct path where the
- * mount lends it. Every piece is verified. Latencies in microseconds.
+ * synchronisation, READ of small pieces, reads of the host, with and without page cache, and the
+ * direct path where the mount lends it. Every piece is verified. Latencies are in microseconds.
+ * bare_bench shows what the controller takes.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,6 @@
 #include "bench/lib/bench_report.h"
 #include "bench/lib/direct_bench_kernels.h"
 #ifdef GPUNVME_HAVE_CUDA
-#include "bench/lib/bare_kernels.h"
 #include "bench/lib/direct_kernels.h"
 #include "bench/lib/kernels.h"
 #endif
@@ -32,9 +31,6 @@
 #define WARM_UP     32u
 #define REST_US     3000u /* everything that waits for work has parked itself */
 #define MAX_SAMPLES 100000ul
-
-#define IN_ORDER  0u
-#define PING_PONG "GPU - CPU ping-pong, pinned memory"
 
 struct bench {
     uint64_t file_len;
@@ -180,31 +176,8 @@ static int measure_in_kernel(struct bench *b, const char *name)
     }
     if (err)
         return fail(name, "a read or the GPU failed");
-    bench_report_values(b->report, name, "us", b->values, b->pieces.n, PING_PONG);
+    bench_report_values(b->report, name, "us", b->values, b->pieces.n, NULL);
     return bench_verify(b->to, &b->pieces, PROGRAM);
-}
-
-/* What the controller gives a warp that has a queue, and knows the commands; on: see there. */
-static int measure_bare(struct bench *b, const char *name, const struct bench_memory *pinned,
-                        const struct bench_memory *on)
-{
-    struct bare_loop *loop;
-    int err = bare_loop_open(gpunvme_file_device(b->direct.file), &b->pieces, pinned->addr,
-                             pinned->len, false, &loop);
-
-    if (err)
-        return fail(name, "the commands could not be made");
-    /* The first run warms up. */
-    for (unsigned i = 0; i < 2 && !err; i++) {
-        err = bench_poison(on ? on : pinned, SEED);
-        if (!err)
-            err = bare_loop_latency(loop, on ? on->addr : NULL, b->values);
-    }
-    bare_loop_close(loop);
-    if (err)
-        return fail(name, "a command or the GPU failed");
-    bench_report_values(b->report, name, "us", b->values, b->pieces.n, PING_PONG);
-    return bench_verify(on ? on : pinned, &b->pieces, PROGRAM);
 }
 
 /* The same into host memory of the library's. */
@@ -222,123 +195,22 @@ static int measure_pinned(struct bench *b)
     if (!err)
         err = measure_to_buffer(b, "direct path, 4 KiB, by a persistent kernel, into pinned memory",
                                 read_by_block);
-    if (!err)
-        err = measure_bare(b, "bare loop, 4 KiB, into pinned memory", &to, NULL);
-    if (!err)
-        err = measure_bare(b, "bare loop, 4 KiB, copied into GPU memory", &to, &b->mount.memory);
     b->to = &b->mount.memory;
     gpunvme_unregister(buffer);
     return err;
 }
 
-/* Where the time of such a read goes. */
-static int measure_phases(struct bench *b)
-{
-    static const char *const names[DIRECT_PHASES] = {
-        [DIRECT_FILE] = "  inside: load the file's fields",
-        [DIRECT_TAKE] = "  inside: take a queue, load the tables",
-        [DIRECT_FIND] = "  inside: find the buffer",
-        [DIRECT_MAKE] = "  inside: make the command",
-        [DIRECT_SEND] = "  inside: store it, ring",
-        [DIRECT_WAIT] = "  inside: wait for the completion",
-        [DIRECT_GIVE] = "  inside: unlock the queue",
-        [DIRECT_CLOCK] = "  one look at the clock",
-    };
-    const struct gpunvme_device_file *file = gpunvme_file_device(b->direct.file);
-    double *values = calloc(DIRECT_PHASES * b->pieces.n, sizeof(*values));
-    int err = values ? 0 : fail("memory", "not enough of it");
-
-    /* The first run warms up. */
-    for (unsigned i = 0; i < 2 && !err; i++) {
-        err = bench_poison(&b->mount.memory, SEED);
-        if (!err && kernel_direct_phases(file, &b->pieces, b->mount.memory.addr, values))
-            err = fail("direct path, in phases", "a read or the GPU failed");
-    }
-    for (size_t k = 0; k < DIRECT_PHASES && !err; k++)
-        bench_report_values(b->report, names[k], "us", &values[k * b->pieces.n], b->pieces.n, NULL);
-    free(values);
-    return err ? err : bench_verify(&b->mount.memory, &b->pieces, PROGRAM);
-}
 #endif
 
-/* Their places in the file: random ones by the state, or IN_ORDER. */
-static int new_pieces(struct bench *b, uint64_t bytes, uint64_t state)
+/* At random places of the file. */
+static int new_pieces(struct bench *b, uint64_t bytes)
 {
+    uint64_t state = SEED;
+
     bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
     return bench_pieces_make(&b->pieces, b->mount.memory.on_gpu, SEED, b->samples * bytes, bytes,
                              b->file_len, &state);
 }
-
-#ifdef GPUNVME_HAVE_CUDA
-static int measure_ping_pong(struct bench *b, const char *name, bool relay)
-{
-    unsigned rounds = (unsigned)b->samples;
-    int err = 0;
-
-    /* The first run warms up. */
-    for (unsigned i = 0; i < 2 && !err; i++)
-        err = kernel_ping_pong(relay, rounds, b->values);
-    if (err)
-        return fail(name, "the GPU failed, or was not answered");
-    bench_report_values(b->report, name, "us", b->values, rounds, NULL);
-    return 0;
-}
-
-static int measure_least(struct bench *b, const char *name, const struct bench_memory *source,
-                         const struct bench_memory *to, bool by_host)
-{
-    int err = 0;
-
-    /* The first run warms up. */
-    for (unsigned i = 0; i < 2 && !err; i++) {
-        err = bench_poison(to, SEED);
-        if (!err)
-            err = kernel_bare_reads(source->addr, to->addr, to->on_gpu, by_host,
-                                    (unsigned)b->samples, b->values);
-    }
-    if (err)
-        return fail(name, "the GPU failed, or was not answered");
-    bench_report_values(b->report, name, "us", b->values, b->samples, PING_PONG);
-    return bench_verify(to, &b->pieces, PROGRAM);
-}
-
-/* The hops of reads without a launch: the share that queues and drive do not cause. */
-static int measure_least_reads(struct bench *b)
-{
-    uint64_t len = b->samples * SMALL;
-    struct bench_memory source = {.addr = bench_host_alloc(true, len), .len = len};
-    struct bench_memory to = {.addr = bench_host_alloc(true, len), .len = len};
-    int err = source.addr && to.addr ? 0 : fail("memory", "not enough of it");
-
-    if (!err)
-        err = bench_fill(&source, len, SEED);
-    if (!err)
-        err = new_pieces(b, SMALL, IN_ORDER);
-    if (!err)
-        err = measure_least(b, "the least a read into GPU memory can take", &source,
-                            &b->mount.memory, false);
-    if (!err)
-        err = measure_least(b, "the least a read into GPU memory can take, by a persistent kernel",
-                            &source, &b->mount.memory, true);
-    if (!err)
-        err = measure_least(b, "the least a read into pinned memory can take", &source, &to, false);
-    bench_host_free(true, source.addr);
-    bench_host_free(true, to.addr);
-    return err;
-}
-
-/* What a launch and a word over the bus cost, for comparison. */
-static int measure_gpu(struct bench *b)
-{
-    int err = measure(b, "empty kernel and synchronise", launch);
-
-    if (!err)
-        err = measure_ping_pong(b, PING_PONG, false);
-    if (!err)
-        err = measure_ping_pong(b, "GPU - CPU ping-pong, on to GPU memory", true);
-    return err ? err : measure_least_reads(b);
-}
-#endif
 
 static int measure_host_reads(struct bench *b)
 {
@@ -353,14 +225,14 @@ static int measure_host_reads(struct bench *b)
 
 static int measure_reads(struct bench *b)
 {
-    int err = new_pieces(b, SMALL, SEED);
+    int err = new_pieces(b, SMALL);
 
     if (!err)
         err = measure_to_buffer(b, "READ ioctl, 4 KiB", read_ioctl);
     if (!err)
         err = measure_host_reads(b);
     if (!err)
-        err = new_pieces(b, LARGEST, SEED);
+        err = new_pieces(b, LARGEST);
     return err ? err : measure_to_buffer(b, "READ ioctl, 64 KiB", read_ioctl);
 }
 
@@ -383,7 +255,7 @@ static int measure_direct(struct bench *b)
     int err = bench_direct_open(&b->direct, &b->mount, PROGRAM, b->file.fd);
 
     if (!err)
-        err = new_pieces(b, SMALL, SEED);
+        err = new_pieces(b, SMALL);
     /* The daemon's kernels stay for up to 1 ms after the last READ, in turns with ours. */
     usleep(REST_US);
     if (!err)
@@ -391,8 +263,6 @@ static int measure_direct(struct bench *b)
 #ifdef GPUNVME_HAVE_CUDA
     if (!err && b->mount.memory.on_gpu)
         err = measure_in_kernel(b, "direct path, 4 KiB, inside a kernel");
-    if (!err && b->mount.memory.on_gpu)
-        err = b->mount.info.lease_tier < 2 ? 0 : measure_phases(b); /* of a read without staging */
     if (!err && b->mount.memory.on_gpu)
         err = measure_pinned(b);
 #endif
@@ -409,7 +279,7 @@ static int measure_all(struct bench *b)
 
 #ifdef GPUNVME_HAVE_CUDA
     if (!err && b->mount.memory.on_gpu)
-        err = measure_gpu(b);
+        err = measure(b, "empty kernel and synchronise", launch);
 #endif
     if (!err)
         err = measure_reads(b);

@@ -87,20 +87,26 @@ class Jobs:
 
     def files(self):
         sized = ["-s", str(self.mib), "-r", self.repeats]
+        few = ["-s", str(self.few_mib), "-r", self.repeats]
         return [
-            Job("file", self.mounted(self.mib, "ioctl_bench", "-p", *sized)),
-            Job("file-direct", self.mounted(self.mib, "ioctl_bench", *sized, lends=DIRECT),
-                limit=60),
+            Job("file", self.mounted(self.mib, "file_bench", "-p", *sized)),
+            Job("file-direct", self.mounted(self.mib, "file_bench", *sized, lends=DIRECT)),
+            Job("fragments", self.mounted(self.few_mib, "file_bench", "-f", *few)),
+            Job("many-files", self.mounted(self.few_mib, "file_bench", "-n", *few)),
             Job("kvikio", self.peers("--only", "KvikIO"), self.no_gpu, limit=120),
         ]
 
     def small_reads(self):
-        sized = ["-s", str(self.few_mib), "-r", self.repeats]
         calls = ["latency_bench", "-n", "500" if self.quick else "2000"]
+        sized = ["-s", str(self.few_mib), "-r", self.repeats]
         return [
             Job("latency", self.mounted(256, *calls, lends=DIRECT), limit=60),
-            Job("readv", on_mount(self.few_mib, *self.served, threads=8)
-                + [self.program("readv_bench"), *sized]),
+            Job("rows", on_mount(self.few_mib, *self.served, *DIRECT, threads=8)
+                + [self.program("rows_bench"), *sized]),
+            Job("small", on_mount(self.few_mib, *self.served, *DIRECT, threads=8)
+                + [self.program("small_bench"), *sized]),
+            Job("bare", on_mount(self.few_mib, *self.served, *DIRECT, threads=8)
+                + [self.program("bare_bench"), *sized], self.no_gpu),
         ]
 
     def mixed(self):
@@ -113,14 +119,10 @@ class Jobs:
         ]
 
     def rest(self):
-        sized = ["-s", str(self.mib), "-r", self.repeats]
         few = ["-s", str(self.few_mib), "-r", self.repeats]
         return [
             Job("python-peers", self.peers(), self.no_gpu),
-            Job("writes", self.mounted(self.mib, "write_bench", *sized)),
-            Job("fragments", self.mounted(self.few_mib, "frag_bench", *few)),
-            Job("many-files", self.mounted(self.few_mib, "files_bench", *few)),
-            Job("file-tmpfs", [self.program("ioctl_bench"), "-p", *few], folder="/dev/shm"),
+            Job("file-tmpfs", [self.program("file_bench"), "-p", *few], folder="/dev/shm"),
             Job("fs", [self.program("fs_bench"), "-n", "100000"]),
             Job("growth", [sys.executable, script("growth_peers.py"), "-n", "10000"]),
         ]

@@ -14,7 +14,7 @@
 struct bare_loop {
     const struct gpunvme_device_file *file;
     char *at; /* where the first piece is in memory */
-    uint64_t bytes;
+    uint64_t bytes, room;
     struct gq_cmd *cmds; /* device memory, as results and wrong */
     uint32_t *results, *wrong;
     uint32_t n;
@@ -136,9 +136,9 @@ __device__ bool await(struct gd_reader *r, uint64_t limit_ns)
 }
 
 /*
- * One warp with one queue: a command, its completion, its bytes copied to `on`
- * unless that is NULL, the next one. The command is in registers when its time
- * begins.
+ * A block is one warp with one queue. It posts a command, polls for its completion, copies its
+ * bytes to `on` unless that is NULL, and goes on with the next one. The command is in registers
+ * when its time begins.
  */
 __global__ void __launch_bounds__(GQ_LANES)
     run_one_by_one(struct bare_loop b, char *on, struct kernel_times times)
@@ -147,10 +147,10 @@ __global__ void __launch_bounds__(GQ_LANES)
     struct gd_reader self = {.group = gq_whole_group(), .file = &f}, *r = &self;
     const struct gq_run run = gd_run(&f, 1, 1);
     struct kernel_clock clock = kernel_clock_start();
-    bool good = gd_take_from(r, 0) == 0;
+    bool good = gd_take_from(r, blockIdx.x) == 0;
     bool holds = good;
 
-    for (uint32_t i = 0; i < b.n && good; i++) {
+    for (uint32_t i = blockIdx.x; i < b.n && good; i += gridDim.x) {
         const struct gq_cmd cmd = load(&b.cmds[i]);
         uint64_t asked, at = i * b.bytes;
 
@@ -162,7 +162,8 @@ __global__ void __launch_bounds__(GQ_LANES)
         }
         good = GQ_UNIFORM32(good);
         if (on)
-            gq_copy_4k((uint64_t)on + at, (uint64_t)b.at + at, b.bytes, gq_thread(), GQ_LANES);
+            gq_copy_4k((uint64_t)on + at, (uint64_t)b.at + at % b.room, b.bytes, gq_thread(),
+                       GQ_LANES);
         __syncwarp();
         if (gq_thread() == 0)
             times.ticks[i] = (uint64_t)clock64() - asked;
@@ -173,8 +174,9 @@ __global__ void __launch_bounds__(GQ_LANES)
         gd_give(r);
     }
     if (gq_thread() == 0) {
-        kernel_clock_end(clock, times);
-        *b.wrong = !good;
+        if (blockIdx.x == 0)
+            kernel_clock_end(clock, times);
+        atomicAdd(b.wrong, !good);
     }
 }
 
@@ -216,7 +218,7 @@ extern "C" int bare_loop_open(const struct gpunvme_device_file *file,
                               const struct pattern_pieces *p, void *at, uint64_t room,
                               bool is_write, struct bare_loop **out)
 {
-    struct bare_loop *b = new bare_loop{file,    (char *)at, p->bytes,       nullptr,
+    struct bare_loop *b = new bare_loop{file,    (char *)at, p->bytes,       room,    nullptr,
                                         nullptr, nullptr,    (uint32_t)p->n, is_write};
     int err = allocate(b) ? 0 : -ENOMEM;
 
@@ -247,17 +249,20 @@ extern "C" int bare_loop_time(struct bare_loop *b, unsigned queues, double *seco
     return !err && wrong ? -EIO : err;
 }
 
-extern "C" int bare_loop_latency(struct bare_loop *b, void *on, double *micros)
+extern "C" int bare_loop_one_by_one(struct bare_loop *b, unsigned warps, void *on, double *seconds,
+                                    double *micros)
 {
     struct kernel_times times;
     uint32_t wrong = 0;
     int err = kernel_times_open(&times, b->n);
     void *args[] = {b, &on, &times};
+    double start = bench_seconds();
 
     if (!err)
-        err = launch((const void *)run_one_by_one, 1, args, b, &wrong);
+        err = launch((const void *)run_one_by_one, warps, args, b, &wrong);
+    *seconds = bench_seconds() - start;
     if (!err)
-        err = wrong ? -EIO : kernel_times_take(&times, micros);
+        err = wrong ? -EIO : micros ? kernel_times_take(&times, micros) : 0;
     kernel_times_close(&times);
     return err;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Bare loop: warps that post commands which were made before, on leased queues, and poll for their
- * completions. No file, no staging, no copy: what the controller gives, or takes.
+ * The bare loop: warps post commands that were made before on leased queues, and poll for their
+ * completions. It shows what the controller gives or takes, without a file, staging or locks.
  */
 #ifndef BENCH_LIB_BARE_KERNELS_H
 #define BENCH_LIB_BARE_KERNELS_H
@@ -18,21 +18,26 @@ struct pattern_pieces;
 struct bare_loop;
 
 /*
- * A command for each of the pieces, between the file and `room` bytes of registered memory from
- * `at` on, which are used in turn. is_write: the file is written, at places that have blocks.
- * A piece is cut at the end of its extent, and its rest left out. -ENOTSUP: more than one of 64
- * would be, or takes more than one command for another reason; -ENOMEM, -EIO.
+ * Makes a command for each of the pieces, between the file and `room` bytes of registered memory
+ * from `at` on, which are used in turn. With is_write the file is written, at places that have
+ * blocks. A piece is cut at the end of its extent, and its rest left out. Returns -ENOTSUP if more
+ * than one of 64 pieces would be cut or needs several commands, -ENOMEM or -EIO.
  */
 int bare_loop_open(const struct gpunvme_device_file *file, const struct pattern_pieces *p, void *at,
                    uint64_t room, bool is_write, struct bare_loop **out);
-/* All commands once by so many warps, each with a leased queue. -EIO: a command failed. */
+/*
+ * Runs all commands once by `queues` warps, each with a leased queue that it keeps full. Returns
+ * -EIO if a command failed.
+ */
 int bare_loop_time(struct bare_loop *b, unsigned queues, double *seconds);
 /*
- * Reads, one after the other, by one warp with one queue: microseconds of each. on: memory of the
- * GPU for all of them, to which the warp copies the bytes; NULL: they stay where they are, in
- * `room` for all. -EIO: a command failed; -ENOMEM.
+ * Runs all commands once by `warps` warps, each with a leased queue and one command at a time.
+ * `on` is GPU memory for all pieces, to which the warp copies the bytes; if it is NULL they stay
+ * in `room`. Stores the microseconds of each command unless micros is NULL. Returns -EIO if a
+ * command failed, or -ENOMEM.
  */
-int bare_loop_latency(struct bare_loop *b, void *on, double *micros);
+int bare_loop_one_by_one(struct bare_loop *b, unsigned warps, void *on, double *seconds,
+                         double *micros);
 void bare_loop_close(struct bare_loop *b);
 
 #ifdef __cplusplus

@@ -17,23 +17,6 @@ struct pattern_pieces;
 int kernel_direct_reads(const struct gpunvme_device_file *file, const struct pattern_pieces *p,
                         void *to, double *micros);
 
-/* What such a read does where one command serves it, in this order. */
-enum direct_phase {
-    DIRECT_FILE, /* loads the file's fields */
-    DIRECT_TAKE, /* takes a queue and looks after the leases, loads the table of buffers, extents */
-    DIRECT_FIND, /* finds the buffer in the table */
-    DIRECT_MAKE, /* finds the extent, makes the command */
-    DIRECT_SEND, /* stores it, up to its doorbell */
-    DIRECT_WAIT, /* until the completion is seen */
-    DIRECT_GIVE, /* unlocks the queue */
-    DIRECT_CLOCK, /* and no part of it: one look at the clock, of which each look takes one */
-    DIRECT_PHASES
-};
-
-/* The same reads with stamps in between: DIRECT_PHASES * pieces, those of one phase together. */
-int kernel_direct_phases(const struct gpunvme_device_file *file, const struct pattern_pieces *p,
-                         void *to, double *micros);
-
 #ifdef __cplusplus
 }
 #endif

@@ -7,22 +7,24 @@
 #include <errno.h>
 
 static constexpr unsigned kThreads = 256, kWarp = 32;
-static constexpr unsigned kLine = kWarp * sizeof(uint4); /* a load of a warp */
 
-/* A warp takes chunks of kLoads lines in turn, all in flight together; pieces are whole chunks. */
-template <unsigned kLoads>
+/*
+ * A line is one load of a warp, 32 words. A warp takes chunks of kLoads lines in turn, whose loads
+ * are all in flight together; pieces are whole chunks.
+ */
+template <typename word, unsigned kLoads>
 __global__ void gather(char *memory, const char *source, struct pattern_pieces p)
 {
-    constexpr unsigned kChunk = kLoads * kLine;
+    constexpr unsigned kChunk = kLoads * kWarp * sizeof(word);
     uint64_t warp = ((uint64_t)blockIdx.x * blockDim.x + threadIdx.x) / kWarp;
     uint64_t warps = (uint64_t)gridDim.x * blockDim.x / kWarp, per_piece = p.bytes / kChunk;
     unsigned lane = threadIdx.x % kWarp;
 
     for (uint64_t i = warp; i < p.n * per_piece; i += warps) {
-        const uint4 *from =
-            (const uint4 *)(source + p.gpu_places[i / per_piece] + i % per_piece * kChunk) + lane;
-        uint4 *to = (uint4 *)(memory + i * kChunk) + lane;
-        uint4 held[kLoads];
+        const word *from =
+            (const word *)(source + p.gpu_places[i / per_piece] + i % per_piece * kChunk) + lane;
+        word *to = (word *)(memory + i * kChunk) + lane;
+        word held[kLoads];
 #pragma unroll
         for (unsigned k = 0; k < kLoads; k++)
             held[k] = from[k * kWarp];
@@ -55,10 +57,13 @@ static int ended(cudaStream_t stream)
 
 extern "C" int kernel_gather(void *memory, const void *source, const struct pattern_pieces *p)
 {
-    if (p->bytes % (8 * kLine) == 0)
-        gather<8><<<512, kThreads>>>((char *)memory, (const char *)source, *p);
-    else
-        gather<1><<<512, kThreads>>>((char *)memory, (const char *)source, *p);
+    bool wide = p->bytes % 512 == 0 && (p->n == 0 || p->places[0] % 16 == 0);
+    void (*kernel)(char *, const char *, struct pattern_pieces) = !wide ? gather<uint2, 1>
+                                                                  : p->bytes % 4096 == 0
+                                                                      ? gather<uint4, 8>
+                                                                      : gather<uint4, 1>;
+
+    kernel<<<512, kThreads>>>((char *)memory, (const char *)source, *p);
     return ended(0);
 }
 

@@ -95,39 +95,27 @@ static int publish_places(struct pattern_pieces *p, bool gpu)
     return 0;
 }
 
-static int allocate_places(struct pattern_pieces *p, uint64_t seed, uint64_t len, uint64_t bytes)
+int bench_rows_make(struct pattern_pieces *p, bool gpu, uint64_t seed, uint64_t len, uint64_t bytes,
+                    uint64_t from, uint64_t span, uint64_t *state)
 {
+    bool random = *state != 0;
+
     *p = (struct pattern_pieces){.seed = seed, .bytes = bytes, .n = len / bytes};
     p->places = calloc(p->n, sizeof(*p->places));
-    return p->places ? 0 : -ENOMEM;
+    if (!p->places)
+        return -ENOMEM;
+    for (uint64_t i = 0; i < p->n; i++) {
+        if (random)
+            *state = pattern_word(*state, i);
+        p->places[i] = from + (random ? *state : i) % (span / bytes) * bytes;
+    }
+    return publish_places(p, gpu);
 }
 
 int bench_pieces_make(struct pattern_pieces *p, bool gpu, uint64_t seed, uint64_t len,
                       uint64_t bytes, uint64_t span, uint64_t *state)
 {
-    bool random = *state != 0;
-    int err = allocate_places(p, seed, len, bytes);
-
-    if (err)
-        return err;
-    for (uint64_t i = 0; i < p->n; i++) {
-        if (random)
-            *state = pattern_word(*state, i);
-        p->places[i] = (random ? *state % (span / bytes) : i) * bytes;
-    }
-    return publish_places(p, gpu);
-}
-
-int bench_pieces_from(struct pattern_pieces *p, bool gpu, uint64_t seed, uint64_t from,
-                      uint64_t len, uint64_t bytes)
-{
-    int err = allocate_places(p, seed, len, bytes);
-
-    if (err)
-        return err;
-    for (uint64_t i = 0; i < p->n; i++)
-        p->places[i] = from + i * bytes;
-    return publish_places(p, gpu);
+    return bench_rows_make(p, gpu, seed, len, bytes, 0, span, state);
 }
 
 void bench_pieces_free(struct pattern_pieces *p, bool gpu)
@@ -192,15 +180,6 @@ int bench_copy_to(const struct bench_memory *m, uint64_t offset, const void *fro
     return 0;
 }
 
-int bench_copy(const struct bench_memory *m, uint64_t len, const void *from, size_t from_len)
-{
-    int err = 0;
-
-    for (uint64_t done = 0; done < len && !err; done += from_len)
-        err = bench_copy_to(m, done, from, len - done < from_len ? len - done : from_len);
-    return err;
-}
-
 int bench_gather(const struct bench_memory *m, const void *from, const struct pattern_pieces *p)
 {
 #ifdef GPUNVME_HAVE_CUDA
@@ -210,37 +189,6 @@ int bench_gather(const struct bench_memory *m, const void *from, const struct pa
     for (uint64_t i = 0; i < p->n; i++)
         memcpy((char *)m->addr + i * p->bytes, (const char *)from + p->places[i], p->bytes);
     return 0;
-}
-
-int bench_traffic_open(struct bench_traffic *t, uint64_t max_pieces)
-{
-    *t = (struct bench_traffic){.rings = bench_host_alloc(true, KERNEL_RINGS_BYTES),
-                                .list = bench_host_alloc(true, max_pieces * KERNEL_LIST_BYTES)};
-    if (t->rings && t->list)
-        return 0;
-    bench_traffic_close(t);
-    return -ENOMEM;
-}
-
-void bench_traffic_close(struct bench_traffic *t)
-{
-    if (t->rings)
-        bench_host_free(true, t->rings);
-    if (t->list)
-        bench_host_free(true, t->list);
-    *t = (struct bench_traffic){.rings = NULL};
-}
-
-int bench_traffic(const struct bench_memory *m, const void *from, const struct pattern_pieces *p,
-                  const struct bench_traffic *t, bool with_list)
-{
-#ifdef GPUNVME_HAVE_CUDA
-    if (m->on_gpu)
-        return kernel_traffic(m->addr, from, p, t->rings, with_list ? t->list : NULL);
-#endif
-    (void)t;
-    (void)with_list;
-    return bench_gather(m, from, p);
 }
 
 int bench_stream_open(struct bench_stream *s, bool gpu, size_t len)

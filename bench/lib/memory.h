@@ -29,14 +29,14 @@ void *bench_host_alloc(bool gpu, size_t len);
 void bench_host_free(bool gpu, void *p);
 
 /*
- * len bytes as pieces from random places below `span` (a multiple of `bytes`), or in order when the
- * state is 0. Advances the state.
+ * Makes len bytes as pieces of places below `span`, a multiple of `bytes`: random ones, or if the
+ * state is 0 those in order, from 0 again after the last one. Advances the state.
  */
 int bench_pieces_make(struct pattern_pieces *p, bool gpu, uint64_t seed, uint64_t len,
                       uint64_t bytes, uint64_t span, uint64_t *state);
-/* The same in order, from byte `from` of the pattern on. */
-int bench_pieces_from(struct pattern_pieces *p, bool gpu, uint64_t seed, uint64_t from,
-                      uint64_t len, uint64_t bytes);
+/* The same with places that begin at byte `from` of the pattern, a multiple of 8. */
+int bench_rows_make(struct pattern_pieces *p, bool gpu, uint64_t seed, uint64_t len, uint64_t bytes,
+                    uint64_t from, uint64_t span, uint64_t *state);
 void bench_pieces_free(struct pattern_pieces *p, bool gpu);
 
 /* Bytes [0, len) become the pattern from its start on. */
@@ -45,23 +45,10 @@ int bench_poison(const struct bench_memory *m, uint64_t seed);
 /* Does the memory begin with these pieces? -EIO, and says on stderr how much does not. */
 int bench_verify(const struct bench_memory *m, const struct pattern_pieces *p, const char *who);
 
-/* Plain copies until `len` bytes are full, of memory from bench_host_alloc(). */
-int bench_copy(const struct bench_memory *m, uint64_t len, const void *from, size_t from_len);
+/* A plain copy of memory from bench_host_alloc(). */
 int bench_copy_to(const struct bench_memory *m, uint64_t offset, const void *from, size_t len);
 /* The pieces, out of memory from bench_host_alloc() that holds the pattern. */
 int bench_gather(const struct bench_memory *m, const void *from, const struct pattern_pieces *p);
-/*
- * The same with all that reads through queues bring over the bus (kernel_traffic()), of which a
- * list is a part, or not. Where there is no GPU, the gather alone.
- */
-struct bench_traffic {
-    void *rings, *list;
-};
-int bench_traffic_open(struct bench_traffic *t, uint64_t max_pieces);
-void bench_traffic_close(struct bench_traffic *t);
-int bench_traffic(const struct bench_memory *m, const void *from, const struct pattern_pieces *p,
-                  const struct bench_traffic *t, bool with_list);
-
 /* A stream with a buffer of the host: copies out of it go on by themselves. */
 struct bench_stream {
     void *buffer;

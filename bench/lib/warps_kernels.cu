@@ -11,9 +11,8 @@ namespace
 {
 
 /*
- * Threads of a block, at most. Kernels of 1,024 threads have 64 registers, and spill the rest of a
- * read's state. Those of 128 threads have 168: as long as there are few warps, they leave room for
- * the kernel that makes the copies of a simulated drive.
+ * Threads of a block, at most. Kernels of 1,024 threads have 64 registers and spill the rest of a
+ * read's state; those of 128 threads have 168.
  */
 constexpr unsigned kWarp = 32, kSmall = 128, kMost = 1024;
 constexpr unsigned kFewWarps = 512;
@@ -43,15 +42,6 @@ __device__ void check(int64_t got, uint64_t bytes)
 {
     if (got != (int64_t)bytes)
         tell(got ? got : -ENODATA);
-}
-
-__global__ void __launch_bounds__(256)
-    read_own(const struct gpunvme_device_file *file, struct pattern_pieces p, char *to)
-{
-    struct share s = of_warp();
-
-    for (uint64_t i = s.first; i < p.n; i += s.step)
-        check(gd_pread_warp(file, (uint64_t)to + i * p.bytes, p.bytes, p.gpu_places[i]), p.bytes);
 }
 
 template <unsigned most>
@@ -100,44 +90,25 @@ __global__ void __launch_bounds__(most)
 
 using kernel = void (*)(const struct gpunvme_device_file *file, struct pattern_pieces p, char *to);
 
-/* The shared memory of a multiprocessor, for one block. */
-int take_all(kernel k, int *shared)
-{
-    int device;
-
-    if (cudaGetDevice(&device) != cudaSuccess ||
-        cudaDeviceGetAttribute(shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) !=
-            cudaSuccess)
-        return -EIO;
-    return cudaFuncSetAttribute(k, cudaFuncAttributeMaxDynamicSharedMemorySize, *shared) ==
-                   cudaSuccess
-               ? 0
-               : -EIO;
-}
-
 } // namespace
 
 extern "C" int kernel_warps(enum warps_way way, const struct gpunvme_device_file *file,
                             const struct pattern_pieces *p, void *to, unsigned warps,
-                            unsigned block, bool hog, int64_t *result)
+                            unsigned block, int64_t *result)
 {
     static const kernel kernels[2][WARPS_WAYS] = {
-        {read_own, read_shared<kSmall>, read_threads<kSmall>, read_tickets<kSmall>},
-        {read_own, read_shared<kMost>, read_threads<kMost>, read_tickets<kMost>}};
+        {read_shared<kSmall>, read_threads<kSmall>, read_tickets<kSmall>},
+        {read_shared<kMost>, read_threads<kMost>, read_tickets<kMost>}};
     kernel k = kernels[warps > kFewWarps || block * kWarp > kSmall][way];
-    unsigned blocks = (warps + block - 1) / block;
-    long long none = 0;
-    int shared = 0;
+    long long first = 0;
 
     *result = 0;
-    if (hog && take_all(k, &shared))
+    if (cudaMemcpyToSymbol(failed, &first, sizeof(first)) != cudaSuccess)
         return -EIO;
-    if (cudaMemcpyToSymbol(failed, &none, sizeof(none)) != cudaSuccess)
-        return -EIO;
-    k<<<blocks, block * kWarp, (size_t)shared>>>(file, *p, (char *)to);
+    k<<<(warps + block - 1) / block, block * kWarp>>>(file, *p, (char *)to);
     if (cudaGetLastError() != cudaSuccess || cudaStreamSynchronize(0) != cudaSuccess ||
-        cudaMemcpyFromSymbol(&none, failed, sizeof(none)) != cudaSuccess)
+        cudaMemcpyFromSymbol(&first, failed, sizeof(first)) != cudaSuccess)
         return -EIO;
-    *result = none;
-    return none ? -EIO : 0;
+    *result = first;
+    return first ? -EIO : 0;
 }

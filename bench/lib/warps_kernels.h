@@ -13,7 +13,6 @@ struct gpunvme_device_file;
 
 /* How a warp reads its pieces. */
 enum warps_way {
-    WARPS_OWN,     /* one after another, each through a queue of its own */
     WARPS_SHARED,  /* one after another: gpunvme_pread_warp() */
     WARPS_THREADS, /* one for each thread at a time: gpunvme_pread() */
     WARPS_TICKETS, /* the next ones begun before one ends: gpunvme_pread_warp_begin(), _end() */
@@ -22,18 +21,12 @@ enum warps_way {
 
 /*
  * `warps` warps, in blocks of `block` of them, share the pieces and read them to memory of a
- * registered buffer. hog: each block takes the shared memory of a multiprocessor, so that no
- * other kernel has room there. Blocks until all are read. -EIO: a read failed, and *result is that
- * of the first such read; or the GPU failed, and *result is 0.
+ * registered buffer. Returns when all are read. -EIO means that a read failed, and *result is that
+ * of the first such read, or that the GPU failed, and *result is 0.
  */
 int kernel_warps(enum warps_way way, const struct gpunvme_device_file *file,
-                 const struct pattern_pieces *p, void *to, unsigned warps, unsigned block, bool hog,
+                 const struct pattern_pieces *p, void *to, unsigned warps, unsigned block,
                  int64_t *result);
-
-/* The same with kernels that were compiled with GPUNVME_DEVICE_SMALL. */
-int kernel_warps_small(enum warps_way way, const struct gpunvme_device_file *file,
-                       const struct pattern_pieces *p, void *to, unsigned warps, unsigned block,
-                       bool hog, int64_t *result);
 
 #ifdef __cplusplus
 }

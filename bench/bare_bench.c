@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What does the controller give to warps that have prepared commands and queues of their own?
+ *
+ * The bare loop (bench/lib/bare_kernels.h) is the bound of the direct path, and on a mount that
+ * stages data that of READ and WRITE as well. It has rows for queues that are kept full, which
+ * bound long lists and files, and for one command in flight a warp, which bound kernels of few
+ * warps. Data goes to the GPU's memory, or where it is staged to 4 MiB of pinned memory, which
+ * remain in the caches of a software controller's processors as staging does. One command at a
+ * time, a warp copies the bytes on. Before each row of reads the same commands are run once into
+ * memory for all of them, and every byte is verified; after the writes the file is read back and
+ * verified. Needs a GPU and -o direct=.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/lib/bare_kernels.h"
+#include "bench/lib/bench_mount.h"
+#include "bench/lib/bench_report.h"
+#include "bench/lib/direct_bench_kernels.h"
+
+#define PROGRAM     "bare_bench"
+#define SEED        0x62617265u
+#define UNIT        ((uint64_t)16 << 20) /* sizes are multiples of it */
+#define ROOM        ((uint64_t)4 << 20)
+#define SMALL       4096u
+#define WRITE_PIECE 65536u
+#define WARP_READS  4096u /* of each warp that has one in flight, at most */
+#define QUEUE_STEPS 3u    /* all queues, half and a quarter of them */
+
+static const uint64_t read_sizes[] = {512, 4096, 65536};
+static const unsigned warp_counts[] = {1, 8, 16, 32, 128};
+
+struct bench {
+    uint64_t size; /* of the file, and of what a run moves */
+    unsigned repeats;
+    bool json;
+    struct bench_mount mount;
+    struct bench_file file;
+    struct gpunvme_direct_options lease;
+    struct bench_direct direct;
+    struct pattern_pieces pieces;
+    struct bench_report *report;
+};
+
+static int fail(const char *object, const char *what)
+{
+    fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
+    return -EIO;
+}
+
+/* Where commands move data: memory that leased queues reach, of b->size bytes. */
+static const struct bench_memory *target_of(const struct bench *b)
+{
+    return b->mount.pinned ? &b->mount.pinned_memory : &b->mount.memory;
+}
+
+/* Bytes of the target that are used in turn when queues are kept full. */
+static uint64_t room_of(const struct bench *b)
+{
+    return b->mount.pinned && b->size > ROOM ? ROOM : b->size;
+}
+
+static int open_loop(struct bench *b, uint64_t room, bool is_write, struct bare_loop **loop)
+{
+    int err = bare_loop_open(gpunvme_file_device(b->direct.file), &b->pieces, target_of(b)->addr,
+                             room, is_write, loop);
+
+    if (err)
+        fail("commands", err == -ENOTSUP ? "a piece takes several" : strerror(-err));
+    return err;
+}
+
+/* Runs all pieces into memory for all of them, and verifies it. */
+static int verify_reads(struct bench *b, unsigned queues)
+{
+    struct bare_loop *loop;
+    double seconds;
+    int err = bench_poison(target_of(b), SEED);
+
+    if (!err)
+        err = open_loop(b, b->size, false, &loop);
+    if (err)
+        return err;
+    err = bare_loop_time(loop, queues, &seconds);
+    bare_loop_close(loop);
+    return err ? fail("reads", "a command failed")
+               : bench_verify(target_of(b), &b->pieces, PROGRAM);
+}
+
+/* --- Queues that are kept full --------------------------------------------------------------- */
+
+static int measure_queues(struct bench *b, bool is_write, unsigned queues)
+{
+    struct bench_samples rates = {.n = 0};
+    struct bare_loop *loop;
+    char name[96];
+    double seconds;
+    int err = is_write ? 0 : verify_reads(b, queues);
+
+    if (!err)
+        err = open_loop(b, room_of(b), is_write, &loop);
+    if (err)
+        return err;
+    for (unsigned i = 0; i < b->repeats && !err; i++) {
+        err = bare_loop_time(loop, queues, &seconds);
+        bench_add(&rates, (double)b->size * 1e-9 / seconds);
+    }
+    bare_loop_close(loop);
+    if (err)
+        return fail(is_write ? "writes" : "reads", "a command failed");
+    snprintf(name, sizeof(name), "%s of %llu B, %u queues", is_write ? "writes" : "reads",
+             (unsigned long long)b->pieces.bytes, queues);
+    bench_report_row(b->report, name, "GB/s", &rates, NULL);
+    return 0;
+}
+
+static int measure_steps(struct bench *b, bool is_write)
+{
+    int err = 0;
+
+    for (unsigned i = 0; i < QUEUE_STEPS && b->lease.queues >> i && !err; i++)
+        err = measure_queues(b, is_write, b->lease.queues >> i);
+    return err;
+}
+
+/* Pieces of places below `span`: random ones by the state, or in order if it is 0. */
+static int new_pieces(struct bench *b, uint64_t len, uint64_t bytes, uint64_t span, uint64_t state)
+{
+    bench_pieces_free(&b->pieces, true);
+    return bench_pieces_make(&b->pieces, true, SEED, len, bytes, span, &state)
+               ? fail("memory", "not enough of it")
+               : 0;
+}
+
+static int measure_reads(struct bench *b)
+{
+    int err = 0;
+
+    for (size_t i = 0; i < sizeof(read_sizes) / sizeof(read_sizes[0]) && !err; i++) {
+        if (read_sizes[i] < b->mount.info.lba_size)
+            continue;
+        err = new_pieces(b, b->size, read_sizes[i], b->size, SEED);
+        if (!err)
+            err = measure_steps(b, false);
+    }
+    return err;
+}
+
+/* Each part of the file as long as the room has become what the room holds. */
+static int verify_writes(struct bench *b)
+{
+    int err = new_pieces(b, b->size, WRITE_PIECE, room_of(b), 0);
+
+    if (!err)
+        err = bench_poison(&b->mount.memory, SEED);
+    if (!err && gpunvme_read(b->mount.buffer, b->file.fd, 0, 0, b->size, NULL) != (ssize_t)b->size)
+        err = fail("READ", gpunvme_error());
+    return err ? err : bench_verify(&b->mount.memory, &b->pieces, PROGRAM);
+}
+
+static int measure_writes(struct bench *b)
+{
+    int err = bench_fill(target_of(b), room_of(b), SEED);
+
+    if (!err)
+        err = new_pieces(b, b->size, WRITE_PIECE, b->size, 0);
+    if (!err)
+        err = measure_steps(b, true);
+    return err ? err : verify_writes(b);
+}
+
+/* --- One command in flight a warp ------------------------------------------------------------ */
+
+/* Samples of one number of warps. The first round warms up. */
+static int sample_warps(struct bench *b, struct bare_loop *loop, unsigned warps, double *micros,
+                        struct bench_samples *rates)
+{
+    void *on = b->mount.pinned ? b->mount.memory.addr : NULL;
+    double seconds;
+    int err = 0;
+
+    for (unsigned i = 0; i <= b->repeats && !err; i++) {
+        err = bench_poison(&b->mount.memory, SEED);
+        if (!err)
+            err = bare_loop_one_by_one(loop, warps, on, &seconds, micros);
+        if (i > 0)
+            bench_add(rates, (double)b->pieces.n * 1e-6 / seconds);
+    }
+    return err ? fail("one command a warp", "a command failed")
+               : bench_verify(&b->mount.memory, &b->pieces, PROGRAM);
+}
+
+/* Where data is staged, each warp has room for one read. */
+static int measure_warps(struct bench *b, unsigned warps)
+{
+    struct bench_samples rates = {.n = 0};
+    uint64_t most = b->size / SMALL, n = (uint64_t)WARP_READS * warps;
+    double *micros;
+    struct bare_loop *loop;
+    char name[64];
+    int err;
+
+    n = n < most ? n : most / warps * warps;
+    err = new_pieces(b, n * SMALL, SMALL, b->size, SEED);
+    if (err)
+        return err;
+    micros = calloc(n, sizeof(*micros));
+    err = micros ? open_loop(b, (b->mount.pinned ? warps : n) * SMALL, false, &loop) : -ENOMEM;
+    if (!err) {
+        err = sample_warps(b, loop, warps, micros, &rates);
+        bare_loop_close(loop);
+    }
+    if (!err) {
+        snprintf(name, sizeof(name), "one read of %u B in flight, %u warps", SMALL, warps);
+        bench_report_row(b->report, name, "M/s", &rates, NULL);
+        bench_report_point(b->report, "warps", "one read in flight", warps);
+        snprintf(name, sizeof(name), "such a read, %u warps", warps);
+        bench_report_values(b->report, name, "us", micros, n, NULL);
+    }
+    free(micros);
+    return err;
+}
+
+static int measure_few_warps(struct bench *b)
+{
+    int err = 0;
+
+    for (size_t i = 0; i < sizeof(warp_counts) / sizeof(warp_counts[0]) && !err; i++) {
+        if (warp_counts[i] <= b->lease.queues)
+            err = measure_warps(b, warp_counts[i]);
+    }
+    return err;
+}
+
+/* --- The program ----------------------------------------------------------------------------- */
+
+static int measure(struct bench *b)
+{
+    int err = bench_direct_open_with(&b->direct, &b->mount, PROGRAM, b->file.fd, &b->lease);
+
+    if (!err)
+        err = measure_few_warps(b);
+    if (!err)
+        err = measure_reads(b);
+    return err ? err : measure_writes(b);
+}
+
+static int set_up(struct bench *b, const char *dir)
+{
+    if (bench_mount_open(&b->mount, PROGRAM, dir, b->size))
+        return -EIO;
+    if (!b->mount.g || !b->mount.memory.on_gpu)
+        return fail(dir, "not on a gpunvmefs mount that has a GPU");
+    if (!b->mount.info.direct)
+        return fail(dir, "the mount has no direct path for this user (-o direct=)");
+    b->report = bench_report_new(PROGRAM, b->json, bench_gpu_name());
+    if (!b->report)
+        return fail("memory", "not enough of it");
+    bench_mount_describe(&b->mount, b->report);
+    bench_report_number(b->report, "lba_size", b->mount.info.lba_size);
+    bench_report_number(b->report, "bytes", (double)b->size);
+    bench_report_number(b->report, "leased_queues", b->lease.queues);
+    bench_report_number(b->report, "leased_depth", b->lease.depth);
+    bench_report_number(b->report, "seed", SEED);
+    return bench_file_make(&b->file, PROGRAM, dir, b->size, SEED);
+}
+
+static void tear_down(struct bench *b)
+{
+    bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
+    bench_direct_close(&b->direct);
+    bench_mount_close(&b->mount);
+    bench_file_close(&b->file);
+}
+
+static int parse(int argc, char **argv, struct bench *b)
+{
+    int opt;
+
+    while ((opt = getopt(argc, argv, "s:r:o:q:d:h")) != -1) {
+        if (!bench_lease_option(opt, &b->lease) &&
+            !bench_option(opt, &b->size, &b->repeats, &b->json))
+            return 1;
+    }
+    return !bench_arguments_fit(argc, b->repeats) || b->size < UNIT || b->size % UNIT;
+}
+
+int main(int argc, char **argv)
+{
+    static struct bench b = {.size = (uint64_t)1 << 30,
+                             .repeats = 5,
+                             .lease = {.queues = 32, .depth = 256},
+                             .file = {.fd = -1}};
+    int err, failed;
+
+    if (parse(argc, argv, &b)) {
+        fputs("usage: " PROGRAM " [-s MiB, a multiple of 16] [-r REPEATS] [-o json]\n"
+              "                  [-q QUEUES leased, -d of DEPTH] DIRECTORY\n",
+              stderr);
+        return 2;
+    }
+    err = set_up(&b, argv[optind]);
+    if (!err)
+        err = measure(&b);
+    failed = bench_report_close(b.report, err);
+    tear_down(&b);
+    return failed;
+}

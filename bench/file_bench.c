@@ -1,0 +1,703 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * How fast do the bytes of files reach GPU memory, and how fast do they leave it, with one
+ * application thread?
+ *
+ * One file: a pinned copy of the same size (the link's limit), READ, the direct path where the
+ * mount lends it (-o direct=), in a stream, for a host that waits and by blocks of a kernel, the
+ * library's bounce pipeline, and what people do today (-p: all of it). Then a copy to pinned
+ * memory, WRITE over data and WRITE to a new file, whose blocks are allocated on the way. With the
+ * rates come the seconds of CPU that a GB takes.
+ *
+ * -f: files whose fragments lie on the drive in random order, read whole. The file system makes
+ * the fragments itself: a file is written piece by piece at random offsets, so that each piece
+ * lands behind the one written before it. The extents are counted and reported.
+ *
+ * -n: many files of one size, opened, read and closed one after the other, by READ and by read(2)
+ * into pinned memory that is copied to the GPU while the next file is read.
+ *
+ * All ways run in turn. Every byte is verified after each run, over poison; what was written is
+ * read back. The first rounds (-w) warm up and are not counted; where data is staged the daemon
+ * measures numbers of queues in them. On a mount whose executor is the CPU all of it is in host
+ * memory, and elsewhere there are the ways of others only. bare_bench shows what the controller
+ * gives.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bench/lib/bench_mount.h"
+#include "bench/lib/bench_report.h"
+#include "bench/lib/block_kernels.h"
+#include "bench/lib/cpu.h"
+#include "bench/lib/direct_bench_kernels.h"
+#include "bench/lib/peers.h"
+
+#define PROGRAM         "file_bench"
+#define SEED            0x6770756e766du
+#define SEED_OVER       (SEED + 1)           /* of what is written over data */
+#define UNIT            ((uint64_t)16 << 20) /* sizes are multiples of it */
+#define MAX_WAYS        20u
+#define COPY_BYTES      ((uint64_t)256 << 20) /* a pinned copy out, at most */
+#define SOME_BLOCKS     16u
+#define DIRECTORY_FILES 1000u
+
+enum shape { ONE_FILE, FRAGMENTS, MANY_FILES };
+
+static const unsigned fragments_kib[] = {16, 64, 256, 1024, 4096};
+
+static const struct {
+    unsigned kib, files; /* as many, unless the memory is too small */
+} many_sizes[] = {{4, 4000}, {64, 10000}, {256, 2000}, {1024, 1000}, {16384, 64}};
+
+struct bench {
+    uint64_t size;
+    unsigned repeats, warm_ups;
+    bool json, all_peers;
+    enum shape shape;
+    const char *dir;
+    struct bench_mount mount;
+    struct bench_direct direct;
+    struct peer_job job;
+    struct pattern_pieces pieces; /* all that one run reads or writes */
+    struct bench_file file, written;
+    void *host; /* COPY_BYTES, pinned where there is a GPU */
+    char files_dir[2048];
+    uint64_t files, file_bytes; /* of MANY_FILES */
+    uint64_t commands;
+    struct bench_report *report;
+};
+
+enum kind { COPY, READ, COPY_OUT, WRITE_OVER, WRITE_NEW };
+
+struct way {
+    const char *name;
+    enum kind kind;
+    int (*run)(struct bench *b); /* NULL: peer */
+    const struct peer *peer;
+    bool missing;
+    struct bench_samples rates;
+    struct bench_cpu cpu; /* of all samples */
+};
+
+static int fail(const char *object, const char *what)
+{
+    fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
+    return -EIO;
+}
+
+/* --- Ways to move one file ------------------------------------------------------------------- */
+
+static int plain_copy(struct bench *b)
+{
+    uint64_t size = b->pieces.n * b->pieces.bytes;
+    int err = 0;
+
+    for (uint64_t at = 0; at < size && !err; at += PEER_CHUNK)
+        err = bench_stream_copy(&b->job.streams[0], &b->mount.memory, at, PEER_CHUNK);
+    return err ? err : bench_stream_wait(&b->job.streams[0]);
+}
+
+/* Bytes of the file at fd to byte `at` of memory, by one path. */
+static int read_by(struct bench *b, uint32_t path, int fd, uint64_t at, uint64_t len)
+{
+    struct gpunvme_result result;
+    ssize_t n = gpunvme_read(b->mount.buffer, fd, at, 0, len, &result);
+
+    if (path == GPUNVME_PATH_GPU)
+        b->commands = result.commands;
+    if (n == (ssize_t)len && result.path == path)
+        return 0;
+    return fail("read", n < 0 ? gpunvme_error() : "short, or not by this path");
+}
+
+static int read_ioctl(struct bench *b)
+{
+    return read_by(b, GPUNVME_PATH_GPU, b->file.fd, 0, b->size);
+}
+
+static int read_bounced(struct bench *b)
+{
+    struct gpunvme_options options = {.path = GPUNVME_PATH_BOUNCE};
+    int err, back;
+
+    if (gpunvme_set_options(b->mount.g, &options))
+        return fail("bounce pipeline", gpunvme_error());
+    err = read_by(b, GPUNVME_PATH_BOUNCE, b->file.fd, 0, b->size);
+    options.path = GPUNVME_PATH_GPU;
+    back = gpunvme_set_options(b->mount.g, &options);
+    return err ? err : back;
+}
+
+static int read_direct(struct bench *b)
+{
+    return bench_direct_read(&b->direct, PROGRAM, b->mount.memory.addr, b->size, 0);
+}
+
+static int read_waiting(struct bench *b)
+{
+    ssize_t n = gpunvme_file_read(b->direct.file, b->mount.memory.addr, b->size, 0);
+
+    return n == (ssize_t)b->size ? 0
+                                 : fail("direct path", n < 0 ? gpunvme_error() : "a short read");
+}
+
+#ifdef GPUNVME_HAVE_CUDA
+
+static int read_by_blocks(struct bench *b, uint64_t part, unsigned blocks)
+{
+    int err = kernel_block_reads(gpunvme_file_device(b->direct.file), b->mount.memory.addr, b->size,
+                                 part, blocks);
+
+    return err ? fail("gpunvme_pread_block", strerror(-err)) : 0;
+}
+
+static int read_by_block(struct bench *b)
+{
+    return read_by_blocks(b, b->size, 1);
+}
+
+static int read_mib_by_block(struct bench *b)
+{
+    return read_by_blocks(b, (uint64_t)1 << 20, 1);
+}
+
+static int read_64k_by_blocks(struct bench *b)
+{
+    return read_by_blocks(b, 65536, SOME_BLOCKS);
+}
+
+#endif
+
+static int copy_out(struct bench *b)
+{
+    int err = 0;
+
+    for (uint64_t at = 0; at < b->size && !err; at += COPY_BYTES) {
+        uint64_t left = b->size - at;
+
+        err = gpunvme_copy_out(b->mount.buffer, at, b->host, left < COPY_BYTES ? left : COPY_BYTES);
+    }
+    return err ? fail("copy", gpunvme_error()) : 0;
+}
+
+static int write_ioctl(struct bench *b)
+{
+    struct gpunvme_result result;
+    ssize_t n = gpunvme_write(b->mount.buffer, b->written.fd, 0, 0, b->size, &result);
+
+    if (n == (ssize_t)b->size && result.path == GPUNVME_PATH_GPU)
+        return 0;
+    return fail("WRITE", n < 0 ? gpunvme_error() : "short, or not by the GPU path");
+}
+
+/* --- Ways to read many files ----------------------------------------------------------------- */
+
+static void path_of(const struct bench *b, uint64_t i, char *path, size_t len)
+{
+    snprintf(path, len, "%s/%u/%u", b->files_dir, (unsigned)(i / DIRECTORY_FILES), (unsigned)i);
+}
+
+static int read_whole(struct bench *b, int fd, uint64_t i)
+{
+    return read_by(b, GPUNVME_PATH_GPU, fd, i * b->file_bytes, b->file_bytes);
+}
+
+/* One chunk is copied to the GPU while the next one is read. */
+static int read_and_copy(struct bench *b, int fd, uint64_t i)
+{
+    uint64_t at = 0;
+    int err = 0;
+
+    for (; at < b->file_bytes && !err; at += PEER_CHUNK) {
+        struct bench_stream *stream = &b->job.streams[(i + at / PEER_CHUNK) % 2];
+        uint64_t left = b->file_bytes - at, n = left < PEER_CHUNK ? left : PEER_CHUNK;
+
+        err = bench_stream_wait(stream);
+        if (!err && pread(fd, stream->buffer, n, (off_t)at) != (ssize_t)n)
+            err = fail("pread", strerror(errno));
+        if (!err)
+            err = bench_stream_copy(stream, &b->mount.memory, i * b->file_bytes + at, n);
+    }
+    return err;
+}
+
+static int read_files(struct bench *b, int (*read_file)(struct bench *b, int fd, uint64_t i))
+{
+    char path[4096];
+    int err = 0;
+
+    for (uint64_t i = 0; i < b->files && !err; i++) {
+        path_of(b, i, path, sizeof(path));
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+            return fail(path, strerror(errno));
+        err = read_file(b, fd, i);
+        close(fd);
+    }
+    for (unsigned i = 0; i < 2 && !err; i++)
+        err = bench_stream_wait(&b->job.streams[i]);
+    return err;
+}
+
+static int read_files_ioctl(struct bench *b)
+{
+    return read_files(b, read_whole);
+}
+
+static int read_files_pinned(struct bench *b)
+{
+    return read_files(b, read_and_copy);
+}
+
+/* --- Samples --------------------------------------------------------------------------------- */
+
+static int prepare(struct bench *b, const struct way *w)
+{
+    switch (w->kind) {
+    case WRITE_NEW:
+        if (ftruncate(b->written.fd, 0))
+            return fail(b->written.path, strerror(errno));
+        return bench_fill(&b->mount.memory, b->size, SEED);
+    case WRITE_OVER:
+        return bench_fill(&b->mount.memory, b->size, SEED_OVER);
+    default:
+        return bench_poison(&b->mount.memory, SEED);
+    }
+}
+
+/* What a READ has brought, or what a WRITE has put into the file. */
+static int verify(struct bench *b, const struct way *w)
+{
+    struct pattern_pieces want = b->pieces;
+    int err = 0;
+
+    if (w->kind == COPY || w->kind == COPY_OUT)
+        return 0;
+    if (w->kind != READ) {
+        want.seed = w->kind == WRITE_OVER ? SEED_OVER : SEED;
+        err = bench_poison(&b->mount.memory, want.seed);
+        if (!err)
+            err = read_by(b, GPUNVME_PATH_GPU, b->written.fd, 0, b->size);
+    }
+    return err ? err : bench_verify(&b->mount.memory, &want, w->name);
+}
+
+static int sample(struct bench *b, struct way *w)
+{
+    uint64_t bytes = b->pieces.n * b->pieces.bytes;
+    double count = b->shape == MANY_FILES ? (double)b->files : (double)bytes * 1e-9;
+    int err = prepare(b, w);
+    struct bench_cpu before = bench_cpu_now();
+    double start = bench_seconds();
+
+    if (!err)
+        err = w->peer ? w->peer->run(&b->job) : w->run(b);
+    bench_add(&w->rates, count / (bench_seconds() - start));
+    bench_cpu_add(&w->cpu, &before);
+    w->missing = w->peer && err == -ENOTSUP;
+    if (w->missing)
+        return 0;
+    return err ? fail(w->name, strerror(-err)) : verify(b, w);
+}
+
+static int measure_ways(struct bench *b, struct way *ways, unsigned n)
+{
+    int err = 0;
+
+    for (unsigned i = 0; i < b->warm_ups + b->repeats && !err; i++) {
+        for (unsigned k = 0; k < n && !err; k++) {
+            if (i == b->warm_ups) {
+                ways[k].rates.n = 0;
+                ways[k].cpu = (struct bench_cpu){.self = 0};
+            }
+            if (!ways[k].missing)
+                err = sample(b, &ways[k]);
+        }
+    }
+    return err;
+}
+
+static int new_pieces(struct bench *b, uint64_t len, uint64_t bytes)
+{
+    uint64_t in_order = 0;
+
+    bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
+    return bench_pieces_make(&b->pieces, b->mount.memory.on_gpu, SEED, len, bytes, len, &in_order)
+               ? fail("memory", "not enough of it")
+               : 0;
+}
+
+/* --- One file -------------------------------------------------------------------------------- */
+
+static unsigned add_ways(struct way *ways, const struct way *more, unsigned n)
+{
+    memcpy(ways, more, n * sizeof(*more));
+    return n;
+}
+
+static unsigned list_reads(const struct bench *b, struct way *ways)
+{
+    static const struct way on_mount[] = {
+        {.name = "READ ioctl", .kind = READ, .run = read_ioctl},
+        {.name = "bounce pipeline of the library", .kind = READ, .run = read_bounced},
+    };
+    static const struct way direct[] = {
+        {.name = "direct path", .kind = READ, .run = read_direct},
+        {.name = "direct path, waiting host", .kind = READ, .run = read_waiting},
+#ifdef GPUNVME_HAVE_CUDA
+        {.name = "a block, direct path", .kind = READ, .run = read_by_block},
+        {.name = "a block, 1 MiB at a time", .kind = READ, .run = read_mib_by_block},
+        {.name = "16 blocks, 64 KiB at a time", .kind = READ, .run = read_64k_by_blocks},
+#endif
+    };
+    unsigned n = add_ways(ways, &(struct way){.name = "plain copy", .run = plain_copy}, 1);
+
+    if (b->mount.g)
+        n += add_ways(&ways[n], on_mount, 2);
+    if (b->direct.file)
+        n += add_ways(&ways[n], direct,
+                      b->mount.memory.on_gpu ? sizeof(direct) / sizeof(direct[0]) : 2);
+    for (const struct peer *p = peers; p->name; p++) {
+        if (b->all_peers || p == peers)
+            ways[n++] = (struct way){.name = p->name, .kind = READ, .peer = p};
+    }
+    return n;
+}
+
+static void report_cpu(struct bench *b, const char *way, const char *whose, double seconds)
+{
+    double value = seconds / ((double)b->size * 1e-9 * b->repeats);
+    char name[128];
+
+    snprintf(name, sizeof(name), "%s: CPU of %s", way, whose);
+    bench_report_values(b->report, name, "s/GB", &value, 1, NULL);
+}
+
+/* The first way is the bound. Seconds of CPU for a GB are cores for each GB/s. */
+static void report_ways(struct bench *b, struct way *ways, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        if (ways[i].missing)
+            fprintf(stderr, PROGRAM ": %s: not there for this file and machine\n", ways[i].name);
+        else
+            bench_report_row(b->report, ways[i].name, "GB/s", &ways[i].rates,
+                             i ? ways[0].name : NULL);
+    }
+    for (unsigned i = 1; i < n; i++) {
+        if (ways[i].missing)
+            continue;
+        report_cpu(b, ways[i].name, "the application", ways[i].cpu.self);
+        if (b->mount.g && bench_cpu_knows_daemon()) {
+            report_cpu(b, ways[i].name, "the daemon", ways[i].cpu.daemon);
+            report_cpu(b, ways[i].name, "the simulated drive", ways[i].cpu.drive);
+        }
+    }
+}
+
+/* The lease ends before: writes to the leased file would have to revoke it. */
+static int measure_writes(struct bench *b)
+{
+    static struct way ways[] = {
+        {.name = "copy to pinned memory", .kind = COPY_OUT, .run = copy_out},
+        {.name = "WRITE ioctl, new file", .kind = WRITE_NEW, .run = write_ioctl},
+        {.name = "WRITE ioctl, over", .kind = WRITE_OVER, .run = write_ioctl},
+    };
+    int err = 0;
+
+    bench_direct_close(&b->direct);
+    b->host = bench_host_alloc(b->mount.memory.on_gpu, COPY_BYTES);
+    if (!b->host)
+        return fail("memory", "not enough of it");
+    err = bench_file_create(&b->written, PROGRAM, b->dir);
+    if (!err)
+        err = measure_ways(b, ways, 3);
+    if (!err)
+        report_ways(b, ways, 3);
+    return err;
+}
+
+static int measure_one(struct bench *b)
+{
+    static struct way ways[MAX_WAYS];
+    unsigned n;
+    int err = bench_file_make(&b->file, PROGRAM, b->dir, b->size, SEED);
+
+    b->job.path = b->file.path;
+    b->job.fd = b->file.fd;
+    if (!err && b->mount.g && b->mount.info.direct)
+        err = bench_direct_open(&b->direct, &b->mount, PROGRAM, b->file.fd);
+    if (!err)
+        err = new_pieces(b, b->size, UNIT);
+    if (err)
+        return err;
+    n = list_reads(b, ways);
+    err = measure_ways(b, ways, n);
+    if (err)
+        return err;
+    bench_report_number(b->report, "commands", (double)b->commands);
+    report_ways(b, ways, n);
+    return b->mount.g ? measure_writes(b) : 0;
+}
+
+/* --- Fragments ------------------------------------------------------------------------------- */
+
+/* Numbers below n in random order, by Fisher and Yates; the caller frees them. */
+static uint64_t *shuffled(uint64_t n)
+{
+    uint64_t *order = calloc(n, sizeof(*order));
+
+    for (uint64_t i = 0; order && i < n; i++) {
+        uint64_t k = pattern_word(SEED, i) % (i + 1);
+
+        order[i] = order[k];
+        order[k] = i;
+    }
+    return order;
+}
+
+static int make_fragmented(struct bench *b, uint64_t fragment)
+{
+    uint64_t n = b->size / fragment, *order = shuffled(n);
+    int err = order ? bench_file_create(&b->file, PROGRAM, b->dir) : -ENOMEM;
+
+    for (uint64_t i = 0; i < n && !err; i++)
+        err = bench_file_write(&b->file, PROGRAM, order[i] * fragment, fragment, SEED,
+                               order[i] * fragment);
+    if (!err && fsync(b->file.fd))
+        err = fail(b->file.path, strerror(errno));
+    free(order);
+    return err;
+}
+
+/* Extents of the file; *jumps: how many do not begin where the one before ends. */
+static int count_extents(const struct bench_file *f, uint64_t *extents, uint64_t *jumps)
+{
+    static struct gpunvme_extent found[GPUNVME_EXTENTS_MAX];
+    uint64_t at = 0, device = UINT64_MAX;
+    bool last = false;
+
+    *extents = *jumps = 0;
+    while (!last) {
+        ssize_t n = gpunvme_extents(f->fd, at, found, GPUNVME_EXTENTS_MAX);
+
+        if (n <= 0)
+            return fail(f->path, n ? gpunvme_error() : "extents are missing");
+        for (ssize_t i = 0; i < n; i++) {
+            *jumps += found[i].device != device;
+            device = found[i].device + found[i].len;
+        }
+        *extents += (uint64_t)n;
+        at = found[n - 1].file_offset + found[n - 1].len;
+        last = found[n - 1].flags & GPUNVME_EXTENT_LAST;
+    }
+    return 0;
+}
+
+/* Points of a sweep at x, the first of which is the bound. */
+static void report_points(struct bench *b, struct way *ways, unsigned n, const char *sweep,
+                          const char *unit, unsigned x)
+{
+    char bound[128], name[128];
+
+    for (unsigned i = 0; i < n; i++) {
+        snprintf(name, sizeof(name), "%s, %u %s", ways[i].name, x, sweep);
+        bench_report_row(b->report, name, unit, &ways[i].rates, i ? bound : NULL);
+        bench_report_point(b->report, sweep, ways[i].name, x);
+        if (i == 0)
+            snprintf(bound, sizeof(bound), "%s", name);
+    }
+}
+
+static int measure_fragments(struct bench *b, unsigned kib)
+{
+    struct way ways[] = {{.name = "plain copy", .run = plain_copy},
+                         {.name = "READ ioctl", .kind = READ, .run = read_ioctl}};
+    uint64_t extents, jumps;
+    char key[64];
+    int err = make_fragmented(b, (uint64_t)kib << 10);
+
+    if (!err)
+        err = count_extents(&b->file, &extents, &jumps);
+    if (!err)
+        err = new_pieces(b, b->size, UNIT);
+    if (!err)
+        err = measure_ways(b, ways, 2);
+    bench_file_close(&b->file);
+    if (err)
+        return err;
+    report_points(b, ways, 2, "KiB a fragment", "GB/s", kib);
+    snprintf(key, sizeof(key), "extents_%u_kib", kib);
+    bench_report_number(b->report, key, (double)extents);
+    snprintf(key, sizeof(key), "not_behind_the_one_before_%u_kib", kib);
+    bench_report_number(b->report, key, (double)jumps);
+    return 0;
+}
+
+/* --- Many files ------------------------------------------------------------------------------ */
+
+static int make_file(struct bench *b, uint64_t i)
+{
+    struct bench_file f = {.fd = -1};
+    int err;
+
+    path_of(b, i, f.path, sizeof(f.path));
+    if (i % DIRECTORY_FILES == 0) {
+        char *name = strrchr(f.path, '/');
+
+        *name = '\0';
+        if (mkdir(f.path, 0700))
+            return fail(f.path, strerror(errno));
+        *name = '/';
+    }
+    f.fd = open(f.path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+    if (f.fd < 0)
+        return fail(f.path, strerror(errno));
+    err = bench_file_write(&f, PROGRAM, 0, b->file_bytes, SEED, i * b->file_bytes);
+    close(f.fd);
+    return err;
+}
+
+static void remove_files(struct bench *b)
+{
+    char path[4096];
+
+    for (uint64_t i = 0; i < b->files; i++) {
+        path_of(b, i, path, sizeof(path));
+        unlink(path);
+        if ((i + 1) % DIRECTORY_FILES == 0 || i + 1 == b->files) {
+            *strrchr(path, '/') = '\0';
+            rmdir(path);
+        }
+    }
+}
+
+static int measure_many(struct bench *b, unsigned kib, unsigned files)
+{
+    struct way ways[] = {{.name = "pread + pinned", .kind = READ, .run = read_files_pinned},
+                         {.name = "READ ioctl", .kind = READ, .run = read_files_ioctl}};
+    uint64_t fit = (b->size >> 10) / kib;
+    int err = 0;
+
+    b->file_bytes = (uint64_t)kib << 10;
+    b->files = fit < files ? fit : files;
+    for (uint64_t i = 0; i < b->files && !err; i++)
+        err = make_file(b, i);
+    sync();
+    if (!err)
+        err = new_pieces(b, b->files * b->file_bytes, b->file_bytes);
+    if (!err)
+        err = measure_ways(b, ways, 2);
+    remove_files(b);
+    if (!err)
+        report_points(b, ways, 2, "KiB a file", "files/s", kib);
+    return err;
+}
+
+/* --- The program ----------------------------------------------------------------------------- */
+
+static int measure(struct bench *b)
+{
+    int err = 0;
+
+    if (b->shape == ONE_FILE)
+        return measure_one(b);
+    if (!b->mount.g)
+        return fail(b->dir, "is not on a mount of gpunvmefs");
+    for (size_t i = 0;
+         b->shape == FRAGMENTS && i < sizeof(fragments_kib) / sizeof(unsigned) && !err; i++)
+        err = measure_fragments(b, fragments_kib[i]);
+    if (b->shape == FRAGMENTS)
+        return err;
+    snprintf(b->files_dir, sizeof(b->files_dir), "%s/" PROGRAM ".XXXXXX", b->dir);
+    if (!mkdtemp(b->files_dir))
+        return fail(b->dir, strerror(errno));
+    for (size_t i = 0; i < sizeof(many_sizes) / sizeof(many_sizes[0]) && !err; i++)
+        err = measure_many(b, many_sizes[i].kib, many_sizes[i].files);
+    rmdir(b->files_dir);
+    return err;
+}
+
+static int set_up(struct bench *b)
+{
+    if (bench_mount_open(&b->mount, PROGRAM, b->dir, b->size))
+        return -EIO;
+    b->job.to = &b->mount.memory;
+    b->job.size = b->size;
+    b->report =
+        bench_report_new(PROGRAM, b->json, b->mount.memory.on_gpu ? bench_gpu_name() : NULL);
+    if (peers_open(&b->job) || !b->report)
+        return fail("memory", "not enough of it");
+    bench_mount_describe(&b->mount, b->report);
+    bench_report_number(b->report, "bytes", (double)b->size);
+    bench_report_number(b->report, "seed", SEED);
+    bench_report_number(b->report, "warm_ups", b->warm_ups);
+    bench_report_number(b->report, "rounds", b->repeats);
+    return 0;
+}
+
+static void tear_down(struct bench *b)
+{
+    peers_close(&b->job);
+    bench_direct_close(&b->direct);
+    bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
+    bench_host_free(b->mount.memory.on_gpu, b->host);
+    bench_mount_close(&b->mount);
+    bench_file_close(&b->file);
+    bench_file_close(&b->written);
+}
+
+static int parse(int argc, char **argv, struct bench *b)
+{
+    int opt;
+
+    while ((opt = getopt(argc, argv, "s:r:w:o:pfnh")) != -1) {
+        if (opt == 'p')
+            b->all_peers = true;
+        else if (opt == 'f')
+            b->shape = FRAGMENTS;
+        else if (opt == 'n')
+            b->shape = MANY_FILES;
+        else if (opt == 'w')
+            b->warm_ups = (unsigned)strtoul(optarg, NULL, 10);
+        else if (!bench_option(opt, &b->size, &b->repeats, &b->json))
+            return 1;
+    }
+    b->dir = argv[optind];
+    return !bench_arguments_fit(argc, b->repeats) || b->size < UNIT || b->size % UNIT ||
+           b->size > (uint64_t)1 << 40;
+}
+
+int main(int argc, char **argv)
+{
+    static struct bench b = {.size = (uint64_t)1 << 30,
+                             .repeats = 5,
+                             .warm_ups = 1,
+                             .file = {.fd = -1},
+                             .written = {.fd = -1}};
+    int err, failed;
+
+    if (parse(argc, argv, &b)) {
+        fputs("usage: " PROGRAM
+              " [-s MiB, a multiple of 16] [-r REPEATS] [-w ROUNDS] [-p] [-f | -n]"
+              " [-o json]\n"
+              "                  DIRECTORY\n"
+              "  -w  rounds that warm up and are not counted\n"
+              "  -p  all ways that people read today, not only pread with one thread\n"
+              "  -f  fragmented files instead of one in order\n"
+              "  -n  many files of one size instead of one; -s is the bytes of all\n",
+              stderr);
+        return 2;
+    }
+    err = set_up(&b);
+    if (!err)
+        err = measure(&b);
+    failed = bench_report_close(b.report, err);
+    tear_down(&b);
+    return failed;
+}

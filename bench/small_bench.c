@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * How many small reads a second, by threads of the host and by warps of a kernel?
+ *
+ * Threads of the host, each with one read of 4 KiB at a time: READ and, where the mount lends it
+ * (-o direct=), a host that waits on the direct path. With a GPU and the direct path also kernels:
+ * warps that read one piece after another, threads that read a piece each, and warps that have
+ * several reads under way by tickets, beside a bare kernel that gathers the same pieces out of
+ * pinned memory. bare_bench shows what the controller gives to as many warps. The memory is
+ * verified after each run, over poison. The first round warms up. Kernels' reads that are shorter
+ * than the mount's LBAs have no rows:
+ *
+ *     on_mount.sh 2560M gpu=require,direct=all,sim=threads:8:lba:512 small_bench
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/lib/bench_mount.h"
+#include "bench/lib/bench_report.h"
+#include "bench/lib/direct_bench_kernels.h"
+#include "bench/lib/warps_kernels.h"
+
+#define PROGRAM      "small_bench"
+#define SEED         0x736d616c6cu
+#define UNIT         ((uint64_t)16 << 20) /* sizes of files are multiples of it */
+#define SMALL        4096u
+#define HOST_READS   2000u /* of a thread of the host in a run, at most */
+#define THREADS_MOST 16u
+#define READS_WARP   2000u /* of a warp in a run, at most */
+#define BLOCK_MOST   32u   /* warps of a block */
+
+static const unsigned thread_counts[] = {1, 4, THREADS_MOST};
+static const uint64_t read_sizes[] = {512, SMALL};
+static const unsigned warp_counts[] = {1, 8, 16, 32, 128, 512, 1056, 2112};
+static const char *const way_names[WARPS_WAYS] = {"warps", "threads of warps", "tickets of warps"};
+
+struct bench {
+    uint64_t size; /* of the file, and the most that a run reads */
+    unsigned repeats, block, most;
+    bool json;
+    struct bench_mount mount;
+    struct bench_file file;
+    void *host; /* the file's bytes, pinned */
+    struct pattern_pieces pieces;
+    struct gpunvme_direct_options lease;
+    struct bench_direct direct;
+    struct bench_report *report;
+};
+
+static int fail(const char *object, const char *what)
+{
+    fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
+    return -EIO;
+}
+
+static int new_pieces(struct bench *b, uint64_t bytes)
+{
+    uint64_t state = SEED;
+
+    bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
+    return bench_pieces_make(&b->pieces, b->mount.memory.on_gpu, SEED, b->size, bytes, b->size,
+                             &state)
+               ? fail("memory", "not enough of it")
+               : 0;
+}
+
+/* --- Threads of the host --------------------------------------------------------------------- */
+
+/* Reads pieces [from, to). */
+struct reader {
+    struct bench *b;
+    bool direct;
+    uint64_t from, to;
+    pthread_t thread;
+    int err;
+};
+
+static int read_piece(const struct bench *b, bool direct, uint64_t i)
+{
+    struct gpunvme_result result = {.path = GPUNVME_PATH_GPU};
+    uint64_t at = i * SMALL, place = b->pieces.places[i];
+    ssize_t n;
+
+    if (direct)
+        n = gpunvme_file_read(b->direct.file, (char *)b->mount.memory.addr + at, SMALL, place);
+    else
+        n = gpunvme_read(b->mount.buffer, b->file.fd, at, place, SMALL, &result);
+    if (n == SMALL && result.path == GPUNVME_PATH_GPU)
+        return 0;
+    return fail(direct ? "direct path" : "READ",
+                n < 0 ? gpunvme_error() : "short, or not by the GPU path");
+}
+
+static void *read_pieces(void *arg)
+{
+    struct reader *r = arg;
+
+    for (uint64_t i = r->from; i < r->to && !r->err; i++)
+        r->err = read_piece(r->b, r->direct, i);
+    return NULL;
+}
+
+static int run_threads(struct bench *b, bool direct, unsigned threads, uint64_t each)
+{
+    struct reader readers[THREADS_MOST];
+    unsigned started = 0;
+    int err = 0;
+
+    for (; started < threads; started++) {
+        struct reader *r = &readers[started];
+
+        *r = (struct reader){
+            .b = b, .direct = direct, .from = started * each, .to = (started + 1) * each};
+        err = -pthread_create(&r->thread, NULL, read_pieces, r);
+        if (err)
+            break;
+    }
+    for (unsigned i = 0; i < started; i++) {
+        pthread_join(readers[i].thread, NULL);
+        err = err ? err : readers[i].err;
+    }
+    return err;
+}
+
+static int measure_threads(struct bench *b, bool direct, unsigned threads)
+{
+    const char *series = direct ? "waiting hosts, direct path" : "READ";
+    uint64_t fit = b->pieces.n / threads, each = fit < HOST_READS ? fit : HOST_READS;
+    struct pattern_pieces some = b->pieces;
+    struct bench_samples rates = {.n = 0};
+    char name[64];
+    int err = 0;
+
+    some.n = each * threads;
+    for (unsigned i = 0; i <= b->repeats && !err; i++) {
+        err = bench_poison(&b->mount.memory, SEED);
+        double start = bench_seconds();
+        if (!err)
+            err = run_threads(b, direct, threads, each);
+        if (i > 0)
+            bench_add(&rates, (double)some.n * 1e-6 / (bench_seconds() - start));
+        if (!err)
+            err = bench_verify(&b->mount.memory, &some, PROGRAM);
+    }
+    if (err)
+        return err;
+    snprintf(name, sizeof(name), "%s, %u B, %u threads of the host", series, SMALL, threads);
+    bench_report_row(b->report, name, "M/s", &rates, NULL);
+    bench_report_point(b->report, "threads of the host", series, threads);
+    return 0;
+}
+
+static int measure_host(struct bench *b, bool direct)
+{
+    int err = new_pieces(b, SMALL);
+
+    for (size_t i = 0; i < sizeof(thread_counts) / sizeof(thread_counts[0]) && !err; i++)
+        err = measure_threads(b, direct, thread_counts[i]);
+    return err;
+}
+
+/* --- Warps of a kernel ----------------------------------------------------------------------- */
+
+#ifdef GPUNVME_HAVE_CUDA
+
+/* One run of the first n pieces. Its rate is in millions a second. */
+static int run_warps(struct bench *b, enum warps_way way, unsigned warps, uint64_t n,
+                     struct bench_samples *rates)
+{
+    struct pattern_pieces some = b->pieces;
+    int err = bench_poison(&b->mount.memory, SEED);
+    double start = bench_seconds();
+    int64_t result = 0;
+
+    some.n = n;
+    if (!err)
+        err = kernel_warps(way, gpunvme_file_device(b->direct.file), &some, b->mount.memory.addr,
+                           warps, b->block, &result);
+    bench_add(rates, (double)n * 1e-6 / (bench_seconds() - start));
+    if (err) {
+        fprintf(stderr, PROGRAM ": %s, %u warps of %llu B: %s\n", way_names[way], warps,
+                (unsigned long long)some.bytes,
+                result < 0 ? strerror((int)-result) : "a read was short, or the GPU failed");
+        return err;
+    }
+    return bench_verify(&b->mount.memory, &some, PROGRAM);
+}
+
+static int run_gather(struct bench *b, struct bench_samples *rates)
+{
+    int err = bench_poison(&b->mount.memory, SEED);
+    double start = bench_seconds();
+
+    if (!err)
+        err = bench_gather(&b->mount.memory, b->host, &b->pieces);
+    bench_add(rates, (double)b->pieces.n * 1e-6 / (bench_seconds() - start));
+    if (err)
+        return fail("gather", "the GPU failed");
+    return bench_verify(&b->mount.memory, &b->pieces, PROGRAM);
+}
+
+/* Threads have 32 reads at a time. */
+static uint64_t reads_of(const struct bench *b, enum warps_way way, unsigned warps)
+{
+    uint64_t n = (uint64_t)READS_WARP * warps * (way == WARPS_THREADS ? 32 : 1);
+
+    return n < b->pieces.n ? n : b->pieces.n;
+}
+
+/* With warps 0 it is the gather, which `bound` names. */
+static int measure_warps(struct bench *b, enum warps_way way, unsigned warps, const char *bound)
+{
+    struct bench_samples rates = {.n = 0};
+    char name[64];
+    int err = 0;
+
+    for (unsigned i = 0; i <= b->repeats && !err; i++) {
+        if (i == 1)
+            rates.n = 0;
+        err = warps ? run_warps(b, way, warps, reads_of(b, way, warps), &rates)
+                    : run_gather(b, &rates);
+    }
+    if (err)
+        return err;
+    snprintf(name, sizeof(name), "%s, %llu B, %u", way_names[way],
+             (unsigned long long)b->pieces.bytes, warps);
+    bench_report_row(b->report, warps ? name : bound, "M/s", &rates, warps ? bound : NULL);
+    if (warps)
+        bench_report_point(b->report, "warps", way_names[way], warps);
+    return 0;
+}
+
+static int measure_pieces(struct bench *b, uint64_t bytes)
+{
+    char bound[64];
+    int err = new_pieces(b, bytes);
+
+    snprintf(bound, sizeof(bound), "gather kernel, %llu B", (unsigned long long)bytes);
+    if (!err)
+        err = measure_warps(b, WARPS_SHARED, 0, bound);
+    for (size_t i = 0; i < sizeof(warp_counts) / sizeof(warp_counts[0]) && !err; i++) {
+        for (int way = 0; way < WARPS_WAYS && warp_counts[i] <= b->most && !err; way++)
+            err = measure_warps(b, (enum warps_way)way, warp_counts[i], bound);
+    }
+    return err;
+}
+
+static int measure_kernels(struct bench *b)
+{
+    int err = 0;
+
+    for (size_t i = 0; i < sizeof(read_sizes) / sizeof(read_sizes[0]) && !err; i++) {
+        if (read_sizes[i] >= b->mount.info.lba_size)
+            err = measure_pieces(b, read_sizes[i]);
+    }
+    return err;
+}
+
+#else
+
+static int measure_kernels(struct bench *b)
+{
+    (void)b;
+    return 0;
+}
+
+#endif
+
+/* --- The program ----------------------------------------------------------------------------- */
+
+static int measure_all(struct bench *b)
+{
+    int err = measure_host(b, false);
+
+    if (err || !b->mount.info.direct)
+        return err;
+    err = bench_direct_open_with(&b->direct, &b->mount, PROGRAM, b->file.fd, &b->lease);
+    if (!err)
+        err = measure_host(b, true);
+    if (!err && b->mount.memory.on_gpu)
+        err = measure_kernels(b);
+    bench_direct_close(&b->direct);
+    return err;
+}
+
+static int set_up(struct bench *b, const char *dir)
+{
+    bool gpu;
+
+    if (bench_mount_open(&b->mount, PROGRAM, dir, b->size))
+        return -EIO;
+    if (!b->mount.g)
+        return fail(dir, "not on a gpunvmefs mount");
+    gpu = b->mount.memory.on_gpu;
+    b->host = bench_host_alloc(gpu, b->size);
+    b->report = bench_report_new(PROGRAM, b->json, gpu ? bench_gpu_name() : NULL);
+    if (!b->host || !b->report)
+        return fail("memory", "not enough of it");
+    bench_mount_describe(&b->mount, b->report);
+    bench_report_number(b->report, "lba_size", b->mount.info.lba_size);
+    bench_report_number(b->report, "bytes", (double)b->size);
+    bench_report_number(b->report, "leased_queues", b->lease.queues);
+    bench_report_number(b->report, "leased_depth", b->lease.depth);
+    bench_report_number(b->report, "warps_of_a_block", b->block);
+    bench_report_number(b->report, "seed", SEED);
+    pattern_host_write(b->host, b->size, SEED, 0, false);
+    return bench_file_make(&b->file, PROGRAM, dir, b->size, SEED);
+}
+
+static void tear_down(struct bench *b)
+{
+    bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
+    if (b->host)
+        bench_host_free(b->mount.memory.on_gpu, b->host);
+    bench_file_close(&b->file);
+    bench_mount_close(&b->mount);
+}
+
+static int parse(int argc, char **argv, struct bench *b)
+{
+    int opt;
+
+    while ((opt = getopt(argc, argv, "s:r:o:q:d:b:w:h")) != -1) {
+        if (opt == 'b')
+            b->block = (unsigned)strtoul(optarg, NULL, 10);
+        else if (opt == 'w')
+            b->most = (unsigned)strtoul(optarg, NULL, 10);
+        else if (!bench_lease_option(opt, &b->lease) &&
+                 !bench_option(opt, &b->size, &b->repeats, &b->json))
+            return 1;
+    }
+    return !bench_arguments_fit(argc, b->repeats) || b->size < UNIT || b->size % UNIT ||
+           b->block < 1 || b->block > BLOCK_MOST;
+}
+
+int main(int argc, char **argv)
+{
+    static struct bench b = {.size = (uint64_t)1 << 30,
+                             .repeats = 3,
+                             .block = 1,
+                             .most = 2112,
+                             .lease = {.queues = 32, .depth = 256},
+                             .file = {.fd = -1}};
+    int err, failed;
+
+    if (parse(argc, argv, &b)) {
+        fputs("usage: " PROGRAM " [-s MiB, a multiple of 16] [-r REPEATS] [-o json]\n"
+              "                   [-q QUEUES leased, -d of DEPTH] [-b WARPS of a block]\n"
+              "                   [-w most WARPS] DIRECTORY\n",
+              stderr);
+        return 2;
+    }
+    err = set_up(&b, argv[optind]);
+    if (!err)
+        err = measure_all(&b);
+    failed = bench_report_close(b.report, err);
+    tear_down(&b);
+    return failed;
+}
