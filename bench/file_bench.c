@@ -16,6 +16,10 @@
  * -n: many files of one size, opened, read and closed one after the other, by READ and by read(2)
  * into pinned memory that is copied to the GPU while the next file is read.
  *
+ * -c: all of that beside computing (bench/lib/computer.h), which tells what it costs the other. The
+ * daemon is another process, so without MPS the GPU is time-sliced between READ and the computing;
+ * the direct path's kernels are the application's own.
+ *
  * All ways run in turn. Every byte is verified after each run, over poison; what was written is
  * read back. The first rounds (-w) warm up and are not counted; where data is staged the daemon
  * measures numbers of queues in them. On a mount whose executor is the CPU all of it is in host
@@ -34,6 +38,7 @@
 #include "bench/lib/bench_mount.h"
 #include "bench/lib/bench_report.h"
 #include "bench/lib/block_kernels.h"
+#include "bench/lib/computer.h"
 #include "bench/lib/cpu.h"
 #include "bench/lib/direct_bench_kernels.h"
 #include "bench/lib/peers.h"
@@ -58,12 +63,13 @@ static const struct {
 struct bench {
     uint64_t size;
     unsigned repeats, warm_ups;
-    bool json, all_peers;
+    bool json, all_peers, computing;
     enum shape shape;
     const char *dir;
     struct bench_mount mount;
     struct bench_direct direct;
     struct peer_job job;
+    struct bench_computer computer;
     struct pattern_pieces pieces; /* all that one run reads or writes */
     struct bench_file file, written;
     void *host; /* COPY_BYTES, pinned where there is a GPU */
@@ -81,7 +87,7 @@ struct way {
     int (*run)(struct bench *b); /* NULL: peer */
     const struct peer *peer;
     bool missing;
-    struct bench_samples rates;
+    struct bench_samples rates, computing;
     struct bench_cpu cpu; /* of all samples */
 };
 
@@ -292,14 +298,19 @@ static int sample(struct bench *b, struct way *w)
 {
     uint64_t bytes = b->pieces.n * b->pieces.bytes;
     double count = b->shape == MANY_FILES ? (double)b->files : (double)bytes * 1e-9;
-    int err = prepare(b, w);
-    struct bench_cpu before = bench_cpu_now();
-    double start = bench_seconds();
+    int err = prepare(b, w), end;
 
     if (!err)
-        err = w->peer ? w->peer->run(&b->job) : w->run(b);
+        err = bench_computer_start(&b->computer);
+    if (err)
+        return err;
+    struct bench_cpu before = bench_cpu_now();
+    double start = bench_seconds();
+    err = w->peer ? w->peer->run(&b->job) : w->run(b);
     bench_add(&w->rates, count / (bench_seconds() - start));
     bench_cpu_add(&w->cpu, &before);
+    end = bench_computer_stop(&b->computer, &w->computing);
+    err = err ? err : end;
     w->missing = w->peer && err == -ENOTSUP;
     if (w->missing)
         return 0;
@@ -313,7 +324,7 @@ static int measure_ways(struct bench *b, struct way *ways, unsigned n)
     for (unsigned i = 0; i < b->warm_ups + b->repeats && !err; i++) {
         for (unsigned k = 0; k < n && !err; k++) {
             if (i == b->warm_ups) {
-                ways[k].rates.n = 0;
+                ways[k].rates.n = ways[k].computing.n = 0;
                 ways[k].cpu = (struct bench_cpu){.self = 0};
             }
             if (!ways[k].missing)
@@ -392,6 +403,7 @@ static void report_ways(struct bench *b, struct way *ways, unsigned n)
     for (unsigned i = 1; i < n; i++) {
         if (ways[i].missing)
             continue;
+        bench_computer_report(b->report, ways[i].name, &ways[i].computing);
         report_cpu(b, ways[i].name, "the application", ways[i].cpu.self);
         if (b->mount.g && bench_cpu_knows_daemon()) {
             report_cpu(b, ways[i].name, "the daemon", ways[i].cpu.daemon);
@@ -638,12 +650,17 @@ static int set_up(struct bench *b)
     bench_report_number(b->report, "seed", SEED);
     bench_report_number(b->report, "warm_ups", b->warm_ups);
     bench_report_number(b->report, "rounds", b->repeats);
-    return 0;
+    if (!b->computing)
+        return 0;
+    bench_report_text(b->report, "beside computing",
+                      bench_computer_sharing(b->mount.memory.on_gpu));
+    return bench_computer_open(&b->computer, b->mount.memory.on_gpu);
 }
 
 static void tear_down(struct bench *b)
 {
     peers_close(&b->job);
+    bench_computer_close(&b->computer);
     bench_direct_close(&b->direct);
     bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
     bench_host_free(b->mount.memory.on_gpu, b->host);
@@ -656,9 +673,11 @@ static int parse(int argc, char **argv, struct bench *b)
 {
     int opt;
 
-    while ((opt = getopt(argc, argv, "s:r:w:o:pfnh")) != -1) {
+    while ((opt = getopt(argc, argv, "s:r:w:o:cpfnh")) != -1) {
         if (opt == 'p')
             b->all_peers = true;
+        else if (opt == 'c')
+            b->computing = true;
         else if (opt == 'f')
             b->shape = FRAGMENTS;
         else if (opt == 'n')
@@ -683,11 +702,10 @@ int main(int argc, char **argv)
     int err, failed;
 
     if (parse(argc, argv, &b)) {
-        fputs("usage: " PROGRAM
-              " [-s MiB, a multiple of 16] [-r REPEATS] [-w ROUNDS] [-p] [-f | -n]"
-              " [-o json]\n"
-              "                  DIRECTORY\n"
+        fputs("usage: " PROGRAM " [-s MiB, a multiple of 16] [-r REPEATS] [-w ROUNDS] [-c] [-p]\n"
+              "                  [-f | -n] [-o json] DIRECTORY\n"
               "  -w  rounds that warm up and are not counted\n"
+              "  -c  beside computing\n"
               "  -p  all ways that people read today, not only pread with one thread\n"
               "  -f  fragmented files instead of one in order\n"
               "  -n  many files of one size instead of one; -s is the bytes of all\n",

@@ -3,14 +3,13 @@
  * What do the CPU's parts of a read and of a new file cost as the file system grows?
  *
  * The core library in this process, without FUSE, over a file in memory. At each number of files:
- * create, look up a name, allocate space, map a piece of a file for a transfer; then mapping in a
- * file that grows in fragments. Microseconds. Numbers of inodes, lengths of maps and the count of
- * files are checked.
+ * create, look up a name, allocate space, map a piece of a file for a transfer. Times are in
+ * microseconds. Numbers of inodes, lengths of maps and the count of files are checked.
+ * growth_bench measures extents, through a mount.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <linux/falloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +29,6 @@
 #define PIECE       (1u << 20)
 #define FIRST_COUNT 1000u
 #define GROWTH      10u
-#define MOST_PIECES 10000u
 
 struct bench {
     unsigned long files; /* at most this many */
@@ -153,7 +151,7 @@ static int time_allocate(struct bench *b)
     return err;
 }
 
-static int measure(struct bench *b, const char *sweep, const char *what, double x,
+static int measure(struct bench *b, const char *what, unsigned long files,
                    int (*call)(struct bench *))
 {
     size_t n = 0;
@@ -168,9 +166,9 @@ static int measure(struct bench *b, const char *sweep, const char *what, double 
     }
     if (err)
         return fail(what, err);
-    snprintf(name, sizeof(name), "%s, %.0f %s", what, x, sweep);
+    snprintf(name, sizeof(name), "%s, %lu files", what, files);
     bench_report_values(b->report, name, "us", b->micros, n, NULL);
-    bench_report_point(b->report, sweep, what, x);
+    bench_report_point(b->report, "files", what, (double)files);
     return 0;
 }
 
@@ -181,8 +179,7 @@ static int grow_to(struct bench *b, unsigned long files)
 
     while (b->made < files - SAMPLES && !err)
         err = create(b);
-    return err ? fail("create", err)
-               : measure(b, "files", "create with a block", (double)files, create);
+    return err ? fail("create", err) : measure(b, "create with a block", files, create);
 }
 
 static int check_count(struct bench *b)
@@ -198,85 +195,16 @@ static int measure_files(struct bench *b)
     int err = 0;
 
     for (unsigned long files = FIRST_COUNT; files <= b->files && !err; files *= GROWTH) {
-        double x = (double)files;
-
         err = grow_to(b, files);
         if (!err)
-            err = measure(b, "files", "look up", x, time_lookup);
+            err = measure(b, "look up", files, time_lookup);
         if (!err)
-            err = measure(b, "files", "map 4 KiB", x, time_map);
+            err = measure(b, "map 4 KiB", files, time_map);
         if (!err)
-            err = measure(b, "files", "allocate and free 1 MiB", x, time_allocate);
+            err = measure(b, "allocate and free 1 MiB", files, time_allocate);
         if (!err)
             err = check_count(b);
     }
-    return err;
-}
-
-/* Every other block: each is an extent. */
-static int punch(struct ffs_inode *inode, unsigned long from, unsigned long to)
-{
-    int err = ffs_fallocate(inode, 0, (uint64_t)from * 2 * PAGE_BYTES,
-                            (uint64_t)(to - from) * 2 * PAGE_BYTES);
-
-    for (unsigned long i = from; i < to && !err; i++)
-        err = ffs_fallocate(inode, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                            (uint64_t)(2 * i + 1) * PAGE_BYTES, PAGE_BYTES);
-    return err;
-}
-
-static int map_once(struct ffs_inode *inode, uint64_t at, uint64_t len, size_t segments)
-{
-    struct ffs_map map;
-    int err = ffs_map_read(inode, at, len, &map);
-
-    if (err)
-        return err;
-    err = map.len == len && map.count == segments ? 0 : -EUCLEAN;
-    ffs_map_release(&map);
-    return err;
-}
-
-static int measure_maps(struct bench *b, struct ffs_inode *inode, unsigned long pieces)
-{
-    const char *names[] = {"map 4 KiB of the file", "map all of the file"};
-    int err = 0;
-
-    for (unsigned whole = 0; whole < 2 && !err; whole++) {
-        size_t n = whole ? SAMPLES / 10 : SAMPLES;
-        char name[96];
-
-        for (size_t i = 0; i < n && !err; i++) {
-            uint64_t at = whole ? 0 : (uint64_t)draw(b, pieces) * 2 * PAGE_BYTES;
-            double start = bench_seconds();
-
-            err = whole ? map_once(inode, 0, (uint64_t)pieces * 2 * PAGE_BYTES, 2 * pieces)
-                        : map_once(inode, at, PAGE_BYTES, 1);
-            b->micros[i] = (bench_seconds() - start) * 1e6;
-        }
-        snprintf(name, sizeof(name), "%s, %lu extents", names[whole], pieces);
-        if (!err)
-            bench_report_values(b->report, name, "us", b->micros, n, NULL);
-        if (!err)
-            bench_report_point(b->report, "extents of a file", names[whole], (double)pieces);
-    }
-    return err ? fail("map", err) : 0;
-}
-
-static int measure_fragments(struct bench *b)
-{
-    struct ffs_inode *inode;
-    unsigned long had = 0;
-    int err = ffs_mknod(b->root, "fragmented", S_IFREG | 0644, 0, &root_user, &inode);
-
-    if (err)
-        return fail("create", err);
-    for (unsigned long pieces = 1; pieces <= MOST_PIECES && !err; pieces *= GROWTH) {
-        err = punch(inode, had, pieces);
-        had = pieces;
-        err = err ? fail("fallocate", err) : measure_maps(b, inode, pieces);
-    }
-    ffs_iput(inode, 1);
     return err;
 }
 
@@ -371,8 +299,6 @@ int main(int argc, char **argv)
     err = set_up(&b);
     if (!err)
         err = measure_files(&b);
-    if (!err)
-        err = measure_fragments(&b);
     end = tear_down(&b);
     if (b.report && (err || end))
         bench_report_drop(b.report);

@@ -5,7 +5,8 @@
  * On a mount, one call after another: an ioctl that does nothing (INFO), an empty kernel and its
  * synchronisation, READ of small pieces, reads of the host, with and without page cache, and the
  * direct path where the mount lends it. Every piece is verified. Latencies are in microseconds.
- * bare_bench shows what the controller takes.
+ * bare_bench shows what the controller takes. With -c calls of the host run beside computing
+ * (bench/lib/computer.h).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +18,7 @@
 
 #include "bench/lib/bench_mount.h"
 #include "bench/lib/bench_report.h"
+#include "bench/lib/computer.h"
 #include "bench/lib/direct_bench_kernels.h"
 #ifdef GPUNVME_HAVE_CUDA
 #include "bench/lib/direct_kernels.h"
@@ -35,7 +37,8 @@
 struct bench {
     uint64_t file_len;
     size_t samples;
-    bool json;
+    bool json, computing;
+    struct bench_computer computer;
     unsigned rest_us; /* before each call */
     struct bench_mount mount;
     struct bench_direct direct; /* where the mount lends it */
@@ -132,12 +135,10 @@ static int pread_and_copy(struct bench *b, size_t i)
                : bench_copy_to(&b->mount.memory, i * b->pieces.bytes, b->host, b->pieces.bytes);
 }
 
-static int measure(struct bench *b, const char *name, call_fn call)
+static int time_calls(struct bench *b, call_fn call)
 {
     int err = 0;
 
-    for (size_t i = 0; i < WARM_UP && !err; i++)
-        err = call(b, i % b->samples);
     for (size_t i = 0; i < b->samples && !err; i++) {
         double start;
 
@@ -147,9 +148,27 @@ static int measure(struct bench *b, const char *name, call_fn call)
         err = call(b, i);
         b->values[i] = (bench_seconds() - start) * 1e6;
     }
-    if (!err)
-        bench_report_values(b->report, name, "us", b->values, b->samples, NULL);
     return err;
+}
+
+static int measure(struct bench *b, const char *name, call_fn call)
+{
+    struct bench_samples shares = {.n = 0};
+    int err = 0, end;
+
+    for (size_t i = 0; i < WARM_UP && !err; i++)
+        err = call(b, i % b->samples);
+    if (!err)
+        err = bench_computer_start(&b->computer);
+    if (err)
+        return err;
+    err = time_calls(b, call);
+    end = bench_computer_stop(&b->computer, &shares);
+    if (err || end)
+        return err ? err : end;
+    bench_report_values(b->report, name, "us", b->values, b->samples, NULL);
+    bench_computer_report(b->report, name, &shares);
+    return 0;
 }
 
 /* Reads into the buffer, and verifies its contents afterwards. */
@@ -319,11 +338,17 @@ static int set_up(struct bench *b, const char *dir)
     bench_report_number(b->report, "calls", (double)b->samples);
     bench_report_number(b->report, "file", (double)b->file_len);
     bench_report_number(b->report, "seed", SEED);
-    return make_file(b, dir);
+    err = make_file(b, dir);
+    if (err || !b->computing)
+        return err;
+    bench_report_text(b->report, "beside computing",
+                      bench_computer_sharing(b->mount.memory.on_gpu));
+    return bench_computer_open(&b->computer, b->mount.memory.on_gpu);
 }
 
 static void tear_down(struct bench *b)
 {
+    bench_computer_close(&b->computer);
     bench_direct_close(&b->direct);
     bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
     bench_host_free(b->mount.memory.on_gpu, b->host);
@@ -338,11 +363,13 @@ static int parse(int argc, char **argv, struct bench *b)
 {
     int opt;
 
-    while ((opt = getopt(argc, argv, "s:n:o:h")) != -1) {
+    while ((opt = getopt(argc, argv, "s:n:o:ch")) != -1) {
         if (opt == 's')
             b->file_len = strtoull(optarg, NULL, 10) << 20;
         else if (opt == 'n')
             b->samples = strtoul(optarg, NULL, 10);
+        else if (opt == 'c')
+            b->computing = true;
         else if (opt == 'o' && strcmp(optarg, "json") == 0)
             b->json = true;
         else
@@ -359,7 +386,7 @@ int main(int argc, char **argv)
     int err, failed;
 
     if (parse(argc, argv, &b)) {
-        fputs("usage: " PROGRAM " [-s FILE_MIB] [-n CALLS] [-o json] DIRECTORY\n", stderr);
+        fputs("usage: " PROGRAM " [-s FILE_MIB] [-n CALLS] [-c] [-o json] DIRECTORY\n", stderr);
         return 2;
     }
     err = set_up(&b, argv[optind]);

@@ -109,13 +109,15 @@ class Jobs:
                 + [self.program("bare_bench"), *sized], self.no_gpu),
         ]
 
-    def mixed(self):
-        mixed = ["mixed_bench", "-n", "3" if self.quick else "10", "-s", str(self.few_mib)]
-        alone = self.mounted(self.few_mib, *mixed)
+    def beside_computing(self):
+        sized = ["-s", str(self.few_mib), "-r", self.repeats]
+        file = self.mounted(self.few_mib, "file_bench", "-c", *sized, lends=DIRECT)
+        calls = self.mounted(256, "latency_bench", "-c", "-n", "500", lends=DIRECT)
         return [
-            Job("mixed", alone),
-            Job("mixed-direct", self.mounted(self.few_mib, *mixed, lends=DIRECT), limit=60),
-            Job("mixed-mps", [*WITH_MPS, *alone], self.no_mps),
+            Job("beside", file),
+            Job("beside-latency", calls, limit=60),
+            Job("beside-mps", [*WITH_MPS, *file], self.no_mps),
+            Job("beside-latency-mps", [*WITH_MPS, *calls], self.no_mps, limit=60),
         ]
 
     def rest(self):
@@ -128,7 +130,7 @@ class Jobs:
         ]
 
     def all(self):
-        return self.small_reads() + self.files() + self.mixed() + self.rest()
+        return self.small_reads() + self.files() + self.beside_computing() + self.rest()
 
 
 def run_to_its_end(command, log, limit):
