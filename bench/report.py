@@ -31,8 +31,9 @@ HEAD = """# Results
 `bench/report.py` generates this file from `bench/results/*.json`; edit those. Every run names its
 machine, revision and command. GB/s = 10^9 bytes per second. All data read was verified. Shared
 machines drift, so compare figures within one run. A number in parentheses is the ratio to the bound
-that the section names. A command is that of its revision: `git log -- bench` shows what became of
-programs that are gone.
+that the section names. A command is that of its revision: `ioctl_bench`, `write_bench`, `frag_bench`
+and `files_bench` are `file_bench` now, `readv_bench` is `rows_bench`, `warps_bench` is `small_bench`,
+and `mixed_bench` is `file_bench -c` and `latency_bench -c`.
 
 **No real drive has been measured.** Unless a run says otherwise, the drive is the simulated one, its
 media is in memory (`/dev/shm`) without a latency model, and the GPU is an NVIDIA H100 80GB or H200
