@@ -117,11 +117,6 @@ int gq_engine_sum_parts(struct gq_engine *e);
  * in its new part. Transfers may be running.
  */
 void gq_engine_grown(struct gq_engine *e, uint64_t bytes);
-/*
- * If data is staged: describes the numbers of queues that were measured to be
- * the fastest, else "".
- */
-void gq_engine_tuned(struct gq_engine *e, char *text, size_t len);
 void gq_engine_stats(struct gq_engine *e, struct gq_stats *out);
 
 /* Counters of one queue pair. */

@@ -6,8 +6,6 @@
 #include <string.h>
 
 #include "cuda/engine/gq_internal.h"
-#include "support/clock.h"
-#include "support/minmax.h"
 
 #define DEFAULT_QUEUES 43u /* a batch takes 32, a reservation at most three quarters */
 #define DEFAULT_DEPTH  1024u
@@ -324,20 +322,6 @@ static void engine_close_locks(struct gq_engine *e)
     pthread_cond_destroy(&e->changed);
 }
 
-/*
- * Opens the tuners if data is staged. An executor that reaches device memory
- * saturates its link with the constants of gq_reads.h.
- */
-static void open_tuners(struct gq_engine *e)
-{
-    unsigned most = e->n_queues - e->n_queues / 4;
-
-    if (!e->stages)
-        return;
-    for (unsigned i = 0; i < GQ_TUNED_KINDS; i++)
-        gq_tuner_init(&e->tuners[i], (unsigned)min_u64(most, GQ_QUEUES_OF_LONG));
-}
-
 static void fill_tier_note(struct gq_engine *e)
 {
     const char *data = "";
@@ -448,7 +432,6 @@ int gq_engine_open(struct nvme_ctrlr *c, uint32_t nsid, const struct gq_options 
     if (err)
         goto close_executor;
     fill_info(e);
-    open_tuners(e);
     gq_recover_open(e);
     *out = e;
     return 0;
@@ -491,26 +474,6 @@ void gq_engine_close(struct gq_engine *e)
 void gq_engine_info(const struct gq_engine *e, struct gq_info *out)
 {
     *out = e->info;
-}
-
-void gq_engine_tuned(struct gq_engine *e, char *text, size_t len)
-{
-    static const char *const names[GQ_TUNED_KINDS] = {
-        "reads",       "writes",      "16 MiB reads", "16 MiB writes", "512 B lists",
-        "1 KiB lists", "2 KiB lists", "4 KiB lists",  "8 KiB lists",   "16 KiB lists"};
-    const char *before = "; queues as measured: ";
-    size_t at = 0;
-
-    text[0] = '\0';
-    pthread_mutex_lock(&e->lock);
-    for (unsigned i = 0; i < GQ_TUNED_KINDS && at < len; i++) {
-        if (!e->tuners[i].has_chosen)
-            continue;
-        at += (size_t)snprintf(text + at, len - at, "%s%s %u", before, names[i],
-                               gq_tuner_choice(&e->tuners[i]));
-        before = ", ";
-    }
-    pthread_mutex_unlock(&e->lock);
 }
 
 void gq_engine_stats(struct gq_engine *e, struct gq_stats *out)

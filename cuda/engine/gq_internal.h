@@ -8,7 +8,6 @@
 #include "cuda/engine/gq_doorbell_proxy.h"
 #include "cuda/engine/gq_plan.h"
 #include "cuda/engine/gq_region.h"
-#include "cuda/engine/gq_tuner.h"
 #include "cuda/gq_exec.h"
 #include "support/clock.h"
 
@@ -56,19 +55,10 @@ static inline unsigned gq_run_index(unsigned workspace, unsigned i)
 }
 
 /*
- * Kinds of staged transfers for which the number of queues is measured. Lists
- * are grouped by the average length of their pieces: below 1 KiB, below 2 KiB
- * and so on. The last kind has all longer ones, which are cut into commands of
- * a lane's staging.
+ * Maximum queues of a staged transfer. Software controllers serve few queues
+ * faster than many: SPDK's target prefers four to eight.
  */
-enum gq_tuned {
-    GQ_TUNED_READS,
-    GQ_TUNED_WRITES,
-    GQ_TUNED_SHORT_READS, /* GQ_TUNER_SHORT_BYTES to GQ_TUNER_BYTES */
-    GQ_TUNED_SHORT_WRITES,
-    GQ_TUNED_LISTS,
-    GQ_TUNED_KINDS = GQ_TUNED_LISTS + 6
-};
+#define GQ_QUEUES_OF_STAGED 8u
 
 /*
  * Memory for lists whose data has checksums (gq_part_sums.c), allocated by
@@ -118,7 +108,6 @@ struct gq_engine {
     bool failed;                /* the executor has failed: results of runs are not trusted */
     bool dead;                  /* the controller has failed for good */
     struct gq_stats stats;
-    struct gq_tuner tuners[GQ_TUNED_KINDS]; /* without levels if nothing is staged */
 
     pthread_mutex_t recover_lock; /* serialises recoveries; taken before lock */
 };

@@ -87,35 +87,6 @@ void gq_job_lengthen_commands(struct gq_job *j, struct gq_reads *reads)
     j->least_portion = 1;
 }
 
-void gq_job_tune(struct gq_job *j, enum gq_tuned kind, uint64_t bytes)
-{
-    bool is_short = kind == GQ_TUNED_SHORT_READS || kind == GQ_TUNED_SHORT_WRITES;
-    struct gq_engine *e = j->e;
-
-    j->tuner = &e->tuners[kind];
-    j->sample_bytes = is_short ? GQ_TUNER_SHORT_BYTES : GQ_TUNER_BYTES;
-    pthread_mutex_lock(&e->lock);
-    j->is_sample = bytes >= j->sample_bytes && e->transfers == 1;
-    j->most_queues = j->is_sample ? gq_tuner_next(j->tuner) : gq_tuner_choice(j->tuner);
-    j->ended_before = e->stats.transfers;
-    pthread_mutex_unlock(&e->lock);
-    j->start_ns = now_ns();
-}
-
-void gq_job_add_sample(const struct gq_job *j, uint64_t bytes)
-{
-    bool counts = !j->err && bytes >= j->sample_bytes;
-    uint64_t ns = counts ? now_ns() - j->start_ns : 0;
-    struct gq_engine *e = j->e;
-
-    if (!j->is_sample)
-        return;
-    pthread_mutex_lock(&e->lock);
-    if (e->transfers == 1 && e->stats.transfers == j->ended_before)
-        gq_tuner_add(j->tuner, j->reservation.n, bytes, ns);
-    pthread_mutex_unlock(&e->lock);
-}
-
 /* Distributes the reserved queues among the runs. */
 static void job_share_queues(struct gq_job *j)
 {

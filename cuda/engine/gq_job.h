@@ -62,13 +62,6 @@ struct gq_job {
     const struct gq_reads *reads; /* the lists are of these reads; NULL: of commands */
     uint16_t least_portion;       /* gq_run.least_portion */
 
-    /* Set by gq_job_tune(). */
-    struct gq_tuner *tuner;
-    uint64_t sample_bytes; /* minimum for a sample */
-    unsigned most_queues;
-    bool is_sample;
-    uint64_t start_ns, ended_before; /* transfers of the engine */
-
     /*
      * State of the current reservation. Lists are numbered from 0; list i is in
      * chunk i % GQ_JOB_CHUNKS.
@@ -137,14 +130,6 @@ int gq_job_put_map(struct gq_job *j, const struct gq_file_extent *extents, size_
  * not 0.
  */
 int gq_staged_transfer(struct gq_engine *e, const struct gq_request *req, struct gq_result *result);
-
-/*
- * Called before a staged job of `bytes` bytes: sets the maximum number of
- * queues that it takes, which is measured with large transfers (gq_tuner.h).
- */
-void gq_job_tune(struct gq_job *j, enum gq_tuned kind, uint64_t bytes);
-/* Called after the job, which has transferred `bytes`. */
-void gq_job_add_sample(const struct gq_job *j, uint64_t bytes);
 
 /*
  * Executes the job to its end, again after each reset. Returns 0; an error of

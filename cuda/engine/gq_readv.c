@@ -4,7 +4,6 @@
  * host reads a piece only if an error was reported.
  */
 #include <errno.h>
-#include <limits.h>
 
 #include "cuda/engine/gq_job.h"
 #include "support/minmax.h"
@@ -69,7 +68,7 @@ static uint64_t readv_queues_wanted(const struct readv *v)
     bool are_long = guess_bytes(v, 0) >= v->req->n * GQ_LONG_READ;
     uint64_t enough = are_long ? GQ_QUEUES_OF_LONG : QUEUES_ENOUGH;
 
-    return min_u64(n, min_u64(enough, v->job.most_queues));
+    return min_u64(n, v->job.result->staged ? GQ_QUEUES_OF_STAGED : enough);
 }
 
 /*
@@ -316,21 +315,6 @@ static void readv_conclude(struct readv *v, int err)
     result->nvme_status = v->all.status;
 }
 
-static void set_up_staged(struct readv *v)
-{
-    uint64_t bytes = guess_bytes(v, 0), limit = 1024;
-    unsigned kind = GQ_TUNED_LISTS;
-
-    if (bytes / v->req->n >= v->job.e->long_staging)
-        gq_job_lengthen_commands(&v->job, &v->reads);
-
-    while (kind + 1 < GQ_TUNED_KINDS && bytes / v->req->n >= limit) {
-        limit *= 2;
-        kind++;
-    }
-    gq_job_tune(&v->job, (enum gq_tuned)kind, bytes);
-}
-
 static int readv(struct gq_engine *e, const struct gq_readv *req, struct gq_result *result)
 {
     struct readv v = {.job = {.kind = &readv_kind,
@@ -350,15 +334,12 @@ static int readv(struct gq_engine *e, const struct gq_readv *req, struct gq_resu
     result->staged = req->buffer->staged;
     v.sums_parts = req->part_sums && e->part_sums.words && !req->buffer->staged;
     cut_slice(&v);
-    v.job.most_queues = UINT_MAX;
-    if (result->staged)
-        set_up_staged(&v);
+    if (result->staged && guess_bytes(&v, 0) / req->n >= e->long_staging)
+        gq_job_lengthen_commands(&v.job, &v.reads);
     v.queues = readv_queues_wanted(&v);
     v.job.deadline_ns = gq_job_deadline(req->deadline_ms);
     err = gq_job_execute(&v.job);
     readv_conclude(&v, err);
-    if (result->staged)
-        gq_job_add_sample(&v.job, result->bytes);
     return err;
 }
 

@@ -127,7 +127,7 @@ static uint64_t staged_want(const struct gq_job *job)
     uint64_t units = (s->req->len - s->at) / s->reads.unit + 1;
     uint64_t n = (units + UNITS_A_QUEUE - 1) / UNITS_A_QUEUE;
 
-    return min_u64(n, min_u64(GQ_QUEUES_OF_LONG, job->most_queues));
+    return min_u64(n, GQ_QUEUES_OF_STAGED);
 }
 
 static int staged_prepare(struct gq_job *job)
@@ -143,19 +143,6 @@ static const struct gq_job_kind staged_kind = {
     .complete = staged_complete,
 };
 
-/*
- * Returns the kind of samples to use. A transfer that is shorter than all
- * samples uses the choice for long ones.
- */
-static enum gq_tuned tuned_kind(const struct gq_request *req)
-{
-    bool is_short = req->len >= GQ_TUNER_SHORT_BYTES && req->len < GQ_TUNER_BYTES;
-
-    if (req->op == GQ_WRITE)
-        return is_short ? GQ_TUNED_SHORT_WRITES : GQ_TUNED_WRITES;
-    return is_short ? GQ_TUNED_SHORT_READS : GQ_TUNED_READS;
-}
-
 int gq_staged_transfer(struct gq_engine *e, const struct gq_request *req, struct gq_result *result)
 {
     struct staged s = {.job = {.kind = &staged_kind,
@@ -166,7 +153,6 @@ int gq_staged_transfer(struct gq_engine *e, const struct gq_request *req, struct
                                .opcode = req->op == GQ_WRITE ? NVME_IO_WRITE : NVME_IO_READ,
                                .reads = &s.reads},
                        .req = req};
-    int err;
 
     gq_job_set_up_reads(e, req->buffer, &s.reads);
     if (req->len >= (req->op == GQ_WRITE ? LONG_WRITE : LONG_READ))
@@ -174,8 +160,5 @@ int gq_staged_transfer(struct gq_engine *e, const struct gq_request *req, struct
     s.reads.unit = s.reads.lane_staging;
     result->staged = true;
     s.job.deadline_ns = gq_job_deadline(req->deadline_ms);
-    gq_job_tune(&s.job, tuned_kind(req), req->len);
-    err = gq_job_execute(&s.job);
-    gq_job_add_sample(&s.job, result->bytes);
-    return err;
+    return gq_job_execute(&s.job);
 }

@@ -41,7 +41,6 @@ void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info)
     const struct stack *s = &d->stack;
     const struct gq_info *gq = &s->engine_info;
     struct ffs_statfs fs;
-    char tuned[176] = "";
 
     ffs_statfs(s->fs, &fs);
     *info = (struct gpunvme_ioc_info){.executor = ioctl_requests_executor_of(s),
@@ -65,11 +64,8 @@ void ioctl_fill_info(struct daemon *d, struct gpunvme_ioc_info *info)
     snprintf(info->transport, sizeof(info->transport), "%s",
              s->drive.transport ? s->drive.transport->ops->name : "kernel");
     snprintf(info->socket, sizeof(info->socket), "%s", fdsocket_name(d->socket));
-    if (s->engine)
-        gq_engine_tuned(s->engine, tuned, sizeof(tuned));
-    snprintf(info->tier_note, sizeof(info->tier_note), "%.*s%s",
-             (int)(sizeof(info->tier_note) - 1 - strlen(tuned)),
-             s->engine ? gq->tier_note : "no executor runs, see fallback", tuned);
+    snprintf(info->tier_note, sizeof(info->tier_note), "%s",
+             s->engine ? gq->tier_note : "no executor runs, see fallback");
     if (fs.failed)
         snprintf(info->tier_note, sizeof(info->tier_note),
                  "no writes: the drive or the file system has failed, see the daemon's log");
