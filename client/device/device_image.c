@@ -49,13 +49,6 @@ EMBED(service_fatbin, SERVICE_FATBIN);
 #define SERVICE_IMAGE NULL
 #endif
 
-#ifdef COPIES_FATBIN
-EMBED(copies_fatbin, COPIES_FATBIN);
-#define COPIES_IMAGE copies_fatbin
-#else
-#define COPIES_IMAGE NULL
-#endif
-
 const void *direct_image(void)
 {
     return DIRECT_IMAGE;
@@ -79,9 +72,4 @@ const void *compare_image(void)
 const void *service_image(void)
 {
     return SERVICE_IMAGE;
-}
-
-const void *copies_image(void)
-{
-    return COPIES_IMAGE;
 }

@@ -8,14 +8,10 @@
 
 /* NULL where the library was built without a CUDA compiler. */
 const void *direct_image(void);
-/*
- * One kernel each: for long staged reads, for lists, for checksums, of
- * client/lib/direct_service.h and copy_service.h.
- */
+/* One kernel each: for long staged reads, lists, checksums, client/lib/direct_service.h. */
 const void *staged_image(void);
 const void *readv_image(void);
 const void *compare_image(void);
 const void *service_image(void);
-const void *copies_image(void);
 
 #endif

@@ -9,7 +9,6 @@
 
 #include "client/lib/call_stats.h"
 #include "client/lib/client_internal.h"
-#include "client/lib/copy_service.h"
 #include "client/lib/nvtx_range.h"
 #include "client/lib/pipeline.h"
 #include "client/lib/staging_pair.h"
@@ -17,8 +16,6 @@
 #define DEFAULT_THREADS 8 /* the mount serves as many transfers at once */
 #define DEFAULT_CHUNK   ((size_t)2 << 20)
 #define MAX_CHUNK       ((size_t)256 << 20)
-#define SLOW_COPY_NS    1000000u /* less than a turn of kernels of two processes */
-#define COPY_PATIENCE   (30 * NS_PER_S)
 
 static unsigned default_threads(void)
 {
@@ -39,7 +36,6 @@ int gpunvme_set_options(struct gpunvme *g, const struct gpunvme_options *options
         g->options.threads = default_threads();
     if (!g->options.chunk)
         g->options.chunk = DEFAULT_CHUNK;
-    path_choices_init(&g->choices);
     pipeline_free(g->pipeline);
     g->pipeline = NULL;
     return 0;
@@ -58,31 +54,6 @@ static int get_pipeline(struct gpunvme *g, struct pipeline **out)
     return err;
 }
 
-static struct copy_service *open_copies(struct gpunvme *g, int device)
-{
-    struct copy_service *s = NULL;
-
-    pthread_mutex_lock(&g->lock);
-    if (!atomic_load(&g->has_copies) && g->cuda) {
-        int mode = cuda_driver_ignore_captures(g->cuda);
-        if (copy_service_open(g->cuda, device, SLOW_COPY_NS, COPY_PATIENCE, &s) == 0)
-            atomic_store(&g->copies, s); /* without it the pipeline reads */
-        cuda_driver_heed_captures(g->cuda, mode);
-        atomic_store(&g->has_copies, true);
-    }
-    pthread_mutex_unlock(&g->lock);
-    return atomic_load(&g->copies);
-}
-
-/* Of the device of the first small read. */
-static struct copy_service *get_copies(struct gpunvme *g, int device)
-{
-    struct copy_service *s =
-        atomic_load(&g->has_copies) ? atomic_load(&g->copies) : open_copies(g, device);
-
-    return s && copy_service_device(s) == device ? s : NULL;
-}
-
 int gpunvme_warm_pipeline(struct gpunvme *g, int device)
 {
     struct cuda_driver *cu;
@@ -91,8 +62,6 @@ int gpunvme_warm_pipeline(struct gpunvme *g, int device)
 
     if (!err)
         err = get_pipeline(g, &p);
-    if (!err)
-        (void)get_copies(g, device);
     return err ? err : pipeline_warm(p, cu, device);
 }
 
@@ -146,52 +115,17 @@ static size_t move_by_pipeline(struct gpunvme_buffer *b, const struct range *r,
     return done;
 }
 
-/* Bytes are staged congruent to their addresses on the GPU, unless O_DIRECT wants whole pages. */
-static size_t read_into_slot(struct copy_service *s, int slot, const struct gpunvme_buffer *b,
-                             const struct range *r, int *err)
-{
-    uint64_t dst = (uintptr_t)b->addr + r->buffer_offset;
-    size_t first = r->direct || fcntl(r->fd, F_GETFL) & O_DIRECT ? 0 : dst % 16;
-    struct half half = {.data = copy_service_staging(s, slot) + first, .len = r->len};
-    size_t n = staging_pair_move_by_syscall(&half, r, r->file_offset, err);
-    int failed = n ? copy_service_copy(s, slot, dst, first, n) : 0;
-
-    if (!failed)
-        return n;
-    *err = failed;
-    return 0;
-}
-
-/* False: the pipeline is right for it. */
-static bool read_small(struct gpunvme_buffer *b, const struct range *r, size_t *done, int *err)
-{
-    if (r->write || r->len > COPY_SERVICE_BYTES || b->device == CUDA_NO_DEVICE)
-        return false;
-    struct copy_service *s = get_copies(b->owner, b->device);
-    int slot = s ? copy_service_claim(s) : -1;
-    if (slot < 0)
-        return false;
-    *done = read_into_slot(s, slot, b, r, err);
-    copy_service_release(s, slot);
-    return true;
-}
-
 size_t gpunvme_transfer_bounced(struct gpunvme_buffer *b, const struct range *r,
                                 struct gpunvme_result *result, int *err)
 {
-    size_t done;
-
     *err = bounce_check_range(b, r);
-    if (!*err)
-        *err = gpunvme_check_copies(b);
     if (!*err)
         *err = bounce_check_file(b->owner, r);
     if (*err)
         return 0;
     uint64_t begun = now_ns();
     nvtx_range_begin(r->write ? "write, bounced" : "read, bounced", r->len);
-    if (!read_small(b, r, &done, err))
-        done = move_by_pipeline(b, r, result, err);
+    size_t done = move_by_pipeline(b, r, result, err);
     nvtx_range_end();
     if (done)
         result->path = GPUNVME_PATH_BOUNCE;

@@ -387,12 +387,10 @@ int gpunvme_unregister(struct gpunvme_buffer *b)
         gpunvme_fail(err, "UNREGISTER: %s", strerror(-err));
     b->in_reach = err != 0;
     await_users(b);
-    int doubt = gpunvme_settle_copies(b);
     buffer_unlink(b);
-    if (!doubt) /* else it is the GPU's until the process ends */
-        free_memory(b);
+    free_memory(b);
     free(b);
-    return doubt ? doubt : err; /* of the two errors the one with which memory is lost */
+    return err;
 }
 
 void *gpunvme_buffer_addr(const struct gpunvme_buffer *b)
@@ -425,13 +423,9 @@ int gpunvme_copy_in(struct gpunvme_buffer *b, size_t offset, const void *src, si
 {
     if (!buffer_inside(b, offset, len))
         return gpunvme_fail(-ERANGE, "copy past the end of the buffer");
-    if (b->device != CUDA_NO_DEVICE) {
-        int err = gpunvme_check_copies(b);
-        if (err)
-            return err;
+    if (b->device != CUDA_NO_DEVICE)
         return cuda_driver_copy_in(b->owner->cuda, b->device, (uintptr_t)b->addr + offset, src,
                                    len);
-    }
     memcpy((char *)b->addr + offset, src, len);
     return 0;
 }

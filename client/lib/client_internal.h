@@ -11,7 +11,6 @@
 #include "client/lib/buffer_slab.h"
 #include "client/lib/cuda_driver.h"
 #include "client/lib/error.h"
-#include "client/lib/path_choice.h"
 #include "gpunvme/gpunvme.h"
 
 struct gpunvme {
@@ -19,14 +18,11 @@ struct gpunvme {
     struct gpunvme_ioc_info info; /* as of gpunvme_connect() */
     dev_t dev;                    /* of the mount's files */
     struct gpunvme_options options;
-    struct path_choices choices; /* while options leave the path to measurement */
-    /* Protects cuda, pipeline and copies (set once), buffers, directs, lists, pieces. */
+    /* Protects cuda and pipeline (set once), buffers, directs, lists, pieces. */
     pthread_mutex_t lock;
     pthread_cond_t unused; /* a buffer has no users any more */
     struct cuda_driver *cuda;
     struct pipeline *pipeline;
-    struct copy_service *_Atomic copies; /* for small reads */
-    _Atomic bool has_copies;             /* copies was opened, also where it is NULL */
     struct gpunvme_buffer *buffers;
     struct slabs slabs; /* memory of small buffers */
     struct gpunvme_direct *directs;
@@ -78,8 +74,7 @@ int gpunvme_alloc_staging(struct gpunvme *g, size_t len, struct gpunvme_buffer *
 int gpunvme_alloc_for_lease(struct gpunvme *g, size_t len, bool host, struct gpunvme_buffer **out);
 
 /*
- * Counts a transfer as a user of the buffer. -EINTR: the buffer is being unregistered. -ETIMEDOUT:
- * gpunvme_check_copies().
+ * Counts a transfer as a user of the buffer. Returns -EINTR if the buffer is being unregistered.
  */
 int gpunvme_use_begin(struct gpunvme_buffer *b);
 void gpunvme_use_end(struct gpunvme_buffer *b);
@@ -99,27 +94,15 @@ struct range {
  */
 int gpunvme_warm_pipeline(struct gpunvme *g, int device);
 
-/*
- * -ETIMEDOUT: a copy of a small read that was given up (copy_service.h), of any handle of this
- * process, may still be made to the buffer, so that nothing else may be read to it. settle: waits
- * for a second at most.
- */
-int gpunvme_check_copies(const struct gpunvme_buffer *b);
-int gpunvme_check_copies_to(int device, uint64_t addr, uint64_t len);
-int gpunvme_settle_copies(const struct gpunvme_buffer *b);
-
-/* The path of a transfer, and the choice that its time is counted for. */
+/* The path of a transfer. */
 struct path_taken {
-    const char *why;            /* why it takes the pipeline; NULL: the mount moves it */
-    struct path_choice *choice; /* NULL: the time does not count */
-    uint32_t phase;             /* of the choice */
+    const char *why; /* why it takes the pipeline; NULL: the mount moves it */
+    bool by_size;    /* the library chose the pipeline: the mount moves what that cannot */
 };
 
 /* Of a read or write, or of a batch of so many pieces, r->len bytes together; 0: no batch. */
 struct path_taken gpunvme_choose_path(struct gpunvme_buffer *b, const struct range *r,
                                       size_t pieces);
-/* Counts the time of a transfer that succeeded and began at now_ns() = begun. */
-void gpunvme_count_path(const struct path_taken *taken, uint64_t begun);
 
 /*
  * Moves the range by the mount's ioctls, until it is moved, the file ends, or an error occurs,

@@ -9,7 +9,6 @@
 
 #include "client/lib/call_stats.h"
 #include "client/lib/client_internal.h"
-#include "client/lib/copy_service.h"
 #include "client/lib/pipeline.h"
 #include "client/lib/shared_list.h"
 
@@ -95,9 +94,7 @@ void gpunvme_disconnect(struct gpunvme *g)
         return;
     while (g->directs)
         gpunvme_direct_close(g->directs);
-    copy_service_close(g->copies);
-    atomic_store(&g->copies, NULL); /* no copy is left that buffers would wait for */
-    pipeline_free(g->pipeline);     /* its staging are buffers */
+    pipeline_free(g->pipeline); /* its staging are buffers */
     shared_lists_free(g);
     while (g->buffers)
         gpunvme_unregister(g->buffers);

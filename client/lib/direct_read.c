@@ -25,8 +25,7 @@ static int make_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offse
                               .addr = (uintptr_t)ptr,
                               .len = gq_read_bytes(&f->device.map, offset, n),
                               .offset = offset};
-    int err = gpunvme_check_copies_to(f->d->space.device, out->addr, out->len);
-    return err ? err : direct_buffer_find(f->d, out->addr, out->len, &out->buffer);
+    return direct_buffer_find(f->d, out->addr, out->len, &out->buffer);
 }
 
 static int64_t direct_read_read_here(struct gpunvme_file *f, const struct gd_launch *l)

@@ -118,9 +118,6 @@ static int direct_readv_read_list(struct gpunvme_file *f, void *ptr, struct gpun
     if (err || n == 0)
         return err;
     l.buffer = gd_part_from(&around, (uintptr_t)ptr);
-    err = gpunvme_check_copies_to(f->d->space.device, l.buffer.addr, l.buffer.len);
-    if (err)
-        return err;
     err = shared_list_locate(f->d->g, pieces, n, &at);
     if (err)
         return err;

@@ -131,12 +131,12 @@ static size_t read_bounced(const struct batch *batch, const struct range *r, int
     return gpunvme_transfer_bounced(batch->b, r, batch->result, err);
 }
 
-/* As a choice by measurement: no piece fails that the mount can read (transfer.c). */
+/* After the library's own choice no piece fails that the mount can read (transfer.c). */
 static size_t read_by_either(const struct batch *batch, const struct range *r, int *err)
 {
     size_t done = read_bounced(batch, r, err);
 
-    return done || !*err || gpunvme_check_copies(batch->b) ? done : read_shared(batch, r, err);
+    return done || !*err ? done : read_shared(batch, r, err);
 }
 
 /* Checks the call, not its pieces. */
@@ -195,12 +195,11 @@ static int read_by_the_mount(struct batch *batch)
     return err;
 }
 
-/* All that is measured of a long list is its number. */
 static size_t readv_bytes_of(const struct gpunvme_piece *pieces, size_t n)
 {
     size_t bytes = 0;
 
-    for (size_t i = 0; i < n && !(n >> PATH_CHOICE_COUNTS); i++)
+    for (size_t i = 0; i < n; i++)
         bytes += pieces[i].len;
     return bytes;
 }
@@ -209,20 +208,13 @@ static int readv_read_batch(struct batch *batch)
 {
     struct range all = {.fd = batch->fd, .len = readv_bytes_of(batch->pieces, batch->n)};
     struct path_taken taken = gpunvme_choose_path(batch->b, &all, batch->n);
-    uint64_t begun = now_ns();
-    int err;
 
-    if (!taken.why) {
-        err = read_by_the_mount(batch);
-    } else if (batch->b->owner->options.path == GPUNVME_PATH_GPU) {
+    if (!taken.why)
+        return read_by_the_mount(batch);
+    if (batch->b->owner->options.path == GPUNVME_PATH_GPU)
         return gpunvme_fail(-EREMOTEIO, "%s", taken.why);
-    } else {
-        batch->result->why = gpunvme_log_bounce(taken.why);
-        err = readv_read_singly(batch, taken.choice ? read_by_either : read_bounced);
-    }
-    if (!err)
-        gpunvme_count_path(&taken, begun);
-    return err;
+    batch->result->why = gpunvme_log_bounce(taken.why);
+    return readv_read_singly(batch, taken.by_size ? read_by_either : read_bounced);
 }
 
 int gpunvme_readv(struct gpunvme_buffer *b, int fd, struct gpunvme_piece *pieces, size_t n,

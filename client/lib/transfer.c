@@ -12,13 +12,13 @@
 #include "support/page.h"
 
 #define AVOID_GPU_S 10
+/* Documented by gpunvme_set_options(); the figures are in bench/RESULTS.md. */
+#define BOUNCE_CACHED_BELOW ((size_t)128 << 10)
+#define BOUNCE_BELOW        ((size_t)16 << 10)
+#define BOUNCED_PIECES      8u
 
 int gpunvme_use_begin(struct gpunvme_buffer *b)
 {
-    int err = gpunvme_check_copies(b);
-
-    if (err)
-        return err;
     atomic_fetch_add(&b->users, 1);
     if (!atomic_load(&b->ending))
         return 0;
@@ -38,7 +38,7 @@ void gpunvme_use_end(struct gpunvme_buffer *b)
     pthread_mutex_unlock(&g->lock);
 }
 
-/* Apart from the options' crossover and from measurements. */
+/* The reasons other than the size of the transfer. */
 static const char *why_bounce(const struct gpunvme_buffer *b, const struct range *r)
 {
     const struct gpunvme_options *o = &b->owner->options;
@@ -66,31 +66,14 @@ static bool may_bounce(const struct range *r)
            r->file_offset <= size.rlim_cur && r->len <= size.rlim_cur - r->file_offset;
 }
 
-static struct path_choice *transfer_choice_of(struct gpunvme *g, const struct range *r,
-                                              size_t pieces)
+/* True if the bounce pipeline is the faster path: see gpunvme_set_options(). */
+static bool is_short(const struct range *r, size_t pieces)
 {
-    bool direct = r->direct || fcntl(r->fd, F_GETFL) & O_DIRECT;
+    bool cached = !r->write && !r->direct && !(fcntl(r->fd, F_GETFL) & O_DIRECT);
 
-    return pieces ? path_choice_of_list(&g->choices, direct, pieces, r->len)
-                  : path_choice_of(&g->choices, r->write, direct, r->len);
-}
-
-static struct path_taken measured_path(struct gpunvme *g, const struct range *r, size_t pieces)
-{
-    struct path_taken taken = {.choice = may_bounce(r) ? transfer_choice_of(g, r, pieces) : NULL};
-
-    if (!taken.choice)
-        return taken;
-    taken.phase = path_choice_ask(taken.choice);
-    if (!path_choice_bounces(taken.phase))
-        return taken;
-    if (path_choice_is_trial(taken.phase))
-        taken.why = "the bounce pipeline is being measured for this length";
-    else if (path_choice_is_measured(taken.phase))
-        taken.why = "the bounce pipeline was measured faster for this length";
-    else
-        taken.why = "shorter than the crossover";
-    return taken;
+    if (!may_bounce(r) || (pieces && (!cached || pieces > BOUNCED_PIECES)))
+        return false;
+    return r->len < (cached ? BOUNCE_CACHED_BELOW : BOUNCE_BELOW);
 }
 
 struct path_taken gpunvme_choose_path(struct gpunvme_buffer *b, const struct range *r,
@@ -105,15 +88,9 @@ struct path_taken gpunvme_choose_path(struct gpunvme_buffer *b, const struct ran
         taken.why = "shorter than the crossover";
     else if (now_s() < atomic_load_explicit(&b->avoid_gpu, memory_order_relaxed))
         taken.why = "the mount had to fall back less than ten seconds ago";
-    else if (!o->crossover)
-        taken = measured_path(b->owner, r, pieces);
+    else if (!o->crossover && is_short(r, pieces))
+        taken = (struct path_taken){.why = "shorter than the crossover", .by_size = true};
     return taken;
-}
-
-void gpunvme_count_path(const struct path_taken *taken, uint64_t begun)
-{
-    if (taken->choice)
-        path_choice_add(taken->choice, taken->phase, now_ns() - begun);
 }
 
 static const char *why_fallback(const struct gpunvme_buffer *b, const struct range *r)
@@ -152,8 +129,8 @@ static size_t by_the_mount(struct gpunvme_buffer *b, const struct range *r,
 }
 
 /*
- * A choice by measurement makes no transfer fail that the mount can do, where there is no memory
- * for staging, for example. A copy that was given up could be made after the mount's.
+ * The library's own choice makes no transfer fail that the mount can do, for example where there is
+ * no memory for staging.
  */
 static size_t lib_transfer_move(struct gpunvme_buffer *b, const struct range *r,
                                 const struct path_taken *taken, struct gpunvme_result *result,
@@ -162,7 +139,7 @@ static size_t lib_transfer_move(struct gpunvme_buffer *b, const struct range *r,
     if (taken->why) {
         result->why = gpunvme_log_bounce(taken->why);
         size_t done = gpunvme_transfer_bounced(b, r, result, err);
-        if (done || !*err || !taken->choice || gpunvme_check_copies(b))
+        if (done || !*err || !taken->by_size)
             return done;
         *result = (struct gpunvme_result){.why = ""};
     }
@@ -183,10 +160,7 @@ static ssize_t lib_transfer_transfer(struct gpunvme_buffer *b, const struct rang
     if (taken.why && b->owner->options.path == GPUNVME_PATH_GPU) {
         err = gpunvme_fail(-EREMOTEIO, "%s", taken.why);
     } else {
-        uint64_t begun = now_ns();
         done = lib_transfer_move(b, r, &taken, &sum, &err);
-        if (!err)
-            gpunvme_count_path(&taken, begun);
     }
     gpunvme_use_end(b);
     if (result)

@@ -96,7 +96,7 @@ struct gpunvme_options {
     size_t chunk;
     /*
      * Reads and writes of GPU memory below this size in bytes take the bounce
-     * pipeline. 1 disables it; 0 lets the library measure the threshold.
+     * pipeline. 1 disables it; 0 takes the sizes of gpunvme_set_options().
      */
     uint64_t crossover;
 };
@@ -114,21 +114,12 @@ struct gpunvme_options {
  * uses the pipeline for memory that the mount cannot use, for ten seconds after
  * the mount has fallen back, and where it is faster.
  *
- * The library measures which path is faster during transfers of GPU memory
- * below 4 MiB. It does so for each handle and each power of two of the length,
- * separately for reads and writes and with and without O_DIRECT, and for lists
- * of fewer than 128 pieces also by their number. Some transfers take the other
- * path for the measurement, which costs at most a fiftieth of the time. Until
- * both paths have been measured, reads below 128 KiB (16 KiB with O_DIRECT)
- * take the pipeline, and writes and lists take the GPU path. Setting
- * `crossover` or `path` disables the measurement; lists then take the GPU path
- * unless `path` says otherwise.
- *
- * The measurement leaves some writes to the GPU path: those of partial 4 KiB
- * blocks, those of 128 KiB or more without O_DIRECT, and those past
- * RLIMIT_FSIZE, for which write(2) would raise SIGXFSZ. If a measurement has
- * sent a transfer to the pipeline and the pipeline cannot complete it, the
- * mount does.
+ * With path and crossover 0, these transfers of GPU memory count as faster by
+ * the pipeline: reads through the page cache below 128 KiB, and lists of at
+ * most 8 pieces that are together below 128 KiB; other reads, and writes, below
+ * 16 KiB. Writes of partial 4 KiB blocks, and those past RLIMIT_FSIZE, for
+ * which write(2) would raise SIGXFSZ, take the GPU path. If the pipeline cannot
+ * complete such a transfer, the mount does.
  */
 int gpunvme_set_options(struct gpunvme *g, const struct gpunvme_options *options);
 
@@ -169,10 +160,7 @@ int gpunvme_alloc_host(struct gpunvme *g, size_t len, struct gpunvme_buffer **ou
  * Reads of the direct path are not tracked here: none into this memory may be
  * in flight.
  *
- * The buffer has ended even if an error is returned. -ETIMEDOUT means that a
- * copy of an earlier read that timed out may still be made to the memory. The
- * caller must then synchronise the device before it uses the memory again, and
- * memory that the library allocated is not freed. Other errors are those of the
+ * The buffer has ended even if an error is returned. Errors are those of the
  * mount, which may no longer exist.
  */
 int gpunvme_unregister(struct gpunvme_buffer *b);
@@ -209,10 +197,7 @@ struct gpunvme_result {
  *
  * Return the number of bytes moved. A short count means the end of the file or
  * an error in the middle, which gpunvme_error() describes and the next call
- * returns. Return -ENOTTY if fd is not a file of the mount. -ETIMEDOUT also
- * means that the GPU has not made the copy of a small read within 30 s. It may
- * make the copy later, and calls with the buffer return -ETIMEDOUT until it
- * has.
+ * returns. Return -ENOTTY if fd is not a file of the mount.
  *
  * A signal with a handler interrupts neither these calls nor gpunvme_readv().
  * SIGKILL, and SIGINT, SIGQUIT, SIGTERM and SIGHUP without a handler, end the
@@ -230,9 +215,9 @@ ssize_t gpunvme_write(struct gpunvme_buffer *b, int fd, size_t buffer_offset, ui
  * Otherwise it returns -errno, and the pieces that were not read have
  * -ECANCELED. The call is meant for small reads: one request to the mount moves
  * up to GPUNVME_PIECES_MAX pieces, and a longer list is sent in parts. Short
- * lists may be read piece by piece through the bounce pipeline where that was
- * measured to be faster (gpunvme_set_options()). `commands` and `path` of the
- * result are those of all pieces together.
+ * lists may be read piece by piece through the bounce pipeline
+ * (gpunvme_set_options()). `commands` and `path` of the result are those of all
+ * pieces together.
  */
 int gpunvme_readv(struct gpunvme_buffer *b, int fd, struct gpunvme_piece *pieces, size_t n,
                   struct gpunvme_result *result);

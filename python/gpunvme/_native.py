@@ -145,7 +145,7 @@ def configure(*, path: str | None = None, threads: int = 0, chunk: int = 0,
 
     path: "gpu" or "bounce" only, None: chosen for each transfer; threads and chunk (bytes) of
     the bounce pipeline; reads and writes of GPU memory below crossover bytes bounce. 0: the
-    default; of crossover, that the faster path is measured for each length.
+    default; of crossover, the sizes of gpunvme_set_options(3).
     """
     number = {None: 0, "gpu": 1, "bounce": 2}[path]
     with process.lock:

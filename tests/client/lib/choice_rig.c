@@ -31,31 +31,12 @@ int choice_set(struct choice_handle *h, const struct choice *c)
         h->handle, &(struct gpunvme_options){.path = c->path, .crossover = c->crossover});
 }
 
-static struct path_taken choose(struct choice_handle *h, const struct choice *c)
+const char *choice_why(struct choice_handle *h, const struct choice *c)
 {
     struct gpunvme_buffer b = {
         .owner = h->handle, .shared = true, .device = c->on_gpu ? 0 : CUDA_NO_DEVICE};
     struct range r = {.write = c->write, .fd = c->fd, .file_offset = c->file_offset, .len = c->len};
 
     h->handle->info.writeback_cache = c->writeback_cache;
-    return gpunvme_choose_path(&b, &r, c->pieces);
-}
-
-const char *choice_why(struct choice_handle *h, const struct choice *c)
-{
-    return choose(h, c).why;
-}
-
-size_t choice_run(struct choice_handle *h, const struct choice *c, size_t n, uint64_t gpu_ns,
-                  uint64_t bounce_ns)
-{
-    size_t bounced = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        struct path_taken taken = choose(h, c);
-        bounced += taken.why != NULL;
-        if (taken.choice)
-            path_choice_add(taken.choice, taken.phase, taken.why ? bounce_ns : gpu_ns);
-    }
-    return bounced;
+    return gpunvme_choose_path(&b, &r, c->pieces).why;
 }

@@ -23,7 +23,7 @@ struct choice {
     size_t pieces; /* of a batch of len bytes together; 0: no batch */
 };
 
-/* A handle with options and measurements. */
+/* A handle with options. */
 struct choice_handle;
 struct choice_handle *choice_handle_new(void);
 void choice_handle_free(struct choice_handle *h);
@@ -32,12 +32,6 @@ int choice_set(struct choice_handle *h, const struct choice *c);
 
 /* Why a transfer of a buffer that the mount has taken bounces; NULL: it does not. */
 const char *choice_why(struct choice_handle *h, const struct choice *c);
-/*
- * n transfers of times that the path gives: how many of them bounced. A transfer that is not
- * measured takes no time.
- */
-size_t choice_run(struct choice_handle *h, const struct choice *c, size_t n, uint64_t gpu_ns,
-                  uint64_t bounce_ns);
 
 #ifdef __cplusplus
 }

@@ -20,10 +20,8 @@ struct signal_rig {
     bool in_place;        /* pieces are of gpunvme_pieces_alloc() */
     unsigned ends_with;   /* the call during which the buffer is unregistered; 0: none */
     bool ended;           /* it comes when that is done: there is no such buffer */
-    bool bounces;         /* the choice by measurement is the bounce pipeline: */
+    bool bounces;         /* short transfers take the bounce pipeline: */
     int bounce_err;       /* what that ends with */
-    bool had_copy;        /* a copy was given up before, */
-    bool leaves_copy;     /* or is by the pipeline */
     unsigned bounced;     /* out: calls of the pipeline */
     unsigned calls;       /* out */
     unsigned held;        /* out: those of them during which SIGUSR1 was blocked */
