@@ -43,8 +43,9 @@ struct gq_launch {
     const volatile uint32_t *cancel; /* NULL means never; may be replaced before wait() */
     bool is_write;
     bool beside;         /* the caller has another run in flight */
-    uint64_t started_ns; /* used by the executor, like the next one */
-    bool persistent;
+    uint64_t started_ns; /* used by the executor, like the next two */
+    bool persistent;     /* the list is in a slot of the persistent kernel: */
+    int slot;
 };
 
 /* Memory imported by the executor: whole pages around the requested range. */

@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Persistent kernel of one block: reads for which a host waits, one after another.
+// The persistent kernel: reads for which threads of a host wait. Each block serves one slot.
 #define GQ_COPY_LONG 4u /* long staged reads have a kernel of their own: staged.cu */
-#include "client/device/gd_persistent.h"
 #include "client/device/gd_pread.h"
+#include "client/device/gd_serve.h"
+
+static __device__ struct gq_service_stay stay;
 
 /*
- * The first warp serves reads of a single command, and the second one helps it with pages; the
- * other warps wait for both at a barrier. All warps meet there for any other read, and for the end.
+ * The first warp serves reads of a single command; the other warps wait for it at a barrier. All
+ * warps meet there for any other read, and for the end.
  */
 extern "C" __global__ void __launch_bounds__(GD_READ_QUEUES *GQ_LANES, 1)
     gpunvme_direct_serve(const __grid_constant__ struct gd_service_launch l)
 {
-    __shared__ struct gd_persistent_shared shared;
-    const uint64_t until_ns = gq_clock_ns() + GD_SERVE_NS;
+    __shared__ struct gd_serve_shared shared;
+    const uint64_t began_ns = GQ_UNIFORM64(gq_clock_ns());
 
-    for (uint32_t number = l.slot.first;; number = gq_tagged_slot_next(number)) {
-        bool left = false;
+    if (threadIdx.x == 0)
+        shared.number = gq_service_begin(&l.service, &stay, blockIdx.x, began_ns);
+    __syncthreads();
+    for (;;) {
+        bool left = threadIdx.x < GQ_LANES && !gd_serve(&l, &stay, blockIdx.x, began_ns, &shared);
 
-        if (threadIdx.x < GQ_LANES)
-            left = !gd_persistent(&l, until_ns, &number, &shared);
-        else if (threadIdx.x < GD_PAGE_WARPS * GQ_LANES)
-            gd_page_help(&shared.job);
         if (__syncthreads_or(left))
             break;
         const struct gpunvme_device_file f =
@@ -32,9 +33,13 @@ extern "C" __global__ void __launch_bounds__(GD_READ_QUEUES *GQ_LANES, 1)
                                           .defers = false});
         int err = got < 0 ? (int)got : 0;
 
-        if (threadIdx.x == 0)
-            gd_store_result((int64_t *)l.answer, (int64_t)gd_answer(number, err));
+        if (threadIdx.x == 0) {
+            gd_store_result((int64_t *)&l.service.memory->slots[blockIdx.x].answer,
+                            (int64_t)gd_answer(shared.number, err));
+            gq_service_touch(&stay, gq_clock_ns());
+        }
+        __syncthreads(); /* the request has been read */
     }
     if (threadIdx.x == 0)
-        gq_tagged_slot_leave(&l.slot);
+        gq_service_leave(&l.service, &stay, blockIdx.x, shared.number);
 }

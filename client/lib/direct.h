@@ -42,7 +42,6 @@ struct gpunvme_direct {
     struct gpunvme_ioc_queue_lease lease; /* id 0: none */
     struct memory_space_map page;
     struct direct_queue queues[GD_MAX_QUEUES];
-    const struct nvme_cqe *cqs[GD_MAX_QUEUES]; /* of the queues, at addresses of the host */
     uint64_t arena; /* in the memory space: locks, queues, and their CIDs */
     struct gd_set set;
     struct gpunvme_buffer *staging; /* memory that the controller reaches */

@@ -149,7 +149,6 @@ static int share_queue(struct gpunvme_direct *d, uint32_t index, struct gq_port 
     close(fds[1]);
     if (err)
         return err;
-    d->cqs[index] = (const void *)((const char *)q->rings.addr + reply.cq_offset - ring);
     port->sq = (struct nvme_sqe *)(uintptr_t)(q->rings.at + reply.sq_offset - ring);
     port->cq = (struct nvme_cqe *)(uintptr_t)(q->rings.at + reply.cq_offset - ring);
     port->sq_doorbell = (uint32_t *)(uintptr_t)(q->doorbells.at + reply.sq_doorbell - doorbell);

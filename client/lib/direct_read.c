@@ -97,7 +97,6 @@ static int64_t read_by_block(struct gpunvme_file *f, const struct gd_launch *l)
         .offset = l->offset,
         .command = l->len && one_command(f, l, &cmd) ? &cmd : NULL,
         .staged = GD_STAGES(&l->buffer),
-        .cqs = f->d->cqs,
         .launch = direct_staged_takes(f->d, l) ? direct_staged_launch : NULL,
         .direct = f->d,
         .whole = l,

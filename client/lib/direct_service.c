@@ -19,6 +19,7 @@
 
 #define KERNEL      "gpunvme_direct_serve"
 #define THREADS     (GD_READ_QUEUES * 32u)
+#define MEMORY      ((sizeof(struct gd_service) + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES)
 #define PART        DIRECT_PART /* bytes at a time, so that waiting can be bounded */
 #define LAUNCHED    (4 * PART)  /* the same of a kernel of its own, whose start and end take long */
 #define CLOCK_POLLS 64u         /* one poll in so many reads the clock */
@@ -29,65 +30,64 @@ struct direct_service {
     struct cuda_kernel kernel;
     void *stream;
     void *launches;            /* the stream of kernels for long reads */
-    struct gd_service *memory; /* a page of its own, mapped at: */
+    struct gd_service *memory; /* pages of its own, mapped at: */
     uint64_t device;
+    struct gq_service service;
 
-    pthread_mutex_t lock; /* protects the slot, and with it the memory: one read at a time */
-    struct gq_tagged_slot slot;
-    struct gd_set set; /* of whose queues the block that was launched last takes one */
-    const struct gq_sum_table *sum_table; /* of that block; NULL: it compares nothing */
-    bool
-        given_up; /* atomic: a read timed out, and the block that may have begun it may still run */
-    bool failed;  /* the CUDA context had failed at the last check */
-    bool left;    /* of a long read only the first launches were made: its kernels report no end */
+    pthread_mutex_t lock;                 /* protects the next three */
+    unsigned commands;                    /* commands that are in slots */
+    struct gd_set set;                    /* set whose queues serve commands */
+    const struct gq_sum_table *sum_table; /* NULL: no data is compared */
+
+    pthread_mutex_t launch_lock; /* serialises long reads that are launched; protects `left` */
+    bool left; /* of a long read only the first launches were made: its kernels report no end */
+
+    bool given_up; /* atomic: a read timed out, and a block that may have begun it may still run */
+    bool failed;   /* atomic: the CUDA context had failed at the last check */
 };
 
-static int direct_service_launch_kernel(void *ctx, const struct gq_tagged_slot_launch *slot)
+static int direct_service_launch_kernel(void *ctx, const struct gq_service_launch *launch)
 {
     struct direct_service *s = ctx;
-    struct gd_service_launch l = {
-        .slot = *slot,
-        .answer = (uint64_t *)(uintptr_t)(s->device + offsetof(struct gd_service, answer)),
-        .sent = (uint64_t *)(uintptr_t)(s->device + offsetof(struct gd_service, sent)),
-        .set = s->set,
-        .sum_table = s->sum_table};
+    struct gd_service_launch l = {.service = *launch};
     void *args[] = {&l};
 
-    return cuda_driver_launch(s->space.cuda, s->space.device, &s->kernel, THREADS, s->stream, args);
+    pthread_mutex_lock(&s->lock);
+    l.set = s->set;
+    l.sum_table = s->sum_table;
+    pthread_mutex_unlock(&s->lock);
+    return cuda_driver_launch_blocks(s->space.cuda, s->space.device, &s->kernel, launch->slots,
+                                     THREADS, s->stream, args);
 }
 
 /*
- * A page that no child of fork() has: if both had it, the parent's next store could go to a copy of
- * it, and the block would poll the original for ever.
+ * Returns pages that no child of fork() has: if both had them, the parent's next store could go to
+ * a copy, and the blocks would poll the original for ever.
  */
-static void *new_page(void)
+static void *new_pages(void)
 {
-    void *page = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *pages = mmap(NULL, MEMORY, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-    if (page == MAP_FAILED)
+    if (pages == MAP_FAILED)
         return NULL;
-    (void)madvise(page, PAGE_BYTES,
-                  MADV_DONTFORK); /* a failure matters only to a process that forks */
-    return page;
+    (void)madvise(pages, MEMORY, MADV_DONTFORK); /* matters only to a process that forks */
+    return pages;
 }
 
 static int direct_service_open_memory(struct direct_service *s)
 {
-    static_assert(sizeof(struct gd_service) <= PAGE_BYTES, "one page");
-    void *page = new_page();
+    void *pages = new_pages();
 
-    if (!page)
+    if (!pages)
         return gpunvme_fail(-ENOMEM, "out of memory");
-    int err = cuda_driver_map(s->space.cuda, s->space.device, page, PAGE_BYTES, CUDA_HOST_MEMORY,
+    int err = cuda_driver_map(s->space.cuda, s->space.device, pages, MEMORY, CUDA_HOST_MEMORY,
                               &s->device);
     if (err) {
-        munmap(page, PAGE_BYTES);
+        munmap(pages, MEMORY);
         return err;
     }
-    s->memory = page;
-    gq_tagged_slot_init(&s->slot, &s->memory->slot, s->device + offsetof(struct gd_service, slot));
-    s->slot.launch_kernel = direct_service_launch_kernel;
-    s->slot.ctx = s;
+    s->memory = pages;
+    gq_service_init(&s->service, &s->memory->memory, s->device, direct_service_launch_kernel, s);
     return 0;
 }
 
@@ -101,6 +101,7 @@ int direct_service_open(const struct memory_space *p, bool launches, struct dire
         return gpunvme_fail(-ENOMEM, "out of memory");
     s->space = *p;
     pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->launch_lock, NULL);
     int err = cuda_driver_load(p->cuda, p->device, service_image(), KERNEL, &s->kernel);
     if (!err)
         err = cuda_driver_stream_urgent(p->cuda, p->device, &s->stream);
@@ -132,27 +133,14 @@ void direct_service_close(struct direct_service *s)
     close_stream(p, s->stream);
     close_stream(p, s->launches);
     if (s->memory) {
+        gq_service_destroy(&s->service);
         cuda_driver_unpin(p->cuda, p->device, s->memory);
-        munmap(s->memory, PAGE_BYTES);
+        munmap(s->memory, MEMORY);
     }
     cuda_driver_unload(p->cuda, p->device, &s->kernel);
+    pthread_mutex_destroy(&s->launch_lock);
     pthread_mutex_destroy(&s->lock);
     free(s);
-}
-
-/*
- * Its command has completed with status 0, which the block may not have seen yet. The load of the
- * CQE acquires: the data read is in memory, for this thread and for work that it starts. cqs NULL:
- * the block has more to do then.
- */
-static bool direct_service_has_ended(struct direct_service *s, uint32_t number,
-                                     const struct nvme_cqe *const *cqs)
-{
-    if (!cqs)
-        return false;
-    uint64_t sent = __atomic_load_n(&s->memory->sent, __ATOMIC_ACQUIRE);
-
-    return sent >> 32 == number && gd_has_ended(sent, cqs);
 }
 
 /*
@@ -166,56 +154,88 @@ static int direct_service_say(int err)
                : err;
 }
 
-/* Under the lock. A kernel whose context fails is gone without a word. */
+/* Called at intervals, because a kernel whose context fails is gone without a word. */
 static int direct_service_check(struct direct_service *s)
 {
     int err = cuda_driver_stream_check(s->space.cuda, s->space.device, s->stream);
 
-    s->failed = err != 0;
+    __atomic_store_n(&s->failed, err != 0, __ATOMIC_RELAXED);
+    return err;
+}
+
+/* The wait of a host for a read. */
+struct wait {
+    uint64_t start_ns, check_ns, patience_ns;
+    unsigned polls;
+};
+
+static struct wait begin_wait(uint64_t patience_ns)
+{
+    return (struct wait){now_ns(), CHECK_NS, patience_ns, 0};
+}
+
+/* Called after each poll. Returns 0, or the error for which the read is given up. */
+static int go_on_waiting(struct direct_service *s, struct wait *w)
+{
+    if (++w->polls % CLOCK_POLLS)
+        return 0;
+    uint64_t waited_ns = now_ns() - w->start_ns;
+    bool late = waited_ns >= w->patience_ns;
+    int err = 0;
+    if (late || waited_ns >= w->check_ns) {
+        err = direct_service_check(s);
+        w->check_ns = waited_ns + CHECK_NS;
+    }
+    return err || !late ? err : direct_service_say(-ETIMEDOUT);
+}
+
+/* Waits for the end of the item, whose number this is. Returns 0 or -errno. */
+static int direct_service_wait_for(struct direct_service *s, int slot, uint32_t number,
+                                   uint64_t patience_ns)
+{
+    const uint64_t *answer = &s->memory->memory.slots[slot].answer;
+    struct wait wait = begin_wait(patience_ns);
+    int err = 0;
+
+    while (!err) {
+        bool unserved = gq_service_is_unserved(&s->service);
+        uint64_t word = __atomic_load_n(answer, __ATOMIC_ACQUIRE);
+        if (word >> 32 == number)
+            return direct_service_say((int32_t)(uint32_t)word);
+        err = unserved ? gq_service_start(&s->service) : 0;
+        if (!err)
+            err = go_on_waiting(s, &wait);
+    }
+    gq_service_retract(&s->service, slot);
+    __atomic_store_n(&s->given_up, true, __ATOMIC_RELEASE);
     return err;
 }
 
 /*
- * Under the lock. The end of the read `number`: 0 or -errno. The block's answer counts more than
- * the completion, whose CQE may be another command's when it is polled.
+ * True if the blocks that are there, or come next, can serve commands of the file; end_command()
+ * follows then. The set changes only while no command is in a slot.
  */
-static int direct_service_wait_for(struct direct_service *s, uint32_t number,
-                                   const struct nvme_cqe *const *cqs, uint64_t patience_ns)
+static bool begin_command(struct direct_service *s, const struct gpunvme_device_file *f)
 {
-    uint64_t start = now_ns(), check_ns = CHECK_NS;
-
-    for (unsigned polls = 1;; polls++) {
-        uint64_t waited_ns = polls % CLOCK_POLLS == 0 ? now_ns() - start : 0;
-        bool late = waited_ns >= patience_ns;
-        bool alone = gq_tagged_slot_is_unserved(&s->slot);
-        bool ended = direct_service_has_ended(s, number, cqs);
-        uint64_t answer = __atomic_load_n(&s->memory->answer, __ATOMIC_ACQUIRE);
-        if (answer >> 32 == number)
-            return direct_service_say((int32_t)(uint32_t)answer);
-        if (ended)
-            return 0;
-        int err = alone ? gq_tagged_slot_start(&s->slot) : 0;
-        if (!err && (late || waited_ns >= check_ns)) {
-            err = direct_service_check(s);
-            check_ns = waited_ns + CHECK_NS;
-        }
-        if (err || late) {
-            gq_tagged_slot_retract(&s->slot);
-            __atomic_store_n(&s->given_up, true, __ATOMIC_RELEASE);
-            return err ? err : direct_service_say(-ETIMEDOUT);
-        }
-    }
-}
-
-/* Under the lock. Can the block that is there, or comes next, serve commands of the file? */
-static bool knows(struct direct_service *s, const struct gpunvme_device_file *f)
-{
-    if (gq_tagged_slot_is_unserved(&s->slot)) {
+    pthread_mutex_lock(&s->lock);
+    if (!s->commands && gq_service_is_unserved(&s->service)) {
+        uint32_t most = (uint32_t)min_u64(GQ_SERVICE_SLOTS, f->set.n_queues);
+        __atomic_store_n(&s->service.limit, most, __ATOMIC_RELAXED);
         s->set = f->set;
         s->sum_table = f->sums.words ? f->sums.table : s->sum_table;
     }
-    return memcmp(&s->set, &f->set, sizeof(f->set)) == 0 &&
-           (!f->sums.words || s->sum_table == f->sums.table);
+    bool can = memcmp(&s->set, &f->set, sizeof(f->set)) == 0 &&
+               (!f->sums.words || s->sum_table == f->sums.table);
+    s->commands += can;
+    pthread_mutex_unlock(&s->lock);
+    return can;
+}
+
+static void end_command(struct direct_service *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->commands--;
+    pthread_mutex_unlock(&s->lock);
 }
 
 static union gd_request request_command(const struct direct_service_read *r)
@@ -224,17 +244,15 @@ static union gd_request request_command(const struct direct_service_read *r)
     const struct gq_cmd *cmd = r->command;
     const uint32_t *sum = f->sums.words ? &f->sums.words[r->offset / GQ_SUM_BLOCK] : NULL;
 
-    return (union gd_request){
-        .command = {.opcode = NVME_IO_READ,
-                    .nsid = f->set.nsid,
-                    .lease = (uintptr_t)f->lease,
-                    .checked_ns = (uintptr_t)f->checked_ns,
-                    .prp1 = cmd->prp1,
-                    .prp2 = sum ? (uintptr_t)sum : cmd->prp2,
-                    .slba = cmd->slba,
-                    .nlb = cmd->nlb,
-                    .staged = (r->staged ? (uint32_t)r->len : 0) | (sum ? GD_COMPARES : 0),
-                    .dst = r->addr}};
+    return (union gd_request){.command = {.kind = sum ? GD_COMPARED : GD_COMMAND,
+                                          .staged = r->staged ? (uint32_t)r->len : 0,
+                                          .lease = (uintptr_t)f->lease,
+                                          .checked_ns = (uintptr_t)f->checked_ns,
+                                          .prp1 = cmd->prp1,
+                                          .prp2 = sum ? (uintptr_t)sum : cmd->prp2,
+                                          .slba = cmd->slba,
+                                          .dst = r->addr,
+                                          .nlb = cmd->nlb}};
 }
 
 /* done: bytes of it that were read before. */
@@ -246,20 +264,18 @@ static union gd_request request_part(const struct direct_service_read *r, uint64
                                        .offset = r->offset + done}};
 }
 
-/* Under the lock. as_command: it has one, of which GQ_MISMATCH is a result as well. */
-static int direct_service_hand_over(struct direct_service *s, const struct direct_service_read *r,
-                                    uint64_t done, bool as_command)
+static int direct_service_hand_over(struct direct_service *s, const union gd_request *request,
+                                    uint64_t patience_ns)
 {
-    const struct gpunvme_device_file *f = r->file;
-    bool has_more = r->staged || (as_command && f->sums.words); /* to do than the command */
-    union gd_request request = as_command ? request_command(r) : request_part(r, done);
-    uint32_t number = gq_tagged_slot_post(&s->slot, &request, sizeof(request));
+    int slot = gq_service_claim(&s->service, true);
+    uint32_t number = gq_service_post(&s->service, slot, request, sizeof(*request));
+    int err = direct_service_wait_for(s, slot, number, patience_ns);
 
-    return direct_service_wait_for(s, number, has_more ? NULL : r->cqs,
-                                   direct_patience_ns(&f->set, PART));
+    gq_service_release(&s->service, slot);
+    return err;
 }
 
-/* Under the lock. Has the kernel of every long read that was launched ended? */
+/* Called under launch_lock. True if the kernel of every long read that was launched has ended. */
 static bool launched_has_ended(struct direct_service *s)
 {
     if (s->left && cuda_driver_stream_drain(s->space.cuda, s->space.device, s->launches, 0)) {
@@ -269,38 +285,31 @@ static bool launched_has_ended(struct direct_service *s)
     return __atomic_load_n(&s->memory->launched, __ATOMIC_ACQUIRE) != GD_LAUNCHED;
 }
 
-/* Under the lock. Its kernel does not begin any more, or ends soon, and is waited for later. */
+/* The kernel does not begin any more, or ends soon, and is waited for later. */
 static void give_up_launched(struct direct_service *s)
 {
     __atomic_store_n(&s->memory->cancel, 1, __ATOMIC_RELEASE);
     __atomic_store_n(&s->given_up, true, __ATOMIC_RELEASE);
 }
 
-/* Under the lock. The end of a read that was launched: 0 or -errno. */
+/* Called under launch_lock. Waits for the end of a read that was launched: 0 or -errno. */
 static int wait_for_launched(struct direct_service *s, uint64_t patience_ns)
 {
-    uint64_t start = now_ns(), check_ns = CHECK_NS;
+    struct wait wait = begin_wait(patience_ns);
     int err = 0;
 
-    for (unsigned polls = 1;; polls++) {
-        uint64_t waited_ns = polls % CLOCK_POLLS == 0 ? now_ns() - start : 0;
-        bool late = waited_ns >= patience_ns;
+    while (!err) {
         if (launched_has_ended(s))
             return direct_service_say(s->memory->launched < 0 ? (int)s->memory->launched : 0);
-        if (late || waited_ns >= check_ns) {
-            err = direct_service_check(s);
-            check_ns = waited_ns + CHECK_NS;
-        }
-        if (err || late) {
-            give_up_launched(s);
-            return err ? err : direct_service_say(-ETIMEDOUT);
-        }
+        err = go_on_waiting(s, &wait);
     }
+    give_up_launched(s);
+    return err;
 }
 
 /*
- * Under the lock. The part of a long read by a kernel of its own: bytes, -errno, or 0: by the
- * block. It is waited for as long as its bytes would be as parts of the block's.
+ * Called under launch_lock. Reads a part of a long read by a kernel of its own. Returns bytes,
+ * -errno, or 0 if a block has to read it. The wait is as long as for that many parts of a block.
  */
 static int64_t launch_part(struct direct_service *s, const struct direct_service_read *r,
                            uint64_t done)
@@ -329,29 +338,40 @@ static int64_t launch_part(struct direct_service *s, const struct direct_service
     return err ? err : (int64_t)part.len;
 }
 
-/* Under the lock. The general path reads a block that differs again, and reports it. */
+/* By a block. The general path reads a block of data that differs again, and reports it. */
 static int direct_service_serve(struct direct_service *s, const struct direct_service_read *r,
                                 uint64_t done)
 {
-    bool command = knows(s, r->file) && r->command;
-    int err = direct_service_hand_over(s, r, done, command);
+    uint64_t patience_ns = direct_patience_ns(&r->file->set, PART);
+    union gd_request request = request_part(r, done);
+    bool known = begin_command(s, r->file);
+    int err = GQ_MISMATCH;
 
-    return command && err == GQ_MISMATCH ? direct_service_hand_over(s, r, done, false) : err;
+    if (known && r->command) {
+        union gd_request command = request_command(r);
+        err = direct_service_hand_over(s, &command, patience_ns);
+    }
+    if (known)
+        end_command(s);
+    return err == GQ_MISMATCH ? direct_service_hand_over(s, &request, patience_ns) : err;
 }
 
-/* Bytes or -errno. */
+/* Returns bytes or -errno. */
 static int64_t read_part(struct direct_service *s, const struct direct_service_read *r,
                          uint64_t done)
 {
-    pthread_mutex_lock(&s->lock);
-    int err = s->failed ? direct_service_check(s) : 0;
-    int64_t launched = err ? 0 : launch_part(s, r, done);
-    if (!err && !launched)
-        err = direct_service_serve(s, r, done);
-    pthread_mutex_unlock(&s->lock);
+    int err = __atomic_load_n(&s->failed, __ATOMIC_RELAXED) ? direct_service_check(s) : 0;
+    int64_t launched = 0;
+
+    if (!err && r->launch) {
+        pthread_mutex_lock(&s->launch_lock);
+        launched = launch_part(s, r, done);
+        pthread_mutex_unlock(&s->launch_lock);
+    }
     if (err || launched)
         return err ? err : launched;
-    return (int64_t)min_u64(r->len - done, PART);
+    err = direct_service_serve(s, r, done);
+    return err ? err : (int64_t)min_u64(r->len - done, PART);
 }
 
 int64_t direct_service_read(struct direct_service *s, const struct direct_service_read *r)
@@ -367,38 +387,31 @@ int64_t direct_service_read(struct direct_service *s, const struct direct_servic
     return (int64_t)done;
 }
 
-/* Under the lock: no kernel of the service is there, or comes. */
-static bool is_alone(struct direct_service *s)
+/* True if no kernel of the service up to this launch is there, or comes. */
+static bool has_left(struct direct_service *s, uint32_t launch)
 {
-    return gq_tagged_slot_is_unserved(&s->slot) && launched_has_ended(s);
+    pthread_mutex_lock(&s->launch_lock);
+    bool left = gq_service_has_ended(&s->service, launch) && launched_has_ended(s);
+    pthread_mutex_unlock(&s->launch_lock);
+    return left;
 }
 
 bool direct_service_has_left(struct direct_service *s)
 {
-    if (!s)
-        return true;
-    pthread_mutex_lock(&s->lock);
-    bool alone = is_alone(s);
-    pthread_mutex_unlock(&s->lock);
-    return alone;
+    return !s || has_left(s, gq_service_launched(&s->service));
 }
 
-/* Under the lock, so that no other read keeps the block. It has a command for each of its waits. */
-static void await_leaving(struct direct_service *s)
-{
-    const struct timespec step = {.tv_nsec = NS_PER_MS};
-    uint64_t end = now_ns() + 2 * s->set.command_ns + NS_PER_S;
-
-    while (!is_alone(s) && !s->failed && now_ns() < end)
-        nanosleep(&step, NULL);
-    __atomic_store_n(&s->given_up, false, __ATOMIC_RELEASE); /* it is waited for once */
-}
-
+/* A block has a command's time for each of its waits. */
 void direct_service_settle(struct direct_service *s)
 {
-    if (!s || !__atomic_load_n(&s->given_up, __ATOMIC_ACQUIRE))
+    const struct timespec step = {.tv_nsec = NS_PER_MS};
+
+    if (!s || !__atomic_exchange_n(&s->given_up, false, __ATOMIC_ACQ_REL)) /* waited for once */
         return;
     pthread_mutex_lock(&s->lock);
-    await_leaving(s);
+    uint64_t end = now_ns() + 2 * s->set.command_ns + NS_PER_S;
     pthread_mutex_unlock(&s->lock);
+    uint32_t launch = gq_service_launched(&s->service);
+    while (!has_left(s, launch) && !__atomic_load_n(&s->failed, __ATOMIC_RELAXED) && now_ns() < end)
+        nanosleep(&step, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reads that a host waits for, without a launch: a persistent kernel of one block serves reads one
- * after another, and ends after 0.2 ms without a read, or after 0.1 s (cuda/gq_tagged_slot.h).
+ * Reads that a host waits for, without a launch: the service (cuda/gq_service.h). A block of its
+ * kernel serves the reads of one thread at a time.
  */
 #ifndef CLIENT_LIB_DIRECT_SERVICE_H
 #define CLIENT_LIB_DIRECT_SERVICE_H
@@ -31,9 +31,8 @@ struct direct_service_read {
     const struct gpunvme_device_file *file;
     uint64_t file_at; /* in the memory space */
     uint64_t addr, len, offset;
-    const struct gq_cmd *command;      /* that reads all; NULL: one does not suffice */
-    bool staged;                       /* the kernel sets the PRPs of the command, to staging */
-    const struct nvme_cqe *const *cqs; /* of the queues in file->set, at addresses of the host */
+    const struct gq_cmd *command; /* that reads all; NULL: one does not suffice */
+    bool staged;                  /* the kernel sets the PRPs of the command, to staging */
     /*
      * Launches another kernel for `part` of a long read, whose result goes to part->bytes. 1:
      * launched; 0: the block makes the read; or -errno: nothing of it runs, but with -ETIMEDOUT
@@ -53,9 +52,10 @@ int direct_service_open(const struct memory_space *p, bool launches, struct dire
 void direct_service_close(struct direct_service *s);
 /*
  * Returns bytes, fewer than requested only after an error in a later part; or -errno, with a
- * sentence for gpunvme_error(). Threads take turns. -ETIMEDOUT also when the block did not answer
- * in time, as without room on the GPU: a read that it has begun may still be in flight. -EIO also
- * when the CUDA context has failed, within 0.1 s of waiting, and from then on at once.
+ * sentence for gpunvme_error(). More threads than slots take turns. -ETIMEDOUT also when the block
+ * did not answer in time, as without room on the GPU: a read that it has begun may still be in
+ * flight. -EIO also when the CUDA context has failed, within 0.1 s of waiting, and from then on at
+ * once.
  */
 int64_t direct_service_read(struct direct_service *s, const struct direct_service_read *read);
 /*

@@ -33,8 +33,8 @@ static cudaError_t launch_commands(struct gq_cuda *cu, const struct gq_launch *l
 }
 
 /*
- * A longer list is worth a launch, and must not delay short ones in the only
- * persistent warp.
+ * A longer list is worth a launch, and must not delay short ones in a slot of
+ * the persistent kernel.
  */
 #define SHORT_LIST 8u
 #define SHORT_COPY (16u << 10)
@@ -91,14 +91,15 @@ static void wake_controller(const struct gq_cuda *cu, unsigned queues)
  */
 static int begin_run(struct gq_cuda *cu, struct gq_launch *l, const struct gq_chunk *chunk)
 {
-    int err = -EBUSY;
-
+    l->slot = -EBUSY;
     if (suits_persistent(l, chunk))
-        err = gq_persistent_post(cu->persistent, &l->run, &cu->host_ports[l->queues[0]], l->states,
-                                 chunk->n_copies ? &chunk->copies[0] : NULL);
+        l->slot = gq_persistent_post(cu->persistent, &l->run, &cu->host_ports[l->queues[0]],
+                                     l->states, chunk->n_copies ? &chunk->copies[0] : NULL);
     wake_controller(cu, l->run.n_queues);
-    l->persistent = !err; /* a post that failed has left the tagged slot free */
-    return err == -EBUSY ? gq_cuda_errno(launch_all(cu, l, chunk)) : err;
+    l->persistent = l->slot >= 0; /* a post that failed has left the slot free */
+    if (l->slot == -EBUSY)
+        return gq_cuda_errno(launch_all(cu, l, chunk));
+    return l->persistent ? 0 : l->slot;
 }
 
 /* Enters the gate. wait() leaves it; start() itself does if nothing was launched. */
@@ -149,7 +150,7 @@ static int cuda_wait(struct gq_exec *x, struct gq_launch *l, const struct gq_chu
     int err = gq_cuda_wait_run(cu, l, chunk);
 
     if (!err && l->persistent)
-        gq_persistent_done(cu->persistent);
+        gq_persistent_done(cu->persistent, l->slot);
     if (!err)
         err = flush_writes(cu, l);
     gq_gate_leave(&cu->gate);

@@ -147,7 +147,7 @@ int gq_cuda_wait_run(struct gq_cuda *cu, const struct gq_launch *l, const struct
             err = cuda_wait_make_copies(cu, l, chunk);
             continue;
         }
-        if (l->persistent && gq_persistent_keep(cu->persistent))
+        if (l->persistent && gq_persistent_keep(cu->persistent, l->slot))
             return -EIO;
         if (!running || i % QUERY_EVERY == 0)
             err = query_run(cu, l);

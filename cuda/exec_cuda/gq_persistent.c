@@ -11,13 +11,18 @@
 #include "cuda/gq_cuda_errno.h"
 #include "cuda/queue/gq_single.h"
 
-struct gq_persistent {
-    struct gq_tagged_slot_memory *memory; /* pinned */
-    cudaStream_t stream;
-    bool busy; /* atomic; the other members belong to the poster of the list */
-    struct gq_tagged_slot slot;
+/* The list in a slot; it belongs to the thread that has claimed the slot. */
+struct list {
     struct gq_state *state;
     uint32_t *single_result; /* NULL: gq_single.h does not drive the list */
+};
+
+struct gq_persistent {
+    struct gq_service_memory *memory; /* pinned */
+    struct gq_service_stay *stay;     /* device memory */
+    cudaStream_t stream;
+    struct gq_service service;
+    struct list lists[GQ_SERVICE_SLOTS];
 };
 
 /*
@@ -34,11 +39,42 @@ static cudaError_t open_stream(struct gq_persistent *r)
     return cudaStreamCreateWithPriority(&r->stream, cudaStreamNonBlocking, greatest);
 }
 
-static int persistent_launch_kernel(void *ctx, const struct gq_tagged_slot_launch *slot)
+static int persistent_launch_kernel(void *ctx, const struct gq_service_launch *launch)
 {
     const struct gq_persistent *r = ctx;
+    const struct gq_persistent_launch l = {.service = *launch, .stay = r->stay};
 
-    return gq_cuda_errno(gq_persistent_launch(slot, r->stream));
+    return gq_cuda_errno(gq_persistent_launch(&l, r->stream));
+}
+
+/* Allocates the memory of both sides, which is zero. */
+static int open_memory(struct gq_persistent *r)
+{
+    int err = gq_cuda_errno(cudaHostAlloc((void **)&r->memory, sizeof(*r->memory),
+                                          cudaHostAllocPortable | cudaHostAllocMapped));
+
+    if (err)
+        return err;
+    memset(r->memory, 0, sizeof(*r->memory));
+    err = gq_cuda_errno(cudaMalloc((void **)&r->stay, sizeof(*r->stay)));
+    if (err)
+        goto free_host;
+    err = gq_cuda_errno(cudaMemset(r->stay, 0, sizeof(*r->stay)));
+    if (err)
+        goto free_stay;
+    return 0;
+
+free_stay:
+    cudaFree(r->stay);
+free_host:
+    cudaFreeHost(r->memory);
+    return err;
+}
+
+static void free_memory(struct gq_persistent *r)
+{
+    cudaFree(r->stay);
+    cudaFreeHost(r->memory);
 }
 
 int gq_persistent_open(struct gq_persistent **out)
@@ -48,22 +84,18 @@ int gq_persistent_open(struct gq_persistent **out)
 
     if (!r)
         return -ENOMEM;
-    err = gq_cuda_errno(cudaHostAlloc((void **)&r->memory, sizeof(*r->memory),
-                                      cudaHostAllocPortable | cudaHostAllocMapped));
+    err = open_memory(r);
     if (err)
         goto free_persistent;
-    memset(r->memory, 0, sizeof(*r->memory));
-    gq_tagged_slot_init(&r->slot, r->memory, (uintptr_t)r->memory);
-    r->slot.launch_kernel = persistent_launch_kernel;
-    r->slot.ctx = r;
     err = gq_cuda_errno(open_stream(r));
     if (err)
-        goto free_memory;
+        goto free_both;
+    gq_service_init(&r->service, r->memory, (uintptr_t)r->memory, persistent_launch_kernel, r);
     *out = r;
     return 0;
 
-free_memory:
-    cudaFreeHost(r->memory);
+free_both:
+    free_memory(r);
 free_persistent:
     free(r);
     return err;
@@ -73,7 +105,8 @@ void gq_persistent_close(struct gq_persistent *r)
 {
     cudaStreamSynchronize(r->stream);
     cudaStreamDestroy(r->stream);
-    cudaFreeHost(r->memory);
+    gq_service_destroy(&r->service);
+    free_memory(r);
     free(r);
 }
 
@@ -82,32 +115,31 @@ cudaStream_t gq_persistent_stream(const struct gq_persistent *r)
     return r->stream;
 }
 
-static bool is_running(const struct gq_persistent *r)
+static bool is_running(const struct list *list)
 {
-    return __atomic_load_n(&r->state->outcome, __ATOMIC_ACQUIRE) == GQ_OUT_RUNNING;
+    return __atomic_load_n(&list->state->outcome, __ATOMIC_ACQUIRE) == GQ_OUT_RUNNING;
 }
 
-/* Launches the kernel again if it has ended without taking the list. */
-int gq_persistent_keep(struct gq_persistent *r)
+int gq_persistent_keep(struct gq_persistent *r, int slot)
 {
-    if (!gq_tagged_slot_is_unserved(&r->slot) || !is_running(r))
+    if (!gq_service_is_unserved(&r->service) || !is_running(&r->lists[slot]))
         return 0;
-    return gq_tagged_slot_start(&r->slot);
+    return gq_service_start(&r->service);
 }
 
-static void post_list(struct gq_persistent *r, const struct gq_run *run, const struct gq_port *port,
-                      const struct gq_copy *copy)
+static void post_list(struct gq_persistent *r, int slot, const struct gq_run *run,
+                      const struct gq_port *port, const struct gq_copy *copy)
 {
-    const struct gq_state *state = r->state;
+    struct gq_state *state = r->lists[slot].state;
     struct gq_persistent_list list = {.run = *run,
                                       .port = *port,
-                                      .state = r->state,
+                                      .state = state,
                                       .sq_tail = state->sq_tail,
                                       .cq_head = state->cq_head,
                                       .phase = state->phase,
                                       .cq_db_pending = state->cq_db_pending,
                                       .first_cid = state->first_cid,
-                                      .single = r->single_result != NULL};
+                                      .single = r->lists[slot].single_result != NULL};
 
     if (run->n_cmds <= GQ_PERSISTENT_CMDS) {
         memcpy(list.cmds, run->cmds, run->n_cmds * sizeof(list.cmds[0]));
@@ -115,12 +147,7 @@ static void post_list(struct gq_persistent *r, const struct gq_run *run, const s
     }
     if (copy)
         list.one.copy = *copy;
-    gq_tagged_slot_post(&r->slot, &list, sizeof(list));
-}
-
-static void persistent_leave(struct gq_persistent *r)
-{
-    __atomic_store_n(&r->busy, false, __ATOMIC_RELEASE);
+    gq_service_post(&r->service, slot, &list, sizeof(list));
 }
 
 int gq_persistent_post(struct gq_persistent *r, const struct gq_run *run,
@@ -128,22 +155,28 @@ int gq_persistent_post(struct gq_persistent *r, const struct gq_run *run,
                        const struct gq_copy *copy)
 {
     bool single = gq_single_suits(run, port, state);
-    int err;
+    int slot, err;
 
-    if ((copy && !single) || __atomic_exchange_n(&r->busy, true, __ATOMIC_ACQUIRE))
+    if (copy && !single)
         return -EBUSY;
-    r->state = state;
-    r->single_result = single ? run->results : NULL;
-    post_list(r, run, port, copy);
-    err = gq_persistent_keep(r);
-    if (err)
-        persistent_leave(r);
+    slot = gq_service_claim(&r->service, false);
+    if (slot < 0)
+        return slot;
+    r->lists[slot] = (struct list){state, single ? run->results : NULL};
+    post_list(r, slot, run, port, copy);
+    err = gq_persistent_keep(r, slot);
+    if (!err)
+        return slot;
+    gq_service_retract(&r->service, slot);
+    gq_service_release(&r->service, slot);
     return err;
 }
 
-void gq_persistent_done(struct gq_persistent *r)
+void gq_persistent_done(struct gq_persistent *r, int slot)
 {
-    if (r->single_result)
-        gq_single_complete(r->state, r->single_result);
-    persistent_leave(r);
+    const struct list *list = &r->lists[slot];
+
+    if (list->single_result)
+        gq_single_complete(list->state, list->single_result);
+    gq_service_release(&r->service, slot);
 }

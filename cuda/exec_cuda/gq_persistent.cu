@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The persistent kernel, which drives short lists from a tagged slot. */
+/* The persistent kernel, which drives short lists from tagged slots. */
 #include "cuda/exec_cuda/gq_persistent.h"
 
 /* Short lists have a waiting caller: one entry per lane is the fastest. */
@@ -10,7 +10,7 @@
 namespace
 {
 
-constexpr uint64_t kIdleNs = 200000;
+constexpr uint32_t kClockPolls = 8; /* one poll in so many reads the clock */
 
 /*
  * Called by the warp, of which lane 0 drives the queue. The fence orders the
@@ -60,25 +60,66 @@ __device__ __forceinline__ void drive_list(struct gq_persistent_list *list)
     gq_end(&w);
 }
 
-/* Serves one queue at a time with one warp. */
-__global__ void __launch_bounds__(GQ_LANES)
-    serve(const __grid_constant__ struct gq_tagged_slot_launch l)
-{
-    __shared__ union {
-        uint32_t words[GQ_TAGGED_SLOT_WORDS];
-        struct gq_persistent_list list;
-    } slot;
+union item {
+    uint32_t words[GQ_SERVICE_WORDS];
+    struct gq_persistent_list list;
+};
 
-    for (uint32_t number = l.first; gq_tagged_slot_poll(l.slot, number, kIdleNs, slot.words);
-         number = gq_tagged_slot_next(number)) {
-        if (slot.list.single)
-            drive_single(&slot.list);
+/*
+ * Polls the slot once. If all words are of a new item, copies them, stores its
+ * number, and returns true; the lanes have synchronised. Each lane acquires:
+ * stores of the host before the post are visible, even if the cache holds words
+ * of an earlier item.
+ */
+__device__ __forceinline__ bool poll(const struct gq_service_slot *slot, uint32_t *number,
+                                     union item *item)
+{
+    uint64_t high = gq_load_word(&slot->words[GQ_LANES + threadIdx.x]);
+    uint64_t low = gq_acquire_word(&slot->words[threadIdx.x]);
+    uint32_t found = GQ_UNIFORM32(low >> 32);
+
+    if (found == 0 || found == *number ||
+        !__all_sync(GQ_LANE_ALL, low >> 32 == found && high >> 32 == found))
+        return false;
+    *number = found;
+    item->words[threadIdx.x] = (uint32_t)low;
+    item->words[GQ_LANES + threadIdx.x] = (uint32_t)high;
+    __syncwarp();
+    return true;
+}
+
+__device__ __forceinline__ bool is_over(struct gq_service_stay *stay, uint64_t began_ns)
+{
+    return GQ_UNIFORM32(threadIdx.x == 0 && gq_service_is_over(stay, began_ns, gq_clock_ns())) != 0;
+}
+
+/* Each block is a warp, which serves one slot and drives one queue at a time. */
+__global__ void __launch_bounds__(GQ_LANES)
+    serve(const __grid_constant__ struct gq_persistent_launch l)
+{
+    __shared__ union item item;
+    const struct gq_service_slot *slot = &l.service.memory->slots[blockIdx.x];
+    const uint64_t began_ns = GQ_UNIFORM64(gq_clock_ns());
+    uint32_t number = 0;
+
+    if (threadIdx.x == 0)
+        number = gq_service_begin(&l.service, l.stay, blockIdx.x, began_ns);
+    number = GQ_UNIFORM32(number);
+    for (uint32_t polls = 0;; polls++) {
+        if (polls % kClockPolls == 0 && is_over(l.stay, began_ns))
+            break;
+        if (!poll(slot, &number, &item))
+            continue;
+        if (item.list.single)
+            drive_single(&item.list);
         else
-            drive_list(&slot.list);
+            drive_list(&item.list);
+        if (threadIdx.x == 0)
+            gq_service_touch(l.stay, gq_clock_ns());
         __syncwarp();
     }
     if (threadIdx.x == 0)
-        gq_tagged_slot_leave(&l);
+        gq_service_leave(&l.service, l.stay, blockIdx.x, number);
 }
 
 } // namespace
@@ -90,10 +131,10 @@ extern "C" cudaError_t gq_persistent_load(void)
     return cudaFuncGetAttributes(&attr, (const void *)serve);
 }
 
-extern "C" cudaError_t gq_persistent_launch(const struct gq_tagged_slot_launch *l,
+extern "C" cudaError_t gq_persistent_launch(const struct gq_persistent_launch *l,
                                             cudaStream_t stream)
 {
     void *args[] = {(void *)l};
 
-    return cudaLaunchKernel((const void *)serve, 1, GQ_LANES, args, 0, stream);
+    return cudaLaunchKernel((const void *)serve, l->service.slots, GQ_LANES, args, 0, stream);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The persistent kernel executes short lists without a launch. It takes them
- * from a tagged slot (gq_tagged_slot.h), one at a time, and drives a queue with
- * each like a launched kernel.
+ * The persistent kernel executes short lists without a launch. Its blocks take
+ * them from tagged slots (gq_service.h), and drive a queue with each like a
+ * launched kernel.
  */
 #ifndef CUDA_EXEC_CUDA_GQ_PERSISTENT_H
 #define CUDA_EXEC_CUDA_GQ_PERSISTENT_H
@@ -11,7 +11,7 @@
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 
-#include "cuda/gq_tagged_slot.h"
+#include "cuda/gq_service.h"
 #include "cuda/queue/gq_work.h"
 
 #ifdef __cplusplus
@@ -39,12 +39,18 @@ struct gq_persistent_list {
     };
 };
 
-static_assert(sizeof(struct gq_persistent_list) <= GQ_TAGGED_SLOT_BYTES,
+static_assert(sizeof(struct gq_persistent_list) <= GQ_SERVICE_ITEM_BYTES,
               "a list fits into a tagged slot");
+
+/* Arguments of the kernel. */
+struct gq_persistent_launch {
+    struct gq_service_launch service;
+    struct gq_service_stay *stay; /* device memory */
+};
 
 /* Load and launch the kernel; gq_persistent.c uses them. */
 cudaError_t gq_persistent_load(void);
-cudaError_t gq_persistent_launch(const struct gq_tagged_slot_launch *l, cudaStream_t stream);
+cudaError_t gq_persistent_launch(const struct gq_persistent_launch *l, cudaStream_t stream);
 
 struct gq_persistent;
 
@@ -53,11 +59,11 @@ int gq_persistent_open(struct gq_persistent **out);
 /* Waits for the kernel to end. */
 void gq_persistent_close(struct gq_persistent *r);
 /*
- * Posts a run of one queue. state->outcome changes when the run has ended;
- * gq_persistent_done() then fills in the rest of state and the results. `copy`
- * (or NULL) is made before that if the run's only command succeeds. Returns 0,
- * -EBUSY if another list is in progress or a run with a copy is none that
- * gq_single.h drives, or -EIO.
+ * Posts a run of one queue. state->outcome changes when the run has ended; the
+ * same thread then calls gq_persistent_done(), which fills in the rest of state
+ * and the results. `copy` (or NULL) is made before that if the run's only
+ * command succeeds. Returns the slot; -EBUSY if no slot is free, or a run with a
+ * copy is none that gq_single.h drives; or -EIO.
  */
 int gq_persistent_post(struct gq_persistent *r, const struct gq_run *run,
                        const struct gq_port *port, struct gq_state *state,
@@ -66,9 +72,9 @@ int gq_persistent_post(struct gq_persistent *r, const struct gq_run *run,
  * Called repeatedly until the list has ended: launches the kernel again if it
  * ended without taking the list. Returns 0 or -EIO.
  */
-int gq_persistent_keep(struct gq_persistent *r);
+int gq_persistent_keep(struct gq_persistent *r, int slot);
 /* Called after the list has ended: completes its results and frees the slot. */
-void gq_persistent_done(struct gq_persistent *r);
+void gq_persistent_done(struct gq_persistent *r, int slot);
 /* Returns the kernel's stream. */
 cudaStream_t gq_persistent_stream(const struct gq_persistent *r);
 

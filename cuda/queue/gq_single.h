@@ -115,13 +115,19 @@ GQ_FN uint32_t gq_single_cid(const struct gq_single *s)
     return s->at.entry | (s->port->depth < GQ_CID_LONE ? GQ_CID_LONE : 0);
 }
 
+/* Stores the command's entry and the pending CQ doorbell; the fence orders both. */
+GQ_FN void gq_single_store(const struct gq_single *s, const struct gq_cmd *cmd)
+{
+    gq_store_sqe(&s->port->sq[s->at.entry], s->run, cmd, gq_single_cid(s));
+    gq_single_ring_cq(s);
+    gq_fence_entry();
+}
+
 /* Sends the command. s is as for gq_single_start(). */
 GQ_FN void gq_single_send(struct gq_single *s, const struct gq_cmd *cmd)
 {
     gq_single_start(s);
-    gq_store_sqe(&s->port->sq[s->at.entry], s->run, cmd, gq_single_cid(s));
-    gq_single_ring_cq(s);
-    gq_fence_entry();
+    gq_single_store(s, cmd);
     gq_single_ring_sq(s);
 }
 

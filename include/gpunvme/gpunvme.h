@@ -388,8 +388,9 @@ int gpunvme_readv_async(struct gpunvme_file *f, void *ptr, struct gpunvme_piece 
  * previous content must have ended before the call, and work on the new bytes
  * must start after it.
  *
- * This is the fastest call for successive small reads. A persistent kernel of
- * one block serves the reads of all threads in turn, and exits after 0.2 ms
+ * This is the fastest call for successive small reads. The blocks of a
+ * persistent kernel, at most eight and one per leased queue, each serve the
+ * reads of one thread; more threads take turns. The kernel exits after 0.2 ms
  * without a read. A long read that is staged is launched instead. -ETIMEDOUT
  * also means that other kernels leave no room on the GPU for either. Such a
  * read may still complete; closing or refreshing the file and unregistering the

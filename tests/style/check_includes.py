@@ -72,8 +72,8 @@ PROJECT = {
 # Sources of other folders that the CMakeLists.txt of a folder may compile. Tests compile those of
 # the folder that they test, and of tests/, as well.
 COMPILED = {
-    "client": ["cuda/gq_sum_fill.c", "cuda/gq_tagged_slot.c"],
-    "tests/client": ["cuda/gq_sum_fill.c", "cuda/gq_tagged_slot.c"],
+    "client": ["cuda/gq_sum_fill.c", "cuda/gq_service.c"],
+    "tests/client": ["cuda/gq_sum_fill.c", "cuda/gq_service.c"],
     "tests/integrations/signature": ["integrations/libblkid/gpunvme.c"],
 }
 
@@ -280,7 +280,7 @@ def self_test():
         "client/device/gd_b.h": ("", True),
         "client/device/gd_c.h": ("", True),
         "client/CMakeLists.txt": (
-            "x(lib/a.c ../cuda/gq_tagged_slot.c)\n"
+            "x(lib/a.c ../cuda/gq_service.c)\n"
             "set(device_headers\n    include/gpunvme/gpunvme_device.h\n"
             "    client/device/gd_a.h\n    client/device/gd_c.h)\n", False),
         "cuda/CMakeLists.txt": ("x(gq.c ../sim/sim.c)\n", True),

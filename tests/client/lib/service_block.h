@@ -65,10 +65,6 @@ class Block
     {
         return service_rig_reads(rig_);
     }
-    void mute()
-    {
-        service_rig_mute(rig_);
-    }
     // A block whose clock stands never leaves.
     void stop_clock(uint64_t later_ns = 0)
     {

@@ -72,37 +72,6 @@ TEST_P(Rings, GoRoundAndStagedBytesAreRight)
     }
 }
 
-// Entries of a CQ of the most entries, of the last queue, as the controller goes round twice.
-TEST(ServiceCommand, OnlyTheCompletionThatIsWaitedForIsBelieved)
-{
-    constexpr uint32_t kQueue = GD_MAX_QUEUES - 1, kMostDepth = 65535;
-    std::vector<nvme_cqe> cq(kMostDepth);
-    std::vector<const nvme_cqe *> cqs(GD_MAX_QUEUES);
-    cqs[kQueue] = cq.data();
-    const std::pair<uint32_t, uint32_t> commands[] = {
-        {0, 0}, {0, GQ_CID_LONE}, {1, GQ_CID_LONE | 1}, {kMostDepth - 1, kMostDepth - 1}};
-    for (auto [entry, cid] : commands) {
-        nvme_cqe &there = cq[entry];
-        auto has_ended = [&cqs, entry = entry, cid = cid](uint32_t phase) {
-            return service_rig_has_ended(cqs.data(), kQueue, entry, cid, phase);
-        };
-        for (uint16_t phase : {1, 0, 1}) {
-            EXPECT_FALSE(has_ended(phase)) << "of before";
-            there.status = phase;
-            for (uint32_t other : {cid + 1, cid ^ GQ_CID_LONE}) {
-                there.cid = static_cast<uint16_t>(other);
-                EXPECT_FALSE(has_ended(phase)) << "another's";
-            }
-            there.cid = static_cast<uint16_t>(cid);
-            there.status = static_cast<uint16_t>(0x281 << 1 | phase);
-            EXPECT_FALSE(has_ended(phase)) << "an error";
-            there.status = phase;
-            EXPECT_TRUE(has_ended(phase));
-            EXPECT_FALSE(has_ended(phase ^ 1u)) << "later";
-        }
-    }
-}
-
 TEST(ServiceCommand, ThreadsTakeTurns)
 {
     constexpr size_t kThreads = 4;
@@ -126,6 +95,37 @@ TEST(ServiceCommand, ThreadsTakeTurns)
     EXPECT_EQ(s.commands, 100 * kThreads);
 }
 
+// The answer comes before the queue is given back.
+bool come_to_be(Stack &s, uint32_t n_queues, uint32_t state, unsigned n)
+{
+    for (int i = 0; i < 10000 && count(s, n_queues, state) != n; i++)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return count(s, n_queues, state) == n;
+}
+
+// Each has a block, and its own queue, as soon as a kernel knows of them.
+TEST(ServiceCommand, ThreadsReadAtTheSameTime)
+{
+    Stack s(8, kDepth, 20);
+    Block block;
+    std::atomic<bool> done{false};
+    std::atomic<unsigned> wrong{0};
+    std::vector<std::thread> threads;
+    for (size_t page : {1, 2})
+        threads.emplace_back([&, page] {
+            for (unsigned i = 0; !done; i++)
+                wrong += block.read(s, page, page_of(i)) != kWhole ||
+                         !s.holds(page * kPage, kPage, page_of(i));
+        });
+    EXPECT_TRUE(come_to_be(s, 8, GD_TAKEN, 2));
+    done = true;
+    for (std::thread &t : threads)
+        t.join();
+    EXPECT_EQ(wrong, 0u);
+    block.leave();
+    EXPECT_EQ(count(s, 8, kFree), 8u);
+}
+
 TEST(ServiceCommand, WhatIsNoCommandIsNotMadeOne)
 {
     Stack s(4, kDepth, 20);
@@ -137,14 +137,6 @@ TEST(ServiceCommand, WhatIsNoCommandIsNotMadeOne)
     EXPECT_EQ(block.read(s, s.file, 1, 2 * kPage, 3 * kPage), -ENOTSUP) << "longer than a command";
     EXPECT_EQ(block.read(s, s.file, 1, kLba, kLba), static_cast<int64_t>(kLba));
     EXPECT_TRUE(s.holds(kPage, kLba, kLba));
-}
-
-// The answer comes before the queue is given back.
-bool come_to_be(Stack &s, uint32_t n_queues, uint32_t state, unsigned n)
-{
-    for (int i = 0; i < 10000 && count(s, n_queues, state) != n; i++)
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    return count(s, n_queues, state) == n;
 }
 
 TEST(ServiceCommand, AQueueIsKeptOnlyWhereOthersAreLeft)
@@ -423,30 +415,6 @@ TEST(ServiceCommand, ACompletionOfAnotherCommandIsNotBelieved)
     EXPECT_TRUE(come_to_be(s, 4, GD_LOST, 1));
 }
 
-TEST(ServiceCommand, TheHostSeesCompletionsByItself)
-{
-    Stack s(4, kDepth, 20);
-    Block block;
-    block.mute();
-    for (unsigned i = 0; i < 10 * kDepth; i++) {
-        ASSERT_EQ(block.read(s, 1 + i % 7, page_of(i)), kWhole) << i;
-        ASSERT_TRUE(s.holds((1 + i % 7) * kPage, kPage, page_of(i))) << i;
-    }
-    EXPECT_EQ(s.commands, 10 * kDepth);
-}
-
-TEST(ServiceCommand, OfAStagedReadTheHostBelievesTheBlockAlone)
-{
-    Stack s(4, kDepth, 3);
-    Block block;
-    s.stage_all();
-    block.mute();
-    block.stop_clock(); // or another block would try again
-    s.file.set.command_ns = 30 * kMs;
-    EXPECT_EQ(block.read(s, 1, 0), -ETIMEDOUT);
-    EXPECT_EQ(s.commands, 1u);
-}
-
 TEST(ServiceCommand, AStagedReadReportsTheDrivesErrorAndCopiesNothing)
 {
     Stack s(4, kDepth, 3);
@@ -458,22 +426,6 @@ TEST(ServiceCommand, AStagedReadReportsTheDrivesErrorAndCopiesNothing)
     EXPECT_EQ(s.pages[1].bytes[0], 0x5a);
     ASSERT_EQ(block.read(s, 1, 0), kWhole);
     EXPECT_TRUE(s.holds(kPage, kPage, 0));
-}
-
-TEST(ServiceCommand, AFailureIsForTheBlockToReport)
-{
-    for (bool status : {true, false}) {
-        Stack s(4, kDepth, 3);
-        Block block;
-        block.mute();
-        block.stop_clock(); // or another block would try again
-        s.file.set.command_ns = 300 * kMs;
-        ASSERT_EQ(block.read(s, 1, 0), kWhole);
-        s.status_of_next = status ? 0x281 : 0;
-        s.cid_error = status ? 0 : 1;
-        EXPECT_EQ(block.read(s, 1, 0), -ETIMEDOUT) << "nothing has reported it";
-        EXPECT_EQ(s.commands, 2u);
-    }
 }
 
 // The host may know of the end before the block does.

@@ -61,14 +61,6 @@ TEST_P(Compared, OnlyWholeBlocksAreCommands)
 }
 
 // The completion says nothing of the checksum.
-TEST_P(Compared, TheHostWaitsForTheBlock)
-{
-    block_.mute();
-    block_.stop_clock(); // or another block would try again
-    s_.file.set.command_ns = 300 * kMs;
-    EXPECT_EQ(block_.read(s_, 1, 0), -ETIMEDOUT);
-}
-
 INSTANTIATE_TEST_SUITE_P(Ways, Compared, ::testing::Bool(),
                          [](const auto &info) { return info.param ? "staged" : "reached"; });
 

@@ -7,7 +7,7 @@
 #include "cuda/queue/gq_fence.h"
 #undef gq_clock_ns
 static uint64_t gq_clock_ns(void);
-#include "client/device/gd_persistent.h"
+#include "client/device/gd_serve.h"
 
 #include "tests/client/lib/service_rig.h"
 
@@ -25,20 +25,20 @@ struct service_rig {
     struct direct_service *service;
     struct gpunvme_device_file file;
     struct gd_service_launch launch;
+    struct gq_service_stay stay;
     struct gd_launch part; /* the last kernel for a long read */
     int launch_says;
     bool holds_part;
     _Atomic unsigned parts;
     _Atomic uint64_t part_bytes;
-    uint64_t nowhere;
     _Atomic uint64_t command_addr; /* of the last one */
     void *page;
-    pthread_t thread;
-    bool running; /* until it is joined */
+    pthread_t threads[GQ_SERVICE_SLOTS];
+    unsigned running; /* threads, until they are joined */
     _Atomic uint64_t fail_from, bytes, stopped_ns;
     _Atomic int fail, fail_launches, held;
     _Atomic bool fail_stream, is_idle;
-    _Atomic bool hold, stick, mute;
+    _Atomic bool hold, stick;
     _Atomic unsigned reads, launches, clock_polls, checks;
 };
 
@@ -142,7 +142,6 @@ uint64_t service_rig_part_bytes(const struct service_rig *r)
 int64_t service_rig_command(struct service_rig *r, const struct gpunvme_device_file *f,
                             const struct gd_buffer *b, uint64_t at, uint64_t len, uint64_t offset)
 {
-    const struct nvme_cqe *cqs[GD_MAX_QUEUES];
     struct gq_cmd cmd;
     struct direct_service_read read = {.file = f,
                                        .addr = GD_STAGES(b) || f->sums.words ? b->addr + at
@@ -150,22 +149,13 @@ int64_t service_rig_command(struct service_rig *r, const struct gpunvme_device_f
                                        .len = len,
                                        .offset = offset,
                                        .command = &cmd,
-                                       .staged = GD_STAGES(b),
-                                       .cqs = cqs};
+                                       .staged = GD_STAGES(b)};
 
     r->command_addr = read.addr;
-    for (uint32_t i = 0; i < f->set.n_queues; i++)
-        cqs[i] = f->set.queues[i].port.cq;
     if (!direct_command(f, &f->map, b,
                         (struct gq_read){.file_offset = offset, .at = at, .len = len}, &cmd))
         return -ENOTSUP;
     return direct_service_read(r->service, &read);
-}
-
-bool service_rig_has_ended(const struct nvme_cqe *const *cqs, uint32_t queue, uint32_t entry,
-                           uint32_t cid, uint32_t phase)
-{
-    return gd_has_ended(gd_sent(UINT32_MAX, queue, entry, cid, phase), cqs);
 }
 
 bool service_rig_has_left(const struct service_rig *r)
@@ -202,11 +192,6 @@ void service_rig_fail_from(struct service_rig *r, uint64_t offset, int err)
 void service_rig_hold(struct service_rig *r, bool hold)
 {
     r->hold = hold;
-}
-
-void service_rig_mute(struct service_rig *r)
-{
-    r->mute = true;
 }
 
 void service_rig_stop_clock(struct service_rig *r, uint64_t later_ns)
@@ -261,13 +246,14 @@ int service_rig_held(const struct service_rig *r)
 
 /* --- The block ------------------------------------------------------------------------------- */
 
-static void answer(const struct gd_service_launch *l, uint32_t number,
-                   const union gd_request *request)
+static void answer(uint32_t slot, const struct gd_serve_shared *shared)
 {
     /* The address tells the offset, so that parts that go to the wrong place are found out. */
+    const union gd_request *request = &shared->request;
     bool right = request->read.addr == request->read.offset + 1 ||
                  request->read.addr == rig->command_addr; /* in place of it */
     int err = right ? 0 : -EFAULT;
+
     rig->reads++;
     while (rig->stick)
         sched_yield();
@@ -275,22 +261,25 @@ static void answer(const struct gd_service_launch *l, uint32_t number,
         err = rig->fail;
     else
         rig->bytes += request->read.len;
-    __atomic_store_n(l->answer, (uint64_t)number << 32 | (uint32_t)err, __ATOMIC_RELEASE);
+    __atomic_store_n(&rig->launch.service.memory->slots[slot].answer,
+                     gd_answer(shared->number, err), __ATOMIC_RELEASE);
+    gq_service_touch(&rig->stay, gq_clock_ns());
 }
 
-/* As the kernel, with reads that are no commands made up. */
+/* A block, as in the kernel, with reads that are no commands made up. */
 static void *serve(void *arg)
 {
-    const struct gd_service_launch *l = arg;
-    uint32_t number = l->slot.first;
-    struct gd_persistent_shared shared;
+    const struct gd_service_launch *l = &rig->launch;
+    uint32_t slot = (uint32_t)(uintptr_t)arg;
+    struct gd_serve_shared shared = {.number = 0};
 
     while (rig->hold)
         sched_yield();
-    uint64_t until_ns = gq_clock_ns() + GD_SERVE_NS;
-    for (; gd_persistent(l, until_ns, &number, &shared); number = gq_tagged_slot_next(number))
-        answer(l, number, &shared.request);
-    __atomic_store_n(&l->slot.slot->ended, l->slot.launch, __ATOMIC_RELEASE);
+    uint64_t began_ns = gq_clock_ns();
+    shared.number = gq_service_begin(&l->service, &rig->stay, slot, began_ns);
+    while (gd_serve(l, &rig->stay, slot, began_ns, &shared))
+        answer(slot, &shared);
+    gq_service_leave(&l->service, &rig->stay, slot, shared.number);
     return NULL;
 }
 
@@ -334,9 +323,8 @@ void cuda_driver_stream_free(struct cuda_driver *cu, int device, void *stream)
 int cuda_driver_copy_wait(struct cuda_driver *cu, int device, void *stream)
 {
     (void)cu, (void)device, (void)stream;
-    if (rig->running)
-        pthread_join(rig->thread, NULL);
-    rig->running = false;
+    while (rig->running)
+        pthread_join(rig->threads[--rig->running], NULL);
     return 0;
 }
 
@@ -371,19 +359,19 @@ void cuda_driver_unpin(struct cuda_driver *cu, int device, void *addr)
 }
 
 /* Launches of one stream run one after the other: the one before has said that it ends. */
-int cuda_driver_launch(struct cuda_driver *cu, int device, const struct cuda_kernel *kernel,
-                       unsigned threads, void *stream, void **args)
+int cuda_driver_launch_blocks(struct cuda_driver *cu, int device, const struct cuda_kernel *kernel,
+                              unsigned blocks, unsigned threads, void *stream, void **args)
 {
     (void)kernel, (void)threads;
     if (rig->fail_launches)
         return rig->fail_launches;
     cuda_driver_copy_wait(cu, device, stream);
     memcpy(&rig->launch, args[0], sizeof(rig->launch));
-    if (rig->mute)
-        rig->launch.answer = &rig->nowhere;
-    if (pthread_create(&rig->thread, NULL, serve, &rig->launch) != 0)
-        return -EAGAIN;
-    rig->running = true;
+    for (; rig->running < blocks; rig->running++) {
+        void *slot = (void *)(uintptr_t)rig->running;
+        if (pthread_create(&rig->threads[rig->running], NULL, serve, slot) != 0)
+            abort();
+    }
     rig->launches++;
     return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Reads by the persistent kernel (client/lib/direct_service.h) without a GPU: the driver's
- * functions are fakes, and the block is a thread. It serves commands as the block does, and serves
+ * functions are fakes, and each block is a thread. It serves commands as the block does, and serves
  * other reads, when the test lets it, from their own fields.
  */
 #ifndef TESTS_CLIENT_LIB_SERVICE_RIG_H
@@ -40,10 +40,6 @@ uint64_t service_rig_part_bytes(const struct service_rig *r);
 int64_t service_rig_command(struct service_rig *r, const struct gpunvme_device_file *f,
                             const struct gd_buffer *b, uint64_t at, uint64_t len, uint64_t offset);
 
-/* What the host makes of the CQE in this place, which is to have that phase. */
-bool service_rig_has_ended(const struct nvme_cqe *const *cqs, uint32_t queue, uint32_t entry,
-                           uint32_t cid, uint32_t phase);
-
 bool service_rig_has_left(const struct service_rig *r);
 void service_rig_settle(struct service_rig *r);
 
@@ -62,8 +58,6 @@ void service_rig_run_clock(struct service_rig *r);
 unsigned service_rig_clock_polls(const struct service_rig *r);
 /* A read that is begun does not end until it is let. */
 void service_rig_stick(struct service_rig *r, bool stick);
-/* Before the first read: what the block answers is not seen. */
-void service_rig_mute(struct service_rig *r);
 void service_rig_fail_launches(struct service_rig *r, int err);
 /* Kernels that were left in the stream end. */
 void service_rig_end_stream(struct service_rig *r);
