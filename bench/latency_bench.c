@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,8 @@
 #define WARM_UP     32u
 #define REST_US     3000u /* everything that waits for work has parked itself */
 #define MAX_SAMPLES 100000ul
+#define THREADS     16u
+#define ROUNDS      200u
 
 struct bench {
     uint64_t file_len;
@@ -171,6 +174,49 @@ static int measure(struct bench *b, const char *name, call_fn call)
     return 0;
 }
 
+/* A thread of THREADS, which reads each piece of its share in ROUNDS turns. */
+struct reader {
+    struct bench *b;
+    size_t first;
+    int err;
+};
+
+static void *read_share(void *arg)
+{
+    struct reader *r = arg;
+
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        for (size_t i = r->first; i < r->b->samples && !r->err; i += THREADS)
+            r->err = read_by_block(r->b, i);
+    }
+    return NULL;
+}
+
+/* The rate of threads that wait for one read each, in thousands per second. */
+static int measure_threads(struct bench *b, const char *name)
+{
+    struct reader readers[THREADS] = {0};
+    pthread_t threads[THREADS];
+    unsigned n = 0;
+    int err = bench_poison(b->to, SEED);
+    double start = bench_seconds(), rate;
+
+    while (n < THREADS && !err) {
+        readers[n] = (struct reader){.b = b, .first = n};
+        if (pthread_create(&threads[n], NULL, read_share, &readers[n]) != 0)
+            err = fail(name, "no thread");
+        n += !err;
+    }
+    for (unsigned i = 0; i < n; i++) {
+        pthread_join(threads[i], NULL);
+        err = err ? err : readers[i].err;
+    }
+    rate = (double)(ROUNDS * b->samples) / (bench_seconds() - start) / 1e3;
+    if (!err)
+        bench_report_values(b->report, name, "K/s", &rate, 1, NULL);
+    return err ? err : bench_verify(b->to, &b->pieces, PROGRAM);
+}
+
 /* Reads into the buffer, and verifies its contents afterwards. */
 static int measure_to_buffer(struct bench *b, const char *name, call_fn call)
 {
@@ -262,6 +308,8 @@ static int measure_direct_calls(struct bench *b)
 
     if (!err)
         err = measure_to_buffer(b, "direct path, 4 KiB, by a persistent kernel", read_by_block);
+    if (!err)
+        err = measure_threads(b, "direct path, 4 KiB, by 16 threads");
     b->rest_us = REST_US;
     if (!err)
         err = measure_to_buffer(b, "direct path, 4 KiB, after a rest", read_direct);
