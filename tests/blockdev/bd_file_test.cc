@@ -92,7 +92,7 @@ TEST_F(File, BytesBeyondTheLastWholeLbaDoNotCount)
     EXPECT_EQ(dev->info.lba_size, 4096u);
 }
 
-TEST_F(File, IsLongerAfterRefreshAndNeverShorter)
+TEST_F(File, RefreshOnlyIncreasesTheCapacity)
 {
     ASSERT_EQ(bd_file_open(path.c_str(), 0, 4096, &dev), 0);
     ASSERT_EQ(truncate(path.c_str(), 2 * SIZE + 100), 0);
@@ -115,7 +115,7 @@ TEST_F(File, EmptyFileHasNoBytes)
     EXPECT_EQ(bd_read(dev, 0, buf, 512), -EINVAL);
 }
 
-TEST_F(File, ReadsBackWhatWasWritten)
+TEST_F(File, ReadsBackWrittenData)
 {
     ASSERT_EQ(bd_file_open(path.c_str(), 0, 0, &dev), 0);
     auto data = pattern(65536);
@@ -126,7 +126,7 @@ TEST_F(File, ReadsBackWhatWasWritten)
     EXPECT_EQ(back, data);
 }
 
-TEST_F(File, AWriteIsDurableWhereThatWasAskedFor)
+TEST_F(File, AWriteIsDurableIfRequested)
 {
     ASSERT_EQ(bd_file_open(path.c_str(), 0, 0, &dev), 0);
     auto data = pattern(4096);
@@ -154,7 +154,7 @@ TEST_F(File, RunsSeveralTransfersAtOnce)
     EXPECT_EQ(memcmp(back.data(), &data[4096], 4096), 0);
 }
 
-TEST_F(File, ZeroesAreZeroesAndNothingElse)
+TEST_F(File, WriteZeroesChangesOnlyItsRange)
 {
     ASSERT_EQ(bd_file_open(path.c_str(), 0, 0, &dev), 0);
     auto data = pattern(65536);
@@ -180,7 +180,7 @@ TEST_F(File, DiscardKeepsTheSizeAndTheNeighbours)
     EXPECT_EQ(st.st_size, (off_t)SIZE);
 }
 
-TEST_F(File, TransfersOfNothingSucceed)
+TEST_F(File, EmptyTransfersSucceed)
 {
     ASSERT_EQ(bd_file_open(path.c_str(), 0, 0, &dev), 0);
     EXPECT_EQ(bd_read(dev, 0, nullptr, 0), 0);
@@ -188,7 +188,7 @@ TEST_F(File, TransfersOfNothingSucceed)
     EXPECT_EQ(bd_discard(dev, 0, 0), 0);
 }
 
-TEST_F(File, FileCutWhileOpenIsAnIoError)
+TEST_F(File, AFileTruncatedWhileOpenIsAnIoError)
 {
     ASSERT_EQ(bd_file_open(path.c_str(), 0, 0, &dev), 0);
     ASSERT_EQ(truncate(path.c_str(), 5000), 0);
@@ -229,14 +229,14 @@ TEST_F(File, CloseReleasesTheLock)
 }
 
 // A process that was killed and waited for can still have it for milliseconds.
-TEST_F(File, TheLockOfOneThatIsJustGoingIsWaitedFor)
+TEST_F(File, TheLockOfAnEndingProcessIsWaitedFor)
 {
     lock_is_had = 10;
     ASSERT_EQ(bd_file_open(path.c_str(), BD_OPEN_EXCLUSIVE, 0, &dev), 0);
     EXPECT_EQ(lock_is_had, 0u);
 }
 
-TEST_F(File, ThingsThatAreNotDevicesAreRefused)
+TEST_F(File, OtherTypesOfFilesAreRefused)
 {
     std::string fifo = path + ".fifo";
     ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
@@ -248,7 +248,7 @@ TEST_F(File, ThingsThatAreNotDevicesAreRefused)
     EXPECT_EQ(bd_file_open((path + ".none").c_str(), 0, 0, &other), -ENOENT);
 }
 
-TEST_F(File, LbaSizesOtherThanTheTwoAreRefused)
+TEST_F(File, UnsupportedLbaSizesAreRefused)
 {
     for (uint32_t size : {1, 256, 1024, 8192})
         EXPECT_EQ(bd_file_open(path.c_str(), 0, size, &other), -EINVAL) << size;

@@ -44,7 +44,7 @@ TEST_F(Bdev, AcceptsTheWholeDevice)
     EXPECT_EQ(c.submitted, 2u);
 }
 
-TEST_F(Bdev, RefusesWhatIsNotAligned)
+TEST_F(Bdev, RefusesUnalignedTransfers)
 {
     EXPECT_EQ(bd_read(&c.dev, 512, buf.data(), 4096), -EINVAL);
     EXPECT_EQ(bd_read(&c.dev, 0, buf.data(), 4095), -EINVAL);
@@ -53,7 +53,7 @@ TEST_F(Bdev, RefusesWhatIsNotAligned)
     EXPECT_EQ(c.submitted, 0u);
 }
 
-TEST_F(Bdev, RefusesWhatIsPastTheEnd)
+TEST_F(Bdev, RefusesTransfersPastTheEnd)
 {
     EXPECT_EQ(bd_read(&c.dev, 1 << 20, buf.data(), 4096), -EINVAL);
     EXPECT_EQ(bd_read(&c.dev, (1 << 20) - 4096, buf.data(), 8192), -EINVAL);
@@ -61,7 +61,7 @@ TEST_F(Bdev, RefusesWhatIsPastTheEnd)
     EXPECT_EQ(c.submitted, 0u);
 }
 
-TEST_F(Bdev, RefusesSumsThatOverflow)
+TEST_F(Bdev, RefusesRangesThatOverflow)
 {
     EXPECT_EQ(bd_discard(&c.dev, UINT64_MAX - 4095, 8192), -EINVAL);
     EXPECT_EQ(bd_discard(&c.dev, 4096, UINT64_MAX - 4095), -EINVAL);
@@ -69,7 +69,7 @@ TEST_F(Bdev, RefusesSumsThatOverflow)
     EXPECT_EQ(c.submitted, 0u);
 }
 
-TEST_F(Bdev, RefusesFlagsItDoesNotKnow)
+TEST_F(Bdev, RefusesUnknownFlags)
 {
     EXPECT_EQ(bd_write(&c.dev, 0, buf.data(), 4096, 2), -EINVAL);
     bd_io io{};
@@ -79,7 +79,7 @@ TEST_F(Bdev, RefusesFlagsItDoesNotKnow)
     EXPECT_EQ(c.submitted, 0u);
 }
 
-TEST_F(Bdev, ReadOnlyDeviceTakesReadsOnly)
+TEST_F(Bdev, ReadOnlyDeviceAcceptsOnlyReads)
 {
     c.dev.info.read_only = true;
     EXPECT_EQ(bd_write(&c.dev, 0, buf.data(), 4096, 0), -EROFS);
@@ -89,7 +89,7 @@ TEST_F(Bdev, ReadOnlyDeviceTakesReadsOnly)
     EXPECT_EQ(bd_flush(&c.dev), 0);
 }
 
-TEST_F(Bdev, OneBadTransferSendsNone)
+TEST_F(Bdev, OneInvalidTransferPreventsAll)
 {
     bd_io ios[3]{};
     for (auto &io : ios) {
@@ -105,7 +105,7 @@ TEST_F(Bdev, OneBadTransferSendsNone)
     EXPECT_EQ(c.submitted, 0u);
 }
 
-TEST_F(Bdev, NothingIsDoneForNothing)
+TEST_F(Bdev, AnEmptyBatchSendsNothing)
 {
     EXPECT_EQ(bd_submit(&c.dev, nullptr, 0), 0);
     EXPECT_EQ(c.submitted, 0u);

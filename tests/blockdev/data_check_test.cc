@@ -73,12 +73,12 @@ class DataCheck : public ::testing::Test
     char why_[256] = "";
 };
 
-TEST_F(DataCheck, ADeviceThatReadsPasses)
+TEST_F(DataCheck, ADeviceThatReadsCorrectlyPasses)
 {
     EXPECT_EQ(check(SIZE_MAX, 0, 0), 0) << why_;
 }
 
-TEST_F(DataCheck, AStatusThatRefusesACommandIsTheControllers)
+TEST_F(DataCheck, ARefusalStatusIsTheControllersFault)
 {
     for (size_t longest : {PAGE_BYTES, 2 * PAGE_BYTES}) {
         EXPECT_EQ(check(longest, -EINVAL, NVME_ERR_INVALID_FIELD), -EPROTO) << longest;
@@ -86,7 +86,7 @@ TEST_F(DataCheck, AStatusThatRefusesACommandIsTheControllers)
     }
 }
 
-TEST_F(DataCheck, AnErrorWithoutAStatusIsTheHosts)
+TEST_F(DataCheck, AnErrorWithoutAStatusIsTheHostsFault)
 {
     for (size_t longest : {PAGE_BYTES, 2 * PAGE_BYTES}) {
         EXPECT_EQ(check(longest, -EINVAL, 0), -EINVAL) << longest;
@@ -101,7 +101,7 @@ TEST_F(DataCheck, OtherStatusesAreNoRefusal)
 }
 
 // An executor has one errno for all statuses.
-TEST_F(DataCheck, TheStatusCountsMoreThanTheErrno)
+TEST_F(DataCheck, TheStatusTakesPrecedenceOverTheErrno)
 {
     EXPECT_EQ(data_check_error(-EIO, NVME_ERR_INVALID_FIELD), -EPROTO);
     EXPECT_EQ(data_check_error(-EINVAL, 0), -EINVAL);

@@ -113,7 +113,7 @@ class Scratch : public ::testing::Test
     char why_[512] = "";
 };
 
-TEST_F(Scratch, ADriveThatWritesPassesAndHoldsWhatItHeld)
+TEST_F(Scratch, ACorrectDrivePassesAndKeepsItsContent)
 {
     EXPECT_EQ(check(), 0) << why_;
     EXPECT_STREQ(why_, "");
@@ -130,7 +130,7 @@ TEST_F(Scratch, TheAreaMayEndWithTheDevice)
     EXPECT_EQ(check(kBytes - kArea + kPage), -EINVAL);
 }
 
-TEST_F(Scratch, AnInterruptionEndsTheTestAndPutsBack)
+TEST_F(Scratch, AnInterruptionEndsTheTestAndRestoresTheContent)
 {
     interrupted_ = [] { return true; };
     EXPECT_EQ(check(), -EINTR);
@@ -139,7 +139,7 @@ TEST_F(Scratch, AnInterruptionEndsTheTestAndPutsBack)
     EXPECT_TRUE(as_before());
 }
 
-TEST_F(Scratch, WritesThatDeviateAreFoundAndTheAreaIsPutBack)
+TEST_F(Scratch, WrongWritesAreFoundAndTheAreaIsRestored)
 {
     for (Deviation deviation : {kSwapsWrites, kSkipsLast, kWritesOneMore}) {
         d_.deviation = deviation;
@@ -166,7 +166,7 @@ TEST_F(Scratch, APageThatCannotBeWrittenIsFound)
     EXPECT_TRUE(as_before());
 }
 
-TEST_F(Scratch, ContentThatCannotBePutBackIsTold)
+TEST_F(Scratch, ContentThatCannotBeRestoredIsReported)
 {
     d_.writes_that_work = kArea / kPage + 3;
     EXPECT_EQ(check(), -EUCLEAN);
@@ -175,7 +175,7 @@ TEST_F(Scratch, ContentThatCannotBePutBackIsTold)
     EXPECT_FALSE(as_before());
 }
 
-TEST_F(Scratch, WritesThatAreLostWhileItIsPutBackAreFound)
+TEST_F(Scratch, WritesLostDuringTheRestoreAreFound)
 {
     EXPECT_EQ(check(), 0) << why_;
     d_.writes_that_stay = d_.writes + (d_.writes - 2); // of the same test once more
@@ -193,7 +193,7 @@ TEST_F(Scratch, NothingIsLostWhereNoWriteIsDone)
 }
 
 // Each would take the deadline.
-TEST_F(Scratch, NoCommandFollowsThoseThatTimeOut)
+TEST_F(Scratch, NoCommandFollowsOneThatTimesOut)
 {
     d_.writes_that_work = 0;
     d_.error = -ETIMEDOUT;

@@ -72,7 +72,7 @@ class BadName : public ::testing::TestWithParam<Bad>
 {
 };
 
-TEST_P(BadName, IsRefusedInWords)
+TEST_P(BadName, IsRefusedWithAMessage)
 {
     bd_name name;
     char why[256] = "";
@@ -141,7 +141,7 @@ TEST_F(OpenTest, FilesAreOpenedWithoutAController)
     EXPECT_EQ(opened_.dev, nullptr);
 }
 
-TEST_F(OpenTest, WhatCannotBeOpenedIsExplained)
+TEST_F(OpenTest, FailuresToOpenAreExplained)
 {
     EXPECT_EQ(open(std::string(path_) + ".none"), -ENOENT);
     EXPECT_STREQ(why_, "No such file or directory");
@@ -157,7 +157,7 @@ TEST_F(OpenTest, WhatCannotBeOpenedIsExplained)
 }
 
 // An address that no machine has, and a socket without a listener.
-TEST_F(OpenTest, ControllersThatAreNotThereAreExplained)
+TEST_F(OpenTest, MissingControllersAreExplained)
 {
     for (const char *text : {"vfio:ffff:ff:1f.7", "vfio-user:/nowhere/socket"}) {
         why_[0] = 0;

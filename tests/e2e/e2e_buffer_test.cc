@@ -129,7 +129,7 @@ TEST_P(LargeBuffer, IsReadInStepsFromAnyPageAndInsideOne)
     expect_staged(6 * kLen, 0);
 }
 
-TEST_P(LargeBuffer, TierIsWhatTheDriveReaches)
+TEST_P(LargeBuffer, TierReflectsTheMemoryThatTheDriveReaches)
 {
     gpunvme_ioc_info info;
 
@@ -164,7 +164,7 @@ TEST_P(LargeBuffer, IsReadByAListOfPieces)
 }
 
 // Written by the executor's queues, and read back by the daemon's own after a new mount.
-TEST_P(LargeBuffer, IsWrittenInStepsAndAtRestWhatItWas)
+TEST_P(LargeBuffer, IsWrittenInStepsAndOtherwiseUnchanged)
 {
     size_t at = 3 * 512, wrong = 0;
     std::vector<uint8_t> got(kLen);
@@ -193,7 +193,7 @@ TEST_P(LargeBuffer, IsWrittenInStepsAndAtRestWhatItWas)
 }
 
 // Any byte of the file to any byte of the buffer, holes and the file's end among them.
-TEST_P(LargeBuffer, TakesAnyPartOfAFileWithHoles)
+TEST_P(LargeBuffer, ReceivesAnyPartOfAFileWithHoles)
 {
     ASSERT_EQ(ftruncate(fd_, kLen - 777), 0);
     for (size_t hole : {size_t(1) << 20, (size_t(9) << 20) + kPage}) {

@@ -119,7 +119,7 @@ class Deviating : public Served
 };
 
 // A buffer more than the drive keeps regions is registered, too, and its data is staged.
-TEST_F(Deviating, AServerThatKeeps64RegionsIsNotAskedForMore)
+TEST_F(Deviating, AServerWith64RegionsGetsNoFurtherRequests)
 {
     std::vector<gpunvme_buffer *> buffers(100);
 
@@ -234,7 +234,7 @@ TEST_F(Deviating, BuffersInOneFileShareARegion)
 }
 
 // They are pieces of a file that the library makes, and used again.
-TEST_F(Deviating, SmallBuffersShareARegionWhileTheyComeAndGo)
+TEST_F(Deviating, SmallBuffersShareARegionWhileTheyChange)
 {
     constexpr size_t kCount = 200;
     std::vector<gpunvme_buffer *> buffers(kCount, nullptr);
@@ -306,7 +306,7 @@ bool child_reads_by_a_lease(const Mounted &mounted)
            WEXITSTATUS(status) == 0;
 }
 
-TEST_F(Deviating, AnotherProcessLeasesQueuesBesideManySmallBuffers)
+TEST_F(Deviating, AnotherProcessLeasesQueuesDespiteManySmallBuffers)
 {
     std::vector<gpunvme_buffer *> buffers(200);
 
@@ -323,7 +323,7 @@ TEST_F(Deviating, AnotherProcessLeasesQueuesBesideManySmallBuffers)
         gpunvme_unregister(b);
 }
 
-TEST_F(Deviating, AnotherProcessLeasesQueuesBesideAllBuffersThatFindRegions)
+TEST_F(Deviating, AnotherProcessLeasesQueuesWhileBuffersFillTheRegions)
 {
     std::vector<gpunvme_buffer *> buffers(70);
 
@@ -379,7 +379,7 @@ TEST_F(Deviating, TheQueuesOfALeaseShareARegion)
     EXPECT_EQ(stats().dma_regions, before);
 }
 
-TEST_F(Deviating, LeasesHaveTheirRingsInFilesOfTheirOwn)
+TEST_F(Deviating, LeasesHaveTheirRingsInSeparateFiles)
 {
     begin({}, "direct=root");
     Queues a(fd_, 3), b(fd_, 3);
@@ -445,7 +445,7 @@ TEST_F(Deviating, MkfsFindsWritesWhosePagesChangePlaces)
 }
 
 // No other read of a mount is shorter than a page.
-TEST_F(Deviating, AMountFindsAControllerThatIsWrongInListsAlone)
+TEST_F(Deviating, AMountFindsAControllerThatIsWrongOnlyInLists)
 {
     begin({"--lba", "512"}, "");
     expect_refused({"--lba", "512", "--wraps-short"},
@@ -476,7 +476,7 @@ TEST_F(Deviating, AMountFindsAControllerThatRefusesCommandsOfTheExecutor)
 }
 
 // And not that the device is too small.
-TEST_F(Deviating, MkfsSaysThatAControllerRefusesCommands)
+TEST_F(Deviating, MkfsReportsAControllerThatRefusesCommands)
 {
     std::string output;
 
@@ -487,7 +487,7 @@ TEST_F(Deviating, MkfsSaysThatAControllerRefusesCommands)
 }
 
 // Neither is told as a full disk, or as queues under lease.
-TEST_F(Deviating, TheLackOfQueuesIsToldAsSuch)
+TEST_F(Deviating, TheLackOfQueuesIsReported)
 {
     gpunvme_direct *d = nullptr;
 
@@ -508,7 +508,7 @@ TEST_F(Deviating, TheLackOfQueuesIsToldAsSuch)
                  "the mount leaves no queues of the drive for leases (-o queues=)");
 }
 
-TEST_F(Deviating, AnAnswerAfterSixSecondsIsAnAnswer)
+TEST_F(Deviating, AReplyAfterSixSecondsIsAccepted)
 {
     begin({}, "");
     server_->pause();
@@ -523,7 +523,7 @@ TEST_F(Deviating, AnAnswerAfterSixSecondsIsAnAnswer)
 
 // A registration and its end that the server answers after their deadline: both calls return, and
 // afterwards there is neither a region more nor a controller less.
-TEST_F(Deviating, BuffersThatAPausedServerDoesNotAnswerFor)
+TEST_F(Deviating, BuffersOfAPausedServerHarmNoOthers)
 {
     gpunvme_buffer *before, *after, *none;
 

@@ -58,7 +58,7 @@ TEST_F(Served, TheServerReadsWhatTheMountWrote)
 }
 
 // A read, an ioctl and an fsync are in flight when the server is killed.
-TEST_F(Served, AKilledServerEndsEverythingAndTheNextOneHasWhatWasSynced)
+TEST_F(Served, AKilledServerEndsAllOperationsAndTheNextOneHasTheSyncedData)
 {
     Mounted m(kImage);
     ASSERT_TRUE(m.mount("executor=cpu,deadline=1000,commit=3600")) << m.log();
@@ -111,7 +111,7 @@ TEST_F(Served, AKilledServerEndsEverythingAndTheNextOneHasWhatWasSynced)
 }
 
 // A pause of the server longer than the deadline: its registers do not answer, and it is not gone.
-TEST_F(Served, AServerThatIsStoppedAndContinuedCostsTimeOnly)
+TEST_F(Served, AServerThatIsStoppedAndContinuedOnlyCostsTime)
 {
     Mounted m(kImage);
     ASSERT_TRUE(m.mount("executor=cpu,deadline=500")) << m.log();
@@ -172,7 +172,7 @@ TEST_F(Served, MkfsNamesTheDriveAndRefusesWhatItHolds)
     EXPECT_NE(swap, "SWAPSPACE2") << "wiped on the drive";
 }
 
-TEST_F(Served, ToolsSayWhatIsWrongInOneLine)
+TEST_F(Served, ToolsReportErrorsInOneLine)
 {
     std::string output;
     EXPECT_EQ(mkfs({"-N", "7"}, &output), 1);

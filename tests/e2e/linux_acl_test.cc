@@ -59,7 +59,7 @@ TEST_F(Posix, ANamedUserHasTheAccessThatTheMaskLeaves)
     EXPECT_FALSE(can(7, p("f"), O_RDONLY));
 }
 
-TEST_F(Posix, NewFilesTakeTheDefaultAclOrTheUmask)
+TEST_F(Posix, NewFilesGetTheDefaultAclOrTheUmask)
 {
     umask(022);
     touch("plain", "", 0666);

@@ -52,7 +52,7 @@ TEST_F(Posix, AnImmutableFileRefusesEveryChange)
     EXPECT_EQ(unlink(p("f").c_str()), 0);
 }
 
-TEST_F(Posix, AnAppendOnlyFileIsOpenedForAppendingAlone)
+TEST_F(Posix, AnAppendOnlyFileIsOpenedOnlyForAppending)
 {
     touch("f", "text");
     ASSERT_EQ(set_flags(p("f"), FS_APPEND_FL), 0);
@@ -175,7 +175,7 @@ bool read_moves_access(const std::string &path, int flags)
 }
 
 // strictatime: each read counts unless the descriptor says that it does not.
-TEST(AccessTimes, StayWithReadsByANoAccessTimeDescriptor)
+TEST(AccessTimes, DoNotChangeByReadsWithNoatime)
 {
     if (!why_no_mount().empty())
         GTEST_SKIP() << why_no_mount();

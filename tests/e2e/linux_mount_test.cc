@@ -55,7 +55,7 @@ class Remount : public ::testing::Test
     std::unique_ptr<Mounted> m_;
 };
 
-TEST_F(Remount, ReadOnlyAndBack)
+TEST_F(Remount, SwitchesToReadOnlyAndBack)
 {
     ASSERT_TRUE(m_->mount("noexec,strictatime,nodiratime")) << m_->log();
     EXPECT_FALSE(flags() & ST_RELATIME);
@@ -81,7 +81,7 @@ TEST_F(Remount, ReadOnlyAndBack)
 }
 
 // mount(8) hands over its whole list, in which exec and async are what is left out.
-TEST_F(Remount, MountHelpersListIsComplete)
+TEST_F(Remount, AcceptsTheCompleteListOfTheMountHelper)
 {
     ASSERT_TRUE(m_->mount("noexec,sync")) << m_->log();
     ASSERT_EQ(remount("rw,noexec,relatime,dev,suid"), "");
@@ -94,7 +94,7 @@ TEST_F(Remount, MountHelpersListIsComplete)
 }
 
 // util-linux 2.38: what /proc/mounts says, of a mount with these flags.
-TEST_F(Remount, TakesWhatMountHandsOver)
+TEST_F(Remount, AcceptsTheOptionsOfMount)
 {
     constexpr unsigned long kNoSymFollow = 0x2000;
     ASSERT_TRUE(m_->mount()) << m_->log();
@@ -161,7 +161,7 @@ TEST_F(Remount, AWriteProtectedDeviceIsMountedReadOnly)
     }
 }
 
-TEST_F(Remount, WordsThatNobodyKnowsAreRefused)
+TEST_F(Remount, UnknownOptionsAreRefused)
 {
     ASSERT_TRUE(m_->mount()) << m_->log();
     for (const char *options : {"ro,bogus", "bogus=1,ro", "user_id=0,ro,uid=5"}) {
@@ -186,7 +186,7 @@ TEST_F(Remount, ReadOnlyMakesEverythingDurable)
     EXPECT_TRUE(m_->unmount());
 }
 
-TEST_F(Remount, ACacheThatIsTooSmallCostsNoFile)
+TEST_F(Remount, ATooSmallCacheLosesNoFile)
 {
     // 375 blocks of inodes, and their names, in 256 blocks.
     ASSERT_TRUE(m_->mount("cache=1")) << m_->log();

@@ -177,7 +177,7 @@ int says(const std::string &program)
     return status == 0 ? atoi(who.c_str()) : -1;
 }
 
-TEST_F(SetId, AWriteOfAnotherClearsTheBits)
+TEST_F(SetId, AWriteByAnotherUserClearsTheBits)
 {
     make("f");
     EXPECT_EQ(as_user(kUser, [&] { return append(p("f")); }), 0);
@@ -243,7 +243,7 @@ TEST_F(SetId, ChangesByRootKeepTheBits)
     EXPECT_EQ(bits("f"), 06000u);
 }
 
-TEST_F(SetId, ACopyIntoAFileOfAnotherClearsTheBits)
+TEST_F(SetId, ACopyIntoAnotherUsersFileClearsTheBits)
 {
     make("f");
     EXPECT_EQ(as_user(kUser,

@@ -46,7 +46,7 @@ TEST_F(Posix, SparseFilesReachPetabytes)
     close(fd);
 }
 
-TEST_F(Posix, UnlinkedFilesLiveAsLongAsTheyAreOpen)
+TEST_F(Posix, UnlinkedFilesExistAsLongAsTheyAreOpen)
 {
     char c = 0;
     int fd = make("f", "kept");
@@ -69,7 +69,7 @@ TEST_F(Posix, UnlinkedFilesLiveAsLongAsTheyAreOpen)
     close(dir);
 }
 
-TEST_F(Posix, AppendAndTruncateDoWhatTheirFlagsSay)
+TEST_F(Posix, AppendAndTruncateFollowTheirFlags)
 {
     char text[16] = {};
     int a = make("f", "0123456789");
@@ -88,7 +88,7 @@ TEST_F(Posix, AppendAndTruncateDoWhatTheirFlagsSay)
     close(b);
 }
 
-TEST_F(Posix, TruncatedBytesDoNotComeBack)
+TEST_F(Posix, TruncatedDataDoesNotReappear)
 {
     char text[8192];
     int fd = make("f", std::string(8192, 'x'));
@@ -105,7 +105,7 @@ TEST_F(Posix, TruncatedBytesDoNotComeBack)
     close(fd);
 }
 
-TEST_F(Posix, FallocateModesKeepDataAndSizeAsTheySay)
+TEST_F(Posix, FallocateModesKeepDataAndSize)
 {
     char text[12288];
     int fd = make("f", std::string(12288, 'x'));
@@ -237,7 +237,7 @@ TEST_F(Posix, CopiesTakeAnyOffsetAndReplaceCachedPages)
     close(b);
 }
 
-TEST_F(Posix, LocksOfOneOpenFileKeepOthersOut)
+TEST_F(Posix, LocksOfOneOpenFileExcludeOthers)
 {
     int a = make("f"), b = open(p("f").c_str(), O_RDWR);
     ASSERT_EQ(flock(a, LOCK_EX), 0);
@@ -286,7 +286,7 @@ TEST_F(Posix, ExtendedAttributesFollowTheirNameSpace)
     free(const_cast<char *>(path));
 }
 
-TEST_F(Posix, UnknownIoctlsAreNotOurs)
+TEST_F(Posix, UnknownIoctlsReturnEnotty)
 {
     int fd = make("f");
     EXPECT_EQ(ioctl(fd, _IO('?', 99), 0), -1);
@@ -294,7 +294,7 @@ TEST_F(Posix, UnknownIoctlsAreNotOurs)
     close(fd);
 }
 
-TEST_F(Posix, HandlesFindTheirFileUntilItIsGone)
+TEST_F(Posix, HandlesFindTheirFileUntilItIsRemoved)
 {
     union {
         struct file_handle h;
@@ -323,7 +323,7 @@ TEST_F(Posix, HandlesFindTheirFileUntilItIsGone)
     close(root);
 }
 
-TEST_F(Posix, ListingGivesEachLastingNameOnceWhileOthersComeAndGo)
+TEST_F(Posix, ListingReturnsEachStableNameOnceDuringChanges)
 {
     constexpr int kNames = 1500;
     for (int i = 0; i < kNames; i++)
@@ -360,7 +360,7 @@ TEST_F(Posix, SequentialReadsKeepMoreThanOneRequestUnderWay)
     EXPECT_GE(kib, 4 * 1024);
 }
 
-TEST_F(Posix, StatfsTellsWhatIsFree)
+TEST_F(Posix, StatfsReportsFreeSpace)
 {
     struct statvfs a, b;
     ASSERT_EQ(statvfs(dir_.c_str(), &a), 0);

@@ -33,7 +33,7 @@ void expect_all(const std::vector<Refused> &rows)
     }
 }
 
-TEST_F(Posix, OpensAndNamesGiveTheErrnoOfTheStandard)
+TEST_F(Posix, OpensAndNamesReturnTheErrnoOfTheStandard)
 {
     make_each_type();
     const std::string n255(255, 'n'), n256(256, 'n');
@@ -58,7 +58,7 @@ TEST_F(Posix, OpensAndNamesGiveTheErrnoOfTheStandard)
     });
 }
 
-TEST_F(Posix, ChangesOfTheWrongObjectGiveTheErrnoOfTheStandard)
+TEST_F(Posix, ChangesOfTheWrongObjectReturnTheErrnoOfTheStandard)
 {
     char target[8];
     make_each_type();
@@ -118,7 +118,7 @@ int errno_of_rename(const std::string &from, const std::string &to)
     return to == "full" ? ENOTEMPTY : 0;
 }
 
-TEST_F(Posix, RenameOverEachTypeKeepsTheRulesOfTheStandard)
+TEST_F(Posix, RenameOverEachTypeFollowsTheStandard)
 {
     ASSERT_EQ(mkdir(p("a").c_str(), 0755), 0);
     for (const std::string from : kTypes) {
@@ -289,7 +289,7 @@ TEST_F(Posix, StickyDirectoriesProtectTheFilesOfOthers)
     EXPECT_EQ(as_user(1000, [&] { return unlink(p("mine").c_str()); }), 0);
 }
 
-TEST_F(Posix, SetgidDirectoriesHandDownTheirGroup)
+TEST_F(Posix, SetgidDirectoriesPassOnTheirGroup)
 {
     ASSERT_EQ(chown(dir_.c_str(), 0, 77), 0);
     ASSERT_EQ(chmod(dir_.c_str(), 02777), 0);
@@ -302,7 +302,7 @@ TEST_F(Posix, SetgidDirectoriesHandDownTheirGroup)
     EXPECT_EQ(st("x").st_mode & 07777, 0775u);
 }
 
-TEST_F(Posix, SetIdBitsGoWhenOthersWriteOrTheOwnerChanges)
+TEST_F(Posix, SetIdBitsAreClearedWhenOthersWriteOrTheOwnerChanges)
 {
     touch("f", "x", 0666);
     ASSERT_EQ(chmod(p("f").c_str(), 06777), 0);

@@ -70,7 +70,7 @@ TEST_F(ExamplesInC, DirectReadsEveryBlock)
     EXPECT_EQ(output.find(std::to_string((kBytes + 4095) / 4096) + " reads, "), 0u) << output;
 }
 
-TEST_F(ExamplesInC, EachSaysWhatIsWrong)
+TEST_F(ExamplesInC, EachReportsItsErrors)
 {
     EXPECT_EQ(run({EXAMPLE_READ}, 2), "usage: example_read FILE COPY\n");
     EXPECT_EQ(run({EXAMPLE_READV, data(), "0", "512"}, 2),

@@ -24,7 +24,7 @@ lay_geometry five_groups(uint64_t incompat)
     return geo;
 }
 
-TEST(ZeroBitmaps, StandForGroupsWithoutFixedAreas)
+TEST(ZeroBitmaps, RepresentGroupsWithoutFixedAreas)
 {
     lay_geometry geo = five_groups(LAY_INCOMPAT_ZERO_BITMAPS);
     for (uint64_t group = 0; group < 5; group++) {

@@ -408,7 +408,7 @@ class Super : public ::testing::Test
     const char *why = "";
 };
 
-TEST_F(Super, GivesTheGeometry)
+TEST_F(Super, DefinesTheGeometry)
 {
     lay_geometry expected;
     object_geometry(&expected);
@@ -446,7 +446,7 @@ TEST_F(Super, WithOtherUnknownFeaturesIsAcceptedWithItsReservedFields)
     EXPECT_EQ(geo.ro_compat, 1u);
 }
 
-TEST_F(Super, HasATransactionThatOthersCanFollow)
+TEST_F(Super, HasATransactionNumberBelowTheLimit)
 {
     lay_seal(&o, LAY_MAX_TID);
     EXPECT_EQ(lay_check_super(&o.super, 0, 0, &geo, nullptr, nullptr), 0);
@@ -454,7 +454,7 @@ TEST_F(Super, HasATransactionThatOthersCanFollow)
     EXPECT_EQ(lay_check_super(&o.super, 0, 0, &geo, nullptr, nullptr), -EUCLEAN);
 }
 
-TEST_F(Super, IsAcceptedAtTheAddressesOfItsCopiesOnly)
+TEST_F(Super, IsAcceptedOnlyAtTheAddressesOfItsCopies)
 {
     o.head.block = lay_put64(LAY_GROUP_BLOCKS);
     EXPECT_EQ(check(LAY_GROUP_BLOCKS), 0) << why;

@@ -33,7 +33,7 @@ TEST(Crc, ContinuesWhereItStopped)
     EXPECT_EQ(lay_crc32c(lay_crc32c(0, "1234", 4), "56789", 5), 0xE3069283u);
 }
 
-TEST(Crc, OfDataIsPlain)
+TEST(Crc, OfDataHasNoSeed)
 {
     std::vector<uint8_t> data(LAY_BLOCK_SIZE);
     EXPECT_EQ(lay_data_sum(data.data()), LAY_ZEROS_SUM);
@@ -43,7 +43,7 @@ TEST(Crc, OfDataIsPlain)
 
 // The last four bytes make the CRC 0: the register before them, and the one that 32 steps take to
 // all ones.
-TEST(Crc, OfDataIsNeverTheMarkForNone)
+TEST(Crc, OfDataIsNeverTheMarkForNoChecksum)
 {
     std::vector<uint8_t> data(LAY_BLOCK_SIZE, 7);
     uint32_t reg = UINT32_MAX;
@@ -63,7 +63,7 @@ TEST(Crc, DependsOnAddressAndUuid)
     EXPECT_NE(lay_block_crc(a, 1, block), lay_block_crc(b, 1, block));
 }
 
-TEST(Crc, LeavesOutItsOwnField)
+TEST(Crc, ExcludesItsOwnField)
 {
     lay_node n = {};
     const uint8_t uuid[16] = {1};
@@ -72,7 +72,7 @@ TEST(Crc, LeavesOutItsOwnField)
     EXPECT_EQ(lay_block_crc(uuid, 1, &n), before);
 }
 
-TEST(Crc, OfTheExampleInTheSpecification)
+TEST(Crc, MatchesTheExampleInTheSpecification)
 {
     lay_node n = {};
     uint8_t uuid[16], seed[16];

@@ -84,7 +84,7 @@ class Example : public ::testing::Test
     const char *why = "";
 };
 
-TEST_F(Example, OfALeafIsSound)
+TEST_F(Example, OfALeafIsValid)
 {
     const lay_node &leaf = blocks[LEAF].node;
     ASSERT_EQ(lay_check_node(&geo, &leaf, LAY_MAGIC_DIR, LEAF, 1, 0, 0, UINT64_MAX, &why), 0)
@@ -95,7 +95,7 @@ TEST_F(Example, OfALeafIsSound)
     EXPECT_EQ(lay_get64(d->ino), 2u);
 }
 
-TEST_F(Example, OfAJournalIsATransaction)
+TEST_F(Example, OfAJournalIsAValidTransaction)
 {
     const Block &header = of_journal(JOURNAL), &desc = of_journal(JOURNAL + 1),
                 &revoke = of_journal(JOURNAL + 3), &commit = of_journal(JOURNAL + 4);

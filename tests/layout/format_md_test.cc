@@ -202,7 +202,7 @@ TEST(FormatMd, DescribesNoStructThatTheCodeDoesNotHave)
         EXPECT_EQ(in_code.count(name), 1u) << name;
 }
 
-TEST(FormatMd, LeavesNoByteOfAStructOut)
+TEST(FormatMd, DescribesEveryByteOfAStruct)
 {
     for (const auto &[name, s] : read_specification(FORMAT_MD)) {
         size_t end = 0;

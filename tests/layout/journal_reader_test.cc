@@ -155,7 +155,7 @@ TEST(JournalReader, EndsWhereNothingWasWritten)
     EXPECT_EQ(r.reads, 1u);
 }
 
-TEST(JournalReader, HandsOnImagesAndRevokesOfWholeTransactions)
+TEST(JournalReader, PassesOnImagesAndRevokesOfCompleteTransactions)
 {
     Ring r;
     lay_log_tx tx;
@@ -188,7 +188,7 @@ TEST(JournalReader, HandsOnImagesAndRevokesOfWholeTransactions)
     EXPECT_EQ(r.log.pos, 11u);
 }
 
-TEST(JournalReader, GoesAroundTheEndOfTheLog)
+TEST(JournalReader, WrapsAtTheEndOfTheLog)
 {
     Ring r;
     lay_log_tx tx;
@@ -263,7 +263,7 @@ const Damage DAMAGES[] = {
      }},
 };
 
-TEST(JournalReader, EndsAtTheFirstTransactionThatIsNotWhole)
+TEST(JournalReader, EndsAtTheFirstIncompleteTransaction)
 {
     for (const Damage &damage : DAMAGES) {
         SCOPED_TRACE(damage.name);

@@ -52,7 +52,7 @@ TEST(Name, KeyLeavesRoomForDotsAndEqualHashes)
 }
 
 // Key 00 01 .. 0f, input 00 01 .. of each length: from the paper's appendix and its reference code.
-TEST(SipHash, IsAsPublished)
+TEST(SipHash, MatchesThePublishedVectors)
 {
     const struct {
         size_t len;
@@ -86,7 +86,7 @@ TEST(Time, KeepsSecondsBeforeTheEpochAndAfter2106)
     }
 }
 
-TEST(Range, AcceptsOnlyWhatIsClearOfTheFixedAreas)
+TEST(Range, AcceptsOnlyBlocksOutsideTheFixedAreas)
 {
     lay_geometry geo;
     object_geometry(&geo);

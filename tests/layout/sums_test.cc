@@ -33,7 +33,7 @@ std::string spoil_area(uint64_t start, uint64_t blocks, uint64_t incompat = LAY_
     });
 }
 
-TEST(SumsArea, LiesClearOfTheOtherAreasAndCoversAllBlocks)
+TEST(SumsArea, OverlapsNoOtherAreaAndCoversAllBlocks)
 {
     EXPECT_EQ(spoil_area(1027, 40), "accepted");
     EXPECT_EQ(spoil_area(1026, 40), "sums_start"); // the journal
@@ -46,7 +46,7 @@ TEST(SumsArea, LiesClearOfTheOtherAreasAndCoversAllBlocks)
     EXPECT_EQ(spoil_area(1027, 41), "sums_blocks");
 }
 
-TEST(SumsArea, IsThereWithTheFeatureOnly)
+TEST(SumsArea, ExistsOnlyWithTheFeature)
 {
     EXPECT_EQ(spoil_area(0, 0, 0), "accepted");
     EXPECT_EQ(spoil_area(1027, 40, 0), "sums_start");

@@ -30,7 +30,7 @@ class Dump : public ToolTest
     Image img{path("img")};
 };
 
-TEST_F(Dump, ShowsTheSuperblockWhenNothingIsAskedFor)
+TEST_F(Dump, ShowsTheSuperblockByDefault)
 {
     Result r = dump({});
     EXPECT_TRUE(shows(r, "  uuid: 5a5a5a5a-5a5a-5a5a-5a5a-5a5a5a5a5a5a\n")) << r.out;
@@ -82,7 +82,7 @@ TEST_F(Dump, EscapesNamesThatAreNotText)
     EXPECT_TRUE(shows(r, "name=a\\x01\\\\\\xff name_escaped=yes\n")) << r.out;
 }
 
-TEST_F(Dump, GivesJsonWithItsSchemaVersion)
+TEST_F(Dump, PrintsJsonWithItsSchemaVersion)
 {
     Result r = dump({"-s", "-i1", "-e2", "-d1", "-j", "-o", "json"});
     json_object *tree = json_tokener_parse(r.out.c_str());
@@ -93,7 +93,7 @@ TEST_F(Dump, GivesJsonWithItsSchemaVersion)
     json_object_put(tree);
 }
 
-TEST_F(Dump, SaysWhatIsNotThere)
+TEST_F(Dump, ReportsMissingObjects)
 {
     Result r = dump({"-i", "15"});
     EXPECT_EQ(r.status, 1);
@@ -118,14 +118,14 @@ TEST_F(Dump, UsesACopyOfADamagedSuperblock)
         << r.err;
 }
 
-TEST_F(Dump, RefusesOptionsThatMakeNoSense)
+TEST_F(Dump, RefusesInvalidOptions)
 {
     EXPECT_EQ(dump({"-i", "x"}).status, 2);
     EXPECT_EQ(dump({"-o", "xml"}).status, 2);
     EXPECT_EQ(run({DUMP}).status, 2);
 }
 
-TEST_F(Dump, RefusesWhatIsNoFileSystem)
+TEST_F(Dump, RefusesADeviceWithoutAFileSystem)
 {
     write_file(path("other"), std::string(1 << 20, 'x'));
     Result r = run({DUMP, path("other")});

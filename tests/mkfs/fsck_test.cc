@@ -84,7 +84,7 @@ TEST_P(Problem, IsFound)
 INSTANTIATE_TEST_SUITE_P(Table, Problem, ::testing::ValuesIn(problem_cases()),
                          [](const auto &info) { return std::string(info.param.name); });
 
-TEST(Problems, EachHaveACaseHere)
+TEST(Problems, AllHaveATestCase)
 {
     std::set<std::string> covered;
     for (const ProblemCase &c : problem_cases())
@@ -94,7 +94,7 @@ TEST(Problems, EachHaveACaseHere)
 #undef PROBLEM
 }
 
-TEST(Problems, HaveIdsOfTheirOwn)
+TEST(Problems, HaveUniqueIds)
 {
     std::set<std::string> seen;
 #define PROBLEM(name, id, text, safety, remedy) EXPECT_TRUE(seen.insert(id).second) << id;
@@ -114,7 +114,7 @@ TEST_F(Fsck, SeesTheFileSystemAsItIsAfterRecovery)
     EXPECT_NE(r.out.find("Journal: 1 transactions replayed in memory"), std::string::npos);
 }
 
-TEST_F(Fsck, TakesTheNewestImageOfABlock)
+TEST_F(Fsck, UsesTheNewestImageOfABlock)
 {
     img.fill();
     std::vector<uint8_t> good = img.copy(img.root_leaf);
@@ -126,7 +126,7 @@ TEST_F(Fsck, TakesTheNewestImageOfABlock)
     EXPECT_EQ(fsck().status, 0);
 }
 
-TEST_F(Fsck, DoesNotReplayWhatIsRevoked)
+TEST_F(Fsck, DoesNotReplayRevokedImages)
 {
     img.fill();
     std::vector<uint8_t> good = img.copy(img.root_leaf);
@@ -171,7 +171,7 @@ TEST_F(Fsck, FindsDamageBeforeALaterTransaction)
     EXPECT_NE(r.out.find("F1002 transaction 1"), std::string::npos) << r.out;
 }
 
-TEST_F(Fsck, RefusesASuperblockInTheJournalThatMovesThings)
+TEST_F(Fsck, RefusesASuperblockInTheJournalWithAnotherGeometry)
 {
     img.fill();
     std::vector<uint8_t> sb = img.copy(0);
@@ -208,7 +208,7 @@ TEST_F(Fsck, PrintsTheLongestName)
 
 /* --- Noise ----------------------------------------------------------------------------------- */
 
-TEST_F(Fsck, FindsAChainOfAttributesThatBitesItsTail)
+TEST_F(Fsck, FindsAChainOfAttributesThatFormsALoop)
 {
     img.fill();
     img.at<lay_xattr_block>(img.xattr_next).next = lay_put64(img.xattr_block);
@@ -218,7 +218,7 @@ TEST_F(Fsck, FindsAChainOfAttributesThatBitesItsTail)
     EXPECT_NE(r.out.find("F304 inode 7"), std::string::npos) << r.out;
 }
 
-TEST_F(Fsck, SurvivesSoundBlocksFullOfNonsense)
+TEST_F(Fsck, SurvivesValidBlocksFullOfNonsense)
 {
     std::mt19937 rng(11);
     img.fill();
@@ -255,13 +255,13 @@ class NoFsck : public ToolTest
     }
 };
 
-TEST_F(NoFsck, OfAnEmptyFile)
+TEST_F(NoFsck, RunsOnAnEmptyFile)
 {
     write_file(path("img"), "");
     expect(8, "holds no gpunvmefs file system, check the name of the device");
 }
 
-TEST_F(NoFsck, OfAnotherFileSystem)
+TEST_F(NoFsck, RunsOnAnotherFileSystem)
 {
     write_file(path("img"), std::string(1 << 20, 'x'));
     expect(8, "holds no gpunvmefs file system, check the name of the device; "
@@ -269,7 +269,7 @@ TEST_F(NoFsck, OfAnotherFileSystem)
 }
 
 /* The file was opened as descriptor 2, and the message was written to its beginning. */
-TEST_F(NoFsck, WithoutStandardErrorTheMessageGoesNowhere)
+TEST_F(NoFsck, WritesNoMessageIntoTheImage)
 {
     const std::string theirs(1 << 20, 'x');
     write_file(path("img"), theirs);
@@ -277,7 +277,7 @@ TEST_F(NoFsck, WithoutStandardErrorTheMessageGoesNowhere)
     EXPECT_TRUE(read_file(path("img")) == theirs);
 }
 
-TEST_F(NoFsck, OfAnImageThatWasCutShort)
+TEST_F(NoFsck, RunsOnATruncatedImage)
 {
     Image img(path("img"));
     std::string whole = read_file(path("img"));
@@ -286,7 +286,7 @@ TEST_F(NoFsck, OfAnImageThatWasCutShort)
               "found");
 }
 
-TEST_F(NoFsck, OfAnUnknownIncompatFeature)
+TEST_F(NoFsck, RunsWithAnUnknownIncompatFeature)
 {
     Image img(path("img"));
     img.super().incompat = lay_put64(0x20);
@@ -294,12 +294,12 @@ TEST_F(NoFsck, OfAnUnknownIncompatFeature)
     expect(8, "has unknown incompatible features 0x20, use a newer version");
 }
 
-TEST_F(NoFsck, OfAMissingFile)
+TEST_F(NoFsck, RunsOnAMissingFile)
 {
     expect(8, "cannot open: No such file or directory");
 }
 
-TEST_F(NoFsck, WhileSomebodyHoldsTheImage)
+TEST_F(NoFsck, RunsWhileTheImageIsInUse)
 {
     Image img(path("img"));
     bd_dev *dev;
@@ -309,7 +309,7 @@ TEST_F(NoFsck, WhileSomebodyHoldsTheImage)
 }
 
 /* As a daemon does after umount(8) has returned. */
-TEST_F(NoFsck, UntilTheImageIsReleased)
+TEST_F(NoFsck, RunsUntilTheImageIsReleased)
 {
     Image img(path("img"));
     bd_dev *dev;

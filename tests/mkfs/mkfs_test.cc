@@ -41,7 +41,7 @@ class Mkfs : public ToolTest
     }
 };
 
-TEST_F(Mkfs, MakesAFileOfTheSizeAskedFor)
+TEST_F(Mkfs, MakesAFileOfTheRequestedSize)
 {
     for (const char *size : {"16M", "17000001", "1G"}) {
         EXPECT_EQ(mkfs({"-q", "-f", "-s", size}).status, 0) << size;
@@ -51,7 +51,7 @@ TEST_F(Mkfs, MakesAFileOfTheSizeAskedFor)
 }
 
 /* Whose bytes are every file of every user, and the key of the hash of names. */
-TEST_F(Mkfs, MakesAFileForItsOwnerAlone)
+TEST_F(Mkfs, MakesAFileThatOnlyItsOwnerMayOpen)
 {
     mode_t mask = umask(0);
     EXPECT_EQ(mkfs({"-q", "-s", "16M"}).status, 0);
@@ -61,7 +61,7 @@ TEST_F(Mkfs, MakesAFileForItsOwnerAlone)
     EXPECT_EQ(st.st_mode & 07777, 0600u);
 }
 
-TEST_F(Mkfs, PrintsWhatItMade)
+TEST_F(Mkfs, PrintsASummary)
 {
     Result r = mkfs({"-s", "64M", "-U", UUID, "-L", "data"});
     EXPECT_EQ(r.status, 0);
@@ -71,7 +71,7 @@ TEST_F(Mkfs, PrintsWhatItMade)
     EXPECT_EQ(r.err, "");
 }
 
-TEST_F(Mkfs, MakesRoomForChecksumsWhenAsked)
+TEST_F(Mkfs, ReservesRoomForChecksumsOnRequest)
 {
     Result r = mkfs({"-s", "64M", "-O", "data_csum"});
     EXPECT_EQ(r.status, 0);
@@ -85,12 +85,12 @@ TEST_F(Mkfs, MakesRoomForChecksumsWhenAsked)
             "--features: 'encrypt' is not a feature");
 }
 
-TEST_F(Mkfs, IsQuietWhenAsked)
+TEST_F(Mkfs, IsQuietOnRequest)
 {
     EXPECT_EQ(mkfs({"-q", "-s", "16M"}).out, "");
 }
 
-TEST_F(Mkfs, GivesTheSameBytesForTheSameUuidTimeAndSeed)
+TEST_F(Mkfs, WritesTheSameBytesForTheSameUuidTimeAndSeed)
 {
     const std::string seed = std::string("hash_seed=") + UUID;
     ASSERT_EQ(mkfs({"-q", "-s", "32M", "-U", UUID, "-E", seed}, EPOCH).status, 0);
@@ -100,7 +100,7 @@ TEST_F(Mkfs, GivesTheSameBytesForTheSameUuidTimeAndSeed)
     EXPECT_TRUE(read_file(path("img")) == first);
 }
 
-TEST_F(Mkfs, TakesARandomHashSeed)
+TEST_F(Mkfs, UsesARandomHashSeed)
 {
     ASSERT_EQ(mkfs({"-q", "-s", "16M", "-U", UUID}, EPOCH).status, 0);
     std::string first = read_file(path("img"));
@@ -110,7 +110,7 @@ TEST_F(Mkfs, TakesARandomHashSeed)
     EXPECT_NE(first.substr(at, 16), second.substr(at, 16));
 }
 
-TEST_F(Mkfs, GivesTheRootDirectoryToTheUserOrTheOwnerAskedFor)
+TEST_F(Mkfs, GivesTheRootDirectoryToTheUserOrTheRequestedOwner)
 {
     for (const char *owner : {"", "1000:2000"}) {
         std::vector<std::string> args = {"-q", "-f", "-s", "16M"};
@@ -174,7 +174,7 @@ TEST_F(Mkfs, RemovesTheFileWhenItIsInterrupted)
     }
 }
 
-TEST_F(Mkfs, GivesEachFileSystemAUuidOfItsOwn)
+TEST_F(Mkfs, GivesEachFileSystemADifferentUuid)
 {
     ASSERT_EQ(mkfs({"-q", "-s", "16M"}, EPOCH).status, 0);
     std::string first = read_file(path("img"));
@@ -267,7 +267,7 @@ TEST_F(Mkfs, RefusesAnImageInUse)
     bd_close(dev);
 }
 
-TEST_F(Mkfs, RefusesWhatItCannotBeOn)
+TEST_F(Mkfs, RefusesUnsuitableTargets)
 {
     refused(mkfs({}), path("img") + ": does not exist, --size creates it");
     write_file(path("img"), "");
@@ -277,7 +277,7 @@ TEST_F(Mkfs, RefusesWhatItCannotBeOn)
     refused(run({MKFS, "-s", "16M", dir + "/no/img"}), dir + "/no/img: cannot create: No such");
 }
 
-TEST_F(Mkfs, RefusesOptionsThatMakeNoSense)
+TEST_F(Mkfs, RefusesInvalidOptions)
 {
     refused(mkfs({"-b", "512"}), "--block-size: '512': blocks are 4096 bytes");
     refused(mkfs({"-s", "1M"}), "--size: 1M is too small");
@@ -292,7 +292,7 @@ TEST_F(Mkfs, RefusesOptionsThatMakeNoSense)
     EXPECT_FALSE(std::filesystem::exists(path("img")));
 }
 
-TEST_F(Mkfs, RefusesDevicesThatAreNone)
+TEST_F(Mkfs, RefusesInvalidDeviceNames)
 {
     refused(run({MKFS, "vfio:nvme0"}), "vfio:nvme0: no PCI address");
     refused(run({MKFS, "vfio:c1:00.0/0"}), "vfio:c1:00.0/0: no namespace id");
@@ -311,7 +311,7 @@ TEST_F(Mkfs, RefusesDevicesThatAreNone)
     }
 }
 
-TEST_F(Mkfs, RefusesATimeThatIsNone)
+TEST_F(Mkfs, RefusesAnInvalidTime)
 {
     refused(mkfs({"-s", "16M"}, {"SOURCE_DATE_EPOCH=soon"}),
             "SOURCE_DATE_EPOCH: 'soon' is not a count of seconds");
@@ -428,7 +428,7 @@ struct Swapping : Wrong {
     }
 };
 
-TEST(Format, ADriveThatTakesPagesInAnotherOrderIsFound)
+TEST(Format, ADriveThatReordersPagesIsDetected)
 {
     mkfs_params params{};
     mkfs_plan plan;
@@ -438,7 +438,7 @@ TEST(Format, ADriveThatTakesPagesInAnotherOrderIsFound)
 }
 
 // So that a mount's self-test sees which page is where.
-TEST(Format, NoTwoPagesOfTheLogsBeginningAreAlike)
+TEST(Format, NoTwoPagesAtTheStartOfTheLogAreEqual)
 {
     mkfs_params params{};
     mkfs_plan plan;
@@ -488,7 +488,7 @@ TEST(Format, AnInterruptionLeavesNothingThatCanBeMounted)
 }
 
 // Until something is written, all of the older one is left.
-TEST(Format, AnInterruptionLeavesNothingOfAnOlderFileSystemThatCanBeMounted)
+TEST(Format, AnInterruptionLeavesNoOlderFileSystemThatCanBeMounted)
 {
     mkfs_params old{}, params{};
     mkfs_plan plan;
@@ -508,7 +508,7 @@ TEST(Format, AnInterruptionLeavesNothingOfAnOlderFileSystemThatCanBeMounted)
     }
 }
 
-TEST(PlanLimits, AreErrorsOfTheirOwn)
+TEST(PlanLimits, HaveDistinctErrors)
 {
     mkfs_params params{};
     mkfs_plan plan;

@@ -130,7 +130,7 @@ class RepairBig : public ToolTest
     alignas(8) uint8_t buf[LAY_BLOCK_SIZE];
 };
 
-TEST_F(RepairBig, TakesMemoryInProportionToBlocksAndInodes)
+TEST_F(RepairBig, NeedsMemoryInProportionToBlocksAndInodes)
 {
     const char *text = getenv("REPAIR_FILES");
     uint64_t files =

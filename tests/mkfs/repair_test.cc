@@ -65,7 +65,7 @@ class PreenOf : public RepairOf
 {
 };
 
-TEST_P(PreenOf, RepairsWhatIsSafeOrNothing)
+TEST_P(PreenOf, RepairsSafeProblemsOrNothing)
 {
     fill_all(img);
     Files before = list_files(path("img"));
@@ -111,7 +111,7 @@ TEST_F(Repair, OfManyProblemsAtOnce)
 }
 
 /* Data of a lost file can imitate a leaf: of a file whose root is lost, it would name any block. */
-TEST_F(Repair, TakesNoDataOfAnotherFileForThatOfALostLeaf)
+TEST_F(Repair, DoesNotTakeAnotherFilesDataForALostLeaf)
 {
     fill_all(img);
     Files before = list_files(path("img"));
@@ -139,7 +139,7 @@ TEST_F(Repair, ReplaysTheLogFirst)
 }
 
 /* The mark of an error that the log takes away is none. */
-TEST_F(Repair, TakesItsMarkAwayWhenOnlyBlock0BeforeRecoveryHadOne)
+TEST_F(Repair, RemovesAMarkThatOnlyBlock0BeforeRecoveryHad)
 {
     fill_all(img);
     img.log({img.copy(0)});
@@ -169,7 +169,7 @@ TEST_F(Repair, KeepsADamagedLog)
     EXPECT_NE(files["/lost+found/journal-1"].find(" " + std::to_string(crc)), std::string::npos);
 }
 
-TEST_F(Repair, LeavesABlock0OfAnotherFileSystem)
+TEST_F(Repair, KeepsABlock0OfAnotherFileSystem)
 {
     fill_all(img);
     std::memset(&img.at<uint8_t>(0), 0x5c, LAY_BLOCK_SIZE);
@@ -184,7 +184,7 @@ TEST_F(Repair, LeavesABlock0OfAnotherFileSystem)
 }
 
 /* It has our magic, and belongs to a newer file system than the copies. */
-TEST_F(Repair, LeavesABlock0OfANewerFileSystem)
+TEST_F(Repair, KeepsABlock0OfANewerFileSystem)
 {
     fill_all(img);
     std::memset(&img.at<uint8_t>(0) + 4, 0x5c, LAY_BLOCK_SIZE - 4);
@@ -195,7 +195,7 @@ TEST_F(Repair, LeavesABlock0OfANewerFileSystem)
     EXPECT_EQ(read_file(path("img")), before);
 }
 
-TEST_F(Repair, TakesADeviceBackOnRequest)
+TEST_F(Repair, ReclaimsADeviceOnRequest)
 {
     fill_all(img);
     Files before = list_files(path("img"));
@@ -249,7 +249,7 @@ TEST_F(Repair, PreenTrustsAnOrderlyUnmount)
     expect_clean();
 }
 
-TEST_F(Repair, PreenLooksAfterACrashAndAfterAnInterruptedRepair)
+TEST_F(Repair, PreenChecksAfterACrashAndAfterAnInterruptedRepair)
 {
     EXPECT_EQ(fsck("-a").out, path("img") + ": clean, unmounted in order\n");
     img.super().state = lay_put32(0);
@@ -316,7 +316,7 @@ class OnTerminal : public Repair
     }
 };
 
-TEST_F(OnTerminal, DoesWhatIsAnsweredWithYes)
+TEST_F(OnTerminal, MakesAcceptedRepairs)
 {
     Result r = on_terminal(path("img"), "y\ny\ny\n");
     EXPECT_EQ(r.status, 1) << r.out;
@@ -324,7 +324,7 @@ TEST_F(OnTerminal, DoesWhatIsAnsweredWithYes)
     expect_clean();
 }
 
-TEST_F(OnTerminal, LeavesWhatIsAnsweredWithNo)
+TEST_F(OnTerminal, SkipsDeclinedRepairs)
 {
     Result r = on_terminal(path("img"), "n\ny\n");
     EXPECT_EQ(r.status, 4) << r.out;
@@ -335,7 +335,7 @@ TEST_F(OnTerminal, LeavesWhatIsAnsweredWithNo)
     EXPECT_EQ(r.out.find("F710 "), std::string::npos) << r.out;
 }
 
-TEST_F(OnTerminal, AsksNoMoreAfterAll)
+TEST_F(OnTerminal, AsksNoFurtherQuestionsAfterAll)
 {
     Result r = on_terminal(path("img"), "a\n");
     EXPECT_EQ(r.status, 1) << r.out;
@@ -350,7 +350,7 @@ TEST_F(OnTerminal, WritesNothingWithoutAYes)
 }
 
 /* More groups than a pass handles between two looks at the terminal. */
-TEST_F(Repair, ShowsOnATerminalHowFarItIs)
+TEST_F(Repair, ShowsItsProgressOnATerminal)
 {
     ASSERT_EQ(run({MKFS, "-s", "256G", path("large")}).status, 0);
     Result r = on_terminal(path("large"), "");

@@ -64,7 +64,7 @@ TEST_F(Tune, AFileShrinks)
     EXPECT_EQ(run({FSCK, "-n", path("img")}).status, 0);
 }
 
-TEST_F(Tune, WhatCannotBeIsRefused)
+TEST_F(Tune, InvalidArgumentsAreRefused)
 {
     refused(tune({}), 2, "nothing to change");
     refused(tune({"-s", "x"}), 2, "is no size");
@@ -77,7 +77,7 @@ TEST_F(Tune, WhatCannotBeIsRefused)
     EXPECT_NE(tune({"-L", "x"}).err.find("too small to hold a file system"), std::string::npos);
 }
 
-TEST_F(Tune, ABackingWithoutSpaceKeepsTheFileAsItWas)
+TEST_F(Tune, AFullDiskLeavesTheFileUnchanged)
 {
     const std::string small = path("small"), img = small + "/img";
     ASSERT_TRUE(std::filesystem::create_directory(small));

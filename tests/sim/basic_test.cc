@@ -6,7 +6,7 @@
 #include "sim_test_rig.h"
 #include "support/processors.h"
 
-TEST(SimBasic, EnableMakesReadyAndDisableTakesItBack)
+TEST(SimBasic, EnableSetsReadyAndDisableClearsIt)
 {
     Rig r(small_config());
     EXPECT_TRUE(r.read32(NVME_REG_CSTS) & NVME_CSTS_RDY);
@@ -14,7 +14,7 @@ TEST(SimBasic, EnableMakesReadyAndDisableTakesItBack)
     EXPECT_FALSE(r.read32(NVME_REG_CSTS) & NVME_CSTS_RDY);
 }
 
-TEST(SimBasic, CapabilitiesTellTheConfiguration)
+TEST(SimBasic, CapabilitiesReflectTheConfiguration)
 {
     struct sim_config c = small_config();
     c.max_depth = 128;
@@ -28,7 +28,7 @@ TEST(SimBasic, CapabilitiesTellTheConfiguration)
     EXPECT_EQ(NVME_CAP_MPSMIN(cap), 0u);
 }
 
-TEST(SimBasic, IdentifyGivesControllerAndNamespace)
+TEST(SimBasic, IdentifyDescribesControllerAndNamespace)
 {
     Rig r(small_config());
     auto page = r.dma(4096);

@@ -76,7 +76,7 @@ struct Cache : ::testing::Test {
     std::unique_ptr<Dma> buf;
 };
 
-TEST_F(Cache, UnflushedWritesMeetEveryFateOverSeeds)
+TEST_F(Cache, UnflushedWritesHaveEveryOutcomeOverSeeds)
 {
     bool seen[4] = {};
     for (uint64_t seed = 0; seed < 5; seed++) {
@@ -121,7 +121,7 @@ TEST_F(Cache, FuaDataIsAlwaysKept)
     }
 }
 
-TEST_F(Cache, ManyWritesBetweenFlushesAreAllRemembered)
+TEST_F(Cache, ManyWritesBetweenFlushesAreAllTracked)
 {
     for (int round = 0; round < 4; round++) {
         for (uint64_t lba = 0; lba < 300; lba += 1 + round)
@@ -141,7 +141,7 @@ TEST_F(Cache, ShutdownFlushes)
     EXPECT_EQ(fate(r, 3, 0, 7), KEPT);
 }
 
-TEST_F(Cache, SameSeedSameOutcome)
+TEST_F(Cache, TheSameSeedHasTheSameOutcome)
 {
     std::string outcomes[2];
     for (auto &outcome : outcomes) {
@@ -210,7 +210,7 @@ TEST(MediaFile, KeepsDataBetweenRuns)
     }
 }
 
-TEST(MediaFile, IsHeldExclusively)
+TEST(MediaFile, IsLockedExclusively)
 {
     Image image;
     Rig r(image.config());
@@ -222,7 +222,7 @@ TEST(MediaFile, IsHeldExclusively)
     EXPECT_EQ(sim_create(&second, &s, &t), -EBUSY);
 }
 
-TEST(MediaFile, RefusesWhatCannotBe)
+TEST(MediaFile, RefusesInvalidConfigurations)
 {
     struct sim *s;
     struct nvme_transport *t;

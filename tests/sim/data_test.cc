@@ -49,7 +49,7 @@ struct nvme_sgl_desc desc(uint8_t type, uint64_t addr, uint32_t len)
     return d;
 }
 
-TEST_F(Data, TwoPagesThroughPrp2)
+TEST_F(Data, TwoPagesUsePrp2)
 {
     seed_media(2);
     ASSERT_EQ(r.run(q, io(NVME_IO_READ, 0, 2, buf->iova + 8192, buf->iova)), 0);
@@ -98,14 +98,14 @@ TEST_F(Data, LastEntryOfAPageIsDataWhenNothingFollows)
     EXPECT_EQ(memcmp(buf->addr, media.data(), 3 * 4096), 0);
 }
 
-TEST_F(Data, SglOfOneBlock)
+TEST_F(Data, SglOfOneBlockIsAccepted)
 {
     seed_media(4);
     ASSERT_EQ(r.run(q, sgl(0, 4, desc(NVME_SGL_DATA_BLOCK, buf->iova + 3, 16384))), 0);
     EXPECT_EQ(memcmp(buf->addr + 3, media.data(), 16384), 0);
 }
 
-TEST_F(Data, SglSegmentsChain)
+TEST_F(Data, SglSegmentsMayBeChained)
 {
     seed_media(2);
     auto *a = list->as<struct nvme_sgl_desc>(), *b = list->as<struct nvme_sgl_desc>(4096);
@@ -212,7 +212,7 @@ TEST(DataNamespaces, NullMediaMovesNothing)
     EXPECT_TRUE(holds(a->addr, 4096, 3));
 }
 
-TEST(DataMap, RefusesWhatItCannotReach)
+TEST(DataMap, RefusesUnreachableMemory)
 {
     Rig r(small_config());
     struct nvme_mem mem = {};
@@ -255,7 +255,7 @@ struct Fake {
     int rc;
 };
 
-TEST(DataMap, AddressesLastHoweverMuchWasMapped)
+TEST(DataMap, AddressesDoNotRunOut)
 {
     Rig r(small_config());
     Fake low(r, 4096), passing(r, 1ull << 50), high(r, 8192);

@@ -88,7 +88,7 @@ TEST_F(Fault, RuleMatchesOpcodeQueueAndLbas)
     EXPECT_EQ(read(10), 0);
 }
 
-TEST_F(Fault, SkipThenTimes)
+TEST_F(Fault, SkipPrecedesTimes)
 {
     struct sim_fault f = {};
     f.kind = SIM_FAULT_STATUS;
@@ -120,7 +120,7 @@ std::vector<uint16_t> drawn(uint64_t seed)
     return v;
 }
 
-TEST(FaultSeed, SameSeedSameFaults)
+TEST(FaultSeed, TheSameSeedHasTheSameFaults)
 {
     auto a = drawn(5);
     EXPECT_EQ(a, drawn(5));
@@ -159,7 +159,7 @@ TEST_F(Fault, LateCommandCompletesAfterOthers)
     EXPECT_EQ(cids.back(), 0);
 }
 
-TEST_F(Fault, RepeatCompletesTheLastCommandOnceMore)
+TEST_F(Fault, RepeatCompletesTheLastCommandAgain)
 {
     add(SIM_FAULT_REPEAT, 1);
     submit(1);
@@ -217,7 +217,7 @@ TEST_F(Fault, FatalStopsTheController)
     EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_RDY);
 }
 
-TEST_F(Fault, ResetForgetsEverything)
+TEST_F(Fault, ResetClearsAllState)
 {
     add(SIM_FAULT_LATE);
     submit(20);
@@ -230,7 +230,7 @@ TEST_F(Fault, ResetForgetsEverything)
     EXPECT_TRUE(r.quiet(again));
 }
 
-TEST_F(Fault, FullCqHoldsCommandsBackUntilItsHeadMoves)
+TEST_F(Fault, FullCqDelaysCommandsUntilItsHeadMoves)
 {
     Queue &small = r.create(2, 32, 4);
     for (uint16_t i = 0; i < 10; i++)
@@ -281,7 +281,7 @@ struct Bandwidth : Fault {
     }
 };
 
-TEST_F(Bandwidth, BytesTakeTheirTime)
+TEST_F(Bandwidth, TransfersTakeTheConfiguredTime)
 {
     auto start = Clock::now();
     submit(50);

@@ -172,7 +172,7 @@ struct Flush : ::testing::Test {
     std::unique_ptr<Dma> buf;
 };
 
-TEST_F(Flush, OthersGoOnWhileTheDiskTakesItsTime)
+TEST_F(Flush, OtherCommandsContinueDuringASlowSync)
 {
     hold();
     submit(flush(1));
@@ -223,7 +223,7 @@ struct Device {
     struct nvme_mem mem = {};
 };
 
-TEST_F(Flush, SoIsAWriteFromTheMemoryOfADevice)
+TEST_F(Flush, AFuaWriteFromDeviceMemoryIsOnTheDiskWhenItEnds)
 {
     Device device;
     uint64_t iova;
@@ -243,7 +243,7 @@ TEST_F(Flush, SoIsAWriteFromTheMemoryOfADevice)
     EXPECT_EQ(r->t->ops->unmap(r->t, iova), 0);
 }
 
-TEST_F(Flush, WithoutACacheEveryWriteIs)
+TEST_F(Flush, WithoutACacheEveryWriteIsOnTheDiskWhenItEnds)
 {
     struct nvme_sqe off = admin_cmd(NVME_ADMIN_SET_FEATURES, NVME_FEAT_VOLATILE_WRITE_CACHE, 0);
     ASSERT_EQ(r->admin(off), 0);
@@ -253,7 +253,7 @@ TEST_F(Flush, WithoutACacheEveryWriteIs)
     EXPECT_EQ(disk.begun, before + 1);
 }
 
-TEST_F(Flush, SoItIsOfADriveThatNeverHadOne)
+TEST_F(Flush, ADriveThatNeverHadACacheSyncsEveryWrite)
 {
     struct sim_config c = image.config();
     c.no_volatile_cache = true;
@@ -264,7 +264,7 @@ TEST_F(Flush, SoItIsOfADriveThatNeverHadOne)
 }
 
 /* Requests during a sync are not part of it. */
-TEST_F(Flush, OneSyncServesAllThatWaited)
+TEST_F(Flush, OneSyncServesAllWaitingCommands)
 {
     hold();
     submit(flush(1));
@@ -282,7 +282,7 @@ TEST_F(Flush, OneSyncServesAllThatWaited)
     EXPECT_EQ(disk.begun, 2u);
 }
 
-TEST_F(Flush, AFailureStaysThatSwitchingOffTheCacheHasMet)
+TEST_F(Flush, AFailureWhileDisablingTheCacheIsPermanent)
 {
     struct nvme_sqe off = admin_cmd(NVME_ADMIN_SET_FEATURES, NVME_FEAT_VOLATILE_WRITE_CACHE, 0);
     disk.fails = true;
@@ -292,7 +292,7 @@ TEST_F(Flush, AFailureStaysThatSwitchingOffTheCacheHasMet)
     ends(1, NVME_ERR_WRITE_FAULT);
 }
 
-TEST_F(Flush, AFailureStays)
+TEST_F(Flush, AFailureIsPermanent)
 {
     disk.fails = true;
     submit(flush(1));
@@ -340,7 +340,7 @@ TEST_F(Flush, OnlyUnreadableOrUnwritablePartsFail)
 }
 
 /* Through bounce memory: the media cannot be pinned. */
-TEST_F(Flush, OnlyTheyFailForDeviceMemory)
+TEST_F(Flush, OnlySuchPartsFailForDeviceMemory)
 {
     disk.full = true;
     Device device;
@@ -360,7 +360,7 @@ TEST_F(Flush, OnlyTheyFailForDeviceMemory)
 }
 
 /* The former contents must be saved for the cache and cannot be read. */
-TEST_F(Flush, OnlyTheyFailWithATrackedCache)
+TEST_F(Flush, OnlySuchPartsFailWithATrackedCache)
 {
     disk.full = true;
     struct sim_config c = image.config();
@@ -374,7 +374,7 @@ TEST_F(Flush, OnlyTheyFailWithATrackedCache)
 }
 
 // A write behind the end would extend the file, and the lost part would read as zeros.
-TEST_F(Flush, AnImageTruncatedUnderTheDriveIsNoticed)
+TEST_F(Flush, AnImageTruncatedUnderTheDriveIsDetected)
 {
     static std::vector<std::string> said;
     struct sim_config c = image.config();
@@ -396,7 +396,7 @@ TEST_F(Flush, AnImageTruncatedUnderTheDriveIsNoticed)
 }
 
 // The lost part reads as zeros, the tail of the image among it.
-TEST_F(Flush, ATruncationThatAnExtensionHidesIsNoticed)
+TEST_F(Flush, ATruncationHiddenByAnExtensionIsDetected)
 {
     for (bool overwritten : {false, true}) {
         start(image.config());
@@ -447,7 +447,7 @@ TEST_F(Flush, AnImageThatGrowsHasANewTail)
     ends(3, NVME_OK);
 }
 
-TEST_F(Flush, ABusErrorOfNoCopyKills)
+TEST_F(Flush, ABusErrorOutsideACopyKillsTheProcess)
 {
     buf.reset();
     r.reset(); /* ends the threads: the death test forks */
@@ -476,7 +476,7 @@ TEST_F(Flush, CanBeAborted)
     EXPECT_TRUE(r->quiet(*q));
 }
 
-TEST_F(Flush, AQueueIsDeletedAndAControllerResetMeanwhile)
+TEST_F(Flush, AQueueIsDeletedAndAControllerResetDuringASync)
 {
     hold();
     submit(flush(1));
@@ -497,7 +497,7 @@ TEST_F(Flush, AQueueIsDeletedAndAControllerResetMeanwhile)
     EXPECT_TRUE(r->quiet(*q));
 }
 
-TEST_F(Flush, InMemoryThereIsNothingToWaitFor)
+TEST_F(Flush, AnImageInMemoryNeedsNoSync)
 {
     EXPECT_GT(r->t->durable_ms, 0u);
     file_system = TMPFS_MAGIC;

@@ -22,13 +22,13 @@ struct Judge : ::testing::Test {
     std::unique_ptr<Dma> buf;
 };
 
-TEST_F(Judge, DoorbellOfAQueueThatDoesNotExist)
+TEST_F(Judge, DoorbellOfAMissingQueueIsReported)
 {
     r.doorbell(3, false, 1);
     EXPECT_TRUE(r.only(SIM_EV_DB_INVALID_QUEUE));
 }
 
-TEST_F(Judge, DoorbellBetweenTheStrides)
+TEST_F(Judge, DoorbellBetweenTheStridesIsReported)
 {
     struct sim_config c = small_config();
     c.doorbell_stride = 1;
@@ -37,7 +37,7 @@ TEST_F(Judge, DoorbellBetweenTheStrides)
     EXPECT_TRUE(wide.only(SIM_EV_DB_INVALID_QUEUE)); /* without a kick: the controller polls */
 }
 
-TEST_F(Judge, DoorbellsOfSeveralPages)
+TEST_F(Judge, DoorbellsOfSeveralPagesAreChecked)
 {
     struct sim_config c = small_config();
     c.io_queues = 128;
@@ -52,19 +52,19 @@ TEST_F(Judge, DoorbellsOfSeveralPages)
     }
 }
 
-TEST_F(Judge, TailNotBelowTheQueueSize)
+TEST_F(Judge, TailNotBelowTheQueueSizeIsReported)
 {
     r.doorbell(1, false, 16);
     EXPECT_TRUE(r.only(SIM_EV_DB_OUT_OF_RANGE));
 }
 
-TEST_F(Judge, HeadNotBelowTheQueueSize)
+TEST_F(Judge, HeadNotBelowTheQueueSizeIsReported)
 {
     r.doorbell(1, true, 99);
     EXPECT_TRUE(r.only(SIM_EV_DB_OUT_OF_RANGE));
 }
 
-TEST_F(Judge, TailMovedOntoEntriesNotReported)
+TEST_F(Judge, TailMovedOntoUnfetchedEntriesIsReported)
 {
     struct sim_fault f = {};
     f.kind = SIM_FAULT_LOSE;
@@ -80,13 +80,13 @@ TEST_F(Judge, TailMovedOntoEntriesNotReported)
     EXPECT_EQ(r.remove_sq(1), 0);
 }
 
-TEST_F(Judge, CqHeadMovedPastWhatWasPosted)
+TEST_F(Judge, CqHeadMovedPastPostedEntriesIsReported)
 {
     r.doorbell(1, true, 1);
     EXPECT_TRUE(r.only(SIM_EV_CQ_HEAD_PAST_TAIL));
 }
 
-TEST_F(Judge, CidUsedTwiceAtOnce)
+TEST_F(Judge, CidUsedTwiceAtOnceIsReported)
 {
     r.put(q, io(NVME_IO_READ, 0, 1, buf->iova, 0, 9));
     r.put(q, io(NVME_IO_READ, 1, 1, buf->iova, 0, 9));
@@ -96,13 +96,13 @@ TEST_F(Judge, CidUsedTwiceAtOnce)
     EXPECT_TRUE(r.only(SIM_EV_CID_REUSE));
 }
 
-TEST_F(Judge, CidMayComeBackOnceCompleted)
+TEST_F(Judge, CidMayBeReusedAfterCompletion)
 {
     for (int i = 0; i < 20; i++)
         EXPECT_EQ(read(0, 1, buf->iova), 0);
 }
 
-TEST_F(Judge, MemoryThatIsNotMapped)
+TEST_F(Judge, UnmappedMemoryIsReported)
 {
     EXPECT_EQ(read(0, 1, buf->iova + buf->len), NVME_ERR_DATA_TRANSFER);
     EXPECT_TRUE(r.only(SIM_EV_PRP_UNMAPPED));
@@ -110,31 +110,31 @@ TEST_F(Judge, MemoryThatIsNotMapped)
     EXPECT_TRUE(r.only(SIM_EV_PRP_UNMAPPED));
 }
 
-TEST_F(Judge, SecondPageNotMapped)
+TEST_F(Judge, UnmappedSecondPageIsReported)
 {
     EXPECT_EQ(read(0, 2, buf->iova, buf->iova + buf->len), NVME_ERR_DATA_TRANSFER);
     EXPECT_TRUE(r.only(SIM_EV_PRP_UNMAPPED));
 }
 
-TEST_F(Judge, Prp1NotDwordAligned)
+TEST_F(Judge, Prp1NotDwordAlignedIsReported)
 {
     EXPECT_EQ(read(0, 1, buf->iova + 2, buf->iova + 4096), NVME_ERR_INVALID_PRP_OFFSET);
     EXPECT_TRUE(r.only(SIM_EV_PRP_MISALIGNED));
 }
 
-TEST_F(Judge, Prp2NotPageAligned)
+TEST_F(Judge, Prp2NotPageAlignedIsReported)
 {
     EXPECT_EQ(read(0, 2, buf->iova, buf->iova + 4096 + 8), NVME_ERR_INVALID_PRP_OFFSET);
     EXPECT_TRUE(r.only(SIM_EV_PRP_MISALIGNED));
 }
 
-TEST_F(Judge, Prp2SetThoughOnePageIsEnough)
+TEST_F(Judge, Prp2SetWithoutNeedIsReported)
 {
     EXPECT_EQ(read(0, 1, buf->iova, buf->iova + 4096), NVME_ERR_INVALID_FIELD);
     EXPECT_TRUE(r.only(SIM_EV_RESERVED_FIELD));
 }
 
-TEST_F(Judge, ListEntryNotPageAligned)
+TEST_F(Judge, ListEntryNotPageAlignedIsReported)
 {
     auto list = r.dma(4096);
     list->as<uint64_t>()[0] = buf->iova + 4096;
@@ -143,14 +143,14 @@ TEST_F(Judge, ListEntryNotPageAligned)
     EXPECT_TRUE(r.only(SIM_EV_PRP_MISALIGNED));
 }
 
-TEST_F(Judge, ListPointerNotQwordAligned)
+TEST_F(Judge, ListPointerNotQwordAlignedIsReported)
 {
     auto list = r.dma(4096);
     EXPECT_EQ(read(0, 3, buf->iova, list->iova + 4), NVME_ERR_INVALID_PRP_OFFSET);
     EXPECT_TRUE(r.only(SIM_EV_PRP_LIST_MISALIGNED));
 }
 
-TEST_F(Judge, ListRunsOverTheEndOfItsPage)
+TEST_F(Judge, ListThatExceedsItsPageIsReported)
 {
     auto list = r.dma(8192);
     uint64_t *e = list->as<uint64_t>() + 510; /* three entries; the page has room for two */
@@ -187,13 +187,13 @@ TEST(JudgeChains, AreDataPagesToAControllerThatFollowsNone)
     EXPECT_EQ(memcmp(list->addr + 4096, &media[8192], 4096), 0) << "data went over the list";
 }
 
-TEST_F(Judge, TransferOverMdts)
+TEST_F(Judge, TransferOverMdtsIsReported)
 {
     EXPECT_EQ(read(0, 17, buf->iova, buf->iova), NVME_ERR_INVALID_FIELD);
     EXPECT_TRUE(r.only(SIM_EV_TRANSFER_TOO_LARGE));
 }
 
-TEST_F(Judge, LbaPastTheEnd)
+TEST_F(Judge, LbaPastTheEndIsReported)
 {
     EXPECT_EQ(read(1023, 2, buf->iova, buf->iova + 4096), NVME_ERR_LBA_RANGE);
     EXPECT_TRUE(r.only(SIM_EV_LBA_RANGE));
@@ -201,7 +201,7 @@ TEST_F(Judge, LbaPastTheEnd)
     EXPECT_TRUE(r.only(SIM_EV_LBA_RANGE));
 }
 
-TEST_F(Judge, OpcodesNotOffered)
+TEST_F(Judge, UnsupportedOpcodesAreReported)
 {
     EXPECT_EQ(r.run(q, io(0x05, 0, 1, buf->iova)), NVME_ERR_INVALID_OPCODE);
     EXPECT_TRUE(r.only(SIM_EV_BAD_OPCODE));
@@ -209,7 +209,7 @@ TEST_F(Judge, OpcodesNotOffered)
     EXPECT_TRUE(r.only(SIM_EV_BAD_OPCODE));
 }
 
-TEST_F(Judge, NamespaceNotActive)
+TEST_F(Judge, InactiveNamespaceIsReported)
 {
     for (uint32_t nsid : {0u, 2u, UINT32_MAX}) {
         struct nvme_sqe s = io(NVME_IO_READ, 0, 1, buf->iova);
@@ -219,7 +219,7 @@ TEST_F(Judge, NamespaceNotActive)
     }
 }
 
-TEST_F(Judge, ReservedFields)
+TEST_F(Judge, ReservedFieldsAreReported)
 {
     struct nvme_sqe good = io(NVME_IO_READ, 0, 1, buf->iova), s = good;
     std::vector<struct nvme_sqe> bad;
@@ -246,7 +246,7 @@ class JudgeCreate : public Judge, public ::testing::WithParamInterface<BadCreate
 {
 };
 
-TEST_P(JudgeCreate, CqWithWrongValues)
+TEST_P(JudgeCreate, CqWithWrongValuesIsReported)
 {
     BadCreate b = GetParam();
     EXPECT_EQ(
@@ -266,14 +266,14 @@ INSTANTIATE_TEST_SUITE_P(
                       BadCreate{2 | 15 << 16, 3, false, 0x108},
                       BadCreate{2 | 15 << 16, 1, true, NVME_ERR_INVALID_FIELD}));
 
-TEST_F(Judge, SqForACqThatDoesNotExist)
+TEST_F(Judge, SqForAMissingCqIsReported)
 {
     EXPECT_EQ(r.admin(admin_cmd(NVME_ADMIN_CREATE_SQ, 2 | 15 << 16, 1 | 2 << 16, buf->iova)),
               NVME_ERR_CQ_INVALID);
     EXPECT_TRUE(r.only(SIM_EV_BAD_QUEUE_CREATE));
 }
 
-TEST_F(Judge, CqDeletedBeforeItsSq)
+TEST_F(Judge, CqDeletedBeforeItsSqIsReported)
 {
     EXPECT_EQ(r.remove_cq(1), NVME_ERR_QUEUE_DELETION);
     EXPECT_TRUE(r.only(SIM_EV_BAD_QUEUE_DELETE));
@@ -283,7 +283,7 @@ TEST_F(Judge, CqDeletedBeforeItsSq)
     EXPECT_TRUE(r.only(SIM_EV_BAD_QUEUE_DELETE));
 }
 
-TEST(JudgeRegisters, EnabledWithoutAdminQueue)
+TEST(JudgeRegisters, EnablingWithoutAnAdminQueueIsReported)
 {
     Rig r(small_config(), false);
     r.write32(NVME_REG_CC, NVME_CC_EN);
@@ -298,7 +298,7 @@ TEST(JudgeRegisters, EnabledWithoutAdminQueue)
     EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_RDY);
 }
 
-TEST_F(Judge, RegistersMisused)
+TEST_F(Judge, MisuseOfRegistersIsReported)
 {
     r.write32(NVME_REG_CSTS, 0);
     EXPECT_TRUE(r.only(SIM_EV_REG_MISUSE));
@@ -308,7 +308,7 @@ TEST_F(Judge, RegistersMisused)
     EXPECT_TRUE(r.only(SIM_EV_REG_MISUSE));
 }
 
-TEST_F(Judge, MemoryUnmappedUnderACommand)
+TEST_F(Judge, MemoryUnmappedUnderACommandIsReported)
 {
     struct sim_fault f = {};
     f.kind = SIM_FAULT_LATE;
@@ -326,14 +326,14 @@ TEST_F(Judge, MemoryUnmappedUnderACommand)
     EXPECT_EQ(sim_violations(r.sim), 0u);
 }
 
-TEST_F(Judge, RingUnmappedUnderAQueue)
+TEST_F(Judge, RingUnmappedUnderAQueueIsReported)
 {
     q.sq->unmap();
     EXPECT_TRUE(r.only(SIM_EV_UNMAP_IN_FLIGHT));
     EXPECT_TRUE(r.read32(NVME_REG_CSTS) & NVME_CSTS_CFS);
 }
 
-TEST(JudgeRegisters, ClosedWhileEnabled)
+TEST(JudgeRegisters, ClosingWhileEnabledIsReported)
 {
     Rig r(small_config());
     r.aq.sq->t = r.aq.cq->t = nullptr;
@@ -350,7 +350,7 @@ TEST_F(Judge, EveryEventHasANameAndAText)
     }
 }
 
-TEST_F(Judge, ViolationsAreKeptInWords)
+TEST_F(Judge, ViolationsAreKeptAsText)
 {
     char text[1024];
     r.doorbell(1, false, 16);

@@ -56,7 +56,7 @@ double least_us(Rig &r, Queue &q, Dma &buf, unsigned announced = 0)
     return *std::min_element(all.begin(), all.end());
 }
 
-TEST(KeepPolling, NoticesDoorbellsSoonerThanWhenItSleeps)
+TEST(KeepPolling, DetectsDoorbellsSoonerThanASleepingThread)
 {
     Rig r(small_config());
     Queue &q = r.create(1, 8);

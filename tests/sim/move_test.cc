@@ -161,7 +161,7 @@ struct Move : ::testing::TestWithParam<bool> {
     uint64_t iova = 0;
 };
 
-TEST_P(Move, DataGoesToTheDeviceAndComesBack)
+TEST_P(Move, DataIsCopiedToTheDeviceAndBack)
 {
     auto list = r.dma(4096);
     for (int i = 1; i < 16; i++)
@@ -197,7 +197,7 @@ TEST_P(Move, ManyCommandsShareSubmissions)
  * Reads of one page from pinned media take the short path, which leaves errors
  * to the general path.
  */
-TEST_P(Move, WrongReadsAmongGoodOnesAreJudged)
+TEST_P(Move, WrongReadsAmongValidOnesAreReported)
 {
     struct {
         uint16_t status;
@@ -258,7 +258,7 @@ TEST_P(Move, WrongReadsAmongGoodOnesAreJudged)
  * Adjacent allocations, on the device and on the media, remain separate
  * regions.
  */
-TEST_P(Move, CopiesSayToWhichMappingTheyBelong)
+TEST_P(Move, CopiesNameTheirMapping)
 {
     uint64_t first, second;
 
@@ -324,7 +324,7 @@ TEST(MoveBatch, ReadsMayDifferInNamespaceAndMapping)
  * The second command is partly queued when the host's memory of all commands is
  * unmapped.
  */
-TEST_P(Move, MemoryOfACommandThatWaitsForRoomCanGoAway)
+TEST_P(Move, MemoryOfACommandThatWaitsForRoomCanBeUnmapped)
 {
     auto list = r.dma(4096), host = r.dma(4096);
     for (int i = 1; i < 16; i++)
@@ -358,7 +358,7 @@ TEST_P(Move, FailedCopiesFailTheirCommands)
     unmap();
 }
 
-TEST_P(Move, CorruptReadFlipsOneBitAndSparesTheMedia)
+TEST_P(Move, CorruptReadFlipsOneBitButNotOnTheMedia)
 {
     struct sim_fault f = {};
     f.kind = SIM_FAULT_CORRUPT;
@@ -375,7 +375,7 @@ TEST_P(Move, CorruptReadFlipsOneBitAndSparesTheMedia)
     unmap();
 }
 
-TEST_P(Move, UnmapWaitsForCopiesAndTells)
+TEST_P(Move, UnmapWaitsForCopiesAndReportsThem)
 {
     fake.hold = std::chrono::milliseconds(200);
     r.put(*q, io(NVME_IO_READ, 0, 1, iova));
@@ -427,7 +427,7 @@ TEST_P(Move, DeletingTheQueueWaitsForItsCopies)
     unmap();
 }
 
-TEST_P(Move, ResetStaysReadyUntilCopiesHaveLanded)
+TEST_P(Move, ResetStaysReadyUntilCopiesHaveEnded)
 {
     fake.hold = std::chrono::milliseconds(200);
     r.put(*q, io(NVME_IO_READ, 0, 1, iova));
@@ -447,7 +447,7 @@ TEST_P(Move, ListInDeviceMemoryIsRefused)
     unmap();
 }
 
-TEST_P(Move, HostAndDevicePagesMayMix)
+TEST_P(Move, HostAndDevicePagesMayBeMixed)
 {
     auto host = r.dma(4096);
     fill(host->addr, 4096, 1);
@@ -527,7 +527,7 @@ TEST(MoveChannels, AThreadWithoutItsChannelDoesOtherWork)
     EXPECT_EQ(r.t->ops->unmap(r.t, iova), 0);
 }
 
-TEST(MoveMap, OneDmaEngineAtATime)
+TEST(MoveMap, AnEngineInUseCannotBeReplaced)
 {
     FakeEngine a(1 << 20), b(1 << 20);
     Rig r(small_config());

@@ -36,7 +36,7 @@ TEST(SimOptions, SetFieldsOfTheConfiguration)
     EXPECT_FALSE(cfg.no_device_memory);
 }
 
-TEST(SimOptions, HalfOfTheProcessorsAreThreadsAtMostEight)
+TEST(SimOptions, ThreadsAreHalfOfTheProcessorsAtMostEight)
 {
     const unsigned half = processors_allowed() / 2;
 
@@ -56,7 +56,7 @@ class BadSimOptions : public ::testing::TestWithParam<Bad>
 {
 };
 
-TEST_P(BadSimOptions, AreRefusedInWords)
+TEST_P(BadSimOptions, AreRefusedWithAMessage)
 {
     sim_config cfg = {};
     char why[128] = "";

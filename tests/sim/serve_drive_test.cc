@@ -46,7 +46,7 @@ TEST_F(Drive, WorksThroughMappedDoorbells)
     exercise(c);
 }
 
-TEST_F(Drive, WorksThroughMessagesAlone)
+TEST_F(Drive, WorksWithMessagesOnly)
 {
     Server server({"--strict", "--no-mmap"});
     Client c(server.path);
@@ -75,7 +75,7 @@ TEST_F(Drive, OptionsReachTheController)
     d.disable();
 }
 
-TEST_F(Drive, ImageKeepsWhatWasWritten)
+TEST_F(Drive, ImageKeepsWrittenData)
 {
     std::string image = ::testing::TempDir() + "gpunvme-serve-" + std::to_string(getpid());
     std::ofstream(image) << std::string(1 << 20, '\0');
@@ -111,7 +111,7 @@ TEST_F(Drive, WithoutBusMasteringTheControllerFails)
     EXPECT_NE(server.err().find("CC.EN set while bus mastering is off"), std::string::npos);
 }
 
-TEST_F(Drive, StrictReportsWhatTheJudgeSaw)
+TEST_F(Drive, StrictReportsTheRecordedMistakes)
 {
     Server server({"--strict"});
     {
@@ -150,7 +150,7 @@ TEST_F(Drive, DeviceResetDisablesAndKeepsTheMap)
     d.disable();
 }
 
-TEST_F(Drive, StuckControllerHealsByDeviceReset)
+TEST_F(Drive, DeviceResetRecoversAStuckController)
 {
     Server server({"--stuck"});
     Client c(server.path);
@@ -168,7 +168,7 @@ TEST_F(Drive, StuckControllerHealsByDeviceReset)
     EXPECT_EQ(c.read32(NVME_REG_CSTS), NVME_CSTS_RDY);
 }
 
-TEST_F(Drive, NoResetIsSaidAndMeant)
+TEST_F(Drive, AMissingResetIsReportedAndRefused)
 {
     Server server({"--no-reset"});
     Client c(server.path);
@@ -178,7 +178,7 @@ TEST_F(Drive, NoResetIsSaidAndMeant)
     EXPECT_EQ(c.call(VFIO_USER_DEVICE_RESET).error(), ENOTSUP);
 }
 
-TEST_F(Drive, PulledOutItReadsAllOnesAndTheNextClientFindsItPluggedIn)
+TEST_F(Drive, AfterRemovalItReadsAllOnesUntilTheNextClient)
 {
     Server server({"--strict"});
     {
@@ -276,7 +276,7 @@ TEST_F(Drive, AKilledClientLeavesNothing)
  * A former client can store to doorbells that it has mapped: they belong to no
  * queue.
  */
-TEST_F(Drive, OldDoorbellsAreDead)
+TEST_F(Drive, OldDoorbellsHaveNoEffect)
 {
     Server server({"--strict"});
     auto first = std::make_unique<Client>(server.path);

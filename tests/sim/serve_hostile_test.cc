@@ -56,7 +56,7 @@ Bytes header(uint16_t command, uint32_t size, uint32_t flags = 0)
     return bytes_of(h);
 }
 
-TEST_F(Hostile, SizesThatCannotBeEndTheConnection)
+TEST_F(Hostile, InvalidSizesEndTheConnection)
 {
     for (uint32_t size : {0u, 1u, 15u, 1u << 20, 0x7fffffffu, UINT32_MAX}) {
         Client c(server.path);
@@ -77,7 +77,7 @@ TEST_F(Hostile, ShortPayloadsAreRefused)
             EXPECT_EQ(c.call(command, Bytes(len)).error(), EINVAL) << command << " " << len;
 }
 
-TEST_F(Hostile, CountsThatLieAreRefused)
+TEST_F(Hostile, WrongCountsAreRefused)
 {
     Client c(server.path);
     for (uint32_t count : {0u, 3u, 5u, 8u, 65535u, UINT32_MAX}) {
@@ -90,7 +90,7 @@ TEST_F(Hostile, CountsThatLieAreRefused)
     EXPECT_EQ(c.call(VFIO_USER_DEVICE_GET_INFO, bytes_of(small)).error(), EINVAL);
 }
 
-TEST_F(Hostile, OnlyCommandsAreTaken)
+TEST_F(Hostile, OnlyCommandsAreAccepted)
 {
     Client c(server.path);
     for (uint32_t flags : {VFIO_USER_TYPE_REPLY, 2u, VFIO_USER_ERROR, 15u})
@@ -106,7 +106,7 @@ TEST_F(Hostile, NothingWorksBeforeTheVersion)
     }
 }
 
-TEST_F(Hostile, VersionsThatCannotBeAreRefused)
+TEST_F(Hostile, InvalidVersionsAreRefused)
 {
     const struct {
         uint16_t major;
@@ -155,7 +155,7 @@ TEST_F(Hostile, UnexpectedDescriptorsAreClosed)
  * Descriptors with each byte of a message: they count together, and all are
  * closed.
  */
-TEST_F(Hostile, DescriptorsInEveryPiece)
+TEST_F(Hostile, DescriptorsInEveryPieceDoNoHarm)
 {
     int fd = make_memfd(MIB);
     Client c(server.path);
@@ -169,7 +169,7 @@ TEST_F(Hostile, DescriptorsInEveryPiece)
     close(fd);
 }
 
-TEST_F(Hostile, MappingsThatCannotBeAreRefused)
+TEST_F(Hostile, InvalidMappingsAreRefused)
 {
     int fd = make_memfd(MIB), pipes[2];
     ASSERT_EQ(pipe(pipes), 0);
@@ -250,7 +250,7 @@ TEST_F(Hostile, MappingsAreLimited)
 }
 
 /* The memory of the rings is removed while the controller uses it. */
-TEST_F(Hostile, AFileThatShrinksUnderTheController)
+TEST_F(Hostile, AFileThatShrinksDoesNoHarm)
 {
     {
         Client c(server.path);
@@ -266,7 +266,7 @@ TEST_F(Hostile, AFileThatShrinksUnderTheController)
     EXPECT_NE(server.err().find("a file shrank while it was mapped"), std::string::npos);
 }
 
-TEST_F(Hostile, RingsFullOfGarbage)
+TEST_F(Hostile, RingsFullOfGarbageDoNoHarm)
 {
     std::mt19937_64 rng(7);
     Client c(server.path);
@@ -307,7 +307,7 @@ TEST_F(Hostile, EveryRegisterTakesAnyValue)
         EXPECT_EQ(c.write32(reg, UINT32_MAX), 0);
 }
 
-TEST_F(Hostile, HangsUpAtEveryByte)
+TEST_F(Hostile, HangingUpAtAnyByteDoesNoHarm)
 {
     int fd = make_memfd(MIB);
     struct vfio_user_dma_map m = {sizeof(m), 3, 0, 4096, 4096};
@@ -319,20 +319,20 @@ TEST_F(Hostile, HangsUpAtEveryByte)
     close(fd);
 }
 
-TEST_F(Hostile, HangsUpWithoutAWord)
+TEST_F(Hostile, HangingUpAtOnceDoesNoHarm)
 {
     for (int i = 0; i < 50; i++)
         Client c(server.path, false);
 }
 
-TEST_F(Hostile, SaysNothingForTooLong)
+TEST_F(Hostile, ASilentClientIsDisconnected)
 {
     Client silent(server.path, false);
     EXPECT_TRUE(silent.receive().closed);
     EXPECT_NE(server.err().find("no whole message"), std::string::npos);
 }
 
-TEST_F(Hostile, NeverFinishesItsMessage)
+TEST_F(Hostile, AnUnfinishedMessageEndsTheConnection)
 {
     Client c(server.path);
     c.send(header(VFIO_USER_REGION_WRITE, 4096));
@@ -344,7 +344,7 @@ TEST_F(Hostile, NeverFinishesItsMessage)
  * Replies fill the socket: the server disconnects the client and continues to
  * serve.
  */
-TEST_F(Hostile, NeverReadsItsReplies)
+TEST_F(Hostile, UnreadRepliesEndTheConnection)
 {
     Client c(server.path);
     int small = 4096;
@@ -365,7 +365,7 @@ TEST_F(Hostile, NeverReadsItsReplies)
     EXPECT_GT(sent, 10);
 }
 
-TEST_F(Hostile, RandomBytes)
+TEST_F(Hostile, RandomBytesDoNoHarm)
 {
     std::mt19937_64 rng(23);
     int fd = make_memfd(MIB);
@@ -388,7 +388,7 @@ TEST_F(Hostile, RandomBytes)
 }
 
 /* The fuzzer's entry with random inputs, so that every build executes it. */
-TEST(HostileFuzz, RandomMessages)
+TEST(HostileFuzz, RandomMessagesDoNoHarm)
 {
     std::mt19937_64 rng(31);
     for (int round = 0; round < 300; round++) {

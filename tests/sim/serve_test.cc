@@ -30,7 +30,7 @@ struct Serve : ::testing::Test {
     Server server;
 };
 
-TEST_F(Serve, VersionIsAgreedOn)
+TEST_F(Serve, VersionIsNegotiated)
 {
     Client c(server.path, false);
     Reply r = c.version(0, 7, "{\"capabilities\":{\"max_msg_fds\":2,\"max_data_xfer_size\":4096}}");
@@ -89,7 +89,7 @@ TEST_F(Serve, DoorbellsOfBar0CanBeMapped)
     close(r.fd);
 }
 
-TEST_F(Serve, RegionInfoThatDoesNotFitSaysHowMuchItNeeds)
+TEST_F(Serve, RegionInfoThatDoesNotFitReportsItsSize)
 {
     Client c(server.path);
     Reply r = c.region_info(BAR0, sizeof(struct vfio_user_region_info));
@@ -111,7 +111,7 @@ TEST_F(Serve, OtherRegionsAreEmpty)
     EXPECT_EQ(c.region_info(VFIO_PCI_NUM_REGIONS).error(), EINVAL);
 }
 
-TEST_F(Serve, AClientThatTakesNoDescriptorsGetsNone)
+TEST_F(Serve, AClientThatAcceptsNoDescriptorsGetsNone)
 {
     Client c(server.path, false);
     ASSERT_EQ(c.version(0, 1, "{\"capabilities\":{\"max_msg_fds\":0}}").error(), 0);
@@ -149,7 +149,7 @@ TEST_F(Serve, ConfigurationSpaceIsThatOfAnNvmeController)
     EXPECT_EQ(c.read(CONFIG, UINT64_MAX, 2).error(), EINVAL);
 }
 
-TEST_F(Serve, RegistersTakeFourAndEightBytes)
+TEST_F(Serve, RegistersAcceptFourAndEightBytes)
 {
     Client c(server.path);
     uint64_t cap = c.read64(NVME_REG_CAP);
@@ -170,7 +170,7 @@ TEST_F(Serve, RegistersTakeFourAndEightBytes)
         EXPECT_EQ(c.read(region, 0, 4).error(), EINVAL);
 }
 
-TEST_F(Serve, InterruptsAreAcceptedAndNeverCome)
+TEST_F(Serve, InterruptsAreAcceptedAndNeverRaised)
 {
     Client c(server.path);
     struct vfio_user_irq_info q = {sizeof(q), 0, VFIO_PCI_INTX_IRQ_INDEX, 0};
@@ -215,7 +215,7 @@ TEST_F(Serve, UnsupportedRequestsAreRefused)
     EXPECT_EQ(c.call(VFIO_USER_DEVICE_RESET, Bytes(1)).error(), EINVAL);
 }
 
-TEST_F(Serve, NoReplyMeansNone)
+TEST_F(Serve, NoReplySuppressesTheReply)
 {
     Client c(server.path);
     uint32_t aqa = 0x000f000f;
@@ -265,7 +265,7 @@ TEST(ServeWait, ASecondClientWaitsForItsTurn)
     EXPECT_EQ(second.read32(NVME_REG_VS), 0x20000u);
 }
 
-TEST_F(Serve, EndsInOrderWithAClientConnected)
+TEST_F(Serve, EndsProperlyWithAClientConnected)
 {
     Client c(server.path);
     Driver d(c);
@@ -275,7 +275,7 @@ TEST_F(Serve, EndsInOrderWithAClientConnected)
     EXPECT_NE(access(server.path.c_str(), F_OK), 0) << "the socket is gone";
 }
 
-TEST_F(Serve, TheSocketIsItsOwnersAlone)
+TEST_F(Serve, OnlyTheOwnerMayUseTheSocket)
 {
     struct stat st;
     ASSERT_EQ(stat(server.path.c_str(), &st), 0);
@@ -304,7 +304,7 @@ TEST_F(Serve, ReplacesASocketWithoutAListener)
     EXPECT_NE(said.find("listening on " + server.path), std::string::npos) << said;
 }
 
-TEST(ServeCommandLine, SaysWhatIsWrong)
+TEST(ServeCommandLine, ReportsItsErrors)
 {
     const struct {
         const char *args, *words;
@@ -332,7 +332,7 @@ TEST(ServeCommandLine, SaysWhatIsWrong)
     EXPECT_NE(text.find("too long"), std::string::npos) << text;
 }
 
-TEST(FaultSpec, SaysWhatItMeans)
+TEST(FaultSpec, IsParsedIntoItsFields)
 {
     struct sim_fault f;
     char why[160];

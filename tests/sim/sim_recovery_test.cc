@@ -96,7 +96,7 @@ struct Recovery : ::testing::Test {
     std::unique_ptr<Dma> buf;
 };
 
-TEST_F(Recovery, AbortEndsACommandThatIsHeldBack)
+TEST_F(Recovery, AbortEndsADelayedCommand)
 {
     add(SIM_FAULT_LATE, 3600000 * MS);
     submit(4);
@@ -108,7 +108,7 @@ TEST_F(Recovery, AbortEndsACommandThatIsHeldBack)
     EXPECT_EQ(read(4), 0); /* the CID is free again */
 }
 
-TEST_F(Recovery, MoreAbortsThanAclAllows)
+TEST_F(Recovery, MoreAbortsThanAclAllowsAreRefused)
 {
     for (uint16_t cid = 0; cid < 5; cid++) {
         struct nvme_sqe s = admin_cmd(NVME_ADMIN_ABORT, 1, 0);
@@ -137,7 +137,7 @@ TEST_F(NoAbort, AbortCompletesAndEndsNothing)
     EXPECT_EQ(next_status(*q), 0);
 }
 
-TEST_F(NoAbort, ResetFromOutsideIsNotThere)
+TEST_F(NoAbort, TheTransportHasNoReset)
 {
     EXPECT_EQ(reset(), -ENOTSUP);
     EXPECT_EQ(read(), 0);
@@ -232,7 +232,7 @@ TEST_F(Recovery, AHangEndsByItselfAndLosesNothing)
     EXPECT_EQ(next_status(r.aq), 0);
 }
 
-TEST_F(Recovery, AHangForEverEndsWithAReset)
+TEST_F(Recovery, AnEndlessHangEndsWithAReset)
 {
     add(SIM_FAULT_HANG);
     submit(0);
@@ -260,7 +260,7 @@ double load()
 }
 
 /* Doorbells of a disabled controller keep no thread awake. */
-TEST_F(Recovery, ADoorbellIsNoLoadWhileDisabled)
+TEST_F(Recovery, ADoorbellCausesNoLoadWhileDisabled)
 {
     r.disable();
     r.doorbell(0, false, 1);
@@ -269,7 +269,7 @@ TEST_F(Recovery, ADoorbellIsNoLoadWhileDisabled)
     EXPECT_EQ(read(), 0);
 }
 
-TEST_F(Recovery, ADoorbellIsNoLoadWhileHalted)
+TEST_F(Recovery, ADoorbellCausesNoLoadWhileHalted)
 {
     add(SIM_FAULT_FATAL);
     submit(0);
@@ -281,7 +281,7 @@ TEST_F(Recovery, ADoorbellIsNoLoadWhileHalted)
     EXPECT_EQ(read(), 0);
 }
 
-TEST_F(Recovery, ADoorbellIsNoLoadWhileHungAndLookedAtBehind)
+TEST_F(Recovery, ADoorbellCausesNoLoadWhileHung)
 {
     add(SIM_FAULT_HANG, 1000 * MS);
     submit(0);
@@ -318,7 +318,7 @@ TEST_F(Recovery, AnAdminCommandCanHangTheController)
     EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(40));
 }
 
-TEST_F(Recovery, FatalByAnAdminCommandHealsWithAReset)
+TEST_F(Recovery, AResetRecoversFromAFatalAdminCommand)
 {
     add(SIM_FAULT_FATAL, 0, true);
     submit_identify(3);
@@ -365,7 +365,7 @@ TEST_F(Recovery, AStuckControllerIgnoresCcUntilReset)
     EXPECT_EQ(read(), 0);
 }
 
-TEST_F(NoAbort, UnmappingIsAllowedOnceAStuckControllerIsGivenUp)
+TEST_F(NoAbort, UnmappingIsAllowedOnceAStuckControllerIsAbandoned)
 {
     add(SIM_FAULT_LOSE);
     submit(0);
@@ -426,7 +426,7 @@ struct Removal : Recovery {
     }
 };
 
-TEST_F(Removal, ByHand)
+TEST_F(Removal, ACallRemovesTheDrive)
 {
     add(SIM_FAULT_LOSE);
     submit(0);
@@ -436,7 +436,7 @@ TEST_F(Removal, ByHand)
     plug_in();
 }
 
-TEST_F(Removal, ByACommand)
+TEST_F(Removal, ACommandRemovesTheDrive)
 {
     add(SIM_FAULT_REMOVE);
     submit(0);
@@ -446,7 +446,7 @@ TEST_F(Removal, ByACommand)
     plug_in();
 }
 
-TEST_F(Removal, ByAnAdminCommand)
+TEST_F(Removal, AnAdminCommandRemovesTheDrive)
 {
     add(SIM_FAULT_REMOVE, 0, true);
     submit_identify(1);
@@ -456,7 +456,7 @@ TEST_F(Removal, ByAnAdminCommand)
     plug_in();
 }
 
-TEST_F(Removal, LosesNothingThatWasCompleted)
+TEST_F(Removal, LosesNoCompletedWrite)
 {
     fill(buf->addr, 4096, 7);
     ASSERT_EQ(r.run(*q, io(NVME_IO_WRITE, 5, 1, buf->iova)), 0);
@@ -468,7 +468,7 @@ TEST_F(Removal, LosesNothingThatWasCompleted)
     plug_in();
 }
 
-TEST_F(Recovery, AskingBackMakesTheDescriptorReadable)
+TEST_F(Recovery, ARequestToCloseMakesTheDescriptorReadable)
 {
     struct pollfd p = {r.t->removal_fd, POLLIN, 0};
     ASSERT_GE(r.t->removal_fd, 0);
@@ -498,7 +498,7 @@ struct MapAt : Recovery {
     void *memory;
 };
 
-TEST_F(MapAt, ReachesTheMemoryThere)
+TEST_F(MapAt, MapsMemoryAtTheAddress)
 {
     const uint64_t at = 0x7000000000;
     memset(memory, 0xee, 65536);
@@ -509,7 +509,7 @@ TEST_F(MapAt, ReachesTheMemoryThere)
     EXPECT_EQ(r.t->ops->unmap(r.t, at), 0);
 }
 
-TEST_F(MapAt, RefusesOverlapsAndAddressesThatCannotBe)
+TEST_F(MapAt, RefusesOverlapsAndInvalidAddresses)
 {
     const uint64_t at = 0x7000000000;
     ASSERT_EQ(map(at), 0);
@@ -526,7 +526,7 @@ TEST_F(MapAt, RefusesOverlapsAndAddressesThatCannotBe)
 }
 
 /* map() avoids addresses chosen by the caller. */
-TEST_F(MapAt, LivesBesideMap)
+TEST_F(MapAt, WorksTogetherWithMap)
 {
     auto first = r.dma(4096);
     ASSERT_EQ(map(first->iova + 0x10000 - 4096), 0);

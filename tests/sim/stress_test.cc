@@ -38,7 +38,7 @@ void traffic(Rig &r, Queue &q, Dma &buf, uint64_t first_lba, unsigned rounds)
     }
 }
 
-TEST(Threads, ServeQueuesSideBySide)
+TEST(Threads, ServeQueuesConcurrently)
 {
     struct sim_config c = small_config();
     c.threads = 3;
@@ -55,7 +55,7 @@ TEST(Threads, ServeQueuesSideBySide)
         d.join();
 }
 
-TEST(Threads, MapAndUnmapBesideTraffic)
+TEST(Threads, MapAndUnmapDuringTraffic)
 {
     struct sim_config c = small_config();
     c.threads = 2;
@@ -164,7 +164,7 @@ TEST(Nonsense, EveryAdminCommandCompletes)
     forgive_all(r.sim);
 }
 
-TEST(Nonsense, DoorbellsAreJudgedAndAResetHealsTheDrive)
+TEST(Nonsense, DoorbellsAreReportedAndAResetRecoversTheDrive)
 {
     Rig r(small_config());
     r.create(1, 16);

@@ -122,7 +122,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto &p) { return p.param.name; });
 
 /* Several threads, each on its own part. */
-TEST(RemoteThreads, KeepTheirBytesApart)
+TEST(RemoteThreads, DoNotMixTheirData)
 {
     Remote r({"--threads=2", "--reorder"});
     ASSERT_NE(r.dev, nullptr);
@@ -181,7 +181,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto &p) { return p.param.name; });
 
 /* Only DEVICE_RESET helps against a controller that ignores CC. */
-TEST(RemoteStuck, DeviceResetHeals)
+TEST(RemoteStuck, IsRecoveredByADeviceReset)
 {
     Remote r({"--fault=hang,op=write,skip=3,times=1"}, 300);
     ASSERT_NE(r.dev, nullptr);
@@ -208,7 +208,7 @@ void expect_given_up(Remote &r)
     EXPECT_LT(Clock::now() - start, std::chrono::seconds(30));
 }
 
-TEST(RemoteGone, PulledOut)
+TEST(RemoteGone, ARemovedDriveEndsAllTransfers)
 {
     Remote r({}, 300);
     ASSERT_NE(r.dev, nullptr);
@@ -221,7 +221,7 @@ TEST(RemoteGone, PulledOut)
     r.expect_same(4 * MIB, pattern(MIB, 0)); /* flushed data is kept */
 }
 
-TEST(RemoteGone, ServerKilled)
+TEST(RemoteGone, AKilledServerEndsAllTransfers)
 {
     Remote r({}, 300);
     ASSERT_NE(r.dev, nullptr);
@@ -230,7 +230,7 @@ TEST(RemoteGone, ServerKilled)
     expect_given_up(r);
 }
 
-TEST(RemoteGone, ServerStopped)
+TEST(RemoteGone, AStoppedServerEndsAllTransfers)
 {
     Remote r({}, 300);
     ASSERT_NE(r.dev, nullptr);
@@ -254,7 +254,7 @@ int refused(const std::string &path, std::string *said)
     return rc;
 }
 
-TEST(RemoteRefused, NoMappableDoorbells)
+TEST(RemoteRefused, ADriveNeedsMappableDoorbells)
 {
     Server server({"--no-mmap", "--strict"});
     std::string why;
@@ -262,7 +262,7 @@ TEST(RemoteRefused, NoMappableDoorbells)
     EXPECT_NE(why, "");
 }
 
-TEST(RemoteRefused, SecondClientThatIsTurnedAway)
+TEST(RemoteRefused, ASecondClientIsRefused)
 {
     Server server({"--strict"});
     Client first(server.path);
@@ -271,7 +271,7 @@ TEST(RemoteRefused, SecondClientThatIsTurnedAway)
     EXPECT_NE(why, "");
 }
 
-TEST(RemoteRefused, SecondClientThatWaits)
+TEST(RemoteRefused, ASecondClientMayWait)
 {
     Server server({"--strict", "--second-client=wait"});
     Client first(server.path);
@@ -282,7 +282,7 @@ TEST(RemoteRefused, SecondClientThatWaits)
     EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
 }
 
-TEST(RemoteRefused, NeverReady)
+TEST(RemoteRefused, AControllerThatIsNeverReadyIsRefused)
 {
     Server server({"--strict", "--stuck", "--no-reset"});
     struct nvme_transport *t = nullptr;

@@ -41,7 +41,7 @@ class Ctrlr : public ::testing::Test
     char why[128] = "";
 };
 
-TEST_F(Ctrlr, OpensAndTellsWhatItIs)
+TEST_F(Ctrlr, OpensAndReportsItsProperties)
 {
     ASSERT_EQ(open(), 0);
     const struct nvme_ctrlr_info *info = nvme_ctrlr_info(c);
@@ -66,7 +66,7 @@ TEST_F(Ctrlr, CloseShutsDownThenDisables)
     EXPECT_TRUE(fake.closed);
 }
 
-TEST_F(Ctrlr, CloseEndsAlthoughShutdownNeverDoes)
+TEST_F(Ctrlr, CloseEndsEvenIfShutdownNeverCompletes)
 {
     fake.shutdown_never_ends = true;
     ASSERT_EQ(open(), 0);
@@ -90,7 +90,7 @@ TEST_F(Ctrlr, ResetsAControllerFoundFailed)
     EXPECT_EQ(open(), 0);
 }
 
-TEST_F(Ctrlr, SaysWithWhichStatusAStepWasRefused)
+TEST_F(Ctrlr, ReportsTheStatusOfARefusedStep)
 {
     fake.status_of_cns[NVME_CNS_CTRL] = NVME_ERR_INVALID_FIELD | NVME_STATUS_DNR;
     EXPECT_EQ(open(), -EINVAL);
@@ -136,7 +136,7 @@ TEST_F(Ctrlr, NeverDisabledIsResetFromOutside)
     EXPECT_EQ(fake.device_resets, 1u);
 }
 
-TEST_F(Ctrlr, CloseResetsFromOutsideWhatCannotBeDisabled)
+TEST_F(Ctrlr, CloseResetsAControllerThatCannotBeDisabled)
 {
     fake.has_reset = true;
     ASSERT_EQ(open(), 0);
@@ -172,13 +172,13 @@ TEST_F(Ctrlr, No4KiBPagesIsNotSupported)
     EXPECT_EQ(open(), -ENOTSUP);
 }
 
-TEST_F(Ctrlr, PageSizesInWrongOrderCannotBe)
+TEST_F(Ctrlr, PageSizesInWrongOrderAreRefused)
 {
     fake.cap |= 1ull << 48;
     EXPECT_EQ(open(), -EPROTO);
 }
 
-TEST_F(Ctrlr, QueuesOfOneEntryCannotBe)
+TEST_F(Ctrlr, QueuesOfOneEntryAreRefused)
 {
     fake.cap &= ~0xffffull;
     EXPECT_EQ(open(), -EPROTO);
@@ -191,7 +191,7 @@ TEST_F(Ctrlr, QueuesOfTwoEntriesWork)
     EXPECT_EQ(nvme_ctrlr_info(c)->max_queue_depth, 2u);
 }
 
-TEST_F(Ctrlr, QueuesHaveNoEntryWhoseNumberCommandsMayNotHave)
+TEST_F(Ctrlr, QueuesHaveNoEntryWithTheReservedCommandId)
 {
     fake.cap |= 0xffff;
     ASSERT_EQ(open(), 0);
@@ -200,13 +200,13 @@ TEST_F(Ctrlr, QueuesHaveNoEntryWhoseNumberCommandsMayNotHave)
     EXPECT_EQ(nvme_qpair_create(c, 65536, &qp), -EINVAL);
 }
 
-TEST_F(Ctrlr, LongestReadyTimeIsNotWaitedForInVain)
+TEST_F(Ctrlr, TheLongestReadyTimeIsNotWaitedOut)
 {
     fake.cap |= 0xffull << 24;
     ASSERT_EQ(open(), 0);
 }
 
-TEST_F(Ctrlr, LimitsOfVersionTwoAreLearnt)
+TEST_F(Ctrlr, LimitsOfVersionTwoAreRead)
 {
     uint32_t range = 1000;
     uint64_t size = 500;
@@ -226,7 +226,7 @@ TEST_F(Ctrlr, EarlierVersionsAreNotAskedForTheLimits)
     EXPECT_EQ(nvme_ctrlr_info(c)->max_zeroes + nvme_ctrlr_info(c)->max_dsm_lbas, 0u);
 }
 
-TEST_F(Ctrlr, RefusedLimitsAreNone)
+TEST_F(Ctrlr, RefusedLimitsMeanNoLimits)
 {
     fake.version = 0x00020000;
     fake.status_of_cns[NVME_CNS_CTRL_NVM] = NVME_ERR_INVALID_FIELD | NVME_STATUS_DNR;
@@ -240,13 +240,13 @@ TEST_F(Ctrlr, EntrySizesAreSetWhenItIsEnabled)
     EXPECT_EQ(fake.cc, NVME_CC_EN | 6u << NVME_CC_IOSQES_SHIFT | 4u << NVME_CC_IOCQES_SHIFT);
 }
 
-TEST_F(Ctrlr, DoorbellStrideBeyondTheDoorbellsCannotBe)
+TEST_F(Ctrlr, DoorbellStrideBeyondTheDoorbellsIsRefused)
 {
     fake.cap |= 0xfull << 32;
     EXPECT_EQ(open(), -EPROTO);
 }
 
-TEST_F(Ctrlr, StrideThatLeavesNoIoDoorbellsCannotBe)
+TEST_F(Ctrlr, StrideThatLeavesNoIoDoorbellsIsRefused)
 {
     fake.cap |= 9ull << 32; /* 2048 bytes a doorbell, 4096 in all: the admin queue's only */
     EXPECT_EQ(open(), -EPROTO);
@@ -260,7 +260,7 @@ TEST_F(Ctrlr, QueueCountIsBoundedByDoorbells)
     EXPECT_EQ(nvme_ctrlr_info(c)->io_queues, 3u);
 }
 
-TEST_F(Ctrlr, AsksForTheQueuesInTheOptions)
+TEST_F(Ctrlr, RequestsTheQueuesInTheOptions)
 {
     opts.io_queues = 2;
     ASSERT_EQ(open(), 0);
@@ -301,7 +301,7 @@ TEST_F(Ctrlr, FatalStatusEndsAnAdminWait)
     EXPECT_EQ(nvme_admin(c, &sqe, nullptr, 0, false, nullptr), -EIO);
 }
 
-TEST_F(Ctrlr, CommandThatIsToBeTriedLaterIsTriedLater)
+TEST_F(Ctrlr, CommandThatIsNotReadyIsRetriedLater)
 {
     admin_ms = 10000;
     fake.busy = 3;
@@ -309,7 +309,7 @@ TEST_F(Ctrlr, CommandThatIsToBeTriedLaterIsTriedLater)
     EXPECT_EQ(fake.count(NVME_ADMIN_IDENTIFY), 4u);
 }
 
-TEST_F(Ctrlr, PatienceEndsWithTheDeadline)
+TEST_F(Ctrlr, RetriesEndAtTheDeadline)
 {
     admin_ms = 200;
     fake.busy = UINT32_MAX;
@@ -376,7 +376,7 @@ TEST_F(Ctrlr, OnesForIdentifyAreRefused)
     EXPECT_EQ(open(), -ENOTSUP);
 }
 
-TEST_F(Ctrlr, UnlimitedAndAbsurdMdtsAreTheDriversOwnLimit)
+TEST_F(Ctrlr, UnlimitedAndAbsurdMdtsGetTheDriversLimit)
 {
     for (uint8_t mdts : {0, 20, 31, 64, 255}) {
         fake.id_ctrl[77] = mdts;

@@ -102,7 +102,7 @@ uint8_t mark_of(const nvme_dma &dma)
     return static_cast<uint8_t>(dma.iova >> 12 | 1);
 }
 
-TEST_F(Dma, WhatIsHandedOutIsZeroAndNobodyElses)
+TEST_F(Dma, AllocatedMemoryIsZeroAndUnshared)
 {
     std::vector<nvme_dma> live;
     std::mt19937 rng(7);
@@ -127,7 +127,7 @@ TEST_F(Dma, WhatIsHandedOutIsZeroAndNobodyElses)
         nvme_dma_free(c, &dma);
 }
 
-TEST_F(Dma, RingsThatTheControllerMayKnowAreNotHandedOut)
+TEST_F(Dma, RingsThatTheControllerMayUseAreNotReused)
 {
     nvme_qpair qp;
     nvme_dma dma;
@@ -148,7 +148,7 @@ TEST_F(Dma, RingsThatTheControllerMayKnowAreNotHandedOut)
     nvme_dma_free(c, &dma);
 }
 
-TEST_F(Dma, AShareIsAFileOfItsOwn)
+TEST_F(Dma, AShareHasASeparateFile)
 {
     nvme_dma drivers, a[8], b;
 
@@ -246,7 +246,7 @@ TEST_F(Dma, MemoryWhoseUnmapIsLateCountsUntilItIsUnmapped)
     EXPECT_EQ(regions(), before);
 }
 
-TEST_F(Dma, ARegionThatWasRefusedIsToldOf)
+TEST_F(Dma, ARefusedRegionIsReported)
 {
     char why[256] = "";
     std::vector<uint64_t> iovas;
@@ -269,7 +269,7 @@ TEST_F(Dma, ARegionThatWasRefusedIsToldOf)
     EXPECT_NE(std::string(why).find("8 DMA regions do not suffice"), std::string::npos) << why;
 }
 
-TEST_F(Dma, FewerRegionsThanAMountTakesAreTooFew)
+TEST_F(Dma, FewerRegionsThanAMountNeedsAreTooFew)
 {
     char why[256] = "";
     bd_dev *dev = nullptr;
@@ -358,7 +358,7 @@ TEST_F(Dma, PartsOfAFileShareARegionWhereFilesAreMapped)
     EXPECT_EQ(regions(), before);
 }
 
-TEST_F(Dma, AFileThatHasGrownGetsARegionMore)
+TEST_F(Dma, AGrownFileGetsAnotherRegion)
 {
     uint64_t a, b;
 

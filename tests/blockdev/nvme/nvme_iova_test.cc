@@ -40,12 +40,12 @@ class Iova : public ::testing::Test
     nvme_iova v;
 };
 
-TEST_F(Iova, NothingIsGivenWithoutAWindow)
+TEST_F(Iova, NothingIsAllocatedWithoutAWindow)
 {
     EXPECT_EQ(take(PAGE), 0u);
 }
 
-TEST_F(Iova, PageZeroIsNeverGiven)
+TEST_F(Iova, PageZeroIsNeverAllocated)
 {
     ASSERT_EQ(nvme_iova_allow(&v, 0, 2 * PAGE - 1), 0);
     EXPECT_EQ(take(PAGE), PAGE);
@@ -165,7 +165,7 @@ class TakenModel
     std::map<uint64_t, uint64_t> at;
 };
 
-TEST_F(Iova, RandomTakesAndGivesKeepApart)
+TEST_F(Iova, RandomAllocationsDoNotOverlap)
 {
     std::mt19937 rng(4);
     TakenModel taken;

@@ -40,7 +40,7 @@ class Limits : public ::testing::Test
     bd_dev *dev = nullptr;
 };
 
-TEST_F(Limits, WriteZeroesIsCut)
+TEST_F(Limits, WriteZeroesIsSplit)
 {
     open(4, 0, 0); /* 64 KiB */
     EXPECT_EQ(bd_write_zeroes(dev, 8192, 200 << 10), 0);
@@ -53,21 +53,21 @@ TEST_F(Limits, WriteZeroesIsCut)
     EXPECT_EQ(fake.sent[3].cdw12, 1u) << "two LBAs, 0-based";
 }
 
-TEST_F(Limits, DiscardIsCutByTheRangeLimit)
+TEST_F(Limits, DiscardIsSplitByTheRangeLimit)
 {
     open(0, 100, 1000);
     EXPECT_EQ(bd_discard(dev, 0, 4096ull * 250), 0);
     EXPECT_EQ(fake.sent.size(), 3u);
 }
 
-TEST_F(Limits, DiscardIsCutByTheTotalLimit)
+TEST_F(Limits, DiscardIsSplitByTheTotalLimit)
 {
     open(0, 1000, 100);
     EXPECT_EQ(bd_discard(dev, 0, 4096ull * 250), 0);
     EXPECT_EQ(fake.sent.size(), 3u);
 }
 
-TEST_F(Limits, WithoutLimitsOneCommandDoes)
+TEST_F(Limits, WithoutLimitsOneCommandSuffices)
 {
     open(0, 0, 0);
     EXPECT_EQ(bd_discard(dev, 0, dev->info.bytes), 0);
@@ -86,7 +86,7 @@ TEST_F(Limits, AnLbaPastFourBillionIsSentWhole)
 }
 
 /* What follows a region in memory need not follow it for the controller. */
-TEST_F(Limits, DataThatRunsOutOfARegionIsBounced)
+TEST_F(Limits, DataThatLeavesARegionIsBounced)
 {
     open(0, 0, 0);
     auto *region = static_cast<uint8_t *>(bd_dma_alloc(dev, 8192));
@@ -115,7 +115,7 @@ TEST_F(Limits, SmallestQueueIsEnough)
 
 constexpr unsigned RETRIES = 3; /* of a command that fails */
 
-TEST_F(Limits, CommandThatComesTooEarlyIsNotCounted)
+TEST_F(Limits, CommandThatIsNotReadyIsNotCounted)
 {
     open(0, 0, 0);
     unsigned left = RETRIES + 1;
@@ -127,7 +127,7 @@ TEST_F(Limits, CommandThatComesTooEarlyIsNotCounted)
     EXPECT_EQ(fake.sent.size(), RETRIES + 2);
 }
 
-TEST_F(Limits, NamespaceThatIsNeverReadyIsAnErrorAfterPauses)
+TEST_F(Limits, NamespaceThatIsNeverReadyIsAnErrorInTheEnd)
 {
     timeout_ms = 100;
     open(0, 0, 0);

@@ -60,7 +60,7 @@ TEST_F(Namespace, InactiveIsNoDevice)
     EXPECT_EQ(nvme_ns_info(c, UINT32_MAX, &ns), -ENODEV);
 }
 
-TEST_F(Namespace, WhatNoFileSystemCanLieOnHasAReason)
+TEST_F(Namespace, AnUnusableNamespaceHasAReason)
 {
     struct bd_dev *dev;
     ASSERT_EQ(nvme_ns_info(c, 1, &ns), 0);
@@ -82,7 +82,7 @@ TEST_F(Namespace, WhatNoFileSystemCanLieOnHasAReason)
     EXPECT_EQ(bd_nvme_open(c, 1, 1, 8, &dev), -ENOTSUP);
 }
 
-TEST_F(Namespace, GrowthIsSeenWhenAskedForAndAnotherOneIsNot)
+TEST_F(Namespace, GrowthIsAcceptedAndAnotherNamespaceIsNot)
 {
     struct nvme_ns_info now;
     EXPECT_EQ(nvme_ns_refresh(c, 1, &now), -ENODEV) << "not in use";
@@ -115,7 +115,7 @@ TEST_F(Namespace, DescriptorsAreReadWithinTheirPage)
     EXPECT_EQ(ns.command_set, 2u);
 }
 
-TEST_F(Namespace, FormatBeyondTheTableCannotBe)
+TEST_F(Namespace, FormatBeyondTheTableIsRefused)
 {
     fake.id_ns[1][26] = 1;
     EXPECT_EQ(nvme_ns_info(c, 1, &ns), -EPROTO);
@@ -134,7 +134,7 @@ TEST_F(Namespace, FormatAboveSixteenUsesTheHighBits)
     EXPECT_EQ(ns.lba_size, 512u);
 }
 
-TEST_F(Namespace, LbaSizesThatCannotBe)
+TEST_F(Namespace, InvalidLbaSizesAreRefused)
 {
     for (uint8_t ds : {0, 1, 8, 25, 31, 32, 63, 64, 255}) {
         fake.id_ns[1][130] = ds;
@@ -142,19 +142,19 @@ TEST_F(Namespace, LbaSizesThatCannotBe)
     }
 }
 
-TEST_F(Namespace, SizeThatOverflowsBytesCannotBe)
+TEST_F(Namespace, SizeThatOverflowsBytesIsRefused)
 {
     memset(&fake.id_ns[1][0], 0xff, 16);
     EXPECT_EQ(nvme_ns_info(c, 1, &ns), -EPROTO);
 }
 
-TEST_F(Namespace, CapacityOverSizeCannotBe)
+TEST_F(Namespace, CapacityOverSizeIsRefused)
 {
     fake.id_ns[1][9] = 0x11;
     EXPECT_EQ(nvme_ns_info(c, 1, &ns), -EPROTO);
 }
 
-TEST_F(Namespace, WriteProtectionIsSeen)
+TEST_F(Namespace, WriteProtectionIsDetected)
 {
     fake.id_ns[1][99] = 1;
     ASSERT_EQ(nvme_ns_info(c, 1, &ns), 0);

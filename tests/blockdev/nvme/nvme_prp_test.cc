@@ -62,7 +62,7 @@ TEST(Prp, ListsAreWalkedToTheSamePages)
             check(0x100000 + offset, pages * 4096);
 }
 
-TEST(Prp, LengthsThatAreNotWholePages)
+TEST(Prp, LengthsNeedNotBeWholePages)
 {
     for (size_t len : {1, 512, 4095, 4097, 8191, 8193, 2097151, 2097152})
         check(0x100000, len);

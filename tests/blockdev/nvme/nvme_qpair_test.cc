@@ -82,7 +82,7 @@ TEST_F(Qpair, APairWhoseQueueCannotBeDeletedGetsAnotherId)
     EXPECT_EQ(nvme_qpair_delete(c, &qp), 0);
 }
 
-TEST_F(Qpair, AnIdThatIsRefusedForGoodIsAnError)
+TEST_F(Qpair, AnIdThatIsRefusedPermanentlyIsAnError)
 {
     fake.status_of_opcode[NVME_ADMIN_CREATE_CQ] = NVME_ERR_QID_INVALID;
     fake.status_of_opcode[NVME_ADMIN_DELETE_SQ] = NVME_ERR_QID_INVALID;
@@ -120,7 +120,7 @@ TEST_F(Qpair, DepthIsChecked)
     EXPECT_TRUE(fake.seen.empty());
 }
 
-TEST_F(Qpair, IdsRunOutAndComeBack)
+TEST_F(Qpair, IdsRunOutAndAreReused)
 {
     nvme_qpair pairs[4], extra;
     for (auto &p : pairs)

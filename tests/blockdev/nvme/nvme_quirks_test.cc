@@ -77,7 +77,7 @@ TEST_F(Quirks, AreKnownByBothIds)
     EXPECT_EQ(nvme_quirks_of(0, 0), 0u);
 }
 
-TEST_F(Quirks, HaveWords)
+TEST_F(Quirks, HaveDescriptions)
 {
     char text[NVME_QUIRKS_TEXT];
     nvme_quirks_text(0, text, sizeof(text));
@@ -90,7 +90,7 @@ TEST_F(Quirks, HaveWords)
     EXPECT_STREQ(text, "pause a");
 }
 
-TEST_F(Quirks, AreToldByTheController)
+TEST_F(Quirks, AreReportedByTheController)
 {
     memcpy(&fake.id_ctrl[24], "QEMU NVMe Ctrl                          ", 40);
     open(0x1cc4, 0x6302);
@@ -119,7 +119,7 @@ TEST_F(Quirks, ATransferIsShorterThanMdts)
     EXPECT_EQ(nvme_ctrlr_info(c)->max_transfer, 64u << 10);
 }
 
-TEST_F(Quirks, ATransferOfAnyOtherIsAsLongAsMdts)
+TEST_F(Quirks, ATransferOfOthersIsAsLongAsMdts)
 {
     fake.id_ctrl[77] = 8;
     open(0x4e58, 0x0002);
@@ -134,7 +134,7 @@ TEST_F(Quirks, AbortIsNotSent)
     EXPECT_TRUE(fake.seen.empty());
 }
 
-TEST_F(Quirks, AbortIsSentToAnyOther)
+TEST_F(Quirks, AbortIsSentToOthers)
 {
     open(0x4e58, 0x0002);
     fake.seen.clear();
@@ -143,13 +143,13 @@ TEST_F(Quirks, AbortIsSentToAnyOther)
     EXPECT_EQ(fake.seen[0].opcode, NVME_ADMIN_ABORT);
 }
 
-TEST_F(Quirks, WriteZeroesIsSentToAnyOther)
+TEST_F(Quirks, WriteZeroesIsSentToOthers)
 {
     open(0x2646, 0x5013);
     EXPECT_EQ(zeroes_with(), NVME_IO_WRITE_ZEROES);
 }
 
-TEST_F(Quirks, DescriptorsAreNotAskedFor)
+TEST_F(Quirks, DescriptorsAreNotRead)
 {
     fake.cap |= 1ull << 43; /* CAP.CSS: several command sets */
     open(0x126f, 0x2263);
@@ -158,7 +158,7 @@ TEST_F(Quirks, DescriptorsAreNotAskedFor)
     EXPECT_EQ(ns.command_set, 0);
 }
 
-TEST_F(Quirks, DescriptorsOfAnyOtherAreAskedFor)
+TEST_F(Quirks, DescriptorsOfOthersAreRead)
 {
     fake.cap |= 1ull << 43;
     open(0x126f, 0x2262);
@@ -166,7 +166,7 @@ TEST_F(Quirks, DescriptorsOfAnyOtherAreAskedFor)
     EXPECT_EQ(identified(NVME_CNS_NS_DESCRIPTORS), 1u);
 }
 
-TEST_F(Quirks, AnIdThatChangesByItselfIsNoOtherNamespace)
+TEST_F(Quirks, AnUnstableIdIsIgnored)
 {
     open(0x144d, 0xa80b);
     EXPECT_EQ(reset_with_another_id(), 0);
@@ -175,7 +175,7 @@ TEST_F(Quirks, AnIdThatChangesByItselfIsNoOtherNamespace)
     EXPECT_EQ(nvme_ctrlr_reset(c, 1), -EIO) << "its size still counts";
 }
 
-TEST_F(Quirks, AnIdOfAnyOtherThatChangesIs)
+TEST_F(Quirks, AChangedIdOfOthersMeansAnotherNamespace)
 {
     open(0x144d, 0xa80a);
     EXPECT_EQ(reset_with_another_id(), -EIO);
@@ -202,7 +202,7 @@ struct Pauses {
     std::chrono::steady_clock::duration longest{};
 };
 
-TEST_F(Quirks, ADisabledControllerIsLeftAloneForAWhile)
+TEST_F(Quirks, ADisabledControllerIsNotAccessedForAWhile)
 {
     Pauses pauses(fake);
     open(0x1c58, 0x0003);

@@ -54,14 +54,14 @@ TEST_F(Recovery, ChangedCapabilitiesAreAnotherController)
     expect_given_up(true);
 }
 
-TEST_F(Recovery, NamespaceThatHasGrownIsStillItself)
+TEST_F(Recovery, AGrownNamespaceIsAccepted)
 {
     fake.on_enable = [this] { fake.id_ns[1][1] = fake.id_ns[1][9] = 0x20; };
     EXPECT_EQ(nvme_ctrlr_reset(c, 0), 0);
     expect_works();
 }
 
-TEST_F(Recovery, LostAdminCommandIsHealedByAReset)
+TEST_F(Recovery, AResetRecoversFromALostAdminCommand)
 {
     struct nvme_ns_info ns;
     fake.lose_opcode = NVME_ADMIN_IDENTIFY;
@@ -77,7 +77,7 @@ TEST_F(Recovery, LostAdminCommandIsHealedByAReset)
 }
 
 // More admin commands than the admin queue has entries, so that a wrong phase would be seen.
-TEST_F(Recovery, AdminQueueBeginsAnewAfterAReset)
+TEST_F(Recovery, AdminQueueRestartsAfterAReset)
 {
     struct nvme_ns_info ns;
     for (unsigned i = 0; i < 20; i++)
@@ -87,7 +87,7 @@ TEST_F(Recovery, AdminQueueBeginsAnewAfterAReset)
         ASSERT_EQ(nvme_ns_info(c, 1, &ns), 0) << i;
 }
 
-TEST_F(Recovery, PairsOfBeforeEndWithoutACommand)
+TEST_F(Recovery, PairsFromBeforeAResetEndWithoutACommand)
 {
     nvme_qpair qp;
     ASSERT_EQ(nvme_qpair_create_shared(c, 8, nvme_share_new(c, 1), &qp), 0);
@@ -99,7 +99,7 @@ TEST_F(Recovery, PairsOfBeforeEndWithoutACommand)
     EXPECT_EQ(fake.maps.size(), maps - 1);
 }
 
-TEST_F(Recovery, PairsOfBeforeAreOnlyCreated)
+TEST_F(Recovery, PairsFromBeforeAResetAreOnlyCreated)
 {
     nvme_qpair qp;
     ASSERT_EQ(nvme_qpair_create(c, 8, &qp), 0);
@@ -138,7 +138,7 @@ TEST_F(Recovery, QueuesThatOutliveAResetAreDeletedAfterIt)
     expect_works();
 }
 
-TEST_F(Recovery, AResetInVainIsFollowedByOneFromOutside)
+TEST_F(Recovery, AFailedResetIsFollowedByOneFromOutside)
 {
     fake.has_reset = true;
     ASSERT_EQ(nvme_ctrlr_reset(c, 0), 0);
@@ -150,7 +150,7 @@ TEST_F(Recovery, AResetInVainIsFollowedByOneFromOutside)
     EXPECT_EQ(fake.device_resets, 1u) << "commands have completed since";
 }
 
-TEST_F(Recovery, AbandonedPairsComeBackWithAReset)
+TEST_F(Recovery, AbandonedPairsAreUsableAfterAReset)
 {
     nvme_qpair qps[3], extra;
     size_t maps = fake.maps.size();
@@ -196,7 +196,7 @@ struct Other : nvme_user {
     int err = 0, created = 1;
 };
 
-TEST_F(Recovery, EveryUserIsStoppedAndLetGoOn)
+TEST_F(Recovery, EveryUserIsStoppedAndResumed)
 {
     Other one(c), two(c);
     lose(NVME_IO_READ, 2);
@@ -210,7 +210,7 @@ TEST_F(Recovery, EveryUserIsStoppedAndLetGoOn)
     }
 }
 
-TEST_F(Recovery, EveryUserHearsOfAFailureForGood)
+TEST_F(Recovery, EveryUserIsNotifiedOfAPermanentFailure)
 {
     Other other(c);
     fatal_at(NVME_IO_READ);
@@ -219,7 +219,7 @@ TEST_F(Recovery, EveryUserHearsOfAFailureForGood)
     EXPECT_EQ(other.err, -EIO);
 }
 
-TEST_F(Recovery, ManyWhoAskForTheSameResetGetOne)
+TEST_F(Recovery, ConcurrentRequestsForAResetShareIt)
 {
     Other other(c);
     std::vector<std::thread> threads;

@@ -110,7 +110,7 @@ sim_fault fault(sim_fault_kind kind, uint8_t opcode, unsigned times)
     return f;
 }
 
-TEST(NvmeRecovery, TransfersOfManyThreadsGoOnAcrossResets)
+TEST(NvmeRecovery, TransfersOfManyThreadsContinueAcrossResets)
 {
     Rig rig;
     rig.cfg.latency_ns = 200000;
@@ -129,7 +129,7 @@ TEST(NvmeRecovery, TransfersOfManyThreadsGoOnAcrossResets)
 }
 
 /* With and without an admin queue to delete them by before the reset. */
-TEST(NvmeRecovery, QueuesThatOutliveCcEnCostNothing)
+TEST(NvmeRecovery, QueuesThatOutliveCcEnDoNoHarm)
 {
     for (bool admin_lost : {false, true}) {
         struct nvme_ns_info ns;
@@ -150,7 +150,7 @@ TEST(NvmeRecovery, QueuesThatOutliveCcEnCostNothing)
     }
 }
 
-TEST(NvmeRecovery, LostCommandsCostTimeAndNoBytes)
+TEST(NvmeRecovery, LostCommandsLoseNoData)
 {
     Rig rig;
     rig.opts.io_timeout_ms = 300;
@@ -166,7 +166,7 @@ TEST(NvmeRecovery, LostCommandsCostTimeAndNoBytes)
     expect_right(load);
 }
 
-TEST(NvmeRecovery, CommandsAreAbortedWhereTheControllerCan)
+TEST(NvmeRecovery, CommandsAreAbortedIfTheControllerCanDoSo)
 {
     Rig rig;
     rig.opts.io_timeout_ms = 100;
@@ -194,7 +194,7 @@ TEST(NvmeRecovery, LateWriteDoesNotOvertakeALaterOne)
 }
 
 // As the file of a simulated drive does, whose disk has much to write before.
-TEST(NvmeRecovery, WhatIsToBeDurableHasMoreTimeWhereTheTransportSaysSo)
+TEST(NvmeRecovery, DurableCommandsGetTheTransportsExtraTime)
 {
     Rig rig;
     rig.opts.io_timeout_ms = 100;
@@ -212,7 +212,7 @@ TEST(NvmeRecovery, WhatIsToBeDurableHasMoreTimeWhereTheTransportSaysSo)
     EXPECT_EQ(rig.stats().commands, before + 2) << "and no Abort";
 }
 
-TEST(NvmeRecovery, SoHasAnyWriteOfADriveWithoutAVolatileCache)
+TEST(NvmeRecovery, WritesWithoutAVolatileCacheGetTheExtraTime)
 {
     Rig rig;
     rig.opts.io_timeout_ms = 100;
@@ -242,7 +242,7 @@ TEST(NvmeRecovery, ControllerThatHangsIsResetForAllThreads)
     EXPECT_GE(nvme_ctrlr_epoch(rig.c), 1u);
 }
 
-TEST(NvmeRecovery, LostAbortIsHealedByAReset)
+TEST(NvmeRecovery, AResetRecoversFromALostAbort)
 {
     Rig rig;
     rig.opts.io_timeout_ms = 100;
@@ -268,7 +268,7 @@ TEST(NvmeRecovery, StuckControllerIsResetFromOutside)
     expect_right(load);
 }
 
-TEST(NvmeRecovery, PulledDriveEndsEverythingInTime)
+TEST(NvmeRecovery, ARemovedDriveEndsAllTransfersInTime)
 {
     Rig rig;
     rig.opts.io_timeout_ms = 300;
@@ -289,7 +289,7 @@ TEST(NvmeRecovery, PulledDriveEndsEverythingInTime)
     EXPECT_GE(counters.errors, 6u) << "at least one of each thread";
 }
 
-TEST(NvmeRecovery, WhatWasWrittenBeforeAResetIsFlushedAfterIt)
+TEST(NvmeRecovery, DataWrittenBeforeAResetIsFlushedAfterIt)
 {
     Rig rig;
     rig.cfg.track_cache = true;

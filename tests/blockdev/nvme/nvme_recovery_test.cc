@@ -49,7 +49,7 @@ TEST_F(Recovery, CommandAbortedEveryTimeTimesOut)
 }
 
 // The Abort is not done, for the command has just completed: that settles it.
-TEST_F(Recovery, LateCompletionIsTaken)
+TEST_F(Recovery, LateCompletionIsAccepted)
 {
     lose(NVME_IO_READ, 1);
     fake.on_abort = [this](unsigned qid, unsigned cid) { EXPECT_TRUE(fake.end(qid, cid, 0)); };
@@ -198,7 +198,7 @@ TEST_F(Recovery, ControllerThatAnswersAgainIsReset)
     expect_works();
 }
 
-TEST_F(Recovery, ResetFromOutsideAtAnyReadOfAResetMakesItBeginAnew)
+TEST_F(Recovery, AResetFromOutsideDuringAResetRestartsIt)
 {
     fake.has_reset = true;
     for (unsigned at = 0; at < 24; at++) {
@@ -230,7 +230,7 @@ TEST_F(Recovery, SeveralResetsFromOutsideInAResetAreSurvived)
     expect_works();
 }
 
-TEST_F(Recovery, ResetsFromOutsideWithoutEndKeepTheBound)
+TEST_F(Recovery, EndlessResetsFromOutsideKeepTheTimeLimit)
 {
     fake.has_reset = true;
     fake.on_enable = [this] { fake.reset_from_outside(SILENT_READS); };
@@ -240,7 +240,7 @@ TEST_F(Recovery, ResetsFromOutsideWithoutEndKeepTheBound)
     expect_given_up(true);
 }
 
-TEST_F(Recovery, ResetFromOutsideHealsWhatTheRegistersCannot)
+TEST_F(Recovery, ResetFromOutsideHelpsIfTheRegistersDoNot)
 {
     fake.has_reset = true;
     fake.never_disabled = true;
@@ -262,7 +262,7 @@ TEST_F(Recovery, ResetFromOutsideHelpsAControllerThatIsNotReadyAgain)
     expect_works();
 }
 
-TEST_F(Recovery, LostCommandThatFailsForGoodLeavesTheOthers)
+TEST_F(Recovery, APermanentlyLostCommandDoesNotAffectOthers)
 {
     fake.loses = [](const nvme_sqe &sqe) { return sqe.cdw10 == 7; };
     Bytes one(4096), two(65536);
@@ -338,14 +338,14 @@ class IgnoresFua : public Recovery
     Bytes page = Bytes(4096);
 };
 
-TEST_F(Recovery, FuaIsTakenAtItsWord)
+TEST_F(Recovery, FuaNeedsNoFlush)
 {
     Bytes page(4096);
     EXPECT_EQ(bd_write(dev, 0, page.data(), page.size(), BD_FUA), 0);
     EXPECT_EQ(fake.sent.size(), 1u);
 }
 
-TEST_F(IgnoresFua, AFlushFollows)
+TEST_F(IgnoresFua, AFlushFollowsAFuaWrite)
 {
     EXPECT_EQ(write(0), 0);
     ASSERT_EQ(fake.sent.size(), 1u);
@@ -355,7 +355,7 @@ TEST_F(IgnoresFua, AFlushFollows)
     EXPECT_EQ(fake.sent[2].opcode, NVME_IO_FLUSH);
 }
 
-TEST_F(IgnoresFua, AWriteWhoseFlushFailsHasFailed)
+TEST_F(IgnoresFua, AWriteFailsIfItsFlushFails)
 {
     fake.io_status = [](const nvme_sqe &sqe) -> uint16_t {
         return sqe.opcode == NVME_IO_FLUSH ? NVME_ERR_INTERNAL | NVME_STATUS_DNR : 0;
@@ -366,14 +366,14 @@ TEST_F(IgnoresFua, AWriteWhoseFlushFailsHasFailed)
     EXPECT_EQ(write(BD_FUA), -ETIMEDOUT);
 }
 
-TEST_F(Recovery, ControllerThatFailsEveryTimeIsGivenUp)
+TEST_F(Recovery, ControllerThatFailsEveryTimeIsAbandoned)
 {
     fatal_at(NVME_IO_READ);
     expect_given_up(true);
     EXPECT_EQ(fake.enables, (unsigned)NVME_MAX_RESET_RETRIES);
 }
 
-TEST_F(Recovery, ResetsBetweenWhichSomethingCompletesAreNotInVain)
+TEST_F(Recovery, ResetsWithProgressInBetweenMayBeMany)
 {
     for (unsigned i = 0; i < 4 * NVME_MAX_RESET_RETRIES; i++) {
         ASSERT_EQ(nvme_ctrlr_reset(c, nvme_ctrlr_epoch(c)), 0);
@@ -385,7 +385,7 @@ TEST_F(Recovery, ResetsBetweenWhichSomethingCompletesAreNotInVain)
     expect_given_up(true);
 }
 
-TEST_F(Recovery, ControllerThatIsPulledIsGivenUp)
+TEST_F(Recovery, ControllerThatIsRemovedIsAbandoned)
 {
     fake.loses = [this](const nvme_sqe &) { return fake.gone = true; };
     auto start = std::chrono::steady_clock::now();
@@ -395,7 +395,7 @@ TEST_F(Recovery, ControllerThatIsPulledIsGivenUp)
     expect_steps({0, 0, 0});
 }
 
-TEST_F(Recovery, ControllerThatIsNeverReadyAgainIsGivenUp)
+TEST_F(Recovery, ControllerThatIsNeverReadyAgainIsAbandoned)
 {
     fake.never_ready = true;
     fatal_at(NVME_IO_READ);
@@ -403,7 +403,7 @@ TEST_F(Recovery, ControllerThatIsNeverReadyAgainIsGivenUp)
     EXPECT_EQ(fake.enables, 1u);
 }
 
-TEST_F(Recovery, FatalStatusOnEveryEnableIsGivenUp)
+TEST_F(Recovery, ControllerWithAFatalStatusOnEveryEnableIsAbandoned)
 {
     fake.fatal_on_enable = fake.has_reset = true;
     fatal_at(NVME_IO_READ);
@@ -411,7 +411,7 @@ TEST_F(Recovery, FatalStatusOnEveryEnableIsGivenUp)
     EXPECT_EQ(fake.enables, 2u) << "by its registers, and from outside";
 }
 
-TEST_F(Recovery, LostIdentifyAfterAResetIsGivenUp)
+TEST_F(Recovery, ControllerThatLosesIdentifyAfterAResetIsAbandoned)
 {
     fake.on_enable = [this] { fake.lose_opcode = NVME_ADMIN_IDENTIFY; };
     fatal_at(NVME_IO_READ);
@@ -430,7 +430,7 @@ TEST_F(Recovery, ControllerThatCannotBeStoppedLosesItsMemory)
     bd_dma_free(dev, buf, 65536);
 }
 
-TEST_F(Recovery, ResetKeepsItsBound)
+TEST_F(Recovery, ResetKeepsItsTimeLimit)
 {
     fake.has_reset = fake.reset_fails = true;
     fake.never_disabled = true;

@@ -36,27 +36,27 @@ TEST(Status, FlagsDoNotChangeMeaning)
     }
 }
 
-TEST(Status, DnrForbidsAnotherTry)
+TEST(Status, DnrForbidsARetry)
 {
     for (unsigned st = 0; st < 0x800; st++)
         EXPECT_FALSE(nvme_status_retryable((uint16_t)(st | NVME_STATUS_DNR))) << st;
 }
 
-TEST(Status, WhatTheCommandCausedIsNotRetried)
+TEST(Status, ErrorsOfTheCommandAreNotRetried)
 {
     for (uint16_t st : {NVME_ERR_INVALID_OPCODE, NVME_ERR_INVALID_FIELD, NVME_ERR_INVALID_NS,
                         NVME_ERR_LBA_RANGE, NVME_ERR_CAPACITY, NVME_ERR_INVALID_PRP_OFFSET})
         EXPECT_FALSE(nvme_status_retryable(st)) << st;
 }
 
-TEST(Status, WhatMayPassIsRetried)
+TEST(Status, TransientErrorsAreRetried)
 {
     for (uint16_t st : {NVME_ERR_INTERNAL, NVME_ERR_DATA_TRANSFER, NVME_ERR_NS_NOT_READY,
                         NVME_ERR_WRITE_FAULT, NVME_ERR_UNRECOVERED_READ})
         EXPECT_TRUE(nvme_status_retryable(st)) << st;
 }
 
-TEST(Status, NotYetIsNoneWithDnrAndNoOtherFailure)
+TEST(Status, OnlyATemporaryStatusWithoutDnrMeansNotYet)
 {
     for (uint16_t st : {NVME_ERR_INTERRUPTED, NVME_ERR_NS_NOT_READY}) {
         EXPECT_TRUE(nvme_status_not_yet(st)) << st;
@@ -66,7 +66,7 @@ TEST(Status, NotYetIsNoneWithDnrAndNoOtherFailure)
         EXPECT_FALSE(nvme_status_not_yet(st)) << st;
 }
 
-TEST(Status, ErrnosThatCallersTellApart)
+TEST(Status, CallersCanDistinguishTheErrnos)
 {
     EXPECT_EQ(nvme_status_errno(NVME_ERR_CAPACITY), -ENOSPC);
     EXPECT_EQ(nvme_status_errno(NVME_ERR_UNRECOVERED_READ), -EIO);

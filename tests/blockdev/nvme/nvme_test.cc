@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(Nvme, Shapes,
                          [](const auto &info) { return info.param.name; });
 
 /* From inside a page, too: 512 entries of one list page and PRP1. */
-TEST(Nvme, ACommandCarriesWhatOneListPageHas)
+TEST(Nvme, ACommandCarriesAtMostOneListPage)
 {
     Rig rig;
     rig.cfg.mdts = 4 << 20;
@@ -74,7 +74,7 @@ TEST(Nvme, ACommandCarriesWhatOneListPageHas)
     EXPECT_EQ(rig.peek(0, 4 * MIB), data);
 }
 
-TEST(Nvme, TransfersAreCutByMdts)
+TEST(Nvme, TransfersAreSplitByMdts)
 {
     Rig rig;
     rig.cfg.mdts = 16384;
@@ -107,7 +107,7 @@ TEST(Nvme, NamespacesAreSeparate)
     bd_close(second);
 }
 
-TEST(Nvme, NamespaceThatIsNotThereIsNoDevice)
+TEST(Nvme, AMissingNamespaceIsNoDevice)
 {
     Rig rig;
     bd_dev *other;
@@ -115,7 +115,7 @@ TEST(Nvme, NamespaceThatIsNotThereIsNoDevice)
     EXPECT_EQ(bd_nvme_open(rig.c, 2, 1, 8, &other), -ENODEV);
 }
 
-TEST(Nvme, TakesFewerQueuesWhereThereAreFewer)
+TEST(Nvme, UsesFewerQueuesIfThereAreFewer)
 {
     Rig rig;
     bd_dev *other;
@@ -135,7 +135,7 @@ TEST(Nvme, ReadOnlyNamespaceRefusesWrites)
     EXPECT_EQ(rig.read(0, 4096), data);
 }
 
-TEST(Nvme, ZeroesAndDiscardLeaveTheNeighbours)
+TEST(Nvme, ZeroesAndDiscardDoNotChangeTheNeighbours)
 {
     Rig rig;
     rig.open();
@@ -176,7 +176,7 @@ TEST(Nvme, ADiscardLongerThanARangeReachesAllOfIt)
     EXPECT_EQ(rig.read(3 * TIB - 4096, 4096), data);
 }
 
-TEST(Nvme, TransfersOfNothingNeedNoCommand)
+TEST(Nvme, EmptyTransfersNeedNoCommand)
 {
     Rig rig;
     rig.open();
@@ -226,7 +226,7 @@ TEST(Nvme, FlushedAndFuaWritesSurviveAPowerCut)
     EXPECT_EQ(bd_read(rig.dev, 0, one.data(), 4096), -EIO) << "the drive is gone";
 }
 
-TEST(NvmeFaults, PassingErrorsAreRetried)
+TEST(NvmeFaults, TransientErrorsAreRetried)
 {
     Rig rig;
     rig.open();
@@ -236,7 +236,7 @@ TEST(NvmeFaults, PassingErrorsAreRetried)
     EXPECT_EQ(rig.peek(0, 65536), data);
 }
 
-TEST(NvmeFaults, LastingErrorsAreReportedWithTheirStatus)
+TEST(NvmeFaults, PermanentErrorsAreReportedWithTheirStatus)
 {
     Rig rig;
     rig.open();
@@ -291,7 +291,7 @@ TEST(NvmeFaults, LostCommandIsSentAgain)
     EXPECT_EQ(rig.read(0, 65536), data);
 }
 
-TEST(NvmeFaults, CommandLostEveryTimeTimesOutAndTheQueueLivesOn)
+TEST(NvmeFaults, CommandLostEveryTimeTimesOutAndTheQueueStaysUsable)
 {
     Rig rig;
     rig.opts.io_timeout_ms = 100;
@@ -327,7 +327,7 @@ TEST(NvmeFaults, NeighboursOfALostCommandStillSucceed)
     }
 }
 
-TEST(NvmeFaults, TimeoutWithBuffersInPlaceLeavesThemFreeToUse)
+TEST(NvmeFaults, BuffersMayBeReusedAfterATimeout)
 {
     Rig rig;
     rig.opts.io_timeout_ms = 100;
@@ -337,7 +337,7 @@ TEST(NvmeFaults, TimeoutWithBuffersInPlaceLeavesThemFreeToUse)
     EXPECT_EQ(bd_read(rig.dev, 0, dma.p, MIB), -ETIMEDOUT);
 }
 
-TEST(NvmeFaults, FatalStatusIsHealedByAReset)
+TEST(NvmeFaults, AResetRecoversFromAFatalStatus)
 {
     Rig rig;
     rig.open(2, 8);
@@ -350,7 +350,7 @@ TEST(NvmeFaults, FatalStatusIsHealedByAReset)
     EXPECT_EQ(nvme_ctrlr_epoch(rig.c), 1u);
 }
 
-TEST(NvmeFaults, ControllerThatFailsOverAndOverIsGivenUp)
+TEST(NvmeFaults, ControllerThatFailsRepeatedlyIsAbandoned)
 {
     Rig rig;
     rig.open(2, 8);
@@ -405,7 +405,7 @@ TEST(NvmeThreads, ShareQueuesWithoutMixingData)
     EXPECT_EQ(failures, 0u);
 }
 
-TEST(NvmeThreads, AllWaitersHearOfADeadController)
+TEST(NvmeThreads, AllWaitersEndWhenTheControllerFails)
 {
     Rig rig;
     rig.opts.admin_timeout_ms = 200;
@@ -426,7 +426,7 @@ TEST(NvmeThreads, AllWaitersHearOfADeadController)
     EXPECT_GE(failed, 5u) << "at most the first could succeed before";
 }
 
-TEST(NvmeQueues, RecreateWorksOverAndOver)
+TEST(NvmeQueues, RecreateWorksRepeatedly)
 {
     Rig rig;
     rig.open(1, 8);

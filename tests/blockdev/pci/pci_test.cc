@@ -131,7 +131,7 @@ TEST_F(Pci, ADeviceIsReadWithAllItsAttributes)
     EXPECT_TRUE(p.can_reset);
 }
 
-TEST_F(Pci, WhatSysfsDoesNotSayOrSaysWrongIsLeftOut)
+TEST_F(Pci, MissingAndInvalidAttributesAreOmitted)
 {
     struct pci_device p;
 
@@ -266,7 +266,7 @@ TEST_F(Pci, HoldersOfHoldersAreFollowedAndCirclesEnd)
                       "on /home");
 }
 
-TEST_F(Pci, WithMultipathTheDiskAboveThePathsIsLookedAt)
+TEST_F(Pci, WithMultipathTheDiskAboveThePathsIsInspected)
 {
     tree.pci(BDF);
     tree.driver(BDF, "nvme");
@@ -293,7 +293,7 @@ TEST_F(Pci, AForeignSignatureIsAReasonButOursIsNot)
     EXPECT_EQ(unused(), 0) << why;
 }
 
-TEST_F(Pci, AMountWeighsMoreThanASignature)
+TEST_F(Pci, AMountTakesPrecedenceOverASignature)
 {
     idle_drive();
     tree.text("dev/nvme0n1", partitioned());
@@ -302,7 +302,7 @@ TEST_F(Pci, AMountWeighsMoreThanASignature)
     EXPECT_EQ(unused(), -EBUSY);
 }
 
-TEST_F(Pci, ADriveThatCannotBeLookedAtIsNotCalledFree)
+TEST_F(Pci, ADriveThatCannotBeInspectedIsNotFree)
 {
     idle_drive();
     tree.remove("dev/nvme0n1p1");
@@ -310,7 +310,7 @@ TEST_F(Pci, ADriveThatCannotBeLookedAtIsNotCalledFree)
     EXPECT_NE(strstr(why, "/dev/nvme0n1p1 cannot be opened"), nullptr) << why;
 }
 
-TEST_F(Pci, AControllerThatIsStartingIsNotCalledFree)
+TEST_F(Pci, AControllerThatIsStartingIsNotFree)
 {
     tree.pci(BDF);
     tree.driver(BDF, "nvme");
@@ -318,7 +318,7 @@ TEST_F(Pci, AControllerThatIsStartingIsNotCalledFree)
     EXPECT_EQ(unused(), -EBUSY);
 }
 
-TEST_F(Pci, NonsenseInMountinfoIsPassedOver)
+TEST_F(Pci, NonsenseInMountinfoIsSkipped)
 {
     idle_drive();
     tree.append("proc/self/mountinfo", "1 2\n\n - \n3 4 259:1\n3 4 259:1 / - ext4\n");
@@ -328,7 +328,7 @@ TEST_F(Pci, NonsenseInMountinfoIsPassedOver)
 
 /* --- VFIO and drivers ------------------------------------------------------------------------ */
 
-TEST_F(Pci, VfioGetsABoundDeviceInAGroupOfItsOwn)
+TEST_F(Pci, VfioGetsABoundDeviceThatIsAloneInItsGroup)
 {
     tree.pci(BDF);
     tree.group(BDF, 7);
@@ -336,7 +336,7 @@ TEST_F(Pci, VfioGetsABoundDeviceInAGroupOfItsOwn)
     EXPECT_EQ(vfio(), 0) << why;
 }
 
-TEST_F(Pci, WithoutIommuOrModuleVfioHasNothing)
+TEST_F(Pci, VfioRequiresAnIommuAndTheModule)
 {
     tree.pci(BDF);
     tree.driver(BDF, "nvme");
@@ -350,7 +350,7 @@ TEST_F(Pci, WithoutIommuOrModuleVfioHasNothing)
     EXPECT_STREQ(why, "nvme drives it: hand it over with gpunvme bind 0000:c1:00.0");
 }
 
-TEST_F(Pci, TheGroupThatVfioMakesUpIsNoIommu)
+TEST_F(Pci, AGroupCreatedByVfioIsNoIommu)
 {
     tree.pci(BDF);
     tree.group(BDF, 7);
@@ -398,7 +398,7 @@ TEST_F(Pci, BindingAndUnbindingMoveTheDevice)
     EXPECT_EQ(kernel.unbinds, 2);
 }
 
-TEST_F(Pci, ADriverThatDoesNotTakeTheDeviceGivesItBack)
+TEST_F(Pci, ADeviceThatADriverRefusesReturnsToItsFormerDriver)
 {
     idle_drive();
     FakeKernel kernel(tree, BDF, "nvme", "vfio-pci");

@@ -36,7 +36,7 @@ const std::string POOL = "sys/kernel/mm/hugepages/hugepages-2048kB/";
 
 const uint64_t PRESENT = 1ull << 63, SWAPPED = 1ull << 62, SOFT_DIRTY = 1ull << 55;
 
-TEST(PhysicalAddress, IsThatOfPagesInOnePiece)
+TEST(PhysicalAddress, IsThatOfContiguousPages)
 {
     std::vector<uint64_t> entries = {PRESENT | 0x1200, PRESENT | SOFT_DIRTY | 0x1201,
                                      PRESENT | 0x1202};
@@ -49,7 +49,7 @@ TEST(PhysicalAddress, IsThatOfPagesInOnePiece)
     EXPECT_EQ(address, ((1ull << 55) - 1) << 12);
 }
 
-TEST(PhysicalAddress, IsNotOfPagesApartAbsentOrUntold)
+TEST(PhysicalAddress, IsRefusedForScatteredAbsentOrHiddenPages)
 {
     uint64_t address = 7;
     auto locate = [&](std::vector<uint64_t> entries) {
@@ -64,7 +64,7 @@ TEST(PhysicalAddress, IsNotOfPagesApartAbsentOrUntold)
     EXPECT_EQ(address, 7u);
 }
 
-TEST(PhysicalMap, TakesNoOrdinaryMemory)
+TEST(PhysicalMap, RefusesOrdinaryMemory)
 {
     int fd = memfd_create("ordinary", MFD_CLOEXEC);
     nvme_mem mem = {};
@@ -166,7 +166,7 @@ TEST_F(Guard, KeepsMemoryAndNothingElseUntilItsProcessHasEnded)
     EXPECT_TRUE(WIFEXITED(status));
 }
 
-TEST_F(Guard, IsNotEndedByWhatEndsItsProcess)
+TEST_F(Guard, OutlivesTheSignalsThatEndItsProcess)
 {
     pid_t owner = process(), guard = 0;
     int status;
@@ -184,7 +184,7 @@ TEST_F(Guard, IsNotEndedByWhatEndsItsProcess)
     EXPECT_TRUE(soon([&] { return waitpid(guard, &status, WNOHANG | __WALL) == guard; }));
 }
 
-TEST_F(Guard, IsTakenBack)
+TEST_F(Guard, EndsOnRequest)
 {
     struct vfio_guard g = {};
     int status;
@@ -234,18 +234,18 @@ class NoiommuOpen : public ::testing::Test
     char why[256] = "";
 };
 
-TEST_F(NoiommuOpen, OnlyWhenItIsAskedFor)
+TEST_F(NoiommuOpen, RequiresTheOption)
 {
     refused(-ENOTSUP, "no IOMMU guards it", false);
 }
 
-TEST_F(NoiommuOpen, NotOfADriveThatAnIommuGuards)
+TEST_F(NoiommuOpen, RefusesADriveBehindAnIommu)
 {
     tree.text("sys/kernel/iommu_groups/3/name", "\n");
     refused(-EINVAL, "an IOMMU guards it (group 3): leave noiommu out");
 }
 
-TEST_F(NoiommuOpen, WantsTheOwnersLeave)
+TEST_F(NoiommuOpen, RequiresTheKernelsSetting)
 {
     tree.text(SWITCH, "N\n");
     refused(-ENOTSUP, "echo 1 > /sys/module/vfio/parameters/enable_unsafe_noiommu_mode, then "
@@ -254,7 +254,7 @@ TEST_F(NoiommuOpen, WantsTheOwnersLeave)
     refused(-ENOTSUP, "this kernel has no noiommu mode");
 }
 
-TEST_F(NoiommuOpen, WantsVfioAsTheDriver)
+TEST_F(NoiommuOpen, RequiresVfioAsTheDriver)
 {
     tree.driver(BDF, "nvme");
     refused(-EBUSY, "nvme drives it: hand it over with gpunvme bind 0000:c1:00.0");
@@ -264,7 +264,7 @@ TEST_F(NoiommuOpen, WantsVfioAsTheDriver)
     refused(-ENODEV, "not an NVMe controller");
 }
 
-TEST_F(NoiommuOpen, WantsLargePages)
+TEST_F(NoiommuOpen, RequiresLargePages)
 {
     pool(0, 0);
     refused(-ENOMEM, "too few large pages of 2 MiB are free");
@@ -341,7 +341,7 @@ TEST_F(Physical, MemoryIsOneLargePageAndNoMore)
     EXPECT_EQ(free_pages(), before - 1);
 }
 
-TEST_F(Physical, WhatTheDriverAllocatesCanBeMapped)
+TEST_F(Physical, MemoryOfTheDriverCanBeMapped)
 {
     struct nvme_dma dma;
     struct nvme_mem mem = {};
@@ -362,7 +362,7 @@ TEST_F(Physical, WhatTheDriverAllocatesCanBeMapped)
     nvme_dma_free(c, &dma);
 }
 
-TEST_F(Physical, ABlockDeviceFitsItsQueuesIn)
+TEST_F(Physical, ABlockDeviceSplitsItsTransfers)
 {
     std::vector<char> out(3 << 20), in(3 << 20);
     bd_dev *dev;
@@ -411,7 +411,7 @@ TEST_F(Physical, MemoryIsKeptFromAControllerThatDoesNotStop)
     close(dma.fd);
 }
 
-TEST_F(Physical, AControllerThatVanishesIsNotTakenForStopped)
+TEST_F(Physical, AControllerThatVanishesDoesNotCountAsStopped)
 {
     fake.gone = true;
     nvme_ctrlr_close(c);
@@ -419,7 +419,7 @@ TEST_F(Physical, AControllerThatVanishesIsNotTakenForStopped)
     EXPECT_EQ(free_pages(), before - 1) << "the admin queue's, until the process ends";
 }
 
-TEST_F(Physical, AnEndOrAStartThatDoesNotStopItKeepsMemory)
+TEST_F(Physical, MemoryIsKeptIfOpenOrCloseCannotStopIt)
 {
     nvme_ctrlr *second = nullptr;
 

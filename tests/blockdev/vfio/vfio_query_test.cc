@@ -64,7 +64,7 @@ int query(const std::vector<int64_t> &kernel_says)
     return vfio_query(kFile, VFIO_IOMMU_GET_INFO, kFixed, answer.data());
 }
 
-TEST(VfioQuery, AsksOnceForAnAnswerWithoutCapabilities)
+TEST(VfioQuery, CallsOnceForAReplyWithoutCapabilities)
 {
     EXPECT_EQ(query({kFixed}), 0);
     EXPECT_EQ(asked, std::vector<uint32_t>({kFixed}));
@@ -72,14 +72,14 @@ TEST(VfioQuery, AsksOnceForAnAnswerWithoutCapabilities)
     EXPECT_EQ(asked.size(), 1u);
 }
 
-TEST(VfioQuery, AsksAgainWithRoomForAll)
+TEST(VfioQuery, CallsAgainWithRoomForTheWholeReply)
 {
     EXPECT_EQ(query({200, 200}), 0);
     EXPECT_EQ(asked, std::vector<uint32_t>({kFixed, 200}));
     EXPECT_EQ(query({VFIO_ANSWER, VFIO_ANSWER}), 0);
 }
 
-TEST(VfioQuery, RefusesWhatDoesNotFit)
+TEST(VfioQuery, RefusesAReplyThatDoesNotFit)
 {
     EXPECT_EQ(query({VFIO_ANSWER + 1}), -E2BIG);
     EXPECT_EQ(query({UINT32_MAX}), -E2BIG);
@@ -87,7 +87,7 @@ TEST(VfioQuery, RefusesWhatDoesNotFit)
     EXPECT_EQ(query({200, VFIO_ANSWER + 8}), -E2BIG);
 }
 
-TEST(VfioQuery, HasTheErrorOfEachCall)
+TEST(VfioQuery, ReturnsTheErrorOfEachCall)
 {
     EXPECT_EQ(query({-ENODEV}), -ENODEV);
     EXPECT_EQ(query({200, -EFAULT}), -EFAULT);

@@ -115,7 +115,7 @@ class VfioReset : public ::testing::Test
     vfio v_ = {};
 };
 
-TEST_F(VfioReset, BringsADeviceBackWithItsBusMastering)
+TEST_F(VfioReset, RestoresBusMastering)
 {
     uint16_t command = 0;
     ASSERT_EQ(vfio_pci_reset(&v_), 0);
@@ -124,7 +124,7 @@ TEST_F(VfioReset, BringsADeviceBackWithItsBusMastering)
     EXPECT_EQ(vfio_read64(&v_.t, NVME_REG_CAP), kCap);
 }
 
-TEST_F(VfioReset, IsGivenUpWhileConfigSpaceWaitsForAnotherReset)
+TEST_F(VfioReset, IsAbandonedWhileConfigSpaceWaitsForAnotherReset)
 {
     config_gate.closed = true;
     EXPECT_EQ(vfio_pci_reset(&v_), -EIO);
@@ -137,7 +137,7 @@ TEST_F(VfioReset, IsGivenUpWhileConfigSpaceWaitsForAnotherReset)
     EXPECT_EQ(register_reads, reads) << "nobody asks a device that is gone";
 }
 
-TEST_F(VfioReset, IsGivenUpWhenTheKernelDoesNotReturn)
+TEST_F(VfioReset, IsAbandonedWhenTheKernelDoesNotReturn)
 {
     reset_gate.closed = true;
     EXPECT_EQ(vfio_pci_reset(&v_), -EIO);
@@ -145,7 +145,7 @@ TEST_F(VfioReset, IsGivenUpWhenTheKernelDoesNotReturn)
     EXPECT_EQ(vfio_read32(&v_.t, NVME_REG_CSTS), UINT32_MAX);
 }
 
-TEST_F(VfioReset, NobodyWaitsForARegisterMeanwhile)
+TEST_F(VfioReset, RegisterAccessesDoNotWaitForIt)
 {
     int rc = 1;
     reset_gate.closed = true;
@@ -169,7 +169,7 @@ int wait_at_the_gate(const vfio *v)
     return v->config.offset == kConfig ? -ENXIO : 0;
 }
 
-TEST_F(VfioReset, ABoundedCallHasItsResultOrItsEnd)
+TEST_F(VfioReset, ABoundedCallReturnsItsResultOrTimesOut)
 {
     EXPECT_EQ(vfio_bounded(&v_, 30000, wait_at_the_gate), -ENXIO);
     reset_gate.closed = true;
@@ -180,7 +180,7 @@ TEST_F(VfioReset, ABoundedCallHasItsResultOrItsEnd)
     EXPECT_EQ(vfio_bounded(&none, 20, wait_at_the_gate), -EBADF);
 }
 
-TEST(VfioFunction, OfSomethingElseIsNotReset)
+TEST(VfioFunction, OfAnotherFileIsNotReset)
 {
     int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 

@@ -61,7 +61,7 @@ class Answer
     alignas(8) std::vector<char> bytes;
 };
 
-TEST(VfioCaps, AreFoundInTheChainIfTheyAreWhole)
+TEST(VfioCaps, AreFoundInTheChainIfTheyAreComplete)
 {
     Answer a(16);
 
@@ -72,7 +72,7 @@ TEST(VfioCaps, AreFoundInTheChainIfTheyAreWhole)
     EXPECT_EQ(a.find(8, 8), nullptr);
 }
 
-TEST(VfioCaps, CirclesAndOffsetsOutsideEnd)
+TEST(VfioCaps, CirclesAndOffsetsOutsideEndTheSearch)
 {
     Answer a(16);
 
@@ -127,7 +127,7 @@ class Windows : public ::testing::Test
     struct nvme_iova iova;
 };
 
-TEST_F(Windows, AreWhatTheKernelAllows)
+TEST_F(Windows, AreThoseThatTheKernelAllows)
 {
     ASSERT_EQ(read({{0, 0xfedfffff}, {0xfef00000, 0x7fffffffff}}, 2), 0);
     EXPECT_FALSE(allowed(0));
@@ -139,7 +139,7 @@ TEST_F(Windows, AreWhatTheKernelAllows)
     EXPECT_FALSE(allowed(0x8000000000));
 }
 
-TEST_F(Windows, ACountBeyondTheAnswerIsNotBelieved)
+TEST_F(Windows, ACountBeyondTheReplyIsRefused)
 {
     ASSERT_EQ(read({{0x100000, 0x1fffff}}, 1000000), 0);
     EXPECT_EQ(iova.n_windows, 1u);
@@ -150,7 +150,7 @@ TEST_F(Windows, NothingUsableIsAnError)
     EXPECT_EQ(read({{0, 0xfff}, {0x2000, 0x1000}}, 2), -EPROTO);
 }
 
-TEST_F(Windows, OldKernelsSayNothingAndTheInterruptRangeIsLeftOut)
+TEST_F(Windows, OldKernelsReportNothingAndTheInterruptRangeIsOmitted)
 {
     answer.as<vfio_iommu_type1_info>()->flags = 0;
     ASSERT_EQ(vfio_group_windows(&iova, answer.bytes.data(), answer.end), 0);
@@ -196,12 +196,12 @@ class Regions : public ::testing::Test
     vfio_iommu_type1_info_dma_avail *cap_ = nullptr;
 };
 
-TEST_F(Regions, AreThoseThatTheKernelStillTakes)
+TEST_F(Regions, AreThoseThatTheKernelStillAccepts)
 {
     EXPECT_EQ(regions(), 1234u);
 }
 
-TEST_F(Regions, OfAKernelThatTakesNoneAreAnError)
+TEST_F(Regions, OfAKernelThatAcceptsNoneAreAnError)
 {
     unsigned n;
 
@@ -218,7 +218,7 @@ TEST_F(Regions, OfOldKernelsAreUnknown)
     EXPECT_EQ(regions(), 0u) << "no capabilities";
 }
 
-TEST_F(Regions, OfChainsThatCannotBeAreUnknown)
+TEST_F(Regions, OfInvalidChainsAreUnknown)
 {
     const auto second = first_->next;
 
@@ -277,7 +277,7 @@ TEST_F(Doorbells, EndWhereTheInterruptTableBegins)
     EXPECT_EQ(len(2 * PAGE - 8), 0u) << "the table is in the page of the doorbells";
 }
 
-TEST_F(Doorbells, EndWhereTheKernelLetsNothingBeMapped)
+TEST_F(Doorbells, EndWhereTheKernelForbidsMapping)
 {
     region(8 * PAGE);
     sparse({{0, 3 * PAGE}, {4 * PAGE, 4 * PAGE}}, 2);
@@ -285,7 +285,7 @@ TEST_F(Doorbells, EndWhereTheKernelLetsNothingBeMapped)
     EXPECT_EQ(len(2 * PAGE), PAGE);
 }
 
-TEST_F(Doorbells, AreNotMappedWithoutTheKernelsLeave)
+TEST_F(Doorbells, AreNotMappedWithoutTheKernelsPermission)
 {
     region(4 * PAGE, 0);
     EXPECT_EQ(len(4 * PAGE), 0u);
@@ -294,7 +294,7 @@ TEST_F(Doorbells, AreNotMappedWithoutTheKernelsLeave)
     EXPECT_EQ(len(4 * PAGE), 0u);
 }
 
-TEST_F(Doorbells, AreasThatCannotBeAreNotBelieved)
+TEST_F(Doorbells, ImpossibleAreasAreRefused)
 {
     region(4 * PAGE);
     sparse({{PAGE, UINT64_MAX - 8}, {0, 8 * PAGE}, {UINT64_MAX - 8, 16}}, 1000);
@@ -351,14 +351,14 @@ class VfioOpen : public ::testing::Test
     size_t fds = 0;
 };
 
-TEST_F(VfioOpen, NamesAnAddressThatIsNone)
+TEST_F(VfioOpen, ReportsAnInvalidAddress)
 {
     EXPECT_EQ(vfio_open_at(tree.root(), "nvme0", nullptr, &t, why, sizeof(why)), -EINVAL);
     EXPECT_TRUE(says("no PCI address")) << why;
     EXPECT_EQ(vfio_open_at(tree.root(), "nvme0", nullptr, &t, nullptr, 0), -EINVAL);
 }
 
-TEST_F(VfioOpen, NamesADeviceThatIsAbsentOrNoNvme)
+TEST_F(VfioOpen, ReportsADeviceThatIsAbsentOrNoNvme)
 {
     EXPECT_EQ(open(), -ENODEV);
     EXPECT_TRUE(says("no such PCI device")) << why;
@@ -367,7 +367,7 @@ TEST_F(VfioOpen, NamesADeviceThatIsAbsentOrNoNvme)
     EXPECT_TRUE(says("not an NVMe controller")) << why;
 }
 
-TEST_F(VfioOpen, NamesTheDriverThatHasIt)
+TEST_F(VfioOpen, ReportsTheDriverThatHasIt)
 {
     bound();
     tree.driver(BDF, "nvme");
@@ -375,7 +375,7 @@ TEST_F(VfioOpen, NamesTheDriverThatHasIt)
     EXPECT_TRUE(says("nvme drives it")) << why;
 }
 
-TEST_F(VfioOpen, NamesANeighbourInTheGroup)
+TEST_F(VfioOpen, ReportsANeighbourInTheGroup)
 {
     bound();
     tree.pci("0000:c1:00.1");
@@ -385,7 +385,7 @@ TEST_F(VfioOpen, NamesANeighbourInTheGroup)
     EXPECT_TRUE(says("0000:c1:00.1")) << why;
 }
 
-TEST_F(VfioOpen, WantsAnIommu)
+TEST_F(VfioOpen, RequiresAnIommu)
 {
     bound();
     tree.remove(PciTree::device(BDF) + "/iommu_group");
@@ -393,7 +393,7 @@ TEST_F(VfioOpen, WantsAnIommu)
     EXPECT_TRUE(says("no IOMMU")) << why;
 }
 
-TEST_F(VfioOpen, MissesItsNodes)
+TEST_F(VfioOpen, ReportsMissingNodes)
 {
     bound();
     EXPECT_EQ(open(), -ENOTSUP);
@@ -411,7 +411,7 @@ TEST_F(VfioOpen, DoesNotTakeAFileForVfio)
     EXPECT_TRUE(says("speaks no VFIO")) << why;
 }
 
-TEST_F(VfioOpen, PrefersIommufdWhereItsFilesAre)
+TEST_F(VfioOpen, PrefersIommufdIfItsFilesExist)
 {
     bound();
     tree.text("dev/iommu", "");
@@ -426,7 +426,7 @@ TEST_F(VfioOpen, PrefersIommufdWhereItsFilesAre)
     EXPECT_TRUE(says("/dev/vfio/vfio is missing")) << why;
 }
 
-TEST_F(VfioOpen, SaysThatRightsAreMissing)
+TEST_F(VfioOpen, ReportsMissingRights)
 {
     bound();
     tree.text("dev/vfio/vfio", "");

@@ -192,7 +192,7 @@ class LbaSize : public VfioUserE2e, public ::testing::WithParamInterface<const c
 {
 };
 
-TEST_P(LbaSize, BytesComeBack)
+TEST_P(LbaSize, DataIsReadBack)
 {
     serve({"--strict", "--reorder", std::string("--lba=") + GetParam()});
     ASSERT_NO_FATAL_FAILURE(open());
@@ -207,7 +207,7 @@ TEST_P(LbaSize, BytesComeBack)
 INSTANTIATE_TEST_SUITE_P(All, LbaSize, ::testing::Values("512", "4096"),
                          [](const auto &info) { return std::string("Of") + info.param; });
 
-TEST_F(VfioUserE2e, BytesOutliveClientAndServer)
+TEST_F(VfioUserE2e, DataOutlivesClientAndServer)
 {
     std::string image = folder + "/image";
     int fd = ::open(image.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -244,7 +244,7 @@ TEST_F(VfioUserE2e, DeviceResetDisablesTheController)
     verify_random(5, 2);
 }
 
-TEST_F(VfioUserE2e, DeviceResetHealsAStuckController)
+TEST_F(VfioUserE2e, DeviceResetRecoversAStuckController)
 {
     serve({"--stuck"});
     ASSERT_EQ(connect(), 0) << why;
@@ -337,18 +337,18 @@ class ServerEnds : public VfioUserE2e
     }
 };
 
-TEST_F(ServerEnds, Killed)
+TEST_F(ServerEnds, AKilledServerIsSurvived)
 {
     survive(SIGKILL);
 }
 
-TEST_F(ServerEnds, Stopped)
+TEST_F(ServerEnds, AStoppedServerIsSurvived)
 {
     survive(SIGSTOP);
 }
 
 // No request of the load fails, however long the server is silent within the time that is given.
-TEST_F(ServerEnds, OneThatGoesOnIsNotGone)
+TEST_F(ServerEnds, AServerThatContinuesIsNotGone)
 {
     command_ms = message_ms = 500;
     silence_ms = 60000;
@@ -364,7 +364,7 @@ TEST_F(ServerEnds, OneThatGoesOnIsNotGone)
     verify_random(5, 3);
 }
 
-TEST_F(ServerEnds, ItsTimeIsTheOneThatIsGiven)
+TEST_F(ServerEnds, SilenceIsLimitedByTheOption)
 {
     command_ms = message_ms = 500;
     silence_ms = 1000;
@@ -377,7 +377,7 @@ TEST_F(ServerEnds, ItsTimeIsTheOneThatIsGiven)
     close();
 }
 
-TEST_F(VfioUserE2e, AKilledServerAsksForTheDriveBack)
+TEST_F(VfioUserE2e, AKilledServerIsReportedAsARemoval)
 {
     serve();
     ASSERT_NO_FATAL_FAILURE(open());
@@ -399,7 +399,7 @@ TEST_F(VfioUserE2e, ASecondClientWaitsNoLongerThanItsDeadline)
     verify_random(2, 4);
 }
 
-TEST_F(VfioUserE2e, ASecondClientIsToldSo)
+TEST_F(VfioUserE2e, ASecondClientIsRefusedWithAMessage)
 {
     serve({"--second-client=refuse"});
     ASSERT_NO_FATAL_FAILURE(open());
@@ -408,7 +408,7 @@ TEST_F(VfioUserE2e, ASecondClientIsToldSo)
     verify_random(2, 5);
 }
 
-TEST_F(VfioUserE2e, WithoutDoorbellsItIsNoUse)
+TEST_F(VfioUserE2e, ADriveWithoutDoorbellsIsRefused)
 {
     serve({"--no-mmap"});
     EXPECT_EQ(connect(), -ENOTSUP);

@@ -51,7 +51,7 @@ class Gone : public VfioUser
     uint64_t mapped = 0;
 };
 
-TEST_F(Gone, ByTheEndOfTheServer)
+TEST_F(Gone, AServerThatEndsIsGone)
 {
     open_with_memory();
     server.stop();
@@ -70,7 +70,7 @@ TEST_F(Gone, DoorbellsOutliveTheirFile)
     EXPECT_EQ(t->doorbells[0], 1u);
 }
 
-TEST_F(Gone, DoorbellsOfTheGoneReachNoServer)
+TEST_F(Gone, DoorbellsReachNoLaterServer)
 {
     open_with_memory();
     server.stop();
@@ -81,7 +81,7 @@ TEST_F(Gone, DoorbellsOfTheGoneReachNoServer)
     EXPECT_EQ(value, 0u);
 }
 
-TEST_F(Gone, BySilence)
+TEST_F(Gone, ASilentServerIsGone)
 {
     std::atomic<bool> silent{false};
     server.hook = [&silent](Server &, const Message &) { return silent.load(); };
@@ -96,7 +96,7 @@ TEST_F(Gone, BySilence)
 }
 
 /* A late answer to the command that was given up must not be taken for that of another. */
-TEST_F(Gone, NotByAnAnswerThatComesLater)
+TEST_F(Gone, AServerWithALateReplyIsNotGone)
 {
     std::atomic<bool> late{false};
     server.hook = [&late](Server &, const Message &) {
@@ -119,7 +119,7 @@ TEST_F(Gone, NotByAnAnswerThatComesLater)
     EXPECT_EQ(t->ops->read64(t, NVME_REG_CAP), cap);
 }
 
-TEST_F(Gone, ByAReplyOfTheWrongSize)
+TEST_F(Gone, AReplyOfTheWrongSizeEndsTheConnection)
 {
     std::atomic<bool> lies{false};
     server.hook = [&lies](Server &s, const Message &m) {
@@ -138,7 +138,7 @@ TEST_F(Gone, ByAReplyOfTheWrongSize)
 }
 
 /* The server might still write to a region that it keeps: no connection without trust. */
-TEST_F(Gone, ByKeepingMemory)
+TEST_F(Gone, ARefusedUnmapEndsTheConnection)
 {
     server.hook = [](Server &s, const Message &m) {
         bool unmap = m.h.command == VFIO_USER_DMA_UNMAP;
@@ -151,7 +151,7 @@ TEST_F(Gone, ByKeepingMemory)
     everything_ends_at_once();
 }
 
-TEST_F(Gone, WhileManyThreadsWait)
+TEST_F(Gone, ManyWaitingThreadsEnd)
 {
     std::atomic<bool> silent{false};
     server.hook = [&silent](Server &, const Message &) { return silent.load(); };
@@ -222,13 +222,13 @@ TEST_F(Socket, IsConnected)
     acceptor.join();
 }
 
-TEST_F(Socket, ThatIsNotThere)
+TEST_F(Socket, IsRefusedIfItIsMissing)
 {
     EXPECT_EQ(open_path(path), -ENOENT);
     EXPECT_STREQ(why, "cannot connect: No such file or directory");
 }
 
-TEST_F(Socket, WithoutAServer)
+TEST_F(Socket, IsRefusedWithoutAServer)
 {
     listen_here(1);
     close(listener);
@@ -237,13 +237,13 @@ TEST_F(Socket, WithoutAServer)
     EXPECT_STREQ(why, "no server listens on it");
 }
 
-TEST_F(Socket, ThatIsAFolder)
+TEST_F(Socket, IsRefusedIfItIsAFolder)
 {
     EXPECT_LT(open_path(folder), 0);
     EXPECT_STREQ(why, "a folder; name the socket in it (SPDK calls it cntrl)");
 }
 
-TEST_F(Socket, WithAPathTooLong)
+TEST_F(Socket, IsRefusedIfItsPathIsTooLong)
 {
     EXPECT_EQ(open_path("/tmp/" + std::string(200, 'x')), -ENAMETOOLONG);
     EXPECT_STREQ(why, "a socket's path has at most 107 bytes");
@@ -256,7 +256,7 @@ TEST_F(Socket, OfABusyServerLetsTheSecondClientWait)
     EXPECT_NE(strstr(why, "busy with another client"), nullptr) << why;
 }
 
-TEST_F(Socket, WithAFullQueueOfClients)
+TEST_F(Socket, IsRefusedIfItsQueueOfClientsIsFull)
 {
     listen_here(0);
     sockaddr_un addr{};

@@ -108,7 +108,7 @@ class AtEachStep : public Hostile, public ::testing::WithParamInterface<std::tup
 {
 };
 
-TEST_P(AtEachStep, TheOpeningEnds)
+TEST_P(AtEachStep, AFailureEndsTheOpening)
 {
     auto [step, manner] = GetParam();
     const Manner &m = manners[manner];
@@ -176,7 +176,7 @@ class Version : public Hostile, public ::testing::WithParamInterface<Greeting>
 {
 };
 
-TEST_P(Version, IsJudged)
+TEST_P(Version, IsAcceptedOrRefused)
 {
     const Greeting &g = GetParam();
     server.hook = [&](Server &s, const Message &m) {
@@ -346,19 +346,19 @@ class Bar0 : public Hostile
     }
 };
 
-TEST_F(Bar0, WithoutADescriptor)
+TEST_F(Bar0, IsRefusedWithoutADescriptor)
 {
     answer([](Server &s, const Message &m) { s.reply(m, s.answer(m)); });
     refused(-EPROTO, "no descriptor");
 }
 
-TEST_F(Bar0, WithADescriptorOfSomethingElse)
+TEST_F(Bar0, IsRefusedWithADescriptorOfAnotherFile)
 {
     answer([](Server &s, const Message &m) { s.reply(m, s.answer(m), {s.fd}); });
     refused(-ENOTSUP, "no shared memory");
 }
 
-TEST_F(Bar0, ThatCannotBeWritten)
+TEST_F(Bar0, IsRefusedIfItCannotBeWritten)
 {
     int sealed = memfd_create("sealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     ASSERT_EQ(ftruncate(sealed, Server::BAR0), 0);
@@ -368,7 +368,7 @@ TEST_F(Bar0, ThatCannotBeWritten)
     close(sealed);
 }
 
-TEST_F(Bar0, WithCapabilitiesTiedIntoARing)
+TEST_F(Bar0, IsRefusedIfItsCapabilitiesFormARing)
 {
     answer([](Server &s, const Message &m) {
         Bytes b = s.answer(m);
@@ -379,7 +379,7 @@ TEST_F(Bar0, WithCapabilitiesTiedIntoARing)
     refused(-EPROTO, "lead nowhere");
 }
 
-TEST_F(Bar0, WithMoreAreasAnnouncedThanSent)
+TEST_F(Bar0, IsRefusedIfItAnnouncesMoreAreasThanItSends)
 {
     answer([](Server &s, const Message &m) {
         Bytes b = s.answer(m);
@@ -390,7 +390,7 @@ TEST_F(Bar0, WithMoreAreasAnnouncedThanSent)
     refused(-EPROTO, "cannot be");
 }
 
-TEST_F(Bar0, WithAListCutOff)
+TEST_F(Bar0, IsRefusedIfItsListIsTruncated)
 {
     answer([](Server &s, const Message &m) {
         Bytes b = s.answer(m);

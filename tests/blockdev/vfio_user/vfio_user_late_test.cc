@@ -122,7 +122,7 @@ TEST_F(Late, AMapThatIsRefusedAfterItsDeadlineLeavesNothing)
     EXPECT_TRUE(addresses(VFIO_USER_DMA_UNMAP).empty());
 }
 
-TEST_F(Late, TheUnmapOfAMapMayBeLateAsWell)
+TEST_F(Late, TheUnmapOfAMapMayAlsoBeLate)
 {
     open_held(VFIO_USER_DMA_MAP);
     pause();
@@ -139,7 +139,7 @@ TEST_F(Late, TheUnmapOfAMapMayBeLateAsWell)
     EXPECT_EQ(iova, late);
 }
 
-TEST_F(Late, AnUnmapIsKnownByItsSecondCall)
+TEST_F(Late, ASecondUnmapReturnsTheLateResult)
 {
     open_held(VFIO_USER_DMA_UNMAP);
     ASSERT_EQ(map(0, &iova), 0);

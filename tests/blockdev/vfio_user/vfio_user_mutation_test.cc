@@ -57,14 +57,14 @@ class VfioUserMutation : public ::testing::Test
     size_t before = open_fds();
 };
 
-TEST_F(VfioUserMutation, TheGoodConversation)
+TEST_F(VfioUserMutation, TheUnchangedConversationSucceeds)
 {
     fuzz_vfio_user_maps = 0;
     EXPECT_EQ(LLVMFuzzerTestOneInput(nullptr, 0), 0);
     EXPECT_EQ(fuzz_vfio_user_maps, 1u);
 }
 
-TEST_F(VfioUserMutation, ChangedAnswers)
+TEST_F(VfioUserMutation, ChangedRepliesAreSurvived)
 {
     fuzz_vfio_user_maps = 0;
     for (int i = 0; i < 4000; i++) {

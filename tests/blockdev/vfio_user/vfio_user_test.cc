@@ -41,7 +41,7 @@ TEST_F(VfioUser, ProposesItsVersionAndCapabilitiesFirst)
     EXPECT_EQ(text.size(), strlen(text.c_str()) + 1) << "ends with a 0 byte";
 }
 
-TEST_F(VfioUser, TurnsBusMasteringOnBeforeItTouchesARegister)
+TEST_F(VfioUser, EnablesBusMasteringBeforeItAccessesARegister)
 {
     open();
     t->ops->write32(t, NVME_REG_CC, 1);
@@ -57,7 +57,7 @@ TEST_F(VfioUser, TurnsBusMasteringOnBeforeItTouchesARegister)
         EXPECT_EQ(first<vfio_user_region_access>(m.payload).region, 7u);
 }
 
-TEST_F(VfioUser, EveryCommandHasAnIdOfItsOwn)
+TEST_F(VfioUser, EveryCommandHasADifferentId)
 {
     open();
     uint16_t last = 0;
@@ -142,7 +142,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Layout{"TheSecondArea", {{0x3000, 0x1000}, {0x1000, 0x1000}}, 0x1000}),
     [](const auto &info) { return std::string(info.param.name); });
 
-TEST_F(VfioUser, EachAreaMayHaveADescriptorOfItsOwn)
+TEST_F(VfioUser, EachAreaMayHaveASeparateDescriptor)
 {
     server.areas = {{0x3000, 0x1000}, {0x1000, 0x1000}};
     int other = memfd_create("other", MFD_CLOEXEC);
@@ -247,7 +247,7 @@ TEST_F(VfioUser, MemoryThatCannotBeSharedIsRefusedWithoutAMessage)
     EXPECT_TRUE(server.seen(VFIO_USER_DMA_MAP).empty());
 }
 
-TEST_F(VfioUser, NoMoreMapsThanTheServerHolds)
+TEST_F(VfioUser, MapsAreLimitedToTheServersMaximum)
 {
     server.version_data = std::string("{\"capabilities\":{\"max_dma_maps\":2}}\0", 36);
     open();
@@ -280,7 +280,7 @@ TEST_F(VfioUser, ARefusedMapIsAnErrorAndNothingElse)
     EXPECT_EQ(t->ops->map(t, &page, &iova), 0);
 }
 
-TEST_F(VfioUser, ResetTurnsBusMasteringOnAgain)
+TEST_F(VfioUser, ResetEnablesBusMasteringAgain)
 {
     open_with([](Server &s, const Message &m) {
         if (m.h.command == VFIO_USER_DEVICE_RESET) {
@@ -311,7 +311,7 @@ TEST_F(VfioUser, AServerMayHaveNoReset)
 }
 
 /* Servers of before the command became part of a reply. */
-TEST_F(VfioUser, RepliesMayLeaveTheCommandOut)
+TEST_F(VfioUser, RepliesMayOmitTheCommand)
 {
     open_with([](Server &s, const Message &m) {
         Message unnamed = m;
@@ -321,7 +321,7 @@ TEST_F(VfioUser, RepliesMayLeaveTheCommandOut)
     });
 }
 
-TEST_F(VfioUser, DescriptorsNobodyAskedForAreClosed)
+TEST_F(VfioUser, UnexpectedDescriptorsAreClosed)
 {
     open_with([](Server &s, const Message &m) {
         s.reply(m, s.answer(m), {s.doorbells, s.doorbells, s.doorbells});

@@ -93,7 +93,7 @@ TEST_F(FsAcl, AChangedModeChangesTheMask)
     EXPECT_EQ(ffs_set_acl(f, false, nullptr, 0, true), 0);
 }
 
-TEST_F(FsAcl, AnAclThatSaysNoMoreThanAModeIsNotStored)
+TEST_F(FsAcl, AnAclEquivalentToAModeIsNotStored)
 {
     Inode f = create("f");
     ASSERT_EQ(set(f, one_user(6)), 0);
@@ -106,7 +106,7 @@ TEST_F(FsAcl, AnAclThatSaysNoMoreThanAModeIsNotStored)
     EXPECT_EQ(attr(f).blocks, 0u);
 }
 
-TEST_F(FsAcl, ADefaultAclIsHandedDown)
+TEST_F(FsAcl, ADefaultAclIsInherited)
 {
     Inode d = mkdir("d", 0755);
     ASSERT_EQ(set(d, one_user(7, 4), true), 0);
@@ -128,7 +128,7 @@ TEST_F(FsAcl, ADefaultAclIsHandedDown)
     EXPECT_EQ(attr(create("elsewhere", S_IFREG | 0666)).mode, uint32_t{S_IFREG | 0600});
 }
 
-TEST_F(FsAcl, WhatIsNoAclIsRefused)
+TEST_F(FsAcl, InvalidAclsAreRefused)
 {
     Inode f = create("f"), l;
     ASSERT_EQ(ffs_symlink(root, "l", "f", &cred, l.out()), 0);
@@ -156,7 +156,7 @@ TEST_F(FsAcl, WhatIsNoAclIsRefused)
     EXPECT_EQ(get(f), "");
 }
 
-TEST_F(FsAcl, TheLargestAclFitsBesideOtherAttributes)
+TEST_F(FsAcl, TheLargestAclFitsTogetherWithOtherAttributes)
 {
     Inode d = mkdir("d");
     std::vector<Entry> entries = {{ACL_USER_OBJ, 7, kNone}};

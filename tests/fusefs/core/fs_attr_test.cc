@@ -60,7 +60,7 @@ TEST_F(FsAttr, ARefusedChangeChangesNothing)
     EXPECT_EQ(ffs_setattr(root, &a, FFS_SET_SIZE, nullptr), -EISDIR);
 }
 
-TEST_F(FsAttr, SetIdBitsGoWithANewOwner)
+TEST_F(FsAttr, ANewOwnerClearsSetIdBits)
 {
     ffs_attr a = {};
     Inode f = create("f");
@@ -70,7 +70,7 @@ TEST_F(FsAttr, SetIdBitsGoWithANewOwner)
     EXPECT_EQ(attr(f).mode, uint32_t{S_IFREG | 0755});
 }
 
-TEST_F(FsAttr, SetIdBitsStayWithChangesUnlessTheyAreCleared)
+TEST_F(FsAttr, ChangesOfDataDoNotClearSetIdBits)
 {
     ffs_attr a = {};
     Inode f = create("f");
@@ -84,7 +84,7 @@ TEST_F(FsAttr, SetIdBitsStayWithChangesUnlessTheyAreCleared)
     EXPECT_EQ(attr(f).mode, uint32_t{S_IFREG | 0755});
 }
 
-TEST_F(FsAttr, SetGroupIdWithoutExecutionGoesWithOutsiders)
+TEST_F(FsAttr, OutsidersClearSetGroupIdWithoutExecution)
 {
     ffs_attr a = {};
     Inode f = create("f");
@@ -151,7 +151,7 @@ class FsFlags : public FsTest
     }
 };
 
-TEST_F(FsFlags, AnImmutableFileStaysAsItIs)
+TEST_F(FsFlags, AnImmutableFileDoesNotChange)
 {
     Inode f = create("f"), d = mkdir("d");
     write(f, 0, "text");
@@ -304,7 +304,7 @@ TEST_F(FsAttr, XattrFlagsDecideWhatMayExist)
     EXPECT_EQ(ffs_getxattr(root, "user.a", &c, 1), -ENODATA);
 }
 
-TEST_F(FsAttr, TheBeginningOfAnXattrsNameIsAnotherName)
+TEST_F(FsAttr, APrefixOfAnXattrNameIsAnotherName)
 {
     char c;
     ASSERT_EQ(set(root, "user.abc", "1", 0), 0);
@@ -313,7 +313,7 @@ TEST_F(FsAttr, TheBeginningOfAnXattrsNameIsAnotherName)
     EXPECT_EQ(ffs_getxattr(root, "user.abc", &c, 1), 1);
 }
 
-TEST_F(FsAttr, XattrSizesAreAskedForAndChecked)
+TEST_F(FsAttr, XattrSizesAreReportedAndChecked)
 {
     Inode f = create("f");
     ASSERT_EQ(set(f, "user.abc", "12345"), 0);
@@ -420,7 +420,7 @@ TEST_F(FsAttr, AValueChangesBetweenOnePartAndMany)
     EXPECT_EQ(ffs_listxattr(f, nullptr, 0), 0);
 }
 
-TEST_F(FsAttr, HundredsOfAttributesGoWithTheirFile)
+TEST_F(FsAttr, HundredsOfAttributesAreFreedWithTheirFile)
 {
     uint64_t before = free_blocks();
     {

@@ -24,7 +24,7 @@ TEST_F(FsBasic, AFileIsFoundByItsNameAfterARemount)
     EXPECT_EQ(lookup_error(root, "b"), -ENOENT);
 }
 
-TEST_F(FsBasic, ANewFileHasTheAttributesAskedFor)
+TEST_F(FsBasic, ANewFileHasTheRequestedAttributes)
 {
     Inode f = create("a", S_IFREG | 0640);
     ffs_attr a = attr(f);
@@ -36,7 +36,7 @@ TEST_F(FsBasic, ANewFileHasTheAttributesAskedFor)
     EXPECT_GT(a.btime.tv_sec, 1700000000);
 }
 
-TEST_F(FsBasic, WhatIsWrittenIsReadBackAfterARemount)
+TEST_F(FsBasic, WrittenDataIsReadBackAfterARemount)
 {
     std::string data = pattern(1, 3000000);
     {
@@ -69,7 +69,7 @@ TEST_F(FsBasic, ARangeIsZeroedToTheByte)
     }
 }
 
-TEST_F(FsBasic, AReadBehindTheEndIsEmpty)
+TEST_F(FsBasic, AReadPastTheEndIsEmpty)
 {
     Inode f = create("a");
     write(f, 0, "12345");
@@ -78,7 +78,7 @@ TEST_F(FsBasic, AReadBehindTheEndIsEmpty)
         EXPECT_EQ(read(f, at, 10), "") << at;
 }
 
-TEST_F(FsBasic, WhatWasCutOffReadsAsZerosWhenTheFileGrowsAgain)
+TEST_F(FsBasic, TruncatedDataReadsAsZerosWhenTheFileGrowsAgain)
 {
     Inode f = create("a");
     write(f, 0, std::string(10000, 'x'));
@@ -88,7 +88,7 @@ TEST_F(FsBasic, WhatWasCutOffReadsAsZerosWhenTheFileGrowsAgain)
     EXPECT_EQ(attr(f).blocks, 16u);
 }
 
-TEST_F(FsBasic, RemovingEverythingGivesAllSpaceBack)
+TEST_F(FsBasic, RemovingEverythingFreesAllSpace)
 {
     create("warm");
     EXPECT_EQ(ffs_unlink(root, "warm"), 0);
@@ -101,7 +101,7 @@ TEST_F(FsBasic, RemovingEverythingGivesAllSpaceBack)
     EXPECT_EQ(free_blocks(), before);
 }
 
-TEST_F(FsBasic, SeekTellsDataFromHolesAndUnwrittenBlocks)
+TEST_F(FsBasic, SeekDistinguishesDataFromHolesAndUnwrittenBlocks)
 {
     Inode f = create("a");
     write(f, 0, std::string(4096, 'a'));
@@ -116,7 +116,7 @@ TEST_F(FsBasic, SeekTellsDataFromHolesAndUnwrittenBlocks)
     EXPECT_EQ(ffs_read(f, 40962, &c, 1), 0);
 }
 
-TEST_F(FsBasic, AnUnlinkedFileLivesWhileItIsReferenced)
+TEST_F(FsBasic, AnUnlinkedFileExistsWhileItIsReferenced)
 {
     Inode f = create("a");
     write(f, 0, "still here");
@@ -127,7 +127,7 @@ TEST_F(FsBasic, AnUnlinkedFileLivesWhileItIsReferenced)
     EXPECT_EQ(write(f, 4, "!"), 1);
 }
 
-TEST_F(FsBasic, ADirectoryListsWhatWasMadeInIt)
+TEST_F(FsBasic, ADirectoryListsItsEntries)
 {
     Inode d = mkdir("d");
     create(d, "x");
@@ -139,7 +139,7 @@ TEST_F(FsBasic, ADirectoryListsWhatWasMadeInIt)
     EXPECT_EQ(attr(root).nlink, 3u);
 }
 
-TEST_F(FsBasic, NamesThatCannotBeAreRefused)
+TEST_F(FsBasic, InvalidNamesAreRefused)
 {
     Inode i;
     EXPECT_EQ(ffs_mknod(root, std::string(256, 'n').c_str(), S_IFREG, 0, &cred, i.out()),

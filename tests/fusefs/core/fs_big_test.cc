@@ -9,7 +9,7 @@
 
 using FsBig = FsTest;
 
-TEST_F(FsBig, AHundredThousandNamesComeAndGo)
+TEST_F(FsBig, AHundredThousandNamesAreCreatedAndRemoved)
 {
     create("warm");
     uint64_t before = free_blocks();
@@ -187,7 +187,7 @@ TEST_F(FsBig, AFullDeviceLosesNothingAndRecovers)
     EXPECT_EQ(write(g, 0, data), static_cast<ssize_t>(data.size()));
 }
 
-TEST_F(FsBig, NamesOnAFullDeviceFailWholeAndCanBeRemoved)
+TEST_F(FsBig, NamesOnAFullDeviceFailCompletelyAndCanBeRemoved)
 {
     Inode f = create("f"), d = mkdir("d");
     std::string data(1 << 20, 'x');
@@ -207,7 +207,7 @@ TEST_F(FsBig, NamesOnAFullDeviceFailWholeAndCanBeRemoved)
     EXPECT_EQ(write(f, 0, data), static_cast<ssize_t>(data.size()));
 }
 
-TEST_F(FsBig, AnAllocationThatCannotFitTakesNothing)
+TEST_F(FsBig, AnAllocationThatCannotFitAllocatesNothing)
 {
     Inode f = create("f");
     uint64_t before = free_blocks();
@@ -220,7 +220,7 @@ TEST_F(FsBig, AnAllocationThatCannotFitTakesNothing)
     EXPECT_EQ(ffs_fallocate(f, 0x40, 0, 4096), -EOPNOTSUPP);
 }
 
-TEST_F(FsBig, SpaceIsThereAgainRightAfterItWasFreed)
+TEST_F(FsBig, FreedSpaceIsAvailableAtOnce)
 {
     std::string data(30 << 20, 'x');
     for (int i = 0; i < 4; i++) {

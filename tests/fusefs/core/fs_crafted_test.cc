@@ -154,7 +154,7 @@ TEST_F(TwoBranches, ANodeOfALaterRangeIsNotUsedInAnEarlierOne)
 }
 
 // The search of its predecessor visits the inodes of the list, and keeps a reference of none.
-TEST_F(FsCrafted, AnInodeThatClaimsToBeOnTheOrphanListTakesNoReferenceOfThose)
+TEST_F(FsCrafted, AnInodeFalselyOnTheOrphanListTakesNoReference)
 {
     constexpr uint64_t SIZE = 123456;
     ASSERT_EQ(truncate(create("liar"), SIZE), 0);
@@ -259,7 +259,7 @@ class HoleInAUnit : public FsCrafted
 };
 
 // The rest of the unit alone, and with the next one.
-TEST_F(HoleInAUnit, UpToItsEndIsNotFilled)
+TEST_F(HoleInAUnit, ThatReachesItsEndIsNotFilled)
 {
     craft(1, [](lay_inode &inode) {
         inode.map.extents[0].len = lay_put32(100);
@@ -270,7 +270,7 @@ TEST_F(HoleInAUnit, UpToItsEndIsNotFilled)
 }
 
 // As long as a unit, from inside of one to inside of the next.
-TEST_F(HoleInAUnit, AsLongAsOneIsNotFilled)
+TEST_F(HoleInAUnit, OfTheSameLengthIsNotFilled)
 {
     craft(2, [](lay_inode &inode) {
         lay_extent *e = inode.map.extents;

@@ -159,7 +159,7 @@ TEST_F(FsCsum, AnAppendInPiecesCommitsNothing)
     EXPECT_EQ(summed(lookup("f"), 0, all.size() / 4096), all.size() / 4096);
 }
 
-TEST_F(FsCsum, AnOverwriteTakesChecksumsAwayDurably)
+TEST_F(FsCsum, AnOverwriteRemovesChecksumsDurably)
 {
     Inode f = create("f");
     write(f, 0, pattern(8, 100 * 4096));
@@ -240,7 +240,7 @@ TEST_F(FsCsum, RestsOfUnitsAndHolesAreZerosWithChecksums)
     EXPECT_EQ(summed(lookup("f"), 0, 512), 512u);
 }
 
-TEST_F(FsCsum, PunchedAndZeroedEdgesKeepTheirBlocksSound)
+TEST_F(FsCsum, PunchedAndZeroedEdgesKeepTheirBlocksValid)
 {
     Inode f = create("f");
     std::string data = pattern(14, 30 * 4096);
@@ -321,7 +321,7 @@ class FsScrub : public FsCsum
     struct ffs_scrub found = {};
 };
 
-TEST_F(FsScrub, CountsWhatMatches)
+TEST_F(FsScrub, CountsMatchingBlocks)
 {
     Inode f = create("f");
     write(f, 0, pattern(1, 600 * 4096));
@@ -350,7 +350,7 @@ TEST_F(FsScrub, NamesEachBlockThatDiffers)
     EXPECT_EQ(found.added, 0u);
 }
 
-TEST_F(FsScrub, AddsChecksumsToBlocksWithout)
+TEST_F(FsScrub, AddsMissingChecksums)
 {
     Inode f = without_sums(300);
     ASSERT_EQ(scrub(f), 0);
@@ -369,7 +369,7 @@ TEST_F(FsScrub, AddsChecksumsToBlocksWithout)
     EXPECT_EQ(read_error(f, 299 * 4096, 1), -EIO);
 }
 
-TEST_F(FsScrub, ComparesWithChecksumsThatWait)
+TEST_F(FsScrub, ComparesWithPendingChecksums)
 {
     Inode f = create("f");
     write(f, 0, pattern(1, 3 * 4096));
@@ -382,7 +382,7 @@ TEST_F(FsScrub, ComparesWithChecksumsThatWait)
     EXPECT_EQ(found.nbad, 1u);
 }
 
-TEST_F(FsScrub, TakesManyCallsForMuchData)
+TEST_F(FsScrub, NeedsSeveralCallsForMuchData)
 {
     Inode f = create("f");
     constexpr uint64_t BLOCKS = 9000;
@@ -465,7 +465,7 @@ TEST_F(FsScrub, AReadOnlyMountComparesAndAddsNothing)
 }
 
 // Beside a model, in ranges of any length: free blocks, whose checksums nothing else touches.
-TEST_F(FsCsum, WaitingChecksumsAreFoundTakenBackAndEntered)
+TEST_F(FsCsum, PendingChecksumsAreFoundDroppedAndStored)
 {
     const uint64_t blocks = 300, first = ffs_geometry(fs)->blocks - 2 * blocks;
     std::vector<uint32_t> model(blocks, FFS_NO_SUM), got(blocks), sums(blocks);

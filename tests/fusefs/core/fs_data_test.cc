@@ -189,7 +189,7 @@ TEST_P(FsData, RandomChangesOfAGpuBoundFileReadBack)
     }
 }
 
-TEST_P(FsData, MapsForWritingChangeWhatTheySay)
+TEST_P(FsData, MapsForWritingChangeOnlyTheirRange)
 {
     make_file(GetParam() % 2);
     for (int i = 0; i < 20 && !HasFailure(); i++) {

@@ -26,7 +26,7 @@ class FsDiscard : public FsTest
     }
 };
 
-TEST_F(FsDiscard, FreedBlocksGoWhenTheirTransactionIsDurable)
+TEST_F(FsDiscard, FreedBlocksAreDiscardedWhenTheirTransactionIsDurable)
 {
     for (bool discard : {false, true}) {
         ffs_set_discard(fs, discard);
@@ -40,7 +40,7 @@ TEST_F(FsDiscard, FreedBlocksGoWhenTheirTransactionIsDurable)
     }
 }
 
-TEST_F(FsDiscard, PinnedBlocksStay)
+TEST_F(FsDiscard, PinnedBlocksAreNotDiscarded)
 {
     ffs_set_discard(fs, true);
     uint64_t at = place_of_new("f", 65536);
@@ -60,7 +60,7 @@ TEST_F(FsDiscard, PinnedBlocksStay)
     EXPECT_EQ(byte(at + 16384), FS_GARBAGE);
 }
 
-TEST_F(FsDiscard, ATrimTakesEveryFreeBlockAndNoOther)
+TEST_F(FsDiscard, ATrimDiscardsExactlyTheFreeBlocks)
 {
     std::string data = pattern(1, 3000000);
     write(create("kept"), 0, data);

@@ -122,7 +122,7 @@ TEST_F(FsExhausted, EachAllocationOfAMountFailingInTurnIsAnError)
 }
 
 // An fsync that has no memory for the images of its blocks fails, or is as good as any.
-TEST_F(FsExhausted, ASyncThatSucceededIsDurableWhateverAllocationFailed)
+TEST_F(FsExhausted, ASuccessfulSyncIsDurableWhateverAllocationFailed)
 {
     for (long n = 0, failures = 0;; n++) {
         start_again();

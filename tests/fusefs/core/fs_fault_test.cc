@@ -67,7 +67,7 @@ TEST_F(FsFault, EachTransferFailingInTurnLeavesAConsistentImage)
     }
 }
 
-TEST_F(FsFault, ADeviceThatGoesAwayAtAnyPointLeavesAMountableImage)
+TEST_F(FsFault, ADeviceLostAtAnyPointLeavesAMountableImage)
 {
     for (long n = 0;; n += 3) {
         bool reached;
@@ -148,7 +148,7 @@ TEST_F(FsFault, AnUnfinishedTruncationIsFinishedBeforeTheFileGrows)
 
 // An extent counts as written after its data is on the device: a write that fails in between must
 // not show what the blocks held before.
-TEST_F(FsFault, AWriteThatFailsShowsNothingOfTheDevice)
+TEST_F(FsFault, AFailedWriteExposesNoStaleData)
 {
     for (long n = 0;; n++) {
         mount_again_from(fresh);
@@ -168,7 +168,7 @@ TEST_F(FsFault, AWriteThatFailsShowsNothingOfTheDevice)
     }
 }
 
-TEST_F(FsFault, AFailedFlushIsNotForgottenByTheNextSync)
+TEST_F(FsFault, TheNextSyncReportsAFailedFlush)
 {
     Inode f = create("f");
     write(f, 0, "first");
@@ -316,7 +316,7 @@ void FsCorrupt::flip(bool reseal)
     lay_seal(block, lay_get64(head.tid));
 }
 
-TEST_P(FsCorrupt, FlippedBytesAreErrorsAndNothingWorse)
+TEST_P(FsCorrupt, FlippedBytesCauseErrorsOnly)
 {
     for (int round = 0; round < 12; round++) {
         mount_again_from(image);
@@ -326,7 +326,7 @@ TEST_P(FsCorrupt, FlippedBytesAreErrorsAndNothingWorse)
     }
 }
 
-TEST_P(FsCorrupt, CraftedBlocksAreErrorsAndNothingWorse)
+TEST_P(FsCorrupt, CraftedBlocksCauseErrorsOnly)
 {
     for (int round = 0; round < 40; round++) {
         mount_again_from(image);

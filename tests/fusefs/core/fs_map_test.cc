@@ -82,7 +82,7 @@ TEST_F(FsMap, AnAbandonedReadKeepsItsBlocksForTheMount)
     ASSERT_EQ(truncate(g, 0), 0);
 }
 
-TEST_F(FsMap, AnAbandonedWriteEndsAllChangesButKeepsWhatWasComplete)
+TEST_F(FsMap, AnAbandonedWriteEndsAllChangesButKeepsCompleteOnes)
 {
     Inode f = create("f"), g = create("g"), i;
     write(g, 0, "complete");
@@ -124,7 +124,7 @@ TEST_F(FsMap, TheGenerationGrowsWithEveryChangeOfTheMapping)
     EXPECT_GT(generation(), punched);
 }
 
-TEST_F(FsMap, AMapForWritingThatIsNotUsedChangesNothingToBeSeen)
+TEST_F(FsMap, AnUnusedMapForWritingChangesNothingVisible)
 {
     Inode f = create("f");
     write(f, 0, "abc");
@@ -138,7 +138,7 @@ TEST_F(FsMap, AMapForWritingThatIsNotUsedChangesNothingToBeSeen)
     EXPECT_EQ(attr(f).size, 3u);
 }
 
-TEST_F(FsMap, AMapForWritingThatIsCutShortLeavesZerosBehindWhatWasWritten)
+TEST_F(FsMap, AShortWriteLeavesZerosAfterTheWrittenPart)
 {
     Inode f = create("f");
     ffs_map map;
@@ -150,7 +150,7 @@ TEST_F(FsMap, AMapForWritingThatIsCutShortLeavesZerosBehindWhatWasWritten)
 }
 
 // The transfer has written all of a block that was written before, but only a part of it counts.
-TEST_F(FsMap, WhatATransferWrotePastItsEndIsZeroedInAWrittenBlock)
+TEST_F(FsMap, BytesWrittenPastTheEndOfATransferAreZeroed)
 {
     Inode f = create("f");
     write(f, 0, std::string(4096, 'a'));
@@ -164,7 +164,7 @@ TEST_F(FsMap, WhatATransferWrotePastItsEndIsZeroedInAWrittenBlock)
 }
 
 // What an append that no commit followed has left behind the end of a file, for example.
-TEST_F(FsMap, AMapForWritingBehindTheEndLeavesZerosInBetween)
+TEST_F(FsMap, AMapForWritingPastTheEndLeavesZerosInBetween)
 {
     Inode f = create("f");
     write(f, 0, std::string(100, 'a'));
@@ -178,7 +178,7 @@ TEST_F(FsMap, AMapForWritingBehindTheEndLeavesZerosInBetween)
     EXPECT_EQ(read_all(f), std::string(100, 'a') + std::string(8092, 0) + std::string(4096, 'w'));
 }
 
-TEST_F(FsMap, RequestsThatCannotBeAreRefused)
+TEST_F(FsMap, InvalidRequestsAreRefused)
 {
     Inode f = create("f");
     ffs_map map;
@@ -192,7 +192,7 @@ TEST_F(FsMap, RequestsThatCannotBeAreRefused)
     EXPECT_EQ(truncate(f, 0), 0);
 }
 
-TEST_F(FsMap, ExtentsAreListedAsTheyAre)
+TEST_F(FsMap, ExtentsAreListedUnchanged)
 {
     Inode f = create("f");
     write(f, 4096, "x");
@@ -214,7 +214,7 @@ TEST_F(FsMap, ExtentsAreListedAsTheyAre)
 }
 
 // More extents than a leaf of the tree holds, some of them next to each other, some far apart.
-TEST_F(FsMap, AMapOfManyExtentsIsWhatTheListingHas)
+TEST_F(FsMap, AMapOfManyExtentsEqualsTheListing)
 {
     Inode f = create("f");
     constexpr uint64_t kExtents = 700, kBlock = 4096, kEnd = 3 * kExtents * kBlock;
@@ -333,7 +333,7 @@ TEST_F(FsCut, ATruncationIsFinishedAtTheNextMount)
     }
 }
 
-TEST_F(FsCut, WhatATruncationCouldNotZeroIsZeroedAtTheNextMount)
+TEST_F(FsCut, DataThatATruncationCouldNotZeroIsZeroedAtTheNextMount)
 {
     {
         Inode f = create("f");
@@ -349,7 +349,7 @@ TEST_F(FsCut, WhatATruncationCouldNotZeroIsZeroedAtTheNextMount)
     EXPECT_EQ(read_all(f), std::string(10, 'x') + std::string(4086, 0));
 }
 
-TEST_F(FsCut, SyncedDataIsThereAfterwards)
+TEST_F(FsCut, SyncedDataSurvives)
 {
     std::string data = pattern(5, 300000);
     cut(1000000, [&] {});
@@ -362,7 +362,7 @@ TEST_F(FsCut, SyncedDataIsThereAfterwards)
     EXPECT_TRUE(read_all(lookup("f")) == data);
 }
 
-TEST_F(FsCut, SyncedAttributesAreThereAfterwards)
+TEST_F(FsCut, SyncedAttributesSurvive)
 {
     {
         Inode f = create("f");

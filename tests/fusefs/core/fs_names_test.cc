@@ -62,14 +62,14 @@ void FsRename::check(ffs_inode *to_dir)
     EXPECT_EQ(ino_of(a, "from"), unchanged ? from : swapped ? to : 0);
 }
 
-TEST_P(FsRename, BetweenDirectories)
+TEST_P(FsRename, FollowsTheTableBetweenDirectories)
 {
     a = mkdir("a");
     b = mkdir("b");
     check(b);
 }
 
-TEST_P(FsRename, WithinADirectory)
+TEST_P(FsRename, FollowsTheTableWithinADirectory)
 {
     a = mkdir("a");
     check(a);
@@ -125,7 +125,7 @@ TEST_F(FsNames, MovingADirectoryChangesItsParentAndTheCounts)
     EXPECT_EQ(attr(b).nlink, 3u);
 }
 
-TEST_F(FsNames, ARemovedDirectoryTakesNoNames)
+TEST_F(FsNames, ARemovedDirectoryAcceptsNoNames)
 {
     Inode d = mkdir("d"), f = create("f"), i;
     ASSERT_EQ(ffs_rmdir(root, "d"), 0);
@@ -188,7 +188,7 @@ TEST_F(FsNames, AFileThatNeverGetsANameLeavesNothing)
     EXPECT_EQ(free_blocks(), before);
 }
 
-TEST_F(FsNames, AWhiteoutTakesThePlaceOfAMovedName)
+TEST_F(FsNames, AWhiteoutReplacesAMovedName)
 {
     Inode f = create("f"), d = mkdir("d");
     write(f, 0, "data");
@@ -226,7 +226,7 @@ TEST_F(FsNames, TargetsOfEveryLengthAreKept)
     EXPECT_EQ(ffs_symlink(root, "x", "", &cred, l.out()), -ENOENT);
 }
 
-TEST_F(FsNames, ASetGidDirectoryHandsDownItsGroup)
+TEST_F(FsNames, ASetGidDirectoryPassesOnItsGroup)
 {
     Inode d = mkdir("d", 02775);
     ffs_attr a = {};
@@ -250,7 +250,7 @@ TEST_F(FsNames, DeviceNumbersAreKept)
     EXPECT_EQ(attr(lookup("n")).rdev, rdev);
 }
 
-TEST_F(FsNames, TypesThatHaveTheirOwnCallsAreRefused)
+TEST_F(FsNames, TypesWithSeparateCallsAreRefused)
 {
     Inode i;
     EXPECT_EQ(ffs_mknod(root, "d", S_IFDIR | 0700, 0, &cred, i.out()), -EINVAL);

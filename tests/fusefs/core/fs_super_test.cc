@@ -284,7 +284,7 @@ TEST_F(FsSuper, AfterACrashNeedsTheJournalHeader)
     EXPECT_EQ(lookup_error(root, "f"), -ENOENT);
 }
 
-TEST_F(FsSuper, BitmapsOlderThanItSaysGiveOutNoBlock)
+TEST_F(FsSuper, StaleBitmapsAllocateNoBlock)
 {
     Image old = image();
     unmount_with_file();
@@ -387,7 +387,7 @@ class LostWrite : public FsSuper
     }
 };
 
-TEST_F(LostWrite, OfMetadataIsMadeGoodOrFound)
+TEST_F(LostWrite, OfMetadataIsRepairedOrDetected)
 {
     unmount();
     Image fresh = image();

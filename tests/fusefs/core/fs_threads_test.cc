@@ -239,14 +239,14 @@ class FsFlushes : public FsPaused
 };
 
 // Each has a queue pair of the drive for as long as it takes.
-TEST_F(FsFlushes, AreMadeOneAtATimeAndServeAllWhoWait)
+TEST_F(FsFlushes, RunOneAtATimeAndServeAllWaiters)
 {
     EXPECT_EQ(sync_by_seven(0), 0);
     EXPECT_EQ(slow.most, 1u);
     EXPECT_GE(slow.begun, 2u) << "the first began before the others were asked for";
 }
 
-TEST_F(FsFlushes, FailForAllWhoWaitAndAreNotTriedAgain)
+TEST_F(FsFlushes, FailForAllWaitersAndAreNotRetried)
 {
     check_at_end = false;
     EXPECT_EQ(sync_by_seven(-EIO), 7);

@@ -63,7 +63,7 @@ TEST_F(FsTimes, ASecondWriteOfATickChangesNoMetadata)
     EXPECT_EQ(read_all(f), "oxxer");
 }
 
-TEST_F(FsTimes, AWriteThatMovesTheEndOrFillsAHoleIsNotLeftOut)
+TEST_F(FsTimes, AWriteThatMovesTheEndOrFillsAHoleChangesMetadata)
 {
     Inode f = create("f");
     write(f, 0, "first");
@@ -83,7 +83,7 @@ TEST_F(FsTimes, AWriteThatMovesTheEndOrFillsAHoleIsNotLeftOut)
     EXPECT_EQ(read_all(lookup("f")).substr(99 * 4096, 4), "text");
 }
 
-TEST_F(FsTimes, AChangeAfterALookShows)
+TEST_F(FsTimes, AChangeAfterTimesWereReadIsVisible)
 {
     Inode f = create("f");
     write(f, 0, "first");
@@ -95,7 +95,7 @@ TEST_F(FsTimes, AChangeAfterALookShows)
     }
 }
 
-TEST_F(FsTimes, AChangeAfterALookAndAFailedOneShows)
+TEST_F(FsTimes, AChangeAfterAReadAndAFailedChangeIsVisible)
 {
     Inode f = create("f");
     write(f, 0, "first");
@@ -107,7 +107,7 @@ TEST_F(FsTimes, AChangeAfterALookAndAFailedOneShows)
     }
 }
 
-TEST_F(FsTimes, ALookIsRememberedByAnInodeThatLeftMemory)
+TEST_F(FsTimes, AReadOfTimesIsRememberedAfterEviction)
 {
     for (int i = 0; i < 20; i++) {
         std::string name = "f" + std::to_string(i);
@@ -123,7 +123,7 @@ TEST_F(FsTimes, ALookIsRememberedByAnInodeThatLeftMemory)
     }
 }
 
-TEST_F(FsTimes, NoChangeIsEarlierThanOneBefore)
+TEST_F(FsTimes, NoChangeIsEarlierThanThePreviousOne)
 {
     Inode looked = create("looked");
     for (int i = 0; i < 100; i++) {
@@ -134,7 +134,7 @@ TEST_F(FsTimes, NoChangeIsEarlierThanOneBefore)
     }
 }
 
-TEST_F(FsTimes, ThoseOfDataAreLeftToTheCaller)
+TEST_F(FsTimes, TheCallerMaySetTimesOfData)
 {
     ffs_set_data_times(fs, true);
     Inode f = create("f");

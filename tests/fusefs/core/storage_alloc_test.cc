@@ -40,7 +40,7 @@ ffs_found slow_find(const Bits &bits, uint32_t from, uint32_t to, uint32_t want,
     return best;
 }
 
-TEST(Map, FindsWhatAScanBitByBitFinds)
+TEST(Map, FindsTheSameAsAScanOfSingleBits)
 {
     std::mt19937 random(1);
     for (int round = 0; round < 300; round++) {
@@ -64,7 +64,7 @@ TEST(Map, FindsWhatAScanBitByBitFinds)
     }
 }
 
-TEST(Map, KnowsWhetherARangeIsAllOneValue)
+TEST(Map, DetectsWhetherARangeHasOneValue)
 {
     Bits bits;
     ffs_map_set(bits.words.data(), 60, 200);
@@ -136,7 +136,7 @@ TEST_F(Alloc, GpuRunsAreWholeTwoMegabyteUnits)
     }
 }
 
-TEST_F(Alloc, GivesEveryBlockOnceAndStopsAtTheReserve)
+TEST_F(Alloc, AllocatesEveryBlockOnceAndStopsAtTheReserve)
 {
     uint64_t free_before = free_blocks();
     std::set<uint64_t> seen;
@@ -163,7 +163,7 @@ TEST_F(Alloc, KeepsBlocksForTruncateWhenFull)
               0);
 }
 
-TEST_F(Alloc, FreedBlocksComeBackAfterTheCommitNotBefore)
+TEST_F(Alloc, FreedBlocksAreReusedOnlyAfterTheCommit)
 {
     Range a, b;
     ASSERT_EQ(alloc(20000, 64, 64, 1, &a), 0);
@@ -176,7 +176,7 @@ TEST_F(Alloc, FreedBlocksComeBackAfterTheCommitNotBefore)
     EXPECT_EQ(b.block, a.block);
 }
 
-TEST_F(Alloc, PinnedBlocksComeBackAfterThePinIsDropped)
+TEST_F(Alloc, PinnedBlocksAreReusedAfterThePinIsDropped)
 {
     Range a, b;
     ffs_pin *pin, *other;
@@ -223,7 +223,7 @@ TEST_F(Alloc, AFullDeviceIsUsableAgainRightAfterFreeing)
     EXPECT_EQ(range.block, ranges[1].block);
 }
 
-TEST_F(Alloc, FreeingTwiceIsFoundOut)
+TEST_F(Alloc, FreeingABlockTwiceIsDetected)
 {
     Range a;
     ASSERT_EQ(alloc(0, 10, 10, 1, &a), 0);
@@ -232,7 +232,7 @@ TEST_F(Alloc, FreeingTwiceIsFoundOut)
     EXPECT_EQ(release(a), -EROFS);
 }
 
-TEST_F(Alloc, FreeingWhatIsPartlyFreeIsFoundOut)
+TEST_F(Alloc, FreeingAPartlyFreeRangeIsDetected)
 {
     Range a;
     ASSERT_EQ(alloc(0, 10, 10, 1, &a), 0);
@@ -240,13 +240,13 @@ TEST_F(Alloc, FreeingWhatIsPartlyFreeIsFoundOut)
     EXPECT_EQ(release(a), -EUCLEAN);
 }
 
-TEST_F(Alloc, FreeingTheJournalIsFoundOut)
+TEST_F(Alloc, FreeingTheJournalIsDetected)
 {
     EXPECT_EQ(release({ffs_geometry(fs)->journal_start, 1}), -EUCLEAN);
 }
 
 // Random operations against a model of the owners of blocks.
-TEST_F(Alloc, NeverGivesWhatIsTakenBusyOrPinned)
+TEST_F(Alloc, NeverAllocatesUsedBusyOrPinnedBlocks)
 {
     std::mt19937 random(7);
     std::map<uint64_t, uint64_t> taken; // block -> len
@@ -379,7 +379,7 @@ TEST_F(Hints, WrongHintsHideNoSpace)
     EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
 }
 
-TEST_F(Hints, AnAbortedHandleLeavesThem)
+TEST_F(Hints, AnAbortedHandleDoesNotChangeThem)
 {
     fill(50000);
     ASSERT_EQ(mount(), 0) << why;

@@ -46,7 +46,7 @@ class Cache : public StorageTest
     }
 };
 
-TEST_F(Cache, ChangedBlocksStayUntilTheyAreInPlace)
+TEST_F(Cache, ChangedBlocksStayUntilTheyAreWrittenInPlace)
 {
     std::vector<uint64_t> blocks;
     for (uint64_t i = 0; i < 300; i++)
@@ -78,7 +78,7 @@ TEST_F(Cache, KeepsNoMoreCleanBlocksThanItsBound)
     EXPECT_EQ(crash_dev_reads(dev.get(), blocks[0] << 12), first + 1) << "the oldest is not";
 }
 
-TEST_F(Cache, OneReadServesAllWhoWaitForIt)
+TEST_F(Cache, OneReadServesAllWaiters)
 {
     uint64_t block = new_block(1);
     remount();
@@ -92,7 +92,7 @@ TEST_F(Cache, OneReadServesAllWhoWaitForIt)
     EXPECT_EQ(crash_dev_reads(dev.get(), block << 12), before + 1);
 }
 
-TEST_F(Cache, AReadErrorIsNotRemembered)
+TEST_F(Cache, AReadErrorIsNotCached)
 {
     uint64_t block = new_block(1);
     remount();

@@ -137,7 +137,7 @@ class CrashFiles : public StorageTest
     std::vector<Kept> kept;
 };
 
-TEST_F(CrashFiles, KeepsWhatWasSyncedAndDamagesNothing)
+TEST_F(CrashFiles, KeepsSyncedDataAndDamagesNothing)
 {
     work(static_cast<unsigned>(test_rounds(12, 40)));
     ASSERT_EQ(unmount(), 0);

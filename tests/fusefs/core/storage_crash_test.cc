@@ -131,7 +131,7 @@ class Crash : public StorageTest
     std::vector<Done> done;
 };
 
-TEST_F(Crash, LeavesWholeHandlesAndAllThatWasCommitted)
+TEST_F(Crash, LeavesCompleteHandlesAndAllCommittedOnes)
 {
     work(static_cast<uint32_t>(test_rounds(30, 120)));
     EXPECT_LT(tail_position(), 230u) << "past the seam";
@@ -172,7 +172,7 @@ TEST_F(Crash, DuringRecoveryIsHarmless)
     }
 }
 
-TEST_F(Crash, RecoveryTwiceIsRecoveryOnce)
+TEST_F(Crash, RepeatedRecoveryHasTheSameResult)
 {
     work(20);
     size_t ops = crash_dev_ops(dev.get());
@@ -267,13 +267,13 @@ TEST_F(Revoke, KeepsReplayFromOverwritingData)
     EXPECT_EQ(reuse(ffs_free_meta), 0x5a);
 }
 
-TEST_F(Revoke, IsWhatKeepsReplayFromIt)
+TEST_F(Revoke, IsNecessaryToPreventThat)
 {
     auto without = [](ffs_tx *tx, uint64_t block) { return ffs_free(tx, block, 1); };
     EXPECT_NE(reuse(without), 0x5a);
 }
 
-TEST_F(Revoke, LetsALaterImageThrough)
+TEST_F(Revoke, DoesNotAffectALaterImage)
 {
     uint64_t first = 0, second = 0;
     ASSERT_EQ(handle([&](ffs_tx *tx) { return make_metadata(tx, &first); }), 0);

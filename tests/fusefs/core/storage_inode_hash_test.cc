@@ -95,7 +95,7 @@ TEST_F(InodeHash, RemovingTwiceChangesNothing)
 struct Slab : testing::TestWithParam<std::pair<size_t, size_t>> {
 };
 
-TEST_P(Slab, GivesMappingsBackAndPlacesAgain)
+TEST_P(Slab, ReturnsMappingsAndReusesPlaces)
 {
     auto [bytes, align] = GetParam();
     struct ffs_slabs slabs = {};

@@ -57,7 +57,7 @@ class Inodes : public StorageTest
     }
 };
 
-TEST_F(Inodes, ManyAreAllDifferentAndStay)
+TEST_F(Inodes, ManyRemainDistinct)
 {
     std::set<uint64_t> inos;
     for (int i = 0; i < 1000; i++) {
@@ -104,7 +104,7 @@ TEST_F(Inodes, AReleasedOneIsStale)
         EXPECT_EQ(ffs_iget(fs, block * LAY_INODES_PER_BLOCK, &inode), -ESTALE);
 }
 
-TEST_F(Inodes, AnAbortedOneNeverWas)
+TEST_F(Inodes, AnAbortedOneDoesNotExist)
 {
     ffs_inode *inode, *again;
     EXPECT_EQ(handle([&](ffs_tx *tx) {
@@ -127,7 +127,7 @@ TEST_F(Inodes, TheSameNumberIsTheSameObject)
     ffs_iput(a, 5);
 }
 
-TEST_F(Inodes, MoreThanAreKeptComeBackFromDisk)
+TEST_F(Inodes, EvictedOnesAreReadAgainFromDisk)
 {
     std::vector<uint64_t> inos;
     for (uint32_t i = 0; i < 9000; i++) {

@@ -87,7 +87,7 @@ TEST_F(Recover, AnUnreadableSuperblockIsReplacedByACopy)
 // How many more times the mount may ask; below zero: it has been told to stop.
 long questions;
 
-TEST_F(Recover, CanBeInterruptedAnywhereAndBegunAgain)
+TEST_F(Recover, CanBeInterruptedAnywhereAndRepeated)
 {
     make(32u << 20, 1024);
     ASSERT_EQ(mount(), 0) << why;

@@ -223,7 +223,7 @@ std::string Resize::describe_zoo()
     return text;
 }
 
-TEST_F(Resize, GivesTheNewSpaceAndKeepsTheFiles)
+TEST_F(Resize, AddsSpaceAndKeepsTheFiles)
 {
     ASSERT_EQ(mount(), 0);
     uint64_t before = free_blocks();
@@ -257,7 +257,7 @@ TEST_F(Resize, CanBeRepeated)
     }
 }
 
-TEST_F(Resize, IsWholeAfterACutAnywhere)
+TEST_F(Resize, IsAtomicUnderPowerCuts)
 {
     crash_dev_record(dev.get());
     ASSERT_EQ(grow(NEW), 0);
@@ -271,7 +271,7 @@ TEST_F(Resize, IsWholeAfterACutAnywhere)
     }
 }
 
-TEST_F(Resize, HandlesGoOnBesideGrowth)
+TEST_F(Resize, HandlesContinueDuringGrowth)
 {
     ASSERT_EQ(mount(), 0);
     std::atomic<bool> stop{false};
@@ -296,7 +296,7 @@ TEST_F(Resize, HandlesGoOnBesideGrowth)
     EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
 }
 
-TEST_F(Resize, BlocksThatArePinnedStaySoBesideGrowth)
+TEST_F(Resize, PinnedBlocksStayPinnedDuringGrowth)
 {
     ASSERT_EQ(mount(), 0);
     ffs_inode *root, *file;
@@ -344,7 +344,7 @@ TEST_F(Resize, ShrinksAndKeepsEverything)
     EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
 }
 
-TEST_F(Resize, ShrinkingIsWholeAfterACutAnywhere)
+TEST_F(Resize, ShrinkingIsAtomicUnderPowerCuts)
 {
     constexpr uint64_t SMALL = 20000;
     ASSERT_EQ(grow(NEW), 0);
@@ -363,7 +363,7 @@ TEST_F(Resize, ShrinkingIsWholeAfterACutAnywhere)
     }
 }
 
-TEST_F(Resize, WhatACutLeavesIsRepairedWithoutAQuestion)
+TEST_F(Resize, APowerCutLeavesOnlySafeRepairs)
 {
     crash_dev_record(dev.get());
     ASSERT_EQ(grow(NEW), 0);
@@ -376,7 +376,7 @@ TEST_F(Resize, WhatACutLeavesIsRepairedWithoutAQuestion)
     EXPECT_GT(preen_cuts(40, NEW, 20000), 0);
 }
 
-TEST_F(Resize, WhatDoesNotFitIsRefusedAndStays)
+TEST_F(Resize, AShrinkThatDoesNotFitChangesNothing)
 {
     ASSERT_EQ(grow(NEW), 0);
     ASSERT_EQ(mount(), 0);
@@ -394,7 +394,7 @@ TEST_F(Resize, WhatDoesNotFitIsRefusedAndStays)
     ASSERT_EQ(unmount(), 0);
 }
 
-TEST_F(Resize, WhatItCannotDoOnAnyDeviceIsKnownBefore)
+TEST_F(Resize, ImpossibleSizesAreDetectedInAdvance)
 {
     ASSERT_EQ(mount(), 0) << why;
     EXPECT_EQ(ffs_grow_check(fs, OLD - 1), -EINVAL);
@@ -410,7 +410,7 @@ TEST_F(Resize, WhatItCannotDoOnAnyDeviceIsKnownBefore)
     ASSERT_EQ(unmount(), 0);
 }
 
-TEST_F(Resize, RefusesWhatItCannotDo)
+TEST_F(Resize, RefusesUnsupportedSizes)
 {
     EXPECT_EQ(grow(OLD - 1), -EINVAL);
     EXPECT_EQ(grow(NEW + 1), -ENOSPC);

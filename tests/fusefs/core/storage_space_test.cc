@@ -126,7 +126,7 @@ TEST_F(Space, SectionsWithoutHintsAreReadOutsideOfTheLock)
     EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
 }
 
-TEST_F(Space, AnAlignedUnitIsSoughtOutsideOfTheLock)
+TEST_F(Space, AnAlignedUnitIsSearchedOutsideOfTheLock)
 {
     ffs_inode *large, *file;
     fill(3 * LAY_GPU_ALIGN, &large);
@@ -172,7 +172,7 @@ TEST_F(Space, AFileOfAllSectionsIsFreedOutsideOfTheLock)
 }
 
 // mkfs leaves the bitmaps of free groups zero; those of groups in use are written when they change.
-TEST_F(Space, BitmapsOfZerosStandForFreeGroups)
+TEST_F(Space, BitmapsOfZerosRepresentFreeGroups)
 {
     const auto *bitmaps = reinterpret_cast<const lay_bitmap *>(crash_dev_bytes(dev.get())) + 1;
     uint64_t before = free_blocks();
@@ -191,7 +191,7 @@ TEST_F(Space, BitmapsOfZerosStandForFreeGroups)
     EXPECT_LE(free_blocks() + 5 * LAY_GROUP_BLOCKS, before);
 }
 
-TEST_F(Space, ZerosInPlaceOfABitmapThatWasWrittenAreNoticed)
+TEST_F(Space, ZerosInPlaceOfAWrittenBitmapAreDetected)
 {
     auto *bitmaps = reinterpret_cast<lay_bitmap *>(crash_dev_bytes(dev.get())) + 1;
     ffs_inode *file;

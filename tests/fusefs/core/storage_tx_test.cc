@@ -69,7 +69,7 @@ TEST_F(Tx, EndedHandlesSurviveARemount)
     ffs_iput(inode, 1);
 }
 
-TEST_F(Tx, AHandleThatDirtiesTooMuchIsToldSo)
+TEST_F(Tx, AHandleThatDirtiesTooMuchFails)
 {
     int err = handle(
         [&](ffs_tx *tx) {
@@ -89,7 +89,7 @@ TEST_F(Tx, AHandleThatDirtiesTooMuchIsToldSo)
     EXPECT_EQ(err, -ENOSPC);
 }
 
-TEST_F(Tx, MoreThanTheJournalHoldsGoesThroughIt)
+TEST_F(Tx, MoreBlocksThanTheJournalHoldsAreCommitted)
 {
     std::vector<ffs_inode *> inodes(200);
     for (ffs_inode *&inode : inodes)
@@ -106,7 +106,7 @@ TEST_F(Tx, MoreThanTheJournalHoldsGoesThroughIt)
     EXPECT_EQ(uid(last), 20);
 }
 
-TEST_F(Tx, CommitOfNothingNewWritesNothing)
+TEST_F(Tx, ACommitWithoutChangesWritesNothing)
 {
     ASSERT_EQ(set_uid(LAY_INO_ROOT, 1), 0);
     ASSERT_EQ(commit(), 0);
@@ -115,7 +115,7 @@ TEST_F(Tx, CommitOfNothingNewWritesNothing)
     EXPECT_EQ(crash_dev_ops(dev.get()), 0u);
 }
 
-TEST_F(Tx, AWriteErrorTurnsItReadOnlyAndKeepsWhatWasCommitted)
+TEST_F(Tx, AWriteErrorMakesItReadOnlyAndKeepsCommittedData)
 {
     ASSERT_EQ(set_uid(LAY_INO_ROOT, 1), 0);
     ASSERT_EQ(commit(), 0);
@@ -150,7 +150,7 @@ TEST_F(Tx, AFailedCheckpointLosesNothing)
     EXPECT_EQ(uid(LAY_INO_ROOT), 7);
 }
 
-TEST_F(Tx, AfterShutdownEverythingIsEIO)
+TEST_F(Tx, AfterShutdownEveryCallFailsWithEio)
 {
     ffs_inode *root;
     ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root), 0);
@@ -164,7 +164,7 @@ TEST_F(Tx, AfterShutdownEverythingIsEIO)
     EXPECT_EQ(uid(LAY_INO_ROOT), 5);
 }
 
-TEST_F(Tx, ShutdownWithoutFlushForgetsWhatWasNotCommitted)
+TEST_F(Tx, ShutdownWithoutFlushDropsUncommittedChanges)
 {
     ASSERT_EQ(set_uid(LAY_INO_ROOT, 5), 0);
     ASSERT_EQ(ffs_sync(fs), 0);
@@ -174,7 +174,7 @@ TEST_F(Tx, ShutdownWithoutFlushForgetsWhatWasNotCommitted)
     EXPECT_EQ(uid(LAY_INO_ROOT), 5);
 }
 
-TEST_F(Tx, ACorruptBlockTurnsItReadOnlyAndAsksForFsck)
+TEST_F(Tx, ACorruptBlockMakesItReadOnlyAndRequestsFsck)
 {
     ffs_expect expect = {};
     expect.magic = LAY_MAGIC_BITMAP;

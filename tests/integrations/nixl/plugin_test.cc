@@ -148,7 +148,7 @@ class Plugin : public InFolder<Place>
     nixlBackendReqH *handle_ = nullptr;
 };
 
-TEST_P(Plugin, SaysWhatItCan)
+TEST_P(Plugin, ReportsItsCapabilities)
 {
     EXPECT_EQ(plugin()->api_version, 1);
     EXPECT_STREQ(plugin()->get_plugin_name(), "GPUNVME");
@@ -273,7 +273,7 @@ TEST_P(Plugin, WritesOfReadOnlyFilesFail)
     EXPECT_EQ(run(NIXL_READ), NIXL_SUCCESS);
 }
 
-TEST_P(Plugin, ListsThatDoNotFitAreRefused)
+TEST_P(Plugin, MismatchedListsAreRefused)
 {
     EXPECT_EQ(prepare(NIXL_READ), NIXL_ERR_INVALID_PARAM) << "no descriptors";
     nixlBackendMD *of = file("a");
@@ -294,7 +294,7 @@ TEST_P(Plugin, ListsThatDoNotFitAreRefused)
     EXPECT_EQ(prepare(NIXL_READ), NIXL_ERR_INVALID_PARAM) << "an address that wraps";
 }
 
-TEST_P(Plugin, WhatCannotBeRegisteredIsRefused)
+TEST_P(Plugin, InvalidRegistrationsAreRefused)
 {
     nixlBackendMD *none = nullptr;
     EXPECT_EQ(add({0, 0, 4711, ""}, FILE_SEG, &none), NIXL_ERR_BACKEND);

@@ -128,7 +128,7 @@ class SimCopyKernel : public testing::Test
     sim_copy_kernel_ticket ticket_ = {};
 };
 
-TEST_F(SimCopyKernel, IsLaunchedForWorkAndAgainWhenItHasLeft)
+TEST_F(SimCopyKernel, IsLaunchedForWorkAndAgainAfterItsEnd)
 {
     for (unsigned i = 1; i <= 3; i++) {
         ASSERT_EQ(submit(), 0);
@@ -140,7 +140,7 @@ TEST_F(SimCopyKernel, IsLaunchedForWorkAndAgainWhenItHasLeft)
     }
 }
 
-TEST_F(SimCopyKernel, AnEndWithWorkLeftIsSeenByAWait)
+TEST_F(SimCopyKernel, AWaitDetectsAnEndWithWorkLeft)
 {
     ASSERT_EQ(submit(), 0);
     leave();
@@ -150,7 +150,7 @@ TEST_F(SimCopyKernel, AnEndWithWorkLeftIsSeenByAWait)
     EXPECT_EQ(poll(), 1);
 }
 
-TEST_F(SimCopyKernel, AFailedLaunchEndsWhatWaitsForItAndAllAfterIt)
+TEST_F(SimCopyKernel, AFailedLaunchFailsPendingAndLaterCopies)
 {
     launch_result = cudaErrorLaunchOutOfResources;
     ASSERT_EQ(submit(), 0) << "a wait reports it";
@@ -161,7 +161,7 @@ TEST_F(SimCopyKernel, AFailedLaunchEndsWhatWaitsForItAndAllAfterIt)
     EXPECT_EQ(launches, 1u) << "what was posted must not be copied any more";
 }
 
-TEST_F(SimCopyKernel, AFailedLaunchLeavesWhatAKernelHasTaken)
+TEST_F(SimCopyKernel, AFailedLaunchKeepsCopiesThatAKernelHasTaken)
 {
     sim_copy_kernel_ticket first;
 
@@ -176,7 +176,7 @@ TEST_F(SimCopyKernel, AFailedLaunchLeavesWhatAKernelHasTaken)
     EXPECT_EQ(poll(), -EIO);
 }
 
-TEST_F(SimCopyKernel, AFaultIsSeenByAWaitForCopiesOrForRoom)
+TEST_F(SimCopyKernel, AWaitForCopiesOrRoomDetectsAFault)
 {
     int rc;
 

@@ -72,7 +72,7 @@ TEST_F(SimCopySlots, NoWordLooksNewWhereNumbersWrapAround)
     EXPECT_EQ(poster.posted[0], 500 * SIM_COPY_KERNEL_SLOTS);
 }
 
-TEST_F(SimCopySlots, ABoxSaysHowMuchThereIs)
+TEST_F(SimCopySlots, ASlotHoldsItsNumberOfCopies)
 {
     for (unsigned n = 1; n <= SIM_COPY_KERNEL_BATCH; n++) {
         const sim_copy_slot &slot = next_slot();
@@ -141,7 +141,7 @@ TEST_F(SimKeeper, ABlockIsLaunchedWhileAllOthersRun)
 }
 
 /* Otherwise the keeper would wait for its end without limit. */
-TEST_F(SimKeeper, ALaunchThatFailedIsNoLaunch)
+TEST_F(SimKeeper, AFailedLaunchDoesNotCount)
 {
     init(2);
     for (unsigned i = 0; i < 2 * SIM_KEEPER_STREAMS; i++) {

@@ -212,7 +212,7 @@ class SimCudaDma : public testing::Test
     const sim_dma_engine *ops_ = nullptr;
 };
 
-TEST_F(SimCudaDma, SmallCopiesAreTheCopyKernels)
+TEST_F(SimCudaDma, TheCopyKernelMakesSmallCopies)
 {
     ASSERT_EQ(copy(true), 1);
     EXPECT_EQ(calls.to_copy_kernel, kPages / 2);

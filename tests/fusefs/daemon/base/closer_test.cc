@@ -41,7 +41,7 @@ void fill_up(int fd, int seconds)
     ASSERT_EQ(setsockopt(fd, SOL_SOCKET, SO_LINGER, &slow, sizeof(slow)), 0);
 }
 
-TEST(Closer, WaitsAMomentByWhicheverClock)
+TEST(Closer, WaitDoesNotDependOnTheRealTimeClock)
 {
     closer c = {};
     int ends[2];
@@ -58,7 +58,7 @@ TEST(Closer, WaitsAMomentByWhicheverClock)
     EXPECT_LT(took, std::chrono::seconds(20));
 }
 
-TEST(Closer, OneUserHasSomeSlotsAndRootTheLast)
+TEST(Closer, SlotsAreLimitedPerUserAndReservedForRoot)
 {
     closer c = {};
     std::vector<int> others;
@@ -93,7 +93,7 @@ TEST(Closer, ASocketThatLingersIsClosedAtOnce)
 }
 
 // On a busy machine the closing thread may start late: the test repeats.
-TEST(Closer, WaitsNoLongerThanItTakes)
+TEST(Closer, WaitEndsWithTheLastClose)
 {
     bool at_once = false;
     for (int i = 0; i < 10 && !at_once; i++) {

@@ -17,7 +17,7 @@
 namespace
 {
 
-TEST(MetricsAddress, LoopbackAlone)
+TEST(MetricsAddress, OnlyLoopbackIsAccepted)
 {
     struct metrics_address a = {};
     EXPECT_EQ(metrics_address_parse("9567", &a), 0);
@@ -139,7 +139,7 @@ TEST_F(Metrics, EndlessHeadersEndTheConnection)
     EXPECT_NE(get("GET / HTTP/1.0\r\n\r\n"), "");
 }
 
-TEST_F(Metrics, SilentClientsMakeRoomForOthers)
+TEST_F(Metrics, SilentClientsAreDisconnectedForOthers)
 {
     std::vector<int> silent;
     for (int i = 0; i < 8; i++)
@@ -149,7 +149,7 @@ TEST_F(Metrics, SilentClientsMakeRoomForOthers)
         EXPECT_EQ(all(fd), "");
 }
 
-TEST_F(Metrics, ClientsThatDoNotReadMakeRoomForOthers)
+TEST_F(Metrics, ClientsThatDoNotReadAreDisconnectedForOthers)
 {
     body_.assign(16u << 20, 'x'); // more than sockets buffer
     std::vector<int> deaf;

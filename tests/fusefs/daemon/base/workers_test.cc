@@ -142,7 +142,7 @@ TEST_F(Workers, RootRunsAsManyTransfersAsAnotherUser)
     EXPECT_TRUE(begin(0, kTransfersOfUser));
 }
 
-TEST_F(Workers, JobsOfRootTakeNothingOfTheShareOfUsers)
+TEST_F(Workers, JobsOfRootDoNotReduceTheShareOfUsers)
 {
     for (int i = 0; i < 100; i++)
         add(WORK_TRANSFER, 0);

@@ -108,7 +108,7 @@ class CachesCrash : public StorageTest
     std::atomic<unsigned> removed{0};
 };
 
-TEST_F(CachesCrash, LeavesWholeFilesAndNoDamage)
+TEST_F(CachesCrash, LeavesCompleteFilesAndNoDamage)
 {
     const int files = static_cast<int>(test_rounds(48, 200));
 

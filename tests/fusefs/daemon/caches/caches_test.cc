@@ -138,7 +138,7 @@ class CachesTest : public FsTest
     std::vector<std::string> removed; // by the thread; read when it rests
 };
 
-TEST_F(CachesTest, RemovesWhatWasUsedLeastRecently)
+TEST_F(CachesTest, RemovesTheLeastRecentlyUsedFiles)
 {
     for (int i = 0; i < 8; i++)
         ASSERT_EQ(fill(dir, "f" + std::to_string(i), MIB, 1000 + (i * 5) % 8), 0);
@@ -162,7 +162,7 @@ TEST_F(CachesTest, OnlyRootAndTheOwnerOfADirectorySetItsLimit)
 }
 
 // Of three directories that others own, the owner of the cache may remove from one.
-TEST_F(CachesTest, OnlyWhatTheOwnerMightUnlinkIsRemoved)
+TEST_F(CachesTest, OnlyFilesThatTheOwnerMayUnlinkAreRemoved)
 {
     own(dir, 1000, 0777);
     Inode secret = make_dir(dir, "secret"), sticky = make_dir(dir, "sticky");
@@ -195,7 +195,7 @@ TEST_F(CachesTest, AWriteThatNeverFitsRemovesNothing)
     EXPECT_EQ(fill(dir, "small", MIB, 2000), 0);
 }
 
-TEST_F(CachesTest, OneUserLeavesLimitsToOthersAndAllUsersLeaveSomeToRoot)
+TEST_F(CachesTest, LimitsAreReservedForOtherUsersAndForRoot)
 {
     std::vector<Inode> dirs;
     auto next = [&](uid_t uid) {
@@ -224,7 +224,7 @@ TEST_F(CachesTest, NoWritePassesTheLimit)
     EXPECT_FALSE(exists(dir, "f0"));
 }
 
-TEST_F(CachesTest, OpenFilesStayAndThenNothingMoreIsWritten)
+TEST_F(CachesTest, OpenFilesStayAndFurtherWritesFail)
 {
     ASSERT_EQ(limit(dir, 4 * MIB + 65536), 0);
     std::vector<Inode> open;
@@ -245,7 +245,7 @@ TEST_F(CachesTest, OpenFilesStayAndThenNothingMoreIsWritten)
         caches_file_closed(open[i]);
 }
 
-TEST_F(CachesTest, ARemovedFileIsNotOpenedAnyMore)
+TEST_F(CachesTest, ARemovedFileCannotBeOpened)
 {
     ASSERT_EQ(fill(dir, "old", 2 * MIB, 1000), 0);
     Inode old = lookup(dir, "old"); // as the kernel knows it still
@@ -270,7 +270,7 @@ TEST_F(CachesTest, AFileWithAnotherNameKeepsItsContents)
     caches_file_closed(one);
 }
 
-TEST_F(CachesTest, SubdirectoriesCountAndThoseWithALimitStandAlone)
+TEST_F(CachesTest, SubdirectoriesCountUnlessTheyHaveALimit)
 {
     Inode sub = make_dir(dir, "sub"), own = make_dir(dir, "own");
     ASSERT_EQ(limit(own, 4 * MIB), 0);
@@ -332,7 +332,7 @@ TEST_F(CachesTest, TooManyDirectoriesAreRefused)
     dirs.clear();
 }
 
-TEST_F(CachesTest, NamesFromElsewhereMakeRoomOrAreRefused)
+TEST_F(CachesTest, FilesMovedOrLinkedInMakeRoomOrAreRefused)
 {
     ASSERT_EQ(limit(dir, 4 * MIB), 0);
     ASSERT_EQ(fill(dir, "old", 3 * MIB, 1000), 0);
@@ -475,7 +475,7 @@ class CachesModel : public CachesTest
     time_t now = 1000;
 };
 
-TEST_F(CachesModel, HoldsThroughRandomWork)
+TEST_F(CachesModel, HoldsDuringRandomOperations)
 {
     std::mt19937 random(20);
     sub = make_dir(dir, "sub");

@@ -61,7 +61,7 @@ class CoherenceTest : public ::testing::TestWithParam<const char *>
     int fd_ = -1;
 };
 
-TEST_P(CoherenceTest, GpuReadOfAnyRangeIsWhatPreadGives)
+TEST_P(CoherenceTest, GpuReadOfAnyRangeEqualsPread)
 {
     std::string expected(kFile, 0);
     for (int i = 0; i < 200; i++) {
@@ -104,7 +104,7 @@ TEST_P(CoherenceTest, GpuReadSeesEveryCompletedWrite)
     }
 }
 
-TEST_P(CoherenceTest, GrowingGpuWriteMovesTheEndForEverybody)
+TEST_P(CoherenceTest, GrowingGpuWriteMovesTheEndForAllReaders)
 {
     struct stat st;
     memset(buffer_->data(), 'g', 10000);
@@ -203,7 +203,7 @@ TEST_P(CoherenceTest, UnlinkedFileIsReadToItsEnd)
 
 // Blocks that a GPU read uses are not reused, though the file has been
 // truncated.
-TEST_P(CoherenceTest, TruncationDuringAGpuReadGivesNobodyElsesData)
+TEST_P(CoherenceTest, TruncationDuringAGpuReadExposesNoOtherFile)
 {
     for (char &c : model_)
         c = static_cast<char>(c & 0x0f); // never 'S'

@@ -51,7 +51,7 @@ TEST_F(WritebackTest, AFullFileSystemIsReportedAtFsync)
 }
 
 // The kernel takes a short reply to its own write for a complete one.
-TEST_F(WritebackTest, NothingThatFsyncConfirmedIsMissing)
+TEST_F(WritebackTest, NoFsyncedDataIsMissing)
 {
     int fill = make("fill");
     std::string data(64 << 10, 'x');
@@ -70,7 +70,7 @@ TEST_F(WritebackTest, NothingThatFsyncConfirmedIsMissing)
     ASSERT_EQ(unlink(mounted_->path("fill").c_str()), 0);
 }
 
-TEST_F(WritebackTest, ClosePassesTheErrorOn)
+TEST_F(WritebackTest, CloseReturnsTheError)
 {
     int fill = make("fill");
     std::string data(1 << 20, 'x');
@@ -193,7 +193,7 @@ TEST_F(WritebackTest, AKilledDaemonLosesNoMoreThanACrash)
     close(fd);
 }
 
-TEST_F(WritebackTest, ADaemonThatIsAskedToEndWritesWhatTheKernelHas)
+TEST_F(WritebackTest, ADaemonThatEndsWritesTheDataOfTheKernel)
 {
     int fd = make("file", O_WRONLY);
     std::string data(300000, 'e');

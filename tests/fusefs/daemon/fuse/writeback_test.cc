@@ -24,7 +24,7 @@
 namespace
 {
 
-TEST_F(WritebackTest, InfoSaysItToProgramsThatAsk)
+TEST_F(WritebackTest, InfoReportsIt)
 {
     gpunvme_ioc_info info = info_of(root_);
     EXPECT_EQ(info.writeback_cache, 1u);
@@ -34,7 +34,7 @@ TEST_F(WritebackTest, InfoSaysItToProgramsThatAsk)
     EXPECT_EQ(info.writeback_cache, 77u) << "of an earlier struct";
 }
 
-TEST_F(WritebackTest, WritesStayWithTheKernelForAWhile)
+TEST_F(WritebackTest, WritesStayInTheKernelForAWhile)
 {
     int fd = make("file");
     std::string data(4096, 'k');
@@ -86,7 +86,7 @@ TEST_F(WritebackTest, GpuReadSeesEveryCompletedWriteOfAModel)
     close(fd);
 }
 
-TEST_F(WritebackTest, GpuReadInFrontOfDirtyDataSeesTheNewEnd)
+TEST_F(WritebackTest, GpuReadBeforeDirtyDataSeesTheNewEnd)
 {
     int fd = make("file");
     ASSERT_EQ(pwrite(fd, "end", 3, 1 << 20), 3);
@@ -150,7 +150,7 @@ TEST_F(WritebackTest, GpuReadSeesStoresThroughAMapping)
     close(fd);
 }
 
-TEST_F(WritebackTest, ListsOfReadsAndExtentsSeeIt)
+TEST_F(WritebackTest, ListsOfReadsAndExtentsSeeDirtyData)
 {
     int fd = make("file");
     Buffer list(root_, 4096, GPUNVME_REGISTER_LIST);
@@ -186,7 +186,7 @@ TEST_F(WritebackTest, SeekFindsDataThatOnlyTheKernelHas)
     close(fd);
 }
 
-TEST_F(WritebackTest, DirectReadsAndWritesMeetCachedOnes)
+TEST_F(WritebackTest, DirectReadsAndWritesAreCoherentWithCachedOnes)
 {
     int fd = make("file"), direct = open_on(mounted_->path("file"), O_RDWR | O_DIRECT);
     void *page = nullptr;
@@ -307,7 +307,7 @@ TEST_F(WritebackTest, AFileIsEitherLeasedOrOpenForWriting)
     close(reader);
 }
 
-TEST_F(WritebackTest, FlagsThatForbidWritesDoNotMeetDirtyPages)
+TEST_F(WritebackTest, FlagsThatForbidWritesExcludeDirtyPages)
 {
     int fd = make("file");
     int flags = FS_APPEND_FL;

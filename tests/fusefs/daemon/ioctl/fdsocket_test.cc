@@ -110,7 +110,7 @@ int asked(int s, uint64_t what, uint64_t id, uint64_t index)
     return n;
 }
 
-TEST_F(FdSocket, TokenStandsForTheDescriptorOnce)
+TEST_F(FdSocket, TokenNamesTheDescriptorOnce)
 {
     int fd = -1;
     uint64_t t = token(memory_);
@@ -125,7 +125,7 @@ TEST_F(FdSocket, TokenStandsForTheDescriptorOnce)
     EXPECT_EQ(fdsocket_take(socket_, t, getuid(), &fd), -ENOENT);
 }
 
-TEST_F(FdSocket, TokenIsOfNoUseToAnotherUser)
+TEST_F(FdSocket, AnotherUserCannotUseAToken)
 {
     int fd = -1;
     uint64_t t = token(memory_);
@@ -134,7 +134,7 @@ TEST_F(FdSocket, TokenIsOfNoUseToAnotherUser)
     close(fd);
 }
 
-TEST_F(FdSocket, MessagesOfAnotherShapeAreRefused)
+TEST_F(FdSocket, MessagesOfAnotherFormAreRefused)
 {
     int fd = -1;
     EXPECT_EQ(token_for(fdsocket_name(socket_), fdsocket_cookie(socket_), memory_, 1), 0u)
@@ -144,7 +144,7 @@ TEST_F(FdSocket, MessagesOfAnotherShapeAreRefused)
     EXPECT_EQ(fdsocket_take(socket_, 0, getuid(), &fd), -ENOENT);
 }
 
-TEST_F(FdSocket, WaitingTokensAreBounded)
+TEST_F(FdSocket, UnusedTokensAreLimited)
 {
     int made = 0;
     while (made < 1000 && token(memory_) != 0)
@@ -153,7 +153,7 @@ TEST_F(FdSocket, WaitingTokensAreBounded)
     EXPECT_LE(made, 64) << "a quarter of the table";
 }
 
-TEST_F(FdSocket, ATokenEndsAfterSomeSeconds)
+TEST_F(FdSocket, ATokenExpiresAfterSomeSeconds)
 {
     int fd = -1;
     uint64_t used = token(memory_), late = token(memory_);
@@ -175,7 +175,7 @@ TEST_F(FdSocket, SilentConnectionsDoNotKeepOthersOut)
         close(s);
 }
 
-TEST_F(FdSocket, OneUserCannotTakeEveryConnection)
+TEST_F(FdSocket, OneUserCannotUseEveryConnection)
 {
     std::vector<int> idle;
     for (int i = 0; i < 64; i++)
@@ -186,7 +186,7 @@ TEST_F(FdSocket, OneUserCannotTakeEveryConnection)
         close(s);
 }
 
-TEST_F(FdSocket, OnlyMemoryIsTaken)
+TEST_F(FdSocket, OnlyMemoryFilesAreAccepted)
 {
     int file = open("/dev/null", O_RDWR | O_CLOEXEC);
     EXPECT_EQ(token(file), 0u);
@@ -197,7 +197,7 @@ TEST_F(FdSocket, OnlyMemoryIsTaken)
 // close(2) of such a socket blocks until the peer has read the data or has
 // exited. The last reference must be the daemon's, so the test occupies the
 // socket's thread until its own is closed.
-TEST_F(FdSocket, DescriptorThatClosesSlowlyKeepsNobodyWaiting)
+TEST_F(FdSocket, ADescriptorThatClosesSlowlyBlocksNothing)
 {
     int ends[2];
     char block[65536] = {};
@@ -322,7 +322,7 @@ TEST_F(FdSocket, APeerWithoutTheCookieIsNotServed)
     close(s);
 }
 
-TEST_F(FdSocket, AConnectionAsksForManyThings)
+TEST_F(FdSocket, AConnectionServesManyRequests)
 {
     int s = connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_));
     for (uint64_t i = 0; i < 100; i++) {
@@ -338,7 +338,7 @@ TEST_F(FdSocket, AConnectionAsksForManyThings)
     close(s);
 }
 
-TEST_F(FdSocket, QuestionsSentTogetherAreAnsweredInTurn)
+TEST_F(FdSocket, RequestsSentTogetherAreAnsweredInOrder)
 {
     gpunvme_request asks[3] = {};
     gpunvme_reply reply;
@@ -353,7 +353,7 @@ TEST_F(FdSocket, QuestionsSentTogetherAreAnsweredInTurn)
     close(s);
 }
 
-TEST_F(FdSocket, AnswersThatNobodyReadsEndTheConnection)
+TEST_F(FdSocket, UnreadRepliesEndTheConnection)
 {
     gpunvme_request request = {GPUNVME_ASK_QUEUE, 7, 0, 1};
     gpunvme_reply reply;
@@ -369,7 +369,7 @@ TEST_F(FdSocket, AnswersThatNobodyReadsEndTheConnection)
 }
 
 // Messages of every length except a request's, with and without a descriptor.
-TEST_F(FdSocket, QuestionsOfAnotherShapeEndTheConnection)
+TEST_F(FdSocket, RequestsOfAnotherFormEndTheConnection)
 {
     char bytes[200] = {};
     gpunvme_request good = {GPUNVME_ASK_PAGE, 7, 0, 0};

@@ -97,7 +97,7 @@ TEST_F(IoctlTest, InfoAndStatsWorkOnDirectories)
     close(dir);
 }
 
-TEST_F(IoctlTest, UnknownRequestsAreNotOurs)
+TEST_F(IoctlTest, UnknownRequestsReturnEnotty)
 {
     uint64_t word = 0;
     EXPECT_EQ(issue(fd_, _IOWR('G', 0x7e, uint64_t), &word), -ENOTTY);
@@ -119,7 +119,7 @@ TEST_F(IoctlTest, StructOfAnotherSizeOrVersionIsRefused)
 }
 
 // Requests of programs built with shorter structs have other numbers.
-TEST_F(IoctlTest, StructsOfOlderSizesAreStillAnswered)
+TEST_F(IoctlTest, StructsOfOlderSizesAreAccepted)
 {
     auto info = abi_struct<gpunvme_ioc_info>();
     info.abi.size = offsetof(gpunvme_ioc_info, tier_note);
@@ -502,7 +502,7 @@ INSTANTIATE_TEST_SUITE_P(
                  -EINVAL}),
     [](const auto &info) { return info.param.name; });
 
-TEST_F(IoctlTest, ListsAreNotForTransfers)
+TEST_F(IoctlTest, TransfersRefuseLists)
 {
     Buffer list(fd_, 8192, GPUNVME_REGISTER_LIST);
     ASSERT_EQ(list.error(), 0);
@@ -553,7 +553,7 @@ gpunvme_ioc_extents extents_of(int fd, uint64_t offset, uint32_t max, int *err)
     return e;
 }
 
-TEST_F(IoctlTest, ExtentsLeaveOutHolesAndMarkTheLast)
+TEST_F(IoctlTest, ExtentsOmitHolesAndMarkTheLastOne)
 {
     int err, fd = open_on(mounted->path("sparse"), O_RDWR | O_CREAT | O_TRUNC);
     ASSERT_EQ(pwrite(fd, "a", 1, 0), 1);
@@ -576,7 +576,7 @@ TEST_F(IoctlTest, ExtentsLeaveOutHolesAndMarkTheLast)
     close(fd);
 }
 
-TEST_F(IoctlTest, ExtentsRefuseNonsense)
+TEST_F(IoctlTest, ExtentsRefuseInvalidArguments)
 {
     int err;
     extents_of(fd_, 0, 0, &err);

@@ -54,7 +54,7 @@ class LeaseBounds : public ::testing::Test
     rig *rig_ = nullptr;
 };
 
-TEST_F(LeaseBounds, TheSegmentsOfOneUserAreBoundedAndThoseOfAll)
+TEST_F(LeaseBounds, SegmentsAreLimitedPerUserAndInTotal)
 {
     constexpr size_t kEach = kSegmentsOfUser / kOfFile;
     std::vector<Lease> first, second, third;
@@ -73,7 +73,7 @@ TEST_F(LeaseBounds, TheSegmentsOfOneUserAreBoundedAndThoseOfAll)
     EXPECT_EQ(third.size(), left + 1);
 }
 
-TEST_F(LeaseBounds, LeasesThatAreMadeAtOnceAreBoundedAsWell)
+TEST_F(LeaseBounds, ConcurrentlyMadeLeasesAreLimitedToo)
 {
     std::vector<std::thread> threads;
     std::vector<std::vector<Lease>> leases(4);
@@ -97,7 +97,7 @@ TEST_F(LeaseBounds, LeasesThatAreMadeAtOnceAreBoundedAsWell)
     EXPECT_EQ(again.size(), kSegmentsOfUser / kOfFile) << "all came back";
 }
 
-TEST_F(LeaseBounds, OneThatIsBeingMadeLeavesRoomForOthers)
+TEST_F(LeaseBounds, ALeaseInCreationLeavesRoomForOthers)
 {
 #ifdef __SANITIZE_THREAD__
     constexpr unsigned kLeases = 10; // of 70,000 segments each
@@ -138,7 +138,7 @@ TEST(QueueLeases, OtherUsersLeaveQueuesForRoot)
 }
 
 // Checksums are compared, or given up by a flag. They count as segments do.
-TEST(LeaseChecksums, AreAskedForOrGivenUpAndAreBounded)
+TEST(LeaseChecksums, AreRequestedOrWaivedAndAreLimited)
 {
     rig_config config = {};
     config.data_csum = config.leases = true;

@@ -136,7 +136,7 @@ TEST_F(LeaseTest, TheMountEndsWhileAHolderIsStopped)
 
 // After a kill of the daemon the mappings remain unrevoked, and commands do not
 // complete.
-TEST_F(LeaseTest, AKilledDaemonTakesNoMemoryFromItsHolders)
+TEST_F(LeaseTest, HoldersKeepTheirMemoryWhenTheDaemonIsKilled)
 {
     ASSERT_NO_FATAL_FAILURE(start());
     ASSERT_EQ(fsync(fd_), 0);
@@ -234,7 +234,7 @@ TEST_F(LeaseRecovery, AResetRevokesQueuesAndKeepsExtents)
 }
 
 // Queues of a revoked lease that is not ended become free after the grace time.
-TEST_F(LeaseRecovery, RevokedQueuesAreOthersAfterTheGraceTime)
+TEST_F(LeaseRecovery, RevokedQueuesAreReusableAfterTheGraceTime)
 {
     ASSERT_NO_FATAL_FAILURE(start_puppet());
     uint32_t most = info_of(fd_).lease_queues;
@@ -250,7 +250,7 @@ TEST_F(LeaseRecovery, RevokedQueuesAreOthersAfterTheGraceTime)
 
 // Resets during every phase of a lease: each lease ends without an error of the
 // driver.
-TEST_F(LeaseRecovery, LeasesComeAndGoWhileTheDriveIsReset)
+TEST_F(LeaseRecovery, LeasesAreMadeAndEndedWhileTheDriveIsReset)
 {
     ASSERT_NO_FATAL_FAILURE(start_puppet());
     std::atomic<bool> stop{false};
@@ -288,7 +288,7 @@ TEST_F(LeaseRecovery, LeasesComeAndGoWhileTheDriveIsReset)
 }
 
 // As on a PCI drive, whose doorbells are not shared.
-TEST_F(LeaseRecovery, TheDaemonPassesOnDoorbellsThatItKeeps)
+TEST_F(LeaseRecovery, TheDaemonForwardsProxiedDoorbells)
 {
     setenv("PUPPET_KEEP_DOORBELLS", "1", 1);
     ASSERT_NO_FATAL_FAILURE(start_puppet());

@@ -50,7 +50,7 @@ TEST_F(LeaseTest, LeasedQueuesReadAFileIntoABuffer)
     EXPECT_EQ(extents.end(fd_), 0);
 }
 
-TEST_F(LeaseTest, NobodyLeasesWithoutTheOption)
+TEST_F(LeaseTest, NoUserLeasesWithoutTheOption)
 {
     ASSERT_NO_FATAL_FAILURE(start("executor=cpu"));
     int error;
@@ -102,20 +102,20 @@ TEST_F(LeaseTest, MembersOfTheGroupLeaseWithIt)
     EXPECT_EQ(as_user(65534, {}, mounted_->path("file")), EPERM);
 }
 
-TEST_F(LeaseTest, EverybodyLeasesWithDirectAll)
+TEST_F(LeaseTest, EveryUserLeasesWithDirectAll)
 {
     ASSERT_NO_FATAL_FAILURE(start("executor=cpu,direct=all"));
     EXPECT_EQ(as_user(65534, {}, mounted_->path("file")), kLeased);
 }
 
-TEST_F(LeaseTest, AGroupThatIsNotThereIsRefusedInWords)
+TEST_F(LeaseTest, AMissingGroupIsRefusedWithAMessage)
 {
     EXPECT_FALSE(mounted_->mount("direct=no-such-group"));
     EXPECT_NE(mounted_->log().find("direct=no-such-group: no such group"), std::string::npos)
         << mounted_->log();
 }
 
-TEST_F(LeaseTest, NumbersAndFlagsThatCannotBeAreRefused)
+TEST_F(LeaseTest, InvalidNumbersAndFlagsAreRefused)
 {
     ASSERT_NO_FATAL_FAILURE(start());
     EXPECT_EQ(Queues(fd_, 0).error(), -EINVAL);
@@ -143,7 +143,7 @@ TEST_F(LeaseTest, NumbersAndFlagsThatCannotBeAreRefused)
     EXPECT_EQ(deep.reply().depth, 4096u) << "as the drive allows";
 }
 
-TEST_F(LeaseTest, ExtentsAreOfFilesThatMayBeRead)
+TEST_F(LeaseTest, ExtentsNeedAReadableFile)
 {
     ASSERT_NO_FATAL_FAILURE(start());
     int dir = open_on(mounted_->mountpoint(), O_RDONLY | O_DIRECTORY);
@@ -184,7 +184,7 @@ TEST_F(LeaseTest, LeasesAreLimited)
     EXPECT_EQ(Extents(fd_).error(), -EMFILE);
 }
 
-TEST_F(LeaseTest, ALeaseEndsOnceAndForItsHolderOnly)
+TEST_F(LeaseTest, OnlyTheHolderEndsALeaseAndOnlyOnce)
 {
     ASSERT_NO_FATAL_FAILURE(start("executor=cpu,direct=all"));
     Queues queues(fd_);
@@ -219,7 +219,7 @@ bool has_reply(int fd, const gpunvme_request &question)
     return !fds.empty();
 }
 
-TEST_F(LeaseTest, PartsAreToldToTheHolderOnly)
+TEST_F(LeaseTest, PartsAreGivenOnlyToTheHolder)
 {
     ASSERT_NO_FATAL_FAILURE(start());
     Queues queues(fd_, 2);
@@ -240,7 +240,7 @@ TEST_F(LeaseTest, PartsAreToldToTheHolderOnly)
 
 // The daemon maps the page, too: a writable or shrinkable page could deceive
 // holders or raise SIGBUS.
-TEST_F(LeaseTest, SharedMemoryCannotBeSpoilt)
+TEST_F(LeaseTest, HoldersCannotDamageSharedMemory)
 {
     ASSERT_NO_FATAL_FAILURE(start());
     Queues queues(fd_);
@@ -311,7 +311,7 @@ std::string read_whole(int fd)
 }
 
 // Whatever a holder leaves in its memory, orderly or by a close, the next one cannot map it.
-TEST_F(LeaseTest, AHolderFindsNothingOfTheHolderBefore)
+TEST_F(LeaseTest, AHolderSeesNoDataOfAnEarlierHolder)
 {
     ASSERT_NO_FATAL_FAILURE(start());
     for (int i = 0; i < 4; i++) {
@@ -393,7 +393,7 @@ TEST_F(LeaseTest, GenerationFollowsExtentsAndSize)
 
 // The file is deleted and the space is needed, but blocks of other files cannot
 // be read.
-TEST_F(LeaseTest, PinnedBlocksAreGivenToNobody)
+TEST_F(LeaseTest, PinnedBlocksAreNotReused)
 {
     ASSERT_NO_FATAL_FAILURE(start());
     int error;

@@ -157,7 +157,7 @@ class PassingFault : public Recovery, public ::testing::WithParamInterface<Passi
 };
 
 // Every request is answered without an error, and synced data is on the drive.
-TEST_P(PassingFault, IsNotSeenByAnybody)
+TEST_P(PassingFault, IsInvisibleToCallers)
 {
     ASSERT_TRUE(mount());
     int fd = open_on(path("file"), O_RDONLY);
@@ -241,7 +241,7 @@ class FinalFault : public Recovery, public ::testing::WithParamInterface<Final>
 };
 
 // Reads and writes of buffers are in flight at the fault.
-TEST_P(FinalFault, EndsEverythingInTimeAndTheNextMountIsGood)
+TEST_P(FinalFault, EndsAllOperationsInTimeAndTheNextMountWorks)
 {
     ASSERT_TRUE(mount());
     int fd = open_on(path("file"), O_RDONLY), out = open_on(path("out"), O_RDWR | O_CREAT);
@@ -325,7 +325,7 @@ TEST_F(Recovery, AFailedFlushIsReportedByEveryFsync)
 }
 
 // More callers wait for a flush than threads serve at first: the mount answers other requests.
-TEST_F(Recovery, ASlowFlushDelaysItsCallersAlone)
+TEST_F(Recovery, ASlowFlushDelaysOnlyItsCallers)
 {
     constexpr unsigned kCallers = 40;
     ASSERT_TRUE(mount("executor=cpu,queues=2,deadline=5000,commit=3600"));
@@ -361,7 +361,7 @@ TEST_F(Recovery, ASlowFlushDelaysItsCallersAlone)
 
 // Data synced by an fsync that returned 0 is on the drive, whatever else is
 // lost.
-TEST_F(Recovery, WhatFsyncReportedSurvivesAPowerCutAfterLostFlushes)
+TEST_F(Recovery, FsyncedDataSurvivesAPowerCutAfterLostFlushes)
 {
     for (int seed = 1; seed <= test_rounds(4, 20); seed++) {
         ASSERT_TRUE(mount());
@@ -388,7 +388,7 @@ TEST_F(Recovery, WhatFsyncReportedSurvivesAPowerCutAfterLostFlushes)
 }
 
 // Hot unplug with open files, one of them changed through a mapping only.
-TEST_F(Recovery, TheDriveIsHandedBackWhenTheSystemAsks)
+TEST_F(Recovery, TheDriveIsReleasedWhenTheSystemRequestsIt)
 {
     ASSERT_TRUE(mount());
     int fd = open_on(path("mapped"), O_RDWR | O_CREAT);
@@ -414,7 +414,7 @@ TEST_F(Recovery, TheDriveIsHandedBackWhenTheSystemAsks)
 }
 
 // A request to a failed drive does not block other requests.
-TEST_F(Recovery, ADriveThatHangsKeepsNobodyWaitingWhoDoesNotNeedIt)
+TEST_F(Recovery, ADriveThatHangsBlocksOnlyThoseWhoNeedIt)
 {
     ASSERT_TRUE(mount());
     int fd = open_on(path("file"), O_RDONLY);

@@ -361,7 +361,7 @@ TEST_F(MountTest, ABackgroundMountThatReplaysTheJournalPrintsNothing)
 }
 
 // The kernel has the attributes of the root then, and answers statx(2) from them.
-TEST_F(MountTest, MountAfterAKillWorksAtOnceWhenTheRootWasListed)
+TEST_F(MountTest, MountAfterAKillWorksAtOnceEvenIfTheRootWasListed)
 {
     Mounted m(kImage);
     ASSERT_TRUE(m.mount()) << m.log();

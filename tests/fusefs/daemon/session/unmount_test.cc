@@ -174,7 +174,7 @@ TEST_F(UnmountTest, TheHelperReportsABusyMountAndUnmountsThatOfADeadDaemon)
     EXPECT_EQ(device_of(m.mountpoint()), device_of(m.mountpoint() + "/.."));
 }
 
-TEST_F(UnmountTest, TheHelperUnmountsWhatIsNotOurs)
+TEST_F(UnmountTest, TheHelperUnmountsOtherFileSystems)
 {
     Mounted m(kImage);
     std::string output;
@@ -233,7 +233,7 @@ TEST_F(BlockMountTest, AnImageIsCompleteWhenUmountReturns)
     EXPECT_EQ(files_of(m_->image() + ".copy"), kFiles);
 }
 
-TEST_F(BlockMountTest, AnImageIsWrittenByNobodyWhenUmountHasReturned)
+TEST_F(BlockMountTest, NoProcessWritesTheImageAfterUmount)
 {
     make_files(*m_);
     ASSERT_EQ(umount(m_->mountpoint().c_str()), 0);

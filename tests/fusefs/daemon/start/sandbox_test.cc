@@ -140,7 +140,7 @@ class Sandbox : public ::testing::Test
     std::string image_ = ::testing::TempDir() + "sandbox-image-" + std::to_string(getpid());
 };
 
-TEST_F(Sandbox, OfFilesLeavesTheImageAlone)
+TEST_F(Sandbox, OfFilesPermitsOnlyTheImage)
 {
     EXPECT_EQ(inside(SANDBOX_FILES, [&] { return try_open(image_, O_RDWR); }), 0);
     EXPECT_EQ(inside(SANDBOX_FILES, [&] { return try_open("/dev/null", O_RDWR); }), 0);
@@ -163,7 +163,7 @@ TEST_F(Sandbox, OfFilesForbidsToMount)
     EXPECT_EQ(inside(SANDBOX_NONE, unmount), ENOENT);
 }
 
-TEST_F(Sandbox, OfCapabilitiesLeavesThoseForMemory)
+TEST_F(Sandbox, OfCapabilitiesKeepsThoseForMemory)
 {
     auto effective = [] {
         uint64_t caps = std::stoull(field("/proc/self/status", "CapEff"), nullptr, 16);
@@ -175,7 +175,7 @@ TEST_F(Sandbox, OfCapabilitiesLeavesThoseForMemory)
     }
 }
 
-TEST_F(Sandbox, OfCallsLeavesThreadsAndMemory)
+TEST_F(Sandbox, OfCallsPermitsThreadsAndMemory)
 {
     if (kSanitized)
         GTEST_SKIP() << "a sanitizer makes calls of its own";
@@ -265,7 +265,7 @@ TEST_F(SandboxMount, ReachesNoFileButTheImage)
     EXPECT_TRUE(m.unmount()) << m.log();
 }
 
-TEST_F(SandboxMount, IsAsMuchAsTheOptionSays)
+TEST_F(SandboxMount, FollowsItsOption)
 {
     Mounted m(kImage);
     std::string status;

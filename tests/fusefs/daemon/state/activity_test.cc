@@ -79,7 +79,7 @@ TEST_F(ActivityTest, EachPathOfAnOpenFileIsCounted)
     EXPECT_GT(commands_of(fd_), commands);
 }
 
-TEST_F(ActivityTest, ReadsByTheKernelAreCountedWhereTheyWereAsked)
+TEST_F(ActivityTest, ReadsByTheKernelAreCountedAtTheirFile)
 {
     ASSERT_NO_FATAL_FAILURE(start());
     std::string page(kPage, '\0');
@@ -97,7 +97,7 @@ TEST_F(ActivityTest, ReadsByTheKernelAreCountedWhereTheyWereAsked)
 }
 
 // close() does not wait for RELEASE.
-TEST_F(ActivityTest, ClosedFilesAreToldForAWhile)
+TEST_F(ActivityTest, ClosedFilesAreReportedForAWhile)
 {
     ASSERT_NO_FATAL_FAILURE(start());
     Buffer buffer(fd_, kPage);
@@ -115,7 +115,7 @@ TEST_F(ActivityTest, ClosedFilesAreToldForAWhile)
     EXPECT_EQ(closed, 1u);
 }
 
-TEST_F(ActivityTest, ManyOpenFilesAreToldInSeveralAnswers)
+TEST_F(ActivityTest, ManyOpenFilesAreReportedInSeveralReplies)
 {
     ASSERT_NO_FATAL_FAILURE(start());
     const size_t n = 2 * GPUNVME_OPEN_FILES_MAX;
@@ -133,7 +133,7 @@ TEST_F(ActivityTest, ManyOpenFilesAreToldInSeveralAnswers)
         close(fd);
 }
 
-TEST_F(ActivityTest, AUserIsToldOfItsOwnFilesAlone)
+TEST_F(ActivityTest, AUserSeesOnlyItsOwnFiles)
 {
     if (geteuid() != 0)
         GTEST_SKIP() << "needs root, to become another user";

@@ -93,7 +93,7 @@ bool await_closed(int fd)
 
 using SharedCallsTest = LeaseTest;
 
-TEST_F(SharedCallsTest, AreToldWhileAProgramCountsAndAfterItsEnd)
+TEST_F(SharedCallsTest, AreReportedWhileAProgramRunsAndAfterItsEnd)
 {
     ASSERT_NO_FATAL_FAILURE(start());
     {
@@ -116,7 +116,7 @@ TEST_F(SharedCallsTest, AreToldWhileAProgramCountsAndAfterItsEnd)
     EXPECT_EQ(direct_bytes(fd_), 2030u);
 }
 
-TEST_F(SharedCallsTest, StayAsTheyWereWhereAProgramTruncatesThem)
+TEST_F(SharedCallsTest, DoNotChangeWhenAProgramTruncatesThem)
 {
     ASSERT_NO_FATAL_FAILURE(start());
     Program p(mounted_->path(""));
@@ -143,7 +143,7 @@ TEST_F(SharedCallsTest, AreSharedOnceByADescription)
     EXPECT_EQ(direct_bytes(fd_), 1u);
 }
 
-TEST_F(SharedCallsTest, OfOtherUsersAreInTheSumAlone)
+TEST_F(SharedCallsTest, OfOtherUsersAreOnlyInTheSum)
 {
     if (geteuid() != 0)
         GTEST_SKIP() << "needs root, to become another user";

@@ -42,7 +42,7 @@ std::vector<trace_record> read_from(uint64_t next, uint64_t *lost)
     return all;
 }
 
-TEST(Trace, IsNothingUntilItIsOpened)
+TEST(Trace, IsOffUntilItIsOpened)
 {
     uint64_t next = 0, lost = 0;
     trace_record record;

@@ -30,7 +30,7 @@ void any_alignment(std::mt19937_64 &random, uint64_t size, gpunvme_piece *pieces
     }
 }
 
-TEST_P(ReadvWays, PiecesOfAnyAlignmentGetWhatPreadGives)
+TEST_P(ReadvWays, PiecesOfAnyAlignmentEqualPread)
 {
     rig_config config = {};
     config.gpu_off = GetParam();
@@ -53,7 +53,7 @@ TEST_P(ReadvWays, PiecesOfAnyAlignmentGetWhatPreadGives)
     }
 }
 
-TEST_P(ReadvWays, APieceThatCannotBeHasItsOwnError)
+TEST_P(ReadvWays, AnInvalidPieceHasItsOwnError)
 {
     rig_config config = {};
     config.gpu_off = GetParam();
@@ -158,7 +158,7 @@ TEST_F(Readv, APieceTheDriveRefusesIsReadThroughHostMemory)
     expect_pieces(100);
 }
 
-TEST_F(Readv, WithoutFallbackAPieceTheDriveRefusesHasItsErrorAndTheOthersTheirBytes)
+TEST_F(Readv, WithoutFallbackARefusedPieceHasItsErrorAndTheOthersAreRead)
 {
     open();
     fail(SIM_FAULT_STATUS, kUnrecoveredRead | 0x4000, 5, 2);
@@ -201,7 +201,7 @@ TEST_F(Readv, ALostCommandFallsBackAndTheQueueReturns)
     }
 }
 
-TEST_F(Readv, WithoutFallbackALostCommandCostsTimeAlone)
+TEST_F(Readv, WithoutFallbackALostCommandOnlyCostsTime)
 {
     rig_config config = {};
     config.deadline_ms = kDeadlineMs;
@@ -293,7 +293,7 @@ TEST_F(Readv, AControllerThatStopsIsResetAndTheRestIsRead)
 }
 
 // Two resets: after three in a row the controller is declared failed.
-TEST_F(Readv, ResetsByOthersAreNotSeen)
+TEST_F(Readv, ResetsByOthersAreInvisible)
 {
     open();
     spread(kPieces, 64);
@@ -330,7 +330,7 @@ TEST_F(Readv, TheCallersDeadlineEndsTheBatch)
     EXPECT_EQ(rig_quarantined(rig_), 0u);
 }
 
-TEST_F(Readv, ACancelledBatchIsInterruptedAndEveryPieceSaysSo)
+TEST_F(Readv, ACancelledBatchIsInterruptedAndEveryPieceReportsIt)
 {
     open();
     spread(kPieces, 4096);
@@ -384,7 +384,7 @@ TEST_F(Readv, AnEndingListOrBufferEndsTheBatch)
 
 // --- Lists ---------------------------------------------------------------------------------------
 
-TEST_F(Readv, RefusesWhatIsNotTheCallersList)
+TEST_F(Readv, RefusesListsOfOthers)
 {
     open();
     spread(2, 512);
@@ -416,7 +416,7 @@ TEST_F(Readv, RefusesWhatIsNotTheCallersList)
 
 // With a list that changes meanwhile, no byte outside the buffer changes, and
 // the batch ends.
-TEST_F(Readv, AListThatChangesUnderWayHarmsNobody)
+TEST_F(Readv, AListThatChangesMeanwhileDoesNoHarm)
 {
     open();
     std::atomic<bool> stop{false};
@@ -445,7 +445,7 @@ TEST_F(Readv, AListThatChangesUnderWayHarmsNobody)
 }
 
 // A result overwritten by the client with an error has the piece read again.
-TEST_F(Readv, ResultsThatOthersWriteHarmNobody)
+TEST_F(Readv, ResultsWrittenByOthersDoNoHarm)
 {
     open();
     std::atomic<bool> stop{false};

@@ -160,7 +160,7 @@ TEST_F(Transfer, CallersDeadlineEndsTheTransfer)
 }
 
 // A late command would move data of reused blocks.
-TEST_F(Transfer, NoCommandIsUnderWayWhenATransferLetsGoOfItsBlocks)
+TEST_F(Transfer, NoCommandIsInFlightWhenATransferReleasesItsBlocks)
 {
     open(with(&rig_config::deadline_ms, 100u));
     for (bool write : {false, true}) {
@@ -171,7 +171,7 @@ TEST_F(Transfer, NoCommandIsUnderWayWhenATransferLetsGoOfItsBlocks)
     }
 }
 
-TEST_F(Transfer, WriteErrorFallsBackAndTellsTheKernelOnce)
+TEST_F(Transfer, WriteErrorFallsBackAndNotifiesTheKernelOnce)
 {
     open();
     fail(SIM_FAULT_STATUS, kWrite, kWriteFault, 0);
@@ -190,7 +190,7 @@ TEST_F(Transfer, WriteErrorFallsBackAndTellsTheKernelOnce)
     EXPECT_TRUE(buffer_is_content());
 }
 
-TEST_F(Transfer, GrowingWriteTellsTheKernelTheNewEnd)
+TEST_F(Transfer, GrowingWriteNotifiesTheKernelOfTheNewEnd)
 {
     open();
     buffer_.data[4999] = 0x77;
@@ -278,7 +278,7 @@ TEST_F(Transfer, EndOfTheBufferEndsTheTransfer)
     EXPECT_LT(rw.bytes, kBytes);
 }
 
-TEST_F(Transfer, WithoutAnExecutorEverythingGoesThroughHostMemory)
+TEST_F(Transfer, WithoutAnExecutorEverythingUsesHostMemory)
 {
     open(with(&rig_config::gpu_off, true));
     gpunvme_ioc_rw rw = request();
@@ -352,7 +352,7 @@ TEST_F(Transfer, HolesReadAsZeros)
     EXPECT_EQ(buffer_.data[rw.bytes], 0xff) << "nothing past the end";
 }
 
-TEST_F(Transfer, RefusesWhatIsNotTheCallersBuffer)
+TEST_F(Transfer, RefusesBuffersOfOthers)
 {
     open();
     gpunvme_ioc_rw rw = request();
@@ -411,7 +411,7 @@ TEST_F(Transfer, OtherUsersLeaveBuffersForRoot)
     EXPECT_EQ(add(0), -EMFILE);
 }
 
-TEST_F(Transfer, TheOnlyBufferMayBeAnybodys)
+TEST_F(Transfer, TheOnlyBufferIsAvailableToAnyUser)
 {
     open(with(&rig_config::max_buffers, 1u));
     EXPECT_EQ(rig_unregister(rig_, &buffer_, 0), 0);

@@ -18,7 +18,7 @@ class ReadvLength : public ReadvWays
 {
 };
 
-TEST_P(ReadvLength, AListOfJustAsManyBytesAsItMayHaveIsReadWhole)
+TEST_P(ReadvLength, AListOfMaximumLengthIsReadCompletely)
 {
     rig_config config = {};
     config.gpu_off = GetParam();
@@ -35,7 +35,7 @@ TEST_P(ReadvLength, AListOfJustAsManyBytesAsItMayHaveIsReadWhole)
 }
 
 // One queue: it stops soon after the bytes exceed the limit.
-TEST_P(ReadvLength, ALongerListIsReadAsFarAsItMayBe)
+TEST_P(ReadvLength, ALongerListIsReadUpToTheLimit)
 {
     rig_config config = {};
     config.gpu_off = GetParam();
@@ -60,7 +60,7 @@ INSTANTIATE_TEST_SUITE_P(Paths, ReadvLength, ::testing::Values(false, true),
 
 // The second part of the map exhausts the limit; pieces of the first part that
 // follow are left out.
-TEST_F(Readv, ATooLongListOfPartsKeepsWhatTheyHaveRead)
+TEST_F(Readv, ATooLongListKeepsTheResultsOfItsParts)
 {
     rig_config config = {};
     config.image_bytes = 512u << 20;

@@ -90,7 +90,7 @@ class Repeat : public ::testing::TestWithParam<bool>
 INSTANTIATE_TEST_SUITE_P(Ways, Repeat, ::testing::Values(false, true),
                          [](const auto &info) { return info.param ? "write" : "read"; });
 
-TEST_P(Repeat, ALostCommandCostsTimeAlone)
+TEST_P(Repeat, ALostCommandOnlyCostsTime)
 {
     open(kDeadlineMs);
     fail(SIM_FAULT_LOSE, 0, 1);
@@ -100,7 +100,7 @@ TEST_P(Repeat, ALostCommandCostsTimeAlone)
     EXPECT_EQ(rig_stats(rig_).fallbacks[GPUNVME_FALLBACK_LOST_COMMAND], 0u);
 }
 
-TEST_P(Repeat, AFailureThatPassesLeavesItsStatusAlone)
+TEST_P(Repeat, ATransientFailureLeavesOnlyItsStatus)
 {
     open();
     fail(SIM_FAULT_STATUS, fault(), 1);
@@ -111,7 +111,7 @@ TEST_P(Repeat, AFailureThatPassesLeavesItsStatusAlone)
 }
 
 // The second of four commands, then of the three that are left, and of two.
-TEST_P(Repeat, ATransferThatGetsOnMayFailOften)
+TEST_P(Repeat, ATransferWithProgressMayFailOften)
 {
     open();
     for (unsigned skip : {1u, 4u, 6u})
@@ -122,7 +122,7 @@ TEST_P(Repeat, ATransferThatGetsOnMayFailOften)
     EXPECT_EQ(rw.commands, 10u) << "four, three, two, one";
 }
 
-TEST_P(Repeat, AFailureThatStaysEndsSoon)
+TEST_P(Repeat, APermanentFailureEndsSoon)
 {
     open();
     fail(SIM_FAULT_STATUS, fault(), 0);
@@ -155,7 +155,7 @@ TEST_P(Repeat, CommandsThatAreLostEachTimeEndTheTransfer)
 }
 
 // More often than another failure would be repeated.
-TEST_P(Repeat, ADriveThatIsNotReadyIsWaitedFor)
+TEST_P(Repeat, ATransferWaitsForADriveThatIsNotReady)
 {
     open();
     fail(SIM_FAULT_STATUS, kNotReady, 60);
@@ -174,7 +174,7 @@ TEST_P(Repeat, ALostCommandBeforeTheCallersDeadlineIsSentAgain)
 }
 
 // The only queue waits for recovery when the second transfer would take it.
-TEST_P(Repeat, TheLostCommandOfAnotherTransferCostsTimeAlone)
+TEST_P(Repeat, TheLostCommandOfAnotherTransferOnlyCostsTime)
 {
     open(kDeadlineMs);
     fail(SIM_FAULT_LOSE, 0, 1);

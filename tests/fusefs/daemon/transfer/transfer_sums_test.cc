@@ -80,7 +80,7 @@ class Sums : public Readv
     }
 };
 
-TEST_F(Sums, SoundBlocksTakeTheGpuPathAlone)
+TEST_F(Sums, ValidBlocksUseOnlyTheGpuPath)
 {
     EXPECT_EQ(read(0, kWhole).path, GPUNVME_PATH_GPU);
     EXPECT_TRUE(buffer_is(0, kWhole));
@@ -123,7 +123,7 @@ TEST_F(Sums, AResetWaitsForNoLookupOfALongRead)
     rig_forget(&whole);
 }
 
-TEST_F(Sums, BlocksInPartTakeTheOrdinaryPathToo)
+TEST_F(Sums, PartialBlocksAlsoUseTheOrdinaryPath)
 {
     for (uint64_t offset : {uint64_t{0}, uint64_t{1}, kBlock - 1, 5 * kBlock + 77})
         for (uint64_t len : {uint64_t{1}, kBlock - 1, kBlock + 1, 3 * kBlock, kBytes / 2}) {
@@ -147,7 +147,7 @@ TEST_F(Sums, AWrongBitOfTheGpuPathIsReadAgain)
     EXPECT_EQ(read(0, kWhole).path, GPUNVME_PATH_GPU);
 }
 
-TEST_F(Sums, AControllerThatIsAlwaysWrongReturnsNothingWrong)
+TEST_F(Sums, AControllerThatIsAlwaysWrongDeliversNoWrongData)
 {
     corrupt(0);
     EXPECT_EQ(read(0, kWhole).bytes, kWhole);
@@ -186,7 +186,7 @@ TEST_F(Sums, AWrongBitOnTheDriveIsThePiecesError)
     }
 }
 
-TEST_F(Sums, PiecesAreReadAgainThatDoNotMatch)
+TEST_F(Sums, PiecesThatDoNotMatchAreReadAgain)
 {
     for (uint64_t i = 0; i < 500; i++)
         pieces()[i] = {random_() % (kWhole / kBlock) * kBlock, i * kBlock, kBlock, -1};
@@ -201,7 +201,7 @@ TEST_F(Sums, PiecesAreReadAgainThatDoNotMatch)
     EXPECT_EQ(v.path, GPUNVME_PATH_GPU);
 }
 
-TEST_F(Sums, PiecesOfAnyAlignmentTakeTheGpuPathAlone)
+TEST_F(Sums, PiecesOfAnyAlignmentUseOnlyTheGpuPath)
 {
     for (uint32_t len : {1u, 512u, 700u, 5000u, 20000u}) {
         spread(200, len);
@@ -212,7 +212,7 @@ TEST_F(Sums, PiecesOfAnyAlignmentTakeTheGpuPathAlone)
     }
 }
 
-TEST_F(Sums, PartsOfBlocksAreReadAgainThatDoNotMatch)
+TEST_F(Sums, PartsOfBlocksThatDoNotMatchAreReadAgain)
 {
     spread(300, 512);
     corrupt(9);
@@ -226,7 +226,7 @@ TEST_F(Sums, PartsOfBlocksAreReadAgainThatDoNotMatch)
 }
 
 // The wrong bit is in the same block, but not in the bytes that were asked for.
-TEST_F(Sums, AWrongBitBesideAPartOfABlockIsItsErrorToo)
+TEST_F(Sums, AWrongBitElsewhereInABlockIsAnErrorToo)
 {
     ASSERT_EQ(rig_flip(rig_, 9 * kBlock + 100), 0);
     pieces()[0] = {9 * kBlock + 200, 0, 512, 7};
@@ -265,7 +265,7 @@ class WrittenSums : public Sums, public ::testing::WithParamInterface<bool>
     }
 };
 
-TEST_P(WrittenSums, HaveTheirChecksums)
+TEST_P(WrittenSums, AreStoredForWholeBlocks)
 {
     const uint64_t offset = kBytes + 64 * kBlock - kBytes % kBlock, len = 40 * kBlock;
     EXPECT_EQ(write(offset, len).path, GPUNVME_PATH_GPU);
@@ -281,7 +281,7 @@ TEST_P(WrittenSums, HaveTheirChecksums)
 }
 
 // Data that is there already loses its checksums first, and they come back later.
-TEST_P(WrittenSums, OverwrittenBlocksAreReadAsTheyAre)
+TEST_P(WrittenSums, OverwrittenBlocksAreReadCorrectly)
 {
     write(kBlock, 20 * kBlock);
     std::vector<unsigned char> written(buffer_.data, buffer_.data + 20 * kBlock);
