@@ -377,7 +377,10 @@ static uint16_t admin_abort_command(struct admin *a)
     return NVME_OK;
 }
 
-/* Completes a request with the change of a namespace, once until the list is read. */
+/*
+ * Completes a request with the event of a changed namespace, at most once until
+ * the list is read.
+ */
 static void tell_change(struct sim *s)
 {
     struct sim_sq *sq = &s->sqs[0];

@@ -68,12 +68,12 @@ int nvme_ns_info(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *out);
  */
 int nvme_ns_refresh(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *out);
 /*
- * Looks whether the controller has reported that a namespace changed, and then
- * compares the namespaces in use. If one is another by now (identity or format,
- * or smaller), the controller is stopped and counts as failed: no later write
- * can reach what belongs to someone else. A namespace that has grown is kept.
- * Costs two loads while there is no report. The caller owns no queue and holds
- * no lock of the driver. Returns 0, or -EIO if the controller has failed.
+ * Checks whether the controller has reported a changed namespace, and then
+ * compares the namespaces in use. If one has another identity or format, or is
+ * smaller, the controller is stopped and counts as failed, so that no later
+ * write reaches data of others. A namespace that has grown stays in use. The
+ * call costs two loads while there is no report. The caller owns no queue and
+ * holds no lock of the driver. Returns 0, or -EIO if the controller has failed.
  */
 int nvme_ctrlr_watch(struct nvme_ctrlr *c);
 /* True once nvme_ctrlr_watch() or a reset has found another namespace. */

@@ -31,7 +31,7 @@ static_assert(NVME_ADMIN_DEPTH * sizeof(struct nvme_sqe) <= NVME_PAGE_SIZE, "adm
 
 #define ABORT_NOT_DONE 1u /* dword 0 of Abort's completion */
 
-/* Makes the place of the next completion known to readers without the lock. */
+/* Stores the place of the next completion for readers without the lock. */
 static void admin_note_next(struct nvme_ctrlr *c)
 {
     /*
@@ -61,7 +61,10 @@ const uint32_t *nvme_admin_cqe(const struct nvme_ctrlr *c, uint32_t index)
     return admin_cq(c) + (index + 1) * CQE_DWORDS - 1;
 }
 
-/* Clears by atomic stores, because nvme_ctrlr_watch() reads entries without the lock. */
+/*
+ * Clears the queue by atomic stores, because nvme_ctrlr_watch() reads entries
+ * without the lock.
+ */
 static void admin_clear_cq(struct nvme_ctrlr *c)
 {
     for (size_t i = 0; i < NVME_ADMIN_DEPTH * CQE_DWORDS; i++)
@@ -154,10 +157,11 @@ void nvme_admin_request_event(struct nvme_ctrlr *c)
 }
 
 /*
- * Waits for the completion of cid. Another CID is that of an Asynchronous Event
- * Request or is dropped, because only one other command is in flight. A command that misses its
- * deadline may still write the data page and complete later, so the queue is not used again before
- * a reset has ended it.
+ * Waits for the completion of cid. A completion with another CID belongs to an
+ * Asynchronous Event Request or is dropped, because only one other command is
+ * in flight. A command that misses its deadline may still write the data page
+ * and complete later, so the queue is not used again before a reset has ended
+ * it.
  */
 static int wait_completion(struct nvme_ctrlr *c, uint16_t cid, uint64_t deadline,
                            struct nvme_cqe *cqe)

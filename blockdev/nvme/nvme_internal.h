@@ -235,14 +235,17 @@ void nvme_ns_forget(struct nvme_ctrlr *c);
 
 /* nvme_watch.c: the caller holds admin_lock, except for look */
 /*
- * Asks the controller to report changed namespaces, after each enable. Returns
- * an error only if the admin queue does not work.
+ * Makes the controller report changed namespaces. Called after each enable.
+ * Returns an error only if the admin queue does not work.
  */
 int nvme_watch_start(struct nvme_ctrlr *c);
-/* As nvme_ns_verify(). After 0 the events that were seen before count as compared. */
+/*
+ * Like nvme_ns_verify(). If it returns 0, the events seen before the call count
+ * as compared.
+ */
 int nvme_watch_verify(struct nvme_ctrlr *c);
 /*
- * Does what nvme_ctrlr_watch() does before its reset: returns an error if the
+ * Makes the comparison of nvme_ctrlr_watch(). Returns an error if the
  * namespaces in use were replaced or could not be compared.
  */
 int nvme_watch_look(struct nvme_ctrlr *c);

@@ -269,6 +269,9 @@ int nvme_ctrlr_watch(struct nvme_ctrlr *c)
 {
     unsigned epoch = nvme_ctrlr_epoch(c);
 
-    /* The reset compares once more, and ends with a stopped controller if it must. */
+    /*
+     * The reset compares again, and stops the controller if the namespaces
+     * differ.
+     */
     return nvme_watch_look(c) ? nvme_ctrlr_reset(c, epoch) : 0;
 }

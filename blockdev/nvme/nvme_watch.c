@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Watches whether the namespaces in use remain the same: an administrator of a
- * fabric or of a virtual machine may put another one in place under the same ID.
+ * Detects that a namespace in use was replaced: an administrator of a fabric or
+ * of a virtual machine may assign another one to the same ID.
  */
 #include <errno.h>
 
@@ -35,7 +35,10 @@ int nvme_watch_start(struct nvme_ctrlr *c)
     int rc = nvme_admin_locked(c, &sqe, NULL, 0, false, NULL);
     if (!nvme_ctrlr_healthy(c))
         return rc;
-    /* A change of before the enable may still be pending, and would mask later ones. */
+    /*
+     * A change from before the enable may still be pending and would mask later
+     * ones.
+     */
     if (!rc)
         rc = watch_read_list(c);
     if (!rc)
@@ -53,12 +56,15 @@ int nvme_watch_verify(struct nvme_ctrlr *c)
     return rc;
 }
 
-/* True if a completion lies in the admin queue that nobody has taken yet. */
+/* True if the admin queue holds a completion that no thread has taken yet. */
 static bool watch_has_completion(const struct nvme_ctrlr *c)
 {
     uint32_t next = __atomic_load_n(&c->watch.next, __ATOMIC_ACQUIRE);
 
-    /* Relaxed: the one who takes the completion reads it again, under the lock. */
+    /*
+     * A relaxed load is enough, because the thread that takes the completion
+     * reads it again under the lock.
+     */
     return NVME_CQE_PHASE(__atomic_load_n(nvme_admin_cqe(c, next >> 1), __ATOMIC_RELAXED) >> 16) ==
            (next & 1);
 }
@@ -69,7 +75,10 @@ static bool watch_has_event(const struct nvme_ctrlr *c)
            __atomic_load_n(&c->watch.done, __ATOMIC_ACQUIRE);
 }
 
-/* Asks for the next event, then compares, so that no change falls in between. */
+/*
+ * Requests the next event before the comparison, so that no change is missed in
+ * between.
+ */
 static int watch_compare(struct nvme_ctrlr *c)
 {
     int rc = nvme_ctrlr_healthy(c) ? watch_read_list(c) : -EIO;
@@ -80,8 +89,8 @@ static int watch_compare(struct nvme_ctrlr *c)
 }
 
 /*
- * The completion is looked for first: whoever takes it counts the event before
- * the place of the next completion, so one of both is seen.
+ * The completion is checked first. The thread that takes it counts the event
+ * before it stores the place of the next completion, so one of the two is seen.
  */
 static bool watch_has_news(const struct nvme_ctrlr *c)
 {

@@ -137,8 +137,8 @@ static bool read_seek_is_data(const struct ffs_extent *extent)
 }
 
 /*
- * Sets *out to the first offset at or past `offset` whose block is data, or is not, as `data` asks.
- * It is f->size if there is none.
+ * Sets *out to the first offset at or past `offset` whose block is data if
+ * `data` is true, or a hole if it is false, or to f->size if there is none.
  */
 static int read_seek_scan(struct ffs_inode *inode, const struct ffs_file *f, uint64_t offset,
                           bool data, uint64_t *out)

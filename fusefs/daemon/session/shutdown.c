@@ -27,8 +27,8 @@
 /* Polling interval at the end of the session. */
 #define WAKE_MS 50
 /*
- * Interval of the question whether the namespace was replaced. Every request asks
- * it too, but not the reads by leased queues.
+ * Interval between checks for a replaced namespace. Every request makes the
+ * check too, except reads on leased queues.
  */
 #define CHANGED_MS 1000
 /* Polls until the connection is aborted: 3 s. */
