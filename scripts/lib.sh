@@ -155,19 +155,73 @@ STEPS=() STEPS_FAILED=0
 # scripts/test.sh appends the closing lines of ctest to this file.
 GPUNVME_CLOSING=${GPUNVME_CLOSING:-}
 
+# Records the result of a step.
+record_step() { # NAME STATUS SECONDS
+    if [ "$2" = 0 ]; then
+        STEPS+=("$(printf '%-22s passed  %4d s' "$1" "$3")")
+    else
+        STEPS+=("$(printf '%-22s FAILED  %4d s  exit %d' "$1" "$3" "$2")")
+        # shellcheck disable=SC2034 # the scripts exit with it
+        STEPS_FAILED=1
+    fi
+}
+
 # step NAME COMMAND...: runs a step and records its result.
 step() {
     local name=$1 start=$SECONDS rc=0
     shift
     say "$GPUNVME_SELF: $name"
     "$@" || rc=$?
-    if [ "$rc" = 0 ]; then
-        STEPS+=("$(printf '%-22s passed  %4d s' "$name" $((SECONDS - start)))")
-    else
-        STEPS+=("$(printf '%-22s FAILED  %4d s  exit %d' "$name" $((SECONDS - start)) "$rc")")
-        # shellcheck disable=SC2034 # the scripts exit with it
-        STEPS_FAILED=1
-    fi
+    record_step "$name" "$rc" $((SECONDS - start))
+}
+
+# Steps that run in the background, in the order in which they were started. The
+# keys are their names.
+declare -A AHEAD_PID=()
+AHEAD_DIR='' AHEAD_LAST=''
+
+# step_ahead NAME COMMAND...: starts a step that computes only while the
+# processors are idle (SCHED_IDLE), because tests wait most of their time. It
+# begins after the previous one of these steps.
+step_ahead() {
+    local name=$1 before=$AHEAD_LAST start rc=0
+    shift
+    [ -n "$AHEAD_DIR" ] || AHEAD_DIR=$(mktemp -d)
+    (
+        [ -z "$before" ] || tail --pid="$before" -f /dev/null
+        start=$SECONDS
+        setsid chrt -i 0 "$@" >"$AHEAD_DIR/$name.log" 2>&1 &
+        echo $! >"$AHEAD_DIR/$name.group"
+        wait $! || rc=$?
+        echo "$rc $((SECONDS - start))" >"$AHEAD_DIR/$name.end"
+    ) &
+    AHEAD_LAST=$!
+    AHEAD_PID[$name]=$AHEAD_LAST
+}
+
+# Ends what step_ahead() has started and is not done, with its processes, when
+# the caller exits.
+steps_stop() {
+    local pid group
+    [ -n "$AHEAD_DIR" ] || return 0
+    for pid in "${AHEAD_PID[@]}"; do
+        kill "$pid" 2>/dev/null || true
+    done
+    for group in "$AHEAD_DIR"/*.group; do
+        [ -e "${group%.group}.end" ] || kill -- "-$(cat "$group")" 2>/dev/null || true
+    done
+    rm -rf "$AHEAD_DIR"
+}
+
+# step_end NAME: waits for a step of step_ahead(), prints its output and records
+# its result.
+step_end() {
+    local rc=1 seconds=0
+    say "$GPUNVME_SELF: $1"
+    wait "${AHEAD_PID[$1]}" || true
+    cat "$AHEAD_DIR/$1.log" || true
+    read -r rc seconds <"$AHEAD_DIR/$1.end" || true
+    record_step "$1" "$rc" "$seconds"
 }
 
 # Prints the table of the steps, followed by the closing lines of their tests.

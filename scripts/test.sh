@@ -8,7 +8,7 @@ set -euo pipefail
 usage() {
     cat <<'USAGE'
 Usage: bash scripts/test.sh [--plain] [--asan] [--tsan] [--all] [--no-sim] [--long]
-                            [-R NAME] [-- CTEST-ARGUMENT...]
+                            [--build] [-R NAME] [-- CTEST-ARGUMENT...]
   --plain  the ordinary build (the default)
   --asan   with AddressSanitizer and UndefinedBehaviorSanitizer
   --tsan   with ThreadSanitizer: the tests labelled threads
@@ -16,6 +16,7 @@ Usage: bash scripts/test.sh [--plain] [--asan] [--tsan] [--all] [--no-sim] [--lo
   --no-sim without the simulated drive (-DGPUNVME_SIM=OFF): what remains of the tests
   --long   with more rounds where a test draws at random (GPUNVME_TEST_LONG=1), and with
            ThreadSanitizer over all that may have threads
+  --build  builds and runs nothing
   -R NAME  builds and runs only the tests whose names match the regular expression NAME;
            GTEST_FILTER=Suite.Case selects a case
 Arguments after -- go to ctest: '-- -L layout' runs the tests of one folder.
@@ -156,11 +157,12 @@ FAILED=0
 run_suite() {
     local kind=$1 dir=$2 sanitize=$3 start=$SECONDS log closing
     shift 3
-    # Tests wait more than they compute, so three run per processor.
+    # Tests wait more than they compute, so three run per processor, each of two
+    # of ctest's jobs; of those that only wait, six (GPUNVME_WAITING_TESTS).
     # ThreadSanitizer computes more, and leases and recoveries must still meet
     # their time limits.
-    local options=() ctest_args=() targets=() filter=${GTEST_FILTER:-*} jobs=$((3 * $(nproc)))
-    [ "$sanitize" != thread ] || jobs=$((3 * $(nproc) / 2))
+    local options=() ctest_args=() targets=() filter=${GTEST_FILTER:-*} jobs=$((6 * $(nproc)))
+    [ "$sanitize" != thread ] || jobs=$((3 * $(nproc)))
     if [ -n "$sanitize" ]; then
         ctest_args=(-LE '^style$')
         options=(-DGPUNVME_SANITIZE="$sanitize" -DGPUNVME_CUDA=OFF -DGPUNVME_BENCH=OFF
@@ -193,6 +195,10 @@ run_suite() {
         FAILED=1
         return 0
     fi
+    if [ "$BUILD_ONLY" = 1 ]; then
+        SUMMARY+=("$kind: builds ($((SECONDS - start)) s)")
+        return 0
+    fi
     say "$kind: tests"
     # More rounds of one thread show ThreadSanitizer nothing new.
     if [ "$sanitize" = thread ]; then
@@ -215,12 +221,13 @@ run_suite() {
     done < <(skipped_tests "$dir" && failed_cases "$dir")
 }
 
-kinds=() LONG=0 CTEST_ARGS=() ONLY=''
+kinds=() LONG=0 BUILD_ONLY=0 CTEST_ARGS=() ONLY=''
 while [ $# -gt 0 ]; do
     case $1 in
     --plain | --asan | --tsan | --no-sim) kinds+=("${1#--}") ;;
     --all) kinds=(plain asan tsan) ;;
     --long) LONG=1 ;;
+    --build) BUILD_ONLY=1 ;;
     -R)
         [ $# -gt 1 ] || die "-R: no name of a test"
         ONLY=$2
@@ -258,5 +265,6 @@ for kind in "${kinds[@]}"; do
 done
 
 say "summary"
+if [ "$BUILD_ONLY" = 1 ]; then GPUNVME_CLOSING=; fi
 printf '%s\n' "${SUMMARY[@]}" | tee -a "${GPUNVME_CLOSING:-/dev/null}"
 exit "$FAILED"
