@@ -228,17 +228,19 @@ static int new_rows(struct bench *b, const struct row_kind *kind)
 {
     uint64_t state = SEED, fit = b->size / kind->bytes, n = fit < b->most ? fit : b->most;
     uint64_t span = (b->size - kind->from) / kind->bytes * kind->bytes;
+    struct gpunvme_piece *list;
 
     if (bench_rows_make(&b->rows, b->mount.memory.on_gpu, SEED, n * kind->bytes, kind->bytes,
                         kind->from, span, &state))
         return fail("memory", "not enough of it");
-    if (gpunvme_pieces_alloc(b->mount.g, n, &b->list))
+    if (gpunvme_pieces_alloc(b->mount.g, n, &list))
         return fail("list", gpunvme_error());
+    b->list = list;
     for (size_t i = 0; i < n; i++)
-        b->list[i] = (struct gpunvme_piece){.file_offset = b->rows.places[i],
-                                            .buffer_offset = i * kind->bytes,
-                                            .len = (uint32_t)kind->bytes};
-    if (b->direct.file && gpunvme_alloc(b->mount.g, n * sizeof(b->list[0]), &b->device_list))
+        list[i] = (struct gpunvme_piece){.file_offset = b->rows.places[i],
+                                         .buffer_offset = i * kind->bytes,
+                                         .len = (uint32_t)kind->bytes};
+    if (b->direct.file && gpunvme_alloc(b->mount.g, n * sizeof(*list), &b->device_list))
         return fail("list", gpunvme_error());
     return 0;
 }
