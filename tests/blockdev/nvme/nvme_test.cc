@@ -280,30 +280,6 @@ TEST(NvmeFaults, OneBadBlockFailsOnlyItsTransfer)
     EXPECT_EQ(memcmp(&back[4 * 131072], &data[4 * 131072], 4 * 131072), 0);
 }
 
-TEST(NvmeFaults, LostCommandIsSentAgain)
-{
-    Rig rig;
-    rig.opts.io_timeout_ms = 100;
-    rig.open(1, 8);
-    Bytes data = random_bytes(65536, 2);
-    ASSERT_EQ(bd_write(rig.dev, 0, data.data(), data.size(), 0), 0);
-    rig.fault(lose_fault(NVME_IO_READ, 1));
-    EXPECT_EQ(rig.read(0, 65536), data);
-}
-
-TEST(NvmeFaults, CommandLostEveryTimeTimesOutAndTheQueueStaysUsable)
-{
-    Rig rig;
-    rig.opts.io_timeout_ms = 100;
-    rig.open(1, 8);
-    Bytes data = random_bytes(65536, 2);
-    ASSERT_EQ(bd_write(rig.dev, 0, data.data(), data.size(), 0), 0);
-    rig.fault(lose_fault(NVME_IO_READ, 4));
-    Bytes buf(4096);
-    EXPECT_EQ(bd_read(rig.dev, 0, buf.data(), 4096), -ETIMEDOUT);
-    EXPECT_EQ(rig.read(0, 65536), data) << "on the queue made again";
-}
-
 TEST(NvmeFaults, NeighboursOfALostCommandStillSucceed)
 {
     Rig rig;
@@ -335,19 +311,6 @@ TEST(NvmeFaults, BuffersMayBeReusedAfterATimeout)
     Dma dma(rig.dev, MIB);
     rig.fault(lose_fault(NVME_IO_READ, 4));
     EXPECT_EQ(bd_read(rig.dev, 0, dma.p, MIB), -ETIMEDOUT);
-}
-
-TEST(NvmeFaults, AResetRecoversFromAFatalStatus)
-{
-    Rig rig;
-    rig.open(2, 8);
-    Bytes data = random_bytes(MIB, 3);
-    ASSERT_EQ(bd_write(rig.dev, 0, data.data(), MIB, 0), 0);
-    sim_fault f = status_fault(NVME_IO_READ, 0, 1);
-    f.kind = SIM_FAULT_FATAL;
-    rig.fault(f);
-    EXPECT_EQ(rig.read(0, MIB), data);
-    EXPECT_EQ(nvme_ctrlr_epoch(rig.c), 1u);
 }
 
 TEST(NvmeFaults, ControllerThatFailsRepeatedlyIsAbandoned)
