@@ -83,6 +83,14 @@ class Recovery : public ::testing::Test
         EXPECT_EQ(fake.enables, want.enables);
     }
 
+    /* A read meets the failure and succeeds, after these steps. */
+    void expect_recovery(Steps want)
+    {
+        EXPECT_TRUE(reads(4096, 4096));
+        expect_steps(want);
+        expect_works();
+    }
+
     /* Loses the next n commands with this opcode. */
     void lose(int opcode, unsigned n)
     {

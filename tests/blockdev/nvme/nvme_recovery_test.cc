@@ -118,18 +118,14 @@ TEST_F(Recovery, AnIdentifierIsNotTheSameTwiceInARowNorReserved)
 TEST_F(Recovery, QueueIsCreatedAgainWhereAbortDoesNotHelp)
 {
     lose(NVME_IO_READ, 1);
-    EXPECT_TRUE(reads(4096, 4096));
-    expect_steps({1, 1, 0});
-    expect_works();
+    expect_recovery({1, 1, 0});
     expect_steps({1, 1, 0});
 }
 
 TEST_F(Recovery, ControllerIsResetWhereANewQueueDoesNotHelp)
 {
     lose(NVME_IO_READ, 2);
-    EXPECT_TRUE(reads(4096, 4096));
-    expect_steps({2, 2, 1});
-    expect_works();
+    expect_recovery({2, 2, 1});
 }
 
 TEST_F(Recovery, RefusedDeletionLeadsToAReset)
@@ -147,27 +143,21 @@ TEST_F(Recovery, RefusedCreationLeadsToAReset)
     fake.status_of_opcode[NVME_ADMIN_CREATE_CQ] = NVME_ERR_INTERNAL;
     fake.on_enable = [this] { fake.status_of_opcode.clear(); };
     lose(NVME_IO_READ, 1);
-    EXPECT_TRUE(reads(4096, 4096));
-    expect_steps({1, 1, 1});
-    expect_works();
+    expect_recovery({1, 1, 1});
 }
 
 TEST_F(Recovery, LostAbortLeadsToAReset)
 {
     fake.lose_opcode = NVME_ADMIN_ABORT;
     lose(NVME_IO_READ, 1);
-    EXPECT_TRUE(reads(4096, 4096));
-    expect_steps({1, 0, 1});
-    expect_works();
+    expect_recovery({1, 0, 1});
 }
 
 TEST_F(Recovery, FatalStatusLeadsStraightToAReset)
 {
     fatal_at(NVME_IO_READ);
     fake.on_enable = [this] { fake.loses = [](const nvme_sqe &) { return false; }; };
-    EXPECT_TRUE(reads(4096, 4096));
-    expect_steps({0, 0, 1});
-    expect_works();
+    expect_recovery({0, 0, 1});
 }
 
 // Another process has reset the function: the registers are those of a fresh one.
@@ -178,9 +168,7 @@ TEST_F(Recovery, ControllerThatIsNotEnabledIsReset)
         fake.loses = [](const nvme_sqe &) { return false; };
         return true;
     };
-    EXPECT_TRUE(reads(4096, 4096));
-    expect_steps({0, 0, 1});
-    expect_works();
+    expect_recovery({0, 0, 1});
 }
 
 // While another process resets it, its registers read all-ones: the driver waits.

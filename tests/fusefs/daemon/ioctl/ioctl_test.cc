@@ -67,6 +67,16 @@ class IoctlTest : public ::testing::Test
             close(fd_);
     }
 
+    // Registers kBuffer bytes of the memory, by a token of it.
+    gpunvme_ioc_register registration_of(int memory) const
+    {
+        auto reg = abi_struct<gpunvme_ioc_register>();
+        reg.kind = GPUNVME_MEM_FD;
+        reg.len = kBuffer;
+        reg.token = token_of(fd_, memory);
+        return reg;
+    }
+
     static Mounted *mounted;
     int fd_ = -1;
 };
@@ -219,10 +229,7 @@ class BadRegistrationTest : public IoctlTest, public ::testing::WithParamInterfa
 TEST_P(BadRegistrationTest, IsRefusedAndLeavesNothing)
 {
     int memory = shared_memory(kBuffer);
-    auto reg = abi_struct<gpunvme_ioc_register>();
-    reg.kind = GPUNVME_MEM_FD;
-    reg.len = kBuffer;
-    reg.token = token_of(fd_, memory);
+    gpunvme_ioc_register reg = registration_of(memory);
     close(memory);
     ASSERT_NE(reg.token, 0u);
     GetParam().spoil(reg);
@@ -275,11 +282,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_F(IoctlTest, MemoryThatCouldShrinkIsRefused)
 {
-    auto reg = abi_struct<gpunvme_ioc_register>();
-    reg.kind = GPUNVME_MEM_FD;
-    reg.len = kBuffer;
     int memory = shared_memory(kBuffer, false);
-    reg.token = token_of(fd_, memory);
+    gpunvme_ioc_register reg = registration_of(memory);
     EXPECT_EQ(issue(fd_, GPUNVME_IOC_REGISTER, &reg), -EPERM) << "cannot be sealed";
     close(memory);
     memory = open_on(mounted->path("file"), O_RDWR);
@@ -290,10 +294,7 @@ TEST_F(IoctlTest, MemoryThatCouldShrinkIsRefused)
 TEST_F(IoctlTest, RegisteredMemoryCannotShrink)
 {
     int memory = shared_memory(kBuffer);
-    auto reg = abi_struct<gpunvme_ioc_register>();
-    reg.kind = GPUNVME_MEM_FD;
-    reg.len = kBuffer;
-    reg.token = token_of(fd_, memory);
+    gpunvme_ioc_register reg = registration_of(memory);
     ASSERT_EQ(issue(fd_, GPUNVME_IOC_REGISTER, &reg), 0);
     EXPECT_EQ(ftruncate(memory, 0), -1);
     EXPECT_EQ(errno, EPERM);
@@ -303,10 +304,7 @@ TEST_F(IoctlTest, RegisteredMemoryCannotShrink)
 TEST_F(IoctlTest, TokenIsGoodForOneRegistration)
 {
     int memory = shared_memory(kBuffer);
-    auto reg = abi_struct<gpunvme_ioc_register>();
-    reg.kind = GPUNVME_MEM_FD;
-    reg.len = kBuffer;
-    reg.token = token_of(fd_, memory);
+    gpunvme_ioc_register reg = registration_of(memory);
     close(memory);
     ASSERT_EQ(issue(fd_, GPUNVME_IOC_REGISTER, &reg), 0);
     EXPECT_EQ(issue(fd_, GPUNVME_IOC_REGISTER, &reg), -ENOENT);

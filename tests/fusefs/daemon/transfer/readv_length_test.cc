@@ -20,9 +20,7 @@ class ReadvLength : public ReadvWays
 
 TEST_P(ReadvLength, AListOfMaximumLengthIsReadCompletely)
 {
-    rig_config config = {};
-    config.gpu_off = GetParam();
-    open(config);
+    open(with(&rig_config::gpu_off, GetParam()));
     ASSERT_EQ(rig_write_file(rig_, kZeros + kBytes, content_.data(), 1), 0);
     constexpr uint64_t kCount = kMost / kBytes;
     std::fill_n(pieces(), kCount, gpunvme_piece{kZeros, 0, kBytes, -1});
@@ -37,9 +35,7 @@ TEST_P(ReadvLength, AListOfMaximumLengthIsReadCompletely)
 // One queue: it stops soon after the bytes exceed the limit.
 TEST_P(ReadvLength, ALongerListIsReadUpToTheLimit)
 {
-    rig_config config = {};
-    config.gpu_off = GetParam();
-    open(config);
+    open(with(&rig_config::gpu_off, GetParam()));
     ASSERT_EQ(rig_write_file(rig_, kZeros + kBytes, content_.data(), 1), 0);
     constexpr uint64_t kCount = 3 * kMost / kBytes;
     std::fill_n(pieces(), kCount, gpunvme_piece{kZeros, 0, kBytes, -1});
@@ -62,9 +58,7 @@ INSTANTIATE_TEST_SUITE_P(Paths, ReadvLength, ::testing::Values(false, true),
 // follow are left out.
 TEST_F(Readv, ATooLongListKeepsTheResultsOfItsParts)
 {
-    rig_config config = {};
-    config.image_bytes = 512u << 20;
-    open(config);
+    open(with(&rig_config::image_bytes, 512u << 20));
     ASSERT_EQ(rig_fragment(rig_, 8u << 20, (8u << 20) + 36000 * 8192ull), 0);
     ASSERT_EQ(rig_write_file(rig_, kZeros + kBytes, content_.data(), 1), 0);
     constexpr uint32_t kLength = kBytes - 65536;

@@ -16,6 +16,15 @@ constexpr uint64_t kBytes = 4u << 20, kHole = 1u << 20, kHoleLength = 300000;
 constexpr uint64_t kPieces = 40000; // more than the engine takes at once
 constexpr uint8_t kRead = 2;
 
+// What is set apart from the defaults.
+template <typename T, typename V> rig_config with(T rig_config::*field, V value)
+{
+    rig_config config = {};
+
+    config.*field = static_cast<T>(value);
+    return config;
+}
+
 class Readv : public ::testing::Test
 {
   protected:
@@ -43,6 +52,25 @@ class Readv : public ::testing::Test
     void fail(sim_fault_kind kind, uint16_t status, unsigned skip, unsigned times)
     {
         ASSERT_EQ(rig_fail(rig_, kind, kRead, status, skip, times), 0);
+    }
+    // Reads the first `count` pieces; the batch itself succeeds.
+    gpunvme_ioc_readv read_batch(uint64_t count, uint32_t flags = 0)
+    {
+        gpunvme_ioc_readv v = request(count, flags);
+        EXPECT_EQ(rig_readv(rig_, 0, &v), 0);
+        return v;
+    }
+    // How many of the first hundred pieces have the error; the others have their bytes.
+    unsigned count_failed(int error)
+    {
+        unsigned failed = 0;
+        for (int i = 0; i < 100; i++) {
+            bool has_error = pieces()[i].result == error;
+            failed += has_error;
+            EXPECT_TRUE(has_error || holds(pieces()[i])) << i;
+            EXPECT_TRUE(has_error || pieces()[i].result == expected(pieces()[i])) << i;
+        }
+        return failed;
     }
     gpunvme_piece *pieces() const
     {
