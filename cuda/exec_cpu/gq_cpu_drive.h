@@ -10,7 +10,6 @@
 #include "cuda/exec_cpu/gq_cpu.h"
 #include "cuda/queue/gq_list_protocol.h"
 #include "cuda/queue/gq_reads_protocol.h"
-#include "cuda/queue/gq_single.h"
 
 static void begin_rank(struct gq_reader *r, const struct gq_cpu_drive *d, unsigned i)
 {
@@ -52,22 +51,6 @@ static void pause_idle(unsigned *idle)
         nanosleep(&ts, NULL);
 }
 
-/* Drives a list of one command like the persistent kernel. */
-static void drive_single(const struct gq_cpu_drive *d)
-{
-    struct gq_state *state = &d->states[0];
-    struct gq_single s = {.run = d->run,
-                          .port = d->ports[0],
-                          .at = {state->sq_tail, state->phase, state->cq_db_pending}};
-    unsigned idle = 0;
-
-    gq_single_send(&s, &d->run->cmds[0]);
-    while (gq_single_poll(&s) == GQ_OUT_RUNNING)
-        pause_idle(&idle);
-    gq_single_report(&s, state);
-    gq_single_complete(state, d->run->results);
-}
-
 /*
  * Drives ranks first, first + step, ... below n in one thread, one round of
  * each in turn, so that all queues stay busy. Every worker ends by its
@@ -79,10 +62,6 @@ void GQ_CPU_DRIVE(const struct gq_cpu_drive *d, unsigned first, unsigned step)
     bool ended[GQ_MAX_QUEUES] = {false};
     unsigned running = 0, idle = 0;
 
-    if (d->n == 1 && !d->reads && gq_single_suits(d->run, d->ports[0], d->states)) {
-        drive_single(d);
-        return;
-    }
     for (unsigned i = first; i < d->n; i += step) {
         begin_rank(&readers[i], d, i);
         running++;

@@ -7,22 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GQ_LANES 1u
 #include "cuda/gq_cuda_errno.h"
-#include "cuda/queue/gq_single.h"
-
-/* The list in a slot; it belongs to the thread that has claimed the slot. */
-struct list {
-    struct gq_state *state;
-    uint32_t *single_result; /* NULL: gq_single.h does not drive the list */
-};
 
 struct gq_persistent {
     struct gq_service_memory *memory; /* pinned */
     struct gq_service_stay *stay;     /* device memory */
     cudaStream_t stream;
     struct gq_service service;
-    struct list lists[GQ_SERVICE_SLOTS];
+    const struct gq_state *states[GQ_SERVICE_SLOTS]; /* of lists; protected by the claims */
 };
 
 /*
@@ -115,22 +107,22 @@ cudaStream_t gq_persistent_stream(const struct gq_persistent *r)
     return r->stream;
 }
 
-static bool is_running(const struct list *list)
+static bool is_running(const struct gq_state *state)
 {
-    return __atomic_load_n(&list->state->outcome, __ATOMIC_ACQUIRE) == GQ_OUT_RUNNING;
+    return __atomic_load_n(&state->outcome, __ATOMIC_ACQUIRE) == GQ_OUT_RUNNING;
 }
 
 int gq_persistent_keep(struct gq_persistent *r, int slot)
 {
-    if (!gq_service_is_unserved(&r->service) || !is_running(&r->lists[slot]))
+    if (!gq_service_is_unserved(&r->service) || !is_running(r->states[slot]))
         return 0;
     return gq_service_start(&r->service);
 }
 
 static void post_list(struct gq_persistent *r, int slot, const struct gq_run *run,
-                      const struct gq_port *port, const struct gq_copy *copy)
+                      const struct gq_port *port, struct gq_state *state,
+                      const struct gq_copy *copy)
 {
-    struct gq_state *state = r->lists[slot].state;
     struct gq_persistent_list list = {.run = *run,
                                       .port = *port,
                                       .state = state,
@@ -139,7 +131,7 @@ static void post_list(struct gq_persistent *r, int slot, const struct gq_run *ru
                                       .phase = state->phase,
                                       .cq_db_pending = state->cq_db_pending,
                                       .first_cid = state->first_cid,
-                                      .single = r->lists[slot].single_result != NULL};
+                                      .copies = copy != NULL};
 
     if (run->n_cmds <= GQ_PERSISTENT_CMDS) {
         memcpy(list.cmds, run->cmds, run->n_cmds * sizeof(list.cmds[0]));
@@ -154,16 +146,12 @@ int gq_persistent_post(struct gq_persistent *r, const struct gq_run *run,
                        const struct gq_port *port, struct gq_state *state,
                        const struct gq_copy *copy)
 {
-    bool single = gq_single_suits(run, port, state);
-    int slot, err;
+    int slot = gq_service_claim(&r->service, false), err;
 
-    if (copy && !single)
-        return -EBUSY;
-    slot = gq_service_claim(&r->service, false);
     if (slot < 0)
         return slot;
-    r->lists[slot] = (struct list){state, single ? run->results : NULL};
-    post_list(r, slot, run, port, copy);
+    r->states[slot] = state;
+    post_list(r, slot, run, port, state, copy);
     err = gq_persistent_keep(r, slot);
     if (!err)
         return slot;
@@ -174,9 +162,5 @@ int gq_persistent_post(struct gq_persistent *r, const struct gq_run *run,
 
 void gq_persistent_done(struct gq_persistent *r, int slot)
 {
-    const struct list *list = &r->lists[slot];
-
-    if (list->single_result)
-        gq_single_complete(list->state, list->single_result);
     gq_service_release(&r->service, slot);
 }

@@ -4,41 +4,29 @@
 
 /* Short lists have a waiting caller: one entry per lane is the fastest. */
 #define GQ_EACH 1u
+#include "cuda/queue/gq_bytes.h"
 #include "cuda/queue/gq_list_protocol.h"
-#include "cuda/queue/gq_single.h"
 
 namespace
 {
 
 constexpr uint32_t kClockPolls = 8; /* one poll in so many reads the clock */
 
-/*
- * Called by the warp, of which lane 0 drives the queue. The fence orders the
- * copied bytes of all lanes, which have converged, before the report.
- */
-__device__ __forceinline__ void drive_single(const struct gq_persistent_list *list)
+/* Makes the copy of a list whose only command has succeeded. */
+__device__ __forceinline__ void make_copy(const struct gq_persistent_list *list)
 {
-    const struct gq_port port = list->port;
     const struct gq_copy copy = list->one.copy;
-    struct gq_single s = {
-        .run = &list->run, .port = &port, .at = {list->sq_tail, list->phase, list->cq_db_pending}};
 
-    if (threadIdx.x == 0) {
-        gq_single_send(&s, &list->one.cmd);
-        while (gq_single_poll(&s) == GQ_OUT_RUNNING)
-            ;
-    }
-    if (copy.len && GQ_UNIFORM32(s.outcome == GQ_OUT_DONE && s.status == 0)) {
+    if (list->copies && gq_load_flag(&list->run.results[0]) == GQ_ENDED)
         gq_copy_4k(copy.dst, copy.src, copy.len, threadIdx.x, GQ_LANES);
-        __syncwarp();
-        if (threadIdx.x == 0)
-            gq_fence_results();
-    }
-    if (threadIdx.x == 0)
-        gq_single_report(&s, list->state);
+    __syncwarp();
 }
 
-/* Called by the warp. Drives a list like drive_queues() in gq_kernels.cu. */
+/*
+ * Called by the warp. Drives a list like drive_queues() in gq_kernels.cu. The
+ * lanes have converged after the copy, so the fence of gq_end() orders the
+ * copied bytes before the outcome.
+ */
 __device__ __forceinline__ void drive_list(struct gq_persistent_list *list)
 {
     const struct gq_port port = list->port;
@@ -57,6 +45,7 @@ __device__ __forceinline__ void drive_list(struct gq_persistent_list *list)
     w.state = list->state;
     while (gq_round(&w) != GQ_ROUND_ENDED)
         ;
+    make_copy(list);
     gq_end(&w);
 }
 
@@ -110,10 +99,7 @@ __global__ void __launch_bounds__(GQ_LANES)
             break;
         if (!poll(slot, &number, &item))
             continue;
-        if (item.list.single)
-            drive_single(&item.list);
-        else
-            drive_list(&item.list);
+        drive_list(&item.list);
         if (threadIdx.x == 0)
             gq_service_touch(l.stay, gq_clock_ns());
         __syncwarp();

@@ -29,13 +29,13 @@ struct gq_persistent_list {
     struct gq_port port;
     struct gq_state *state;
     uint32_t sq_tail, cq_head, phase, cq_db_pending, first_cid; /* copy of *state */
-    uint32_t single;                                            /* not 0: gq_single.h drives it */
+    uint32_t copies;                                            /* not 0: `one` is set */
     union {
         struct gq_cmd cmds[GQ_PERSISTENT_CMDS];
         struct {
             struct gq_cmd cmd;
-            struct gq_copy copy; /* made when the command has succeeded; len 0: none */
-        } one;                   /* used if `single` is set */
+            struct gq_copy copy; /* made when the command has succeeded */
+        } one;
     };
 };
 
@@ -60,10 +60,9 @@ int gq_persistent_open(struct gq_persistent **out);
 void gq_persistent_close(struct gq_persistent *r);
 /*
  * Posts a run of one queue. state->outcome changes when the run has ended; the
- * same thread then calls gq_persistent_done(), which fills in the rest of state
- * and the results. `copy` (or NULL) is made before that if the run's only
- * command succeeds. Returns the slot; -EBUSY if no slot is free, or a run with a
- * copy is none that gq_single.h drives; or -EIO.
+ * same thread then calls gq_persistent_done(). `copy` (or NULL) is made before
+ * that if the run's only command succeeds. Returns the slot; -EBUSY if none is
+ * free; or -EIO.
  */
 int gq_persistent_post(struct gq_persistent *r, const struct gq_run *run,
                        const struct gq_port *port, struct gq_state *state,
@@ -73,7 +72,7 @@ int gq_persistent_post(struct gq_persistent *r, const struct gq_run *run,
  * ended without taking the list. Returns 0 or -EIO.
  */
 int gq_persistent_keep(struct gq_persistent *r, int slot);
-/* Called after the list has ended: completes its results and frees the slot. */
+/* Called after the list has ended: frees the slot. */
 void gq_persistent_done(struct gq_persistent *r, int slot);
 /* Returns the kernel's stream. */
 cudaStream_t gq_persistent_stream(const struct gq_persistent *r);

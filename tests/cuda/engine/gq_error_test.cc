@@ -184,7 +184,7 @@ TEST_P(GqError, ASecondCompletionDoesNotEndTheNextCommand)
         sim_fault repeat = once(SIM_FAULT_REPEAT);
 
         repeat.delay_ns = 2000000000;
-        repeat.skip = 1; /* a command alone takes the short path (gq_single.h) */
+        repeat.skip = 1;
         rig.cfg.latency_ns = 1000000;
         rig.opts.queues = 1;
         rig.opts.max_command = 512;

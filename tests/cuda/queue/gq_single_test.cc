@@ -5,7 +5,6 @@
 #include <thread>
 
 extern "C" {
-#include "cuda/exec_cpu/gq_cpu.h"
 #include "tests/cuda/queue/gq_single_rig.h"
 }
 #include "blockdev/transport.h"
@@ -16,8 +15,6 @@ namespace
 constexpr uint32_t kDepth = 4, kValid = 1, kRevoked = 2;
 constexpr uint64_t kLong = 10000000000u, kShort = 1000000u;
 
-using Way = void (*)(const gq_cpu_drive *, unsigned, unsigned);
-
 struct Drive : nvme_transport {
     nvme_transport_ops table = {};
     single_rig rig = {};
@@ -26,10 +23,9 @@ struct Drive : nvme_transport {
     uint32_t sq_doorbell = 0, cq_doorbell = 0, head = 0, posted = 0;
     uint32_t valid = kValid, lease = kValid;
     uint16_t status = 0, cid_error = 0;
-    bool mute = false, alone = true; /* each command, and its completion given back */
+    bool mute = false;
     gq_tracker trackers[kDepth - 1] = {};
-    uint32_t free_cids[kDepth - 1] = {}, results[2] = {}, flags = 0, cancel = 0;
-    gq_state state = {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    uint32_t free_cids[kDepth - 1] = {};
     uint64_t plain = 0; /* what the last command read */
 
     Drive() : nvme_transport()
@@ -55,10 +51,8 @@ struct Drive : nvme_transport {
             uint32_t told = __atomic_load_n(&cq_doorbell, __ATOMIC_ACQUIRE);
             uint16_t flags = (uint16_t)((unsigned)status << 1 | phase);
 
-            if (alone) {
-                EXPECT_EQ(told, at) << "the completion before was given back";
-                EXPECT_EQ(sq[head].cid, GQ_CID_LONE | head);
-            }
+            EXPECT_EQ(told, at) << "the completion before was given back";
+            EXPECT_EQ(sq[head].cid, GQ_CID_LONE | head);
             plain = sq[head].cdw10;
             __atomic_store_n(reinterpret_cast<uint32_t *>(&cq[at].cid),
                              (uint32_t)(uint16_t)(sq[head].cid + cid_error) | (uint32_t)flags << 16,
@@ -74,35 +68,6 @@ struct Drive : nvme_transport {
 
         single_rig_command(&rig, &cmd);
         return rig.outcome;
-    }
-
-    /* A list, as the CPU executor drives it. */
-    uint32_t list(uint32_t n, Way drive)
-    {
-        const gq_cmd cmds[2] = {{posted + 0ull, 0x1000, 0, 7, 0}, {posted + 1ull, 0x2000, 0, 7, 0}};
-        const gq_port *ports[] = {&rig.port};
-        gq_cpu_drive d = {&rig.run, ports, &state, 1, nullptr, nullptr};
-
-        results[0] = results[1] = GQ_PENDING;
-        rig.run.cmds = cmds;
-        rig.run.results = results;
-        rig.run.flags = &flags;
-        rig.run.cancel = &cancel;
-        rig.run.n_cmds = n;
-        rig.run.n_queues = 1;
-        alone = n == 1 && state.sq_tail < kDepth - 1; /* the last entry takes the general path */
-        drive(&d, 0, 1);
-        return state.outcome;
-    }
-
-    void expect_in_flight(uint32_t cid)
-    {
-        EXPECT_EQ(state.sent, 1u);
-        EXPECT_EQ(state.in_flight, 1u);
-        EXPECT_EQ(state.cq_db_pending, 0u) << "the CQ doorbell went with the command";
-        EXPECT_EQ(results[0], GQ_PENDING);
-        for (uint32_t i = 0; i < kDepth - 1; i++)
-            EXPECT_EQ(trackers[i].cmd < GQ_TRACKER_FREE, i == cid) << i;
     }
 };
 
@@ -230,113 +195,6 @@ TEST(GqSingle, SeesTheDataOfAControllerThatRunsBesideIt)
     stop = true;
     controller.join();
 }
-
-class GqSingleList : public testing::TestWithParam<Way>
-{
-  protected:
-    Drive d;
-};
-
-TEST_P(GqSingleList, HandsTheQueueBackWithAllThatARoundWould)
-{
-    for (uint16_t status : {0, 0x4281}) {
-        uint32_t at = d.state.sq_tail + 1;
-
-        d.status = status;
-        ASSERT_EQ(d.list(1, GetParam()), (uint32_t)GQ_OUT_DONE);
-        EXPECT_EQ(d.state.sq_tail, at);
-        EXPECT_EQ(d.state.cq_head, at);
-        EXPECT_EQ(d.state.phase, 1u);
-        EXPECT_EQ(d.state.sent, 1u);
-        EXPECT_EQ(d.state.in_flight, 0u);
-        EXPECT_EQ(d.results[0], GQ_ENDED | status);
-    }
-}
-
-TEST_P(GqSingleList, OwesOneDoorbellThatTheNextListPays)
-{
-    for (uint32_t i = 0; i < 40; i++) {
-        uint32_t n = i % 5 < 3 ? 1 : 2;
-
-        ASSERT_EQ(d.list(n, GetParam()), (uint32_t)GQ_OUT_DONE) << i;
-        ASSERT_EQ(d.state.cq_head, d.posted % kDepth);
-        ASSERT_EQ(d.cq_doorbell, (d.posted - (d.state.cq_db_pending != 0)) % kDepth) << i;
-        ASSERT_EQ(d.results[n - 1], GQ_ENDED);
-    }
-    EXPECT_EQ(d.posted, 56u);
-}
-
-TEST_P(GqSingleList, LeavesNoCommandThatTrackersCannotTell)
-{
-    d.state = {kDepth - 1, kDepth - 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
-    d.sq_doorbell = d.head = kDepth - 1;
-    d.mute = true;
-    d.rig.run.command_ns = kShort;
-    ASSERT_EQ(d.list(1, GetParam()), (uint32_t)GQ_OUT_TIMED_OUT);
-    d.expect_in_flight(d.sq[kDepth - 1].cid);
-}
-
-TEST_P(GqSingleList, EndsByTheDeadlinesOfCommandAndList)
-{
-    for (uint64_t gq_run::*limit : {&gq_run::command_ns, &gq_run::budget_ns}) {
-        Drive late;
-
-        ASSERT_EQ(late.list(1, GetParam()), (uint32_t)GQ_OUT_DONE);
-        late.mute = true;
-        late.rig.run.*limit = kShort;
-        ASSERT_EQ(late.list(1, GetParam()), (uint32_t)GQ_OUT_TIMED_OUT);
-        late.expect_in_flight(1);
-        EXPECT_EQ(late.state.sq_tail, 2u);
-        EXPECT_EQ(late.state.cq_head, 1u);
-        EXPECT_EQ(late.cq_doorbell, 1u);
-    }
-}
-
-TEST_P(GqSingleList, LeavesWhenTheHostSaysSo)
-{
-    d.mute = true;
-    d.flags = GQ_FLAG_LEAVE;
-    ASSERT_EQ(d.list(1, GetParam()), (uint32_t)GQ_OUT_LEFT);
-    d.expect_in_flight(0);
-}
-
-TEST_P(GqSingleList, CancelledItDrainsWhatItSent)
-{
-    d.cancel = 1;
-    d.flags = GQ_FLAG_CANCEL;
-    EXPECT_EQ(d.list(1, GetParam()), (uint32_t)GQ_OUT_DONE);
-    EXPECT_EQ(d.results[0], GQ_ENDED);
-    d.mute = true;
-    d.rig.run.command_ns = kShort;
-    EXPECT_EQ(d.list(1, GetParam()), (uint32_t)GQ_OUT_TIMED_OUT);
-}
-
-TEST_P(GqSingleList, LeavesAQueueThatCompletesWhatWasNotSent)
-{
-    d.cid_error = 1;
-    EXPECT_EQ(d.list(1, GetParam()), (uint32_t)GQ_OUT_BROKEN);
-    EXPECT_EQ(d.state.in_flight, 1u);
-    EXPECT_EQ(d.results[0], GQ_PENDING);
-}
-
-/* Entry 2, where a command of the list had CID 2. */
-TEST_P(GqSingleList, BelievesNoSecondCompletionOfACommandOfTheListBefore)
-{
-    for (uint32_t i : {0u, 1u}) {
-        Drive twice;
-
-        ASSERT_EQ(twice.list(2, GetParam()), (uint32_t)GQ_OUT_DONE);
-        ASSERT_EQ(twice.state.sq_tail, 2u);
-        twice.cid_error = (uint16_t)(twice.sq[i].cid - (GQ_CID_LONE | 2));
-        EXPECT_EQ(twice.list(1, GetParam()), (uint32_t)GQ_OUT_BROKEN);
-        EXPECT_EQ(twice.results[0], GQ_PENDING);
-    }
-}
-
-INSTANTIATE_TEST_SUITE_P(Lanes, GqSingleList, testing::Values(gq_cpu_drive_1, gq_cpu_drive_32),
-                         [](const testing::TestParamInfo<Way> &i) {
-                             return i.param == gq_cpu_drive_1 ? "Lanes1" : "Lanes32";
-                         });
 
 constexpr uint32_t kLba = 512;
 constexpr uint64_t kExtent[] = {8192, 8192 + (8u << 20)}, kFirst = 5000;
