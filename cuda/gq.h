@@ -324,8 +324,9 @@ struct gq_readv {
  *
  *   -EIO        the drive has returned an error
  *   -EAGAIN     the caller must read the piece: it has more than odd_most bytes,
- *               which would take one command per LBA, because file offset and
- *               address differ modulo 4; or it is beyond INT64_MAX in the file
+ *               which would take short commands, one after another, because
+ *               file offset and address differ modulo 4; or it is beyond
+ *               INT64_MAX in the file
  *   -EINVAL, -EFAULT   the piece has 2^31 bytes or more, is not in the buffer
  *   -E2BIG      the piece was not begun, because one queue, or all queues in
  *               earlier runs, had begun pieces of more than `most` bytes. A list

@@ -22,6 +22,11 @@
  * commands.
  */
 #define LANE_STAGING_OF_ALL (16u << 10)
+/*
+ * The same if only partial LBAs and bytes for odd addresses are staged: one
+ * command reads the LBAs around a short piece.
+ */
+#define LANE_STAGING_OF_PARTS (8u << 10)
 /* The same for long transfers, with at least LANES_OF_LONG lanes. */
 #define LANE_STAGING_OF_LONG (64u << 10)
 #define LANES_OF_LONG        16u
@@ -228,7 +233,8 @@ static uint32_t lane_staging(const struct gq_engine *e, uint32_t most)
 {
     uint32_t bytes = e->ns.lba_size;
 
-    while (e->stages && bytes < most && 2 * bytes <= e->info.max_command)
+    most = e->stages ? most : LANE_STAGING_OF_PARTS;
+    while (bytes < most && 2 * bytes <= e->info.max_command)
         bytes *= 2;
     return bytes;
 }

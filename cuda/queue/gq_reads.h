@@ -131,7 +131,7 @@ struct gq_reads {
      * (gq_readv). 0 means that it does not.
      */
     uint64_t most;       /* begun bytes after which a group leaves the rest of its share */
-    uint64_t odd_most;   /* maximum of a read to an address that takes one command per LBA */
+    uint64_t odd_most;   /* maximum of a read to an address for which all of it is staged */
     uint32_t *part_sums; /* gq_readv.part_sums; not with words of checksums; NULL: none */
     bool goes_on;        /* the file continues after map.end */
     bool is_part;        /* the map is of a part: reads not begun keep their results */

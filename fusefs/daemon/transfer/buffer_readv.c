@@ -16,12 +16,11 @@
 #include "support/clock.h"
 
 /*
- * When file_offset and buffer_offset of a piece differ by no multiple of
- * ADDRESS_UNIT, a batch takes one command per LBA. A piece longer than
- * LONG_PIECE bytes is then read by itself, by fewer commands.
+ * When file_offset and buffer_offset of a piece differ by no multiple of 4, one
+ * lane reads it by short commands, one after another. A piece longer than this
+ * is then read by itself, by many commands at once.
  */
-#define LONG_PIECE   65536u
-#define ADDRESS_UNIT 4u
+#define LONG_PIECE 65536u
 
 /* Cost of one extent in a map, as a number of scanned pieces. */
 #define PIECES_AN_EXTENT 8u

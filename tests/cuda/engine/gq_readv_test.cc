@@ -516,6 +516,25 @@ TEST_P(GqReadv, LongPiecesToOddAddressesAreLeftUnlessStaged)
     gq_buffer_unregister(b);
 }
 
+/* Partial LBAs, and addresses that are no multiples of 4. */
+TEST_P(GqReadv, OneCommandReadsAllLbasThatAPieceTouches)
+{
+    Rig rig(GetParam(), 512);
+
+    rig.open();
+    File file(rig, {{0, 0}}, 1u << 20);
+    Memory m(rig.x.kind, 1u << 20);
+    gq_buffer *b = rig.add(m, 0, 1u << 20);
+    Batch batch(b, file, {{0, 1, 4096}, {8104, 8192, 256}, {1000, 16390, 4096}});
+    EXPECT_EQ(batch.run(rig), 0);
+    EXPECT_EQ(batch.count_good(), 3u);
+    EXPECT_EQ(rig.result.commands, 3u);
+    EXPECT_TRUE(m.holds(1, file.part(0, 4096)));
+    EXPECT_TRUE(m.holds(8192, file.part(8104, 256)));
+    EXPECT_TRUE(m.holds(16390, file.part(1000, 4096)));
+    gq_buffer_unregister(b);
+}
+
 TEST_P(GqReadv, ListsAreNoBuffersForReads)
 {
     Rig rig(GetParam(), 512);
