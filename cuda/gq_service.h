@@ -26,7 +26,7 @@
 
 #include "cuda/queue/gq_atomic.h"
 
-#define GQ_SERVICE_SLOTS      8u
+#define GQ_SERVICE_SLOTS      16u
 #define GQ_SERVICE_WORDS      64u /* of a slot: two per lane of a warp */
 #define GQ_SERVICE_ITEM_BYTES (GQ_SERVICE_WORDS * sizeof(uint32_t))
 #define GQ_SERVICE_IDLE_NS    200000u

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -179,6 +180,7 @@ static int go_on_waiting(struct direct_service *s, struct wait *w)
 {
     if (++w->polls % CLOCK_POLLS)
         return 0;
+    sched_yield(); /* a software controller may need this processor */
     uint64_t waited_ns = now_ns() - w->start_ns;
     bool late = waited_ns >= w->patience_ns;
     int err = 0;

@@ -15,7 +15,7 @@
 /* Documented by gpunvme_set_options(); the figures are in bench/RESULTS.md. */
 #define BOUNCE_CACHED_BELOW ((size_t)128 << 10)
 #define BOUNCE_BELOW        ((size_t)16 << 10)
-#define BOUNCED_PIECES      8u
+#define BOUNCED_PIECES      4u
 
 int gpunvme_use_begin(struct gpunvme_buffer *b)
 {

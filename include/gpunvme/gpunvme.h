@@ -116,7 +116,7 @@ struct gpunvme_options {
  *
  * With path and crossover 0, these transfers of GPU memory count as faster by
  * the pipeline: reads through the page cache below 128 KiB, and lists of at
- * most 8 pieces that are together below 128 KiB; other reads, and writes, below
+ * most 4 pieces that are together below 128 KiB; other reads, and writes, below
  * 16 KiB. Writes of partial 4 KiB blocks, and those past RLIMIT_FSIZE, for
  * which write(2) would raise SIGXFSZ, take the GPU path. If the pipeline cannot
  * complete such a transfer, the mount does.
@@ -389,7 +389,7 @@ int gpunvme_readv_async(struct gpunvme_file *f, void *ptr, struct gpunvme_piece 
  * must start after it.
  *
  * This is the fastest call for successive small reads. The blocks of a
- * persistent kernel, at most eight and one per leased queue, each serve the
+ * persistent kernel, at most 16 and one per leased queue, each serve the
  * reads of one thread; more threads take turns. The kernel exits after 0.2 ms
  * without a read. A long read that is staged is launched instead. -ETIMEDOUT
  * also means that other kernels leave no room on the GPU for either. Such a

@@ -109,11 +109,11 @@ TEST_F(Choice, WritesPastTheLimitOfFileSizesAreTheMounts)
 
 TEST_F(Choice, ListsOfFewPiecesBounce)
 {
-    c_.pieces = 8;
+    c_.pieces = 4;
     EXPECT_STREQ(why(128 * kKib - 1), "shorter than the crossover");
     EXPECT_FALSE(bounces(128 * kKib));
-    c_.pieces = 9;
-    EXPECT_FALSE(bounces(36 * kKib));
+    c_.pieces = 5;
+    EXPECT_FALSE(bounces(20 * kKib));
     if (!open_direct())
         GTEST_SKIP() << "no O_DIRECT here";
     c_.pieces = 2;
