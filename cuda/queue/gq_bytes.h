@@ -76,24 +76,74 @@ GQ_FN void gq_copy_bytes(uint64_t dst, uint64_t src, uint64_t len, uint32_t firs
 }
 
 /*
- * Outstanding loads per lane in a long copy; a source that needs registers
- * defines fewer.
+ * Copies up to `ahead` units of T per thread of a warp, in one trip over the
+ * bus. The loops of gq_copy_units() take more trips for a few units and need
+ * fewer registers.
  */
-#ifndef GQ_COPY_LONG
-#define GQ_COPY_LONG 16u
-#endif
+template <typename T, uint32_t ahead>
+static __device__ __forceinline__ void gq_copy_turn(uint64_t dst, uint64_t src, uint32_t n)
+{
+    const T *from = (const T *)src + gq_thread();
+    T *to = (T *)dst + gq_thread(), v[ahead];
+    uint32_t left = n > gq_thread() ? n - gq_thread() : 0;
+
+#pragma unroll
+    for (uint32_t k = 0; k < ahead; k++) {
+        if (k * 32 < left)
+            v[k] = __ldcv(&from[k * 32]);
+    }
+#pragma unroll
+    for (uint32_t k = 0; k < ahead; k++) {
+        if (k * 32 < left)
+            to[k * 32] = v[k];
+    }
+}
 
 /*
- * Like gq_copy_bytes(), for many bytes. If the addresses are multiples of 16, a
- * warp with 16 loads per lane copies 8 KiB in one trip over the bus.
+ * Copies units of T between the bytes in front of an aligned address and those
+ * behind the last unit; src and dst are congruent modulo the size of a unit.
+ * Each thread of the warp loads one of these bytes before its first units, so
+ * that both take the same trip.
  */
-GQ_FN void gq_copy_long(uint64_t dst, uint64_t src, uint64_t len, uint32_t first, uint32_t step)
+template <typename T, uint32_t ahead>
+static __device__ __forceinline__ void gq_copy_turns(uint64_t dst, uint64_t src, uint32_t len)
 {
-    uint64_t turn = GQ_COPY_LONG * sizeof(uint4) * step;
-    uint64_t whole = ((dst | src) & 15) == 0 ? len / turn * turn : 0;
+    const uint32_t most = 32 * ahead;
+    uint32_t head = (uint32_t)(-dst % sizeof(T)), units, at;
+    unsigned char edge = 0;
+    bool has_edge;
 
-    gq_copy_units<uint4, GQ_COPY_LONG>(dst, src, whole / sizeof(uint4), first, step);
-    gq_copy_bytes(dst + whole, src + whole, len - whole, first, step);
+    head = head < len ? head : len;
+    units = (len - head) / (uint32_t)sizeof(T);
+    at = gq_thread() < head ? gq_thread() : gq_thread() + units * (uint32_t)sizeof(T);
+    has_edge = at < len && gq_thread() < len - units * (uint32_t)sizeof(T);
+    if (has_edge)
+        edge = __ldcv((const unsigned char *)(src + at));
+    for (uint32_t i = 0; i < units; i += most)
+        gq_copy_turn<T, ahead>(dst + head + i * sizeof(T), src + head + i * sizeof(T),
+                               units - i < most ? units - i : most);
+    if (has_edge)
+        *(unsigned char *)(dst + at) = edge;
+}
+
+/*
+ * Copies bytes of any alignment by a whole warp that does nothing else. Pieces
+ * of a few hundred bytes whose addresses differ take one trip, like aligned
+ * ones.
+ */
+template <uint32_t ahead>
+static __device__ __forceinline__ void gq_copy_warp(uint64_t dst, uint64_t src, uint32_t len)
+{
+    uint32_t differ = (uint32_t)(dst ^ src) & 15;
+
+    if (differ == 0)
+        gq_copy_turns<uint4, ahead>(dst, src, len);
+    else if (differ == 8)
+        gq_copy_turns<uint2, ahead>(dst, src, len);
+    else if (differ % 4 == 0)
+        gq_copy_turns<unsigned int, ahead>(dst, src, len);
+    else
+        gq_copy_turns<unsigned char, ahead>(dst, src, len);
 }
 
 /* A lane's part of 4 KiB that a warp copies; both addresses are multiples of 16. */
@@ -128,6 +178,27 @@ GQ_STEP void gq_copy_4k(uint64_t dst, uint64_t src, uint64_t len, uint32_t first
 #else
     gq_copy_ahead<8>(dst, src, len, first, step);
 #endif
+}
+
+/*
+ * Outstanding loads per lane in a long copy; a source that needs registers
+ * defines fewer.
+ */
+#ifndef GQ_COPY_LONG
+#define GQ_COPY_LONG 16u
+#endif
+
+/*
+ * Like gq_copy_4k(), for many bytes. If the addresses are multiples of 16, a
+ * warp with 16 loads per lane copies 8 KiB in one trip over the bus.
+ */
+GQ_FN void gq_copy_long(uint64_t dst, uint64_t src, uint64_t len, uint32_t first, uint32_t step)
+{
+    uint64_t turn = GQ_COPY_LONG * sizeof(uint4) * step;
+    uint64_t whole = ((dst | src) & 15) == 0 ? len / turn * turn : 0;
+
+    gq_copy_units<uint4, GQ_COPY_LONG>(dst, src, whole / sizeof(uint4), first, step);
+    gq_copy_4k(dst + whole, src + whole, len - whole, first, step);
 }
 
 GQ_FN void gq_zero_bytes(uint64_t dst, uint64_t len, uint64_t first, uint64_t step)

@@ -73,7 +73,7 @@ static __device__ void gq_copy_jobs_serve(struct gq_copy_jobs *jobs, uint32_t ra
         while (mask) {
             struct gq_copy_job *job = &jobs->job[gq_take_one(&mask)];
 
-            gq_copy_ahead<GQ_COPY_AHEAD>(job->dst, job->src, job->len, gq_thread(), GQ_LANES);
+            gq_copy_warp<GQ_COPY_AHEAD>(job->dst, job->src, job->len);
             __syncwarp();
             if (gq_thread() == 0)
                 gq_release_block(&job->state, GQ_COPY_DONE);
