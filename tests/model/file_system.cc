@@ -133,7 +133,8 @@ void FileSystem::write_commit(const Block &end)
 
 void FileSystem::acknowledge(const Block &end, uint8_t t)
 {
-    oracle.before = oracle.acked;
+    if (oracle.commit != end)
+        oracle.before = oracle.acked;
     oracle.acked = t;
     oracle.commit_at = LOG_PLACE + log_place * LOG_BLOCKS + end.addr - LOG;
     oracle.commit = end;

@@ -51,6 +51,7 @@ enum class Plant {
     tail_before_home,
     reuse_before_tail,
     clean_note_of_any_incarnation,
+    clean_note_followed,
     gap_ignored,
     misplaced_commit_ignored,
     age_ignored,
@@ -164,6 +165,7 @@ class FileSystem
     Mount recover();
     bool find_newest(Found *newest) const;
     bool commit_is_misplaced(const Found &newest) const;
+    bool is_followed(unsigned pos, uint8_t tid) const;
     bool read_note(Found *newest) const;
     bool read_transaction(unsigned pos, uint8_t tid, Found *found, Incarnation at,
                           bool correct) const;

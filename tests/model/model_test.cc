@@ -5,6 +5,8 @@
  */
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/model/explorer.h"
 
 namespace model
@@ -45,6 +47,11 @@ void use(Disks &disks, Plant plant, Oracle &oracle)
         return;
     again.commit(17);
     again.commit(18);
+    /* This mount has a log to replay. */
+    FileSystem recovered(disks, plant, oracle, 0);
+    if (recovered.mount(true) != Mount::ok || !recovered.writable())
+        return;
+    recovered.commit(19);
     if (disks.observer)
         disks.observer();
 }
@@ -144,13 +151,10 @@ Result failures(Plant plant, int members, std::initializer_list<Fault::Kind> kin
 }
 
 /* Damages each state further by `damage`, which calls check(). */
-Result damaged(Plant plant, int members, bool data, bool degraded,
+Result damaged(Plant plant, int members, Demands demands,
                const std::function<void(Explorer &, const Disks &, const Oracle &)> &damage)
 {
-    Demands demands;
     demands.few = true;
-    demands.data = data;
-    demands.degraded = degraded;
     demands.recoveries = 0;
     Explorer explorer(plant, demands);
     Result result;
@@ -163,10 +167,28 @@ Result damaged(Plant plant, int members, bool data, bool degraded,
     return result;
 }
 
+Demands with_a_member_less(bool data = true)
+{
+    Demands demands;
+
+    demands.degraded = true;
+    demands.data = data;
+    return demands;
+}
+
+/* One member may refuse what two must survive; neither believes it. */
+Demands of_one_block(int members)
+{
+    Demands demands = with_a_member_less(false);
+
+    demands.exact = members > 1;
+    return demands;
+}
+
 /* One bit of one block of metadata. */
 Result flips(Plant plant, int members)
 {
-    return damaged(plant, members, true, false,
+    return damaged(plant, members, {},
                    [](Explorer &explorer, const Disks &image, const Oracle &oracle) {
                        Disks flipped = image;
                        for (int m = 0; m < image.count; m++) {
@@ -182,10 +204,69 @@ Result flips(Plant plant, int members)
                    });
 }
 
+/* Of two members a quarter of the blocks, which changes from state to state. */
+bool is_turn(unsigned long images, int members, unsigned at)
+{
+    return members == 1 || (at + images) % 4 == 0;
+}
+
+/* One block is unreadable, or zeros, as unmapped LBAs are. */
+Result rotten(Plant plant, int members)
+{
+    unsigned long states = 0;
+
+    return damaged(plant, members, of_one_block(members),
+                   [&](Explorer &explorer, const Disks &image, const Oracle &oracle) {
+                       Disks rotten = image;
+                       states++;
+                       for (int m = 0; m < image.count; m++) {
+                           for (unsigned at = 0; at < DEVICE_BLOCKS; at++) {
+                               Block &block = rotten.durable[m][at];
+                               const Block saved = block;
+                               if (!is_turn(states, members, at))
+                                   continue;
+                               block.state = State::torn;
+                               explorer.check(rotten, oracle);
+                               block = {};
+                               explorer.check(rotten, oracle);
+                               block = saved;
+                           }
+                       }
+                   });
+}
+
+/* One block has the content that it had at some time before. */
+Result stale(Plant plant, int members)
+{
+    std::vector<Block> past[MAX_DEVICES][DEVICE_BLOCKS];
+    unsigned long states = 0;
+
+    return damaged(plant, members, of_one_block(members),
+                   [&](Explorer &explorer, const Disks &image, const Oracle &oracle) {
+                       Disks old = image;
+                       states++;
+                       for (int m = 0; m < image.count; m++) {
+                           for (unsigned at = 0; at < DEVICE_BLOCKS; at++) {
+                               std::vector<Block> &was = past[m][at];
+                               const Block is = image.durable[m][at];
+                               for (const Block &block : was) {
+                                   if (!is_turn(states, members, at))
+                                       break;
+                                   old.durable[m][at] = block;
+                                   explorer.check(old, oracle);
+                               }
+                               old.durable[m][at] = is;
+                               if (std::find(was.begin(), was.end(), is) == was.end())
+                                   was.push_back(is);
+                           }
+                       }
+                   });
+}
+
 /* A whole member is gone after the crash. */
 Result dead_members(Plant plant)
 {
-    return damaged(plant, 2, true, true,
+    return damaged(plant, 2, with_a_member_less(),
                    [](Explorer &explorer, const Disks &image, const Oracle &o) {
                        for (int m = 0; m < image.count; m++) {
                            Disks left = image;
@@ -198,7 +279,7 @@ Result dead_members(Plant plant)
 /* A member dies after the recovery has begun. */
 Result dead_in_recovery(Plant plant)
 {
-    return damaged(plant, 2, true, true,
+    return damaged(plant, 2, with_a_member_less(),
                    [](Explorer &explorer, const Disks &image, const Oracle &o) {
                        Disks disks = image;
                        Oracle inner = o;
@@ -219,14 +300,13 @@ Result dead_in_recovery(Plant plant)
 
 Result swapped(Plant plant)
 {
-    return damaged(plant, 3, true, false,
-                   [](Explorer &explorer, const Disks &image, const Oracle &o) {
-                       for (auto [a, b] : {std::pair{0, 1}, {0, 2}, {1, 2}}) {
-                           Disks other = image;
-                           std::swap(other.durable[a], other.durable[b]);
-                           explorer.check(other, o);
-                       }
-                   });
+    return damaged(plant, 3, {}, [](Explorer &explorer, const Disks &image, const Oracle &o) {
+        for (auto [a, b] : {std::pair{0, 1}, {0, 2}, {1, 2}}) {
+            Disks other = image;
+            std::swap(other.durable[a], other.durable[b]);
+            explorer.check(other, o);
+        }
+    });
 }
 
 /*
@@ -238,7 +318,7 @@ Result rolled_back(Plant plant, int members, bool same_incarnation)
 {
     std::vector<std::array<Device, MAX_DEVICES>> past;
 
-    return damaged(plant, members, !same_incarnation, true,
+    return damaged(plant, members, with_a_member_less(!same_incarnation),
                    [&](Explorer &explorer, const Disks &image, const Oracle &o) {
                        for (const auto &then : past) {
                            for (int m = 0; m < image.count; m++) {
@@ -451,6 +531,8 @@ const std::pair<const char *, Exploration> explorations[] = {
     {"leaves", leaves},
     {"crashes of one member", [](Plant p) { return crashes(p, 1); }},
     {"flips", [](Plant p) { return flips(p, 1); }},
+    {"rotten blocks", [](Plant p) { return rotten(p, 1); }},
+    {"stale blocks", [](Plant p) { return stale(p, 1); }},
     {"swapped members", swapped},
     {"dead members", dead_members},
     {"dead members in recovery", dead_in_recovery},
@@ -468,6 +550,8 @@ const std::pair<const char *, Exploration> explorations[] = {
      }},
     {"misdirected writes of two members",
      [](Plant p) { return failures(p, 2, {Fault::misdirected}, 53); }},
+    {"rotten blocks of two members", [](Plant p) { return rotten(p, 2); }},
+    {"stale blocks of two members", [](Plant p) { return stale(p, 2); }},
 };
 
 TEST(Model, FindsNothingWrongWithTheRules)

@@ -131,6 +131,23 @@ bool FileSystem::commit_is_misplaced(const Found &newest) const
     return with && with == logs && plant != Plant::misplaced_commit_ignored;
 }
 
+/*
+ * True if a commit lies behind a position. The first write of an incarnation is
+ * a commit, and a ring is written in order: as long as the commit of a clean
+ * unmount is there, the next mount's first commit follows it.
+ */
+bool FileSystem::is_followed(unsigned pos, uint8_t tid) const
+{
+    for (int m = 0; m < MAX_DEVICES; m++) {
+        std::optional<Block> next;
+        if (has_log(m))
+            next = record(m, pos + 1, Kind::commit, true);
+        if (next && next->tid > tid)
+            return plant != Plant::clean_note_followed;
+    }
+    return false;
+}
+
 /* After a clean unmount the superblock names the newest commit. */
 bool FileSystem::read_note(Found *newest) const
 {
@@ -150,6 +167,8 @@ bool FileSystem::read_note(Found *newest) const
                 b = record(log, pos, Kind::commit, false);
             if (!b || b->tid != super.word[2] >> 8 || b->word[0] != crc(super))
                 continue;
+            if (is_followed(pos, b->tid))
+                return false;
             *newest = {*b, pos, 1, {}};
             return true;
         }
