@@ -274,7 +274,7 @@ void ffs_log(struct ffs *fs, int level, const char *fmt, ...) __attribute__((for
 /* Fills in the current time. */
 struct lay_time ffs_now(void);
 
-/* --- Times of changes (stamp.c) --------------------------------------------------------------- */
+/* --- Times of changes (itable.c) -------------------------------------------------------------- */
 
 /* Returns the time for a change of the inode in a handle. */
 struct lay_time ffs_stamp(struct ffs_inode *inode);

@@ -223,7 +223,7 @@ int ffs_sections_look(struct ffs *fs, bool wait);
  */
 int ffs_sections_of(struct ffs *fs, uint64_t block, uint64_t len);
 
-/* --- One group (group.c): pure functions on its map ------------------------------------------- */
+/* --- One group (section.c): pure functions on its map ----------------------------------------- */
 
 /*
  * Returns the first range of at least `want` zeros in [from, to), cut to

@@ -8,11 +8,70 @@
 #ifndef FUSEFS_CORE_BASE_CACHE_H
 #define FUSEFS_CORE_BASE_CACHE_H
 
+#include <assert.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <sys/queue.h>
+#include <sys/random.h>
 
-#include "fusefs/core/base/hash.h"
-#include "fusefs/core/base/slab.h"
 #include "fusefs/core/storage.h"
+#include "support/clock.h"
+
+/*
+ * Hashing of block addresses.
+ *
+ * The addresses come from the image, so the function must not be known when the image is made:
+ * multiply-shift with a random odd key is 2-universal, which bounds the expected length of a chain
+ * for every set of addresses.
+ */
+
+struct ffs_hash {
+    uint64_t key;
+    unsigned shift;
+};
+
+/* Sets up a function for 2^bits buckets, 1 to 63 bits. */
+static inline void ffs_hash_init(struct ffs_hash *hash, unsigned bits)
+{
+    assert(bits >= 1 && bits <= 63);
+    hash->shift = 64 - bits;
+    /* Early in the boot of a machine there may be no random bytes yet; a mount does not wait. */
+    if (getrandom(&hash->key, sizeof(hash->key), GRND_NONBLOCK) != sizeof(hash->key))
+        hash->key = now_ns() * 0x9e3779b97f4a7c15ull;
+    hash->key |= 1;
+}
+
+static inline size_t ffs_hash_of(const struct ffs_hash *hash, uint64_t block)
+{
+    return (size_t)(block * hash->key >> hash->shift);
+}
+
+/*
+ * Allocates objects of one size in separate mappings. A mapping returns to the
+ * system when its objects are freed, independently of malloc(). Private to the
+ * storage half.
+ */
+
+struct ffs_slab;
+
+struct ffs_slabs {
+    size_t bytes, align;      /* size and alignment of an object; constant */
+    pthread_mutex_t lock;     /* protects all below; taken also under itable.lock and cache.lock */
+    struct ffs_slab *partial; /* slabs with room */
+    size_t count;             /* number of all slabs */
+};
+
+/*
+ * `bytes` is a multiple of align, which is a power of two from the size of a
+ * pointer to LAY_BLOCK_SIZE.
+ */
+void ffs_slabs_init(struct ffs_slabs *slabs, size_t bytes, size_t align);
+/* The objects must have been freed. */
+void ffs_slabs_destroy(struct ffs_slabs *slabs);
+/* Returns an object with undefined contents, or NULL if memory is exhausted. */
+void *ffs_slab_take(struct ffs_slabs *slabs);
+void ffs_slab_give(struct ffs_slabs *slabs, void *object);
 
 enum ffs_load { FFS_LOADING, FFS_LOADED, FFS_LOAD_FAILED };
 
@@ -68,5 +127,38 @@ struct ffs_cbuf *ffs_cache_find(struct ffs *fs, uint64_t block);
  * dropped.
  */
 void ffs_cache_forget(struct ffs_cbuf *cb);
+
+/*
+ * Committed images of metadata blocks that are not in place yet. Commits and recovery add images,
+ * the cache reads blocks from them, and a checkpoint writes them in place.
+ */
+
+/* A sealed block as a transaction left it. It does not change any more once it is in ffs.home. */
+struct ffs_image {
+    struct ffs_image *next; /* in its bucket */
+    uint64_t block;
+    void *data; /* 4096 bytes */
+};
+
+/* The newest committed image of each block that is not in place yet. */
+struct ffs_home {
+    pthread_mutex_t lock; /* protects all below */
+    struct ffs_image **buckets;
+    size_t bucket_count, n;
+    struct ffs_hash hash;
+};
+
+int ffs_home_init(struct ffs_home *home, uint64_t journal_blocks);
+void ffs_home_destroy(struct ffs_home *home);
+struct ffs_image *ffs_image_new(uint64_t block, const void *data);
+void ffs_image_free(struct ffs_image *image);
+/* Adds an image, which replaces an older one of its block. The table owns it from now on. */
+void ffs_home_put(struct ffs_home *home, struct ffs_image *image);
+void ffs_home_drop(struct ffs_home *home, uint64_t block);
+bool ffs_home_has(struct ffs_home *home, uint64_t block);
+/* Removes and frees all images. */
+void ffs_home_clear(struct ffs_home *home);
+/* Copies the image of the block to data. Returns false if there is none. */
+bool ffs_home_read(struct ffs_home *home, uint64_t block, void *data);
 
 #endif

@@ -117,7 +117,7 @@ int ffs_zero(struct ffs_inode *inode, uint64_t from, uint64_t to, enum ffs_zero_
  */
 int ffs_zero_edge(struct ffs_inode *inode, const struct ffs_file *f, uint64_t end);
 
-/* --- truncate.c ------------------------------------------------------------------------------ */
+/* --- Truncation (write.c) --------------------------------------------------------------------- */
 
 /*
  * Sets the size in a handle. When the file shrinks, also frees as much as the

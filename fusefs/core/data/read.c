@@ -2,6 +2,7 @@
 /*
  * read(2), and lseek(2) with SEEK_DATA and SEEK_HOLE.
  */
+#include <assert.h>
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 
 #include "fusefs/core/data/data.h"
 #include "fusefs/core/data/verify.h"
+#include "fusefs/core/state.h"
 
 /*
  * Copies of the first and last block of a request that does not begin or end at a block boundary.
@@ -185,4 +187,306 @@ int64_t ffs_seek(struct ffs_inode *inode, uint64_t offset, int whence)
     int64_t found = read_seek_locked(inode, offset, whence == SEEK_DATA);
     pthread_rwlock_unlock(&inode->data);
     return found;
+}
+
+/* --- Blocks ---------------------------------------------------------------------------------- */
+
+static int data_check_type(const struct ffs_inode *inode)
+{
+    if (ffs_is_dir(inode))
+        return -EISDIR;
+    return S_ISREG(ffs_mode(inode)) ? 0 : -EINVAL;
+}
+
+int ffs_file_open(struct ffs_inode *inode, struct ffs_file *out)
+{
+    int err = ffs_alive(inode->fs);
+
+    if (err)
+        return err;
+    ffs_meta_read(inode->fs);
+    err = data_check_type(inode);
+    uint32_t flags = lay_get32(inode->d.flags);
+    *out = (struct ffs_file){.size = ffs_size(inode),
+                             .unit = flags & LAY_INODE_GPU_BOUND ? LAY_GPU_ALIGN : 1,
+                             .flags = flags,
+                             .unfinished = ffs_on_orphan_list(inode) && ffs_nlink(inode) > 0};
+    ffs_meta_done(inode->fs);
+    return err;
+}
+
+int ffs_extent_window_get(struct ffs_inode *inode, uint64_t first, uint64_t end,
+                          struct ffs_extent_window *out)
+{
+    ffs_meta_read(inode->fs);
+    ssize_t n = ffs_extent_list(inode, first, end, out->extent, FFS_EXTENT_WINDOW);
+    ffs_meta_done(inode->fs);
+    out->n = n > 0 ? (size_t)n : 0;
+    out->end = out->n ? out->extent[out->n - 1].file_block + out->extent[out->n - 1].len : first;
+    return n < 0 ? (int)n : 0;
+}
+
+/* --- Transfers ------------------------------------------------------------------------------- */
+
+void ffs_batch_add(struct ffs_batch *b, enum bd_op op, uint64_t block, uint64_t skip, void *buf,
+                   uint64_t len)
+{
+    assert(b->n < FFS_BATCH_MAX);
+    b->ios[b->n++] =
+        (struct bd_io){.op = op, .offset = ffs_offset_of(block) + skip, .len = len, .buf = buf};
+}
+
+int ffs_batch_run(struct ffs_batch *b)
+{
+    int err = b->n ? bd_submit(ffs_dev(b->fs), b->ios, b->n) : 0;
+
+    b->n = 0;
+    return err;
+}
+
+/* --- Allocation ------------------------------------------------------------------------------ */
+
+/*
+ * Returns the preferred place of the next extent, directly after the preceding
+ * blocks.
+ */
+static uint64_t data_goal_for(struct ffs_inode *inode, uint64_t file_block)
+{
+    struct ffs_extent before;
+
+    if (file_block == 0 || ffs_extent_find(inode, file_block - 1, &before))
+        return 0;
+    return before.block == LAY_NONE ? 0 : before.block + 1;
+}
+
+/*
+ * Fills the hole at extent, or its first part, and stores the length in *len.
+ */
+static int data_fill_hole(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t unit,
+                          struct ffs_extent extent, uint64_t *len)
+{
+    if (extent.file_block % unit != 0 || extent.len < unit)
+        return ffs_corrupt(inode->fs, LAY_NONE, inode->ino, "hole inside a 2 MiB unit");
+    uint64_t goal = data_goal_for(inode, extent.file_block);
+    int err = ffs_alloc(tx, goal, unit, extent.len, (unsigned)unit, &extent.block, &extent.len);
+    if (err)
+        return err;
+    extent.unwritten = true;
+    *len = extent.len;
+    return ffs_extent_add(tx, inode, &extent);
+}
+
+/* Maximum credits of one more allocation: tree, bitmap, inode. */
+#define FILL_CREDITS 48u
+
+/*
+ * Fills holes from *at to the end, or until the handle should end so that
+ * others can run.
+ */
+static int data_reserve_in(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t unit, uint64_t *at,
+                           uint64_t end)
+{
+    do {
+        struct ffs_extent extent;
+        int err = ffs_extent_find(inode, *at, &extent);
+        if (err)
+            return err;
+        uint64_t len = extent.len = ffs_min(extent.len, end - *at);
+        if (extent.block == LAY_NONE)
+            err = data_fill_hole(tx, inode, unit, extent, &len);
+        if (err)
+            return err;
+        *at += len;
+    } while (*at < end && ffs_tx_left(tx) >= FILL_CREDITS);
+    return 0;
+}
+
+/*
+ * Allocates in one handle. If space runs out after some allocations, the handle
+ * is aborted and they are lost; so after a first failure each handle makes one
+ * allocation.
+ */
+static int data_reserve_once(struct ffs_inode *inode, uint64_t unit, uint64_t *at, uint64_t end,
+                             unsigned credits)
+{
+    struct ffs_tx *tx;
+    uint64_t from = *at;
+    int err = ffs_tx_begin(inode->fs, credits, &tx);
+
+    if (err)
+        return err;
+    err = ffs_inode_dirty(tx, inode);
+    if (!err)
+        err = data_reserve_in(tx, inode, unit, at, end);
+    if (err)
+        *at = from;
+    return ffs_tx_finish(tx, err);
+}
+
+/* Skips mapped blocks, without a handle. */
+static int data_skip_mapped(struct ffs_inode *inode, uint64_t *at, uint64_t end)
+{
+    int err = 0;
+
+    ffs_meta_read(inode->fs);
+    while (*at < end) {
+        struct ffs_extent extent;
+        err = ffs_extent_find(inode, *at, &extent);
+        if (err || extent.block == LAY_NONE)
+            break;
+        *at += ffs_min(extent.len, end - *at);
+    }
+    ffs_meta_done(inode->fs);
+    return err;
+}
+
+int ffs_reserve(struct ffs_inode *inode, const struct ffs_file *f, uint64_t first, uint64_t end,
+                uint64_t *upto)
+{
+    unsigned credits = FFS_TX_MAX_CREDITS;
+    bool tried = false;
+    int err;
+
+    assert(first % f->unit == 0 && end % f->unit == 0);
+    *upto = first;
+    for (;;) {
+        err = data_skip_mapped(inode, upto, end);
+        if (err || *upto == end)
+            return err;
+        err = data_reserve_once(inode, f->unit, upto, end, credits);
+        if (err == -ENOSPC && credits > FILL_CREDITS)
+            credits = FILL_CREDITS;
+        else if (err && !ffs_retry_space(inode->fs, err, &tried))
+            return err;
+    }
+}
+
+/* --- After the data is there ----------------------------------------------------------------- */
+
+static int data_written_in(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t first, uint64_t end,
+                           uint64_t size, const struct ffs_fresh *fresh, uint64_t *next)
+{
+    int err = ffs_touch_data(tx, inode);
+
+    if (!err)
+        err = ffs_fresh_put(tx, inode, first, &end, fresh);
+    if (!err)
+        err = ffs_extent_mark(tx, inode, first, end - first, false, next);
+    if (err)
+        return err;
+    /*
+     * A handle that could not mark everything does not extend the file beyond
+     * the part that it marked.
+     */
+    uint64_t reach = ffs_min(size, ffs_offset_of(*next));
+    if (reach > ffs_size(inode))
+        inode->d.size = lay_put64(reach);
+    return 0;
+}
+
+int ffs_written(struct ffs_inode *inode, uint64_t first, uint64_t end, uint64_t size,
+                const struct ffs_fresh *fresh)
+{
+    while (first < end) {
+        struct ffs_tx *tx;
+        uint64_t next = first;
+        int err = ffs_tx_begin(inode->fs, FFS_TX_MAX_CREDITS, &tx);
+        if (err)
+            return err;
+        /* The blocks exist already; only extents may have to be split. */
+        ffs_tx_use_reserve(tx);
+        err = ffs_tx_finish(tx, data_written_in(tx, inode, first, end, size, fresh, &next));
+        if (err)
+            return err;
+        first = next;
+    }
+    return 0;
+}
+
+/* --- Zeroing --------------------------------------------------------------------------------- */
+
+/*
+ * Zeros [from, to) of one block on the device and keeps the rest. Usually the
+ * range is zero already. A block that does not match its checksum keeps the
+ * checksum and so remains unreadable.
+ */
+static int data_zero_in_block(struct ffs_inode *inode, const struct ffs_extent *e,
+                              uint64_t file_block, uint32_t from, uint32_t to)
+{
+    static const uint8_t zeros[LAY_BLOCK_SIZE];
+    uint8_t data[LAY_BLOCK_SIZE];
+    struct ffs *fs = inode->fs;
+    uint64_t block = e->block + (file_block - e->file_block), at = ffs_offset_of(block);
+    int err = e->unwritten ? bd_read(ffs_dev(fs), at, data, sizeof(data))
+                           : ffs_read_block(fs, block, data);
+    bool plain = e->unwritten || err == -EBADMSG;
+
+    if ((err && err != -EBADMSG) || memcmp(data + from, zeros, to - from) == 0)
+        return err == -EBADMSG ? 0 : err;
+    memset(data + from, 0, to - from);
+    return plain ? bd_write(ffs_dev(fs), at, data, sizeof(data), 0)
+                 : ffs_overwrite_block(inode, file_block, block, data);
+}
+
+static int data_zero_blocks(struct ffs_inode *inode, const struct ffs_extent *e,
+                            uint64_t file_block, uint64_t n)
+{
+    uint64_t block = e->block + (file_block - e->file_block);
+
+    return e->unwritten
+               ? bd_write_zeroes(ffs_dev(inode->fs), ffs_offset_of(block), ffs_offset_of(n))
+               : ffs_overwrite_zeroes(inode, file_block, block, n);
+}
+
+/*
+ * Zeros [from, to) of the file, which one extent covers. Whole blocks are
+ * zeroed by a command, partial ones by reading and writing.
+ */
+static int data_zero_extent(struct ffs_inode *inode, const struct ffs_extent *extent, uint64_t from,
+                            uint64_t to)
+{
+    while (from < to) {
+        uint64_t block = ffs_block_of(from);
+        uint32_t skip = (uint32_t)(from % LAY_BLOCK_SIZE);
+        uint64_t len = ffs_min(to - from, LAY_BLOCK_SIZE - skip);
+        int err;
+        if (len < LAY_BLOCK_SIZE) {
+            err = data_zero_in_block(inode, extent, block, skip, skip + (uint32_t)len);
+        } else {
+            len = (to - from) / LAY_BLOCK_SIZE * LAY_BLOCK_SIZE;
+            err = data_zero_blocks(inode, extent, block, ffs_block_of(len));
+        }
+        if (err)
+            return err;
+        from += len;
+    }
+    return 0;
+}
+
+int ffs_zero(struct ffs_inode *inode, uint64_t from, uint64_t to, enum ffs_zero_what what)
+{
+    bool unwritten = what == FFS_ZERO_UNWRITTEN;
+    uint64_t end = ffs_block_up(to);
+    struct ffs_extent_window extents;
+
+    for (uint64_t at = ffs_block_of(from); from < to && at < end; at = extents.end) {
+        int err = ffs_extent_window_get(inode, at, end, &extents);
+        for (size_t i = 0; i < extents.n && !err; i++) {
+            const struct ffs_extent *extent = &extents.extent[i];
+            if (extent->block == LAY_NONE || extent->unwritten != unwritten)
+                continue;
+            err = data_zero_extent(inode, extent, ffs_max(from, ffs_offset_of(extent->file_block)),
+                                   ffs_min(to, ffs_offset_of(extent->file_block + extent->len)));
+        }
+        if (err)
+            return err;
+    }
+    return 0;
+}
+
+int ffs_zero_edge(struct ffs_inode *inode, const struct ffs_file *f, uint64_t end)
+{
+    uint64_t unit_end = ffs_offset_of(ffs_unit_up(f, ffs_block_up(f->size)));
+
+    return ffs_zero(inode, f->size, ffs_min(end, unit_end), FFS_ZERO_WRITTEN);
 }

@@ -5,9 +5,14 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
 
 #include "fusefs/core/base/extent_find.h"
+#include "fusefs/core/inode/tx.h"
 #include "fusefs/core/state.h"
+#include "support/page.h"
 
 /* --- Places on disk --------------------------------------------------------------------------- */
 
@@ -400,4 +405,363 @@ uint32_t *ffs_user_word(struct ffs_inode *inode)
 uint32_t *ffs_user_count(struct ffs_inode *inode)
 {
     return &inode->user_count;
+}
+
+/* --- Times ----------------------------------------------------------------------------------- */
+
+#define SECOND_NS INT64_C(1000000000)
+
+static int64_t stamp_read_clock(clockid_t clock)
+{
+    struct timespec now;
+
+    clock_gettime(clock, &now);
+    return now.tv_sec * SECOND_NS + now.tv_nsec;
+}
+
+static struct lay_time stamp_time_of(int64_t ns)
+{
+    return lay_time_make(ns / SECOND_NS, (uint32_t)(ns % SECOND_NS));
+}
+
+/* An exact time far in the future was taken before the clock was set back. */
+static struct lay_time stamp_tick(const struct ffs *fs)
+{
+    int64_t now = stamp_read_clock(CLOCK_REALTIME_COARSE), ahead = fs->exact_stamp - now;
+
+    return stamp_time_of(ahead > 0 && ahead < SECOND_NS ? fs->exact_stamp : now);
+}
+
+struct lay_time ffs_stamp_exact(struct ffs *fs)
+{
+    fs->exact_stamp = stamp_read_clock(CLOCK_REALTIME);
+    return stamp_time_of(fs->exact_stamp);
+}
+
+void ffs_set_data_times(struct ffs *fs, bool by_caller)
+{
+    atomic_store(&fs->times_by_caller, by_caller);
+}
+
+/*
+ * If the handle is aborted, exact_stamp keeps its value, which is later than
+ * the times that were read.
+ */
+struct lay_time ffs_stamp(struct ffs_inode *inode)
+{
+    bool seen = atomic_exchange_explicit(&inode->times_seen, false, memory_order_relaxed);
+
+    return seen ? ffs_stamp_exact(inode->fs) : stamp_tick(inode->fs);
+}
+
+void ffs_stamp_see(struct ffs_inode *inode)
+{
+    if (!atomic_load_explicit(&inode->times_seen, memory_order_relaxed))
+        atomic_store_explicit(&inode->times_seen, true, memory_order_relaxed);
+}
+
+static bool stamp_is_same(struct lay_time a, struct lay_time b)
+{
+    return lay_time_sec(a) == lay_time_sec(b) && a.nsec.le == b.nsec.le;
+}
+
+bool ffs_stamp_stays(struct ffs_inode *inode)
+{
+    if (atomic_load_explicit(&inode->fs->times_by_caller, memory_order_relaxed))
+        return true;
+    if (atomic_load_explicit(&inode->times_seen, memory_order_relaxed))
+        return false;
+    struct lay_time now = stamp_tick(inode->fs);
+    return stamp_is_same(inode->d.mtime, now) && stamp_is_same(inode->d.ctime, now);
+}
+
+/* --- Changes of a handle --------------------------------------------------------------------- */
+
+unsigned ffs_tx_left(const struct ffs_tx *tx)
+{
+    unsigned blocks = tx->nbufs < tx->credits ? tx->credits - tx->nbufs : 0;
+    /* Nodes merged into their siblings are freed without having been dirty. */
+    unsigned revokes = LAY_JREVOKE_MAX - tx->nrevoked;
+
+    return blocks < revokes ? blocks : revokes;
+}
+
+void ffs_tx_use_reserve(struct ffs_tx *tx)
+{
+    tx->use_reserve = true;
+}
+
+int ffs_tx_dirty(struct ffs_tx *tx, struct ffs_buf *buf)
+{
+    struct ffs_cbuf *cb = ffs_cbuf(buf);
+
+    if (cb->tx == tx)
+        return 0;
+    assert(!cb->tx);
+    if (tx->nbufs >= tx->credits + FFS_TX_SLACK)
+        return -ENOSPC;
+    void **before = &tx->fs->old_blocks[tx->nbufs];
+    if (!*before)
+        *before = malloc(LAY_BLOCK_SIZE);
+    if (!*before)
+        return -ENOMEM;
+    memcpy(*before, buf->data, LAY_BLOCK_SIZE);
+    ffs_cache_ref(cb);
+    cb->tx = tx;
+    tx->bufs[tx->nbufs++] = (struct ffs_tx_buf){cb, *before};
+    return 0;
+}
+
+int ffs_tx_new(struct ffs_tx *tx, uint64_t block, uint32_t magic, uint64_t owner,
+               struct ffs_buf **out)
+{
+    struct ffs *fs = tx->fs;
+    struct ffs_cbuf *cb;
+
+    if (tx->nbufs >= tx->credits + FFS_TX_SLACK)
+        return -ENOSPC;
+    int err = ffs_cache_create(fs, block, &cb);
+    if (err == -EEXIST)
+        return ffs_corrupt(fs, block, owner, "free in the bitmap, but in use as metadata");
+    if (err)
+        return err;
+    lay_head_init(cb->pub.data, magic, fs->geo.uuid, block, owner);
+    ffs_cache_ref(cb);
+    cb->tx = tx;
+    tx->bufs[tx->nbufs++] = (struct ffs_tx_buf){cb, NULL};
+    *out = &cb->pub;
+    return 0;
+}
+
+int ffs_tx_copy(struct ffs_tx *tx, const struct ffs_buf *from, uint64_t block)
+{
+    const struct lay_head *head = from->data;
+    struct ffs_buf *to;
+    int err = ffs_tx_new(tx, block, lay_get32(head->magic), lay_get64(head->owner), &to);
+
+    if (err)
+        return err;
+    memcpy((uint8_t *)to->data + sizeof(*head), (const uint8_t *)from->data + sizeof(*head),
+           LAY_BLOCK_SIZE - sizeof(*head));
+    ffs_buf_put(to);
+    return 0;
+}
+
+int ffs_tx_add_inode(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_buf *buf, bool fresh)
+{
+    assert(ffs_cbuf(buf)->tx == tx && !inode->dirty_in);
+    struct ffs_tx_inode *entry = malloc(sizeof(*entry));
+    if (!entry)
+        return -ENOMEM;
+    *entry = (struct ffs_tx_inode){
+        .next = tx->inodes, .inode = inode, .buf = buf, .before = inode->d, .fresh = fresh};
+    tx->inodes = entry;
+    inode->dirty_in = tx;
+    if (inode->ino)
+        ffs_iref(inode, 1);
+    return 0;
+}
+
+int ffs_inode_dirty(struct ffs_tx *tx, struct ffs_inode *inode)
+{
+    struct ffs_buf *buf;
+
+    if (inode->dirty_in == tx)
+        return 0;
+    int err = ffs_inode_block(tx->fs, inode->ino, &buf);
+    if (err)
+        return err;
+    err = ffs_tx_dirty(tx, buf);
+    if (!err)
+        err = ffs_tx_add_inode(tx, inode, buf, false);
+    ffs_buf_put(buf);
+    return err;
+}
+
+/* --- Watches --------------------------------------------------------------------------------- */
+
+static void watch_store(const struct ffs_watch *w)
+{
+    /* Release: a reader that sees the new count sees the change itself. */
+    if (w->word)
+        __atomic_store_n(w->word, w->changes, __ATOMIC_RELEASE);
+}
+
+void ffs_watch_add(struct ffs_inode *inode, struct ffs_watch *w)
+{
+    pthread_rwlock_wrlock(&inode->fs->meta);
+    *w = (struct ffs_watch){.changes = 1, .next = inode->watches};
+    inode->watches = w;
+    pthread_rwlock_unlock(&inode->fs->meta);
+}
+
+void ffs_watch_share(struct ffs_inode *inode, struct ffs_watch *w, uint64_t *word)
+{
+    pthread_rwlock_wrlock(&inode->fs->meta);
+    w->word = word;
+    watch_store(w);
+    pthread_rwlock_unlock(&inode->fs->meta);
+}
+
+void ffs_watch_remove(struct ffs_inode *inode, struct ffs_watch *w)
+{
+    struct ffs_watch **at = &inode->watches;
+
+    pthread_rwlock_wrlock(&inode->fs->meta);
+    while (*at != w)
+        at = &(*at)->next;
+    *at = w->next;
+    pthread_rwlock_unlock(&inode->fs->meta);
+}
+
+bool ffs_watch_any(struct ffs_inode *inode)
+{
+    ffs_meta_read(inode->fs);
+    bool any = inode->watches != NULL;
+    ffs_meta_done(inode->fs);
+    return any;
+}
+
+void ffs_watches_tell(struct ffs_inode *inode)
+{
+    for (struct ffs_watch *w = inode->watches; w; w = w->next) {
+        w->changes++;
+        watch_store(w);
+    }
+}
+
+static bool watch_drop(struct ffs_watch *w, uint64_t first, uint64_t end)
+{
+    bool any = false;
+
+    for (uint64_t i = first; i < end && i < w->n_sums; i++) {
+        any |= __atomic_load_n(&w->sums[i], __ATOMIC_RELAXED) != LAY_NO_SUM;
+        /* The submission of the write, which follows, releases it. */
+        __atomic_store_n(&w->sums[i], LAY_NO_SUM, __ATOMIC_RELAXED);
+    }
+    return any;
+}
+
+/* ffs.meta, shared, excludes handles; the data lock excludes other calls for this inode. */
+void ffs_watches_drop_sums(struct ffs_inode *inode, uint64_t first, uint64_t end)
+{
+    ffs_meta_read(inode->fs);
+    for (struct ffs_watch *w = inode->watches; w; w = w->next) {
+        if (!w->sums || !watch_drop(w, first, end))
+            continue;
+        w->changes++;
+        watch_store(w);
+    }
+    ffs_meta_done(inode->fs);
+}
+
+/* --- Hash table ------------------------------------------------------------------------------ */
+
+#define BUCKET_BYTES (FFS_INODE_BUCKETS_MAX * sizeof(struct ffs_inode *))
+
+int ffs_inode_hash_init(struct ffs_inode_hash *hash)
+{
+    void *room = mmap(NULL, BUCKET_BYTES, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (room == MAP_FAILED)
+        return -ENOMEM;
+    *hash = (struct ffs_inode_hash){.buckets = room, .count = FFS_INODE_BUCKETS_MIN};
+    return 0;
+}
+
+void ffs_inode_hash_destroy(struct ffs_inode_hash *hash)
+{
+    munmap(hash->buckets, BUCKET_BYTES);
+    hash->buckets = NULL;
+}
+
+/* Returns the bucket from which b was, or would be, split off. */
+static size_t hash_origin(size_t b)
+{
+    return b - ((size_t)1 << (63 - __builtin_clzll(b)));
+}
+
+static struct ffs_inode **hash_bucket(const struct ffs_inode_hash *hash, uint64_t ino)
+{
+    uint64_t mask = ~0ull >> __builtin_clzll(hash->count); /* 2^(k+1) - 1 */
+    size_t b = (ino * 0x9e3779b97f4a7c15ull >> 32) & mask;
+
+    return &hash->buckets[b < hash->count ? b : hash_origin(b)];
+}
+
+/* Distributes a chain to the buckets that its inodes now have. */
+static void hash_redistribute(struct ffs_inode_hash *hash, struct ffs_inode *chain)
+{
+    while (chain) {
+        struct ffs_inode *inode = chain;
+        struct ffs_inode **p = hash_bucket(hash, inode->ino);
+        chain = inode->hash_next;
+        inode->hash_next = *p;
+        *p = inode;
+    }
+}
+
+static void hash_grow(struct ffs_inode_hash *hash)
+{
+    struct ffs_inode **from = &hash->buckets[hash_origin(hash->count)], *chain = *from;
+
+    *from = NULL;
+    hash->count++;
+    hash_redistribute(hash, chain);
+}
+
+static void hash_shrink(struct ffs_inode_hash *hash)
+{
+    struct ffs_inode **last = &hash->buckets[--hash->count], *chain = *last;
+
+    *last = NULL;
+    hash_redistribute(hash, chain);
+    /*
+     * The page contains no bucket any more; it will be zero when it is used
+     * again.
+     */
+    if (hash->count * sizeof(*last) % PAGE_BYTES == 0)
+        madvise(last, PAGE_BYTES, MADV_DONTNEED);
+}
+
+struct ffs_inode *ffs_inode_hash_find(const struct ffs_inode_hash *hash, uint64_t ino)
+{
+    struct ffs_inode *inode = *hash_bucket(hash, ino);
+
+    while (inode && inode->ino != ino)
+        inode = inode->hash_next;
+    return inode;
+}
+
+void ffs_inode_hash_add(struct ffs_inode_hash *hash, struct ffs_inode *inode)
+{
+    assert(!inode->hashed);
+    if (++hash->inodes > hash->count && hash->count < FFS_INODE_BUCKETS_MAX)
+        hash_grow(hash);
+    struct ffs_inode **p = hash_bucket(hash, inode->ino);
+    inode->hash_next = *p;
+    inode->hashed = true;
+    *p = inode;
+}
+
+void ffs_inode_hash_remove(struct ffs_inode_hash *hash, struct ffs_inode *inode)
+{
+    struct ffs_inode **p = hash_bucket(hash, inode->ino);
+
+    if (!inode->hashed)
+        return;
+    while (*p != inode)
+        p = &(*p)->hash_next;
+    *p = inode->hash_next;
+    inode->hashed = false;
+    hash->inodes--;
+    /*
+     * Up to two buckets are removed for one inode, so that their number keeps
+     * up with that of the inodes.
+     */
+    for (unsigned i = 0; i < 2; i++) {
+        if (hash->inodes < hash->count / 2 && hash->count > FFS_INODE_BUCKETS_MIN)
+            hash_shrink(hash);
+    }
 }

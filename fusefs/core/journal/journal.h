@@ -13,7 +13,6 @@
 #define FUSEFS_CORE_JOURNAL_JOURNAL_H
 
 #include "fusefs/core/base/cache.h"
-#include "fusefs/core/base/home.h"
 #include "fusefs/core/base/ranges.h"
 
 /* Protected by ffs.meta, held exclusively to change it. */
@@ -58,7 +57,7 @@ void ffs_running_free(struct ffs *fs, const struct ffs_ranges *freed,
                       const struct ffs_ranges *revoked);
 bool ffs_running_empty(const struct ffs_running *r);
 
-/* --- Checkpoints (checkpoint.c) --------------------------------------------------------------- */
+/* --- Checkpoints (commit.c) ------------------------------------------------------------------- */
 
 /*
  * Writes all images in place, makes them durable, reads them back, and empties the log, whose next
@@ -81,7 +80,7 @@ int ffs_checkpoint_now(struct ffs *fs);
 int ffs_freeze(struct ffs *fs);
 void ffs_thaw(struct ffs *fs);
 
-/* --- The log (log.c). Under commit_lock. ------------------------------------------------------ */
+/* --- The log (commit.c). Under commit_lock. --------------------------------------------------- */
 
 /* Returns the log blocks that a transaction needs. Needs no lock. */
 uint64_t ffs_log_need(uint64_t images, uint64_t revokes);

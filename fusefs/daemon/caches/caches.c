@@ -344,7 +344,11 @@ static int make_room(struct caches *c, struct cache *k, uint64_t bytes)
     return -ENOSPC;
 }
 
-int caches_hold(struct caches *c, int i, uint64_t bytes, struct caches_charge *charge)
+/*
+ * Reserves bytes of cache i and waits for room. Returns 0 or -ENOSPC.
+ * charge->cache stays -1 if nothing was reserved.
+ */
+static int caches_hold(struct caches *c, int i, uint64_t bytes, struct caches_charge *charge)
 {
     struct cache *k = &c->at[i];
     int err = 0;
@@ -364,7 +368,11 @@ int caches_hold(struct caches *c, int i, uint64_t bytes, struct caches_charge *c
     return err;
 }
 
-void caches_let_go(struct caches *c, const struct caches_charge *charge, uint64_t grown)
+/*
+ * Ends a reservation, of which `grown` bytes were used. Does nothing without
+ * one.
+ */
+static void caches_let_go(struct caches *c, const struct caches_charge *charge, uint64_t grown)
 {
     if (charge->cache < 0)
         return;
@@ -419,4 +427,72 @@ void caches_charge_end(struct caches *c, struct ffs_inode *inode,
     ffs_getattr(inode, &a);
     uint64_t now = a.blocks * 512, grown = now > charge->before ? now - charge->before : 0;
     caches_let_go(c, charge, charge->held && grown > charge->held ? charge->held : grown);
+}
+
+/* --- Names ----------------------------------------------------------------------------------- */
+
+/* Reserves the size of the file until the new name exists. */
+static int hold_file(struct caches *c, struct ffs_inode *dir, struct ffs_inode *inode,
+                     struct caches_charge *charge)
+{
+    struct ffs_attr a;
+    int i = caches_word_cache(dir);
+
+    *charge = (struct caches_charge){.cache = -1};
+    if (caches_word_get(inode) & WORD_REMOVED)
+        return -ESTALE;
+    ffs_getattr(inode, &a);
+    return i >= 0 && S_ISREG(a.mode) ? caches_hold(c, i, a.blocks * 512, charge) : 0;
+}
+
+int caches_link(struct caches *c, struct ffs_inode *inode, struct ffs_inode *dir, const char *name)
+{
+    struct caches_charge charge;
+    int err = hold_file(c, dir, inode, &charge);
+
+    if (err)
+        return err;
+    err = ffs_link(inode, dir, name);
+    caches_let_go(c, &charge, err ? 0 : charge.held);
+    if (!err)
+        caches_adopt(c, dir, inode);
+    return err;
+}
+
+static int rename_plain(const struct caches_rename *r)
+{
+    return ffs_rename(r->dir, r->name, r->new_dir, r->new_name, r->flags);
+}
+
+static void adopt_name(struct caches *c, struct ffs_inode *dir, const char *name)
+{
+    struct ffs_inode *inode;
+
+    if (ffs_lookup(dir, name, &inode) != 0)
+        return;
+    caches_adopt(c, dir, inode);
+    ffs_iput(inode, 1);
+}
+
+int caches_rename(struct caches *c, const struct caches_rename *r)
+{
+    struct caches_charge charge;
+    struct ffs_inode *inode;
+
+    if (caches_word_cache(r->dir) == caches_word_cache(r->new_dir))
+        return rename_plain(r);
+    int err = ffs_lookup(r->dir, r->name, &inode);
+    if (err)
+        return err;
+    err = hold_file(c, r->new_dir, inode, &charge);
+    if (!err) {
+        err = rename_plain(r);
+        caches_let_go(c, &charge, err ? 0 : charge.held);
+    }
+    if (!err) {
+        adopt_name(c, r->new_dir, r->new_name);
+        adopt_name(c, r->dir, r->name); /* for an exchange */
+    }
+    ffs_iput(inode, 1);
+    return err;
 }

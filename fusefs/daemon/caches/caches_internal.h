@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Shared by the files of caches.h. caches_names.c calls caches.c, which calls
- * caches_walk.c, and all of them call caches_table.c and caches_word.c.
+ * Shared by the files of caches.h. caches.c calls caches_walk.c, and both call
+ * caches_table.c.
  */
 #ifndef FUSEFS_DAEMON_CACHES_CACHES_INTERNAL_H
 #define FUSEFS_DAEMON_CACHES_CACHES_INTERNAL_H
@@ -100,18 +100,5 @@ int caches_enter(struct caches *c, struct ffs_inode *dir, uint64_t limit);
 void caches_leave(struct caches *c, struct ffs_inode *dir);
 /* Reads the limit set by an earlier mount, once for each inode in memory. */
 void caches_examine(struct caches *c, struct ffs_inode *inode);
-
-/* caches.c */
-
-/*
- * Reserves bytes of cache i and waits for room. Returns 0 or -ENOSPC.
- * charge->cache stays -1 if nothing was reserved.
- */
-int caches_hold(struct caches *c, int i, uint64_t bytes, struct caches_charge *charge);
-/*
- * Ends a reservation, of which `grown` bytes were used. Does nothing without
- * one.
- */
-void caches_let_go(struct caches *c, const struct caches_charge *charge, uint64_t grown);
 
 #endif

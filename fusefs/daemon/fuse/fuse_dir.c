@@ -8,9 +8,8 @@
 #include <string.h>
 
 #include "fusefs/daemon/caches/caches.h"
-#include "fusefs/daemon/fuse/file_close.h"
 #include "fusefs/daemon/fuse/fuse_ops.h"
-#include "fusefs/daemon/state/open_file.h"
+#include "fusefs/daemon/state/daemon.h"
 
 /*
  * With cache_readdir and keep_cache the kernel caches the listing until a name

@@ -10,15 +10,112 @@
 
 #include "fusefs/daemon/base/workers.h"
 #include "fusefs/daemon/caches/caches.h"
-#include "fusefs/daemon/fuse/direct_write.h"
-#include "fusefs/daemon/fuse/file_close.h"
 #include "fusefs/daemon/fuse/fuse_ops.h"
+#include "fusefs/daemon/lease/lease.h"
 #include "fusefs/daemon/request/fuse_notify.h"
+#include "fusefs/daemon/request/fuse_request.h"
 #include "fusefs/daemon/request/kernel_cache.h"
-#include "fusefs/daemon/request/raw_requests.h"
-#include "fusefs/daemon/request/setid.h"
-#include "fusefs/daemon/state/open_file.h"
+#include "fusefs/daemon/state/daemon.h"
 #include "layout/format.h"
+
+/* --- Direct writes --------------------------------------------------------------------------- */
+
+/*
+ * At most half of the initial session threads may run invalidations. The
+ * remaining ones must stay free to serve the requests that unlock pages, except
+ * one that may run a WRITE ioctl (ioctl_run()).
+ */
+#define INLINE_MAX (SESSION_THREADS / 2)
+/*
+ * Maximum number of delayed replies. Each leaves one of the kernel's
+ * BACKGROUND_MAX requests unanswered, and so does the READ that unlocks the
+ * page.
+ */
+#define HELD_MAX (BACKGROUND_MAX * 3 / 4)
+
+struct held_write {
+    struct job job;
+    struct daemon *daemon;
+    fuse_req_t req; /* NULL after the reply */
+    uint64_t ino, offset;
+    size_t len;
+};
+
+/*
+ * Returns true for a request that bypasses the page cache and whose caller
+ * holds no page lock. The lock owner distinguishes it from the buffered
+ * remainder of a short O_DIRECT write.
+ */
+static bool direct_write_applies(const struct fuse_file_info *fi)
+{
+    return (fi->flags & O_DIRECT) && fi->lock_owner;
+}
+
+static void direct_write_invalidate(struct job *job)
+{
+    struct held_write *h = (struct held_write *)job;
+
+    notify_pages(h->daemon->session, h->ino, h->offset, h->len);
+    if (h->req) {
+        fuse_reply_write(h->req, h->len);
+        atomic_fetch_sub(&h->daemon->held_writes, 1);
+    }
+    free(h);
+}
+
+/*
+ * Invalidates here or in a worker, and then replies. Beyond HELD_MAX the reply
+ * comes first, so that stale data is visible until the invalidation.
+ */
+static void direct_write_hold(struct daemon *d, struct held_write *h)
+{
+    unsigned held = atomic_fetch_add(&d->held_writes, 1);
+
+    if (held < INLINE_MAX) {
+        direct_write_invalidate(&h->job);
+        return;
+    }
+    if (held >= HELD_MAX) {
+        atomic_fetch_sub(&d->held_writes, 1);
+        fuse_reply_write(h->req, h->len);
+        h->req = NULL;
+    }
+    workers_add(d->workers, WORK_CACHE, &h->job);
+}
+
+/*
+ * Replies, perhaps later, that n bytes at offset were written.
+ *
+ * The kernel invalidates its pages after a synchronous O_DIRECT write, but not
+ * after an asynchronous one (io_submit, io_uring), and the request does not
+ * show which it is. The daemon therefore invalidates them before the reply, so
+ * that a buffered read after the completion returns the new data.
+ */
+static void direct_write_reply(fuse_req_t req, struct ffs_inode *inode, uint64_t offset, size_t n)
+{
+    struct daemon *d = op_daemon(req);
+
+    if (!kernel_cache_has(inode, KERNEL_PAGES)) {
+        if (kernel_cache_take(inode, KERNEL_ATTR))
+            notify_attr(d->session, ffs_ino(inode));
+        fuse_reply_write(req, n);
+        return;
+    }
+    struct held_write *h = malloc(sizeof(*h));
+    if (!h) {
+        op_reply(req, -ENOMEM);
+        return;
+    }
+    *h = (struct held_write){.job.run = direct_write_invalidate,
+                             .daemon = d,
+                             .req = req,
+                             .ino = ffs_ino(inode),
+                             .offset = offset,
+                             .len = n};
+    direct_write_hold(d, h);
+}
+
+/* --- Open and close -------------------------------------------------------------------------- */
 
 /*
  * Refuses writers of leased files under writeback_cache: a lease does not see
@@ -405,4 +502,87 @@ void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct f
                            .offset = (uint64_t)offset,
                            .whence = whence};
     workers_add(op_daemon(req)->workers, WORK_CACHE, &s->job);
+}
+
+/* --- Close ----------------------------------------------------------------------------------- */
+
+void file_free(struct daemon *d, struct open_file *file)
+{
+    file_unlist(d, file);
+    if (!leases_release(d->leases, file))
+        file_end(d, file);
+}
+
+void files_free_all(struct daemon *d)
+{
+    while (d->files)
+        file_free(d, d->files);
+}
+
+/* --- COPY_FILE_RANGE ------------------------------------------------------------------------- */
+
+/*
+ * Maximum bytes of one request, which limits the time that it occupies a
+ * session thread. The caller requests the rest.
+ */
+#define COPY_MAX (64u << 20)
+
+/*
+ * Copies up to MAX_IO bytes. Returns 0 if from_offset is at the end of the
+ * file.
+ */
+static ssize_t copy_some(struct ffs_inode *from, uint64_t from_offset, struct ffs_inode *to,
+                         uint64_t to_offset, size_t len, void *buf)
+{
+    ssize_t n = file_read(from, from_offset, buf, len < MAX_IO ? len : MAX_IO);
+
+    return n > 0 ? ffs_write(to, to_offset, buf, (size_t)n) : n;
+}
+
+/*
+ * The kernel has checked limits, modes and overlap. It writes dirty pages of
+ * both files back before the request, and drops those of the copied range after
+ * it.
+ */
+void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t offset_in,
+                        struct fuse_file_info *fi_in, fuse_ino_t ino_out, off_t offset_out,
+                        struct fuse_file_info *fi_out, size_t len, int flags)
+{
+    struct bounce_pool *pool = &op_daemon(req)->bounces;
+    struct bounce *b = flags == 0 ? bounce_get(pool) : NULL;
+    struct caches *caches = op_daemon(req)->caches;
+    struct ffs_inode *to = op_file(fi_out)->inode;
+    struct caches_charge charge;
+    ssize_t n = 1;
+    size_t done = 0;
+
+    (void)ino_in;
+    (void)ino_out;
+    if (!b) {
+        op_reply(req, flags == 0 ? -ENOMEM : -EINVAL);
+        return;
+    }
+    len = len < COPY_MAX ? len : COPY_MAX;
+    /*
+     * As for FALLOCATE, the kernel does not report whether the caller has
+     * CAP_FSETID.
+     */
+    n = setid_before_change(req, to, fuse_req_ctx(req)->uid != 0) ?: 1;
+    if (n > 0)
+        n = caches_charge_begin(caches, to, (uint64_t)offset_out, len, &charge) ?: 1;
+    bool charged = n > 0;
+    while (done < len && n > 0) {
+        n = copy_some(op_file(fi_in)->inode, (uint64_t)offset_in + done, to,
+                      (uint64_t)offset_out + done, len - done, b->data);
+        done += n > 0 ? (size_t)n : 0;
+    }
+    if (charged)
+        caches_charge_end(caches, to, &charge);
+    bounce_put(pool, b);
+    if (done > 0)
+        file_accessed(op_file(fi_in)->inode, op_file(fi_in)->flags);
+    if (n < 0 && done == 0)
+        op_reply(req, (int)n);
+    else
+        fuse_reply_write(req, done);
 }

@@ -9,9 +9,8 @@
 
 #include "fusefs/daemon/caches/caches.h"
 #include "fusefs/daemon/fuse/fuse_ops.h"
+#include "fusefs/daemon/request/fuse_request.h"
 #include "fusefs/daemon/request/kernel_cache.h"
-#include "fusefs/daemon/request/raw_requests.h"
-#include "fusefs/daemon/request/setid.h"
 
 /*
  * Lookups of "." and ".." come from NFS export; with "." the node id may be

@@ -7,6 +7,7 @@
 #define FUSEFS_DAEMON_FUSE_FUSE_OPS_H
 
 #include "fusefs/daemon/request/fuse_request.h"
+#include "fusefs/daemon/state/daemon.h"
 
 /* fuse_inode.c */
 void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
@@ -38,7 +39,7 @@ void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 
 /* fuse_file.c */
 void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
-/* An empty name creates an unnamed file (O_TMPFILE, see raw_requests.h). */
+/* An empty name creates an unnamed file (O_TMPFILE, see raw_request()). */
 void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
                struct fuse_file_info *fi);
 void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi);
@@ -48,8 +49,6 @@ void op_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_in
 void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t len,
                   struct fuse_file_info *fi);
 void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi);
-
-/* fuse_copy.c */
 void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t offset_in,
                         struct fuse_file_info *fi_in, fuse_ino_t ino_out, off_t offset_out,
                         struct fuse_file_info *fi_out, size_t len, int flags);
@@ -63,5 +62,19 @@ void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
 
 /* session_init.c */
 void op_init(void *userdata, struct fuse_conn_info *conn);
+
+/* Ends open file descriptions and open directories. */
+
+/*
+ * RELEASE: removes the buffers registered through the file and drops the inode.
+ * A file with leases is passed to the leases' thread, since ending a lease may
+ * take admin commands.
+ */
+void file_free(struct daemon *d, struct open_file *file);
+/*
+ * Frees the files whose RELEASE never arrived because the connection was
+ * aborted.
+ */
+void files_free_all(struct daemon *d);
 
 #endif

@@ -6,8 +6,55 @@
 
 #include "fusefs/daemon/caches/caches.h"
 #include "fusefs/daemon/fuse/fuse_ops.h"
-#include "fusefs/daemon/request/caller_groups.h"
-#include "fusefs/daemon/state/gpu_bound.h"
+#include "fusefs/daemon/request/fuse_request.h"
+#include "layout/format.h"
+
+/* --- The GPU-bound flag ---------------------------------------------------------------------- */
+
+/*
+ * The GPU-bound flag of a file or directory (FORMAT.md 3.6) is an extended
+ * attribute, "1" or "0". LISTXATTR omits it: a program that copies a file sets
+ * the attributes after the data, when a file that has blocks no longer accepts
+ * the flag.
+ */
+#define GPU_BOUND_XATTR "user.gpunvme.gpu_bound"
+
+static bool gpu_bound_is(const char *name)
+{
+    return strcmp(name, GPU_BOUND_XATTR) == 0;
+}
+
+/* Returns the length 1. Writes nothing if size is 0. */
+static ssize_t gpu_bound_get(struct ffs_inode *inode, char *value, size_t size)
+{
+    struct ffs_attr attr;
+
+    ffs_getattr(inode, &attr);
+    if (size)
+        value[0] = attr.flags & LAY_INODE_GPU_BOUND ? '1' : '0';
+    return 1;
+}
+
+/*
+ * Returns -EINVAL if the value is not "0" or "1", if the file has blocks, or if
+ * the inode is neither a file nor a directory.
+ */
+static int gpu_bound_set(struct ffs_inode *inode, const char *value, size_t size)
+{
+    struct ffs_attr attr;
+
+    if (size != 1 || (value[0] != '0' && value[0] != '1'))
+        return -EINVAL;
+    ffs_getattr(inode, &attr);
+    if (attr.flags & (LAY_INODE_IMMUTABLE | LAY_INODE_APPEND))
+        return -EPERM;
+    attr.flags &= ~LAY_INODE_GPU_BOUND;
+    if (value[0] == '1')
+        attr.flags |= LAY_INODE_GPU_BOUND;
+    return ffs_setattr(inode, &attr, FFS_SET_FLAGS, &attr);
+}
+
+/* --- Operations ------------------------------------------------------------------------------ */
 
 /* XATTR_SIZE_MAX and XATTR_LIST_MAX of Linux. */
 #define MAX_SIZE 65536u

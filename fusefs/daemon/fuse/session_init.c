@@ -132,7 +132,7 @@ static void configure(struct fuse_conn_info *conn)
                                 FUSE_CAP_ASYNC_DIO | FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_IOCTL_DIR);
     /* The kernel checks access by ACLs; the file system applies the umask, or a default ACL. */
     session_init_want(conn, FUSE_CAP_POSIX_ACL | FUSE_CAP_DONT_MASK);
-    /* Its second version is negotiated by handshake.c. */
+    /* Its second version is negotiated by handshake_run(). */
     conn->want &= ~(unsigned)FUSE_CAP_HANDLE_KILLPRIV;
     /* Replies are sent from memory; a pipe would add a copy. */
     conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE);

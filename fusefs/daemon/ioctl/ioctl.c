@@ -16,7 +16,7 @@
 #include "fusefs/daemon/lease/lease.h"
 #include "fusefs/daemon/request/fuse_notify.h"
 #include "fusefs/daemon/request/fuse_request.h"
-#include "fusefs/daemon/state/open_file.h"
+#include "fusefs/daemon/state/daemon.h"
 #include "fusefs/daemon/transfer/buffer_transfer.h"
 #include "gpunvme/gpunvme_ioctl.h"
 #include "support/trace.h"

@@ -10,7 +10,7 @@
 #include "fusefs/daemon/base/workers.h"
 #include "fusefs/daemon/ioctl/remount.h"
 #include "fusefs/daemon/request/fuse_notify.h"
-#include "fusefs/daemon/state/open_file.h"
+#include "fusefs/daemon/state/daemon.h"
 #include "layout/format.h"
 
 struct linux_call {

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <syslog.h>
@@ -17,6 +18,10 @@
 #include "fusefs/daemon/ioctl/fdsocket.h"
 #include "fusefs/daemon/ioctl/ioctl.h"
 #include "fusefs/daemon/lease/lease.h"
+#include "fusefs/daemon/request/fuse_notify.h"
+#include "fusefs/daemon/request/fuse_request.h"
+#include "fusefs/daemon/state/daemon.h"
+#include "fusefs/daemon/transfer/buffer_readv.h"
 #include "layout/format.h"
 
 static uint32_t ioctl_requests_executor_of(const struct stack *s)
@@ -409,4 +414,118 @@ int ioctl_queues(struct daemon *d, uid_t uid, struct gpunvme_ioc_queues *arg)
             arg->queues[i].uid = arg->queues[i].pid = 0;
     }
     return 0;
+}
+
+/* --- Threads of transfers -------------------------------------------------------------------- */
+
+/*
+ * Limits of transfers in session threads. A short one may start while fewer
+ * than MOST_SHORT run, which is the executor's own concurrency and half of the
+ * initial session threads. A long one may start only if no other runs. Further
+ * long ones run in workers, which share them between users and do not count
+ * this one.
+ */
+#define MOST_SHORT 8u
+#define MOST_LONG  1u
+
+/*
+ * A file with writers may need a flush of dirty pages, which needs session
+ * threads.
+ */
+static bool begin_here(struct daemon *d, struct ffs_inode *inode, bool is_short)
+{
+    if (file_has_writer(d, inode))
+        return false;
+    /* Relaxed: the counter limits threads and orders no memory. */
+    if (atomic_fetch_add_explicit(&d->inline_jobs, 1, memory_order_relaxed) <
+        (is_short ? MOST_SHORT : MOST_LONG))
+        return true;
+    atomic_fetch_sub_explicit(&d->inline_jobs, 1, memory_order_relaxed);
+    return false;
+}
+
+void ioctl_run(struct daemon *d, struct ffs_inode *inode, struct job *job, bool is_short)
+{
+    if (!begin_here(d, inode, is_short)) {
+        workers_add(d->workers, WORK_TRANSFER, job);
+        return;
+    }
+    job->run(job);
+    atomic_fetch_sub_explicit(&d->inline_jobs, 1, memory_order_relaxed);
+}
+
+/* --- READV ----------------------------------------------------------------------------------- */
+
+struct readv_job {
+    struct job job;
+    fuse_req_t req;
+    struct readv readv;
+};
+
+static void cancel(fuse_req_t req, void *data)
+{
+    struct readv *r = data;
+
+    (void)req;
+    atomic_store_explicit(&r->t.cancel, 1, memory_order_relaxed);
+}
+
+/*
+ * The reply carries the struct even with an error, since it has the bytes read.
+ */
+static void ioctl_readv_run(struct job *job)
+{
+    struct readv_job *rj = (struct readv_job *)job;
+    struct readv *r = &rj->readv;
+    struct daemon *d = r->t.daemon;
+
+    notify_flush(d, r->t.inode, 0, 0);
+    readv_run(r);
+    /*
+     * Waits for the delivery of an interrupt. Nothing refers to the batch
+     * afterwards.
+     */
+    fuse_req_interrupt_func(rj->req, NULL, NULL);
+    fuse_reply_ioctl(rj->req, r->t.error, &r->v, sizeof(r->v));
+    if (r->t.needs_recovery)
+        transfer_recover(d);
+    free(rj);
+}
+
+static int ioctl_readv_check(const struct open_file *file, const struct gpunvme_ioc_readv *v)
+{
+    int err = ioctl_check_abi(&v->abi, sizeof(*v));
+
+    if (err)
+        return err;
+    if (v->flags & ~(GPUNVME_NO_FALLBACK | GPUNVME_STAGED))
+        return -EINVAL;
+    if (file->directory)
+        return -EISDIR;
+    return (file->flags & O_ACCMODE) == O_WRONLY ? -EBADF : 0;
+}
+
+void ioctl_readv(struct fuse_req *req, struct open_file *file, const void *in)
+{
+    struct readv_job *job = calloc(1, sizeof(*job));
+    int err = job ? 0 : -ENOMEM;
+
+    if (!err) {
+        memcpy(&job->readv.v, in, sizeof(job->readv.v));
+        err = ioctl_readv_check(file, &job->readv.v);
+    }
+    if (err) {
+        free(job);
+        op_reply(req, err);
+        return;
+    }
+    job->job.run = ioctl_readv_run;
+    job->job.uid = fuse_req_ctx(req)->uid;
+    job->req = req;
+    job->readv.t.daemon = op_daemon(req);
+    job->readv.t.inode = file->inode;
+    job->readv.t.op.activity = &file->activity;
+    job->readv.t.uid = fuse_req_ctx(req)->uid;
+    fuse_req_interrupt_func(req, cancel, &job->readv);
+    ioctl_run(op_daemon(req), file->inode, &job->job, false);
 }

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,8 @@
 
 #include "fusefs/daemon/base/daemon_log.h"
 #include "fusefs/daemon/lease/lease_internal.h"
-#include "fusefs/daemon/state/open_file.h"
+#include "fusefs/daemon/request/fuse_request.h"
+#include "fusefs/daemon/state/daemon.h"
 #include "support/clock.h"
 
 #define DEFAULT_DEPTH 64u
@@ -537,4 +539,22 @@ void leases_close(struct leases *t)
     pthread_cond_destroy(&t->changed);
     pthread_mutex_destroy(&t->lock);
     free(t);
+}
+
+/* --- Authorization --------------------------------------------------------------------------- */
+
+int leases_allow(const struct options *opts, struct fuse_req *req)
+{
+    bool root = fuse_req_ctx(req)->uid == 0;
+
+    switch (opts->direct) {
+    case DIRECT_ALL:
+        return 0;
+    case DIRECT_GROUP:
+        return root || caller_is_member(req, opts->direct_group) ? 0 : -EPERM;
+    case DIRECT_ROOT:
+        return root ? 0 : -EPERM;
+    default:
+        return -EPERM;
+    }
 }

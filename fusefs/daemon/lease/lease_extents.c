@@ -12,8 +12,7 @@
 
 #include "cuda/queue/gq_abi.h"
 #include "fusefs/daemon/lease/lease_internal.h"
-#include "fusefs/daemon/state/gpu_extents.h"
-#include "fusefs/daemon/state/open_file.h"
+#include "fusefs/daemon/state/daemon.h"
 #include "support/page.h"
 
 #define SUM_BLOCK 4096u /* bytes of data per checksum */

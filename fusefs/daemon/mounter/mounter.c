@@ -3,15 +3,21 @@
 #include "fusefs/daemon/mounter/mounter.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <syslog.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "fusefs/daemon/base/daemon_log.h"
 #include "fusefs/daemon/mounter/mounter_process.h"
 #include "fusefs/daemon/mounter/writeback.h"
+#include "fusefs/daemon/state/daemon.h"
 
 /*
  * Limits of the wait for the process's end, in which it only closes its files.
@@ -150,4 +156,46 @@ void mounter_end(struct mounter *m)
     for (int i = 0; i < END_POLLS && waitpid(m->pid, NULL, WNOHANG) == 0; i++)
         nanosleep(&pause, NULL);
     *m = (struct mounter){.socket = -1};
+}
+
+/* --- Dirty files ----------------------------------------------------------------------------- */
+
+/*
+ * A page becomes dirty through a writable mapping, which keeps its file open,
+ * or, with writeback_cache, through a descriptor that is open for writing.
+ */
+static bool may_be_dirty(const struct daemon *d, const struct open_file *file)
+{
+    return file_writes(file) && (d->writeback_cache || (file->flags & O_ACCMODE) == O_RDWR);
+}
+
+static struct sync_target *list_targets(struct daemon *d, size_t *count)
+{
+    size_t n = 0;
+    size_t room = 0;
+
+    pthread_mutex_lock(&d->files_lock);
+    for (struct open_file *f = d->files; f; f = f->next)
+        room += may_be_dirty(d, f);
+    struct sync_target *targets = malloc((room + 1) * sizeof(*targets));
+    for (struct open_file *f = d->files; targets && f; f = f->next) {
+        if (may_be_dirty(d, f))
+            targets[n++] = (struct sync_target){.ino = ffs_ino(f->inode),
+                                                .generation = ffs_generation(f->inode)};
+    }
+    pthread_mutex_unlock(&d->files_lock);
+    *count = n;
+    return targets;
+}
+
+void mounter_write_back_files(struct daemon *d, unsigned seconds)
+{
+    size_t count = 0;
+    struct sync_target *targets = list_targets(d, &count);
+    int err = mounter_write_back(d->mounter, targets, targets ? count : 0, seconds);
+
+    free(targets);
+    if (err)
+        log_line(LOG_WARNING, "%s: pages changed through mappings may be lost: %s",
+                 d->opts->mountpoint, strerror(-err));
 }

@@ -62,4 +62,15 @@ int mounter_write_back(const struct mounter *m, const struct sync_target *target
 /* Ends the process and waits for it. Does nothing for a mounter that never started. */
 void mounter_end(struct mounter *m);
 
+/* Writes back files with pages that programs dirtied through mappings. */
+
+struct daemon;
+
+/*
+ * Lets the mounter sync the files open for writing and waits until the writes
+ * have reached the file system, for at most `seconds` (0: unbounded). Must not
+ * run in a session thread, since these threads serve the writes.
+ */
+void mounter_write_back_files(struct daemon *d, unsigned seconds);
+
 #endif

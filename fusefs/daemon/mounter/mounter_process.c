@@ -10,10 +10,18 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fuse_lowlevel.h>
+#include <fuse_opt.h>
+#include <linux/loop.h>
+#include <pthread.h>
+#include <sched.h>
 #include <spawn.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -25,10 +33,375 @@
 #include "fusefs/core/ffs.h"
 #include "fusefs/daemon/base/daemon_log.h"
 #include "fusefs/daemon/fuse/session_init.h"
-#include "fusefs/daemon/mounter/block_mount.h"
-#include "fusefs/daemon/mounter/readahead.h"
 #include "fusefs/daemon/mounter/writeback.h"
 #include "fusefs/daemon/start/mount_options.h"
+
+/* --- Mounts of the type fuseblk -------------------------------------------------------------- */
+
+/* --- A loop device --------------------------------------------------------------------------- */
+
+#define PAGE 4096u
+/* Maximum attempts: another process may take the free device first. */
+#define TRIES 16u
+
+static int loop_page_make_page(void)
+{
+    int fd = memfd_create("gpunvmefs", MFD_CLOEXEC);
+
+    if (fd < 0)
+        return -errno;
+    if (ftruncate(fd, PAGE) == 0)
+        return fd;
+    int err = -errno;
+    close(fd);
+    return err;
+}
+
+/*
+ * Attaches the page to the device that the kernel reports as free. Returns a
+ * descriptor, or -EBUSY if another process has taken the device.
+ */
+static int mounter_loop_page_attach(int control, int page)
+{
+    const struct loop_config config = {
+        .fd = (unsigned)page, .block_size = PAGE, .info.lo_flags = LO_FLAGS_AUTOCLEAR};
+    char path[32];
+    int number = ioctl(control, LOOP_CTL_GET_FREE);
+
+    if (number < 0)
+        return -errno;
+    snprintf(path, sizeof(path), "/dev/loop%d", number);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    if (ioctl(fd, LOOP_CONFIGURE, &config) == 0)
+        return fd;
+    int err = -errno;
+    close(fd);
+    return err;
+}
+
+/*
+ * Attaches a page of zeros in memory to a free loop device, and stores its
+ * number in *device. The kernel detaches it when the last descriptor and the
+ * last mount of it are gone, also after SIGKILL. Returns a descriptor, which
+ * the caller closes, or -errno.
+ */
+static int loop_page_attach(dev_t *device)
+{
+    int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+    int page = control < 0 ? -errno : loop_page_make_page();
+    int fd = page < 0 ? page : -EBUSY;
+    struct stat st;
+
+    for (unsigned i = 0; page >= 0 && fd == -EBUSY && i < TRIES; i++)
+        fd = mounter_loop_page_attach(control, page);
+    if (page >= 0)
+        close(page);
+    if (control >= 0)
+        close(control);
+    if (fd >= 0 && fstat(fd, &st) == 0)
+        *device = st.st_rdev;
+    return fd;
+}
+
+/* --- The mount ------------------------------------------------------------------------------- */
+
+struct block_mount {
+    int fs;         /* descriptor of fsopen(2) */
+    int connection; /* descriptor of /dev/fuse */
+    char *source;   /* the name in /proc/mounts */
+    dev_t device;
+    const char *step; /* the call that failed */
+    int err;          /* -errno of that call */
+};
+
+/* Stores the first failure. Returns true if no call has failed so far. */
+static bool worked(struct block_mount *b, long result, const char *step)
+{
+    if (result < 0 && !b->err) {
+        b->err = -errno;
+        b->step = step;
+    }
+    return !b->err;
+}
+
+static void block_mount_set_flag(struct block_mount *b, const char *name)
+{
+    worked(b, fsconfig(b->fs, FSCONFIG_SET_FLAG, name, NULL, 0), name);
+}
+
+static void block_mount_set_text(struct block_mount *b, const char *name, const char *value)
+{
+    worked(b, fsconfig(b->fs, FSCONFIG_SET_STRING, name, value, 0), name);
+}
+
+static void block_mount_set_number(struct block_mount *b, const char *name, const char *format,
+                                   unsigned value)
+{
+    char text[16];
+
+    snprintf(text, sizeof(text), format, value);
+    block_mount_set_text(b, name, text);
+}
+
+enum key { KEY_PASSED, KEY_SOURCE, KEY_ALLOW_ROOT, KEY_AUTO_UNMOUNT };
+
+/* These options are for the kernel. libfuse itself enforces allow_root. */
+static const struct fuse_opt spec[] = {
+    FUSE_OPT_KEY("allow_other", KEY_PASSED),
+    FUSE_OPT_KEY("default_permissions", KEY_PASSED),
+    FUSE_OPT_KEY("dirsync", KEY_PASSED),
+    FUSE_OPT_KEY("max_read=", KEY_PASSED),
+    FUSE_OPT_KEY("blksize=", KEY_PASSED),
+    FUSE_OPT_KEY("subtype=", KEY_PASSED),
+    FUSE_OPT_KEY("context=", KEY_PASSED),
+    FUSE_OPT_KEY("fscontext=", KEY_PASSED),
+    FUSE_OPT_KEY("defcontext=", KEY_PASSED),
+    FUSE_OPT_KEY("rootcontext=", KEY_PASSED),
+    FUSE_OPT_KEY("fsname=", KEY_SOURCE),
+    FUSE_OPT_KEY("allow_root", KEY_ALLOW_ROOT),
+    FUSE_OPT_KEY("auto_unmount", KEY_AUTO_UNMOUNT),
+    FUSE_OPT_END,
+};
+
+static void block_mount_pass(struct block_mount *b, const char *arg)
+{
+    char *name = strdup(arg);
+    char *value = name ? strchr(name, '=') : NULL;
+
+    if (!name) {
+        worked(b, -1, "options");
+    } else if (value) {
+        *value++ = '\0';
+        worked(b, fsconfig(b->fs, FSCONFIG_SET_STRING, name, value, 0), "options");
+    } else {
+        worked(b, fsconfig(b->fs, FSCONFIG_SET_FLAG, name, NULL, 0), "options");
+    }
+    free(name);
+}
+
+static int block_mount_take(void *data, const char *arg, int key, struct fuse_args *out)
+{
+    struct block_mount *b = data;
+
+    (void)out;
+    switch (key) {
+    case KEY_PASSED:
+        block_mount_pass(b, arg);
+        break;
+    case KEY_SOURCE:
+        free(b->source);
+        b->source = strdup(strchr(arg, '=') + 1);
+        break;
+    case KEY_ALLOW_ROOT:
+        block_mount_set_flag(b, "allow_other");
+        break;
+    case KEY_AUTO_UNMOUNT: /* only a mount by fusermount3 has it */
+        errno = EOPNOTSUPP;
+        worked(b, -1, "auto_unmount");
+        break;
+    default:
+        break;
+    }
+    return 0;
+}
+
+static void set_options(struct block_mount *b, const struct options *opts,
+                        const struct fuse_args *args)
+{
+    struct fuse_args copy = FUSE_ARGS_INIT(0, NULL);
+    int err = 0;
+
+    block_mount_set_number(b, "fd", "%u", (unsigned)b->connection);
+    block_mount_set_number(b, "rootmode", "%o", S_IFDIR);
+    block_mount_set_number(b, "user_id", "%u", geteuid());
+    block_mount_set_number(b, "group_id", "%u", getegid());
+    block_mount_set_number(b, "blksize", "%u", 4096);
+    if (opts->read_only)
+        block_mount_set_flag(b, "ro");
+    if (opts->set_flags & MS_SYNCHRONOUS)
+        block_mount_set_flag(b, "sync");
+    for (int i = 0; i < args->argc && !err; i++)
+        err = fuse_opt_add_arg(&copy, args->argv[i]);
+    if (!err)
+        err = fuse_opt_parse(&copy, b, spec, block_mount_take);
+    fuse_opt_free_args(&copy);
+    if (err || !b->source) {
+        errno = ENOMEM;
+        worked(b, -1, "options");
+    } else {
+        block_mount_set_text(b, "source", b->source);
+    }
+}
+
+/* Makes an empty file system that is mounted nowhere. */
+static int open_tmpfs(void)
+{
+    int fs = fsopen("tmpfs", FSOPEN_CLOEXEC);
+    int mount = -1;
+
+    if (fs >= 0 && fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) == 0)
+        mount = fsmount(fs, FSMOUNT_CLOEXEC, 0);
+    int err = errno;
+    if (fs >= 0)
+        close(fs);
+    errno = err;
+    return mount;
+}
+
+/* Makes a node for the block device, and the directories above it. */
+static int make_node(char *path, dev_t device)
+{
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(path, 0700); /* after an error mknod() fails */
+        *slash = '/';
+    }
+    return mknod(path, S_IFBLK | 0600, device);
+}
+
+/* Creates the file system in a thread whose root directory is its own. */
+static void *block_mount_create(void *arg)
+{
+    struct block_mount *b = arg;
+    int root = -1;
+
+    if (worked(b, unshare(CLONE_FS), "unshare") && worked(b, root = open_tmpfs(), "tmpfs") &&
+        worked(b, fchdir(root), "tmpfs") && worked(b, chroot("."), "chroot") &&
+        worked(b, make_node(b->source, b->device), "mknod"))
+        worked(b, fsconfig(b->fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0), "fuseblk");
+    if (root >= 0)
+        close(root);
+    return NULL;
+}
+
+static void create_apart(struct block_mount *b)
+{
+    pthread_t thread;
+
+    errno = pthread_create(&thread, NULL, block_mount_create, b);
+    if (worked(b, errno ? -1 : 0, "thread"))
+        pthread_join(thread, NULL);
+}
+
+/*
+ * Returns the flags that libfuse would pass to mount(2): nosuid and nodev
+ * unless the opposite was given.
+ */
+static unsigned attributes(const struct options *opts)
+{
+    static const struct {
+        unsigned long flag;
+        unsigned attribute;
+    } map[] = {
+        {MS_NOSUID, MOUNT_ATTR_NOSUID}, {MS_NODEV, MOUNT_ATTR_NODEV},
+        {MS_NOEXEC, MOUNT_ATTR_NOEXEC}, {MS_NOSYMFOLLOW, MOUNT_ATTR_NOSYMFOLLOW},
+        {MS_RDONLY, MOUNT_ATTR_RDONLY}, {MS_NOATIME, MOUNT_ATTR_NOATIME},
+    };
+    unsigned long flags = ((MS_NOSUID | MS_NODEV) & ~opts->clear_flags) | opts->set_flags;
+    unsigned out = 0;
+
+    flags |= opts->read_only ? MS_RDONLY : 0;
+    flags |= opts->access & FFS_ACCESS_NEVER ? MS_NOATIME : 0;
+    for (size_t i = 0; i < sizeof(map) / sizeof(map[0]); i++)
+        out |= flags & map[i].flag ? map[i].attribute : 0;
+    return out;
+}
+
+static void block_mount_attach(struct block_mount *b, const struct options *opts, const char *name)
+{
+    int mount = fsmount(b->fs, FSMOUNT_CLOEXEC, attributes(opts));
+
+    if (worked(b, mount, "fsmount"))
+        worked(b, move_mount(mount, "", AT_FDCWD, name, MOVE_MOUNT_F_EMPTY_PATH), "move_mount");
+    if (mount >= 0)
+        close(mount);
+}
+
+static void mount_page(struct block_mount *b, const struct options *opts,
+                       const struct fuse_args *args, const char *name)
+{
+    int page = loop_page_attach(&b->device);
+
+    errno = page < 0 ? -page : 0;
+    if (worked(b, page, "loop device") &&
+        worked(b, b->connection = open("/dev/fuse", O_RDWR | O_CLOEXEC), "/dev/fuse") &&
+        worked(b, b->fs = fsopen("fuseblk", FSOPEN_CLOEXEC), "fuseblk"))
+        set_options(b, opts, args);
+    if (!b->err)
+        create_apart(b);
+    if (!b->err)
+        block_mount_attach(b, opts, name);
+    if (page >= 0)
+        close(page);
+}
+
+/*
+ * Mounts on `name`, a path of one component in the working directory, with
+ * libfuse's options in args. Returns the connection, which the caller closes,
+ * or -errno. After an error nothing is mounted, and `why` names the step that
+ * failed.
+ */
+static int block_mount(const struct options *opts, const struct fuse_args *args, const char *name,
+                       char *why, size_t len)
+{
+    struct block_mount b = {.fs = -1, .connection = -1};
+
+    mount_page(&b, opts, args, name);
+    if (b.fs >= 0)
+        close(b.fs);
+    free(b.source);
+    if (!b.err)
+        return b.connection;
+    if (b.connection >= 0)
+        close(b.connection);
+    snprintf(why, len, "%s", b.step);
+    return b.err;
+}
+
+/* --- Read-ahead ------------------------------------------------------------------------------ */
+
+/*
+ * Opens the setting of the mount's backing device. Its name in sysfs is the
+ * device number in statx(2), with a suffix for a fuseblk mount, whose block
+ * device has an entry of its own.
+ */
+static int open_setting(const char *mountpoint)
+{
+    struct statx st;
+    char name[64];
+    int fd = -1;
+
+    if (statx(AT_FDCWD, mountpoint, AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC, 0, &st) != 0)
+        return -1;
+    for (unsigned i = 0; i < 2 && fd < 0; i++) {
+        snprintf(name, sizeof(name), "/sys/class/bdi/%u:%u%s/read_ahead_kb", st.stx_dev_major,
+                 st.stx_dev_minor, i == 0 ? "-fuseblk" : "");
+        fd = open(name, O_WRONLY | O_CLOEXEC);
+    }
+    return fd;
+}
+
+/*
+ * Raises the window of the mount at `mountpoint`. Must precede the reply to
+ * INIT, whose max_readahead lowers the window; therefore no request is sent to
+ * the mount. Returns the bytes set, or 0 without privilege or sysfs.
+ */
+static uint32_t readahead_raise(const char *mountpoint, uint32_t bytes)
+{
+    char text[16];
+    int fd = open_setting(mountpoint);
+
+    if (fd < 0)
+        return 0;
+    int len = snprintf(text, sizeof(text), "%u", bytes / 1024);
+    ssize_t n = write(fd, text, (size_t)len);
+    close(fd);
+    return n == len ? bytes : 0;
+}
+
+/* --- Requests of the daemon ------------------------------------------------------------------ */
 
 /*
  * State of the process. Before it mounts, the process changes its working

@@ -11,7 +11,7 @@
 
 #include "fusefs/daemon/base/daemon_log.h"
 #include "fusefs/daemon/request/kernel_cache.h"
-#include "fusefs/daemon/state/open_file.h"
+#include "fusefs/daemon/state/daemon.h"
 
 /*
  * The kernel learns a file's size from replies to its own requests; an O_APPEND

@@ -2,9 +2,21 @@
 /* Implements the common parts of FUSE operations. */
 #include "fusefs/daemon/request/fuse_request.h"
 
+#include <assert.h>
 #include <errno.h>
+#include <linux/fuse.h>
+#include <linux/stat.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/uio.h>
 
+#include "fusefs/daemon/request/fuse_notify.h"
 #include "fusefs/daemon/request/kernel_cache.h"
+#include "fusefs/daemon/state/daemon.h"
 
 struct daemon *op_daemon(fuse_req_t req)
 {
@@ -77,4 +89,242 @@ void op_reply_entry(fuse_req_t req, int err, struct ffs_inode *inode)
     op_entry(op_daemon(req), inode, &e);
     if (fuse_reply_entry(req, &e) != 0)
         ffs_iput(inode, 1);
+}
+
+/* --- Requests without an operation of libfuse ------------------------------------------------ */
+
+/* <linux/fuse.h> of Linux 6.1 does not define STATX. */
+#define RAW_STATX 52u
+
+struct raw_time {
+    int64_t sec;
+    uint32_t nsec;
+    int32_t reserved;
+};
+
+struct raw_statx {
+    uint32_t mask, blksize;
+    uint64_t attributes;
+    uint32_t nlink, uid, gid;
+    uint16_t mode, spare0;
+    uint64_t ino, size, blocks, attributes_mask;
+    struct raw_time atime, btime, ctime, mtime;
+    uint32_t rdev_major, rdev_minor, dev_major, dev_minor;
+    uint64_t spare[14];
+};
+static_assert(sizeof(struct raw_statx) == 256, "struct fuse_statx is 256 bytes");
+
+struct raw_statx_out {
+    uint64_t attr_valid;
+    uint32_t attr_valid_nsec, flags;
+    uint64_t spare[2];
+    struct raw_statx stat;
+};
+static_assert(sizeof(struct raw_statx_out) == 288, "struct fuse_statx_out is 288 bytes");
+
+static struct raw_time raw_time(struct timespec t)
+{
+    return (struct raw_time){.sec = t.tv_sec, .nsec = (uint32_t)t.tv_nsec};
+}
+
+static void raw_requests_fill(const struct ffs_attr *a, struct raw_statx *out)
+{
+    *out = (struct raw_statx){.mask = STATX_BASIC_STATS | STATX_BTIME,
+                              .blksize = 4096,
+                              .nlink = a->nlink,
+                              .uid = a->uid,
+                              .gid = a->gid,
+                              .mode = (uint16_t)a->mode,
+                              .ino = a->ino,
+                              .size = a->size,
+                              .blocks = a->blocks,
+                              .atime = raw_time(a->atime),
+                              .btime = raw_time(a->btime),
+                              .ctime = raw_time(a->ctime),
+                              .mtime = raw_time(a->mtime),
+                              .rdev_major = major(a->rdev),
+                              .rdev_minor = minor(a->rdev)};
+}
+
+static int do_statx(struct daemon *d, uint64_t node, struct raw_statx_out *out)
+{
+    struct ffs_inode *inode;
+    struct ffs_attr attr;
+    int err = ffs_iget(d->stack.fs, node, &inode);
+
+    if (err)
+        return err;
+    kernel_cache_add(inode, KERNEL_ATTR);
+    ffs_getattr(inode, &attr);
+    ffs_iput(inode, 1);
+    *out = (struct raw_statx_out){.attr_valid = d->opts->attr_timeout_s};
+    raw_requests_fill(&attr, &out->stat);
+    return 0;
+}
+
+/* If the kernel does not accept a reply, it has abandoned the request. */
+static void raw_requests_answer(int fd, const struct fuse_in_header *in, int err, void *body,
+                                size_t len)
+{
+    size_t used = err ? 0 : len;
+    struct fuse_out_header head = {
+        .len = (uint32_t)(sizeof(head) + used), .error = err, .unique = in->unique};
+    struct iovec iov[2] = {{&head, sizeof(head)}, {body, used}};
+    ssize_t n = writev(fd, iov, 2);
+
+    (void)n;
+}
+
+/* The body of both requests is struct fuse_create_in followed by a name. */
+static void make_create(struct fuse_in_header *in, char *body, size_t len)
+{
+    if (len <= sizeof(struct fuse_create_in))
+        return;
+    in->opcode = FUSE_CREATE;
+    body[sizeof(struct fuse_create_in)] = '\0';
+}
+
+static _Thread_local bool clears_setid;
+
+bool raw_clears_setid(void)
+{
+    return clears_setid;
+}
+
+/* Returns the body of a request, or NULL if it is too short. */
+static const void *body_of(const struct fuse_in_header *in, size_t len, size_t body)
+{
+    return len >= sizeof(*in) + body ? in + 1 : NULL;
+}
+
+/*
+ * With a new owner the flag is always set; the file system handles that case
+ * itself.
+ */
+static bool truncates_and_clears(uint32_t valid)
+{
+    return (valid & FATTR_SIZE) && (valid & FATTR_KILL_SUIDGID);
+}
+
+static bool asks_to_clear(const struct fuse_in_header *in, size_t len)
+{
+    const struct fuse_write_in *write = body_of(in, len, sizeof(*write));
+    const struct fuse_setattr_in *setattr = body_of(in, len, sizeof(*setattr));
+    const struct fuse_open_in *open = body_of(in, len, sizeof(*open));
+    const struct fuse_create_in *create = body_of(in, len, sizeof(*create));
+
+    switch (in->opcode) {
+    case FUSE_WRITE:
+        return write && (write->write_flags & FUSE_WRITE_KILL_SUIDGID);
+    case FUSE_SETATTR:
+        return setattr && truncates_and_clears(setattr->valid);
+    case FUSE_OPEN:
+        return open && (open->open_flags & FUSE_OPEN_KILL_SUIDGID);
+    case FUSE_CREATE:
+        return create && (create->open_flags & FUSE_OPEN_KILL_SUIDGID);
+    default:
+        return false;
+    }
+}
+
+bool raw_request(struct daemon *d, int fd, void *buf, size_t len)
+{
+    struct fuse_in_header *in = buf;
+    struct raw_statx_out statx;
+
+    if (len < sizeof(*in))
+        return false;
+    atomic_fetch_add_explicit(&d->totals.requests, 1, memory_order_relaxed);
+    clears_setid = asks_to_clear(in, len);
+    switch (in->opcode) {
+    case FUSE_TMPFILE:
+        make_create(in, (char *)(in + 1), len - sizeof(*in));
+        return false;
+    case FUSE_SYNCFS:
+        raw_requests_answer(fd, in, ffs_sync(d->stack.fs), NULL, 0);
+        return true;
+    case RAW_STATX:
+        raw_requests_answer(fd, in, do_statx(d, in->nodeid, &statx), &statx, sizeof(statx));
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* --- Groups of the caller -------------------------------------------------------------------- */
+
+#define GROUPS "Groups:"
+
+/* Returns true if the line, a list of numbers, contains the group. */
+static bool lists(const char *line, gid_t group)
+{
+    char *end = NULL;
+
+    for (const char *at = line;; at = end) {
+        unsigned long id = strtoul(at, &end, 10);
+        if (end == at)
+            return false;
+        if (id == group)
+            return true;
+    }
+}
+
+bool caller_is_member(fuse_req_t req, gid_t group)
+{
+    const struct fuse_ctx *caller = fuse_req_ctx(req);
+    char path[64];
+    char *line = NULL;
+    size_t size = 0;
+    bool found = false;
+
+    if (caller->gid == group)
+        return true;
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/status", (int)caller->pid, (int)caller->pid);
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return false;
+    while (getline(&line, &size, f) > 0) {
+        if (strncmp(line, GROUPS, strlen(GROUPS)) == 0) {
+            found = lists(line + strlen(GROUPS), group);
+            break;
+        }
+    }
+    free(line);
+    fclose(f);
+    return found;
+}
+
+/* --- Set-id bits ----------------------------------------------------------------------------- */
+
+static bool has_bits(struct ffs_inode *inode, gid_t *group)
+{
+    struct ffs_attr attr;
+
+    ffs_getattr(inode, &attr);
+    *group = attr.gid;
+    return S_ISREG(attr.mode) && (attr.mode & (S_ISUID | S_ISGID));
+}
+
+int setid_clear(struct daemon *d, struct ffs_inode *inode, bool outsider)
+{
+    gid_t group;
+
+    if (!has_bits(inode, &group))
+        return 0;
+    int err = ffs_clear_setid(inode, outsider);
+    /*
+     * The kernel has cached the bits and would still honour them in execve(2).
+     */
+    if (!err)
+        notify_attr(d->session, ffs_ino(inode));
+    return err;
+}
+
+int setid_before_change(fuse_req_t req, struct ffs_inode *inode, bool clears)
+{
+    gid_t group;
+
+    if (!clears || !has_bits(inode, &group))
+        return 0;
+    return setid_clear(op_daemon(req), inode, !caller_is_member(req, group));
 }

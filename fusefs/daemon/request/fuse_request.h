@@ -11,6 +11,9 @@
 #endif
 
 #include <fuse_lowlevel.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
 
 #include "fusefs/daemon/state/daemon.h"
 
@@ -32,5 +35,50 @@ void op_entry(struct daemon *d, struct ffs_inode *inode, struct fuse_entry_param
  * dropped.
  */
 void op_reply_entry(fuse_req_t req, int err, struct ffs_inode *inode);
+
+/*
+ * Requests of the kernel that libfuse 3.14 has no operation for, seen before libfuse does.
+ *
+ * SYNCFS (50) and STATX (52, Linux 6.6), which carries the birth time, are answered here. TMPFILE
+ * (51, Linux 6.1) is passed on as CREATE with an empty name, which no other request has. Of other
+ * requests it notes a flag that libfuse does not pass on.
+ */
+
+/*
+ * Handles one request: buf has len bytes read from the connection fd. Returns
+ * true if it was answered, and false if libfuse must handle it, perhaps
+ * modified.
+ */
+bool raw_request(struct daemon *d, int fd, void *buf, size_t len);
+/*
+ * Returns whether the request that this thread serves clears set-id bits. The
+ * kernel reports that (HANDLE_KILLPRIV_V2) in WRITE, and if SETATTR, OPEN and
+ * CREATE truncate, for callers without CAP_FSETID.
+ */
+bool raw_clears_setid(void);
+
+/* Determines the groups of a caller. */
+
+/*
+ * Returns whether the caller of an unreplied request is in the group. FUSE
+ * passes one group; the supplementary groups are read from /proc at the time of
+ * the request. If the sandbox hides /proc, the caller counts as having no
+ * supplementary groups.
+ */
+bool caller_is_member(fuse_req_t req, gid_t group);
+
+/* Clears set-id bits on changes by callers without CAP_FSETID. */
+
+/*
+ * Called before a change by the caller of an unreplied request. Clears the bits
+ * if `clears` is set, which means that the caller has no CAP_FSETID. Returns 0
+ * or -errno.
+ */
+int setid_before_change(fuse_req_t req, struct ffs_inode *inode, bool clears);
+/*
+ * Clears the bits of a file that has any. `outsider` is that of
+ * ffs_clear_setid(). Returns 0 or -errno.
+ */
+int setid_clear(struct daemon *d, struct ffs_inode *inode, bool outsider);
 
 #endif

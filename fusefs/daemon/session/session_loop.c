@@ -16,7 +16,7 @@
 
 #include "fusefs/daemon/base/daemon_log.h"
 #include "fusefs/daemon/base/join.h"
-#include "fusefs/daemon/request/raw_requests.h"
+#include "fusefs/daemon/request/fuse_request.h"
 #include "fusefs/daemon/state/buffers.h"
 #include "fusefs/daemon/state/daemon.h"
 #include "support/clock.h"

@@ -18,7 +18,6 @@
 
 #include "blockdev/nvme/nvme.h"
 #include "fusefs/daemon/base/daemon_log.h"
-#include "fusefs/daemon/mounter/dirty_files.h"
 #include "fusefs/daemon/mounter/mounter.h"
 #include "fusefs/daemon/session/session_loop.h"
 #include "fusefs/daemon/start/background.h"
@@ -91,7 +90,7 @@ static void shutdown_end_session(struct shutdown *s)
         return; /* the kernel aborts the connection, which ends the loop */
     log_line(LOG_WARNING, "%s: %s, files open there are cut off", d->opts->mountpoint,
              strerror(-err));
-    dirty_files_write_back(d, 0);
+    mounter_write_back_files(d, 0);
     session_loop_end(d->loop);
 }
 
@@ -102,7 +101,7 @@ static void hand_drive_back(struct shutdown *s)
 
     log_line(LOG_WARNING, "%s: the system requests the drive, unmounting %s", d->opts->device,
              d->opts->mountpoint);
-    dirty_files_write_back(d, REMOVAL_S);
+    mounter_write_back_files(d, REMOVAL_S);
     shutdown_unmount(s, true);
     session_loop_end(d->loop);
 }

@@ -14,7 +14,7 @@
  *                     (direct=GROUP) and for physical addresses (noiommu). If
  *                     CUDA is used, files can be opened for reading only,
  *                     except below /dev and /proc/self.
- * SANDBOX_FULL        seccomp: calls not listed in sandbox_calls.c fail with
+ * SANDBOX_FULL        seccomp: calls not listed in sandbox.c fail with
  *                     EPERM. Excludes CUDA, whose driver makes undocumented
  *                     calls.
  *

@@ -9,12 +9,11 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+#include "cuda/gq.h"
 #include "fusefs/core/ffs.h"
 #include "fusefs/daemon/start/mount_options.h"
 #include "fusefs/daemon/start/stack.h"
-#include "fusefs/daemon/state/activity.h"
 #include "fusefs/daemon/state/op.h"
-#include "fusefs/daemon/state/shared_calls.h"
 
 /* Largest READ or WRITE request in bytes, and size of a bounce buffer. */
 #define MAX_IO (1u << 20)
@@ -95,7 +94,7 @@ struct daemon {
     /* Time of the last line in CLOCK_MONOTONIC seconds, or 0. */
     _Atomic int64_t fallback_logged;
     _Atomic unsigned inline_jobs; /* transfers running in session threads */
-    _Atomic unsigned held_writes; /* delayed replies, see direct_write.c */
+    _Atomic unsigned held_writes; /* delayed replies, see direct_write_hold() */
     pthread_mutex_t recovery;     /* held while a thread recovers the executor's queues */
     pthread_mutex_t files_lock;
     _Atomic unsigned access; /* enum ffs_access for the time that the mount is writable */
@@ -122,5 +121,61 @@ void bounce_put(struct bounce_pool *pool, struct bounce *b);
 void bounce_bind(struct bounce *b);
 struct bounce *bounce_own(void);
 void bounce_pool_free(struct bounce_pool *pool);
+
+/* Open file descriptions and open directories. */
+
+/*
+ * Behaves like ffs_read(), but is short only at the end of the file: an error
+ * after some bytes is returned as the error. The kernel would take a short
+ * reply for the end of the file.
+ */
+ssize_t file_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t len);
+
+/* Called after a read by a descriptor with these flags (O_NOATIME). */
+void file_accessed(struct ffs_inode *inode, int flags);
+
+/* Returns whether the file was opened for writing. */
+bool file_writes(const struct open_file *file);
+/*
+ * Returns whether the inode is open for writing on a mount with
+ * writeback_cache. If it is not, the kernel holds no newer data of it than the
+ * file system, since RELEASE follows the last dirty page. Returns false on
+ * other mounts.
+ */
+bool file_has_writer(const struct daemon *d, struct ffs_inode *inode);
+/*
+ * Waits briefly for a pending RELEASE. Returns -ETXTBSY if there still is a
+ * writer.
+ */
+int file_refuse_writers(const struct daemon *d, struct ffs_inode *inode);
+
+/*
+ * Takes over the reference on inode, even on failure. Returns -ENOMEM, or
+ * -ESTALE as caches_file_opened() does.
+ */
+int file_new(struct daemon *d, struct ffs_inode *inode, int flags, bool directory,
+             struct open_file **out);
+/* Performs the first half of file_free(). */
+void file_unlist(struct daemon *d, struct open_file *file);
+/*
+ * Performs the second half of file_free(). Called by the leases' thread after
+ * the leases have ended.
+ */
+void file_end(struct daemon *d, struct open_file *file);
+
+/* Converts a file's map to extents of the executor. */
+
+struct gpu_extents {
+    struct gq_file_extent *extents; /* ascending, without gaps; freed by the caller */
+    size_t count;
+    uint64_t end; /* end of the last extent, file bytes */
+};
+
+/*
+ * Merges segments that are adjacent on the device. Unwritten segments become
+ * zeros, except for writes. Returns 0 or -ENOMEM.
+ */
+int gpu_extents_make(const struct ffs_map *map, uint32_t lba_size, bool write,
+                     struct gpu_extents *out);
 
 #endif

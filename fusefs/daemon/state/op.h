@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "gpunvme/gpunvme_ioctl.h"
 
@@ -61,5 +62,86 @@ unsigned op_bucket(uint64_t ns);
 void op_fell_back(struct op *op, int err);
 /* Sets the latencies, fallbacks, requests and bounce counters of out. */
 void op_totals_fill(struct op_totals *totals, struct gpunvme_ioc_stats *out);
+
+/* Counts the bytes that each open file description has moved. */
+
+struct daemon;
+struct open_file;
+
+/* Number of closed descriptions that are still reported. */
+#define ACTIVITY_CLOSED 64u
+
+enum activity_path { ACTIVITY_GPU, ACTIVITY_BOUNCE, ACTIVITY_KERNEL, ACTIVITY_PATHS };
+
+/*
+ * Counters of an open file. Accesses are relaxed, since each counter is
+ * independent and orders no other memory.
+ */
+struct activity {
+    uint64_t id;             /* larger than those of earlier descriptions */
+    _Atomic uint64_t caller; /* of the last request: uid << 32 | pid */
+    _Atomic uint64_t calls;
+    _Atomic uint64_t bytes[ACTIVITY_PATHS][2]; /* read, written */
+};
+
+/* Protected by daemon.files_lock. */
+struct activity_log {
+    uint64_t last_id;
+    struct gpunvme_open_file closed[ACTIVITY_CLOSED]; /* id is 0 in a free entry */
+    unsigned next;                                    /* entry to overwrite next */
+};
+
+/* Called at OPEN with the lock held. */
+void activity_begin(struct activity_log *log, struct activity *a);
+/* Called at RELEASE with the lock held. */
+void activity_end(struct activity_log *log, const struct open_file *file);
+
+/*
+ * Sets the caller. pid is 0 for write-back by the kernel, which leaves the
+ * caller unchanged.
+ */
+void activity_caller(struct activity *a, uid_t uid, pid_t pid);
+/* Counts one call. A call of 0 bytes is not counted. */
+void activity_add(struct activity *a, enum activity_path path, bool written, uint64_t bytes);
+
+/*
+ * Returns whether uid may see the activity of a process of owner. Root sees
+ * everything, and a user sees its own processes.
+ */
+bool activity_visible(uid_t uid, uint32_t owner);
+/* Reports the files that uid may see. */
+int activity_files(struct daemon *d, uid_t uid, struct gpunvme_ioc_open_files *arg);
+
+/*
+ * Counters that programs share with the daemon for what libgpunvme does without
+ * it.
+ */
+
+/*
+ * Limits of descriptions that share counters, in total and per user. Each holds
+ * a descriptor.
+ */
+#define SHARED_CALLS_MAX     1024u
+#define SHARED_CALLS_OF_USER 512u
+
+struct shared_calls;
+
+/* Protected by daemon.files_lock. */
+struct shared_calls_log {
+    struct shared_calls *first;
+    struct gpunvme_calls ended; /* sum over closed descriptions */
+};
+
+/* Implements SHARE_CALLS. The memfd is closed with the file, or on an error. */
+int shared_calls_add(struct daemon *d, struct open_file *file, uid_t uid, int fd);
+/*
+ * Called at RELEASE with the lock held. Describes the file, which shares
+ * counters, for the last time.
+ */
+void shared_calls_end(struct shared_calls_log *log, struct open_file *file);
+/* Fills in the counters that the file shares. Called with the lock held. */
+void shared_calls_describe(struct shared_calls *c, struct gpunvme_open_file *out);
+/* Stores the sum since the mount. */
+void shared_calls_sum(struct daemon *d, struct gpunvme_calls *out);
 
 #endif

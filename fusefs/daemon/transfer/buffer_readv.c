@@ -10,8 +10,8 @@
 
 #include "blockdev/nvme/nvme_info.h"
 #include "cuda/queue/gq_abi.h"
-#include "fusefs/daemon/state/gpu_extents.h"
-#include "fusefs/daemon/transfer/transfer_sums.h"
+#include "fusefs/daemon/state/daemon.h"
+#include "fusefs/daemon/transfer/transfer_host.h"
 #include "layout/format.h"
 #include "support/clock.h"
 

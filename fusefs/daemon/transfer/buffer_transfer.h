@@ -76,7 +76,7 @@ void transfer_end(struct transfer *t);
 int transfer_read(struct transfer *t);
 int transfer_fall_back(struct transfer *t, int err);
 
-/* Runs of the executor that failed (transfer_repeat.c). */
+/* Runs of the executor that failed. */
 
 void transfer_begin_run(struct transfer *t);
 /*
@@ -87,7 +87,7 @@ void transfer_begin_run(struct transfer *t);
  */
 bool transfer_repeat(struct transfer *t, int err);
 
-/* Limits, and host memory (buffer_transfer_bounce.c). */
+/* Limits, and host memory (transfer_host.c). */
 
 bool transfer_is_cancelled(const struct transfer *t);
 /*
@@ -103,7 +103,7 @@ int transfer_time_left(const struct transfer *t, unsigned *ms);
 int transfer_bounce(struct transfer *t, uint64_t offset, uint64_t at, uint64_t len,
                     uint64_t *moved);
 
-/* The GPU path (buffer_transfer_gpu.c), used by transfer_run(). */
+/* The GPU path, used by transfer_run(). */
 
 /* Moves at most len bytes at t->done. The caller adds *moved to t->done. */
 int transfer_gpu_read(struct transfer *t, uint64_t len, uint64_t *moved);

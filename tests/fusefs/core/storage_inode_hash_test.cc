@@ -6,8 +6,8 @@
 
 extern "C" {
 #define _Atomic
-#include "fusefs/core/base/slab.h"
-#include "fusefs/core/inode/inode_hash.h"
+#include "fusefs/core/base/cache.h"
+#include "fusefs/core/inode/itable.h"
 #undef _Atomic
 }
 

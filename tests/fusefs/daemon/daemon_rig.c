@@ -10,12 +10,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "fusefs/daemon/fuse/file_close.h"
+#include "fusefs/daemon/fuse/fuse_ops.h"
 #include "fusefs/daemon/lease/lease.h"
 #include "fusefs/daemon/request/fuse_notify.h"
 #include "fusefs/daemon/state/buffers.h"
 #include "fusefs/daemon/state/daemon.h"
-#include "fusefs/daemon/state/open_file.h"
 #include "fusefs/daemon/transfer/buffer_readv.h"
 #include "fusefs/daemon/transfer/buffer_transfer.h"
 #include "mkfs/mkfs_core.h"
@@ -49,6 +48,22 @@ void notify_attr(struct fuse_session *session, uint64_t ino)
 {
     (void)session;
     (void)ino;
+}
+
+void notify_pages(struct fuse_session *session, uint64_t ino, uint64_t offset, uint64_t len)
+{
+    (void)session;
+    (void)ino;
+    (void)offset;
+    (void)len;
+}
+
+void notify_flush(struct daemon *d, struct ffs_inode *inode, uint64_t offset, uint64_t len)
+{
+    (void)d;
+    (void)inode;
+    (void)offset;
+    (void)len;
 }
 
 struct rig_notified rig_notified(void)

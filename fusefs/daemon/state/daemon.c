@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Implements open file descriptions and open directories. */
-#include "fusefs/daemon/state/open_file.h"
+#include "fusefs/daemon/state/daemon.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -108,4 +109,96 @@ void file_end(struct daemon *d, struct open_file *file)
     caches_file_closed(file->inode);
     ffs_iput(file->inode, 1);
     free(file);
+}
+
+/* --- Bounce buffers -------------------------------------------------------------------------- */
+
+static _Thread_local struct bounce *own;
+
+void bounce_bind(struct bounce *b)
+{
+    own = b;
+}
+
+struct bounce *bounce_own(void)
+{
+    return own;
+}
+
+struct bounce *bounce_get(struct bounce_pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    struct bounce *b = pool->free;
+    if (b)
+        pool->free = b->next;
+    pthread_mutex_unlock(&pool->lock);
+    if (b)
+        return b;
+    b = malloc(sizeof(*b));
+    if (!b)
+        return NULL;
+    /*
+     * A failed device provides no DMA memory. Heap memory lets the request
+     * reach the core, which returns the device's error.
+     */
+    char *memory = ffs_dma_alloc(pool->fs, BOUNCE_HEAD + MAX_IO);
+    b->plain = !memory;
+    if (b->plain)
+        memory = aligned_alloc(BOUNCE_HEAD, BOUNCE_HEAD + MAX_IO);
+    if (memory) {
+        b->data = memory + BOUNCE_HEAD;
+        return b;
+    }
+    free(b);
+    return NULL;
+}
+
+/*
+ * Buffers are kept, since the pool never exceeds the largest number of
+ * concurrent requests.
+ */
+void bounce_put(struct bounce_pool *pool, struct bounce *b)
+{
+    pthread_mutex_lock(&pool->lock);
+    b->next = pool->free;
+    pool->free = b;
+    pthread_mutex_unlock(&pool->lock);
+}
+
+void bounce_pool_free(struct bounce_pool *pool)
+{
+    struct bounce *b;
+
+    while ((b = pool->free)) {
+        char *memory = (char *)b->data - BOUNCE_HEAD;
+        pool->free = b->next;
+        if (b->plain)
+            free(memory);
+        else
+            ffs_dma_free(pool->fs, memory, BOUNCE_HEAD + MAX_IO);
+        free(b);
+    }
+}
+
+/* --- Extents of the executor ----------------------------------------------------------------- */
+
+int gpu_extents_make(const struct ffs_map *map, uint32_t lba_size, bool write,
+                     struct gpu_extents *out)
+{
+    uint64_t expected = 0; /* device offset that continues the previous segment */
+
+    *out = (struct gpu_extents){.extents = malloc((map->count + 1) * sizeof(out->extents[0])),
+                                .end = map->start};
+    if (!out->extents)
+        return -ENOMEM;
+    for (size_t i = 0; i < map->count; i++) {
+        const struct ffs_segment *s = &map->segments[i];
+        uint64_t device = s->unwritten && !write ? FFS_HOLE : s->device;
+        if (i == 0 || device != expected)
+            out->extents[out->count++] = (struct gq_file_extent){
+                .offset = s->offset, .lba = device == FFS_HOLE ? GQ_LBA_ZERO : device / lba_size};
+        expected = device == FFS_HOLE ? FFS_HOLE : device + s->len;
+        out->end = s->offset + s->len;
+    }
+    return 0;
 }
