@@ -14,8 +14,9 @@ import re
 import tree
 
 # Of every part of the file system, and of the command.
-FUSEFS = ["support/", "layout/", "blockdev/", "cuda/", "gpunvme/gpunvme_ioctl.h"]
-CLI = ["support/", "gpunvme/", "client/lib/", "blockdev/", "layout/"]
+FUSEFS = ["support/", "layout/", "blockdev/", "cuda/", "gpunvme/gpunvme_ioctl.h",
+          "fusefs/metrics.h"]
+CLI = ["support/", "gpunvme/", "client/lib/", "blockdev/", "layout/", "fusefs/metrics.h"]
 
 
 def layers(top, folders, below):
@@ -38,9 +39,8 @@ CORE = layers("fusefs/core", ["base", "inode", "alloc", "journal", "map", "data"
 # folder that matches a file decides.
 PROJECT = {
     "support": [],
-    # Beside the ABI's structs, for the command and the daemon.
-    "support/metrics.h": ["gpunvme/gpunvme_ioctl.h"],
-    "support/metrics.c": ["support/"],
+    # Of the ABI's counters, for the command and the daemon.
+    "fusefs/metrics.h": ["gpunvme/gpunvme_ioctl.h"],
     "layout": ["support/"],
     "blockdev": ["support/"],
     "sim": ["support/", "blockdev/transport.h", "blockdev/nvme/nvme_spec.h"],

@@ -9,7 +9,7 @@
 #include "client/cli/cmd/watched_mounts.h"
 #include "client/cli/common/cli.h"
 #include "client/cli/common/out.h"
-#include "support/metrics.h"
+#include "fusefs/metrics.h"
 
 static bool add_bucket(struct cli_table *t, unsigned op, unsigned path, unsigned i, uint64_t n)
 {

@@ -37,7 +37,7 @@
 #include "fusefs/daemon/session/shutdown.h"
 #include "fusefs/daemon/start/background.h"
 #include "fusefs/daemon/state/buffers.h"
-#include "support/metrics.h"
+#include "fusefs/metrics.h"
 #include "support/trace.h"
 
 /* --- INIT ------------------------------------------------------------------------------------ */

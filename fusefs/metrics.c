@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Names a mount's counters and prints them in Prometheus' text format. */
-#include "support/metrics.h"
+#include "fusefs/metrics.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Names a mount's counters and prints them in Prometheus' text format. */
-#ifndef SUPPORT_METRICS_H
-#define SUPPORT_METRICS_H
+#ifndef FUSEFS_METRICS_H
+#define FUSEFS_METRICS_H
 
 #include <stdbool.h>
 #include <stddef.h>
