@@ -31,10 +31,7 @@ bool lay_range_ok(const struct lay_geometry *geo, uint64_t block, uint64_t len)
     return true;
 }
 
-/*
- * Checks that the checksum area exists if the feature is set, and covers all
- * blocks.
- */
+/* Checks that the checksum area covers all blocks if there is one. */
 static int check_sums_area(const struct lay_geometry *geo, const char **why)
 {
     uint64_t start = geo->sums_start, len = geo->sums_blocks;

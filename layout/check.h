@@ -9,10 +9,7 @@
 
 #include "layout/layout.h"
 
-/*
- * Names the wrong field in *why. Returns -EUCLEAN, the result of every failing
- * check.
- */
+/* Names the wrong field in *why. Returns -EUCLEAN. */
 static inline int lay_bad(const char **why, const char *what)
 {
     if (why)
@@ -24,23 +21,13 @@ static inline int lay_bad(const char **why, const char *what)
 bool lay_is_zero(const void *data, size_t len);
 /* True if the nanoseconds are in range. */
 bool lay_time_ok(struct lay_time t);
-/*
- * Checks that `count` extents are valid, ordered, disjoint, and within file
- * blocks [lo, hi].
- */
+/* Checks that extents are valid, ordered, and within blocks [lo, hi]. */
 int lay_check_extents(const struct lay_geometry *geo, const struct lay_extent *extents,
                       unsigned count, uint64_t lo, uint64_t hi, const char **why);
-/*
- * Checks the records of a directory leaf. Its head, level and `used` have been
- * checked already.
- */
+/* Checks a leaf's records; head, level and `used` are checked already. */
 int lay_check_dirents(const struct lay_geometry *geo, const struct lay_node *leaf, uint64_t lo,
                       uint64_t hi, const char **why);
-
-/*
- * Returns 0 if the areas lie inside the file system and do not overlap, else
- * -EUCLEAN.
- */
+/* Returns -EUCLEAN if areas overlap or leave the file system, else 0. */
 int lay_check_areas(const struct lay_geometry *geo, const char **why);
 
 #endif

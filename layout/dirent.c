@@ -7,10 +7,7 @@
 #include "layout/check.h"
 #include "layout/layout.h"
 
-/*
- * Bits 62 to 8: d_off must be a positive off_t, and the low byte distinguishes
- * names with equal hashes.
- */
+/* d_off is a positive off_t; the low byte tells equal hashes apart. */
 #define KEY_HASH_MASK 0x7fffffffffffff00ull
 
 uint64_t lay_name_key(const uint8_t hash_seed[16], const char *name, size_t len)

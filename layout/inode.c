@@ -50,10 +50,7 @@ static bool kind_ok(uint32_t mode, unsigned kind)
     }
 }
 
-/*
- * Checks inode.blocks. The map accounts for `own` blocks; only xattr blocks may
- * be charged in addition.
- */
+/* Checks inode.blocks: `own` blocks of the map, and xattr blocks. */
 static int check_charge(const struct fields *f, uint64_t own, const char **why)
 {
     uint64_t most = f->xattr ? LAY_XATTR_BLOCKS_MAX : 0;
@@ -88,10 +85,7 @@ static int check_inline(const struct lay_geometry *geo, const struct lay_inode *
     return check_charge(f, sum, why);
 }
 
-/*
- * Checks the inode's fields of the tree, not its nodes. The blocks charged
- * include the mapped data.
- */
+/* Checks the tree's fields in the inode, not its nodes. */
 static int check_tree(const struct lay_geometry *geo, const struct lay_inode *inode,
                       const struct fields *f, const char **why)
 {
@@ -219,10 +213,7 @@ static int check_attributes(const struct lay_geometry *geo, const struct lay_ino
     return 0;
 }
 
-/*
- * Checks the inode file's own inode, which has no name, no owner and is in no
- * list.
- */
+/* Checks the inode file's inode: no name, no owner, in no list. */
 static int check_inode_file(const struct lay_inode *inode, const struct fields *f, const char **why)
 {
     if (f->mode != S_IFREG || lay_get32(inode->nlink) != 1)

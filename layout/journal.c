@@ -140,10 +140,7 @@ static bool place_ok(const struct lay_geometry *geo, uint32_t magic, uint64_t bl
     }
 }
 
-/*
- * Checks a superblock image. The shape never changes in a transaction, so an
- * image with another shape is invalid.
- */
+/* Checks a superblock image, whose shape a transaction never changes. */
 static int check_super_image(const struct lay_geometry *geo, const void *image, const char **why)
 {
     struct lay_geometry own;

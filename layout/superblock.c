@@ -5,10 +5,7 @@
 #include "layout/check.h"
 #include "layout/layout.h"
 
-/*
- * Returns the number of bytes after the lead byte of a UTF-8 character, or -1
- * if it is no lead byte.
- */
+/* Returns the number of bytes after a UTF-8 lead byte; -1: none is one. */
 static int utf8_tail(uint8_t lead)
 {
     if (lead < 0x80)
@@ -20,10 +17,7 @@ static int utf8_tail(uint8_t lead)
     return lead >= 0xf0 && lead < 0xf5 ? 3 : -1;
 }
 
-/*
- * True unless the second byte reveals an overlong form, a surrogate or a value
- * past U+10FFFF.
- */
+/* False for an overlong form, a surrogate, or one past U+10FFFF. */
 static bool utf8_second_ok(uint8_t lead, uint8_t second)
 {
     uint8_t lo = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
@@ -83,10 +77,7 @@ static void read_geometry(const struct lay_super *sb, struct lay_geometry *geo)
     memcpy(geo->label, sb->label, sizeof(geo->label));
 }
 
-/*
- * Checks version and features before all other fields, which a later version
- * may define differently.
- */
+/* Another version may define the other fields differently. */
 static int check_version(const struct lay_super *sb, uint64_t *features, const char **why)
 {
     uint64_t unknown = lay_get64(sb->incompat) & ~LAY_FEATURE_INCOMPAT;

@@ -13,6 +13,95 @@
 
 #include "mkfs/mkfs_core.h"
 
+/*
+ * Returns a 64th of the device, within 1024 to 32768 blocks, but at most a 16th
+ * and at least LAY_MIN_JOURNAL.
+ */
+static uint64_t journal_size(uint64_t blocks)
+{
+    uint64_t journal = blocks / 64;
+
+    if (journal < 1024)
+        journal = 1024;
+    if (journal > 32768)
+        journal = 32768;
+    if (journal > blocks / 16)
+        journal = blocks / 16;
+    return journal < LAY_MIN_JOURNAL ? LAY_MIN_JOURNAL : journal;
+}
+
+/* True if every block of the group is free; its bitmap is then a block of zeros. */
+static bool mkfs_group_is_free(const struct mkfs_plan *plan, uint64_t group)
+{
+    uint64_t first = group * LAY_GROUP_BLOCKS, end = first + LAY_GROUP_BLOCKS;
+
+    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
+        if (plan->geo.copies[i] >= first && plan->geo.copies[i] < end)
+            return false;
+    }
+    return first > plan->root_node && end <= plan->geo.blocks;
+}
+
+/*
+ * True if some bitmap can be zero. Without one the feature stays off, so that
+ * older programs can read the file system.
+ */
+static bool has_free_group(const struct mkfs_plan *plan)
+{
+    uint64_t group = 0, groups = lay_groups(&plan->geo);
+
+    while (group < groups && !mkfs_group_is_free(plan, group))
+        group++;
+    return group < groups;
+}
+
+static void place(const struct mkfs_params *params, struct mkfs_plan *plan)
+{
+    struct lay_geometry *geo = &plan->geo;
+
+    memcpy(geo->uuid, params->uuid, sizeof(geo->uuid));
+    memcpy(geo->hash_seed, params->hash_seed, sizeof(geo->hash_seed));
+    if (params->label)
+        memcpy(geo->label, params->label, strlen(params->label));
+    geo->bitmap_start = 1;
+    geo->bitmap_blocks = (geo->blocks + LAY_GROUP_BLOCKS - 1) / LAY_GROUP_BLOCKS;
+    geo->journal_start = geo->bitmap_start + geo->bitmap_blocks;
+    plan->inode_block = geo->journal_start + geo->journal_blocks;
+    if (params->data_csum) {
+        geo->incompat |= LAY_INCOMPAT_DATA_CSUM;
+        geo->sums_start = plan->inode_block;
+        geo->sums_blocks = lay_sums_blocks(geo->blocks);
+        plan->inode_block += geo->sums_blocks;
+    }
+    plan->root_node = plan->inode_block + 1;
+    lay_super_places(geo->blocks, geo->copies);
+    if (has_free_group(plan))
+        geo->incompat |= LAY_INCOMPAT_ZERO_BITMAPS;
+    assert(plan->root_node < geo->copies[0]);
+    plan->free_blocks = geo->blocks - (plan->root_node + 1) - LAY_SUPER_COPIES;
+}
+
+int mkfs_lay_out(const struct mkfs_params *params, uint64_t device_bytes, struct mkfs_plan *plan)
+{
+    assert(!params->label || lay_label_ok(params->label, strlen(params->label)));
+    uint64_t bytes = params->bytes ? params->bytes : device_bytes;
+    uint64_t blocks = bytes >> LAY_BLOCK_SHIFT;
+    uint64_t journal = params->journal_blocks ? params->journal_blocks : journal_size(blocks);
+
+    if (bytes > device_bytes)
+        return -ENOSPC;
+    if (blocks < LAY_MIN_BLOCKS || journal < LAY_MIN_JOURNAL || journal > LAY_MAX_JOURNAL ||
+        journal > blocks / 4)
+        return -EINVAL;
+    if (blocks > LAY_MAX_BLOCKS)
+        return -EFBIG;
+    memset(plan, 0, sizeof(*plan));
+    plan->geo.blocks = blocks;
+    plan->geo.journal_blocks = journal;
+    place(params, plan);
+    return 0;
+}
+
 #define CHUNK_BLOCKS  256u   /* per transfer: 1 MiB */
 #define ZERO_BLOCKS   16384u /* zeroed by one command: 64 MiB */
 #define SINGLE_BLOCKS 64u    /* read at once by one command each; less than CHUNK_BLOCKS */
@@ -69,10 +158,7 @@ static int seal_and_write(struct format *f, uint64_t block)
     return format_write_blocks(f, block, 1);
 }
 
-/*
- * True if a block of the new file system is in use. All metadata except the
- * copies is at the start.
- */
+/* True if a block is in use: a copy, or at the start. */
 static bool in_use(const struct mkfs_plan *plan, uint64_t block)
 {
     return block <= plan->root_node || block >= plan->geo.blocks || block == plan->geo.copies[0] ||
@@ -115,10 +201,7 @@ static int write_bitmap(struct format *f, uint64_t group)
     return seal_and_write(f, block);
 }
 
-/*
- * A bitmap of zeros represents a free group, like nearly all groups of a large
- * file system.
- */
+/* A bitmap of zeros, like nearly all, represents a free group. */
 static int write_bitmaps(struct format *f)
 {
     const struct lay_geometry *geo = geo_of(f);
@@ -153,10 +236,7 @@ static int write_unused(struct format *f)
     return err;
 }
 
-/*
- * Writes the whole log, because records of an earlier file system with this
- * UUID must not be replayed.
- */
+/* Old records with this UUID must not be replayed: writes the whole log. */
 static int write_journal(struct format *f)
 {
     const struct lay_geometry *geo = geo_of(f);
@@ -279,10 +359,7 @@ static int write_supers(struct format *f)
     return err ? err : bd_flush(f->dev);
 }
 
-/*
- * Block 0, and the copies of an older file system, at the addresses in its
- * superblock or at the standard ones.
- */
+/* Block 0, and older copies at their own or at the standard addresses. */
 struct old_supers {
     uint64_t at[1 + 2 * LAY_SUPER_COPIES];
     size_t n;

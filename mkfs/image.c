@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mkfs/walk.h"
-
 int image_read_raw(struct image *img, uint64_t block, union lay_block *out)
 {
     assert(block < img->device_blocks);
@@ -83,10 +81,7 @@ static int image_consider(struct search *s, uint64_t addr)
     return 0;
 }
 
-/*
- * Searches the groups: the first copy of a file system that does not fill the
- * device starts a group.
- */
+/* Searches groups: the first copy of a smaller file system starts one. */
 static int image_search_groups(struct search *s)
 {
     int err = 0;
@@ -119,10 +114,7 @@ static int find_super(struct search *s)
 
     if (err && err != -EIO)
         return err;
-    /*
-     * The device size is checked separately, because a truncated image keeps a
-     * valid superblock.
-     */
+    /* A truncated image keeps a valid superblock. */
     super->error =
         err ? err : lay_check_super(&s->primary, 0, 0, &img->geo, &super->features, &super->why);
     if (err)

@@ -34,10 +34,7 @@ struct image {
      */
     bool (*changed)(void *arg, uint64_t block, union lay_block *out);
     void *changed_arg;
-    /*
-     * Reads an unreadable block as zeros, which no check accepts, instead of
-     * returning an error.
-     */
+    /* Reads an unreadable block as zeros, which no check accepts. */
     bool tolerant;
     bool unreadable; /* the block of the last image_read() was unreadable */
 };
@@ -60,25 +57,13 @@ int image_start(struct image *img, struct bd_dev *dev, bool reclaim, struct imag
 /* Frees the patches. */
 void image_end(struct image *img);
 
-/*
- * Reads a block as it is after recovery. `block` must be below geo.blocks.
- * Returns 0 or a device error.
- */
+/* Reads a block of the file system as after recovery: 0 or an error. */
 int image_read(struct image *img, uint64_t block, union lay_block *out);
-/*
- * Returns the newest image of the block in the log, or NULL. It is valid as
- * long as the patches.
- */
+/* Returns the newest image in the log, or NULL; part of the patches. */
 struct image_patch *image_find_patch(const struct image *img, uint64_t block);
 /* True if the block on the device is older than the result of image_read(). */
 bool image_is_newer(const struct image *img, uint64_t block);
 /* Reads a block as it is on the device. */
 int image_read_raw(struct image *img, uint64_t block, union lay_block *out);
-/*
- * Reads inode `ino` and checks its block. Returns 0, -ENOENT if the inode file
- * has no such slot, -EUCLEAN if the block is damaged, or a device error.
- */
-int image_read_inode(struct image *img, const struct lay_super *sb, uint64_t ino,
-                     struct lay_inode *out, const char **why);
 
 #endif

@@ -52,9 +52,6 @@ struct mkfs_plan {
  */
 int mkfs_lay_out(const struct mkfs_params *params, uint64_t device_bytes, struct mkfs_plan *plan);
 
-/* True if every block of the group is free; its bitmap is then a block of zeros. */
-bool mkfs_group_is_free(const struct mkfs_plan *plan, uint64_t group);
-
 /*
  * Writes every metadata block of an empty file system, the superblocks last,
  * and reads all of them back to check them. The same parameters produce the

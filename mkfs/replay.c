@@ -13,10 +13,7 @@ struct replay {
     union lay_block block;
 };
 
-/*
- * Makes room for one more element of an array, which doubles. Returns 0 or
- * -ENOMEM.
- */
+/* Makes room for one more element, by doubling. Returns 0 or -ENOMEM. */
 static int replay_grow(void **array, size_t count, size_t size)
 {
     /* The array can only be full when the count is zero or a power of two. */
@@ -40,10 +37,7 @@ static int replay_add_patch(struct image_patch **array, size_t *count, struct im
     return 0;
 }
 
-/*
- * Implements lay_log_calls.block. A tolerant search for commit blocks skips
- * unreadable blocks.
- */
+/* A tolerant search for commit blocks skips unreadable blocks. */
 static int replay_block(void *arg, uint64_t pos, const void **block)
 {
     struct replay *r = arg;
@@ -75,10 +69,7 @@ static int replay_revoke(void *arg, uint64_t home)
 
 static const struct lay_log_calls replay_calls = {replay_block, replay_image, replay_revoke};
 
-/*
- * Adds the next transaction to the log. Returns 1, 0 at the end of the log, or
- * an error.
- */
+/* Adds the next transaction: 1, 0 at the end of the log, or an error. */
 static int replay_transaction(struct replay *r)
 {
     struct log *log = r->log;
@@ -89,10 +80,7 @@ static int replay_transaction(struct replay *r)
     if (more < 0)
         return more;
     if (more == 0) {
-        /*
-         * The arrays have had room for these counts before, as replay_grow()
-         * assumes.
-         */
+        /* The arrays have had this room, as replay_grow() assumes. */
         log->image_count = images;
         log->revoke_count = revokes;
         return 0;

@@ -28,10 +28,7 @@ struct log {
 int replay_read(struct image *img, const struct lay_journal *header, struct log *log);
 void replay_free(struct log *log);
 
-/*
- * Makes image_read() show the file system as it is after recovery. Returns 0 or
- * -ENOMEM.
- */
+/* Makes image_read() return blocks as after recovery: 0 or -ENOMEM. */
 int replay_replay(struct image *img, const struct log *log);
 
 /*

@@ -3,6 +3,7 @@
 #include "mkfs/tool.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -204,6 +205,24 @@ int tool_open(const struct tool_device *d, uint32_t flags, struct bd_opened *out
     if (bd_open(&d->name, flags, 0, &opts, out, why, sizeof(why)) != 0)
         return tool_error(d->text, "cannot open: %s", why);
     return 0;
+}
+
+int tool_no_file_system(const char *path, const struct image_super *super, int err)
+{
+    switch (err) {
+    case -EINVAL:
+        return tool_error(path, "holds no gpunvmefs file system, check the name of the device");
+    case -ENOTSUP:
+        if (super->features)
+            return tool_error(
+                path, "has unknown incompatible features 0x%" PRIx64 ", use a newer version",
+                super->features);
+        return tool_error(path, "has another format version, use a newer version");
+    case -EUCLEAN:
+        return tool_error(path, "superblock: %s, and no usable copy was found", super->why);
+    default:
+        return tool_error(path, "cannot read: %s", tool_strerror(err));
+    }
 }
 
 void tool_print_uuid(FILE *out, const char *key, const uint8_t uuid[16])

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "blockdev/device.h"
+#include "mkfs/image.h"
 
 /* Prints "PROGRAM: OBJECT: error, next step" to stderr. Returns -1. */
 int tool_error(const char *object, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -61,10 +62,7 @@ struct tool_syntax {
     const char *usage;
     const char *short_options; /* argument of getopt_long(), ends with TOOL_SHORT_OPTIONS */
     const struct option *long_options;
-    /*
-     * Handles one of the tool's own options, with optarg. Returns 0, or -1 after an
-     * error message.
-     */
+    /* Handles an option of the tool, with optarg: 0, or -1 and a message. */
     int (*set_option)(void *options, int c);
     int usage_status; /* exit status after an error */
 };
@@ -78,6 +76,8 @@ int tool_parse(const struct tool_syntax *syntax, int argc, char **argv, void *op
 /* Opens the device; reports an error. Returns 0 or -1. flags are BD_OPEN_*. */
 int tool_open(const struct tool_device *d, uint32_t flags, struct bd_opened *out);
 
+/* Reports the error of image_start(). Returns -1. */
+int tool_no_file_system(const char *path, const struct image_super *super, int err);
 /* Prints "KEY: UUID". */
 void tool_print_uuid(FILE *out, const char *key, const uint8_t uuid[16]);
 

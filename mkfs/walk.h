@@ -13,10 +13,7 @@
 
 /* Callbacks of a walk; any of them may be NULL. */
 struct walk_ops {
-    /*
-     * Called for a block that passed its checks, before its contents are used.
-     * Returns false to skip it.
-     */
+    /* Called before a sound block is used; false skips it. */
     bool (*sound)(void *arg, uint64_t block);
     void (*damaged)(void *arg, uint64_t block, const char *why);
     void (*extent)(void *arg, const struct lay_extent *e);
@@ -41,5 +38,12 @@ int walk_names(struct image *img, uint64_t ino, const struct lay_inode *inode,
                const struct walk_ops *ops, void *arg, struct walk_totals *totals);
 int walk_xattrs(struct image *img, uint64_t ino, const struct lay_inode *inode,
                 const struct walk_ops *ops, void *arg, struct walk_totals *totals);
+
+/*
+ * Reads inode `ino` and checks its block. Returns 0, -ENOENT if the inode file
+ * has no such slot, -EUCLEAN if the block is damaged, or a device error.
+ */
+int walk_read_inode(struct image *img, const struct lay_super *sb, uint64_t ino,
+                    struct lay_inode *out, const char **why);
 
 #endif

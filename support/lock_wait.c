@@ -97,10 +97,7 @@ static bool is_free(int fd, int kind)
     return flock(fd, kind | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
 
-/*
- * Waits until the lock is free or `end` is reached. Returns true if another
- * process still holds it.
- */
+/* Waits until `end` at most. True if another process still has the lock. */
 static bool is_held_until(int fd, const char *path, int kind, uint64_t end)
 {
     const struct timespec pause = {.tv_nsec = POLL_NS};

@@ -40,10 +40,7 @@ static inline void poll_wait_reset(struct poll_wait *w)
     w->polls = 0;
 }
 
-/*
- * Waits once. Returns true if the thread slept; then rarer checks (registers,
- * deadlines) are due.
- */
+/* Waits once. True after a sleep: rarer checks are due then. */
 static inline bool poll_wait_once(struct poll_wait *w)
 {
     struct timespec ts = {.tv_sec = 0, .tv_nsec = POLL_WAIT_SLEEP_NS};

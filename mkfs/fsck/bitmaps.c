@@ -21,10 +21,7 @@ struct totals {
     uint64_t sums[LAY_BITMAP_SECTIONS];
 };
 
-/*
- * A range of blocks with the same finding, so that a lost file is reported in
- * one line.
- */
+/* Blocks with the same finding, which one line reports. */
 struct range {
     struct fsck *f;
     enum problem problem; /* PROBLEM_COUNT if no range is open */
@@ -137,10 +134,7 @@ static int bitmaps_check_group(struct fsck *f, uint64_t group, union lay_block *
     return store_put(f, addr, b);
 }
 
-/*
- * Checks the section that ends with this group: its sum of ages, and the number
- * of valid bitmaps.
- */
+/* Checks the section that ends here: ages and number of sound bitmaps. */
 static void check_section(struct fsck *f, uint64_t group, struct totals *t)
 {
     uint64_t each = lay_section_groups(&f->img.geo);

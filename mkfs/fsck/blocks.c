@@ -136,10 +136,7 @@ static bool claim_word(struct fsck *f, uint64_t block, uint64_t len, uint64_t *n
     return true;
 }
 
-/*
- * Adds a taken block to the open conflict, or reports that conflict and opens
- * another.
- */
+/* Adds a block to the open conflict, or reports that and opens another. */
 static int take_block(struct fsck *f, struct fsck_conflict *c, uint64_t file_block, uint64_t block)
 {
     bool metadata = fsck_is_metadata(f, block);

@@ -15,7 +15,14 @@ static void begin_node(struct build *b, unsigned level)
     b->node.node.level = lay_put16((uint16_t)level);
 }
 
-int build_space(struct fsck *f, uint64_t need, const struct fsck_list *old, struct fsck_list *space)
+/* A block for a node. */
+struct build_block {
+    uint64_t block;
+    bool old; /* node of the replaced tree; written in a transaction */
+};
+
+static int build_space(struct fsck *f, uint64_t need, const struct fsck_list *old,
+                       struct fsck_list *space)
 {
     const uint64_t *nodes = old->items;
     size_t reused = 0;
@@ -34,8 +41,8 @@ int build_space(struct fsck *f, uint64_t need, const struct fsck_list *old, stru
     return 0;
 }
 
-void build_begin(struct build *b, struct fsck *f, uint32_t magic, uint64_t owner,
-                 const struct fsck_list *space)
+static void build_begin(struct build *b, struct fsck *f, uint32_t magic, uint64_t owner,
+                        const struct fsck_list *space)
 {
     memset(b, 0, sizeof(*b));
     b->f = f;
@@ -107,7 +114,7 @@ static int build_level(struct build *b, unsigned level)
     return err ? err : end_node(b, &b->branches);
 }
 
-int build_end(struct build *b, int err)
+static int build_end(struct build *b, int err)
 {
     if (!err)
         err = end_node(b, &b->branches);
@@ -116,5 +123,22 @@ int build_end(struct build *b, int err)
     if (!err)
         b->root = lay_get64(((const struct lay_branch *)b->branches.items)->child);
     free(b->branches.items);
+    return err;
+}
+
+int build_tree(struct build *b, struct fsck *f, uint32_t magic, uint64_t owner,
+               const struct fsck_list *old, int (*fill)(struct build *b, void *arg), void *arg)
+{
+    struct fsck_list space = {0};
+
+    build_begin(b, f, magic, owner, NULL);
+    int err = build_end(b, fill(b, arg));
+    if (!err)
+        err = build_space(f, b->nodes, old, &space);
+    if (!err) {
+        build_begin(b, f, magic, owner, &space);
+        err = build_end(b, fill(b, arg));
+    }
+    free(space.items);
     return err;
 }

@@ -184,8 +184,9 @@ static int build_name(struct build *b, const struct salvaged *s, const struct sa
     return build_add(b, n->key, &r, len);
 }
 
-static int build_names(struct build *b, struct salvaged *s)
+static int build_names(struct build *b, void *arg)
 {
+    struct salvaged *s = arg;
     struct salvaged_name *n = s->names.items;
     size_t count = s->names.count;
     int err = 0;
@@ -202,23 +203,6 @@ static int build_names(struct build *b, struct salvaged *s)
     return err;
 }
 
-/* Counts the nodes, finds space for them, and builds them. */
-static int directory_build_tree(struct fsck *f, uint64_t ino, struct salvaged *s, struct build *b)
-{
-    struct fsck_list space = {0};
-
-    build_begin(b, f, LAY_MAGIC_DIR, ino, NULL);
-    int err = build_end(b, build_names(b, s));
-    if (!err)
-        err = build_space(f, b->nodes, &s->nodes, &space);
-    if (!err) {
-        build_begin(b, f, LAY_MAGIC_DIR, ino, &space);
-        err = build_end(b, build_names(b, s));
-    }
-    free(space.items);
-    return err;
-}
-
 int fsck_rebuild_dir(struct fsck *f, uint64_t ino, struct lay_inode *inode)
 {
     struct salvaged s = {0};
@@ -230,7 +214,7 @@ int fsck_rebuild_dir(struct fsck *f, uint64_t ino, struct lay_inode *inode)
         err = add_names(f, ino, &s);
     }
     if (!err)
-        err = directory_build_tree(f, ino, &s, &b);
+        err = build_tree(&b, f, LAY_MAGIC_DIR, ino, &s.nodes, build_names, &s);
     salvage_free(&s);
     if (err)
         return err;

@@ -177,10 +177,7 @@ static inline uint64_t fsck_inode_limit(const struct fsck *f)
     return f->inode_block_count * LAY_INODES_PER_BLOCK;
 }
 
-/*
- * Marks an inode for a repair. Repairs in FIX_STRUCTURE change which blocks are
- * in use.
- */
+/* Marks an inode; FIX_STRUCTURE changes which blocks are in use. */
 #define FIX_STRUCTURE (FIX_CLEAR | FIX_MAP | FIX_XATTR | FIX_ATTACH)
 static inline void fsck_mark(struct fsck *f, uint64_t ino, uint16_t fix)
 {
@@ -212,10 +209,7 @@ void fsck_progress(struct fsck *f, const char *pass, uint64_t done, uint64_t all
  * there, reports it and returns false.
  */
 bool fsck_claim(struct fsck *f, uint64_t ino, uint64_t block);
-/*
- * Claims data of a file. Reports overlaps and records those to be repaired as
- * conflicts.
- */
+/* Claims data of a file. Reports overlaps, and records conflicts. */
 int fsck_claim_data(struct fsck *f, uint64_t ino, uint64_t file_block, uint64_t block,
                     uint64_t len);
 /* Claims blocks of the fixed areas. */
@@ -236,32 +230,20 @@ uint64_t fsck_alloc(struct fsck *f, uint64_t want, uint64_t *len);
 
 /* --- Passes ----------------------------------------------------------------------------------- */
 
-/*
- * Runs the rounds over an image that was started, with the repairs that f->mode
- * allows. fsck_end() frees the memory.
- */
+/* Runs the rounds with the repairs of f->mode; fsck_end() follows. */
 int fsck_run(struct fsck *f);
-/*
- * After fsck_run(): true if all findings were repaired and a later round found
- * no more.
- */
+/* True after fsck_run() if a round found nothing that is left. */
 bool fsck_all_repaired(const struct fsck *f);
 /* Like fsck_run(), but changes nothing. */
 int fsck_passes(struct fsck *f);
-/*
- * Stores in *clean whether the file system is marked clean and superblock and
- * journal confirm it.
- */
+/* True in *clean if superblock and journal agree that it is clean. */
 int fsck_says_clean(struct fsck *f, bool *clean);
 /* Frees all memory of a run. */
 void fsck_end(struct fsck *f);
 
 /* Removes the clean mark, so that the contents of the log matter from now on. */
 int fsck_not_clean(struct fsck *f);
-/*
- * The passes, in this order except for fsck_map(), which fsck_inodes() calls
- * per inode.
- */
+/* The passes in order; fsck_inodes() calls fsck_map() per inode. */
 int fsck_journal(struct fsck *f);
 int fsck_supers(struct fsck *f);
 int fsck_inodes(struct fsck *f);
@@ -283,6 +265,8 @@ int fsck_sums(struct fsck *f);
  */
 void fsck_fit_block(struct fsck *f, struct lay_inode_block *ib, uint64_t index, uint64_t addr,
                     bool report, bool *save);
+/* Makes a slot free; its generation stays. */
+void fsck_free_slot(struct lay_inode_block *ib, unsigned slot);
 /* Reads a mapped inode block and makes it valid without reports. */
 int fsck_load_block(struct fsck *f, uint64_t index, union lay_block *b);
 
@@ -290,31 +274,13 @@ int fsck_load_block(struct fsck *f, uint64_t index, union lay_block *b);
 
 /* Does the repairs marked in this round. */
 int fsck_fix(struct fsck *f);
-/*
- * Claims the blocks of trees that will be rebuilt, so that fsck_alloc() does
- * not return them.
- */
+/* Claims blocks of trees to be rebuilt, so that none is allocated. */
 int fsck_reserve(struct fsck *f);
-/*
- * Searches all unclaimed blocks for leaves that no node refers to, for trees to
- * be rebuilt, and claims them with their data. Called after everything else is
- * claimed.
- */
-int fsck_find_leaves(struct fsck *f);
-/*
- * Rebuild contents from valid nodes, in new blocks. After -ENOSPC nothing has
- * changed.
- */
+/* Rebuild contents in new blocks; -ENOSPC leaves them unchanged. */
 int fsck_rebuild_map(struct fsck *f, uint64_t ino, struct lay_inode *inode);
 int fsck_rebuild_dir(struct fsck *f, uint64_t ino, struct lay_inode *inode);
-int fsck_rebuild_xattrs(struct fsck *f, uint64_t ino, struct lay_inode *inode);
-/*
- * Rebuilds the map of the inode file. Blocks that are missing, and f->grow
- * blocks at its end, are created.
- */
+/* Rebuilds the inode file's map; creates missing blocks and f->grow more. */
 int fsck_rebuild_inode_file(struct fsck *f);
-/* Searches all unclaimed blocks for unmapped blocks of the inode file. */
-int fsck_adopt_blocks(struct fsck *f);
 /* Sorts extents by file block. */
 void fsck_sort_extents(struct fsck_list *list);
 /* Appends a struct lay_extent, unless len is 0. */
@@ -324,12 +290,9 @@ int fsck_add_extent(struct fsck_list *list, uint64_t file_block, uint64_t block,
  * Makes the list's extents, in order, the map of the inode. `old` lists nodes
  * of its tree (uint64_t) that may be reused if no other block is free.
  */
-int fsck_put_map(struct fsck *f, uint64_t ino, struct lay_inode *inode,
-                 const struct fsck_list *list, const struct fsck_list *old);
-/*
- * Reports and marks trees and directories whose stored counts differ from the
- * counted ones.
- */
+int fsck_put_map(struct fsck *f, uint64_t ino, struct lay_inode *inode, struct fsck_list *list,
+                 const struct fsck_list *old);
+/* Reports and marks stored counts that differ from the counted ones. */
 void fsck_check_counts(struct fsck *f, uint64_t ino, const struct lay_inode *inode,
                        const struct walk_totals *totals);
 /* Sets the counts of an inode whose trees are valid; with `size` also its size. */

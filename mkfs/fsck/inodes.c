@@ -11,10 +11,7 @@
 #include "mkfs/fsck/salvage.h"
 #include "mkfs/fsck/store.h"
 
-/*
- * Maximum blocks of the file for a number of mapped blocks. A damaged map can
- * state any length.
- */
+/* Bound of the file's length, since a damaged map can state any. */
 #define MOST_BLOCKS(mapped) (UINT64_C(65536) + 16 * (mapped))
 
 /* An extent of the inode file that no other object has claimed. */

@@ -70,10 +70,7 @@ static void end_path(struct fsck *f, uint64_t ino, bool reached, uint64_t last)
     while (ino < fsck_inode_limit(f) && f->inodes[ino].flags & INODE_ON_PATH) {
         struct inode_info *info = &f->inodes[ino];
         info->flags &= (uint16_t)~INODE_ON_PATH;
-        /*
-         * Attaching the last directory to lost+found also rescues all directories below
-         * it.
-         */
+        /* Attaching the last directory rescues those below it, too. */
         if (!reached && info->nlink != 0 && ino == last)
             links_want(f, fsck_report(f, PROBLEM_DIR_LOOP, NULL, "inode %" PRIu64, ino), ino,
                        FIX_ATTACH);

@@ -133,25 +133,6 @@ static bool ask_terminal(struct fsck *f)
     return false;
 }
 
-/* Tells the user why there is no file system to check. */
-static int explain_start(const struct fsck *f, int err)
-{
-    switch (err) {
-    case -EINVAL:
-        return tool_error(f->path, "holds no gpunvmefs file system, check the name of the device");
-    case -ENOTSUP:
-        if (f->super.features)
-            return tool_error(
-                f->path, "has unknown incompatible features 0x%" PRIx64 ", use a newer version",
-                f->super.features);
-        return tool_error(f->path, "has another format version, use a newer version");
-    case -EUCLEAN:
-        return tool_error(f->path, "superblock: %s, and no usable copy was found", f->super.why);
-    default:
-        return tool_error(f->path, "cannot read: %s", tool_strerror(err));
-    }
-}
-
 static void main_print_result(const struct fsck *f)
 {
     uint64_t problems = fsck_problems(f);
@@ -191,11 +172,11 @@ static int main_check(struct fsck *f, struct bd_dev *dev, bool force)
     }
     int err = image_start(&f->img, dev, f->reclaim, &f->super);
     if (err == -EUCLEAN && f->super.error == -EUCLEAN) {
-        explain_start(f, err);
+        tool_no_file_system(f->path, &f->super, err);
         return EXIT_PROBLEMS;
     }
     if (err) {
-        explain_start(f, err);
+        tool_no_file_system(f->path, &f->super, err);
         return EXIT_OPERATIONAL;
     }
     if (f->mode == FSCK_PREEN && !force)

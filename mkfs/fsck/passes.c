@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mkfs/fsck/fsck.h"
 #include "mkfs/fsck/store.h"
 
 #define MAX_ROUNDS 16u

@@ -104,40 +104,23 @@ static int separate(struct fsck *f, uint64_t ino, const struct lay_extent *e,
     return err ? err : fsck_add_extent(list, at, at + shift, end - at, e->flags);
 }
 
-static int build_extents(struct build *b, const struct fsck_list *list)
+static int build_extents(struct build *b, void *arg)
 {
+    const struct fsck_list *list = arg;
     const struct lay_extent *e = list->items;
     int err = 0;
 
     for (size_t i = 0; i < list->count && !err; i++)
         err = build_add(b, lay_get64(e[i].file_block), &e[i], sizeof(*e));
-    return build_end(b, err);
-}
-
-/* Counts the nodes, finds space for them, and builds them. */
-static int rebuild_build_tree(struct fsck *f, uint64_t ino, const struct fsck_list *list,
-                              const struct fsck_list *old, struct build *b)
-{
-    struct fsck_list space = {0};
-
-    build_begin(b, f, LAY_MAGIC_EXTENTS, ino, NULL);
-    int err = build_extents(b, list);
-    if (!err)
-        err = build_space(f, b->nodes, old, &space);
-    if (!err) {
-        build_begin(b, f, LAY_MAGIC_EXTENTS, ino, &space);
-        err = build_extents(b, list);
-    }
-    free(space.items);
     return err;
 }
 
-int fsck_put_map(struct fsck *f, uint64_t ino, struct lay_inode *inode,
-                 const struct fsck_list *list, const struct fsck_list *old)
+int fsck_put_map(struct fsck *f, uint64_t ino, struct lay_inode *inode, struct fsck_list *list,
+                 const struct fsck_list *old)
 {
     struct build b = {0};
     bool is_tree = list->count > LAY_INLINE_EXTENTS;
-    int err = is_tree ? rebuild_build_tree(f, ino, list, old, &b) : 0;
+    int err = is_tree ? build_tree(&b, f, LAY_MAGIC_EXTENTS, ino, old, build_extents, list) : 0;
 
     if (err)
         return err;

@@ -41,10 +41,7 @@ void salvage_free(struct salvaged *s)
     free(s->nodes.items);
 }
 
-/*
- * True if the bitmaps mark all blocks of the extent as in use. Required if the
- * leaf's checksum is wrong.
- */
+/* True if bitmaps confirm the extent, whose leaf's checksum is wrong. */
 static bool known_to_bitmaps(struct fsck *f, const struct lay_extent *e)
 {
     uint64_t block = lay_get64(e->block), end = block + lay_get32(e->len);
@@ -79,10 +76,7 @@ static int take_extents(struct salvage *s, const struct lay_node *leaf, bool sea
     return 0;
 }
 
-/*
- * Takes names, of which only the bytes and the inode matter; the rest is
- * derived from these.
- */
+/* Takes bytes and inodes of names; the rest is derived from these. */
 static int take_names(struct salvage *s, const struct lay_node *leaf)
 {
     const size_t head = offsetof(struct lay_dirent, name);

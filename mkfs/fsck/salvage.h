@@ -48,27 +48,15 @@ struct build {
     uint64_t first;       /* key of its first record */
 };
 
-struct build_block {
-    uint64_t block;
-    bool old; /* node of the replaced tree; written in a transaction */
-};
-
-/*
- * Finds blocks for `need` nodes: free ones, and those of the old tree if there
- * are too few. Returns -ENOSPC if both together do not suffice; then nothing
- * has been written.
- */
-int build_space(struct fsck *f, uint64_t need, const struct fsck_list *old,
-                struct fsck_list *space);
-/* Starts a tree. Each build_begin() needs a build_end(). */
-void build_begin(struct build *b, struct fsck *f, uint32_t magic, uint64_t owner,
-                 const struct fsck_list *space);
-/* Adds a record. Returns 0, -ENOMEM or a device error. */
+/* Adds a record to a tree under construction. Returns 0, -ENOMEM or a device error. */
 int build_add(struct build *b, uint64_t key, const void *record, size_t len);
 /*
- * Completes the tree and sets root, height, nodes and entries; frees memory.
- * Returns err or the first error.
+ * Builds a tree of the records that fill() adds, and sets root, height, nodes
+ * and entries. fill() is called twice: first the nodes are only counted. Nodes
+ * go to free blocks, and to those of the old tree (uint64_t) if there are too
+ * few. Returns -ENOSPC, with nothing written, if both together do not suffice.
  */
-int build_end(struct build *b, int err);
+int build_tree(struct build *b, struct fsck *f, uint32_t magic, uint64_t owner,
+               const struct fsck_list *old, int (*fill)(struct build *b, void *arg), void *arg);
 
 #endif

@@ -383,7 +383,7 @@ static bool fit_inode(struct fit *fit, bool report, bool *save)
     return false;
 }
 
-static void free_slot(struct lay_inode_block *ib, unsigned slot)
+void fsck_free_slot(struct lay_inode_block *ib, unsigned slot)
 {
     le32 generation = ib->inodes[slot].generation;
 
@@ -404,10 +404,7 @@ static bool slots_want(struct fit *fit, enum problem problem, bool report, const
     return report && fsck_report(fit->f, problem, detail, "inode %" PRIu64, fit->ino);
 }
 
-/*
- * If the slot's bit and the mode disagree, the slot counts as in use if it
- * holds a valid inode.
- */
+/* If bit and mode disagree, a valid inode counts as in use. */
 static void fit_use(struct fit *fit, struct lay_inode_block *ib, unsigned slot, bool report,
                     bool *save)
 {
@@ -424,7 +421,7 @@ static void fit_use(struct fit *fit, struct lay_inode_block *ib, unsigned slot, 
     if (valid || is_root)
         ib->used = (uint8_t)(ib->used | 1u << slot);
     else
-        free_slot(ib, slot);
+        fsck_free_slot(ib, slot);
 }
 
 static void fit_free_slot(struct fit *fit, struct lay_inode_block *ib, unsigned slot, bool report,
@@ -437,7 +434,7 @@ static void fit_free_slot(struct fit *fit, struct lay_inode_block *ib, unsigned 
         return;
     if (slots_want(fit, PROBLEM_INODE_FREE, report, NULL))
         *save = true;
-    free_slot(ib, slot);
+    fsck_free_slot(ib, slot);
 }
 
 static void fit_slot(struct fit *fit, struct lay_inode_block *ib, unsigned slot, bool report,
@@ -452,7 +449,7 @@ static void fit_slot(struct fit *fit, struct lay_inode_block *ib, unsigned slot,
         return;
     if (slots_want(fit, PROBLEM_INODE_LOST, report, NULL))
         *save = true;
-    free_slot(ib, slot);
+    fsck_free_slot(ib, slot);
 }
 
 /* Corrects the slot of inode 0 in the first block. */

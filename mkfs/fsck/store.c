@@ -199,10 +199,7 @@ static int store_append(struct log_writer *w, void *record, uint64_t *addr)
     return record ? write_block(f, *addr, record, 0) : 0;
 }
 
-/*
- * Appends a descriptor and its images. Their checksums depend on their
- * addresses, so the descriptor is written last.
- */
+/* Writes the descriptor after its images, whose addresses it sums. */
 static int append_images(struct log_writer *w, size_t first, size_t n)
 {
     struct fsck *f = w->f;
@@ -327,10 +324,7 @@ int store_copy(struct fsck *f, uint64_t from, uint64_t to, uint64_t len, bool to
     return err;
 }
 
-/*
- * Corrects counters and lists that are not repaired yet, because they must not
- * make the superblock invalid.
- */
+/* Unrepaired counters and lists must not make the superblock invalid. */
 static void fit_super(struct lay_super *sb)
 {
     uint64_t file_blocks = lay_get64(sb->inode_file.size) >> LAY_BLOCK_SHIFT;
@@ -344,10 +338,7 @@ static void fit_super(struct lay_super *sb)
         sb->free_inode_block = lay_put64(LAY_NONE);
 }
 
-/*
- * Puts the superblock. Returns -EUCLEAN, without writing it, if it would be
- * invalid.
- */
+/* Puts the superblock; -EUCLEAN, without a write, if it is invalid. */
 static int put_super(struct fsck *f, union lay_block *b)
 {
     struct lay_geometry geo;
@@ -386,10 +377,7 @@ int store_commit(struct fsck *f)
     return err;
 }
 
-/*
- * Writes a log without transactions. Old records must not look like damage
- * behind the new start.
- */
+/* Old records must not look like damage behind the new start. */
 static int empty_log(struct fsck *f)
 {
     const struct lay_geometry *geo = &f->img.geo;

@@ -20,10 +20,7 @@ int store_init(struct fsck *f);
 /* Frees the store and the blocks not written. */
 void store_destroy(struct fsck *f);
 
-/*
- * Declares the log unusable: blocks are written in place from transaction `tid`
- * on.
- */
+/* Declares the log unusable: writes are in place from `tid` on. */
 void store_begin_anew(struct fsck *f, uint64_t tid);
 /* Sets the start of the next transaction in a valid log. */
 void store_append_at(struct fsck *f, uint64_t pos);
@@ -33,10 +30,7 @@ void store_append_at(struct fsck *f, uint64_t pos);
  * sealing it. May first write the blocks put before.
  */
 int store_put(struct fsck *f, uint64_t block, union lay_block *b);
-/*
- * Writes a block from fsck_alloc(), which nothing refers to yet, directly to
- * its place.
- */
+/* Writes an unreferenced block of fsck_alloc() directly to its place. */
 int store_put_new(struct fsck *f, uint64_t block, union lay_block *b);
 /*
  * Copies `len` blocks, as they are on the device, directly to blocks from
@@ -47,10 +41,7 @@ int store_copy(struct fsck *f, uint64_t from, uint64_t to, uint64_t len, bool to
 uint64_t store_tid(const struct fsck *f);
 /* Writes all blocks and the superblocks durably. */
 int store_commit(struct fsck *f);
-/*
- * Called after the last commit: writes the journal's header if the log starts
- * empty.
- */
+/* After the last commit: writes a header if the log starts empty. */
 int store_finish(struct fsck *f);
 
 #endif

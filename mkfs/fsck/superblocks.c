@@ -10,17 +10,13 @@
 
 #include "mkfs/fsck/store.h"
 #include "mkfs/replay.h"
+#include "support/minmax.h"
 
 /*
  * A journal never continues after this transaction, so that 2^32 numbers remain
  * for later ones.
  */
 #define HIGHEST_TID (LAY_MAX_TID - (UINT64_C(1) << 32))
-
-static uint64_t highest(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
 
 static bool is_clean(const struct fsck *f)
 {
@@ -34,7 +30,7 @@ static bool is_clean(const struct fsck *f)
  */
 static void begin_anew(struct fsck *f, uint64_t seen)
 {
-    uint64_t tid = highest(seen, lay_get64(f->sb.head.tid)) + f->img.geo.journal_blocks;
+    uint64_t tid = max_u64(seen, lay_get64(f->sb.head.tid)) + f->img.geo.journal_blocks;
 
     store_begin_anew(f, tid < HIGHEST_TID ? tid : 1);
     f->empty_sums = !is_clean(f);
@@ -141,10 +137,8 @@ static int without_header(struct fsck *f, const char *why)
 }
 
 /* A block that cannot be read is a finding like a damaged one. */
-static int read_raw(struct fsck *f, uint64_t addr, union lay_block *b)
+static int forgive(int err, union lay_block *b)
 {
-    int err = image_read_raw(&f->img, addr, b);
-
     if (err == -EIO)
         memset(b, 0, sizeof(*b));
     return err == -EIO ? 0 : err;
@@ -154,7 +148,7 @@ int fsck_journal(struct fsck *f)
 {
     const char *why = NULL;
     union lay_block b;
-    int err = read_raw(f, f->img.geo.journal_start, &b);
+    int err = forgive(image_read_raw(&f->img, f->img.geo.journal_start, &b), &b);
 
     if (err)
         return err;
@@ -169,16 +163,6 @@ static bool same_shape(const struct lay_super *a, const struct lay_super *b,
 {
     return lay_same_shape(ga, gb) && memcmp(&a->created, &b->created, sizeof(a->created)) == 0 &&
            memcmp(a->devices, b->devices, sizeof(a->devices)) == 0;
-}
-
-/* A superblock that cannot be read is a finding like a damaged one, since it has copies. */
-static int superblocks_read_super(struct fsck *f, uint64_t addr, union lay_block *b)
-{
-    int err = image_read(&f->img, addr, b);
-
-    if (err == -EIO)
-        memset(b, 0, sizeof(*b));
-    return err == -EIO ? 0 : err;
 }
 
 /*
@@ -201,7 +185,7 @@ static int check_copy(struct fsck *f, uint64_t addr)
     const char *why = NULL;
     union lay_block b;
     struct lay_geometry geo;
-    int err = superblocks_read_super(f, addr, &b);
+    int err = forgive(image_read(&f->img, addr, &b), &b);
 
     if (err)
         return err;
@@ -248,7 +232,7 @@ static int check_primary(struct fsck *f)
     const char *why = NULL;
     union lay_block b;
     struct lay_geometry geo;
-    int err = superblocks_read_super(f, 0, &b);
+    int err = forgive(image_read(&f->img, 0, &b), &b);
 
     if (err)
         return err;
@@ -282,7 +266,7 @@ int fsck_says_clean(struct fsck *f, bool *clean)
 {
     union lay_block b;
     uint64_t tid = lay_get64(f->super.sb.head.tid);
-    int err = read_raw(f, f->img.geo.journal_start, &b);
+    int err = forgive(image_read_raw(&f->img, f->img.geo.journal_start, &b), &b);
 
     *clean = !err && f->super.addr == 0 && lay_get32(f->super.sb.state) == LAY_STATE_CLEAN &&
              lay_check_journal(&f->img.geo, &b.journal, NULL) == 0 &&
