@@ -33,10 +33,7 @@ static struct file_dev *file_of(struct bd_dev *dev)
     return (struct file_dev *)dev;
 }
 
-/*
- * Reads or writes all bytes. A read of 0 bytes means that another process has
- * truncated the file.
- */
+/* Moves all bytes. A read of 0 bytes: another process has truncated it. */
 static int file_move_all(int fd, bool write, char *buf, uint64_t len, uint64_t offset)
 {
     while (len > 0) {
@@ -71,10 +68,7 @@ static int write_io(struct file_dev *f, const struct bd_io *io)
     return rc || !(io->flags & BD_FUA) ? rc : file_flush(f->fd);
 }
 
-/*
- * Returns 0, -EOPNOTSUPP if the file system or device does not support the
- * mode, or another -errno.
- */
+/* Returns 0, -EOPNOTSUPP if the mode is not supported, or -errno. */
 static int file_allocate(int fd, int mode, uint64_t offset, uint64_t len)
 {
     int rc;
@@ -265,10 +259,7 @@ static int bd_file_lock(int fd, uint32_t flags)
     return file_lock(fd, kind);
 }
 
-/*
- * Locks the file behind a loop device too, since it may also be open by its own
- * name.
- */
+/* Locks the file behind a loop device too: it may be open by its name. */
 static int lock_behind(struct file_dev *f, uint32_t flags)
 {
     f->behind = f->is_block ? bd_loop_file(f->fd) : -1;

@@ -31,10 +31,7 @@ static bool read_name(const char *path, char *name, size_t len)
     return name[0] == '/';
 }
 
-/*
- * Reads the backing file's name. folder is relative to the device's folder in
- * sysfs.
- */
+/* Reads the backing file's name, in a folder of the device in sysfs. */
 static bool read_name_of(const struct stat *device, const char *folder, char *name, size_t len)
 {
     char path[128];

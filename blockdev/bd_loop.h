@@ -6,10 +6,6 @@
 #include <stdbool.h>
 #include <sys/stat.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /*
  * fd is an open block device. Opens the file behind it for reading if it is a
  * loop device or a partition of one. Returns the new descriptor, which the
@@ -24,9 +20,5 @@ int bd_loop_file(int fd);
  * counts as used. False for anything but a regular file.
  */
 bool bd_loop_in_use(const struct stat *file);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

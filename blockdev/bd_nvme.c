@@ -1,30 +1,102 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Opens and closes a namespace as a block device, and submits transfers. */
+#include "blockdev/bd_nvme.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "blockdev/bd_nvme.h"
 #include "support/clock.h"
+#include "support/wait.h"
+
+#define SLEEPS_PER_CHECK 512u /* about 50 ms: a vfio-user register read takes milliseconds */
+#define POLLS_PER_CHECK  64u
+
+static void nvme_run_fill(struct bd_queue *q, struct bd_batch *b)
+{
+    while (q->nfree > 0 && bd_cut(q, b, q->free[q->nfree - 1])) {
+        q->nfree--;
+        bd_post(q, &q->trackers[q->free[q->nfree]]);
+    }
+}
+
+static void ring(struct bd_queue *q)
+{
+    if (q->rung)
+        return;
+    nvme_ring_doorbell(&q->ring);
+    nvme_kick(nvme_ctrlr_transport(q->d->c), q->qp.qid);
+    q->rung = true;
+}
+
+/* Slows down the retries of commands completed with "not yet". */
+static void pause_if_early(struct bd_queue *q)
+{
+    const struct timespec pause = {.tv_sec = 0, .tv_nsec = NVME_PATIENCE_NS};
+
+    if (q->early)
+        nanosleep(&pause, NULL);
+    q->early = false;
+}
+
+/*
+ * Waits a little. Returns false if a command has expired or the controller is
+ * not alive. The caller then polls once more, since completions may have
+ * arrived if other work had the processor meanwhile.
+ */
+static bool wait_some(struct bd_queue *q, struct poll_wait *wait, unsigned *sleeps)
+{
+    if (!poll_wait_once(wait))
+        return true;
+    if (++*sleeps % SLEEPS_PER_CHECK == 0 && !nvme_ctrlr_alive(q->d->c))
+        return false;
+    return !bd_any_expired(q, now_ns());
+}
+
+/* Checks for a lost command rarely while others complete. */
+static bool has_expired(const struct bd_queue *q, unsigned *polls)
+{
+    return ++*polls % POLLS_PER_CHECK == 0 && bd_any_expired(q, now_ns());
+}
+
+/* Runs transfers until all have ended, for the owner of the queue. */
+static void nvme_run(struct bd_queue *q, struct bd_io *ios, size_t n)
+{
+    struct bd_batch batch = {.ios = ios, .n = n}, *b = &batch;
+    struct poll_wait wait = {0};
+    unsigned sleeps = 0, polls = 0;
+
+    while (!q->dead) {
+        if (bd_must_park(q->d) || q->broken) {
+            bd_recover(q);
+            continue;
+        }
+        nvme_run_fill(q, b);
+        if (q->nfree == q->ntrackers)
+            return;
+        ring(q);
+        if (bd_poll(q)) {
+            poll_wait_reset(&wait);
+            pause_if_early(q);
+            if (has_expired(q, &polls))
+                bd_recover(q);
+        } else if (!wait_some(q, &wait, &sleeps) && !bd_poll(q)) {
+            bd_recover(q);
+        }
+    }
+    /* A dead queue has failed the commands that were sent. */
+    for (; b->at < b->n; b->at++)
+        bd_io_lose(q->d, &b->ios[b->at], -EIO);
+}
 
 static struct nvme_bdev *nvme_bdev_of(struct bd_dev *dev)
 {
     return (struct nvme_bdev *)dev;
 }
 
-static void nvme_run(struct bd_queue *q, struct bd_io *ios, size_t n)
-{
-    struct bd_batch batch = {.ios = ios, .n = n};
-
-    bd_run(q, &batch);
-}
-
-/*
- * Writes zeroes where WRITE ZEROES was refused: the command is optional, and
- * its limits are hard to learn.
- */
+/* Writes zeroes where WRITE ZEROES was refused: it is optional. */
 static void redo_refused_zeroes(struct bd_queue *q, struct bd_io *ios, size_t n)
 {
     for (size_t i = 0; i < n && !q->dead; i++) {
@@ -40,10 +112,7 @@ static void redo_refused_zeroes(struct bd_queue *q, struct bd_io *ios, size_t n)
     }
 }
 
-/*
- * On a controller that ignores FUA, a FLUSH decides whether the data of FUA
- * writes is durable or has failed.
- */
+/* Without FUA, a FLUSH decides whether data of FUA writes is durable. */
 static void flush_ignored_fua(struct bd_queue *q, struct bd_io *ios, size_t n)
 {
     struct bd_io flush = {.op = BD_FLUSH};
@@ -106,10 +175,7 @@ static int alloc_trackers(struct bd_queue *q, unsigned depth)
     return 0;
 }
 
-/*
- * Returns the bounce bytes of one tracker: whole pages, limited by the budget
- * and by the size of one command.
- */
+/* Returns the bounce bytes of a tracker: whole pages within limits. */
 static size_t bounce_per_tracker(const struct nvme_bdev *d, unsigned trackers)
 {
     size_t budget = d->c->t->physical ? NVME_LARGE_PAGE : BD_BOUNCE_BUDGET;
@@ -176,10 +242,7 @@ static void nvme_bdev_close(struct bd_dev *dev)
     free(d);
 }
 
-/*
- * Reads the current size. From now on a controller reset accepts the namespace
- * only with at least this size.
- */
+/* Reads the size, which a reset then takes for the least. */
 static int nvme_bdev_capacity(struct bd_dev *dev, uint64_t *bytes)
 {
     struct nvme_bdev *d = nvme_bdev_of(dev);

@@ -2,14 +2,11 @@
 /*
  * The parts of the NVMe block device. A file calls only the files above it in
  * this list:
- *   bd_nvme_region.c   memory that the controller reaches
  *   bd_nvme_cmd.c      cuts transfers into commands
- *   bd_nvme_owner.c    threads that own a queue, and parking them
+ *   bd_nvme_owner.c    threads that own a queue, parking them, new queues
  *   bd_nvme_poll.c     posts commands and handles completions
- *   bd_nvme_user.c     creates queues again, also after a controller reset
  *   bd_nvme_recover.c  handles commands that miss their deadline
- *   bd_nvme_run.c      runs a batch of transfers
- *   bd_nvme.c          the device and its queues
+ *   bd_nvme.c          the device, its queues, and runs of transfers
  */
 #ifndef BLOCKDEV_BD_NVME_H
 #define BLOCKDEV_BD_NVME_H
@@ -38,10 +35,7 @@ struct bd_tracker {
     bool late; /* missed its deadline since it was last sent */
 };
 
-/*
- * A queue is owned by the thread that took it with bd_queue_take(), so it has
- * no locks.
- */
+/* Its owner is the thread that took it, so it has no locks. */
 struct bd_queue {
     struct nvme_bdev *d;
     struct nvme_qpair qp;
@@ -108,20 +102,12 @@ struct bd_batch {
     uint64_t iova; /* address of buf, 0 if it must be bounced; valid if done > 0 */
 };
 
-/* bd_nvme_region.c */
-/*
- * Returns the IOVA of [buf, buf + len), or 0 if the controller cannot reach it.
- */
-uint64_t bd_region_iova(struct nvme_bdev *d, const void *buf, size_t len);
 /* These two are methods of struct bd_ops. */
 void *bd_region_alloc(struct bd_dev *dev, size_t len);
 void bd_region_free(struct bd_dev *dev, void *buf, size_t len);
 
 /* bd_nvme_cmd.c */
-/*
- * Fills a tracker with the next command of the batch; returns false if there is
- * none.
- */
+/* Fills a tracker with the batch's next command; false at the end. */
 bool bd_cut(struct bd_queue *q, struct bd_batch *b, uint16_t index);
 /* Stores error and status in the transfer unless it has failed already. */
 void bd_io_fail(struct bd_io *io, int error, uint16_t status);
@@ -158,16 +144,11 @@ int bd_park(struct nvme_bdev *d, bool reset, unsigned epoch);
 void bd_progress(struct nvme_bdev *d);
 /* Marks the device as failed for good: no queue is handed out any more. */
 void bd_fail(struct nvme_bdev *d);
-/*
- * Returns the longest time in ms from a command's deadline until the command
- * has ended or is sent again.
- */
+/* Returns the most ms from a deadline to the command's end or resend. */
 uint64_t bd_recover_ms(const struct nvme_bdev *d);
 
 /* bd_nvme_poll.c */
-/*
- * Sets the deadline of a command and posts it; the caller rings the doorbell.
- */
+/* Posts a command with its deadline; the caller rings the doorbell. */
 void bd_post(struct bd_queue *q, struct bd_tracker *tracker);
 /* Handles completions; returns false if none belongs to a command in flight. */
 bool bd_poll(struct bd_queue *q);
@@ -176,7 +157,7 @@ void bd_tracker_put(struct bd_queue *q, struct bd_tracker *tracker);
 /* True if a command in flight had its deadline at `now` (ns) or earlier. */
 bool bd_any_expired(const struct bd_queue *q, uint64_t now);
 
-/* bd_nvme_user.c: the device as a user of its controller */
+/* bd_nvme_owner.c, the device as a user of its controller */
 void bd_user_init(struct nvme_bdev *d);
 void bd_user_destroy(struct nvme_bdev *d);
 /* Resets the ring for a queue pair just created. */
@@ -194,11 +175,5 @@ bool bd_queue_renew(struct bd_queue *q);
  * or was sent again, or the queue is dead and all its commands have ended.
  */
 void bd_recover(struct bd_queue *q);
-
-/* bd_nvme_run.c */
-/*
- * Runs a batch until all its transfers have ended. The caller owns the queue.
- */
-void bd_run(struct bd_queue *q, struct bd_batch *b);
 
 #endif

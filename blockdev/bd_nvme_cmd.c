@@ -3,10 +3,66 @@
  * Cuts transfers into commands of at most MDTS bytes, with PRPs to the caller's
  * buffer or the bounce buffer.
  */
+#include <assert.h>
+#include <nvme/types.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "blockdev/bd_nvme.h"
 #include "blockdev/nvme/nvme_prp.h"
+
+/* Returns the IOVA of the buffer, or 0 if it cannot be reached. */
+static uint64_t bd_region_iova(struct nvme_bdev *d, const void *buf, size_t len)
+{
+    uintptr_t start = (uintptr_t)buf;
+    uint64_t iova = 0;
+
+    pthread_rwlock_rdlock(&d->regions_lock);
+    for (const struct bd_region *r = d->regions; r && !iova; r = r->next) {
+        uintptr_t base = (uintptr_t)r->dma.addr;
+
+        if (start >= base && start - base < r->dma.len && len <= r->dma.len - (start - base))
+            iova = r->dma.iova + (start - base);
+    }
+    pthread_rwlock_unlock(&d->regions_lock);
+    return iova;
+}
+
+void *bd_region_alloc(struct bd_dev *dev, size_t len)
+{
+    struct nvme_bdev *d = (struct nvme_bdev *)dev;
+    struct bd_region *r = malloc(sizeof(*r));
+
+    if (!r)
+        return NULL;
+    if (nvme_dma_alloc(d->c, len, &r->dma)) {
+        free(r);
+        return NULL;
+    }
+    pthread_rwlock_wrlock(&d->regions_lock);
+    r->next = d->regions;
+    d->regions = r;
+    pthread_rwlock_unlock(&d->regions_lock);
+    return r->dma.addr;
+}
+
+void bd_region_free(struct bd_dev *dev, void *buf, size_t len)
+{
+    struct nvme_bdev *d = (struct nvme_bdev *)dev;
+    struct bd_region **at = &d->regions;
+    struct bd_region *r;
+
+    (void)len;
+    pthread_rwlock_wrlock(&d->regions_lock);
+    while (*at && (*at)->dma.addr != buf)
+        at = &(*at)->next;
+    r = *at;
+    assert(r && "not from bd_dma_alloc of this device");
+    *at = r->next;
+    pthread_rwlock_unlock(&d->regions_lock);
+    nvme_dma_free(d->c, &r->dma);
+    free(r);
+}
 
 #define DWORD_MASK   3u
 #define DSM_MAX_LBAS (1ull << 31)
@@ -63,10 +119,7 @@ static uint64_t at_most(uint64_t len, uint64_t limit)
     return len < limit ? len : limit;
 }
 
-/*
- * Cuts a data command: in place if the controller reaches the buffer, else
- * through the bounce buffer.
- */
+/* Cuts a data command: in place, or through the bounce buffer. */
 static uint64_t cut_data(struct bd_queue *q, struct bd_batch *b, uint16_t index, uint64_t left)
 {
     const struct bd_io *io = &b->ios[b->at];
@@ -135,8 +188,8 @@ static uint64_t cut_discard(struct bd_queue *q, struct bd_batch *b, uint16_t ind
     struct nvme_dsm_range *range = (struct nvme_dsm_range *)tracker_list(q, index);
     uint64_t len = at_most(left, max_dsm(q->d));
 
-    range->attributes = 0;
-    range->lbas = (uint32_t)(len / q->d->lba_size);
+    range->cattr = 0;
+    range->nlb = (uint32_t)(len / q->d->lba_size);
     range->slba = (b->ios[b->at].offset + b->done) / q->d->lba_size;
     sqe->opcode = NVME_IO_DSM;
     sqe->prp1 = tracker_list_iova(q, index);
@@ -145,10 +198,7 @@ static uint64_t cut_discard(struct bd_queue *q, struct bd_batch *b, uint16_t ind
     return len;
 }
 
-/*
- * Without a volatile cache all data is durable already, and a device without
- * DSM ignores the hint.
- */
+/* Without a cache nothing is flushed, without DSM a hint is ignored. */
 static bool needs_no_command(const struct nvme_bdev *d, const struct bd_io *io)
 {
     if (io->op == BD_FLUSH)
@@ -162,10 +212,7 @@ static void next_io(struct bd_batch *b)
     b->done = 0;
 }
 
-/*
- * Cuts one command of the current io, of which `left` bytes have not been cut
- * yet.
- */
+/* Cuts a command of the current io, of which `left` bytes are left. */
 static uint64_t cut_one(struct bd_queue *q, struct bd_batch *b, uint16_t index, uint64_t left)
 {
     switch (b->ios[b->at].op) {

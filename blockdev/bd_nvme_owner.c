@@ -4,14 +4,12 @@
  * park while the controller is reset.
  */
 #include <errno.h>
+#include <stddef.h>
 
 #include "blockdev/bd_nvme.h"
 #include "support/clock.h"
 
-/*
- * A thread that waits for a queue. It lies on the thread's stack and is linked
- * into the device's list.
- */
+/* A thread that waits for a queue; lies on its stack. */
 struct bd_waiter {
     pthread_cond_t cond;
     struct bd_queue *got;
@@ -87,18 +85,10 @@ uint64_t bd_recover_ms(const struct nvme_bdev *d)
            nvme_ctrlr_reset_ms(d->c);
 }
 
-/*
- * Returns more than the longest time in which an owner has neither a completion
- * nor a step of recovery.
- */
+/* More than an owner ever takes without any progress. */
 static uint64_t stuck_ms(const struct nvme_bdev *d)
 {
     return d->c->t->durable_ms + 2 * (d->c->io_timeout_ms + bd_recover_ms(d));
-}
-
-static void wait_slice(struct nvme_bdev *d, struct bd_waiter *w)
-{
-    cond_wait_until(&w->cond, &d->lock, deadline_after_ms(d->c->io_timeout_ms));
 }
 
 static void nvme_owner_enqueue(struct nvme_bdev *d, struct bd_waiter *w)
@@ -131,7 +121,7 @@ static int wait_turn(struct nvme_bdev *d, struct bd_queue **out)
     while (!w.got && !w.refused && !rc) {
         uint64_t now;
 
-        wait_slice(d, &w);
+        cond_wait_until(&w.cond, &d->lock, deadline_after_ms(d->c->io_timeout_ms));
         now = __atomic_load_n(&d->progress, __ATOMIC_RELAXED);
         if (now != seen)
             give_up = deadline_after_ms(stuck_ms(d));
@@ -193,10 +183,7 @@ void bd_fail(struct nvme_bdev *d)
     pthread_mutex_unlock(&d->lock);
 }
 
-/*
- * Hands the queue directly to the first waiter, so that no later caller
- * overtakes it.
- */
+/* Hands the queue to the first waiter, whom nobody overtakes. */
 void bd_queue_give(struct nvme_bdev *d, struct bd_queue *q)
 {
     pthread_mutex_lock(&d->lock);
@@ -211,4 +198,89 @@ void bd_queue_give(struct nvme_bdev *d, struct bd_queue *q)
         bd_queue_put(d, q);
     }
     pthread_mutex_unlock(&d->lock);
+}
+
+static struct nvme_bdev *nvme_user_bdev_of(struct nvme_user *u)
+{
+    return (struct nvme_bdev *)(void *)((char *)u - offsetof(struct nvme_bdev, user));
+}
+
+void bd_ring_init(struct bd_queue *q)
+{
+    nvme_ring_init(&q->ring, &q->qp);
+    q->rung = true;
+    q->proven = false;
+    q->broken = 0;
+}
+
+bool bd_queue_renew(struct bd_queue *q)
+{
+    if (nvme_qpair_recreate(q->d->c, &q->qp)) {
+        q->broken++;
+        return false;
+    }
+    bd_ring_init(q);
+    return true;
+}
+
+/* Waits until all owners have parked. None enters before the resume. */
+static void nvme_user_stop(struct nvme_user *u)
+{
+    struct nvme_bdev *d = nvme_user_bdev_of(u);
+
+    pthread_mutex_lock(&d->lock);
+    __atomic_store_n(&d->stop, true, __ATOMIC_RELAXED);
+    while (d->parked < d->owners)
+        pthread_cond_wait(&d->all_parked, &d->lock);
+    pthread_mutex_unlock(&d->lock);
+}
+
+/*
+ * Unmaps memory from a failed controller that could not be stopped and might
+ * still write to it, so that transfers can be reported as ended.
+ */
+static void revoke_memory(struct nvme_bdev *d)
+{
+    for (unsigned i = 0; i < d->nqueues; i++) {
+        nvme_dma_revoke(d->c, &d->queues[i].lists);
+        nvme_dma_revoke(d->c, &d->queues[i].bounce);
+    }
+    pthread_rwlock_wrlock(&d->regions_lock);
+    for (struct bd_region *r = d->regions; r; r = r->next)
+        nvme_dma_revoke(d->c, &r->dma);
+    pthread_rwlock_unlock(&d->regions_lock);
+}
+
+/* All owners are parked, so this thread may use their queues. */
+static void nvme_user_resume(struct nvme_user *u, int err)
+{
+    struct nvme_bdev *d = nvme_user_bdev_of(u);
+
+    for (unsigned i = 0; i < d->nqueues && !err; i++)
+        d->queues[i].again = bd_queue_renew(&d->queues[i]);
+    if (err && !nvme_ctrlr_settled(d->c))
+        revoke_memory(d);
+    bd_progress(d);
+    if (err)
+        bd_fail(d);
+    pthread_mutex_lock(&d->lock);
+    __atomic_store_n(&d->stop, false, __ATOMIC_RELAXED);
+    pthread_cond_broadcast(&d->go_on);
+    pthread_mutex_unlock(&d->lock);
+}
+
+void bd_user_init(struct nvme_bdev *d)
+{
+    pthread_cond_init(&d->all_parked, NULL);
+    pthread_cond_init(&d->go_on, NULL);
+    d->user.stop = nvme_user_stop;
+    d->user.resume = nvme_user_resume;
+    nvme_ctrlr_add_user(d->c, &d->user);
+}
+
+void bd_user_destroy(struct nvme_bdev *d)
+{
+    nvme_ctrlr_remove_user(d->c, &d->user);
+    pthread_cond_destroy(&d->all_parked);
+    pthread_cond_destroy(&d->go_on);
 }

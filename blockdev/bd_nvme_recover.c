@@ -21,10 +21,7 @@ uint64_t bd_nvme_command_ms(const struct bd_dev *dev)
     return (1 + BD_RETRIES) * (d->c->io_timeout_ms + d->c->t->durable_ms + bd_recover_ms(d));
 }
 
-/*
- * Sends Aborts for the commands that had expired by `now`. Returns false if the
- * admin queue does not work.
- */
+/* Sends Aborts for commands expired by `now`; false: no admin queue. */
 static bool send_aborts(struct bd_queue *q, uint64_t now)
 {
     uint64_t until = deadline_after_ms(q->d->c->admin_timeout_ms);
@@ -46,10 +43,7 @@ static bool send_aborts(struct bd_queue *q, uint64_t now)
     return true;
 }
 
-/*
- * Waits up to BD_LATE_MS. Returns true if all commands that had expired by
- * `now` have completed.
- */
+/* Waits BD_LATE_MS; true if all that had expired have completed. */
 static bool late_completions(struct bd_queue *q, uint64_t now)
 {
     unsigned io_ms = q->d->c->io_timeout_ms;
@@ -130,10 +124,7 @@ static bool recover_by_renewal(struct bd_queue *q)
     return true;
 }
 
-/*
- * Parks for a reset. A controller whose resets never repair this queue counts
- * as failed.
- */
+/* Parks for a reset. If resets never repair the queue, it has failed. */
 static int recover_by_reset(struct bd_queue *q)
 {
     if (q->broken > BD_RETRIES)

@@ -12,10 +12,6 @@
 
 #include "blockdev/bdev.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The offset of a signature whose place libblkid does not report. */
 #define BD_SIGNATURE_NOWHERE UINT64_MAX
 
@@ -29,8 +25,9 @@ typedef bool (*bd_signature_counts)(const struct bd_signature *s, void *context)
 
 /*
  * Looks for the first signature for which counts() returns true, from byte `start` of fd on. fd is
- * the device, or a copy of its ends. The place of a partition table depends on lba_size. counts may
- * be NULL: every signature counts. Returns 1 and fills *out, 0 if there is none, or -errno.
+ * the device, or a copy of its ends. The place of a partition table depends on lba_size (0: that of
+ * the device). counts may be NULL: every signature counts. Returns 1 and fills *out, 0 if there is
+ * none, or -errno.
  */
 int bd_signature_find(int fd, uint64_t start, uint32_t lba_size, bd_signature_counts counts,
                       void *context, struct bd_signature *out);
@@ -51,9 +48,5 @@ int bd_signature_copy_ends(struct bd_dev *dev, int *fd);
  * or -errno.
  */
 int bd_signature_write_ends(struct bd_dev *dev, int fd);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

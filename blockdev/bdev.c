@@ -68,10 +68,7 @@ int bd_read(struct bd_dev *dev, uint64_t offset, void *buf, uint64_t len)
 
 int bd_write(struct bd_dev *dev, uint64_t offset, const void *buf, uint64_t len, uint32_t flags)
 {
-    /*
-     * The interface has one pointer for both directions; a write only reads from
-     * it.
-     */
+    /* The interface has one pointer for both directions. */
     struct bd_io io = {
         .op = BD_WRITE, .flags = flags, .offset = offset, .len = len, .buf = (void *)buf};
 

@@ -3,27 +3,242 @@
  * Self-test of a controller: reads of many shapes, compared with reads of
  * single pages.
  */
-#include "blockdev/data_check_internal.h"
+#include "blockdev/data_check.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "blockdev/nvme/nvme_info.h"
+
+/* A command's pages, and the place of its data in the buffer. */
+struct data_shape {
+    size_t pages, at_page, at_byte;
+};
+
+/* A part of the device, with the data that it holds or shall hold. */
+struct data_window {
+    unsigned char *data;
+    uint64_t start; /* byte of the device */
+    size_t pages;
+    size_t *marks; /* pages that are not uniform and differ from the previous one, ascending */
+    size_t n_marks;
+};
+
+/* The device's own commands and their buffer; see data_check_device(). */
+struct data_commands {
+    struct bd_dev *dev;
+    unsigned char *buffer; /* DATA_CHECK_BUFFER bytes */
+    bool is_dma;           /* true if from bd_dma_alloc() */
+};
+
+typedef int (*data_shape_fn)(void *context, const struct data_shape *s);
+
+/* Number of single-page commands in flight. */
+#define AT_ONCE 64u
+
+/* Pages (0: the longest command), page of the buffer, byte in it. */
+static const struct data_shape shapes[] = {
+    {1, 0, 0},  {1, 0, 512},  {2, 1, 0}, {2, 0, 1024}, {3, 0, 0},   {3, 510, 0},
+    {17, 1, 0}, {64, 448, 0}, {0, 0, 0}, {0, 0, 512},  {0, 509, 0},
+};
+
+/* Returns the bytes of the longest command to try on a path. */
+static size_t data_check_longest(size_t max_command)
+{
+    return max_command < DATA_CHECK_LONGEST ? max_command : DATA_CHECK_LONGEST;
+}
+
+/* Calls fn for each shape until it fails. Returns the last result. */
+static int data_each_shape(size_t longest, data_shape_fn fn, void *context)
+{
+    int err = 0;
+
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]) && !err; i++) {
+        struct data_shape s = shapes[i];
+
+        if (!s.pages)
+            s.pages = longest / PAGE_BYTES;
+        if (s.pages && s.pages <= longest / PAGE_BYTES)
+            err = fn(context, &s);
+    }
+    return err;
+}
+
+/* --- Errors ---------------------------------------------------------------------------------- */
+
+int data_check_error(int err, uint16_t status)
+{
+    return nvme_status_errno(status) == -EINVAL ? -EPROTO : err;
+}
+
+/* A failure in a message: data_fails(), then data_cause(). */
+static const char *data_fails(int err)
+{
+    return err == -EPROTO ? "is refused by the controller" : "fails: ";
+}
+
+static const char *data_cause(int err)
+{
+    return err == -EPROTO ? "" : strerror(-err);
+}
+
+/* --- Window ---------------------------------------------------------------------------------- */
+
+/* Returns the first error of commands, as of data_check_error(). */
+static int data_submit(struct bd_dev *dev, struct bd_io *ios, size_t n)
+{
+    int err = bd_submit(dev, ios, n);
+    size_t i = 0;
+
+    while (i < n && !ios[i].error)
+        i++;
+    return i < n ? data_check_error(err, ios[i].nvme_status) : err;
+}
+
+/* Transfers n pages from page `first` on. */
+static int move_some(struct bd_dev *dev, const struct data_window *w, enum bd_op op,
+                     unsigned char *data, size_t first, size_t n)
+{
+    struct bd_io ios[AT_ONCE];
+
+    for (size_t i = 0; i < n; i++)
+        ios[i] = (struct bd_io){.op = op,
+                                .offset = w->start + (first + i) * PAGE_BYTES,
+                                .len = PAGE_BYTES,
+                                .buf = data + (first + i) * PAGE_BYTES};
+    return data_submit(dev, ios, n);
+}
+
 /*
- * Limits of a list. The gap shifts the next piece to another place in its page.
+ * Transfers the window by commands of single pages between the device and
+ * `data`. Returns 0 or the first error. Pages after a failed one are still
+ * transferred, but none after -ETIMEDOUT, because each attempt would wait for
+ * its deadline.
  */
+static int data_window_move(struct bd_dev *dev, const struct data_window *w, enum bd_op op,
+                            unsigned char *data)
+{
+    int err = 0;
+
+    for (size_t i = 0, n; i < w->pages && err != -ETIMEDOUT; i += n) {
+        n = w->pages - i < AT_ONCE ? w->pages - i : AT_ONCE;
+        int now = move_some(dev, w, op, data, i, n);
+        if (!err || now == -ETIMEDOUT)
+            err = now;
+    }
+    return err;
+}
+
+static bool is_uniform(const unsigned char *page)
+{
+    return memcmp(page, page + 1, PAGE_BYTES - 1) == 0;
+}
+
+/* Equal pages get no mark: the test cannot see if they are swapped. */
+static void data_window_mark(struct data_window *w)
+{
+    w->n_marks = 0;
+    for (size_t i = 0; i < w->pages; i++) {
+        const unsigned char *page = w->data + i * PAGE_BYTES;
+
+        if (!is_uniform(page) && (!i || memcmp(page, page - PAGE_BYTES, PAGE_BYTES) != 0))
+            w->marks[w->n_marks++] = i;
+    }
+}
+
+/* Frees the window's memory. */
+static void data_window_close(struct data_window *w)
+{
+    free(w->marks);
+    free(w->data);
+}
+
+/* Reads at most `pages` pages. After an error nothing is to be closed. */
+static int data_window_open(struct bd_dev *dev, uint64_t start, size_t pages,
+                            struct data_window *out)
+{
+    uint64_t behind = start < dev->info.bytes ? (dev->info.bytes - start) / PAGE_BYTES : 0;
+    int err;
+
+    *out = (struct data_window){.start = start, .pages = behind < pages ? (size_t)behind : pages};
+    out->data = malloc(out->pages * PAGE_BYTES + 1);
+    out->marks = calloc(out->pages + 1, sizeof(*out->marks));
+    err = out->data && out->marks ? data_window_move(dev, out, BD_READ, out->data) : -ENOMEM;
+    if (err)
+        data_window_close(out);
+    else
+        data_window_mark(out);
+    return err;
+}
+
+/* --- The device's own commands --------------------------------------------------------------- */
+
+static int read_one(void *context, uint64_t offset, size_t at, size_t len)
+{
+    const struct data_commands *c = context;
+    struct bd_io io = {.op = BD_READ, .offset = offset, .len = len, .buf = c->buffer + at};
+
+    return data_submit(c->dev, &io, 1);
+}
+
+static int data_check_window_read_list(void *context, const struct data_check_piece *pieces,
+                                       size_t n)
+{
+    const struct data_commands *c = context;
+    struct bd_io ios[DATA_CHECK_PIECES];
+
+    for (size_t i = 0; i < n; i++)
+        ios[i] = (struct bd_io){.op = BD_READ,
+                                .offset = pieces[i].offset,
+                                .len = pieces[i].len,
+                                .buf = c->buffer + pieces[i].at};
+    return data_submit(c->dev, ios, n);
+}
+
+/* Allocates the buffer. Returns 0 or -ENOMEM. */
+static int data_commands_open(struct bd_dev *dev, struct data_commands *out)
+{
+    *out = (struct data_commands){.dev = dev, .buffer = bd_dma_alloc(dev, DATA_CHECK_BUFFER)};
+    out->is_dma = out->buffer != NULL;
+    if (!out->buffer)
+        out->buffer = malloc(DATA_CHECK_BUFFER);
+    return out->buffer ? 0 : -ENOMEM;
+}
+
+/* Frees the buffer. */
+static void data_commands_close(struct data_commands *c)
+{
+    if (c->is_dma)
+        bd_dma_free(c->dev, c->buffer, DATA_CHECK_BUFFER);
+    else
+        free(c->buffer);
+}
+
+/* Returns the path of the device's own commands, for data_check_reads(). */
+static struct data_check data_commands_path(struct data_commands *c, uint64_t start,
+                                            size_t max_command)
+{
+    return (struct data_check){.path = "commands of the processor",
+                               .read = read_one,
+                               .read_list = data_check_window_read_list,
+                               .context = c,
+                               .buffer = c->buffer,
+                               .max_command = max_command,
+                               .start = start};
+}
+
+/* Limits of a list. The gap moves the next piece in its page. */
 #define PIECE_LBAS 3u
 #define PIECE_GAP  64u
 #define LIST_MAX   (DATA_CHECK_PIECES * (PIECE_LBAS * PAGE_BYTES + PIECE_GAP))
 
 static_assert(LIST_MAX <= DATA_CHECK_BUFFER, "a list of the largest LBAs");
 
-/*
- * Returns the first page of a read of n pages whose page k is a mark, or 0 if
- * there is none.
- */
+/* Returns where n pages start whose page k is a mark, or 0. */
 static size_t begin_at(const struct data_window *w, size_t n, size_t k)
 {
     for (size_t i = 0; i < w->n_marks; i++) {
@@ -76,10 +291,7 @@ struct reading {
     size_t len;
 };
 
-/*
- * Reads with a mark as first, second, middle and last page; reads once if all
- * pages are marks.
- */
+/* Reads with marks in four places, or once if all pages are marks. */
 static int try_shape(void *context, const struct data_shape *s)
 {
     const struct reading *r = context;
@@ -149,9 +361,7 @@ static int try_list(const struct data_check *c, const struct data_window *w, siz
     return -EILSEQ;
 }
 
-/*
- * With fewer marks than this, not every place of the shorter lists is covered.
- */
+/* Fewer marks do not cover every place of the shorter lists. */
 #define FEW_MARKS 64u
 
 static void say_how_much(const struct data_window *w, char *why, size_t len)
@@ -165,8 +375,9 @@ static void say_how_much(const struct data_window *w, char *why, size_t len)
             w->n_marks, w->pages);
 }
 
-int data_check_reads(const struct data_check *check, const struct data_window *w, size_t lba_size,
-                     char *why, size_t len)
+/* Like data_check_run(), for a window that is already open. */
+static int data_check_reads(const struct data_check *check, const struct data_window *w,
+                            size_t lba_size, char *why, size_t len)
 {
     struct reading r = {.check = check, .w = w, .why = why, .len = len};
     int err = data_each_shape(data_check_longest(check->max_command), try_shape, &r);
@@ -207,5 +418,205 @@ int data_check_device(struct bd_dev *dev, uint64_t start, size_t max_command, bo
         check.read_list = NULL;
     err = data_check_run(dev, &check, why, len);
     data_commands_close(&c);
+    return err;
+}
+
+#define WORDS (PAGE_BYTES / sizeof(uint64_t))
+
+struct writing {
+    struct data_commands commands;
+    struct data_window w; /* data: the expected content of the area */
+    unsigned char *former, *got;
+    uint64_t word; /* next word of the pattern; every word is unique */
+    bool (*interrupted)(void);
+    char *why;
+    size_t len;
+};
+
+/* Fills pages that differ from each other and from all earlier ones. */
+static void data_check_write_fill(struct writing *t, unsigned char *data, size_t pages)
+{
+    for (size_t i = 0; i < pages * WORDS; i++, t->word++)
+        memcpy(data + i * sizeof(t->word), &t->word, sizeof(t->word));
+}
+
+static int data_check_write_fail(struct writing *t, const char *what, int err)
+{
+    snprintf(t->why, t->len, "%s of single pages at byte %" PRIu64 " of the device %s%s", what,
+             t->w.start, data_fails(err), data_cause(err));
+    return err;
+}
+
+/* Returns -EILSEQ if the area differs from `want`. */
+static int data_check_write_compare(struct writing *t, const unsigned char *want)
+{
+    int err = data_window_move(t->commands.dev, &t->w, BD_READ, t->got);
+
+    if (err)
+        return data_check_write_fail(t, "a read", err);
+    return memcmp(t->got, want, t->w.pages * PAGE_BYTES) == 0 ? 0 : -EILSEQ;
+}
+
+static int write_area(struct writing *t, unsigned char *data)
+{
+    int err = data_window_move(t->commands.dev, &t->w, BD_WRITE, data);
+
+    return err ? data_check_write_fail(t, "a write", err) : 0;
+}
+
+static int write_shape(struct writing *t, const struct data_shape *s, size_t first)
+{
+    unsigned char *data = t->commands.buffer + s->at_page * PAGE_BYTES + s->at_byte;
+    const size_t bytes = s->pages * PAGE_BYTES;
+    struct bd_io io = {
+        .op = BD_WRITE, .offset = t->w.start + first * PAGE_BYTES, .len = bytes, .buf = data};
+
+    data_check_write_fill(t, data, s->pages);
+    memcpy(t->w.data + first * PAGE_BYTES, data, bytes);
+    int err = data_submit(t->commands.dev, &io, 1);
+    if (err)
+        snprintf(t->why, t->len,
+                 "a write of %zu bytes from byte %zu of a page %s%s, although writes of single "
+                 "pages succeed",
+                 bytes, s->at_byte, data_fails(err), data_cause(err));
+    return err;
+}
+
+/* Writes to the middle, so that pages around it reveal a surplus page. */
+static int try_write(void *context, const struct data_shape *s)
+{
+    struct writing *t = context;
+
+    if (t->interrupted && t->interrupted()) {
+        snprintf(t->why, t->len, "interrupted, the scratch area holds what it held before");
+        return -EINTR;
+    }
+    int err = write_shape(t, s, (t->w.pages - s->pages) / 2);
+    if (!err)
+        err = data_check_write_compare(t, t->w.data);
+    if (err == -EILSEQ)
+        snprintf(t->why, t->len,
+                 "wrong data: after a write of %zu bytes from byte %zu of a page, reads of single "
+                 "pages return other bytes; the controller does not take PRP entries as specified "
+                 "and cannot be used",
+                 s->pages * PAGE_BYTES, s->at_byte);
+    return err;
+}
+
+static int fill_area(struct writing *t)
+{
+    data_check_write_fill(t, t->w.data, t->w.pages);
+    int err = write_area(t, t->w.data);
+    if (!err)
+        err = data_check_write_compare(t, t->w.data);
+    if (err == -EILSEQ)
+        snprintf(t->why, t->len,
+                 "wrong data: reads of single pages at byte %" PRIu64
+                 " of the device return other bytes than writes of single pages wrote",
+                 t->w.start);
+    data_window_mark(&t->w);
+    return err;
+}
+
+static size_t pages_that_differ(const struct writing *t)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < t->w.pages; i++)
+        n += memcmp(t->got + i * PAGE_BYTES, t->former + i * PAGE_BYTES, PAGE_BYTES) != 0;
+    return n;
+}
+
+/*
+ * Restores the former content. Returns `before`, the result of the test, unless
+ * content is lost. If writes fail now but those of the test failed as well,
+ * nothing is lost; so the area is read in either case.
+ */
+static int put_back(struct writing *t, int before)
+{
+    struct bd_dev *dev = t->commands.dev;
+    int err = data_window_move(dev, &t->w, BD_WRITE, t->former);
+    int flushed = bd_flush(dev), unread = data_window_move(dev, &t->w, BD_READ, t->got);
+    size_t n = unread ? t->w.pages : pages_that_differ(t);
+
+    err = err ? err : flushed ? flushed : unread;
+    if (n == 0)
+        return before ? before : flushed;
+    snprintf(t->why, t->len,
+             "%zu pages of the scratch area, %zu bytes from byte %" PRIu64
+             " of the device, could not be put back%s%s: write them anew from a copy",
+             n, t->w.pages * PAGE_BYTES, t->w.start, err ? ", " : "", err ? strerror(-err) : "");
+    return -EUCLEAN;
+}
+
+static int check_area(struct writing *t, size_t max_command)
+{
+    size_t lba_size = t->commands.dev->info.lba_size;
+    struct data_check reads = data_commands_path(&t->commands, t->w.start, max_command);
+    int err = fill_area(t);
+
+    if (!err)
+        err = data_check_reads(&reads, &t->w, lba_size, t->why, t->len);
+    if (!err)
+        err = data_each_shape(data_check_longest(max_command), try_write, t);
+    return put_back(t, err);
+}
+
+/* Checks the area before anything is written. */
+static int data_check_write_refuse(struct writing *t, uint64_t start, size_t bytes)
+{
+    const struct bd_info *info = &t->commands.dev->info;
+
+    if (start % PAGE_BYTES || start >= info->bytes || info->bytes - start < bytes) {
+        snprintf(t->why, t->len,
+                 "no scratch area at byte %" PRIu64 " of the device: a multiple of %zu is needed, "
+                 "and %zu bytes behind it of the %" PRIu64 " that there are",
+                 start, (size_t)PAGE_BYTES, bytes, info->bytes);
+        return -EINVAL;
+    }
+    if (info->read_only)
+        snprintf(t->why, t->len, "the namespace is write protected, reads alone can be checked");
+    return info->read_only ? -EROFS : 0;
+}
+
+static int writing_open(struct writing *t, uint64_t start, size_t bytes)
+{
+    int err = data_window_open(t->commands.dev, start, bytes / PAGE_BYTES, &t->w);
+
+    if (err && err != -ENOMEM)
+        data_check_write_fail(t, "a read", err);
+    if (err)
+        return err;
+    t->former = malloc(t->w.pages * PAGE_BYTES + 1);
+    t->got = malloc(t->w.pages * PAGE_BYTES + 1);
+    if (t->former && t->got) {
+        memcpy(t->former, t->w.data, t->w.pages * PAGE_BYTES);
+        memcpy(&t->word, t->former, t->w.pages ? sizeof(t->word) : 0);
+        t->word = ~t->word;
+        return 0;
+    }
+    data_window_close(&t->w);
+    return -ENOMEM;
+}
+
+int data_check_scratch(struct bd_dev *dev, uint64_t start, size_t max_command,
+                       bool (*interrupted)(void), char *why, size_t len)
+{
+    struct writing t = {.interrupted = interrupted, .why = why, .len = len};
+    size_t bytes = 2 * (data_check_longest(max_command) / PAGE_BYTES) * PAGE_BYTES;
+    int err = data_commands_open(dev, &t.commands);
+
+    if (err)
+        return err;
+    err = data_check_write_refuse(&t, start, bytes);
+    if (!err)
+        err = writing_open(&t, start, bytes);
+    if (!err) {
+        err = check_area(&t, max_command);
+        data_window_close(&t.w);
+    }
+    free(t.former);
+    free(t.got);
+    data_commands_close(&t.commands);
     return err;
 }

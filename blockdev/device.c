@@ -56,10 +56,7 @@ static int take_path(const char *path, const char *usage, struct bd_name *out,
     return 0;
 }
 
-/*
- * Accepts 1 to 0xfffffffe; 0xffffffff is the broadcast value (section 4.1.5,
- * NSID).
- */
+/* Accepts 1 to 0xfffffffe; 0xffffffff is the broadcast value. */
 static int take_nsid(const char *digits, struct bd_name *out)
 {
     char *end;
@@ -205,10 +202,7 @@ bool bd_lacks_regions(struct nvme_ctrlr *c, char *why, size_t len)
     return true;
 }
 
-/*
- * Returns true with a sentence in `why` if a limit on memory explains the
- * error.
- */
+/* True, with a sentence in `why`, if a limit explains the error. */
 static bool lacks_memory(const struct nvme_transport *t, int err, char *why, size_t len)
 {
     if (err != -ENOMEM)

@@ -71,10 +71,7 @@ static int init_threads(struct sim *s)
     return rc;
 }
 
-/*
- * Allocates zeroed memory on separate cache lines, since threads write to
- * adjacent blocks with every command.
- */
+/* Allocates zeroed memory on cache lines of its own: threads write to it. */
 static void *alloc_lines(size_t bytes)
 {
     void *p = aligned_alloc(SIM_CACHE_LINE, bytes);

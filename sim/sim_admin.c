@@ -3,11 +3,13 @@
  * Executes admin commands. All threads are paused while one runs. BASE chapter
  * 5.
  */
+#include <endian.h>
 #include <errno.h>
+#include <nvme/types.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/sim_identify.h"
 #include "sim/sim_internal.h"
 
 #define SIM_AGAIN 0xfffeu /* not a status: the command stays queued */
@@ -44,67 +46,96 @@ static uint16_t give_page(struct admin *a, const void *page)
     return st;
 }
 
-static uint16_t identify_ns(struct admin *a, void *page)
+static void put_text(char *field, size_t len, const char *text)
 {
-    struct sim_ns *ns = sim_ns_get(a->s, a->sqe->nsid);
+    memset(field, ' ', len); /* ASCII fields are padded with spaces: BASE 1.5 */
+    memcpy(field, text, strlen(text));
+}
 
-    if (!ns)
-        return admin_flagged(a, SIM_EV_BAD_NSID, NVME_ERR_INVALID_NS);
+static void identify_ctrl(const struct sim_config *cfg, struct nvme_id_ctrl *id)
+{
+    put_text(id->sn, sizeof(id->sn), "SIM0001");
+    put_text(id->mn, sizeof(id->mn), "gpunvmefs simulated NVMe controller");
+    put_text(id->fr, sizeof(id->fr), "1");
+    id->mdts = cfg->no_mdts ? 0 : (__u8)__builtin_ctz(cfg->mdts / 4096);
+    id->cntlid = htole16(1);
+    id->ver = htole32(SIM_VERSION);
+    id->cntrltype = NVME_CTRL_CNTRLTYPE_IO;
+    id->acl = SIM_ABORT_LIMIT - 1;
+    id->aerl = SIM_AER_LIMIT - 1;
+    id->sqes = 0x66;
+    id->cqes = 0x44;
+    id->nn = htole32(cfg->namespaces);
+    id->oncs = htole16(NVME_CTRL_ONCS_DSM | NVME_CTRL_ONCS_WRITE_ZEROES);
+    /* VWC is present and a flush of all namespaces is supported. */
+    id->vwc = cfg->no_volatile_cache ? 0 : NVME_CTRL_VWC_PRESENT | NVME_CTRL_VWC_FLUSH;
+    id->oaes = htole32(NVME_EVENT_NS_CHANGED);
+    id->sgls = htole32(cfg->no_sgl ? 0 : 1); /* no alignment or granularity required */
+    snprintf(id->subnqn, sizeof(id->subnqn), "nqn.2024-01.org.gpunvmefs:sim");
+}
+
+static void put_nguid(struct sim *s, uint32_t nsid, __u8 *nguid)
+{
+    memcpy(nguid, "gpunvmefs", 9);
+    nguid[14] = (__u8)sim_ns_get(s, nsid)->identity;
+    nguid[15] = (__u8)nsid;
+}
+
+static void identify_ns(struct sim *s, uint32_t nsid, struct nvme_id_ns *id)
+{
+    struct sim_ns *ns = sim_ns_get(s, nsid);
+
     (void)sim_tail_begin(ns, 0, ns->lbas); /* true: all LBAs */
     sim_media_refresh(ns);
     sim_tail_end(ns);
-    sim_identify_ns(&(struct sim_identify_ns){.nsid = a->sqe->nsid,
-                                              .identity = ns->identity,
-                                              .lbas = ns->lbas,
-                                              .lba_shift = ns->lba_shift,
-                                              .metadata = a->s->cfg.ns[a->sqe->nsid - 1].metadata,
-                                              .read_only = ns->read_only},
-                    page);
-    return NVME_OK;
+    id->nsze = id->ncap = id->nuse = htole64(ns->lbas);
+    id->lbaf[0].ds = (__u8)ns->lba_shift;
+    id->lbaf[0].ms = htole16(s->cfg.ns[nsid - 1].metadata);
+    id->dlfeat = 1 | 1 << 3; /* deallocated LBAs read as zeros; DEAC in Write Zeroes */
+    id->nsattr = ns->read_only ? 1 : 0;
+    put_nguid(s, nsid, id->nguid);
 }
 
-static uint32_t mdts_shift(const struct sim_config *cfg)
+static void identify_ns_desc(struct sim *s, uint32_t nsid, struct nvme_ns_id_desc *d)
 {
-    return cfg->no_mdts ? 0 : (uint32_t)__builtin_ctz(cfg->mdts / 4096);
+    d->nidt = NVME_NIDT_NGUID;
+    d->nidl = 16;
+    put_nguid(s, nsid, d->nid);
+    if (!s->cfg.ns[nsid - 1].zoned)
+        return;
+    d = (struct nvme_ns_id_desc *)(d->nid + d->nidl);
+    d->nidt = NVME_NIDT_CSI;
+    d->nidl = 1;
+    d->nid[0] = NVME_CSI_ZNS;
 }
 
 static uint16_t admin_identify(struct admin *a)
 {
-    _Alignas(64) unsigned char page[NVME_PAGE_SIZE];
-    const struct sim_config *cfg = &a->s->cfg;
-    const struct sim_ns *ns;
-    uint16_t st = NVME_OK;
+    _Alignas(64) unsigned char page[NVME_PAGE_SIZE] = {0};
+    uint32_t nsid = a->sqe->nsid, cns = a->sqe->cdw10 & 0xff;
+    bool of_ns = cns == NVME_CNS_NS || cns == NVME_CNS_NS_DESCRIPTORS;
 
-    switch (a->sqe->cdw10 & 0xff) {
+    if ((of_ns && !sim_ns_get(a->s, nsid)) ||
+        (cns == NVME_CNS_ACTIVE_NS_LIST && nsid >= 0xfffffffeu))
+        return admin_flagged(a, SIM_EV_BAD_NSID, NVME_ERR_INVALID_NS);
+    switch (cns) {
     case NVME_CNS_CTRL:
-        sim_identify_ctrl(&(struct sim_identify_ctrl){.namespaces = cfg->namespaces,
-                                                      .version = SIM_VERSION,
-                                                      .aer_limit = SIM_AER_LIMIT,
-                                                      .abort_limit = SIM_ABORT_LIMIT,
-                                                      .mdts_shift = mdts_shift(cfg),
-                                                      .events = NVME_EVENT_NS_CHANGED,
-                                                      .sgl = !cfg->no_sgl,
-                                                      .volatile_cache = !cfg->no_volatile_cache},
-                          page);
+        identify_ctrl(&a->s->cfg, (struct nvme_id_ctrl *)page);
         break;
     case NVME_CNS_NS:
-        st = identify_ns(a, page);
+        identify_ns(a->s, nsid, (struct nvme_id_ns *)page);
         break;
     case NVME_CNS_ACTIVE_NS_LIST:
-        if (a->sqe->nsid >= 0xfffffffeu)
-            return admin_flagged(a, SIM_EV_BAD_NSID, NVME_ERR_INVALID_NS);
-        sim_identify_ns_list(a->sqe->nsid, cfg->namespaces, page);
+        for (uint32_t n = nsid; n < a->s->cfg.namespaces; n++)
+            ((__le32 *)page)[n - nsid] = htole32(n + 1);
         break;
     case NVME_CNS_NS_DESCRIPTORS:
-        ns = sim_ns_get(a->s, a->sqe->nsid);
-        if (!ns)
-            return admin_flagged(a, SIM_EV_BAD_NSID, NVME_ERR_INVALID_NS);
-        sim_identify_ns_desc(a->sqe->nsid, ns->identity, cfg->ns[a->sqe->nsid - 1].zoned, page);
+        identify_ns_desc(a->s, nsid, (struct nvme_ns_id_desc *)page);
         break;
     default:
         return NVME_ERR_INVALID_FIELD;
     }
-    return st == NVME_OK ? give_page(a, page) : st;
+    return give_page(a, page);
 }
 
 static unsigned char *ring_memory(struct admin *a, uint32_t size, size_t entry)
@@ -166,10 +197,7 @@ static uint16_t admin_create_cq(struct admin *a)
     return NVME_OK;
 }
 
-/*
- * Assigns a queue to a thread. Queues that share a CQ share a thread, since a
- * CQ must have one writer.
- */
+/* Assigns a queue to a thread, that of its CQ: a CQ must have one writer. */
 static void admin_adopt(struct sim *s, struct sim_sq *sq)
 {
     struct sim_thread *th = &s->threads[sq->cq->id % s->n_threads];
@@ -390,7 +418,7 @@ static void tell_change(struct sim *s)
         return;
     s->change_told = true;
     sim_post(sq, s->aer_cids[--s->aers], NVME_OK,
-             NVME_LOG_CHANGED_NS << 16 | NVME_AER_NS_CHANGED | NVME_AER_NOTICE);
+             NVME_LOG_CHANGED_NS << 16 | NVME_AER_NS_CHANGED | NVME_AER_TYPE_NOTICE);
 }
 
 int sim_change_ns(struct sim *s, uint32_t nsid, bool replaced)
@@ -545,10 +573,7 @@ static uint16_t run_faulty(struct admin *a, const struct sim_fault *f)
 
 static uint16_t arrive(struct admin *a)
 {
-    /*
-     * A deletion that waits for copies runs repeatedly; it was matched the
-     * first time.
-     */
+    /* A deletion that waits for copies was matched the first time. */
     const struct sim_fault *f = a->s->n_faults && !a->s->delete_deadline
                                     ? sim_fault_match(a->s, &a->s->sqs[0], a->sqe)
                                     : NULL;
@@ -619,10 +644,7 @@ static bool run_all(struct sim *s, struct sim_thread *th)
     return worked;
 }
 
-/*
- * Admin commands use separate spans, since those of the thread may belong to a
- * command whose copies are partly queued.
- */
+/* Admin commands use spans of their own: a blocked command keeps its. */
 static void swap_spans(struct sim *s, struct sim_thread *th, unsigned n)
 {
     struct sim_span *t = th->spans;

@@ -38,10 +38,7 @@ static int undo_alloc(struct sim_undo *u, size_t cap, uint32_t lba_size)
     return 0;
 }
 
-/*
- * Stores the old contents of an LBA. `data` may lie on the media; returns -EIO
- * if it cannot be read.
- */
+/* Stores the old contents of an LBA. Returns -EIO if it cannot be read. */
 static int undo_put(struct sim_undo *u, uint64_t lba, const void *data, uint32_t lba_size)
 {
     size_t i = cache_probe(u, lba);
@@ -71,10 +68,7 @@ static int undo_grow(struct sim_undo *u, uint32_t lba_size)
     return 0;
 }
 
-/*
- * Closes the gap of a removal, so that probing finds the entries that follow
- * it.
- */
+/* Closes the gap of a removal, so that probing finds later entries. */
 static void undo_remove(struct sim_undo *u, uint64_t lba, uint32_t lba_size)
 {
     size_t hole = cache_probe(u, lba);
@@ -152,10 +146,7 @@ static int by_lba(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/*
- * Entries are processed in order of LBA, so that the outcome of a seed does not
- * depend on the order of the table.
- */
+/* The order of LBAs makes the outcome depend on the seed alone. */
 void sim_cache_power_cut(struct sim_ns *ns, uint64_t *rng)
 {
     struct sim_undo *u = &ns->undo;

@@ -73,9 +73,7 @@ static _Thread_local struct {
 } copying;
 static struct sigaction before;
 
-/*
- * Passes a foreign SIGBUS to the previous handler, or takes the default action.
- */
+/* Passes a foreign SIGBUS on, or takes the default action. */
 static void pass_on(int sig, siginfo_t *info, void *context)
 {
     bool has_handler = before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN;
@@ -90,9 +88,7 @@ static void pass_on(int sig, siginfo_t *info, void *context)
     }
 }
 
-/*
- * Handles SIGBUS. One sent by kill(2) has a code of 0 or less and no address.
- */
+/* Handles SIGBUS. One sent by kill(2) has a code of 0 or less. */
 static void copy_on_sigbus(int sig, siginfo_t *info, void *context)
 {
     if (info->si_code > 0 && (uintptr_t)info->si_addr - copying.media < copying.len) {

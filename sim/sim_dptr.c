@@ -4,6 +4,7 @@
  * with adjacent ones merged (BASE 4.1). A mistake of the driver is recorded as
  * an event and fails with the status that the specification requires.
  */
+#include <nvme/types.h>
 #include <string.h>
 
 #include "sim/sim_internal.h"
@@ -105,9 +106,7 @@ static bool page_aligned(uint64_t addr)
     return !(addr & (NVME_PAGE_SIZE - 1));
 }
 
-/*
- * A list that exceeds its page appears as a chain pointer to unmapped memory.
- */
+/* A list that exceeds its page appears as a chain to unmapped memory. */
 static uint16_t check_chain(struct walk *w, uint64_t list)
 {
     const uint64_t *e = page_aligned(list) ? list_at(w, list, NVME_PAGE_SIZE) : NULL;
@@ -176,10 +175,7 @@ static uint16_t walk_prp_list(struct walk *w, uint64_t list, size_t len)
     return NVME_OK;
 }
 
-/*
- * Returns whether, with wraps_short, data of less than a page that ends in the
- * second page wraps around in the first.
- */
+/* True if short data that crosses a page wraps around (wraps_short). */
 static bool wraps(const struct walk *w, size_t len)
 {
     size_t first = NVME_PAGE_SIZE - (w->sqe->prp1 & (NVME_PAGE_SIZE - 1));

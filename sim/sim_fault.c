@@ -22,10 +22,7 @@ static bool fault_covers(const struct sim_fault *f, const struct sim_sq *sq,
     return slba < f->first_lba + f->lbas && f->first_lba < slba + sim_nlb(sqe);
 }
 
-/*
- * The draw depends only on n: whether the n-th match of a rule fires is
- * independent of the timing of threads.
- */
+/* The draw depends only on n, so it is independent of threads' timing. */
 static bool fires(struct sim *s, struct sim_fault_state *state, unsigned rule)
 {
     const struct sim_fault *f = &state->f;

@@ -40,10 +40,7 @@ uint16_t sim_flush_now(struct sim *s)
     return verdict(s);
 }
 
-/*
- * Syncs for all requests made before. Called with the lock held, which is
- * released during the sync.
- */
+/* Serves all requests made before. Releases the lock during the sync. */
 static void flush_serve(struct sim *s)
 {
     struct sim_flusher *f = &s->flusher;

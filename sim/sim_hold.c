@@ -67,10 +67,7 @@ static void heap_remove(struct sim_thread *th, unsigned i)
 {
     assert(i < th->n_heap);
     th->heap[i] = th->heap[--th->n_heap];
-    /*
-     * Removals with i > 0 are rare (abort, queue deletion), so the heap is
-     * rebuilt.
-     */
+    /* Removals with i > 0 are rare, so the heap is rebuilt. */
     if (i == 0)
         hold_sift_down(th, 0);
     else
@@ -101,10 +98,7 @@ struct sim_cmd *sim_held_take(struct sim_thread *th, uint64_t now)
     return cmd;
 }
 
-/*
- * Returns the time at which the bandwidth limit, which all threads share,
- * admits the command.
- */
+/* Returns the time at which the shared bandwidth admits the command. */
 static uint64_t bandwidth_due(struct sim *s, const struct nvme_sqe *sqe, uint64_t now)
 {
     uint64_t bytes = sim_data_bytes(s, sqe);

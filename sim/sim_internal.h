@@ -22,7 +22,6 @@
 #include "sim/sim.h"
 #include "sim/sim_iova.h"
 #include "sim/sim_media.h"
-#include "sim/sim_tail.h"
 #include "support/clock.h"
 
 #define SIM_SPIN_US     200u /* polling after the last work, with spare cores */
@@ -47,18 +46,12 @@
 #define SIM_EXPECTED             1u /* work is announced: thread 0 stays awake */
 #define SIM_EXPECTED_OF_ALL      2u /* and thread 0 wakes all other threads */
 #define SIM_CACHE_LINE           64
-/*
- * Attributes of code that every command runs, of code for some commands, and of
- * error paths.
- */
+/* Code that every command runs, code for some commands, and error paths. */
 #define SIM_HOT   inline __attribute__((always_inline))
 #define SIM_APART __attribute__((noinline))
 #define SIM_RARE  __attribute__((noinline, cold))
 
-/*
- * Contents as of the last flush of the LBAs written since then, which form the
- * volatile cache.
- */
+/* The volatile cache: contents as of the last flush of written LBAs. */
 struct sim_undo {
     uint64_t *lba; /* open addressing; UINT64_MAX in a free entry */
     unsigned char *data;
@@ -112,7 +105,7 @@ struct sim_sq {
     uint16_t id;
     bool deleting;     /* no more fetches */
     bool kept;         /* see sim_cq */
-    _Atomic bool lent; /* its owner executes its commands: sim_lent.c */
+    _Atomic bool lent; /* its owner executes its commands: sim_kick_queue() */
     uint64_t iova;
 };
 
@@ -180,15 +173,12 @@ struct sim_thread {
     struct sim_counters count;
     _Atomic unsigned moving; /* commands with copies in flight; stored under lock */
     unsigned rounds, sweeps;
-    /*
-     * Rounds without work since the last work, or 0 after a sleep. Used only by
-     * the thread itself.
-     */
+    /* Rounds without work, 0 after a sleep; used only by the thread itself. */
     unsigned spins;
 
     _Alignas(SIM_CACHE_LINE) _Atomic uint32_t parked; /* futex: 1 while asleep */
     _Atomic bool stop;
-    /* A thread of the driver (sim_lent.c) has left work. Stored under lock. */
+    /* A thread of the driver (sim_kick_queue()) has left work. Stored under lock. */
     _Atomic bool left;
 };
 
@@ -198,10 +188,7 @@ struct sim_fault_state {
 };
 
 struct sim_flusher {
-    /*
-     * Held from a sync until its failure is stored, since the kernel reports a
-     * failure once.
-     */
+    /* Held until a failure is stored, since the kernel reports it once. */
     pthread_mutex_t syncing;
     pthread_mutex_t lock; /* protects asked and stop */
     pthread_cond_t wake;
@@ -231,12 +218,10 @@ struct sim {
     _Atomic uint32_t cc;
     uint64_t ready_at;
     _Atomic bool stuck; /* CSTS.RDY is stuck_rdy and ignores CC; under reg_lock */
-    uint32_t stuck_rdy; /* NVME_CSTS_RDY or 0 */
+    uint32_t stuck_rdy; /* NVME_CSTS_READY or 0 */
     struct sim_transport *transport;
 
-    /*
-     * Serialises map() and unmap(), and protects the DMA engine and the pins.
-     */
+    /* Serialises map() and unmap(); protects the DMA engine and the pins. */
     pthread_mutex_t map_lock;
     const struct sim_dma_engine *offered;    /* set by sim_set_dma_engine() */
     const struct sim_dma_engine *dma_engine; /* the engine of the existing device mappings */
@@ -306,6 +291,8 @@ static inline unsigned sim_owner(struct sim *s, unsigned qid, bool cq)
 void sim_expect(struct nvme_transport *t, unsigned queues);
 void sim_keep_polling(struct nvme_transport *t, int change);
 uint64_t sim_submitted(struct nvme_transport *t, uint16_t qid);
+/* kick() of the transport: the driver's thread executes the commands itself. */
+void sim_kick_queue(struct nvme_transport *t, uint16_t qid);
 
 /* sim_gate.c */
 void sim_pause(struct sim *s);
@@ -319,10 +306,7 @@ void sim_pass_gate(struct sim *s);
 void sim_wake(struct sim_thread *th);
 void sim_wake_all(struct sim *s);
 bool sim_drained(struct sim *s);
-/*
- * Waits until no copy is in flight. The threads are not paused. Returns 0 or
- * -ETIMEDOUT.
- */
+/* Waits until no copy is in flight, without a pause. 0 or -ETIMEDOUT. */
 int sim_drain(struct sim *s);
 static inline uint64_t sim_random(uint64_t *state)
 {
@@ -334,10 +318,7 @@ static inline uint64_t sim_random(uint64_t *state)
 }
 static inline void sim_count(_Atomic uint64_t *c, uint64_t n)
 {
-    /*
-     * Written under the lock of the owning thread; a reader only needs an
-     * untorn value.
-     */
+    /* Written under the owner's lock; a reader only needs an untorn value. */
     uint64_t v = atomic_load_explicit(c, memory_order_relaxed);
     atomic_store_explicit(c, v + n, memory_order_relaxed);
 }
@@ -384,10 +365,7 @@ static inline const struct sim_mapping *sim_lookup(const struct sim *s, size_t *
     uint64_t offset = iova - m->iova;
     return m->dying || offset >= m->len || len > m->len - offset ? NULL : m;
 }
-/*
- * Returns the address of host memory, or NULL for device memory and unmapped
- * addresses.
- */
+/* Returns the address of host memory, or NULL for anything else. */
 unsigned char *sim_host_at(struct sim_thread *th, uint64_t iova, size_t len);
 
 /*
@@ -397,9 +375,7 @@ unsigned char *sim_host_at(struct sim_thread *th, uint64_t iova, size_t len);
 bool sim_sq_poll(struct sim_thread *th, struct sim_sq *sq);
 bool sim_sq_has_new(struct sim_sq *sq);
 void sim_sq_peek(struct sim_thread *th, struct sim_sq *sq);
-/*
- * Posts completions that waited for room in their CQ, as far as there is room.
- */
+/* Posts completions that waited for room in their CQ, while there is. */
 bool sim_cq_post_waiting(struct sim_thread *th);
 /* Returns the number of ring entries from one index to another. */
 static inline uint32_t sim_distance(uint32_t from, uint32_t to, uint32_t size)
@@ -433,20 +409,14 @@ static inline void sim_post(struct sim_sq *sq, uint32_t cid, uint32_t status, ui
 }
 /* Fetches the SQE at the head. Precondition: the SQ is not empty. */
 void sim_fetch(struct sim_thread *th, struct sim_sq *sq, struct nvme_sqe *sqe);
-/*
- * Checks every step-th of these doorbell words for stores to queues that do not
- * exist.
- */
+/* Checks every step-th of these doorbell words for stores to no queue. */
 void sim_sweep_doorbells(struct sim_thread *th, size_t from, size_t to, size_t step);
 void sim_doorbells_reset(struct sim *s, uint16_t qid, bool cq);
 size_t sim_doorbell_word(const struct sim *s, unsigned qid, bool cq);
 
 /* sim_hold.c */
 void sim_commands_reset(struct sim_thread *th);
-/*
- * Returns a held command that is not in the heap. The caller sets its SQE.
- * Precondition: there is a free record.
- */
+/* Returns a held command, not in the heap. There must be a free record. */
 static inline struct sim_cmd *sim_command_take(struct sim_thread *th, struct sim_sq *sq)
 {
     struct sim_cmd *cmd = th->free[--th->free_commands];
@@ -463,10 +433,7 @@ static inline void sim_command_free(struct sim_thread *th, struct sim_cmd *cmd)
     cmd->state = SIM_CMD_FREE;
     th->free[th->free_commands++] = cmd;
 }
-/*
- * Posts the CQE of a command and frees its record. Precondition: the CQ has
- * room.
- */
+/* Posts the CQE, for which there must be room, and frees the record. */
 static inline void sim_complete(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status)
 {
     sim_post(cmd->sq, cmd->sqe.cid, status, 0);
@@ -474,15 +441,9 @@ static inline void sim_complete(struct sim_thread *th, struct sim_cmd *cmd, uint
 }
 void sim_hold(struct sim_thread *th, struct sim_cmd *cmd, uint64_t due);
 SIM_RARE void sim_wait_for_room(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status);
-/*
- * Removes the first held command from the heap and returns it if it is due at
- * `now`. Otherwise returns NULL.
- */
+/* Takes the first held command if it is due at `now`, else returns NULL. */
 struct sim_cmd *sim_held_take(struct sim_thread *th, uint64_t now);
-/*
- * Completes the commands that wait for a sync up to number `flush`. Returns
- * false if there were none.
- */
+/* Ends the commands that wait for sync `flush`; false if none does. */
 bool sim_held_flushed(struct sim_thread *th, uint64_t flush, uint16_t status);
 uint64_t sim_due(struct sim_thread *th, const struct nvme_sqe *sqe, uint64_t now);
 /* Completes a held or lost command. All threads must be paused. */
@@ -501,15 +462,9 @@ bool sim_admin_run(struct sim *s);
 #define SIM_MOVING 0xffffu
 /* Runs one I/O command. Returns its status, or SIM_MOVING. */
 uint16_t sim_io_run(struct sim_thread *th, struct sim_cmd *cmd);
-/*
- * Runs the held commands that are due, and sets *next_due if some are left.
- * Returns false if none was due.
- */
+/* Runs the held commands that are due; false if none was. */
 bool sim_io_run_held(struct sim_thread *th, uint64_t *next_due);
-/*
- * Runs commands fetched from one queue. Precondition: there is room for their
- * completions.
- */
+/* Runs commands of one queue. There must be room for their completions. */
 void sim_io_arrive(struct sim_thread *th, struct sim_cmd *const *cmds, unsigned n);
 static inline struct sim_ns *sim_ns_get(struct sim *s, uint32_t nsid)
 {
@@ -529,10 +484,7 @@ static inline uint32_t sim_nlb(const struct nvme_sqe *sqe)
     return (sqe->cdw12 & 0xffff) + 1;
 }
 
-/*
- * sim_dptr.c: fills in th->spans. Returns a status, and reports events unless
- * quiet.
- */
+/* sim_dptr.c: fills in th->spans and returns a status. */
 uint16_t sim_spans(struct sim_thread *th, const struct nvme_sqe *sqe, size_t len);
 /* Returns true if data or lists of the command lie in the mapping. */
 bool sim_command_reaches(struct sim_thread *th, const struct sim_cmd *cmd,
@@ -561,17 +513,11 @@ bool sim_copy_to_target(void *target, const void *media, size_t len);
 bool sim_copy_from_target(void *media, const void *target, size_t len);
 
 /* sim_flush.c */
-/*
- * Syncs and waits, for a shutdown or when the cache is disabled. Returns a
- * status.
- */
+/* Syncs and waits, for a shutdown or a disabled cache. Returns a status. */
 uint16_t sim_flush_now(struct sim *s);
 int sim_flusher_start(struct sim *s);
 void sim_flusher_stop(struct sim *s);
-/*
- * Holds the command until the contents of the media are durable. Returns
- * SIM_MOVING.
- */
+/* Holds the command until the media is durable. Returns SIM_MOVING. */
 uint16_t sim_flush_wait(struct sim_thread *th, struct sim_cmd *cmd);
 /*
  * Ends a write whose data is on the media. Returns NVME_OK, or SIM_MOVING until
@@ -599,28 +545,19 @@ static inline bool sim_hung(struct sim *s)
 {
     return atomic_load_explicit(&s->hung_until, memory_order_relaxed) && sim_still_hung(s);
 }
-/*
- * Returns true if fetched commands are never executed, because the controller
- * is halted or gone.
- */
+/* True if fetched commands are never executed: halted or gone. */
 static inline bool sim_dead(struct sim *s)
 {
     return atomic_load_explicit(&s->halted, memory_order_relaxed) ||
            atomic_load_explicit(&s->gone, memory_order_relaxed);
 }
-/*
- * Returns true if no command is executed now, because the controller is halted,
- * gone or hung.
- */
+/* True if no command is executed now: halted, gone or hung. */
 static inline bool sim_idle(struct sim *s)
 {
     return sim_dead(s) || sim_hung(s);
 }
 
-/*
- * Posts the CQE now, or when the CQ has room. `idle` is the caller's result of
- * sim_idle().
- */
+/* Posts the CQE now, or when the CQ has room. `idle` is sim_idle(). */
 static SIM_HOT void sim_finish_knowing(struct sim_thread *th, struct sim_cmd *cmd, uint16_t status,
                                        bool idle)
 {

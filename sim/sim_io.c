@@ -4,16 +4,14 @@
  * 3.2.
  */
 #include <assert.h>
+#include <nvme/types.h>
 #include <stdio.h>
 #include <string.h>
 #include <syslog.h>
 
 #include "sim/sim_move.h"
 
-/*
- * Supported bits of CDW12. Protection information and directives are not
- * supported.
- */
+/* Supported bits of CDW12, without protection and directives. */
 #define RW_CDW12_VALID (0xffffu | NVME_RW_FUA | 1u << 31)
 #define WZ_CDW12_VALID (RW_CDW12_VALID | NVME_WZ_DEAC)
 
@@ -90,10 +88,7 @@ static uint16_t io_host_copy(struct sim_thread *th, const struct sim_ns *ns,
     return st;
 }
 
-/*
- * Flips one bit of the data, drawn from the seed: in memory for a read, on the
- * media for a write.
- */
+/* Flips one random bit: in memory for a read, on the media for a write. */
 static void io_flip_bit(struct sim_thread *th, struct sim_ns *ns, const struct nvme_sqe *q)
 {
     size_t bytes = sim_data_bytes(th->s, q);
@@ -203,14 +198,14 @@ static uint16_t dataset_management(struct sim_thread *th, const struct sim_cmd *
     uint16_t st = fetch_ranges(th, &cmd->sqe, ranges);
 
     for (unsigned i = 0; st == NVME_OK && i < n; i++)
-        if (!in_range(ns, ranges[i].slba, ranges[i].lbas))
+        if (!in_range(ns, ranges[i].slba, ranges[i].nlb))
             st = io_flagged(th, SIM_EV_LBA_RANGE, cmd, NVME_ERR_LBA_RANGE);
     if (st == NVME_OK && ns->read_only)
         st = SIM_ERR_WRITE_PROTECTED;
     if (!(cmd->sqe.cdw11 & NVME_DSM_DEALLOCATE))
         return st; /* other attributes are only hints */
     for (unsigned i = 0; st == NVME_OK && i < n; i++)
-        st = zero_range(th, ns, ranges[i].slba, ranges[i].lbas);
+        st = zero_range(th, ns, ranges[i].slba, ranges[i].nlb);
     return st;
 }
 
@@ -353,10 +348,7 @@ static inline uint64_t word(const struct nvme_sqe *q, unsigned i)
     return w;
 }
 
-/*
- * Computes the values for commands like this one. Returns false if it cannot
- * take the short path.
- */
+/* Computes the values for commands like this; false: no short path. */
 static bool io_aim(struct sim_thread *th, struct plain *p, const struct nvme_sqe *q)
 {
     const struct sim_ns *ns = sim_ns_get(th->s, q->nsid);
@@ -383,10 +375,7 @@ static bool io_aim(struct sim_thread *th, struct plain *p, const struct nvme_sqe
     return true;
 }
 
-/*
- * Returns false, without effect, if the command does not match the values of
- * io_aim().
- */
+/* Returns false, without effect, if the command is another kind. */
 static SIM_HOT bool read_plainly(struct plain *p, struct sim_cmd *cmd)
 {
     const struct nvme_sqe *q = &cmd->sqe;
@@ -396,10 +385,7 @@ static SIM_HOT bool read_plainly(struct plain *p, struct sim_cmd *cmd)
                    word(q, PRP2) | (word(q, CDW12_13) & ~CDW12_13_VALID) | word(q, CDW14_15) |
                    (offset & 3);
 
-    /*
-     * Mappings are whole pages, so the mapping contains the whole page of any
-     * byte in it.
-     */
+    /* Mappings are whole pages, so a byte's page is in them as well. */
     if (!p->room || odd || offset >= p->len || lba > p->lbas || lbas > p->lbas - lba ||
         (offset & (NVME_PAGE_SIZE - 1)) + bytes > NVME_PAGE_SIZE)
         return false;

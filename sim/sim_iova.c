@@ -47,10 +47,7 @@ static uint64_t after(uint64_t iova, size_t len)
     return (iova + len + IOVA_GUARD) & ~(IOVA_GUARD - 1);
 }
 
-/*
- * Finds the first gap for len bytes from an address on, and its index in the
- * table.
- */
+/* Finds the first gap for len bytes from an address on, and its index. */
 static bool find_gap(const struct sim_iova_table *t, uint64_t from, size_t len, uint64_t *iova,
                      size_t *place)
 {
@@ -110,16 +107,9 @@ int sim_iova_add_at(struct sim_iova_table *t, const struct nvme_mem *mem, uint64
 
 struct sim_mapping *sim_iova_find(const struct sim_iova_table *t, uint64_t iova)
 {
-    for (size_t lo = 0, hi = t->n; lo < hi;) {
-        size_t mid = (lo + hi) / 2;
-        if (t->at[mid].iova == iova)
-            return &t->at[mid];
-        if (t->at[mid].iova < iova)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return NULL;
+    size_t i = sim_mapping_below(t, iova);
+
+    return i < t->n && t->at[i].iova == iova ? &t->at[i] : NULL;
 }
 
 void sim_iova_remove(struct sim_iova_table *t, uint64_t iova)

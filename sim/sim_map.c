@@ -40,10 +40,7 @@ int sim_map_at(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t io
     return sim_map_map(t, mem, &iova);
 }
 
-/*
- * Returns true if some copies of the command are not queued. There is at most
- * one such command per thread (th->blocked).
- */
+/* True for the command of th->blocked, of which copies are not queued. */
 static bool waits_for_room(const struct sim_cmd *cmd)
 {
     return cmd->state == SIM_CMD_MOVING && !cmd->queued;
@@ -94,10 +91,7 @@ static bool ring_inside(uint64_t ring, const struct sim_mapping *m)
     return ring - m->iova < m->len;
 }
 
-/*
- * Called with all threads paused. A queue whose ring is unmapped stops
- * permanently, and so does the controller.
- */
+/* Threads are paused. A queue without its ring stops the controller. */
 static bool queue_reaches(struct sim *s, const struct sim_mapping *m)
 {
     bool any = false;
@@ -119,7 +113,7 @@ static bool queue_reaches(struct sim *s, const struct sim_mapping *m)
  */
 static void take_out_of_service(struct sim *s, struct sim_mapping *m)
 {
-    bool given_up = s->stuck && !(atomic_load(&s->cc) & NVME_CC_EN);
+    bool given_up = s->stuck && !(atomic_load(&s->cc) & NVME_CC_ENABLE);
     bool reached = false;
 
     if (atomic_load(&s->gone))
@@ -174,10 +168,7 @@ int sim_unmap(struct nvme_transport *tr, uint64_t iova)
         rc = 0;
     }
     sim_resume(s);
-    /*
-     * Host memory is accessed only under the locks of threads. Copies to a
-     * device outlive a round.
-     */
+    /* Only copies to a device outlive a round of the threads. */
     if (rc == 0 && device)
         rc = wait_for_copies(s, iova);
     if (rc == 0) {

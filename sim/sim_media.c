@@ -27,10 +27,7 @@ static int open_image(struct sim_ns *ns, const struct sim_ns_config *cfg, uint64
     ns->fd = open(cfg->path, (cfg->read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC);
     if (ns->fd < 0)
         return -errno;
-    /*
-     * Readers take a shared lock and a writer an exclusive one, since two
-     * writers would corrupt the image.
-     */
+    /* Two writers would corrupt the image. */
     int rc = file_lock(ns->fd, cfg->read_only ? LOCK_SH : LOCK_EX);
     if (rc)
         return rc;
@@ -55,9 +52,7 @@ static int media_open_memory(struct sim_ns *ns, const struct sim_ns_config *cfg,
     return ftruncate(ns->fd, (off_t)cfg->bytes) == 0 ? 0 : -errno;
 }
 
-/*
- * Limits of the address space after the end of a file, into which it may grow.
- */
+/* Limits of the address space after a file, into which it may grow. */
 #define ROOM_FACTOR 7u
 #define ROOM_MAX    ((size_t)1 << 40)
 
@@ -164,10 +159,7 @@ static int media_write_file(int fd, uint64_t offset, const unsigned char *from, 
     return 0;
 }
 
-/*
- * If the mapping cannot be accessed, the file is read, which returns the data
- * or the error.
- */
+/* Reads the file if its mapping fails, which gives data or the error. */
 uint16_t sim_media_read(const struct sim_ns *ns, uint64_t offset, void *to, size_t len)
 {
     if (sim_copy_to_target(to, ns->base + offset, len) ||
@@ -200,9 +192,7 @@ uint16_t sim_media_write(const struct sim_ns *ns, uint64_t offset, const void *f
     return err ? NVME_ERR_WRITE_FAULT : NVME_OK;
 }
 
-/*
- * Punches a hole, which frees the memory. Pinned pages must remain allocated.
- */
+/* Punches a hole, which frees memory that is not pinned. */
 static bool punch(struct sim_ns *ns, uint64_t offset, uint64_t bytes)
 {
     const uint64_t worth_it = 1 << 20;
@@ -224,4 +214,75 @@ uint16_t sim_media_zero(struct sim_ns *ns, uint64_t lba, uint64_t lbas)
     for (uint64_t done = 0; done < bytes && st == NVME_OK; done += ns->lba_size)
         st = sim_media_write(ns, offset + done, zeros, ns->lba_size);
     return st;
+}
+
+/*
+ * The tail of an image file is the start of its last whole page. A truncation
+ * zeroes it, even one that was followed by an extension of the file. A drive
+ * whose tail has become zeros without a write of the driver has lost data. A
+ * file whose tail consists of zeros is not watched. In an image that mkfs has
+ * formatted completely, the last block is a superblock copy.
+ */
+#define TAIL_BYTES 512u
+
+static uint64_t tail_at(const struct sim_ns *ns)
+{
+    uint64_t pages = (ns->lbas << ns->lba_shift) / NVME_PAGE_SIZE;
+
+    return pages ? (pages - 1) * NVME_PAGE_SIZE : 0;
+}
+
+/* Lock held. A file that became shorter is reported elsewhere. */
+static void check_tail(struct sim_ns *ns)
+{
+    static const unsigned char zeros[TAIL_BYTES];
+    unsigned char bytes[TAIL_BYTES];
+    struct sim_tail *t = &ns->tail;
+
+    if (!t->watched || sim_media_read(ns, tail_at(ns), bytes, sizeof(bytes)) != NVME_OK)
+        return;
+    bool filled = memcmp(bytes, zeros, sizeof(bytes)) != 0;
+    t->lost |= t->filled && !filled;
+    t->filled = filled;
+}
+
+void sim_tail_open(struct sim_ns *ns)
+{
+    pthread_mutex_lock(&ns->tail.lock);
+    ns->tail.watched = ns->is_file && !ns->read_only;
+    check_tail(ns);
+    pthread_mutex_unlock(&ns->tail.lock);
+}
+
+bool sim_tail_begin(struct sim_ns *ns, uint64_t lba, uint64_t lbas)
+{
+    if ((lba + lbas) << ns->lba_shift <= tail_at(ns))
+        return false;
+    pthread_mutex_lock(&ns->tail.lock);
+    check_tail(ns);
+    return true;
+}
+
+void sim_tail_end(struct sim_ns *ns)
+{
+    ns->tail.filled = false; /* the driver may have written zeros */
+    check_tail(ns);
+    pthread_mutex_unlock(&ns->tail.lock);
+}
+
+void sim_tail_leave(struct sim_ns *ns, uint64_t lba, uint64_t lbas)
+{
+    if (!sim_tail_begin(ns, lba, lbas))
+        return;
+    ns->tail.watched = false;
+    sim_tail_end(ns);
+}
+
+bool sim_tail_is_lost(struct sim_ns *ns)
+{
+    pthread_mutex_lock(&ns->tail.lock);
+    check_tail(ns);
+    bool lost = ns->tail.lost;
+    pthread_mutex_unlock(&ns->tail.lock);
+    return lost;
 }

@@ -24,9 +24,7 @@
 #define RING_ALIGN    64u
 #define RING_LEAST    (16u << 10) /* shorter pieces are not worth a copy */
 
-/*
- * Ends a write whose bytes are on the media. Returns its status, or SIM_MOVING.
- */
+/* Ends a write whose bytes are on the media: a status, or SIM_MOVING. */
 static uint16_t written(struct sim_thread *th, struct sim_cmd *cmd)
 {
     struct sim_ns *ns = sim_ns_get(th->s, cmd->sqe.nsid);
@@ -77,10 +75,7 @@ static SIM_APART void move_hand_over(struct sim *s, const struct sim_sub *sub, b
     }
 }
 
-/*
- * Prefetches a command, which has left the cache because many commands have
- * been fetched since.
- */
+/* Prefetches a command that has left the cache since its fetch. */
 static void prefetch_cmd(const struct sim_cmd *cmd)
 {
     __builtin_prefetch(&cmd->sqe, 1);
@@ -117,10 +112,7 @@ static void sub_done(struct sim_thread *th, struct sim_sub *sub, bool ok)
     m->free[m->n_free++] = sub;
 }
 
-/*
- * Returns false if another thread uses the channel. This thread then continues
- * with other work.
- */
+/* Returns false if another thread uses the channel. */
 static bool enter_channel(struct sim_move *m)
 {
     return !m->channel_lock || pthread_mutex_trylock(m->channel_lock) == 0;
@@ -155,10 +147,7 @@ static int move_dma_engine_poll(struct sim_move *m, const struct sim_sub *sub)
     return rc;
 }
 
-/*
- * Submits the filled submission. Returns false if the DMA engine has too many
- * in flight.
- */
+/* Submits. Returns false if the DMA engine has too many in flight. */
 static bool send(struct sim_thread *th, bool to_device)
 {
     struct sim_move *m = th->move;
@@ -240,10 +229,7 @@ static unsigned char *ring_take(struct sim_ring *r, size_t *len)
     return r->base + at;
 }
 
-/*
- * Allocates bounce memory as ring_take() does, and fills it with the bytes of a
- * read.
- */
+/* Allocates bounce memory, and fills it with the bytes of a read. */
 static unsigned char *bounce(struct sim_thread *th, struct sim_cmd *cmd, struct sim_sub *sub,
                              const unsigned char *media, size_t *len)
 {
@@ -276,10 +262,7 @@ static SIM_HOT void move_add_copy(struct sim_sub *sub, struct sim_cmd *cmd,
     sim_add_copy(sub, cmd, copy, bounced && !sub->to_device ? media : NULL);
 }
 
-/*
- * Queues one copy of the first bytes of a span. Returns their number, or 0 if
- * there is no room.
- */
+/* Queues a copy of the start of a span. Returns its length, 0: no room. */
 static size_t queue_copy(struct sim_thread *th, struct sim_cmd *cmd, bool pinned,
                          const struct sim_span *p, unsigned char *media)
 {
@@ -314,10 +297,7 @@ static struct sim_span from(const struct sim_span *p, size_t at)
                              .mapping = p->mapping};
 }
 
-/*
- * Queues the copies of a command from byte `queued` on. Returns false if there
- * is no room.
- */
+/* Queues copies from byte `queued` on. Returns false without room. */
 static SIM_APART bool queue_copies(struct sim_thread *th, struct sim_cmd *cmd,
                                    const struct sim_ns *ns, size_t queued)
 {
@@ -346,10 +326,7 @@ static SIM_APART bool queue_copies(struct sim_thread *th, struct sim_cmd *cmd,
     return true;
 }
 
-/*
- * Queues all copies if each span is one copy between memory and media and there
- * is room.
- */
+/* Queues all copies if each span is one copy, and there is room. */
 static SIM_HOT bool queue_straight(struct sim_thread *th, struct sim_cmd *cmd,
                                    const struct sim_ns *ns)
 {

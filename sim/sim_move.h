@@ -45,10 +45,7 @@ struct sim_move {
     void *bounce;
     bool pinned;
 
-    /*
-     * With th->blocked: the command whose copies are being queued, and the
-     * number of bytes queued.
-     */
+    /* With th->blocked: the command being queued, and its bytes queued. */
     struct sim_cmd *cur;
     size_t queued;
 };
@@ -78,10 +75,7 @@ static inline uint64_t sim_region(uint64_t mapping, uint32_t nsid, bool bounced)
  */
 struct sim_sub *sim_sub_of_reads(struct sim_thread *th);
 
-/*
- * Adds a copy. `media` is the destination of a bounced write. Precondition:
- * there is room in sub.
- */
+/* Adds a copy; sub has room. `media`: destination of a bounced write. */
 static SIM_HOT void sim_add_copy(struct sim_sub *sub, struct sim_cmd *cmd, struct sim_copy copy,
                                  void *media)
 {

@@ -13,13 +13,7 @@
 #define KEYS        "threads, lba, mdts, latency, bandwidth, gpu"
 #define MOST_BY_CPU 8u /* eight threads saturate a GPU's link */
 
-static int options_fail(char *why, size_t len, const char *name, size_t n, const char *what)
-{
-    snprintf(why, len, "%.*s: %s", (int)n, name, what);
-    return -EINVAL;
-}
-
-/* Parses a number from min to max. Returns false for any other text. */
+/* True if the text is a number from min to max, which becomes *out. */
 static bool options_number(const char *text, size_t n, uint64_t min, uint64_t max, uint64_t *out)
 {
     char digits[24] = "";
@@ -126,8 +120,10 @@ int sim_options_parse(const char *text, struct sim_config *cfg, char *why, size_
         size_t n = strcspn(value, ":");
         const char *problem = options_set(cfg, text, key, value, n);
 
-        if (problem)
-            return options_fail(why, len, text, key, problem);
+        if (problem) {
+            snprintf(why, len, "%.*s: %s", (int)key, text, problem);
+            return -EINVAL;
+        }
         text = value[n] ? value + n + 1 : value + n;
     }
     return 0;

@@ -26,10 +26,7 @@ static void note_seen(struct sim_thread *th, uint16_t qid, bool cq, uint32_t val
     sim_count(&th->count.doorbells, 1);
 }
 
-/*
- * Prefetches entries, which are in the cache of another core, so that they
- * arrive during other work.
- */
+/* Prefetches entries, which are in the cache of another core. */
 static void prefetch_entries(const struct sim_sq *sq, uint32_t from)
 {
     for (unsigned i = 0; i < 2 * SIM_BATCH && from != sq->tail; i++) {
@@ -81,10 +78,7 @@ static void head_moved(struct sim_thread *th, struct sim_cq *cq, uint32_t head)
 
 void sim_sq_peek(struct sim_thread *th, struct sim_sq *sq)
 {
-    /*
-     * Acquire: SQEs are visible before the tail, and CQ entries are read before
-     * the head moves.
-     */
+    /* Acquire: SQEs are visible, and CQ entries read, before the doorbell. */
     uint32_t tail = atomic_load_explicit(sq->doorbell, memory_order_acquire);
     uint32_t head = atomic_load_explicit(sq->cq->doorbell, memory_order_acquire);
 
@@ -148,10 +142,7 @@ bool sim_sq_poll(struct sim_thread *th, struct sim_sq *sq)
     unsigned n = fetchable(th, sq);
     uint32_t head = sq->head;
     sim_count(&th->count.commands, n);
-    /*
-     * All CIDs are marked as in flight before the first command completes,
-     * since the driver has submitted all of them.
-     */
+    /* The driver has submitted all of them, so all CIDs are in flight. */
     for (unsigned i = 0; i < n; i++) {
         batch[i] = sim_command_take(th, sq);
         head = fetch(th, sq, head, &batch[i]->sqe);
@@ -161,9 +152,7 @@ bool sim_sq_poll(struct sim_thread *th, struct sim_sq *sq)
     return n > 0;
 }
 
-/*
- * Checks doorbell words that belong to no queue. A store to one is a mistake.
- */
+/* Checks doorbell words of no queue, a store to which is a mistake. */
 void sim_sweep_doorbells(struct sim_thread *th, size_t from, size_t to, size_t step)
 {
     struct sim *s = th->s;
@@ -182,10 +171,7 @@ void sim_sweep_doorbells(struct sim_thread *th, size_t from, size_t to, size_t s
     }
 }
 
-/*
- * Makes one pass over the commands that wait for room in a CQ. A full CQ does
- * not delay commands of another CQ.
- */
+/* Posts what waits. A full CQ does not delay commands of another CQ. */
 bool sim_cq_post_waiting(struct sim_thread *th)
 {
     struct sim_list waiting = th->done;

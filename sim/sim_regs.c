@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Implements the registers in BAR0 below the doorbells. BASE section 3.1. */
+#include <nvme/types.h>
 #include <string.h>
 
 #include "sim/sim_internal.h"
@@ -27,19 +28,19 @@ static uint64_t regs_capabilities(const struct sim *s)
 
 static uint32_t ready(struct sim *s)
 {
-    bool enabled = atomic_load(&s->cc) & NVME_CC_EN;
+    bool enabled = atomic_load(&s->cc) & NVME_CC_ENABLE;
 
     if (s->stuck)
         return s->stuck_rdy;
     /* After a disable CSTS.RDY stays 1 until the last copy has ended. */
     if (enabled ? now_ns() >= s->ready_at && s->running : !sim_drained(s))
-        return NVME_CSTS_RDY;
+        return NVME_CSTS_READY;
     return 0;
 }
 
 static uint32_t status(struct sim *s)
 {
-    return s->shst | ready(s) | (atomic_load(&s->halted) ? NVME_CSTS_CFS : 0);
+    return s->shst | ready(s) | (atomic_load(&s->halted) ? NVME_CSTS_FATAL : 0);
 }
 
 static uint64_t read_reg(struct sim *s, uint32_t offset)
@@ -167,26 +168,26 @@ static void regs_write_cc(struct sim *s, uint32_t cc)
 {
     uint32_t old = atomic_load(&s->cc);
 
-    if ((old & cc & NVME_CC_EN) && ((old ^ cc) & CC_FIXED_WHILE_ENABLED))
+    if ((old & cc & NVME_CC_ENABLE) && ((old ^ cc) & CC_FIXED_WHILE_ENABLED))
         sim_flag(s, SIM_EV_REG_MISUSE, "CC %#x to %#x while enabled", old, cc);
     atomic_store(&s->cc, cc);
     if (s->stuck)
         return;
-    if ((cc & ~old) & NVME_CC_EN) {
+    if ((cc & ~old) & NVME_CC_ENABLE) {
         regs_enable(s, cc);
-    } else if ((old & ~cc) & NVME_CC_EN) {
+    } else if ((old & ~cc) & NVME_CC_ENABLE) {
         sim_pause(s);
         sim_keep_queues(s, s->cfg.keeps_queues);
         sim_resume(s);
         sim_disable(s);
     }
-    if ((cc & NVME_CC_SHN_MASK) && !(old & NVME_CC_SHN_MASK) && !sim_hung(s))
+    if ((cc & NVME_CC_SHN_BITS) && !(old & NVME_CC_SHN_BITS) && !sim_hung(s))
         regs_shut_down(s);
 }
 
 static void write_admin_reg(struct sim *s, uint32_t offset, uint64_t value, uint64_t mask)
 {
-    if (atomic_load(&s->cc) & NVME_CC_EN) {
+    if (atomic_load(&s->cc) & NVME_CC_ENABLE) {
         sim_flag(s, SIM_EV_REG_MISUSE, "register %#x written while enabled", offset);
         return;
     }

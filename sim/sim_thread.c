@@ -32,10 +32,7 @@ static bool anyone_parked(struct sim *s, unsigned from)
     return false;
 }
 
-/*
- * Wakes the owners of changed doorbells. Uses only atomics, so any thread may
- * call it.
- */
+/* Wakes the owners of changed doorbells. Any thread may call it. */
 static bool wake_owners(struct sim *s)
 {
     bool any = false;
@@ -74,10 +71,7 @@ void sim_expect(struct nvme_transport *t, unsigned queues)
         sim_wake(&s->threads[0]);
 }
 
-/*
- * Doorbell stores of the last holder are processed while they still count as
- * those of a holder.
- */
+/* Stores of the last holder are processed while they count as its. */
 void sim_keep_polling(struct nvme_transport *t, int change)
 {
     struct sim *s = ((struct sim_transport *)t)->s;
@@ -187,10 +181,7 @@ static bool round_of_work(struct sim_thread *th, uint64_t *next_due, bool *admin
     return worked;
 }
 
-/*
- * Called by thread 0. Wakes other threads that have work. Returns true if
- * thread 0 must stay awake itself.
- */
+/* Thread 0 wakes others that have work; true if it must stay awake. */
 static bool wake_others(struct sim *s, bool look)
 {
     unsigned expected = atomic_load_explicit(&s->expected, memory_order_relaxed)
@@ -255,10 +246,7 @@ static bool news_for(struct sim_thread *th)
     return false;
 }
 
-/*
- * Sleeps. Returns true if the thread was woken, and false if the time has
- * passed.
- */
+/* Sleeps. Returns false if the time has passed. */
 static bool park(struct sim_thread *th, uint64_t ns)
 {
     struct timespec ts = {.tv_sec = (time_t)(ns / 1000000000u),
@@ -395,4 +383,85 @@ void sim_threads_stop(struct sim *s)
             pthread_join(s->threads[i].pthread, NULL);
         s->threads[i].started = false;
     }
+}
+
+/* --- Execution by the driver ----------------------------------------------------------------- */
+
+/*
+ * A thread of the driver executes commands, which would otherwise wait for a
+ * sleeping controller thread: waking it and being woken takes longer than a
+ * command. The driver's thread performs the part of a round that concerns its
+ * queue, under the lock of the controller thread that owns the queue. Commands
+ * with a due time and copies by a DMA engine are left to the controller thread.
+ */
+
+/* Tries to get the lock: enough for a short command of another queue. */
+#define LOCK_TRIES 256u
+
+/* True if commands complete later, so that the owner must continue. */
+static bool leaves_work(const struct sim_thread *th, const struct sim_sq *sq)
+{
+    bool timed = th->n_heap && th->commands[th->heap[0]].due != SIM_NEVER;
+
+    return timed || sq->head != sq->tail || th->done.head != SIM_NO_COMMAND || th->blocked ||
+           atomic_load_explicit(&th->moving, memory_order_relaxed);
+}
+
+/* Called with the lock of the queue's owner. */
+static bool run_queue(struct sim_thread *th, struct sim_sq *sq)
+{
+    if (!th->s->running || sim_idle(th->s) || !sq->ring)
+        return false;
+    sim_sq_peek(th, sq);
+    while (sim_sq_poll(th, sq)) {
+    }
+    sim_move_submit(th);
+    return !leaves_work(th, sq);
+}
+
+/* True if the owner has seen the last doorbell and executes the commands. */
+static bool is_seen(struct sim *s, uint16_t qid)
+{
+    size_t w = sim_doorbell_word(s, qid, false);
+
+    return atomic_load_explicit(&s->doorbells[w], memory_order_relaxed) ==
+           atomic_load_explicit(&s->seen[w], memory_order_relaxed);
+}
+
+static void lent_leave(struct sim_thread *th)
+{
+    atomic_fetch_add(&th->s->kicks, 1); /* see sim_expect(); th->left was stored before */
+    sim_wake(th);
+}
+
+/*
+ * Called before the first try, since a controller thread that is awake might
+ * otherwise take each command first.
+ */
+static void note_lent(struct sim_sq *sq)
+{
+    if (!atomic_load_explicit(&sq->lent, memory_order_relaxed))
+        atomic_store_explicit(&sq->lent, true, memory_order_relaxed);
+}
+
+void sim_kick_queue(struct nvme_transport *t, uint16_t qid)
+{
+    struct sim *s = ((struct sim_transport *)t)->s;
+    struct sim_thread *th = &s->threads[sim_owner(s, qid, false)];
+
+    note_lent(&s->sqs[qid]);
+    for (unsigned i = 0; i < LOCK_TRIES && !atomic_load_explicit(&s->gate, memory_order_relaxed);
+         i++) {
+        if (pthread_mutex_trylock(&th->lock) == 0) {
+            bool done = run_queue(th, &s->sqs[qid]);
+            atomic_store(&th->left, !done);
+            pthread_mutex_unlock(&th->lock);
+            if (!done)
+                lent_leave(th);
+            return;
+        }
+        if (is_seen(s, qid))
+            return;
+    }
+    sim_expect(t, 1);
 }

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "sim/sim_internal.h"
-#include "sim/sim_lent.h"
 
 /*
  * Upper bound of the duration of a sync: 10 GB of dirty pages at 17 MB/s. A
@@ -66,7 +65,7 @@ static void transport_close(struct nvme_transport *t)
     struct sim *s = sim_transport_of(t);
 
     pthread_mutex_lock(&s->reg_lock);
-    if ((atomic_load(&s->cc) & NVME_CC_EN) && !atomic_load(&s->gone))
+    if ((atomic_load(&s->cc) & NVME_CC_ENABLE) && !atomic_load(&s->gone))
         sim_flag(s, SIM_EV_CLOSED_ENABLED, "CC.EN is 1");
     sim_disable(s);
     sim_pause(s);

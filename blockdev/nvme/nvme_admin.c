@@ -11,20 +11,14 @@
 #include "support/trace.h"
 #include "support/wait.h"
 
-/*
- * admin_mem has one page each for the SQ, the CQ and the data of the command in
- * flight.
- */
+/* One page each for the SQ, the CQ and the data of the command. */
 #define ADMIN_PAGES     3
 #define ADMIN_DATA_PAGE 2
 #define CQE_DWORDS      (sizeof(struct nvme_cqe) / sizeof(uint32_t))
 
 static_assert(NVME_ADMIN_DEPTH * sizeof(struct nvme_sqe) <= NVME_PAGE_SIZE, "admin SQ in a page");
 
-/*
- * Number of Queues accepts 1 to 65535, as 0-based values in both halves of the
- * dword.
- */
+/* Number of Queues: 1 to 65535, 0-based in both halves. */
 #define MAX_QUEUES_ASKED 65535u
 
 #define SLEEPS_PER_CHECK 64u
@@ -279,7 +273,7 @@ int nvme_abort(struct nvme_ctrlr *c, uint16_t qid, uint16_t cid)
     return cqe.result & ABORT_NOT_DONE ? -EAGAIN : 0;
 }
 
-int nvme_admin_identify(struct nvme_ctrlr *c, enum nvme_identify_cns cns, uint32_t nsid, void *page)
+int nvme_admin_identify_page(struct nvme_ctrlr *c, enum nvme_cns cns, uint32_t nsid, void *page)
 {
     struct nvme_sqe sqe = {.opcode = NVME_ADMIN_IDENTIFY, .nsid = nsid, .cdw10 = cns};
 
@@ -295,7 +289,7 @@ int nvme_admin_identify_ctrlr(struct nvme_ctrlr *c, struct nvme_ctrlr_info *info
     *what = NULL;
     if (!page)
         return -ENOMEM;
-    rc = nvme_admin_identify(c, NVME_CNS_CTRL, 0, page);
+    rc = nvme_admin_identify_page(c, NVME_CNS_CTRL, 0, page);
     if (!rc)
         rc = nvme_parse_ctrlr(page, info, facts, what);
     free(page);

@@ -2,6 +2,7 @@
 /* Opens and closes a controller. */
 #include <assert.h>
 #include <errno.h>
+#include <nvme/types.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,7 +97,7 @@ static int identify_limits(struct nvme_ctrlr *c, const struct nvme_opts *opts)
     page = malloc(NVME_IDENTIFY_LEN);
     if (!page)
         return -ENOMEM;
-    rc = nvme_admin_identify(c, NVME_CNS_CTRL_NVM, 0, page);
+    rc = nvme_admin_identify_page(c, NVME_CNS_CTRL_NVM, 0, page);
     if (!rc)
         nvme_parse_ctrlr_nvm(page, &c->info);
     free(page);
@@ -156,10 +157,7 @@ static int reset_and_check(struct nvme_ctrlr *c, const struct nvme_opts *opts)
     return rc;
 }
 
-/*
- * Enables the controller. If it does not become ready, the transport resets it
- * and it gets a second try.
- */
+/* Enables the controller, with a second try after a transport's reset. */
 static int ctrlr_enable(struct nvme_ctrlr *c, const struct nvme_opts *opts)
 {
     int rc = nvme_enable(c);
@@ -171,20 +169,14 @@ static int ctrlr_enable(struct nvme_ctrlr *c, const struct nvme_opts *opts)
     return rc;
 }
 
-/*
- * Stops the controller before its memory is freed. nvme_dma.c must know if it
- * could not be stopped.
- */
+/* Stops the controller, or lets nvme_dma.c know that it could not. */
 static void quiesce(struct nvme_ctrlr *c)
 {
     if (!nvme_quiesce(c))
         nvme_ctrlr_fail(c, false);
 }
 
-/*
- * Brings the controller up until it accepts I/O queues; undoes its own steps on
- * an error.
- */
+/* Brings it up until it accepts queues; undoes its steps on an error. */
 static int bring_up(struct nvme_ctrlr *c, const struct nvme_opts *opts)
 {
     int rc = reset_and_check(c, opts);

@@ -114,10 +114,7 @@ static void own_revoke(struct nvme_ctrlr *c, struct nvme_dma *dma)
 static void free_own(struct nvme_ctrlr *c, struct nvme_dma *dma)
 {
     own_revoke(c, dma);
-    /*
-     * Without an IOMMU a controller that could not be stopped still reaches the
-     * memory, so it is never freed.
-     */
+    /* A controller that was not stopped may reach it: never freed. */
     if (c->t->physical && !nvme_ctrlr_settled(c))
         return;
     memory_destroy(c, dma);
@@ -125,10 +122,7 @@ static void free_own(struct nvme_ctrlr *c, struct nvme_dma *dma)
 
 /* --- Arenas ---------------------------------------------------------------------------------- */
 
-/*
- * A region that many allocations share. Its ranges are IOVAs, with a free page
- * between two allocations.
- */
+/* A region of many allocations, with a free page between two. */
 struct nvme_arena {
     uint64_t share;      /* nvme_share.id; 0 for the driver's own */
     struct nvme_dma dma; /* iova is 0 after the region was unmapped for good */
@@ -197,10 +191,7 @@ free_arena:
     return rc;
 }
 
-/*
- * Allocates from the arena. Memory that was used before is zeroed; untouched
- * memory takes no pages yet.
- */
+/* Allocates zeroed memory; untouched memory takes no pages yet. */
 static int arena_take(struct nvme_arena *a, size_t len, struct nvme_dma *out)
 {
     uint64_t iova;
@@ -264,10 +255,7 @@ int nvme_dma_alloc(struct nvme_ctrlr *c, size_t len, struct nvme_dma *out)
     return nvme_dma_alloc_shared(c, (struct nvme_share){0}, len, out);
 }
 
-/*
- * Returns the arena that contains the memory, or the end of the list. The
- * caller holds dma_lock.
- */
+/* Returns the memory's arena, or the list's end. dma_lock is held. */
 static struct nvme_arena **find_arena(struct nvme_ctrlr *c, const struct nvme_dma *dma)
 {
     struct nvme_arena **at = &c->arenas;
@@ -277,10 +265,7 @@ static struct nvme_arena **find_arena(struct nvme_ctrlr *c, const struct nvme_dm
     return at;
 }
 
-/*
- * Unmaps the whole arena: the controller has failed for good, so nothing uses
- * the rest either.
- */
+/* Unmaps a failed controller's whole arena, which nothing uses. */
 static void arena_revoke(struct nvme_ctrlr *c, struct nvme_arena *a)
 {
     if (a->dma.iova)
@@ -330,10 +315,7 @@ void nvme_dma_free(struct nvme_ctrlr *c, struct nvme_dma *dma)
         free_own(c, dma);
 }
 
-/*
- * With arenas addresses are not physical, so each is mapped with its exact
- * length.
- */
+/* Arenas have no physical addresses, so the length is exact. */
 void nvme_dma_free_arenas(struct nvme_ctrlr *c)
 {
     while (c->arenas) {
@@ -351,10 +333,7 @@ void nvme_dma_orphan(struct nvme_ctrlr *c, const struct nvme_dma *dma)
 {
     struct nvme_orphan *o = malloc(sizeof(*o));
 
-    /*
-     * Without memory for the record the mapping leaks, but is never reused under
-     * DMA.
-     */
+    /* Without a record the mapping leaks, but is never reused under DMA. */
     if (!o)
         return;
     o->dma = *dma;

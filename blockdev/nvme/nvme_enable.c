@@ -4,6 +4,7 @@
  * 3.6.1).
  */
 #include <errno.h>
+#include <nvme/types.h>
 
 #include "blockdev/nvme/nvme_internal.h"
 #include "support/clock.h"
@@ -17,7 +18,7 @@
 #define REGS_GONE      0xffffffffu /* value of reads from a device that is gone */
 #define SILENT_POLL_NS 10000000    /* such reads are bus errors, so they are made rarely */
 
-static uint32_t enable_read32(struct nvme_ctrlr *c, enum nvme_reg reg)
+static uint32_t enable_read32(struct nvme_ctrlr *c, uint32_t reg)
 {
     uint32_t value = c->t->ops->read32(c->t, reg);
 
@@ -26,7 +27,7 @@ static uint32_t enable_read32(struct nvme_ctrlr *c, enum nvme_reg reg)
     return value;
 }
 
-static void enable_write32(struct nvme_ctrlr *c, enum nvme_reg reg, uint32_t value)
+static void enable_write32(struct nvme_ctrlr *c, uint32_t reg, uint32_t value)
 {
     c->t->ops->write32(c->t, reg, value);
 }
@@ -82,13 +83,13 @@ static int wait_csts(struct nvme_ctrlr *c, uint32_t mask, uint32_t value, unsign
             return -EIO;
         if ((csts & mask) == value)
             return 0;
-        if (stop_on_fatal && csts & NVME_CSTS_CFS)
+        if (stop_on_fatal && csts & NVME_CSTS_FATAL)
             return -EIO;
         if (late)
             return -ETIMEDOUT;
         /* Another process has disabled it meanwhile, so it will not become ready. */
-        if (poll_wait_once(&wait) && value == NVME_CSTS_RDY &&
-            !(enable_read32(c, NVME_REG_CC) & NVME_CC_EN))
+        if (poll_wait_once(&wait) && value == NVME_CSTS_READY &&
+            !(enable_read32(c, NVME_REG_CC) & NVME_CC_ENABLE))
             return -EIO;
     }
 }
@@ -136,13 +137,10 @@ void nvme_answered(struct nvme_ctrlr *c)
 bool nvme_overtaken(struct nvme_ctrlr *c)
 {
     return __atomic_load_n(&c->unanswered, __ATOMIC_RELAXED) ||
-           (!(enable_read32(c, NVME_REG_CC) & NVME_CC_EN) && !(nvme_csts(c) & NVME_CSTS_RDY));
+           (!(enable_read32(c, NVME_REG_CC) & NVME_CC_ENABLE) && !(nvme_csts(c) & NVME_CSTS_READY));
 }
 
-/*
- * Returns the pause after a disable: some controllers hang if a register is
- * read while they stop.
- */
+/* Some controllers hang if a register is read while they stop. */
 static unsigned pause_ms(const struct nvme_ctrlr *c)
 {
     return c->quirks & NVME_QUIRK_SLOW_DISABLE ? NVME_SLOW_DISABLE_MS : 0;
@@ -164,11 +162,11 @@ int nvme_disable(struct nvme_ctrlr *c)
 
     if (cc == REGS_GONE)
         return -EIO;
-    if (cc & NVME_CC_EN) {
-        enable_write32(c, NVME_REG_CC, cc & ~NVME_CC_EN);
+    if (cc & NVME_CC_ENABLE) {
+        enable_write32(c, NVME_REG_CC, cc & ~NVME_CC_ENABLE);
         wait_ms(pause_ms(c));
     }
-    return wait_csts(c, NVME_CSTS_RDY, 0, rdy_ms(c), false);
+    return wait_csts(c, NVME_CSTS_READY, 0, rdy_ms(c), false);
 }
 
 int nvme_disable_any(struct nvme_ctrlr *c)
@@ -177,11 +175,9 @@ int nvme_disable_any(struct nvme_ctrlr *c)
 
     if (cc == REGS_GONE)
         return -EIO;
-    /*
-     * After an enable by another process EN may change only once RDY has followed.
-     */
-    if (cc & NVME_CC_EN)
-        wait_csts(c, NVME_CSTS_RDY, NVME_CSTS_RDY, rdy_ms(c), true);
+    /* After another process's enable EN changes only once RDY follows. */
+    if (cc & NVME_CC_ENABLE)
+        wait_csts(c, NVME_CSTS_READY, NVME_CSTS_READY, rdy_ms(c), true);
     return nvme_disable(c);
 }
 
@@ -197,10 +193,7 @@ int nvme_device_reset(struct nvme_ctrlr *c)
 
 bool nvme_quiesce(struct nvme_ctrlr *c)
 {
-    /*
-     * If no IOMMU protects the memory, registers that do not answer do not prove
-     * that the controller has stopped.
-     */
+    /* Without an IOMMU silent registers do not prove that it has stopped. */
     if (nvme_silent(c))
         return !c->t->physical;
     return nvme_disable(c) == 0 || nvme_device_reset(c) == 0;
@@ -209,21 +202,22 @@ bool nvme_quiesce(struct nvme_ctrlr *c)
 int nvme_enable(struct nvme_ctrlr *c)
 {
     uint32_t entries = NVME_ADMIN_DEPTH - 1;
-    uint32_t cc = NVME_CC_EN | SQE_LOG2 << NVME_CC_IOSQES_SHIFT | CQE_LOG2 << NVME_CC_IOCQES_SHIFT;
+    uint32_t cc =
+        NVME_CC_ENABLE | SQE_LOG2 << NVME_CC_IOSQES_SHIFT | CQE_LOG2 << NVME_CC_IOCQES_SHIFT;
 
     enable_write32(c, NVME_REG_AQA, entries << 16 | entries);
     c->t->ops->write64(c->t, NVME_REG_ASQ, c->admin_mem.iova);
     c->t->ops->write64(c->t, NVME_REG_ACQ, c->admin_mem.iova + NVME_PAGE_SIZE);
     enable_write32(c, NVME_REG_CC, cc);
-    return wait_csts(c, NVME_CSTS_RDY, NVME_CSTS_RDY, rdy_ms(c), true);
+    return wait_csts(c, NVME_CSTS_READY, NVME_CSTS_READY, rdy_ms(c), true);
 }
 
 void nvme_shutdown(struct nvme_ctrlr *c)
 {
     uint32_t cc = enable_read32(c, NVME_REG_CC);
 
-    if (cc == REGS_GONE || !(cc & NVME_CC_EN))
+    if (cc == REGS_GONE || !(cc & NVME_CC_ENABLE))
         return;
-    enable_write32(c, NVME_REG_CC, (cc & ~NVME_CC_SHN_MASK) | NVME_CC_SHN_NORMAL);
-    wait_csts(c, NVME_CSTS_SHST_MASK, NVME_CSTS_SHST_COMPLETE, c->shutdown_ms, true);
+    enable_write32(c, NVME_REG_CC, (cc & ~NVME_CC_SHN_BITS) | NVME_CC_SHN_ORDERLY);
+    wait_csts(c, NVME_CSTS_SHST_BITS, NVME_CSTS_SHST_COMPLETE, c->shutdown_ms, true);
 }

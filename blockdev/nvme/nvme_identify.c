@@ -51,10 +51,7 @@ static void copy_text(char *dst, const char *src, size_t len)
     dst[end] = '\0';
 }
 
-/*
- * Checks SQES or CQES: the smallest allowed size is in bits 3:0, the largest in
- * 7:4, as powers of two.
- */
+/* Checks SQES or CQES: smallest size in 3:0, largest in 7:4. */
 static bool entry_size_ok(uint8_t field, unsigned log2_size)
 {
     return (field & 0xfu) <= log2_size && log2_size <= (field >> 4);

@@ -199,8 +199,7 @@ void nvme_admin_end(struct nvme_ctrlr *c);
 /* See nvme_admin(). */
 int nvme_admin_locked(struct nvme_ctrlr *c, struct nvme_sqe *sqe, void *data, size_t len,
                       bool to_device, struct nvme_cqe *cqe);
-int nvme_admin_identify(struct nvme_ctrlr *c, enum nvme_identify_cns cns, uint32_t nsid,
-                        void *page);
+int nvme_admin_identify_page(struct nvme_ctrlr *c, enum nvme_cns cns, uint32_t nsid, void *page);
 /*
  * Handles the completions that have arrived, without waiting. Only that of an
  * Asynchronous Event Request can be among them.
@@ -229,7 +228,7 @@ int nvme_admin_set_queues(struct nvme_ctrlr *c, unsigned wanted, unsigned *grant
  * Checks that the namespaces in use are unchanged. Returns 0, -ENXIO, or the
  * error of Identify.
  */
-int nvme_ns_verify(struct nvme_ctrlr *c);
+int nvme_ns_recheck(struct nvme_ctrlr *c);
 /* Frees the records of the namespaces in use. */
 void nvme_ns_forget(struct nvme_ctrlr *c);
 
@@ -240,7 +239,7 @@ void nvme_ns_forget(struct nvme_ctrlr *c);
  */
 int nvme_watch_start(struct nvme_ctrlr *c);
 /*
- * Like nvme_ns_verify(). If it returns 0, the events seen before the call count
+ * Like nvme_ns_recheck(). If it returns 0, the events seen before the call count
  * as compared.
  */
 int nvme_watch_verify(struct nvme_ctrlr *c);

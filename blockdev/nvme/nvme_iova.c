@@ -12,10 +12,7 @@
 
 #include "support/page.h"
 
-/*
- * The limit is so low that neither the end of a range nor the free page behind
- * it overflows.
- */
+/* Neither a range's end nor the page behind it overflows. */
 #define LAST_ADDRESS (UINT64_MAX - 2 * PAGE_BYTES)
 
 void nvme_iova_init(struct nvme_iova *v)
@@ -56,10 +53,7 @@ int nvme_iova_allow(struct nvme_iova *v, uint64_t first, uint64_t last)
     return 0;
 }
 
-/*
- * Gap i lies below used range i. It leaves a free page to the ranges on both
- * sides.
- */
+/* Gap i lies below range i, and leaves a page on both sides. */
 static uint64_t gap_start(const struct nvme_iova *v, size_t i)
 {
     return i ? end_of(&v->used[i - 1]) + PAGE_BYTES : 0;
@@ -70,9 +64,7 @@ static uint64_t gap_end(const struct nvme_iova *v, size_t i)
     return i < v->n_used ? v->used[i].start - PAGE_BYTES : UINT64_MAX;
 }
 
-/*
- * Returns the address at which len bytes fit into gap i within a window, or 0.
- */
+/* Returns where len bytes fit into gap i in a window, or 0. */
 static uint64_t fit(const struct nvme_iova *v, const struct nvme_iova_range *window, size_t i,
                     size_t len, size_t align)
 {

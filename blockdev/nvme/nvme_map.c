@@ -14,15 +14,9 @@
 
 #include "blockdev/nvme/nvme_internal.h"
 
-/*
- * Number of regions reserved for the driver, whose arenas grow and whose queues
- * move. It is at most half of all regions.
- */
+/* Reserved for the driver (arenas grow), at most half of all. */
 #define SPARE 4u
-/*
- * Number of regions reserved for leases in addition, because staging must not
- * be staged itself.
- */
+/* Reserved for leases: staging must not be staged itself. */
 #define LEASES 4u
 
 /* A region that is a part of a file, and the number of its mappings. */
@@ -54,10 +48,7 @@ struct nvme_leaving {
     struct nvme_leaving *next;
 };
 
-/*
- * The caller holds dma_lock. Without memory for the record the region leaks,
- * but is not reused.
- */
+/* dma_lock is held. Without a record the region leaks, unused. */
 static void leave_later(struct nvme_ctrlr *c, uint64_t iova)
 {
     struct nvme_leaving *l = malloc(sizeof(*l));
@@ -68,10 +59,7 @@ static void leave_later(struct nvme_ctrlr *c, uint64_t iova)
     c->leaving = l;
 }
 
-/*
- * Unmaps regions that were late. Tries only one of them on a silent controller.
- * The caller holds dma_lock.
- */
+/* Unmaps late regions, one on a silent controller. dma_lock is held. */
 static void unmap_leaving(struct nvme_ctrlr *c)
 {
     struct nvme_leaving **at = &c->leaving;
@@ -116,10 +104,7 @@ int nvme_region_map(struct nvme_ctrlr *c, const struct nvme_mem *mem, unsigned l
     bool fits;
     int rc;
 
-    /*
-     * The IOVA may be that of memory which was unmapped from commands that still
-     * run.
-     */
+    /* It may be the IOVA of memory unmapped from running commands. */
     if (!nvme_ctrlr_settled(c))
         return -EIO;
     unmap_leaving(c);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Lists namespaces and reads their properties. */
 #include <errno.h>
+#include <nvme/types.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,11 +27,11 @@ static int namespace_identify(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_n
 
     if (!page)
         return -ENOMEM;
-    rc = nvme_admin_identify(c, NVME_CNS_NS, nsid, page);
+    rc = nvme_admin_identify_page(c, NVME_CNS_NS, nsid, page);
     if (!rc)
         rc = nvme_parse_ns(page, nsid, out, &what);
     if (!rc && knows_descriptors(c) &&
-        nvme_admin_identify(c, NVME_CNS_NS_DESCRIPTORS, nsid, page) == 0)
+        nvme_admin_identify_page(c, NVME_CNS_NS_DESCRIPTORS, nsid, page) == 0)
         nvme_parse_ns_descriptors(page, out);
     free(page);
     if (!rc && c->quirks & NVME_QUIRK_FALSE_NS_IDS) {
@@ -41,10 +42,7 @@ static int namespace_identify(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_n
     return rc;
 }
 
-/*
- * Records the properties of a namespace that is in use. The caller holds
- * admin_lock.
- */
+/* Records a namespace in use. admin_lock is held. */
 static int remember(struct nvme_ctrlr *c, const struct nvme_ns_info *info)
 {
     struct nvme_known_ns *known = c->known;
@@ -76,10 +74,7 @@ int nvme_ns_info(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *out)
     return rc;
 }
 
-/*
- * A namespace that has grown counts as unchanged, since it still holds its old
- * blocks.
- */
+/* A grown namespace counts as unchanged: its blocks remain. */
 static bool as_it_was(const struct nvme_ns_info *now, const struct nvme_ns_info *then)
 {
     return now->lba_size == then->lba_size && now->metadata == then->metadata &&
@@ -103,7 +98,7 @@ int nvme_ns_refresh(struct nvme_ctrlr *c, uint32_t nsid, struct nvme_ns_info *ou
     return rc;
 }
 
-int nvme_ns_verify(struct nvme_ctrlr *c)
+int nvme_ns_recheck(struct nvme_ctrlr *c)
 {
     for (const struct nvme_known_ns *known = c->known; known; known = known->next) {
         struct nvme_ns_info now;
@@ -133,7 +128,7 @@ static int list_page(struct nvme_ctrlr *c, void *page, uint32_t *ids, uint32_t a
     int rc;
 
     nvme_admin_begin(c);
-    rc = nvme_admin_identify(c, NVME_CNS_ACTIVE_NS_LIST, after, page);
+    rc = nvme_admin_identify_page(c, NVME_CNS_ACTIVE_NS_LIST, after, page);
     nvme_admin_end(c);
     return rc ? rc : nvme_parse_ns_list(page, after, c->info.namespaces, ids);
 }
@@ -176,10 +171,7 @@ int nvme_ns_list(struct nvme_ctrlr *c, uint32_t *nsids, unsigned max)
     unsigned have = 0;
     int n = ids && page ? 0 : -ENOMEM;
 
-    /*
-     * IDs ascend and each page starts after the last ID, so NN bounds the number of
-     * pages.
-     */
+    /* IDs ascend, so NN bounds the number of pages. */
     while (n >= 0) {
         n = list_page(c, page, ids, after);
         for (int i = 0; i < n; i++, have++) {

@@ -46,10 +46,7 @@ static int alloc_rings(struct nvme_ctrlr *c, struct nvme_qpair *qp)
     return 0;
 }
 
-/*
- * Takes a free queue ID from 1 to io_queues. Bit qid of the map is set while
- * the pair exists.
- */
+/* Takes a free ID from 1 to io_queues; bit qid: the pair exists. */
 static int take_qid(struct nvme_ctrlr *c, uint16_t *out)
 {
     int rc = -ENOSPC;
@@ -107,7 +104,7 @@ static int qpair_create_sq(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
     return nvme_admin_locked(c, &sqe, NULL, 0, false, NULL);
 }
 
-static int qpair_delete_queue(struct nvme_ctrlr *c, enum nvme_admin_opcode opcode, uint16_t qid)
+static int qpair_delete_queue(struct nvme_ctrlr *c, enum nvme_admin_command opcode, uint16_t qid)
 {
     struct nvme_sqe sqe = {.opcode = (uint8_t)opcode, .cdw10 = qid};
 
@@ -133,10 +130,7 @@ static int create_cq_anew(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
     return qpair_create_cq(c, qp);
 }
 
-/*
- * The caller holds admin_lock, so that a reset comes before or after both
- * commands.
- */
+/* admin_lock is held: a reset comes before or after both. */
 static int create_queues(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
 {
     int rc = create_cq_anew(c, qp);
@@ -213,10 +207,7 @@ static bool qpair_ended(const struct nvme_ctrlr *c, const struct nvme_qpair *qp)
     return qp->epoch != nvme_ctrlr_epoch(c);
 }
 
-/*
- * Keeps memory and ID taken until a reset, because the controller may still
- * know the queues.
- */
+/* The controller may know the queues: keeps all until a reset. */
 static void abandon(struct nvme_ctrlr *c, struct nvme_qpair *qp)
 {
     struct nvme_dma mem = rings(qp);
@@ -240,10 +231,7 @@ void nvme_qpair_all_ended(struct nvme_ctrlr *c)
     pthread_mutex_unlock(&c->lock);
 }
 
-/*
- * Creates the queues of a pair. If that fails but the queues may exist, the
- * pair is gone.
- */
+/* Creates a pair's queues; if they may exist in vain, it is gone. */
 static int create_pair(struct nvme_ctrlr *c, struct nvme_qpair *qp)
 {
     int rc;
@@ -257,10 +245,7 @@ static int create_pair(struct nvme_ctrlr *c, struct nvme_qpair *qp)
     return rc;
 }
 
-/*
- * True if an error has ended the pair. Queue 0 is the admin queue, so no live
- * pair has this ID.
- */
+/* True after an error's end: 0 is no live pair's ID. */
 static bool is_gone(const struct nvme_qpair *qp)
 {
     return qp->qid == 0;
@@ -302,10 +287,7 @@ int nvme_qpair_create(struct nvme_ctrlr *c, uint32_t depth, struct nvme_qpair *o
     return nvme_qpair_create_shared(c, depth, (struct nvme_share){0}, out);
 }
 
-/*
- * Deletes the queues unless a reset has ended them. The caller holds
- * admin_lock.
- */
+/* Deletes the queues unless a reset has. admin_lock is held. */
 static int end_queues(struct nvme_ctrlr *c, const struct nvme_qpair *qp)
 {
     return qpair_ended(c, qp) ? 0 : qpair_delete_queues(c, qp->qid);

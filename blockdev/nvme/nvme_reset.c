@@ -12,10 +12,7 @@
 #include "support/clock.h"
 #include "support/trace.h"
 
-/*
- * Time for Identify and Set Features together after an enable, in admin
- * timeouts.
- */
+/* Admin timeouts for Identify and Set Features together. */
 #define VERIFY_TIMEOUTS 2u
 
 unsigned nvme_ctrlr_reset_ms(const struct nvme_ctrlr *c)
@@ -55,10 +52,7 @@ static void resume_users(struct nvme_ctrlr *c, int err)
         u->resume(u, err);
 }
 
-/*
- * True if the controller still has every property that was decided at open;
- * nothing is negotiated again.
- */
+/* True if nothing that was decided at open has changed. */
 static bool same_ctrlr(const struct nvme_ctrlr *c, const struct nvme_ctrlr_info *now,
                        const struct nvme_id_facts *facts)
 {
@@ -96,10 +90,7 @@ static int verify_queues(struct nvme_ctrlr *c)
     return !rc && granted < c->info.io_queues ? -ENXIO : rc;
 }
 
-/*
- * Returns 0, -ENXIO if the controller is another one or has changed, or an
- * error that may be temporary.
- */
+/* Returns 0, -ENXIO for another controller, or a temporary error. */
 static int reset_verify(struct nvme_ctrlr *c)
 {
     int rc;
@@ -190,10 +181,7 @@ static int restart(struct nvme_ctrlr *c, bool outside_first)
     return restart_from_outside(c);
 }
 
-/*
- * Starts a new epoch: the queues of all pairs have ended, so no command sent
- * before can touch memory.
- */
+/* No queue of an earlier epoch touches memory any more. */
 static void next_epoch(struct nvme_ctrlr *c)
 {
     __atomic_store_n(&c->epoch, c->epoch + 1, __ATOMIC_RELEASE);
@@ -207,10 +195,7 @@ static unsigned resets_without_progress(struct nvme_ctrlr *c)
     return __atomic_fetch_add(&c->retries, 1, __ATOMIC_RELAXED);
 }
 
-/*
- * Deletes all queues before a reset, because not all controllers end them at
- * CC.EN = 0 (BASE 3.7.2).
- */
+/* Not all controllers end queues at CC.EN = 0 (BASE 3.7.2). */
 static void reset_delete_queues(struct nvme_ctrlr *c)
 {
     if (!nvme_ctrlr_healthy(c) || !nvme_ctrlr_alive(c))

@@ -23,42 +23,21 @@
 #define NVME_PAGE_SIZE    4096u /* CC.MPS = 0: the only memory page size used */
 #define NVME_PRP_PER_PAGE (NVME_PAGE_SIZE / 8u)
 
-/* Registers: BASE 3.1.3 (offsets in BAR0). */
-enum nvme_reg {
-    NVME_REG_CAP = 0x00,
-    NVME_REG_VS = 0x08,
-    NVME_REG_INTMS = 0x0c,
-    NVME_REG_INTMC = 0x10,
-    NVME_REG_CC = 0x14,
-    NVME_REG_CSTS = 0x1c,
-    NVME_REG_AQA = 0x24,
-    NVME_REG_ASQ = 0x28,
-    NVME_REG_ACQ = 0x30,
-    NVME_REG_DOORBELLS = 0x1000, /* SQ y tail: +(2y)<<(2+DSTRD); CQ y head: +(2y+1)<<(2+DSTRD) */
-};
+/*
+ * Registers (BASE 3.1.3) are those of libnvme, NVME_REG_*, with the fields of CAP
+ * and the shifts of CC. Here are masks of fields, and what libnvme lacks.
+ */
+#define NVME_REG_DOORBELLS 0x1000u /* SQ y: +(2y)<<(2+DSTRD); CQ y: +(2y+1)<<(2+DSTRD) */
 
-#define NVME_CAP_MQES(cap)   ((uint32_t)((cap)&0xffff)) /* 0-based */
-#define NVME_CAP_CQR(cap)    ((uint32_t)(((cap) >> 16) & 0x1))
-#define NVME_CAP_TO(cap)     ((uint32_t)(((cap) >> 24) & 0xff)) /* units of 500 ms */
-#define NVME_CAP_DSTRD(cap)  ((uint32_t)(((cap) >> 32) & 0xf))
 #define NVME_CAP_CSS_SEVERAL 0x40u /* bit of CAP.CSS: command sets other than NVM */
-#define NVME_CAP_CSS(cap)    ((uint32_t)(((cap) >> 37) & 0xff))
-#define NVME_CAP_MPSMIN(cap) ((uint32_t)(((cap) >> 48) & 0xf))
-#define NVME_CAP_MPSMAX(cap) ((uint32_t)(((cap) >> 52) & 0xf))
 
-#define NVME_CC_EN           (1u << 0)
-#define NVME_CC_CSS_SHIFT    4
-#define NVME_CC_MPS_SHIFT    7
-#define NVME_CC_AMS_SHIFT    11
-#define NVME_CC_SHN_SHIFT    14
-#define NVME_CC_SHN_MASK     (3u << NVME_CC_SHN_SHIFT)
-#define NVME_CC_SHN_NORMAL   (1u << NVME_CC_SHN_SHIFT)
-#define NVME_CC_IOSQES_SHIFT 16
-#define NVME_CC_IOCQES_SHIFT 20
+#define NVME_CC_ENABLE      (1u << 0)
+#define NVME_CC_SHN_BITS    (3u << 14)
+#define NVME_CC_SHN_ORDERLY (1u << 14)
 
-#define NVME_CSTS_RDY           (1u << 0)
-#define NVME_CSTS_CFS           (1u << 1)
-#define NVME_CSTS_SHST_MASK     (3u << 2)
+#define NVME_CSTS_READY         (1u << 0)
+#define NVME_CSTS_FATAL         (1u << 1)
+#define NVME_CSTS_SHST_BITS     (3u << 2)
 #define NVME_CSTS_SHST_COMPLETE (2u << 2)
 
 /* Submission queue entry: BASE 3.3.3.1, figure 88. Dwords 10 to 15 belong to the command. */
@@ -132,7 +111,7 @@ static_assert(offsetof(struct nvme_cqe, status) == 14, "status at byte 14");
 #define NVME_STATUS_DNR           (1u << 14)
 #define NVME_STATUS_MAKE(sct, sc) ((uint16_t)(((sct) << 8) | (sc)))
 
-enum nvme_admin_opcode {
+enum nvme_admin_command {
     NVME_ADMIN_DELETE_SQ = 0x00,
     NVME_ADMIN_CREATE_SQ = 0x01,
     NVME_ADMIN_GET_LOG_PAGE = 0x02,
@@ -145,7 +124,7 @@ enum nvme_admin_opcode {
     NVME_ADMIN_ASYNC_EVENT = 0x0c,
 };
 
-enum nvme_io_opcode {
+enum nvme_io_command {
     NVME_IO_FLUSH = 0x00,
     NVME_IO_WRITE = 0x01,
     NVME_IO_READ = 0x02,
@@ -162,15 +141,6 @@ enum nvme_io_opcode {
 #define NVME_WZ_DEAC        (1u << 25)
 #define NVME_DSM_DEALLOCATE (1u << 2) /* CDW11 */
 
-/* One range of a Dataset Management command: NVM 3.2.3.1. */
-struct nvme_dsm_range {
-    uint32_t attributes;
-    uint32_t lbas;
-    uint64_t slba;
-};
-static_assert(sizeof(struct nvme_dsm_range) == 16, "DSM range is 16 bytes");
-#define NVME_DSM_MAX_RANGES 256u
-
 #define NVME_FEAT_NUM_QUEUES           0x07u
 #define NVME_FEAT_VOLATILE_WRITE_CACHE 0x06u
 #define NVME_FEAT_ASYNC_EVENTS         0x0bu
@@ -180,16 +150,16 @@ static_assert(sizeof(struct nvme_dsm_range) == 16, "DSM range is 16 bytes");
  * Dword 0 of a completed Asynchronous Event Request (BASE 5.2): the type in 2:0,
  * the information in 15:8, the log page that ends the event in 23:16.
  */
-#define NVME_AER_NOTICE     2u
-#define NVME_AER_NS_CHANGED (0u << 8)
-#define NVME_AER_KIND(dw0)  ((dw0)&0xff07u)
+#define NVME_AER_TYPE_NOTICE 2u
+#define NVME_AER_NS_CHANGED  (0u << 8)
+#define NVME_AER_KIND(dw0)   ((dw0)&0xff07u)
 
 /* Changed Namespace List (BASE 5.16.1.5), in CDW10 of Get Log Page. */
 #define NVME_LOG_CHANGED_NS 0x04u
-#define NVME_NSID_ALL       0xffffffffu
+#define NVME_NSID_BROADCAST 0xffffffffu
 #define NVME_LOG_DWORDS(n)  (((n)-1) << 16) /* NUMDL is 0-based */
 
-enum nvme_identify_cns {
+enum nvme_cns {
     NVME_CNS_NS = 0x00,
     NVME_CNS_CTRL = 0x01,
     NVME_CNS_ACTIVE_NS_LIST = 0x02,

@@ -3,6 +3,8 @@
  * State of a controller that all parts of the driver read: health, epoch,
  * doorbells.
  */
+#include <nvme/types.h>
+
 #include "blockdev/nvme/nvme_internal.h"
 
 /*
@@ -51,9 +53,7 @@ bool nvme_ctrlr_settled(const struct nvme_ctrlr *c)
 
 unsigned nvme_ctrlr_epoch(const struct nvme_ctrlr *c)
 {
-    /*
-     * Acquire: a reader of the new epoch sees the state that the reset has set up.
-     */
+    /* Acquire: a reader of the new epoch sees what the reset has set up. */
     return __atomic_load_n(&c->epoch, __ATOMIC_ACQUIRE);
 }
 
@@ -72,7 +72,7 @@ bool nvme_ctrlr_alive(struct nvme_ctrlr *c)
         return false;
     /* All-ones, the value of a device that is gone, include the fatal bit. */
     csts = nvme_csts(c);
-    return (csts & (NVME_CSTS_CFS | NVME_CSTS_RDY)) == NVME_CSTS_RDY;
+    return (csts & (NVME_CSTS_FATAL | NVME_CSTS_READY)) == NVME_CSTS_READY;
 }
 
 size_t nvme_doorbell_stride(const struct nvme_ctrlr *c)

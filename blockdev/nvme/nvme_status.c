@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Maps an NVMe status to an errno, and decides whether another try can help. */
 #include <errno.h>
+#include <libnvme.h>
 
 #include "blockdev/nvme/nvme_info.h"
 #include "blockdev/nvme/nvme_spec.h"
@@ -13,10 +14,7 @@ struct status_entry {
     bool command_fault; /* the same command will fail again */
 };
 
-/*
- * The codes are in ascending order. Codes not listed map to -EIO and are worth
- * another try.
- */
+/* In ascending order. Other codes map to -EIO and are retried. */
 static const struct status_entry table[] = {
     {NVME_ERR_INVALID_OPCODE, -ENOTSUP, true},
     {NVME_ERR_INVALID_FIELD, -EINVAL, true},
@@ -82,4 +80,9 @@ bool nvme_status_not_yet(uint16_t status)
     return !(status & NVME_STATUS_DNR) &&
            (code == NVME_ERR_INTERRUPTED || code == NVME_ERR_TRANSPORT ||
             code == NVME_ERR_MEDIA_NOT_READY || code == NVME_ERR_NS_NOT_READY);
+}
+
+const char *nvme_status_text(uint16_t status)
+{
+    return nvme_status_to_string(status & 0x7ff, false);
 }

@@ -15,7 +15,7 @@
 static int watch_read_list(struct nvme_ctrlr *c)
 {
     struct nvme_sqe sqe = {.opcode = NVME_ADMIN_GET_LOG_PAGE,
-                           .nsid = NVME_NSID_ALL,
+                           .nsid = NVME_NSID_BROADCAST,
                            .cdw10 = NVME_LOG_CHANGED_NS | NVME_LOG_DWORDS(WATCH_LIST_DWORDS)};
     uint32_t ids[WATCH_LIST_DWORDS];
     int rc = nvme_admin_locked(c, &sqe, ids, sizeof(ids), false, NULL);
@@ -49,7 +49,7 @@ int nvme_watch_start(struct nvme_ctrlr *c)
 int nvme_watch_verify(struct nvme_ctrlr *c)
 {
     uint64_t seen = __atomic_load_n(&c->watch.seen, __ATOMIC_ACQUIRE);
-    int rc = nvme_ns_verify(c);
+    int rc = nvme_ns_recheck(c);
 
     if (!rc)
         __atomic_store_n(&c->watch.done, seen, __ATOMIC_RELEASE);

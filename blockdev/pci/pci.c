@@ -43,10 +43,7 @@ int pci_parse(const char *text, char bdf[NVME_BDF_LEN])
     return is_address(bdf) ? 0 : -EINVAL;
 }
 
-/*
- * Returns an attribute that is a number between 0 and max, or 0 if it is
- * missing or anything else.
- */
+/* Returns an attribute as a number up to max, else 0. */
 static uint64_t attribute(const char *root, const char *bdf, const char *name, int base,
                           uint64_t max)
 {
@@ -83,10 +80,7 @@ static uint64_t bar0_len(const char *root, const char *bdf)
     return last > first ? last - first + 1 : 0;
 }
 
-/*
- * Reads the name that the kernel's driver gave the controller, from the folder
- * "nvme".
- */
+/* Reads the kernel's name for the controller from "nvme". */
 static void read_kernel_name(const char *root, struct pci_device *p)
 {
     struct sysfs_names names;
@@ -112,10 +106,7 @@ static unsigned count_group(const char *root, int group)
     return count;
 }
 
-/*
- * Reads the IOMMU group. The group that VFIO creates for a device without an
- * IOMMU does not count.
- */
+/* VFIO's group for a device without an IOMMU does not count. */
 static void read_group(const char *root, struct pci_device *p)
 {
     char text[SYSFS_NAME], *end;
@@ -198,10 +189,7 @@ int pci_list(const char *root, struct pci_device **out, size_t *n)
     if (rc)
         return rc == -ENOENT ? 0 : rc; /* a machine without PCI */
     list = calloc((size_t)names.n + 1, sizeof(*list));
-    /*
-     * Names sort like addresses, since their digits have fixed places. A device may
-     * vanish meanwhile.
-     */
+    /* Names sort like addresses. A device may vanish meanwhile. */
     for (int i = 0; list && i < names.n; i++)
         if (pci_read(root, names.entries[i]->d_name, &list[*n]) == 0 &&
             list[*n].class_code == PCI_CLASS_NVME)

@@ -26,10 +26,7 @@ static bool vfio_whole_pages(const struct nvme_mem *mem)
 
 static int vfio_map(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t *iova)
 {
-    /*
-     * Large memory starts on a large page, so that the IOMMU needs few entries for
-     * it.
-     */
+    /* Large memory on a large page needs few entries of the IOMMU. */
     size_t align = mem->len >= NVME_LARGE_PAGE ? NVME_LARGE_PAGE : NVME_PAGE_SIZE;
     struct vfio *v = vfio_vfio_vfio_of(t);
     int rc;
@@ -89,10 +86,7 @@ static int vfio_reset(struct nvme_transport *t)
     return vfio_pci_reset(vfio_vfio_vfio_of(t));
 }
 
-/*
- * Bus mastering is switched off first, so that the drive no longer reaches any
- * memory.
- */
+/* The drive stops reaching memory first. */
 static void vfio_destroy(struct vfio *v)
 {
     vfio_pci_close(v);

@@ -13,15 +13,10 @@
 #include "blockdev/pci/pci_sysfs.h"
 #include "blockdev/vfio/vfio_internal.h"
 
-/*
- * The interrupt window of x86. Kernels before 5.4 do not report which addresses
- * to avoid.
- */
+/* The interrupt window of x86, which kernels before 5.4 do not report. */
 #define MSI_FIRST 0xfee00000u
 #define MSI_LAST  0xfeefffffu
-/*
- * The smallest range that IOMMUs translate: 39 bits (VT-d with three levels).
- */
+/* The smallest range of IOMMUs: 39 bits (VT-d with three levels). */
 #define LAST_IOVA ((1ull << 39) - 1)
 
 static int open_container(struct vfio *v, const char *root, int type, const struct vfio_why *why)
@@ -159,10 +154,7 @@ static int group_open(struct vfio *v, const char *root, const struct pci_device 
     return rc ? rc : group_read_windows(v, why);
 }
 
-/*
- * -ENOMEM may also mean RLIMIT_MEMLOCK; -ENOSPC is the container's limit of
- * mappings (65,535).
- */
+/* -ENOMEM: perhaps RLIMIT_MEMLOCK; -ENOSPC: 65,535 mappings. */
 static int group_map(struct vfio *v, void *addr, size_t len, uint64_t iova)
 {
     struct vfio_iommu_type1_dma_map map = {
@@ -189,10 +181,7 @@ static int group_unmap(struct vfio *v, uint64_t iova, size_t len)
     return unmap.size == len ? 0 : -EIO;
 }
 
-/*
- * The device is closed first: the kernel resets it while the IOMMU still guards
- * it.
- */
+/* The device first: the kernel resets it while the IOMMU guards. */
 void vfio_group_close(struct vfio *v)
 {
     if (v->device >= 0)

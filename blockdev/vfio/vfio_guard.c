@@ -35,18 +35,12 @@ __attribute__((no_sanitize("address", "thread", "undefined"))) static int guard(
     int process = *(const int *)context;
     struct pollfd ended = {.fd = process, .events = POLLIN};
 
-    /*
-     * The guard must not hold open any file that its process closes, above all the
-     * drive's.
-     */
+    /* Holds no file open that its process closes, least of all the drive's. */
     if (process > 0)
         syscall(SYS_close_range, 0u, (unsigned)process - 1, 0u);
     syscall(SYS_close_range, (unsigned)process + 1, UINT_MAX, 0u);
     syscall(SYS_prctl, PR_SET_NAME, "vfio-guard");
-    /*
-     * The pidfd becomes readable when all threads of the process have closed their
-     * files.
-     */
+    /* Readable when all threads have closed their files. */
     while (syscall(SYS_ppoll, &ended, 1u, NULL, NULL, 0u) <= 0)
         ;
     syscall(SYS_exit_group, 0);

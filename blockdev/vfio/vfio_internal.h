@@ -28,27 +28,15 @@ struct vfio_why {
 
 struct vfio;
 
-/*
- * The kernel's interfaces differ in how a device is opened and how memory is
- * mapped.
- */
+/* One of the kernel's interfaces: how to open a device and map memory. */
 struct vfio_api {
-    /*
-     * Opens the device (v->device) and its address space, and fills the windows of
-     * v->iova.
-     */
+    /* Opens the device and its address space; fills v->iova's windows. */
     int (*open)(struct vfio *v, const char *root, const struct pci_device *p,
                 const struct vfio_why *why);
-    /*
-     * map and unmap are NULL if addresses are physical, since there is nothing to
-     * map.
-     */
+    /* NULL if addresses are physical: there is nothing to map. */
     int (*map)(struct vfio *v, void *addr, size_t len, uint64_t iova);
     int (*unmap)(struct vfio *v, uint64_t iova, size_t len);
-    /*
-     * May be called after an open() that failed half-way. The kernel removes the
-     * remaining mappings.
-     */
+    /* Also after a failed open(). The kernel removes mappings. */
     void (*close)(struct vfio *v);
 };
 extern const struct vfio_api vfio_group_api; /* container and group: every kernel has it */
@@ -56,10 +44,7 @@ extern const struct vfio_api vfio_group_api; /* container and group: every kerne
 extern const struct vfio_api vfio_iommufd_api;
 extern const struct vfio_api vfio_noiommu_api; /* the group interface, without an IOMMU */
 
-/*
- * A process that shares this one's memory and ends after this one has closed
- * its files.
- */
+/* Shares this process's memory, and ends after its files are closed. */
 struct vfio_guard {
     pid_t pid; /* 0: none */
     int process;
@@ -163,9 +148,7 @@ int vfio_physical_address(const uint64_t *entries, size_t n, uint64_t *address);
  * of clone(2).
  */
 int vfio_guard_start(struct vfio_guard *g);
-/*
- * Ends the guard once the drive is quiet. Does nothing if it was not started.
- */
+/* Ends the guard, if it was started, once the drive is quiet. */
 void vfio_guard_end(struct vfio_guard *g);
 
 /* --- vfio_pci.c: the device ------------------------------------------------------------------ */
@@ -175,10 +158,7 @@ void vfio_guard_end(struct vfio_guard *g);
  * bus mastering.
  */
 int vfio_pci_open(struct vfio *v, const struct vfio_why *why);
-/*
- * Disables bus mastering and unmaps the doorbells. May be called after an open
- * that failed half-way.
- */
+/* Undoes vfio_pci_open(), also one that failed half-way. */
 void vfio_pci_close(struct vfio *v);
 /* See reset() of transport.h. Returns 0, -ENOTSUP or -EIO. */
 int vfio_pci_reset(struct vfio *v);

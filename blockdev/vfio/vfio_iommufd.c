@@ -101,10 +101,7 @@ static int attach_device(struct vfio *v, const struct vfio_why *why)
     return nvme_why(why->text, why->len, -errno, "the IOMMU does not take it: %s", strerror(errno));
 }
 
-/*
- * Reads the usable addresses. Called after the attachment, because the device
- * narrows them.
- */
+/* Reads the addresses that the attached device leaves usable. */
 static int iommufd_read_windows(struct vfio *v, const struct vfio_why *why)
 {
     struct iommufd_range *ranges = calloc(MAX_WINDOWS, sizeof(*ranges));
@@ -134,10 +131,7 @@ static int iommufd_open(struct vfio *v, const char *root, const struct pci_devic
 {
     int rc = open_files(v, root, p->bdf, why);
 
-    /*
-     * A device answers nothing until it is bound, and its DMA is blocked until it
-     * is attached.
-     */
+    /* Nothing answers before the bind, and no DMA passes before the attach. */
     if (!rc)
         rc = iommufd_bind_device(v, why);
     if (!rc)
@@ -168,10 +162,7 @@ static int iommufd_unmap(struct vfio *v, uint64_t iova, size_t len)
     return ioctl(v->space, IOMMUFD_IOAS_UNMAP, &unmap) ? -errno : 0;
 }
 
-/*
- * The device is closed first: the kernel resets it and detaches it from the
- * address space.
- */
+/* The device first: the kernel resets and detaches it. */
 static void iommufd_close(struct vfio *v)
 {
     if (v->device >= 0)

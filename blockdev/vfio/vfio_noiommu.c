@@ -18,16 +18,10 @@
 #include "blockdev/vfio/vfio_internal.h"
 
 #define POOL "%s/sys/kernel/mm/hugepages/hugepages-2048kB/"
-/*
- * Large pages for the admin queue, a queue pair with its lists and bounce
- * memory, and a tool's buffers.
- */
+/* Large pages for queues, lists, bounce memory and a tool's buffers. */
 #define LEAST 8
 
-/*
- * Bits of an entry of /proc/PID/pagemap
- * (Documentation/admin-guide/mm/pagemap.rst of the kernel).
- */
+/* Bits of /proc/PID/pagemap (the kernel's mm/pagemap.rst). */
 #define ENTRY_PRESENT (1ull << 63)
 #define ENTRY_FRAME   ((1ull << 55) - 1)
 
@@ -121,10 +115,7 @@ static int noiommu_open(struct vfio *v, const char *root, const struct pci_devic
     return vfio_group_join(v, root, node, VFIO_NOIOMMU_IOMMU, p->bdf, why);
 }
 
-/*
- * The guard ends last, because closing the device makes the kernel reset the
- * drive.
- */
+/* The guard ends last: closing the device resets the drive. */
 static void noiommu_close(struct vfio *v)
 {
     vfio_group_close(v);

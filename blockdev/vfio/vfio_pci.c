@@ -11,6 +11,7 @@
  */
 #include <errno.h>
 #include <linux/pci_regs.h>
+#include <nvme/types.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -75,9 +76,7 @@ static void pci_bar0_read(struct nvme_transport *t, uint32_t offset, void *out, 
         memset(out, 0xff, len);
 }
 
-/*
- * Writes a register. A write to a device that is gone is lost, as on the bus.
- */
+/* A write to a device that is gone is lost, as on the bus. */
 static void pci_bar0_write(struct nvme_transport *t, uint32_t offset, const void *data, size_t len)
 {
     struct vfio *v = pci_vfio_of(t);
@@ -98,10 +97,7 @@ uint32_t vfio_read32(struct nvme_transport *t, uint32_t offset)
     return value;
 }
 
-/*
- * The kernel reads 64 bits at once or as two halves, the lower first (3.1.3
- * allows both).
- */
+/* The kernel reads 64 bits or two halves, which 3.1.3 allows. */
 uint64_t vfio_read64(struct nvme_transport *t, uint32_t offset)
 {
     uint64_t value;
@@ -146,10 +142,7 @@ static int set_command(const struct vfio *v, uint16_t clear, uint16_t set)
     return n < 0 ? -errno : -EIO;
 }
 
-/*
- * Makes registers answer and disables the interrupt line, since completions are
- * polled for.
- */
+/* Makes registers answer, without interrupts: completions are polled. */
 static int decode_memory(const struct vfio *v)
 {
     return set_command(v, PCI_COMMAND_MASTER, PCI_COMMAND_MEMORY | PCI_COMMAND_INTX_DISABLE);
@@ -178,10 +171,7 @@ static uint8_t find_capability(const struct vfio *v, uint8_t id)
     return CAP_MISSING;
 }
 
-/*
- * Lowers the limit to an MSI-X structure that lies in BAR0 behind the first
- * doorbell.
- */
+/* Lowers the limit to an MSI-X structure behind the doorbells. */
 static uint64_t below(uint64_t limit, uint32_t location)
 {
     uint32_t offset = location & PCI_MSIX_TABLE_OFFSET;
@@ -209,10 +199,7 @@ static uint64_t doorbells_limit(const struct vfio *v)
 
 /* --- Doorbells ------------------------------------------------------------------------------- */
 
-/*
- * Returns the end of the area that can be mapped at the first doorbell, or 0 if
- * there is none.
- */
+/* Returns the end of the area that maps the first doorbell, or 0. */
 static uint64_t mappable_end(const void *answer, size_t len)
 {
     const struct vfio_region_info *info = answer;
@@ -267,10 +254,7 @@ static int pci_map_doorbells(struct vfio *v, size_t len, const struct vfio_why *
     return 0;
 }
 
-/*
- * Replaces the doorbells of a device that is gone by ordinary memory, so that
- * stores to them do not fault.
- */
+/* Stores to a lost device's doorbells must not fault. */
 static void bury_doorbells(const struct vfio *v)
 {
     (void)mmap((void *)(uintptr_t)v->t.doorbells, v->t.doorbells_len, PROT_READ | PROT_WRITE,
@@ -320,21 +304,18 @@ static void quiet_controller(struct vfio *v)
     uint32_t cc = vfio_read32(&v->t, NVME_REG_CC);
     uint64_t deadline;
 
-    if (cc == UINT32_MAX || !(cc & NVME_CC_EN))
+    if (cc == UINT32_MAX || !(cc & NVME_CC_ENABLE))
         return;
     deadline = deadline_after_ms((NVME_CAP_TO(vfio_read64(&v->t, NVME_REG_CAP)) + 1) * CAP_TO_MS +
                                  NVME_SLOW_DISABLE_MS);
-    vfio_write32(&v->t, NVME_REG_CC, cc & ~NVME_CC_EN);
+    vfio_write32(&v->t, NVME_REG_CC, cc & ~NVME_CC_ENABLE);
     if (nvme_quirks_of(v->t.pci_vendor, v->t.pci_device) & NVME_QUIRK_SLOW_DISABLE)
         wait_ms(NVME_SLOW_DISABLE_MS);
-    while (vfio_read32(&v->t, NVME_REG_CSTS) & NVME_CSTS_RDY && now_ns() < deadline)
+    while (vfio_read32(&v->t, NVME_REG_CSTS) & NVME_CSTS_READY && now_ns() < deadline)
         nanosleep(&pause, NULL);
 }
 
-/*
- * Creates an eventfd by which the kernel asks for the device back (hot unplug,
- * unbind).
- */
+/* By this eventfd the kernel asks for the device (unplug, unbind). */
 static void watch_removal(struct vfio *v)
 {
     _Alignas(8) char ask[sizeof(struct vfio_irq_set) + sizeof(int)];
@@ -449,10 +430,7 @@ static int pci_give_up(struct vfio *v)
     return -EIO;
 }
 
-/*
- * Waits for the registers to answer, since another process may reset the device
- * right after this one.
- */
+/* Waits for an answer: another process may reset the device as well. */
 static bool comes_back(struct vfio *v)
 {
     struct timespec pause = {.tv_sec = 0, .tv_nsec = POLL_NS};

@@ -37,10 +37,7 @@ static struct call *reset_create(const struct vfio *v, vfio_work_fn work)
 
     if (!c)
         return NULL;
-    /*
-     * A duplicate descriptor is needed because the transport may be closed before
-     * the kernel returns.
-     */
+    /* The transport may be closed before the kernel returns. */
     c->v.device = fcntl(v->device, F_DUPFD_CLOEXEC, 0);
     if (c->v.device < 0) {
         free(c);
@@ -78,10 +75,7 @@ static void *reset_run(void *arg)
     return NULL;
 }
 
-/*
- * Starts the thread with all signals blocked, since those are for the program's
- * threads.
- */
+/* All signals are blocked: they are for the program's threads. */
 static int reset_start(struct call *c)
 {
     pthread_t thread;

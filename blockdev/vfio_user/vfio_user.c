@@ -6,6 +6,7 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <nvme/types.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -59,10 +60,7 @@ static int break_off(struct vfio_user *u, const char *trouble)
     return vfio_user_break(&u->conn, trouble);
 }
 
-/*
- * Marks a range that the server has unmapped while the driver does not know it
- * yet.
- */
+/* Owner of a range that the server has unmapped unasked. */
 static char unmapped;
 
 static int user_call(struct vfio_user *u, struct vfio_user_msg *m)
@@ -193,10 +191,7 @@ int vfio_user_access(struct vfio_user *u, uint16_t command, uint32_t region, uin
     return 0;
 }
 
-/*
- * Accesses a register. A write that fails is lost; a read that fails leaves
- * *value unchanged.
- */
+/* A write that fails is lost; a failed read leaves *value unchanged. */
 static void access_register(struct nvme_transport *t, uint16_t command, uint32_t offset,
                             void *value, uint32_t count)
 {
@@ -208,10 +203,7 @@ static void access_register(struct nvme_transport *t, uint16_t command, uint32_t
     pthread_mutex_unlock(&u->lock);
 }
 
-/*
- * Returns all-ones if the register cannot be read, as on a bus without the
- * device.
- */
+/* Returns all-ones if it cannot be read, as on a bus. */
 static uint32_t user_read32(struct nvme_transport *t, uint32_t offset)
 {
     uint32_t value = UINT32_MAX;
@@ -267,10 +259,7 @@ static int map_message(struct vfio_user *u, const struct nvme_mem *mem, uint64_t
     return vfio_user_exchange(u, &m);
 }
 
-/*
- * Maps the result to an errno. A server refuses a map for lack of room, or
- * because it cannot map such a file.
- */
+/* Maps the result to an errno: no room, or no such file. */
 static int map_errno(int rc)
 {
     if (rc == -EAGAIN)
@@ -371,10 +360,7 @@ static int send_reset(struct vfio_user *u)
     return rc;
 }
 
-/*
- * A reset may clear the command register, and some servers acknowledge it
- * without resetting anything.
- */
+/* A reset may clear the command register, or do nothing at all. */
 static int reset_locked(struct vfio_user *u)
 {
     uint32_t cc = UINT32_MAX;
@@ -385,7 +371,7 @@ static int reset_locked(struct vfio_user *u)
     if (rc == 0)
         rc = vfio_user_access(u, VFIO_USER_REGION_READ, VFIO_PCI_BAR0_REGION_INDEX, NVME_REG_CC,
                               &cc, sizeof(cc));
-    return rc || cc & NVME_CC_EN ? -EIO : 0;
+    return rc || cc & NVME_CC_ENABLE ? -EIO : 0;
 }
 
 static int user_reset(struct nvme_transport *t)

@@ -38,10 +38,7 @@ static int conn_wrong(struct vfio_user_conn *c, const char *trouble)
 int vfio_user_break(struct vfio_user_conn *c, const char *trouble)
 {
     __atomic_store_n(&c->gone, true, __ATOMIC_RELAXED);
-    /*
-     * Shutting down both directions makes the server release the client's memory,
-     * and a poll of the socket sees the end.
-     */
+    /* The server then releases our memory, and a poll sees the end. */
     shutdown(c->fd, SHUT_RDWR);
     return conn_wrong(c, trouble);
 }
@@ -52,10 +49,7 @@ void vfio_user_close_fds(struct vfio_user_fds *fds)
         close(fds->fd[--fds->n]);
 }
 
-/*
- * Returns 0 if the socket may be ready (or broken: the next call shows that),
- * or -ETIMEDOUT.
- */
+/* Returns 0 if the socket may be ready or broken, or -ETIMEDOUT. */
 static int conn_wait_for(const struct vfio_user_conn *c, short events, uint64_t deadline)
 {
     for (;;) {
@@ -78,10 +72,7 @@ static int after_error(const struct vfio_user_conn *c, short events, uint64_t de
     return -ECONNRESET;
 }
 
-/*
- * Sends bytes with a single sendmsg() if the socket has room, since some
- * servers read a payload with one call.
- */
+/* Some servers read a payload with one call: one sendmsg() if possible. */
 static int send_bytes(const struct vfio_user_conn *c, const void *bytes, size_t len, int fd,
                       uint64_t deadline)
 {
@@ -111,10 +102,7 @@ static int send_bytes(const struct vfio_user_conn *c, const void *bytes, size_t 
     return 0;
 }
 
-/*
- * Keeps the descriptors of a part of a message; closes those for which there is
- * no room.
- */
+/* Keeps a message's descriptors; closes those without room. */
 static void conn_take_fds(struct msghdr *msg, struct vfio_user_fds *fds)
 {
     for (struct cmsghdr *h = CMSG_FIRSTHDR(msg); h; h = CMSG_NXTHDR(msg, h)) {

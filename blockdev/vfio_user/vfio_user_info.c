@@ -130,10 +130,7 @@ static int add_area(struct vfio_user_region *r, const struct vfio_user_sparse_ar
     return 0;
 }
 
-/*
- * The capability lies at `at` in a reply of len bytes, which contains its
- * header.
- */
+/* The capability lies at `at`, with its header in the reply. */
 static int take_sparse(const unsigned char *reply, size_t len, size_t at,
                        struct vfio_user_region *r, const struct vfio_user_why *why)
 {

@@ -40,10 +40,7 @@ __attribute__((format(printf, 3, 4))) int vfio_user_fail(const struct vfio_user_
  * complete.
  */
 #define VFIO_USER_REST_MS 20000u
-/*
- * Time that a register access or a reset waits at once for the late reply to
- * another command.
- */
+/* Time that an access or reset waits at once for a late reply. */
 #define VFIO_USER_LATE_MS 100u
 /* The same for a map or unmap after a second deadline has passed. */
 #define VFIO_USER_MOMENT_MS 1u
@@ -77,10 +74,7 @@ struct vfio_user_msg {
     int fd; /* descriptor to send, or -1 */
     void *reply;
     size_t reply_max, reply_len;
-    /*
-     * Receives the reply's descriptors, which the caller owns on success; may be
-     * NULL.
-     */
+    /* Gets the reply's descriptors, on success the caller's; or NULL. */
     struct vfio_user_fds *fds;
     bool counts; /* a register access or reset: these eventually end a silent connection */
     /* The following field is for vfio_user_exchange() only. */
@@ -110,10 +104,7 @@ int vfio_user_take_late(struct vfio_user_conn *c, unsigned ms, bool counts);
  * string. Returns -EPROTO.
  */
 int vfio_user_break(struct vfio_user_conn *c, const char *trouble);
-/*
- * Writes the reason of a call's rc, which is not 0, to why. Returns -ETIMEDOUT
- * or -EPROTO.
- */
+/* Writes the reason of rc, not 0, to why: -ETIMEDOUT or -EPROTO. */
 int vfio_user_explain(const struct vfio_user_conn *c, uint16_t command, int rc,
                       const struct vfio_user_why *why);
 
@@ -131,10 +122,7 @@ int vfio_user_parse_version(const void *payload, size_t len, struct vfio_user_li
 int vfio_user_parse_device(const void *payload, size_t len, bool *can_reset,
                            const struct vfio_user_why *why);
 
-/*
- * A region and its mappable areas, which are inside the region, not empty, and
- * disjoint.
- */
+/* A region and its mappable areas, disjoint and not empty. */
 struct vfio_user_region {
     uint64_t size;
     uint64_t offset; /* offset of the region in its file */

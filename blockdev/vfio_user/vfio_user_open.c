@@ -22,10 +22,7 @@
 
 #define DEFAULT_MS 10000u
 
-/*
- * Addresses that every server supports, high enough that a stray small number
- * hits nothing.
- */
+/* Addresses that every server has, above any stray small number. */
 #define IOVA_FIRST 0x100000000ull
 #define IOVA_LAST  ((1ull << 47) - 1)
 
@@ -242,10 +239,7 @@ int vfio_user_start(int socket, unsigned timeout_ms, struct nvme_transport **out
     return 0;
 }
 
-/*
- * Calls connect() with a deadline. The call waits while the server's queue of
- * clients is full.
- */
+/* connect() waits while the server's queue of clients is full. */
 static int connect_within(int fd, const struct sockaddr_un *addr, unsigned timeout_ms)
 {
     uint64_t deadline = deadline_after_ms(timeout_ms);

@@ -99,10 +99,7 @@ void sim_copy_kernel_close(struct sim_copy_kernel *c)
     free(c);
 }
 
-/*
- * A kernel that faulted stores no more counts. CUDA reports the fault; the
- * query takes locks and is therefore rare.
- */
+/* A kernel that faulted counts no more. The query takes locks: rarely. */
 static int check_streams(struct sim_copy_kernel *c)
 {
     int bound = gq_cuda_errno(cudaSetDevice(c->device));

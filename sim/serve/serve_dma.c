@@ -12,10 +12,7 @@
 #include "sim/serve/serve_dma.h"
 #include "sim/sim.h"
 
-/*
- * Written only by the serving thread. The handler, on any thread, reads host
- * and size.
- */
+/* Written by the serving thread; the handler reads host and size. */
 static struct {
     uint64_t iova;
     _Atomic uintptr_t host; /* 0 in a free entry */
@@ -48,10 +45,7 @@ static void dma_on_sigbus(int sig, siginfo_t *info, void *context)
     int saved = errno;
 
     (void)context;
-    /*
-     * An access to other memory than the client's is repeated and kills the
-     * process.
-     */
+    /* An access to other memory is repeated and kills the process. */
     if (!patch((uintptr_t)info->si_addr) || write(torn, &one, sizeof(one)) < 0)
         signal(sig, SIG_DFL);
     errno = saved;

@@ -10,10 +10,6 @@
 #include "blockdev/transport.h"
 #include "blockdev/vfio_user/vfio_user_spec.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define DMA_MAX_MAPS 4096 /* number of mappings at a time */
 
 /*
@@ -37,9 +33,5 @@ int serve_dma_map(struct nvme_transport *t, const struct vfio_user_dma_map *m, i
 int serve_dma_unmap(struct nvme_transport *t, const struct vfio_user_dma_unmap *u);
 /* Unmaps everything from this process. The transport must be closed. */
 void serve_dma_forget(void);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -117,41 +117,25 @@ static char *const keys[] = {
     [KEY_MS] = "ms",         NULL,
 };
 
-static const uint64_t limits[] = {
-    [KEY_QID] = UINT16_MAX,    [KEY_SKIP] = UINT32_MAX, [KEY_TIMES] = UINT32_MAX,
-    [KEY_ONE_IN] = UINT32_MAX, [KEY_STATUS] = 0x7fff,   [KEY_MS] = UINT32_MAX,
-};
-
-static int fault_spec_set_number(enum key key, uint64_t n, struct sim_fault *f)
+static int fault_spec_set_number(int key, const char *value, struct sim_fault *f)
 {
-    switch (key) {
-    case KEY_QID:
-        f->qid = (uint16_t)n;
-        return 0;
-    case KEY_SKIP:
-        f->skip = (unsigned)n;
-        return 0;
-    case KEY_TIMES:
-        f->times = (unsigned)n;
-        return 0;
-    case KEY_ONE_IN:
-        f->one_in = (unsigned)n;
-        return 0;
-    case KEY_STATUS:
-        f->status = (uint16_t)n;
-        return 0;
-    case KEY_MS:
-        f->delay_ns = n * MS;
-        return 0;
-    default:
+    uint64_t n, most = key == KEY_QID ? UINT16_MAX : key == KEY_STATUS ? 0x7fff : UINT32_MAX;
+
+    if (serve_number_parse(value, most, &n) != 0)
         return -EINVAL;
-    }
+    if (key == KEY_QID)
+        f->qid = (uint16_t)n;
+    else if (key == KEY_STATUS)
+        f->status = (uint16_t)n;
+    else if (key == KEY_MS)
+        f->delay_ns = n * MS;
+    else
+        *(key == KEY_SKIP ? &f->skip : key == KEY_TIMES ? &f->times : &f->one_in) = (unsigned)n;
+    return 0;
 }
 
 static int parse_key(int key, char *value, struct sim_fault *f)
 {
-    uint64_t n;
-
     if (key < 0)
         return -EINVAL;
     if (key == KEY_OP)
@@ -162,15 +146,10 @@ static int parse_key(int key, char *value, struct sim_fault *f)
         f->admin = true;
         return value ? -EINVAL : 0;
     }
-    return serve_number_parse(value, limits[key], &n) == 0
-               ? fault_spec_set_number((enum key)key, n, f)
-               : -EINVAL;
+    return fault_spec_set_number(key, value, f);
 }
 
-/*
- * Returns a message about the key that a rule of this kind requires but lacks,
- * or NULL.
- */
+/* Names the key that a rule of this kind lacks, or returns NULL. */
 static const char *missing(const struct sim_fault *f)
 {
     if (f->kind == SIM_FAULT_STATUS && !f->status)

@@ -36,10 +36,7 @@ static void keep_fds(struct serve_message *m, struct msghdr *h)
         m->too_many_fds = true;
 }
 
-/*
- * Receives up to len bytes. Returns their number, 0 if there are none at
- * present, or -errno.
- */
+/* Receives up to len bytes: their number, 0 if there are none, -errno. */
 static ssize_t receive_some(int sock, struct serve_message *m, void *to, size_t len)
 {
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(MESSAGE_MAX_FDS * sizeof(int))];
@@ -59,10 +56,7 @@ static ssize_t receive_some(int sock, struct serve_message *m, void *to, size_t 
     return errno == EAGAIN || errno == EINTR ? 0 : -errno;
 }
 
-/*
- * Receives the first `until` bytes of the message. Returns 1 if they are
- * complete.
- */
+/* Receives the first `until` bytes; 1 if they are complete. */
 static int receive_until(int sock, struct serve_message *m, void *to, size_t from, size_t until)
 {
     while (m->have < until) {
@@ -107,10 +101,7 @@ static void attach_fd(struct msghdr *h, char *control, size_t len, int fd)
     memcpy(CMSG_DATA(c), &fd, sizeof(fd));
 }
 
-/*
- * Sends the message; the descriptor accompanies the first byte. The socket has
- * a time limit for sending.
- */
+/* Sends the message, within the socket's time limit. */
 static int send_all(int sock, struct msghdr *h)
 {
     while (h->msg_iovlen > 0) {

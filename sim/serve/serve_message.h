@@ -11,10 +11,6 @@
 
 #include "blockdev/vfio_user/vfio_user_spec.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define MESSAGE_MAX_FDS     8
 #define MESSAGE_MAX_XFER    65536 /* bytes of data in one region access */
 #define MESSAGE_MAX_PAYLOAD (sizeof(struct vfio_user_region_access) + MESSAGE_MAX_XFER)
@@ -54,14 +50,7 @@ static inline size_t serve_message_len(const struct serve_message *m)
 int serve_message_receive(int sock, struct serve_message *m);
 /* Closes the descriptors of the message and zeroes it for the next one. */
 void serve_message_done(struct serve_message *m);
-/*
- * Sends the reply to `to`. Returns 0 or -errno, which is -ETIMEDOUT if the peer
- * does not read.
- */
+/* Replies. Returns 0 or -errno: -ETIMEDOUT if the peer does not read. */
 int serve_message_reply(int sock, const struct vfio_user_header *to, const struct serve_reply *r);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -2,10 +2,23 @@
 /* Serves messages that access BAR0 and the configuration space. */
 #include <assert.h>
 #include <errno.h>
+#include <nvme/types.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "blockdev/nvme/nvme_spec.h"
 #include "sim/serve/serve_session.h"
+
+void serve_mistake(struct serve_session *s, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(s->last_mistake, sizeof(s->last_mistake), fmt, ap);
+    va_end(ap);
+    s->mistakes++;
+}
 
 uint64_t serve_region_bytes(const struct serve_session *s, uint32_t index)
 {
@@ -41,7 +54,7 @@ static uint32_t read_register(struct serve_session *s, uint32_t offset)
         return v;
     if (offset == NVME_REG_CC)
         return s->cut_off_cc;
-    return offset == NVME_REG_CSTS ? v | NVME_CSTS_CFS : v;
+    return offset == NVME_REG_CSTS ? v | NVME_CSTS_FATAL : v;
 }
 
 static int region_bar0_read(struct serve_session *s, uint64_t offset, uint32_t count, void *to)
@@ -64,15 +77,15 @@ static void region_cut_off(struct serve_session *s, uint32_t cc)
 {
     s->cut_off = true;
     s->cut_off_cc = cc;
-    s->t->ops->write32(s->t, NVME_REG_CC, cc & ~NVME_CC_EN);
+    s->t->ops->write32(s->t, NVME_REG_CC, cc & ~NVME_CC_ENABLE);
 }
 
 static void region_write_cc(struct serve_session *s, uint32_t cc)
 {
-    if ((cc & NVME_CC_EN) && !s->cut_off && !serve_pci_bus_master(&s->pci)) {
+    if ((cc & NVME_CC_ENABLE) && !s->cut_off && !serve_pci_bus_master(&s->pci)) {
         serve_mistake(s, "CC.EN set while bus mastering is off");
         region_cut_off(s, cc);
-    } else if ((cc & NVME_CC_EN) && s->cut_off) {
+    } else if ((cc & NVME_CC_ENABLE) && s->cut_off) {
         s->cut_off_cc = cc;
     } else {
         s->cut_off = false;
@@ -85,7 +98,7 @@ static void write_config(struct serve_session *s, uint64_t offset, const void *f
     uint32_t cc = s->t->ops->read32(s->t, NVME_REG_CC);
 
     serve_pci_write(&s->pci, offset, from, count);
-    if (serve_pci_bus_master(&s->pci) || s->cut_off || cc == UINT32_MAX || !(cc & NVME_CC_EN))
+    if (serve_pci_bus_master(&s->pci) || s->cut_off || cc == UINT32_MAX || !(cc & NVME_CC_ENABLE))
         return;
     serve_mistake(s, "bus mastering switched off while CC.EN is 1");
     region_cut_off(s, cc);
@@ -93,10 +106,7 @@ static void write_config(struct serve_session *s, uint64_t offset, const void *f
 
 static int write_doorbell(struct serve_session *s, uint64_t offset, uint32_t v)
 {
-    /*
-     * Release: SQEs that the client wrote before its message are visible before
-     * the doorbell.
-     */
+    /* Release: the client's SQEs are visible before the doorbell. */
     __atomic_store_n(region_doorbell(s, offset), v, __ATOMIC_RELEASE);
     nvme_wake(s->t, 1);
     return 0;

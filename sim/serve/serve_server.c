@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <nvme/types.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -97,10 +98,7 @@ static int open_listener(const char *path)
     return fd;
 }
 
-/*
- * The signals are blocked in all threads, since those of the controller are
- * started later and inherit the mask.
- */
+/* Blocks the signals in all threads, since later ones inherit the mask. */
 static int open_signals(void)
 {
     sigset_t set;
@@ -150,10 +148,7 @@ static int end_client(struct server *s)
     s->client = -1;
     s->deadline = 0;
     serve_message_done(&s->in);
-    /*
-     * Doorbells are replaced as well, since the client may still have the old
-     * ones mapped.
-     */
+    /* The client may still have the old doorbells mapped. */
     unplug(s);
     int rc = sim_attach(s->sim, &t);
     if (rc) {
@@ -307,9 +302,7 @@ static int turn(struct server *s)
     return 0;
 }
 
-/*
- * Checks the images in advance, so that the error message names the right one.
- */
+/* Checks the images, so that the error message names the right one. */
 static int check_images(const struct sim_config *c)
 {
     for (unsigned i = 0; i < c->namespaces; i++) {

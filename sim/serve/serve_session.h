@@ -13,10 +13,6 @@
 #include "sim/serve/serve_pci.h"
 #include "sim/sim.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct serve_session {
     struct sim *sim;
     struct nvme_transport *t;
@@ -59,22 +55,11 @@ bool serve_session_handle(struct serve_session *s, const struct serve_message *m
 void serve_mistake(struct serve_session *s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/*
- * serve_region.c: one access of len bytes at an offset of a region. Return 0 or
- * an errno.
- */
+/* serve_region.c: one access to a region. Return 0 or an errno. */
 int serve_region_read(struct serve_session *s, const struct vfio_user_region_access *a, void *to);
 int serve_region_write(struct serve_session *s, const struct vfio_user_region_access *a,
                        const void *from);
 /* Returns the bytes of a region, or 0 if it is absent. */
 uint64_t serve_region_bytes(const struct serve_session *s, uint32_t index);
-
-/* serve_version.c: handles VFIO_USER_VERSION. Returns 0 or an errno. */
-int serve_version_agree(struct serve_session *s, const struct serve_message *m,
-                        struct serve_reply *r);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

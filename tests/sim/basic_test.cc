@@ -2,6 +2,7 @@
 /* Enable, Identify, queues, and data in both directions. */
 #include <cstring>
 #include <gtest/gtest.h>
+#include <nvme/types.h>
 
 #include "sim_test_rig.h"
 #include "support/processors.h"
@@ -9,9 +10,9 @@
 TEST(SimBasic, EnableSetsReadyAndDisableClearsIt)
 {
     Rig r(small_config());
-    EXPECT_TRUE(r.read32(NVME_REG_CSTS) & NVME_CSTS_RDY);
+    EXPECT_TRUE(r.read32(NVME_REG_CSTS) & NVME_CSTS_READY);
     r.disable();
-    EXPECT_FALSE(r.read32(NVME_REG_CSTS) & NVME_CSTS_RDY);
+    EXPECT_FALSE(r.read32(NVME_REG_CSTS) & NVME_CSTS_READY);
 }
 
 TEST(SimBasic, CapabilitiesReflectTheConfiguration)

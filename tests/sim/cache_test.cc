@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <nvme/types.h>
 #include <string>
 #include <unistd.h>
 
@@ -135,8 +136,8 @@ TEST_F(Cache, ManyWritesBetweenFlushesAreAllTracked)
 TEST_F(Cache, ShutdownFlushes)
 {
     write(3, 7);
-    r.write32(NVME_REG_CC, r.read32(NVME_REG_CC) | NVME_CC_SHN_NORMAL);
-    EXPECT_EQ(r.read32(NVME_REG_CSTS) & NVME_CSTS_SHST_MASK, NVME_CSTS_SHST_COMPLETE);
+    r.write32(NVME_REG_CC, r.read32(NVME_REG_CC) | NVME_CC_SHN_ORDERLY);
+    EXPECT_EQ(r.read32(NVME_REG_CSTS) & NVME_CSTS_SHST_BITS, NVME_CSTS_SHST_COMPLETE);
     cut(0);
     EXPECT_EQ(fate(r, 3, 0, 7), KEPT);
 }

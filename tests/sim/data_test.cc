@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <gtest/gtest.h>
+#include <nvme/types.h>
 
 #include "sim_test_rig.h"
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <gtest/gtest.h>
+#include <nvme/types.h>
 #include <set>
 #include <thread>
 
@@ -207,14 +208,14 @@ TEST_F(Fault, FatalStopsTheController)
 {
     add(SIM_FAULT_FATAL, 1);
     submit(1);
-    while (!(r.read32(NVME_REG_CSTS) & NVME_CSTS_CFS))
+    while (!(r.read32(NVME_REG_CSTS) & NVME_CSTS_FATAL))
         std::this_thread::yield();
     EXPECT_TRUE(r.quiet(q));
     buf.reset();
     r.disable();
     EXPECT_EQ(r.read32(NVME_REG_CSTS), 0u);
     r.enable();
-    EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_RDY);
+    EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_READY);
 }
 
 TEST_F(Fault, ResetClearsAllState)
@@ -296,7 +297,7 @@ TEST(Ready, TakesTheConfiguredTime)
     auto start = Clock::now();
     Rig r(c);
     EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(30));
-    EXPECT_TRUE(r.read32(NVME_REG_CSTS) & NVME_CSTS_RDY);
+    EXPECT_TRUE(r.read32(NVME_REG_CSTS) & NVME_CSTS_READY);
 }
 
 } // namespace

@@ -4,6 +4,7 @@
  * to one session, most with valid headers, some with descriptors, over a real
  * socket and a real controller.
  */
+#include <nvme/types.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,6 +2,7 @@
 /* Each mistake of a driver is made once and causes its event and no other. */
 #include <cstring>
 #include <gtest/gtest.h>
+#include <nvme/types.h>
 #include <thread>
 
 #include "sim_test_rig.h"
@@ -286,16 +287,16 @@ TEST_F(Judge, CqDeletedBeforeItsSqIsReported)
 TEST(JudgeRegisters, EnablingWithoutAnAdminQueueIsReported)
 {
     Rig r(small_config(), false);
-    r.write32(NVME_REG_CC, NVME_CC_EN);
+    r.write32(NVME_REG_CC, NVME_CC_ENABLE);
     EXPECT_TRUE(r.only(SIM_EV_BAD_ENABLE));
-    EXPECT_TRUE(r.read32(NVME_REG_CSTS) & NVME_CSTS_CFS);
-    EXPECT_FALSE(r.read32(NVME_REG_CSTS) & NVME_CSTS_RDY);
+    EXPECT_TRUE(r.read32(NVME_REG_CSTS) & NVME_CSTS_FATAL);
+    EXPECT_FALSE(r.read32(NVME_REG_CSTS) & NVME_CSTS_READY);
     r.enable();
-    EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_CFS); /* EN was never 0: CFS remains */
+    EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_FATAL); /* EN was never 0: CFS remains */
     r.only(SIM_EV_REG_MISUSE);
     r.disable();
     r.enable();
-    EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_RDY);
+    EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_READY);
 }
 
 TEST_F(Judge, MisuseOfRegistersIsReported)
@@ -330,7 +331,7 @@ TEST_F(Judge, RingUnmappedUnderAQueueIsReported)
 {
     q.sq->unmap();
     EXPECT_TRUE(r.only(SIM_EV_UNMAP_IN_FLIGHT));
-    EXPECT_TRUE(r.read32(NVME_REG_CSTS) & NVME_CSTS_CFS);
+    EXPECT_TRUE(r.read32(NVME_REG_CSTS) & NVME_CSTS_FATAL);
 }
 
 TEST(JudgeRegisters, ClosingWhileEnabledIsReported)

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <iterator>
 #include <memory>
+#include <nvme/types.h>
 #include <thread>
 
 #include <sys/wait.h>
@@ -24,7 +25,7 @@ struct Drive : ::testing::Test {
     {
         Driver d(c, mapped);
         ASSERT_EQ(c.bus_master(), 0);
-        ASSERT_EQ(d.enable(), NVME_CSTS_RDY);
+        ASSERT_EQ(d.enable(), NVME_CSTS_READY);
         ASSERT_EQ(d.identify(), 0);
         EXPECT_EQ(memcmp(d.memory + Driver::DATA + 4, "SIM0001", 7), 0);
         d.create_io_queue();
@@ -65,7 +66,7 @@ TEST_F(Drive, OptionsReachTheController)
     EXPECT_EQ(NVME_CAP_MQES(c.read64(NVME_REG_CAP)), 15u);
     exercise(c);
     Driver d(c);
-    ASSERT_EQ(d.enable(), NVME_CSTS_RDY);
+    ASSERT_EQ(d.enable(), NVME_CSTS_READY);
     ASSERT_EQ(d.identify(), 0);
     unsigned char *id = d.memory + Driver::DATA;
     EXPECT_EQ(id[77], 1) << "MDTS: two pages";
@@ -97,14 +98,14 @@ TEST_F(Drive, WithoutBusMasteringTheControllerFails)
     {
         Client c(server.path);
         Driver d(c);
-        EXPECT_EQ(d.enable(), NVME_CSTS_CFS);
+        EXPECT_EQ(d.enable(), NVME_CSTS_FATAL);
         EXPECT_EQ(d.disable(), 0u) << "CC.EN to 0 heals";
         ASSERT_EQ(c.bus_master(), 0);
-        EXPECT_EQ(d.enable(), NVME_CSTS_RDY);
+        EXPECT_EQ(d.enable(), NVME_CSTS_READY);
         EXPECT_EQ(d.identify(), 0);
         ASSERT_EQ(c.bus_master(false), 0);
-        EXPECT_TRUE(c.read32(NVME_REG_CSTS) & NVME_CSTS_CFS);
-        EXPECT_TRUE(c.read32(NVME_REG_CC) & NVME_CC_EN);
+        EXPECT_TRUE(c.read32(NVME_REG_CSTS) & NVME_CSTS_FATAL);
+        EXPECT_TRUE(c.read32(NVME_REG_CC) & NVME_CC_ENABLE);
         EXPECT_EQ(d.disable(), 0u);
     }
     EXPECT_EQ(server.stop(), 3);
@@ -118,7 +119,7 @@ TEST_F(Drive, StrictReportsTheRecordedMistakes)
         Client c(server.path);
         Driver d(c);
         c.bus_master();
-        ASSERT_EQ(d.enable(), NVME_CSTS_RDY);
+        ASSERT_EQ(d.enable(), NVME_CSTS_READY);
         d.doorbell(6, 1);
         for (int i = 0; i < 10; i++) { /* an idle thread sweeps all doorbells */
             EXPECT_EQ(d.identify(), 0);
@@ -136,7 +137,7 @@ TEST_F(Drive, DeviceResetDisablesAndKeepsTheMap)
     Client c(server.path);
     Driver d(c);
     c.bus_master();
-    ASSERT_EQ(d.enable(), NVME_CSTS_RDY);
+    ASSERT_EQ(d.enable(), NVME_CSTS_READY);
     struct nvme_sqe s = {};
     s.opcode = NVME_ADMIN_IDENTIFY;
     s.prp1 = Driver::IOVA + Driver::DATA;
@@ -145,7 +146,7 @@ TEST_F(Drive, DeviceResetDisablesAndKeepsTheMap)
     EXPECT_EQ(c.call(VFIO_USER_DEVICE_RESET).error(), 0);
     EXPECT_EQ(c.read32(NVME_REG_CC), 0u);
     EXPECT_EQ(c.read32(NVME_REG_CSTS), 0u);
-    ASSERT_EQ(d.enable(), NVME_CSTS_RDY);
+    ASSERT_EQ(d.enable(), NVME_CSTS_READY);
     EXPECT_EQ(d.identify(), 0);
     d.disable();
 }
@@ -156,16 +157,16 @@ TEST_F(Drive, DeviceResetRecoversAStuckController)
     Client c(server.path);
     Driver d(c);
     c.bus_master();
-    c.write32(NVME_REG_CC, NVME_CC_EN);
+    c.write32(NVME_REG_CC, NVME_CC_ENABLE);
     EXPECT_EQ(c.read32(NVME_REG_CSTS), 0u);
     c.write32(NVME_REG_CC, 0);
     ASSERT_EQ(c.call(VFIO_USER_DEVICE_RESET).error(), 0);
-    EXPECT_EQ(d.enable(), NVME_CSTS_RDY);
+    EXPECT_EQ(d.enable(), NVME_CSTS_READY);
     /* The same by a signal. */
     kill(server.pid, SIGUSR1);
     c.read32(NVME_REG_VS); /* two messages: the signal is handled between them at the latest */
     c.write32(NVME_REG_CC, 0);
-    EXPECT_EQ(c.read32(NVME_REG_CSTS), NVME_CSTS_RDY);
+    EXPECT_EQ(c.read32(NVME_REG_CSTS), NVME_CSTS_READY);
 }
 
 TEST_F(Drive, AMissingResetIsReportedAndRefused)
@@ -185,7 +186,7 @@ TEST_F(Drive, AfterRemovalItReadsAllOnesUntilTheNextClient)
         Client c(server.path);
         Driver d(c);
         c.bus_master();
-        ASSERT_EQ(d.enable(), NVME_CSTS_RDY);
+        ASSERT_EQ(d.enable(), NVME_CSTS_READY);
         kill(server.pid, SIGUSR2);
         c.read32(NVME_REG_VS);
         EXPECT_EQ(c.read32(NVME_REG_CSTS), UINT32_MAX);
@@ -209,7 +210,7 @@ TEST_F(Drive, FaultsAreInjected)
     Client c(server.path);
     Driver d(c);
     c.bus_master();
-    ASSERT_EQ(d.enable(), NVME_CSTS_RDY);
+    ASSERT_EQ(d.enable(), NVME_CSTS_READY);
     d.create_io_queue();
     EXPECT_EQ(d.rw(NVME_IO_READ, 6), 0);
     EXPECT_EQ(d.rw(NVME_IO_READ, 8), NVME_ERR_UNRECOVERED_READ);
@@ -243,7 +244,7 @@ TEST_F(Drive, AKilledClientLeavesNothing)
         Client c(server.path);
         Driver d(c);
         c.bus_master();
-        bool ok = d.enable() == NVME_CSTS_RDY;
+        bool ok = d.enable() == NVME_CSTS_READY;
         d.create_io_queue();
         struct nvme_sqe s = {};
         s.opcode = NVME_IO_READ;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <gtest/gtest.h>
+#include <nvme/types.h>
 #include <random>
 #include <thread>
 
@@ -256,7 +257,7 @@ TEST_F(Hostile, AFileThatShrinksDoesNoHarm)
         Client c(server.path);
         Driver d(c);
         c.bus_master();
-        ASSERT_EQ(d.enable(), NVME_CSTS_RDY);
+        ASSERT_EQ(d.enable(), NVME_CSTS_READY);
         ASSERT_EQ(d.identify(), 0);
         ASSERT_EQ(ftruncate(d.fd, 0), 0);
         d.doorbell(0, 5);
@@ -273,7 +274,7 @@ TEST_F(Hostile, RingsFullOfGarbageDoNoHarm)
     Driver d(c);
     c.bus_master();
     for (int round = 0; round < 20; round++) {
-        ASSERT_EQ(d.enable(), NVME_CSTS_RDY);
+        ASSERT_EQ(d.enable(), NVME_CSTS_READY);
         for (size_t i = 0; i < 0x4000; i += 8) {
             uint64_t v = rng();
             if (i % 64 == 0) /* half of the opcodes exist */

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <nvme/types.h>
 #include <sstream>
 #include <thread>
 
@@ -344,7 +345,7 @@ static uint32_t wait_ready(Client &c, uint32_t ready)
 {
     auto end = Clock::now() + std::chrono::milliseconds(PATIENCE_MS);
     uint32_t csts = c.read32(NVME_REG_CSTS);
-    while ((csts & NVME_CSTS_RDY) != ready && !(csts & NVME_CSTS_CFS) && Clock::now() < end)
+    while ((csts & NVME_CSTS_READY) != ready && !(csts & NVME_CSTS_FATAL) && Clock::now() < end)
         csts = c.read32(NVME_REG_CSTS);
     return csts;
 }
@@ -359,8 +360,9 @@ uint32_t Driver::enable()
     c.write32(NVME_REG_AQA, (DEPTH - 1) | (DEPTH - 1) << 16);
     c.write64(NVME_REG_ASQ, IOVA);
     c.write64(NVME_REG_ACQ, IOVA + CQ);
-    c.write32(NVME_REG_CC, NVME_CC_EN | 6u << NVME_CC_IOSQES_SHIFT | 4u << NVME_CC_IOCQES_SHIFT);
-    return wait_ready(c, NVME_CSTS_RDY);
+    c.write32(NVME_REG_CC,
+              NVME_CC_ENABLE | 6u << NVME_CC_IOSQES_SHIFT | 4u << NVME_CC_IOCQES_SHIFT);
+    return wait_ready(c, NVME_CSTS_READY);
 }
 
 uint32_t Driver::disable()

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <nvme/types.h>
 #include <thread>
 
 #include <fcntl.h>
@@ -270,7 +271,7 @@ TEST_F(Serve, EndsProperlyWithAClientConnected)
     Client c(server.path);
     Driver d(c);
     c.bus_master();
-    ASSERT_EQ(d.enable(), NVME_CSTS_RDY);
+    ASSERT_EQ(d.enable(), NVME_CSTS_READY);
     EXPECT_EQ(server.stop(SIGINT), 0);
     EXPECT_NE(access(server.path.c_str(), F_OK), 0) << "the socket is gone";
 }

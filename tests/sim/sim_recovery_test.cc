@@ -8,6 +8,7 @@
 #include <cstring>
 #include <functional>
 #include <gtest/gtest.h>
+#include <nvme/types.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -240,7 +241,7 @@ TEST_F(Recovery, AnEndlessHangEndsWithAReset)
     submit_identify(3);
     EXPECT_TRUE(r.quiet(*q));
     EXPECT_TRUE(r.quiet(r.aq, 1));
-    EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_RDY) << "it looks healthy";
+    EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_READY) << "it looks healthy";
     start_again();
     EXPECT_EQ(read(), 0);
 }
@@ -273,7 +274,7 @@ TEST_F(Recovery, ADoorbellCausesNoLoadWhileHalted)
 {
     add(SIM_FAULT_FATAL);
     submit(0);
-    while (!(r.read32(NVME_REG_CSTS) & NVME_CSTS_CFS))
+    while (!(r.read32(NVME_REG_CSTS) & NVME_CSTS_FATAL))
         std::this_thread::yield();
     submit(1);
     EXPECT_LT(load(), 0.25);
@@ -322,12 +323,12 @@ TEST_F(Recovery, AResetRecoversFromAFatalAdminCommand)
 {
     add(SIM_FAULT_FATAL, 0, true);
     submit_identify(3);
-    while (!(r.read32(NVME_REG_CSTS) & NVME_CSTS_CFS))
+    while (!(r.read32(NVME_REG_CSTS) & NVME_CSTS_FATAL))
         std::this_thread::yield();
     EXPECT_TRUE(r.quiet(r.aq));
     start_again();
     EXPECT_EQ(read(), 0);
-    EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_RDY);
+    EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_READY);
 }
 
 /*
@@ -357,7 +358,7 @@ TEST_F(Recovery, AStuckControllerIgnoresCcUntilReset)
     sim_stick(r.sim);
     r.write32(NVME_REG_CC, 0);
     EXPECT_EQ(r.read32(NVME_REG_CC), 0u);
-    EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_RDY);
+    EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_READY);
     EXPECT_EQ(read(), 0) << "it still works";
     ASSERT_EQ(reset(), 0);
     EXPECT_EQ(r.read32(NVME_REG_CSTS), 0u);
@@ -372,7 +373,7 @@ TEST_F(NoAbort, UnmappingIsAllowedOnceAStuckControllerIsAbandoned)
     r.wait_commands(3);
     sim_stick(r.sim);
     r.write32(NVME_REG_CC, 0);
-    ASSERT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_RDY);
+    ASSERT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_READY);
     buf.reset();
     r.queues.clear();
     r.aq.sq.reset();
@@ -380,18 +381,18 @@ TEST_F(NoAbort, UnmappingIsAllowedOnceAStuckControllerIsAbandoned)
     EXPECT_EQ(sim_violations(r.sim), 0u);
     r.t->ops->close(r.t);
     r.attach();
-    EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_RDY);
+    EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_READY);
 }
 
 TEST(Stuck, NeverBecomesReady)
 {
     Rig r(small_config(), false);
     sim_stick(r.sim);
-    r.write32(NVME_REG_CC, NVME_CC_EN);
+    r.write32(NVME_REG_CC, NVME_CC_ENABLE);
     EXPECT_EQ(r.read32(NVME_REG_CSTS), 0u);
     ASSERT_EQ(r.t->ops->reset(r.t), 0);
     r.enable();
-    EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_RDY);
+    EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_READY);
 }
 
 struct Removal : Recovery {

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <gtest/gtest.h>
+#include <nvme/types.h>
 #include <sys/mman.h>
 #include <thread>
 
@@ -162,9 +163,9 @@ void Rig::enable(uint32_t depth)
     write32(NVME_REG_AQA, (depth - 1) | (depth - 1) << 16);
     write64(NVME_REG_ASQ, aq.sq->iova);
     write64(NVME_REG_ACQ, aq.cq->iova);
-    write32(NVME_REG_CC, NVME_CC_EN | 6u << NVME_CC_IOSQES_SHIFT | 4u << NVME_CC_IOCQES_SHIFT);
+    write32(NVME_REG_CC, NVME_CC_ENABLE | 6u << NVME_CC_IOSQES_SHIFT | 4u << NVME_CC_IOCQES_SHIFT);
     auto end = Clock::now() + std::chrono::seconds(10);
-    while (!(read32(NVME_REG_CSTS) & (NVME_CSTS_RDY | NVME_CSTS_CFS)) && Clock::now() < end)
+    while (!(read32(NVME_REG_CSTS) & (NVME_CSTS_READY | NVME_CSTS_FATAL)) && Clock::now() < end)
         std::this_thread::yield();
 }
 
@@ -172,7 +173,7 @@ void Rig::disable()
 {
     write32(NVME_REG_CC, 0);
     auto end = Clock::now() + std::chrono::seconds(10);
-    while ((read32(NVME_REG_CSTS) & NVME_CSTS_RDY) && read32(NVME_REG_CSTS) != UINT32_MAX &&
+    while ((read32(NVME_REG_CSTS) & NVME_CSTS_READY) && read32(NVME_REG_CSTS) != UINT32_MAX &&
            Clock::now() < end)
         std::this_thread::yield();
     queues.clear();

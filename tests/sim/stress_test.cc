@@ -5,6 +5,7 @@
 #include <cstring>
 #include <ctime>
 #include <gtest/gtest.h>
+#include <nvme/types.h>
 #include <random>
 #include <thread>
 
@@ -203,7 +204,7 @@ TEST(Nonsense, AnEnableAfterAnyRegisterWritesWorks)
     }
     r.disable();
     r.enable();
-    EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_RDY);
+    EXPECT_EQ(r.read32(NVME_REG_CSTS), NVME_CSTS_READY);
     r.disable();
     forgive_all(r.sim);
 }

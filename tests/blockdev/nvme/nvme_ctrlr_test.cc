@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Bringing a controller up and down, against one that fails or lies in chosen ways. */
 #include <gtest/gtest.h>
+#include <nvme/types.h>
 
 #include <cerrno>
 #include <string>
@@ -61,8 +62,8 @@ TEST_F(Ctrlr, CloseShutsDownThenDisables)
     ASSERT_EQ(open(), 0);
     nvme_ctrlr_close(c);
     c = nullptr;
-    EXPECT_EQ(fake.cc & NVME_CC_SHN_MASK, NVME_CC_SHN_NORMAL);
-    EXPECT_EQ(fake.cc & NVME_CC_EN, 0u);
+    EXPECT_EQ(fake.cc & NVME_CC_SHN_BITS, NVME_CC_SHN_ORDERLY);
+    EXPECT_EQ(fake.cc & NVME_CC_ENABLE, 0u);
     EXPECT_TRUE(fake.closed);
 }
 
@@ -77,16 +78,16 @@ TEST_F(Ctrlr, CloseEndsEvenIfShutdownNeverCompletes)
 
 TEST_F(Ctrlr, ResetsAControllerFoundEnabled)
 {
-    fake.cc = NVME_CC_EN;
-    fake.csts = NVME_CSTS_RDY;
+    fake.cc = NVME_CC_ENABLE;
+    fake.csts = NVME_CSTS_READY;
     ASSERT_EQ(open(), 0);
-    EXPECT_EQ(fake.cc & NVME_CC_EN, NVME_CC_EN);
+    EXPECT_EQ(fake.cc & NVME_CC_ENABLE, NVME_CC_ENABLE);
 }
 
 TEST_F(Ctrlr, ResetsAControllerFoundFailed)
 {
-    fake.cc = NVME_CC_EN;
-    fake.csts = NVME_CSTS_CFS;
+    fake.cc = NVME_CC_ENABLE;
+    fake.csts = NVME_CSTS_FATAL;
     EXPECT_EQ(open(), 0);
 }
 
@@ -102,7 +103,7 @@ TEST_F(Ctrlr, NeverReadyTimesOut)
 {
     fake.never_ready = true;
     EXPECT_EQ(open(), -ETIMEDOUT);
-    EXPECT_EQ(fake.cc & NVME_CC_EN, 0u) << "left enabled";
+    EXPECT_EQ(fake.cc & NVME_CC_ENABLE, 0u) << "left enabled";
 }
 
 TEST_F(Ctrlr, NeverReadyIsResetFromOutsideOnce)
@@ -121,16 +122,16 @@ TEST_F(Ctrlr, NeverReadyIsRefusedWhereTheResetFails)
 
 TEST_F(Ctrlr, NeverDisabledTimesOut)
 {
-    fake.cc = NVME_CC_EN;
-    fake.csts = NVME_CSTS_RDY;
+    fake.cc = NVME_CC_ENABLE;
+    fake.csts = NVME_CSTS_READY;
     fake.never_disabled = true;
     EXPECT_EQ(open(), -ETIMEDOUT);
 }
 
 TEST_F(Ctrlr, NeverDisabledIsResetFromOutside)
 {
-    fake.cc = NVME_CC_EN;
-    fake.csts = NVME_CSTS_RDY;
+    fake.cc = NVME_CC_ENABLE;
+    fake.csts = NVME_CSTS_READY;
     fake.never_disabled = fake.has_reset = true;
     EXPECT_EQ(open(), 0);
     EXPECT_EQ(fake.device_resets, 1u);
@@ -237,7 +238,7 @@ TEST_F(Ctrlr, RefusedLimitsMeanNoLimits)
 TEST_F(Ctrlr, EntrySizesAreSetWhenItIsEnabled)
 {
     ASSERT_EQ(open(), 0);
-    EXPECT_EQ(fake.cc, NVME_CC_EN | 6u << NVME_CC_IOSQES_SHIFT | 4u << NVME_CC_IOCQES_SHIFT);
+    EXPECT_EQ(fake.cc, NVME_CC_ENABLE | 6u << NVME_CC_IOSQES_SHIFT | 4u << NVME_CC_IOCQES_SHIFT);
 }
 
 TEST_F(Ctrlr, DoorbellStrideBeyondTheDoorbellsIsRefused)
@@ -296,7 +297,7 @@ TEST_F(Ctrlr, FatalStatusEndsAnAdminWait)
     ASSERT_EQ(open(), 0);
     nvme_sqe sqe{};
     sqe.opcode = NVME_ADMIN_GET_FEATURES;
-    fake.csts |= NVME_CSTS_CFS;
+    fake.csts |= NVME_CSTS_FATAL;
     fake.lose_opcode = NVME_ADMIN_GET_FEATURES;
     EXPECT_EQ(nvme_admin(c, &sqe, nullptr, 0, false, nullptr), -EIO);
 }

@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <nvme/types.h>
 #include <utility>
 #include <vector>
 
@@ -120,23 +121,23 @@ struct Fake {
 
     void write_cc(uint32_t value)
     {
-        bool was = cc & NVME_CC_EN;
+        bool was = cc & NVME_CC_ENABLE;
 
         cc = value;
-        if (was && !(value & NVME_CC_EN))
+        if (was && !(value & NVME_CC_ENABLE))
             stop();
-        if (value & NVME_CC_SHN_MASK && !shutdown_never_ends)
+        if (value & NVME_CC_SHN_BITS && !shutdown_never_ends)
             csts |= NVME_CSTS_SHST_COMPLETE;
-        if (!was && value & NVME_CC_EN) {
+        if (!was && value & NVME_CC_ENABLE) {
             enables++;
             stop();
             sq_head = cq_tail = 0;
             phase = 1;
             std::fill(doorbells.begin(), doorbells.end(), 0);
-            csts = fatal_on_enable ? NVME_CSTS_CFS : never_ready ? 0 : NVME_CSTS_RDY;
+            csts = fatal_on_enable ? NVME_CSTS_FATAL : never_ready ? 0 : NVME_CSTS_READY;
             on_enable();
         }
-        if (was && !(value & NVME_CC_EN) && !never_disabled)
+        if (was && !(value & NVME_CC_ENABLE) && !never_disabled)
             csts = 0;
     }
 
@@ -255,7 +256,7 @@ struct Fake {
         auto *cq = reinterpret_cast<nvme_cqe *>(at(acq));
         uint32_t entries = (aqa & 0xfff) + 1;
 
-        while (csts & NVME_CSTS_RDY &&
+        while (csts & NVME_CSTS_READY &&
                sq_head != __atomic_load_n(&doorbells[0], __ATOMIC_ACQUIRE)) {
             nvme_sqe sqe = sq[sq_head];
             sq_head = (sq_head + 1) % entries;
@@ -311,7 +312,7 @@ struct Fake {
     {
         auto *sq = reinterpret_cast<nvme_sqe *>(at(q.sq));
 
-        while (csts == NVME_CSTS_RDY &&
+        while (csts == NVME_CSTS_READY &&
                q.head != __atomic_load_n(&doorbells[2 * qid], __ATOMIC_ACQUIRE)) {
             nvme_sqe sqe = sq[q.head];
             q.head = (q.head + 1) % q.depth;

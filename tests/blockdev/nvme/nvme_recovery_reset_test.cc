@@ -24,7 +24,7 @@ TEST_P(ChangedDrive, IsNotTakenForTheOldOne)
     fake.on_enable = [this] { GetParam().make(fake); };
     Bytes before = fake.media;
     EXPECT_EQ(nvme_ctrlr_reset(c, 0), -EIO);
-    EXPECT_EQ(fake.cc & NVME_CC_EN, 0u) << "left enabled";
+    EXPECT_EQ(fake.cc & NVME_CC_ENABLE, 0u) << "left enabled";
     expect_given_up(true);
     EXPECT_EQ(fake.media, before) << "the stranger was written to";
 }

@@ -103,7 +103,7 @@ class Recovery : public ::testing::Test
     {
         fake.loses = [this, opcode](const nvme_sqe &sqe) {
             if (sqe.opcode == opcode)
-                fake.csts |= NVME_CSTS_CFS;
+                fake.csts |= NVME_CSTS_FATAL;
             return sqe.opcode == opcode;
         };
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // A kernel that waits for a drive: a caller that resets it, or reads its registers, does not.
 #include <gtest/gtest.h>
+#include <nvme/types.h>
 
 #include <fcntl.h>
 #include <sys/ioctl.h>

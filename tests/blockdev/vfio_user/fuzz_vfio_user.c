@@ -8,6 +8,7 @@
  * bytes), length, and the bytes to put there. A message grows as needed, and says so in its header,
  * which a change of its bytes 4 to 7 overrides.
  */
+#include <nvme/types.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

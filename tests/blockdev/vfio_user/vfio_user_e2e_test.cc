@@ -2,6 +2,7 @@
 /* The driver over vfio-user, with the simulated controller in a process of its own. */
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <nvme/types.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -239,7 +240,7 @@ TEST_F(VfioUserE2e, DeviceResetDisablesTheController)
     ASSERT_NO_FATAL_FAILURE(open());
     nvme_transport *inside = nvme_ctrlr_transport(c);
     EXPECT_EQ(inside->ops->reset(inside), 0);
-    EXPECT_EQ(inside->ops->read32(inside, NVME_REG_CC) & NVME_CC_EN, 0u);
+    EXPECT_EQ(inside->ops->read32(inside, NVME_REG_CC) & NVME_CC_ENABLE, 0u);
     EXPECT_EQ(nvme_ctrlr_reset(c, nvme_ctrlr_epoch(c)), 0);
     verify_random(5, 2);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The vfio-user client with a server that goes away, and sockets that lead to none. */
 #include <gtest/gtest.h>
+#include <nvme/types.h>
 #include <sys/un.h>
 
 #include <atomic>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The vfio-user client with a server that pauses while memory is mapped or unmapped. */
 #include <gtest/gtest.h>
+#include <nvme/types.h>
 
 #include <condition_variable>
 #include <mutex>
