@@ -237,10 +237,7 @@ CUfileError_t cuFileBatchIOGetStatus(CUfileBatchHandle_t batch, unsigned min_nr,
     return cufile_status(CU_FILE_SUCCESS);
 }
 
-/*
- * Waits for all transfers, since those handed to threads cannot be cancelled
- * and end soon.
- */
+/* Transfers of threads cannot be cancelled, and end soon. */
 CUfileError_t cuFileBatchIOCancel(CUfileBatchHandle_t batch)
 {
     struct batch *b = batch;

@@ -19,9 +19,7 @@ static pthread_once_t read_once = PTHREAD_ONCE_INIT;
 
 enum kind { SIZE, BOOL, STRING };
 
-/*
- * The place of a parameter in cufile.json, and the variable that overrides it.
- */
+/* A parameter in cufile.json, and the variable that overrides it. */
 static const struct source {
     enum kind kind;
     int param;

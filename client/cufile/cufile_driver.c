@@ -138,10 +138,7 @@ int cufile_error_of(int err)
 
 #define SLOT_MASK (((uintptr_t)1 << CUFILE_SLOT_BITS) - 1)
 
-/*
- * Called with the lock held. Opens the file of fd with the driver of this
- * process.
- */
+/* Lock held. Opens the file of fd with the driver of this process. */
 static int driver_attach(struct cufile_handle *h, int fd)
 {
     int err = open_io();
@@ -155,10 +152,7 @@ static int driver_attach(struct cufile_handle *h, int fd)
     return err == -EINVAL ? CU_FILE_INVALID_FILE_TYPE : cufile_error_of(err);
 }
 
-/*
- * Called with the lock held. Finds a free slot, and doubles the table if there
- * is none.
- */
+/* Lock held. Finds a free slot, or doubles the table. */
 static int driver_find_slot(uintptr_t *out)
 {
     uintptr_t slot = 0, len = driver.slots ? 2 * driver.slots : 16;
@@ -207,10 +201,7 @@ static struct cufile_handle **driver_find(CUfileHandle_t id)
     return known ? &driver.table[slot] : NULL;
 }
 
-/*
- * Called with the lock held. Returns the handle, which the caller frees, if it
- * has no more users.
- */
+/* Lock held. Returns a handle without users, for the caller to free. */
 static struct cufile_handle *driver_put(struct cufile_handle *h)
 {
     if (--h->users)
@@ -305,10 +296,7 @@ CUfileError_t cuFileDriverOpen(void)
     return cufile_status(err);
 }
 
-/*
- * The driver stays open as long as a handle is registered, or a transfer of one
- * is in flight.
- */
+/* The driver stays open while there are handles or transfers. */
 CUfileError_t cuFileDriverClose_v2(void)
 {
     pthread_mutex_lock(&driver.lock);

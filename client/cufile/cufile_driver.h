@@ -32,10 +32,7 @@ struct cufile_handle {
 int cufile_io(struct gpunvme_io **out);
 /* Adds a new handle to the table, which is its first user. Sets id and file. */
 int cufile_handle_add(struct cufile_handle *h);
-/*
- * Removes a handle from the table. Returns false if no handle with this id is
- * registered.
- */
+/* Removes a handle. Returns false if this id is not registered. */
 bool cufile_handle_remove(CUfileHandle_t id);
 /*
  * Returns the handle with one more user. Returns NULL if it is not registered,

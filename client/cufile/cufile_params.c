@@ -29,10 +29,7 @@ static CUfileError_t invalid(void)
     return cufile_status(CU_FILE_INVALID_VALUE);
 }
 
-/*
- * Parameters take effect when the driver opens, so they cannot be set
- * afterwards.
- */
+/* Parameters take effect when the driver opens. */
 static bool begin_set(void)
 {
     if (cufile_driver_is_open())
@@ -253,9 +250,7 @@ CUfileError_t cuFileDriverGetProperties(CUfileDrvProps_t *props)
     return end_set();
 }
 
-/*
- * The mount determines how bytes reach the GPU, so no flags can be read or set.
- */
+/* The mount determines how bytes reach the GPU: there are no flags. */
 CUfileError_t cuFileDriverGetP2PFlags(int status_flag, int *p2p_flags)
 {
     if (status_flag < 0 || status_flag >= CU_FILE_MAX_TARGET_TYPES || !p2p_flags)

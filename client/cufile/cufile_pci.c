@@ -15,10 +15,7 @@
 #define BASE_DISPLAY 0x03u
 #define VENDOR_GPU   0x10deu
 
-/*
- * Reads a number from a file in the device's folder, or returns 0 if there is
- * none.
- */
+/* Reads a number from a file of the device's folder, or returns 0. */
 static unsigned long read_number(const char *device, const char *file)
 {
     char name[PATH_MAX], text[32] = "";

@@ -98,10 +98,7 @@ void check_ctrlr_page(struct check *c, const void *page)
               info.write_zeroes ? "yes" : "no", info.dsm ? "yes" : "no", info.sgl ? "yes" : "no");
 }
 
-/*
- * Lists the LBA sizes without metadata to which the namespace could be
- * formatted, for example "512, 4096".
- */
+/* Lists usable LBA sizes without metadata, for example "512, 4096". */
 static void usable_formats(const struct nvme_id_ns *ns, char *out, size_t len)
 {
     size_t at = 0;
@@ -115,10 +112,7 @@ static void usable_formats(const struct nvme_id_ns *ns, char *out, size_t len)
     }
 }
 
-/*
- * A format cannot change the command set: a namespace gets it when it is
- * created.
- */
+/* A namespace gets its command set when it is created. */
 static void remedy_of(uint8_t command_set, const char *formats, char *out, size_t len)
 {
     if (command_set)
@@ -153,4 +147,42 @@ void check_ns_page(struct check *c, const void *page, uint32_t nsid, uint8_t com
               info.read_only ? "mount it with -o ro, or lift the protection" : NULL,
               "namespace %" PRIu32 ": %s", nsid,
               info.read_only ? "write protected" : "can be written");
+}
+
+/*
+ * Controllers of VFIO and vfio-user cannot reach GPU memory: the transports'
+ * map() refuses it.
+ */
+#define REACH "the controller reaches host memory only, so data in GPU memory is staged there"
+
+static void check_tier_of_gpu(struct check *c, const struct check_executor *x)
+{
+    if (x->rings)
+        check_add(c, CHECK_OK, "tier", NULL, "tier 1, the GPU (%s) runs the queues: %s", x->gpu,
+                  REACH);
+    else
+        check_add(c, CHECK_WARN, "tier",
+                  x->mmio ? "see the line doorbells, and docs/hardware.md"
+                          : "place the directory of the server's socket on tmpfs (/dev/shm)",
+                  "tier 0, the GPU (%s) runs the queues, and a CPU thread rings the doorbells, "
+                  "which CUDA does not map; %s",
+                  x->gpu, REACH);
+}
+
+void check_tier(struct check *c, const struct check_executor *x)
+{
+    const char *bounce = "reads into GPU memory pass through host memory of the daemon";
+
+    if (x->kernel)
+        check_add(c, CHECK_WARN, "tier", "hand it over: gpunvme bind ADDRESS",
+                  "none, no executor runs on a drive that is not bound to vfio-pci: %s", bounce);
+    else if (x->noiommu)
+        check_add(c, CHECK_WARN, "tier", "switch the IOMMU on (docs/hardware.md)",
+                  "none, no executor runs without an IOMMU: %s", bounce);
+    else if (x->gpu)
+        check_tier_of_gpu(c, x);
+    else
+        check_add(c, CHECK_OK, "tier", NULL,
+                  "tier 1, the CPU executor runs the queues, its buffers are in host memory: %s",
+                  x->no_gpu);
 }

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "client/cli/check/check_findings.h"
+#include "client/cli/check/cli_check.h"
 
 static const char *const level_names[] = {"ok", "warn", "fail"};
 static const char *const level_titles[] = {"OK", "WARN", "FAIL"};

@@ -50,10 +50,7 @@ static bool can_ring_doorbells(unsigned major, unsigned minor)
     return major < DOORBELLS_LOST || major > doorbells_back[n - 1][0];
 }
 
-/*
- * Users other than root may map registers only if an option of the module
- * allows it.
- */
+/* Other users than root need an option of the module. */
 static bool may_map_registers(const char *root)
 {
     char path[PATH_MAX], line[512];

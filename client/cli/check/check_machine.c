@@ -88,10 +88,7 @@ static void check_hugepages(struct check *c, const char *root)
               reserved);
 }
 
-/*
- * Finds a program in the search path or in the folders that packages use, since
- * root's PATH may be short.
- */
+/* Finds a program, also where packages put it: PATH may be short. */
 static bool find_program(const char *name, char *path, size_t len)
 {
     const char *search = getenv("PATH");
@@ -138,10 +135,7 @@ static void check_fuse(struct check *c, const char *root)
     check_fusermount(c);
 }
 
-/*
- * Reads the mode in force, which is the word in brackets: "[none] integrity
- * confidentiality".
- */
+/* The mode in force is the word in brackets: "[none] integrity". */
 static void check_lockdown(struct check *c, const char *root)
 {
     char line[96];

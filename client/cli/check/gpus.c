@@ -82,10 +82,7 @@ static char *way_down(const char *root, const char *bdf)
     return way;
 }
 
-/*
- * Counts the leading components that both paths share, without those of the
- * devices.
- */
+/* Counts shared leading components, without those of the devices. */
 static unsigned shared_components(const char *a, const char *b)
 {
     unsigned n = 0;

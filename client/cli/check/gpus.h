@@ -24,9 +24,7 @@ struct cli_gpu {
 /* Stores the GPUs in ascending order of address and returns their number. */
 unsigned cli_gpus(const char *root, struct cli_gpu gpus[CLI_GPUS_MAX]);
 
-/*
- * The lowest bridge that a transfer between two devices passes, nearest first.
- */
+/* The lowest bridge between two devices, nearest first. */
 enum cli_distance {
     CLI_DISTANCE_SWITCH, /* the same PCIe switch */
     CLI_DISTANCE_ROOT,   /* the same root complex */

@@ -6,6 +6,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+
+uint64_t cli_largest(char **files, int n)
+{
+    uint64_t max = 0;
+
+    for (int i = 0; i < n; i++) {
+        struct stat st;
+        if (stat(files[i], &st) == 0 && (uint64_t)st.st_size > max)
+            max = (uint64_t)st.st_size;
+    }
+    return max;
+}
 
 int cli_session_open(struct cli_session *s, const char *path, uint64_t wanted)
 {

@@ -27,10 +27,9 @@ struct cli_session {
     void *host; /* as large as the buffer, for hashing or as a source */
 };
 
-/*
- * Connects to the mount of `path` and allocates the buffer, of at most `wanted`
- * bytes.
- */
+/* Returns the size of the largest of n files, 0 if none can be asked. */
+uint64_t cli_largest(char **files, int n);
+/* Connects to the mount of `path`; the buffer has at most `wanted` bytes. */
 int cli_session_open(struct cli_session *s, const char *path, uint64_t wanted);
 void cli_session_close(struct cli_session *s);
 

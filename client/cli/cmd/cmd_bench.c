@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -79,10 +80,7 @@ static int bench_read_all(struct cli_session *s, struct method *m, int fd, XXH3_
     return 0;
 }
 
-/*
- * Copies as many bytes from host memory to the buffer; no path can be faster
- * than that.
- */
+/* Copies as many bytes into the buffer: no path can be faster. */
 static int bench_copy_all(struct cli_session *s, struct method *m, uint64_t size, double *seconds)
 {
     size_t len = gpunvme_buffer_len(s->buffer);
@@ -253,34 +251,18 @@ static int verify_file(struct cli_session *s, struct cli_out *out, const char *f
     return failed;
 }
 
-static uint64_t bench_largest(char **files, int n)
-{
-    struct stat st;
-    uint64_t most = 0;
-
-    for (int i = 0; i < n; i++) {
-        if (stat(files[i], &st) == 0 && (uint64_t)st.st_size > most)
-            most = (uint64_t)st.st_size;
-    }
-    return most;
-}
-
 static int bench_run(int argc, char **argv, bool many,
                      int (*one)(struct cli_session *s, struct cli_out *out, const char *file))
 {
     struct cli_session s = {0};
     struct cli_out out;
     int first, failed = 0;
-    int stop = cli_parse(argc, argv, "ob", &s.options, &first);
+    int stop = cli_parse_operands(argc, argv, "ob", &s.options, 1, many ? INT_MAX : 1,
+                                  many ? "files are" : "one file is", &first);
 
     if (stop)
         return stop - 1;
-    if (first >= argc || (!many && argc - first > 1)) {
-        cli_error(argv[0], "%s needed, see gpunvme %s --help", many ? "files are" : "one file is",
-                  argv[0]);
-        return 2;
-    }
-    if (cli_session_open(&s, argv[first], bench_largest(argv + first, argc - first)))
+    if (cli_session_open(&s, argv[first], cli_largest(argv + first, argc - first)))
         return 1;
     cli_out_begin(&out, s.options.json, stdout);
     cli_out_list(&out, "files");

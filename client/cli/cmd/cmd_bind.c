@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `gpunvme bind` binds a drive to vfio-pci. */
+/*
+ * `gpunvme bind` binds a drive to vfio-pci, and `gpunvme unbind` returns it to
+ * the kernel's driver.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,14 +10,28 @@
 #include "blockdev/pci/pci.h"
 #include "client/cli/common/cli.h"
 #include "client/cli/common/mounts.h"
-#include "client/cli/ctrlr/handover.h"
+
+/* Finds the drive. Returns 0, or 1 plus the exit status of the command. */
+static int cli_handover(int argc, char **argv, const char *accepted, struct cli_options *options,
+                        struct pci_device *pci)
+{
+    const char *text;
+    char bdf[NVME_BDF_LEN], why[256] = "";
+    int stop = cli_parse_one(argc, argv, accepted, options, "one PCI address", &text);
+
+    if (stop)
+        return stop;
+    const char *address = strncmp(text, "vfio:", 5) == 0 ? text + 5 : text;
+    if (pci_parse(address, bdf) != 0) {
+        cli_error(text, "no PCI address, one looks like 0000:c1:00.0 (gpunvme list has them)");
+        return 3;
+    }
+    return pci_find("", bdf, pci, why, sizeof(why)) ? cli_error(bdf, "%s", why) + 1 : 0;
+}
 
 #define VFIO_DRIVER "vfio-pci"
 
-/*
- * Refuses a drive in use in any case, and one that only has a signature unless
- * --force is given.
- */
+/* Refuses a used drive always, one with a signature without --force. */
 static int check_unused(const struct cli_options *options, const char *bdf)
 {
     char why[512] = "";
@@ -29,10 +46,7 @@ static int check_unused(const struct cli_options *options, const char *bdf)
     return err ? cli_error(bdf, "%s: nothing is done", why) : 0;
 }
 
-/*
- * Reports where the drive is mounted, if it is. A mounted drive needs no next
- * step, least of all mkfs.
- */
+/* A mounted drive needs no next step, least of all mkfs. */
 static bool say_mounted(const char *bdf)
 {
     struct cli_mounts mounts;
@@ -100,4 +114,53 @@ int cli_bind(int argc, char **argv)
     int stop = cli_handover(argc, argv, "fn", &options, &pci);
 
     return stop ? stop - 1 : bind_drive(&options, &pci);
+}
+
+static int unbind_check_unmounted(const struct pci_device *pci)
+{
+    struct cli_mounts mounts;
+    int failed = 0;
+
+    if (cli_mounts_read(CLI_MOUNTS, &mounts) != 0)
+        return 0; /* the IOMMU group shows the use, too: see pci.h */
+    const struct cli_mount *m = cli_mounts_find(&mounts, pci->bdf, NULL);
+    if (m)
+        failed = cli_error(pci->bdf, "mounted on %s, unmount it first", m->point);
+    cli_mounts_free(&mounts);
+    return failed;
+}
+
+static int unbind_drive(const struct cli_options *options, const struct pci_device *pci)
+{
+    char why[512] = "";
+    struct pci_device now;
+
+    if (unbind_check_unmounted(pci))
+        return 1;
+    if (pci_check_unbind("", pci->bdf, why, sizeof(why)))
+        return cli_error(pci->bdf, "%s", why);
+    if (options->dry_run) {
+        printf("%s: would be given back to the kernel, from %s; nothing is done\n", pci->bdf,
+               pci->driver[0] ? pci->driver : "no driver");
+        return 0;
+    }
+    if (pci_unbind("", pci->bdf, why, sizeof(why)))
+        return cli_error(pci->bdf, "%s", why);
+    if (pci_read("", pci->bdf, &now) != 0)
+        return cli_error(pci->bdf, "gone");
+    if (!now.driver[0])
+        printf("%s: given back, and no driver has taken it (modprobe nvme?)\n", pci->bdf);
+    else
+        printf("%s: driven by %s%s%s\n", pci->bdf, now.driver, now.kernel_name[0] ? " as " : "",
+               now.kernel_name);
+    return 0;
+}
+
+int cli_unbind(int argc, char **argv)
+{
+    struct cli_options options;
+    struct pci_device pci;
+    int stop = cli_handover(argc, argv, "n", &options, &pci);
+
+    return stop ? stop - 1 : unbind_drive(&options, &pci);
 }

@@ -114,10 +114,7 @@ static void cache_forget(struct cache *c)
     c->bytes = 0;
 }
 
-/*
- * Reads the tree. Files that disappear meanwhile are ignored, and links are not
- * followed.
- */
+/* Reads the tree. Ignores files that disappear, and follows no links. */
 static int scan(struct cache *c)
 {
     struct stat st;
@@ -161,10 +158,7 @@ static int open_parent(const struct cache *c, const char *path)
     return fd;
 }
 
-/*
- * Returns false if the name is another file's by now, or if the file is new or
- * has been used since the directory was read.
- */
+/* False for a new file, another one, or one used since the tree was read. */
 static bool may_go(const struct cached *f, int parent, const char *name)
 {
     struct stat st;
@@ -214,10 +208,7 @@ static int cache_evict(struct cache *c, bool dry)
 
 /* --- A mount's state ------------------------------------------------------------------------- */
 
-/*
- * Returns the number after "key=" in the mount's text, or 0 if the key is
- * missing.
- */
+/* Returns the number after "key=" in the mount's text, or 0. */
 static uint64_t number_of(const char *text, const char *key)
 {
     size_t len = strlen(key);
@@ -229,10 +220,7 @@ static uint64_t number_of(const char *text, const char *key)
     return 0;
 }
 
-/*
- * Reads the mount's state, if a mount enforces the limit. The counts of
- * removals are those since the mount.
- */
+/* Reads the state, with removals since the mount, if the mount has one. */
 static void get_state(struct cache *c)
 {
     char text[256] = "";
@@ -287,10 +275,7 @@ static void cache_report(const struct cache *c, bool json)
     cli_out_end(&out);
 }
 
-/*
- * Evicts files. On a gpunvmefs mount the daemon enforces the limit; only
- * --dry-run scans the files here.
- */
+/* On a gpunvmefs mount only --dry-run scans the files here. */
 static int cache_look(struct cache *c, bool dry)
 {
     if (!dry)
@@ -298,9 +283,7 @@ static int cache_look(struct cache *c, bool dry)
     return c->by_mount && !dry ? 0 : cache_evict(c, dry);
 }
 
-/*
- * Repeats until a signal ends the process. Each turn reports its own removals.
- */
+/* Repeats until a signal. Each turn reports its own removals. */
 static int cache_watch(struct cache *c, const struct cli_options *options)
 {
     for (unsigned turn = 0; !options->count || turn < options->count; turn++) {

@@ -20,10 +20,7 @@ static void check_registers(struct check *c, const struct cli_bar *bar)
     check_cap(c, cli_bar_read(bar, 0, 8));
 }
 
-/*
- * Checks the Identify data of the running controller, which the bus does not
- * show.
- */
+/* Checks Identify data, which the bus does not show. */
 static void check_identity(struct check *c, struct cli_ctrlr *ctrlr, uint32_t nsid)
 {
     uint8_t page[NVME_IDENTIFY_LEN] __attribute__((aligned(8))) = {0};
@@ -107,9 +104,7 @@ static const char *data_remedy(const struct cli_options *options, int err)
                                              : NULL;
 }
 
-/*
- * Only reads unless a scratch area is named, since the drive may hold any data.
- */
+/* Only reads without a scratch area: the drive may hold any data. */
 static void cmd_check_check_data(struct check *c, struct cli_ctrlr *ctrlr, uint32_t nsid,
                                  const struct cli_options *options)
 {
@@ -134,10 +129,7 @@ static void cmd_check_check_data(struct check *c, struct cli_ctrlr *ctrlr, uint3
 
 #define NO_GPU "no GPU can be used, see cuda"
 
-/*
- * Maps the doorbells for the device that a mount uses by default, in the way
- * the mount does.
- */
+/* Maps the doorbells for a mount's default device, as the mount does. */
 static void check_by_gpu(struct check *c, struct cuda_driver *cuda, const struct cli_doorbells *d)
 {
     struct cuda_device_info gpu;
@@ -171,10 +163,7 @@ static void check_executor(struct check *c, const struct cli_ctrlr *ctrlr, bool 
     cuda_driver_close(cuda);
 }
 
-/*
- * VFIO gives a device to one user only, so an open here would fail while
- * another has it.
- */
+/* An open through VFIO fails while the drive has another user. */
 static void check_through_driver(struct check *c, const struct cli_target *t,
                                  const struct cli_options *options)
 {
@@ -203,9 +192,7 @@ static void check_through_driver(struct check *c, const struct cli_target *t,
     cli_ctrlr_close(&ctrlr);
 }
 
-/*
- * Uses the drive's current driver, even if the device string names another one.
- */
+/* Uses the current driver, even if the device string names another. */
 static void check_controller(struct check *c, const struct cli_target *named,
                              const struct cli_options *options)
 {
@@ -309,14 +296,11 @@ int cli_check(int argc, char **argv)
 {
     struct cli_options options;
     int first;
-    int stop = cli_parse(argc, argv, "oNdsu", &options, &first);
+    int stop =
+        cli_parse_operands(argc, argv, "oNdsu", &options, 0, 1, "one device at most is", &first);
 
     if (stop)
         return stop - 1;
-    if (argc - first > 1) {
-        cli_error("check", "one device at most, see gpunvme --help");
-        return 2;
-    }
     if ((options.scratch && !options.data) || (options.data && options.cufile)) {
         cli_error("check", options.cufile ? "--cufile and --data are checks of their own"
                                           : "--scratch belongs to --data, see gpunvme --help");

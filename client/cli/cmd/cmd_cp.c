@@ -91,10 +91,7 @@ static int copy_bytes(struct copy *c, const struct cli_options *options, uint64_
     return failed;
 }
 
-/*
- * Allocates memory at the mount of the target, or of the source if the target
- * has none.
- */
+/* Allocates memory at the mount of the target, else of the source. */
 static int copy_with_memory(struct copying *p, struct copy *c, uint64_t size)
 {
     struct gpunvme_io_file *host =
@@ -225,23 +222,17 @@ int cli_cp(int argc, char **argv)
 {
     struct copying p = {0};
     int first;
-    int stop = cli_parse(argc, argv, "oqcbp", &p.options, &first);
+    int stop = cli_parse_operands(argc, argv, "oqcbp", &p.options, 2, INT_MAX,
+                                  "a source and a target are", &first);
 
     if (stop)
         return stop - 1;
-    if (argc - first < 2) {
-        cli_error("cp", "a source and a target are needed, see gpunvme cp --help");
-        return 2;
-    }
     if (gpunvme_io_open(&(struct gpunvme_options){.path = p.options.path}, &p.io))
         return cli_error("cp", "%s", gpunvme_error());
     p.files = p.options.json ? json_object_new_array() : NULL;
     int failed = cp_copy_all(&p, argv + first, argc - first);
     gpunvme_io_close(p.io);
-    if (p.files) {
-        struct json_object *root = cli_json_new();
-        json_object_object_add(root, "files", p.files);
-        cli_json_print(root);
-    }
+    if (p.files)
+        cli_json_print_list("files", p.files);
     return failed;
 }

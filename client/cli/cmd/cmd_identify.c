@@ -13,10 +13,7 @@
 #include "client/cli/common/pages.h"
 #include "client/cli/ctrlr/cli_ctrlr.h"
 
-/*
- * A page as the controller returned it, aligned for the structs that are read
- * from it.
- */
+/* A page, aligned for the structs that are read from it. */
 struct page {
     uint8_t bytes[NVME_IDENTIFY_LEN] __attribute__((aligned(8)));
 };
@@ -46,10 +43,7 @@ static int show_namespace(struct cli_out *o, struct cli_ctrlr *c, const char *ob
     return 0;
 }
 
-/*
- * The first page of the list has room for more namespaces than any current
- * drive has.
- */
+/* The first page of the list has room for more than current drives have. */
 static int show_all(struct cli_out *o, struct cli_ctrlr *c, const char *object, uint32_t nn)
 {
     uint32_t ids[NVME_NS_LIST_IDS];

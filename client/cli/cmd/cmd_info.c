@@ -1,30 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* `gpunvme info` prints properties and counters of a mount. */
 #include <stdio.h>
+#include <uuid/uuid.h>
 
 #include "blockdev/nvme/nvme_info.h"
 #include "client/cli/common/cli.h"
 #include "client/cli/common/out.h"
 #include "gpunvme/gpunvme.h"
 
-/*
- * One table defines the fields of both outputs, so that text and JSON carry the
- * same.
- */
+/* One table, so that text and JSON carry the same fields. */
 struct field {
     const char *json, *text;
     const char *string; /* NULL for a number */
     uint64_t number;
 };
-
-static void format_uuid(const uint8_t id[16], char out[37])
-{
-    int at = 0;
-
-    for (int i = 0; i < 16; i++)
-        at += snprintf(out + at, (size_t)(37 - at), "%s%02x",
-                       i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", id[i]);
-}
 
 static void print_fields(struct cli_out *out, const struct field *fields, size_t n)
 {
@@ -39,11 +28,11 @@ static void print_fields(struct cli_out *out, const struct field *fields, size_t
 
 static void print_info(struct cli_out *out, const struct gpunvme_ioc_info *info)
 {
-    char fs[37], gpu[37], quirks[NVME_QUIRKS_TEXT];
+    char fs[UUID_STR_LEN], gpu[UUID_STR_LEN], quirks[NVME_QUIRKS_TEXT];
 
-    format_uuid(info->fs_uuid, fs);
+    uuid_unparse_lower(info->fs_uuid, fs);
     nvme_quirks_text(info->quirks, quirks, sizeof(quirks));
-    format_uuid(info->gpu_uuid, gpu);
+    uuid_unparse_lower(info->gpu_uuid, gpu);
     const struct field fields[] = {
         {"executor", "Executor:", cli_executor_name(info->executor), 0},
         {"executor_name", "Executor name:", info->executor_name, 0},

@@ -11,10 +11,7 @@
 #include "client/cli/common/cli.h"
 #include "gpunvme/gpunvme_ioctl.h"
 
-/*
- * The label ioctls do not identify the file system: ext4, XFS and btrfs have
- * the same.
- */
+/* Other file systems have the same label ioctls. */
 static int label_check_mount(int fd, const char *path)
 {
     struct gpunvme_ioc_info info = {.abi = {sizeof(info), GPUNVME_ABI_VERSION}};
@@ -66,14 +63,11 @@ int cli_label(int argc, char **argv)
 {
     struct cli_options options;
     int first;
-    int stop = cli_parse(argc, argv, "o", &options, &first);
+    int stop = cli_parse_operands(argc, argv, "o", &options, 1, 2,
+                                  "a path, and perhaps a label, are", &first);
 
     if (stop)
         return stop - 1;
-    if (argc - first < 1 || argc - first > 2) {
-        cli_error("label", "a path, and perhaps a label, are needed, see gpunvme --help");
-        return 2;
-    }
     const char *path = argv[first];
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)

@@ -4,17 +4,129 @@
  * the file systems on them and on named devices, and the mounts.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <libnvme.h>
+#include <linux/fs.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+#include <uuid/uuid.h>
 
+#include "blockdev/bdev.h"
+#include "blockdev/device.h"
 #include "blockdev/pci/pci.h"
-#include "client/cli/cmd/file_systems.h"
 #include "client/cli/common/cli.h"
 #include "client/cli/common/mounts.h"
 #include "client/cli/common/out.h"
+#include "gpunvme/gpunvme.h"
+#include "layout/layout.h"
+
+enum { FS_DEVICE, FS_LABEL, FS_UUID, FS_SIZE, FS_MOUNTED_ON, FS_COLUMNS };
+
+static const struct cli_column fs_columns[FS_COLUMNS] = {
+    [FS_DEVICE] = {"device", "DEVICE", CLI_CELL_TEXT},
+    [FS_LABEL] = {"label", "LABEL", CLI_CELL_TEXT},
+    [FS_UUID] = {"uuid", "UUID", CLI_CELL_TEXT},
+    [FS_SIZE] = {"bytes", "SIZE", CLI_CELL_BYTES},
+    [FS_MOUNTED_ON] = {"mounted_on", "MOUNTED ON", CLI_CELL_TEXT},
+};
+
+/* Adds a row. An empty label is shown as none. */
+static bool file_systems_add(struct cli_table *t, const char *device, const char *label,
+                             const uint8_t *uuid, uint64_t bytes, const char *mounted_on)
+{
+    char uuid_text[UUID_STR_LEN], size[24];
+    const char *cells[FS_COLUMNS] = {[FS_DEVICE] = device, [FS_MOUNTED_ON] = mounted_on};
+
+    if (*label)
+        cells[FS_LABEL] = label;
+    if (uuid) {
+        uuid_unparse_lower(uuid, uuid_text);
+        cells[FS_UUID] = uuid_text;
+    }
+    if (bytes) {
+        snprintf(size, sizeof(size), "%" PRIu64, bytes);
+        cells[FS_SIZE] = size;
+    }
+    return cli_table_add(t, cells);
+}
+
+/* A mount that does not answer within 5 s has neither label nor UUID. */
+static bool add_mount(struct cli_table *t, const struct cli_mount *m)
+{
+    struct gpunvme_ioc_info info;
+    struct statvfs space = {0};
+    char label[FSLABEL_MAX] = "";
+    struct gpunvme *g = NULL;
+    bool silent = !cli_mount_answers(m->point);
+    bool answers = !silent && gpunvme_connect(m->point, &g) == 0 && gpunvme_info(g, &info) == 0;
+    int fd = answers ? open(m->point, O_RDONLY | O_NONBLOCK | O_CLOEXEC) : -1;
+
+    if (fd >= 0) {
+        if (ioctl(fd, FS_IOC_GETFSLABEL, label) != 0)
+            *label = '\0';
+        if (fstatvfs(fd, &space) != 0)
+            space.f_blocks = 0;
+        close(fd);
+    }
+    gpunvme_disconnect(g);
+    if (silent)
+        cli_error(m->point, "does not answer: its daemon is stopped, or waits for its drive");
+    return file_systems_add(t, m->device, label, answers ? info.fs_uuid : NULL,
+                            (uint64_t)space.f_blocks * space.f_frsize, m->point);
+}
+
+static int file_systems_read_super(const char *device, struct lay_geometry *geo, char *why,
+                                   size_t len)
+{
+    struct lay_super sb;
+    struct bd_name name;
+    struct bd_opened opened;
+    uint64_t features;
+    const char *reason = "";
+
+    if (bd_name_parse(device, &name, why, len) != 0)
+        return -EINVAL;
+    int err = bd_open(&name, BD_OPEN_READ_ONLY, 0, NULL, &opened, why, len);
+    if (err)
+        return err;
+    err = bd_read(opened.dev, 0, &sb, sizeof(sb));
+    bd_opened_close(&opened);
+    if (err == -EINVAL) /* the device is smaller than a block */
+        return -ENODATA;
+    if (err) {
+        snprintf(why, len, "block 0 cannot be read: %s", strerror(-err));
+        return err;
+    }
+    err = lay_check_super(&sb, 0, 0, geo, &features, &reason);
+    if (err == -EINVAL)
+        return -ENODATA;
+    if (err)
+        snprintf(why, len, "superblock: %s", reason);
+    return err;
+}
+
+/*
+ * Adds the file system of a device that is not mounted here, from its
+ * superblock. Returns 0, -ENODATA if there is none, -ENOMEM, or another -errno
+ * with a sentence in why.
+ */
+static int cli_file_systems_add(struct cli_table *t, const char *device, char *why, size_t len)
+{
+    struct lay_geometry geo;
+    int err = file_systems_read_super(device, &geo, why, len);
+
+    if (err)
+        return err;
+    return file_systems_add(t, device, geo.label, geo.uuid, geo.blocks * LAY_BLOCK_SIZE, NULL)
+               ? 0
+               : -ENOMEM;
+}
 
 enum {
     DEVICE,
@@ -64,10 +176,7 @@ static void add_row(struct listing *l, const char *const *cells)
         l->failed = true;
 }
 
-/*
- * Returns the PCI device of a controller of the kernel, or NULL for one over a
- * network.
- */
+/* Returns a controller's PCI device; NULL for one over a network. */
 static const struct pci_device *pci_of(struct listing *l, nvme_ctrl_t c)
 {
     const char *name = nvme_ctrl_get_name(c);
@@ -124,10 +233,7 @@ static void add_namespace(struct listing *l, nvme_ctrl_t c, nvme_ns_t n)
     add_row(l, cells);
 }
 
-/*
- * Adds a controller without visible namespaces, because it has none or the user
- * lacks rights.
- */
+/* Adds a controller that shows no namespaces, or not to this user. */
 static void add_ctrlr(struct listing *l, nvme_ctrl_t c)
 {
     char node[64], numa[16];
@@ -146,10 +252,7 @@ static void add_ctrlr(struct listing *l, nvme_ctrl_t c)
     add_row(l, cells);
 }
 
-/*
- * With multipath a namespace belongs to the subsystem, otherwise to its
- * controller.
- */
+/* With multipath namespaces belong to the subsystem. */
 static void add_subsystem(struct listing *l, nvme_subsystem_t s)
 {
     nvme_ctrl_t c;
@@ -174,10 +277,7 @@ static int add_kernel_drives(struct listing *l)
 
     if (!root)
         return -ENOMEM;
-    /*
-     * Without the kernel's driver the scan finds nothing, which is not an
-     * error.
-     */
+    /* Without the kernel's driver the scan finds nothing: no error. */
     nvme_scan_topology(root, NULL, NULL);
     for (h = nvme_first_host(root); h; h = nvme_next_host(root, h)) {
         for (s = nvme_first_subsystem(h); s; s = nvme_next_subsystem(h, s))
@@ -187,10 +287,7 @@ static int add_kernel_drives(struct listing *l)
     return 0;
 }
 
-/*
- * Adds a drive without a namespace that the kernel shows: one of VFIO, or one
- * without a driver.
- */
+/* Adds a drive of VFIO, or one without a driver. */
 static void add_pci_drive(struct listing *l, const struct pci_device *pci)
 {
     char device[64] = "", numa[16];
@@ -271,8 +368,8 @@ static int add_named(struct listing *l, char **devices, int n)
 
 static int collect_file_systems(struct listing *l, char **devices, int n)
 {
-    cli_file_systems_begin(&l->file_systems);
-    l->failed |= !cli_file_systems_mounted(&l->file_systems, &l->ours);
+    for (size_t i = 0; i < l->ours.n; i++)
+        l->failed |= !add_mount(&l->file_systems, &l->ours.all[i]);
     add_on_nodes(l);
     return add_named(l, devices, n);
 }
@@ -300,7 +397,8 @@ static void print(const struct listing *l, bool json)
 static int cmd_list_list(const struct cli_options *options, char **devices, int n)
 {
     struct listing l = {.drives = {.columns = drive_columns, .n_columns = DRIVE_COLUMNS},
-                        .mounts = {.columns = mount_columns, .n_columns = 3}};
+                        .mounts = {.columns = mount_columns, .n_columns = 3},
+                        .file_systems = {.columns = fs_columns, .n_columns = FS_COLUMNS}};
     int err = list_collect(&l);
     int failed = err ? 0 : collect_file_systems(&l, devices, n);
 

@@ -2,6 +2,7 @@
 /* `gpunvme read` reads files into GPU memory and can print their hashes. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -67,18 +68,6 @@ static int cmd_read_read_file(struct cli_session *s, struct cli_transfer *t)
     return failed;
 }
 
-static uint64_t read_largest(char **files, int n)
-{
-    uint64_t max = 0;
-
-    for (int i = 0; i < n; i++) {
-        struct stat st;
-        if (stat(files[i], &st) == 0 && (uint64_t)st.st_size > max)
-            max = (uint64_t)st.st_size;
-    }
-    return max;
-}
-
 static int cmd_read_read_files(struct cli_session *s, char **files, int n)
 {
     struct json_object *array = json_object_new_array();
@@ -97,9 +86,7 @@ static int cmd_read_read_files(struct cli_session *s, char **files, int n)
         json_object_put(array);
         return failed;
     }
-    struct json_object *root = cli_json_new();
-    json_object_object_add(root, "files", array);
-    cli_json_print(root);
+    cli_json_print_list("files", array);
     return failed;
 }
 
@@ -107,15 +94,11 @@ int cli_read(int argc, char **argv)
 {
     struct cli_session s = {0};
     int first;
-    int stop = cli_parse(argc, argv, "oqcbp", &s.options, &first);
+    int stop = cli_parse_operands(argc, argv, "oqcbp", &s.options, 1, INT_MAX, "files are", &first);
 
     if (stop)
         return stop - 1;
-    if (first >= argc) {
-        cli_error("read", "no file named, see gpunvme --help");
-        return 2;
-    }
-    if (cli_session_open(&s, argv[first], read_largest(argv + first, argc - first)))
+    if (cli_session_open(&s, argv[first], cli_largest(argv + first, argc - first)))
         return 1;
     int failed = cmd_read_read_files(&s, argv + first, argc - first);
     cli_session_close(&s);

@@ -83,10 +83,7 @@ static void find_image(int fd, struct image *image)
     cli_mounts_free(&mounts);
 }
 
-/*
- * Extends an image file that is too short for the wanted size, if there is room
- * for its bitmaps.
- */
+/* Extends a short image file if there is room for its bitmaps. */
 static int extend_image(const char *path, const struct image *image, uint64_t bytes)
 {
     uint64_t need = lay_groups_of(bytes / LAY_BLOCK_SIZE) * LAY_BLOCK_SIZE;
@@ -159,14 +156,11 @@ int cli_resize(int argc, char **argv)
     struct cli_options options;
     uint64_t bytes = 0;
     int first;
-    int stop = cli_parse(argc, argv, "o", &options, &first);
+    int stop = cli_parse_operands(argc, argv, "o", &options, 1, 2,
+                                  "a path, and perhaps a size, are", &first);
 
     if (stop)
         return stop - 1;
-    if (argc - first < 1 || argc - first > 2) {
-        cli_error("resize", "a path, and perhaps a size, are needed, see gpunvme --help");
-        return 2;
-    }
     if (argc - first == 2 && !(bytes = cli_parse_size(argv[first + 1], INT64_MAX))) {
         cli_error(argv[first + 1], "no size: give bytes, or a number with K, M, G or T");
         return 2;

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <fts.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -119,10 +120,7 @@ static void scrub_file(struct scrub *s, const FTSENT *f)
 {
     int flags = s->options.add ? O_RDWR : O_RDONLY;
 
-    /*
-     * Operands may be links. Any other file may have been replaced by a link
-     * since it was checked.
-     */
+    /* Only operands may be links; another file may have become one. */
     if (f->fts_level > 0)
         flags |= O_NOFOLLOW;
     int fd = open(f->fts_path, flags | O_NONBLOCK | O_CLOEXEC);
@@ -207,14 +205,11 @@ int cli_scrub(int argc, char **argv)
 {
     struct scrub s = {0};
     int first;
-    int end = cli_parse(argc, argv, "oqa", &s.options, &first);
+    int end = cli_parse_operands(argc, argv, "oqa", &s.options, 1, INT_MAX,
+                                 "files or directories are", &first);
 
     if (end)
         return end - 1;
-    if (first == argc) {
-        cli_error("scrub", "files or directories are needed, see gpunvme scrub --help");
-        return 2;
-    }
     scrub_catch_signals();
     if (!s.options.quiet && isatty(STDERR_FILENO))
         scrub_walk(&s, argv + first, add_size);

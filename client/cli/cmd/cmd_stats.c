@@ -59,10 +59,7 @@ static void print_latency(struct cli_out *out, const char *key,
     cli_table_free(&t);
 }
 
-/*
- * Prints the counters of the library in programs that share them with the
- * mount.
- */
+/* Prints the counters that the library shares with the mount. */
 static void stats_print_programs(struct cli_out *out, const struct gpunvme_ioc_stats *stats)
 {
     static const struct cli_column columns[] = {{"op", "CALL OF PROGRAMS", CLI_CELL_TEXT},
@@ -131,10 +128,7 @@ static void print_prometheus(const struct cli_watch *w, FILE *to)
     metrics_print(mounts, w->n, to);
 }
 
-/*
- * Replaces the file atomically, so that a collector sees the old or the new
- * text.
- */
+/* A collector sees the old or the new text. */
 static int write_textfile(const struct cli_watch *w, const char *name)
 {
     char temporary[4096];

@@ -3,89 +3,528 @@
  * The command `gpunvme top` prints the rates of mounts, and of their processes,
  * files and queues.
  */
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <json-c/json.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/types.h>
 #include <unistd.h>
 
-#include "client/cli/cmd/top_activity.h"
 #include "client/cli/cmd/watched_mounts.h"
 #include "client/cli/common/cli.h"
+#include "gpunvme/gpunvme.h"
 
-static double rate(uint64_t now, uint64_t before, double seconds)
-{
-    return seconds > 0 ? (double)(now - before) / seconds : 0;
-}
-
-struct rates {
-    double gpu_read, gpu_written, bounce_read, bounce_written; /* by the daemon, GB/s */
-    double direct_read, pipeline_read, pipeline_written;       /* by programs */
-    double commands, leased_commands;                          /* 1/s */
-    uint64_t errors, timeouts;
+/* A reading of the counters of open files and queues. */
+struct cli_counts {
+    struct gpunvme_open_file *files; /* in order of id */
+    size_t n_files, room;
+    struct gpunvme_ioc_queues queues;
 };
 
+#define CLI_USES 20 /* number of busiest processes, and of busiest files */
+/* Bytes read and written by the GPU path, the bounce path and the kernel. */
+#define CLI_RATES 6
+
+struct cli_use {
+    uint64_t key; /* process or inode */
+    pid_t process;
+    char name[512];
+    double rates[CLI_RATES]; /* GB/s */
+};
+
+struct cli_queue_use {
+    unsigned qid;
+    const char *use;
+    double commands;  /* per second; -1: not counted */
+    uint64_t process; /* 0: none or unknown */
+};
+
+struct cli_activity {
+    struct cli_use processes[CLI_USES], files[CLI_USES];
+    size_t n_processes, n_files, n_queues;
+    struct cli_queue_use queues[GPUNVME_QUEUES_MAX];
+};
+
+/* Masks control characters, which move the cursor or break JSON. */
+static void make_printable(char *text)
+{
+    for (; *text; text++) {
+        if ((unsigned char)*text < ' ' || *text == 127)
+            *text = '?';
+    }
+}
+
 /*
- * Returns the bytes that the library read on the direct path, without the
- * daemon.
+ * Returns the process of a thread and stores its command. Returns the thread
+ * itself, with the command "-", if it has ended.
  */
-static uint64_t direct_bytes(const struct gpunvme_ioc_stats *stats)
+static pid_t cli_process_of(pid_t thread, char *command, size_t len)
 {
-    return stats->calls.by[GPUNVME_OP_READ][GPUNVME_CALLS_DIRECT - 1].bytes +
-           stats->calls.enqueued_bytes;
+    char name[64], line[128];
+    pid_t process = thread;
+
+    snprintf(command, len, "-");
+    snprintf(name, sizeof(name), "/proc/%d/status", (int)thread);
+    FILE *f = thread ? fopen(name, "re") : NULL;
+    if (!f)
+        return thread;
+    while (fgets(line, sizeof(line), f)) {
+        line[strcspn(line, "\n")] = '\0';
+        if (strncmp(line, "Name:\t", 6) == 0)
+            snprintf(command, len, "%.*s", (int)len - 1, line + 6);
+        else if (strncmp(line, "Tgid:\t", 6) == 0)
+            process = (pid_t)strtol(line + 6, NULL, 10);
+    }
+    fclose(f);
+    make_printable(command);
+    return process;
 }
 
-static struct rates top_rates_of(const struct cli_watched *m, double s)
+/* AT_STATX_DONT_SYNC sends no request to a network file system. */
+static bool is_file(int dir, const char *entry, dev_t dev, ino_t ino)
 {
-    const struct gpunvme_ioc_stats *a = &m->before, *b = &m->now;
-    const struct gpunvme_calls *was = &a->calls, *is = &b->calls;
+    struct statx st;
 
-    return (struct rates){
-        .gpu_read = rate(b->gpu_read_bytes, a->gpu_read_bytes, s) / 1e9,
-        .gpu_written = rate(b->gpu_written_bytes, a->gpu_written_bytes, s) / 1e9,
-        .bounce_read = rate(b->bounce_read_bytes, a->bounce_read_bytes, s) / 1e9,
-        .bounce_written = rate(b->bounce_written_bytes, a->bounce_written_bytes, s) / 1e9,
-        .direct_read = rate(direct_bytes(b), direct_bytes(a), s) / 1e9,
-        .pipeline_read = rate(is->pipeline_read_bytes, was->pipeline_read_bytes, s) / 1e9,
-        .pipeline_written = rate(is->pipeline_written_bytes, was->pipeline_written_bytes, s) / 1e9,
-        .commands = rate(b->gpu_commands, a->gpu_commands, s),
-        .leased_commands = rate(b->leased_commands, a->leased_commands, s),
-        .errors = b->errors - a->errors,
-        .timeouts = b->timeouts - a->timeouts};
+    return statx(dir, entry, AT_STATX_DONT_SYNC, STATX_INO, &st) == 0 && st.stx_ino == ino &&
+           makedev(st.stx_dev_major, st.stx_dev_minor) == dev;
 }
 
-static void print_rates(const struct cli_watched *m, const struct rates *r)
+/* Finds a path of the process's open file; false without one. */
+static bool cli_path_of(pid_t process, dev_t dev, ino_t ino, char *path, size_t len)
+{
+    char name[64];
+    bool found = false;
+
+    snprintf(name, sizeof(name), "/proc/%d/fd", (int)process);
+    DIR *dir = opendir(name);
+    if (!dir)
+        return false;
+    for (struct dirent *entry; !found && (entry = readdir(dir));) {
+        if (*entry->d_name == '.' || !is_file(dirfd(dir), entry->d_name, dev, ino))
+            continue;
+        ssize_t n = readlinkat(dirfd(dir), entry->d_name, path, len - 1);
+        found = n > 0;
+        path[found ? n : 0] = '\0';
+    }
+    closedir(dir);
+    if (found)
+        make_printable(path);
+    return found;
+}
+
+#define ALL_USES 4096 /* processes, or files, to select the busiest from */
+
+/* --- Counting -------------------------------------------------------------------------------- */
+
+static int by_id(const void *a, const void *b)
+{
+    const struct gpunvme_open_file *x = a, *y = b;
+
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+static int add_files(struct cli_counts *c, const struct gpunvme_ioc_open_files *page)
+{
+    if (c->n_files + page->count > c->room) {
+        size_t room = 2 * c->room + GPUNVME_OPEN_FILES_MAX;
+        struct gpunvme_open_file *grown = realloc(c->files, room * sizeof(*grown));
+        if (!grown)
+            return -ENOMEM;
+        c->files = grown;
+        c->room = room;
+    }
+    memcpy(&c->files[c->n_files], page->files, page->count * sizeof(page->files[0]));
+    c->n_files += page->count;
+    return 0;
+}
+
+static void drop_duplicates(struct cli_counts *c)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < c->n_files; i++) {
+        if (!kept || c->files[kept - 1].id != c->files[i].id)
+            c->files[kept++] = c->files[i];
+    }
+    c->n_files = kept;
+}
+
+/* A file that is closed between two replies may be in both. */
+static int top_activity_read_files(struct gpunvme *g, struct cli_counts *out)
+{
+    struct gpunvme_ioc_open_files page = {.below = 0};
+    int err;
+
+    do {
+        err = gpunvme_open_files(g, page.below, &page);
+        err = err ? err : add_files(out, &page);
+    } while (!err && page.below);
+    if (!err && out->n_files) {
+        qsort(out->files, out->n_files, sizeof(out->files[0]), by_id);
+        drop_duplicates(out);
+    }
+    return err;
+}
+
+/*
+ * Reads the counters. Returns 0, or 1 after a message. A mount that does not
+ * support the request has no files and no queues.
+ */
+static int cli_counts_read(struct gpunvme *g, const char *point, struct cli_counts *out)
+{
+    *out = (struct cli_counts){0};
+    int err = top_activity_read_files(g, out);
+    err = err ? err : gpunvme_queues(g, &out->queues);
+    if (err && err != -ENOTTY && err != -EINVAL)
+        return cli_error(point, "%s", err == -ENOMEM ? "out of memory" : gpunvme_error());
+    return 0;
+}
+
+static void cli_counts_free(struct cli_counts *c)
+{
+    free(c->files);
+    *c = (struct cli_counts){0};
+}
+
+/* --- Rates ----------------------------------------------------------------------------------- */
+
+static void top_activity_bytes_of(const struct gpunvme_open_file *f, uint64_t bytes[CLI_RATES])
+{
+    const uint64_t all[CLI_RATES] = {f->gpu_read_bytes,    f->gpu_written_bytes,
+                                     f->bounce_read_bytes, f->bounce_written_bytes,
+                                     f->kernel_read_bytes, f->kernel_written_bytes};
+
+    memcpy(bytes, all, sizeof(all));
+}
+
+static double total(const struct cli_use *u)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < CLI_RATES; i++)
+        sum += u->rates[i];
+    return sum;
+}
+
+static int by_total(const void *a, const void *b)
+{
+    double x = total(a), y = total(b);
+
+    return (x < y) - (x > y);
+}
+
+static struct cli_use *use_of(struct cli_use *uses, size_t *n, uint64_t key)
+{
+    for (size_t i = 0; i < *n; i++) {
+        if (uses[i].key == key)
+            return &uses[i];
+    }
+    if (*n == ALL_USES)
+        return NULL;
+    uses[*n] = (struct cli_use){.key = key};
+    return &uses[(*n)++];
+}
+
+static void add_rates(struct cli_use *u, const double rates[CLI_RATES])
+{
+    for (size_t i = 0; u && i < CLI_RATES; i++)
+        u->rates[i] += rates[i];
+}
+
+/* Counters of a file that is not in `before` started at 0. */
+static bool top_activity_rates_of(const struct cli_counts *before,
+                                  const struct gpunvme_open_file *f, double seconds,
+                                  double rates[CLI_RATES])
+{
+    const struct gpunvme_open_file none = {0};
+    const struct gpunvme_open_file *was =
+        before->n_files
+            ? bsearch(f, before->files, before->n_files, sizeof(before->files[0]), by_id)
+            : NULL;
+    uint64_t now[CLI_RATES], old[CLI_RATES];
+
+    was = was ? was : &none;
+    top_activity_bytes_of(f, now);
+    top_activity_bytes_of(was, old);
+    for (size_t i = 0; i < CLI_RATES; i++)
+        rates[i] = seconds > 0 && now[i] > old[i] ? (double)(now[i] - old[i]) / seconds / 1e9 : 0;
+    return f->calls > was->calls;
+}
+
+static void top_activity_add_file(const struct gpunvme_open_file *f, const double rates[CLI_RATES],
+                                  struct cli_use *processes, size_t *n_processes,
+                                  struct cli_use *files, size_t *n_files)
+{
+    char command[32];
+    pid_t process = cli_process_of((pid_t)f->pid, command, sizeof(command));
+    struct cli_use *p = use_of(processes, n_processes, (uint64_t)process);
+    struct cli_use *file = f->shared_calls ? NULL : use_of(files, n_files, f->ino);
+
+    if (p && !*p->name)
+        snprintf(p->name, sizeof(p->name), "%s", command);
+    /* A path is found only through a live process. */
+    if (file && (!file->process || strcmp(command, "-") != 0))
+        file->process = process;
+    add_rates(p, rates);
+    add_rates(file, rates);
+}
+
+static size_t busiest(struct cli_use *all, size_t n, struct cli_use *out)
+{
+    size_t taken = n < CLI_USES ? n : CLI_USES;
+
+    if (n)
+        qsort(all, n, sizeof(all[0]), by_total);
+    memcpy(out, all, taken * sizeof(all[0]));
+    return taken;
+}
+
+static void name_files(struct cli_activity *a, dev_t dev)
+{
+    for (size_t i = 0; i < a->n_files; i++) {
+        struct cli_use *f = &a->files[i];
+        if (!cli_path_of(f->process, dev, (ino_t)f->key, f->name, sizeof(f->name)))
+            snprintf(f->name, sizeof(f->name), "inode %" PRIu64, f->key);
+    }
+}
+
+/* -1: not counted. A queue that is not in `before` started at 0. */
+static double commands_per_s(const struct gpunvme_ioc_queues *before, const struct gpunvme_queue *q,
+                             double seconds)
+{
+    uint64_t was = 0;
+
+    if (q->commands == GPUNVME_COMMANDS_UNKNOWN)
+        return -1;
+    for (uint32_t i = 0; i < before->count && i < GPUNVME_QUEUES_MAX; i++) {
+        const struct gpunvme_queue *old = &before->queues[i];
+        if (old->qid == q->qid && old->use == q->use && old->commands <= q->commands)
+            was = old->commands;
+    }
+    return seconds > 0 ? (double)(q->commands - was) / seconds : 0;
+}
+
+static void add_queues(const struct cli_counts *before, const struct cli_counts *now,
+                       double seconds, struct cli_activity *out)
+{
+    static const char *const uses[] = {"-", "executor", "out of service", "leased"};
+
+    for (uint32_t i = 0; i < now->queues.count && i < GPUNVME_QUEUES_MAX; i++) {
+        const struct gpunvme_queue *q = &now->queues.queues[i];
+        char command[32];
+        out->queues[out->n_queues++] = (struct cli_queue_use){
+            .qid = q->qid,
+            .use = uses[q->use < 4 ? q->use : 0],
+            .commands = commands_per_s(&before->queues, q, seconds),
+            .process = (uint64_t)cli_process_of((pid_t)q->pid, command, sizeof(command))};
+    }
+}
+
+/* Computes the rates between two readings of the file system `dev`. */
+static void cli_activity_between(const struct cli_counts *before, const struct cli_counts *now,
+                                 double seconds, dev_t dev, struct cli_activity *out)
+{
+    struct cli_use *processes = calloc(2 * (size_t)ALL_USES, sizeof(*processes));
+    struct cli_use *files = processes ? processes + ALL_USES : NULL;
+    size_t n_processes = 0, n_files = 0;
+    double rates[CLI_RATES];
+
+    *out = (struct cli_activity){0};
+    for (size_t i = 0; processes && i < now->n_files; i++) {
+        if (top_activity_rates_of(before, &now->files[i], seconds, rates))
+            top_activity_add_file(&now->files[i], rates, processes, &n_processes, files, &n_files);
+    }
+    if (processes) {
+        out->n_processes = busiest(processes, n_processes, out->processes);
+        out->n_files = busiest(files, n_files, out->files);
+    }
+    free(processes);
+    name_files(out, dev);
+    add_queues(before, now, seconds, out);
+}
+
+/* --- Output ---------------------------------------------------------------------------------- */
+
+static void print_uses(const char *title, const struct cli_use *uses, size_t n, bool with_key)
+{
+    char name[560];
+
+    if (n)
+        printf("  %-28s %9s %9s %9s %9s %9s %9s\n", title, "GPU READ", "WRITE", "BOUNCE RD",
+               "WRITE", "KERNEL RD", "WRITE");
+    for (size_t i = 0; i < n; i++) {
+        if (with_key)
+            snprintf(name, sizeof(name), "%" PRIu64 " %s", uses[i].key, uses[i].name);
+        else
+            snprintf(name, sizeof(name), "%s", uses[i].name);
+        printf("  %-28s", name);
+        for (size_t k = 0; k < CLI_RATES; k++)
+            printf(" %9.3f", uses[i].rates[k]);
+        putchar('\n');
+    }
+}
+
+static void print_queue(const struct cli_queue_use *q)
+{
+    char rate[32] = "not counted";
+
+    if (q->commands >= 0)
+        snprintf(rate, sizeof(rate), "%.0f", q->commands);
+    if (strcmp(q->use, "leased") == 0)
+        printf("  %u: %s, leased by %" PRIu64 "\n", q->qid, rate, q->process);
+    else
+        printf("  %u: %s%s\n", q->qid, rate,
+               strcmp(q->use, "executor") == 0 ? "" : " (out of service)");
+}
+
+/* Prints the queues without idle ones of the executor. */
+static void print_queues(const struct cli_activity *a)
+{
+    bool titled = false;
+
+    for (size_t i = 0; i < a->n_queues; i++) {
+        const struct cli_queue_use *q = &a->queues[i];
+        if (q->commands == 0 && strcmp(q->use, "executor") == 0)
+            continue;
+        if (!titled)
+            puts("  QUEUE: COMMANDS/s");
+        titled = true;
+        print_queue(q);
+    }
+}
+
+static void cli_activity_print(const struct cli_activity *a)
+{
+    print_uses("PROCESS, GB/s", a->processes, a->n_processes, true);
+    print_uses("FILE, GB/s", a->files, a->n_files, false);
+    print_queues(a);
+}
+
+static struct json_object *uses_json(const struct cli_use *uses, size_t n, const char *key,
+                                     const char *name)
+{
+    static const char *const names[CLI_RATES] = {"gpu_read_gb_per_s",    "gpu_written_gb_per_s",
+                                                 "bounce_read_gb_per_s", "bounce_written_gb_per_s",
+                                                 "kernel_read_gb_per_s", "kernel_written_gb_per_s"};
+    struct json_object *list = json_object_new_array();
+
+    for (size_t i = 0; i < n; i++) {
+        struct json_object *o = json_object_new_object();
+        json_object_object_add(o, key, json_object_new_uint64(uses[i].key));
+        json_object_object_add(o, name, json_object_new_string(uses[i].name));
+        for (size_t k = 0; k < CLI_RATES; k++)
+            json_object_object_add(o, names[k], json_object_new_double(uses[i].rates[k]));
+        json_object_array_add(list, o);
+    }
+    return list;
+}
+
+static struct json_object *queue_json(const struct cli_queue_use *q)
+{
+    struct json_object *o = json_object_new_object();
+
+    json_object_object_add(o, "queue", json_object_new_uint64(q->qid));
+    json_object_object_add(o, "use", json_object_new_string(q->use));
+    json_object_object_add(o, "commands_per_s",
+                           q->commands < 0 ? NULL : json_object_new_double(q->commands));
+    json_object_object_add(o, "process", q->process ? json_object_new_uint64(q->process) : NULL);
+    return o;
+}
+
+/* Adds "processes", "files" and "queues" to o. */
+static void cli_activity_json(const struct cli_activity *a, struct json_object *o)
+{
+    struct json_object *queues = json_object_new_array();
+
+    json_object_object_add(o, "processes",
+                           uses_json(a->processes, a->n_processes, "process", "command"));
+    json_object_object_add(o, "files", uses_json(a->files, a->n_files, "inode", "path"));
+    for (size_t i = 0; i < a->n_queues; i++)
+        json_object_array_add(queues, queue_json(&a->queues[i]));
+    json_object_object_add(o, "queues", queues);
+}
+
+/* Rates of a mount: GB/s up to COMMANDS, then 1/s. */
+enum {
+    GPU_READ, /* by the daemon */
+    GPU_WRITTEN,
+    BOUNCE_READ,
+    BOUNCE_WRITTEN,
+    DIRECT_READ, /* by programs */
+    PIPELINE_READ,
+    PIPELINE_WRITTEN,
+    COMMANDS,
+    LEASED_COMMANDS,
+    RATES
+};
+
+static const char *const rate_keys[RATES] = {
+    "gpu_read_gb_per_s",         "gpu_written_gb_per_s", "bounce_read_gb_per_s",
+    "bounce_written_gb_per_s",   "direct_read_gb_per_s", "pipeline_read_gb_per_s",
+    "pipeline_written_gb_per_s", "gpu_commands_per_s",   "leased_commands_per_s"};
+
+/* The counters whose growth is a rate. */
+static void top_counters(const struct gpunvme_ioc_stats *s, uint64_t counters[RATES])
+{
+    const struct gpunvme_calls *c = &s->calls;
+    /* Bytes that the library read on the direct path, without the daemon. */
+    const uint64_t direct =
+        c->by[GPUNVME_OP_READ][GPUNVME_CALLS_DIRECT - 1].bytes + c->enqueued_bytes;
+    const uint64_t all[RATES] = {s->gpu_read_bytes,
+                                 s->gpu_written_bytes,
+                                 s->bounce_read_bytes,
+                                 s->bounce_written_bytes,
+                                 direct,
+                                 c->pipeline_read_bytes,
+                                 c->pipeline_written_bytes,
+                                 s->gpu_commands,
+                                 s->leased_commands};
+
+    memcpy(counters, all, sizeof(all));
+}
+
+static void top_rates_of(const struct cli_watched *m, double seconds, double rates[RATES])
+{
+    uint64_t before[RATES], now[RATES];
+
+    top_counters(&m->before, before);
+    top_counters(&m->now, now);
+    for (size_t i = 0; i < RATES; i++)
+        rates[i] =
+            seconds > 0 ? (double)(now[i] - before[i]) / seconds / (i < COMMANDS ? 1e9 : 1) : 0;
+}
+
+static void print_rates(const struct cli_watched *m, const double *r)
 {
     printf("%-30s %9.3f %9.3f %9.3f %9.3f %9.3f %11.0f %6" PRIu64 " %6" PRIu64 "\n", m->point,
-           r->gpu_read, r->gpu_written, r->bounce_read + r->pipeline_read,
-           r->bounce_written + r->pipeline_written, r->direct_read,
-           r->commands + r->leased_commands, r->errors, r->timeouts);
+           r[GPU_READ], r[GPU_WRITTEN], r[BOUNCE_READ] + r[PIPELINE_READ],
+           r[BOUNCE_WRITTEN] + r[PIPELINE_WRITTEN], r[DIRECT_READ],
+           r[COMMANDS] + r[LEASED_COMMANDS], m->now.errors - m->before.errors,
+           m->now.timeouts - m->before.timeouts);
 }
 
-static struct json_object *rates_json(const struct cli_watched *m, const struct rates *r)
+static struct json_object *rates_json(const struct cli_watched *m, const double *r)
 {
     struct json_object *o = json_object_new_object();
 
     json_object_object_add(o, "mount", json_object_new_string(m->point));
-    json_object_object_add(o, "gpu_read_gb_per_s", json_object_new_double(r->gpu_read));
-    json_object_object_add(o, "gpu_written_gb_per_s", json_object_new_double(r->gpu_written));
-    json_object_object_add(o, "bounce_read_gb_per_s", json_object_new_double(r->bounce_read));
-    json_object_object_add(o, "bounce_written_gb_per_s", json_object_new_double(r->bounce_written));
-    json_object_object_add(o, "direct_read_gb_per_s", json_object_new_double(r->direct_read));
-    json_object_object_add(o, "pipeline_read_gb_per_s", json_object_new_double(r->pipeline_read));
-    json_object_object_add(o, "pipeline_written_gb_per_s",
-                           json_object_new_double(r->pipeline_written));
-    json_object_object_add(o, "gpu_commands_per_s", json_object_new_double(r->commands));
-    json_object_object_add(o, "leased_commands_per_s", json_object_new_double(r->leased_commands));
-    json_object_object_add(o, "errors", json_object_new_uint64(r->errors));
-    json_object_object_add(o, "timeouts", json_object_new_uint64(r->timeouts));
+    for (size_t i = 0; i < RATES; i++)
+        json_object_object_add(o, rate_keys[i], json_object_new_double(r[i]));
+    json_object_object_add(o, "errors", json_object_new_uint64(m->now.errors - m->before.errors));
+    json_object_object_add(o, "timeouts",
+                           json_object_new_uint64(m->now.timeouts - m->before.timeouts));
     return o;
 }
 
-/*
- * The mounts of a command with the previous readings of their files and queues.
- */
+/* The mounts, with the previous readings of files and queues. */
 struct top {
     struct cli_watch watch;
     struct cli_counts before[CLI_WATCH_MOUNTS];
@@ -111,6 +550,7 @@ static int show_mount(struct cli_watched *m, struct cli_counts *before, double s
                       struct json_object *list)
 {
     static struct cli_activity activity; /* too large for a stack */
+    double rates[RATES];
     struct cli_counts now;
     struct stat st;
 
@@ -121,25 +561,22 @@ static int show_mount(struct cli_watched *m, struct cli_counts *before, double s
         return cli_error(m->point, "%s", strerror(errno));
     if (cli_counts_read(m->g, m->point, &now))
         return 1;
-    struct rates r = top_rates_of(m, seconds);
+    top_rates_of(m, seconds, rates);
     cli_activity_between(before, &now, seconds, st.st_dev, &activity);
     cli_counts_free(before);
     *before = now;
     if (list) {
-        struct json_object *o = rates_json(m, &r);
+        struct json_object *o = rates_json(m, rates);
         cli_activity_json(&activity, o);
         json_object_array_add(list, o);
     } else {
-        print_rates(m, &r);
+        print_rates(m, rates);
         cli_activity_print(&activity);
     }
     return 0;
 }
 
-/*
- * Prints the rates of the mounts since the previous turn. `list` is NULL for
- * text.
- */
+/* Prints the rates since the previous turn; `list` is NULL for text. */
 static int show_turn(struct top *t, double seconds, struct json_object *list)
 {
     int failed = 0;
@@ -186,11 +623,8 @@ int cli_top(int argc, char **argv)
     struct json_object *list = options.json ? json_object_new_array() : NULL;
     if (t.watch.n)
         failed |= show_turns(&t, &options, list);
-    if (list) {
-        struct json_object *root = cli_json_new();
-        json_object_object_add(root, "samples", list);
-        cli_json_print(root);
-    }
+    if (list)
+        cli_json_print_list("samples", list);
     top_end(&t);
     return failed;
 }

@@ -9,10 +9,7 @@
 #include "client/cli/common/cli.h"
 #include "gpunvme/gpunvme.h"
 
-/*
- * Names of the fields of one kind of record. A field without a name is not
- * printed.
- */
+/* Names of the fields of a record; without a name it is not printed. */
 static const struct trace_form {
     const char *event, *id, *a, *b, *len, *result;
 } trace_forms[] = {

@@ -13,10 +13,7 @@
 #include "client/cli/cmd/cli_copy.h"
 #include "support/clock.h"
 
-/*
- * Fills the buffer from the source. Returns the bytes, 0 at the end, or -1
- * after a message.
- */
+/* Fills the buffer: its bytes, 0 at the end, or -1 after a message. */
 static ssize_t load_chunk(struct cli_session *s, int source, const char *name)
 {
     size_t size = gpunvme_buffer_len(s->buffer), done = 0;
@@ -83,17 +80,12 @@ static void write_report(const struct cli_session *s, const struct cli_transfer 
         cli_report_text(s, t);
         return;
     }
-    struct json_object *root = cli_json_new();
     struct json_object *files = json_object_new_array();
     json_object_array_add(files, cli_report_json(s, t));
-    json_object_object_add(root, "files", files);
-    cli_json_print(root);
+    cli_json_print_list("files", files);
 }
 
-/*
- * Opens or creates the file without changing its content. *made is set if it
- * was created.
- */
+/* Opens the file, and sets *made if it creates it. */
 static int open_target(const char *file, bool *made)
 {
     int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -104,10 +96,7 @@ static int open_target(const char *file, bool *made)
     return fd;
 }
 
-/*
- * Truncates the file once it is known to be on a mount and to differ from the
- * source.
- */
+/* Truncates the file, which is on a mount and not the source. */
 static int write_take_target(struct cli_session *s, const struct stat *source, int fd,
                              const char *file)
 {
@@ -151,14 +140,11 @@ int cli_write(int argc, char **argv)
 {
     struct cli_session s = {0};
     int first;
-    int stop = cli_parse(argc, argv, "oqcbp", &s.options, &first);
+    int stop = cli_parse_operands(argc, argv, "oqcbp", &s.options, 2, 2, "a source and a file are",
+                                  &first);
 
     if (stop)
         return stop - 1;
-    if (argc - first != 2) {
-        cli_error("write", "a source and a file are needed, see gpunvme --help");
-        return 2;
-    }
     int source = open(argv[first], O_RDONLY | O_CLOEXEC);
     if (source < 0)
         return cli_error(argv[first], "%s", strerror(errno));

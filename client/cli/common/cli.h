@@ -83,6 +83,13 @@ void cli_print_options(FILE *to);
 int cli_parse(int argc, char **argv, const char *accepted, struct cli_options *out, int *first);
 
 /*
+ * Does the same, and requires `least` to `most` operands, which `what` names in
+ * the message: "a source and a file are".
+ */
+int cli_parse_operands(int argc, char **argv, const char *accepted, struct cli_options *out,
+                       int least, int most, const char *what, int *first);
+
+/*
  * Does the same for a command with exactly one operand, and stores it in
  * *operand. `what` names the operand in messages.
  */
@@ -100,10 +107,7 @@ uint64_t cli_parse_size(const char *text, uint64_t most);
  * message is also added to the document.
  */
 int cli_error(const char *object, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/*
- * Adds the messages so far, "errors": [{"object", "message"}], before a
- * document is printed.
- */
+/* Adds the messages so far, "errors": [...], before a document is printed. */
 void cli_document_end(struct json_object *root);
 /*
  * Called before main() returns its status. Prints a document for a command that
@@ -111,12 +115,11 @@ void cli_document_end(struct json_object *root);
  */
 int cli_finish(int argc, char **argv, int status);
 
-/*
- * Returns an object with "schema_version". cli_json_print() prints and frees
- * it.
- */
+/* Returns a document; cli_json_print() prints and frees it. */
 struct json_object *cli_json_new(void);
 void cli_json_print(struct json_object *root);
+/* Prints and frees a document with only this list. */
+void cli_json_print_list(const char *key, struct json_object *list);
 
 /*
  * A document whose last member is a list with possibly millions of elements.
@@ -133,10 +136,7 @@ void cli_json_list_end(const struct cli_json_list *l);
 const char *cli_path_name(uint32_t path);
 const char *cli_executor_name(uint32_t executor);
 
-/*
- * Progress on a terminal, in one line that is rewritten at most ten times a
- * second.
- */
+/* Progress on a terminal: a line, rewritten at most ten times a second. */
 struct cli_progress {
     const char *what;
     uint64_t total, last_shown_ms;

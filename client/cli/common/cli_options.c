@@ -2,6 +2,7 @@
 /* Describes the options of all commands once, for parsing and for --help. */
 #include <errno.h>
 #include <getopt.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,28 +16,35 @@
 #define MAX_OFFSET     ((uint64_t)INT64_MAX)
 #define MAX_SECONDS    86400
 
+#define FLAG(member) offsetof(struct cli_options, member)
+
 static const struct described {
     char letter;
     const char *name, *argument; /* argument is NULL without one */
     const char *help;
+    size_t flag; /* offset of the bool in struct cli_options that it sets; 0: none */
 } described[] = {
-    {'o', "output", "FORMAT", "text (default) or json; prometheus for stats"},
-    {'q', "quiet", NULL, "no progress"},
-    {'c', "checksum", NULL, "XXH3 of the bytes that reached the buffer"},
-    {'b', "buffer", "SIZE", "size of the registered buffer, with K, M or G (default 256M)"},
-    {'p', "path", "PATH", "auto (default), gpu or bounce"},
-    {'f', "force", NULL, "take a drive that bears somebody's data; never one in use"},
-    {'n', "dry-run", NULL, "check, say what would be done, and do nothing"},
-    {'N', "noiommu", NULL, "a drive that no IOMMU guards: it can then write to any memory"},
-    {'d', "data", NULL, "read data by commands of every length, and compare; write nothing"},
-    {'s', "scratch", "OFFSET", "with --data: write there, 4 MiB, and put back what it held"},
-    {'u', "cufile", NULL, "what NVIDIA's cuFile lacks here, or for the file that is named"},
-    {'a', "add", NULL, "a checksum for each block that has none, of what it holds"},
-    {'l', "limit", "SIZE", "bytes that a directory's files may take, with K, M, G or T"},
-    {'i', "interval", "SECONDS", "between two turns (default 1)"},
-    {'C', "count", "NUMBER", "turns, then end (default: no end)"},
-    {'w', "textfile", "FILE", "Prometheus text to FILE, which is replaced as a whole"},
-    {'h', "help", NULL, "this text"},
+    {'o', "output", "FORMAT", "text (default) or json; prometheus for stats", 0},
+    {'q', "quiet", NULL, "no progress", FLAG(quiet)},
+    {'c', "checksum", NULL, "XXH3 of the bytes that reached the buffer", FLAG(checksum)},
+    {'b', "buffer", "SIZE", "size of the registered buffer, with K, M or G (default 256M)", 0},
+    {'p', "path", "PATH", "auto (default), gpu or bounce", 0},
+    {'f', "force", NULL, "take a drive that bears somebody's data; never one in use", FLAG(force)},
+    {'n', "dry-run", NULL, "check, say what would be done, and do nothing", FLAG(dry_run)},
+    {'N', "noiommu", NULL, "a drive that no IOMMU guards: it can then write to any memory",
+     FLAG(noiommu)},
+    {'d', "data", NULL, "read data by commands of every length, and compare; write nothing",
+     FLAG(data)},
+    {'s', "scratch", "OFFSET", "with --data: write there, 4 MiB, and put back what it held",
+     FLAG(scratch)},
+    {'u', "cufile", NULL, "what NVIDIA's cuFile lacks here, or for the file that is named",
+     FLAG(cufile)},
+    {'a', "add", NULL, "a checksum for each block that has none, of what it holds", FLAG(add)},
+    {'l', "limit", "SIZE", "bytes that a directory's files may take, with K, M, G or T", 0},
+    {'i', "interval", "SECONDS", "between two turns (default 1)", 0},
+    {'C', "count", "NUMBER", "turns, then end (default: no end)", 0},
+    {'w', "textfile", "FILE", "Prometheus text to FILE, which is replaced as a whole", 0},
+    {'h', "help", NULL, "this text", 0},
 };
 #define N_DESCRIBED (sizeof(described) / sizeof(described[0]))
 
@@ -151,26 +159,13 @@ static int apply_value(int opt, const char *value, struct cli_options *out)
     return 0;
 }
 
+/* Sets the flag of an option, if it has one. */
 static void apply_flag(int opt, struct cli_options *out)
 {
-    if (opt == 'q')
-        out->quiet = true;
-    else if (opt == 'c')
-        out->checksum = true;
-    else if (opt == 'f')
-        out->force = true;
-    else if (opt == 'n')
-        out->dry_run = true;
-    else if (opt == 'N')
-        out->noiommu = true;
-    else if (opt == 'd')
-        out->data = true;
-    else if (opt == 's')
-        out->scratch = true;
-    else if (opt == 'u')
-        out->cufile = true;
-    else if (opt == 'a')
-        out->add = true;
+    for (size_t i = 0; i < N_DESCRIBED; i++) {
+        if (described[i].letter == opt && described[i].flag)
+            *(bool *)((char *)out + described[i].flag) = true;
+    }
 }
 
 /* --- The command line ------------------------------------------------------------------------ */
@@ -222,18 +217,26 @@ int cli_parse(int argc, char **argv, const char *accepted, struct cli_options *o
     return 0;
 }
 
+int cli_parse_operands(int argc, char **argv, const char *accepted, struct cli_options *out,
+                       int least, int most, const char *what, int *first)
+{
+    int stop = cli_parse(argc, argv, accepted, out, first);
+
+    if (stop || (argc - *first >= least && argc - *first <= most))
+        return stop;
+    cli_error(argv[0], "%s needed, see gpunvme %s --help", what, argv[0]);
+    return 3;
+}
+
 int cli_parse_one(int argc, char **argv, const char *accepted, struct cli_options *out,
                   const char *what, const char **operand)
 {
+    char text[64];
     int first;
-    int stop = cli_parse(argc, argv, accepted, out, &first);
 
-    if (stop)
-        return stop;
-    if (argc - first != 1) {
-        cli_error(argv[0], "%s is needed, see gpunvme %s --help", what, argv[0]);
-        return 3;
-    }
-    *operand = argv[first];
-    return 0;
+    snprintf(text, sizeof(text), "%s is", what);
+    int stop = cli_parse_operands(argc, argv, accepted, out, 1, 1, text, &first);
+    if (!stop)
+        *operand = argv[first];
+    return stop;
 }

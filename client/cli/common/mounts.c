@@ -85,10 +85,7 @@ const struct cli_mount *cli_mounts_find(const struct cli_mounts *m, const char *
     return NULL;
 }
 
-/*
- * Waits for the child, whose exit closes the other end of the pipe. Kills it
- * after CLI_ANSWER_MS.
- */
+/* The child's exit closes the pipe. Kills it after CLI_ANSWER_MS. */
 static bool ends_in_time(pid_t child, int read_end)
 {
     struct pollfd end = {.fd = read_end};

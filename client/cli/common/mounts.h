@@ -30,10 +30,7 @@ bool cli_mount_is_ours(const char *type);
 /* table: as CLI_MOUNTS. 0, -ENOMEM, or those of open(2). */
 int cli_mounts_read(const char *table, struct cli_mounts *out);
 void cli_mounts_free(struct cli_mounts *m);
-/*
- * Returns the mount of the drive with this PCI address, or of this device node,
- * or NULL.
- */
+/* Returns the mount of this PCI address or device node, or NULL. */
 const struct cli_mount *cli_mounts_find(const struct cli_mounts *m, const char *bdf,
                                         const char *node);
 /*

@@ -4,6 +4,8 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "client/cli/common/cli.h"
@@ -42,83 +44,64 @@ static void out_add(struct cli_out *o, const char *key, struct json_object *valu
         json_object_object_add(top, key, value);
 }
 
-static void print_label(struct cli_out *o, const char *label)
+/*
+ * Adds a field. JSON takes over the value; text has the label and the formatted
+ * arguments. Control characters are masked, since text from devices and file
+ * names may hold any byte.
+ */
+__attribute__((format(printf, 5, 6))) static void out_field(struct cli_out *o, const char *key,
+                                                            const char *label,
+                                                            struct json_object *value,
+                                                            const char *format, ...)
 {
     int indent = 2 * (int)o->indent;
+    char *text = NULL;
+    va_list args;
 
+    if (o->json) {
+        out_add(o, key, value);
+        return;
+    }
+    json_object_put(value);
     fprintf(o->to, "%*s%-*s ", indent, "", LABEL_WIDTH - indent, label);
-}
-
-/*
- * Masks control characters, since text from devices and file names may hold any
- * byte.
- */
-static void print_clean(FILE *to, const char *text)
-{
-    for (const char *c = text; *c; c++)
-        fputc((unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c, to);
+    va_start(args, format);
+    int len = vasprintf(&text, format, args);
+    va_end(args);
+    for (int i = 0; i < len; i++)
+        fputc((unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i], o->to);
+    fputc('\n', o->to);
+    free(len < 0 ? NULL : text);
 }
 
 void cli_out_string(struct cli_out *o, const char *key, const char *label, const char *value)
 {
-    if (o->json) {
-        out_add(o, key, json_object_new_string(value));
-        return;
-    }
-    print_label(o, label);
-    print_clean(o->to, value);
-    fputc('\n', o->to);
+    out_field(o, key, label, json_object_new_string(value), "%s", value);
 }
 
 void cli_out_number(struct cli_out *o, const char *key, const char *label, uint64_t value)
 {
-    if (o->json) {
-        out_add(o, key, json_object_new_uint64(value));
-        return;
-    }
-    print_label(o, label);
-    fprintf(o->to, "%" PRIu64 "\n", value);
+    out_field(o, key, label, json_object_new_uint64(value), "%" PRIu64, value);
 }
 
 void cli_out_none(struct cli_out *o, const char *key, const char *label)
 {
-    if (o->json) {
-        out_add(o, key, NULL);
-        return;
-    }
-    print_label(o, label);
-    fputs("none\n", o->to);
+    out_field(o, key, label, NULL, "none");
 }
 
 void cli_out_real(struct cli_out *o, const char *key, const char *label, double value)
 {
-    if (o->json) {
-        out_add(o, key, json_object_new_double(value));
-        return;
-    }
-    print_label(o, label);
-    fprintf(o->to, "%.3f\n", value);
+    out_field(o, key, label, json_object_new_double(value), "%.3f", value);
 }
 
 void cli_out_hex(struct cli_out *o, const char *key, const char *label, uint64_t value,
                  unsigned digits)
 {
-    if (o->json) {
-        out_add(o, key, json_object_new_uint64(value));
-        return;
-    }
-    print_label(o, label);
-    fprintf(o->to, "0x%0*" PRIx64 "\n", (int)digits, value);
+    out_field(o, key, label, json_object_new_uint64(value), "0x%0*" PRIx64, (int)digits, value);
 }
 
 void cli_out_flag(struct cli_out *o, const char *key, const char *label, bool value)
 {
-    if (o->json) {
-        out_add(o, key, json_object_new_boolean(value));
-        return;
-    }
-    print_label(o, label);
-    fputs(value ? "yes\n" : "no\n", o->to);
+    out_field(o, key, label, json_object_new_boolean(value), "%s", value ? "yes" : "no");
 }
 
 static void push(struct cli_out *o, const char *key, struct json_object *group)

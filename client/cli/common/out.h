@@ -38,24 +38,17 @@ void cli_out_end(struct cli_out *o);
 
 void cli_out_string(struct cli_out *o, const char *key, const char *label, const char *value);
 void cli_out_number(struct cli_out *o, const char *key, const char *label, uint64_t value);
-/*
- * Prints a number that the object does not have: "none" in text, null in JSON.
- */
+/* Prints a missing number: "none" in text, null in JSON. */
 void cli_out_none(struct cli_out *o, const char *key, const char *label);
 /* Text has three decimal places. */
 void cli_out_real(struct cli_out *o, const char *key, const char *label, double value);
-/*
- * Text is hexadecimal with at least so many digits; JSON has a decimal number.
- */
+/* Text is hexadecimal with so many digits; JSON has a decimal number. */
 void cli_out_hex(struct cli_out *o, const char *key, const char *label, uint64_t value,
                  unsigned digits);
 /* Text is "yes" or "no"; JSON is true or false. */
 void cli_out_flag(struct cli_out *o, const char *key, const char *label, bool value);
 
-/*
- * Opens a group of fields with a title. With key NULL it is the next element of
- * the open list.
- */
+/* Opens a group of fields; with key NULL the next element of the list. */
 void cli_out_open(struct cli_out *o, const char *key, const char *title);
 void cli_out_close(struct cli_out *o);
 /* Opens a list of groups. Text shows nothing for the list itself. */
@@ -85,15 +78,9 @@ struct cli_table {
     size_t n_cells;
 };
 
-/*
- * Copies one cell per column. Returns false if memory is exhausted; the table
- * is then unchanged.
- */
+/* Copies a row. Returns false, with the table unchanged, without memory. */
 bool cli_table_add(struct cli_table *t, const char *const *cells);
-/*
- * Sorts by the first column. Numbers in it are compared as numbers, and records
- * without a value come last.
- */
+/* Sorts by the first column, numbers by value; rows without one are last. */
 void cli_table_sort(struct cli_table *t);
 void cli_table_print(const struct cli_table *t, struct cli_out *o, const char *key);
 void cli_table_free(struct cli_table *t);

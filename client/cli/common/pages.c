@@ -13,10 +13,7 @@
 
 enum kind { NUMBER, HEX, FLAG, TEXT, BYTES, ID };
 
-/*
- * A field of a page, which is a number of bytes at an offset, or one bit of
- * them.
- */
+/* A field of a page: bytes at an offset, or one bit of them. */
 struct field {
     const char *key, *label;
     uint16_t offset, bytes;
@@ -127,10 +124,7 @@ static uint64_t number_at(const uint8_t *page, const struct field *f)
     return value;
 }
 
-/*
- * Copies an ASCII field that is padded with blanks or zeros. Other characters
- * are masked.
- */
+/* Copies a padded ASCII field, and masks other characters. */
 static void text_at(const uint8_t *page, const struct field *f, char *out)
 {
     size_t n = strnlen((const char *)page + f->offset, f->bytes);
@@ -179,10 +173,7 @@ static void show_fields(struct cli_out *o, const void *page, const struct field 
         show_field(o, page, &fields[i]);
 }
 
-/*
- * Prints whether the driver would take the object, as the driver's own parser
- * decides.
- */
+/* Prints whether the driver's own parser accepts the object. */
 static void show_verdict(struct cli_out *o, int err, const char *what)
 {
     cli_out_flag(o, "usable", "Usable:", !err);

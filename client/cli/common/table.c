@@ -73,10 +73,7 @@ static const struct cli_column *column_of(const struct cli_table *t, size_t cell
     return &t->columns[cell % t->n_columns];
 }
 
-/*
- * Returns the text of a cell, with control characters masked. Text that must be
- * built is stored in buf.
- */
+/* Returns a cell's text, possibly in buf, without control characters. */
 static const char *cell_text(const struct cli_table *t, size_t cell, char *buf, size_t len)
 {
     const char *value = t->cells[cell];

@@ -4,16 +4,176 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libnvme.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "blockdev/data_check.h"
+#include "blockdev/device.h"
+#include "blockdev/nvme/nvme.h"
 #include "blockdev/pci/pci_sysfs.h"
+#include "client/cli/common/cli.h"
 #include "client/cli/common/mounts.h"
-#include "client/cli/ctrlr/cli_ctrlr_internal.h"
 
-enum { CNS_NS = 0, CNS_CTRL = 1, CNS_ACTIVE_LIST = 2 }; /* Base 2.0, 5.17.1 */
+#define CHECK_DEPTH 64u /* queue entries of a test */
+
+static int ctrlr_driver_identify(struct cli_ctrlr *c, uint8_t cns, uint32_t nsid, void *page)
+{
+    struct nvme_sqe sqe = {.opcode = NVME_ADMIN_IDENTIFY, .nsid = nsid, .cdw10 = cns};
+    struct nvme_cqe cqe = {0};
+    int err = nvme_admin(c->driver, &sqe, page, NVME_IDENTIFY_LEN, false, &cqe);
+    int status = NVME_STATUS(cqe.status);
+
+    return err && status ? status : err;
+}
+
+unsigned cli_ctrlr_regions(const struct cli_ctrlr *c)
+{
+    struct nvme_dma_budget regions;
+
+    if (!c->driver)
+        return 0;
+    nvme_dma_regions(c->driver, &regions);
+    return regions.limit;
+}
+
+bool cli_ctrlr_quirks(const struct cli_ctrlr *c, unsigned *out)
+{
+    *out = c->driver ? nvme_ctrlr_info(c->driver)->quirks : 0;
+    return c->driver != NULL;
+}
+
+void cli_ctrlr_doorbells(const struct cli_ctrlr *c, struct cli_doorbells *out)
+{
+    *out = (struct cli_doorbells){0};
+    if (!c->driver)
+        return;
+    const struct nvme_transport *t = nvme_ctrlr_transport(c->driver);
+    *out = (struct cli_doorbells){.addr = (void *)(uintptr_t)t->doorbells,
+                                  .len = t->doorbells_len,
+                                  .mmio = t->doorbells_are_mmio};
+}
+
+uint8_t cli_ctrlr_command_set(struct cli_ctrlr *c, uint32_t nsid)
+{
+    struct nvme_ns_info ns;
+
+    return c->driver && nvme_ns_info(c->driver, nsid, &ns) == 0 ? ns.command_set : 0;
+}
+
+int cli_ctrlr_check_data(struct cli_ctrlr *c, uint32_t nsid, char *why, size_t len)
+{
+    struct bd_dev *dev;
+    int err = bd_open_namespace(c->driver, nsid, 1, CHECK_DEPTH, &dev, why, len);
+
+    if (err)
+        return err;
+    err = data_check_device(dev, 0, nvme_ctrlr_info(c->driver)->max_transfer, true, why, len);
+    bd_close(dev);
+    return err;
+}
+
+int cli_ctrlr_check_scratch(struct cli_ctrlr *c, uint32_t nsid, uint64_t start,
+                            bool (*interrupted)(void), char *why, size_t len)
+{
+    struct bd_dev *dev;
+    int err = bd_open_namespace(c->driver, nsid, 1, CHECK_DEPTH, &dev, why, len);
+
+    if (err)
+        return err;
+    err = data_check_scratch(dev, start, nvme_ctrlr_info(c->driver)->max_transfer, interrupted, why,
+                             len);
+    bd_close(dev);
+    return err;
+}
+
+static int open_transport(const struct cli_target *t, bool noiommu, struct nvme_transport **out,
+                          char *why, size_t len)
+{
+    struct bd_name name = {.kind = t->driver == CLI_DRIVER_VFIO ? BD_KIND_VFIO : BD_KIND_VFIO_USER,
+                           .nsid = 1};
+    const struct bd_open_opts opts = {.noiommu = noiommu && t->driver == CLI_DRIVER_VFIO};
+
+    snprintf(name.path, sizeof(name.path), "%s", t->driver == CLI_DRIVER_VFIO ? t->bdf : t->path);
+    if (opts.noiommu)
+        cli_error(t->bdf, "warning: without an IOMMU the drive can write to any memory of this "
+                          "machine");
+    return bd_open_transport(&name, &opts, out, why, len);
+}
+
+static int ctrlr_driver_open(const struct cli_target *t, bool noiommu, struct cli_ctrlr *out,
+                             char *why, size_t len)
+{
+    char said[256] = "";
+    const struct nvme_opts opts = {.io_queues = 1, .why = said, .why_len = sizeof(said)};
+    struct nvme_transport *transport;
+    struct nvme_ctrlr *driver;
+    int err = open_transport(t, noiommu, &transport, why, len);
+
+    if (err)
+        return err;
+    err = nvme_ctrlr_open(transport, &opts, &driver);
+    if (err) {
+        bd_refuse_ctrlr(transport, err, said, why, len);
+        transport->ops->close(transport);
+        return err;
+    }
+    *out = (struct cli_ctrlr){.through = transport->ops->name, .driver = driver};
+    return 0;
+}
+
+static int ctrlr_transport_bar(const struct cli_target *t, bool noiommu, struct cli_bar *out,
+                               char *why, size_t len)
+{
+    struct nvme_transport *transport;
+    int err = open_transport(t, noiommu, &transport, why, len);
+
+    if (err)
+        return err;
+    *out = (struct cli_bar){.through = transport->ops->name,
+                            .transport = transport,
+                            .owned = true,
+                            .reset = t->driver == CLI_DRIVER_VFIO};
+    return 0;
+}
+
+void cli_bar_of(struct cli_ctrlr *c, struct cli_bar *out)
+{
+    *out = (struct cli_bar){.through = c->through, .transport = nvme_ctrlr_transport(c->driver)};
+}
+
+#define TIMEOUT_MS 10000
+
+static int ctrlr_kernel_identify(struct cli_ctrlr *c, uint8_t cns, uint32_t nsid, void *page)
+{
+    struct nvme_identify_args args = {
+        .data = page,
+        .args_size = sizeof(args),
+        .fd = c->fd,
+        .timeout = TIMEOUT_MS,
+        .cns = (enum nvme_identify_cns)cns,
+        .csi = NVME_CSI_NVM,
+        .nsid = nsid,
+        .uuidx = NVME_UUID_NONE,
+    };
+    int rc = nvme_identify(&args);
+
+    return rc < 0 ? -errno : rc;
+}
+
+static int ctrlr_kernel_open(const char *node, struct cli_ctrlr *out, char *why, size_t len)
+{
+    int fd = open(node, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+    if (fd < 0 && (errno == EACCES || errno == EPERM))
+        return nvme_why(why, len, -errno, "%s: %s, run it as root", node, strerror(errno));
+    if (fd < 0)
+        return nvme_why(why, len, -errno, "%s: %s", node, strerror(errno));
+    *out = (struct cli_ctrlr){.through = "the kernel's nvme driver", .fd = fd};
+    return 0;
+}
 
 #define BAR_LEN 0x1000u /* registers; the doorbells that follow stay unmapped */
 
@@ -43,30 +203,39 @@ int cli_ctrlr_open(const struct cli_target *t, bool noiommu, struct cli_ctrlr *o
         return nvme_why(why, len, -ENODEV,
                         "no driver has it that could be asked, type: gpunvme bind %s", t->bdf);
     if (t->driver == CLI_DRIVER_KERNEL)
-        return cli_kernel_open(t->path, out, why, len);
+        return ctrlr_kernel_open(t->path, out, why, len);
     int err = ctrlr_check_unmounted(t, why, len);
-    return err ? err : cli_driver_open(t, noiommu, out, why, len);
+    return err ? err : ctrlr_driver_open(t, noiommu, out, why, len);
 }
 
 void cli_ctrlr_close(struct cli_ctrlr *c)
 {
-    c->ops->close(c);
+    if (c->driver)
+        nvme_ctrlr_close(c->driver);
+    else
+        close(c->fd);
+}
+
+static int ctrlr_identify(struct cli_ctrlr *c, uint8_t cns, uint32_t nsid, void *page)
+{
+    return c->driver ? ctrlr_driver_identify(c, cns, nsid, page)
+                     : ctrlr_kernel_identify(c, cns, nsid, page);
 }
 
 int cli_identify_ctrlr(struct cli_ctrlr *c, void *page)
 {
-    return c->ops->identify(c, CNS_CTRL, 0, page);
+    return ctrlr_identify(c, NVME_CNS_CTRL, 0, page);
 }
 
 int cli_identify_ns(struct cli_ctrlr *c, uint32_t nsid, void *page)
 {
-    return c->ops->identify(c, CNS_NS, nsid, page);
+    return ctrlr_identify(c, NVME_CNS_NS, nsid, page);
 }
 
 int cli_identify_list(struct cli_ctrlr *c, uint32_t after, uint32_t nn, uint32_t *ids)
 {
     uint8_t page[NVME_IDENTIFY_LEN] __attribute__((aligned(8))) = {0};
-    int result = c->ops->identify(c, CNS_ACTIVE_LIST, after, page);
+    int result = ctrlr_identify(c, NVME_CNS_ACTIVE_NS_LIST, after, page);
     if (result)
         return result < 0 ? result : -EIO;
     return nvme_parse_ns_list(page, after, nn, ids);
@@ -111,13 +280,15 @@ int cli_bar_open(const char *root, const struct cli_target *t, bool noiommu, str
     if (t->driver == CLI_DRIVER_KERNEL)
         return map_resource(root, t->bdf, out, why, len);
     int err = ctrlr_check_unmounted(t, why, len);
-    return err ? err : cli_transport_bar(t, noiommu, out, why, len);
+    return err ? err : ctrlr_transport_bar(t, noiommu, out, why, len);
 }
 
 uint64_t cli_bar_read(const struct cli_bar *bar, uint32_t offset, unsigned bytes)
 {
-    if (bar->transport)
-        return cli_transport_read(bar->transport, offset, bytes);
+    struct nvme_transport *t = bar->transport;
+
+    if (t)
+        return bytes == 8 ? t->ops->read64(t, offset) : t->ops->read32(t, offset);
     /*
      * Reads two halves, since some controllers reject 8-byte accesses (Base
      * 2.0, 3.1.3).
@@ -132,5 +303,5 @@ void cli_bar_close(struct cli_bar *bar)
     if (bar->map)
         munmap((void *)bar->map, bar->len);
     if (bar->owned)
-        cli_transport_close(bar->transport);
+        bar->transport->ops->close(bar->transport);
 }

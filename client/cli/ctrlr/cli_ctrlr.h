@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A controller seen through its driver: Identify data through the kernel's
- * driver or ours, registers from its BAR. This header has no wire format: one
- * half of the implementation uses libnvme, the other nvme_spec.h.
+ * driver or ours, registers from its BAR.
  */
 #ifndef CLIENT_CLI_CTRLR_CLI_CTRLR_H
 #define CLIENT_CLI_CTRLR_CLI_CTRLR_H
@@ -14,25 +13,13 @@
 #include "blockdev/nvme/nvme_identify.h"
 #include "client/cli/ctrlr/cli_target.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-struct cli_ctrlr;
-
-struct cli_ctrlr_ops {
-    /* Sends Identify. Returns 0, -errno, or an NVMe status (above 0). */
-    int (*identify)(struct cli_ctrlr *c, uint8_t cns, uint32_t nsid, void *page);
-    void (*close)(struct cli_ctrlr *c);
-};
+struct nvme_ctrlr;
+struct nvme_transport;
 
 struct cli_ctrlr {
-    const struct cli_ctrlr_ops *ops;
-    const char *through; /* name of its driver, for messages */
-    union {
-        int fd;       /* node of the kernel's driver */
-        void *driver; /* struct nvme_ctrlr */
-    };
+    const char *through;       /* name of its driver, for messages */
+    struct nvme_ctrlr *driver; /* ours; NULL for the kernel's */
+    int fd;                    /* node of the kernel's driver */
 };
 
 /*
@@ -44,23 +31,19 @@ int cli_ctrlr_open(const struct cli_target *t, bool noiommu, struct cli_ctrlr *o
                    size_t len);
 void cli_ctrlr_close(struct cli_ctrlr *c);
 
-int cli_kernel_open(const char *node, struct cli_ctrlr *out, char *why, size_t len);
-int cli_driver_open(const struct cli_target *t, bool noiommu, struct cli_ctrlr *out, char *why,
-                    size_t len);
-
 /*
- * Returns the number of DMA regions that a controller of cli_driver_open() can
+ * Returns the number of DMA regions that a controller of our driver can
  * keep, or 0 if it is unknown or the kernel drives the controller.
  */
 unsigned cli_ctrlr_regions(const struct cli_ctrlr *c);
 
 /*
  * Stores the driver's workarounds (enum nvme_quirk) for a controller of
- * cli_driver_open(). Returns false if the kernel drives the controller.
+ * our driver. Returns false if the kernel drives the controller.
  */
 bool cli_ctrlr_quirks(const struct cli_ctrlr *c, unsigned *out);
 
-/* Doorbells of a controller of cli_driver_open(), mapped until it is closed. */
+/* Doorbells of a controller of our driver, mapped until it is closed. */
 struct cli_doorbells {
     void *addr; /* NULL for the kernel's driver */
     size_t len; /* bytes, whole pages */
@@ -69,7 +52,7 @@ struct cli_doorbells {
 void cli_ctrlr_doorbells(const struct cli_ctrlr *c, struct cli_doorbells *out);
 
 /*
- * Reads in every shape from a controller of cli_driver_open() (data_check.h).
+ * Reads in every shape from a controller of our driver (data_check.h).
  * Returns 0, or -errno with a sentence: -EILSEQ for wrong data, -EPROTO for a
  * command that the controller refuses.
  */
@@ -82,7 +65,7 @@ int cli_ctrlr_check_scratch(struct cli_ctrlr *c, uint32_t nsid, uint64_t start,
                             bool (*interrupted)(void), char *why, size_t len);
 
 /*
- * Returns the CSI of a namespace of cli_driver_open(), or 0 for NVM or if
+ * Returns the CSI of a namespace of our driver, or 0 for NVM or if
  * unknown.
  */
 uint8_t cli_ctrlr_command_set(struct cli_ctrlr *c, uint32_t nsid);
@@ -102,7 +85,7 @@ struct cli_bar {
     const char *through;
     volatile void *map; /* mapping of sysfs, `len` bytes */
     size_t len;
-    void *transport; /* struct nvme_transport; `owned` tells if it is ours */
+    struct nvme_transport *transport; /* closed with the BAR if `owned` */
     bool owned;
     bool reset; /* the controller was reset in order to be read */
 };
@@ -115,14 +98,10 @@ struct cli_bar {
 int cli_bar_open(const char *root, const struct cli_target *t, bool noiommu, struct cli_bar *out,
                  char *why, size_t len);
 /*
- * Gives access to the registers of a running controller of cli_driver_open().
+ * Gives access to the registers of a running controller of our driver.
  */
 void cli_bar_of(struct cli_ctrlr *c, struct cli_bar *out);
 uint64_t cli_bar_read(const struct cli_bar *bar, uint32_t offset, unsigned bytes);
 void cli_bar_close(struct cli_bar *bar);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

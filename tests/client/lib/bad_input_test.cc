@@ -96,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"huge_size", {"read", "-b", "99999999999G", "FILE"}, 2, "not a buffer size"},
         Refusal{"bad_path", {"read", "-p", "fast", "FILE"}, 2, "fast: no such path"},
         Refusal{"path_of_another", {"extents", "-p", "gpu", "FILE"}, 2, "option not understood"},
-        Refusal{"read_nothing", {"read"}, 2, "no file named"},
+        Refusal{"read_nothing", {"read"}, 2, "files are needed"},
         Refusal{"write_one", {"write", "FILE"}, 2, "a source and a file"},
         Refusal{"extents_two", {"extents", "FILE", "FILE"}, 2, "one file is needed"},
         Refusal{"info_nothing", {"info"}, 2, "one path is needed"},
