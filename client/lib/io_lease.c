@@ -10,9 +10,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "client/io/io.h"
 #include "client/lib/call_stats.h"
 #include "client/lib/direct.h"
+#include "client/lib/io.h"
 #include "support/clock.h"
 
 #define LANES     8

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "client/io/io.h"
-#include "client/io/io_threads.h"
+#include "client/lib/io.h"
+#include "client/lib/io_threads.h"
 #include "support/clock.h"
 
 #define THREADS    16

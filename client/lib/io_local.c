@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "client/io/io.h"
+#include "client/lib/io.h"
 #include "support/page.h"
 
 /* O_DIRECT would ask for a read of less than a block where the file ends. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Threads for work that the caller does not wait for. */
-#include "client/io/io_threads.h"
+#include "client/lib/io_threads.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 
-#include "client/io/io.h"
+#include "client/lib/io.h"
 
 static unsigned fork_count; /* changes only in a child that has one thread yet */
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Memory of transfers and its buffers, one for each mount. */
-#include "client/io/regions.h"
+#include "client/lib/regions.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Mounts, files and memory of gpunvme_io.h: opened, found, closed. */
-#include "client/io/io.h"
+#include "client/lib/io.h"
 
 #include <errno.h>
 #include <fcntl.h>

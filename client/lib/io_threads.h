@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Threads for work that the caller does not wait for. */
-#ifndef CLIENT_IO_IO_THREADS_H
-#define CLIENT_IO_IO_THREADS_H
+#ifndef CLIENT_LIB_IO_THREADS_H
+#define CLIENT_LIB_IO_THREADS_H
 
 struct io_threads;
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client/io/io.h"
+#include "client/lib/io.h"
 
 void io_file_get(struct gpunvme_io_file *f)
 {

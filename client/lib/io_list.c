@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/io/io.h"
-#include "client/io/io_threads.h"
+#include "client/lib/io.h"
+#include "client/lib/io_threads.h"
 
 struct list {
     struct work work;                     /* first */

@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 #include <link.h>
 
-#include "client/io/io.h"
+#include "client/lib/io.h"
 
 /*
  * Held while dl_iterate_phdr() runs, and across fork(2): glibc gives a child the lock of that

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "client/io/io.h"
+#include "client/lib/io.h"
 
 /* --- Transfers ------------------------------------------------------------------------------- */
 

@@ -4,10 +4,10 @@
  * io_file.c, io_local.c, regions.c and io_threads.c, io_transfer.c, io_async.c, io_list.c,
  * io_lease.c, io.c.
  */
-#ifndef CLIENT_IO_IO_H
-#define CLIENT_IO_IO_H
+#ifndef CLIENT_LIB_IO_H
+#define CLIENT_LIB_IO_H
 
-#include "client/io/regions.h"
+#include "client/lib/regions.h"
 #include "client/lib/client_internal.h"
 #include "gpunvme/gpunvme_io.h"
 

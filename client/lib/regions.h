@@ -3,8 +3,8 @@
  * Memory that transfers go to and from, and its buffers: one for each mount that it is used with,
  * registered when it is first needed.
  */
-#ifndef CLIENT_IO_REGIONS_H
-#define CLIENT_IO_REGIONS_H
+#ifndef CLIENT_LIB_REGIONS_H
+#define CLIENT_LIB_REGIONS_H
 
 #include "client/lib/client_internal.h"
 
