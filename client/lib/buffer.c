@@ -192,17 +192,6 @@ static int alloc_host(struct gpunvme_buffer *b)
     return 0;
 }
 
-/* An older daemon does not know staging, and has not taken the token. */
-static int register_host(struct gpunvme_buffer *b, struct gpunvme_ioc_register *reg)
-{
-    int err = register_at_mount(b, reg);
-
-    if (err != -EINVAL || !b->for_lease)
-        return err;
-    reg->flags &= ~GPUNVME_REGISTER_STAGING;
-    return register_at_mount(b, reg);
-}
-
 static int share_memory(struct gpunvme_buffer *b, uint32_t flags)
 {
     struct gpunvme_ioc_register reg = {.kind = GPUNVME_MEM_FD,
@@ -213,7 +202,7 @@ static int share_memory(struct gpunvme_buffer *b, uint32_t flags)
     if (b->owner->fd < 0)
         return gpunvme_fail(-ENOTSUP, "a handle without a mount shares no memory");
     int err = socket_send_memory(b->owner, b->fd, &reg.token);
-    return err ? err : register_host(b, &reg);
+    return err ? err : register_at_mount(b, &reg);
 }
 
 static int share_host(struct gpunvme_buffer *b)

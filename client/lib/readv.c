@@ -56,8 +56,8 @@ static int readv_read_list(struct batch *batch, const struct shared_list *l, siz
                                   .bytes = UINT64_MAX}; /* if the mount does not even see it */
     int err = gpunvme_call(batch->fd, GPUNVME_IOC_READV, &v, sizeof(v), batch->retries);
 
-    *begun = v.bytes != UINT64_MAX && (!err || err == -EINTR || err == -ETIMEDOUT ||
-                                       (err == -E2BIG && v.path)); /* earlier mounts read none */
+    *begun = v.bytes != UINT64_MAX &&
+             (!err || err == -EINTR || err == -ETIMEDOUT || (err == -E2BIG && v.path));
     batch->bytes += *begun ? v.bytes : 0;
     gpunvme_add_result(batch->result, v.path, v.commands, v.nvme_status, v.flags & GPUNVME_STAGED);
     err = gpunvme_unless_other_mount(batch->b->owner, batch->fd, err);
@@ -166,7 +166,7 @@ static int readv_read_singly(struct batch *batch, read_fn read)
 
 /* --- The call -------------------------------------------------------------------------------- */
 
-/* Without room for a list at the mount, or when that knows no lists, READ does the same slowly. */
+/* Without room for a list at the mount, READ does the same slowly. */
 static int read_by_way_of_list(struct batch *batch)
 {
     struct gpunvme *g = batch->b->owner;

@@ -8,10 +8,6 @@
  * returns -EINVAL for a wrong size, an unknown flag or non-zero padding,
  * -EPROTO for another ABI version, and -ENOTTY for an unknown request. FUSE
  * limits a struct to 16,383 bytes.
- *
- * INFO and STATS may grow at their end without a new version. The daemon also
- * accepts the sizes of earlier releases and fills in the fields that fit; it
- * returns -EINVAL for a size that it does not know.
  */
 #ifndef GPUNVME_IOCTL_H
 #define GPUNVME_IOCTL_H
@@ -74,16 +70,12 @@ struct gpunvme_ioc_info {
     char fallback[128]; /* reason why no GPU serves this mount; empty if one does */
     char transport[16]; /* "sim", "vfio", "vfio-user" */
     char socket[108];   /* UNIX socket for file descriptors: gpunvme_ioc_register */
-    /* The first version of the struct ended here. */
     char tier_note[256]; /* reason why there is no higher tier, or none; may be empty */
-    /* The version before READV and leases ended here. */
     uint32_t direct;       /* 1: the mount option direct= lets the caller take leases */
     uint32_t lease_queues; /* queue pairs that all users together may lease */
-    /* The version before the cookie ended here. */
     uint8_t cookie[8]; /* the first bytes to send on each connection to the socket */
-    /* The struct ended here until the write-back cache came. */
     uint32_t writeback_cache; /* 1: mount option writeback_cache, which excludes WRITE */
-    uint32_t quirks;          /* GPUNVME_QUIRK_*; also 0 in earlier versions */
+    uint32_t quirks;          /* GPUNVME_QUIRK_* */
     uint32_t lease_tier;      /* `tier`, or 1 if only copies by the daemon reach GPU memory */
 };
 
@@ -329,39 +321,26 @@ struct gpunvme_ioc_stats {
      */
     uint64_t errors, timeouts, cancelled;
     uint64_t buffers, quarantined_queues;
-    /* An older version of the struct ended here. Recovery follows. */
     uint64_t aborts;            /* commands ended by an Abort */
     uint64_t queue_recreations; /* queue pairs deleted and created again */
     uint64_t controller_resets; /* resets begun */
     /*
-     * The version before staging ended here. These bytes are included in
-     * gpu_read_bytes and gpu_written_bytes. They belong to buffers that the
-     * drive cannot reach: commands move them to or from staging in host memory,
-     * and the executor copies between staging and buffer.
+     * Staged bytes are included in gpu_read_bytes and gpu_written_bytes. They
+     * belong to buffers that the drive cannot reach: commands move them to or
+     * from staging in host memory, and the executor copies between staging and
+     * buffer.
      */
     uint64_t gpu_staged_read_bytes, gpu_staged_written_bytes;
     /*
-     * The version before region counters ended here. These are the number of
-     * memory regions that are mapped for the drive and its limit (0: no limit
-     * is known). Data of a buffer without a region is staged.
+     * Memory regions that are mapped for the drive, and their limit (0: no
+     * limit is known). Data of a buffer without a region is staged.
      */
     uint64_t dma_regions, dma_region_limit;
-    /*
-     * The version before request counters ended here. These are requests of the
-     * kernel to the mount.
-     */
-    uint64_t fuse_requests;
-    /*
-     * The version before latencies ended here. The index is
-     * [GPUNVME_OP_*][GPUNVME_PATH_* - 1].
-     */
+    uint64_t fuse_requests; /* requests of the kernel to the mount */
+    /* The index is [GPUNVME_OP_*][GPUNVME_PATH_* - 1]. */
     struct gpunvme_latency latency[3][3];
     uint64_t fallbacks[8]; /* transfers on the bounce path by reason, GPUNVME_FALLBACK_* */
-    /*
-     * The version before leased queues were counted ended here. These are their
-     * commands, as far as they are known.
-     */
-    uint64_t leased_commands;
+    uint64_t leased_commands; /* of leased queues, as far as they are known */
     struct gpunvme_calls
         /*
          * The sum over all programs that share their counters (SHARE_CALLS),
@@ -690,9 +669,6 @@ struct gpunvme_ioc_share_calls {
 /* C99 has no static_assert. */
 #if defined(__cplusplus) || __STDC_VERSION__ >= 201112L
 static_assert(sizeof(struct gpunvme_abi) == 8, "abi header");
-static_assert(offsetof(struct gpunvme_ioc_info, tier_note) == 388, "info as it was at first");
-static_assert(offsetof(struct gpunvme_ioc_info, direct) == 644, "info until leases came");
-static_assert(offsetof(struct gpunvme_ioc_info, writeback_cache) == 660, "info with the cookie");
 static_assert(sizeof(struct gpunvme_ioc_info) == 672, "info");
 static_assert(sizeof(struct gpunvme_piece) == 24, "piece");
 static_assert(sizeof(struct gpunvme_ioc_readv) == 88, "readv");
@@ -709,16 +685,6 @@ static_assert(sizeof(struct gpunvme_ioc_unregister) == 24, "unregister");
 static_assert(sizeof(struct gpunvme_ioc_rw) == 80, "rw");
 static_assert(sizeof(struct gpunvme_extent) == 32, "extent");
 static_assert(sizeof(struct gpunvme_ioc_extents) == 24 + 32 * GPUNVME_EXTENTS_MAX, "extents");
-static_assert(offsetof(struct gpunvme_ioc_stats, aborts) == 104, "stats as it was at first");
-static_assert(offsetof(struct gpunvme_ioc_stats, gpu_staged_read_bytes) == 128,
-              "stats until data was staged");
-static_assert(offsetof(struct gpunvme_ioc_stats, dma_regions) == 144,
-              "stats until regions were counted");
-static_assert(offsetof(struct gpunvme_ioc_stats, fuse_requests) == 160,
-              "stats until requests were counted");
-static_assert(offsetof(struct gpunvme_ioc_stats, latency) == 168, "stats until latencies came");
-static_assert(offsetof(struct gpunvme_ioc_stats, leased_commands) == 2032,
-              "stats until leased queues were counted");
 static_assert(sizeof(struct gpunvme_calls) == 2528, "calls");
 static_assert(sizeof(struct gpunvme_ioc_stats) == 4568, "stats");
 static_assert(offsetof(struct gpunvme_ioc_rw, bytes) == 56, "rw.bytes");

@@ -169,41 +169,27 @@ static int handle_buffer_iova(const struct call *call, void *arg)
 
 static const struct request {
     unsigned cmd;
-    uint32_t old_sizes[6]; /* earlier sizes of its struct that are accepted, or 0 */
-    handle_fn handle;      /* NULL for a transfer */
-    bool waits;            /* may block on executor or drive: run by a worker */
+    handle_fn handle; /* NULL for a transfer */
+    bool waits;       /* may block on executor or drive: run by a worker */
 } requests[] = {
-    {GPUNVME_IOC_INFO,
-     {offsetof(struct gpunvme_ioc_info, tier_note), offsetof(struct gpunvme_ioc_info, direct),
-      offsetof(struct gpunvme_ioc_info, cookie),
-      offsetof(struct gpunvme_ioc_info, writeback_cache)},
-     handle_info,
-     false},
-    {GPUNVME_IOC_REGISTER, {0}, handle_register, true},
-    {GPUNVME_IOC_UNREGISTER, {0}, handle_unregister, true},
-    {GPUNVME_IOC_READ, {0}, NULL, true},
-    {GPUNVME_IOC_WRITE, {0}, NULL, true},
-    {GPUNVME_IOC_READV, {0}, NULL, true},
-    {GPUNVME_IOC_EXTENTS, {0}, handle_extents, false},
-    {GPUNVME_IOC_STATS,
-     {offsetof(struct gpunvme_ioc_stats, aborts),
-      offsetof(struct gpunvme_ioc_stats, gpu_staged_read_bytes),
-      offsetof(struct gpunvme_ioc_stats, dma_regions),
-      offsetof(struct gpunvme_ioc_stats, fuse_requests),
-      offsetof(struct gpunvme_ioc_stats, latency),
-      offsetof(struct gpunvme_ioc_stats, leased_commands)},
-     handle_stats,
-     false},
-    {GPUNVME_IOC_QUEUE_LEASE, {0}, handle_queue_lease, true},
-    {GPUNVME_IOC_EXTENT_LEASE, {0}, handle_extent_lease, true},
-    {GPUNVME_IOC_LEASE_END, {0}, handle_lease_end, true},
-    {GPUNVME_IOC_BUFFER_IOVA, {0}, handle_buffer_iova, true},
-    {GPUNVME_IOC_SCRUB, {0}, handle_scrub, true},
-    {GPUNVME_IOC_OPEN_FILES, {0}, handle_open_files, false},
-    {GPUNVME_IOC_QUEUES, {0}, handle_queues, false},
-    {GPUNVME_IOC_RESIZE, {0}, handle_resize, true},
-    {GPUNVME_IOC_SHARE_CALLS, {0}, handle_share_calls, false},
-    {GPUNVME_IOC_TRACE, {0}, handle_trace, false},
+    {GPUNVME_IOC_INFO, handle_info, false},
+    {GPUNVME_IOC_REGISTER, handle_register, true},
+    {GPUNVME_IOC_UNREGISTER, handle_unregister, true},
+    {GPUNVME_IOC_READ, NULL, true},
+    {GPUNVME_IOC_WRITE, NULL, true},
+    {GPUNVME_IOC_READV, NULL, true},
+    {GPUNVME_IOC_EXTENTS, handle_extents, false},
+    {GPUNVME_IOC_STATS, handle_stats, false},
+    {GPUNVME_IOC_QUEUE_LEASE, handle_queue_lease, true},
+    {GPUNVME_IOC_EXTENT_LEASE, handle_extent_lease, true},
+    {GPUNVME_IOC_LEASE_END, handle_lease_end, true},
+    {GPUNVME_IOC_BUFFER_IOVA, handle_buffer_iova, true},
+    {GPUNVME_IOC_SCRUB, handle_scrub, true},
+    {GPUNVME_IOC_OPEN_FILES, handle_open_files, false},
+    {GPUNVME_IOC_QUEUES, handle_queues, false},
+    {GPUNVME_IOC_RESIZE, handle_resize, true},
+    {GPUNVME_IOC_SHARE_CALLS, handle_share_calls, false},
+    {GPUNVME_IOC_TRACE, handle_trace, false},
 };
 
 struct transfer_job {
@@ -237,16 +223,6 @@ struct request_job {
     } arg;
 };
 
-static bool is_old_size(const struct request *r, unsigned cmd)
-{
-    for (size_t i = 0; i < sizeof(r->old_sizes) / sizeof(r->old_sizes[0]); i++) {
-        uint32_t size = r->old_sizes[i];
-        if (size && cmd == _IOC(_IOC_DIR(r->cmd), 'G', _IOC_NR(cmd), size))
-            return true;
-    }
-    return false;
-}
-
 /*
  * Returns -EINVAL for a gpunvmefs ioctl with a struct of another size, and
  * -ENOTTY for any other command.
@@ -258,7 +234,7 @@ static int find_request(unsigned cmd, const struct request **out)
         if (_IOC_TYPE(cmd) != _IOC_TYPE(r->cmd) || _IOC_NR(cmd) != _IOC_NR(r->cmd))
             continue;
         *out = r;
-        return cmd == r->cmd || is_old_size(r, cmd) ? 0 : -EINVAL;
+        return cmd == r->cmd ? 0 : -EINVAL;
     }
     return -ENOTTY;
 }
