@@ -40,7 +40,7 @@ struct bench {
     bool json;
     struct bench_mount mount;
     struct bench_file file;
-    struct gpunvme_direct_options lease;
+    struct direct_options lease;
     struct bench_direct direct;
     struct pattern_pieces pieces;
     struct bench_report *report;
@@ -66,7 +66,7 @@ static uint64_t room_of(const struct bench *b)
 
 static int open_loop(struct bench *b, uint64_t room, bool is_write, struct bare_loop **loop)
 {
-    int err = bare_loop_open(gpunvme_file_device(b->direct.file), &b->pieces, target_of(b)->addr,
+    int err = bare_loop_open(leased_file_device(b->direct.file), &b->pieces, target_of(b)->addr,
                              room, is_write, loop);
 
     if (err)
@@ -157,7 +157,7 @@ static int verify_writes(struct bench *b)
 
     if (!err)
         err = bench_poison(&b->mount.memory, SEED);
-    if (!err && gpunvme_read(b->mount.buffer, b->file.fd, 0, 0, b->size, NULL) != (ssize_t)b->size)
+    if (!err && transfer_read(b->mount.buffer, b->file.fd, 0, 0, b->size, NULL) != (ssize_t)b->size)
         err = fail("READ", gpunvme_error());
     return err ? err : bench_verify(&b->mount.memory, &b->pieces, PROGRAM);
 }

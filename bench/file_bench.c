@@ -113,7 +113,7 @@ static int plain_copy(struct bench *b)
 static int read_by(struct bench *b, uint32_t path, int fd, uint64_t at, uint64_t len)
 {
     struct gpunvme_result result;
-    ssize_t n = gpunvme_read(b->mount.buffer, fd, at, 0, len, &result);
+    ssize_t n = transfer_read(b->mount.buffer, fd, at, 0, len, &result);
 
     if (path == GPUNVME_PATH_GPU)
         b->commands = result.commands;
@@ -132,11 +132,11 @@ static int read_bounced(struct bench *b)
     struct gpunvme_options options = {.path = GPUNVME_PATH_BOUNCE};
     int err, back;
 
-    if (gpunvme_set_options(b->mount.g, &options))
+    if (bounce_set_options(b->mount.g, &options))
         return fail("bounce pipeline", gpunvme_error());
     err = read_by(b, GPUNVME_PATH_BOUNCE, b->file.fd, 0, b->size);
     options.path = GPUNVME_PATH_GPU;
-    back = gpunvme_set_options(b->mount.g, &options);
+    back = bounce_set_options(b->mount.g, &options);
     return err ? err : back;
 }
 
@@ -147,7 +147,7 @@ static int read_direct(struct bench *b)
 
 static int read_waiting(struct bench *b)
 {
-    ssize_t n = gpunvme_file_read(b->direct.file, b->mount.memory.addr, b->size, 0);
+    ssize_t n = direct_read_wait(b->direct.file, b->mount.memory.addr, b->size, 0);
 
     return n == (ssize_t)b->size ? 0
                                  : fail("direct path", n < 0 ? gpunvme_error() : "a short read");
@@ -157,7 +157,7 @@ static int read_waiting(struct bench *b)
 
 static int read_by_blocks(struct bench *b, uint64_t part, unsigned blocks)
 {
-    int err = kernel_block_reads(gpunvme_file_device(b->direct.file), b->mount.memory.addr, b->size,
+    int err = kernel_block_reads(leased_file_device(b->direct.file), b->mount.memory.addr, b->size,
                                  part, blocks);
 
     return err ? fail("gpunvme_pread_block", strerror(-err)) : 0;
@@ -187,7 +187,7 @@ static int copy_out(struct bench *b)
     for (uint64_t at = 0; at < b->size && !err; at += COPY_BYTES) {
         uint64_t left = b->size - at;
 
-        err = gpunvme_copy_out(b->mount.buffer, at, b->host, left < COPY_BYTES ? left : COPY_BYTES);
+        err = buffer_copy_out(b->mount.buffer, at, b->host, left < COPY_BYTES ? left : COPY_BYTES);
     }
     return err ? fail("copy", gpunvme_error()) : 0;
 }
@@ -195,7 +195,7 @@ static int copy_out(struct bench *b)
 static int write_ioctl(struct bench *b)
 {
     struct gpunvme_result result;
-    ssize_t n = gpunvme_write(b->mount.buffer, b->written.fd, 0, 0, b->size, &result);
+    ssize_t n = transfer_write(b->mount.buffer, b->written.fd, 0, 0, b->size, &result);
 
     if (n == (ssize_t)b->size && result.path == GPUNVME_PATH_GPU)
         return 0;

@@ -68,7 +68,7 @@ static int info(struct bench *b, size_t i)
     struct gpunvme_ioc_info answer;
 
     (void)i;
-    return gpunvme_info(b->mount.g, &answer) ? fail("INFO", gpunvme_error()) : 0;
+    return gpunvme_info(connection_fd(b->mount.g), &answer) ? fail("INFO", gpunvme_error()) : 0;
 }
 
 #ifdef GPUNVME_HAVE_CUDA
@@ -85,7 +85,7 @@ static int read_ioctl(struct bench *b, size_t i)
     uint64_t bytes = b->pieces.bytes;
     struct gpunvme_result result;
     ssize_t n =
-        gpunvme_read(b->mount.buffer, b->file.fd, i * bytes, b->pieces.places[i], bytes, &result);
+        transfer_read(b->mount.buffer, b->file.fd, i * bytes, b->pieces.places[i], bytes, &result);
 
     if (n == (ssize_t)bytes && result.path == GPUNVME_PATH_GPU)
         return 0;
@@ -104,7 +104,7 @@ static int read_by_block(struct bench *b, size_t i)
 {
     uint64_t bytes = b->pieces.bytes;
     char *to = (char *)b->to->addr + i * bytes;
-    ssize_t n = gpunvme_file_read(b->direct.file, to, bytes, b->pieces.places[i]);
+    ssize_t n = direct_read_wait(b->direct.file, to, bytes, b->pieces.places[i]);
 
     return n == (ssize_t)bytes ? 0 : fail("direct path", n < 0 ? gpunvme_error() : "short");
 }
@@ -230,7 +230,7 @@ static int measure_to_buffer(struct bench *b, const char *name, call_fn call)
 #ifdef GPUNVME_HAVE_CUDA
 static int measure_in_kernel(struct bench *b, const char *name)
 {
-    const struct gpunvme_device_file *file = gpunvme_file_device(b->direct.file);
+    const struct gpunvme_device_file *file = leased_file_device(b->direct.file);
     int err = 0;
 
     /* The first run warms up. */
@@ -250,18 +250,18 @@ static int measure_pinned(struct bench *b)
 {
     struct bench_memory to = {.len = b->samples * SMALL};
     struct gpunvme_buffer *buffer;
-    int err = gpunvme_alloc_host(b->mount.g, to.len, &buffer);
+    int err = buffer_alloc_host(b->mount.g, to.len, &buffer);
 
     if (err)
         return fail("pinned memory", gpunvme_error());
-    to.addr = gpunvme_buffer_addr(buffer);
+    to.addr = buffer_addr(buffer);
     b->to = &to;
     err = measure_in_kernel(b, "direct path, 4 KiB, inside a kernel, into pinned memory");
     if (!err)
         err = measure_to_buffer(b, "direct path, 4 KiB, by a persistent kernel, into pinned memory",
                                 read_by_block);
     b->to = &b->mount.memory;
-    gpunvme_unregister(buffer);
+    buffer_unregister(buffer);
     return err;
 }
 

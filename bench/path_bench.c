@@ -68,13 +68,13 @@ static int fail(const char *object, const char *what)
 static ssize_t read_one(struct bench *b, struct gpunvme_buffer *buffer, uint64_t at, uint64_t bytes,
                         struct gpunvme_result *result)
 {
-    return gpunvme_read(buffer, b->file.fd, at, at, bytes, result);
+    return transfer_read(buffer, b->file.fd, at, at, bytes, result);
 }
 
 static ssize_t write_one(struct bench *b, struct gpunvme_buffer *buffer, uint64_t at,
                          uint64_t bytes, struct gpunvme_result *result)
 {
-    return gpunvme_write(buffer, b->file.fd, at, at, bytes, result);
+    return transfer_write(buffer, b->file.fd, at, at, bytes, result);
 }
 
 static ssize_t read_list(struct bench *b, struct gpunvme_buffer *buffer, uint64_t at,
@@ -86,7 +86,7 @@ static ssize_t read_list(struct bench *b, struct gpunvme_buffer *buffer, uint64_
     for (size_t i = 0; i < n; i++)
         b->list[i] = (struct gpunvme_piece){
             .file_offset = at + i * PIECE, .buffer_offset = at + i * PIECE, .len = PIECE};
-    int err = gpunvme_readv(buffer, b->file.fd, b->list, n, result);
+    int err = readv_buffer(buffer, b->file.fd, b->list, n, result);
     for (size_t i = 0; i < n && !err; i++)
         sum += b->list[i].result;
     return err ? err : sum;
@@ -159,7 +159,7 @@ static int read_back(struct bench *b, const struct bench_mount *m, uint64_t len)
 {
     int err = bench_poison(&m->memory, SEED);
 
-    if (!err && gpunvme_read(m->buffer, b->file.fd, 0, 0, len, NULL) != (ssize_t)len)
+    if (!err && transfer_read(m->buffer, b->file.fd, 0, 0, len, NULL) != (ssize_t)len)
         err = fail("read", gpunvme_error());
     return err;
 }
@@ -175,7 +175,7 @@ static int sample(struct bench *b, unsigned way, const struct row *row, struct b
     int err = row->writes ? bench_fill(&m->memory, len, seed) : bench_poison(&m->memory, SEED);
 
     if (!err && way != BY_CHOICE &&
-        gpunvme_set_options(m->g, &(struct gpunvme_options){.path = path}))
+        bounce_set_options(m->g, &(struct gpunvme_options){.path = path}))
         err = fail(way_names[way], gpunvme_error());
     if (!err)
         err = fill_cache(b, len);
@@ -260,7 +260,7 @@ static int set_up(struct bench *b, const char *dir)
         err = bench_mount_open(&b->chosen, PROGRAM, dir, b->size);
     if (!err && !b->chosen.g)
         err = fail(dir, "not on a gpunvmefs mount");
-    if (!err && gpunvme_set_options(b->chosen.g, &(struct gpunvme_options){.path = 0}))
+    if (!err && bounce_set_options(b->chosen.g, &(struct gpunvme_options){.path = 0}))
         err = fail(dir, gpunvme_error());
     if (!err)
         err = bench_file_make(&b->file, PROGRAM, dir, b->size, SEED);

@@ -49,7 +49,7 @@ struct bench {
     struct gpunvme_piece *list;         /* all of them, in the library's memory */
     struct gpunvme_buffer *device_list; /* once more, where the direct path reads it */
     struct bench_cpu cpu;
-    struct gpunvme_direct_options lease;
+    struct direct_options lease;
     struct bench_direct direct;
     struct bench_report *report;
 };
@@ -79,7 +79,7 @@ static int read_lists(struct bench *b)
     for (size_t i = 0; i < b->rows.n; i += b->batch) {
         struct gpunvme_result result;
 
-        if (gpunvme_readv(b->mount.buffer, b->file.fd, b->list + i, batch_len(b, i), &result))
+        if (readv_buffer(b->mount.buffer, b->file.fd, b->list + i, batch_len(b, i), &result))
             return fail("READV", gpunvme_error());
         if (result.path != GPUNVME_PATH_GPU)
             return fail("READV", "not by the GPU path");
@@ -89,11 +89,11 @@ static int read_lists(struct bench *b)
 
 static int read_direct(struct bench *b)
 {
-    struct gpunvme_piece *list = gpunvme_buffer_addr(b->device_list);
+    struct gpunvme_piece *list = buffer_addr(b->device_list);
 
     for (size_t i = 0; i < b->rows.n; i += b->batch) {
-        if (gpunvme_readv_async(b->direct.file, b->mount.memory.addr, list + i, batch_len(b, i),
-                                b->direct.stream.cuda))
+        if (direct_readv_async(b->direct.file, b->mount.memory.addr, list + i, batch_len(b, i),
+                               b->direct.stream.cuda))
             return fail("direct path", gpunvme_error());
     }
     return bench_stream_wait(&b->direct.stream) ? fail("direct path", "the GPU failed") : 0;
@@ -134,8 +134,8 @@ static int check_results(const struct bench *b)
 static int move_list(struct bench *b, bool back)
 {
     size_t bytes = b->rows.n * sizeof(b->list[0]);
-    int err = back ? gpunvme_copy_out(b->device_list, 0, b->list, bytes)
-                   : gpunvme_copy_in(b->device_list, 0, b->list, bytes);
+    int err = back ? buffer_copy_out(b->device_list, 0, b->list, bytes)
+                   : buffer_copy_in(b->device_list, 0, b->list, bytes);
 
     return err ? fail("list", gpunvme_error()) : 0;
 }
@@ -233,14 +233,14 @@ static int new_rows(struct bench *b, const struct row_kind *kind)
     if (bench_rows_make(&b->rows, b->mount.memory.on_gpu, SEED, n * kind->bytes, kind->bytes,
                         kind->from, span, &state))
         return fail("memory", "not enough of it");
-    if (gpunvme_pieces_alloc(b->mount.g, n, &list))
+    if (shared_list_alloc_pieces(b->mount.g, n, &list))
         return fail("list", gpunvme_error());
     b->list = list;
     for (size_t i = 0; i < n; i++)
         list[i] = (struct gpunvme_piece){.file_offset = b->rows.places[i],
                                          .buffer_offset = i * kind->bytes,
                                          .len = (uint32_t)kind->bytes};
-    if (b->direct.file && gpunvme_alloc(b->mount.g, n * sizeof(*list), &b->device_list))
+    if (b->direct.file && buffer_alloc(b->mount.g, n * sizeof(*list), &b->device_list))
         return fail("list", gpunvme_error());
     return 0;
 }
@@ -248,9 +248,9 @@ static int new_rows(struct bench *b, const struct row_kind *kind)
 static void drop_rows(struct bench *b)
 {
     if (b->list)
-        gpunvme_pieces_free(b->mount.g, b->list);
+        shared_list_free_pieces(b->mount.g, b->list);
     if (b->device_list)
-        gpunvme_unregister(b->device_list);
+        buffer_unregister(b->device_list);
     b->list = NULL;
     b->device_list = NULL;
     bench_pieces_free(&b->rows, b->mount.memory.on_gpu);

@@ -46,7 +46,7 @@ struct bench {
     struct bench_file file;
     void *host; /* the file's bytes, pinned */
     struct pattern_pieces pieces;
-    struct gpunvme_direct_options lease;
+    struct direct_options lease;
     struct bench_direct direct;
     struct bench_report *report;
 };
@@ -86,9 +86,9 @@ static int read_piece(const struct bench *b, bool direct, uint64_t i)
     ssize_t n;
 
     if (direct)
-        n = gpunvme_file_read(b->direct.file, (char *)b->mount.memory.addr + at, SMALL, place);
+        n = direct_read_wait(b->direct.file, (char *)b->mount.memory.addr + at, SMALL, place);
     else
-        n = gpunvme_read(b->mount.buffer, b->file.fd, at, place, SMALL, &result);
+        n = transfer_read(b->mount.buffer, b->file.fd, at, place, SMALL, &result);
     if (n == SMALL && result.path == GPUNVME_PATH_GPU)
         return 0;
     return fail(direct ? "direct path" : "READ",
@@ -178,7 +178,7 @@ static int run_warps(struct bench *b, enum warps_way way, unsigned warps, uint64
 
     some.n = n;
     if (!err)
-        err = kernel_warps(way, gpunvme_file_device(b->direct.file), &some, b->mount.memory.addr,
+        err = kernel_warps(way, leased_file_device(b->direct.file), &some, b->mount.memory.addr,
                            warps, b->block, &result);
     bench_add(rates, (double)n * 1e-6 / (bench_seconds() - start));
     if (err) {

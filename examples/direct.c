@@ -43,13 +43,13 @@ static int compare(int fd, const void *block, ssize_t n, uint64_t offset)
 
 static int read_blocks(struct gpunvme_file *f, int fd, void *block)
 {
-    const uint64_t size = gpunvme_file_size(f);
+    const uint64_t size = (uint64_t)gpunvme_file_size(f);
     uint64_t reads = 0;
     double spent = 0;
 
     for (uint64_t at = 0; at < size; at += BLOCK, reads++) {
         double begin = seconds();
-        ssize_t n = gpunvme_file_read(f, block, BLOCK, at);
+        ssize_t n = gpunvme_read(f, block, BLOCK, at, NULL);
 
         spent += seconds() - begin;
         if (n < 0)
@@ -62,25 +62,23 @@ static int read_blocks(struct gpunvme_file *f, int fd, void *block)
 }
 
 /*
- * Measures the reads. gpunvme_disconnect() closes the file, ends the leases and
- * frees the buffer.
+ * Measures the reads. gpunvme_close() closes the file, ends the leases and frees
+ * the memory.
  */
 static int run(const char *name, int fd)
 {
     struct gpunvme *g;
-    struct gpunvme_buffer *b;
-    struct gpunvme_direct *d;
     struct gpunvme_file *f;
+    void *block;
     int rc;
 
-    if (gpunvme_connect(name, &g))
-        return failed("mount", gpunvme_error());
-    if (gpunvme_alloc_host(g, BLOCK, &b) || gpunvme_direct_open(g, NULL, &d) ||
-        gpunvme_file_open(d, fd, &f))
+    if (gpunvme_open(NULL, &g))
+        return failed("library", gpunvme_error());
+    if (gpunvme_file_open(g, fd, GPUNVME_FILE_DIRECT, &f) || gpunvme_alloc_host(f, BLOCK, &block))
         rc = failed(name, gpunvme_error());
     else
-        rc = read_blocks(f, fd, gpunvme_buffer_addr(b));
-    gpunvme_disconnect(g);
+        rc = read_blocks(f, fd, block);
+    gpunvme_close(g);
     return rc;
 }
 

@@ -97,18 +97,12 @@ static int count(const struct gpunvme_device_file *file, unsigned char *buffer,
 
 static int run(struct gpunvme *g, int fd, unsigned char *buffer, struct counts *counts)
 {
-    struct gpunvme_buffer *b;
-    struct gpunvme_direct *d;
     struct gpunvme_file *f;
-    int rc;
 
-    if (gpunvme_register(g, buffer, (size_t)WARPS * BLOCK, &b) ||
-        gpunvme_direct_open(g, NULL, &d) || gpunvme_file_open(d, fd, &f))
+    if (gpunvme_register(g, buffer, (size_t)WARPS * BLOCK) ||
+        gpunvme_file_open(g, fd, GPUNVME_FILE_DIRECT, &f))
         return failed("mount", gpunvme_error());
-    rc = count(gpunvme_file_device(f), buffer, counts);
-    gpunvme_direct_close(d);
-    gpunvme_unregister(b);
-    return rc;
+    return count(gpunvme_file_device(f), buffer, counts);
 }
 
 int main(int argc, char **argv)
@@ -125,14 +119,14 @@ int main(int argc, char **argv)
     fd = open(argv[1], O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         failed(argv[1], strerror(errno));
-    } else if (gpunvme_connect(argv[1], &g)) {
+    } else if (gpunvme_open(NULL, &g)) {
         failed("mount", gpunvme_error());
     } else if (cuda_ok(cudaMalloc(&buffer, (size_t)WARPS * BLOCK)) &&
                cuda_ok(cudaHostAlloc(&counts, sizeof(*counts), 0))) {
         memset(counts, 0, sizeof(*counts));
         rc = run(g, fd, buffer, counts);
     }
-    gpunvme_disconnect(g);
+    gpunvme_close(g); /* nothing accesses the buffer afterwards */
     cudaFreeHost(counts);
     cudaFree(buffer);
     if (fd >= 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reads a file of a gpunvmefs mount into a registered buffer and copies the
- * bytes from there to an ordinary file. The buffer is GPU memory if the mount
+ * Reads a file of a gpunvmefs mount into memory of the mount and copies the
+ * bytes from there to an ordinary file. It is GPU memory if the mount
  * has a GPU, and shared host memory otherwise.
  *
  *     example_read /mnt/model.bin /tmp/copy
@@ -37,15 +37,15 @@ static int append(int out, const char *bytes, size_t n)
     return 0;
 }
 
-static int copy(struct gpunvme_buffer *b, int in, int out, char *host)
+static int copy(struct gpunvme *g, struct gpunvme_file *f, void *memory, int out, char *host)
 {
     struct gpunvme_result result = {0};
     uint64_t bytes = 0, commands = 0;
     ssize_t n;
 
-    while ((n = gpunvme_read(b, in, 0, bytes, CHUNK, &result)) > 0) {
-        if (gpunvme_copy_out(b, 0, host, (size_t)n))
-            return failed("buffer", gpunvme_error());
+    while ((n = gpunvme_read(f, memory, CHUNK, bytes, &result)) > 0) {
+        if (gpunvme_copy_out(g, memory, host, (size_t)n))
+            return failed("memory", gpunvme_error());
         if (append(out, host, (size_t)n))
             return -1;
         bytes += (uint64_t)n;
@@ -57,28 +57,26 @@ static int copy(struct gpunvme_buffer *b, int in, int out, char *host)
     return 0;
 }
 
-/*
- * Connects to the mount and copies the file. gpunvme_disconnect() also ends the
- * buffer.
- */
-static int read_file(const char *name, int in, int out)
+/* Copies the file. gpunvme_close() also closes it and frees the memory. */
+static int read_file(int in, int out)
 {
     struct gpunvme *g;
-    struct gpunvme_buffer *b;
+    struct gpunvme_file *f;
+    void *memory;
     char *host;
     int rc = -1;
 
-    if (gpunvme_connect(name, &g))
-        return failed("mount", gpunvme_error());
+    if (gpunvme_open(NULL, &g))
+        return failed("library", gpunvme_error());
     host = malloc(CHUNK);
     if (!host)
         failed("memory", strerror(errno));
-    else if (gpunvme_alloc(g, CHUNK, &b))
-        failed("buffer", gpunvme_error());
+    else if (gpunvme_file_open(g, in, 0, &f) || gpunvme_alloc(f, CHUNK, &memory))
+        failed("memory", gpunvme_error());
     else
-        rc = copy(b, in, out, host);
+        rc = copy(g, f, memory, out, host);
     free(host);
-    gpunvme_disconnect(g);
+    gpunvme_close(g);
     return rc;
 }
 
@@ -99,7 +97,7 @@ int main(int argc, char **argv)
     if (out < 0) {
         failed(argv[2], strerror(errno));
     } else {
-        rc = read_file(argv[1], in, out);
+        rc = read_file(in, out);
         if (close(out) && rc == 0)
             rc = failed(argv[2], strerror(errno));
     }

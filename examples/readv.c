@@ -59,8 +59,8 @@ static int compare(const struct batch *a, const struct gpunvme_piece *pieces, co
     return 0;
 }
 
-static int read_and_compare(const struct batch *a, struct gpunvme_buffer *b,
-                            struct gpunvme_piece *pieces)
+static int read_and_compare(const struct batch *a, struct gpunvme *g, struct gpunvme_file *f,
+                            void *memory, struct gpunvme_piece *pieces)
 {
     struct gpunvme_result result = {0};
     size_t bytes = a->count * a->size;
@@ -70,10 +70,10 @@ static int read_and_compare(const struct batch *a, struct gpunvme_buffer *b,
     if (!got)
         return failed("memory", strerror(errno));
     fill(a, pieces);
-    if (gpunvme_readv(b, a->fd, pieces, a->count, &result))
+    if (gpunvme_readv(f, memory, bytes, pieces, a->count, &result))
         failed(a->name, gpunvme_error());
-    else if (gpunvme_copy_out(b, 0, got, bytes))
-        failed("buffer", gpunvme_error());
+    else if (gpunvme_copy_out(g, memory, got, bytes))
+        failed("memory", gpunvme_error());
     else
         rc = compare(a, pieces, got, got + bytes);
     free(got);
@@ -83,23 +83,25 @@ static int read_and_compare(const struct batch *a, struct gpunvme_buffer *b,
 }
 
 /*
- * Reads the pieces. The buffer and the list end with the connection. A list
- * from gpunvme_pieces_alloc() is not copied.
+ * Reads the pieces. The memory and the list end with the handle. A list from
+ * gpunvme_pieces_alloc() is not copied.
  */
 static int run(const struct batch *a)
 {
     struct gpunvme *g;
-    struct gpunvme_buffer *b;
+    struct gpunvme_file *f;
+    void *memory;
     struct gpunvme_piece *pieces;
     int rc;
 
-    if (gpunvme_connect(a->name, &g))
-        return failed("mount", gpunvme_error());
-    if (gpunvme_alloc(g, a->count * a->size, &b) || gpunvme_pieces_alloc(g, a->count, &pieces))
-        rc = failed("buffer", gpunvme_error());
+    if (gpunvme_open(NULL, &g))
+        return failed("library", gpunvme_error());
+    if (gpunvme_file_open(g, a->fd, 0, &f) || gpunvme_alloc(f, a->count * a->size, &memory) ||
+        gpunvme_pieces_alloc(f, a->count, &pieces))
+        rc = failed("memory", gpunvme_error());
     else
-        rc = read_and_compare(a, b, pieces);
-    gpunvme_disconnect(g);
+        rc = read_and_compare(a, g, f, memory, pieces);
+    gpunvme_close(g);
     return rc;
 }
 

@@ -61,9 +61,24 @@ static int check(const struct half *h)
     return *h->bytes < 0 ? failed("file", strerror((int)-*h->bytes)) : 0;
 }
 
+/* Launches the read, for which the values are needed during the call only. */
+static int submit(struct gpunvme_file *f, struct half *h, int64_t offset)
+{
+    const size_t len = CHUNK;
+    const int64_t start = 0;
+    struct gpunvme_stream_transfer t = {};
+
+    t.addr = h->words;
+    t.len = &len;
+    t.file_offset = &offset;
+    t.addr_offset = &start;
+    t.bytes = h->bytes;
+    return gpunvme_submit_stream(f, &t, h->stream);
+}
+
 static int sum_file(struct gpunvme_file *f, struct half *halves)
 {
-    const uint64_t size = gpunvme_file_size(f);
+    const uint64_t size = (uint64_t)gpunvme_file_size(f);
     unsigned turn = 0;
 
     for (uint64_t at = 0; at < size; at += CHUNK, turn++) {
@@ -71,7 +86,7 @@ static int sum_file(struct gpunvme_file *f, struct half *halves)
 
         if (!cuda_ok(cudaStreamSynchronize(h->stream)) || check(h))
             return -1;
-        if (gpunvme_read_async(f, h->words, CHUNK, at, h->stream, h->bytes))
+        if (submit(f, h, (int64_t)at))
             return failed("file", gpunvme_error());
         sum_words<<<64, 256, 0, h->stream>>>(h->words, h->bytes);
         if (!cuda_ok(cudaGetLastError()))
@@ -96,8 +111,6 @@ static int finish(struct half *halves, int rc)
 static int run(struct gpunvme *g, int fd, char *buffer, struct half *halves, int64_t *pinned)
 {
     unsigned long long sum = 0;
-    struct gpunvme_buffer *b;
-    struct gpunvme_direct *d;
     struct gpunvme_file *f;
     int rc;
 
@@ -107,16 +120,14 @@ static int run(struct gpunvme *g, int fd, char *buffer, struct half *halves, int
         if (!cuda_ok(cudaStreamCreateWithFlags(&halves[i].stream, cudaStreamNonBlocking)))
             return -1;
     }
-    if (gpunvme_register(g, buffer, STREAMS * CHUNK, &b) || gpunvme_direct_open(g, NULL, &d) ||
-        gpunvme_file_open(d, fd, &f))
+    if (gpunvme_register(g, buffer, STREAMS * CHUNK) ||
+        gpunvme_file_open(g, fd, GPUNVME_FILE_DIRECT, &f))
         return failed("mount", gpunvme_error());
     rc = finish(halves, sum_file(f, halves));
     if (rc == 0 && cuda_ok(cudaMemcpyFromSymbol(&sum, total, sizeof(sum))))
-        printf("%" PRIu64 " bytes, sum of words %llx\n", gpunvme_file_size(f), sum);
+        printf("%" PRId64 " bytes, sum of words %llx\n", gpunvme_file_size(f), sum);
     else
         rc = -1;
-    gpunvme_direct_close(d);
-    gpunvme_unregister(b);
     return rc;
 }
 
@@ -135,14 +146,14 @@ int main(int argc, char **argv)
     fd = open(argv[1], O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         failed(argv[1], strerror(errno));
-    } else if (gpunvme_connect(argv[1], &g)) {
+    } else if (gpunvme_open(NULL, &g)) {
         failed("mount", gpunvme_error());
     } else if (cuda_ok(cudaMalloc(&buffer, STREAMS * CHUNK)) &&
                cuda_ok(cudaHostAlloc(&pinned, STREAMS * sizeof(*pinned), 0))) {
         memset(pinned, 0, STREAMS * sizeof(*pinned));
         rc = run(g, fd, buffer, halves, pinned);
     }
-    gpunvme_disconnect(g); /* nothing accesses the buffer afterwards */
+    gpunvme_close(g); /* nothing accesses the buffer afterwards */
     for (int i = 0; i < STREAMS; i++) {
         if (halves[i].stream)
             cudaStreamDestroy(halves[i].stream);

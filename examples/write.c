@@ -23,13 +23,13 @@ static int failed(const char *object, const char *why)
 }
 
 /*
- * Writes n bytes of the buffer at an offset of the file. A write may be short,
+ * Writes n bytes of memory at an offset of the file. A write may be short,
  * so it is repeated.
  */
-static int write_all(struct gpunvme_buffer *b, int out, size_t n, uint64_t offset)
+static int write_all(struct gpunvme_file *f, const char *memory, size_t n, uint64_t offset)
 {
     for (size_t done = 0; done < n;) {
-        ssize_t written = gpunvme_write(b, out, done, offset + done, n - done, NULL);
+        ssize_t written = gpunvme_write(f, memory + done, n - done, offset + done, NULL);
 
         if (written <= 0)
             return failed("file", gpunvme_error());
@@ -38,48 +38,46 @@ static int write_all(struct gpunvme_buffer *b, int out, size_t n, uint64_t offse
     return 0;
 }
 
-static int copy(struct gpunvme_buffer *b, int in, int out, char *host)
+static int copy(struct gpunvme *g, struct gpunvme_file *f, void *memory, int in, char *host)
 {
     uint64_t bytes = 0;
     ssize_t n;
 
     while ((n = read(in, host, CHUNK)) > 0) {
-        if (gpunvme_copy_in(b, 0, host, (size_t)n))
-            return failed("buffer", gpunvme_error());
-        if (write_all(b, out, (size_t)n, bytes))
+        if (gpunvme_copy_in(g, memory, host, (size_t)n))
+            return failed("memory", gpunvme_error());
+        if (write_all(f, memory, (size_t)n, bytes))
             return -1;
         bytes += (uint64_t)n;
     }
     if (n < 0)
         return failed("source", strerror(errno));
-    if (fsync(out)) /* until then a crash may lose the bytes */
+    if (fsync(gpunvme_file_fd(f))) /* until then a crash may lose the bytes */
         return failed("file", strerror(errno));
     printf("%" PRIu64 " bytes\n", bytes);
     return 0;
 }
 
-/*
- * Connects to the mount and writes the file. gpunvme_disconnect() also ends the
- * buffer.
- */
-static int write_file(const char *name, int in, int out)
+/* Writes the file. gpunvme_close() also closes it and frees the memory. */
+static int write_file(int in, int out)
 {
     struct gpunvme *g;
-    struct gpunvme_buffer *b;
+    struct gpunvme_file *f;
+    void *memory;
     char *host;
     int rc = -1;
 
-    if (gpunvme_connect(name, &g))
-        return failed("mount", gpunvme_error());
+    if (gpunvme_open(NULL, &g))
+        return failed("library", gpunvme_error());
     host = malloc(CHUNK);
     if (!host)
         failed("memory", strerror(errno));
-    else if (gpunvme_alloc(g, CHUNK, &b))
-        failed("buffer", gpunvme_error());
+    else if (gpunvme_file_open(g, out, 0, &f) || gpunvme_alloc(f, CHUNK, &memory))
+        failed("memory", gpunvme_error());
     else
-        rc = copy(b, in, out, host);
+        rc = copy(g, f, memory, in, host);
     free(host);
-    gpunvme_disconnect(g);
+    gpunvme_close(g);
     return rc;
 }
 
@@ -100,7 +98,7 @@ int main(int argc, char **argv)
     if (out < 0) {
         failed(argv[2], strerror(errno));
     } else {
-        rc = write_file(argv[2], in, out);
+        rc = write_file(in, out);
         close(out);
     }
     close(in);

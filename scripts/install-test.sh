@@ -102,8 +102,8 @@ LD_LIBRARY_PATH=$(pkg-config --variable=libdir gpunvme) "$prefix/uses_library" |
 
 # Compiles each public header alone, in every language from which it may be
 # included.
-headers=$(dirname "$(find "$prefix" -name gpunvme_io.h)")
-for header in "$headers"/gpunvme{,_io,_ioctl}.h; do
+headers=$(dirname "$(find "$prefix" -name gpunvme.h)")
+for header in "$headers"/gpunvme{,_ioctl}.h; do
     for language in "c -std=c99" "c -std=c11" "c -std=c17" "c++ -std=c++11" "c++ -std=c++20"; do
         # shellcheck disable=SC2086 # two words
         gcc -x $language -Wall -Wextra -Wpedantic -Werror -fsyntax-only "$header" || {

@@ -63,7 +63,7 @@ has() {
 major=$(sed -n 's/^project(gpunvmefs VERSION \([0-9]*\).*/\1/p' "$GPUNVME_ROOT/CMakeLists.txt")
 has gpunvmefs /bin/gpunvmefs /bin/gpunvme /sbin/mkfs.gpunvme /sbin/fsck.gpunvme /sbin/dump.gpunvme
 has "libgpunvme$major" "/libgpunvme.so.$major" /gpunvme/libcufile.so.0 /bin/gpunvme-run /cufile.json
-has libgpunvme-dev /gpunvme/gpunvme.h /gpunvme/gpunvme_io.h /gpunvme.pc /gpunvmeConfig.cmake \
+has libgpunvme-dev /gpunvme/gpunvme.h /gpunvme.pc /gpunvmeConfig.cmake \
     '/libgpunvme.so$'
 has python3-gpunvme /dist-packages/gpunvme/__init__.py /dist-packages/gpunvme/py.typed
 twice=$(sort "$work/files" | uniq -d)

@@ -17,7 +17,7 @@ static int fail(const char *who, const char *object, int err, const char *what)
     return err;
 }
 
-bool bench_lease_option(int opt, struct gpunvme_direct_options *lease)
+bool bench_lease_option(int opt, struct direct_options *lease)
 {
     if (opt == 'q')
         lease->queues = (uint32_t)strtoul(optarg, NULL, 10);
@@ -36,11 +36,11 @@ static int open_buffer(struct bench_mount *m, uint64_t bytes)
 
     if (on_gpu) {
         err = bench_memory_alloc(&m->memory, true, bytes);
-        return err ? err : gpunvme_register(m->g, m->memory.addr, bytes, &m->buffer);
+        return err ? err : buffer_register(m->g, m->memory.addr, bytes, &m->buffer);
     }
-    err = gpunvme_alloc(m->g, bytes, &m->buffer);
+    err = buffer_alloc(m->g, bytes, &m->buffer);
     if (!err)
-        m->memory = (struct bench_memory){.addr = gpunvme_buffer_addr(m->buffer), .len = bytes};
+        m->memory = (struct bench_memory){.addr = buffer_addr(m->buffer), .len = bytes};
     return err;
 }
 
@@ -51,10 +51,9 @@ static int open_pinned(struct bench_mount *m, uint64_t bytes)
 
     if (!m->memory.on_gpu || m->info.lease_tier >= 2)
         return 0;
-    err = gpunvme_alloc_host(m->g, bytes, &m->pinned);
+    err = buffer_alloc_host(m->g, bytes, &m->pinned);
     if (!err)
-        m->pinned_memory =
-            (struct bench_memory){.addr = gpunvme_buffer_addr(m->pinned), .len = bytes};
+        m->pinned_memory = (struct bench_memory){.addr = buffer_addr(m->pinned), .len = bytes};
     return err;
 }
 
@@ -63,7 +62,7 @@ int bench_mount_open(struct bench_mount *m, const char *who, const char *dir, ui
     int err;
 
     *m = (struct bench_mount){.g = NULL};
-    err = gpunvme_connect(dir, &m->g);
+    err = connection_open(dir, &m->g);
     if (err == -ENOTTY) {
         m->g = NULL;
         err = bench_memory_alloc(&m->memory, bench_gpu_name() != NULL, bytes);
@@ -73,9 +72,9 @@ int bench_mount_open(struct bench_mount *m, const char *who, const char *dir, ui
         m->g = NULL;
         return fail(who, dir, err, gpunvme_error());
     }
-    err = gpunvme_set_options(m->g, &(struct gpunvme_options){.path = GPUNVME_PATH_GPU});
+    err = bounce_set_options(m->g, &(struct gpunvme_options){.path = GPUNVME_PATH_GPU});
     if (!err)
-        err = gpunvme_info(m->g, &m->info);
+        err = gpunvme_info(connection_fd(m->g), &m->info);
     if (!err && m->info.executor == GPUNVME_EXECUTOR_NONE)
         return fail(who, dir, -ENOTSUP, "the mount has no GPU path");
     if (!err)
@@ -88,13 +87,13 @@ int bench_mount_open(struct bench_mount *m, const char *who, const char *dir, ui
 void bench_mount_close(struct bench_mount *m)
 {
     if (m->buffer)
-        gpunvme_unregister(m->buffer);
+        buffer_unregister(m->buffer);
     if (m->pinned)
-        gpunvme_unregister(m->pinned);
+        buffer_unregister(m->pinned);
     if (!m->g || m->memory.on_gpu)
         bench_memory_free(&m->memory);
     if (m->g)
-        gpunvme_disconnect(m->g);
+        connection_close(m->g);
     *m = (struct bench_mount){.g = NULL};
 }
 

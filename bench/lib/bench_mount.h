@@ -5,13 +5,13 @@
 
 #include "bench/lib/bench_report.h"
 #include "bench/lib/memory.h"
-#include "gpunvme/gpunvme.h"
+#include "client/lib/connection.h"
 
 /* The options -q QUEUES and -d DEPTH, as bench_option(). */
-bool bench_lease_option(int opt, struct gpunvme_direct_options *lease);
+bool bench_lease_option(int opt, struct direct_options *lease);
 
 struct bench_mount {
-    struct gpunvme *g; /* NULL: the directory is on another file system */
+    struct connection *g; /* NULL: the directory is on another file system */
     struct gpunvme_ioc_info info;
     struct gpunvme_buffer *buffer;
     struct bench_memory memory; /* the buffer's */

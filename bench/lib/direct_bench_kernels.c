@@ -13,18 +13,18 @@ static int fail(const char *who, int err)
 }
 
 int bench_direct_open_with(struct bench_direct *p, const struct bench_mount *m, const char *who,
-                           int fd, const struct gpunvme_direct_options *options)
+                           int fd, const struct direct_options *options)
 {
     int err = bench_stream_open(&p->stream, m->memory.on_gpu, sizeof(int64_t));
 
     if (err)
         return err;
-    err = gpunvme_direct_open(m->g, options, &p->d);
+    err = direct_open(m->g, options, &p->d);
     if (err) {
         p->d = NULL;
         return fail(who, err);
     }
-    err = gpunvme_file_open(p->d, fd, &p->file);
+    err = leased_file_open(p->d, fd, true, &p->file);
     return err ? fail(who, err) : 0;
 }
 
@@ -36,7 +36,7 @@ int bench_direct_open(struct bench_direct *p, const struct bench_mount *m, const
 void bench_direct_close(struct bench_direct *p)
 {
     if (p->d)
-        gpunvme_direct_close(p->d);
+        direct_close(p->d);
     if (p->stream.buffer)
         bench_stream_close(&p->stream);
     *p = (struct bench_direct){.d = NULL};
@@ -49,7 +49,7 @@ int bench_direct_read(struct bench_direct *p, const char *who, void *to, uint64_
     int err;
 
     *bytes = 0;
-    err = gpunvme_read_async(p->file, to, n, offset, p->stream.cuda, bytes);
+    err = direct_read_async(p->file, to, n, offset, p->stream.cuda, bytes);
     if (err)
         return fail(who, err);
     err = bench_stream_wait(&p->stream);

@@ -7,7 +7,7 @@
 
 struct bench_direct {
     struct gpunvme_direct *d; /* NULL: not open */
-    struct gpunvme_file *file;
+    struct leased_file *file;
     struct bench_stream stream; /* the stream of reads; its buffer takes their results */
 };
 
@@ -15,7 +15,7 @@ struct bench_direct {
 int bench_direct_open(struct bench_direct *p, const struct bench_mount *m, const char *who, int fd);
 /* The same with queues as they are asked for. */
 int bench_direct_open_with(struct bench_direct *p, const struct bench_mount *m, const char *who,
-                           int fd, const struct gpunvme_direct_options *options);
+                           int fd, const struct direct_options *options);
 void bench_direct_close(struct bench_direct *p);
 /* n bytes at offset to memory of the mount's buffer, and the wait for its end. -EIO, reported. */
 int bench_direct_read(struct bench_direct *p, const char *who, void *to, uint64_t n,

@@ -16,7 +16,7 @@
 #define AT_ONCE 128u /* requests started by one call */
 
 struct entry {
-    struct gpunvme_io_request request; /* must be the first member */
+    struct gpunvme_transfer request; /* must be the first member */
     struct batch *batch;
     struct entry *next; /* in the list of free or of completed entries */
     struct cufile_transfer transfer;
@@ -69,7 +69,7 @@ static void end_entry(struct entry *e, int32_t status, ssize_t ret)
     pthread_cond_broadcast(&b->changed);
 }
 
-static void request_done(struct gpunvme_io_request *r)
+static void request_done(struct gpunvme_transfer *r)
 {
     struct entry *e = (struct entry *)r;
     struct batch *b = e->batch;
@@ -107,7 +107,7 @@ static bool batch_fill(struct entry *e, const CUfileIOParams_t *p)
     if (!h)
         return false;
     e->transfer = (struct cufile_transfer){h, write, offset, p->batch.size, now_ns()};
-    e->request = (struct gpunvme_io_request){
+    e->request = (struct gpunvme_transfer){
         .file = h->file,
         .write = write,
         .addr = (char *)p->batch.devPtr_base + p->batch.devPtr_offset,
@@ -139,7 +139,7 @@ static void submit_failed(struct entry *e, int err)
 /* n is at most AT_ONCE. */
 static void batch_submit(struct batch *b, const CUfileIOParams_t *params, unsigned n)
 {
-    struct gpunvme_io_request *requests[AT_ONCE] = {0};
+    struct gpunvme_transfer *requests[AT_ONCE] = {0};
     size_t filled = 0;
 
     for (unsigned i = 0; i < n; i++) {
@@ -149,7 +149,8 @@ static void batch_submit(struct batch *b, const CUfileIOParams_t *params, unsign
         else
             submit_failed(e, CU_FILE_HANDLE_NOT_REGISTERED);
     }
-    for (size_t i = gpunvme_io_start_list(requests, filled); i < filled; i++) {
+    ssize_t started = gpunvme_submit(requests, filled);
+    for (size_t i = started < 0 ? 0 : (size_t)started; i < filled; i++) {
         struct entry *e = (struct entry *)requests[i];
         cufile_handle_put(e->transfer.handle);
         submit_failed(e, CU_FILE_BATCH_SUBMIT_FAILED);

@@ -12,7 +12,7 @@
 
 static struct {
     pthread_mutex_t lock; /* protects the rest */
-    struct gpunvme_io *io;
+    struct gpunvme *io;
     struct cufile_handle **table; /* registered handles; NULL in a free slot */
     uintptr_t slots;
     uintptr_t serial;    /* of the latest handle */
@@ -70,7 +70,7 @@ static int open_io(void)
         return CU_FILE_SUCCESS;
     pthread_once(&watch_once, watch_forks);
     struct gpunvme_options o = options_of(cufile_config());
-    int err = gpunvme_io_open(&o, &driver.io);
+    int err = gpunvme_open(&o, &driver.io);
     if (err)
         cufile_log(CUFILE_LOG_ERROR, "open: %s", gpunvme_error());
     return cufile_error_of(err);
@@ -81,13 +81,13 @@ static void close_io(void)
 {
     if (driver.io)
         cufile_stats_log();
-    gpunvme_io_close(driver.io);
+    gpunvme_close(driver.io);
     driver.io = NULL;
     driver.generation++;
     driver.close_later = false;
 }
 
-int cufile_io(struct gpunvme_io **out)
+int cufile_io(struct gpunvme **out)
 {
     pthread_mutex_lock(&driver.lock);
     int err = open_io();
@@ -145,7 +145,7 @@ static int driver_attach(struct cufile_handle *h, int fd)
 
     if (err)
         return err;
-    err = gpunvme_io_file_open(driver.io, fd, &h->file);
+    err = gpunvme_file_open(driver.io, fd, 0, &h->file);
     h->generation = driver.generation;
     if (err)
         h->file = NULL;
@@ -207,7 +207,7 @@ static struct cufile_handle *driver_put(struct cufile_handle *h)
     if (--h->users)
         return NULL;
     if (h->generation == driver.generation)
-        gpunvme_io_file_close(h->file);
+        gpunvme_file_close(h->file);
     driver.handles--;
     return h;
 }
@@ -238,7 +238,7 @@ struct cufile_handle *cufile_handle_get(CUfileHandle_t id)
     pthread_mutex_lock(&driver.lock);
     struct cufile_handle **slot = driver_find(id), *h = slot ? *slot : NULL;
     if (h && h->generation != driver.generation)
-        driver_attach(h, gpunvme_io_file_fd(h->file));
+        driver_attach(h, gpunvme_file_fd(h->file));
     if (h && !h->file)
         h = NULL;
     if (h)
@@ -269,7 +269,7 @@ int cufile_buffer_add(void *addr, size_t len)
     pthread_mutex_lock(&driver.lock);
     int err = open_io();
     if (!err)
-        err = cufile_error_of(gpunvme_io_register(driver.io, addr, len));
+        err = cufile_error_of(gpunvme_register(driver.io, addr, len));
     pthread_mutex_unlock(&driver.lock);
     return err;
 }
@@ -277,7 +277,7 @@ int cufile_buffer_add(void *addr, size_t len)
 int cufile_buffer_remove(void *addr)
 {
     pthread_mutex_lock(&driver.lock);
-    int err = driver.io ? gpunvme_io_unregister(driver.io, addr) : -ENOENT;
+    int err = driver.io ? gpunvme_unregister(driver.io, addr) : -ENOENT;
     pthread_mutex_unlock(&driver.lock);
     return cufile_error_of(err);
 }

@@ -7,7 +7,7 @@
 #define CLIENT_CUFILE_CUFILE_DRIVER_H
 
 #include "client/cufile/cufile_abi.h"
-#include "gpunvme/gpunvme_io.h"
+#include "gpunvme/gpunvme.h"
 
 /*
  * A program holds an id, which consists of the slot in the table plus one, in
@@ -20,7 +20,7 @@ struct cufile_handle {
     uintptr_t id;
     unsigned users;      /* transfers and the table; under the driver's lock */
     unsigned generation; /* opening of the driver to which `file` belongs */
-    struct gpunvme_io_file *file;
+    struct gpunvme_file *file;
     int fd;        /* the caller's number, for the log */
     unsigned said; /* atomic: one bit for each path that was logged */
 };
@@ -29,7 +29,7 @@ struct cufile_handle {
  * Opens the driver if necessary. Returns 0 or an error of cuFile. The driver
  * stays open while there are handles.
  */
-int cufile_io(struct gpunvme_io **out);
+int cufile_io(struct gpunvme **out);
 /* Adds a new handle to the table, which is its first user. Sets id and file. */
 int cufile_handle_add(struct cufile_handle *h);
 /* Removes a handle. Returns false if this id is not registered. */

@@ -21,7 +21,7 @@ static void log_handle(const struct cufile_handle *h, int err)
     ssize_t n = readlink(link, path, sizeof(path) - 1);
     if (n >= 0)
         path[n] = '\0';
-    const char *why = err ? gpunvme_error() : gpunvme_io_file_why(h->file);
+    const char *why = err ? gpunvme_error() : gpunvme_file_why(h->file);
     if (err)
         cufile_log(CUFILE_LOG_ERROR, "handle of %s: %s (%d)", path, why, err);
     else
@@ -35,7 +35,7 @@ static int check_compat(const struct cufile_handle *h)
     bool allowed = c->bools[CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE] ||
                    c->bools[CUFILE_PARAM_FORCE_COMPAT_MODE];
 
-    return allowed || !gpunvme_io_file_why(h->file) ? CU_FILE_SUCCESS : CU_FILE_IO_NOT_SUPPORTED;
+    return allowed || !gpunvme_file_why(h->file) ? CU_FILE_SUCCESS : CU_FILE_IO_NOT_SUPPORTED;
 }
 
 static int register_handle(int fd, CUfileHandle_t *out)

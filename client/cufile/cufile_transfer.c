@@ -79,8 +79,8 @@ static ssize_t cufile_transfer_transfer(CUfileHandle_t fh, bool write, char *bas
     if (!h)
         return -CU_FILE_HANDLE_NOT_REGISTERED;
     struct cufile_transfer t = {h, write, (uint64_t)file_offset, size, now_ns()};
-    ssize_t n = write ? gpunvme_io_write(h->file, base + offset, size, t.file_offset, &result)
-                      : gpunvme_io_read(h->file, base + offset, size, t.file_offset, &result);
+    ssize_t n = write ? gpunvme_write(h->file, base + offset, size, t.file_offset, &result)
+                      : gpunvme_read(h->file, base + offset, size, t.file_offset, &result);
     n = cufile_transfer_end(&t, n, &result);
     cufile_handle_put(h);
     return n;
@@ -138,7 +138,7 @@ ssize_t cuFileWritev(CUfileHandle_t fh, const CUfileIOVec_t *iov, size_t n, off_
 
 /* --- Streams --------------------------------------------------------------------------------- */
 
-static void async_done(void *arg, const struct gpunvme_io_async *a,
+static void async_done(void *arg, const struct gpunvme_stream_transfer *a,
                        const struct gpunvme_result *result)
 {
     struct cufile_transfer *t = arg;
@@ -164,15 +164,15 @@ static int transfer_submit(CUfileHandle_t fh, bool write, void *base, size_t *si
         return CU_FILE_NOMEM_ERROR;
     }
     *t = (struct cufile_transfer){.handle = h, .write = write, .begun_ns = now_ns()};
-    struct gpunvme_io_async what = {.write = write,
-                                    .addr = base,
-                                    .len = size,
-                                    .file_offset = file_offset,
-                                    .addr_offset = offset,
-                                    .bytes = bytes,
-                                    .done = async_done,
-                                    .arg = t};
-    int err = gpunvme_io_submit(h->file, &what, stream);
+    struct gpunvme_stream_transfer what = {.write = write,
+                                           .addr = base,
+                                           .len = size,
+                                           .file_offset = file_offset,
+                                           .addr_offset = offset,
+                                           .bytes = bytes,
+                                           .done = async_done,
+                                           .arg = t};
+    int err = gpunvme_submit_stream(h->file, &what, stream);
     if (!err)
         return CU_FILE_SUCCESS;
     cufile_log(CUFILE_LOG_ERROR, "in a stream: %s", gpunvme_error());

@@ -26,7 +26,7 @@ static unsigned default_threads(void)
     return n < DEFAULT_THREADS ? (unsigned)n : DEFAULT_THREADS;
 }
 
-int gpunvme_set_options(struct gpunvme *g, const struct gpunvme_options *options)
+int bounce_set_options(struct connection *g, const struct gpunvme_options *options)
 {
     if (options->path > GPUNVME_PATH_BOUNCE || options->threads > PIPELINE_MAX_THREADS ||
         options->chunk % 4096 || options->chunk > MAX_CHUNK)
@@ -42,7 +42,7 @@ int gpunvme_set_options(struct gpunvme *g, const struct gpunvme_options *options
 }
 
 /* Made when the first transfer needs it. */
-static int get_pipeline(struct gpunvme *g, struct pipeline **out)
+static int get_pipeline(struct connection *g, struct pipeline **out)
 {
     int err = 0;
 
@@ -54,7 +54,7 @@ static int get_pipeline(struct gpunvme *g, struct pipeline **out)
     return err;
 }
 
-int gpunvme_warm_pipeline(struct gpunvme *g, int device)
+int gpunvme_warm_pipeline(struct connection *g, int device)
 {
     struct cuda_driver *cu;
     struct pipeline *p;
@@ -69,7 +69,7 @@ int gpunvme_warm_pipeline(struct gpunvme *g, int device)
  * The mount's own checks of its ioctls: without them the accepted arguments would depend on the
  * length.
  */
-static int bounce_check_file(const struct gpunvme *g, const struct range *r)
+static int bounce_check_file(const struct connection *g, const struct range *r)
 {
     struct statx st;
     int flags = fcntl(r->fd, F_GETFL);

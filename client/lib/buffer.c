@@ -13,7 +13,7 @@
 #include "client/lib/socket.h"
 
 /* NULL: *err. */
-static struct gpunvme_buffer *buffer_new(struct gpunvme *g, size_t len, int *err)
+static struct gpunvme_buffer *buffer_new(struct connection *g, size_t len, int *err)
 {
     struct gpunvme_buffer *b = len ? calloc(1, sizeof(*b)) : NULL;
 
@@ -32,7 +32,7 @@ static struct gpunvme_buffer *buffer_new(struct gpunvme *g, size_t len, int *err
 
 static void buffer_link(struct gpunvme_buffer *b)
 {
-    struct gpunvme *g = b->owner;
+    struct connection *g = b->owner;
 
     call_stats_share(g);
     pthread_mutex_lock(&g->lock);
@@ -130,7 +130,7 @@ static bool may_persist(const struct gpunvme_buffer *b, int err)
            (err == -ENOTSUP || err == -EXDEV || err == -ENODEV);
 }
 
-static int buffer_register_memory(struct gpunvme *g, void *addr, size_t len, bool is_host,
+static int buffer_register_memory(struct connection *g, void *addr, size_t len, bool is_host,
                                   struct gpunvme_buffer **out)
 {
     int err;
@@ -157,12 +157,12 @@ static int buffer_register_memory(struct gpunvme *g, void *addr, size_t len, boo
     return 0;
 }
 
-int gpunvme_register(struct gpunvme *g, void *addr, size_t len, struct gpunvme_buffer **out)
+int buffer_register(struct connection *g, void *addr, size_t len, struct gpunvme_buffer **out)
 {
     return buffer_register_memory(g, addr, len, false, out);
 }
 
-int gpunvme_register_host(struct gpunvme *g, void *addr, size_t len, struct gpunvme_buffer **out)
+int buffer_register_host(struct connection *g, void *addr, size_t len, struct gpunvme_buffer **out)
 {
     return buffer_register_memory(g, addr, len, true, out);
 }
@@ -278,7 +278,7 @@ static int alloc_pinned(struct gpunvme_buffer *b)
 }
 
 /* Memory that the mount does not take is filled by read(2) as well. */
-static int buffer_alloc_staging(struct gpunvme_buffer *b)
+static int buffer_make_staging(struct gpunvme_buffer *b)
 {
     int err = alloc_host(b);
 
@@ -303,7 +303,7 @@ static void free_memory(struct gpunvme_buffer *b)
         close(b->fd);
 }
 
-static int alloc_for(struct gpunvme *g, size_t len, bool for_lease,
+static int alloc_for(struct connection *g, size_t len, bool for_lease,
                      int (*make)(struct gpunvme_buffer *b), struct gpunvme_buffer **out)
 {
     int err;
@@ -324,7 +324,7 @@ static int alloc_for(struct gpunvme *g, size_t len, bool for_lease,
     return 0;
 }
 
-static int alloc_at_mount(struct gpunvme *g, size_t len, bool host, bool for_lease,
+static int alloc_at_mount(struct connection *g, size_t len, bool host, bool for_lease,
                           struct gpunvme_buffer **out)
 {
     if (g->info.executor == GPUNVME_EXECUTOR_CUDA)
@@ -332,30 +332,30 @@ static int alloc_at_mount(struct gpunvme *g, size_t len, bool host, bool for_lea
     return alloc_for(g, len, for_lease, host ? alloc_shared_host : alloc_shared, out);
 }
 
-int gpunvme_alloc(struct gpunvme *g, size_t len, struct gpunvme_buffer **out)
+int buffer_alloc(struct connection *g, size_t len, struct gpunvme_buffer **out)
 {
     return alloc_at_mount(g, len, false, false, out);
 }
 
-int gpunvme_alloc_host(struct gpunvme *g, size_t len, struct gpunvme_buffer **out)
+int buffer_alloc_host(struct connection *g, size_t len, struct gpunvme_buffer **out)
 {
     return alloc_at_mount(g, len, true, false, out);
 }
 
-int gpunvme_alloc_for_lease(struct gpunvme *g, size_t len, bool host, struct gpunvme_buffer **out)
+int buffer_alloc_for_lease(struct connection *g, size_t len, bool host, struct gpunvme_buffer **out)
 {
     return alloc_at_mount(g, len, host, true, out);
 }
 
-int gpunvme_alloc_staging(struct gpunvme *g, size_t len, struct gpunvme_buffer **out)
+int buffer_alloc_staging(struct connection *g, size_t len, struct gpunvme_buffer **out)
 {
-    return alloc_for(g, len, false, buffer_alloc_staging, out);
+    return alloc_for(g, len, false, buffer_make_staging, out);
 }
 
 /* Until the last transfer has let go of it. */
 static void await_users(struct gpunvme_buffer *b)
 {
-    struct gpunvme *g = b->owner;
+    struct connection *g = b->owner;
 
     pthread_mutex_lock(&g->lock);
     atomic_fetch_or(&b->users, GPUNVME_AWAITED);
@@ -364,7 +364,7 @@ static void await_users(struct gpunvme_buffer *b)
     pthread_mutex_unlock(&g->lock);
 }
 
-int gpunvme_unregister(struct gpunvme_buffer *b)
+int buffer_unregister(struct gpunvme_buffer *b)
 {
     struct gpunvme_ioc_unregister unreg = {.id = b->id, .key = b->key};
     int err = 0;
@@ -382,12 +382,12 @@ int gpunvme_unregister(struct gpunvme_buffer *b)
     return err;
 }
 
-void *gpunvme_buffer_addr(const struct gpunvme_buffer *b)
+void *buffer_addr(const struct gpunvme_buffer *b)
 {
     return b->addr;
 }
 
-size_t gpunvme_buffer_len(const struct gpunvme_buffer *b)
+size_t buffer_len(const struct gpunvme_buffer *b)
 {
     return b->len;
 }
@@ -397,7 +397,7 @@ static bool buffer_inside(const struct gpunvme_buffer *b, size_t offset, size_t 
     return offset <= b->len && len <= b->len - offset;
 }
 
-int gpunvme_copy_out(struct gpunvme_buffer *b, size_t offset, void *dst, size_t len)
+int buffer_copy_out(struct gpunvme_buffer *b, size_t offset, void *dst, size_t len)
 {
     if (!buffer_inside(b, offset, len))
         return gpunvme_fail(-ERANGE, "copy past the end of the buffer");
@@ -408,7 +408,7 @@ int gpunvme_copy_out(struct gpunvme_buffer *b, size_t offset, void *dst, size_t 
     return 0;
 }
 
-int gpunvme_copy_in(struct gpunvme_buffer *b, size_t offset, const void *src, size_t len)
+int buffer_copy_in(struct gpunvme_buffer *b, size_t offset, const void *src, size_t len)
 {
     if (!buffer_inside(b, offset, len))
         return gpunvme_fail(-ERANGE, "copy past the end of the buffer");

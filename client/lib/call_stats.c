@@ -35,12 +35,13 @@ static void count_call(struct gpunvme_calls_of *c, uint64_t bytes, uint64_t ns)
 }
 
 /* NULL: not shared. */
-static struct gpunvme_calls *shared_by(struct gpunvme *g)
+static struct gpunvme_calls *shared_by(struct connection *g)
 {
     return atomic_load_explicit(&g->calls, memory_order_acquire);
 }
 
-void call_stats_count(struct gpunvme *g, unsigned op, uint32_t path, uint64_t bytes, uint64_t begun)
+void call_stats_count(struct connection *g, unsigned op, uint32_t path, uint64_t bytes,
+                      uint64_t begun)
 {
     struct gpunvme_calls *shared = shared_by(g);
 
@@ -58,7 +59,7 @@ static void count_pipeline(struct gpunvme_calls *c, unsigned op, uint64_t bytes)
                    bytes);
 }
 
-void call_stats_pipeline(struct gpunvme *g, unsigned op, uint64_t bytes)
+void call_stats_pipeline(struct connection *g, unsigned op, uint64_t bytes)
 {
     struct gpunvme_calls *shared = shared_by(g);
 
@@ -73,7 +74,7 @@ static void count_enqueued(struct gpunvme_calls *c, uint64_t bytes)
     call_stats_add(&c->enqueued_bytes, bytes);
 }
 
-void call_stats_enqueued(struct gpunvme *g, uint64_t bytes)
+void call_stats_enqueued(struct connection *g, uint64_t bytes)
 {
     struct gpunvme_calls *shared = shared_by(g);
 

@@ -8,7 +8,7 @@
 #include "client/lib/client_internal.h"
 #include "client/lib/socket.h"
 
-static int call_stats_share_share(struct gpunvme *g, int fd)
+static int call_stats_share_share(struct connection *g, int fd)
 {
     struct gpunvme_ioc_share_calls arg = {.token = 0};
     int err = socket_send_memory(g, fd, &arg.token);
@@ -17,7 +17,7 @@ static int call_stats_share_share(struct gpunvme *g, int fd)
 }
 
 /* NULL: not shared. */
-static struct gpunvme_calls *share_page(struct gpunvme *g, int fd)
+static struct gpunvme_calls *share_page(struct connection *g, int fd)
 {
     void *page = MAP_FAILED;
 
@@ -33,7 +33,7 @@ static struct gpunvme_calls *share_page(struct gpunvme *g, int fd)
     return NULL;
 }
 
-void call_stats_share(struct gpunvme *g)
+void call_stats_share(struct connection *g)
 {
     if (g->fd < 0 || atomic_exchange(&g->calls_offered, true))
         return;
@@ -45,7 +45,7 @@ void call_stats_share(struct gpunvme *g)
     close(fd);
 }
 
-void call_stats_end(struct gpunvme *g)
+void call_stats_end(struct connection *g)
 {
     struct gpunvme_calls *shared = atomic_load_explicit(&g->calls, memory_order_acquire);
 

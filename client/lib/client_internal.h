@@ -9,13 +9,13 @@
 #include <time.h>
 
 #include "client/lib/buffer_slab.h"
+#include "client/lib/connection.h"
 #include "client/lib/cuda_driver.h"
 #include "client/lib/error.h"
-#include "gpunvme/gpunvme.h"
 
-struct gpunvme {
+struct connection {
     int fd; /* directory on the mount, whose open file description owns the buffers; -1: no mount */
-    struct gpunvme_ioc_info info; /* as of gpunvme_connect() */
+    struct gpunvme_ioc_info info; /* as of connection_open() */
     dev_t dev;                    /* of the mount's files */
     struct gpunvme_options options;
     /* Protects cuda and pipeline (set once), buffers, directs, lists, pieces. */
@@ -27,7 +27,7 @@ struct gpunvme {
     struct slabs slabs; /* memory of small buffers */
     struct gpunvme_direct *directs;
     struct shared_list *lists;           /* that no READV uses now */
-    struct shared_list *pieces;          /* of gpunvme_pieces_alloc() */
+    struct shared_list *pieces;          /* of shared_list_alloc_pieces() */
     _Atomic bool calls_offered;          /* calls was offered to the mount */
     struct gpunvme_calls *_Atomic calls; /* counters that the mount reads; NULL: not shared */
 };
@@ -36,7 +36,7 @@ struct gpunvme {
 #define GPUNVME_AWAITED (1u << 31)
 
 struct gpunvme_buffer {
-    struct gpunvme *owner;
+    struct connection *owner;
     struct gpunvme_buffer *next, **link; /* in owner->buffers */
     uint64_t id, key;
     void *addr;
@@ -59,19 +59,20 @@ struct gpunvme_buffer {
 int gpunvme_ioctl(int fd, unsigned long request, void *arg, uint32_t size);
 
 /* The CUDA driver of the handle, which the first call opens. */
-int gpunvme_cuda(struct gpunvme *g, struct cuda_driver **out);
-/* gpunvme_register() of memory that is known to be the host's: no call of CUDA. */
-int gpunvme_register_host(struct gpunvme *g, void *addr, size_t len, struct gpunvme_buffer **out);
+int gpunvme_cuda(struct connection *g, struct cuda_driver **out);
+/* buffer_register() of memory that is known to be the host's: no call of CUDA. */
+int buffer_register_host(struct connection *g, void *addr, size_t len, struct gpunvme_buffer **out);
 /*
  * Host memory, registered at the mount where its executor is not CUDA and it has room for one more
  * buffer.
  */
-int gpunvme_alloc_staging(struct gpunvme *g, size_t len, struct gpunvme_buffer **out);
+int buffer_alloc_staging(struct connection *g, size_t len, struct gpunvme_buffer **out);
 /*
- * Staging of a lease, which may take the regions that other buffers leave: as gpunvme_alloc_host()
- * (host), or as gpunvme_alloc().
+ * Staging of a lease, which may take the regions that other buffers leave: as buffer_alloc_host()
+ * (host), or as buffer_alloc().
  */
-int gpunvme_alloc_for_lease(struct gpunvme *g, size_t len, bool host, struct gpunvme_buffer **out);
+int buffer_alloc_for_lease(struct connection *g, size_t len, bool host,
+                           struct gpunvme_buffer **out);
 
 /*
  * Counts a transfer as a user of the buffer. Returns -EINTR if the buffer is being unregistered.
@@ -92,7 +93,7 @@ struct range {
  * Prepares the pipeline for memory of a device: a later transfer then makes no call of CUDA that
  * could wait for a stream.
  */
-int gpunvme_warm_pipeline(struct gpunvme *g, int device);
+int gpunvme_warm_pipeline(struct connection *g, int device);
 
 /* The path of a transfer. */
 struct path_taken {
@@ -130,7 +131,7 @@ bool gpunvme_was_interrupted(const struct gpunvme_buffer *b, int err, unsigned *
 /* err; -EINTR if the buffer is being unregistered, for which the mount returns other errors. */
 int gpunvme_unless_ended(const struct gpunvme_buffer *b, int err);
 /* err; -ENOTTY if it is the -ENOENT of another gpunvmefs mount, which does not know the buffer. */
-int gpunvme_unless_other_mount(const struct gpunvme *g, int fd, int err);
+int gpunvme_unless_other_mount(const struct connection *g, int fd, int err);
 
 /* Adds the result of one call to the sum. */
 void gpunvme_add_result(struct gpunvme_result *sum, uint32_t path, uint64_t commands,

@@ -2,7 +2,7 @@
 /* The CUDA driver of a connection. */
 #include "client/lib/client_internal.h"
 
-int gpunvme_cuda(struct gpunvme *g, struct cuda_driver **out)
+int gpunvme_cuda(struct connection *g, struct cuda_driver **out)
 {
     int err = 0;
 

@@ -14,12 +14,12 @@
 #define DEFAULT_DEPTH  64u
 #define KERNEL         "gpunvme_direct_read"
 
-static int set_wants(struct gpunvme_direct *d, const struct gpunvme_direct_options *o)
+static int set_wants(struct gpunvme_direct *d, const struct direct_options *o)
 {
     d->want_queues = o && o->queues ? o->queues : DEFAULT_QUEUES;
     d->want_depth = o && o->depth ? o->depth : DEFAULT_DEPTH;
-    d->unverified = o && o->flags & GPUNVME_DIRECT_UNVERIFIED;
-    if (o && o->flags & ~GPUNVME_DIRECT_UNVERIFIED)
+    d->unverified = o && o->flags & GPUNVME_UNVERIFIED;
+    if (o && o->flags & ~GPUNVME_UNVERIFIED)
         return gpunvme_fail(-EINVAL, "unknown flags 0x%x", o->flags);
     if (d->want_queues > GPUNVME_LEASE_MAX || d->want_depth < 2)
         return gpunvme_fail(-EINVAL, "%u queues of %u entries cannot be leased", d->want_queues,
@@ -30,7 +30,7 @@ static int set_wants(struct gpunvme_direct *d, const struct gpunvme_direct_optio
 /* Buffers are in the memory space of the mount's executor. */
 static int open_memory_space(struct gpunvme_direct *d)
 {
-    struct gpunvme *g = d->g;
+    struct connection *g = d->g;
     struct cuda_driver *cu = NULL;
     int device = CUDA_NO_DEVICE, err = 0;
 
@@ -68,12 +68,12 @@ static int direct_alloc_staging(struct gpunvme_direct *d)
     d->staged_bytes = stages_all ? GD_STAGED_ALL : GD_STAGED_ENDS;
     len = (d->want_queues + 1) * (size_t)GD_QUEUE_STAGING(d->staged_bytes) +
           (size_t)d->want_queues * GD_STAGED_CIDS * d->staged_bytes;
-    return gpunvme_alloc_for_lease(d->g, len, stages_all, &d->staging);
+    return buffer_alloc_for_lease(d->g, len, stages_all, &d->staging);
 }
 
 static int link_direct(struct gpunvme_direct *d)
 {
-    struct gpunvme *g = d->g;
+    struct connection *g = d->g;
 
     pthread_mutex_lock(&g->lock);
     int err = shared_lists_map(g, &d->space);
@@ -101,7 +101,7 @@ static void unlink_direct(struct gpunvme_direct *d)
     pthread_mutex_unlock(&d->g->lock);
 }
 
-static int direct_check_mount(const struct gpunvme *g)
+static int direct_check_mount(const struct connection *g)
 {
     if (!g->info.direct)
         return gpunvme_fail(-EPERM, "the mount does not trust this user with the direct path "
@@ -112,8 +112,8 @@ static int direct_check_mount(const struct gpunvme *g)
     return 0;
 }
 
-int gpunvme_direct_open(struct gpunvme *g, const struct gpunvme_direct_options *options,
-                        struct gpunvme_direct **out)
+int direct_open(struct connection *g, const struct direct_options *options,
+                struct gpunvme_direct **out)
 {
     int err = direct_check_mount(g);
 
@@ -140,7 +140,7 @@ int gpunvme_direct_open(struct gpunvme *g, const struct gpunvme_direct_options *
     if (!err)
         err = link_direct(d);
     if (err) {
-        gpunvme_direct_close(d);
+        direct_close(d);
         return err;
     }
     *out = d;
@@ -151,7 +151,7 @@ int gpunvme_direct_open(struct gpunvme *g, const struct gpunvme_direct_options *
  * The queues go first: a command that was lost may be under way, to blocks and to the staging.
  * Until they have ended, unregistering a buffer asks them (direct_queues_lost()).
  */
-void gpunvme_direct_close(struct gpunvme_direct *d)
+void direct_close(struct gpunvme_direct *d)
 {
     if (!d)
         return;
@@ -160,9 +160,9 @@ void gpunvme_direct_close(struct gpunvme_direct *d)
     direct_queues_end(d);
     unlink_direct(d);
     while (d->files)
-        gpunvme_file_close(d->files);
+        leased_file_close(d->files);
     if (d->staging)
-        gpunvme_unregister(d->staging);
+        buffer_unregister(d->staging);
     direct_sums_close(d);
     direct_staged_close(d);
     direct_slots_close(d, &d->dealings);
@@ -186,19 +186,19 @@ static int renew_files(struct gpunvme_direct *d)
 {
     int first = 0;
 
-    for (struct gpunvme_file *f = d->files; f; f = f->next) {
+    for (struct leased_file *f = d->files; f; f = f->next) {
         int err = leased_file_renew(f);
         first = first ? first : err;
     }
     return first;
 }
 
-int gpunvme_direct_renew(struct gpunvme_direct *d)
+int direct_renew(struct gpunvme_direct *d)
 {
     int err = 0;
 
     pthread_mutex_lock(&d->lease_lock);
-    for (struct gpunvme_file *f = d->files; f && !err; f = f->next)
+    for (struct leased_file *f = d->files; f && !err; f = f->next)
         err = leased_file_disable(f);
     if (!err) {
         direct_queues_end(d);

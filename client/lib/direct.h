@@ -30,13 +30,13 @@ struct direct_slots {
 };
 
 struct gpunvme_direct {
-    struct gpunvme *g;
+    struct connection *g;
     struct gpunvme_direct *next, **link; /* in g->directs: g->lock */
     struct memory_space space;
     struct cuda_kernel kernel, staged_kernel, readv_kernel, compare_kernel;
     struct direct_service *service; /* NULL: none */
     uint32_t want_queues, want_depth;
-    bool unverified; /* GPUNVME_DIRECT_UNVERIFIED */
+    bool unverified; /* GPUNVME_UNVERIFIED */
 
     /* The lease; constant but for opening, renewing and closing. */
     struct gpunvme_ioc_queue_lease lease; /* id 0: none */
@@ -49,7 +49,7 @@ struct gpunvme_direct {
 
     /* Protects files and all leases: one thread at a time opens, refreshes, renews or closes. */
     pthread_mutex_t lease_lock;
-    struct gpunvme_file *files;
+    struct leased_file *files;
     /* In the memory space; 0: no file with checksums was opened. Under lease_lock. */
     uint64_t sum_table_at;
 
@@ -66,10 +66,10 @@ struct gpunvme_direct {
     uint64_t buffers_at; /* in the memory space: their number, and from 256 on the table */
 };
 
-struct gpunvme_file {
+struct leased_file {
     struct gpunvme_direct *d;
-    struct gpunvme_file *next, **link; /* in d->files: d->lease_lock */
-    int fd;                            /* of the caller's open file description */
+    struct leased_file *next, **link; /* in d->files: d->lease_lock */
+    int fd;                           /* of the caller's open file description */
     bool owns_fd;
     struct gpunvme_ioc_extent_lease lease; /* id 0: none */
     struct memory_space_map page;
@@ -143,22 +143,18 @@ void direct_slots_give_back(struct gpunvme_direct *d, struct direct_slots *s, ui
 int direct_buffers_open(struct gpunvme_direct *d);
 void direct_buffers_close(struct gpunvme_direct *d);
 /* Memory that the drive does not reach has the IOVA GD_UNREACHABLE. */
-int direct_locate(struct gpunvme *g, const struct gpunvme_buffer *b, struct gd_buffer *out);
+int direct_locate(struct connection *g, const struct gpunvme_buffer *b, struct gd_buffer *out);
 void direct_buffer_add(struct gpunvme_direct *d, const struct gpunvme_buffer *b);
 void direct_buffer_remove(struct gpunvme_direct *d, const struct gpunvme_buffer *b);
 /* The entry around [addr, addr + len): -EFAULT if there is none. */
 int direct_buffer_find(struct gpunvme_direct *d, uint64_t addr, uint64_t len,
                        struct gd_buffer *out);
 
-/*
- * Files (leased_file.c). own: duplicates fd. Without, the caller keeps fd open until the file is
- * closed, and the process then keeps its POSIX locks on the file.
- */
-int leased_file_open(struct gpunvme_direct *d, int fd, bool own, struct gpunvme_file **out);
+/* Files (leased_file.c). */
 /* Leases the extents anew, and stores everything to the memory space. */
-int leased_file_renew(struct gpunvme_file *f);
+int leased_file_renew(struct leased_file *f);
 /* Until leased_file_renew() reads end with -ESTALE, without use of a queue. */
-int leased_file_disable(struct gpunvme_file *f);
+int leased_file_disable(struct leased_file *f);
 
 /* The table for checksums and the words of checks (direct_sums.c). Under the lease lock. */
 int direct_sums_load(struct gpunvme_direct *d); /* the kernel, where there is one */
@@ -178,7 +174,7 @@ int direct_compare(struct gpunvme_direct *d, struct gd_compare_launch *l, void *
 /* The same of the data of one read. */
 int direct_compare_read(struct gpunvme_direct *d, const struct gd_launch *l, void *stream);
 /* Sets gpunvme_error() for a read that failed, with the block that differs. Returns err. */
-int direct_say_failed(struct gpunvme_file *f, int err);
+int direct_say_failed(struct leased_file *f, int err);
 
 /*
  * Makes the one command of a read to byte read.at of the buffer; map: at addresses of the host. For
@@ -196,10 +192,10 @@ void direct_cpu_compare(const struct gd_compare_launch *l);
 int64_t direct_cpu_conclude(const struct gd_launch *l);
 
 /*
- * Launches a read as gpunvme_read_async() does, but counts nothing: the caller
+ * Launches a read as direct_read_async() does, but counts nothing: the caller
  * waits for the read, and counts it as its own.
  */
-int direct_read_launch(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset, void *stream,
+int direct_read_launch(struct leased_file *f, void *ptr, size_t n, uint64_t offset, void *stream,
                        int64_t *bytes);
 
 #endif

@@ -27,7 +27,7 @@ void direct_buffers_close(struct gpunvme_direct *d)
     free(d->buffer_ids);
 }
 
-int direct_locate(struct gpunvme *g, const struct gpunvme_buffer *b, struct gd_buffer *out)
+int direct_locate(struct connection *g, const struct gpunvme_buffer *b, struct gd_buffer *out)
 {
     struct gpunvme_ioc_buffer_iova where = {.id = b->id, .key = b->key};
     int err = gpunvme_ioctl(g->fd, GPUNVME_IOC_BUFFER_IOVA, &where, sizeof(where));

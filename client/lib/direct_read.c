@@ -10,7 +10,7 @@
 #define MAX_READ ((uint64_t)INT64_MAX)
 
 /* The read, whose len ends at the end of the file. */
-static int make_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset,
+static int make_read(struct leased_file *f, void *ptr, size_t n, uint64_t offset,
                      struct gd_launch *out)
 {
     if (n > MAX_READ || offset > MAX_READ) {
@@ -28,7 +28,7 @@ static int make_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offse
     return direct_buffer_find(f->d, out->addr, out->len, &out->buffer);
 }
 
-static int64_t direct_read_read_here(struct gpunvme_file *f, const struct gd_launch *l)
+static int64_t direct_read_read_here(struct leased_file *f, const struct gd_launch *l)
 {
     if (l->len == 0)
         return 0;
@@ -41,7 +41,7 @@ static int64_t direct_read_read_here(struct gpunvme_file *f, const struct gd_lau
     return got < 0 ? direct_say_failed(f, (int)got) : got;
 }
 
-int direct_read_launch(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset, void *stream,
+int direct_read_launch(struct leased_file *f, void *ptr, size_t n, uint64_t offset, void *stream,
                        int64_t *bytes)
 {
     struct gd_launch l;
@@ -63,8 +63,8 @@ int direct_read_launch(struct gpunvme_file *f, void *ptr, size_t n, uint64_t off
     return 0;
 }
 
-int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset, void *stream,
-                       int64_t *bytes)
+int direct_read_async(struct leased_file *f, void *ptr, size_t n, uint64_t offset, void *stream,
+                      int64_t *bytes)
 {
     nvtx_range_begin("read, direct, in a stream", n);
     int err = direct_read_launch(f, ptr, n, offset, stream, bytes);
@@ -75,7 +75,7 @@ int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t off
 }
 
 /* The host has the extents in the page of their lease. */
-static bool one_command(const struct gpunvme_file *f, const struct gd_launch *l, struct gq_cmd *cmd)
+static bool one_command(const struct leased_file *f, const struct gd_launch *l, struct gq_cmd *cmd)
 {
     struct gq_file_map map = f->device.map;
 
@@ -86,7 +86,7 @@ static bool one_command(const struct gpunvme_file *f, const struct gd_launch *l,
         cmd);
 }
 
-static int64_t read_by_block(struct gpunvme_file *f, const struct gd_launch *l)
+static int64_t read_by_block(struct leased_file *f, const struct gd_launch *l)
 {
     struct gq_cmd cmd;
     const struct direct_service_read r = {
@@ -105,7 +105,7 @@ static int64_t read_by_block(struct gpunvme_file *f, const struct gd_launch *l)
     return direct_service_read(f->d->service, &r);
 }
 
-static ssize_t read_and_wait(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset)
+static ssize_t read_and_wait(struct leased_file *f, void *ptr, size_t n, uint64_t offset)
 {
     struct gd_launch l;
     int err = make_read(f, ptr, n, offset, &l);
@@ -120,7 +120,7 @@ static ssize_t read_and_wait(struct gpunvme_file *f, void *ptr, size_t n, uint64
     return got == -EIO && f->device.sums.words ? direct_say_failed(f, -EIO) : got;
 }
 
-ssize_t gpunvme_file_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset)
+ssize_t direct_read_wait(struct leased_file *f, void *ptr, size_t n, uint64_t offset)
 {
     uint64_t begun = now_ns();
 

@@ -66,7 +66,7 @@ static int direct_readv_conclude(struct gpunvme_direct *d, struct gd_list_launch
     return err ? direct_give_up(d, l->check, stream, patience_ns, err) : 0;
 }
 
-static int launch_list(struct gpunvme_file *f, struct gd_list_launch *l, void *stream)
+static int launch_list(struct leased_file *f, struct gd_list_launch *l, void *stream)
 {
     struct gpunvme_direct *d = f->d;
     uint64_t dealing = 0;
@@ -90,7 +90,7 @@ static int launch_list(struct gpunvme_file *f, struct gd_list_launch *l, void *s
     return err || !l->check ? err : direct_readv_conclude(d, l, stream);
 }
 
-static void direct_readv_read_here(struct gpunvme_file *f, struct gd_list_launch *l)
+static void direct_readv_read_here(struct leased_file *f, struct gd_list_launch *l)
 {
     struct gd_reader reader = {.group = gq_whole_group(), .file = &l->file}, again = reader;
 
@@ -103,7 +103,7 @@ static void direct_readv_read_here(struct gpunvme_file *f, struct gd_list_launch
     }
 }
 
-static int direct_readv_read_list(struct gpunvme_file *f, void *ptr, struct gpunvme_piece *pieces,
+static int direct_readv_read_list(struct leased_file *f, void *ptr, struct gpunvme_piece *pieces,
                                   size_t n, void *stream)
 {
     struct gd_list_launch l = {.file = f->device, .n = (uint32_t)n};
@@ -128,8 +128,8 @@ static int direct_readv_read_list(struct gpunvme_file *f, void *ptr, struct gpun
     return 0;
 }
 
-int gpunvme_readv_async(struct gpunvme_file *f, void *ptr, struct gpunvme_piece *pieces, size_t n,
-                        void *stream)
+int direct_readv_async(struct leased_file *f, void *ptr, struct gpunvme_piece *pieces, size_t n,
+                       void *stream)
 {
     nvtx_range_begin("readv, direct, in a stream", n);
     int err = direct_readv_read_list(f, ptr, pieces, n, stream);

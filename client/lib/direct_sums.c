@@ -113,13 +113,13 @@ int direct_compare_read(struct gpunvme_direct *d, const struct gd_launch *l, voi
 }
 
 /* 1 + the offset of a block that did not match; 0: there was none. */
-static int load_bad_block(struct gpunvme_file *f, uint64_t *out)
+static int load_bad_block(struct leased_file *f, uint64_t *out)
 {
     *out = 0;
     return memory_space_get(&f->d->space, out, f->bad_block_at, sizeof(*out));
 }
 
-int gpunvme_file_bad_block(struct gpunvme_file *f, uint64_t *offset)
+int direct_bad_block(struct leased_file *f, uint64_t *offset)
 {
     const uint64_t none = 0;
     uint64_t found;
@@ -132,7 +132,7 @@ int gpunvme_file_bad_block(struct gpunvme_file *f, uint64_t *offset)
     return err ? err : 1;
 }
 
-int direct_say_failed(struct gpunvme_file *f, int err)
+int direct_say_failed(struct leased_file *f, int err)
 {
     uint64_t found;
 

@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 #include <link.h>
 
-#include "client/lib/io.h"
+#include "client/lib/handle.h"
 
 /*
  * Held while dl_iterate_phdr() runs, and across fork(2): glibc gives a child the lock of that
@@ -32,32 +32,32 @@ static int count_loads(struct dl_phdr_info *info, size_t size, void *arg)
  * Under the lock. A process that has not loaded the driver has no addresses of it. The loader is
  * asked for the driver, which takes it a search of all folders, only after it has loaded something.
  */
-static bool is_cuda_loaded(struct gpunvme_io *io)
+static bool is_cuda_loaded(struct gpunvme *g)
 {
     unsigned long long loads = 0;
 
     io_cuda_lock_loads();
     dl_iterate_phdr(count_loads, &loads);
     io_cuda_unlock_loads();
-    if (loads == io->loads)
+    if (loads == g->loads)
         return false;
-    io->loads = loads;
+    g->loads = loads;
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
     if (library)
         dlclose(library);
     return library != NULL;
 }
 
-struct cuda_driver *io_cuda(struct gpunvme_io *io)
+struct cuda_driver *handle_cuda(struct gpunvme *g)
 {
-    struct cuda_driver *cu = atomic_load(&io->cuda);
+    struct cuda_driver *cu = atomic_load(&g->cuda);
 
     if (cu)
         return cu;
-    pthread_mutex_lock(&io->lock);
-    cu = atomic_load(&io->cuda);
-    if (!cu && is_cuda_loaded(io) && cuda_driver_open(&cu) == 0)
-        atomic_store(&io->cuda, cu);
-    pthread_mutex_unlock(&io->lock);
+    pthread_mutex_lock(&g->lock);
+    cu = atomic_load(&g->cuda);
+    if (!cu && is_cuda_loaded(g) && cuda_driver_open(&cu) == 0)
+        atomic_store(&g->cuda, cu);
+    pthread_mutex_unlock(&g->lock);
     return cu;
 }

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 
-#include "client/lib/io.h"
+#include "client/lib/handle.h"
 
 static unsigned fork_count; /* changes only in a child that has one thread yet */
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
@@ -19,15 +19,15 @@ static void fork_watch(void)
     pthread_atfork(NULL, NULL, fork_child);
 }
 
-unsigned io_forks(void)
+unsigned handle_forks(void)
 {
     pthread_once(&fork_once, fork_watch);
     return fork_count;
 }
 
-int io_check_process(const struct gpunvme_io *io)
+int handle_check_process(const struct gpunvme *g)
 {
-    if (io->forks == fork_count)
+    if (g->forks == fork_count)
         return 0;
     return gpunvme_fail(-EPERM, "the handle belongs to the process that called fork(2): a child "
                                 "opens files anew");

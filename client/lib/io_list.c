@@ -4,25 +4,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/lib/io.h"
+#include "client/lib/handle.h"
 #include "client/lib/io_threads.h"
 
 struct list {
-    struct work work;                     /* first */
-    struct gpunvme_io_request **requests; /* behind the pieces */
+    struct work work;                   /* first */
+    struct gpunvme_transfer **requests; /* behind the pieces */
     size_t n;
     char *addr; /* of all their memory, from its first byte to its last */
     size_t len;
     struct gpunvme_piece pieces[];
 };
 
-static bool is_piece(const struct gpunvme_io_request *r)
+static bool is_piece(const struct gpunvme_transfer *r)
 {
     return !r->write && !r->pieces && r->len && r->len <= INT32_MAX && !r->file->why[0];
 }
 
 /* How many of the first requests may be pieces of one READV. */
-static size_t run_length(struct gpunvme_io_request *const *requests, size_t n)
+static size_t run_length(struct gpunvme_transfer *const *requests, size_t n)
 {
     size_t i = 0;
 
@@ -47,13 +47,13 @@ static void set_memory(struct list *l)
 /* Elsewhere pieces would be read one after the other. */
 static bool is_mounts_memory(const struct list *l)
 {
-    struct gpunvme_io_file *f = l->requests[0]->file;
+    struct gpunvme_file *f = l->requests[0]->file;
     struct region_use u;
 
-    if (io_use(f, l->addr, l->len, &u) != 0)
+    if (file_use(f, l->addr, l->len, &u) != 0)
         return false;
-    bool known = u.buffer->owner == f->mount->g;
-    regions_release(f->io->regions, &u);
+    bool known = u.buffer->owner == f->mount->connection;
+    regions_release(f->g->regions, &u);
     return known;
 }
 
@@ -61,7 +61,7 @@ static bool is_mounts_memory(const struct list *l)
 static void set_pieces(struct list *l)
 {
     for (size_t i = 0; i < l->n; i++) {
-        const struct gpunvme_io_request *r = l->requests[i];
+        const struct gpunvme_transfer *r = l->requests[i];
         l->pieces[i] =
             (struct gpunvme_piece){.file_offset = r->file_offset,
                                    .buffer_offset = (uint64_t)((char *)r->addr - l->addr),
@@ -70,14 +70,14 @@ static void set_pieces(struct list *l)
     }
 }
 
-static struct list *io_list_list_new(struct gpunvme_io_request *const *requests, size_t n)
+static struct list *io_list_list_new(struct gpunvme_transfer *const *requests, size_t n)
 {
     size_t each = sizeof(struct gpunvme_piece) + sizeof(requests[0]);
     struct list *l = calloc(1, sizeof(*l) + n * each);
 
     if (!l)
         return NULL;
-    l->requests = (struct gpunvme_io_request **)&l->pieces[n];
+    l->requests = (struct gpunvme_transfer **)&l->pieces[n];
     l->n = n;
     memcpy(l->requests, requests, n * sizeof(requests[0]));
     set_memory(l);
@@ -93,7 +93,7 @@ static struct list *io_list_list_new(struct gpunvme_io_request *const *requests,
 
 static void end_request(const struct list *l, size_t i, int err, const struct gpunvme_result *sum)
 {
-    struct gpunvme_io_request *r = l->requests[i];
+    struct gpunvme_transfer *r = l->requests[i];
     int32_t result = l->pieces[i].result;
 
     if (err && result == -ECANCELED)
@@ -110,33 +110,33 @@ static void end_request(const struct list *l, size_t i, int err, const struct gp
 static void run_list(struct work *w)
 {
     struct list *l = (struct list *)w;
-    struct gpunvme_io_file *f = l->requests[0]->file;
+    struct gpunvme_file *f = l->requests[0]->file;
     struct gpunvme_result sum;
-    int err = gpunvme_io_readv(f, l->addr, l->len, l->pieces, l->n, &sum);
+    int err = gpunvme_readv(f, l->addr, l->len, l->pieces, l->n, &sum);
 
     for (size_t i = 0; i < l->n; i++)
         end_request(l, i, err, &sum);
     free(l);
-    io_file_put(f);
+    file_put(f);
 }
 
-static bool list_start_list(struct gpunvme_io_request *const *requests, size_t n)
+static bool list_start_list(struct gpunvme_transfer *const *requests, size_t n)
 {
-    struct gpunvme_io_file *f = requests[0]->file;
-    struct list *l = io_check_process(f->io) ? NULL : io_list_list_new(requests, n);
+    struct gpunvme_file *f = requests[0]->file;
+    struct list *l = handle_check_process(f->g) ? NULL : io_list_list_new(requests, n);
 
     if (!l)
         return false;
-    io_file_get(f);
+    file_get(f);
     l->work.run = run_list;
-    if (io_async_give(f->io->async, &l->work) == 0)
+    if (submit_give(f->g->async, &l->work) == 0)
         return true;
-    io_file_put(f);
+    file_put(f);
     free(l);
     return false;
 }
 
-size_t gpunvme_io_start_list(struct gpunvme_io_request *const *requests, size_t n)
+size_t gpunvme_submit(struct gpunvme_transfer *const *requests, size_t n)
 {
     size_t started = 0;
 
@@ -144,7 +144,7 @@ size_t gpunvme_io_start_list(struct gpunvme_io_request *const *requests, size_t 
         size_t run = run_length(requests + started, n - started);
         bool listed = run > 1 && list_start_list(requests + started, run);
         size_t end = started + (run ? run : 1);
-        while (!listed && started < end && gpunvme_io_start(requests[started]) == 0)
+        while (!listed && started < end && gpunvme_start(requests[started]) == 0)
             started++;
         if (listed)
             started = end;

@@ -5,11 +5,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "client/lib/io.h"
+#include "client/lib/handle.h"
 #include "support/page.h"
 
 /* O_DIRECT would ask for a read of less than a block where the file ends. */
-static int clamp_to_file(const struct gpunvme_io_file *f, struct range *r)
+static int clamp_to_file(const struct gpunvme_file *f, struct range *r)
 {
     struct stat st;
 
@@ -25,26 +25,26 @@ static int clamp_to_file(const struct gpunvme_io_file *f, struct range *r)
 }
 
 /* How many bytes of the range O_DIRECT can move. */
-static size_t direct_part(const struct gpunvme_io_file *f, const struct range *r)
+static size_t direct_part(const struct gpunvme_file *f, const struct range *r)
 {
     if (!f->direct)
         return r->len;
     return r->file_offset % PAGE_BYTES ? 0 : r->len / PAGE_BYTES * PAGE_BYTES;
 }
 
-static size_t move_cached(struct gpunvme_io_file *f, struct gpunvme_buffer *b, struct range *r,
+static size_t move_cached(struct gpunvme_file *f, struct gpunvme_buffer *b, struct range *r,
                           struct gpunvme_result *result, int *err)
 {
     if (f->direct)
-        r->fd = io_file_cached(f);
+        r->fd = file_cached(f);
     if (r->fd >= 0)
         return gpunvme_transfer_bounced(b, r, result, err);
     *err = r->fd;
     return 0;
 }
 
-size_t io_move_local(struct gpunvme_io_file *f, struct gpunvme_buffer *b, const struct range *r,
-                     struct gpunvme_result *result, int *err)
+size_t file_move_local(struct gpunvme_file *f, struct gpunvme_buffer *b, const struct range *r,
+                       struct gpunvme_result *result, int *err)
 {
     struct range part = *r;
 

@@ -18,7 +18,7 @@ struct lease {
     uint64_t extents_at;
 };
 
-static void lease_drop(struct gpunvme_file *f, struct lease *l)
+static void lease_drop(struct leased_file *f, struct lease *l)
 {
     direct_service_settle(f->d->service);
     direct_lease_end(f->fd, l->ioc.id, l->ioc.key);
@@ -54,7 +54,7 @@ static int leased_file_check_extents(const struct lease *l)
 }
 
 /* An entry is there in any case: kernels load one for each lane, at least the first. */
-static int copy_extents(struct gpunvme_file *f, struct lease *l)
+static int copy_extents(struct leased_file *f, struct lease *l)
 {
     const char *from = (const char *)l->page.addr + GPUNVME_LEASE_EXTENTS_AT;
     size_t len = l->ioc.count * sizeof(struct gq_file_extent);
@@ -78,12 +78,12 @@ static int leased_file_lease_failed(int err)
     if (err == -EDQUOT || err == -EBUSY)
         return gpunvme_fail(err,
                             "%s has leased as many extents and checksums as the mount lets "
-                            "them; GPUNVME_DIRECT_UNVERIFIED needs no checksums",
+                            "them; GPUNVME_UNVERIFIED needs no checksums",
                             err == -EDQUOT ? "this user" : "all users together");
     return gpunvme_fail(err, "EXTENT_LEASE: %s", strerror(-err));
 }
 
-static int lease_take(struct gpunvme_file *f, struct lease *l)
+static int lease_take(struct leased_file *f, struct lease *l)
 {
     *l = (struct lease){.ioc.flags =
                             f->d->unverified ? GPUNVME_LEASE_UNVERIFIED : GPUNVME_LEASE_SUMS};
@@ -111,7 +111,7 @@ static int lease_take(struct gpunvme_file *f, struct lease *l)
     return err;
 }
 
-static struct gq_file_sums sums_of(const struct gpunvme_file *f, const struct lease *l)
+static struct gq_file_sums sums_of(const struct leased_file *f, const struct lease *l)
 {
     if (!n_sums(l))
         return (struct gq_file_sums){.words = NULL};
@@ -121,7 +121,7 @@ static struct gq_file_sums sums_of(const struct gpunvme_file *f, const struct le
     };
 }
 
-static struct gpunvme_device_file device_file(const struct gpunvme_file *f, const struct lease *l)
+static struct gpunvme_device_file device_file(const struct leased_file *f, const struct lease *l)
 {
     return (struct gpunvme_device_file){
         .map = {.extents = (const struct gq_file_extent *)(uintptr_t)l->extents_at,
@@ -137,7 +137,7 @@ static struct gpunvme_device_file device_file(const struct gpunvme_file *f, cons
 }
 
 /* What kernels see changes before the old lease ends, so that none follows it to its end. */
-int leased_file_renew(struct gpunvme_file *f)
+int leased_file_renew(struct leased_file *f)
 {
     struct lease old = {.ioc = f->lease, .page = f->page, .extents_at = f->extents_at}, fresh;
     int err = lease_take(f, &fresh);
@@ -163,7 +163,7 @@ int leased_file_renew(struct gpunvme_file *f)
  * so does the memory behind their pointers until direct_queues_end() has waited for kernels: a read
  * that is under way all the same uses both before it loads the number.
  */
-int leased_file_disable(struct gpunvme_file *f)
+int leased_file_disable(struct leased_file *f)
 {
     uint64_t at = f->device_at + offsetof(struct gpunvme_device_file, set.n_queues);
 
@@ -173,7 +173,7 @@ int leased_file_disable(struct gpunvme_file *f)
 }
 
 /* A descriptor of the caller's open file description, which the lease belongs to. */
-static int take_fd(struct gpunvme_file *f, int fd, bool own)
+static int take_fd(struct leased_file *f, int fd, bool own)
 {
     struct stat st;
 
@@ -188,7 +188,7 @@ static int take_fd(struct gpunvme_file *f, int fd, bool own)
 }
 
 /* Under the lease lock. */
-static void leased_file_file_link(struct gpunvme_file *f)
+static void leased_file_file_link(struct leased_file *f)
 {
     struct gpunvme_direct *d = f->d;
 
@@ -200,7 +200,7 @@ static void leased_file_file_link(struct gpunvme_file *f)
 }
 
 /* At once: or the queues of another thread's renewal would pass it by. */
-static int renew_and_link(struct gpunvme_file *f)
+static int renew_and_link(struct leased_file *f)
 {
     pthread_mutex_lock(&f->d->lease_lock);
     int err = leased_file_renew(f);
@@ -210,7 +210,7 @@ static int renew_and_link(struct gpunvme_file *f)
     return err;
 }
 
-static void leased_file_file_free(struct gpunvme_file *f)
+static void leased_file_file_free(struct leased_file *f)
 {
     struct lease l = {.ioc = f->lease, .page = f->page, .extents_at = f->extents_at};
 
@@ -221,9 +221,9 @@ static void leased_file_file_free(struct gpunvme_file *f)
     free(f);
 }
 
-int leased_file_open(struct gpunvme_direct *d, int fd, bool own, struct gpunvme_file **out)
+int leased_file_open(struct gpunvme_direct *d, int fd, bool own, struct leased_file **out)
 {
-    struct gpunvme_file *f = calloc(1, sizeof(*f));
+    struct leased_file *f = calloc(1, sizeof(*f));
 
     if (!f)
         return gpunvme_fail(-ENOMEM, "out of memory");
@@ -245,12 +245,7 @@ int leased_file_open(struct gpunvme_direct *d, int fd, bool own, struct gpunvme_
     return 0;
 }
 
-int gpunvme_file_open(struct gpunvme_direct *d, int fd, struct gpunvme_file **out)
-{
-    return leased_file_open(d, fd, true, out);
-}
-
-void gpunvme_file_close(struct gpunvme_file *f)
+void leased_file_close(struct leased_file *f)
 {
     if (!f)
         return;
@@ -263,7 +258,7 @@ void gpunvme_file_close(struct gpunvme_file *f)
 }
 
 /* Under the lease lock. */
-static int leased_file_refresh(struct gpunvme_file *f)
+static int leased_file_update(struct leased_file *f)
 {
     const struct gpunvme_lease_page *page = f->page.addr;
     uint32_t state = __atomic_load_n(&page->state, __ATOMIC_ACQUIRE);
@@ -275,20 +270,20 @@ static int leased_file_refresh(struct gpunvme_file *f)
     return err ? err : 1;
 }
 
-int gpunvme_file_refresh(struct gpunvme_file *f)
+int leased_file_refresh(struct leased_file *f)
 {
     pthread_mutex_lock(&f->d->lease_lock);
-    int err = leased_file_refresh(f);
+    int err = leased_file_update(f);
     pthread_mutex_unlock(&f->d->lease_lock);
     return err;
 }
 
-uint64_t gpunvme_file_size(const struct gpunvme_file *f)
+uint64_t leased_file_size(const struct leased_file *f)
 {
     return f->lease.size;
 }
 
-const struct gpunvme_device_file *gpunvme_file_device(const struct gpunvme_file *f)
+const struct gpunvme_device_file *leased_file_device(const struct leased_file *f)
 {
     return (const struct gpunvme_device_file *)(uintptr_t)f->device_at;
 }

@@ -11,7 +11,7 @@
 #include "client/lib/thread.h"
 
 struct pipeline {
-    struct gpunvme *owner;
+    struct connection *owner;
     unsigned max;
     size_t chunk;
     pthread_mutex_t lock; /* protects the rest */
@@ -39,7 +39,7 @@ struct helper {
     struct job *job;
 };
 
-int pipeline_new(struct gpunvme *g, unsigned threads, size_t chunk, struct pipeline **out)
+int pipeline_new(struct connection *g, unsigned threads, size_t chunk, struct pipeline **out)
 {
     struct pipeline *p = calloc(1, sizeof(*p));
 

@@ -14,7 +14,7 @@
 struct pipeline;
 
 /* At most `threads` run at a time, for all transfers together; pairs are made as needed. */
-int pipeline_new(struct gpunvme *g, unsigned threads, size_t chunk, struct pipeline **out);
+int pipeline_new(struct connection *g, unsigned threads, size_t chunk, struct pipeline **out);
 /* NULL does nothing. No transfer may be under way. */
 void pipeline_free(struct pipeline *p);
 

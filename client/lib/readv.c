@@ -169,7 +169,7 @@ static int readv_read_singly(struct batch *batch, read_fn read)
 /* Without room for a list at the mount, READ does the same slowly. */
 static int read_by_way_of_list(struct batch *batch)
 {
-    struct gpunvme *g = batch->b->owner;
+    struct connection *g = batch->b->owner;
     struct shared_list *l;
     size_t n = batch->n < GPUNVME_PIECES_MAX ? batch->n : GPUNVME_PIECES_MAX;
 
@@ -182,7 +182,7 @@ static int read_by_way_of_list(struct batch *batch)
 
 static int read_by_the_mount(struct batch *batch)
 {
-    struct gpunvme *g = batch->b->owner;
+    struct connection *g = batch->b->owner;
     struct shared_list *own = shared_list_of(g, batch->pieces, batch->n);
 
     batch->flags = g->options.path == GPUNVME_PATH_GPU ? GPUNVME_NO_FALLBACK : 0;
@@ -217,8 +217,8 @@ static int readv_read_batch(struct batch *batch)
     return readv_read_singly(batch, taken.by_size ? read_by_either : read_bounced);
 }
 
-int gpunvme_readv(struct gpunvme_buffer *b, int fd, struct gpunvme_piece *pieces, size_t n,
-                  struct gpunvme_result *result)
+int readv_buffer(struct gpunvme_buffer *b, int fd, struct gpunvme_piece *pieces, size_t n,
+                 struct gpunvme_result *result)
 {
     struct gpunvme_result sum = {.why = ""};
     struct batch batch = {.b = b, .fd = fd, .pieces = pieces, .n = n, .result = &sum};

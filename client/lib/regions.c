@@ -17,6 +17,7 @@ struct region {
     uint64_t id;    /* of the CUDA allocation that it is (a part of); 0: none */
     unsigned users; /* the rest: regions->lock */
     bool listed;    /* else it ends with its last user */
+    bool held;      /* the caller registered it */
     struct region_buffer *buffers;
 };
 
@@ -127,7 +128,7 @@ static int region_end(struct region *r)
     while (r->buffers) {
         struct region_buffer *rb = r->buffers;
         r->buffers = rb->next;
-        int failed = gpunvme_unregister(rb->buffer);
+        int failed = buffer_unregister(rb->buffer);
         if (!err || failed == -ETIMEDOUT) /* with which the memory may not be used */
             err = failed ? failed : err;
         free(rb);
@@ -234,6 +235,7 @@ int regions_add(struct regions *rs, struct cuda_driver *cu, void *addr, size_t l
     struct region *r = region_new(at, len, a.id);
     if (!r)
         return -ENOMEM;
+    r->held = true;
     pthread_mutex_lock(&rs->lock);
     err = add_locked(rs, cu, r, own);
     pthread_mutex_unlock(&rs->lock);
@@ -292,7 +294,7 @@ static int regions_get_region(struct regions *rs, const struct cuda_allocation *
     return *out ? 0 : -ENOMEM;
 }
 
-static struct gpunvme_buffer *buffer_at(const struct region *r, const struct gpunvme *g)
+static struct gpunvme_buffer *buffer_at(const struct region *r, const struct connection *g)
 {
     for (const struct region_buffer *rb = r->buffers; rb; rb = rb->next) {
         if (rb->buffer->owner == g)
@@ -302,7 +304,7 @@ static struct gpunvme_buffer *buffer_at(const struct region *r, const struct gpu
 }
 
 /* Makes room at a mount that takes no more buffers: true when there is some. */
-static bool regions_evict(struct regions *rs, const struct gpunvme *g)
+static bool regions_evict(struct regions *rs, const struct connection *g)
 {
     for (size_t i = 0; i < rs->cached.n; i++) {
         struct region *r = rs->cached.at[i];
@@ -314,16 +316,16 @@ static bool regions_evict(struct regions *rs, const struct gpunvme *g)
     return false;
 }
 
-static int register_at(struct gpunvme *g, const struct region *r, bool is_host,
+static int register_at(struct connection *g, const struct region *r, bool is_host,
                        struct gpunvme_buffer **out)
 {
     void *addr = (void *)(uintptr_t)r->addr;
 
-    return is_host ? gpunvme_register_host(g, addr, r->len, out)
-                   : gpunvme_register(g, addr, r->len, out);
+    return is_host ? buffer_register_host(g, addr, r->len, out)
+                   : buffer_register(g, addr, r->len, out);
 }
 
-static int get_buffer(struct regions *rs, struct region *r, struct gpunvme *g, bool is_host,
+static int get_buffer(struct regions *rs, struct region *r, struct connection *g, bool is_host,
                       struct gpunvme_buffer **out)
 {
     *out = buffer_at(r, g);
@@ -336,7 +338,7 @@ static int get_buffer(struct regions *rs, struct region *r, struct gpunvme *g, b
         return err;
     err = add_buffer(r, *out);
     if (err)
-        gpunvme_unregister(*out);
+        buffer_unregister(*out);
     return err;
 }
 
@@ -349,8 +351,8 @@ static void release_locked(struct regions *rs, struct region *r)
 }
 
 /* Under the lock: around memory of this CUDA allocation, with a buffer at the mount. */
-static struct region *find_ready(const struct regions *rs, const struct gpunvme *g, uint64_t addr,
-                                 size_t len, uint64_t id)
+static struct region *find_ready(const struct regions *rs, const struct connection *g,
+                                 uint64_t addr, size_t len, uint64_t id)
 {
     const struct region_list *const lists[] = {&rs->held, &rs->cached};
 
@@ -364,7 +366,7 @@ static struct region *find_ready(const struct regions *rs, const struct gpunvme 
 }
 
 /* The usual case, with one question to CUDA: has the memory still the id that it was used with? */
-static bool use_again(struct regions *rs, struct cuda_driver *cu, const struct gpunvme *g,
+static bool use_again(struct regions *rs, struct cuda_driver *cu, const struct connection *g,
                       uint64_t addr, size_t len, struct region_use *out)
 {
     uint64_t id = cu ? cuda_driver_allocation_id(cu, addr) : 0;
@@ -375,13 +377,13 @@ static bool use_again(struct regions *rs, struct cuda_driver *cu, const struct g
     struct region *r = find_ready(rs, g, addr, len, id);
     if (r) {
         r->users++;
-        *out = (struct region_use){r, buffer_at(r, g), addr - r->addr};
+        *out = (struct region_use){r, buffer_at(r, g), addr - r->addr, r->held};
     }
     pthread_mutex_unlock(&rs->lock);
     return r != NULL;
 }
 
-int regions_use(struct regions *rs, struct cuda_driver *cu, struct gpunvme *g, void *addr,
+int regions_use(struct regions *rs, struct cuda_driver *cu, struct connection *g, void *addr,
                 size_t len, struct region_use *out)
 {
     struct cuda_allocation a;
@@ -403,7 +405,27 @@ int regions_use(struct regions *rs, struct cuda_driver *cu, struct gpunvme *g, v
             release_locked(rs, out->region);
     }
     pthread_mutex_unlock(&rs->lock);
-    out->offset = err ? 0 : at - out->region->addr;
+    if (!err) {
+        out->offset = at - out->region->addr;
+        out->held = out->region->held;
+    }
+    return err;
+}
+
+int regions_reach(struct regions *rs, struct cuda_driver *cu, struct connection *g)
+{
+    struct gpunvme_buffer *b;
+    int err = 0;
+
+    pthread_mutex_lock(&rs->lock);
+    for (size_t i = 0; i < rs->held.n && !err; i++) {
+        struct region *r = rs->held.at[i];
+        struct cuda_allocation a;
+        err = allocation_of(cu, (const void *)(uintptr_t)r->addr, &a);
+        if (!err)
+            err = get_buffer(rs, r, g, a.device == CUDA_NO_DEVICE, &b);
+    }
+    pthread_mutex_unlock(&rs->lock);
     return err;
 }
 

@@ -29,13 +29,16 @@ struct region_use {
     struct region *region;
     struct gpunvme_buffer *buffer;
     size_t offset; /* of addr in it */
+    bool held;     /* the caller registered the memory */
 };
 /*
  * g: where the buffer is to be registered. The caller's region, the one of the CUDA allocation, or
  * one for this use alone.
  */
-int regions_use(struct regions *rs, struct cuda_driver *cu, struct gpunvme *g, void *addr,
+int regions_use(struct regions *rs, struct cuda_driver *cu, struct connection *g, void *addr,
                 size_t len, struct region_use *out);
+/* Registers all memory of the caller's at g. */
+int regions_reach(struct regions *rs, struct cuda_driver *cu, struct connection *g);
 void regions_release(struct regions *rs, struct region_use *use);
 
 #endif

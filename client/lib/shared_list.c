@@ -18,7 +18,7 @@ static size_t shared_list_size_of(const struct shared_list *l)
     return l->room * sizeof(*l->pieces);
 }
 
-static int shared_list_share(struct gpunvme *g, struct shared_list *l, int fd)
+static int shared_list_share(struct connection *g, struct shared_list *l, int fd)
 {
     struct gpunvme_ioc_register reg = {
         .kind = GPUNVME_MEM_FD, .flags = GPUNVME_REGISTER_LIST, .len = shared_list_size_of(l)};
@@ -46,7 +46,7 @@ static int shared_list_map(struct shared_list *l, int fd)
 }
 
 /* l->room is set. */
-static int map_and_share(struct gpunvme *g, struct shared_list *l, int fd)
+static int map_and_share(struct connection *g, struct shared_list *l, int fd)
 {
     int err = shared_list_map(l, fd);
 
@@ -59,7 +59,7 @@ static int map_and_share(struct gpunvme *g, struct shared_list *l, int fd)
 }
 
 /* NULL with an error in *err. */
-static struct shared_list *shared_list_list_new(struct gpunvme *g, size_t room, int *err)
+static struct shared_list *shared_list_list_new(struct connection *g, size_t room, int *err)
 {
     struct shared_list *l = calloc(1, sizeof(*l));
     int fd = memfd_create("gpunvme-list", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -80,7 +80,7 @@ static struct shared_list *shared_list_list_new(struct gpunvme *g, size_t room, 
 }
 
 /* The mount lets go of it when g->fd is closed at the latest. */
-static void list_free(struct gpunvme *g, struct shared_list *l)
+static void list_free(struct connection *g, struct shared_list *l)
 {
     struct gpunvme_ioc_unregister unreg = {.id = l->id, .key = l->key};
 
@@ -91,7 +91,7 @@ static void list_free(struct gpunvme *g, struct shared_list *l)
     free(l);
 }
 
-static struct shared_list *shared_list_take(struct gpunvme *g)
+static struct shared_list *shared_list_take(struct connection *g)
 {
     pthread_mutex_lock(&g->lock);
     struct shared_list *l = g->lists;
@@ -101,7 +101,7 @@ static struct shared_list *shared_list_take(struct gpunvme *g)
     return l;
 }
 
-int shared_list_get(struct gpunvme *g, size_t n, struct shared_list **out)
+int shared_list_get(struct connection *g, size_t n, struct shared_list **out)
 {
     size_t room = LEAST_ROOM;
     struct shared_list *l = shared_list_take(g);
@@ -117,7 +117,7 @@ int shared_list_get(struct gpunvme *g, size_t n, struct shared_list **out)
     return err;
 }
 
-void shared_list_put(struct gpunvme *g, struct shared_list *l)
+void shared_list_put(struct connection *g, struct shared_list *l)
 {
     pthread_mutex_lock(&g->lock);
     l->next = g->lists;
@@ -132,7 +132,7 @@ static size_t offset_in(const struct shared_list *l, const struct gpunvme_piece 
 }
 
 /* Under the lock: the list in which the pieces begin. */
-static struct shared_list *shared_list_find(const struct gpunvme *g,
+static struct shared_list *shared_list_find(const struct connection *g,
                                             const struct gpunvme_piece *pieces)
 {
     struct shared_list *l = g->pieces;
@@ -147,7 +147,8 @@ static bool has(const struct shared_list *l, const struct gpunvme_piece *pieces,
     return n <= (shared_list_size_of(l) - offset_in(l, pieces)) / sizeof(*pieces);
 }
 
-struct shared_list *shared_list_of(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n)
+struct shared_list *shared_list_of(struct connection *g, const struct gpunvme_piece *pieces,
+                                   size_t n)
 {
     pthread_mutex_lock(&g->lock);
     struct shared_list *l = shared_list_find(g, pieces);
@@ -155,7 +156,7 @@ struct shared_list *shared_list_of(struct gpunvme *g, const struct gpunvme_piece
     return l && offset_in(l, pieces) % sizeof(*pieces) == 0 && has(l, pieces, n) ? l : NULL;
 }
 
-int shared_list_locate(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n,
+int shared_list_locate(struct connection *g, const struct gpunvme_piece *pieces, size_t n,
                        uint64_t *at)
 {
     int err = 0;
@@ -183,7 +184,7 @@ static int map_for(struct shared_list *l, const struct memory_space *p)
     return cuda_driver_map(p->cuda, p->device, l->pieces, len, CUDA_HOST_MEMORY, &l->mapped);
 }
 
-int shared_lists_map(struct gpunvme *g, const struct memory_space *p)
+int shared_lists_map(struct connection *g, const struct memory_space *p)
 {
     int err = 0;
 
@@ -193,7 +194,7 @@ int shared_lists_map(struct gpunvme *g, const struct memory_space *p)
 }
 
 /* Mapped by the later of the two: this call, or the opening of a handle of the direct path. */
-static int map_and_link(struct gpunvme *g, struct shared_list *l)
+static int map_and_link(struct connection *g, struct shared_list *l)
 {
     pthread_mutex_lock(&g->lock);
     int err = g->directs ? map_for(l, &g->directs->space) : 0;
@@ -205,7 +206,7 @@ static int map_and_link(struct gpunvme *g, struct shared_list *l)
     return err;
 }
 
-int gpunvme_pieces_alloc(struct gpunvme *g, size_t n, struct gpunvme_piece **out)
+int shared_list_alloc_pieces(struct connection *g, size_t n, struct gpunvme_piece **out)
 {
     int err;
 
@@ -223,7 +224,7 @@ int gpunvme_pieces_alloc(struct gpunvme *g, size_t n, struct gpunvme_piece **out
     return 0;
 }
 
-void gpunvme_pieces_free(struct gpunvme *g, struct gpunvme_piece *pieces)
+void shared_list_free_pieces(struct connection *g, struct gpunvme_piece *pieces)
 {
     pthread_mutex_lock(&g->lock);
     struct shared_list **link = &g->pieces;
@@ -237,12 +238,12 @@ void gpunvme_pieces_free(struct gpunvme *g, struct gpunvme_piece *pieces)
         list_free(g, l);
 }
 
-void shared_lists_free(struct gpunvme *g)
+void shared_lists_free(struct connection *g)
 {
     struct shared_list *l;
 
     while ((l = shared_list_take(g)))
         list_free(g, l);
     while (g->pieces)
-        gpunvme_pieces_free(g, g->pieces->pieces);
+        shared_list_free_pieces(g, g->pieces->pieces);
 }

@@ -19,19 +19,20 @@ struct shared_list {
 };
 
 /* With room for n pieces, at most GPUNVME_PIECES_MAX. */
-int shared_list_get(struct gpunvme *g, size_t n, struct shared_list **out);
-void shared_list_put(struct gpunvme *g, struct shared_list *l);
-/* The list of gpunvme_pieces_alloc() that has these pieces, or NULL. */
-struct shared_list *shared_list_of(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n);
+int shared_list_get(struct connection *g, size_t n, struct shared_list **out);
+void shared_list_put(struct connection *g, struct shared_list *l);
+/* The list of shared_list_alloc_pieces() that has these pieces, or NULL. */
+struct shared_list *shared_list_of(struct connection *g, const struct gpunvme_piece *pieces,
+                                   size_t n);
 /*
  * *at: the address of the pieces in the memory space. Maps nothing. -EINVAL: the pieces begin in a
- * list of gpunvme_pieces_alloc() and end behind it.
+ * list of shared_list_alloc_pieces() and end behind it.
  */
-int shared_list_locate(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n,
+int shared_list_locate(struct connection *g, const struct gpunvme_piece *pieces, size_t n,
                        uint64_t *at);
 /* Under g->lock: maps all existing lists for the memory space; later lists are mapped when made. */
-int shared_lists_map(struct gpunvme *g, const struct memory_space *p);
-/* Frees the lists that are not in use and those of gpunvme_pieces_alloc(): all, when g ends. */
-void shared_lists_free(struct gpunvme *g);
+int shared_lists_map(struct connection *g, const struct memory_space *p);
+/* Frees the lists that are not in use and those of shared_list_alloc_pieces(): all, when g ends. */
+void shared_lists_free(struct connection *g);
 
 #endif

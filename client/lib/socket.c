@@ -60,7 +60,7 @@ static int socket_connect(const char *path)
     return err == -EAGAIN || err == -EINTR ? -ETIMEDOUT : err;
 }
 
-static int open_socket(struct gpunvme *g)
+static int open_socket(struct connection *g)
 {
     int s = socket_connect(g->info.socket);
 
@@ -94,7 +94,7 @@ static int send_fd(int s, int fd)
     return sendmsg(s, &msg, MSG_NOSIGNAL) == (ssize_t)sizeof(zero) ? 0 : -EIO;
 }
 
-int socket_send_memory(struct gpunvme *g, int fd, uint64_t *token)
+int socket_send_memory(struct connection *g, int fd, uint64_t *token)
 {
     int s = open_socket(g);
 
@@ -167,7 +167,7 @@ static int ask_failed(int err)
     return gpunvme_fail(err, "the mount's socket does not hand out the lease: %s", strerror(-err));
 }
 
-int socket_request(struct gpunvme *g, const struct gpunvme_request *request,
+int socket_request(struct connection *g, const struct gpunvme_request *request,
                    struct gpunvme_reply *reply, int *fds, unsigned n)
 {
     assert(n <= SOCKET_FDS);

@@ -8,7 +8,7 @@
 /* Both functions wait for 10 s at most, also with signals: -ETIMEDOUT. */
 
 /* Sends the memory fd to the daemon; the token stands for it in REGISTER. */
-int socket_send_memory(struct gpunvme *g, int fd, uint64_t *token);
+int socket_send_memory(struct connection *g, int fd, uint64_t *token);
 
 /* The most descriptors of a reply. */
 #define SOCKET_FDS 2
@@ -16,7 +16,7 @@ int socket_send_memory(struct gpunvme *g, int fd, uint64_t *token);
  * Requests a part of a lease, which comes with exactly n descriptors that the caller then owns.
  * -EPROTO: another number of descriptors; -ENOENT: the daemon has no such lease.
  */
-int socket_request(struct gpunvme *g, const struct gpunvme_request *request,
+int socket_request(struct connection *g, const struct gpunvme_request *request,
                    struct gpunvme_reply *reply, int *fds, unsigned n);
 
 #endif

@@ -19,13 +19,13 @@
 
 /* Bytes: what file systems ask of memory for O_DIRECT is at most a page. */
 
-int staging_pair_new(struct gpunvme *g, size_t chunk, struct staging_pair **out)
+int staging_pair_new(struct connection *g, size_t chunk, struct staging_pair **out)
 {
     struct staging_pair *pair = calloc(1, sizeof(*pair));
 
     if (!pair)
         return gpunvme_fail(-ENOMEM, "out of memory");
-    int err = gpunvme_alloc_staging(g, 2 * chunk, &pair->staging);
+    int err = buffer_alloc_staging(g, 2 * chunk, &pair->staging);
     if (err) {
         free(pair);
         return err;
@@ -54,7 +54,7 @@ static void detach(struct staging_pair *pair)
 void staging_pair_free(struct staging_pair *pair)
 {
     detach(pair);
-    gpunvme_unregister(pair->staging);
+    buffer_unregister(pair->staging);
     free(pair);
 }
 

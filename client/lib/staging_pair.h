@@ -23,7 +23,7 @@ struct staging_pair {
     struct half halves[2];
 };
 
-int staging_pair_new(struct gpunvme *g, size_t chunk, struct staging_pair **out);
+int staging_pair_new(struct connection *g, size_t chunk, struct staging_pair **out);
 void staging_pair_free(struct staging_pair *pair);
 
 /* Prepares copies to and from memory of the device; CUDA_NO_DEVICE: of the host, by memcpy(3). */

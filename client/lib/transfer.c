@@ -12,7 +12,7 @@
 #include "support/page.h"
 
 #define AVOID_GPU_S 10
-/* Documented by gpunvme_set_options(); the figures are in bench/RESULTS.md. */
+/* Documented by bounce_set_options(); the figures are in bench/RESULTS.md. */
 #define BOUNCE_CACHED_BELOW ((size_t)128 << 10)
 #define BOUNCE_BELOW        ((size_t)16 << 10)
 #define BOUNCED_PIECES      4u
@@ -29,7 +29,7 @@ int gpunvme_use_begin(struct gpunvme_buffer *b)
 /* Another thread may free the buffer after the last user: nothing of it is accessed then. */
 void gpunvme_use_end(struct gpunvme_buffer *b)
 {
-    struct gpunvme *g = b->owner;
+    struct connection *g = b->owner;
 
     if (atomic_fetch_sub(&b->users, 1) != (GPUNVME_AWAITED | 1))
         return;
@@ -66,7 +66,7 @@ static bool may_bounce(const struct range *r)
            r->file_offset <= size.rlim_cur && r->len <= size.rlim_cur - r->file_offset;
 }
 
-/* True if the bounce pipeline is the faster path: see gpunvme_set_options(). */
+/* True if the bounce pipeline is the faster path: see bounce_set_options(). */
 static bool is_short(const struct range *r, size_t pieces)
 {
     bool cached = !r->write && !r->direct && !(fcntl(r->fd, F_GETFL) & O_DIRECT);
@@ -168,8 +168,8 @@ static ssize_t lib_transfer_transfer(struct gpunvme_buffer *b, const struct rang
     return done || !err ? (ssize_t)done : err;
 }
 
-ssize_t gpunvme_read(struct gpunvme_buffer *b, int fd, size_t buffer_offset, uint64_t file_offset,
-                     size_t len, struct gpunvme_result *result)
+ssize_t transfer_read(struct gpunvme_buffer *b, int fd, size_t buffer_offset, uint64_t file_offset,
+                      size_t len, struct gpunvme_result *result)
 {
     struct range r = {
         .fd = fd, .buffer_offset = buffer_offset, .file_offset = file_offset, .len = len};
@@ -177,8 +177,8 @@ ssize_t gpunvme_read(struct gpunvme_buffer *b, int fd, size_t buffer_offset, uin
     return lib_transfer_transfer(b, &r, result);
 }
 
-ssize_t gpunvme_write(struct gpunvme_buffer *b, int fd, size_t buffer_offset, uint64_t file_offset,
-                      size_t len, struct gpunvme_result *result)
+ssize_t transfer_write(struct gpunvme_buffer *b, int fd, size_t buffer_offset, uint64_t file_offset,
+                       size_t len, struct gpunvme_result *result)
 {
     struct range r = {.write = true,
                       .fd = fd,

@@ -6,7 +6,7 @@
 
 #include "client/lib/client_internal.h"
 
-int gpunvme_unless_other_mount(const struct gpunvme *g, int fd, int err)
+int gpunvme_unless_other_mount(const struct connection *g, int fd, int err)
 {
     struct stat st;
 

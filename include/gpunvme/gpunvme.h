@@ -1,24 +1,31 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * libgpunvme reads and writes files of a gpunvmefs mount straight from and to
- * GPU memory.
+ * libgpunvme reads and writes any file from and to any memory. A file of a
+ * gpunvmefs mount moves straight to and from GPU memory.
  *
  *     struct gpunvme *g;
- *     struct gpunvme_buffer *b;
- *     gpunvme_connect("/mnt/weights", &g);
- *     gpunvme_register(g, device_pointer, bytes, &b);
- *     int fd = open("/mnt/weights/model.bin", O_RDONLY);
- *     ssize_t n = gpunvme_read(b, fd, 0, 0, bytes, NULL);
+ *     struct gpunvme_file *f;
+ *     gpunvme_open(NULL, &g);
+ *     gpunvme_file_open(g, open("/mnt/model.bin", O_RDONLY), 0, &f);
+ *     ssize_t n = gpunvme_read(f, pointer, bytes, 0, NULL);
  *
- * Functions return 0 or a byte count on success, and -errno on failure. Every
- * function may be called from any thread. The library prints nothing and needs
- * no CUDA at build time: it loads the driver when a buffer in GPU memory is
- * registered.
+ * A file of a gpunvmefs mount is read through that mount, and any other regular
+ * file or block device through the bounce pipeline (struct gpunvme_options).
+ * Memory is host memory or GPU memory. Pointers, offsets and lengths need no
+ * alignment, even if the file is open with O_DIRECT: bytes that O_DIRECT cannot
+ * move go through a second open file description without the flag, which the
+ * library opens. It never changes the flags of a caller's description.
  *
- * A child of fork() must not use its parent's handles, and must not disconnect
- * them: CUDA does not survive fork(), and the mount cannot tell the two
- * processes apart. Descriptors are closed on exec(). A child that continues
- * without exec() keeps the parent's buffers registered until it exits.
+ * Functions return 0 or a byte count on success, and -errno on failure, which
+ * gpunvme_error() describes. Every function may be called from any thread. The
+ * library prints nothing and needs no CUDA at build time: it uses the driver
+ * that the process has loaded, or loads it to allocate GPU memory.
+ *
+ * CUDA does not survive fork(), and the mount cannot tell a child from its
+ * parent. In a child of fork() the parent's handles return -EPERM, and closing
+ * them does nothing; the child opens handles of its own. Descriptors are closed
+ * on exec(). A child that continues without exec() keeps the parent's memory
+ * registered until it exits.
  */
 #ifndef GPUNVME_H
 #define GPUNVME_H
@@ -35,49 +42,16 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 struct gpunvme;
-struct gpunvme_buffer;
+struct gpunvme_file;
 
 /*
- * Connects to the mount that contains `path`, any file or directory of it.
- * Returns -ENOTTY if `path` is not on a gpunvmefs mount, and -EPROTO if the
- * daemon has another version of the ABI.
+ * Reads of direct files do not compare data with its checksums (mkfs.gpunvme -O
+ * data_csum). The comparison costs time in reads and memory in the mount;
+ * without it, wrong data from the drive goes unnoticed.
  */
-int gpunvme_connect(const char *path, struct gpunvme **out);
-/*
- * Makes a handle without a mount, for files of any file system. Every transfer
- * takes the bounce pipeline. Calls that need a mount (gpunvme_info(),
- * gpunvme_stats(), gpunvme_direct_open()) return -EBADF, and gpunvme_alloc()
- * returns -ENOTSUP.
- */
-int gpunvme_local(struct gpunvme **out);
-/*
- * Ends the connection, and with it all its buffers, lists and handles of the
- * direct path. NULL does nothing.
- */
-void gpunvme_disconnect(struct gpunvme *g);
-/*
- * Reports the executor of the mount, its tier, its limits and the rights of the
- * caller.
- */
-int gpunvme_info(struct gpunvme *g, struct gpunvme_ioc_info *out);
-/* Reports the counters of the mount. */
-int gpunvme_stats(struct gpunvme *g, struct gpunvme_ioc_stats *out);
-/*
- * Report the bytes that each open file of the mount has moved, and the queue
- * pairs of the mount, as far as the caller may see them. To iterate, pass below
- * = 0, then the out->below of the previous reply, until it is 0. Return -ENOTTY
- * if the daemon is older than the request.
- */
-int gpunvme_open_files(struct gpunvme *g, uint64_t below, struct gpunvme_ioc_open_files *out);
-int gpunvme_queues(struct gpunvme *g, struct gpunvme_ioc_queues *out);
-/*
- * Reads records of the mount's trace from number `next` on. out->next is the
- * number to pass to the next call. Returns -ENODATA if the mount was made
- * without -o trace, and -EPERM if the caller is not root.
- */
-int gpunvme_trace(struct gpunvme *g, uint64_t next, struct gpunvme_ioc_trace *out);
+#define GPUNVME_UNVERIFIED 1u
 
-/* Selects the path of transfers. Zero in a field means its default. */
+/* Options of a handle. Zero in a field means its default. */
 struct gpunvme_options {
     /*
      * GPUNVME_PATH_GPU or GPUNVME_PATH_BOUNCE restricts transfers to this path;
@@ -96,14 +70,21 @@ struct gpunvme_options {
     size_t chunk;
     /*
      * Reads and writes of GPU memory below this size in bytes take the bounce
-     * pipeline. 1 disables it; 0 takes the sizes of gpunvme_set_options().
+     * pipeline. 1 disables it; 0 takes the sizes of gpunvme_open().
      */
     uint64_t crossover;
+    /*
+     * Queue pairs that direct files lease from each mount, at most
+     * GPUNVME_LEASE_MAX. The default is 16, or the number that is left.
+     */
+    uint32_t lease_queues;
+    uint32_t lease_depth; /* entries per leased queue, at least 2; default: 64 */
+    uint32_t flags;       /* GPUNVME_UNVERIFIED */
 };
 
 /*
- * Sets the options of all buffers of g. No transfer may be in flight. Returns
- * -EINVAL if a value is out of range.
+ * Opens a handle. `options` apply to all mounts; NULL selects the defaults.
+ * Returns -EINVAL if a value is out of range.
  *
  * On the GPU path the mount moves the bytes. If its executor fails, the mount
  * moves them through its host memory; with GPUNVME_PATH_GPU the executor tries
@@ -121,66 +102,171 @@ struct gpunvme_options {
  * which write(2) would raise SIGXFSZ, take the GPU path. If the pipeline cannot
  * complete such a transfer, the mount does.
  */
-int gpunvme_set_options(struct gpunvme *g, const struct gpunvme_options *options);
+int gpunvme_open(const struct gpunvme_options *options, struct gpunvme **out);
+/*
+ * Waits for submitted transfers, then ends all files and registrations, and
+ * releases the mounts, which are busy until then. No other call may be in
+ * progress. NULL does nothing.
+ */
+void gpunvme_close(struct gpunvme *g);
+
+/* --- Files --------------------------------------------------------------- */
 
 /*
- * Registers memory as a buffer. A CUDA device pointer from cudaMalloc(), or one
- * into the middle of such an allocation, is shared with the mount if the
- * mount's executor is CUDA on that GPU. Any other memory (host memory, VMM,
- * another GPU) becomes a buffer whose transfers take the bounce pipeline. With
- * GPUNVME_PATH_GPU such memory is refused with -ENOTSUP, -EXDEV or -ENODEV, and
- * gpunvme_error() gives the reason.
+ * The file leases its extents, and queue pairs of the drive that all direct
+ * files of a mount share. Its reads then make no call into the daemon, and
+ * kernels of the program read it by themselves (gpunvme_device.h).
+ */
+#define GPUNVME_FILE_DIRECT 1u
+
+/*
+ * Opens a file. The library duplicates fd, which the caller may then close; the
+ * open file description stays in use until gpunvme_file_close(). Returns
+ * -EINVAL if fd is neither a regular file nor a block device, or for an unknown
+ * flag. If the library cannot connect to a mount, it uses the file like one of
+ * any other file system.
+ *
+ * With GPUNVME_FILE_DIRECT the further errors are -ENOTTY (no mount serves the
+ * file), -EPERM (the mount does not trust the user with the direct path, -o
+ * direct=), -ENOTSUP (the drive or the GPU cannot provide it), -EBUSY (all
+ * queues are leased), -EAGAIN (the drive was reset during the call), -EBADF (fd
+ * is not open for reading), -EMFILE at the mount's limit of leases
+ * (docs/ioctl.md), -EDQUOT or -EBUSY if this user, or all users together, have
+ * leased too many extents, -ENOMEM, and -EPROTO and -ETIMEDOUT (the mount's
+ * reply is invalid, or missing). A mount's queues use one of its max_buffers.
+ *
+ * Leases can be revoked, because the drive was reset or the mount ends. Reads
+ * then return -ESTALE or -ETIMEDOUT until gpunvme_file_renew(). Waits for the
+ * drive are bounded by the mount's deadline of a command, waits for the mount's
+ * socket by 10 s per reply. A daemon that is stopped (SIGSTOP) blocks opening,
+ * renewing and closing, as it blocks open(2).
+ */
+int gpunvme_file_open(struct gpunvme *g, int fd, uint32_t flags, struct gpunvme_file **out);
+/*
+ * Closes a file. No further call with f may begin. Transfers in flight continue,
+ * and the last one closes the library's descriptors; kernels of the program may
+ * not be using the file. As close(2) of any descriptor of a file does, this
+ * drops the POSIX record locks of the process on the file, but not its OFD
+ * locks. NULL does nothing.
+ */
+void gpunvme_file_close(struct gpunvme_file *f);
+/*
+ * Returns the library's duplicate of the descriptor, which stays open as long
+ * as f.
+ */
+int gpunvme_file_fd(const struct gpunvme_file *f);
+/*
+ * Returns why no mount serves the file, or NULL if one does. The text is valid
+ * as long as the file.
+ */
+const char *gpunvme_file_why(const struct gpunvme_file *f);
+/*
+ * Returns the argument for kernels of the program, or NULL if the file is not
+ * direct. It is memory of the GPU, at the same address until the file is closed.
+ * Refreshing and renewing change its content. Kernels read into memory that was
+ * registered or allocated at this handle.
+ */
+struct gpunvme_device_file;
+const struct gpunvme_device_file *gpunvme_file_device(const struct gpunvme_file *f);
+/*
+ * Returns the size of a direct file in bytes, as of the open or the last
+ * refresh, and the current size of any other file, or -errno.
+ */
+int64_t gpunvme_file_size(const struct gpunvme_file *f);
+/*
+ * Brings the extents of a direct file up to date. No read of the file may be in
+ * flight. Returns 1 if they had changed, and 0 if not or if the file is not
+ * direct. Writes that only replace data do not change them.
+ */
+int gpunvme_file_refresh(struct gpunvme_file *f);
+/*
+ * Takes new queues, and new extents of all direct files that share the queues
+ * of f, after -ESTALE or -ETIMEDOUT. No read of these files may be in flight,
+ * and none may begin before the call has returned. A read begun by
+ * gpunvme_pread_begin() is in flight until it is ended, since it holds a place
+ * in a queue that the call deletes. On a GPU the call waits for all kernels of
+ * the process. Errors are those of gpunvme_file_open(), and -EINVAL if the file
+ * is not direct. After an error, reads of the files that have no new extents
+ * still return -ESTALE, and the call may be repeated.
+ */
+int gpunvme_file_renew(struct gpunvme_file *f);
+/*
+ * Reports a block that has failed its checksum, to be called after reads of a
+ * direct file with -EIO. Returns 1 if a block was read twice and did not match
+ * since the last call, and stores the file offset of the last such block in
+ * *offset. Returns 0 otherwise: an error of the drive also causes -EIO, without
+ * such a block.
+ */
+int gpunvme_file_bad_block(struct gpunvme_file *f, uint64_t *offset);
+
+/* --- Memory -------------------------------------------------------------- */
+
+/*
+ * Keeps [addr, +len) registered, at each mount from the first transfer there
+ * on, and at once at mounts of direct files. Registering is optional for
+ * transfers: the first one registers the CUDA allocation around its pointer
+ * until that is freed, so interior pointers of caching allocators cost nothing.
+ * It is necessary for kernels of the program, and for memory that direct files
+ * read in stream order. A CUDA device pointer is shared with a mount whose
+ * executor is CUDA on that GPU. Transfers of any other memory (host memory, VMM,
+ * managed memory, pools, another GPU) take the bounce pipeline.
  *
  * The memory must stay allocated until gpunvme_unregister() has returned.
  * Transfers are not ordered with streams: earlier work of the GPU on the memory
  * must have ended. While the memory is registered, a cudaMemcpy() into it has
- * ended when it returns (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, which memory of
- * pools lacks).
+ * ended when it returns (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, which memory of pools
+ * lacks). Returns -EEXIST if the range overlaps another registration, and
+ * -EINVAL if it exceeds its CUDA allocation.
  */
-int gpunvme_register(struct gpunvme *g, void *addr, size_t len, struct gpunvme_buffer **out);
+int gpunvme_register(struct gpunvme *g, void *addr, size_t len);
 /*
- * Allocates and registers memory: GPU memory if the executor is CUDA, shared
- * host memory otherwise. A cudaMemcpy() into it has ended when it returns, as
- * with gpunvme_register().
+ * Waits for transfers of the memory and ends its registration; frees memory that
+ * the library allocated. `addr` is the registered address, otherwise -ENOENT is
+ * returned. Kernels and stream-ordered reads of direct files are not tracked:
+ * none into this memory may be in flight. The registration has ended even if
+ * another error is returned, which is that of a mount that may no longer exist.
  */
-int gpunvme_alloc(struct gpunvme *g, size_t len, struct gpunvme_buffer **out);
+int gpunvme_unregister(struct gpunvme *g, void *addr);
 /*
- * Allocates and registers zeroed host memory. If the executor is CUDA, the
- * process and the mount both pin the memory, and kernels on the mount's GPU use
- * it at the same address. Pinning allocates every page. Otherwise the call is
- * the same as gpunvme_alloc(). Returns -ENODEV if the process does not see the
- * mount's GPU, and -ENOMEM if the memory exceeds the limit of pinned memory of
- * the machine or of the mount (docs/ioctl.md).
+ * Allocates and registers memory for the mount of f: GPU memory if its executor
+ * is CUDA, host memory otherwise. gpunvme_unregister(g, *out) frees it.
  */
-int gpunvme_alloc_host(struct gpunvme *g, size_t len, struct gpunvme_buffer **out);
+int gpunvme_alloc(struct gpunvme_file *f, size_t len, void **out);
 /*
- * Ends a buffer. Returns when neither the drive nor a kernel can access the
- * memory, and frees memory that the library allocated. Transfers of other
- * threads through the buffer end and return the bytes moved so far, or -EINTR.
- * Reads of the direct path are not tracked here: none into this memory may be
- * in flight.
- *
- * The buffer has ended even if an error is returned. Errors are those of the
- * mount, which may no longer exist.
+ * Allocates and registers zeroed host memory that the mount of f can reach, or
+ * plain memory if no mount serves f. If the executor is CUDA, the process and
+ * the mount both pin the memory, and kernels on the mount's GPU use it at the
+ * same address. Pinning allocates every page. Returns -ENODEV if the process
+ * does not see the mount's GPU, and -ENOMEM if the memory exceeds the limit of
+ * pinned memory of the machine or of the mount (docs/ioctl.md).
  */
-int gpunvme_unregister(struct gpunvme_buffer *b);
-void *gpunvme_buffer_addr(const struct gpunvme_buffer *b); /* device or host address */
-size_t gpunvme_buffer_len(const struct gpunvme_buffer *b);
+int gpunvme_alloc_host(struct gpunvme_file *f, size_t len, void **out);
+/* Copy bytes between host memory and any memory, for callers without CUDA. */
+int gpunvme_copy_out(struct gpunvme *g, const void *addr, void *dst, size_t len);
+int gpunvme_copy_in(struct gpunvme *g, void *addr, const void *src, size_t len);
+/*
+ * Allocates zeroed memory for n pieces, at most GPUNVME_PIECES_MAX, which the
+ * mount of f shares. gpunvme_readv() uses such a list in place and copies any
+ * other list, which costs measurable time if the pieces are as short as a
+ * sector. The memory is freed with the handle at the latest. For lists of direct
+ * files it is mapped to the GPU by this call, or when the first file of the
+ * mount becomes direct. CUDA forbids that mapping while a stream is being
+ * captured. Returns -ENOTTY if no mount serves f.
+ */
+int gpunvme_pieces_alloc(struct gpunvme_file *f, size_t n, struct gpunvme_piece **out);
+/* Frees such memory, which no transfer may be using. NULL does nothing. */
+void gpunvme_pieces_free(struct gpunvme_file *f, struct gpunvme_piece *pieces);
 
-/*
- * Copy bytes between host memory and a buffer in any memory, for callers
- * without CUDA. Return -ERANGE past the end of the buffer.
- */
-int gpunvme_copy_out(struct gpunvme_buffer *b, size_t offset, void *dst, size_t len);
-int gpunvme_copy_in(struct gpunvme_buffer *b, size_t offset, const void *src, size_t len);
+/* --- Transfers ----------------------------------------------------------- */
 
 struct gpunvme_result {
-    uint32_t path;        /* GPUNVME_PATH_* */
+    /* GPUNVME_PATH_*, or GPUNVME_CALLS_DIRECT: through leases of a direct file */
+    uint32_t path;
     uint32_t nvme_status; /* 0: no error */
     uint64_t commands;
     /*
-     * Text that explains why the library or the mount took the bounce path;
-     * empty if neither did. Valid as long as the buffer.
+     * Why the library or the mount took the bounce path, as a text; empty if
+     * neither did. Valid until the next call of this thread.
      */
     const char *why;
     /*
@@ -191,222 +277,163 @@ struct gpunvme_result {
 };
 
 /*
- * Move `len` bytes between the buffer and fd, an open file of the buffer's
- * mount. Offsets and length may have any alignment; multiples of 4 KiB are
- * fastest. `result` may be NULL.
+ * Move `len` bytes between memory and the file. Offsets and length may have any
+ * alignment; multiples of 4 KiB are fastest. `result` may be NULL.
  *
  * Return the number of bytes moved. A short count means the end of the file or
  * an error in the middle, which gpunvme_error() describes and the next call
- * returns. Return -ENOTTY if fd is not a file of the mount.
+ * returns. A transfer past the end of a registration or a CUDA allocation is a
+ * mistake of the caller and takes the bounce pipeline.
+ *
+ * A read of a direct file takes its leases, and sees the file as it was when
+ * they were taken. It returns -EFAULT if the mount does not reach the memory: it
+ * reaches CUDA memory of its GPU and memory of gpunvme_alloc_host().
  *
  * A signal with a handler interrupts neither these calls nor gpunvme_readv().
  * SIGKILL, and SIGINT, SIGQUIT, SIGTERM and SIGHUP without a handler, end the
  * process at once. Other signals act at the end of the call at the latest,
  * which the mount's deadline bounds.
  */
-ssize_t gpunvme_read(struct gpunvme_buffer *b, int fd, size_t buffer_offset, uint64_t file_offset,
-                     size_t len, struct gpunvme_result *result);
-ssize_t gpunvme_write(struct gpunvme_buffer *b, int fd, size_t buffer_offset, uint64_t file_offset,
-                      size_t len, struct gpunvme_result *result);
+ssize_t gpunvme_read(struct gpunvme_file *f, void *addr, size_t len, uint64_t file_offset,
+                     struct gpunvme_result *result);
+ssize_t gpunvme_write(struct gpunvme_file *f, const void *addr, size_t len, uint64_t file_offset,
+                      struct gpunvme_result *result);
 
 /*
  * Reads many pieces of one file, in any order, each with its own result (struct
- * gpunvme_piece). Returns 0 if every piece has a result, which may be an error.
- * Otherwise it returns -errno, and the pieces that were not read have
- * -ECANCELED. The call is meant for small reads: one request to the mount moves
- * up to GPUNVME_PIECES_MAX pieces, and a longer list is sent in parts. Short
- * lists may be read piece by piece through the bounce pipeline
- * (gpunvme_set_options()). `commands` and `path` of the result are those of all
- * pieces together.
+ * gpunvme_piece). buffer_offset is relative to addr; pieces outside [addr, +len)
+ * get -ERANGE. The call modifies buffer_offset while it lasts. Returns 0 if
+ * every piece has a result, which may be an error. Otherwise it returns -errno,
+ * and the pieces that were not read have -ECANCELED. The call is meant for small
+ * reads: one request to the mount moves up to GPUNVME_PIECES_MAX pieces, and a
+ * longer list is sent in parts. The mount reads lists of direct files, too.
+ * `commands` and `path` of the result are those of all pieces together.
  */
-int gpunvme_readv(struct gpunvme_buffer *b, int fd, struct gpunvme_piece *pieces, size_t n,
-                  struct gpunvme_result *result);
-/*
- * Allocates zeroed memory for n pieces, at most GPUNVME_PIECES_MAX.
- * gpunvme_readv() uses such a list in place and copies any other list, which
- * costs measurable time if the pieces are as short as a sector. The memory is
- * freed with g at the latest. For gpunvme_readv_async() it is mapped to the GPU
- * by this call, or by a later gpunvme_direct_open(). CUDA forbids that mapping
- * while a stream is being captured.
- */
-int gpunvme_pieces_alloc(struct gpunvme *g, size_t n, struct gpunvme_piece **out);
-/*
- * Frees such memory. No gpunvme_readv() or gpunvme_readv_async() may be using
- * it. NULL does nothing.
- */
-void gpunvme_pieces_free(struct gpunvme *g, struct gpunvme_piece *pieces);
+int gpunvme_readv(struct gpunvme_file *f, void *addr, size_t len, struct gpunvme_piece *pieces,
+                  size_t n, struct gpunvme_result *result);
 
 /*
- * The direct path: a program leases queue pairs of the drive and extents of
- * files from the mount, once. Kernels of the program then read in its own
- * context and streams, without a call into the daemon.
- *
- * Calls return -EPERM if the mount does not trust the user with the direct path
- * (-o direct=), and -ENOTSUP if the drive or the GPU cannot provide it;
- * gpunvme_error() gives the reason.
- *
- * Leases can be revoked, because the drive was reset or the mount ends. Reads
- * then return -ESTALE or -ETIMEDOUT, and so do later calls, until
- * gpunvme_direct_renew() has taken new leases. If the daemon has died, reads
- * return -ETIMEDOUT, and renewing fails.
- *
- * Several handles may be open at once; each has its own queues. Threads may
- * share a handle. A caller that closes or renews an object must make sure that
- * no read of it is in flight. Waits for the drive are bounded by the mount's
- * deadline of a command, waits for the mount's socket by 10 s per reply. A
- * daemon that is stopped (SIGSTOP) blocks opening, renewing and closing, as it
- * blocks open(2).
+ * A transfer made by a thread of the handle. The library owns it and uses the
+ * memory until it has ended.
  */
-struct gpunvme_direct;
-struct gpunvme_file;
-
-/* Zero in a field means its default. */
-struct gpunvme_direct_options {
+struct gpunvme_transfer {
+    void *reserved[2]; /* used by the library */
+    struct gpunvme_file *file;
+    int write;
+    void *addr;
+    size_t len;
+    uint64_t file_offset;
     /*
-     * Queue pairs to lease, at most GPUNVME_LEASE_MAX. The default is 16, or
-     * the number that is left.
+     * If not NULL, the transfer reads n_pieces as gpunvme_readv() does:
+     * file_offset is ignored, and `bytes` becomes 0 or -errno.
      */
-    uint32_t queues;
-    uint32_t depth; /* entries per queue, at least 2; default: 64 */
-    uint32_t flags; /* GPUNVME_DIRECT_* */
+    struct gpunvme_piece *pieces;
+    size_t n_pieces;
+    ssize_t bytes;                /* out: bytes moved, or -errno */
+    struct gpunvme_result result; /* out: `why` is valid while done() runs */
+    /*
+     * Called when the transfer has ended, and may free it. gpunvme_error()
+     * describes a failure meanwhile. NULL: gpunvme_wait() waits for the end.
+     */
+    void (*done)(struct gpunvme_transfer *t);
 };
 /*
- * Reads do not compare data with its checksums (mkfs.gpunvme -O data_csum). The
- * comparison costs time in reads and memory in the mount; without it, wrong
- * data from the drive goes unnoticed.
+ * Starts n transfers in order and returns how many were started, or -errno if
+ * none was and n is not 0; the rest was not touched. -EINVAL means a write of
+ * pieces. Up to 16 run at a time, in the order of the calls. Successive reads
+ * without pieces of one file, into memory of one registration at its mount, are
+ * combined into one READV: they end together, and the result of the first has
+ * the commands of all.
  */
-#define GPUNVME_DIRECT_UNVERIFIED 1u
+ssize_t gpunvme_submit(struct gpunvme_transfer *const *transfers, size_t n);
+/*
+ * Waits until a submitted transfer without done() has ended, and returns its
+ * `bytes`. `why` of its result is empty then.
+ */
+ssize_t gpunvme_wait(struct gpunvme_transfer *t);
 
 /*
- * Leases queues. The handle reaches all buffers of g, including those
- * registered later, and uses one of the mount's max_buffers itself. `options`
- * may be NULL. Further errors are -EBUSY (all queues are leased), -EAGAIN (the
- * drive was reset during the call), -EINVAL (options), -ENOMEM, and -EPROTO and
- * -ETIMEDOUT (the mount's reply is invalid, or missing).
+ * A transfer in stream order. The library reads the values behind the pointers
+ * when the stream reaches the transfer; they must stay valid until then.
  */
-int gpunvme_direct_open(struct gpunvme *g, const struct gpunvme_direct_options *options,
-                        struct gpunvme_direct **out);
-/*
- * Ends the leases of the handle, and its files. No read may be in flight. NULL
- * does nothing.
- */
-void gpunvme_direct_close(struct gpunvme_direct *d);
-/*
- * Takes new queues, and new extents of all files, after -ESTALE or -ETIMEDOUT.
- * No read may be in flight, and none may begin before the call has returned. A
- * read begun by gpunvme_pread_begin() is in flight until it is ended, since it
- * holds a place in a queue that the call deletes. On a GPU the call waits for
- * all kernels of the process. Errors are those of gpunvme_direct_open() and
- * gpunvme_file_open(). After an error, reads of the files that have no new
- * extents still return -ESTALE, and the call may be repeated.
- */
-int gpunvme_direct_renew(struct gpunvme_direct *d);
+struct gpunvme_stream_transfer {
+    int write;
+    void *addr;
+    const size_t *len;
+    const int64_t *file_offset;
+    const int64_t *addr_offset; /* bytes, added to addr */
+    int64_t *bytes;             /* bytes moved or -errno, set before the stream continues */
+    /*
+     * NULL, or a function that a thread of the handle calls after *bytes is set,
+     * while the stream still waits.
+     */
+    void (*done)(void *arg, const struct gpunvme_stream_transfer *t,
+                 const struct gpunvme_result *result);
+    void *arg;
+    /*
+     * A direct file only: if not NULL, the transfer reads n_pieces, below 2^31,
+     * and file_offset and bytes are ignored. Buffer offsets are relative to the
+     * address, and all pieces lie between it and the end of its registration.
+     */
+    struct gpunvme_piece *pieces;
+    size_t n_pieces;
+};
 
 /*
- * Leases the extents of a file. fd is open for reading; it may be closed
- * afterwards. Returns -EBADF, -EISDIR or -ENOTTY if fd is not a readable file
- * of the mount; -EMFILE at the mount's limit of leases (docs/ioctl.md) or the
- * process's limit of descriptors; and -EDQUOT or -EBUSY if this user, or all
- * users together, have leased too many extents. Closing the file drops the
- * POSIX locks of the process on it, as close(2) does.
- */
-int gpunvme_file_open(struct gpunvme_direct *d, int fd, struct gpunvme_file **out);
-/*
- * Ends the lease of a file. No read of it may be in flight, since its blocks
- * may be reused at once. NULL does nothing.
- */
-void gpunvme_file_close(struct gpunvme_file *f);
-/*
- * Updates extents and size of a leased file. Reads use the state of the file
- * when it was opened here or last refreshed; blocks that the file has lost
- * since then keep their old content. Returns 0 if nothing has changed, 1 if
- * extents or size were updated, or -errno, after which the file keeps its
- * previous extents. No read of the file may be in flight.
- */
-int gpunvme_file_refresh(struct gpunvme_file *f);
-/* Returns the size of the file in bytes, as of the open or the last refresh. */
-uint64_t gpunvme_file_size(const struct gpunvme_file *f);
-/*
- * Reports a block that has failed its checksum, to be called after reads with
- * -EIO. Returns 1 if a block was read twice and did not match since the last
- * call, and stores the file offset of the last such block in *offset. Returns 0
- * otherwise: an error of the drive also causes -EIO, without such a block.
- */
-int gpunvme_file_bad_block(struct gpunvme_file *f, uint64_t *offset);
-
-/*
- * Reads n bytes at offset to ptr, inside a registered buffer, in the order of
- * `stream` (a CUstream or cudaStream_t; NULL is the default stream), like a
- * kernel of that stream. When the read ends, *bytes becomes the value that
- * pread(2) would return, or -errno. Before that, *bytes may become 0; in a
- * captured graph it may become an error while other parts of the read still
- * write to ptr. `bytes` is memory that the GPU reaches (device memory or pinned
- * host memory), and the caller keeps it until the read has ended. On a mount
- * without a GPU, ptr is host memory from gpunvme_alloc(), stream is NULL, and
- * the read has ended when the call returns.
+ * Makes a transfer in stream order (a CUstream or cudaStream_t; NULL is the
+ * default stream). Returns 0 if the result will be in *bytes, which is host
+ * memory. The stream waits (cuStreamWaitValue32) while a thread of this process
+ * makes the transfer. If the GPU cannot wait for memory, the call waits. Returns
+ * -ENOTSUP if the stream is being captured. If CUDA is missing or unused, stream
+ * must be NULL (-ENODEV otherwise), and the transfer has ended when the call
+ * returns.
  *
- * Returns 0 if the read was launched. Otherwise *bytes is undefined, and
- * nothing is written to ptr after the call. Errors are -EFAULT (not inside one
- * buffer), -ESTALE, -EINVAL, -ENOTSUP (the library has no kernels), and errors
- * of CUDA. A read may need several launches. If CUDA refuses a later one, the
- * call waits for the work in the stream, for at least three deadlines of a
- * command. -ETIMEDOUT means that this wait was too short: the caller must
- * synchronise the stream before it uses or frees ptr, bytes or the pieces of a
- * list.
+ * A read of a direct file is launched as kernels instead, and done must be NULL.
+ * The library reads the values during the call. `bytes` and `pieces` are memory
+ * that the GPU reaches (device memory, pinned host memory, or for pieces memory
+ * of gpunvme_pieces_alloc()), which the caller keeps until the stream has passed
+ * the read. Before the end, *bytes may become 0; in a captured graph it may
+ * become an error while other parts of the read still write to the memory. The
+ * results of pieces are valid at the end: bytes, -EINVAL for a length of 2^31 or
+ * more, or an error listed in gpunvme_device.h. The memory lies in one
+ * registration of gpunvme_register() or an allocation of the handle, or -EFAULT
+ * is returned. Further errors are -ESTALE, -EINVAL, -ENOTSUP (the library has no
+ * kernels), and errors of CUDA. After an error, *bytes is undefined, and nothing
+ * is written to the memory. A read may need several launches. If CUDA refuses a
+ * later one, the call waits for the work in the stream, for at least three
+ * deadlines of a command. -ETIMEDOUT means that this wait was too short: the
+ * caller must synchronise the stream before it uses or frees the memory, `bytes`
+ * or `pieces`. On a mount without a GPU the read has ended when the call returns.
  *
  * A graph that captured the call uses the leases at the time of the capture. It
- * must not run after gpunvme_file_refresh() or gpunvme_direct_renew(), nor if
- * the captured call failed.
+ * must not run after gpunvme_file_refresh() or gpunvme_file_renew(), nor if the
+ * captured call failed.
  */
-int gpunvme_read_async(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset, void *stream,
-                       int64_t *bytes);
+int gpunvme_submit_stream(struct gpunvme_file *f, const struct gpunvme_stream_transfer *t,
+                          void *stream);
+
+/* --- Reports ------------------------------------------------------------- */
 
 /*
- * Reads n pieces of the file, in any order, each with its own result as in
- * gpunvme_readv(), in stream order as in gpunvme_read_async(). One launch reads
- * the list; its warps share the list and the queues. n is below 2^31. Buffer
- * offsets are relative to ptr, and all pieces lie between ptr and the end of
- * the buffer that contains it. `pieces` is memory that the GPU reaches and the
- * caller keeps: device memory, pinned host memory, or memory of
- * gpunvme_pieces_alloc(). The kernel reads and writes it in stream order. If
- * lengths change before that, pieces may be skipped and keep their previous
- * results. A result is valid once the stream has passed the list: bytes,
- * -EINVAL for a length of 2^31 or more, or an error listed in gpunvme_device.h.
- *
- * Returns 0 if the list was launched. Otherwise all results are undefined, and
- * the errors are those of gpunvme_read_async(); -EINVAL also means that n
- * exceeds the memory from gpunvme_pieces_alloc(). A graph may capture the call,
- * under the conditions of gpunvme_read_async().
+ * Report on the mount of fd, any file or directory of it: the executor, its
+ * tier, its limits and the rights of the caller; and the counters of the mount.
+ * Return -ENOTTY if fd is not on a gpunvmefs mount.
  */
-int gpunvme_readv_async(struct gpunvme_file *f, void *ptr, struct gpunvme_piece *pieces, size_t n,
-                        void *stream);
-
+int gpunvme_info(int fd, struct gpunvme_ioc_info *out);
+int gpunvme_stats(int fd, struct gpunvme_ioc_stats *out);
 /*
- * Reads n bytes at offset to ptr and waits. Returns the number of bytes or
- * -errno; the number is less than n only at the end of the file or after an
- * error in the middle. The read is not ordered with streams: work on the
- * previous content must have ended before the call, and work on the new bytes
- * must start after it.
- *
- * This is the fastest call for successive small reads. The blocks of a
- * persistent kernel, at most 16 and one per leased queue, each serve the
- * reads of one thread; more threads take turns. The kernel exits after 0.2 ms
- * without a read. A long read that is staged is launched instead. -ETIMEDOUT
- * also means that other kernels leave no room on the GPU for either. Such a
- * read may still complete; closing or refreshing the file and unregistering the
- * buffer wait for it. -EIO also means that a fault in a kernel has ended the
- * process's use of CUDA.
+ * Report the bytes that each open file of the mount has moved, and the queue
+ * pairs of the mount, as far as the caller may see them. To iterate, pass below
+ * = 0, then the out->below of the previous reply, until it is 0.
  */
-ssize_t gpunvme_file_read(struct gpunvme_file *f, void *ptr, size_t n, uint64_t offset);
-
+int gpunvme_open_files(int fd, uint64_t below, struct gpunvme_ioc_open_files *out);
+int gpunvme_queues(int fd, struct gpunvme_ioc_queues *out);
 /*
- * Returns the argument for kernels of the application (gpunvme_device.h). It is
- * device memory, at the same address until the file is closed. Refreshing and
- * renewing change its content.
+ * Reads records of the mount's trace from number `next` on. out->next is the
+ * number to pass to the next call. Returns -ENODATA if the mount was made
+ * without -o trace, and -EPERM if the caller is not root.
  */
-struct gpunvme_device_file;
-const struct gpunvme_device_file *gpunvme_file_device(const struct gpunvme_file *f);
-
+int gpunvme_trace(int fd, uint64_t next, struct gpunvme_ioc_trace *out);
 /*
  * Stores up to max extents from `offset` on and returns how many.
  * GPUNVME_EXTENT_LAST in the final entry means that the file has no more.
@@ -414,10 +441,10 @@ const struct gpunvme_device_file *gpunvme_file_device(const struct gpunvme_file 
 ssize_t gpunvme_extents(int fd, uint64_t offset, struct gpunvme_extent *out, size_t max);
 
 /*
- * Stores the counters of this process, summed over all its connections since it
+ * Stores the counters of this process, summed over all its handles since it
  * started. `size` is sizeof(*out) as the program was compiled, since later
  * versions add members at the end. Reads by kernels of the application
- * (gpunvme_device.h) are not counted. A connection that has a buffer shares the
+ * (gpunvme_device.h) are not counted. A handle that has registered memory shares the
  * counters of its own calls with the mount: `calls` of gpunvme_stats() is the
  * sum over all programs.
  */

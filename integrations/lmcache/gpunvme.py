@@ -31,12 +31,12 @@ class Backend(FileGDSBackend):
 
     def register_handle(self, fd: int) -> int:
         out = ctypes.c_void_p()
-        _native.check(_native.library.gpunvme_io_file_open(_native.process.handle(), fd,
-                                                           ctypes.byref(out)), f"fd {fd}")
+        _native.check(_native.library.gpunvme_file_open(_native.process.handle(), fd, 0,
+                                                        ctypes.byref(out)), f"fd {fd}")
         return out.value or 0
 
     def deregister_handle(self, handle: int) -> None:
-        _native.library.gpunvme_io_file_close(handle)
+        _native.library.gpunvme_file_close(handle)
 
     def register_buffer(self, buf: torch.Tensor) -> None:
         register(buf)
@@ -60,7 +60,7 @@ class AsyncHandle(FDGDSHandle):
                              ctypes.pointer(submission.file_offset),
                              ctypes.pointer(submission.buf_offset),
                              ctypes.pointer(submission.result), None, None)
-        _native.check(_native.library.gpunvme_io_submit(self._handle, ctypes.byref(what),
+        _native.check(_native.library.gpunvme_submit_stream(self._handle, ctypes.byref(what),
                                                         raw_stream or None), self.path)
         return submission
 

@@ -21,7 +21,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "gpunvme/gpunvme_io.h"
+#include "gpunvme/gpunvme.h"
 
 static_assert(NIXL_PLUGIN_API_VERSION == 1, "NIXL's headers are those of another plug-in API");
 
@@ -44,17 +44,17 @@ struct Section : nixlBackendMD {
     Section &operator=(const Section &) = delete;
     ~Section() override
     {
-        gpunvme_io_file_close(file);
+        gpunvme_file_close(file);
         if (registered)
-            gpunvme_io_unregister(io, reinterpret_cast<void *>(addr));
+            gpunvme_unregister(io, reinterpret_cast<void *>(addr));
         if (own_fd >= 0)
             close(own_fd);
     }
 
-    struct gpunvme_io *io = nullptr;
-    struct gpunvme_io_file *file = nullptr; // set for a file
-    int own_fd = -1;                        // set for a file registered by path
-    uintptr_t addr = 0;                     // set for memory
+    struct gpunvme *io = nullptr;
+    struct gpunvme_file *file = nullptr; // set for a file
+    int own_fd = -1;                     // set for a file registered by path
+    uintptr_t addr = 0;                  // set for memory
     size_t len = 0;
     bool registered = false;
 };
@@ -106,7 +106,7 @@ nixl_status_t open_file(const nixlBlobDesc &desc, Section *out)
             return NIXL_ERR_BACKEND;
         }
     }
-    if (gpunvme_io_file_open(out->io, fd, &out->file)) {
+    if (gpunvme_file_open(out->io, fd, 0, &out->file)) {
         complain(name, gpunvme_error());
         return NIXL_ERR_BACKEND;
     }
@@ -119,7 +119,7 @@ nixl_status_t register_memory(const nixlBlobDesc &desc, Section *out)
 {
     out->addr = desc.addr;
     out->len = desc.len;
-    int err = gpunvme_io_register(out->io, reinterpret_cast<void *>(desc.addr), desc.len);
+    int err = gpunvme_register(out->io, reinterpret_cast<void *>(desc.addr), desc.len);
     if (err && err != -EEXIST && err != -EINVAL) {
         complain("memory", gpunvme_error());
         return NIXL_ERR_BACKEND;
@@ -131,9 +131,9 @@ nixl_status_t register_memory(const nixlBlobDesc &desc, Section *out)
 class Transfer;
 
 // The descriptors that one call of the library transfers.
-struct Part : gpunvme_io_request {
+struct Part : gpunvme_transfer {
     Part(Transfer *transfer, bool is_write, Section *of_file, Section *of_memory)
-        : gpunvme_io_request{}, owner(transfer), file_section(of_file), memory(of_memory)
+        : gpunvme_transfer{}, owner(transfer), file_section(of_file), memory(of_memory)
     {
         write = is_write;
         file = of_file->file;
@@ -227,7 +227,8 @@ class Transfer : public nixlBackendReqH
         for (auto &part : parts_) {
             part.arrange();
             part.done = done;
-            if (gpunvme_io_start(&part)) {
+            gpunvme_transfer *transfer = &part;
+            if (gpunvme_submit(&transfer, 1) != 1) {
                 complain("transfer", gpunvme_error());
                 status_ = NIXL_ERR_BACKEND;
                 break;
@@ -244,7 +245,7 @@ class Transfer : public nixlBackendReqH
     }
 
   private:
-    static void done(gpunvme_io_request *r)
+    static void done(gpunvme_transfer *r)
     {
         auto *part = static_cast<Part *>(r);
         Transfer *t = part->owner;
@@ -283,14 +284,14 @@ class Engine : public nixlBackendEngine
   public:
     explicit Engine(const nixlBackendInitParams *params) : nixlBackendEngine(params)
     {
-        initErr = gpunvme_io_open(nullptr, &io_) != 0;
+        initErr = gpunvme_open(nullptr, &io_) != 0;
         if (initErr)
             complain(localAgent, gpunvme_error());
     }
 
     ~Engine() override
     {
-        gpunvme_io_close(io_);
+        gpunvme_close(io_);
     }
 
     bool supportsRemote() const override
@@ -410,7 +411,7 @@ class Engine : public nixlBackendEngine
     }
 
   private:
-    struct gpunvme_io *io_ = nullptr;
+    struct gpunvme *io_ = nullptr;
 };
 
 } // namespace

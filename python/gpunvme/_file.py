@@ -21,15 +21,14 @@ from typing import Any
 
 from . import _native
 from ._memory import Memory, memory_of, part_of, stream_of
-from ._native import check, library, process, refuse_after_fork
+from ._native import FILE_DIRECT, check, library, process, refuse_after_fork
 
 _FLAGS = {"r": os.O_RDONLY, "r+": os.O_RDWR, "w": os.O_WRONLY | os.O_CREAT | os.O_TRUNC,
           "w+": os.O_RDWR | os.O_CREAT | os.O_TRUNC}
 _KEPT_FLAGS = os.O_ACCMODE | os.O_APPEND | os.O_DIRECT | os.O_SYNC | os.O_NOATIME
 _PENDING = -(1 << 63)
 _PATIENCE = 30.0  # seconds without progress of a stream
-_read, _write = library.gpunvme_io_read, library.gpunvme_io_write  # found once
-_read_leased = library.gpunvme_io_lease_read
+_read, _write = library.gpunvme_read, library.gpunvme_write  # found once
 
 # --- Ownership -------------------------------------------------------------------------------------
 
@@ -88,14 +87,14 @@ class _Calls:
 
 def _close(handle: int, lease: int | None, generation: int, descriptor: int) -> None:
     if generation == process.generation:
-        library.gpunvme_io_lease_close(lease)
-        library.gpunvme_io_file_close(handle)
+        library.gpunvme_file_close(lease)
+        library.gpunvme_file_close(handle)
     os.close(descriptor)
 
 
 def _free(address: int, generation: int) -> None:
     if generation == process.generation and process.io is not None:
-        library.gpunvme_io_unregister(process.io, address)
+        library.gpunvme_unregister(process.io, address)
 
 
 def _reopen(descriptor: int) -> int:
@@ -204,7 +203,7 @@ class IOFutureStream:
         self._hold()
         try:
             handle = file._begin(self)
-            check(library.gpunvme_io_submit(handle, ctypes.byref(what), stream), file.name)
+            check(library.gpunvme_submit_stream(handle, ctypes.byref(what), stream), file.name)
         except BaseException:
             self._let_go()
             raise
@@ -408,10 +407,11 @@ class File:
         """Opens the file in the library. Closes the descriptor on an error."""
         handle, lease = ctypes.c_void_p(), ctypes.c_void_p()
         try:
-            check(library.gpunvme_io_file_open(process.handle(), descriptor, ctypes.byref(handle)),
+            check(library.gpunvme_file_open(process.handle(), descriptor, 0, ctypes.byref(handle)),
                   self.name)
             if self.direct:
-                check(library.gpunvme_io_lease_open(handle, ctypes.byref(lease)), self.name)
+                check(library.gpunvme_file_open(process.handle(), descriptor, FILE_DIRECT,
+                                                ctypes.byref(lease)), self.name)
         except OSError:
             _close(handle.value or 0, None, process.generation, descriptor)
             raise
@@ -454,7 +454,7 @@ class File:
         """Makes the transfer of a call that has begun, and holds the memory meanwhile."""
         result = _native.Result()
         leased = self._lease is not None and not write
-        call = _write if write else _read_leased if leased else _read
+        call = _write if write else _read
         moved: int = call(self._lease if leased else self._file, address, size, file_offset,
                           ctypes.byref(result))
         if moved < 0:
@@ -518,7 +518,7 @@ class File:
             raise ValueError(f"reads of {pieces.end} bytes into a buffer of {memory.nbytes}")
         try:
             handle = self._begin(call, threading.get_ident())
-            check(library.gpunvme_io_readv(handle, memory.address, memory.nbytes, pieces.address,
+            check(library.gpunvme_readv(handle, memory.address, memory.nbytes, pieces.address,
                                            pieces.n, ctypes.byref(result)), self.name)
         finally:
             self._calls.end(call)
@@ -561,7 +561,7 @@ class File:
         out, call = ctypes.c_void_p(), object()
         try:
             handle = self._begin(call, threading.get_ident())
-            check(library.gpunvme_io_alloc_host(handle, nbytes, ctypes.byref(out)), self.name)
+            check(library.gpunvme_alloc_host(handle, nbytes, ctypes.byref(out)), self.name)
         finally:
             self._calls.end(call)
         address = out.value or 0
@@ -587,7 +587,7 @@ class File:
         call = object()
         try:
             handle = self._begin(call, threading.get_ident())
-            return library.gpunvme_io_file_why(handle) is None
+            return library.gpunvme_file_why(handle) is None
         finally:
             self._calls.end(call)
 
@@ -637,7 +637,7 @@ def register(buf: Any) -> None:
     CUDA allocations are registered automatically at their first use.
     """
     memory = memory_of(buf, False)
-    check(library.gpunvme_io_register(process.handle(), memory.address, memory.nbytes))
+    check(library.gpunvme_register(process.handle(), memory.address, memory.nbytes))
     _registered[memory.address] = memory, process.generation
 
 
@@ -645,5 +645,5 @@ def deregister(buf: Any) -> None:
     """Ends register() of the same memory. A child of fork() only forgets its parent's."""
     address = memory_of(buf, False).address
     if _registered.get(address, (None, process.generation))[1] == process.generation:
-        check(library.gpunvme_io_unregister(process.handle(), address))
+        check(library.gpunvme_unregister(process.handle(), address))
     _registered.pop(address, None)

@@ -7,12 +7,15 @@ import os
 import threading
 from typing import NoReturn
 
+FILE_DIRECT = 1
 PATHS = {0: None, 1: "gpu", 2: "bounce", 3: "mixed", 4: "direct"}
 
 
 class Options(ctypes.Structure):
     _fields_ = [("path", ctypes.c_uint32), ("threads", ctypes.c_uint32),
-                ("chunk", ctypes.c_size_t), ("crossover", ctypes.c_uint64)]
+                ("chunk", ctypes.c_size_t), ("crossover", ctypes.c_uint64),
+                ("lease_queues", ctypes.c_uint32), ("lease_depth", ctypes.c_uint32),
+                ("flags", ctypes.c_uint32)]
 
 
 class Result(ctypes.Structure):
@@ -38,33 +41,30 @@ class Async(ctypes.Structure):
                 ("file_offset", ctypes.POINTER(ctypes.c_int64)),
                 ("addr_offset", ctypes.POINTER(ctypes.c_int64)),
                 ("bytes", ctypes.POINTER(ctypes.c_int64)),
-                ("done", ctypes.c_void_p), ("arg", ctypes.c_void_p)]
+                ("done", ctypes.c_void_p), ("arg", ctypes.c_void_p),
+                ("pieces", ctypes.c_void_p), ("n_pieces", ctypes.c_size_t)]
 
 
 _PROTOTYPES = {
-    "gpunvme_io_open": (ctypes.c_int, [ctypes.POINTER(Options), ctypes.POINTER(ctypes.c_void_p)]),
-    "gpunvme_io_close": (None, [ctypes.c_void_p]),
-    "gpunvme_io_file_open": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int,
+    "gpunvme_open": (ctypes.c_int, [ctypes.POINTER(Options), ctypes.POINTER(ctypes.c_void_p)]),
+    "gpunvme_close": (None, [ctypes.c_void_p]),
+    "gpunvme_file_open": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32,
                                             ctypes.POINTER(ctypes.c_void_p)]),
-    "gpunvme_io_file_close": (None, [ctypes.c_void_p]),
-    "gpunvme_io_file_why": (ctypes.c_char_p, [ctypes.c_void_p]),
-    "gpunvme_io_register": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]),
-    "gpunvme_io_unregister": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p]),
-    "gpunvme_io_alloc_host": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_size_t,
+    "gpunvme_file_close": (None, [ctypes.c_void_p]),
+    "gpunvme_file_why": (ctypes.c_char_p, [ctypes.c_void_p]),
+    "gpunvme_register": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]),
+    "gpunvme_unregister": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p]),
+    "gpunvme_alloc_host": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_size_t,
                                              ctypes.POINTER(ctypes.c_void_p)]),
-    "gpunvme_io_read": (ctypes.c_ssize_t, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t,
+    "gpunvme_read": (ctypes.c_ssize_t, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t,
                                            ctypes.c_uint64, ctypes.POINTER(Result)]),
-    "gpunvme_io_write": (ctypes.c_ssize_t, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t,
+    "gpunvme_write": (ctypes.c_ssize_t, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t,
                                             ctypes.c_uint64, ctypes.POINTER(Result)]),
-    "gpunvme_io_readv": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t,
+    "gpunvme_readv": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t,
                                         ctypes.c_void_p, ctypes.c_size_t,
                                         ctypes.POINTER(Result)]),
-    "gpunvme_io_submit": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(Async),
+    "gpunvme_submit_stream": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(Async),
                                          ctypes.c_void_p]),
-    "gpunvme_io_lease_open": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)]),
-    "gpunvme_io_lease_close": (None, [ctypes.c_void_p]),
-    "gpunvme_io_lease_read": (ctypes.c_ssize_t, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t,
-                                                 ctypes.c_uint64, ctypes.POINTER(Result)]),
     "gpunvme_calls": (None, [ctypes.POINTER(Calls), ctypes.c_size_t]),
     "gpunvme_error": (ctypes.c_char_p, []),
 }
@@ -116,7 +116,7 @@ class _Process:
         with self.lock:
             if self.io is None:
                 out = ctypes.c_void_p()
-                check(library.gpunvme_io_open(ctypes.byref(self.options), ctypes.byref(out)))
+                check(library.gpunvme_open(ctypes.byref(self.options), ctypes.byref(out)))
                 self.io = out.value or 0
             return self.io
 
@@ -145,7 +145,7 @@ def configure(*, path: str | None = None, threads: int = 0, chunk: int = 0,
 
     path: "gpu" or "bounce" only, None: chosen for each transfer; threads and chunk (bytes) of
     the bounce pipeline; reads and writes of GPU memory below crossover bytes bounce. 0: the
-    default; of crossover, the sizes of gpunvme_set_options(3).
+    default; of crossover, the sizes of gpunvme_open(3).
     """
     number = {None: 0, "gpu": 1, "bounce": 2}[path]
     with process.lock:

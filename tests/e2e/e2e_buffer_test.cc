@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "gpunvme/gpunvme.h"
+#include "client/lib/connection.h"
 #include "tests/e2e/content.h"
 #include "tests/e2e/mounted.h"
 
@@ -48,16 +48,16 @@ class LargeBuffer : public ::testing::TestWithParam<Way>
         ASSERT_GE(fd_, 0) << strerror(errno);
         ASSERT_EQ(pwrite(fd_, want_.data(), kLen, 0), (ssize_t)kLen) << strerror(errno);
         ASSERT_EQ(fsync(fd_), 0) << strerror(errno);
-        ASSERT_EQ(gpunvme_connect(mounted_.path("").c_str(), &g_), 0) << gpunvme_error();
+        ASSERT_EQ(connection_open(mounted_.path("").c_str(), &g_), 0) << gpunvme_error();
         uint64_t regions = stats().dma_regions;
-        ASSERT_EQ(gpunvme_alloc(g_, kLen + 2 * kPage, &b_), 0) << gpunvme_error();
+        ASSERT_EQ(buffer_alloc(g_, kLen + 2 * kPage, &b_), 0) << gpunvme_error();
         EXPECT_EQ(stats().dma_regions, regions + !GetParam().staged) << "what is staged has none";
         memset(memory(), 0xa5, kLen + 2 * kPage);
     }
     void TearDown() override
     {
         if (g_)
-            gpunvme_disconnect(g_);
+            connection_close(g_);
         if (fd_ >= 0)
             close(fd_);
         if (want_.empty())
@@ -70,7 +70,7 @@ class LargeBuffer : public ::testing::TestWithParam<Way>
     {
         gpunvme_ioc_stats stats = {};
 
-        EXPECT_EQ(gpunvme_stats(g_, &stats), 0) << gpunvme_error();
+        EXPECT_EQ(gpunvme_stats(connection_fd(g_), &stats), 0) << gpunvme_error();
         return stats;
     }
     // By the executor, and staged or not as the mount is.
@@ -92,7 +92,7 @@ class LargeBuffer : public ::testing::TestWithParam<Way>
     }
     uint8_t *memory() const
     {
-        return static_cast<uint8_t *>(gpunvme_buffer_addr(b_));
+        return static_cast<uint8_t *>(buffer_addr(b_));
     }
     // Pages of the buffer from `at` on that differ from the file.
     size_t wrong_pages(size_t at) const
@@ -107,7 +107,7 @@ class LargeBuffer : public ::testing::TestWithParam<Way>
     Mounted mounted_{kImage};
     std::vector<uint8_t> want_;
     int fd_ = -1;
-    gpunvme *g_ = nullptr;
+    connection *g_ = nullptr;
     gpunvme_buffer *b_ = nullptr;
 };
 
@@ -120,7 +120,7 @@ TEST_P(LargeBuffer, IsReadInStepsFromAnyPageAndInsideOne)
                 size_t n = std::min(step, kLen - i);
                 gpunvme_result result;
 
-                ASSERT_EQ(gpunvme_read(b_, fd_, at + i, i, n, &result), (ssize_t)n);
+                ASSERT_EQ(transfer_read(b_, fd_, at + i, i, n, &result), (ssize_t)n);
                 expect_path(result);
             }
             EXPECT_EQ(wrong_pages(at), 0u) << "at " << at << ", steps of " << step;
@@ -133,7 +133,7 @@ TEST_P(LargeBuffer, TierReflectsTheMemoryThatTheDriveReaches)
 {
     gpunvme_ioc_info info;
 
-    ASSERT_EQ(gpunvme_info(g_, &info), 0) << gpunvme_error();
+    ASSERT_EQ(gpunvme_info(connection_fd(g_), &info), 0) << gpunvme_error();
     EXPECT_EQ(info.tier, GetParam().tier);
     EXPECT_EQ(std::string(info.tier_note).find("staged") != std::string::npos, GetParam().staged)
         << info.tier_note;
@@ -153,7 +153,7 @@ TEST_P(LargeBuffer, IsReadByAListOfPieces)
                               .len = kPiece,
                               .result = 0});
         memset(memory(), 0xa5, kLen + 2 * kPage);
-        ASSERT_EQ(gpunvme_readv(b_, fd_, pieces.data(), pieces.size(), &result), 0)
+        ASSERT_EQ(readv_buffer(b_, fd_, pieces.data(), pieces.size(), &result), 0)
             << gpunvme_error();
         expect_path(result);
         for (const gpunvme_piece &p : pieces)
@@ -174,13 +174,13 @@ TEST_P(LargeBuffer, IsWrittenInStepsAndOtherwiseUnchanged)
     for (size_t i = 0; i < kLen; i += 2u << 20) {
         gpunvme_result result;
 
-        ASSERT_EQ(gpunvme_write(b_, fd_, at + i, i, 2u << 20, &result), (ssize_t)(2u << 20));
+        ASSERT_EQ(transfer_write(b_, fd_, at + i, i, 2u << 20, &result), (ssize_t)(2u << 20));
         expect_path(result);
     }
     ASSERT_EQ(fsync(fd_), 0) << strerror(errno);
     EXPECT_EQ(wrong_pages(at), 0u) << "of the memory that was written";
     expect_staged(0, kLen);
-    gpunvme_disconnect(g_);
+    connection_close(g_);
     g_ = nullptr;
     close(fd_);
     ASSERT_TRUE(mounted_.unmount()) << mounted_.log();
@@ -205,7 +205,8 @@ TEST_P(LargeBuffer, ReceivesAnyPartOfAFileWithHoles)
             size_t n = std::min(len, kLen - 777 - from), at = 13;
 
             memset(memory(), 0xa5, n + 2 * at);
-            ASSERT_EQ(gpunvme_read(b_, fd_, at, from, len, nullptr), (ssize_t)n) << gpunvme_error();
+            ASSERT_EQ(transfer_read(b_, fd_, at, from, len, nullptr), (ssize_t)n)
+                << gpunvme_error();
             EXPECT_EQ(memcmp(memory() + at, &want_[from], n), 0) << len << " from " << from;
             EXPECT_EQ(memory()[at - 1], 0xa5);
             EXPECT_EQ(memory()[at + n], 0xa5);
@@ -225,9 +226,9 @@ class ManyBuffers : public LargeBuffer
     // The bytes of the file from `from` on.
     void expect_read(gpunvme_buffer *b, size_t from, size_t len)
     {
-        memset(gpunvme_buffer_addr(b), 0xa5, len);
-        ASSERT_EQ(gpunvme_read(b, fd_, 0, from, len, nullptr), (ssize_t)len) << gpunvme_error();
-        EXPECT_EQ(memcmp(gpunvme_buffer_addr(b), &want_[from], len), 0) << from;
+        memset(buffer_addr(b), 0xa5, len);
+        ASSERT_EQ(transfer_read(b, fd_, 0, from, len, nullptr), (ssize_t)len) << gpunvme_error();
+        EXPECT_EQ(memcmp(buffer_addr(b), &want_[from], len), 0) << from;
     }
 };
 
@@ -239,7 +240,7 @@ TEST_P(ManyBuffers, SmallOnesShareRegionsAndAreNotStaged)
     std::vector<gpunvme_buffer *> buffers(kCount, nullptr);
 
     for (auto *&b : buffers)
-        ASSERT_EQ(gpunvme_alloc(g_, kPage, &b), 0) << gpunvme_error();
+        ASSERT_EQ(buffer_alloc(g_, kPage, &b), 0) << gpunvme_error();
     if (has_few_regions(before)) {
         EXPECT_LE(stats().dma_regions, before.dma_regions + 1);
     }
@@ -247,8 +248,8 @@ TEST_P(ManyBuffers, SmallOnesShareRegionsAndAreNotStaged)
         ASSERT_NO_FATAL_FAILURE(expect_read(buffers[i], i * 7 % kCount * kPage, kPage)) << i;
     for (size_t i = 0; i < kCount; i++) {
         const uint8_t *want = &want_[i * 7 % kCount * kPage];
-        EXPECT_EQ(memcmp(gpunvme_buffer_addr(buffers[i]), want, kPage), 0) << i;
-        EXPECT_EQ(gpunvme_unregister(buffers[i]), 0);
+        EXPECT_EQ(memcmp(buffer_addr(buffers[i]), want, kPage), 0) << i;
+        EXPECT_EQ(buffer_unregister(buffers[i]), 0);
     }
     EXPECT_EQ(stats().gpu_staged_read_bytes, before.gpu_staged_read_bytes);
     EXPECT_EQ(stats().dma_regions, before.dma_regions);
@@ -261,27 +262,27 @@ TEST_P(ManyBuffers, FillTheTableOfRegionsAndLeaveIt)
     gpunvme_ioc_stats before, full, after;
     std::vector<gpunvme_buffer *> buffers;
 
-    ASSERT_EQ(gpunvme_stats(g_, &before), 0);
+    ASSERT_EQ(gpunvme_stats(connection_fd(g_), &before), 0);
     if (!has_few_regions(before))
         GTEST_SKIP() << before.dma_region_limit << " regions (0: no limit is known)";
     for (size_t i = 0; i < before.dma_region_limit + 8; i++) {
         buffers.push_back(nullptr);
-        ASSERT_EQ(gpunvme_alloc(g_, kPiece, &buffers.back()), 0) << i << ": " << gpunvme_error();
+        ASSERT_EQ(buffer_alloc(g_, kPiece, &buffers.back()), 0) << i << ": " << gpunvme_error();
         ASSERT_NO_FATAL_FAILURE(expect_read(buffers.back(), kPiece, kPiece)) << i;
     }
-    ASSERT_EQ(gpunvme_stats(g_, &full), 0);
+    ASSERT_EQ(gpunvme_stats(connection_fd(g_), &full), 0);
     EXPECT_LE(full.dma_regions, before.dma_region_limit);
     EXPECT_GE(full.dma_regions, before.dma_region_limit - before.dma_regions);
     EXPECT_GT(full.gpu_staged_read_bytes, 0u);
     EXPECT_NE(mounted_.log().find("DMA regions are in use"), std::string::npos) << mounted_.log();
     for (auto *b : buffers)
-        gpunvme_unregister(b);
-    ASSERT_EQ(gpunvme_alloc(g_, kPiece, &buffers[0]), 0) << gpunvme_error();
+        buffer_unregister(b);
+    ASSERT_EQ(buffer_alloc(g_, kPiece, &buffers[0]), 0) << gpunvme_error();
     ASSERT_NO_FATAL_FAILURE(expect_read(buffers[0], kPiece, kPiece));
-    ASSERT_EQ(gpunvme_stats(g_, &after), 0);
+    ASSERT_EQ(gpunvme_stats(connection_fd(g_), &after), 0);
     EXPECT_EQ(after.dma_regions, before.dma_regions + 1);
     EXPECT_EQ(after.gpu_staged_read_bytes, full.gpu_staged_read_bytes) << "there is room again";
-    gpunvme_unregister(buffers[0]);
+    buffer_unregister(buffers[0]);
 }
 
 const Way kWays[] = {

@@ -19,7 +19,7 @@
 
 #include <gtest/gtest.h>
 
-#include "gpunvme/gpunvme.h"
+#include "client/lib/connection.h"
 #include "tests/e2e/content.h"
 #include "tests/e2e/served_rig.h"
 #include "tests/fusefs/daemon/client.h"
@@ -44,12 +44,12 @@ class Deviating : public Served
         ASSERT_TRUE(mounted_->mount("executor=cpu," + options)) << mounted_->log();
         fd_ = write_content(mounted_->path("file"), 1);
         ASSERT_EQ(fsync(fd_), 0);
-        ASSERT_EQ(gpunvme_connect(mounted_->path("").c_str(), &g_), 0) << gpunvme_error();
+        ASSERT_EQ(connection_open(mounted_->path("").c_str(), &g_), 0) << gpunvme_error();
     }
     void TearDown() override
     {
         if (g_)
-            gpunvme_disconnect(g_);
+            connection_close(g_);
         if (fd_ >= 0)
             close(fd_);
         if (mounted_) {
@@ -62,7 +62,7 @@ class Deviating : public Served
     gpunvme_ioc_stats stats() const
     {
         gpunvme_ioc_stats stats = {};
-        EXPECT_EQ(gpunvme_stats(g_, &stats), 0) << gpunvme_error();
+        EXPECT_EQ(gpunvme_stats(connection_fd(g_), &stats), 0) << gpunvme_error();
         return stats;
     }
     // Piece i of the file by the queues of the executor.
@@ -70,8 +70,8 @@ class Deviating : public Served
     {
         gpunvme_result result;
 
-        memset(gpunvme_buffer_addr(b), 0, len);
-        ASSERT_EQ(gpunvme_read(b, fd_, 0, i * len % kFile, len, &result), (ssize_t)len)
+        memset(buffer_addr(b), 0, len);
+        ASSERT_EQ(transfer_read(b, fd_, 0, i * len % kFile, len, &result), (ssize_t)len)
             << result.why;
         EXPECT_EQ(result.path, (uint32_t)GPUNVME_PATH_GPU) << result.why;
         EXPECT_TRUE(holds(b, i, len)) << i;
@@ -81,14 +81,14 @@ class Deviating : public Served
         std::vector<uint8_t> want(len);
 
         content_fill(1, i * len % kFile, want.data(), len);
-        return memcmp(gpunvme_buffer_addr(b), want.data(), len) == 0;
+        return memcmp(buffer_addr(b), want.data(), len) == 0;
     }
     // The mount ends, and is refused when the drive is served with these options.
     void expect_refused(const std::vector<std::string> &server, const std::string &says)
     {
         close(fd_);
         fd_ = -1;
-        gpunvme_disconnect(g_);
+        connection_close(g_);
         g_ = nullptr;
         ASSERT_TRUE(mounted_->unmount()) << mounted_->log();
         serve(server);
@@ -102,8 +102,8 @@ class Deviating : public Served
     }
     static void expect_zeros(const gpunvme_buffer *b)
     {
-        const auto *bytes = static_cast<const uint8_t *>(gpunvme_buffer_addr(b));
-        size_t len = gpunvme_buffer_len(b);
+        const auto *bytes = static_cast<const uint8_t *>(buffer_addr(b));
+        size_t len = buffer_len(b);
 
         EXPECT_EQ(std::count(bytes, bytes + len, 0), static_cast<ptrdiff_t>(len));
     }
@@ -114,7 +114,7 @@ class Deviating : public Served
     }
 
     std::unique_ptr<Mounted> mounted_;
-    gpunvme *g_ = nullptr;
+    connection *g_ = nullptr;
     int fd_ = -1;
 };
 
@@ -128,7 +128,7 @@ TEST_F(Deviating, AServerWith64RegionsGetsNoFurtherRequests)
     EXPECT_EQ(before.dma_region_limit, 64u);
     EXPECT_LE(before.dma_regions, 16u) << "43 queues, rings, lists, bounce memory";
     for (size_t i = 0; i < buffers.size(); i++) {
-        ASSERT_EQ(gpunvme_alloc(g_, kOwn, &buffers[i]), 0) << i << ": " << gpunvme_error();
+        ASSERT_EQ(buffer_alloc(g_, kOwn, &buffers[i]), 0) << i << ": " << gpunvme_error();
         expect_reads(buffers[i], i);
     }
     gpunvme_ioc_stats full = stats();
@@ -138,31 +138,31 @@ TEST_F(Deviating, AServerWith64RegionsGetsNoFurtherRequests)
     EXPECT_LT(full.gpu_staged_read_bytes, full.gpu_read_bytes);
     EXPECT_NE(mounted_->log().find("of 64 DMA regions are in use"), std::string::npos);
     for (auto *b : buffers)
-        gpunvme_unregister(b);
+        buffer_unregister(b);
     EXPECT_EQ(stats().dma_regions, before.dma_regions);
-    ASSERT_EQ(gpunvme_alloc(g_, kOwn, &buffers[0]), 0) << gpunvme_error();
+    ASSERT_EQ(buffer_alloc(g_, kOwn, &buffers[0]), 0) << gpunvme_error();
     expect_reads(buffers[0], 3);
     EXPECT_EQ(stats().gpu_staged_read_bytes, full.gpu_staged_read_bytes) << "there is room again";
-    gpunvme_unregister(buffers[0]);
+    buffer_unregister(buffers[0]);
 }
 
 // The direct path needs a region for its staging, which buffers leave to it: a few times. What it
 // takes is given back after an error.
 TEST_F(Deviating, AFullTableRefusesTheDirectPathUntilThereIsRoom)
 {
-    const struct gpunvme_direct_options few = {2, 8, 0};
+    const struct direct_options few = {2, 8, 0};
     std::vector<gpunvme_buffer *> buffers(70);
     std::vector<struct gpunvme_direct *> leases;
     struct gpunvme_direct *d = nullptr;
-    struct gpunvme_file *f = nullptr;
+    struct leased_file *f = nullptr;
     std::vector<uint8_t> want(kPiece);
 
     begin({"--dma-maps", "64"}, "direct=root");
     for (auto &b : buffers)
-        ASSERT_EQ(gpunvme_alloc(g_, kOwn, &b), 0) << gpunvme_error();
+        ASSERT_EQ(buffer_alloc(g_, kOwn, &b), 0) << gpunvme_error();
     gpunvme_buffer *staged = buffers.back();
     int err;
-    while ((err = gpunvme_direct_open(g_, &few, &d)) == 0)
+    while ((err = direct_open(g_, &few, &d)) == 0)
         leases.push_back(d);
     EXPECT_EQ(err, -ENOTSUP);
     EXPECT_GE(leases.size(), 2u);
@@ -171,23 +171,23 @@ TEST_F(Deviating, AFullTableRefusesTheDirectPathUntilThereIsRoom)
         << gpunvme_error();
     uint64_t full = stats().dma_regions, held = stats().buffers;
     auto start = std::chrono::steady_clock::now();
-    EXPECT_EQ(gpunvme_direct_open(g_, &few, &d), -ENOTSUP);
+    EXPECT_EQ(direct_open(g_, &few, &d), -ENOTSUP);
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
     EXPECT_EQ(stats().dma_regions, full);
     EXPECT_EQ(stats().buffers, held);
-    gpunvme_direct_close(leases.back());
+    direct_close(leases.back());
     EXPECT_EQ(stats().dma_regions, full - 2) << "its queues and its staging";
-    ASSERT_EQ(gpunvme_direct_open(g_, &few, &leases.back()), 0) << gpunvme_error();
+    ASSERT_EQ(direct_open(g_, &few, &leases.back()), 0) << gpunvme_error();
     ASSERT_EQ(gpunvme_file_open(leases.back(), fd_, &f), 0) << gpunvme_error();
     content_fill(1, kPiece, want.data(), kPiece);
-    memset(gpunvme_buffer_addr(staged), 0, kPiece);
-    EXPECT_EQ(gpunvme_file_read(f, gpunvme_buffer_addr(staged), kPiece, kPiece), (ssize_t)kPiece);
-    EXPECT_EQ(memcmp(gpunvme_buffer_addr(staged), want.data(), kPiece), 0);
+    memset(buffer_addr(staged), 0, kPiece);
+    EXPECT_EQ(direct_read_wait(f, buffer_addr(staged), kPiece, kPiece), (ssize_t)kPiece);
+    EXPECT_EQ(memcmp(buffer_addr(staged), want.data(), kPiece), 0);
     for (auto *each : leases)
-        gpunvme_direct_close(each);
+        direct_close(each);
     EXPECT_EQ(stats().dma_regions, full - 2 * leases.size());
     for (auto *b : buffers)
-        gpunvme_unregister(b);
+        buffer_unregister(b);
 }
 
 // More buffers than the drive keeps regions, in one memfd: none of them is staged.
@@ -247,9 +247,9 @@ TEST_F(Deviating, SmallBuffersShareARegionWhileTheyChange)
         size_t at = i < kCount ? i : rng() % kCount;
         if (buffers[at]) {
             EXPECT_TRUE(holds(buffers[at], holds_piece[at], kPage)) << at;
-            ASSERT_EQ(gpunvme_unregister(buffers[at]), 0);
+            ASSERT_EQ(buffer_unregister(buffers[at]), 0);
         }
-        ASSERT_EQ(gpunvme_alloc(g_, kPage, &buffers[at]), 0) << i << ": " << gpunvme_error();
+        ASSERT_EQ(buffer_alloc(g_, kPage, &buffers[at]), 0) << i << ": " << gpunvme_error();
         expect_zeros(buffers[at]);
         expect_reads(buffers[at], i, kPage);
         holds_piece[at] = i;
@@ -259,7 +259,7 @@ TEST_F(Deviating, SmallBuffersShareARegionWhileTheyChange)
     EXPECT_EQ(stats().buffers, none + kCount);
     std::shuffle(buffers.begin(), buffers.end(), rng);
     for (auto *b : buffers)
-        EXPECT_EQ(gpunvme_unregister(b), 0);
+        EXPECT_EQ(buffer_unregister(b), 0);
     EXPECT_EQ(stats().dma_regions, before);
     EXPECT_EQ(stats().buffers, none);
 }
@@ -267,29 +267,29 @@ TEST_F(Deviating, SmallBuffersShareARegionWhileTheyChange)
 // 0: a lease of queues reads the file's second page.
 int read_by_a_lease(const std::string &mount, const std::string &path)
 {
-    const struct gpunvme_direct_options few = {2, 8, 0};
+    const struct direct_options few = {2, 8, 0};
     struct gpunvme_direct *d = nullptr;
-    struct gpunvme_file *f = nullptr;
+    struct leased_file *f = nullptr;
     gpunvme_buffer *b = nullptr;
-    gpunvme *g = nullptr;
+    connection *g = nullptr;
     std::vector<uint8_t> want(kPage);
     int fd = open(path.c_str(), O_RDONLY);
 
     content_fill(1, kPage, want.data(), kPage);
-    int err = gpunvme_connect(mount.c_str(), &g);
+    int err = connection_open(mount.c_str(), &g);
     if (!err)
-        err = gpunvme_direct_open(g, &few, &d);
+        err = direct_open(g, &few, &d);
     if (!err)
-        err = gpunvme_file_open(d, fd, &f);
+        err = leased_file_open(d, fd, true, &f);
     if (!err)
-        err = gpunvme_alloc(g, kPage, &b);
-    if (!err && gpunvme_file_read(f, gpunvme_buffer_addr(b), kPage, kPage) != (ssize_t)kPage)
+        err = buffer_alloc(g, kPage, &b);
+    if (!err && direct_read_wait(f, buffer_addr(b), kPage, kPage) != (ssize_t)kPage)
         err = -EIO;
-    if (!err && memcmp(gpunvme_buffer_addr(b), want.data(), kPage) != 0)
+    if (!err && memcmp(buffer_addr(b), want.data(), kPage) != 0)
         err = -EILSEQ;
     if (err)
         fprintf(stderr, "lease: %d: %s\n", err, gpunvme_error());
-    gpunvme_disconnect(g);
+    connection_close(g);
     close(fd);
     return err;
 }
@@ -312,7 +312,7 @@ TEST_F(Deviating, AnotherProcessLeasesQueuesDespiteManySmallBuffers)
 
     begin({"--dma-maps", "64"}, "direct=root");
     for (auto &b : buffers)
-        ASSERT_EQ(gpunvme_alloc(g_, kPage, &b), 0) << gpunvme_error();
+        ASSERT_EQ(buffer_alloc(g_, kPage, &b), 0) << gpunvme_error();
     gpunvme_ioc_stats held = stats();
     EXPECT_TRUE(child_reads_by_a_lease(*mounted_));
     for (size_t i = 0; i < buffers.size(); i++)
@@ -320,7 +320,7 @@ TEST_F(Deviating, AnotherProcessLeasesQueuesDespiteManySmallBuffers)
     EXPECT_EQ(stats().dma_regions, held.dma_regions);
     EXPECT_EQ(stats().buffers, held.buffers);
     for (auto *b : buffers)
-        gpunvme_unregister(b);
+        buffer_unregister(b);
 }
 
 TEST_F(Deviating, AnotherProcessLeasesQueuesWhileBuffersFillTheRegions)
@@ -329,12 +329,12 @@ TEST_F(Deviating, AnotherProcessLeasesQueuesWhileBuffersFillTheRegions)
 
     begin({"--dma-maps", "64"}, "direct=root");
     for (auto &b : buffers)
-        ASSERT_EQ(gpunvme_alloc(g_, kOwn, &b), 0) << gpunvme_error();
+        ASSERT_EQ(buffer_alloc(g_, kOwn, &b), 0) << gpunvme_error();
     uint64_t held = stats().dma_regions;
     EXPECT_TRUE(child_reads_by_a_lease(*mounted_));
     EXPECT_EQ(stats().dma_regions, held);
     for (auto *b : buffers)
-        gpunvme_unregister(b);
+        buffer_unregister(b);
 }
 
 // The files of the rings of all queues of a lease.
@@ -401,13 +401,13 @@ TEST_F(Deviating, AServerThatRefusesEarlierServesAllBuffers)
 
     begin({"--dma-maps", "24"}, "", false);
     for (size_t i = 0; i < buffers.size(); i++) {
-        ASSERT_EQ(gpunvme_alloc(g_, kOwn, &buffers[i]), 0) << i << ": " << gpunvme_error();
+        ASSERT_EQ(buffer_alloc(g_, kOwn, &buffers[i]), 0) << i << ": " << gpunvme_error();
         expect_reads(buffers[i], i);
     }
     EXPECT_LE(stats().dma_regions, 24u);
     EXPECT_GT(stats().gpu_staged_read_bytes, 0u);
     for (auto *b : buffers)
-        gpunvme_unregister(b);
+        buffer_unregister(b);
 }
 
 // Formatted and filled while the drive was right.
@@ -495,15 +495,15 @@ TEST_F(Deviating, TheLackOfQueuesIsReported)
     EXPECT_NE(mounted_->log().find("does not start: the controller has no queue pair left"),
               std::string::npos)
         << mounted_->log();
-    gpunvme_disconnect(g_);
+    connection_close(g_);
     g_ = nullptr;
     close(fd_);
     fd_ = -1;
     ASSERT_TRUE(mounted_->unmount()) << mounted_->log();
     serve({"--io-queues", "2"});
     ASSERT_TRUE(mounted_->mount("executor=cpu,direct=all")) << mounted_->log();
-    ASSERT_EQ(gpunvme_connect(mounted_->path("").c_str(), &g_), 0) << gpunvme_error();
-    EXPECT_EQ(gpunvme_direct_open(g_, nullptr, &d), -EBUSY);
+    ASSERT_EQ(connection_open(mounted_->path("").c_str(), &g_), 0) << gpunvme_error();
+    EXPECT_EQ(direct_open(g_, nullptr, &d), -EBUSY);
     EXPECT_STREQ(gpunvme_error(),
                  "the mount leaves no queues of the drive for leases (-o queues=)");
 }
@@ -530,23 +530,23 @@ TEST_F(Deviating, BuffersOfAPausedServerHarmNoOthers)
     begin({}, "deadline=500");
     unsigned regions = stats().dma_regions;
     for (bool unmaps : {false, true}) {
-        ASSERT_EQ(gpunvme_alloc(g_, 4 * kPiece, &before), 0) << gpunvme_error();
+        ASSERT_EQ(buffer_alloc(g_, 4 * kPiece, &before), 0) << gpunvme_error();
         expect_reads(before, 1);
         server_->pause();
         auto start = std::chrono::steady_clock::now();
         if (unmaps)
-            gpunvme_unregister(before);
-        EXPECT_NE(gpunvme_alloc(g_, 4 * kPiece, &none), 0);
-        EXPECT_NE(gpunvme_alloc(g_, 4 * kPiece, &none), 0);
+            buffer_unregister(before);
+        EXPECT_NE(buffer_alloc(g_, 4 * kPiece, &none), 0);
+        EXPECT_NE(buffer_alloc(g_, 4 * kPiece, &none), 0);
         std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
         EXPECT_LT(took.count(), 20);
         server_->go_on();
-        ASSERT_EQ(gpunvme_alloc(g_, 4 * kPiece, &after), 0) << gpunvme_error();
+        ASSERT_EQ(buffer_alloc(g_, 4 * kPiece, &after), 0) << gpunvme_error();
         expect_reads(after, 2);
         if (!unmaps)
-            gpunvme_unregister(before);
+            buffer_unregister(before);
         EXPECT_EQ(stats().dma_regions, regions + 1) << unmaps;
-        gpunvme_unregister(after);
+        buffer_unregister(after);
     }
     EXPECT_EQ(stats().dma_regions, regions);
     EXPECT_EQ(stats().controller_resets, 0u);

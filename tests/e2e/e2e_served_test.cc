@@ -21,7 +21,7 @@
 
 #include <gtest/gtest.h>
 
-#include "gpunvme/gpunvme.h"
+#include "client/lib/connection.h"
 #include "tests/e2e/content.h"
 #include "tests/e2e/served_rig.h"
 
@@ -65,10 +65,10 @@ TEST_F(Served, AKilledServerEndsAllOperationsAndTheNextOneHasTheSyncedData)
     int synced = write_content(m.path("synced"), 1);
     ASSERT_EQ(fsync(synced), 0);
     int lost = write_content(m.path("lost"), 2);
-    gpunvme *g;
+    connection *g;
     gpunvme_buffer *buffer;
-    ASSERT_EQ(gpunvme_connect(m.path("").c_str(), &g), 0) << gpunvme_error();
-    ASSERT_EQ(gpunvme_alloc(g, kFile, &buffer), 0) << gpunvme_error();
+    ASSERT_EQ(connection_open(m.path("").c_str(), &g), 0) << gpunvme_error();
+    ASSERT_EQ(buffer_alloc(g, kFile, &buffer), 0) << gpunvme_error();
     ssize_t last = 0;
     /*
      * The read in flight may end short, since the bytes it moved are valid: the
@@ -76,7 +76,7 @@ TEST_F(Served, AKilledServerEndsAllOperationsAndTheNextOneHasTheSyncedData)
      */
     std::thread reader([&] {
         while (last >= 0)
-            last = gpunvme_read(buffer, synced, 0, 0, kFile, nullptr);
+            last = transfer_read(buffer, synced, 0, 0, kFile, nullptr);
     });
     usleep(100000);
     server_->stop(SIGKILL);
@@ -87,13 +87,13 @@ TEST_F(Served, AKilledServerEndsAllOperationsAndTheNextOneHasTheSyncedData)
     reader.join();
     EXPECT_EQ(last, -EIO);
     gpunvme_ioc_info info;
-    EXPECT_EQ(gpunvme_info(g, &info), 0) << gpunvme_error();
+    EXPECT_EQ(gpunvme_info(connection_fd(g), &info), 0) << gpunvme_error();
     EXPECT_NE(std::string(info.tier_note).find("has failed"), std::string::npos) << info.tier_note;
     posix_fadvise(synced, 0, 0, POSIX_FADV_DONTNEED);
     char byte;
     EXPECT_LT(pread(synced, &byte, 1, kFile - 1), 0);
     EXPECT_EQ(errno, EIO);
-    gpunvme_disconnect(g);
+    connection_close(g);
     close(synced);
     close(lost);
     EXPECT_EQ(umount(m.mountpoint().c_str()), 0) << strerror(errno);

@@ -15,7 +15,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "gpunvme/gpunvme.h"
+#include "client/lib/connection.h"
 #include "tests/e2e/content.h"
 #include "tests/e2e/mounted.h"
 
@@ -166,14 +166,14 @@ class Reader
         // No crossover: short reads take the tested path, too.
         struct gpunvme_options options = {};
         options.crossover = 1;
-        if (gpunvme_connect(mountpoint.c_str(), &mount_) != 0 ||
-            gpunvme_set_options(mount_, &options) != 0 ||
-            gpunvme_alloc(mount_, kBuffer, &buffer_) != 0)
+        if (connection_open(mountpoint.c_str(), &mount_) != 0 ||
+            bounce_set_options(mount_, &options) != 0 ||
+            buffer_alloc(mount_, kBuffer, &buffer_) != 0)
             throw std::runtime_error(gpunvme_error());
     }
     ~Reader()
     {
-        gpunvme_disconnect(mount_);
+        connection_close(mount_);
     }
     Reader(const Reader &) = delete;
     Reader &operator=(const Reader &) = delete;
@@ -196,7 +196,7 @@ class Reader
     {
         return buffer_;
     }
-    struct gpunvme *mount()
+    struct connection *mount()
     {
         return mount_;
     }
@@ -206,12 +206,12 @@ class Reader
                                          size_t len, size_t buffer_offset, size_t exists)
     {
         struct gpunvme_result r;
-        ssize_t n = gpunvme_read(buffer_, fd, buffer_offset, offset, len, &r);
+        ssize_t n = transfer_read(buffer_, fd, buffer_offset, offset, len, &r);
         if (n != static_cast<ssize_t>(exists))
             return ::testing::AssertionFailure()
                    << file.name << ": GPU read at " << offset << "+" << len << " gave " << n
                    << " of " << exists << ", " << gpunvme_error();
-        if (gpunvme_copy_out(buffer_, buffer_offset, got_.data(), exists) != 0)
+        if (buffer_copy_out(buffer_, buffer_offset, got_.data(), exists) != 0)
             return ::testing::AssertionFailure() << gpunvme_error();
         // memcmp: a loop over every byte takes half of the test under a sanitizer.
         if (memcmp(got_.data(), expected_.data(), exists) != 0) {
@@ -225,7 +225,7 @@ class Reader
         return ::testing::AssertionSuccess();
     }
 
-    struct gpunvme *mount_ = nullptr;
+    struct connection *mount_ = nullptr;
     struct gpunvme_buffer *buffer_ = nullptr;
     std::vector<uint8_t> expected_, got_;
 };
@@ -324,8 +324,8 @@ TEST_F(EndToEnd, AFileWrittenFromABufferReadsBackOnBothPaths)
     for (uint64_t at = 0; at < file.size; at += kBuffer) {
         size_t n = std::min<uint64_t>(kBuffer, file.size - at);
         content_fill(file.seed, at, chunk.data(), n);
-        ASSERT_EQ(gpunvme_copy_in(reader.buffer(), 0, chunk.data(), n), 0);
-        ASSERT_EQ(gpunvme_write(reader.buffer(), f.fd, 0, at, n, nullptr), static_cast<ssize_t>(n))
+        ASSERT_EQ(buffer_copy_in(reader.buffer(), 0, chunk.data(), n), 0);
+        ASSERT_EQ(transfer_write(reader.buffer(), f.fd, 0, at, n, nullptr), static_cast<ssize_t>(n))
             << gpunvme_error();
     }
     for (uint64_t at = 0; at <= file.size; at += kBuffer)

@@ -7,11 +7,11 @@
 
 int main(void)
 {
-    struct gpunvme *g = NULL;
-    int rc = gpunvme_connect("/", &g);
+    struct connection *g = NULL;
+    int rc = connection_open("/", &g);
 
     if (rc == 0) {
-        gpunvme_disconnect(g);
+        connection_close(g);
         fprintf(stderr, "uses_library: /: taken for a gpunvmefs mount\n");
         return 1;
     }

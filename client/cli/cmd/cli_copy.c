@@ -29,9 +29,9 @@ int cli_session_open(struct cli_session *s, const char *path, uint64_t wanted)
     s->host = malloc(size);
     if (!s->host)
         return cli_error(path, "out of memory for a buffer of %zu bytes", size);
-    if (gpunvme_connect(path, &s->mount) || gpunvme_info(s->mount, &s->info) ||
-        gpunvme_set_options(s->mount, &(struct gpunvme_options){.path = s->options.path}) ||
-        gpunvme_alloc(s->mount, size, &s->buffer)) {
+    if (connection_open(path, &s->mount) || gpunvme_info(connection_fd(s->mount), &s->info) ||
+        bounce_set_options(s->mount, &(struct gpunvme_options){.path = s->options.path}) ||
+        buffer_alloc(s->mount, size, &s->buffer)) {
         cli_error(path, "%s", gpunvme_error());
         cli_session_close(s);
         return 1;
@@ -41,7 +41,7 @@ int cli_session_open(struct cli_session *s, const char *path, uint64_t wanted)
 
 void cli_session_close(struct cli_session *s)
 {
-    gpunvme_disconnect(s->mount);
+    connection_close(s->mount);
     free(s->host);
     s->mount = NULL;
     s->host = NULL;

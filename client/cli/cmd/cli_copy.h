@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "client/cli/common/cli.h"
-#include "gpunvme/gpunvme.h"
+#include "client/lib/connection.h"
 
 struct cli_transfer {
     const char *file;
@@ -21,7 +21,7 @@ struct cli_transfer {
 
 struct cli_session {
     struct cli_options options;
-    struct gpunvme *mount;
+    struct connection *mount;
     struct gpunvme_ioc_info info;
     struct gpunvme_buffer *buffer;
     void *host; /* as large as the buffer, for hashing or as a source */

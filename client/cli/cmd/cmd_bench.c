@@ -38,20 +38,20 @@ static void method_failed(struct method *m, const char *why)
 /* Reads into the buffer, or into host memory for read(2). */
 static ssize_t get_chunk(struct cli_session *s, const struct method *m, int fd, uint64_t at)
 {
-    size_t len = gpunvme_buffer_len(s->buffer);
+    size_t len = buffer_len(s->buffer);
     struct gpunvme_result r;
 
     if (!m->path) {
         ssize_t n = pread(fd, s->host, len, (off_t)at);
         return n < 0 ? -errno : n;
     }
-    return gpunvme_read(s->buffer, fd, 0, at, len, &r);
+    return transfer_read(s->buffer, fd, 0, at, len, &r);
 }
 
 static int add_to_hash(struct cli_session *s, const struct method *m, XXH3_state_t *hash,
                        size_t len)
 {
-    int err = m->path ? gpunvme_copy_out(s->buffer, 0, s->host, len) : 0;
+    int err = m->path ? buffer_copy_out(s->buffer, 0, s->host, len) : 0;
 
     if (!err)
         XXH3_64bits_update(hash, s->host, len);
@@ -83,13 +83,13 @@ static int bench_read_all(struct cli_session *s, struct method *m, int fd, XXH3_
 /* Copies as many bytes into the buffer: no path can be faster. */
 static int bench_copy_all(struct cli_session *s, struct method *m, uint64_t size, double *seconds)
 {
-    size_t len = gpunvme_buffer_len(s->buffer);
+    size_t len = buffer_len(s->buffer);
 
     *seconds = 0;
     for (m->bytes = 0; m->bytes < size;) {
         size_t some = size - m->bytes < len ? (size_t)(size - m->bytes) : len;
         double start = now_seconds();
-        if (gpunvme_copy_in(s->buffer, 0, s->host, some)) {
+        if (buffer_copy_in(s->buffer, 0, s->host, some)) {
             method_failed(m, gpunvme_error());
             return -EIO;
         }
@@ -102,7 +102,7 @@ static int bench_copy_all(struct cli_session *s, struct method *m, uint64_t size
 static int choose_path(struct cli_session *s, struct method *m)
 {
     if (m->path &&
-        gpunvme_set_options(s->mount, &(struct gpunvme_options){.path = m->path, .crossover = 1})) {
+        bounce_set_options(s->mount, &(struct gpunvme_options){.path = m->path, .crossover = 1})) {
         method_failed(m, gpunvme_error());
         return -EINVAL;
     }
@@ -211,7 +211,7 @@ static int bench_file(struct cli_session *s, struct cli_out *out, const char *fi
 
     if (fd < 0)
         return 1;
-    memset(s->host, 1, gpunvme_buffer_len(s->buffer)); /* makes its pages present */
+    memset(s->host, 1, buffer_len(s->buffer)); /* makes its pages present */
     for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
         measure(s, &methods[i], fd, size);
         if (!methods[i].done)

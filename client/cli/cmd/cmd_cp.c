@@ -18,7 +18,7 @@
 #include <xxhash.h>
 
 #include "client/cli/common/cli.h"
-#include "gpunvme/gpunvme_io.h"
+#include "gpunvme/gpunvme.h"
 
 #define MODE_BITS 0777u
 
@@ -26,7 +26,7 @@
 struct copy {
     const char *source, *target;
     int from, to;
-    struct gpunvme_io_file *reader, *writer;
+    struct gpunvme_file *reader, *writer;
     void *memory;
     size_t size; /* bytes of memory */
     uint64_t bytes, xxh3;
@@ -36,7 +36,7 @@ struct copy {
 
 struct copying {
     struct cli_options options;
-    struct gpunvme_io *io;
+    struct gpunvme *io;
     struct json_object *files; /* NULL for text */
 };
 
@@ -50,7 +50,7 @@ static void add_path(uint32_t *path, uint32_t taken)
 static ssize_t copy_chunk(struct copy *c, XXH3_state_t *hash)
 {
     struct gpunvme_result r;
-    ssize_t n = gpunvme_io_read(c->reader, c->memory, c->size, c->bytes, &r);
+    ssize_t n = gpunvme_read(c->reader, c->memory, c->size, c->bytes, &r);
 
     if (n < 0) {
         cli_error(c->source, "%s", gpunvme_error());
@@ -59,7 +59,7 @@ static ssize_t copy_chunk(struct copy *c, XXH3_state_t *hash)
     add_path(&c->read_path, r.path);
     if (hash)
         XXH3_64bits_update(hash, c->memory, (size_t)n);
-    ssize_t written = n ? gpunvme_io_write(c->writer, c->memory, (size_t)n, c->bytes, &r) : 0;
+    ssize_t written = n ? gpunvme_write(c->writer, c->memory, (size_t)n, c->bytes, &r) : 0;
     if (written != n) {
         cli_error(c->target, "%s", written < 0 ? gpunvme_error() : strerror(ENOSPC));
         return -1;
@@ -94,15 +94,15 @@ static int copy_bytes(struct copy *c, const struct cli_options *options, uint64_
 /* Allocates memory at the mount of the target, else of the source. */
 static int copy_with_memory(struct copying *p, struct copy *c, uint64_t size)
 {
-    struct gpunvme_io_file *host =
-        gpunvme_io_file_why(c->writer) && !gpunvme_io_file_why(c->reader) ? c->reader : c->writer;
+    struct gpunvme_file *host =
+        gpunvme_file_why(c->writer) && !gpunvme_file_why(c->reader) ? c->reader : c->writer;
 
     c->size = size < p->options.buffer ? (size_t)size : p->options.buffer;
     c->size = c->size ? c->size : 1;
-    if (gpunvme_io_alloc_host(host, c->size, &c->memory))
+    if (gpunvme_alloc_host(host, c->size, &c->memory))
         return cli_error(c->target, "%s", gpunvme_error());
     int failed = copy_bytes(c, &p->options, size);
-    gpunvme_io_unregister(p->io, c->memory);
+    gpunvme_unregister(p->io, c->memory);
     return failed;
 }
 
@@ -110,14 +110,14 @@ static int copy_open_files(struct copying *p, struct copy *c, uint64_t size)
 {
     int failed = 1;
 
-    if (gpunvme_io_file_open(p->io, c->from, &c->reader))
+    if (gpunvme_file_open(p->io, c->from, 0, &c->reader))
         return cli_error(c->source, "%s", gpunvme_error());
-    if (gpunvme_io_file_open(p->io, c->to, &c->writer))
+    if (gpunvme_file_open(p->io, c->to, 0, &c->writer))
         cli_error(c->target, "%s", gpunvme_error());
     else
         failed = copy_with_memory(p, c, size);
-    gpunvme_io_file_close(c->writer);
-    gpunvme_io_file_close(c->reader);
+    gpunvme_file_close(c->writer);
+    gpunvme_file_close(c->reader);
     return failed;
 }
 
@@ -227,11 +227,11 @@ int cli_cp(int argc, char **argv)
 
     if (stop)
         return stop - 1;
-    if (gpunvme_io_open(&(struct gpunvme_options){.path = p.options.path}, &p.io))
+    if (gpunvme_open(&(struct gpunvme_options){.path = p.options.path}, &p.io))
         return cli_error("cp", "%s", gpunvme_error());
     p.files = p.options.json ? json_object_new_array() : NULL;
     int failed = cp_copy_all(&p, argv + first, argc - first);
-    gpunvme_io_close(p.io);
+    gpunvme_close(p.io);
     if (p.files)
         cli_json_print_list("files", p.files);
     return failed;

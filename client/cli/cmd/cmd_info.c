@@ -6,7 +6,7 @@
 #include "blockdev/nvme/nvme_info.h"
 #include "client/cli/common/cli.h"
 #include "client/cli/common/out.h"
-#include "gpunvme/gpunvme.h"
+#include "client/lib/connection.h"
 
 /* One table, so that text and JSON carry the same fields. */
 struct field {
@@ -100,18 +100,18 @@ int cli_info(int argc, char **argv)
     struct cli_options options;
     struct gpunvme_ioc_info info;
     struct gpunvme_ioc_stats stats;
-    struct gpunvme *g;
+    struct connection *g;
     const char *path;
     int stop = cli_parse_one(argc, argv, "o", &options, "one path", &path);
 
     if (stop)
         return stop - 1;
-    if (gpunvme_connect(path, &g))
+    if (connection_open(path, &g))
         return cli_error(path, "%s", gpunvme_error());
     int failed = 0;
-    if (gpunvme_info(g, &info) || gpunvme_stats(g, &stats))
+    if (gpunvme_info(connection_fd(g), &info) || gpunvme_stats(connection_fd(g), &stats))
         failed = cli_error(path, "%s", gpunvme_error());
-    gpunvme_disconnect(g);
+    connection_close(g);
     if (failed)
         return failed;
     struct cli_out out;

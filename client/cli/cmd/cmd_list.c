@@ -23,7 +23,7 @@
 #include "client/cli/common/cli.h"
 #include "client/cli/common/mounts.h"
 #include "client/cli/common/out.h"
-#include "gpunvme/gpunvme.h"
+#include "client/lib/connection.h"
 #include "layout/layout.h"
 
 enum { FS_DEVICE, FS_LABEL, FS_UUID, FS_SIZE, FS_MOUNTED_ON, FS_COLUMNS };
@@ -62,9 +62,10 @@ static bool add_mount(struct cli_table *t, const struct cli_mount *m)
     struct gpunvme_ioc_info info;
     struct statvfs space = {0};
     char label[FSLABEL_MAX] = "";
-    struct gpunvme *g = NULL;
+    struct connection *g = NULL;
     bool silent = !cli_mount_answers(m->point);
-    bool answers = !silent && gpunvme_connect(m->point, &g) == 0 && gpunvme_info(g, &info) == 0;
+    bool answers =
+        !silent && connection_open(m->point, &g) == 0 && gpunvme_info(connection_fd(g), &info) == 0;
     int fd = answers ? open(m->point, O_RDONLY | O_NONBLOCK | O_CLOEXEC) : -1;
 
     if (fd >= 0) {
@@ -74,7 +75,7 @@ static bool add_mount(struct cli_table *t, const struct cli_mount *m)
             space.f_blocks = 0;
         close(fd);
     }
-    gpunvme_disconnect(g);
+    connection_close(g);
     if (silent)
         cli_error(m->point, "does not answer: its daemon is stopped, or waits for its drive");
     return file_systems_add(t, m->device, label, answers ? info.fs_uuid : NULL,

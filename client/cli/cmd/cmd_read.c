@@ -17,7 +17,7 @@ static int hash_chunk(struct cli_session *s, XXH3_state_t *hash, size_t len)
 {
     if (!s->options.checksum)
         return 0;
-    int err = gpunvme_copy_out(s->buffer, 0, s->host, len);
+    int err = buffer_copy_out(s->buffer, 0, s->host, len);
     if (!err)
         XXH3_64bits_update(hash, s->host, len);
     return err;
@@ -35,7 +35,7 @@ static int read_chunks(struct cli_session *s, int fd, uint64_t size, struct cli_
     do {
         struct gpunvme_result r;
         double start = now_seconds();
-        n = gpunvme_read(s->buffer, fd, 0, t->bytes, gpunvme_buffer_len(s->buffer), &r);
+        n = transfer_read(s->buffer, fd, 0, t->bytes, buffer_len(s->buffer), &r);
         double seconds = now_seconds() - start;
         if (n < 0) {
             err = (int)n;

@@ -20,7 +20,7 @@
 
 #include "client/cli/cmd/watched_mounts.h"
 #include "client/cli/common/cli.h"
-#include "gpunvme/gpunvme.h"
+#include "client/lib/connection.h"
 
 /* A reading of the counters of open files and queues. */
 struct cli_counts {
@@ -158,13 +158,13 @@ static void drop_duplicates(struct cli_counts *c)
 }
 
 /* A file that is closed between two replies may be in both. */
-static int top_activity_read_files(struct gpunvme *g, struct cli_counts *out)
+static int top_activity_read_files(struct connection *g, struct cli_counts *out)
 {
     struct gpunvme_ioc_open_files page = {.below = 0};
     int err;
 
     do {
-        err = gpunvme_open_files(g, page.below, &page);
+        err = gpunvme_open_files(connection_fd(g), page.below, &page);
         err = err ? err : add_files(out, &page);
     } while (!err && page.below);
     if (!err && out->n_files) {
@@ -178,11 +178,11 @@ static int top_activity_read_files(struct gpunvme *g, struct cli_counts *out)
  * Reads the counters. Returns 0, or 1 after a message. A mount that does not
  * support the request has no files and no queues.
  */
-static int cli_counts_read(struct gpunvme *g, const char *point, struct cli_counts *out)
+static int cli_counts_read(struct connection *g, const char *point, struct cli_counts *out)
 {
     *out = (struct cli_counts){0};
     int err = top_activity_read_files(g, out);
-    err = err ? err : gpunvme_queues(g, &out->queues);
+    err = err ? err : gpunvme_queues(connection_fd(g), &out->queues);
     if (err && err != -ENOTTY && err != -EINVAL)
         return cli_error(point, "%s", err == -ENOMEM ? "out of memory" : gpunvme_error());
     return 0;
@@ -555,7 +555,7 @@ static int show_mount(struct cli_watched *m, struct cli_counts *before, double s
     struct stat st;
 
     m->before = m->now;
-    if (gpunvme_stats(m->g, &m->now))
+    if (gpunvme_stats(connection_fd(m->g), &m->now))
         return cli_error(m->point, "%s", gpunvme_error());
     if (stat(m->point, &st) != 0)
         return cli_error(m->point, "%s", strerror(errno));

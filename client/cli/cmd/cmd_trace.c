@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "client/cli/common/cli.h"
-#include "gpunvme/gpunvme.h"
+#include "client/lib/connection.h"
 
 /* Names of the fields of a record; without a name it is not printed. */
 static const struct trace_form {
@@ -99,13 +99,13 @@ static struct json_object *trace_json(const struct gpunvme_trace_record *r)
  * Prints the records that the mount has now, from page->next on. It stops
  * there, since reading adds records, too. Returns 0, or 1 after a message.
  */
-static int trace_drain(struct gpunvme *g, const char *path, struct gpunvme_ioc_trace *page,
+static int trace_drain(struct connection *g, const char *path, struct gpunvme_ioc_trace *page,
                        struct cli_json_list *list)
 {
     uint64_t next = page->next, end = 0, lost = 0;
 
     do {
-        if (gpunvme_trace(g, next, page))
+        if (gpunvme_trace(connection_fd(g), next, page))
             return cli_error(path, "%s", gpunvme_error());
         next = page->next;
         end = end ? end : page->end;
@@ -123,7 +123,7 @@ static int trace_drain(struct gpunvme *g, const char *path, struct gpunvme_ioc_t
                : 0;
 }
 
-static int trace_show(struct gpunvme *g, const char *path, const struct cli_options *options)
+static int trace_show(struct connection *g, const char *path, const struct cli_options *options)
 {
     struct gpunvme_ioc_trace page = {.next = 0};
     struct cli_json_list list;
@@ -145,15 +145,15 @@ static int trace_show(struct gpunvme *g, const char *path, const struct cli_opti
 int cli_trace(int argc, char **argv)
 {
     struct cli_options options;
-    struct gpunvme *g;
+    struct connection *g;
     const char *path;
     int stop = cli_parse_one(argc, argv, "oiC", &options, "one path of a mount", &path);
 
     if (stop)
         return stop - 1;
-    if (gpunvme_connect(path, &g))
+    if (connection_open(path, &g))
         return cli_error(path, "%s", gpunvme_error());
     int failed = trace_show(g, path, &options);
-    gpunvme_disconnect(g);
+    connection_close(g);
     return failed;
 }

@@ -16,7 +16,7 @@
 /* Fills the buffer: its bytes, 0 at the end, or -1 after a message. */
 static ssize_t load_chunk(struct cli_session *s, int source, const char *name)
 {
-    size_t size = gpunvme_buffer_len(s->buffer), done = 0;
+    size_t size = buffer_len(s->buffer), done = 0;
 
     while (done < size) {
         ssize_t n = read(source, (char *)s->host + done, size - done);
@@ -30,7 +30,7 @@ static ssize_t load_chunk(struct cli_session *s, int source, const char *name)
             break;
         done += (size_t)n;
     }
-    if (gpunvme_copy_in(s->buffer, 0, s->host, done)) {
+    if (buffer_copy_in(s->buffer, 0, s->host, done)) {
         cli_error(name, "%s", gpunvme_error());
         return -1;
     }
@@ -41,7 +41,7 @@ static int store_chunk(struct cli_session *s, int fd, size_t len, struct cli_tra
 {
     struct gpunvme_result r;
     double start = now_seconds();
-    ssize_t n = gpunvme_write(s->buffer, fd, 0, t->bytes, len, &r);
+    ssize_t n = transfer_write(s->buffer, fd, 0, t->bytes, len, &r);
 
     if (n < 0)
         return cli_error(t->file, "%s", gpunvme_error());

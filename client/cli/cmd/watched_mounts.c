@@ -16,11 +16,11 @@ static int watch_one(struct cli_watch *w, const char *path)
         return cli_error(path, "more than %d mounts, name fewer", CLI_WATCH_MOUNTS);
     if (!cli_mount_answers(path))
         return cli_error(path, "does not answer: its daemon is stopped, or waits for its drive");
-    if (gpunvme_connect(path, &m->g))
+    if (connection_open(path, &m->g))
         return cli_error(path, "%s", gpunvme_error());
     m->point = strdup(path);
-    if (!m->point || gpunvme_stats(m->g, &m->now)) {
-        gpunvme_disconnect(m->g);
+    if (!m->point || gpunvme_stats(connection_fd(m->g), &m->now)) {
+        connection_close(m->g);
         free(m->point);
         return cli_error(path, "%s", m->point ? gpunvme_error() : "out of memory");
     }
@@ -56,7 +56,7 @@ int cli_watch_open(struct cli_watch *w, char **paths, int n)
 void cli_watch_close(struct cli_watch *w)
 {
     for (size_t i = 0; i < w->n; i++) {
-        gpunvme_disconnect(w->mounts[i].g);
+        connection_close(w->mounts[i].g);
         free(w->mounts[i].point);
     }
 }

@@ -5,13 +5,13 @@
 
 #include <stddef.h>
 
-#include "gpunvme/gpunvme.h"
+#include "client/lib/connection.h"
 
 #define CLI_WATCH_MOUNTS 64
 
 struct cli_watched {
     char *point;
-    struct gpunvme *g;
+    struct connection *g;
     struct gpunvme_ioc_stats now, before;
 };
 

@@ -10,7 +10,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "gpunvme/gpunvme.h"
+#include "client/lib/connection.h"
 #include "tests/e2e/mounted.h"
 
 namespace
@@ -159,26 +159,26 @@ TEST(Log, IsToldOfFailuresAndFallbacksAndSilentByDefault)
 {
     Messages messages;
     std::vector<char> bytes(4096);
-    struct gpunvme *g;
+    struct connection *g;
     struct gpunvme_buffer *b;
     struct gpunvme_result result;
     int fd = open("/proc/self/exe", O_RDONLY);
     gpunvme_set_log(keep, &messages);
-    EXPECT_EQ(gpunvme_connect("/none", &g), -ENOENT);
+    EXPECT_EQ(connection_open("/none", &g), -ENOENT);
     ASSERT_EQ(messages.size(), 1u);
     EXPECT_EQ(messages[0].first, GPUNVME_LOG_ERROR);
     EXPECT_EQ(messages[0].second, gpunvme_error());
-    ASSERT_EQ(gpunvme_local(&g), 0);
-    ASSERT_EQ(gpunvme_register(g, bytes.data(), bytes.size(), &b), 0) << gpunvme_error();
+    ASSERT_EQ(connection_local(&g), 0);
+    ASSERT_EQ(buffer_register(g, bytes.data(), bytes.size(), &b), 0) << gpunvme_error();
     messages.clear();
-    ASSERT_EQ(gpunvme_read(b, fd, 0, 0, 100, &result), 100) << gpunvme_error();
+    ASSERT_EQ(transfer_read(b, fd, 0, 0, 100, &result), 100) << gpunvme_error();
     const std::pair<int, std::string> bounced(GPUNVME_LOG_BOUNCE, result.why);
     EXPECT_EQ(std::count(messages.begin(), messages.end(), bounced), 1);
     gpunvme_set_log(nullptr, nullptr);
     messages.clear();
-    EXPECT_EQ(gpunvme_read(b, fd, 0, 0, 100, &result), 100);
+    EXPECT_EQ(transfer_read(b, fd, 0, 0, 100, &result), 100);
     EXPECT_TRUE(messages.empty());
-    gpunvme_disconnect(g);
+    connection_close(g);
     close(fd);
 }
 
@@ -243,17 +243,17 @@ TEST(Command, NoArgumentIsAWrongCommandLine)
 TEST(Library, APathOnNoMountIsENOTTYInWords)
 {
     Elsewhere file;
-    struct gpunvme *g = nullptr;
-    EXPECT_EQ(gpunvme_connect(file.name().c_str(), &g), -ENOTTY);
+    struct connection *g = nullptr;
+    EXPECT_EQ(connection_open(file.name().c_str(), &g), -ENOTTY);
     EXPECT_NE(std::string(gpunvme_error()).find(file.name()), std::string::npos);
-    EXPECT_EQ(gpunvme_connect("/", &g), -ENOTTY);
+    EXPECT_EQ(connection_open("/", &g), -ENOTTY);
     EXPECT_EQ(g, nullptr);
 }
 
 TEST(Library, AMissingPathIsENOENT)
 {
-    struct gpunvme *g = nullptr;
-    EXPECT_EQ(gpunvme_connect(kNone, &g), -ENOENT);
+    struct connection *g = nullptr;
+    EXPECT_EQ(connection_open(kNone, &g), -ENOENT);
     EXPECT_NE(std::string(gpunvme_error()).find(kNone), std::string::npos);
 }
 

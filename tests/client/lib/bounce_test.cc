@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "gpunvme/gpunvme.h"
+#include "client/lib/connection.h"
 #include "tests/client/lib/hole_rig.h"
 
 namespace
@@ -46,7 +46,7 @@ class Bounce : public HoleRig<Way>
         o.path = path;
         o.threads = 3;
         o.chunk = GetParam().chunk;
-        return gpunvme_set_options(g_, &o);
+        return bounce_set_options(g_, &o);
     }
 
     void expect_reads(struct gpunvme_buffer *b, uint32_t path)
@@ -57,9 +57,9 @@ class Bounce : public HoleRig<Way>
             size_t at = rng() % (kRoom - len + 1), want = std::min(len, kFile - offset);
             std::vector<char> got(want);
             struct gpunvme_result r;
-            ssize_t n = gpunvme_read(b, fd_, at, offset, len, &r);
+            ssize_t n = transfer_read(b, fd_, at, offset, len, &r);
             ASSERT_EQ(n, static_cast<ssize_t>(want)) << gpunvme_error();
-            ASSERT_EQ(gpunvme_copy_out(b, at, got.data(), want), 0);
+            ASSERT_EQ(buffer_copy_out(b, at, got.data(), want), 0);
             ASSERT_EQ(memcmp(got.data(), &file_[offset], want), 0) << offset << "+" << len;
             if (n) {
                 ASSERT_EQ(r.path, path) << r.why;
@@ -73,7 +73,7 @@ TEST_P(Bounce, MemoryTheMountCannotTakeIsReadAndTheReasonSaid)
 {
     expect_reads(local_, GPUNVME_PATH_BOUNCE);
     struct gpunvme_result r;
-    ASSERT_EQ(gpunvme_read(local_, fd_, 0, 0, 10, &r), 10);
+    ASSERT_EQ(transfer_read(local_, fd_, 0, 0, 10, &r), 10);
     EXPECT_NE(std::string(r.why).find("use "), std::string::npos) << r.why;
 }
 
@@ -82,20 +82,20 @@ TEST_P(Bounce, AskedForItTakesNoOtherWay)
     ASSERT_EQ(set_path(GPUNVME_PATH_BOUNCE), 0);
     expect_reads(shared_, GPUNVME_PATH_BOUNCE);
     struct gpunvme_result r;
-    ASSERT_EQ(gpunvme_read(shared_, fd_, 0, 0, 10, &r), 10);
+    ASSERT_EQ(transfer_read(shared_, fd_, 0, 0, 10, &r), 10);
     EXPECT_STREQ(r.why, "asked for");
 }
 
 TEST_P(Bounce, TheGpuPathOrNothing)
 {
     ASSERT_EQ(set_path(GPUNVME_PATH_GPU), 0);
-    EXPECT_EQ(gpunvme_read(local_, fd_, 0, 0, 4096, nullptr), -EREMOTEIO);
+    EXPECT_EQ(transfer_read(local_, fd_, 0, 0, 4096, nullptr), -EREMOTEIO);
     struct gpunvme_buffer *none;
-    EXPECT_EQ(gpunvme_register(g_, own_.data(), 4096, &none), -ENOTSUP);
+    EXPECT_EQ(buffer_register(g_, own_.data(), 4096, &none), -ENOTSUP);
     struct gpunvme_ioc_info info;
-    ASSERT_EQ(gpunvme_info(g_, &info), 0);
+    ASSERT_EQ(gpunvme_info(connection_fd(g_), &info), 0);
     if (info.executor == GPUNVME_EXECUTOR_NONE)
-        EXPECT_EQ(gpunvme_read(shared_, fd_, 0, 0, 4096, nullptr), -EREMOTEIO);
+        EXPECT_EQ(transfer_read(shared_, fd_, 0, 0, 4096, nullptr), -EREMOTEIO);
     else
         expect_reads(shared_, GPUNVME_PATH_GPU);
 }
@@ -108,13 +108,13 @@ TEST_P(Bounce, WritesWhatOrdinaryReadsSee)
     for (int i = 0; i < 25; i++) {
         size_t offset = rng() % kFile, len = rng() % (kFile - offset), at = rng() % (kRoom - len);
         struct gpunvme_result r;
-        ASSERT_EQ(gpunvme_write(local_, fd_, at, offset, len, &r), static_cast<ssize_t>(len));
+        ASSERT_EQ(transfer_write(local_, fd_, at, offset, len, &r), static_cast<ssize_t>(len));
         memcpy(&file_[offset], &bytes[at], len);
         ASSERT_EQ(r.path, len ? GPUNVME_PATH_BOUNCE : 0);
         ASSERT_EQ(pread(fd_, now.data(), kFile, 0), static_cast<ssize_t>(kFile));
         ASSERT_EQ(now, file_);
     }
-    ASSERT_EQ(gpunvme_write(local_, fd_, 1, kFile + 5000, 3000, nullptr), 3000);
+    ASSERT_EQ(transfer_write(local_, fd_, 1, kFile + 5000, 3000, nullptr), 3000);
     struct stat st;
     ASSERT_EQ(fstat(fd_, &st), 0);
     EXPECT_EQ(st.st_size, static_cast<off_t>(kFile + 8000));
@@ -127,23 +127,23 @@ TEST_P(Bounce, RefusesWhatTheMountWouldRefuse)
     int append = open(name.c_str(), O_RDWR | O_APPEND | O_CLOEXEC);
     int directory = open(mount_->mountpoint().c_str(), O_RDONLY | O_CLOEXEC);
     int foreign = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-    EXPECT_EQ(gpunvme_read(local_, write_only, 0, 0, 10, nullptr), -EBADF);
-    EXPECT_EQ(gpunvme_write(local_, append, 0, 0, 10, nullptr), -EBADF);
-    EXPECT_EQ(gpunvme_read(local_, directory, 0, 0, 10, nullptr), -EISDIR);
-    EXPECT_EQ(gpunvme_read(local_, foreign, 0, 0, 10, nullptr), -ENOTTY);
-    EXPECT_EQ(gpunvme_read(local_, -1, 0, 0, 10, nullptr), -EBADF);
-    EXPECT_EQ(gpunvme_read(local_, fd_, kRoom, 0, 1, nullptr), -ERANGE);
-    EXPECT_EQ(gpunvme_read(local_, fd_, 0, 0, kRoom + 1, nullptr), -ERANGE);
-    EXPECT_EQ(gpunvme_read(local_, fd_, 0, UINT64_MAX - 5, 10, nullptr), -EOVERFLOW);
+    EXPECT_EQ(transfer_read(local_, write_only, 0, 0, 10, nullptr), -EBADF);
+    EXPECT_EQ(transfer_write(local_, append, 0, 0, 10, nullptr), -EBADF);
+    EXPECT_EQ(transfer_read(local_, directory, 0, 0, 10, nullptr), -EISDIR);
+    EXPECT_EQ(transfer_read(local_, foreign, 0, 0, 10, nullptr), -ENOTTY);
+    EXPECT_EQ(transfer_read(local_, -1, 0, 0, 10, nullptr), -EBADF);
+    EXPECT_EQ(transfer_read(local_, fd_, kRoom, 0, 1, nullptr), -ERANGE);
+    EXPECT_EQ(transfer_read(local_, fd_, 0, 0, kRoom + 1, nullptr), -ERANGE);
+    EXPECT_EQ(transfer_read(local_, fd_, 0, UINT64_MAX - 5, 10, nullptr), -EOVERFLOW);
     for (int fd : {write_only, append, directory, foreign})
         close(fd);
     EXPECT_EQ(set_path(3), -EINVAL);
     struct gpunvme_options odd = {};
     odd.chunk = 4097;
-    EXPECT_EQ(gpunvme_set_options(g_, &odd), -EINVAL);
+    EXPECT_EQ(bounce_set_options(g_, &odd), -EINVAL);
     odd = {};
     odd.threads = 65;
-    EXPECT_EQ(gpunvme_set_options(g_, &odd), -EINVAL);
+    EXPECT_EQ(bounce_set_options(g_, &odd), -EINVAL);
 }
 
 TEST_P(Bounce, AFullDriveEndsAWriteWithWhatItTook)
@@ -153,10 +153,10 @@ TEST_P(Bounce, AFullDriveEndsAWriteWithWhatItTook)
     uint64_t at = 0;
     ssize_t n;
     int fd = open(mount_->path("full").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-    while ((n = gpunvme_write(local_, fd, 0, at, kRoom, nullptr)) == static_cast<ssize_t>(kRoom))
+    while ((n = transfer_write(local_, fd, 0, at, kRoom, nullptr)) == static_cast<ssize_t>(kRoom))
         at += kRoom;
-    EXPECT_EQ(gpunvme_write(local_, fd, 0, at + static_cast<uint64_t>(std::max<ssize_t>(n, 0)),
-                            kRoom, nullptr),
+    EXPECT_EQ(transfer_write(local_, fd, 0, at + static_cast<uint64_t>(std::max<ssize_t>(n, 0)),
+                             kRoom, nullptr),
               -ENOSPC);
     struct stat st;
     ASSERT_EQ(fstat(fd, &st), 0);
@@ -170,24 +170,27 @@ TEST_P(Bounce, AFullDriveEndsAWriteWithWhatItTook)
     close(fd);
 }
 
-uint64_t bytes_read(struct gpunvme *g)
+uint64_t bytes_read(struct connection *g)
 {
     struct gpunvme_ioc_stats stats;
-    return gpunvme_stats(g, &stats) == 0 ? stats.gpu_read_bytes + stats.bounce_read_bytes
-                                         : UINT64_MAX;
+    return gpunvme_stats(connection_fd(g), &stats) == 0
+               ? stats.gpu_read_bytes + stats.bounce_read_bytes
+               : UINT64_MAX;
 }
 
 TEST_P(Bounce, UnregisteringEndsATransferOfAnother)
 {
     if (!GetParam().registers || GetParam().chunk < 1u << 20)
         GTEST_SKIP() << "the mount's counters do not tell when read(2) has begun";
-    struct gpunvme_options o = {.path = 0, .threads = 2, .chunk = 1u << 20, .crossover = 0};
-    ASSERT_EQ(gpunvme_set_options(g_, &o), 0);
+    struct gpunvme_options o = {};
+    o.threads = 2;
+    o.chunk = 1u << 20;
+    ASSERT_EQ(bounce_set_options(g_, &o), 0);
     ssize_t n = 0;
-    std::thread reader([&] { n = gpunvme_read(local_, fd_, 0, 0, kFile, nullptr); });
+    std::thread reader([&] { n = transfer_read(local_, fd_, 0, 0, kFile, nullptr); });
     while (bytes_read(g_) == 0)
         std::this_thread::yield();
-    EXPECT_EQ(gpunvme_unregister(local_), 0);
+    EXPECT_EQ(buffer_unregister(local_), 0);
     std::vector<char> after = own_; // no writer is left
     reader.join();
     ASSERT_GT(n, 0);

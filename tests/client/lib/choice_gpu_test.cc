@@ -14,7 +14,7 @@
 
 #include <gtest/gtest.h>
 
-#include "gpunvme/gpunvme.h"
+#include "client/lib/connection.h"
 #include "tests/client/lib/gpu_mount.h"
 
 namespace
@@ -34,12 +34,12 @@ class ChoiceGpu : public ::testing::Test
         ASSERT_TRUE(mount_->mount("gpu=require,deadline=5000")) << mount_->log();
         fd_ = open(mount_->path("file").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
         ASSERT_EQ(pwrite(fd_, file_.data(), kFile, 0), static_cast<ssize_t>(kFile));
-        ASSERT_EQ(gpunvme_connect(mount_->mountpoint().c_str(), &g_), 0) << gpunvme_error();
-        ASSERT_EQ(gpunvme_alloc(g_, kFile, &b_), 0) << gpunvme_error();
+        ASSERT_EQ(connection_open(mount_->mountpoint().c_str(), &g_), 0) << gpunvme_error();
+        ASSERT_EQ(buffer_alloc(g_, kFile, &b_), 0) << gpunvme_error();
     }
     void TearDown() override
     {
-        gpunvme_disconnect(g_);
+        connection_close(g_);
         if (fd_ >= 0)
             close(fd_);
         if (mount_ && mount_->pid() > 0) {
@@ -68,14 +68,14 @@ class ChoiceGpu : public ::testing::Test
     std::string memory()
     {
         std::string bytes(kFile, '\0');
-        EXPECT_EQ(gpunvme_copy_out(b_, 0, &bytes[0], kFile), 0) << gpunvme_error();
+        EXPECT_EQ(buffer_copy_out(b_, 0, &bytes[0], kFile), 0) << gpunvme_error();
         return bytes;
     }
     // Reads the file by calls of a short and of a long length in turn.
     void read_by_both(size_t len, size_t longer,
                       const std::function<ssize_t(size_t at, size_t n, gpunvme_result *r)> &read)
     {
-        ASSERT_EQ(cudaMemset(gpunvme_buffer_addr(b_), 0x5a, kFile), cudaSuccess);
+        ASSERT_EQ(cudaMemset(buffer_addr(b_), 0x5a, kFile), cudaSuccess);
         ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
         for (size_t at = 0, n = len; at < kFile; at += n, n = len + longer - n) {
             gpunvme_result r;
@@ -90,7 +90,7 @@ class ChoiceGpu : public ::testing::Test
     std::unique_ptr<Mounted> mount_;
     std::mt19937_64 rng_{1};
     std::string file_ = random_bytes();
-    gpunvme *g_ = nullptr;
+    connection *g_ = nullptr;
     gpunvme_buffer *b_ = nullptr;
     int fd_ = -1;
     size_t by_gpu_ = 0, bounced_ = 0;
@@ -99,7 +99,7 @@ class ChoiceGpu : public ::testing::Test
 TEST_F(ChoiceGpu, ReadsAreRightByBothPaths)
 {
     read_by_both(64u << 10, 256u << 10, [&](size_t at, size_t n, gpunvme_result *r) {
-        return gpunvme_read(b_, fd_, at, at, n, r);
+        return transfer_read(b_, fd_, at, at, n, r);
     });
 }
 
@@ -109,7 +109,7 @@ TEST_F(ChoiceGpu, ListsAreRightByBothPaths)
         std::vector<gpunvme_piece> list(n / kPiece);
         for (size_t i = 0; i < list.size(); i++)
             list[i] = gpunvme_piece{at + i * kPiece, at + i * kPiece, kPiece, 0};
-        ssize_t sum = gpunvme_readv(b_, fd_, list.data(), list.size(), r);
+        ssize_t sum = readv_buffer(b_, fd_, list.data(), list.size(), r);
         for (const gpunvme_piece &p : list)
             sum += p.result;
         return sum;
@@ -119,11 +119,11 @@ TEST_F(ChoiceGpu, ListsAreRightByBothPaths)
 TEST_F(ChoiceGpu, WritesAreRightByBothPaths)
 {
     file_ = random_bytes();
-    ASSERT_EQ(gpunvme_copy_in(b_, 0, file_.data(), kFile), 0) << gpunvme_error();
+    ASSERT_EQ(buffer_copy_in(b_, 0, file_.data(), kFile), 0) << gpunvme_error();
     for (size_t at = 0, n = 8u << 10; at < kFile; at += n, n = (72u << 10) - n) {
         gpunvme_result r;
         n = std::min(n, kFile - at);
-        ASSERT_EQ(gpunvme_write(b_, fd_, at, at, n, &r), static_cast<ssize_t>(n))
+        ASSERT_EQ(transfer_write(b_, fd_, at, at, n, &r), static_cast<ssize_t>(n))
             << gpunvme_error();
         took(r);
     }
@@ -141,11 +141,11 @@ TEST_F(ChoiceGpu, BouncedReadsBreakNoCapture)
     ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
     for (bool same_thread : {false, true}) {
         for (size_t len : {size_t{4096}, size_t{64} << 10, size_t{8} << 20}) {
-            struct gpunvme_options options = {GPUNVME_PATH_BOUNCE, 4, 1u << 20, 0};
-            ASSERT_EQ(gpunvme_set_options(g_, &options), 0); // without staging
+            struct gpunvme_options options = {GPUNVME_PATH_BOUNCE, 4, 1u << 20, 0, 0, 0, 0};
+            ASSERT_EQ(bounce_set_options(g_, &options), 0); // without staging
             ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
             ssize_t n = 0;
-            auto read = [&] { n = gpunvme_read(b_, fd_, 0, 0, len, nullptr); };
+            auto read = [&] { n = transfer_read(b_, fd_, 0, 0, len, nullptr); };
             if (same_thread)
                 read();
             else

@@ -7,27 +7,27 @@
 #include "client/lib/client_internal.h"
 
 struct choice_handle {
-    struct gpunvme *handle;
+    struct connection *handle;
 };
 
 struct choice_handle *choice_handle_new(void)
 {
     struct choice_handle *h = calloc(1, sizeof(*h));
 
-    if (!h || gpunvme_local(&h->handle) != 0)
+    if (!h || connection_local(&h->handle) != 0)
         abort();
     return h;
 }
 
 void choice_handle_free(struct choice_handle *h)
 {
-    gpunvme_disconnect(h->handle);
+    connection_close(h->handle);
     free(h);
 }
 
 int choice_set(struct choice_handle *h, const struct choice *c)
 {
-    return gpunvme_set_options(
+    return bounce_set_options(
         h->handle, &(struct gpunvme_options){.path = c->path, .crossover = c->crossover});
 }
 

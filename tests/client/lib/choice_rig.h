@@ -27,7 +27,7 @@ struct choice {
 struct choice_handle;
 struct choice_handle *choice_handle_new(void);
 void choice_handle_free(struct choice_handle *h);
-/* gpunvme_set_options() with those of c: its -errno. */
+/* bounce_set_options() with those of c: its -errno. */
 int choice_set(struct choice_handle *h, const struct choice *c);
 
 /* Why a transfer of a buffer that the mount has taken bounces; NULL: it does not. */

@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "gpunvme/gpunvme.h"
+#include "client/lib/connection.h"
 #include "tests/client/lib/hole_rig.h"
 
 namespace
@@ -52,7 +52,7 @@ class ReadvTest : public HoleRig<Way>
     void expect_pieces(gpunvme_buffer *b, const std::vector<gpunvme_piece> &pieces)
     {
         std::vector<char> data(kRoom);
-        ASSERT_EQ(gpunvme_copy_out(b, 0, data.data(), kRoom), 0) << gpunvme_error();
+        ASSERT_EQ(buffer_copy_out(b, 0, data.data(), kRoom), 0) << gpunvme_error();
         for (size_t i = 0; i < pieces.size(); i++) {
             const gpunvme_piece &p = pieces[i];
             ASSERT_EQ(p.result, expected(p)) << i;
@@ -70,19 +70,19 @@ TEST_P(ReadvTest, EveryPieceGetsWhatPreadGives)
     for (unsigned round = 0; round < 3; round++) {
         auto pieces = some_pieces(500 * round + 1, 3000, round, round);
         gpunvme_result r = {};
-        ASSERT_EQ(gpunvme_readv(shared_, fd_, pieces.data(), pieces.size(), &r), 0)
+        ASSERT_EQ(readv_buffer(shared_, fd_, pieces.data(), pieces.size(), &r), 0)
             << gpunvme_error();
         EXPECT_EQ(r.path, GetParam().path) << r.why;
         expect_pieces(shared_, pieces);
     }
-    EXPECT_EQ(gpunvme_readv(shared_, fd_, nullptr, 0, nullptr), 0);
+    EXPECT_EQ(readv_buffer(shared_, fd_, nullptr, 0, nullptr), 0);
 }
 
 // In the middle of the memory: the pieces around them stay as they are.
 TEST_P(ReadvTest, PiecesOfItsOwnAreReadWhereTheyAre)
 {
     gpunvme_piece *own = nullptr;
-    int err = gpunvme_pieces_alloc(g_, 3000, &own);
+    int err = shared_list_alloc_pieces(g_, 3000, &own);
     if (std::string(GetParam().name) == "no_room_for_lists") {
         EXPECT_EQ(err, -EMFILE);
         return;
@@ -93,27 +93,27 @@ TEST_P(ReadvTest, PiecesOfItsOwnAreReadWhereTheyAre)
     std::copy(pieces.begin(), pieces.end(), own + 1000);
     own[999].result = own[2000].result = 77;
     gpunvme_result r = {};
-    ASSERT_EQ(gpunvme_readv(shared_, fd_, own + 1000, 1000, &r), 0) << gpunvme_error();
+    ASSERT_EQ(readv_buffer(shared_, fd_, own + 1000, 1000, &r), 0) << gpunvme_error();
     EXPECT_EQ(r.path, GetParam().path) << r.why;
     expect_pieces(shared_, {own + 1000, own + 2000});
     EXPECT_EQ(own[999].result, 77);
     EXPECT_EQ(own[2000].result, 77);
-    EXPECT_EQ(gpunvme_readv(shared_, -1, own + 1000, 2, nullptr), -EBADF);
+    EXPECT_EQ(readv_buffer(shared_, -1, own + 1000, 2, nullptr), -EBADF);
     EXPECT_EQ(own[1000].result, -ECANCELED);
-    ASSERT_EQ(gpunvme_readv(local_, fd_, own + 1000, 100, nullptr), 0) << "bounced";
+    ASSERT_EQ(readv_buffer(local_, fd_, own + 1000, 100, nullptr), 0) << "bounced";
     expect_pieces(local_, {own + 1000, own + 1100});
-    gpunvme_pieces_free(g_, own);
-    gpunvme_pieces_free(g_, nullptr);
-    ASSERT_EQ(gpunvme_pieces_alloc(g_, 1, &own), 0) << "left for disconnecting to free";
-    EXPECT_EQ(gpunvme_pieces_alloc(g_, 0, &own), -EINVAL);
-    EXPECT_EQ(gpunvme_pieces_alloc(g_, GPUNVME_PIECES_MAX + 1, &own), -EINVAL);
+    shared_list_free_pieces(g_, own);
+    shared_list_free_pieces(g_, nullptr);
+    ASSERT_EQ(shared_list_alloc_pieces(g_, 1, &own), 0) << "left for disconnecting to free";
+    EXPECT_EQ(shared_list_alloc_pieces(g_, 0, &own), -EINVAL);
+    EXPECT_EQ(shared_list_alloc_pieces(g_, GPUNVME_PIECES_MAX + 1, &own), -EINVAL);
 }
 
 TEST_P(ReadvTest, MemoryTheMountCannotTakeBounces)
 {
     auto pieces = some_pieces(300, 9000, 5, 1);
     gpunvme_result r = {};
-    ASSERT_EQ(gpunvme_readv(local_, fd_, pieces.data(), pieces.size(), &r), 0) << gpunvme_error();
+    ASSERT_EQ(readv_buffer(local_, fd_, pieces.data(), pieces.size(), &r), 0) << gpunvme_error();
     EXPECT_EQ(r.path, GPUNVME_PATH_BOUNCE);
     EXPECT_STRNE(r.why, "");
     expect_pieces(local_, pieces);
@@ -127,7 +127,7 @@ TEST_P(ReadvTest, APieceThatCannotBeHasItsOwnErrorOnEveryWay)
                                              {0, 0, 1u << 31, 7},
                                              {1ull << 60, 0, 100, 7},
                                              {50, 60, 70, 7}};
-        ASSERT_EQ(gpunvme_readv(b, fd_, pieces.data(), pieces.size(), nullptr), 0)
+        ASSERT_EQ(readv_buffer(b, fd_, pieces.data(), pieces.size(), nullptr), 0)
             << gpunvme_error();
         const int results[] = {-ERANGE, -EOVERFLOW, -EINVAL, 0, 70};
         for (int i = 0; i < 5; i++)
@@ -146,7 +146,7 @@ TEST_P(ReadvTest, WhatIsWrongWithTheCallIsItsError)
     for (gpunvme_buffer *b : {shared_, local_}) {
         for (const auto &o : odd) {
             std::vector<gpunvme_piece> pieces = {{0, 0, 10, 7}, {10, 10, 10, 7}};
-            EXPECT_EQ(gpunvme_readv(b, o.fd, pieces.data(), 2, nullptr), o.error);
+            EXPECT_EQ(readv_buffer(b, o.fd, pieces.data(), 2, nullptr), o.error);
             EXPECT_EQ(pieces[0].result, -ECANCELED);
             EXPECT_EQ(pieces[1].result, -ECANCELED);
         }
@@ -155,9 +155,9 @@ TEST_P(ReadvTest, WhatIsWrongWithTheCallIsItsError)
         close(fd);
     gpunvme_options only_gpu = {};
     only_gpu.path = GPUNVME_PATH_GPU;
-    ASSERT_EQ(gpunvme_set_options(g_, &only_gpu), 0);
+    ASSERT_EQ(bounce_set_options(g_, &only_gpu), 0);
     gpunvme_piece piece = {0, 0, 10, 7};
-    EXPECT_EQ(gpunvme_readv(local_, fd_, &piece, 1, nullptr), -EREMOTEIO);
+    EXPECT_EQ(readv_buffer(local_, fd_, &piece, 1, nullptr), -EREMOTEIO);
     EXPECT_EQ(piece.result, -ECANCELED);
 }
 
@@ -170,7 +170,7 @@ TEST_P(ReadvTest, ManyThreadsReadAtOnce)
         threads.emplace_back([&, t] {
             for (unsigned i = 0; i < 10; i++) {
                 auto pieces = some_pieces(200, 1000, t * 200000, i + 100);
-                if (gpunvme_readv(shared_, fd_, pieces.data(), pieces.size(), nullptr) != 0)
+                if (readv_buffer(shared_, fd_, pieces.data(), pieces.size(), nullptr) != 0)
                     failed++;
                 expect_pieces(shared_, pieces);
             }
@@ -199,11 +199,11 @@ TEST_P(ReadvTest, SignalsEndNeitherReadsNorBatches)
     auto noticed = [&] { return stats.cancelled || GetParam().path != GPUNVME_PATH_GPU; };
     for (unsigned i = 0; (i < 10 || !noticed()) && std::chrono::steady_clock::now() < end; i++) {
         auto pieces = some_pieces(1000, 3000, 0, i);
-        EXPECT_EQ(gpunvme_readv(shared_, fd_, pieces.data(), pieces.size(), nullptr), 0)
+        EXPECT_EQ(readv_buffer(shared_, fd_, pieces.data(), pieces.size(), nullptr), 0)
             << gpunvme_error();
         expect_pieces(shared_, pieces);
-        EXPECT_EQ(gpunvme_read(shared_, fd_, 0, 0, kRoom, nullptr), static_cast<ssize_t>(kFile));
-        EXPECT_EQ(gpunvme_stats(g_, &stats), 0);
+        EXPECT_EQ(transfer_read(shared_, fd_, 0, 0, kRoom, nullptr), static_cast<ssize_t>(kFile));
+        EXPECT_EQ(gpunvme_stats(connection_fd(g_), &stats), 0);
     }
     stop = true;
     pest.join();
@@ -214,21 +214,21 @@ TEST_P(ReadvTest, SignalsEndNeitherReadsNorBatches)
 TEST_P(ReadvTest, UnregisteringEndsABatchOfAnotherThread)
 {
     gpunvme_ioc_info info;
-    ASSERT_EQ(gpunvme_info(g_, &info), 0);
+    ASSERT_EQ(gpunvme_info(connection_fd(g_), &info), 0);
     if (info.executor == GPUNVME_EXECUTOR_CUDA)
         GTEST_SKIP() << "looks into memory of the host to see when the batch has begun";
     constexpr uint32_t kPieces = 100000, kLen = kRoom / kPieces;
     std::vector<gpunvme_piece> pieces(kPieces);
     for (uint64_t i = 0; i < kPieces; i++) // each has a place: a drive with threads writes at once
         pieces[i] = {100, i * kLen, kLen, 7};
-    const auto *data = static_cast<const volatile char *>(gpunvme_buffer_addr(shared_));
+    const auto *data = static_cast<const volatile char *>(buffer_addr(shared_));
     const char *want = std::find_if(&file_[100], &file_[100 + kLen], [](char c) { return c != 0; });
     int err = 1;
     std::thread reader(
-        [&] { err = gpunvme_readv(shared_, fd_, pieces.data(), pieces.size(), nullptr); });
+        [&] { err = readv_buffer(shared_, fd_, pieces.data(), pieces.size(), nullptr); });
     while (data[want - &file_[100]] != *want)
         std::this_thread::yield();
-    EXPECT_EQ(gpunvme_unregister(shared_), 0);
+    EXPECT_EQ(buffer_unregister(shared_), 0);
     reader.join();
     EXPECT_TRUE(err == 0 || err == -EINTR) << err;
     for (const gpunvme_piece &p : pieces)
@@ -260,15 +260,15 @@ TEST_P(LongInBytes, IsReadByAsManyCallsAsItTakes)
         pieces.insert(pieces.begin() + static_cast<long>(random_() % pieces.size()), p);
     }
     gpunvme_piece *own = nullptr;
-    ASSERT_EQ(gpunvme_pieces_alloc(g_, pieces.size(), &own), 0) << gpunvme_error();
+    ASSERT_EQ(shared_list_alloc_pieces(g_, pieces.size(), &own), 0) << gpunvme_error();
     std::copy(pieces.begin(), pieces.end(), own);
     gpunvme_ioc_stats before, after;
-    ASSERT_EQ(gpunvme_stats(g_, &before), 0);
-    ASSERT_EQ(gpunvme_readv(shared_, fd_, pieces.data(), pieces.size(), nullptr), 0)
+    ASSERT_EQ(gpunvme_stats(connection_fd(g_), &before), 0);
+    ASSERT_EQ(readv_buffer(shared_, fd_, pieces.data(), pieces.size(), nullptr), 0)
         << gpunvme_error();
-    ASSERT_EQ(gpunvme_stats(g_, &after), 0);
+    ASSERT_EQ(gpunvme_stats(connection_fd(g_), &after), 0);
     EXPECT_GT(after.gpu_transfers, before.gpu_transfers + 1) << "more than one call";
-    ASSERT_EQ(gpunvme_readv(shared_, fd_, own, pieces.size(), nullptr), 0) << gpunvme_error();
+    ASSERT_EQ(readv_buffer(shared_, fd_, own, pieces.size(), nullptr), 0) << gpunvme_error();
     for (size_t i = 0; i < pieces.size(); i++) {
         ASSERT_EQ(pieces[i].result, static_cast<int32_t>(pieces[i].len)) << i;
         ASSERT_EQ(own[i].result, static_cast<int32_t>(pieces[i].len)) << i;
@@ -295,7 +295,7 @@ TEST_P(LongBatch, IsSentInTurns)
     auto some = some_pieces(900, 1000, 0, 8);
     std::copy(some.begin(), some.end(), pieces.end() - 900);
     gpunvme_result r = {};
-    ASSERT_EQ(gpunvme_readv(shared_, fd_, pieces.data(), kPieces, &r), 0) << gpunvme_error();
+    ASSERT_EQ(readv_buffer(shared_, fd_, pieces.data(), kPieces, &r), 0) << gpunvme_error();
     EXPECT_EQ(r.path, GPUNVME_PATH_GPU);
     expect_pieces(shared_, pieces);
 }

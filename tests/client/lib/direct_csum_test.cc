@@ -28,18 +28,18 @@ class DirectCsum : public MountRig, public ::testing::WithParamInterface<Way>
     int64_t read(size_t at, size_t n, uint64_t offset)
     {
         int64_t bytes = -1;
-        int err = gpunvme_read_async(f_, memory_ + at, n, offset, nullptr, &bytes);
+        int err = direct_read_async(f_, memory_ + at, n, offset, nullptr, &bytes);
         return err ? err : bytes;
     }
     int64_t read_piece(size_t at, size_t n, uint64_t offset)
     {
         struct gpunvme_piece p = {offset, at, static_cast<uint32_t>(n), -1};
-        int err = gpunvme_readv_async(f_, memory_, &p, 1, nullptr);
+        int err = direct_readv_async(f_, memory_, &p, 1, nullptr);
         return err ? err : p.result;
     }
     int64_t read_waiting(size_t at, size_t n, uint64_t offset)
     {
-        return gpunvme_file_read(f_, memory_ + at, n, offset);
+        return direct_read_wait(f_, memory_ + at, n, offset);
     }
     // By every call.
     void expect_result(size_t n, uint64_t offset, int64_t result)
@@ -76,7 +76,7 @@ TEST_P(DirectCsum, ReadsAnythingAnywhereAndTouchesNothingElse)
 TEST_P(DirectCsum, ABlockThatIsWrongInTheImageIsAnErrorThatNamesIt)
 {
     uint64_t bad;
-    EXPECT_EQ(gpunvme_file_bad_block(f_, &bad), 0);
+    EXPECT_EQ(direct_bad_block(f_, &bad), 0);
     flip(kBad + 99);
     for (size_t n : {size_t{10}, kPage, 3 * kPage})
         expect_result(n, kBad, -EIO);
@@ -87,9 +87,9 @@ TEST_P(DirectCsum, ABlockThatIsWrongInTheImageIsAnErrorThatNamesIt)
     EXPECT_EQ(read_waiting(0, 10, kBad), -EIO);
     std::string block = "block " + std::to_string(kBad / kPage) + " of the file";
     EXPECT_NE(std::string(gpunvme_error()).find(block), std::string::npos) << gpunvme_error();
-    EXPECT_EQ(gpunvme_file_bad_block(f_, &bad), 1);
+    EXPECT_EQ(direct_bad_block(f_, &bad), 1);
     EXPECT_EQ(bad, kBad);
-    EXPECT_EQ(gpunvme_file_bad_block(f_, &bad), 0);
+    EXPECT_EQ(direct_bad_block(f_, &bad), 0);
     flip(kBad + 99);
     expect_result(3 * kPage, kBad, 3 * kPage);
 }
@@ -108,17 +108,17 @@ TEST_P(DirectCsum, ACommandThatBringsAWrongBitIsSentAgain)
 
 TEST_P(DirectCsum, WhatIsOverwrittenIsReadAndComparedAgainAfterARefresh)
 {
-    EXPECT_EQ(gpunvme_file_refresh(f_), 0);
+    EXPECT_EQ(leased_file_refresh(f_), 0);
     write_file(kBad, kPage, 'n');
     expect_result(3 * kPage, kBad - kPage, 3 * kPage);
     write_file(kBad + 100, 50, 'p'); // a part of a block
     expect_result(3 * kPage, kBad - kPage, 3 * kPage);
-    EXPECT_EQ(gpunvme_file_refresh(f_), 1) << "the lease has lost a checksum";
+    EXPECT_EQ(leased_file_refresh(f_), 1) << "the lease has lost a checksum";
     expect_result(3 * kPage, kBad - kPage, 3 * kPage);
     flip(kBad + 7);
     expect_result(kPage, kBad, -EIO);
     flip(kBad + 7);
-    EXPECT_EQ(gpunvme_file_refresh(f_), 0);
+    EXPECT_EQ(leased_file_refresh(f_), 0);
 }
 
 TEST_P(DirectCsum, ZerosInPlaceTakeTheChecksumAwayToo)
@@ -130,7 +130,7 @@ TEST_P(DirectCsum, ZerosInPlaceTakeTheChecksumAwayToo)
     EXPECT_TRUE(holds(0, kPage, kBad));
     write_file(kBad + kPage, 2 * kPage, 'z'); // unwritten now, in the place that the lease knows
     EXPECT_EQ(read(0, 3 * kPage, kBad), static_cast<int64_t>(3 * kPage));
-    EXPECT_EQ(gpunvme_file_refresh(f_), 1);
+    EXPECT_EQ(leased_file_refresh(f_), 1);
     expect_result(4 * kPage, kBad, 4 * kPage);
 }
 
@@ -141,7 +141,7 @@ TEST_P(DirectCsum, ATruncatedFileIsReadAsItWas)
     EXPECT_EQ(read(0, kPage, kBad + kPage), static_cast<int64_t>(kPage));
     EXPECT_TRUE(holds(0, kPage, kBad + kPage));
     EXPECT_EQ(read(0, 10, kBad), 10);
-    EXPECT_EQ(gpunvme_file_refresh(f_), 1);
+    EXPECT_EQ(leased_file_refresh(f_), 1);
     EXPECT_EQ(read(0, kPage, kBad), 10);
     EXPECT_TRUE(holds(0, 10, kBad));
 }
@@ -161,7 +161,7 @@ TEST_P(DirectCsum, AWriterBesideReadersMakesNoErrors)
     });
     for (int i = 0; !done; i++) {
         if (i % 8 == 0) {
-            EXPECT_GE(gpunvme_file_refresh(f_), 0) << gpunvme_error();
+            EXPECT_GE(leased_file_refresh(f_), 0) << gpunvme_error();
         }
         EXPECT_EQ(read(0, 8 * kPage, kBad), static_cast<int64_t>(8 * kPage)) << gpunvme_error();
         EXPECT_EQ(read_piece(0, 1000, kBad + 500), 1000) << gpunvme_error();
@@ -181,7 +181,7 @@ class Unverified : public DirectCsum
 {
     void SetUp() override
     {
-        flags_ = GPUNVME_DIRECT_UNVERIFIED;
+        flags_ = GPUNVME_UNVERIFIED;
         DirectCsum::SetUp();
     }
 };

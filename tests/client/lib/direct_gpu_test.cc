@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include "gpunvme/gpunvme.h"
+#include "client/lib/connection.h"
 #include "tests/client/device/test_direct_kernels.h"
 #include "tests/client/lib/gpu_rig.h"
 
@@ -36,7 +36,7 @@ class DirectGpu : public GpuRig
     int alloc(struct gpunvme_buffer **out) override
     {
         memory_ = device_memory(kRoom);
-        return memory_ ? gpunvme_register(g_, memory_, kRoom, out) : -ENOMEM;
+        return memory_ ? buffer_register(g_, memory_, kRoom, out) : -ENOMEM;
     }
     void TearDown() override
     {
@@ -81,9 +81,8 @@ class DirectGpu : public GpuRig
     unsigned char *host_memory(size_t n)
     {
         struct gpunvme_buffer *b = nullptr;
-        return gpunvme_alloc_host(g_, n, &b) == 0
-                   ? static_cast<unsigned char *>(gpunvme_buffer_addr(b))
-                   : nullptr;
+        return buffer_alloc_host(g_, n, &b) == 0 ? static_cast<unsigned char *>(buffer_addr(b))
+                                                 : nullptr;
     }
     // The host loads the bytes itself, without CUDA.
     void expect_in_host_memory(unsigned n)
@@ -101,7 +100,7 @@ class DirectGpu : public GpuRig
         auto *wrong = pinned<unsigned long long>(1);
         auto *last = pinned<int64_t>(warps);
         ASSERT_EQ(
-            launch_rereads(gpunvme_file_device(f_), dst, warps, hog, rounds, wrong, last, stream_),
+            launch_rereads(leased_file_device(f_), dst, warps, hog, rounds, wrong, last, stream_),
             cudaSuccess);
         ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
         EXPECT_EQ(*wrong, 0u);
@@ -113,7 +112,7 @@ class DirectGpu : public GpuRig
     // Of leases that have ended and are not renewed, in each form.
     void expect_stale()
     {
-        const struct gpunvme_device_file *f = gpunvme_file_device(f_);
+        const struct gpunvme_device_file *f = leased_file_device(f_);
         make_requests(4, kPage, 7);
         for (int form = 0; form < 3; form++) {
             cudaError_t err = form == 0   ? launch_threads(f, requests_, 4, stream_)
@@ -144,8 +143,8 @@ TEST_F(DirectGpu, ReadsInAStreamAnythingAnywhere)
             << n << " at " << offset << ": " << gpunvme_error();
         ASSERT_TRUE(holds(memory_ + at, want, offset));
     }
-    EXPECT_EQ(gpunvme_read_async(f_, memory_ + kRoom - 10, 11, 0, stream_, bytes_), -EFAULT);
-    EXPECT_EQ(gpunvme_read_async(f_, memory_, 10, kFile, nullptr, bytes_), 0);
+    EXPECT_EQ(direct_read_async(f_, memory_ + kRoom - 10, 11, 0, stream_, bytes_), -EFAULT);
+    EXPECT_EQ(direct_read_async(f_, memory_, 10, kFile, nullptr, bytes_), 0);
     ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
     EXPECT_EQ(*bytes_, 0);
 }
@@ -159,24 +158,23 @@ TEST_F(DirectGpu, AHostReadsOnePieceAfterAnother)
         size_t want = std::min<size_t>(n, kFile - offset);
         if (i % 40 == 0)
             usleep(2000); // the block leaves meanwhile
-        ASSERT_EQ(gpunvme_file_read(f_, memory_ + at, n, offset), static_cast<ssize_t>(want))
+        ASSERT_EQ(direct_read_wait(f_, memory_ + at, n, offset), static_cast<ssize_t>(want))
             << n << " at " << offset << ": " << gpunvme_error();
         ASSERT_TRUE(holds(memory_ + at, want, offset)) << i;
     }
-    EXPECT_EQ(gpunvme_file_read(f_, memory_, kRoom, 0), static_cast<ssize_t>(kFile)) << "two parts";
+    EXPECT_EQ(direct_read_wait(f_, memory_, kRoom, 0), static_cast<ssize_t>(kFile)) << "two parts";
     EXPECT_TRUE(holds(memory_, kFile, 0));
-    EXPECT_EQ(gpunvme_file_read(f_, memory_ + kRoom - 10, 11, 0), -EFAULT);
-    EXPECT_EQ(gpunvme_file_read(f_, memory_, 10, kFile), 0);
+    EXPECT_EQ(direct_read_wait(f_, memory_ + kRoom - 10, 11, 0), -EFAULT);
+    EXPECT_EQ(direct_read_wait(f_, memory_, 10, kFile), 0);
 }
 
 // The block that stays has read the extents before, and its processor may still have them.
 TEST_F(DirectGpu, AHostSeesARefreshedFileAtOnce)
 {
-    ASSERT_EQ(gpunvme_file_read(f_, memory_, kPage, kHole), static_cast<ssize_t>(kPage));
+    ASSERT_EQ(direct_read_wait(f_, memory_, kPage, kHole), static_cast<ssize_t>(kPage));
     ASSERT_TRUE(holds(memory_, kPage, kHole));
     ASSERT_NO_FATAL_FAILURE(punch_hole());
-    ASSERT_EQ(gpunvme_file_read(f_, memory_, kHoleLength, kHole),
-              static_cast<ssize_t>(kHoleLength));
+    ASSERT_EQ(direct_read_wait(f_, memory_, kHoleLength, kHole), static_cast<ssize_t>(kHoleLength));
     EXPECT_TRUE(holds(memory_, kHoleLength, kHole));
 }
 
@@ -187,7 +185,7 @@ TEST_F(DirectGpu, KeepsTheOrderOfItsStream)
     for (int i = 0; i < 16; i++) {
         uint64_t offset = static_cast<uint64_t>(i) * 3 * kPiece + 4 * static_cast<uint64_t>(i);
         ASSERT_EQ(launch_fill(memory_, 0x11, kPiece, stream_), cudaSuccess);
-        ASSERT_EQ(gpunvme_read_async(f_, memory_, kPiece, offset, stream_, &bytes_[i]), 0);
+        ASSERT_EQ(direct_read_async(f_, memory_, kPiece, offset, stream_, &bytes_[i]), 0);
         ASSERT_EQ(launch_copy(copies + i * kPiece, memory_, kPiece, stream_), cudaSuccess);
     }
     ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
@@ -202,21 +200,21 @@ TEST_F(DirectGpu, WarpsReadManyMoreThanThereAreQueues)
 {
     constexpr unsigned kReads = 600;
     make_requests(kReads, 70000, 4);
-    ASSERT_EQ(launch_warps(gpunvme_file_device(f_), requests_, kReads, stream_), cudaSuccess);
+    ASSERT_EQ(launch_warps(leased_file_device(f_), requests_, kReads, stream_), cudaSuccess);
     expect_answers(kReads);
 }
 
 TEST_F(DirectGpu, ThreadsReadEachForItself)
 {
     constexpr unsigned kReads = 4001;
-    struct gpunvme_direct_options many = {20, 64, 0}; // of which groups with long reads share 12
+    struct direct_options many = {20, 64, 0}; // of which groups with long reads share 12
     for (int round = 0; round < 2; round++) {
         make_requests(kReads, 9000, 5);
-        ASSERT_EQ(launch_threads(gpunvme_file_device(f_), requests_, kReads, stream_), cudaSuccess);
+        ASSERT_EQ(launch_threads(leased_file_device(f_), requests_, kReads, stream_), cudaSuccess);
         ASSERT_NO_FATAL_FAILURE(expect_answers(kReads)) << round;
-        gpunvme_direct_close(d_);
-        ASSERT_EQ(gpunvme_direct_open(g_, &many, &d_), 0) << gpunvme_error();
-        ASSERT_EQ(gpunvme_file_open(d_, fd_, &f_), 0) << gpunvme_error();
+        direct_close(d_);
+        ASSERT_EQ(direct_open(g_, &many, &d_), 0) << gpunvme_error();
+        ASSERT_EQ(leased_file_open(d_, fd_, true, &f_), 0) << gpunvme_error();
     }
 }
 
@@ -224,10 +222,10 @@ TEST_F(DirectGpu, ReadsAreBegunAndEndedLater)
 {
     ASSERT_NO_FATAL_FAILURE(punch_hole());
     make_requests(1201, 9000, 31);
-    ASSERT_EQ(launch_warps_later(gpunvme_file_device(f_), requests_, 1201, stream_), cudaSuccess);
+    ASSERT_EQ(launch_warps_later(leased_file_device(f_), requests_, 1201, stream_), cudaSuccess);
     ASSERT_NO_FATAL_FAILURE(expect_answers(1201));
     make_requests(4001, 5000, 32);
-    ASSERT_EQ(launch_threads_later(gpunvme_file_device(f_), requests_, 4001, stream_), cudaSuccess);
+    ASSERT_EQ(launch_threads_later(leased_file_device(f_), requests_, 4001, stream_), cudaSuccess);
     expect_answers(4001);
 }
 
@@ -244,10 +242,10 @@ TEST_F(DirectGpu, WarpsAndStreamsReadAtATime)
     unsigned char *behind = memory_ + (80u << 20);
     ASSERT_EQ(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), cudaSuccess);
     make_requests(kReads, 2 * kPage, 33);
-    ASSERT_EQ(launch_warps(gpunvme_file_device(f_), requests_, kReads, stream_), cudaSuccess);
+    ASSERT_EQ(launch_warps(leased_file_device(f_), requests_, kReads, stream_), cudaSuccess);
     for (unsigned i = 0; i < 32; i++)
         ASSERT_EQ(
-            gpunvme_read_async(f_, behind + i * kPage, kPage, i * 5 * kPage, other, &bytes_[i]), 0)
+            direct_read_async(f_, behind + i * kPage, kPage, i * 5 * kPage, other, &bytes_[i]), 0)
             << gpunvme_error();
     ASSERT_EQ(cudaStreamSynchronize(other), cudaSuccess);
     ASSERT_NO_FATAL_FAILURE(expect_answers(kReads));
@@ -262,7 +260,7 @@ TEST_F(DirectGpu, WarpsAndStreamsReadAtATime)
 TEST_F(DirectGpu, ReadsOfOneCommandAndOthersShareQueues)
 {
     constexpr unsigned kReads = 500;
-    const struct gpunvme_device_file *f = gpunvme_file_device(f_);
+    const struct gpunvme_device_file *f = leased_file_device(f_);
     for (unsigned form = 0; form < 4; form++) {
         make_requests(kReads, 2 * kPage, 20 + form);
         cudaError_t err = form == 0   ? launch_threads(f, requests_, kReads, stream_)
@@ -281,7 +279,7 @@ TEST_F(DirectGpu, AHostReadsBlocksByBothWaysInTurn)
     for (int i = 0; i < 300; i++) {
         uint64_t offset = static_cast<uint64_t>(i) * 7 * kPage, n = i % 5 ? kPage : 3u << 20;
         int64_t got =
-            i % 3 == 0 ? read_async(memory_, n, offset) : gpunvme_file_read(f_, memory_, n, offset);
+            i % 3 == 0 ? read_async(memory_, n, offset) : direct_read_wait(f_, memory_, n, offset);
         ASSERT_EQ(got, static_cast<int64_t>(n)) << i << ": " << gpunvme_error();
         ASSERT_TRUE(holds(memory_, n, offset)) << i;
     }
@@ -291,13 +289,13 @@ TEST_F(DirectGpu, ThreadsOfAWarpReadToSeveralBuffersOrNone)
 {
     struct gpunvme_buffer *second;
     unsigned char *other = device_memory(64 * kPage);
-    ASSERT_EQ(gpunvme_register(g_, other, 32 * kPage, &second), 0) << gpunvme_error();
+    ASSERT_EQ(buffer_register(g_, other, 32 * kPage, &second), 0) << gpunvme_error();
     make_requests(64, kPage, 6);
     for (unsigned i = 0; i < 64; i += 5)
         requests_[i].dst = other + i * kPage; // half of them beyond the registered memory
     for (unsigned i = 1; i < 64; i += 7)
         requests_[i].n = 0;
-    ASSERT_EQ(launch_threads(gpunvme_file_device(f_), requests_, 64, stream_), cudaSuccess);
+    ASSERT_EQ(launch_threads(leased_file_device(f_), requests_, 64, stream_), cudaSuccess);
     ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
     for (unsigned i = 0; i < 64; i++) {
         struct request *r = &requests_[i];
@@ -308,7 +306,7 @@ TEST_F(DirectGpu, ThreadsOfAWarpReadToSeveralBuffersOrNone)
             ASSERT_TRUE(holds(r->dst, want, r->offset)) << i;
         }
     }
-    EXPECT_EQ(gpunvme_unregister(second), 0);
+    EXPECT_EQ(buffer_unregister(second), 0);
     cudaFree(other);
 }
 
@@ -316,7 +314,7 @@ TEST_F(DirectGpu, BlocksReadLongPiecesTogether)
 {
     for (unsigned threads : {20u, 32u, 100u, 256u}) {
         make_requests(10, 7u << 20, threads);
-        ASSERT_EQ(launch_blocks(gpunvme_file_device(f_), requests_, 10, threads, stream_),
+        ASSERT_EQ(launch_blocks(leased_file_device(f_), requests_, 10, threads, stream_),
                   cudaSuccess);
         expect_answers(10);
     }
@@ -336,7 +334,7 @@ TEST_F(DirectGpu, LoadsSeeWhatWasReadIntoHostMemory)
 
 TEST_F(DirectGpu, KernelsReadIntoHostMemory)
 {
-    const struct gpunvme_device_file *f = gpunvme_file_device(f_);
+    const struct gpunvme_device_file *f = leased_file_device(f_);
     auto *host = host_memory(kRoom);
     ASSERT_TRUE(host) << gpunvme_error();
     make_requests(600, 70000, 14, host);
@@ -358,7 +356,7 @@ TEST_F(DirectGpu, ThreadsOfAWarpReadToHostAndDeviceMemory)
     make_requests(kReads, 9000, 17);
     for (unsigned i = 0; i < kReads; i += 3)
         requests_[i].dst = host + (requests_[i].dst - memory_);
-    ASSERT_EQ(launch_threads(gpunvme_file_device(f_), requests_, kReads, stream_), cudaSuccess);
+    ASSERT_EQ(launch_threads(leased_file_device(f_), requests_, kReads, stream_), cudaSuccess);
     expect_answers(kReads);
 }
 
@@ -377,7 +375,7 @@ TEST_F(DirectGpu, AHostSeesWhatWasReadIntoHostMemory)
         size_t want = std::min<size_t>(n, kFile - offset);
         memset(host + at, 0x5a, n);
         int64_t got =
-            i % 4 ? gpunvme_file_read(f_, host + at, n, offset) : read_async(host + at, n, offset);
+            i % 4 ? direct_read_wait(f_, host + at, n, offset) : read_async(host + at, n, offset);
         ASSERT_EQ(got, static_cast<int64_t>(want)) << n << " at " << offset;
         ASSERT_EQ(memcmp(host + at, &file_[offset], want), 0) << n << " at " << offset;
     }
@@ -390,10 +388,10 @@ TEST_F(DirectGpu, AListIsReadIntoHostMemory)
     struct gpunvme_piece *pieces = nullptr;
     auto *host = host_memory(kPieces * kMost);
     ASSERT_TRUE(host) << gpunvme_error();
-    ASSERT_EQ(gpunvme_pieces_alloc(g_, kPieces, &pieces), 0) << gpunvme_error();
+    ASSERT_EQ(shared_list_alloc_pieces(g_, kPieces, &pieces), 0) << gpunvme_error();
     for (size_t i = 0; i < kPieces; i++)
         pieces[i] = {rng() % kFile, i * kMost, static_cast<uint32_t>(1 + rng() % kMost), -1};
-    ASSERT_EQ(gpunvme_readv_async(f_, host, pieces, kPieces, stream_), 0) << gpunvme_error();
+    ASSERT_EQ(direct_readv_async(f_, host, pieces, kPieces, stream_), 0) << gpunvme_error();
     ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
     for (size_t i = 0; i < kPieces; i++) {
         size_t want = std::min<size_t>(pieces[i].len, kFile - pieces[i].file_offset);
@@ -420,7 +418,7 @@ TEST_F(DirectGpu, TheMountsEndEndsAKernelsReads)
     constexpr unsigned kWarps = 64;
     auto *wrong = pinned<unsigned long long>(1);
     auto *last = pinned<int64_t>(kWarps);
-    ASSERT_EQ(launch_rereads(gpunvme_file_device(f_), memory_, kWarps, false, UINT64_MAX, wrong,
+    ASSERT_EQ(launch_rereads(leased_file_device(f_), memory_, kWarps, false, UINT64_MAX, wrong,
                              last, stream_),
               cudaSuccess);
     usleep(100000);
@@ -431,8 +429,8 @@ TEST_F(DirectGpu, TheMountsEndEndsAKernelsReads)
         EXPECT_TRUE(last[i] == -ESTALE || last[i] == -ETIMEDOUT) << last[i];
     }
     EXPECT_EQ(read_async(memory_, kPage, 0), -ESTALE);
-    EXPECT_LT(gpunvme_direct_renew(d_), 0);
-    EXPECT_EQ(gpunvme_read_async(f_, memory_, kPage, 0, stream_, bytes_), -ESTALE);
+    EXPECT_LT(direct_renew(d_), 0);
+    EXPECT_EQ(direct_read_async(f_, memory_, kPage, 0, stream_, bytes_), -ESTALE);
     expect_stale();
     expect_ended();
     cudaFreeHost(wrong);
@@ -449,7 +447,7 @@ class DirectGpuSums : public DirectGpu
     }
     void expect_reads(size_t most, unsigned seed)
     {
-        const struct gpunvme_device_file *f = gpunvme_file_device(f_);
+        const struct gpunvme_device_file *f = leased_file_device(f_);
         for (auto *launch : {launch_threads, launch_warps, launch_warps_later}) {
             make_requests(512, most, seed++);
             ASSERT_EQ(launch(f, requests_, 512, stream_), cudaSuccess);
@@ -476,13 +474,13 @@ TEST_F(DirectGpuSums, ABlockThatIsWrongInTheImageIsAnError)
     flip(bad + 9);
     for (size_t n : {kPage, size_t{10}, 300 * kPage}) {
         EXPECT_EQ(read_async(memory_, n, bad), -EIO);
-        EXPECT_TRUE(gpunvme_file_bad_block(f_, &found) == 1 && found == bad);
-        EXPECT_EQ(gpunvme_file_read(f_, memory_, n, bad), -EIO);
+        EXPECT_TRUE(direct_bad_block(f_, &found) == 1 && found == bad);
+        EXPECT_EQ(direct_read_wait(f_, memory_, n, bad), -EIO);
     }
     requests_ = pinned<struct request>(64);
     for (unsigned i = 0; i < 64; i++)
         requests_[i] = {memory_ + i * kPage, kPage, bad - 32 * kPage + i * kPage, -1000};
-    ASSERT_EQ(launch_threads(gpunvme_file_device(f_), requests_, 64, stream_), cudaSuccess);
+    ASSERT_EQ(launch_threads(leased_file_device(f_), requests_, 64, stream_), cudaSuccess);
     ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
     for (unsigned i = 0; i < 64; i++)
         EXPECT_EQ(requests_[i].result, i == 32 ? -EIO : static_cast<int64_t>(kPage)) << i;

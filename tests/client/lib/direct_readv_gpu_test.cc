@@ -15,7 +15,7 @@
 
 #include <gtest/gtest.h>
 
-#include "gpunvme/gpunvme.h"
+#include "client/lib/connection.h"
 #include "tests/client/device/test_direct_readv_kernels.h"
 #include "tests/client/lib/gpu_rig.h"
 
@@ -40,7 +40,7 @@ class ListGpu : public GpuRig
         if (IsSkipped())
             return;
         ASSERT_NO_FATAL_FAILURE(punch_hole());
-        ASSERT_EQ(gpunvme_alloc(g_, kMost * sizeof(struct gpunvme_piece), &list_), 0);
+        ASSERT_EQ(buffer_alloc(g_, kMost * sizeof(struct gpunvme_piece), &list_), 0);
     }
 
     static int32_t bytes_of(const struct gpunvme_piece &p)
@@ -73,23 +73,23 @@ class ListGpu : public GpuRig
 
     struct gpunvme_piece *list()
     {
-        return static_cast<struct gpunvme_piece *>(gpunvme_buffer_addr(list_));
+        return static_cast<struct gpunvme_piece *>(buffer_addr(list_));
     }
     void put(const Pieces &pieces)
     {
-        ASSERT_EQ(gpunvme_copy_in(list_, 0, pieces.data(), pieces.size() * sizeof(pieces[0])), 0);
+        ASSERT_EQ(buffer_copy_in(list_, 0, pieces.data(), pieces.size() * sizeof(pieces[0])), 0);
     }
     void get(Pieces &pieces)
     {
         ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-        ASSERT_EQ(gpunvme_copy_out(list_, 0, pieces.data(), pieces.size() * sizeof(pieces[0])), 0);
+        ASSERT_EQ(buffer_copy_out(list_, 0, pieces.data(), pieces.size() * sizeof(pieces[0])), 0);
     }
     // All pieces are there, and nothing else has changed.
     void expect_read(const Pieces &pieces)
     {
         std::vector<unsigned char> got(kRoom);
         ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-        ASSERT_EQ(gpunvme_copy_out(buffer_, 0, got.data(), kRoom), 0);
+        ASSERT_EQ(buffer_copy_out(buffer_, 0, got.data(), kRoom), 0);
         for (size_t i = 0; i < pieces.size(); i++) {
             const struct gpunvme_piece &p = pieces[i];
             ASSERT_EQ(p.result, bytes_of(p)) << i;
@@ -109,7 +109,7 @@ class ListGpu : public GpuRig
             Pieces pieces = any_pieces(n, static_cast<unsigned>(n));
             ASSERT_NO_FATAL_FAILURE(poison());
             ASSERT_NO_FATAL_FAILURE(put(pieces));
-            ASSERT_EQ(gpunvme_readv_async(f_, memory(), list(), n, stream_), 0) << gpunvme_error();
+            ASSERT_EQ(direct_readv_async(f_, memory(), list(), n, stream_), 0) << gpunvme_error();
             ASSERT_NO_FATAL_FAILURE(get(pieces));
             ASSERT_NO_FATAL_FAILURE(expect_read(pieces)) << n;
         }
@@ -132,7 +132,7 @@ TEST_F(ListGpu, CopiesIntoAllocatedMemoryHaveEndedWhenTheyReturn)
     auto attribute =
         reinterpret_cast<decltype(&cuPointerGetAttribute)>(dlsym(driver, "cuPointerGetAttribute"));
     ASSERT_NE(attribute, nullptr);
-    for (void *memory : {gpunvme_buffer_addr(buffer_), gpunvme_buffer_addr(list_)}) {
+    for (void *memory : {buffer_addr(buffer_), buffer_addr(list_)}) {
         unsigned waits = 0;
         EXPECT_EQ(attribute(&waits, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
                             reinterpret_cast<CUdeviceptr>(memory)),
@@ -167,7 +167,7 @@ TEST_F(ListGpuSums, ABlockThatIsWrongInTheImageIsThePiecesError)
     flip(bad + 9);
     for (int turn = 0; turn < 3; turn++) {
         ASSERT_NO_FATAL_FAILURE(put(pieces));
-        ASSERT_EQ(gpunvme_readv_async(f_, memory(), list(), pieces.size(), stream_), 0);
+        ASSERT_EQ(direct_readv_async(f_, memory(), list(), pieces.size(), stream_), 0);
         Pieces results = pieces;
         ASSERT_NO_FATAL_FAILURE(get(results));
         std::map<int32_t, std::vector<size_t>> wrong; // by result
@@ -180,7 +180,7 @@ TEST_F(ListGpuSums, ABlockThatIsWrongInTheImageIsThePiecesError)
         for (const auto &[result, of] : wrong)
             ADD_FAILURE() << "turn " << turn << ": " << of.size() << " pieces, " << of.front()
                           << " to " << of.back() << ", have the result " << result;
-        EXPECT_TRUE(gpunvme_file_bad_block(f_, &found) == 1 && found == bad);
+        EXPECT_TRUE(direct_bad_block(f_, &found) == 1 && found == bad);
     }
 }
 
@@ -191,15 +191,15 @@ TEST_F(ListGpu, ReadsListsInMemoryOfTheHost)
     auto *own = pinned<struct gpunvme_piece>(n);
     struct gpunvme_piece *librarys;
     ASSERT_NE(own, nullptr);
-    ASSERT_EQ(gpunvme_pieces_alloc(g_, n + 5, &librarys), 0) << gpunvme_error();
+    ASSERT_EQ(shared_list_alloc_pieces(g_, n + 5, &librarys), 0) << gpunvme_error();
     for (struct gpunvme_piece *where : {own, librarys + 5, librarys + 5}) {
         std::copy(pieces.begin(), pieces.end(), where);
         ASSERT_NO_FATAL_FAILURE(poison());
-        ASSERT_EQ(gpunvme_readv_async(f_, memory(), where, n, stream_), 0) << gpunvme_error();
+        ASSERT_EQ(direct_readv_async(f_, memory(), where, n, stream_), 0) << gpunvme_error();
         ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
         ASSERT_NO_FATAL_FAILURE(expect_read(Pieces(where, where + n)));
     }
-    gpunvme_pieces_free(g_, librarys);
+    shared_list_free_pieces(g_, librarys);
     cudaFreeHost(own);
 }
 
@@ -209,11 +209,11 @@ TEST_F(ListGpu, ACaptureMayBeTheFirstUseOfTheLibrarysPieces)
     const size_t n = 3000;
     Pieces pieces = any_pieces(n, 27);
     struct gpunvme_piece *before, *after;
-    gpunvme_direct_close(d_);
+    direct_close(d_);
     d_ = nullptr;
-    ASSERT_EQ(gpunvme_pieces_alloc(g_, n, &before), 0) << gpunvme_error();
+    ASSERT_EQ(shared_list_alloc_pieces(g_, n, &before), 0) << gpunvme_error();
     ASSERT_NO_FATAL_FAILURE(open_direct(kQueues, kDepth));
-    ASSERT_EQ(gpunvme_pieces_alloc(g_, n, &after), 0) << gpunvme_error();
+    ASSERT_EQ(shared_list_alloc_pieces(g_, n, &after), 0) << gpunvme_error();
     for (struct gpunvme_piece *where : {before, after}) {
         cudaGraph_t graph;
         cudaGraphExec_t exec;
@@ -221,8 +221,8 @@ TEST_F(ListGpu, ACaptureMayBeTheFirstUseOfTheLibrarysPieces)
         ASSERT_NO_FATAL_FAILURE(poison());
         ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
         ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-        EXPECT_EQ(gpunvme_readv_async(f_, memory(), where, n + 1, stream_), -EINVAL);
-        EXPECT_EQ(gpunvme_readv_async(f_, memory(), where, n, stream_), 0) << gpunvme_error();
+        EXPECT_EQ(direct_readv_async(f_, memory(), where, n + 1, stream_), -EINVAL);
+        EXPECT_EQ(direct_readv_async(f_, memory(), where, n, stream_), 0) << gpunvme_error();
         ASSERT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
         EXPECT_EQ(where[0].result, kUntouched);
         ASSERT_EQ(cudaGraphInstantiateWithFlags(&exec, graph, 0), cudaSuccess);
@@ -245,7 +245,7 @@ TEST_F(ListGpu, WhatIsWrongWithAPieceIsItsResult)
     pieces[499].buffer_offset = kRoom - kPage + 1;
     ASSERT_NO_FATAL_FAILURE(poison());
     ASSERT_NO_FATAL_FAILURE(put(pieces));
-    ASSERT_EQ(gpunvme_readv_async(f_, memory(), list(), pieces.size(), stream_), 0);
+    ASSERT_EQ(direct_readv_async(f_, memory(), list(), pieces.size(), stream_), 0);
     ASSERT_NO_FATAL_FAILURE(get(pieces));
     for (size_t i = 0; i < pieces.size(); i++) {
         bool outside = i == 3 || i == 90 || i == 499;
@@ -264,7 +264,7 @@ TEST_F(ListGpu, KeepsTheOrderOfItsStream)
     ASSERT_NO_FATAL_FAILURE(put(pieces));
     for (int i = 0; i < 10; i++) {
         ASSERT_NO_FATAL_FAILURE(poison()); // before each list, and behind the one before it
-        ASSERT_EQ(gpunvme_readv_async(f_, memory(), list(), 2000, stream_), 0);
+        ASSERT_EQ(direct_readv_async(f_, memory(), list(), 2000, stream_), 0);
     }
     ASSERT_NO_FATAL_FAILURE(get(pieces));
     expect_read(pieces);
@@ -279,9 +279,9 @@ TEST_F(ListGpu, WarpsReadListsOfTheirOwn)
     auto *wrong = pinned<unsigned>(1);
     ASSERT_TRUE(expected && returned && wrong);
     struct gpunvme_buffer *other; // registered as well, but not the one around the places
-    ASSERT_EQ(gpunvme_alloc(g_, kPage, &other), 0);
+    ASSERT_EQ(buffer_alloc(g_, kPage, &other), 0);
     const std::map<size_t, size_t> outside = {
-        {17, kRoom}, {63, static_cast<unsigned char *>(gpunvme_buffer_addr(other)) - memory()}};
+        {17, kRoom}, {63, static_cast<unsigned char *>(buffer_addr(other)) - memory()}};
     for (size_t i = 0; i < pieces.size(); i++)
         expected[i] = bytes_of(pieces[i]);
     for (auto [warp, place] : outside) {
@@ -291,7 +291,7 @@ TEST_F(ListGpu, WarpsReadListsOfTheirOwn)
     }
     ASSERT_NO_FATAL_FAILURE(poison());
     ASSERT_NO_FATAL_FAILURE(put(pieces));
-    ASSERT_EQ(launch_lists(gpunvme_file_device(f_), memory(), list(), kEach, kWarps, expected,
+    ASSERT_EQ(launch_lists(leased_file_device(f_), memory(), list(), kEach, kWarps, expected,
                            returned, wrong, stream_),
               cudaSuccess);
     ASSERT_NO_FATAL_FAILURE(get(pieces));
@@ -316,7 +316,7 @@ TEST_F(ListGpu, TheMountsEndIsTheLeases)
     end_the_mount();
     auto end = std::chrono::steady_clock::now() + kLong;
     do {
-        ASSERT_EQ(gpunvme_readv_async(f_, memory(), own, 100, stream_), 0) << gpunvme_error();
+        ASSERT_EQ(direct_readv_async(f_, memory(), own, 100, stream_), 0) << gpunvme_error();
         ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
     } while (own[0].result >= 0 && std::chrono::steady_clock::now() < end);
     for (int i = 0; i < 100; i++) {
@@ -325,8 +325,8 @@ TEST_F(ListGpu, TheMountsEndIsTheLeases)
             << own[i].result;
     }
     EXPECT_TRUE(own[0].result == -ESTALE || own[0].result == -ETIMEDOUT) << own[0].result;
-    EXPECT_LT(gpunvme_direct_renew(d_), 0);
-    EXPECT_EQ(gpunvme_readv_async(f_, memory(), own, 100, stream_), -ESTALE);
+    EXPECT_LT(direct_renew(d_), 0);
+    EXPECT_EQ(direct_readv_async(f_, memory(), own, 100, stream_), -ESTALE);
     expect_ended();
     cudaFreeHost(own);
 }

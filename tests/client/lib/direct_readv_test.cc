@@ -51,7 +51,7 @@ class ListBase : public MountRig
     }
     int readv(Pieces &pieces, size_t base = 0)
     {
-        return gpunvme_readv_async(f_, memory_ + base, pieces.data(), pieces.size(), nullptr);
+        return direct_readv_async(f_, memory_ + base, pieces.data(), pieces.size(), nullptr);
     }
     // The results that are not as they would be without errors.
     std::vector<int32_t> errors(const Pieces &pieces)
@@ -134,13 +134,13 @@ TEST_P(List, WhatIsWrongWithTheCallReadsNothing)
     Pieces pieces = pages(3), none;
     std::vector<char> own(kPage);
     void *end = memory_ + kRoom;
-    EXPECT_EQ(gpunvme_readv_async(f_, memory_, nullptr, 0, nullptr), 0);
-    EXPECT_EQ(gpunvme_readv_async(f_, own.data(), pieces.data(), 1, nullptr), -EFAULT);
-    EXPECT_EQ(gpunvme_readv_async(f_, end, pieces.data(), 1, nullptr), -EFAULT);
-    EXPECT_EQ(gpunvme_readv_async(f_, memory_, pieces.data(), 1u << 31, nullptr), -EINVAL);
+    EXPECT_EQ(direct_readv_async(f_, memory_, nullptr, 0, nullptr), 0);
+    EXPECT_EQ(direct_readv_async(f_, own.data(), pieces.data(), 1, nullptr), -EFAULT);
+    EXPECT_EQ(direct_readv_async(f_, end, pieces.data(), 1, nullptr), -EFAULT);
+    EXPECT_EQ(direct_readv_async(f_, memory_, pieces.data(), 1u << 31, nullptr), -EINVAL);
     for (const struct gpunvme_piece &p : pieces)
         EXPECT_EQ(p.result, kUntouched);
-    ASSERT_EQ(gpunvme_readv_async(f_, memory_, pieces.data(), 1, nullptr), 0);
+    ASSERT_EQ(direct_readv_async(f_, memory_, pieces.data(), 1, nullptr), 0);
     EXPECT_EQ(pieces[0].result, static_cast<int32_t>(kPage));
     EXPECT_EQ(pieces[1].result, kUntouched);
 }
@@ -149,13 +149,13 @@ TEST_P(List, PiecesMayBeTheLibrarys)
 {
     struct gpunvme_piece *own;
     Pieces pieces = pages(200);
-    ASSERT_EQ(gpunvme_pieces_alloc(g_, 300, &own), 0) << gpunvme_error();
+    ASSERT_EQ(shared_list_alloc_pieces(g_, 300, &own), 0) << gpunvme_error();
     std::copy(pieces.begin(), pieces.end(), own + 100);
-    ASSERT_EQ(gpunvme_readv_async(f_, memory_, own + 100, 200, nullptr), 0) << gpunvme_error();
+    ASSERT_EQ(direct_readv_async(f_, memory_, own + 100, 200, nullptr), 0) << gpunvme_error();
     std::copy(own + 100, own + 300, pieces.begin());
     EXPECT_TRUE(are_read(pieces));
-    EXPECT_EQ(gpunvme_readv_async(f_, memory_, own + 100, 201, nullptr), -EINVAL) << "past its end";
-    gpunvme_pieces_free(g_, own);
+    EXPECT_EQ(direct_readv_async(f_, memory_, own + 100, 201, nullptr), -EINVAL) << "past its end";
+    shared_list_free_pieces(g_, own);
 }
 
 TEST_P(List, ManyThreadsShareFewQueues)
@@ -250,7 +250,7 @@ TEST_P(ListFails, WithoutAQueueNoPieceIsRead)
     pieces = pages(100);
     ASSERT_EQ(readv(pieces), 0);
     EXPECT_EQ(errors(pieces), std::vector<int32_t>(100, -ETIMEDOUT)) << "all three are lost";
-    ASSERT_EQ(gpunvme_direct_renew(d_), 0) << gpunvme_error();
+    ASSERT_EQ(direct_renew(d_), 0) << gpunvme_error();
     ASSERT_EQ(readv(pieces), 0);
     EXPECT_TRUE(are_read(pieces));
 }
@@ -266,7 +266,7 @@ TEST_P(ListFails, AResetEndsTheLeasesAndTheyAreRenewed)
     EXPECT_EQ(wrong.size(), 100u);
     for (int32_t err : wrong)
         expect_gone(err);
-    ASSERT_EQ(gpunvme_direct_renew(d_), 0) << gpunvme_error();
+    ASSERT_EQ(direct_renew(d_), 0) << gpunvme_error();
     ASSERT_EQ(readv(pieces), 0);
     EXPECT_TRUE(are_read(pieces));
 }
@@ -275,7 +275,7 @@ TEST_P(ListFails, TheMountsEndIsTheLeases)
 {
     end_the_mount();
     expect_gone(read_until_it_fails());
-    EXPECT_LT(gpunvme_direct_renew(d_), 0);
+    EXPECT_LT(direct_renew(d_), 0);
     Pieces pieces = pages(3);
     EXPECT_EQ(readv(pieces), -ESTALE);
     EXPECT_EQ(pieces[0].result, kUntouched);

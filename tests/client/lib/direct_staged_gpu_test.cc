@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "gpunvme/gpunvme.h"
+#include "client/lib/connection.h"
 #include "tests/client/lib/gpu_rig.h"
 #include "tests/client/lib/refusal.h"
 
@@ -44,7 +44,7 @@ class StagedGpu : public GpuRig
         cudaGraph_t graph;
         cudaGraphExec_t exec;
         ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-        EXPECT_EQ(gpunvme_read_async(f_, memory() + kPage, n, 5, stream_, bytes_), 0);
+        EXPECT_EQ(direct_read_async(f_, memory() + kPage, n, 5, stream_, bytes_), 0);
         ASSERT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
         ASSERT_EQ(cudaGraphInstantiateWithFlags(&exec, graph, 0), cudaSuccess);
         for (int i = 0; i < 3; i++) {
@@ -95,7 +95,7 @@ TEST_F(StagedGpuLeastMdts, LongReadsHaveShortCommands)
     for (bool waits : {false, true}) {
         ASSERT_NO_FATAL_FAILURE(poison());
         ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-        ASSERT_EQ(waits ? gpunvme_file_read(f_, memory() + 1, kFile, 0)
+        ASSERT_EQ(waits ? direct_read_wait(f_, memory() + 1, kFile, 0)
                         : read_async(memory() + 1, kFile, 0),
                   static_cast<int64_t>(kFile))
             << gpunvme_error();
@@ -114,11 +114,11 @@ TEST_F(StagedGpu, StreamsReadAnythingAnywhere)
 TEST_F(StagedGpu, AHostReadsAnythingAnywhere)
 {
     expect_reads(120, [this](unsigned char *dst, size_t n, uint64_t offset) {
-        return gpunvme_file_read(f_, dst, n, offset);
+        return direct_read_wait(f_, dst, n, offset);
     });
-    EXPECT_EQ(gpunvme_file_read(f_, memory() + 1, kRoom - 2, 0), static_cast<ssize_t>(kFile));
-    EXPECT_EQ(gpunvme_file_read(f_, memory() + kRoom - 10, 11, 0), -EFAULT);
-    EXPECT_EQ(gpunvme_file_read(f_, memory(), kMiB, kFile), 0);
+    EXPECT_EQ(direct_read_wait(f_, memory() + 1, kRoom - 2, 0), static_cast<ssize_t>(kFile));
+    EXPECT_EQ(direct_read_wait(f_, memory() + kRoom - 10, 11, 0), -EFAULT);
+    EXPECT_EQ(direct_read_wait(f_, memory(), kMiB, kFile), 0);
 }
 
 // Two warps copy a page; for all other reads, and when the block leaves, the second one waits with
@@ -131,7 +131,7 @@ TEST_F(StagedGpu, AHostReadsPagesAmongOthers)
         uint64_t offset = rng() % (kFile / kPage - 3) * kPage;
         if (i % 50 == 0)
             usleep(2000); // the block leaves meanwhile
-        ASSERT_EQ(gpunvme_file_read(f_, memory() + at, n, offset), static_cast<ssize_t>(n))
+        ASSERT_EQ(direct_read_wait(f_, memory() + at, n, offset), static_cast<ssize_t>(n))
             << n << " at " << offset << ": " << gpunvme_error();
         ASSERT_TRUE(holds(memory() + at, n, offset)) << i;
     }
@@ -147,8 +147,8 @@ TEST_F(StagedGpu, ManyReadsAreInFlight)
     ASSERT_NO_FATAL_FAILURE(poison());
     ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
     for (unsigned i = 0; i < kResults; i++)
-        ASSERT_EQ(gpunvme_read_async(f_, memory() + i * kStride + kPage, kLen, i * 3 * kPage,
-                                     streams[i % 4], &bytes_[i]),
+        ASSERT_EQ(direct_read_async(f_, memory() + i * kStride + kPage, kLen, i * 3 * kPage,
+                                    streams[i % 4], &bytes_[i]),
                   0)
             << gpunvme_error();
     ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
@@ -171,7 +171,7 @@ TEST_F(StagedGpu, ACaptureOutlivesALaunchThatIsRefused)
         cudaGraph_t graph = nullptr;
         ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), cudaSuccess);
         refusal_at(g_, nth);
-        EXPECT_EQ(gpunvme_read_async(f_, memory() + kPage, 8 * kMiB, 5, stream_, bytes_), -EIO);
+        EXPECT_EQ(direct_read_async(f_, memory() + kPage, 8 * kMiB, 5, stream_, bytes_), -EIO);
         if (cudaStreamEndCapture(stream_, &graph) == cudaSuccess)
             cudaGraphDestroy(graph);
         cudaGetLastError();
@@ -186,9 +186,9 @@ TEST_F(StagedGpu, TheMountsEndEndsReads)
     int64_t n = kFile;
     for (int i = 0; i < 100000 && n > 0; i++)
         n = i % 2 ? read_async(memory() + kPage, kFile, 0)
-                  : gpunvme_file_read(f_, memory(), kFile, 0);
+                  : direct_read_wait(f_, memory(), kFile, 0);
     EXPECT_TRUE(n == -ESTALE || n == -ETIMEDOUT) << n;
-    EXPECT_LT(gpunvme_direct_renew(d_), 0);
+    EXPECT_LT(direct_renew(d_), 0);
     EXPECT_EQ(read_async(memory() + kPage, kFile, 0), -ESTALE);
     expect_ended();
 }
@@ -217,7 +217,7 @@ TEST_F(StagedGpuSums, WholeBlocksAreRead)
             size_t offset = kMiB - 3 * kPage, at = n == 8 * kMiB ? 13 : kPage;
             ASSERT_NO_FATAL_FAILURE(poison());
             ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-            ASSERT_EQ(waits ? gpunvme_file_read(f_, memory() + at, n, offset)
+            ASSERT_EQ(waits ? direct_read_wait(f_, memory() + at, n, offset)
                             : read_async(memory() + at, n, offset),
                       static_cast<int64_t>(n))
                 << gpunvme_error();
@@ -233,8 +233,8 @@ TEST_F(StagedGpuSums, NothingIsWrittenAfterALaunchThatIsRefused)
     unsigned char *const dst = memory() + kPage;
     for (unsigned i = 0; i < 140; i++) { // more than there are words
         refusal_at(g_, 2 + i % 2);
-        ASSERT_EQ(i % 4 < 2 ? gpunvme_read_async(f_, dst, n, 0, stream_, bytes_)
-                            : gpunvme_file_read(f_, dst, n, 0),
+        ASSERT_EQ(i % 4 < 2 ? direct_read_async(f_, dst, n, 0, stream_, bytes_)
+                            : direct_read_wait(f_, dst, n, 0),
                   -EIO);
         EXPECT_EQ(cudaStreamQuery(stream_), cudaSuccess) << i;
         std::vector<unsigned char> after(kPage);
@@ -247,7 +247,7 @@ TEST_F(StagedGpuSums, NothingIsWrittenAfterALaunchThatIsRefused)
     }
     EXPECT_EQ(read_async(dst, n, 0), static_cast<int64_t>(n));
     EXPECT_TRUE(holds(dst, n, 0));
-    EXPECT_EQ(gpunvme_file_read(f_, dst, n, 0), static_cast<ssize_t>(n));
+    EXPECT_EQ(direct_read_wait(f_, dst, n, 0), static_cast<ssize_t>(n));
 }
 
 TEST_F(StagedGpuSums, ABlockThatIsWrongInTheImageIsTheReadsError)
@@ -257,9 +257,9 @@ TEST_F(StagedGpuSums, ABlockThatIsWrongInTheImageIsTheReadsError)
     flip(bad + 7);
     for (int i = 0; i < 4; i++) {
         EXPECT_EQ(i % 2 ? read_async(memory() + kPage, 16 * kMiB, 0)
-                        : gpunvme_file_read(f_, memory(), 16 * kMiB, 0),
+                        : direct_read_wait(f_, memory(), 16 * kMiB, 0),
                   -EIO);
-        EXPECT_TRUE(gpunvme_file_bad_block(f_, &found) == 1 && found == bad) << i;
+        EXPECT_TRUE(direct_bad_block(f_, &found) == 1 && found == bad) << i;
     }
     EXPECT_EQ(read_async(memory() + kPage, 8 * kMiB, 0), static_cast<int64_t>(8 * kMiB));
 }

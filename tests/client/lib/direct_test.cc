@@ -26,10 +26,10 @@ class DirectBase : public MountRig
 {
   protected:
     // What *bytes said, or the call itself.
-    int64_t read(struct gpunvme_file *f, size_t at, size_t n, uint64_t offset)
+    int64_t read(struct leased_file *f, size_t at, size_t n, uint64_t offset)
     {
         int64_t bytes = -1;
-        int err = gpunvme_read_async(f, memory_ + at, n, offset, nullptr, &bytes);
+        int err = direct_read_async(f, memory_ + at, n, offset, nullptr, &bytes);
         return err ? err : bytes;
     }
     int64_t read_until_it_fails()
@@ -42,7 +42,7 @@ class DirectBase : public MountRig
     uint64_t regions()
     {
         struct gpunvme_ioc_stats stats = {};
-        EXPECT_EQ(gpunvme_stats(g_, &stats), 0) << gpunvme_error();
+        EXPECT_EQ(gpunvme_stats(connection_fd(g_), &stats), 0) << gpunvme_error();
         return stats.dma_regions;
     }
 };
@@ -66,7 +66,7 @@ TEST_P(Direct, ReadsAnythingAnywhereAndTouchesNothingElse)
 
 TEST_P(Direct, EndsWhereTheFileDoes)
 {
-    EXPECT_EQ(gpunvme_file_size(f_), kFile);
+    EXPECT_EQ(leased_file_size(f_), kFile);
     EXPECT_EQ(read(f_, 0, kRoom, 0), static_cast<int64_t>(kFile));
     EXPECT_TRUE(holds(0, kFile, 0));
     EXPECT_EQ(read(f_, 0, 5000, kFile - 10), 10);
@@ -78,10 +78,10 @@ TEST_P(Direct, EndsWhereTheFileDoes)
 TEST_P(Direct, AHostThatWaitsReadsTheSame)
 {
     expect_reads(100, most_, [this](size_t at, size_t n, uint64_t offset) {
-        return gpunvme_file_read(f_, memory_ + at, n, offset);
+        return direct_read_wait(f_, memory_ + at, n, offset);
     });
-    EXPECT_EQ(gpunvme_file_read(f_, memory_ + kRoom - 10, 11, 0), -EFAULT);
-    EXPECT_EQ(gpunvme_file_read(f_, memory_, 10, UINT64_MAX), -EINVAL);
+    EXPECT_EQ(direct_read_wait(f_, memory_ + kRoom - 10, 11, 0), -EFAULT);
+    EXPECT_EQ(direct_read_wait(f_, memory_, 10, UINT64_MAX), -EINVAL);
 }
 
 TEST_P(Direct, IsCountedInTheProcessAndByTheMount)
@@ -91,11 +91,11 @@ TEST_P(Direct, IsCountedInTheProcessAndByTheMount)
     constexpr unsigned kDirect = GPUNVME_CALLS_DIRECT - 1;
 
     gpunvme_calls(&was, sizeof(was));
-    ASSERT_EQ(gpunvme_stats(g_, &before), 0);
-    ASSERT_EQ(gpunvme_file_read(f_, memory_, 2 * kPage, kData), 2 * kPage);
+    ASSERT_EQ(gpunvme_stats(connection_fd(g_), &before), 0);
+    ASSERT_EQ(direct_read_wait(f_, memory_, 2 * kPage, kData), 2 * kPage);
     ASSERT_EQ(read(f_, 0, kPage, kData), kPage);
     gpunvme_calls(&is, sizeof(is));
-    ASSERT_EQ(gpunvme_stats(g_, &now), 0);
+    ASSERT_EQ(gpunvme_stats(connection_fd(g_), &now), 0);
     EXPECT_EQ(is.by[0][kDirect].bytes - was.by[0][kDirect].bytes, 2u * kPage);
     EXPECT_EQ(is.enqueued - was.enqueued, 1u);
     EXPECT_EQ(is.enqueued_bytes - was.enqueued_bytes, kPage);
@@ -135,18 +135,18 @@ TEST_P(Direct, MemoryThatIsStagedIsNotMappedForTheDrive)
     struct gpunvme_buffer *later;
     int64_t bytes;
 
-    ASSERT_EQ(gpunvme_info(g_, &info), 0);
+    ASSERT_EQ(gpunvme_info(connection_fd(g_), &info), 0);
     EXPECT_EQ(info.tier, options.find("doorbells=cpu") == std::string::npos ? 1u : 0u);
     EXPECT_EQ(std::string(info.tier_note).find("staged") != std::string::npos, staged);
     uint64_t before = regions();
-    ASSERT_EQ(gpunvme_alloc(g_, 5 * kPage, &later), 0);
+    ASSERT_EQ(buffer_alloc(g_, 5 * kPage, &later), 0);
     EXPECT_EQ(regions(), before + !staged);
-    auto *addr = static_cast<char *>(gpunvme_buffer_addr(later));
-    ASSERT_EQ(gpunvme_read_async(f_, addr, 5 * kPage, kData, nullptr, &bytes), 0);
+    auto *addr = static_cast<char *>(buffer_addr(later));
+    ASSERT_EQ(direct_read_async(f_, addr, 5 * kPage, kData, nullptr, &bytes), 0);
     EXPECT_EQ(bytes, static_cast<int64_t>(5 * kPage));
     EXPECT_EQ(memcmp(addr, &file_[kData], 5 * kPage), 0);
     EXPECT_EQ(regions(), before + !staged);
-    EXPECT_EQ(gpunvme_unregister(later), 0);
+    EXPECT_EQ(buffer_unregister(later), 0);
     EXPECT_EQ(regions(), before);
 }
 
@@ -210,13 +210,13 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_F(DirectOne, SeesTheFileAsItWasUntilRefreshed)
 {
     const std::string more(10000, 'm');
-    EXPECT_EQ(gpunvme_file_refresh(f_), 0);
+    EXPECT_EQ(leased_file_refresh(f_), 0);
     ASSERT_EQ(pwrite(fd_, more.data(), more.size(), kFile), static_cast<ssize_t>(more.size()));
-    EXPECT_EQ(gpunvme_file_size(f_), kFile);
+    EXPECT_EQ(leased_file_size(f_), kFile);
     EXPECT_EQ(read(f_, 0, 5000, kFile), 0);
-    EXPECT_EQ(gpunvme_file_refresh(f_), 1) << gpunvme_error();
-    EXPECT_EQ(gpunvme_file_refresh(f_), 0);
-    EXPECT_EQ(gpunvme_file_size(f_), kFile + more.size());
+    EXPECT_EQ(leased_file_refresh(f_), 1) << gpunvme_error();
+    EXPECT_EQ(leased_file_refresh(f_), 0);
+    EXPECT_EQ(leased_file_size(f_), kFile + more.size());
     EXPECT_EQ(read(f_, 0, 20000, kFile), static_cast<int64_t>(more.size()));
     EXPECT_EQ(memcmp(memory_, more.data(), more.size()), 0);
 }
@@ -231,8 +231,8 @@ TEST_F(DirectOne, BlocksThatTheFileLostKeepWhatTheyHeld)
     fsync(other);
     EXPECT_EQ(read(f_, 0, kFile, 0), static_cast<int64_t>(kFile));
     EXPECT_TRUE(holds(0, kFile, 0));
-    EXPECT_EQ(gpunvme_file_refresh(f_), 1);
-    EXPECT_EQ(gpunvme_file_size(f_), 0u);
+    EXPECT_EQ(leased_file_refresh(f_), 1);
+    EXPECT_EQ(leased_file_size(f_), 0u);
     EXPECT_EQ(read(f_, 0, kFile, 0), 0);
     close(other);
 }
@@ -250,33 +250,33 @@ TEST_F(DirectOne, BuffersComeAndGo)
     struct gpunvme_buffer *later;
     std::vector<char> own(kPage);
     int64_t bytes;
-    ASSERT_EQ(gpunvme_alloc(g_, 2 * kPage, &later), 0);
-    char *addr = static_cast<char *>(gpunvme_buffer_addr(later));
-    EXPECT_EQ(gpunvme_read_async(f_, addr, 2 * kPage, 0, nullptr, &bytes), 0) << gpunvme_error();
+    ASSERT_EQ(buffer_alloc(g_, 2 * kPage, &later), 0);
+    char *addr = static_cast<char *>(buffer_addr(later));
+    EXPECT_EQ(direct_read_async(f_, addr, 2 * kPage, 0, nullptr, &bytes), 0) << gpunvme_error();
     EXPECT_EQ(bytes, static_cast<int64_t>(2 * kPage));
     EXPECT_EQ(memcmp(addr, file_.data(), 2 * kPage), 0);
-    EXPECT_EQ(gpunvme_read_async(f_, addr, 2 * kPage + 1, 0, nullptr, &bytes), -EFAULT);
-    EXPECT_EQ(gpunvme_read_async(f_, own.data(), kPage, 0, nullptr, &bytes), -EFAULT);
-    EXPECT_EQ(gpunvme_unregister(later), 0);
-    EXPECT_EQ(gpunvme_read_async(f_, addr, kPage, 0, nullptr, &bytes), -EFAULT);
+    EXPECT_EQ(direct_read_async(f_, addr, 2 * kPage + 1, 0, nullptr, &bytes), -EFAULT);
+    EXPECT_EQ(direct_read_async(f_, own.data(), kPage, 0, nullptr, &bytes), -EFAULT);
+    EXPECT_EQ(buffer_unregister(later), 0);
+    EXPECT_EQ(direct_read_async(f_, addr, kPage, 0, nullptr, &bytes), -EFAULT);
     EXPECT_EQ(read(f_, 0, kPage, 0), static_cast<int64_t>(kPage));
 }
 
 TEST_F(DirectOne, RefusesWhatIsNoFileToRead)
 {
-    struct gpunvme_file *f;
+    struct leased_file *f;
     int write_only = open(mount_->path("file").c_str(), O_WRONLY | O_CLOEXEC);
     int foreign = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     int directory = open(mount_->mountpoint().c_str(), O_RDONLY | O_CLOEXEC);
-    EXPECT_EQ(gpunvme_file_open(d_, write_only, &f), -EBADF);
-    EXPECT_EQ(gpunvme_file_open(d_, foreign, &f), -ENOTTY);
-    EXPECT_EQ(gpunvme_file_open(d_, directory, &f), -EISDIR);
-    EXPECT_EQ(gpunvme_file_open(d_, -1, &f), -EBADF);
+    EXPECT_EQ(leased_file_open(d_, write_only, true, &f), -EBADF);
+    EXPECT_EQ(leased_file_open(d_, foreign, true, &f), -ENOTTY);
+    EXPECT_EQ(leased_file_open(d_, directory, true, &f), -EISDIR);
+    EXPECT_EQ(leased_file_open(d_, -1, true, &f), -EBADF);
     for (int fd : {write_only, foreign, directory})
         close(fd);
     struct gpunvme_direct *d;
-    struct gpunvme_direct_options o = {GPUNVME_LEASE_MAX + 1, 0, 0};
-    EXPECT_EQ(gpunvme_direct_open(g_, &o, &d), -EINVAL);
+    struct direct_options o = {GPUNVME_LEASE_MAX + 1, 0, 0};
+    EXPECT_EQ(direct_open(g_, &o, &d), -EINVAL);
 }
 
 TEST_F(DirectOne, RefusesAFileOfAnotherMount)
@@ -286,11 +286,11 @@ TEST_F(DirectOne, RefusesAFileOfAnotherMount)
     int fd = open(other.path("file").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
     ASSERT_EQ(ftruncate(fd, kPage), 0);
     struct gpunvme_piece piece = {0, 0, kPage, 0};
-    struct gpunvme_file *f;
-    EXPECT_EQ(gpunvme_read(buffer_, fd, 0, 0, kPage, nullptr), -ENOTTY);
-    EXPECT_EQ(gpunvme_write(buffer_, fd, 0, 0, kPage, nullptr), -ENOTTY);
-    EXPECT_EQ(gpunvme_readv(buffer_, fd, &piece, 1, nullptr), -ENOTTY);
-    EXPECT_EQ(gpunvme_file_open(d_, fd, &f), -ENOTTY);
+    struct leased_file *f;
+    EXPECT_EQ(transfer_read(buffer_, fd, 0, 0, kPage, nullptr), -ENOTTY);
+    EXPECT_EQ(transfer_write(buffer_, fd, 0, 0, kPage, nullptr), -ENOTTY);
+    EXPECT_EQ(readv_buffer(buffer_, fd, &piece, 1, nullptr), -ENOTTY);
+    EXPECT_EQ(leased_file_open(d_, fd, true, &f), -ENOTTY);
     close(fd);
     EXPECT_TRUE(other.unmount()) << other.log();
 }
@@ -298,7 +298,7 @@ TEST_F(DirectOne, RefusesAFileOfAnotherMount)
 // Whether the descriptor that is one too many is the library's own, or comes over the socket.
 TEST_F(DirectOne, WithTooFewDescriptorsSaysSo)
 {
-    struct gpunvme_direct_options o = {1, 8, 0};
+    struct direct_options o = {1, 8, 0};
     struct rlimit usual, few;
     ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &usual), 0);
     few = usual;
@@ -306,17 +306,17 @@ TEST_F(DirectOne, WithTooFewDescriptorsSaysSo)
     close(lowest_free);
     for (int more = 0; more < 32 && opened < 2; more++) {
         struct gpunvme_direct *d = nullptr;
-        struct gpunvme_file *f = nullptr;
+        struct leased_file *f = nullptr;
         few.rlim_cur = static_cast<rlim_t>(lowest_free + more);
         ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
-        int err_of_file = gpunvme_file_open(d_, fd_, &f);
-        int err_of_queues = err_of_file ? err_of_file : gpunvme_direct_open(g_, &o, &d);
+        int err_of_file = leased_file_open(d_, fd_, true, &f);
+        int err_of_queues = err_of_file ? err_of_file : direct_open(g_, &o, &d);
         ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &usual), 0);
         opened = (err_of_file == 0) + (err_of_queues == 0);
         EXPECT_TRUE(!err_of_file || err_of_file == -EMFILE) << more << ": " << err_of_file;
         EXPECT_TRUE(!err_of_queues || err_of_queues == -EMFILE) << more << ": " << err_of_queues;
-        gpunvme_direct_close(d);
-        gpunvme_file_close(f);
+        direct_close(d);
+        leased_file_close(f);
     }
     EXPECT_EQ(opened, 2) << "a few are enough";
 }
@@ -335,7 +335,7 @@ TEST_P(DirectFails, ALostCommandCostsAQueueAndNewOnesCanBeHad)
     for (int i = 0; i < 3; i++)
         EXPECT_EQ(read(f_, 0, kPage, kData), -ETIMEDOUT) << i;
     EXPECT_EQ(read(f_, 0, kPage, kData), -ETIMEDOUT) << "all three are lost";
-    ASSERT_EQ(gpunvme_direct_renew(d_), 0) << gpunvme_error();
+    ASSERT_EQ(direct_renew(d_), 0) << gpunvme_error();
     EXPECT_EQ(read(f_, 0, kFile, 0), static_cast<int64_t>(kFile));
     EXPECT_TRUE(holds(0, kFile, 0));
 }
@@ -345,20 +345,20 @@ TEST_P(DirectFails, MemoryOfALostCommandIsNotHandedOutAgain)
 {
     struct gpunvme_buffer *a, *b;
 
-    ASSERT_EQ(gpunvme_alloc_host(g_, kPage, &b), 0) << gpunvme_error();
-    ASSERT_EQ(gpunvme_alloc_host(g_, kPage, &a), 0) << gpunvme_error();
-    void *at = gpunvme_buffer_addr(a);
-    EXPECT_EQ(gpunvme_unregister(a), 0);
-    ASSERT_EQ(gpunvme_alloc_host(g_, kPage, &a), 0) << gpunvme_error();
-    EXPECT_EQ(gpunvme_buffer_addr(a), at);
+    ASSERT_EQ(buffer_alloc_host(g_, kPage, &b), 0) << gpunvme_error();
+    ASSERT_EQ(buffer_alloc_host(g_, kPage, &a), 0) << gpunvme_error();
+    void *at = buffer_addr(a);
+    EXPECT_EQ(buffer_unregister(a), 0);
+    ASSERT_EQ(buffer_alloc_host(g_, kPage, &a), 0) << gpunvme_error();
+    EXPECT_EQ(buffer_addr(a), at);
     ASSERT_NO_FATAL_FAILURE(fault("lose", kRead, 1));
     EXPECT_EQ(read(f_, 0, kPage, kData), -ETIMEDOUT);
-    EXPECT_EQ(gpunvme_unregister(a), 0);
-    ASSERT_EQ(gpunvme_alloc_host(g_, kPage, &a), 0) << gpunvme_error();
-    EXPECT_NE(gpunvme_buffer_addr(a), at);
-    EXPECT_NE(gpunvme_buffer_addr(a), gpunvme_buffer_addr(b));
-    EXPECT_EQ(gpunvme_unregister(a), 0);
-    EXPECT_EQ(gpunvme_unregister(b), 0);
+    EXPECT_EQ(buffer_unregister(a), 0);
+    ASSERT_EQ(buffer_alloc_host(g_, kPage, &a), 0) << gpunvme_error();
+    EXPECT_NE(buffer_addr(a), at);
+    EXPECT_NE(buffer_addr(a), buffer_addr(b));
+    EXPECT_EQ(buffer_unregister(a), 0);
+    EXPECT_EQ(buffer_unregister(b), 0);
 }
 
 // A page has its own bytes or keeps its old ones: nothing of the bytes that staging held before.
@@ -383,7 +383,7 @@ TEST_P(DirectFails, AResetEndsTheLeasesAndTheyAreRenewed)
     expect_gone(read_until_it_fails());
     write_another_file(); // the daemon finds out, and resets
     expect_gone(read_until_it_fails());
-    ASSERT_EQ(gpunvme_direct_renew(d_), 0) << gpunvme_error();
+    ASSERT_EQ(direct_renew(d_), 0) << gpunvme_error();
     EXPECT_EQ(read(f_, 0, kFile, 0), static_cast<int64_t>(kFile));
     EXPECT_TRUE(holds(0, kFile, 0));
 }
@@ -392,7 +392,7 @@ TEST_P(DirectFails, TheMountsEndIsTheLeases)
 {
     end_the_mount();
     expect_gone(read_until_it_fails());
-    EXPECT_LT(gpunvme_direct_renew(d_), 0);
+    EXPECT_LT(direct_renew(d_), 0);
     EXPECT_EQ(read(f_, 0, kPage, 0), -ESTALE);
     expect_ended();
 }
@@ -414,15 +414,15 @@ TEST_P(DirectFails, ADaemonThatWasKilledCostsDeadlinesOnly)
     for (std::thread &t : readers)
         t.join();
     EXPECT_EQ(n, -ETIMEDOUT);
-    EXPECT_LT(gpunvme_direct_renew(d_), 0);
+    EXPECT_LT(direct_renew(d_), 0);
     EXPECT_STRNE(gpunvme_error(), "no error");
     EXPECT_EQ(read(f_, 0, kPage, kData), -ESTALE);
-    EXPECT_LE(gpunvme_file_refresh(f_), 0);
+    EXPECT_LE(leased_file_refresh(f_), 0);
     struct gpunvme_direct *other;
-    EXPECT_LT(gpunvme_direct_open(g_, nullptr, &other), 0);
+    EXPECT_LT(direct_open(g_, nullptr, &other), 0);
     close(fd_);
     fd_ = -1;
-    gpunvme_disconnect(g_);
+    connection_close(g_);
     g_ = nullptr;
     d_ = nullptr;
     EXPECT_FALSE(mount_->unmount());
@@ -430,16 +430,16 @@ TEST_P(DirectFails, ADaemonThatWasKilledCostsDeadlinesOnly)
 
 TEST_F(DirectOne, SeveralHandlesAreIndependent)
 {
-    struct gpunvme_direct_options o = {2, 8, 0};
+    struct direct_options o = {2, 8, 0};
     struct gpunvme_direct *second;
-    struct gpunvme_file *of_second;
-    ASSERT_EQ(gpunvme_direct_open(g_, &o, &second), 0) << gpunvme_error();
-    ASSERT_EQ(gpunvme_file_open(second, fd_, &of_second), 0) << gpunvme_error();
+    struct leased_file *of_second;
+    ASSERT_EQ(direct_open(g_, &o, &second), 0) << gpunvme_error();
+    ASSERT_EQ(leased_file_open(second, fd_, true, &of_second), 0) << gpunvme_error();
     EXPECT_EQ(read(of_second, 0, kFile, 0), static_cast<int64_t>(kFile));
     EXPECT_TRUE(holds(0, kFile, 0));
-    ASSERT_EQ(gpunvme_direct_renew(d_), 0) << gpunvme_error();
+    ASSERT_EQ(direct_renew(d_), 0) << gpunvme_error();
     EXPECT_EQ(read(of_second, 0, kPage, kData), static_cast<int64_t>(kPage));
-    gpunvme_direct_close(d_); // and its file
+    direct_close(d_); // and its file
     EXPECT_EQ(read(of_second, kPage, kPage, kData), static_cast<int64_t>(kPage));
     EXPECT_TRUE(holds(kPage, kPage, kData));
     d_ = second;
@@ -455,25 +455,25 @@ TEST_F(DirectOne, FilesAndBuffersComeAndGoWhileOthersRead)
         while (!stop) {
             struct gpunvme_buffer *b;
             int64_t bytes;
-            if (gpunvme_alloc(g_, 2 * kPage, &b)) {
+            if (buffer_alloc(g_, 2 * kPage, &b)) {
                 failed++;
                 continue;
             }
-            void *to = gpunvme_buffer_addr(b);
-            failed += gpunvme_read_async(f_, to, kPage, kData, nullptr, &bytes) || bytes != kPage ||
+            void *to = buffer_addr(b);
+            failed += direct_read_async(f_, to, kPage, kData, nullptr, &bytes) || bytes != kPage ||
                       memcmp(to, &file_[kData], kPage) != 0;
-            gpunvme_unregister(b);
+            buffer_unregister(b);
         }
     });
     std::thread files([&] {
         while (!stop) {
-            struct gpunvme_file *f;
-            if (gpunvme_file_open(d_, fd_, &f)) {
+            struct leased_file *f;
+            if (leased_file_open(d_, fd_, true, &f)) {
                 failed++;
                 continue;
             }
             failed += read(f, kRoom - kPage, kPage, kData) != kPage;
-            gpunvme_file_close(f);
+            leased_file_close(f);
         }
     });
     for (int i = 0; i < 300; i++)
@@ -486,12 +486,12 @@ TEST_F(DirectOne, FilesAndBuffersComeAndGoWhileOthersRead)
 }
 
 // All queues of the mount; those of a killed process come back soon.
-int lease_all(struct gpunvme *g, struct gpunvme_direct **out)
+int lease_all(struct connection *g, struct gpunvme_direct **out)
 {
-    struct gpunvme_direct_options all = {GPUNVME_LEASE_MAX, 4, 0};
+    struct direct_options all = {GPUNVME_LEASE_MAX, 4, 0};
     auto end = std::chrono::steady_clock::now() + kLong;
     int err;
-    while ((err = gpunvme_direct_open(g, &all, out)) && std::chrono::steady_clock::now() < end)
+    while ((err = direct_open(g, &all, out)) && std::chrono::steady_clock::now() < end)
         usleep(10000);
     return err;
 }
@@ -499,22 +499,22 @@ int lease_all(struct gpunvme *g, struct gpunvme_direct **out)
 // Reads until it is killed, and says when it begins.
 [[noreturn]] void read_forever(const std::string &mountpoint, int fd, int ready)
 {
-    struct gpunvme *g;
+    struct connection *g;
     struct gpunvme_buffer *b;
     struct gpunvme_direct *d;
-    struct gpunvme_file *f;
+    struct leased_file *f;
     int64_t bytes = 0;
-    if (gpunvme_connect(mountpoint.c_str(), &g) || gpunvme_alloc(g, kFile, &b) ||
-        lease_all(g, &d) || gpunvme_file_open(d, fd, &f) || write(ready, "r", 1) != 1)
+    if (connection_open(mountpoint.c_str(), &g) || buffer_alloc(g, kFile, &b) || lease_all(g, &d) ||
+        leased_file_open(d, fd, true, &f) || write(ready, "r", 1) != 1)
         _exit(1);
     while (bytes >= 0)
-        gpunvme_read_async(f, gpunvme_buffer_addr(b), kFile, 0, nullptr, &bytes);
+        direct_read_async(f, buffer_addr(b), kFile, 0, nullptr, &bytes);
     _exit(2);
 }
 
 TEST_P(DirectFails, AKilledReaderLeavesItsQueues)
 {
-    gpunvme_direct_close(d_);
+    direct_close(d_);
     d_ = nullptr;
     uint64_t before = regions();
     for (int i = 0; i < 3; i++) {
@@ -536,7 +536,7 @@ TEST_P(DirectFails, AKilledReaderLeavesItsQueues)
         usleep(10000);
     EXPECT_EQ(regions(), before) << "buffers, staging and rings of the killed";
     ASSERT_EQ(lease_all(g_, &d_), 0) << gpunvme_error();
-    ASSERT_EQ(gpunvme_file_open(d_, fd_, &f_), 0) << gpunvme_error();
+    ASSERT_EQ(leased_file_open(d_, fd_, true, &f_), 0) << gpunvme_error();
     EXPECT_EQ(read(f_, 0, kFile, 0), static_cast<int64_t>(kFile));
     EXPECT_TRUE(holds(0, kFile, 0));
 }
@@ -552,7 +552,7 @@ class DirectRight : public DirectBase
 
 TEST_F(DirectRight, IsTheMountsToGive)
 {
-    EXPECT_EQ(gpunvme_direct_open(g_, nullptr, &d_), -EPERM);
+    EXPECT_EQ(direct_open(g_, nullptr, &d_), -EPERM);
     EXPECT_NE(std::string(gpunvme_error()).find("direct="), std::string::npos) << gpunvme_error();
 }
 

@@ -21,7 +21,7 @@ void GpuRig::start(const std::string &options, uint32_t queues, uint32_t depth)
         GTEST_SKIP() << why;
     mount_ = std::make_unique<Mounted>(512 * kMiB, format_);
     ASSERT_TRUE(mount_->mount(options)) << mount_->log();
-    ASSERT_EQ(gpunvme_connect(mount_->mountpoint().c_str(), &g_), 0) << gpunvme_error();
+    ASSERT_EQ(connection_open(mount_->mountpoint().c_str(), &g_), 0) << gpunvme_error();
     ASSERT_EQ(alloc(&buffer_), 0) << gpunvme_error();
     bytes_ = pinned<int64_t>(kResults);
     ASSERT_TRUE(bytes_);
@@ -54,7 +54,7 @@ void GpuRig::punch_hole()
 {
     ASSERT_EQ(fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, kHole, kHoleLength), 0);
     std::fill_n(&file_[kHole], kHoleLength, 0);
-    ASSERT_EQ(gpunvme_file_refresh(f_), 1) << gpunvme_error();
+    ASSERT_EQ(leased_file_refresh(f_), 1) << gpunvme_error();
 }
 
 void GpuRig::flip(uint64_t offset)
@@ -83,7 +83,7 @@ void GpuRig::poison()
 int64_t GpuRig::read_async(unsigned char *dst, size_t n, uint64_t offset)
 {
     *bytes_ = INT64_MIN;
-    int err = gpunvme_read_async(f_, dst, n, offset, stream_, bytes_);
+    int err = direct_read_async(f_, dst, n, offset, stream_, bytes_);
     if (cudaStreamSynchronize(stream_) != cudaSuccess)
         return -EIO;
     return err ? err : *bytes_;

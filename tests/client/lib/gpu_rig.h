@@ -38,7 +38,7 @@ class GpuRig : public mount_rig::Connection
     // Of kRoom bytes: 0 or -errno.
     virtual int alloc(struct gpunvme_buffer **out)
     {
-        return gpunvme_alloc(g_, kRoom, out);
+        return buffer_alloc(g_, kRoom, out);
     }
     void TearDown() override;
 
@@ -47,7 +47,7 @@ class GpuRig : public mount_rig::Connection
     void flip(uint64_t offset);
     unsigned char *memory()
     {
-        return static_cast<unsigned char *>(gpunvme_buffer_addr(buffer_));
+        return static_cast<unsigned char *>(buffer_addr(buffer_));
     }
     // Fills the buffer with kGuard, in the stream.
     void poison();

@@ -12,7 +12,7 @@
 
 #include <gtest/gtest.h>
 
-#include "gpunvme/gpunvme.h"
+#include "client/lib/connection.h"
 #include "tests/e2e/mounted.h"
 #include "tests/some_bytes.h"
 
@@ -33,9 +33,9 @@ template <class Way> class HoleRig : public ::testing::TestWithParam<Way>
             GTEST_SKIP() << why;
         mount_ = std::make_unique<Mounted>(128u << 20);
         ASSERT_TRUE(mount_->mount(this->GetParam().options)) << mount_->log();
-        ASSERT_EQ(gpunvme_connect(mount_->mountpoint().c_str(), &g_), 0) << gpunvme_error();
-        ASSERT_EQ(gpunvme_alloc(g_, kRoom, &shared_), 0) << gpunvme_error();
-        ASSERT_EQ(gpunvme_register(g_, own_.data(), own_.size(), &local_), 0) << gpunvme_error();
+        ASSERT_EQ(connection_open(mount_->mountpoint().c_str(), &g_), 0) << gpunvme_error();
+        ASSERT_EQ(buffer_alloc(g_, kRoom, &shared_), 0) << gpunvme_error();
+        ASSERT_EQ(buffer_register(g_, own_.data(), own_.size(), &local_), 0) << gpunvme_error();
         make_file();
     }
 
@@ -43,14 +43,14 @@ template <class Way> class HoleRig : public ::testing::TestWithParam<Way>
     {
         if (fd_ >= 0)
             close(fd_);
-        gpunvme_disconnect(g_);
+        connection_close(g_);
         if (mount_ && g_) {
             EXPECT_TRUE(mount_->unmount()) << mount_->log();
         }
     }
 
     std::unique_ptr<Mounted> mount_;
-    struct gpunvme *g_ = nullptr;
+    struct connection *g_ = nullptr;
     struct gpunvme_buffer *shared_ = nullptr, *local_ = nullptr;
     int fd_ = -1;
     std::vector<char> file_ = some_bytes(kFile, 2), own_ = std::vector<char>(kRoom);

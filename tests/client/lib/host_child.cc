@@ -9,27 +9,27 @@
 #include <cstring>
 #include <vector>
 
-#include "gpunvme/gpunvme.h"
+#include "client/lib/connection.h"
 
 int main(int argc, char **argv)
 {
-    gpunvme *g = nullptr;
+    connection *g = nullptr;
     gpunvme_buffer *b = nullptr;
     struct stat st = {};
     int fd = argc == 3 ? open(argv[2], O_RDONLY | O_CLOEXEC) : -1;
 
-    if (fd < 0 || fstat(fd, &st) != 0 || gpunvme_connect(argv[1], &g) != 0 ||
-        gpunvme_alloc_host(g, static_cast<size_t>(st.st_size), &b) != 0) {
+    if (fd < 0 || fstat(fd, &st) != 0 || connection_open(argv[1], &g) != 0 ||
+        buffer_alloc_host(g, static_cast<size_t>(st.st_size), &b) != 0) {
         fprintf(stderr, "host_child: %s\n", gpunvme_error());
         return 1;
     }
-    size_t size = gpunvme_buffer_len(b);
+    size_t size = buffer_len(b);
     std::vector<char> want(size);
     bool right = pread(fd, want.data(), size, 0) == static_cast<ssize_t>(size);
     while (right) {
-        memset(gpunvme_buffer_addr(b), 0, size);
-        right = gpunvme_read(b, fd, 0, 0, size, nullptr) == static_cast<ssize_t>(size) &&
-                memcmp(gpunvme_buffer_addr(b), want.data(), size) == 0;
+        memset(buffer_addr(b), 0, size);
+        right = transfer_read(b, fd, 0, 0, size, nullptr) == static_cast<ssize_t>(size) &&
+                memcmp(buffer_addr(b), want.data(), size) == 0;
         if (right && write(STDOUT_FILENO, "r", 1) != 1)
             return 0;
     }

@@ -10,9 +10,9 @@
 
 static struct hostile_mount *mount; /* one at a time */
 
-struct gpunvme *hostile_open(struct hostile_mount *m, int dev_fd)
+struct connection *hostile_open(struct hostile_mount *m, int dev_fd)
 {
-    struct gpunvme *g = calloc(1, sizeof(*g));
+    struct connection *g = calloc(1, sizeof(*g));
     struct stat st;
 
     if (!g || fstat(dev_fd, &st) != 0)
@@ -26,12 +26,12 @@ struct gpunvme *hostile_open(struct hostile_mount *m, int dev_fd)
     return g;
 }
 
-void hostile_close(struct gpunvme *g)
+void hostile_close(struct connection *g)
 {
     while (g->directs)
-        gpunvme_direct_close(g->directs);
+        direct_close(g->directs);
     while (g->buffers)
-        gpunvme_unregister(g->buffers);
+        buffer_unregister(g->buffers);
     pthread_cond_destroy(&g->unused);
     pthread_mutex_destroy(&g->lock);
     free(g);

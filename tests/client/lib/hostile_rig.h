@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "gpunvme/gpunvme.h"
+#include "client/lib/connection.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,8 +22,8 @@ struct hostile_mount {
 };
 
 /* A handle of it, without connecting; m and dev_fd, a file of "the mount", stay the caller's. */
-struct gpunvme *hostile_open(struct hostile_mount *m, int dev_fd);
-void hostile_close(struct gpunvme *g);
+struct connection *hostile_open(struct hostile_mount *m, int dev_fd);
+void hostile_close(struct connection *g);
 
 #ifdef __cplusplus
 }

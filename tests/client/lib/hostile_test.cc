@@ -232,10 +232,10 @@ class Hostile : public ::testing::Test
 
     int open_direct(struct gpunvme_direct **out)
     {
-        struct gpunvme_direct_options o = {2, 4, 0};
+        struct direct_options o = {2, 4, 0};
         if (!g_)
             g_ = hostile_open(&m_, file_);
-        return gpunvme_direct_open(g_, &o, out);
+        return direct_open(g_, &o, out);
     }
 
     // Fails as told, says why, and leaves no descriptor, lease or buffer behind.
@@ -255,32 +255,32 @@ class Hostile : public ::testing::Test
     void refuses_file(int want, const std::string &says)
     {
         struct gpunvme_direct *d = nullptr;
-        struct gpunvme_file *f = nullptr;
+        struct leased_file *f = nullptr;
         ASSERT_EQ(open_direct(&d), 0) << gpunvme_error();
         server_.settle();
         size_t before = open_descriptors();
-        EXPECT_EQ(gpunvme_file_open(d, file_, &f), want);
+        EXPECT_EQ(leased_file_open(d, file_, true, &f), want);
         EXPECT_NE(std::string(gpunvme_error()).find(says), std::string::npos) << gpunvme_error();
         server_.settle();
         EXPECT_EQ(open_descriptors(), before);
-        gpunvme_direct_close(d);
+        direct_close(d);
     }
 
     Server server_;
     struct hostile_mount m_ = {};
-    struct gpunvme *g_ = nullptr;
+    struct connection *g_ = nullptr;
     int file_ = -1;
 };
 
 TEST_F(Hostile, ThePlayedMountIsGoodUntilATestSaysOtherwise)
 {
     struct gpunvme_direct *d;
-    struct gpunvme_file *f;
+    struct leased_file *f;
     ASSERT_EQ(open_direct(&d), 0) << gpunvme_error();
-    ASSERT_EQ(gpunvme_file_open(d, file_, &f), 0) << gpunvme_error();
-    EXPECT_EQ(gpunvme_file_size(f), 10000u);
-    EXPECT_EQ(gpunvme_file_refresh(f), 0);
-    gpunvme_direct_close(d);
+    ASSERT_EQ(leased_file_open(d, file_, true, &f), 0) << gpunvme_error();
+    EXPECT_EQ(leased_file_size(f), 10000u);
+    EXPECT_EQ(leased_file_refresh(f), 0);
+    direct_close(d);
     EXPECT_EQ(m_.lease_ends, 2u);
     EXPECT_EQ(m_.unregistered, 1u);
 }
@@ -421,24 +421,24 @@ TEST_F(Hostile, ExtentsAreInOrder)
 TEST_F(Hostile, AfterARenewalThatFailedFilesHaveNoQueues)
 {
     struct gpunvme_direct *d;
-    struct gpunvme_file *f, *later;
+    struct leased_file *f, *later;
     struct gpunvme_buffer *b;
     int64_t bytes;
     ASSERT_EQ(open_direct(&d), 0) << gpunvme_error();
-    ASSERT_EQ(gpunvme_file_open(d, file_, &f), 0) << gpunvme_error();
-    ASSERT_EQ(gpunvme_alloc(g_, kPage, &b), 0) << gpunvme_error();
-    void *to = gpunvme_buffer_addr(b);
+    ASSERT_EQ(leased_file_open(d, file_, true, &f), 0) << gpunvme_error();
+    ASSERT_EQ(buffer_alloc(g_, kPage, &b), 0) << gpunvme_error();
+    void *to = buffer_addr(b);
     m_.fail_queues = -EBUSY;
-    EXPECT_EQ(gpunvme_direct_renew(d), -EBUSY);
-    EXPECT_EQ(gpunvme_read_async(f, to, 512, 0, nullptr, &bytes), -ESTALE);
+    EXPECT_EQ(direct_renew(d), -EBUSY);
+    EXPECT_EQ(direct_read_async(f, to, 512, 0, nullptr, &bytes), -ESTALE);
     m_.extents.generation++; // the page says 0: to be taken anew at once
-    EXPECT_EQ(gpunvme_file_open(d, file_, &later), 0) << gpunvme_error();
-    EXPECT_EQ(gpunvme_file_refresh(later), 1) << gpunvme_error();
-    EXPECT_EQ(gpunvme_read_async(later, to, 512, 0, nullptr, &bytes), -ESTALE);
+    EXPECT_EQ(leased_file_open(d, file_, true, &later), 0) << gpunvme_error();
+    EXPECT_EQ(leased_file_refresh(later), 1) << gpunvme_error();
+    EXPECT_EQ(direct_read_async(later, to, 512, 0, nullptr, &bytes), -ESTALE);
     m_.fail_queues = 0;
-    EXPECT_EQ(gpunvme_direct_renew(d), 0) << gpunvme_error();
+    EXPECT_EQ(direct_renew(d), 0) << gpunvme_error();
     // No controller drives these queues: the command is lost.
-    EXPECT_EQ(gpunvme_read_async(later, to, 512, 0, nullptr, &bytes), 0) << gpunvme_error();
+    EXPECT_EQ(direct_read_async(later, to, 512, 0, nullptr, &bytes), 0) << gpunvme_error();
     EXPECT_EQ(bytes, -ETIMEDOUT);
 }
 
@@ -446,18 +446,18 @@ TEST_F(Hostile, AfterARenewalThatFailedFilesHaveNoQueues)
 TEST_F(Hostile, UntilFilesAreRenewedOnlyTheNumberOfTheirQueuesChanges)
 {
     struct gpunvme_direct *d;
-    struct gpunvme_file *f;
+    struct leased_file *f;
     ASSERT_EQ(open_direct(&d), 0) << gpunvme_error();
-    ASSERT_EQ(gpunvme_file_open(d, file_, &f), 0) << gpunvme_error();
-    struct gpunvme_device_file before = *gpunvme_file_device(f), after;
+    ASSERT_EQ(leased_file_open(d, file_, true, &f), 0) << gpunvme_error();
+    struct gpunvme_device_file before = *leased_file_device(f), after;
     ASSERT_NE(before.set.n_queues, 0u);
     m_.fail_queues = -EBUSY;
-    EXPECT_EQ(gpunvme_direct_renew(d), -EBUSY);
-    after = *gpunvme_file_device(f);
+    EXPECT_EQ(direct_renew(d), -EBUSY);
+    after = *leased_file_device(f);
     EXPECT_EQ(after.set.n_queues, 0u);
     after.set.n_queues = before.set.n_queues;
     EXPECT_EQ(memcmp(&after, &before, sizeof(before)), 0);
-    gpunvme_file_close(f);
+    leased_file_close(f);
 }
 
 TEST_F(Hostile, FilesComeAndGoWhileLeasesAreRenewed)
@@ -468,15 +468,15 @@ TEST_F(Hostile, FilesComeAndGoWhileLeasesAreRenewed)
     ASSERT_EQ(open_direct(&d), 0) << gpunvme_error();
     std::thread files([&] {
         while (!stop) {
-            struct gpunvme_file *f;
-            if (gpunvme_file_open(d, file_, &f) || gpunvme_file_refresh(f) < 0)
+            struct leased_file *f;
+            if (leased_file_open(d, file_, true, &f) || leased_file_refresh(f) < 0)
                 failed++;
             else
-                gpunvme_file_close(f);
+                leased_file_close(f);
         }
     });
     for (int i = 0; i < 20; i++)
-        EXPECT_EQ(gpunvme_direct_renew(d), 0) << gpunvme_error();
+        EXPECT_EQ(direct_renew(d), 0) << gpunvme_error();
     stop = true;
     files.join();
     EXPECT_EQ(failed, 0);
@@ -528,7 +528,7 @@ TEST_F(Hostile, ASilentSocketIsGivenUp)
     struct gpunvme_direct *d;
     ASSERT_EQ(open_direct(&d), 0) << gpunvme_error();
     server_.silent = true;
-    EXPECT_EQ(gpunvme_alloc(g_, kPage, &b), -ETIMEDOUT);
+    EXPECT_EQ(buffer_alloc(g_, kPage, &b), -ETIMEDOUT);
     EXPECT_NE(std::string(gpunvme_error()).find("timed out"), std::string::npos) << gpunvme_error();
     server_.silent = false;
 }

@@ -27,9 +27,9 @@ struct kernel {
 
 struct launch_rig {
     struct cuda_driver cuda;
-    struct gpunvme g;
+    struct connection g;
     struct gpunvme_direct d;
-    struct gpunvme_file file;
+    struct leased_file file;
     struct gd_buffer buffer;
     struct gq_sum_table table;
     struct gpunvme_piece pieces[LAUNCH_RIG_PIECES];
@@ -327,12 +327,12 @@ void launch_rig_close(struct launch_rig *r)
 
 int launch_rig_read(struct launch_rig *r)
 {
-    return gpunvme_read_async(&r->file, r->memory, LAUNCH_RIG_BYTES, 0, NULL, &r->bytes);
+    return direct_read_async(&r->file, r->memory, LAUNCH_RIG_BYTES, 0, NULL, &r->bytes);
 }
 
 int launch_rig_list(struct launch_rig *r)
 {
-    return gpunvme_readv_async(&r->file, r->memory, r->pieces, LAUNCH_RIG_PIECES, NULL);
+    return direct_readv_async(&r->file, r->memory, r->pieces, LAUNCH_RIG_PIECES, NULL);
 }
 
 int64_t launch_rig_result(struct launch_rig *r)

@@ -24,7 +24,7 @@ struct launch_rig;
 struct launch_rig *launch_rig_open(bool stages, bool sums, uint64_t command_ns);
 void launch_rig_close(struct launch_rig *r);
 
-/* What gpunvme_read_async() says of the whole file, and gpunvme_readv_async() of all pieces. */
+/* What direct_read_async() says of the whole file, and direct_readv_async() of all pieces. */
 int launch_rig_read(struct launch_rig *r);
 int launch_rig_list(struct launch_rig *r);
 /* Until the stream is idle; *bytes of the read that ended last. */

@@ -26,15 +26,15 @@ constexpr int kReadsPerComparison = 1;
 
 void Connection::open_direct(uint32_t queues, uint32_t depth)
 {
-    struct gpunvme_direct_options o = {queues, depth, flags_};
-    ASSERT_EQ(gpunvme_direct_open(g_, &o, &d_), 0) << gpunvme_error();
-    ASSERT_EQ(gpunvme_file_open(d_, fd_, &f_), 0) << gpunvme_error();
+    struct direct_options o = {queues, depth, flags_};
+    ASSERT_EQ(direct_open(g_, &o, &d_), 0) << gpunvme_error();
+    ASSERT_EQ(leased_file_open(d_, fd_, true, &f_), 0) << gpunvme_error();
 }
 
 void Connection::TearDown()
 {
-    gpunvme_direct_close(d_);
-    gpunvme_disconnect(g_);
+    direct_close(d_);
+    connection_close(g_);
     if (fd_ >= 0)
         close(fd_);
     if (mount_ && mount_->pid() > 0) {
@@ -51,7 +51,7 @@ void Connection::end_the_mount()
 
 void Connection::expect_ended()
 {
-    gpunvme_disconnect(g_); // the handle of the direct path with it
+    connection_close(g_); // the handle of the direct path with it
     g_ = nullptr;
     d_ = nullptr;
     EXPECT_TRUE(mount_->ended()) << mount_->log();
@@ -92,9 +92,9 @@ void MountRig::mount(const std::string &options, const char *puppet)
 
 void MountRig::connect()
 {
-    ASSERT_EQ(gpunvme_connect(mount_->mountpoint().c_str(), &g_), 0) << gpunvme_error();
+    ASSERT_EQ(connection_open(mount_->mountpoint().c_str(), &g_), 0) << gpunvme_error();
     ASSERT_EQ(alloc(&buffer_), 0) << gpunvme_error();
-    memory_ = static_cast<char *>(gpunvme_buffer_addr(buffer_));
+    memory_ = static_cast<char *>(buffer_addr(buffer_));
     make_file();
 }
 

@@ -12,7 +12,7 @@
 
 #include <gtest/gtest.h>
 
-#include "gpunvme/gpunvme.h"
+#include "client/lib/connection.h"
 #include "tests/e2e/mounted.h"
 
 namespace mount_rig
@@ -43,10 +43,10 @@ class Connection : public ::testing::Test
     std::vector<std::string> format_; // arguments of mkfs.gpunvme
     uint32_t flags_ = 0;              // GPUNVME_DIRECT_*
     std::unique_ptr<Mounted> mount_;
-    struct gpunvme *g_ = nullptr;
+    struct connection *g_ = nullptr;
     struct gpunvme_buffer *buffer_ = nullptr;
     struct gpunvme_direct *d_ = nullptr;
-    struct gpunvme_file *f_ = nullptr;
+    struct leased_file *f_ = nullptr;
     int fd_ = -1;
 };
 
@@ -62,7 +62,7 @@ class MountRig : public Connection
     // Of kRoom bytes: 0 or -errno.
     virtual int alloc(struct gpunvme_buffer **out)
     {
-        return gpunvme_alloc(g_, kRoom, out);
+        return buffer_alloc(g_, kRoom, out);
     }
     void TearDown() override;
 

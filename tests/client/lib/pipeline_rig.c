@@ -10,7 +10,8 @@
 #include "client/lib/pipeline.h"
 
 struct rig {
-    struct gpunvme handle; /* of a mount that takes no host memory, so staging is not registered */
+    struct connection
+        handle; /* of a mount that takes no host memory, so staging is not registered */
     struct gpunvme_buffer buffer;
     struct pipeline *pipeline;
 };

@@ -20,7 +20,7 @@ void rig_free(struct rig *r);
 size_t rig_read(struct rig *r, int fd, size_t buffer_offset, uint64_t offset, size_t len, int *err);
 size_t rig_write(struct rig *r, int fd, size_t buffer_offset, uint64_t offset, size_t len,
                  int *err);
-/* As gpunvme_unregister() does to transfers under way; undone with false. */
+/* As buffer_unregister() does to transfers under way; undone with false. */
 void rig_end_buffer(struct rig *r, bool ending);
 /* So many of the next reads and writes of files are interrupted. */
 void rig_interrupt(unsigned calls);

@@ -21,7 +21,7 @@ static CUresult launch(CUfunction function, unsigned x, unsigned y, unsigned z, 
     return machine_launch(function, x, y, z, bx, by, bz, shared, stream, args, extra);
 }
 
-void refusal_at(struct gpunvme *g, unsigned nth)
+void refusal_at(struct connection *g, unsigned nth)
 {
     if (g->cuda->cuLaunchKernel != launch)
         machine_launch = g->cuda->cuLaunchKernel;

@@ -7,10 +7,10 @@
 extern "C" {
 #endif
 
-struct gpunvme;
+struct connection;
 
 /* The nth launch by this thread from now on, 1: the next one. The handle has used CUDA. */
-void refusal_at(struct gpunvme *g, unsigned nth);
+void refusal_at(struct connection *g, unsigned nth);
 
 #ifdef __cplusplus
 }

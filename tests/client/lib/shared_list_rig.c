@@ -10,7 +10,7 @@
 #include "client/lib/socket.h"
 
 struct list_rig {
-    struct gpunvme g;
+    struct connection g;
     struct gpunvme_direct d;
 };
 
@@ -35,7 +35,7 @@ void list_rig_close(struct list_rig *r)
     free(r);
 }
 
-struct gpunvme *list_rig_handle(struct list_rig *r)
+struct connection *list_rig_handle(struct list_rig *r)
 {
     return &r->g;
 }
@@ -84,7 +84,7 @@ void cuda_driver_unpin(struct cuda_driver *cu, int device, void *addr)
     counts.mapped--;
 }
 
-int socket_send_memory(struct gpunvme *g, int fd, uint64_t *token)
+int socket_send_memory(struct connection *g, int fd, uint64_t *token)
 {
     (void)g, (void)fd;
     *token = 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Pieces of gpunvme_pieces_alloc() (client/list.h) without a GPU or a mount: the driver maps memory
- * by arithmetic, and the mount takes all that it is asked to.
+ * Pieces of shared_list_alloc_pieces() (client/list.h) without a GPU or a mount: the driver maps
+ * memory by arithmetic, and the mount takes all that it is asked to.
  */
 #ifndef TESTS_CLIENT_LIB_SHARED_LIST_RIG_H
 #define TESTS_CLIENT_LIB_SHARED_LIST_RIG_H
@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "gpunvme/gpunvme.h"
+#include "client/lib/connection.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -23,7 +23,7 @@ struct list_rig;
 struct list_rig *list_rig_open(void);
 /* All lists with it. */
 void list_rig_close(struct list_rig *r);
-struct gpunvme *list_rig_handle(struct list_rig *r);
+struct connection *list_rig_handle(struct list_rig *r);
 
 /* What opening the direct path does to lists, on a mount with a GPU or without. */
 int list_rig_direct(struct list_rig *r, bool gpu);

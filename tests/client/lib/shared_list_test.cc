@@ -26,7 +26,8 @@ class ListMemory : public ::testing::Test
     struct gpunvme_piece *alloc(size_t n = kPieces)
     {
         struct gpunvme_piece *pieces = nullptr;
-        EXPECT_EQ(gpunvme_pieces_alloc(list_rig_handle(rig_), n, &pieces), 0) << gpunvme_error();
+        EXPECT_EQ(shared_list_alloc_pieces(list_rig_handle(rig_), n, &pieces), 0)
+            << gpunvme_error();
         return pieces;
     }
     // What the direct path is given for them; 0: -EINVAL.
@@ -58,7 +59,7 @@ TEST_F(ListMemory, IsMappedWhenItIsAllocatedAndNotByItsUse)
     EXPECT_EQ(locate(one + 7, 1), on_gpu(one + 7));
     EXPECT_EQ(locate(other, 1), on_gpu(other));
     EXPECT_EQ(counts().calls, 2);
-    gpunvme_pieces_free(list_rig_handle(rig_), one);
+    shared_list_free_pieces(list_rig_handle(rig_), one);
     EXPECT_EQ(counts().mapped, 1);
 }
 
@@ -116,7 +117,7 @@ TEST_F(ListMemory, ThatCannotBeMappedIsNotAllocated)
     list_rig_fail(false);
     ASSERT_EQ(list_rig_direct(rig_, true), 0);
     list_rig_fail(true);
-    EXPECT_EQ(gpunvme_pieces_alloc(list_rig_handle(rig_), 1, &none), -ENOMEM);
+    EXPECT_EQ(shared_list_alloc_pieces(list_rig_handle(rig_), 1, &none), -ENOMEM);
     EXPECT_EQ(none, nullptr);
     EXPECT_EQ(counts().registered, 1);
     EXPECT_EQ(locate(pieces, kPieces), on_gpu(pieces));

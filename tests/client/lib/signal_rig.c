@@ -3,15 +3,15 @@
 #include "tests/client/lib/signal_rig.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 
 #include "client/lib/shared_list.h"
 
 static struct signal_rig *rig; /* one at a time */
-static struct gpunvme mount = {.lock = PTHREAD_MUTEX_INITIALIZER,
-                               .unused = PTHREAD_COND_INITIALIZER};
+static struct connection mount = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                                  .unused = PTHREAD_COND_INITIALIZER};
 static struct gpunvme_buffer buffer;
 static struct shared_list list;
 
@@ -39,7 +39,7 @@ static int cached_file(void)
 ssize_t signal_rig_read(struct signal_rig *r, size_t len, struct gpunvme_result *result)
 {
     start(r);
-    return gpunvme_read(&buffer, cached_file(), 0, 0, len, result);
+    return transfer_read(&buffer, cached_file(), 0, 0, len, result);
 }
 
 int signal_rig_readv(struct signal_rig *r, struct gpunvme_piece *pieces, size_t n,
@@ -50,7 +50,7 @@ int signal_rig_readv(struct signal_rig *r, struct gpunvme_piece *pieces, size_t 
     list.pieces = r->in_place ? pieces : calloc(n, sizeof(*pieces));
     if (!list.pieces)
         abort();
-    int err = gpunvme_readv(&buffer, cached_file(), pieces, n, result);
+    int err = readv_buffer(&buffer, cached_file(), pieces, n, result);
     if (!r->in_place)
         free(list.pieces);
     return err;
@@ -118,20 +118,21 @@ int gpunvme_ioctl(int fd, unsigned long request, void *arg, uint32_t size)
 
 /* --- What else the library has ---------------------------------------------------------------- */
 
-struct shared_list *shared_list_of(struct gpunvme *g, const struct gpunvme_piece *pieces, size_t n)
+struct shared_list *shared_list_of(struct connection *g, const struct gpunvme_piece *pieces,
+                                   size_t n)
 {
     (void)g, (void)pieces, (void)n;
     return rig->in_place ? &list : NULL;
 }
 
-int shared_list_get(struct gpunvme *g, size_t n, struct shared_list **out)
+int shared_list_get(struct connection *g, size_t n, struct shared_list **out)
 {
     (void)g, (void)n;
     *out = &list;
     return 0;
 }
 
-void shared_list_put(struct gpunvme *g, struct shared_list *l)
+void shared_list_put(struct connection *g, struct shared_list *l)
 {
     (void)g, (void)l;
 }

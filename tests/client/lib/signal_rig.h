@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "gpunvme/gpunvme.h"
+#include "client/lib/connection.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -17,7 +17,7 @@ extern "C" {
 
 struct signal_rig {
     unsigned interrupted; /* of that many calls and one more only the last reads anything */
-    bool in_place;        /* pieces are of gpunvme_pieces_alloc() */
+    bool in_place;        /* pieces are of shared_list_alloc_pieces() */
     unsigned ends_with;   /* the call during which the buffer is unregistered; 0: none */
     bool ended;           /* it comes when that is done: there is no such buffer */
     bool bounces;         /* short transfers take the bounce pipeline: */
@@ -28,7 +28,7 @@ struct signal_rig {
     bool faults_held;     /* out: SIGSEGV or SIGTERM was, in any */
 };
 
-/* All of a file without an end: as gpunvme_read() and gpunvme_readv(). */
+/* All of a file without an end: as transfer_read() and readv_buffer(). */
 ssize_t signal_rig_read(struct signal_rig *r, size_t len, struct gpunvme_result *result);
 int signal_rig_readv(struct signal_rig *r, struct gpunvme_piece *pieces, size_t n,
                      struct gpunvme_result *result);

@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "gpunvme/gpunvme_io.h"
+#include "gpunvme/gpunvme.h"
 #include "tests/client/lib/mount_rig.h"
 
 namespace
@@ -29,13 +29,13 @@ TEST(Trace, AToolSeesTransfers)
     ASSERT_TRUE(kNamed);
     int fd = memfd_create("file", MFD_CLOEXEC);
     char bytes[1000] = "some";
-    struct gpunvme_io *io;
-    struct gpunvme_io_file *f;
-    ASSERT_EQ(gpunvme_io_open(nullptr, &io), 0);
-    ASSERT_EQ(gpunvme_io_file_open(io, fd, &f), 0);
-    EXPECT_EQ(gpunvme_io_write(f, bytes, sizeof(bytes), 0, nullptr), 1000);
-    EXPECT_EQ(gpunvme_io_read(f, bytes, 777, 1, nullptr), 777);
-    gpunvme_io_close(io);
+    struct gpunvme *io;
+    struct gpunvme_file *f;
+    ASSERT_EQ(gpunvme_open(nullptr, &io), 0);
+    ASSERT_EQ(gpunvme_file_open(io, fd, 0, &f), 0);
+    EXPECT_EQ(gpunvme_write(f, bytes, sizeof(bytes), 0, nullptr), 1000);
+    EXPECT_EQ(gpunvme_read(f, bytes, 777, 1, nullptr), 777);
+    gpunvme_close(io);
     close(fd);
     void *tool = tool_of();
     ASSERT_NE(tool, nullptr) << "the library has not loaded the tool";
@@ -57,11 +57,11 @@ TEST_F(TraceOfLeases, AToolSeesTheCallsOfTheDirectPath)
         return;
     struct gpunvme_piece list[3];
     int64_t bytes = -1;
-    EXPECT_EQ(gpunvme_file_read(f_, memory_, 777, 1), 777);
-    EXPECT_EQ(gpunvme_read_async(f_, memory_, 778, 1, nullptr, &bytes), 0);
+    EXPECT_EQ(direct_read_wait(f_, memory_, 777, 1), 777);
+    EXPECT_EQ(direct_read_async(f_, memory_, 778, 1, nullptr, &bytes), 0);
     for (unsigned i = 0; i < 3; i++)
         list[i] = {i * mount_rig::kPage, i * mount_rig::kPage, mount_rig::kPage, 0};
-    EXPECT_EQ(gpunvme_readv_async(f_, memory_, list, 3, nullptr), 0);
+    EXPECT_EQ(direct_readv_async(f_, memory_, list, 3, nullptr), 0);
     void *tool = tool_of();
     ASSERT_NE(tool, nullptr) << "the library has not loaded the tool";
     std::string log = static_cast<const char *>(dlsym(tool, "fake_nvtx_log"));

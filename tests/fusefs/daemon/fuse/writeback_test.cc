@@ -17,7 +17,7 @@
 
 #include <gtest/gtest.h>
 
-#include "gpunvme/gpunvme.h"
+#include "client/lib/connection.h"
 #include "tests/fusefs/daemon/fuse/writeback_rig.h"
 #include "tests/fusefs/daemon/lease/lease_client.h"
 
@@ -26,12 +26,7 @@ namespace
 
 TEST_F(WritebackTest, InfoReportsIt)
 {
-    gpunvme_ioc_info info = info_of(root_);
-    EXPECT_EQ(info.writeback_cache, 1u);
-    info.abi.size = offsetof(gpunvme_ioc_info, writeback_cache);
-    info.writeback_cache = 77;
-    EXPECT_EQ(issue(root_, _IOC(_IOC_READ | _IOC_WRITE, 'G', 0x60, info.abi.size), &info), 0);
-    EXPECT_EQ(info.writeback_cache, 77u) << "of an earlier struct";
+    EXPECT_EQ(info_of(root_).writeback_cache, 1u);
 }
 
 TEST_F(WritebackTest, WritesStayInTheKernelForAWhile)
@@ -254,32 +249,32 @@ TEST_F(WritebackTest, AWriteByTheGpuIsRefusedAndLoggedOnce)
 
 TEST_F(WritebackTest, AWriteByTheLibraryGoesThroughTheKernel)
 {
-    struct gpunvme *g;
+    struct connection *g;
     struct gpunvme_buffer *b;
     gpunvme_result result;
-    ASSERT_EQ(gpunvme_connect(mounted_->mountpoint().c_str(), &g), 0) << gpunvme_error();
-    ASSERT_EQ(gpunvme_alloc(g, 1 << 20, &b), 0) << gpunvme_error();
+    ASSERT_EQ(connection_open(mounted_->mountpoint().c_str(), &g), 0) << gpunvme_error();
+    ASSERT_EQ(buffer_alloc(g, 1 << 20, &b), 0) << gpunvme_error();
     int fd = make("file");
-    char *data = static_cast<char *>(gpunvme_buffer_addr(b));
+    char *data = static_cast<char *>(buffer_addr(b));
     memset(data, 'w', 1 << 20);
-    ASSERT_EQ(gpunvme_write(b, fd, 0, 100, 1000000, &result), 1000000) << gpunvme_error();
+    ASSERT_EQ(transfer_write(b, fd, 0, 100, 1000000, &result), 1000000) << gpunvme_error();
     EXPECT_EQ(result.path, static_cast<uint32_t>(GPUNVME_PATH_BOUNCE));
     EXPECT_NE(strstr(result.why, "mounted with writeback_cache; mount without"), nullptr);
     EXPECT_EQ(stat_of("file").st_size, 1000100);
     ASSERT_EQ(pwrite(fd, "end", 3, 1000100), 3);
     memset(data, 0, 1 << 20);
-    ASSERT_EQ(gpunvme_read(b, fd, 0, 0, 1 << 20, nullptr), 1000103) << gpunvme_error();
+    ASSERT_EQ(transfer_read(b, fd, 0, 0, 1 << 20, nullptr), 1000103) << gpunvme_error();
     EXPECT_EQ(std::string(data, 1000103),
               std::string(100, '\0') + std::string(1000000, 'w') + "end");
     gpunvme_options options = {};
     options.path = GPUNVME_PATH_GPU;
-    ASSERT_EQ(gpunvme_set_options(g, &options), 0);
-    EXPECT_EQ(gpunvme_write(b, fd, 0, 0, 4096, nullptr), -EREMOTEIO);
+    ASSERT_EQ(bounce_set_options(g, &options), 0);
+    EXPECT_EQ(transfer_write(b, fd, 0, 0, 4096, nullptr), -EREMOTEIO);
     EXPECT_NE(strstr(gpunvme_error(), "mounted with writeback_cache; mount without"), nullptr)
         << gpunvme_error();
     close(fd);
-    gpunvme_unregister(b);
-    gpunvme_disconnect(g);
+    buffer_unregister(b);
+    connection_close(g);
 }
 
 TEST_F(WritebackTest, AFileIsEitherLeasedOrOpenForWriting)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The descriptors of an open file, and the count of its users. */
+/* An open file: its descriptors, the count of its users, and memory for its transfers. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client/lib/io.h"
+#include "client/lib/handle.h"
 
-void io_file_get(struct gpunvme_io_file *f)
+void file_get(struct gpunvme_file *f)
 {
     atomic_fetch_add_explicit(&f->users, 1, memory_order_relaxed);
 }
@@ -18,10 +18,11 @@ void io_file_get(struct gpunvme_io_file *f)
  * The decrement releases what this user did with the file to the one that frees it, which acquires
  * it.
  */
-void io_file_put(struct gpunvme_io_file *f)
+void file_put(struct gpunvme_file *f)
 {
     if (atomic_fetch_sub_explicit(&f->users, 1, memory_order_acq_rel) != 1)
         return;
+    file_direct_end(f);
     if (f->cached_fd >= 0)
         close(f->cached_fd);
     close(f->fd);
@@ -31,7 +32,7 @@ void io_file_put(struct gpunvme_io_file *f)
 /* Flags that a second description of the file takes from the first one. */
 #define KEPT_FLAGS (O_ACCMODE | O_APPEND | O_DSYNC | O_SYNC | O_NOATIME)
 
-static int file_open_cached(const struct gpunvme_io_file *f)
+static int file_open_cached(const struct gpunvme_file *f)
 {
     char link[32];
     int flags = fcntl(f->fd, F_GETFL);
@@ -46,7 +47,7 @@ static int file_open_cached(const struct gpunvme_io_file *f)
     return fd;
 }
 
-int io_file_cached(struct gpunvme_io_file *f)
+int file_cached(struct gpunvme_file *f)
 {
     int fd = atomic_load(&f->cached_fd), none = -1;
 
@@ -57,4 +58,15 @@ int io_file_cached(struct gpunvme_io_file *f)
         return fd;
     close(fd); /* another thread was first */
     return none;
+}
+
+int file_use(struct gpunvme_file *f, void *addr, size_t len, struct region_use *out)
+{
+    struct gpunvme *g = f->g;
+    struct cuda_driver *cu = handle_cuda(g);
+    int err = regions_use(g->regions, cu, f->mount->connection, addr, len, out);
+
+    if (err && f->mount != g->local && g->options.path != GPUNVME_PATH_GPU)
+        err = regions_use(g->regions, cu, g->local->connection, addr, len, out);
+    return err;
 }

@@ -23,7 +23,7 @@ static int connect_read_info(int fd, const char *path, struct gpunvme_ioc_info *
     return err ? gpunvme_fail(err, "%s: %s", path, strerror(-err)) : 0;
 }
 
-static int read_dev(struct gpunvme *g, const char *path)
+static int read_dev(struct connection *g, const char *path)
 {
     struct stat st;
 
@@ -44,17 +44,17 @@ static int connect_open_path(const char *path)
     return fd >= 0 ? fd : gpunvme_fail(-errno, "%s: %s", path, strerror(errno));
 }
 
-static void handle_init(struct gpunvme *g)
+static void handle_init(struct connection *g)
 {
     pthread_mutex_init(&g->lock, NULL);
     pthread_cond_init(&g->unused, NULL);
     slabs_init(&g->slabs);
-    gpunvme_set_options(g, &(struct gpunvme_options){0});
+    bounce_set_options(g, &(struct gpunvme_options){0});
 }
 
-int gpunvme_local(struct gpunvme **out)
+int connection_local(struct connection **out)
 {
-    struct gpunvme *g = calloc(1, sizeof(*g));
+    struct connection *g = calloc(1, sizeof(*g));
 
     if (!g)
         return gpunvme_fail(-ENOMEM, "out of memory");
@@ -64,9 +64,9 @@ int gpunvme_local(struct gpunvme **out)
     return 0;
 }
 
-int gpunvme_connect(const char *path, struct gpunvme **out)
+int connection_open(const char *path, struct connection **out)
 {
-    struct gpunvme *g = calloc(1, sizeof(*g));
+    struct connection *g = calloc(1, sizeof(*g));
 
     if (!g)
         return gpunvme_fail(-ENOMEM, "out of memory");
@@ -88,16 +88,16 @@ free_handle:
     return err;
 }
 
-void gpunvme_disconnect(struct gpunvme *g)
+void connection_close(struct connection *g)
 {
     if (!g)
         return;
     while (g->directs)
-        gpunvme_direct_close(g->directs);
+        direct_close(g->directs);
     pipeline_free(g->pipeline); /* its staging are buffers */
     shared_lists_free(g);
     while (g->buffers)
-        gpunvme_unregister(g->buffers);
+        buffer_unregister(g->buffers);
     slabs_destroy(&g->slabs);
     cuda_driver_close(g->cuda);
     call_stats_end(g);
@@ -108,41 +108,54 @@ void gpunvme_disconnect(struct gpunvme *g)
     free(g);
 }
 
-int gpunvme_info(struct gpunvme *g, struct gpunvme_ioc_info *out)
+int connection_fd(const struct connection *g)
 {
-    memset(out, 0, sizeof(*out));
-    int err = gpunvme_ioctl(g->fd, GPUNVME_IOC_INFO, out, sizeof(*out));
-    return err ? gpunvme_fail(err, "INFO: %s", strerror(-err)) : 0;
+    return g->fd;
 }
 
-int gpunvme_stats(struct gpunvme *g, struct gpunvme_ioc_stats *out)
+/* --- What a mount reports -------------------------------------------------------------------- */
+
+static int connection_report(int fd, unsigned long request, void *out, uint32_t size,
+                             const char *name)
 {
-    memset(out, 0, sizeof(*out));
-    int err = gpunvme_ioctl(g->fd, GPUNVME_IOC_STATS, out, sizeof(*out));
-    return err ? gpunvme_fail(err, "STATS: %s", strerror(-err)) : 0;
+    int err = gpunvme_ioctl(fd, request, out, size);
+
+    if (err == -ENOTTY || err == -ENOSYS)
+        return gpunvme_fail(-ENOTTY, "%s: not on a gpunvmefs mount", name);
+    return err ? gpunvme_fail(err, "%s: %s", name, strerror(-err)) : 0;
 }
 
-int gpunvme_open_files(struct gpunvme *g, uint64_t below, struct gpunvme_ioc_open_files *out)
+int gpunvme_info(int fd, struct gpunvme_ioc_info *out)
+{
+    memset(out, 0, sizeof(*out));
+    return connection_report(fd, GPUNVME_IOC_INFO, out, sizeof(*out), "INFO");
+}
+
+int gpunvme_stats(int fd, struct gpunvme_ioc_stats *out)
+{
+    memset(out, 0, sizeof(*out));
+    return connection_report(fd, GPUNVME_IOC_STATS, out, sizeof(*out), "STATS");
+}
+
+int gpunvme_open_files(int fd, uint64_t below, struct gpunvme_ioc_open_files *out)
 {
     memset(out, 0, sizeof(*out));
     out->below = below;
-    int err = gpunvme_ioctl(g->fd, GPUNVME_IOC_OPEN_FILES, out, sizeof(*out));
-    return err ? gpunvme_fail(err, "OPEN_FILES: %s", strerror(-err)) : 0;
+    return connection_report(fd, GPUNVME_IOC_OPEN_FILES, out, sizeof(*out), "OPEN_FILES");
 }
 
-int gpunvme_trace(struct gpunvme *g, uint64_t next, struct gpunvme_ioc_trace *out)
+int gpunvme_queues(int fd, struct gpunvme_ioc_queues *out)
+{
+    memset(out, 0, sizeof(*out));
+    return connection_report(fd, GPUNVME_IOC_QUEUES, out, sizeof(*out), "QUEUES");
+}
+
+int gpunvme_trace(int fd, uint64_t next, struct gpunvme_ioc_trace *out)
 {
     memset(out, 0, sizeof(*out));
     out->next = next;
-    int err = gpunvme_ioctl(g->fd, GPUNVME_IOC_TRACE, out, sizeof(*out));
+    int err = connection_report(fd, GPUNVME_IOC_TRACE, out, sizeof(*out), "TRACE");
     if (err == -ENODATA)
         return gpunvme_fail(err, "the mount keeps no trace: mount with -o trace");
-    return err ? gpunvme_fail(err, "TRACE: %s", strerror(-err)) : 0;
-}
-
-int gpunvme_queues(struct gpunvme *g, struct gpunvme_ioc_queues *out)
-{
-    memset(out, 0, sizeof(*out));
-    int err = gpunvme_ioctl(g->fd, GPUNVME_IOC_QUEUES, out, sizeof(*out));
-    return err ? gpunvme_fail(err, "QUEUES: %s", strerror(-err)) : 0;
+    return err;
 }

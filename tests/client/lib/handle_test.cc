@@ -13,7 +13,7 @@
 #include <future>
 #include <thread>
 
-#include "gpunvme/gpunvme_io.h"
+#include "gpunvme/gpunvme.h"
 #include "tests/client/cufile/places.h"
 
 using namespace places;
@@ -42,17 +42,17 @@ class Io : public InFolder<Way>
         if (fd_ < 0 && errno == EINVAL)
             GTEST_SKIP() << "no O_DIRECT here";
         ASSERT_GE(fd_, 0) << strerror(errno);
-        ASSERT_EQ(gpunvme_io_open(nullptr, &io_), 0) << gpunvme_error();
-        ASSERT_EQ(gpunvme_io_file_open(io_, fd_, &file_), 0) << gpunvme_error();
+        ASSERT_EQ(gpunvme_open(nullptr, &io_), 0) << gpunvme_error();
+        ASSERT_EQ(gpunvme_file_open(io_, fd_, 0, &file_), 0) << gpunvme_error();
         memory_ = std::make_unique<Memory>(GetParam().kind, kRoom);
         if (GetParam().registers) {
-            ASSERT_EQ(gpunvme_io_register(io_, memory_->at(), kRoom), 0) << gpunvme_error();
+            ASSERT_EQ(gpunvme_register(io_, memory_->at(), kRoom), 0) << gpunvme_error();
         }
     }
 
     void TearDown() override
     {
-        gpunvme_io_close(io_);
+        gpunvme_close(io_);
         if (fd_ >= 0)
             close(fd_);
         if (folder_) {
@@ -62,7 +62,7 @@ class Io : public InFolder<Way>
 
     ssize_t read(size_t at, size_t n, uint64_t offset)
     {
-        return gpunvme_io_read(file_, memory_->at(at), n, offset, &result_);
+        return gpunvme_read(file_, memory_->at(at), n, offset, &result_);
     }
 
     bool holds(size_t at, size_t n, size_t offset)
@@ -74,8 +74,8 @@ class Io : public InFolder<Way>
 
     std::vector<char> bytes_ = some_bytes(kFile, 1);
     std::unique_ptr<Memory> memory_;
-    struct gpunvme_io *io_ = nullptr;
-    struct gpunvme_io_file *file_ = nullptr;
+    struct gpunvme *io_ = nullptr;
+    struct gpunvme_file *file_ = nullptr;
     struct gpunvme_result result_ = {};
     int fd_ = -1;
 };
@@ -112,7 +112,7 @@ TEST_P(Io, WritesWhatTheMemoryHolds)
     } writes[] = {{0, 8192, 4096}, {5, 3000001, 333}, {1, 1, 0}, {0, 10000, kFile}};
     bytes_.resize(grown);
     for (auto &w : writes) {
-        ASSERT_EQ(gpunvme_io_write(file_, memory_->at(w.at), w.n, w.offset, &result_),
+        ASSERT_EQ(gpunvme_write(file_, memory_->at(w.at), w.n, w.offset, &result_),
                   static_cast<ssize_t>(w.n))
             << gpunvme_error();
         std::copy_n(fresh.begin() + static_cast<long>(w.at), w.n,
@@ -132,7 +132,7 @@ TEST_P(Io, ManyReadsOfOneCall)
     }
     pieces[3].buffer_offset = kRoom; // outside
     auto before = pieces;
-    ASSERT_EQ(gpunvme_io_readv(file_, memory_->at(), kRoom, pieces.data(), kPieces, &result_), 0)
+    ASSERT_EQ(gpunvme_readv(file_, memory_->at(), kRoom, pieces.data(), kPieces, &result_), 0)
         << gpunvme_error();
     for (size_t i = 0; i < kPieces; i++) {
         EXPECT_EQ(pieces[i].buffer_offset, before[i].buffer_offset);
@@ -146,13 +146,33 @@ TEST_P(Io, ManyReadsOfOneCall)
 }
 
 // A request with the means to wait for its end.
-struct Request : gpunvme_io_request {
+struct Request : gpunvme_transfer {
     std::promise<ssize_t> ended;
-    static void end(gpunvme_io_request *r)
+    static void end(gpunvme_transfer *r)
     {
         static_cast<Request *>(r)->ended.set_value(r->bytes);
     }
 };
+
+int submit(struct gpunvme_transfer *t)
+{
+    ssize_t started = gpunvme_submit(&t, 1);
+
+    return started == 1 ? 0 : static_cast<int>(started);
+}
+
+TEST_P(Io, ATransferWithoutDoneIsWaitedFor)
+{
+    struct gpunvme_transfer transfer = {};
+    transfer.file = file_;
+    transfer.addr = memory_->at(3);
+    transfer.len = 5000;
+    transfer.file_offset = 777;
+    ASSERT_EQ(submit(&transfer), 0) << gpunvme_error();
+    EXPECT_EQ(gpunvme_wait(&transfer), 5000);
+    EXPECT_TRUE(holds(3, 5000, 777));
+    EXPECT_NE(transfer.result.path, 0u);
+}
 
 TEST_P(Io, ReadsPiecesBehindTheCaller)
 {
@@ -165,9 +185,9 @@ TEST_P(Io, ReadsPiecesBehindTheCaller)
     request.n_pieces = pieces.size();
     request.done = Request::end;
     request.write = 1;
-    EXPECT_EQ(gpunvme_io_start(&request), -EINVAL);
+    EXPECT_EQ(submit(&request), -EINVAL);
     request.write = 0;
-    ASSERT_EQ(gpunvme_io_start(&request), 0) << gpunvme_error();
+    ASSERT_EQ(submit(&request), 0) << gpunvme_error();
     EXPECT_EQ(request.ended.get_future().get(), 0);
     for (auto &p : pieces) {
         EXPECT_EQ(p.result, static_cast<int32_t>(p.len));
@@ -208,10 +228,10 @@ TEST_P(Io, TransfersKeepThePosixLocksOfTheProcess)
     ASSERT_EQ(read(0, 4096, 0), 4096);
     ASSERT_EQ(read(1, 777, 4095), 777);
     ASSERT_EQ(read(0, 70000, 8192), 70000);
-    ASSERT_EQ(gpunvme_io_write(file_, memory_->at(), 100, 10000, nullptr), 100);
-    struct gpunvme_io_file *again;
-    ASSERT_EQ(gpunvme_io_file_open(io_, fd_, &again), 0);
-    ASSERT_EQ(gpunvme_io_read(again, memory_->at(), 100, 1, nullptr), 100);
+    ASSERT_EQ(gpunvme_write(file_, memory_->at(), 100, 10000, nullptr), 100);
+    struct gpunvme_file *again;
+    ASSERT_EQ(gpunvme_file_open(io_, fd_, 0, &again), 0);
+    ASSERT_EQ(gpunvme_read(again, memory_->at(), 100, 1, nullptr), 100);
     EXPECT_EQ(lock_holder(fd_), getpid());
     EXPECT_EQ(fcntl(fd_, F_GETFL), flags);
 }
@@ -222,7 +242,7 @@ TEST_P(Io, TheFlagsOfTheCallersDescriptionAreItsOwn)
     std::atomic<bool> stop{false};
     std::thread reader([this, &stop] {
         for (size_t i = 0; !stop; i++) {
-            if (gpunvme_io_read(file_, memory_->at(), 4096 - i % 2, (i % 100) * 4096, nullptr) < 0)
+            if (gpunvme_read(file_, memory_->at(), 4096 - i % 2, (i % 100) * 4096, nullptr) < 0)
                 ADD_FAILURE() << gpunvme_error();
         }
     });
@@ -249,7 +269,7 @@ TEST_P(Io, TheDescriptorMayBeClosedAndUsedAgain)
     ASSERT_EQ(read(1, 777, 4095), 777) << gpunvme_error();
     EXPECT_TRUE(holds(1, 777, 4095));
     auto before = file_bytes(other);
-    ASSERT_EQ(gpunvme_io_write(file_, memory_->at(), 5000, 1, nullptr), 5000) << gpunvme_error();
+    ASSERT_EQ(gpunvme_write(file_, memory_->at(), 5000, 1, nullptr), 5000) << gpunvme_error();
     EXPECT_TRUE(file_bytes(other) == before);
     close(fd);
 }
@@ -265,9 +285,9 @@ TEST_P(Io, AFileMayBeClosedUnderTransfers)
         requests[i].len = kLen;
         requests[i].file_offset = i * 1000;
         requests[i].done = Request::end;
-        ASSERT_EQ(gpunvme_io_start(&requests[i]), 0) << gpunvme_error();
+        ASSERT_EQ(submit(&requests[i]), 0) << gpunvme_error();
     }
-    gpunvme_io_file_close(file_);
+    gpunvme_file_close(file_);
     for (size_t i = 0; i < kReads; i++) {
         EXPECT_EQ(requests[i].ended.get_future().get(), static_cast<ssize_t>(kLen));
         EXPECT_TRUE(holds(i * kLen, kLen, i * 1000)) << i;
@@ -292,16 +312,16 @@ TEST_P(Io, AChildIsRefusedTheHandlesOfItsParent)
     std::atomic<bool> stop{false};
     std::thread reader([this, &stop] {
         while (!stop)
-            gpunvme_io_read(file_, memory_->at(), 8192, 4096, nullptr);
+            gpunvme_read(file_, memory_->at(), 8192, 4096, nullptr);
     });
     for (int i = 0; i < 20; i++) {
         pid_t child = fork();
         if (child == 0) {
             char byte[1] = {};
-            bool refused = gpunvme_io_read(file_, byte, 1, 0, nullptr) == -EPERM &&
-                           gpunvme_io_register(io_, byte, 1) == -EPERM;
-            gpunvme_io_file_close(file_);
-            gpunvme_io_close(io_);
+            bool refused = gpunvme_read(file_, byte, 1, 0, nullptr) == -EPERM &&
+                           gpunvme_register(io_, byte, 1) == -EPERM;
+            gpunvme_file_close(file_);
+            gpunvme_close(io_);
             _exit(refused ? 0 : 1);
         }
         EXPECT_EQ(status_of(child), 0);
@@ -315,8 +335,8 @@ TEST_P(Io, AChildIsRefusedTheHandlesOfItsParent)
 TEST_P(Io, HandlesOfOneDescriptionReadAtTheSameTime)
 {
     int copy = dup(fd_);
-    struct gpunvme_io_file *files[2] = {file_, nullptr};
-    ASSERT_EQ(gpunvme_io_file_open(io_, copy, &files[1]), 0) << gpunvme_error();
+    struct gpunvme_file *files[2] = {file_, nullptr};
+    ASSERT_EQ(gpunvme_file_open(io_, copy, 0, &files[1]), 0) << gpunvme_error();
     std::vector<std::thread> threads;
     std::vector<int> failures(4);
     for (size_t t = 0; t < failures.size(); t++) {
@@ -324,14 +344,14 @@ TEST_P(Io, HandlesOfOneDescriptionReadAtTheSameTime)
             for (size_t i = 0; i < 200; i++) {
                 size_t at = t * 100000, n = t < 2 ? 1000 : 8192, offset = i * 4096 + (t < 2);
                 ssize_t got =
-                    gpunvme_io_read(files[t % 2], memory_->at(at + (t > 1)), n, offset, nullptr);
+                    gpunvme_read(files[t % 2], memory_->at(at + (t > 1)), n, offset, nullptr);
                 failures[t] += got != static_cast<ssize_t>(n) || !holds(at + (t > 1), n, offset);
             }
         });
     }
     for (auto &t : threads)
         t.join();
-    gpunvme_io_file_close(files[1]);
+    gpunvme_file_close(files[1]);
     close(copy);
     EXPECT_EQ(failures, std::vector<int>(4, 0));
     EXPECT_EQ(fcntl(fd_, F_GETFL) & O_DIRECT, GetParam().flags & O_DIRECT);
@@ -340,7 +360,7 @@ TEST_P(Io, HandlesOfOneDescriptionReadAtTheSameTime)
 TEST_P(Io, SaysWhichWayAndWhy)
 {
     bool ours = GetParam().where == Where::kMount;
-    EXPECT_EQ(gpunvme_io_file_why(file_) == nullptr, ours);
+    EXPECT_EQ(gpunvme_file_why(file_) == nullptr, ours);
     ASSERT_EQ(read(0, 65536, 0), 65536);
     EXPECT_EQ(result_.path, GPUNVME_PATH_BOUNCE);
     std::string why = result_.why;
@@ -356,7 +376,7 @@ TEST_P(Io, ThreadsReadAtTheSameTime)
         threads.emplace_back([this, t, &failures] {
             for (size_t i = 0; i < 50; i++) {
                 size_t at = t * 100000, n = 1 + (i * 1777) % 90000, offset = (i * 54321) % 2000000;
-                ssize_t got = gpunvme_io_read(file_, memory_->at(at), n, offset, nullptr);
+                ssize_t got = gpunvme_read(file_, memory_->at(at), n, offset, nullptr);
                 failures[t] += got != static_cast<ssize_t>(n) || !holds(at, n, offset);
             }
         });
@@ -379,9 +399,9 @@ TEST_P(Io, StreamsMeetTransfersInTheirOrder)
     } late = {&offset, &bytes, 0};
     cuda().launch(
         stream, [](void *p) { *static_cast<Late *>(p)->offset = 777; }, &late);
-    struct gpunvme_io_async what = {0,      memory_->at(), &len,   &offset, &addr_offset,
-                                    &bytes, nullptr,       nullptr};
-    ASSERT_EQ(gpunvme_io_submit(file_, &what, stream), 0) << gpunvme_error();
+    struct gpunvme_stream_transfer what = {0,      memory_->at(), &len,    &offset, &addr_offset,
+                                           &bytes, nullptr,       nullptr, nullptr, 0};
+    ASSERT_EQ(gpunvme_submit_stream(file_, &what, stream), 0) << gpunvme_error();
     cuda().launch(
         stream, [](void *p) { static_cast<Late *>(p)->seen = *static_cast<Late *>(p)->bytes; },
         &late);
@@ -416,20 +436,20 @@ class IoOnce : public ::testing::Test
         ASSERT_EQ(why, "");
         ASSERT_TRUE(make_file(folder_->path("file"), bytes_));
         fd_ = open(folder_->path("file").c_str(), O_RDWR | O_CLOEXEC);
-        ASSERT_EQ(gpunvme_io_open(nullptr, &io_), 0) << gpunvme_error();
-        ASSERT_EQ(gpunvme_io_file_open(io_, fd_, &file_), 0) << gpunvme_error();
+        ASSERT_EQ(gpunvme_open(nullptr, &io_), 0) << gpunvme_error();
+        ASSERT_EQ(gpunvme_file_open(io_, fd_, 0, &file_), 0) << gpunvme_error();
     }
 
     void TearDown() override
     {
-        gpunvme_io_close(io_);
+        gpunvme_close(io_);
         close(fd_);
     }
 
     std::unique_ptr<Folder> folder_;
     std::vector<char> bytes_ = some_bytes(100000, 3);
-    struct gpunvme_io *io_ = nullptr;
-    struct gpunvme_io_file *file_ = nullptr;
+    struct gpunvme *io_ = nullptr;
+    struct gpunvme_file *file_ = nullptr;
     int fd_ = -1;
 };
 
@@ -438,56 +458,56 @@ TEST_F(IoOnce, AnAllocationAtTheAddressOfAnotherIsNotTakenForIt)
     unsigned long long first = 0, second = 0;
     ASSERT_EQ(cuda().alloc(&first, 65536), 0);
     char *addr = reinterpret_cast<char *>(first);
-    ASSERT_EQ(gpunvme_io_register(io_, addr, 65536), 0);
-    ASSERT_EQ(gpunvme_io_read(file_, addr, 4096, 0, nullptr), 4096);
+    ASSERT_EQ(gpunvme_register(io_, addr, 65536), 0);
+    ASSERT_EQ(gpunvme_read(file_, addr, 4096, 0, nullptr), 4096);
     cuda().free(first);
     ASSERT_EQ(cuda().alloc(&second, 65536), 0);
     if (second != first)
         GTEST_SKIP() << "the memory came at another address";
-    EXPECT_EQ(gpunvme_io_read(file_, addr + 5, 4096, 0, nullptr), 4096);
-    EXPECT_EQ(gpunvme_io_register(io_, addr, 65536), 0) << gpunvme_error();
-    EXPECT_EQ(gpunvme_io_unregister(io_, addr), 0);
+    EXPECT_EQ(gpunvme_read(file_, addr + 5, 4096, 0, nullptr), 4096);
+    EXPECT_EQ(gpunvme_register(io_, addr, 65536), 0) << gpunvme_error();
+    EXPECT_EQ(gpunvme_unregister(io_, addr), 0);
     cuda().free(second);
 }
 
 TEST_F(IoOnce, RegistrationsDoNotOverlap)
 {
     std::vector<char> memory(10000);
-    ASSERT_EQ(gpunvme_io_register(io_, memory.data() + 1000, 2000), 0);
-    EXPECT_EQ(gpunvme_io_register(io_, memory.data() + 1000, 2000), -EEXIST);
-    EXPECT_EQ(gpunvme_io_register(io_, memory.data(), 1001), -EEXIST);
-    EXPECT_EQ(gpunvme_io_register(io_, memory.data() + 2999, 10), -EEXIST);
-    EXPECT_EQ(gpunvme_io_register(io_, memory.data() + 3000, 10), 0);
-    EXPECT_EQ(gpunvme_io_register(io_, memory.data(), 1000), 0);
-    EXPECT_EQ(gpunvme_io_unregister(io_, memory.data() + 1500), -ENOENT);
-    EXPECT_EQ(gpunvme_io_unregister(io_, memory.data() + 1000), 0);
-    EXPECT_EQ(gpunvme_io_unregister(io_, memory.data() + 1000), -ENOENT);
-    EXPECT_EQ(gpunvme_io_read(file_, memory.data() + 500, 5000, 0, nullptr), 5000);
+    ASSERT_EQ(gpunvme_register(io_, memory.data() + 1000, 2000), 0);
+    EXPECT_EQ(gpunvme_register(io_, memory.data() + 1000, 2000), -EEXIST);
+    EXPECT_EQ(gpunvme_register(io_, memory.data(), 1001), -EEXIST);
+    EXPECT_EQ(gpunvme_register(io_, memory.data() + 2999, 10), -EEXIST);
+    EXPECT_EQ(gpunvme_register(io_, memory.data() + 3000, 10), 0);
+    EXPECT_EQ(gpunvme_register(io_, memory.data(), 1000), 0);
+    EXPECT_EQ(gpunvme_unregister(io_, memory.data() + 1500), -ENOENT);
+    EXPECT_EQ(gpunvme_unregister(io_, memory.data() + 1000), 0);
+    EXPECT_EQ(gpunvme_unregister(io_, memory.data() + 1000), -ENOENT);
+    EXPECT_EQ(gpunvme_read(file_, memory.data() + 500, 5000, 0, nullptr), 5000);
 }
 
 TEST_F(IoOnce, WhatIsNoFileIsRefused)
 {
-    struct gpunvme_io_file *f;
+    struct gpunvme_file *f;
     int ends[2];
     ASSERT_EQ(pipe(ends), 0);
-    EXPECT_EQ(gpunvme_io_file_open(io_, ends[0], &f), -EINVAL);
-    EXPECT_EQ(gpunvme_io_file_open(io_, -1, &f), -EBADF);
+    EXPECT_EQ(gpunvme_file_open(io_, ends[0], 0, &f), -EINVAL);
+    EXPECT_EQ(gpunvme_file_open(io_, -1, 0, &f), -EBADF);
     close(ends[0]);
     close(ends[1]);
     int dir = open("/", O_RDONLY | O_DIRECTORY);
-    EXPECT_EQ(gpunvme_io_file_open(io_, dir, &f), -EINVAL);
+    EXPECT_EQ(gpunvme_file_open(io_, dir, 0, &f), -EINVAL);
     close(dir);
 }
 
 TEST_F(IoOnce, OpenModesAreThoseOfTheDescriptor)
 {
     char byte = 0;
-    struct gpunvme_io_file *f;
+    struct gpunvme_file *f;
     int fd = open(folder_->path("file").c_str(), O_RDONLY | O_CLOEXEC);
-    ASSERT_EQ(gpunvme_io_file_open(io_, fd, &f), 0);
-    EXPECT_EQ(gpunvme_io_write(f, &byte, 1, 0, nullptr), -EBADF);
-    EXPECT_EQ(gpunvme_io_read(f, &byte, 1, 0, nullptr), 1);
-    gpunvme_io_file_close(f);
+    ASSERT_EQ(gpunvme_file_open(io_, fd, 0, &f), 0);
+    EXPECT_EQ(gpunvme_write(f, &byte, 1, 0, nullptr), -EBADF);
+    EXPECT_EQ(gpunvme_read(f, &byte, 1, 0, nullptr), 1);
+    gpunvme_file_close(f);
     close(fd);
 }
 
@@ -495,14 +515,14 @@ TEST_F(IoOnce, OnlyTheGpuPathIsAnErrorElsewhere)
 {
     struct gpunvme_options gpu = {};
     gpu.path = GPUNVME_PATH_GPU;
-    struct gpunvme_io *io;
-    struct gpunvme_io_file *f;
+    struct gpunvme *io;
+    struct gpunvme_file *f;
     char byte;
-    ASSERT_EQ(gpunvme_io_open(&gpu, &io), 0);
-    ASSERT_EQ(gpunvme_io_file_open(io, fd_, &f), 0);
-    EXPECT_EQ(gpunvme_io_read(f, &byte, 1, 0, nullptr), -ENOTSUP);
+    ASSERT_EQ(gpunvme_open(&gpu, &io), 0);
+    ASSERT_EQ(gpunvme_file_open(io, fd_, 0, &f), 0);
+    EXPECT_EQ(gpunvme_read(f, &byte, 1, 0, nullptr), -ENOTSUP);
     EXPECT_NE(std::string(gpunvme_error()).find("not on a gpunvmefs mount"), std::string::npos);
-    gpunvme_io_close(io);
+    gpunvme_close(io);
 }
 
 TEST_F(IoOnce, TransfersOfOneStreamWaitForEachOther)
@@ -516,9 +536,9 @@ TEST_F(IoOnce, TransfersOfOneStreamWaitForEachOther)
     std::vector<int64_t> offsets(kOps), bytes(kOps, -1);
     for (size_t i = 0; i < kOps; i++) {
         offsets[i] = static_cast<int64_t>(i * 100);
-        struct gpunvme_io_async what = {0,     memory.at(), &len,    &offsets[i],
-                                        &zero, &bytes[i],   nullptr, nullptr};
-        ASSERT_EQ(gpunvme_io_submit(file_, &what, stream), 0) << gpunvme_error();
+        struct gpunvme_stream_transfer what = {0,         memory.at(), &len,    &offsets[i], &zero,
+                                               &bytes[i], nullptr,     nullptr, nullptr,     0};
+        ASSERT_EQ(gpunvme_submit_stream(file_, &what, stream), 0) << gpunvme_error();
     }
     cuda().stream_synchronize(stream);
     EXPECT_EQ(bytes, std::vector<int64_t>(kOps, 4096));
@@ -534,13 +554,14 @@ TEST_F(IoOnce, AGpuThatCannotWaitIsWaitedFor)
     ASSERT_EQ(cuda().stream_create(&stream, 0), 0);
     size_t len = 5000;
     int64_t zero = 0, bytes = -1;
-    struct gpunvme_io_async what = {0, memory.at(), &len, &zero, &zero, &bytes, nullptr, nullptr};
+    struct gpunvme_stream_transfer what = {0,      memory.at(), &len,    &zero,   &zero,
+                                           &bytes, nullptr,     nullptr, nullptr, 0};
     cuda().refuse_waits(1);
-    EXPECT_EQ(gpunvme_io_submit(file_, &what, stream), 0) << gpunvme_error();
+    EXPECT_EQ(gpunvme_submit_stream(file_, &what, stream), 0) << gpunvme_error();
     EXPECT_EQ(bytes, 5000);
     cuda().refuse_waits(0);
     cuda().capture(1);
-    EXPECT_EQ(gpunvme_io_submit(file_, &what, stream), -ENOTSUP);
+    EXPECT_EQ(gpunvme_submit_stream(file_, &what, stream), -ENOTSUP);
     cuda().capture(0);
     cuda().stream_destroy(stream);
 }
@@ -554,27 +575,29 @@ TEST_F(IoOnce, ATransferThatFindsNoThreadIsNotSubmitted)
     size_t len = 5000;
     int64_t zero = 0, bytes = -1;
     bool done = false;
-    struct gpunvme_io_async what = {
+    struct gpunvme_stream_transfer what = {
         0,
         memory.at(),
         &len,
         &zero,
         &zero,
         &bytes,
-        [](void *arg, const gpunvme_io_async *, const gpunvme_result *) {
+        [](void *arg, const gpunvme_stream_transfer *, const gpunvme_result *) {
             *static_cast<bool *>(arg) = true;
         },
-        &done};
+        &done,
+        nullptr,
+        0};
     pthread_attr_t before, endless;
     ASSERT_EQ(pthread_getattr_default_np(&before), 0);
     pthread_attr_init(&endless);
     ASSERT_EQ(pthread_attr_setstacksize(&endless, size_t{1} << 47), 0);
     ASSERT_EQ(pthread_setattr_default_np(&endless), 0); // no thread can be made
-    EXPECT_LT(gpunvme_io_submit(file_, &what, stream), 0);
+    EXPECT_LT(gpunvme_submit_stream(file_, &what, stream), 0);
     ASSERT_EQ(pthread_setattr_default_np(&before), 0);
     cuda().stream_synchronize(stream);
     EXPECT_TRUE(bytes == -1 && !done);
-    EXPECT_EQ(gpunvme_io_submit(file_, &what, stream), 0) << gpunvme_error();
+    EXPECT_EQ(gpunvme_submit_stream(file_, &what, stream), 0) << gpunvme_error();
     cuda().stream_synchronize(stream);
     EXPECT_TRUE(bytes == 5000 && done);
     cuda().stream_destroy(stream);
@@ -589,27 +612,27 @@ TEST(IoOnMount, MemoryOfTheMountTakesTheGpuPath)
     auto bytes = some_bytes(1 << 20, 4);
     ASSERT_TRUE(make_file(folder.path("file"), bytes));
     int fd = open(folder.path("file").c_str(), O_RDONLY | O_CLOEXEC);
-    struct gpunvme_io *io;
-    struct gpunvme_io_file *f;
+    struct gpunvme *io;
+    struct gpunvme_file *f;
     struct gpunvme_result result;
     void *memory;
-    ASSERT_EQ(gpunvme_io_open(nullptr, &io), 0);
-    ASSERT_EQ(gpunvme_io_file_open(io, fd, &f), 0);
-    EXPECT_EQ(gpunvme_io_file_why(f), nullptr);
-    ASSERT_EQ(gpunvme_io_alloc_host(f, bytes.size(), &memory), 0) << gpunvme_error();
+    ASSERT_EQ(gpunvme_open(nullptr, &io), 0);
+    ASSERT_EQ(gpunvme_file_open(io, fd, 0, &f), 0);
+    EXPECT_EQ(gpunvme_file_why(f), nullptr);
+    ASSERT_EQ(gpunvme_alloc_host(f, bytes.size(), &memory), 0) << gpunvme_error();
     char *at = static_cast<char *>(memory);
-    EXPECT_EQ(gpunvme_io_read(f, at + 4096, 500000, 4096, &result), 500000) << gpunvme_error();
+    EXPECT_EQ(gpunvme_read(f, at + 4096, 500000, 4096, &result), 500000) << gpunvme_error();
     EXPECT_EQ(result.path, GPUNVME_PATH_GPU);
     EXPECT_GT(result.commands, 0u);
     EXPECT_STREQ(result.why, "");
     EXPECT_EQ(memcmp(at + 4096, bytes.data() + 4096, 500000), 0);
     struct gpunvme_piece pieces[2] = {{8192, 0, 4096, 0}, {0, 4096, 4096, 0}};
-    EXPECT_EQ(gpunvme_io_readv(f, at + 12288, 8192, pieces, 2, &result), 0) << gpunvme_error();
+    EXPECT_EQ(gpunvme_readv(f, at + 12288, 8192, pieces, 2, &result), 0) << gpunvme_error();
     EXPECT_EQ(result.path, GPUNVME_PATH_GPU);
     EXPECT_EQ(memcmp(at + 12288, bytes.data() + 8192, 4096), 0);
     EXPECT_EQ(memcmp(at + 16384, bytes.data(), 4096), 0);
-    EXPECT_EQ(gpunvme_io_unregister(io, memory), 0) << gpunvme_error();
-    gpunvme_io_close(io);
+    EXPECT_EQ(gpunvme_unregister(io, memory), 0) << gpunvme_error();
+    gpunvme_close(io);
     close(fd);
     EXPECT_TRUE(folder.end());
 }
@@ -632,18 +655,18 @@ TEST(IoOnMount, AFileThatIsRemovedIsNotKept)
     int fd = open(folder.path("file").c_str(), O_RDONLY | O_CLOEXEC);
     fsync(fd);
     EXPECT_LE(free_blocks(folder), before - 2560);
-    struct gpunvme_io *io;
-    struct gpunvme_io_file *f;
-    ASSERT_EQ(gpunvme_io_open(nullptr, &io), 0);
-    ASSERT_EQ(gpunvme_io_file_open(io, fd, &f), 0);
-    EXPECT_EQ(gpunvme_io_file_why(f), nullptr);
+    struct gpunvme *io;
+    struct gpunvme_file *f;
+    ASSERT_EQ(gpunvme_open(nullptr, &io), 0);
+    ASSERT_EQ(gpunvme_file_open(io, fd, 0, &f), 0);
+    EXPECT_EQ(gpunvme_file_why(f), nullptr);
     ASSERT_EQ(unlink(folder.path("file").c_str()), 0);
-    gpunvme_io_file_close(f);
+    gpunvme_file_close(f);
     close(fd);
     for (int i = 0; i < 1000 && free_blocks(folder) != before; i++)
         usleep(10000);
     EXPECT_EQ(free_blocks(folder), before);
-    gpunvme_io_close(io);
+    gpunvme_close(io);
     EXPECT_TRUE(folder.end());
 }
 

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <future>
 
-#include "gpunvme/gpunvme_io.h"
+#include "gpunvme/gpunvme.h"
 #include "tests/client/cufile/places.h"
 
 using namespace places;
@@ -16,9 +16,9 @@ using namespace places;
 namespace
 {
 
-struct Request : gpunvme_io_request {
+struct Request : gpunvme_transfer {
     std::promise<ssize_t> ended;
-    static void end(gpunvme_io_request *r)
+    static void end(gpunvme_transfer *r)
     {
         static_cast<Request *>(r)->ended.set_value(r->bytes);
     }
@@ -27,7 +27,7 @@ struct Request : gpunvme_io_request {
 // Entry i reads 4096 + i bytes from file byte 5000 * i to memory + 8192 * i, unless a test says
 // else.
 struct Entries {
-    Entries(struct gpunvme_io_file *f, char *memory, size_t n) : requests(n)
+    Entries(struct gpunvme_file *f, char *memory, size_t n) : requests(n)
     {
         for (size_t i = 0; i < n; i++) {
             Request &r = requests[i];
@@ -40,9 +40,9 @@ struct Entries {
         }
     }
 
-    size_t start()
+    ssize_t start()
     {
-        return gpunvme_io_start_list(list.data(), list.size());
+        return gpunvme_submit(list.data(), list.size());
     }
     ssize_t end(size_t i)
     {
@@ -50,7 +50,7 @@ struct Entries {
     }
 
     std::vector<Request> requests;
-    std::vector<struct gpunvme_io_request *> list;
+    std::vector<struct gpunvme_transfer *> list;
 };
 
 // Memory of the mount, or the program's own.
@@ -65,11 +65,11 @@ class IoLists : public ::testing::TestWithParam<bool>
             GTEST_SKIP() << why;
         ASSERT_TRUE(make_file(folder_->path("file"), bytes_));
         fd_ = open(folder_->path("file").c_str(), O_RDONLY | O_CLOEXEC);
-        ASSERT_EQ(gpunvme_io_open(nullptr, &io_), 0);
-        ASSERT_EQ(gpunvme_io_file_open(io_, fd_, &file_), 0);
+        ASSERT_EQ(gpunvme_open(nullptr, &io_), 0);
+        ASSERT_EQ(gpunvme_file_open(io_, fd_, 0, &file_), 0);
         if (GetParam()) {
             void *at;
-            ASSERT_EQ(gpunvme_io_alloc_host(file_, kMemory, &at), 0) << gpunvme_error();
+            ASSERT_EQ(gpunvme_alloc_host(file_, kMemory, &at), 0) << gpunvme_error();
             memory_ = static_cast<char *>(at);
         } else {
             memory_ = own_.data();
@@ -78,7 +78,7 @@ class IoLists : public ::testing::TestWithParam<bool>
 
     void TearDown() override
     {
-        gpunvme_io_close(io_);
+        gpunvme_close(io_);
         if (fd_ >= 0)
             close(fd_);
         if (folder_) {
@@ -86,7 +86,7 @@ class IoLists : public ::testing::TestWithParam<bool>
         }
     }
 
-    bool holds(const struct gpunvme_io_request &r)
+    bool holds(const struct gpunvme_transfer &r)
     {
         return memcmp(r.addr, bytes_.data() + r.file_offset, r.len) == 0;
     }
@@ -94,8 +94,8 @@ class IoLists : public ::testing::TestWithParam<bool>
     static constexpr size_t kMemory = 1 << 20;
     std::vector<char> bytes_ = some_bytes(1 << 20, 6), own_ = std::vector<char>(kMemory);
     std::unique_ptr<Folder> folder_;
-    struct gpunvme_io *io_ = nullptr;
-    struct gpunvme_io_file *file_ = nullptr;
+    struct gpunvme *io_ = nullptr;
+    struct gpunvme_file *file_ = nullptr;
     char *memory_ = nullptr;
     int fd_ = -1;
 };
@@ -122,7 +122,7 @@ TEST_P(IoLists, ReadsBesideAWriteAreTheirOwnTransfers)
 {
     Entries e(file_, memory_, 9);
     e.requests[4].write = 1; // the descriptor is open for reading
-    ASSERT_EQ(e.start(), 9u);
+    ASSERT_EQ(e.start(), 9);
     for (size_t i = 0; i < 9; i++)
         EXPECT_EQ(e.end(i), i == 4 ? -EBADF : static_cast<ssize_t>(e.requests[i].len));
     for (size_t i = 0; GetParam() && i < 9; i++)
@@ -134,7 +134,7 @@ TEST_P(IoLists, MemoryOfTwoRegistrationsIsReadSingly)
     std::vector<char> other(8192);
     Entries e(file_, memory_, 5);
     e.requests[3].addr = other.data();
-    ASSERT_EQ(e.start(), 5u);
+    ASSERT_EQ(e.start(), 5);
     for (size_t i = 0; i < 5; i++) {
         EXPECT_EQ(e.end(i), static_cast<ssize_t>(e.requests[i].len));
         EXPECT_TRUE(holds(e.requests[i])) << i;
@@ -144,13 +144,13 @@ TEST_P(IoLists, MemoryOfTwoRegistrationsIsReadSingly)
 TEST_P(IoLists, AnErrorOfTheFileIsThatOfEachEntry)
 {
     int writes = open(folder_->path("file").c_str(), O_WRONLY | O_CLOEXEC);
-    struct gpunvme_io_file *f;
-    ASSERT_EQ(gpunvme_io_file_open(io_, writes, &f), 0);
+    struct gpunvme_file *f;
+    ASSERT_EQ(gpunvme_file_open(io_, writes, 0, &f), 0);
     Entries e(f, memory_, 5);
-    ASSERT_EQ(e.start(), 5u);
+    ASSERT_EQ(e.start(), 5);
     for (size_t i = 0; i < 5; i++)
         EXPECT_EQ(e.end(i), -EBADF);
-    gpunvme_io_file_close(f);
+    gpunvme_file_close(f);
     close(writes);
 }
 

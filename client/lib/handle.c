@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A handle with its mounts, files and memory: opened, found, closed. */
+#include "client/lib/handle.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* --- Mounts ---------------------------------------------------------------------------------- */
+
+static void mount_free(struct handle_mount *m)
+{
+    if (m)
+        connection_close(m->connection);
+    free(m);
+}
+
+/*
+ * A file bound over one of another file system. It is opened only where that is the mount, for
+ * close(2) drops the process's POSIX locks on it.
+ */
+static int connect_by_file(int fd, const char *link, struct connection **out)
+{
+    struct gpunvme_ioc_info info = {0};
+    int err = gpunvme_ioctl(fd, GPUNVME_IOC_INFO, &info, sizeof(info));
+
+    return err ? gpunvme_fail(-ENOTTY, "%s: not on a gpunvmefs mount", link)
+               : connection_open(link, out);
+}
+
+/* A directory rather than the file itself, which would keep its blocks when it is removed. */
+static int connect_beside(int fd, const struct stat *st, struct connection **out)
+{
+    char link[32], path[PATH_MAX];
+    struct stat dir;
+
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof(path) - 1);
+    if (n > 0) {
+        path[n] = '\0';
+        const char *parent = dirname(path);
+        if (stat(parent, &dir) == 0 && dir.st_dev == st->st_dev)
+            return connection_open(parent, out);
+    }
+    return connect_by_file(fd, link, out);
+}
+
+static int mount_new(struct gpunvme *g, int fd, const struct stat *st, struct handle_mount **out)
+{
+    struct handle_mount *m = calloc(1, sizeof(*m));
+
+    if (!m) {
+        gpunvme_fail(-ENOMEM, "out of memory");
+        return -ENOMEM;
+    }
+    int err = st ? connect_beside(fd, st, &m->connection) : connection_local(&m->connection);
+    if (!err)
+        err = bounce_set_options(m->connection, &g->options);
+    if (err) {
+        mount_free(m);
+        return err;
+    }
+    m->dev = st ? st->st_dev : 0;
+    *out = m;
+    return 0;
+}
+
+/* Under the lock. The one in use, or a new one. */
+static int handle_find_mount(struct gpunvme *g, int fd, const struct stat *st,
+                             struct handle_mount **out)
+{
+    for (struct handle_mount *m = g->mounts; m; m = m->next) {
+        if (m->dev == st->st_dev) {
+            *out = m;
+            return 0;
+        }
+    }
+    int err = mount_new(g, fd, st, out);
+    if (err)
+        return err;
+    (*out)->next = g->mounts;
+    g->mounts = *out;
+    return 0;
+}
+
+/* --- Open and close -------------------------------------------------------------------------- */
+
+int gpunvme_open(const struct gpunvme_options *options, struct gpunvme **out)
+{
+    struct gpunvme *g = calloc(1, sizeof(*g));
+
+    if (!g)
+        return gpunvme_fail(-ENOMEM, "out of memory");
+    g->forks = handle_forks();
+    if (options)
+        g->options = *options;
+    int err = regions_new(&g->regions);
+    if (!err)
+        err = submit_new(&g->submitter);
+    if (!err)
+        err = mount_new(g, -1, NULL, &g->local);
+    if (err) {
+        submit_free(g->submitter);
+        regions_free(g->regions);
+        free(g);
+        return err;
+    }
+    pthread_mutex_init(&g->lock, NULL);
+    *out = g;
+    return 0;
+}
+
+void gpunvme_close(struct gpunvme *g)
+{
+    if (!g || handle_check_process(g))
+        return;
+    submit_free(g->submitter);
+    for (struct gpunvme_file *f = g->files, *next; f; f = next) {
+        next = f->next;
+        file_put(f);
+    }
+    regions_free(g->regions);
+    while (g->mounts) {
+        struct handle_mount *m = g->mounts;
+        g->mounts = m->next;
+        mount_free(m);
+    }
+    mount_free(g->local);
+    cuda_driver_close(g->cuda);
+    pthread_mutex_destroy(&g->lock);
+    free(g);
+}
+
+/* --- Files ----------------------------------------------------------------------------------- */
+
+static int check_type(int fd, struct stat *st)
+{
+    if (fstat(fd, st) != 0)
+        return gpunvme_fail(-errno, "file: %s", strerror(errno));
+    if (!S_ISREG(st->st_mode) && !S_ISBLK(st->st_mode))
+        return gpunvme_fail(-EINVAL, "neither a regular file nor a block device");
+    return 0;
+}
+
+/* Under the lock. */
+static void choose_mount(struct gpunvme_file *f, const struct stat *st)
+{
+    struct gpunvme *g = f->g;
+
+    if (S_ISREG(st->st_mode) && handle_find_mount(g, f->fd, st, &f->mount) == 0)
+        return;
+    f->mount = g->local;
+    snprintf(f->why, sizeof(f->why), "%s",
+             S_ISREG(st->st_mode) ? gpunvme_error() : "a block device");
+}
+
+/* Under the lock. */
+static void file_link(struct gpunvme_file *f)
+{
+    f->next = f->g->files;
+    f->link = &f->g->files;
+    if (f->next)
+        f->next->link = &f->next;
+    f->g->files = f;
+}
+
+/* The duplicate is examined, and not the caller's number, which may become another file's. */
+static int file_new(struct gpunvme *g, int fd, struct stat *st, struct gpunvme_file **out)
+{
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+
+    if (copy < 0)
+        return gpunvme_fail(-errno, "file: %s", strerror(errno));
+    int err = check_type(copy, st);
+    struct gpunvme_file *f = err ? NULL : calloc(1, sizeof(*f));
+    if (!f) {
+        close(copy);
+        return err ? err : gpunvme_fail(-ENOMEM, "out of memory");
+    }
+    *f = (struct gpunvme_file){.g = g,
+                               .users = 1,
+                               .fd = copy,
+                               .cached_fd = -1,
+                               .o_direct = fcntl(copy, F_GETFL) & O_DIRECT,
+                               .regular = S_ISREG(st->st_mode)};
+    *out = f;
+    return 0;
+}
+
+static void file_unlink(struct gpunvme_file *f)
+{
+    pthread_mutex_lock(&f->g->lock);
+    *f->link = f->next;
+    if (f->next)
+        f->next->link = f->link;
+    pthread_mutex_unlock(&f->g->lock);
+}
+
+int gpunvme_file_open(struct gpunvme *g, int fd, uint32_t flags, struct gpunvme_file **out)
+{
+    struct stat st;
+    struct gpunvme_file *f = NULL;
+    int err = handle_check_process(g);
+
+    if (!err && flags & ~GPUNVME_FILE_DIRECT)
+        err = gpunvme_fail(-EINVAL, "unknown flags of a file");
+    if (!err)
+        err = file_new(g, fd, &st, &f);
+    if (!f)
+        return err;
+    pthread_mutex_lock(&g->lock);
+    choose_mount(f, &st);
+    file_link(f);
+    pthread_mutex_unlock(&g->lock);
+    if (flags & GPUNVME_FILE_DIRECT)
+        err = file_direct_begin(f);
+    if (err) {
+        file_unlink(f);
+        file_put(f);
+        return err;
+    }
+    *out = f;
+    return 0;
+}
+
+void gpunvme_file_close(struct gpunvme_file *f)
+{
+    if (!f || handle_check_process(f->g))
+        return;
+    file_unlink(f);
+    file_put(f);
+}
+
+int gpunvme_file_fd(const struct gpunvme_file *f)
+{
+    return f->fd;
+}
+
+const char *gpunvme_file_why(const struct gpunvme_file *f)
+{
+    return f->why[0] ? f->why : NULL;
+}
+
+int64_t gpunvme_file_size(const struct gpunvme_file *f)
+{
+    struct stat st;
+
+    if (f->leased)
+        return (int64_t)leased_file_size(f->leased);
+    return fstat(f->fd, &st) == 0 ? (int64_t)st.st_size
+                                  : gpunvme_fail(-errno, "file: %s", strerror(errno));
+}
+
+/* --- Memory ---------------------------------------------------------------------------------- */
+
+/* Registers the caller's memory at mounts whose queues kernels may use at once. */
+static int handle_reach(struct gpunvme *g, struct cuda_driver *cu)
+{
+    int err = 0;
+
+    pthread_mutex_lock(&g->lock);
+    for (struct handle_mount *m = g->mounts; m && !err; m = m->next) {
+        if (m->queues)
+            err = regions_reach(g->regions, cu, m->connection);
+    }
+    pthread_mutex_unlock(&g->lock);
+    return err;
+}
+
+int gpunvme_register(struct gpunvme *g, void *addr, size_t len)
+{
+    int err = handle_check_process(g);
+    struct cuda_driver *cu = err ? NULL : handle_cuda(g);
+
+    if (!err)
+        err = regions_add(g->regions, cu, addr, len, NULL);
+    if (err)
+        return err;
+    err = handle_reach(g, cu);
+    if (err)
+        (void)regions_remove(g->regions, addr);
+    return err;
+}
+
+int gpunvme_unregister(struct gpunvme *g, void *addr)
+{
+    int err = handle_check_process(g);
+
+    return err ? err : regions_remove(g->regions, addr);
+}
+
+typedef int (*alloc_fn)(struct connection *c, size_t len, struct gpunvme_buffer **out);
+
+static int handle_alloc(struct gpunvme_file *f, size_t len, alloc_fn alloc, void **out)
+{
+    struct gpunvme_buffer *b;
+    int err = handle_check_process(f->g);
+
+    if (!err)
+        err = (f->why[0] ? buffer_alloc_staging : alloc)(f->mount->connection, len, &b);
+    if (err)
+        return err;
+    err = regions_add(f->g->regions, b->device == CUDA_NO_DEVICE ? NULL : handle_cuda(f->g),
+                      b->addr, len, b);
+    if (err)
+        buffer_unregister(b);
+    else
+        *out = b->addr;
+    return err;
+}
+
+int gpunvme_alloc(struct gpunvme_file *f, size_t len, void **out)
+{
+    return handle_alloc(f, len, buffer_alloc, out);
+}
+
+int gpunvme_alloc_host(struct gpunvme_file *f, size_t len, void **out)
+{
+    return handle_alloc(f, len, buffer_alloc_host, out);
+}
+
+int gpunvme_pieces_alloc(struct gpunvme_file *f, size_t n, struct gpunvme_piece **out)
+{
+    int err = handle_check_process(f->g);
+
+    if (err)
+        return err;
+    if (f->why[0])
+        return gpunvme_fail(-ENOTTY, "%s", f->why);
+    return shared_list_alloc_pieces(f->mount->connection, n, out);
+}
+
+void gpunvme_pieces_free(struct gpunvme_file *f, struct gpunvme_piece *pieces)
+{
+    if (pieces && !handle_check_process(f->g))
+        shared_list_free_pieces(f->mount->connection, pieces);
+}
+
+/* The CUDA device of the memory, or CUDA_NO_DEVICE. */
+static int handle_locate(struct gpunvme *g, const void *addr, struct cuda_driver **cu, int *device)
+{
+    int err = handle_check_process(g);
+
+    *device = CUDA_NO_DEVICE;
+    *cu = err ? NULL : handle_cuda(g);
+    return *cu ? cuda_driver_locate(*cu, (uintptr_t)addr, device) : err;
+}
+
+int gpunvme_copy_out(struct gpunvme *g, const void *addr, void *dst, size_t len)
+{
+    struct cuda_driver *cu;
+    int device, err = handle_locate(g, addr, &cu, &device);
+
+    if (!err && device != CUDA_NO_DEVICE)
+        err = cuda_driver_copy_out(cu, device, dst, (uintptr_t)addr, len);
+    else if (!err)
+        memcpy(dst, addr, len);
+    return err;
+}
+
+int gpunvme_copy_in(struct gpunvme *g, void *addr, const void *src, size_t len)
+{
+    struct cuda_driver *cu;
+    int device, err = handle_locate(g, addr, &cu, &device);
+
+    if (!err && device != CUDA_NO_DEVICE)
+        err = cuda_driver_copy_in(cu, device, (uintptr_t)addr, src, len);
+    else if (!err)
+        memcpy(addr, src, len);
+    return err;
+}
