@@ -28,7 +28,9 @@ TIMES = 20
 class Options(ctypes.Structure):
     """struct gpunvme_options"""
     _fields_ = [("path", ctypes.c_uint32), ("threads", ctypes.c_uint32),
-                ("chunk", ctypes.c_size_t), ("crossover", ctypes.c_uint64)]
+                ("chunk", ctypes.c_size_t), ("crossover", ctypes.c_uint64),
+                ("lease_queues", ctypes.c_uint32), ("lease_depth", ctypes.c_uint32),
+                ("flags", ctypes.c_uint32)]
 
 
 def in_tree(name):
@@ -137,16 +139,16 @@ class Mount:
 def client(build, path):
     """Reads by READ, TIMES times whenever a line arrives on standard input."""
     lib = ctypes.CDLL(f"{build}/client/libgpunvme.so")
-    handle, buffer = ctypes.c_void_p(), ctypes.c_void_p()
+    handle, file, memory = (ctypes.c_void_p() for _ in range(3))
     fd = os.open(path, os.O_RDONLY)
-    assert lib.gpunvme_connect(path.encode(), ctypes.byref(handle)) == 0
-    # Without a choice of the path the library reads by read(2) where that was faster.
-    assert lib.gpunvme_set_options(handle, ctypes.byref(Options(path=1))) == 0
-    assert lib.gpunvme_alloc(handle, ctypes.c_size_t(1 << 20), ctypes.byref(buffer)) == 0
+    # Without a choice of the path the library makes short reads by read(2).
+    assert lib.gpunvme_open(ctypes.byref(Options(path=1)), ctypes.byref(handle)) == 0
+    assert lib.gpunvme_file_open(handle, fd, 0, ctypes.byref(file)) == 0
+    assert lib.gpunvme_alloc(file, ctypes.c_size_t(1 << 20), ctypes.byref(memory)) == 0
     while True:
         for _ in range(TIMES):
-            assert lib.gpunvme_read(buffer, fd, ctypes.c_size_t(0), ctypes.c_uint64(0),
-                                    ctypes.c_size_t(PAGE), None) == PAGE
+            assert lib.gpunvme_read(file, memory, ctypes.c_size_t(PAGE), ctypes.c_int64(0),
+                                    None) == PAGE
         print("read", flush=True)
         if not sys.stdin.readline():
             return

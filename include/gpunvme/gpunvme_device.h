@@ -4,9 +4,8 @@
  * its kernel runs, without the CPU. For CUDA C++ with compute capability 8.0 or
  * newer; the code is in headers only.
  *
- *     // host: d by gpunvme_direct_open(), the buffer around dst by
- *     // gpunvme_register()
- *     gpunvme_file_open(d, fd, &f);
+ *     // host: g by gpunvme_open(), the memory around dst by gpunvme_register()
+ *     gpunvme_file_open(g, fd, GPUNVME_FILE_DIRECT, &f);
  *     kernel<<<blocks, threads, 0, stream>>>(gpunvme_file_device(f), dst);
  *
  *     // device
@@ -20,8 +19,7 @@
  *    or -errno:
  *      -EFAULT     dst is not inside a registered buffer that the drive reaches
  *      -EIO        the drive could not read, or a checksum does not match
- *      -ESTALE     the leases have ended: call gpunvme_direct_renew() after the
- *                  kernel
+ *      -ESTALE     the leases have ended: call gpunvme_file_renew() after the kernel
  *      -ETIMEDOUT  a command was lost, or no queue became free within the
  *                  deadline of a command
  *    After an error dst holds some of the bytes, or none. A lost command may
