@@ -265,8 +265,8 @@ struct gpunvme_result {
     uint32_t nvme_status; /* 0: no error */
     uint64_t commands;
     /*
-     * Why the library or the mount took the bounce path, as a text; empty if
-     * neither did. Valid until the next call of this thread.
+     * Text that explains why the library or the mount took the bounce path;
+     * empty if neither did. Valid until the next call of this thread.
      */
     const char *why;
     /*
