@@ -178,7 +178,7 @@ TEST_F(Deviating, AFullTableRefusesTheDirectPathUntilThereIsRoom)
     direct_close(leases.back());
     EXPECT_EQ(stats().dma_regions, full - 2) << "its queues and its staging";
     ASSERT_EQ(direct_open(g_, &few, &leases.back()), 0) << gpunvme_error();
-    ASSERT_EQ(gpunvme_file_open(leases.back(), fd_, &f), 0) << gpunvme_error();
+    ASSERT_EQ(leased_file_open(leases.back(), fd_, false, &f), 0) << gpunvme_error();
     content_fill(1, kPiece, want.data(), kPiece);
     memset(buffer_addr(staged), 0, kPiece);
     EXPECT_EQ(direct_read_wait(f, buffer_addr(staged), kPiece, kPiece), (ssize_t)kPiece);
