@@ -26,23 +26,13 @@ function(gpunvme_program name)
     endif()
 endfunction()
 
-# Tests that wait nearly all of their time, for deadlines of the code under
-# test. scripts/test.sh runs more of them at a time.
-set(GPUNVME_WAITING_TESTS
-    blockdev_nvme_test blockdev_test blockdev_vfio_reset_test blockdev_vfio_user_e2e_test
-    client_hostile_test daemon_coherence_test daemon_lease_test daemon_lifetime_test
-    daemon_metrics_test daemon_mount_test daemon_recovery_test daemon_unmount_test
-    daemon_writeback_test deviating_test gq_error_test gq_recover_test sim_remote_test
-    sim_serve_test)
-
 # gpunvme_test_properties sets the properties of all tests. The folders are
 # labels (tests/fusefs/daemon: "fusefs", "daemon"), to which LABELS adds more:
 # "gpu" for a test that uses a CUDA device if there is one, "mount" for one that
 # mounts through /dev/fuse, and "threads" for one that also runs with
 # ThreadSanitizer, because several threads of the code under test share memory.
 # With a sanitizer a test may take five times as long. COST is the time in
-# seconds of a test that takes more than ten. A test counts as two of the jobs
-# of `ctest -j`, and one of GPUNVME_WAITING_TESTS as one.
+# seconds of a test that takes more than ten.
 function(gpunvme_test_properties name)
     cmake_parse_arguments(ARG "" "COST;TIMEOUT" "LABELS" ${ARGN})
     if(NOT ARG_TIMEOUT)
@@ -55,12 +45,7 @@ function(gpunvme_test_properties name)
     string(REPLACE "/" ";" folders ${folders})
     list(APPEND ARG_LABELS ${folders})
     list(REMOVE_DUPLICATES ARG_LABELS)
-    set(processors 2)
-    if(name IN_LIST GPUNVME_WAITING_TESTS)
-        set(processors 1)
-    endif()
-    set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
-                         PROCESSORS ${processors})
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
     # Long tests start first, so that none runs alone at the end. The rest is
     # ordered by the times that ctest has measured.
     if(ARG_COST)

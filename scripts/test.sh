@@ -157,12 +157,12 @@ FAILED=0
 run_suite() {
     local kind=$1 dir=$2 sanitize=$3 start=$SECONDS log closing
     shift 3
-    # Tests wait more than they compute, so three run per processor, each of two
-    # of ctest's jobs; of those that only wait, six (GPUNVME_WAITING_TESTS).
+    # Tests wait more than they compute, so three run per processor. With six, tests
+    # with deadlines failed.
     # ThreadSanitizer computes more, and leases and recoveries must still meet
     # their time limits.
-    local options=() ctest_args=() targets=() filter=${GTEST_FILTER:-*} jobs=$((6 * $(nproc)))
-    [ "$sanitize" != thread ] || jobs=$((3 * $(nproc)))
+    local options=() ctest_args=() targets=() filter=${GTEST_FILTER:-*} jobs=$((3 * $(nproc)))
+    [ "$sanitize" != thread ] || jobs=$((3 * $(nproc) / 2))
     if [ -n "$sanitize" ]; then
         ctest_args=(-LE '^style$')
         options=(-DGPUNVME_SANITIZE="$sanitize" -DGPUNVME_CUDA=OFF -DGPUNVME_BENCH=OFF
