@@ -2,6 +2,7 @@
 /* The host's side of the service. */
 #include "cuda/gq_service.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -69,6 +70,7 @@ int gq_service_claim(struct gq_service *s, bool waits)
             return (int)slot;
     }
     if (waits) {
+        assert(slots > 0 && "a service has a slot");
         slot = __atomic_load_n(&s->users, __ATOMIC_RELAXED) % slots;
         slot = is_usable(s, slot) ? slot : 0;
         pthread_mutex_lock(&s->claims[slot]);

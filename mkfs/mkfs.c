@@ -3,6 +3,7 @@
  * mkfs.gpunvme creates an empty file system on an image file, a block device or
  * an NVMe drive.
  */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -167,6 +168,7 @@ static int target_extend_file(struct target *t, uint64_t wanted)
 /* Removes old signatures and extends a file that is too short. */
 static int target_prepare(struct target *t, uint64_t wanted)
 {
+    assert(t->opened.dev && "only a dry run opens no device");
     int err = bd_signature_wipe(t->fd, t->opened.dev->info.lba_size);
 
     if (!err && t->opened.ctrlr)

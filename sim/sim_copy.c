@@ -30,8 +30,8 @@
 void __tsan_read_range(void *addr, unsigned long len);
 void __tsan_write_range(void *addr, unsigned long len);
 
-__attribute__((no_sanitize("thread"))) static void copy_unseen(void *to, const void *from,
-                                                               size_t len)
+__attribute__((no_sanitize("thread"))) static void sim_copy_unseen(void *to, const void *from,
+                                                                   size_t len)
 {
     volatile unsigned char *d = to;
     const volatile unsigned char *s = from;
@@ -42,16 +42,16 @@ __attribute__((no_sanitize("thread"))) static void copy_unseen(void *to, const v
         *d++ = *s++;
 }
 
-static void copy_out(void *target, const void *media, size_t len)
+static void sim_copy_copy_out(void *target, const void *media, size_t len)
 {
     __tsan_write_range(target, len);
-    copy_unseen(target, media, len);
+    sim_copy_unseen(target, media, len);
 }
 
-static void copy_in(void *media, const void *target, size_t len)
+static void sim_copy_copy_in(void *media, const void *target, size_t len)
 {
     __tsan_read_range((void *)(uintptr_t)target, len);
-    copy_unseen(media, target, len);
+    sim_copy_unseen(media, target, len);
 }
 #else
 static void sim_copy_copy_out(void *target, const void *media, size_t len)

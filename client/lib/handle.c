@@ -299,7 +299,7 @@ typedef int (*alloc_fn)(struct connection *c, size_t len, struct gpunvme_buffer 
 
 static int handle_alloc(struct gpunvme_file *f, size_t len, alloc_fn alloc, void **out)
 {
-    struct gpunvme_buffer *b;
+    struct gpunvme_buffer *b = NULL;
     int err = handle_check_process(f->g);
 
     if (!err)

@@ -85,6 +85,6 @@ int file_use(struct gpunvme_file *f, void *addr, size_t len, struct region_use *
 
 /* Transfers of threads and streams. Freeing waits for them; NULL does nothing. */
 int submit_new(struct submitter **out);
-void submit_free(struct submitter *s);
+void submit_free(struct submitter *a);
 
 #endif

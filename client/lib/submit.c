@@ -399,7 +399,7 @@ static int submit_direct(struct gpunvme_file *f, const struct gpunvme_stream_tra
     return err;
 }
 
-int gpunvme_submit_stream(struct gpunvme_file *f, const struct gpunvme_stream_transfer *a,
+int gpunvme_submit_stream(struct gpunvme_file *f, const struct gpunvme_stream_transfer *t,
                           void *stream)
 {
     struct op *op;
@@ -408,31 +408,31 @@ int gpunvme_submit_stream(struct gpunvme_file *f, const struct gpunvme_stream_tr
     if (err)
         return err;
     if (f->leased)
-        return submit_direct(f, a, stream);
-    if (a->pieces)
+        return submit_direct(f, t, stream);
+    if (t->pieces)
         return gpunvme_fail(-EINVAL, "pieces in stream order are read from direct files");
     struct cuda_driver *cu = handle_cuda(f->g);
     if (!cu && stream)
         return gpunvme_fail(-ENODEV, "a stream, but no CUDA driver in this process");
     if (!cu) {
-        async_run(f, a);
+        async_run(f, t);
         return 0;
     }
     if (cuda_driver_is_captured(cu, stream))
         return gpunvme_fail(-ENOTSUP, "transfers cannot be captured in a graph");
     err = submit_threads_ready(f->g->submitter->threads);
     if (!err)
-        err = cuda_driver_locate(cu, (uintptr_t)a->addr, &device);
+        err = cuda_driver_locate(cu, (uintptr_t)t->addr, &device);
     if (err)
         return err;
-    warm(f, a, device);
+    warm(f, t, device);
     err = take_op(f->g->submitter, cu, device == CUDA_NO_DEVICE ? 0 : device, &op);
     if (err)
         return err;
     op->work.run = run_op;
     file_get(f);
     op->f = f;
-    op->what = *a;
+    op->what = *t;
     err = async_enqueue(op, cu, stream);
     if (err)
         file_put(f);

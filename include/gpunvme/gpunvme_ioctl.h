@@ -67,13 +67,13 @@ struct gpunvme_ioc_info {
     uint8_t fs_uuid[16];
     uint8_t gpu_uuid[16]; /* of the daemon's CUDA device; zero without one */
     char executor_name[64];
-    char fallback[128]; /* reason why no GPU serves this mount; empty if one does */
-    char transport[16]; /* "sim", "vfio", "vfio-user" */
-    char socket[108];   /* UNIX socket for file descriptors: gpunvme_ioc_register */
-    char tier_note[256]; /* reason why there is no higher tier, or none; may be empty */
-    uint32_t direct;       /* 1: the mount option direct= lets the caller take leases */
-    uint32_t lease_queues; /* queue pairs that all users together may lease */
-    uint8_t cookie[8]; /* the first bytes to send on each connection to the socket */
+    char fallback[128];       /* reason why no GPU serves this mount; empty if one does */
+    char transport[16];       /* "sim", "vfio", "vfio-user" */
+    char socket[108];         /* UNIX socket for file descriptors: gpunvme_ioc_register */
+    char tier_note[256];      /* reason why there is no higher tier, or none; may be empty */
+    uint32_t direct;          /* 1: the mount option direct= lets the caller take leases */
+    uint32_t lease_queues;    /* queue pairs that all users together may lease */
+    uint8_t cookie[8];        /* the first bytes to send on each connection to the socket */
     uint32_t writeback_cache; /* 1: mount option writeback_cache, which excludes WRITE */
     uint32_t quirks;          /* GPUNVME_QUIRK_* */
     uint32_t lease_tier;      /* `tier`, or 1 if only copies by the daemon reach GPU memory */
@@ -339,7 +339,7 @@ struct gpunvme_ioc_stats {
     uint64_t fuse_requests; /* requests of the kernel to the mount */
     /* The index is [GPUNVME_OP_*][GPUNVME_PATH_* - 1]. */
     struct gpunvme_latency latency[3][3];
-    uint64_t fallbacks[8]; /* transfers on the bounce path by reason, GPUNVME_FALLBACK_* */
+    uint64_t fallbacks[8];    /* transfers on the bounce path by reason, GPUNVME_FALLBACK_* */
     uint64_t leased_commands; /* of leased queues, as far as they are known */
     struct gpunvme_calls
         /*

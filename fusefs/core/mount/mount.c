@@ -411,7 +411,7 @@ static int start_from(struct ffs *fs, struct ffs_super_found *found, struct lay_
 
 static int mount_start(struct ffs *fs, const struct ffs_reason *r)
 {
-    struct ffs_super_found *found = malloc(sizeof(*found));
+    struct ffs_super_found *found = calloc(1, sizeof(*found));
     struct lay_super *sb = malloc(sizeof(*sb));
     int err;
 
