@@ -95,16 +95,6 @@ GQ_FN void gd_share_file(const struct gpunvme_device_file *file, struct gpunvme_
         ((uint64_t *)to)[i] = gd_load64(&from[i]);
 }
 
-GQ_FN int64_t gd_pread_warp(const struct gpunvme_device_file *file, uint64_t dst, uint64_t n,
-                            uint64_t offset)
-{
-    const struct gpunvme_device_file f = gd_load_file(file);
-    uint64_t len = gq_read_bytes(&f.map, offset, n);
-    int err = len ? gd_pread_part(gq_whole_group(), &f, {NULL, dst, len, offset, false}, 0, 1) : 0;
-
-    return err ? err : (int64_t)len;
-}
-
 /* The threads of a warp that are in the mask. */
 GQ_FN struct gq_group gd_group(uint32_t mask)
 {

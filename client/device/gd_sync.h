@@ -102,12 +102,6 @@ GQ_FN void gd_store_own_result(int64_t *at, int64_t value)
     asm volatile("st.relaxed.sys.s64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
 
-/* As __syncthreads(), by `threads` of the block, whole warps. Nothing else uses this barrier. */
-GQ_FN void gd_barrier(uint32_t threads)
-{
-    asm volatile("barrier.sync 1, %0;" ::"r"(threads) : "memory");
-}
-
 /* Pause between two loads of locks that are held. */
 GQ_FN void gd_pause(void)
 {
