@@ -107,7 +107,7 @@ void *bd_region_alloc(struct bd_dev *dev, size_t len);
 void bd_region_free(struct bd_dev *dev, void *buf, size_t len);
 
 /* bd_nvme_cmd.c */
-/* Fills a tracker with the batch's next command; false at the end. */
+/* Fills a tracker with the batch's next command. Returns false at the end. */
 bool bd_cut(struct bd_queue *q, struct bd_batch *b, uint16_t index);
 /* Stores error and status in the transfer unless it has failed already. */
 void bd_io_fail(struct bd_io *io, int error, uint16_t status);

@@ -183,7 +183,7 @@ void bd_fail(struct nvme_bdev *d)
     pthread_mutex_unlock(&d->lock);
 }
 
-/* Hands the queue to the first waiter, whom nobody overtakes. */
+/* Hands the queue to the first waiter, which no later caller overtakes. */
 void bd_queue_give(struct nvme_bdev *d, struct bd_queue *q)
 {
     pthread_mutex_lock(&d->lock);

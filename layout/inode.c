@@ -213,7 +213,7 @@ static int check_attributes(const struct lay_geometry *geo, const struct lay_ino
     return 0;
 }
 
-/* Checks the inode file's inode: no name, no owner, in no list. */
+/* Checks that the inode file's inode has no name and no owner, and is in no list. */
 static int check_inode_file(const struct lay_inode *inode, const struct fields *f, const char **why)
 {
     if (f->mode != S_IFREG || lay_get32(inode->nlink) != 1)

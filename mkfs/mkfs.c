@@ -84,7 +84,7 @@ static int target_open(struct target *t, const struct tool_device *device, uint6
     return t->fd >= 0 ? tool_open(device, flags, &t->opened) : 0;
 }
 
-/* Also after a failed target_open(). Removes what failed. */
+/* May follow a failed target_open(). Removes a file that was created in vain. */
 static void target_close(struct target *t, bool failed)
 {
     bd_opened_close(&t->opened);

@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 /*
- * Opens a placeholder for each missing standard descriptor; otherwise a device
- * could get its number, and messages would be written to the device. The
- * placeholder refuses reads and writes (EBADF) like a closed descriptor.
+ * Opens a descriptor for each missing standard descriptor. Without it a device
+ * could get the number, and messages would be written to the device. The
+ * descriptor refuses reads and writes (EBADF), as a closed one does.
  * Returns 0 or -errno. Must be called before anything else is opened.
  */
 static inline int std_files_fill(void)

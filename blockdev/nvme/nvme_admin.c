@@ -11,14 +11,14 @@
 #include "support/trace.h"
 #include "support/wait.h"
 
-/* One page each for the SQ, the CQ and the data of the command. */
+/* The SQ, the CQ and the data of the command have one page each. */
 #define ADMIN_PAGES     3
 #define ADMIN_DATA_PAGE 2
 #define CQE_DWORDS      (sizeof(struct nvme_cqe) / sizeof(uint32_t))
 
 static_assert(NVME_ADMIN_DEPTH * sizeof(struct nvme_sqe) <= NVME_PAGE_SIZE, "admin SQ in a page");
 
-/* Number of Queues: 1 to 65535, 0-based in both halves. */
+/* Number of Queues accepts 1 to 65535, as 0-based values in both halves. */
 #define MAX_QUEUES_ASKED 65535u
 
 #define SLEEPS_PER_CHECK 64u

@@ -157,7 +157,7 @@ static int reset_and_check(struct nvme_ctrlr *c, const struct nvme_opts *opts)
     return rc;
 }
 
-/* Enables the controller, with a second try after a transport's reset. */
+/* Enables the controller. If it fails, the transport resets it for a second try. */
 static int ctrlr_enable(struct nvme_ctrlr *c, const struct nvme_opts *opts)
 {
     int rc = nvme_enable(c);

@@ -175,7 +175,7 @@ int nvme_disable_any(struct nvme_ctrlr *c)
 
     if (cc == REGS_GONE)
         return -EIO;
-    /* After another process's enable EN changes only once RDY follows. */
+    /* If another process has set EN, EN may change only after RDY has followed. */
     if (cc & NVME_CC_ENABLE)
         wait_csts(c, NVME_CSTS_READY, NVME_CSTS_READY, rdy_ms(c), true);
     return nvme_disable(c);

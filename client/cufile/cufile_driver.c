@@ -201,7 +201,7 @@ static struct cufile_handle **driver_find(CUfileHandle_t id)
     return known ? &driver.table[slot] : NULL;
 }
 
-/* Lock held. Returns a handle without users, for the caller to free. */
+/* Called with the lock held. Returns a handle without users, which the caller frees. */
 static struct cufile_handle *driver_put(struct cufile_handle *h)
 {
     if (--h->users)

@@ -75,7 +75,8 @@ int buffer_alloc_for_lease(struct connection *g, size_t len, bool host,
                            struct gpunvme_buffer **out);
 
 /*
- * Counts a transfer as a user of the buffer. Returns -EINTR if the buffer is being unregistered.
+ * Counts a transfer as a user of the buffer. Returns -EINTR if another thread is
+ * unregistering the buffer.
  */
 int gpunvme_use_begin(struct gpunvme_buffer *b);
 void gpunvme_use_end(struct gpunvme_buffer *b);

@@ -340,7 +340,7 @@ static int64_t launch_part(struct direct_service *s, const struct direct_service
     return err ? err : (int64_t)part.len;
 }
 
-/* By a block. The general path reads a block of data that differs again, and reports it. */
+/* Called by a block. The general path reads a block that differs again and reports it. */
 static int direct_service_serve(struct direct_service *s, const struct direct_service_read *r,
                                 uint64_t done)
 {

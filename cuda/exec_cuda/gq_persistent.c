@@ -39,7 +39,7 @@ static int persistent_launch_kernel(void *ctx, const struct gq_service_launch *l
     return gq_cuda_errno(gq_persistent_launch(&l, r->stream));
 }
 
-/* Allocates the memory of both sides, which is zero. */
+/* Allocates zeroed memory for the host and for the device. */
 static int open_memory(struct gq_persistent *r)
 {
     int err = gq_cuda_errno(cudaHostAlloc((void **)&r->memory, sizeof(*r->memory),

@@ -42,7 +42,7 @@ struct gq_persistent_list {
 static_assert(sizeof(struct gq_persistent_list) <= GQ_SERVICE_ITEM_BYTES,
               "a list fits into a tagged slot");
 
-/* Arguments of the kernel. */
+/* These are the arguments of the kernel. */
 struct gq_persistent_launch {
     struct gq_service_launch service;
     struct gq_service_stay *stay; /* device memory */

@@ -278,7 +278,7 @@ struct lay_time ffs_now(void);
 
 /* Returns the time for a change of the inode in a handle. */
 struct lay_time ffs_stamp(struct ffs_inode *inode);
-/* Like ffs_stamp(), but always exact. */
+/* Does what ffs_stamp() does, but always with the exact time. */
 struct lay_time ffs_stamp_exact(struct ffs *fs);
 /*
  * Called when the times of the inode were, or may have been, reported: the next

@@ -365,9 +365,10 @@ struct gpunvme_open_file {
     uint64_t kernel_read_bytes, kernel_written_bytes; /* requests of the kernel: read(2), ... */
     uint32_t closed;                                  /* 1: closed recently */
     /*
-     * 1 if the entry is not a file but counters shared by SHARE_CALLS. gpu_*
-     * are then bytes of the direct path, and bounce_* bytes of the bounce
-     * pipeline, whose requests are also counted at their files.
+     * This is 1 if the entry describes no file but the counters that a program
+     * shares by SHARE_CALLS. Then gpu_* are bytes of the direct path, and
+     * bounce_* are bytes of the bounce pipeline, whose requests also count at
+     * their files.
      */
     uint32_t shared_calls;
 };

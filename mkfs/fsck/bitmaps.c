@@ -21,7 +21,7 @@ struct totals {
     uint64_t sums[LAY_BITMAP_SECTIONS];
 };
 
-/* Blocks with the same finding, which one line reports. */
+/* One line reports blocks that have the same finding. */
 struct range {
     struct fsck *f;
     enum problem problem; /* PROBLEM_COUNT if no range is open */

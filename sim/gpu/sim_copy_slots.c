@@ -184,8 +184,8 @@ bool sim_keeper_has_lost(const struct sim_keeper *k, const struct sim_copy_kerne
 }
 
 /*
- * Marks the blocks of this stream as having no kernel, because its launch has
- * failed and will not store its end.
+ * Marks the blocks of this stream as having no kernel. Its launch has failed, so
+ * no kernel will store the end.
  */
 static void take_back(struct sim_keeper *k, unsigned stream)
 {

@@ -17,7 +17,7 @@ namespace model
 
 enum class Kind : uint8_t { none, label, super, map, entries, meta, data, descriptor, commit };
 
-/* What a device has done to a block. A flipped block differs in one bit. */
+/* Tells what a device has done to a block. A flipped block differs in one bit. */
 enum class State : uint8_t { sound, flipped, torn };
 
 struct Incarnation {

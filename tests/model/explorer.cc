@@ -46,7 +46,7 @@ void Explorer::visit(const Disks &disks, const Oracle &oracle, int depth,
         check(image, oracle, depth);
 }
 
-/* None, all, all but one, one alone, one torn. */
+/* Tries no write, all, all but one, one alone, and one torn. */
 void Explorer::visit_few(const Disks &disks, const Oracle &oracle, int depth,
                          const std::vector<Choice> &choices)
 {
@@ -70,7 +70,7 @@ void Explorer::visit_few(const Disks &disks, const Oracle &oracle, int depth,
     }
 }
 
-/* All subsets; with torn blocks if there are not too many. */
+/* Tries all subsets, with torn blocks if there are not too many. */
 void Explorer::visit_all(const Disks &disks, const Oracle &oracle, int depth,
                          const std::vector<Choice> &choices)
 {

@@ -11,7 +11,7 @@
 namespace model
 {
 
-/* What a mount must be able to do with a state. */
+/* Tells what a mount must be able to do with a state. */
 struct Demands {
     bool exact = true;     /* it mounts, and nothing is lost */
     bool before = false;   /* so it does when the newest commit is lost: one less */

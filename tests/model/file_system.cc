@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The writer: transactions, checkpoints, moves. Rules 5, 7, 8 and 10. */
+/* Writes transactions, checkpoints and moves by rules 5, 7, 8 and 10. */
 #include "tests/model/file_system.h"
 
 #include <cassert>

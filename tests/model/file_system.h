@@ -75,7 +75,7 @@ enum class Plant {
 
 enum class Mount { ok, foreign, missing, split, log_damaged, super_lost, map_lost, no_room };
 
-/* What a crash may leave. */
+/* Describes what a crash may leave. */
 struct Oracle {
     uint8_t acked = 0;      /* the transaction that was reported durable */
     uint8_t before = 0;     /* as of the commit before the newest durable one */
@@ -146,7 +146,7 @@ class FileSystem
     }
 
   private:
-    /* Members and labels: rules 1 and 2 (members.cc). */
+    /* members.cc has the functions of rules 1 and 2. */
     std::optional<Block> read_label(int device, bool *foreign, unsigned *which) const;
     void use_table(const Block &label);
     bool member_is_stale(Incarnation own, const Member &member, bool evidence) const;
@@ -161,7 +161,7 @@ class FileSystem
     void new_incarnation();
     void advance_incarnation();
 
-    /* Reading of the log: rules 7 and 8 (recovery.cc). */
+    /* recovery.cc reads the log by rules 7 and 8. */
     Mount recover();
     bool find_newest(Found *newest) const;
     bool commit_is_misplaced(const Found &newest) const;
@@ -179,7 +179,7 @@ class FileSystem
     void equalise(const std::vector<Found> &log);
     void heal();
 
-    /* Writing: rules 5, 7, 8 and 10 (file_system.cc). */
+    /* file_system.cc writes by rules 5, 7, 8 and 10. */
     void put(unsigned pos, const Block &block);
     void flush_logs();
     void flush_all();

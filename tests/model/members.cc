@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Labels, incarnations, members. Rules 1 and 2. */
+/* Keeps labels, incarnations and members by rules 1 and 2. */
 #include "tests/model/file_system.h"
 
 namespace model

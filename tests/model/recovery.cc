@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Recovery: the newest commit, what its tail names, the homes. Rules 5, 7, 8 and 10. */
+/* Recovers by rules 5, 7, 8 and 10: finds the newest commit, reads on, writes homes. */
 #include "tests/model/file_system.h"
 
 namespace model

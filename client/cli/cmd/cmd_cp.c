@@ -91,7 +91,7 @@ static int copy_bytes(struct copy *c, const struct cli_options *options, uint64_
     return failed;
 }
 
-/* Allocates memory at the mount of the target, else of the source. */
+/* Allocates memory at the mount of the target or, if it has none, of the source. */
 static int copy_with_memory(struct copying *p, struct copy *c, uint64_t size)
 {
     struct gpunvme_file *host =

@@ -97,7 +97,7 @@ static bool is_file(int dir, const char *entry, dev_t dev, ino_t ino)
            makedev(st.stx_dev_major, st.stx_dev_minor) == dev;
 }
 
-/* Finds a path of the process's open file; false without one. */
+/* Finds a path of the process's open file. Returns false if there is none. */
 static bool cli_path_of(pid_t process, dev_t dev, ino_t ino, char *path, size_t len)
 {
     char name[64];

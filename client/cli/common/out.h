@@ -78,7 +78,7 @@ struct cli_table {
     size_t n_cells;
 };
 
-/* Copies a row. Returns false, with the table unchanged, without memory. */
+/* Copies a row. Without memory it leaves the table unchanged and returns false. */
 bool cli_table_add(struct cli_table *t, const char *const *cells);
 /* Sorts by the first column, numbers by value; rows without one are last. */
 void cli_table_sort(struct cli_table *t);

@@ -690,7 +690,7 @@ void ffs_background_stop(struct ffs *fs)
 /* The offset at which partitioning tools start the first partition. */
 #define OURS_FIRST_PARTITION (1u << 20)
 
-/* Findings about block 0. */
+/* Reports what is wrong with block 0. */
 struct ours {
     struct bd_dev *dev;
     struct lay_geometry geo; /* valid if the superblock is */

@@ -273,8 +273,8 @@ static int resize_clear_log(struct resize *r)
 }
 
 /*
- * Writes the journal's header with the next transaction number, since this
- * resize uses one.
+ * Writes the journal's header with the next transaction number, because the
+ * resize itself has used the current one.
  */
 static int resize_write_header(struct resize *r, uint64_t super_tid)
 {

@@ -41,7 +41,7 @@
 /* --- A loop device --------------------------------------------------------------------------- */
 
 #define PAGE 4096u
-/* Maximum attempts: another process may take the free device first. */
+/* Limits the attempts, since another process may take the free device first. */
 #define TRIES 16u
 
 static int loop_page_make_page(void)
