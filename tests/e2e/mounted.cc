@@ -21,8 +21,6 @@
 namespace
 {
 
-constexpr int kSlowSeconds = 120; // a bound, not an expectation: sanitizers on a busy machine
-
 pid_t spawn(const std::vector<std::string> &argv, int output_fd, int input_fd = -1)
 {
     std::vector<char *> args;
@@ -80,13 +78,13 @@ std::string scratch_dir(uint64_t bytes)
 
 } // namespace
 
-int run_program(const std::vector<std::string> &argv, std::string *output)
+int run_program(const std::vector<std::string> &argv, std::string *output, int seconds)
 {
     std::string name = temporary_dir() + "/gpunvme-output-XXXXXX";
     int fd = mkstemp(&name[0]);
     if (fd < 0)
         return -1;
-    int status = wait_for(spawn(argv, fd), kSlowSeconds);
+    int status = wait_for(spawn(argv, fd), seconds);
     close(fd);
     if (output)
         *output = read_file(name);
@@ -163,7 +161,7 @@ bool Mounted::mount(const std::string &options, int input)
         return false;
     daemon_ = spawn(argv, fd, input);
     close(fd);
-    for (int i = 0; i < kSlowSeconds * 100; i++) {
+    for (int i = 0; i < kProgramSeconds * 100; i++) {
         int status;
         if (serving())
             return true;
@@ -204,7 +202,7 @@ bool Mounted::unmount()
 
 bool Mounted::ended()
 {
-    status_ = wait_for(daemon_, kSlowSeconds);
+    status_ = wait_for(daemon_, kProgramSeconds);
     daemon_ = -1;
     return status_ == 0;
 }

@@ -12,8 +12,12 @@
 
 #include <gtest/gtest.h>
 
-// Runs a program to its end (bounded) and returns its exit status; -1 if it had to be killed.
-int run_program(const std::vector<std::string> &argv, std::string *output = nullptr);
+// A bound on the run of one program, not an expectation: sanitizers on a busy machine.
+constexpr int kProgramSeconds = 120;
+
+// Runs a program and returns its exit status; -1 if it had to be killed after that many seconds.
+int run_program(const std::vector<std::string> &argv, std::string *output = nullptr,
+                int seconds = kProgramSeconds);
 
 // The reason why this machine cannot mount; empty when it can.
 std::string why_no_mount();
