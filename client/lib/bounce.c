@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The bounce path of the library: options, checks, the pipeline of a connection. */
+/*
+ * The bounce path of the library: its options, the checks of its arguments, and the pipeline of a
+ * connection.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -13,7 +16,7 @@
 #include "client/lib/pipeline.h"
 #include "client/lib/staging_pair.h"
 
-#define DEFAULT_THREADS 8 /* the mount serves as many transfers at once */
+#define DEFAULT_THREADS 8 /* the mount serves that many transfers at once */
 #define DEFAULT_CHUNK   ((size_t)2 << 20)
 #define MAX_CHUNK       ((size_t)256 << 20)
 
@@ -21,7 +24,7 @@ static unsigned default_threads(void)
 {
     long n = sysconf(_SC_NPROCESSORS_ONLN);
 
-    if (n < 2) /* one reads while the other waits for its read */
+    if (n < 2) /* one half is filled while the other one is emptied */
         return 2;
     return n < DEFAULT_THREADS ? (unsigned)n : DEFAULT_THREADS;
 }
@@ -41,7 +44,7 @@ int bounce_set_options(struct connection *g, const struct gpunvme_options *optio
     return 0;
 }
 
-/* Made when the first transfer needs it. */
+/* Returns the pipeline, which the first transfer creates. */
 static int get_pipeline(struct connection *g, struct pipeline **out)
 {
     int err = 0;
@@ -66,8 +69,8 @@ int gpunvme_warm_pipeline(struct connection *g, int device)
 }
 
 /*
- * The mount's own checks of its ioctls: without them the accepted arguments would depend on the
- * length.
+ * Applies the checks of the mount's ioctls, because otherwise the accepted arguments would depend
+ * on the length.
  */
 static int bounce_check_file(const struct connection *g, const struct range *r)
 {
@@ -98,8 +101,8 @@ static int bounce_check_range(const struct gpunvme_buffer *b, const struct range
 /* --- Transfers ------------------------------------------------------------------------------- */
 
 /*
- * Pinning and waiting would break what the application captures, which does not know whether its
- * transfer takes the pipeline.
+ * Ignores captures of this thread: pinning and waiting would invalidate a capture of the
+ * application, which cannot know that its transfer takes the pipeline.
  */
 static size_t move_by_pipeline(struct gpunvme_buffer *b, const struct range *r,
                                struct gpunvme_result *result, int *err)

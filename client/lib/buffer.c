@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Buffers: allocated, registered, unregistered, copied to and from. */
+/* Buffers: allocation, registration, unregistration, and copies to and from them. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,8 +94,8 @@ static int register_cuda(struct gpunvme_buffer *b)
 }
 
 /*
- * Where the memory is. Without a driver it is the host's. Transfers have streams of their own, so
- * that a copy which CUDA calls synchronous has to be one.
+ * Finds out which device has the memory. Without a CUDA driver it is host memory. Transfers use
+ * streams of their own, so copies that CUDA calls synchronous are made so.
  */
 static int locate(struct gpunvme_buffer *b)
 {
@@ -123,7 +123,10 @@ static int buffer_share(struct gpunvme_buffer *b)
     return register_cuda(b);
 }
 
-/* What the mount cannot take, the pipeline can, unless the caller wants to hear of it. */
+/*
+ * Returns true if the pipeline may serve a buffer that the mount refused. It may unless the caller
+ * asked for the error.
+ */
 static bool may_persist(const struct gpunvme_buffer *b, int err)
 {
     return b->owner->options.path != GPUNVME_PATH_GPU &&
@@ -249,7 +252,10 @@ static int alloc_cuda(struct gpunvme_buffer *b)
     return register_cuda(b);
 }
 
-/* Kernels and the host name places in a buffer by one address. */
+/*
+ * Pins the memory and maps it at the same address for kernels, because kernels and the host refer
+ * to places in a buffer by one address.
+ */
 static int buffer_pin(struct gpunvme_buffer *b, int device)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (b->len + page - 1) / page * page;
@@ -264,7 +270,7 @@ static int buffer_pin(struct gpunvme_buffer *b, int device)
     return gpunvme_fail(-ENOTSUP, "this GPU has host memory at other addresses than the host");
 }
 
-/* Pinned before the mount pins it, so that its pages are this process's. */
+/* The memory is pinned before the mount pins it, so that its pages belong to this process. */
 static int alloc_pinned(struct gpunvme_buffer *b)
 {
     int device;
@@ -277,7 +283,7 @@ static int alloc_pinned(struct gpunvme_buffer *b)
     return err ? err : share_host(b);
 }
 
-/* Memory that the mount does not take is filled by read(2) as well. */
+/* If the mount refuses the memory, read(2) fills it. */
 static int buffer_make_staging(struct gpunvme_buffer *b)
 {
     int err = alloc_host(b);
@@ -352,7 +358,7 @@ int buffer_alloc_staging(struct connection *g, size_t len, struct gpunvme_buffer
     return alloc_for(g, len, false, buffer_make_staging, out);
 }
 
-/* Until the last transfer has let go of it. */
+/* Waits until the last transfer has released the buffer. */
 static void await_users(struct gpunvme_buffer *b)
 {
     struct connection *g = b->owner;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Pieces of shared files: first fit, by pages of the processor. */
+/* Allocates pieces of shared files: first fit, in pages of the processor. */
 #include "client/lib/buffer_slab.h"
 
 #include <assert.h>
@@ -12,7 +12,7 @@
 
 #include "support/page.h"
 
-#define SLAB_BYTES  ((size_t)8 << 20) /* pages that are not touched take no memory */
+#define SLAB_BYTES  ((size_t)8 << 20) /* untouched pages use no memory */
 #define PIECE_BYTES ((size_t)128 << 10)
 #define PAGES       (SLAB_BYTES / PAGE_BYTES)
 
@@ -20,9 +20,9 @@ struct slab {
     struct slab *next;
     int fd;
     char *addr;
-    size_t pieces;     /* handed out and not freed */
-    size_t touched;    /* bytes from the beginning, behind which no piece was handed out */
-    bool taken[PAGES]; /* pages of page_bytes(), of which there may be fewer */
+    size_t pieces;     /* allocated and not freed */
+    size_t touched;    /* bytes from the beginning; no piece behind them was ever allocated */
+    bool taken[PAGES]; /* one for each page of page_bytes(); a slab may have fewer pages */
 };
 
 static size_t page_bytes(void)
@@ -30,7 +30,7 @@ static size_t page_bytes(void)
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Of a piece, and the free one behind it. */
+/* Returns the pages of a piece, with the free page that follows it. */
 static size_t pages_of(size_t len)
 {
     return (len + page_bytes() - 1) / page_bytes() + 1;
@@ -74,7 +74,7 @@ failed:
     return NULL;
 }
 
-/* Lock held, no piece handed out. */
+/* Called with the lock held, when no piece of the slab is in use. */
 static void slab_remove(struct slabs *s, struct slab *b)
 {
     struct slab **link = &s->first;
@@ -87,7 +87,7 @@ static void slab_remove(struct slabs *s, struct slab *b)
     free(b);
 }
 
-/* The first of n free pages, or -1. */
+/* Returns the first of n consecutive free pages, or -1. */
 static ptrdiff_t buffer_slab_find_free(const struct slab *b, size_t n)
 {
     size_t pages = SLAB_BYTES / page_bytes(), run = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Host memory of small buffers: pieces of files (memfd) of some MiB. A server of vfio-user that
- * keeps few DMA regions maps a file once for all buffers in it (blockdev/nvme/nvme_map.c).
+ * Host memory of small buffers, which are pieces of files (memfd) of some MiB. A vfio-user server
+ * that keeps few DMA regions maps each file once for all buffers in it (blockdev/nvme/nvme_map.c).
  */
 #ifndef CLIENT_LIB_BUFFER_SLAB_H
 #define CLIENT_LIB_BUFFER_SLAB_H
@@ -15,34 +15,34 @@ struct slab;
 
 /* Of one handle. */
 struct slabs {
-    pthread_mutex_t lock; /* protects the list and the contents of slabs, not of pieces */
+    pthread_mutex_t lock; /* protects the list and the slabs' tables, not the contents of pieces */
     struct slab *first;
 };
 
 struct slab_piece {
-    struct slab *slab; /* NULL: none */
-    void *addr;        /* whole pages */
-    int fd;            /* the slab's, until the piece is freed */
-    uint64_t offset;   /* of addr in fd, bytes */
+    struct slab *slab; /* NULL if there is no piece */
+    void *addr;        /* the piece consists of whole pages */
+    int fd;            /* belongs to the slab; valid until the piece is freed */
+    uint64_t offset;   /* offset of addr in fd, in bytes */
 };
 
 void slabs_init(struct slabs *s);
-/* Slabs of which a piece was not freed stay mapped. */
+/* A slab stays mapped if one of its pieces was not freed. */
 void slabs_destroy(struct slabs *s);
 
 /*
- * Is a buffer of so many bytes a piece? None is where RLIMIT_FSIZE is below the size of a slab,
- * which would end in SIGXFSZ.
+ * Returns true if a buffer of that many bytes becomes a piece. None does if RLIMIT_FSIZE is below
+ * the size of a slab, because creating the slab would raise SIGXFSZ.
  */
 bool slab_takes(size_t len);
 /*
- * Zeros; a free page follows every piece. len > 0, as slab_takes() has it. -ENOMEM, errors of
- * memfd_create(2).
+ * Allocates a piece of zeros, followed by a free page. slab_takes(len) must be true, and len not 0.
+ * Returns -ENOMEM or an error of memfd_create(2).
  */
 int slab_alloc(struct slabs *s, size_t len, struct slab_piece *out);
 /*
- * dirty: a command of the drive may still write to the piece. It is not handed out again, and the
- * last piece of the slab ends both.
+ * Frees a piece. `dirty` means that a command of the drive may still write to the piece: it is not
+ * allocated again, and is unmapped with the last piece of its slab.
  */
 void slab_free(struct slabs *s, const struct slab_piece *piece, size_t len, bool dirty);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Counters of the process, and of each connection in memory that the mount reads
- * (call_stats_share.c). Relaxed: each number is right by itself, and orders no other memory.
+ * (call_stats_share.c). All accesses are relaxed, because each counter is independent and orders no
+ * other memory.
  */
 #include "client/lib/call_stats.h"
 
@@ -18,7 +19,7 @@ static void call_stats_add(uint64_t *to, uint64_t n)
     __atomic_fetch_add(to, n, __ATOMIC_RELAXED);
 }
 
-/* The least i with ns < 2^(i + 1) us, as the mount's histograms have it. */
+/* Returns the least i with ns < 2^(i + 1) us, like the histograms of the mount. */
 static unsigned bucket_of(uint64_t ns)
 {
     uint64_t us = ns / 1000;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Counters of a connection in a memfd that the mount reads: SHARE_CALLS. */
+/* Shares the counters of a connection with the mount, in a memfd (SHARE_CALLS). */
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ static struct gpunvme_calls *share_page(struct connection *g, int fd)
 {
     void *page = MAP_FAILED;
 
-    /* Sealed: a mount that shrinks the file would end this process by SIGBUS. */
+    /* The file is sealed, because a mount that shrinks it would end this process with SIGBUS. */
     if (ftruncate(fd, sizeof(struct gpunvme_calls)) == 0 &&
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
         page = mmap(NULL, sizeof(struct gpunvme_calls), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -40,7 +40,10 @@ void call_stats_share(struct connection *g)
     int fd = memfd_create("gpunvme-calls", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return;
-    /* Release: the thread that counts finds the mapping in place. */
+    /*
+     * The release orders the creation of the mapping before its address, for the threads that
+     * count.
+     */
     atomic_store_explicit(&g->calls, share_page(g, fd), memory_order_release);
     close(fd);
 }

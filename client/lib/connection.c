@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Connections to a mount: opened, described, closed. */
+/* Opens, describes and closes connections to a mount. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -34,8 +34,8 @@ static int read_dev(struct connection *g, const char *path)
 }
 
 /*
- * Devices and FIFOs are opened with O_NONBLOCK so that the open never blocks; the reply to INFO
- * then shows their kind.
+ * Devices and FIFOs are opened with O_NONBLOCK, so that the open never blocks. The reply to INFO
+ * then shows that they are no files of a mount.
  */
 static int connect_open_path(const char *path)
 {
@@ -94,7 +94,7 @@ void connection_close(struct connection *g)
         return;
     while (g->directs)
         direct_close(g->directs);
-    pipeline_free(g->pipeline); /* its staging are buffers */
+    pipeline_free(g->pipeline); /* its staging consists of buffers */
     shared_lists_free(g);
     while (g->buffers)
         buffer_unregister(g->buffers);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The CUDA driver, loaded with dlopen(3): programs start on machines without it. */
+/* The CUDA driver, loaded with dlopen(3) so that programs start on machines without it. */
 #include "client/lib/cuda_driver.h"
 
 #include <dlfcn.h>
@@ -12,7 +12,7 @@
 #include "client/lib/error.h"
 #include "support/clock.h"
 
-#define DRAIN_STEP_NS 100000 /* between two queries of a stream that is waited for */
+#define DRAIN_STEP_NS 100000 /* interval between two queries of a stream */
 
 static int driver_failed(struct cuda_driver *cu, CUresult result, const char *what)
 {
@@ -25,7 +25,7 @@ static int driver_failed(struct cuda_driver *cu, CUresult result, const char *wh
 
 static const struct {
     const char *symbol;
-    size_t offset; /* of its address in struct cuda_driver */
+    size_t offset; /* of the function's address in struct cuda_driver */
 } driver_functions[] = {
 #define DRIVER_ENTRY(name, symbol, args) {symbol, offsetof(struct cuda_driver, name)},
     DRIVER_FUNCTIONS(DRIVER_ENTRY)
@@ -92,7 +92,7 @@ void cuda_driver_close(struct cuda_driver *cu)
     free(cu);
 }
 
-/* The device's primary context, which is also the one the CUDA runtime uses. */
+/* Makes the device's primary context current. The CUDA runtime uses the same one. */
 static int push_context(struct cuda_driver *cu, int device)
 {
     CUresult result = 0;
@@ -317,8 +317,9 @@ int cuda_driver_copy_out(struct cuda_driver *cu, int device, void *dst, uint64_t
 }
 
 /*
- * From memory that is not pinned, cuMemcpyHtoD() may return while the last bytes are still on their
- * way. Kernels in other streams, which do not wait for it, would see the old ones.
+ * Waits for the copy. If the source is not pinned, cuMemcpyHtoD() may return while the last bytes
+ * are still being copied, and kernels in other streams, which do not wait for the copy, would load
+ * the old ones.
  */
 int cuda_driver_copy_in(struct cuda_driver *cu, int device, uint64_t dst, const void *src,
                         size_t len)
@@ -446,7 +447,7 @@ int cuda_driver_stream_check(struct cuda_driver *cu, int device, void *stream)
     return -EIO;
 }
 
-/* A query of a stream that is being captured would invalidate the capture. */
+/* A stream that is being captured is not queried, because that would invalidate the capture. */
 bool cuda_driver_stream_drain(struct cuda_driver *cu, int device, void *stream,
                               uint64_t patience_ns)
 {

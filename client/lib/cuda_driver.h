@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The CUDA driver API, found at run time: an application that links libgpunvme needs no CUDA, and
- * one that uses CUDA shares its driver and contexts with us.
- *
- * Functions return 0 or -errno and leave a sentence for gpunvme_error(). A context is made current
- * only for the time of a call.
+ * The CUDA driver API, found at run time. An application that links libgpunvme needs no CUDA, and
+ * one that uses CUDA shares its driver and contexts with the library. Functions return 0 or -errno
+ * and set gpunvme_error(). A context is current only during a call.
  */
 #ifndef CLIENT_LIB_CUDA_DRIVER_H
 #define CLIENT_LIB_CUDA_DRIVER_H
@@ -15,47 +13,47 @@
 
 struct cuda_driver;
 
-/* -ENODEV: no driver, or no device. */
+/* Returns -ENODEV if there is no driver or no device. */
 int cuda_driver_open(struct cuda_driver **out);
 void cuda_driver_close(struct cuda_driver *cu);
 
-/* The number of devices that this process sees. */
+/* Returns the number of devices that this process sees. */
 int cuda_driver_devices(struct cuda_driver *cu);
 
 struct cuda_device_info {
     char name[128];
     char bus_id[32]; /* "0000:3B:00.0" */
-    int version;     /* newest CUDA that the driver knows: 12040 is 12.4 */
+    int version;     /* newest CUDA version that the driver supports: 12040 is 12.4 */
 };
 int cuda_driver_describe(struct cuda_driver *cu, int device, struct cuda_device_info *out);
 
 #define CUDA_NO_DEVICE (-1)
 
-/* *device: ordinal of the GPU that has the memory, or CUDA_NO_DEVICE. */
+/* Stores the ordinal of the GPU that has the memory, or CUDA_NO_DEVICE. */
 int cuda_driver_locate(struct cuda_driver *cu, uint64_t addr, int *device);
 /*
- * Makes cudaMemcpy() into the allocation around addr return when the copy has ended (SYNC_MEMOPS).
- * Without this, small copies from pageable memory may end later, after a transfer by another
- * stream. No effect on memory without this attribute (pools, VMM).
+ * Makes cudaMemcpy() into the allocation around addr return only when the copy has ended
+ * (SYNC_MEMOPS). Otherwise small copies from pageable memory may end later, after a transfer by
+ * another stream. Has no effect on memory without this attribute (pools, VMM).
  */
 void cuda_driver_sync_copies(struct cuda_driver *cu, int device, uint64_t addr);
-/* The allocation around an address. */
+/* An allocation of CUDA, found by an address in it. */
 struct cuda_allocation {
-    int device; /* CUDA_NO_DEVICE: host memory; the other members are 0 */
+    int device; /* CUDA_NO_DEVICE for host memory; the other members are then 0 */
     uint64_t base;
     size_t len;
-    uint64_t id; /* never used again in this process; 0: CUDA has none for it */
+    uint64_t id; /* never reused in this process; 0 if CUDA has none for the memory */
 };
 int cuda_driver_allocation(struct cuda_driver *cu, uint64_t addr, struct cuda_allocation *out);
-/* Its id alone; 0: none, or not memory of CUDA. */
+/* Returns only the id of the allocation; 0 if it has none or is not memory of CUDA. */
 uint64_t cuda_driver_allocation_id(struct cuda_driver *cu, uint64_t addr);
 int cuda_driver_uuid(struct cuda_driver *cu, int device, uint8_t uuid[16]);
-/* The device with this UUID: -ENODEV when this process does not see it. */
+/* Stores the device with this UUID. Returns -ENODEV if this process does not see it. */
 int cuda_driver_find(struct cuda_driver *cu, const uint8_t uuid[16], int *device);
 
 /*
- * The IPC handle by which another process can open the allocation around addr, which is on
- * `device`, and the offset of addr from its base. -ENOTSUP: memory without such a handle (VMM,
+ * Stores the IPC handle by which another process can open the allocation around addr on `device`,
+ * and the offset of addr from its base. Returns -ENOTSUP for memory without such a handle (VMM,
  * managed, pools).
  */
 int cuda_driver_export(struct cuda_driver *cu, int device, uint64_t addr, size_t len,
@@ -67,16 +65,19 @@ int cuda_driver_copy_out(struct cuda_driver *cu, int device, void *dst, uint64_t
 int cuda_driver_copy_in(struct cuda_driver *cu, int device, uint64_t dst, const void *src,
                         size_t len);
 
-/* Pins host memory for the copy engine. The caller unpins it before it unmaps it. */
+/* Pins host memory for the copy engine. The caller unpins it before unmapping it. */
 int cuda_driver_pin(struct cuda_driver *cu, int device, void *addr, size_t len);
 void cuda_driver_unpin(struct cuda_driver *cu, int device, void *addr);
 
 enum cuda_host_kind {
     CUDA_HOST_MEMORY,
     CUDA_HOST_READ_ONLY, /* mapped without the right to write */
-    CUDA_HOST_REGISTERS, /* of a PCI device */
+    CUDA_HOST_REGISTERS, /* registers of a PCI device */
 };
-/* Pins host memory, whole pages, and maps it for kernels of the device, at *mapped. */
+/*
+ * Pins whole pages of host memory and maps them for kernels of the device. Stores their device
+ * address in *mapped.
+ */
 int cuda_driver_map(struct cuda_driver *cu, int device, void *addr, size_t len,
                     enum cuda_host_kind kind, uint64_t *mapped);
 
@@ -84,14 +85,17 @@ struct cuda_kernel {
     void *module, *function;
 };
 /*
- * Loads code for the device, and its kernel of this name, at once: CUDA would load it at its first
- * launch, which would wait for running kernels.
+ * Loads code for the device, and its kernel of this name, immediately. CUDA would otherwise load it
+ * at its first launch, which would wait for running kernels.
  */
 int cuda_driver_load(struct cuda_driver *cu, int device, const void *image, const char *name,
                      struct cuda_kernel *out);
-/* No launch of the kernel may be under way. No effect on a kernel that is all zero. */
+/* Unloads a kernel of which no launch is in flight. Has no effect on a kernel that is all zero. */
 void cuda_driver_unload(struct cuda_driver *cu, int device, struct cuda_kernel *kernel);
-/* Launches one block in a stream of the device's primary context; args as cuLaunchKernel(). */
+/*
+ * Launches one block in a stream of the device's primary context. `args` is like that of
+ * cuLaunchKernel().
+ */
 int cuda_driver_launch(struct cuda_driver *cu, int device, const struct cuda_kernel *kernel,
                        unsigned threads, void *stream, void **args);
 
@@ -99,24 +103,24 @@ int cuda_driver_launch(struct cuda_driver *cu, int device, const struct cuda_ker
 int cuda_driver_launch_blocks(struct cuda_driver *cu, int device, const struct cuda_kernel *kernel,
                               unsigned blocks, unsigned threads, void *stream, void **args);
 
-/* Copies in one stream run one after another. */
+/* Creates a stream, in which copies run one after another. */
 int cuda_driver_stream_new(struct cuda_driver *cu, int device, void **stream);
-/* A stream whose kernels run before waiting kernels of other streams. */
+/* Creates a stream whose kernels start before waiting kernels of other streams. */
 int cuda_driver_stream_urgent(struct cuda_driver *cu, int device, void **stream);
 void cuda_driver_stream_free(struct cuda_driver *cu, int device, void *stream);
 /*
- * For streams of the caller's current context. is_captured: is the stream being captured? call:
- * calls fn(arg) in the order of the stream; fn must not call CUDA. await: the stream goes on when
- * the word at the GPU's address `at` is at least `value`, as a number that wraps around. end: waits
- * until the stream is idle.
+ * These functions take a stream of the caller's current context. cuda_driver_is_captured() returns
+ * true while the stream is being captured. cuda_driver_call() calls fn(arg) in stream order; fn
+ * must not call CUDA. cuda_driver_await() makes the stream wait until the word at the GPU address
+ * `at` is at least `value`, compared modulo 2^32. cuda_driver_end() waits until the stream is idle.
  */
 bool cuda_driver_is_captured(struct cuda_driver *cu, void *stream);
 int cuda_driver_stream_call(struct cuda_driver *cu, void *stream, void (*fn)(void *arg), void *arg);
 int cuda_driver_stream_await(struct cuda_driver *cu, void *stream, uint64_t at, uint32_t value);
 int cuda_driver_stream_end(struct cuda_driver *cu, void *stream);
 /*
- * Until cuda_driver_heed_captures(), calls of this thread do not invalidate a capture of a stream
- * by the application. Returns the argument `before` for that call.
+ * Calls of this thread do not invalidate a capture of a stream by the application until
+ * cuda_driver_heed_captures(). Returns the argument `before` of that call.
  */
 int cuda_driver_ignore_captures(struct cuda_driver *cu);
 void cuda_driver_heed_captures(struct cuda_driver *cu, int before);
@@ -126,14 +130,15 @@ int cuda_driver_copy_start(struct cuda_driver *cu, int device, void *stream, uin
 /* Waits for all copies of the stream, and returns their first error. */
 int cuda_driver_copy_wait(struct cuda_driver *cu, int device, void *stream);
 /*
- * Does not wait. -EIO: the context has failed for good, as after a fault of any kernel. To be
- * called at intervals: threads that call it in a loop delay other threads' calls of the driver.
+ * Queries the stream without waiting. Returns -EIO if the context has failed permanently, as after
+ * a fault of any kernel. Threads that call it in a loop delay calls of the driver by other threads,
+ * so it is called at intervals.
  */
 int cuda_driver_stream_check(struct cuda_driver *cu, int device, void *stream);
 /*
- * Waits until the stream is idle, for patience_ns at most: false, work is left. True also where
- * nothing runs, because the stream is being captured or the context has failed. Leaves
- * gpunvme_error() as it is unless the context has failed.
+ * Waits up to patience_ns until the stream is idle. Returns false if work is left. Returns true if
+ * nothing can be waited for, because the stream is being captured or the context has failed. Sets
+ * gpunvme_error() only if the context has failed.
  */
 bool cuda_driver_stream_drain(struct cuda_driver *cu, int device, void *stream,
                               uint64_t patience_ns);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The part of the CUDA driver's ABI that the library uses, found at run time. */
+/* The part of the CUDA driver's ABI that the library uses. */
 #ifndef CLIENT_LIB_CUDA_DRIVER_INTERNAL_H
 #define CLIENT_LIB_CUDA_DRIVER_INTERNAL_H
 
 #include <pthread.h>
 #include <stddef.h>
 
-/* The driver's types as its ABI has them; the names are cuda.h's. */
+/* Types of the driver's ABI, with the names of cuda.h. */
 typedef int CUresult;
 typedef int CUdevice;
 typedef struct CUctx *CUcontext;
@@ -94,7 +94,7 @@ struct cuda_driver {
     DRIVER_FUNCTIONS(DRIVER_MEMBER)
 #undef DRIVER_MEMBER
     pthread_mutex_t lock;                 /* protects contexts */
-    CUcontext contexts[CUDA_MAX_DEVICES]; /* primary contexts retained, by ordinal */
+    CUcontext contexts[CUDA_MAX_DEVICES]; /* retained primary contexts, by ordinal */
 };
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The handle of the direct path: opening, renewing and closing it. */
+/* Opens, renews and closes the handle of the direct path. */
 #include "client/lib/direct.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ static int set_wants(struct gpunvme_direct *d, const struct direct_options *o)
     return 0;
 }
 
-/* Buffers are in the memory space of the mount's executor. */
+/* Opens the memory space of the mount's executor, in which the buffers are. */
 static int open_memory_space(struct gpunvme_direct *d)
 {
     struct connection *g = d->g;
@@ -55,10 +55,10 @@ static int open_memory_space(struct gpunvme_direct *d)
 }
 
 /*
- * For each queue that of a group, and one more, so that they begin at multiples of it; then for
- * each queue that of CIDs. A lane and a CID have a page. Where the controller does not reach the
- * GPU's memory, and all bytes are staged, a CID has two pages and a lane four, of memory of the
- * host.
+ * Allocates the staging. Each queue has room for the lanes of a group, followed by one spare such
+ * part so that the parts begin at multiples of their size; behind them each queue has room for its
+ * CIDs. A lane and a CID have one page. If the controller does not reach the GPU's memory, all
+ * bytes are staged in host memory, with two pages for a CID and four for a lane.
  */
 static int direct_alloc_staging(struct gpunvme_direct *d)
 {
@@ -148,8 +148,8 @@ int direct_open(struct connection *g, const struct direct_options *options,
 }
 
 /*
- * The queues go first: a command that was lost may be under way, to blocks and to the staging.
- * Until they have ended, unregistering a buffer asks them (direct_queues_lost()).
+ * Ends the queues first, because a lost command may still access blocks and staging. Until the
+ * commands have ended, direct_queues_lost() reports them to the unregistration of a buffer.
  */
 void direct_close(struct gpunvme_direct *d)
 {
@@ -179,8 +179,8 @@ void direct_close(struct gpunvme_direct *d)
 }
 
 /*
- * A file that cannot be renewed stays disabled; renewing goes on with the next, and the first error
- * is returned.
+ * Renews the leases of all files. A file that cannot be renewed stays disabled, and renewing
+ * continues with the next one. Returns the first error.
  */
 static int renew_files(struct gpunvme_direct *d)
 {

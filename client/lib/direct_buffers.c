@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The table in which kernels find the buffer around an address. */
+/* The table in which kernels find the buffer that contains an address. */
 #include "client/lib/direct.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@ int direct_buffers_open(struct gpunvme_direct *d)
     d->buffer_ids = calloc(d->max_buffers, sizeof(*d->buffer_ids));
     if (!d->buffers || !d->buffer_ids)
         return gpunvme_fail(-ENOMEM, "out of memory");
-    size_t room = d->max_buffers + GD_GROUP; /* so that every lane of a group can load an entry */
+    size_t room = d->max_buffers + GD_GROUP; /* every lane of a group can load an entry */
     return memory_space_alloc(&d->space, TABLE_AT + room * sizeof(*d->buffers), &d->buffers_at);
 }
 
@@ -68,8 +68,8 @@ static int put_len(struct gpunvme_direct *d, uint32_t i, uint64_t len)
 }
 
 /*
- * Stores to a free entry, which kernels may be loading: the length after the other members, because
- * an entry of length 0 is unused; and the number of entries after a new entry.
+ * Stores to a free entry, which kernels may be loading. The length follows the other members,
+ * because an entry of length 0 is unused. The number of entries follows a new entry.
  */
 static int put_entry(struct gpunvme_direct *d, uint32_t i, const struct gd_buffer *entry)
 {
@@ -104,7 +104,7 @@ void direct_buffer_add(struct gpunvme_direct *d, const struct gpunvme_buffer *b)
     if (!b->shared || direct_locate(d->g, b, &entry))
         return;
     pthread_mutex_lock(&d->lock);
-    uint32_t i = find_id(d, 0); /* a free entry, or a new one */
+    uint32_t i = find_id(d, 0); /* a free entry, or a new one at the end */
     if (i < d->max_buffers && put_entry(d, i, &entry) == 0) {
         d->buffers[i] = entry;
         d->buffer_ids[i] = b->id;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The queue protocol on the thread that calls: all of it for mounts without a GPU. */
+/* Runs the queue protocol on the calling thread, for mounts without a GPU. */
 #define GQ_LANES 1
 #include "client/device/gd_compare.h"
 #include "client/device/gd_single.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Launches of the kernels that make a read of the direct path, compare its data, and conclude. */
+/* Launches the kernels of a read on the direct path, of its comparison, and of its conclusion. */
 #include <errno.h>
 
 #include "client/device/device_image.h"
@@ -20,8 +20,8 @@ bool direct_has_kernels(void)
 }
 
 /*
- * A warp for each queue that the kernel may want to use (gd_queues_for): one for a small read, for
- * which the launch is most of the time.
+ * Returns one warp for each queue that the kernel may use (gd_queues_for). A small read gets one
+ * warp, because most of its time is the launch.
  */
 static unsigned warps_for(const struct gd_set *set, uint64_t n)
 {

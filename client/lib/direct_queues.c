@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Leased queue pairs: their rings and doorbells, and what drives them, where the GPU sees it. */
+/* Leased queue pairs: their rings, doorbells and states in the memory space. */
 #include "client/lib/direct.h"
 
 #include <assert.h>
@@ -13,7 +13,7 @@
 #include "support/clock.h"
 
 #define ALIGNMENT  256u
-#define IDLE_MS    1000u /* beyond the deadline of a command */
+#define IDLE_MS    1000u /* added to the deadline of a command */
 #define DOORBELL   sizeof(uint32_t)
 #define STATE_SIZE sizeof(struct gpunvme_lease_page)
 
@@ -26,7 +26,7 @@ void direct_lease_end(int fd, uint64_t id, uint64_t key)
     struct gpunvme_ioc_lease_end end = {.id = id, .key = key};
 
     if (id)
-        (void)gpunvme_ioctl(fd, GPUNVME_IOC_LEASE_END, &end, sizeof(end)); /* or it was revoked */
+        (void)gpunvme_ioctl(fd, GPUNVME_IOC_LEASE_END, &end, sizeof(end)); /* fails once revoked */
 }
 
 int direct_share_page(struct gpunvme_direct *d, uint64_t id, uint64_t key, size_t len,
@@ -88,7 +88,7 @@ static int take_lease(struct gpunvme_direct *d)
     return check_lease(d);
 }
 
-/* From the first ring on: before it the file has rings of other queues. */
+/* Maps the rings of the lease. The file has rings of other queues before *first. */
 static int share_rings(struct gpunvme_direct *d, const struct gpunvme_reply *reply, int fd,
                        struct memory_space_map *out, uint64_t *first)
 {
@@ -96,7 +96,7 @@ static int share_rings(struct gpunvme_direct *d, const struct gpunvme_reply *rep
     return memory_space_share(&d->space, fd, *first, reply->len - *first, MEMORY_SPACE_MEMORY, out);
 }
 
-/* Both doorbells are mapped together: they are neighbours. */
+/* Maps both doorbells together, because they are adjacent. */
 static int share_doorbells(struct gpunvme_direct *d, const struct gpunvme_reply *reply, int fd,
                            struct memory_space_map *out, uint64_t *first)
 {
@@ -111,7 +111,9 @@ static int share_doorbells(struct gpunvme_direct *d, const struct gpunvme_reply 
                               out);
 }
 
-/* n things of `size` bytes at an offset that they may lie at, in memory of len bytes? */
+/*
+ * True if an aligned array of n elements of `size` bytes fits at this offset of a len-byte region.
+ */
 static bool direct_queues_fits(uint64_t offset, uint64_t n, uint64_t size, uint64_t len)
 {
     return offset % size == 0 && n * size <= len && offset <= len - n * size;
@@ -158,11 +160,11 @@ static int share_queue(struct gpunvme_direct *d, uint32_t index, struct gq_port 
 }
 
 /*
- * One allocation in the memory space: locks, queues, each queue's trackers and free CIDs, and
- * each queue's CIDs with their commands and states.
+ * One allocation in the memory space. It has the locks, the queues, the trackers and free CIDs of
+ * each queue, and the CIDs of each queue with their commands and states.
  */
 struct arena {
-    uint64_t queues, trackers, free_cids, cids, cmds, states, len; /* offsets */
+    uint64_t queues, trackers, free_cids, cids, cmds, states, len; /* offsets; bytes of all */
     uint32_t n, depth, n_cids;
 };
 
@@ -213,7 +215,7 @@ static int put_queues(struct gpunvme_direct *d, const struct arena *a)
     return err;
 }
 
-/* Bits of CIDs that do not exist are claimed for good. */
+/* Stores the CIDs. Bits of CIDs that do not exist are claimed permanently. */
 static int put_cids(struct gpunvme_direct *d, const struct arena *a)
 {
     struct gq_cids *cids = calloc(a->n, sizeof(*cids));
@@ -247,8 +249,8 @@ static int build_arena(struct gpunvme_direct *d, const struct arena *a)
 }
 
 /*
- * From the first multiple of a queue's part on: there is one part to spare. So no part of a lane
- * has entries of PRPs in two pages of their table.
+ * Returns the staging of the lanes. It begins at the first multiple of a queue's part, for which
+ * there is one spare part, so that the PRPs of a lane's part are never in two pages of their table.
  */
 static struct gq_target staging_of(const struct gpunvme_direct *d, const struct gd_buffer *b)
 {
@@ -259,7 +261,7 @@ static struct gq_target staging_of(const struct gpunvme_direct *d, const struct 
     return t;
 }
 
-/* Behind that of the lanes of each queue. */
+/* Returns the staging of the CIDs, which is behind that of the lanes of all queues. */
 static struct gq_target shared_staging_of(const struct gpunvme_direct *d, const struct gd_buffer *b)
 {
     struct gq_target t = staging_of(d, b);
@@ -291,7 +293,7 @@ static void build_set(struct gpunvme_direct *d, const struct arena *a,
     };
 }
 
-/* a: NULL: there are no queues any more. */
+/* Publishes the locks and queues of the arena. NULL means that there are no queues any more. */
 static void set_locks_at(struct gpunvme_direct *d, const struct arena *a)
 {
     pthread_mutex_lock(&d->lock);
@@ -325,7 +327,7 @@ int direct_queues_lease(struct gpunvme_direct *d)
     return 0;
 }
 
-/* Threads of this process, or kernels, may be storing to the words. */
+/* Loads the locks, to which threads of this process or kernels may be storing. */
 static int load_locks(const struct gpunvme_direct *d, uint32_t locks[GD_MAX_QUEUES])
 {
     const uint32_t *words = (const uint32_t *)(uintptr_t)d->locks_at;
@@ -337,7 +339,10 @@ static int load_locks(const struct gpunvme_direct *d, uint32_t locks[GD_MAX_QUEU
     return 0;
 }
 
-/* A shared queue counts its lost commands at once; its lock tells of them when no other is left. */
+/*
+ * Loads whether queue i has lost commands. A shared queue counts them immediately; its lock shows
+ * them when no other command is left.
+ */
 static int load_lost(const struct gpunvme_direct *d, uint32_t i, uint32_t *lost)
 {
     uint64_t at = d->cids_at + i * sizeof(struct gq_cids) + offsetof(struct gq_cids, lost);
@@ -348,7 +353,10 @@ static int load_lost(const struct gpunvme_direct *d, uint32_t i, uint32_t *lost)
     return 0;
 }
 
-/* Under d->lock. Of a GPU that is gone nothing is known. */
+/*
+ * Called under d->lock. Returns true if a queue has lost commands; false if the GPU has failed,
+ * because nothing is known then.
+ */
 static bool has_lost(const struct gpunvme_direct *d)
 {
     uint32_t locks[GD_MAX_QUEUES] = {0}, count = 0;
@@ -374,17 +382,18 @@ static bool direct_queues_idle(struct gpunvme_direct *d)
     uint32_t locks[GD_MAX_QUEUES];
 
     if (memory_space_get(&d->space, locks, d->arena, sizeof(locks)))
-        return true; /* a GPU that is gone drives nothing */
+        return true; /* a failed GPU drives nothing */
     for (uint32_t i = 0; i < GD_MAX_QUEUES; i++) {
         if (!GD_FREE(locks[i]) && !(locks[i] & GD_LOST))
             return false;
     }
-    return direct_service_has_left(d->service); /* or it may be about to take one */
+    return direct_service_has_left(d->service); /* otherwise it may be about to take a queue */
 }
 
 /*
- * A kernel that still reads has a deadline until there is a queue, and its command's; one that a
- * debugger holds, or that died with its queue, has no more than that either.
+ * Waits until no kernel or thread drives a queue. A running kernel ends within its deadline for a
+ * queue and the deadline of a command. The wait is no longer for a kernel that a debugger holds, or
+ * that ended with its queue.
  */
 static void await_idle(struct gpunvme_direct *d)
 {
@@ -396,9 +405,10 @@ static void await_idle(struct gpunvme_direct *d)
 }
 
 /*
- * The queues go first: then the drive reaches none of the memory that is given back after them. The
- * arena is next: on a GPU freeing waits for kernels, which may load words of the page and the
- * rings. await_idle() waits for those only that have a queue, and not for ever.
+ * Ends the leases of the queues first: then the drive reaches none of the memory that is freed
+ * after them. The arena is next, because freeing memory on a GPU waits for kernels, which may be
+ * loading words of the page and of the rings. await_idle() waits only for kernels that have a
+ * queue, and for a limited time.
  */
 void direct_queues_end(struct gpunvme_direct *d)
 {
@@ -413,6 +423,6 @@ void direct_queues_end(struct gpunvme_direct *d)
         memory_space_unshare(&d->space, &d->queues[i].doorbells);
     }
     memory_space_unshare(&d->space, &d->page);
-    d->set = (struct gd_set){0}; /* of files that are opened before there are queues again */
+    d->set = (struct gd_set){0}; /* for files that are opened before there are queues again */
     d->lease = (struct gpunvme_ioc_queue_lease){0};
 }

@@ -9,7 +9,7 @@
 
 #define MAX_READ ((uint64_t)INT64_MAX)
 
-/* The read, whose len ends at the end of the file. */
+/* Fills in the launch of a read, shortened to the end of the file. */
 static int make_read(struct leased_file *f, void *ptr, size_t n, uint64_t offset,
                      struct gd_launch *out)
 {
@@ -74,7 +74,10 @@ int direct_read_async(struct leased_file *f, void *ptr, size_t n, uint64_t offse
     return err;
 }
 
-/* The host has the extents in the page of their lease. */
+/*
+ * Returns true if one command makes the read. The host finds the extents in the page of their
+ * lease.
+ */
 static bool one_command(const struct leased_file *f, const struct gd_launch *l, struct gq_cmd *cmd)
 {
     struct gq_file_map map = f->device.map;

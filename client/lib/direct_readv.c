@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Lists of reads through leased queues, and the thread that reads them on mounts without a GPU. */
+/*
+ * Lists of reads through leased queues, and the thread that executes them on mounts without a GPU.
+ */
 #define GQ_LANES 1
 #include "client/device/gd_list.h"
 
@@ -22,7 +24,7 @@ int direct_readv_open(struct gpunvme_direct *d)
                             &d->readv_kernel);
 }
 
-/* More queues than the bus needs only make the list's end longer. */
+/* Returns the shares of a list: queues beyond those that the bus needs only make its end longer. */
 static uint32_t shares_of(const struct gd_list_launch *l)
 {
     uint32_t most = l->file.set.n_queues < GD_LIST_QUEUES ? l->file.set.n_queues : GD_LIST_QUEUES;
@@ -54,7 +56,7 @@ static int direct_readv_compare(struct gpunvme_direct *d, const struct gd_list_l
     return direct_compare(d, &c, stream);
 }
 
-/* The patience is that for a list as long as the buffer. */
+/* Launches the conclusion of a list. The time limit is that of a read as long as the buffer. */
 static int direct_readv_conclude(struct gpunvme_direct *d, struct gd_list_launch *l, void *stream)
 {
     int err = direct_readv_compare(d, l, stream);
@@ -75,8 +77,8 @@ static int launch_list(struct leased_file *f, struct gd_list_launch *l, void *st
         return gpunvme_fail(-ENOTSUP, "this libgpunvme was built without CUDA: it has no kernels");
     l->check = GD_STAGES(&l->buffer) ? NULL : direct_check_take(d, &l->file, stream);
     /*
-     * A graph may run the list again, in two instances at once: its shares are even. So are those
-     * of a list whose data the kernel compares itself.
+     * A list that a graph may run again, in two instances at once, has even shares. So has a list
+     * whose data the reading kernel itself compares.
      */
     if (shares_of(l) > 1 && (l->check || !l->file.sums.words) &&
         !cuda_driver_is_captured(d->space.cuda, stream))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Reads that a host waits for, by a persistent kernel. */
+/* The host's side of reads that a persistent kernel serves while their threads wait. */
 #include "client/lib/direct_service.h"
 
 #include <errno.h>
@@ -21,30 +21,30 @@
 #define KERNEL      "gpunvme_direct_serve"
 #define THREADS     (GD_READ_QUEUES * 32u)
 #define MEMORY      ((sizeof(struct gd_service) + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES)
-#define PART        DIRECT_PART /* bytes at a time, so that waiting can be bounded */
-#define LAUNCHED    (4 * PART)  /* the same of a kernel of its own, whose start and end take long */
-#define CLOCK_POLLS 64u         /* one poll in so many reads the clock */
-#define CHECK_NS    (NS_PER_S / 10) /* of a read's wait, between two checks of the CUDA context */
+#define PART        DIRECT_PART /* bytes read at a time, so that each wait can be bounded */
+#define LAUNCHED    (4 * PART)  /* the same for a launched kernel, whose start and end take long */
+#define CLOCK_POLLS 64u         /* reads of a word between two readings of the clock */
+#define CHECK_NS    (NS_PER_S / 10) /* between two checks of the CUDA context */
 
 struct direct_service {
     struct memory_space space;
     struct cuda_kernel kernel;
     void *stream;
-    void *launches;            /* the stream of kernels for long reads */
-    struct gd_service *memory; /* pages of its own, mapped at: */
+    void *launches;            /* stream of the kernels for long reads */
+    struct gd_service *memory; /* whole pages of its own, mapped at: */
     uint64_t device;
     struct gq_service service;
 
-    pthread_mutex_t lock;                 /* protects the next three */
+    pthread_mutex_t lock;                 /* protects the next three members */
     unsigned commands;                    /* commands that are in slots */
-    struct gd_set set;                    /* set whose queues serve commands */
-    const struct gq_sum_table *sum_table; /* NULL: no data is compared */
+    struct gd_set set;                    /* the set whose queues serve commands */
+    const struct gq_sum_table *sum_table; /* NULL if no data is compared */
 
     pthread_mutex_t launch_lock; /* serialises long reads that are launched; protects `left` */
-    bool left; /* of a long read only the first launches were made: its kernels report no end */
+    bool left; /* only the first launches of a long read were made, so its kernels report no end */
 
-    bool given_up; /* atomic: a read timed out, and a block that may have begun it may still run */
-    bool failed;   /* atomic: the CUDA context had failed at the last check */
+    bool given_up; /* atomic; a read timed out, and a block that may have begun it may still run */
+    bool failed;   /* atomic; the CUDA context had failed at the last check */
 };
 
 static int direct_service_launch_kernel(void *ctx, const struct gq_service_launch *launch)
@@ -62,8 +62,8 @@ static int direct_service_launch_kernel(void *ctx, const struct gq_service_launc
 }
 
 /*
- * Returns pages that no child of fork() has: if both had them, the parent's next store could go to
- * a copy, and the blocks would poll the original for ever.
+ * Returns pages that a child of fork() does not get. If both processes had them, the parent's next
+ * store could go to a copy, while the blocks poll the original for ever.
  */
 static void *new_pages(void)
 {
@@ -71,7 +71,7 @@ static void *new_pages(void)
 
     if (pages == MAP_FAILED)
         return NULL;
-    (void)madvise(pages, MEMORY, MADV_DONTFORK); /* matters only to a process that forks */
+    (void)madvise(pages, MEMORY, MADV_DONTFORK); /* has an effect only in a process that forks */
     return pages;
 }
 
@@ -145,8 +145,8 @@ void direct_service_close(struct direct_service *s)
 }
 
 /*
- * Errors that are not CUDA's, for which cuda_driver leaves a sentence of its own. A mismatch is not
- * the end of a read.
+ * Sets gpunvme_error() for errors other than those of CUDA, for which cuda_driver sets it. A
+ * mismatch does not end a read.
  */
 static int direct_service_say(int err)
 {
@@ -155,7 +155,10 @@ static int direct_service_say(int err)
                : err;
 }
 
-/* Called at intervals, because a kernel whose context fails is gone without a word. */
+/*
+ * Checks the CUDA context. It is called at intervals, because the kernel of a failed context ends
+ * without a report.
+ */
 static int direct_service_check(struct direct_service *s)
 {
     int err = cuda_driver_stream_check(s->space.cuda, s->space.device, s->stream);
@@ -164,7 +167,7 @@ static int direct_service_check(struct direct_service *s)
     return err;
 }
 
-/* The wait of a host for a read. */
+/* The state of a host's wait for a read. */
 struct wait {
     uint64_t start_ns, check_ns, patience_ns;
     unsigned polls;
@@ -175,12 +178,12 @@ static struct wait begin_wait(uint64_t patience_ns)
     return (struct wait){now_ns(), CHECK_NS, patience_ns, 0};
 }
 
-/* Called after each poll. Returns 0, or the error for which the read is given up. */
+/* Called after each poll. Returns 0, or the error with which the wait ends. */
 static int go_on_waiting(struct direct_service *s, struct wait *w)
 {
     if (++w->polls % CLOCK_POLLS)
         return 0;
-    sched_yield(); /* a software controller may need this processor */
+    sched_yield(); /* lets a software controller use this processor */
     uint64_t waited_ns = now_ns() - w->start_ns;
     bool late = waited_ns >= w->patience_ns;
     int err = 0;
@@ -191,7 +194,7 @@ static int go_on_waiting(struct direct_service *s, struct wait *w)
     return err || !late ? err : direct_service_say(-ETIMEDOUT);
 }
 
-/* Waits for the end of the item, whose number this is. Returns 0 or -errno. */
+/* Waits for the end of the item with this number. Returns 0 or -errno. */
 static int direct_service_wait_for(struct direct_service *s, int slot, uint32_t number,
                                    uint64_t patience_ns)
 {
@@ -214,8 +217,8 @@ static int direct_service_wait_for(struct direct_service *s, int slot, uint32_t 
 }
 
 /*
- * True if the blocks that are there, or come next, can serve commands of the file; end_command()
- * follows then. The set changes only while no command is in a slot.
+ * Returns true if the blocks that run or are launched next can serve commands of the file. The
+ * caller then calls end_command(). The set changes only while no slot holds a command.
  */
 static bool begin_command(struct direct_service *s, const struct gpunvme_device_file *f)
 {
@@ -257,7 +260,7 @@ static union gd_request request_command(const struct direct_service_read *r)
                                           .nlb = cmd->nlb}};
 }
 
-/* done: bytes of it that were read before. */
+/* Returns the request for the rest of the read, of which `done` bytes have been read. */
 static union gd_request request_part(const struct direct_service_read *r, uint64_t done)
 {
     return (union gd_request){.read = {.file = r->file_at,
@@ -277,7 +280,7 @@ static int direct_service_hand_over(struct direct_service *s, const union gd_req
     return err;
 }
 
-/* Called under launch_lock. True if the kernel of every long read that was launched has ended. */
+/* Called under launch_lock. Returns true if the kernels of all launched reads have ended. */
 static bool launched_has_ended(struct direct_service *s)
 {
     if (s->left && cuda_driver_stream_drain(s->space.cuda, s->space.device, s->launches, 0)) {
@@ -287,14 +290,14 @@ static bool launched_has_ended(struct direct_service *s)
     return __atomic_load_n(&s->memory->launched, __ATOMIC_ACQUIRE) != GD_LAUNCHED;
 }
 
-/* The kernel does not begin any more, or ends soon, and is waited for later. */
+/* Abandons a launched read. Its kernel no longer begins, or ends soon, and is waited for later. */
 static void give_up_launched(struct direct_service *s)
 {
     __atomic_store_n(&s->memory->cancel, 1, __ATOMIC_RELEASE);
     __atomic_store_n(&s->given_up, true, __ATOMIC_RELEASE);
 }
 
-/* Called under launch_lock. Waits for the end of a read that was launched: 0 or -errno. */
+/* Called under launch_lock. Waits for the end of a launched read. Returns 0 or -errno. */
 static int wait_for_launched(struct direct_service *s, uint64_t patience_ns)
 {
     struct wait wait = begin_wait(patience_ns);
@@ -310,8 +313,9 @@ static int wait_for_launched(struct direct_service *s, uint64_t patience_ns)
 }
 
 /*
- * Called under launch_lock. Reads a part of a long read by a kernel of its own. Returns bytes,
- * -errno, or 0 if a block has to read it. The wait is as long as for that many parts of a block.
+ * Called under launch_lock. Reads a part of a long read by a launched kernel. Returns bytes,
+ * -errno, or 0 if a block has to read the part. The wait is as long as for that many parts of a
+ * block.
  */
 static int64_t launch_part(struct direct_service *s, const struct direct_service_read *r,
                            uint64_t done)
@@ -340,7 +344,10 @@ static int64_t launch_part(struct direct_service *s, const struct direct_service
     return err ? err : (int64_t)part.len;
 }
 
-/* Called by a block. The general path reads a block that differs again and reports it. */
+/*
+ * Serves the read by a block. The general path then reads a block of data that differs once more
+ * and reports it.
+ */
 static int direct_service_serve(struct direct_service *s, const struct direct_service_read *r,
                                 uint64_t done)
 {
@@ -389,7 +396,7 @@ int64_t direct_service_read(struct direct_service *s, const struct direct_servic
     return (int64_t)done;
 }
 
-/* True if no kernel of the service up to this launch is there, or comes. */
+/* Returns true if no kernel of the service up to this launch runs or can still begin. */
 static bool has_left(struct direct_service *s, uint32_t launch)
 {
     pthread_mutex_lock(&s->launch_lock);
@@ -403,12 +410,12 @@ bool direct_service_has_left(struct direct_service *s)
     return !s || has_left(s, gq_service_launched(&s->service));
 }
 
-/* A block has a command's time for each of its waits. */
+/* Waits once for each wait of a block, which lasts at most the time of a command. */
 void direct_service_settle(struct direct_service *s)
 {
     const struct timespec step = {.tv_nsec = NS_PER_MS};
 
-    if (!s || !__atomic_exchange_n(&s->given_up, false, __ATOMIC_ACQ_REL)) /* waited for once */
+    if (!s || !__atomic_exchange_n(&s->given_up, false, __ATOMIC_ACQ_REL)) /* waited before */
         return;
     pthread_mutex_lock(&s->lock);
     uint64_t end = now_ns() + 2 * s->set.command_ns + NS_PER_S;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reads that a host waits for, without a launch: the service (cuda/gq_service.h). A block of its
+ * Reads that a host waits for without a launch (cuda/gq_service.h). A block of the persistent
  * kernel serves the reads of one thread at a time.
  */
 #ifndef CLIENT_LIB_DIRECT_SERVICE_H
@@ -16,8 +16,8 @@ struct gpunvme_direct;
 struct gd_launch;
 
 /*
- * Patience for a kernel that reads len bytes: for each part of them three deadlines of a command,
- * for a queue, for the part, and one to be sure.
+ * Time limit for a kernel that reads len bytes: three deadlines of a command for each part, namely
+ * one for the queue, one for the part, and one as a margin.
  */
 #define DIRECT_PART ((uint64_t)64 << 20)
 
@@ -26,17 +26,17 @@ static inline uint64_t direct_patience_ns(const struct gd_set *set, uint64_t len
     return (len + DIRECT_PART - 1) / DIRECT_PART * 3 * set->command_ns;
 }
 
-/* Inside of one buffer, not past the end of the file. */
+/* A read inside of one buffer that does not pass the end of the file. */
 struct direct_service_read {
     const struct gpunvme_device_file *file;
-    uint64_t file_at; /* in the memory space */
+    uint64_t file_at; /* address in the memory space */
     uint64_t addr, len, offset;
-    const struct gq_cmd *command; /* that reads all; NULL: one does not suffice */
-    bool staged;                  /* the kernel sets the PRPs of the command, to staging */
+    const struct gq_cmd *command; /* reads all of it; NULL if one command does not suffice */
+    bool staged;                  /* the kernel sets the PRPs of the command to staging */
     /*
-     * Launches another kernel for `part` of a long read, whose result goes to part->bytes. 1:
-     * launched; 0: the block makes the read; or -errno: nothing of it runs, but with -ETIMEDOUT
-     * it may. NULL: the block makes all reads.
+     * Launches another kernel for `part` of a long read, which stores its result in part->bytes.
+     * Returns 1 if it was launched, 0 if the block has to make the read, or -errno if nothing of it
+     * runs; after -ETIMEDOUT it may run. NULL: the block makes all reads.
      */
     int (*launch)(struct gpunvme_direct *d, struct gd_launch *part, void *stream);
     struct gpunvme_direct *direct;
@@ -44,27 +44,29 @@ struct direct_service_read {
 };
 
 /*
- * The memory space is of a GPU. launches: reads may have `launch`. 0 and *out NULL: the library has
- * no device code.
+ * Opens the service of a GPU's memory space. `launches` means that reads may have `launch`. Returns
+ * 0 with *out NULL if the library has no device code.
  */
 int direct_service_open(const struct memory_space *p, bool launches, struct direct_service **out);
-/* Waits for the end of the block. NULL: no effect. */
+/* Waits for the end of the blocks. NULL does nothing. */
 void direct_service_close(struct direct_service *s);
 /*
- * Returns bytes, fewer than requested only after an error in a later part; or -errno, with a
- * sentence for gpunvme_error(). More threads than slots take turns. -ETIMEDOUT also when the block
- * did not answer in time, as without room on the GPU: a read that it has begun may still be in
- * flight. -EIO also when the CUDA context has failed, within 0.1 s of waiting, and from then on at
- * once.
+ * Makes a read and waits for it. Returns its bytes, fewer than requested only after an error in a
+ * later part, or -errno with gpunvme_error() set. More threads than slots take turns. Returns
+ * -ETIMEDOUT also if no block answered in time, for example because the GPU has no room for one; a
+ * read that has begun may then still be in flight. Returns -EIO also within 0.1 s after the CUDA
+ * context has failed, and immediately afterwards.
  */
 int64_t direct_service_read(struct direct_service *s, const struct direct_service_read *read);
 /*
- * To be called before memory of reads is freed: if a read ended with -ETIMEDOUT since the last
- * call, waits for the end of the block, for the time of finding a queue and of a command, and a
- * second. NULL: no effect.
+ * Called before memory of reads is freed. If a read ended with -ETIMEDOUT since the last call,
+ * waits for the end of the blocks, at most for the time to find a queue, the time of a command, and
+ * a second. NULL does nothing.
  */
 void direct_service_settle(struct direct_service *s);
-/* True: no block runs or is being launched, so its memory may be freed. NULL: true. */
+/*
+ * Returns true if no block runs or is being launched, so that its memory may be freed. NULL: true.
+ */
 bool direct_service_has_left(struct direct_service *s);
 
 #endif

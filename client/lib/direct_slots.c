@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Words in the memory space that a list, or a check of data, has for itself: a slot of
- * them for each one in flight. A kernel counts the runs of a slot when it has
- * ended with it, so the host finds free slots without a call at the end.
+ * Slots of words in the memory space, one for each list or check of data in flight. A kernel
+ * increments the runs of its slot when it has ended, so the host finds free slots without a call at
+ * the end.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ void direct_slots_close(struct gpunvme_direct *d, struct direct_slots *s)
     s->at = 0;
 }
 
-/* The index of a slot that has ended as often as it was taken; SLOTS: none is known. */
+/* Returns a slot that has ended as often as it was taken, or SLOTS if none is known. */
 static uint32_t direct_slots_find_free(const struct direct_slots *s)
 {
     uint32_t i = 0;
@@ -36,7 +36,10 @@ static uint32_t direct_slots_find_free(const struct direct_slots *s)
     return i;
 }
 
-/* A copy from the memory space, once in SLOTS lists. */
+/*
+ * Updates the numbers of ended uses by a copy from the memory space, which is needed once in SLOTS
+ * lists.
+ */
 static int update(struct gpunvme_direct *d, struct direct_slots *s)
 {
     char *copy = malloc((size_t)SLOTS * s->bytes);

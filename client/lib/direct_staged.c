@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Long reads into memory that the controller does not reach: a block for each queue, whose copy
- * warps copy what the first one has read.
+ * Long reads into memory that the controller does not reach. One block reads on each queue, and its
+ * copy warps copy what its first warp has read.
  */
 #include "client/device/device_image.h"
 #include "client/device/gd_launch.h"
@@ -29,7 +29,7 @@ void direct_staged_close(struct gpunvme_direct *d)
         cuda_driver_unload(d->space.cuda, d->space.device, &d->staged_kernel);
 }
 
-/* One for as many bytes as its lanes have in flight. */
+/* Returns one block for as many bytes as its lanes have in flight. */
 static unsigned direct_staged_blocks_for(const struct gd_launch *l)
 {
     const struct gd_set *set = &l->file.set;
@@ -38,7 +38,7 @@ static unsigned direct_staged_blocks_for(const struct gd_launch *l)
     return (unsigned)min_u64(want, min_u64(set->n_queues, GD_STAGED_QUEUES));
 }
 
-/* Copy warps compare nothing: a kernel behind them compares whole blocks in their place. */
+/* Copy warps compare nothing. A kernel that runs after them compares whole blocks. */
 static bool suits_sums(const struct gd_launch *l)
 {
     return !l->file.sums.words ||
@@ -51,7 +51,10 @@ bool direct_staged_takes(const struct gpunvme_direct *d, const struct gd_launch 
            suits_sums(l);
 }
 
-/* False: a check has no words. The read itself may have none. */
+/*
+ * Takes the words of the blocks. Returns false if the read has a check and there are none; without
+ * a check the read runs without words.
+ */
 static bool take_words(struct gpunvme_direct *d, struct gd_launch *l, unsigned blocks, void *stream)
 {
     l->check = direct_check_take(d, &l->file, stream);
@@ -76,9 +79,9 @@ static int lib_direct_staged_launch(struct gpunvme_direct *d, struct gd_launch *
 }
 
 /*
- * A captured read may run in two instances of a graph at once, which would share words. A block
- * without words does not know whether the read has ended: it stores an error alone, between two
- * launches that begin and end the read.
+ * Launches the read without words, since a captured read may run in two instances of a graph at
+ * once, which would share them. A block then does not know whether the read has ended: it stores
+ * only an error, between a launch that begins the read and one that ends it.
  */
 static int launch_without_words(struct gpunvme_direct *d, struct gd_launch *l, unsigned blocks,
                                 void *stream)

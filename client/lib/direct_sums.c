@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Checksums of data on the direct path: where their table is, and blocks that differ. */
+/* Checksums of data on the direct path: the table of their kernel, and blocks that differ. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +54,10 @@ void direct_sums_close(struct gpunvme_direct *d)
     memory_space_free(&d->space, d->sum_table_at);
 }
 
-/* A captured read may run again, in two instances of a graph at once: they would share words. */
+/*
+ * Takes the words of a check. A captured read has none, because a graph may run it in two instances
+ * at once, which would share them.
+ */
 struct gd_check *direct_check_take(struct gpunvme_direct *d, const struct gpunvme_device_file *f,
                                    void *stream)
 {
@@ -68,7 +71,10 @@ void direct_check_give_back(struct gpunvme_direct *d, const struct gd_check *che
     direct_slots_give_back(d, &d->checks, (uintptr_t)check);
 }
 
-/* They are zero for the next check, as its last kernel would have made them, or stay taken. */
+/*
+ * Ends a check. Its last kernel has set the words to 0 for the next one; otherwise they stay in
+ * use.
+ */
 void direct_check_end(struct gpunvme_direct *d, const struct gd_check *check)
 {
     uint64_t at = (uintptr_t)check + offsetof(struct gd_check, refused);
@@ -78,7 +84,10 @@ void direct_check_end(struct gpunvme_direct *d, const struct gd_check *check)
         direct_check_give_back(d, check);
 }
 
-/* So that each warp has a turn. Pieces may be long: all that are there at a time. */
+/*
+ * Returns the blocks of the launch: enough for one turn of each warp, or all that run at a time,
+ * because pieces may be long.
+ */
 static unsigned direct_sums_blocks_for(const struct gd_compare_launch *l)
 {
     const uint64_t bytes = (uint64_t)GQ_SUM_BLOCK * GD_COMPARE_TURN * GD_COMPARE_WARPS;
@@ -112,7 +121,7 @@ int direct_compare_read(struct gpunvme_direct *d, const struct gd_launch *l, voi
     return direct_compare(d, &c, stream);
 }
 
-/* 1 + the offset of a block that did not match; 0: there was none. */
+/* Stores 1 + the offset of a block that did not match, or 0. */
 static int load_bad_block(struct leased_file *f, uint64_t *out)
 {
     *out = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The words of the last error, for each thread, and the log of the process. */
+/* The text of the last error of each thread, and the log of the process. */
 #include "client/lib/error.h"
 
 #include <stdarg.h>
@@ -9,7 +9,7 @@
 
 static _Thread_local char last_error[256] = "no error";
 
-/* Set while no other call is under way. */
+/* Set only while no other call is in flight. */
 static gpunvme_log_fn log_fn;
 static void *log_context;
 

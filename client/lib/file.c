@@ -15,8 +15,8 @@ void file_get(struct gpunvme_file *f)
 }
 
 /*
- * The decrement releases what this user did with the file to the one that frees it, which acquires
- * it.
+ * The decrement releases what this user did with the file to the user that frees it, whose
+ * decrement acquires it.
  */
 void file_put(struct gpunvme_file *f)
 {
@@ -29,7 +29,7 @@ void file_put(struct gpunvme_file *f)
     free(f);
 }
 
-/* Flags that a second description of the file takes from the first one. */
+/* Flags that a second open of the file takes from the first one. */
 #define KEPT_FLAGS (O_ACCMODE | O_APPEND | O_DSYNC | O_SYNC | O_NOATIME)
 
 static int file_open_cached(const struct gpunvme_file *f)

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Direct files: reads on leased queues of the mount, by kernels of this process. All direct files
- * of a mount share one set of queues. A long read that the host waits for is launched in a stream
- * of its own, of which there are LANES; the persistent kernel of direct_read_wait() serves the
- * rest.
+ * of a mount share one set of queues. A long read for which the host waits is launched in one of
+ * LANES streams; the persistent kernel of direct_read_wait() serves the other reads.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -17,17 +16,17 @@
 #include "support/clock.h"
 
 #define LANES     8
-#define LONG      (1u << 20) /* bytes from which a read is launched */
-#define WORDS_LEN 4096       /* a result for each lane */
+#define LONG      (1u << 20) /* reads of this many bytes or more are launched */
+#define WORDS_LEN 4096       /* one result for each lane */
 
 struct file_queues {
     struct gpunvme_direct *direct;
-    unsigned users;     /* files: gpunvme.lock */
-    _Atomic bool stale; /* revoked or lost: the next direct file takes new queues */
+    unsigned users;     /* number of files; under gpunvme.lock */
+    _Atomic bool stale; /* revoked or lost: the next direct file leases new queues */
     int64_t *words;     /* results of launched reads, in memory that the GPU reaches */
-    uint64_t mapped;    /* the address of the words for the GPU */
+    uint64_t mapped;    /* address of the words for the GPU */
     void *streams[LANES];
-    _Atomic bool busy[LANES]; /* the reader that set it owns the lane */
+    _Atomic bool busy[LANES]; /* the reader that set it uses the lane */
 };
 
 static void queues_free(struct file_queues *q)
@@ -46,7 +45,10 @@ static void queues_free(struct file_queues *q)
     free(q);
 }
 
-/* Only a GPU needs words: without one every read has ended when its call returns. */
+/*
+ * Allocates the words, which only a GPU needs: without one every read has ended when its call
+ * returns.
+ */
 static int words_map(struct file_queues *q)
 {
     struct memory_space *space = &q->direct->space;
@@ -82,7 +84,7 @@ static int queues_new(struct gpunvme_file *f, struct file_queues **out)
     return err;
 }
 
-/* The queues of the file's mount, with one more user. */
+/* Returns the queues of the file's mount and counts one more user of them. */
 static int queues_get(struct gpunvme_file *f, struct file_queues **out)
 {
     struct handle_mount *m = f->mount;
@@ -114,7 +116,7 @@ static void queues_put(struct gpunvme_file *f, struct file_queues *q)
         queues_free(q);
 }
 
-/* Registers the caller's memory at the mount, for kernels that no transfer comes before. */
+/* Registers the caller's memory at the mount, for kernels that read without an earlier transfer. */
 static int queues_reach_memory(struct gpunvme_file *f)
 {
     return regions_reach(f->g->regions, handle_cuda(f->g), f->mount->connection);
@@ -178,7 +180,7 @@ int gpunvme_file_bad_block(struct gpunvme_file *f, uint64_t *offset)
 
 /* --- Reads ----------------------------------------------------------------------------------- */
 
-/* The number of a lane that is this caller's until it clears busy; -1 if there is none. */
+/* Returns a lane that belongs to the caller until it clears busy, or -1 if there is none. */
 static int lane_take(struct file_queues *q)
 {
     for (int i = 0; i < LANES; i++) {
@@ -220,7 +222,10 @@ static ssize_t file_direct_move(const struct gpunvme_file *f, void *addr, size_t
     if (lane >= 0)
         call_stats_count(f->queues->direct->g, GPUNVME_OP_READ, GPUNVME_CALLS_DIRECT,
                          n > 0 ? (uint64_t)n : 0, begun);
-    /* After -ETIMEDOUT the stream may still write to its word: the lane stays taken. */
+    /*
+     * After -ETIMEDOUT the stream may still write to the word of the lane, which therefore stays
+     * busy.
+     */
     if (lane >= 0 && n != -ETIMEDOUT)
         atomic_store(&f->queues->busy[lane], false);
     if (n == -ESTALE || n == -ETIMEDOUT)

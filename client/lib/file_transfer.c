@@ -11,7 +11,10 @@
 
 /* --- Files that no mount serves, and what their file systems require of O_DIRECT -------------- */
 
-/* O_DIRECT would ask for a read of less than a block where the file ends. */
+/*
+ * Shortens a range to the end of the file, where O_DIRECT would require a read of less than a
+ * block.
+ */
 static int transfer_clamp(const struct gpunvme_file *f, struct range *r)
 {
     struct stat st;
@@ -27,7 +30,7 @@ static int transfer_clamp(const struct gpunvme_file *f, struct range *r)
     return 0;
 }
 
-/* How many bytes of the range O_DIRECT can move. */
+/* Returns the bytes of the range that O_DIRECT can move. */
 static size_t transfer_direct_part(const struct gpunvme_file *f, const struct range *r)
 {
     if (!f->o_direct)
@@ -72,7 +75,7 @@ static size_t transfer_locally(struct gpunvme_file *f, struct gpunvme_buffer *b,
 
 static _Thread_local char last_why[160];
 
-/* Buffers may end before their words are read. */
+/* Copies the text, because the buffer may end before its caller reads it. */
 static void keep_why(struct gpunvme_result *result)
 {
     snprintf(last_why, sizeof(last_why), "%s", result->why);
@@ -80,8 +83,8 @@ static void keep_why(struct gpunvme_result *result)
 }
 
 /*
- * Below this length reads of a file that is open with O_DIRECT take the host's page cache as well:
- * in programs of cuFile the flag is a demand of the interface.
+ * Shorter reads of a file that is open with O_DIRECT use the host's page cache as well, because the
+ * interface of cuFile demands the flag of its programs.
  */
 #define CACHED_BELOW (16u << 10)
 
@@ -94,7 +97,7 @@ static ssize_t move_on_mount(struct gpunvme_file *f, const struct region_use *u,
         return transfer_write(u->buffer, fd, r->buffer_offset, r->file_offset, r->len, result);
     if (f->o_direct && r->len < CACHED_BELOW)
         fd = file_cached(f);
-    if (fd < 0) /* the mount reads any offset and length with O_DIRECT as well */
+    if (fd < 0) /* the mount accepts any offset and length with O_DIRECT */
         fd = f->fd;
     return transfer_read(u->buffer, fd, r->buffer_offset, r->file_offset, r->len, result);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A handle with its mounts, files and memory: opened, found, closed. */
+/* Opens and closes handles, and finds their mounts, files and memory. */
 #include "client/lib/handle.h"
 
 #include <errno.h>
@@ -22,8 +22,8 @@ static void mount_free(struct handle_mount *m)
 }
 
 /*
- * A file bound over one of another file system. It is opened only where that is the mount, for
- * close(2) drops the process's POSIX locks on it.
+ * Connects by a file that is bound over one of another file system. The file is opened only if the
+ * mount serves it, because close(2) drops the POSIX locks of the process on it.
  */
 static int connect_by_file(int fd, const char *link, struct connection **out)
 {
@@ -34,7 +34,9 @@ static int connect_by_file(int fd, const char *link, struct connection **out)
                : connection_open(link, out);
 }
 
-/* A directory rather than the file itself, which would keep its blocks when it is removed. */
+/*
+ * Connects by the directory of the file. The file itself would keep its blocks when it is removed.
+ */
 static int connect_beside(int fd, const struct stat *st, struct connection **out)
 {
     char link[32], path[PATH_MAX];
@@ -71,7 +73,7 @@ static int mount_new(struct gpunvme *g, int fd, const struct stat *st, struct ha
     return 0;
 }
 
-/* Under the lock. The one in use, or a new one. */
+/* Called under the lock. Stores the mount in use, or a new one. */
 static int handle_find_mount(struct gpunvme *g, int fd, const struct stat *st,
                              struct handle_mount **out)
 {
@@ -170,7 +172,9 @@ static void file_link(struct gpunvme_file *f)
     f->g->files = f;
 }
 
-/* The duplicate is examined, and not the caller's number, which may become another file's. */
+/*
+ * Examines a duplicate and not the caller's descriptor, whose number may come to mean another file.
+ */
 static int file_new(struct gpunvme *g, int fd, struct stat *st, struct gpunvme_file **out)
 {
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -259,7 +263,7 @@ int64_t gpunvme_file_size(const struct gpunvme_file *f)
 
 /* --- Memory ---------------------------------------------------------------------------------- */
 
-/* Registers the caller's memory at mounts whose queues kernels may use at once. */
+/* Registers the caller's memory at mounts whose queues kernels may use at any time. */
 static int handle_reach(struct gpunvme *g, struct cuda_driver *cu)
 {
     int err = 0;
@@ -342,7 +346,7 @@ void gpunvme_pieces_free(struct gpunvme_file *f, struct gpunvme_piece *pieces)
         shared_list_free_pieces(f->mount->connection, pieces);
 }
 
-/* The CUDA device of the memory, or CUDA_NO_DEVICE. */
+/* Stores the CUDA device of the memory, or CUDA_NO_DEVICE. */
 static int handle_locate(struct gpunvme *g, const void *addr, struct cuda_driver **cu, int *device)
 {
     int err = handle_check_process(g);

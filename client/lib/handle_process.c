@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a handle depends on of its process: the CUDA driver that it has loaded, and forks. */
+/*
+ * The state of the process that a handle depends on: the CUDA driver that it has loaded, and forks.
+ */
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
@@ -10,8 +12,8 @@
 /* --- CUDA ------------------------------------------------------------------------------------ */
 
 /*
- * Held while dl_iterate_phdr() runs, and across fork(2): glibc gives a child the lock of that
- * function as another thread held it, and the child's next call of the loader would wait for ever.
+ * Held during dl_iterate_phdr() and across fork(2). A child gets the lock of that function in the
+ * state in which another thread held it, and its next call of the loader would then never return.
  */
 static pthread_mutex_t loads_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -29,12 +31,13 @@ static int handle_count_loads(struct dl_phdr_info *info, size_t size, void *arg)
 {
     (void)size;
     *(unsigned long long *)arg = info->dlpi_adds;
-    return 1; /* the first library tells */
+    return 1; /* the first library is enough */
 }
 
 /*
- * Under the lock. A process that has not loaded the driver has no addresses of it. The loader is
- * asked for the driver, which takes it a search of all folders, only after it has loaded something.
+ * Called under the lock. A process that has not loaded the driver has no addresses of it. The
+ * loader is asked for the driver, which makes it search all folders, only after it has loaded
+ * something.
  */
 static bool handle_has_loaded_cuda(struct gpunvme *g)
 {
@@ -68,7 +71,7 @@ struct cuda_driver *handle_cuda(struct gpunvme *g)
 
 /* --- Forks ----------------------------------------------------------------------------------- */
 
-static unsigned handle_fork_count; /* changes only in a child that has one thread yet */
+static unsigned handle_fork_count; /* changes only in a child that has one thread */
 static pthread_once_t handle_fork_once = PTHREAD_ONCE_INIT;
 
 static void handle_fork_child(void)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Calls of the mount that signals end, as they do with any FUSE file system's ioctls. */
+/* Calls of the mount that signals interrupt, like the ioctls of any FUSE file system. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -9,8 +9,8 @@
 #define MAX_CALL_RETRIES 100u
 
 /*
- * Faults, which kill without their handler when they are blocked, and the signals by which users
- * end or stop a program.
+ * Signals that are never blocked: faults, which would end the process without their handler, and
+ * the signals by which users end or stop a program.
  */
 static const int passed[] = {SIGSEGV, SIGBUS,  SIGFPE,  SIGILL, SIGTRAP, SIGSYS,  SIGABRT,
                              SIGINT,  SIGQUIT, SIGTERM, SIGHUP, SIGTSTP, SIGTTIN, SIGTTOU};

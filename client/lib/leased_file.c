@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Leased files: extents that the GPU looks up by itself. */
+/* Leased files, whose extents the GPU looks up without the host. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 #include "client/lib/direct.h"
 #include "cuda/queue/gq_abi.h"
 
-/* A lease of the file's extents as they are now, and the copy of them in the memory space. */
+/* A lease of the present extents of the file, and their copy in the memory space. */
 struct lease {
     struct gpunvme_ioc_extent_lease ioc;
     struct memory_space_map page;
@@ -22,12 +22,12 @@ static void lease_drop(struct leased_file *f, struct lease *l)
 {
     direct_service_settle(f->d->service);
     direct_lease_end(f->fd, l->ioc.id, l->ioc.key);
-    /* On a GPU freeing waits for kernels, which may load words of the page. */
+    /* On a GPU, freeing waits for kernels, which may be loading words of the page. */
     memory_space_free(&f->d->space, l->extents_at);
     memory_space_unshare(&f->d->space, &l->page);
 }
 
-/* Words behind the extents: none of a file without checksums. */
+/* Returns the number of words behind the extents; 0 for a file without checksums. */
 static uint64_t n_sums(const struct lease *l)
 {
     if (!(l->ioc.flags & GPUNVME_LEASE_SUMS))
@@ -53,7 +53,9 @@ static int leased_file_check_extents(const struct lease *l)
     return 0;
 }
 
-/* An entry is there in any case: kernels load one for each lane, at least the first. */
+/*
+ * Copies the extents. There is always one entry, because each lane loads one, at least the first.
+ */
 static int copy_extents(struct leased_file *f, struct lease *l)
 {
     const char *from = (const char *)l->page.addr + GPUNVME_LEASE_EXTENTS_AT;
@@ -136,7 +138,10 @@ static struct gpunvme_device_file device_file(const struct leased_file *f, const
     };
 }
 
-/* What kernels see changes before the old lease ends, so that none follows it to its end. */
+/*
+ * Renews the lease. The words that kernels see change before the old lease ends, so that no kernel
+ * uses it after its end.
+ */
 int leased_file_renew(struct leased_file *f)
 {
     struct lease old = {.ioc = f->lease, .page = f->page, .extents_at = f->extents_at}, fresh;
@@ -159,9 +164,9 @@ int leased_file_renew(struct leased_file *f)
 }
 
 /*
- * Changes the number of queues alone, which reads load again and again. The other words stay, and
- * so does the memory behind their pointers until direct_queues_end() has waited for kernels: a read
- * that is under way all the same uses both before it loads the number.
+ * Changes only the number of queues, which reads load again and again. The other words remain, and
+ * so does the memory behind their pointers until direct_queues_end() has waited for kernels. A read
+ * in flight may use both before it loads the number.
  */
 int leased_file_disable(struct leased_file *f)
 {
@@ -172,7 +177,7 @@ int leased_file_disable(struct leased_file *f)
                             sizeof(f->device.set.n_queues));
 }
 
-/* A descriptor of the caller's open file description, which the lease belongs to. */
+/* Takes a descriptor of the caller's open file description, to which the lease belongs. */
 static int take_fd(struct leased_file *f, int fd, bool own)
 {
     struct stat st;
@@ -199,7 +204,10 @@ static void leased_file_file_link(struct leased_file *f)
     d->files = f;
 }
 
-/* At once: or the queues of another thread's renewal would pass it by. */
+/*
+ * Renews and links the file in one step, so that another thread's renewal of the queues does not
+ * miss it.
+ */
 static int renew_and_link(struct leased_file *f)
 {
     pthread_mutex_lock(&f->d->lease_lock);

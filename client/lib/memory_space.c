@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The memory space in which leased queues are driven: of a GPU, or of the host. */
+/* The memory space in which leased queues are driven: that of a GPU or of the host. */
 #include "client/lib/memory_space.h"
 
 #include <errno.h>
@@ -26,7 +26,10 @@ void memory_space_close(struct memory_space *p)
     p->stream = NULL;
 }
 
-/* Either side may be this process's ordinary memory: CUDA tells by the address. */
+/*
+ * Copies between memory spaces. Either side may be ordinary memory of this process, because CUDA
+ * finds the memory space by the address.
+ */
 static int memory_space_copy(const struct memory_space *p, uint64_t dst, uint64_t src, size_t len)
 {
     int err = cuda_driver_copy_start(p->cuda, p->device, p->stream, dst, src, len);
@@ -92,7 +95,7 @@ void memory_space_free(const struct memory_space *p, uint64_t addr)
         free((void *)(uintptr_t)addr);
 }
 
-/* What the registers of a drive are, memory is not: CUDA refuses one as the other. */
+/* Pins memory for the GPU. CUDA refuses registers of a drive as memory, and memory as registers. */
 static int memory_space_pin(const struct memory_space *p, struct memory_space_map *m,
                             enum memory_space_access access)
 {
@@ -107,8 +110,8 @@ static int memory_space_pin(const struct memory_space *p, struct memory_space_ma
 }
 
 /*
- * Beyond the page in which a file ends, a mapping is good for a SIGBUS. Registers have no size to
- * ask for.
+ * Checks that the file contains the range, because an access behind the page of the file's end
+ * raises SIGBUS. Registers have no size to check.
  */
 static int check_size(int fd, uint64_t end, uint64_t page)
 {

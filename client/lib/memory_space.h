@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The memory space of the code that drives leased queues, with all tables that it loads: of a GPU,
- * or of this process on mounts without one.
+ * The memory space of the code that drives leased queues, with all tables that it loads: that of a
+ * GPU, or on mounts without one that of this process.
  */
 #ifndef CLIENT_LIB_MEMORY_SPACE_H
 #define CLIENT_LIB_MEMORY_SPACE_H
@@ -13,17 +13,20 @@
 #include "client/lib/cuda_driver.h"
 
 struct memory_space {
-    struct cuda_driver *cuda; /* NULL: this process */
+    struct cuda_driver *cuda; /* NULL: the memory space of this process */
     int device;
-    void *stream; /* for copies: those in the default stream would wait for kernels */
+    void *stream; /* for copies, because copies in the default stream would wait for kernels */
 };
 
 int memory_space_open(struct memory_space *p, struct cuda_driver *cuda, int device);
 void memory_space_close(struct memory_space *p);
 
-/* Addresses in the memory space. Memory begins as zeros, aligned to 256 bytes. */
+/*
+ * Allocate and free memory of the memory space, by address. New memory is zero and aligned to 256
+ * bytes.
+ */
 int memory_space_alloc(const struct memory_space *p, size_t len, uint64_t *addr);
-void memory_space_free(const struct memory_space *p, uint64_t addr); /* 0: nothing */
+void memory_space_free(const struct memory_space *p, uint64_t addr); /* 0 does nothing */
 int memory_space_put(const struct memory_space *p, uint64_t dst, const void *src, size_t len);
 int memory_space_get(const struct memory_space *p, void *dst, uint64_t src, size_t len);
 
@@ -42,8 +45,8 @@ enum memory_space_access {
 };
 
 /*
- * Maps [offset, offset + len) of the file, not necessarily whole pages; `at` and addr are the
- * addresses of `offset`. -EPROTO: the file is too short.
+ * Maps [offset, offset + len) of the file, which need not be whole pages. `at` and addr are the
+ * addresses of `offset`. Returns -EPROTO if the file is too short.
  */
 int memory_space_share(const struct memory_space *p, int fd, uint64_t offset, size_t len,
                        enum memory_space_access access, struct memory_space_map *out);

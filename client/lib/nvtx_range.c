@@ -8,7 +8,7 @@
 
 static nvtxDomainHandle_t domain;
 
-/* The first call of NVTX loads the tool, if the environment names one. */
+/* Creates the domain. The first call of NVTX loads the tool, if the environment names one. */
 static void make_domain(void)
 {
     domain = nvtxDomainCreateA("gpunvme");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The bounce pipeline: threads, each with a staging pair, for one transfer. */
+/* The bounce pipeline: threads that move one transfer, each with a staging pair. */
 #include "client/lib/pipeline.h"
 
 #include <errno.h>
@@ -14,22 +14,22 @@ struct pipeline {
     struct connection *owner;
     unsigned max;
     size_t chunk;
-    pthread_mutex_t lock; /* protects the rest */
+    pthread_mutex_t lock; /* protects the other members */
     pthread_cond_t returned;
     struct staging_pair *free;
     unsigned made;
 };
 
-/* A transfer, and what its threads have come to. */
+/* A transfer and the state of its threads. */
 struct job {
     struct gpunvme_buffer *b;
     const struct range *r;
     size_t chunk;
-    pthread_mutex_t lock; /* protects the rest */
+    pthread_mutex_t lock; /* protects the other members */
     size_t next;          /* the first byte that no thread has taken */
-    size_t end;           /* its end: bytes before it are moved, or will be */
-    int err;              /* why it ends there */
-    char text[256];       /* in words */
+    size_t end;           /* bytes before it have been or will be moved */
+    int err;              /* why the transfer ends there */
+    char text[256];       /* text of the error */
     struct gpunvme_result result;
 };
 
@@ -68,7 +68,10 @@ void pipeline_free(struct pipeline *p)
     free(p);
 }
 
-/* A free pair, or a new one while there may be more; NULL with *err 0: all are in use. */
+/*
+ * Returns a free pair, or a new one while the limit allows it. Returns NULL with *err 0 if all are
+ * in use.
+ */
 static struct staging_pair *get_pair(struct pipeline *p, int *err)
 {
     struct staging_pair *pair = p->free;
@@ -81,7 +84,9 @@ static struct staging_pair *get_pair(struct pipeline *p, int *err)
     return pair;
 }
 
-/* At least one pair, which is waited for, and at most `wanted`: how many, or -errno. */
+/*
+ * Takes at least one pair, for which it waits, and at most `wanted`. Returns how many, or -errno.
+ */
 static int get_pairs(struct pipeline *p, unsigned wanted, struct staging_pair **pairs)
 {
     unsigned n = 0;
@@ -126,7 +131,7 @@ int pipeline_warm(struct pipeline *p, struct cuda_driver *cuda, int device)
     return err;
 }
 
-/* The job ends at `at`, unless it ends earlier already. */
+/* Ends the job at `at`, unless it already ends earlier. */
 static void stop_locked(struct job *j, size_t at, int err)
 {
     if (at >= j->end)
@@ -171,7 +176,7 @@ static char *address_of(const struct job *j, const struct half *s)
     return (char *)j->b->addr + j->r->buffer_offset + s->at;
 }
 
-/* Between file and half; the half keeps the bytes moved. */
+/* Moves bytes between the file and the half. The half keeps the number of bytes moved. */
 static void move_file(struct job *j, struct staging_pair *pair, struct half *s)
 {
     struct gpunvme_result result = {0};
@@ -188,7 +193,7 @@ static void move_file(struct job *j, struct staging_pair *pair, struct half *s)
     s->len = n;
 }
 
-/* First half of a chunk: ends with a copy under way. */
+/* Begins a chunk: when it returns, a copy is in flight. */
 static void pipeline_begin(struct job *j, struct staging_pair *pair, struct half *s)
 {
     staging_pair_place(pair, s, j->r, address_of(j, s));
@@ -214,7 +219,7 @@ static void pipeline_finish(struct job *j, struct staging_pair *pair, struct hal
     s->len = 0;
 }
 
-/* Chunk n is finished before n + 2 begins in its half, and while n + 1 is being copied. */
+/* Moves chunks. Chunk n ends before n + 2 begins in its half, and while n + 1 is being copied. */
 static void run_pair(struct job *j, struct staging_pair *pair)
 {
     unsigned i = 0;
@@ -242,7 +247,7 @@ static void *help(void *arg)
     return NULL;
 }
 
-/* Starts as many as the system lets. */
+/* Starts as many helper threads as the system allows. */
 static int start_helpers(struct job *j, struct staging_pair **pairs, int n, struct helper *helpers)
 {
     int started = 0;
@@ -271,7 +276,10 @@ static int run_pairs(struct job *j, struct staging_pair **pairs, int n)
     return 0;
 }
 
-/* Writes of one file exclude each other anyway, and one thread writes in order. */
+/*
+ * Returns one thread for writes, because writes of one file exclude each other and one thread
+ * writes in order.
+ */
 static unsigned threads_for(const struct pipeline *p, const struct range *r)
 {
     size_t chunks = (r->len - 1) / p->chunk + 1;

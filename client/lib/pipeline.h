@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The bounce pipeline: bytes between a file and memory that the mount cannot reach, through pinned
- * host memory. A transfer is cut into chunks that threads take in order, each with a staging pair
- * of two chunks of staging: while the copy engine empties one, the other is filled.
+ * The bounce pipeline moves bytes between a file and memory that the mount cannot reach, through
+ * pinned host memory. Threads take the chunks of a transfer in order. Each has a staging pair of
+ * two chunks: the copy engine empties one while the other is filled.
  */
 #ifndef CLIENT_LIB_PIPELINE_H
 #define CLIENT_LIB_PIPELINE_H
@@ -13,20 +13,23 @@
 
 struct pipeline;
 
-/* At most `threads` run at a time, for all transfers together; pairs are made as needed. */
+/*
+ * Creates a pipeline that runs at most `threads` threads at a time, for all transfers. Pairs are
+ * created when needed.
+ */
 int pipeline_new(struct connection *g, unsigned threads, size_t chunk, struct pipeline **out);
-/* NULL does nothing. No transfer may be under way. */
+/* Frees a pipeline without transfers in flight. NULL does nothing. */
 void pipeline_free(struct pipeline *p);
 
-/* All pairs that no transfer uses now are made and attached to the device. */
+/* Creates all pairs that no transfer uses, and attaches them to the device. */
 int pipeline_warm(struct pipeline *p, struct cuda_driver *cuda, int device);
 
 /*
- * Moves the range; returns the bytes moved without a gap from its start. That is short at the end
- * of the file, or with *err (and gpunvme_error()): of several errors the first in the file, not in
- * time. Of a read, bytes behind the error may have reached the buffer; a write is moved in order,
- * so none behind it reached the file. b->ending ends a transfer with -EINTR. Adds the commands and
- * the drive's status to *result.
+ * Moves the range, and returns the bytes moved without a gap from its start. Fewer are moved at the
+ * end of the file, or after an error, which *err and gpunvme_error() describe: of several errors
+ * the first one in the file. Bytes of a read behind the error may have reached the buffer. A write
+ * is moved in order, so no bytes behind an error reached the file. b->ending ends a transfer with
+ * -EINTR. Adds the commands and the status of the drive to *result.
  */
 size_t pipeline_run(struct pipeline *p, struct gpunvme_buffer *b, const struct range *r,
                     struct gpunvme_result *result, int *err);

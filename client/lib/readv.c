@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* READV: a batch of reads by one call of the mount. */
+/* READV: a batch of reads in one call of the mount. */
 #include <errno.h>
 #include <string.h>
 
@@ -14,10 +14,10 @@ struct batch {
     int fd;
     uint32_t flags;
     struct gpunvme_piece *pieces;
-    size_t n, done;   /* pieces, those that have a result */
-    size_t turn;      /* at most in one call of the mount */
+    size_t n, done;   /* all pieces, and those that have a result */
+    size_t turn;      /* maximum pieces in one call of the mount */
     unsigned retries; /* see gpunvme_call() */
-    uint64_t bytes;   /* read by the mount */
+    uint64_t bytes;   /* bytes that the mount has read */
     struct gpunvme_result *result;
 };
 
@@ -42,7 +42,7 @@ static void readv_copy_in(struct shared_list *l, const struct gpunvme_piece *pie
     }
 }
 
-/* Pieces [first, first + n) of the list. *begun: they have results. */
+/* Reads pieces [first, first + n) of the list. *begun is set if they have results. */
 static int readv_read_list(struct batch *batch, const struct shared_list *l, size_t first, size_t n,
                            bool *begun)
 {
@@ -53,7 +53,7 @@ static int readv_read_list(struct batch *batch, const struct shared_list *l, siz
                                   .list_key = l->key,
                                   .first = first,
                                   .count = n,
-                                  .bytes = UINT64_MAX}; /* if the mount does not even see it */
+                                  .bytes = UINT64_MAX}; /* the mount may not even set it */
     int err = gpunvme_call(batch->fd, GPUNVME_IOC_READV, &v, sizeof(v), batch->retries);
 
     *begun = v.bytes != UINT64_MAX &&
@@ -62,10 +62,13 @@ static int readv_read_list(struct batch *batch, const struct shared_list *l, siz
     gpunvme_add_result(batch->result, v.path, v.commands, v.nvme_status, v.flags & GPUNVME_STAGED);
     err = gpunvme_unless_other_mount(batch->b->owner, batch->fd, err);
     return err || *begun ? err
-                         : -ENOTTY; /* another file system may answer an unknown ioctl with 0 */
+                         : -ENOTTY; /* another file system may return 0 for an unknown ioctl */
 }
 
-/* Of pieces that were too long together, or were interrupted: those before the first unread one. */
+/*
+ * Returns the number of pieces before the first unread one. The others were too long together or
+ * were interrupted.
+ */
 static size_t readv_count_read(const struct gpunvme_piece *pieces, size_t n)
 {
     size_t i = 0;
@@ -76,8 +79,8 @@ static size_t readv_count_read(const struct gpunvme_piece *pieces, size_t n)
 }
 
 /*
- * The next pieces in one call: where they are, if they are a part of l, else by way of it. If they
- * are too long together for the mount, some of them, and fewer are tried the next time.
+ * Reads the next pieces in one call, in place if they are a part of l, otherwise from copies in l.
+ * If they are too long together for the mount, it reads some of them, and the next call has fewer.
  */
 static int read_turn(struct batch *batch, struct shared_list *l, bool in_place)
 {
@@ -90,7 +93,7 @@ static int read_turn(struct batch *batch, struct shared_list *l, bool in_place)
         readv_copy_in(l, pieces, n);
     int err = readv_read_list(batch, l, in_place ? (size_t)(pieces - l->pieces) : 0, n, &begun);
     bool too_long = err == -E2BIG && n > 1;
-    batch->turn = 2 * n < l->room ? 2 * n : l->room; /* long pieces may be few */
+    batch->turn = 2 * n < l->room ? 2 * n : l->room; /* few pieces may be the long ones */
     if (too_long)
         batch->turn = n / 2;
     if (!begun)
@@ -131,7 +134,10 @@ static size_t read_bounced(const struct batch *batch, const struct range *r, int
     return gpunvme_transfer_bounced(batch->b, r, batch->result, err);
 }
 
-/* After the library's own choice no piece fails that the mount can read (transfer.c). */
+/*
+ * Reads a piece by either path. A choice of the library lets no piece fail that the mount can read
+ * (transfer.c).
+ */
 static size_t read_by_either(const struct batch *batch, const struct range *r, int *err)
 {
     size_t done = read_bounced(batch, r, err);
@@ -139,7 +145,7 @@ static size_t read_by_either(const struct batch *batch, const struct range *r, i
     return done || !*err ? done : read_shared(batch, r, err);
 }
 
-/* Checks the call, not its pieces. */
+/* Returns true if the error concerns the call and not one of its pieces. */
 static bool ends_all(int err)
 {
     return err == -EBADF || err == -ENOTTY || err == -EISDIR || err == -EINTR;
@@ -166,7 +172,10 @@ static int readv_read_singly(struct batch *batch, read_fn read)
 
 /* --- The call -------------------------------------------------------------------------------- */
 
-/* Without room for a list at the mount, READ does the same slowly. */
+/*
+ * Reads the batch through lists. If the mount has no room for a list, READ does the same more
+ * slowly.
+ */
 static int read_by_way_of_list(struct batch *batch)
 {
     struct connection *g = batch->b->owner;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory of transfers and its buffers, one for each mount. */
+/* The memory of transfers, and its buffers at each mount. */
 #include "client/lib/regions.h"
 
 #include <errno.h>
@@ -14,9 +14,9 @@ struct region_buffer {
 struct region {
     uint64_t addr;
     size_t len;
-    uint64_t id;    /* of the CUDA allocation that it is (a part of); 0: none */
-    unsigned users; /* the rest: regions->lock */
-    bool listed;    /* else it ends with its last user */
+    uint64_t id;    /* id of the CUDA allocation that contains it; 0 if there is none */
+    unsigned users; /* this and the rest are under regions->lock */
+    bool listed;    /* false: it ends with its last user */
     bool held;      /* the caller registered it */
     struct region_buffer *buffers;
 };
@@ -28,10 +28,10 @@ struct region_list {
 };
 
 struct regions {
-    pthread_mutex_t lock; /* protects all, also while a mount registers a buffer */
+    pthread_mutex_t lock; /* protects all members, also while a mount registers a buffer */
     pthread_cond_t unused;
-    struct region_list held;   /* the caller's */
-    struct region_list cached; /* CUDA allocations */
+    struct region_list held;   /* regions of the caller */
+    struct region_list cached; /* regions of CUDA allocations */
 };
 
 int regions_new(struct regions **out)
@@ -40,7 +40,7 @@ int regions_new(struct regions **out)
 
     if (!rs)
         return gpunvme_fail(-ENOMEM, "out of memory");
-    pthread_mutexattr_t adaptive; /* mostly held for less time than a thread takes to sleep */
+    pthread_mutexattr_t adaptive; /* mostly held for less time than a thread needs to sleep */
     pthread_mutexattr_init(&adaptive);
     pthread_mutexattr_settype(&adaptive, PTHREAD_MUTEX_ADAPTIVE_NP);
     pthread_mutex_init(&rs->lock, &adaptive);
@@ -52,7 +52,7 @@ int regions_new(struct regions **out)
 
 /* --- Lists ----------------------------------------------------------------------------------- */
 
-/* The first region that ends after addr, or list->n. */
+/* Returns the first region that ends after addr, or list->n. */
 static size_t list_find(const struct region_list *list, uint64_t addr)
 {
     size_t low = 0, high = list->n;
@@ -129,7 +129,7 @@ static int region_end(struct region *r)
         struct region_buffer *rb = r->buffers;
         r->buffers = rb->next;
         int failed = buffer_unregister(rb->buffer);
-        if (!err || failed == -ETIMEDOUT) /* with which the memory may not be used */
+        if (!err || failed == -ETIMEDOUT) /* after this error nobody may use the memory */
             err = failed ? failed : err;
         free(rb);
     }
@@ -151,7 +151,7 @@ static int add_buffer(struct region *r, struct gpunvme_buffer *b)
     return 0;
 }
 
-/* Out of the list, now or with its last user. */
+/* Removes a region from the list. It ends now, or with its last user. */
 static void list_drop(struct region_list *list, size_t i)
 {
     struct region *r = list->at[i];
@@ -162,8 +162,8 @@ static void list_drop(struct region_list *list, size_t i)
 }
 
 /*
- * The region of the list around the memory. What overlaps the address and is of an allocation that
- * is gone is dropped.
+ * Returns the region of the list that contains the memory. Removes regions that overlap the address
+ * and belong to allocations that no longer exist.
  */
 static struct region *find_live(struct region_list *list, uint64_t addr, size_t len, uint64_t id)
 {
@@ -178,7 +178,7 @@ static struct region *find_live(struct region_list *list, uint64_t addr, size_t 
     return holds(list->at[i], addr, len) ? list->at[i] : NULL;
 }
 
-/* All of the list that overlaps is of allocations that are gone. */
+/* Removes all overlapping regions of the list. Their allocations no longer exist. */
 static void drop_overlapping(struct region_list *list, uint64_t addr, size_t len)
 {
     size_t i = list_find(list, addr);
@@ -255,7 +255,7 @@ int regions_remove(struct regions *rs, void *addr)
     struct region *r = i < rs->held.n && rs->held.at[i]->addr == at ? rs->held.at[i] : NULL;
     if (r) {
         list_remove(&rs->held, i);
-        r->users++; /* the last one here */
+        r->users++; /* this function is the last user */
         while (r->users > 1)
             pthread_cond_wait(&rs->unused, &rs->lock);
     }
@@ -278,7 +278,7 @@ static int cache(struct regions *rs, const struct cuda_allocation *a, struct reg
     return 0;
 }
 
-/* The region for a use, which may be of this use alone. */
+/* Stores the region for a use. It may be created for this use only. */
 static int regions_get_region(struct regions *rs, const struct cuda_allocation *a, uint64_t addr,
                               size_t len, struct region **out)
 {
@@ -303,7 +303,7 @@ static struct gpunvme_buffer *buffer_at(const struct region *r, const struct con
     return NULL;
 }
 
-/* Makes room at a mount that takes no more buffers: true when there is some. */
+/* Frees a buffer at a mount that accepts no more. Returns true if there is room then. */
 static bool regions_evict(struct regions *rs, const struct connection *g)
 {
     for (size_t i = 0; i < rs->cached.n; i++) {
@@ -350,7 +350,10 @@ static void release_locked(struct regions *rs, struct region *r)
         pthread_cond_broadcast(&rs->unused);
 }
 
-/* Under the lock: around memory of this CUDA allocation, with a buffer at the mount. */
+/*
+ * Called under the lock. Returns the region that contains memory of this CUDA allocation and has a
+ * buffer at the mount.
+ */
 static struct region *find_ready(const struct regions *rs, const struct connection *g,
                                  uint64_t addr, size_t len, uint64_t id)
 {
@@ -365,7 +368,10 @@ static struct region *find_ready(const struct regions *rs, const struct connecti
     return NULL;
 }
 
-/* The usual case, with one question to CUDA: has the memory still the id that it was used with? */
+/*
+ * Handles the usual case with one call of CUDA, which shows that the memory still has the id with
+ * which it was used.
+ */
 static bool use_again(struct regions *rs, struct cuda_driver *cu, const struct connection *g,
                       uint64_t addr, size_t len, struct region_use *out)
 {

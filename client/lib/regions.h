@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory that transfers go to and from, and its buffers: one for each mount that it is used with,
- * registered when it is first needed.
+ * The memory of transfers. It has a buffer at each mount with which it is used, registered at the
+ * first use.
  */
 #ifndef CLIENT_LIB_REGIONS_H
 #define CLIENT_LIB_REGIONS_H
@@ -16,28 +16,28 @@ int regions_new(struct regions **out);
 void regions_free(struct regions *rs);
 
 /*
- * The caller's: -EEXIST if it overlaps another one of the caller's that still is. own (or NULL) is
- * a buffer of that memory and ends with the region.
+ * Adds a region of the caller. Returns -EEXIST if it overlaps another one. `own` is a buffer of
+ * that memory, or NULL, and ends with the region.
  */
 int regions_add(struct regions *rs, struct cuda_driver *cu, void *addr, size_t len,
                 struct gpunvme_buffer *own);
-/* -ENOENT: no region of the caller's begins there. */
+/* Removes a region of the caller. Returns -ENOENT if none begins there. */
 int regions_remove(struct regions *rs, void *addr);
 
-/* A buffer around [addr, +len) until region_release(). */
+/* A buffer that contains [addr, addr + len) until region_release(). */
 struct region_use {
     struct region *region;
     struct gpunvme_buffer *buffer;
-    size_t offset; /* of addr in it */
+    size_t offset; /* offset of addr in the buffer */
     bool held;     /* the caller registered the memory */
 };
 /*
- * g: where the buffer is to be registered. The caller's region, the one of the CUDA allocation, or
- * one for this use alone.
+ * Finds or registers a buffer at g: in the caller's region, in the region of the CUDA allocation,
+ * or in one for this use only.
  */
 int regions_use(struct regions *rs, struct cuda_driver *cu, struct connection *g, void *addr,
                 size_t len, struct region_use *out);
-/* Registers all memory of the caller's at g. */
+/* Registers all memory of the caller at g. */
 int regions_reach(struct regions *rs, struct cuda_driver *cu, struct connection *g);
 void regions_release(struct regions *rs, struct region_use *use);
 

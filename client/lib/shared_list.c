@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Lists: memory for the pieces of READV, shared with the mount. */
+/* Lists: memory for the pieces of READV that is shared with the mount. */
 #include "client/lib/shared_list.h"
 
 #include <errno.h>
@@ -79,7 +79,7 @@ static struct shared_list *shared_list_list_new(struct connection *g, size_t roo
     return l;
 }
 
-/* The mount lets go of it when g->fd is closed at the latest. */
+/* Frees a list. The mount releases it at the latest when g->fd is closed. */
 static void list_free(struct connection *g, struct shared_list *l)
 {
     struct gpunvme_ioc_unregister unreg = {.id = l->id, .key = l->key};
@@ -125,13 +125,13 @@ void shared_list_put(struct connection *g, struct shared_list *l)
     pthread_mutex_unlock(&g->lock);
 }
 
-/* Bytes from the list's start; at least size_of(l) for an address outside it. */
+/* Returns the offset in the list, in bytes; at least size_of(l) for an address outside it. */
 static size_t offset_in(const struct shared_list *l, const struct gpunvme_piece *pieces)
 {
     return (uintptr_t)pieces - (uintptr_t)l->pieces;
 }
 
-/* Under the lock: the list in which the pieces begin. */
+/* Called under the lock. Returns the list in which the pieces begin. */
 static struct shared_list *shared_list_find(const struct connection *g,
                                             const struct gpunvme_piece *pieces)
 {
@@ -172,7 +172,10 @@ int shared_list_locate(struct connection *g, const struct gpunvme_piece *pieces,
     return err;
 }
 
-/* Under the lock. All memory spaces that there are with CUDA are of the mount's GPU. */
+/*
+ * Called under the lock. Maps the list for the memory space. All memory spaces with CUDA belong to
+ * the mount's GPU.
+ */
 static int map_for(struct shared_list *l, const struct memory_space *p)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE),
@@ -193,7 +196,9 @@ int shared_lists_map(struct connection *g, const struct memory_space *p)
     return err;
 }
 
-/* Mapped by the later of the two: this call, or the opening of a handle of the direct path. */
+/*
+ * Links the list. The later one of two events maps it: this call or the opening of a direct handle.
+ */
 static int map_and_link(struct connection *g, struct shared_list *l)
 {
     pthread_mutex_lock(&g->lock);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory for the pieces of READV, which is shared with the mount and reused. Each call of READV
- * that is under way has a list of its own.
+ * Memory for the pieces of READV that is shared with the mount and reused. Each call of READV in
+ * flight has its own list.
  */
 #ifndef CLIENT_LIB_SHARED_LIST_H
 #define CLIENT_LIB_SHARED_LIST_H
@@ -14,25 +14,31 @@ struct shared_list {
     uint64_t id, key;
     size_t room; /* pieces */
     struct gpunvme_piece *pieces;
-    uint64_t mapped; /* address for kernels of the device; 0: not mapped */
+    uint64_t mapped; /* address for kernels of the device; 0 if it is not mapped */
     int device;
 };
 
-/* With room for n pieces, at most GPUNVME_PIECES_MAX. */
+/* Takes a list with room for n pieces, at most GPUNVME_PIECES_MAX. */
 int shared_list_get(struct connection *g, size_t n, struct shared_list **out);
 void shared_list_put(struct connection *g, struct shared_list *l);
-/* The list of shared_list_alloc_pieces() that has these pieces, or NULL. */
+/* Returns the list of shared_list_alloc_pieces() that contains these pieces, or NULL. */
 struct shared_list *shared_list_of(struct connection *g, const struct gpunvme_piece *pieces,
                                    size_t n);
 /*
- * *at: the address of the pieces in the memory space. Maps nothing. -EINVAL: the pieces begin in a
- * list of shared_list_alloc_pieces() and end behind it.
+ * Stores the address of the pieces in the memory space, without mapping anything. Returns -EINVAL
+ * if the pieces begin in a list of shared_list_alloc_pieces() and end behind it.
  */
 int shared_list_locate(struct connection *g, const struct gpunvme_piece *pieces, size_t n,
                        uint64_t *at);
-/* Under g->lock: maps all existing lists for the memory space; later lists are mapped when made. */
+/*
+ * Called under g->lock. Maps all existing lists for the memory space. Later lists are mapped when
+ * created.
+ */
 int shared_lists_map(struct connection *g, const struct memory_space *p);
-/* Frees the lists that are not in use and those of shared_list_alloc_pieces(): all, when g ends. */
+/*
+ * Frees the lists that are not in use and those of shared_list_alloc_pieces(). All are freed when g
+ * ends.
+ */
 void shared_lists_free(struct connection *g);
 
 #endif

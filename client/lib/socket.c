@@ -14,7 +14,7 @@
 
 #define SOCKET_TIMEOUT_S 10
 
-/* Until there is something to receive, whatever signals come meanwhile. */
+/* Waits until there is something to receive, also when signals arrive meanwhile. */
 static int socket_await(int s)
 {
     uint64_t end = now_ms() + SOCKET_TIMEOUT_S * MS_PER_S;
@@ -53,7 +53,7 @@ static int socket_connect(const char *path)
     int err;
     do
         err = connect(s, (struct sockaddr *)&addr, size) == 0 ? 0 : -errno;
-    while (err == -EINTR && now_ms() < end); /* signals, while the server does not accept */
+    while (err == -EINTR && now_ms() < end); /* a signal came before the server accepted */
     if (!err)
         return s;
     close(s);
@@ -111,7 +111,7 @@ int socket_send_memory(struct connection *g, int fd, uint64_t *token)
                : 0;
 }
 
-/* How many descriptors the message brought; those that there is no room for are closed. */
+/* Returns the number of descriptors in the message, and closes those that exceed the room. */
 static unsigned socket_take_fds(struct msghdr *msg, int *fds, unsigned room)
 {
     unsigned n = 0;
@@ -133,7 +133,7 @@ static unsigned socket_take_fds(struct msghdr *msg, int *fds, unsigned room)
     return n;
 }
 
-/* One message, whole: the daemon sends it at once. */
+/* Receives one complete message, which the daemon sends in one call. */
 static int socket_receive(int s, struct gpunvme_reply *reply, int *fds, unsigned n)
 {
     union {
@@ -154,7 +154,7 @@ static int socket_receive(int s, struct gpunvme_reply *reply, int *fds, unsigned
     for (unsigned i = 0; i < came && i < n; i++)
         close(fds[i]);
     if (came < n && (msg.msg_flags & MSG_CTRUNC))
-        return -EMFILE; /* of this process: the message has room for all */
+        return -EMFILE; /* descriptors of this process: the message has room for all */
     return got ? -EPROTO : -ENOENT;
 }
 

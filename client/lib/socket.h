@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The mount's UNIX socket: descriptors travel over it, which ioctls cannot carry. */
+/* The mount's UNIX socket, which carries descriptors, since ioctls cannot. */
 #ifndef CLIENT_LIB_SOCKET_H
 #define CLIENT_LIB_SOCKET_H
 
 #include "client/lib/client_internal.h"
 
-/* Both functions wait for 10 s at most, also with signals: -ETIMEDOUT. */
+/* Both functions wait up to 10 s, also when signals arrive, and then return -ETIMEDOUT. */
 
-/* Sends the memory fd to the daemon; the token stands for it in REGISTER. */
+/* Sends the memory fd to the daemon. REGISTER identifies it by the token. */
 int socket_send_memory(struct connection *g, int fd, uint64_t *token);
 
-/* The most descriptors of a reply. */
+/* Maximum number of descriptors in a reply. */
 #define SOCKET_FDS 2
 /*
- * Requests a part of a lease, which comes with exactly n descriptors that the caller then owns.
- * -EPROTO: another number of descriptors; -ENOENT: the daemon has no such lease.
+ * Requests a part of a lease, which arrives with exactly n descriptors that the caller then owns.
+ * Returns -EPROTO for another number of descriptors, and -ENOENT if the daemon has no such lease.
  */
 int socket_request(struct connection *g, const struct gpunvme_request *request,
                    struct gpunvme_reply *reply, int *fds, unsigned n);

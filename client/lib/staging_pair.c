@@ -11,13 +11,13 @@
 #include "support/page.h"
 
 /*
- * Below this read(2) is faster than an ioctl, for the kernel reads ahead: 4 KiB in order 0.48 GB/s
- * against 0.08, 256 KiB 2.7 against 1.4 (executor=cpu, two cores). With O_DIRECT the
- * two are about even: 64 KiB 0.74 against 0.92.
+ * Below this size read(2) is faster than an ioctl, because the kernel reads ahead: 0.48 GB/s
+ * against 0.08 for 4 KiB in order, and 2.7 against 1.4 for 256 KiB (executor=cpu, two cores). With
+ * O_DIRECT both are about equal: 0.74 against 0.92 GB/s for 64 KiB.
  */
 #define READ_BELOW ((size_t)1 << 20)
 
-/* Bytes: what file systems ask of memory for O_DIRECT is at most a page. */
+/* Alignment in bytes. File systems require at most a page for O_DIRECT. */
 
 int staging_pair_new(struct connection *g, size_t chunk, struct staging_pair **out)
 {
@@ -46,7 +46,10 @@ static void detach(struct staging_pair *pair)
             cuda_driver_stream_free(pair->cuda, pair->device, pair->halves[i].stream);
         pair->halves[i].stream = NULL;
     }
-    /* Before the memory is unmapped: the driver would go on meaning the old pages. */
+    /*
+     * Unpins the memory before it is unmapped; otherwise the driver would keep the old pages for
+     * its address.
+     */
     cuda_driver_unpin(pair->cuda, pair->device, pair->staging->addr);
     pair->device = CUDA_NO_DEVICE;
 }
@@ -77,7 +80,7 @@ int staging_pair_attach(struct staging_pair *pair, struct cuda_driver *cuda, int
     return err;
 }
 
-/* The drive fills the staging by itself. */
+/* The drive writes to the staging by DMA. */
 static bool goes_by_ioctl(const struct staging_pair *pair, const struct half *s,
                           const struct range *r)
 {
@@ -117,7 +120,7 @@ int staging_pair_copy_wait(struct staging_pair *pair, struct half *s)
                : 0;
 }
 
-/* As read(2) and write(2) come to it, until all is moved. */
+/* Moves all bytes by repeated calls of read(2) or write(2). */
 size_t staging_pair_move_by_syscall(const struct half *s, const struct range *r,
                                     uint64_t file_offset, int *err)
 {

@@ -10,47 +10,50 @@
 
 struct half {
     char *staging;  /* of its own */
-    char *data;     /* of its chunk: staging, or the place in the buffer (staging_pair_place()) */
-    void *stream;   /* CUDA; a copy may be running on it after staging_pair_copy_start() */
-    size_t at, len; /* the chunk it holds, from the start of the range; len 0: none */
+    char *data;     /* data of the chunk: in staging, or in the buffer (staging_pair_place()) */
+    void *stream;   /* CUDA stream; a copy may be running in it after staging_pair_copy_start() */
+    size_t at, len; /* the chunk, from the start of the range; len is 0 if there is none */
 };
 
 struct staging_pair {
-    struct staging_pair *next; /* in the pipeline's list of free ones */
+    struct staging_pair *next; /* in the pipeline's list of free pairs */
     struct gpunvme_buffer *staging;
     struct cuda_driver *cuda;
-    int device; /* that the staging is pinned for and the streams belong to; CUDA_NO_DEVICE: none */
+    int device; /* device of the pinned staging and the streams, or CUDA_NO_DEVICE */
     struct half halves[2];
 };
 
 int staging_pair_new(struct connection *g, size_t chunk, struct staging_pair **out);
 void staging_pair_free(struct staging_pair *pair);
 
-/* Prepares copies to and from memory of the device; CUDA_NO_DEVICE: of the host, by memcpy(3). */
+/*
+ * Prepares copies to and from memory of the device. For CUDA_NO_DEVICE, memcpy(3) copies host
+ * memory.
+ */
 int staging_pair_attach(struct staging_pair *pair, struct cuda_driver *cuda, int device);
 
 /*
- * Sets s->data for the next chunk: the half's staging, or addr in the buffer where that is host
- * memory that read(2) and write(2) accept.
+ * Sets s->data for the next chunk: to the staging of the half, or to addr in the buffer if that is
+ * host memory that read(2) and write(2) accept.
  */
 void staging_pair_place(const struct staging_pair *pair, struct half *s, const struct range *r,
                         char *addr);
 
 /*
- * Starts the copy between the half's data and addr; none where they are the same. The memory is in
- * use until staging_pair_copy_wait() has returned.
+ * Starts the copy between the half's data and addr, unless they are the same. The memory is in use
+ * until staging_pair_copy_wait() returns.
  */
 int staging_pair_copy_start(struct staging_pair *pair, struct half *s, char *addr, bool to_half);
 int staging_pair_copy_wait(struct staging_pair *pair, struct half *s);
 
 /*
- * Moves s->len bytes between the file at file_offset and the half's data. Returns the bytes moved,
- * fewer at the end of the file or with *err. Long chunks are moved by the mount's ioctls where the
- * staging is registered, by DMA of the drive.
+ * Moves s->len bytes between the file at file_offset and the half's data. Returns the bytes moved:
+ * fewer at the end of the file, or after an error in *err. If the staging is registered, the
+ * mount's ioctls move long chunks by DMA of the drive.
  */
 size_t staging_pair_move_file(struct staging_pair *pair, struct half *s, const struct range *r,
                               uint64_t file_offset, struct gpunvme_result *result, int *err);
-/* The same by read(2) or write(2), whatever its length. */
+/* Moves the same bytes by read(2) or write(2), whatever their number. */
 size_t staging_pair_move_by_syscall(const struct half *s, const struct range *r,
                                     uint64_t file_offset, int *err);
 

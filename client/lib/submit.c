@@ -25,7 +25,7 @@ struct submit_threads {
     pthread_mutex_t lock; /* protects the rest */
     pthread_cond_t given;
     struct work *first, **last;
-    unsigned waiting, given_count; /* threads without work; work without a thread */
+    unsigned waiting, given_count; /* threads without work, and work without a thread */
     unsigned made, max;
     bool ending;
     pthread_t threads[];
@@ -45,7 +45,7 @@ static int submit_threads_new(unsigned threads, struct submit_threads **out)
     return 0;
 }
 
-/* Under the lock; NULL: no more will come. */
+/* Called under the lock. Returns NULL if no more work will come. */
 static struct work *threads_take(struct submit_threads *w)
 {
     w->waiting++;
@@ -135,7 +135,7 @@ static void submit_threads_free(struct submit_threads *w)
 
 #define THREADS    16
 #define PATIENCE_S 30
-#define OPS        16384u /* under way or waiting for their turn */
+#define OPS        16384u /* in flight, or waiting for their turn */
 
 struct op {
     struct work work; /* first */
@@ -143,7 +143,7 @@ struct op {
     struct op *next; /* free */
     struct gpunvme_file *f;
     struct gpunvme_stream_transfer what;
-    uint32_t turn; /* value of its word when it has ended */
+    uint32_t turn; /* value of the word when it has ended */
 };
 
 struct submitter {
@@ -151,7 +151,7 @@ struct submitter {
     pthread_mutex_t lock; /* protects the rest */
     pthread_cond_t ended;
     struct op *ops, *free; /* made when the first is needed */
-    uint32_t *words;       /* one for each op; set under the lock, polled by the GPU */
+    uint32_t *words;       /* one word for each op; set under the lock, polled by the GPU */
     uint64_t mapped;       /* where they are for the GPU */
     unsigned under_way;
     bool abandoned; /* what has not begun never will */
@@ -176,7 +176,9 @@ int submit_new(struct submitter **out)
     return 0;
 }
 
-/* False: none has ended for PATIENCE_S, as after a fault in the stream's context. */
+/*
+ * Returns false if no operation has ended for PATIENCE_S, as after a fault in the stream's context.
+ */
 static bool await_ops(struct submitter *a)
 {
     int timed_out = 0;
@@ -266,8 +268,8 @@ static uint32_t *word_of(const struct op *op)
 }
 
 /*
- * The result and the bytes are stored before the word: the GPU that sees the word lets work begin
- * that uses them. A word that moves on keeps earlier waits for it satisfied.
+ * The result and the bytes are stored before the word, because the GPU starts work that uses them
+ * as soon as it sees the word. Words only grow, so earlier waits for a word remain satisfied.
  */
 static void end_op(struct op *op, bool begun)
 {
@@ -323,7 +325,7 @@ static bool is_abandoned(struct submitter *a)
     return abandoned;
 }
 
-/* Called by CUDA in stream order, and calls none of it. */
+/* Called by CUDA in stream order. It must not call CUDA. */
 static void begin_op(void *arg)
 {
     struct op *op = arg;
@@ -338,7 +340,7 @@ static void begin_op(void *arg)
     file_put(f);
 }
 
-/* What could wait for a stream is done before the stream waits for us. */
+/* Makes all calls that could wait for a stream before the stream waits for this library. */
 static void warm(struct gpunvme_file *f, const struct gpunvme_stream_transfer *what, int device)
 {
     struct region_use u;
@@ -352,8 +354,8 @@ static void warm(struct gpunvme_file *f, const struct gpunvme_stream_transfer *w
 }
 
 /*
- * A stream that cannot wait for memory is waited for. Where that fails too, CUDA is lost to the
- * process, and whether the operation begins is not known.
+ * If a stream cannot wait for memory, this thread waits for the stream. If that fails too, the
+ * process cannot use CUDA any more, and it is unknown whether the operation begins.
  */
 static void await_on_host(struct op *op, struct cuda_driver *cu, void *stream, uint32_t turn)
 {
@@ -443,7 +445,7 @@ static_assert(sizeof(struct work) == sizeof(((struct gpunvme_transfer *)0)->rese
               "a request begins with the threads' part of it");
 
 /*
- * Another thread may free the transfer afterwards. Without done() the word that gpunvme_wait()
+ * Another thread may free the transfer after this. Without done(), the word that gpunvme_wait()
  * polls is cleared last, under the lock, which publishes the results.
  */
 static void submit_finish(struct submitter *a, struct gpunvme_transfer *t)
@@ -512,7 +514,7 @@ struct list {
     struct work work;                   /* first */
     struct gpunvme_transfer **requests; /* behind the pieces */
     size_t n;
-    char *addr; /* of all their memory, from its first byte to its last */
+    char *addr; /* range of all their memory, from its first to its last byte */
     size_t len;
     struct gpunvme_piece pieces[];
 };
@@ -523,7 +525,7 @@ static bool is_piece(const struct gpunvme_transfer *r)
            !r->file->leased;
 }
 
-/* How many of the first requests may be pieces of one READV. */
+/* Returns how many of the first requests may be pieces of one READV. */
 static size_t run_length(struct gpunvme_transfer *const *requests, size_t n)
 {
     size_t i = 0;
@@ -546,7 +548,10 @@ static void set_memory(struct list *l)
     l->len = end - first;
 }
 
-/* Elsewhere pieces would be read one after the other. */
+/*
+ * Returns true if the memory has a buffer at the mount of the file. A READV of other memory would
+ * read the pieces one after the other.
+ */
 static bool is_mounts_memory(const struct list *l)
 {
     struct gpunvme_file *f = l->requests[0]->file;
@@ -559,7 +564,7 @@ static bool is_mounts_memory(const struct list *l)
     return known;
 }
 
-/* The results are those of reads that the call has not come to. */
+/* Pieces that the call has not reached keep the result of a read that did not begin. */
 static void set_pieces(struct list *l)
 {
     for (size_t i = 0; i < l->n; i++) {

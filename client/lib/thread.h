@@ -6,7 +6,10 @@
 #include <pthread.h>
 #include <signal.h>
 
-/* As pthread_create(); the thread takes no signals, which are for the application's threads. */
+/*
+ * Creates a thread like pthread_create(). All signals are blocked in it, because they are for the
+ * application's threads.
+ */
 static inline int thread_start(pthread_t *thread, void *(*run)(void *arg), void *arg)
 {
     sigset_t all, before;

@@ -12,7 +12,7 @@
 #include "support/page.h"
 
 #define AVOID_GPU_S 10
-/* Documented by bounce_set_options(); the figures are in bench/RESULTS.md. */
+/* Documented by bounce_set_options(). The figures are in bench/RESULTS.md. */
 #define BOUNCE_CACHED_BELOW ((size_t)128 << 10)
 #define BOUNCE_BELOW        ((size_t)16 << 10)
 #define BOUNCED_PIECES      4u
@@ -26,7 +26,10 @@ int gpunvme_use_begin(struct gpunvme_buffer *b)
     return gpunvme_fail(-EINTR, "the buffer was unregistered");
 }
 
-/* Another thread may free the buffer after the last user: nothing of it is accessed then. */
+/*
+ * Ends a use. Another thread may free the buffer after the last use, so nothing of it is accessed
+ * then.
+ */
 void gpunvme_use_end(struct gpunvme_buffer *b)
 {
     struct connection *g = b->owner;
@@ -38,7 +41,7 @@ void gpunvme_use_end(struct gpunvme_buffer *b)
     pthread_mutex_unlock(&g->lock);
 }
 
-/* The reasons other than the size of the transfer. */
+/* Returns a reason to bounce other than the size of the transfer. */
 static const char *why_bounce(const struct gpunvme_buffer *b, const struct range *r)
 {
     const struct gpunvme_options *o = &b->owner->options;
@@ -53,8 +56,9 @@ static const char *why_bounce(const struct gpunvme_buffer *b, const struct range
 }
 
 /*
- * May a write take both paths? write(2) past the limit of a file's size sends SIGXFSZ, the mount's
- * WRITE does not; and the GPU path writes whole blocks.
+ * Returns true if the library may choose the pipeline. It may not for writes that differ between the
+ * paths: the GPU path writes whole pages, and write(2) past RLIMIT_FSIZE sends SIGXFSZ, which the
+ * mount's WRITE does not.
  */
 static bool may_bounce(const struct range *r)
 {
@@ -66,7 +70,7 @@ static bool may_bounce(const struct range *r)
            r->file_offset <= size.rlim_cur && r->len <= size.rlim_cur - r->file_offset;
 }
 
-/* True if the bounce pipeline is the faster path: see bounce_set_options(). */
+/* Returns true if the bounce pipeline is the faster path: see bounce_set_options(). */
 static bool is_short(const struct range *r, size_t pieces)
 {
     bool cached = !r->write && !r->direct && !(fcntl(r->fd, F_GETFL) & O_DIRECT);
@@ -129,7 +133,7 @@ static size_t by_the_mount(struct gpunvme_buffer *b, const struct range *r,
 }
 
 /*
- * The library's own choice makes no transfer fail that the mount can do, for example where there is
+ * A choice of the library lets no transfer fail that the mount can make, for example when there is
  * no memory for staging.
  */
 static size_t lib_transfer_move(struct gpunvme_buffer *b, const struct range *r,

@@ -44,7 +44,7 @@ int gpunvme_unless_ended(const struct gpunvme_buffer *b, int err)
     return gpunvme_fail(-EINTR, "the buffer was unregistered");
 }
 
-/* One call, for the rest of the range: 0 or -errno. */
+/* Makes one call for the rest of the range. Returns 0 or -errno. */
 static int call_mount(const struct gpunvme_buffer *b, const struct range *r, size_t done,
                       struct gpunvme_ioc_rw *rw, unsigned retries)
 {
