@@ -270,6 +270,17 @@ static void set_late(struct vfio_user_conn *c, bool late)
     __atomic_store_n(&c->late, late, __ATOMIC_RELAXED);
 }
 
+/*
+ * Counts a register access or reset that was not answered in time. Returns true
+ * if no such command has been answered in time for silence_ms.
+ */
+static bool conn_is_too_slow(struct vfio_user_conn *c)
+{
+    if (!c->slow_since)
+        c->slow_since = now_ns();
+    return now_ns() >= c->slow_since + c->silence_ms * NS_PER_MS;
+}
+
 /* Sends a command and waits for its reply; no earlier reply is late. */
 static int conn_call(struct vfio_user_conn *c, struct vfio_user_msg *m, struct vfio_user_fds *fds)
 {
@@ -278,13 +289,14 @@ static int conn_call(struct vfio_user_conn *c, struct vfio_user_msg *m, struct v
 
     if (rc == 0)
         rc = wait_reply(c, m, fds, until);
+    if (rc >= 0 && m->counts)
+        c->slow_since = 0;
     if (rc != -EAGAIN)
         return rc;
-    if (!c->silence_ms)
+    if (!c->silence_ms || (m->counts && conn_is_too_slow(c)))
         return -ETIMEDOUT;
     c->late_command = m->command;
     c->late_since = now_ns();
-    c->read_since = m->counts ? now_ns() : 0;
     set_late(c, true);
     return rc;
 }
@@ -341,9 +353,7 @@ int vfio_user_take_late(struct vfio_user_conn *c, unsigned ms, bool counts)
     assert(c->late);
     rc = wait_reply(c, &m, &fds, patience(c, ms, counts));
     vfio_user_close_fds(&fds);
-    if (rc == -EAGAIN && counts && !c->read_since)
-        c->read_since = now_ns();
-    else if (rc == -EAGAIN && counts && now_ns() >= c->read_since + c->silence_ms * NS_PER_MS)
+    if (rc == -EAGAIN && counts && conn_is_too_slow(c))
         rc = -ETIMEDOUT;
     if (rc >= 0)
         set_late(c, false);

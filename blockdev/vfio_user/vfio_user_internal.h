@@ -54,7 +54,11 @@ struct vfio_user_conn {
     bool late;           /* its reply is still missing; atomic, read without the lock */
     uint16_t late_command;
     uint64_t late_since; /* ns, while late: the time when its deadline passed */
-    uint64_t read_since; /* ns, while late: first access to a register; 0: none */
+    /*
+     * Time in ns of the first register access or reset since the last one that was
+     * answered in time; 0 if there was none.
+     */
+    uint64_t slow_since;
     bool gone;           /* broken for good: shut down, nothing is sent or read */
     const char *trouble; /* the server's mistake if it is gone by -EPROTO */
 };
@@ -87,8 +91,9 @@ struct vfio_user_msg {
  * Returns 0, or the server's errno as a positive number if it refuses; the
  * connection stays usable. -EAGAIN means that the reply is late;
  * vfio_user_take_late() must take it before the next command. After any other
- * error the connection is gone: -ETIMEDOUT (only during open), -ECONNRESET (the
- * server closed it), -EPROTO (it broke the protocol), -EIO (it was gone
+ * error the connection is gone: -ETIMEDOUT (during open, or if the server has
+ * answered calls with `counts` late for silence_ms), -ECONNRESET (the server
+ * closed it), -EPROTO (it broke the protocol), -EIO (it was gone
  * before).
  */
 int vfio_user_call(struct vfio_user_conn *c, struct vfio_user_msg *m);

@@ -120,6 +120,27 @@ TEST_F(Gone, AServerWithALateReplyIsNotGone)
     EXPECT_EQ(t->ops->read64(t, NVME_REG_CAP), cap);
 }
 
+/* Each reply arrives, but after its deadline: a reset would otherwise wait for ever. */
+TEST_F(Gone, AServerWhoseRepliesAreAllLateIsGone)
+{
+    std::atomic<bool> late{false};
+    server.hook = [&late](Server &, const Message &) {
+        if (late)
+            std::this_thread::sleep_for(std::chrono::milliseconds(2 * DEADLINE_MS));
+        return false;
+    };
+    open_with_memory();
+    set_timeout(DEADLINE_MS, 8 * DEADLINE_MS);
+    late = true;
+    int reads = 0;
+    for (; reads < 1000 && !asks_back(); reads++)
+        EXPECT_EQ(t->ops->read32(t, NVME_REG_CSTS), UINT32_MAX);
+    EXPECT_GT(reads, 2) << "replies of which each is late do not end it at once";
+    EXPECT_LT(reads, 1000);
+    EXPECT_EQ(t->ops->unmap(t, mapped), -EIO);
+    everything_ends_at_once();
+}
+
 TEST_F(Gone, AReplyOfTheWrongSizeEndsTheConnection)
 {
     std::atomic<bool> lies{false};
