@@ -156,7 +156,9 @@ int nvme_qpair_recreate(struct nvme_ctrlr *c, struct nvme_qpair *qp);
 
 /*
  * Reads CSTS. Returns false if the controller has failed, reports a fatal
- * status, is not ready, or is gone.
+ * status, is not ready, or is gone. Returns true while a software controller is
+ * late with a reply (the transport's silent()), for example to a map: its
+ * registers then read as all-ones, and only the deadlines of commands count.
  */
 bool nvme_ctrlr_alive(struct nvme_ctrlr *c);
 

@@ -198,7 +198,7 @@ static unsigned resets_without_progress(struct nvme_ctrlr *c)
 /* Not all controllers end queues at CC.EN = 0 (BASE 3.7.2). */
 static void reset_delete_queues(struct nvme_ctrlr *c)
 {
-    if (!nvme_ctrlr_healthy(c) || !nvme_ctrlr_alive(c))
+    if (!nvme_ctrlr_healthy(c) || !nvme_ctrlr_alive(c) || nvme_is_paused(c))
         return;
     c->admin_until = deadline_after_ms(c->admin_timeout_ms);
     nvme_qpair_delete_all(c);

@@ -66,12 +66,15 @@ void nvme_ctrlr_progress(struct nvme_ctrlr *c)
 
 bool nvme_ctrlr_alive(struct nvme_ctrlr *c)
 {
+    bool paused = nvme_is_paused(c);
     uint32_t csts;
 
     if (nvme_ctrlr_failed(c))
         return false;
-    /* All-ones, the value of a device that is gone, include the fatal bit. */
     csts = nvme_csts(c);
+    if (csts == UINT32_MAX && (paused || nvme_is_paused(c)))
+        return true;
+    /* All-ones, the value of a device that is gone, include the fatal bit. */
     return (csts & (NVME_CSTS_FATAL | NVME_CSTS_READY)) == NVME_CSTS_READY;
 }
 

@@ -44,7 +44,6 @@ class Rig
 
     void open(unsigned queues = 2, unsigned depth = 16)
     {
-        nvme_transport *t;
         char why[128] = "";
         ASSERT_EQ(sim_create(&cfg, &sim, &t), 0);
         opts.why = why;
@@ -96,6 +95,7 @@ class Rig
     sim_config cfg{};
     nvme_opts opts{};
     struct sim *sim = nullptr;
+    nvme_transport *t = nullptr; // the controller's
     nvme_ctrlr *c = nullptr;
     bd_dev *dev = nullptr;
 };

@@ -417,4 +417,44 @@ TEST(NvmeQueues, ControllerOpensAgainOnTheSameMedia)
     EXPECT_EQ(rig.read(0, 65536), data);
 }
 
+/* The registers of a software controller that is late with a reply, or of one that is gone. */
+class AllOnes : public ::testing::Test
+{
+  protected:
+    static uint32_t read32(nvme_transport *, uint32_t)
+    {
+        return UINT32_MAX;
+    }
+
+    void SetUp() override
+    {
+        rig.open();
+        ops_ = *rig.t->ops;
+        ops_.read32 = read32;
+        ops_.silent = [](nvme_transport *) { return late; };
+        usual_ = rig.t->ops;
+        rig.t->ops = &ops_;
+    }
+
+    void TearDown() override
+    {
+        rig.t->ops = usual_;
+    }
+
+    inline static bool late;
+    Rig rig;
+
+  private:
+    nvme_transport_ops ops_{};
+    const nvme_transport_ops *usual_ = nullptr;
+};
+
+TEST_F(AllOnes, AreNoFailureWhileAReplyIsLate)
+{
+    late = true;
+    EXPECT_TRUE(nvme_ctrlr_alive(rig.c));
+    late = false;
+    EXPECT_FALSE(nvme_ctrlr_alive(rig.c));
+}
+
 } // namespace
