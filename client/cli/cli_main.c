@@ -23,9 +23,9 @@ static const struct cli_command commands[] = {
      cli_cache},
     {"scrub", "oqa", "PATH...", "compare data on the drive with its checksums", cli_scrub},
     {"list", "o", "[DEVICE...]", "list NVMe drives, mounts and file systems", cli_list},
-    {"check", "oNdsu", "[DEVICE]", "say what this machine or a drive lacks", cli_check},
-    {"identify", "oN", "DEVICE", "show what a controller says of itself", cli_identify},
-    {"regs", "oN", "DEVICE", "show a controller's registers", cli_regs},
+    {"check", "oNtdsu", "[DEVICE]", "say what this machine or a drive lacks", cli_check},
+    {"identify", "oNt", "DEVICE", "show what a controller says of itself", cli_identify},
+    {"regs", "oNt", "DEVICE", "show a controller's registers", cli_regs},
     {"bind", "fn", "ADDRESS", "hand a drive from the kernel to VFIO", cli_bind},
     {"unbind", "n", "ADDRESS", "give a drive back to the kernel", cli_unbind},
 };

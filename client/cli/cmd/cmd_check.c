@@ -46,14 +46,14 @@ static void check_through_kernel(struct check *c, const struct cli_target *t)
     struct cli_ctrlr ctrlr;
     struct cli_bar bar;
 
-    if (cli_bar_open("", t, false, &bar, why, sizeof(why)) == 0) {
+    if (cli_bar_open("", t, &(struct bd_open_opts){0}, &bar, why, sizeof(why)) == 0) {
         check_registers(c, &bar);
         cli_bar_close(&bar);
     } else {
         check_add(c, CHECK_WARN, "cap", "bound to vfio-pci, its registers can always be read",
                   "registers not looked at: %s", why);
     }
-    if (cli_ctrlr_open(t, false, &ctrlr, why, sizeof(why)) != 0) {
+    if (cli_ctrlr_open(t, &(struct bd_open_opts){0}, &ctrlr, why, sizeof(why)) != 0) {
         check_add(c, CHECK_WARN, "identify", NULL, "not looked at: %s", why);
         return;
     }
@@ -171,7 +171,8 @@ static void check_through_driver(struct check *c, const struct cli_target *t,
     struct cli_ctrlr ctrlr;
     struct cli_bar bar;
     unsigned quirks;
-    int err = cli_ctrlr_open(t, options->noiommu, &ctrlr, why, sizeof(why));
+    const struct bd_open_opts opts = cli_open_opts(options);
+    int err = cli_ctrlr_open(t, &opts, &ctrlr, why, sizeof(why));
 
     if (err) {
         check_add(c, err == -EBUSY ? CHECK_WARN : CHECK_FAIL, "controller",
@@ -297,7 +298,7 @@ int cli_check(int argc, char **argv)
     struct cli_options options;
     int first;
     int stop =
-        cli_parse_operands(argc, argv, "oNdsu", &options, 0, 1, "one device at most is", &first);
+        cli_parse_operands(argc, argv, "oNtdsu", &options, 0, 1, "one device at most is", &first);
 
     if (stop)
         return stop - 1;

@@ -100,9 +100,10 @@ static int cmd_identify_identify(const struct cli_options *options, const char *
     char why[512] = "";
     struct cli_target target;
     struct cli_ctrlr ctrlr;
+    const struct bd_open_opts opts = cli_open_opts(options);
 
     if (cli_target_find("", object, &target, why, sizeof(why)) ||
-        cli_ctrlr_open(&target, options->noiommu, &ctrlr, why, sizeof(why)))
+        cli_ctrlr_open(&target, &opts, &ctrlr, why, sizeof(why)))
         return cli_error(object, "%s", why);
     int failed = identify_show(options, object, target.nsid, &ctrlr);
     cli_ctrlr_close(&ctrlr);
@@ -113,7 +114,7 @@ int cli_identify(int argc, char **argv)
 {
     struct cli_options options;
     const char *device;
-    int stop = cli_parse_one(argc, argv, "oN", &options, "one device", &device);
+    int stop = cli_parse_one(argc, argv, "oNt", &options, "one device", &device);
 
     return stop ? stop - 1 : cmd_identify_identify(&options, device);
 }

@@ -140,9 +140,10 @@ static int regs(const struct cli_options *options, const char *object)
     char why[512] = "";
     struct cli_target target;
     struct cli_bar bar;
+    const struct bd_open_opts opts = cli_open_opts(options);
 
     if (cli_target_find("", object, &target, why, sizeof(why)) ||
-        cli_bar_open("", &target, options->noiommu, &bar, why, sizeof(why)))
+        cli_bar_open("", &target, &opts, &bar, why, sizeof(why)))
         return cli_error(object, "%s", why);
     int failed = regs_show(options, object, &bar);
     cli_bar_close(&bar);
@@ -153,7 +154,7 @@ int cli_regs(int argc, char **argv)
 {
     struct cli_options options;
     const char *device;
-    int stop = cli_parse_one(argc, argv, "oN", &options, "one device", &device);
+    int stop = cli_parse_one(argc, argv, "oNt", &options, "one device", &device);
 
     return stop ? stop - 1 : regs(&options, device);
 }

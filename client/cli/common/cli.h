@@ -66,6 +66,7 @@ struct cli_options {
     unsigned interval;      /* seconds */
     unsigned count;         /* 0: unlimited */
     const char *textfile;
+    unsigned deadline_ms; /* of commands to a controller; 0: the driver's default */
 };
 
 /*

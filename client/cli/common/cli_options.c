@@ -9,12 +9,13 @@
 
 #include "client/cli/common/cli.h"
 
-#define DEFAULT_BUFFER ((size_t)256 << 20)
-#define MIN_BUFFER     ((size_t)4096)
-#define MAX_BUFFER     ((uint64_t)1 << 40)
-#define MAX_LIMIT      ((uint64_t)1 << 60)
-#define MAX_OFFSET     ((uint64_t)INT64_MAX)
-#define MAX_SECONDS    86400
+#define DEFAULT_BUFFER  ((size_t)256 << 20)
+#define MIN_BUFFER      ((size_t)4096)
+#define MAX_BUFFER      ((uint64_t)1 << 40)
+#define MAX_LIMIT       ((uint64_t)1 << 60)
+#define MAX_OFFSET      ((uint64_t)INT64_MAX)
+#define MAX_SECONDS     86400
+#define MAX_DEADLINE_MS 3600000
 
 #define FLAG(member) offsetof(struct cli_options, member)
 
@@ -33,6 +34,7 @@ static const struct described {
     {'n', "dry-run", NULL, "check, say what would be done, and do nothing", FLAG(dry_run)},
     {'N', "noiommu", NULL, "a drive that no IOMMU guards: it can then write to any memory",
      FLAG(noiommu)},
+    {'t', "deadline", "MS", "time a command to the drive may take (default 10000)", 0},
     {'d', "data", NULL, "read data by commands of every length, and compare; write nothing",
      FLAG(data)},
     {'s', "scratch", "OFFSET", "with --data: write there, 4 MiB, and put back what it held",
@@ -110,14 +112,14 @@ static bool parse_path(const char *text, uint32_t *path)
     return false;
 }
 
-/* Returns a number from 1 to MAX_SECONDS, or 0 if the text is none. */
-static unsigned parse_number(const char *text)
+/* Returns a number from 1 to `most`, or 0 if the text is none. */
+static unsigned parse_number(const char *text, long most)
 {
     char *end;
 
     errno = 0;
     long n = strtol(text, &end, 10);
-    return errno || end == text || *end || n < 1 || n > MAX_SECONDS ? 0 : (unsigned)n;
+    return errno || end == text || *end || n < 1 || n > most ? 0 : (unsigned)n;
 }
 
 static int options_wrong(const char *value, const char *what)
@@ -145,14 +147,16 @@ static int apply_value(int opt, const char *value, struct cli_options *out)
         return options_wrong(value, "too small for a buffer, a block has 4K: use for example 64M");
     if (opt == 'p' && !parse_path(value, &out->path))
         return options_wrong(value, "no such path, use auto, gpu or bounce");
-    if (opt == 'i' && !(out->interval = parse_number(value)))
+    if (opt == 'i' && !(out->interval = parse_number(value, MAX_SECONDS)))
         return options_wrong(value, "not a number of seconds from 1 to 86400");
-    if (opt == 'C' && !(out->count = parse_number(value)))
+    if (opt == 'C' && !(out->count = parse_number(value, MAX_SECONDS)))
         return options_wrong(value, "not a number from 1 to 86400");
     if (opt == 'l' && !(out->limit = cli_parse_size(value, MAX_LIMIT)))
         return options_wrong(value, "not a limit, use for example 100G");
     if (opt == 's' && !parse_offset(value, &out->scratch_start))
         return options_wrong(value, "not a byte of a drive, use for example 0 or 64M");
+    if (opt == 't' && !(out->deadline_ms = parse_number(value, MAX_DEADLINE_MS)))
+        return options_wrong(value, "not a number of milliseconds from 1 to 3600000");
     out->keeps_on |= opt == 'i' || opt == 'C';
     if (opt == 'w')
         out->textfile = value;

@@ -89,13 +89,14 @@ int cli_ctrlr_check_scratch(struct cli_ctrlr *c, uint32_t nsid, uint64_t start,
     return err;
 }
 
-static int open_transport(const struct cli_target *t, bool noiommu, struct nvme_transport **out,
-                          char *why, size_t len)
+static int open_transport(const struct cli_target *t, const struct bd_open_opts *wanted,
+                          struct nvme_transport **out, char *why, size_t len)
 {
     struct bd_name name = {.kind = t->driver == CLI_DRIVER_VFIO ? BD_KIND_VFIO : BD_KIND_VFIO_USER,
                            .nsid = 1};
-    const struct bd_open_opts opts = {.noiommu = noiommu && t->driver == CLI_DRIVER_VFIO};
+    struct bd_open_opts opts = *wanted;
 
+    opts.noiommu &= t->driver == CLI_DRIVER_VFIO;
     snprintf(name.path, sizeof(name.path), "%s", t->driver == CLI_DRIVER_VFIO ? t->bdf : t->path);
     if (opts.noiommu)
         cli_error(t->bdf, "warning: without an IOMMU the drive can write to any memory of this "
@@ -103,14 +104,18 @@ static int open_transport(const struct cli_target *t, bool noiommu, struct nvme_
     return bd_open_transport(&name, &opts, out, why, len);
 }
 
-static int ctrlr_driver_open(const struct cli_target *t, bool noiommu, struct cli_ctrlr *out,
-                             char *why, size_t len)
+static int ctrlr_driver_open(const struct cli_target *t, const struct bd_open_opts *wanted,
+                             struct cli_ctrlr *out, char *why, size_t len)
 {
     char said[256] = "";
-    const struct nvme_opts opts = {.io_queues = 1, .why = said, .why_len = sizeof(said)};
+    const struct nvme_opts opts = {.io_queues = 1,
+                                   .admin_timeout_ms = wanted->deadline_ms,
+                                   .io_timeout_ms = wanted->deadline_ms,
+                                   .why = said,
+                                   .why_len = sizeof(said)};
     struct nvme_transport *transport;
     struct nvme_ctrlr *driver;
-    int err = open_transport(t, noiommu, &transport, why, len);
+    int err = open_transport(t, wanted, &transport, why, len);
 
     if (err)
         return err;
@@ -124,11 +129,11 @@ static int ctrlr_driver_open(const struct cli_target *t, bool noiommu, struct cl
     return 0;
 }
 
-static int ctrlr_transport_bar(const struct cli_target *t, bool noiommu, struct cli_bar *out,
-                               char *why, size_t len)
+static int ctrlr_transport_bar(const struct cli_target *t, const struct bd_open_opts *opts,
+                               struct cli_bar *out, char *why, size_t len)
 {
     struct nvme_transport *transport;
-    int err = open_transport(t, noiommu, &transport, why, len);
+    int err = open_transport(t, opts, &transport, why, len);
 
     if (err)
         return err;
@@ -196,8 +201,8 @@ static int ctrlr_check_unmounted(const struct cli_target *t, char *why, size_t l
     return err;
 }
 
-int cli_ctrlr_open(const struct cli_target *t, bool noiommu, struct cli_ctrlr *out, char *why,
-                   size_t len)
+int cli_ctrlr_open(const struct cli_target *t, const struct bd_open_opts *opts,
+                   struct cli_ctrlr *out, char *why, size_t len)
 {
     if (t->driver == CLI_DRIVER_NONE)
         return nvme_why(why, len, -ENODEV,
@@ -205,7 +210,7 @@ int cli_ctrlr_open(const struct cli_target *t, bool noiommu, struct cli_ctrlr *o
     if (t->driver == CLI_DRIVER_KERNEL)
         return ctrlr_kernel_open(t->path, out, why, len);
     int err = ctrlr_check_unmounted(t, why, len);
-    return err ? err : ctrlr_driver_open(t, noiommu, out, why, len);
+    return err ? err : ctrlr_driver_open(t, opts, out, why, len);
 }
 
 void cli_ctrlr_close(struct cli_ctrlr *c)
@@ -270,8 +275,8 @@ static int map_resource(const char *root, const char *bdf, struct cli_bar *out, 
     return 0;
 }
 
-int cli_bar_open(const char *root, const struct cli_target *t, bool noiommu, struct cli_bar *out,
-                 char *why, size_t len)
+int cli_bar_open(const char *root, const struct cli_target *t, const struct bd_open_opts *opts,
+                 struct cli_bar *out, char *why, size_t len)
 {
     if (t->driver == CLI_DRIVER_KERNEL && !t->bdf[0])
         return nvme_why(why, len, -ENOTSUP, "no PCI drive, its registers cannot be read");
@@ -280,7 +285,7 @@ int cli_bar_open(const char *root, const struct cli_target *t, bool noiommu, str
     if (t->driver == CLI_DRIVER_KERNEL)
         return map_resource(root, t->bdf, out, why, len);
     int err = ctrlr_check_unmounted(t, why, len);
-    return err ? err : ctrlr_transport_bar(t, noiommu, out, why, len);
+    return err ? err : ctrlr_transport_bar(t, opts, out, why, len);
 }
 
 uint64_t cli_bar_read(const struct cli_bar *bar, uint32_t offset, unsigned bytes)

@@ -10,11 +10,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "blockdev/device.h"
 #include "blockdev/nvme/nvme_identify.h"
+#include "client/cli/common/cli.h"
 #include "client/cli/ctrlr/cli_target.h"
 
 struct nvme_ctrlr;
 struct nvme_transport;
+
+/* Returns how our driver opens a drive, from the options of the command. */
+static inline struct bd_open_opts cli_open_opts(const struct cli_options *options)
+{
+    return (struct bd_open_opts){.noiommu = options->noiommu, .deadline_ms = options->deadline_ms};
+}
 
 struct cli_ctrlr {
     const char *through;       /* name of its driver, for messages */
@@ -25,10 +33,10 @@ struct cli_ctrlr {
 /*
  * Opens the target's drive without disturbing a user of it. Returns -EBUSY with
  * a sentence if it is in use. Through VFIO and vfio-user the controller is
- * reset, and left disabled on closing.
+ * reset, and left disabled on closing. `opts` is for our driver.
  */
-int cli_ctrlr_open(const struct cli_target *t, bool noiommu, struct cli_ctrlr *out, char *why,
-                   size_t len);
+int cli_ctrlr_open(const struct cli_target *t, const struct bd_open_opts *opts,
+                   struct cli_ctrlr *out, char *why, size_t len);
 void cli_ctrlr_close(struct cli_ctrlr *c);
 
 /*
@@ -95,8 +103,8 @@ struct cli_bar {
  * running controller (sysfs, root only). Through VFIO and vfio-user the drive
  * must be unused, and the controller is reset.
  */
-int cli_bar_open(const char *root, const struct cli_target *t, bool noiommu, struct cli_bar *out,
-                 char *why, size_t len);
+int cli_bar_open(const char *root, const struct cli_target *t, const struct bd_open_opts *opts,
+                 struct cli_bar *out, char *why, size_t len);
 /*
  * Gives access to the registers of a running controller of our driver.
  */

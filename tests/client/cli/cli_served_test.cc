@@ -276,6 +276,19 @@ TEST(Served, OneAfterTheOther)
     EXPECT_TRUE(server.alive());
 }
 
+TEST(Served, TheDeadlineBoundsTheWaitForASilentServer)
+{
+    Server server;
+    server.pause();
+    for (const char *command : {"identify", "regs", "check"}) {
+        Outcome run = gpunvme(std::string(command) + " --deadline=300 vfio-user:" + server.path);
+        EXPECT_EQ(run.status, 1) << run.output;
+        EXPECT_NE(run.output.find("within 300 ms"), std::string::npos) << run.output;
+    }
+    server.go_on();
+    EXPECT_EQ(gpunvme("identify -t 0 vfio-user:" + server.path).status, 2);
+}
+
 struct Unusable {
     const char *name;
     std::vector<std::string> server;
