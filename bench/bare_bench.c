@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What does the controller give to warps that have prepared commands and queues of their own?
+ * Measures what the controller gives to warps that have prepared commands and queues of their own.
  *
  * The bare loop (bench/lib/bare_kernels.h) is the bound of the direct path, and on a mount that
- * stages data that of READ and WRITE as well. It has rows for queues that are kept full, which
- * bound long lists and files, and for one command in flight a warp, which bound kernels of few
- * warps. Data goes to the GPU's memory, or where it is staged to 4 MiB of pinned memory, which
- * remain in the caches of a software controller's processors as staging does. One command at a
- * time, a warp copies the bytes on. Before each row of reads the same commands are run once into
- * memory for all of them, and every byte is verified; after the writes the file is read back and
- * verified. Needs a GPU and -o direct=.
+ * stages data also of READ and WRITE. Rows with full queues bound long lists and files. Rows with
+ * one command in flight for each warp bound kernels of few warps. Data goes to GPU memory. If it is
+ * staged, it goes to 4 MiB of pinned memory, which stay in the caches of a software controller's
+ * processors as staging does. With one command at a time, the warp copies the bytes to GPU memory.
+ * Before each row of reads the same commands run once into memory for all of them, and every byte
+ * is verified. After the writes the file is read back and verified. The program needs a GPU and -o
+ * direct=.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -28,14 +28,14 @@
 #define ROOM        ((uint64_t)4 << 20)
 #define SMALL       4096u
 #define WRITE_PIECE 65536u
-#define WARP_READS  4096u /* of each warp that has one in flight, at most */
+#define WARP_READS  4096u /* maximum commands of each warp that has one in flight */
 #define QUEUE_STEPS 3u    /* all queues, half and a quarter of them */
 
 static const uint64_t read_sizes[] = {512, 4096, 65536};
 static const unsigned warp_counts[] = {1, 8, 16, 32, 128};
 
 struct bench {
-    uint64_t size; /* of the file, and of what a run moves */
+    uint64_t size; /* of the file, and of the bytes that a run moves */
     unsigned repeats;
     bool json;
     struct bench_mount mount;
@@ -52,13 +52,13 @@ static int fail(const char *object, const char *what)
     return -EIO;
 }
 
-/* Where commands move data: memory that leased queues reach, of b->size bytes. */
+/* Returns the memory of the commands, which leased queues reach. It has b->size bytes. */
 static const struct bench_memory *target_of(const struct bench *b)
 {
     return b->mount.pinned ? &b->mount.pinned_memory : &b->mount.memory;
 }
 
-/* Bytes of the target that are used in turn when queues are kept full. */
+/* Returns the bytes of the target that are used in turn when queues are full. */
 static uint64_t room_of(const struct bench *b)
 {
     return b->mount.pinned && b->size > ROOM ? ROOM : b->size;
@@ -127,7 +127,9 @@ static int measure_steps(struct bench *b, bool is_write)
     return err;
 }
 
-/* Pieces of places below `span`: random ones by the state, or in order if it is 0. */
+/*
+ * Creates pieces at places below `span`: random ones by the state, or in order if the state is 0.
+ */
 static int new_pieces(struct bench *b, uint64_t len, uint64_t bytes, uint64_t span, uint64_t state)
 {
     bench_pieces_free(&b->pieces, true);
@@ -150,7 +152,7 @@ static int measure_reads(struct bench *b)
     return err;
 }
 
-/* Each part of the file as long as the room has become what the room holds. */
+/* Verifies that each part of the file, as long as the room, has the contents of the room. */
 static int verify_writes(struct bench *b)
 {
     int err = new_pieces(b, b->size, WRITE_PIECE, room_of(b), 0);
@@ -175,7 +177,7 @@ static int measure_writes(struct bench *b)
 
 /* --- One command in flight a warp ------------------------------------------------------------ */
 
-/* Samples of one number of warps. The first round warms up. */
+/* Takes samples with one number of warps. The first round warms up. */
 static int sample_warps(struct bench *b, struct bare_loop *loop, unsigned warps, double *micros,
                         struct bench_samples *rates)
 {
@@ -194,7 +196,7 @@ static int sample_warps(struct bench *b, struct bare_loop *loop, unsigned warps,
                : bench_verify(&b->mount.memory, &b->pieces, PROGRAM);
 }
 
-/* Where data is staged, each warp has room for one read. */
+/* Measures one number of warps. If data is staged, each warp has room for one read. */
 static int measure_warps(struct bench *b, unsigned warps)
 {
     struct bench_samples rates = {.n = 0};

@@ -1,30 +1,28 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How fast do the bytes of files reach GPU memory, and how fast do they leave it, with one
- * application thread?
+ * Measures how fast one application thread moves the bytes of files to GPU memory and back.
  *
- * One file: a pinned copy of the same size (the link's limit), READ, the direct path where the
- * mount lends it (-o direct=), in a stream, for a host that waits and by blocks of a kernel, the
- * library's bounce pipeline, and what people do today (-p: all of it). Then a copy to pinned
- * memory, WRITE over data and WRITE to a new file, whose blocks are allocated on the way. With the
- * rates come the seconds of CPU that a GB takes.
+ * For one file it compares a pinned copy of the same size (the limit of the link), READ, the direct
+ * path if the mount lends it (-o direct=) in a stream, for a host that waits and by blocks of a
+ * kernel, the bounce pipeline of the library, and what people use today (-p). Then it compares a
+ * copy to pinned memory, WRITE over data, and WRITE to a new file, whose blocks are allocated. It
+ * reports the rates and the seconds of CPU for each GB.
  *
- * -f: files whose fragments lie on the drive in random order, read whole. The file system makes
+ * -f reads whole files whose fragments lie on the drive in random order. The file system creates
  * the fragments itself: a file is written piece by piece at random offsets, so that each piece
  * lands behind the one written before it. The extents are counted and reported.
  *
- * -n: many files of one size, opened, read and closed one after the other, by READ and by read(2)
+ * -n opens, reads and closes many files of one size one after the other, by READ and by read(2)
  * into pinned memory that is copied to the GPU while the next file is read.
  *
- * -c: all of that beside computing (bench/lib/computer.h), which tells what it costs the other. The
- * daemon is another process, so without MPS the GPU is time-sliced between READ and the computing;
- * the direct path's kernels are the application's own.
+ * -c repeats this beside computing (bench/lib/computer.h) and reports what each costs the other.
+ * The daemon is another process, so without MPS the GPU is time-sliced between READ and the
+ * computing, while the kernels of the direct path belong to the application.
  *
- * All ways run in turn. Every byte is verified after each run, over poison; what was written is
- * read back. The first rounds (-w) warm up and are not counted; where data is staged the daemon
- * measures numbers of queues in them. On a mount whose executor is the CPU all of it is in host
- * memory, and elsewhere there are the ways of others only. bare_bench shows what the controller
- * gives.
+ * All ways run in turn. Every byte is verified after each run, over poison, and written bytes are
+ * read back. The first rounds (-w) warm up and are not counted. On a mount whose executor is the
+ * CPU all memory is host memory. On other file systems only the ways of others exist. bare_bench
+ * shows what the controller gives.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -45,10 +43,10 @@
 
 #define PROGRAM         "file_bench"
 #define SEED            0x6770756e766du
-#define SEED_OVER       (SEED + 1)           /* of what is written over data */
+#define SEED_OVER       (SEED + 1)           /* seed of what is written over data */
 #define UNIT            ((uint64_t)16 << 20) /* sizes are multiples of it */
 #define MAX_WAYS        20u
-#define COPY_BYTES      ((uint64_t)256 << 20) /* a pinned copy out, at most */
+#define COPY_BYTES      ((uint64_t)256 << 20) /* maximum of a pinned copy out */
 #define SOME_BLOCKS     16u
 #define DIRECTORY_FILES 1000u
 
@@ -57,7 +55,7 @@ enum shape { ONE_FILE, FRAGMENTS, MANY_FILES };
 static const unsigned fragments_kib[] = {16, 64, 256, 1024, 4096};
 
 static const struct {
-    unsigned kib, files; /* as many, unless the memory is too small */
+    unsigned kib, files; /* number of files, unless the memory is too small */
 } many_sizes[] = {{4, 4000}, {64, 10000}, {256, 2000}, {1024, 1000}, {16384, 64}};
 
 struct bench {
@@ -72,7 +70,7 @@ struct bench {
     struct bench_computer computer;
     struct pattern_pieces pieces; /* all that one run reads or writes */
     struct bench_file file, written;
-    void *host; /* COPY_BYTES, pinned where there is a GPU */
+    void *host; /* COPY_BYTES, pinned if there is a GPU */
     char files_dir[2048];
     uint64_t files, file_bytes; /* of MANY_FILES */
     uint64_t commands;
@@ -84,7 +82,7 @@ enum kind { COPY, READ, COPY_OUT, WRITE_OVER, WRITE_NEW };
 struct way {
     const char *name;
     enum kind kind;
-    int (*run)(struct bench *b); /* NULL: peer */
+    int (*run)(struct bench *b); /* NULL for a peer */
     const struct peer *peer;
     bool missing;
     struct bench_samples rates, computing;
@@ -109,7 +107,7 @@ static int plain_copy(struct bench *b)
     return err ? err : bench_stream_wait(&b->job.streams[0]);
 }
 
-/* Bytes of the file at fd to byte `at` of memory, by one path. */
+/* Reads bytes of the file at fd to byte `at` of the memory, by one path. */
 static int read_by(struct bench *b, uint32_t path, int fd, uint64_t at, uint64_t len)
 {
     struct gpunvme_result result;
@@ -214,7 +212,7 @@ static int read_whole(struct bench *b, int fd, uint64_t i)
     return read_by(b, GPUNVME_PATH_GPU, fd, i * b->file_bytes, b->file_bytes);
 }
 
-/* One chunk is copied to the GPU while the next one is read. */
+/* Copies one chunk to the GPU while the next one is read. */
 static int read_and_copy(struct bench *b, int fd, uint64_t i)
 {
     uint64_t at = 0;
@@ -277,7 +275,7 @@ static int prepare(struct bench *b, const struct way *w)
     }
 }
 
-/* What a READ has brought, or what a WRITE has put into the file. */
+/* Verifies what a READ has stored, or what a WRITE has put into the file. */
 static int verify(struct bench *b, const struct way *w)
 {
     struct pattern_pieces want = b->pieces;
@@ -390,7 +388,7 @@ static void report_cpu(struct bench *b, const char *way, const char *whose, doub
     bench_report_values(b->report, name, "s/GB", &value, 1, NULL);
 }
 
-/* The first way is the bound. Seconds of CPU for a GB are cores for each GB/s. */
+/* Reports the ways; the first one is the bound. Seconds of CPU for a GB are cores for each GB/s. */
 static void report_ways(struct bench *b, struct way *ways, unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
@@ -412,7 +410,9 @@ static void report_ways(struct bench *b, struct way *ways, unsigned n)
     }
 }
 
-/* The lease ends before: writes to the leased file would have to revoke it. */
+/*
+ * Measures writes. The lease ends before, because writes to a leased file would have to revoke it.
+ */
 static int measure_writes(struct bench *b)
 {
     static struct way ways[] = {
@@ -459,7 +459,7 @@ static int measure_one(struct bench *b)
 
 /* --- Fragments ------------------------------------------------------------------------------- */
 
-/* Numbers below n in random order, by Fisher and Yates; the caller frees them. */
+/* Returns the numbers below n in random order (Fisher and Yates). The caller frees them. */
 static uint64_t *shuffled(uint64_t n)
 {
     uint64_t *order = calloc(n, sizeof(*order));
@@ -487,7 +487,10 @@ static int make_fragmented(struct bench *b, uint64_t fragment)
     return err;
 }
 
-/* Extents of the file; *jumps: how many do not begin where the one before ends. */
+/*
+ * Counts the extents of the file. *jumps counts those that do not begin where the previous one
+ * ends.
+ */
 static int count_extents(const struct bench_file *f, uint64_t *extents, uint64_t *jumps)
 {
     static struct gpunvme_extent found[GPUNVME_EXTENTS_MAX];
@@ -511,7 +514,7 @@ static int count_extents(const struct bench_file *f, uint64_t *extents, uint64_t
     return 0;
 }
 
-/* Points of a sweep at x, the first of which is the bound. */
+/* Reports the points of a sweep at x. The first way is the bound. */
 static void report_points(struct bench *b, struct way *ways, unsigned n, const char *sweep,
                           const char *unit, unsigned x)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What do the CPU's parts of a read and of a new file cost as the file system grows?
+ * Measures what the CPU's part of a read and of a new file costs as the file system grows. The core
+ * library runs in this process, without FUSE, over a file in memory.
  *
- * The core library in this process, without FUSE, over a file in memory. At each number of files:
- * create, look up a name, allocate space, map a piece of a file for a transfer. Times are in
- * microseconds. Numbers of inodes, lengths of maps and the count of files are checked.
- * growth_bench measures extents, through a mount.
+ * At each number of files it creates a file, looks up a name, allocates space, and maps a piece of
+ * a file for a transfer. Times are in microseconds. Numbers of inodes, lengths of maps and the
+ * count of files are checked. growth_bench measures extents through a mount.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@
 #define SEED        0x6673u
 #define PER_DIR     10000u /* files */
 #define MAX_FILES   10000000ul
-#define SAMPLES     1000u /* of a row, at most as many as files were made */
+#define SAMPLES     1000u /* samples of a row, at most as many as files were created */
 #define PIECE       (1u << 20)
 #define FIRST_COUNT 1000u
 #define GROWTH      10u
@@ -77,7 +77,7 @@ static int next_dir(struct bench *b)
     return err;
 }
 
-/* A file with a block of its own, as written ones have. */
+/* Creates a file with one block, like a written file. */
 static int create(struct bench *b)
 {
     struct ffs_inode *inode;
@@ -120,7 +120,7 @@ static int time_lookup(struct bench *b)
     return err;
 }
 
-/* By number, as the daemon does for a READ. */
+/* Maps a file by its number, as the daemon does for a READ. */
 static int time_map(struct bench *b)
 {
     struct ffs_inode *inode;
@@ -138,7 +138,7 @@ static int time_map(struct bench *b)
     return err;
 }
 
-/* One MiB in a file without a name, which gives it back. */
+/* Allocates one MiB in a file without a name, which frees it again. */
 static int time_allocate(struct bench *b)
 {
     struct ffs_inode *inode;
@@ -172,7 +172,7 @@ static int measure(struct bench *b, const char *what, unsigned long files,
     return 0;
 }
 
-/* The last of the creations are measured. */
+/* Creates files up to this number. The last creations are measured. */
 static int grow_to(struct bench *b, unsigned long files)
 {
     int err = 0;
@@ -208,7 +208,7 @@ static int measure_files(struct bench *b)
     return err;
 }
 
-/* A sparse file in memory without a name. */
+/* Opens a sparse file in memory without a name. */
 static int open_device(struct bench *b)
 {
     char path[] = "/dev/shm/gpunvme-fs-bench-XXXXXX";

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What do the names and the extents of a directory's file system cost as they grow?
+ * Measures what the names and the extents of a directory's file system cost as they grow.
  *
- * At each power of ten: files created since the last one, listed with their attributes, and looked
- * at in random order; at the end all of them removed. Then one file that grows by extents: blocks
- * of 4 KiB with a hole after each are written, and read at random. Any file system: growth_peers.py
- * runs it over several in turn. Names are counted, bytes that were read are verified. When the time
- * is over, what has been measured is reported, and the names that exist by then stay.
+ * At each power of ten it measures the files created since the last one, listed with their
+ * attributes, and looked up in random order, and at the end their removal. Then one file grows by
+ * extents: blocks of 4 KiB with a hole after each are written, and read at random. It works on any
+ * file system: growth_peers.py runs it over several in turn. Names are counted, and bytes that were
+ * read are verified. When the time is over, the program reports what it has measured, and the names
+ * that exist by then stay.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -78,7 +79,7 @@ static void report_each(struct bench *b, const char *sweep, const char *what, un
     bench_report_point(b->report, sweep, what, (double)x);
 }
 
-/* One value: the mean of `count` calls that took `micros` together. */
+/* Reports one value: the mean of `count` calls that took `micros` in all. */
 static void report_mean(struct bench *b, const char *sweep, const char *what, unsigned long x,
                         double micros, unsigned long count)
 {

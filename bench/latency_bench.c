@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How long does one small read take, end to end?
+ * Measures how long one small read takes from end to end.
  *
- * On a mount, one call after another: an ioctl that does nothing (INFO), an empty kernel and its
- * synchronisation, READ of small pieces, reads of the host, with and without page cache, and the
- * direct path where the mount lends it. Every piece is verified. Latencies are in microseconds.
- * bare_bench shows what the controller takes. With -c calls of the host run beside computing
- * (bench/lib/computer.h).
+ * On a mount it makes one call after another: an ioctl that does nothing (INFO), an empty kernel
+ * with its synchronisation, READ of small pieces, reads of the host with and without page cache,
+ * and the direct path if the mount lends it. Every piece is verified. Latencies are in
+ * microseconds. bare_bench shows what the controller takes. With -c calls of the host run beside
+ * computing (bench/lib/computer.h).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,9 +30,9 @@
 #define SEED        0x6c6174656e63u
 #define UNIT        ((uint64_t)1 << 20) /* file sizes are multiples of it */
 #define SMALL       4096u
-#define LARGEST     65536u /* bytes of a piece */
+#define LARGEST     65536u /* maximum bytes of a piece */
 #define WARM_UP     32u
-#define REST_US     3000u /* everything that waits for work has parked itself */
+#define REST_US     3000u /* after this time everything that waits for work has parked itself */
 #define MAX_SAMPLES 100000ul
 #define THREADS     16u
 #define ROUNDS      200u
@@ -42,7 +42,7 @@ struct bench {
     size_t samples;
     bool json, computing;
     struct bench_computer computer;
-    unsigned rest_us; /* before each call */
+    unsigned rest_us; /* pause before each call */
     struct bench_mount mount;
     struct bench_direct direct; /* where the mount lends it */
     struct bench_file file;
@@ -192,7 +192,7 @@ static void *read_share(void *arg)
     return NULL;
 }
 
-/* The rate of threads that wait for one read each, in thousands per second. */
+/* Measures the rate of threads that wait for one read each, in thousands per second. */
 static int measure_threads(struct bench *b, const char *name)
 {
     struct reader readers[THREADS] = {0};
@@ -217,7 +217,7 @@ static int measure_threads(struct bench *b, const char *name)
     return err ? err : bench_verify(b->to, &b->pieces, PROGRAM);
 }
 
-/* Reads into the buffer, and verifies its contents afterwards. */
+/* Measures reads into the buffer, and verifies its contents afterwards. */
 static int measure_to_buffer(struct bench *b, const char *name, call_fn call)
 {
     int err = bench_poison(b->to, SEED);
@@ -245,7 +245,7 @@ static int measure_in_kernel(struct bench *b, const char *name)
     return bench_verify(b->to, &b->pieces, PROGRAM);
 }
 
-/* The same into host memory of the library's. */
+/* Measures reads into host memory of the library. */
 static int measure_pinned(struct bench *b)
 {
     struct bench_memory to = {.len = b->samples * SMALL};
@@ -267,7 +267,7 @@ static int measure_pinned(struct bench *b)
 
 #endif
 
-/* At random places of the file. */
+/* Creates pieces at random places of the file. */
 static int new_pieces(struct bench *b, uint64_t bytes)
 {
     uint64_t state = SEED;
@@ -301,7 +301,7 @@ static int measure_reads(struct bench *b)
     return err ? err : measure_to_buffer(b, "READ ioctl, 64 KiB", read_ioctl);
 }
 
-/* One after the other, and from a host and a GPU that have been idle. */
+/* Measures calls one after the other, and calls after host and GPU were idle. */
 static int measure_direct_calls(struct bench *b)
 {
     int err = measure_to_buffer(b, "direct path, 4 KiB", read_direct);
@@ -323,7 +323,10 @@ static int measure_direct(struct bench *b)
 
     if (!err)
         err = new_pieces(b, SMALL);
-    /* The daemon's kernels stay for up to 1 ms after the last READ, in turns with ours. */
+    /*
+     * The kernels of the daemon stay for up to 1 ms after the last READ, and take turns with
+     * others.
+     */
     usleep(REST_US);
     if (!err)
         err = measure_direct_calls(b);
@@ -337,8 +340,8 @@ static int measure_direct(struct bench *b)
 }
 
 /*
- * The direct path comes last, and READ not after it: without MPS the daemon's kernels and those of
- * the direct path take turns of milliseconds.
+ * Measures all ways. The direct path comes last, because without MPS the kernels of the daemon and
+ * those of the direct path take turns of milliseconds.
  */
 static int measure_all(struct bench *b)
 {

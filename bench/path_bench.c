@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The path that the library chooses: reads, writes and short lists of every length by the GPU path,
- * by the bounce pipeline, and by the choice, in turn.
+ * Compares the path that the library chooses with the others: reads, writes and short lists of
+ * every length by the GPU path, by the bounce pipeline, and by the choice, in turn.
  *
  * Without -d the page cache holds the bytes at the start of a sample. The choice has its own
- * connection and buffer, and first runs for a while (-w) in which it measures; trials go on in
- * samples. Microseconds a call, through the file from its start. Every byte is verified after each
- * sample, over poison; of writes, those that the file then has.
+ * connection and buffer. Results are microseconds a call, through the file from its start. Every
+ * byte is verified after each sample, over poison. After writes the bytes of the file are verified.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,10 +23,10 @@
 #define UNIT         ((uint64_t)16 << 20) /* file sizes are multiples of it */
 #define SHORTEST     ((uint64_t)4 << 10)
 #define LONGEST      ((uint64_t)2 << 20)
-#define SAMPLE_BYTES ((uint64_t)8 << 20) /* of the file, or the calls below */
+#define SAMPLE_BYTES ((uint64_t)8 << 20) /* bytes of the file in a sample, or the calls below */
 #define SAMPLE_CALLS 16u
-#define TIMED_CALLS  256u  /* at least, by several rounds */
-#define PIECE        4096u /* of lists */
+#define TIMED_CALLS  256u  /* minimum number of calls, by several rounds */
+#define PIECE        4096u /* bytes of each piece of a list */
 #define LONGEST_LIST 64u
 
 enum { BY_GPU, BY_BOUNCE, BY_CHOICE, N_WAYS };
@@ -35,7 +34,7 @@ static const char *const way_names[N_WAYS] = {"GPU path", "bounce", "chosen"};
 
 struct bench;
 
-/* Calls of `bytes` each, and how one is made. */
+/* Calls of `bytes` each, and how each is made. */
 struct row {
     const char *name;
     uint64_t bytes;
@@ -49,12 +48,12 @@ struct bench {
     unsigned repeats;
     double warm_up; /* seconds */
     bool json, direct;
-    struct bench_mount given, chosen; /* options say the path; by measurement */
+    struct bench_mount given, chosen; /* one with a given path, one with the choice */
     struct bench_file file;
     struct gpunvme_piece list[LONGEST_LIST];
     struct bench_report *report;
     unsigned calls, bounced; /* of the last sample */
-    char cached[1u << 20];   /* what the page cache holds, for its own sake */
+    char cached[1u << 20];   /* target of the reads that fill the page cache */
 };
 
 static int fail(const char *object, const char *what)
@@ -103,7 +102,7 @@ static uint64_t bytes_of_sample(const struct bench *b, const struct row *row)
     return bytes < b->size ? bytes : b->size;
 }
 
-/* Calls through the first `len` bytes of the file, in rounds; *seconds of one. */
+/* Makes calls through the first `len` bytes of the file, in rounds. Stores the seconds of one. */
 static int run(struct bench *b, const struct bench_mount *m, const struct row *row, uint64_t len,
                unsigned calls, double *seconds)
 {
@@ -131,7 +130,7 @@ static unsigned timed_calls(const struct row *row, uint64_t len)
     return calls < TIMED_CALLS ? TIMED_CALLS : (unsigned)calls;
 }
 
-/* Writes by the GPU drop the pages, reads by it leave them alone. */
+/* Fills the page cache. Writes by the GPU drop its pages, and reads by it do not use them. */
 static int fill_cache(struct bench *b, uint64_t len)
 {
     for (uint64_t at = 0; at < len && !b->direct; at += sizeof(b->cached)) {
@@ -154,7 +153,7 @@ static int verify(const struct bench_memory *memory, uint64_t len, uint64_t seed
     return err;
 }
 
-/* The bytes of the file, over poison, into the memory that they were written from. */
+/* Reads the bytes of the file, over poison, into the memory from which they were written. */
 static int read_back(struct bench *b, const struct bench_mount *m, uint64_t len)
 {
     int err = bench_poison(&m->memory, SEED);
@@ -169,7 +168,7 @@ static int sample(struct bench *b, unsigned way, const struct row *row, struct b
     const struct bench_mount *m = way == BY_CHOICE ? &b->chosen : &b->given;
     uint32_t path = way == BY_GPU ? GPUNVME_PATH_GPU : GPUNVME_PATH_BOUNCE;
     uint64_t len = bytes_of_sample(b, row);
-    /* Writes: bytes that the file does not have yet. */
+    /* Writes store bytes that the file does not have yet. */
     uint64_t seed = SEED + (row->writes ? way + 1 : 0);
     double seconds;
     int err = row->writes ? bench_fill(&m->memory, len, seed) : bench_poison(&m->memory, SEED);
@@ -179,7 +178,7 @@ static int sample(struct bench *b, unsigned way, const struct row *row, struct b
         err = fail(way_names[way], gpunvme_error());
     if (!err)
         err = fill_cache(b, len);
-    if (!err) /* kernels, and staging, are there afterwards */
+    if (!err) /* creates kernels and staging */
         err = run(b, m, row, len, SAMPLE_CALLS, &seconds);
     if (!err)
         err = run(b, m, row, len, timed_calls(row, len), &seconds);
@@ -224,7 +223,8 @@ static int measure(struct bench *b, const struct row *row)
     int err = warm_up(b, row);
 
     for (unsigned i = 0; i < b->repeats * N_WAYS && !err; i++) {
-        unsigned way = (i + i / N_WAYS) % N_WAYS; /* each comes first, and follows each other */
+        unsigned way = (i + i / N_WAYS) %
+                       N_WAYS; /* each comes first, and after each other */
         err = sample(b, way, row, &samples[way]);
         if (way == BY_CHOICE) {
             calls += b->calls;

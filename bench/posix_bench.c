@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What do ordinary programs get from a directory's file system? Large and small reads and writes,
- * new files, their attributes and their end, by system calls of one thread; small reads also by
- * four. Any file system: posix_peers.py runs it over several in turn.
+ * Measures what ordinary programs get from a directory's file system: large and small reads and
+ * writes, new files, their attributes and their removal, by system calls of one thread, and small
+ * reads also by four. It works on any file system: posix_peers.py runs it over several in turn.
  *
- * One row at a time, REPEATS times. Bytes read are verified.
+ * Each row is repeated REPEATS times. Bytes that were read are verified.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -37,7 +37,7 @@ struct bench {
     char *memory; /* LARGE, aligned to a page */
 };
 
-/* A measurement: what it counts in *n, units of its row. 0 or -errno. */
+/* Measures a row. Stores the count, in units of the row, in *n. Returns 0 or -errno. */
 typedef int (*measure_fn)(struct bench *b, double *n);
 
 static int fail(const char *object, const char *what)
@@ -87,7 +87,7 @@ static int write_all(struct bench *b, double *n)
     return close(fd) == 0 ? 0 : fail_errno(b->path);
 }
 
-/* The content that reads expect: before the measurements, and untimed. */
+/* Writes the content that reads expect, before the measurements. */
 static int fill_file(struct bench *b)
 {
     int fd = open_file(b, O_WRONLY | O_CREAT | O_TRUNC), err = 0;
@@ -105,7 +105,7 @@ static int fill_file(struct bench *b)
     return err;
 }
 
-/* The first word of each page: a comparison of all bytes would be the longest part. */
+/* Compares the first word of each page, because a comparison of all bytes would take longest. */
 static bool has_marks(const char *memory, uint64_t at)
 {
     for (size_t i = 0; i < LARGE; i += SMALL) {
@@ -210,7 +210,7 @@ static int read_direct_jobs(struct bench *b, double *n)
     return run_jobs(b, JOBS, n);
 }
 
-/* Each page gets the content that it has. */
+/* Writes to each page the content that it has. */
 static int write_pages(struct bench *b, int flags, double *n)
 {
     int fd = open_file(b, O_WRONLY | flags), err = 0;
@@ -257,7 +257,7 @@ static int write_and_sync(struct bench *b, double *n)
 
 /* --- Names ----------------------------------------------------------------------------------- */
 
-/* Calls act for each name; 0, or the first error. */
+/* Calls act for each name. Returns 0 or the first error. */
 static int for_all_names(struct bench *b, int (*act)(const char *path), double *n)
 {
     char path[2112];

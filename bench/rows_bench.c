@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How many rows of a table, at random places of one file, reach memory by lists from one thread?
+ * Measures how many rows of a table, at random places of one file, reach memory by lists from one
+ * thread.
  *
- * For each length of a row, in one run and in turn: a plain copy of as many bytes, a bare kernel
- * that gathers the same rows out of pinned memory (what the link allows; only with a GPU), and
- * READV. Then, where the mount lends it (-o direct=), the gather again and lists of the direct
- * path. The rows of 256 bytes begin at byte 8,104 of the file, as behind a header of a tensor
- * file, so that some cross blocks. The memory is verified after each run, over poison, and so are
- * the results of all rows. The first rounds (-w) warm up and are not counted; where data is staged
- * the daemon measures numbers of queues in them. bare_bench shows what the controller gives.
+ * For each length of a row it compares, in one run and in turn, a plain copy of as many bytes, a
+ * bare kernel that gathers the same rows from pinned memory (what the link allows; only with a
+ * GPU), and READV. If the mount lends the direct path (-o direct=), it then compares the gather
+ * with lists of that path. Rows of 256 bytes begin at byte 8,104 of the file, as behind the header
+ * of a tensor file, so that some cross blocks. Memory and results of all rows are verified after
+ * each run, over poison. The first rounds (-w) warm up and are not counted. bare_bench shows what
+ * the controller gives.
  *
- *     on_mount.sh 2560M gpu=require,direct=all,sim=threads:8:lba:512 rows_bench
+ * Example: on_mount.sh 2560M gpu=require,direct=all,sim=threads:8:lba:512 rows_bench
  */
 #include <errno.h>
 #include <getopt.h>
@@ -38,16 +39,16 @@ static const struct row_kind {
 
 struct bench {
     uint64_t size; /* of the file */
-    size_t batch;  /* rows of a call */
-    size_t most;   /* rows of a run */
+    size_t batch;  /* rows of one call */
+    size_t most;   /* maximum rows of one run */
     unsigned repeats, warm_ups;
     bool json;
     struct bench_mount mount;
     struct bench_file file;
-    void *host; /* the file's bytes, pinned where there is a GPU */
+    void *host; /* bytes of the file, pinned if there is a GPU */
     struct pattern_pieces rows;
-    struct gpunvme_piece *list;         /* all of them, in the library's memory */
-    struct gpunvme_buffer *device_list; /* once more, where the direct path reads it */
+    struct gpunvme_piece *list;         /* all pieces, in memory of the library */
+    struct gpunvme_buffer *device_list; /* copy of the list for the direct path */
     struct bench_cpu cpu;
     struct direct_options lease;
     struct bench_direct direct;
@@ -116,7 +117,7 @@ static int run_way(struct bench *b, unsigned way)
 static void clear_results(struct bench *b)
 {
     for (size_t i = 0; i < b->rows.n; i++)
-        b->list[i].result = INT32_MIN; /* which no read returns */
+        b->list[i].result = INT32_MIN; /* a value that no read returns */
 }
 
 static int check_results(const struct bench *b)
@@ -130,7 +131,7 @@ static int check_results(const struct bench *b)
     return 0;
 }
 
-/* Before a run of the direct path, and back after it. */
+/* Moves the list to the GPU before a run of the direct path, and back after it. */
 static int move_list(struct bench *b, bool back)
 {
     size_t bytes = b->rows.n * sizeof(b->list[0]);
@@ -168,7 +169,7 @@ static int run_once(struct bench *b, unsigned way, struct bench_samples *rates)
     return err || way == COPY ? err : bench_verify(&part, &b->rows, PROGRAM);
 }
 
-/* The ways of READV, or those of the direct path, in turn. */
+/* Runs the ways of READV, or those of the direct path, in turn. */
 static int run_rounds(struct bench *b, bool direct, struct bench_samples *rates)
 {
     unsigned first = direct ? DIRECT_GATHER : COPY, end = direct ? WAYS : DIRECT_GATHER;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How many small reads a second, by threads of the host and by warps of a kernel?
+ * Measures how many small reads a second threads of the host and warps of a kernel make.
  *
- * Threads of the host, each with one read of 4 KiB at a time: READ and, where the mount lends it
- * (-o direct=), a host that waits on the direct path. With a GPU and the direct path also kernels:
- * warps that read one piece after another, threads that read a piece each, and warps that have
- * several reads under way by tickets, beside a bare kernel that gathers the same pieces out of
+ * Each thread of the host has one read of 4 KiB at a time: READ and, if the mount lends the direct
+ * path (-o direct=), a host that waits on it. With a GPU and the direct path there are also
+ * kernels: warps that read one piece after another, threads that read a piece each, and warps that
+ * have several reads in flight by tickets, beside a bare kernel that gathers the same pieces from
  * pinned memory. bare_bench shows what the controller gives to as many warps. The memory is
- * verified after each run, over poison. The first round warms up. Kernels' reads that are shorter
- * than the mount's LBAs have no rows:
+ * verified after each run, over poison. The first round warms up. Kernels have no rows for reads
+ * that are shorter than the mount's LBAs.
  *
- *     on_mount.sh 2560M gpu=require,direct=all,sim=threads:8:lba:512 small_bench
+ * Example: on_mount.sh 2560M gpu=require,direct=all,sim=threads:8:lba:512 small_bench
  */
 #include <errno.h>
 #include <getopt.h>
@@ -28,9 +28,9 @@
 #define SEED         0x736d616c6cu
 #define UNIT         ((uint64_t)16 << 20) /* sizes of files are multiples of it */
 #define SMALL        4096u
-#define HOST_READS   2000u /* of a thread of the host in a run, at most */
+#define HOST_READS   2000u /* maximum reads of a host thread in a run */
 #define THREADS_MOST 16u
-#define READS_WARP   2000u /* of a warp in a run, at most */
+#define READS_WARP   2000u /* maximum reads of a warp in a run */
 #define BLOCK_MOST   32u   /* warps of a block */
 
 static const unsigned thread_counts[] = {1, 4, THREADS_MOST};
@@ -39,12 +39,12 @@ static const unsigned warp_counts[] = {1, 8, 16, 32, 128, 512, 1056, 2112};
 static const char *const way_names[WARPS_WAYS] = {"warps", "threads of warps", "tickets of warps"};
 
 struct bench {
-    uint64_t size; /* of the file, and the most that a run reads */
+    uint64_t size; /* of the file, and the maximum that a run reads */
     unsigned repeats, block, most;
     bool json;
     struct bench_mount mount;
     struct bench_file file;
-    void *host; /* the file's bytes, pinned */
+    void *host; /* bytes of the file, pinned */
     struct pattern_pieces pieces;
     struct direct_options lease;
     struct bench_direct direct;
@@ -167,7 +167,7 @@ static int measure_host(struct bench *b, bool direct)
 
 #ifdef GPUNVME_HAVE_CUDA
 
-/* One run of the first n pieces. Its rate is in millions a second. */
+/* Runs the first n pieces once. The rate is in millions a second. */
 static int run_warps(struct bench *b, enum warps_way way, unsigned warps, uint64_t n,
                      struct bench_samples *rates)
 {
@@ -203,7 +203,7 @@ static int run_gather(struct bench *b, struct bench_samples *rates)
     return bench_verify(&b->mount.memory, &b->pieces, PROGRAM);
 }
 
-/* Threads have 32 reads at a time. */
+/* Returns the number of reads; each of the threads has 32 at a time. */
 static uint64_t reads_of(const struct bench *b, enum warps_way way, unsigned warps)
 {
     uint64_t n = (uint64_t)READS_WARP * warps * (way == WARPS_THREADS ? 32 : 1);
@@ -211,7 +211,7 @@ static uint64_t reads_of(const struct bench *b, enum warps_way way, unsigned war
     return n < b->pieces.n ? n : b->pieces.n;
 }
 
-/* With warps 0 it is the gather, which `bound` names. */
+/* Measures one number of warps, or with 0 the gather, which `bound` names. */
 static int measure_warps(struct bench *b, enum warps_way way, unsigned warps, const char *bound)
 {
     struct bench_samples rates = {.n = 0};

@@ -13,9 +13,9 @@
 
 struct bare_loop {
     const struct gpunvme_device_file *file;
-    char *at; /* where the first piece is in memory */
+    char *at; /* address of the first piece in memory */
     uint64_t bytes, room;
-    struct gq_cmd *cmds; /* device memory, as results and wrong */
+    struct gq_cmd *cmds; /* in device memory, like results and wrong */
     uint32_t *results, *wrong;
     uint32_t n;
     bool is_write;
@@ -25,12 +25,12 @@ namespace
 {
 
 constexpr unsigned kGroupShift = 5;
-constexpr unsigned kLooks = 1024; /* one of so many reads the clock */
-constexpr unsigned kCut = 64;     /* of so many pieces one may be cut */
+constexpr unsigned kLooks = 1024; /* one of that many reads takes the clock */
+constexpr unsigned kCut = 64; /* one of that many pieces may be cut */
 
 /*
- * By a warp: the command of each piece, cut at the end of its extent. *wrong: pieces that were cut,
- * at least all when one has no command.
+ * Called by a warp. Builds the command of each piece, cut at the end of its extent. *wrong counts
+ * pieces that were cut; it is at least the number of all pieces if one has no command.
  */
 __global__ void __launch_bounds__(GQ_LANES)
     make_commands(struct bare_loop b, struct pattern_pieces p, uint64_t to, uint64_t room)
@@ -59,7 +59,10 @@ __global__ void __launch_bounds__(GQ_LANES)
     atomicAdd(b.wrong, bad);
 }
 
-/* A block is one warp with one queue. *wrong: warps without a queue, or with failed commands. */
+/*
+ * Runs commands on a block of one warp with one queue. *wrong counts warps without a queue or with
+ * failed commands.
+ */
 __global__ void __launch_bounds__(GQ_LANES) run_commands(struct bare_loop b)
 {
     const struct gpunvme_device_file f = gd_load_file(b.file);
@@ -92,14 +95,16 @@ __global__ void __launch_bounds__(GQ_LANES) run_commands(struct bare_loop b)
     atomicAdd(b.wrong, bad + (w.outcome != GQ_OUT_DONE));
 }
 
-/* As it stands: a compiler puts off ordinary loads to where each word is used. */
+/*
+ * Loads the whole command at once. A compiler would move ordinary loads to where each word is used.
+ */
 __device__ struct gq_cmd load(const struct gq_cmd *at)
 {
     return {gd_load64(&at->slba), gd_load64(&at->prp1), gd_load64(&at->prp2), gd_load32(&at->nlb),
             0};
 }
 
-/* By one lane: sends the command. */
+/* Called by one lane. Sends the command. */
 __device__ void send(const struct gd_reader *r, const struct gq_run *run, const struct gq_cmd *cmd)
 {
     const struct gq_port *port = &r->port;
@@ -112,7 +117,7 @@ __device__ void send(const struct gd_reader *r, const struct gq_run *run, const 
     gq_store_doorbell(port->sq_doorbell, next < port->depth ? next : 0);
 }
 
-/* By the same lane: false when the command has failed, or not ended in its time. */
+/* Called by the same lane. Returns false if the command has failed or did not end in time. */
 __device__ bool await(struct gd_reader *r, uint64_t limit_ns)
 {
     struct gq_position *at = &r->position;
@@ -154,7 +159,7 @@ __global__ void __launch_bounds__(GQ_LANES)
         const struct gq_cmd cmd = load(&b.cmds[i]);
         uint64_t asked, at = i * b.bytes;
 
-        good = cmd.prp1 != 0; /* the command is there */
+        good = cmd.prp1 != 0; /* false if the command was not built */
         asked = (uint64_t)clock64();
         if (gq_thread() == 0) {
             send(r, &run, &cmd);
@@ -180,7 +185,7 @@ __global__ void __launch_bounds__(GQ_LANES)
     }
 }
 
-/* Waits for the kernel. *wrong: the count that it has stored. */
+/* Waits for the kernel. Stores the count that it has left in *wrong. */
 int finish(const struct bare_loop *b, uint32_t *wrong)
 {
     cudaError_t err = cudaStreamSynchronize(0);
@@ -192,7 +197,7 @@ int finish(const struct bare_loop *b, uint32_t *wrong)
     return err == cudaSuccess ? 0 : -EIO;
 }
 
-/* By cudaLaunchKernel(): its error concerns this launch alone. */
+/* Launches by cudaLaunchKernel(), whose error concerns only this launch. */
 int launch(const void *kernel, unsigned blocks, void **args, const struct bare_loop *b,
            uint32_t *wrong)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A mount that a benchmark reads from, with a buffer and files. */
+/* Opens a mount for a benchmark, with a buffer and files. */
 #include "bench/lib/bench_mount.h"
 
 #include <errno.h>
@@ -28,7 +28,10 @@ bool bench_lease_option(int opt, struct direct_options *lease)
     return true;
 }
 
-/* In GPU memory the buffer is ours, so that kernels of this process read it as any other. */
+/*
+ * Allocates the buffer. In GPU memory it belongs to this process, so that its kernels read it like
+ * any other memory.
+ */
 static int open_buffer(struct bench_mount *m, uint64_t bytes)
 {
     bool on_gpu = m->info.executor == GPUNVME_EXECUTOR_CUDA;
@@ -44,7 +47,7 @@ static int open_buffer(struct bench_mount *m, uint64_t bytes)
     return err;
 }
 
-/* Host memory, to which leased queues read where they may not read to the GPU's. */
+/* Allocates host memory, to which leased queues read if they may not read to GPU memory. */
 static int open_pinned(struct bench_mount *m, uint64_t bytes)
 {
     int err;

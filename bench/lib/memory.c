@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory that benchmarks read to: of a GPU, or of the host. */
+/* Allocates and verifies memory that benchmarks read to, of a GPU or of the host. */
 #include "bench/lib/memory.h"
 
 #include <errno.h>
@@ -79,7 +79,7 @@ void bench_host_free(bool gpu, void *p)
         free(p);
 }
 
-/* A copy on the GPU: its kernels look a place up for every word. */
+/* Copies the places to the GPU, because its kernels look one up for every word. */
 static int publish_places(struct pattern_pieces *p, bool gpu)
 {
 #ifdef GPUNVME_HAVE_CUDA

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Contents of files that host and GPU compute for any byte: the host's part. */
+/* The host's part of the file contents that host and GPU compute for any byte. */
 #include "bench/lib/pattern.h"
 
 void pattern_host_write(void *memory, uint64_t bytes, uint64_t seed, uint64_t place, bool poison)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Contents of files that host and GPU compute for any byte: the GPU's part. */
+/* The GPU's part of the file contents that host and GPU compute for any byte. */
 #include "bench/lib/pattern.h"
 
 #include <cuda_runtime.h>
@@ -9,7 +9,7 @@ static constexpr int kBlocks = 1024, kThreads = 256;
 
 static __device__ unsigned long long total_wrong;
 
-/* The word of the pattern that belongs to word i of the memory. */
+/* Returns the word of the pattern that belongs to word i of the memory. */
 static __device__ uint64_t expected(const struct pattern_pieces &p, uint64_t i)
 {
     uint64_t words = p.bytes / 8;
@@ -37,7 +37,9 @@ __global__ void write_all(uint64_t *memory, uint64_t n, uint64_t seed, uint64_t 
         memory[i] = pattern_word(seed, first + i) ^ flip;
 }
 
-/* Not of the device: other streams may hold a persistent kernel. */
+/*
+ * Waits for the stream and not for the device, because other streams may hold a persistent kernel.
+ */
 static int finish(void)
 {
     if (cudaGetLastError() != cudaSuccess)

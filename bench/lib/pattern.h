@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-/* The eight bytes at offset 8 * index. */
+/* Returns the eight bytes at offset 8 * index. */
 PATTERN_FN uint64_t pattern_word(uint64_t seed, uint64_t index)
 {
     uint64_t x = seed + index * 0x9e3779b97f4a7c15u;
@@ -33,18 +33,21 @@ PATTERN_FN uint64_t pattern_word(uint64_t seed, uint64_t index)
 /* Pieces of the pattern that lie one after another in memory. */
 struct pattern_pieces {
     uint64_t seed;
-    uint64_t bytes;       /* of a piece */
-    uint64_t n;           /* pieces */
-    uint64_t *places;     /* where in the pattern each is from */
-    uint64_t *gpu_places; /* the same in memory of the GPU, if there is one */
+    uint64_t bytes;       /* of one piece */
+    uint64_t n;           /* number of pieces */
+    uint64_t *places;     /* where each piece begins in the pattern */
+    uint64_t *gpu_places; /* copy of places in GPU memory, if there is a GPU */
 };
 
-/* With `poison`: something that is the pattern nowhere. `place`: of the first byte. */
+/*
+ * Writes the pattern from byte `place` on. With `poison` it writes words that are nowhere the
+ * pattern.
+ */
 void pattern_host_write(void *memory, uint64_t bytes, uint64_t seed, uint64_t place, bool poison);
-/* How many words differ from the pieces. */
+/* Returns the number of words that differ from the pieces. */
 uint64_t pattern_host_count_wrong(const void *memory, const struct pattern_pieces *p);
 
-/* The same in memory of the GPU: 0 or -EIO. Only where there is CUDA. */
+/* Do the same in GPU memory. Return 0 or -EIO. They exist only with CUDA. */
 int pattern_gpu_write(void *memory, uint64_t bytes, uint64_t seed, uint64_t place, bool poison);
 int pattern_gpu_count_wrong(const void *memory, const struct pattern_pieces *p, uint64_t *wrong);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Ways to read a file into GPU memory without this project. */
+/* Reads a file into GPU memory in the ways that exist without this project. */
 #include "bench/lib/peers.h"
 
 #include <errno.h>
@@ -44,7 +44,7 @@ static int map_and_copy(struct peer_job *job)
     return err;
 }
 
-/* A thread with two streams: one is read into while the other is copied from. */
+/* A thread with two streams: it reads into one while it copies from the other. */
 struct reader {
     struct peer_job *job;
     struct bench_stream *streams;
@@ -136,14 +136,14 @@ static int ring_read(struct io_uring *ring, struct peer_job *job, unsigned strea
     if (!sqe)
         return -EBUSY;
     io_uring_prep_read(sqe, job->fd, job->streams[stream].buffer, PEER_CHUNK, at);
-    /* By the ring's own threads: bytes in the page cache would be copied in this one. */
+    /* Threads of the ring read, because this one would copy bytes that are in the page cache. */
     io_uring_sqe_set_flags(sqe, IOSQE_ASYNC);
     io_uring_sqe_set_data64(sqe, at / PEER_CHUNK * RING_STREAMS + stream);
     err = io_uring_submit(ring);
     return err < 0 ? err : 0;
 }
 
-/* Takes a completion: the stream that it was, or -errno. */
+/* Takes a completion. Returns its stream or -errno. */
 static int ring_take(struct io_uring *ring, struct peer_job *job)
 {
     struct io_uring_cqe *cqe;

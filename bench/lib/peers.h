@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* How people get a file into GPU memory today, without this project. */
+/* The ways in which people read a file into GPU memory today. */
 #ifndef BENCH_LIB_PEERS_H
 #define BENCH_LIB_PEERS_H
 
 #include "bench/lib/memory.h"
 
-#define PEER_THREADS 16u /* at most */
+#define PEER_THREADS 16u /* maximum number of threads */
 #define PEER_CHUNK   ((size_t)4 << 20)
 
 struct peer_job {
     const char *path;
-    int fd;        /* of it, buffered */
+    int fd;        /* descriptor of the file, with page cache */
     uint64_t size; /* bytes, a multiple of PEER_CHUNK */
     const struct bench_memory *to;
     struct bench_stream streams[2 * PEER_THREADS]; /* of PEER_CHUNK */
@@ -18,11 +18,11 @@ struct peer_job {
 
 struct peer {
     const char *name;
-    /* 0, -ENOTSUP where the way does not exist for this file or machine, or another -errno. */
+    /* Returns 0, -ENOTSUP if the way does not exist for this file or machine, or another -errno. */
     int (*run)(struct peer_job *job);
 };
 
-/* The last one's name is NULL. The first is pread with one thread. */
+/* The last one has the name NULL. The first one is pread with one thread. */
 extern const struct peer peers[];
 
 int peers_open(struct peer_job *job);

@@ -11,14 +11,14 @@ namespace
 {
 
 /*
- * Threads of a block, at most. Kernels of 1,024 threads have 64 registers and spill the rest of a
+ * Maximum threads of a block. Kernels of 1,024 threads have 64 registers and spill the rest of a
  * read's state; those of 128 threads have 168.
  */
 constexpr unsigned kWarp = 32, kSmall = 128, kMost = 1024;
 constexpr unsigned kFewWarps = 512;
 constexpr unsigned kTickets = 4; /* of a warp at a time */
 
-/* The result of a read that was not served whole; the first one that is told. */
+/* The result of the first reported read that was not served whole. */
 __device__ long long failed;
 
 __device__ void tell(int64_t got)
@@ -37,7 +37,7 @@ __device__ struct share of_warp()
     return {((uint64_t)blockIdx.x * blockDim.x + threadIdx.x) / kWarp, threads / kWarp};
 }
 
-/* A read of no byte is told as well: no result is 0. */
+/* Reports a read of no byte as well, because no result is 0. */
 __device__ void check(int64_t got, uint64_t bytes)
 {
     if (got != (int64_t)bytes)
