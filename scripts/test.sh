@@ -113,8 +113,10 @@ TSAN_LONG+='Readv.ABatchOfManyPieces*:*/ReadvGrowing.*:'
 # by 32.
 TSAN_LONG+='*/Gq*.*/Cpu1:*/Gq*.*/Cpu32:*/Gq*.*/Cpu1Tier0Staged:DirectSharedClaims.ReadsEndWithFewCids'
 # With AddressSanitizer, only --long runs long inputs of one lane, which also
-# run by a lane with a doorbell thread.
-ASAN_LONG='*/PartSums.OfLongLists*/Cpu1:*/PartSums.AreThoseOfBlocks*/Cpu1Tier0'
+# run by other executors: they took half of the time of all its tests.
+ASAN_LONG='*/PartSums.OfLongLists*/Cpu1:*/PartSums.OfLongLists*/Cpu1Tier0:'
+ASAN_LONG+='*/PartSums.AreThoseOfBlocks*/Cpu1Tier0:*/GqQueue.WorksAtAnyDepth*/Cpu1Tier0Staged:'
+ASAN_LONG+='*/GqReadv.FindsItsWay*/Cpu1Tier0Staged:*/GqReadv.ReadsLongPieces*/Cpu1Tier0Staged'
 
 # Prints the targets of DIR that the tests matching ONLY run: the program with
 # the name of a test, and files of the build in the command of a script.
