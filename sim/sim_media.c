@@ -217,19 +217,39 @@ uint16_t sim_media_zero(struct sim_ns *ns, uint64_t lba, uint64_t lbas)
 }
 
 /*
- * The tail of an image file is the start of its last whole page. A truncation
- * zeroes it, even one that was followed by an extension of the file. A drive
- * whose tail has become zeros without a write of the driver has lost data. A
- * file whose tail consists of zeros is not watched. In an image that mkfs has
- * formatted completely, the last block is a superblock copy.
+ * Two places of an image file are watched: the start of its last page, and of
+ * the last page that had data when the file was opened. A truncation before
+ * them zeroes them, even one that was followed by an extension of the file. A
+ * drive of which one has become zeros without a write of the driver has lost
+ * data. A place that consists of zeros is not watched.
  */
 #define TAIL_BYTES 512u
 
-static uint64_t tail_at(const struct sim_ns *ns)
+/* Finds the last page with data by bisection; 0 if the file has none. */
+static uint64_t tail_find(const struct sim_ns *ns)
+{
+    off_t end = (off_t)(ns->lbas << ns->lba_shift);
+    off_t data = lseek(ns->fd, 0, SEEK_DATA);
+
+    /* `data` has data, and nothing from `end` on has. */
+    while (data >= 0 && end - data > (off_t)NVME_PAGE_SIZE) {
+        off_t middle = data + (end - data) / 2;
+        off_t found = lseek(ns->fd, middle, SEEK_DATA);
+        if (found >= 0 && found < end)
+            data = found;
+        else
+            end = middle;
+    }
+    return data < 0 ? 0 : (uint64_t)data / NVME_PAGE_SIZE * NVME_PAGE_SIZE;
+}
+
+/* Stores the offsets of the places. */
+static void tail_places(const struct sim_ns *ns, uint64_t at[SIM_TAIL_PLACES])
 {
     uint64_t pages = (ns->lbas << ns->lba_shift) / NVME_PAGE_SIZE;
 
-    return pages ? (pages - 1) * NVME_PAGE_SIZE : 0;
+    at[0] = pages ? (pages - 1) * NVME_PAGE_SIZE : 0;
+    at[1] = ns->tail.data_at;
 }
 
 /* Lock held. A file that became shorter is reported elsewhere. */
@@ -238,25 +258,37 @@ static void check_tail(struct sim_ns *ns)
     static const unsigned char zeros[TAIL_BYTES];
     unsigned char bytes[TAIL_BYTES];
     struct sim_tail *t = &ns->tail;
+    uint64_t at[SIM_TAIL_PLACES];
 
-    if (!t->watched || sim_media_read(ns, tail_at(ns), bytes, sizeof(bytes)) != NVME_OK)
-        return;
-    bool filled = memcmp(bytes, zeros, sizeof(bytes)) != 0;
-    t->lost |= t->filled && !filled;
-    t->filled = filled;
+    tail_places(ns, at);
+    for (unsigned i = 0; t->watched && i < SIM_TAIL_PLACES; i++) {
+        if (sim_media_read(ns, at[i], bytes, sizeof(bytes)) != NVME_OK)
+            return;
+        bool filled = memcmp(bytes, zeros, sizeof(bytes)) != 0;
+        t->lost |= t->filled[i] && !filled;
+        t->filled[i] = filled;
+    }
 }
 
 void sim_tail_open(struct sim_ns *ns)
 {
     pthread_mutex_lock(&ns->tail.lock);
     ns->tail.watched = ns->is_file && !ns->read_only;
+    ns->tail.data_at = ns->tail.watched ? tail_find(ns) : 0;
     check_tail(ns);
     pthread_mutex_unlock(&ns->tail.lock);
 }
 
 bool sim_tail_begin(struct sim_ns *ns, uint64_t lba, uint64_t lbas)
 {
-    if ((lba + lbas) << ns->lba_shift <= tail_at(ns))
+    uint64_t begin = lba << ns->lba_shift, end = (lba + lbas) << ns->lba_shift;
+    uint64_t at[SIM_TAIL_PLACES];
+    bool overlaps = false;
+
+    tail_places(ns, at);
+    for (unsigned i = 0; i < SIM_TAIL_PLACES; i++)
+        overlaps |= end > at[i] && begin < at[i] + TAIL_BYTES;
+    if (!overlaps)
         return false;
     pthread_mutex_lock(&ns->tail.lock);
     check_tail(ns);
@@ -265,7 +297,7 @@ bool sim_tail_begin(struct sim_ns *ns, uint64_t lba, uint64_t lbas)
 
 void sim_tail_end(struct sim_ns *ns)
 {
-    ns->tail.filled = false; /* the driver may have written zeros */
+    memset(ns->tail.filled, 0, sizeof(ns->tail.filled)); /* the driver may have written zeros */
     check_tail(ns);
     pthread_mutex_unlock(&ns->tail.lock);
 }

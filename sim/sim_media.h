@@ -30,22 +30,24 @@ void sim_media_refresh(struct sim_ns *ns);
 
 /*
  * The tail of an image detects that its file was truncated and extended again:
- * its last bytes are then zeros.
+ * its last bytes, or the last bytes that held data, are then zeros.
  */
+#define SIM_TAIL_PLACES 2u
 struct sim_tail {
     /* Protects the other fields, and the tail between begin and end. */
     pthread_mutex_t lock;
     bool watched;
-    bool filled; /* the tail was not all zeros at the last check */
-    bool lost;   /* the tail was all zeros later, without a write in between */
+    uint64_t data_at; /* byte offset of the last page that had data when the media was opened */
+    bool filled[SIM_TAIL_PLACES]; /* the place was not all zeros at the last check */
+    bool lost;                    /* it was all zeros later, without a write in between */
 };
 
 /* Called when the media has been opened. */
 void sim_tail_open(struct sim_ns *ns);
 /*
  * Called before LBAs of the namespace are written. Returns true if the write
- * ends within the tail or after it; checks then wait until the same thread
- * calls sim_tail_end().
+ * overlaps the tail; checks then wait until the same thread calls
+ * sim_tail_end().
  */
 bool sim_tail_begin(struct sim_ns *ns, uint64_t lba, uint64_t lbas);
 void sim_tail_end(struct sim_ns *ns);
