@@ -1,74 +1,107 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Checks the fixed areas of a file system (bitmap, journal, checksums,
- * superblock copies), and ranges outside them.
+ * Translates logical addresses, and checks the fixed areas of a file system
+ * (labels, superblock, bitmaps, checksums, log) and ranges outside them.
  */
 #include "layout/check.h"
 #include "layout/layout.h"
 
 static bool areas_overlaps(uint64_t a, uint64_t a_len, uint64_t b, uint64_t b_len)
 {
-    return a < b + b_len && b < a + a_len;
-}
-
-static bool areas_inside(uint64_t start, uint64_t len, uint64_t blocks)
-{
-    return start >= 1 && start < blocks && len <= blocks - start;
+    return b_len > 0 && a < b + b_len && b < a + a_len;
 }
 
 bool lay_range_ok(const struct lay_geometry *geo, uint64_t block, uint64_t len)
 {
-    if (len == 0 || !areas_inside(block, len, geo->blocks))
+    if (len == 0 || block <= LAY_MMP_BLOCK || block >= geo->blocks || len > geo->blocks - block)
         return false;
-    if (areas_overlaps(block, len, geo->bitmap_start, geo->bitmap_blocks) ||
-        areas_overlaps(block, len, geo->journal_start, geo->journal_blocks) ||
+    if (areas_overlaps(block, len, LAY_LABEL_SECOND, 1) ||
+        areas_overlaps(block, len, geo->bitmap_start, geo->bitmap_blocks) ||
+        areas_overlaps(block, len, geo->log_start, geo->log_blocks) ||
         areas_overlaps(block, len, geo->sums_start, geo->sums_blocks))
         return false;
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
-        if (areas_overlaps(block, len, geo->copies[i], 1))
+        if (areas_overlaps(block, len, geo->supers[i], 1))
             return false;
     }
     return true;
 }
 
-/* Checks that the checksum area covers all blocks if there is one. */
-static int check_sums_area(const struct lay_geometry *geo, const char **why)
+int lay_check_areas(const struct lay_geometry *geo, const char **why)
 {
-    uint64_t start = geo->sums_start, len = geo->sums_blocks;
+    /* Each area is checked without itself; the label has checked log and superblocks. */
+    struct lay_geometry others = *geo;
 
-    if (!(geo->incompat & LAY_INCOMPAT_DATA_CSUM))
-        return start == 0 && len == 0 ? 0 : lay_bad(why, "sums_start");
-    if (len != lay_sums_blocks(geo->blocks))
-        return lay_bad(why, "sums_blocks");
-    if (!areas_inside(start, len, geo->blocks) ||
-        areas_overlaps(start, len, geo->bitmap_start, geo->bitmap_blocks) ||
-        areas_overlaps(start, len, geo->journal_start, geo->journal_blocks))
-        return lay_bad(why, "sums_start");
+    others.bitmap_blocks = 0;
+    if (!lay_range_ok(&others, geo->bitmap_start, geo->bitmap_blocks))
+        return lay_bad(why, "bitmaps");
+    others.bitmap_blocks = geo->bitmap_blocks;
+    others.sums_blocks = 0;
+    if (geo->sums_blocks != 0 && !lay_range_ok(&others, geo->sums_start, geo->sums_blocks))
+        return lay_bad(why, "sums");
+    /* The file system may be smaller than the member. */
+    if (geo->log_start + geo->log_blocks > geo->blocks)
+        return lay_bad(why, "blocks: the log lies past the end");
+    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
+        if (geo->supers[i] >= geo->blocks)
+            return lay_bad(why, "blocks: the superblock lies past the end");
+    }
     return 0;
 }
 
-int lay_check_areas(const struct lay_geometry *geo, const char **why)
+bool lay_home_ok(const struct lay_geometry *geo, uint64_t addr)
 {
-    if (geo->bitmap_blocks != (geo->blocks + LAY_GROUP_BLOCKS - 1) / LAY_GROUP_BLOCKS)
-        return lay_bad(why, "bitmap_blocks");
-    if (!areas_inside(geo->bitmap_start, geo->bitmap_blocks, geo->blocks))
-        return lay_bad(why, "bitmap_start");
-    if (geo->journal_blocks < LAY_MIN_JOURNAL || geo->journal_blocks > LAY_MAX_JOURNAL)
-        return lay_bad(why, "journal_blocks");
-    if (!areas_inside(geo->journal_start, geo->journal_blocks, geo->blocks) ||
-        areas_overlaps(geo->journal_start, geo->journal_blocks, geo->bitmap_start,
-                       geo->bitmap_blocks))
-        return lay_bad(why, "journal_start");
-    int err = check_sums_area(geo, why);
-    if (err)
-        return err;
-    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
-        uint64_t copy = geo->copies[i];
-        if (!areas_inside(copy, 1, geo->blocks) || (i > 0 && copy == geo->copies[i - 1]) ||
-            areas_overlaps(copy, 1, geo->bitmap_start, geo->bitmap_blocks) ||
-            areas_overlaps(copy, 1, geo->journal_start, geo->journal_blocks) ||
-            areas_overlaps(copy, 1, geo->sums_start, geo->sums_blocks))
-            return lay_bad(why, "copies");
+    uint64_t number = lay_addr_number(addr);
+
+    switch (lay_addr_kind(addr)) {
+    case LAY_KIND_PLAIN:
+        return lay_range_ok(geo, number, 1);
+    case LAY_KIND_SUPER:
+        return number == 0;
+    case LAY_KIND_BITMAP:
+        return number < lay_groups_of(geo->blocks);
+    case LAY_KIND_SUMS:
+        return (geo->incompat & LAY_INCOMPAT_DATA_CSUM) && number < lay_sums_blocks(geo->blocks);
+    default:
+        return false;
     }
-    return 0;
+}
+
+static unsigned areas_place(uint64_t start, uint64_t len, uint64_t number, uint64_t places[2])
+{
+    places[0] = start + number;
+    return number < len ? 1 : 0;
+}
+
+/* Stores two blocks for a number that must be 0. */
+static unsigned areas_pair(uint64_t first, uint64_t second, uint64_t number, uint64_t places[2])
+{
+    places[0] = first;
+    places[1] = second;
+    return number == 0 ? 2 : 0;
+}
+
+unsigned lay_places(const struct lay_geometry *geo, uint64_t addr, uint64_t places[2])
+{
+    uint64_t number = lay_addr_number(addr);
+
+    switch (lay_addr_kind(addr)) {
+    case LAY_KIND_PLAIN:
+        if (number == 0)
+            return areas_pair(0, LAY_LABEL_SECOND, number, places);
+        places[0] = number;
+        return lay_range_ok(geo, number, 1) ? 1 : 0;
+    case LAY_KIND_MMP:
+        return areas_place(LAY_MMP_BLOCK, 1, number, places);
+    case LAY_KIND_SUPER:
+        return areas_pair(geo->supers[0], geo->supers[1], number, places);
+    case LAY_KIND_BITMAP:
+        return areas_place(geo->bitmap_start, geo->bitmap_blocks, number, places);
+    case LAY_KIND_SUMS:
+        return areas_place(geo->sums_start, geo->sums_blocks, number, places);
+    case LAY_KIND_LOG:
+        return areas_place(geo->log_start, geo->log_blocks, number, places);
+    default:
+        return 0;
+    }
 }

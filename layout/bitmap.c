@@ -15,8 +15,7 @@ uint32_t lay_group_blocks(const struct lay_geometry *geo, uint64_t group)
 
 bool lay_may_be_zeros(const struct lay_geometry *geo, uint64_t group)
 {
-    return (geo->incompat & LAY_INCOMPAT_ZERO_BITMAPS) &&
-           lay_range_ok(geo, group * LAY_GROUP_BLOCKS, LAY_GROUP_BLOCKS);
+    return lay_range_ok(geo, group * LAY_GROUP_BLOCKS, LAY_GROUP_BLOCKS);
 }
 
 void lay_bitmap_complete(const struct lay_geometry *geo, struct lay_bitmap *bm, uint64_t group)
@@ -24,7 +23,7 @@ void lay_bitmap_complete(const struct lay_geometry *geo, struct lay_bitmap *bm, 
     if (lay_get32(bm->head.magic) != 0 || !lay_may_be_zeros(geo, group) ||
         !lay_is_zero(bm, sizeof(*bm)))
         return;
-    lay_head_init(&bm->head, LAY_MAGIC_BITMAP, geo->uuid, geo->bitmap_start + group, 0);
+    lay_head_init(&bm->head, LAY_MAGIC_BITMAP, geo->uuid, LAY_ADDR(LAY_KIND_BITMAP, group), 0);
     bm->group = lay_put32((uint32_t)group);
     bm->free = lay_put32(LAY_GROUP_BLOCKS);
     lay_seal(bm, 0);
@@ -54,7 +53,7 @@ static bool tail_is_used(const struct lay_bitmap *bm, uint32_t blocks)
 int lay_check_bitmap(const struct lay_geometry *geo, const struct lay_bitmap *bm, uint64_t group,
                      const char **why)
 {
-    uint64_t addr = geo->bitmap_start + group;
+    uint64_t addr = LAY_ADDR(LAY_KIND_BITMAP, group);
     int err = lay_check_head(bm, LAY_MAGIC_BITMAP, geo->uuid, addr, 0, why);
 
     if (err)
@@ -84,7 +83,8 @@ int lay_check_sums(const struct lay_geometry *geo, const struct lay_sums *sums, 
 {
     if (lay_is_zero(sums, sizeof(*sums)))
         return 0;
-    int err = lay_check_head(sums, LAY_MAGIC_SUMS, geo->uuid, geo->sums_start + index, 0, why);
+    uint64_t addr = LAY_ADDR(LAY_KIND_SUMS, index);
+    int err = lay_check_head(sums, LAY_MAGIC_SUMS, geo->uuid, addr, 0, why);
     if (err)
         return err;
     if (lay_get64(sums->index) != index)

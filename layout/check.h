@@ -27,7 +27,7 @@ int lay_check_extents(const struct lay_geometry *geo, const struct lay_extent *e
 /* Checks a leaf's records; head, level and `used` are checked already. */
 int lay_check_dirents(const struct lay_geometry *geo, const struct lay_node *leaf, uint64_t lo,
                       uint64_t hi, const char **why);
-/* Returns -EUCLEAN if areas overlap or leave the file system, else 0. */
+/* Checks that no area overlaps another one or leaves the file system. */
 int lay_check_areas(const struct lay_geometry *geo, const char **why);
 
 #endif

@@ -21,13 +21,18 @@ static int correct_compare(const void *a, const void *b)
     return x->value < y->value ? -1 : x->value > y->value;
 }
 
+static uint32_t correct_next(uint32_t value)
+{
+    return value & 1 ? value >> 1 ^ CORRECT_POLYNOMIAL : value >> 1;
+}
+
 void lay_syndromes_init(struct lay_syndromes *syndromes)
 {
     const size_t crc = 8 * offsetof(struct lay_head, crc);
     uint32_t value = 1;
 
     for (uint32_t bit = LAY_BLOCK_BITS; bit-- > 0;) {
-        value = value & 1 ? value >> 1 ^ CORRECT_POLYNOMIAL : value >> 1;
+        value = correct_next(value);
         syndromes->of[bit] = (struct lay_syndrome){value, bit};
     }
     /* The checksum is computed with its own field as zero. */
@@ -36,18 +41,41 @@ void lay_syndromes_init(struct lay_syndromes *syndromes)
     qsort(syndromes->of, LAY_BLOCK_BITS, sizeof(syndromes->of[0]), correct_compare);
 }
 
+/* Returns the bit that a syndrome names, or -1, without a table. */
+static int correct_search(uint32_t syndrome)
+{
+    const uint32_t crc = 8 * offsetof(struct lay_head, crc);
+    uint32_t value = 1;
+
+    if (syndrome != 0 && (syndrome & (syndrome - 1)) == 0)
+        return (int)(crc + (uint32_t)__builtin_ctz(syndrome));
+    for (uint32_t bit = LAY_BLOCK_BITS; bit-- > 0;) {
+        value = correct_next(value);
+        if (value == syndrome && (bit < crc || bit >= crc + 32))
+            return (int)bit;
+    }
+    return -1;
+}
+
+static int correct_look_up(const struct lay_syndromes *syndromes, uint32_t syndrome)
+{
+    const struct lay_syndrome key = {.value = syndrome};
+    const struct lay_syndrome *found =
+        bsearch(&key, syndromes->of, LAY_BLOCK_BITS, sizeof(key), correct_compare);
+
+    return found ? (int)found->bit : -1;
+}
+
 int lay_correct(const struct lay_syndromes *syndromes, const uint8_t uuid[16], uint64_t addr,
                 void *block)
 {
-    const struct lay_head *head = block;
-    const struct lay_syndrome key = {.value =
-                                         lay_block_crc(uuid, addr, block) ^ lay_get32(head->crc)};
-    const struct lay_syndrome *found =
-        bsearch(&key, syndromes->of, LAY_BLOCK_BITS, sizeof(key), correct_compare);
+    uint32_t crc = lay_get32(((const struct lay_head *)block)->crc);
+    uint32_t syndrome = lay_block_crc(uuid, addr, block) ^ crc;
+    int bit = syndromes ? correct_look_up(syndromes, syndrome) : correct_search(syndrome);
     uint8_t *bytes = block;
 
-    if (!found)
+    if (bit < 0)
         return -EUCLEAN;
-    bytes[found->bit / 8] ^= (uint8_t)(1u << found->bit % 8);
-    return (int)found->bit;
+    bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    return bit;
 }

@@ -27,25 +27,32 @@ uint32_t lay_data_sum(const void *data)
     return lay_sum_of(lay_crc32c(0, data, LAY_BLOCK_SIZE));
 }
 
-uint32_t lay_block_crc(const uint8_t uuid[16], uint64_t block, const void *data)
+uint32_t lay_block_crc(const uint8_t uuid[16], uint64_t addr, const void *data)
 {
     static const uint8_t no_crc[4];
     const uint8_t *bytes = data;
-    le64 addr = lay_put64(block);
+    le64 sealed = lay_put64(addr);
     const size_t after = offsetof(struct lay_head, block);
 
     uint32_t crc = lay_crc32c(0, uuid, 16);
-    crc = lay_crc32c(crc, &addr, sizeof(addr));
+    crc = lay_crc32c(crc, &sealed, sizeof(sealed));
     crc = lay_crc32c(crc, bytes, offsetof(struct lay_head, crc));
     crc = lay_crc32c(crc, no_crc, sizeof(no_crc));
     return lay_crc32c(crc, bytes + after, LAY_BLOCK_SIZE - after);
 }
 
-void lay_head_init(struct lay_head *head, uint32_t magic, const uint8_t uuid[16], uint64_t block,
+uint32_t lay_age(const void *block)
+{
+    uint32_t crc = lay_get32(((const struct lay_head *)block)->crc);
+
+    return crc == 0 ? UINT32_MAX : crc;
+}
+
+void lay_head_init(struct lay_head *head, uint32_t magic, const uint8_t uuid[16], uint64_t addr,
                    uint64_t owner)
 {
     head->magic = lay_put32(magic);
-    head->block = lay_put64(block);
+    head->block = lay_put64(addr);
     head->owner = lay_put64(owner);
     memcpy(head->uuid, uuid, sizeof(head->uuid));
 }

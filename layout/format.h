@@ -25,18 +25,38 @@
 #define LAY_SIZE(s, n)      static_assert(sizeof(struct s) == (n), #s " size")
 #define LAY_OFFSET(s, f, n) static_assert(offsetof(struct s, f) == (n), #s "." #f " offset")
 
-/* --- 2. Block head --------------------------------------------------------------------------- */
+/* --- 2. Addresses and heads ------------------------------------------------------------------ */
+
+/*
+ * The kinds of logical addresses, bits 60 to 63. Blocks of kind LAY_KIND_PLAIN
+ * have their block number as address; number 0 is the label.
+ */
+enum lay_kind {
+    LAY_KIND_PLAIN = 0,
+    LAY_KIND_MMP = 1,
+    LAY_KIND_SUPER = 2,
+    LAY_KIND_BITMAP = 5,
+    LAY_KIND_SUMS = 6,
+    LAY_KIND_LOG = 7,
+};
+
+#define LAY_KIND_SHIFT         60
+#define LAY_ADDR(kind, number) ((uint64_t)(kind) << LAY_KIND_SHIFT | (number))
+#define LAY_ADDR_LABEL         LAY_ADDR(LAY_KIND_PLAIN, 0)
+#define LAY_ADDR_MMP           LAY_ADDR(LAY_KIND_MMP, 0)
+#define LAY_ADDR_SUPER         LAY_ADDR(LAY_KIND_SUPER, 0)
 
 #define LAY_MAGIC(a, b) \
     ((uint32_t)'G' | (uint32_t)'N' << 8 | (uint32_t)(a) << 16 | (uint32_t)(b) << 24)
-#define LAY_MAGIC_SUPER   LAY_MAGIC('s', 'b')
+#define LAY_MAGIC_LABEL   LAY_MAGIC('s', 'b')
+#define LAY_MAGIC_MMP     LAY_MAGIC('m', 'm')
+#define LAY_MAGIC_SUPER   LAY_MAGIC('f', 's')
 #define LAY_MAGIC_BITMAP  LAY_MAGIC('b', 'm')
 #define LAY_MAGIC_INODES  LAY_MAGIC('i', 'n')
 #define LAY_MAGIC_EXTENTS LAY_MAGIC('e', 'x')
 #define LAY_MAGIC_DIR     LAY_MAGIC('d', 'r')
 #define LAY_MAGIC_XATTR   LAY_MAGIC('x', 'a')
 #define LAY_MAGIC_SYMLINK LAY_MAGIC('s', 'l')
-#define LAY_MAGIC_JOURNAL LAY_MAGIC('j', 'h')
 #define LAY_MAGIC_JDESC   LAY_MAGIC('j', 'd')
 #define LAY_MAGIC_JREVOKE LAY_MAGIC('j', 'r')
 #define LAY_MAGIC_JCOMMIT LAY_MAGIC('j', 'c')
@@ -45,11 +65,11 @@
 
 struct lay_head {
     le32 magic;
-    le32 crc;   /* CRC32C, seeded, with this field zero: FORMAT.md 2.1 */
-    le64 block; /* the block's own address */
-    le64 owner; /* inode that owns it, first inode of an inode block, or 0: FORMAT.md 2 */
-    le64 tid;   /* transaction that last wrote it; 0 from mkfs */
-    uint8_t uuid[16];
+    le32 crc;         /* CRC32C, seeded, with this field zero: FORMAT.md 2.1 */
+    le64 block;       /* logical address */
+    le64 owner;       /* inode that owns it, first inode of an inode block, or 0: FORMAT.md 2 */
+    le64 tid;         /* transaction that last wrote it; 0 from mkfs */
+    uint8_t uuid[16]; /* the sealing UUID */
 };
 LAY_SIZE(lay_head, 48);
 LAY_OFFSET(lay_head, uuid, 32);
@@ -140,7 +160,7 @@ LAY_OFFSET(lay_inode, map_kind, 128);
 LAY_OFFSET(lay_inode, map, 136);
 
 #define LAY_INODE_GPU_BOUND 0x1u /* extents >= 2 MiB, aligned to 2 MiB in file and on device */
-#define LAY_INODE_IMMUTABLE 0x2u /* LAY_INCOMPAT_INODE_FLAGS, like the next two */
+#define LAY_INODE_IMMUTABLE 0x2u
 #define LAY_INODE_APPEND    0x4u
 #define LAY_INODE_NOATIME   0x8u
 #define LAY_INODE_FLAGS \
@@ -165,82 +185,157 @@ struct lay_inode_block {
 LAY_SIZE(lay_inode_block, 4096);
 LAY_OFFSET(lay_inode_block, inodes, 64);
 
-/* --- 4. Superblock --------------------------------------------------------------------------- */
+/* --- 4. Labels and superblock ---------------------------------------------------------------- */
 
-#define LAY_VERSION_MAJOR   2u
-#define LAY_VERSION_MINOR   3u
-#define LAY_LABEL_MAX       63u
-#define LAY_MAX_DEVICES     16u
-#define LAY_SUPER_COPIES    2u
-#define LAY_BITMAP_SECTIONS 256u
-#define LAY_MIN_BLOCKS      4096u /* 16 MiB */
-#define LAY_MAX_BLOCKS      (1ull << 46)
-#define LAY_MIN_JOURNAL     256u
-#define LAY_MAX_JOURNAL     (1u << 20)
+#define LAY_VERSION_MAJOR 3u
+#define LAY_VERSION_MINOR 1u
+#define LAY_LABEL_MAX     63u
+#define LAY_LABEL_COPIES  2u
+#define LAY_LABEL_SECOND  2048u /* block of the second copy; the first one is block 0 */
+#define LAY_MMP_BLOCK     1u
+#define LAY_MAX_MEMBERS   16u
+#define LAY_SUPER_COPIES  2u
+#define LAY_MIN_BLOCKS    4096u /* 16 MiB */
+#define LAY_MAX_BLOCKS    (1ull << 46)
+#define LAY_MIN_LOG       256u
+#define LAY_MAX_LOG       (1u << 20)
 
 /*
  * Features that this version supports. A file system with other incompat bits
  * is refused; one with other ro-compat bits is mounted read-only.
  */
-#define LAY_FEATURE_COMPAT    LAY_COMPAT_SECTION_FREE
+#define LAY_FEATURE_COMPAT    0ull
 #define LAY_FEATURE_RO_COMPAT 0ull
-#define LAY_FEATURE_INCOMPAT                                                   \
-    (LAY_INCOMPAT_INODE_FLAGS | LAY_INCOMPAT_ACL | LAY_INCOMPAT_LARGE_XATTRS | \
-     LAY_INCOMPAT_DATA_CSUM | LAY_INCOMPAT_ZERO_BITMAPS)
+#define LAY_FEATURE_INCOMPAT  (LAY_INCOMPAT_DATA_CSUM | LAY_INCOMPAT_DRAFT)
 
-#define LAY_COMPAT_SECTION_FREE 0x1ull /* the superblock has hints on free space */
+#define LAY_INCOMPAT_DATA_CSUM 0x1ull /* data blocks have checksums: FORMAT.md 5.4 */
+/* The format is not final: version_minor must be LAY_VERSION_MINOR. */
+#define LAY_INCOMPAT_DRAFT (1ull << 63)
 
-#define LAY_INCOMPAT_INODE_FLAGS  0x1ull  /* inodes may be immutable, append-only or noatime */
-#define LAY_INCOMPAT_ACL          0x2ull  /* inodes may have POSIX ACLs among their attributes */
-#define LAY_INCOMPAT_LARGE_XATTRS 0x4ull  /* long chains of attributes, and values in parts */
-#define LAY_INCOMPAT_DATA_CSUM    0x8ull  /* data blocks have checksums: FORMAT.md 5.4 */
-#define LAY_INCOMPAT_ZERO_BITMAPS 0x10ull /* bitmaps of free groups may be zero: FORMAT.md 5.5 */
+struct lay_incarnation {
+    le64 counter; /* incremented by each writer; 0: none */
+    le64 id;      /* random, not 0 */
+};
+LAY_SIZE(lay_incarnation, 16);
 
-#define LAY_STATE_CLEAN 0x1u /* cleanly unmounted: the journal is empty */
-#define LAY_STATE_ERROR 0x2u /* an inconsistency was found: fsck is required */
+enum lay_member_state {
+    LAY_MEMBER_NONE = 0,
+    LAY_MEMBER_LIVE = 1,
+    LAY_MEMBER_ABSENT = 2,
+    LAY_MEMBER_LATE = 3,
+};
 
-struct lay_device {
+struct lay_member {
     uint8_t uuid[16];
     le64 blocks;
-    le64 reserved;
+    le32 lba_size; /* 512 or 4096 */
+    le16 state;    /* enum lay_member_state */
+    le16 flags;
+    struct lay_incarnation seen;  /* durable on the member before this label */
+    struct lay_incarnation maybe; /* later one that may be durable on an absent member */
 };
-LAY_SIZE(lay_device, 32);
+LAY_SIZE(lay_member, 64);
+LAY_OFFSET(lay_member, seen, 32);
 
-struct lay_super {
+/* Magic, version and feature words have the same offsets in all versions. */
+struct lay_label {
     struct lay_head head;
     le16 version_major;
     le16 version_minor;
     le32 block_size; /* 4096 */
-    le32 state;      /* LAY_STATE_* */
-    le32 device_count;
+    le16 index;      /* member whose label this is */
+    le16 reserved;
+    le32 flags;
     le64 compat;
     le64 ro_compat;
     le64 incompat;
-    le64 blocks; /* size of the file system, including this block */
-    le64 free_blocks;
-    le64 inodes;       /* number of inodes in use */
-    le64 bitmap_start; /* contiguous bitmap blocks, one per group */
-    le64 bitmap_blocks;
-    le64 journal_start;
-    le64 journal_blocks;
-    le64 copies[LAY_SUPER_COPIES]; /* addresses of the copies of this block */
-    le64 free_inode_block;         /* first inode-file block with a free slot, or LAY_NONE */
-    le64 orphan;                   /* first inode of the orphan list, or LAY_NONE */
-    le64 mounts;
-    struct lay_time created, mounted;
-    uint8_t hash_seed[16];
+    struct lay_incarnation incarnation;
+    le64 log_id; /* records with another one do not exist */
+    le64 log_blocks;
+    uint8_t uuid[16];              /* the visible UUID */
+    le64 logs[2];                  /* places */
+    le64 supers[LAY_SUPER_COPIES]; /* places */
+    struct lay_time created;
+    le32 reserved2;
     char label[LAY_LABEL_MAX + 1]; /* UTF-8, zero-padded */
+    struct lay_member members[LAY_MAX_MEMBERS];
+    uint8_t reserved3[2824];
+};
+LAY_SIZE(lay_label, 4096);
+LAY_OFFSET(lay_label, compat, 64);
+LAY_OFFSET(lay_label, uuid, 120);
+LAY_OFFSET(lay_label, label, 184);
+LAY_OFFSET(lay_label, members, 248);
+
+#define LAY_MMP_FREE         0u
+#define LAY_MMP_MOUNTED      1u
+#define LAY_MMP_CHECKED      2u /* by fsck or another tool that writes */
+#define LAY_MMP_INTERVAL     5000u
+#define LAY_MMP_INTERVAL_MIN 1000u
+#define LAY_MMP_INTERVAL_MAX 60000u
+#define LAY_MMP_HOST         64u
+
+struct lay_mmp {
+    struct lay_head head;
+    le64 sequence;        /* incremented by each write */
+    le32 interval;        /* milliseconds between writes */
+    le32 state;           /* LAY_MMP_* */
+    struct lay_time time; /* of the last write */
+    le32 reserved;
+    uint8_t boot_id[16];     /* of the host's kernel */
+    uint8_t holder[16];      /* random, of this mount */
+    char host[LAY_MMP_HOST]; /* zero-padded */
+    uint8_t reserved2[3920];
+};
+LAY_SIZE(lay_mmp, 4096);
+LAY_OFFSET(lay_mmp, boot_id, 80);
+LAY_OFFSET(lay_mmp, reserved2, 176);
+
+#define LAY_BITMAP_SECTIONS 256u
+
+#define LAY_STATE_ERROR 0x1u /* an inconsistency was found: fsck is required */
+
+struct lay_area {
+    le64 bitmaps[2]; /* first blocks of the bitmap area and of its copy, or LAY_NONE */
+    le64 sums[2];    /* the same of the checksum area; 0 without LAY_INCOMPAT_DATA_CSUM */
+    le32 bitmap_age; /* 0 */
+    le32 sums_age;   /* 0 */
+    le64 blocks;     /* size of the file system */
+    le64 free_blocks;
+    le64 reserved;
+};
+LAY_SIZE(lay_area, 64);
+LAY_OFFSET(lay_area, blocks, 40);
+
+struct lay_super {
+    struct lay_head head;
+    le32 state;       /* LAY_STATE_* */
+    le32 chunk_shift; /* 0 */
+    le64 inodes;      /* number of inodes in use */
     struct lay_inode inode_file;
-    struct lay_device devices[LAY_MAX_DEVICES];
+    uint8_t hash_seed[16];
+    le64 free_inode_block; /* first inode-file block with a free slot, or LAY_NONE */
+    le64 orphan;           /* first inode of the orphan list, or LAY_NONE */
+    le64 mounts;
+    struct lay_time mounted;
+    le32 reserve; /* 0 */
+    /* The last clean unmount: valid while the label has this incarnation. */
+    struct lay_incarnation clean_incarnation;
+    le64 clean_tid; /* its last commit */
+    le64 clean_pos;
+    uint8_t reserved[40];
+    struct lay_area area;
+    uint8_t section_free[LAY_BITMAP_SECTIONS]; /* hints: FORMAT.md 5.2 */
     /* Sum of the head.tid of all bitmaps in each section: FORMAT.md 5.1. */
     le64 bitmap_tids[LAY_BITMAP_SECTIONS];
-    uint8_t section_free[LAY_BITMAP_SECTIONS]; /* feature LAY_COMPAT_SECTION_FREE: FORMAT.md 5.2 */
-    le64 sums_start; /* start of the contiguous checksum blocks; 0 without LAY_INCOMPAT_DATA_CSUM */
-    le64 sums_blocks;
-    uint8_t reserved[472];
+    uint8_t reserved2[1032];
 };
 LAY_SIZE(lay_super, 4096);
-LAY_OFFSET(lay_super, sums_start, 3608);
+LAY_OFFSET(lay_super, hash_seed, 568);
+LAY_OFFSET(lay_super, clean_incarnation, 624);
+LAY_OFFSET(lay_super, area, 696);
+LAY_OFFSET(lay_super, section_free, 760);
+LAY_OFFSET(lay_super, bitmap_tids, 1016);
 
 /* --- 5. Bitmap ------------------------------------------------------------------------------- */
 
@@ -349,7 +444,6 @@ struct lay_xattr {
 LAY_SIZE(lay_xattr, 8);
 #define LAY_XATTR_LEN(name_len, value_len) ((8u + (name_len) + (value_len) + 7u) & ~7u)
 #define LAY_XATTR_BLOCKS_MAX               272u /* per inode: 1 MiB */
-#define LAY_XATTR_BLOCKS_FEW               17u  /* more need LAY_INCOMPAT_LARGE_XATTRS */
 #define LAY_XATTR_NAME_MAX                 255u
 /*
  * First byte of the names of a value in parts. LAY_XATTR_HEAD stores the
@@ -370,81 +464,87 @@ struct lay_symlink_block {
 };
 LAY_SIZE(lay_symlink_block, 4096);
 
-/* --- 10. Journal ----------------------------------------------------------------------------- */
+/* --- 10. Log --------------------------------------------------------------------------------- */
 
 /*
- * First block of the journal area. The rest is the log, a ring of positions 1
- * to blocks - 1.
+ * The first 80 bytes of descriptors, revokes and commits have the same layout,
+ * but for the meaning of the words at 48 and 52.
  */
-struct lay_journal {
-    struct lay_head head;
-    le64 tail_tid;  /* first transaction that may not have been checkpointed */
-    le64 tail_pos;  /* log position of its first block, present or future */
-    le64 super_tid; /* head.tid of the superblock in block 0 */
-    uint8_t reserved[LAY_PAYLOAD - 8];
-};
-LAY_SIZE(lay_journal, 4096);
 
-struct lay_journal_tag {
-    le64 block; /* destination of the image */
-    le32 crc;   /* lay_block_crc of the image at its log address */
+struct lay_tag {
+    le64 block; /* logical address of the image */
+    le32 age;   /* lay_age() of the image */
     le32 reserved;
 };
-LAY_SIZE(lay_journal_tag, 16);
-#define LAY_JDESC_TAGS 252u
+LAY_SIZE(lay_tag, 16);
+#define LAY_LOG_TAGS 251u
 
 /*
  * A descriptor; `count` block images follow it in the log. head.tid is the
  * transaction's.
  */
-struct lay_journal_desc {
+struct lay_log_descriptor {
     struct lay_head head;
     le32 count;
-    le32 reserved[3];
-    struct lay_journal_tag tags[LAY_JDESC_TAGS];
+    le32 reserved;
+    le64 log_id;
+    struct lay_incarnation incarnation; /* of the writer */
+    struct lay_tag tags[LAY_LOG_TAGS];
 };
-LAY_SIZE(lay_journal_desc, 4096);
+LAY_SIZE(lay_log_descriptor, 4096);
+LAY_OFFSET(lay_log_descriptor, log_id, 56);
+LAY_OFFSET(lay_log_descriptor, incarnation, 64);
+LAY_OFFSET(lay_log_descriptor, tags, 80);
 
 /*
  * Lists blocks whose images from this or an earlier transaction must not be
  * replayed.
  */
-struct lay_journal_revoke {
+#define LAY_LOG_REVOKES 502u
+struct lay_log_revoke {
     struct lay_head head;
     le32 count;
-    le32 reserved[3];
-    le64 blocks[LAY_PAYLOAD / 8];
+    le32 reserved;
+    le64 log_id;
+    struct lay_incarnation incarnation;
+    le64 blocks[LAY_LOG_REVOKES];
 };
-LAY_SIZE(lay_journal_revoke, 4096);
-#define LAY_JREVOKE_MAX (LAY_PAYLOAD / 8)
+LAY_SIZE(lay_log_revoke, 4096);
+LAY_OFFSET(lay_log_revoke, blocks, 80);
 
 /*
  * Ends a transaction. The transaction is valid only if this block is present
  * and matches.
  */
-struct lay_journal_commit {
+struct lay_log_commit {
     struct lay_head head;
     le32 blocks; /* log blocks of the transaction, including this one */
-    /*
-     * CRC32C over the crc fields of its descriptors, revokes and tags, in log order
-     */
-    le32 crc;
-    le64 reserved;
+    le32 crc;    /* CRC32C over the head.crc of its descriptors and revokes, in order */
+    le64 log_id;
+    struct lay_incarnation incarnation;
+    le64 tail_tid;  /* first transaction that may not be in place */
+    le64 tail_pos;  /* log position of its first block */
+    le32 super_age; /* age of the superblock as of the tail */
+    le32 reserved;
     struct lay_time time;
-    uint8_t reserved2[LAY_PAYLOAD - 12];
+    uint8_t reserved2[3980];
 };
-LAY_SIZE(lay_journal_commit, 4096);
+LAY_SIZE(lay_log_commit, 4096);
+LAY_OFFSET(lay_log_commit, log_id, 56);
+LAY_OFFSET(lay_log_commit, incarnation, 64);
+LAY_OFFSET(lay_log_commit, super_age, 96);
+LAY_OFFSET(lay_log_commit, reserved2, 116);
 
 /*
  * A block in the log of a new file system, in which all words differ. It is no
  * record and ends the log.
  */
-struct lay_journal_unused {
+#define LAY_UNUSED_WORDS ((4096u - 48u) / 8u)
+#define LAY_UNUSED_LAST  1022u /* last position; a self-test reads up to it */
+struct lay_log_unused {
     struct lay_head head;
-    le64 words[(4096 - 48) / 8];
+    le64 words[LAY_UNUSED_WORDS];
 };
-LAY_SIZE(lay_journal_unused, 4096);
-#define LAY_JUNUSED_LAST  1023u /* last position; a self-test reads up to it, 4 MiB */
-#define LAY_JUNUSED_WORDS ((4096u - 48u) / 8u)
+LAY_SIZE(lay_log_unused, 4096);
 
 #endif

@@ -28,6 +28,8 @@ extern "C" {
 union lay_block {
     uint8_t bytes[LAY_BLOCK_SIZE];
     struct lay_head head;
+    struct lay_label label;
+    struct lay_mmp mmp;
     struct lay_super super;
     struct lay_bitmap bitmap;
     struct lay_sums sums;
@@ -35,29 +37,54 @@ union lay_block {
     struct lay_node node;
     struct lay_xattr_block xattr;
     struct lay_symlink_block symlink;
-    struct lay_journal journal;
-    struct lay_journal_desc desc;
-    struct lay_journal_revoke revoke;
-    struct lay_journal_commit commit;
+    struct lay_log_descriptor desc;
+    struct lay_log_revoke revoke;
+    struct lay_log_commit commit;
 };
 
 /*
- * The shape of a file system from its superblock, which only a resize changes.
+ * What a file system looks like: lay_label_geometry() fills the first part from
+ * the label, and lay_check_super() the rest from a superblock. Until then the
+ * fields of the second part are 0, and `blocks` is the size of the member, which
+ * is at least the size of the file system.
  */
 struct lay_geometry {
-    uint8_t uuid[16];
-    uint8_t hash_seed[16];
-    uint64_t blocks;
-    uint64_t bitmap_start, bitmap_blocks;
-    uint64_t journal_start, journal_blocks;
-    uint64_t copies[LAY_SUPER_COPIES];
-    uint64_t sums_start, sums_blocks; /* 0 if data has no checksums */
-    /*
-     * The following fields are not part of the shape: transactions may change them.
-     */
+    uint8_t uuid[16]; /* the sealing UUID */
+    uint64_t log_id;
+    uint64_t log_start, log_blocks;
+    uint64_t supers[LAY_SUPER_COPIES]; /* blocks of the superblock's copies */
     uint64_t compat, ro_compat, incompat;
-    char label[LAY_LABEL_MAX + 1];
+    uint64_t blocks;
+    /* From the superblock. */
+    uint8_t hash_seed[16];
+    uint64_t bitmap_start, bitmap_blocks;
+    uint64_t sums_start, sums_blocks; /* 0 if data has no checksums */
 };
+
+/* --- Addresses ------------------------------------------------------------------------------- */
+
+/* Return the kind (enum lay_kind) and the number of a logical address. */
+static inline unsigned lay_addr_kind(uint64_t addr)
+{
+    return (unsigned)(addr >> LAY_KIND_SHIFT);
+}
+static inline uint64_t lay_addr_number(uint64_t addr)
+{
+    return addr & (((uint64_t)1 << LAY_KIND_SHIFT) - 1);
+}
+
+/*
+ * Stores the one or two blocks that hold the metadata of a logical address, and
+ * returns how many there are. Returns 0 if the file system has no such address.
+ */
+unsigned lay_places(const struct lay_geometry *geo, uint64_t addr, uint64_t places[2]);
+
+/*
+ * True if the log may hold an image for this address: superblock, bitmap,
+ * checksums, or a block outside the fixed areas. The geometry may be that of
+ * the label alone; then the areas of the superblock are not excluded.
+ */
+bool lay_home_ok(const struct lay_geometry *geo, uint64_t addr);
 
 /* --- Checksums and seals --------------------------------------------------------------------- */
 
@@ -75,14 +102,19 @@ uint32_t lay_data_sum(const void *data);
 uint32_t lay_sum_of(uint32_t crc);
 #define LAY_ZEROS_SUM 0x98f94189u /* entry of a block of zeros */
 /*
- * Returns the checksum of a metadata block at address `block`: FORMAT.md 2.1.
+ * Returns the checksum of a metadata block at a logical address: FORMAT.md 2.1.
  */
-uint32_t lay_block_crc(const uint8_t uuid[16], uint64_t block, const void *data);
+uint32_t lay_block_crc(const uint8_t uuid[16], uint64_t addr, const void *data);
+/*
+ * Returns the age of a sealed block, which is its head.crc, or 2^32 - 1 if that
+ * is 0: FORMAT.md 2.1.
+ */
+uint32_t lay_age(const void *block);
 /*
  * Sets head.magic, block, owner and uuid of a zeroed or old block; lay_seal()
  * sets tid and crc.
  */
-void lay_head_init(struct lay_head *head, uint32_t magic, const uint8_t uuid[16], uint64_t block,
+void lay_head_init(struct lay_head *head, uint32_t magic, const uint8_t uuid[16], uint64_t addr,
                    uint64_t owner);
 /*
  * Sets head.tid and the checksum. This is the last step before a block is
@@ -93,36 +125,35 @@ void lay_seal(void *block, uint64_t tid);
 int lay_check_head(const void *block, uint32_t magic, const uint8_t uuid[16], uint64_t addr,
                    uint64_t owner, const char **why);
 
-/* --- Superblock ------------------------------------------------------------------------------ */
+/* --- Label and superblock -------------------------------------------------------------------- */
 
 /*
- * Checks a superblock read from address `addr` of a device of device_blocks
- * blocks (0: unknown). Returns -EUCLEAN if it is damaged, -EINVAL if it is not
- * this format (magic), and -ENOTSUP for an unknown version or incompat
- * features; then *why says which, and *features holds the unknown bits. *geo
- * changes only on success.
+ * Checks a label; label.h reads, judges and writes both copies. Returns
+ * -EUCLEAN if it is damaged, -EINVAL if it is not this format (magic), and
+ * -ENOTSUP for an unknown version or incompat features. *why is then a phrase
+ * for the user, and *features (may be NULL) holds the unknown incompat bits.
  */
-int lay_check_super(const struct lay_super *sb, uint64_t addr, uint64_t device_blocks,
-                    struct lay_geometry *geo, uint64_t *features, const char **why);
+int lay_check_label(const struct lay_label *label, uint64_t *features, const char **why);
 
 /*
- * True if a block has the magic of a superblock, or differs from it in one bit
+ * True if a block has the magic of a label, or differs from it in one bit
  * (FORMAT.md 4.1).
  */
-bool lay_super_magic(const struct lay_super *sb);
+bool lay_label_magic(const void *block);
+
+/* Fills the first part of a geometry from a checked label and zeroes the rest. */
+void lay_label_geometry(const struct lay_label *label, struct lay_geometry *geo);
+
+/* Checks the block of multi-mount protection. */
+int lay_check_mmp(const struct lay_geometry *geo, const struct lay_mmp *mmp, const char **why);
 
 /*
- * True if two superblocks describe one file system. Features and label may
- * differ (FORMAT.md 4.1).
+ * Checks a superblock with the geometry of the label (its second part is
+ * ignored). On success *geo, which may be the same object, has the complete
+ * geometry. geo may be NULL.
  */
-bool lay_same_shape(const struct lay_geometry *a, const struct lay_geometry *b);
-
-/*
- * Stores the addresses where superblock copies may be on a device of
- * device_blocks blocks whose block 0 is lost, if the file system fills the
- * device: FORMAT.md 4.1. Every address is below device_blocks.
- */
-void lay_super_places(uint64_t device_blocks, uint64_t places[LAY_SUPER_COPIES]);
+int lay_check_super(const struct lay_super *sb, const struct lay_geometry *of_label,
+                    struct lay_geometry *geo, const char **why);
 
 /*
  * Returns the number of groups, and so of bitmap blocks, of a file system of
@@ -213,53 +244,55 @@ int lay_check_xattr_block(const struct lay_geometry *geo, const struct lay_xattr
 int lay_check_symlink_block(const struct lay_geometry *geo, const struct lay_symlink_block *sl,
                             uint64_t addr, uint64_t owner, const char **why);
 
-/* --- Journal --------------------------------------------------------------------------------- */
+/* --- Log ------------------------------------------------------------------------------------- */
 
 /* Returns the log position after `pos`. */
-uint64_t lay_journal_next(const struct lay_geometry *geo, uint64_t pos);
+static inline uint64_t lay_log_after(const struct lay_geometry *geo, uint64_t pos)
+{
+    return pos + 1 >= geo->log_blocks ? 0 : pos + 1;
+}
+/*
+ * Zeroes a block and prepares it as a record of the log at position `pos`:
+ * descriptor, revoke or commit. lay_seal() with the transaction's number
+ * completes it. The fields log_id and incarnation are at the same offsets in
+ * all three.
+ */
+void lay_log_init(void *block, uint32_t magic, const struct lay_geometry *geo,
+                  const struct lay_incarnation *incarnation, uint64_t pos);
 /*
  * Continues a commit's checksum (start with 0) over a sealed descriptor or
- * revoke block, in log order: the block's head.crc, then the crc of each tag. A
- * tag's own crc is lay_block_crc(uuid, address of the image in the log, image).
+ * revoke block, in log order.
  */
-uint32_t lay_journal_chain(uint32_t crc, const void *block);
-/* Checks the first block of the journal area. */
-int lay_check_journal(const struct lay_geometry *geo, const struct lay_journal *j,
-                      const char **why);
+uint32_t lay_log_chain(uint32_t crc, const void *block);
 /*
- * Checks a descriptor at device address `addr`. While scanning, -EUCLEAN also
- * means that the log ends there.
+ * Check a record of transaction tid at log position `pos`. The geometry of the
+ * label suffices. -EUCLEAN also means that the position holds something else.
  */
-int lay_check_journal_desc(const struct lay_geometry *geo, const struct lay_journal_desc *d,
-                           uint64_t addr, uint64_t tid, const char **why);
+int lay_check_descriptor(const struct lay_geometry *geo, const struct lay_log_descriptor *d,
+                         uint64_t pos, uint64_t tid, const char **why);
+int lay_check_revoke(const struct lay_geometry *geo, const struct lay_log_revoke *r, uint64_t pos,
+                     uint64_t tid, const char **why);
+int lay_check_commit(const struct lay_geometry *geo, const struct lay_log_commit *c, uint64_t pos,
+                     uint64_t tid, const char **why);
 /*
- * Checks the image of a tag of transaction tid, found at log address `addr`:
- * the tag's checksum, the image's head, and that this kind of block belongs at
- * the tag's address. A superblock must have this geometry.
+ * Checks the image of a tag of transaction tid: the tag's age, the image's
+ * head, and that this kind of block belongs at the tag's address. The geometry
+ * of the label suffices.
  */
-int lay_check_journal_image(const struct lay_geometry *geo, const struct lay_journal_tag *tag,
-                            const void *image, uint64_t addr, uint64_t tid, const char **why);
-/*
- * Check a revoke block and a commit block of transaction tid at device address
- * `addr`.
- */
-int lay_check_journal_revoke(const struct lay_geometry *geo, const struct lay_journal_revoke *r,
-                             uint64_t addr, uint64_t tid, const char **why);
-int lay_check_journal_commit(const struct lay_geometry *geo, const struct lay_journal_commit *c,
-                             uint64_t addr, uint64_t tid, const char **why);
+int lay_check_image(const struct lay_geometry *geo, const struct lay_tag *tag, const void *image,
+                    uint64_t tid, const char **why);
 
 /*
  * Returns the last log position that holds an unused block in a new file
- * system. The blocks behind it are zero.
+ * system; the first one is 1. The blocks behind it are zero.
  */
-uint64_t lay_journal_unused_last(const struct lay_geometry *geo);
+uint64_t lay_log_unused_last(const struct lay_geometry *geo);
 /*
- * Fills the block at log address `addr` of a new file system, where no
- * transaction has been written. UUID and hash seed from `geo` make blocks of
- * different file systems differ.
+ * Fills the block at log position `pos` of a new file system, where no
+ * transaction has been written. The UUID makes blocks of different file systems
+ * differ.
  */
-void lay_journal_fill_unused(const struct lay_geometry *geo, uint64_t addr,
-                             struct lay_journal_unused *out);
+void lay_log_fill_unused(const struct lay_geometry *geo, uint64_t pos, struct lay_log_unused *out);
 
 /* --- Names ----------------------------------------------------------------------------------- */
 

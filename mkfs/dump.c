@@ -193,56 +193,79 @@ static struct json_object *add_array(struct json_object *to, const char *key)
     return array;
 }
 
-static void super_shape(const struct lay_super *sb, struct json_object *to)
+static void dump_incarnation(struct json_object *to, const char *key,
+                             const struct lay_incarnation *incarnation)
 {
-    dump_put_number(to, "version_major", lay_get16(sb->version_major));
-    dump_put_number(to, "version_minor", lay_get16(sb->version_minor));
-    dump_put_uuid(to, "uuid", sb->head.uuid);
-    dump_put_string(to, "label", sb->label);
-    dump_put_number(to, "block_size", lay_get32(sb->block_size));
-    dump_put_number(to, "blocks", lay_get64(sb->blocks));
-    dump_put_number(to, "compat", lay_get64(sb->compat));
-    dump_put_number(to, "ro_compat", lay_get64(sb->ro_compat));
-    dump_put_number(to, "incompat", lay_get64(sb->incompat));
-    dump_put_number(to, "bitmap_start", lay_get64(sb->bitmap_start));
-    dump_put_number(to, "bitmap_blocks", lay_get64(sb->bitmap_blocks));
-    dump_put_number(to, "journal_start", lay_get64(sb->journal_start));
-    dump_put_number(to, "journal_blocks", lay_get64(sb->journal_blocks));
-    dump_put_number(to, "sums_start", lay_get64(sb->sums_start));
-    dump_put_number(to, "sums_blocks", lay_get64(sb->sums_blocks));
-    struct json_object *copies = add_array(to, "copies");
-    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
-        json_object_array_add(copies, json_object_new_uint64(lay_get64(sb->copies[i])));
-    dump_put_hex(to, "hash_seed", sb->hash_seed, sizeof(sb->hash_seed));
-    dump_put_time(to, "created", sb->created);
+    struct json_object *object = json_object_new_object();
+
+    dump_put_number(object, "counter", lay_get64(incarnation->counter));
+    dump_put_number(object, "id", lay_get64(incarnation->id));
+    json_object_object_add(to, key, object);
 }
 
-static void dump_super(const struct lay_super *sb, struct json_object *to)
+/* Adds places, of which the unused ones are none. */
+static void dump_places(struct json_object *to, const char *key, const le64 *places, size_t n)
 {
-    uint32_t state = lay_get32(sb->state);
+    struct json_object *array = add_array(to, key);
 
-    dump_put_number(to, "address", lay_get64(sb->head.block));
+    for (size_t i = 0; i < n; i++) {
+        if (lay_get64(places[i]) != LAY_NONE)
+            json_object_array_add(array, json_object_new_uint64(lay_get64(places[i])));
+    }
+}
+
+static void dump_label(const struct lay_label *label, struct json_object *to)
+{
+    dump_put_number(to, "version_major", lay_get16(label->version_major));
+    dump_put_number(to, "version_minor", lay_get16(label->version_minor));
+    dump_put_uuid(to, "uuid", label->uuid);
+    dump_put_uuid(to, "sealing_uuid", label->head.uuid);
+    dump_put_uuid(to, "member_uuid", label->members[0].uuid);
+    dump_put_string(to, "label", label->label);
+    dump_put_number(to, "block_size", lay_get32(label->block_size));
+    dump_put_number(to, "blocks", lay_get64(label->members[0].blocks));
+    dump_put_number(to, "compat", lay_get64(label->compat));
+    dump_put_number(to, "ro_compat", lay_get64(label->ro_compat));
+    dump_put_number(to, "incompat", lay_get64(label->incompat));
+    dump_incarnation(to, "incarnation", &label->incarnation);
+    dump_incarnation(to, "seen", &label->members[0].seen);
+    dump_put_number(to, "log_id", lay_get64(label->log_id));
+    dump_put_number(to, "log_blocks", lay_get64(label->log_blocks));
+    dump_places(to, "logs", label->logs, 2);
+    dump_places(to, "supers", label->supers, LAY_SUPER_COPIES);
+    dump_put_time(to, "created", label->created);
+}
+
+static void dump_area(const struct lay_area *area, struct json_object *to)
+{
+    dump_put_number(to, "blocks", lay_get64(area->blocks));
+    dump_put_number(to, "free_blocks", lay_get64(area->free_blocks));
+    dump_put_number(to, "bitmap_start", lay_get64(area->bitmaps[0]));
+    dump_put_number(to, "bitmap_blocks", lay_groups_of(lay_get64(area->blocks)));
+    dump_put_number(to, "sums_start", lay_get64(area->sums[0]));
+}
+
+static void dump_super(const struct lay_super *sb, bool clean, struct json_object *to)
+{
     dump_put_number(to, "tid", lay_get64(sb->head.tid));
-    super_shape(sb, to);
-    dump_put_flag(to, "clean", (state & LAY_STATE_CLEAN) != 0);
-    dump_put_flag(to, "error", (state & LAY_STATE_ERROR) != 0);
-    dump_put_number(to, "free_blocks", lay_get64(sb->free_blocks));
+    dump_put_number(to, "age", lay_age(sb));
+    dump_put_flag(to, "clean", clean);
+    dump_put_flag(to, "error", (lay_get32(sb->state) & LAY_STATE_ERROR) != 0);
+    dump_area(&sb->area, to);
     dump_put_number(to, "inodes", lay_get64(sb->inodes));
     dump_put_number(to, "inode_file_blocks", lay_get64(sb->inode_file.size) >> LAY_BLOCK_SHIFT);
     dump_put_link(to, "free_inode_block", lay_get64(sb->free_inode_block));
     dump_put_link(to, "orphan", lay_get64(sb->orphan));
+    dump_put_hex(to, "hash_seed", sb->hash_seed, sizeof(sb->hash_seed));
     dump_put_number(to, "mounts", lay_get64(sb->mounts));
     dump_put_time(to, "mounted", sb->mounted);
+    dump_incarnation(to, "clean_incarnation", &sb->clean_incarnation);
+    dump_put_number(to, "clean_tid", lay_get64(sb->clean_tid));
+    dump_put_number(to, "clean_pos", lay_get64(sb->clean_pos));
 }
 
-static void dump_journal(const struct lay_journal *header, const struct log *log,
-                         struct json_object *to)
+static void dump_transactions(const struct log *log, struct json_object *array)
 {
-    dump_put_number(to, "tail_tid", lay_get64(header->tail_tid));
-    dump_put_number(to, "tail_pos", lay_get64(header->tail_pos));
-    dump_put_number(to, "end_tid", log->end_tid);
-    dump_put_number(to, "end_pos", log->end_pos);
-    struct json_object *array = add_array(to, "transactions");
     for (size_t i = 0; i < log->transaction_count; i++) {
         const struct lay_log_tx *t = &log->transactions[i];
         struct json_object *row = json_object_new_object();
@@ -251,15 +274,37 @@ static void dump_journal(const struct lay_journal *header, const struct log *log
         dump_put_number(row, "blocks", t->blocks);
         dump_put_number(row, "images", t->images);
         dump_put_number(row, "revokes", t->revokes);
-        dump_put_time(row, "time", t->time);
+        dump_put_number(row, "incarnation", t->commit.counter);
+        dump_put_number(row, "tail_tid", t->commit.tail_tid);
+        dump_put_time(row, "time", t->commit.time);
         json_object_array_add(array, row);
     }
-    array = add_array(to, "images");
+}
+
+static void dump_log(const struct log *log, struct json_object *to)
+{
+    static const char *const states[] = {[LOG_WHOLE] = "whole",
+                                         [LOG_CLEAN] = "clean",
+                                         [LOG_DAMAGED] = "damaged",
+                                         [LOG_LOST] = "lost"};
+    const struct lay_log_mark *newest = &log->reader.newest;
+
+    dump_put_string(to, "state", states[log->state]);
+    dump_put_number(to, "newest_tid", newest->tid);
+    dump_put_number(to, "newest_pos", newest->pos);
+    dump_put_number(to, "tail_tid", newest->tail_tid);
+    dump_put_number(to, "tail_pos", newest->tail_pos);
+    dump_put_number(to, "super_age", newest->super_age);
+    dump_put_number(to, "end_tid", log->reader.tid);
+    dump_put_number(to, "end_pos", log->reader.pos);
+    dump_transactions(log, add_array(to, "transactions"));
+    struct json_object *array = add_array(to, "images");
     for (size_t i = 0; i < log->image_count; i++) {
         struct json_object *row = json_object_new_object();
         dump_put_number(row, "tid", log->images[i].tid);
-        dump_put_number(row, "block", log->images[i].block);
-        dump_put_number(row, "log_block", log->images[i].log_block);
+        dump_put_number(row, "kind", lay_addr_kind(log->images[i].addr));
+        dump_put_number(row, "number", lay_addr_number(log->images[i].addr));
+        dump_put_number(row, "pos", log->images[i].pos);
         json_object_array_add(array, row);
     }
 }
@@ -406,13 +451,13 @@ static int dump_directory(struct image *img, const struct lay_super *sb, uint64_
     return err ? err : walk_names(img, ino, &inode, &ops, to, NULL);
 }
 
-#define SCHEMA_VERSION 1
+#define SCHEMA_VERSION 2
 #define EXIT_USAGE     2
 #define NOT_ASKED      UINT64_MAX
 
 struct options {
     struct tool_device device;
-    bool super, journal, json;
+    bool label, super, log, json;
     uint64_t inode, extents, directory; /* number of the inode to show, or NOT_ASKED */
 };
 
@@ -420,9 +465,9 @@ struct options {
 struct dump {
     const struct options *o;
     struct image img;
-    struct image_super super;
+    struct lay_labels labels;
+    struct lay_supers supers;
     struct lay_super sb; /* after recovery */
-    struct lay_journal header;
     struct log log;
     struct json_object *tree;
     bool shown; /* the tree holds more than the entries common to all */
@@ -433,21 +478,19 @@ static const char usage_text[] =
     "Shows what is in the gpunvmefs file system on DEVICE, as it is after recovery. DEVICE\n"
     "is an image file, a block device, vfio:ADDRESS[/NSID] or vfio-user:SOCKET.\n"
     "\n"
-    "  -s, --superblock       the superblock (the default)\n"
+    "  -l, --label            the label (shown by default)\n"
+    "  -s, --superblock       the superblock (shown by default)\n"
     "  -i, --inode=INO        an inode and the names of its extended attributes\n"
     "  -e, --extents=INO      the extents of a file; inode 0 is the inode file\n"
     "  -d, --directory=INO    the names in a directory; inode 1 is the root\n"
-    "  -j, --journal          the transactions in the journal\n"
+    "  -j, --log              the transactions in the log\n"
     "  -o, --output=FORMAT    text or json\n" TOOL_USAGE TOOL_USAGE_END;
 
 static const struct option long_options[] = {
-    {"superblock", no_argument, NULL, 's'},
-    {"inode", required_argument, NULL, 'i'},
-    {"extents", required_argument, NULL, 'e'},
-    {"directory", required_argument, NULL, 'd'},
-    {"journal", no_argument, NULL, 'j'},
-    {"output", required_argument, NULL, 'o'},
-    TOOL_LONG_OPTIONS,
+    {"label", no_argument, NULL, 'l'},           {"superblock", no_argument, NULL, 's'},
+    {"inode", required_argument, NULL, 'i'},     {"extents", required_argument, NULL, 'e'},
+    {"directory", required_argument, NULL, 'd'}, {"log", no_argument, NULL, 'j'},
+    {"output", required_argument, NULL, 'o'},    TOOL_LONG_OPTIONS,
 };
 
 static int set_inode(uint64_t *ino, const char *text)
@@ -470,6 +513,9 @@ static int dump_set_option(void *options, int c)
     struct options *o = options;
 
     switch (c) {
+    case 'l':
+        o->label = true;
+        return 0;
     case 's':
         o->super = true;
         return 0;
@@ -480,7 +526,7 @@ static int dump_set_option(void *options, int c)
     case 'd':
         return set_inode(&o->directory, optarg);
     case 'j':
-        o->journal = true;
+        o->log = true;
         return 0;
     case 'o':
         return set_output(o, optarg);
@@ -489,46 +535,46 @@ static int dump_set_option(void *options, int c)
     }
 }
 
-static const struct tool_syntax syntax = {usage_text, "si:e:d:jo:" TOOL_SHORT_OPTIONS, long_options,
-                                          dump_set_option, EXIT_USAGE};
+static const struct tool_syntax syntax = {usage_text, "lsi:e:d:jo:" TOOL_SHORT_OPTIONS,
+                                          long_options, dump_set_option, EXIT_USAGE};
 
 /* Returns -1 to continue, or the exit status. */
 static int dump_parse_arguments(int argc, char **argv, struct options *o)
 {
     int status = tool_parse(&syntax, argc, argv, o, &o->device);
-    bool any =
-        o->journal || o->inode != NOT_ASKED || o->extents != NOT_ASKED || o->directory != NOT_ASKED;
+    bool any = o->label || o->super || o->log || o->inode != NOT_ASKED || o->extents != NOT_ASKED ||
+               o->directory != NOT_ASKED;
 
-    o->super = o->super || !any;
+    if (!any)
+        o->label = o->super = true;
     return status;
 }
 
-/* Replays the journal in memory, so that reads are as after recovery. */
+/*
+ * Replays the log in memory, so that reads are as after recovery. A damaged log
+ * is replayed up to the damage. Returns 0, or -1 after a message if the
+ * superblock is lost, or a device error.
+ */
 static int dump_recover(struct dump *d)
 {
-    union lay_block b;
-    struct lay_geometry geo;
-    const char *why = NULL;
-    int err = image_read_raw(&d->img, d->img.geo.journal_start, &b);
+    const char *path = d->o->device.text, *why = NULL;
+    bool lost = false;
+    struct lay_io io = image_io(&d->img);
+    int err = lay_supers_read(&io, &d->img.geo, &d->supers);
 
     if (!err)
-        err = lay_check_journal(&d->img.geo, &b.journal, &why);
-    if (err == -EUCLEAN) {
-        tool_error(d->o->device.text, "journal header: damaged (%s), shown without recovery", why);
-        return err;
-    }
+        err = replay_read(&d->img, &d->labels, &d->supers, &d->log);
     if (err)
         return err;
-    d->header = b.journal;
-    err = replay_read(&d->img, &d->header, &d->log);
-    if (!err)
-        err = replay_replay(&d->img, &d->log);
-    if (!err)
-        err = image_read(&d->img, 0, &b);
-    if (!err && lay_check_super(&b.super, 0, d->img.device_blocks, &geo, NULL, NULL) == 0 &&
-        lay_same_shape(&geo, &d->img.geo))
-        d->sb = b.super;
-    return err;
+    if (d->log.state == LOG_DAMAGED || d->log.state == LOG_LOST)
+        tool_error(path, "log: damaged (%s), shown as before the damage; run fsck.gpunvme",
+                   d->log.why ? d->log.why : "no commit was found");
+    err = replay_super(&d->img, &d->log, &d->supers, true, &d->sb, &lost, &why);
+    if (err == -EUCLEAN)
+        return tool_error(path, "superblock: damaged (%s), run fsck.gpunvme", why);
+    if (lost)
+        tool_error(path, "superblock: not the one that the log names, shown as it is");
+    return err ? err : replay_replay(&d->img, &d->log);
 }
 
 static int dump_explain(const struct options *o, const char *what, int err)
@@ -572,8 +618,12 @@ static int dump_collect(struct dump *d)
     dump_put_number(d->tree, "schema_version", SCHEMA_VERSION);
     dump_put_string(d->tree, "device", o->device.text);
     dump_put_number(d->tree, "recovered_transactions", d->log.transaction_count);
+    if (o->label) {
+        dump_label(lay_labels_newest(&d->labels), to = json_object_new_object());
+        failed |= dump_add(d, "label", to, 0);
+    }
     if (o->super) {
-        dump_super(&d->sb, to = json_object_new_object());
+        dump_super(&d->sb, d->log.state == LOG_CLEAN, to = json_object_new_object());
         failed |= dump_add(d, "superblock", to, 0);
     }
     if (o->inode != NOT_ASKED) {
@@ -588,11 +638,30 @@ static int dump_collect(struct dump *d)
         to = json_object_new_array();
         failed |= dump_add(d, "directory", to, dump_directory(&d->img, &d->sb, o->directory, to));
     }
-    if (o->journal) {
-        dump_journal(&d->header, &d->log, to = json_object_new_object());
-        failed |= dump_add(d, "journal", to, 0);
+    if (o->log) {
+        dump_log(&d->log, to = json_object_new_object());
+        failed |= dump_add(d, "log", to, 0);
     }
     return failed;
+}
+
+/* Reports a copy of the label that is not as it should be. */
+static void dump_report_labels(const struct dump *d)
+{
+    const char *path = d->o->device.text;
+
+    for (int i = 0; i < (int)LAY_LABEL_COPIES; i++) {
+        const struct lay_label_copy *copy = &d->labels.copies[i];
+        unsigned block = i ? LAY_LABEL_SECOND : 0, other = i ? 0 : LAY_LABEL_SECOND;
+        if (copy->error)
+            tool_error(path, "label in block %u: damaged (%s), using that in block %u", block,
+                       copy->why, other);
+        else if (copy->corrected)
+            tool_error(path, "label in block %u: one bit is wrong, shown as corrected", block);
+        else if (i != d->labels.newest && !lay_labels_equal(&d->labels))
+            tool_error(path, "label in block %u: older than that in block %u, which is used", block,
+                       other);
+    }
 }
 
 static int dump_start(struct dump *d, struct bd_dev *dev)
@@ -602,15 +671,10 @@ static int dump_start(struct dump *d, struct bd_dev *dev)
 
     if (ffs_ours(dev, false, why, sizeof(why)) != 0)
         return tool_error(path, "%s", why);
-    int err = image_start(&d->img, dev, false, &d->super);
+    int err = image_start(&d->img, dev, false, &d->labels);
     if (err)
-        return tool_no_file_system(path, &d->super, err);
-    d->sb = d->super.sb;
-    if (d->super.addr != 0)
-        tool_error(path, "superblock: %s%s%s, using the copy in block %llu",
-                   d->super.error ? "damaged (" : "older than a copy",
-                   d->super.error ? d->super.why : "", d->super.error ? ")" : "",
-                   (unsigned long long)d->super.addr);
+        return tool_no_file_system(path, &d->labels, err);
+    dump_report_labels(d);
     return 0;
 }
 
@@ -625,8 +689,9 @@ static int dump_device(const struct options *o, struct bd_dev *dev)
     int failed = dump_start(d, dev);
     if (!failed) {
         int err = dump_recover(d);
-        failed = err && err != -EUCLEAN ? dump_explain(o, "journal", err) : err;
-        failed |= dump_collect(d);
+        failed = err && err != -1 ? dump_explain(o, "log", err) : err;
+        if (!failed)
+            failed = dump_collect(d) || d->log.state >= LOG_DAMAGED;
         if (d->shown && o->json)
             puts(json_object_to_json_string_ext(d->tree, JSON_C_TO_STRING_PRETTY |
                                                              JSON_C_TO_STRING_NOSLASHESCAPE));

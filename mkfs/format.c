@@ -2,9 +2,9 @@
 /*
  * Writes and verifies the metadata of an empty file system.
  *
- * Old superblocks are erased first. Then all other blocks are written, flushed
- * and verified. The new superblocks come last, with block 0 at the end. A crash
- * before that leaves a device that no mount accepts.
+ * Old labels are erased first. Then all other blocks are written, flushed and
+ * verified. The labels come last, with block 0 at the end. A crash before that
+ * leaves a device that no mount accepts.
  */
 #include <assert.h>
 #include <errno.h>
@@ -15,70 +15,112 @@
 
 /*
  * Returns a 64th of the device, within 1024 to 32768 blocks, but at most a 16th
- * and at least LAY_MIN_JOURNAL.
+ * and at least LAY_MIN_LOG.
  */
-static uint64_t journal_size(uint64_t blocks)
+static uint64_t log_size(uint64_t blocks)
 {
-    uint64_t journal = blocks / 64;
+    uint64_t log = blocks / 64;
 
-    if (journal < 1024)
-        journal = 1024;
-    if (journal > 32768)
-        journal = 32768;
-    if (journal > blocks / 16)
-        journal = blocks / 16;
-    return journal < LAY_MIN_JOURNAL ? LAY_MIN_JOURNAL : journal;
+    if (log < 1024)
+        log = 1024;
+    if (log > 32768)
+        log = 32768;
+    if (log > blocks / 16)
+        log = blocks / 16;
+    return log < LAY_MIN_LOG ? LAY_MIN_LOG : log;
 }
 
 /* True if every block of the group is free; its bitmap is then a block of zeros. */
 static bool mkfs_group_is_free(const struct mkfs_plan *plan, uint64_t group)
 {
-    uint64_t first = group * LAY_GROUP_BLOCKS, end = first + LAY_GROUP_BLOCKS;
-
-    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
-        if (plan->geo.copies[i] >= first && plan->geo.copies[i] < end)
-            return false;
-    }
-    return first > plan->root_node && end <= plan->geo.blocks;
+    return lay_may_be_zeros(&plan->geo, group) && plan->inode_block / LAY_GROUP_BLOCKS != group &&
+           plan->root_node / LAY_GROUP_BLOCKS != group;
 }
 
 /*
- * True if some bitmap can be zero. Without one the feature stays off, so that
- * older programs can read the file system.
+ * Derives an identifier from the parameters, so that they determine every byte.
+ * The hash seed is random and secret, and so are the identifiers.
  */
-static bool has_free_group(const struct mkfs_plan *plan)
+static uint64_t mkfs_id(const struct mkfs_params *params, uint8_t number)
 {
-    uint64_t group = 0, groups = lay_groups(&plan->geo);
+    struct {
+        uint8_t uuid[16];
+        le64 sec;
+        le32 nsec, number;
+    } from = {.sec = lay_put64((uint64_t)params->time_sec),
+              .nsec = lay_put32(params->time_nsec),
+              .number = lay_put32(number)};
 
-    while (group < groups && !mkfs_group_is_free(plan, group))
-        group++;
-    return group < groups;
+    memcpy(from.uuid, params->uuid, sizeof(from.uuid));
+    uint64_t id = lay_siphash(params->hash_seed, &from, sizeof(from));
+    return id ? id : 1;
 }
 
-static void place(const struct mkfs_params *params, struct mkfs_plan *plan)
+/* Derives a random UUID (version 4) from two identifiers. */
+static void mkfs_uuid(const struct mkfs_params *params, uint8_t number, uint8_t uuid[16])
+{
+    le64 halves[2] = {lay_put64(mkfs_id(params, number)),
+                      lay_put64(mkfs_id(params, (uint8_t)(number + 1)))};
+
+    memcpy(uuid, halves, sizeof(halves));
+    uuid[6] = (uint8_t)((uuid[6] & 0x0f) | 0x40);
+    uuid[8] = (uint8_t)((uuid[8] & 0x3f) | 0x80);
+}
+
+/* Numbers of the derived identifiers; a UUID takes two. */
+enum { ID_SEALING = 0, ID_MEMBER = 2, ID_INCARNATION = 4, ID_LOG = 5 };
+
+/* Returns the lowest free range of len blocks: at the start, or behind an area. */
+static uint64_t mkfs_lowest(const struct lay_geometry *geo, uint64_t len)
+{
+    const uint64_t starts[] = {
+        LAY_MMP_BLOCK + 1,
+        LAY_LABEL_SECOND + 1,
+        geo->supers[0] + 1,
+        geo->supers[1] + 1,
+        geo->log_start + geo->log_blocks,
+        geo->bitmap_start + geo->bitmap_blocks,
+        geo->sums_start + geo->sums_blocks,
+    };
+    uint64_t lowest = LAY_NONE;
+
+    for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]); i++) {
+        if (starts[i] < lowest && lay_range_ok(geo, starts[i], len))
+            lowest = starts[i];
+    }
+    assert(lowest != LAY_NONE && "the smallest file system has room for all areas");
+    return lowest;
+}
+
+/* Places the areas one after the other, each in the lowest blocks that are free. */
+static void place(struct mkfs_plan *plan, uint64_t log_blocks)
 {
     struct lay_geometry *geo = &plan->geo;
 
-    memcpy(geo->uuid, params->uuid, sizeof(geo->uuid));
-    memcpy(geo->hash_seed, params->hash_seed, sizeof(geo->hash_seed));
-    if (params->label)
-        memcpy(geo->label, params->label, strlen(params->label));
-    geo->bitmap_start = 1;
-    geo->bitmap_blocks = (geo->blocks + LAY_GROUP_BLOCKS - 1) / LAY_GROUP_BLOCKS;
-    geo->journal_start = geo->bitmap_start + geo->bitmap_blocks;
-    plan->inode_block = geo->journal_start + geo->journal_blocks;
-    if (params->data_csum) {
-        geo->incompat |= LAY_INCOMPAT_DATA_CSUM;
-        geo->sums_start = plan->inode_block;
-        geo->sums_blocks = lay_sums_blocks(geo->blocks);
-        plan->inode_block += geo->sums_blocks;
+    geo->supers[1] = geo->blocks / 2 > LAY_LABEL_SECOND ? geo->blocks / 2 : LAY_LABEL_SECOND + 1;
+    geo->supers[0] = mkfs_lowest(geo, 1);
+    uint64_t groups = lay_groups_of(geo->blocks);
+    geo->bitmap_start = mkfs_lowest(geo, groups);
+    geo->bitmap_blocks = groups;
+    if (geo->incompat & LAY_INCOMPAT_DATA_CSUM) {
+        uint64_t sums = lay_sums_blocks(geo->blocks);
+        geo->sums_start = mkfs_lowest(geo, sums);
+        geo->sums_blocks = sums;
     }
+    geo->log_start = mkfs_lowest(geo, log_blocks);
+    geo->log_blocks = log_blocks;
+    plan->inode_block = mkfs_lowest(geo, 2);
     plan->root_node = plan->inode_block + 1;
-    lay_super_places(geo->blocks, geo->copies);
-    if (has_free_group(plan))
-        geo->incompat |= LAY_INCOMPAT_ZERO_BITMAPS;
-    assert(plan->root_node < geo->copies[0]);
-    plan->free_blocks = geo->blocks - (plan->root_node + 1) - LAY_SUPER_COPIES;
+    plan->free_blocks = geo->blocks - LAY_LABEL_COPIES - 1 - LAY_SUPER_COPIES - geo->bitmap_blocks -
+                        geo->sums_blocks - geo->log_blocks - 2;
+}
+
+static void identify(const struct mkfs_params *params, struct lay_geometry *geo)
+{
+    memcpy(geo->hash_seed, params->hash_seed, sizeof(geo->hash_seed));
+    mkfs_uuid(params, ID_SEALING, geo->uuid);
+    geo->log_id = mkfs_id(params, ID_LOG);
+    geo->incompat = LAY_INCOMPAT_DRAFT | (params->data_csum ? LAY_INCOMPAT_DATA_CSUM : 0);
 }
 
 int mkfs_lay_out(const struct mkfs_params *params, uint64_t device_bytes, struct mkfs_plan *plan)
@@ -86,19 +128,18 @@ int mkfs_lay_out(const struct mkfs_params *params, uint64_t device_bytes, struct
     assert(!params->label || lay_label_ok(params->label, strlen(params->label)));
     uint64_t bytes = params->bytes ? params->bytes : device_bytes;
     uint64_t blocks = bytes >> LAY_BLOCK_SHIFT;
-    uint64_t journal = params->journal_blocks ? params->journal_blocks : journal_size(blocks);
+    uint64_t log = params->log_blocks ? params->log_blocks : log_size(blocks);
 
     if (bytes > device_bytes)
         return -ENOSPC;
-    if (blocks < LAY_MIN_BLOCKS || journal < LAY_MIN_JOURNAL || journal > LAY_MAX_JOURNAL ||
-        journal > blocks / 4)
+    if (blocks < LAY_MIN_BLOCKS || log < LAY_MIN_LOG || log > LAY_MAX_LOG || log > blocks / 4)
         return -EINVAL;
     if (blocks > LAY_MAX_BLOCKS)
         return -EFBIG;
     memset(plan, 0, sizeof(*plan));
     plan->geo.blocks = blocks;
-    plan->geo.journal_blocks = journal;
-    place(params, plan);
+    identify(params, &plan->geo);
+    place(plan, log);
     return 0;
 }
 
@@ -112,6 +153,8 @@ struct format {
     const struct mkfs_params *params;
     const struct mkfs_plan *plan;
     uint8_t *buf; /* CHUNK_BLOCKS blocks of memory that the device reaches */
+    struct lay_incarnation incarnation;
+    uint32_t super_age;
 };
 
 static const struct lay_geometry *geo_of(const struct format *f)
@@ -145,10 +188,10 @@ static int format_read_blocks(struct format *f, uint64_t block, uint64_t count)
 }
 
 /* Returns the first block of the buffer, zeroed and with its head set. */
-static void *new_block(struct format *f, uint32_t magic, uint64_t block, uint64_t owner)
+static void *new_block(struct format *f, uint32_t magic, uint64_t addr, uint64_t owner)
 {
     memset(f->buf, 0, LAY_BLOCK_SIZE);
-    lay_head_init((struct lay_head *)f->buf, magic, geo_of(f)->uuid, block, owner);
+    lay_head_init((struct lay_head *)f->buf, magic, geo_of(f)->uuid, addr, owner);
     return f->buf;
 }
 
@@ -158,11 +201,10 @@ static int seal_and_write(struct format *f, uint64_t block)
     return format_write_blocks(f, block, 1);
 }
 
-/* True if a block is in use: a copy, or at the start. */
 static bool in_use(const struct mkfs_plan *plan, uint64_t block)
 {
-    return block <= plan->root_node || block >= plan->geo.blocks || block == plan->geo.copies[0] ||
-           block == plan->geo.copies[1];
+    return !lay_range_ok(&plan->geo, block, 1) || block == plan->inode_block ||
+           block == plan->root_node;
 }
 
 static void fill_bitmap(const struct format *f, struct lay_bitmap *bm, uint64_t group)
@@ -195,10 +237,10 @@ static int write_zeros(struct format *f, uint64_t block, uint64_t count)
 
 static int write_bitmap(struct format *f, uint64_t group)
 {
-    uint64_t block = geo_of(f)->bitmap_start + group;
+    uint64_t addr = LAY_ADDR(LAY_KIND_BITMAP, group);
 
-    fill_bitmap(f, new_block(f, LAY_MAGIC_BITMAP, block, 0), group);
-    return seal_and_write(f, block);
+    fill_bitmap(f, new_block(f, LAY_MAGIC_BITMAP, addr, 0), group);
+    return seal_and_write(f, geo_of(f)->bitmap_start + group);
 }
 
 /* A bitmap of zeros, like nearly all, represents a free group. */
@@ -218,37 +260,48 @@ static void *unused_block(const struct format *f, uint64_t pos, uint64_t i)
 {
     void *block = f->buf + (i << LAY_BLOCK_SHIFT);
 
-    lay_journal_fill_unused(geo_of(f), geo_of(f)->journal_start + pos, block);
+    lay_log_fill_unused(geo_of(f), pos, block);
     return block;
 }
 
 static int write_unused(struct format *f)
 {
-    uint64_t last = lay_journal_unused_last(geo_of(f));
+    uint64_t last = lay_log_unused_last(geo_of(f));
     int err = 0;
 
     for (uint64_t pos = 1, n; pos <= last && !err; pos += n) {
         n = last + 1 - pos < CHUNK_BLOCKS ? last + 1 - pos : CHUNK_BLOCKS;
         for (uint64_t i = 0; i < n; i++)
             unused_block(f, pos + i, i);
-        err = format_write_blocks(f, geo_of(f)->journal_start + pos, n);
+        err = format_write_blocks(f, geo_of(f)->log_start + pos, n);
     }
     return err;
 }
 
-/* Old records with this UUID must not be replayed: writes the whole log. */
-static int write_journal(struct format *f)
+/* The first commit is an empty transaction that names the superblock's age. */
+static int write_commit(struct format *f)
+{
+    struct lay_log_commit *c = (void *)f->buf;
+
+    lay_log_init(c, LAY_MAGIC_JCOMMIT, geo_of(f), &f->incarnation, 0);
+    c->blocks = lay_put32(1);
+    c->tail_tid = lay_put64(1);
+    c->super_age = lay_put32(f->super_age);
+    c->time = lay_time_make(f->params->time_sec, f->params->time_nsec);
+    lay_seal(c, 1);
+    return format_write_blocks(f, geo_of(f)->log_start, 1);
+}
+
+/* Old records with this log id must not be replayed: writes the whole log. */
+static int write_log(struct format *f)
 {
     const struct lay_geometry *geo = geo_of(f);
-    struct lay_journal *j = new_block(f, LAY_MAGIC_JOURNAL, geo->journal_start, 0);
+    uint64_t end = 1 + lay_log_unused_last(geo);
+    int err = write_commit(f);
 
-    j->tail_tid = lay_put64(1);
-    j->tail_pos = lay_put64(1);
-    uint64_t end = 1 + lay_journal_unused_last(geo);
-    int err = seal_and_write(f, geo->journal_start);
     if (!err)
         err = write_unused(f);
-    return err ? err : write_zeros(f, geo->journal_start + end, geo->journal_blocks - end);
+    return err ? err : write_zeros(f, geo->log_start + end, geo->log_blocks - end);
 }
 
 /* A checksum block of zeros is valid and has no entries. */
@@ -313,112 +366,113 @@ static void fill_super(const struct format *f, struct lay_super *sb)
 {
     const struct lay_geometry *geo = geo_of(f);
 
-    sb->version_major = lay_put16(LAY_VERSION_MAJOR);
-    sb->version_minor = lay_put16(LAY_VERSION_MINOR);
-    sb->block_size = lay_put32(LAY_BLOCK_SIZE);
-    sb->state = lay_put32(LAY_STATE_CLEAN);
-    sb->device_count = lay_put32(1);
-    sb->blocks = lay_put64(geo->blocks);
-    sb->free_blocks = lay_put64(f->plan->free_blocks);
     sb->inodes = lay_put64(1);
-    sb->bitmap_start = lay_put64(geo->bitmap_start);
-    sb->bitmap_blocks = lay_put64(geo->bitmap_blocks);
-    sb->journal_start = lay_put64(geo->journal_start);
-    sb->journal_blocks = lay_put64(geo->journal_blocks);
-    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
-        sb->copies[i] = lay_put64(geo->copies[i]);
-    sb->incompat = lay_put64(geo->incompat);
-    sb->sums_start = lay_put64(geo->sums_start);
-    sb->sums_blocks = lay_put64(geo->sums_blocks);
-    sb->orphan = lay_put64(LAY_NONE);
-    sb->created = lay_time_make(f->params->time_sec, f->params->time_nsec);
-    memcpy(sb->hash_seed, geo->hash_seed, sizeof(sb->hash_seed));
-    memcpy(sb->label, geo->label, sizeof(sb->label));
     fill_inode_file(f, &sb->inode_file);
-    memcpy(sb->devices[0].uuid, geo->uuid, sizeof(sb->devices[0].uuid));
-    sb->devices[0].blocks = lay_put64(geo->blocks);
-}
-
-static int write_super(struct format *f, uint64_t block)
-{
-    fill_super(f, new_block(f, LAY_MAGIC_SUPER, block, 0));
-    return seal_and_write(f, block);
+    memcpy(sb->hash_seed, geo->hash_seed, sizeof(sb->hash_seed));
+    sb->orphan = lay_put64(LAY_NONE);
+    sb->clean_incarnation = f->incarnation;
+    sb->clean_tid = lay_put64(1);
+    sb->area.bitmaps[0] = lay_put64(geo->bitmap_start);
+    sb->area.bitmaps[1] = lay_put64(LAY_NONE);
+    sb->area.sums[0] = lay_put64(geo->sums_start);
+    sb->area.sums[1] = lay_put64(geo->sums_blocks ? LAY_NONE : 0);
+    sb->area.blocks = lay_put64(geo->blocks);
+    sb->area.free_blocks = lay_put64(f->plan->free_blocks);
 }
 
 static int write_supers(struct format *f)
 {
-    const struct lay_geometry *geo = geo_of(f);
-    int err = bd_flush(f->dev);
+    int err = 0;
 
+    fill_super(f, new_block(f, LAY_MAGIC_SUPER, LAY_ADDR_SUPER, 0));
     for (unsigned i = 0; i < LAY_SUPER_COPIES && !err; i++)
-        err = write_super(f, geo->copies[i]);
-    if (!err)
-        err = bd_flush(f->dev);
-    if (!err)
-        err = write_super(f, 0);
-    return err ? err : bd_flush(f->dev);
-}
-
-/* Block 0, and older copies at their own or at the standard addresses. */
-struct old_supers {
-    uint64_t at[1 + 2 * LAY_SUPER_COPIES];
-    size_t n;
-};
-
-static int find_old(struct format *f, struct old_supers *old)
-{
-    uint64_t device_blocks = f->dev->info.bytes >> LAY_BLOCK_SHIFT;
-    uint64_t places[2 * LAY_SUPER_COPIES];
-    const struct lay_super *sb = (const struct lay_super *)f->buf;
-    struct lay_geometry geo;
-    int err = format_read_blocks(f, 0, 1);
-
-    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
-        places[i] = lay_get64(sb->copies[i]);
-    lay_super_places(device_blocks, places + LAY_SUPER_COPIES);
-    *old = (struct old_supers){.n = 1};
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]) && !err; i++) {
-        if (places[i] >= device_blocks)
-            continue;
-        err = format_read_blocks(f, places[i], 1);
-        if (!err && lay_check_super(sb, places[i], 0, &geo, NULL, NULL) == 0)
-            old->at[old->n++] = places[i];
-    }
+        err = seal_and_write(f, geo_of(f)->supers[i]);
+    f->super_age = lay_age(f->buf);
     return err;
 }
 
-/*
- * Zeroes all old superblocks even if one write fails. Returns the first error.
- */
-static int zero_old(struct format *f, const struct old_supers *old)
+static int write_mmp(struct format *f)
 {
+    struct lay_mmp *mmp = new_block(f, LAY_MAGIC_MMP, LAY_ADDR_MMP, 0);
+
+    mmp->interval = lay_put32(LAY_MMP_INTERVAL);
+    return seal_and_write(f, LAY_MMP_BLOCK);
+}
+
+static void fill_member(const struct format *f, struct lay_member *m)
+{
+    mkfs_uuid(f->params, ID_MEMBER, m->uuid);
+    m->blocks = lay_put64(geo_of(f)->blocks);
+    m->lba_size = lay_put32(f->dev->info.lba_size);
+    m->state = lay_put16(LAY_MEMBER_LIVE);
+}
+
+static void fill_label(const struct format *f, struct lay_label *label)
+{
+    const struct lay_geometry *geo = geo_of(f);
+
+    label->version_major = lay_put16(LAY_VERSION_MAJOR);
+    label->version_minor = lay_put16(LAY_VERSION_MINOR);
+    label->block_size = lay_put32(LAY_BLOCK_SIZE);
+    label->incompat = lay_put64(geo->incompat);
+    label->incarnation = f->incarnation;
+    label->log_id = lay_put64(geo->log_id);
+    label->log_blocks = lay_put64(geo->log_blocks);
+    memcpy(label->uuid, f->params->uuid, sizeof(label->uuid));
+    label->logs[0] = lay_put64(geo->log_start);
+    label->logs[1] = lay_put64(LAY_NONE);
+    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
+        label->supers[i] = lay_put64(geo->supers[i]);
+    label->created = lay_time_make(f->params->time_sec, f->params->time_nsec);
+    if (f->params->label)
+        memcpy(label->label, f->params->label, strlen(f->params->label));
+    fill_member(f, &label->members[0]);
+}
+
+static int write_label(struct format *f, uint64_t block)
+{
+    fill_label(f, new_block(f, LAY_MAGIC_LABEL, LAY_ADDR_LABEL, 0));
+    int err = seal_and_write(f, block);
+    return err ? err : bd_flush(f->dev);
+}
+
+static int write_labels(struct format *f)
+{
+    int err = write_label(f, LAY_LABEL_SECOND);
+
+    return err ? err : write_label(f, 0);
+}
+
+/*
+ * Zeroes both labels even if one write fails, the second one first, because
+ * block 0 decides whether the other counts. Returns the first error.
+ */
+static int zero_labels(struct format *f)
+{
+    static const uint64_t places[] = {LAY_LABEL_SECOND, 0};
     int err = 0;
 
     memset(f->buf, 0, LAY_BLOCK_SIZE);
-    for (size_t i = old->n; i-- > 0;) {
-        int now = bd_write(f->dev, old->at[i] << LAY_BLOCK_SHIFT, f->buf, LAY_BLOCK_SIZE, 0);
+    for (unsigned i = 0; i < LAY_LABEL_COPIES; i++) {
+        int now = bd_write(f->dev, places[i] << LAY_BLOCK_SHIFT, f->buf, LAY_BLOCK_SIZE, 0);
         err = err ? err : now;
     }
     return err ? err : bd_flush(f->dev);
 }
 
 /*
- * Erases old superblocks, without a check for interruptions in between: first
- * the copies, then block 0, because a mount uses a copy if block 0 is zero. The
- * discard is a hint that spares the drive. It follows the erasure, so that no
- * superblock refers to discarded blocks. Discarded blocks have undefined
- * contents, so the places are zeroed again.
+ * Erases old labels, without a check for interruptions in between. The discard
+ * is a hint that spares the drive. It follows the erasure, so that no label
+ * refers to discarded blocks. Discarded blocks have undefined contents, so the
+ * labels are zeroed again.
  */
 static int erase_old(struct format *f)
 {
-    struct old_supers old;
-    int err = find_old(f, &old);
+    int err = zero_labels(f);
 
     if (!err)
-        err = zero_old(f, &old);
-    if (!err)
         err = bd_discard(f->dev, 0, geo_of(f)->blocks << LAY_BLOCK_SHIFT);
-    return err ? err : zero_old(f, &old);
+    return err ? err : zero_labels(f);
 }
 
 static int format_flush(struct format *f)
@@ -426,33 +480,49 @@ static int format_flush(struct format *f)
     return bd_flush(f->dev);
 }
 
-/* Erases the superblocks after a failure or interruption. */
-static void erase_supers(struct format *f)
+/* Checks one copy of the label. */
+static int verify_label(struct format *f, uint64_t block)
 {
-    const struct lay_geometry *geo = geo_of(f);
-    const uint64_t places[] = {0, geo->copies[0], geo->copies[1]};
+    struct lay_label *got = (void *)f->buf, *wanted = (void *)(f->buf + LAY_BLOCK_SIZE);
+    int err = format_read_blocks(f, block, 1);
 
-    memset(f->buf, 0, LAY_BLOCK_SIZE);
-    for (unsigned i = 0; i < 1 + LAY_SUPER_COPIES; i++)
-        (void)bd_write(f->dev, places[i] << LAY_BLOCK_SHIFT, f->buf, LAY_BLOCK_SIZE, 0);
-    (void)bd_flush(f->dev);
+    if (err)
+        return err;
+    memset(wanted, 0, sizeof(*wanted));
+    lay_head_init(&wanted->head, LAY_MAGIC_LABEL, geo_of(f)->uuid, LAY_ADDR_LABEL, 0);
+    fill_label(f, wanted);
+    lay_seal(wanted, 0);
+    return memcmp(got, wanted, sizeof(*got)) == 0 ? 0 : -EUCLEAN;
+}
+
+static int verify_labels(struct format *f)
+{
+    int err = verify_label(f, 0);
+
+    return err ? err : verify_label(f, LAY_LABEL_SECOND);
 }
 
 static int verify_supers(struct format *f)
 {
     const struct lay_geometry *geo = geo_of(f);
-    const uint64_t places[] = {0, geo->copies[0], geo->copies[1]};
     struct lay_geometry got;
     int err = 0;
 
-    for (unsigned i = 0; i < 1 + LAY_SUPER_COPIES && !err; i++) {
-        err = format_read_blocks(f, places[i], 1);
-        if (!err && lay_check_super((void *)f->buf, places[i], 0, &got, NULL, NULL) != 0)
+    for (unsigned i = 0; i < LAY_SUPER_COPIES && !err; i++) {
+        err = format_read_blocks(f, geo->supers[i], 1);
+        if (!err && lay_check_super((void *)f->buf, geo, &got, NULL) != 0)
             err = -EUCLEAN;
-        if (!err && memcmp(&got, geo, sizeof(got)) != 0)
+        if (!err && (memcmp(&got, geo, sizeof(got)) != 0 || lay_age(f->buf) != f->super_age))
             err = -EUCLEAN;
     }
     return err;
+}
+
+static int verify_mmp(struct format *f)
+{
+    int err = format_read_blocks(f, LAY_MMP_BLOCK, 1);
+
+    return err ? err : lay_check_mmp(geo_of(f), (void *)f->buf, NULL);
 }
 
 static bool format_is_zero(const void *data, size_t len)
@@ -519,12 +589,12 @@ static int format_read_singly(struct format *f, uint64_t block, uint64_t count)
  */
 static int verify_unused(struct format *f)
 {
-    uint64_t last = lay_journal_unused_last(geo_of(f));
+    uint64_t last = lay_log_unused_last(geo_of(f));
     int err = 0;
 
     for (uint64_t pos = 1, n; pos <= last && !err; pos += n) {
         n = last + 1 - pos < SINGLE_BLOCKS ? last + 1 - pos : SINGLE_BLOCKS;
-        err = format_read_singly(f, geo_of(f)->journal_start + pos, n);
+        err = format_read_singly(f, geo_of(f)->log_start + pos, n);
         for (uint64_t i = 0; i < n && !err; i++) {
             const void *got = f->buf + (i << LAY_BLOCK_SHIFT);
             if (memcmp(got, unused_block(f, pos + i, SINGLE_BLOCKS), LAY_BLOCK_SIZE) != 0)
@@ -534,17 +604,17 @@ static int verify_unused(struct format *f)
     return err;
 }
 
-static int verify_journal(struct format *f)
+static int verify_log(struct format *f)
 {
     const struct lay_geometry *geo = geo_of(f);
-    uint64_t end = 1 + lay_journal_unused_last(geo);
-    int err = format_read_blocks(f, geo->journal_start, 1);
+    uint64_t end = 1 + lay_log_unused_last(geo);
+    int err = format_read_blocks(f, geo->log_start, 1);
 
     if (!err)
-        err = lay_check_journal(geo, (void *)f->buf, NULL);
+        err = lay_check_commit(geo, (void *)f->buf, 0, 1, NULL);
     if (!err)
         err = verify_unused(f);
-    return err ? err : verify_zeros(f, geo->journal_start + end, geo->journal_blocks - end);
+    return err ? err : verify_zeros(f, geo->log_start + end, geo->log_blocks - end);
 }
 
 static int verify_sums(struct format *f)
@@ -580,10 +650,11 @@ static int run_steps(struct format *f, const step_fn *steps, size_t n)
 
 int mkfs_format(struct bd_dev *dev, const struct mkfs_params *params, struct mkfs_plan *plan)
 {
-    static const step_fn blocks[] = {erase_old,   write_bitmaps, write_journal,  write_sums,
-                                     write_root,  format_flush,  verify_bitmaps, verify_journal,
+    static const step_fn blocks[] = {erase_old,   write_mmp,     write_supers,   write_bitmaps,
+                                     write_log,   write_sums,    write_root,     format_flush,
+                                     verify_mmp,  verify_supers, verify_bitmaps, verify_log,
                                      verify_sums, verify_root};
-    static const step_fn supers[] = {write_supers, verify_supers};
+    static const step_fn labels[] = {write_labels, verify_labels};
     struct format f = {.dev = dev, .params = params, .plan = plan};
     int err = mkfs_lay_out(params, dev->info.bytes, plan);
 
@@ -592,11 +663,13 @@ int mkfs_format(struct bd_dev *dev, const struct mkfs_params *params, struct mkf
     f.buf = bd_dma_alloc(dev, (size_t)CHUNK_BLOCKS << LAY_BLOCK_SHIFT);
     if (!f.buf)
         return -ENOMEM;
+    f.incarnation =
+        (struct lay_incarnation){lay_put64(1), lay_put64(mkfs_id(params, ID_INCARNATION))};
     err = run_steps(&f, blocks, sizeof(blocks) / sizeof(blocks[0]));
     if (!err) {
-        err = run_steps(&f, supers, sizeof(supers) / sizeof(supers[0]));
+        err = run_steps(&f, labels, sizeof(labels) / sizeof(labels[0]));
         if (err)
-            erase_supers(&f);
+            (void)zero_labels(&f);
     }
     bd_dma_free(dev, f.buf, (size_t)CHUNK_BLOCKS << LAY_BLOCK_SHIFT);
     return err;

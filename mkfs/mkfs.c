@@ -102,7 +102,7 @@ static int find_own(int fd, struct bd_signature *s)
 
     if (n < 0)
         return -errno;
-    if (n != (ssize_t)sizeof(magic) || lay_get32(magic) != LAY_MAGIC_SUPER)
+    if (n != (ssize_t)sizeof(magic) || lay_get32(magic) != LAY_MAGIC_LABEL)
         return 0;
     snprintf(s->name, sizeof(s->name), "a gpunvmefs file system");
     return 1;
@@ -429,12 +429,13 @@ static void print_where(const struct options *o, const struct mkfs_plan *plan)
     const struct lay_geometry *geo = &plan->geo;
 
     printf("Bitmap blocks: %" PRIu64 " at %" PRIu64 "\n", geo->bitmap_blocks, geo->bitmap_start);
-    printf("Journal start: %" PRIu64 "\n", geo->journal_start);
+    printf("Log start: %" PRIu64 "\n", geo->log_start);
     if (geo->sums_blocks)
         printf("Checksums start: %" PRIu64 "\n", geo->sums_start);
     printf("Inode block: %" PRIu64 "\n", plan->inode_block);
     printf("Root directory block: %" PRIu64 "\n", plan->root_node);
-    printf("Superblock copies: %" PRIu64 " %" PRIu64 "\n", geo->copies[0], geo->copies[1]);
+    printf("Superblocks: %" PRIu64 " %" PRIu64 "\n", geo->supers[0], geo->supers[1]);
+    printf("Labels: 0 %u\n", LAY_LABEL_SECOND);
     printf("Created: %" PRId64 ".%09" PRIu32 "\n", o->params.time_sec, o->params.time_nsec);
 }
 
@@ -446,13 +447,13 @@ static void mkfs_print_result(const struct options *o, const struct mkfs_plan *p
     if (o->dry_run)
         printf("Dry run: nothing was written\n");
     printf("Format version: %u.%u\n", LAY_VERSION_MAJOR, LAY_VERSION_MINOR);
-    tool_print_uuid(stdout, "UUID", geo->uuid);
-    printf("Label: %s\n", geo->label);
+    tool_print_uuid(stdout, "UUID", o->params.uuid);
+    printf("Label: %s\n", o->params.label ? o->params.label : "");
     printf("Size: %" PRIu64 "\n", geo->blocks << LAY_BLOCK_SHIFT);
     printf("Block size: %u\n", LAY_BLOCK_SIZE);
     printf("Blocks: %" PRIu64 "\n", geo->blocks);
     printf("Free blocks: %" PRIu64 "\n", plan->free_blocks);
-    printf("Journal blocks: %" PRIu64 "\n", geo->journal_blocks);
+    printf("Log blocks: %" PRIu64 "\n", geo->log_blocks);
     if (geo->sums_blocks)
         printf("Checksum blocks: %" PRIu64 "\n", geo->sums_blocks);
     if (o->verbose)

@@ -20,11 +20,11 @@ extern "C" {
 #define MKFS_MIN_BYTES ((uint64_t)LAY_MIN_BLOCKS << LAY_BLOCK_SHIFT)
 
 struct mkfs_params {
-    uint8_t uuid[16];
-    const char *label;       /* NULL for none; the caller has checked it with lay_label_ok() */
-    uint64_t bytes;          /* size of the file system; 0 selects the whole device */
-    uint64_t journal_blocks; /* 0 selects a size that fits the device */
-    int64_t time_sec;        /* time of creation */
+    uint8_t uuid[16];    /* the visible UUID */
+    const char *label;   /* NULL for none; the caller has checked it with lay_label_ok() */
+    uint64_t bytes;      /* size of the file system; 0 selects the whole device */
+    uint64_t log_blocks; /* 0 selects a size that fits the device */
+    int64_t time_sec;    /* time of creation */
     uint32_t time_nsec;
     uint8_t hash_seed[16]; /* must be random, or hash collisions can be provoked */
     uint32_t root_uid, root_gid;
@@ -46,19 +46,19 @@ struct mkfs_plan {
 
 /*
  * Lays out a file system for a device of device_bytes. Returns 0, -EINVAL if it
- * is smaller than MKFS_MIN_BYTES or the journal size is out of range, -ENOSPC
+ * is smaller than MKFS_MIN_BYTES or the log size is out of range, -ENOSPC
  * if params->bytes exceeds the device, and -EFBIG if it has more blocks than
  * the format supports.
  */
 int mkfs_lay_out(const struct mkfs_params *params, uint64_t device_bytes, struct mkfs_plan *plan);
 
 /*
- * Writes every metadata block of an empty file system, the superblocks last,
- * and reads all of them back to check them. The same parameters produce the
- * same bytes. After a failure the device holds no valid superblock; or, if the
- * old superblocks could not be erased, its old contents without some superblock
- * copies. Returns errors of mkfs_lay_out() and of the device, -EINTR, and
- * -EUCLEAN if blocks read back differ from those written.
+ * Writes every metadata block of an empty file system, the labels last, and
+ * reads all of them back to check them. The same parameters produce the same
+ * bytes. After a failure the device holds no valid label; or, if the old labels
+ * could not be erased, its old contents without one of them. Returns errors of
+ * mkfs_lay_out() and of the device, -EINTR, and -EUCLEAN if blocks read back
+ * differ from those written.
  */
 int mkfs_format(struct bd_dev *dev, const struct mkfs_params *params, struct mkfs_plan *plan);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Replays the log of the journal in memory, for fsck and dump. */
+/* Replays the log in memory, for fsck and dump. */
 #include "mkfs/replay.h"
 
 #include <errno.h>
@@ -8,8 +8,10 @@
 
 struct replay {
     struct image *img;
-    struct log *log; /* NULL while only commit blocks are sought */
-    struct lay_log reader;
+    struct log *log;
+    /* replay_rest(): receives the images instead of the log. */
+    int (*each)(void *arg, uint64_t addr, const union lay_block *data);
+    void *each_arg;
     union lay_block block;
 };
 
@@ -37,53 +39,66 @@ static int replay_add_patch(struct image_patch **array, size_t *count, struct im
     return 0;
 }
 
-/* A tolerant search for commit blocks skips unreadable blocks. */
+/* Implements lay_log_calls.block. */
 static int replay_block(void *arg, uint64_t pos, const void **block)
 {
     struct replay *r = arg;
-    int err = image_read_raw(r->img, r->img->geo.journal_start + pos, &r->block);
-    bool skip = err == -EIO && r->img->tolerant && !r->log;
+    int err = image_read_raw(r->img, r->img->log_at + pos, &r->block);
 
     *block = err ? NULL : &r->block;
-    return skip ? 0 : err;
+    return err == -EIO ? 0 : err;
 }
 
 /* Implements lay_log_calls.image. */
-static int replay_image(void *arg, uint64_t home, uint64_t at, const void *data)
+static int replay_image(void *arg, uint64_t addr, uint64_t pos, const void *data)
 {
     struct replay *r = arg;
-    struct image_patch patch = {.block = home, .log_block = at, .tid = r->reader.tid};
+    struct image_patch patch = {.addr = addr, .pos = pos, .tid = r->log->reader.tid};
 
-    (void)data;
-    return replay_add_patch(&r->log->images, &r->log->image_count, patch);
+    if (r->each)
+        return r->each(r->each_arg, addr, data);
+    if (data != &r->block) {
+        patch.corrected = malloc(sizeof(*patch.corrected));
+        if (!patch.corrected)
+            return -ENOMEM;
+        memcpy(patch.corrected, data, sizeof(*patch.corrected));
+    }
+    int err = replay_add_patch(&r->log->images, &r->log->image_count, patch);
+    if (err)
+        free(patch.corrected);
+    return err;
 }
 
 /* Implements lay_log_calls.revoke. */
-static int replay_revoke(void *arg, uint64_t home)
+static int replay_revoke(void *arg, uint64_t addr)
 {
     struct replay *r = arg;
-    struct image_patch patch = {.block = home, .tid = r->reader.tid};
+    struct image_patch patch = {.addr = addr, .tid = r->log->reader.tid};
 
-    return replay_add_patch(&r->log->revokes, &r->log->revoke_count, patch);
+    return r->each ? 0 : replay_add_patch(&r->log->revokes, &r->log->revoke_count, patch);
 }
 
 static const struct lay_log_calls replay_calls = {replay_block, replay_image, replay_revoke};
 
-/* Adds the next transaction: 1, 0 at the end of the log, or an error. */
-static int replay_transaction(struct replay *r)
+/* Removes the images and revokes of a transaction that is not whole. */
+static void replay_cut(struct log *log, size_t images, size_t revokes)
 {
-    struct log *log = r->log;
+    /* The arrays have had this room, as replay_grow() assumes. */
+    while (log->image_count > images)
+        free(log->images[--log->image_count].corrected);
+    log->revoke_count = revokes;
+}
+
+/* Adds the next transaction: 1, 0 at the end of the log, or an error. */
+static int replay_transaction(struct log *log)
+{
     size_t images = log->image_count, revokes = log->revoke_count;
     struct lay_log_tx tx;
-    int more = lay_log_next(&r->reader, &tx);
+    int more = lay_log_next(&log->reader, &tx);
 
-    if (more < 0)
+    if (more != 1) {
+        replay_cut(log, images, revokes);
         return more;
-    if (more == 0) {
-        /* The arrays have had this room, as replay_grow() assumes. */
-        log->image_count = images;
-        log->revoke_count = revokes;
-        return 0;
     }
     int err = replay_grow((void **)&log->transactions, log->transaction_count, sizeof(tx));
     if (err)
@@ -92,95 +107,220 @@ static int replay_transaction(struct replay *r)
     return 1;
 }
 
-int replay_read(struct image *img, const struct lay_journal *header, struct log *log)
+/* Adds the transactions up to the newest commit, or up to a gap. */
+static int replay_transactions(struct log *log)
 {
-    struct replay r = {.img = img, .log = log};
     int more;
 
-    memset(log, 0, sizeof(*log));
-    lay_log_begin(&r.reader, &img->geo, header, &replay_calls, &r);
     do {
-        more = replay_transaction(&r);
+        more = replay_transaction(log);
     } while (more > 0);
-    log->end_tid = r.reader.tid;
-    log->end_pos = r.reader.pos;
-    if (more < 0)
+    if (more != -EUCLEAN)
+        return more;
+    log->state = LOG_DAMAGED;
+    log->why = log->reader.why;
+    return 0;
+}
+
+/* True in *clean if one of the superblocks is that of a clean unmount. */
+static int replay_is_clean(struct log *log, const struct lay_supers *supers, bool *clean)
+{
+    int found = 0;
+
+    for (unsigned i = 0; i < LAY_SUPER_COPIES && found == 0; i++)
+        found = supers->errors[i] ? 0 : lay_log_clean(&log->reader, &supers->copies[i]);
+    *clean = found == 1;
+    return found < 0 ? found : 0;
+}
+
+static int replay_begin(struct log *log, const struct lay_supers *supers)
+{
+    bool clean;
+    int err = replay_is_clean(log, supers, &clean);
+
+    if (err || clean) {
+        log->state = LOG_CLEAN;
+        return err;
+    }
+    err = lay_log_newest(&log->reader);
+    if (err && err != -EUCLEAN)
+        return err;
+    log->why = err ? log->reader.why : NULL;
+    if (log->reader.newest.tid == 0) {
+        log->state = LOG_LOST;
+        return 0;
+    }
+    return replay_transactions(log);
+}
+
+int replay_read(struct image *img, const struct lay_labels *labels, const struct lay_supers *supers,
+                struct log *log)
+{
+    struct replay r = {.img = img, .log = log};
+
+    memset(log, 0, sizeof(*log));
+    lay_log_open(&log->reader, &img->geo, &lay_labels_newest(labels)->incarnation, &replay_calls,
+                 &r);
+    int err = replay_begin(log, supers);
+    log->reader.arg = NULL;
+    if (err)
         replay_free(log);
-    return more;
+    return err;
 }
 
 void replay_free(struct log *log)
 {
+    replay_cut(log, 0, 0);
     free(log->transactions);
     free(log->images);
     free(log->revokes);
     memset(log, 0, sizeof(*log));
 }
 
-static int replay_by_block(const void *a, const void *b)
+/* --- Superblock ------------------------------------------------------------------------------- */
+
+/* Finds the last image of the superblock in the log. */
+static const struct image_patch *replay_last_super(const struct log *log)
+{
+    for (size_t i = log->image_count; i-- > 0;) {
+        if (log->images[i].addr == LAY_ADDR_SUPER)
+            return &log->images[i];
+    }
+    return NULL;
+}
+
+static const struct lay_super *replay_newest_super(const struct lay_supers *supers)
+{
+    const struct lay_super *newest = NULL;
+
+    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
+        const struct lay_super *sb = &supers->copies[i];
+        if (!supers->errors[i] &&
+            (!newest || lay_get64(sb->head.tid) > lay_get64(newest->head.tid)))
+            newest = sb;
+    }
+    return newest;
+}
+
+static const struct lay_super *
+replay_home_super(const struct log *log, const struct lay_supers *supers, bool any, bool *lost)
+{
+    const struct lay_super *sb =
+        log->state == LOG_LOST ? NULL : lay_supers_of_age(supers, log->reader.newest.super_age);
+
+    *lost = !sb && log->state != LOG_LOST;
+    return sb || !any ? sb : replay_newest_super(supers);
+}
+
+int replay_super(struct image *img, const struct log *log, const struct lay_supers *supers,
+                 bool any, struct lay_super *super, bool *lost, const char **why)
+{
+    const struct image_patch *image = replay_last_super(log);
+    union lay_block b;
+    int err = 0;
+
+    *lost = false;
+    if (image) {
+        err = image_read_patch(img, image, &b);
+        *super = b.super;
+    } else {
+        const struct lay_super *home = replay_home_super(log, supers, any, lost);
+        *why = "no superblock is the one that the log names";
+        err = home ? 0 : -EUCLEAN;
+        if (home)
+            *super = *home;
+    }
+    return err ? err : lay_check_super(super, &img->geo, &img->geo, why);
+}
+
+/* --- Images ----------------------------------------------------------------------------------- */
+
+static int replay_by_addr(const void *a, const void *b)
 {
     const struct image_patch *p = a, *q = b;
 
-    if (p->block != q->block)
-        return p->block < q->block ? -1 : 1;
+    if (p->addr != q->addr)
+        return p->addr < q->addr ? -1 : 1;
     return p->order < q->order ? -1 : p->order > q->order;
+}
+
+static void replay_sort(struct image_patch *patches, size_t count)
+{
+    if (count > 1)
+        qsort(patches, count, sizeof(*patches), replay_by_addr);
 }
 
 /*
  * Returns the most recent transaction that revokes the block, or 0 if none
- * does. Revokes are sorted by block and then by transaction, so the last entry
- * of the block has it.
+ * does. Revokes are sorted by address and then by transaction, so the last
+ * entry of the block has it.
  */
-static uint64_t replay_newest_revoke(const struct image_patch *revokes, size_t count,
-                                     uint64_t block)
+static uint64_t replay_newest_revoke(const struct log *log, uint64_t addr)
 {
-    size_t lo = 0, hi = count;
+    size_t lo = 0, hi = log->revoke_count;
 
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
-        if (revokes[mid].block <= block)
+        if (log->revokes[mid].addr <= addr)
             lo = mid + 1;
         else
             hi = mid;
     }
-    return lo > 0 && revokes[lo - 1].block == block ? revokes[lo - 1].tid : 0;
+    return lo > 0 && log->revokes[lo - 1].addr == addr ? log->revokes[lo - 1].tid : 0;
 }
 
-int replay_replay(struct image *img, const struct log *log)
+/* True if the image at `i` of the sorted ones is the one that counts. */
+static bool replay_counts(const struct log *log, size_t i)
 {
-    if (log->image_count == 0)
-        return 0;
-    struct image_patch *images = malloc(log->image_count * sizeof(*images));
-    struct image_patch *revokes = malloc((log->revoke_count + 1) * sizeof(*revokes));
-    if (!images || !revokes) {
-        free(images);
-        free(revokes);
-        return -ENOMEM;
-    }
-    memcpy(images, log->images, log->image_count * sizeof(*images));
-    qsort(images, log->image_count, sizeof(*images), replay_by_block);
-    if (log->revoke_count > 0) {
-        memcpy(revokes, log->revokes, log->revoke_count * sizeof(*revokes));
-        qsort(revokes, log->revoke_count, sizeof(*revokes), replay_by_block);
-    }
+    const struct image_patch *p = &log->images[i];
+    bool last = i + 1 == log->image_count || p[1].addr != p->addr;
 
-    size_t kept = 0;
-    for (size_t i = 0; i < log->image_count; i++) {
-        bool newest = i + 1 == log->image_count || images[i + 1].block != images[i].block;
-        if (newest &&
-            images[i].tid > replay_newest_revoke(revokes, log->revoke_count, images[i].block))
-            images[kept++] = images[i];
+    return last && p->tid > replay_newest_revoke(log, p->addr);
+}
+
+/* Takes the image, unless it would overwrite an area of the geometry. */
+static void replay_take(struct image *img, struct log *log, struct image_patch *image)
+{
+    if (lay_home_ok(&img->geo, image->addr)) {
+        img->patches[img->patch_count++] = *image;
+        image->corrected = NULL;
+    } else {
+        log->state = LOG_DAMAGED;
+        log->why = "an image lies in a fixed area";
     }
-    free(revokes);
-    img->patches = images;
-    img->patch_count = kept;
+}
+
+int replay_replay(struct image *img, struct log *log)
+{
+    img->patches = malloc((log->image_count + 1) * sizeof(*img->patches));
+    if (!img->patches)
+        return -ENOMEM;
+    replay_sort(log->images, log->image_count);
+    replay_sort(log->revokes, log->revoke_count);
+    for (size_t i = 0; i < log->image_count; i++) {
+        if (replay_counts(log, i))
+            replay_take(img, log, &log->images[i]);
+    }
     return 0;
 }
 
-int replay_find_newest(struct image *img, uint64_t *tid)
-{
-    struct replay r = {.img = img};
+/* --- Behind a gap ----------------------------------------------------------------------------- */
 
-    r.reader = (struct lay_log){.geo = &img->geo, .calls = &replay_calls, .arg = &r};
-    return lay_log_newest(&r.reader, tid);
+int replay_rest(struct image *img, struct log *log,
+                int (*each)(void *arg, uint64_t addr, const union lay_block *data), void *arg)
+{
+    struct replay r = {.img = img, .log = log, .each = each, .each_arg = arg};
+    struct lay_log_tx tx;
+    int found;
+
+    log->reader.arg = &r;
+    do {
+        int more;
+        do {
+            more = lay_log_next(&log->reader, &tx);
+        } while (more == 1);
+        found = more == -EUCLEAN ? lay_log_skip(&log->reader) : more;
+    } while (found == 1);
+    log->reader.arg = NULL;
+    return found;
 }

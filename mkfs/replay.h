@@ -1,41 +1,66 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Replays the log of the journal (FORMAT.md 10) in memory.
+ * Replays the log (FORMAT.md 10) in memory.
  */
 #ifndef MKFS_REPLAY_H
 #define MKFS_REPLAY_H
 
 #include <stdbool.h>
 
-#include "layout/journal_reader.h"
+#include "layout/log_reader.h"
 #include "mkfs/image.h"
 
+enum log_state {
+    LOG_WHOLE,   /* every transaction up to the newest commit is whole */
+    LOG_CLEAN,   /* the log holds nothing since a clean unmount */
+    LOG_DAMAGED, /* the transactions before the gap at reader.tid are whole */
+    LOG_LOST,    /* no commit was found */
+};
+
 struct log {
-    uint64_t end_tid; /* the first transaction that is not in the log */
-    uint64_t end_pos;
+    enum log_state state;
+    const char *why; /* what is wrong with the newest commit or with a transaction, or NULL */
+    /* The newest commit, the place of the next transaction, and corrections. */
+    struct lay_log reader;
     struct lay_log_tx *transactions;
     size_t transaction_count;
     struct image_patch *images; /* in log order */
     size_t image_count;
-    struct image_patch *revokes; /* sorted by block, then tid */
+    struct image_patch *revokes; /* in log order */
     size_t revoke_count;
 };
 
 /*
- * Reads every whole transaction from the tail on. The caller frees the log.
- * Returns 0, or -ENOMEM or a device error with nothing to free.
+ * Reads every whole transaction from the tail of the newest commit on. The
+ * caller frees the log, which must not be moved. Returns 0, or -ENOMEM or a
+ * device error with nothing to free.
  */
-int replay_read(struct image *img, const struct lay_journal *header, struct log *log);
+int replay_read(struct image *img, const struct lay_labels *labels, const struct lay_supers *supers,
+                struct log *log);
 void replay_free(struct log *log);
 
-/* Makes image_read() return blocks as after recovery: 0 or -ENOMEM. */
-int replay_replay(struct image *img, const struct log *log);
+/*
+ * Finds the superblock that counts after recovery: the last image in the log,
+ * otherwise one with the age that the newest commit names. Returns 0 with
+ * img->geo complete, -EUCLEAN with *why if there is none, -ENOMEM or a device
+ * error. A superblock of another age counts if `any` is true and the right one
+ * is lost; *lost says so.
+ */
+int replay_super(struct image *img, const struct log *log, const struct lay_supers *supers,
+                 bool any, struct lay_super *super, bool *lost, const char **why);
 
 /*
- * Sets *tid to the most recent transaction that has a sound commit block
- * anywhere in the log, or to 0 if there is none. Blocks that cannot be read are
- * skipped if the image is tolerant.
+ * Makes image_read() return blocks as after recovery: 0 or -ENOMEM. An image
+ * inside the areas of the geometry is dropped, and the log is damaged then.
  */
-int replay_find_newest(struct image *img, uint64_t *tid);
+int replay_replay(struct image *img, struct log *log);
+
+/*
+ * Calls `each` for the images from the gap of a damaged log on, as far as they
+ * are sound. `data` is the image. Returns 0 or an error. The reader is then no
+ * longer at the gap.
+ */
+int replay_rest(struct image *img, struct log *log,
+                int (*each)(void *arg, uint64_t addr, const union lay_block *data), void *arg);
 
 #endif

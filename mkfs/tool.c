@@ -207,19 +207,23 @@ int tool_open(const struct tool_device *d, uint32_t flags, struct bd_opened *out
     return 0;
 }
 
-int tool_no_file_system(const char *path, const struct image_super *super, int err)
+int tool_no_file_system(const char *path, const struct lay_labels *labels, int err)
 {
     switch (err) {
     case -EINVAL:
         return tool_error(path, "holds no gpunvmefs file system, check the name of the device");
     case -ENOTSUP:
-        if (super->features)
+        if (labels->features)
             return tool_error(
                 path, "has unknown incompatible features 0x%" PRIx64 ", use a newer version",
-                super->features);
-        return tool_error(path, "has another format version, use a newer version");
+                labels->features);
+        return tool_error(path, "%s", labels->why);
     case -EUCLEAN:
-        return tool_error(path, "superblock: %s, and no usable copy was found", super->why);
+        if (labels->copies[0].error && labels->copies[1].error)
+            return tool_error(path, "label: %s, and no usable copy was found", labels->why);
+        return tool_error(path, "%s, nothing is written", labels->why);
+    case -ERANGE:
+        return tool_error(path, "%s", labels->why);
     default:
         return tool_error(path, "cannot read: %s", tool_strerror(err));
     }

@@ -77,7 +77,7 @@ int tool_parse(const struct tool_syntax *syntax, int argc, char **argv, void *op
 int tool_open(const struct tool_device *d, uint32_t flags, struct bd_opened *out);
 
 /* Reports the error of image_start(). Returns -1. */
-int tool_no_file_system(const char *path, const struct image_super *super, int err);
+int tool_no_file_system(const char *path, const struct lay_labels *labels, int err);
 /* Prints "KEY: UUID". */
 void tool_print_uuid(FILE *out, const char *key, const uint8_t uuid[16]);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * tune.gpunvme changes the label or the size of a file system that is not
- * mounted.
+ * tune.gpunvme changes the label, the UUID or the size of a file system that is
+ * not mounted.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+#include <uuid/uuid.h>
 
 #include "fusefs/core/ffs.h"
 #include "layout/layout.h"
@@ -23,8 +24,10 @@
 struct options {
     struct tool_device device;
     const char *label; /* NULL: unchanged */
-    uint64_t bytes;    /* 0: unchanged */
-    bool max;          /* use the whole device */
+    bool has_uuid;
+    uint8_t uuid[16];
+    uint64_t bytes; /* 0: unchanged */
+    bool max;       /* use the whole device */
 };
 
 static const char usage_text[] =
@@ -33,12 +36,14 @@ static const char usage_text[] =
     "image file, a block device, vfio:ADDRESS[/NSID] or vfio-user:SOCKET.\n"
     "\n"
     "  -L, --label=LABEL      the label: at most 63 bytes; '' for none\n"
+    "  -U, --uuid=UUID|random the UUID; a copy of an image needs another one\n"
     "  -s, --size=SIZE|max    grow or shrink to SIZE bytes (suffixes K, M, G, T), or grow to\n"
     "                         the whole device; an image file gets that length\n" TOOL_USAGE
         TOOL_USAGE_END;
 
 static const struct option long_options[] = {
     {"label", required_argument, NULL, 'L'},
+    {"uuid", required_argument, NULL, 'U'},
     {"size", required_argument, NULL, 's'},
     TOOL_LONG_OPTIONS,
 };
@@ -51,6 +56,17 @@ static int tune_set_size(struct options *o, const char *text)
     return tool_error("--size", "'%s' is no size, give bytes, or a number with K, M, G or T", text);
 }
 
+static int tune_set_uuid(struct options *o, const char *text)
+{
+    o->has_uuid = true;
+    if (strcmp(text, "random") == 0)
+        uuid_generate(o->uuid);
+    else if (uuid_parse(text, o->uuid) != 0 || uuid_is_null(o->uuid))
+        return tool_error("--uuid", "'%s' is not a UUID, give 32 digits with hyphens, or random",
+                          text);
+    return 0;
+}
+
 static int tune_set_option(void *options, int c)
 {
     struct options *o = options;
@@ -59,6 +75,8 @@ static int tune_set_option(void *options, int c)
     case 'L':
         o->label = optarg;
         return 0;
+    case 'U':
+        return tune_set_uuid(o, optarg);
     case 's':
         return tune_set_size(o, optarg);
     default:
@@ -66,7 +84,7 @@ static int tune_set_option(void *options, int c)
     }
 }
 
-static const struct tool_syntax syntax = {usage_text, "L:s:" TOOL_SHORT_OPTIONS, long_options,
+static const struct tool_syntax syntax = {usage_text, "L:U:s:" TOOL_SHORT_OPTIONS, long_options,
                                           tune_set_option, EXIT_USAGE};
 
 /* Returns -1 to continue, or the exit status. */
@@ -74,15 +92,22 @@ static int tune_parse_arguments(int argc, char **argv, struct options *o)
 {
     int status = tool_parse(&syntax, argc, argv, o, &o->device);
 
-    if (status >= 0 || o->label || o->bytes || o->max)
+    if (status >= 0 || o->label || o->has_uuid || o->bytes || o->max)
         return status;
-    tool_error("arguments", "nothing to change, give --label or --size");
+    tool_error("arguments", "nothing to change, give --label, --uuid or --size");
     return EXIT_USAGE;
+}
+
+static int tune_set_names(const struct options *o, struct ffs *fs)
+{
+    int err = o->label ? ffs_set_label(fs, o->label) : 0;
+
+    return err || !o->has_uuid ? err : ffs_set_uuid(fs, o->uuid);
 }
 
 /*
  * Mounts and unmounts the file system, which leaves it clean or reports why
- * not. Sets the label in between.
+ * not. Sets the label and the UUID in between.
  */
 static int tune_settle(const struct options *o, struct bd_dev *dev, struct ffs_statfs *s)
 {
@@ -95,7 +120,7 @@ static int tune_settle(const struct options *o, struct bd_dev *dev, struct ffs_s
         err = ffs_mount(dev, &opts, &fs, why, sizeof(why));
     if (err)
         return tool_error(o->device.text, "%s", why[0] ? why : tool_strerror(err));
-    int label_err = o->label ? ffs_set_label(fs, o->label) : 0;
+    int label_err = tune_set_names(o, fs);
     ffs_statfs(fs, s);
     err = ffs_unmount(fs);
     if (label_err == -EINVAL)
@@ -228,6 +253,13 @@ static int tune_resize(const struct options *o, struct bd_opened *opened, struct
     return s->blocks < before ? cut_file(o, opened, s->blocks << LAY_BLOCK_SHIFT) : 0;
 }
 
+static void tune_print(const struct ffs_statfs *s)
+{
+    printf("Label: %s\n", s->label);
+    tool_print_uuid(stdout, "UUID", s->uuid);
+    printf("Size: %" PRIu64 "\n", s->blocks << LAY_BLOCK_SHIFT);
+}
+
 int main(int argc, char **argv)
 {
     struct options o = {0};
@@ -243,7 +275,7 @@ int main(int argc, char **argv)
     if (!err)
         err = tune_resize(&o, &opened, &s);
     if (!err)
-        printf("Label: %s\nSize: %" PRIu64 "\n", s.label, s.blocks << LAY_BLOCK_SHIFT);
+        tune_print(&s);
     bd_opened_close(&opened);
     return err ? EXIT_FAILURE : EXIT_SUCCESS;
 }

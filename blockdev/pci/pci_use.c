@@ -23,7 +23,7 @@
  */
 #define MAX_DEPTH     8
 #define SUBJECT       256    /* "nvme0n1p3, part of LVM volume vg-root" */
-#define OWN_MAGIC     "GNsb" /* first bytes of a gpunvmefs superblock (tests compare them) */
+#define OWN_MAGIC     "GNsb" /* first bytes of a gpunvmefs label (tests compare them) */
 #define OWN_MAGIC_LEN 4
 
 /* Reasons not to take the drive, in ascending severity. */

@@ -45,14 +45,14 @@ enum ffs_access {
 
 struct ffs_mount_opts {
     unsigned access;    /* enum ffs_access */
-    bool read_only;     /* replays the journal, if necessary, only in memory */
+    bool read_only;     /* writes nothing; replays the log, if necessary, in memory */
     unsigned commit_ms; /* time between background commits; 0: 5,000 */
     size_t cache_bytes; /* clean metadata to keep; 0: 64 MiB */
     bool discard;       /* see ffs_set_discard() */
     bool no_thread;     /* no background commits; for tests */
     /*
-     * ffs_mount() calls this at least once for each MiB of the journal and for
-     * each orphan. If it returns true, ffs_mount() fails with -EINTR, and the
+     * ffs_mount() calls this at least once for each MiB of the log and for each
+     * orphan. If it returns true, ffs_mount() fails with -EINTR, and the
      * next mount starts recovery again. NULL means never.
      */
     bool (*interrupted)(void);
@@ -66,10 +66,9 @@ struct ffs_mount_opts {
 /*
  * Decides whether the device still belongs to gpunvmefs, or has been given another use since: a
  * partition table, another file system, a member of a volume manager (FORMAT.md 4.1). Every program
- * asks before it reads a copy of the superblock or writes. It takes a few milliseconds and only
- * reads. If `reclaim` is true, block 0 need not have the magic of a superblock. A device that is
- * smaller than a block passes, and so does a superblock of a newer version: both are refused
- * elsewhere.
+ * asks before it uses the second label or writes. It takes a few milliseconds and only reads. If
+ * `reclaim` is true, block 0 need not have the magic of a label. A device that is smaller than a
+ * block passes, and so does a label of another version: both are refused elsewhere.
  *
  * Returns 0 if the device is ours. Otherwise `why` (of len bytes) holds a sentence without the
  * device's name: -EINVAL if the device is not ours, or the error of the device.
@@ -77,11 +76,12 @@ struct ffs_mount_opts {
 int ffs_ours(struct bd_dev *dev, bool reclaim, char *why, size_t len);
 
 /*
- * Checks the superblock, replays the journal, and finishes orphans. The device
- * must outlive the mount. On failure `why` (of len bytes) holds the cause in
- * words. Returns -EINVAL if the device does not have this format, -ENOTSUP for
- * unknown features or an unknown version, -EUCLEAN, and -EROFS if the device is
- * read-only but the journal must be replayed or there are ro-compat features.
+ * Checks labels and superblock, replays the log, and finishes orphans. The
+ * device must outlive the mount. On failure `why` (of len bytes) holds the
+ * cause in words. Returns -EINVAL if the device does not have this format,
+ * -ENOTSUP for unknown features or an unknown version, -EUCLEAN, and -EROFS for
+ * a writable mount if the device is read-only or there are unknown ro-compat
+ * features.
  */
 int ffs_mount(struct bd_dev *dev, const struct ffs_mount_opts *opts, struct ffs **out, char *why,
               size_t len);
@@ -94,7 +94,7 @@ int ffs_unmount(struct ffs *fs);
 struct ffs_statfs {
     uint64_t blocks, free_blocks; /* of 4096 bytes */
     uint64_t inodes;              /* inodes in use */
-    uint8_t uuid[16];
+    uint8_t uuid[16]; /* the one that users see */
     char label[64];
     bool read_only;
     bool failed;    /* read-only until the next mount, because of an error */
@@ -102,10 +102,12 @@ struct ffs_statfs {
 };
 void ffs_statfs(struct ffs *fs, struct ffs_statfs *out);
 /*
- * Sets the label, which is durable after ffs_sync(). Returns -EINVAL if it is
- * longer than 63 bytes, not UTF-8, or contains control characters.
+ * Sets the label, durably. Returns -EINVAL if it is longer than 63 bytes, not
+ * UTF-8, or contains control characters.
  */
 int ffs_set_label(struct ffs *fs, const char *label);
+/* Sets the UUID that users see, durably. */
+int ffs_set_uuid(struct ffs *fs, const uint8_t uuid[16]);
 /* Replace ffs_mount_opts.access and .commit_ms while mounted. */
 void ffs_set_access(struct ffs *fs, unsigned access);
 bool ffs_access_always(struct ffs *fs);

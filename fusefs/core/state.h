@@ -16,6 +16,7 @@
 #include "fusefs/core/inode/tx.h"
 #include "fusefs/core/journal/journal.h"
 #include "fusefs/core/storage.h"
+#include "layout/label.h"
 
 /*
  * Restrictions of the file system, as bits of ffs.health that are set once and
@@ -47,6 +48,13 @@ struct ffs {
     struct ffs_mount_opts opts;
     const struct ffs_semantics *semantics;
     struct lay_geometry geo;
+    /*
+     * The label that counts, whose incarnation is that of this mount, and its
+     * copies on the device. Protected by journal.commit_lock; `label` is changed
+     * under meta as well, so that either lock allows reading it.
+     */
+    struct lay_label label;
+    struct lay_labels labels;
     pthread_rwlock_t meta;
     _Atomic unsigned health;
     _Atomic unsigned access;    /* enum ffs_access */
@@ -115,6 +123,18 @@ struct ffs_reason {
 /* Formats the reason and returns err. */
 int ffs_refuse(const struct ffs_reason *r, int err, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Returns the calls with which layout/label.h reads and writes the device. */
+struct lay_io ffs_io(struct bd_dev *dev);
+/* Returns a random number other than 0, for incarnations and logs. */
+uint64_t ffs_random(void);
+/*
+ * Makes *label, a changed copy of fs->label, one of a new incarnation and
+ * writes it to both places. The caller holds commit_lock, makes it fs->label,
+ * and commits before any other write. Returns 0 or -errno; *label may be
+ * durable then.
+ */
+int ffs_label_write(struct ffs *fs, struct lay_label *label);
 
 int ffs_background_start(struct ffs *fs);
 void ffs_background_stop(struct ffs *fs);

@@ -67,7 +67,7 @@ static inline uint64_t ffs_max(uint64_t a, uint64_t b)
 
 /* A block in memory. `data` may be read under ffs.meta, and changed after ffs_tx_dirty(). */
 struct ffs_buf {
-    uint64_t block;
+    uint64_t block; /* logical address (FORMAT.md 2) */
     void *data; /* 4096 bytes */
 };
 
@@ -84,7 +84,7 @@ struct ffs_expect {
 };
 
 /*
- * Gets a block. Returns -EUCLEAN (logged with address and reason; the file
+ * Gets the block with a logical address. Returns -EUCLEAN (logged with address and reason; the file
  * system becomes read-only), -EIO or -ENOMEM.
  */
 int ffs_buf_get(struct ffs *fs, uint64_t block, const struct ffs_expect *expect,
@@ -156,8 +156,9 @@ void ffs_meta_done(struct ffs *fs);
 int ffs_alloc(struct ffs_tx *tx, uint64_t goal, uint64_t min, uint64_t max, unsigned align,
               uint64_t *block, uint64_t *len);
 /*
- * Frees data blocks. They are allocated again only when the freeing transaction
- * is durable and no pin (below) taken before covers them.
+ * Frees data blocks. They are allocated again only when a commit after that of
+ * the freeing transaction is durable and no pin (below) taken before covers
+ * them.
  */
 int ffs_free(struct ffs_tx *tx, uint64_t block, uint64_t len);
 /*
@@ -245,7 +246,8 @@ int ffs_orphan_del(struct ffs_tx *tx, struct ffs_inode *inode);
 /*
  * Makes transaction `tid` and all earlier ones durable, together with those of
  * other callers. Called without any of the locks above. The device is flushed
- * only if there was something to commit.
+ * only if there was something to commit. These numbers are counted in memory;
+ * the log has other ones.
  */
 int ffs_commit(struct ffs *fs, uint64_t tid);
 /*
@@ -257,7 +259,10 @@ int ffs_flush(struct ffs *fs);
 uint64_t ffs_running_tid(struct ffs *fs);
 struct bd_dev *ffs_dev(struct ffs *fs);
 const struct lay_geometry *ffs_geometry(struct ffs *fs);
-/* Logs "what: why" and marks the file system in error and read-only. */
+/*
+ * Logs the logical address `block` and `why`, and marks the file system in
+ * error and read-only.
+ */
 void ffs_note_corrupt(struct ffs *fs, uint64_t block, uint64_t ino, const char *why);
 /*
  * Like ffs_note_corrupt(), but returns -EUCLEAN. It is inline so that compilers

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "mkfs/fsck/store.h"
+#include "support/minmax.h"
 
 static int attach_add_name(struct fsck *f, uint64_t dir, uint64_t ino, uint8_t kind)
 {
@@ -133,27 +134,39 @@ int fsck_attach(struct fsck *f)
 
 /* --- The log ---------------------------------------------------------------------------------- */
 
-/* Copies the journal to the file. *whole is true if all of it was copied. */
-static int copy_journal(struct fsck *f, struct lay_inode *inode, bool *whole)
+/* Writes blocks of the file: the log, then the label and the superblock of its tail. */
+static int copy_range(struct fsck *f, uint64_t at, uint64_t to, uint64_t n)
 {
     const struct lay_geometry *geo = &f->img.geo;
+    uint64_t log = at < geo->log_blocks ? min_u64(n, geo->log_blocks - at) : 0;
+    int err = log ? store_copy(f, geo->log_start + at, to, log, true) : 0;
+
+    for (uint64_t i = log; i < n && !err; i++)
+        err = store_put_data(f, to + i,
+                             at + i == geo->log_blocks ? (const void *)lay_labels_newest(&f->labels)
+                                                       : &f->recovered);
+    return err ? err : fsck_forget_sums(f, to, n);
+}
+
+/* Copies the log to the file. *whole is true if all of it was copied. */
+static int copy_log(struct fsck *f, struct lay_inode *inode, bool *whole)
+{
+    const uint64_t blocks = f->img.geo.log_blocks + FSCK_KEPT_MORE;
     unsigned count = 0;
     uint64_t done = 0, n;
     int err = 0;
 
-    for (; done < geo->journal_blocks && count < LAY_INLINE_EXTENTS && !err; done += n) {
-        uint64_t to = fsck_alloc(f, geo->journal_blocks - done, &n);
+    for (; done < blocks && count < LAY_INLINE_EXTENTS && !err; done += n) {
+        uint64_t to = fsck_alloc(f, blocks - done, &n);
         if (n == 0)
             break;
-        err = store_copy(f, geo->journal_start + done, to, n, true);
-        if (!err)
-            err = fsck_forget_sums(f, to, n);
+        err = copy_range(f, done, to, n);
         struct lay_extent *e = &inode->map.extents[count++];
         e->file_block = lay_put64(done);
         e->block = lay_put64(to);
         e->len = lay_put32((uint32_t)n);
     }
-    *whole = done == geo->journal_blocks;
+    *whole = done == blocks;
     inode->map_count = lay_put16((uint16_t)count);
     inode->size = lay_put64(done << LAY_BLOCK_SHIFT);
     inode->blocks = lay_put64(done);
@@ -182,7 +195,7 @@ int fsck_keep_log(struct fsck *f)
     inode.mode = lay_put32(S_IFREG | 0400);
     inode.nlink = lay_put32(1);
     inode.map_kind = lay_put16(LAY_MAP_INLINE);
-    err = copy_journal(f, &inode, &whole);
+    err = copy_log(f, &inode, &whole);
     if (err)
         return err;
     if (!whole) {

@@ -84,7 +84,7 @@ static void make_bitmap(struct fsck *f, uint64_t group, union lay_block *b)
     uint32_t free_bits = 0;
 
     memset(b, 0, sizeof(*b));
-    lay_head_init(&b->head, LAY_MAGIC_BITMAP, f->img.geo.uuid, f->img.geo.bitmap_start + group, 0);
+    lay_head_init(&b->head, LAY_MAGIC_BITMAP, f->img.geo.uuid, LAY_ADDR(LAY_KIND_BITMAP, group), 0);
     b->bitmap.group = lay_put32((uint32_t)group);
     for (uint32_t bit = 0; bit < LAY_GROUP_BLOCKS; bit++) {
         bool used = bit >= blocks || fsck_is_claimed(f, group * LAY_GROUP_BLOCKS + bit);
@@ -104,7 +104,7 @@ static enum problem bitmap_problem(const char *why)
 
 int fsck_read_bitmap(struct fsck *f, uint64_t group, union lay_block *b)
 {
-    int err = image_read(&f->img, f->img.geo.bitmap_start + group, b);
+    int err = image_read(&f->img, LAY_ADDR(LAY_KIND_BITMAP, group), b);
 
     if (!err && !f->img.unreadable)
         lay_bitmap_complete(&f->img.geo, &b->bitmap, group);
@@ -115,7 +115,7 @@ int fsck_read_bitmap(struct fsck *f, uint64_t group, union lay_block *b)
 static int bitmaps_check_group(struct fsck *f, uint64_t group, union lay_block *b, struct totals *t,
                                bool *sound)
 {
-    uint64_t addr = f->img.geo.bitmap_start + group;
+    uint64_t addr = LAY_ADDR(LAY_KIND_BITMAP, group);
     struct range range = {.f = f, .problem = PROBLEM_COUNT};
     const char *why = NULL;
     int err = fsck_read_bitmap(f, group, b);
@@ -152,12 +152,12 @@ static void bitmaps_check_free(struct fsck *f, const struct totals *t)
 {
     char detail[64];
 
-    if (!t->whole || t->free_blocks == lay_get64(f->sb.free_blocks))
+    if (!t->whole || t->free_blocks == lay_get64(f->sb.area.free_blocks))
         return;
     snprintf(detail, sizeof(detail), "is %" PRIu64 ", counted %" PRIu64,
-             lay_get64(f->sb.free_blocks), t->free_blocks);
+             lay_get64(f->sb.area.free_blocks), t->free_blocks);
     if (fsck_report(f, PROBLEM_SUPER_FREE, detail, "superblock"))
-        f->sb.free_blocks = lay_put64(t->free_blocks);
+        f->sb.area.free_blocks = lay_put64(t->free_blocks);
 }
 
 static int check_groups(struct fsck *f, struct totals *t)

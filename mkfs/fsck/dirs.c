@@ -34,21 +34,6 @@ static const uint8_t *name_of(const struct lay_dirent *d)
     return (const uint8_t *)d + offsetof(struct lay_dirent, name);
 }
 
-/* Formats a name for a terminal: each byte outside printable ASCII becomes \xNN. */
-static const char *printable(const uint8_t *name, unsigned len, char *out)
-{
-    char *to = out;
-
-    for (unsigned i = 0; i < len; i++) {
-        if (name[i] < 0x20 || name[i] >= 0x7f || name[i] == '\\')
-            to += sprintf(to, "\\x%02x", name[i]);
-        else
-            *to++ = (char)name[i];
-    }
-    *to = 0;
-    return out;
-}
-
 static bool report_name(struct dir_walk *w, enum problem problem, const struct lay_dirent *d)
 {
     char name[4 * LAY_NAME_MAX + 1];
@@ -56,7 +41,7 @@ static bool report_name(struct dir_walk *w, enum problem problem, const struct l
 
     snprintf(detail, sizeof(detail), "inode %" PRIu64, lay_get64(d->ino));
     return fsck_report(w->f, problem, detail, "directory %" PRIu64 " name '%s'", w->ino,
-                       printable(name_of(d), d->name_len, name));
+                       fsck_printable(name_of(d), d->name_len, name));
 }
 
 /* Records a change to an existing name; ino 0 removes it. */

@@ -171,3 +171,17 @@ void fsck_progress(struct fsck *f, const char *pass, uint64_t done, uint64_t all
     if (done == all)
         clear_progress(f);
 }
+
+char *fsck_printable(const uint8_t *name, unsigned len, char *out)
+{
+    char *to = out;
+
+    for (unsigned i = 0; i < len; i++) {
+        if (name[i] < 0x20 || name[i] >= 0x7f || name[i] == '\\')
+            to += sprintf(to, "\\x%02x", name[i]);
+        else
+            *to++ = (char)name[i];
+    }
+    *to = 0;
+    return out;
+}

@@ -37,7 +37,7 @@ static bool usable(struct allocator *a, uint64_t block)
 
     /* If the log has an image of the block, that would be read or replayed instead. */
     return !fsck_is_claimed(f, block) && !image_find_patch(&f->img, block) &&
-           (!a->by_bitmap || marked_free(a, block));
+           (!a->by_bitmap || (marked_free(a, block) && !fsck_is_given_up(f, block)));
 }
 
 static uint64_t free_blocks_find(struct allocator *a, uint64_t want, uint64_t *len)

@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "mkfs/image.h"
+#include "mkfs/replay.h"
 #include "mkfs/walk.h"
 
 enum problem {
@@ -101,6 +102,13 @@ struct fsck_lost_leaf {
     uint32_t magic;
 };
 
+/* A name of an inode. */
+struct fsck_name {
+    uint64_t ino, dir;
+    uint8_t len;
+    uint8_t bytes[LAY_NAME_MAX];
+};
+
 /* A growing array; see fsck_grow(). */
 struct fsck_list {
     void *items;
@@ -121,9 +129,15 @@ struct store;
 
 struct fsck {
     struct image img;
-    struct image_super super; /* as found */
-    struct lay_super sb;      /* after recovery and repair */
+    struct lay_labels labels;   /* as found, then as written */
+    struct lay_supers supers;   /* as found */
+    struct log log;             /* as found */
+    bool log_read;              /* the two before and `recovered` are set */
+    struct lay_super recovered; /* the superblock that counts after recovery */
+    bool super_lost;            /* `recovered` is not the one that the log names */
+    struct lay_super sb;        /* `recovered` with repairs */
     const char *path;
+    const char *why;    /* reason of -EUCLEAN of fsck_run() */
     bool verbose, progress;
     bool reclaim; /* block 0 may be anything */
     enum fsck_mode mode;
@@ -138,12 +152,12 @@ struct fsck {
     uint64_t inode_block_count;
     struct inode_info *inodes; /* eight per inode block */
     uint64_t inodes_used;
-    bool has_header;               /* the journal's header is valid, so the next two are known */
-    uint64_t super_tid;            /* tid of the superblock in block 0 */
-    uint64_t next_tid;             /* tid of the transaction after the log's last one */
-    bool replayed;                 /* the log held transactions */
-    bool incomplete;               /* something was unreadable, so its contents are unknown */
-    uint64_t found[PROBLEM_COUNT]; /* counts over all rounds */
+    uint64_t next_tid;              /* tid of the transaction after the log's last whole one */
+    struct fsck_list given_up;      /* uint64_t: inodes that the rest of a damaged log changes */
+    struct fsck_list given_names;   /* struct fsck_name: names in that rest */
+    struct fsck_list given_bitmaps; /* struct lay_bitmap: bitmaps in that rest */
+    bool incomplete;                /* something was unreadable, so its contents are unknown */
+    uint64_t found[PROBLEM_COUNT];  /* counts over all rounds */
 
     /* The following fields are the state of this round. */
     unsigned round;  /* starts at 1 */
@@ -195,6 +209,11 @@ static inline void fsck_mark(struct fsck *f, uint64_t ino, uint16_t fix)
  */
 bool fsck_report(struct fsck *f, enum problem problem, const char *detail, const char *object, ...)
     __attribute__((format(printf, 4, 5)));
+/*
+ * Formats a name for a terminal: each byte outside printable ASCII becomes \xNN.
+ * `out` has 4 bytes per byte of the name, and one more. Returns out.
+ */
+char *fsck_printable(const uint8_t *name, unsigned len, char *out);
 /* Returns the number of findings so far. */
 uint64_t fsck_problems(const struct fsck *f);
 /* Prints a line that is no finding. */
@@ -236,16 +255,20 @@ int fsck_run(struct fsck *f);
 bool fsck_all_repaired(const struct fsck *f);
 /* Like fsck_run(), but changes nothing. */
 int fsck_passes(struct fsck *f);
-/* True in *clean if superblock and journal agree that it is clean. */
+/* True in *clean if labels, superblocks and log agree that it is clean. */
 int fsck_says_clean(struct fsck *f, bool *clean);
 /* Frees all memory of a run. */
 void fsck_end(struct fsck *f);
 
-/* Removes the clean mark, so that the contents of the log matter from now on. */
-int fsck_not_clean(struct fsck *f);
+/*
+ * Reads superblocks and log, once. Returns 0, -EUCLEAN with f->why if no
+ * superblock is usable, -ENOMEM or a device error.
+ */
+int fsck_read_log(struct fsck *f);
 /* The passes in order; fsck_inodes() calls fsck_map() per inode. */
+void fsck_labels(struct fsck *f);
 int fsck_journal(struct fsck *f);
-int fsck_supers(struct fsck *f);
+void fsck_supers(struct fsck *f);
 int fsck_inodes(struct fsck *f);
 int fsck_map(struct fsck *f, uint64_t ino, const struct lay_inode *inode);
 int fsck_directories(struct fsck *f);
@@ -301,7 +324,28 @@ int fsck_recount(struct fsck *f, uint64_t ino, struct lay_inode *inode, bool siz
 int fsck_attach(struct fsck *f);
 /* Removes the checksums of blocks to which a repair will write data. */
 int fsck_forget_sums(struct fsck *f, uint64_t block, uint64_t len);
-/* Copies the log to a file in lost+found. */
+/*
+ * Copies the log to a file in lost+found, and behind it the label and the
+ * superblock as of the last whole transaction.
+ */
 int fsck_keep_log(struct fsck *f);
+#define FSCK_KEPT_MORE 2u /* blocks behind the log in the file */
+
+/* --- What is lost (paths.c, given_*.c) ------------------------------------------------------- */
+
+/* Collects what the transactions behind the gap of a damaged log change. */
+int fsck_find_given_up(struct fsck *f);
+/* True if the block is in use after these transactions. */
+bool fsck_is_given_up(const struct fsck *f, uint64_t block);
+/* Lists the changes, before the first repair. */
+int fsck_list_given_up(struct fsck *f);
+/*
+ * Calls say() for each inode of the list (uint64_t) with its path, or NULL if it
+ * has none. Names of `more` (struct fsck_name), which are sorted, serve for
+ * inodes without another name; `more` may be NULL. Called after the passes of a
+ * round, with f->inodes in memory.
+ */
+int fsck_paths(struct fsck *f, const struct fsck_list *inos, struct fsck_list *more,
+               void (*say)(void *arg, uint64_t ino, const char *path), void *arg);
 
 #endif

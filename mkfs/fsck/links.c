@@ -138,7 +138,6 @@ static int next_orphan(struct fsck *f, uint64_t ino, uint64_t *next)
 static int walk_orphans(struct fsck *f)
 {
     uint64_t ino = lay_get64(f->sb.orphan);
-    bool clean = lay_get32(f->sb.state) & LAY_STATE_CLEAN;
     int err = 0;
 
     while (ino != LAY_NONE && !err) {
@@ -149,10 +148,8 @@ static int walk_orphans(struct fsck *f)
             f->fix_orphans = fsck_report(f, PROBLEM_ORPHAN_LIST, NULL, "inode %" PRIu64, ino);
             return 0;
         }
-        if (clean && fsck_report(f, PROBLEM_ORPHAN_CLEAN, NULL, "inode %" PRIu64, ino))
-            err = fsck_not_clean(f);
         info->flags |= INODE_ON_LIST;
-        err = err ? err : next_orphan(f, ino, &ino);
+        err = next_orphan(f, ino, &ino);
     }
     return err;
 }

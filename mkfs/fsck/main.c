@@ -31,7 +31,7 @@ static const char usage_text[] =
     "                         when the file system was unmounted in order\n"
     "  -y                     repair everything\n"
     "  -f                     with -p: check in any case\n"
-    "      --reclaim          use a copy of the superblock even if block 0 is none\n" TOOL_USAGE
+    "      --reclaim          use the second label even if block 0 is none\n" TOOL_USAGE
     "  -v, --verbose          print what was counted\n" TOOL_USAGE_END "\n"
     "Exit status: 0 clean, 1 problems were repaired, 4 problems are left, 8 the check\n"
     "could not be done, 16 wrong usage.\n";
@@ -140,7 +140,7 @@ static void main_print_result(const struct fsck *f)
     if (f->verbose) {
         printf("Inodes: %" PRIu64 "\n", f->inodes_used);
         printf("Blocks: %" PRIu64 "\n", f->img.geo.blocks);
-        printf("Free blocks: %" PRIu64 "\n", lay_get64(f->sb.free_blocks));
+        printf("Free blocks: %" PRIu64 "\n", lay_get64(f->sb.area.free_blocks));
     }
     if (problems && f->repaired && fsck_all_repaired(f))
         printf("%s: %" PRIu64 " problems, all repaired\n", f->path, problems);
@@ -161,6 +161,16 @@ static int status_of(const struct fsck *f)
     return fsck_all_repaired(f) ? EXIT_REPAIRED : EXIT_PROBLEMS;
 }
 
+static int main_fail(const struct fsck *f, int err)
+{
+    if (err == -EUCLEAN && f->why) {
+        tool_error(f->path, "superblock: %s, and no usable copy was found", f->why);
+        return EXIT_PROBLEMS;
+    }
+    tool_error(f->path, "the check ended early: %s", tool_strerror(err));
+    return EXIT_OPERATIONAL;
+}
+
 static int main_check(struct fsck *f, struct bd_dev *dev, bool force)
 {
     bool clean = false;
@@ -170,14 +180,10 @@ static int main_check(struct fsck *f, struct bd_dev *dev, bool force)
         tool_error(f->path, "%s", why);
         return EXIT_OPERATIONAL;
     }
-    int err = image_start(&f->img, dev, f->reclaim, &f->super);
-    if (err == -EUCLEAN && f->super.error == -EUCLEAN) {
-        tool_no_file_system(f->path, &f->super, err);
-        return EXIT_PROBLEMS;
-    }
+    int err = image_start(&f->img, dev, f->reclaim, &f->labels);
     if (err) {
-        tool_no_file_system(f->path, &f->super, err);
-        return EXIT_OPERATIONAL;
+        tool_no_file_system(f->path, &f->labels, err);
+        return err == -EUCLEAN || err == -ERANGE ? EXIT_PROBLEMS : EXIT_OPERATIONAL;
     }
     if (f->mode == FSCK_PREEN && !force)
         err = fsck_says_clean(f, &clean);
@@ -187,10 +193,8 @@ static int main_check(struct fsck *f, struct bd_dev *dev, bool force)
     }
     if (!err)
         err = fsck_run(f);
-    if (err) {
-        tool_error(f->path, "the check ended early: %s", tool_strerror(err));
-        return EXIT_OPERATIONAL;
-    }
+    if (err)
+        return main_fail(f, err);
     main_print_result(f);
     return status_of(f);
 }

@@ -22,17 +22,33 @@ static void end_round(struct fsck *f)
 static int claim_fixed_areas(struct fsck *f)
 {
     const struct lay_geometry *geo = &f->img.geo;
-
     int err = fsck_claim_nothing(f);
 
     if (err)
         return err;
     fsck_claim_fixed(f, 0, 1);
+    fsck_claim_fixed(f, LAY_MMP_BLOCK, 1);
+    fsck_claim_fixed(f, LAY_LABEL_SECOND, 1);
     fsck_claim_fixed(f, geo->bitmap_start, geo->bitmap_blocks);
-    fsck_claim_fixed(f, geo->journal_start, geo->journal_blocks);
+    fsck_claim_fixed(f, geo->log_start, geo->log_blocks);
     fsck_claim_fixed(f, geo->sums_start, geo->sums_blocks);
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
-        fsck_claim_fixed(f, geo->copies[i], 1);
+        fsck_claim_fixed(f, geo->supers[i], 1);
+    return 0;
+}
+
+/* Checks labels, log and superblocks; after the first round they are in memory. */
+static int read_start(struct fsck *f)
+{
+    fsck_labels(f);
+    int err = fsck_journal(f);
+    if (err)
+        return err;
+    fsck_supers(f);
+    if (f->refused && f->mode != FSCK_CHECK) {
+        fsck_say(f, "Nothing is repaired without this");
+        f->mode = FSCK_CHECK;
+    }
     return 0;
 }
 
@@ -45,28 +61,15 @@ static int begin_round(struct fsck *f)
     f->lost_found = f->grow = 0;
     f->lost_found_taken = f->alloc_any = f->no_space = false;
     f->alloc_at = 1;
-    return claim_fixed_areas(f);
-}
-
-/* Reads journal and superblocks; after the first round they are in memory. */
-static int read_start(struct fsck *f)
-{
-    int err = f->round == 1 ? fsck_journal(f) : 0;
-
-    if (!err && f->round == 1)
-        err = fsck_supers(f);
-    if (f->refused && f->mode != FSCK_CHECK) {
-        fsck_say(f, "Nothing is repaired without this");
-        f->mode = FSCK_CHECK;
-    }
-    return err;
+    int err = f->round == 1 ? read_start(f) : 0;
+    return err ? err : claim_fixed_areas(f);
 }
 
 static int read_round(struct fsck *f)
 {
-    static int (*const passes[])(struct fsck *) = {begin_round,      read_start,  fsck_inodes,
-                                                   fsck_directories, fsck_stolen, fsck_links,
-                                                   fsck_bitmaps,     fsck_sums};
+    static int (*const passes[])(struct fsck *) = {begin_round, fsck_inodes, fsck_directories,
+                                                   fsck_stolen, fsck_links,  fsck_bitmaps,
+                                                   fsck_sums};
     int err = 0;
 
     for (size_t i = 0; i < sizeof(passes) / sizeof(passes[0]) && !err; i++) {
@@ -95,13 +98,16 @@ static int passes_finish(struct fsck *f)
 
 int fsck_run(struct fsck *f)
 {
-    f->sb = f->super.sb;
     f->img.tolerant = true;
-    f->next_tid = lay_get64(f->sb.head.tid) + 1;
-    int err = store_init(f);
+    int err = fsck_read_log(f);
+    if (!err)
+        err = store_init(f);
 
     for (f->round = 1; !err && f->round <= MAX_ROUNDS; f->round++) {
         err = read_round(f);
+        /* A repair may take the inodes of files that were given up. */
+        if (!err && f->round == 1)
+            err = fsck_list_given_up(f);
         if (err || f->wanted == 0 || f->mode == FSCK_CHECK || f->unsafe)
             break;
         err = fsck_fix(f);
@@ -132,5 +138,9 @@ void fsck_end(struct fsck *f)
     free(f->strays.items);
     free(f->lost_leaves.items);
     free(f->declined.items);
+    free(f->given_up.items);
+    free(f->given_names.items);
+    free(f->given_bitmaps.items);
+    replay_free(&f->log);
     image_end(&f->img);
 }

@@ -57,7 +57,7 @@ static int adopt_search_group(struct fsck *f, uint64_t group)
 {
     union lay_block bits, b;
     uint64_t index;
-    int err = image_read(&f->img, f->img.geo.bitmap_start + group, &bits);
+    int err = image_read(&f->img, LAY_ADDR(LAY_KIND_BITMAP, group), &bits);
 
     for (uint32_t bit = 0; bit < lay_group_blocks(&f->img.geo, group) && !err; bit++) {
         uint64_t block = group * LAY_GROUP_BLOCKS + bit;

@@ -50,7 +50,7 @@ static bool known_to_bitmaps(struct fsck *f, const struct lay_extent *e)
 
     for (; block < end; block++) {
         uint64_t group = block / LAY_GROUP_BLOCKS, bit = block % LAY_GROUP_BLOCKS;
-        if (group != loaded && image_read(&f->img, f->img.geo.bitmap_start + group, &b) != 0)
+        if (group != loaded && image_read(&f->img, LAY_ADDR(LAY_KIND_BITMAP, group), &b) != 0)
             return false;
         loaded = group;
         if (!(b.bitmap.bits[bit / 8] >> bit % 8 & 1))

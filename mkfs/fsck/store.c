@@ -6,40 +6,48 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
+
+#include "support/minmax.h"
 
 #define BUCKETS    1024u
 #define MAX_BLOCKS 1024u /* kept at most: 4 MiB */
 #define COPIED     64u   /* blocks copied or created at once */
+/* Empty transactions before the first one of a repair. */
+#define FIRST_COMMITS 2u
+/* Log blocks of a transaction with the superblock alone. */
+#define SUPER_BLOCKS 3u
 
 struct entry {
     struct entry *next; /* next entry of the bucket */
-    uint64_t block;
+    uint64_t addr;
     union lay_block b;
 };
 
 struct store {
     struct entry *buckets[BUCKETS];
     struct entry *order[MAX_BLOCKS];
-    size_t count, room; /* blocks per transaction, excluding block 0 */
-    uint64_t tid;       /* next transaction */
-    uint64_t pos;       /* start of the next transaction in the log */
+    size_t count, room; /* blocks per transaction, excluding the superblock */
+    uint64_t tid, pos;  /* next transaction and its position in the log */
     bool in_place;      /* the log is damaged: write without it */
-    bool recovered;     /* the log's images are in place */
+    bool begun;         /* the incarnation is made, and the log's images are in place */
     bool unflushed;     /* new blocks were written but not flushed */
+    /* The newest superblock in place. */
+    union lay_block super;
 };
 
-static struct entry **store_find(struct store *s, uint64_t block)
+static struct entry **store_find(struct store *s, uint64_t addr)
 {
-    struct entry **p = &s->buckets[block % BUCKETS];
+    struct entry **p = &s->buckets[addr % BUCKETS];
 
-    while (*p && (*p)->block != block)
+    while (*p && (*p)->addr != addr)
         p = &(*p)->next;
     return p;
 }
 
-static bool changed(void *arg, uint64_t block, union lay_block *out)
+static bool changed(void *arg, uint64_t addr, union lay_block *out)
 {
-    const struct entry *e = *store_find(arg, block);
+    const struct entry *e = *store_find(arg, addr);
 
     if (e)
         *out = e->b;
@@ -52,15 +60,6 @@ int store_init(struct fsck *f)
 
     if (!s)
         return -ENOMEM;
-    /*
-     * Descriptors and the commit block take a part of the log, and block 0
-     * takes one image.
-     */
-    uint64_t log = f->img.geo.journal_blocks - 1;
-    uint64_t images = log - log / LAY_JDESC_TAGS - 4;
-    s->room = images < MAX_BLOCKS ? images : MAX_BLOCKS - 1;
-    s->tid = f->next_tid;
-    s->pos = 1;
     f->store = s;
     f->img.changed = changed;
     f->img.changed_arg = s;
@@ -85,21 +84,22 @@ void store_destroy(struct fsck *f)
     f->img.changed = NULL;
 }
 
-void store_begin_anew(struct fsck *f, uint64_t tid)
+void store_start_at(struct fsck *f, uint64_t tid, uint64_t pos, bool in_place)
 {
-    f->store->in_place = true;
-    f->store->tid = tid;
-}
+    struct store *s = f->store;
+    /*
+     * The transaction before stays until this one counts, and descriptors, the
+     * superblock's image and the commits take a part of the log.
+     */
+    uint64_t log = f->img.geo.log_blocks / 2;
+    uint64_t images = log - log / LAY_LOG_TAGS - 4;
 
-void store_append_at(struct fsck *f, uint64_t pos)
-{
-    f->store->pos = pos;
-    f->store->tid = f->next_tid;
-}
-
-uint64_t store_tid(const struct fsck *f)
-{
-    return f->store->tid;
+    s->room = images < MAX_BLOCKS ? images : MAX_BLOCKS - 1;
+    /* Blocks that are put before the first commits have the number of their transaction. */
+    s->tid = in_place ? tid : tid + FIRST_COMMITS;
+    s->pos = pos;
+    s->in_place = in_place;
+    s->super.super = f->recovered;
 }
 
 /* --- Writing ---------------------------------------------------------------------------------- */
@@ -110,75 +110,192 @@ static int write_block(struct fsck *f, uint64_t block, const void *b, uint32_t f
     return bd_write(f->img.dev, block << LAY_BLOCK_SHIFT, b, LAY_BLOCK_SIZE, flags);
 }
 
-static int write_copies(struct fsck *f, const union lay_block *super)
+/* Reads a block back, and writes it once more if the device has another one. */
+static int verify_block(struct fsck *f, uint64_t block, const union lay_block *b)
 {
-    union lay_block copy = *super;
-    uint64_t tid = lay_get64(super->head.tid);
+    union lay_block back;
+
+    for (unsigned tries = 0; tries < 2; tries++) {
+        int err = image_read_raw(&f->img, block, &back);
+        if (!err && memcmp(&back, b, sizeof(back)) == 0)
+            return 0;
+        if (err && err != -EIO)
+            return err;
+        err = tries == 0 ? write_block(f, block, b, BD_FUA) : -EIO;
+        if (err)
+            return err;
+    }
+    return -EIO;
+}
+
+/* Handles one block of the device with the contents that it has or gets. */
+typedef int (*store_block_fn)(struct fsck *f, uint64_t block, const union lay_block *b);
+
+static int put_block(struct fsck *f, uint64_t block, const union lay_block *b)
+{
+    return write_block(f, block, b, 0);
+}
+
+/* Calls fn for each place of an address. */
+static int each_place(struct fsck *f, uint64_t addr, const union lay_block *b, store_block_fn fn)
+{
+    uint64_t places[2];
+    unsigned n = lay_places(&f->img.geo, addr, places);
     int err = 0;
 
-    for (unsigned i = 0; i < LAY_SUPER_COPIES && !err; i++) {
-        uint64_t addr = f->img.geo.copies[i];
-        lay_head_init(&copy.head, LAY_MAGIC_SUPER, f->img.geo.uuid, addr, 0);
-        lay_seal(&copy, tid);
-        err = write_block(f, addr, &copy, BD_FUA);
-    }
+    for (unsigned i = 0; i < n && !err; i++)
+        err = fn(f, places[i], b);
     return err;
 }
 
-static int write_header(struct fsck *f, uint64_t tail_tid, uint64_t super_tid)
-{
-    union lay_block b;
+/* --- Beginning -------------------------------------------------------------------------------- */
 
-    memset(&b, 0, sizeof(b));
-    lay_head_init(&b.head, LAY_MAGIC_JOURNAL, f->img.geo.uuid, f->img.geo.journal_start, 0);
-    b.journal.tail_tid = lay_put64(tail_tid);
-    b.journal.tail_pos = lay_put64(f->store->pos);
-    b.journal.super_tid = lay_put64(super_tid);
-    lay_seal(&b, 0);
-    return write_block(f, f->img.geo.journal_start, &b, BD_FUA);
-}
-
-/* Copies the log's images to their places; from then on they are read there. */
-static int write_patches(struct fsck *f)
+static int each_patch(struct fsck *f, store_block_fn fn)
 {
     union lay_block b;
     int err = 0;
 
     for (size_t i = 0; i < f->img.patch_count && !err; i++) {
-        struct image_patch *p = &f->img.patches[i];
-        if (p->log_block == p->block)
-            continue;
-        err = image_read_raw(&f->img, p->log_block, &b);
+        const struct image_patch *p = &f->img.patches[i];
+        err = image_read_patch(&f->img, p, &b);
         if (!err)
-            err = write_block(f, p->block, &b, 0);
-        if (!err)
-            p->log_block = p->block;
+            err = each_place(f, p->addr, &b, fn);
     }
+    return err;
+}
+
+/* Copies the log's images to their places; from then on they are read there. */
+static int write_patches(struct fsck *f)
+{
+    int err = each_patch(f, put_block);
+
+    if (!err)
+        err = bd_flush(f->img.dev);
+    if (!err)
+        err = each_patch(f, verify_block);
+    if (!err)
+        image_drop_patches(&f->img);
+    return err;
+}
+
+/* Writes the places of the superblock that differ from the one that counts. */
+static int heal_supers(struct fsck *f)
+{
+    return each_place(f, LAY_ADDR_SUPER, &f->store->super, verify_block);
+}
+
+/* Returns a random number that is not 0. */
+static int random_id(uint64_t *id)
+{
+    do {
+        if (getrandom(id, sizeof(*id), 0) != (ssize_t)sizeof(*id))
+            return -EIO;
+    } while (*id == 0);
+    return 0;
+}
+
+/*
+ * Writes labels with a new incarnation and the log's present id. It is later
+ * than that of every commit, even if the label of one was lost.
+ */
+static int new_incarnation(struct fsck *f)
+{
+    struct lay_label next = *lay_labels_newest(&f->labels);
+    uint64_t counter = lay_get64(next.incarnation.counter), id;
+    struct lay_io io = image_io(&f->img);
+    int err = random_id(&id);
+
+    if (err)
+        return err;
+    next.incarnation.counter = lay_put64(max_u64(counter, f->log.reader.newest.counter));
+    next.log_id = lay_put64(f->img.geo.log_id);
+    lay_label_next(&next, id);
+    f->repaired++;
+    return lay_labels_write(&io, &f->labels, &next);
+}
+
+/*
+ * Writes the commit of the next transaction and reads it back. Its other
+ * records are durable.
+ */
+static int write_commit(struct fsck *f, uint32_t blocks, uint32_t chain, uint64_t tail_tid,
+                        uint64_t tail_pos)
+{
+    struct store *s = f->store;
+    const struct lay_geometry *geo = &f->img.geo;
+    uint64_t block = geo->log_start + s->pos;
+    union lay_block c;
+
+    lay_log_init(&c, LAY_MAGIC_JCOMMIT, geo, &lay_labels_newest(&f->labels)->incarnation, s->pos);
+    c.commit.blocks = lay_put32(blocks);
+    c.commit.crc = lay_put32(chain);
+    c.commit.tail_tid = lay_put64(tail_tid);
+    c.commit.tail_pos = lay_put64(tail_pos);
+    c.commit.super_age = lay_put32(lay_age(&s->super));
+    c.commit.time = f->sb.mounted;
+    lay_seal(&c, s->tid);
+    int err = write_block(f, block, &c, BD_FUA);
+    if (!err)
+        err = verify_block(f, block, &c);
+    s->pos = lay_log_after(geo, s->pos);
+    s->tid++;
+    return err;
+}
+
+/* Commits an empty transaction that is its own tail: everything is in place. */
+static int commit_tail(struct fsck *f)
+{
+    return write_commit(f, 1, 0, f->store->tid, f->store->pos);
+}
+
+/* Makes the first commit of the incarnation, with the tail of the log. */
+static int first_commit(struct fsck *f)
+{
+    const struct lay_log_mark *newest = &f->log.reader.newest;
+
+    f->store->tid -= FIRST_COMMITS;
+    return write_commit(f, 1, 0, newest->tail_tid, newest->tail_pos);
+}
+
+/*
+ * Removes all checksums of data. They may be older than the data if
+ * transactions are given up.
+ */
+static int remove_sums(struct fsck *f)
+{
+    const struct lay_geometry *geo = &f->img.geo;
+    int err = 0;
+
+    if (f->empty_sums && geo->sums_blocks)
+        err = bd_write_zeroes(f->img.dev, geo->sums_start << LAY_BLOCK_SHIFT,
+                              geo->sums_blocks << LAY_BLOCK_SHIFT);
     return err ? err : bd_flush(f->img.dev);
 }
 
-/* Does the recovery of FORMAT.md 10.4, so that a transaction can follow. */
+/*
+ * Makes an incarnation and moves the log's images to their places, so that
+ * transactions can follow (FORMAT.md 10.4).
+ */
 static int store_recover(struct fsck *f)
 {
-    union lay_block b;
-    int err = write_patches(f);
+    struct store *s = f->store;
+    int err = new_incarnation(f);
 
-    f->store->recovered = true;
-    if (err || f->store->in_place)
-        return err;
-    b.super = f->sb;
-    uint64_t tid = lay_get64(f->sb.head.tid);
-    lay_head_init(&b.head, LAY_MAGIC_SUPER, f->img.geo.uuid, 0, 0);
-    lay_seal(&b, tid);
-    err = write_block(f, 0, &b, BD_FUA);
+    s->begun = true;
+    if (!err && !s->in_place)
+        err = first_commit(f);
     if (!err)
-        err = write_copies(f, &b);
-    return err ? err : write_header(f, f->store->tid, tid);
+        err = write_patches(f);
+    if (!err)
+        err = heal_supers(f);
+    if (!err)
+        err = remove_sums(f);
+    return err || s->in_place ? err : commit_tail(f);
 }
 
 static int store_begin(struct fsck *f)
 {
-    return f->store->recovered ? 0 : store_recover(f);
+    return f->store->begun ? 0 : store_recover(f);
 }
 
 /* --- A transaction in the log ----------------------------------------------------------------- */
@@ -188,88 +305,103 @@ struct log_writer {
     uint32_t blocks, chain;
 };
 
-static int store_append(struct log_writer *w, void *record, uint64_t *addr)
+/* Takes the next position of the log, and writes a block there unless it is NULL. */
+static int store_append(struct log_writer *w, const void *block, uint64_t *pos)
 {
     struct fsck *f = w->f;
-    const struct lay_geometry *geo = &f->img.geo;
 
-    *addr = geo->journal_start + f->store->pos;
-    f->store->pos = lay_journal_next(geo, f->store->pos);
+    *pos = f->store->pos;
+    f->store->pos = lay_log_after(&f->img.geo, *pos);
     w->blocks++;
-    return record ? write_block(f, *addr, record, 0) : 0;
+    return block ? write_block(f, f->img.geo.log_start + *pos, block, 0) : 0;
 }
 
-/* Writes the descriptor after its images, whose addresses it sums. */
+/* Writes images and their descriptor. */
 static int append_images(struct log_writer *w, size_t first, size_t n)
 {
     struct fsck *f = w->f;
+    const struct lay_geometry *geo = &f->img.geo;
     union lay_block d;
-    uint64_t at, addr;
+    uint64_t at, pos;
     int err = store_append(w, NULL, &at);
 
-    memset(&d, 0, sizeof(d));
-    lay_head_init(&d.head, LAY_MAGIC_JDESC, f->img.geo.uuid, at, 0);
+    lay_log_init(&d, LAY_MAGIC_JDESC, geo, &lay_labels_newest(&f->labels)->incarnation, at);
     d.desc.count = lay_put32((uint32_t)n);
     for (size_t i = 0; i < n && !err; i++) {
-        struct entry *e = f->store->order[first + i];
-        err = store_append(w, &e->b, &addr);
-        d.desc.tags[i].block = lay_put64(e->block);
-        d.desc.tags[i].crc = lay_put32(lay_block_crc(f->img.geo.uuid, addr, &e->b));
+        const struct entry *e = f->store->order[first + i];
+        err = store_append(w, &e->b, &pos);
+        d.desc.tags[i].block = lay_put64(e->addr);
+        d.desc.tags[i].age = lay_put32(lay_age(&e->b));
     }
     lay_seal(&d, f->store->tid);
-    w->chain = lay_journal_chain(w->chain, &d);
-    return err ? err : write_block(f, at, &d, 0);
+    w->chain = lay_log_chain(w->chain, &d);
+    return err ? err : write_block(f, geo->log_start + at, &d, 0);
 }
 
+/* The transaction is its own tail, since the blocks of those before are in place. */
 static int write_log(struct fsck *f)
 {
     struct store *s = f->store;
     struct log_writer w = {.f = f};
-    union lay_block c;
-    uint64_t addr;
+    uint64_t tid = s->tid, pos = s->pos;
     int err = 0;
 
-    for (size_t i = 0; i < s->count && !err; i += LAY_JDESC_TAGS) {
+    for (size_t i = 0; i < s->count && !err; i += LAY_LOG_TAGS) {
         size_t left = s->count - i;
-        err = append_images(&w, i, left < LAY_JDESC_TAGS ? left : LAY_JDESC_TAGS);
+        err = append_images(&w, i, left < LAY_LOG_TAGS ? left : LAY_LOG_TAGS);
     }
     if (!err)
         err = bd_flush(f->img.dev);
-    if (!err)
-        err = store_append(&w, NULL, &addr);
-    if (err)
-        return err;
-    memset(&c, 0, sizeof(c));
-    lay_head_init(&c.head, LAY_MAGIC_JCOMMIT, f->img.geo.uuid, addr, 0);
-    c.commit.blocks = lay_put32(w.blocks);
-    c.commit.crc = lay_put32(w.chain);
-    c.commit.time = f->sb.mounted;
-    lay_seal(&c, s->tid);
-    return write_block(f, addr, &c, BD_FUA);
+    return err ? err : write_commit(f, w.blocks + 1, w.chain, tid, pos);
 }
 
+/*
+ * Begins the log anew, behind the newest commit of the old one, with the
+ * transaction that is in memory. It counts when the labels have the new id
+ * (FORMAT.md 10.6).
+ */
+static int restart_log(struct fsck *f)
+{
+    struct store *s = f->store;
+    uint64_t id, tid = s->tid, pos = s->pos;
+    int err = random_id(&id);
+
+    if (!err)
+        err = bd_flush(f->img.dev);
+    if (err)
+        return err;
+    f->img.geo.log_id = id;
+    s->in_place = false;
+    err = write_log(f);
+    if (!err)
+        err = new_incarnation(f);
+    return err ? err : write_commit(f, 1, 0, tid, pos);
+}
+
+/* Writes all blocks to their places, and reads them back. */
 static int write_home(struct fsck *f)
 {
+    static const store_block_fn steps[] = {put_block, verify_block};
     struct store *s = f->store;
     int err = 0;
 
-    for (size_t i = 0; i < s->count && !err; i++) {
-        struct image_patch *p = image_find_patch(&f->img, s->order[i]->block);
-        err = write_block(f, s->order[i]->block, &s->order[i]->b, 0);
-        if (p)
-            p->log_block = p->block;
+    for (unsigned k = 0; k < 2 && !err; k++) {
+        for (size_t i = 0; i < s->count && !err; i++)
+            err = each_place(f, s->order[i]->addr, &s->order[i]->b, steps[k]);
+        if (!err)
+            err = bd_flush(f->img.dev);
     }
-    return err ? err : bd_flush(f->img.dev);
+    return err;
 }
 
 /* --- Putting ---------------------------------------------------------------------------------- */
 
-static int fsck_store_put(struct fsck *f, uint64_t block, union lay_block *b)
+static int fsck_store_put(struct fsck *f, uint64_t addr, union lay_block *b)
 {
     struct store *s = f->store;
-    struct entry **p = store_find(s, block);
+    struct entry **p = store_find(s, addr);
 
-    b->head.block = lay_put64(block);
+    b->head.block = lay_put64(addr);
     memcpy(b->head.uuid, f->img.geo.uuid, sizeof(b->head.uuid));
     lay_seal(b, s->tid);
     if (!*p) {
@@ -277,31 +409,39 @@ static int fsck_store_put(struct fsck *f, uint64_t block, union lay_block *b)
         *p = calloc(1, sizeof(**p));
         if (!*p)
             return -ENOMEM;
-        (*p)->block = block;
+        (*p)->addr = addr;
         s->order[s->count++] = *p;
     }
     (*p)->b = *b;
     return 0;
 }
 
-int store_put(struct fsck *f, uint64_t block, union lay_block *b)
+int store_put(struct fsck *f, uint64_t addr, union lay_block *b)
 {
     int err = f->store->count >= f->store->room ? store_commit(f) : 0;
 
-    return err ? err : fsck_store_put(f, block, b);
+    return err ? err : fsck_store_put(f, addr, b);
 }
 
-int store_put_new(struct fsck *f, uint64_t block, union lay_block *b)
+int store_put_new(struct fsck *f, uint64_t addr, union lay_block *b)
 {
     int err = store_begin(f);
 
     if (err)
         return err;
-    b->head.block = lay_put64(block);
+    b->head.block = lay_put64(addr);
     memcpy(b->head.uuid, f->img.geo.uuid, sizeof(b->head.uuid));
     lay_seal(b, f->store->tid);
     f->store->unflushed = true;
-    return write_block(f, block, b, 0);
+    return each_place(f, addr, b, put_block);
+}
+
+int store_put_data(struct fsck *f, uint64_t block, const void *data)
+{
+    int err = store_begin(f);
+
+    f->store->unflushed = true;
+    return err ? err : write_block(f, block, data, 0);
 }
 
 int store_copy(struct fsck *f, uint64_t from, uint64_t to, uint64_t len, bool tolerant)
@@ -341,14 +481,12 @@ static void fit_super(struct lay_super *sb)
 /* Puts the superblock; -EUCLEAN, without a write, if it is invalid. */
 static int put_super(struct fsck *f, union lay_block *b)
 {
-    struct lay_geometry geo;
-
     fit_super(&f->sb);
     b->super = f->sb;
-    lay_head_init(&b->head, LAY_MAGIC_SUPER, f->img.geo.uuid, 0, 0);
-    int err = fsck_store_put(f, 0, b);
+    lay_head_init(&b->head, LAY_MAGIC_SUPER, f->img.geo.uuid, LAY_ADDR_SUPER, 0);
+    int err = fsck_store_put(f, LAY_ADDR_SUPER, b);
     f->sb.head = b->head;
-    if (!err && lay_check_super(&b->super, 0, 0, &geo, NULL, NULL) != 0)
+    if (!err && lay_check_super(&b->super, &f->img.geo, NULL, NULL) != 0)
         err = -EUCLEAN;
     return err;
 }
@@ -366,36 +504,15 @@ int store_commit(struct fsck *f)
     s->unflushed = false;
     if (!err && !s->in_place)
         err = write_log(f);
+    else if (!err && !f->set_aside)
+        err = restart_log(f);
     if (!err)
         err = write_home(f);
-    if (!err)
-        err = write_copies(f, &super);
-    if (!err && !s->in_place)
-        err = write_header(f, s->tid + 1, s->tid);
+    s->super = super;
     store_forget(s);
-    s->tid++;
-    return err;
-}
-
-/* Old records must not look like damage behind the new start. */
-static int empty_log(struct fsck *f)
-{
-    const struct lay_geometry *geo = &f->img.geo;
-    uint64_t last = lay_journal_unused_last(geo), start = geo->journal_start, n;
-    struct lay_journal_unused *blocks = calloc(COPIED, sizeof(*blocks));
-    int err = blocks ? 0 : -ENOMEM;
-
-    for (uint64_t pos = 1; pos <= last && !err; pos += n) {
-        n = last + 1 - pos < COPIED ? last + 1 - pos : COPIED;
-        for (uint64_t i = 0; i < n; i++)
-            lay_journal_fill_unused(geo, start + pos + i, &blocks[i]);
-        err =
-            bd_write(f->img.dev, (start + pos) << LAY_BLOCK_SHIFT, blocks, n << LAY_BLOCK_SHIFT, 0);
-    }
-    free(blocks);
-    if (!err && last + 1 < geo->journal_blocks)
-        err = bd_write_zeroes(f->img.dev, (start + last + 1) << LAY_BLOCK_SHIFT,
-                              (geo->journal_blocks - last - 1) << LAY_BLOCK_SHIFT);
+    /* A transaction of the log has advanced it. */
+    if (s->in_place)
+        s->tid++;
     return err;
 }
 
@@ -403,19 +520,22 @@ int store_finish(struct fsck *f)
 {
     struct store *s = f->store;
     const struct lay_geometry *geo = &f->img.geo;
-
-    if (!s->in_place || !s->recovered)
-        return 0;
     int err = 0;
-    if (f->empty_sums && geo->sums_blocks)
-        err = bd_write_zeroes(f->img.dev, geo->sums_start << LAY_BLOCK_SHIFT,
-                              geo->sums_blocks << LAY_BLOCK_SHIFT);
+
+    if (!s->begun)
+        return 0;
+    /* What a round that ended early has put is not complete. */
+    store_forget(s);
+    f->sb = s->super.super;
+    if (s->in_place) {
+        f->set_aside = false;
+        err = store_commit(f);
+    }
+    /* The commit behind the one that has these fields. */
+    f->sb.clean_incarnation = lay_labels_newest(&f->labels)->incarnation;
+    f->sb.clean_tid = lay_put64(s->tid + 1);
+    f->sb.clean_pos = lay_put64((s->pos + SUPER_BLOCKS) % geo->log_blocks);
     if (!err)
-        err = bd_flush(f->img.dev);
-    if (!err)
-        err = empty_log(f);
-    if (!err)
-        err = bd_flush(f->img.dev);
-    s->pos = 1;
-    return err ? err : write_header(f, s->tid, s->tid - 1);
+        err = store_commit(f);
+    return err ? err : commit_tail(f);
 }

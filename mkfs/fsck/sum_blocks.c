@@ -15,7 +15,7 @@
 /* Replaces a damaged block by an empty one, which removes its data's checksums. */
 static int empty_block(struct fsck *f, uint64_t index)
 {
-    uint64_t addr = f->img.geo.sums_start + index;
+    uint64_t addr = LAY_ADDR(LAY_KIND_SUMS, index);
     union lay_block b;
 
     memset(&b, 0, sizeof(b));
@@ -46,8 +46,9 @@ static int read_chunk(struct fsck *f, uint64_t first, uint64_t n, union lay_bloc
         return err;
     err = 0;
     for (uint64_t i = 0; i < n && !err; i++) {
-        if (one_by_one || image_is_newer(&f->img, at + i))
-            err = image_read(&f->img, at + i, &chunk[i]);
+        uint64_t addr = LAY_ADDR(LAY_KIND_SUMS, first + i);
+        if (one_by_one || image_is_newer(&f->img, addr))
+            err = image_read(&f->img, addr, &chunk[i]);
     }
     return err;
 }
@@ -75,7 +76,7 @@ int fsck_forget_sums(struct fsck *f, uint64_t block, uint64_t len)
     int err = 0;
 
     for (uint64_t end = block + len; f->img.geo.sums_blocks && block < end && !err; block++) {
-        uint64_t index = block / LAY_SUMS_ENTRIES, addr = f->img.geo.sums_start + index;
+        uint64_t index = block / LAY_SUMS_ENTRIES, addr = LAY_ADDR(LAY_KIND_SUMS, index);
         err = image_read(&f->img, addr, &b);
         if (err)
             break;

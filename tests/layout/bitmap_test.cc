@@ -9,24 +9,23 @@
 namespace
 {
 
-// Five groups: copies of the superblock in the third and the last.
-lay_geometry five_groups(uint64_t incompat)
+// Five groups; the second superblock is in the third one, and the log in the last.
+lay_geometry five_groups()
 {
     lay_geometry geo;
     object_geometry(&geo);
-    geo.incompat = incompat;
+    geo.incompat = LAY_INCOMPAT_DRAFT;
     geo.sums_start = geo.sums_blocks = 0;
-    geo.blocks = 4 * LAY_GROUP_BLOCKS + 1000;
+    geo.blocks = 4 * LAY_GROUP_BLOCKS + LAY_GROUP_BLOCKS;
     geo.bitmap_blocks = 5;
-    geo.journal_start = 6;
-    geo.copies[0] = 2 * LAY_GROUP_BLOCKS;
-    geo.copies[1] = geo.blocks - 1;
+    geo.log_start = 4 * LAY_GROUP_BLOCKS + 100;
+    geo.supers[1] = 2 * LAY_GROUP_BLOCKS;
     return geo;
 }
 
 TEST(ZeroBitmaps, RepresentGroupsWithoutFixedAreas)
 {
-    lay_geometry geo = five_groups(LAY_INCOMPAT_ZERO_BITMAPS);
+    lay_geometry geo = five_groups();
     for (uint64_t group = 0; group < 5; group++) {
         lay_bitmap bm = {};
         lay_bitmap_complete(&geo, &bm, group);
@@ -37,9 +36,10 @@ TEST(ZeroBitmaps, RepresentGroupsWithoutFixedAreas)
     }
 }
 
-TEST(ZeroBitmaps, AreDamageWithoutTheFeature)
+TEST(ZeroBitmaps, AreNoneOfAGroupThatIsCutOff)
 {
-    lay_geometry geo = five_groups(0);
+    lay_geometry geo = five_groups();
+    geo.blocks = 2 * LAY_GROUP_BLOCKS - 1;
     lay_bitmap bm = {};
     lay_bitmap_complete(&geo, &bm, 1);
     EXPECT_NE(lay_check_bitmap(&geo, &bm, 1, nullptr), 0);
@@ -47,7 +47,7 @@ TEST(ZeroBitmaps, AreDamageWithoutTheFeature)
 
 TEST(ZeroBitmaps, AreZeroThroughout)
 {
-    lay_geometry geo = five_groups(LAY_INCOMPAT_ZERO_BITMAPS);
+    lay_geometry geo = five_groups();
     for (size_t at : {size_t{0}, size_t{60}, size_t{4095}}) {
         lay_bitmap bm = {};
         reinterpret_cast<uint8_t *>(&bm)[at] = 1;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "tests/layout/objects.h"
 
@@ -39,61 +40,114 @@ lay_dirent &second_dirent(lay_block &o)
     return *reinterpret_cast<lay_dirent *>(o.node.u.bytes + lay_get16(dirent(o).len));
 }
 
+const Case label_cases[] = {
+    {OBJECT_LABEL, "tid", "tid", [](lay_block &o) { o.head.tid = lay_put64(1); }},
+    {OBJECT_LABEL, "block_size", "block_size",
+     [](lay_block &o) { o.label.block_size = lay_put32(512); }},
+    {OBJECT_LABEL, "index", "index", [](lay_block &o) { o.label.index = lay_put16(1); }},
+    {OBJECT_LABEL, "reserved", "index", [](lay_block &o) { o.label.reserved = lay_put16(1); }},
+    {OBJECT_LABEL, "flags", "flags", [](lay_block &o) { o.label.flags = lay_put32(1); }},
+    {OBJECT_LABEL, "counter", "incarnation",
+     [](lay_block &o) { o.label.incarnation.counter = lay_put64(0); }},
+    {OBJECT_LABEL, "id", "incarnation",
+     [](lay_block &o) { o.label.incarnation.id = lay_put64(0); }},
+    {OBJECT_LABEL, "log_id", "log_id", [](lay_block &o) { o.label.log_id = lay_put64(0); }},
+    {OBJECT_LABEL, "log_short", "log_blocks",
+     [](lay_block &o) { o.label.log_blocks = lay_put64(LAY_MIN_LOG - 1); }},
+    {OBJECT_LABEL, "log_long", "log_blocks",
+     [](lay_block &o) { o.label.log_blocks = lay_put64(LAY_MAX_LOG + 1); }},
+    {OBJECT_LABEL, "log_at_label", "logs", [](lay_block &o) { o.label.logs[0] = lay_put64(0); }},
+    {OBJECT_LABEL, "log_over_label", "logs",
+     [](lay_block &o) { o.label.logs[0] = lay_put64(LAY_LABEL_SECOND - 1); }},
+    {OBJECT_LABEL, "log_past_end", "logs",
+     [](lay_block &o) { o.label.logs[0] = lay_put64(OBJECT_BLOCKS - 1023); }},
+    {OBJECT_LABEL, "log_far", "logs",
+     [](lay_block &o) { o.label.logs[0] = lay_put64(UINT64_MAX - 5); }},
+    {OBJECT_LABEL, "second_log", "logs", [](lay_block &o) { o.label.logs[1] = lay_put64(3000); }},
+    {OBJECT_LABEL, "super_at_mmp", "supers",
+     [](lay_block &o) { o.label.supers[0] = lay_put64(LAY_MMP_BLOCK); }},
+    {OBJECT_LABEL, "super_in_log", "logs", [](lay_block &o) { o.label.supers[1] = lay_put64(45); }},
+    {OBJECT_LABEL, "super_past_end", "supers",
+     [](lay_block &o) { o.label.supers[1] = lay_put64(OBJECT_BLOCKS); }},
+    {OBJECT_LABEL, "super_twice", "supers",
+     [](lay_block &o) { o.label.supers[1] = o.label.supers[0]; }},
+    {OBJECT_LABEL, "created", "created",
+     [](lay_block &o) { o.label.created.nsec = lay_put32(1000000000); }},
+    {OBJECT_LABEL, "label_unterminated", "label",
+     [](lay_block &o) { std::memset(o.label.label, 'x', 64); }},
+    {OBJECT_LABEL, "label_after_end", "label", [](lay_block &o) { o.label.label[63] = 'x'; }},
+    {OBJECT_LABEL, "label_not_utf8", "label", [](lay_block &o) { o.label.label[0] = '\xff'; }},
+    {OBJECT_LABEL, "blocks_few", "members: blocks",
+     [](lay_block &o) { o.label.members[0].blocks = lay_put64(LAY_MIN_BLOCKS - 1); }},
+    {OBJECT_LABEL, "blocks_many", "members: blocks",
+     [](lay_block &o) { o.label.members[0].blocks = lay_put64(LAY_MAX_BLOCKS + 1); }},
+    {OBJECT_LABEL, "lba_size", "members: lba_size",
+     [](lay_block &o) { o.label.members[0].lba_size = lay_put32(1024); }},
+    {OBJECT_LABEL, "member_state", "members: state",
+     [](lay_block &o) { o.label.members[0].state = lay_put16(LAY_MEMBER_LATE); }},
+    {OBJECT_LABEL, "member_maybe", "members: state",
+     [](lay_block &o) { o.label.members[0].maybe.id = lay_put64(1); }},
+    {OBJECT_LABEL, "member_seen", "members: seen",
+     [](lay_block &o) { o.label.members[0].seen.counter = lay_put64(5); }},
+    {OBJECT_LABEL, "member_second", "members",
+     [](lay_block &o) { o.label.members[15].uuid[0] = 1; }},
+    {OBJECT_LABEL, "reserved2", "reserved", [](lay_block &o) { o.label.reserved2 = lay_put32(1); }},
+    {OBJECT_LABEL, "reserved3", "reserved", [](lay_block &o) { o.label.reserved3[2823] = 1; }},
+    {OBJECT_MMP, "tid", "tid", [](lay_block &o) { o.head.tid = lay_put64(1); }},
+    {OBJECT_MMP, "interval_short", "interval",
+     [](lay_block &o) { o.mmp.interval = lay_put32(LAY_MMP_INTERVAL_MIN - 1); }},
+    {OBJECT_MMP, "interval_long", "interval",
+     [](lay_block &o) { o.mmp.interval = lay_put32(LAY_MMP_INTERVAL_MAX + 1); }},
+    {OBJECT_MMP, "state", "state", [](lay_block &o) { o.mmp.state = lay_put32(3); }},
+    {OBJECT_MMP, "time", "time", [](lay_block &o) { o.mmp.time.nsec = lay_put32(1000000000); }},
+    {OBJECT_MMP, "reserved", "reserved", [](lay_block &o) { o.mmp.reserved = lay_put32(1); }},
+    {OBJECT_MMP, "reserved2", "reserved", [](lay_block &o) { o.mmp.reserved2[3919] = 1; }},
+};
+
 const Case super_cases[] = {
-    {OBJECT_SUPER, "block_size", "block_size",
-     [](lay_block &o) { o.super.block_size = lay_put32(512); }},
-    {OBJECT_SUPER, "state", "state", [](lay_block &o) { o.super.state = lay_put32(4); }},
-    {OBJECT_SUPER, "device_count", "device_count",
-     [](lay_block &o) { o.super.device_count = lay_put32(2); }},
+    {OBJECT_SUPER, "state", "state", [](lay_block &o) { o.super.state = lay_put32(2); }},
+    {OBJECT_SUPER, "chunk_shift", "chunk_shift",
+     [](lay_block &o) { o.super.chunk_shift = lay_put32(1); }},
+    {OBJECT_SUPER, "reserve", "chunk_shift", [](lay_block &o) { o.super.reserve = lay_put32(1); }},
     {OBJECT_SUPER, "blocks_few", "blocks",
-     [](lay_block &o) { o.super.blocks = lay_put64(LAY_MIN_BLOCKS - 1); }},
-    {OBJECT_SUPER, "blocks_many", "blocks",
-     [](lay_block &o) { o.super.blocks = lay_put64(UINT64_MAX); }},
-    {OBJECT_SUPER, "blocks_past_device", "blocks",
+     [](lay_block &o) { o.super.area.blocks = lay_put64(LAY_MIN_BLOCKS - 1); }},
+    {OBJECT_SUPER, "blocks_past_member", "blocks",
+     [](lay_block &o) { o.super.area.blocks = lay_put64(OBJECT_BLOCKS + 1); }},
+    {OBJECT_SUPER, "blocks_before_super", "blocks",
      [](lay_block &o) {
-         o.super.blocks = o.super.devices[0].blocks = lay_put64(OBJECT_BLOCKS + 1);
+         o.super.area.blocks = lay_put64(OBJECT_BLOCKS / 2);
+         o.super.area.free_blocks = lay_put64(1);
      }},
     {OBJECT_SUPER, "free_blocks", "free_blocks",
-     [](lay_block &o) { o.super.free_blocks = o.super.blocks; }},
+     [](lay_block &o) { o.super.area.free_blocks = o.super.area.blocks; }},
     {OBJECT_SUPER, "inodes_none", "inodes", [](lay_block &o) { o.super.inodes = lay_put64(0); }},
     {OBJECT_SUPER, "inodes_many", "inodes", [](lay_block &o) { o.super.inodes = lay_put64(16); }},
-    {OBJECT_SUPER, "bitmap_start_zero", "bitmap_start",
-     [](lay_block &o) { o.super.bitmap_start = lay_put64(0); }},
-    {OBJECT_SUPER, "bitmap_start_end", "bitmap_start",
-     [](lay_block &o) { o.super.bitmap_start = lay_put64(OBJECT_BLOCKS - 1); }},
-    {OBJECT_SUPER, "bitmap_blocks", "bitmap_blocks",
-     [](lay_block &o) { o.super.bitmap_blocks = lay_put64(3); }},
-    {OBJECT_SUPER, "journal_overlaps", "journal_start",
-     [](lay_block &o) { o.super.journal_start = lay_put64(2); }},
-    {OBJECT_SUPER, "journal_short", "journal_blocks",
-     [](lay_block &o) { o.super.journal_blocks = lay_put64(LAY_MIN_JOURNAL - 1); }},
-    {OBJECT_SUPER, "journal_long", "journal_blocks",
-     [](lay_block &o) { o.super.journal_blocks = lay_put64(LAY_MAX_JOURNAL + 1); }},
-    {OBJECT_SUPER, "copy_zero", "copies", [](lay_block &o) { o.super.copies[0] = lay_put64(0); }},
-    {OBJECT_SUPER, "copy_twice", "copies",
-     [](lay_block &o) { o.super.copies[0] = o.super.copies[1]; }},
-    {OBJECT_SUPER, "copy_in_journal", "copies",
-     [](lay_block &o) { o.super.copies[1] = lay_put64(4); }},
+    {OBJECT_SUPER, "bitmaps_at_label", "bitmaps",
+     [](lay_block &o) { o.super.area.bitmaps[0] = lay_put64(0); }},
+    {OBJECT_SUPER, "bitmaps_over_super", "bitmaps",
+     [](lay_block &o) { o.super.area.bitmaps[0] = lay_put64(OBJECT_BLOCKS / 2 - 1); }},
+    {OBJECT_SUPER, "bitmaps_past_end", "bitmaps",
+     [](lay_block &o) { o.super.area.bitmaps[0] = lay_put64(OBJECT_BLOCKS - 1); }},
+    {OBJECT_SUPER, "bitmaps_in_log", "bitmaps",
+     [](lay_block &o) { o.super.area.bitmaps[0] = lay_put64(46); }},
+    {OBJECT_SUPER, "bitmaps_copied", "area",
+     [](lay_block &o) { o.super.area.bitmaps[1] = lay_put64(3000); }},
+    {OBJECT_SUPER, "area_age", "area",
+     [](lay_block &o) { o.super.area.bitmap_age = lay_put32(1); }},
+    {OBJECT_SUPER, "area_sums_age", "area",
+     [](lay_block &o) { o.super.area.sums_age = lay_put32(1); }},
+    {OBJECT_SUPER, "area_reserved", "area",
+     [](lay_block &o) { o.super.area.reserved = lay_put64(1); }},
     {OBJECT_SUPER, "free_inode_block", "free_inode_block",
      [](lay_block &o) { o.super.free_inode_block = lay_put64(2); }},
     {OBJECT_SUPER, "orphan_root", "orphan", [](lay_block &o) { o.super.orphan = lay_put64(1); }},
     {OBJECT_SUPER, "orphan_past", "orphan", [](lay_block &o) { o.super.orphan = lay_put64(16); }},
-    {OBJECT_SUPER, "created", "created",
-     [](lay_block &o) { o.super.created.nsec = lay_put32(1000000000); }},
+    {OBJECT_SUPER, "clean_tid", "clean_tid",
+     [](lay_block &o) { o.super.clean_tid = lay_put64(LAY_MAX_TID + 1); }},
     {OBJECT_SUPER, "mounted", "mounted",
      [](lay_block &o) { o.super.mounted.nsec = lay_put32(1000000000); }},
-    {OBJECT_SUPER, "label_unterminated", "label",
-     [](lay_block &o) { std::memset(o.super.label, 'x', 64); }},
-    {OBJECT_SUPER, "label_after_end", "label", [](lay_block &o) { o.super.label[63] = 'x'; }},
-    {OBJECT_SUPER, "label_not_utf8", "label", [](lay_block &o) { o.super.label[0] = '\xff'; }},
-    {OBJECT_SUPER, "device_blocks", "devices",
-     [](lay_block &o) { o.super.devices[0].blocks = lay_put64(9); }},
-    {OBJECT_SUPER, "device_uuid", "devices", [](lay_block &o) { o.super.devices[0].uuid[3] ^= 1; }},
-    {OBJECT_SUPER, "device_reserved", "devices",
-     [](lay_block &o) { o.super.devices[0].reserved = lay_put64(1); }},
-    {OBJECT_SUPER, "device_unused", "devices",
-     [](lay_block &o) { o.super.devices[15].uuid[0] = 1; }},
-    {OBJECT_SUPER, "reserved", "reserved", [](lay_block &o) { o.super.reserved[471] = 1; }},
+    {OBJECT_SUPER, "reserved", "reserved", [](lay_block &o) { o.super.reserved[39] = 1; }},
+    {OBJECT_SUPER, "reserved2", "reserved", [](lay_block &o) { o.super.reserved2[1031] = 1; }},
     {OBJECT_SUPER, "bitmap_tids", "bitmap_tids",
      [](lay_block &o) { o.super.bitmap_tids[2] = lay_put64(1); }},
     {OBJECT_SUPER, "inode_file_mode", "inode_file",
@@ -321,44 +375,58 @@ const Case other_cases[] = {
      [](lay_block &o) { o.symlink.reserved[2] = lay_put32(1); }},
     {OBJECT_SYMLINK, "target", "target", [](lay_block &o) { o.symlink.bytes[7] = 0; }},
     {OBJECT_SYMLINK, "unused", "unused bytes", [](lay_block &o) { o.symlink.bytes[500] = 1; }},
-    {OBJECT_JOURNAL, "tail_tid", "tail_tid",
-     [](lay_block &o) { o.journal.tail_tid = lay_put64(0); }},
-    {OBJECT_JOURNAL, "tail_tid_none", "tail_tid",
-     [](lay_block &o) { o.journal.tail_tid = lay_put64(LAY_NONE); }},
-    {OBJECT_JOURNAL, "tail_pos", "tail_pos",
-     [](lay_block &o) { o.journal.tail_pos = lay_put64(0); }},
-    {OBJECT_JOURNAL, "tail_pos_past", "tail_pos",
-     [](lay_block &o) { o.journal.tail_pos = lay_put64(1024); }},
-    {OBJECT_JOURNAL, "reserved", "reserved", [](lay_block &o) { o.journal.reserved[4023] = 1; }},
-    {OBJECT_JOURNAL, "super_tid", "super_tid",
-     [](lay_block &o) { o.journal.super_tid = o.journal.tail_tid; }},
+    {OBJECT_DESC, "log_id", "log_id", [](lay_block &o) { o.desc.log_id = lay_put64(1); }},
+    {OBJECT_DESC, "incarnation", "incarnation",
+     [](lay_block &o) { o.desc.incarnation.id = lay_put64(0); }},
     {OBJECT_DESC, "count", "count", [](lay_block &o) { o.desc.count = lay_put32(0); }},
     {OBJECT_DESC, "count_many", "count",
-     [](lay_block &o) { o.desc.count = lay_put32(LAY_JDESC_TAGS + 1); }},
-    {OBJECT_DESC, "reserved", "reserved", [](lay_block &o) { o.desc.reserved[0] = lay_put32(1); }},
-    {OBJECT_DESC, "tag_in_journal", "tag.block",
-     [](lay_block &o) { o.desc.tags[1].block = lay_put64(3); }},
+     [](lay_block &o) { o.desc.count = lay_put32(LAY_LOG_TAGS + 1); }},
+    {OBJECT_DESC, "reserved", "reserved", [](lay_block &o) { o.desc.reserved = lay_put32(1); }},
+    {OBJECT_DESC, "tag_in_log", "tag.block",
+     [](lay_block &o) { o.desc.tags[1].block = lay_put64(50); }},
+    {OBJECT_DESC, "tag_of_log", "tag.block",
+     [](lay_block &o) { o.desc.tags[1].block = lay_put64(LAY_ADDR(LAY_KIND_LOG, 3)); }},
+    {OBJECT_DESC, "tag_label", "tag.block",
+     [](lay_block &o) { o.desc.tags[1].block = lay_put64(LAY_ADDR_LABEL); }},
+    {OBJECT_DESC, "tag_second_label", "tag.block",
+     [](lay_block &o) { o.desc.tags[1].block = lay_put64(LAY_LABEL_SECOND); }},
+    {OBJECT_DESC, "tag_bitmap", "tag.block",
+     [](lay_block &o) { o.desc.tags[1].block = lay_put64(LAY_ADDR(LAY_KIND_BITMAP, 2)); }},
     {OBJECT_DESC, "tag_past", "tag.block",
      [](lay_block &o) { o.desc.tags[1].block = lay_put64(OBJECT_BLOCKS); }},
+    {OBJECT_DESC, "tag_age", "tag.age", [](lay_block &o) { o.desc.tags[1].age = lay_put32(0); }},
     {OBJECT_DESC, "tag_reserved", "tag.reserved",
      [](lay_block &o) { o.desc.tags[1].reserved = lay_put32(1); }},
     {OBJECT_DESC, "unused", "unused bytes",
-     [](lay_block &o) { o.desc.tags[251].crc = lay_put32(1); }},
+     [](lay_block &o) { o.desc.tags[250].age = lay_put32(1); }},
+    {OBJECT_REVOKE, "log_id", "log_id", [](lay_block &o) { o.revoke.log_id = lay_put64(1); }},
     {OBJECT_REVOKE, "count", "count",
-     [](lay_block &o) { o.revoke.count = lay_put32(LAY_JREVOKE_MAX + 1); }},
-    {OBJECT_REVOKE, "reserved", "reserved",
-     [](lay_block &o) { o.revoke.reserved[2] = lay_put32(1); }},
+     [](lay_block &o) { o.revoke.count = lay_put32(LAY_LOG_REVOKES + 1); }},
+    {OBJECT_REVOKE, "reserved", "reserved", [](lay_block &o) { o.revoke.reserved = lay_put32(1); }},
     {OBJECT_REVOKE, "block", "revoked block",
      [](lay_block &o) { o.revoke.blocks[1] = lay_put64(1026); }},
+    {OBJECT_REVOKE, "bitmap", "revoked block",
+     [](lay_block &o) { o.revoke.blocks[1] = lay_put64(LAY_ADDR(LAY_KIND_BITMAP, 1)); }},
     {OBJECT_REVOKE, "unused", "unused bytes",
-     [](lay_block &o) { o.revoke.blocks[503] = lay_put64(1); }},
-    {OBJECT_COMMIT, "blocks", "blocks", [](lay_block &o) { o.commit.blocks = lay_put32(1); }},
+     [](lay_block &o) { o.revoke.blocks[501] = lay_put64(1); }},
+    {OBJECT_COMMIT, "log_id", "log_id", [](lay_block &o) { o.commit.log_id = lay_put64(1); }},
+    {OBJECT_COMMIT, "counter", "incarnation",
+     [](lay_block &o) { o.commit.incarnation.counter = lay_put64(0); }},
+    {OBJECT_COMMIT, "blocks", "blocks", [](lay_block &o) { o.commit.blocks = lay_put32(0); }},
+    {OBJECT_COMMIT, "blocks_empty", "blocks", [](lay_block &o) { o.commit.blocks = lay_put32(1); }},
     {OBJECT_COMMIT, "blocks_many", "blocks",
-     [](lay_block &o) { o.commit.blocks = lay_put32(1024); }},
+     [](lay_block &o) { o.commit.blocks = lay_put32(1025); }},
+    {OBJECT_COMMIT, "tail_tid", "tail_tid", [](lay_block &o) { o.commit.tail_tid = lay_put64(0); }},
+    {OBJECT_COMMIT, "tail_tid_later", "tail_tid",
+     [](lay_block &o) { o.commit.tail_tid = lay_put64(OBJECT_TID + 1); }},
+    {OBJECT_COMMIT, "tail_pos", "tail_pos",
+     [](lay_block &o) { o.commit.tail_pos = lay_put64(1024); }},
+    {OBJECT_COMMIT, "super_age", "super_age",
+     [](lay_block &o) { o.commit.super_age = lay_put32(0); }},
     {OBJECT_COMMIT, "time", "time",
      [](lay_block &o) { o.commit.time.nsec = lay_put32(1000000000); }},
-    {OBJECT_COMMIT, "reserved", "reserved", [](lay_block &o) { o.commit.reserved = lay_put64(1); }},
-    {OBJECT_COMMIT, "reserved2", "reserved", [](lay_block &o) { o.commit.reserved2[4019] = 1; }},
+    {OBJECT_COMMIT, "reserved", "reserved", [](lay_block &o) { o.commit.reserved = lay_put32(1); }},
+    {OBJECT_COMMIT, "reserved2", "reserved", [](lay_block &o) { o.commit.reserved2[3979] = 1; }},
 };
 
 class Spoiled : public ::testing::TestWithParam<Case>
@@ -372,7 +440,8 @@ TEST_P(Spoiled, IsRefusedForThatField)
     const char *why = "";
     object_make(c.kind, &o);
     c.spoil(o);
-    lay_seal(&o, OBJECT_TID);
+    lay_seal(&o,
+             c.kind == OBJECT_LABEL || c.kind == OBJECT_MMP ? lay_get64(o.head.tid) : OBJECT_TID);
     EXPECT_EQ(object_check(c.kind, &o, &why), -EUCLEAN);
     EXPECT_EQ(std::string(why).rfind(c.why, 0), 0u) << "the reason is: " << why;
 }
@@ -382,84 +451,155 @@ std::string case_name(const ::testing::TestParamInfo<Case> &info)
     return info.param.name + ("_" + std::to_string(info.index));
 }
 
+INSTANTIATE_TEST_SUITE_P(Label, Spoiled, ::testing::ValuesIn(label_cases), case_name);
 INSTANTIATE_TEST_SUITE_P(Super, Spoiled, ::testing::ValuesIn(super_cases), case_name);
 INSTANTIATE_TEST_SUITE_P(Bitmap, Spoiled, ::testing::ValuesIn(bitmap_cases), case_name);
 INSTANTIATE_TEST_SUITE_P(Inode, Spoiled, ::testing::ValuesIn(inode_cases), case_name);
 INSTANTIATE_TEST_SUITE_P(Tree, Spoiled, ::testing::ValuesIn(tree_cases), case_name);
 INSTANTIATE_TEST_SUITE_P(Other, Spoiled, ::testing::ValuesIn(other_cases), case_name);
 
-class Super : public ::testing::Test
+class Label : public ::testing::Test
 {
   protected:
-    int check(uint64_t addr = 0)
+    int check()
     {
-        lay_seal(&o, OBJECT_TID);
-        return lay_check_super(&o.super, addr, OBJECT_BLOCKS, &geo, &features, &why);
+        lay_seal(&o, 0);
+        return lay_check_label(&o.label, &features, &why);
     }
 
     void SetUp() override
     {
-        object_make(OBJECT_SUPER, &o);
+        object_make(OBJECT_LABEL, &o);
     }
 
     lay_block o;
-    lay_geometry geo;
     uint64_t features = 77;
     const char *why = "";
 };
 
-TEST_F(Super, DefinesTheGeometry)
+TEST_F(Label, AndSuperblockDefineTheGeometry)
 {
-    lay_geometry expected;
+    lay_geometry expected, geo;
+    lay_block super;
     object_geometry(&expected);
     ASSERT_EQ(check(), 0) << why;
-    EXPECT_EQ(std::memcmp(&geo, &expected, sizeof(geo)), 0);
     EXPECT_EQ(features, 0u);
+    lay_label_geometry(&o.label, &geo);
+    EXPECT_EQ(geo.log_start, expected.log_start);
+    EXPECT_EQ(geo.bitmap_blocks, 0u);
+    object_make(OBJECT_SUPER, &super);
+    ASSERT_EQ(lay_check_super(&super.super, &geo, &geo, &why), 0) << why;
+    EXPECT_EQ(std::memcmp(&geo, &expected, sizeof(geo)), 0);
 }
 
-TEST_F(Super, OfAnotherFormatIsInvalid)
+TEST_F(Label, OfAnotherFormatIsInvalid)
 {
     o.head.magic = lay_put32(0x12345678);
     EXPECT_EQ(check(), -EINVAL);
 }
 
-TEST_F(Super, WithAnUnknownVersionIsNotSupported)
+TEST_F(Label, OfAnotherVersionIsNotSupportedAndSaysWhatToDo)
 {
-    o.super.version_major = lay_put16(3);
+    o.label.version_major = lay_put16(2);
     EXPECT_EQ(check(), -ENOTSUP);
+    EXPECT_NE(std::string(why).find("copy its files"), std::string::npos) << why;
+    o.label.version_major = lay_put16(4);
+    EXPECT_EQ(check(), -ENOTSUP);
+    EXPECT_NE(std::string(why).find("newer release"), std::string::npos) << why;
     EXPECT_EQ(features, 0u);
 }
 
-TEST_F(Super, WithAnUnknownIncompatFeatureIsNotSupportedAndNamesIt)
+TEST_F(Label, WithAnUnknownIncompatFeatureIsNotSupportedAndNamesIt)
 {
-    o.super.incompat = lay_put64(uint64_t{1} << 40);
+    o.label.incompat = lay_put64(uint64_t{1} << 40);
     EXPECT_EQ(check(), -ENOTSUP);
     EXPECT_EQ(features, uint64_t{1} << 40);
 }
 
-TEST_F(Super, WithOtherUnknownFeaturesIsAcceptedWithItsReservedFields)
+TEST_F(Label, OfADraftIsOfThisDraftOnly)
 {
-    o.super.ro_compat = lay_put64(1);
-    o.super.version_minor = lay_put16(9);
-    o.super.reserved[0] = 1;
+    o.label.version_minor = lay_put16(LAY_VERSION_MINOR + 1);
+    EXPECT_EQ(check(), -ENOTSUP);
+    EXPECT_NE(std::string(why).find("development build"), std::string::npos) << why;
+    o.label.incompat = lay_put64(LAY_INCOMPAT_DATA_CSUM);
     EXPECT_EQ(check(), 0) << why;
+}
+
+TEST_F(Label, WithOtherUnknownFeaturesIsAcceptedWithItsReservedFields)
+{
+    lay_geometry geo;
+    o.label.ro_compat = lay_put64(1);
+    o.label.reserved3[0] = 1;
+    EXPECT_EQ(check(), 0) << why;
+    lay_label_geometry(&o.label, &geo);
     EXPECT_EQ(geo.ro_compat, 1u);
+    lay_block super;
+    object_make(OBJECT_SUPER, &super);
+    super.super.reserved2[0] = 1;
+    lay_seal(&super, OBJECT_TID);
+    EXPECT_EQ(lay_check_super(&super.super, &geo, nullptr, &why), 0) << why;
 }
 
-TEST_F(Super, HasATransactionNumberBelowTheLimit)
+TEST(Super, HasATransactionNumberBelowTheLimit)
 {
+    lay_block o;
+    lay_geometry geo;
+    object_geometry(&geo);
+    object_make(OBJECT_SUPER, &o);
     lay_seal(&o, LAY_MAX_TID);
-    EXPECT_EQ(lay_check_super(&o.super, 0, 0, &geo, nullptr, nullptr), 0);
+    EXPECT_EQ(lay_check_super(&o.super, &geo, &geo, nullptr), 0);
     lay_seal(&o, LAY_MAX_TID + 1);
-    EXPECT_EQ(lay_check_super(&o.super, 0, 0, &geo, nullptr, nullptr), -EUCLEAN);
+    EXPECT_EQ(lay_check_super(&o.super, &geo, &geo, nullptr), -EUCLEAN);
 }
 
-TEST_F(Super, IsAcceptedOnlyAtTheAddressesOfItsCopies)
+TEST(Super, MayBeOfAFileSystemThatIsSmallerThanItsMember)
 {
-    o.head.block = lay_put64(LAY_GROUP_BLOCKS);
-    EXPECT_EQ(check(LAY_GROUP_BLOCKS), 0) << why;
-    o.head.block = lay_put64(5000);
-    EXPECT_EQ(check(5000), -EUCLEAN);
+    lay_block o;
+    lay_geometry geo;
+    object_geometry(&geo);
+    geo.blocks = 2 * OBJECT_BLOCKS;
+    object_make(OBJECT_SUPER, &o);
+    EXPECT_EQ(lay_check_super(&o.super, &geo, &geo, nullptr), 0);
+    EXPECT_EQ(geo.blocks, OBJECT_BLOCKS);
+}
+
+std::vector<uint64_t> places(uint64_t addr)
+{
+    lay_geometry geo;
+    uint64_t p[2];
+    object_geometry(&geo);
+    unsigned n = lay_places(&geo, addr, p);
+    return std::vector<uint64_t>(p, p + n);
+}
+
+using Places = std::vector<uint64_t>;
+
+TEST(Addresses, AreTranslatedToPlaces)
+{
+    EXPECT_EQ(places(LAY_ADDR_LABEL), (Places{0, LAY_LABEL_SECOND}));
+    EXPECT_EQ(places(LAY_ADDR_MMP), (Places{LAY_MMP_BLOCK}));
+    EXPECT_EQ(places(LAY_ADDR_SUPER), (Places{2, OBJECT_BLOCKS / 2}));
+    EXPECT_EQ(places(LAY_ADDR(LAY_KIND_BITMAP, 1)), (Places{4}));
+    EXPECT_EQ(places(LAY_ADDR(LAY_KIND_SUMS, 39)), (Places{44}));
+    EXPECT_EQ(places(LAY_ADDR(LAY_KIND_LOG, 1023)), (Places{1068}));
+    EXPECT_EQ(places(3000), (Places{3000}));
+}
+
+TEST(Addresses, OutsideTheFileSystemHaveNoPlace)
+{
+    const uint64_t none[] = {1,
+                             4,
+                             LAY_LABEL_SECOND,
+                             OBJECT_BLOCKS,
+                             LAY_ADDR(LAY_KIND_MMP, 1),
+                             LAY_ADDR(LAY_KIND_SUPER, 1),
+                             LAY_ADDR(3, 0),
+                             LAY_ADDR(LAY_KIND_BITMAP, 2),
+                             LAY_ADDR(LAY_KIND_SUMS, 40),
+                             LAY_ADDR(LAY_KIND_LOG, 1024),
+                             UINT64_MAX};
+    for (uint64_t addr : none)
+        EXPECT_EQ(places(addr), Places{}) << std::hex << addr;
 }
 
 TEST(Node, MayBeEmptyWhenItIsTheRoot)
@@ -518,69 +658,85 @@ TEST(Records, OfAttributesGiveNameAndValue)
 }
 
 // What an image in the log must be, beside sound: something that belongs where its tag says.
-class JournalImage : public ::testing::Test
+class LogImage : public ::testing::Test
 {
   protected:
-    static constexpr uint64_t ADDR = 12, TID = 7;
+    static constexpr uint64_t TID = 7;
 
-    int check(object_kind kind, uint64_t block, uint64_t owner, uint64_t tid = TID)
+    int check(object_kind kind, uint64_t addr, uint64_t owner, uint64_t tid = TID)
     {
         lay_geometry geo;
-        lay_journal_tag tag = {};
+        lay_tag tag = {};
         lay_block o;
         object_geometry(&geo);
         object_make(kind, &o);
-        o.head.block = lay_put64(block);
+        o.head.block = lay_put64(addr);
         o.head.owner = lay_put64(owner);
         lay_seal(&o, tid);
-        tag.block = lay_put64(block);
-        tag.crc = lay_put32(lay_block_crc(geo.uuid, ADDR, &o));
-        return lay_check_journal_image(&geo, &tag, &o, ADDR, TID, &why);
+        tag.block = lay_put64(addr);
+        tag.age = lay_put32(lay_age(&o) + wrong_age);
+        return lay_check_image(&geo, &tag, &o, TID, &why);
     }
 
+    const uint64_t bitmap = LAY_ADDR(LAY_KIND_BITMAP, 1), sums = LAY_ADDR(LAY_KIND_SUMS, 39);
+    uint32_t wrong_age = 0;
     const char *why = "";
 };
 
-TEST_F(JournalImage, IsOfAKindThatBelongsThere)
+TEST_F(LogImage, IsOfAKindThatBelongsThere)
 {
-    EXPECT_EQ(check(OBJECT_SUPER, 0, 0), 0) << why;
-    EXPECT_EQ(check(OBJECT_BITMAP, 2, 0), 0) << why;
-    EXPECT_EQ(check(OBJECT_SUMS, 1027, 0), 0) << why;
-    EXPECT_EQ(check(OBJECT_SUMS, 2000, 0), -EUCLEAN);
-    EXPECT_EQ(check(OBJECT_SUMS, 1027, 2), -EUCLEAN);
+    EXPECT_EQ(check(OBJECT_SUPER, LAY_ADDR_SUPER, 0), 0) << why;
+    EXPECT_EQ(check(OBJECT_BITMAP, bitmap, 0), 0) << why;
+    EXPECT_EQ(check(OBJECT_SUMS, sums, 0), 0) << why;
+    EXPECT_EQ(check(OBJECT_SUMS, bitmap, 0), -EUCLEAN);
+    EXPECT_EQ(check(OBJECT_SUMS, sums, 2), -EUCLEAN);
     EXPECT_EQ(check(OBJECT_INODES, 2000, 24), 0) << why;
     EXPECT_EQ(check(OBJECT_EXTENT_LEAF, 2000, 0), 0) << why;
     EXPECT_EQ(check(OBJECT_DIR_LEAF, 2000, 1), 0) << why;
     EXPECT_EQ(check(OBJECT_XATTR, 2000, 1), 0) << why;
     EXPECT_EQ(check(OBJECT_SYMLINK, 2000, 1), 0) << why;
     EXPECT_EQ(check(OBJECT_DIR_LEAF, 0, 1), -EUCLEAN);
-    EXPECT_EQ(check(OBJECT_DIR_LEAF, 2, 1), -EUCLEAN);
+    EXPECT_EQ(check(OBJECT_DIR_LEAF, bitmap, 1), -EUCLEAN);
     EXPECT_EQ(check(OBJECT_BITMAP, 2000, 0), -EUCLEAN);
-    EXPECT_EQ(check(OBJECT_SUPER, LAY_GROUP_BLOCKS, 0), -EUCLEAN) << "a copy";
-    EXPECT_EQ(check(OBJECT_EXTENT_LEAF, 5, 0), -EUCLEAN) << "in the journal";
-    EXPECT_EQ(check(OBJECT_JOURNAL, 2000, 0), -EUCLEAN);
+    EXPECT_EQ(check(OBJECT_SUPER, 2, 0), -EUCLEAN) << "a place, not an address";
+    EXPECT_EQ(check(OBJECT_EXTENT_LEAF, 50, 0), -EUCLEAN) << "in the log";
+    EXPECT_EQ(check(OBJECT_LABEL, LAY_ADDR_LABEL, 0), -EUCLEAN);
     EXPECT_EQ(check(OBJECT_COMMIT, 2000, 0), -EUCLEAN);
 }
 
-TEST_F(JournalImage, HasAnOwnerOfItsKind)
+TEST_F(LogImage, HasAnOwnerOfItsKind)
 {
-    EXPECT_EQ(check(OBJECT_BITMAP, 2, 1), -EUCLEAN);
+    EXPECT_EQ(check(OBJECT_BITMAP, bitmap, 1), -EUCLEAN);
     EXPECT_EQ(check(OBJECT_INODES, 2000, 25), -EUCLEAN);
     EXPECT_EQ(check(OBJECT_DIR_LEAF, 2000, 0), -EUCLEAN);
 }
 
-TEST_F(JournalImage, IsOfItsTransaction)
+TEST_F(LogImage, IsOfItsTransaction)
 {
     EXPECT_EQ(check(OBJECT_DIR_LEAF, 2000, 1, TID - 1), -EUCLEAN);
     EXPECT_EQ(check(OBJECT_DIR_LEAF, 2000, 1, TID + 1), -EUCLEAN);
 }
 
-TEST(Journal, PositionsWrapToOne)
+TEST_F(LogImage, HasTheAgeOfItsTag)
+{
+    wrong_age = 1;
+    EXPECT_EQ(check(OBJECT_DIR_LEAF, 2000, 1), -EUCLEAN);
+}
+
+TEST(Log, PositionsWrapToZero)
 {
     lay_geometry geo;
     object_geometry(&geo);
-    EXPECT_EQ(lay_journal_next(&geo, 1), 2u);
-    EXPECT_EQ(lay_journal_next(&geo, geo.journal_blocks - 1), 1u);
+    EXPECT_EQ(lay_log_after(&geo, 0), 1u);
+    EXPECT_EQ(lay_log_after(&geo, geo.log_blocks - 1), 0u);
+}
+
+TEST(Age, IsNeverZero)
+{
+    lay_block o = {};
+    EXPECT_EQ(lay_age(&o), UINT32_MAX);
+    o.head.crc = lay_put32(5);
+    EXPECT_EQ(lay_age(&o), 5u);
 }
 
 } // namespace

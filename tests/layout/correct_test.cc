@@ -54,8 +54,18 @@ TEST_F(Correct, FindsEachOfTheBits)
     }
 }
 
+TEST_F(Correct, FindsBitsWithoutTheTable)
+{
+    for (unsigned bit = 0; bit < LAY_BLOCK_BITS; bit += bit < 256 ? 1 : 97) {
+        flip(bit);
+        ASSERT_EQ(lay_correct(nullptr, uuid, address, &block), (int)bit);
+        ASSERT_TRUE(is_sound()) << bit;
+    }
+}
+
 TEST_F(Correct, LeavesASoundBlockAlone)
 {
+    EXPECT_EQ(lay_correct(nullptr, uuid, address, &block), -EUCLEAN);
     EXPECT_EQ(correct(), -EUCLEAN);
     EXPECT_TRUE(is_sound());
 }
@@ -89,6 +99,9 @@ TEST_F(Correct, LeavesDoubleFlipsAsTheyAre)
         flip(b);
         const lay_block damaged = block;
         ASSERT_EQ(correct(), -EUCLEAN) << a << " and " << b;
+        if (i % 100 == 0) {
+            ASSERT_EQ(lay_correct(nullptr, uuid, address, &block), -EUCLEAN);
+        }
         ASSERT_EQ(memcmp(&block, &damaged, sizeof(block)), 0);
         block = sound;
     }

@@ -13,19 +13,19 @@
 namespace
 {
 
-constexpr uint64_t LEAF = 0x1234, JOURNAL = 100;
+constexpr uint64_t LEAF = 0x1234;
 
 union Block {
     uint8_t bytes[LAY_BLOCK_SIZE];
     lay_head head;
     lay_node node;
-    lay_journal header;
-    lay_journal_desc desc;
-    lay_journal_revoke revoke;
-    lay_journal_commit commit;
+    lay_log_descriptor desc;
+    lay_log_revoke revoke;
+    lay_log_commit commit;
 };
 
-/* The blocks of section 12 by their addresses; bytes that are not printed are zero. */
+/* The leaf of section 12 by its address and the records by their positions; bytes that are not
+ * printed are zero. */
 class Example : public ::testing::Test
 {
   protected:
@@ -34,12 +34,11 @@ class Example : public ::testing::Test
         for (uint8_t i = 0; i < 16; i++)
             geo.uuid[i] = geo.hash_seed[i] = i;
         geo.blocks = 65536;
-        geo.bitmap_start = 1;
-        geo.bitmap_blocks = 3;
-        geo.journal_start = JOURNAL;
-        geo.journal_blocks = 256;
-        geo.copies[0] = 32256;
-        geo.copies[1] = 65535;
+        geo.supers[0] = 2;
+        geo.supers[1] = 32768;
+        geo.log_id = 0x1817161514131211;
+        geo.log_start = 100;
+        geo.log_blocks = 256;
         read();
     }
     void read()
@@ -58,7 +57,7 @@ class Example : public ::testing::Test
         unsigned value;
         int end = 0;
         char word[16];
-        if (std::sscanf(line.c_str(), " block %u, %15[a-z] %n", &value, word, &end) == 2) {
+        if (std::sscanf(line.c_str(), " position %u, %15[a-z] %n", &value, word, &end) == 2) {
             at = value;
             offset = 0;
         } else if (std::sscanf(line.c_str(), " %15[0-9a-f] %n", word, &end) == 1 &&
@@ -71,11 +70,11 @@ class Example : public ::testing::Test
         for (int n; std::sscanf(text, " %2x%n", &value, &n) == 1; text += n)
             blocks[at].bytes[offset++] = static_cast<uint8_t>(value);
     }
-    /* Blocks of the journal are printed without the UUID. */
-    Block &of_journal(uint64_t addr)
+    /* Records are printed without the UUID. */
+    Block &record(uint64_t pos)
     {
-        std::memcpy(blocks[addr].head.uuid, geo.uuid, sizeof(geo.uuid));
-        return blocks[addr];
+        std::memcpy(blocks[pos].head.uuid, geo.uuid, sizeof(geo.uuid));
+        return blocks[pos];
     }
 
     lay_geometry geo = {};
@@ -95,25 +94,24 @@ TEST_F(Example, OfALeafIsValid)
     EXPECT_EQ(lay_get64(d->ino), 2u);
 }
 
-TEST_F(Example, OfAJournalIsAValidTransaction)
+TEST_F(Example, OfALogIsAWholeTransaction)
 {
-    const Block &header = of_journal(JOURNAL), &desc = of_journal(JOURNAL + 1),
-                &revoke = of_journal(JOURNAL + 3), &commit = of_journal(JOURNAL + 4);
-    ASSERT_EQ(lay_check_journal(&geo, &header.header, &why), 0) << why;
-    EXPECT_EQ(lay_get64(header.header.tail_tid), 7u);
-    EXPECT_EQ(lay_get64(header.header.tail_pos), 1u);
-    EXPECT_EQ(lay_get64(header.header.super_tid), 5u);
-    ASSERT_EQ(lay_check_journal_desc(&geo, &desc.desc, JOURNAL + 1, 7, &why), 0) << why;
-    ASSERT_EQ(
-        lay_check_journal_image(&geo, &desc.desc.tags[0], &blocks[LEAF], JOURNAL + 2, 7, &why), 0)
-        << why;
-    ASSERT_EQ(lay_check_journal_revoke(&geo, &revoke.revoke, JOURNAL + 3, 7, &why), 0) << why;
+    const Block &desc = record(5), &revoke = record(7), &commit = record(8);
+    ASSERT_EQ(lay_check_descriptor(&geo, &desc.desc, 5, 7, &why), 0) << why;
+    ASSERT_EQ(lay_check_image(&geo, &desc.desc.tags[0], &blocks[LEAF], 7, &why), 0) << why;
+    EXPECT_EQ(lay_get32(desc.desc.tags[0].age), 0x2b49ae11u);
+    ASSERT_EQ(lay_check_revoke(&geo, &revoke.revoke, 7, 7, &why), 0) << why;
     EXPECT_EQ(lay_get64(revoke.revoke.blocks[0]), 0x2000u);
-    ASSERT_EQ(lay_check_journal_commit(&geo, &commit.commit, JOURNAL + 4, 7, &why), 0) << why;
-    EXPECT_EQ(lay_get32(commit.commit.crc),
-              lay_journal_chain(lay_journal_chain(0, &desc), &revoke));
+    ASSERT_EQ(lay_check_commit(&geo, &commit.commit, 8, 7, &why), 0) << why;
+    EXPECT_EQ(lay_get32(commit.commit.crc), lay_log_chain(lay_log_chain(0, &desc), &revoke));
     EXPECT_EQ(lay_get32(commit.commit.blocks), 4u);
+    EXPECT_EQ(lay_get64(commit.commit.tail_tid), 6u);
+    EXPECT_EQ(lay_get64(commit.commit.tail_pos), 3u);
+    EXPECT_EQ(lay_get32(commit.commit.super_age), 0x34333231u);
     EXPECT_EQ(lay_time_sec(commit.commit.time), 1700000000);
+    for (const lay_incarnation *i :
+         {&desc.desc.incarnation, &revoke.revoke.incarnation, &commit.commit.incarnation})
+        EXPECT_EQ(lay_get64(i->counter), 3u);
 }
 
 } // namespace

@@ -37,7 +37,7 @@ static uint64_t walk(enum object_kind kind, const union lay_block *o)
             sum += sum_bytes(lay_xattr_value(x), lay_get32(x->value_len));
         }
     } else if (kind == OBJECT_DESC) {
-        sum += lay_journal_chain(0, o);
+        sum += lay_log_chain(0, o);
     }
     return sum;
 }
@@ -57,7 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     object_geometry(&geo);
     object_make(kind, o);
     memcpy(o->bytes + sizeof(o->head), data + 1, size - 1);
-    lay_seal(o, OBJECT_TID);
+    lay_seal(o, object_tid(kind));
     if (object_check(kind, o, NULL) == 0)
         sink = walk(kind, o);
     (void)sink;

@@ -90,15 +90,17 @@ TEST(Range, AcceptsOnlyBlocksOutsideTheFixedAreas)
 {
     lay_geometry geo;
     object_geometry(&geo);
-    const uint64_t first = geo.sums_start + geo.sums_blocks;
-    EXPECT_TRUE(lay_range_ok(&geo, first, geo.copies[0] - first));
-    EXPECT_FALSE(lay_range_ok(&geo, first, geo.copies[0] - first + 1));
+    const uint64_t first = geo.log_start + geo.log_blocks, next = LAY_LABEL_SECOND + 1;
+    EXPECT_TRUE(lay_range_ok(&geo, first, LAY_LABEL_SECOND - first));
+    EXPECT_FALSE(lay_range_ok(&geo, first, LAY_LABEL_SECOND - first + 1));
+    EXPECT_TRUE(lay_range_ok(&geo, next, geo.supers[1] - next));
+    EXPECT_FALSE(lay_range_ok(&geo, next, geo.supers[1] - next + 1));
     EXPECT_FALSE(lay_range_ok(&geo, first - 1, 1));
-    EXPECT_FALSE(lay_range_ok(&geo, 0, 1));
-    EXPECT_FALSE(lay_range_ok(&geo, geo.bitmap_start, 1));
-    EXPECT_FALSE(lay_range_ok(&geo, geo.sums_start - 1, 1));
-    EXPECT_TRUE(lay_range_ok(&geo, geo.blocks - 2, 1));
-    EXPECT_FALSE(lay_range_ok(&geo, geo.blocks - 2, 2));
+    for (uint64_t block : {uint64_t{0}, uint64_t{LAY_MMP_BLOCK}, geo.supers[0], geo.bitmap_start,
+                           geo.sums_start, geo.log_start - 1, geo.log_start})
+        EXPECT_FALSE(lay_range_ok(&geo, block, 1)) << block;
+    EXPECT_TRUE(lay_range_ok(&geo, geo.blocks - 1, 1));
+    EXPECT_FALSE(lay_range_ok(&geo, geo.blocks - 1, 2));
 }
 
 TEST(Range, RefusesEmptyAndOverflowing)
@@ -111,7 +113,7 @@ TEST(Range, RefusesEmptyAndOverflowing)
     EXPECT_FALSE(lay_range_ok(&geo, geo.blocks, 1));
 }
 
-TEST(Label, IsUtf8WithoutControlCharacters)
+TEST(LabelText, IsUtf8WithoutControlCharacters)
 {
     EXPECT_TRUE(label_ok(""));
     EXPECT_TRUE(label_ok("data \xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"));
@@ -124,7 +126,7 @@ TEST(Label, IsUtf8WithoutControlCharacters)
     EXPECT_FALSE(label_ok("\xf4\x90\x80\x80"));
 }
 
-TEST(Label, IsAtMost63Bytes)
+TEST(LabelText, IsAtMost63Bytes)
 {
     EXPECT_TRUE(label_ok(std::string(63, 'x')));
     EXPECT_FALSE(label_ok(std::string(64, 'x')));

@@ -7,7 +7,8 @@
 #include <sys/stat.h>
 
 #define INODE_INDEX 3u /* the inode block holds inodes 24 to 31 */
-#define DATA        2000u
+#define DATA        3000u
+#define POSITION    10u /* of the records of the log */
 
 void object_geometry(struct lay_geometry *geo)
 {
@@ -16,19 +17,16 @@ void object_geometry(struct lay_geometry *geo)
         geo->uuid[i] = (uint8_t)(0xa0 + i);
     memcpy(geo->hash_seed, "a key of 16 byte", 16);
     geo->blocks = OBJECT_BLOCKS;
-    geo->bitmap_start = 1;
+    geo->incompat = LAY_INCOMPAT_DATA_CSUM | LAY_INCOMPAT_DRAFT;
+    geo->supers[0] = 2;
+    geo->supers[1] = OBJECT_BLOCKS / 2;
+    geo->bitmap_start = 3;
     geo->bitmap_blocks = 2;
-    geo->journal_start = 3;
-    geo->journal_blocks = 1024;
-    geo->incompat = LAY_INCOMPAT_DATA_CSUM;
-    geo->sums_start = 1027;
+    geo->sums_start = 5;
     geo->sums_blocks = 40;
-    geo->copies[0] = LAY_GROUP_BLOCKS;
-    geo->copies[1] = OBJECT_BLOCKS - 1;
-    memcpy(geo->label,
-           "l\xc3\xa4"
-           "bel",
-           6);
+    geo->log_id = 0x1112131415161718;
+    geo->log_start = 45;
+    geo->log_blocks = 1024;
 }
 
 static struct lay_extent extent(uint64_t file_block, uint64_t block, uint32_t len)
@@ -39,27 +37,61 @@ static struct lay_extent extent(uint64_t file_block, uint64_t block, uint32_t le
     return e;
 }
 
+static const struct lay_incarnation incarnation = {{5}, {0x77}};
+
+static void make_label(const struct lay_geometry *geo, struct lay_label *l)
+{
+    struct lay_member *m = &l->members[0];
+
+    l->version_major = lay_put16(LAY_VERSION_MAJOR);
+    l->version_minor = lay_put16(LAY_VERSION_MINOR);
+    l->block_size = lay_put32(LAY_BLOCK_SIZE);
+    l->incompat = lay_put64(geo->incompat);
+    l->incarnation = incarnation;
+    l->log_id = lay_put64(geo->log_id);
+    l->log_blocks = lay_put64(geo->log_blocks);
+    memcpy(l->uuid, "a visible UUID!!", sizeof(l->uuid));
+    l->logs[0] = lay_put64(geo->log_start);
+    l->logs[1] = lay_put64(LAY_NONE);
+    l->supers[0] = lay_put64(geo->supers[0]);
+    l->supers[1] = lay_put64(geo->supers[1]);
+    l->created = lay_time_make(1700000000, 1);
+    memcpy(l->label,
+           "l\xc3\xa4"
+           "bel",
+           6);
+    m->uuid[15] = 1;
+    m->blocks = lay_put64(geo->blocks);
+    m->lba_size = lay_put32(512);
+    m->state = lay_put16(LAY_MEMBER_LIVE);
+    m->seen.counter = lay_put64(4);
+    m->seen.id = lay_put64(0x66);
+}
+
+static void make_mmp(struct lay_mmp *mmp)
+{
+    mmp->sequence = lay_put64(3);
+    mmp->interval = lay_put32(LAY_MMP_INTERVAL);
+    mmp->state = lay_put32(LAY_MMP_MOUNTED);
+    mmp->time = lay_time_make(1700000000, 1);
+    memcpy(mmp->host, "host", 4);
+}
+
 static void make_super(const struct lay_geometry *geo, struct lay_super *sb)
 {
-    sb->version_major = lay_put16(LAY_VERSION_MAJOR);
-    sb->block_size = lay_put32(LAY_BLOCK_SIZE);
-    sb->device_count = lay_put32(1);
-    sb->blocks = lay_put64(geo->blocks);
-    sb->free_blocks = lay_put64(30000);
     sb->inodes = lay_put64(3);
-    sb->bitmap_start = lay_put64(geo->bitmap_start);
-    sb->bitmap_blocks = lay_put64(geo->bitmap_blocks);
-    sb->journal_start = lay_put64(geo->journal_start);
-    sb->journal_blocks = lay_put64(geo->journal_blocks);
-    sb->incompat = lay_put64(geo->incompat);
-    sb->sums_start = lay_put64(geo->sums_start);
-    sb->sums_blocks = lay_put64(geo->sums_blocks);
-    sb->copies[0] = lay_put64(geo->copies[0]);
-    sb->copies[1] = lay_put64(geo->copies[1]);
     sb->free_inode_block = lay_put64(1);
     sb->orphan = lay_put64(LAY_NONE);
     memcpy(sb->hash_seed, geo->hash_seed, 16);
-    memcpy(sb->label, geo->label, sizeof(sb->label));
+    sb->clean_incarnation = incarnation;
+    sb->clean_tid = lay_put64(OBJECT_TID);
+    sb->clean_pos = lay_put64(POSITION);
+    sb->area.bitmaps[0] = lay_put64(geo->bitmap_start);
+    sb->area.bitmaps[1] = lay_put64(LAY_NONE);
+    sb->area.sums[0] = lay_put64(geo->sums_start);
+    sb->area.sums[1] = lay_put64(LAY_NONE);
+    sb->area.blocks = lay_put64(geo->blocks);
+    sb->area.free_blocks = lay_put64(30000);
     sb->inode_file.mode = lay_put32(S_IFREG);
     sb->inode_file.nlink = lay_put32(1);
     sb->inode_file.size = lay_put64(2 * LAY_BLOCK_SIZE);
@@ -67,8 +99,6 @@ static void make_super(const struct lay_geometry *geo, struct lay_super *sb)
     sb->inode_file.map_kind = lay_put16(LAY_MAP_INLINE);
     sb->inode_file.map_count = lay_put16(1);
     sb->inode_file.map.extents[0] = extent(0, DATA, 2);
-    memcpy(sb->devices[0].uuid, geo->uuid, 16);
-    sb->devices[0].blocks = lay_put64(geo->blocks);
 }
 
 /* The last group: what lies past the end is used. */
@@ -221,15 +251,16 @@ static void make_symlink(struct lay_symlink_block *sl)
     memset(sl->bytes, 'x', 500);
 }
 
-static void make_log(enum object_kind kind, union lay_block *o)
+static void make_log(const struct lay_geometry *geo, enum object_kind kind, union lay_block *o)
 {
-    if (kind == OBJECT_JOURNAL) {
-        o->journal.tail_tid = lay_put64(OBJECT_TID);
-        o->journal.tail_pos = lay_put64(9);
-    } else if (kind == OBJECT_DESC) {
+    o->commit.log_id = lay_put64(geo->log_id);
+    o->commit.incarnation = incarnation;
+    if (kind == OBJECT_DESC) {
         o->desc.count = lay_put32(2);
-        o->desc.tags[0].crc = lay_put32(77);
+        o->desc.tags[0].block = lay_put64(LAY_ADDR_SUPER);
+        o->desc.tags[0].age = lay_put32(77);
         o->desc.tags[1].block = lay_put64(DATA);
+        o->desc.tags[1].age = lay_put32(78);
     } else if (kind == OBJECT_REVOKE) {
         o->revoke.count = lay_put32(2);
         o->revoke.blocks[0] = lay_put64(DATA);
@@ -237,6 +268,9 @@ static void make_log(enum object_kind kind, union lay_block *o)
     } else {
         o->commit.blocks = lay_put32(4);
         o->commit.crc = lay_put32(99);
+        o->commit.tail_tid = lay_put64(OBJECT_TID - 1);
+        o->commit.tail_pos = lay_put64(POSITION - 5);
+        o->commit.super_age = lay_put32(79);
         o->commit.time = lay_time_make(1000, 5);
     }
 }
@@ -244,6 +278,12 @@ static void make_log(enum object_kind kind, union lay_block *o)
 static void fill(const struct lay_geometry *geo, enum object_kind kind, union lay_block *o)
 {
     switch (kind) {
+    case OBJECT_LABEL:
+        make_label(geo, &o->label);
+        break;
+    case OBJECT_MMP:
+        make_mmp(&o->mmp);
+        break;
     case OBJECT_SUPER:
         make_super(geo, &o->super);
         break;
@@ -273,7 +313,7 @@ static void fill(const struct lay_geometry *geo, enum object_kind kind, union la
         make_symlink(&o->symlink);
         break;
     default:
-        make_log(kind, o);
+        make_log(geo, kind, o);
     }
 }
 
@@ -282,9 +322,11 @@ static const struct {
     uint32_t magic;
     uint64_t addr, owner;
 } kinds[OBJECT_KINDS] = {
-    [OBJECT_SUPER] = {"superblock", LAY_MAGIC_SUPER, 0, 0},
-    [OBJECT_BITMAP] = {"bitmap", LAY_MAGIC_BITMAP, 2, 0},
-    [OBJECT_SUMS] = {"checksum block", LAY_MAGIC_SUMS, 1027 + 39, 0},
+    [OBJECT_LABEL] = {"label", LAY_MAGIC_LABEL, LAY_ADDR_LABEL, 0},
+    [OBJECT_MMP] = {"mount protection", LAY_MAGIC_MMP, LAY_ADDR_MMP, 0},
+    [OBJECT_SUPER] = {"superblock", LAY_MAGIC_SUPER, LAY_ADDR_SUPER, 0},
+    [OBJECT_BITMAP] = {"bitmap", LAY_MAGIC_BITMAP, LAY_ADDR(LAY_KIND_BITMAP, 1), 0},
+    [OBJECT_SUMS] = {"checksum block", LAY_MAGIC_SUMS, LAY_ADDR(LAY_KIND_SUMS, 39), 0},
     [OBJECT_INODES] = {"inode block", LAY_MAGIC_INODES, DATA, 8 * INODE_INDEX},
     [OBJECT_EXTENT_LEAF] = {"extent leaf", LAY_MAGIC_EXTENTS, DATA, OBJECT_OWNER},
     [OBJECT_EXTENT_BRANCH] = {"extent branch", LAY_MAGIC_EXTENTS, DATA, OBJECT_OWNER},
@@ -292,10 +334,9 @@ static const struct {
     [OBJECT_DIR_BRANCH] = {"directory branch", LAY_MAGIC_DIR, DATA, OBJECT_OWNER},
     [OBJECT_XATTR] = {"xattr block", LAY_MAGIC_XATTR, DATA, OBJECT_OWNER},
     [OBJECT_SYMLINK] = {"symlink block", LAY_MAGIC_SYMLINK, DATA, OBJECT_OWNER},
-    [OBJECT_JOURNAL] = {"journal header", LAY_MAGIC_JOURNAL, 3, 0},
-    [OBJECT_DESC] = {"descriptor", LAY_MAGIC_JDESC, 10, 0},
-    [OBJECT_REVOKE] = {"revoke", LAY_MAGIC_JREVOKE, 10, 0},
-    [OBJECT_COMMIT] = {"commit", LAY_MAGIC_JCOMMIT, 10, 0},
+    [OBJECT_DESC] = {"descriptor", LAY_MAGIC_JDESC, LAY_ADDR(LAY_KIND_LOG, POSITION), 0},
+    [OBJECT_REVOKE] = {"revoke", LAY_MAGIC_JREVOKE, LAY_ADDR(LAY_KIND_LOG, POSITION), 0},
+    [OBJECT_COMMIT] = {"commit", LAY_MAGIC_JCOMMIT, LAY_ADDR(LAY_KIND_LOG, POSITION), 0},
 };
 
 void object_make(enum object_kind kind, union lay_block *o)
@@ -306,7 +347,12 @@ void object_make(enum object_kind kind, union lay_block *o)
     memset(o, 0, sizeof(*o));
     lay_head_init(&o->head, kinds[kind].magic, geo.uuid, kinds[kind].addr, kinds[kind].owner);
     fill(&geo, kind, o);
-    lay_seal(o, OBJECT_TID);
+    lay_seal(o, object_tid(kind));
+}
+
+uint64_t object_tid(enum object_kind kind)
+{
+    return kind == OBJECT_LABEL || kind == OBJECT_MMP ? 0 : OBJECT_TID;
 }
 
 uint64_t object_addr(enum object_kind kind)
@@ -331,8 +377,12 @@ int object_check(enum object_kind kind, const union lay_block *o, const char **w
 
     object_geometry(&geo);
     switch (kind) {
+    case OBJECT_LABEL:
+        return lay_check_label(&o->label, NULL, why);
+    case OBJECT_MMP:
+        return lay_check_mmp(&geo, &o->mmp, why);
     case OBJECT_SUPER:
-        return lay_check_super(&o->super, addr, OBJECT_BLOCKS, &got, NULL, why);
+        return lay_check_super(&o->super, &geo, &got, why);
     case OBJECT_BITMAP:
         return lay_check_bitmap(&geo, &o->bitmap, 1, why);
     case OBJECT_SUMS:
@@ -351,13 +401,11 @@ int object_check(enum object_kind kind, const union lay_block *o, const char **w
         return lay_check_xattr_block(&geo, &o->xattr, addr, OBJECT_OWNER, why);
     case OBJECT_SYMLINK:
         return lay_check_symlink_block(&geo, &o->symlink, addr, OBJECT_OWNER, why);
-    case OBJECT_JOURNAL:
-        return lay_check_journal(&geo, &o->journal, why);
     case OBJECT_DESC:
-        return lay_check_journal_desc(&geo, &o->desc, addr, OBJECT_TID, why);
+        return lay_check_descriptor(&geo, &o->desc, POSITION, OBJECT_TID, why);
     case OBJECT_REVOKE:
-        return lay_check_journal_revoke(&geo, &o->revoke, addr, OBJECT_TID, why);
+        return lay_check_revoke(&geo, &o->revoke, POSITION, OBJECT_TID, why);
     default:
-        return lay_check_journal_commit(&geo, &o->commit, addr, OBJECT_TID, why);
+        return lay_check_commit(&geo, &o->commit, POSITION, OBJECT_TID, why);
     }
 }

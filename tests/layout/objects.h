@@ -10,6 +10,8 @@ extern "C" {
 #endif
 
 enum object_kind {
+    OBJECT_LABEL,
+    OBJECT_MMP,
     OBJECT_SUPER,
     OBJECT_BITMAP,
     OBJECT_SUMS,
@@ -20,7 +22,6 @@ enum object_kind {
     OBJECT_DIR_BRANCH,
     OBJECT_XATTR,
     OBJECT_SYMLINK,
-    OBJECT_JOURNAL,
     OBJECT_DESC,
     OBJECT_REVOKE,
     OBJECT_COMMIT,
@@ -44,6 +45,8 @@ enum object_kind {
 void object_geometry(struct lay_geometry *geo);
 /* Sealed. */
 void object_make(enum object_kind kind, union lay_block *o);
+/* The transaction number that an object of this kind has. */
+uint64_t object_tid(enum object_kind kind);
 uint64_t object_addr(enum object_kind kind);
 uint32_t object_magic(enum object_kind kind);
 /* Runs the check that belongs to the kind. */

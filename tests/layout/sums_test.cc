@@ -18,39 +18,47 @@ std::string spoil(object_kind kind, const std::function<void(lay_block &)> &chan
     const char *why = "accepted";
     object_make(kind, &o);
     change(o);
-    lay_seal(&o, OBJECT_TID);
+    lay_seal(&o, object_tid(kind));
     int err = object_check(kind, &o, &why);
     EXPECT_EQ(err == 0, strcmp(why, "accepted") == 0);
     return why;
 }
 
-std::string spoil_area(uint64_t start, uint64_t blocks, uint64_t incompat = LAY_INCOMPAT_DATA_CSUM)
+std::string spoil_area(uint64_t start, uint64_t copy = LAY_NONE)
 {
     return spoil(OBJECT_SUPER, [&](lay_block &o) {
-        o.super.sums_start = lay_put64(start);
-        o.super.sums_blocks = lay_put64(blocks);
-        o.super.incompat = lay_put64(incompat);
+        o.super.area.sums[0] = lay_put64(start);
+        o.super.area.sums[1] = lay_put64(copy);
     });
 }
 
 TEST(SumsArea, OverlapsNoOtherAreaAndCoversAllBlocks)
 {
-    EXPECT_EQ(spoil_area(1027, 40), "accepted");
-    EXPECT_EQ(spoil_area(1026, 40), "sums_start"); // the journal
-    EXPECT_EQ(spoil_area(2, 40), "sums_start");    // the bitmaps
-    EXPECT_EQ(spoil_area(0, 40), "sums_start");
-    EXPECT_EQ(spoil_area(OBJECT_BLOCKS - 39, 40), "sums_start");
-    EXPECT_EQ(spoil_area(UINT64_MAX - 20, 40), "sums_start");
-    EXPECT_EQ(spoil_area(LAY_GROUP_BLOCKS - 39, 40), "copies");
-    EXPECT_EQ(spoil_area(1027, 39), "sums_blocks");
-    EXPECT_EQ(spoil_area(1027, 41), "sums_blocks");
+    EXPECT_EQ(spoil_area(5), "accepted");
+    EXPECT_EQ(spoil_area(2500), "accepted");
+    EXPECT_EQ(spoil_area(6), "sums"); // the log
+    EXPECT_EQ(spoil_area(4), "bitmaps");
+    EXPECT_EQ(spoil_area(0), "bitmaps");
+    EXPECT_EQ(spoil_area(OBJECT_BLOCKS - 39), "sums");
+    EXPECT_EQ(spoil_area(UINT64_MAX - 20), "sums");
+    EXPECT_EQ(spoil_area(OBJECT_BLOCKS / 2 - 39), "sums"); // the second superblock
+    EXPECT_EQ(spoil_area(LAY_LABEL_SECOND), "sums");
 }
 
 TEST(SumsArea, ExistsOnlyWithTheFeature)
 {
-    EXPECT_EQ(spoil_area(0, 0, 0), "accepted");
-    EXPECT_EQ(spoil_area(1027, 40, 0), "sums_start");
-    EXPECT_EQ(spoil_area(0, 0), "sums_blocks");
+    lay_geometry geo, got;
+    lay_block o;
+    object_geometry(&geo);
+    geo.incompat = LAY_INCOMPAT_DRAFT;
+    object_make(OBJECT_SUPER, &o);
+    EXPECT_EQ(lay_check_super(&o.super, &geo, &got, nullptr), -EUCLEAN);
+    o.super.area.sums[0] = o.super.area.sums[1] = lay_put64(0);
+    lay_seal(&o, OBJECT_TID);
+    EXPECT_EQ(lay_check_super(&o.super, &geo, &got, nullptr), 0);
+    EXPECT_EQ(got.sums_blocks, 0u);
+    EXPECT_EQ(spoil_area(0, 0), "area");
+    EXPECT_EQ(spoil_area(5, 2500), "area"); // no copies of areas yet
 }
 
 TEST(Sums, HaveValidFields)

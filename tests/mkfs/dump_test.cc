@@ -2,6 +2,8 @@
 /* dump.gpunvme shows the objects of an image, in both formats. */
 #include <json-c/json.h>
 
+#include <cstring>
+
 #include "tests/mkfs/mkfs_rig.h"
 
 namespace
@@ -30,7 +32,7 @@ class Dump : public ToolTest
     Image img{path("img")};
 };
 
-TEST_F(Dump, ShowsTheSuperblockByDefault)
+TEST_F(Dump, ShowsLabelAndSuperblockByDefault)
 {
     Result r = dump({});
     EXPECT_TRUE(shows(r, "  uuid: 5a5a5a5a-5a5a-5a5a-5a5a-5a5a5a5a5a5a\n")) << r.out;
@@ -65,13 +67,13 @@ TEST_F(Dump, ShowsTheNamesOfADirectoryOfTwoLevels)
     EXPECT_TRUE(shows(r, "inode=3 type=file name=tree2\n")) << r.out;
 }
 
-TEST_F(Dump, ShowsTheTransactionsInTheJournal)
+TEST_F(Dump, ShowsTheTransactionsInTheLog)
 {
     img.log({img.copy(img.root_leaf)});
-    img.log({img.copy(0)}, {img.dir_leaf});
+    img.log({img.copy(img.geo.supers[0])}, {img.dir_leaf});
     Result r = dump({"-j"});
     EXPECT_TRUE(shows(r, "recovered_transactions: 2\n")) << r.out;
-    EXPECT_TRUE(shows(r, "tid=2 pos=4 blocks=4 images=1 revokes=1")) << r.out;
+    EXPECT_TRUE(shows(r, "tid=3 pos=4 blocks=4 images=1 revokes=1")) << r.out;
 }
 
 TEST_F(Dump, EscapesNamesThatAreNotText)
@@ -87,7 +89,7 @@ TEST_F(Dump, PrintsJsonWithItsSchemaVersion)
     Result r = dump({"-s", "-i1", "-e2", "-d1", "-j", "-o", "json"});
     json_object *tree = json_tokener_parse(r.out.c_str());
     ASSERT_NE(tree, nullptr) << r.out;
-    EXPECT_EQ(json_object_get_int(json_object_object_get(tree, "schema_version")), 1);
+    EXPECT_EQ(json_object_get_int(json_object_object_get(tree, "schema_version")), 2);
     EXPECT_EQ(json_object_array_length(json_object_object_get(tree, "extents")), 2u);
     EXPECT_EQ(json_object_array_length(json_object_object_get(tree, "directory")), 7u);
     json_object_put(tree);
@@ -108,13 +110,49 @@ TEST_F(Dump, ReportsMissingObjects)
     EXPECT_EQ(r.err, "dump.gpunvme: " + path("img") + ": directory: not a directory\n");
 }
 
-TEST_F(Dump, UsesACopyOfADamagedSuperblock)
+TEST_F(Dump, UsesTheOtherCopyOfADamagedLabel)
 {
-    img.super().head.crc = lay_put32(0);
-    Result r = dump({"-s"});
+    img.label().head.crc = lay_put32(0);
+    Result r = dump({"-l"});
     EXPECT_EQ(r.status, 0);
-    EXPECT_NE(r.err.find("superblock: damaged (checksum), using the copy in block 2048"),
+    EXPECT_NE(r.err.find("label in block 0: damaged (checksum), using that in block 2048"),
               std::string::npos)
+        << r.err;
+    EXPECT_TRUE(shows(r, "  uuid: 5a5a5a5a-5a5a-5a5a-5a5a-5a5a5a5a5a5a\n")) << r.out;
+}
+
+TEST_F(Dump, CorrectsAFlippedBitOfTheLabel)
+{
+    img.label().label[5] ^= 4;
+    Result r = dump({"-l"});
+    EXPECT_TRUE(shows(r, "  label: \n")) << r.out;
+    EXPECT_NE(r.err.find("label in block 0: one bit is wrong, shown as corrected"),
+              std::string::npos)
+        << r.err;
+}
+
+TEST_F(Dump, ShowsTheStateBeforeDamageOfTheLog)
+{
+    img.log({img.copy(img.root_leaf)});
+    img.log({img.copy(img.root_leaf)});
+    std::memset(&img.at<uint8_t>(img.geo.log_start + 5), 0, LAY_BLOCK_SIZE); // the second image
+    Result r = dump({"-j"});
+    EXPECT_EQ(r.status, 1);
+    EXPECT_NE(r.err.find("log: damaged (a transaction is not whole)"), std::string::npos) << r.err;
+    EXPECT_NE(r.out.find("recovered_transactions: 1\n"), std::string::npos) << r.out;
+    EXPECT_NE(r.out.find("  state: damaged\n"), std::string::npos) << r.out;
+}
+
+TEST_F(Dump, RefusesAnOlderFormat)
+{
+    img.label().version_major = lay_put16(2);
+    img.seal(0);
+    Result r = dump({});
+    EXPECT_EQ(r.status, 1);
+    EXPECT_NE(
+        r.err.find("has an older format, which only older releases read: mount it with one of "
+                   "them and copy its files"),
+        std::string::npos)
         << r.err;
 }
 

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <memory>
 #include <sstream>
 #include <stdexcept>
 #include <vector>
@@ -138,9 +139,8 @@ Files list_files(const std::string &image, bool write)
 {
     bd_dev *dev;
     fail_on(bd_file_open(image.c_str(), BD_OPEN_EXCLUSIVE, 0, &dev), image);
-    Files files = list_files(dev, write);
-    bd_close(dev);
-    return files;
+    std::unique_ptr<bd_dev, decltype(&bd_close)> open(dev, bd_close);
+    return list_files(dev, write);
 }
 
 std::string difference(const Files &before, const Files &after,

@@ -94,12 +94,12 @@ void write_file(const std::string &path, const std::string &bytes)
     std::ofstream(path, std::ios::binary) << bytes;
 }
 
-Image::Image(const std::string &file) : bytes(IMAGE_BYTES)
+Image::Image(const std::string &file, uint8_t uuid) : bytes(IMAGE_BYTES)
 {
     mkfs_params params{};
     mkfs_plan plan;
     bd_dev *dev;
-    std::memset(params.uuid, 0x5a, sizeof(params.uuid));
+    std::memset(params.uuid, uuid, sizeof(params.uuid));
     int fd = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0 || ftruncate(fd, IMAGE_BYTES) != 0 ||
         bd_file_open(file.c_str(), BD_OPEN_EXCLUSIVE, 0, &dev) != 0)
@@ -114,13 +114,7 @@ Image::Image(const std::string &file) : bytes(IMAGE_BYTES)
     inode_blocks = {plan.inode_block};
     root_leaf = plan.root_node;
     next = root_leaf + 1;
-    metadata = {0,
-                geo.bitmap_start,
-                geo.journal_start,
-                geo.copies[0],
-                geo.copies[1],
-                plan.inode_block,
-                root_leaf};
+    metadata = {geo.bitmap_start, plan.inode_block, root_leaf};
 }
 
 Image::~Image()
@@ -347,11 +341,38 @@ void Image::count()
     for (unsigned b = 0; b < LAY_GROUP_BLOCKS; b++)
         free_blocks += !(bm.bits[b / 8] >> b % 8 & 1);
     bm.free = lay_put32(free_blocks);
-    super().free_blocks = lay_put64(free_blocks);
+    super().area.free_blocks = lay_put64(free_blocks);
     super().inodes = lay_put64(INO_ORPHAN);
-    super().state = lay_put32(0);
     for (uint64_t block : metadata)
         seal(block);
+    set_clean(false);
+}
+
+void Image::seal_label()
+{
+    lay_seal(&label(), 0);
+    at<lay_label>(LAY_LABEL_SECOND) = label();
+}
+
+void Image::seal_commit()
+{
+    lay_seal(&commit(), lay_get64(commit().head.tid));
+}
+
+void Image::seal_super(uint64_t tid)
+{
+    lay_seal(&super(), tid);
+    at<lay_super>(geo.supers[1]) = super();
+    commit().super_age = lay_put32(lay_age(&super()));
+    seal_commit();
+}
+
+void Image::set_clean(bool clean)
+{
+    super().clean_incarnation = clean ? label().incarnation : lay_incarnation{};
+    super().clean_tid = clean ? commit().head.tid : lay_put64(0);
+    super().clean_pos = lay_put64(clean ? commit_pos : 0);
+    seal_super(lay_get64(super().head.tid));
 }
 
 void Image::fill()
@@ -372,50 +393,65 @@ void Image::fill()
     count();
 }
 
-uint64_t Image::put_log(uint64_t pos, const void *block)
+void Image::start_record(void *block, uint32_t magic, uint64_t pos)
 {
-    std::memcpy(&at<uint8_t>(geo.journal_start + pos), block, LAY_BLOCK_SIZE);
-    return lay_journal_next(&geo, pos);
+    lay_log_init(block, magic, &geo, &label().incarnation, pos);
+}
+
+/* Puts a block at the next position of the log. */
+void Image::put_log(void *block)
+{
+    std::memcpy(&at<uint8_t>(geo.log_start + log_pos), block, LAY_BLOCK_SIZE);
+    log_pos = lay_log_after(&geo, log_pos);
+}
+
+void Image::log_images(const std::vector<std::vector<uint8_t>> &images, uint32_t *chain)
+{
+    lay_log_descriptor desc;
+    std::vector<std::vector<uint8_t>> sealed = images;
+    start_record(&desc, LAY_MAGIC_JDESC, log_pos);
+    desc.count = lay_put32(static_cast<uint32_t>(images.size()));
+    for (size_t i = 0; i < sealed.size(); i++) {
+        lay_seal(sealed[i].data(), log_tid);
+        desc.tags[i].block = reinterpret_cast<const lay_head *>(sealed[i].data())->block;
+        desc.tags[i].age = lay_put32(lay_age(sealed[i].data()));
+    }
+    lay_seal(&desc, log_tid);
+    *chain = lay_log_chain(*chain, &desc);
+    put_log(&desc);
+    for (auto &image : sealed)
+        put_log(image.data());
+}
+
+void Image::log_revokes(const std::vector<uint64_t> &revokes, uint32_t *chain)
+{
+    lay_log_revoke revoke;
+    start_record(&revoke, LAY_MAGIC_JREVOKE, log_pos);
+    revoke.count = lay_put32(static_cast<uint32_t>(revokes.size()));
+    for (size_t i = 0; i < revokes.size(); i++)
+        revoke.blocks[i] = lay_put64(revokes[i]);
+    lay_seal(&revoke, log_tid);
+    *chain = lay_log_chain(*chain, &revoke);
+    put_log(&revoke);
 }
 
 void Image::log(const std::vector<std::vector<uint8_t>> &images,
                 const std::vector<uint64_t> &revokes)
 {
-    lay_journal_desc desc{};
-    lay_journal_revoke revoke{};
-    lay_journal_commit commit{};
-    uint64_t desc_pos = log_pos, blocks = 1;
+    lay_log_commit c;
+    uint64_t start = log_pos;
     uint32_t chain = 0;
-    if (!images.empty()) {
-        log_pos = lay_journal_next(&geo, log_pos);
-        for (size_t i = 0; i < images.size(); i++) {
-            uint64_t addr = geo.journal_start + log_pos;
-            std::vector<uint8_t> image = images[i];
-            lay_seal(image.data(), log_tid);
-            desc.tags[i].block = reinterpret_cast<const lay_head *>(image.data())->block;
-            desc.tags[i].crc = lay_put32(lay_block_crc(geo.uuid, addr, image.data()));
-            log_pos = put_log(log_pos, image.data());
-        }
-        desc.count = lay_put32(static_cast<uint32_t>(images.size()));
-        lay_head_init(&desc.head, LAY_MAGIC_JDESC, geo.uuid, geo.journal_start + desc_pos, 0);
-        lay_seal(&desc, log_tid);
-        put_log(desc_pos, &desc);
-        chain = lay_journal_chain(chain, &desc);
-        blocks += 1 + images.size();
-    }
-    if (!revokes.empty()) {
-        for (size_t i = 0; i < revokes.size(); i++)
-            revoke.blocks[i] = lay_put64(revokes[i]);
-        revoke.count = lay_put32(static_cast<uint32_t>(revokes.size()));
-        lay_head_init(&revoke.head, LAY_MAGIC_JREVOKE, geo.uuid, geo.journal_start + log_pos, 0);
-        lay_seal(&revoke, log_tid);
-        chain = lay_journal_chain(chain, &revoke);
-        log_pos = put_log(log_pos, &revoke);
-        blocks++;
-    }
-    commit.blocks = lay_put32(static_cast<uint32_t>(blocks));
-    commit.crc = lay_put32(chain);
-    lay_head_init(&commit.head, LAY_MAGIC_JCOMMIT, geo.uuid, geo.journal_start + log_pos, 0);
-    lay_seal(&commit, log_tid++);
-    log_pos = put_log(log_pos, &commit);
+    if (!images.empty())
+        log_images(images, &chain);
+    if (!revokes.empty())
+        log_revokes(revokes, &chain);
+    start_record(&c, LAY_MAGIC_JCOMMIT, log_pos);
+    c.blocks = lay_put32(static_cast<uint32_t>(log_pos - start + 1));
+    c.crc = lay_put32(chain);
+    c.tail_tid = lay_put64(2);
+    c.tail_pos = lay_put64(1);
+    c.super_age = commit().super_age;
+    lay_seal(&c, log_tid++);
+    commit_pos = log_pos;
+    put_log(&c);
 }

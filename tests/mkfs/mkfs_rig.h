@@ -42,7 +42,7 @@ void write_file(const std::string &path, const std::string &bytes);
 class Image
 {
   public:
-    explicit Image(const std::string &file);
+    explicit Image(const std::string &file, uint8_t uuid = 0x5a);
     ~Image();
     Image(const Image &) = delete;
     Image &operator=(const Image &) = delete;
@@ -51,10 +51,24 @@ class Image
     {
         return *reinterpret_cast<T *>(base + (block << LAY_BLOCK_SHIFT));
     }
+    /* The label in block 0; seal_label() makes the second copy equal. */
+    lay_label &label()
+    {
+        return at<lay_label>(0);
+    }
+    void seal_label();
+    /* The first superblock. seal_super() copies it, and the last commit names it then. */
     lay_super &super()
     {
-        return at<lay_super>(0);
+        return at<lay_super>(geo.supers[0]);
     }
+    void seal_super(uint64_t tid = 0);
+    /* The last commit of the log. */
+    lay_log_commit &commit()
+    {
+        return at<lay_log_commit>(geo.log_start + commit_pos);
+    }
+    void seal_commit();
     lay_inode &inode(uint64_t ino)
     {
         auto &ib = at<lay_inode_block>(inode_blocks[ino / LAY_INODES_PER_BLOCK]);
@@ -71,7 +85,12 @@ class Image
     void mark(uint64_t block, uint64_t len, bool used);
     /* Adds one of everything: inodes 2 to 9; the file system is as if it had crashed, sound. */
     void fill();
-    /* Appends a transaction to the log; the images are sealed for it. */
+    /* Takes the note of a clean unmount away, and gives it, respectively. */
+    void set_clean(bool clean);
+    /*
+     * Appends a transaction to the log, whose tail is the first one that was appended; the images
+     * are sealed for it.
+     */
     void log(const std::vector<std::vector<uint8_t>> &images,
              const std::vector<uint64_t> &revokes = {});
     std::vector<uint8_t> copy(uint64_t block);
@@ -91,12 +110,15 @@ class Image
     void add_links();
     void add_gpu_and_orphan();
     void count();
-    uint64_t put_log(uint64_t pos, const void *block);
+    void put_log(void *block);
+    void start_record(void *block, uint32_t magic, uint64_t pos);
+    void log_images(const std::vector<std::vector<uint8_t>> &images, uint32_t *chain);
+    void log_revokes(const std::vector<uint64_t> &revokes, uint32_t *chain);
 
     uint8_t *base;
     size_t bytes;
     uint64_t next = 0; /* free block */
-    uint64_t log_pos = 1, log_tid = 1;
+    uint64_t log_pos = 1, log_tid = 2, commit_pos = 0;
 };
 
 #define IMAGE_BYTES (16u << 20)

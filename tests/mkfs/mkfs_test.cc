@@ -10,8 +10,10 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 
+#include "layout/label.h"
 #include "mkfs/mkfs_core.h"
 #include "tests/mkfs/mkfs_rig.h"
 
@@ -65,9 +67,9 @@ TEST_F(Mkfs, PrintsASummary)
 {
     Result r = mkfs({"-s", "64M", "-U", UUID, "-L", "data"});
     EXPECT_EQ(r.status, 0);
-    EXPECT_EQ(r.out, "Device: " + path("img") + "\nFormat version: 2.3\nUUID: " + UUID +
+    EXPECT_EQ(r.out, "Device: " + path("img") + "\nFormat version: 3.1\nUUID: " + UUID +
                          "\nLabel: data\nSize: 67108864\nBlock size: 4096\nBlocks: 16384\n"
-                         "Free blocks: 15354\nJournal blocks: 1024\n");
+                         "Free blocks: 15352\nLog blocks: 1024\n");
     EXPECT_EQ(r.err, "");
 }
 
@@ -75,7 +77,7 @@ TEST_F(Mkfs, ReservesRoomForChecksumsOnRequest)
 {
     Result r = mkfs({"-s", "64M", "-O", "data_csum"});
     EXPECT_EQ(r.status, 0);
-    EXPECT_NE(r.out.find("Free blocks: 15337\nJournal blocks: 1024\nChecksum blocks: 17\n"),
+    EXPECT_NE(r.out.find("Free blocks: 15335\nLog blocks: 1024\nChecksum blocks: 17\n"),
               std::string::npos)
         << r.out;
     EXPECT_EQ(run({FSCK, "-f", "-n", path("img")}).status, 0);
@@ -106,7 +108,7 @@ TEST_F(Mkfs, UsesARandomHashSeed)
     std::string first = read_file(path("img"));
     ASSERT_EQ(mkfs({"-q", "-f", "-s", "16M", "-U", UUID}, EPOCH).status, 0);
     std::string second = read_file(path("img"));
-    size_t at = offsetof(lay_super, hash_seed);
+    size_t at = 2 * LAY_BLOCK_SIZE + offsetof(lay_super, hash_seed);
     EXPECT_NE(first.substr(at, 16), second.substr(at, 16));
 }
 
@@ -143,11 +145,12 @@ TEST_F(Mkfs, WritesNoBitmapsOfFreeGroups)
 {
     ASSERT_EQ(mkfs({"-q", "-s", "1T"}).status, 0);
     std::string bitmaps(8323 * LAY_BLOCK_SIZE, 'x');
-    std::ifstream(path("img")).seekg(LAY_BLOCK_SIZE).read(&bitmaps[0], bitmaps.size());
+    uint64_t start = (LAY_LABEL_SECOND + 1) * LAY_BLOCK_SIZE;
+    std::ifstream(path("img")).seekg(start).read(&bitmaps[0], bitmaps.size());
     unsigned written = 0;
     for (size_t at = 0; at < bitmaps.size(); at += LAY_BLOCK_SIZE)
         written += bitmaps[at] != 0;
-    EXPECT_EQ(written, 4u) << "what is at the beginning takes two groups, a copy one each";
+    EXPECT_EQ(written, 4u) << "two groups at the beginning, one with a superblock, the last one";
     EXPECT_EQ(run({FSCK, "-f", "-n", path("img")}).status, 0);
 }
 
@@ -182,7 +185,7 @@ TEST_F(Mkfs, GivesEachFileSystemADifferentUuid)
     EXPECT_FALSE(read_file(path("img")) == first);
 }
 
-TEST_F(Mkfs, LeavesNothingOfAnOldJournal)
+TEST_F(Mkfs, LeavesNothingOfAnOldLog)
 {
     {
         Image img(path("img"));
@@ -337,11 +340,39 @@ TEST_P(Plan, IsAGeometryThatTheChecksAccept)
     params.uuid[0] = 1;
     ASSERT_EQ(mkfs_lay_out(&params, GetParam(), &plan), 0);
     EXPECT_TRUE(lay_range_ok(&plan.geo, plan.inode_block, 2));
-    EXPECT_FALSE(lay_range_ok(&plan.geo, plan.inode_block - 1, 1));
     EXPECT_EQ(plan.root_node, plan.inode_block + 1);
-    EXPECT_EQ(plan.geo.copies[1], plan.geo.blocks - 1);
-    EXPECT_LE(plan.geo.journal_blocks, plan.geo.blocks / 16);
-    EXPECT_GE(plan.geo.journal_blocks, LAY_MIN_JOURNAL);
+    EXPECT_LE(plan.geo.log_blocks, plan.geo.blocks / 16);
+    EXPECT_GE(plan.geo.log_blocks, LAY_MIN_LOG);
+}
+
+TEST_P(Plan, HasAreasThatDoNotOverlapAndCountsTheRestAsFree)
+{
+    for (bool data_csum : {false, true}) {
+        mkfs_params params{};
+        mkfs_plan plan;
+        params.data_csum = data_csum;
+        ASSERT_EQ(mkfs_lay_out(&params, GetParam(), &plan), 0);
+        const lay_geometry &geo = plan.geo;
+        std::map<uint64_t, uint64_t> areas = {{0, 1},
+                                              {LAY_MMP_BLOCK, 1},
+                                              {LAY_LABEL_SECOND, 1},
+                                              {geo.supers[0], 1},
+                                              {geo.supers[1], 1},
+                                              {geo.bitmap_start, geo.bitmap_blocks},
+                                              {geo.log_start, geo.log_blocks},
+                                              {plan.inode_block, 2}};
+        if (data_csum)
+            areas[geo.sums_start] = geo.sums_blocks;
+        EXPECT_EQ(areas.size(), data_csum ? 9u : 8u);
+        uint64_t end = 0, used = 0;
+        for (const auto &[start, len] : areas) {
+            EXPECT_GE(start, end);
+            end = start + len;
+            used += len;
+        }
+        EXPECT_LE(end, geo.blocks);
+        EXPECT_EQ(plan.free_blocks, geo.blocks - used);
+    }
 }
 
 const uint64_t GROUP_BYTES = uint64_t{LAY_GROUP_BLOCKS} << LAY_BLOCK_SHIFT;
@@ -389,16 +420,17 @@ struct Wrong {
         return 0;
     }
 
-    /* Is there a superblock, in one of its places? */
-    bool mountable(const mkfs_plan &plan)
+    /* Is there a label, in one of its places? */
+    bool mountable()
     {
-        lay_geometry geo;
+        const lay_io io = {[](void *arg, uint64_t block, void *data) {
+                               memcpy(data, &static_cast<Wrong *>(arg)->bytes[block * 4096], 4096);
+                               return 0;
+                           },
+                           nullptr, nullptr, this};
+        lay_labels labels;
 
-        for (uint64_t at : {uint64_t{0}, plan.geo.copies[0], plan.geo.copies[1]})
-            if (lay_check_super(reinterpret_cast<lay_super *>(&bytes[at * 4096]), at, 0, &geo,
-                                nullptr, nullptr) == 0)
-                return true;
-        return false;
+        return lay_labels_read(&io, bytes.size() / 4096, true, &labels) == 0;
     }
 };
 
@@ -434,7 +466,7 @@ TEST(Format, ADriveThatReordersPagesIsDetected)
     mkfs_plan plan;
     Swapping dev;
     EXPECT_EQ(mkfs_format(&dev.dev, &params, &plan), -EUCLEAN);
-    EXPECT_FALSE(dev.mountable(plan));
+    EXPECT_FALSE(dev.mountable());
 }
 
 // So that a mount's self-test sees which page is where.
@@ -445,10 +477,10 @@ TEST(Format, NoTwoPagesAtTheStartOfTheLogAreEqual)
     Wrong dev(UINT64_MAX);
     std::set<std::string> seen;
     ASSERT_EQ(mkfs_format(&dev.dev, &params, &plan), 0);
-    uint64_t n = std::min<uint64_t>(plan.geo.journal_blocks, 1024);
+    uint64_t n = std::min<uint64_t>(plan.geo.log_blocks, 1024);
     for (uint64_t i = 0; i < n; i++) {
         const auto *page =
-            reinterpret_cast<const char *>(&dev.bytes[(plan.geo.journal_start + i) * 4096]);
+            reinterpret_cast<const char *>(&dev.bytes[(plan.geo.log_start + i) * 4096]);
         seen.insert(std::string(page + 2048, 2048));
     }
     EXPECT_EQ(seen.size(), n);
@@ -463,11 +495,11 @@ TEST(Format, AFailureLeavesNothingThatCanBeMounted)
     Wrong good(UINT64_MAX);
     params.uuid[0] = 1;
     ASSERT_EQ(mkfs_format(&good.dev, &params, &plan), 0);
-    ASSERT_TRUE(good.mountable(plan));
+    ASSERT_TRUE(good.mountable());
     for (uint64_t block : std::set<uint64_t>(good.written.begin(), good.written.end())) {
         Wrong bad(block);
         EXPECT_EQ(mkfs_format(&bad.dev, &params, &plan), -EUCLEAN) << block;
-        EXPECT_FALSE(bad.mountable(plan)) << block;
+        EXPECT_FALSE(bad.mountable()) << block;
     }
 }
 
@@ -483,7 +515,7 @@ TEST(Format, AnInterruptionLeavesNothingThatCanBeMounted)
         checks_left = checks;
         err = mkfs_format(&dev.dev, &params, &plan);
         ASSERT_TRUE(err == 0 || err == -EINTR) << err;
-        EXPECT_EQ(dev.mountable(plan), err == 0) << checks;
+        EXPECT_EQ(dev.mountable(), err == 0) << checks;
     }
 }
 
@@ -504,7 +536,30 @@ TEST(Format, AnInterruptionLeavesNoOlderFileSystemThatCanBeMounted)
         checks_left = checks;
         err = mkfs_format(&dev.dev, &params, &plan);
         ASSERT_TRUE(err == 0 || err == -EINTR) << err;
-        EXPECT_TRUE(err == 0 || dev.bytes == before.bytes || !dev.mountable(plan)) << checks;
+        EXPECT_TRUE(err == 0 || dev.bytes == before.bytes || !dev.mountable()) << checks;
+    }
+}
+
+/* The identifiers that nobody gives follow from the hash seed, and differ from each other. */
+TEST(Format, IdentifiersAreDerivedFromTheParameters)
+{
+    std::set<std::string> seen;
+    mkfs_params params{};
+    mkfs_plan plan;
+    params.uuid[0] = 7;
+    for (int round = 0; round < 4; round++) {
+        params.hash_seed[0] = round == 1;
+        params.time_sec = round == 2;
+        params.uuid[1] = round == 3;
+        Wrong dev(UINT64_MAX);
+        ASSERT_EQ(mkfs_format(&dev.dev, &params, &plan), 0);
+        const auto *label = reinterpret_cast<const lay_label *>(dev.bytes.data());
+        EXPECT_EQ(memcmp(label->uuid, params.uuid, 16), 0);
+        for (const void *id : {static_cast<const void *>(label->head.uuid),
+                               static_cast<const void *>(label->members[0].uuid)})
+            EXPECT_TRUE(seen.insert(std::string(static_cast<const char *>(id), 16)).second);
+        for (const le64 &id : {label->log_id, label->incarnation.id})
+            EXPECT_TRUE(seen.insert(std::string(reinterpret_cast<const char *>(&id), 8)).second);
     }
 }
 
@@ -517,7 +572,7 @@ TEST(PlanLimits, HaveDistinctErrors)
     params.bytes = 2 * MKFS_MIN_BYTES;
     EXPECT_EQ(mkfs_lay_out(&params, MKFS_MIN_BYTES, &plan), -ENOSPC);
     params.bytes = 0;
-    params.journal_blocks = LAY_MIN_JOURNAL - 1;
+    params.log_blocks = LAY_MIN_LOG - 1;
     EXPECT_EQ(mkfs_lay_out(&params, MKFS_MIN_BYTES, &plan), -EINVAL);
 }
 

@@ -45,10 +45,10 @@ void use_all_blocks(Image &i)
     file.map_count = lay_put16(static_cast<uint16_t>(count));
     file.blocks = lay_put64(lay_get64(file.blocks) + data);
     bm.free = lay_put32(0);
-    i.super().free_blocks = lay_put64(0);
+    i.super().area.free_blocks = lay_put64(0);
     i.seal(i.geo.bitmap_start);
     i.seal_inode(INO_ATTR);
-    i.seal(0);
+    i.seal_super();
 }
 
 /* What mkfs.gpunvme -O data_csum makes besides, in free blocks. */
@@ -56,19 +56,24 @@ void add_sums(Image &i)
 {
     const uint64_t start = 3500, n = lay_sums_blocks(i.geo.blocks);
     auto &bm = i.at<lay_bitmap>(i.geo.bitmap_start);
-    for (uint64_t at : {uint64_t{0}, i.geo.copies[0], i.geo.copies[1]}) {
-        auto &sb = i.at<lay_super>(at);
-        sb.incompat = lay_put64(lay_get64(sb.incompat) | LAY_INCOMPAT_DATA_CSUM);
-        sb.sums_start = lay_put64(start);
-        sb.sums_blocks = lay_put64(n);
-        sb.free_blocks = lay_put64(lay_get64(sb.free_blocks) - n);
-        lay_seal(&sb, lay_get64(sb.head.tid));
-    }
+    lay_area &area = i.super().area;
+    i.label().incompat = lay_put64(lay_get64(i.label().incompat) | LAY_INCOMPAT_DATA_CSUM);
+    i.seal_label();
+    area.sums[0] = lay_put64(start);
+    area.sums[1] = lay_put64(LAY_NONE);
+    area.free_blocks = lay_put64(lay_get64(area.free_blocks) - n);
+    i.seal_super();
     i.mark(start, n, true);
     bm.free = lay_put32(lay_get32(bm.free) - static_cast<uint32_t>(n));
     i.seal(i.geo.bitmap_start);
     i.geo.sums_start = start;
     i.geo.sums_blocks = n;
+}
+
+/* Makes a block such that no flip of one bit explains it. */
+void spoil_block(Image &i, uint64_t block)
+{
+    std::memset(&i.at<uint8_t>(block) + 2000, 0xee, 100);
 }
 
 /* Changes a field of an inode. */
@@ -95,7 +100,7 @@ const std::vector<ProblemCase> cases = {
          file.map_height = lay_put16(2);
          file.map.tree.root = root.head.block;
          file.map.tree.blocks = lay_put64(2);
-         i.seal(0);
+         i.seal_super();
      }},
     {"F304", "shared_block",
      [](Image &i) {
@@ -126,98 +131,77 @@ const std::vector<ProblemCase> cases = {
     {"F308", "free_list_of_full_block",
      [](Image &i) {
          i.super().free_inode_block = lay_put64(0);
-         i.seal(0);
+         i.seal_super();
      }},
     {"F309", "free_list_lacks_block",
      [](Image &i) {
          i.super().free_inode_block = lay_put64(LAY_NONE);
-         i.seal(0);
+         i.seal_super();
      }},
     {"F310", "orphan_list_names_file",
      [](Image &i) {
          i.super().orphan = lay_put64(INO_FILE);
-         i.seal(0);
+         i.seal_super();
      }},
     {"F311", "orphan_not_listed",
      [](Image &i) {
          i.super().orphan = lay_put64(LAY_NONE);
-         i.seal(0);
+         i.seal_super();
      }},
-    {"F312", "orphan_on_clean",
-     [](Image &i) {
-         i.super().state = lay_put32(LAY_STATE_CLEAN);
-         i.seal(0);
-     }},
-    {"F401", "superblock", [](Image &i) { i.super().state = lay_put32(1); }},
-    {"F401", "superblock_magic",
-     [](Image &i) { i.super().head.magic = lay_put32(LAY_MAGIC_SUPER ^ 1 << 20); }},
-    {"F402", "superblock_copy", [](Image &i) { i.at<uint8_t>(i.geo.copies[0]) ^= 1; }},
-    {"F403", "superblock_differs",
-     [](Image &i) {
-         i.super().created.nsec = lay_put32(7);
-         i.seal(0);
-     }},
+    {"F401", "superblock", [](Image &i) { spoil_block(i, i.geo.supers[0]); }},
+    {"F401", "superblock_bit", [](Image &i) { i.super().state = lay_put32(1); }},
+    {"F402", "superblock_copy", [](Image &i) { spoil_block(i, i.geo.supers[1]); }},
     {"F404", "free_blocks",
      [](Image &i) {
-         i.super().free_blocks = lay_put64(5);
-         i.seal(0);
+         i.super().area.free_blocks = lay_put64(5);
+         i.seal_super();
      }},
     {"F405", "inodes",
      [](Image &i) {
          i.super().inodes = lay_put64(5);
-         i.seal(0);
+         i.seal_super();
      }},
     {"F406", "state_error",
      [](Image &i) {
          i.super().state = lay_put32(LAY_STATE_ERROR);
-         i.seal(0);
+         i.seal_super();
      }},
-    {"F407", "superblock_older_than_journal",
+    {"F407", "superblock_not_of_the_log",
      [](Image &i) {
-         auto &journal = i.at<lay_journal>(i.geo.journal_start);
-         journal.tail_tid = lay_put64(9);
-         journal.super_tid = lay_put64(8);
-         i.seal(i.geo.journal_start);
+         uint32_t age = lay_age(&i.super());
+         i.seal_super(9);
+         i.commit().super_age = lay_put32(age);
+         i.seal_commit();
      }},
-    {"F407", "copy_older_than_journal",
+    {"F409", "label", [](Image &i) { spoil_block(i, 0); }},
+    {"F409", "label_bit", [](Image &i) { i.label().log_blocks = lay_put64(257); }},
+    {"F409", "label_magic",
+     [](Image &i) { i.label().head.magic = lay_put32(LAY_MAGIC_LABEL ^ 1 << 20); }},
+    {"F409", "label_copy", [](Image &i) { spoil_block(i, LAY_LABEL_SECOND); }},
+    {"F410", "label_copy_older",
      [](Image &i) {
-         auto &journal = i.at<lay_journal>(i.geo.journal_start);
-         journal.tail_tid = lay_put64(9);
-         journal.super_tid = lay_put64(8);
-         i.seal(i.geo.journal_start);
-         lay_seal(&i.super(), 8);
-         lay_seal(&i.at<lay_super>(i.geo.copies[0]), 8);
+         i.label().incarnation.counter = lay_put64(5);
+         lay_seal(&i.label(), 0);
      }},
-    {"F407", "superblock_older_than_copy",
+    {"F410", "label_older",
      [](Image &i) {
-         auto &journal = i.at<lay_journal>(i.geo.journal_start);
-         journal.tail_tid = lay_put64(9);
-         i.seal(i.geo.journal_start);
-         lay_seal(&i.at<lay_super>(i.geo.copies[1]), 8);
+         lay_label old = i.label();
+         i.label().incarnation.counter = lay_put64(5);
+         i.seal_label();
+         i.label() = old;
      }},
-    {"F408", "superblock_copy_before_resize",
+    {"F411", "superblock_copy_older",
+     [](Image &i) { lay_seal(&i.at<lay_super>(i.geo.supers[1]), 9); }},
+    {"F411", "superblock_older", [](Image &i) { lay_seal(&i.super(), 9); }},
+    {"F412", "label_lost",
      [](Image &i) {
-         auto &journal = i.at<lay_journal>(i.geo.journal_start);
-         journal.tail_tid = lay_put64(9);
-         i.seal(i.geo.journal_start);
-         lay_seal(&i.super(), 8);
-         lay_seal(&i.at<lay_super>(i.geo.copies[1]), 8);
-         i.at<lay_super>(i.geo.copies[0]).copies[1] = lay_put64(3000);
-         i.seal(i.geo.copies[0]);
+         i.commit().incarnation.counter = lay_put64(9);
+         i.seal_commit();
      }},
-    {"F403", "superblock_copy_of_another_shape_is_newer",
-     [](Image &i) {
-         auto &journal = i.at<lay_journal>(i.geo.journal_start);
-         journal.tail_tid = lay_put64(9);
-         i.seal(i.geo.journal_start);
-         i.at<lay_super>(i.geo.copies[0]).copies[1] = lay_put64(3000);
-         lay_seal(&i.at<lay_super>(i.geo.copies[0]), 8);
-     }},
-    {"F1003", "journal_older_than_superblock", [](Image &i) { lay_seal(&i.super(), 1); }},
     {"F504", "bitmap_older_than_superblock",
      [](Image &i) {
          i.super().bitmap_tids[0] = lay_put64(1);
-         i.seal(0);
+         i.seal_super();
      }},
     {"F501", "bitmap", [](Image &i) { i.at<uint8_t>(i.geo.bitmap_start) ^= 1; }},
     {"F507", "checksum_block",
@@ -322,11 +306,43 @@ const std::vector<ProblemCase> cases = {
          std::memset(sl.bytes + 1000, 0, LAY_PAYLOAD - 1000);
          i.seal(i.link_block);
      }, {"/link"}},
-    {"F1001", "journal_header", [](Image &i) { i.at<uint8_t>(i.geo.journal_start) ^= 1; }},
     {"F1002", "committed_transaction",
      [](Image &i) {
          i.log({i.copy(i.root_leaf)});
-         i.at<uint8_t>(i.geo.journal_start + 2) ^= 1;
+         spoil_block(i, i.geo.log_start + 2);
+     }},
+    /* The entry may be older than the data, so that it must not count. */
+    {"F1002", "committed_transaction_with_checksums",
+     [](Image &i) {
+         add_sums(i);
+         auto &sums = i.at<lay_sums>(i.geo.sums_start);
+         std::memset(&sums, 0, sizeof(sums));
+         lay_head_init(&sums.head, LAY_MAGIC_SUMS, i.geo.uuid, LAY_ADDR(LAY_KIND_SUMS, 0), 0);
+         sums.sums[i.file_data] = lay_put32(7);
+         i.seal(i.geo.sums_start);
+         i.log({i.copy(i.root_leaf)});
+         spoil_block(i, i.geo.log_start + 2);
+     }},
+    {"F1002", "commit_at_a_wrong_position",
+     [](Image &i) {
+         i.log({i.copy(i.root_leaf)});
+         i.log({i.copy(i.root_leaf)});
+         std::memmove(&i.at<uint8_t>(i.geo.log_start + 9), &i.commit(), LAY_BLOCK_SIZE);
+         spoil_block(i, i.geo.log_start + 6);
+     }},
+    {"F1005", "no_commit",
+     [](Image &i) {
+         std::memset(&i.at<uint8_t>(i.geo.log_start), 0, i.geo.log_blocks << LAY_BLOCK_SHIFT);
+     }},
+    {"F1006", "log_bit",
+     [](Image &i) {
+         i.log({i.copy(i.root_leaf)});
+         i.at<uint8_t>(i.geo.log_start + 2) ^= 1;
+     }},
+    {"F1006", "commit_bit",
+     [](Image &i) {
+         i.log({i.copy(i.root_leaf)});
+         i.at<uint8_t>(i.geo.log_start + 3) ^= 1;
      }},
     {"F301", "extent_node_checksum",
      [](Image &i) { i.at<lay_head>(i.extent_leaf).crc = lay_put32(1); }},
@@ -469,12 +485,6 @@ const std::vector<ProblemCase> cases = {
          reinterpret_cast<lay_xattr *>(i.at<lay_xattr_block>(i.xattr_next).bytes)->reserved = 1;
          i.seal(i.xattr_next);
      }},
-    {"F1004", "journal_header_unused",
-     [](Image &i) {
-         i.super().state = lay_put32(LAY_STATE_CLEAN);
-         i.seal(0);
-         i.at<uint8_t>(i.geo.journal_start) ^= 1;
-     }},
 };
 
 } // namespace
@@ -487,11 +497,6 @@ const std::vector<ProblemCase> &problem_cases()
 void fill_all(Image &img)
 {
     img.fill();
-    for (uint64_t copy : img.geo.copies) {
-        img.at<lay_super>(copy) = img.super();
-        lay_head_init(&img.at<lay_head>(copy), LAY_MAGIC_SUPER, img.geo.uuid, copy, 0);
-        img.seal(copy);
-    }
     for (uint64_t i = 0; i < 100; i++)
         std::memset(&img.at<uint8_t>(img.file_data + i), static_cast<int>(i + 1), LAY_BLOCK_SIZE);
     std::memset(&img.at<uint8_t>(img.gpu_data), 0x77, LAY_BLOCK_SIZE);

@@ -113,7 +113,7 @@ class RepairBig : public ToolTest
             buf[100] ^= 1;
             write(geo.bitmap_start + group);
         }
-        uint64_t block = geo.journal_start + geo.journal_blocks;
+        uint64_t block = geo.log_start + geo.log_blocks;
         for (bool found = false; !found; block++) {
             read(block);
             auto *head = reinterpret_cast<lay_head *>(buf);

@@ -21,6 +21,11 @@ class Tune : public ToolTest
         args.push_back(path("img"));
         return run(args);
     }
+    void shows(const Result &r, const std::string &label, uint64_t size)
+    {
+        EXPECT_EQ(r.out.rfind("Label: " + label + "\nUUID: ", 0), 0u) << r.out;
+        EXPECT_NE(r.out.find("\nSize: " + std::to_string(size) + "\n"), std::string::npos) << r.out;
+    }
     void refused(const Result &r, int status, const std::string &text)
     {
         EXPECT_EQ(r.status, status);
@@ -35,20 +40,38 @@ TEST_F(Tune, TheLabelChanges)
 {
     Result r = tune({"-L", "new"});
     EXPECT_EQ(r.status, 0) << r.err;
-    EXPECT_EQ(r.out, "Label: new\nSize: 33554432\n");
+    shows(r, "new", 33554432);
     EXPECT_EQ(run({FSCK, "-n", path("img")}).status, 0);
-    EXPECT_EQ(tune({"--label="}).out, "Label: \nSize: 33554432\n");
+    shows(tune({"--label="}), "", 33554432);
+}
+
+TEST_F(Tune, TheUuidChanges)
+{
+    const std::string uuid = "8d0e2f5c-1b7a-4c11-9a53-1f6f0e6a7b10";
+    Result r = tune({"-U", uuid});
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_NE(r.out.find("UUID: " + uuid + "\n"), std::string::npos) << r.out;
+    std::string before = run({DUMP, "-l", path("img")}).out;
+    EXPECT_NE(before.find("  uuid: " + uuid + "\n"), std::string::npos) << before;
+    EXPECT_EQ(run({FSCK, "-f", "-n", path("img")}).status, 0);
+    EXPECT_EQ(tune({"-U", "random"}).status, 0);
+    std::string after = run({DUMP, "-l", path("img")}).out;
+    EXPECT_EQ(after.find("  uuid: " + uuid + "\n"), std::string::npos) << after;
+    size_t at = before.find("sealing_uuid");
+    EXPECT_EQ(before.substr(at, 50), after.substr(after.find("sealing_uuid"), 50));
+    refused(tune({"-U", "1234"}), 2, "is not a UUID");
+    refused(tune({"-U", "00000000-0000-0000-0000-000000000000"}), 2, "is not a UUID");
 }
 
 TEST_F(Tune, AFileGrows)
 {
     Result r = tune({"-s", "300M", "-L", "both"});
     EXPECT_EQ(r.status, 0) << r.err;
-    EXPECT_EQ(r.out, "Label: both\nSize: 314572800\n");
+    shows(r, "both", 314572800);
     EXPECT_EQ(std::filesystem::file_size(path("img")), 314572800u);
     EXPECT_EQ(run({FSCK, "-n", path("img")}).status, 0);
     std::filesystem::resize_file(path("img"), 400u << 20);
-    EXPECT_EQ(tune({"--size=max"}).out, "Label: both\nSize: 419430400\n");
+    shows(tune({"--size=max"}), "both", 419430400);
     EXPECT_EQ(run({FSCK, "-n", path("img")}).status, 0);
 }
 
@@ -57,7 +80,7 @@ TEST_F(Tune, AFileShrinks)
     EXPECT_EQ(tune({"-s", "200M"}).status, 0);
     Result r = tune({"-s", "20M"});
     EXPECT_EQ(r.status, 0) << r.err;
-    EXPECT_EQ(r.out, "Label: old\nSize: 20971520\n");
+    shows(r, "old", 20971520);
     EXPECT_EQ(std::filesystem::file_size(path("img")), 20971520u);
     EXPECT_EQ(run({FSCK, "-n", path("img")}).status, 0);
     EXPECT_EQ(tune({"-s", "300M"}).status, 0);
@@ -70,11 +93,18 @@ TEST_F(Tune, InvalidArgumentsAreRefused)
     refused(tune({"-s", "x"}), 2, "is no size");
     refused(tune({"-L", std::string(64, 'x')}), 1, "at most 63 bytes");
     refused(tune({"-s", "15M"}), 1, "give 16777216 bytes or more");
-    refused(tune({"-s", "33558528"}), 1, "give 33562624 bytes or more");
     write_file(path("img"), std::string(1 << 20, 'x'));
     EXPECT_EQ(tune({"-L", "x"}).status, 1);
     write_file(path("img"), "");
     EXPECT_NE(tune({"-L", "x"}).err.find("too small to hold a file system"), std::string::npos);
+}
+
+TEST_F(Tune, AGrowthHasRoomForTheNewBitmapsAndChecksums)
+{
+    EXPECT_EQ(run({MKFS, "-f", "-q", "-O", "data_csum", "-s", "32M", path("img")}).status, 0);
+    refused(tune({"-s", "33591296"}), 1, "give 33595392 bytes or more");
+    EXPECT_EQ(tune({"-s", "33595392"}).status, 0);
+    EXPECT_EQ(run({FSCK, "-f", "-n", path("img")}).status, 0);
 }
 
 TEST_F(Tune, AFullDiskLeavesTheFileUnchanged)

@@ -82,13 +82,11 @@ static bool add_mount(struct cli_table *t, const struct cli_mount *m)
                             (uint64_t)space.f_blocks * space.f_frsize, m->point);
 }
 
-static int file_systems_read_super(const char *device, struct lay_geometry *geo, char *why,
+static int file_systems_read_label(const char *device, struct lay_label *label, char *why,
                                    size_t len)
 {
-    struct lay_super sb;
     struct bd_name name;
     struct bd_opened opened;
-    uint64_t features;
     const char *reason = "";
 
     if (bd_name_parse(device, &name, why, len) != 0)
@@ -96,7 +94,7 @@ static int file_systems_read_super(const char *device, struct lay_geometry *geo,
     int err = bd_open(&name, BD_OPEN_READ_ONLY, 0, NULL, &opened, why, len);
     if (err)
         return err;
-    err = bd_read(opened.dev, 0, &sb, sizeof(sb));
+    err = bd_read(opened.dev, 0, label, sizeof(*label));
     bd_opened_close(&opened);
     if (err == -EINVAL) /* the device is smaller than a block */
         return -ENODATA;
@@ -104,29 +102,30 @@ static int file_systems_read_super(const char *device, struct lay_geometry *geo,
         snprintf(why, len, "block 0 cannot be read: %s", strerror(-err));
         return err;
     }
-    err = lay_check_super(&sb, 0, 0, geo, &features, &reason);
+    err = lay_check_label(label, NULL, &reason);
     if (err == -EINVAL)
         return -ENODATA;
-    if (err)
-        snprintf(why, len, "superblock: %s", reason);
+    if (err == -EUCLEAN)
+        snprintf(why, len, "label damaged: %s", reason);
+    else if (err)
+        snprintf(why, len, "%s", reason);
     return err;
 }
 
 /*
- * Adds the file system of a device that is not mounted here, from its
- * superblock. Returns 0, -ENODATA if there is none, -ENOMEM, or another -errno
- * with a sentence in why.
+ * Adds the file system of a device that is not mounted here, from its label.
+ * Returns 0, -ENODATA if there is none, -ENOMEM, or another -errno with a
+ * sentence in why.
  */
 static int cli_file_systems_add(struct cli_table *t, const char *device, char *why, size_t len)
 {
-    struct lay_geometry geo;
-    int err = file_systems_read_super(device, &geo, why, len);
+    struct lay_label label;
+    int err = file_systems_read_label(device, &label, why, len);
 
     if (err)
         return err;
-    return file_systems_add(t, device, geo.label, geo.uuid, geo.blocks * LAY_BLOCK_SIZE, NULL)
-               ? 0
-               : -ENOMEM;
+    uint64_t bytes = lay_get64(label.members[0].blocks) * LAY_BLOCK_SIZE;
+    return file_systems_add(t, device, label.label, label.uuid, bytes, NULL) ? 0 : -ENOMEM;
 }
 
 enum {

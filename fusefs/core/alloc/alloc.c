@@ -97,7 +97,7 @@ static int alloc_get_bitmap(struct ffs *fs, uint64_t group, struct ffs_buf **out
     struct ffs_expect expect = {.magic = LAY_MAGIC_BITMAP, .index = group};
     int err = ffs_section_check(fs, group);
 
-    return err ? err : ffs_buf_get(fs, fs->geo.bitmap_start + group, &expect, out);
+    return err ? err : ffs_buf_get(fs, LAY_ADDR(LAY_KIND_BITMAP, group), &expect, out);
 }
 
 static const uint64_t *alloc_bits_of(const struct ffs_buf *buf)
@@ -345,14 +345,13 @@ static int alloc_change(struct ffs_tx *tx, uint64_t block, uint32_t len, bool ta
     if (err)
         goto put;
     uint32_t free_bits = lay_get32(bm->free);
-    uint64_t free_blocks = lay_get64(sb->free_blocks);
+    uint64_t free_blocks = lay_get64(sb->area.free_blocks);
     if (take)
         ffs_map_set(bits, bit, len);
     else
         ffs_map_clear(bits, bit, len);
     bm->free = lay_put32(take ? free_bits - len : free_bits + len);
-    sb->free_blocks = lay_put64(take ? free_blocks - len : free_blocks + len);
-    ffs_section_changed(fs, bm, group);
+    sb->area.free_blocks = lay_put64(take ? free_blocks - len : free_blocks + len);
 put:
     ffs_buf_put(buf);
     return err;
@@ -420,7 +419,7 @@ static int alloc_take(struct ffs_tx *tx, uint64_t block, uint32_t len)
 static uint64_t alloc_available(struct ffs_tx *tx, uint64_t keep)
 {
     struct ffs_alloc *a = &tx->fs->alloc;
-    uint64_t free_blocks = lay_get64(ffs_super(tx->fs)->free_blocks);
+    uint64_t free_blocks = lay_get64(ffs_super(tx->fs)->area.free_blocks);
 
     if (tx->use_reserve)
         keep = 0;
@@ -432,7 +431,7 @@ static uint64_t alloc_available(struct ffs_tx *tx, uint64_t keep)
 
 /*
  * Returns -ENOSPC. Records whether waiting for a commit would help, because busy
- * blocks that no pin covers become free with it.
+ * blocks that no pin covers become free with the one after.
  */
 static int alloc_no_space(struct ffs *fs)
 {
@@ -562,7 +561,7 @@ int ffs_free_meta(struct ffs_tx *tx, uint64_t block)
 {
     struct ffs *fs = tx->fs;
 
-    if (tx->nrevoked >= LAY_JREVOKE_MAX)
+    if (tx->nrevoked >= LAY_LOG_REVOKES)
         return -ENOSPC;
     int err = ffs_ranges_reserve(&tx->revoked, 1);
     if (!err)

@@ -3,9 +3,10 @@
  * Free space in memory. Private to the storage half.
  *
  * The bitmaps on disk show the blocks in use. Busy blocks are free there but
- * cannot be reused yet: the freeing transaction is not durable, or a pin covers
- * them. A group with busy blocks has a `map` of the used and the busy blocks;
- * for other groups the bitmap holds the same information.
+ * cannot be reused yet: no commit after that of the freeing transaction is
+ * durable (R9a), or a pin covers them. A group with busy blocks has a `map` of
+ * the used and the busy blocks; for other groups the bitmap holds the same
+ * information.
  */
 #ifndef FUSEFS_CORE_ALLOC_ALLOC_H
 #define FUSEFS_CORE_ALLOC_ALLOC_H
@@ -46,7 +47,7 @@ struct ffs_alloc {
     pthread_mutex_t lock; /* protects all below */
     struct ffs_group *groups;
     uint64_t busy;              /* number of busy blocks */
-    bool starved;               /* an allocation failed while a commit could have freed blocks */
+    bool starved;               /* an allocation failed while commits could have freed blocks */
     struct ffs_ranges deferred; /* durably freed ranges that are pinned */
     struct ffs_pin *pins;
     uint64_t cursor, meta_cursor; /* start of a search without a goal; protected by ffs.meta */
@@ -78,8 +79,8 @@ void ffs_alloc_destroy(struct ffs *fs);
 void ffs_alloc_undo(struct ffs *fs, const struct ffs_ranges *allocated,
                     const struct ffs_ranges *freed);
 /*
- * Called when a transaction is durable. Allows the blocks that it freed to be
- * allocated again unless they are pinned.
+ * Called when a commit is durable. Allows the blocks that the one before freed
+ * to be allocated again unless they are pinned.
  */
 void ffs_alloc_release(struct ffs *fs, const struct ffs_ranges *freed);
 /*
@@ -119,7 +120,8 @@ void ffs_discard_freed(struct ffs *fs, const struct ffs_ranges *freed);
 /* Waits until ffs_trim() has returned the blocks that it holds now. */
 void ffs_trim_wait(struct ffs *fs);
 /*
- * True if a commit would help an allocation that failed. Called under ffs.meta.
+ * True if ffs_commit_freed() would help an allocation that failed. Called under
+ * ffs.meta.
  */
 bool ffs_alloc_starved(struct ffs *fs);
 
@@ -154,7 +156,7 @@ int ffs_section_check(struct ffs *fs, uint64_t group);
 struct ffs_section {
     uint64_t index;
     int err;      /* -EUCLEAN with `why`, for block `bad` */
-    uint64_t bad; /* address of the damaged block */
+    uint64_t bad; /* logical address of the damaged block */
     const char *why;
     uint64_t sum, free_blocks;
     struct ffs_group *groups;
@@ -175,10 +177,10 @@ bool ffs_section_is_new(struct ffs *fs, const struct ffs_section *s);
  */
 int ffs_section_enter(struct ffs *fs, struct ffs_section *s);
 /*
- * Called when a dirty bitmap changes in the running transaction. Adds the
- * change to the sum in the superblock, which is dirty too.
+ * Sets the tid of a changed bitmap, and adds the change to the sum in the
+ * superblock, before the commit copies both.
  */
-void ffs_section_changed(struct ffs *fs, struct lay_bitmap *bm, uint64_t group);
+void ffs_section_stamp(struct ffs *fs, struct lay_bitmap *bm, uint64_t tid);
 /*
  * Adds to, or subtracts from, the free blocks of the group's section. An undo
  * calls this too.

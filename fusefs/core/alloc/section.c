@@ -44,12 +44,11 @@ struct ffs_group ffs_group_of(const struct lay_bitmap *bm)
 static int section_add_bitmaps(struct ffs *fs, uint64_t first, uint64_t n, struct lay_bitmap *buf,
                                struct ffs_section *s)
 {
-    uint64_t at = fs->geo.bitmap_start + first;
     struct ffs_group *groups = s->groups + (first - section_bounds_of(fs, s->index).first);
-    int err = bd_read(fs->dev, ffs_bytes(at), buf, ffs_bytes(n));
+    int err = bd_read(fs->dev, ffs_bytes(fs->geo.bitmap_start + first), buf, ffs_bytes(n));
 
     for (uint64_t i = 0; i < n && !err; i++) {
-        s->bad = at + i;
+        s->bad = LAY_ADDR(LAY_KIND_BITMAP, first + i);
         lay_bitmap_complete(&fs->geo, &buf[i], first + i);
         if (lay_check_bitmap(&fs->geo, &buf[i], first + i, &s->why))
             return -EUCLEAN;
@@ -90,7 +89,7 @@ static int section_enter(struct ffs *fs, const struct ffs_section *s)
     if (s->err)
         return s->err == -EUCLEAN ? ffs_corrupt(fs, s->bad, 0, s->why) : s->err;
     if (!ffs_section_is_new(fs, s))
-        return ffs_corrupt(fs, fs->geo.bitmap_start + b.first, 0,
+        return ffs_corrupt(fs, LAY_ADDR(LAY_KIND_BITMAP, b.first), 0,
                            "a bitmap of this section is not the one last written");
     pthread_mutex_lock(&a->lock);
     memcpy(a->groups + b.first, s->groups, (b.end - b.first) * sizeof(*s->groups));
@@ -123,13 +122,13 @@ int ffs_section_check(struct ffs *fs, uint64_t group)
     return ffs_section_enter(fs, &s);
 }
 
-void ffs_section_changed(struct ffs *fs, struct lay_bitmap *bm, uint64_t group)
+void ffs_section_stamp(struct ffs *fs, struct lay_bitmap *bm, uint64_t tid)
 {
+    uint64_t group = lay_get32(bm->group);
     le64 *sum = &ffs_super(fs)->bitmap_tids[group / lay_section_groups(&fs->geo)];
-    uint64_t tid = fs->journal.running.tid;
 
     *sum = lay_put64(lay_get64(*sum) + tid - lay_get64(bm->head.tid));
-    bm->head.tid = lay_put64(tid); /* the tid with which the commit will seal it */
+    bm->head.tid = lay_put64(tid);
 }
 
 void ffs_section_count(struct ffs *fs, uint64_t group, int64_t more)
@@ -156,7 +155,6 @@ void ffs_section_hint(struct ffs *fs, uint64_t group)
     size_t i = group / lay_section_groups(&fs->geo);
     struct lay_super *sb = ffs_super(fs);
 
-    sb->compat = lay_put64(lay_get64(sb->compat) | LAY_COMPAT_SECTION_FREE);
     sb->section_free[i] = ffs_section_hint_of(fs->alloc.section_free[i]);
     if (fs->alloc.hints_behind)
         section_catch_up(fs);

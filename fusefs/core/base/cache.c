@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <syslog.h>
 
 #include "fusefs/core/state.h"
 
@@ -224,9 +225,6 @@ static int cache_check(struct ffs *fs, const struct ffs_cbuf *cb, const struct f
         return lay_check_xattr_block(geo, data, at, want->owner, why);
     case LAY_MAGIC_SYMLINK:
         return lay_check_symlink_block(geo, data, at, want->owner, why);
-    case LAY_MAGIC_SUPER:
-        return lay_check_super(data, at, fs->dev->info.bytes >> LAY_BLOCK_SHIFT,
-                               &(struct lay_geometry){0}, NULL, why);
     default:
         assert(!"a kind of block that is never cached");
         return -EUCLEAN;
@@ -276,17 +274,30 @@ static void cache_begin_sums(struct ffs *fs, struct ffs_cbuf *cb, uint64_t index
     s->index = lay_put64(index);
 }
 
+/* Reads the block from the first of its places that can be read. */
+static int cache_read_home(struct ffs *fs, struct ffs_cbuf *cb)
+{
+    uint64_t places[2];
+    unsigned n = lay_places(&fs->geo, cb->pub.block, places);
+    int err = -EIO;
+
+    for (unsigned i = 0; i < n && err; i++) {
+        err = bd_read(fs->dev, ffs_bytes(places[i]), cb->pub.data, LAY_BLOCK_SIZE);
+        if (err)
+            ffs_log(fs, LOG_ERR, "block %llu: read error %d", (unsigned long long)places[i], -err);
+    }
+    return err ? -EIO : 0;
+}
+
 static int cache_read_block(struct ffs *fs, struct ffs_cbuf *cb, const struct ffs_expect *want,
                             const char **why)
 {
     int err = 0;
 
     if (!ffs_home_read(&fs->home, cb->pub.block, cb->pub.data))
-        err = bd_read(fs->dev, ffs_bytes(cb->pub.block), cb->pub.data, LAY_BLOCK_SIZE);
-    if (err) {
-        ffs_log(fs, 3, "block %llu: read error %d", (unsigned long long)cb->pub.block, -err);
-        return -EIO;
-    }
+        err = cache_read_home(fs, cb);
+    if (err)
+        return err;
     if (want->magic == LAY_MAGIC_BITMAP)
         lay_bitmap_complete(&fs->geo, cb->pub.data, want->index);
     err = cache_check(fs, cb, want, why);
@@ -353,10 +364,11 @@ int ffs_buf_get(struct ffs *fs, uint64_t block, const struct ffs_expect *expect,
                 struct ffs_buf **out)
 {
     const char *why = "";
+    uint64_t places[2];
     struct ffs_cbuf *cb;
     bool fresh;
 
-    if (block >= fs->geo.blocks)
+    if (lay_places(&fs->geo, block, places) == 0)
         return ffs_corrupt(fs, block, expect->owner, "address past the end");
     int err = cache_find_or_insert(fs, block, &cb, &fresh);
     if (err)
@@ -372,11 +384,11 @@ int ffs_buf_get(struct ffs *fs, uint64_t block, const struct ffs_expect *expect,
 
 /* --- Homes ----------------------------------------------------------------------------------- */
 
-int ffs_home_init(struct ffs_home *home, uint64_t journal_blocks)
+int ffs_home_init(struct ffs_home *home, uint64_t log_blocks)
 {
     unsigned bits = 8;
 
-    while (UINT64_C(1) << bits < journal_blocks)
+    while (UINT64_C(1) << bits < log_blocks)
         bits++;
     home->bucket_count = (size_t)1 << bits;
     home->buckets = calloc(home->bucket_count, sizeof(*home->buckets));
@@ -490,6 +502,15 @@ bool ffs_home_read(struct ffs_home *home, uint64_t block, void *data)
         memcpy(data, image->data, LAY_BLOCK_SIZE);
     pthread_mutex_unlock(&home->lock);
     return image != NULL;
+}
+
+uint32_t ffs_home_age(struct ffs_home *home, uint64_t block)
+{
+    pthread_mutex_lock(&home->lock);
+    const struct ffs_image *image = *home_find(home, block);
+    uint32_t age = image ? lay_age(image->data) : 0;
+    pthread_mutex_unlock(&home->lock);
+    return age;
 }
 
 void ffs_home_clear(struct ffs_home *home)

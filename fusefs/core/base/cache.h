@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Metadata blocks in memory: a hash by address, and a list of the unreferenced
+ * Metadata blocks in memory: a hash by logical address (FORMAT.md 2), which
+ * lay_places() translates to blocks of the device, and a list of the unreferenced
  * ones in order of last use. A block that was changed in the running or the
  * committing transaction is referenced by that transaction and therefore stays.
  * Only clean blocks are dropped.
@@ -136,7 +137,7 @@ void ffs_cache_forget(struct ffs_cbuf *cb);
 /* A sealed block as a transaction left it. It does not change any more once it is in ffs.home. */
 struct ffs_image {
     struct ffs_image *next; /* in its bucket */
-    uint64_t block;
+    uint64_t block;         /* logical address */
     void *data; /* 4096 bytes */
 };
 
@@ -148,7 +149,7 @@ struct ffs_home {
     struct ffs_hash hash;
 };
 
-int ffs_home_init(struct ffs_home *home, uint64_t journal_blocks);
+int ffs_home_init(struct ffs_home *home, uint64_t log_blocks);
 void ffs_home_destroy(struct ffs_home *home);
 struct ffs_image *ffs_image_new(uint64_t block, const void *data);
 void ffs_image_free(struct ffs_image *image);
@@ -156,6 +157,8 @@ void ffs_image_free(struct ffs_image *image);
 void ffs_home_put(struct ffs_home *home, struct ffs_image *image);
 void ffs_home_drop(struct ffs_home *home, uint64_t block);
 bool ffs_home_has(struct ffs_home *home, uint64_t block);
+/* Returns the age of the image, or 0 if there is none. */
+uint32_t ffs_home_age(struct ffs_home *home, uint64_t block);
 /* Removes and frees all images. */
 void ffs_home_clear(struct ffs_home *home);
 /* Copies the image of the block to data. Returns false if there is none. */

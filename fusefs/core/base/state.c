@@ -58,6 +58,29 @@ int ffs_fail(struct ffs *fs, const char *what, int err)
     return -EIO;
 }
 
+/*
+ * Runs one flush at a time. A flush holds a queue pair until it ends, and reads need the other
+ * ones. A flush under way may have begun too early for the caller; the next one serves all waiters.
+ * The kernel reports pages that it could not write only once, and drops them. A waiter whose
+ * predecessor failed therefore finds the file system failed, and does not flush again.
+ */
+int ffs_flush(struct ffs *fs)
+{
+    struct ffs_flushes *f = &fs->flushes;
+    uint64_t seen = atomic_load(&f->begun);
+
+    pthread_mutex_lock(&f->lock);
+    int err = ffs_health(fs) & FFS_FAILED ? -EIO : 0;
+    if (!err && atomic_load(&f->begun) == seen) {
+        atomic_store(&f->begun, seen + 1);
+        err = bd_flush(fs->dev);
+        if (err)
+            err = ffs_fail(fs, "flush", err);
+    }
+    pthread_mutex_unlock(&f->lock);
+    return err;
+}
+
 void ffs_device_lost(struct ffs *fs)
 {
     ffs_fail(fs, "the device is lost", -EIO);
@@ -73,10 +96,26 @@ void ffs_background_hurry(struct ffs *fs)
     pthread_mutex_unlock(&b->lock);
 }
 
+/* Returns what the number of a logical address counts. */
+static const char *state_noun_of(uint64_t addr)
+{
+    switch (lay_addr_kind(addr)) {
+    case LAY_KIND_SUPER:
+        return "superblock";
+    case LAY_KIND_BITMAP:
+        return "bitmap";
+    case LAY_KIND_SUMS:
+        return "checksum block";
+    default:
+        return "block";
+    }
+}
+
 void ffs_note_corrupt(struct ffs *fs, uint64_t block, uint64_t ino, const char *why)
 {
-    ffs_log(fs, LOG_ERR, "%s: corrupt: block %llu, inode %llu: %s; run fsck.gpunvme",
-            fs->dev->info.name, (unsigned long long)block, (unsigned long long)ino, why);
+    ffs_log(fs, LOG_ERR, "%s: corrupt: %s %llu, inode %llu: %s; run fsck.gpunvme",
+            fs->dev->info.name, state_noun_of(block), (unsigned long long)lay_addr_number(block),
+            (unsigned long long)ino, why);
     atomic_fetch_or(&fs->health, FFS_CORRUPT);
     ffs_background_hurry(fs);
 }
@@ -101,7 +140,7 @@ struct lay_time ffs_now(void)
 
 uint64_t ffs_free_blocks(struct ffs *fs)
 {
-    uint64_t free_blocks = lay_get64(ffs_super(fs)->free_blocks);
+    uint64_t free_blocks = lay_get64(ffs_super(fs)->area.free_blocks);
 
     return free_blocks > fs->alloc.reserve ? free_blocks - fs->alloc.reserve : 0;
 }

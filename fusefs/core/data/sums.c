@@ -51,7 +51,7 @@ static int sums_get_block(struct ffs *fs, uint64_t block, struct ffs_buf **out)
     uint64_t index = block / LAY_SUMS_ENTRIES;
     struct ffs_expect expect = {.magic = LAY_MAGIC_SUMS, .index = index};
 
-    return ffs_buf_get(fs, fs->geo.sums_start + index, &expect, out);
+    return ffs_buf_get(fs, LAY_ADDR(LAY_KIND_SUMS, index), &expect, out);
 }
 
 /*

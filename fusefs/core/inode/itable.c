@@ -481,7 +481,7 @@ unsigned ffs_tx_left(const struct ffs_tx *tx)
 {
     unsigned blocks = tx->nbufs < tx->credits ? tx->credits - tx->nbufs : 0;
     /* Nodes merged into their siblings are freed without having been dirty. */
-    unsigned revokes = LAY_JREVOKE_MAX - tx->nrevoked;
+    unsigned revokes = LAY_LOG_REVOKES - tx->nrevoked;
 
     return blocks < revokes ? blocks : revokes;
 }

@@ -37,7 +37,7 @@ struct ffs_tx {
     struct ffs_tx_inode *inodes;
     struct ffs_ranges allocated, freed;
     struct ffs_ranges revoked; /* the metadata blocks among the freed ones */
-    unsigned nrevoked;         /* their number, at most LAY_JREVOKE_MAX */
+    unsigned nrevoked;         /* their number, at most LAY_LOG_REVOKES */
     unsigned nbufs;
     struct ffs_tx_buf bufs[FFS_TX_BUFS];
 };

@@ -7,28 +7,37 @@
  *   running     handles add blocks to it, under ffs.meta
  *   committing  snapshot taken; its images go to the log (ffs_commit, under commit_lock)
  *   committed   its images are in ffs.home until a checkpoint has written them in place
- * A checkpoint writes all of ffs.home, so that afterwards the log is empty.
+ * A checkpoint writes all of ffs.home, so that afterwards the log begins with the commit that says
+ * so.
+ *
+ * Waiters count transactions in memory, by running.tid. In the log a transaction has the number
+ * journal.tid, since empty transactions have numbers there, too.
  */
 #ifndef FUSEFS_CORE_JOURNAL_JOURNAL_H
 #define FUSEFS_CORE_JOURNAL_JOURNAL_H
 
 #include "fusefs/core/base/cache.h"
 #include "fusefs/core/base/ranges.h"
+#include "layout/label.h"
 
 /* Protected by ffs.meta, held exclusively to change it. */
 struct ffs_running {
-    uint64_t tid;
+    uint64_t tid;           /* grows by one with each running transaction; not the one of the log */
     struct ffs_cbuf **bufs; /* each referenced */
     size_t n, cap;
-    struct ffs_ranges freed;   /* blocks that its commit makes reusable */
+    struct ffs_ranges freed;   /* blocks that the commit after its own makes reusable (R9a) */
     struct ffs_ranges revoked; /* metadata blocks among them */
 };
 
 struct ffs_journal {
     pthread_mutex_t commit_lock;  /* one commit or checkpoint at a time; protects what follows */
+    uint64_t tid;                 /* number of the next transaction in the log */
     uint64_t head;                /* log position of the next transaction */
-    uint64_t used;                /* log blocks between tail and head */
-    uint64_t super_tid;           /* head.tid of the superblock in place */
+    uint64_t tail_tid, tail_pos;  /* first transaction that may not be in place */
+    uint64_t used;                /* log blocks from the tail to the head, at least 1 */
+    uint32_t super_age;           /* age of the superblock as of the tail */
+    bool closing;                 /* the next commit with images is the last one: a clean unmount */
+    struct ffs_ranges freed;      /* blocks that the newest commit has freed */
     void *staging;                /* FFS_STAGING_BLOCKS of DMA memory */
     _Atomic uint64_t committed;   /* last durable transaction */
     _Atomic uint64_t running_tid; /* = running.tid, for those without ffs.meta */
@@ -57,66 +66,83 @@ void ffs_running_free(struct ffs *fs, const struct ffs_ranges *freed,
                       const struct ffs_ranges *revoked);
 bool ffs_running_empty(const struct ffs_running *r);
 
-/* --- Checkpoints (commit.c) ------------------------------------------------------------------- */
+/* --- Commits and checkpoints ------------------------------------------------------------------ */
 
 /*
- * Writes all images in place, makes them durable, reads them back, and empties the log, whose next
- * transaction is next_tid, at the head. If block 0 is among the images, the superblock copies are
- * written as well. The caller holds commit_lock. Returns -EIO if the file system has stopped
- * writing, and -EINTR if the mount was interrupted and the log is unchanged.
+ * Commits a transaction without images, after a checkpoint if the log has no room for it. The
+ * caller holds commit_lock. Returns -EIO if the file system has stopped writing.
  */
-int ffs_checkpoint(struct ffs *fs, uint64_t next_tid);
+int ffs_commit_empty(struct ffs *fs);
+/*
+ * Makes all blocks that were freed before the call reusable: commits what is running, and once more
+ * if that has freed any. Takes commit_lock.
+ */
+int ffs_commit_freed(struct ffs *fs);
+
+/*
+ * Writes all images in place, makes them durable, reads them back, and commits an empty transaction
+ * with which the log begins. The caller holds commit_lock. Returns -EIO if the file system has
+ * stopped writing, and -EINTR if the mount was interrupted and the log is unchanged.
+ */
+int ffs_checkpoint(struct ffs *fs);
 
 /* Takes commit_lock and makes a checkpoint if the log uses more than log_blocks blocks. */
 int ffs_checkpoint_above(struct ffs *fs, uint64_t log_blocks);
-/* Takes commit_lock and makes a checkpoint unless the log is empty. */
+/* Takes commit_lock and makes a checkpoint unless the log holds nothing but its newest commit. */
 int ffs_checkpoint_now(struct ffs *fs);
 
 /*
- * Commits everything, empties the log and returns with shape_lock, commit_lock and ffs.meta held
+ * Commits everything, makes a checkpoint and returns with shape_lock, commit_lock and ffs.meta held
  * exclusively. No handle has begun since the commit. The caller holds no lock. On failure no lock
  * is held; the errors are those of ffs_tx_begin() and ffs_commit().
  */
 int ffs_freeze(struct ffs *fs);
 void ffs_thaw(struct ffs *fs);
 
-/* --- The log (commit.c). Under commit_lock. --------------------------------------------------- */
+/* --- The log (log.c). Under commit_lock. ------------------------------------------------------ */
 
 /* Returns the log blocks that a transaction needs. Needs no lock. */
 uint64_t ffs_log_need(uint64_t images, uint64_t revokes);
+/* Returns the log blocks that the next transaction may use (R7d). */
+uint64_t ffs_log_room(const struct ffs *fs);
+/* Returns the same after a checkpoint. Needs no lock. */
+uint64_t ffs_log_most(const struct ffs *fs);
+/* Returns the position so many blocks after `pos`, at most log_blocks. */
+uint64_t ffs_log_after(const struct ffs *fs, uint64_t pos, uint64_t blocks);
 
 /* A transaction that is written to the log. The caller owns the arrays. */
 struct ffs_log_tx {
-    uint64_t tid;
-    struct ffs_image **images; /* sealed */
+    struct ffs_image **images; /* sealed with journal.tid */
     size_t n;
     const uint64_t *revoked;
     size_t nrevoked;
+    bool begins; /* the log begins with this transaction: all before it is in place */
+    bool verify; /* the blocks are read back, and written once more if they differ */
 };
 /*
- * Writes the transaction at the head of the log, and makes it and all data written before it
- * durable.
+ * Writes transaction journal.tid at the head of the log, and makes it and all data written before
+ * it durable, unless it is empty, which needs no flush. Then releases the blocks that the commit
+ * before has freed.
  */
 int ffs_log_write(struct ffs *fs, const struct ffs_log_tx *tx);
-/*
- * Writes the journal's header: the log is empty, and its next transaction is tail_tid, at the head.
- */
-int ffs_log_reset(struct ffs *fs, uint64_t tail_tid);
 
-/* The superblock that a mount has found. */
-struct ffs_super_found {
-    struct lay_super sb; /* its head names block `at` */
-    uint64_t at;
+/* --- Recovery (recover.c) --------------------------------------------------------------------- */
+
+/* What a mount has found on the device. */
+struct ffs_recovered {
+    struct lay_supers supers; /* as they are in place */
+    struct lay_super super;   /* as of the newest transaction */
+    bool replay;              /* not unmounted in order */
+    uint64_t corrected;       /* blocks of the log of which one bit was wrong */
 };
 
+struct ffs_reason;
 /*
- * Reads the log into ffs.home and sets head and running.tid. With `write` it also checkpoints and
- * resets the log. *replayed: there was anything to replay. A damaged header is no error when
- * `super` is block 0 of a file system that was unmounted in order. -EUCLEAN, but for a read-only
- * mount, when the journal has been damaged. Takes time and memory proportional to the log, whatever
- * it holds.
+ * Reads the log into ffs.home, sets the position of the next transaction, finds the superblock
+ * given those in place, and completes ffs.geo, which is that of the label before. Writes nothing.
+ * Returns -EUCLEAN if log or superblock are damaged, unless a read-only mount can show what is
+ * left. Takes time and memory proportional to the log, whatever it holds.
  */
-int ffs_recover(struct ffs *fs, const struct ffs_super_found *super, bool write, bool *replayed,
-                const char **why);
+int ffs_recover(struct ffs *fs, struct ffs_recovered *found, const struct ffs_reason *why);
 
 #endif

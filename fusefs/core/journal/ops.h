@@ -58,9 +58,6 @@ int ffs_touch_data(struct ffs_tx *tx, struct ffs_inode *inode);
 uint32_t ffs_without_setid(uint32_t mode, bool outsider);
 void ffs_set_nlink(struct ffs_inode *inode, uint32_t nlink);
 
-/* Sets feature bits (LAY_INCOMPAT_*) with the change that first needs them. */
-int ffs_need_feature(struct ffs_tx *tx, uint64_t incompat);
-
 /*
  * Returns -EPERM if LAY_INODE_IMMUTABLE or LAY_INODE_APPEND forbids the change.
  */
@@ -81,8 +78,8 @@ static inline int ffs_may_remove(const struct ffs_inode *dir, const struct ffs_i
 int ffs_tx_finish(struct ffs_tx *tx, int err);
 
 /*
- * Called after an operation with its result. If it was -ENOSPC, commits once, because freed blocks
- * can be allocated only after a commit, and returns true: the caller tries again. *tried is false
+ * Called after an operation with its result. If it was -ENOSPC, commits, because freed blocks
+ * can be allocated only after commits, and returns true: the caller tries again. *tried is false
  * before the first call. Takes ffs.meta; the caller has no open handle.
  */
 bool ffs_retry_space(struct ffs *fs, int err, bool *tried);

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Replays the journal at mount.
+ * Reads the log at mount.
  *
- * The reader of the log (layout/journal_reader.h) checks each transaction as a
+ * The reader of the log (layout/log_reader.h) checks each transaction as a
  * whole before any part of it counts. The images of a whole transaction go to
- * ffs.home as if it had just been committed, and a checkpoint writes them in
- * place. Recovery can therefore be interrupted at any point; the next mount
- * begins it again.
+ * ffs.home as if it had just been committed. Nothing is written here, so
+ * recovery can be interrupted at any point and repeated.
  */
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <syslog.h>
 
 #include "fusefs/core/state.h"
-#include "layout/journal_reader.h"
+#include "layout/label.h"
+#include "layout/log_reader.h"
 
 struct recovery {
     struct ffs *fs;
@@ -26,35 +27,43 @@ struct recovery {
     uint64_t *revoked;
     size_t nrevoked, revoked_cap;
     /*
-     * Read-ahead: staging memory holds `ready` blocks of the log, from position
-     * `first` on.
+     * Staging memory holds `ready` blocks of the log, from position `first` on.
+     * Up to `ahead` of them are read at a time.
      */
-    uint64_t first, ready;
+    uint64_t first, ready, ahead;
 };
 
-/* Implements lay_log_calls.block. */
+static int recover_read(struct recovery *r, uint64_t pos, uint64_t n)
+{
+    struct ffs *fs = r->fs;
+
+    r->ready = 0;
+    int err = ffs_interrupted(fs);
+    if (!err)
+        err =
+            bd_read(fs->dev, ffs_bytes(fs->geo.log_start + pos), fs->journal.staging, ffs_bytes(n));
+    if (err)
+        return err;
+    r->first = pos;
+    r->ready = n;
+    return 0;
+}
+
+/* Implements lay_log_calls.block. A block that cannot be read is NULL. */
 static int recover_block(void *arg, uint64_t pos, const void **block)
 {
     struct recovery *r = arg;
     struct ffs *fs = r->fs;
+    int err = 0;
 
     if (pos < r->first || pos - r->first >= r->ready) {
-        uint64_t n = fs->geo.journal_blocks - pos;
-        if (n > FFS_STAGING_BLOCKS)
-            n = FFS_STAGING_BLOCKS;
-        r->ready = 0;
-        int err = ffs_interrupted(fs);
-        if (err)
-            return err;
-        err = bd_read(fs->dev, ffs_bytes(fs->geo.journal_start + pos), fs->journal.staging,
-                      ffs_bytes(n));
-        if (err)
-            return err;
-        r->first = pos;
-        r->ready = n;
+        uint64_t n = fs->geo.log_blocks - pos;
+        err = recover_read(r, pos, n < r->ahead ? n : r->ahead);
+        if (err == -EIO)
+            err = recover_read(r, pos, 1);
     }
-    *block = (const uint8_t *)fs->journal.staging + ffs_bytes(pos - r->first);
-    return 0;
+    *block = err ? NULL : (const uint8_t *)fs->journal.staging + ffs_bytes(pos - r->first);
+    return err == -EIO ? 0 : err;
 }
 
 /* Makes room for one more element of an array. The capacity doubles. */
@@ -72,15 +81,15 @@ static int recover_grow(void **array, size_t *cap, size_t used, size_t size)
 }
 
 /* Implements lay_log_calls.image. */
-static int recover_image(void *arg, uint64_t home, uint64_t at, const void *data)
+static int recover_image(void *arg, uint64_t addr, uint64_t pos, const void *data)
 {
     struct recovery *r = arg;
     int err = recover_grow((void **)&r->images, &r->cap, r->n, sizeof(*r->images));
 
-    (void)at;
+    (void)pos;
     if (err)
         return err;
-    struct ffs_image *image = ffs_image_new(home, data);
+    struct ffs_image *image = ffs_image_new(addr, data);
     if (!image)
         return -ENOMEM;
     r->images[r->n++] = image;
@@ -88,13 +97,13 @@ static int recover_image(void *arg, uint64_t home, uint64_t at, const void *data
 }
 
 /* Implements lay_log_calls.revoke. */
-static int recover_revoke(void *arg, uint64_t home)
+static int recover_revoke(void *arg, uint64_t addr)
 {
     struct recovery *r = arg;
     int err = recover_grow((void **)&r->revoked, &r->revoked_cap, r->nrevoked, sizeof(*r->revoked));
 
     if (!err)
-        r->revoked[r->nrevoked++] = home;
+        r->revoked[r->nrevoked++] = addr;
     return err;
 }
 
@@ -116,18 +125,14 @@ static void recover_apply(struct recovery *r)
     r->nrevoked = 0;
 }
 
-/*
- * Applies all whole transactions. The log then begins its next transaction
- * behind them.
- */
-static int recover_scan(struct recovery *r)
+/* Applies all transactions up to the newest one, or up to a gap (-EUCLEAN). */
+static int recover_replay(struct recovery *r)
 {
     struct lay_log_tx tx;
     int more;
 
     while ((more = lay_log_next(&r->log, &tx)) > 0)
         recover_apply(r);
-    r->fs->journal.head = r->log.pos;
     for (size_t i = 0; i < r->n; i++)
         ffs_image_free(r->images[i]);
     free(r->images);
@@ -136,132 +141,174 @@ static int recover_scan(struct recovery *r)
 }
 
 /*
- * A commit block is written when everything before it is durable. Therefore a
- * crash leaves no commit block of the first transaction that is not whole, or
- * of a later one, but damage does.
+ * The next transaction follows the newest one, or takes its place if that is an
+ * empty one which a mount has left (R7e).
  */
-static int recover_check_damage(struct recovery *r, bool *damaged)
-{
-    uint64_t newest;
-    int err = lay_log_newest(&r->log, &newest);
-
-    *damaged = !err && newest >= r->log.tid;
-    return err;
-}
-
-static int recover_read_header(struct recovery *r, const char **why)
-{
-    struct ffs *fs = r->fs;
-    struct lay_journal *header = fs->journal.staging;
-    int err = bd_read(fs->dev, ffs_bytes(fs->geo.journal_start), header, LAY_BLOCK_SIZE);
-
-    if (err) {
-        *why = "cannot read the journal";
-        return err;
-    }
-    err = lay_check_journal(&fs->geo, header, why);
-    if (err)
-        return err;
-    fs->journal.super_tid = lay_get64(header->super_tid);
-    lay_log_begin(&r->log, &fs->geo, header, &recover_calls, r);
-    return 0;
-}
-
-static const char *recover_explain(int err)
-{
-    switch (err) {
-    case -ENOMEM:
-        return "out of memory for the journal";
-    case -EINTR:
-        return "recovery was interrupted, the next mount begins it again";
-    default:
-        return "cannot read the journal";
-    }
-}
-
-/* Sets the next transaction. Everything up to `last` is durable. */
-static void recover_begin_after(struct ffs *fs, uint64_t last)
+static void recover_position(struct ffs *fs, const struct lay_log *log)
 {
     struct ffs_journal *j = &fs->journal;
+    const struct lay_log_mark *newest = &log->newest;
 
-    j->running.tid = last + 1;
-    atomic_store(&j->running_tid, last + 1);
-    atomic_store(&j->committed, last);
-}
-
-/* The state of a copy is ignored: the copy may be older than the last mount. */
-static bool recover_is_clean(const struct ffs_super_found *super)
-{
-    return super->at == 0 && lay_get32(super->sb.state) & LAY_STATE_CLEAN;
+    j->tid = log->replace ? newest->tid : newest->tid + 1;
+    j->head = log->replace ? newest->pos : lay_log_after(&fs->geo, newest->pos);
+    j->tail_tid = newest->tail_tid;
+    j->tail_pos = newest->tail_pos;
+    j->used = (j->head + fs->geo.log_blocks - j->tail_pos) % fs->geo.log_blocks;
+    if (j->used == 0)
+        j->used = fs->geo.log_blocks;
+    j->super_age = newest->super_age;
+    j->running.tid = 1;
+    atomic_store(&j->running_tid, 1);
 }
 
 /*
- * The log cannot be read without a header. It is not needed after an orderly
- * unmount: the last transaction of all has changed the superblock, so the log
- * can start empty.
+ * After a clean unmount the superblock says where the newest commit is, and
+ * nothing else of the log is needed (R7f). Returns 1 then, 0 or an error.
  */
-static int recover_without_header(struct ffs *fs, const struct ffs_super_found *super, bool write,
-                                  const char *why)
+static int recover_clean(struct recovery *r, struct ffs_recovered *found)
 {
-    bool clean = recover_is_clean(super);
+    int clean = 0;
 
-    if (!clean && !fs->opts.read_only)
-        return -EUCLEAN;
-    ffs_log(fs, LOG_WARNING, "%s: journal header damaged (%s); %s", fs->dev->info.name, why,
-            clean ? "not needed, the file system was unmounted in order"
-                  : "shown without the last changes");
-    fs->sums.stale = !clean;
-    fs->journal.head = 1;
-    fs->journal.super_tid = lay_get64(super->sb.head.tid);
-    recover_begin_after(fs, fs->journal.super_tid);
-    return write && clean ? ffs_log_reset(fs, fs->journal.super_tid + 1) : 0;
+    r->ahead = 2;
+    for (unsigned i = 0; i < LAY_SUPER_COPIES && clean == 0; i++) {
+        if (found->supers.errors[i])
+            continue;
+        clean = lay_log_clean(&r->log, &found->supers.copies[i]);
+        if (clean > 0)
+            found->super = found->supers.copies[i];
+    }
+    return clean;
 }
 
-/* Replays the log from the header's tail on. */
-static int recover_replay(struct recovery *r, const struct ffs_super_found *super, bool *damaged)
+/* Reads the whole log. */
+static int recover_log(struct recovery *r)
 {
-    uint64_t tail_tid = r->log.tid;
-    int err = recover_scan(r);
-
-    /*
-     * After an orderly unmount the log holds nothing that is needed, so it is
-     * not read.
-     */
-    if (!err && (r->log.tid != tail_tid || !recover_is_clean(super)))
-        err = recover_check_damage(r, damaged);
-    recover_begin_after(r->fs, r->log.tid - 1);
-    return err;
+    r->ahead = FFS_STAGING_BLOCKS;
+    r->ready = 0;
+    int err = lay_log_newest(&r->log);
+    return err ? err : recover_replay(r);
 }
 
-int ffs_recover(struct ffs *fs, const struct ffs_super_found *super, bool write, bool *replayed,
-                const char **why)
+/* Returns the superblock with the highest tid, or NULL. */
+static const struct lay_super *recover_any_super(const struct lay_supers *supers)
 {
-    struct recovery r = {.fs = fs};
-    bool damaged = false;
-    int err = recover_read_header(&r, why);
+    const struct lay_super *best = NULL;
 
-    if (err)
-        return recover_without_header(fs, super, write, *why);
-    uint64_t tail_tid = r.log.tid;
-    err = recover_replay(&r, super, &damaged);
-    if (err) {
-        *why = recover_explain(err);
-        return err;
+    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
+        const struct lay_super *sb = &supers->copies[i];
+        if (!supers->errors[i] && (!best || lay_get64(sb->head.tid) > lay_get64(best->head.tid)))
+            best = sb;
     }
-    if (damaged) {
-        *why = "log: a transaction that was durable is damaged";
-        if (!fs->opts.read_only)
-            return -EUCLEAN;
-        ffs_log(fs, LOG_ERR, "%s: journal damaged: %s; shown without what followed",
-                fs->dev->info.name, *why);
-        fs->sums.stale = true;
-        write = false; /* fsck may recover more of the log */
-    }
-    *replayed = fs->journal.running.tid != tail_tid;
-    if (!write || !*replayed)
+    return best;
+}
+
+/* Reports damage, of which a read-only mount shows what is left. */
+static int recover_damaged(struct ffs *fs, const char *what, const char *shown,
+                           const struct ffs_reason *why)
+{
+    if (!fs->opts.read_only)
+        return ffs_refuse(why, -EUCLEAN, "%s; run fsck.gpunvme", what);
+    ffs_log(fs, LOG_ERR, "%s: %s; %s", fs->dev->info.name, what, shown);
+    fs->sums.stale = true;
+    return 0;
+}
+
+/*
+ * The superblock is the last image of it, or else the one in place that the
+ * newest commit names.
+ */
+static int recover_super(struct recovery *r, struct ffs_recovered *found,
+                         const struct ffs_reason *why)
+{
+    struct ffs *fs = r->fs;
+
+    if (ffs_home_read(&fs->home, LAY_ADDR_SUPER, &found->super))
         return 0;
-    err = ffs_checkpoint(fs, fs->journal.running.tid);
-    if (err)
-        *why = err == -EINTR ? recover_explain(err) : "cannot write to the device";
+    const struct lay_super *sb = lay_supers_of_age(&found->supers, r->log.newest.super_age);
+    if (!sb) {
+        sb = recover_any_super(&found->supers);
+        if (!sb)
+            return ffs_refuse(why, -EUCLEAN, "superblocks damaged: %s; run fsck.gpunvme",
+                              found->supers.why[0]);
+        int err = recover_damaged(fs,
+                                  "superblock is not the one that the journal names: a write "
+                                  "to it was lost",
+                                  "shown as it is", why);
+        if (err)
+            return err;
+    }
+    found->super = *sb;
+    return 0;
+}
+
+/* Completes the geometry, in which all images must lie. */
+static int recover_geometry(struct ffs *fs, const struct ffs_recovered *found,
+                            const struct ffs_reason *why)
+{
+    const char *what = "";
+
+    if (lay_check_super(&found->super, &fs->geo, &fs->geo, &what))
+        return ffs_refuse(why, -EUCLEAN, "superblock: wrong %s; run fsck.gpunvme", what);
+    for (size_t i = 0; i < fs->home.bucket_count; i++) {
+        for (const struct ffs_image *image = fs->home.buckets[i]; image; image = image->next) {
+            if (!lay_home_ok(&fs->geo, image->block))
+                return ffs_refuse(why, -EUCLEAN,
+                                  "journal damaged: a block that belongs nowhere; run "
+                                  "fsck.gpunvme");
+        }
+    }
+    return 0;
+}
+
+static int recover_explain(int err, const struct ffs_reason *why)
+{
+    switch (err) {
+    case -ENOMEM:
+        return ffs_refuse(why, err, "out of memory for the journal");
+    case -EINTR:
+        return ffs_refuse(why, err, "recovery was interrupted, the next mount begins it again");
+    default:
+        return ffs_refuse(why, err, "cannot read the journal: %s", strerror(-err));
+    }
+}
+
+static int recover_with(struct recovery *r, struct ffs_recovered *found,
+                        const struct ffs_reason *why)
+{
+    struct ffs *fs = r->fs;
+    char what[160];
+    int err = recover_clean(r, found);
+
+    if (err == 0) {
+        err = recover_log(r);
+        found->replay = true;
+    }
+    if (err == -EUCLEAN) {
+        snprintf(what, sizeof(what), "journal damaged: %s", r->log.why);
+        err = recover_damaged(fs, what, "shown without what followed", why);
+        if (err)
+            return err;
+    }
+    if (err < 0)
+        return recover_explain(err, why);
+    if (found->replay)
+        err = recover_super(r, found, why);
+    if (err < 0)
+        return err;
+    recover_position(fs, &r->log);
+    found->corrected = r->log.corrected;
+    return recover_geometry(fs, found, why);
+}
+
+int ffs_recover(struct ffs *fs, struct ffs_recovered *found, const struct ffs_reason *why)
+{
+    struct recovery *r = calloc(1, sizeof(*r));
+
+    if (!r)
+        return recover_explain(-ENOMEM, why);
+    r->fs = fs;
+    lay_log_open(&r->log, &fs->geo, &fs->label.incarnation, &recover_calls, r);
+    int err = recover_with(r, found, why);
+    free(r);
     return err;
 }

@@ -23,7 +23,8 @@ static int tx_lock_with_room(struct ffs *fs, unsigned blocks)
     for (;;) {
         pthread_rwlock_wrlock(&fs->meta);
         int err = ffs_writable(fs);
-        bool room = !fs->frozen && ffs_running_has_room(fs, blocks) && !ffs_alloc_starved(fs);
+        bool starved = ffs_alloc_starved(fs);
+        bool room = !fs->frozen && ffs_running_has_room(fs, blocks) && !starved;
         if (!err && room)
             err = ffs_running_reserve(fs, blocks);
         if (!err && room)
@@ -36,7 +37,7 @@ static int tx_lock_with_room(struct ffs *fs, unsigned blocks)
          * Every round makes a transaction durable. Other threads may fill the next one, but then
          * those make progress. While the file system is frozen, the commit waits for ffs_thaw().
          */
-        err = ffs_commit(fs, tid);
+        err = starved ? ffs_commit_freed(fs) : ffs_commit(fs, tid);
         if (err)
             return err;
     }
@@ -197,20 +198,6 @@ void ffs_set_nlink(struct ffs_inode *inode, uint32_t nlink)
     inode->d.nlink = lay_put32(nlink);
 }
 
-int ffs_need_feature(struct ffs_tx *tx, uint64_t incompat)
-{
-    struct lay_super *sb = ffs_super(tx->fs);
-
-    if ((lay_get64(sb->incompat) & incompat) == incompat)
-        return 0;
-    int err = ffs_tx_dirty(tx, tx->fs->super);
-    if (err)
-        return err;
-    sb->incompat = lay_put64(lay_get64(sb->incompat) | incompat);
-    sb->version_minor = lay_put16(LAY_VERSION_MINOR);
-    return 0;
-}
-
 int ffs_tx_finish(struct ffs_tx *tx, int err)
 {
     if (err)
@@ -231,5 +218,5 @@ bool ffs_retry_space(struct ffs *fs, int err, bool *tried)
         return false;
     *tried = true;
     ffs_trim_wait(fs);
-    return ffs_commit(fs, ffs_running_tid(fs)) == 0;
+    return ffs_commit_freed(fs) == 0;
 }

@@ -18,266 +18,56 @@
 #include "fusefs/core/state.h"
 #include "support/clock.h"
 
-/* --- The superblock -------------------------------------------------------------------------- */
-
-static const struct ffs_reason quiet = {NULL, 0};
+/* --- Labels and superblock ------------------------------------------------------------------- */
 
 static uint64_t device_blocks(const struct ffs *fs)
 {
     return fs->dev->info.bytes >> LAY_BLOCK_SHIFT;
 }
 
-static int super_read_super(struct ffs *fs, uint64_t at, struct lay_super *sb,
-                            struct lay_geometry *geo, const struct ffs_reason *r)
+/* Explains why lay_labels_read() has failed. */
+static int refuse_labels(const struct ffs *fs, int err, const struct ffs_reason *r)
 {
-    const char *why = "";
-    uint64_t features;
+    const struct lay_labels *labels = &fs->labels;
+    const struct lay_member *member = &lay_labels_newest(labels)->members[0];
 
-    if (at >= device_blocks(fs))
+    switch (err) {
+    case -ERANGE:
+        return ffs_refuse(r, -EUCLEAN,
+                          "the device ends at %llu of the file system's %llu bytes; truncated, "
+                          "give it that length again",
+                          (unsigned long long)fs->dev->info.bytes,
+                          (unsigned long long)ffs_bytes(lay_get64(member->blocks)));
+    case -ENOTSUP:
+        if (labels->features)
+            return ffs_refuse(r, err, "%s (0x%llx)", labels->why,
+                              (unsigned long long)labels->features);
+        return ffs_refuse(r, err, "%s", labels->why);
+    case -EUCLEAN:
+        return ffs_refuse(r, err, "labels damaged: %s; run fsck.gpunvme", labels->why);
+    default:
+        return ffs_refuse(r, err, "%s", labels->why);
+    }
+}
+
+/* Finds the label that counts, and the part of the geometry that it has. */
+static int read_labels(struct ffs *fs, const struct ffs_reason *r)
+{
+    const struct lay_io io = ffs_io(fs->dev);
+
+    if (device_blocks(fs) == 0)
         return ffs_refuse(r, -EINVAL, "too small to hold a file system; truncated, or no image");
-    int err = bd_read(fs->dev, ffs_bytes(at), sb, LAY_BLOCK_SIZE);
+    int err = lay_labels_read(&io, device_blocks(fs), false, &fs->labels);
     if (err)
-        return ffs_refuse(r, -EIO, "cannot read the superblock: %s", strerror(-err));
-    err = lay_check_super(sb, at, 0, geo, &features, &why);
-    if (!err && geo->blocks > device_blocks(fs))
-        return ffs_refuse(
-            r, -EUCLEAN,
-            "the device ends at %llu of the file system's %llu bytes; truncated, give "
-            "it that length again",
-            (unsigned long long)fs->dev->info.bytes, (unsigned long long)ffs_bytes(geo->blocks));
-    if (err == -EINVAL)
-        return ffs_refuse(r, err, "not a gpunvmefs file system");
-    if (err == -ENOTSUP)
-        return ffs_refuse(r, err, "made by a newer version: %s (unknown features 0x%llx)", why,
-                          (unsigned long long)features);
-    return err ? ffs_refuse(r, err, "superblock at block %llu: wrong %s; run fsck.gpunvme",
-                            (unsigned long long)at, why)
-               : 0;
-}
-
-static uint64_t tid_of(const struct lay_super *sb)
-{
-    return lay_get64(sb->head.tid);
-}
-
-/* State of the search for the newest superblock. */
-struct search {
-    struct ffs *fs;
-    const struct lay_super *primary; /* block 0 as it was read */
-    int primary_err;                 /* error of block 0, or 0 */
-    struct ffs_super_found *best;
-    struct lay_geometry geo; /* geometry of the best one */
-    bool any;                /* true if one was found */
-    struct lay_super *copy;  /* buffer */
-};
-
-/*
- * Takes the superblock at `at` if it is valid and newer than the best one so
- * far.
- */
-static void super_consider(struct search *s, uint64_t at)
-{
-    struct lay_geometry geo;
-
-    if (at == 0 || at >= device_blocks(s->fs) || super_read_super(s->fs, at, s->copy, &geo, &quiet))
-        return;
-    /*
-     * The first one found identifies the file system, because copies of an
-     * older one may be left.
-     */
-    if (s->any && !lay_same_shape(&geo, &s->geo))
-        return;
-    if (s->any && tid_of(s->copy) <= tid_of(&s->best->sb))
-        return;
-    s->best->sb = *s->copy;
-    s->best->at = at;
-    s->geo = geo;
-    s->any = true;
-}
-
-/*
- * The first copy of a file system that does not fill the device is at the start
- * of a group.
- */
-static int super_search_groups(struct search *s)
-{
-    uint64_t end = device_blocks(s->fs);
-    int err = 0;
-
-    for (uint64_t at = LAY_GROUP_BLOCKS; at < end && !s->any && !err; at += LAY_GROUP_BLOCKS) {
-        err = ffs_interrupted(s->fs);
-        if (!err)
-            super_consider(s, at);
+        return refuse_labels(fs, err, r);
+    fs->label = *lay_labels_newest(&fs->labels);
+    lay_label_geometry(&fs->label, &fs->geo);
+    for (unsigned i = 0; i < LAY_LABEL_COPIES; i++) {
+        if (fs->labels.copies[i].error)
+            ffs_log(fs, LOG_WARNING, "%s: label %u damaged (%s); the other one is used",
+                    fs->dev->info.name, i, fs->labels.copies[i].why);
     }
-    if (s->any)
-        super_consider(s, s->geo.copies[1]);
-    return err;
-}
-
-static int super_consider_copies(struct search *s)
-{
-    uint64_t places[LAY_SUPER_COPIES];
-
-    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
-        super_consider(s, lay_get64(s->primary->copies[i]));
-    if (!s->primary_err)
-        return 0;
-    lay_super_places(device_blocks(s->fs), places);
-    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
-        super_consider(s, places[i]);
-    return s->any ? 0 : super_search_groups(s);
-}
-
-/*
- * True if block 0 is a damaged form of the copy and not the superblock of a
- * newer file system.
- */
-static bool super_is_remnant(const struct search *s)
-{
-    const struct lay_super *sb = s->primary;
-    uint64_t at = s->best->at;
-
-    return s->primary_err == -EIO || memcmp(sb->head.uuid, s->geo.uuid, sizeof(s->geo.uuid)) == 0 ||
-           lay_get64(sb->copies[0]) == at || lay_get64(sb->copies[1]) == at;
-}
-
-/*
- * Logs which copy is used. Refuses to write over a possible newer file system.
- */
-static int use_copy(const struct search *s, const struct ffs_reason *r)
-{
-    struct ffs *fs = s->fs;
-    unsigned long long at = s->best->at;
-
-    if (s->primary_err && !super_is_remnant(s) && !fs->opts.read_only)
-        return ffs_refuse(
-            r, -EUCLEAN,
-            "block 0 is no sound superblock, and block %llu is a copy of another one; "
-            "mount read-only to see its files",
-            at);
-    ffs_log(fs, LOG_WARNING, "%s: superblock %s; the copy in block %llu is used",
-            fs->dev->info.name,
-            s->primary_err ? "damaged" : "older than a copy: a write to it was lost", at);
     return 0;
-}
-
-/*
- * Finds the newest valid superblock and sets fs->geo. It is block 0, or a copy
- * (logged) if block 0 is damaged, unreadable or older. Returns -EINVAL,
- * -ENOTSUP, -EUCLEAN or -EIO if there is none. Also returns -EINVAL if block 0
- * lacks the magic of a superblock, and -EUCLEAN for a writable mount if block 0
- * is not a remnant of this superblock.
- */
-static int ffs_super_find(struct ffs *fs, struct ffs_super_found *found, const struct ffs_reason *r)
-{
-    struct lay_super *buffers = calloc(2, sizeof(*buffers));
-
-    if (!buffers)
-        return ffs_refuse(r, -ENOMEM, "out of memory");
-    struct search s = {.fs = fs, .primary = &buffers[0], .best = found, .copy = &buffers[1]};
-    int err = s.primary_err = super_read_super(fs, 0, &buffers[0], &s.geo, r);
-    if (err == -ENOTSUP || (err == -EINVAL && !lay_super_magic(&buffers[0])))
-        goto free_buffers;
-    s.any = err == 0;
-    found->sb = buffers[0];
-    found->at = 0;
-    err = super_consider_copies(&s);
-    if (err == -EINTR)
-        ffs_refuse(r, err, "interrupted");
-    else if (!s.any)
-        err = s.primary_err;
-    if (!err && found->at != 0)
-        err = use_copy(&s, r);
-    if (!err)
-        fs->geo = s.geo;
-free_buffers:
-    free(buffers);
-    return err;
-}
-
-/*
- * Finds the newest superblock: in the log, in block 0, or the one with which
- * recovery began.
- */
-static int newest(struct ffs *fs, const struct ffs_super_found *found, struct lay_super *out,
-                  struct lay_geometry *geo, const struct ffs_reason *r)
-{
-    uint64_t features;
-    const char *why = "";
-
-    if (ffs_home_read(&fs->home, 0, out)) {
-        if (lay_check_super(out, 0, device_blocks(fs), geo, &features, &why))
-            return ffs_refuse(r, -EUCLEAN, "superblock in the journal: wrong %s; run fsck.gpunvme",
-                              why);
-        return 0;
-    }
-    if (!super_read_super(fs, 0, out, geo, &quiet) && tid_of(out) >= tid_of(&found->sb))
-        return 0;
-    *out = found->sb;
-    lay_head_init(&out->head, LAY_MAGIC_SUPER, fs->geo.uuid, 0, 0);
-    *geo = fs->geo;
-    return 0;
-}
-
-/*
- * Checks that the superblock matches the journal's header and last transaction.
- */
-static int check_age(struct ffs *fs, const struct lay_super *sb, const struct ffs_reason *r)
-{
-    const char *what;
-
-    if (tid_of(sb) < fs->journal.super_tid)
-        what = "superblock older than the journal: a write to it was lost";
-    else if (tid_of(sb) > atomic_load(&fs->journal.committed))
-        what = "journal older than the superblock: a write to it was lost";
-    else
-        return 0;
-    if (!fs->opts.read_only)
-        return ffs_refuse(r, -EUCLEAN, "%s; run fsck.gpunvme", what);
-    ffs_log(fs, LOG_ERR, "%s: %s; shown as it is", fs->dev->info.name, what);
-    fs->sums.stale = true;
-    return 0;
-}
-
-int ffs_set_label(struct ffs *fs, const char *label)
-{
-    size_t len = strlen(label);
-    struct ffs_tx *tx;
-
-    if (!lay_label_ok(label, len))
-        return -EINVAL;
-    int err = ffs_tx_begin(fs, 1, &tx);
-    if (err)
-        return err;
-    err = ffs_tx_dirty(tx, fs->super);
-    if (!err) {
-        memset(ffs_super(fs)->label, 0, sizeof(ffs_super(fs)->label));
-        memcpy(ffs_super(fs)->label, label, len);
-    }
-    return ffs_tx_finish(tx, err);
-}
-
-/*
- * Finds the superblock after a recovery that began with `found`, and addresses
- * it to block 0. Returns -EUCLEAN if it describes another geometry or, except
- * for a read-only mount, does not match the journal.
- */
-static int ffs_super_settle(struct ffs *fs, const struct ffs_super_found *found,
-                            struct lay_super *out, const struct ffs_reason *r)
-{
-    struct lay_geometry geo;
-    int err = newest(fs, found, out, &geo, r);
-
-    if (err)
-        return err;
-    /*
-     * Memory was allocated for the first geometry, and a crafted image may
-     * describe another one here.
-     */
-    if (!lay_same_shape(&geo, &fs->geo))
-        return ffs_refuse(r, -EUCLEAN, "superblocks contradict each other; run fsck.gpunvme");
-    fs->geo = geo;
-    return check_age(fs, out, r);
 }
 
 void ffs_statfs(struct ffs *fs, struct ffs_statfs *out)
@@ -287,9 +77,9 @@ void ffs_statfs(struct ffs *fs, struct ffs_statfs *out)
     out->blocks = fs->geo.blocks;
     out->free_blocks = ffs_free_blocks(fs);
     out->inodes = lay_get64(ffs_super(fs)->inodes);
-    memcpy(out->label, ffs_super(fs)->label, sizeof(out->label));
+    memcpy(out->label, fs->label.label, sizeof(out->label));
+    memcpy(out->uuid, fs->label.uuid, sizeof(out->uuid));
     ffs_meta_done(fs);
-    memcpy(out->uuid, fs->geo.uuid, sizeof(out->uuid));
     out->read_only = ffs_writable(fs) != 0;
     out->failed = ffs_health(fs) & FFS_FAILED;
     out->data_csum = ffs_has_sums(&fs->geo);
@@ -297,35 +87,10 @@ void ffs_statfs(struct ffs *fs, struct ffs_statfs *out)
 
 /* --- Mount ----------------------------------------------------------------------------------- */
 
-/* Replays the journal. On return *sb is as the last transaction left it. */
-static int mount_journal(struct ffs *fs, const struct ffs_super_found *found, struct lay_super *sb,
-                         const struct ffs_reason *r)
-{
-    bool write = !fs->dev->info.read_only && !(fs->geo.ro_compat & ~LAY_FEATURE_RO_COMPAT);
-
-    /*
-     * Block 0 may belong to another file system, which a read-only mount of the
-     * old one must not change.
-     */
-    if (fs->opts.read_only && found->at != 0)
-        write = false;
-    bool replayed = false;
-    const char *why = "";
-    int err = ffs_recover(fs, found, write, &replayed, &why);
-    if (err == -EUCLEAN)
-        return ffs_refuse(r, err, "journal damaged: %s; run fsck.gpunvme", why);
-    if (err)
-        return ffs_refuse(r, err, "%s: %s", why, strerror(-err));
-    if (replayed)
-        ffs_log(fs, LOG_NOTICE, "%s: journal replayed%s", fs->dev->info.name,
-                write ? "" : " in memory");
-    return ffs_super_settle(fs, found, sb, r);
-}
-
 static int load_super(struct ffs *fs, const struct lay_super *sb)
 {
     struct ffs_cbuf *cb;
-    int err = ffs_cache_create(fs, 0, &cb);
+    int err = ffs_cache_create(fs, LAY_ADDR_SUPER, &cb);
 
     if (err)
         return err;
@@ -350,8 +115,8 @@ static int begin_super(struct ffs *fs, struct ffs_tx **tx)
     return err;
 }
 
-/* Clears the clean mark and increments the mount count in one durable step. */
-static int mark_mounted(struct ffs *fs)
+/* Counts the mount in the running transaction. */
+static int count_mount(struct ffs *fs)
 {
     struct ffs_tx *tx;
     int err = begin_super(fs, &tx);
@@ -359,12 +124,56 @@ static int mark_mounted(struct ffs *fs)
     if (err)
         return err;
     struct lay_super *sb = ffs_super(fs);
-    sb->state = lay_put32(lay_get32(sb->state) & ~LAY_STATE_CLEAN);
     sb->mounts = lay_put64(lay_get64(sb->mounts) + 1);
     sb->mounted = ffs_now();
     ffs_tx_end(tx);
-    err = ffs_commit(fs, ffs_running_tid(fs));
-    return err ? err : ffs_checkpoint_now(fs);
+    return 0;
+}
+
+/*
+ * Writes the superblock to the place where it is damaged or older, unless the
+ * log has an image, which a checkpoint writes to both places.
+ */
+static int heal_supers(struct ffs *fs, const struct ffs_recovered *found)
+{
+    int err = 0;
+
+    if (ffs_home_has(&fs->home, LAY_ADDR_SUPER))
+        return 0;
+    for (unsigned i = 0; i < LAY_SUPER_COPIES && !err; i++) {
+        if (!found->supers.errors[i] && !found->supers.corrected[i] &&
+            lay_age(&found->supers.copies[i]) == lay_age(&found->super))
+            continue;
+        ffs_log(fs, LOG_WARNING, "%s: superblock at block %llu is damaged; written anew",
+                fs->dev->info.name, (unsigned long long)fs->geo.supers[i]);
+        err = bd_write(fs->dev, ffs_bytes(fs->geo.supers[i]), &found->super, LAY_BLOCK_SIZE, 0);
+        if (!err)
+            err = ffs_flush(fs);
+    }
+    return err;
+}
+
+/*
+ * Makes a new incarnation, whose labels are durable before any other write and
+ * whose first write is a commit (R2). Then writes home what the log held.
+ */
+static int begin_incarnation(struct ffs *fs, const struct ffs_recovered *found)
+{
+    const struct ffs_log_tx empty = {.begins = false};
+    struct lay_label label = fs->label;
+    int err = ffs_interrupted(fs);
+
+    if (!err)
+        err = ffs_label_write(fs, &label);
+    if (err)
+        return err;
+    fs->label = label;
+    err = ffs_log_write(fs, &empty);
+    if (!err)
+        err = heal_supers(fs, found);
+    if (!err && (fs->home.n > 0 || found->corrected > 0))
+        err = ffs_checkpoint(fs);
+    return err;
 }
 
 static int check_access(struct ffs *fs, const struct ffs_reason *r)
@@ -381,63 +190,83 @@ static int check_access(struct ffs *fs, const struct ffs_reason *r)
     return 0;
 }
 
-/* Allocates all memory whose size depends on the geometry. */
+/* Allocates the memory whose size depends on the log. */
+static int init_journal(struct ffs *fs)
+{
+    int err = ffs_home_init(&fs->home, fs->geo.log_blocks);
+
+    return err ? err : ffs_journal_init(fs);
+}
+
+/* Allocates all other memory whose size depends on the geometry. */
 static int init_parts(struct ffs *fs)
 {
-    int err = ffs_home_init(&fs->home, fs->geo.journal_blocks);
+    int err = ffs_itable_init(&fs->itable);
 
-    if (!err)
-        err = ffs_journal_init(fs);
-    if (!err)
-        err = ffs_itable_init(&fs->itable);
     if (!err)
         err = ffs_cache_init(&fs->cache, fs->opts.cache_bytes);
     return err ? err : ffs_alloc_init(fs);
 }
 
-static int start_from(struct ffs *fs, struct ffs_super_found *found, struct lay_super *sb,
-                      const struct ffs_reason *r)
+static int recover(struct ffs *fs, struct ffs_recovered *found, const struct ffs_reason *r)
 {
-    int err = ffs_super_find(fs, found, r);
+    const struct lay_io io = ffs_io(fs->dev);
+    int err = lay_supers_read(&io, &fs->geo, &found->supers);
 
-    if (!err)
-        err = check_access(fs, r);
-    if (!err && init_parts(fs) != 0)
-        err = ffs_refuse(r, -ENOMEM, "out of memory");
-    if (!err)
-        err = mount_journal(fs, found, sb, r);
-    return err ? err : load_super(fs, sb);
-}
-
-static int mount_start(struct ffs *fs, const struct ffs_reason *r)
-{
-    struct ffs_super_found *found = calloc(1, sizeof(*found));
-    struct lay_super *sb = malloc(sizeof(*sb));
-    int err;
-
-    if (found && sb)
-        err = start_from(fs, found, sb, r);
-    else
-        err = ffs_refuse(r, -ENOMEM, "out of memory");
-    free(sb);
-    free(found);
+    if (err)
+        return ffs_refuse(r, err, "cannot read the superblock: %s", strerror(-err));
+    err = ffs_recover(fs, found, r);
+    if (!err && found->corrected > 0)
+        ffs_log(fs, LOG_WARNING, "%s: journal: one bit of %llu blocks was wrong and is corrected",
+                fs->dev->info.name, (unsigned long long)found->corrected);
+    if (!err && fs->home.n > 0)
+        ffs_log(fs, LOG_NOTICE, "%s: journal replayed%s", fs->dev->info.name,
+                fs->opts.read_only ? " in memory" : "");
     return err;
 }
 
-static int start_writing(struct ffs *fs, const struct ffs_reason *r)
+static int start_from(struct ffs *fs, struct ffs_recovered *found, const struct ffs_reason *r)
+{
+    int err = read_labels(fs, r);
+
+    if (!err)
+        err = check_access(fs, r);
+    if (!err && init_journal(fs) != 0)
+        err = ffs_refuse(r, -ENOMEM, "out of memory");
+    if (!err)
+        err = recover(fs, found, r);
+    if (!err && init_parts(fs) != 0)
+        err = ffs_refuse(r, -ENOMEM, "out of memory");
+    if (err)
+        return err;
+    return load_super(fs, &found->super) ? ffs_refuse(r, -ENOMEM, "out of memory") : 0;
+}
+
+static int explain_writing(int err, const struct ffs_reason *r)
+{
+    if (err == -EINTR)
+        return ffs_refuse(r, err, "interrupted, the next mount goes on");
+    return ffs_refuse(r, err, "cannot write to the device");
+}
+
+static int start_writing(struct ffs *fs, const struct ffs_recovered *found,
+                         const struct ffs_reason *r)
 {
     if (fs->opts.read_only) {
         atomic_fetch_or(&fs->health, FFS_READ_ONLY);
         return 0;
     }
-    int err = mark_mounted(fs);
-    if (err == -EINTR)
-        return ffs_refuse(r, err, "interrupted, the next mount goes on");
+    /* The commit of this mount and the one that ends a checkpoint must fit. */
+    if (fs->journal.used + 2 > fs->geo.log_blocks)
+        return ffs_refuse(r, -EUCLEAN, "journal damaged: it is full; run fsck.gpunvme");
+    int err = begin_incarnation(fs, found);
+    if (!err)
+        err = count_mount(fs);
     if (err)
-        return ffs_refuse(r, err, "cannot write to the device");
+        return explain_writing(err, r);
     err = ffs_orphans_finish(fs);
     if (err == -EINTR)
-        return ffs_refuse(r, err, "interrupted, the next mount goes on");
+        return explain_writing(err, r);
     if (err)
         return ffs_refuse(r, err, "cannot finish what a crash left (%s); run fsck.gpunvme",
                           strerror(-err));
@@ -445,6 +274,19 @@ static int start_writing(struct ffs *fs, const struct ffs_reason *r)
         return 0;
     err = ffs_background_start(fs);
     return err ? ffs_refuse(r, err, "cannot start a thread: %s", strerror(-err)) : 0;
+}
+
+static int mount_start(struct ffs *fs, const struct ffs_reason *r)
+{
+    struct ffs_recovered *found = calloc(1, sizeof(*found));
+
+    if (!found)
+        return ffs_refuse(r, -ENOMEM, "out of memory");
+    int err = start_from(fs, found, r);
+    if (!err)
+        err = start_writing(fs, found, r);
+    free(found);
+    return err;
 }
 
 static void init_locks(struct ffs *fs)
@@ -510,8 +352,6 @@ int ffs_mount(struct bd_dev *dev, const struct ffs_mount_opts *opts, struct ffs 
     ffs_set_discard(fs, fs->opts.discard);
 
     int err = mount_start(fs, &r);
-    if (!err)
-        err = start_writing(fs, &r);
     if (err) {
         mount_destroy(fs);
         return err;
@@ -522,8 +362,8 @@ int ffs_mount(struct bd_dev *dev, const struct ffs_mount_opts *opts, struct ffs 
 }
 
 /*
- * Commits the last transaction. If orphans are left, the next mount has to
- * finish them, so the file system is not marked as clean.
+ * Prepares the last transaction, which notes the clean unmount. If orphans are
+ * left, the next mount has to finish them, so there is no note.
  */
 static int mark_clean(struct ffs *fs)
 {
@@ -534,8 +374,7 @@ static int mark_clean(struct ffs *fs)
     int err = begin_super(fs, &tx);
     if (err)
         return err;
-    struct lay_super *sb = ffs_super(fs);
-    sb->state = lay_put32(lay_get32(sb->state) | LAY_STATE_CLEAN);
+    fs->journal.closing = true;
     ffs_tx_end(tx);
     return 0;
 }
@@ -649,7 +488,7 @@ static void *sync_run(void *arg)
         if (ffs_commit(fs, ffs_running_tid(fs)))
             continue;
         uint64_t committed = atomic_load(&fs->journal.committed);
-        ffs_checkpoint_above(fs, committed == last ? 0 : fs->geo.journal_blocks / 2);
+        ffs_checkpoint_above(fs, committed == last ? 0 : fs->geo.log_blocks / 2);
         last = committed;
     }
     return NULL;
@@ -690,18 +529,19 @@ void ffs_background_stop(struct ffs *fs)
 /* The offset at which partitioning tools start the first partition. */
 #define OURS_FIRST_PARTITION (1u << 20)
 
-/* Reports what is wrong with block 0. */
+/* What is known of the labels of a device. */
 struct ours {
     struct bd_dev *dev;
-    struct lay_geometry geo; /* valid if the superblock is */
+    struct lay_labels labels;
+    struct lay_geometry geo; /* valid if a label is */
     bool sound;
-    bool newer;     /* a superblock of an unknown version */
-    bool plausible; /* it has the magic, or cannot be read */
+    bool newer;     /* a label of another version */
+    bool plausible; /* block 0 has the magic, or cannot be read */
 };
 
 /*
  * Returns whether a signature counts as foreign. Within a file system with a
- * valid superblock, users may have written anything to data and to the payload
+ * valid label, users may have written anything to data and to the payload
  * of metadata. Signatures after its end count, and so do those in its own areas
  * at a block that does not begin like metadata.
  */
@@ -739,50 +579,84 @@ static int look_for_foreign(struct ours *o, struct bd_signature *s)
     return found;
 }
 
-static int read_block_0(struct ours *o)
+/* Completes the geometry from a sound superblock, if there is one. */
+static int ours_read_supers(struct ours *o)
 {
-    struct lay_super *sb = malloc(sizeof(*sb));
-    int err = sb ? bd_read(o->dev, 0, sb, sizeof(*sb)) : -ENOMEM;
+    const struct lay_io io = ffs_io(o->dev);
+    struct lay_supers *supers = malloc(sizeof(*supers));
+    int err = supers ? lay_supers_read(&io, &o->geo, supers) : -ENOMEM;
 
-    if (!err) {
-        int check = lay_check_super(sb, 0, 0, &o->geo, NULL, NULL);
-        o->sound = check == 0;
-        o->newer = check == -ENOTSUP;
-        o->plausible = lay_super_magic(sb);
+    for (unsigned i = 0; i < LAY_SUPER_COPIES && !err; i++) {
+        if (!supers->errors[i] && !lay_check_super(&supers->copies[i], &o->geo, &o->geo, NULL))
+            break;
     }
-    free(sb);
-    if (err != -EIO)
+    free(supers);
+    return err;
+}
+
+/* Judges block 0 alone: what the other label says does not make a device ours. */
+static int ours_read_labels(struct ours *o)
+{
+    const struct lay_io io = ffs_io(o->dev);
+    const struct lay_label_copy *first = &o->labels.copies[0];
+    int err = lay_labels_read(&io, o->dev->info.bytes >> LAY_BLOCK_SHIFT, true, &o->labels);
+
+    o->sound = first->error == 0;
+    o->newer = err == -ENOTSUP;
+    o->plausible = first->error == -EIO || lay_label_magic(&first->label);
+    if (o->sound)
+        lay_label_geometry(&first->label, &o->geo);
+    switch (err) {
+    case 0:
+        return o->sound ? ours_read_supers(o) : 0;
+    case -EINVAL:
+    case -ENOTSUP:
+    case -EUCLEAN:
+    case -EIO:
+    case -ERANGE:
+        return 0;
+    default:
         return err;
-    o->plausible = true;
+    }
+}
+
+static int ours_judge(struct ours *o, bool reclaim, const struct ffs_reason *r)
+{
+    struct bd_signature s;
+    int err = ours_read_labels(o);
+
+    if (!err && o->newer)
+        return 0;
+    if (!err)
+        err = look_for_foreign(o, &s);
+    if (err < 0)
+        return ffs_refuse(r, err, "cannot be searched for signatures: %s", strerror(-err));
+    if (err)
+        return ffs_refuse(
+            r, -EINVAL,
+            "holds %s: no longer a gpunvmefs file system, nothing is written; only to "
+            "discard that, run 'wipefs -a' and then 'fsck.gpunvme --reclaim'",
+            s.name);
+    if (!o->plausible && !reclaim)
+        return ffs_refuse(r, -EINVAL,
+                          "holds no gpunvmefs file system, check the name of the device; "
+                          "'fsck.gpunvme --reclaim' seeks one whose block 0 was overwritten");
     return 0;
 }
 
 int ffs_ours(struct bd_dev *dev, bool reclaim, char *why, size_t len)
 {
     const struct ffs_reason r = {why, len};
-    struct ours o = {.dev = dev};
-    struct bd_signature s;
 
     if (dev->info.bytes < LAY_BLOCK_SIZE)
         return 0;
-    int err = read_block_0(&o);
-    if (!err && o.newer)
-        return 0;
-    if (!err)
-        err = look_for_foreign(&o, &s);
-    if (err < 0)
-        return ffs_refuse(&r, err, "cannot be searched for signatures: %s", strerror(-err));
-    if (err)
-        return ffs_refuse(
-            &r, -EINVAL,
-            "holds %s: no longer a gpunvmefs file system, nothing is written; only to "
-            "discard that, run 'wipefs -a' and then 'fsck.gpunvme --reclaim'",
-            s.name);
-    if (!o.plausible && !reclaim)
-        return ffs_refuse(&r, -EINVAL,
-                          "holds no gpunvmefs file system, check the name of the device; "
-                          "'fsck.gpunvme --reclaim' seeks one whose block 0 was overwritten");
-    return 0;
+    struct ours *o = calloc(1, sizeof(*o));
+    if (!o)
+        return ffs_refuse(&r, -ENOMEM, "out of memory");
+    o->dev = dev;
+    int err = ours_judge(o, reclaim, &r);
+    free(o);
+    return err;
 }
 
 /* --- Trim ------------------------------------------------------------------------------------ */
@@ -864,6 +738,8 @@ int ffs_trim(struct ffs *fs, const struct ffs_trim_range *range, ffs_stop_fn sto
     int err = fs->dev->info.discards ? ffs_alive(fs) : -EOPNOTSUPP;
 
     *trimmed = 0;
+    if (!err)
+        err = ffs_commit_freed(fs);
     if (err)
         return err;
     ffs_meta_read(fs);

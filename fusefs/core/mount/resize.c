@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Changes the shape of a mounted file system, without handles and with an empty
- * log.
+ * Changes the shape of a mounted file system, without handles and after a
+ * checkpoint.
  *
- * The new bitmaps, checksums and second copy of the superblock are written to
- * free blocks or past the old end, and the log skips a transaction number. All
- * that is durable before block 0 is written. The old file system is valid until
- * then, and the new one afterwards.
+ * The new bitmaps and checksums are written to free blocks or past the old end.
+ * A transaction with the new superblock begins a log with a new id (FORMAT.md
+ * 4), which does not exist before the labels name it. All that is durable
+ * before the labels are written. The old file system is valid until then, and
+ * the new one afterwards.
  */
 #include "fusefs/core/mount/resize.h"
 
@@ -22,14 +23,13 @@
 union chunk_block {
     struct lay_bitmap bitmap;
     struct lay_sums sums;
-    struct lay_journal journal;
 };
 
 struct resize {
     struct ffs *fs;
     struct lay_super sb; /* first the old one, then the new one */
     struct lay_geometry old, geo;
-    uint64_t tid; /* tid of the blocks written here */
+    uint64_t tid; /* of the transaction with the new superblock */
     uint64_t free_blocks;
     uint64_t ages[LAY_BITMAP_SECTIONS];         /* sums of the tids of the old bitmaps as read */
     uint64_t section_free[LAY_BITMAP_SECTIONS]; /* values of the new superblock */
@@ -41,14 +41,6 @@ struct resize {
 static uint64_t resize_chunk_of(uint64_t left)
 {
     return left < CHUNK ? left : CHUNK;
-}
-
-/* Writes a block durably. */
-static int resize_write_block(struct resize *r, uint64_t block, const void *buf)
-{
-    int err = bd_write(r->fs->dev, ffs_bytes(block), buf, LAY_BLOCK_SIZE, 0);
-
-    return err ? err : ffs_flush(r->fs);
 }
 
 /* --- Bitmaps --------------------------------------------------------------------------------- */
@@ -101,9 +93,9 @@ static void resize_release_old(const struct resize *r, uint64_t *map, uint64_t g
     resize_release(map, group, old->blocks, end > old->blocks ? end - old->blocks : 0);
     resize_release(map, group, old->bitmap_start, old->bitmap_blocks);
     resize_release(map, group, old->sums_start, old->sums_blocks);
-    resize_release(map, group, old->journal_start, old->journal_blocks);
-    resize_release(map, group, old->copies[0], 1);
-    resize_release(map, group, old->copies[1], 1);
+    resize_release(map, group, old->log_start, old->log_blocks);
+    resize_release(map, group, old->supers[0], 1);
+    resize_release(map, group, old->supers[1], 1);
 }
 
 static bool resize_areas_are_free(const struct resize *r, const uint64_t *map, uint64_t group)
@@ -114,9 +106,9 @@ static bool resize_areas_are_free(const struct resize *r, const uint64_t *map, u
     return resize_is_free(map, group, geo->blocks, past) &&
            resize_is_free(map, group, geo->bitmap_start, geo->bitmap_blocks) &&
            resize_is_free(map, group, geo->sums_start, geo->sums_blocks) &&
-           resize_is_free(map, group, geo->journal_start, geo->journal_blocks) &&
-           resize_is_free(map, group, geo->copies[0], 1) &&
-           resize_is_free(map, group, geo->copies[1], 1);
+           resize_is_free(map, group, geo->log_start, geo->log_blocks) &&
+           resize_is_free(map, group, geo->supers[0], 1) &&
+           resize_is_free(map, group, geo->supers[1], 1);
 }
 
 /* Sets the areas of the new shape and the bits past its end. */
@@ -127,9 +119,9 @@ static void resize_occupy_new(const struct resize *r, uint64_t *map, uint64_t gr
     resize_occupy(map, group, geo->blocks, LAY_GROUP_BLOCKS);
     resize_occupy(map, group, geo->bitmap_start, geo->bitmap_blocks);
     resize_occupy(map, group, geo->sums_start, geo->sums_blocks);
-    resize_occupy(map, group, geo->journal_start, geo->journal_blocks);
-    resize_occupy(map, group, geo->copies[0], 1);
-    resize_occupy(map, group, geo->copies[1], 1);
+    resize_occupy(map, group, geo->log_start, geo->log_blocks);
+    resize_occupy(map, group, geo->supers[0], 1);
+    resize_occupy(map, group, geo->supers[1], 1);
 }
 
 /*
@@ -170,7 +162,7 @@ static int resize_make_bitmap(struct resize *r, uint64_t group, const struct lay
     uint32_t free_bits = 0;
     for (uint32_t i = 0; i < FFS_GROUP_WORDS; i++)
         free_bits += 64u - (uint32_t)__builtin_popcountll(map[i]);
-    lay_head_init(&bm->head, LAY_MAGIC_BITMAP, r->geo.uuid, r->geo.bitmap_start + group, 0);
+    lay_head_init(&bm->head, LAY_MAGIC_BITMAP, r->geo.uuid, LAY_ADDR(LAY_KIND_BITMAP, group), 0);
     bm->group = lay_put32((uint32_t)group);
     bm->free = lay_put32(free_bits);
     bm->reserved = lay_put64(0);
@@ -219,21 +211,17 @@ static int resize_write_bitmaps(struct resize *r)
 
 /* --- Checksums of data ------------------------------------------------------------------------ */
 
-/* Moves a checksum block to its new place. A block of zeros stays zero. */
-static int resize_make_sums(struct resize *r, uint64_t index, struct lay_sums *sums)
+/* Reads n checksum blocks, which keep their addresses, and checks them. */
+static int resize_read_sums(struct resize *r, uint64_t first, uint64_t n)
 {
-    int err = bd_read(r->fs->dev, ffs_bytes(r->old.sums_start + index), sums, LAY_BLOCK_SIZE);
+    int err = bd_read(r->fs->dev, ffs_bytes(r->old.sums_start + first), r->chunk, ffs_bytes(n));
 
-    if (!err)
-        err = lay_check_sums(&r->old, sums, index, NULL);
-    if (err || lay_get32(sums->head.magic) != LAY_MAGIC_SUMS)
-        return err;
-    lay_head_init(&sums->head, LAY_MAGIC_SUMS, r->geo.uuid, r->geo.sums_start + index, 0);
-    lay_seal(sums, r->tid);
-    return 0;
+    for (uint64_t i = 0; i < n && !err; i++)
+        err = lay_check_sums(&r->old, &r->chunk[i].sums, first + i, NULL);
+    return err;
 }
 
-/* New blocks have no checksums, so their entries are zeros. */
+/* Copies the checksums to their new place. New blocks have none, so their entries are zeros. */
 static int resize_write_sums(struct resize *r)
 {
     uint64_t have = r->old.sums_blocks, want = r->geo.sums_blocks;
@@ -244,8 +232,7 @@ static int resize_write_sums(struct resize *r)
         return 0;
     for (uint64_t at = 0, n; at < kept && !err; at += n) {
         n = resize_chunk_of(kept - at);
-        for (uint64_t i = 0; i < n && !err; i++)
-            err = resize_make_sums(r, at + i, &r->chunk[i].sums);
+        err = resize_read_sums(r, at, n);
         if (!err)
             err = resize_write_chunk(r, r->geo.sums_start + at, n);
     }
@@ -255,48 +242,7 @@ static int resize_write_sums(struct resize *r)
     return err ? err : ffs_flush(r->fs);
 }
 
-/* --- Journal and superblocks ------------------------------------------------------------------ */
-
-/*
- * Overwrites the new place of the log, because remains of files must not be
- * taken for transactions.
- */
-static int resize_clear_log(struct resize *r)
-{
-    const struct lay_geometry *geo = &r->geo;
-
-    if (geo->journal_start == r->old.journal_start)
-        return 0;
-    int err =
-        bd_write_zeroes(r->fs->dev, ffs_bytes(geo->journal_start), ffs_bytes(geo->journal_blocks));
-    return err ? err : ffs_flush(r->fs);
-}
-
-/*
- * Writes the journal's header with the next transaction number, because the
- * resize itself has used the current one.
- */
-static int resize_write_header(struct resize *r, uint64_t super_tid)
-{
-    const struct lay_geometry *geo = &r->geo;
-    bool moved = geo->journal_start != r->old.journal_start;
-    struct lay_journal *j = &r->chunk[0].journal;
-
-    memset(j, 0, sizeof(*j));
-    lay_head_init(&j->head, LAY_MAGIC_JOURNAL, geo->uuid, geo->journal_start, 0);
-    j->tail_tid = lay_put64(r->tid + 1);
-    j->tail_pos = lay_put64(moved ? 1 : r->fs->journal.head);
-    j->super_tid = lay_put64(super_tid);
-    lay_seal(j, r->tid + 1);
-    return resize_write_block(r, geo->journal_start, j);
-}
-
-static int resize_write_super(struct resize *r, uint64_t at)
-{
-    lay_head_init(&r->sb.head, LAY_MAGIC_SUPER, r->geo.uuid, at, 0);
-    lay_seal(&r->sb, r->tid);
-    return resize_write_block(r, at, &r->sb);
-}
+/* --- Superblock and labels -------------------------------------------------------------------- */
 
 /*
  * All bitmaps have the same tid, so the sum of a section is their number times
@@ -314,65 +260,65 @@ static void resize_set_sections(struct resize *r)
         sb->bitmap_tids[first / each] = lay_put64(n * r->tid);
         sb->section_free[first / each] = ffs_section_hint_of(r->section_free[first / each]);
     }
-    sb->compat = lay_put64(lay_get64(sb->compat) | LAY_COMPAT_SECTION_FREE);
 }
 
 static void resize_set_super(struct resize *r)
 {
-    struct lay_super *sb = &r->sb;
+    struct lay_area *area = &r->sb.area;
 
-    sb->blocks = sb->devices[0].blocks = lay_put64(r->geo.blocks);
-    sb->free_blocks = lay_put64(r->free_blocks);
-    sb->bitmap_start = lay_put64(r->geo.bitmap_start);
-    sb->bitmap_blocks = lay_put64(r->geo.bitmap_blocks);
-    sb->sums_start = lay_put64(r->geo.sums_start);
-    sb->sums_blocks = lay_put64(r->geo.sums_blocks);
-    sb->journal_start = lay_put64(r->geo.journal_start);
-    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
-        sb->copies[i] = lay_put64(r->geo.copies[i]);
+    area->blocks = lay_put64(r->geo.blocks);
+    area->free_blocks = lay_put64(r->free_blocks);
+    area->bitmaps[0] = lay_put64(r->geo.bitmap_start);
+    area->sums[0] = lay_put64(r->geo.sums_start);
     resize_set_sections(r);
+    lay_seal(&r->sb, r->tid);
+}
+
+static void resize_set_label(const struct resize *r, struct lay_label *label)
+{
+    label->members[0].blocks = lay_put64(r->geo.blocks);
+    label->logs[0] = lay_put64(r->geo.log_start);
+    label->log_id = lay_put64(r->geo.log_id);
+    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
+        label->supers[i] = lay_put64(r->geo.supers[i]);
 }
 
 /*
- * Erases a superblock copy that the new shape does not have, so that it is not
- * found later.
+ * Begins the new log with the new superblock: at its new place, or behind the
+ * newest commit, which must stay until the labels name the new id. The
+ * incarnation is the present one: a later one would prove labels that are not
+ * written yet.
  */
-static int resize_drop_copies(struct resize *r)
+static int resize_begin_log(struct resize *r)
 {
-    static const uint8_t zeros[LAY_BLOCK_SIZE];
-    int err = 0;
+    struct ffs *fs = r->fs;
+    struct ffs_image *image = ffs_image_new(LAY_ADDR_SUPER, &r->sb);
+    const struct ffs_log_tx tx = {.images = &image, .n = 1, .begins = true, .verify = true};
 
-    for (unsigned i = 0; i < LAY_SUPER_COPIES && !err; i++) {
-        uint64_t at = r->old.copies[i];
-        if (at != r->geo.copies[0] && at != r->geo.copies[1])
-            err = resize_write_block(r, at, zeros);
-    }
+    if (!image)
+        return -ENOMEM;
+    if (r->geo.log_start != r->old.log_start)
+        fs->journal.head = 0;
+    fs->geo.log_start = r->geo.log_start;
+    fs->geo.log_id = r->geo.log_id;
+    int err = ffs_log_write(fs, &tx);
+    if (err)
+        ffs_image_free(image);
+    else
+        ffs_home_put(&fs->home, image);
     return err;
-}
-
-/*
- * Writes block 0, which completes the change, and then the copies, which a
- * mount would also do.
- */
-static int resize_write_supers(struct resize *r)
-{
-    resize_set_super(r);
-    int err = resize_write_super(r, r->geo.copies[1]);
-    if (!err)
-        err = resize_write_super(r, 0);
-    if (!err)
-        err = resize_write_super(r, r->geo.copies[0]);
-    if (!err)
-        err = resize_write_header(r, r->tid);
-    return err ? err : resize_drop_copies(r);
 }
 
 /* --- In memory -------------------------------------------------------------------------------- */
 
-static void resize_forget_area(struct ffs *fs, uint64_t start, uint64_t n)
+/*
+ * Removes blocks from the cache that were written without it, or that the new
+ * shape does not have.
+ */
+static void resize_forget(struct ffs *fs, enum lay_kind kind, uint64_t first, uint64_t end)
 {
-    for (uint64_t b = start; b < start + n; b++) {
-        struct ffs_cbuf *cb = ffs_cache_find(fs, b);
+    for (uint64_t i = first; i < end; i++) {
+        struct ffs_cbuf *cb = ffs_cache_find(fs, LAY_ADDR(kind, i));
         if (cb) {
             ffs_cache_forget(cb);
             ffs_buf_put(&cb->pub);
@@ -424,21 +370,15 @@ static void resize_install(struct resize *r)
     struct ffs *fs = r->fs;
     struct lay_geometry *geo = &fs->geo;
 
-    resize_forget_area(fs, r->old.bitmap_start, r->old.bitmap_blocks);
-    resize_forget_area(fs, r->old.sums_start, r->old.sums_blocks);
+    resize_forget(fs, LAY_KIND_BITMAP, 0, r->old.bitmap_blocks);
+    resize_forget(fs, LAY_KIND_SUMS, r->geo.sums_blocks, r->old.sums_blocks);
     resize_install_groups(r);
     geo->blocks = r->geo.blocks;
     geo->bitmap_start = r->geo.bitmap_start;
     geo->bitmap_blocks = r->geo.bitmap_blocks;
     geo->sums_start = r->geo.sums_start;
     __atomic_store_n(&geo->sums_blocks, r->geo.sums_blocks, __ATOMIC_RELAXED);
-    memcpy(geo->copies, r->geo.copies, sizeof(geo->copies));
-    if (geo->journal_start != r->geo.journal_start)
-        fs->journal.head = 1;
-    geo->journal_start = r->geo.journal_start;
-    fs->journal.super_tid = r->tid;
-    lay_head_init(&r->sb.head, LAY_MAGIC_SUPER, geo->uuid, 0, 0);
-    lay_seal(&r->sb, r->tid);
+    memcpy(geo->supers, r->geo.supers, sizeof(geo->supers));
     memcpy(ffs_super(fs), &r->sb, sizeof(r->sb));
 }
 
@@ -462,7 +402,8 @@ static struct resize *resize_open(struct ffs *fs, const struct lay_geometry *geo
     r->sb = *ffs_super(fs);
     r->old = fs->geo;
     r->geo = *geo;
-    r->tid = fs->journal.running.tid;
+    r->tid = fs->journal.tid;
+    r->geo.log_id = ffs_random();
     r->groups = calloc(lay_groups(geo), sizeof(*r->groups));
     r->chunk = calloc(CHUNK, sizeof(*r->chunk));
     r->other = calloc(CHUNK, sizeof(*r->other));
@@ -472,24 +413,24 @@ static struct resize *resize_open(struct ffs *fs, const struct lay_geometry *geo
     return NULL;
 }
 
-/*
- * The transaction number is used up by the first header, even if the change
- * fails.
- */
+/* The labels make the new shape valid. */
 static int resize_change_over(struct resize *r)
 {
     struct ffs *fs = r->fs;
-    int err = resize_write_header(r, fs->journal.super_tid);
+    struct lay_label label = fs->label;
 
-    if (!err)
-        err = resize_write_supers(r);
+    resize_set_super(r);
+    int err = resize_begin_log(r);
+    if (!err) {
+        resize_set_label(r, &label);
+        err = ffs_label_write(fs, &label);
+    }
     if (err)
         return ffs_fail(fs, "resize", err);
+    fs->label = label;
     resize_install(r);
-    fs->journal.running.tid = r->tid + 1;
-    atomic_store(&fs->journal.running_tid, r->tid + 1);
-    atomic_store(&fs->journal.committed, r->tid);
-    return 0;
+    err = ffs_commit_empty(fs);
+    return err ? err : ffs_checkpoint(fs);
 }
 
 int ffs_reshape(struct ffs *fs, const struct lay_geometry *geo)
@@ -502,20 +443,15 @@ int ffs_reshape(struct ffs *fs, const struct lay_geometry *geo)
     if (!err)
         err = resize_write_sums(r);
     if (!err)
-        err = resize_clear_log(r);
-    if (!err)
         err = resize_change_over(r);
     resize_close(r);
     return err;
 }
 
-/*
- * Returns the blocks needed for bitmaps, checksums and a copy of the
- * superblock.
- */
+/* Returns the blocks needed for bitmaps and checksums. */
 static uint64_t resize_needed(uint64_t blocks, bool data_csum)
 {
-    return lay_groups_of(blocks) + (data_csum ? lay_sums_blocks(blocks) : 0) + 1;
+    return lay_groups_of(blocks) + (data_csum ? lay_sums_blocks(blocks) : 0);
 }
 
 uint64_t ffs_grow_least(uint64_t old, bool data_csum)
@@ -554,8 +490,8 @@ int ffs_grow_check(struct ffs *fs, uint64_t blocks)
 }
 
 /*
- * Plans the new shape: the bitmaps come first among the new blocks, and the
- * superblock copy last. On success *geo is the new shape, or the current one if
+ * Plans the new shape: bitmaps and checksums come first among the new blocks.
+ * On success *geo is the new shape, or the current one if
  * the size is unchanged. Called under shape_lock.
  */
 static int resize_plan(const struct ffs *fs, uint64_t blocks, struct lay_geometry *geo)
@@ -578,7 +514,6 @@ static int resize_plan(const struct ffs *fs, uint64_t blocks, struct lay_geometr
         geo->sums_start = geo->bitmap_start + geo->bitmap_blocks;
         geo->sums_blocks = lay_sums_blocks(blocks);
     }
-    geo->copies[1] = blocks - 1;
     return 0;
 }
 

@@ -347,7 +347,10 @@ static int shrink_move_all(const struct shrink *s)
 
 static uint64_t shrink_fixed_blocks(const struct lay_geometry *geo)
 {
-    return 1 + LAY_SUPER_COPIES + geo->bitmap_blocks + geo->sums_blocks + geo->journal_blocks;
+    const uint64_t labels_and_mmp = LAY_LABEL_COPIES + 1;
+
+    return labels_and_mmp + LAY_SUPER_COPIES + geo->bitmap_blocks + geo->sums_blocks +
+           geo->log_blocks;
 }
 
 /* Returns the areas for a size. Areas that do not move keep their places. */
@@ -359,7 +362,6 @@ static struct lay_geometry shrink_shape_of(const struct ffs *fs, uint64_t blocks
     geo.bitmap_blocks = (blocks + LAY_GROUP_BLOCKS - 1) / LAY_GROUP_BLOCKS;
     if (geo.sums_blocks)
         geo.sums_blocks = lay_sums_blocks(blocks);
-    geo.copies[1] = blocks - 1;
     return geo;
 }
 
@@ -369,7 +371,7 @@ uint64_t ffs_shrink_least(struct ffs *fs)
 
     ffs_meta_read(fs);
     uint64_t owned =
-        fs->geo.blocks - shrink_fixed_blocks(&fs->geo) - lay_get64(ffs_super(fs)->free_blocks);
+        fs->geo.blocks - shrink_fixed_blocks(&fs->geo) - lay_get64(ffs_super(fs)->area.free_blocks);
     ffs_meta_done(fs);
     for (uint64_t need = 0; need != blocks;) {
         struct lay_geometry geo = shrink_shape_of(fs, blocks);
@@ -414,7 +416,7 @@ static int shrink_find_run(const struct shrink *s, uint64_t want, uint64_t *star
         struct ffs_buf *buf;
         int err = ffs_section_check(s->fs, group);
         if (!err)
-            err = ffs_buf_get(s->fs, s->fs->geo.bitmap_start + group, &expect, &buf);
+            err = ffs_buf_get(s->fs, LAY_ADDR(LAY_KIND_BITMAP, group), &expect, &buf);
         if (err)
             return err;
         const struct lay_bitmap *bm = buf->data;
@@ -434,11 +436,12 @@ static int shrink_find_run(const struct shrink *s, uint64_t want, uint64_t *star
 static int shrink_place(const struct shrink *s, struct lay_geometry *geo)
 {
     bool sums = geo->sums_start + geo->sums_blocks > s->limit;
-    bool journal = geo->journal_start + geo->journal_blocks > s->limit;
-    bool copy = geo->copies[0] >= s->limit;
+    bool log = geo->log_start + geo->log_blocks > s->limit;
     uint64_t want = geo->bitmap_blocks, at = 0;
 
-    want += (sums ? geo->sums_blocks : 0) + (journal ? geo->journal_blocks : 0) + copy;
+    want += (sums ? geo->sums_blocks : 0) + (log ? geo->log_blocks : 0);
+    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
+        want += geo->supers[i] >= s->limit;
     int err = shrink_find_run(s, want, &at);
     if (err)
         return err;
@@ -448,12 +451,14 @@ static int shrink_place(const struct shrink *s, struct lay_geometry *geo)
         geo->sums_start = at;
         at += geo->sums_blocks;
     }
-    if (journal) {
-        geo->journal_start = at;
-        at += geo->journal_blocks;
+    if (log) {
+        geo->log_start = at;
+        at += geo->log_blocks;
     }
-    if (copy)
-        geo->copies[0] = at;
+    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
+        if (geo->supers[i] >= s->limit)
+            geo->supers[i] = at++;
+    }
     return 0;
 }
 
@@ -501,7 +506,7 @@ static int shrink_check_size(struct ffs *fs, uint64_t blocks)
 
 int ffs_shrink(struct ffs *fs, uint64_t blocks)
 {
-    struct shrink s = {.fs = fs, .limit = blocks - 1};
+    struct shrink s = {.fs = fs, .limit = blocks};
     int err = shrink_check_size(fs, blocks);
 
     if (err || blocks == fs->geo.blocks)

@@ -98,9 +98,6 @@ static int acl_store(struct ffs_tx *tx, struct ffs_inode *inode, bool is_default
     for (size_t i = 0; i < acl->n; i++)
         image.e[i] = (struct posix_acl_xattr_entry){htole16(acl->e[i].tag), htole16(acl->e[i].perm),
                                                     htole32(acl->e[i].id)};
-    int err = ffs_need_feature(tx, LAY_INCOMPAT_ACL);
-    if (err)
-        return err;
     return ffs_xattr_store(tx, inode, acl_name_of(is_default), &image,
                            sizeof(image.head) + acl->n * sizeof(image.e[0]));
 }

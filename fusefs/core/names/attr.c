@@ -203,8 +203,6 @@ static int attr_set_in(struct ffs_tx *tx, struct ffs_inode *inode, const struct 
 
     if (!err)
         err = ffs_touch(tx, inode, FFS_CTIME);
-    if (!err && (set & FFS_SET_FLAGS) && (attr->flags & ~LAY_INODE_GPU_BOUND))
-        err = ffs_need_feature(tx, LAY_INCOMPAT_INODE_FLAGS);
     if (!err && (set & FFS_SET_MODE))
         err = ffs_acl_chmod(tx, inode, attr->mode);
     if (!err && (set & FFS_SET_SIZE))

@@ -152,9 +152,7 @@ static int xattr_add_block(struct ffs_tx *tx, struct chain *c)
 
     if (c->n == LAY_XATTR_BLOCKS_MAX)
         return -ENOSPC;
-    int err = c->n < LAY_XATTR_BLOCKS_FEW ? 0 : ffs_need_feature(tx, LAY_INCOMPAT_LARGE_XATTRS);
-    if (!err)
-        err = ffs_alloc_meta(tx, c->n ? c->buf[c->n - 1]->block : 0, &block);
+    int err = ffs_alloc_meta(tx, c->n ? c->buf[c->n - 1]->block : 0, &block);
     if (!err)
         err = xattr_relink(tx, c, c->n, block);
     if (!err)
@@ -466,10 +464,8 @@ int ffs_xattr_store_large(struct ffs_tx *tx, struct ffs_inode *inode, const char
 
     if (!xattr_can_be_large(name) || xattr_parts_of(name, len) > PARTS_MAX)
         return -ENOSPC;
-    int err = ffs_need_feature(tx, LAY_INCOMPAT_LARGE_XATTRS);
     const struct part_name head = xattr_head_name(name);
-    if (!err)
-        err = ffs_xattr_store(tx, inode, head.text, &total, sizeof(total));
+    int err = ffs_xattr_store(tx, inode, head.text, &total, sizeof(total));
     size_t done = 0;
     for (unsigned i = 0; done < len && !err; i++) {
         const struct part_name part = xattr_part_name(name, i);
@@ -544,20 +540,11 @@ static int xattr_set_in(struct ffs_tx *tx, struct ffs_inode *inode, const char *
     return ffs_xattr_store_large(tx, inode, name, value, len);
 }
 
-/* Returns the credits of a change. A value in parts, old or new, needs more. */
-static unsigned xattr_credits(struct ffs *fs, size_t len)
-{
-    ffs_meta_read(fs);
-    bool large = lay_get64(ffs_super(fs)->incompat) & LAY_INCOMPAT_LARGE_XATTRS;
-    ffs_meta_done(fs);
-    return large || len > LAY_PAYLOAD / 2 ? FFS_TX_MAX_CREDITS : FFS_XATTR_CREDITS;
-}
-
 static int xattr_set_once(struct ffs_inode *inode, const char *name, const void *value, size_t len,
                           int flags)
 {
     struct ffs_tx *tx;
-    int err = ffs_tx_begin(inode->fs, xattr_credits(inode->fs, len), &tx);
+    int err = ffs_tx_begin(inode->fs, FFS_TX_MAX_CREDITS, &tx);
 
     return err ? err : ffs_tx_finish(tx, xattr_set_in(tx, inode, name, value, len, flags));
 }
@@ -595,7 +582,7 @@ int ffs_removexattr(struct ffs_inode *inode, const char *name)
     int err = xattr_check_name(name, &len);
 
     if (!err)
-        err = ffs_tx_begin(inode->fs, xattr_credits(inode->fs, 0), &tx);
+        err = ffs_tx_begin(inode->fs, FFS_TX_MAX_CREDITS, &tx);
     return err ? err : ffs_tx_finish(tx, xattr_remove_in(tx, inode, name));
 }
 

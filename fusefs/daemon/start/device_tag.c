@@ -44,26 +44,25 @@ bool tag_is(const char *text)
 /* --- One device ------------------------------------------------------------------------------- */
 
 /* Partitioning tools leave label and UUID of a former file system in block 0. */
-static bool device_tag_matches(const struct wanted *w, const struct lay_super *sb)
+static bool device_tag_matches(const struct wanted *w, const struct lay_label *label)
 {
-    if (!lay_super_magic(sb))
+    if (!lay_label_magic(label))
         return false;
     if (w->label)
-        return strncmp(sb->label, w->label, sizeof(sb->label)) == 0;
-    return memcmp(sb->head.uuid, w->uuid, sizeof(sb->head.uuid)) == 0;
+        return strncmp(label->label, w->label, sizeof(label->label)) == 0;
+    return memcmp(label->uuid, w->uuid, sizeof(label->uuid)) == 0;
 }
 
 static bool has_it(struct wanted *w, struct bd_dev *dev, const char *device)
 {
-    struct lay_geometry geo;
-    struct lay_super sb;
+    struct lay_label label;
     char why[384];
 
-    if (dev->info.bytes < sizeof(sb) || bd_read(dev, 0, &sb, sizeof(sb)) != 0 ||
-        !device_tag_matches(w, &sb))
+    if (dev->info.bytes < sizeof(label) || bd_read(dev, 0, &label, sizeof(label)) != 0 ||
+        !device_tag_matches(w, &label))
         return false;
     if (ffs_ours(dev, false, why, sizeof(why)) == 0)
-        return lay_check_super(&sb, 0, 0, &geo, NULL, NULL) == 0;
+        return lay_check_label(&label, NULL, NULL) == 0;
     snprintf(w->foreign, sizeof(w->foreign), "%.100s %s", device, why);
     return false;
 }

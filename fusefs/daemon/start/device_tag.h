@@ -19,7 +19,7 @@ extern "C" {
 
 bool tag_is(const char *text);
 /*
- * Reads the superblocks of the kernel's block devices that no other device is
+ * Reads the labels of the kernel's block devices that no other device is
  * built on, of all namespaces of unused drives that are bound to vfio-pci, and
  * of the files in the folders of images. Stores the device string in *device,
  * which the caller frees. Returns -EINVAL (invalid UUID), -ENODEV (no device

@@ -151,19 +151,18 @@ static bool is_verdict(int err)
 }
 
 /*
- * Returns the byte offset of the journal, whose pages differ from each other,
- * since mkfs and transactions never write two equal ones. Returns 0 without a
- * valid superblock, which the mount reports later.
+ * Returns the byte offset of the log, whose pages differ from each other, since
+ * mkfs and transactions never write two equal ones. Returns 0 without a valid
+ * label, which the mount reports later.
  */
-static uint64_t journal_at(const struct stack *s)
+static uint64_t log_at(const struct stack *s)
 {
-    struct lay_geometry geo;
-    struct lay_super sb;
+    struct lay_label label;
 
-    if (s->bdev->info.bytes < sizeof(sb) || bd_read(s->bdev, 0, &sb, sizeof(sb)) != 0 ||
-        lay_check_super(&sb, 0, 0, &geo, NULL, NULL) != 0)
+    if (s->bdev->info.bytes < sizeof(label) || bd_read(s->bdev, 0, &label, sizeof(label)) != 0 ||
+        lay_check_label(&label, NULL, NULL) != 0)
         return 0;
-    return geo.journal_start << LAY_BLOCK_SHIFT;
+    return lay_get64(label.logs[0]) << LAY_BLOCK_SHIFT;
 }
 
 /*
@@ -175,7 +174,7 @@ static uint64_t journal_at(const struct stack *s)
  */
 static int selftest_run(struct stack *s, char *why, size_t len)
 {
-    uint64_t start = journal_at(s);
+    uint64_t start = log_at(s);
     size_t most = nvme_ctrlr_info(s->ctrlr)->max_transfer;
     int err = data_check_device(s->bdev, start, most, false, why, len);
 

@@ -287,7 +287,7 @@ TEST_F(Pci, AForeignSignatureIsAReasonButOursIsNot)
     tree.text("dev/nvme0n1", disk);
     EXPECT_EQ(unused(), -EEXIST);
     EXPECT_STREQ(why, "nvme0n1 holds a partition table (dos)");
-    uint32_t magic = LAY_MAGIC_SUPER;
+    uint32_t magic = LAY_MAGIC_LABEL;
     memcpy(disk.data(), &magic, sizeof(magic));
     tree.text("dev/nvme0n1", disk);
     EXPECT_EQ(unused(), 0) << why;

@@ -76,7 +76,6 @@ TEST_F(FsAcl, TheModeShowsTheMask)
     remount();
     f = lookup("f");
     EXPECT_EQ(get(f), one_user(6, 1));
-    EXPECT_EQ(lay_get64(reinterpret_cast<lay_super *>(device.bytes())->incompat), LAY_INCOMPAT_ACL);
     ASSERT_EQ(set(f, one_user(4), false, false), 0);
     EXPECT_EQ(attr(f).mode, uint32_t{S_IFREG | 0640});
 }

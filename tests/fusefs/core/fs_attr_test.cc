@@ -138,11 +138,6 @@ TEST_F(FsAttr, AccessTimesFollowTheMountAndTheFlag)
 class FsFlags : public FsTest
 {
   protected:
-    // Of block 0; after an unmount.
-    uint64_t incompat()
-    {
-        return lay_get64(reinterpret_cast<lay_super *>(device.bytes())->incompat);
-    }
     int set_flags(ffs_inode *inode, uint32_t flags)
     {
         ffs_attr a = {};
@@ -216,21 +211,6 @@ TEST_F(FsFlags, ADirectoryWithFlagsKeepsItsNames)
     EXPECT_EQ(write(f, 0, "its files change"), 16);
     ASSERT_EQ(set_flags(d, LAY_INODE_NOATIME), 0);
     EXPECT_EQ(attr(create(d, "i")).flags, uint32_t{LAY_INODE_NOATIME});
-}
-
-TEST_F(FsFlags, TheFirstFlagSetsTheFeature)
-{
-    Inode f = create("f");
-    ASSERT_EQ(set_flags(f, LAY_INODE_GPU_BOUND), 0);
-    f.reset();
-    remount();
-    EXPECT_EQ(incompat(), 0);
-    f = lookup("f");
-    ASSERT_EQ(set_flags(f, LAY_INODE_NOATIME), 0);
-    f.reset();
-    remount();
-    EXPECT_EQ(incompat(), LAY_INCOMPAT_INODE_FLAGS);
-    EXPECT_EQ(fsck(), "");
 }
 
 TEST_F(FsAttr, TheLabelIsChangedWhileMounted)
@@ -349,22 +329,16 @@ TEST_F(FsAttr, XattrsTooLargeAreRefused)
     EXPECT_EQ(set(f, "", "v"), -ERANGE);
 }
 
-TEST_F(FsFlags, MoreThanSeventeenBlocksOfXattrsNeedAFeature)
+TEST_F(FsAttr, AFileMayHaveManyBlocksOfXattrs)
 {
     Inode f = create("f");
     uint64_t before = free_blocks();
     std::string value(4000, 'v');
-    for (int i = 0; i < 17; i++)
+    for (int i = 0; i < 18; i++)
         ASSERT_EQ(set(f, "user." + std::to_string(i), value), 0);
-    EXPECT_EQ(attr(f).blocks, 17u * 8);
+    EXPECT_EQ(attr(f).blocks, 18u * 8);
     f.reset();
     remount();
-    EXPECT_EQ(incompat(), 0u);
-    f = lookup("f");
-    EXPECT_EQ(set(f, "user.more", value), 0);
-    f.reset();
-    remount();
-    EXPECT_EQ(incompat(), LAY_INCOMPAT_LARGE_XATTRS);
     f = lookup("f");
     for (int i = 0; i < 17; i += 2)
         ASSERT_EQ(ffs_removexattr(f, ("user." + std::to_string(i)).c_str()), 0);

@@ -17,11 +17,11 @@ class FsCrafted : public FsTest
     {
         FsTest::SetUp();
         check_at_end = false;
-        ASSERT_EQ(lay_check_super(&super(), 0, 0, &geo, nullptr, nullptr), 0);
+        ASSERT_EQ(image_geometry(device.bytes(), &geo), 0);
     }
     lay_super &super()
     {
-        return at<lay_super>(0);
+        return at<lay_super>(geo.supers[0]);
     }
     template <typename T> T &at(uint64_t block)
     {
@@ -37,9 +37,9 @@ class FsCrafted : public FsTest
     // The first image of a block that recovery would find.
     uint8_t *logged(uint64_t block)
     {
-        uint64_t tail = lay_get64(at<lay_journal>(geo.journal_start).tail_pos);
-        for (uint64_t pos = tail; pos < geo.journal_blocks; pos++) {
-            auto *head = &at<lay_head>(geo.journal_start + pos);
+        uint64_t tail = lay_get64(image_newest_commit(device.bytes(), &geo)->tail_pos);
+        for (uint64_t pos = tail; pos < geo.log_blocks; pos++) {
+            auto *head = &at<lay_head>(geo.log_start + pos);
             if (image_is_metadata(reinterpret_cast<uint8_t *>(head)) &&
                 lay_get64(head->block) == block)
                 return reinterpret_cast<uint8_t *>(head);
@@ -53,35 +53,29 @@ class FsCrafted : public FsTest
 TEST_F(FsCrafted, AnUnsoundSuperblockDoesNotChangeTheGeometryInUse)
 {
     unmount();
-    super().bitmap_blocks = lay_put64(1u << 20);
-    image_repair_block(device.bytes());
-    mount();
+    super().area.bitmaps[0] = lay_put64(geo.blocks - 1);
+    super().area.blocks = lay_put64(LAY_MAX_BLOCKS);
+    image_seal_super(device.bytes(), &geo);
+    EXPECT_EQ(mount(), -EUCLEAN);
 }
 
-TEST_F(FsCrafted, AJournalledSuperblockOfAnotherShapeIsRefused)
+TEST_F(FsCrafted, AJournalledSuperblockThatDoesNotFitTheLabelIsRefused)
 {
     const std::function<void(lay_super *)> changes[] = {
         [](lay_super *sb) {
-            uint64_t blocks = lay_get64(sb->blocks) + LAY_GROUP_BLOCKS;
-            sb->blocks = sb->devices[0].blocks = lay_put64(blocks);
-            sb->bitmap_blocks = lay_put64(lay_get64(sb->bitmap_blocks) + 1);
+            sb->area.blocks = lay_put64(lay_get64(sb->area.blocks) + LAY_GROUP_BLOCKS);
         },
-        [](lay_super *sb) {
-            uint64_t blocks = lay_get64(sb->blocks) - LAY_GPU_ALIGN;
-            sb->blocks = sb->devices[0].blocks = lay_put64(blocks);
-            sb->copies[1] = lay_put64(blocks - 1);
-        },
-        [](lay_super *sb) { sb->journal_blocks = lay_put64(LAY_MIN_JOURNAL); },
-        [](lay_super *sb) { sb->hash_seed[3] ^= 1; },
+        [](lay_super *sb) { sb->area.blocks = lay_put64(LAY_MIN_BLOCKS); },
+        [](lay_super *sb) { sb->area.bitmaps[0] = lay_put64(LAY_LABEL_SECOND); },
+        [](lay_super *sb) { sb->area.bitmaps[0] = lay_put64(lay_get64(sb->area.blocks)); },
     };
     write(create("f"), 0, "data");
     ASSERT_EQ(ffs_sync(fs), 0);
     crash();
     std::vector<uint8_t> crashed(device.bytes(), device.bytes() + device.size());
-    // The device is larger than the file system, so that a larger one would fit.
     for (const auto &change : changes) {
         memcpy(device.bytes(), crashed.data(), crashed.size());
-        uint8_t *image = logged(0);
+        uint8_t *image = logged(LAY_ADDR_SUPER);
         ASSERT_TRUE(image);
         change(reinterpret_cast<lay_super *>(image));
         image_repair_log(device.bytes(), &geo);
@@ -201,7 +195,7 @@ TEST_F(FsCrafted, AnOrphanListThatIsARingEnds)
         image_repair_block(reinterpret_cast<uint8_t *>(&inodes));
     }
     super().orphan = lay_put64(inos[0]);
-    image_repair_block(device.bytes());
+    image_seal_super(device.bytes(), &geo);
     EXPECT_EQ(mount(), -EUCLEAN);
 }
 
@@ -209,21 +203,28 @@ long questions; // how many more times the mount may ask whether to stop
 
 TEST_F(FsCrafted, ATransactionIsNotLongerThanTheLog)
 {
-    unmount();
-    uint64_t tid = lay_get64(at<lay_journal>(geo.journal_start).tail_tid);
-    for (uint64_t pos = 1; pos < geo.journal_blocks; pos++) {
-        auto &revoke = at<lay_journal_revoke>(geo.journal_start + pos);
-        revoke = {};
-        lay_head_init(&revoke.head, LAY_MAGIC_JREVOKE, geo.uuid, geo.journal_start + pos, 0);
+    // All positions but that of the newest commit, which says that the log begins behind it.
+    crash();
+    lay_log_commit *newest = image_newest_commit(device.bytes(), &geo);
+    uint64_t tid = lay_get64(newest->head.tid),
+             last = lay_addr_number(lay_get64(newest->head.block));
+    for (uint64_t pos = 0; pos < geo.log_blocks; pos++) {
+        if (pos == last)
+            continue;
+        auto &revoke = at<lay_log_revoke>(geo.log_start + pos);
+        lay_log_init(&revoke, LAY_MAGIC_JREVOKE, &geo, &newest->incarnation, pos);
         revoke.count = lay_put32(1);
         revoke.blocks[0] = lay_put64(geo.blocks / 2 + 7);
         lay_seal(&revoke, tid);
-        ASSERT_EQ(lay_check_journal_revoke(&geo, &revoke, geo.journal_start + pos, tid, nullptr),
-                  0);
+        ASSERT_EQ(lay_check_revoke(&geo, &revoke, pos, tid, nullptr), 0);
     }
+    newest->tail_tid = lay_put64(tid);
+    newest->tail_pos = lay_put64(lay_log_after(&geo, last));
+    newest->blocks = lay_put32(static_cast<uint32_t>(geo.log_blocks));
+    image_repair_log(device.bytes(), &geo);
     questions = 1000;
     opts.interrupted = [] { return questions-- <= 0; };
-    EXPECT_EQ(mount(), 0) << "no commit block: nothing of it counts";
+    EXPECT_EQ(mount(), -EUCLEAN) << "it leaves no room for the commit of a mount";
 }
 
 class HoleInAUnit : public FsCrafted
@@ -296,14 +297,14 @@ class Splice : public FsCrafted
         write(create("f"), 0, "data");
         ASSERT_EQ(ffs_sync(fs), 0);
         crash();
-        image = logged(0);
+        image = logged(LAY_ADDR_SUPER);
         ASSERT_TRUE(image);
         auto *sb = reinterpret_cast<lay_super *>(image);
         sb->mounts = lay_put64(lay_get64(sb->mounts) + 1);
         image_repair_block(image);
     }
     // The tag of the image; the descriptor is before the first image.
-    lay_journal_tag *tag(lay_journal_desc **desc)
+    lay_tag *tag(lay_log_descriptor **desc)
     {
         uint8_t *at = image;
         unsigned index = 0;
@@ -311,7 +312,7 @@ class Splice : public FsCrafted
             at -= LAY_BLOCK_SIZE;
             index++;
         } while (lay_get32(reinterpret_cast<lay_head *>(at)->magic) != LAY_MAGIC_JDESC);
-        *desc = reinterpret_cast<lay_journal_desc *>(at);
+        *desc = reinterpret_cast<lay_log_descriptor *>(at);
         return &(*desc)->tags[index - 1];
     }
     void expect_refused()
@@ -331,10 +332,8 @@ TEST_F(Splice, OfAnImageIsNoticedByItsTag)
 
 TEST_F(Splice, OfAnImageAndItsDescriptorIsNoticedByTheCommit)
 {
-    lay_journal_desc *desc;
-    uint64_t at = static_cast<uint64_t>(image - device.bytes()) >> LAY_BLOCK_SHIFT;
-    lay_journal_tag *t = tag(&desc);
-    t->crc = lay_put32(lay_block_crc(geo.uuid, at, image));
+    lay_log_descriptor *desc;
+    tag(&desc)->age = lay_put32(lay_age(image));
     image_repair_block(reinterpret_cast<uint8_t *>(desc));
     expect_refused();
 }

@@ -116,11 +116,11 @@ TEST_F(FsFault, ADamagedLogIsNotReplayedInPart)
     write(create("third"), 0, "3");
     ASSERT_EQ(ffs_sync(fs), 0);
     std::vector<uint8_t> crashed(device.bytes(), device.bytes() + device.size());
-    const lay_super *sb = reinterpret_cast<lay_super *>(crashed.data());
-    uint64_t at = lay_get64(sb->journal_start) * 4096;
+    const auto *label = reinterpret_cast<lay_label *>(crashed.data());
+    uint64_t at = lay_get64(label->logs[0]) * 4096;
     while (memcmp(&crashed[at], &before[at], 4096) == 0)
         at += 4096;
-    crashed[at + 4096 + 100] ^= 1; // the first image of the second transaction
+    crashed[at + 4096 + 100] ^= 7; // the first image of the second transaction
     mount_again_from(crashed);
     EXPECT_EQ(mount(), -EUCLEAN);
     EXPECT_EQ(memcmp(device.bytes(), crashed.data(), crashed.size()), 0) << "left as it was";

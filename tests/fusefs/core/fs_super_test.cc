@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Damaged and stale superblocks, journal headers and bitmaps: a single one of them costs nothing,
+// Damaged and stale labels, superblocks, commits and bitmaps: a single one of them costs nothing,
 // and is never trusted.
 #include <string.h>
 
 #include "layout/layout.h"
 #include "tests/fusefs/core/fs_fixture.h"
+#include "tests/fusefs/core/image_repair.h"
 
 namespace
 {
@@ -24,7 +25,7 @@ class FsSuper : public FsTest
         opts.log = [](int, const char *line) { messages.push_back(line); };
         messages.clear();
         FsTest::SetUp();
-        ASSERT_EQ(lay_check_super(&at<lay_super>(0), 0, 0, &geo, nullptr, nullptr), 0);
+        ASSERT_EQ(image_geometry(device.bytes(), &geo), 0);
         check_at_end = false;
     }
     template <typename T> T &at(uint64_t block)
@@ -33,7 +34,7 @@ class FsSuper : public FsTest
     }
     void damage(uint64_t block)
     {
-        at<uint8_t[LAY_BLOCK_SIZE]>(block)[1000] ^= 1;
+        memset(&at<uint8_t>(block) + 1000, 0x5a, 40);
     }
     void zero(uint64_t block)
     {
@@ -96,7 +97,7 @@ class FsSuper : public FsTest
     }
     void reclaim()
     {
-        EXPECT_NE(fsck("-y --reclaim").find("F401"), std::string::npos);
+        EXPECT_NE(fsck("-y --reclaim").find("F409"), std::string::npos);
     }
     void expect_shown_read_only()
     {
@@ -112,16 +113,38 @@ class FsSuper : public FsTest
     lay_geometry geo = {};
 };
 
-TEST_F(FsSuper, DamagedIsReadFromACopyAndRewritten)
+TEST_F(FsSuper, ADamagedLabelIsReadFromTheOtherAndRewritten)
+{
+    for (uint64_t block : {uint64_t{0}, uint64_t{LAY_LABEL_SECOND}}) {
+        unmount_with_file();
+        damage(block);
+        expect_whole();
+        EXPECT_TRUE(said("label " + std::to_string(block ? 1 : 0) + " damaged")) << "and says so";
+        EXPECT_EQ(memcmp(&at<uint8_t>(0), &at<uint8_t>(LAY_LABEL_SECOND), LAY_BLOCK_SIZE), 0);
+        ASSERT_EQ(mount(), 0);
+        ASSERT_EQ(ffs_unlink(root, "f"), 0);
+        ASSERT_EQ(ffs_unlink(root, "g"), 0);
+    }
+}
+
+TEST_F(FsSuper, OneBitOfALabelIsCorrected)
+{
+    unmount_with_file();
+    for (uint64_t block : {uint64_t{0}, uint64_t{LAY_LABEL_SECOND}})
+        (&at<uint8_t>(block))[200] ^= 0x10;
+    expect_whole();
+}
+
+TEST_F(FsSuper, TwoDamagedLabelsAreRefused)
 {
     unmount_with_file();
     damage(0);
-    expect_whole();
-    EXPECT_TRUE(said("superblock damaged")) << "and says so";
+    damage(LAY_LABEL_SECOND);
+    EXPECT_EQ(mount(), -EUCLEAN);
 }
 
-// A block 0 without our magic may belong to any program; a copy is used on explicit request only.
-TEST_F(FsSuper, ZeroedIsUsedOnRequestOnly)
+// A block 0 without our magic may belong to any program; the other label is used on request only.
+TEST_F(FsSuper, AZeroedLabelIsUsedOnRequestOnly)
 {
     unmount_with_file();
     zero(0);
@@ -132,44 +155,85 @@ TEST_F(FsSuper, ZeroedIsUsedOnRequestOnly)
     expect_whole();
 }
 
-TEST_F(FsSuper, WithAWrongByteInItsMagicIsReadFromACopy)
+TEST_F(FsSuper, ALabelWithOneWrongBitInItsMagicIsCorrected)
 {
     unmount_with_file();
     at<uint8_t>(0) ^= 0x10;
     expect_whole();
 }
 
-TEST_F(FsSuper, DamagedAfterACrashIsReadFromTheLog)
-{
-    crash_with_file();
-    memset(device.bytes() + sizeof(lay_head), 0, LAY_BLOCK_SIZE - sizeof(lay_head));
-    EXPECT_EQ(fsck().find("exit"), std::string::npos) << "fsck and mount agree";
-    expect_whole();
-}
-
-TEST_F(FsSuper, WithTwoWrongBitsInItsMagicIsNotOurs)
+TEST_F(FsSuper, ALabelWithTwoWrongBitsInItsMagicIsNotOurs)
 {
     unmount_with_file();
     at<uint8_t>(0) ^= 0x18;
     expect_refused();
 }
 
-TEST_F(FsSuper, DamagedWithACopyIsReadFromTheOther)
+TEST_F(FsSuper, OfAnotherFileSystemIsNotWrittenOver)
 {
-    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
-        unmount();
-        ASSERT_NO_FATAL_FAILURE(format());
-        ASSERT_EQ(mount(), 0);
+    unmount_with_file();
+    memset(device.bytes(), 'x', LAY_BLOCK_SIZE);
+    expect_refused();
+}
+
+TEST_F(FsSuper, TwoLabelsOfOneIncarnationThatDifferAreRefused)
+{
+    unmount_with_file();
+    auto &label = at<lay_label>(LAY_LABEL_SECOND);
+    label.incarnation.id = lay_put64(lay_get64(label.incarnation.id) + 1);
+    lay_seal(&label, 0);
+    EXPECT_EQ(mount(), -EUCLEAN);
+}
+
+TEST_F(FsSuper, ALabelOlderThanTheLogIsRefused)
+{
+    unmount();
+    Image old = image();
+    ASSERT_EQ(mount(), 0);
+    unmount_with_file();
+    put_old(old, 0);
+    ASSERT_EQ(mount(), 0) << "the other label is newer";
+    unmount();
+    put_old(old, 0);
+    put_old(old, LAY_LABEL_SECOND);
+    EXPECT_EQ(mount(), -EUCLEAN);
+    expect_shown_read_only();
+}
+
+TEST_F(FsSuper, ADamagedSuperblockIsReadFromItsOtherPlaceAndRewritten)
+{
+    for (uint64_t place : geo.supers) {
         unmount_with_file();
-        damage(0);
-        damage(geo.copies[i]);
+        damage(place);
         expect_whole();
+        EXPECT_TRUE(said("superblock at block " + std::to_string(place))) << "and says so";
+        EXPECT_EQ(memcmp(&at<uint8_t>(geo.supers[0]), &at<uint8_t>(geo.supers[1]), LAY_BLOCK_SIZE),
+                  0);
         ASSERT_EQ(mount(), 0);
+        ASSERT_EQ(ffs_unlink(root, "f"), 0);
+        ASSERT_EQ(ffs_unlink(root, "g"), 0);
     }
 }
 
-// Inodes made since mkfs are in the copies from the first checkpoint on.
-TEST_F(FsSuper, LostRightAfterACheckpointLosesNoInode)
+TEST_F(FsSuper, ASuperblockDamagedAfterACrashIsReadFromTheLog)
+{
+    crash_with_file();
+    for (uint64_t place : geo.supers)
+        damage(place);
+    EXPECT_EQ(fsck().find("exit"), std::string::npos) << "fsck and mount agree";
+    expect_whole();
+}
+
+TEST_F(FsSuper, TwoDamagedSuperblocksAreRefused)
+{
+    unmount_with_file();
+    for (uint64_t place : geo.supers)
+        damage(place);
+    EXPECT_EQ(mount(), -EUCLEAN);
+}
+
+// Inodes made since mkfs are in both places from the first checkpoint on.
+TEST_F(FsSuper, ASuperblockLostRightAfterACheckpointLosesNoInode)
 {
     for (int i = 0; i < 300; i++)
         create("file" + std::to_string(i));
@@ -182,78 +246,70 @@ TEST_F(FsSuper, LostRightAfterACheckpointLosesNoInode)
     crashed = image();
     unmount();
     put(crashed);
-    damage(0);
+    damage(geo.supers[0]);
     ASSERT_EQ(mount(), 0);
     EXPECT_EQ(names(root).size(), 303u);
     unmount();
     EXPECT_EQ(fsck(), "");
 }
 
-TEST_F(FsSuper, OfAnotherFileSystemIsNotWrittenOver)
-{
-    unmount_with_file();
-    memset(device.bytes(), 'x', LAY_BLOCK_SIZE);
-    expect_refused();
-}
-
-// The magic is ours, but it is that of a newer file system.
-TEST_F(FsSuper, OfANewerFileSystemIsNotWrittenOver)
-{
-    unmount_with_file();
-    memset(device.bytes() + 4, 'x', LAY_BLOCK_SIZE - 4);
-    Image before = image();
-    EXPECT_EQ(mount(), -EUCLEAN);
-    EXPECT_TRUE(image() == before);
-    expect_shown_read_only();
-}
-
-TEST_F(FsSuper, OlderThanACopyIsNotUsed)
+TEST_F(FsSuper, AnOlderSuperblockIsNotUsed)
 {
     Image old = image();
     unmount_with_file();
-    put_old(old, 0);
+    put_old(old, geo.supers[0]);
     expect_whole();
-    EXPECT_TRUE(said("older than a copy"));
 }
 
-TEST_F(FsSuper, OlderThanTheJournalSaysIsNotMountedForWriting)
+TEST_F(FsSuper, OlderThanTheLogSaysIsNotMountedForWriting)
 {
     Image old = image();
     unmount_with_file();
-    put_old(old, 0);
-    put_old(old, geo.copies[0]);
-    put_old(old, geo.copies[1]);
+    for (uint64_t place : geo.supers)
+        put_old(old, place);
     EXPECT_EQ(mount(), -EUCLEAN);
-    EXPECT_NE(fsck().find("F407"), std::string::npos);
+    EXPECT_NE(fsck(), "");
     opts.read_only = true;
     EXPECT_EQ(mount(), 0) << "but shown";
 }
 
-TEST_F(FsSuper, NewerThanTheJournalIsNotMountedForWriting)
+TEST_F(FsSuper, AnOlderLogIsNotMountedForWriting)
 {
     Image old = image();
     unmount_with_file();
-    put_old(old, geo.journal_start);
-    // The log as mkfs leaves it: the header's tail is the log's end.
-    for (uint64_t pos = 1; pos < geo.journal_blocks; pos++)
-        zero(geo.journal_start + pos);
+    for (uint64_t pos = 0; pos < geo.log_blocks; pos++)
+        put_old(old, geo.log_start + pos);
     EXPECT_EQ(mount(), -EUCLEAN);
-    EXPECT_NE(fsck().find("F1003"), std::string::npos);
+    EXPECT_NE(fsck(), "");
     expect_shown_read_only();
 }
 
-TEST_F(FsSuper, OfACleanFileSystemNeedsNoJournalHeader)
+TEST_F(FsSuper, WithoutAnyCommitIsNotMountedForWriting)
 {
     unmount_with_file();
-    damage(geo.journal_start);
-    expect_whole();
-    EXPECT_TRUE(said("journal header damaged"));
+    for (uint64_t pos = 0; pos < geo.log_blocks; pos++)
+        zero(geo.log_start + pos);
+    EXPECT_EQ(mount(), -EUCLEAN);
+    EXPECT_NE(fsck(), "");
+    expect_shown_read_only();
 }
 
-TEST_F(FsSuper, OfACleanFileSystemIsNotInUseBeforeTheJournalHeaderIsWhole)
+// Of a file system that was unmounted in order, only the newest commit is needed.
+TEST_F(FsSuper, OfACleanFileSystemNeedsNothingElseOfTheLog)
 {
     unmount_with_file();
-    damage(geo.journal_start);
+    const auto *newest = image_newest_commit(device.bytes(), &geo);
+    uint64_t last = lay_addr_number(lay_get64(newest->head.block));
+    for (uint64_t pos = 0; pos < geo.log_blocks; pos++) {
+        if (pos != last)
+            zero(geo.log_start + pos);
+    }
+    expect_whole();
+}
+
+TEST_F(FsSuper, AMountThatFailsAnywhereLeavesAFileSystem)
+{
+    unmount_with_file();
     Image clean = image();
     bool mounted = false;
     for (long n = 0; n < 1000 && !mounted; n++) {
@@ -272,18 +328,6 @@ TEST_F(FsSuper, OfACleanFileSystemIsNotInUseBeforeTheJournalHeaderIsWhole)
     EXPECT_TRUE(mounted);
 }
 
-TEST_F(FsSuper, AfterACrashNeedsTheJournalHeader)
-{
-    crash_with_file();
-    damage(geo.journal_start);
-    Image before = image();
-    EXPECT_EQ(mount(), -EUCLEAN);
-    EXPECT_TRUE(image() == before);
-    opts.read_only = true;
-    ASSERT_EQ(mount(), 0) << "what is in place is shown";
-    EXPECT_EQ(lookup_error(root, "f"), -ENOENT);
-}
-
 TEST_F(FsSuper, StaleBitmapsAllocateNoBlock)
 {
     Image old = image();
@@ -299,7 +343,7 @@ TEST_F(FsSuper, StaleBitmapsAllocateNoBlock)
     EXPECT_NE(fsck().find("F504"), std::string::npos);
 }
 
-// Half of the device: the copies are not where a file system that fills it has them.
+// Half of the device.
 class SmallerThanTheDevice : public FsSuper
 {
   protected:
@@ -309,62 +353,25 @@ class SmallerThanTheDevice : public FsSuper
     }
 };
 
-TEST_F(SmallerThanTheDevice, DamagedIsReadFromACopyThatItNames)
-{
-    unmount_with_file();
-    damage(0);
-    expect_whole();
-}
-
-// Behind the end, a copy of a larger and older file system with more transactions.
-TEST_F(SmallerThanTheDevice, ACopyOfAnotherFileSystemIsNoneOfThisOne)
+// Behind the end, a superblock of a larger and older file system with more transactions.
+TEST_F(SmallerThanTheDevice, ASuperblockOfAnotherFileSystemIsNotUsed)
 {
     unmount();
     fs_bytes = 0;
     format();
+    ASSERT_EQ(image_geometry(device.bytes(), &geo), 0);
     ASSERT_EQ(mount(), 0);
     for (int i = 0; i < 50; i++) {
         create("old" + std::to_string(i));
         ASSERT_EQ(ffs_sync(fs), 0);
     }
     unmount();
-    Image larger = image();
-    uint64_t places[LAY_SUPER_COPIES];
-    lay_super_places(device.size() >> LAY_BLOCK_SHIFT, places);
     fs_bytes = 40u << 20;
     format();
+    ASSERT_EQ(image_geometry(device.bytes(), &geo), 0);
     ASSERT_EQ(mount(), 0);
     unmount_with_file();
-    for (uint64_t place : places)
-        if (place > fs_bytes >> LAY_BLOCK_SHIFT)
-            put_old(larger, place);
-    damage(0);
-    expect_whole();
-}
-
-// Two groups and a half on a device of three: the first copy begins the second group.
-class SearchedFor : public FsSuper
-{
-  protected:
-    SearchedFor() : FsSuper(380u << 20)
-    {
-        fs_bytes = 300u << 20;
-    }
-};
-
-TEST_F(SearchedFor, DamagedIsFoundAtTheStartOfAGroup)
-{
-    unmount_with_file();
-    at<lay_super>(0).copies[0] = at<lay_super>(0).copies[1] = lay_put64(0);
-    expect_whole();
-}
-
-TEST_F(SearchedFor, ZeroedIsFoundAtTheStartOfAGroupOnRequest)
-{
-    unmount_with_file();
-    zero(0);
-    expect_refused();
-    reclaim();
+    damage(geo.supers[0]);
     expect_whole();
 }
 

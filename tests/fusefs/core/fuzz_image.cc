@@ -178,7 +178,7 @@ Base::Base(bool data_csum)
     char why[256];
     memcpy(params.uuid, "fuzz image, uuid", 16);
     memcpy(params.hash_seed, "fuzz image, seed", 16);
-    params.journal_blocks = 512;
+    params.log_blocks = 512;
     params.data_csum = data_csum;
     opts.no_thread = true;
     if (mkfs_format(device.dev(), &params, &plan))
@@ -250,11 +250,16 @@ class Mutator
             mutate();
         for (uint64_t at : changed_)
             image_repair_block(device_->block(at));
+        if (changed_.count(base_.geo.supers[0]) > 0) {
+            device_->block(base_.geo.supers[1]);
+            image_seal_super(device_->block(0), &base_.geo);
+        }
+        if (changed_.count(0) > 0)
+            memcpy(device_->block(LAY_LABEL_SECOND), device_->block(0), LAY_BLOCK_SIZE);
         image_repair_log(device_->block(0), &base_.geo);
         // image_repair_log() writes past the first block.
         for (uint64_t at : base_.blocks) {
-            if (at >= base_.geo.journal_start &&
-                at < base_.geo.journal_start + base_.geo.journal_blocks)
+            if (at >= base_.geo.log_start && at < base_.geo.log_start + base_.geo.log_blocks)
                 device_->block(at);
         }
     }

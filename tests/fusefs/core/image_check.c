@@ -16,7 +16,7 @@ static int64_t run(struct bd_dev *dev, enum fsck_mode mode, bool *repaired)
         return -ENOMEM;
     f->path = dev->info.name;
     f->mode = mode;
-    int64_t result = image_start(&f->img, dev, false, &f->super);
+    int64_t result = image_start(&f->img, dev, false, &f->labels);
     if (result == 0)
         result = fsck_run(f);
     *repaired = result == 0 && fsck_all_repaired(f);

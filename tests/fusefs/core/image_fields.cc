@@ -31,28 +31,32 @@ const Fields extent = {FIELD(lay_extent, file_block), FIELD(lay_extent, block),
 const Fields tree = {FIELD(lay_map_tree, root), FIELD(lay_map_tree, blocks),
                      FIELD(lay_map_tree, entries)};
 
-const Fields super = {FIELD(lay_super, version_major),
-                      FIELD(lay_super, block_size),
-                      FIELD(lay_super, state),
-                      FIELD(lay_super, device_count),
-                      FIELD(lay_super, compat),
-                      FIELD(lay_super, ro_compat),
-                      FIELD(lay_super, incompat),
-                      FIELD(lay_super, blocks),
-                      FIELD(lay_super, free_blocks),
+const Fields label = {
+    FIELD(lay_label, version_major),    FIELD(lay_label, version_minor),
+    FIELD(lay_label, block_size),       FIELD(lay_label, flags),
+    FIELD(lay_label, compat),           FIELD(lay_label, ro_compat),
+    FIELD(lay_label, incompat),         FIELD(lay_label, incarnation.counter),
+    FIELD(lay_label, incarnation.id),   FIELD(lay_label, log_id),
+    FIELD(lay_label, log_blocks),       FIELD(lay_label, logs[0]),
+    FIELD(lay_label, logs[1]),          FIELD(lay_label, supers[0]),
+    FIELD(lay_label, supers[1]),        FIELD(lay_label, members[0].blocks),
+    FIELD(lay_label, members[0].state), FIELD(lay_label, members[0].seen.counter)};
+
+const Fields super = {FIELD(lay_super, state),
+                      FIELD(lay_super, chunk_shift),
                       FIELD(lay_super, inodes),
-                      FIELD(lay_super, bitmap_start),
-                      FIELD(lay_super, bitmap_blocks),
-                      FIELD(lay_super, journal_start),
-                      FIELD(lay_super, journal_blocks),
-                      FIELD(lay_super, copies[0]),
-                      FIELD(lay_super, copies[1]),
                       FIELD(lay_super, free_inode_block),
                       FIELD(lay_super, orphan),
                       FIELD(lay_super, mounts),
-                      FIELD(lay_super, devices[0].blocks),
-                      FIELD(lay_super, sums_start),
-                      FIELD(lay_super, sums_blocks),
+                      FIELD(lay_super, clean_incarnation.counter),
+                      FIELD(lay_super, clean_incarnation.id),
+                      FIELD(lay_super, clean_tid),
+                      FIELD(lay_super, clean_pos),
+                      FIELD(lay_super, area.bitmaps[0]),
+                      FIELD(lay_super, area.bitmaps[1]),
+                      FIELD(lay_super, area.sums[0]),
+                      FIELD(lay_super, area.blocks),
+                      FIELD(lay_super, area.free_blocks),
                       FIELD(lay_super, bitmap_tids[0]),
                       FIELD(lay_super, bitmap_tids[1])};
 
@@ -74,13 +78,16 @@ const Fields xattr_block = {FIELD(lay_xattr_block, next), FIELD(lay_xattr_block,
 const Fields xattr = {FIELD(lay_xattr, len), FIELD(lay_xattr, name_len),
                       FIELD(lay_xattr, value_len)};
 const Fields symlink_block = {FIELD(lay_symlink_block, len)};
-const Fields journal = {FIELD(lay_journal, tail_tid), FIELD(lay_journal, tail_pos),
-                        FIELD(lay_journal, super_tid)};
-const Fields desc = {FIELD(lay_journal_desc, count)};
-const Fields tag = {FIELD(lay_journal_tag, block), FIELD(lay_journal_tag, crc)};
-const Fields revoke = {FIELD(lay_journal_revoke, count), FIELD(lay_journal_revoke, blocks[0]),
-                       FIELD(lay_journal_revoke, blocks[1])};
-const Fields commit = {FIELD(lay_journal_commit, blocks), FIELD(lay_journal_commit, crc)};
+const Fields desc = {FIELD(lay_log_descriptor, count), FIELD(lay_log_descriptor, log_id),
+                     FIELD(lay_log_descriptor, incarnation.counter)};
+const Fields tag = {FIELD(lay_tag, block), FIELD(lay_tag, age)};
+const Fields revoke = {FIELD(lay_log_revoke, count), FIELD(lay_log_revoke, blocks[0]),
+                       FIELD(lay_log_revoke, blocks[1])};
+const Fields commit = {
+    FIELD(lay_log_commit, blocks),         FIELD(lay_log_commit, crc),
+    FIELD(lay_log_commit, log_id),         FIELD(lay_log_commit, incarnation.counter),
+    FIELD(lay_log_commit, incarnation.id), FIELD(lay_log_commit, tail_tid),
+    FIELD(lay_log_commit, tail_pos),       FIELD(lay_log_commit, super_age)};
 
 void append(Fields *to, const Fields &fields, size_t start)
 {
@@ -118,6 +125,7 @@ std::map<uint32_t, Fields> make_table()
 {
     Fields sb = with_array(super, inode_fields(), offsetof(lay_super, inode_file), 0, 1);
     return {
+        {LAY_MAGIC_LABEL, with_array(label, {}, 0, 0, 0)},
         {LAY_MAGIC_SUPER, sb},
         {LAY_MAGIC_BITMAP, with_array(bitmap, {}, 0, 0, 0)},
         {LAY_MAGIC_SUMS, with_array(sums, {}, 0, 0, 0)},
@@ -128,9 +136,8 @@ std::map<uint32_t, Fields> make_table()
         {LAY_MAGIC_DIR, node_fields(dirent, 32)},
         {LAY_MAGIC_XATTR, with_array(xattr_block, xattr, offsetof(lay_xattr_block, bytes), 40, 3)},
         {LAY_MAGIC_SYMLINK, with_array(symlink_block, {}, 0, 0, 0)},
-        {LAY_MAGIC_JOURNAL, with_array(journal, {}, 0, 0, 0)},
         {LAY_MAGIC_JDESC,
-         with_array(desc, tag, offsetof(lay_journal_desc, tags), sizeof(lay_journal_tag), 6)},
+         with_array(desc, tag, offsetof(lay_log_descriptor, tags), sizeof(lay_tag), 6)},
         {LAY_MAGIC_JREVOKE, with_array(revoke, {}, 0, 0, 0)},
         {LAY_MAGIC_JCOMMIT, with_array(commit, {}, 0, 0, 0)},
     };

@@ -2,6 +2,8 @@
 /* Right checksums for mutated images. */
 #include "tests/fusefs/core/image_repair.h"
 
+#include <string.h>
+
 /* The place in the log that is being repaired. */
 struct repair {
     uint8_t *image;
@@ -24,36 +26,77 @@ void image_repair_block(uint8_t *block)
     lay_seal(block, lay_get64(head->tid));
 }
 
-static uint64_t address(const struct repair *r)
+int image_geometry(const uint8_t *image, struct lay_geometry *geo)
 {
-    return r->geo->journal_start + r->pos;
+    const struct lay_label *label = (const struct lay_label *)image;
+    const uint64_t super = lay_get64(label->supers[0]);
+
+    lay_label_geometry(label, geo);
+    return lay_check_super((const struct lay_super *)(image + (super << LAY_BLOCK_SHIFT)), geo, geo,
+                           NULL);
+}
+
+/* Newer commits have a higher incarnation, or a higher number in the same one. */
+static bool is_newer(const struct lay_log_commit *a, const struct lay_log_commit *b)
+{
+    uint64_t x = lay_get64(a->incarnation.counter), y = lay_get64(b->incarnation.counter);
+
+    return x != y ? x > y : lay_get64(a->head.tid) > lay_get64(b->head.tid);
+}
+
+struct lay_log_commit *image_newest_commit(uint8_t *image, const struct lay_geometry *geo)
+{
+    struct lay_log_commit *newest = NULL;
+
+    for (uint64_t pos = 0; pos < geo->log_blocks; pos++) {
+        uint8_t *block = image + ((geo->log_start + pos) << LAY_BLOCK_SHIFT);
+        struct lay_log_commit *c = (struct lay_log_commit *)block;
+        if (lay_get32(c->head.magic) == LAY_MAGIC_JCOMMIT &&
+            lay_get64(c->head.block) == LAY_ADDR(LAY_KIND_LOG, pos) &&
+            (!newest || is_newer(c, newest)))
+            newest = c;
+    }
+    return newest;
+}
+
+void image_seal_super(uint8_t *image, const struct lay_geometry *geo)
+{
+    uint8_t *first = image + (geo->supers[0] << LAY_BLOCK_SHIFT);
+    struct lay_log_commit *c = image_newest_commit(image, geo);
+
+    image_repair_block(first);
+    memcpy(image + (geo->supers[1] << LAY_BLOCK_SHIFT), first, LAY_BLOCK_SIZE);
+    if (!c)
+        return;
+    c->super_age = lay_put32(lay_age(first));
+    image_repair_block((uint8_t *)c);
 }
 
 static uint8_t *block_at(const struct repair *r)
 {
-    return r->image + (address(r) << LAY_BLOCK_SHIFT);
+    return r->image + ((r->geo->log_start + r->pos) << LAY_BLOCK_SHIFT);
 }
 
 static bool step(struct repair *r)
 {
-    r->pos = lay_journal_next(r->geo, r->pos);
+    r->pos = lay_log_after(r->geo, r->pos);
     return --r->left > 0;
 }
 
 static bool repair_desc(struct repair *r)
 {
-    struct lay_journal_desc *d = (struct lay_journal_desc *)block_at(r);
+    struct lay_log_descriptor *d = (struct lay_log_descriptor *)block_at(r);
     uint32_t count = lay_get32(d->count);
     bool more = step(r);
 
-    for (uint32_t i = 0; i < count && i < LAY_JDESC_TAGS && more; i++) {
+    for (uint32_t i = 0; i < count && i < LAY_LOG_TAGS && more; i++) {
         image_repair_block(block_at(r));
-        d->tags[i].crc = lay_put32(lay_block_crc(r->geo->uuid, address(r), block_at(r)));
+        d->tags[i].age = lay_put32(lay_age(block_at(r)));
         more = step(r);
     }
     image_repair_block((uint8_t *)d);
-    if (count <= LAY_JDESC_TAGS)
-        r->chain = lay_journal_chain(r->chain, d);
+    if (count <= LAY_LOG_TAGS)
+        r->chain = lay_log_chain(r->chain, d);
     return more;
 }
 
@@ -67,10 +110,10 @@ static bool repair_record(struct repair *r)
         return repair_desc(r);
     case LAY_MAGIC_JREVOKE:
         image_repair_block(block);
-        r->chain = lay_journal_chain(r->chain, block);
+        r->chain = lay_log_chain(r->chain, block);
         return step(r);
     case LAY_MAGIC_JCOMMIT:
-        ((struct lay_journal_commit *)block)->crc = lay_put32(r->chain);
+        ((struct lay_log_commit *)block)->crc = lay_put32(r->chain);
         image_repair_block(block);
         r->chain = 0;
         return step(r);
@@ -81,10 +124,10 @@ static bool repair_record(struct repair *r)
 
 void image_repair_log(uint8_t *image, const struct lay_geometry *geo)
 {
-    const uint8_t *start = image + (geo->journal_start << LAY_BLOCK_SHIFT);
-    uint64_t pos = lay_get64(((const struct lay_journal *)start)->tail_pos);
-    struct repair r = {.image = image, .geo = geo, .pos = pos, .left = geo->journal_blocks - 1};
-    bool more = pos >= 1 && pos < geo->journal_blocks;
+    const struct lay_log_commit *newest = image_newest_commit(image, geo);
+    uint64_t pos = newest ? lay_get64(newest->tail_pos) : LAY_NONE;
+    struct repair r = {.image = image, .geo = geo, .pos = pos, .left = geo->log_blocks};
+    bool more = pos < geo->log_blocks;
 
     while (more)
         more = repair_record(&r);

@@ -18,9 +18,18 @@ extern "C" {
 bool image_is_metadata(const uint8_t *block);
 /* Seals one block again, with the transaction and the address that its head names. */
 void image_repair_block(uint8_t *block);
+/* Stores the geometry of an image, from its first label and superblock. Returns 0 or -EUCLEAN. */
+int image_geometry(const uint8_t *image, struct lay_geometry *geo);
+/* Returns the newest commit of the log, sealed or not, or NULL. */
+struct lay_log_commit *image_newest_commit(uint8_t *image, const struct lay_geometry *geo);
 /*
- * Seals the log's records and images from the header's tail on, with tags and chains, as far as
- * there are records. `geo` is the geometry of the sound image, `image` its first byte.
+ * Seals the changed superblock in its first place, copies it to the second one, and names its age
+ * in the newest commit.
+ */
+void image_seal_super(uint8_t *image, const struct lay_geometry *geo);
+/*
+ * Seals the log's records and images from the tail on, with tags and chains, as far as there are
+ * records. `geo` is the geometry of the sound image, `image` its first byte.
  */
 void image_repair_log(uint8_t *image, const struct lay_geometry *geo);
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # The storage half: storage_*_test.cc, on a device in memory that can be cut off from power.
-add_library(storage_fixture STATIC crash_dev.c image_check.c storage_fixture.cc)
+add_library(storage_fixture STATIC crash_dev.c image_check.c image_repair.c storage_fixture.cc)
 target_link_libraries(storage_fixture PUBLIC ffs mkfs_core fsck_core GTest::gtest)
 
 foreach(name alloc inode inode_hash mkfs recover tx)
@@ -8,7 +8,7 @@ foreach(name alloc inode inode_hash mkfs recover tx)
 endforeach()
 gpunvme_test(storage_space_test SOURCES storage_space_test.cc space_probe.c LINKS storage_fixture)
 gpunvme_test(storage_resize_test SOURCES storage_resize_test.cc LINKS storage_fixture)
-gpunvme_test(storage_feature_test SOURCES storage_feature_test.cc LINKS storage_fixture)
+gpunvme_test(storage_label_test SOURCES storage_label_test.cc LINKS storage_fixture)
 # As many rounds as the environment asks for (tests/rounds.h).
 foreach(name crash crash_files)
     gpunvme_test(storage_${name}_test SOURCES storage_${name}_test.cc LINKS storage_fixture
@@ -22,7 +22,7 @@ foreach(name cache thread)
 endforeach()
 
 # Mutated images with right checksums: as a test, for a minute or an hour, and with libFuzzer.
-add_library(fuzz_image_parts STATIC image_fields.cc image_repair.c)
+add_library(fuzz_image_parts STATIC image_fields.cc)
 target_link_libraries(fuzz_image_parts PUBLIC storage_fixture)
 gpunvme_test(fs_fuzz_test SOURCES fs_fuzz_test.cc fuzz_image.cc LINKS fuzz_image_parts
              COST 80 TIMEOUT 7200)

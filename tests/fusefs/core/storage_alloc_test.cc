@@ -100,6 +100,13 @@ class Alloc : public StorageTest
     {
         return handle([&](ffs_tx *tx) { return ffs_free(tx, range.block, range.len); });
     }
+    // Commits; false if there was nothing to commit.
+    bool commit_changes()
+    {
+        uint64_t tid = ffs_running_tid(fs);
+        EXPECT_EQ(commit(), 0);
+        return ffs_running_tid(fs) != tid;
+    }
     // All that can be had, in ranges of at most max blocks.
     std::vector<Range> take_all(uint64_t max, unsigned align = 1)
     {
@@ -163,7 +170,7 @@ TEST_F(Alloc, KeepsBlocksForTruncateWhenFull)
               0);
 }
 
-TEST_F(Alloc, FreedBlocksAreReusedOnlyAfterTheCommit)
+TEST_F(Alloc, FreedBlocksAreReusedOnlyAfterALaterCommit)
 {
     Range a, b;
     ASSERT_EQ(alloc(20000, 64, 64, 1, &a), 0);
@@ -172,6 +179,21 @@ TEST_F(Alloc, FreedBlocksAreReusedOnlyAfterTheCommit)
     ASSERT_EQ(alloc(20000, 64, 64, 1, &b), 0);
     EXPECT_NE(b.block, a.block);
     ASSERT_EQ(commit(), 0);
+    ASSERT_EQ(alloc(20000, 64, 64, 1, &b), 0);
+    EXPECT_NE(b.block, a.block) << "the loss of the newest commit must cost nothing";
+    ASSERT_EQ(commit(), 0);
+    ASSERT_EQ(alloc(20000, 64, 64, 1, &b), 0);
+    EXPECT_EQ(b.block, a.block);
+}
+
+TEST_F(Alloc, FreedBlocksAreReusedAfterAnEmptyCommit)
+{
+    Range a, b;
+
+    ASSERT_EQ(alloc(20000, 64, 64, 1, &a), 0);
+    ASSERT_EQ(release(a), 0);
+    ASSERT_EQ(commit(), 0);
+    ASSERT_EQ(commit_freed(), 0);
     ASSERT_EQ(alloc(20000, 64, 64, 1, &b), 0);
     EXPECT_EQ(b.block, a.block);
 }
@@ -185,7 +207,7 @@ TEST_F(Alloc, PinnedBlocksAreReusedAfterThePinIsDropped)
     ASSERT_EQ(ffs_pin_add(fs, &middle, 1, &pin), 0);
     ASSERT_EQ(ffs_pin_add(fs, &middle, 1, &other), 0);
     ASSERT_EQ(release(a), 0);
-    ASSERT_EQ(commit(), 0);
+    ASSERT_EQ(commit_freed(), 0);
     ASSERT_EQ(alloc(20000, 8, 64, 1, &b), 0);
     EXPECT_EQ(b.block, a.block);
     EXPECT_EQ(b.len, 8u) << "up to the pinned blocks";
@@ -207,7 +229,7 @@ TEST_F(Alloc, APinMayEndBeforeTheBlocksAreFreed)
     ASSERT_EQ(ffs_pin_add(fs, all, 2, &pin), 0);
     ffs_pin_drop(fs, pin);
     ASSERT_EQ(release(a), 0);
-    ASSERT_EQ(commit(), 0);
+    ASSERT_EQ(commit_freed(), 0);
     ASSERT_EQ(alloc(20000, 4, 4, 1, &b), 0);
     EXPECT_EQ(b.block, a.block);
 }
@@ -217,7 +239,7 @@ TEST_F(Alloc, AFullDeviceIsUsableAgainRightAfterFreeing)
     std::vector<Range> ranges = take_all(5000);
     Range range;
     ASSERT_EQ(release(ranges[1]), 0);
-    // The first attempt finds the blocks waiting for a commit, and the next handle makes one.
+    // The first attempt finds the blocks waiting for commits, and the next handle makes them.
     alloc(0, 5000, 5000, 1, &range);
     EXPECT_EQ(alloc(0, 5000, 5000, 1, &range), 0);
     EXPECT_EQ(range.block, ranges[1].block);
@@ -242,7 +264,7 @@ TEST_F(Alloc, FreeingAPartlyFreeRangeIsDetected)
 
 TEST_F(Alloc, FreeingTheJournalIsDetected)
 {
-    EXPECT_EQ(release({ffs_geometry(fs)->journal_start, 1}), -EUCLEAN);
+    EXPECT_EQ(release({ffs_geometry(fs)->log_start, 1}), -EUCLEAN);
 }
 
 // Random operations against a model of the owners of blocks.
@@ -251,37 +273,48 @@ TEST_F(Alloc, NeverAllocatesUsedBusyOrPinnedBlocks)
     std::mt19937 random(7);
     std::map<uint64_t, uint64_t> taken; // block -> len
     std::vector<Range> busy;            // freed, not committed
+    std::vector<Range> waiting;         // freed by the newest commit
     auto overlaps = [](const Range &a, const Range &b) {
         return a.block < b.block + b.len && b.block < a.block + a.len;
     };
-    uint64_t tid = ffs_running_tid(fs);
+    bool starved = false;
+    // A handle that follows one without luck commits first, so that all are free.
+    auto begin = [&] {
+        if (starved) {
+            busy.clear();
+            waiting.clear();
+        }
+        starved = false;
+    };
     for (int step = 0; step < 3000; step++) {
         unsigned what = random() % 16;
         if (what < 9) {
             Range range;
             uint64_t max = 1 + random() % 600;
+            begin();
             int err = alloc(random() % 70000, 1 + random() % max, max, 1, &range);
             ASSERT_TRUE(err == 0 || err == -ENOSPC);
-            // A handle that follows one without luck commits first.
-            if (ffs_running_tid(fs) != tid)
-                busy.clear();
-            tid = ffs_running_tid(fs);
+            starved = err != 0;
             if (err)
                 continue;
             auto next = taken.lower_bound(range.block);
             ASSERT_TRUE(next == taken.end() || next->first >= range.block + range.len);
             ASSERT_TRUE(next == taken.begin() ||
                         std::prev(next)->first + std::prev(next)->second <= range.block);
-            for (const Range &b : busy)
-                ASSERT_FALSE(overlaps(range, b)) << step;
+            for (const std::vector<Range> *all : {&busy, &waiting}) {
+                for (const Range &b : *all)
+                    ASSERT_FALSE(overlaps(range, b)) << step;
+            }
             taken[range.block] = range.len;
         } else if (what < 15 && !taken.empty()) {
             auto it = std::next(taken.begin(), static_cast<long>(random() % taken.size()));
+            begin();
             ASSERT_EQ(release({it->first, it->second}), 0);
             busy.push_back({it->first, it->second});
             taken.erase(it);
         } else if (what == 15) {
-            ASSERT_EQ(commit(), 0);
+            if (commit_changes())
+                waiting = std::move(busy);
             busy.clear();
         }
     }
@@ -306,6 +339,7 @@ class Hints : public StorageTest
     {
         make(64ull << 30, 1024); // 521 groups, sections of three
         ASSERT_EQ(mount(), 0) << why;
+        fill_low_blocks();
         ffs_inode *file;
         ASSERT_EQ(new_file("large", &file), 0);
         struct ffs_statfs s;
@@ -327,18 +361,18 @@ class Hints : public StorageTest
     }
     uint64_t bitmap_reads()
     {
-        const lay_super *sb = reinterpret_cast<lay_super *>(crash_dev_bytes(dev.get()));
+        const lay_geometry *geo = ffs_geometry(fs);
         uint64_t sum = 0;
-        for (uint64_t i = 0; i < lay_get64(sb->bitmap_blocks); i++)
-            sum += crash_dev_reads(dev.get(), (lay_get64(sb->bitmap_start) + i) * LAY_BLOCK_SIZE);
+        for (uint64_t i = 0; i < geo->bitmap_blocks; i++)
+            sum += crash_dev_reads(dev.get(), (geo->bitmap_start + i) * LAY_BLOCK_SIZE);
         return sum;
     }
-    // Sets all hints in the superblock, which is clean.
+    // Sets all hints in the superblock, which is in place.
     void set_hints(uint8_t hint)
     {
-        lay_super *sb = reinterpret_cast<lay_super *>(crash_dev_bytes(dev.get()));
-        memset(sb->section_free, hint, sizeof(sb->section_free));
-        lay_seal(sb, lay_get64(sb->head.tid));
+        const lay_geometry geo = geometry_of(dev.get());
+        memset(super_of(dev.get())->section_free, hint, LAY_BITMAP_SECTIONS);
+        image_seal_super(crash_dev_bytes(dev.get()), &geo);
     }
 };
 
@@ -403,14 +437,13 @@ TEST_F(Hints, AnAbortedHandleDoesNotChangeThem)
     // The hint of each section is that of its bitmaps.
     ASSERT_EQ(unmount(), 0);
     const uint8_t *bytes = crash_dev_bytes(dev.get());
-    const lay_super *sb = reinterpret_cast<const lay_super *>(bytes);
-    lay_geometry geo;
-    ASSERT_EQ(lay_check_super(sb, 0, 0, &geo, nullptr, nullptr), 0);
+    const lay_super *sb = super_of(dev.get());
+    const lay_geometry geo = geometry_of(dev.get());
     for (uint64_t s = 0; s < LAY_BITMAP_SECTIONS; s++) {
         uint64_t free_bits = 0;
-        for (uint64_t g = 3 * s; g < 3 * s + 3 && g < lay_get64(sb->bitmap_blocks); g++) {
+        for (uint64_t g = 3 * s; g < 3 * s + 3 && g < geo.bitmap_blocks; g++) {
             lay_bitmap bm;
-            memcpy(&bm, bytes + (lay_get64(sb->bitmap_start) + g) * LAY_BLOCK_SIZE, sizeof(bm));
+            memcpy(&bm, bytes + (geo.bitmap_start + g) * LAY_BLOCK_SIZE, sizeof(bm));
             lay_bitmap_complete(&geo, &bm, g);
             free_bits += lay_get32(bm.free);
         }

@@ -6,12 +6,12 @@
 
 #include "mkfs/mkfs_core.h"
 
-int storage_format(crash_dev *d, uint64_t journal_blocks)
+int storage_format(crash_dev *d, uint64_t log_blocks)
 {
     mkfs_params params = {};
     struct mkfs_plan plan = {};
     memcpy(params.uuid, "storage-test-fs!", 16);
-    params.journal_blocks = journal_blocks;
+    params.log_blocks = log_blocks;
     params.time_sec = 1700000000;
     params.data_csum = getenv("DATA_CSUM") != nullptr;
     return mkfs_format(crash_dev_bd(d), &params, &plan);
@@ -31,10 +31,10 @@ StorageTest::~StorageTest()
     unmount();
 }
 
-void StorageTest::make(uint64_t bytes, uint64_t journal_blocks, uint32_t lba_size)
+void StorageTest::make(uint64_t bytes, uint64_t log_blocks, uint32_t lba_size)
 {
     dev.reset(crash_dev_new(bytes, lba_size));
-    ASSERT_EQ(storage_format(dev.get(), journal_blocks), 0);
+    ASSERT_EQ(storage_format(dev.get(), log_blocks), 0);
 }
 
 int StorageTest::mount(crash_dev *d)
@@ -58,6 +58,27 @@ void StorageTest::remount()
 {
     ASSERT_EQ(unmount(), 0);
     ASSERT_EQ(mount(), 0) << why;
+}
+
+lay_geometry StorageTest::geometry_of(crash_dev *d)
+{
+    lay_geometry geo;
+    EXPECT_EQ(image_geometry(crash_dev_bytes(d), &geo), 0);
+    return geo;
+}
+
+lay_super *StorageTest::super_of(crash_dev *d)
+{
+    uint8_t *bytes = crash_dev_bytes(d);
+    const auto *label = reinterpret_cast<const lay_label *>(bytes);
+    return reinterpret_cast<lay_super *>(bytes + (lay_get64(label->supers[0]) << LAY_BLOCK_SHIFT));
+}
+
+lay_log_commit *StorageTest::newest_of(crash_dev *d)
+{
+    lay_geometry geo;
+    lay_label_geometry(reinterpret_cast<const lay_label *>(crash_dev_bytes(d)), &geo);
+    return image_newest_commit(crash_dev_bytes(d), &geo);
 }
 
 int StorageTest::handle(const std::function<int(ffs_tx *)> &body, unsigned credits)
@@ -84,6 +105,23 @@ int StorageTest::new_file(const char *name, ffs_inode **out)
     err = ffs_mknod(root, name, S_IFREG | 0644, 0, &cred, out);
     ffs_iput(root, 1);
     return err;
+}
+
+void StorageTest::fill_low_blocks()
+{
+    const ffs_expect expect = {LAY_MAGIC_BITMAP, 0, 0, 0, 0, 0};
+    ffs_buf *buf;
+    ffs_inode *file;
+    ASSERT_EQ(new_file("low", &file), 0);
+    ffs_meta_read(fs);
+    ASSERT_EQ(ffs_buf_get(fs, LAY_ADDR(LAY_KIND_BITMAP, 0), &expect, &buf), 0);
+    uint64_t n = 0;
+    for (unsigned i = 0; i < LAY_LABEL_SECOND / 8; i++)
+        n += 8 - __builtin_popcount(static_cast<const lay_bitmap *>(buf->data)->bits[i]);
+    ffs_buf_put(buf);
+    ffs_meta_done(fs);
+    ASSERT_EQ(ffs_fallocate(file, 0, 0, n << LAY_BLOCK_SHIFT), 0);
+    ffs_iput(file, 1);
 }
 
 int StorageTest::new_inode(ffs_inode **out)

@@ -27,6 +27,7 @@ extern "C" {
 }
 #include "tests/fusefs/core/crash_dev.h"
 #include "tests/fusefs/core/image_check.h"
+#include "tests/fusefs/core/image_repair.h"
 
 struct CrashDevFree {
     void operator()(crash_dev *d) const
@@ -37,7 +38,7 @@ struct CrashDevFree {
 using Device = std::unique_ptr<crash_dev, CrashDevFree>;
 
 // Makes an empty file system; 0 or -errno.
-int storage_format(crash_dev *d, uint64_t journal_blocks);
+int storage_format(crash_dev *d, uint64_t log_blocks);
 
 class StorageTest : public ::testing::Test
 {
@@ -46,7 +47,7 @@ class StorageTest : public ::testing::Test
     ~StorageTest() override;
 
     // A fresh device with a file system, not mounted.
-    void make(uint64_t bytes, uint64_t journal_blocks, uint32_t lba_size = 512);
+    void make(uint64_t bytes, uint64_t log_blocks, uint32_t lba_size = 512);
     int mount(crash_dev *d = nullptr);
     int unmount();
     void remount();
@@ -55,12 +56,26 @@ class StorageTest : public ::testing::Test
         return ffs_commit(fs, ffs_running_tid(fs));
     }
 
+    // Commits so that what has been freed can be allocated again.
+    int commit_freed()
+    {
+        return ffs_commit_freed(fs);
+    }
+    // The geometry of the file system on a device, from what is in place.
+    static lay_geometry geometry_of(crash_dev *d);
+    // The first place of the superblock.
+    static lay_super *super_of(crash_dev *d);
+    // The newest commit of the log.
+    static lay_log_commit *newest_of(crash_dev *d);
+
     // Runs body in a handle; ends it when body returns 0, aborts it otherwise.
     int handle(const std::function<int(ffs_tx *)> &body, unsigned credits = 32);
     // An empty file of the root directory; referenced.
     int new_file(const char *name, ffs_inode **out);
     // A sound inode without a name; referenced.
     int new_inode(ffs_inode **out);
+    // A file of the free blocks before the second label, which no long range includes.
+    void fill_low_blocks();
     int set_uid(uint64_t ino, uint32_t uid);
     // -errno when there is no such inode.
     int64_t uid(uint64_t ino);

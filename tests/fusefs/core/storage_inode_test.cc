@@ -44,8 +44,7 @@ class Inodes : public StorageTest
         std::vector<uint64_t> list;
         EXPECT_EQ(ffs_sync(fs), 0);
         EXPECT_EQ(ffs_checkpoint_now(fs), 0);
-        const auto *sb = reinterpret_cast<const lay_super *>(crash_dev_bytes(dev.get()));
-        uint64_t ino = lay_get64(sb->orphan);
+        uint64_t ino = lay_get64(super_of(dev.get())->orphan);
         while (ino != LAY_NONE) {
             ffs_inode *inode;
             list.push_back(ino);

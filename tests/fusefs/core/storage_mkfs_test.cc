@@ -10,13 +10,11 @@ constexpr enum crash_fate FATES[] = {CRASH_DROP, CRASH_KEEP, CRASH_RANDOM, CRASH
 class MkfsCrash : public StorageTest
 {
   protected:
-    // With a sound block 0 in place, everything is.
+    // With a sound label in block 0, everything is in place.
     static bool sound_as_it_is(crash_dev *d)
     {
-        lay_geometry geo;
-        const auto *sb = reinterpret_cast<const lay_super *>(crash_dev_bytes(d));
-        return lay_check_super(sb, 0, 0, &geo, nullptr, nullptr) != 0 ||
-               image_check(crash_dev_bd(d)) == 0;
+        const auto *label = reinterpret_cast<const lay_label *>(crash_dev_bytes(d));
+        return lay_check_label(label, nullptr, nullptr) != 0 || image_check(crash_dev_bd(d)) == 0;
     }
     // What is wrong after each cut of a format over what the device holds now, or "".
     std::string cut_everywhere(bool empty)

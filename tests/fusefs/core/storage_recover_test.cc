@@ -17,9 +17,11 @@ class Recover : public StorageTest
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
         return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
     }
-    // Sealed images of blocks that look like metadata of inode 1, for transaction tid.
-    std::vector<ffs_image *> images(uint64_t first, size_t n, uint64_t tid)
+    // Sealed images of blocks that look like metadata of inode 1, for the next transaction.
+    std::vector<ffs_image *> images(uint64_t first, size_t n)
     {
+        const uint64_t tid = lay_get64(newest_of(dev.get())->head.tid) + 1;
+
         std::vector<uint8_t> block(4096, 0);
         std::vector<ffs_image *> all;
         for (uint64_t at = first; at < first + n; at++) {
@@ -34,7 +36,6 @@ class Recover : public StorageTest
     void append(const std::vector<ffs_image *> &images, const std::vector<uint64_t> &revoked)
     {
         struct ffs_log_tx tx = {};
-        tx.tid = ffs_running_tid(fs);
         tx.images = const_cast<ffs_image **>(images.data());
         tx.n = images.size();
         tx.revoked = revoked.data();
@@ -55,10 +56,10 @@ TEST_F(Recover, TakesTimeInProportionToTheLog)
     make(128u << 20, 8192);
     ASSERT_EQ(mount(), 0) << why;
     crash_dev_record(dev.get());
-    std::vector<uint64_t> revoked(4000 * LAY_JREVOKE_MAX);
+    std::vector<uint64_t> revoked(4000 * LAY_LOG_REVOKES);
     for (size_t i = 0; i < revoked.size(); i++)
         revoked[i] = 20000 + 2 * (i % 3000);
-    append(images(12000, 3800, ffs_running_tid(fs)), revoked);
+    append(images(12000, 3800), revoked);
     Device cut = crash();
     ASSERT_EQ(unmount(), 0);
     double start = cpu_seconds();
@@ -67,7 +68,7 @@ TEST_F(Recover, TakesTimeInProportionToTheLog)
     EXPECT_EQ(unmount(), 0);
 }
 
-TEST_F(Recover, AnUnreadableSuperblockIsReplacedByACopy)
+TEST_F(Recover, AnUnreadableSuperblockIsReadFromItsOtherPlace)
 {
     make(32u << 20, 256);
     ASSERT_EQ(mount(), 0) << why;
@@ -75,8 +76,9 @@ TEST_F(Recover, AnUnreadableSuperblockIsReplacedByACopy)
     ASSERT_EQ(new_inode(&inode), 0);
     uint64_t ino = ffs_ino(inode);
     ffs_iput(inode, 1);
+    const uint64_t place = ffs_geometry(fs)->supers[0];
     ASSERT_EQ(unmount(), 0);
-    crash_dev_fail_reads(dev.get(), 0, 4096);
+    crash_dev_fail_reads(dev.get(), place << LAY_BLOCK_SHIFT, 4096);
     EXPECT_GE(image_check(crash_dev_bd(dev.get())), 1) << "fsck finds it, and goes on";
     opts.read_only = true;
     ASSERT_EQ(mount(), 0) << why;
@@ -97,7 +99,7 @@ TEST_F(Recover, CanBeInterruptedAnywhereAndRepeated)
     uint64_t ino = ffs_ino(inode);
     ffs_iput(inode, 1);
     ASSERT_EQ(commit(), 0);
-    append(images(6000, 400, ffs_running_tid(fs)), {});
+    append(images(6000, 400), {});
     Device cut = crash();
     ASSERT_EQ(unmount(), 0);
     opts.interrupted = [] { return questions-- <= 0; };

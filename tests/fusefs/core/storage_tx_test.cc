@@ -180,17 +180,17 @@ TEST_F(Tx, ACorruptBlockMakesItReadOnlyAndRequestsFsck)
     expect.magic = LAY_MAGIC_BITMAP;
     ASSERT_EQ(set_uid(LAY_INO_ROOT, 9), 0);
     remount();
-    crash_dev_bytes(dev.get())[4096 + 100] ^= 4; /* the bitmap of group 0 */
+    uint8_t *bitmap = crash_dev_bytes(dev.get()) + (ffs_geometry(fs)->bitmap_start << 12);
+    bitmap[100] ^= 4;
     ffs_buf *buf;
     ASSERT_EQ(set_uid(LAY_INO_ROOT, 10), 0);
     ffs_meta_read(fs);
-    EXPECT_EQ(ffs_buf_get(fs, ffs_geometry(fs)->bitmap_start, &expect, &buf), -EUCLEAN);
+    EXPECT_EQ(ffs_buf_get(fs, LAY_ADDR(LAY_KIND_BITMAP, 0), &expect, &buf), -EUCLEAN);
     ffs_meta_done(fs);
     EXPECT_EQ(set_uid(LAY_INO_ROOT, 11), -EROFS);
     EXPECT_EQ(unmount(), -EUCLEAN);
-    crash_dev_bytes(dev.get())[4096 + 100] ^= 4;
-    const auto *sb = reinterpret_cast<const lay_super *>(crash_dev_bytes(dev.get()));
-    EXPECT_EQ(lay_get32(sb->state), LAY_STATE_ERROR);
+    bitmap[100] ^= 4;
+    EXPECT_EQ(lay_get32(super_of(dev.get())->state), LAY_STATE_ERROR);
     ASSERT_EQ(mount(), 0) << why;
     EXPECT_EQ(uid(LAY_INO_ROOT), 10);
 }

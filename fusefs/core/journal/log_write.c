@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Writes transactions to the log, a ring whose tail stands in every commit
+ * (FORMAT.md 10). Positions from the tail to the head are in use.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <syslog.h>
+
+#include "fusefs/core/state.h"
+
+/*
+ * Blocks that no transaction with images may use: the commit that ends a
+ * checkpoint, and one commit for each of two mounts that do not get further
+ * (R7d).
+ */
+#define LOG_ROOM 3u
+
+uint64_t ffs_log_need(uint64_t images, uint64_t revokes)
+{
+    uint64_t descriptors = (images + LAY_LOG_TAGS - 1) / LAY_LOG_TAGS;
+    uint64_t revoke_blocks = (revokes + LAY_LOG_REVOKES - 1) / LAY_LOG_REVOKES;
+
+    return images + descriptors + revoke_blocks + 1;
+}
+
+uint64_t ffs_log_room(const struct ffs *fs)
+{
+    uint64_t taken = fs->journal.used + LOG_ROOM;
+
+    return taken < fs->geo.log_blocks ? fs->geo.log_blocks - taken : 0;
+}
+
+uint64_t ffs_log_most(const struct ffs *fs)
+{
+    return fs->geo.log_blocks - 1 - LOG_ROOM;
+}
+
+uint64_t ffs_log_after(const struct ffs *fs, uint64_t pos, uint64_t blocks)
+{
+    return (pos + blocks) % fs->geo.log_blocks;
+}
+
+/* --- Writing blocks --------------------------------------------------------------------------- */
+
+struct writer {
+    struct ffs *fs;
+    const struct ffs_log_tx *tx;
+    uint64_t first; /* log position of the first staged block */
+    size_t staged;
+    uint64_t pos; /* of the next block */
+    uint64_t count;
+    uint32_t chain;
+};
+
+/* Staging memory is halved if blocks are read back into the other half. */
+static size_t log_staging(const struct writer *w)
+{
+    return w->tx->verify ? FFS_STAGING_BLOCKS / 2 : FFS_STAGING_BLOCKS;
+}
+
+/* Transfers n blocks from position `first` on, in two parts where the ring wraps. */
+static int log_transfer(const struct writer *w, enum bd_op op, unsigned flags, size_t n, void *buf)
+{
+    const struct lay_geometry *geo = &w->fs->geo;
+    uint64_t to_end = geo->log_blocks - w->first;
+    uint64_t a = n < to_end ? n : to_end;
+    struct bd_io ios[2] = {
+        {.op = op,
+         .flags = flags,
+         .offset = ffs_bytes(geo->log_start + w->first),
+         .len = ffs_bytes(a),
+         .buf = buf},
+        {.op = op,
+         .flags = flags,
+         .offset = ffs_bytes(geo->log_start),
+         .len = ffs_bytes(n - a),
+         .buf = (uint8_t *)buf + ffs_bytes(a)},
+    };
+
+    return bd_submit(w->fs->dev, ios, n > a ? 2 : 1);
+}
+
+/* Writes the staged blocks and reads them back. Returns -EUCLEAN if they differ. */
+static int log_write_and_compare(const struct writer *w, unsigned flags)
+{
+    uint8_t *staging = w->fs->journal.staging, *back = staging + ffs_bytes(log_staging(w));
+    int err = log_transfer(w, BD_WRITE, flags, w->staged, staging);
+
+    if (!err && !(flags & BD_FUA))
+        err = ffs_flush(w->fs);
+    if (!err)
+        err = log_transfer(w, BD_READ, 0, w->staged, back);
+    if (!err && memcmp(staging, back, ffs_bytes(w->staged)) != 0)
+        err = -EUCLEAN;
+    return err;
+}
+
+/* A write that the device has acknowledged and lost is repeated once. */
+static int log_write_verified(const struct writer *w, unsigned flags)
+{
+    int err = log_write_and_compare(w, flags);
+
+    if (err != -EUCLEAN)
+        return err;
+    ffs_log(w->fs, LOG_ERR, "%s: the log does not read back as it was written at position %llu",
+            w->fs->dev->info.name, (unsigned long long)w->first);
+    err = log_write_and_compare(w, flags);
+    return err == -EUCLEAN ? -EIO : err;
+}
+
+static int log_write_staged(struct writer *w, unsigned flags)
+{
+    int err;
+
+    if (w->staged == 0)
+        return 0;
+    if (w->tx->verify)
+        err = log_write_verified(w, flags);
+    else
+        err = log_transfer(w, BD_WRITE, flags, w->staged, w->fs->journal.staging);
+    w->first = w->pos;
+    w->staged = 0;
+    return err;
+}
+
+/* --- Records ---------------------------------------------------------------------------------- */
+
+/* Copies a block to staging memory; its position in the log is w->pos. */
+static int log_put(struct writer *w, const void *block)
+{
+    uint8_t *staging = w->fs->journal.staging;
+
+    memcpy(staging + ffs_bytes(w->staged), block, LAY_BLOCK_SIZE);
+    w->staged++;
+    w->count++;
+    w->pos = lay_log_after(&w->fs->geo, w->pos);
+    return w->staged < log_staging(w) ? 0 : log_write_staged(w, 0);
+}
+
+static void log_start_record(const struct writer *w, void *block, uint32_t magic)
+{
+    lay_log_init(block, magic, &w->fs->geo, &w->fs->label.incarnation, w->pos);
+}
+
+static int log_put_revokes(struct writer *w)
+{
+    const struct ffs_log_tx *tx = w->tx;
+    struct lay_log_revoke r;
+    int err = 0;
+
+    for (size_t i = 0; i < tx->nrevoked && !err;) {
+        size_t n = tx->nrevoked - i < LAY_LOG_REVOKES ? tx->nrevoked - i : LAY_LOG_REVOKES;
+        log_start_record(w, &r, LAY_MAGIC_JREVOKE);
+        r.count = lay_put32((uint32_t)n);
+        for (size_t k = 0; k < n; k++)
+            r.blocks[k] = lay_put64(tx->revoked[i + k]);
+        lay_seal(&r, w->fs->journal.tid);
+        w->chain = lay_log_chain(w->chain, &r);
+        err = log_put(w, &r);
+        i += n;
+    }
+    return err;
+}
+
+static int log_put_images(struct writer *w, struct ffs_image **images, size_t n)
+{
+    struct lay_log_descriptor d;
+
+    log_start_record(w, &d, LAY_MAGIC_JDESC);
+    d.count = lay_put32((uint32_t)n);
+    for (size_t i = 0; i < n; i++) {
+        d.tags[i].block = lay_put64(images[i]->block);
+        d.tags[i].age = lay_put32(lay_age(images[i]->data));
+    }
+    lay_seal(&d, w->fs->journal.tid);
+    w->chain = lay_log_chain(w->chain, &d);
+    int err = log_put(w, &d);
+    for (size_t i = 0; i < n && !err; i++)
+        err = log_put(w, images[i]->data);
+    return err;
+}
+
+static int log_put_all(struct writer *w)
+{
+    const struct ffs_log_tx *tx = w->tx;
+    int err = log_put_revokes(w);
+
+    for (size_t i = 0; i < tx->n && !err; i += LAY_LOG_TAGS) {
+        size_t n = tx->n - i < LAY_LOG_TAGS ? tx->n - i : LAY_LOG_TAGS;
+        err = log_put_images(w, tx->images + i, n);
+    }
+    return err ? err : log_write_staged(w, 0);
+}
+
+static int log_put_commit(struct writer *w)
+{
+    const struct ffs_journal *j = &w->fs->journal;
+    struct lay_log_commit c;
+
+    log_start_record(w, &c, LAY_MAGIC_JCOMMIT);
+    c.blocks = lay_put32((uint32_t)(w->count + 1));
+    c.crc = lay_put32(w->chain);
+    c.tail_tid = lay_put64(w->tx->begins ? j->tid : j->tail_tid);
+    c.tail_pos = lay_put64(w->tx->begins ? j->head : j->tail_pos);
+    c.super_age = lay_put32(j->super_age);
+    c.time = ffs_now();
+    lay_seal(&c, j->tid);
+    int err = log_put(w, &c);
+    return err ? err : log_write_staged(w, BD_FUA);
+}
+
+/* The blocks that the commit before has freed may be used again (R9a). */
+static void log_release(struct ffs *fs)
+{
+    struct ffs_ranges *freed = &fs->journal.freed;
+
+    ffs_discard_freed(fs, freed);
+    ffs_alloc_release(fs, freed);
+    ffs_ranges_free(freed);
+    *freed = (struct ffs_ranges){.v = NULL};
+}
+
+static void log_advance(const struct writer *w)
+{
+    struct ffs_journal *j = &w->fs->journal;
+
+    if (w->tx->begins) {
+        j->tail_tid = j->tid;
+        j->tail_pos = j->head;
+        j->used = 0;
+    }
+    j->head = w->pos;
+    j->used += w->count;
+    j->tid++;
+    log_release(w->fs);
+}
+
+int ffs_log_write(struct ffs *fs, const struct ffs_log_tx *tx)
+{
+    struct ffs_journal *j = &fs->journal;
+    struct writer w = {.fs = fs, .tx = tx, .first = j->head, .pos = j->head};
+
+    assert(j->used + ffs_log_need(tx->n, tx->nrevoked) <= fs->geo.log_blocks);
+    int err = log_put_all(&w);
+    /* An empty transaction makes nothing reachable that a flush would have to precede. */
+    if (!err && w.count > 0)
+        err = ffs_flush(fs);
+    if (!err)
+        err = log_put_commit(&w);
+    if (!err)
+        log_advance(&w);
+    return err;
+}

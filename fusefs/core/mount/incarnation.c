@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Labels (FORMAT.md 4). Each change of them makes a new incarnation, and the
+ * first write after them is a commit of that incarnation (R2).
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "fusefs/core/state.h"
+
+static int incarnation_read(void *dev, uint64_t block, void *data)
+{
+    return bd_read(dev, ffs_bytes(block), data, LAY_BLOCK_SIZE);
+}
+
+static int incarnation_write(void *dev, uint64_t block, const void *data)
+{
+    return bd_write(dev, ffs_bytes(block), data, LAY_BLOCK_SIZE, 0);
+}
+
+static int incarnation_flush(void *dev)
+{
+    return bd_flush(dev);
+}
+
+struct lay_io ffs_io(struct bd_dev *dev)
+{
+    return (struct lay_io){incarnation_read, incarnation_write, incarnation_flush, dev};
+}
+
+uint64_t ffs_random(void)
+{
+    uint64_t value = 0;
+
+    /* Early in the boot of a machine there may be no random bytes yet; a mount does not wait. */
+    while (value == 0) {
+        if (getrandom(&value, sizeof(value), GRND_NONBLOCK) != sizeof(value))
+            value = now_ns() * 0x9e3779b97f4a7c15ull;
+    }
+    return value;
+}
+
+int ffs_label_write(struct ffs *fs, struct lay_label *label)
+{
+    const struct lay_io io = ffs_io(fs->dev);
+
+    lay_label_next(label, ffs_random());
+    return lay_labels_write(&io, &fs->labels, label);
+}
+
+/*
+ * Applies `set` to the label and writes it, durably. The caller holds
+ * commit_lock.
+ */
+static int incarnation_change(struct ffs *fs,
+                              void (*set)(struct lay_label *label, const void *value),
+                              const void *value)
+{
+    struct lay_label label;
+
+    /* The commit after the labels must not have to wait for space. */
+    int err = ffs_log_room(fs) > 0 ? 0 : ffs_checkpoint(fs);
+    if (err)
+        return err;
+    label = fs->label;
+    set(&label, value);
+    err = ffs_label_write(fs, &label);
+    if (err)
+        return ffs_fail(fs, "label", err);
+    pthread_rwlock_wrlock(&fs->meta);
+    fs->label = label;
+    pthread_rwlock_unlock(&fs->meta);
+    return ffs_commit_empty(fs);
+}
+
+static int incarnation_change_locked(struct ffs *fs,
+                                     void (*set)(struct lay_label *label, const void *value),
+                                     const void *value)
+{
+    pthread_mutex_lock(&fs->journal.commit_lock);
+    int err = ffs_writable(fs);
+    if (!err)
+        err = incarnation_change(fs, set, value);
+    pthread_mutex_unlock(&fs->journal.commit_lock);
+    return err;
+}
+
+static void incarnation_set_text(struct lay_label *label, const void *text)
+{
+    memset(label->label, 0, sizeof(label->label));
+    memcpy(label->label, text, strlen(text));
+}
+
+int ffs_set_label(struct ffs *fs, const char *label)
+{
+    if (!lay_label_ok(label, strlen(label)))
+        return -EINVAL;
+    return incarnation_change_locked(fs, incarnation_set_text, label);
+}
+
+static void incarnation_set_uuid(struct lay_label *label, const void *uuid)
+{
+    memcpy(label->uuid, uuid, sizeof(label->uuid));
+}
+
+int ffs_set_uuid(struct ffs *fs, const uint8_t uuid[16])
+{
+    return incarnation_change_locked(fs, incarnation_set_uuid, uuid);
+}

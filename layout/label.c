@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Checks the label and the block of multi-mount protection (FORMAT.md 4). */
+#include <string.h>
+
+#include "layout/check.h"
+#include "layout/layout.h"
+
+/* Returns the number of bytes after a UTF-8 lead byte; -1: none is one. */
+static int utf8_tail(uint8_t lead)
+{
+    if (lead < 0x80)
+        return 0;
+    if (lead >= 0xc2 && lead < 0xe0)
+        return 1;
+    if (lead >= 0xe0 && lead < 0xf0)
+        return 2;
+    return lead >= 0xf0 && lead < 0xf5 ? 3 : -1;
+}
+
+/* False for an overlong form, a surrogate, or one past U+10FFFF. */
+static bool utf8_second_ok(uint8_t lead, uint8_t second)
+{
+    uint8_t lo = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
+    uint8_t hi = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
+
+    return second >= lo && second <= hi;
+}
+
+bool lay_text_ok(const char *text, size_t len)
+{
+    const uint8_t *s = (const uint8_t *)text;
+
+    for (size_t i = 0; i < len; i++) {
+        int tail = utf8_tail(s[i]);
+        if (s[i] < 0x20 || s[i] == 0x7f || tail < 0 || (size_t)tail > len - i - 1)
+            return false;
+        if (tail > 0 && !utf8_second_ok(s[i], s[i + 1]))
+            return false;
+        for (int k = 2; k <= tail; k++) {
+            if ((s[i + (size_t)k] & 0xc0) != 0x80)
+                return false;
+        }
+        i += (size_t)tail;
+    }
+    return true;
+}
+
+bool lay_label_ok(const char *label, size_t len)
+{
+    return len <= LAY_LABEL_MAX && lay_text_ok(label, len);
+}
+
+bool lay_label_magic(const void *block)
+{
+    const struct lay_head *head = block;
+
+    return __builtin_popcount(lay_get32(head->magic) ^ LAY_MAGIC_LABEL) <= 1;
+}
+
+static int label_bad_version(const char **why, const char *what)
+{
+    lay_bad(why, what);
+    return -ENOTSUP;
+}
+
+/* Another version may define the other fields differently. */
+static int label_version(const struct lay_label *l, uint64_t *features, const char **why)
+{
+    uint64_t unknown = lay_get64(l->incompat) & ~LAY_FEATURE_INCOMPAT;
+    unsigned major = lay_get16(l->version_major);
+
+    if (major < LAY_VERSION_MAJOR)
+        return label_bad_version(why, "has an older format, which only older releases read: mount "
+                                      "it with one of them and copy its files");
+    if (major > LAY_VERSION_MAJOR)
+        return label_bad_version(why, "has a newer format, use a newer release");
+    *features = unknown;
+    if (unknown)
+        return label_bad_version(why, "has unknown features, use a newer release");
+    if ((lay_get64(l->incompat) & LAY_INCOMPAT_DRAFT) &&
+        lay_get16(l->version_minor) != LAY_VERSION_MINOR)
+        return label_bad_version(why, "was made by another development build, use that one");
+    return 0;
+}
+
+static bool label_text_ok(const char *label)
+{
+    size_t len = strnlen(label, LAY_LABEL_MAX + 1);
+
+    return lay_label_ok(label, len) && lay_is_zero(label + len, LAY_LABEL_MAX + 1 - len);
+}
+
+static int label_members(const struct lay_label *l, const char **why)
+{
+    const struct lay_member *m = &l->members[0];
+    uint64_t blocks = lay_get64(m->blocks);
+    uint32_t lba = lay_get32(m->lba_size);
+
+    if (blocks < LAY_MIN_BLOCKS || blocks > LAY_MAX_BLOCKS)
+        return lay_bad(why, "members: blocks");
+    if (lba != 512 && lba != LAY_BLOCK_SIZE)
+        return lay_bad(why, "members: lba_size");
+    if (lay_get16(m->state) != LAY_MEMBER_LIVE || lay_get16(m->flags) != 0 ||
+        !lay_is_zero(&m->maybe, sizeof(m->maybe)))
+        return lay_bad(why, "members: state");
+    if (lay_get64(m->seen.counter) >= lay_get64(l->incarnation.counter))
+        return lay_bad(why, "members: seen");
+    size_t others = sizeof(l->members) - sizeof(l->members[0]);
+    return lay_is_zero(&l->members[1], others) ? 0 : lay_bad(why, "members");
+}
+
+/* Checks the log and the two places of the superblock. */
+static int label_places(const struct lay_label *l, const char **why)
+{
+    uint64_t blocks = lay_get64(l->members[0].blocks), len = lay_get64(l->log_blocks);
+
+    if (len < LAY_MIN_LOG || len > LAY_MAX_LOG)
+        return lay_bad(why, "log_blocks");
+    if (lay_get64(l->logs[1]) != LAY_NONE)
+        return lay_bad(why, "logs");
+    struct lay_geometry geo;
+    lay_label_geometry(l, &geo);
+    /* Each is checked without itself. */
+    geo.log_blocks = 0;
+    if (!lay_range_ok(&geo, lay_get64(l->logs[0]), len))
+        return lay_bad(why, "logs");
+    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
+        geo.supers[i] = 0;
+        if (!lay_range_ok(&geo, lay_get64(l->supers[i]), 1) || lay_get64(l->supers[i]) >= blocks)
+            return lay_bad(why, "supers");
+        geo.supers[i] = lay_get64(l->supers[i]);
+    }
+    return 0;
+}
+
+static int label_fields(const struct lay_label *l, const char **why)
+{
+    if (lay_get32(l->block_size) != LAY_BLOCK_SIZE)
+        return lay_bad(why, "block_size");
+    if (lay_get64(l->head.tid) != 0)
+        return lay_bad(why, "tid");
+    if (lay_get16(l->index) != 0 || lay_get16(l->reserved) != 0)
+        return lay_bad(why, "index");
+    if (lay_get32(l->flags) != 0)
+        return lay_bad(why, "flags");
+    if (lay_get64(l->incarnation.counter) == 0 || lay_get64(l->incarnation.id) == 0)
+        return lay_bad(why, "incarnation");
+    if (lay_get64(l->log_id) == 0)
+        return lay_bad(why, "log_id");
+    if (!lay_time_ok(l->created))
+        return lay_bad(why, "created");
+    if (!label_text_ok(l->label))
+        return lay_bad(why, "label");
+    int err = label_members(l, why);
+    return err ? err : label_places(l, why);
+}
+
+int lay_check_label(const struct lay_label *l, uint64_t *features, const char **why)
+{
+    uint64_t unknown = 0;
+
+    if (features)
+        *features = 0;
+    if (lay_get32(l->head.magic) != LAY_MAGIC_LABEL) {
+        lay_bad(why, "holds no gpunvmefs file system");
+        return -EINVAL;
+    }
+    int err = lay_check_head(l, LAY_MAGIC_LABEL, l->head.uuid, LAY_ADDR_LABEL, 0, why);
+    if (!err)
+        err = label_version(l, &unknown, why);
+    if (features)
+        *features = unknown;
+    if (!err)
+        err = label_fields(l, why);
+    if (err)
+        return err;
+    /* Features that this version may ignore can use bytes of the reserved area. */
+    bool plain = !(lay_get64(l->compat) & ~LAY_FEATURE_COMPAT) &&
+                 !(lay_get64(l->ro_compat) & ~LAY_FEATURE_RO_COMPAT);
+    if (plain && (lay_get32(l->reserved2) != 0 || !lay_is_zero(l->reserved3, sizeof(l->reserved3))))
+        return lay_bad(why, "reserved");
+    return 0;
+}
+
+void lay_label_geometry(const struct lay_label *label, struct lay_geometry *geo)
+{
+    memset(geo, 0, sizeof(*geo));
+    memcpy(geo->uuid, label->head.uuid, sizeof(geo->uuid));
+    geo->log_id = lay_get64(label->log_id);
+    geo->log_start = lay_get64(label->logs[0]);
+    geo->log_blocks = lay_get64(label->log_blocks);
+    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
+        geo->supers[i] = lay_get64(label->supers[i]);
+    geo->compat = lay_get64(label->compat);
+    geo->ro_compat = lay_get64(label->ro_compat);
+    geo->incompat = lay_get64(label->incompat);
+    geo->blocks = lay_get64(label->members[0].blocks);
+}
+
+int lay_check_mmp(const struct lay_geometry *geo, const struct lay_mmp *mmp, const char **why)
+{
+    int err = lay_check_head(mmp, LAY_MAGIC_MMP, geo->uuid, LAY_ADDR_MMP, 0, why);
+    uint32_t interval = lay_get32(mmp->interval);
+
+    if (err)
+        return err;
+    if (lay_get64(mmp->head.tid) != 0)
+        return lay_bad(why, "tid");
+    if (interval < LAY_MMP_INTERVAL_MIN || interval > LAY_MMP_INTERVAL_MAX)
+        return lay_bad(why, "interval");
+    if (lay_get32(mmp->state) > LAY_MMP_CHECKED)
+        return lay_bad(why, "state");
+    if (!lay_time_ok(mmp->time))
+        return lay_bad(why, "time");
+    if (lay_get32(mmp->reserved) != 0 || !lay_is_zero(mmp->reserved2, sizeof(mmp->reserved2)))
+        return lay_bad(why, "reserved");
+    return 0;
+}

@@ -1,0 +1,436 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Reads the log (FORMAT.md 10).
+ *
+ * A transaction counts if its blocks follow each other, carry its number and
+ * one incarnation, are sound, and end in a commit block that names their number
+ * and the checksum over them. All transactions from the tail of the newest
+ * commit up to it must satisfy this.
+ */
+#include "layout/log_reader.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "layout/correct.h"
+
+/* The transaction that is being read. */
+struct reading {
+    struct lay_log *log;
+    struct lay_log_tx tx;
+    struct lay_incarnation incarnation; /* of its first record */
+    uint64_t pos;                       /* log position of the next block */
+    uint32_t chain;                     /* checksum over the records so far, for the commit block */
+    /*
+     * Set while the records of a commit that was corrected are verified: nothing
+     * else is corrected then, and nothing is reported.
+     */
+    const struct lay_log_commit *verified;
+};
+
+static int reader_gap(struct lay_log *log, const char *why)
+{
+    log->why = why;
+    return -EUCLEAN;
+}
+
+static struct lay_log_mark reader_mark(const struct lay_log_commit *c, uint64_t pos)
+{
+    return (struct lay_log_mark){
+        .tid = lay_get64(c->head.tid),
+        .pos = pos,
+        .counter = lay_get64(c->incarnation.counter),
+        .id = lay_get64(c->incarnation.id),
+        .tail_tid = lay_get64(c->tail_tid),
+        .tail_pos = lay_get64(c->tail_pos),
+        .super_age = lay_get32(c->super_age),
+        .blocks = lay_get32(c->blocks),
+        .time = c->time,
+    };
+}
+
+/* True if a commit is newer than the mark, which has tid 0 if there is none. */
+static bool reader_is_newer(const struct lay_log_commit *c, const struct lay_log_mark *than)
+{
+    uint64_t counter = lay_get64(c->incarnation.counter);
+
+    if (counter != than->counter)
+        return counter > than->counter;
+    return lay_get64(c->head.tid) > than->tid;
+}
+
+/* Corrects one bit of a block, in log->fixed. The caller checks the result. */
+static const void *reader_correct(struct lay_log *log, const void *block, uint64_t addr)
+{
+    memcpy(&log->fixed, block, sizeof(log->fixed));
+    return lay_correct(NULL, log->geo->uuid, addr, &log->fixed) < 0 ? NULL : &log->fixed;
+}
+
+static int reader_peek(const struct reading *r, const void **block)
+{
+    const struct lay_log_calls *calls = r->log->calls;
+    int err = calls->block(r->log->arg, r->pos, block);
+
+    return !err && !*block ? -EUCLEAN : err;
+}
+
+/*
+ * Advances by one block. Returns -EUCLEAN if the transaction would be longer
+ * than the log.
+ */
+static int reader_advance(struct reading *r)
+{
+    if (++r->tx.blocks > r->log->left)
+        return -EUCLEAN;
+    r->pos = lay_log_after(r->log->geo, r->pos);
+    return 0;
+}
+
+/* Checks a record of the transaction, of any kind. */
+static int reader_check(const struct reading *r, const void *block)
+{
+    const struct lay_log_commit *record = block;
+    const struct lay_geometry *geo = r->log->geo;
+    int err;
+
+    switch (lay_get32(record->head.magic)) {
+    case LAY_MAGIC_JDESC:
+        err = lay_check_descriptor(geo, block, r->pos, r->tx.tid, NULL);
+        break;
+    case LAY_MAGIC_JREVOKE:
+        err = lay_check_revoke(geo, block, r->pos, r->tx.tid, NULL);
+        break;
+    default:
+        err = lay_check_commit(geo, block, r->pos, r->tx.tid, NULL);
+    }
+    if (err || r->tx.blocks == 0)
+        return err;
+    return memcmp(&record->incarnation, &r->incarnation, sizeof(r->incarnation)) ? -EUCLEAN : 0;
+}
+
+/* Reads the record at r->pos, corrected if it has one flipped bit. */
+static int reader_record(struct reading *r, const void **block)
+{
+    int err = reader_peek(r, block);
+
+    if (err || reader_check(r, *block) == 0)
+        return err;
+    *block = r->verified ? NULL : reader_correct(r->log, *block, LAY_ADDR(LAY_KIND_LOG, r->pos));
+    if (!*block || reader_check(r, *block) != 0)
+        return -EUCLEAN;
+    r->log->corrected++;
+    return 0;
+}
+
+/* Reads the image at r->pos, corrected if it has one flipped bit. */
+static int reader_image_block(struct reading *r, const struct lay_tag *tag, const void **block)
+{
+    const struct lay_geometry *geo = r->log->geo;
+    int err = reader_peek(r, block);
+
+    if (err || lay_check_image(geo, tag, *block, r->tx.tid, NULL) == 0)
+        return err;
+    *block = r->verified ? NULL : reader_correct(r->log, *block, lay_get64(tag->block));
+    if (!*block || lay_check_image(geo, tag, *block, r->tx.tid, NULL) != 0)
+        return -EUCLEAN;
+    r->log->corrected++;
+    return 0;
+}
+
+static int reader_image(struct reading *r, const struct lay_tag *tag)
+{
+    const struct lay_log *log = r->log;
+    const void *data;
+    int err = reader_image_block(r, tag, &data);
+
+    if (!err && !r->verified)
+        err = log->calls->image(log->arg, lay_get64(tag->block), r->pos, data);
+    if (err)
+        return err;
+    r->tx.images++;
+    return reader_advance(r);
+}
+
+static int reader_descriptor(struct reading *r, const void *block)
+{
+    /*
+     * This is a copy, because reading the next block may overwrite the
+     * original.
+     */
+    struct lay_log_descriptor desc;
+
+    memcpy(&desc, block, sizeof(desc));
+    int err = reader_advance(r);
+    for (uint32_t i = 0; i < lay_get32(desc.count) && !err; i++)
+        err = reader_image(r, &desc.tags[i]);
+    return err;
+}
+
+static int reader_revoke(struct reading *r, const struct lay_log_revoke *revoke)
+{
+    const struct lay_log *log = r->log;
+    int err = 0;
+
+    r->tx.revokes += lay_get32(revoke->count);
+    for (uint32_t i = 0; i < lay_get32(revoke->count) && !r->verified && !err; i++)
+        err = log->calls->revoke(log->arg, lay_get64(revoke->blocks[i]));
+    return err ? err : reader_advance(r);
+}
+
+static int reader_commit(struct reading *r, const struct lay_log_commit *commit)
+{
+    if (lay_get32(commit->crc) != r->chain || lay_get32(commit->blocks) != r->tx.blocks + 1)
+        return -EUCLEAN;
+    r->tx.commit = reader_mark(commit, r->pos);
+    return reader_advance(r);
+}
+
+/* Returns -EUCLEAN if the transaction is missing or incomplete. */
+static int reader_transaction(struct reading *r)
+{
+    for (;;) {
+        const void *block;
+        bool last = r->verified && r->tx.blocks + 1 == lay_get32(r->verified->blocks);
+        int err = last ? 0 : reader_record(r, &block);
+        if (err)
+            return err;
+        const struct lay_log_commit *record = last ? r->verified : block;
+        if (r->tx.blocks == 0)
+            r->incarnation = record->incarnation;
+        if (lay_get32(record->head.magic) == LAY_MAGIC_JCOMMIT)
+            return reader_commit(r, record);
+        r->chain = lay_log_chain(r->chain, record);
+        err = lay_get32(record->head.magic) == LAY_MAGIC_JREVOKE
+                  ? reader_revoke(r, (const void *)record)
+                  : reader_descriptor(r, record);
+        if (err)
+            return err;
+    }
+}
+
+void lay_log_open(struct lay_log *log, const struct lay_geometry *geo,
+                  const struct lay_incarnation *label, const struct lay_log_calls *calls, void *arg)
+{
+    memset(log, 0, sizeof(*log));
+    log->geo = geo;
+    log->calls = calls;
+    log->arg = arg;
+    log->label = *label;
+    log->left = geo->log_blocks;
+}
+
+/* --- The newest commit ----------------------------------------------------------------------- */
+
+/*
+ * True if all records of a transaction are whole without correction but for its
+ * commit, which was corrected.
+ */
+static int reader_verify(struct lay_log *log, const struct lay_log_commit *commit, uint64_t pos,
+                         bool *whole)
+{
+    uint64_t len = log->geo->log_blocks, before = lay_get32(commit->blocks) - 1;
+    struct reading r = {.log = log,
+                        .tx.tid = lay_get64(commit->head.tid),
+                        .incarnation = commit->incarnation,
+                        .pos = (pos + len - before) % len,
+                        .verified = commit};
+    int err = reader_transaction(&r);
+
+    /* The first record of the transaction sets the incarnation that all must have. */
+    *whole = !err && r.tx.commit.pos == pos &&
+             memcmp(&r.incarnation, &commit->incarnation, sizeof(r.incarnation)) == 0;
+    return err == -EUCLEAN ? 0 : err;
+}
+
+/* Takes a commit with one flipped bit if it is newer and the rest of its transaction whole. */
+static int reader_take_corrected(struct lay_log *log, const void *block, uint64_t pos)
+{
+    const struct lay_head *head = block;
+    struct lay_log_commit commit;
+    bool whole;
+
+    if (__builtin_popcount(lay_get32(head->magic) ^ LAY_MAGIC_JCOMMIT) > 1 ||
+        !reader_correct(log, block, LAY_ADDR(LAY_KIND_LOG, pos)))
+        return 0;
+    commit = log->fixed.commit;
+    if (lay_check_commit(log->geo, &commit, pos, lay_get64(commit.head.tid), NULL) != 0 ||
+        !reader_is_newer(&commit, &log->newest))
+        return 0;
+    int err = reader_verify(log, &commit, pos, &whole);
+    if (!err && whole) {
+        log->newest = reader_mark(&commit, pos);
+        log->corrected++;
+    }
+    return err;
+}
+
+/* Remembers a sound commit that belongs at another position of the log. */
+static void reader_note_stray(const struct lay_log *log, const struct lay_log_commit *c,
+                              struct lay_log_mark *stray)
+{
+    uint64_t addr = lay_get64(c->head.block), pos = lay_addr_number(addr);
+
+    if (lay_addr_kind(addr) == LAY_KIND_LOG && reader_is_newer(c, stray) &&
+        lay_check_commit(log->geo, c, pos, lay_get64(c->head.tid), NULL) == 0)
+        *stray = reader_mark(c, pos);
+}
+
+static int reader_scan(struct lay_log *log, struct lay_log_mark *stray)
+{
+    int err = 0;
+
+    for (uint64_t pos = 0; pos < log->geo->log_blocks && !err; pos++) {
+        const void *block;
+        err = log->calls->block(log->arg, pos, &block);
+        if (err || !block)
+            continue;
+        const struct lay_log_commit *c = block;
+        if (lay_check_commit(log->geo, c, pos, lay_get64(c->head.tid), NULL) != 0) {
+            reader_note_stray(log, c, stray);
+            err = reader_take_corrected(log, block, pos);
+        } else if (reader_is_newer(c, &log->newest)) {
+            log->newest = reader_mark(c, pos);
+        }
+    }
+    return err;
+}
+
+/* Checks the newest commit against strays and the label. */
+static int reader_judge(struct lay_log *log, const struct lay_log_mark *stray)
+{
+    const struct lay_log_mark *m = &log->newest;
+    uint64_t label = lay_get64(log->label.counter);
+
+    if (m->tid == 0)
+        return reader_gap(log, "no commit was found");
+    if (stray->counter > m->counter || (stray->counter == m->counter && stray->tid > m->tid))
+        return reader_gap(log, "a newer commit was written to a wrong position");
+    if (m->counter > label || (m->counter == label && m->id != lay_get64(log->label.id)))
+        return reader_gap(log, "newer than the label, of which a write was lost");
+    return 0;
+}
+
+int lay_log_newest(struct lay_log *log)
+{
+    struct lay_log_mark stray = {0};
+
+    memset(&log->newest, 0, sizeof(log->newest));
+    log->ended = log->replace = false;
+    log->left = log->geo->log_blocks;
+    int err = reader_scan(log, &stray);
+    if (!err)
+        err = reader_judge(log, &stray);
+    log->tid = log->newest.tail_tid;
+    log->pos = log->newest.tail_pos;
+    log->counter = log->tail_tid = 0;
+    return err;
+}
+
+/* True if the block behind a commit may be a later commit (one flipped bit allowed). */
+static int reader_has_later(struct lay_log *log, uint64_t pos, uint64_t tid, bool *later)
+{
+    const void *block;
+    int err = log->calls->block(log->arg, pos, &block);
+
+    /* What cannot be read is no proof of a clean unmount. */
+    *later = true;
+    if (err || !block)
+        return err;
+    const struct lay_log_commit *c = block;
+    if (lay_check_commit(log->geo, c, pos, lay_get64(c->head.tid), NULL) != 0)
+        c = reader_correct(log, block, LAY_ADDR(LAY_KIND_LOG, pos));
+    *later = c && lay_check_commit(log->geo, c, pos, lay_get64(c->head.tid), NULL) == 0 &&
+             lay_get64(c->head.tid) > tid;
+    return 0;
+}
+
+int lay_log_clean(struct lay_log *log, const struct lay_super *sb)
+{
+    uint64_t pos = lay_get64(sb->clean_pos), tid = lay_get64(sb->clean_tid);
+    const void *block;
+    bool later;
+
+    if (memcmp(&sb->clean_incarnation, &log->label, sizeof(log->label)) != 0 ||
+        pos >= log->geo->log_blocks)
+        return 0;
+    int err = log->calls->block(log->arg, pos, &block);
+    if (err || !block || lay_check_commit(log->geo, block, pos, tid, NULL) != 0)
+        return err;
+    struct lay_log_mark mark = reader_mark(block, pos);
+    if (mark.super_age != lay_age(sb) || mark.counter != lay_get64(log->label.counter) ||
+        mark.id != lay_get64(log->label.id))
+        return 0;
+    err = reader_has_later(log, lay_log_after(log->geo, pos), tid, &later);
+    if (err || later)
+        return err;
+    log->newest = mark;
+    log->tid = tid + 1;
+    log->pos = lay_log_after(log->geo, pos);
+    log->ended = true;
+    return 1;
+}
+
+/* --- Transactions ---------------------------------------------------------------------------- */
+
+/* Checks that a whole transaction continues the ones before and does not pass the newest. */
+static int reader_fits(const struct lay_log *log, const struct lay_log_tx *tx)
+{
+    const struct lay_log_mark *c = &tx->commit, *newest = &log->newest;
+
+    if (c->counter < log->counter || c->counter > newest->counter)
+        return -EUCLEAN;
+    if (c->tid < newest->tid)
+        return 0;
+    return c->pos == newest->pos && c->counter == newest->counter ? 0 : -EUCLEAN;
+}
+
+int lay_log_next(struct lay_log *log, struct lay_log_tx *tx)
+{
+    struct reading r = {.log = log, .tx = {.tid = log->tid, .pos = log->pos}, .pos = log->pos};
+
+    if (log->ended)
+        return 0;
+    int err = reader_transaction(&r);
+    if (!err)
+        err = reader_fits(log, &r.tx);
+    if (err)
+        return err == -EUCLEAN ? reader_gap(log, "a transaction is not whole") : err;
+    log->ended = r.tx.tid == log->newest.tid;
+    log->replace = log->ended && r.tx.blocks == 1 && log->tail_tid == r.tx.commit.tail_tid;
+    log->counter = r.tx.commit.counter;
+    log->tail_tid = r.tx.commit.tail_tid;
+    log->left -= r.tx.blocks;
+    log->pos = r.pos;
+    log->tid++;
+    *tx = r.tx;
+    return 1;
+}
+
+/* True if the block at pos is a record of a later transaction of the damaged log. */
+static bool reader_resumes(struct lay_log *log, const void *block, uint64_t pos)
+{
+    uint64_t tid = lay_get64(((const struct lay_head *)block)->tid);
+    const struct reading r = {.log = log, .tx = {.tid = tid}, .pos = pos};
+
+    return tid > log->tid && tid <= log->newest.tid && reader_check(&r, block) == 0;
+}
+
+int lay_log_skip(struct lay_log *log)
+{
+    uint64_t pos = log->pos;
+
+    while (log->left > 1) {
+        const void *block;
+        pos = lay_log_after(log->geo, pos);
+        log->left--;
+        int err = log->calls->block(log->arg, pos, &block);
+        if (err)
+            return err;
+        if (block && reader_resumes(log, block, pos)) {
+            log->tid = lay_get64(((const struct lay_head *)block)->tid);
+            log->pos = pos;
+            return 1;
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Reads the log (FORMAT.md 10). Recovery, fsck and dump read it with this code
+ * only, so that they agree on which transactions count.
+ *
+ * The order is: lay_log_open(); lay_log_clean() if a superblock claims a clean
+ * unmount; otherwise lay_log_newest(), then lay_log_next() until it returns 0.
+ * Nothing here writes, and the geometry of the label suffices. When the
+ * superblock is known the caller checks with lay_home_ok() that the images lie
+ * within the complete geometry.
+ *
+ * The caller provides the blocks, and keeps the images and revokes that it
+ * gets. Nothing of a transaction counts before lay_log_next() has returned 1
+ * for it: until then it may prove incomplete.
+ */
+#ifndef LAYOUT_LOG_READER_H
+#define LAYOUT_LOG_READER_H
+
+#include "layout/layout.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * Callbacks that provide blocks and receive their contents. All return 0 or an
+ * error.
+ */
+struct lay_log_calls {
+    /*
+     * Sets *block to the 4096 bytes at log position pos, 0 to log_blocks - 1,
+     * aligned for union lay_block. They stay valid until the next call. NULL
+     * means that the block cannot be read: no record is there then.
+     */
+    int (*block)(void *arg, uint64_t pos, const void **block);
+    /*
+     * Receives a checked image of the block with the logical address `addr`,
+     * found at log position pos. If it had a flipped bit, `data` is the
+     * corrected block, and the block at pos is still the damaged one.
+     */
+    int (*image)(void *arg, uint64_t addr, uint64_t pos, const void *data);
+    /*
+     * Receives the address of a metadata block whose images up to this
+     * transaction are void.
+     */
+    int (*revoke)(void *arg, uint64_t addr);
+};
+
+/* The contents of a commit, in the byte order of the machine, and its position. */
+struct lay_log_mark {
+    uint64_t tid, pos;
+    uint64_t counter, id; /* incarnation of its writer */
+    uint64_t tail_tid, tail_pos;
+    uint32_t super_age;
+    uint32_t blocks; /* of the transaction in the log, the commit included */
+    struct lay_time time;
+};
+
+/* A complete transaction. */
+struct lay_log_tx {
+    uint64_t tid;
+    uint64_t pos; /* log position of its first block */
+    uint64_t images, revokes;
+    uint32_t blocks; /* in the log */
+    struct lay_log_mark commit;
+};
+
+struct lay_log {
+    const struct lay_geometry *geo;
+    const struct lay_log_calls *calls;
+    void *arg;
+    struct lay_incarnation label; /* incarnation of the label */
+    struct lay_log_mark newest;   /* the newest commit */
+    uint64_t tid, pos;            /* the next transaction and its log position */
+    uint64_t left;                /* blocks of the log that are in no transaction yet */
+    uint64_t corrected;           /* blocks of which one bit was corrected */
+    /*
+     * After the newest transaction was read: it is empty and has the tail of
+     * the one before, so that the next commit takes its place (R7e).
+     */
+    bool replace;
+    bool ended;                 /* the newest transaction was read */
+    const char *why;            /* reason of -EUCLEAN, for the user */
+    uint64_t counter, tail_tid; /* of the transaction before */
+    union lay_block fixed;      /* corrected copy of a block */
+};
+
+/*
+ * Prepares to read the log of a file system. geo and calls must outlive the
+ * object.
+ */
+void lay_log_open(struct lay_log *log, const struct lay_geometry *geo,
+                  const struct lay_incarnation *label, const struct lay_log_calls *calls,
+                  void *arg);
+
+/*
+ * R7f: returns 1 if this checked superblock was written by a clean unmount
+ * after which nothing was committed. Then log->newest is its commit, nothing of
+ * the log is needed, and lay_log_next() returns 0. Otherwise returns 0 or the
+ * error of a callback. Reads two blocks.
+ */
+int lay_log_clean(struct lay_log *log, const struct lay_super *sb);
+
+/*
+ * R7a: finds the newest commit by reading the whole log, sets log->newest and
+ * positions the reader at its tail. Returns 0, the error of a callback, or
+ * -EUCLEAN with log->why if there is none, if a newer one lies at a wrong
+ * position, or if the label is older than it.
+ */
+int lay_log_newest(struct lay_log *log);
+
+/*
+ * Reads the transaction log->tid at log->pos. Returns 1 if it is complete; *tx
+ * then describes it, and the reader has advanced to the next one. Returns 0 if
+ * the newest transaction was read already; the next one is then log->tid at
+ * log->pos. Returns -EUCLEAN if the transaction is not whole, so that the log
+ * is damaged there: log->tid and log->pos stay, and images and revokes received
+ * since the last complete transaction are void. Otherwise returns the error of
+ * a callback.
+ *
+ * Reading ends on any log: a call reads at most log_blocks + 1 blocks, and all
+ * complete transactions together have at most log_blocks.
+ */
+int lay_log_next(struct lay_log *log, struct lay_log_tx *tx);
+
+/*
+ * After -EUCLEAN of lay_log_next(): searches for a later transaction of the
+ * damaged log, up to the newest one, and positions the reader at the first
+ * record that is found. Returns 1, 0 if there is none, or the error of a
+ * callback. For fsck, which lists what such transactions would have changed.
+ */
+int lay_log_skip(struct lay_log *log);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

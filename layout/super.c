@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Checks the superblock (FORMAT.md 4.4). */
+#include <string.h>
+
+#include "layout/check.h"
+#include "layout/layout.h"
+
+/* Checks that only sections with groups have a sum. */
+static int super_sections(const struct lay_super *sb, const struct lay_geometry *geo,
+                          const char **why)
+{
+    uint64_t each = lay_section_groups(geo);
+    uint64_t sections = (lay_groups(geo) + each - 1) / each;
+    size_t unused = (LAY_BITMAP_SECTIONS - sections) * sizeof(sb->bitmap_tids[0]);
+
+    return lay_is_zero(sb->bitmap_tids + sections, unused) ? 0 : lay_bad(why, "bitmap_tids");
+}
+
+/* Checks the counters and list heads, which change while mounted. */
+static int super_counters(const struct lay_super *sb, const char **why)
+{
+    uint64_t file_blocks = lay_get64(sb->inode_file.size) >> LAY_BLOCK_SHIFT;
+    uint64_t first_free = lay_get64(sb->free_inode_block);
+    uint64_t orphan = lay_get64(sb->orphan);
+
+    if (lay_get64(sb->head.tid) > LAY_MAX_TID)
+        return lay_bad(why, "tid");
+    if (lay_get32(sb->state) & ~LAY_STATE_ERROR)
+        return lay_bad(why, "state");
+    if (lay_get64(sb->area.free_blocks) >= lay_get64(sb->area.blocks))
+        return lay_bad(why, "free_blocks");
+    if (lay_get64(sb->inodes) < 1 || lay_get64(sb->inodes) >= file_blocks * LAY_INODES_PER_BLOCK)
+        return lay_bad(why, "inodes");
+    if (first_free != LAY_NONE && first_free >= file_blocks)
+        return lay_bad(why, "free_inode_block");
+    if (orphan != LAY_NONE &&
+        (orphan <= LAY_INO_ROOT || orphan >= file_blocks * LAY_INODES_PER_BLOCK))
+        return lay_bad(why, "orphan");
+    if (lay_get64(sb->clean_tid) > LAY_MAX_TID)
+        return lay_bad(why, "clean_tid");
+    return lay_time_ok(sb->mounted) ? 0 : lay_bad(why, "mounted");
+}
+
+static int super_reserved(const struct lay_super *sb, const struct lay_geometry *geo,
+                          const char **why)
+{
+    bool plain = !(geo->compat & ~LAY_FEATURE_COMPAT) && !(geo->ro_compat & ~LAY_FEATURE_RO_COMPAT);
+
+    if (lay_get32(sb->chunk_shift) != 0 || lay_get32(sb->reserve) != 0)
+        return lay_bad(why, "chunk_shift");
+    /* Features that this version may ignore can use bytes of the reserved areas. */
+    if (plain && (!lay_is_zero(sb->reserved, sizeof(sb->reserved)) ||
+                  !lay_is_zero(sb->reserved2, sizeof(sb->reserved2))))
+        return lay_bad(why, "reserved");
+    return 0;
+}
+
+/* Adds what the superblock says to the geometry of the label. */
+static int super_area(const struct lay_super *sb, struct lay_geometry *geo, const char **why)
+{
+    const struct lay_area *area = &sb->area;
+    uint64_t most = geo->blocks;
+    bool sums = geo->incompat & LAY_INCOMPAT_DATA_CSUM;
+
+    geo->blocks = lay_get64(area->blocks);
+    if (geo->blocks < LAY_MIN_BLOCKS || geo->blocks > most)
+        return lay_bad(why, "blocks");
+    if (lay_get64(area->bitmaps[1]) != LAY_NONE ||
+        lay_get64(area->sums[1]) != (sums ? LAY_NONE : 0) || (!sums && lay_get64(area->sums[0])))
+        return lay_bad(why, "area");
+    if (lay_get32(area->bitmap_age) != 0 || lay_get32(area->sums_age) != 0 ||
+        lay_get64(area->reserved) != 0)
+        return lay_bad(why, "area");
+    memcpy(geo->hash_seed, sb->hash_seed, sizeof(geo->hash_seed));
+    geo->bitmap_start = lay_get64(area->bitmaps[0]);
+    geo->bitmap_blocks = lay_groups_of(geo->blocks);
+    geo->sums_start = lay_get64(area->sums[0]);
+    geo->sums_blocks = sums ? lay_sums_blocks(geo->blocks) : 0;
+    return lay_check_areas(geo, why);
+}
+
+int lay_check_super(const struct lay_super *sb, const struct lay_geometry *of_label,
+                    struct lay_geometry *geo, const char **why)
+{
+    struct lay_geometry own = *of_label;
+    int err = lay_check_head(sb, LAY_MAGIC_SUPER, own.uuid, LAY_ADDR_SUPER, 0, why);
+
+    if (!err)
+        err = super_area(sb, &own, why);
+    if (!err)
+        err = super_sections(sb, &own, why);
+    if (!err)
+        err = lay_check_inode(&own, &sb->inode_file, 0, why);
+    if (!err)
+        err = super_counters(sb, why);
+    if (!err)
+        err = super_reserved(sb, &own, why);
+    if (!err && geo)
+        *geo = own;
+    return err;
+}

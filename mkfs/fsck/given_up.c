@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Collects what the transactions behind the gap of a damaged log would have
+ * changed. A repair gives these changes up.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "mkfs/fsck/fsck.h"
+
+static int given_up_add(struct fsck *f, uint64_t ino)
+{
+    uint64_t *item = fsck_grow(&f->given_up, sizeof(*item));
+
+    if (!item)
+        return -ENOMEM;
+    *item = ino;
+    return 0;
+}
+
+/* Adds the inodes that the image has with other contents. */
+static int given_up_inodes(struct fsck *f, uint64_t addr, const struct lay_inode_block *image)
+{
+    uint64_t first = lay_get64(image->head.owner);
+    union lay_block present;
+    int err = image_read(&f->img, addr, &present);
+
+    for (unsigned slot = 0; slot < LAY_INODES_PER_BLOCK && !err; slot++) {
+        if (memcmp(&image->inodes[slot], &present.inodes.inodes[slot],
+                   sizeof(image->inodes[slot])) != 0)
+            err = given_up_add(f, first + slot);
+    }
+    return err;
+}
+
+static int given_up_name(struct fsck *f, uint64_t dir, const struct lay_dirent *d)
+{
+    struct fsck_name *name = fsck_grow(&f->given_names, sizeof(*name));
+
+    if (!name)
+        return -ENOMEM;
+    *name = (struct fsck_name){.ino = lay_get64(d->ino), .dir = dir, .len = d->name_len};
+    memcpy(name->bytes, (const uint8_t *)d + offsetof(struct lay_dirent, name), d->name_len);
+    return 0;
+}
+
+/* Adds a directory, and keeps the names of new inodes that it would have. */
+static int given_up_directory(struct fsck *f, uint64_t addr, const struct lay_node *node)
+{
+    uint64_t dir = lay_get64(node->head.owner);
+    const struct lay_dirent *d = NULL;
+    int err = given_up_add(f, dir);
+
+    if (lay_get16(node->level) != 0 ||
+        lay_check_node(&f->img.geo, node, LAY_MAGIC_DIR, addr, dir, 0, 0, UINT64_MAX, NULL) != 0)
+        return err;
+    while (!err && (d = lay_dirent_next(node, d)))
+        err = given_up_name(f, dir, d);
+    return err;
+}
+
+/*
+ * Keeps a bitmap. The blocks that it has in use are avoided, because a later
+ * run can apply the log after all.
+ */
+static int given_up_bitmap(struct fsck *f, const struct lay_bitmap *image)
+{
+    struct lay_bitmap *item = fsck_grow(&f->given_bitmaps, sizeof(*item));
+
+    if (!item)
+        return -ENOMEM;
+    *item = *image;
+    return 0;
+}
+
+bool fsck_is_given_up(const struct fsck *f, uint64_t block)
+{
+    const struct lay_bitmap *bm = f->given_bitmaps.items;
+    uint64_t bit = block % LAY_GROUP_BLOCKS;
+
+    for (size_t i = 0; i < f->given_bitmaps.count; i++) {
+        if (lay_get32(bm[i].group) == block / LAY_GROUP_BLOCKS &&
+            bm[i].bits[bit / 8] >> bit % 8 & 1)
+            return true;
+    }
+    return false;
+}
+
+static int given_up_image(void *arg, uint64_t addr, const union lay_block *data)
+{
+    struct fsck *f = arg;
+
+    if (!lay_home_ok(&f->img.geo, addr))
+        return 0;
+    switch (lay_get32(data->head.magic)) {
+    case LAY_MAGIC_INODES:
+        return given_up_inodes(f, addr, &data->inodes);
+    case LAY_MAGIC_DIR:
+        return given_up_directory(f, addr, &data->node);
+    case LAY_MAGIC_BITMAP:
+        return given_up_bitmap(f, &data->bitmap);
+    case LAY_MAGIC_EXTENTS:
+    case LAY_MAGIC_XATTR:
+    case LAY_MAGIC_SYMLINK:
+        return given_up_add(f, lay_get64(data->head.owner));
+    default:
+        return 0;
+    }
+}
+
+int fsck_find_given_up(struct fsck *f)
+{
+    return replay_rest(&f->img, &f->log, given_up_image, f);
+}

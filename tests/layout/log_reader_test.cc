@@ -1,0 +1,657 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The reader of the log: which commit is the newest, which transactions count, and which images and
+ * revokes the caller gets.
+ */
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "layout/log_reader.h"
+#include "tests/layout/objects.h"
+
+namespace
+{
+
+constexpr uint64_t RING = 16; // blocks of the log
+constexpr uint64_t HOME = 5000;
+constexpr uint64_t NOWHERE = UINT64_MAX;
+
+struct Found {
+    uint64_t addr, pos;
+    bool operator==(const Found &o) const
+    {
+        return addr == o.addr && pos == o.pos;
+    }
+};
+
+lay_incarnation incarnation(uint64_t counter, uint64_t id = 0x77)
+{
+    return {lay_put64(counter), lay_put64(id)};
+}
+
+/* A log in memory: a writer that makes transactions, and the calls of a reader. */
+struct Ring {
+    lay_geometry geo;
+    std::vector<lay_block> blocks = std::vector<lay_block>(RING);
+    uint64_t pos = 0, first = 0, tid = OBJECT_TID;
+    uint64_t tail_tid = OBJECT_TID, tail_pos = 0;
+    lay_incarnation by = incarnation(3);
+    uint32_t chain = 0, super_age = 55;
+    lay_log log;
+    std::vector<Found> images;
+    std::vector<uint64_t> revokes;
+    uint64_t reads = 0, unreadable = NOWHERE, missing = NOWHERE;
+    int image_error = 0, revoke_error = 0;
+
+    Ring()
+    {
+        object_geometry(&geo);
+        geo.log_blocks = RING;
+    }
+
+    lay_block &at(uint64_t p)
+    {
+        return blocks[p];
+    }
+
+    lay_block &start(uint32_t magic)
+    {
+        lay_log_init(&at(pos), magic, &geo, &by, pos);
+        return at(pos);
+    }
+
+    void step()
+    {
+        pos = lay_log_after(&geo, pos);
+    }
+
+    /* A descriptor with n images, of the blocks from `home` on. */
+    void put_images(uint64_t home, uint32_t n)
+    {
+        lay_block &d = start(LAY_MAGIC_JDESC);
+        d.desc.count = lay_put32(n);
+        for (uint32_t i = 0; i < n; i++) {
+            step();
+            memset(&at(pos), 0, LAY_BLOCK_SIZE);
+            lay_head_init(&at(pos).head, LAY_MAGIC_EXTENTS, geo.uuid, home + i, OBJECT_OWNER);
+            lay_seal(&at(pos), tid);
+            d.desc.tags[i].block = lay_put64(home + i);
+            d.desc.tags[i].age = lay_put32(lay_age(&at(pos)));
+        }
+        lay_seal(&d, tid);
+        chain = lay_log_chain(chain, &d);
+        step();
+    }
+
+    void put_revokes(uint64_t home, uint32_t n)
+    {
+        lay_block &r = start(LAY_MAGIC_JREVOKE);
+        r.revoke.count = lay_put32(n);
+        for (uint32_t i = 0; i < n; i++)
+            r.revoke.blocks[i] = lay_put64(home + i);
+        lay_seal(&r, tid);
+        chain = lay_log_chain(chain, &r);
+        step();
+    }
+
+    void put_commit()
+    {
+        lay_block &c = start(LAY_MAGIC_JCOMMIT);
+        c.commit.blocks = lay_put32(static_cast<uint32_t>((pos + RING - first) % RING + 1));
+        c.commit.crc = lay_put32(chain);
+        c.commit.tail_tid = lay_put64(tail_tid);
+        c.commit.tail_pos = lay_put64(tail_pos);
+        c.commit.super_age = lay_put32(super_age);
+        c.commit.time = lay_time_make(77, 0);
+        lay_seal(&c, tid);
+        step();
+        first = pos;
+        chain = 0;
+        tid++;
+    }
+
+    /* Everything before the next transaction is in place. */
+    void move_tail()
+    {
+        tail_tid = tid;
+        tail_pos = pos;
+    }
+
+    int newest(uint64_t label = 3)
+    {
+        static const lay_log_calls calls = {read, image, revoke};
+        const lay_incarnation of_label = incarnation(label);
+        lay_log_open(&log, &geo, &of_label, &calls, this);
+        return lay_log_newest(&log);
+    }
+
+    /* Reads all transactions, and returns how many, or the error. */
+    int read_all()
+    {
+        lay_log_tx tx;
+        int err = newest(), n = 0;
+        while (!err && (err = lay_log_next(&log, &tx)) == 1) {
+            err = 0;
+            n++;
+        }
+        return err < 0 ? err : n;
+    }
+
+    static int read(void *arg, uint64_t p, const void **block)
+    {
+        auto *r = static_cast<Ring *>(arg);
+        r->reads++;
+        EXPECT_LT(p, RING);
+        *block = p == r->missing ? nullptr : &r->at(p);
+        return p == r->unreadable ? -EIO : 0;
+    }
+
+    static int image(void *arg, uint64_t addr, uint64_t pos, const void *data)
+    {
+        auto *r = static_cast<Ring *>(arg);
+        const auto *head = static_cast<const lay_head *>(data);
+        EXPECT_EQ(lay_check_head(data, LAY_MAGIC_EXTENTS, r->geo.uuid, addr, OBJECT_OWNER, nullptr),
+                  0);
+        EXPECT_EQ(lay_get64(head->block), addr);
+        r->images.push_back({addr, pos});
+        return r->image_error;
+    }
+
+    static int revoke(void *arg, uint64_t addr)
+    {
+        auto *r = static_cast<Ring *>(arg);
+        r->revokes.push_back(addr);
+        return r->revoke_error;
+    }
+};
+
+TEST(LogReader, RefusesALogWithoutACommit)
+{
+    Ring r;
+    EXPECT_EQ(r.newest(), -EUCLEAN);
+    EXPECT_STREQ(r.log.why, "no commit was found");
+}
+
+TEST(LogReader, PassesOnImagesAndRevokesOfCompleteTransactions)
+{
+    Ring r;
+    lay_log_tx tx;
+    r.put_revokes(HOME + 50, 2);
+    r.put_images(HOME, 2);
+    r.put_images(HOME + 9, 1);
+    r.put_commit();
+    r.put_images(HOME + 20, 1);
+    r.put_commit();
+
+    ASSERT_EQ(r.newest(), 0);
+    EXPECT_EQ(r.log.newest.tid, OBJECT_TID + 1);
+    EXPECT_EQ(r.log.newest.pos, 9u);
+    EXPECT_EQ(r.log.newest.super_age, 55u);
+    ASSERT_EQ(lay_log_next(&r.log, &tx), 1);
+    EXPECT_EQ(tx.tid, OBJECT_TID);
+    EXPECT_EQ(tx.pos, 0u);
+    EXPECT_EQ(tx.blocks, 7u);
+    EXPECT_EQ(tx.images, 3u);
+    EXPECT_EQ(tx.revokes, 2u);
+    EXPECT_EQ(tx.commit.pos, 6u);
+    EXPECT_EQ(lay_time_sec(tx.commit.time), 77);
+    EXPECT_EQ(r.images, (std::vector<Found>{{HOME, 2}, {HOME + 1, 3}, {HOME + 9, 5}}));
+    EXPECT_EQ(r.revokes, (std::vector<uint64_t>{HOME + 50, HOME + 51}));
+
+    ASSERT_EQ(lay_log_next(&r.log, &tx), 1);
+    EXPECT_EQ(tx.tid, OBJECT_TID + 1);
+    EXPECT_EQ(tx.pos, 7u);
+    EXPECT_EQ(tx.blocks, 3u);
+    EXPECT_EQ(lay_log_next(&r.log, &tx), 0);
+    EXPECT_EQ(r.log.tid, OBJECT_TID + 2);
+    EXPECT_EQ(r.log.pos, 10u);
+    EXPECT_EQ(r.log.corrected, 0u);
+}
+
+TEST(LogReader, WrapsAtTheEndOfTheLog)
+{
+    Ring r;
+    r.pos = r.first = r.tail_pos = RING - 2;
+    r.put_images(HOME, 3);
+    r.put_commit();
+    ASSERT_EQ(r.read_all(), 1);
+    EXPECT_EQ(r.images, (std::vector<Found>{{HOME, RING - 1}, {HOME + 1, 0}, {HOME + 2, 1}}));
+    EXPECT_EQ(r.log.pos, 3u);
+}
+
+TEST(LogReader, ReadsATransactionThatFillsTheLog)
+{
+    Ring r;
+    r.put_images(HOME, RING - 2);
+    r.put_commit();
+    EXPECT_EQ(r.read_all(), 1);
+    EXPECT_EQ(r.images.size(), RING - 2);
+    EXPECT_EQ(r.log.pos, 0u);
+}
+
+TEST(LogReader, BeginsAtTheTailOfTheNewestCommit)
+{
+    Ring r;
+    r.put_images(HOME, 1);
+    r.put_commit();
+    r.move_tail();
+    r.put_images(HOME + 1, 1);
+    r.put_commit();
+    ASSERT_EQ(r.read_all(), 1);
+    EXPECT_EQ(r.images, (std::vector<Found>{{HOME + 1, 4}}));
+}
+
+TEST(LogReader, TakesTheHighestIncarnationBeforeTheHighestNumber)
+{
+    Ring r;
+    r.tid = 90;
+    r.pos = r.first = 8;
+    r.by = incarnation(2);
+    r.put_images(HOME, 1);
+    r.put_commit();
+    r.tid = r.tail_tid = 80;
+    r.pos = r.first = 0;
+    r.by = incarnation(3);
+    r.put_images(HOME + 1, 1);
+    r.put_commit();
+    ASSERT_EQ(r.read_all(), 1);
+    EXPECT_EQ(r.log.newest.tid, 80u);
+}
+
+TEST(LogReader, KnowsNoRecordsOfAnotherLog)
+{
+    Ring r;
+    r.put_images(HOME, 1);
+    r.put_commit();
+    r.geo.log_id++;
+    EXPECT_EQ(r.newest(), -EUCLEAN);
+}
+
+TEST(LogReader, ContinuesAcrossIncarnations)
+{
+    Ring r;
+    r.by = incarnation(1);
+    r.put_images(HOME, 1);
+    r.put_commit();
+    r.by = incarnation(3);
+    r.put_commit();
+    ASSERT_EQ(r.read_all(), 2);
+    EXPECT_TRUE(r.log.newest.counter == 3);
+}
+
+TEST(LogReader, RefusesATransactionOfTwoIncarnationsAndOneOlderThanTheOneBefore)
+{
+    Ring two;
+    two.put_images(HOME, 1);
+    two.by = incarnation(2);
+    two.put_commit();
+    two.by = incarnation(3);
+    two.put_commit();
+    EXPECT_EQ(two.read_all(), -EUCLEAN);
+
+    Ring older;
+    older.put_commit();
+    older.by = incarnation(2);
+    older.put_commit();
+    older.by = incarnation(3);
+    older.put_commit();
+    EXPECT_EQ(older.read_all(), -EUCLEAN);
+    EXPECT_EQ(older.log.tid, OBJECT_TID + 1);
+}
+
+TEST(LogReader, RefusesALogThatIsNewerThanTheLabel)
+{
+    Ring r;
+    r.put_commit();
+    EXPECT_EQ(r.newest(2), -EUCLEAN);
+    r.by = incarnation(3, 0x78); // the same counter by another writer
+    r.put_commit();
+    EXPECT_EQ(r.newest(3), -EUCLEAN);
+    EXPECT_EQ(r.newest(4), 0);
+}
+
+/* --- The newest commit ----------------------------------------------------------------------- */
+
+TEST(NewestCommit, WithAFlippedBitCountsIfItsRecordsAreWhole)
+{
+    Ring r;
+    r.put_commit();
+    r.put_revokes(HOME, 1);
+    r.put_images(HOME, 2);
+    r.put_commit(); // at 5
+    for (unsigned bit = 0; bit < 8 * LAY_BLOCK_SIZE; bit += 7) {
+        r.at(5).bytes[bit / 8] ^= 1u << bit % 8;
+        ASSERT_EQ(r.read_all(), 2) << bit;
+        ASSERT_EQ(r.log.corrected, 2u); // once for each of scan and reading
+        r.at(5).bytes[bit / 8] ^= 1u << bit % 8;
+    }
+}
+
+TEST(NewestCommit, WithAFlippedBitDoesNotCountIfAnotherRecordHasOne)
+{
+    for (uint64_t damaged : {1, 2, 3, 4}) {
+        Ring r;
+        r.put_commit();
+        r.put_revokes(HOME, 1);
+        r.put_images(HOME, 2);
+        r.put_commit(); // at 5
+        r.at(5).bytes[4000] ^= 1;
+        r.at(damaged).bytes[4000] ^= 1;
+        EXPECT_EQ(r.read_all(), 1) << damaged;
+        EXPECT_EQ(r.log.newest.pos, 0u);
+        EXPECT_TRUE(r.images.empty());
+    }
+}
+
+TEST(NewestCommit, AtAWrongPositionMeansDamageIfItIsNewer)
+{
+    Ring r;
+    r.put_commit();
+    r.put_commit(); // at 1
+    r.at(9) = r.at(1);
+    EXPECT_EQ(r.newest(), 0); // the same one
+    r.at(0) = r.at(1);
+    EXPECT_EQ(r.newest(), 0);
+    memset(&r.at(1), 0, LAY_BLOCK_SIZE);
+    EXPECT_EQ(r.newest(), -EUCLEAN) << "no other commit";
+    r.pos = r.first = 2;
+    r.tid = OBJECT_TID;
+    r.put_commit();
+    EXPECT_EQ(r.newest(), -EUCLEAN);
+    EXPECT_STREQ(r.log.why, "a newer commit was written to a wrong position");
+}
+
+TEST(NewestCommit, MayBeUnreadable)
+{
+    Ring r;
+    r.put_commit();
+    r.put_commit();
+    r.missing = 1;
+    ASSERT_EQ(r.newest(), 0);
+    EXPECT_EQ(r.log.newest.pos, 0u);
+    r.unreadable = 5;
+    EXPECT_EQ(r.newest(), -EIO);
+}
+
+/* --- Damage ---------------------------------------------------------------------------------- */
+
+/* Where a damaged second transaction begins: a revoke block, a descriptor, two images, a commit. */
+constexpr uint64_t SECOND = 3;
+
+struct Damage {
+    const char *name;
+    std::function<void(Ring &)> apply;
+};
+
+/* Seals a block again after a change of a field. */
+void reseal(Ring &r, uint64_t pos)
+{
+    lay_seal(&r.at(pos), OBJECT_TID + 1);
+}
+
+void flip_two(Ring &r, uint64_t pos)
+{
+    r.at(pos).bytes[4000] ^= 0x11;
+}
+
+const Damage DAMAGES[] = {
+    {"revoke block", [](Ring &r) { flip_two(r, SECOND); }},
+    {"descriptor", [](Ring &r) { flip_two(r, SECOND + 1); }},
+    {"image", [](Ring &r) { flip_two(r, SECOND + 3); }},
+    {"image of another transaction",
+     [](Ring &r) {
+         lay_block &image = r.at(SECOND + 2);
+         lay_seal(&image, OBJECT_TID);
+         r.at(SECOND + 1).desc.tags[0].age = lay_put32(lay_age(&image));
+         reseal(r, SECOND + 1);
+     }},
+    {"sound image of another age",
+     [](Ring &r) {
+         r.at(SECOND + 2).bytes[4000] ^= 1;
+         reseal(r, SECOND + 2);
+     }},
+    {"commit block", [](Ring &r) { flip_two(r, SECOND + 4); }},
+    {"no commit block", [](Ring &r) { memset(&r.at(SECOND + 4), 0, LAY_BLOCK_SIZE); }},
+    {"unreadable commit block", [](Ring &r) { r.missing = SECOND + 4; }},
+    {"chain of the commit block",
+     [](Ring &r) {
+         r.at(SECOND + 4).commit.crc.le ^= 1;
+         reseal(r, SECOND + 4);
+     }},
+    {"length in the commit block",
+     [](Ring &r) {
+         r.at(SECOND + 4).commit.blocks = lay_put32(6);
+         reseal(r, SECOND + 4);
+     }},
+    {"sound revoke block of other contents",
+     [](Ring &r) {
+         r.at(SECOND).revoke.blocks[0] = lay_put64(HOME + 1);
+         reseal(r, SECOND);
+     }},
+};
+
+/* Three transactions, of which the second one is damaged. */
+void put_three(Ring &r)
+{
+    r.put_images(HOME, 1);
+    r.put_commit();
+    r.put_revokes(HOME, 1);
+    r.put_images(HOME + 1, 2);
+    r.put_commit();
+    r.put_images(HOME + 5, 1);
+    r.put_commit();
+}
+
+TEST(LogReader, ReportsAGapAndFindsWhatFollows)
+{
+    for (const Damage &damage : DAMAGES) {
+        SCOPED_TRACE(damage.name);
+        Ring r;
+        lay_log_tx tx;
+        put_three(r);
+        damage.apply(r);
+        ASSERT_EQ(r.newest(), 0);
+        ASSERT_EQ(lay_log_next(&r.log, &tx), 1);
+        EXPECT_EQ(tx.tid, OBJECT_TID);
+        EXPECT_EQ(lay_log_next(&r.log, &tx), -EUCLEAN);
+        EXPECT_EQ(r.log.tid, OBJECT_TID + 1);
+        EXPECT_EQ(r.log.pos, SECOND);
+        ASSERT_EQ(lay_log_skip(&r.log), 1);
+        EXPECT_EQ(r.log.tid, OBJECT_TID + 2);
+        EXPECT_EQ(r.log.pos, SECOND + 5);
+        EXPECT_EQ(lay_log_next(&r.log, &tx), 1);
+        EXPECT_EQ(lay_log_next(&r.log, &tx), 0);
+    }
+}
+
+TEST(LogReader, CorrectsOneBitOfEachBlock)
+{
+    for (unsigned bit : {0, 33, 70, 130, 200, 280, 390, 500, 560, 700, 8 * 4000}) {
+        Ring r;
+        put_three(r);
+        for (uint64_t p = 0; p < 11; p++)
+            r.at(p).bytes[bit / 8] ^= 1u << bit % 8;
+        r.at(10).bytes[bit / 8] ^= 1u << bit % 8; // the newest commit
+        ASSERT_EQ(r.read_all(), 3) << bit;
+        EXPECT_EQ(r.log.corrected, 10u);
+        EXPECT_EQ(r.images.size(), 4u);
+    }
+}
+
+TEST(LogReader, SkipFindsNothingBehindTheNewestCommit)
+{
+    Ring r;
+    lay_log_tx tx;
+    r.put_images(HOME, 1);
+    r.put_commit();
+    flip_two(r, 1);
+    ASSERT_EQ(r.newest(), 0);
+    EXPECT_EQ(lay_log_next(&r.log, &tx), -EUCLEAN);
+    EXPECT_EQ(lay_log_skip(&r.log), 0);
+}
+
+TEST(LogReader, ReturnsTheErrorOfACall)
+{
+    lay_log_tx tx;
+    auto read = [&tx](const std::function<void(Ring &)> &change) {
+        Ring r;
+        r.put_revokes(HOME, 1);
+        r.put_images(HOME, 1);
+        r.put_commit();
+        EXPECT_EQ(r.newest(), 0);
+        change(r);
+        int result = lay_log_next(&r.log, &tx);
+        EXPECT_EQ(r.log.tid, OBJECT_TID);
+        EXPECT_EQ(r.log.pos, 0u);
+        return result;
+    };
+    EXPECT_EQ(read([](Ring &r) { r.unreadable = 0; }), -EIO);
+    EXPECT_EQ(read([](Ring &r) { r.unreadable = 2; }), -EIO);
+    EXPECT_EQ(read([](Ring &r) { r.unreadable = 3; }), -EIO);
+    EXPECT_EQ(read([](Ring &r) { r.image_error = -ENOMEM; }), -ENOMEM);
+    EXPECT_EQ(read([](Ring &r) { r.revoke_error = -ENOMEM; }), -ENOMEM);
+}
+
+TEST(LogReader, EndsWhenATransactionIsLongerThanTheLog)
+{
+    Ring r;
+    lay_log_tx tx;
+    r.put_commit();
+    ASSERT_EQ(r.newest(), 0);
+    r.pos = 0;
+    r.tid = OBJECT_TID;
+    for (uint64_t i = 0; i < RING; i++)
+        r.put_revokes(HOME, 1);
+    r.reads = 0;
+    EXPECT_EQ(lay_log_next(&r.log, &tx), -EUCLEAN);
+    EXPECT_EQ(r.reads, RING + 1);
+}
+
+TEST(LogReader, EndsWhenTransactionsAreLongerThanTheLogTogether)
+{
+    Ring r;
+    lay_log_tx tx;
+    uint64_t n = 0;
+    for (uint64_t i = 0; i < RING; i++)
+        r.put_commit();
+    ASSERT_EQ(r.newest(), 0);
+    r.log.newest.tid = LAY_MAX_TID; // never reached
+    while (n < 2 * RING && lay_log_next(&r.log, &tx) == 1) {
+        n++;
+        r.put_commit(); // the reader always finds the next one
+    }
+    EXPECT_EQ(n, RING);
+}
+
+/* --- Mounts ---------------------------------------------------------------------------------- */
+
+TEST(LogReader, ReplacesAnEmptyNewestTransactionThatRepeatsTheTail)
+{
+    Ring r;
+    r.put_images(HOME, 1);
+    r.put_commit();
+    ASSERT_EQ(r.read_all(), 1);
+    EXPECT_FALSE(r.log.replace) << "it has content";
+    r.put_commit();
+    ASSERT_EQ(r.read_all(), 2);
+    EXPECT_TRUE(r.log.replace);
+    r.move_tail();
+    r.put_commit();
+    ASSERT_EQ(r.read_all(), 1);
+    EXPECT_FALSE(r.log.replace) << "it moves the tail";
+    r.put_commit();
+    ASSERT_EQ(r.read_all(), 2);
+    EXPECT_TRUE(r.log.replace);
+}
+
+/* A log whose last commit is that of a clean unmount. */
+class CleanLog : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        object_make(OBJECT_SUPER, &super);
+        super.super.clean_incarnation = incarnation(3);
+        super.super.clean_pos = lay_put64(3);
+        super.super.clean_tid = lay_put64(OBJECT_TID + 1);
+        lay_seal(&super, OBJECT_TID);
+        r.put_images(HOME, 1);
+        r.put_commit();
+        r.move_tail();
+        r.super_age = lay_age(&super);
+        r.put_commit(); // at 3
+    }
+
+    int clean(uint64_t label = 3)
+    {
+        (void)r.newest(label);
+        r.reads = 0;
+        memset(&r.log.newest, 0, sizeof(r.log.newest));
+        return lay_log_clean(&r.log, &super.super);
+    }
+
+    Ring r;
+    lay_block super;
+};
+
+TEST_F(CleanLog, IsKnownFromTwoBlocks)
+{
+    lay_log_tx tx;
+    EXPECT_EQ(clean(), 1);
+    EXPECT_EQ(r.reads, 2u);
+    EXPECT_EQ(r.log.newest.tid, OBJECT_TID + 1);
+    EXPECT_EQ(r.log.tid, OBJECT_TID + 2);
+    EXPECT_EQ(r.log.pos, 4u);
+    EXPECT_EQ(lay_log_next(&r.log, &tx), 0);
+}
+
+TEST_F(CleanLog, IsOfTheIncarnationOfTheLabel)
+{
+    EXPECT_EQ(clean(4), 0);
+    super.super.clean_incarnation = incarnation(4);
+    EXPECT_EQ(clean(4), 0) << "the commit has another one";
+}
+
+TEST_F(CleanLog, NamesTheSuperblock)
+{
+    super.super.mounts = lay_put64(1);
+    lay_seal(&super, OBJECT_TID);
+    EXPECT_EQ(clean(), 0);
+}
+
+TEST_F(CleanLog, HasItsCommit)
+{
+    super.super.clean_tid = lay_put64(OBJECT_TID);
+    EXPECT_EQ(clean(), 0);
+    super.super.clean_tid = lay_put64(OBJECT_TID + 1);
+    super.super.clean_pos = lay_put64(RING);
+    EXPECT_EQ(clean(), 0);
+    super.super.clean_pos = lay_put64(3);
+    r.at(3).bytes[99] ^= 1;
+    EXPECT_EQ(clean(), 0);
+}
+
+TEST_F(CleanLog, IsNoneIfALaterCommitFollows)
+{
+    r.put_commit();
+    EXPECT_EQ(clean(), 0);
+    r.at(4).bytes[99] ^= 1;
+    EXPECT_EQ(clean(), 0) << "a flipped bit hides no commit";
+    r.at(4).bytes[99] ^= 2;
+    EXPECT_EQ(clean(), 1);
+    r.missing = 4;
+    EXPECT_EQ(clean(), 0) << "an unreadable block may be one";
+}
+
+TEST_F(CleanLog, MayBeFollowedByAnOldCommit)
+{
+    r.tid = r.tail_tid = 2;
+    r.put_commit();
+    EXPECT_EQ(clean(), 1);
+}
+
+} // namespace
