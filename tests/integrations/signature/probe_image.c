@@ -49,14 +49,19 @@ int blkid_probe_set_label(blkid_probe pr, const unsigned char *label, size_t len
     return 0;
 }
 
-int blkid_probe_set_uuid(blkid_probe pr, const unsigned char *uuid)
+int blkid_probe_set_uuid_as(blkid_probe pr, const unsigned char *uuid, const char *name)
 {
     (void)pr;
-    printf("UUID=");
+    printf("%s=", name);
     for (unsigned i = 0; i < 16; i++)
         printf(i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
     putchar('\n');
     return 0;
+}
+
+int blkid_probe_set_uuid(blkid_probe pr, const unsigned char *uuid)
+{
+    return blkid_probe_set_uuid_as(pr, uuid, "UUID");
 }
 
 int blkid_probe_sprintf_version(blkid_probe pr, const char *fmt, ...)

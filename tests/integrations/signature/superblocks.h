@@ -41,6 +41,7 @@ unsigned char *blkid_probe_get_buffer(blkid_probe pr, uint64_t off, uint64_t len
 int blkid_probe_verify_csum(blkid_probe pr, uint64_t csum, uint64_t expected);
 int blkid_probe_set_label(blkid_probe pr, const unsigned char *label, size_t len);
 int blkid_probe_set_uuid(blkid_probe pr, const unsigned char *uuid);
+int blkid_probe_set_uuid_as(blkid_probe pr, const unsigned char *uuid, const char *name);
 int blkid_probe_sprintf_version(blkid_probe pr, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 int blkid_probe_set_block_size(blkid_probe pr, unsigned block_size);
