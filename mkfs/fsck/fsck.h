@@ -138,6 +138,7 @@ struct fsck {
     struct lay_super sb;        /* `recovered` with repairs */
     const char *path;
     const char *why;    /* reason of -EUCLEAN of fsck_run() */
+    const char *replay; /* file with a log to be applied, or NULL */
     bool verbose, progress;
     bool reclaim; /* block 0 may be anything */
     enum fsck_mode mode;
@@ -330,6 +331,11 @@ int fsck_forget_sums(struct fsck *f, uint64_t block, uint64_t len);
  */
 int fsck_keep_log(struct fsck *f);
 #define FSCK_KEPT_MORE 2u /* blocks behind the log in the file */
+/*
+ * Puts the images of a whole log that fsck_keep_log() made, in the file
+ * f->replay. Returns 0, -EUCLEAN with f->why, -ENOMEM or an error.
+ */
+int fsck_apply_kept(struct fsck *f);
 
 /* --- What is lost (paths.c, given_*.c) ------------------------------------------------------- */
 

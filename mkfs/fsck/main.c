@@ -20,6 +20,7 @@
 #define EXIT_USAGE       16
 
 #define OPT_RECLAIM 0x200
+#define OPT_REPLAY  0x201
 
 static const char usage_text[] =
     "usage: fsck.gpunvme [-n | -p | -y] [-f] [--reclaim] [OPTION]... DEVICE\n"
@@ -31,13 +32,16 @@ static const char usage_text[] =
     "                         when the file system was unmounted in order\n"
     "  -y                     repair everything\n"
     "  -f                     with -p: check in any case\n"
-    "      --reclaim          use the second label even if block 0 is none\n" TOOL_USAGE
+    "      --reclaim          use the second label even if block 0 is none\n"
+    "      --replay=FILE      with -y: first apply the log that a repair has kept, FILE\n"
+    "                         is a copy of lost+found/journal-N\n" TOOL_USAGE
     "  -v, --verbose          print what was counted\n" TOOL_USAGE_END "\n"
     "Exit status: 0 clean, 1 problems were repaired, 4 problems are left, 8 the check\n"
     "could not be done, 16 wrong usage.\n";
 
 static const struct option long_options[] = {
     {"reclaim", no_argument, NULL, OPT_RECLAIM},
+    {"replay", required_argument, NULL, OPT_REPLAY},
     {"verbose", no_argument, NULL, 'v'},
     TOOL_LONG_OPTIONS,
 };
@@ -80,6 +84,9 @@ static int main_set_option(void *options, int c)
     case OPT_RECLAIM:
         args->fsck->reclaim = true;
         return 0;
+    case OPT_REPLAY:
+        args->fsck->replay = optarg;
+        return 0;
     case 'v':
         args->fsck->verbose = true;
         return 0;
@@ -103,6 +110,10 @@ static int main_parse_arguments(int argc, char **argv, struct arguments *args)
     f->path = args->device.text;
     if (args->modes > 1) {
         tool_error("options", "-n, -p and -y exclude each other, give one of them");
+        return EXIT_USAGE;
+    }
+    if (f->replay && f->mode != FSCK_YES) {
+        tool_error("options", "--replay changes the file system, give -y, too");
         return EXIT_USAGE;
     }
     if (f->mode == FSCK_ASK && !(isatty(STDIN_FILENO) && isatty(STDOUT_FILENO))) {
@@ -164,7 +175,10 @@ static int status_of(const struct fsck *f)
 static int main_fail(const struct fsck *f, int err)
 {
     if (err == -EUCLEAN && f->why) {
-        tool_error(f->path, "superblock: %s, and no usable copy was found", f->why);
+        if (f->log_read)
+            tool_error(f->path, "%s", f->why);
+        else
+            tool_error(f->path, "superblock: %s, and no usable copy was found", f->why);
         return EXIT_PROBLEMS;
     }
     tool_error(f->path, "the check ended early: %s", tool_strerror(err));

@@ -290,6 +290,58 @@ TEST_F(DamagedLog, ListsWhatTheRestWouldHaveChanged)
     EXPECT_NE(r.out.find("Given up: changes of inode 2 /hard\n"), std::string::npos) << r.out;
 }
 
+TEST_F(DamagedLog, IsAppliedWhenItIsMended)
+{
+    EXPECT_EQ(fsck("-y").status, 1);
+    std::string log = kept();
+    std::memcpy(&log[(damaged - img.geo.log_start) << LAY_BLOCK_SHIFT], whole.data(), whole.size());
+    write_file(path("log"), log);
+    Result r = run({FSCK, "-y", "--replay", path("log"), path("img")});
+    EXPECT_TRUE(r.status == 0 || r.status == 1) << r.out << r.err;
+    EXPECT_NE(r.out.find("3 kept transactions applied"), std::string::npos) << r.out;
+    expect_clean();
+    Files files = list_files(path("img"));
+    EXPECT_TRUE(files.count("/third"));
+    expect_nothing_else_lost(before, files, {"/third", "/file", "/hard"});
+}
+
+TEST_F(DamagedLog, IsNotAppliedWhileItIsDamaged)
+{
+    EXPECT_EQ(fsck("-y").status, 1);
+    write_file(path("log"), kept());
+    std::string image = read_file(path("img"));
+    Result r = run({FSCK, "-y", "--replay", path("log"), path("img")});
+    EXPECT_EQ(r.status, 4) << r.out;
+    EXPECT_EQ(r.err, "fsck.gpunvme: " + path("img") + ": the log in the file is still damaged\n");
+    EXPECT_TRUE(read_file(path("img")) == image);
+}
+
+TEST_F(DamagedLog, IsNotAppliedAfterAMount)
+{
+    EXPECT_EQ(fsck("-y").status, 1);
+    std::string log = kept();
+    std::memcpy(&log[(damaged - img.geo.log_start) << LAY_BLOCK_SHIFT], whole.data(), whole.size());
+    write_file(path("log"), log);
+    list_files(path("img"), true);
+    std::string image = read_file(path("img"));
+    Result r = run({FSCK, "-y", "--replay", path("log"), path("img")});
+    EXPECT_EQ(r.status, 4) << r.out;
+    EXPECT_NE(r.err.find("written by a mount since this log was kept"), std::string::npos) << r.err;
+    EXPECT_TRUE(read_file(path("img")) == image);
+}
+
+TEST_F(DamagedLog, OfAnotherFileSystemIsRefused)
+{
+    EXPECT_EQ(fsck("-y").status, 1);
+    Image other(path("other"), 0x33);
+    write_file(path("log"), kept());
+    Result r = run({FSCK, "-y", "--replay", path("log"), path("other")});
+    EXPECT_EQ(r.status, 4) << r.out;
+    EXPECT_NE(r.err.find("the file is no log of this file system"), std::string::npos) << r.err;
+    EXPECT_EQ(run({FSCK, "-y", "--replay", path("none"), path("other")}).status, 4);
+    EXPECT_EQ(run({FSCK, "-p", "--replay", path("log"), path("other")}).status, 16);
+}
+
 /* --- What nobody writes to -------------------------------------------------------------------- */
 
 TEST_F(Repair, KeepsABlock0OfAnotherFileSystem)
