@@ -172,6 +172,20 @@ static int status_of(const struct fsck *f)
     return fsck_all_repaired(f) ? EXIT_REPAIRED : EXIT_PROBLEMS;
 }
 
+/* Nobody writes to a file system that has an unknown read-only feature. */
+static void check_features(struct fsck *f)
+{
+    uint64_t unknown = f->img.geo.ro_compat & ~LAY_FEATURE_RO_COMPAT;
+
+    if (!unknown || f->mode == FSCK_CHECK)
+        return;
+    tool_error(f->path,
+               "has unknown read-only features 0x%" PRIx64 ", nothing is written; use a "
+               "newer version to repair it",
+               unknown);
+    f->mode = FSCK_CHECK;
+}
+
 static int main_fail(const struct fsck *f, int err)
 {
     if (err == -EUCLEAN && f->why) {
@@ -199,6 +213,7 @@ static int main_check(struct fsck *f, struct bd_dev *dev, bool force)
         tool_no_file_system(f->path, &f->labels, err);
         return err == -EUCLEAN || err == -ERANGE ? EXIT_PROBLEMS : EXIT_OPERATIONAL;
     }
+    check_features(f);
     if (f->mode == FSCK_PREEN && !force)
         err = fsck_says_clean(f, &clean);
     if (!err && clean) {

@@ -344,6 +344,24 @@ TEST_F(DamagedLog, OfAnotherFileSystemIsRefused)
 
 /* --- What nobody writes to -------------------------------------------------------------------- */
 
+TEST_F(Repair, WritesNothingWithAnUnknownReadOnlyFeature)
+{
+    fill_all(img);
+    img.inode(INO_FILE).nlink = lay_put32(7);
+    img.seal_inode(INO_FILE);
+    img.label().ro_compat = lay_put64(0x40);
+    img.seal_label();
+    std::string before = read_file(path("img"));
+    for (const char *mode : {"-p", "-y"}) {
+        Result r = fsck(mode);
+        EXPECT_EQ(r.status, 4) << r.out;
+        EXPECT_EQ(r.err, "fsck.gpunvme: " + path("img") +
+                             ": has unknown read-only features 0x40, nothing is written; use a "
+                             "newer version to repair it\n");
+    }
+    EXPECT_TRUE(read_file(path("img")) == before);
+}
+
 TEST_F(Repair, KeepsABlock0OfAnotherFileSystem)
 {
     fill_all(img);
