@@ -252,8 +252,8 @@ int sim_set_dma_engine(struct sim *s, const struct sim_dma_engine *e);
 int sim_doorbells_fd(const struct sim *s);
 /*
  * Does the same as the transport's map(), at an address chosen by the caller
- * (aligned to 4 KiB, not 0, below 2^52, otherwise -EINVAL). Returns -EEXIST if
- * it overlaps a mapping.
+ * (aligned to 4 KiB, below 2^52, otherwise -EINVAL). Returns -EEXIST if it
+ * overlaps a mapping.
  */
 int sim_map_at(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t iova);
 

@@ -4,8 +4,9 @@
 
 #include "sim/sim_internal.h"
 
-/* Maps at *iova, or at an address returned in *iova if that is 0. */
-static int sim_map_map(struct nvme_transport *tr, const struct nvme_mem *mem, uint64_t *iova)
+/* Maps at *iova, or at a free address, which it stores there. */
+static int sim_map_map(struct nvme_transport *tr, const struct nvme_mem *mem, bool at,
+                       uint64_t *iova)
 {
     struct sim *s = ((struct sim_transport *)tr)->s;
     uint64_t start = mem->addr ? (uint64_t)(uintptr_t)mem->addr : mem->device;
@@ -18,7 +19,7 @@ static int sim_map_map(struct nvme_transport *tr, const struct nvme_mem *mem, ui
     int rc = mem->addr ? 0 : sim_dma_engine_attach(s, mem->device);
     if (rc == 0) {
         sim_pause(s);
-        rc = *iova ? sim_iova_add_at(&s->iova, mem, *iova) : sim_iova_add(&s->iova, mem, iova);
+        rc = at ? sim_iova_add_at(&s->iova, mem, *iova) : sim_iova_add(&s->iova, mem, iova);
         sim_resume(s);
         if (rc && !mem->addr)
             sim_dma_engine_detach(s);
@@ -29,15 +30,14 @@ static int sim_map_map(struct nvme_transport *tr, const struct nvme_mem *mem, ui
 
 int sim_map(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t *iova)
 {
-    *iova = 0;
-    return sim_map_map(t, mem, iova);
+    return sim_map_map(t, mem, false, iova);
 }
 
 int sim_map_at(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t iova)
 {
-    if (!iova || iova % NVME_PAGE_SIZE || iova > SIM_IOVA_END || mem->len > SIM_IOVA_END - iova)
+    if (iova % NVME_PAGE_SIZE || iova > SIM_IOVA_END || mem->len > SIM_IOVA_END - iova)
         return -EINVAL;
-    return sim_map_map(t, mem, &iova);
+    return sim_map_map(t, mem, true, &iova);
 }
 
 /* True for the command of th->blocked, of which copies are not queued. */

@@ -112,7 +112,7 @@ static_assert(offsetof(struct vfio_user_dma_map, addr) == 16, "address at byte 1
  */
 struct vfio_user_dma_unmap {
     uint32_t argsz; /* maximum payload of the reply */
-    uint32_t flags;
+    uint32_t flags; /* VFIO_DMA_UNMAP_FLAG_ALL: address and size are 0 */
     uint64_t addr;
     uint64_t size;
 };

@@ -141,10 +141,26 @@ static void dma_release(size_t i)
     munmap((void *)host, atomic_load(&table[i].size));
 }
 
+static int unmap_all(struct nvme_transport *t, const struct vfio_user_dma_unmap *u)
+{
+    int rc = u->addr || u->size ? -EINVAL : 0;
+
+    for (size_t i = 0; rc == 0 && i < DMA_MAX_MAPS; i++) {
+        if (!atomic_load(&table[i].host))
+            continue;
+        rc = t->ops->unmap(t, table[i].iova);
+        if (rc == 0)
+            dma_release(i);
+    }
+    return rc;
+}
+
 int serve_dma_unmap(struct nvme_transport *t, const struct vfio_user_dma_unmap *u)
 {
-    if (u->argsz < sizeof(*u) || u->flags)
+    if (u->argsz < sizeof(*u) || (u->flags & ~(uint32_t)VFIO_DMA_UNMAP_FLAG_ALL))
         return -EINVAL;
+    if (u->flags)
+        return unmap_all(t, u);
     for (size_t i = 0; i < DMA_MAX_MAPS; i++) {
         if (!atomic_load(&table[i].host) || table[i].iova != u->addr ||
             atomic_load(&table[i].size) != u->size)

@@ -29,7 +29,10 @@ int serve_dma_guard(int *torn_fd);
  */
 int serve_dma_map(struct nvme_transport *t, const struct vfio_user_dma_map *m, int fd,
                   unsigned most);
-/* Returns -ENOENT unless address and size are those of a mapping. */
+/*
+ * Returns -ENOENT unless address and size are those of a mapping. With
+ * VFIO_DMA_UNMAP_FLAG_ALL both are 0, and all mappings are removed.
+ */
 int serve_dma_unmap(struct nvme_transport *t, const struct vfio_user_dma_unmap *u);
 /* Unmaps everything from this process. The transport must be closed. */
 void serve_dma_forget(void);

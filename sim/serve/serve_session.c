@@ -137,12 +137,17 @@ static void put_bar0(const struct serve_session *s, struct vfio_user_region_info
     const struct vfio_user_sparse_area area = {.offset = NVME_REG_DOORBELLS,
                                                .size = s->t->doorbells_len};
 
-    info->flags |= VFIO_REGION_INFO_FLAG_MMAP | VFIO_REGION_INFO_FLAG_CAPS;
+    info->flags |= VFIO_REGION_INFO_FLAG_MMAP;
     info->argsz = sizeof(*info) + sizeof(head) + sizeof(area);
-    if (room < info->argsz) { /* the client repeats the request with more room */
+    /*
+     * The client repeats the request with more room. QEMU refuses a reply that
+     * has the flag of capabilities without their offset.
+     */
+    if (room < info->argsz) {
         session_put(r, info, sizeof(*info));
         return;
     }
+    info->flags |= VFIO_REGION_INFO_FLAG_CAPS;
     info->cap_offset = sizeof(*info);
     session_put(r, info, sizeof(*info));
     session_put(r, &head, sizeof(head));
@@ -269,11 +274,13 @@ static int map_dma(struct serve_session *s, const struct serve_message *m, struc
     return -serve_dma_map(s->t, &map, m->n_fds ? m->fds[0] : -1, s->dma_maps);
 }
 
+/* SPDK sends the descriptor of the memory, which is closed with the message. */
 static int unmap_dma(struct serve_session *s, const struct serve_message *m, struct serve_reply *r)
 {
     struct vfio_user_dma_unmap unmap;
 
-    if (!session_take(m, &unmap, sizeof(unmap)) || serve_message_len(m) != sizeof(unmap))
+    if (!session_take(m, &unmap, sizeof(unmap)) || serve_message_len(m) != sizeof(unmap) ||
+        m->n_fds > 1)
         return EINVAL;
     int rc = -serve_dma_unmap(s->t, &unmap);
     if (rc == 0)
@@ -304,7 +311,7 @@ static const struct {
 } commands[] = {
     [VFIO_USER_VERSION] = {"VERSION", serve_version_agree, false},
     [VFIO_USER_DMA_MAP] = {"DMA_MAP", map_dma, true},
-    [VFIO_USER_DMA_UNMAP] = {"DMA_UNMAP", unmap_dma, false},
+    [VFIO_USER_DMA_UNMAP] = {"DMA_UNMAP", unmap_dma, true},
     [VFIO_USER_DEVICE_GET_INFO] = {"DEVICE_GET_INFO", get_info, false},
     [VFIO_USER_DEVICE_GET_REGION_INFO] = {"DEVICE_GET_REGION_INFO", get_region_info, false},
     [VFIO_USER_DEVICE_GET_IRQ_INFO] = {"DEVICE_GET_IRQ_INFO", get_irq_info, false},

@@ -95,8 +95,11 @@ TEST_F(Serve, RegionInfoThatDoesNotFitReportsItsSize)
     Client c(server.path);
     Reply r = c.region_info(BAR0, sizeof(struct vfio_user_region_info));
     EXPECT_EQ(r.data.size(), sizeof(struct vfio_user_region_info));
-    EXPECT_EQ(r.as<struct vfio_user_region_info>().argsz, 64u);
-    EXPECT_EQ(r.as<struct vfio_user_region_info>().cap_offset, 0u);
+    auto info = r.as<struct vfio_user_region_info>();
+    EXPECT_EQ(info.argsz, 64u);
+    EXPECT_EQ(info.cap_offset, 0u);
+    EXPECT_FALSE(info.flags & VFIO_REGION_INFO_FLAG_CAPS) << "QEMU refuses it without an offset";
+    EXPECT_TRUE(info.flags & VFIO_REGION_INFO_FLAG_MMAP);
     EXPECT_EQ(r.fd, -1);
 }
 

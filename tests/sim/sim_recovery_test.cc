@@ -510,14 +510,25 @@ TEST_F(MapAt, MapsMemoryAtTheAddress)
     EXPECT_EQ(r.t->ops->unmap(r.t, at), 0);
 }
 
+/* The memory of a virtual machine begins at address 0. */
+TEST_F(MapAt, MapsMemoryAtAddressZero)
+{
+    memset(memory, 0xee, 65536);
+    ASSERT_EQ(map(0), 0);
+    EXPECT_EQ(map(0), -EEXIST);
+    EXPECT_EQ(r.run(*q, io(NVME_IO_READ, 0, 1, 0)), 0);
+    EXPECT_EQ(static_cast<unsigned char *>(memory)[0], 0);
+    EXPECT_EQ(static_cast<unsigned char *>(memory)[4096], 0xee);
+    EXPECT_EQ(r.t->ops->unmap(r.t, 0), 0);
+}
+
 TEST_F(MapAt, RefusesOverlapsAndInvalidAddresses)
 {
     const uint64_t at = 0x7000000000;
     ASSERT_EQ(map(at), 0);
     for (uint64_t iova : {at, at - 4096, at + 4096, at + 65536 - 4096, at - 65536 + 4096})
         EXPECT_EQ(map(iova), -EEXIST) << iova;
-    for (uint64_t iova :
-         {uint64_t(0), at + 1, uint64_t(1) << 52, (uint64_t(1) << 52) - 4096, UINT64_MAX - 4095})
+    for (uint64_t iova : {at + 1, uint64_t(1) << 52, (uint64_t(1) << 52) - 4096, UINT64_MAX - 4095})
         EXPECT_EQ(map(iova), -EINVAL) << iova;
     EXPECT_EQ(map(at + 65536), 0) << "neighbours may touch";
     EXPECT_EQ(map(at - 65536), 0);
