@@ -17,12 +17,13 @@ static int sim_check_config(struct sim_config *c)
 {
     c->namespaces = or_default(c->namespaces, 1);
     c->threads = or_default(c->threads, 1);
-    c->io_queues = or_default(c->io_queues, 112);
+    c->io_queues = or_default(c->io_queues, SIM_IO_QUEUES);
     c->max_depth = or_default(c->max_depth, 4096);
     c->mdts = or_default(c->mdts, 1u << 20);
     if (c->namespaces > SIM_MAX_NAMESPACES || c->threads > SIM_MAX_THREADS)
         return -EINVAL;
-    if (c->io_queues > 4095 || c->max_depth < 2 || c->max_depth > 65536 || c->doorbell_stride > 8)
+    if (c->io_queues > 4095 || c->max_depth < 2 || c->max_depth > 65536 || c->doorbell_stride > 8 ||
+        c->vectors > SIM_MAX_VECTORS)
         return -EINVAL;
     /* The MDTS field is a power of two of pages; 0 means no limit. */
     if (c->mdts < 2 * NVME_PAGE_SIZE || (c->mdts & (c->mdts - 1)) ||
@@ -120,6 +121,7 @@ static int open_media(struct sim *s)
 static void sim_destroy(struct sim *s)
 {
     sim_flusher_stop(s);
+    sim_interrupts_free(&s->interrupts);
     for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++) {
         sim_cache_free(&s->ns[i]);
         sim_media_close(&s->ns[i]);
@@ -199,7 +201,9 @@ int sim_create(const struct sim_config *cfg, struct sim **out, struct nvme_trans
     if (!s)
         return -ENOMEM;
     s->delays = c.latency_ns || c.bytes_per_sec || c.reorder;
-    rc = init_threads(s);
+    rc = sim_interrupts_init(&s->interrupts, c.vectors);
+    if (rc == 0)
+        rc = init_threads(s);
     if (rc == 0)
         rc = init_queues(s);
     if (rc == 0)

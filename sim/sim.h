@@ -21,6 +21,8 @@ extern "C" {
 struct sim;
 
 #define SIM_MAX_NAMESPACES 8
+#define SIM_IO_QUEUES      112u /* offered by default */
+#define SIM_MAX_VECTORS    2048 /* of MSI-X */
 /*
  * The doorbell_stride with which the doorbells of each queue pair have a
  * separate cache line.
@@ -50,11 +52,16 @@ struct sim_config {
     struct sim_ns_config ns[SIM_MAX_NAMESPACES];
     unsigned namespaces;      /* default: 1 */
     unsigned threads;         /* controller threads; default: 1 */
-    unsigned io_queues;       /* offered queue pairs; default: 112 */
+    unsigned io_queues;       /* offered queue pairs; default: SIM_IO_QUEUES */
     unsigned max_depth;       /* CAP.MQES + 1; default: 4096 */
     unsigned mdts;            /* bytes, 8192 to 8 MiB, a power of two; default: 1 MiB */
     unsigned doorbell_stride; /* CAP.DSTRD; default: 0 */
-    unsigned ready_ms;        /* time from CC.EN to CSTS.RDY; default: 0 */
+    /*
+     * MSI-X vectors (sim_set_interrupts()), up to SIM_MAX_VECTORS. Without any,
+     * a CQ with interrupts is the driver's mistake.
+     */
+    unsigned vectors;
+    unsigned ready_ms; /* time from CC.EN to CSTS.RDY; default: 0 */
     bool no_sgl, no_volatile_cache;
     bool no_mdts;           /* Identify reports no limit of transfers */
     bool no_abort;          /* Abort completes but never ends a command */
@@ -256,6 +263,15 @@ int sim_doorbells_fd(const struct sim *s);
  * overlaps a mapping.
  */
 int sim_map_at(struct nvme_transport *t, const struct nvme_mem *mem, uint64_t iova);
+/*
+ * Sets the eventfds of n MSI-X vectors, which are duplicated. A completion in
+ * a CQ with interrupts signals that of its vector; several may be signalled
+ * once. Without `events` (NULL) the vectors are not signalled any more. Returns
+ * -EINVAL for vectors that do not exist and for other descriptors, or -errno.
+ */
+int sim_set_interrupts(struct sim *s, unsigned first, unsigned n, const int *events);
+/* Signals a vector once. Returns 0 or -EINVAL. */
+int sim_trigger_interrupt(struct sim *s, unsigned vector);
 
 /*
  * Reads the media of a namespace, for tests: contents as of the last

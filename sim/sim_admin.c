@@ -14,6 +14,7 @@
 
 #define SIM_AGAIN 0xfffeu /* not a status: the command stays queued */
 #define SIM_HELD  0xfffdu /* the command completes later or never */
+#define CQ_IEN    2u      /* of CDW11: the CQ has interrupts */
 
 struct admin {
     struct sim *s;
@@ -167,6 +168,18 @@ static void note_top_queue(struct sim *s)
     atomic_store(&s->top_queue, top);
 }
 
+/* CDW11 of Create I/O CQ: IEN is bit 1, and IV is 0 without it. */
+static uint16_t admin_check_vector(const struct admin *a)
+{
+    uint32_t vector = a->sqe->cdw11 >> 16;
+
+    if (a->sqe->cdw11 & 0xfffcu)
+        return NVME_ERR_INVALID_FIELD;
+    if (a->sqe->cdw11 & CQ_IEN)
+        return vector < a->s->cfg.vectors ? NVME_OK : SIM_ERR_INVALID_VECTOR;
+    return vector ? SIM_ERR_INVALID_VECTOR : NVME_OK;
+}
+
 static uint16_t admin_create_cq(struct admin *a)
 {
     uint32_t id = a->sqe->cdw10 & 0xffff, size = (a->sqe->cdw10 >> 16) + 1;
@@ -176,8 +189,8 @@ static uint16_t admin_create_cq(struct admin *a)
         return NVME_ERR_QID_INVALID;
     uint16_t st = check_create(a, id, size, exists);
 
-    if (st == NVME_OK && (a->sqe->cdw11 & 0xfffffffeu)) /* no interrupts: IEN and IV are 0 */
-        st = SIM_ERR_INVALID_VECTOR;
+    if (st == NVME_OK)
+        st = admin_check_vector(a);
     if (st == NVME_OK && (atomic_load(&a->s->cc) >> NVME_CC_IOCQES_SHIFT & 0xf) != 4)
         st = NVME_ERR_QUEUE_SIZE;
     unsigned char *ring = st == NVME_OK ? ring_memory(a, size, sizeof(struct nvme_cqe)) : NULL;
@@ -193,6 +206,8 @@ static uint16_t admin_create_cq(struct admin *a)
     cq->head = cq->tail = cq->seen = 0;
     cq->phase = 1;
     cq->users = 0;
+    cq->interrupts = a->sqe->cdw11 & CQ_IEN ? &a->s->interrupts : NULL;
+    cq->vector = (uint16_t)(a->sqe->cdw11 >> 16);
     note_top_queue(a->s);
     return NVME_OK;
 }

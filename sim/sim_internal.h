@@ -20,6 +20,7 @@
 
 #include "blockdev/nvme/nvme_spec.h"
 #include "sim/sim.h"
+#include "sim/sim_interrupt.h"
 #include "sim/sim_iova.h"
 #include "sim/sim_media.h"
 #include "support/clock.h"
@@ -89,8 +90,10 @@ struct sim_cq {
     uint32_t size, head, tail, seen;
     uint16_t id;
     uint16_t phase;
-    unsigned users; /* number of SQs that use this CQ */
-    bool kept;      /* kept after CC.EN = 0 (keeps_queues) until it is deleted */
+    unsigned users;                    /* number of SQs that use this CQ */
+    struct sim_interrupts *interrupts; /* NULL without interrupts (CDW11.IEN) */
+    uint16_t vector;
+    bool kept; /* kept after CC.EN = 0 (keeps_queues) until it is deleted */
 };
 
 struct sim_sq {
@@ -261,6 +264,7 @@ struct sim {
     _Atomic uint8_t *owner;
     _Atomic unsigned top_queue; /* highest id of an existing queue */
     struct sim_flusher flusher;
+    struct sim_interrupts interrupts;
     _Atomic bool halted;         /* CSTS.CFS */
     _Atomic bool gone;           /* power cut or removed: registers read all-ones */
     _Atomic uint64_t hung_until; /* 0: not hung; UINT64_MAX: until a reset */
@@ -406,6 +410,8 @@ static inline void sim_post(struct sim_sq *sq, uint32_t cid, uint32_t status, ui
         cq->tail = 0;
         cq->phase ^= 1;
     }
+    if (cq->interrupts)
+        sim_interrupt_raise(cq->interrupts, cq->vector);
 }
 /* Fetches the SQE at the head. Precondition: the SQ is not empty. */
 void sim_fetch(struct sim_thread *th, struct sim_sq *sq, struct nvme_sqe *sqe);

@@ -122,6 +122,8 @@ static void admin_queue_start(struct sim *s)
     cq->head = cq->tail = cq->seen = 0;
     cq->phase = 1;
     cq->users = 1;
+    cq->interrupts = s->cfg.vectors ? &s->interrupts : NULL; /* always, with vector 0 */
+    cq->vector = 0;
 }
 
 static void regs_enable(struct sim *s, uint32_t cc)

@@ -59,7 +59,7 @@ static const struct argp_option argp_options[] = {
     {"zoned", OPT_ZONED, NULL, 0, "Say that all namespaces are zoned", 0},
     {"mdts", OPT_MDTS, "SIZE", 0, "Largest transfer (128K)", 1},
     {"threads", OPT_THREADS, "N", 0, "Threads of the controller (1)", 1},
-    {"io-queues", OPT_IO_QUEUES, "N", 0, "Pairs of I/O queues offered (64)", 1},
+    {"io-queues", OPT_IO_QUEUES, "N", 0, "Pairs of I/O queues offered (112)", 1},
     {"max-depth", OPT_MAX_DEPTH, "N", 0, "Entries of a queue at most (256)", 1},
     {"doorbell-stride", OPT_STRIDE, "N", 0, "CAP.DSTRD (0)", 1},
     {"ready-ms", OPT_READY_MS, "N", 0, "Time from CC.EN to CSTS.RDY (0)", 1},
@@ -328,6 +328,10 @@ static void serve_options_parse(struct serve_options *o, int argc, char **argv)
     for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++)
         o->cfg.ns[i] = (struct sim_ns_config){.bytes = DEFAULT_BYTES, .lba_size = 4096};
     argp_parse(&argp, argc, argv, 0, NULL, o);
+    /* A vector for each CQ, as Linux's driver wants it for a processor each. */
+    o->cfg.vectors = 1 + (o->cfg.io_queues ? o->cfg.io_queues : SIM_IO_QUEUES);
+    if (o->cfg.vectors > SIM_MAX_VECTORS)
+        o->cfg.vectors = SIM_MAX_VECTORS;
     for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++)
         if (o->cfg.ns[i].path)
             o->cfg.ns[i].bytes = 0; /* images have the size of their files */

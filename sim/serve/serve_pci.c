@@ -10,6 +10,8 @@
 #define CLASS_NVME    0x010802u /* mass storage, non-volatile memory, NVM Express I/O controller */
 #define CAP_PM        0x40
 #define CAP_EXPRESS   0x50
+#define CAP_MSIX      0x90 /* behind the 60 bytes of the one for PCI Express */
+#define MSIX_MIN_BAR  4096u
 #define EXPRESS_V2    2
 #define MAX_LATENCIES 0x7u /* endpoint L0s and L1 acceptable latency: no limit */
 
@@ -41,19 +43,44 @@ static void add_capabilities(struct serve_pci *c)
           PCI_EXP_DEVCAP_RBER | MAX_LATENCIES << 6 | MAX_LATENCIES << 9);
 }
 
-void serve_pci_init(struct serve_pci *c, uint64_t bar0_bytes, uint16_t vendor, uint16_t device)
+uint32_t serve_pci_msix_bytes(unsigned vectors)
 {
-    uint64_t bar0_mask = ~(bar0_bytes - 1);
+    uint32_t half = MSIX_MIN_BAR / 2;
+
+    while (half < vectors * PCI_MSIX_ENTRY_SIZE)
+        half *= 2;
+    return vectors ? 2 * half : 0;
+}
+
+static void add_msix(struct serve_pci *c, unsigned vectors)
+{
+    uint32_t bytes = serve_pci_msix_bytes(vectors);
+
+    c->bytes[CAP_EXPRESS + 1] = CAP_MSIX;
+    put16(c, CAP_MSIX, PCI_CAP_ID_MSIX);
+    put16(c, CAP_MSIX + PCI_MSIX_FLAGS, (uint16_t)(vectors - 1));
+    put32(c, CAP_MSIX + PCI_MSIX_TABLE, PCI_MSIX_BAR);
+    put32(c, CAP_MSIX + PCI_MSIX_PBA, bytes / 2 | PCI_MSIX_BAR);
+    allow32(c, CAP_MSIX, (uint32_t)(PCI_MSIX_FLAGS_ENABLE | PCI_MSIX_FLAGS_MASKALL) << 16);
+    put32(c, PCI_BASE_ADDRESS_4, PCI_BASE_ADDRESS_SPACE_MEMORY);
+    allow32(c, PCI_BASE_ADDRESS_4, ~(bytes - 1));
+}
+
+void serve_pci_init(struct serve_pci *c, const struct serve_pci_config *config)
+{
+    uint64_t bar0_mask = ~(config->bar0_bytes - 1);
 
     memset(c, 0, sizeof(*c));
-    put16(c, PCI_VENDOR_ID, vendor ? vendor : VENDOR_ID);
-    put16(c, PCI_DEVICE_ID, vendor ? device : DEVICE_ID);
+    put16(c, PCI_VENDOR_ID, config->vendor ? config->vendor : VENDOR_ID);
+    put16(c, PCI_DEVICE_ID, config->vendor ? config->device : DEVICE_ID);
     put32(c, PCI_CLASS_REVISION, CLASS_NVME << 8);
     put16(c, PCI_SUBSYSTEM_VENDOR_ID, VENDOR_ID);
     put16(c, PCI_SUBSYSTEM_ID, DEVICE_ID);
     put32(c, PCI_BASE_ADDRESS_0, PCI_BASE_ADDRESS_MEM_TYPE_64);
     c->bytes[PCI_INTERRUPT_PIN] = 1;
     add_capabilities(c);
+    if (config->vectors)
+        add_msix(c, config->vectors);
     allow32(c, PCI_COMMAND,
             PCI_COMMAND_MEMORY | PCI_COMMAND_MASTER | PCI_COMMAND_PARITY | PCI_COMMAND_SERR |
                 PCI_COMMAND_INTX_DISABLE);

@@ -24,6 +24,8 @@ uint64_t serve_region_bytes(const struct serve_session *s, uint32_t index)
 {
     if (index == VFIO_PCI_BAR0_REGION_INDEX)
         return s->bar0_bytes;
+    if (index == PCI_MSIX_BAR)
+        return serve_pci_msix_bytes(s->vectors);
     return index == VFIO_PCI_CONFIG_REGION_INDEX ? PCI_CONFIG_BYTES : 0;
 }
 
@@ -133,13 +135,32 @@ static int region_bar0_write(struct serve_session *s, uint64_t offset, uint32_t 
     return 0;
 }
 
+static void region_msix_read(const struct serve_session *s, uint64_t offset, uint32_t count,
+                             unsigned char *to)
+{
+    for (uint32_t i = 0; i < count; i++, offset++)
+        to[i] = offset < sizeof(s->msix_table) ? s->msix_table[offset] : 0;
+}
+
+/* The bits of pending vectors are read-only. */
+static void region_msix_write(struct serve_session *s, uint64_t offset, uint32_t count,
+                              const unsigned char *from)
+{
+    for (uint32_t i = 0; i < count; i++, offset++)
+        if (offset < s->vectors * (uint64_t)PCI_MSIX_ENTRY_SIZE)
+            s->msix_table[offset] = from[i];
+}
+
 int serve_region_read(struct serve_session *s, const struct vfio_user_region_access *a, void *to)
 {
     if (!region_inside(s, a))
         return EINVAL;
     if (a->region == VFIO_PCI_BAR0_REGION_INDEX)
         return region_bar0_read(s, a->offset, a->count, to);
-    serve_pci_read(&s->pci, a->offset, to, a->count);
+    if (a->region == PCI_MSIX_BAR)
+        region_msix_read(s, a->offset, a->count, to);
+    else
+        serve_pci_read(&s->pci, a->offset, to, a->count);
     return 0;
 }
 
@@ -150,6 +171,9 @@ int serve_region_write(struct serve_session *s, const struct vfio_user_region_ac
         return EINVAL;
     if (a->region == VFIO_PCI_BAR0_REGION_INDEX)
         return region_bar0_write(s, a->offset, a->count, from);
-    write_config(s, a->offset, from, a->count);
+    if (a->region == PCI_MSIX_BAR)
+        region_msix_write(s, a->offset, a->count, from);
+    else
+        write_config(s, a->offset, from, a->count);
     return 0;
 }

@@ -123,6 +123,7 @@ static void start_session(struct server *s, struct nvme_transport *t)
     s->session.no_reset = s->o->cfg.no_reset;
     s->session.pci_vendor = s->o->pci_vendor;
     s->session.pci_device = s->o->pci_device;
+    s->session.vectors = s->o->cfg.vectors;
     serve_session_start(&s->session);
     if (s->o->stuck)
         sim_stick(s->sim);
@@ -137,6 +138,7 @@ static void unplug(struct server *s)
     s->session.t->ops->write32(s->session.t, NVME_REG_CC, 0);
     s->session.t->ops->close(s->session.t);
     s->session.t = NULL;
+    sim_set_interrupts(s->sim, 0, s->o->cfg.vectors, NULL);
     serve_dma_forget();
 }
 

@@ -94,7 +94,15 @@ void serve_session_start(struct serve_session *s)
     s->bar0_bytes = BAR0_MIN_BYTES;
     while (s->bar0_bytes < NVME_REG_DOORBELLS + s->t->doorbells_len)
         s->bar0_bytes *= 2;
-    serve_pci_init(&s->pci, s->bar0_bytes, s->pci_vendor, s->pci_device);
+    serve_pci_init(&s->pci, &(struct serve_pci_config){.vendor = s->pci_vendor,
+                                                       .device = s->pci_device,
+                                                       .bar0_bytes = s->bar0_bytes,
+                                                       .vectors = s->vectors});
+    for (unsigned v = 0; v < SIM_MAX_VECTORS; v++) {
+        memset(&s->msix_table[v * PCI_MSIX_ENTRY_SIZE], 0, PCI_MSIX_ENTRY_SIZE);
+        s->msix_table[v * PCI_MSIX_ENTRY_SIZE + PCI_MSIX_ENTRY_VECTOR_CTRL] =
+            PCI_MSIX_ENTRY_CTRL_MASKBIT;
+    }
 }
 
 /* Copies the first len bytes of the payload. Returns false if it is shorter. */
@@ -175,12 +183,13 @@ static int get_region_info(struct serve_session *s, const struct serve_message *
 }
 
 /*
- * Offers INTx and the two events of VFIO, none of which is ever raised, and
- * neither MSI nor MSI-X.
+ * Offers MSI-X, and INTx and the two events of VFIO, which are never raised.
  */
-static uint32_t irq_count(uint32_t index)
+static uint32_t irq_count(const struct serve_session *s, uint32_t index)
 {
-    return index == VFIO_PCI_MSI_IRQ_INDEX || index == VFIO_PCI_MSIX_IRQ_INDEX ? 0 : 1;
+    if (index == VFIO_PCI_MSIX_IRQ_INDEX)
+        return s->vectors;
+    return index == VFIO_PCI_MSI_IRQ_INDEX ? 0 : 1;
 }
 
 static int get_irq_info(struct serve_session *s, const struct serve_message *m,
@@ -188,14 +197,13 @@ static int get_irq_info(struct serve_session *s, const struct serve_message *m,
 {
     struct vfio_user_irq_info in;
 
-    (void)s;
     if (!session_take(m, &in, sizeof(in)) || in.argsz < sizeof(in) || in.index >= VFIO_PCI_NUM_IRQS)
         return EINVAL;
     struct vfio_user_irq_info info = {
         .argsz = sizeof(info),
         .flags = VFIO_IRQ_INFO_EVENTFD,
         .index = in.index,
-        .count = irq_count(in.index),
+        .count = irq_count(s, in.index),
     };
     if (in.index == VFIO_PCI_INTX_IRQ_INDEX)
         info.flags |= VFIO_IRQ_INFO_MASKABLE | VFIO_IRQ_INFO_AUTOMASKED;
@@ -209,18 +217,38 @@ static bool one_bit(uint32_t v)
 }
 
 /*
- * The request is checked and accepted. The descriptors are closed with the
- * message, since no interrupt is ever raised.
+ * Sets eventfds, which are closed with the message, or triggers vectors. A
+ * request without vectors removes all eventfds.
  */
+static int set_msix(struct serve_session *s, const struct vfio_user_irq_set *in,
+                    const struct serve_message *m)
+{
+    uint32_t data = in->flags & VFIO_IRQ_SET_DATA_TYPE_MASK;
+    const unsigned char *wanted = m->payload + sizeof(*in);
+
+    if ((in->flags & VFIO_IRQ_SET_ACTION_TYPE_MASK) != VFIO_IRQ_SET_ACTION_TRIGGER)
+        return EINVAL; /* as MASKABLE is not offered */
+    if (in->count == 0)
+        return -sim_set_interrupts(s->sim, 0, s->vectors, NULL);
+    if (data == VFIO_IRQ_SET_DATA_EVENTFD)
+        return m->n_fds && m->n_fds != in->count
+                   ? EINVAL
+                   : -sim_set_interrupts(s->sim, in->start, in->count, m->n_fds ? m->fds : NULL);
+    for (uint32_t v = 0; v < in->count; v++)
+        if (data == VFIO_IRQ_SET_DATA_NONE || wanted[v])
+            sim_trigger_interrupt(s->sim, in->start + v);
+    return 0;
+}
+
+/* The descriptors of other interrupts are accepted, and closed with the message. */
 static int set_irqs(struct serve_session *s, const struct serve_message *m, struct serve_reply *r)
 {
     struct vfio_user_irq_set in;
 
-    (void)s;
     (void)r;
     if (!session_take(m, &in, sizeof(in)) || in.argsz < sizeof(in) || in.index >= VFIO_PCI_NUM_IRQS)
         return EINVAL;
-    uint32_t data = in.flags & VFIO_IRQ_SET_DATA_TYPE_MASK, n = irq_count(in.index);
+    uint32_t data = in.flags & VFIO_IRQ_SET_DATA_TYPE_MASK, n = irq_count(s, in.index);
     uint32_t action = in.flags & VFIO_IRQ_SET_ACTION_TYPE_MASK;
     if (in.flags != (data | action) || !one_bit(data) || !one_bit(action))
         return EINVAL;
@@ -232,7 +260,7 @@ static int set_irqs(struct serve_session *s, const struct serve_message *m, stru
         return EINVAL;
     if (m->n_fds > (data == VFIO_IRQ_SET_DATA_EVENTFD ? in.count : 0))
         return EINVAL;
-    return 0;
+    return in.index == VFIO_PCI_MSIX_IRQ_INDEX ? set_msix(s, &in, m) : 0;
 }
 
 static int session_read_region(struct serve_session *s, const struct serve_message *m,

@@ -6,6 +6,7 @@
 #ifndef SIM_SERVE_SERVE_SESSION_H
 #define SIM_SERVE_SERVE_SESSION_H
 
+#include <linux/pci_regs.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -24,11 +25,17 @@ struct serve_session {
     unsigned dma_maps;
     bool no_reset;
     uint16_t pci_vendor, pci_device; /* see serve_pci_init() */
+    unsigned vectors;                /* of MSI-X, as in the sim_config */
 
     bool greeted; /* VFIO_USER_VERSION has succeeded */
     unsigned peer_fds;
     struct serve_pci pci;
     uint64_t bar0_bytes;
+    /*
+     * The first half of PCI_MSIX_BAR. It has no effect, because a client
+     * decides which vectors have eventfds.
+     */
+    unsigned char msix_table[SIM_MAX_VECTORS * PCI_MSIX_ENTRY_SIZE];
     /*
      * Bus mastering was off when the controller was enabled, or was switched
      * off later: the controller cannot reach memory and shows CSTS.CFS until

@@ -34,7 +34,8 @@ struct fuzz {
 
 static struct fuzz *start(void)
 {
-    struct sim_config cfg = {.ns = {{.bytes = 1 << 20, .lba_size = 4096}}, .io_queues = 2};
+    struct sim_config cfg = {
+        .ns = {{.bytes = 1 << 20, .lba_size = 4096}}, .io_queues = 2, .vectors = 3};
     struct fuzz *f = calloc(1, sizeof(*f));
     int fd = memfd_create("fuzz", MFD_CLOEXEC);
 
@@ -43,6 +44,7 @@ static struct fuzz *start(void)
         abort();
     f->memory = fd;
     f->session.sim = f->sim;
+    f->session.vectors = cfg.vectors;
     return f;
 }
 

@@ -4,8 +4,12 @@
  * vfio-user-pci with Linux's driver behind it, and SPDK's initiator.
  */
 #include <gtest/gtest.h>
+#include <linux/pci_regs.h>
 #include <nvme/types.h>
 
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "serve_rig.h"
@@ -63,6 +67,193 @@ TEST_F(Strangers, OneUnmapRemovesAllMappings)
     EXPECT_EQ(c.map(0, 1 << 20, fd), 0);
     EXPECT_EQ(c.unmap(0, 1 << 20), 0);
     close(fd);
+}
+
+/* A CQ with interrupts, which is number 1, and its eventfds. */
+struct Interrupts : Strangers {
+    static constexpr uint32_t VECTORS = VFIO_PCI_MSIX_IRQ_INDEX;
+
+    Interrupts()
+    {
+        for (int &e : events)
+            e = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        c.bus_master();
+        EXPECT_EQ(d.enable(), NVME_CSTS_READY);
+    }
+    ~Interrupts() override
+    {
+        d.disable();
+        for (int e : events)
+            close(e);
+    }
+    int set(uint32_t start, const std::vector<int> &fds, uint32_t count,
+            uint32_t flags = VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER)
+    {
+        struct vfio_user_irq_set s = {sizeof(s), flags, VECTORS, start, count};
+        return c.call(VFIO_USER_DEVICE_SET_IRQS, bytes_of(s), fds).error();
+    }
+    uint16_t create_cq(uint32_t vector)
+    {
+        struct nvme_sqe s = {};
+        s.opcode = NVME_ADMIN_CREATE_CQ;
+        s.prp1 = Driver::IOVA + 0x18000;
+        s.cdw10 = 1 | (Driver::DEPTH - 1) << 16;
+        s.cdw11 = 1 | 2 | vector << 16;
+        return d.run(0, s);
+    }
+    uint16_t create_sq()
+    {
+        struct nvme_sqe s = {};
+        s.opcode = NVME_ADMIN_CREATE_SQ;
+        s.prp1 = Driver::IOVA + 0x10000;
+        s.cdw10 = 1 | (Driver::DEPTH - 1) << 16;
+        s.cdw11 = 1 | 1 << 16;
+        return d.run(0, s);
+    }
+    /* True if the eventfd is signalled within the time; its count is cleared. */
+    static bool signalled(int event, int wait_ms = 10000)
+    {
+        struct pollfd p = {event, POLLIN, 0};
+        eventfd_t n;
+        return poll(&p, 1, wait_ms) == 1 && eventfd_read(event, &n) == 0;
+    }
+
+    Driver d{c};
+    int events[3];
+};
+
+TEST_F(Interrupts, CapabilityAndTableDescribeTheVectors)
+{
+    const size_t head = sizeof(struct vfio_user_region_access);
+    Reply space = c.read(VFIO_PCI_CONFIG_REGION_INDEX, 0, 256);
+    unsigned at = space.data[head + 0x34];
+    while (at && space.data[head + at] != PCI_CAP_ID_MSIX)
+        at = space.data[head + at + 1];
+    ASSERT_NE(at, 0u) << "no capability for MSI-X";
+    EXPECT_EQ(space.as<uint16_t>(head + at + PCI_MSIX_FLAGS), 112) << "112 queues and the admin's";
+    uint32_t table = space.as<uint32_t>(head + at + PCI_MSIX_TABLE);
+    uint32_t bits = space.as<uint32_t>(head + at + PCI_MSIX_PBA);
+    EXPECT_EQ(table & PCI_MSIX_TABLE_BIR, bits & PCI_MSIX_PBA_BIR);
+    uint32_t bar = table & PCI_MSIX_TABLE_BIR;
+    uint64_t bytes = c.region_info(bar).as<struct vfio_user_region_info>().size;
+    EXPECT_EQ(table & PCI_MSIX_TABLE_OFFSET, 0u);
+    EXPECT_GE(bits & PCI_MSIX_PBA_OFFSET, 113u * PCI_MSIX_ENTRY_SIZE);
+    EXPECT_GE(bytes, (bits & PCI_MSIX_PBA_OFFSET) + 16u);
+    EXPECT_EQ(c.read(bar, 12, 4).as<uint32_t>(head), 1u) << "masked at first";
+    ASSERT_EQ(c.write(bar, 112 * 16, Bytes(16, 0x5a)), 0);
+    EXPECT_EQ(c.read(bar, 112 * 16 + 8, 4).as<uint32_t>(head), 0x5a5a5a5au);
+    ASSERT_EQ(c.write(bar, bits & PCI_MSIX_PBA_OFFSET, Bytes(8, 0xff)), 0);
+    EXPECT_EQ(c.read(bar, bits & PCI_MSIX_PBA_OFFSET, 4).as<uint32_t>(head), 0u) << "read-only";
+}
+
+TEST_F(Interrupts, CompletionsSignalTheVectorOfTheirQueue)
+{
+    ASSERT_EQ(set(0, {events[0], events[1], events[2]}, 3), 0);
+    EXPECT_EQ(d.identify(), 0);
+    EXPECT_TRUE(signalled(events[0])) << "the admin queue has vector 0";
+    ASSERT_EQ(create_cq(2), 0);
+    ASSERT_EQ(create_sq(), 0);
+    while (signalled(events[0], 50))
+        ;
+    for (int i = 0; i < 20; i++) {
+        ASSERT_EQ(d.rw(NVME_IO_READ, 0), 0);
+        ASSERT_TRUE(signalled(events[2])) << i;
+    }
+    EXPECT_FALSE(signalled(events[0], 0));
+    EXPECT_FALSE(signalled(events[1], 0));
+}
+
+TEST_F(Interrupts, VectorsCanBeReplacedAndRemoved)
+{
+    size_t before = server.holdings().fds;
+    ASSERT_EQ(set(0, {events[0]}, 1), 0);
+    ASSERT_EQ(set(0, {events[1]}, 1), 0);
+    EXPECT_EQ(server.holdings().fds, before + 1);
+    EXPECT_EQ(d.identify(), 0);
+    EXPECT_TRUE(signalled(events[1]));
+    EXPECT_FALSE(signalled(events[0], 0));
+    ASSERT_EQ(set(0, {}, 1), 0) << "no descriptor: removed";
+    EXPECT_EQ(server.holdings().fds, before);
+    EXPECT_EQ(d.identify(), 0);
+    EXPECT_FALSE(signalled(events[1], 50));
+    ASSERT_EQ(set(110, {events[0], events[1], events[2]}, 3), 0);
+    ASSERT_EQ(set(0, {}, 0, VFIO_IRQ_SET_DATA_NONE | VFIO_IRQ_SET_ACTION_TRIGGER), 0);
+    EXPECT_EQ(server.holdings().fds, before) << "no vectors: all are removed";
+}
+
+TEST_F(Interrupts, AClientCanTriggerThem)
+{
+    ASSERT_EQ(set(5, {events[0], events[1]}, 2), 0);
+    ASSERT_EQ(set(6, {}, 1, VFIO_IRQ_SET_DATA_NONE | VFIO_IRQ_SET_ACTION_TRIGGER), 0);
+    EXPECT_TRUE(signalled(events[1]));
+    struct vfio_user_irq_set s = {
+        sizeof(s) + 2, VFIO_IRQ_SET_DATA_BOOL | VFIO_IRQ_SET_ACTION_TRIGGER, VECTORS, 5, 2};
+    Bytes m = bytes_of(s);
+    m.insert(m.end(), {1, 0});
+    ASSERT_EQ(c.call(VFIO_USER_DEVICE_SET_IRQS, m).error(), 0);
+    EXPECT_TRUE(signalled(events[0]));
+    EXPECT_FALSE(signalled(events[1], 0));
+}
+
+TEST_F(Interrupts, AClientThatLeavesTakesItsVectorsAlong)
+{
+    size_t before = server.holdings().fds;
+    ASSERT_EQ(set(0, {events[0]}, 1), 0);
+    d.disable();
+    shutdown(c.sock, SHUT_RDWR);
+    Client next(server.path);
+    EXPECT_EQ(server.holdings().fds, before);
+}
+
+TEST(InterruptMistakes, AreRefused)
+{
+    Server server;
+    Client c(server.path);
+    Driver d(c);
+    c.bus_master();
+    ASSERT_EQ(d.enable(), NVME_CSTS_READY);
+    int event = eventfd(0, EFD_CLOEXEC);
+    struct vfio_user_irq_set s = {sizeof(s),
+                                  VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER,
+                                  VFIO_PCI_MSIX_IRQ_INDEX, 0, 2};
+    EXPECT_EQ(c.call(VFIO_USER_DEVICE_SET_IRQS, bytes_of(s), {event}).error(), EINVAL);
+    int file = make_memfd(4096);
+    EXPECT_EQ(c.call(VFIO_USER_DEVICE_SET_IRQS, bytes_of(s), {event, file}).error(), EINVAL)
+        << "a descriptor that is no eventfd";
+    close(file);
+    s.start = 112;
+    EXPECT_EQ(c.call(VFIO_USER_DEVICE_SET_IRQS, bytes_of(s), {event, event}).error(), EINVAL);
+    s = {sizeof(s), VFIO_IRQ_SET_DATA_NONE | VFIO_IRQ_SET_ACTION_MASK, VFIO_PCI_MSIX_IRQ_INDEX, 0,
+         1};
+    EXPECT_EQ(c.call(VFIO_USER_DEVICE_SET_IRQS, bytes_of(s)).error(), EINVAL);
+    struct nvme_sqe cq = {};
+    cq.opcode = NVME_ADMIN_CREATE_CQ;
+    cq.prp1 = Driver::IOVA + 0x18000;
+    cq.cdw10 = 1 | (Driver::DEPTH - 1) << 16;
+    cq.cdw11 = 1 | 2 | 113 << 16;
+    EXPECT_EQ(d.run(0, cq), 0x108) << "no such vector";
+    cq.cdw11 = 1 | 1 << 16;
+    EXPECT_EQ(d.run(0, cq), 0x108) << "a vector without interrupts";
+    cq.cdw11 = 1 | 4;
+    EXPECT_EQ(d.run(0, cq), NVME_ERR_INVALID_FIELD) << "a reserved bit";
+    d.disable();
+    close(event);
+}
+
+/* An eventfd that a client has filled delays nobody but its interrupts. */
+TEST_F(Interrupts, AFullEventDelaysNoCommand)
+{
+    int full = eventfd(0, EFD_CLOEXEC);
+    ASSERT_EQ(eventfd_write(full, UINT64_MAX - 1), 0);
+    ASSERT_EQ(set(0, {full}, 1), 0);
+    for (int i = 0; i < 20; i++)
+        ASSERT_EQ(d.identify(), 0);
+    ASSERT_EQ(set(0, {events[0]}, 1), 0) << "the waiting write ends";
+    EXPECT_EQ(d.identify(), 0);
+    EXPECT_TRUE(signalled(events[0]));
+    ASSERT_EQ(set(0, {full}, 1), 0);
+    EXPECT_EQ(d.identify(), 0);
+    close(full);
 }
 
 } // namespace

@@ -26,6 +26,7 @@ namespace
 {
 
 constexpr uint32_t BAR0 = VFIO_PCI_BAR0_REGION_INDEX, CONFIG = VFIO_PCI_CONFIG_REGION_INDEX;
+constexpr uint32_t MSIX = VFIO_PCI_BAR4_REGION_INDEX;
 
 struct Serve : ::testing::Test {
     Server server;
@@ -109,7 +110,7 @@ TEST_F(Serve, OtherRegionsAreEmpty)
     for (uint32_t i = 1; i < VFIO_PCI_NUM_REGIONS; i++) {
         auto info = c.region_info(i).as<struct vfio_user_region_info>();
         EXPECT_EQ(info.index, i);
-        EXPECT_EQ(info.size, i == CONFIG ? 4096u : 0u);
+        EXPECT_EQ(info.size, i == CONFIG || i == MSIX ? 4096u : 0u);
         EXPECT_EQ(info.flags & VFIO_REGION_INFO_FLAG_MMAP, 0u);
     }
     EXPECT_EQ(c.region_info(VFIO_PCI_NUM_REGIONS).error(), EINVAL);
@@ -140,7 +141,7 @@ TEST_F(Serve, ConfigurationSpaceIsThatOfAnNvmeController)
     std::vector<int> ids;
     for (unsigned at = space[0x34]; at && ids.size() < 9; at = space[at + 1])
         ids.push_back(space[at]);
-    EXPECT_EQ(ids, (std::vector<int>{1, 0x10})) << "power management, PCI Express";
+    EXPECT_EQ(ids, (std::vector<int>{1, 0x10, 0x11})) << "power management, PCI Express, MSI-X";
     /* The bits of the BAR that stay zero encode its size. */
     ASSERT_EQ(c.write(CONFIG, 0x10, bytes_of(UINT64_MAX)), 0);
     EXPECT_EQ(config32(c, 0x10), 0xffffc004u);
@@ -174,7 +175,7 @@ TEST_F(Serve, RegistersAcceptFourAndEightBytes)
         EXPECT_EQ(c.read(region, 0, 4).error(), EINVAL);
 }
 
-TEST_F(Serve, InterruptsAreAcceptedAndNeverRaised)
+TEST_F(Serve, OtherInterruptsAreAcceptedAndNeverRaised)
 {
     Client c(server.path);
     struct vfio_user_irq_info q = {sizeof(q), 0, VFIO_PCI_INTX_IRQ_INDEX, 0};
@@ -184,7 +185,7 @@ TEST_F(Serve, InterruptsAreAcceptedAndNeverRaised)
     q.index = VFIO_PCI_MSIX_IRQ_INDEX;
     EXPECT_EQ(
         c.call(VFIO_USER_DEVICE_GET_IRQ_INFO, bytes_of(q)).as<struct vfio_user_irq_info>().count,
-        0u);
+        113u);
     q.index = VFIO_PCI_NUM_IRQS;
     EXPECT_EQ(c.call(VFIO_USER_DEVICE_GET_IRQ_INFO, bytes_of(q)).error(), EINVAL);
 
