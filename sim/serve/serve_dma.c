@@ -14,8 +14,9 @@
 
 /* Written by the serving thread; the handler reads host and size. */
 static struct {
+    bool used;
     uint64_t iova;
-    _Atomic uintptr_t host; /* 0 in a free entry */
+    _Atomic uintptr_t host; /* 0: the controller does not reach the memory */
     _Atomic size_t size;
 } table[DMA_MAX_MAPS];
 
@@ -82,16 +83,16 @@ static int dma_check_map(const struct vfio_user_dma_map *m, int fd)
     if (m->argsz < sizeof(*m) || (m->flags & ~both) || !m->size ||
         ((m->addr | m->size | m->offset) & (NVME_PAGE_SIZE - 1)))
         return -EINVAL;
-    if (fd < 0 || m->flags != both)
-        return -ENOTSUP;
-    return dma_check_file(m, fd);
+    if (m->addr + m->size < m->addr)
+        return -EINVAL;
+    return fd < 0 ? 0 : dma_check_file(m, fd);
 }
 
 static size_t free_place(void)
 {
     size_t i = 0;
 
-    while (i < DMA_MAX_MAPS && atomic_load_explicit(&table[i].host, memory_order_relaxed))
+    while (i < DMA_MAX_MAPS && table[i].used)
         i++;
     return i;
 }
@@ -101,32 +102,31 @@ static unsigned count_used(void)
     unsigned n = 0;
 
     for (size_t i = 0; i < DMA_MAX_MAPS; i++)
-        n += atomic_load_explicit(&table[i].host, memory_order_relaxed) != 0;
+        n += table[i].used;
     return n;
 }
 
-int serve_dma_map(struct nvme_transport *t, const struct vfio_user_dma_map *m, int fd,
-                  unsigned most)
+static bool dma_overlaps(const struct vfio_user_dma_map *m)
 {
-    int rc = dma_check_map(m, fd);
-    size_t i = free_place();
+    for (size_t i = 0; i < DMA_MAX_MAPS; i++)
+        if (table[i].used && m->addr < table[i].iova + atomic_load(&table[i].size) &&
+            table[i].iova < m->addr + m->size)
+            return true;
+    return false;
+}
 
-    if (rc == 0 && i == DMA_MAX_MAPS)
-        rc = -ENOSPC;
-    if (rc == 0 && most && count_used() >= most)
-        rc = -EINVAL;
-    if (rc)
-        return rc;
+/* Maps the file into this process and the controller. Returns 0 or -errno. */
+static int dma_reach(struct nvme_transport *t, size_t i, const struct vfio_user_dma_map *m, int fd)
+{
     void *p = mmap(NULL, m->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd,
                    (off_t)m->offset);
+
     if (p == MAP_FAILED)
         return -errno;
-    table[i].iova = m->addr;
-    atomic_store(&table[i].size, m->size);
     /* This store comes last, so that the handler sees a complete entry. */
     atomic_store(&table[i].host, (uintptr_t)p);
     struct nvme_mem mem = {.addr = p, .len = m->size, .fd = -1};
-    rc = sim_map_at(t, &mem, m->addr);
+    int rc = sim_map_at(t, &mem, m->addr);
     if (rc) {
         atomic_store(&table[i].host, 0);
         munmap(p, m->size);
@@ -134,24 +134,54 @@ int serve_dma_map(struct nvme_transport *t, const struct vfio_user_dma_map *m, i
     return rc;
 }
 
+int serve_dma_map(struct nvme_transport *t, const struct vfio_user_dma_map *m, int fd,
+                  unsigned most)
+{
+    const uint32_t both = VFIO_USER_DMA_READ_ALLOWED | VFIO_USER_DMA_WRITE_ALLOWED;
+    int rc = dma_check_map(m, fd);
+    size_t i = free_place();
+
+    if (rc == 0 && i == DMA_MAX_MAPS)
+        rc = -ENOSPC;
+    if (rc == 0 && most && count_used() >= most)
+        rc = -EINVAL;
+    if (rc == 0 && dma_overlaps(m))
+        rc = -EEXIST;
+    if (rc)
+        return rc;
+    table[i].iova = m->addr;
+    atomic_store(&table[i].size, m->size);
+    if (fd >= 0 && m->flags == both)
+        rc = dma_reach(t, i, m, fd);
+    table[i].used = rc == 0;
+    return rc;
+}
+
 static void dma_release(size_t i)
 {
     uintptr_t host = atomic_exchange(&table[i].host, 0);
 
-    munmap((void *)host, atomic_load(&table[i].size));
+    if (host)
+        munmap((void *)host, atomic_load(&table[i].size));
+    table[i].used = false;
+}
+
+static int unmap_one(struct nvme_transport *t, size_t i)
+{
+    int rc = atomic_load(&table[i].host) ? t->ops->unmap(t, table[i].iova) : 0;
+
+    if (rc == 0)
+        dma_release(i);
+    return rc;
 }
 
 static int unmap_all(struct nvme_transport *t, const struct vfio_user_dma_unmap *u)
 {
     int rc = u->addr || u->size ? -EINVAL : 0;
 
-    for (size_t i = 0; rc == 0 && i < DMA_MAX_MAPS; i++) {
-        if (!atomic_load(&table[i].host))
-            continue;
-        rc = t->ops->unmap(t, table[i].iova);
-        if (rc == 0)
-            dma_release(i);
-    }
+    for (size_t i = 0; rc == 0 && i < DMA_MAX_MAPS; i++)
+        if (table[i].used)
+            rc = unmap_one(t, i);
     return rc;
 }
 
@@ -161,21 +191,15 @@ int serve_dma_unmap(struct nvme_transport *t, const struct vfio_user_dma_unmap *
         return -EINVAL;
     if (u->flags)
         return unmap_all(t, u);
-    for (size_t i = 0; i < DMA_MAX_MAPS; i++) {
-        if (!atomic_load(&table[i].host) || table[i].iova != u->addr ||
-            atomic_load(&table[i].size) != u->size)
-            continue;
-        int rc = t->ops->unmap(t, u->addr);
-        if (rc == 0)
-            dma_release(i);
-        return rc;
-    }
+    for (size_t i = 0; i < DMA_MAX_MAPS; i++)
+        if (table[i].used && table[i].iova == u->addr && atomic_load(&table[i].size) == u->size)
+            return unmap_one(t, i);
     return -ENOENT;
 }
 
 void serve_dma_forget(void)
 {
     for (size_t i = 0; i < DMA_MAX_MAPS; i++)
-        if (atomic_load(&table[i].host))
+        if (table[i].used)
             dma_release(i);
 }

@@ -21,11 +21,12 @@ int serve_dma_guard(int *torn_fd);
 
 /*
  * Maps [m->offset, m->offset + m->size) of the file fd at m->addr. The caller
- * still owns fd. Returns -EINVAL (not whole pages, impossible address, file too
- * short, not a plain file), -EEXIST (overlap), -ENOTSUP (no descriptor, or not
- * both readable and writable), -ENOSPC, or the errors of mmap(2). If `most` is
- * not 0 and as many regions are mapped, it returns -EINVAL, as libvfio-user
- * does.
+ * still owns fd. Memory without a descriptor (fd < 0) and memory that is not
+ * both readable and writable is recorded only: QEMU maps ROMs so, and a command
+ * that points there reaches nothing. Returns -EINVAL (not whole pages,
+ * impossible address, file too short, not a plain file), -EEXIST (overlap),
+ * -ENOSPC, or the errors of mmap(2). If `most` is not 0 and as many regions are
+ * mapped, it returns -EINVAL, as libvfio-user does.
  */
 int serve_dma_map(struct nvme_transport *t, const struct vfio_user_dma_map *m, int fd,
                   unsigned most);

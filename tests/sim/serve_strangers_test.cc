@@ -69,6 +69,21 @@ TEST_F(Strangers, OneUnmapRemovesAllMappings)
     close(fd);
 }
 
+/* QEMU maps ROMs, which have no descriptor and are read-only. */
+TEST_F(Strangers, MemoryThatCannotBeReachedIsRecorded)
+{
+    int fd = make_memfd(1 << 20);
+    size_t before = server.holdings().maps;
+    EXPECT_EQ(c.map(0xfffc0000, 0x40000, -1, 0, 1), 0);
+    EXPECT_EQ(c.map(0xc0000, 0x20000, fd, 0, 1), 0);
+    EXPECT_EQ(server.holdings().maps, before);
+    EXPECT_EQ(c.unmap(0xfffc0000, 0x40000), 0);
+    EXPECT_EQ(c.unmap(0xc0000, 0x20000), 0);
+    EXPECT_EQ(c.map(0xc0000, 0x20000, fd), 0);
+    EXPECT_EQ(server.holdings().maps, before + 1);
+    close(fd);
+}
+
 /* A CQ with interrupts, which is number 1, and its eventfds. */
 struct Interrupts : Strangers {
     static constexpr uint32_t VECTORS = VFIO_PCI_MSIX_IRQ_INDEX;
