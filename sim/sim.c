@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Creates, attaches and inspects the simulated controller. */
+/* Creates, attaches and stops the simulated controller. */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -7,6 +7,8 @@
 
 #include "sim/sim_internal.h"
 #include "support/processors.h"
+
+#define RED_HAT 0x1b36u /* PCI vendor of QEMU's controller */
 
 static unsigned or_default(unsigned v, unsigned d)
 {
@@ -20,6 +22,7 @@ static int sim_check_config(struct sim_config *c)
     c->io_queues = or_default(c->io_queues, SIM_IO_QUEUES);
     c->max_depth = or_default(c->max_depth, 4096);
     c->mdts = or_default(c->mdts, 1u << 20);
+    c->pci_vendor = (uint16_t)or_default(c->pci_vendor, RED_HAT);
     if (c->namespaces > SIM_MAX_NAMESPACES || c->threads > SIM_MAX_THREADS)
         return -EINVAL;
     if (c->io_queues > 4095 || c->max_depth < 2 || c->max_depth > 65536 || c->doorbell_stride > 8 ||
@@ -226,30 +229,6 @@ void sim_free(struct sim *s)
         return;
     assert(!s->transport);
     sim_destroy(s);
-}
-
-static uint64_t sim_get(_Atomic uint64_t *c)
-{
-    return atomic_load_explicit(c, memory_order_relaxed);
-}
-
-void sim_get_stats(struct sim *s, struct sim_stats *out)
-{
-    *out = (struct sim_stats){0};
-    for (unsigned i = 0; i < s->n_threads; i++) {
-        struct sim_counters *c = &s->threads[i].count;
-
-        out->commands += sim_get(&c->commands);
-        out->reads += sim_get(&c->reads);
-        out->writes += sim_get(&c->writes);
-        out->flushes += sim_get(&c->flushes);
-        out->read_bytes += sim_get(&c->read_bytes);
-        out->written_bytes += sim_get(&c->written_bytes);
-        out->doorbells += sim_get(&c->doorbells);
-        out->device_bytes += sim_get(&c->device_bytes);
-    }
-    for (unsigned e = 0; e < SIM_EV_COUNT; e++)
-        out->events[e] = sim_get(&s->events[e]);
 }
 
 /* Stops the controller permanently. Returns false if there was none. */

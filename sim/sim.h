@@ -61,7 +61,8 @@ struct sim_config {
      * a CQ with interrupts is the driver's mistake.
      */
     unsigned vectors;
-    unsigned ready_ms; /* time from CC.EN to CSTS.RDY; default: 0 */
+    uint16_t pci_vendor; /* of Identify; default: that of QEMU's controller */
+    unsigned ready_ms;   /* time from CC.EN to CSTS.RDY; default: 0 */
     bool no_sgl, no_volatile_cache;
     bool no_mdts;           /* Identify reports no limit of transfers */
     bool no_abort;          /* Abort completes but never ends a command */

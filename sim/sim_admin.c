@@ -3,141 +3,16 @@
  * Executes admin commands. All threads are paused while one runs. BASE chapter
  * 5.
  */
-#include <endian.h>
 #include <errno.h>
 #include <nvme/types.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/sim_internal.h"
+#include "sim/sim_admin.h"
 
 #define SIM_AGAIN 0xfffeu /* not a status: the command stays queued */
 #define SIM_HELD  0xfffdu /* the command completes later or never */
 #define CQ_IEN    2u      /* of CDW11: the CQ has interrupts */
-
-struct admin {
-    struct sim *s;
-    struct sim_thread *th;
-    const struct nvme_sqe *sqe;
-    uint32_t result;
-};
-
-static uint16_t admin_flagged(struct admin *a, enum sim_event e, uint16_t status)
-{
-    const struct nvme_sqe *q = a->sqe;
-
-    sim_flag(a->s, e, "admin opcode %#x, NSID %u, CDW10 %#x, CDW11 %#x", q->opcode, q->nsid,
-             q->cdw10, q->cdw11);
-    return status;
-}
-
-static uint16_t give_page(struct admin *a, const void *page)
-{
-    uint16_t st = sim_spans(a->th, a->sqe, NVME_PAGE_SIZE);
-    const unsigned char *from = page;
-
-    for (unsigned i = 0; st == NVME_OK && i < a->th->n_spans; i++) {
-        struct sim_span *p = &a->th->spans[i];
-        if (!p->host)
-            return NVME_ERR_DATA_TRANSFER;
-        memcpy(p->host, from, p->len);
-        from += p->len;
-    }
-    return st;
-}
-
-static void put_text(char *field, size_t len, const char *text)
-{
-    memset(field, ' ', len); /* ASCII fields are padded with spaces: BASE 1.5 */
-    memcpy(field, text, strlen(text));
-}
-
-static void identify_ctrl(const struct sim_config *cfg, struct nvme_id_ctrl *id)
-{
-    put_text(id->sn, sizeof(id->sn), "SIM0001");
-    put_text(id->mn, sizeof(id->mn), "gpunvmefs simulated NVMe controller");
-    put_text(id->fr, sizeof(id->fr), "1");
-    id->mdts = cfg->no_mdts ? 0 : (__u8)__builtin_ctz(cfg->mdts / 4096);
-    id->cntlid = htole16(1);
-    id->ver = htole32(SIM_VERSION);
-    id->cntrltype = NVME_CTRL_CNTRLTYPE_IO;
-    id->acl = SIM_ABORT_LIMIT - 1;
-    id->aerl = SIM_AER_LIMIT - 1;
-    id->sqes = 0x66;
-    id->cqes = 0x44;
-    id->nn = htole32(cfg->namespaces);
-    id->oncs = htole16(NVME_CTRL_ONCS_DSM | NVME_CTRL_ONCS_WRITE_ZEROES);
-    /* VWC is present and a flush of all namespaces is supported. */
-    id->vwc = cfg->no_volatile_cache ? 0 : NVME_CTRL_VWC_PRESENT | NVME_CTRL_VWC_FLUSH;
-    id->oaes = htole32(NVME_EVENT_NS_CHANGED);
-    id->sgls = htole32(cfg->no_sgl ? 0 : 1); /* no alignment or granularity required */
-    snprintf(id->subnqn, sizeof(id->subnqn), "nqn.2024-01.org.gpunvmefs:sim");
-}
-
-static void put_nguid(struct sim *s, uint32_t nsid, __u8 *nguid)
-{
-    memcpy(nguid, "gpunvmefs", 9);
-    nguid[14] = (__u8)sim_ns_get(s, nsid)->identity;
-    nguid[15] = (__u8)nsid;
-}
-
-static void identify_ns(struct sim *s, uint32_t nsid, struct nvme_id_ns *id)
-{
-    struct sim_ns *ns = sim_ns_get(s, nsid);
-
-    (void)sim_tail_begin(ns, 0, ns->lbas); /* true: all LBAs */
-    sim_media_refresh(ns);
-    sim_tail_end(ns);
-    id->nsze = id->ncap = id->nuse = htole64(ns->lbas);
-    id->lbaf[0].ds = (__u8)ns->lba_shift;
-    id->lbaf[0].ms = htole16(s->cfg.ns[nsid - 1].metadata);
-    id->dlfeat = 1 | 1 << 3; /* deallocated LBAs read as zeros; DEAC in Write Zeroes */
-    id->nsattr = ns->read_only ? 1 : 0;
-    put_nguid(s, nsid, id->nguid);
-}
-
-static void identify_ns_desc(struct sim *s, uint32_t nsid, struct nvme_ns_id_desc *d)
-{
-    d->nidt = NVME_NIDT_NGUID;
-    d->nidl = 16;
-    put_nguid(s, nsid, d->nid);
-    if (!s->cfg.ns[nsid - 1].zoned)
-        return;
-    d = (struct nvme_ns_id_desc *)(d->nid + d->nidl);
-    d->nidt = NVME_NIDT_CSI;
-    d->nidl = 1;
-    d->nid[0] = NVME_CSI_ZNS;
-}
-
-static uint16_t admin_identify(struct admin *a)
-{
-    _Alignas(64) unsigned char page[NVME_PAGE_SIZE] = {0};
-    uint32_t nsid = a->sqe->nsid, cns = a->sqe->cdw10 & 0xff;
-    bool of_ns = cns == NVME_CNS_NS || cns == NVME_CNS_NS_DESCRIPTORS;
-
-    if ((of_ns && !sim_ns_get(a->s, nsid)) ||
-        (cns == NVME_CNS_ACTIVE_NS_LIST && nsid >= 0xfffffffeu))
-        return admin_flagged(a, SIM_EV_BAD_NSID, NVME_ERR_INVALID_NS);
-    switch (cns) {
-    case NVME_CNS_CTRL:
-        identify_ctrl(&a->s->cfg, (struct nvme_id_ctrl *)page);
-        break;
-    case NVME_CNS_NS:
-        identify_ns(a->s, nsid, (struct nvme_id_ns *)page);
-        break;
-    case NVME_CNS_ACTIVE_NS_LIST:
-        for (uint32_t n = nsid; n < a->s->cfg.namespaces; n++)
-            ((__le32 *)page)[n - nsid] = htole32(n + 1);
-        break;
-    case NVME_CNS_NS_DESCRIPTORS:
-        identify_ns_desc(a->s, nsid, (struct nvme_ns_id_desc *)page);
-        break;
-    default:
-        return NVME_ERR_INVALID_FIELD;
-    }
-    return give_page(a, page);
-}
 
 static unsigned char *ring_memory(struct admin *a, uint32_t size, size_t entry)
 {
@@ -197,7 +72,7 @@ static uint16_t admin_create_cq(struct admin *a)
     if (st == NVME_OK && !ring)
         st = NVME_ERR_INVALID_FIELD;
     if (st != NVME_OK)
-        return admin_flagged(a, SIM_EV_BAD_QUEUE_CREATE, st);
+        return sim_admin_flagged(a, SIM_EV_BAD_QUEUE_CREATE, st);
     struct sim_cq *cq = &a->s->cqs[id];
     sim_doorbells_reset(a->s, (uint16_t)id, true);
     cq->ring = ring;
@@ -242,7 +117,7 @@ static uint16_t admin_create_sq(struct admin *a)
     if (st == NVME_OK && !ring)
         st = NVME_ERR_INVALID_FIELD;
     if (st != NVME_OK)
-        return admin_flagged(a, SIM_EV_BAD_QUEUE_CREATE, st);
+        return sim_admin_flagged(a, SIM_EV_BAD_QUEUE_CREATE, st);
     struct sim_sq *sq = &a->s->sqs[id];
     sim_doorbells_reset(a->s, (uint16_t)id, false);
     memset(sq->cids, 0, 65536 / 8);
@@ -293,7 +168,7 @@ static uint16_t delete_sq(struct admin *a)
         return NVME_OK;
     }
     if (!id || id > s->cfg.io_queues || !s->sqs[id].ring)
-        return admin_flagged(a, SIM_EV_BAD_QUEUE_DELETE, NVME_ERR_QID_INVALID);
+        return sim_admin_flagged(a, SIM_EV_BAD_QUEUE_DELETE, NVME_ERR_QID_INVALID);
     struct sim_sq *sq = &s->sqs[id];
     sq->deleting = true;
     if (sim_queue_moving(s, sq)) { /* copies cannot be aborted, so the deletion waits for them */
@@ -325,72 +200,13 @@ static uint16_t delete_cq(struct admin *a)
         return NVME_OK;
     }
     if (!id || id > s->cfg.io_queues || !s->cqs[id].ring)
-        return admin_flagged(a, SIM_EV_BAD_QUEUE_DELETE, NVME_ERR_QID_INVALID);
+        return sim_admin_flagged(a, SIM_EV_BAD_QUEUE_DELETE, NVME_ERR_QID_INVALID);
     if (s->cqs[id].users)
-        return admin_flagged(a, SIM_EV_BAD_QUEUE_DELETE, NVME_ERR_QUEUE_DELETION);
+        return sim_admin_flagged(a, SIM_EV_BAD_QUEUE_DELETE, NVME_ERR_QUEUE_DELETION);
     s->cqs[id].ring = NULL;
     sim_doorbells_reset(s, (uint16_t)id, true);
     note_top_queue(s);
     return NVME_OK;
-}
-
-static bool any_io_queue(const struct sim *s)
-{
-    for (unsigned q = 1; q <= s->cfg.io_queues; q++)
-        if (s->cqs[q].ring || s->cqs[q].kept)
-            return true;
-    return false;
-}
-
-static uint16_t set_queues(struct admin *a)
-{
-    uint32_t sqs = a->sqe->cdw11 & 0xffff, cqs = a->sqe->cdw11 >> 16;
-
-    if (sqs == 0xffff || cqs == 0xffff)
-        return NVME_ERR_INVALID_FIELD;
-    if (any_io_queue(a->s))
-        return NVME_ERR_SEQUENCE;
-    uint32_t want = (sqs < cqs ? sqs : cqs) + 1;
-    a->s->granted = want < a->s->cfg.io_queues ? want : a->s->cfg.io_queues;
-    a->result = (a->s->granted - 1) | (a->s->granted - 1) << 16;
-    return NVME_OK;
-}
-
-static uint16_t admin_set_features(struct admin *a)
-{
-    switch (a->sqe->cdw10 & 0xff) {
-    case NVME_FEAT_NUM_QUEUES:
-        return set_queues(a);
-    case NVME_FEAT_VOLATILE_WRITE_CACHE:
-        if (a->s->cfg.no_volatile_cache)
-            return NVME_ERR_INVALID_FIELD;
-        a->s->wce = a->sqe->cdw11 & 1;
-        return a->s->wce ? NVME_OK : sim_flush_now(a->s);
-    case NVME_FEAT_ASYNC_EVENTS:
-        a->s->events_wanted = a->sqe->cdw11;
-        return NVME_OK;
-    default:
-        return NVME_ERR_INVALID_FIELD;
-    }
-}
-
-static uint16_t get_features(struct admin *a)
-{
-    switch (a->sqe->cdw10 & 0xff) {
-    case NVME_FEAT_NUM_QUEUES:
-        a->result = (a->s->granted - 1) | (a->s->granted - 1) << 16;
-        return NVME_OK;
-    case NVME_FEAT_VOLATILE_WRITE_CACHE:
-        if (a->s->cfg.no_volatile_cache)
-            return NVME_ERR_INVALID_FIELD;
-        a->result = a->s->wce;
-        return NVME_OK;
-    case NVME_FEAT_ASYNC_EVENTS:
-        a->result = a->s->events_wanted;
-        return NVME_OK;
-    default:
-        return NVME_ERR_INVALID_FIELD;
-    }
 }
 
 /* Returns the number of Abort commands in flight, including this one. */
@@ -411,7 +227,7 @@ static unsigned aborts_outstanding(struct admin *a)
 static uint16_t admin_abort_command(struct admin *a)
 {
     if (aborts_outstanding(a) > SIM_ABORT_LIMIT)
-        return admin_flagged(a, SIM_EV_ABORT_LIMIT, NVME_ERR_ABORT_LIMIT);
+        return sim_admin_flagged(a, SIM_EV_ABORT_LIMIT, NVME_ERR_ABORT_LIMIT);
     uint32_t sqid = a->sqe->cdw10 & 0xffff, cid = a->sqe->cdw10 >> 16;
     bool found = !a->s->cfg.no_abort && sqid <= a->s->cfg.io_queues && a->s->sqs[sqid].ring &&
                  sim_abort(a->s, (uint16_t)sqid, (uint16_t)cid, NVME_ERR_ABORT_REQUESTED);
@@ -429,7 +245,7 @@ static void tell_change(struct sim *s)
     struct sim_sq *sq = &s->sqs[0];
 
     if (!s->changed || s->change_told || !s->aers || !sim_cq_has_room(sq->cq) ||
-        !(s->events_wanted & NVME_EVENT_NS_CHANGED))
+        !(sim_events_wanted(s) & NVME_EVENT_NS_CHANGED))
         return;
     s->change_told = true;
     sim_post(sq, s->aer_cids[--s->aers], NVME_OK,
@@ -460,44 +276,15 @@ static uint16_t async_event(struct admin *a)
     return SIM_HELD;
 }
 
-/* Fills the page of the Changed Namespace List, and ends the event. */
-static uint16_t get_changed(struct admin *a)
-{
-    _Alignas(64) uint32_t ids[NVME_PAGE_SIZE / sizeof(uint32_t)] = {0};
-    unsigned n = 0;
-
-    for (unsigned i = 0; i < a->s->cfg.namespaces; i++) {
-        if (a->s->changed & 1u << i)
-            ids[n++] = i + 1;
-    }
-    uint16_t st = give_page(a, ids);
-    if (st == NVME_OK) {
-        a->s->changed = 0;
-        a->s->change_told = false;
-    }
-    return st;
-}
-
-static uint16_t get_log_page(struct admin *a)
-{
-    uint32_t dwords = (a->sqe->cdw10 >> 16) + 1;
-
-    if ((a->sqe->cdw10 & 0xff) != NVME_LOG_CHANGED_NS)
-        return SIM_ERR_INVALID_LOG_PAGE;
-    if (dwords != NVME_PAGE_SIZE / sizeof(uint32_t) || a->sqe->cdw11 || a->sqe->cdw12)
-        return NVME_ERR_INVALID_FIELD;
-    return get_changed(a);
-}
-
 static uint16_t admin_run(struct admin *a)
 {
     const struct nvme_sqe *q = a->sqe;
 
     if (q->flags || q->cdw2 || q->cdw3 || q->mptr)
-        return admin_flagged(a, SIM_EV_RESERVED_FIELD, NVME_ERR_INVALID_FIELD);
+        return sim_admin_flagged(a, SIM_EV_RESERVED_FIELD, NVME_ERR_INVALID_FIELD);
     switch (q->opcode) {
     case NVME_ADMIN_IDENTIFY:
-        return admin_identify(a);
+        return sim_identify(a);
     case NVME_ADMIN_CREATE_CQ:
         return admin_create_cq(a);
     case NVME_ADMIN_CREATE_SQ:
@@ -507,17 +294,17 @@ static uint16_t admin_run(struct admin *a)
     case NVME_ADMIN_DELETE_CQ:
         return delete_cq(a);
     case NVME_ADMIN_SET_FEATURES:
-        return admin_set_features(a);
+        return sim_set_features(a);
     case NVME_ADMIN_GET_FEATURES:
-        return get_features(a);
+        return sim_get_features(a);
     case NVME_ADMIN_ABORT:
         return admin_abort_command(a);
     case NVME_ADMIN_ASYNC_EVENT:
         return async_event(a);
     case NVME_ADMIN_GET_LOG_PAGE:
-        return get_log_page(a);
+        return sim_get_log_page(a);
     default:
-        return admin_flagged(a, SIM_EV_BAD_OPCODE, NVME_ERR_INVALID_OPCODE);
+        return sim_admin_flagged(a, SIM_EV_BAD_OPCODE, NVME_ERR_INVALID_OPCODE);
     }
 }
 

@@ -7,7 +7,7 @@
 #include <nvme/types.h>
 #include <string.h>
 
-#include "sim/sim_internal.h"
+#include "sim/sim_admin.h"
 
 size_t sim_data_bytes(struct sim *s, const struct nvme_sqe *sqe)
 {
@@ -306,6 +306,8 @@ uint16_t sim_spans(struct sim_thread *th, const struct nvme_sqe *sqe, size_t len
 
 static size_t admin_bytes(const struct nvme_sqe *sqe)
 {
+    if (sqe->opcode == NVME_ADMIN_GET_LOG_PAGE)
+        return sim_log_bytes(sqe);
     return sqe->opcode == NVME_ADMIN_IDENTIFY ? NVME_PAGE_SIZE : 0;
 }
 

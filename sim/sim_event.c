@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Counts mistakes of the driver and records the last ones as text. */
+/*
+ * Counts mistakes of the driver, records the last ones as text, and adds up the
+ * statistics of the threads.
+ */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -94,4 +97,28 @@ uint64_t sim_violations(struct sim *s)
     for (unsigned e = 0; e < SIM_EV_COUNT; e++)
         n += atomic_load_explicit(&s->events[e], memory_order_relaxed);
     return n;
+}
+
+static uint64_t event_load(_Atomic uint64_t *c)
+{
+    return atomic_load_explicit(c, memory_order_relaxed);
+}
+
+void sim_get_stats(struct sim *s, struct sim_stats *out)
+{
+    *out = (struct sim_stats){0};
+    for (unsigned i = 0; i < s->n_threads; i++) {
+        struct sim_counters *c = &s->threads[i].count;
+
+        out->commands += event_load(&c->commands);
+        out->reads += event_load(&c->reads);
+        out->writes += event_load(&c->writes);
+        out->flushes += event_load(&c->flushes);
+        out->read_bytes += event_load(&c->read_bytes);
+        out->written_bytes += event_load(&c->written_bytes);
+        out->doorbells += event_load(&c->doorbells);
+        out->device_bytes += event_load(&c->device_bytes);
+    }
+    for (unsigned e = 0; e < SIM_EV_COUNT; e++)
+        out->events[e] = event_load(&s->events[e]);
 }

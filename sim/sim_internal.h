@@ -40,7 +40,11 @@
 #define SIM_ERR_INVALID_VECTOR   0x108u
 #define SIM_ERR_AER_LIMIT        0x105u
 #define SIM_ERR_INVALID_LOG_PAGE 0x109u
+#define SIM_ERR_NOT_SAVEABLE     0x10du
 #define SIM_ERR_NOT_CHANGEABLE   0x10eu
+#define SIM_FIRMWARE             "1"
+#define SIM_KELVIN               310u /* the temperature, which never changes */
+#define SIM_WARNING_KELVIN       343u
 #define SIM_AER_LIMIT            4u
 #define SIM_ABORT_LIMIT          4u /* Abort commands at a time, ACL + 1 */
 #define SIM_NSID_ALL             UINT32_MAX
@@ -190,6 +194,15 @@ struct sim_fault_state {
     _Atomic uint64_t matches, fired;
 };
 
+#define SIM_KEPT_FEATURES 6u
+
+/* Values of features, which a reset of the controller sets to their defaults. */
+struct sim_features {
+    uint32_t kept[SIM_KEPT_FEATURES];             /* of those without an effect, but events */
+    uint16_t over_kelvin, under_kelvin;           /* temperature thresholds */
+    uint64_t no_coalescing[SIM_MAX_VECTORS / 64]; /* bitmap of vectors */
+};
+
 struct sim_flusher {
     /* Held until a failure is stored, since the kernel reports it once. */
     pthread_mutex_t syncing;
@@ -242,9 +255,9 @@ struct sim {
     unsigned granted;                 /* I/O queue pairs */
     uint16_t aer_cids[SIM_AER_LIMIT]; /* outstanding Asynchronous Event Requests */
     unsigned aers;
-    uint32_t events_wanted; /* the feature's CDW11 */
-    uint32_t changed;       /* namespaces of the changed list, bit nsid - 1 */
-    bool change_told;       /* an event was completed, and the list not read since */
+    struct sim_features features;
+    uint32_t changed; /* namespaces of the changed list, bit nsid - 1 */
+    bool change_told; /* an event was completed, and the list not read since */
     struct sim_span *admin_spans;
     _Atomic bool running;
     /* An unmap() has exceeded its wait for copies, and none has ended since. */
@@ -460,6 +473,10 @@ void sim_forget_all(struct sim_thread *th);
 
 /* sim_admin.c */
 bool sim_admin_run(struct sim *s);
+
+/* sim_features.c */
+void sim_features_reset(struct sim_features *f);
+uint32_t sim_events_wanted(const struct sim *s); /* CDW11 of the feature */
 
 /*
  * Used in place of a status: the DMA engine or the flusher will complete the

@@ -5,6 +5,7 @@
 
 #include "sim/sim_internal.h"
 
+#define CRMS_SHIFT 59 /* CAP.CRMS.CRWMS: ready means that the media is ready */
 #define CC_FIXED_WHILE_ENABLED \
     ((7u << NVME_CC_CSS_SHIFT) | (0xfu << NVME_CC_MPS_SHIFT) | (7u << NVME_CC_AMS_SHIFT))
 
@@ -13,17 +14,23 @@ static struct sim *regs_of(struct nvme_transport *t)
     return ((struct sim_transport *)t)->s;
 }
 
+/* CAP.TO and CRTO.CRWMT have units of 500 ms; there is a margin for a loaded machine. */
+static uint64_t regs_timeout(const struct sim *s)
+{
+    return s->cfg.ready_ms / 500 + 4;
+}
+
 static uint64_t regs_capabilities(const struct sim *s)
 {
-    /* CAP.TO has units of 500 ms; there is a margin for a loaded machine. */
-    uint64_t to = s->cfg.ready_ms / 500 + 4;
+    uint64_t to = regs_timeout(s);
     uint64_t sets = 1; /* CSS: NVM */
+    uint64_t ready_with_media = 1;
 
     for (unsigned i = 0; i < s->cfg.namespaces; i++)
         sets |= s->cfg.ns[i].zoned ? NVME_CAP_CSS_SEVERAL : 0;
 
     return (uint64_t)(s->cfg.max_depth - 1) | 1u << 16 | (to > 255 ? 255 : to) << 24 |
-           (uint64_t)s->cfg.doorbell_stride << 32 | sets << 37;
+           (uint64_t)s->cfg.doorbell_stride << 32 | sets << 37 | ready_with_media << CRMS_SHIFT;
 }
 
 static uint32_t ready(struct sim *s)
@@ -50,6 +57,8 @@ static uint64_t read_reg(struct sim *s, uint32_t offset)
         return regs_capabilities(s);
     case NVME_REG_VS:
         return SIM_VERSION;
+    case NVME_REG_CRTO:
+        return regs_timeout(s);
     case NVME_REG_CC:
         return atomic_load(&s->cc);
     case NVME_REG_CSTS:
@@ -278,7 +287,7 @@ void sim_controller_stop(struct sim *s)
     s->running = false;
     atomic_store(&s->top_queue, 0);
     s->aers = 0;
-    s->events_wanted = 0;
+    sim_features_reset(&s->features);
     s->change_told = false;
     s->wce = !s->cfg.no_volatile_cache;
     s->granted = s->cfg.io_queues;

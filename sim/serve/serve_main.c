@@ -150,7 +150,7 @@ static void set_pci_id(struct serve_options *o, struct argp_state *state, const 
         argp_error(state, "--pci-id: '%s' is not VENDOR:DEVICE, such as 1b36:0010", arg);
         return;
     }
-    o->pci_vendor = (uint16_t)strtoul(arg, NULL, 16);
+    o->pci_vendor = o->cfg.pci_vendor = (uint16_t)strtoul(arg, NULL, 16);
     o->pci_device = (uint16_t)strtoul(device, NULL, 16);
 }
 

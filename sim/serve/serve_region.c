@@ -102,7 +102,10 @@ static void write_config(struct serve_session *s, uint64_t offset, const void *f
     serve_pci_write(&s->pci, offset, from, count);
     if (serve_pci_bus_master(&s->pci) || s->cut_off || cc == UINT32_MAX || !(cc & NVME_CC_ENABLE))
         return;
-    serve_mistake(s, "bus mastering switched off while CC.EN is 1");
+    /* Linux leaves CC.EN set after a shutdown. */
+    uint32_t shst = s->t->ops->read32(s->t, NVME_REG_CSTS) & NVME_CSTS_SHST_BITS;
+    if (shst != NVME_CSTS_SHST_COMPLETE)
+        serve_mistake(s, "bus mastering switched off while CC.EN is 1");
     region_cut_off(s, cc);
 }
 

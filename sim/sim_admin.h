@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the files of admin commands share. All threads are paused there. */
+#ifndef SIM_SIM_ADMIN_H
+#define SIM_SIM_ADMIN_H
+
+#include "sim/sim_internal.h"
+
+struct admin {
+    struct sim *s;
+    struct sim_thread *th;
+    const struct nvme_sqe *sqe;
+    uint32_t result; /* dword 0 of the completion */
+};
+
+/* sim_admin_reply.c */
+/* Reports a mistake of the driver. Returns the status. */
+uint16_t sim_admin_flagged(struct admin *a, enum sim_event e, uint16_t status);
+/*
+ * Copies `bytes` to the driver: data from `offset` on, of which `size` bytes
+ * exist, and then zeros. Returns a status.
+ */
+uint16_t sim_admin_give(struct admin *a, const void *data, size_t size, uint64_t offset,
+                        size_t bytes);
+
+/* sim_identify.c, sim_log.c, sim_features.c: return a status. */
+uint16_t sim_identify(struct admin *a);
+uint16_t sim_get_log_page(struct admin *a);
+uint16_t sim_set_features(struct admin *a);
+uint16_t sim_get_features(struct admin *a);
+/* Returns true if the feature is supported. */
+bool sim_feature_known(const struct sim *s, uint32_t fid);
+
+/* The bytes of a Get Log Page command, whose count of dwords is 0-based. */
+static inline uint64_t sim_log_bytes(const struct nvme_sqe *sqe)
+{
+    return ((sqe->cdw10 >> 16 | (uint64_t)(sqe->cdw11 & 0xffff) << 16) + 1) * 4;
+}
+
+#endif

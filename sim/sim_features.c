@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Set and Get Features: BASE 5.27 and 5.15, NVM 4.1.3. None is saved. */
+#include <nvme/types.h>
+#include <string.h>
+
+#include "sim/sim_admin.h"
+
+#define SAVE              (1u << 31) /* CDW10.SV */
+#define SELECT            0x700u     /* CDW10.SEL: 0 is the current value */
+#define ALL_SENSORS       0xfu
+#define UNDER_TEMPERATURE 1u
+#define NO_COALESCING     (1u << 16) /* of a vector: CDW11.CD */
+#define ARBITRATION_NOMAX 7u
+
+/* Features whose value is only kept. The value has no bits but those of the mask. */
+static const struct {
+    uint8_t fid;
+    uint32_t mask, initial;
+} kept[] = {
+    {NVME_FEAT_FID_ARBITRATION, 0xffffff07, ARBITRATION_NOMAX},
+    {NVME_FEAT_FID_POWER_MGMT, 0xe0, 0}, /* power state 0 is the only one */
+    {NVME_FEAT_FID_ERR_RECOVERY, 0xffff, 0},
+    {NVME_FEAT_FID_IRQ_COALESCE, 0xffff, 0},
+    {NVME_FEAT_FID_WRITE_ATOMIC, 1, 0},
+    {NVME_FEAT_ASYNC_EVENTS, 0xff | NVME_EVENT_NS_CHANGED, 0},
+};
+
+#define KEPT (sizeof(kept) / sizeof(kept[0]))
+static_assert(KEPT == SIM_KEPT_FEATURES, "a value for each");
+
+static int features_find(uint32_t fid)
+{
+    for (size_t i = 0; i < KEPT; i++)
+        if (kept[i].fid == fid)
+            return (int)i;
+    return -1;
+}
+
+bool sim_feature_known(const struct sim *s, uint32_t fid)
+{
+    switch (fid) {
+    case NVME_FEAT_VOLATILE_WRITE_CACHE:
+        return !s->cfg.no_volatile_cache;
+    case NVME_FEAT_FID_TEMP_THRESH:
+    case NVME_FEAT_NUM_QUEUES:
+    case NVME_FEAT_FID_IRQ_CONFIG:
+        return true;
+    default:
+        return features_find(fid) >= 0;
+    }
+}
+
+void sim_features_reset(struct sim_features *f)
+{
+    memset(f, 0, sizeof(*f));
+    for (size_t i = 0; i < KEPT; i++)
+        f->kept[i] = kept[i].initial;
+    f->over_kelvin = SIM_WARNING_KELVIN;
+}
+
+uint32_t sim_events_wanted(const struct sim *s)
+{
+    return s->features.kept[features_find(NVME_FEAT_ASYNC_EVENTS)];
+}
+
+static bool any_io_queue(const struct sim *s)
+{
+    for (unsigned q = 1; q <= s->cfg.io_queues; q++)
+        if (s->cqs[q].ring || s->cqs[q].kept)
+            return true;
+    return false;
+}
+
+static uint16_t set_queues(struct admin *a)
+{
+    uint32_t sqs = a->sqe->cdw11 & 0xffff, cqs = a->sqe->cdw11 >> 16;
+
+    if (sqs == 0xffff || cqs == 0xffff)
+        return NVME_ERR_INVALID_FIELD;
+    if (any_io_queue(a->s))
+        return NVME_ERR_SEQUENCE;
+    uint32_t want = (sqs < cqs ? sqs : cqs) + 1;
+    a->s->granted = want < a->s->cfg.io_queues ? want : a->s->cfg.io_queues;
+    a->result = (a->s->granted - 1) | (a->s->granted - 1) << 16;
+    return NVME_OK;
+}
+
+static uint16_t set_cache(struct admin *a)
+{
+    a->s->wce = a->sqe->cdw11 & 1;
+    return a->s->wce ? NVME_OK : sim_flush_now(a->s);
+}
+
+/*
+ * Returns the threshold that CDW11 names, over or under, of the composite
+ * temperature, which is the only sensor; NULL for another one.
+ */
+static uint16_t *features_threshold(struct admin *a, bool set)
+{
+    uint32_t sensor = a->sqe->cdw11 >> 16 & 0xf, kind = a->sqe->cdw11 >> 20 & 3;
+
+    if ((sensor && !(set && sensor == ALL_SENSORS)) || kind > UNDER_TEMPERATURE ||
+        a->sqe->cdw11 >> 22)
+        return NULL;
+    return kind == UNDER_TEMPERATURE ? &a->s->features.under_kelvin : &a->s->features.over_kelvin;
+}
+
+static uint16_t set_threshold(struct admin *a)
+{
+    uint16_t *kelvin = features_threshold(a, true);
+
+    if (kelvin)
+        *kelvin = (uint16_t)a->sqe->cdw11;
+    return kelvin ? NVME_OK : NVME_ERR_INVALID_FIELD;
+}
+
+static uint16_t get_threshold(struct admin *a)
+{
+    const uint16_t *kelvin = features_threshold(a, false);
+
+    if (kelvin)
+        a->result = *kelvin;
+    return kelvin ? NVME_OK : NVME_ERR_INVALID_FIELD;
+}
+
+/* True if the vector of CDW11 exists; vector 0 does even without MSI-X. */
+static bool features_vector_valid(const struct admin *a)
+{
+    uint32_t vector = a->sqe->cdw11 & 0xffff;
+
+    return vector == 0 || vector < a->s->cfg.vectors;
+}
+
+static uint16_t set_vector(struct admin *a)
+{
+    uint32_t vector = a->sqe->cdw11 & 0xffff;
+    uint64_t bit = 1ull << (vector % 64);
+
+    if (!features_vector_valid(a) || a->sqe->cdw11 >> 17)
+        return NVME_ERR_INVALID_FIELD;
+    if (a->sqe->cdw11 & NO_COALESCING)
+        a->s->features.no_coalescing[vector / 64] |= bit;
+    else
+        a->s->features.no_coalescing[vector / 64] &= ~bit;
+    return NVME_OK;
+}
+
+static uint16_t get_vector(struct admin *a)
+{
+    uint32_t vector = a->sqe->cdw11 & 0xffff;
+
+    if (!features_vector_valid(a))
+        return NVME_ERR_INVALID_FIELD;
+    bool off = a->s->features.no_coalescing[vector / 64] >> (vector % 64) & 1;
+    a->result = vector | (off ? NO_COALESCING : 0);
+    return NVME_OK;
+}
+
+/* Error Recovery concerns a namespace or all of them; the value is the same. */
+static bool features_nsid_valid(struct admin *a, uint32_t fid)
+{
+    uint32_t nsid = a->sqe->nsid;
+
+    return fid != NVME_FEAT_FID_ERR_RECOVERY || nsid == SIM_NSID_ALL || sim_ns_get(a->s, nsid);
+}
+
+uint16_t sim_set_features(struct admin *a)
+{
+    uint32_t fid = a->sqe->cdw10 & 0xff;
+    int i = features_find(fid);
+
+    if (!sim_feature_known(a->s, fid) || !features_nsid_valid(a, fid))
+        return NVME_ERR_INVALID_FIELD;
+    if (a->sqe->cdw10 & SAVE)
+        return SIM_ERR_NOT_SAVEABLE;
+    switch (fid) {
+    case NVME_FEAT_NUM_QUEUES:
+        return set_queues(a);
+    case NVME_FEAT_VOLATILE_WRITE_CACHE:
+        return set_cache(a);
+    case NVME_FEAT_FID_TEMP_THRESH:
+        return set_threshold(a);
+    case NVME_FEAT_FID_IRQ_CONFIG:
+        return set_vector(a);
+    default:
+        if (a->sqe->cdw11 & ~kept[i].mask)
+            return NVME_ERR_INVALID_FIELD;
+        a->s->features.kept[i] = a->sqe->cdw11;
+        return NVME_OK;
+    }
+}
+
+uint16_t sim_get_features(struct admin *a)
+{
+    uint32_t fid = a->sqe->cdw10 & 0xff;
+
+    if (!sim_feature_known(a->s, fid) || !features_nsid_valid(a, fid) || (a->sqe->cdw10 & SELECT))
+        return NVME_ERR_INVALID_FIELD;
+    switch (fid) {
+    case NVME_FEAT_NUM_QUEUES:
+        a->result = (a->s->granted - 1) | (a->s->granted - 1) << 16;
+        return NVME_OK;
+    case NVME_FEAT_VOLATILE_WRITE_CACHE:
+        a->result = a->s->wce;
+        return NVME_OK;
+    case NVME_FEAT_FID_TEMP_THRESH:
+        return get_threshold(a);
+    case NVME_FEAT_FID_IRQ_CONFIG:
+        return get_vector(a);
+    default:
+        a->result = a->s->features.kept[features_find(fid)];
+        return NVME_OK;
+    }
+}
