@@ -230,7 +230,7 @@ struct sim {
     pthread_mutex_t reg_lock; /* registers */
     uint64_t asq, acq;
     uint32_t aqa;
-    uint32_t shst;
+    _Atomic uint32_t shst; /* of CSTS; changes under reg_lock */
     _Atomic uint32_t cc;
     uint64_t ready_at;
     _Atomic bool stuck; /* CSTS.RDY is stuck_rdy and ignores CC; under reg_lock */

@@ -109,13 +109,15 @@ static bool queue_reaches(struct sim *s, const struct sim_mapping *m)
 /*
  * Called with all threads paused. Reports and fails commands that could still
  * access the mapping. Unmapping is not a mistake of a driver that has disabled
- * a controller which does not stop.
+ * a controller which does not stop, or that has shut it down: SPDK leaves CC.EN
+ * set then.
  */
 static void take_out_of_service(struct sim *s, struct sim_mapping *m)
 {
     bool given_up = s->stuck && !(atomic_load(&s->cc) & NVME_CC_ENABLE);
     bool reached = false;
 
+    given_up |= atomic_load(&s->shst) == NVME_CSTS_SHST_COMPLETE;
     if (atomic_load(&s->gone))
         sim_controller_stop(s);
     for (unsigned i = 0; i < s->n_threads; i++)

@@ -30,7 +30,7 @@ static void allow32(struct serve_pci *c, size_t at, uint32_t mask)
     memcpy(&c->writable[at], &mask, sizeof(mask));
 }
 
-static void add_capabilities(struct serve_pci *c)
+static void add_capabilities(struct serve_pci *c, bool can_reset)
 {
     put16(c, PCI_STATUS, PCI_STATUS_CAP_LIST);
     c->bytes[PCI_CAPABILITY_LIST] = CAP_PM;
@@ -40,7 +40,8 @@ static void add_capabilities(struct serve_pci *c)
     put16(c, CAP_EXPRESS, PCI_CAP_ID_EXP);
     put16(c, CAP_EXPRESS + PCI_EXP_FLAGS, EXPRESS_V2 | PCI_EXP_TYPE_ENDPOINT << 4);
     put32(c, CAP_EXPRESS + PCI_EXP_DEVCAP,
-          PCI_EXP_DEVCAP_RBER | MAX_LATENCIES << 6 | MAX_LATENCIES << 9);
+          PCI_EXP_DEVCAP_RBER | MAX_LATENCIES << 6 | MAX_LATENCIES << 9 |
+              (can_reset ? PCI_EXP_DEVCAP_FLR : 0));
 }
 
 uint32_t serve_pci_msix_bytes(unsigned vectors)
@@ -78,7 +79,7 @@ void serve_pci_init(struct serve_pci *c, const struct serve_pci_config *config)
     put16(c, PCI_SUBSYSTEM_ID, DEVICE_ID);
     put32(c, PCI_BASE_ADDRESS_0, PCI_BASE_ADDRESS_MEM_TYPE_64);
     c->bytes[PCI_INTERRUPT_PIN] = 1;
-    add_capabilities(c);
+    add_capabilities(c, config->can_reset);
     if (config->vectors)
         add_msix(c, config->vectors);
     allow32(c, PCI_COMMAND,
@@ -95,7 +96,18 @@ void serve_pci_read(const struct serve_pci *c, size_t offset, void *to, size_t l
     memcpy(to, &c->bytes[offset], len);
 }
 
-void serve_pci_write(struct serve_pci *c, size_t offset, const void *from, size_t len)
+/* The bit reads as 0. It is in the second byte of the register. */
+static bool asks_for_reset(const struct serve_pci *c, size_t offset, const uint8_t *v, size_t len)
+{
+    const size_t at = CAP_EXPRESS + PCI_EXP_DEVCTL + 1;
+    uint32_t offered;
+
+    memcpy(&offered, &c->bytes[CAP_EXPRESS + PCI_EXP_DEVCAP], sizeof(offered));
+    return (offered & PCI_EXP_DEVCAP_FLR) && offset <= at && at - offset < len &&
+           (v[at - offset] & PCI_EXP_DEVCTL_BCR_FLR >> 8);
+}
+
+bool serve_pci_write(struct serve_pci *c, size_t offset, const void *from, size_t len)
 {
     const uint8_t *v = from;
 
@@ -103,6 +115,7 @@ void serve_pci_write(struct serve_pci *c, size_t offset, const void *from, size_
         uint8_t mask = c->writable[offset + i], *b = &c->bytes[offset + i];
         *b = (uint8_t)((*b & ~mask) | (v[i] & mask));
     }
+    return asks_for_reset(c, offset, v, len);
 }
 
 bool serve_pci_bus_master(const struct serve_pci *c)

@@ -21,6 +21,7 @@ struct serve_pci_config {
     uint16_t vendor, device; /* vendor 0: the ids of QEMU's controller */
     uint64_t bar0_bytes;     /* a power of two */
     unsigned vectors;        /* of MSI-X; 0: neither capability nor BAR */
+    bool can_reset;          /* offers a function level reset */
 };
 
 /* Sets the state after power-on. */
@@ -29,7 +30,8 @@ void serve_pci_init(struct serve_pci *c, const struct serve_pci_config *config);
 uint32_t serve_pci_msix_bytes(unsigned vectors);
 /* The range must be inside the space. */
 void serve_pci_read(const struct serve_pci *c, size_t offset, void *to, size_t len);
-void serve_pci_write(struct serve_pci *c, size_t offset, const void *from, size_t len);
+/* Returns true if the write asks for a function level reset. */
+bool serve_pci_write(struct serve_pci *c, size_t offset, const void *from, size_t len);
 bool serve_pci_bus_master(const struct serve_pci *c);
 
 #endif

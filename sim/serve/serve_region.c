@@ -99,7 +99,11 @@ static void write_config(struct serve_session *s, uint64_t offset, const void *f
 {
     uint32_t cc = s->t->ops->read32(s->t, NVME_REG_CC);
 
-    serve_pci_write(&s->pci, offset, from, count);
+    if (serve_pci_write(&s->pci, offset, from, count)) {
+        s->cut_off = false;
+        s->t->ops->reset(s->t);
+        return;
+    }
     if (serve_pci_bus_master(&s->pci) || s->cut_off || cc == UINT32_MAX || !(cc & NVME_CC_ENABLE))
         return;
     /* Linux leaves CC.EN set after a shutdown. */

@@ -97,7 +97,8 @@ void serve_session_start(struct serve_session *s)
     serve_pci_init(&s->pci, &(struct serve_pci_config){.vendor = s->pci_vendor,
                                                        .device = s->pci_device,
                                                        .bar0_bytes = s->bar0_bytes,
-                                                       .vectors = s->vectors});
+                                                       .vectors = s->vectors,
+                                                       .can_reset = !s->no_reset});
     for (unsigned v = 0; v < SIM_MAX_VECTORS; v++) {
         memset(&s->msix_table[v * PCI_MSIX_ENTRY_SIZE], 0, PCI_MSIX_ENTRY_SIZE);
         s->msix_table[v * PCI_MSIX_ENTRY_SIZE + PCI_MSIX_ENTRY_VECTOR_CTRL] =

@@ -177,6 +177,12 @@ TEST_F(Drive, AMissingResetIsReportedAndRefused)
     Reply r = c.call(VFIO_USER_DEVICE_GET_INFO, bytes_of(in));
     EXPECT_EQ(r.as<struct vfio_user_device_info>().flags & VFIO_DEVICE_FLAGS_RESET, 0u);
     EXPECT_EQ(c.call(VFIO_USER_DEVICE_RESET).error(), ENOTSUP);
+    c.bus_master();
+    Driver d(c);
+    ASSERT_EQ(d.enable(), NVME_CSTS_READY);
+    uint16_t control = 0x8000; /* Initiate Function Level Reset */
+    EXPECT_EQ(c.write(VFIO_PCI_CONFIG_REGION_INDEX, 0x58, bytes_of(control)), 0);
+    EXPECT_EQ(c.read32(NVME_REG_CSTS), NVME_CSTS_READY);
 }
 
 TEST_F(Drive, AfterRemovalItReadsAllOnesUntilTheNextClient)

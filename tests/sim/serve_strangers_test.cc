@@ -84,6 +84,44 @@ TEST_F(Strangers, MemoryThatCannotBeReachedIsRecorded)
     close(fd);
 }
 
+/* Linux and SPDK leave CC.EN set after a shutdown, and take the memory away. */
+TEST_F(Strangers, AfterAShutdownTheDriverMayLeave)
+{
+    Driver d(c);
+    c.bus_master();
+    ASSERT_EQ(d.enable(), NVME_CSTS_READY);
+    struct nvme_sqe event = {};
+    event.opcode = NVME_ADMIN_ASYNC_EVENT;
+    EXPECT_EQ(d.run(0, event, 20), 0xffff) << "outstanding";
+    c.write32(NVME_REG_CC, c.read32(NVME_REG_CC) | NVME_CC_SHN_ORDERLY);
+    ASSERT_EQ(c.read32(NVME_REG_CSTS) & NVME_CSTS_SHST_BITS, NVME_CSTS_SHST_COMPLETE);
+    EXPECT_EQ(c.bus_master(false), 0);
+    EXPECT_EQ(c.unmap(Driver::IOVA, Driver::BYTES), 0);
+}
+
+/* A virtual machine resets a function by its configuration space. */
+TEST_F(Strangers, AFunctionLevelResetDisablesTheController)
+{
+    const uint64_t express = 0x50;
+    const uint32_t config = VFIO_PCI_CONFIG_REGION_INDEX;
+    Driver d(c);
+    c.bus_master();
+    ASSERT_EQ(d.enable(), NVME_CSTS_READY);
+    auto offered = c.read(config, express + PCI_EXP_DEVCAP, 4)
+                       .as<uint32_t>(sizeof(struct vfio_user_region_access));
+    EXPECT_TRUE(offered & PCI_EXP_DEVCAP_FLR);
+    uint16_t control = PCI_EXP_DEVCTL_BCR_FLR;
+    ASSERT_EQ(c.write(config, express + PCI_EXP_DEVCTL, bytes_of(control)), 0);
+    EXPECT_EQ(c.read32(NVME_REG_CC), 0u);
+    EXPECT_EQ(c.read32(NVME_REG_CSTS), 0u);
+    EXPECT_EQ(c.read(config, express + PCI_EXP_DEVCTL, 2)
+                  .as<uint16_t>(sizeof(struct vfio_user_region_access)),
+              0);
+    ASSERT_EQ(d.enable(), NVME_CSTS_READY);
+    EXPECT_EQ(d.identify(), 0);
+    d.disable();
+}
+
 /* A CQ with interrupts, which is number 1, and its eventfds. */
 struct Interrupts : Strangers {
     static constexpr uint32_t VECTORS = VFIO_PCI_MSIX_IRQ_INDEX;
