@@ -94,8 +94,9 @@ int pci_check_noiommu(const char *root, const char *bdf, char *why, size_t len);
  * current driver. Does nothing if that driver has it already. Does not check
  * whether its block devices are in use. If the driver does not take the device,
  * it returns to its previous driver. Returns -ENOENT if the driver is not
- * loaded, -ENOTSUP for vfio-pci without an IOMMU, -EBUSY if the device is in
- * use through VFIO, -EACCES without root, and -ETIMEDOUT if the driver did not
+ * loaded, -ENOTSUP for vfio-pci without an IOMMU (which is known only after the
+ * attempt if the device has had no driver yet), -EBUSY if the device is in use
+ * through VFIO, -EACCES without root, and -ETIMEDOUT if the driver did not
  * take it.
  */
 int pci_bind(const char *root, const char *bdf, const char *driver, char *why, size_t len);

@@ -232,13 +232,43 @@ static int bind_hand_over(const char *root, const struct pci_device *p, const ch
                     driver);
 }
 
+/*
+ * True if the device may get an IOMMU group from its first driver: virtio-iommu
+ * and Arm's SMMU make it then. A device that had a driver has got one, or never
+ * will.
+ */
+static bool group_may_come(const char *root, const struct pci_device *p)
+{
+    struct sysfs_names iommus;
+    bool any;
+
+    if (p->driver[0] || pci_sysfs_names(&iommus, "%s/sys/class/iommu", root))
+        return false;
+    any = iommus.n > 0;
+    pci_sysfs_names_free(&iommus);
+    return any;
+}
+
+/* Replaces the reason of a refusal if it was that no IOMMU guards the device. */
+static int explain_refusal(const char *root, const char *bdf, const char *driver, int rc, char *why,
+                           size_t len)
+{
+    struct pci_device p;
+
+    if (strcmp(driver, VFIO_DRIVER) != 0 || pci_read(root, bdf, &p) || p.iommu_group >= 0 ||
+        noiommu_is_on(root))
+        return rc;
+    return nvme_why(why, len, -ENOTSUP, NO_IOMMU);
+}
+
 static int check_bind(const char *root, const struct pci_device *p, const char *driver, char *why,
                       size_t len)
 {
     if (!pci_sysfs_exists("%s/sys/bus/pci/drivers/%s", root, driver))
         return nvme_why(why, len, -ENOENT, "the driver %s is not loaded: run modprobe %s", driver,
                         driver);
-    if (strcmp(driver, VFIO_DRIVER) == 0 && p->iommu_group < 0 && !noiommu_is_on(root))
+    if (strcmp(driver, VFIO_DRIVER) == 0 && p->iommu_group < 0 && !noiommu_is_on(root) &&
+        !group_may_come(root, p))
         return nvme_why(why, len, -ENOTSUP, NO_IOMMU);
     return check_release(root, p, why, len);
 }
@@ -268,6 +298,7 @@ int pci_bind(const char *root, const char *bdf, const char *driver, char *why, s
         return rc;
     rc = bind_hand_over(root, &p, driver, why, len);
     if (rc) {
+        rc = explain_refusal(root, p.bdf, driver, rc, why, len);
         set_override(root, p.bdf, "\n");
         bind_probe(root, p.bdf);
     }

@@ -425,6 +425,33 @@ TEST_F(Pci, BindingNeedsTheModuleAndAnIommu)
     EXPECT_EQ(bind(), 0) << why;
 }
 
+/* virtio-iommu and Arm's SMMU make the group when a driver is first offered the device. */
+TEST_F(Pci, AGroupThatAppearsAtTheFirstProbeIsWaitedFor)
+{
+    tree.pci(BDF);
+    tree.dir("sys/class/iommu/virtio0");
+    FakeKernel kernel(tree, BDF, "nvme");
+    kernel.makes_group = 3;
+    EXPECT_EQ(check_bind(), 0) << why;
+    ASSERT_EQ(bind(), 0) << why;
+    EXPECT_EQ(driver(), "vfio-pci");
+    EXPECT_EQ(vfio(), 0) << why;
+}
+
+TEST_F(Pci, ADeviceThatGetsNoGroupWhenItIsProbedIsGivenBack)
+{
+    tree.pci(BDF);
+    tree.dir("sys/class/iommu/virtio0");
+    FakeKernel kernel(tree, BDF, "nvme", "vfio-pci");
+    EXPECT_EQ(bind(), -ENOTSUP);
+    EXPECT_NE(strstr(why, "no IOMMU guards it"), nullptr) << why;
+    for (int i = 0; i < 500 && driver() != "nvme"; i++)
+        usleep(10000);
+    EXPECT_EQ(driver(), "nvme");
+    EXPECT_EQ(bind(), -ENOTSUP) << "it has had a driver: no further attempt";
+    EXPECT_EQ(kernel.probes, 2);
+}
+
 TEST_F(Pci, WithoutRootNothingIsBound)
 {
     idle_drive();

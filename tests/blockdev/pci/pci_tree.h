@@ -161,6 +161,7 @@ class FakeKernel
     }
 
     std::atomic<int> unbinds{0}, probes{0};
+    std::atomic<int> makes_group{-1}; /* IOMMU group that the device gets when it is probed */
 
   private:
     int fifo(const std::string &path) const
@@ -185,6 +186,8 @@ class FakeKernel
         std::getline(file, chosen);
         if (chosen.empty() || chosen == "(null)")
             chosen = usual;
+        if (makes_group >= 0)
+            tree.group(bdf, makes_group);
         if (chosen != refuses)
             tree.driver(bdf, chosen);
     }
