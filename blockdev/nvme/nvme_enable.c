@@ -40,6 +40,11 @@ int nvme_check_cap(const struct nvme_ctrlr *c, const char **what)
         *what = "its registers read all-ones, the device does not answer";
         return -EIO;
     }
+    if (c->cap == 0) {
+        *what = "its registers read 0: it is a virtual function (SR-IOV) that is offline, give it "
+                "queues and set it online with nvme virt-mgmt, or its memory space is off";
+        return -ENODEV;
+    }
     if (!(NVME_CAP_CSS(c->cap) & CSS_NVM)) {
         *what = "it has no NVM command set (CAP.CSS)";
         return -ENOTSUP;

@@ -167,6 +167,14 @@ TEST_F(Ctrlr, NoNvmCommandSetIsNotSupported)
     EXPECT_EQ(open(), -ENOTSUP);
 }
 
+TEST_F(Ctrlr, AnOfflineVirtualFunctionIsCalledSo)
+{
+    fake.cap = 0;
+    EXPECT_EQ(open(), -ENODEV);
+    EXPECT_NE(std::string(why).find("virtual function (SR-IOV) that is offline"), std::string::npos)
+        << why;
+}
+
 TEST_F(Ctrlr, No4KiBPagesIsNotSupported)
 {
     fake.cap |= 1ull << 48 | 1ull << 52;
