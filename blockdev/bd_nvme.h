@@ -31,6 +31,8 @@ struct bd_tracker {
     char *copy_to;     /* bounced read: destination of the data at completion */
     size_t len;        /* bytes of data to transfer */
     unsigned tries;
+    /* ns: end of the wait for a change of access; 0: it has not begun. */
+    uint64_t transition_end;
     bool busy;
     bool late; /* missed its deadline since it was last sent */
 };

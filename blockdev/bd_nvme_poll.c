@@ -65,15 +65,45 @@ static bool ended_by_us(uint16_t status)
     return (status & 0x7ffu) == NVME_ERR_ABORT_REQUESTED;
 }
 
+/*
+ * Returns true if the command is to be sent again because access to the
+ * namespace is about to change (ANA). The wait is that of the controller, not of
+ * the command, which gets a new deadline each time.
+ */
+static bool nvme_poll_await_access(struct bd_queue *q, struct bd_tracker *tracker, uint16_t status)
+{
+    unsigned ms = q->d->c->info.transition_ms;
+
+    if (!ms || !nvme_status_transition(status))
+        return false;
+    if (!tracker->transition_end)
+        tracker->transition_end = deadline_after_ms(ms);
+    if (now_ns() >= tracker->transition_end)
+        return false;
+    q->early = true;
+    bd_post(q, tracker);
+    return true;
+}
+
+/* Returns true if the command was sent again within its deadline. */
+static bool nvme_poll_again(struct bd_queue *q, struct bd_tracker *tracker, uint16_t status)
+{
+    if (nvme_poll_await_access(q, tracker, status))
+        return true;
+    if (tracker->transition_end || !nvme_status_not_yet(status) ||
+        now_ns() + NVME_PATIENCE_NS >= tracker->deadline)
+        return false;
+    q->early = true;
+    post_within_deadline(q, tracker);
+    return true;
+}
+
 static void nvme_poll_complete(struct bd_queue *q, struct bd_tracker *tracker, uint16_t status)
 {
     int error = refused_hint(tracker, status) ? 0 : nvme_status_errno(status);
 
-    if (nvme_status_not_yet(status) && now_ns() + NVME_PATIENCE_NS < tracker->deadline) {
-        q->early = true;
-        post_within_deadline(q, tracker);
+    if (nvme_poll_again(q, tracker, status))
         return;
-    }
     if (error && !ended_by_us(status))
         nvme_count(&q->d->c->counters.errors);
     if (error && nvme_status_retryable(status) && tracker->tries < BD_RETRIES) {

@@ -138,7 +138,8 @@ int bd_file_open(const char *path, uint32_t flags, uint32_t lba_size, struct bd_
  * if nsid is not active, -ENOTSUP if the LBA format has metadata or LBAs of
  * neither 512 nor 4096 bytes, and -ENOSPC if no queue pair is left. Failures
  * with DNR clear are retried a few times; a "not yet" (nvme_status_not_yet())
- * is retried until the command's deadline.
+ * is retried until the command's deadline, and one that ends with a change of
+ * access (nvme_status_transition()) for the controller's transition_ms.
  *
  * A command has io_timeout_ms of nvme_opts, plus the transport's durable_ms if
  * it makes data durable. When it misses that deadline, it is aborted, or ended

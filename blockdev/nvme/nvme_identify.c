@@ -21,6 +21,7 @@ static_assert(sizeof(struct nvme_id_ns) == NVME_IDENTIFY_LEN, "Identify Namespac
 #define CNTRLTYPE_IO       1u
 
 #define OAES_NS_CHANGED   (1u << 8)
+#define CMIC_ANA          (1u << 3)
 #define ONCS_DSM          (1u << 2)
 #define ONCS_WRITE_ZEROES (1u << 3)
 #define SGLS_SUPPORT      0x3u
@@ -97,6 +98,7 @@ int nvme_parse_ctrlr(const void *page, struct nvme_ctrlr_info *info, struct nvme
     info->sgl = sgls == SGLS_BYTE_ALIGNED || sgls == 2u;
     info->write_zeroes = id->oncs & ONCS_WRITE_ZEROES;
     info->dsm = id->oncs & ONCS_DSM;
+    info->transition_ms = id->cmic & CMIC_ANA ? id->anatt * 1000u : 0;
     facts->mdts = id->mdts == 0 || id->mdts >= MDTS_LIMITED ? 0 : 4096ull << id->mdts;
     facts->rtd3e_us = id->rtd3e;
     facts->ns_events = id->oaes & OAES_NS_CHANGED;

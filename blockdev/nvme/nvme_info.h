@@ -68,6 +68,11 @@ struct nvme_ctrlr_info {
     uint64_t max_zeroes;      /* bytes of one WRITE ZEROES (WZSL); 0: no limit */
     uint64_t max_dsm_lbas;    /* LBAs of one DSM range (DMRSL, DMSL); 0: no limit */
     unsigned quirks;          /* enum nvme_quirk */
+    /*
+     * Time that a change of the access to a namespace takes at most (ANATT); 0
+     * if the controller reports no asymmetric access.
+     */
+    unsigned transition_ms;
 };
 
 struct nvme_ns_info {
@@ -97,6 +102,11 @@ int nvme_status_errno(uint16_t status);
 bool nvme_status_retryable(uint16_t status);
 /* True if the command may succeed when it is sent again a little later. */
 bool nvme_status_not_yet(uint16_t status);
+/*
+ * True for those of them that end with a change of the access to the namespace
+ * (ANA), within transition_ms.
+ */
+bool nvme_status_transition(uint16_t status);
 /* Returns libnvme's description of a status, a constant string. */
 const char *nvme_status_text(uint16_t status);
 

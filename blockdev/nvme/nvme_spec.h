@@ -209,6 +209,9 @@ enum nvme_status_value {
     NVME_ERR_QUEUE_DELETION = 0x10c,
     NVME_ERR_WRITE_FAULT = 0x280,
     NVME_ERR_UNRECOVERED_READ = 0x281,
+    NVME_ERR_ANA_LOST = 0x301, /* asymmetric namespace access: for good */
+    NVME_ERR_ANA_INACCESSIBLE = 0x302,
+    NVME_ERR_ANA_TRANSITION = 0x303,
 };
 
 #endif

@@ -42,6 +42,7 @@ static const struct status_entry table[] = {
     {0x180, -EINVAL, true}, /* conflicting attributes */
     {0x182, -EROFS, true},  /* write to a read-only range */
     {0x286, -EACCES, true}, /* access denied */
+    {NVME_ERR_ANA_LOST, -EIO, true},
 };
 
 static const struct status_entry *status_find(uint16_t status)
@@ -73,10 +74,20 @@ bool nvme_status_retryable(uint16_t status)
     return !entry || !entry->command_fault;
 }
 
+bool nvme_status_transition(uint16_t status)
+{
+    unsigned code = status & STATUS_CODE_MASK;
+
+    return !(status & NVME_STATUS_DNR) &&
+           (code == NVME_ERR_ANA_INACCESSIBLE || code == NVME_ERR_ANA_TRANSITION);
+}
+
 bool nvme_status_not_yet(uint16_t status)
 {
     unsigned code = status & STATUS_CODE_MASK;
 
+    if (nvme_status_transition(status))
+        return true;
     return !(status & NVME_STATUS_DNR) &&
            (code == NVME_ERR_INTERRUPTED || code == NVME_ERR_TRANSPORT ||
             code == NVME_ERR_MEDIA_NOT_READY || code == NVME_ERR_NS_NOT_READY);

@@ -422,6 +422,9 @@ bool transfer_repeat(struct transfer *t, int err)
     uint64_t most_ns = (uint64_t)DEADLINES * t->daemon->opts->deadline_ms * NS_PER_MS;
     bool not_yet = err == -EIO && nvme_status_not_yet(t->status);
 
+    if (nvme_status_transition(t->status))
+        most_ns += (uint64_t)nvme_ctrlr_info(t->daemon->stack.ctrlr)->transition_ms * NS_PER_MS;
+
     if (t->stuck || t->failures >= REPEATS || t->failed_ns >= most_ns || !may_succeed(t, err))
         return false;
     if (not_yet)

@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "blockdev/bdev.h"
+#include "support/clock.h"
 #include "tests/blockdev/nvme/nvme_fake.h"
 
 namespace
@@ -136,6 +137,51 @@ TEST_F(Limits, NamespaceThatIsNeverReadyIsAnErrorInTheEnd)
     EXPECT_EQ(bd_read(dev, 0, page.data(), page.size()), -EIO);
     EXPECT_GE(fake.sent.size(), RETRIES + 1);
     EXPECT_LT(fake.sent.size(), 100u) << "tried without a pause";
+}
+
+/* A controller that reports asymmetric access, whose changes take up to a second. */
+struct Access : Limits {
+    Access()
+    {
+        fake.id_ctrl[76] = 8;  /* CMIC: ANA reporting */
+        fake.id_ctrl[342] = 1; /* ANATT */
+        timeout_ms = 100;
+    }
+    int read_while(uint16_t status, uint64_t ms)
+    {
+        uint64_t until = now_ns() + ms * 1000000;
+        std::vector<uint8_t> page(4096);
+        open(0, 0, 0);
+        fake.io_status = [=](const nvme_sqe &) -> uint16_t {
+            return now_ns() < until ? status : 0;
+        };
+        return bd_read(dev, 0, page.data(), page.size());
+    }
+};
+
+TEST_F(Access, AChangeIsWaitedForLongerThanACommand)
+{
+    EXPECT_EQ(read_while(NVME_ERR_ANA_TRANSITION, 700), 0);
+    EXPECT_LT(fake.sent.size(), 100u) << "tried without a pause";
+}
+
+TEST_F(Access, ANamespaceMayBeInaccessibleForAWhile)
+{
+    EXPECT_EQ(read_while(NVME_ERR_ANA_INACCESSIBLE, 700), 0);
+}
+
+TEST_F(Access, AChangeThatTakesLongerIsAnError)
+{
+    uint64_t begin = now_ns();
+    EXPECT_EQ(read_while(NVME_ERR_ANA_TRANSITION, 60000), -EIO);
+    EXPECT_GE(now_ns() - begin, 1000000000u) << "ANATT was not waited for";
+    EXPECT_LT(now_ns() - begin, 10000000000u);
+}
+
+TEST_F(Access, ALossForGoodIsNotWaitedFor)
+{
+    EXPECT_EQ(read_while(NVME_ERR_ANA_LOST, 60000), -EIO);
+    EXPECT_EQ(fake.sent.size(), 1u);
 }
 
 } // namespace

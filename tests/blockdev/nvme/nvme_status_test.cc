@@ -58,11 +58,13 @@ TEST(Status, TransientErrorsAreRetried)
 
 TEST(Status, OnlyATemporaryStatusWithoutDnrMeansNotYet)
 {
-    for (uint16_t st : {NVME_ERR_INTERRUPTED, NVME_ERR_NS_NOT_READY}) {
+    for (uint16_t st : {NVME_ERR_INTERRUPTED, NVME_ERR_NS_NOT_READY, NVME_ERR_ANA_INACCESSIBLE,
+                        NVME_ERR_ANA_TRANSITION}) {
         EXPECT_TRUE(nvme_status_not_yet(st)) << st;
         EXPECT_FALSE(nvme_status_not_yet((uint16_t)(st | NVME_STATUS_DNR))) << st;
     }
-    for (uint16_t st : {NVME_ERR_INTERNAL, NVME_ERR_UNRECOVERED_READ, NVME_ERR_ABORT_REQUESTED})
+    for (uint16_t st : {NVME_ERR_INTERNAL, NVME_ERR_UNRECOVERED_READ, NVME_ERR_ABORT_REQUESTED,
+                        NVME_ERR_ANA_LOST})
         EXPECT_FALSE(nvme_status_not_yet(st)) << st;
 }
 

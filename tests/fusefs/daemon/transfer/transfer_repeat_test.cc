@@ -16,6 +16,7 @@ namespace
 constexpr uint64_t kBytes = 4u << 20;
 constexpr uint8_t kRead = 2, kWrite = 1;
 constexpr uint16_t kUnrecoveredRead = 0x281, kWriteFault = 0x280, kNotReady = 0x82;
+constexpr uint16_t kAccessInTransition = 0x303;
 constexpr uint16_t kDoNotRetry = 0x4000;
 
 // Other commands than the lost ones end before it, also on a busy machine.
@@ -159,6 +160,15 @@ TEST_P(Repeat, ATransferWaitsForADriveThatIsNotReady)
 {
     open();
     fail(SIM_FAULT_STATUS, kNotReady, 60);
+    gpunvme_ioc_rw rw;
+    ASSERT_EQ(transfer(&rw), 0);
+    expect_moved(rw);
+}
+
+TEST_P(Repeat, ATransferWaitsForAChangeOfAccess)
+{
+    open();
+    fail(SIM_FAULT_STATUS, kAccessInTransition, 60);
     gpunvme_ioc_rw rw;
     ASSERT_EQ(transfer(&rw), 0);
     expect_moved(rw);
