@@ -20,6 +20,7 @@ Steps, all of them without an argument:
   crash   CRASH_STATES power cuts (100000), and a daemon killed in the middle of writes,
           CRASH_ROUNDS times (40)
   guest   all guest scenarios
+  judge   scripts/sim-judge.sh: Linux's NVMe driver, nvme-cli and fio on the simulator
   lint    all of scripts/lint.sh, clang's build included
   fuzz    scripts/fuzz.sh, each fuzzer for FUZZ_SECONDS (600)
   mutate  the bugs of tests/mutants.txt, planted one at a time: 95 % must be noticed
@@ -50,6 +51,7 @@ nightly() {
     no-sim) step "without the simulator" bash scripts/test.sh --no-sim ;;
     crash) step "crash soak" crash_soak ;;
     guest) step "guest, all" bash scripts/guest-test.sh --all ;;
+    judge) step "judges of sim" bash scripts/sim-judge.sh ;;
     lint) step "lint" bash scripts/lint.sh format style shell cppcheck tidy clang ;;
     mutate) step "mutants" python3 -B scripts/mutate.py ;;
     fuzz) step "fuzzers" bash scripts/fuzz.sh -t "${FUZZ_SECONDS:-600}" ;;
@@ -59,11 +61,11 @@ nightly() {
 steps=()
 for arg in "$@"; do
     case $arg in
-    plain | asan | tsan | no-sim | crash | guest | lint | fuzz | mutate) steps+=("$arg") ;;
+    plain | asan | tsan | no-sim | crash | guest | judge | lint | fuzz | mutate) steps+=("$arg") ;;
     *) other_argument "$arg" step ;;
     esac
 done
-[ "${#steps[@]}" -gt 0 ] || steps=(plain asan tsan no-sim crash guest lint fuzz mutate)
+[ "${#steps[@]}" -gt 0 ] || steps=(plain asan tsan no-sim crash guest judge lint fuzz mutate)
 for name in "${steps[@]}"; do
     nightly "$name"
 done

@@ -8,10 +8,11 @@ set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-Usage: bash scripts/setup.sh [--lint] [--guest] [--need-mount]
+Usage: bash scripts/setup.sh [--lint] [--guest] [--judge] [--need-mount]
   --lint        also what scripts/lint.sh runs: clang tools, cppcheck, shellcheck
   --guest       also what scripts/guest-test.sh runs: QEMU, and a kernel package, which is
                 unpacked in GPUNVME_GUEST_KERNEL (build/guest-kernel) and not installed (Debian)
+  --judge       also what scripts/sim-judge.sh runs: QEMU's guest, and mmdebstrap for its system
   --need-mount  fail when FUSE file systems cannot be mounted here
 USAGE
 }
@@ -97,6 +98,9 @@ xz-utils        cmd:xz
 zstd            cmd:zstd
 python3-pytest  cmd:pytest-3
 python3-pytest-xdist dpkg:
+'
+JUDGE_PACKAGES='
+mmdebstrap      cmd:mmdebstrap
 '
 GUEST_KERNEL_PACKAGE=${GUEST_KERNEL_PACKAGE:-linux-image-amd64}
 
@@ -254,11 +258,12 @@ mount_works() {
     return "$rc"
 }
 
-lint=0 guest=0 need_mount=0
+lint=0 guest=0 judge=0 need_mount=0
 for arg in "$@"; do
     case $arg in
     --lint) lint=1 ;;
     --guest) guest=1 ;;
+    --judge) judge=1 ;;
     --need-mount) need_mount=1 ;;
     *) other_argument "$arg" ;;
     esac
@@ -269,8 +274,13 @@ ensure_packages "$(printf '%s\n' "$FOREIGN_PACKAGES" | available_of)"
 if [ "$lint" = 1 ]; then
     ensure_packages "$LINT_PACKAGES"
 fi
-if [ "$guest" = 1 ]; then
+if [ "$guest" = 1 ] || [ "$judge" = 1 ]; then
     ensure_packages "$GUEST_PACKAGES"
+fi
+if [ "$judge" = 1 ]; then
+    ensure_packages "$JUDGE_PACKAGES"
+fi
+if [ "$guest" = 1 ]; then
     fetch_guest_kernel
 fi
 if ! mount_works; then

@@ -20,6 +20,7 @@ def pytest_addoption(parser):
     parser.addoption("--kernel", help="folder of an unpacked kernel package")
     parser.addoption("--build-dir", help="finished build of the project")
     parser.addoption("--kvm", action="store_true", help="not emulated")
+    parser.addoption("--system", help="root of a system with QEMU 10.1 (scripts/sim-judge.sh)")
     parser.addoption("--keep", action="store_true", help="keep images and logs of failed files")
 
 
@@ -27,6 +28,11 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "slow: not part of what every change must pass")
     config.addinivalue_line("markers", "smoke: the few that show whether anything works")
     config.addinivalue_line("markers", "complaints(regex): what QEMU is expected to complain about")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """The judges of gpunvme-sim need a system of their own, which scripts/sim-judge.sh makes."""
+    return True if "judges" in collection_path.parts and not config.getoption("--system") else None
 
 
 class Lab:

@@ -15,7 +15,6 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-QEMU = "qemu-system-x86_64"
 # What a driver's mistakes leave behind: in QEMU's log (its traces of protocol errors, accesses that
 # hit nothing), and in the guest's kernel log.
 JUDGE = ("-trace", "pci_nvme_err*", "-trace", "pci_nvme_ub*", "-d", "guest_errors")
@@ -128,7 +127,7 @@ class Guest:
     # ---- Beginning and end ----
 
     def _make_share(self, build):
-        self._write("paths", [ROOT, build])
+        self._write("paths", [ROOT, build] if self.machine.root == "/" else [])
         self._write("addresses", [f"{c.name} {self.machine.address(c)}"
                               for c in self.machine.controllers])
         self._write("env", [f"BUILD={shlex.quote(build)}", f"SOURCE={shlex.quote(ROOT)}"])
@@ -171,14 +170,14 @@ class Guest:
         nine = "security_model=none,multidevs=remap"
         parameters = [*PARAMETERS, *self.machine.kernel_parameters()]
         return [
-            QEMU, "-no-user-config", "-nodefaults", "-display", "none", "-no-reboot",
+            *self.machine.qemu(), "-no-user-config", "-nodefaults", "-display", "none", "-no-reboot",
             "-machine", "q35", "-accel", accel, "-cpu", "max", "-smp", "1",
             "-kernel", kernel.image, "-initrd", kernel.initrd, "-append", " ".join(parameters),
             "-serial", f"file:{self.folder}/kmsg",
             "-chardev", f"socket,id=agent,fd={agent_fd}", "-serial", "chardev:agent",
             "-chardev", f"socket,id=monitor,fd={monitor_fd}",
             "-mon", "chardev=monitor,mode=control",
-            "-fsdev", f"local,id=host,path=/,readonly=on,{nine}",
+            "-fsdev", f"local,id=host,path={self.machine.root},readonly=on,{nine}",
             "-device", "virtio-9p-pci,fsdev=host,mount_tag=host",
             "-fsdev", f"local,id=work,path={self.share},{nine}",
             "-device", "virtio-9p-pci,fsdev=work,mount_tag=work",

@@ -38,11 +38,16 @@ class Machine:
     device of QEMU, or None."""
 
     FIRST_SLOT = 0x10
+    root = "/"  # folder of the host that the guest has as its root
 
     def __init__(self, controllers, memory_mib=1024, iommu="intel-iommu,intremap=on"):
         self.controllers = controllers
         self.memory_mib = memory_mib
         self.iommu = iommu
+
+    def qemu(self):
+        """The program, and arguments that come before all others."""
+        return ["qemu-system-x86_64"]
 
     def slot(self, controller):
         return self.FIRST_SLOT + self.controllers.index(controller) - controller.beside
