@@ -22,17 +22,19 @@
 #include <unistd.h>
 
 #include "fusefs/daemon/base/closer.h"
+#include "fusefs/daemon/base/ledger.h"
 #include "gpunvme/gpunvme_ioctl.h"
 #include "support/clock.h"
 
-#define MAX_TOKENS      256
-#define MAX_CONNECTIONS 64
-/* Limits of one user, so that one user cannot exhaust the table. */
-#define USER_TOKENS      64
-#define USER_CONNECTIONS 16
-/* Entries reserved for root. */
-#define ROOT_TOKENS      32
+#define MAX_TOKENS  256
+#define USER_TOKENS 64 /* of one user, so that one user cannot exhaust the table */
+#define ROOT_TOKENS 32 /* reserved for root */
+/* Connections that have sent the cookie, and those of them reserved for root. */
+#define MAX_CONNECTIONS  64
 #define ROOT_CONNECTIONS 8
+/* Connections that have not. They are in no ledger: a new one ends another. */
+#define STRANGERS 32
+#define ENTRIES   (MAX_CONNECTIONS + STRANGERS)
 /*
  * SCM_MAX_FD of Linux: with room for all descriptors of a message the kernel
  * closes none of them in this thread.
@@ -56,7 +58,8 @@ struct connection {
     int fd; /* -1 in a free entry */
     uid_t uid;
     time_t expires;
-    bool authorised; /* the cookie has been received */
+    uint64_t number; /* increases with every connection */
+    bool authorised; /* the cookie has been received; charged to uid */
 };
 
 struct fdsocket {
@@ -66,9 +69,12 @@ struct fdsocket {
     uint64_t cookie;
     char name[64];
     pthread_mutex_t lock;
-    struct token tokens[MAX_TOKENS];                /* protected by lock */
-    struct connection connections[MAX_CONNECTIONS]; /* used by the thread only */
-    struct closer closer;                           /* used by the thread only */
+    struct token tokens[MAX_TOKENS]; /* protected by lock */
+    /* Used by the thread only. */
+    struct ledger authorised;
+    uint64_t accepted; /* connections so far */
+    struct connection connections[ENTRIES];
+    struct closer closer;
     struct fdsocket_handler handler;
 };
 
@@ -274,7 +280,7 @@ static bool authorise(struct fdsocket *s, struct connection *c)
     fdsocket_receive(s, c, &in, sizeof(in.word), &fd);
     if (fd >= 0)
         close(fd);
-    c->authorised = fd < 0;
+    c->authorised = fd < 0 && ledger_take(&s->authorised, c->uid, 1);
     return c->authorised;
 }
 
@@ -287,10 +293,10 @@ static bool serve_message(struct fdsocket *s, struct connection *c)
     union message in = {.request.what = 1};
     int fd;
 
-    if (closer_is_busy(&s->closer, c->uid))
-        return false;
     if (!c->authorised)
         return authorise(s, c);
+    if (closer_is_busy(&s->closer, c->uid))
+        return false;
     ssize_t n = fdsocket_receive(s, c, &in, sizeof(in), &fd);
     if (n < 0)
         return errno == EAGAIN || errno == EINTR;
@@ -304,25 +310,57 @@ static bool serve_message(struct fdsocket *s, struct connection *c)
     return n == (ssize_t)sizeof(in.request) && serve_request(s, c, &in.request);
 }
 
-static struct connection *free_connection(struct fdsocket *s, uid_t uid)
+static void connection_end(struct fdsocket *s, struct connection *c)
 {
-    struct connection *found = NULL;
-    unsigned of_user = 0, all = 0;
+    if (c->authorised)
+        ledger_give(&s->authorised, c->uid, 1);
+    fdsocket_discard(c->fd);
+    *c = (struct connection){.fd = -1};
+}
 
-    for (size_t i = 0; i < MAX_CONNECTIONS; i++) {
-        struct connection *c = &s->connections[i];
-        if (c->fd < 0 && !found)
-            found = c;
-        of_user += c->fd >= 0 && c->uid == uid;
-        all += c->fd >= 0;
+static unsigned strangers_of(const struct fdsocket *s, uid_t uid)
+{
+    unsigned n = 0;
+
+    for (size_t i = 0; i < ENTRIES; i++) {
+        const struct connection *c = &s->connections[i];
+        n += c->fd >= 0 && !c->authorised && c->uid == uid;
     }
-    bool room = uid == 0 || all < MAX_CONNECTIONS - ROOT_CONNECTIONS;
-    return room && of_user < USER_CONNECTIONS ? found : NULL;
+    return n;
 }
 
 /*
- * Accepts a connection. Returns false if descriptors or memory are exhausted;
- * the connection then remains in the listener's queue.
+ * Returns a free entry. If there is none, or too many connections have not sent
+ * the cookie, the oldest of those ends, of the user with most of them: many
+ * connections of one user do not end that of another.
+ */
+static struct connection *free_connection(struct fdsocket *s)
+{
+    struct connection *found = NULL, *oldest = NULL;
+    unsigned strangers = 0, most = 0;
+
+    for (size_t i = 0; i < ENTRIES; i++) {
+        struct connection *c = &s->connections[i];
+        if (c->fd < 0)
+            found = c;
+        if (c->fd < 0 || c->authorised)
+            continue;
+        strangers++;
+        unsigned of_user = strangers_of(s, c->uid);
+        if (of_user > most || (of_user == most && c->number < oldest->number))
+            oldest = c;
+        most = of_user > most ? of_user : most;
+    }
+    if (strangers < STRANGERS)
+        return found;
+    connection_end(s, oldest);
+    return oldest;
+}
+
+/*
+ * Accepts a connection, and its cookie if that has arrived. Returns false if
+ * descriptors or memory are exhausted; the connection then remains in the
+ * listener's queue.
  */
 static bool fdsocket_accept_one(struct fdsocket *s)
 {
@@ -333,27 +371,23 @@ static bool fdsocket_accept_one(struct fdsocket *s)
 
     if (fd < 0)
         return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
-    struct connection *c = NULL;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 &&
-        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &reply_bytes, sizeof(reply_bytes)) == 0)
-        c = free_connection(s, peer.uid);
-    if (c)
-        *c = (struct connection){.fd = fd, .uid = peer.uid, .expires = now_s() + LIFETIME_S};
-    else
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &reply_bytes, sizeof(reply_bytes)) != 0) {
         fdsocket_discard(fd);
+        return true;
+    }
+    struct connection *c = free_connection(s);
+    *c = (struct connection){
+        .fd = fd, .uid = peer.uid, .expires = now_s() + LIFETIME_S, .number = ++s->accepted};
+    if (!authorise(s, c))
+        connection_end(s, c);
     return true;
 }
 
 static void fdsocket_serve_connection(struct fdsocket *s, struct connection *c, short events)
 {
-    bool keep = c->expires > now_s();
-
-    if (keep && events)
-        keep = serve_message(s, c);
-    if (!keep) {
-        fdsocket_discard(c->fd);
-        c->fd = -1;
-    }
+    if (c->expires <= now_s() || (events && !serve_message(s, c)))
+        connection_end(s, c);
 }
 
 /*
@@ -364,22 +398,22 @@ static void fdsocket_serve_connection(struct fdsocket *s, struct connection *c, 
 static void *fdsocket_serve(void *arg)
 {
     struct fdsocket *s = arg;
-    struct pollfd p[2 + MAX_CONNECTIONS];
+    struct pollfd p[2 + ENTRIES];
     bool accepts = true;
 
     for (;;) {
         bool waiting = !accepts;
         p[0] = (struct pollfd){.fd = s->stop, .events = POLLIN};
         p[1] = (struct pollfd){.fd = accepts ? s->listener : -1, .events = POLLIN};
-        for (size_t i = 0; i < MAX_CONNECTIONS; i++) {
+        for (size_t i = 0; i < ENTRIES; i++) {
             p[2 + i] = (struct pollfd){.fd = s->connections[i].fd, .events = POLLIN};
             waiting |= s->connections[i].fd >= 0;
         }
-        if (poll(p, 2 + MAX_CONNECTIONS, waiting ? 1000 : -1) < 0 && errno != EINTR)
+        if (poll(p, 2 + ENTRIES, waiting ? 1000 : -1) < 0 && errno != EINTR)
             return NULL;
         if (p[0].revents)
             return NULL;
-        for (size_t i = 0; i < MAX_CONNECTIONS; i++) {
+        for (size_t i = 0; i < ENTRIES; i++) {
             if (s->connections[i].fd >= 0)
                 fdsocket_serve_connection(s, &s->connections[i], p[2 + i].revents);
         }
@@ -417,7 +451,9 @@ int fdsocket_open(const struct fdsocket_handler *handler, struct fdsocket **out)
         return -ENOMEM;
     if (handler)
         s->handler = *handler;
-    for (size_t i = 0; i < MAX_CONNECTIONS; i++)
+    s->authorised.total = MAX_CONNECTIONS;
+    s->authorised.for_root = ROOT_CONNECTIONS;
+    for (size_t i = 0; i < ENTRIES; i++)
         s->connections[i].fd = -1;
     int err = listen_abstract(s);
     if (err)
@@ -455,7 +491,7 @@ void fdsocket_close(struct fdsocket *s)
         if (s->tokens[i].value)
             token_clear(&s->tokens[i]);
     }
-    for (size_t i = 0; i < MAX_CONNECTIONS; i++) {
+    for (size_t i = 0; i < ENTRIES; i++) {
         if (s->connections[i].fd >= 0)
             fdsocket_discard(s->connections[i].fd);
     }

@@ -11,8 +11,10 @@
  * bounded in number: a connection with too many unread replies is closed.
  *
  * The first 8 bytes of a connection are the cookie of INFO. A peer without it is
- * not served, and its messages are not received. Some tokens and connections are
- * reserved for root.
+ * not served, and its messages are not received. Its connection holds no place
+ * of those that sent the cookie, and ends early if many wait like it. The others
+ * are shared between users by ledger.h. Some tokens and connections are reserved
+ * for root.
  */
 #ifndef FUSEFS_DAEMON_IOCTL_FDSOCKET_H
 #define FUSEFS_DAEMON_IOCTL_FDSOCKET_H

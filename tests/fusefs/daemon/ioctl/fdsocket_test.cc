@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <time.h>
@@ -50,8 +51,8 @@ class FdSocket : public ::testing::Test
     }
     void TearDown() override
     {
-        close(memory_);
         fdsocket_close(socket_);
+        close(memory_);
     }
     uint64_t token(int fd)
     {
@@ -64,7 +65,7 @@ class FdSocket : public ::testing::Test
     {
         auto *self = static_cast<FdSocket *>(context);
         std::lock_guard<std::mutex> waits(self->gate_);
-        if (request->id != 7 || uid != getuid())
+        if (request->id != 7 || uid != self->holder_)
             return -ENOENT;
         *reply = {request->index, 0, 0, 0, 0, 0};
         fds[0] = dup(self->memory_);
@@ -74,7 +75,8 @@ class FdSocket : public ::testing::Test
 
     fdsocket *socket_ = nullptr;
     int memory_ = -1;
-    std::mutex gate_; // blocks the serving thread
+    uid_t holder_ = getuid(); // of lease 7
+    std::mutex gate_;         // blocks the serving thread
 };
 
 // Receives a reply and closes its descriptors; -1: the connection ended.
@@ -175,15 +177,110 @@ TEST_F(FdSocket, SilentConnectionsDoNotKeepOthersOut)
         close(s);
 }
 
-TEST_F(FdSocket, OneUserCannotUseEveryConnection)
+TEST_F(FdSocket, ConnectionsAreLimited)
 {
     std::vector<int> idle;
-    for (int i = 0; i < 64; i++)
-        idle.push_back(connect_silently(fdsocket_name(socket_)));
+    for (int i = 0; i < 65; i++)
+        idle.push_back(connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_)));
     char byte;
     EXPECT_EQ(recv(idle.back(), &byte, 1, 0), 0) << "the last one was not turned away";
+    EXPECT_EQ(asked(idle.front(), GPUNVME_ASK_PAGE, 7, 0), 1);
     for (int s : idle)
         close(s);
+}
+
+// Calls act as another user in a child process, which exits with its result.
+template <typename Act> int as_user(uid_t uid, Act act)
+{
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(setuid(uid) == 0 ? act() : 255);
+    int status = -1;
+    EXPECT_EQ(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// Four users without the cookie, each with more connections than there are entries for them.
+TEST_F(FdSocket, PeersWithoutTheCookieHoldNoPlace)
+{
+    if (geteuid() != 0)
+        GTEST_SKIP() << "needs root, to act as other users";
+    int ready[2], done[2];
+    ASSERT_EQ(pipe(ready), 0);
+    ASSERT_EQ(pipe(done), 0);
+    std::vector<pid_t> users;
+    for (uid_t uid = 4001; uid <= 4004; uid++) {
+        users.push_back(fork());
+        if (users.back() != 0)
+            continue;
+        close(done[1]);
+        bool ok = setuid(uid) == 0;
+        for (int i = 0; i < 40; i++)
+            ok &= connect_silently(fdsocket_name(socket_)) >= 0;
+        char byte = ok;
+        if (write(ready[1], &byte, 1) == 1 && read(done[0], &byte, 1) == 0)
+            _exit(0);
+        _exit(1);
+    }
+    for (size_t i = 0; i < users.size(); i++) {
+        char byte = 0;
+        ASSERT_EQ(read(ready[0], &byte, 1), 1);
+        EXPECT_EQ(byte, 1);
+    }
+    EXPECT_EQ(as_user(4005,
+                      [this] {
+                          int served = 0;
+                          for (int i = 0; i < 20; i++)
+                              served += token(memory_) != 0;
+                          return served;
+                      }),
+              20);
+    close(done[1]);
+    for (pid_t pid : users)
+        waitpid(pid, nullptr, 0);
+    for (int fd : {ready[0], ready[1], done[0]})
+        close(fd);
+}
+
+// A peer that is slow to send its cookie keeps its connection beside those of another user.
+TEST_F(FdSocket, OneUsersSilentConnectionsDoNotEndAnothers)
+{
+    if (geteuid() != 0)
+        GTEST_SKIP() << "needs root, to act as another user";
+    int slow = connect_silently(fdsocket_name(socket_));
+    EXPECT_EQ(as_user(4001,
+                      [this] {
+                          for (int i = 0; i < 100; i++)
+                              connect_silently(fdsocket_name(socket_));
+                          return token(memory_) != 0;
+                      }),
+              1);
+    EXPECT_TRUE(send_word(slow, -1, fdsocket_cookie(socket_)));
+    EXPECT_EQ(asked(slow, GPUNVME_ASK_PAGE, 7, 0), 1);
+    close(slow);
+}
+
+TEST_F(FdSocket, AUserLeavesConnectionsToOthers)
+{
+    if (geteuid() != 0)
+        GTEST_SKIP() << "needs root, to act as another user";
+    {
+        std::lock_guard<std::mutex> waits(gate_);
+        holder_ = 4001;
+    }
+    EXPECT_EQ(as_user(holder_,
+                      [this] {
+                          std::vector<int> idle;
+                          for (int i = 0; i < 64; i++)
+                              idle.push_back(
+                                  connect_to(fdsocket_name(socket_), fdsocket_cookie(socket_)));
+                          int kept = 0;
+                          for (int s : idle)
+                              kept += asked(s, GPUNVME_ASK_PAGE, 7, 0) == 1;
+                          return kept;
+                      }),
+              28)
+        << "half of the 56 that are not root's";
 }
 
 TEST_F(FdSocket, OnlyMemoryFilesAreAccepted)
