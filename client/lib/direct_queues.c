@@ -56,7 +56,7 @@ static int direct_queues_lease_failed(const struct gpunvme_direct *d, int err)
     if (err == -EBUSY && d->g->info.lease_queues == 0)
         return gpunvme_fail(err, "the mount leaves no queues of the drive for leases (-o queues=)");
     if (err == -EBUSY)
-        return gpunvme_fail(err, "all queues of the drive that may be leased are leased");
+        return gpunvme_fail(err, "all queues of the drive that this user may lease are leased");
     if (err == -EAGAIN)
         return gpunvme_fail(err, "the drive was reset meanwhile: try again");
     return gpunvme_fail(err, "QUEUE_LEASE: %s", strerror(-err));

@@ -51,9 +51,7 @@ static int lease_reserve(struct leases *t, uid_t uid, unsigned queues, unsigned 
     pthread_mutex_lock(&t->lock);
     for (const struct lease *l = t->first; l; l = l->next)
         of_user += l->uid == uid;
-    unsigned for_root = uid == 0 ? 0 : t->max_queues / LEASES_ROOT_PART;
-    unsigned taken = t->queues + for_root;
-    unsigned left = taken < t->max_queues ? t->max_queues - taken : 0;
+    unsigned left = ledger_left(&t->queues, uid);
     unsigned max = uid == 0 ? LEASES_MAX : LEASES_MAX - LEASES_MAX / LEASES_ROOT_PART;
     *granted = queues < left ? queues : left;
     int err = t->count < max && of_user < LEASES_OF_USER ? 0 : -EMFILE;
@@ -61,7 +59,7 @@ static int lease_reserve(struct leases *t, uid_t uid, unsigned queues, unsigned 
         err = -EBUSY;
     if (!err) {
         t->count++;
-        t->queues += *granted;
+        ledger_take(&t->queues, uid, *granted);
     }
     pthread_mutex_unlock(&t->lock);
     return err;
@@ -71,11 +69,11 @@ static int lease_reserve(struct leases *t, uid_t uid, unsigned queues, unsigned 
  * Ends the charge of a lease. l is freed separately from its queues; it is NULL
  * if it was never created.
  */
-static void lease_unreserve(struct leases *t, struct lease *l, unsigned queues)
+static void lease_unreserve(struct leases *t, struct lease *l, uid_t uid, unsigned queues)
 {
     pthread_mutex_lock(&t->lock);
     t->count--;
-    t->queues -= queues;
+    ledger_give(&t->queues, uid, queues);
     if (l)
         lease_extents_forget(t, l);
     pthread_mutex_unlock(&t->lock);
@@ -157,7 +155,7 @@ static void lease_end_list(struct leases *t, struct lease *list)
         list = l->next;
         lease_extents_end(l);
         lease_page_end(l);
-        lease_unreserve(t, l, 0);
+        lease_unreserve(t, l, l->uid, 0);
         free(l->pairs);
         free(l);
     }
@@ -363,7 +361,7 @@ static int make_queues(struct leases *t, struct lease *l, unsigned n, uint32_t d
     if (!err)
         err = lease_queues_make(t, l, n, depth);
     pthread_mutex_lock(&t->lock);
-    t->queues -= n - l->n_pairs; /* the drive had fewer queues */
+    ledger_give(&t->queues, l->uid, n - l->n_pairs); /* the drive had fewer queues */
     pthread_mutex_unlock(&t->lock);
     return err ? err : lease_publish(t, l);
 }
@@ -392,7 +390,7 @@ int leases_add_queues(struct leases *t, struct open_file *file, uid_t uid,
         depth = info->max_queue_depth;
     struct lease *l = new_lease(file, uid);
     if (!l) {
-        lease_unreserve(t, NULL, granted);
+        lease_unreserve(t, NULL, uid, granted);
         return -ENOMEM;
     }
     err = make_queues(t, l, granted, depth);
@@ -439,7 +437,7 @@ int leases_add_extents(struct leases *t, struct open_file *file, uid_t uid,
         return err;
     struct lease *l = new_lease(file, uid);
     if (!l) {
-        lease_unreserve(t, NULL, 0);
+        lease_unreserve(t, NULL, uid, 0);
         return -ENOMEM;
     }
     err = lease_extents_make(l, file->inode, t, with_sums, &count);
@@ -480,7 +478,7 @@ int leases_serve(void *context, const struct gpunvme_request *request, uid_t uid
 
 unsigned leases_queues(const struct leases *t)
 {
-    return t->max_queues;
+    return t->queues.total;
 }
 
 /*

@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #include "cuda/engine/gq_doorbell_proxy.h"
+#include "fusefs/daemon/base/ledger.h"
 #include "fusefs/daemon/lease/lease.h"
 #include "support/clock.h"
 
@@ -52,7 +53,6 @@ struct leases {
     struct daemon *d;
     struct nvme_ctrlr *ctrlr; /* NULL if leases are not supported */
     struct nvme_user user;    /* registered with ctrlr, if there is one */
-    unsigned max_queues;
     /*
      * Proxied doorbells, where the controller's cannot be mapped by
      * applications: memory shared with all holders, and the thread that
@@ -69,7 +69,7 @@ struct leases {
     struct lease *counted;    /* leases charged with segments, including those in creation */
     struct open_file *closed; /* files whose leases the thread ends, linked by open_file.next */
     unsigned count;
-    unsigned queues; /* leased, or reserved for a lease in creation */
+    struct ledger queues; /* leased, or reserved for a lease in creation */
     unsigned resets;
     uint64_t commands; /* of stopped pairs */
     bool proxied_taken[GQ_MAX_QUEUES];

@@ -61,7 +61,8 @@ int lease_queues_open(struct leases *t)
 {
     if (!t->ctrlr)
         return 0;
-    t->max_queues = count_free(t);
+    t->queues.total = count_free(t);
+    t->queues.for_root = t->queues.total / LEASES_ROOT_PART;
     if (hands_out_doorbells(t))
         return 0;
     int err = map_proxied(t);
@@ -176,7 +177,7 @@ void lease_queues_forget(struct leases *t, struct lease *l)
         if (l->pairs[i].proxied != LEASE_NOT_PROXIED)
             t->proxied_taken[l->pairs[i].proxied] = false;
     }
-    t->queues -= l->n_pairs;
+    ledger_give(&t->queues, l->uid, l->n_pairs);
     l->n_pairs = 0;
 }
 

@@ -137,6 +137,26 @@ TEST(QueueLeases, OtherUsersLeaveQueuesForRoot)
     EXPECT_EQ(rig_close(rig), 0);
 }
 
+TEST(QueueLeases, AUserLeavesQueuesForOthers)
+{
+    struct rig *rig = nullptr;
+    rig_config config = {};
+    config.leases = true;
+    ASSERT_EQ(rig_open(&config, &rig), 0);
+    gpunvme_ioc_queue_lease lease;
+    unsigned first = 0, second = 0, rest = 0;
+    while (first < 1000 && rig_lease_queue(rig, 1, &lease) == 0)
+        first++;
+    while (second < 1000 && rig_lease_queue(rig, 2, &lease) == 0)
+        second++;
+    while (rest < 1000 && rig_lease_queue(rig, 0, &lease) == 0)
+        rest++;
+    unsigned all = first + second + rest, users = all - all / 8;
+    EXPECT_EQ(first, (users + 1) / 2);
+    EXPECT_EQ(second, (users - first + 1) / 2);
+    EXPECT_EQ(rig_close(rig), 0);
+}
+
 // Checksums are compared, or given up by a flag. They count as segments do.
 TEST(LeaseChecksums, AreRequestedOrWaivedAndAreLimited)
 {
