@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Reads the directories of a tree, sorts its files by use, and removes them. */
 #include "support/evict.h"
 
 #include <errno.h>
