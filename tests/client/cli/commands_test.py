@@ -699,6 +699,46 @@ class OnMount(unittest.TestCase):
         self.assertEqual(found["removed_files"], 0)
         self.assertEqual((self.left(folder), self.left(other)), ([0, 1, 2, 3, 9], [0, 1]))
 
+    def test_cache_has_the_rights_of_the_directorys_owner(self):
+        folder = self.elsewhere("owned")
+        self.fill(folder, 6, 1000)
+        os.mkdir(os.path.join(folder, "private"))
+        self.fill(os.path.join(folder, "private"), 4, 100_000)
+        os.chown(folder, 4001, 4001)
+        os.chown(os.path.join(folder, "sub"), 4001, 4001)
+        os.chmod(os.path.join(folder, "private"), 0o700)
+        found = document("cache", "-l", "1M", folder)
+        self.assertEqual(found["removed_files"], 6)
+        self.assertEqual(self.left(os.path.join(folder, "private")), [0, 1, 2, 3])
+
+    def test_cache_takes_no_limit_of_others_and_no_link(self):
+        folder = self.elsewhere("open")
+        link = folder + ".link"
+        os.symlink(folder, link)
+        self.fill(folder, 3, 1000)
+        run("cache", "-l", "1M", link, status=1)
+        os.setxattr(folder, "user.gpunvme.cache_limit", b"4096")
+        os.chmod(folder, 0o777)
+        self.assertIn("chmod +t", run("cache", folder, status=1)[1])
+        self.assertEqual(self.left(folder), [0, 1, 2])
+        os.chmod(folder, 0o1777)
+        run("cache", folder)
+        self.assertEqual(self.left(folder), [])
+
+    def test_cache_leaves_mounts_below_alone(self):
+        folder, other = self.elsewhere("below"), self.elsewhere("other")
+        self.fill(folder, 2, 1000)
+        self.fill(other, 4, 100_000)
+        at = os.path.join(folder, "mounted")
+        os.mkdir(at)
+        subprocess.run(["mount", "--bind", other, at], check=True, timeout=60)
+        try:
+            found = document("cache", "-l", "4096", folder)
+        finally:
+            subprocess.run(["umount", at], check=True, timeout=60)
+        self.assertEqual((found["removed_files"], found["files"]), (2, 0))
+        self.assertEqual(self.left(other), [0, 1, 2, 3])
+
     def test_cache_that_stays(self):
         folder = self.elsewhere("watched")
         self.fill(folder, 3, 1000)
