@@ -19,30 +19,26 @@
 #include "layout/format.h"
 #include "support/clock.h"
 
-/* The thread starts to remove files at BEGIN and stops at TARGET. */
-#define BEGIN(limit)  ((limit) - (limit) / 20)
-#define TARGET(limit) ((limit) - (limit) / 10)
 /*
  * Bytes of tree blocks that a write of a file may need in addition to its data.
  */
 #define TREE_BYTES 16384u
 #define GPU_UNIT   (2u << 20)
 /*
- * Time between rounds that remove nothing, for example while all files are
- * open.
+ * Time between rounds of a cache that remove nothing, for example while all
+ * files are open.
  */
 #define PAUSE_MS 100u
-#define LOG_S    60
+/* Entries and files of one cache that the thread handles before the next turn. */
+#define TURN  256u
+#define LOG_S 60
+/*
+ * Calls of one owner that wait for caches without a file to remove. Each occupies
+ * a session thread, so further ones do not wait.
+ */
+#define WAITING_MAX 4u
 
 /* --- The thread ------------------------------------------------------------------------------ */
-
-static bool must_stop(struct caches *c)
-{
-    pthread_mutex_lock(&c->lock);
-    bool stop = c->stop;
-    pthread_mutex_unlock(&c->lock);
-    return stop;
-}
 
 /* Called with the lock held. */
 static uint64_t taken(const struct cache *k)
@@ -50,114 +46,140 @@ static uint64_t taken(const struct cache *k)
     return k->walked + k->grown + k->holding;
 }
 
-/*
- * Called with the lock held. Sets the sizes at which a round starts and stops
- * to remove files, so that waiting writers get room.
- */
-static void caches_aim(const struct cache *k, struct caches_round *r)
-{
-    uint64_t coming = k->need + k->holding;
-    uint64_t room = coming < k->limit ? k->limit - coming : 0;
-
-    r->limit = BEGIN(k->limit) < room ? BEGIN(k->limit) : room;
-    r->target = TARGET(k->limit) < room ? TARGET(k->limit) : room;
-}
-
-static void warn_barren(struct cache *k, const struct caches_round *r)
+static void warn_barren(struct cache *k, const struct evict *e)
 {
     if (k->logged && now_s() - k->logged < LOG_S)
         return;
     k->logged = now_s();
     log_line(LOG_WARNING,
              "inode %" PRIu64 ": the cache directory has %" PRIu64 " bytes, limit %" PRIu64
-             ", and no file that is not open",
-             r->root, r->bytes, k->limit);
+             ", and no file that can be removed",
+             e->root, e->bytes, k->limit);
 }
 
-/*
- * Called with the lock held, which is released during the round. The entry may
- * belong to another directory afterwards.
- */
-static void make_round(struct caches *c, int i)
+/* Called with the lock held. Returns NULL without memory. */
+static struct caches_round *round_begin(struct caches *c, int i)
 {
     struct cache *k = &c->at[i];
-    struct ffs_inode *dir = k->dir;
-    uint64_t before = k->grown;
-    struct ffs_attr a;
-    struct caches_round r = {.fs = c->fs, .root = ffs_ino(dir), .owner = c, .cache = i};
 
-    r.removed = c->removed;
-    r.arg = c->arg;
-    r.stop = must_stop;
-    caches_aim(k, &r);
     k->begun = k->asked;
+    k->round = caches_round_new(c, i);
+    if (k->round) {
+        k->round->grown = k->grown;
+        k->round->need = k->need;
+    }
     k->need = 0;
-    ffs_iref(dir, 1);
-    pthread_mutex_unlock(&c->lock);
-    ffs_getattr(dir, &a);
-    r.user = a.uid;
-    int err = caches_round(&r);
-    ffs_iput(dir, 1);
-    pthread_mutex_lock(&c->lock);
-    if (k->dir != dir)
+    return k->round;
+}
+
+/* Called with the lock held. Takes over the results of a round. */
+static void round_end(struct cache *k, const struct caches_round *r, int err)
+{
+    const struct evict *e = &r->evict;
+
+    if (!k->dir)
         return;
     k->ended = k->begun;
-    k->removed_files += r.removed_files;
-    k->removed_bytes += r.removed_bytes;
-    k->barren = err || (!r.removed_files && r.bytes > r.limit);
+    k->removed_files += e->removed_files;
+    k->removed_bytes += e->removed_bytes;
+    k->refused = r->refused;
+    k->barren = err || (!e->removed_files && e->bytes > e->begin);
+    k->rests_until = k->barren ? deadline_after_ms(PAUSE_MS) : 0;
     if (err)
         return;
-    k->walked = r.bytes;
-    k->grown -= before < k->grown ? before : k->grown; /* may have been cleared */
-    k->files = r.files;
+    k->walked = e->bytes;
+    k->grown -= r->grown < k->grown ? r->grown : k->grown; /* may have been cleared */
+    k->files = e->files;
     if (k->barren)
-        warn_barren(k, &r);
+        warn_barren(k, e);
 }
 
-/*
- * Called with the lock held. Returns the next cache for which a round is due,
- * or -1.
- */
-static int next_due(const struct caches *c, int last)
+/* Called with the lock held, which is released during the turn. */
+static void caches_turn(struct caches *c, int i)
 {
-    for (int n = 1; n <= CACHES_MAX; n++) {
-        int i = (last + n) % CACHES_MAX;
-        if (c->at[i].dir && c->at[i].asked > c->at[i].begun)
-            return i;
+    struct cache *k = &c->at[i];
+    struct caches_round *r = k->round ? k->round : round_begin(c, i);
+    int more = k->dir ? 1 : 0;
+
+    k->turn = ++c->turns;
+    for (int other = 0; other < CACHES_MAX; other++) {
+        if (c->at[other].owner == k->owner)
+            c->at[other].user_turn = c->turns;
     }
-    return -1;
+    if (!r) {
+        k->rests_until = deadline_after_ms(PAUSE_MS);
+        k->asked++;
+        return;
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (more)
+        more = evict_step(&r->evict, TURN);
+    if (more != 1)
+        evict_end(&r->evict);
+    pthread_mutex_lock(&c->lock);
+    if (more == 1)
+        return;
+    k->round = NULL;
+    round_end(k, r, more);
+    free(r);
+    pthread_cond_broadcast(&c->ended);
 }
 
 /*
- * Called with the lock held. Waits for PAUSE_MS, or until the thread must stop.
+ * Called with the lock held. The caches of the owner that waited longest come
+ * first, and of those the one with a round in progress, so that an owner has one
+ * round at a time.
  */
-static void pause_a_little(struct caches *c)
+static bool goes_before(const struct cache *a, const struct cache *b)
 {
-    uint64_t until = deadline_after_ms(PAUSE_MS);
+    if (a->user_turn != b->user_turn)
+        return a->user_turn < b->user_turn;
+    return a->round || b->round ? a->round != NULL : a->turn < b->turn;
+}
 
-    while (!c->stop && cond_wait_until(&c->asked, &c->lock, until) != ETIMEDOUT)
-        ;
+/*
+ * Called with the lock held. Returns the next cache for which a turn is due, or
+ * -1. In that case *until is the time of the next one, or UINT64_MAX.
+ */
+static int next_due(const struct caches *c, uint64_t *until)
+{
+    uint64_t now = now_ns();
+    int due = -1;
+
+    *until = UINT64_MAX;
+    for (int i = 0; i < CACHES_MAX; i++) {
+        const struct cache *k = &c->at[i];
+        if (!k->round && (!k->dir || k->asked == k->begun))
+            continue;
+        if (!k->round && k->rests_until > now)
+            *until = k->rests_until < *until ? k->rests_until : *until;
+        else if (due < 0 || goes_before(k, &c->at[due]))
+            due = i;
+    }
+    return due;
 }
 
 static void *caches_keep(void *arg)
 {
     struct caches *c = arg;
-    int i = 0;
+    uint64_t until;
 
     pthread_mutex_lock(&c->lock);
     while (!c->stop) {
-        int due = next_due(c, i);
-        if (due < 0) {
+        int i = next_due(c, &until);
+        if (i >= 0)
+            caches_turn(c, i);
+        else if (until == UINT64_MAX)
             pthread_cond_wait(&c->asked, &c->lock);
-            continue;
-        }
-        i = due;
-        make_round(c, i);
-        pthread_cond_broadcast(&c->ended);
-        if (c->at[i].barren)
-            pause_a_little(c);
+        else
+            cond_wait_until(&c->asked, &c->lock, until);
     }
     pthread_mutex_unlock(&c->lock);
+    for (int i = 0; i < CACHES_MAX; i++) {
+        if (c->at[i].round)
+            evict_end(&c->at[i].round->evict);
+        free(c->at[i].round);
+    }
     return NULL;
 }
 
@@ -170,6 +192,8 @@ int caches_open(struct ffs *fs, struct caches **out)
     if (!c)
         return -ENOMEM;
     c->fs = fs;
+    c->owners.total = CACHES_MAX;
+    c->owners.for_root = CACHES_FOR_ROOT;
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->asked, NULL);
     pthread_cond_init(&c->ended, NULL);
@@ -225,20 +249,31 @@ void caches_close(struct caches *c)
 /* --- The attributes -------------------------------------------------------------------------- */
 
 /*
- * Called with the lock held. Waits for the end of a round that starts after
- * this call. Returns false if the deadline passes first.
+ * Called with the lock held. Waits for the end of a round, by its number.
+ * Returns false if the deadline passes first.
  */
-static bool await_round(struct caches *c, const struct cache *k, uint64_t deadline)
+static bool await_round(struct caches *c, struct cache *k, uint64_t round, uint64_t deadline)
 {
     const struct ffs_inode *dir = k->dir;
-    uint64_t round = k->begun + 1;
+    bool in_time = true;
 
-    while (!c->stop && k->dir == dir && k->ended < round) {
-        caches_ask(c, (struct cache *)k);
-        if (cond_wait_until(&c->ended, &c->lock, deadline) == ETIMEDOUT)
-            return false;
+    k->waiting++;
+    while (in_time && !c->stop && k->dir == dir && k->ended < round) {
+        caches_ask(c, k);
+        in_time = cond_wait_until(&c->ended, &c->lock, deadline) != ETIMEDOUT;
     }
-    return true;
+    k->waiting--;
+    return in_time;
+}
+
+/* Called with the lock held. */
+static bool too_many_wait(const struct caches *c, const struct cache *k)
+{
+    unsigned n = 0;
+
+    for (int i = 0; k->barren && i < CACHES_MAX; i++)
+        n += c->at[i].owner == k->owner ? c->at[i].waiting : 0;
+    return n >= WAITING_MAX;
 }
 
 /* Files are removed with the rights of the owner, so only the owner may cause that. */
@@ -255,7 +290,7 @@ static int check_owner(struct ffs_inode *dir, uid_t caller)
 int caches_set(struct caches *c, struct ffs_inode *dir, uid_t caller, const char *value, size_t len,
                int flags)
 {
-    uint64_t limit;
+    uint64_t limit, round;
     int err = check_owner(dir, caller);
 
     if (!err)
@@ -264,15 +299,15 @@ int caches_set(struct caches *c, struct ffs_inode *dir, uid_t caller, const char
         err = ffs_setxattr(dir, CACHES_LIMIT_XATTR, value, len, flags);
     if (err)
         return err;
-    err = caches_enter(c, dir, limit);
+    err = caches_enter(c, dir, limit, &round);
     if (err) {
         (void)ffs_removexattr(dir, CACHES_LIMIT_XATTR);
         return err;
     }
     pthread_mutex_lock(&c->lock);
     int i = caches_find(c, dir);
-    if (i >= 0)
-        await_round(c, &c->at[i], deadline_after_ms(CACHES_WAIT_MS));
+    if (i >= 0 && !too_many_wait(c, &c->at[i]))
+        await_round(c, &c->at[i], round, deadline_after_ms(CACHES_WAIT_MS));
     pthread_mutex_unlock(&c->lock);
     return 0;
 }
@@ -329,9 +364,11 @@ static int make_room(struct caches *c, struct cache *k, uint64_t bytes)
 {
     uint64_t deadline = deadline_after_ms(CACHES_WAIT_MS);
 
+    if (too_many_wait(c, k))
+        return -ENOSPC;
     do {
         k->need = k->need > bytes ? k->need : bytes;
-        bool in_time = await_round(c, k, deadline);
+        bool in_time = await_round(c, k, k->begun + 1, deadline);
         if (c->stop || !k->dir)
             return 0;
         if (caches_fits(k, bytes))
@@ -340,7 +377,7 @@ static int make_room(struct caches *c, struct cache *k, uint64_t bytes)
             return 0;                     /* the first walk will count these bytes */
         if (!in_time || bytes > k->limit) /* the limit may have changed */
             return -ENOSPC;
-    } while (!k->barren);
+    } while (!k->barren && !(k->refused && bytes >= k->refused));
     return -ENOSPC;
 }
 
@@ -361,7 +398,7 @@ static int caches_hold(struct caches *c, int i, uint64_t bytes, struct caches_ch
     if (!err && k->dir) {
         *charge = (struct caches_charge){.cache = i, .held = bytes};
         k->holding += bytes;
-        if (k->walked + k->grown > BEGIN(k->limit) && !k->barren)
+        if (k->walked + k->grown > CACHES_BEGIN(k->limit) && !k->barren)
             caches_ask(c, k);
     }
     pthread_mutex_unlock(&c->lock);
@@ -464,6 +501,41 @@ static int rename_plain(const struct caches_rename *r)
     return ffs_rename(r->dir, r->name, r->new_dir, r->new_name, r->flags);
 }
 
+/*
+ * Called after a rename between two directories of cache i, before which `ended`
+ * rounds had ended. A walk in between may have found the inode in neither. A
+ * file then counts as growth; for a directory or an exchange another round
+ * follows.
+ */
+static void count_moved(struct caches *c, int i, uint64_t ended, const struct ffs_attr *a,
+                        bool exchange)
+{
+    struct cache *k = &c->at[i];
+
+    pthread_mutex_lock(&c->lock);
+    if (k->dir && (k->round || k->ended != ended)) {
+        k->grown += S_ISREG(a->mode) ? a->blocks * 512 : 0;
+        if (exchange || S_ISDIR(a->mode))
+            caches_ask(c, k);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+static int rename_within(struct caches *c, int i, const struct caches_rename *r,
+                         struct ffs_inode *inode)
+{
+    struct ffs_attr a;
+
+    pthread_mutex_lock(&c->lock);
+    uint64_t ended = c->at[i].ended;
+    pthread_mutex_unlock(&c->lock);
+    int err = rename_plain(r);
+    ffs_getattr(inode, &a);
+    if (!err)
+        count_moved(c, i, ended, &a, r->flags & RENAME_EXCHANGE);
+    return err;
+}
+
 static void adopt_name(struct caches *c, struct ffs_inode *dir, const char *name)
 {
     struct ffs_inode *inode;
@@ -478,18 +550,20 @@ int caches_rename(struct caches *c, const struct caches_rename *r)
 {
     struct caches_charge charge;
     struct ffs_inode *inode;
+    int i = caches_word_cache(r->dir);
+    bool within = i == caches_word_cache(r->new_dir);
 
-    if (caches_word_cache(r->dir) == caches_word_cache(r->new_dir))
+    if (within && (i < 0 || r->dir == r->new_dir))
         return rename_plain(r);
     int err = ffs_lookup(r->dir, r->name, &inode);
     if (err)
         return err;
-    err = hold_file(c, r->new_dir, inode, &charge);
-    if (!err) {
+    err = within ? rename_within(c, i, r, inode) : hold_file(c, r->new_dir, inode, &charge);
+    if (!err && !within) {
         err = rename_plain(r);
         caches_let_go(c, &charge, err ? 0 : charge.held);
     }
-    if (!err) {
+    if (!err && !within) {
         adopt_name(c, r->new_dir, r->new_name);
         adopt_name(c, r->dir, r->name); /* for an exchange */
     }

@@ -6,11 +6,13 @@
  * a limit of its own is a separate cache and not part of the outer one.
  *
  * Files are removed in the order of their last use (the later of atime and
- * mtime), except open ones. A thread starts to remove files at 95 % of the
- * limit and stops at 90 %, so that writers rarely wait. A write that would
- * exceed the limit waits for the thread, and fails with -ENOSPC if nothing more
- * can be removed. Writes therefore never exceed the limit, except while the
- * first walk of a mount takes longer than CACHES_WAIT_MS.
+ * mtime), except open ones and those that the owner of the directory may not
+ * unlink. A thread starts to remove files at 95 % of the limit and stops at
+ * 90 %, so that writers rarely wait. It serves the owners of caches in turn. A
+ * write that would exceed the limit waits for the thread, and fails with
+ * -ENOSPC if too little can be removed, which then is not removed for it.
+ * Writes therefore never exceed the limit, except while the first walk of a
+ * mount takes longer than CACHES_WAIT_MS.
  *
  * An inode belongs to the cache of the directory in which it was last looked up
  * or created. The kernel opens no file without a lookup, and the tag lasts as
@@ -39,13 +41,12 @@ extern "C" {
 /* A read-only attribute of cache directories: five words "name=number". */
 #define CACHES_STATE_XATTR "user.gpunvme.cache_state"
 /*
- * Maximum number of cache directories in a mount, of those whose owner is not
- * root, and of those of one such owner. Setting the limit of another directory
- * fails with -ENOSPC.
+ * Maximum number of cache directories in a mount, and those of them reserved
+ * for directories of root. The other owners share the rest by ledger.h. Setting
+ * the limit of another directory fails with -ENOSPC.
  */
-#define CACHES_MAX       64
-#define CACHES_MAX_USERS 56
-#define CACHES_MAX_USER  16
+#define CACHES_MAX      240
+#define CACHES_FOR_ROOT 30
 
 struct caches;
 
@@ -69,10 +70,10 @@ void caches_close(struct caches *c);
 
 /*
  * Sets the limit, a decimal number of bytes, and waits up to CACHES_WAIT_MS
- * until the directory complies. Returns -EPERM if the caller is neither root nor
- * the owner of the directory, since files are removed with the owner's rights,
- * -EINVAL if the value is not a number above 0 or the inode is not a directory,
- * and otherwise as ffs_setxattr().
+ * until the directory complies, unless many calls of its owner wait already. Returns -EPERM if the
+ * caller is neither root nor the owner of the directory, since files are removed with the owner's
+ * rights, -EINVAL if the value is not a number above 0 or the inode is not a directory, and
+ * otherwise as ffs_setxattr().
  */
 #define CACHES_WAIT_MS 10000u
 int caches_set(struct caches *c, struct ffs_inode *dir, uid_t caller, const char *value, size_t len,

@@ -8,7 +8,9 @@
 
 #include <pthread.h>
 
+#include "fusefs/daemon/base/ledger.h"
 #include "fusefs/daemon/caches/caches.h"
+#include "support/evict.h"
 
 /* Bits of an inode's word that kernel_cache.h does not use. */
 #define WORD_REMOVED  4u          /* removed by the thread; opens fail */
@@ -32,30 +34,42 @@ static inline int caches_word_cache(struct ffs_inode *inode)
 /* Sets WORD_REMOVED and returns true, or returns false if the inode is open. */
 bool caches_word_claim(struct ffs_inode *inode);
 
-/* One walk of a cache directory, with the removal of files beyond its limit. */
+/* The thread starts to remove files at this size. */
+#define CACHES_BEGIN(limit) ((limit) - (limit) / 20)
+/*
+ * Files that a walk remembers, with their names: a few megabytes. A round of
+ * more files has several walks.
+ */
+#define CACHES_VICTIMS 16384u
+#define CACHES_ENTRIES 128u /* read from a directory at a time */
+
+struct caches_entry {
+    uint64_t ino, cookie;
+    uint8_t type;
+    char name[256];
+};
+
+/* One round of a cache directory: walks, and removals beyond its limit. */
 struct caches_round {
-    struct ffs *fs;
-    uint64_t root;   /* inode number */
-    uid_t user;      /* owner of the directory; only what that user may unlink is removed */
-    uint64_t limit;  /* bytes; nothing is removed below this size */
-    uint64_t target; /* size at which the removal stops */
+    struct evict evict;
     struct caches *owner;
     int cache;
-    caches_removed_fn removed;
-    void *arg;
-    bool (*stop)(struct caches *owner); /* polled */
-    /* Results. */
-    uint64_t bytes, files; /* found, less the removed ones */
-    uint64_t removed_files, removed_bytes;
+    uint64_t grown;   /* of the cache at the start */
+    uint64_t need;    /* room that a writer needs */
+    uint64_t refused; /* need, if removals cannot make that room */
+    uid_t user;       /* owner of the directory; only what that user may unlink is removed */
+    /* The directory entered, and what the user may do there. */
+    struct ffs_inode *dir;
+    bool may_write, sticky;
+    uint64_t after; /* cookie of the last entry */
+    size_t n_entries, next_entry;
+    struct caches_entry entries[CACHES_ENTRIES];
 };
-/*
- * Returns 0, or -errno if the directory could not be read; the counts then
- * cover a part of it.
- */
-int caches_round(struct caches_round *r);
+/* Called with the lock held. Returns a round of entry i, or NULL without memory. */
+struct caches_round *caches_round_new(struct caches *c, int i);
 
 struct cache {
-    struct ffs_inode *dir; /* reference; NULL in a free entry */
+    struct ffs_inode *dir; /* reference; NULL without a limit */
     uid_t owner;           /* of the directory, when the limit was set */
     uint64_t limit;
     uint64_t walked;  /* bytes at the last walk */
@@ -64,8 +78,13 @@ struct cache {
     uint64_t need;    /* largest request of a waiting writer */
     uint64_t files, removed_files, removed_bytes;
     uint64_t asked, begun, ended; /* counts of rounds; one is due while asked > begun */
+    unsigned waiting;             /* threads that wait for a round */
+    uint64_t refused;             /* room that the last round could not make, or 0 */
     bool barren;                  /* the last round should have removed files but found none */
+    uint64_t rests_until;         /* in now_ns() time; no round begins before */
     int64_t logged;               /* now_s() of the last warning, or 0 */
+    struct caches_round *round;   /* in progress; the thread frees it */
+    uint64_t turn, user_turn;     /* last turns of this cache, and of those of its owner */
 };
 
 struct caches {
@@ -83,6 +102,8 @@ struct caches {
     bool running, stop;
     _Atomic unsigned used; /* number of entries in use */
     unsigned next;         /* start of the search for a free entry */
+    uint64_t turns;        /* of the thread */
+    struct ledger owners;  /* of the directories, charged with one for each */
     struct cache at[CACHES_MAX];
 };
 
@@ -94,8 +115,11 @@ int caches_parse(const char *value, size_t len, uint64_t *limit);
 int caches_find(const struct caches *c, const struct ffs_inode *dir);
 /* Called with the lock held. Requests a round of this cache. */
 void caches_ask(struct caches *c, struct cache *k);
-/* Gives the directory a limit. Returns -ENOSPC if there are too many. */
-int caches_enter(struct caches *c, struct ffs_inode *dir, uint64_t limit);
+/*
+ * Gives the directory a limit. *round is the number of the first round that
+ * enforces it. Returns -ENOSPC if the owner has too many.
+ */
+int caches_enter(struct caches *c, struct ffs_inode *dir, uint64_t limit, uint64_t *round);
 /* Removes the limit of a directory on which the caller holds a reference. */
 void caches_leave(struct caches *c, struct ffs_inode *dir);
 /* Reads the limit set by an earlier mount, once for each inode in memory. */

@@ -42,16 +42,10 @@ int caches_find(const struct caches *c, const struct ffs_inode *dir)
     return -1;
 }
 
-/* Called with the lock held. Some entries are left to root and to other users. */
-static bool has_entry_left(const struct caches *c, uid_t owner)
+/* The thread, or threads that wait for it, may still use an entry without a limit. */
+static bool is_free(const struct cache *k)
 {
-    unsigned users = 0, own = 0;
-
-    for (int i = 0; i < CACHES_MAX; i++) {
-        users += c->at[i].dir && c->at[i].owner;
-        own += c->at[i].dir && c->at[i].owner == owner;
-    }
-    return owner == 0 || (users < CACHES_MAX_USERS && own < CACHES_MAX_USER);
+    return !k->dir && !k->round && !k->waiting;
 }
 
 /*
@@ -63,17 +57,17 @@ static int entry_for(struct caches *c, struct ffs_inode *dir, uid_t owner)
 {
     int i = caches_find(c, dir);
 
-    if (i < 0 && !has_entry_left(c, owner))
-        return -1;
     for (unsigned n = 0; i < 0 && n < CACHES_MAX; n++) {
         unsigned at = (c->next + n) % CACHES_MAX;
-        if (!c->at[at].dir)
+        if (is_free(&c->at[at]))
             i = (int)at;
     }
     if (i < 0 || c->at[i].dir)
         return i;
+    if (!ledger_take(&c->owners, owner, 1))
+        return -1;
     c->next = (unsigned)i + 1;
-    c->at[i] = (struct cache){.dir = dir, .owner = owner};
+    c->at[i] = (struct cache){.dir = dir, .owner = owner, .user_turn = c->turns};
     ffs_iref(dir, 1);
     c->used++;
     return i;
@@ -86,7 +80,7 @@ void caches_ask(struct caches *c, struct cache *k)
     pthread_cond_signal(&c->asked);
 }
 
-int caches_enter(struct caches *c, struct ffs_inode *dir, uint64_t limit)
+int caches_enter(struct caches *c, struct ffs_inode *dir, uint64_t limit, uint64_t *round)
 {
     struct ffs_attr a;
 
@@ -95,6 +89,7 @@ int caches_enter(struct caches *c, struct ffs_inode *dir, uint64_t limit)
     int i = entry_for(c, dir, a.uid);
     if (i >= 0) {
         c->at[i].limit = limit;
+        *round = c->at[i].begun + 1;
         caches_ask(c, &c->at[i]);
         caches_word_set(dir, WORD_TAG | WORD_EXAMINED,
                         ((uint32_t)i + 1) * WORD_ONE_TAG | WORD_EXAMINED);
@@ -108,7 +103,9 @@ void caches_leave(struct caches *c, struct ffs_inode *dir)
     pthread_mutex_lock(&c->lock);
     int i = caches_find(c, dir);
     if (i >= 0) {
-        c->at[i] = (struct cache){0};
+        struct cache *k = &c->at[i];
+        ledger_give(&c->owners, k->owner, 1);
+        *k = (struct cache){.owner = k->owner, .waiting = k->waiting, .round = k->round};
         c->used--;
         caches_word_set(dir, WORD_TAG, 0);
         pthread_cond_broadcast(&c->ended);
@@ -121,7 +118,7 @@ void caches_leave(struct caches *c, struct ffs_inode *dir)
 void caches_examine(struct caches *c, struct ffs_inode *inode)
 {
     char value[24];
-    uint64_t limit;
+    uint64_t limit, round;
 
     if (caches_word_get(inode) & WORD_EXAMINED)
         return;
@@ -129,9 +126,10 @@ void caches_examine(struct caches *c, struct ffs_inode *inode)
     if (!is_dir(inode))
         return;
     ssize_t n = ffs_getxattr(inode, CACHES_LIMIT_XATTR, value, sizeof(value));
-    if (n > 0 && caches_parse(value, (size_t)n, &limit) == 0 && caches_enter(c, inode, limit) != 0)
-        log_line(LOG_WARNING, "inode %" PRIu64 ": its limit is not kept: more than %d directories",
-                 ffs_ino(inode), CACHES_MAX);
+    if (n > 0 && caches_parse(value, (size_t)n, &limit) == 0 &&
+        caches_enter(c, inode, limit, &round) != 0)
+        log_line(LOG_WARNING, "inode %" PRIu64 ": its limit is not kept: its owner has too many",
+                 ffs_ino(inode));
 }
 
 void caches_adopt(struct caches *c, struct ffs_inode *dir, struct ffs_inode *inode)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Walks through a cache directory, counts and tags its files, and removes the
- * least recently used ones. It remembers up to VICTIMS files at a time, however
- * many there are.
+ * Gives evict.h the tree of a cache directory: counts and tags its files, and
+ * removes those that the owner of the cache might unlink.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -12,89 +11,11 @@
 
 #include "fusefs/daemon/caches/caches_internal.h"
 
-/*
- * A round removes at least a twentieth of the bytes: of a million files of one
- * size that is 50,000, which one walk finds. The heap has 19 MB, of which a
- * walk of few files touches little.
- */
-#define VICTIMS 65536u
-#define ENTRIES 128u /* entries read from a directory at a time */
-
-struct victim {
-    struct timespec used;
-    uint64_t dir, ino, bytes;
-    char name[256];
-};
-
-struct entry {
-    uint64_t ino, cookie;
-    uint8_t type;
-    char name[256];
-};
-
-struct walk {
-    struct caches_round *r;
-    uint64_t *dirs; /* inode numbers of unread directories */
-    size_t n_dirs, room;
-    struct victim *victims; /* heap with the most recently used file first */
-    size_t n_victims;
-    struct entry entries[ENTRIES];
-    size_t n_entries;
-};
-
-static bool caches_walk_later(struct timespec a, struct timespec b)
-{
-    return a.tv_sec != b.tv_sec ? a.tv_sec > b.tv_sec : a.tv_nsec > b.tv_nsec;
-}
+#define TARGET(limit) ((limit) - (limit) / 10) /* the removal of files ends at this size */
 
 static struct timespec last_use(const struct ffs_attr *a)
 {
-    return caches_walk_later(a->atime, a->mtime) ? a->atime : a->mtime;
-}
-
-/* --- The heap -------------------------------------------------------------------------------- */
-
-static void swap(struct victim *a, struct victim *b)
-{
-    struct victim t = *a;
-
-    *a = *b;
-    *b = t;
-}
-
-static void sift_up(struct victim *v, size_t i)
-{
-    for (; i > 0 && caches_walk_later(v[i].used, v[(i - 1) / 2].used); i = (i - 1) / 2)
-        swap(&v[i], &v[(i - 1) / 2]);
-}
-
-static void caches_walk_sift_down(struct victim *v, size_t n)
-{
-    size_t i = 0, child;
-
-    while ((child = 2 * i + 1) < n) {
-        if (child + 1 < n && caches_walk_later(v[child + 1].used, v[child].used))
-            child++;
-        if (!caches_walk_later(v[child].used, v[i].used))
-            return;
-        swap(&v[i], &v[child]);
-        i = child;
-    }
-}
-
-static void add_victim(struct walk *w, uint64_t dir, const struct entry *e,
-                       const struct ffs_attr *a)
-{
-    struct victim v = {.used = last_use(a), .dir = dir, .ino = a->ino, .bytes = a->blocks * 512};
-
-    memcpy(v.name, e->name, sizeof(v.name));
-    if (w->n_victims < VICTIMS) {
-        w->victims[w->n_victims] = v;
-        sift_up(w->victims, w->n_victims++);
-    } else if (caches_walk_later(w->victims[0].used, v.used)) {
-        w->victims[0] = v;
-        caches_walk_sift_down(w->victims, w->n_victims);
-    }
+    return evict_later(a->atime, a->mtime) ? a->atime : a->mtime;
 }
 
 /* --- Rights ---------------------------------------------------------------------------------- */
@@ -103,68 +24,75 @@ static void add_victim(struct walk *w, uint64_t dir, const struct entry *e,
 #define READ_AND_SEARCH  05u
 
 /*
- * Returns whether the owner of the cache has the rights on a directory. Groups
- * are unknown here, so a right that only a group or an ACL gives does not count.
+ * Returns whether the owner of the cache has the rights on a directory. The
+ * groups of the owner are unknown, and an ACL may name the owner. A right on the
+ * directory of another user therefore counts only if all groups and all others
+ * have it, and if there is no ACL.
  */
-static bool owner_has(const struct caches_round *r, const struct ffs_attr *dir, unsigned rights)
+static bool owner_has(const struct caches_round *r, struct ffs_inode *dir, const struct ffs_attr *a,
+                      unsigned rights)
 {
-    unsigned mode = dir->uid == r->user ? dir->mode >> 6 : dir->mode;
+    unsigned mode = a->uid == r->user ? a->mode >> 6 : a->mode >> 3 & a->mode;
 
-    return r->user == 0 || (mode & rights) == rights;
+    if (r->user == 0)
+        return true;
+    return (mode & rights) == rights &&
+           (a->uid == r->user || ffs_getxattr(dir, FFS_ACL_ACCESS, NULL, 0) <= 0);
 }
 
-/* Returns whether the owner of the cache might unlink the file. */
-static bool owner_may_unlink(const struct caches_round *r, struct ffs_inode *dir,
-                             const struct ffs_attr *file)
+/* Returns whether the owner of the cache might unlink a file of the directory entered. */
+static bool owner_may_unlink(const struct caches_round *r, const struct ffs_attr *file)
 {
-    struct ffs_attr d;
-
-    ffs_getattr(dir, &d);
-    bool sticky = d.mode & S_ISVTX && d.uid != r->user && file->uid != r->user;
-    return r->user == 0 || (!sticky && owner_has(r, &d, WRITE_AND_SEARCH));
+    return r->may_write && (!r->sticky || file->uid == r->user);
 }
 
 /*
  * Returns whether a directory is walked: its owner may read it, and it is found
  * where its parent is. A crafted directory may name itself or one above it.
  */
-static bool is_walked(const struct caches_round *r, struct ffs_inode *found_in,
-                      struct ffs_inode *dir, const struct ffs_attr *a)
+static bool is_walked(const struct caches_round *r, struct ffs_inode *dir, const struct ffs_attr *a)
 {
     struct ffs_inode *parent;
 
-    if (a->ino == r->root || !owner_has(r, a, READ_AND_SEARCH) || ffs_parent(dir, &parent) != 0)
+    if (!owner_has(r, dir, a, READ_AND_SEARCH) || ffs_parent(dir, &parent) != 0)
         return false;
-    bool is_parent = ffs_ino(parent) == ffs_ino(found_in);
+    bool is_parent = ffs_ino(parent) == ffs_ino(r->dir);
     ffs_iput(parent, 1);
     return is_parent;
 }
 
-/* --- The walk -------------------------------------------------------------------------------- */
+/* --- evict_ops ------------------------------------------------------------------------------- */
 
-static int add_dir(struct walk *w, uint64_t ino)
+static int caches_walk_enter(void *arg, const struct evict_dir *dir)
 {
-    if (w->n_dirs == w->room) {
-        size_t room = w->room ? 2 * w->room : 64;
-        uint64_t *dirs = realloc(w->dirs, room * sizeof(*dirs));
-        if (!dirs)
-            return -ENOMEM;
-        w->dirs = dirs;
-        w->room = room;
-    }
-    w->dirs[w->n_dirs++] = ino;
+    struct caches_round *r = arg;
+    struct ffs_attr a;
+
+    if (r->dir)
+        ffs_iput(r->dir, 1);
+    r->dir = NULL;
+    r->after = 0;
+    r->n_entries = r->next_entry = 0;
+    int err = dir ? ffs_iget(r->owner->fs, dir->ino, &r->dir) : 0;
+    if (err || !dir)
+        return err == -ESTALE ? 1 : err;
+    ffs_getattr(r->dir, &a);
+    if (!dir->in)
+        r->user = a.uid;
+    r->may_write = owner_has(r, r->dir, &a, WRITE_AND_SEARCH);
+    r->sticky = r->user && a.uid != r->user && a.mode & S_ISVTX;
     return 0;
 }
 
 static int note_entry(void *arg, const char *name, size_t len, uint64_t ino, uint8_t type,
                       uint64_t cookie)
 {
-    struct walk *w = arg;
+    struct caches_round *r = arg;
 
-    if (w->n_entries == ENTRIES)
+    if (r->n_entries == CACHES_ENTRIES)
         return 1;
-    struct entry *e = &w->entries[w->n_entries++];
-    *e = (struct entry){.ino = ino, .cookie = cookie, .type = type};
+    struct caches_entry *e = &r->entries[r->n_entries++];
+    *e = (struct caches_entry){.ino = ino, .cookie = cookie, .type = type};
     memcpy(e->name, name, len);
     return 0;
 }
@@ -174,72 +102,46 @@ static bool caches_walk_is_dots(const char *name)
     return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
 
-/*
- * Counts a file, or queues a directory. Links are neither followed nor counted,
- * and entries that have disappeared are ignored.
- */
-static int caches_walk_visit(struct walk *w, struct ffs_inode *dir, const struct entry *e)
+/* Links are neither followed nor counted, nor are entries that have disappeared. */
+static int caches_walk_visit(struct caches_round *r, const struct caches_entry *e,
+                             struct evict_file *f)
 {
-    struct caches_round *r = w->r;
     struct ffs_inode *inode;
     struct ffs_attr a;
-    int err = 0;
+    int kind = EVICT_OTHER;
 
     if (caches_walk_is_dots(e->name) || (e->type != DT_DIR && e->type != DT_REG) ||
-        ffs_iget(r->fs, e->ino, &inode) != 0)
-        return 0;
-    caches_adopt(r->owner, dir, inode);
+        ffs_iget(r->owner->fs, e->ino, &inode) != 0)
+        return EVICT_OTHER;
+    caches_adopt(r->owner, r->dir, inode);
     ffs_getattr(inode, &a);
-    if (S_ISDIR(a.mode) && caches_word_cache(inode) == r->cache && is_walked(r, dir, inode, &a)) {
-        err = add_dir(w, e->ino);
-    } else if (S_ISREG(a.mode) && a.nlink) {
-        r->bytes += a.blocks * 512;
-        r->files++;
-        if (!(caches_word_get(inode) & WORD_OPENS) && owner_may_unlink(r, dir, &a))
-            add_victim(w, ffs_ino(dir), e, &a);
-    }
+    *f = (struct evict_file){
+        .name = e->name, .ino = a.ino, .bytes = a.blocks * 512, .used = last_use(&a)};
+    if (S_ISDIR(a.mode) && caches_word_cache(inode) == r->cache && is_walked(r, inode, &a))
+        kind = EVICT_DIRECTORY;
+    else if (S_ISREG(a.mode) && a.nlink)
+        kind = !(caches_word_get(inode) & WORD_OPENS) && owner_may_unlink(r, &a) ? EVICT_FILE
+                                                                                 : EVICT_FIXED;
     ffs_iput(inode, 1);
-    return err;
+    return kind;
 }
 
-static int read_dir(struct walk *w, uint64_t ino)
+/* Cookies grow, so that a damaged directory has an end. */
+static int caches_walk_next(void *arg, struct evict_file *f)
 {
-    struct ffs_inode *dir;
-    uint64_t after = 0;
-    int err = ffs_iget(w->r->fs, ino, &dir);
+    struct caches_round *r = arg;
 
-    if (err)
-        return err == -ESTALE ? 0 : err;
-    do {
-        w->n_entries = 0;
-        err = ffs_readdir(dir, after, note_entry, w);
-        for (size_t i = 0; i < w->n_entries && !err; i++) {
-            after = w->entries[i].cookie;
-            err = w->r->stop(w->r->owner) ? -EINTR : caches_walk_visit(w, dir, &w->entries[i]);
-        }
-    } while (!err && w->n_entries == ENTRIES);
-    ffs_iput(dir, 1);
-    return err;
-}
-
-static int caches_walk_walk(struct walk *w)
-{
-    int err = add_dir(w, w->r->root);
-
-    w->r->bytes = w->r->files = 0;
-    w->n_victims = 0;
-    while (!err && w->n_dirs > 0)
-        err = read_dir(w, w->dirs[--w->n_dirs]);
-    return err;
-}
-
-/* --- Removal --------------------------------------------------------------------------------- */
-
-static int caches_walk_by_use(const void *a, const void *b)
-{
-    const struct victim *x = a, *y = b;
-
-    return caches_walk_later(x->used, y->used) ? 1 : caches_walk_later(y->used, x->used) ? -1 : 0;
+    if (r->next_entry == r->n_entries) {
+        r->n_entries = r->next_entry = 0;
+        int err = ffs_readdir(r->dir, r->after, note_entry, r);
+        if (err)
+            return err;
+    }
+    const struct caches_entry *e = &r->entries[r->next_entry++];
+    if (r->n_entries == 0 || e->cookie <= r->after)
+        return EVICT_END;
+    r->after = e->cookie;
+    return caches_walk_visit(r, e, f);
 }
 
 /*
@@ -263,71 +165,58 @@ static int remove_inode(struct ffs_inode *dir, const char *name, struct ffs_inod
     return 0;
 }
 
-/*
- * Removes a file unless it was used or replaced after the walk found it.
- * Returns true if it was removed.
- */
-static bool remove_victim(struct caches_round *r, const struct victim *v)
+static bool caches_walk_remove(void *arg, const struct evict_file *f)
 {
-    struct ffs_inode *dir, *inode;
+    struct caches_round *r = arg;
+    struct ffs_inode *inode;
     struct ffs_attr a;
-    int err = ffs_iget(r->fs, v->dir, &dir);
 
-    if (err)
+    if (ffs_lookup(r->dir, f->name, &inode) != 0)
         return false;
-    err = ffs_lookup(dir, v->name, &inode);
-    if (!err) {
-        ffs_getattr(inode, &a);
-        bool changed = a.ino != v->ino || caches_walk_later(last_use(&a), v->used);
-        err = changed || !owner_may_unlink(r, dir, &a) ? -EBUSY : remove_inode(dir, v->name, inode);
-        ffs_iput(inode, 1);
-    }
-    ffs_iput(dir, 1);
-    if (!err)
-        r->removed(r->arg, v->dir, v->ino, v->name);
-    return !err;
+    ffs_getattr(inode, &a);
+    bool changed = a.ino != f->ino || evict_later(last_use(&a), f->used);
+    bool gone = !changed && owner_may_unlink(r, &a) && remove_inode(r->dir, f->name, inode) == 0;
+    ffs_iput(inode, 1);
+    if (gone)
+        r->owner->removed(r->owner->arg, ffs_ino(r->dir), f->ino, f->name);
+    return gone;
 }
 
-/* Returns the number of removed files. */
-static size_t remove_some(struct walk *w)
+/*
+ * Sets the sizes at which the removal starts and stops, so that waiting writers
+ * get room. Room that files which cannot be removed leave no place for costs no
+ * other file.
+ */
+static void caches_walk_aim(void *arg, struct evict *e)
 {
-    struct caches_round *r = w->r;
-    size_t removed = 0;
+    struct caches_round *r = arg;
+    const struct cache *k = &r->owner->at[r->cache];
 
-    qsort(w->victims, w->n_victims, sizeof(w->victims[0]), caches_walk_by_use);
-    for (size_t i = 0; i < w->n_victims && r->bytes > r->target && !r->stop(r->owner); i++) {
-        const struct victim *v = &w->victims[i];
-        if (!remove_victim(r, v))
-            continue;
-        removed++;
-        r->files--;
-        r->bytes -= v->bytes;
-        r->removed_files++;
-        r->removed_bytes += v->bytes;
-    }
-    return removed;
+    pthread_mutex_lock(&r->owner->lock);
+    uint64_t limit = k->limit; /* 0 if it was removed meanwhile */
+    r->refused = r->need && e->fixed + r->need > limit ? r->need : 0;
+    uint64_t coming = (r->refused ? 0 : r->need) + k->holding;
+    uint64_t room = coming < limit ? limit - coming : 0;
+    e->begin = CACHES_BEGIN(limit) < room ? CACHES_BEGIN(limit) : room;
+    e->end = TARGET(limit) < room ? TARGET(limit) : room;
+    if (!k->dir)
+        e->begin = e->bytes;
+    pthread_mutex_unlock(&r->owner->lock);
 }
 
-int caches_round(struct caches_round *r)
+struct caches_round *caches_round_new(struct caches *c, int i)
 {
-    struct walk *w = calloc(1, sizeof(*w));
-    int err = w ? 0 : -ENOMEM;
+    static const struct evict_ops ops = {.enter = caches_walk_enter,
+                                         .next = caches_walk_next,
+                                         .remove = caches_walk_remove,
+                                         .aim = caches_walk_aim};
+    struct caches_round *r = calloc(1, sizeof(*r));
 
-    if (w)
-        w->victims = malloc(VICTIMS * sizeof(w->victims[0]));
-    if (w && !w->victims)
-        err = -ENOMEM;
-    if (!err) {
-        w->r = r;
-        err = caches_walk_walk(w);
-    }
-    bool over = !err && r->bytes > r->limit;
-    while (over && remove_some(w) > 0 && r->bytes > r->target && !err)
-        err = caches_walk_walk(w);
-    if (w) {
-        free(w->victims);
-        free(w->dirs);
-    }
-    free(w);
-    return err;
+    if (!r)
+        return NULL;
+    r->owner = c;
+    r->cache = i;
+    r->evict = (struct evict){
+        .ops = &ops, .arg = r, .root = ffs_ino(c->at[i].dir), .most = CACHES_VICTIMS};
+    return r;
 }

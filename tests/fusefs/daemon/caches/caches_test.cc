@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Cache directories: a limit that no write passes, and which files make room.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <random>
@@ -9,6 +10,7 @@
 #include "fusefs/daemon/caches/caches.h"
 #include "layout/format.h"
 #include "tests/fusefs/core/fs_fixture.h"
+#include "tests/fusefs/core/image_repair.h"
 
 namespace
 {
@@ -161,7 +163,7 @@ TEST_F(CachesTest, OnlyRootAndTheOwnerOfADirectorySetItsLimit)
     EXPECT_EQ(limit(dir, MIB, 0), 0);
 }
 
-// Of three directories that others own, the owner of the cache may remove from one.
+// Of four directories that others own, the owner of the cache may remove from one.
 TEST_F(CachesTest, OnlyFilesThatTheOwnerMayUnlinkAreRemoved)
 {
     own(dir, 1000, 0777);
@@ -176,7 +178,11 @@ TEST_F(CachesTest, OnlyFilesThatTheOwnerMayUnlinkAreRemoved)
     own(secret, 1001, 0700);
     own(sticky, 1001, 01777);
     own(writable, 1001, 0777);
+    Inode grouped = make_dir(dir, "grouped");
+    ASSERT_EQ(fill(grouped, "theirs", MIB, 1000), 0);
+    own(grouped, 1001, 0707); // the owner of the cache may be in the group
     ASSERT_EQ(limit(dir, 4096, 1000), 0);
+    EXPECT_TRUE(exists(grouped, "theirs"));
     EXPECT_TRUE(exists(secret, "theirs"));
     EXPECT_TRUE(exists(sticky, "theirs"));
     EXPECT_FALSE(exists(sticky, "mine"));
@@ -195,6 +201,25 @@ TEST_F(CachesTest, AWriteThatNeverFitsRemovesNothing)
     EXPECT_EQ(fill(dir, "small", MIB, 2000), 0);
 }
 
+// Open files leave no place for the write, whatever else is removed.
+TEST_F(CachesTest, AWriteThatOpenFilesLeaveNoRoomForRemovesNothing)
+{
+    ASSERT_EQ(limit(dir, 8 * MIB), 0);
+    ASSERT_EQ(fill(dir, "open", 4 * MIB, 1000), 0);
+    Inode held = lookup(dir, "open");
+    ASSERT_EQ(caches_file_opened(held), 0);
+    for (int i = 0; i < 3; i++)
+        ASSERT_EQ(fill(dir, "f" + std::to_string(i), MIB, 1001 + i), 0);
+    Inode big = make_file(dir, "big");
+    caches_charge charge;
+    EXPECT_EQ(caches_charge_begin(caches, big, 0, 5 * MIB, &charge), -ENOSPC);
+    EXPECT_EQ(state(dir, "removed_files"), 0u);
+    ASSERT_EQ(caches_charge_begin(caches, big, 0, 3 * MIB, &charge), 0) << "leaves place for it";
+    caches_charge_end(caches, big, &charge);
+    EXPECT_GE(state(dir, "removed_files"), 2u);
+    caches_file_closed(held);
+}
+
 TEST_F(CachesTest, LimitsAreReservedForOtherUsersAndForRoot)
 {
     std::vector<Inode> dirs;
@@ -203,14 +228,75 @@ TEST_F(CachesTest, LimitsAreReservedForOtherUsersAndForRoot)
         own(dirs.back(), uid, 0755);
         return limit(dirs.back(), 8 * MIB, uid);
     };
-    for (int i = 0; i < CACHES_MAX_USER; i++)
-        ASSERT_EQ(next(1000), 0) << i;
-    EXPECT_EQ(next(1000), -ENOSPC);
-    int others = 0;
-    for (uid_t uid = 2000; uid < 2100 && next(uid) == 0; uid++)
+    int first = 0, others = 0;
+    while (first < CACHES_MAX && next(1000) == 0)
+        first++;
+    EXPECT_EQ(first, (CACHES_MAX - CACHES_FOR_ROOT) / 2);
+    for (uid_t uid = 2000; uid < 2500 && next(uid) == 0; uid++)
         others++;
-    EXPECT_EQ(others, CACHES_MAX_USERS - CACHES_MAX_USER);
-    EXPECT_EQ(next(0), 0);
+    EXPECT_EQ(first + others, CACHES_MAX - CACHES_FOR_ROOT);
+    for (int i = 0; i < CACHES_FOR_ROOT; i++)
+        EXPECT_EQ(next(0), 0) << i;
+}
+
+// As many over-full caches of a user as are accepted, up to 60, each with an open file, and calls
+// that wait for each of them.
+TEST_F(CachesTest, OverfullCachesOfAUserDoNotDelayAnothersWrites)
+{
+    std::vector<Inode> full, held;
+    for (int i = 0; i < 60; i++) {
+        full.push_back(make_dir(root, "full" + std::to_string(i)));
+        own(full.back(), 1000, 0755);
+        ASSERT_EQ(fill(full.back(), "f", 8192, 1000), 0);
+        held.push_back(lookup(full.back(), "f"));
+        ASSERT_EQ(caches_file_opened(held.back()), 0);
+        if (limit(full.back(), 4096, 1000) != 0)
+            break;
+    }
+    own(dir, 1001, 0755);
+    ASSERT_EQ(limit(dir, 4 * MIB, 1001), 0);
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> setters;
+    for (size_t t = 0; t < full.size(); t++) {
+        setters.emplace_back([&, t] {
+            for (; !stop; usleep(20000))
+                limit(full[t], 4096, 1000);
+        });
+    }
+    time_t begin = time(nullptr);
+    for (int i = 0; i < 40; i++)
+        EXPECT_EQ(fill(dir, "f" + std::to_string(i), MIB, 1000 + i), 0) << i;
+    EXPECT_LE(time(nullptr) - begin, 10) << "seconds for 40 MiB";
+    stop = true;
+    for (std::thread &s : setters)
+        s.join();
+    for (Inode &f : held)
+        caches_file_closed(f);
+}
+
+// Of a user with many waiting calls only some occupy their threads.
+TEST_F(CachesTest, FewWritersWaitForCachesWithNothingToRemove)
+{
+    ASSERT_EQ(fill(dir, "f", 3 * MIB, 1000), 0);
+    Inode held = lookup(dir, "f");
+    ASSERT_EQ(caches_file_opened(held), 0);
+    ASSERT_EQ(limit(dir, 2 * MIB), 0);
+    std::vector<std::thread> writers;
+    std::atomic<int> at_once{0};
+    for (int t = 0; t < 16; t++) {
+        writers.emplace_back([&, t] {
+            Inode inode = make_file(dir, "w" + std::to_string(t));
+            auto begin = std::chrono::steady_clock::now();
+            for (int i = 0; i < 10; i++)
+                EXPECT_EQ(put(inode, 0, MIB), -ENOSPC);
+            at_once += std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(800);
+        });
+    }
+    for (std::thread &w : writers)
+        w.join();
+    EXPECT_GE(at_once, 8);
+    caches_file_closed(held);
+    EXPECT_EQ(fill(dir, "next", MIB, 2000), 0);
 }
 
 TEST_F(CachesTest, NoWritePassesTheLimit)
@@ -372,6 +458,45 @@ TEST_F(CachesTest, AFullDiskStillMakesRoom)
     EXPECT_LE(bytes_in(dir), 8 * MIB);
     EXPECT_EQ(fill(dir, "new", 4 * MIB, 5000), 0);
     EXPECT_TRUE(exists(dir, "new"));
+}
+
+// A crafted image: of the cache's three subdirectories one is the cache itself, and two are one.
+TEST_F(CachesTest, ADirectoryIsWalkedOnceHoweverOftenItIsNamed)
+{
+    Inode once = make_dir(dir, "once"), twice = make_dir(dir, "twice"),
+          self = make_dir(dir, "self");
+    ASSERT_EQ(fill(once, "f", MIB, 1000), 0);
+    uint64_t cache = ffs_ino(dir), first = ffs_ino(once);
+    std::map<uint64_t, uint64_t> changes = {{ffs_ino(twice), first}, {ffs_ino(self), cache}};
+    for (Inode *inode : {&once, &twice, &self})
+        inode->reset();
+    end();
+    unmount();
+    for (uint8_t *block = device.bytes(); block < device.bytes() + device.size();
+         block += LAY_BLOCK_SIZE) {
+        auto *node = reinterpret_cast<lay_node *>(block);
+        if (lay_get32(node->head.magic) != LAY_MAGIC_DIR || lay_get64(node->head.owner) != cache)
+            continue;
+        for (uint8_t *at = block + sizeof(node->head); at <= block + LAY_BLOCK_SIZE - 8; at++) {
+            auto change = changes.find(lay_get64(*reinterpret_cast<le64 *>(at)));
+            if (change != changes.end())
+                *reinterpret_cast<le64 *>(at) = lay_put64(change->second);
+        }
+        image_repair_block(block);
+    }
+    check_at_end = false;
+    ASSERT_EQ(mount(), 0);
+    begin();
+    dir = lookup("cache");
+    caches_adopt(caches, root, dir);
+    Inode same = lookup(dir, "twice");
+    ASSERT_EQ(ffs_ino(same), first);
+    same = lookup(dir, "self");
+    ASSERT_EQ(ffs_ino(same), cache);
+    same.reset();
+    ASSERT_EQ(limit(dir, 8 * MIB), 0);
+    EXPECT_EQ(state(dir, "files"), 1u);
+    EXPECT_EQ(state(dir, "bytes"), MIB);
 }
 
 // Against a model: open files stay, files go in the order of use, contents are whole, and after
