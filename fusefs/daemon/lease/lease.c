@@ -46,21 +46,17 @@ static int lease_check(const struct lease *l, uint64_t key, uid_t uid)
  */
 static int lease_reserve(struct leases *t, uid_t uid, unsigned queues, unsigned *granted)
 {
-    unsigned of_user = 0;
+    int err = 0;
 
     pthread_mutex_lock(&t->lock);
-    for (const struct lease *l = t->first; l; l = l->next)
-        of_user += l->uid == uid;
     unsigned left = ledger_left(&t->queues, uid);
-    unsigned max = uid == 0 ? LEASES_MAX : LEASES_MAX - LEASES_MAX / LEASES_ROOT_PART;
     *granted = queues < left ? queues : left;
-    int err = t->count < max && of_user < LEASES_OF_USER ? 0 : -EMFILE;
-    if (!err && queues && !*granted)
+    if (queues && !*granted)
         err = -EBUSY;
-    if (!err) {
-        t->count++;
+    else if (!ledger_take(&t->count, uid, 1))
+        err = -EMFILE;
+    else
         ledger_take(&t->queues, uid, *granted);
-    }
     pthread_mutex_unlock(&t->lock);
     return err;
 }
@@ -72,7 +68,7 @@ static int lease_reserve(struct leases *t, uid_t uid, unsigned queues, unsigned 
 static void lease_unreserve(struct leases *t, struct lease *l, uid_t uid, unsigned queues)
 {
     pthread_mutex_lock(&t->lock);
-    t->count--;
+    ledger_give(&t->count, uid, 1);
     ledger_give(&t->queues, uid, queues);
     if (l)
         lease_extents_forget(t, l);
@@ -504,6 +500,8 @@ int leases_open(struct daemon *d, struct leases **out)
     if (!t)
         return -ENOMEM;
     *t = (struct leases){.d = d, .ctrlr = leasable(d), .proxied_fd = -1};
+    t->count.total = LEASES_MAX;
+    t->count.for_root = LEASES_MAX / LEASES_ROOT_PART;
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->changed, NULL);
     int err = lease_queues_open(t);

@@ -33,12 +33,11 @@ struct leases;
 struct fuse_req;
 
 /*
- * Limits of leases, in total and per user. Each holds a descriptor and a page
- * of memory.
+ * Maximum number of leases, each of which holds a descriptor and a page of
+ * memory. Users share leases and queue pairs by ledger.h, and
+ * 1/LEASES_ROOT_PART of both is reserved for root.
  */
-#define LEASES_MAX     4096u
-#define LEASES_OF_USER 2048u
-/* 1/LEASES_ROOT_PART of the leases and of the queue pairs is reserved for root. */
+#define LEASES_MAX       4096u
 #define LEASES_ROOT_PART 8u
 
 /*

@@ -68,8 +68,8 @@ struct leases {
     struct lease *first;
     struct lease *counted;    /* leases charged with segments, including those in creation */
     struct open_file *closed; /* files whose leases the thread ends, linked by open_file.next */
-    unsigned count;
-    struct ledger queues; /* leased, or reserved for a lease in creation */
+    struct ledger count;      /* leases, including those in creation */
+    struct ledger queues;     /* leased, or reserved for a lease in creation */
     unsigned resets;
     uint64_t commands; /* of stopped pairs */
     bool proxied_taken[GQ_MAX_QUEUES];

@@ -137,6 +137,24 @@ TEST(QueueLeases, OtherUsersLeaveQueuesForRoot)
     EXPECT_EQ(rig_close(rig), 0);
 }
 
+TEST(QueueLeases, AUserLeavesLeasesForOthers)
+{
+    struct rig *rig = nullptr;
+    rig_config config = {};
+    config.leases = true;
+    ASSERT_EQ(rig_open(&config, &rig), 0);
+    gpunvme_ioc_extent_lease lease;
+    for (auto [uid, share] : {std::pair{1u, 1792u}, {2u, 896u}, {0u, 1408u}}) {
+        int err;
+        unsigned n = 0;
+        while ((err = rig_lease_extents(rig, uid, &lease)) == 0)
+            n++;
+        EXPECT_EQ(err, -EMFILE);
+        EXPECT_EQ(n, share) << "user " << uid << ", of 4,096 with 512 for root";
+    }
+    EXPECT_EQ(rig_close(rig), 0);
+}
+
 TEST(QueueLeases, AUserLeavesQueuesForOthers)
 {
     struct rig *rig = nullptr;
