@@ -185,13 +185,14 @@ static void *caches_keep(void *arg)
 
 /* --- Open and close -------------------------------------------------------------------------- */
 
-int caches_open(struct ffs *fs, struct caches **out)
+int caches_open(struct ffs *fs, int mounts, struct caches **out)
 {
     struct caches *c = calloc(1, sizeof(*c));
 
     if (!c)
         return -ENOMEM;
     c->fs = fs;
+    c->mounts = mounts;
     c->owners.total = CACHES_MAX;
     c->owners.for_root = CACHES_FOR_ROOT;
     pthread_mutex_init(&c->lock, NULL);
@@ -243,6 +244,7 @@ void caches_close(struct caches *c)
     pthread_cond_destroy(&c->ended);
     pthread_cond_destroy(&c->asked);
     pthread_mutex_destroy(&c->lock);
+    free(c->mounted);
     free(c);
 }
 

@@ -57,7 +57,12 @@ struct caches;
  */
 typedef void (*caches_removed_fn)(void *arg, uint64_t dir, uint64_t ino, const char *name);
 
-int caches_open(struct ffs *fs, struct caches **out);
+/*
+ * mounts is the file /proc/self/mountinfo, opened by the caller, or -1. Files and
+ * directories on which something is mounted there are left alone: their owner
+ * could not unlink them, and the removal of a name ends the mounts on it.
+ */
+int caches_open(struct ffs *fs, int mounts, struct caches **out);
 /* Starts the thread. Writers may wait for it before it starts. */
 int caches_start(struct caches *c, caches_removed_fn removed, void *arg);
 /*

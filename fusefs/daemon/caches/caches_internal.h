@@ -104,8 +104,19 @@ struct caches {
     unsigned next;         /* start of the search for a free entry */
     uint64_t turns;        /* of the thread */
     struct ledger owners;  /* of the directories, charged with one for each */
+    /* Used by the thread only: inodes on which something is mounted. */
+    int mounts; /* /proc/self/mountinfo, or -1 */
+    bool mounts_read;
+    uint64_t *mounted;
+    size_t n_mounted;
     struct cache at[CACHES_MAX];
 };
+
+/* caches_mounts.c */
+
+/* Reads the mounts if they have changed. */
+void caches_read_mounts(struct caches *c);
+bool caches_is_mounted(const struct caches *c, uint64_t ino);
 
 /* caches_table.c */
 

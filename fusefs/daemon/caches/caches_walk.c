@@ -77,8 +77,10 @@ static int caches_walk_enter(void *arg, const struct evict_dir *dir)
     if (err || !dir)
         return err == -ESTALE ? 1 : err;
     ffs_getattr(r->dir, &a);
-    if (!dir->in)
+    if (!dir->in) {
         r->user = a.uid;
+        caches_read_mounts(r->owner);
+    }
     r->may_write = owner_has(r, r->dir, &a, WRITE_AND_SEARCH);
     r->sticky = r->user && a.uid != r->user && a.mode & S_ISVTX;
     return 0;
@@ -117,11 +119,13 @@ static int caches_walk_visit(struct caches_round *r, const struct caches_entry *
     ffs_getattr(inode, &a);
     *f = (struct evict_file){
         .name = e->name, .ino = a.ino, .bytes = a.blocks * 512, .used = last_use(&a)};
-    if (S_ISDIR(a.mode) && caches_word_cache(inode) == r->cache && is_walked(r, inode, &a))
+    bool mounted = caches_is_mounted(r->owner, a.ino);
+    bool stays = mounted || caches_word_get(inode) & WORD_OPENS || !owner_may_unlink(r, &a);
+    if (S_ISDIR(a.mode) && caches_word_cache(inode) == r->cache && !mounted &&
+        is_walked(r, inode, &a))
         kind = EVICT_DIRECTORY;
     else if (S_ISREG(a.mode) && a.nlink)
-        kind = !(caches_word_get(inode) & WORD_OPENS) && owner_may_unlink(r, &a) ? EVICT_FILE
-                                                                                 : EVICT_FIXED;
+        kind = stays ? EVICT_FIXED : EVICT_FILE;
     ffs_iput(inode, 1);
     return kind;
 }
@@ -174,7 +178,9 @@ static bool caches_walk_remove(void *arg, const struct evict_file *f)
     if (ffs_lookup(r->dir, f->name, &inode) != 0)
         return false;
     ffs_getattr(inode, &a);
-    bool changed = a.ino != f->ino || evict_later(last_use(&a), f->used);
+    caches_read_mounts(r->owner);
+    bool changed =
+        a.ino != f->ino || evict_later(last_use(&a), f->used) || caches_is_mounted(r->owner, a.ino);
     bool gone = !changed && owner_may_unlink(r, &a) && remove_inode(r->dir, f->name, inode) == 0;
     ffs_iput(inode, 1);
     if (gone)

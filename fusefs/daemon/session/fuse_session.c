@@ -251,7 +251,7 @@ static int start_services(struct daemon *d)
     if (!err)
         err = workers_open(TRANSFER_THREADS, &d->workers);
     if (!err)
-        err = caches_open(d->stack.fs, &d->caches);
+        err = caches_open(d->stack.fs, d->opts->mountinfo, &d->caches);
     if (!err)
         err = start_metrics(d);
     if (err)

@@ -543,6 +543,7 @@ int options_parse(struct options *opts, struct fuse_args *args)
                              .deadline_ms = DEADLINE_MS,
                              .ctrl_loss_s = CTRL_LOSS_S,
                              .commit_s = COMMIT_S,
+                             .mountinfo = -1,
                              .attr_timeout_s = TIMEOUT_S,
                              .entry_timeout_s = TIMEOUT_S};
     if (fuse_opt_parse(args, opts, spec, mount_options_take) != 0)

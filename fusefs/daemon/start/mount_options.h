@@ -78,6 +78,7 @@ struct options {
     gid_t direct_group;             /* with DIRECT_GROUP */
     struct metrics_address metrics; /* len 0: not requested */
     int metrics_listener;           /* bound before the session runs, if requested */
+    int mountinfo;                  /* of /proc/self, opened before the sandbox, or -1 */
     unsigned cuda_device;
     unsigned nsid;          /* 0: not given */
     unsigned queues, depth; /* of the executor; 0 selects its default */

@@ -739,6 +739,20 @@ class OnMount(unittest.TestCase):
         self.assertEqual((found["removed_files"], found["files"]), (2, 0))
         self.assertEqual(self.left(other), [0, 1, 2, 3])
 
+    def test_the_mount_leaves_files_with_mounts_on_them(self):
+        folder = os.path.join(self.mount, "mounted on")
+        self.fill(folder, 3, 1000)
+        at = os.path.join(folder, "entry0")
+        subprocess.run(["mount", "--bind", __file__, at], check=True, timeout=60)
+        try:
+            run("cache", "-l", "4096", folder)
+            self.assertEqual(self.left(folder), [0])
+            self.assertTrue(os.path.samefile(at, __file__))
+        finally:
+            subprocess.run(["umount", at], check=True, timeout=60)
+        run("cache", "-l", "4096", folder)
+        self.assertEqual(self.left(folder), [])
+
     def test_cache_that_stays(self):
         folder = self.elsewhere("watched")
         self.fill(folder, 3, 1000)

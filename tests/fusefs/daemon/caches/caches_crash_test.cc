@@ -26,7 +26,7 @@ class CachesCrash : public StorageTest
         ASSERT_EQ(mount(), 0) << why;
         ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root), 0);
         ASSERT_EQ(ffs_mkdir(root, "cache", 0755, &cred, &dir), 0);
-        ASSERT_EQ(caches_open(fs, &caches), 0);
+        ASSERT_EQ(caches_open(fs, -1, &caches), 0);
         ASSERT_EQ(caches_start(caches, count_removed, this), 0);
         ASSERT_EQ(caches_set(caches, dir, 0, LIMIT, strlen(LIMIT), 0), 0);
         ASSERT_EQ(ffs_sync(fs), 0);

@@ -7,6 +7,9 @@
 #include <random>
 #include <thread>
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "fusefs/daemon/caches/caches.h"
 #include "layout/format.h"
 #include "tests/fusefs/core/fs_fixture.h"
@@ -37,7 +40,7 @@ class CachesTest : public FsTest
     }
     void begin()
     {
-        ASSERT_EQ(caches_open(fs, &caches), 0);
+        ASSERT_EQ(caches_open(fs, mounts, &caches), 0);
         ASSERT_EQ(caches_start(caches, note_removed, this), 0);
     }
     void end()
@@ -136,6 +139,7 @@ class CachesTest : public FsTest
     }
 
     struct caches *caches = nullptr;
+    int mounts = -1; // a file with the form of /proc/self/mountinfo
     Inode dir;
     std::vector<std::string> removed; // by the thread; read when it rests
 };
@@ -199,6 +203,35 @@ TEST_F(CachesTest, AWriteThatNeverFitsRemovesNothing)
     EXPECT_EQ(caches_charge_begin(caches, big, 0, 12 * MIB, &charge), -ENOSPC);
     EXPECT_EQ(state(dir, "removed_files"), 0u);
     EXPECT_EQ(fill(dir, "small", MIB, 2000), 0);
+}
+
+// What is mounted on a file or directory of the cache, below a mount whose name has a space.
+TEST_F(CachesTest, FilesAndDirectoriesWithMountsOnThemStay)
+{
+    const char lines[] =
+        "20 1 8:1 / / rw - ext4 /dev/sda rw\n"
+        "31 20 0:40 / /mnt/my\\040fs rw,relatime shared:7 - fuseblk.gpunvmefs /dev/loop0 rw\n"
+        "32 20 0:40 /cache /srv/bind rw - fuse.gpunvmefs image rw\n"
+        "40 31 8:1 /f /mnt/my\\040fs/cache/file rw - ext4 /dev/sda rw\n"
+        "41 32 8:1 /d /srv/bind/sub rw - ext4 /dev/sda rw\n"
+        "42 20 8:1 /d /srv/plain rw - ext4 /dev/sda rw\n"
+        "43 31 8:1 /d /mnt/my\\040fs/cache/none rw - ext4 /dev/sda rw\n"
+        "broken\n";
+    end();
+    mounts = memfd_create("mountinfo", MFD_CLOEXEC);
+    ASSERT_EQ(::write(mounts, lines, sizeof(lines) - 1), static_cast<ssize_t>(sizeof(lines) - 1));
+    begin();
+    dir = lookup("cache");
+    Inode sub = make_dir(dir, "sub");
+    ASSERT_EQ(fill(dir, "file", MIB, 1000), 0);
+    ASSERT_EQ(fill(dir, "plain", MIB, 1001), 0);
+    ASSERT_EQ(fill(sub, "hidden", MIB, 1002), 0);
+    ASSERT_EQ(limit(dir, 65536), 0);
+    EXPECT_TRUE(exists(dir, "file"));
+    EXPECT_TRUE(exists(sub, "hidden"));
+    EXPECT_FALSE(exists(dir, "plain"));
+    close(mounts);
+    mounts = -1;
 }
 
 // Open files leave no place for the write, whatever else is removed.

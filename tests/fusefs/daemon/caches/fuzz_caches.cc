@@ -151,7 +151,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     {
         Inode root;
         bool before = ffs_iget(fs, LAY_INO_ROOT, root.out()) == 0 && is_there(root);
-        if (root && caches_open(fs, &caches) == 0) {
+        if (root && caches_open(fs, -1, &caches) == 0) {
             if (caches_start(caches, ignore, nullptr) == 0)
                 use(caches, root);
             caches_stop(caches);
