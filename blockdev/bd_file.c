@@ -12,8 +12,10 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "blockdev/bd_fabric.h"
 #include "blockdev/bd_loop.h"
 #include "blockdev/bdev.h"
 #include "support/file_lock.h"
@@ -266,6 +268,27 @@ static int lock_behind(struct file_dev *f, uint32_t flags)
     return f->behind < 0 ? 0 : bd_file_lock(f->behind, flags);
 }
 
+static uint64_t file_lock_id(const struct file_dev *f)
+{
+    struct stat st;
+
+    if (fstat(f->fd, &st) != 0)
+        return 0;
+    return f->is_block ? bd_lock_id(BD_LOCK_BLOCK, st.st_rdev, 0)
+                       : bd_lock_id(BD_LOCK_FILE, st.st_dev, st.st_ino);
+}
+
+static bool file_on_fabric(int fd)
+{
+    char folder[64];
+    struct stat st;
+
+    if (fstat(fd, &st) != 0)
+        return false;
+    snprintf(folder, sizeof(folder), "/sys/dev/block/%u:%u", major(st.st_rdev), minor(st.st_rdev));
+    return bd_on_fabric(folder);
+}
+
 static int file_describe(struct file_dev *f, const char *path, uint32_t flags, uint32_t lba_size)
 {
     struct bd_info *info = &f->dev.info;
@@ -281,6 +304,8 @@ static int file_describe(struct file_dev *f, const char *path, uint32_t flags, u
     info->volatile_cache = true;
     info->read_only = flags & BD_OPEN_READ_ONLY;
     info->discards = true;
+    info->lock = flags & BD_OPEN_EXCLUSIVE ? file_lock_id(f) : 0;
+    info->shared = f->is_block && file_on_fabric(f->fd);
     snprintf(info->name, sizeof(info->name), "%s", path);
     return 0;
 }

@@ -270,6 +270,8 @@ static void nvme_describe(struct nvme_bdev *d, const struct nvme_ns_info *ns)
     info->volatile_cache = d->c->info.volatile_cache;
     info->read_only = ns->read_only;
     info->discards = d->c->info.dsm;
+    info->shared = d->c->t->remote || d->c->info.shared || ns->shared;
+    info->lock = d->c->t->lock;
     snprintf(info->name, sizeof(info->name), "%s %s/%u", d->c->t->ops->name, d->c->info.serial,
              ns->nsid);
 }

@@ -59,6 +59,31 @@ static bool late_completions(struct bd_queue *q, uint64_t now)
     return true;
 }
 
+static bool recover_any_changes(const struct bd_queue *q)
+{
+    for (unsigned i = 0; i < q->ntrackers; i++) {
+        if (q->trackers[i].busy && bd_io_changes(q->trackers[i].io))
+            return true;
+    }
+    return false;
+}
+
+/*
+ * Asks whether commands in flight that change the device may be sent again,
+ * since the right to do so can have ended during the recovery. Waits for the
+ * answer, which may need commands of another queue; returns -EAGAIN if the
+ * thread must park for a reset first.
+ */
+static int recover_ask_permit(const struct bd_queue *q)
+{
+    int rc = 0;
+
+    while (recover_any_changes(q) && (rc = bd_may_write(&q->d->dev, false)) == -EAGAIN &&
+           !bd_must_park(q->d))
+        wait_ms(1);
+    return rc;
+}
+
 /*
  * Sends the commands of a deleted queue again. All can be repeated because the
  * first attempt has ended. The command that caused the failure is not known, so
@@ -66,12 +91,18 @@ static bool late_completions(struct bd_queue *q, uint64_t now)
  */
 static void send_again(struct bd_queue *q)
 {
+    int permit = recover_ask_permit(q);
+
+    q->again = permit == -EAGAIN;
     for (unsigned i = 0; i < q->ntrackers; i++) {
         struct bd_tracker *tracker = &q->trackers[i];
 
-        if (!tracker->busy)
+        if (!tracker->busy || q->again)
             continue;
-        if (tracker->tries < BD_RETRIES) {
+        if (permit && bd_io_changes(tracker->io)) {
+            bd_io_fail(tracker->io, permit, 0);
+            bd_tracker_put(q, tracker);
+        } else if (tracker->tries < BD_RETRIES) {
             tracker->tries++;
             bd_post(q, tracker);
         } else {
@@ -142,7 +173,6 @@ static int nvme_recover_recover_queue(struct bd_queue *q)
         bd_fail(q->d);
         end_all(q);
     } else if (q->again) {
-        q->again = false;
         send_again(q);
     }
     return err;

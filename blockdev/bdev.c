@@ -18,7 +18,7 @@ static int check_io(const struct bd_dev *dev, const struct bd_io *io)
     const struct bd_info *info = &dev->info;
     uint64_t mask = info->lba_size - 1, bytes = bd_bytes(dev);
 
-    if (io->flags & ~BD_FUA || (io->flags && io->op != BD_WRITE))
+    if (io->flags & ~(BD_FUA | BD_ALWAYS) || (io->flags && io->op != BD_WRITE))
         return -EINVAL;
     if (io->op == BD_FLUSH)
         return 0;
@@ -30,6 +30,28 @@ static int check_io(const struct bd_dev *dev, const struct bd_io *io)
     if (io->op != BD_READ && info->read_only)
         return -EROFS;
     return 0;
+}
+
+int bd_may_write(const struct bd_dev *dev, bool wait)
+{
+    return dev->permit ? dev->permit->may_write(dev->permit, wait) : 0;
+}
+
+bool bd_io_changes(const struct bd_io *io)
+{
+    return io->op != BD_READ && io->op != BD_FLUSH && !(io->flags & BD_ALWAYS);
+}
+
+/* Fails all transfers if one of them changes the device and may not. */
+static int check_permit(struct bd_dev *dev, struct bd_io *ios, size_t n)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < n && !rc && dev->permit; i++) {
+        if (bd_io_changes(&ios[i]))
+            rc = ios[i].error = bd_may_write(dev, true);
+    }
+    return rc;
 }
 
 /* Nothing was sent, so the valid transfers end with -ECANCELED. */
@@ -52,6 +74,8 @@ int bd_submit(struct bd_dev *dev, struct bd_io *ios, size_t n)
         if (!rc)
             rc = ios[i].error;
     }
+    if (!rc)
+        rc = check_permit(dev, ios, n);
     if (rc)
         cancel_rest(ios, n);
     if (rc || n == 0)
@@ -110,6 +134,18 @@ void bd_dma_free(struct bd_dev *dev, void *buf, size_t len)
 void bd_close(struct bd_dev *dev)
 {
     dev->ops->close(dev);
+}
+
+uint64_t bd_lock_id(enum bd_lock kind, uint64_t a, uint64_t b)
+{
+    const uint64_t parts[] = {kind, a, b};
+    uint64_t id = 0xcbf29ce484222325ull; /* FNV-1a, by words */
+
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        id = (id ^ parts[i]) * 0x100000001b3ull;
+        id ^= id >> 32;
+    }
+    return id ? id : 1;
 }
 
 int bd_refresh(struct bd_dev *dev)

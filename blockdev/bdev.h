@@ -29,12 +29,29 @@ struct bd_info {
     bool volatile_cache; /* writes are durable only after bd_flush or with BD_FUA */
     bool read_only;
     bool discards; /* true if BD_DISCARD has an effect */
+    bool shared;   /* other hosts or controllers may reach the same blocks */
+    /*
+     * Identifies, on this host, the lock that excludes other users of the device
+     * as it was opened (bd_lock_id()); 0 if there is none.
+     */
+    uint64_t lock;
     char name[64]; /* name for messages: path, or controller and namespace */
 };
 
+/* Kinds of locks for bd_lock_id(). */
+enum bd_lock { BD_LOCK_FILE = 1, BD_LOCK_BLOCK, BD_LOCK_PCI, BD_LOCK_SOCKET };
+
+/*
+ * Returns a number, not 0, that two locks of this host share only if they are
+ * one: a and b are device and inode of a file or socket, the number of a block
+ * device, or a PCI address.
+ */
+uint64_t bd_lock_id(enum bd_lock kind, uint64_t a, uint64_t b);
+
 enum bd_op { BD_READ, BD_WRITE, BD_WRITE_ZEROES, BD_DISCARD, BD_FLUSH };
 
-#define BD_FUA 1u /* BD_WRITE: the data is durable when it returns */
+#define BD_FUA    1u /* BD_WRITE: the data is durable when it returns */
+#define BD_ALWAYS 2u /* BD_WRITE: bd_dev.permit is not asked */
 
 /*
  * One transfer. offset and len are multiples of lba_size; len may exceed the
@@ -64,10 +81,33 @@ struct bd_ops {
     int (*capacity)(struct bd_dev *dev, uint64_t *bytes);
 };
 
+/*
+ * Decides whether the device may be changed, for a user that can lose the right
+ * to it. Any thread may call it.
+ */
+struct bd_permit {
+    /*
+     * Returns 0, or the error of a transfer that is not to be sent. If the answer
+     * depends on another thread, it waits for that, or returns -EAGAIN if `wait` is
+     * false.
+     */
+    int (*may_write)(struct bd_permit *permit, bool wait);
+};
+
 struct bd_dev {
     const struct bd_ops *ops;
     struct bd_info info;
+    /*
+     * Asked before transfers are sent that change the device; NULL permits all.
+     * Its owner sets it while no transfer is running.
+     */
+    struct bd_permit *permit;
 };
+
+/* Asks bd_dev.permit. */
+int bd_may_write(const struct bd_dev *dev, bool wait);
+/* True if the transfer needs permission. */
+bool bd_io_changes(const struct bd_io *io);
 
 /*
  * Runs n transfers concurrently, in no particular order, and returns when all

@@ -149,6 +149,12 @@ struct nvme_transport {
      */
     bool maps_files;
     /*
+     * The controller is a program or on a network, so others may reach the same
+     * namespaces.
+     */
+    bool remote;
+    uint64_t lock; /* see bd_info.lock */
+    /*
      * The file of the doorbells and their byte offset in it, for other processes to
      * map. The transport owns it. -1 means that no other process may have it.
      */

@@ -26,6 +26,8 @@ static_assert(sizeof(struct nvme_id_ns) == NVME_IDENTIFY_LEN, "Identify Namespac
 #define ONCS_WRITE_ZEROES (1u << 3)
 #define SGLS_SUPPORT      0x3u
 #define SGLS_BYTE_ALIGNED 0x1u
+#define CMIC_SHARED       0x7u /* more ports, more controllers, an SR-IOV function */
+#define NMIC_SHARED       0x1u
 #define DPS_TYPE          0x7u
 #define NSATTR_PROTECTED  0x1u
 #define MDTS_LIMITED      20u /* 4 GiB and more do not limit this driver */
@@ -99,6 +101,7 @@ int nvme_parse_ctrlr(const void *page, struct nvme_ctrlr_info *info, struct nvme
     info->write_zeroes = id->oncs & ONCS_WRITE_ZEROES;
     info->dsm = id->oncs & ONCS_DSM;
     info->transition_ms = id->cmic & CMIC_ANA ? id->anatt * 1000u : 0;
+    info->shared = id->cmic & CMIC_SHARED;
     facts->mdts = id->mdts == 0 || id->mdts >= MDTS_LIMITED ? 0 : 4096ull << id->mdts;
     facts->rtd3e_us = id->rtd3e;
     facts->ns_events = id->oaes & OAES_NS_CHANGED;
@@ -151,6 +154,7 @@ int nvme_parse_ns(const void *page, uint32_t nsid, struct nvme_ns_info *out, con
     out->protection = id->dps & DPS_TYPE;
     out->command_set = NVME_CSI_NVM;
     out->read_only = id->nsattr & NSATTR_PROTECTED;
+    out->shared = id->nmic & NMIC_SHARED;
     memcpy(out->nguid, id->nguid, sizeof(out->nguid));
     memcpy(out->eui64, id->eui64, sizeof(out->eui64));
     memset(out->uuid, 0, sizeof(out->uuid));

@@ -65,6 +65,7 @@ struct nvme_ctrlr_info {
     bool volatile_cache;      /* VWC present */
     bool sgl;                 /* SGLs supported for the NVM command set */
     bool write_zeroes, dsm;   /* ONCS; a quirk may clear write_zeroes */
+    bool shared;              /* the subsystem may have other ports or controllers (CMIC) */
     uint64_t max_zeroes;      /* bytes of one WRITE ZEROES (WZSL); 0: no limit */
     uint64_t max_dsm_lbas;    /* LBAs of one DSM range (DMRSL, DMSL); 0: no limit */
     unsigned quirks;          /* enum nvme_quirk */
@@ -83,6 +84,7 @@ struct nvme_ns_info {
     uint8_t protection;          /* type of protection information (DPS); 0: none */
     uint8_t command_set;         /* CSI if the controller has several command sets; 0: NVM */
     bool read_only;              /* write protected (NSATTR) */
+    bool shared;                 /* may be attached to several controllers at once (NMIC) */
     uint8_t nguid[16], eui64[8]; /* zero if there is none */
     uint8_t uuid[16];            /* zero if there is none */
 };

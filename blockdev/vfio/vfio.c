@@ -4,10 +4,12 @@
  * maps memory.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "blockdev/bdev.h"
 #include "blockdev/nvme/nvme_spec.h"
 #include "blockdev/pci/pci_sysfs.h"
 #include "blockdev/vfio/vfio_internal.h"
@@ -147,6 +149,16 @@ static const struct vfio_api *choose_api(const char *root, const char *bdf,
     return NULL;
 }
 
+/* A PCI function has one user of VFIO at a time. */
+static uint64_t vfio_lock_id(const char *bdf)
+{
+    unsigned domain, bus, slot, function;
+
+    if (sscanf(bdf, "%x:%x:%x.%x", &domain, &bus, &slot, &function) != 4)
+        return 0;
+    return bd_lock_id(BD_LOCK_PCI, domain, bus << 16 | slot << 8 | function);
+}
+
 int vfio_open_at(const char *root, const char *bdf, const struct vfio_opts *opts,
                  struct nvme_transport **out, char *why, size_t len)
 {
@@ -171,6 +183,7 @@ int vfio_open_at(const char *root, const char *bdf, const struct vfio_opts *opts
     rc = api->open(v, root, &p, &w);
     if (!rc)
         rc = vfio_pci_open(v, &w);
+    v->t.lock = vfio_lock_id(p.bdf);
     if (rc) {
         vfio_destroy(v);
         return rc;

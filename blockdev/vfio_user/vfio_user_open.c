@@ -15,6 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "blockdev/bdev.h"
 #include "blockdev/nvme/nvme_spec.h"
 #include "blockdev/vfio_user/vfio_user.h"
 #include "blockdev/vfio_user/vfio_user_internal.h"
@@ -212,6 +213,7 @@ int vfio_user_start(int socket, unsigned timeout_ms, struct nvme_transport **out
     }
     u->t.ops = &vfio_user_ops;
     u->t.maps_files = true;
+    u->t.remote = true;
     u->t.removal_fd = -1;
     u->t.doorbells_fd = -1;
     u->conn = (struct vfio_user_conn){.fd = socket, .timeout_ms = timeout_ms};
@@ -278,6 +280,14 @@ static int explain_connect(const char *path, int rc, unsigned timeout_ms,
     return vfio_user_fail(why, rc, "cannot connect: %s", strerror(-rc));
 }
 
+/* A server has one client at a time, so the connection is a lock. */
+static uint64_t vfio_user_lock_id(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 ? bd_lock_id(BD_LOCK_SOCKET, st.st_dev, st.st_ino) : 0;
+}
+
 int vfio_user_open(const char *path, const struct vfio_user_opts *opts, struct nvme_transport **out,
                    char *why, size_t len)
 {
@@ -299,6 +309,8 @@ int vfio_user_open(const char *path, const struct vfio_user_opts *opts, struct n
         return explain_connect(path, rc, timeout_ms, &w);
     }
     rc = vfio_user_start(fd, timeout_ms, out, &w);
+    if (rc == 0)
+        (*out)->lock = vfio_user_lock_id(path);
     if (rc == 0 && opts && opts->silence_ms)
         ((struct vfio_user *)*out)->conn.silence_ms = opts->silence_ms;
     return rc;

@@ -12,9 +12,12 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
+#include "blockdev/bd_fabric.h"
 #include "blockdev/bdev.h"
 
 static unsigned lock_is_had; /* times still that it is found so */
@@ -234,6 +237,63 @@ TEST_F(File, TheLockOfAnEndingProcessIsWaitedFor)
     lock_is_had = 10;
     ASSERT_EQ(bd_file_open(path.c_str(), BD_OPEN_EXCLUSIVE, 0, &dev), 0);
     EXPECT_EQ(lock_is_had, 0u);
+}
+
+TEST_F(File, OnlyAnExclusiveOpenHasALock)
+{
+    ASSERT_EQ(bd_file_open(path.c_str(), 0, 0, &dev), 0);
+    EXPECT_EQ(dev->info.lock, 0u);
+    EXPECT_FALSE(dev->info.shared);
+    bd_close(dev);
+    ASSERT_EQ(bd_file_open(path.c_str(), BD_OPEN_EXCLUSIVE, 0, &dev), 0);
+    EXPECT_NE(dev->info.lock, 0u);
+}
+
+/* A folder of sysfs as the kernel makes it, with a file of this transport. */
+class Sysfs : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        top = ::testing::TempDir() + "blockdev-sysfs-XXXXXX";
+        ASSERT_NE(mkdtemp(top.data()), nullptr);
+    }
+    void TearDown() override
+    {
+        std::filesystem::remove_all(top);
+    }
+    void put(const std::string &folder, const std::string &transport)
+    {
+        std::filesystem::create_directories(top + folder);
+        std::ofstream(top + folder + "/transport") << transport << "\n";
+    }
+
+    std::string top;
+};
+
+TEST_F(Sysfs, ADriveOnPcieIsOnNoFabric)
+{
+    put("/nvme0n1/device", "pcie");
+    std::filesystem::create_directories(top + "/nvme0n1/nvme0n1p1");
+    EXPECT_FALSE(bd_on_fabric((top + "/nvme0n1").c_str()));
+    EXPECT_FALSE(bd_on_fabric((top + "/nvme0n1/nvme0n1p1").c_str()));
+    EXPECT_FALSE(bd_on_fabric((top + "/none").c_str()));
+}
+
+TEST_F(Sysfs, ANamespaceAndItsPartitionsAreOnAFabric)
+{
+    put("/nvme1n1/device", "tcp");
+    std::filesystem::create_directories(top + "/nvme1n1/nvme1n1p1");
+    EXPECT_TRUE(bd_on_fabric((top + "/nvme1n1").c_str()));
+    EXPECT_TRUE(bd_on_fabric((top + "/nvme1n1/nvme1n1p1").c_str()));
+}
+
+TEST_F(Sysfs, OneControllerOfASubsystemSuffices)
+{
+    put("/nvme2n1/device/nvme2", "pcie");
+    EXPECT_FALSE(bd_on_fabric((top + "/nvme2n1").c_str()));
+    put("/nvme2n1/device/nvme3", "rdma");
+    EXPECT_TRUE(bd_on_fabric((top + "/nvme2n1").c_str()));
 }
 
 TEST_F(File, OtherTypesOfFilesAreRefused)

@@ -71,7 +71,7 @@ TEST_F(Bdev, RefusesRangesThatOverflow)
 
 TEST_F(Bdev, RefusesUnknownFlags)
 {
-    EXPECT_EQ(bd_write(&c.dev, 0, buf.data(), 4096, 2), -EINVAL);
+    EXPECT_EQ(bd_write(&c.dev, 0, buf.data(), 4096, 4), -EINVAL);
     bd_io io{};
     io.op = BD_FLUSH;
     io.flags = BD_FUA;
@@ -87,6 +87,71 @@ TEST_F(Bdev, ReadOnlyDeviceAcceptsOnlyReads)
     EXPECT_EQ(bd_discard(&c.dev, 0, 4096), -EROFS);
     EXPECT_EQ(bd_read(&c.dev, 0, buf.data(), 4096), 0);
     EXPECT_EQ(bd_flush(&c.dev), 0);
+}
+
+/* A permit that counts how often it is asked. */
+struct Permit {
+    bd_permit base{};
+    int answer = 0;
+    unsigned asked = 0;
+};
+
+int permit_answer(bd_permit *permit, bool wait)
+{
+    Permit *g = reinterpret_cast<Permit *>(permit);
+
+    EXPECT_TRUE(wait);
+    g->asked++;
+    return g->answer;
+}
+
+TEST_F(Bdev, ThePermitStopsWhatChangesTheDevice)
+{
+    Permit g;
+    g.base.may_write = permit_answer;
+    c.dev.permit = &g.base;
+    EXPECT_EQ(bd_write(&c.dev, 0, buf.data(), 4096, 0), 0);
+    EXPECT_EQ(g.asked, 1u);
+    EXPECT_EQ(c.submitted, 1u);
+    g.answer = -EIO;
+    EXPECT_EQ(bd_write(&c.dev, 0, buf.data(), 4096, BD_FUA), -EIO);
+    EXPECT_EQ(bd_write_zeroes(&c.dev, 0, 4096), -EIO);
+    EXPECT_EQ(bd_discard(&c.dev, 0, 4096), -EIO);
+    EXPECT_EQ(c.submitted, 1u);
+    EXPECT_EQ(bd_read(&c.dev, 0, buf.data(), 4096), 0);
+    EXPECT_EQ(bd_flush(&c.dev), 0);
+    EXPECT_EQ(bd_write(&c.dev, 0, buf.data(), 4096, BD_ALWAYS), 0);
+    EXPECT_EQ(c.submitted, 4u);
+    EXPECT_EQ(g.asked, 4u);
+}
+
+TEST_F(Bdev, ThePermitStopsTheWholeBatch)
+{
+    Permit g;
+    g.base.may_write = permit_answer;
+    g.answer = -EIO;
+    c.dev.permit = &g.base;
+    bd_io ios[2]{};
+    ios[0].op = BD_READ;
+    ios[1].op = BD_WRITE;
+    for (auto &io : ios) {
+        io.len = 4096;
+        io.buf = buf.data();
+    }
+    EXPECT_EQ(bd_submit(&c.dev, ios, 2), -EIO);
+    EXPECT_EQ(ios[0].error, -ECANCELED);
+    EXPECT_EQ(ios[1].error, -EIO);
+    EXPECT_EQ(c.submitted, 0u);
+}
+
+TEST_F(Bdev, LocksAreOneOnlyIfAllOfThemIsEqual)
+{
+    uint64_t id = bd_lock_id(BD_LOCK_FILE, 1, 2);
+    EXPECT_NE(id, 0u);
+    EXPECT_EQ(bd_lock_id(BD_LOCK_FILE, 1, 2), id);
+    EXPECT_NE(bd_lock_id(BD_LOCK_FILE, 2, 1), id);
+    EXPECT_NE(bd_lock_id(BD_LOCK_FILE, 1, 3), id);
+    EXPECT_NE(bd_lock_id(BD_LOCK_SOCKET, 1, 2), id);
 }
 
 TEST_F(Bdev, OneInvalidTransferPreventsAll)

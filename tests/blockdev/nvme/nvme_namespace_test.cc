@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <tuple>
 
 #include "blockdev/bdev.h"
 #include "blockdev/device.h"
@@ -159,6 +160,25 @@ TEST_F(Namespace, WriteProtectionIsDetected)
     fake.id_ns[1][99] = 1;
     ASSERT_EQ(nvme_ns_info(c, 1, &ns), 0);
     EXPECT_TRUE(ns.read_only);
+}
+
+TEST_F(Namespace, SharingIsDetected)
+{
+    struct bd_dev *dev;
+    for (auto [cmic, nmic, remote] : {std::tuple{0, 0, false},
+                                      {2, 0, false},
+                                      {8, 0, false},
+                                      {0, 1, false},
+                                      {0, 2, false},
+                                      {0, 0, true}}) {
+        fake.id_ctrl[76] = (uint8_t)cmic;
+        fake.id_ns[1][30] = (uint8_t)nmic;
+        fake.t.remote = remote;
+        reopen(4);
+        ASSERT_EQ(bd_nvme_open(c, 1, 1, 4, &dev), 0);
+        EXPECT_EQ(dev->info.shared, (cmic & 7) || (nmic & 1) || remote) << cmic << " " << nmic;
+        bd_close(dev);
+    }
 }
 
 TEST_F(Namespace, ListIsInOrderAndComplete)

@@ -54,6 +54,60 @@ TEST_F(Recovery, ChangedCapabilitiesAreAnotherController)
     expect_given_up(true);
 }
 
+/* A permit with an answer for each question; the last one stays. */
+struct Answers {
+    bd_permit base{};
+    std::vector<int> answers;
+
+    static int ask(bd_permit *permit, bool wait)
+    {
+        Answers *a = reinterpret_cast<Answers *>(permit);
+        int answer = a->answers.front();
+
+        EXPECT_NE(wait && answer == -EAGAIN, true);
+        if (a->answers.size() > 1)
+            a->answers.erase(a->answers.begin());
+        return answer;
+    }
+};
+
+class Permitted : public Recovery
+{
+  protected:
+    /* A write that meets a reset, with these answers. */
+    int write_across_reset(std::vector<int> answers)
+    {
+        Bytes data(4096, 0x77);
+        permit.base.may_write = Answers::ask;
+        permit.answers = std::move(answers);
+        dev->permit = &permit.base;
+        fatal_at(NVME_IO_WRITE);
+        fake.on_enable = [this] {
+            fake.csts &= ~(uint32_t)NVME_CSTS_FATAL;
+            fake.loses = [](const nvme_sqe &) { return false; };
+        };
+        return bd_write(dev, 0, data.data(), data.size(), 0);
+    }
+
+    Answers permit;
+};
+
+TEST_F(Permitted, AWriteIsRepeatedWhenThePermitOpens)
+{
+    EXPECT_EQ(write_across_reset({0, -EAGAIN, -EAGAIN, 0}), 0);
+    EXPECT_EQ(permit.answers.size(), 1u);
+    EXPECT_EQ(fake.media[0], 0x77);
+    expect_works();
+}
+
+TEST_F(Permitted, AWriteIsNotRepeatedWhenThePermitStaysClosed)
+{
+    Bytes before = fake.media;
+    EXPECT_EQ(write_across_reset({0, -EAGAIN, -EIO}), -EIO);
+    EXPECT_EQ(fake.media, before);
+    EXPECT_TRUE(reads(0, 8192));
+}
+
 TEST_F(Recovery, AGrownNamespaceIsAccepted)
 {
     fake.on_enable = [this] { fake.id_ns[1][1] = fake.id_ns[1][9] = 0x20; };
