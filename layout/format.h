@@ -285,11 +285,12 @@ struct lay_mmp {
     uint8_t boot_id[16];     /* of the host's kernel */
     uint8_t holder[16];      /* random, of this mount */
     char host[LAY_MMP_HOST]; /* zero-padded */
-    uint8_t reserved2[3920];
+    le64 lock;               /* identifies the lock of the device on that host, or 0 */
+    uint8_t reserved2[3912];
 };
 LAY_SIZE(lay_mmp, 4096);
 LAY_OFFSET(lay_mmp, boot_id, 80);
-LAY_OFFSET(lay_mmp, reserved2, 176);
+LAY_OFFSET(lay_mmp, lock, 176);
 
 #define LAY_BITMAP_SECTIONS 256u
 

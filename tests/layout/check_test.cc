@@ -101,7 +101,7 @@ const Case label_cases[] = {
     {OBJECT_MMP, "state", "state", [](lay_block &o) { o.mmp.state = lay_put32(3); }},
     {OBJECT_MMP, "time", "time", [](lay_block &o) { o.mmp.time.nsec = lay_put32(1000000000); }},
     {OBJECT_MMP, "reserved", "reserved", [](lay_block &o) { o.mmp.reserved = lay_put32(1); }},
-    {OBJECT_MMP, "reserved2", "reserved", [](lay_block &o) { o.mmp.reserved2[3919] = 1; }},
+    {OBJECT_MMP, "reserved2", "reserved", [](lay_block &o) { o.mmp.reserved2[3911] = 1; }},
 };
 
 const Case super_cases[] = {

@@ -94,7 +94,7 @@ const Structs in_code = {
      {sizeof(lay_mmp),
       {FIELD(lay_mmp, head), FIELD(lay_mmp, sequence), FIELD(lay_mmp, interval),
        FIELD(lay_mmp, state), FIELD(lay_mmp, time), FIELD(lay_mmp, reserved),
-       FIELD(lay_mmp, boot_id), FIELD(lay_mmp, holder), FIELD(lay_mmp, host),
+       FIELD(lay_mmp, boot_id), FIELD(lay_mmp, holder), FIELD(lay_mmp, host), FIELD(lay_mmp, lock),
        FIELD(lay_mmp, reserved2)}}},
     {"lay_area",
      {sizeof(lay_area),

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Multi-mount protection by block 1: rule R3 of FORMAT.md. The functions use
+ * the device and the time only through callbacks.
+ *
+ * A holder of the block may send writes to the device until the time `until`,
+ * twice the interval after it last wrote the block, and renews the block in
+ * time. A program that wants to take a block in use waits until it has not
+ * changed for three times its interval. So the right of a holder that no longer
+ * renews the block has ended an interval before another one begins to write, and
+ * what it had sent until then has taken effect.
+ */
+#ifndef LAYOUT_MMP_H
+#define LAYOUT_MMP_H
+
+#include "layout/layout.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * A free block is taken by reading it and writing it within PROMPT. Whoever has
+ * written waits for SETTLE and reads it back. So of two programs that found the
+ * block free, the one that wrote first sees the block of the other.
+ */
+#define LAY_MMP_PROMPT_NS 100000000ull
+#define LAY_MMP_SETTLE_NS 200000000ull
+
+/* The device and the time. */
+struct lay_mmp_io {
+    /* Transfer block 1. Return 0 or -errno. */
+    int (*read)(void *arg, struct lay_mmp *block);
+    int (*write)(void *arg, const struct lay_mmp *block, bool durable);
+    /* Returns ns of a clock that also runs while the host is suspended. */
+    uint64_t (*now)(void *arg);
+    /* Waits that long. Returns 0, or -EINTR if the caller has to give up. */
+    int (*wait)(void *arg, uint64_t ns);
+    /* Returns the time of day for lay_mmp.time. */
+    struct lay_time (*date)(void *arg);
+    void *arg;
+};
+
+/* A program that takes, or has, the block. The caller fills the first part. */
+struct lay_mmp_hold {
+    struct lay_mmp_io io;
+    struct lay_geometry geo; /* of the label */
+    uint8_t boot_id[16];     /* zero: unknown */
+    uint8_t holder[16];      /* random */
+    /*
+     * Identifies the lock that excludes other users of the opened device on this
+     * host, such as the inode of a locked file; 0 if there is none.
+     */
+    uint64_t lock;
+    uint32_t state; /* LAY_MMP_MOUNTED or LAY_MMP_CHECKED */
+    char host[LAY_MMP_HOST];
+
+    uint64_t until;       /* end of the right to write, in ns of now() */
+    uint32_t interval;    /* ms, of the file system */
+    uint64_t sequence;    /* of the last block written */
+    struct lay_mmp other; /* after -EBUSY: the block of the other holder */
+};
+
+/*
+ * Reads the block once. Returns 1 if another holder may be alive, which
+ * h->other then describes, 0 if not, or the error of the device. A damaged block
+ * is in use; h->other is then zero.
+ */
+int lay_mmp_look(struct lay_mmp_hold *h);
+/*
+ * Takes the block. Waits while a block in use may belong to a living holder: at
+ * most three times its interval, or LAY_MMP_INTERVAL_MAX if it is damaged.
+ * Returns -EBUSY if there is another holder, -EINTR, -ETIMEDOUT if the device is
+ * too slow for the protocol, or the error of the device.
+ */
+int lay_mmp_take(struct lay_mmp_hold *h);
+/*
+ * Writes the block again, and extends h->until. Called every h->interval ms;
+ * called later than h->until, it takes the block again if nobody else did.
+ * Returns -EBUSY if there is another holder. After other errors the right is
+ * unchanged.
+ */
+int lay_mmp_renew(struct lay_mmp_hold *h);
+/*
+ * Makes the block free. Returns -EBUSY if there is another holder, and
+ * -ETIMEDOUT if the right has ended, since there may be one then.
+ */
+int lay_mmp_release(struct lay_mmp_hold *h);
+/* Describes the holder in words for a message; the result has no quotes. */
+void lay_mmp_text(const struct lay_mmp *block, char *text, size_t len);
+#define LAY_MMP_TEXT 160u
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
