@@ -43,6 +43,23 @@ enum ffs_access {
     FFS_ACCESS_FILES_ONLY = 4, /* with one of the above: not for reads of directories */
 };
 
+/* Whether block 1 protects a device against a second writer: FORMAT.md 4.3. */
+enum ffs_mmp_policy {
+    FFS_MMP_AUTO = 0, /* where bd_info.shared is set, or block 1 is in use */
+    FFS_MMP_ON,
+    FFS_MMP_OFF,
+};
+
+/*
+ * A clock for tests, in ns. wait() returns 0, or -EINTR to end what waits. No
+ * thread renews block 1 then, but the next write after its time does.
+ */
+struct ffs_clock {
+    uint64_t (*now)(void *arg);
+    int (*wait)(void *arg, uint64_t ns);
+    void *arg;
+};
+
 struct ffs_mount_opts {
     unsigned access;    /* enum ffs_access */
     bool read_only;     /* writes nothing; replays the log, if necessary, in memory */
@@ -61,6 +78,9 @@ struct ffs_mount_opts {
      * syslog(3). NULL disables messages.
      */
     void (*log)(int level, const char *line);
+    unsigned mmp;                  /* enum ffs_mmp_policy */
+    bool tool;                     /* this is no mount for users, but a program that ends soon */
+    const struct ffs_clock *clock; /* of multi-mount protection; NULL: the host's */
 };
 
 /*
@@ -91,10 +111,49 @@ int ffs_mount(struct bd_dev *dev, const struct ffs_mount_opts *opts, struct ffs 
  */
 int ffs_unmount(struct ffs *fs);
 
+/* --- Multi-mount protection ------------------------------------------------------------------ */
+
+struct ffs_mmp;
+
+struct ffs_mmp_opts {
+    unsigned policy; /* enum ffs_mmp_policy */
+    bool read_only;  /* looks, and logs who uses the device, but writes nothing */
+    bool tool;       /* see ffs_mount_opts */
+    bool reclaim;    /* see ffs_ours() */
+    const struct ffs_clock *clock;
+    bool (*interrupted)(void);                /* ends the wait with -EINTR; may be NULL */
+    void (*log)(int level, const char *line); /* see ffs_mount_opts */
+    /*
+     * Called once, by any thread, when the right to write has been lost; `what`
+     * says why. It must not call back.
+     */
+    void (*lost)(void *arg, const char *what, int err);
+    void *arg;
+};
+
+/*
+ * Takes block 1 of the device, keeps it, and sets bd_dev.permit, which ends
+ * writes with -EIO once the right is lost. Waits, for three times the interval
+ * of the block at most, while it may belong to a living holder. *out is NULL
+ * without an error if the policy does not ask for it, or if the device has no
+ * label that permits writes. ffs_mount() and ffs_unmount() call these two.
+ * Returns -EBUSY if another host or controller uses the device, -EINTR,
+ * -ETIMEDOUT, or the error of the device, with a sentence in `why`.
+ */
+int ffs_mmp_take(struct bd_dev *dev, const struct ffs_mmp_opts *opts, struct ffs_mmp **out,
+                 char *why, size_t len);
+/*
+ * Ends the holding; with `release`, block 1 becomes free. NULL is allowed. No
+ * transfer may be running.
+ */
+void ffs_mmp_drop(struct ffs_mmp *m, bool release);
+/* Reads the host's names, which a sandbox may forbid later. */
+void ffs_mmp_prepare(void);
+
 struct ffs_statfs {
     uint64_t blocks, free_blocks; /* of 4096 bytes */
     uint64_t inodes;              /* inodes in use */
-    uint8_t uuid[16]; /* the one that users see */
+    uint8_t uuid[16];             /* the one that users see */
     char label[64];
     bool read_only;
     bool failed;    /* read-only until the next mount, because of an error */

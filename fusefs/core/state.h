@@ -46,6 +46,7 @@ struct ffs_flushes {
 struct ffs {
     struct bd_dev *dev;
     struct ffs_mount_opts opts;
+    struct ffs_mmp *mmp; /* NULL without multi-mount protection */
     const struct ffs_semantics *semantics;
     struct lay_geometry geo;
     /*
@@ -135,6 +136,12 @@ uint64_t ffs_random(void);
  * durable then.
  */
 int ffs_label_write(struct ffs *fs, struct lay_label *label);
+
+/*
+ * Starts multi-mount protection, before anything else of a mount. Called like
+ * ffs_mount(); fs->mmp is dropped after the last write.
+ */
+int ffs_guard(struct ffs *fs, const struct ffs_reason *r);
 
 int ffs_background_start(struct ffs *fs);
 void ffs_background_stop(struct ffs *fs);

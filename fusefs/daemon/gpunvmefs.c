@@ -17,6 +17,7 @@
 #include <syslog.h>
 #include <unistd.h>
 
+#include "fusefs/core/ffs.h"
 #include "fusefs/daemon/base/daemon_log.h"
 #include "fusefs/daemon/fuse/session_init.h"
 #include "fusefs/daemon/ioctl/remount.h"
@@ -162,6 +163,7 @@ static int gpunvmefs_start(struct options *opts, struct fuse_args *args)
         return EXIT_SYSTEM;
     }
     shutdown_block_signals();
+    ffs_mmp_prepare();
     allow_descriptors();
     give_up_privileges();
     /* The sandbox has no /proc. The file continues to show changes. */

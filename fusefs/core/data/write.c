@@ -452,5 +452,7 @@ int ffs_file_open_rw(struct ffs_inode *inode, uint64_t from, struct ffs_file *ou
         err = -EPERM;
     if (!err)
         err = ffs_writable(inode->fs);
+    if (!err)
+        err = bd_may_write(ffs_dev(inode->fs), true);
     return !err && out->unfinished ? ffs_truncate_finish(inode) : err;
 }

@@ -313,6 +313,7 @@ static void init_locks(struct ffs *fs)
 static void mount_destroy(struct ffs *fs)
 {
     ffs_background_stop(fs);
+    ffs_mmp_drop(fs->mmp, true);
     ffs_itable_destroy(&fs->itable);
     ffs_alloc_destroy(fs);
     ffs_journal_destroy(fs);
@@ -351,7 +352,9 @@ int ffs_mount(struct bd_dev *dev, const struct ffs_mount_opts *opts, struct ffs 
     ffs_set_commit(fs, fs->opts.commit_ms);
     ffs_set_discard(fs, fs->opts.discard);
 
-    int err = mount_start(fs, &r);
+    int err = ffs_guard(fs, &r);
+    if (!err)
+        err = mount_start(fs, &r);
     if (err) {
         mount_destroy(fs);
         return err;

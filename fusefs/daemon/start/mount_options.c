@@ -92,6 +92,8 @@ enum key {
     KEY_TYPED,
     KEY_BLKDEV,
     KEY_NOBLKDEV,
+    KEY_MMP,
+    KEY_NOMMP,
     KEY_AUDIENCE,
     KEY_REMOUNT,
     KEY_HELP,
@@ -148,6 +150,8 @@ static const struct fuse_opt spec[] = {
     FUSE_OPT_KEY("subtype=", KEY_TYPED),
     FUSE_OPT_KEY("blkdev", KEY_BLKDEV),
     FUSE_OPT_KEY("noblkdev", KEY_NOBLKDEV),
+    FUSE_OPT_KEY("mmp", KEY_MMP),
+    FUSE_OPT_KEY("nommp", KEY_NOMMP),
     FUSE_OPT_KEY("allow_other", KEY_AUDIENCE),
     FUSE_OPT_KEY("allow_root", KEY_AUDIENCE),
     FUSE_OPT_KEY("remount", KEY_REMOUNT),
@@ -402,6 +406,10 @@ static int mount_options_take(void *data, const char *arg, int key, struct fuse_
     case KEY_NOBLKDEV:
         opts->block = key == KEY_BLKDEV ? BLOCK_REQUIRE : BLOCK_OFF;
         return 0;
+    case KEY_MMP:
+    case KEY_NOMMP:
+        opts->mmp = key == KEY_MMP ? FFS_MMP_ON : FFS_MMP_OFF;
+        return 0;
     case KEY_AUDIENCE:
         opts->audience = true;
         return 1;
@@ -609,6 +617,8 @@ void options_print_help(void)
         "  -o discard             discard freed blocks on the drive; an image file shrinks\n"
         "  -o blkdev, noblkdev    mount type fuseblk, for which umount(2) waits, or fuse\n"
         "                         (fuseblk for root where the kernel permits it)\n"
+        "  -o mmp, nommp          protect the device against a second host that mounts it (where\n"
+        "                         the device says that others may reach it)\n"
         "  -o writeback_cache     the kernel keeps written data for a while; no GPU writes\n"
         "  -o relatime|noatime|strictatime, nodiratime\n"
         "                         when reads set access times (relatime)\n"

@@ -75,6 +75,7 @@ struct options {
     unsigned direct;                /* enum direct_policy */
     unsigned block;                 /* enum block_policy */
     unsigned sandbox;               /* enum sandbox_level */
+    unsigned mmp;                   /* enum ffs_mmp_policy */
     gid_t direct_group;             /* with DIRECT_GROUP */
     struct metrics_address metrics; /* len 0: not requested */
     int metrics_listener;           /* bound before the session runs, if requested */

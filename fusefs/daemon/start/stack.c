@@ -425,6 +425,24 @@ static void sum_parts(struct stack *s)
                  s->device, strerror(-err));
 }
 
+/*
+ * The signals that end the daemon are blocked until the session handles them,
+ * and stay pending.
+ */
+static bool stack_asked_to_end(void)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    sigset_t pending;
+
+    if (sigpending(&pending) != 0)
+        return false;
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        if (sigismember(&pending, numbers[i]) == 1)
+            return true;
+    }
+    return false;
+}
+
 static int mount_fs(const struct options *opts, struct stack *s, const struct problem *p)
 {
     char why[384] = "";
@@ -433,6 +451,8 @@ static int mount_fs(const struct options *opts, struct stack *s, const struct pr
                                    .commit_ms = opts->commit_s * 1000,
                                    .cache_bytes = cache_bytes(opts),
                                    .discard = opts->discard,
+                                   .mmp = opts->mmp,
+                                   .interrupted = stack_asked_to_end,
                                    .log = log_text};
     int err = ffs_mount(s->bdev, &mount, &s->fs, why, sizeof(why));
 
