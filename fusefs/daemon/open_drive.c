@@ -102,6 +102,9 @@ static int image_open(const struct options *opts, const char *path, struct drive
         free(image);
         return err;
     }
+    struct stat st;
+    if (stat(path, &st) == 0) /* sim_create() has locked it */
+        out->transport->lock = bd_lock_id(BD_LOCK_FILE, st.st_dev, st.st_ino);
     /* The CPU executor reaches no GPU, and its sandbox may exclude CUDA. */
     if (opts->executor < GQ_EXECUTOR_CPU)
         image->dma = sim_cuda_dma_new();

@@ -6,6 +6,7 @@
 #include "fusefs/daemon/start/stack.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
