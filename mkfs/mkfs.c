@@ -473,6 +473,34 @@ static void print_drive(const struct options *o, const struct target *t)
     fflush(stdout);
 }
 
+static volatile sig_atomic_t stop;
+
+static void on_signal(int number)
+{
+    (void)number;
+    stop = 1;
+}
+
+static bool mkfs_interrupted(void)
+{
+    return stop;
+}
+
+/*
+ * Refuses a device that another host uses. The block that says so stays as it
+ * is: the labels, without which nobody mounts, are erased well within the time
+ * for which it counts.
+ */
+static int target_claim(const struct target *t)
+{
+    struct ffs_mmp *m;
+
+    if (tool_hold(t->device, t->opened.dev, mkfs_interrupted, &m) != 0)
+        return -1;
+    ffs_mmp_drop(m, false);
+    return 0;
+}
+
 static int format_target(const struct options *o, struct target *t, struct mkfs_plan *plan)
 {
     int err = target_open(t, &o->device, o->params.bytes, o->dry_run);
@@ -487,21 +515,10 @@ static int format_target(const struct options *o, struct target *t, struct mkfs_
         return err;
     if (target_check_room(t, plan->geo.bitmap_blocks << LAY_BLOCK_SHIFT) != 0)
         return -1;
-    err = target_prepare(t, o->params.bytes);
+    err = target_claim(t);
+    if (!err)
+        err = target_prepare(t, o->params.bytes);
     return err ? err : mkfs_explain(o, &t->opened, mkfs_format(t->opened.dev, &o->params, plan));
-}
-
-static volatile sig_atomic_t stop;
-
-static void on_signal(int number)
-{
-    (void)number;
-    stop = 1;
-}
-
-static bool mkfs_interrupted(void)
-{
-    return stop;
 }
 
 /* A signal then removes the unfinished file that this run created. */

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <syslog.h>
 #include <uuid/uuid.h>
 
 #include "support/lock_wait.h"
@@ -205,6 +206,37 @@ int tool_open(const struct tool_device *d, uint32_t flags, struct bd_opened *out
     if (bd_open(&d->name, flags, 0, &opts, out, why, sizeof(why)) != 0)
         return tool_error(d->text, "cannot open: %s", why);
     return 0;
+}
+
+void tool_log(int level, const char *line)
+{
+    if (level > LOG_WARNING)
+        return;
+    flockfile(stderr);
+    fprintf(stderr, "%s: %s\n", program_invocation_short_name, line);
+    funlockfile(stderr);
+}
+
+/* The writes of the tool fail from now on, and it ends. */
+static void say_lost(void *arg, const char *what, int err)
+{
+    const struct tool_device *d = arg;
+
+    tool_error(d->text, "%s: %s; nothing more is written", what, strerror(-err));
+}
+
+int tool_hold(const struct tool_device *d, struct bd_dev *dev, bool (*interrupted)(void),
+              struct ffs_mmp **out)
+{
+    char why[384] = "";
+    const struct ffs_mmp_opts opts = {.read_only = dev->info.read_only,
+                                      .tool = true,
+                                      .interrupted = interrupted,
+                                      .log = tool_log,
+                                      .lost = say_lost,
+                                      .arg = (void *)d};
+
+    return ffs_mmp_take(dev, &opts, out, why, sizeof(why)) ? tool_error(d->text, "%s", why) : 0;
 }
 
 int tool_no_file_system(const char *path, const struct lay_labels *labels, int err)

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "blockdev/device.h"
+#include "fusefs/core/ffs.h"
 #include "mkfs/image.h"
 
 /* Prints "PROGRAM: OBJECT: error, next step" to stderr. Returns -1. */
@@ -75,6 +76,16 @@ int tool_parse(const struct tool_syntax *syntax, int argc, char **argv, void *op
                struct tool_device *device);
 /* Opens the device; reports an error. Returns 0 or -1. flags are BD_OPEN_*. */
 int tool_open(const struct tool_device *d, uint32_t flags, struct bd_opened *out);
+
+/* Prints warnings and errors of the file system: ffs_mount_opts.log. */
+void tool_log(int level, const char *line);
+/*
+ * Takes the device against other hosts, for a tool that changes it, or looks who
+ * uses it if the device is read-only (ffs_mmp_take()). *out may be NULL. Returns 0,
+ * or -1 after a message.
+ */
+int tool_hold(const struct tool_device *d, struct bd_dev *dev, bool (*interrupted)(void),
+              struct ffs_mmp **out);
 
 /* Reports the error of image_start(). Returns -1. */
 int tool_no_file_system(const char *path, const struct lay_labels *labels, int err);

@@ -112,7 +112,7 @@ static int tune_set_names(const struct options *o, struct ffs *fs)
 static int tune_settle(const struct options *o, struct bd_dev *dev, struct ffs_statfs *s)
 {
     char why[384] = "";
-    struct ffs_mount_opts opts = {.no_thread = true};
+    struct ffs_mount_opts opts = {.no_thread = true, .tool = true, .log = tool_log};
     struct ffs *fs;
     int err = ffs_ours(dev, false, why, sizeof(why));
 
@@ -203,7 +203,7 @@ static int change_size(struct ffs *fs, const struct ffs_statfs *s, uint64_t bloc
 static int resize_mounted(const struct options *o, struct bd_dev *dev, struct ffs_statfs *s)
 {
     uint64_t bytes = o->max ? dev->info.bytes : o->bytes, least = 0;
-    struct ffs_mount_opts opts = {.no_thread = true};
+    struct ffs_mount_opts opts = {.no_thread = true, .tool = true, .log = tool_log};
     char why[384] = "";
     struct ffs *fs;
     int err = ffs_mount(dev, &opts, &fs, why, sizeof(why));
