@@ -35,6 +35,11 @@ struct sim_ns_config {
     uint32_t lba_size; /* 512 or 4096 */
     bool read_only;
     /*
+     * Other controllers have the image open too, each with this set. Identify
+     * says so (CMIC, NMIC).
+     */
+    bool shared;
+    /*
      * Values for Identify only: bytes of metadata per LBA, and the command set
      * of zoned namespaces.
      */

@@ -51,6 +51,8 @@ static void identify_ctrl(const struct sim_config *cfg, struct nvme_id_ctrl *id)
     put_text(id->fr, sizeof(id->fr), SIM_FIRMWARE);
     memcpy(id->ieee, LOCAL_OUI, sizeof(id->ieee));
     id->cntlid = htole16(CTRL_ID);
+    for (unsigned i = 0; i < cfg->namespaces; i++)
+        id->cmic |= cfg->ns[i].shared ? NVME_CTRL_CMIC_MULTI_CTRL : 0;
     id->ver = htole32(SIM_VERSION);
     id->cntrltype = NVME_CTRL_CNTRLTYPE_IO;
     identify_limits(cfg, id);
@@ -81,12 +83,14 @@ static void identify_ns(struct sim *s, uint32_t nsid, struct nvme_id_ns *id)
     id->lbaf[0].ms = htole16(s->cfg.ns[nsid - 1].metadata);
     id->dlfeat = 1 | 1 << 3; /* deallocated LBAs read as zeros; DEAC in Write Zeroes */
     id->nsattr = ns->read_only ? 1 : 0;
+    id->nmic = s->cfg.ns[nsid - 1].shared ? NVME_NS_NMIC_SHARED : 0;
     put_nguid(s, nsid, id->nguid);
 }
 
 static void identify_independent(struct sim *s, uint32_t nsid, struct nvme_id_independent_id_ns *id)
 {
     id->nsattr = s->ns[nsid - 1].read_only ? 1 : 0;
+    id->nmic = s->cfg.ns[nsid - 1].shared ? NVME_NS_NMIC_SHARED : 0;
     id->nstat = NSTAT_READY;
 }
 

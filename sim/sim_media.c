@@ -27,8 +27,8 @@ static int open_image(struct sim_ns *ns, const struct sim_ns_config *cfg, uint64
     ns->fd = open(cfg->path, (cfg->read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC);
     if (ns->fd < 0)
         return -errno;
-    /* Two writers would corrupt the image. */
-    int rc = file_lock(ns->fd, cfg->read_only ? LOCK_SH : LOCK_EX);
+    /* Two writers that do not know of each other would corrupt the image. */
+    int rc = file_lock(ns->fd, cfg->read_only || cfg->shared ? LOCK_SH : LOCK_EX);
     if (rc)
         return rc;
     off_t end = lseek(ns->fd, 0, SEEK_END);

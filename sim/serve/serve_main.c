@@ -39,6 +39,7 @@ enum long_option {
     OPT_NO_CHAINS,
     OPT_SWAPS,
     OPT_WRAPS,
+    OPT_SHARED,
     OPT_METADATA,
     OPT_ZONED,
     OPT_NO_MDTS,
@@ -55,6 +56,7 @@ static const struct argp_option argp_options[] = {
     {"namespaces", 'n', "N", 0, "Number of namespaces, 1 to 8", 0},
     {"lba", OPT_LBA, "512|4096", 0, "Size of an LBA (4096)", 0},
     {"read-only", 'r', NULL, 0, "All namespaces are write protected", 0},
+    {"shared", OPT_SHARED, NULL, 0, "Other servers with this option serve the images too", 0},
     {"metadata", OPT_METADATA, "N", 0, "Say that an LBA has N bytes of metadata (0)", 0},
     {"zoned", OPT_ZONED, NULL, 0, "Say that all namespaces are zoned", 0},
     {"mdts", OPT_MDTS, "SIZE", 0, "Largest transfer (128K)", 1},
@@ -269,6 +271,10 @@ static error_t options_set_option(int key, char *arg, struct argp_state *state)
     case 'r':
         for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++)
             o->cfg.ns[i].read_only = true;
+        return 0;
+    case OPT_SHARED:
+        for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++)
+            o->cfg.ns[i].shared = true;
         return 0;
     case OPT_LBA:
         for (unsigned i = 0; i < SIM_MAX_NAMESPACES; i++)

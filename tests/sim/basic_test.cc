@@ -43,6 +43,22 @@ TEST(SimBasic, IdentifyDescribesControllerAndNamespace)
     EXPECT_EQ(page->addr[130], 12); /* LBAF0.LBADS */
 }
 
+TEST(SimBasic, SharedNamespacesAreReported)
+{
+    struct sim_config c = small_config();
+    for (bool shared : {false, true}) {
+        c.ns[0].shared = shared;
+        Rig r(c);
+        auto page = r.dma(4096);
+        ASSERT_EQ(r.admin(admin_cmd(NVME_ADMIN_IDENTIFY, NVME_CNS_CTRL, 0, page->iova)), 0);
+        EXPECT_EQ(page->addr[76], shared ? 2 : 0); /* CMIC */
+        struct nvme_sqe s = admin_cmd(NVME_ADMIN_IDENTIFY, NVME_CNS_NS, 0, page->iova);
+        s.nsid = 1;
+        ASSERT_EQ(r.admin(s), 0);
+        EXPECT_EQ(page->addr[30], shared ? 1 : 0); /* NMIC */
+    }
+}
+
 TEST(SimBasic, WrittenDataIsReadBack)
 {
     Rig r(small_config());

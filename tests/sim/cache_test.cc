@@ -223,6 +223,24 @@ TEST(MediaFile, IsLockedExclusively)
     EXPECT_EQ(sim_create(&second, &s, &t), -EBUSY);
 }
 
+TEST(MediaFile, SharedControllersSeeEachOthersWrites)
+{
+    Image image;
+    struct sim_config c = image.config();
+    c.ns[0].shared = true;
+    Rig a(c), b(c);
+    Queue &qa = a.create(1, 8), &qb = b.create(1, 8);
+    auto from = a.dma(4096), to = b.dma(4096);
+    fill(from->addr, 4096, 5);
+    ASSERT_EQ(a.run(qa, io(NVME_IO_WRITE, 9, 1, from->iova)), 0);
+    ASSERT_EQ(b.run(qb, io(NVME_IO_READ, 9, 1, to->iova)), 0);
+    EXPECT_TRUE(holds(to->addr, 4096, 5));
+    struct sim_config alone = image.config();
+    struct sim *s;
+    struct nvme_transport *t;
+    EXPECT_EQ(sim_create(&alone, &s, &t), -EBUSY);
+}
+
 TEST(MediaFile, RefusesInvalidConfigurations)
 {
     struct sim *s;
