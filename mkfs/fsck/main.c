@@ -50,7 +50,8 @@ static const struct option long_options[] = {
 struct arguments {
     struct fsck *fsck;
     struct tool_device device;
-    unsigned modes; /* number of the options -n, -p and -y */
+    struct ffs_mmp *hold; /* NULL without multi-mount protection */
+    unsigned modes;       /* number of the options -n, -p and -y */
     bool force;
 };
 
@@ -199,7 +200,7 @@ static int main_fail(const struct fsck *f, int err)
     return EXIT_OPERATIONAL;
 }
 
-static int main_check(struct fsck *f, struct bd_dev *dev, bool force)
+static int main_check(struct fsck *f, struct bd_dev *dev, struct arguments *args)
 {
     bool clean = false;
     char why[384];
@@ -208,13 +209,15 @@ static int main_check(struct fsck *f, struct bd_dev *dev, bool force)
         tool_error(f->path, "%s", why);
         return EXIT_OPERATIONAL;
     }
+    if (tool_hold(&args->device, dev, NULL, &args->hold) != 0)
+        return EXIT_OPERATIONAL;
     int err = image_start(&f->img, dev, f->reclaim, &f->labels);
     if (err) {
         tool_no_file_system(f->path, &f->labels, err);
         return err == -EUCLEAN || err == -ERANGE ? EXIT_PROBLEMS : EXIT_OPERATIONAL;
     }
     check_features(f);
-    if (f->mode == FSCK_PREEN && !force)
+    if (f->mode == FSCK_PREEN && !args->force)
         err = fsck_says_clean(f, &clean);
     if (!err && clean) {
         printf("%s: clean, unmounted in order\n", f->path);
@@ -249,8 +252,9 @@ int main(int argc, char **argv)
     status = EXIT_OPERATIONAL;
     if (tool_open(&args.device, access | BD_OPEN_EXCLUSIVE, &opened) != 0)
         goto free_fsck;
-    status = main_check(f, opened.dev, args.force);
+    status = main_check(f, opened.dev, &args);
     fsck_end(f);
+    ffs_mmp_drop(args.hold, true);
     bd_opened_close(&opened);
 free_fsck:
     free(f);
