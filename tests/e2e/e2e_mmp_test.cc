@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Two controllers of one namespace: two servers of one image. One mount may write.
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "tests/e2e/served_rig.h"
+
+namespace
+{
+
+class TwoControllers : public Served
+{
+  protected:
+    void SetUp() override
+    {
+        Served::SetUp();
+        if (IsSkipped())
+            return;
+        serve({"--shared"});
+        other_server_ = std::make_unique<Server>(
+            std::vector<std::string>{"--no-prp-chains", "--strict", "--shared"}, image_,
+            dir_ + "/other");
+        ASSERT_TRUE(other_server_->ready());
+        other_ = "vfio-user:" + dir_ + "/other";
+        there_ = dir_ + "/there";
+        mkdir(there_.c_str(), 0755);
+    }
+    void TearDown() override
+    {
+        if (other_server_) {
+            EXPECT_EQ(other_server_->stop(SIGTERM), 0) << "mistakes of the driver";
+        }
+        Served::TearDown();
+    }
+    // Mounts the other controller in the background; returns the exit status.
+    int mount_other(const std::string &options = "executor=cpu")
+    {
+        return run_program({GPUNVME_DAEMON, other_, there_, "-o", options}, &output_);
+    }
+    // A mount of the type fuseblk: the daemon has ended when this returns.
+    int unmount_other()
+    {
+        return umount(there_.c_str());
+    }
+    bool said(const std::string &what)
+    {
+        return output_.find(what) != std::string::npos;
+    }
+
+    std::unique_ptr<Server> other_server_;
+    std::string other_, there_, output_;
+};
+
+TEST_F(TwoControllers, TheSecondWriterIsRefused)
+{
+    Mounted m(kImage);
+    ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
+    int fd = write_content(m.path("file"), 1);
+    ASSERT_EQ(fsync(fd), 0);
+    close(fd);
+    EXPECT_EQ(mount_other(), 32);
+    EXPECT_TRUE(said("in use by host ")) << output_;
+    EXPECT_TRUE(said("unmount it there first")) << output_;
+    EXPECT_EQ(run_program({GPUNVME_MKFS, "-q", "-f", other_}, &output_), 1);
+    EXPECT_TRUE(said("in use by host ")) << output_;
+    EXPECT_EQ(run_program({GPUNVME_FSCK, "-y", other_}, &output_), 8);
+    EXPECT_TRUE(said("in use by host ")) << output_;
+    EXPECT_EQ(run_program({GPUNVME_TUNE, "-L", "name", other_}, &output_), 1);
+    EXPECT_TRUE(said("in use by host ")) << output_;
+    ASSERT_EQ(mount_other("ro,executor=cpu"), 0) << output_;
+    EXPECT_TRUE(has_content(there_ + "/file", 1));
+    EXPECT_EQ(unmount_other(), 0);
+    EXPECT_TRUE(m.unmount()) << m.log();
+    ASSERT_EQ(mount_other(), 0) << output_;
+    EXPECT_FALSE(said("waiting")) << output_;
+    EXPECT_TRUE(has_content(there_ + "/file", 1));
+    EXPECT_EQ(unmount_other(), 0);
+    expect_good_end(&m);
+}
+
+TEST_F(TwoControllers, ADeadWriterIsReplacedAfterAWait)
+{
+    Mounted m(kImage);
+    ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
+    int fd = write_content(m.path("file"), 1);
+    ASSERT_EQ(fsync(fd), 0);
+    close(fd);
+    kill(m.pid(), SIGKILL);
+    umount2(m.mountpoint().c_str(), MNT_DETACH);
+    EXPECT_FALSE(m.ended());
+    ASSERT_EQ(mount_other(), 0) << output_;
+    EXPECT_TRUE(said("waiting up to ")) << output_;
+    EXPECT_TRUE(has_content(there_ + "/file", 1));
+    EXPECT_EQ(unmount_other(), 0);
+    expect_good_end(&m);
+}
+
+// As a host that hangs, and goes on when another one has taken over.
+TEST_F(TwoControllers, AStoppedWriterThatGoesOnWritesNothing)
+{
+    Mounted m(kImage);
+    ASSERT_TRUE(m.mount("executor=cpu,commit=1")) << m.log();
+    int fd = write_content(m.path("file"), 1);
+    ASSERT_EQ(fsync(fd), 0);
+    close(fd); // a program that is started closes it, and would wait for the stopped daemon
+    kill(m.pid(), SIGSTOP);
+    ASSERT_EQ(mount_other(), 0) << output_;
+    int there = write_content(there_ + "/new", 2);
+    ASSERT_EQ(fsync(there), 0);
+    close(there);
+    kill(m.pid(), SIGCONT);
+    fd = open(m.path("file").c_str(), O_RDWR | O_CLOEXEC);
+    EXPECT_TRUE(pwrite(fd, "x", 1, 0) != 1 || fsync(fd) != 0);
+    close(fd);
+    EXPECT_EQ(umount(m.mountpoint().c_str()), 0) << strerror(errno);
+    EXPECT_FALSE(m.ended());
+    EXPECT_NE(m.log().find("multi-mount protection: now in use by host "), std::string::npos)
+        << m.log();
+    EXPECT_TRUE(has_content(there_ + "/new", 2));
+    EXPECT_EQ(unmount_other(), 0);
+    expect_good_end(&m);
+    ASSERT_EQ(mount_other("ro,executor=cpu"), 0) << output_;
+    EXPECT_TRUE(has_content(there_ + "/file", 1));
+    EXPECT_TRUE(has_content(there_ + "/new", 2));
+    EXPECT_EQ(unmount_other(), 0);
+}
+
+} // namespace
