@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -57,6 +58,24 @@ TEST_F(Served, TheServerReadsWhatTheMountWrote)
     unsetenv("GPUNVME_TEST_DEVICE");
     std::string output;
     EXPECT_EQ(run_program({GPUNVME_FSCK, "-n", image_}, &output), 0) << output;
+}
+
+TEST_F(Served, AWriteProtectedNamespaceIsMountedReadOnly)
+{
+    Mounted m(kImage);
+    ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
+    close(write_content(m.path("file"), 1));
+    ASSERT_TRUE(m.unmount()) << m.log();
+    serve({"--read-only"});
+    ASSERT_TRUE(m.mount("executor=cpu")) << m.log();
+    EXPECT_NE(m.log().find("write-protected, mounting read-only"), std::string::npos) << m.log();
+    struct statvfs st;
+    ASSERT_EQ(statvfs(m.mountpoint().c_str(), &st), 0);
+    EXPECT_TRUE(st.f_flag & ST_RDONLY);
+    EXPECT_LT(open(m.path("file").c_str(), O_RDWR | O_CLOEXEC), 0);
+    EXPECT_EQ(errno, EROFS);
+    EXPECT_TRUE(has_content(m.path("file"), 1));
+    EXPECT_TRUE(m.unmount()) << m.log();
 }
 
 // A read, an ioctl and an fsync are in flight when the server is killed.

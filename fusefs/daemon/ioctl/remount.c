@@ -129,7 +129,7 @@ int remount_run(const struct options *opts)
 
 static int apply_read_only(struct daemon *d, bool read_only)
 {
-    if (d->opts->read_only)
+    if (d->opts->read_only || d->stack.protected)
         return read_only ? 0 : -EROFS;
     atomic_store(&d->remounted_read_only, read_only);
     return read_only ? ffs_sync(d->stack.fs) : 0;

@@ -89,9 +89,11 @@ static int ask(const struct mounter *m, const struct mounter_request *request, c
     return err ? err : answer->err;
 }
 
-int mounter_mount(const struct mounter *m, int *fd, uint32_t *readahead, char *text, size_t len)
+int mounter_mount(const struct mounter *m, bool read_only, int *fd, uint32_t *readahead, char *text,
+                  size_t len)
 {
-    const struct mounter_request request = {.ask = MOUNTER_MOUNT, .value = *readahead};
+    const struct mounter_request request = {
+        .ask = read_only ? MOUNTER_MOUNT_READ_ONLY : MOUNTER_MOUNT, .value = *readahead};
     struct mounter_answer answer = {0};
     int err = ask(m, &request, NULL, 0, &answer, fd);
 

@@ -33,11 +33,12 @@ struct mounter {
 int mounter_start(struct mounter *m, const struct options *opts, const struct fuse_args *args,
                   int spare);
 /*
- * Mounts and raises the kernel's read-ahead window to *readahead bytes, or sets
- * that to 0 if it cannot. Returns 0 and stores the connection's descriptor in
- * *fd, or returns -errno and stores libfuse's message, or "", in text.
+ * Mounts, with the option ro if read_only is set, and raises the kernel's read-ahead window to
+ * *readahead bytes, or sets that to 0 if it cannot. Returns 0 and stores the connection's
+ * descriptor in *fd, or returns -errno and stores libfuse's message, or "", in text.
  */
-int mounter_mount(const struct mounter *m, int *fd, uint32_t *readahead, char *text, size_t len);
+int mounter_mount(const struct mounter *m, bool read_only, int *fd, uint32_t *readahead, char *text,
+                  size_t len);
 /*
  * Unmounts the mount that mounter_mount() made, and no other one. lazily
  * permits open files. Returns 0, -EINVAL if that mount is not the topmost one

@@ -412,10 +412,10 @@ static uint32_t readahead_raise(const char *mountpoint, uint32_t bytes)
  */
 struct process {
     int socket;
-    const struct options *opts;
-    const struct fuse_args *args;
-    char *name;        /* "./NAME": the mountpoint in the working directory */
-    struct statx root; /* stx_mnt_id and device of the mount */
+    struct options opts;   /* a copy; the daemon's options own the memory */
+    struct fuse_args args; /* a copy */
+    char *name;            /* "./NAME": the mountpoint in the working directory */
+    struct statx root;     /* stx_mnt_id and device of the mount */
 };
 
 int mounter_receive(int socket, void *data, size_t len)
@@ -494,7 +494,7 @@ static bool is_ours(const struct process *p)
  */
 static int go_to_mountpoint(struct process *p)
 {
-    char *path = strdup(p->opts->mountpoint);
+    char *path = strdup(p->opts.mountpoint);
     char *slash = path ? strrchr(path, '/') : NULL;
     int err = slash ? 0 : -ENOMEM;
 
@@ -531,7 +531,7 @@ static void leave_terminal(void)
  */
 static int set_attributes(const struct process *p)
 {
-    const struct options *opts = p->opts;
+    const struct options *opts = &p->opts;
     struct mount_attr attr = {.attr_set = 0};
 
     if (opts->access & FFS_ACCESS_FILES_ONLY)
@@ -554,7 +554,7 @@ static int set_attributes(const struct process *p)
 static int mount_plainly(const struct process *p, struct mounter_answer *answer, int *fd)
 {
     log_capture();
-    struct fuse_session *session = session_new(p->args, NULL);
+    struct fuse_session *session = session_new(&p->args, NULL);
     int err = session && fuse_session_mount(session, p->name) == 0 ? 0 : -EIO;
     log_captured(answer->text, sizeof(answer->text));
     if (!err)
@@ -568,12 +568,12 @@ static int mount_plainly(const struct process *p, struct mounter_answer *answer,
  */
 static int mount_either(const struct process *p, struct mounter_answer *answer, int *fd)
 {
-    const struct options *opts = p->opts;
+    const struct options *opts = &p->opts;
     char why[64];
 
     if (opts->block == BLOCK_OFF || (geteuid() != 0 && opts->block == BLOCK_AUTO))
         return mount_plainly(p, answer, fd);
-    *fd = block_mount(opts, p->args, p->name, why, sizeof(why));
+    *fd = block_mount(opts, &p->args, p->name, why, sizeof(why));
     if (*fd >= 0)
         return 0;
     if (opts->block == BLOCK_REQUIRE) {
@@ -692,6 +692,13 @@ static int write_back_here(const struct process *p, const struct mounter_request
     return writeback_files(p->name, targets, request->count, request->value);
 }
 
+/* Adds the option ro, which the daemon's command line did not have. */
+static int become_read_only(struct process *p)
+{
+    p->opts.read_only = true;
+    return fuse_opt_add_arg(&p->args, "-oro") == 0 ? 0 : -ENOMEM;
+}
+
 static void serve_one(struct process *p, const struct mounter_request *request)
 {
     struct mounter_answer answer = {.err = -EINVAL};
@@ -700,6 +707,11 @@ static void serve_one(struct process *p, const struct mounter_request *request)
     switch (request->ask) {
     case MOUNTER_MOUNT:
         answer.err = mount_here(p, request->value, &answer, &fd);
+        break;
+    case MOUNTER_MOUNT_READ_ONLY:
+        answer.err = become_read_only(p);
+        if (!answer.err)
+            answer.err = mount_here(p, request->value, &answer, &fd);
         break;
     case MOUNTER_UNMOUNT:
     case MOUNTER_DETACH:
@@ -722,9 +734,13 @@ static void serve_one(struct process *p, const struct mounter_request *request)
 
 _Noreturn void mounter_serve(int socket, const struct options *opts, const struct fuse_args *args)
 {
-    struct process p = {.socket = socket, .opts = opts, .args = args};
+    struct process p = {.socket = socket, .opts = *opts, .args = FUSE_ARGS_INIT(0, NULL)};
     struct mounter_request request;
 
+    for (int i = 0; i < args->argc; i++) {
+        if (fuse_opt_add_arg(&p.args, args->argv[i]) != 0)
+            _exit(1);
+    }
     prctl(PR_SET_NAME, "gpunvmefs-mount");
     while (mounter_receive(socket, &request, sizeof(request)) == 0)
         serve_one(&p, &request);

@@ -14,7 +14,8 @@
 #define MOUNTER_TARGETS_MAX 65536u
 
 enum mounter_ask {
-    MOUNTER_MOUNT, /* value: bytes of read-ahead; the answer carries the connection */
+    MOUNTER_MOUNT,           /* value: bytes of read-ahead; the answer carries the connection */
+    MOUNTER_MOUNT_READ_ONLY, /* the same, with the option ro */
     MOUNTER_UNMOUNT,
     MOUNTER_DETACH, /* lazy unmount */
     MOUNTER_ABORT,

@@ -320,7 +320,8 @@ static int mount_session(struct daemon *d, char *text, size_t len)
     int fd;
 
     d->readahead = READ_AHEAD;
-    int err = mounter_mount(d->mounter, &fd, &d->readahead, text, len);
+    int err = mounter_mount(d->mounter, d->stack.protected && !d->opts->read_only, &fd,
+                            &d->readahead, text, len);
     if (err)
         return err;
     err = handshake_run(d->session, fd);

@@ -250,8 +250,16 @@ static int open_blocks(const struct options *opts, struct stack *s, const struct
                             why, sizeof(why));
     if (err)
         return stack_fail(p, err, "%s", why);
-    s->bdev->info.read_only |= opts->read_only;
     return 0;
+}
+
+/* Mounts a write-protected namespace read-only, as mount(8) does. */
+static void follow_protection(const struct options *opts, struct stack *s)
+{
+    s->protected = s->bdev->info.read_only;
+    if (s->protected && !opts->read_only)
+        log_line(LOG_WARNING, "%s: write-protected, mounting read-only", s->device);
+    s->bdev->info.read_only |= opts->read_only;
 }
 
 static void explain_engine(const struct stack *s, const char *name, int err, char *why, size_t len)
@@ -448,7 +456,7 @@ static int mount_fs(const struct options *opts, struct stack *s, const struct pr
 {
     char why[384] = "";
     struct ffs_mount_opts mount = {.access = opts->access,
-                                   .read_only = opts->read_only,
+                                   .read_only = s->bdev->info.read_only,
                                    .commit_ms = opts->commit_s * 1000,
                                    .cache_bytes = cache_bytes(opts),
                                    .discard = opts->discard,
@@ -480,6 +488,8 @@ int stack_open(const struct options *opts, const struct drive *drive, struct sta
 
     *out = (struct stack){.drive = *drive, .device = opts->device};
     int err = open_blocks(opts, out, &p);
+    if (!err)
+        follow_protection(opts, out);
     if (!err)
         err = stack_check_ours(out, &p);
     if (!err)

@@ -33,6 +33,7 @@ struct stack {
     struct gq_info engine_info;     /* zero without an engine */
     struct gq_stats selftest_stats; /* engine's counters after the self-test */
     struct ffs *fs;
+    bool protected;           /* the device takes no writes: the mount is read-only */
     bool data_csum;           /* data has checksums, which READ and READV compare */
     char no_engine[128];      /* the reason why there is no engine; otherwise empty */
     const char *device;       /* device name for messages */
