@@ -46,6 +46,27 @@ TEST_F(Posix, SparseFilesReachPetabytes)
     close(fd);
 }
 
+TEST_F(Posix, SeekFindsStoresThroughAMapping)
+{
+    constexpr off_t kLen = 1 << 20, kAt = 512 << 10;
+    int fd = make("f");
+    ASSERT_EQ(ftruncate(fd, kLen), 0);
+    auto *m = static_cast<char *>(mmap(nullptr, kLen, PROT_WRITE, MAP_SHARED, fd, 0));
+    ASSERT_NE(m, MAP_FAILED);
+    EXPECT_EQ(lseek(fd, 0, SEEK_DATA), -1);
+    m[kAt] = 1;
+    EXPECT_EQ(lseek(fd, 0, SEEK_DATA), kAt);
+    EXPECT_EQ(lseek(fd, 0, SEEK_HOLE), 0);
+    m[kAt + 4096] = m[kAt + 8192] = 1; // in the hole that follows
+    EXPECT_EQ(lseek(fd, kAt, SEEK_HOLE), kAt + 12288);
+    EXPECT_EQ(lseek(fd, kAt + 12288, SEEK_DATA), -1);
+    m[kLen - 1] = 1;
+    EXPECT_EQ(lseek(fd, kAt + 12288, SEEK_DATA), kLen - 4096);
+    EXPECT_EQ(lseek(fd, kLen - 4096, SEEK_HOLE), kLen);
+    munmap(m, kLen);
+    close(fd);
+}
+
 TEST_F(Posix, UnlinkedFilesExistAsLongAsTheyAreOpen)
 {
     char c = 0;

@@ -466,11 +466,43 @@ static void seek(fuse_req_t req, struct ffs_inode *inode, uint64_t offset, int w
         fuse_reply_lseek(req, (off_t)found);
 }
 
+/* Limits the work for a file whose holes fill up meanwhile. */
+#define SEEK_HOLES 64u
+
+/*
+ * Writes back what programs have stored, through mappings, into the hole that
+ * the result depends on: the one at the offset, or for SEEK_HOLE the next one.
+ * Pages of data need no look.
+ */
+static void flush_hole(struct daemon *d, const struct seek_job *s)
+{
+    struct ffs_attr attr;
+    int64_t hole = -1, last;
+
+    ffs_getattr(s->inode, &attr);
+    for (unsigned i = 0; i < SEEK_HOLES; i++) {
+        last = hole;
+        hole =
+            s->whence == SEEK_DATA ? (int64_t)s->offset : ffs_seek(s->inode, s->offset, SEEK_HOLE);
+        if (hole < 0 || hole == last || (uint64_t)hole >= attr.size)
+            return;
+        int64_t data = ffs_seek(s->inode, (uint64_t)hole, SEEK_DATA);
+        if (data == hole)
+            return;
+        notify_pages(d->session, ffs_ino(s->inode), (uint64_t)hole,
+                     data < 0 ? 0 : (uint64_t)(data - hole));
+    }
+}
+
 static void run_seek(struct job *job)
 {
     struct seek_job *s = (struct seek_job *)job;
+    struct daemon *d = op_daemon(s->req);
 
-    notify_flush(op_daemon(s->req), s->inode, 0, 0);
+    if (file_has_writer(d, s->inode))
+        notify_flush(d, s->inode, 0, 0);
+    else
+        flush_hole(d, s);
     seek(s->req, s->inode, s->offset, s->whence);
     free(s);
 }
@@ -487,7 +519,7 @@ void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct f
         return;
     }
     struct ffs_inode *inode = op_file(fi)->inode;
-    if (!file_has_writer(op_daemon(req), inode)) {
+    if (!file_may_be_dirty(inode)) {
         seek(req, inode, (uint64_t)offset, whence);
         return;
     }

@@ -49,9 +49,14 @@ bool file_writes(const struct open_file *file)
  * closed the file, since close releases and this load acquires. Between an open
  * and a lease the lock of the watches decides.
  */
+bool file_may_be_dirty(struct ffs_inode *inode)
+{
+    return __atomic_load_n(ffs_user_count(inode), __ATOMIC_ACQUIRE) > 0;
+}
+
 bool file_has_writer(const struct daemon *d, struct ffs_inode *inode)
 {
-    return d->writeback_cache && __atomic_load_n(ffs_user_count(inode), __ATOMIC_ACQUIRE) > 0;
+    return d->writeback_cache && file_may_be_dirty(inode);
 }
 
 int file_refuse_writers(const struct daemon *d, struct ffs_inode *inode)

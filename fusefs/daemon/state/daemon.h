@@ -144,6 +144,11 @@ bool file_writes(const struct open_file *file);
  */
 bool file_has_writer(const struct daemon *d, struct ffs_inode *inode);
 /*
+ * Returns whether the inode is open for writing. If it is not, no program can
+ * have stored into it through a mapping without the file system knowing.
+ */
+bool file_may_be_dirty(struct ffs_inode *inode);
+/*
  * Waits briefly for a pending RELEASE. Returns -ETXTBSY if there still is a
  * writer.
  */
