@@ -66,6 +66,21 @@ static int correct_look_up(const struct lay_syndromes *syndromes, uint32_t syndr
     return found ? (int)found->bit : -1;
 }
 
+int lay_correct_data(uint32_t sum, void *block)
+{
+    uint32_t syndrome = lay_crc32c(0, block, LAY_BLOCK_SIZE) ^ sum, value = 1;
+    uint8_t *bytes = block;
+
+    for (int bit = (int)LAY_BLOCK_BITS - 1; bit >= 0; bit--) {
+        value = correct_next(value);
+        if (value != syndrome)
+            continue;
+        bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        return bit;
+    }
+    return -EUCLEAN;
+}
+
 int lay_correct(const struct lay_syndromes *syndromes, const uint8_t uuid[16], uint64_t addr,
                 void *block)
 {

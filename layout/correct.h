@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Correction of one flipped bit of a metadata block from its checksum. Pure
+ * Correction of one flipped bit of a block from its checksum. Pure
  * functions, like those of layout.h.
  */
 #ifndef LAYOUT_CORRECT_H
@@ -44,6 +44,13 @@ void lay_syndromes_init(struct lay_syndromes *syndromes);
  */
 int lay_correct(const struct lay_syndromes *syndromes, const uint8_t uuid[16], uint64_t addr,
                 void *block);
+
+/*
+ * Does the same for a data block whose checksum entry is `sum` (FORMAT.md 5.4).
+ * Data has no other check, so that another content is changed by mistake with
+ * probability 2^-17: only a user who asked for it may have the result.
+ */
+int lay_correct_data(uint32_t sum, void *block);
 
 #ifdef __cplusplus
 }

@@ -63,6 +63,20 @@ TEST_F(Correct, FindsBitsWithoutTheTable)
     }
 }
 
+TEST_F(Correct, FindsEachOfTheBitsOfData)
+{
+    uint32_t sum = lay_data_sum(&sound);
+    for (unsigned bit = 0; bit < LAY_BLOCK_BITS; bit += 7) {
+        flip(bit);
+        ASSERT_EQ(lay_correct_data(sum, &block), (int)bit);
+        ASSERT_TRUE(is_sound()) << bit;
+    }
+    EXPECT_EQ(lay_correct_data(sum, &block), -EUCLEAN) << "sound data";
+    flip(100);
+    flip(40);
+    EXPECT_EQ(lay_correct_data(sum, &block), -EUCLEAN) << "two bits";
+}
+
 TEST_F(Correct, LeavesASoundBlockAlone)
 {
     EXPECT_EQ(lay_correct(nullptr, uuid, address, &block), -EUCLEAN);
