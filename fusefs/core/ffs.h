@@ -4,10 +4,13 @@
  * They do not use FUSE.
  *
  * Functions return 0 (or a byte count where stated) or -errno with its POSIX
- * meaning. -EUCLEAN means that the image is corrupt; the file system then
- * becomes read-only. -EROFS is returned after that or after a write error. -EIO
- * is returned for device errors and after ffs_shutdown(). Any thread may call
- * any function.
+ * meaning. -EUCLEAN means that the image is corrupt. If a block of metadata does
+ * not pass its check, only the objects that it describes cannot be read or
+ * changed; if sound blocks contradict each other, the file system becomes
+ * read-only. -EROFS is returned after that or after a write error. -EIO is
+ * returned for device errors, for data that differs from its checksum or whose
+ * checksum cannot be read, and after ffs_shutdown(). Any thread may call any
+ * function.
  *
  * The caller checks permissions (the kernel does, with default_permissions),
  * including the sticky and type rules of rename and unlink. Set-id bits are
@@ -160,6 +163,13 @@ struct ffs_statfs {
     bool data_csum; /* data has checksums */
 };
 void ffs_statfs(struct ffs *fs, struct ffs_statfs *out);
+/* Metadata blocks since the mount that failed their check when they were read. */
+struct ffs_metadata_counts {
+    uint64_t reread;    /* the second read was right */
+    uint64_t corrected; /* one flipped bit was corrected */
+    uint64_t damaged;   /* the block stayed bad: what it describes cannot be used */
+};
+void ffs_metadata_counts(struct ffs *fs, struct ffs_metadata_counts *out);
 /*
  * Sets the label, durably. Returns -EINVAL if it is longer than 63 bytes, not
  * UTF-8, or contains control characters.

@@ -3,7 +3,7 @@
  * The mounted file system, and how its parts report trouble. Private to the storage half.
  *
  * Order of locks, outermost first: shape_lock, journal.commit_lock, ffs.meta, then the leaf locks
- * (cache.lock, alloc.lock, home.lock, itable.lock, flushes.lock, sums.lock), of which a thread
+ * (cache.lock, checked.lock, alloc.lock, home.lock, itable.lock, flushes.lock, sums.lock), of which a thread
  * holds one at a time.
  */
 #ifndef FUSEFS_CORE_STATE_H
@@ -11,6 +11,7 @@
 
 #include "fusefs/core/alloc/alloc.h"
 #include "fusefs/core/base/cache.h"
+#include "fusefs/core/base/checked.h"
 #include "fusefs/core/data/sums.h"
 #include "fusefs/core/inode/itable.h"
 #include "fusefs/core/inode/tx.h"
@@ -70,6 +71,7 @@ struct ffs {
      */
     pthread_rwlock_t shape_lock;
     struct ffs_cache cache;
+    struct ffs_checked checked;
     struct ffs_alloc alloc;
     struct ffs_journal journal;
     struct ffs_home home;

@@ -84,8 +84,10 @@ struct ffs_expect {
 };
 
 /*
- * Gets the block with a logical address. Returns -EUCLEAN (logged with address and reason; the file
- * system becomes read-only), -EIO or -ENOMEM.
+ * Gets the block with a logical address. Returns -EIO, -ENOMEM, or -EUCLEAN if
+ * the block stays bad after a second read and an attempt to correct it: then it
+ * is logged with address and reason, and the superblock asks for a run of fsck.
+ * Only a block that is in use for two things makes the file system read-only.
  */
 int ffs_buf_get(struct ffs *fs, uint64_t block, const struct ffs_expect *expect,
                 struct ffs_buf **out);

@@ -97,7 +97,12 @@ static int alloc_get_bitmap(struct ffs *fs, uint64_t group, struct ffs_buf **out
     struct ffs_expect expect = {.magic = LAY_MAGIC_BITMAP, .index = group};
     int err = ffs_section_check(fs, group);
 
-    return err ? err : ffs_buf_get(fs, LAY_ADDR(LAY_KIND_BITMAP, group), &expect, out);
+    if (err)
+        return err;
+    err = ffs_buf_get(fs, LAY_ADDR(LAY_KIND_BITMAP, group), &expect, out);
+    if (err == -EUCLEAN)
+        ffs_section_give_up(fs, group);
+    return err;
 }
 
 static const uint64_t *alloc_bits_of(const struct ffs_buf *buf)
@@ -268,6 +273,8 @@ static bool alloc_in_pass(struct ffs *fs, uint64_t group, const struct search *s
     bool full = ffs_section_is_full(fs, group, s->min);
     bool of_goal = group == s->goal / LAY_GROUP_BLOCKS;
 
+    if (ffs_section_is_damaged(fs, group))
+        return false;
     if (checked || (of_goal && !full))
         return pass == CHECKED && !full;
     return pass == ALL || (pass == HINTED && !full);
@@ -297,7 +304,7 @@ static int alloc_search_pass(struct ffs *fs, struct search *s, enum pass pass)
             if (!alloc_may_read(fs, from, s, pass))
                 return 0;
             int err = alloc_search_section(fs, from, to, s);
-            if (err)
+            if (err && !ffs_section_is_damaged(fs, from))
                 return err;
         }
         done += to - from;
@@ -461,7 +468,9 @@ static int alloc_range(struct ffs_tx *tx, struct search *s, uint64_t max, uint64
     int err = alloc_search(fs, s);
     if (err == -ENOSPC) {
         ffs_section_want(fs, s->align);
-        return alloc_no_space(fs);
+        err = alloc_no_space(fs);
+        bool may_help = fs->alloc.starved || atomic_load(&fs->alloc.wanted);
+        return fs->alloc.any_damaged && !may_help ? -EUCLEAN : err;
     }
     if (!err)
         err = alloc_take(tx, s->best, s->len);

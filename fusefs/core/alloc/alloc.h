@@ -57,6 +57,13 @@ struct ffs_alloc {
      * ffs.meta.
      */
     bool section_checked[LAY_BITMAP_SECTIONS];
+    /*
+     * True for sections with a damaged bitmap: nothing is allocated there, and
+     * nothing freed. Protected by ffs.meta.
+     */
+    bool section_damaged[LAY_BITMAP_SECTIONS];
+    bool any_damaged; /* one of them is set */
+    uint64_t avoided; /* damaged blocks that ffs_alloc_avoid() has seen; protected by ffs.meta */
     uint64_t section_free[LAY_BITMAP_SECTIONS]; /* of checked sections; protected by ffs.meta */
     uint64_t checked_free;                      /* sum over the checked sections */
     bool hints_behind; /* the superblock's hint of a checked section is wrong */
@@ -113,6 +120,12 @@ void ffs_alloc_idle(struct ffs_alloc *a, uint64_t group, uint32_t blocks);
 void ffs_alloc_take_free(struct ffs_alloc *a, uint64_t group, struct ffs_found part, uint32_t least,
                          struct ffs_ranges *taken);
 /*
+ * Keeps free blocks with a damaged checksum block from being allocated until the
+ * unmount, since data that is written there could not be read. Called in a
+ * handle. What memory does not suffice for is left to the next call.
+ */
+void ffs_alloc_avoid(struct ffs *fs);
+/*
  * Called before ffs_alloc_release() of the same blocks. Discards the blocks
  * that no pin covers if the mount discards.
  */
@@ -148,10 +161,13 @@ void ffs_discard_submit(struct ffs_discards *b);
 
 /*
  * Checks that all bitmaps of the group's section are current, before the group
- * is first used. Returns -EUCLEAN if one is older, because a write to it was
- * lost.
+ * is first used. Returns -EUCLEAN if one is damaged, or older because a write to
+ * it was lost; in the latter case the file system becomes read-only.
  */
 int ffs_section_check(struct ffs *fs, uint64_t group);
+/* Marks the group's section as damaged. */
+void ffs_section_give_up(struct ffs *fs, uint64_t group);
+bool ffs_section_is_damaged(const struct ffs *fs, uint64_t group);
 /* The result of reading the bitmaps of a section. */
 struct ffs_section {
     uint64_t index;

@@ -116,6 +116,37 @@ void ffs_alloc_take_free(struct ffs_alloc *a, uint64_t group, struct ffs_found p
     }
 }
 
+static_assert(LAY_GROUP_BLOCKS % LAY_SUMS_ENTRIES == 0, "a checksum block is of one group");
+
+/* Makes the free blocks busy whose checksums are in this checksum block. */
+static int pins_avoid_sums(struct ffs *fs, uint64_t index)
+{
+    uint64_t block = index * LAY_SUMS_ENTRIES, group = block / LAY_GROUP_BLOCKS;
+    struct ffs_ranges taken = {0};
+    int err = ffs_alloc_hold(fs, group);
+
+    if (err)
+        return err == -EUCLEAN ? 0 : err; /* nothing is allocated in its section anyway */
+    pthread_mutex_lock(&fs->alloc.lock);
+    ffs_alloc_take_free(&fs->alloc, group,
+                        (struct ffs_found){(uint32_t)(block % LAY_GROUP_BLOCKS), LAY_SUMS_ENTRIES},
+                        1, &taken);
+    pthread_mutex_unlock(&fs->alloc.lock);
+    ffs_ranges_free(&taken);
+    return 0;
+}
+
+void ffs_alloc_avoid(struct ffs *fs)
+{
+    struct ffs_alloc *a = &fs->alloc;
+    uint64_t addr;
+
+    for (; ffs_checked_nth_damaged(fs, a->avoided, &addr); a->avoided++) {
+        if (lay_addr_kind(addr) == LAY_KIND_SUMS && pins_avoid_sums(fs, lay_addr_number(addr)))
+            return;
+    }
+}
+
 /*
  * Frees the parts of the range that no pin covers and adds the others to `kept`. The caller holds
  * alloc.lock.

@@ -48,10 +48,14 @@ static int section_add_bitmaps(struct ffs *fs, uint64_t first, uint64_t n, struc
     int err = bd_read(fs->dev, ffs_bytes(fs->geo.bitmap_start + first), buf, ffs_bytes(n));
 
     for (uint64_t i = 0; i < n && !err; i++) {
+        struct ffs_expect expect = {.magic = LAY_MAGIC_BITMAP, .index = first + i};
         s->bad = LAY_ADDR(LAY_KIND_BITMAP, first + i);
         lay_bitmap_complete(&fs->geo, &buf[i], first + i);
-        if (lay_check_bitmap(&fs->geo, &buf[i], first + i, &s->why))
-            return -EUCLEAN;
+        err = ffs_checked_check(fs, s->bad, &buf[i], &expect, &s->why);
+        if (err)
+            err = ffs_checked_again(fs, s->bad, &buf[i], &expect, &s->why);
+        if (err)
+            return err;
         s->sum += lay_get64(buf[i].head.tid);
         s->free_blocks += lay_get32(buf[i].free);
         groups[i] = ffs_group_of(&buf[i]);
@@ -81,13 +85,28 @@ bool ffs_section_is_new(struct ffs *fs, const struct ffs_section *s)
     return s->sum == lay_get64(ffs_super(fs)->bitmap_tids[s->index]);
 }
 
+void ffs_section_give_up(struct ffs *fs, uint64_t group)
+{
+    fs->alloc.section_damaged[group / lay_section_groups(&fs->geo)] = true;
+    fs->alloc.any_damaged = true;
+}
+
+bool ffs_section_is_damaged(const struct ffs *fs, uint64_t group)
+{
+    return fs->alloc.section_damaged[group / lay_section_groups(&fs->geo)];
+}
+
 static int section_enter(struct ffs *fs, const struct ffs_section *s)
 {
     struct ffs_alloc *a = &fs->alloc;
     struct bounds b = section_bounds_of(fs, s->index);
 
+    if (s->err == -EUCLEAN) {
+        ffs_section_give_up(fs, b.first);
+        return ffs_checked_damaged(fs, s->bad, 0, s->why);
+    }
     if (s->err)
-        return s->err == -EUCLEAN ? ffs_corrupt(fs, s->bad, 0, s->why) : s->err;
+        return s->err;
     if (!ffs_section_is_new(fs, s))
         return ffs_corrupt(fs, LAY_ADDR(LAY_KIND_BITMAP, b.first), 0,
                            "a bitmap of this section is not the one last written");
@@ -118,6 +137,8 @@ int ffs_section_check(struct ffs *fs, uint64_t group)
 
     if (fs->alloc.section_checked[index])
         return 0;
+    if (ffs_section_is_damaged(fs, group))
+        return -EUCLEAN;
     ffs_section_read(fs, index, &s);
     return ffs_section_enter(fs, &s);
 }
@@ -165,6 +186,8 @@ bool ffs_section_is_full(struct ffs *fs, uint64_t group, uint64_t min)
     size_t i = group / lay_section_groups(&fs->geo);
     uint8_t hint = ffs_super(fs)->section_free[i];
 
+    if (ffs_section_is_damaged(fs, group))
+        return true;
     if (fs->alloc.section_checked[i])
         return fs->alloc.section_free[i] < min;
     return hint == 1 || (hint > 1 && hint < 65 && (uint64_t)1 << (hint - 1) <= min);
@@ -197,7 +220,7 @@ static uint64_t section_next(struct ffs *fs, bool by_hints)
     uint64_t n = section_total(fs), each = lay_section_groups(&fs->geo), full = LAY_NONE;
 
     for (uint64_t i = 0; i < n; i++) {
-        if (fs->alloc.section_checked[i])
+        if (fs->alloc.section_checked[i] || fs->alloc.section_damaged[i])
             continue;
         if (!ffs_section_is_full(fs, i * each, 1))
             return i;
@@ -268,6 +291,14 @@ static bool section_check_early(struct ffs *fs, uint64_t index, unsigned align, 
     return good;
 }
 
+static bool section_was_given_up(struct ffs *fs, uint64_t index)
+{
+    pthread_rwlock_rdlock(&fs->meta);
+    bool damaged = fs->alloc.section_damaged[index];
+    pthread_rwlock_unlock(&fs->meta);
+    return damaged;
+}
+
 /* Called with look_lock held. */
 static int section_look(struct ffs *fs, bool early)
 {
@@ -285,6 +316,8 @@ static int section_look(struct ffs *fs, bool early)
             more = section_check_early(fs, index, align, &found);
         else
             err = section_check(fs, index, align, &found);
+        if (err == -EUCLEAN && section_was_given_up(fs, index))
+            err = 0; /* another one may do */
     }
     atomic_store(&fs->alloc.wanted, 0);
     return err;
@@ -318,9 +351,9 @@ static int section_check_range(struct ffs *fs, uint64_t block, uint64_t len)
         return 0; /* the handle will detect that */
     for (uint64_t i = block / each; i <= (block + len - 1) / each && !err; i++) {
         pthread_rwlock_rdlock(&fs->meta);
-        bool checked = fs->alloc.section_checked[i];
+        bool known = fs->alloc.section_checked[i] || fs->alloc.section_damaged[i];
         pthread_rwlock_unlock(&fs->meta);
-        if (!checked)
+        if (!known)
             err = section_check(fs, i, 1, &found);
     }
     return err;

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <syslog.h>
 
+#include "fusefs/core/base/checked.h"
 #include "fusefs/core/state.h"
 
 #define DEFAULT_BYTES (64u << 20)
@@ -202,35 +202,6 @@ int ffs_cache_create(struct ffs *fs, uint64_t block, struct ffs_cbuf **out)
     return 0;
 }
 
-/* Checks what the format requires of a block of this kind at this place. */
-static int cache_check(struct ffs *fs, const struct ffs_cbuf *cb, const struct ffs_expect *want,
-                       const char **why)
-{
-    const struct lay_geometry *geo = &fs->geo;
-    const void *data = cb->pub.data;
-    uint64_t at = cb->pub.block;
-
-    switch (want->magic) {
-    case LAY_MAGIC_BITMAP:
-        return lay_check_bitmap(geo, data, want->index, why);
-    case LAY_MAGIC_SUMS:
-        return lay_check_sums(geo, data, want->index, why);
-    case LAY_MAGIC_INODES:
-        return lay_check_inode_block(geo, data, want->index, at, why);
-    case LAY_MAGIC_EXTENTS:
-    case LAY_MAGIC_DIR:
-        return lay_check_node(geo, data, want->magic, at, want->owner, want->level, want->lo,
-                              want->hi, why);
-    case LAY_MAGIC_XATTR:
-        return lay_check_xattr_block(geo, data, at, want->owner, why);
-    case LAY_MAGIC_SYMLINK:
-        return lay_check_symlink_block(geo, data, at, want->owner, why);
-    default:
-        assert(!"a kind of block that is never cached");
-        return -EUCLEAN;
-    }
-}
-
 /*
  * True if a tree node is at the place that it was checked for. The ranges of a
  * level do not overlap and only a root is empty, so the first key identifies
@@ -274,33 +245,14 @@ static void cache_begin_sums(struct ffs *fs, struct ffs_cbuf *cb, uint64_t index
     s->index = lay_put64(index);
 }
 
-/* Reads the block from the first of its places that can be read. */
-static int cache_read_home(struct ffs *fs, struct ffs_cbuf *cb)
-{
-    uint64_t places[2];
-    unsigned n = lay_places(&fs->geo, cb->pub.block, places);
-    int err = -EIO;
-
-    for (unsigned i = 0; i < n && err; i++) {
-        err = bd_read(fs->dev, ffs_bytes(places[i]), cb->pub.data, LAY_BLOCK_SIZE);
-        if (err)
-            ffs_log(fs, LOG_ERR, "block %llu: read error %d", (unsigned long long)places[i], -err);
-    }
-    return err ? -EIO : 0;
-}
-
 static int cache_read_block(struct ffs *fs, struct ffs_cbuf *cb, const struct ffs_expect *want,
                             const char **why)
 {
-    int err = 0;
+    uint64_t at = cb->pub.block;
+    int err = ffs_home_read(&fs->home, at, cb->pub.data)
+                  ? ffs_checked_check(fs, at, cb->pub.data, want, why)
+                  : ffs_checked_read(fs, at, cb->pub.data, want, why);
 
-    if (!ffs_home_read(&fs->home, cb->pub.block, cb->pub.data))
-        err = cache_read_home(fs, cb);
-    if (err)
-        return err;
-    if (want->magic == LAY_MAGIC_BITMAP)
-        lay_bitmap_complete(&fs->geo, cb->pub.data, want->index);
-    err = cache_check(fs, cb, want, why);
     if (!err && want->magic == LAY_MAGIC_SUMS)
         cache_begin_sums(fs, cb, want->index);
     return err;
@@ -374,12 +326,16 @@ int ffs_buf_get(struct ffs *fs, uint64_t block, const struct ffs_expect *expect,
     if (err)
         return err;
     err = fresh ? cache_load(fs, cb, expect, &why) : cache_check_again(cb, expect, &why);
-    if (err) {
-        ffs_buf_put(&cb->pub);
-        return err == -EUCLEAN ? ffs_corrupt(fs, block, expect->owner, why) : err;
+    if (!err) {
+        *out = &cb->pub;
+        return 0;
     }
-    *out = &cb->pub;
-    return 0;
+    ffs_buf_put(&cb->pub);
+    if (err != -EUCLEAN)
+        return err;
+    /* A block in use for two things may lose the changes of one of them. */
+    return fresh ? ffs_checked_damaged(fs, block, expect->owner, why)
+                 : ffs_corrupt(fs, block, expect->owner, why);
 }
 
 /* --- Homes ----------------------------------------------------------------------------------- */

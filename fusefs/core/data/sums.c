@@ -45,13 +45,17 @@ void ffs_sums_destroy(struct ffs_sums *sums)
 
 /* --- Entries on disk ------------------------------------------------------------------------- */
 
-/* Gets the checksum block of `block`. Called under ffs.meta. */
+/*
+ * Gets the checksum block of `block`. Called under ffs.meta. Returns -EIO if it
+ * is damaged: the file is not, but its data cannot be verified.
+ */
 static int sums_get_block(struct ffs *fs, uint64_t block, struct ffs_buf **out)
 {
     uint64_t index = block / LAY_SUMS_ENTRIES;
     struct ffs_expect expect = {.magic = LAY_MAGIC_SUMS, .index = index};
+    int err = ffs_buf_get(fs, LAY_ADDR(LAY_KIND_SUMS, index), &expect, out);
 
-    return ffs_buf_get(fs, LAY_ADDR(LAY_KIND_SUMS, index), &expect, out);
+    return err == -EUCLEAN ? -EIO : err;
 }
 
 /*
@@ -288,6 +292,8 @@ static int sums_settle_some(struct ffs *fs, uint32_t *slot, bool all)
         n = sums_take_range(&fs->sums, slot, all, &block, sums);
         if (n > 0)
             err = sums_put_entries(tx, fs, block, n, sums);
+        if (err == -EIO)
+            err = 0; /* a damaged checksum block costs only its own entries */
     }
     return ffs_tx_finish(tx, err);
 }

@@ -6,6 +6,7 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <syslog.h>
 
 #include "fusefs/core/inode/tx.h"
 #include "fusefs/core/state.h"
@@ -123,6 +124,22 @@ static int orphan_finish_one(struct ffs *fs, uint64_t ino)
 }
 
 /*
+ * True if the inode could not be finished because a block of it is damaged. It
+ * then stays on the list until fsck has repaired it, and so do those after it.
+ */
+static bool orphan_is_damaged(struct ffs *fs, int err, uint64_t ino)
+{
+    bool stays = lay_get64(ffs_super(fs)->orphan) == ino;
+
+    if ((err && err != -EUCLEAN) || !stays || !atomic_load(&fs->checked.any_damaged) ||
+        ffs_health(fs))
+        return false;
+    ffs_log(fs, LOG_WARNING, "%s: inode %llu: damaged, so it cannot be freed; run fsck.gpunvme",
+            fs->dev->info.name, (unsigned long long)ino);
+    return true;
+}
+
+/*
  * Ends on any image: a finished inode leaves the list, so a list that is a ring
  * becomes open.
  */
@@ -135,6 +152,8 @@ int ffs_orphans_finish(struct ffs *fs)
         int err = ffs_interrupted(fs);
         if (!err)
             err = orphan_finish_one(fs, ino);
+        if (orphan_is_damaged(fs, err, ino))
+            return 0;
         if (!err && lay_get64(ffs_super(fs)->orphan) == ino)
             err = ffs_corrupt(fs, 0, ino, "the orphan list is a ring");
         if (err)

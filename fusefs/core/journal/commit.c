@@ -155,14 +155,16 @@ struct snapshot {
     size_t nrevoked;
 };
 
-/* Marks the superblock when a corruption was found, so that the last commit asks for fsck. */
+/* Marks the superblock when damage was found, so that the last commit asks for fsck. */
 static void commit_mark_error(struct ffs *fs)
 {
     struct lay_super *sb = ffs_super(fs);
     struct ffs_cbuf *cb = ffs_cbuf(fs->super);
     uint32_t state = lay_get32(sb->state);
 
-    if (!(ffs_health(fs) & FFS_CORRUPT) || (state & LAY_STATE_ERROR))
+    bool found = (ffs_health(fs) & FFS_CORRUPT) || atomic_load(&fs->checked.any_damaged);
+
+    if (!found || (state & LAY_STATE_ERROR))
         return;
     if (ffs_running_reserve(fs, 1))
         return;

@@ -61,6 +61,8 @@ int ffs_tx_begin(struct ffs *fs, unsigned credits, struct ffs_tx **out)
         free(tx);
         return err;
     }
+    if (atomic_load(&fs->checked.any_damaged))
+        ffs_alloc_avoid(fs);
     *out = tx;
     return 0;
 }

@@ -216,6 +216,7 @@ static int recover(struct ffs *fs, struct ffs_recovered *found, const struct ffs
     if (err)
         return ffs_refuse(r, err, "cannot read the superblock: %s", strerror(-err));
     err = ffs_recover(fs, found, r);
+    atomic_fetch_add(&fs->checked.corrected, found->corrected);
     if (!err && found->corrected > 0)
         ffs_log(fs, LOG_WARNING, "%s: journal: one bit of %llu blocks was wrong and is corrected",
                 fs->dev->info.name, (unsigned long long)found->corrected);
@@ -264,6 +265,7 @@ static int start_writing(struct ffs *fs, const struct ffs_recovered *found,
         err = count_mount(fs);
     if (err)
         return explain_writing(err, r);
+    fs->checked.may_write = true;
     err = ffs_orphans_finish(fs);
     if (err == -EINTR)
         return explain_writing(err, r);
@@ -308,6 +310,7 @@ static void init_locks(struct ffs *fs)
     pthread_mutex_init(&fs->trim_lock, NULL);
     pthread_rwlock_init(&fs->shape_lock, NULL);
     ffs_sums_init(&fs->sums);
+    ffs_checked_init(&fs->checked);
 }
 
 static void mount_destroy(struct ffs *fs)
@@ -329,6 +332,7 @@ static void mount_destroy(struct ffs *fs)
     pthread_mutex_destroy(&fs->trim_lock);
     pthread_rwlock_destroy(&fs->shape_lock);
     ffs_sums_destroy(&fs->sums);
+    ffs_checked_destroy(&fs->checked);
     for (unsigned i = 0; i < FFS_TX_BUFS; i++)
         free(fs->old_blocks[i]);
     free(fs);

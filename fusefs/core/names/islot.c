@@ -23,9 +23,11 @@
  */
 #define GROW_BLOCKS 16u
 
-/* Links the new inode blocks into a free list and stores its head in the superblock. */
+/* Links the new inode blocks into the free list and stores its head in the superblock. */
 static int islot_init_blocks(struct ffs_tx *tx, uint64_t index, uint64_t block, uint64_t n)
 {
+    uint64_t old_head = lay_get64(ffs_super(tx->fs)->free_inode_block);
+
     for (uint64_t i = 0; i < n; i++) {
         struct ffs_buf *buf;
         uint64_t first = (index + i) * LAY_INODES_PER_BLOCK;
@@ -33,7 +35,7 @@ static int islot_init_blocks(struct ffs_tx *tx, uint64_t index, uint64_t block, 
         if (err)
             return err;
         struct lay_inode_block *ib = buf->data;
-        ib->next_free = lay_put64(i + 1 < n ? index + i + 1 : LAY_NONE);
+        ib->next_free = lay_put64(i + 1 < n ? index + i + 1 : old_head);
         ffs_buf_put(buf);
     }
     ffs_super(tx->fs)->free_inode_block = lay_put64(index);
@@ -62,7 +64,7 @@ static int islot_grow(struct ffs_tx *tx)
 
 /*
  * Sets *out to the first inode block with a free slot, referenced and dirty. Grows the inode file
- * if the free list is empty.
+ * if the free list is empty, or if its first block is damaged: the new blocks come before that one.
  */
 static int islot_get_free_block(struct ffs_tx *tx, uint64_t *index, struct ffs_buf **out)
 {
@@ -75,6 +77,12 @@ static int islot_get_free_block(struct ffs_tx *tx, uint64_t *index, struct ffs_b
         return err;
     *index = lay_get64(ffs_super(fs)->free_inode_block);
     err = ffs_inode_file_block(fs, *index, out);
+    if (err == -EUCLEAN) {
+        err = islot_grow(tx);
+        *index = lay_get64(ffs_super(fs)->free_inode_block);
+        if (!err)
+            err = ffs_inode_file_block(fs, *index, out);
+    }
     if (err)
         return err == -ESTALE ? ffs_corrupt(fs, 0, 0, "free_inode_block") : err;
     const struct lay_inode_block *ib = (*out)->data;

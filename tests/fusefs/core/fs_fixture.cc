@@ -84,8 +84,12 @@ int MemDevice::transfer(bd_io *io)
     switch (io->op) {
     case BD_READ:
         memcpy(io->buf, memory_.at + io->offset, io->len);
+        if (misread_ * 4096 >= io->offset && misread_ * 4096 < io->offset + io->len)
+            static_cast<uint8_t *>(io->buf)[misread_.exchange(UINT64_MAX) * 4096 - io->offset] ^=
+                flips_;
         break;
     case BD_WRITE:
+        changes_ += memcmp(memory_.at + io->offset, io->buf, io->len) != 0;
         memcpy(memory_.at + io->offset, io->buf, io->len);
         break;
     case BD_WRITE_ZEROES:

@@ -60,6 +60,17 @@ class MemDevice
         how_ = how;
         countdown_ = n;
     }
+    // The next read of this block has `flips` as the first bytes' flipped bits; later ones are right.
+    void misread(uint64_t block, uint8_t flips)
+    {
+        misread_ = block;
+        flips_ = flips;
+    }
+    // Writes that have changed a byte.
+    long changes() const
+    {
+        return changes_;
+    }
     // Below zero once the transfer that fail() chose has been met.
     long countdown() const
     {
@@ -81,6 +92,9 @@ class MemDevice
     const Memory memory_;
     std::atomic<int> how_{FAIL_NONE};
     std::atomic<long> countdown_{0};
+    std::atomic<uint64_t> misread_{UINT64_MAX};
+    std::atomic<uint8_t> flips_{0};
+    std::atomic<long> changes_{0};
 };
 
 // Owns a reference of an inode.

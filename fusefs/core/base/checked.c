@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Reads metadata blocks, and corrects single flipped bits of them. */
+#include "fusefs/core/base/checked.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <syslog.h>
+
+#include "fusefs/core/state.h"
+#include "layout/correct.h"
+
+void ffs_checked_init(struct ffs_checked *checked)
+{
+    pthread_mutex_init(&checked->lock, NULL);
+}
+
+void ffs_checked_destroy(struct ffs_checked *checked)
+{
+    pthread_mutex_destroy(&checked->lock);
+}
+
+int ffs_checked_check(struct ffs *fs, uint64_t addr, const void *data,
+                      const struct ffs_expect *want, const char **why)
+{
+    const struct lay_geometry *geo = &fs->geo;
+
+    switch (want->magic) {
+    case LAY_MAGIC_BITMAP:
+        return lay_check_bitmap(geo, data, want->index, why);
+    case LAY_MAGIC_SUMS:
+        return lay_check_sums(geo, data, want->index, why);
+    case LAY_MAGIC_INODES:
+        return lay_check_inode_block(geo, data, want->index, addr, why);
+    case LAY_MAGIC_EXTENTS:
+    case LAY_MAGIC_DIR:
+        return lay_check_node(geo, data, want->magic, addr, want->owner, want->level, want->lo,
+                              want->hi, why);
+    case LAY_MAGIC_XATTR:
+        return lay_check_xattr_block(geo, data, addr, want->owner, why);
+    case LAY_MAGIC_SYMLINK:
+        return lay_check_symlink_block(geo, data, addr, want->owner, why);
+    default:
+        assert(!"a kind of block that is never cached");
+        return -EUCLEAN;
+    }
+}
+
+/* Reads the block once, from one of its places. */
+static int checked_read_once(struct ffs *fs, uint64_t addr, uint64_t place, void *data,
+                             const struct ffs_expect *want, const char **why)
+{
+    int err = bd_read(fs->dev, ffs_bytes(place), data, LAY_BLOCK_SIZE);
+
+    if (err) {
+        ffs_log(fs, LOG_ERR, "block %llu: read error %d", (unsigned long long)place, -err);
+        return -EIO;
+    }
+    if (want->magic == LAY_MAGIC_BITMAP)
+        lay_bitmap_complete(&fs->geo, data, want->index);
+    return ffs_checked_check(fs, addr, data, want, why);
+}
+
+/* --- Correction ------------------------------------------------------------------------------- */
+
+/*
+ * Flips the only set bit of a block back, where a block of zeros is valid and
+ * therefore has no checksum that could be compared. Returns its number.
+ */
+static int checked_clear_bit(void *data)
+{
+    uint8_t *bytes = data;
+    int bit = -EUCLEAN;
+
+    for (int i = 0; i < (int)LAY_BLOCK_SIZE; i++) {
+        if (bytes[i] == 0)
+            continue;
+        if (bit >= 0 || (bytes[i] & (bytes[i] - 1)) != 0)
+            return -EUCLEAN;
+        bit = 8 * i + __builtin_ctz(bytes[i]);
+    }
+    if (bit >= 0)
+        bytes[bit / 8] = 0;
+    return bit;
+}
+
+static bool checked_zeros_are_valid(const struct ffs *fs, const struct ffs_expect *want)
+{
+    return want->magic == LAY_MAGIC_SUMS ||
+           (want->magic == LAY_MAGIC_BITMAP && lay_may_be_zeros(&fs->geo, want->index));
+}
+
+/*
+ * Writes the LBA that holds the corrected bit. On the device it differs from
+ * what is there in that bit only. A crash or a torn write therefore leaves the
+ * old block or the corrected one, and the log is not needed. The contents of a
+ * sealed block do not change, so checksums and ages that name it stay valid.
+ */
+static int checked_write_bit(struct ffs *fs, uint64_t block, const uint8_t *data, int bit)
+{
+    uint32_t lba = fs->dev->info.lba_size;
+    uint64_t at = (uint64_t)bit / 8 / lba * lba;
+
+    return bd_write(fs->dev, ffs_bytes(block) + at, data + at, lba, BD_FUA);
+}
+
+static bool checked_heal(struct ffs *fs, uint64_t block, const uint8_t *data, int bit)
+{
+    bool may_write = fs->checked.may_write && ffs_writable(fs) == 0;
+
+    return may_write && checked_write_bit(fs, block, data, bit) == 0;
+}
+
+static void checked_log_corrected(struct ffs *fs, uint64_t block, int bit, bool healed)
+{
+    atomic_fetch_add(&fs->checked.corrected, 1);
+    ffs_log(fs, LOG_WARNING, "%s: block %llu: bit %d of byte %d was flipped; corrected %s",
+            fs->dev->info.name, (unsigned long long)block, bit % 8, bit / 8,
+            healed ? "and written again" : "in memory only");
+}
+
+/*
+ * Corrects one flipped bit of a block that was read as it is in `data`, and
+ * returns its number. *zeros: the block is one of zeros. The corrected block
+ * passes the same check as any other one.
+ */
+static int checked_correct(struct ffs *fs, uint64_t addr, void *data, const struct ffs_expect *want,
+                           bool *zeros)
+{
+    int bit = lay_correct(NULL, fs->geo.uuid, addr, data);
+    const char *why;
+
+    *zeros = bit < 0 && checked_zeros_are_valid(fs, want);
+    if (*zeros)
+        bit = checked_clear_bit(data);
+    if (bit < 0)
+        return -EUCLEAN;
+    if (want->magic == LAY_MAGIC_BITMAP)
+        lay_bitmap_complete(&fs->geo, data, want->index);
+    return ffs_checked_check(fs, addr, data, want, &why) ? -EUCLEAN : bit;
+}
+
+enum checked_how { ONCE, AGAIN, AGAIN_AND_HEAL };
+
+/* Reads the block from one of its places, and corrects it unless it is read ONCE. */
+static int checked_read_at(struct ffs *fs, uint64_t addr, uint64_t place, void *data,
+                           const struct ffs_expect *want, const char **why, enum checked_how how)
+{
+    static const _Alignas(LAY_BLOCK_SIZE) uint8_t zeros[LAY_BLOCK_SIZE];
+    int err = checked_read_once(fs, addr, place, data, want, why);
+    bool is_zeros;
+
+    if (!err && how != ONCE)
+        atomic_fetch_add(&fs->checked.reread, 1);
+    if (err != -EUCLEAN || how == ONCE)
+        return err;
+    int bit = checked_correct(fs, addr, data, want, &is_zeros);
+    if (bit < 0)
+        return bit;
+    if (how == AGAIN_AND_HEAL)
+        checked_log_corrected(fs, place, bit,
+                              checked_heal(fs, place, is_zeros ? zeros : data, bit));
+    return 0;
+}
+
+/* Reads the block from the first of its places where it is right. */
+static int checked_read_any(struct ffs *fs, uint64_t addr, void *data,
+                            const struct ffs_expect *want, const char **why, enum checked_how how)
+{
+    uint64_t places[2];
+    unsigned n = lay_places(&fs->geo, addr, places);
+    int err = -EUCLEAN;
+
+    for (unsigned i = 0; i < n && err; i++)
+        err = checked_read_at(fs, addr, places[i], data, want, why, how);
+    return err;
+}
+
+int ffs_checked_again(struct ffs *fs, uint64_t addr, void *data, const struct ffs_expect *want,
+                      const char **why)
+{
+    return checked_read_any(fs, addr, data, want, why, AGAIN);
+}
+
+int ffs_checked_read(struct ffs *fs, uint64_t addr, void *data, const struct ffs_expect *want,
+                     const char **why)
+{
+    int err = checked_read_any(fs, addr, data, want, why, ONCE);
+
+    return err == -EUCLEAN ? checked_read_any(fs, addr, data, want, why, AGAIN_AND_HEAL) : err;
+}
+
+/* --- Blocks that stay bad --------------------------------------------------------------------- */
+
+/* Returns true if the block is not among the last damaged ones. */
+static bool checked_note(struct ffs_checked *c, uint64_t addr)
+{
+    bool known = false;
+
+    pthread_mutex_lock(&c->lock);
+    for (uint64_t i = 0; i < c->damaged && i < FFS_DAMAGED_MAX && !known; i++)
+        known = c->damaged_at[i] == addr;
+    if (!known)
+        c->damaged_at[c->damaged++ % FFS_DAMAGED_MAX] = addr;
+    pthread_mutex_unlock(&c->lock);
+    return !known;
+}
+
+int ffs_checked_damaged(struct ffs *fs, uint64_t addr, uint64_t ino, const char *why)
+{
+    uint64_t places[2] = {LAY_NONE};
+
+    lay_places(&fs->geo, addr, places);
+    if (checked_note(&fs->checked, addr))
+        ffs_log(fs, LOG_ERR, "%s: damaged: block %llu, inode %llu: %s; run fsck.gpunvme",
+                fs->dev->info.name, (unsigned long long)places[0], (unsigned long long)ino, why);
+    if (!atomic_exchange(&fs->checked.any_damaged, true))
+        ffs_background_hurry(fs);
+    return -EUCLEAN;
+}
+
+bool ffs_checked_nth_damaged(struct ffs *fs, uint64_t n, uint64_t *addr)
+{
+    struct ffs_checked *c = &fs->checked;
+
+    pthread_mutex_lock(&c->lock);
+    bool found = n < c->damaged;
+    *addr = c->damaged_at[n % FFS_DAMAGED_MAX];
+    pthread_mutex_unlock(&c->lock);
+    return found;
+}
+
+void ffs_metadata_counts(struct ffs *fs, struct ffs_metadata_counts *out)
+{
+    struct ffs_checked *c = &fs->checked;
+
+    out->reread = atomic_load(&c->reread);
+    out->corrected = atomic_load(&c->corrected);
+    pthread_mutex_lock(&c->lock);
+    out->damaged = c->damaged;
+    pthread_mutex_unlock(&c->lock);
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Reads of metadata blocks from the device. A block that fails its check is
+ * read once more. If it fails again and one flipped bit explains that, the bit
+ * is corrected in memory and on the device (FORMAT.md 2). Private to the
+ * storage half.
+ */
+#ifndef FUSEFS_CORE_BASE_CHECKED_H
+#define FUSEFS_CORE_BASE_CHECKED_H
+
+#include "fusefs/core/storage.h"
+
+/* The number of damaged blocks of which repeated reads are neither logged nor counted. */
+#define FFS_DAMAGED_MAX 64u
+
+struct ffs_checked {
+    pthread_mutex_t lock; /* protects the next two fields; a leaf lock */
+    uint64_t damaged_at[FFS_DAMAGED_MAX];
+    uint64_t damaged; /* number of damaged blocks; the last ones are in damaged_at */
+    bool may_write;   /* the mount has begun to write; does not change afterwards */
+    _Atomic uint64_t reread, corrected;
+    _Atomic bool any_damaged; /* the superblock is to ask for a run of fsck */
+};
+
+void ffs_checked_init(struct ffs_checked *checked);
+void ffs_checked_destroy(struct ffs_checked *checked);
+
+/*
+ * Checks what the format requires of a block of this kind at this address.
+ * Returns 0, or -EUCLEAN with *why as the lay_check_* functions set it.
+ */
+int ffs_checked_check(struct ffs *fs, uint64_t addr, const void *data,
+                      const struct ffs_expect *want, const char **why);
+/*
+ * Reads a block from one of its places and checks it. The caller holds ffs.meta,
+ * and no image of the block waits for a checkpoint, so that nobody else writes
+ * to its places. Returns -EIO, or -EUCLEAN with *why if the block stays bad.
+ */
+int ffs_checked_read(struct ffs *fs, uint64_t addr, void *data, const struct ffs_expect *want,
+                     const char **why);
+/*
+ * Reads a block again that was read without ffs.meta and failed its check. Does
+ * not write, and neither logs nor counts a correction, since the cache corrects
+ * the block when it is used.
+ */
+int ffs_checked_again(struct ffs *fs, uint64_t addr, void *data, const struct ffs_expect *want,
+                      const char **why);
+/*
+ * Logs and counts a block that stays bad, and lets the superblock ask for a run
+ * of fsck. The file system remains writable, because no operation changes what
+ * it cannot read. Returns -EUCLEAN.
+ */
+int ffs_checked_damaged(struct ffs *fs, uint64_t addr, uint64_t ino, const char *why);
+/* Stores the address of the n-th damaged block. Returns false if there is none yet. */
+bool ffs_checked_nth_damaged(struct ffs *fs, uint64_t n, uint64_t *addr);
+
+#endif

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Metadata that cannot be read, or not as it was written: what is corrected, and what is lost.
+#include <errno.h>
+#include <string.h>
+
+#include <set>
+
+#include "tests/fusefs/core/fs_fixture.h"
+#include "tests/fusefs/core/sealed_blocks.h"
+
+extern "C" {
+#define _Atomic
+#include "fusefs/core/storage.h"
+#undef _Atomic
+}
+
+namespace
+{
+
+constexpr const char *SLOW = "user.slow";
+
+class FsDamage : public FsTest
+{
+  protected:
+    explicit FsDamage(uint64_t bytes = 64u << 20) : FsTest(bytes)
+    {
+    }
+    void SetUp() override
+    {
+        data_csum = true;
+        log.clear();
+        opts.log = [](int, const char *line) { log.emplace_back(line); };
+        FsTest::SetUp();
+        make();
+    }
+    // One of everything, unmounted.
+    void make()
+    {
+        Inode d = mkdir("dir"), f = create("file"), x = create("attr"), l;
+        for (int i = 0; i < 200; i++)
+            create(d, "name" + std::to_string(i));
+        for (uint64_t i = 0; i < 100; i++)
+            write(f, i * 8192, pattern(i, 4096));
+        std::string value(3000, 'v'), target(4000, 't');
+        EXPECT_EQ(ffs_setxattr(x, SLOW, value.data(), value.size(), 0), 0);
+        EXPECT_EQ(ffs_symlink(root, "link", target.c_str(), &cred, l.out()), 0);
+        d.reset(), f.reset(), x.reset(), l.reset();
+        geo = *ffs_geometry(fs);
+        unmount();
+    }
+    uint8_t *at(uint64_t block)
+    {
+        return device.bytes() + block * 4096;
+    }
+    std::vector<uint64_t> blocks(uint32_t magic)
+    {
+        return sealed_blocks(device.bytes(), geo, magic);
+    }
+    // One of the kind that a mount does not read.
+    uint64_t block_of(uint32_t magic)
+    {
+        return blocks(magic).at(magic == LAY_MAGIC_INODES ? 1 : 0);
+    }
+    // Everything that make() made, or the first error.
+    int read_everything()
+    {
+        Inode d, f, x, l;
+        char buf[4096];
+        int err = ffs_lookup(root, "dir", d.out());
+        for (int i = 0; i < 200 && !err; i++)
+            err = ffs_lookup(d, ("name" + std::to_string(i)).c_str(), Inode().out());
+        if (!err)
+            err = ffs_lookup(root, "file", f.out());
+        for (uint64_t i = 0; i < 100 && !err; i++) {
+            ssize_t n = ffs_read(f, i * 8192, buf, sizeof(buf));
+            err = n < 0 ? static_cast<int>(n) : 0;
+            EXPECT_TRUE(err || std::string(buf, sizeof(buf)) == pattern(i, 4096));
+        }
+        if (!err)
+            err = ffs_lookup(root, "attr", x.out());
+        ssize_t n = err ? err : ffs_getxattr(x, SLOW, buf, sizeof(buf));
+        err = n < 0 ? static_cast<int>(n) : ffs_lookup(root, "link", l.out());
+        n = err ? err : ffs_readlink(l, buf, sizeof(buf));
+        return n < 0 ? static_cast<int>(n) : 0;
+    }
+    struct ffs_metadata_counts counts()
+    {
+        struct ffs_metadata_counts c;
+        ::ffs_metadata_counts(fs, &c);
+        return c;
+    }
+
+    lay_geometry geo = {};
+    static thread_local std::vector<std::string> log;
+};
+
+thread_local std::vector<std::string> FsDamage::log;
+
+constexpr uint32_t KINDS[] = {LAY_MAGIC_INODES, LAY_MAGIC_EXTENTS, LAY_MAGIC_DIR,
+                              LAY_MAGIC_XATTR,  LAY_MAGIC_SYMLINK, LAY_MAGIC_SUMS};
+
+TEST_F(FsDamage, ATransientMisreadIsOnlyCounted)
+{
+    for (uint32_t kind : KINDS) {
+        for (uint8_t flips : {1, 3}) {
+            ASSERT_EQ(mount(), 0);
+            long before = device.changes();
+            device.misread(block_of(kind), flips);
+            EXPECT_EQ(read_everything(), 0);
+            EXPECT_EQ(counts().reread, 1u) << std::hex << kind;
+            EXPECT_EQ(counts().corrected + counts().damaged, 0u);
+            EXPECT_EQ(device.changes(), before) << "nothing is written";
+            write(create("more"), 0, "data");
+            EXPECT_EQ(ffs_unlink(root, "more"), 0);
+            unmount();
+        }
+    }
+    EXPECT_TRUE(log.empty()) << log[0];
+    ASSERT_EQ(mount(), 0);
+}
+
+TEST_F(FsDamage, AFlippedBitIsCorrectedOnTheDevice)
+{
+    for (uint32_t kind : KINDS) {
+        for (unsigned byte : {0u, 5u, 9u, 33u, 60u, 300u, 4095u}) {
+            log.clear();
+            ASSERT_EQ(mount(), 0);
+            uint8_t *block = at(block_of(kind));
+            block[byte] ^= 0x20;
+            EXPECT_EQ(read_everything(), 0) << std::hex << kind << " byte " << std::dec << byte;
+            EXPECT_EQ(counts().corrected, 1u);
+            EXPECT_EQ(counts().damaged, 0u);
+            EXPECT_TRUE(is_sealed(block)) << "written again";
+            ASSERT_EQ(log.size(), 1u);
+            EXPECT_NE(log[0].find("bit 5 of byte " + std::to_string(byte)), std::string::npos);
+            unmount();
+            EXPECT_EQ(fsck(), "");
+        }
+    }
+    ASSERT_EQ(mount(), 0);
+}
+
+TEST_F(FsDamage, AReadOnlyMountCorrectsInMemory)
+{
+    opts.read_only = true;
+    for (uint32_t kind : KINDS) {
+        ASSERT_EQ(mount(), 0);
+        uint64_t block = block_of(kind);
+        at(block)[100] ^= 1;
+        long before = device.changes();
+        EXPECT_EQ(read_everything(), 0);
+        EXPECT_EQ(counts().corrected, 1u);
+        unmount();
+        EXPECT_EQ(device.changes(), before);
+        EXPECT_FALSE(is_sealed(at(block)));
+        at(block)[100] ^= 1;
+    }
+    opts.read_only = false;
+    ASSERT_EQ(mount(), 0);
+}
+
+TEST_F(FsDamage, AFlippedBitOfABitmapIsCorrected)
+{
+    uint64_t block = blocks(LAY_MAGIC_BITMAP).at(0);
+    at(block)[1000] ^= 8;
+    ASSERT_EQ(mount(), 0);
+    write(create("more"), 0, "data");
+    EXPECT_EQ(counts().corrected, 1u);
+    EXPECT_TRUE(is_sealed(at(block)));
+}
+
+TEST_F(FsDamage, AFlippedBitOfACheckSumBlockOfZerosIsCorrected)
+{
+    ASSERT_EQ(mount(), 0);
+    uint64_t next = blocks(LAY_MAGIC_SUMS).back() + 1;
+    ASSERT_FALSE(is_sealed(at(next)));
+    at(next)[77] ^= 8;
+    Inode f = create("long");
+    EXPECT_EQ(write(f, 0, pattern(1, 8u << 20)), 8 << 20);
+    EXPECT_EQ(counts().corrected, 1u);
+}
+
+TEST_F(FsDamage, ABlockThatStaysBadCostsItsOwnObjects)
+{
+    uint64_t block = blocks(LAY_MAGIC_EXTENTS).at(0);
+    at(block)[100] ^= 3;
+    ASSERT_EQ(mount(), 0);
+    EXPECT_EQ(read_everything(), -EUCLEAN);
+    EXPECT_EQ(counts().damaged, 1u);
+    EXPECT_EQ(write(lookup("file"), 0, "new"), -EUCLEAN) << "what cannot be read is not changed";
+    EXPECT_EQ(counts().damaged, 1u) << "it is counted once";
+    EXPECT_EQ(log.size(), 1u);
+    write(create("more"), 0, "data");
+    EXPECT_EQ(read_all(lookup("more")), "data");
+    EXPECT_EQ(ffs_unlink(root, "link"), 0);
+    EXPECT_EQ(ffs_unlink(root, "file"), 0) << "its blocks stay in use";
+    unmount();
+    ASSERT_EQ(mount(), 0) << "also with the orphan";
+    EXPECT_EQ(read_all(lookup("more")), "data");
+    EXPECT_EQ(lookup_error(root, "file"), -ENOENT);
+    check_at_end = false;
+    root.reset();
+    EXPECT_EQ(ffs_unmount(fs), 0);
+    fs = nullptr;
+    EXPECT_NE(fsck(), "") << "the superblock asks for fsck";
+}
+
+TEST_F(FsDamage, ADamagedChecksumBlockCostsReadsOfItsData)
+{
+    uint64_t block = block_of(LAY_MAGIC_SUMS);
+    at(block)[100] ^= 3;
+    ASSERT_EQ(mount(), 0);
+    EXPECT_EQ(read_everything(), -EIO);
+    Inode f = create("elsewhere");
+    EXPECT_EQ(write(f, 0, pattern(7, 100000)), 100000);
+    EXPECT_EQ(read_all(f), pattern(7, 100000));
+    f.reset();
+    remount();
+    EXPECT_EQ(read_all(lookup("elsewhere")), pattern(7, 100000));
+    EXPECT_EQ(ffs_unlink(root, "file"), 0);
+    check_at_end = false;
+}
+
+TEST_F(FsDamage, ADamagedInodeBlockOnTheFreeListStopsNoCreation)
+{
+    ASSERT_EQ(mount(), 0);
+    for (int i = 0; i < 40; i++)
+        create("many" + std::to_string(i));
+    unmount();
+    for (uint64_t block : blocks(LAY_MAGIC_INODES)) {
+        const auto *ib = reinterpret_cast<const lay_inode_block *>(at(block));
+        if (ib->used != 0xff && lay_get64(ib->head.owner) != 0)
+            at(block)[100] ^= 3;
+    }
+    ASSERT_EQ(mount(), 0);
+    for (int i = 0; i < 300; i++)
+        write(create("new" + std::to_string(i)), 0, "data");
+    EXPECT_GT(counts().damaged, 0u);
+    remount();
+    EXPECT_EQ(read_all(lookup("new299")), "data");
+    check_at_end = false;
+}
+
+class FsDamageGroups : public FsDamage
+{
+  protected:
+    FsDamageGroups() : FsDamage(512u << 20)
+    {
+    }
+};
+
+TEST_F(FsDamageGroups, ADamagedBitmapCostsItsGroup)
+{
+    std::vector<uint64_t> bitmaps = blocks(LAY_MAGIC_BITMAP);
+    ASSERT_GT(bitmaps.size(), 0u);
+    at(bitmaps[0])[1000] ^= 3;
+    ASSERT_EQ(mount(), 0);
+    EXPECT_EQ(read_everything(), 0);
+    Inode f = create("more");
+    EXPECT_EQ(write(f, 0, pattern(1, 1 << 20)), 1 << 20) << "in another group";
+    EXPECT_EQ(read_all(f), pattern(1, 1 << 20));
+    EXPECT_EQ(truncate(f, 0), 0);
+    EXPECT_EQ(truncate(lookup("file"), 0), -EUCLEAN) << "its blocks are in the damaged group";
+    EXPECT_EQ(write(f, 0, "again"), 5);
+    f.reset();
+    remount();
+    EXPECT_EQ(read_all(lookup("more")), "again");
+    check_at_end = false;
+}
+
+} // namespace
