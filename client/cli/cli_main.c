@@ -21,7 +21,7 @@ static const struct cli_command commands[] = {
     {"trace", "oiC", "PATH", "show what a mount did, event by event", cli_trace},
     {"cache", "olniC", "DIRECTORY", "keep a directory below a size, by removing old files",
      cli_cache},
-    {"scrub", "oqa", "PATH...", "compare data on the drive with its checksums", cli_scrub},
+    {"scrub", "oqar", "PATH...", "compare data on the drive with its checksums", cli_scrub},
     {"list", "o", "[DEVICE...]", "list NVMe drives, mounts and file systems", cli_list},
     {"check", "oNtdsu", "[DEVICE]", "say what this machine or a drive lacks", cli_check},
     {"identify", "oNt", "DEVICE", "show what a controller says of itself", cli_identify},

@@ -414,18 +414,26 @@ struct ffs_scrub {
     struct ffs_scrub_block {
         uint64_t offset, device; /* bytes, in the file and on the device */
         bool unreadable;         /* if not, it differed from its checksum twice */
+        bool corrected;          /* one flipped bit explained that, and was written again */
     } bad[FFS_SCRUB_BAD];
+};
+enum ffs_scrub_flags {
+    FFS_SCRUB_ADD = 1,     /* blocks without a checksum get that of their content */
+    FFS_SCRUB_CORRECT = 2, /* a flipped bit of a block that differs is corrected on the device */
 };
 /*
  * Reads the data of [offset, end) from the device and compares it with its
- * checksums, including pending ones; offset is a multiple of 4096. With `add`,
- * blocks without a checksum get that of their content. One call compares about
- * 16 MiB. It holds the file's data lock for 1 MiB at a time, exclusively with
- * `add`. Returns -EOPNOTSUPP if there are no checksums, or if the log is
- * damaged so that they may be older than the data; -EISDIR, or -EINVAL for
- * other types; and -EROFS with `add`.
+ * checksums, including pending ones; offset is a multiple of 4096. `flags` is of
+ * enum ffs_scrub_flags. One call compares about 16 MiB. It holds the file's data
+ * lock for 1 MiB at a time, exclusively with flags. Returns -EOPNOTSUPP if there
+ * are no checksums, or if the log is damaged so that they may be older than the
+ * data; -EISDIR, or -EINVAL for other types; and -EROFS with flags.
+ *
+ * The checksum is the only witness of data. Content that never was the block's
+ * looks like one flipped bit with probability 2^-17; therefore nothing else
+ * corrects data, and each corrected block is among the bad ones.
  */
-int ffs_scrub(struct ffs_inode *inode, uint64_t offset, uint64_t end, bool add,
+int ffs_scrub(struct ffs_inode *inode, uint64_t offset, uint64_t end, unsigned flags,
               struct ffs_scrub *out);
 
 void *ffs_dma_alloc(struct ffs *fs, size_t len);

@@ -224,22 +224,25 @@ struct gpunvme_scrub_block {
 };
 #define GPUNVME_SCRUB_DIFFERS    1u /* a block differs from its checksum in two reads */
 #define GPUNVME_SCRUB_UNREADABLE 2u /* the device returns an error */
+#define GPUNVME_SCRUB_CORRECTED  3u /* it differed by one bit, which has been written again */
 #define GPUNVME_SCRUB_BLOCKS_MAX 512u
 
-#define GPUNVME_SCRUB_ADD 1u /* adds the missing checksums, of the present content */
+#define GPUNVME_SCRUB_ADD     1u /* adds the missing checksums, of the present content */
+#define GPUNVME_SCRUB_CORRECT 2u /* corrects one flipped bit of a block that differs */
 
 /*
  * Reads a part of a file from the device and compares it with its checksums.
- * The file is open for reading, with SCRUB_ADD also for writing (-EBADF). One
+ * The file is open for reading, with flags also for writing (-EBADF). One
  * call handles about 16 MiB; callers repeat it until `offset` equals `end`.
  * Blocks that fail are not an error of the call. Returns -EINVAL if offset is
  * past end or not a multiple of 4096, -EOPNOTSUPP if the file system has no
  * checksums of data, or if its damaged log makes them useless, -EISDIR, and
- * -EROFS with SCRUB_ADD.
+ * -EROFS with flags. Other content looks like one flipped bit with probability
+ * 2^-17: compare corrected blocks with another source if there is one.
  */
 struct gpunvme_ioc_scrub {
     struct gpunvme_abi abi;
-    uint32_t flags;    /* GPUNVME_SCRUB_ADD */
+    uint32_t flags;    /* GPUNVME_SCRUB_ADD, _CORRECT */
     uint32_t count;    /* out: number of `blocks` */
     uint64_t offset;   /* in, out: bytes */
     uint64_t end;      /* in: bytes, up to INT64_MAX */

@@ -22,7 +22,8 @@ struct scrub {
     struct cli_progress progress;
     struct json_object *blocks; /* failed blocks; NULL: text */
     uint64_t passed;            /* bytes of files before the current one */
-    uint64_t files, matching, added, without, bad;
+    uint64_t files, matching, added, without, corrected;
+    uint64_t bad; /* except the corrected ones */
     bool failed; /* cli_error() has reported it */
     bool ended;  /* another file would fail in the same way */
 };
@@ -48,15 +49,22 @@ static void scrub_catch_signals(void)
 
 static void scrub_complain(struct scrub *s, const FTSENT *f, const struct gpunvme_scrub_block *b)
 {
-    bool differs = b->problem == GPUNVME_SCRUB_DIFFERS;
+    static const struct {
+        const char *text, *name;
+    } problems[] = {
+        [GPUNVME_SCRUB_DIFFERS] = {"does not match its checksum", "differs"},
+        [GPUNVME_SCRUB_UNREADABLE] = {"cannot be read", "unreadable"},
+        [GPUNVME_SCRUB_CORRECTED] = {"had one flipped bit, which was corrected", "corrected"},
+    };
+    bool known = b->problem >= GPUNVME_SCRUB_DIFFERS && b->problem <= GPUNVME_SCRUB_CORRECTED;
+    uint32_t problem = known ? b->problem : GPUNVME_SCRUB_DIFFERS;
     uint64_t ino = f->fts_statp->st_ino;
 
-    s->bad++;
+    *(problem == GPUNVME_SCRUB_CORRECTED ? &s->corrected : &s->bad) += 1;
     cli_progress_end(&s->progress);
     cli_error(f->fts_path,
               "block %" PRIu64 " (inode %" PRIu64 ", byte %" PRIu64 " of the device) %s",
-              b->file_offset / 4096, ino, b->device,
-              differs ? "does not match its checksum" : "cannot be read");
+              b->file_offset / 4096, ino, b->device, problems[problem].text);
     if (!s->blocks)
         return;
     struct json_object *o = json_object_new_object();
@@ -64,8 +72,7 @@ static void scrub_complain(struct scrub *s, const FTSENT *f, const struct gpunvm
     json_object_object_add(o, "inode", json_object_new_uint64(ino));
     json_object_object_add(o, "file_offset", json_object_new_uint64(b->file_offset));
     json_object_object_add(o, "device_offset", json_object_new_uint64(b->device));
-    json_object_object_add(o, "problem",
-                           json_object_new_string(differs ? "differs" : "unreadable"));
+    json_object_object_add(o, "problem", json_object_new_string(problems[problem].name));
     json_object_array_add(s->blocks, o);
 }
 
@@ -94,6 +101,12 @@ static void scrub_count(struct scrub *s, const FTSENT *f, const struct gpunvme_i
     cli_progress_step(&s->progress, s->passed + arg->offset);
 }
 
+static uint32_t scrub_flags(const struct scrub *s)
+{
+    return (s->options.add ? GPUNVME_SCRUB_ADD : 0) |
+           (s->options.correct ? GPUNVME_SCRUB_CORRECT : 0);
+}
+
 static void scrub_open(struct scrub *s, const FTSENT *f, int fd)
 {
     static struct gpunvme_ioc_scrub arg; /* too large for a stack */
@@ -101,7 +114,7 @@ static void scrub_open(struct scrub *s, const FTSENT *f, int fd)
 
     while (at < size && !stopped) {
         arg = (struct gpunvme_ioc_scrub){.abi = {sizeof(arg), GPUNVME_ABI_VERSION},
-                                         .flags = s->options.add ? GPUNVME_SCRUB_ADD : 0,
+                                         .flags = scrub_flags(s),
                                          .offset = at,
                                          .end = size};
         if (ioctl(fd, GPUNVME_IOC_SCRUB, &arg) != 0) {
@@ -118,7 +131,7 @@ static void scrub_open(struct scrub *s, const FTSENT *f, int fd)
 
 static void scrub_file(struct scrub *s, const FTSENT *f)
 {
-    int flags = s->options.add ? O_RDWR : O_RDONLY;
+    int flags = scrub_flags(s) ? O_RDWR : O_RDONLY;
 
     /* Only operands may be links; another file may have become one. */
     if (f->fts_level > 0)
@@ -183,8 +196,11 @@ static void scrub_walk(struct scrub *s, char **paths, void (*each)(struct scrub 
 static void scrub_print_text(const struct scrub *s)
 {
     printf("%" PRIu64 " files: %" PRIu64 " blocks match, %" PRIu64 " bad, %" PRIu64
-           " without checksum, %" PRIu64 " checksums added%s\n",
-           s->files, s->matching, s->bad, s->without, s->added, stopped ? " (interrupted)" : "");
+           " without checksum, %" PRIu64 " checksums added",
+           s->files, s->matching, s->bad, s->without, s->added);
+    if (s->options.correct)
+        printf(", %" PRIu64 " corrected", s->corrected);
+    printf("%s\n", stopped ? " (interrupted)" : "");
 }
 
 static void print_json(struct scrub *s)
@@ -195,6 +211,7 @@ static void print_json(struct scrub *s)
     json_object_object_add(root, "files", json_object_new_uint64(s->files));
     json_object_object_add(root, "matching", json_object_new_uint64(s->matching));
     json_object_object_add(root, "bad", json_object_new_uint64(s->bad));
+    json_object_object_add(root, "corrected", json_object_new_uint64(s->corrected));
     json_object_object_add(root, "without", json_object_new_uint64(s->without));
     json_object_object_add(root, "added", json_object_new_uint64(s->added));
     json_object_object_add(root, "blocks", s->blocks);
@@ -205,7 +222,7 @@ int cli_scrub(int argc, char **argv)
 {
     struct scrub s = {0};
     int first;
-    int end = cli_parse_operands(argc, argv, "oqa", &s.options, 1, INT_MAX,
+    int end = cli_parse_operands(argc, argv, "oqar", &s.options, 1, INT_MAX,
                                  "files or directories are", &first);
 
     if (end)

@@ -58,6 +58,7 @@ struct cli_options {
     bool scratch; /* scratch_start was given */
     bool cufile;
     bool add;
+    bool correct;
     size_t buffer;          /* bytes */
     uint32_t path;          /* GPUNVME_PATH_GPU or _BOUNCE; 0: automatic */
     bool keeps_on;          /* an interval or a count was given */

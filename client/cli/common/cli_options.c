@@ -42,6 +42,7 @@ static const struct described {
     {'u', "cufile", NULL, "what NVIDIA's cuFile lacks here, or for the file that is named",
      FLAG(cufile)},
     {'a', "add", NULL, "a checksum for each block that has none, of what it holds", FLAG(add)},
+    {'r', "correct", NULL, "one flipped bit of a block, which is then listed", FLAG(correct)},
     {'l', "limit", "SIZE", "bytes that a directory's files may take, with K, M, G or T", 0},
     {'i', "interval", "SECONDS", "between two turns (default 1)", 0},
     {'C', "count", "NUMBER", "turns, then end (default: no end)", 0},

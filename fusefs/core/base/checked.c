@@ -189,6 +189,13 @@ int ffs_checked_read(struct ffs *fs, uint64_t addr, void *data, const struct ffs
     return err == -EUCLEAN ? checked_read_any(fs, addr, data, want, why, AGAIN_AND_HEAL) : err;
 }
 
+int ffs_checked_correct_data(struct ffs *fs, uint64_t block, uint32_t sum, void *data)
+{
+    int bit = lay_correct_data(sum, data);
+
+    return bit < 0 ? bit : checked_write_bit(fs, block, data, bit);
+}
+
 /* --- Blocks that stay bad --------------------------------------------------------------------- */
 
 /* Returns true if the block is not among the last damaged ones. */

@@ -46,6 +46,12 @@ int ffs_checked_read(struct ffs *fs, uint64_t addr, void *data, const struct ffs
 int ffs_checked_again(struct ffs *fs, uint64_t addr, void *data, const struct ffs_expect *want,
                       const char **why);
 /*
+ * Corrects one flipped bit of a data block with the checksum entry `sum` in
+ * `data` and on the device. The caller excludes writers of the file. Returns
+ * -EUCLEAN if no single flip explains the difference, or the device's error.
+ */
+int ffs_checked_correct_data(struct ffs *fs, uint64_t block, uint32_t sum, void *data);
+/*
  * Logs and counts a block that stays bad, and lets the superblock ask for a run
  * of fsck. The file system remains writable, because no operation changes what
  * it cannot read. Returns -EUCLEAN.

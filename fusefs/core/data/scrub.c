@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Compares data on the device with its checksums, and can add missing
- * checksums.
+ * checksums and correct single flipped bits.
  *
- * A checksum is entered while the inode's data lock is held exclusively, from
- * the read on, so that no writer changes the data in between. The lock is
- * released after each range of blocks.
+ * A checksum is entered, and a bit corrected, while the inode's data lock is
+ * held exclusively, from the read on, so that no writer changes the data in
+ * between. The lock is released after each range of blocks.
  */
 #include <errno.h>
 
+#include "fusefs/core/base/checked.h"
 #include "fusefs/core/data/data.h"
 #include "fusefs/core/data/sums.h"
 #include "fusefs/core/state.h"
@@ -24,7 +25,7 @@ struct scrub {
     struct ffs_scrub *out;
     uint8_t *data; /* RUN blocks */
     uint32_t sums[RUN];
-    bool add;
+    unsigned flags;
     uint64_t end; /* in file blocks */
 };
 
@@ -33,13 +34,15 @@ static uint8_t *scrub_block_at(const struct scrub *s, uint64_t i)
     return s->data + ffs_offset_of(i);
 }
 
-static void scrub_report(struct scrub *s, const struct ffs_extent *e, uint64_t i, bool unreadable)
+static void scrub_report(struct scrub *s, const struct ffs_extent *e, uint64_t i, bool unreadable,
+                         bool corrected)
 {
     struct ffs_scrub *out = s->out;
 
     out->bad[out->nbad++] = (struct ffs_scrub_block){.offset = ffs_offset_of(e->file_block + i),
                                                      .device = ffs_offset_of(e->block + i),
-                                                     .unreadable = unreadable};
+                                                     .unreadable = unreadable,
+                                                     .corrected = corrected};
 }
 
 /*
@@ -55,7 +58,9 @@ static bool scrub_matches(struct scrub *s, const struct ffs_extent *e, uint64_t 
     int err = bd_read(ffs_dev(s->inode->fs), ffs_offset_of(e->block + i), data, LAY_BLOCK_SIZE);
     if (!err && lay_data_sum(data) == s->sums[i])
         return true;
-    scrub_report(s, e, i, err != 0);
+    bool corrected = !err && (s->flags & FFS_SCRUB_CORRECT) &&
+                     ffs_checked_correct_data(s->inode->fs, e->block + i, s->sums[i], data) == 0;
+    scrub_report(s, e, i, err != 0, corrected);
     return false;
 }
 
@@ -72,7 +77,7 @@ static void scrub_read_range(struct scrub *s, const struct ffs_extent *e, bool *
         readable[i] = !err || bd_read(dev, ffs_offset_of(e->block + i), scrub_block_at(s, i),
                                       LAY_BLOCK_SIZE) == 0;
         if (!readable[i])
-            scrub_report(s, e, i, true);
+            scrub_report(s, e, i, true, false);
     }
 }
 
@@ -91,7 +96,7 @@ static void scrub_compare_range(struct scrub *s, const struct ffs_extent *e, uin
             continue;
         if (s->sums[i] != LAY_NO_SUM) {
             s->out->matching += scrub_matches(s, e, i);
-        } else if (s->add) {
+        } else if (s->flags & FFS_SCRUB_ADD) {
             s->sums[i] = lay_data_sum(scrub_block_at(s, i));
             ++*fresh;
         } else {
@@ -161,7 +166,7 @@ static int scrub_some(struct scrub *s, uint64_t *at)
         if (out->matching + out->added + out->without >= MAX_BLOCKS ||
             out->nbad + RUN > FFS_SCRUB_BAD)
             break;
-        if (s->add)
+        if (s->flags)
             pthread_rwlock_wrlock(&s->inode->data);
         else
             pthread_rwlock_rdlock(&s->inode->data);
@@ -171,16 +176,18 @@ static int scrub_some(struct scrub *s, uint64_t *at)
     return err;
 }
 
-int ffs_scrub(struct ffs_inode *inode, uint64_t offset, uint64_t end, bool add,
+int ffs_scrub(struct ffs_inode *inode, uint64_t offset, uint64_t end, unsigned flags,
               struct ffs_scrub *out)
 {
     struct ffs *fs = inode->fs;
     uint64_t at = ffs_block_of(offset);
-    struct scrub s = {.inode = inode, .out = out, .add = add, .end = ffs_block_up(end)};
+    struct scrub s = {.inode = inode, .out = out, .flags = flags, .end = ffs_block_up(end)};
 
     *out = (struct ffs_scrub){.next = end};
     if (!ffs_has_sums(ffs_geometry(fs)) || fs->sums.stale)
         return -EOPNOTSUPP;
+    if ((flags & FFS_SCRUB_CORRECT) && ffs_writable(fs))
+        return ffs_writable(fs);
     s.data = ffs_dma_alloc(fs, ffs_offset_of(RUN));
     if (!s.data)
         return -ENOMEM;

@@ -310,14 +310,20 @@ int ioctl_extents(struct ffs_inode *inode, struct gpunvme_ioc_extents *out)
 static int check_scrub(const struct open_file *file, const struct gpunvme_ioc_scrub *arg)
 {
     int mode = file->flags & O_ACCMODE;
-    bool add = arg->flags == GPUNVME_SCRUB_ADD;
 
-    if ((arg->flags && !add) || arg->offset % 4096 || arg->end > INT64_MAX ||
+    if ((arg->flags & ~(GPUNVME_SCRUB_ADD | GPUNVME_SCRUB_CORRECT)) || arg->offset % 4096 || arg->end > INT64_MAX ||
         arg->offset > arg->end)
         return -EINVAL;
     if (file->directory)
         return -EISDIR;
-    return mode == O_WRONLY || (add && mode != O_RDWR) ? -EBADF : 0;
+    return mode == O_WRONLY || (arg->flags && mode != O_RDWR) ? -EBADF : 0;
+}
+
+static uint32_t scrub_problem(const struct ffs_scrub_block *b)
+{
+    if (b->corrected)
+        return GPUNVME_SCRUB_CORRECTED;
+    return b->unreadable ? GPUNVME_SCRUB_UNREADABLE : GPUNVME_SCRUB_DIFFERS;
 }
 
 int ioctl_scrub(const struct open_file *file, struct gpunvme_ioc_scrub *arg)
@@ -326,10 +332,11 @@ int ioctl_scrub(const struct open_file *file, struct gpunvme_ioc_scrub *arg)
     int err = check_scrub(file, arg);
 
     if (!err)
-        err =
-            ffs_scrub(file->inode, arg->offset, arg->end, arg->flags == GPUNVME_SCRUB_ADD, &found);
+        err = ffs_scrub(file->inode, arg->offset, arg->end, arg->flags, &found);
     if (err)
         return err;
+    static_assert(FFS_SCRUB_ADD == GPUNVME_SCRUB_ADD && FFS_SCRUB_CORRECT == GPUNVME_SCRUB_CORRECT,
+                  "flags are passed on");
     static_assert(FFS_SCRUB_BAD == GPUNVME_SCRUB_BLOCKS_MAX, "as many as one call finds");
     arg->offset = found.next;
     arg->matching = found.matching;
@@ -341,7 +348,7 @@ int ioctl_scrub(const struct open_file *file, struct gpunvme_ioc_scrub *arg)
         arg->blocks[i] = (struct gpunvme_scrub_block){
             .file_offset = found.bad[i].offset,
             .device = found.bad[i].device,
-            .problem = found.bad[i].unreadable ? GPUNVME_SCRUB_UNREADABLE : GPUNVME_SCRUB_DIFFERS};
+            .problem = scrub_problem(&found.bad[i])};
     return 0;
 }
 

@@ -125,6 +125,31 @@ class Finds(Scrub):
             os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             os.pread(f.fileno(), 1, 70 * 4096)
 
+    def test_and_corrects_one_flipped_bit_on_request(self):
+        path = self.file("file", 100)
+        with open(path, "rb") as f:
+            data = f.read()
+        at = self.flip(path, 70)
+        self.flip(path, 99)
+        with open(self.image, "r+b") as image:
+            image.seek(self.flip(path, 99) + 1)
+            image.write(b"twobits!")
+        text, errors = run("scrub", "--correct", self.mount, status=1)
+        self.assertIn(f"byte {at} of the device) had one flipped bit, which was corrected", errors)
+        self.assertIn("98 blocks match, 1 bad", text)
+        self.assertTrue(text.endswith(", 1 corrected\n"), text)
+        with open(path, "rb") as f:
+            os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            self.assertEqual(f.read(99 * 4096), data[:99 * 4096])
+        found = scrub("-r", path, status=1)
+        self.assertEqual((found["matching"], found["bad"], found["corrected"]), (99, 1, 0))
+        self.flip(path, 3)
+        other = self.file("other", 5)
+        self.flip(other, 4)
+        found = scrub("-r", other)
+        self.assertEqual([b["problem"] for b in found["blocks"]], ["corrected"])
+        self.assertEqual((found["bad"], found["corrected"]), (0, 1))
+
     def test_blocks_that_a_gpu_wrote_have_checksums(self):
         source = os.path.join(self.top.name, "source")
         with open(source, "wb") as f:

@@ -303,9 +303,9 @@ TEST_F(FsCsum, ManyExtentsHaveTheirChecksums)
 class FsScrub : public FsCsum
 {
   protected:
-    int scrub(ffs_inode *inode, bool add = false, uint64_t from = 0, uint64_t to = 1u << 30)
+    int scrub(ffs_inode *inode, unsigned flags = 0, uint64_t from = 0, uint64_t to = 1u << 30)
     {
-        return ffs_scrub(inode, from, to, add, &found);
+        return ffs_scrub(inode, from, to, flags, &found);
     }
     // A file of n blocks that have lost their checksums.
     Inode without_sums(size_t n)
@@ -345,7 +345,7 @@ TEST_F(FsScrub, NamesEachBlockThatDiffers)
     EXPECT_EQ(device.bytes() + found.bad[1].device, at(f, 255 * 4096));
     EXPECT_EQ(found.bad[3].offset, 599u * 4096);
     EXPECT_FALSE(found.bad[3].unreadable);
-    ASSERT_EQ(scrub(f, true), 0);
+    ASSERT_EQ(scrub(f, FFS_SCRUB_ADD), 0);
     EXPECT_EQ(found.nbad, 4u) << "a block that differs gets no new checksum";
     EXPECT_EQ(found.added, 0u);
 }
@@ -356,7 +356,7 @@ TEST_F(FsScrub, AddsMissingChecksums)
     ASSERT_EQ(scrub(f), 0);
     EXPECT_EQ(found.without, 300u);
     EXPECT_EQ(summed(f, 0, 300), 0u);
-    ASSERT_EQ(scrub(f, true), 0);
+    ASSERT_EQ(scrub(f, FFS_SCRUB_ADD), 0);
     EXPECT_EQ(found.added, 300u);
     EXPECT_EQ(summed(f, 0, 300), 300u);
     f.reset();
@@ -369,6 +369,41 @@ TEST_F(FsScrub, AddsMissingChecksums)
     EXPECT_EQ(read_error(f, 299 * 4096, 1), -EIO);
 }
 
+TEST_F(FsScrub, CorrectsOneFlippedBitOnRequestOnly)
+{
+    std::string data = pattern(1, 10 * 4096);
+    Inode f = create("f");
+    write(f, 0, data);
+    flip(f, 3 * 4096 + 5); // where a metadata block has its checksum
+    flip(f, 9 * 4096 + 4095);
+    flip(f, 5 * 4096);
+    flip(f, 5 * 4096 + 1);
+    ASSERT_EQ(scrub(f), 0);
+    EXPECT_EQ(found.nbad, 3u);
+    EXPECT_EQ(read_error(f, 3 * 4096, 1), -EIO) << "a read corrects no data";
+    ASSERT_EQ(scrub(f, FFS_SCRUB_CORRECT), 0);
+    ASSERT_EQ(found.nbad, 3u) << "each one is listed";
+    EXPECT_TRUE(found.bad[0].corrected && !found.bad[1].corrected && found.bad[2].corrected);
+    f.reset();
+    remount();
+    f = lookup("f");
+    ASSERT_EQ(scrub(f), 0);
+    ASSERT_EQ(found.nbad, 1u);
+    EXPECT_EQ(found.bad[0].offset, 5u * 4096);
+    EXPECT_EQ(read(f, 0, 5 * 4096), data.substr(0, 5 * 4096));
+    EXPECT_EQ(read(f, 6 * 4096, 4 * 4096), data.substr(6 * 4096));
+}
+
+TEST_F(FsScrub, CorrectsNothingOnAReadOnlyMount)
+{
+    write(create("f"), 0, pattern(1, 4096));
+    unmount();
+    opts.read_only = true;
+    ASSERT_EQ(mount(), 0);
+    flip(lookup("f"), 7);
+    EXPECT_EQ(scrub(lookup("f"), FFS_SCRUB_CORRECT), -EROFS);
+}
+
 TEST_F(FsScrub, ComparesWithPendingChecksums)
 {
     Inode f = create("f");
@@ -378,7 +413,7 @@ TEST_F(FsScrub, ComparesWithPendingChecksums)
     ASSERT_EQ(scrub(f), 0);
     EXPECT_EQ(found.matching, 3u);
     flip(f, 4096);
-    ASSERT_EQ(scrub(f, true), 0);
+    ASSERT_EQ(scrub(f, FFS_SCRUB_ADD), 0);
     EXPECT_EQ(found.nbad, 1u);
 }
 
@@ -389,7 +424,7 @@ TEST_F(FsScrub, NeedsSeveralCallsForMuchData)
     write(f, 0, pattern(1, BLOCKS * 4096));
     uint64_t from = 0, matching = 0, calls = 0;
     for (; from < BLOCKS * 4096 && calls < 100; calls++) {
-        ASSERT_EQ(scrub(f, false, from, BLOCKS * 4096), 0);
+        ASSERT_EQ(scrub(f, 0, from, BLOCKS * 4096), 0);
         EXPECT_GT(found.next, from);
         from = found.next;
         matching += found.matching;
@@ -406,7 +441,7 @@ TEST_F(FsScrub, ManyBadBlocksAreNamedInSeveralCalls)
         flip(f, block * 4096);
     uint64_t from = 0, bad = 0;
     for (int calls = 0; from < 1000 * 4096 && calls < 100; calls++) {
-        ASSERT_EQ(scrub(f, false, from, 1000 * 4096), 0);
+        ASSERT_EQ(scrub(f, 0, from, 1000 * 4096), 0);
         bad += found.nbad;
         from = found.next;
     }
@@ -418,7 +453,7 @@ TEST_F(FsScrub, AHoleTakesNoTime)
     Inode f = create("f");
     ASSERT_EQ(truncate(f, 1ull << 60), 0);
     write(f, 1ull << 59, "data");
-    ASSERT_EQ(scrub(f, false, 0, 1ull << 60), 0);
+    ASSERT_EQ(scrub(f, 0, 0, 1ull << 60), 0);
     EXPECT_EQ(found.matching, 1u);
     EXPECT_EQ(found.next, 1ull << 60);
 }
@@ -458,7 +493,7 @@ TEST_F(FsScrub, AReadOnlyMountComparesAndAddsNothing)
     Inode f = lookup("f");
     ASSERT_EQ(scrub(f), 0);
     EXPECT_EQ(found.without, 2u);
-    EXPECT_EQ(scrub(f, true), -EROFS);
+    EXPECT_EQ(scrub(f, FFS_SCRUB_ADD), -EROFS);
     f.reset();
     unmount();
     opts.read_only = false;

@@ -429,7 +429,7 @@ void User::change()
             ffs_map_write_end(&map, 5000);
     }
     if (ffs_lookup(root.i, "gpu", &gpu.i) == 0) {
-        ffs_scrub(gpu.i, 0, 1u << 20, true, &scrub);
+        ffs_scrub(gpu.i, 0, 1u << 20, FFS_SCRUB_ADD | FFS_SCRUB_CORRECT, &scrub);
         ffs_write(gpu.i, 2000000, data.data(), data.size());
     }
     if (ffs_lookup(root.i, "attr", &attr.i) == 0) {
