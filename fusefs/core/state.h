@@ -3,8 +3,8 @@
  * The mounted file system, and how its parts report trouble. Private to the storage half.
  *
  * Order of locks, outermost first: shape_lock, journal.commit_lock, ffs.meta, then the leaf locks
- * (cache.lock, checked.lock, alloc.lock, home.lock, itable.lock, flushes.lock, sums.lock), of which a thread
- * holds one at a time.
+ * (cache.lock, checked.lock, alloc.lock, home.lock, itable.lock, flushes.lock, sums.lock), of which
+ * a thread holds one at a time.
  */
 #ifndef FUSEFS_CORE_STATE_H
 #define FUSEFS_CORE_STATE_H

@@ -344,6 +344,12 @@ struct gpunvme_ioc_stats {
     struct gpunvme_latency latency[3][3];
     uint64_t fallbacks[8];    /* transfers on the bounce path by reason, GPUNVME_FALLBACK_* */
     uint64_t leased_commands; /* of leased queues, as far as they are known */
+    /*
+     * Metadata blocks that failed their check when they were read: the second
+     * read was right; one flipped bit was corrected; or the block stayed bad,
+     * and what it describes cannot be used until fsck has repaired it.
+     */
+    uint64_t metadata_reread, metadata_corrected, metadata_damaged;
     struct gpunvme_calls
         /*
          * The sum over all programs that share their counters (SHARE_CALLS),
@@ -690,7 +696,7 @@ static_assert(sizeof(struct gpunvme_ioc_rw) == 80, "rw");
 static_assert(sizeof(struct gpunvme_extent) == 32, "extent");
 static_assert(sizeof(struct gpunvme_ioc_extents) == 24 + 32 * GPUNVME_EXTENTS_MAX, "extents");
 static_assert(sizeof(struct gpunvme_calls) == 2528, "calls");
-static_assert(sizeof(struct gpunvme_ioc_stats) == 4568, "stats");
+static_assert(sizeof(struct gpunvme_ioc_stats) == 4592, "stats");
 static_assert(offsetof(struct gpunvme_ioc_rw, bytes) == 56, "rw.bytes");
 static_assert(sizeof(struct gpunvme_ioc_extents) < 16384, "FUSE's limit");
 static_assert(sizeof(struct gpunvme_open_file) == 88, "open file");

@@ -24,8 +24,8 @@ struct scrub {
     uint64_t passed;            /* bytes of files before the current one */
     uint64_t files, matching, added, without, corrected;
     uint64_t bad; /* except the corrected ones */
-    bool failed; /* cli_error() has reported it */
-    bool ended;  /* another file would fail in the same way */
+    bool failed;  /* cli_error() has reported it */
+    bool ended;   /* another file would fail in the same way */
 };
 
 static volatile sig_atomic_t stopped; /* set by a signal */

@@ -85,6 +85,16 @@ static void leave_out(const struct gq_stats *selftest, struct gq_stats *gq)
     gq->staged_read -= selftest->staged_read;
 }
 
+static void add_metadata_stats(struct ffs *fs, struct gpunvme_ioc_stats *stats)
+{
+    struct ffs_metadata_counts n;
+
+    ffs_metadata_counts(fs, &n);
+    stats->metadata_reread = n.reread;
+    stats->metadata_corrected = n.corrected;
+    stats->metadata_damaged = n.damaged;
+}
+
 /* Adds the counters of the ordinary path and of the controller. */
 static void add_ctrlr_stats(struct nvme_ctrlr *c, struct gpunvme_ioc_stats *stats)
 {
@@ -126,6 +136,7 @@ void ioctl_fill_stats(struct daemon *d, struct gpunvme_ioc_stats *stats)
                                         .leased_commands = leases_commands(d->leases)};
     op_totals_fill(&d->totals, stats);
     shared_calls_sum(d, &stats->calls);
+    add_metadata_stats(d->stack.fs, stats);
     if (d->stack.ctrlr)
         add_ctrlr_stats(d->stack.ctrlr, stats);
 }
@@ -311,8 +322,8 @@ static int check_scrub(const struct open_file *file, const struct gpunvme_ioc_sc
 {
     int mode = file->flags & O_ACCMODE;
 
-    if ((arg->flags & ~(GPUNVME_SCRUB_ADD | GPUNVME_SCRUB_CORRECT)) || arg->offset % 4096 || arg->end > INT64_MAX ||
-        arg->offset > arg->end)
+    if ((arg->flags & ~(GPUNVME_SCRUB_ADD | GPUNVME_SCRUB_CORRECT)) || arg->offset % 4096 ||
+        arg->end > INT64_MAX || arg->offset > arg->end)
         return -EINVAL;
     if (file->directory)
         return -EISDIR;
@@ -345,10 +356,9 @@ int ioctl_scrub(const struct open_file *file, struct gpunvme_ioc_scrub *arg)
     arg->count = (uint32_t)found.nbad;
     memset(arg->blocks, 0, sizeof(arg->blocks));
     for (size_t i = 0; i < found.nbad; i++)
-        arg->blocks[i] = (struct gpunvme_scrub_block){
-            .file_offset = found.bad[i].offset,
-            .device = found.bad[i].device,
-            .problem = scrub_problem(&found.bad[i])};
+        arg->blocks[i] = (struct gpunvme_scrub_block){.file_offset = found.bad[i].offset,
+                                                      .device = found.bad[i].device,
+                                                      .problem = scrub_problem(&found.bad[i])};
     return 0;
 }
 

@@ -175,6 +175,32 @@ class Finds(Scrub):
         self.assertEqual(scrub(path, status=1)["bad"], 1)
 
 
+class Metadata(Scrub):
+    def flip_each(self, text):
+        """One bit of each place in the image that has the text; how many there are."""
+        with open(self.image, "r+b") as image:
+            data = image.read()
+            at = places = 0
+            while (at := data.find(text, at) + 1) > 0:
+                image.seek(at)
+                image.write(bytes([data[at] ^ 1]))
+                places += 1
+        return places
+
+    def test_of_one_flipped_bit_is_corrected_and_counted(self):
+        name = "a-name-that-is-nowhere-else"
+        self.file(name, 1)
+        subprocess.run(["umount", self.mount], check=True, timeout=60)
+        self.daemon.wait(60)
+        self.assertGreater(self.flip_each(name.encode()), 0)
+        self.start()
+        self.assertEqual(os.listdir(self.mount), [name])
+        found = json.loads(run("stats", "-o", "json", self.mount)[0])["mounts"][0]
+        self.assertEqual((found["metadata_corrected"], found["metadata_damaged"]), (1, 0))
+        lines = run("stats", "-o", "prometheus", self.mount)[0]
+        self.assertIn(f'gpunvme_metadata_corrected_total{{mount="{self.mount}"}} 1\n', lines)
+
+
 class Refuses(Scrub):
     def test_files_that_the_user_may_not_read_or_change(self):
         path = self.file("file", 10)

@@ -60,7 +60,8 @@ class MemDevice
         how_ = how;
         countdown_ = n;
     }
-    // The next read of this block has `flips` as the first bytes' flipped bits; later ones are right.
+    // The next read of this block has `flips` as the first bytes' flipped bits; later ones are
+    // right.
     void misread(uint64_t block, uint8_t flips)
     {
         misread_ = block;
