@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Runs the checks that take too long for every change (.ci/run): random tests
 # with many more rounds, all suites with ThreadSanitizer, all guest scenarios, a
-# soak of killed daemons, clang's build, and long fuzzing. Continues after a
-# failure. The table at the end shows which steps failed, and the exit status
-# whether any did.
+# soak of killed daemons, damaged media, clang's build, and long fuzzing.
+# Continues after a failure. The table at the end shows which steps failed, and
+# the exit status whether any did.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -19,6 +19,7 @@ Steps, all of them without an argument:
   no-sim  the build without the simulated drive, and its tests
   crash   CRASH_STATES power cuts (100000), and a daemon killed in the middle of writes,
           CRASH_ROUNDS times (40)
+  media   MEDIA_CASES file systems with one damaged block (40000, 10 minutes)
   guest   all guest scenarios
   judge   scripts/sim-judge.sh: Linux's NVMe driver, nvme-cli and fio on the simulator
   lint    all of scripts/lint.sh, clang's build included
@@ -43,6 +44,12 @@ crash_soak() {
         "$BUILD_DIR/mkfs/fsck.gpunvme" "$BUILD_DIR/fusefs/daemon/gpunvmefs" "${CRASH_ROUNDS:-40}"
 }
 
+# shellcheck disable=SC2317 # called by step
+media_campaign() {
+    configure_and_build "$BUILD_DIR" -DGPUNVME_WERROR=ON >/dev/null
+    MEDIA_CASES=${MEDIA_CASES:-40000} "$BUILD_DIR/tests/media/media_test"
+}
+
 nightly() {
     case $1 in
     plain) step "tests, long" bash scripts/test.sh --long ;;
@@ -50,6 +57,7 @@ nightly() {
     tsan) step "TSan, all, long" bash scripts/test.sh --long --tsan ;;
     no-sim) step "without the simulator" bash scripts/test.sh --no-sim ;;
     crash) step "crash soak" crash_soak ;;
+    media) step "damaged media" media_campaign ;;
     guest) step "guest, all" bash scripts/guest-test.sh --all ;;
     judge) step "judges of sim" bash scripts/sim-judge.sh ;;
     lint) step "lint" bash scripts/lint.sh format style shell cppcheck tidy clang ;;
@@ -61,11 +69,14 @@ nightly() {
 steps=()
 for arg in "$@"; do
     case $arg in
-    plain | asan | tsan | no-sim | crash | guest | judge | lint | fuzz | mutate) steps+=("$arg") ;;
+    plain | asan | tsan | no-sim | crash | media | guest | judge | lint | fuzz | mutate)
+        steps+=("$arg")
+        ;;
     *) other_argument "$arg" step ;;
     esac
 done
-[ "${#steps[@]}" -gt 0 ] || steps=(plain asan tsan no-sim crash guest judge lint fuzz mutate)
+[ "${#steps[@]}" -gt 0 ] ||
+    steps=(plain asan tsan no-sim crash media guest judge lint fuzz mutate)
 for name in "${steps[@]}"; do
     nightly "$name"
 done
