@@ -188,9 +188,9 @@ void ffs_set_commit(struct ffs *fs, unsigned commit_ms);
  */
 void ffs_set_data_times(struct ffs *fs, bool by_caller);
 /*
- * If enabled, freed blocks are discarded on the device once the transaction
- * that freed them is durable; pinned ones wait for ffs_trim(). Has no effect on
- * a device without discards.
+ * If enabled, freed blocks are discarded on the device once a commit after that
+ * of the transaction that freed them is durable; pinned ones wait for
+ * ffs_trim(). Has no effect on a device without discards.
  */
 void ffs_set_discard(struct ffs *fs, bool discard);
 struct ffs_trim_range {

@@ -234,6 +234,7 @@ TEST_F(Space, AnImageShrinksWhenAFileIsRemovedFromAMountWithDiscard)
         EXPECT_GE(full, kLen);
         ASSERT_EQ(unlink(m.path("f").c_str()), 0);
         write_file(m, "commits", 1);
+        write_file(m, "commits again", 1);
         EXPECT_EQ(bytes_of(m) + kLen / 2 < full, discard) << bytes_of(m);
         EXPECT_TRUE(m.unmount());
     }
