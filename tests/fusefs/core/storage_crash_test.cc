@@ -209,6 +209,30 @@ TEST_F(Crash, AReadOnlyMountOfAWritableDeviceWritesNothing)
     EXPECT_EQ(crash_dev_ops(cut.get()), 0u);
 }
 
+// However full the log is, two mounts that crash can commit, and the next one can end a checkpoint.
+TEST_F(Crash, OfAFullLogLeavesRoomForMounts)
+{
+    struct ffs *whole = fs;
+    for (uint32_t round = 1; round <= 400; round++) {
+        ASSERT_EQ(set_all(round), 0);
+        ASSERT_EQ(commit(), 0);
+        if (round % (2 + round / 40) == 0) { // a shorter one, so that each lap ends elsewhere
+            ASSERT_EQ(set_uid(LAY_INO_ROOT, round), 0);
+            ASSERT_EQ(commit(), 0);
+        }
+        done.push_back({crash_dev_ops(dev.get()), round});
+        Device cut(crash_dev_cut(dev.get(), crash_dev_ops(dev.get()), CRASH_DROP, 0));
+        for (int i = 0; i < 2; i++) {
+            crash_dev_record(cut.get());
+            ASSERT_EQ(mount(cut.get()), 0) << round << ": " << why;
+            // Labels of two places, each a write and a flush; then the commit.
+            cut.reset(crash_dev_cut(cut.get(), 5, CRASH_DROP, 0));
+        }
+        ASSERT_EQ(check(cut.get(), crash_dev_ops(dev.get())), "") << round;
+        fs = whole;
+    }
+}
+
 // Each mount commits before it does anything else; that takes the place of the one before (R7e).
 TEST_F(Crash, OfMountAfterMountDoesNotFillTheLog)
 {
