@@ -56,7 +56,7 @@ static int label_refuse(struct lay_labels *labels, int err, const char *why)
     return err;
 }
 
-/* Judges two sound copies. */
+/* Judges two sound copies. Of two equal ones, one with a flipped bit on the device is the worse. */
 static int label_compare(struct lay_labels *labels)
 {
     const struct lay_label *a = &labels->copies[0].label, *b = &labels->copies[1].label;
@@ -66,7 +66,7 @@ static int label_compare(struct lay_labels *labels)
         return label_refuse(labels, -EUCLEAN, "its labels are of two file systems");
     if (first == second && memcmp(a, b, sizeof(*a)) != 0)
         return label_refuse(labels, -EUCLEAN, "its labels contradict each other");
-    labels->newest = second > first;
+    labels->newest = second > first || (second == first && labels->copies[0].corrected);
     return 0;
 }
 

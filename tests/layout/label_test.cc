@@ -230,6 +230,11 @@ TEST_F(Labels, AreWrittenOneAfterTheOtherTheWorseOneFirst)
     ASSERT_EQ(write(), 0);
     EXPECT_EQ(trace, "w2048 f r2048 w0 f r0 ") << "the one with a flipped bit";
 
+    flip(0, 4000);
+    ASSERT_EQ(read(), 0);
+    ASSERT_EQ(write(), 0);
+    EXPECT_EQ(trace, "w0 f r0 w2048 f r2048 ") << "the one with a flipped bit";
+
     later(LAY_LABEL_SECOND);
     ASSERT_EQ(read(), 0);
     ASSERT_EQ(write(), 0);
