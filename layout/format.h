@@ -20,6 +20,7 @@
 #define LAY_PAYLOAD     4032u
 #define LAY_NONE        UINT64_MAX /* "no block", "no inode", "end of list" */
 #define LAY_MAX_TID     (1ull << 62)
+#define LAY_MAX_COUNTER (1ull << 62) /* of an incarnation */
 
 /* Every struct is followed by asserts of its size and offsets. */
 #define LAY_SIZE(s, n)      static_assert(sizeof(struct s) == (n), #s " size")
@@ -213,7 +214,7 @@ LAY_OFFSET(lay_inode_block, inodes, 64);
 #define LAY_INCOMPAT_DRAFT (1ull << 63)
 
 struct lay_incarnation {
-    le64 counter; /* incremented by each writer; 0: none */
+    le64 counter; /* incremented by each writer, at most LAY_MAX_COUNTER; 0: none */
     le64 id;      /* random, not 0 */
 };
 LAY_SIZE(lay_incarnation, 16);

@@ -143,7 +143,7 @@ static int label_fields(const struct lay_label *l, const char **why)
         return lay_bad(why, "index");
     if (lay_get32(l->flags) != 0)
         return lay_bad(why, "flags");
-    if (lay_get64(l->incarnation.counter) == 0 || lay_get64(l->incarnation.id) == 0)
+    if (!lay_incarnation_ok(&l->incarnation))
         return lay_bad(why, "incarnation");
     if (lay_get64(l->log_id) == 0)
         return lay_bad(why, "log_id");
@@ -153,6 +153,13 @@ static int label_fields(const struct lay_label *l, const char **why)
         return lay_bad(why, "label");
     int err = label_members(l, why);
     return err ? err : label_places(l, why);
+}
+
+bool lay_incarnation_ok(const struct lay_incarnation *incarnation)
+{
+    uint64_t counter = lay_get64(incarnation->counter);
+
+    return counter != 0 && counter <= LAY_MAX_COUNTER && lay_get64(incarnation->id) != 0;
 }
 
 int lay_check_label(const struct lay_label *l, uint64_t *features, const char **why)

@@ -72,8 +72,9 @@ void lay_label_next(struct lay_label *label, uint64_t id);
 /*
  * R1: seals *label and writes it to both places, the worse copy first. Each is
  * flushed and read back before the other is written. Returns 0, an error of a
- * callback, or -EIO if a copy read back differs twice. *labels describes the
- * copies afterwards.
+ * callback, -EIO if a copy read back differs twice, or -EINVAL, with nothing
+ * written, for a label that no reader would accept. *labels describes the copies
+ * afterwards.
  */
 int lay_labels_write(const struct lay_io *io, struct lay_labels *labels, struct lay_label *label);
 

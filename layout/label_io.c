@@ -157,6 +157,8 @@ int lay_labels_write(const struct lay_io *io, struct lay_labels *labels, struct 
     int err = 0;
 
     lay_seal(label, 0);
+    if (lay_check_label(label, NULL, NULL) != 0)
+        return -EINVAL;
     for (unsigned n = 0; n < LAY_LABEL_COPIES && !err; n++) {
         unsigned i = n == 0 ? first : 1 - first;
         struct lay_label_copy *copy = &labels->copies[i];

@@ -71,7 +71,7 @@ static int log_record(const struct lay_geometry *geo, const void *block, uint32_
         return lay_bad(why, "tid");
     if (lay_get64(record->log_id) != geo->log_id)
         return lay_bad(why, "log_id");
-    if (lay_get64(record->incarnation.counter) == 0 || lay_get64(record->incarnation.id) == 0)
+    if (!lay_incarnation_ok(&record->incarnation))
         return lay_bad(why, "incarnation");
     return 0;
 }

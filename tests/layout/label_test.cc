@@ -255,6 +255,18 @@ TEST_F(Labels, AreWrittenOnceMoreIfAWriteWasLost)
     EXPECT_EQ(write(0x102), -ENODEV);
 }
 
+TEST_F(Labels, ThatNobodyWouldAcceptAreNotWritten)
+{
+    for (uint64_t block : {uint64_t{0}, uint64_t{LAY_LABEL_SECOND}}) {
+        blocks[block].label.incarnation.counter = lay_put64(LAY_MAX_COUNTER);
+        lay_seal(&blocks[block], 0);
+    }
+    ASSERT_EQ(read(), 0);
+    EXPECT_EQ(write(), -EINVAL) << "no counter is left";
+    EXPECT_EQ(trace, "");
+    EXPECT_EQ(read(), 0);
+}
+
 TEST_F(Labels, CrashesBetweenWritesNeverTearBothCopies)
 {
     for (int n = 0; n < 6; n++) {
