@@ -236,6 +236,7 @@ static int reader_verify(struct lay_log *log, const struct lay_log_commit *commi
                         .verified = commit};
     int err = reader_transaction(&r);
 
+    log->verified += r.tx.blocks + 1;
     /* The first record of the transaction sets the incarnation that all must have. */
     *whole = !err && r.tx.commit.pos == pos &&
              memcmp(&r.incarnation, &commit->incarnation, sizeof(r.incarnation)) == 0;
@@ -254,7 +255,7 @@ static int reader_take_corrected(struct lay_log *log, const void *block, uint64_
         return 0;
     commit = log->fixed.commit;
     if (lay_check_commit(log->geo, &commit, pos, lay_get64(commit.head.tid), NULL) != 0 ||
-        !reader_is_newer(&commit, &log->newest))
+        !reader_is_newer(&commit, &log->newest) || log->verified >= log->geo->log_blocks)
         return 0;
     int err = reader_verify(log, &commit, pos, &whole);
     if (!err && whole) {
@@ -316,6 +317,7 @@ int lay_log_newest(struct lay_log *log)
 
     memset(&log->newest, 0, sizeof(log->newest));
     log->ended = log->replace = false;
+    log->verified = 0;
     log->left = log->geo->log_blocks;
     int err = reader_scan(log, &stray);
     if (!err)

@@ -347,6 +347,35 @@ TEST(NewestCommit, WithAFlippedBitDoesNotCountIfAnotherRecordHasOne)
     }
 }
 
+TEST(NewestCommit, IsFoundInBoundedTimeAmongManyWithAFlippedBit)
+{
+    Ring ring;
+    for (unsigned i = 0; i < RING / 2; i++)
+        ring.put_revokes(HOME + i, 1);
+    const uint32_t chain = ring.chain;
+    const uint64_t tid = ring.tid;
+    while (ring.pos != 0) {
+        lay_block &c = ring.at(ring.pos);
+        ring.put_commit();
+        c.bytes[3000] ^= 1; // each claims all revokes and the commits before it
+        ring.first = 0;
+        ring.chain = chain;
+        ring.tid = tid;
+    }
+    EXPECT_EQ(ring.newest(), 0) << "the first one is whole";
+    EXPECT_EQ(ring.log.newest.pos, RING / 2);
+    ring.at(0).bytes[3000] ^= 1;
+    ring.reads = 0;
+    EXPECT_EQ(ring.newest(), -EUCLEAN);
+    EXPECT_LE(ring.reads, 3 * RING);
+    // Nor is one of a whole transaction worth more.
+    ring.at(0).bytes[3000] ^= 1;
+    ring.at(RING / 2 - 1).bytes[3000] ^= 1;
+    ring.reads = 0;
+    EXPECT_EQ(ring.newest(), -EUCLEAN);
+    EXPECT_LE(ring.reads, 3 * RING);
+}
+
 TEST(NewestCommit, AtAWrongPositionMeansDamageIfItIsNewer)
 {
     Ring r;
