@@ -47,7 +47,10 @@ static int correct_search(uint32_t syndrome)
     const uint32_t crc = 8 * offsetof(struct lay_head, crc);
     uint32_t value = 1;
 
-    if (syndrome != 0 && (syndrome & (syndrome - 1)) == 0)
+    /* A sound block, which has another reason to be refused, costs no search. */
+    if (syndrome == 0)
+        return -1;
+    if ((syndrome & (syndrome - 1)) == 0)
         return (int)(crc + (uint32_t)__builtin_ctz(syndrome));
     for (uint32_t bit = LAY_BLOCK_BITS; bit-- > 0;) {
         value = correct_next(value);
