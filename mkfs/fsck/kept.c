@@ -59,9 +59,12 @@ static int kept_read_log(struct fsck *f, struct kept *k)
         k->supers.errors[i] = -EUCLEAN;
     int err = replay_read(&k->img, &k->labels, &k->supers, &k->log);
 
+    /* This finds images in the fixed areas. */
+    if (!err)
+        err = replay_replay(&k->img, &k->log);
     if (!err && (k->log.state != LOG_WHOLE || k->log.why))
         err = kept_refuse(f, "the log in the file is still damaged");
-    return err ? err : replay_replay(&k->img, &k->log);
+    return err;
 }
 
 /* Takes what a superblock of the log says, but for the state of this one. */

@@ -49,7 +49,7 @@ static int read_start(struct fsck *f)
         fsck_say(f, "Nothing is repaired without this");
         f->mode = FSCK_CHECK;
     }
-    return f->replay ? fsck_apply_kept(f) : 0;
+    return f->replay && f->mode != FSCK_CHECK ? fsck_apply_kept(f) : 0;
 }
 
 static int begin_round(struct fsck *f)

@@ -330,6 +330,20 @@ TEST_F(DamagedLog, IsNotAppliedAfterAMount)
     EXPECT_TRUE(read_file(path("img")) == image);
 }
 
+TEST_F(DamagedLog, IsNotAppliedWithAnUnknownReadOnlyFeature)
+{
+    EXPECT_EQ(fsck("-y").status, 1);
+    std::string log = kept();
+    std::memcpy(&log[(damaged - img.geo.log_start) << LAY_BLOCK_SHIFT], whole.data(), whole.size());
+    write_file(path("log"), log);
+    img.label().ro_compat = lay_put64(0x40);
+    img.seal_label();
+    std::string image = read_file(path("img"));
+    Result r = run({FSCK, "-y", "--replay", path("log"), path("img")});
+    EXPECT_EQ(r.out.find("applied"), std::string::npos) << r.out;
+    EXPECT_TRUE(read_file(path("img")) == image);
+}
+
 TEST_F(DamagedLog, OfAnotherFileSystemIsRefused)
 {
     EXPECT_EQ(fsck("-y").status, 1);
