@@ -59,6 +59,17 @@ TEST_F(FsCrafted, AnUnsoundSuperblockDoesNotChangeTheGeometryInUse)
     EXPECT_EQ(mount(), -EUCLEAN);
 }
 
+// A commit that nobody would read acknowledges nothing.
+TEST_F(FsCrafted, NumbersOfTransactionsEnd)
+{
+    unmount();
+    lay_log_commit *newest = image_newest_commit(device.bytes(), &geo);
+    newest->tail_tid = lay_put64(LAY_MAX_TID);
+    lay_seal(newest, LAY_MAX_TID);
+    EXPECT_EQ(mount(), -EOVERFLOW);
+    EXPECT_EQ(image_newest_commit(device.bytes(), &geo), newest) << "none was written";
+}
+
 TEST_F(FsCrafted, AJournalledSuperblockThatDoesNotFitTheLabelIsRefused)
 {
     const std::function<void(lay_super *)> changes[] = {
