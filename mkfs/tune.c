@@ -246,7 +246,8 @@ static int tune_resize(const struct options *o, struct bd_opened *opened, struct
     if (tune_extend_file(o, opened) != 0)
         return -1;
     int err = resize_mounted(o, opened->dev, s);
-    if (err && s->blocks == before)
+    /* After a failed write the label may already have the new size. */
+    if (err && s->blocks == before && !s->failed)
         cut_file(o, opened, length);
     if (err)
         return err;
