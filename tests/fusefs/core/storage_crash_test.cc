@@ -2,6 +2,8 @@
 // A power cut after any write: committed handles are there, every handle is whole.
 #include <string.h>
 
+#include <utility>
+
 #include "tests/fusefs/core/storage_fixture.h"
 #include "tests/rounds.h"
 
@@ -226,7 +228,9 @@ TEST_F(Crash, OfAFullLogLeavesRoomForMounts)
             crash_dev_record(cut.get());
             ASSERT_EQ(mount(cut.get()), 0) << round << ": " << why;
             // Labels of two places, each a write and a flush; then the commit.
-            cut.reset(crash_dev_cut(cut.get(), 5, CRASH_DROP, 0));
+            Device next(crash_dev_cut(cut.get(), 5, CRASH_DROP, 0));
+            ASSERT_EQ(unmount(), 0);
+            cut = std::move(next);
         }
         ASSERT_EQ(check(cut.get(), crash_dev_ops(dev.get())), "") << round;
         fs = whole;
@@ -242,7 +246,9 @@ TEST_F(Crash, OfMountAfterMountDoesNotFillTheLog)
     for (int i = 0; i < 600; i++) {
         crash_dev_record(cut.get());
         ASSERT_EQ(mount(cut.get()), 0) << i << ": " << why;
-        cut.reset(crash_dev_cut(cut.get(), crash_dev_ops(cut.get()), FATES[i % 4], 0));
+        Device next(crash_dev_cut(cut.get(), crash_dev_ops(cut.get()), FATES[i % 4], 0));
+        ASSERT_EQ(unmount(), 0);
+        cut = std::move(next);
     }
     fs = whole;
     EXPECT_EQ(check(cut.get(), crash_dev_ops(dev.get())), "");
