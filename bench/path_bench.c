@@ -223,8 +223,7 @@ static int measure(struct bench *b, const struct row *row)
     int err = warm_up(b, row);
 
     for (unsigned i = 0; i < b->repeats * N_WAYS && !err; i++) {
-        unsigned way = (i + i / N_WAYS) %
-                       N_WAYS; /* each comes first, and after each other */
+        unsigned way = (i + i / N_WAYS) % N_WAYS; /* each comes first, and after each other */
         err = sample(b, way, row, &samples[way]);
         if (way == BY_CHOICE) {
             calls += b->calls;

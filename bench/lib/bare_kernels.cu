@@ -26,7 +26,7 @@ namespace
 
 constexpr unsigned kGroupShift = 5;
 constexpr unsigned kLooks = 1024; /* one of that many reads takes the clock */
-constexpr unsigned kCut = 64; /* one of that many pieces may be cut */
+constexpr unsigned kCut = 64;     /* one of that many pieces may be cut */
 
 /*
  * Called by a warp. Builds the command of each piece, cut at the end of its extent. *wrong counts

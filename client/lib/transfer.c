@@ -56,9 +56,9 @@ static const char *why_bounce(const struct gpunvme_buffer *b, const struct range
 }
 
 /*
- * Returns true if the library may choose the pipeline. It may not for writes that differ between the
- * paths: the GPU path writes whole pages, and write(2) past RLIMIT_FSIZE sends SIGXFSZ, which the
- * mount's WRITE does not.
+ * Returns true if the library may choose the pipeline. It may not for writes that differ between
+ * the paths: the GPU path writes whole pages, and write(2) past RLIMIT_FSIZE sends SIGXFSZ, which
+ * the mount's WRITE does not.
  */
 static bool may_bounce(const struct range *r)
 {

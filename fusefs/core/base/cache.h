@@ -138,7 +138,7 @@ void ffs_cache_forget(struct ffs_cbuf *cb);
 struct ffs_image {
     struct ffs_image *next; /* in its bucket */
     uint64_t block;         /* logical address */
-    void *data; /* 4096 bytes */
+    void *data;             /* 4096 bytes */
 };
 
 /* The newest committed image of each block that is not in place yet. */
