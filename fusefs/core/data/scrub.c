@@ -34,15 +34,13 @@ static uint8_t *scrub_block_at(const struct scrub *s, uint64_t i)
     return s->data + ffs_offset_of(i);
 }
 
-static void scrub_report(struct scrub *s, const struct ffs_extent *e, uint64_t i, bool unreadable,
-                         bool corrected)
+static void scrub_report(struct scrub *s, const struct ffs_extent *e, uint64_t i, bool unreadable)
 {
     struct ffs_scrub *out = s->out;
 
     out->bad[out->nbad++] = (struct ffs_scrub_block){.offset = ffs_offset_of(e->file_block + i),
                                                      .device = ffs_offset_of(e->block + i),
-                                                     .unreadable = unreadable,
-                                                     .corrected = corrected};
+                                                     .unreadable = unreadable};
 }
 
 /*
@@ -58,9 +56,10 @@ static bool scrub_matches(struct scrub *s, const struct ffs_extent *e, uint64_t 
     int err = bd_read(ffs_dev(s->inode->fs), ffs_offset_of(e->block + i), data, LAY_BLOCK_SIZE);
     if (!err && lay_data_sum(data) == s->sums[i])
         return true;
-    bool corrected = !err && (s->flags & FFS_SCRUB_CORRECT) &&
-                     ffs_checked_correct_data(s->inode->fs, e->block + i, s->sums[i], data) == 0;
-    scrub_report(s, e, i, err != 0, corrected);
+    scrub_report(s, e, i, err != 0);
+    if (!err && (s->flags & FFS_SCRUB_CORRECT))
+        err = ffs_checked_correct_data(s->inode->fs, e->block + i, s->sums[i], data);
+    s->out->bad[s->out->nbad - 1].corrected = !err && (s->flags & FFS_SCRUB_CORRECT);
     return false;
 }
 
@@ -77,7 +76,7 @@ static void scrub_read_range(struct scrub *s, const struct ffs_extent *e, bool *
         readable[i] = !err || bd_read(dev, ffs_offset_of(e->block + i), scrub_block_at(s, i),
                                       LAY_BLOCK_SIZE) == 0;
         if (!readable[i])
-            scrub_report(s, e, i, true, false);
+            scrub_report(s, e, i, true);
     }
 }
 
