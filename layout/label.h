@@ -90,6 +90,8 @@ struct lay_supers {
 int lay_supers_read(const struct lay_io *io, const struct lay_geometry *of_label,
                     struct lay_supers *supers);
 
+/* Returns the sound superblock with the highest tid, or NULL. */
+const struct lay_super *lay_supers_newest(const struct lay_supers *supers);
 /* Returns a sound superblock of this age, or NULL. */
 const struct lay_super *lay_supers_of_age(const struct lay_supers *supers, uint32_t age);
 

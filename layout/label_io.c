@@ -206,6 +206,19 @@ int lay_supers_read(const struct lay_io *io, const struct lay_geometry *of_label
     return 0;
 }
 
+const struct lay_super *lay_supers_newest(const struct lay_supers *supers)
+{
+    const struct lay_super *newest = NULL;
+
+    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
+        const struct lay_super *sb = &supers->copies[i];
+        if (!supers->errors[i] &&
+            (!newest || lay_get64(sb->head.tid) > lay_get64(newest->head.tid)))
+            newest = sb;
+    }
+    return newest;
+}
+
 const struct lay_super *lay_supers_of_age(const struct lay_supers *supers, uint32_t age)
 {
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {

@@ -189,19 +189,6 @@ static const struct image_patch *replay_last_super(const struct log *log)
     return NULL;
 }
 
-static const struct lay_super *replay_newest_super(const struct lay_supers *supers)
-{
-    const struct lay_super *newest = NULL;
-
-    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
-        const struct lay_super *sb = &supers->copies[i];
-        if (!supers->errors[i] &&
-            (!newest || lay_get64(sb->head.tid) > lay_get64(newest->head.tid)))
-            newest = sb;
-    }
-    return newest;
-}
-
 static const struct lay_super *
 replay_home_super(const struct log *log, const struct lay_supers *supers, bool any, bool *lost)
 {
@@ -209,7 +196,7 @@ replay_home_super(const struct log *log, const struct lay_supers *supers, bool a
         log->state == LOG_LOST ? NULL : lay_supers_of_age(supers, log->reader.newest.super_age);
 
     *lost = !sb && log->state != LOG_LOST;
-    return sb || !any ? sb : replay_newest_super(supers);
+    return sb || !any ? sb : lay_supers_newest(supers);
 }
 
 int replay_super(struct image *img, const struct log *log, const struct lay_supers *supers,

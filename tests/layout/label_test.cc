@@ -289,6 +289,10 @@ TEST_F(Labels, SuperblocksAreFoundByTheirAge)
     EXPECT_EQ(lay_supers_of_age(&supers, lay_age(&super)), &supers.copies[0]);
     EXPECT_EQ(lay_supers_of_age(&supers, lay_age(&blocks[geo.supers[1]])), &supers.copies[1]);
     EXPECT_EQ(lay_supers_of_age(&supers, 1), nullptr);
+    EXPECT_EQ(lay_supers_newest(&supers), &supers.copies[0]);
+    lay_seal(&blocks[geo.supers[1]], OBJECT_TID + 1);
+    ASSERT_EQ(lay_supers_read(&io, &geo, &supers), 0);
+    EXPECT_EQ(lay_supers_newest(&supers), &supers.copies[1]);
 }
 
 TEST_F(Labels, SuperblocksHaveOneFlippedBitCorrected)

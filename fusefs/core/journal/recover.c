@@ -189,19 +189,6 @@ static int recover_log(struct recovery *r)
     return err ? err : recover_replay(r);
 }
 
-/* Returns the superblock with the highest tid, or NULL. */
-static const struct lay_super *recover_any_super(const struct lay_supers *supers)
-{
-    const struct lay_super *best = NULL;
-
-    for (unsigned i = 0; i < LAY_SUPER_COPIES; i++) {
-        const struct lay_super *sb = &supers->copies[i];
-        if (!supers->errors[i] && (!best || lay_get64(sb->head.tid) > lay_get64(best->head.tid)))
-            best = sb;
-    }
-    return best;
-}
-
 /* Reports damage, of which a read-only mount shows what is left. */
 static int recover_damaged(struct ffs *fs, const char *what, const char *shown,
                            const struct ffs_reason *why)
@@ -226,7 +213,7 @@ static int recover_super(struct recovery *r, struct ffs_recovered *found,
         return 0;
     const struct lay_super *sb = lay_supers_of_age(&found->supers, r->log.newest.super_age);
     if (!sb) {
-        sb = recover_any_super(&found->supers);
+        sb = lay_supers_newest(&found->supers);
         if (!sb)
             return ffs_refuse(why, -EUCLEAN, "superblocks damaged: %s; run fsck.gpunvme",
                               found->supers.why[0]);

@@ -359,7 +359,7 @@ static struct lay_geometry shrink_shape_of(const struct ffs *fs, uint64_t blocks
     struct lay_geometry geo = fs->geo;
 
     geo.blocks = blocks;
-    geo.bitmap_blocks = (blocks + LAY_GROUP_BLOCKS - 1) / LAY_GROUP_BLOCKS;
+    geo.bitmap_blocks = lay_groups_of(blocks);
     if (geo.sums_blocks)
         geo.sums_blocks = lay_sums_blocks(blocks);
     return geo;
