@@ -46,7 +46,7 @@ enum ffs_access {
     FFS_ACCESS_FILES_ONLY = 4, /* with one of the above: not for reads of directories */
 };
 
-/* Whether block 1 protects a device against a second writer: FORMAT.md 4.3. */
+/* Whether block 1 protects a device against a second writer: FORMAT.md 4.5. */
 enum ffs_mmp_policy {
     FFS_MMP_AUTO = 0, /* where bd_info.shared is set, or block 1 is in use */
     FFS_MMP_ON,

@@ -68,7 +68,7 @@ static inline uint64_t ffs_max(uint64_t a, uint64_t b)
 /* A block in memory. `data` may be read under ffs.meta, and changed after ffs_tx_dirty(). */
 struct ffs_buf {
     uint64_t block; /* logical address (FORMAT.md 2) */
-    void *data; /* 4096 bytes */
+    void *data;     /* 4096 bytes */
 };
 
 /*

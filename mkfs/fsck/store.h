@@ -2,7 +2,7 @@
 /*
  * Blocks that a repair has changed. They stay in memory until they are written
  * in a transaction of the log. The first write of a repair makes a new
- * incarnation (FORMAT.md 4.1), and the last one notes that the log holds
+ * incarnation (FORMAT.md 4.2), and the last one notes that the log holds
  * nothing.
  *
  * If the log itself is damaged, blocks are written in place until the log has

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The orphan list contains inodes whose change must be finished after a crash
- * (FORMAT.md 4). It is linked through next_orphan from the superblock, most
+ * (FORMAT.md 3.5). It is linked through next_orphan from the superblock, most
  * recent first.
  */
 #include <assert.h>

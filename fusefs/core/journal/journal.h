@@ -99,7 +99,7 @@ int ffs_checkpoint_now(struct ffs *fs);
 int ffs_freeze(struct ffs *fs);
 void ffs_thaw(struct ffs *fs);
 
-/* --- The log (log.c). Under commit_lock. ------------------------------------------------------ */
+/* --- The log (log_write.c). Under commit_lock. ------------------------------------------------ */
 
 /* Returns the log blocks that a transaction needs. Needs no lock. */
 uint64_t ffs_log_need(uint64_t images, uint64_t revokes);

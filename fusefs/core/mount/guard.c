@@ -285,7 +285,7 @@ static int guard_refuse(struct ffs_mmp *m, int err, const struct ffs_reason *r)
         return ffs_refuse(r, err, "interrupted");
     case -ETIMEDOUT:
         return ffs_refuse(r, err,
-                          "too slow for multi-mount protection (FORMAT.md 4.3); mount it "
+                          "too slow for multi-mount protection (FORMAT.md 4.5); mount it "
                           "with nommp if no other host reaches it");
     default:
         return ffs_refuse(r, err, "multi-mount protection: block 1: %s", strerror(-err));

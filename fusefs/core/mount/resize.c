@@ -5,7 +5,7 @@
  *
  * The new bitmaps and checksums are written to free blocks or past the old end.
  * A transaction with the new superblock begins a log with a new id (FORMAT.md
- * 4), which does not exist before the labels name it. All that is durable
+ * 10.6), which does not exist before the labels name it. All that is durable
  * before the labels are written. The old file system is valid until then, and
  * the new one afterwards.
  */
