@@ -136,18 +136,6 @@ void bd_close(struct bd_dev *dev)
     dev->ops->close(dev);
 }
 
-uint64_t bd_lock_id(enum bd_lock kind, uint64_t a, uint64_t b)
-{
-    const uint64_t parts[] = {kind, a, b};
-    uint64_t id = 0xcbf29ce484222325ull; /* FNV-1a, by words */
-
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-        id = (id ^ parts[i]) * 0x100000001b3ull;
-        id ^= id >> 32;
-    }
-    return id ? id : 1;
-}
-
 int bd_refresh(struct bd_dev *dev)
 {
     uint64_t bytes;

@@ -46,7 +46,17 @@ enum bd_lock { BD_LOCK_FILE = 1, BD_LOCK_BLOCK, BD_LOCK_PCI, BD_LOCK_SOCKET };
  * one: a and b are device and inode of a file or socket, the number of a block
  * device, or a PCI address.
  */
-uint64_t bd_lock_id(enum bd_lock kind, uint64_t a, uint64_t b);
+static inline uint64_t bd_lock_id(enum bd_lock kind, uint64_t a, uint64_t b)
+{
+    const uint64_t parts[] = {kind, a, b};
+    uint64_t id = 0xcbf29ce484222325ull; /* FNV-1a, by words */
+
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        id = (id ^ parts[i]) * 0x100000001b3ull;
+        id ^= id >> 32;
+    }
+    return id ? id : 1;
+}
 
 enum bd_op { BD_READ, BD_WRITE, BD_WRITE_ZEROES, BD_DISCARD, BD_FLUSH };
 
