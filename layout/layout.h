@@ -239,6 +239,11 @@ int lay_check_node(const struct lay_geometry *geo, const struct lay_node *node, 
  * link's target.
  */
 int lay_check_extent(const struct lay_geometry *geo, const struct lay_extent *e, const char **why);
+/* True if the extent has blocks; a damaged one need not (FORMAT.md 3.2). */
+static inline bool lay_extent_has_blocks(const struct lay_extent *e)
+{
+    return lay_get64(e->block) != LAY_NONE;
+}
 int lay_check_xattr_block(const struct lay_geometry *geo, const struct lay_xattr_block *xb,
                           uint64_t addr, uint64_t owner, const char **why);
 int lay_check_symlink_block(const struct lay_geometry *geo, const struct lay_symlink_block *sl,

@@ -8,19 +8,20 @@
 int lay_check_extent(const struct lay_geometry *geo, const struct lay_extent *e, const char **why)
 {
     uint64_t len = lay_get32(e->len);
+    uint16_t flags = lay_get16(e->flags);
 
     if (len == 0)
         return lay_bad(why, "extent.len");
-    if (lay_get16(e->flags) & ~LAY_EXTENT_FLAGS)
+    if (flags & ~LAY_EXTENT_FLAGS || flags == LAY_EXTENT_FLAGS)
         return lay_bad(why, "extent.flags");
     if (lay_get16(e->device) != 0)
         return lay_bad(why, "extent.device");
     if (lay_get64(e->file_block) >= LAY_MAX_FILE_BLOCKS ||
         len > LAY_MAX_FILE_BLOCKS - lay_get64(e->file_block))
         return lay_bad(why, "extent.file_block");
-    if (!lay_range_ok(geo, lay_get64(e->block), len))
-        return lay_bad(why, "extent.block");
-    return 0;
+    if (flags & LAY_EXTENT_DAMAGED && !lay_extent_has_blocks(e))
+        return 0;
+    return lay_range_ok(geo, lay_get64(e->block), len) ? 0 : lay_bad(why, "extent.block");
 }
 
 int lay_check_extents(const struct lay_geometry *geo, const struct lay_extent *extents,

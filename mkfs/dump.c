@@ -417,6 +417,7 @@ static void add_extent(void *arg, const struct lay_extent *e)
     dump_put_number(row, "block", lay_get64(e->block));
     dump_put_number(row, "blocks", lay_get32(e->len));
     dump_put_flag(row, "unwritten", (lay_get16(e->flags) & LAY_EXTENT_UNWRITTEN) != 0);
+    dump_put_flag(row, "damaged", (lay_get16(e->flags) & LAY_EXTENT_DAMAGED) != 0);
     json_object_array_add(arg, row);
 }
 

@@ -189,7 +189,8 @@ static void match_extent(void *arg, const struct lay_extent *e)
     struct find_block *f = arg;
     uint64_t first = lay_get64(e->file_block);
 
-    if (f->file_block >= first && f->file_block - first < lay_get32(e->len))
+    if (!(lay_get16(e->flags) & LAY_EXTENT_DAMAGED) && f->file_block >= first &&
+        f->file_block - first < lay_get32(e->len))
         f->found = lay_get64(e->block) + (f->file_block - first);
 }
 

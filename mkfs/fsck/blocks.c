@@ -197,7 +197,7 @@ static void look_for_stolen(void *arg, const struct lay_extent *e)
     struct stolen_walk *w = arg;
     struct fsck_conflict c = {.ino = w->ino};
 
-    for (uint64_t i = 0; i < lay_get32(e->len) && !w->err; i++) {
+    for (uint64_t i = 0; lay_extent_has_blocks(e) && i < lay_get32(e->len) && !w->err; i++) {
         uint64_t file_block = lay_get64(e->file_block) + i;
         uint64_t block = lay_get64(e->block) + i;
         if (fsck_is_metadata(w->f, block) && !has_conflict(w->f, w->ino, file_block))

@@ -68,7 +68,7 @@ static void inodes_take_extent(void *arg, const struct lay_extent *e)
     if (first != l->expected || lay_get16(e->flags) != 0)
         l->whole = false;
     l->mapped += len;
-    if (first + len > MOST_BLOCKS(l->mapped) || first < l->expected)
+    if (first + len > MOST_BLOCKS(l->mapped) || first < l->expected || !lay_extent_has_blocks(e))
         return;
     for (uint64_t i = 0; i < len && !l->failed; i++) {
         if (fsck_claim(l->f, 0, lay_get64(e->block) + i))

@@ -93,7 +93,7 @@ static void count_extent(void *arg, const struct lay_extent *e)
 {
     struct count *c = arg;
 
-    c->blocks += lay_get32(e->len);
+    c->blocks += lay_extent_has_blocks(e) ? lay_get32(e->len) : 0;
     c->end = lay_get64(e->file_block) + lay_get32(e->len);
 }
 

@@ -76,7 +76,7 @@ static void check_units(struct map_walk *w, uint64_t file_block, uint64_t block)
     bool aligned = file_block % LAY_GPU_ALIGN == 0 && block % LAY_GPU_ALIGN == 0;
     bool before_whole = w->file_end % LAY_GPU_ALIGN == 0;
 
-    if (!continues && !(aligned && before_whole))
+    if (block == LAY_NONE || (!continues && !(aligned && before_whole)))
         references_want(w,
                         fsck_report(w->f, PROBLEM_GPU_ALIGNMENT, NULL,
                                     "inode %" PRIu64 " file block %" PRIu64, w->ino, file_block),
@@ -90,10 +90,12 @@ static void references_take_extent(void *arg, const struct lay_extent *e)
     uint64_t block = lay_get64(e->block);
     uint64_t len = lay_get32(e->len);
 
-    int err = fsck_claim_data(w->f, w->ino, file_block, block, len);
-    w->err = w->err ? w->err : err;
     if (w->gpu_bound)
         check_units(w, file_block, block);
+    if (!lay_extent_has_blocks(e))
+        return;
+    int err = fsck_claim_data(w->f, w->ino, file_block, block, len);
+    w->err = w->err ? w->err : err;
     w->data += len;
     w->file_end = file_block + len;
     w->device_end = block + len;

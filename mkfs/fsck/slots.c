@@ -187,7 +187,7 @@ static uint64_t inline_blocks(const struct fit *fit, uint64_t *end)
     uint64_t sum = 0;
 
     for (unsigned i = 0; i < lay_get16(fit->inode->map_count); i++) {
-        sum += lay_get32(e[i].len);
+        sum += lay_extent_has_blocks(&e[i]) ? lay_get32(e[i].len) : 0;
         *end = lay_get64(e[i].file_block) + lay_get32(e[i].len);
     }
     return sum;

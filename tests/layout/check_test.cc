@@ -216,7 +216,7 @@ const Case inode_cases[] = {
     {OBJECT_INODES, "blocks_all", "inode.blocks",
      [](lay_block &o) { slot(o, SLOT_TREE).blocks = lay_put64(OBJECT_BLOCKS + 1); }},
     {OBJECT_INODES, "blocks_tree", "inode.blocks",
-     [](lay_block &o) { slot(o, SLOT_TREE).blocks = lay_put64(52); }},
+     [](lay_block &o) { slot(o, SLOT_TREE).blocks = lay_put64(2); }},
     {OBJECT_INODES, "atime", "inode times",
      [](lay_block &o) { slot(o, SLOT_INLINE).atime.nsec = lay_put32(1000000000); }},
     {OBJECT_INODES, "mtime", "inode times",
@@ -289,7 +289,21 @@ const Case tree_cases[] = {
     {OBJECT_EXTENT_LEAF, "len", "extent.len",
      [](lay_block &o) { o.node.u.extents[1].len = lay_put32(0); }},
     {OBJECT_EXTENT_LEAF, "flags", "extent.flags",
-     [](lay_block &o) { o.node.u.extents[1].flags = lay_put16(2); }},
+     [](lay_block &o) { o.node.u.extents[1].flags = lay_put16(4); }},
+    {OBJECT_EXTENT_LEAF, "unwritten_and_damaged", "extent.flags",
+     [](lay_block &o) { o.node.u.extents[1].flags = lay_put16(3); }},
+    {OBJECT_EXTENT_LEAF, "no_block", "extent.block",
+     [](lay_block &o) { o.node.u.extents[1].block = lay_put64(LAY_NONE); }},
+    {OBJECT_EXTENT_LEAF, "unwritten_no_block", "extent.block",
+     [](lay_block &o) {
+         o.node.u.extents[1].flags = lay_put16(LAY_EXTENT_UNWRITTEN);
+         o.node.u.extents[1].block = lay_put64(LAY_NONE);
+     }},
+    {OBJECT_EXTENT_LEAF, "damaged_block", "extent.block",
+     [](lay_block &o) {
+         o.node.u.extents[1].flags = lay_put16(LAY_EXTENT_DAMAGED);
+         o.node.u.extents[1].block = lay_put64(0);
+     }},
     {OBJECT_EXTENT_LEAF, "device", "extent.device",
      [](lay_block &o) { o.node.u.extents[1].device = lay_put16(1); }},
     {OBJECT_EXTENT_LEAF, "file_block", "extent.file_block",
