@@ -412,7 +412,7 @@ struct ffs_scrub {
     uint64_t without;  /* blocks without a checksum */
     size_t nbad;
     struct ffs_scrub_block {
-        uint64_t offset, device; /* bytes, in the file and on the device */
+        uint64_t offset, device; /* bytes, in the file and on the device; 0: a damaged extent */
         bool unreadable;         /* if not, it differed from its checksum twice */
         bool corrected;          /* one flipped bit explained that, and was written again */
     } bad[FFS_SCRUB_BAD];
@@ -493,7 +493,8 @@ struct ffs_map {
  * Maps [offset, offset + len) for reading and pins the blocks: truncate, punch
  * and unlink take effect on the file at once, but the blocks are not allocated
  * to others before ffs_map_release(). Every write completed before the call is
- * on the device.
+ * on the device. Returns -EIO if the range has a damaged extent, which a map
+ * cannot show.
  */
 int ffs_map_read(struct ffs_inode *inode, uint64_t offset, uint64_t len, struct ffs_map *out);
 /*
@@ -513,7 +514,8 @@ void ffs_map_release(struct ffs_map *map);
  * blocks. Unwritten blocks that the request covers in part are zeroed, so that
  * a transfer may read, change and write them. The thread that maps also ends
  * the map, because it holds a lock of the inode, and makes no other call for
- * the inode in between. Returns -ENOSPC, -EFBIG or -EINVAL.
+ * the inode in between. Returns -ENOSPC, -EFBIG or -EINVAL, and -EIO if the
+ * range has a damaged extent: only ffs_write() ends damage.
  */
 int ffs_map_write(struct ffs_inode *inode, uint64_t offset, uint64_t len, struct ffs_map *out);
 int ffs_map_write_end(struct ffs_map *map, uint64_t written);
@@ -584,7 +586,8 @@ bool ffs_watch_any(struct ffs_inode *inode);
 
 /*
  * Lists up to max segments from `offset` on, as they are now. Returns their
- * number, or -errno.
+ * number, or -errno. The list ends before a damaged extent; -EIO if it is the
+ * first.
  */
 ssize_t ffs_extents(struct ffs_inode *inode, uint64_t offset, struct ffs_segment *out, size_t max);
 

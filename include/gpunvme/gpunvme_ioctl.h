@@ -218,7 +218,7 @@ struct gpunvme_ioc_extents {
 /* Describes a block of a file that has failed a scrub. */
 struct gpunvme_scrub_block {
     uint64_t file_offset; /* bytes */
-    uint64_t device;      /* byte offset on the device */
+    uint64_t device;      /* byte offset on the device; 0: none, a repair lost the block */
     uint32_t problem;     /* GPUNVME_SCRUB_* */
     uint32_t reserved;
 };

@@ -83,9 +83,10 @@ static struct ffs_extent extent_at(const struct lay_extent *e, uint64_t file_blo
         return extent;
     }
     uint64_t skip = file_block - ffs_record_first(e);
-    extent.block = lay_get64(e->block) + skip;
+    extent.block = ffs_block_after(lay_get64(e->block), skip);
     extent.len = lay_get32(e->len) - skip;
     extent.unwritten = ffs_record_unwritten(e);
+    extent.damaged = ffs_record_damaged(e);
     return extent;
 }
 

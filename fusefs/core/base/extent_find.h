@@ -7,13 +7,26 @@
 
 #include "fusefs/core/base/tree_seek.h"
 
-/* An extent of file blocks: mapped, unwritten, or a hole. */
+/* An extent of file blocks: mapped, unwritten, damaged, or a hole. */
 struct ffs_extent {
     uint64_t file_block;
-    uint64_t block; /* on the device; LAY_NONE: hole */
+    uint64_t block; /* on the device; LAY_NONE: a hole, or damaged without blocks */
     uint64_t len;   /* blocks; a hole after the last extent reaches to UINT64_MAX - file_block */
     bool unwritten;
+    bool damaged; /* reads fail */
 };
+
+/* True if the extent has the content of its blocks. */
+static inline bool ffs_extent_is_data(const struct ffs_extent *e)
+{
+    return e->block != LAY_NONE && !e->unwritten && !e->damaged;
+}
+
+/* Returns the block at a distance from the start of an extent, or LAY_NONE. */
+static inline uint64_t ffs_block_after(uint64_t block, uint64_t distance)
+{
+    return block == LAY_NONE ? LAY_NONE : block + distance;
+}
 
 /*
  * Sets *out to the extent that holds file_block, cut so that it starts there. The caller holds
@@ -62,6 +75,11 @@ static inline uint64_t ffs_record_end(const struct lay_extent *e)
 static inline bool ffs_record_unwritten(const struct lay_extent *e)
 {
     return lay_get16(e->flags) & LAY_EXTENT_UNWRITTEN;
+}
+
+static inline bool ffs_record_damaged(const struct lay_extent *e)
+{
+    return lay_get16(e->flags) & LAY_EXTENT_DAMAGED;
 }
 
 #endif

@@ -45,6 +45,8 @@ static int map_reserve(struct ffs_map *map, size_t *room, size_t n)
 
 /*
  * Lists [first, end) in map, at most max segments of it. Called under ffs.meta.
+ * A transfer by the map knows no damage, so one that a damaged extent reaches
+ * into is refused.
  */
 static int map_collect(struct ffs_inode *inode, uint64_t first, uint64_t end, size_t max,
                        struct ffs_map *map)
@@ -60,8 +62,11 @@ static int map_collect(struct ffs_inode *inode, uint64_t first, uint64_t end, si
         int err = n < 0 ? (int)n : map_reserve(map, &room, (size_t)n);
         if (err)
             return err;
-        for (ssize_t i = 0; i < n; i++)
+        for (ssize_t i = 0; i < n; i++) {
+            if (extents[i].damaged)
+                return -EIO;
             map->segments[map->count++] = map_segment_of(&extents[i]);
+        }
         first = extents[n - 1].file_block + extents[n - 1].len;
     }
     return 0;
@@ -166,12 +171,33 @@ static int map_zero_outside(struct ffs_inode *inode, const struct held *h)
     return ffs_zero(inode, ffs_offset_of(after), ffs_offset_of(last), FFS_ZERO_UNWRITTEN);
 }
 
+/*
+ * Returns -EIO if [from, to) (bytes) touches a damaged extent. A transfer that
+ * stops early would leave the rest of a block unknown but written; ffs_write()
+ * ends damage.
+ */
+static int map_refuse_damage(struct ffs_inode *inode, uint64_t from, uint64_t to)
+{
+    struct ffs_extent_window w;
+
+    for (uint64_t at = ffs_block_of(from); at < ffs_block_up(to); at = w.end) {
+        int err = ffs_extent_window_get(inode, at, ffs_block_up(to), &w);
+        for (size_t i = 0; i < w.n && !err; i++)
+            err = w.extent[i].damaged ? -EIO : 0;
+        if (err)
+            return err;
+    }
+    return 0;
+}
+
 static int map_write(struct ffs_inode *inode, uint64_t offset, uint64_t len, struct ffs_map *out)
 {
     struct held *h = out->internal;
     uint64_t upto;
     int err = ffs_file_open_rw(inode, offset, &h->file);
 
+    if (!err)
+        err = map_refuse_damage(inode, offset, offset + len);
     if (err)
         return err;
     h->offset = offset;
@@ -322,6 +348,8 @@ static ssize_t map_list(struct ffs_inode *inode, uint64_t block, struct ffs_segm
             ffs_extent_list(inode, block, UINT64_MAX, extents, ffs_min(max - n, FFS_EXTENT_WINDOW));
         for (ssize_t i = 0; i < got; i++) {
             block = extents[i].file_block + extents[i].len;
+            if (extents[i].damaged)
+                return n > 0 ? (ssize_t)n : -EIO;
             if (map_end_hole(&extents[i], end))
                 out[n++] = map_segment_of(&extents[i]);
         }

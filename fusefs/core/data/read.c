@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
+#include <syslog.h>
 #include <unistd.h>
 
 #include "fusefs/core/data/data.h"
@@ -73,21 +74,50 @@ static int read_run(struct ffs_inode *inode, struct ffs_batch *b,
     return err;
 }
 
-/* Reads [offset, *end), which lies within the file. Lowers *end to what one batch can hold. */
+/* Logs that a block of a file lies in a damaged extent. Returns -EIO. */
+static int read_damaged(struct ffs_inode *inode, uint64_t file_block)
+{
+    ffs_log(inode->fs, LOG_ERR,
+            "%s: inode %llu: block %llu of the file is damaged: a repair could not find its data",
+            ffs_dev(inode->fs)->info.name, (unsigned long long)inode->ino,
+            (unsigned long long)file_block);
+    return -EIO;
+}
+
+/* Sets *damage to the first file block of the window that is damaged, or to its end. */
+static bool read_has_damage(const struct ffs_extent_window *extents, uint64_t *damage)
+{
+    *damage = extents->end;
+    for (size_t i = 0; i < extents->n; i++) {
+        if (!extents->extent[i].damaged)
+            continue;
+        *damage = extents->extent[i].file_block;
+        return true;
+    }
+    return false;
+}
+
+/*
+ * Reads [offset, *end), which lies within the file. Lowers *end to what one
+ * batch can hold, and to the first damaged block.
+ */
 static int read_some(struct ffs_inode *inode, uint64_t offset, uint64_t *end, uint8_t *buf)
 {
     struct ffs_batch b;
     struct edges e;
     struct ffs_extent_window extents;
+    uint64_t damage;
     int err = ffs_extent_window_get(inode, ffs_block_of(offset), ffs_block_up(*end), &extents);
 
     if (err)
         return err;
-    *end = ffs_min(*end, ffs_offset_of(extents.end));
+    if (read_has_damage(&extents, &damage) && damage <= ffs_block_of(offset))
+        return read_damaged(inode, damage);
+    *end = ffs_min(*end, ffs_offset_of(damage));
     ffs_batch_init(&b, inode->fs);
     e.n = 0;
 
-    for (size_t i = 0; i < extents.n; i++) {
+    for (size_t i = 0; i < extents.n && extents.extent[i].file_block < damage; i++) {
         const struct ffs_extent *extent = &extents.extent[i];
         uint64_t from = ffs_max(offset, ffs_offset_of(extent->file_block));
         uint64_t to = ffs_min(*end, ffs_offset_of(extent->file_block + extent->len));
@@ -135,7 +165,7 @@ ssize_t ffs_read(struct ffs_inode *inode, uint64_t offset, void *buf, size_t len
 /* Returns false for holes and for unwritten blocks, which read as zeros. */
 static bool read_seek_is_data(const struct ffs_extent *extent)
 {
-    return extent->block != LAY_NONE && !extent->unwritten;
+    return ffs_extent_is_data(extent) || extent->damaged;
 }
 
 /*
@@ -260,20 +290,25 @@ static uint64_t data_goal_for(struct ffs_inode *inode, uint64_t file_block)
 }
 
 /*
- * Fills the hole at extent, or its first part, and stores the length in *len.
+ * Gives blocks to the hole or damaged extent, or to its first part, and stores
+ * the length in *len. Damage stays until the data is written.
  */
 static int data_fill_hole(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t unit,
                           struct ffs_extent extent, uint64_t *len)
 {
+    /* The rest of a unit would count as written. */
+    if (extent.damaged && unit > 1)
+        return -EIO;
     if (extent.file_block % unit != 0 || extent.len < unit)
         return ffs_corrupt(inode->fs, LAY_NONE, inode->ino, "hole inside a 2 MiB unit");
     uint64_t goal = data_goal_for(inode, extent.file_block);
     int err = ffs_alloc(tx, goal, unit, extent.len, (unsigned)unit, &extent.block, &extent.len);
     if (err)
         return err;
-    extent.unwritten = true;
+    extent.unwritten = !extent.damaged;
     *len = extent.len;
-    return ffs_extent_add(tx, inode, &extent);
+    return extent.damaged ? ffs_extent_fill(tx, inode, &extent)
+                          : ffs_extent_add(tx, inode, &extent);
 }
 
 /* Maximum credits of one more allocation: tree, bitmap, inode. */
@@ -286,11 +321,16 @@ static int data_fill_hole(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t u
 static int data_reserve_in(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t unit, uint64_t *at,
                            uint64_t end)
 {
+    uint64_t from = *at;
+
     do {
         struct ffs_extent extent;
         int err = ffs_extent_find(inode, *at, &extent);
         if (err)
             return err;
+        /* Damage is replaced, which takes two changes of the tree. */
+        if (extent.damaged && ffs_tx_left(tx) < ffs_extent_credits(inode))
+            return *at > from ? 0 : -ENOSPC;
         uint64_t len = extent.len = ffs_min(extent.len, end - *at);
         if (extent.block == LAY_NONE)
             err = data_fill_hole(tx, inode, unit, extent, &len);
@@ -473,7 +513,7 @@ int ffs_zero(struct ffs_inode *inode, uint64_t from, uint64_t to, enum ffs_zero_
         int err = ffs_extent_window_get(inode, at, end, &extents);
         for (size_t i = 0; i < extents.n && !err; i++) {
             const struct ffs_extent *extent = &extents.extent[i];
-            if (extent->block == LAY_NONE || extent->unwritten != unwritten)
+            if (extent->block == LAY_NONE || extent->damaged || extent->unwritten != unwritten)
                 continue;
             err = data_zero_extent(inode, extent, ffs_max(from, ffs_offset_of(extent->file_block)),
                                    ffs_min(to, ffs_offset_of(extent->file_block + extent->len)));

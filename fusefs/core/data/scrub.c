@@ -38,9 +38,10 @@ static void scrub_report(struct scrub *s, const struct ffs_extent *e, uint64_t i
 {
     struct ffs_scrub *out = s->out;
 
-    out->bad[out->nbad++] = (struct ffs_scrub_block){.offset = ffs_offset_of(e->file_block + i),
-                                                     .device = ffs_offset_of(e->block + i),
-                                                     .unreadable = unreadable};
+    out->bad[out->nbad++] =
+        (struct ffs_scrub_block){.offset = ffs_offset_of(e->file_block + i),
+                                 .device = e->damaged ? 0 : ffs_offset_of(e->block + i),
+                                 .unreadable = unreadable};
 }
 
 /*
@@ -128,6 +129,14 @@ static int scrub_range(struct scrub *s, const struct ffs_extent *e)
     return err;
 }
 
+/* Reports the first blocks of a damaged extent and cuts it to these. */
+static void scrub_report_damage(struct scrub *s, struct ffs_extent *e)
+{
+    e->len = ffs_min(e->len, RUN);
+    for (uint64_t i = 0; i < e->len; i++)
+        scrub_report(s, e, i, true);
+}
+
 /* Gets the extent at file block *at, or its first part. */
 static int scrub_next(struct scrub *s, uint64_t *at)
 {
@@ -147,7 +156,9 @@ static int scrub_next(struct scrub *s, uint64_t *at)
     if (err)
         return err;
     e.len = ffs_min(e.len, s->end - *at);
-    if (e.block != LAY_NONE && !e.unwritten) {
+    if (e.damaged) {
+        scrub_report_damage(s, &e);
+    } else if (ffs_extent_is_data(&e)) {
         e.len = ffs_min(e.len, RUN);
         err = scrub_range(s, &e);
     }

@@ -452,8 +452,7 @@ int ffs_mapped_sums(struct ffs_inode *inode, uint64_t first, uint64_t n, uint64_
         err = ffs_extent_find(inode, first + done, &e);
         ffs_meta_done(inode->fs);
         part = err ? 0 : ffs_min(e.len, n - done);
-        if (err || e.block == LAY_NONE || e.unwritten ||
-            (expected != LAY_NONE && e.block != expected + done))
+        if (err || !ffs_extent_is_data(&e) || (expected != LAY_NONE && e.block != expected + done))
             memset(sums + done, 0, part * sizeof(*sums));
         else
             err = ffs_sums_get(inode->fs, e.block, part, sums + done);
@@ -511,7 +510,7 @@ int ffs_drop_sums(struct ffs_inode *inode, uint64_t first, uint64_t end)
         if (err)
             break;
         e.len = ffs_min(e.len, end - first);
-        if (e.block != LAY_NONE && !e.unwritten)
+        if (ffs_extent_is_data(&e))
             err = ffs_sums_drop(inode->fs, e.block, e.len, &tid);
     }
     return err ? err : ffs_commit(inode->fs, tid);
@@ -602,7 +601,7 @@ static int verify_put_extent(struct ffs_tx *tx, struct ffs_inode *inode, const s
 {
     uint32_t zeros[LAY_SUMS_ENTRIES];
 
-    if (!e->unwritten) {
+    if (!e->unwritten && !e->damaged) {
         if (data)
             ffs_sums_wait(inode->fs, e->block, e->len, &fresh->sums[e->file_block - fresh->first]);
         return 0;
@@ -638,7 +637,7 @@ int ffs_fresh_put(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t first, ui
         }
         if (fresh)
             err = verify_put_extent(tx, inode, &e, fresh, data);
-        else if (e.unwritten)
+        else if (e.unwritten || e.damaged)
             err = ffs_sums_put(tx, e.block, e.len, NULL);
         if (err)
             return err;

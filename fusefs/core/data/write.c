@@ -42,7 +42,8 @@ static const struct ffs_extent *write_extent_of(const struct round *r, uint64_t 
 
 /*
  * Reads the old content of a partially written block, which is zeros if it is
- * unwritten or past the end of the file, and copies the new bytes over it.
+ * unwritten or past the end of the file, and copies the new bytes over it. A
+ * damaged block has no old content; only its bytes past the end are known.
  */
 static int write_fill_edge(struct round *r, uint64_t file_block)
 {
@@ -54,7 +55,10 @@ static int write_fill_edge(struct round *r, uint64_t file_block)
     int err = 0;
 
     memset(edge, 0, LAY_BLOCK_SIZE);
-    if (!extent->unwritten && start < r->f->size) {
+    bool whole = from == start && to >= ffs_min(start + LAY_BLOCK_SIZE, r->f->size);
+    if (extent->damaged && !whole && start < r->f->size)
+        return -EIO;
+    if (ffs_extent_is_data(extent) && start < r->f->size) {
         uint64_t block = extent->block + (file_block - extent->file_block);
         err = ffs_read_block(r->inode->fs, block, edge);
         if (err == -EBADMSG)
@@ -169,7 +173,7 @@ static bool write_is_settled(const struct round *r)
     struct ffs_inode *inode = r->inode;
 
     for (size_t i = 0; i < r->extents.n; i++) {
-        if (r->extents.extent[i].unwritten)
+        if (!ffs_extent_is_data(&r->extents.extent[i]))
             return false;
     }
     if (r->end > r->f->size)
@@ -317,7 +321,7 @@ static int truncate_has_tail(struct ffs_inode *inode, bool *tail)
         return 0;
     int err = ffs_extent_find(inode, ffs_block_of(ffs_size(inode)), &extent);
     if (!err)
-        *tail = extent.block != LAY_NONE && !extent.unwritten;
+        *tail = ffs_extent_is_data(&extent);
     return err;
 }
 

@@ -32,7 +32,7 @@ int ffs_inode_file_block(struct ffs *fs, uint64_t index, struct ffs_buf **out)
     int err = ffs_extent_find(&fs->inode_file, index, &extent);
     if (err)
         return err;
-    if (extent.block == LAY_NONE)
+    if (extent.block == LAY_NONE || extent.damaged)
         return ffs_corrupt(fs, 0, 0, "hole in the inode file");
     return ffs_buf_get(fs, extent.block, &expect, out);
 }

@@ -19,12 +19,19 @@
 
 static struct lay_extent extents_pack(const struct ffs_extent *extent)
 {
+    uint16_t flags = 0;
+
     assert(extent->len > 0 && extent->len <= EXTENT_MAX);
+    assert(!extent->unwritten || !extent->damaged);
+    if (extent->unwritten)
+        flags = LAY_EXTENT_UNWRITTEN;
+    else if (extent->damaged)
+        flags = LAY_EXTENT_DAMAGED;
     return (struct lay_extent){
         .file_block = lay_put64(extent->file_block),
         .block = lay_put64(extent->block),
         .len = lay_put32((uint32_t)extent->len),
-        .flags = lay_put16(extent->unwritten ? LAY_EXTENT_UNWRITTEN : 0),
+        .flags = lay_put16(flags),
     };
 }
 
@@ -129,10 +136,10 @@ static int extents_leaf_delete(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i
 /* True if the second extent, which follows the first, can be joined to it. */
 static bool extents_joins(const struct lay_extent *a, const struct lay_extent *b)
 {
-    return ffs_record_end(a) == ffs_record_first(b) &&
-           ffs_record_unwritten(a) == ffs_record_unwritten(b) &&
-           lay_get64(a->block) + lay_get32(a->len) == lay_get64(b->block) &&
-           lay_get32(a->len) + lay_get32(b->len) <= EXTENT_MAX;
+    uint64_t next = ffs_block_after(lay_get64(a->block), lay_get32(a->len));
+
+    return ffs_record_end(a) == ffs_record_first(b) && lay_get16(a->flags) == lay_get16(b->flags) &&
+           next == lay_get64(b->block) && lay_get32(a->len) + lay_get32(b->len) <= EXTENT_MAX;
 }
 
 static void extents_lengthen(struct lay_extent *e, const struct lay_extent *by)
@@ -193,7 +200,7 @@ static int extents_add_extent(struct ffs_tx *tx, struct ffs_inode *inode, struct
         if (err)
             return err;
         extent.file_block += part.len;
-        extent.block += part.len;
+        extent.block = ffs_block_after(extent.block, part.len);
         extent.len -= part.len;
     }
     return 0;
@@ -209,9 +216,10 @@ static int extents_leaf_cut(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i, u
     struct lay_extent *e = &l->e[i];
     uint64_t first = ffs_record_first(e), end = ffs_record_end(e);
     struct ffs_extent rest = {.file_block = to,
-                              .block = lay_get64(e->block) + (to - first),
+                              .block = ffs_block_after(lay_get64(e->block), to - first),
                               .len = end - to,
-                              .unwritten = ffs_record_unwritten(e)};
+                              .unwritten = ffs_record_unwritten(e),
+                              .damaged = ffs_record_damaged(e)};
 
     if (from == first && to == end)
         return extents_leaf_delete(tx, l, i);
@@ -256,7 +264,7 @@ int ffs_extent_add(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_
 }
 
 /*
- * Opens the leaf with the first extent that has blocks in [from, end). Stores
+ * Opens the leaf with the first extent that reaches into [from, end). Stores
  * its index, and the part of it that lies in the range, [*from, *to). Returns
  * -ENOENT, with nothing open, if there is none.
  */
@@ -295,13 +303,14 @@ static int extents_uncharge(struct ffs_inode *inode, uint64_t n)
 }
 
 /*
- * Unmaps and frees [from, to), which lies in the i-th extent. Closes the leaf.
+ * Unmaps [from, to), which lies in the i-th extent, and frees its blocks if it
+ * has any. Closes the leaf.
  */
 static int extents_remove_part(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i, uint64_t from,
                                uint64_t to)
 {
     struct ffs_inode *inode = l->inode;
-    uint64_t block = lay_get64(l->e[i].block) + (from - ffs_record_first(&l->e[i]));
+    uint64_t block = ffs_block_after(lay_get64(l->e[i].block), from - ffs_record_first(&l->e[i]));
     int err = extents_leaf_dirty(tx, l);
 
     if (err) {
@@ -309,8 +318,9 @@ static int extents_remove_part(struct ffs_tx *tx, struct ffs_leaf *l, unsigned i
         return err;
     }
     err = extents_leaf_cut(tx, l, i, from, to);
-    if (!err)
-        err = extents_uncharge(inode, to - from);
+    if (err || block == LAY_NONE)
+        return err;
+    err = extents_uncharge(inode, to - from);
     return err ? err : ffs_free(tx, block, to - from);
 }
 
@@ -384,7 +394,8 @@ int ffs_extent_mark(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_bl
             break;
         if (err)
             return err;
-        if (ffs_record_unwritten(&l.e[i]) == unwritten) {
+        bool same = ffs_record_unwritten(&l.e[i]) == unwritten && !ffs_record_damaged(&l.e[i]);
+        if (same || lay_get64(l.e[i].block) == LAY_NONE) {
             ffs_leaf_close(&l);
             continue;
         }
@@ -420,5 +431,15 @@ int ffs_extent_move(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs
     if (!err)
         err = extents_add_extent(tx, inode, *to);
     extents_changed(inode);
+    return err;
+}
+
+int ffs_extent_fill(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_extent *to)
+{
+    assert(to->damaged && to->block != LAY_NONE);
+    int err = ffs_extent_move(tx, inode, to);
+
+    if (!err)
+        inode->d.blocks = lay_put64(lay_get64(inode->d.blocks) + to->len);
     return err;
 }

@@ -28,7 +28,15 @@ int ffs_extent_remove(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_
  * same state. The caller frees the old blocks. Needs ffs_extent_credits().
  */
 int ffs_extent_move(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_extent *to);
-/* Sets or clears `unwritten` in a range; *next is as above. */
+/*
+ * Gives blocks to [to->file_block, to->file_block + to->len), which lies in one damaged extent
+ * without blocks and stays damaged, and adds them to inode->d.blocks. Needs ffs_extent_credits().
+ */
+int ffs_extent_fill(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_extent *to);
+/*
+ * Makes the extents of a range unwritten, or written, which also ends their damage. Damaged extents
+ * without blocks stay as they are. *next is as above.
+ */
 int ffs_extent_mark(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t file_block, uint64_t len,
                     bool unwritten, uint64_t *next);
 

@@ -124,13 +124,13 @@ static int shrink_move_in(const struct shrink *s, struct ffs_tx *tx, struct ffs_
     uint64_t block;
     int err = ffs_alloc(tx, 0, align, e.len, align, &block, &e.len);
 
-    if (!err && !e.unwritten)
+    if (!err && ffs_extent_is_data(&e))
         err = shrink_copy_data(s, e.block, block, e.len);
     if (!err)
         err = ffs_inode_dirty(tx, inode);
     if (!err)
         err = shrink_remap(tx, inode, &e, block);
-    if (!err && !e.unwritten)
+    if (!err && ffs_extent_is_data(&e))
         err = ffs_sums_put(tx, block, e.len, sums);
     return err ? err : ffs_free(tx, e.block, e.len);
 }
@@ -146,7 +146,7 @@ static int shrink_move_run(const struct shrink *s, struct ffs_inode *inode,
     struct ffs_tx *tx;
     int err = 0;
 
-    if (ffs_has_sums(&s->fs->geo) && !e->unwritten)
+    if (ffs_has_sums(&s->fs->geo) && ffs_extent_is_data(e))
         err = ffs_sums_get(s->fs, e->block, e->len, sums);
     if (!err)
         err = ffs_tx_begin(s->fs, FFS_TX_MAX_CREDITS, &tx);
@@ -165,7 +165,8 @@ static struct ffs_extent shrink_run_of(const struct shrink *s, const struct ffs_
     struct ffs_extent run = {.file_block = e->file_block - into + skip,
                              .block = start + skip,
                              .len = unit,
-                             .unwritten = e->unwritten && unit == 1};
+                             .unwritten = e->unwritten && unit == 1,
+                             .damaged = e->damaged && unit == 1};
 
     if (unit == 1)
         run.len = ffs_min(e->len - skip, DATA_STEP);
