@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "layout/correct.h"
+
 int image_read_raw(struct image *img, uint64_t block, union lay_block *out)
 {
     assert(block < img->device_blocks);
@@ -34,6 +36,53 @@ bool image_is_newer(const struct image *img, uint64_t addr)
 
     return image_find_patch(img, addr) ||
            (img->changed && img->changed(img->changed_arg, addr, &b));
+}
+
+/* Checks a metadata block by what its own head says that it is. */
+static int image_check_block(const struct lay_geometry *geo, const union lay_block *b,
+                             uint64_t addr)
+{
+    uint64_t owner = lay_get64(b->head.owner), number = lay_addr_number(addr);
+    uint32_t magic = lay_get32(b->head.magic);
+    unsigned level = lay_get16(b->node.level);
+
+    switch (magic) {
+    case LAY_MAGIC_INODES:
+        return lay_check_inode_block(geo, &b->inodes, owner / LAY_INODES_PER_BLOCK, addr, NULL);
+    case LAY_MAGIC_EXTENTS:
+    case LAY_MAGIC_DIR:
+        return lay_check_node(geo, &b->node, magic, addr, owner, level,
+                              level ? lay_get64(b->node.u.branches[0].key) : 0, UINT64_MAX, NULL);
+    case LAY_MAGIC_XATTR:
+        return lay_check_xattr_block(geo, &b->xattr, addr, owner, NULL);
+    case LAY_MAGIC_SYMLINK:
+        return lay_check_symlink_block(geo, &b->symlink, addr, owner, NULL);
+    case LAY_MAGIC_BITMAP:
+        return number < geo->bitmap_blocks ? lay_check_bitmap(geo, &b->bitmap, number, NULL)
+                                           : -EUCLEAN;
+    case LAY_MAGIC_SUMS:
+        return number < geo->sums_blocks ? lay_check_sums(geo, &b->sums, number, NULL) : -EUCLEAN;
+    default:
+        return -EUCLEAN;
+    }
+}
+
+/* Corrects one flipped bit, if that makes the block pass all checks. */
+static int image_correct(struct image *img, uint64_t addr, union lay_block *out)
+{
+    union lay_block b = *out;
+
+    if (lay_block_crc(img->geo.uuid, addr, out) == lay_get32(out->head.crc))
+        return 0;
+    /* A flip leaves one of these as it was; most other content has neither. */
+    if (lay_get64(out->head.block) != addr &&
+        memcmp(out->head.uuid, img->geo.uuid, sizeof(img->geo.uuid)) != 0)
+        return 0;
+    if (lay_correct(NULL, img->geo.uuid, addr, &b) < 0 ||
+        image_check_block(&img->geo, &b, addr) != 0)
+        return 0;
+    *out = b;
+    return img->corrected(img->corrected_arg, addr, out);
 }
 
 int image_read_patch(struct image *img, const struct image_patch *p, union lay_block *out)
@@ -66,7 +115,8 @@ int image_read(struct image *img, uint64_t addr, union lay_block *out)
         memset(out, 0, sizeof(*out));
         return 0;
     }
-    return err;
+    /* The reader of the log has checked its images already. */
+    return err || p || !img->corrected ? err : image_correct(img, addr, out);
 }
 
 static int image_io_read(void *arg, uint64_t block, void *data)

@@ -37,6 +37,13 @@ struct image {
      */
     bool (*changed)(void *arg, uint64_t addr, union lay_block *out);
     void *changed_arg;
+    /*
+     * Called with a metadata block in which image_read() has corrected one flipped
+     * bit (FORMAT.md 2.1); all checks of the block alone pass. May change the block;
+     * an error ends the read. NULL: no block is corrected.
+     */
+    int (*corrected)(void *arg, uint64_t addr, union lay_block *b);
+    void *corrected_arg;
     /* Reads an unreadable block as zeros, which no check accepts. */
     bool tolerant;
     bool unreadable; /* the block of the last image_read() was unreadable */

@@ -173,9 +173,10 @@ struct fsck {
     bool no_space; /* not enough space for a repair */
     uint64_t grow; /* additional blocks that the inode file needs */
     struct fsck_list conflicts, name_fixes, strays, lost_leaves;
-    struct fsck_list declined; /* uint64_t: hashes of declined findings, over all rounds */
-    uint64_t alloc_at;         /* start of the next search for free blocks */
-    bool alloc_any;            /* only blocks that the bitmaps mark as in use are left */
+    struct fsck_list corrected; /* uint64_t: blocks with a flipped bit, reported in this round */
+    struct fsck_list declined;  /* uint64_t: hashes of declined findings, over all rounds */
+    uint64_t alloc_at;          /* start of the next search for free blocks */
+    bool alloc_any;             /* only blocks that the bitmaps mark as in use are left */
 
     bool marked;       /* the superblock had the error mark after recovery */
     bool clear_error;  /* remove the error mark once all is repaired */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The rounds of fsck, and the order of the passes in each round. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +17,7 @@ static void end_round(struct fsck *f)
     free(f->inodes);
     f->inode_blocks = NULL;
     f->inodes = NULL;
+    f->corrected.count = 0;
     f->conflicts.count = f->name_fixes.count = f->strays.count = f->lost_leaves.count = 0;
 }
 
@@ -96,9 +98,32 @@ static int passes_finish(struct fsck *f)
     return err ? err : store_finish(f);
 }
 
+/* Implements image.corrected: reports a flipped bit once a round. */
+static int passes_corrected(void *arg, uint64_t addr, union lay_block *b)
+{
+    struct fsck *f = arg;
+    const uint64_t *known = f->corrected.items;
+    uint64_t places[2];
+
+    for (size_t i = 0; i < f->corrected.count; i++) {
+        if (known[i] == addr)
+            return 0;
+    }
+    uint64_t *item = fsck_grow(&f->corrected, sizeof(*item));
+    if (!item)
+        return -ENOMEM;
+    *item = addr;
+    lay_places(&f->img.geo, addr, places);
+    if (!fsck_report(f, PROBLEM_FLIPPED_BIT, NULL, "block %" PRIu64, places[0]))
+        return 0;
+    return store_put_corrected(f, addr, b);
+}
+
 int fsck_run(struct fsck *f)
 {
     f->img.tolerant = true;
+    f->img.corrected = passes_corrected;
+    f->img.corrected_arg = f;
     int err = fsck_read_log(f);
     if (!err)
         err = store_init(f);
@@ -137,6 +162,7 @@ void fsck_end(struct fsck *f)
     free(f->name_fixes.items);
     free(f->strays.items);
     free(f->lost_leaves.items);
+    free(f->corrected.items);
     free(f->declined.items);
     free(f->given_up.items);
     free(f->given_names.items);

@@ -423,6 +423,19 @@ int store_put(struct fsck *f, uint64_t addr, union lay_block *b)
     return err ? err : fsck_store_put(f, addr, b);
 }
 
+int store_put_corrected(struct fsck *f, uint64_t addr, union lay_block *b)
+{
+    uint64_t old = lay_get64(b->head.tid);
+    int err = store_put(f, addr, b);
+
+    if (!err && lay_addr_kind(addr) == LAY_KIND_BITMAP) {
+        uint64_t section = lay_addr_number(addr) / lay_section_groups(&f->img.geo);
+        le64 *sum = &f->sb.bitmap_tids[section];
+        *sum = lay_put64(lay_get64(*sum) + lay_get64(b->head.tid) - old);
+    }
+    return err;
+}
+
 int store_put_new(struct fsck *f, uint64_t addr, union lay_block *b)
 {
     int err = store_begin(f);

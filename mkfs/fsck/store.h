@@ -34,6 +34,11 @@ void store_start_at(struct fsck *f, uint64_t tid, uint64_t pos, bool damaged);
  * sealing it. May first write the blocks put before.
  */
 int store_put(struct fsck *f, uint64_t addr, union lay_block *b);
+/*
+ * Like store_put(), for a block that only lost a flipped bit: its transaction
+ * replaces the old one in the sums of bitmap ages (FORMAT.md 5.1).
+ */
+int store_put_corrected(struct fsck *f, uint64_t addr, union lay_block *b);
 /* Writes an unreferenced block of fsck_alloc() directly to its place. */
 int store_put_new(struct fsck *f, uint64_t addr, union lay_block *b);
 /* Writes a data block directly to a block of fsck_alloc(). */

@@ -27,9 +27,14 @@ static int empty_block(struct fsck *f, uint64_t index)
 static int sum_blocks_check_block(struct fsck *f, uint64_t index, const struct lay_sums *sums)
 {
     const char *why = NULL;
+    union lay_block b;
 
-    if (lay_check_sums(&f->img.geo, sums, index, &why) == 0 ||
-        !fsck_report(f, PROBLEM_SUMS, why, "blocks %" PRIu64 " to %" PRIu64,
+    if (lay_check_sums(&f->img.geo, sums, index, &why) == 0)
+        return 0;
+    int err = image_read(&f->img, LAY_ADDR(LAY_KIND_SUMS, index), &b);
+    if (err || lay_check_sums(&f->img.geo, &b.sums, index, &why) == 0)
+        return err;
+    if (!fsck_report(f, PROBLEM_SUMS, why, "blocks %" PRIu64 " to %" PRIu64,
                      index * LAY_SUMS_ENTRIES, (index + 1) * LAY_SUMS_ENTRIES - 1))
         return 0;
     return empty_block(f, index);

@@ -84,11 +84,23 @@ void spoil_block(Image &i, uint64_t block)
     }
 
 const std::vector<ProblemCase> cases = {
+    {"F201", "bit_of_extent_node", [](Image &i) { i.at<uint8_t>(i.extent_leaf) ^= 1; }},
+    {"F201", "bit_of_inode_block_head",
+     [](Image &i) { i.at<lay_head>(i.inode_blocks[1]).uuid[8] ^= 1; }},
+    {"F201", "bit_of_extent",
+     [](Image &i) {
+         le64 &block = i.inode(INO_FILE).map.extents[0].block;
+         block = lay_put64(lay_get64(block) ^ 4);
+     }},
+    {"F201", "bit_of_bitmap", [](Image &i) { i.at<uint8_t>(i.geo.bitmap_start) ^= 1; }},
+    {"F201", "bit_of_directory", [](Image &i) { i.at<lay_node>(i.dir_leaf).u.bytes[8] ^= 1; }},
+    {"F201", "bit_of_attributes", [](Image &i) { i.at<uint8_t>(i.xattr_next) ^= 1; }},
+    {"F201", "bit_of_target", [](Image &i) { i.at<uint8_t>(i.link_block) ^= 1; }},
     {"F301",
      "extent_node",
-     [](Image &i) { i.at<uint8_t>(i.extent_leaf) ^= 1; },
+     [](Image &i) { i.at<uint8_t>(i.extent_leaf) ^= 3; },
      {"/tree", "/dir/tree2"}},
-    {"F302", "inode_block", [](Image &i) { i.at<uint8_t>(i.inode_blocks[1]) ^= 1; }, {"/gpu"}},
+    {"F302", "inode_block", [](Image &i) { i.at<uint8_t>(i.inode_blocks[1]) ^= 3; }, {"/gpu"}},
     {"F303", "inode_file_charge",
      [](Image &i) {
          lay_inode &file = i.super().inode_file;
@@ -203,7 +215,7 @@ const std::vector<ProblemCase> cases = {
          i.super().bitmap_tids[0] = lay_put64(1);
          i.seal_super();
      }},
-    {"F501", "bitmap", [](Image &i) { i.at<uint8_t>(i.geo.bitmap_start) ^= 1; }},
+    {"F501", "bitmap", [](Image &i) { i.at<uint8_t>(i.geo.bitmap_start) ^= 3; }},
     {"F507", "checksum_block",
      [](Image &i) {
          add_sums(i);
@@ -223,7 +235,7 @@ const std::vector<ProblemCase> cases = {
          bm.free = lay_put32(lay_get32(bm.free) + 1);
          i.seal(i.geo.bitmap_start);
      }},
-    {"F701", "directory_node", [](Image &i) { i.at<uint8_t>(i.dir_leaf) ^= 1; }, {"/dir"}},
+    {"F701", "directory_node", [](Image &i) { i.at<uint8_t>(i.dir_leaf) ^= 3; }, {"/dir"}},
     {"F702", "directory_counts",
      [](Image &i) {
          i.inode(INO_DIR).map.tree.entries = lay_put64(1);
@@ -280,7 +292,7 @@ const std::vector<ProblemCase> cases = {
          i.inode(INO_ORPHAN).nlink = lay_put32(1);
          i.seal_inode(INO_ORPHAN);
      }},
-    {"F801", "xattr_block", [](Image &i) { i.at<uint8_t>(i.xattr_next) ^= 1; }, {"/attr"}},
+    {"F801", "xattr_block", [](Image &i) { i.at<uint8_t>(i.xattr_next) ^= 3; }, {"/attr"}},
     {"F802", "xattr_chain",
      [](Image &i) {
          for (uint64_t block = 3000; block < 3000 + LAY_XATTR_BLOCKS_MAX; block++) {
@@ -298,7 +310,7 @@ const std::vector<ProblemCase> cases = {
          std::memcpy(xb.bytes + sizeof(lay_xattr), "user.one", 8);
          i.seal(i.xattr_next);
      }, {"/attr"}},
-    {"F901", "link_block", [](Image &i) { i.at<uint8_t>(i.link_block) ^= 1; }, {"/link"}},
+    {"F901", "link_block", [](Image &i) { i.at<uint8_t>(i.link_block) ^= 3; }, {"/link"}},
     {"F902", "link_length",
      [](Image &i) {
          auto &sl = i.at<lay_symlink_block>(i.link_block);
