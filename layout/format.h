@@ -93,8 +93,9 @@ struct lay_extent {
     le16 device; /* index in the device table */
 };
 LAY_SIZE(lay_extent, 24);
-#define LAY_EXTENT_UNWRITTEN 0x1u /* reads as zeros */
-#define LAY_EXTENT_DAMAGED   0x2u /* reads fail; block may be LAY_NONE; excludes unwritten */
+#define LAY_EXTENT_UNWRITTEN 0x1u       /* reads as zeros */
+#define LAY_EXTENT_DAMAGED   0x2u       /* reads fail; block may be LAY_NONE; excludes unwritten */
+#define LAY_DAMAGED_MAX      (1u << 30) /* blocks of a damaged extent without blocks */
 #define LAY_EXTENT_FLAGS     (LAY_EXTENT_UNWRITTEN | LAY_EXTENT_DAMAGED)
 #define LAY_MAX_FILE_BLOCKS  (1ull << 51) /* the largest off_t, in blocks */
 

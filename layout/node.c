@@ -20,7 +20,7 @@ int lay_check_extent(const struct lay_geometry *geo, const struct lay_extent *e,
         len > LAY_MAX_FILE_BLOCKS - lay_get64(e->file_block))
         return lay_bad(why, "extent.file_block");
     if (flags & LAY_EXTENT_DAMAGED && !lay_extent_has_blocks(e))
-        return 0;
+        return len <= LAY_DAMAGED_MAX ? 0 : lay_bad(why, "extent.len");
     return lay_range_ok(geo, lay_get64(e->block), len) ? 0 : lay_bad(why, "extent.block");
 }
 

@@ -53,8 +53,17 @@ int fsck_claim_nothing(struct fsck *f)
     return f->groups ? 0 : -ENOMEM;
 }
 
+static void blocks_free_nominees(struct fsck *f)
+{
+    for (uint64_t i = 0; f->nominees && i < lay_groups(&f->img.geo); i++)
+        free(f->nominees[i]);
+    free(f->nominees);
+    f->nominees = NULL;
+}
+
 void fsck_free_claims(struct fsck *f)
 {
+    blocks_free_nominees(f);
     for (uint64_t i = 0; f->groups && i < lay_groups(&f->img.geo); i++)
         free(f->groups[i]);
     free(f->groups);
@@ -91,6 +100,44 @@ bool fsck_claim(struct fsck *f, uint64_t ino, uint64_t block)
         f->stolen = true;
     claim_block(f, block, true);
     return true;
+}
+
+/* --- Nominations ------------------------------------------------------------------------------ */
+
+int fsck_nominate(struct fsck *f, uint64_t block, uint64_t len)
+{
+    if (!f->nominees)
+        f->nominees = calloc(lay_groups(&f->img.geo), sizeof(*f->nominees));
+    if (!f->nominees)
+        return -ENOMEM;
+    for (uint64_t end = block + len; block < end; block++) {
+        struct fsck_nominees **n = &f->nominees[block / LAY_GROUP_BLOCKS];
+        if (!*n)
+            *n = calloc(1, sizeof(**n));
+        if (!*n)
+            return -ENOMEM;
+        blocks_set(is_set((*n)->once, block) ? (*n)->twice : (*n)->once, block);
+    }
+    return 0;
+}
+
+static const struct fsck_nominees *blocks_nominees(const struct fsck *f, uint64_t block)
+{
+    return f->nominees ? f->nominees[block / LAY_GROUP_BLOCKS] : NULL;
+}
+
+bool fsck_is_nominated(const struct fsck *f, uint64_t block)
+{
+    const struct fsck_nominees *n = blocks_nominees(f, block);
+
+    return n && is_set(n->once, block);
+}
+
+bool fsck_is_contested(const struct fsck *f, uint64_t block)
+{
+    const struct fsck_nominees *n = blocks_nominees(f, block);
+
+    return n && is_set(n->twice, block);
 }
 
 /* --- Data ------------------------------------------------------------------------------------- */

@@ -230,7 +230,7 @@ static bool concerned(struct fsck *f, uint64_t index, const struct lists *l)
     const struct inode_block_info *block = &f->inode_blocks[index];
     uint64_t next = block->has_free ? l->free_block : LAY_NONE;
 
-    if (f->fix_free_list && block->next_free != next)
+    if (block->reseal || (f->fix_free_list && block->next_free != next))
         return true;
     for (unsigned slot = 0; slot < LAY_INODES_PER_BLOCK; slot++) {
         const struct inode_info *info = &f->inodes[index * LAY_INODES_PER_BLOCK + slot];

@@ -52,6 +52,7 @@ struct inode_info {
 #define INODE_REACHED   0x10u /* reachable from the root */
 #define INODE_ON_PATH   0x20u /* on the current walk to the root */
 #define INODE_HAS_NAMES 0x40u /* a directory with entries */
+#define INODE_DOUBTED   0x80u /* out of a block whose checksum failed */
 
 #define FIX_CLEAR  0x001u /* free the inode */
 #define FIX_MAP    0x002u /* rebuild map or directory from valid nodes */
@@ -68,12 +69,13 @@ struct inode_block_info {
     uint64_t addr; /* on the device; 0 if none */
     uint64_t next_free;
     bool damaged, has_free, on_list;
+    bool reseal; /* its content is kept though its checksum failed */
 };
 
 /* A range of a file that occupies blocks of another object. */
 struct fsck_conflict {
     uint64_t ino, file_block, block, len;
-    bool metadata; /* replace it by zeros, else by a copy */
+    bool metadata; /* the range becomes damaged, else it gets a copy */
 };
 
 /* A change to one name. */
@@ -109,10 +111,21 @@ struct fsck_name {
     uint8_t bytes[LAY_NAME_MAX];
 };
 
+/* The count of blocks that an inode stated before its fields were corrected. */
+struct fsck_doubt {
+    uint64_t ino, blocks;
+};
+
 /* A growing array; see fsck_grow(). */
 struct fsck_list {
     void *items;
     size_t count, room;
+};
+
+/* The extents (struct lay_extent) of a map to be built, and the nodes (uint64_t) of the old one. */
+struct fsck_plan {
+    uint64_t ino;
+    struct fsck_list extents, nodes;
 };
 
 /* Returns one more item of the list, zeroed, or NULL without memory. */
@@ -123,6 +136,12 @@ void *fsck_grow(struct fsck_list *list, size_t size);
 struct fsck_group {
     uint64_t claimed[FSCK_GROUP_WORDS];  /* belong to an object */
     uint64_t metadata[FSCK_GROUP_WORDS]; /* fixed areas and valid metadata blocks */
+};
+
+/* Blocks of a group that records of blocks with wrong checksums name. */
+struct fsck_nominees {
+    uint64_t once[FSCK_GROUP_WORDS];
+    uint64_t twice[FSCK_GROUP_WORDS];
 };
 
 struct store;
@@ -146,9 +165,10 @@ struct fsck {
     bool (*ask)(struct fsck *f);
     struct store *store;
 
-    struct fsck_group **groups; /* blocks in use; NULL if none in the group */
-    bool no_memory;             /* allocation of a group failed: the round ends with -ENOMEM */
-    bool stolen;                /* metadata was claimed on blocks claimed for data before */
+    struct fsck_group **groups;      /* blocks in use; NULL if none in the group */
+    struct fsck_nominees **nominees; /* like groups; NULL if there are none */
+    bool no_memory;                  /* allocation of a group failed: the round ends with -ENOMEM */
+    bool stolen;                     /* metadata was claimed on blocks claimed for data before */
     struct inode_block_info *inode_blocks;
     uint64_t inode_block_count;
     struct inode_info *inodes; /* eight per inode block */
@@ -173,6 +193,8 @@ struct fsck {
     bool no_space; /* not enough space for a repair */
     uint64_t grow; /* additional blocks that the inode file needs */
     struct fsck_list conflicts, name_fixes, strays, lost_leaves;
+    struct fsck_list doubts;    /* struct fsck_doubt */
+    struct fsck_list plans;     /* struct fsck_plan, in the order of inodes */
     struct fsck_list corrected; /* uint64_t: blocks with a flipped bit, reported in this round */
     struct fsck_list declined;  /* uint64_t: hashes of declined findings, over all rounds */
     uint64_t alloc_at;          /* start of the next search for free blocks */
@@ -237,6 +259,13 @@ int fsck_claim_data(struct fsck *f, uint64_t ino, uint64_t file_block, uint64_t 
 void fsck_claim_fixed(struct fsck *f, uint64_t block, uint64_t len);
 bool fsck_is_claimed(const struct fsck *f, uint64_t block);
 bool fsck_is_metadata(const struct fsck *f, uint64_t block);
+/*
+ * Nominates blocks for a record that needs proof. A block that two records
+ * nominate is contested. Return 0 or -ENOMEM; false without nominations.
+ */
+int fsck_nominate(struct fsck *f, uint64_t block, uint64_t len);
+bool fsck_is_nominated(const struct fsck *f, uint64_t block);
+bool fsck_is_contested(const struct fsck *f, uint64_t block);
 /* Forgets all claims. Returns 0 or -ENOMEM. */
 int fsck_claim_nothing(struct fsck *f);
 void fsck_free_claims(struct fsck *f);
@@ -301,6 +330,16 @@ int fsck_load_block(struct fsck *f, uint64_t index, union lay_block *b);
 int fsck_fix(struct fsck *f);
 /* Claims blocks of trees to be rebuilt, so that none is allocated. */
 int fsck_reserve(struct fsck *f);
+/*
+ * Chooses the extents of the maps to be rebuilt, and claims their blocks. Called
+ * when everything else is claimed.
+ */
+int fsck_plan_maps(struct fsck *f);
+/* Returns the plan of an inode, or NULL. */
+const struct fsck_plan *fsck_find_plan(const struct fsck *f, uint64_t ino);
+void fsck_forget_plans(struct fsck *f);
+/* Returns the inode's count of blocks as it was before its fields were corrected. */
+uint64_t fsck_stated_blocks(const struct fsck *f, uint64_t ino, const struct lay_inode *inode);
 /* Rebuild contents in new blocks; -ENOSPC leaves them unchanged. */
 int fsck_rebuild_map(struct fsck *f, uint64_t ino, struct lay_inode *inode);
 int fsck_rebuild_dir(struct fsck *f, uint64_t ino, struct lay_inode *inode);
@@ -311,6 +350,8 @@ void fsck_sort_extents(struct fsck_list *list);
 /* Appends a struct lay_extent, unless len is 0. */
 int fsck_add_extent(struct fsck_list *list, uint64_t file_block, uint64_t block, uint64_t len,
                     le16 flags);
+/* Appends damaged extents without blocks for a range. Returns 0 or -ENOMEM. */
+int fsck_add_damage(struct fsck_list *list, uint64_t file_block, uint64_t len);
 /*
  * Makes the list's extents, in order, the map of the inode. `old` lists nodes
  * of its tree (uint64_t) that may be reused if no other block is free.

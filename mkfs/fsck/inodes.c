@@ -124,6 +124,25 @@ static int store_extents(struct fsck *f, const struct locate *l)
     return 0;
 }
 
+/* Takes the inode blocks of a record that may be wrong: they name their own places. */
+static int inodes_take_unproven(struct locate *l, const struct lay_extent *e)
+{
+    const struct lay_geometry *geo = &l->f->img.geo;
+    uint64_t first = lay_get64(e->file_block), block = lay_get64(e->block);
+    union lay_block b;
+    int err = 0;
+
+    for (uint64_t i = 0; i < lay_get32(e->len) && !err && lay_extent_has_blocks(e); i++) {
+        struct lay_extent one = {
+            .file_block = lay_put64(first + i), .block = lay_put64(block + i), .len = lay_put32(1)};
+        err = image_read(&l->f->img, block + i, &b);
+        if (!err && lay_check_head(&b, LAY_MAGIC_INODES, geo->uuid, block + i,
+                                   (first + i) * LAY_INODES_PER_BLOCK, NULL) == 0)
+            inodes_take_extent(l, &one);
+    }
+    return err;
+}
+
 /* Takes the extents of a damaged tree. */
 static int take_salvaged(struct fsck *f, struct locate *l)
 {
@@ -132,8 +151,12 @@ static int take_salvaged(struct fsck *f, struct locate *l)
     const struct lay_extent *e = s.extents.items;
 
     fsck_sort_extents(&s.extents);
-    for (size_t i = 0; i < s.extents.count && !err; i++)
-        inodes_take_extent(l, &e[i]);
+    for (size_t i = 0; i < s.extents.count && !err; i++) {
+        if (lay_get16(e[i].flags) & SALVAGED_UNPROVEN)
+            err = inodes_take_unproven(l, &e[i]);
+        else
+            inodes_take_extent(l, &e[i]);
+    }
     salvage_free(&s);
     return err;
 }
@@ -200,7 +223,8 @@ static int inodes_check_block(struct fsck *f, uint64_t index)
     if (err)
         return err;
     fsck_fit_block(f, &b.inodes, index, info->addr, true, &save);
-    if (save)
+    /* Records that need proof are not sealed before they have it. */
+    if (save && !info->reseal)
         err = store_put(f, info->addr, &b);
     info->next_free = lay_get64(b.inodes.next_free);
     info->has_free = b.inodes.used != 0xff;

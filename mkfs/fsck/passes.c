@@ -17,6 +17,7 @@ static void end_round(struct fsck *f)
     free(f->inodes);
     f->inode_blocks = NULL;
     f->inodes = NULL;
+    fsck_forget_plans(f);
     f->corrected.count = 0;
     f->conflicts.count = f->name_fixes.count = f->strays.count = f->lost_leaves.count = 0;
 }
@@ -163,6 +164,8 @@ void fsck_end(struct fsck *f)
     free(f->strays.items);
     free(f->lost_leaves.items);
     free(f->corrected.items);
+    free(f->doubts.items);
+    free(f->plans.items);
     free(f->declined.items);
     free(f->given_up.items);
     free(f->given_names.items);

@@ -39,7 +39,18 @@ int fsck_add_extent(struct fsck_list *list, uint64_t file_block, uint64_t block,
     return 0;
 }
 
-/* Adds a copy of another object's blocks, or zeros if there is no space. */
+int fsck_add_damage(struct fsck_list *list, uint64_t file_block, uint64_t len)
+{
+    int err = 0;
+
+    for (uint64_t n; len > 0 && !err; file_block += n, len -= n) {
+        n = len < LAY_DAMAGED_MAX ? len : LAY_DAMAGED_MAX;
+        err = fsck_add_extent(list, file_block, LAY_NONE, n, lay_put16(LAY_EXTENT_DAMAGED));
+    }
+    return err;
+}
+
+/* Adds a copy of another object's blocks, or damage if there is no space. */
 static int rebuild_add_copy(struct fsck *f, struct fsck_list *list, const struct fsck_conflict *c)
 {
     for (uint64_t done = 0, n; done < c->len; done += n) {
@@ -47,9 +58,9 @@ static int rebuild_add_copy(struct fsck *f, struct fsck_list *list, const struct
         if (n == 0) {
             fsck_say(f,
                      "inode %" PRIu64 ": no space for a copy, file blocks %" PRIu64 " to %" PRIu64
-                     " become zeros",
+                     " are damaged",
                      c->ino, c->file_block + done, c->file_block + c->len - 1);
-            return 0;
+            return fsck_add_damage(list, c->file_block + done, c->len - done);
         }
         int err = store_copy(f, c->block + done, to, n, false);
         if (!err)
@@ -97,8 +108,9 @@ static int separate(struct fsck *f, uint64_t ino, const struct lay_extent *e,
         if (c.len > end - c.file_block)
             c.len = end - c.file_block;
         err = fsck_add_extent(list, at, at + shift, c.file_block - at, e->flags);
-        if (!err && !c.metadata && !(lay_get16(e->flags) & LAY_EXTENT_UNWRITTEN))
-            err = rebuild_add_copy(f, list, &c);
+        if (!err && !(lay_get16(e->flags) & LAY_EXTENT_UNWRITTEN))
+            err = c.metadata ? fsck_add_damage(list, c.file_block, c.len)
+                             : rebuild_add_copy(f, list, &c);
         at = c.file_block + c.len;
     }
     return err ? err : fsck_add_extent(list, at, at + shift, end - at, e->flags);
@@ -138,38 +150,20 @@ int fsck_put_map(struct fsck *f, uint64_t ino, struct lay_inode *inode, struct f
     return 0;
 }
 
-static int collect_extents(struct fsck *f, uint64_t ino, const struct lay_inode *inode,
-                           struct salvaged *s)
-{
-    if (lay_get16(inode->map_kind) == LAY_MAP_TREE)
-        return salvage_tree(f, ino, LAY_MAGIC_EXTENTS, lay_get64(inode->map.tree.root), s);
-    for (unsigned i = 0; i < lay_get16(inode->map_count); i++) {
-        struct lay_extent *e = fsck_grow(&s->extents, sizeof(*e));
-        if (!e)
-            return -ENOMEM;
-        *e = inode->map.extents[i];
-    }
-    return 0;
-}
-
 int fsck_rebuild_map(struct fsck *f, uint64_t ino, struct lay_inode *inode)
 {
-    struct salvaged s = {0};
+    const struct fsck_plan *plan = fsck_find_plan(f, ino);
     struct fsck_list list = {0};
-    uint64_t end = 0;
-    int err = collect_extents(f, ino, inode, &s);
-    const struct lay_extent *e = s.extents.items;
+    int err = plan ? 0 : -ENOSPC;
 
-    fsck_sort_extents(&s.extents);
-    for (size_t i = 0; i < s.extents.count && !err; i++) {
-        if (lay_get64(e[i].file_block) < end)
-            continue;
-        end = lay_get64(e[i].file_block) + lay_get32(e[i].len);
-        err = separate(f, ino, &e[i], &list);
+    for (size_t i = 0; !err && i < plan->extents.count; i++) {
+        const struct lay_extent *e = (const struct lay_extent *)plan->extents.items + i;
+        err = lay_extent_has_blocks(e)
+                  ? separate(f, ino, e, &list)
+                  : fsck_add_damage(&list, lay_get64(e->file_block), lay_get32(e->len));
     }
     if (!err)
-        err = fsck_put_map(f, ino, inode, &list, &s.nodes);
+        err = fsck_put_map(f, ino, inode, &list, &plan->nodes);
     free(list.items);
-    salvage_free(&s);
     return err;
 }

@@ -17,6 +17,7 @@
 struct map_walk {
     struct fsck *f;
     uint64_t ino;
+    bool proposed;       /* the records of the inode need proof, and claim nothing yet */
     enum problem damage; /* problem to report for a damaged block */
     bool gpu_bound;
     uint64_t data;                 /* blocks of all extents */
@@ -92,7 +93,7 @@ static void references_take_extent(void *arg, const struct lay_extent *e)
 
     if (w->gpu_bound)
         check_units(w, file_block, block);
-    if (!lay_extent_has_blocks(e))
+    if (!lay_extent_has_blocks(e) || w->proposed)
         return;
     int err = fsck_claim_data(w->f, w->ino, file_block, block, len);
     w->err = w->err ? w->err : err;
@@ -112,6 +113,8 @@ static int references_check_extents(struct map_walk *w, const struct lay_inode *
 
     w->damage = PROBLEM_TREE_NODE;
     w->gpu_bound = lay_get32(inode->flags) & LAY_INODE_GPU_BOUND;
+    w->proposed =
+        w->f->inodes[w->ino].flags & INODE_DOUBTED && lay_get16(inode->map_kind) == LAY_MAP_INLINE;
     int err = walk_extents(&w->f->img, w->ino, inode, &ops, w, &totals);
     if (err || w->err)
         return err ? err : w->err;
@@ -223,7 +226,9 @@ int fsck_map(struct fsck *f, uint64_t ino, const struct lay_inode *inode)
     int xattr_err = check_xattrs(&w, inode, &charge);
     if (xattr_err && xattr_err != -EUCLEAN)
         return xattr_err;
-    if (err || xattr_err || charge == lay_get64(inode->blocks) || f->inodes[ino].fix & FIX_COUNTS)
+    /* The map decides about the count if it is built anew. */
+    if (err || xattr_err || charge == lay_get64(inode->blocks) || w.proposed ||
+        f->inodes[ino].fix & FIX_COUNTS)
         return 0;
     snprintf(detail, sizeof(detail), "is %" PRIu64 ", counted %" PRIu64, lay_get64(inode->blocks),
              charge);

@@ -16,6 +16,12 @@ static bool is_lost(const struct fsck *f, const struct lay_bitmap *bm, uint64_t 
     return bm->bits[bit / 8] >> bit % 8 & 1 && !fsck_is_claimed(f, block);
 }
 
+/* True if a leaf may be there: not where a record that needs proof has data. */
+static bool may_be_leaf(const struct fsck *f, const struct lay_bitmap *bm, uint64_t block)
+{
+    return is_lost(f, bm, block) && !fsck_is_nominated(f, block);
+}
+
 /*
  * True if all extents of a leaf lie on lost blocks. Data of a lost file may
  * imitate a leaf, so no extent may lie on blocks of another file.
@@ -28,6 +34,8 @@ static bool extents_are_lost(struct fsck *f, const struct lay_node *leaf)
     for (unsigned i = 0; i < lay_get16(leaf->count); i++) {
         uint64_t block = lay_get64(leaf->u.extents[i].block);
         uint64_t end = block + lay_get32(leaf->u.extents[i].len);
+        if (!lay_extent_has_blocks(&leaf->u.extents[i]))
+            continue;
         for (; block < end; block++) {
             uint64_t group = block / LAY_GROUP_BLOCKS;
             if (group != loaded && fsck_read_bitmap(f, group, &b) != 0)
@@ -62,8 +70,11 @@ static int lost_leaves_keep(struct fsck *f, const struct lay_node *leaf, uint64_
     item->block = block;
     item->magic = lay_get32(leaf->head.magic);
     fsck_claim_fixed(f, block, 1);
-    for (unsigned i = 0; item->magic == LAY_MAGIC_EXTENTS && i < lay_get16(leaf->count); i++)
-        fsck_claim_fixed(f, lay_get64(leaf->u.extents[i].block), lay_get32(leaf->u.extents[i].len));
+    for (unsigned i = 0; item->magic == LAY_MAGIC_EXTENTS && i < lay_get16(leaf->count); i++) {
+        const struct lay_extent *e = &leaf->u.extents[i];
+        if (lay_extent_has_blocks(e))
+            fsck_claim_fixed(f, lay_get64(e->block), lay_get32(e->len));
+    }
     return 0;
 }
 
@@ -76,7 +87,7 @@ static int lost_leaves_search_group(struct fsck *f, uint32_t magic, uint64_t gro
         return err;
     for (uint32_t bit = 0; bit < lay_group_blocks(&f->img.geo, group) && !err; bit++) {
         uint64_t block = group * LAY_GROUP_BLOCKS + bit;
-        if (!is_lost(f, &bits.bitmap, block))
+        if (!may_be_leaf(f, &bits.bitmap, block))
             continue;
         err = image_read(&f->img, block, &b);
         if (!err && is_wanted(f, &b, magic, block) &&
@@ -107,17 +118,35 @@ static int fsck_find_leaves(struct fsck *f)
     return err;
 }
 
-static int reserve_tree(struct fsck *f, uint64_t ino, uint32_t magic, uint64_t root)
+/* Claims nodes, and the extents of records that are believed; nominates those of others. */
+static int reserve_salvaged(struct fsck *f, const struct salvaged *s)
 {
-    struct salvaged s = {0};
-    int err = salvage_tree(f, ino, magic, root, &s);
-    const uint64_t *nodes = s.nodes.items;
-    const struct lay_extent *e = s.extents.items;
+    const uint64_t *nodes = s->nodes.items;
+    int err = 0;
 
-    for (size_t i = 0; i < s.nodes.count && !err; i++)
+    for (size_t i = 0; i < s->nodes.count; i++)
         fsck_claim_fixed(f, nodes[i], 1);
-    for (size_t i = 0; i < s.extents.count && !err; i++)
-        fsck_claim_fixed(f, lay_get64(e[i].block), lay_get32(e[i].len));
+    for (size_t i = 0; i < s->extents.count && !err; i++) {
+        const struct lay_extent *e = (const struct lay_extent *)s->extents.items + i;
+        if (!lay_extent_has_blocks(e))
+            continue;
+        if (lay_get16(e->flags) & SALVAGED_UNPROVEN)
+            err = fsck_nominate(f, lay_get64(e->block), lay_get32(e->len));
+        else
+            fsck_claim_fixed(f, lay_get64(e->block), lay_get32(e->len));
+    }
+    return err;
+}
+
+static int reserve_map(struct fsck *f, uint64_t ino, const struct lay_inode *inode)
+{
+    bool is_dir = lay_get16(inode->map_kind) == LAY_MAP_DIR;
+    struct salvaged s = {0};
+    int err = is_dir ? salvage_tree(f, ino, LAY_MAGIC_DIR, lay_get64(inode->map.tree.root), &s)
+                     : fsck_collect_extents(f, ino, inode, &s);
+
+    if (!err)
+        err = reserve_salvaged(f, &s);
     salvage_free(&s);
     return err;
 }
@@ -142,9 +171,8 @@ static int reserve_inode(struct fsck *f, uint64_t ino, const struct lay_inode *i
     unsigned kind = lay_get16(inode->map_kind);
     int err = 0;
 
-    if (fix & FIX_MAP && (kind == LAY_MAP_TREE || kind == LAY_MAP_DIR))
-        err = reserve_tree(f, ino, kind == LAY_MAP_DIR ? LAY_MAGIC_DIR : LAY_MAGIC_EXTENTS,
-                           lay_get64(inode->map.tree.root));
+    if (fix & FIX_MAP && (kind == LAY_MAP_TREE || kind == LAY_MAP_DIR || kind == LAY_MAP_INLINE))
+        err = reserve_map(f, ino, inode);
     if (fix & FIX_MAP && kind == LAY_MAP_LINK)
         fsck_claim_fixed(f, lay_get64(inode->map.link.block), 1);
     if (!err && fix & FIX_XATTR)
@@ -172,5 +200,5 @@ int fsck_reserve(struct fsck *f)
     /* Lost leaves of trees matter only if something was unreadable. */
     if (!err && fixes & FIX_MAP && f->incomplete)
         err = fsck_find_leaves(f);
-    return err;
+    return err ? err : fsck_plan_maps(f);
 }

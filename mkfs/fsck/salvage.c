@@ -33,31 +33,25 @@ int salvage_add(struct salvaged *s, const struct salvaged_name *n, const void *b
     return 0;
 }
 
+int salvage_add_range(struct salvaged *s, uint64_t first, uint64_t last)
+{
+    struct salvaged_range *range = first <= last ? fsck_grow(&s->lost, sizeof(*range)) : NULL;
+
+    if (range)
+        *range = (struct salvaged_range){first, last};
+    return range || first > last ? 0 : -ENOMEM;
+}
+
 void salvage_free(struct salvaged *s)
 {
     free(s->extents.items);
+    free(s->lost.items);
     free(s->names.items);
     free(s->bytes.items);
     free(s->nodes.items);
 }
 
-/* True if bitmaps confirm the extent, whose leaf's checksum is wrong. */
-static bool known_to_bitmaps(struct fsck *f, const struct lay_extent *e)
-{
-    uint64_t block = lay_get64(e->block), end = block + lay_get32(e->len);
-    uint64_t loaded = UINT64_MAX;
-    union lay_block b;
-
-    for (; block < end; block++) {
-        uint64_t group = block / LAY_GROUP_BLOCKS, bit = block % LAY_GROUP_BLOCKS;
-        if (group != loaded && image_read(&f->img, LAY_ADDR(LAY_KIND_BITMAP, group), &b) != 0)
-            return false;
-        loaded = group;
-        if (!(b.bitmap.bits[bit / 8] >> bit % 8 & 1))
-            return false;
-    }
-    return true;
-}
+static const struct salvaged_range salvage_no_keys = {1, 0};
 
 static int take_extents(struct salvage *s, const struct lay_node *leaf, bool sealed)
 {
@@ -65,13 +59,14 @@ static int take_extents(struct salvage *s, const struct lay_node *leaf, bool sea
 
     for (unsigned i = 0; i < count && i < LAY_NODE_EXTENTS; i++) {
         const struct lay_extent *e = &leaf->u.extents[i];
-        if (lay_check_extent(&s->f->img.geo, e, NULL) != 0 ||
-            (!sealed && !known_to_bitmaps(s->f, e)))
+        if (lay_check_extent(&s->f->img.geo, e, NULL) != 0)
             continue;
         struct lay_extent *to = fsck_grow(&s->out->extents, sizeof(*to));
         if (!to)
             return -ENOMEM;
         *to = *e;
+        if (!sealed)
+            to->flags = lay_put16(lay_get16(to->flags) | SALVAGED_UNPROVEN);
     }
     return 0;
 }
@@ -116,36 +111,66 @@ static bool first_visit(struct salvage *s, uint64_t block)
     return first;
 }
 
-/* Recursion is as deep as levels decrease: at most LAY_MAX_HEIGHT. */
-static int salvage_take_node(struct salvage *s, uint64_t block, unsigned below)
+static int salvage_lose(struct salvage *s, struct salvaged_range keys)
 {
+    s->missing = true;
+    return salvage_add_range(s->out, keys.first, keys.last);
+}
+
+static int salvage_take_node(struct salvage *s, uint64_t block, unsigned below,
+                             struct salvaged_range keys);
+
+/*
+ * Takes what is below a node. If the node is not sound, its keys do not tell
+ * what its children cover, and `keys` is empty.
+ */
+static int salvage_take_children(struct salvage *s, const struct lay_node *node,
+                                 struct salvaged_range keys)
+{
+    unsigned count = lay_get16(node->count), level = lay_get16(node->level);
+    const struct lay_branch *b = node->u.branches;
+    int err = 0;
+
+    for (unsigned i = 0; i < count && i < LAY_NODE_BRANCHES && !err; i++) {
+        struct salvaged_range below = keys;
+        if (keys.first <= keys.last) {
+            below.first = lay_get64(b[i].key);
+            below.last = i + 1 < count ? lay_get64(b[i + 1].key) - 1 : keys.last;
+        }
+        err = salvage_take_node(s, lay_get64(b[i].child), level, below);
+    }
+    return err;
+}
+
+/* Recursion is as deep as levels decrease: at most LAY_MAX_HEIGHT. */
+static int salvage_take_node(struct salvage *s, uint64_t block, unsigned below,
+                             struct salvaged_range keys)
+{
+    const struct lay_geometry *geo = &s->f->img.geo;
     union lay_block b;
 
-    if (!lay_range_ok(&s->f->img.geo, block, 1)) {
-        s->missing = true;
-        return 0;
-    }
+    if (!lay_range_ok(geo, block, 1))
+        return salvage_lose(s, keys);
     if (!first_visit(s, block))
         return 0;
     int err = image_read(&s->f->img, block, &b);
     unsigned level = lay_get16(b.node.level);
-    if (err || !is_mine(s, &b.head, block) || level >= below) {
-        s->missing = true;
+    if (err)
         return err;
-    }
+    if (!is_mine(s, &b.head, block) || level >= below)
+        return salvage_lose(s, keys);
     uint64_t *node = fsck_grow(&s->out->nodes, sizeof(*node));
     if (!node)
         return -ENOMEM;
     *node = block;
-    if (level == 0) {
-        bool sealed = lay_check_head(&b, s->magic, s->f->img.geo.uuid, block, s->ino, NULL) == 0;
-        return s->magic == LAY_MAGIC_DIR ? take_names(s, &b.node)
-                                         : take_extents(s, &b.node, sealed);
+    if (lay_check_node(geo, &b.node, s->magic, block, s->ino, level, keys.first, keys.last, NULL)) {
+        err = salvage_add_range(s->out, keys.first, keys.last);
+        keys = salvage_no_keys;
     }
-    unsigned count = lay_get16(b.node.count);
-    for (unsigned i = 0; i < count && i < LAY_NODE_BRANCHES && !err; i++)
-        err = salvage_take_node(s, lay_get64(b.node.u.branches[i].child), level);
-    return err;
+    if (err || level > 0)
+        return err ? err : salvage_take_children(s, &b.node, keys);
+    bool sealed = lay_check_head(&b, s->magic, geo->uuid, block, s->ino, NULL) == 0;
+    return s->magic == LAY_MAGIC_DIR ? take_names(s, &b.node) : take_extents(s, &b.node, sealed);
 }
 
 /* Takes the leaves that were below a lost node. */
@@ -156,7 +181,7 @@ static int take_lost_leaves(struct salvage *s)
 
     for (size_t i = 0; i < s->f->lost_leaves.count && s->missing && !err; i++) {
         if (leaf[i].ino == s->ino && leaf[i].magic == s->magic)
-            err = salvage_take_node(s, leaf[i].block, 1);
+            err = salvage_take_node(s, leaf[i].block, 1, salvage_no_keys);
     }
     return err;
 }
@@ -168,7 +193,7 @@ int salvage_tree(struct fsck *f, uint64_t ino, uint32_t magic, uint64_t root, st
     s.seen = calloc(f->img.geo.blocks / 64 + 1, sizeof(*s.seen));
     if (!s.seen)
         return -ENOMEM;
-    int err = salvage_take_node(&s, root, LAY_MAX_HEIGHT);
+    int err = salvage_take_node(&s, root, LAY_MAX_HEIGHT, (struct salvaged_range){0, UINT64_MAX});
     if (!err)
         err = take_lost_leaves(&s);
     free(s.seen);

@@ -12,8 +12,20 @@ struct salvaged_name {
     uint8_t type, len;
 };
 
+/* File blocks whose records may be missing: a node is lost or not sound. */
+struct salvaged_range {
+    uint64_t first, last;
+};
+
+/*
+ * In memory only, a flag of an extent: the checksum of its block failed, so
+ * that it may be anything.
+ */
+#define SALVAGED_UNPROVEN 0x8000u
+
 struct salvaged {
     struct fsck_list extents; /* struct lay_extent, each valid by itself */
+    struct fsck_list lost;    /* struct salvaged_range, disjoint */
     struct fsck_list names;   /* struct salvaged_name */
     struct fsck_list bytes;   /* bytes of the names, 8 per item */
     struct fsck_list nodes;   /* uint64_t: nodes that were read */
@@ -26,6 +38,14 @@ struct salvaged {
  * frees the result.
  */
 int salvage_tree(struct fsck *f, uint64_t ino, uint32_t magic, uint64_t root, struct salvaged *out);
+/*
+ * Takes the extents of a regular file in the same way, from its inode or its
+ * tree.
+ */
+int fsck_collect_extents(struct fsck *f, uint64_t ino, const struct lay_inode *inode,
+                         struct salvaged *out);
+/* Adds a range to `lost`, unless it is empty. Returns 0 or -ENOMEM. */
+int salvage_add_range(struct salvaged *s, uint64_t first, uint64_t last);
 /* Adds a copy of a name. Returns 0 or -ENOMEM. */
 int salvage_add(struct salvaged *s, const struct salvaged_name *n, const void *bytes);
 static inline const uint8_t *salvaged_bytes(const struct salvaged *s, const struct salvaged_name *n)

@@ -162,7 +162,20 @@ static void fit_count(struct fit *fit)
         fit->inode->map_count = lay_put16(most);
 }
 
-/* Keeps the extents that are valid and in order. */
+/*
+ * Makes an invalid extent a damaged one, if its range is in the file. Returns
+ * false if not.
+ */
+static bool slots_make_damaged(const struct fit *fit, struct lay_extent *e)
+{
+    e->block = lay_put64(LAY_NONE);
+    e->flags = lay_put16(LAY_EXTENT_DAMAGED);
+    e->device = lay_put16(0);
+    return lay_check_extent(&fit->f->img.geo, e, NULL) == 0 &&
+           lay_get64(e->file_block) < lay_get64(fit->inode->size) >> LAY_BLOCK_SHIFT;
+}
+
+/* Keeps the extents that are in order. */
 static void fit_extents(struct fit *fit)
 {
     struct lay_extent *e = fit->inode->map.extents;
@@ -171,7 +184,8 @@ static void fit_extents(struct fit *fit)
 
     for (unsigned i = 0; i < count; i++) {
         uint64_t first = lay_get64(e[i].file_block);
-        if (lay_check_extent(&fit->f->img.geo, &e[i], NULL) != 0 || first < end)
+        bool valid = lay_check_extent(&fit->f->img.geo, &e[i], NULL) == 0;
+        if (first < end || (!valid && !slots_make_damaged(fit, &e[i])))
             continue;
         end = first + lay_get32(e[i].len);
         e[kept++] = e[i];
@@ -481,38 +495,93 @@ static void fit_rest(struct fsck *f, struct lay_inode_block *ib, uint64_t index,
     ib->next_free = lay_put64(LAY_NONE);
 }
 
-/* True if everything but the checksum of the block's head is right. */
-static bool looks_right(const struct fsck *f, const struct lay_inode_block *ib, uint64_t index,
-                        uint64_t addr)
+/* Returns how many fields of the block's head are wrong, the checksum aside. */
+static unsigned slots_wrong_fields(const struct fsck *f, const struct lay_inode_block *ib,
+                                   uint64_t index, uint64_t addr)
 {
-    return lay_get32(ib->head.magic) == LAY_MAGIC_INODES && lay_get64(ib->head.block) == addr &&
-           lay_get64(ib->head.owner) == index * LAY_INODES_PER_BLOCK &&
-           memcmp(ib->head.uuid, f->img.geo.uuid, sizeof(ib->head.uuid)) == 0;
+    const struct lay_head *head = &ib->head;
+
+    return (lay_get32(head->magic) != LAY_MAGIC_INODES) + (lay_get64(head->block) != addr) +
+           (lay_get64(head->owner) != index * LAY_INODES_PER_BLOCK) +
+           (memcmp(head->uuid, f->img.geo.uuid, sizeof(head->uuid)) != 0);
 }
 
-static void fit_head(struct fsck *f, struct lay_inode_block *ib, uint64_t index, uint64_t addr,
+/* True for a whole block that belongs to another place: a write went astray. */
+static bool slots_is_foreign(const struct fsck *f, const struct lay_inode_block *ib)
+{
+    return lay_check_head(ib, lay_get32(ib->head.magic), f->img.geo.uuid, lay_get64(ib->head.block),
+                          LAY_ANY_OWNER, NULL) == 0;
+}
+
+/*
+ * Keeps the slots that are valid inodes, since the inode file says that they are
+ * here, whatever the head of the block has become.
+ */
+static void slots_keep_valid(struct fsck *f, struct lay_inode_block *ib, uint64_t index)
+{
+    memset(ib->reserved, 0, sizeof(ib->reserved));
+    ib->next_free = lay_put64(LAY_NONE);
+    ib->used = index == 0;
+    for (unsigned slot = 0; slot < LAY_INODES_PER_BLOCK; slot++) {
+        uint64_t ino = index * LAY_INODES_PER_BLOCK + slot;
+        if (ino != 0 && lay_check_inode(&f->img.geo, &ib->inodes[slot], ino, NULL) == 0)
+            ib->used = (uint8_t)(ib->used | 1u << slot);
+        else
+            memset(&ib->inodes[slot], 0, sizeof(ib->inodes[slot]));
+    }
+}
+
+/* Returns true if the content of the block is kept though its checksum is wrong. */
+static bool fit_head(struct fsck *f, struct lay_inode_block *ib, uint64_t index, uint64_t addr,
                      bool report, bool *save)
 {
     uint64_t first = index * LAY_INODES_PER_BLOCK;
     const char *why = NULL;
 
     if (lay_check_head(ib, LAY_MAGIC_INODES, f->img.geo.uuid, addr, first, &why) == 0)
-        return;
+        return false;
     if (report && fsck_report(f, PROBLEM_INODE_BLOCK, why, "inodes %" PRIu64 " to %" PRIu64, first,
                               first + LAY_INODES_PER_BLOCK - 1))
         *save = true;
-    if (!looks_right(f, ib, index, addr)) {
+    if (slots_is_foreign(f, ib)) {
         memset(ib, 0, sizeof(*ib));
         ib->next_free = lay_put64(LAY_NONE);
         ib->used = index == 0;
+    } else if (slots_wrong_fields(f, ib, index, addr) > 1) {
+        slots_keep_valid(f, ib, index);
     }
     lay_head_init(&ib->head, LAY_MAGIC_INODES, f->img.geo.uuid, addr, first);
+    return true;
+}
+
+/*
+ * Marks the inodes of a block whose checksum failed: the maps of regular files
+ * need proof, and the counts of blocks help to give it.
+ */
+static void slots_doubt(struct fsck *f, const struct lay_inode_block *ib, uint64_t index)
+{
+    f->inode_blocks[index].reseal = true;
+    f->incomplete = true;
+    for (unsigned slot = 0; slot < LAY_INODES_PER_BLOCK; slot++) {
+        uint64_t ino = index * LAY_INODES_PER_BLOCK + slot;
+        if (ino == 0 || !(ib->used >> slot & 1))
+            continue;
+        struct fsck_doubt *doubt = fsck_grow(&f->doubts, sizeof(*doubt));
+        if (doubt)
+            *doubt = (struct fsck_doubt){ino, lay_get64(ib->inodes[slot].blocks)};
+        else
+            f->no_memory = true;
+        f->inodes[ino].flags |= INODE_DOUBTED;
+        if (S_ISREG(lay_get32(ib->inodes[slot].mode)))
+            fsck_mark(f, ino, FIX_MAP);
+    }
 }
 
 void fsck_fit_block(struct fsck *f, struct lay_inode_block *ib, uint64_t index, uint64_t addr,
                     bool report, bool *save)
 {
-    fit_head(f, ib, index, addr, report, save);
+    if (fit_head(f, ib, index, addr, report, save) && report && *save)
+        slots_doubt(f, ib, index);
     for (unsigned slot = 0; slot < LAY_INODES_PER_BLOCK; slot++) {
         uint64_t ino = index * LAY_INODES_PER_BLOCK + slot;
         struct fit fit = {.f = f, .inode = &ib->inodes[slot], .ino = ino, .nowhere = addr};

@@ -299,6 +299,12 @@ const Case tree_cases[] = {
          o.node.u.extents[1].flags = lay_put16(LAY_EXTENT_UNWRITTEN);
          o.node.u.extents[1].block = lay_put64(LAY_NONE);
      }},
+    {OBJECT_EXTENT_LEAF, "damaged_len", "extent.len",
+     [](lay_block &o) {
+         o.node.u.extents[1].flags = lay_put16(LAY_EXTENT_DAMAGED);
+         o.node.u.extents[1].block = lay_put64(LAY_NONE);
+         o.node.u.extents[1].len = lay_put32(LAY_DAMAGED_MAX + 1);
+     }},
     {OBJECT_EXTENT_LEAF, "damaged_block", "extent.block",
      [](lay_block &o) {
          o.node.u.extents[1].flags = lay_put16(LAY_EXTENT_DAMAGED);

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// What a repair makes of damaged metadata: files read as they were, or not at all.
+#include <string.h>
+
+#include <functional>
+#include <random>
+
+#include "layout/layout.h"
+#include "tests/fusefs/core/fs_fixture.h"
+#include "tests/fusefs/core/image_repair.h"
+#include "tests/rounds.h"
+
+namespace
+{
+
+constexpr uint64_t kBlock = LAY_BLOCK_SIZE;
+
+// Returns the extents of a block, whatever they belong to.
+std::vector<lay_extent *> extents_in(uint8_t *bytes)
+{
+    std::vector<lay_extent *> all;
+    auto *node = reinterpret_cast<lay_node *>(bytes);
+    if (lay_get32(node->head.magic) == LAY_MAGIC_EXTENTS) {
+        for (unsigned i = 0; i < lay_get16(node->count); i++)
+            all.push_back(&node->u.extents[i]);
+        return all;
+    }
+    auto *block = reinterpret_cast<lay_inode_block *>(bytes);
+    for (lay_inode &inode : block->inodes) {
+        if (lay_get16(inode.map_kind) != LAY_MAP_INLINE || !S_ISREG(lay_get32(inode.mode)))
+            continue;
+        for (unsigned i = 0; i < lay_get16(inode.map_count); i++)
+            all.push_back(&inode.map.extents[i]);
+    }
+    return all;
+}
+
+class FsLoss : public FsTest
+{
+  protected:
+    void SetUp() override
+    {
+        opts.log = [](int, const char *) {};
+        FsTest::SetUp();
+        add("secret", S_IFREG | 0600, 64, 64);
+        for (int i = 0; i < 12; i++)
+            add("public" + std::to_string(i), S_IFREG | 0644, 1 + i % 3, 8);
+        add_pieces("pieces");
+        ASSERT_EQ(ffs_sync(fs), 0);
+        unmount();
+        ASSERT_EQ(fsck(), "");
+        ASSERT_EQ(image_geometry(device.bytes(), &geo), 0);
+        sound.assign(device.bytes(), device.bytes() + device.size());
+        find_metadata();
+    }
+    void TearDown() override
+    {
+        check_at_end = false;
+        memcpy(device.bytes(), sound.data(), sound.size());
+        FsTest::TearDown();
+    }
+    void add(const std::string &name, uint32_t mode, uint64_t blocks, uint64_t step)
+    {
+        std::string data = pattern(files.size() + 1, blocks * kBlock);
+        Inode f = create(name, mode);
+        for (uint64_t at = 0; at < blocks; at += step)
+            write(f, at * kBlock, data.substr(at * kBlock, step * kBlock));
+        files[name] = data;
+    }
+    // Every second block is a hole, so that the file has a tree of extents.
+    void add_pieces(const std::string &name)
+    {
+        std::string data(600 * kBlock, '\0');
+        Inode f = create(name);
+        for (uint64_t b = 0; b < 600; b += 2) {
+            std::string block = pattern(1000 + b, kBlock);
+            write(f, b * kBlock, block);
+            data.replace(b * kBlock, kBlock, block);
+        }
+        truncate(f, data.size());
+        files[name] = data;
+    }
+    void find_metadata()
+    {
+        for (uint64_t b = 1; b < geo.blocks; b++) {
+            if (b - geo.log_start < geo.log_blocks)
+                continue;
+            const auto *head = &at<lay_head>(b);
+            if (lay_check_head(head, LAY_MAGIC_INODES, geo.uuid, b, LAY_ANY_OWNER, nullptr) == 0 &&
+                !extents_in(&at<uint8_t>(b)).empty())
+                inode_blocks.push_back(b);
+            if (lay_check_head(head, LAY_MAGIC_EXTENTS, geo.uuid, b, LAY_ANY_OWNER, nullptr) == 0)
+                (lay_get16(at<lay_node>(b).level) ? roots : leaves).push_back(b);
+        }
+    }
+    template <typename T> T &at(uint64_t block)
+    {
+        return *reinterpret_cast<T *>(device.bytes() + block * kBlock);
+    }
+    // Damages the image, repairs it, and compares every block of every file.
+    void try_damage(const std::function<void()> &damage)
+    {
+        memcpy(device.bytes(), sound.data(), sound.size());
+        damage();
+        std::string said = fsck("-y");
+        EXPECT_NE(said.find("exit 1"), std::string::npos) << said;
+        EXPECT_EQ(fsck(), "");
+        lost = 0;
+        ASSERT_EQ(mount(), 0);
+        for (const auto &[name, data] : files)
+            compare(name, data);
+        unmount();
+        ASSERT_FALSE(HasFailure()) << said;
+    }
+    void compare(const std::string &name, const std::string &data)
+    {
+        ffs_inode *inode = nullptr;
+        if (ffs_lookup(root, name.c_str(), &inode) != 0) {
+            lost += data.size() / kBlock;
+            return;
+        }
+        for (uint64_t b = 0; b < data.size() / kBlock; b++) {
+            std::string got(kBlock, 0);
+            ssize_t n = ffs_read(inode, b * kBlock, got.data(), kBlock);
+            lost += n < 0;
+            if (n == -EIO || got == data.substr(b * kBlock, kBlock))
+                continue;
+            ADD_FAILURE() << name << " block " << b << " has other bytes";
+            break;
+        }
+        ffs_iput(inode, 1);
+    }
+
+    lay_geometry geo = {};
+    std::map<std::string, std::string> files;
+    std::vector<uint8_t> sound;
+    std::vector<uint64_t> inode_blocks, leaves, roots;
+    uint64_t lost = 0; // blocks of the last image that could not be read
+    std::mt19937_64 random{11};
+};
+
+TEST_F(FsLoss, OfOneBitIsNone)
+{
+    for (int round = test_rounds(20, 200); round-- > 0;) {
+        const auto &blocks = round % 2 ? inode_blocks : leaves;
+        uint64_t block = blocks[random() % blocks.size()];
+        try_damage([&] {
+            auto all = extents_in(&at<uint8_t>(block));
+            lay_extent *e = all[random() % all.size()];
+            e->block = lay_put64(lay_get64(e->block) ^ 1u << random() % 14);
+        });
+        EXPECT_EQ(lost, 0u);
+    }
+}
+
+// The address of an extent becomes that of another file's block, or of a free one.
+TEST_F(FsLoss, OfAnAddressGivesNoFileAnothersBytes)
+{
+    uint64_t secret = 0;
+    for (uint64_t b : inode_blocks) {
+        for (const lay_extent *e : extents_in(&at<uint8_t>(b)))
+            secret = lay_get32(e->len) >= 32 ? lay_get64(e->block) : secret;
+    }
+    ASSERT_NE(secret, 0u);
+    for (int round = test_rounds(40, 400); round-- > 0;) {
+        const auto &blocks = round % 2 ? inode_blocks : leaves;
+        uint64_t block = blocks[random() % blocks.size()];
+        SCOPED_TRACE("round " + std::to_string(round) + " block " + std::to_string(block));
+        try_damage([&] {
+            auto all = extents_in(&at<uint8_t>(block));
+            lay_extent *e = all[random() % all.size()];
+            uint64_t other =
+                round % 4 < 2 ? secret + random() % 32 : 1 + random() % (geo.blocks - 1);
+            e->block = lay_put64(other);
+            e->len = lay_put32(1);
+        });
+    }
+}
+
+// A lost node leaves no zeros: the ranges that it had are damaged.
+TEST_F(FsLoss, OfANodeIsNoHole)
+{
+    ASSERT_GE(leaves.size(), 2u);
+    ASSERT_GE(roots.size(), 1u);
+    for (uint64_t leaf : leaves) {
+        try_damage([&] { memset(&at<uint8_t>(leaf), 0, kBlock); });
+        EXPECT_GT(lost, 0u);
+        EXPECT_LT(lost, 600u) << "the other leaves are there";
+        try_damage([&] { memset(&at<uint8_t>(leaf) + 2048, 0xee, 2048); });
+    }
+    try_damage([&] { memset(&at<uint8_t>(roots[0]), 0xee, kBlock); });
+    EXPECT_EQ(lost, 0u) << "the leaves are found";
+}
+
+TEST_F(FsLoss, OfTheHeadOfAnInodeBlockIsNone)
+{
+    for (uint64_t block : inode_blocks) {
+        try_damage([&] { at<lay_head>(block).owner = lay_put64(random()); });
+        EXPECT_EQ(lost, 0u);
+        try_damage([&] { memset(&at<uint8_t>(block), 0x5a, sizeof(lay_head)); });
+        EXPECT_EQ(lost, 0u);
+    }
+}
+
+} // namespace
