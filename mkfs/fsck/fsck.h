@@ -116,6 +116,12 @@ struct fsck_doubt {
     uint64_t ino, blocks;
 };
 
+/* Device blocks whose data a repair of checksums has left in doubt. */
+struct fsck_suspect {
+    uint64_t block, len;
+    bool unverified; /* it has no checksum now; otherwise it differs from it */
+};
+
 /* A growing array; see fsck_grow(). */
 struct fsck_list {
     void *items;
@@ -196,6 +202,7 @@ struct fsck {
     struct fsck_list doubts;    /* struct fsck_doubt */
     struct fsck_list plans;     /* struct fsck_plan, in the order of inodes */
     struct fsck_list corrected; /* uint64_t: blocks with a flipped bit, reported in this round */
+    struct fsck_list suspects;  /* struct fsck_suspect, over all rounds */
     struct fsck_list declined;  /* uint64_t: hashes of declined findings, over all rounds */
     uint64_t alloc_at;          /* start of the next search for free blocks */
     bool alloc_any;             /* only blocks that the bitmaps mark as in use are left */

@@ -165,6 +165,7 @@ void fsck_end(struct fsck *f)
     free(f->lost_leaves.items);
     free(f->corrected.items);
     free(f->doubts.items);
+    free(f->suspects.items);
     free(f->plans.items);
     free(f->declined.items);
     free(f->given_up.items);

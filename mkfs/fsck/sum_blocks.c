@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Checks the structure of checksum blocks. Data itself is read by `gpunvme
- * scrub`, not here.
+ * Checks the structure of checksum blocks. Data is read by `gpunvme scrub`, and
+ * here only to repair a damaged block.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -24,6 +24,81 @@ static int empty_block(struct fsck *f, uint64_t index)
     return store_put(f, addr, &b);
 }
 
+/* The entries of a damaged block. */
+struct entries {
+    struct fsck *f;
+    uint64_t first; /* block of the first entry */
+    struct lay_sums *sums;
+    uint64_t matching;
+    bool differs[LAY_SUMS_ENTRIES];
+};
+
+/* Compares the entry of a block with its data; entries of blocks without data become 0. */
+static void entries_compare(struct entries *e, unsigned i)
+{
+    uint64_t block = e->first + i;
+    bool data = block < e->f->img.geo.blocks && fsck_is_claimed(e->f, block) &&
+                !fsck_is_metadata(e->f, block);
+    union lay_block b;
+
+    e->differs[i] = false;
+    if (!data)
+        e->sums->sums[i] = lay_put32(LAY_NO_SUM);
+    if (lay_get32(e->sums->sums[i]) == LAY_NO_SUM)
+        return;
+    e->differs[i] = image_read_raw(&e->f->img, block, &b) != 0 ||
+                    lay_data_sum(&b) != lay_get32(e->sums->sums[i]);
+    e->matching += !e->differs[i];
+}
+
+static int entries_suspect(struct entries *e, uint64_t i, uint64_t len, bool unverified)
+{
+    struct fsck_suspect *s = fsck_grow(&e->f->suspects, sizeof(*s));
+
+    if (!s)
+        return -ENOMEM;
+    *s = (struct fsck_suspect){e->first + i, len, unverified};
+    return 0;
+}
+
+/* Compares all entries, and records the blocks whose data is in doubt. */
+static int entries_judge(struct entries *e)
+{
+    int err = 0;
+
+    for (unsigned i = 0; i < LAY_SUMS_ENTRIES; i++)
+        entries_compare(e, i);
+    if (e->matching == 0)
+        return entries_suspect(e, 0, LAY_SUMS_ENTRIES, true);
+    for (unsigned i = 0; i < LAY_SUMS_ENTRIES && !err; i++)
+        err = e->differs[i] ? entries_suspect(e, i, 1, false) : 0;
+    return err;
+}
+
+/*
+ * Keeps the entries of a block whose checksum failed. An entry that matches its
+ * data proves itself. The others stay as well, so that data that may be wrong is
+ * not given out. If none matches, the block was overwritten, and all go.
+ */
+static int keep_matching(struct fsck *f, uint64_t index, union lay_block *b)
+{
+    uint64_t addr = LAY_ADDR(LAY_KIND_SUMS, index);
+    struct entries *e = calloc(1, sizeof(*e));
+
+    if (!e)
+        return -ENOMEM;
+    *e = (struct entries){.f = f, .first = index * LAY_SUMS_ENTRIES, .sums = &b->sums};
+    int err = entries_judge(e);
+    bool useless = e->matching == 0;
+    free(e);
+    if (err || useless)
+        return err ? err : empty_block(f, index);
+    lay_head_init(&b->head, LAY_MAGIC_SUMS, f->img.geo.uuid, addr, 0);
+    b->sums.index = lay_put64(index);
+    b->sums.reserved = lay_put64(0);
+    return store_put(f, addr, b);
+}
+
 static int sum_blocks_check_block(struct fsck *f, uint64_t index, const struct lay_sums *sums)
 {
     const char *why = NULL;
@@ -34,10 +109,13 @@ static int sum_blocks_check_block(struct fsck *f, uint64_t index, const struct l
     int err = image_read(&f->img, LAY_ADDR(LAY_KIND_SUMS, index), &b);
     if (err || lay_check_sums(&f->img.geo, &b.sums, index, &why) == 0)
         return err;
+    /* The next round knows which blocks are data. */
+    if (f->structural)
+        return 0;
     if (!fsck_report(f, PROBLEM_SUMS, why, "blocks %" PRIu64 " to %" PRIu64,
                      index * LAY_SUMS_ENTRIES, (index + 1) * LAY_SUMS_ENTRIES - 1))
         return 0;
-    return empty_block(f, index);
+    return keep_matching(f, index, &b);
 }
 
 /* Reads blocks from the device, and newer ones through image_read(). */

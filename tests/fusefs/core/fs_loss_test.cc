@@ -202,4 +202,49 @@ TEST_F(FsLoss, OfTheHeadOfAnInodeBlockIsNone)
     }
 }
 
+// The checksum block of the files, damaged so that no single bit explains it.
+class FsLossOfSums : public FsLoss
+{
+  protected:
+    void SetUp() override
+    {
+        data_csum = true;
+        FsLoss::SetUp();
+        for (uint64_t b : inode_blocks) {
+            for (const lay_extent *e : extents_in(&at<uint8_t>(b)))
+                block = lay_get32(e->len) >= 32 ? lay_get64(e->block) : block;
+        }
+        ASSERT_NE(block, 0u);
+        sums = geo.sums_start + block / LAY_SUMS_ENTRIES;
+    }
+    le32 &entry(uint64_t of)
+    {
+        return at<lay_sums>(sums).sums[of % LAY_SUMS_ENTRIES];
+    }
+    uint64_t block = 0, sums = 0; // of the file "secret"
+};
+
+TEST_F(FsLossOfSums, KeepsThoseThatMatch)
+{
+    try_damage([&] {
+        entry(block + 1) = lay_put32(lay_get32(entry(block + 1)) ^ 3);
+        at<uint8_t>(block + 5) ^= 1; // of which the kept checksum tells
+    });
+    EXPECT_EQ(lost, 2u);
+}
+
+TEST_F(FsLossOfSums, OfABlockWithNoneGoesOn)
+{
+    try_damage([&] { memset(&at<uint8_t>(sums), 0x5a, kBlock); });
+    EXPECT_EQ(lost, 0u);
+}
+
+TEST_F(FsLossOfSums, IsNotForThePreen)
+{
+    entry(block + 1) = lay_put32(lay_get32(entry(block + 1)) ^ 3);
+    std::vector<uint8_t> damaged(device.bytes(), device.bytes() + device.size());
+    EXPECT_NE(fsck("-p -f").find("exit 4"), std::string::npos);
+    EXPECT_EQ(memcmp(device.bytes(), damaged.data(), damaged.size()), 0);
+}
+
 } // namespace
