@@ -126,8 +126,10 @@ int fsck_attach(struct fsck *f)
     int err = any_to_attach(f) ? need_lost_found(f, &there) : 0;
 
     for (uint64_t ino = 0; ino < fsck_inode_limit(f) && !err && f->lost_found; ino++) {
-        if (f->inodes[ino].fix & FIX_ATTACH)
-            err = attach_add_name(f, f->lost_found, ino, FSCK_NAME_INODE);
+        if (!(f->inodes[ino].fix & FIX_ATTACH))
+            continue;
+        fsck_lose(f, ino, LOSS_NAME);
+        err = attach_add_name(f, f->lost_found, ino, FSCK_NAME_INODE);
     }
     return err;
 }
@@ -207,4 +209,74 @@ int fsck_keep_log(struct fsck *f)
         return err;
     fsck_say(f, "The damaged log is kept: lost+found/journal-%" PRIu64, f->next_tid);
     return attach_add_name(f, f->lost_found, ino, FSCK_NAME_JOURNAL);
+}
+
+/* --- Other files ------------------------------------------------------------------------------ */
+
+static int attach_write(struct fsck *f, uint64_t to, const uint8_t *bytes, size_t len)
+{
+    union lay_block b;
+    size_t part = len < sizeof(b) ? len : sizeof(b);
+
+    memset(&b, 0, sizeof(b));
+    memcpy(&b, bytes, part);
+    int err = store_put_data(f, to, &b);
+    return err ? err : fsck_forget_sums(f, to, 1);
+}
+
+/* Writes a file in new blocks. *whole is false if there was no space. */
+static int attach_write_all(struct fsck *f, struct lay_inode *inode, const uint8_t *bytes,
+                            size_t len, bool *whole)
+{
+    uint64_t blocks = (len + LAY_BLOCK_SIZE - 1) / LAY_BLOCK_SIZE, done = 0, n;
+    unsigned count = 0;
+    int err = 0;
+
+    for (; done < blocks && count < LAY_INLINE_EXTENTS && !err; done += n) {
+        uint64_t to = fsck_alloc(f, blocks - done, &n);
+        if (n == 0)
+            break;
+        for (uint64_t i = 0; i < n && !err; i++) {
+            size_t at = (size_t)(done + i) * LAY_BLOCK_SIZE;
+            err = attach_write(f, to + i, bytes + at, len - at);
+        }
+        struct lay_extent *e = &inode->map.extents[count++];
+        e->file_block = lay_put64(done);
+        e->block = lay_put64(to);
+        e->len = lay_put32((uint32_t)n);
+    }
+    *whole = done == blocks;
+    inode->map_count = lay_put16((uint16_t)count);
+    inode->size = lay_put64(len);
+    inode->blocks = lay_put64(done);
+    return err;
+}
+
+int fsck_keep_file(struct fsck *f, const void *bytes, size_t len, uint8_t kind, bool *kept)
+{
+    struct lay_inode inode = {0};
+    bool there = true, whole;
+    int err = need_lost_found(f, &there);
+
+    if (err || !there)
+        return err;
+    uint64_t ino = find_slot(f);
+    if (ino == 0) {
+        f->grow = 1;
+        f->fix_inode_file = true;
+        return 0;
+    }
+    *kept = true;
+    inode.mode = lay_put32(S_IFREG | 0400);
+    inode.nlink = lay_put32(1);
+    inode.map_kind = lay_put16(LAY_MAP_INLINE);
+    err = attach_write_all(f, &inode, bytes, len, &whole);
+    if (err)
+        return err;
+    if (!whole) {
+        fsck_say(f, "The report is not kept in lost+found: no space");
+        return 0;
+    }
+    err = put_inode(f, ino, &inode);
+    return err ? err : attach_add_name(f, f->lost_found, ino, kind);
 }

@@ -105,8 +105,9 @@ static void new_name(const struct fsck *f, const struct fsck_name_fix *fix, unsi
         snprintf(tail, sizeof(tail), ".%u", attempt);
     if (fix->kind == FSCK_NAME_LOST_FOUND)
         snprintf(name, 64, "lost+found%s", f->lost_found_taken ? ".1" : "");
-    else if (fix->kind == FSCK_NAME_JOURNAL)
-        snprintf(name, 64, "journal-%" PRIu64 "%s", f->next_tid, tail);
+    else if (fix->kind == FSCK_NAME_JOURNAL || fix->kind == FSCK_NAME_REPORT)
+        snprintf(name, 64, "%s-%" PRIu64 "%s", fix->kind == FSCK_NAME_REPORT ? "report" : "journal",
+                 f->next_tid, tail);
     else
         snprintf(name, 64, "#%" PRIu64 "%s", fix->ino, tail);
 }

@@ -137,6 +137,15 @@ static void check_child(struct dir_walk *w, const struct lay_dirent *d, struct i
         child->found++;
 }
 
+/* The inode of the name is lost, or the name is wrong. */
+static void lose_dangling_name(struct dir_walk *w, const struct lay_dirent *d)
+{
+    bool yes = report_name(w, PROBLEM_NAME_DANGLING, d);
+
+    fsck_lose_name(w->f, w->ino, d);
+    dirs_remove_name(w, yes, d);
+}
+
 static void take_name(void *arg, const struct lay_dirent *d)
 {
     struct dir_walk *w = arg;
@@ -153,7 +162,7 @@ static void take_name(void *arg, const struct lay_dirent *d)
     if (child && child->type != 0)
         check_child(w, d, child);
     else
-        dirs_remove_name(w, report_name(w, PROBLEM_NAME_DANGLING, d), d);
+        lose_dangling_name(w, d);
 }
 
 static bool dirs_claim_node(void *arg, uint64_t block)
@@ -181,6 +190,7 @@ static void dirs_report_damage(void *arg, uint64_t block, const char *why)
     struct dir_walk *w = arg;
 
     w->f->incomplete = true;
+    fsck_lose(w->f, w->ino, LOSS_NAMES);
     if (fsck_report(w->f, dirs_kind_of_damage(why), why, "inode %" PRIu64 " block %" PRIu64, w->ino,
                     block))
         fsck_mark(w->f, w->ino, FIX_MAP);

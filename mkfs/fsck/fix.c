@@ -297,6 +297,8 @@ int fsck_fix(struct fsck *f)
         err = fsck_attach(f);
     if (!err)
         err = fsck_keep_log(f);
+    if (!err)
+        err = fsck_keep_report(f);
     if (!err && f->fix_inode_file)
         err = fsck_rebuild_inode_file(f);
     if (err == -ENOSPC) {

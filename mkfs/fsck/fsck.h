@@ -17,6 +17,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "mkfs/image.h"
 #include "mkfs/replay.h"
@@ -89,6 +90,7 @@ struct fsck_name_fix {
 #define FSCK_NAME_INODE      0 /* "#INO" */
 #define FSCK_NAME_LOST_FOUND 1 /* "lost+found" */
 #define FSCK_NAME_JOURNAL    2 /* "journal-TID" */
+#define FSCK_NAME_REPORT     3 /* "report-TID" */
 
 /*
  * A name that the child's parent field does not confirm. It is judged when all
@@ -120,6 +122,35 @@ struct fsck_doubt {
 struct fsck_suspect {
     uint64_t block, len;
     bool unverified; /* it has no checksum now; otherwise it differs from it */
+};
+
+/* What is lost of a file. The ranges are those that the file system has now. */
+enum fsck_loss_kind {
+    LOSS_DATA,       /* a damaged extent */
+    LOSS_DIFFERS,    /* the data differs from a checksum that was kept */
+    LOSS_UNVERIFIED, /* the checksums are gone */
+    LOSS_FILE,       /* all of it, and its name */
+    LOSS_INODE,      /* a slot of a lost inode block */
+    LOSS_NAMES,      /* names in the directory */
+    LOSS_XATTRS,
+    LOSS_TARGET,
+    LOSS_FIELDS, /* the inode comes from a block whose checksum failed */
+    LOSS_NAME,   /* its name */
+    LOSS_ENTRY,  /* its name comes from a block whose checksum failed */
+};
+struct fsck_loss {
+    uint64_t ino;
+    uint64_t first, end; /* bytes, of a range */
+    enum fsck_loss_kind kind;
+    size_t name; /* LOSS_FILE: number of its name in lost_names, from 1 on; 0: none */
+    char *path;  /* in the report; NULL if unknown */
+};
+
+/* An extent of a file whose losses are sought. */
+struct fsck_extent {
+    uint64_t ino, size; /* of the file, bytes */
+    uint64_t file_block, block, len;
+    bool damaged;
 };
 
 /* A growing array; see fsck_grow(). */
@@ -199,13 +230,19 @@ struct fsck {
     bool no_space; /* not enough space for a repair */
     uint64_t grow; /* additional blocks that the inode file needs */
     struct fsck_list conflicts, name_fixes, strays, lost_leaves;
-    struct fsck_list doubts;    /* struct fsck_doubt */
-    struct fsck_list plans;     /* struct fsck_plan, in the order of inodes */
-    struct fsck_list corrected; /* uint64_t: blocks with a flipped bit, reported in this round */
-    struct fsck_list suspects;  /* struct fsck_suspect, over all rounds */
-    struct fsck_list declined;  /* uint64_t: hashes of declined findings, over all rounds */
-    uint64_t alloc_at;          /* start of the next search for free blocks */
-    bool alloc_any;             /* only blocks that the bitmaps mark as in use are left */
+    struct fsck_list doubts;       /* struct fsck_doubt */
+    struct fsck_list ranges;       /* struct fsck_loss */
+    struct fsck_list plans;        /* struct fsck_plan, in the order of inodes */
+    struct fsck_list corrected;    /* uint64_t: blocks with a flipped bit, reported in this round */
+    bool gave_up;                  /* something that must be in the report */
+    bool keep_report, report_kept; /* in lost+found */
+    struct fsck_list losses;       /* struct fsck_loss but ranges, over all rounds */
+    struct fsck_list lost_names;   /* struct fsck_name, over all rounds */
+    struct fsck_list report;       /* struct fsck_loss with paths: fsck_make_report() */
+    struct fsck_list suspects;     /* struct fsck_suspect, over all rounds */
+    struct fsck_list declined;     /* uint64_t: hashes of declined findings, over all rounds */
+    uint64_t alloc_at;             /* start of the next search for free blocks */
+    bool alloc_any;                /* only blocks that the bitmaps mark as in use are left */
 
     bool marked;       /* the superblock had the error mark after recovery */
     bool clear_error;  /* remove the error mark once all is repaired */
@@ -284,6 +321,32 @@ int fsck_stolen(struct fsck *f);
  * in use come last.
  */
 uint64_t fsck_alloc(struct fsck *f, uint64_t want, uint64_t *len);
+
+/* --- Losses (report.c) ----------------------------------------------------------------------- */
+
+/* Records a loss that is no range, once. */
+void fsck_lose(struct fsck *f, uint64_t ino, enum fsck_loss_kind kind);
+/* Records that the inode of a name in directory `dir` is lost. */
+void fsck_lose_name(struct fsck *f, uint64_t dir, const struct lay_dirent *d);
+/* Records what cannot be read of an extent, or has lost its checksum. */
+void fsck_look_for_losses(struct fsck *f, const struct fsck_extent *e);
+/* Makes f->report of everything recorded. Called like fsck_paths(). */
+int fsck_make_report(struct fsck *f);
+void fsck_forget_report(struct fsck *f);
+/* Prints f->report, a line for each loss. */
+void fsck_print_report(const struct fsck *f, FILE *to);
+/* Return the word for a kind in JSON, and whether it has a range. */
+const char *fsck_loss_id(enum fsck_loss_kind kind);
+bool fsck_loss_is_range(enum fsck_loss_kind kind);
+/* Writes f->report as JSON. Returns 0 or -errno. */
+int fsck_write_json(const struct fsck *f, const char *path);
+/* Puts the report in lost+found, once the rest is repaired. */
+int fsck_keep_report(struct fsck *f);
+/*
+ * Makes a file in lost+found. *kept is true afterwards unless it has to wait for
+ * the next round; without space for it, a line says so.
+ */
+int fsck_keep_file(struct fsck *f, const void *bytes, size_t len, uint8_t kind, bool *kept);
 
 /* --- Passes ----------------------------------------------------------------------------------- */
 

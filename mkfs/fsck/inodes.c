@@ -205,8 +205,11 @@ static void mark_unknown(struct fsck *f, uint64_t index)
         f->fix_inode_file = true;
     f->incomplete = true;
     f->inode_blocks[index].damaged = true;
-    for (unsigned slot = 0; slot < LAY_INODES_PER_BLOCK; slot++)
-        f->inodes[index * LAY_INODES_PER_BLOCK + slot].flags |= INODE_UNKNOWN;
+    for (unsigned slot = 0; slot < LAY_INODES_PER_BLOCK; slot++) {
+        uint64_t ino = index * LAY_INODES_PER_BLOCK + slot;
+        f->inodes[ino].flags |= INODE_UNKNOWN;
+        fsck_lose(f, ino, LOSS_INODE);
+    }
 }
 
 static int inodes_check_block(struct fsck *f, uint64_t index)

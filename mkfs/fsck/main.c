@@ -21,6 +21,7 @@
 
 #define OPT_RECLAIM 0x200
 #define OPT_REPLAY  0x201
+#define OPT_REPORT  0x202
 
 static const char usage_text[] =
     "usage: fsck.gpunvme [-n | -p | -y] [-f] [--reclaim] [OPTION]... DEVICE\n"
@@ -34,7 +35,8 @@ static const char usage_text[] =
     "  -f                     with -p: check in any case\n"
     "      --reclaim          use the second label even if block 0 is none\n"
     "      --replay=FILE      with -y: first apply the log that a repair has kept, FILE\n"
-    "                         is a copy of lost+found/journal-N\n" TOOL_USAGE
+    "                         is a copy of lost+found/journal-N\n"
+    "      --report=FILE      write what is lost to FILE, as JSON\n" TOOL_USAGE
     "  -v, --verbose          print what was counted\n" TOOL_USAGE_END "\n"
     "Exit status: 0 clean, 1 problems were repaired, 4 problems are left, 8 the check\n"
     "could not be done, 16 wrong usage.\n";
@@ -42,6 +44,7 @@ static const char usage_text[] =
 static const struct option long_options[] = {
     {"reclaim", no_argument, NULL, OPT_RECLAIM},
     {"replay", required_argument, NULL, OPT_REPLAY},
+    {"report", required_argument, NULL, OPT_REPORT},
     {"verbose", no_argument, NULL, 'v'},
     TOOL_LONG_OPTIONS,
 };
@@ -53,6 +56,7 @@ struct arguments {
     struct ffs_mmp *hold; /* NULL without multi-mount protection */
     unsigned modes;       /* number of the options -n, -p and -y */
     bool force;
+    const char *report; /* NULL: none */
 };
 
 static void set_mode(struct arguments *args, enum fsck_mode mode)
@@ -87,6 +91,9 @@ static int main_set_option(void *options, int c)
         return 0;
     case OPT_REPLAY:
         args->fsck->replay = optarg;
+        return 0;
+    case OPT_REPORT:
+        args->report = optarg;
         return 0;
     case 'v':
         args->fsck->verbose = true;
@@ -200,6 +207,15 @@ static int main_fail(const struct fsck *f, int err)
     return EXIT_OPERATIONAL;
 }
 
+static int main_write_report(const struct fsck *f, const char *file)
+{
+    int err = file ? fsck_write_json(f, file) : 0;
+
+    if (err)
+        tool_error(file, "the report could not be written: %s", tool_strerror(err));
+    return err;
+}
+
 static int main_check(struct fsck *f, struct bd_dev *dev, struct arguments *args)
 {
     bool clean = false;
@@ -227,8 +243,9 @@ static int main_check(struct fsck *f, struct bd_dev *dev, struct arguments *args
         err = fsck_run(f);
     if (err)
         return main_fail(f, err);
+    err = main_write_report(f, args->report);
     main_print_result(f);
-    return status_of(f);
+    return err ? EXIT_OPERATIONAL : status_of(f);
 }
 
 int main(int argc, char **argv)

@@ -18,7 +18,7 @@ static void end_round(struct fsck *f)
     f->inode_blocks = NULL;
     f->inodes = NULL;
     fsck_forget_plans(f);
-    f->corrected.count = 0;
+    f->corrected.count = f->ranges.count = 0;
     f->conflicts.count = f->name_fixes.count = f->strays.count = f->lost_leaves.count = 0;
 }
 
@@ -82,6 +82,10 @@ static int read_round(struct fsck *f)
     /* A log that must be kept waits for a round that knows the free blocks. */
     if (f->set_aside && f->mode != FSCK_CHECK)
         f->wanted++;
+    /* The report comes last, when it has everything. */
+    f->keep_report =
+        f->gave_up && f->repaired > 0 && !f->report_kept && f->wanted == 0 && f->mode != FSCK_CHECK;
+    f->wanted += f->keep_report;
     return err;
 }
 
@@ -141,6 +145,11 @@ int fsck_run(struct fsck *f)
         if (f->no_space)
             break;
     }
+    /* The report that is kept was made before lost+found took freed numbers. */
+    if (!err && !f->report_kept)
+        err = fsck_make_report(f);
+    if (!err)
+        fsck_print_report(f, stdout);
     return err || f->mode == FSCK_CHECK ? err : passes_finish(f);
 }
 
@@ -166,6 +175,11 @@ void fsck_end(struct fsck *f)
     free(f->corrected.items);
     free(f->doubts.items);
     free(f->suspects.items);
+    free(f->losses.items);
+    free(f->lost_names.items);
+    free(f->ranges.items);
+    fsck_forget_report(f);
+    free(f->report.items);
     free(f->plans.items);
     free(f->declined.items);
     free(f->given_up.items);

@@ -121,6 +121,7 @@ static int plan_add_unproven(struct plan *p, const struct lay_extent *e)
 {
     if (lay_extent_has_blocks(e) && plan_is_own(p, e))
         return plan_add_own(p, e);
+    p->f->gave_up = true;
     return fsck_add_damage(&p->out, lay_get64(e->file_block), lay_get32(e->len));
 }
 
@@ -176,6 +177,7 @@ static int plan_fill(struct plan *p, uint64_t at, uint64_t end, size_t count)
 {
     int err = 0;
 
+    p->f->gave_up = true;
     for (size_t i = 0; i < count && at < end && !err; i++) {
         struct lay_extent e = ((const struct lay_extent *)p->out.items)[i];
         uint64_t first = lay_get64(e.file_block);
@@ -242,6 +244,7 @@ static void plan_drop_suspects(struct plan *p, uint64_t limit)
         uint64_t after = i + 1 < p->out.count ? lay_get64(e[i + 1].file_block) : UINT64_MAX;
         bool left = before < first && plan_is_gap(p, first - 1, first, limit);
         if (plan_is_unproven(&e[i]) && (left || plan_is_gap(p, end, after, limit))) {
+            p->f->gave_up = true;
             e[i].block = lay_put64(LAY_NONE);
             e[i].flags = lay_put16(LAY_EXTENT_DAMAGED);
         }

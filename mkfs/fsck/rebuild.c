@@ -60,6 +60,7 @@ static int rebuild_add_copy(struct fsck *f, struct fsck_list *list, const struct
                      "inode %" PRIu64 ": no space for a copy, file blocks %" PRIu64 " to %" PRIu64
                      " are damaged",
                      c->ino, c->file_block + done, c->file_block + c->len - 1);
+            f->gave_up = true;
             return fsck_add_damage(list, c->file_block + done, c->len - done);
         }
         int err = store_copy(f, c->block + done, to, n, false);
@@ -108,6 +109,7 @@ static int separate(struct fsck *f, uint64_t ino, const struct lay_extent *e,
         if (c.len > end - c.file_block)
             c.len = end - c.file_block;
         err = fsck_add_extent(list, at, at + shift, c.file_block - at, e->flags);
+        f->gave_up |= c.metadata;
         if (!err && !(lay_get16(e->flags) & LAY_EXTENT_UNWRITTEN))
             err = c.metadata ? fsck_add_damage(list, c.file_block, c.len)
                              : rebuild_add_copy(f, list, &c);

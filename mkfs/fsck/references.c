@@ -20,6 +20,7 @@ struct map_walk {
     bool proposed;       /* the records of the inode need proof, and claim nothing yet */
     enum problem damage; /* problem to report for a damaged block */
     bool gpu_bound;
+    uint64_t size;                 /* of the file, bytes */
     uint64_t data;                 /* blocks of all extents */
     uint64_t file_end, device_end; /* ends of the previous extent */
     int err;
@@ -64,6 +65,8 @@ static void references_report_damage(void *arg, uint64_t block, const char *why)
         fix = FIX_XATTR;
     else if (w->damage == PROBLEM_SYMLINK_BLOCK && strcmp(why, "checksum") != 0)
         fix = FIX_CLEAR;
+    if (w->damage != PROBLEM_TREE_NODE)
+        fsck_lose(w->f, w->ino, fix == FIX_XATTR ? LOSS_XATTRS : LOSS_TARGET);
     w->f->incomplete = true;
     references_want(w,
                     fsck_report(w->f, references_kind_of_damage(w->damage, why), why,
@@ -91,6 +94,15 @@ static void references_take_extent(void *arg, const struct lay_extent *e)
     uint64_t block = lay_get64(e->block);
     uint64_t len = lay_get32(e->len);
 
+    struct fsck_extent extent = {
+        .ino = w->ino,
+        .size = w->size,
+        .file_block = file_block,
+        .block = block,
+        .len = len,
+        .damaged = lay_get16(e->flags) & LAY_EXTENT_DAMAGED,
+    };
+    fsck_look_for_losses(w->f, &extent);
     if (w->gpu_bound)
         check_units(w, file_block, block);
     if (!lay_extent_has_blocks(e) || w->proposed)
@@ -112,6 +124,7 @@ static int references_check_extents(struct map_walk *w, const struct lay_inode *
     struct walk_totals totals;
 
     w->damage = PROBLEM_TREE_NODE;
+    w->size = lay_get64(inode->size);
     w->gpu_bound = lay_get32(inode->flags) & LAY_INODE_GPU_BOUND;
     w->proposed =
         w->f->inodes[w->ino].flags & INODE_DOUBTED && lay_get16(inode->map_kind) == LAY_MAP_INLINE;

@@ -72,7 +72,7 @@ static int take_extents(struct salvage *s, const struct lay_node *leaf, bool sea
 }
 
 /* Takes bytes and inodes of names; the rest is derived from these. */
-static int take_names(struct salvage *s, const struct lay_node *leaf)
+static int take_names(struct salvage *s, const struct lay_node *leaf, bool sealed)
 {
     const size_t head = offsetof(struct lay_dirent, name);
     size_t pos = 0;
@@ -90,6 +90,8 @@ static int take_names(struct salvage *s, const struct lay_node *leaf)
                                   .len = d->name_len};
         if (lay_name_ok(bytes, n.len) && n.ino > LAY_INO_ROOT)
             err = salvage_add(s->out, &n, bytes);
+        if (!sealed && n.ino < fsck_inode_limit(s->f))
+            fsck_lose(s->f, n.ino, LOSS_ENTRY);
         pos += len;
     }
     return err;
@@ -170,7 +172,8 @@ static int salvage_take_node(struct salvage *s, uint64_t block, unsigned below,
     if (err || level > 0)
         return err ? err : salvage_take_children(s, &b.node, keys);
     bool sealed = lay_check_head(&b, s->magic, geo->uuid, block, s->ino, NULL) == 0;
-    return s->magic == LAY_MAGIC_DIR ? take_names(s, &b.node) : take_extents(s, &b.node, sealed);
+    return s->magic == LAY_MAGIC_DIR ? take_names(s, &b.node, sealed)
+                                     : take_extents(s, &b.node, sealed);
 }
 
 /* Takes the leaves that were below a lost node. */

@@ -463,6 +463,8 @@ static void fit_slot(struct fit *fit, struct lay_inode_block *ib, unsigned slot,
         return;
     if (slots_want(fit, PROBLEM_INODE_LOST, report, NULL))
         *save = true;
+    if (report)
+        fsck_lose(fit->f, fit->ino, LOSS_FILE);
     fsck_free_slot(ib, slot);
 }
 
@@ -550,6 +552,10 @@ static bool fit_head(struct fsck *f, struct lay_inode_block *ib, uint64_t index,
     } else if (slots_wrong_fields(f, ib, index, addr) > 1) {
         slots_keep_valid(f, ib, index);
     }
+    for (unsigned slot = 0; report && slot < LAY_INODES_PER_BLOCK; slot++) {
+        if (!(ib->used >> slot & 1) && slots_wrong_fields(f, ib, index, addr) > 1)
+            fsck_lose(f, first + slot, LOSS_INODE);
+    }
     lay_head_init(&ib->head, LAY_MAGIC_INODES, f->img.geo.uuid, addr, first);
     return true;
 }
@@ -572,6 +578,7 @@ static void slots_doubt(struct fsck *f, const struct lay_inode_block *ib, uint64
         else
             f->no_memory = true;
         f->inodes[ino].flags |= INODE_DOUBTED;
+        fsck_lose(f, ino, LOSS_FIELDS);
         if (S_ISREG(lay_get32(ib->inodes[slot].mode)))
             fsck_mark(f, ino, FIX_MAP);
     }

@@ -57,6 +57,7 @@ static int entries_suspect(struct entries *e, uint64_t i, uint64_t len, bool unv
 
     if (!s)
         return -ENOMEM;
+    e->f->gave_up = true;
     *s = (struct fsck_suspect){e->first + i, len, unverified};
     return 0;
 }

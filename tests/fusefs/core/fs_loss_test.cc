@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 // What a repair makes of damaged metadata: files read as they were, or not at all.
 #include <string.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <fstream>
 #include <functional>
 #include <random>
 
@@ -97,6 +100,31 @@ class FsLoss : public FsTest
     {
         return *reinterpret_cast<T *>(device.bytes() + block * kBlock);
     }
+    // The JSON of a repair of the same damage, without spaces.
+    std::string device_report(const std::function<void()> &damage)
+    {
+        std::string file = ::testing::TempDir() + "report." + std::to_string(getpid());
+        memcpy(device.bytes(), sound.data(), sound.size());
+        damage();
+        fsck("-y --report=" + file);
+        std::ifstream in(file);
+        std::string all{std::istreambuf_iterator<char>(in), {}};
+        unlink(file.c_str());
+        all.erase(std::remove_if(all.begin(), all.end(), [](char c) { return isspace(c); }),
+                  all.end());
+        return all;
+    }
+    // What the report in lost+found says.
+    std::string report()
+    {
+        std::string all;
+        Inode dir = lookup("lost+found");
+        for (const std::string &name : names(dir)) {
+            if (name.rfind("report-", 0) == 0)
+                all += read_all(lookup(dir, name));
+        }
+        return all;
+    }
     // Damages the image, repairs it, and compares every block of every file.
     void try_damage(const std::function<void()> &damage)
     {
@@ -109,6 +137,8 @@ class FsLoss : public FsTest
         ASSERT_EQ(mount(), 0);
         for (const auto &[name, data] : files)
             compare(name, data);
+        kept = lost > 0 ? report() : "";
+        EXPECT_NE(said.find(kept), std::string::npos) << kept;
         unmount();
         ASSERT_FALSE(HasFailure()) << said;
     }
@@ -136,6 +166,7 @@ class FsLoss : public FsTest
     std::vector<uint8_t> sound;
     std::vector<uint64_t> inode_blocks, leaves, roots;
     uint64_t lost = 0; // blocks of the last image that could not be read
+    std::string kept;  // report of the last image
     std::mt19937_64 random{11};
 };
 
@@ -177,6 +208,19 @@ TEST_F(FsLoss, OfAnAddressGivesNoFileAnothersBytes)
     }
 }
 
+// An inode block that is gone takes its files, and the report names them.
+TEST_F(FsLoss, OfAnInodeBlockIsReported)
+{
+    uint64_t block = inode_blocks.back();
+    auto damage = [&] { memset(&at<uint8_t>(block), 0, kBlock); };
+    try_damage(damage);
+    EXPECT_GT(lost, 0u);
+    EXPECT_NE(kept.find(", /pieces: the file is lost"), std::string::npos) << kept;
+    EXPECT_EQ(kept.find("/secret"), std::string::npos) << kept;
+    std::string json = device_report(damage);
+    EXPECT_NE(json.find("\"kind\":\"file\""), std::string::npos) << json;
+}
+
 // A lost node leaves no zeros: the ranges that it had are damaged.
 TEST_F(FsLoss, OfANodeIsNoHole)
 {
@@ -186,6 +230,8 @@ TEST_F(FsLoss, OfANodeIsNoHole)
         try_damage([&] { memset(&at<uint8_t>(leaf), 0, kBlock); });
         EXPECT_GT(lost, 0u);
         EXPECT_LT(lost, 600u) << "the other leaves are there";
+        EXPECT_NE(kept.find(", /pieces: bytes "), std::string::npos) << kept;
+        EXPECT_NE(kept.find(" cannot be read"), std::string::npos) << kept;
         try_damage([&] { memset(&at<uint8_t>(leaf) + 2048, 0xee, 2048); });
     }
     try_damage([&] { memset(&at<uint8_t>(roots[0]), 0xee, kBlock); });
@@ -231,6 +277,8 @@ TEST_F(FsLossOfSums, KeepsThoseThatMatch)
         at<uint8_t>(block + 5) ^= 1; // of which the kept checksum tells
     });
     EXPECT_EQ(lost, 2u);
+    EXPECT_NE(kept.find(", /secret: bytes 4096 to 8191: cannot be read"), std::string::npos);
+    EXPECT_NE(kept.find(", /secret: bytes 20480 to 24575: cannot be read"), std::string::npos);
 }
 
 TEST_F(FsLossOfSums, OfABlockWithNoneGoesOn)
