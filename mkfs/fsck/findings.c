@@ -185,3 +185,45 @@ char *fsck_printable(const uint8_t *name, unsigned len, char *out)
     *to = 0;
     return out;
 }
+
+/* --- Losses ----------------------------------------------------------------------------------- */
+
+/* Returns the loss, which is new if there was none, or NULL without memory. */
+static struct fsck_loss *findings_lose(struct fsck *f, uint64_t ino, enum fsck_loss_kind kind)
+{
+    struct fsck_loss *l = f->losses.items;
+
+    f->gave_up |= f->mode != FSCK_CHECK;
+    for (size_t i = f->losses.count; i-- > 0;) {
+        if (l[i].ino == ino && l[i].kind == kind)
+            return &l[i];
+    }
+    struct fsck_loss *loss = fsck_grow(&f->losses, sizeof(*loss));
+    if (loss)
+        *loss = (struct fsck_loss){.ino = ino, .kind = kind};
+    else
+        f->no_memory = true;
+    return loss;
+}
+
+void fsck_lose(struct fsck *f, uint64_t ino, enum fsck_loss_kind kind)
+{
+    findings_lose(f, ino, kind);
+}
+
+void fsck_lose_name(struct fsck *f, uint64_t dir, const struct lay_dirent *d)
+{
+    uint64_t ino = lay_get64(d->ino);
+    struct fsck_loss *loss = findings_lose(f, ino, LOSS_FILE);
+    struct fsck_name *name = loss && !loss->name ? fsck_grow(&f->lost_names, sizeof(*name)) : NULL;
+
+    if (!name) {
+        f->no_memory |= loss && !loss->name;
+        return;
+    }
+    loss->name = f->lost_names.count;
+    name->ino = ino;
+    name->dir = dir;
+    name->len = d->name_len;
+    memcpy(name->bytes, (const uint8_t *)d + offsetof(struct lay_dirent, name), d->name_len);
+}

@@ -288,6 +288,10 @@ uint64_t fsck_problems(const struct fsck *f);
 void fsck_say(struct fsck *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Shows the progress of a pass on a terminal. */
 void fsck_progress(struct fsck *f, const char *pass, uint64_t done, uint64_t all);
+/* Records a loss that is no range, once. */
+void fsck_lose(struct fsck *f, uint64_t ino, enum fsck_loss_kind kind);
+/* Records that the inode of a name in directory `dir` is lost. */
+void fsck_lose_name(struct fsck *f, uint64_t dir, const struct lay_dirent *d);
 
 /* --- Blocks in use (blocks.c) ----------------------------------------------------------------- */
 
@@ -324,10 +328,6 @@ uint64_t fsck_alloc(struct fsck *f, uint64_t want, uint64_t *len);
 
 /* --- Losses (report.c) ----------------------------------------------------------------------- */
 
-/* Records a loss that is no range, once. */
-void fsck_lose(struct fsck *f, uint64_t ino, enum fsck_loss_kind kind);
-/* Records that the inode of a name in directory `dir` is lost. */
-void fsck_lose_name(struct fsck *f, uint64_t dir, const struct lay_dirent *d);
 /* Records what cannot be read of an extent, or has lost its checksum. */
 void fsck_look_for_losses(struct fsck *f, const struct fsck_extent *e);
 /* Makes f->report of everything recorded. Called like fsck_paths(). */

@@ -39,47 +39,7 @@ bool fsck_loss_is_range(enum fsck_loss_kind kind)
     return report_kinds[kind].is_range;
 }
 
-/* --- Collecting ------------------------------------------------------------------------------- */
-
-/* Returns the loss, which is new if there was none, or NULL without memory. */
-static struct fsck_loss *report_lose(struct fsck *f, uint64_t ino, enum fsck_loss_kind kind)
-{
-    struct fsck_loss *l = f->losses.items;
-
-    f->gave_up |= f->mode != FSCK_CHECK;
-    for (size_t i = f->losses.count; i-- > 0;) {
-        if (l[i].ino == ino && l[i].kind == kind)
-            return &l[i];
-    }
-    struct fsck_loss *loss = fsck_grow(&f->losses, sizeof(*loss));
-    if (loss)
-        *loss = (struct fsck_loss){.ino = ino, .kind = kind};
-    else
-        f->no_memory = true;
-    return loss;
-}
-
-void fsck_lose(struct fsck *f, uint64_t ino, enum fsck_loss_kind kind)
-{
-    report_lose(f, ino, kind);
-}
-
-void fsck_lose_name(struct fsck *f, uint64_t dir, const struct lay_dirent *d)
-{
-    uint64_t ino = lay_get64(d->ino);
-    struct fsck_loss *loss = report_lose(f, ino, LOSS_FILE);
-    struct fsck_name *name = loss && !loss->name ? fsck_grow(&f->lost_names, sizeof(*name)) : NULL;
-
-    if (!name) {
-        f->no_memory |= loss && !loss->name;
-        return;
-    }
-    loss->name = f->lost_names.count;
-    name->ino = ino;
-    name->dir = dir;
-    name->len = d->name_len;
-    memcpy(name->bytes, (const uint8_t *)d + offsetof(struct lay_dirent, name), d->name_len);
-}
+/* --- Ranges that cannot be read --------------------------------------------------------------- */
 
 static void report_add_range(struct fsck *f, const struct fsck_loss *loss)
 {
