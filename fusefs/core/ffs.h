@@ -36,6 +36,7 @@ extern "C" {
 
 struct ffs;
 struct ffs_inode;
+struct lay_label;
 
 /* Determines when reads set access times. */
 enum ffs_access {
@@ -97,6 +98,12 @@ struct ffs_mount_opts {
  * device's name: -EINVAL if the device is not ours, or the error of the device.
  */
 int ffs_ours(struct bd_dev *dev, bool reclaim, char *why, size_t len);
+
+/*
+ * Reads the label that counts (FORMAT.md 4.1), also if the file system is larger than the device.
+ * Returns 0, or an error of lay_labels_read() other than -ERANGE.
+ */
+int ffs_read_label(struct bd_dev *dev, struct lay_label *out);
 
 /*
  * Checks labels and superblock, replays the log, and finishes orphans. The

@@ -28,6 +28,18 @@ struct lay_io ffs_io(struct bd_dev *dev)
     return (struct lay_io){incarnation_read, incarnation_write, incarnation_flush, dev};
 }
 
+int ffs_read_label(struct bd_dev *dev, struct lay_label *out)
+{
+    const struct lay_io io = ffs_io(dev);
+    struct lay_labels labels;
+    int err = lay_labels_read(&io, dev->info.bytes >> LAY_BLOCK_SHIFT, false, &labels);
+
+    if (err && err != -ERANGE)
+        return err;
+    *out = *lay_labels_newest(&labels);
+    return 0;
+}
+
 uint64_t ffs_random(void)
 {
     uint64_t value = 0;

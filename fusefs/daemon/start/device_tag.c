@@ -43,11 +43,8 @@ bool tag_is(const char *text)
 
 /* --- One device ------------------------------------------------------------------------------- */
 
-/* Partitioning tools leave label and UUID of a former file system in block 0. */
 static bool device_tag_matches(const struct wanted *w, const struct lay_label *label)
 {
-    if (!lay_label_magic(label))
-        return false;
     if (w->label)
         return strncmp(label->label, w->label, sizeof(label->label)) == 0;
     return memcmp(label->uuid, w->uuid, sizeof(label->uuid)) == 0;
@@ -58,11 +55,11 @@ static bool has_it(struct wanted *w, struct bd_dev *dev, const char *device)
     struct lay_label label;
     char why[384];
 
-    if (dev->info.bytes < sizeof(label) || bd_read(dev, 0, &label, sizeof(label)) != 0 ||
-        !device_tag_matches(w, &label))
+    if (ffs_read_label(dev, &label) != 0 || !device_tag_matches(w, &label))
         return false;
+    /* Partitioning tools leave the label of a former file system. */
     if (ffs_ours(dev, false, why, sizeof(why)) == 0)
-        return lay_check_label(&label, NULL, NULL) == 0;
+        return true;
     snprintf(w->foreign, sizeof(w->foreign), "%.100s %s", device, why);
     return false;
 }

@@ -383,6 +383,9 @@ class OnMount(unittest.TestCase):
             self.assertIn(text, refused.stderr)
             self.assertEqual(refused.stderr.count("\n"), 1, refused.stderr)
         os.unlink(two)
+        with open(one, "r+b") as image:  # a flipped bit of the label, which its checksum corrects
+            image.seek(184)
+            image.write(bytes([ord("t") ^ 1]))
         done = mount("LABEL=twice is none")
         self.assertEqual(done.returncode, 0, done.stderr)
         with open("/proc/self/mounts", encoding="utf-8") as table:
