@@ -43,10 +43,15 @@ void sim_interrupt_raise(struct sim_interrupts *is, unsigned vector)
         eventfd_write(is->bell, 1);
 }
 
-/* The bit is cleared first: a completion that comes during the write sets it. */
+/*
+ * The bit is cleared first: a completion that comes during the write sets it.
+ * This function and interrupt_run() may be cancelled. They have no variables on
+ * the stack whose address is taken, because AddressSanitizer's marks around
+ * those would outlive the thread.
+ */
 static void interrupt_signal(struct sim_interrupts *is, unsigned vector)
 {
-    const uint64_t one = 1;
+    static const uint64_t one = 1;
 
     is->current = (int)vector;
     atomic_fetch_and(&is->pending[vector / WORD_BITS], ~(1ull << (vector % WORD_BITS)));
@@ -59,10 +64,9 @@ static void interrupt_signal(struct sim_interrupts *is, unsigned vector)
 static void *interrupt_run(void *arg)
 {
     struct sim_interrupts *is = arg;
-    eventfd_t rung;
 
     for (;;) {
-        eventfd_read(is->bell, &rung);
+        eventfd_read(is->bell, &is->rung);
         for (unsigned w = 0; w < interrupt_words(is); w++) {
             uint64_t bits = atomic_load(&is->pending[w]);
             for (; bits; bits &= bits - 1)

@@ -17,6 +17,7 @@ struct sim_interrupts {
     int *events;
     _Atomic uint64_t *pending; /* bitmap of vectors to signal */
     int bell;                  /* an eventfd that the thread waits for */
+    uint64_t rung;             /* value that the thread has read from it */
     int current;               /* the vector that the thread signals, or -1 */
     pthread_t thread;
     bool started;
