@@ -63,7 +63,7 @@ struct ffs {
     _Atomic unsigned commit_ms; /* not 0 */
     _Atomic bool discard;
     pthread_mutex_t trim_lock; /* held while ffs_trim() keeps free blocks from being allocated */
-    bool mounting;             /* ffs_mount() has not returned, so orphans may be looked up */
+    _Atomic bool mounting;     /* ffs_mount() has not returned, so orphans may be looked up */
     bool frozen;               /* no handle may begin, see ffs_freeze(); protected by meta */
     /*
      * Held, before all other locks, while the shape in `geo` is used without

@@ -143,6 +143,9 @@ static int open_stack(struct rig *r, const struct rig_config *config)
 
     if (err)
         return err;
+    /* A mount has threads that use the transport. */
+    if (config->unreachable)
+        hide_buffers(drive.transport);
     err = stack_open(&r->opts, &drive, &r->daemon.stack, why, sizeof(why));
     if (err)
         fprintf(stderr, "%s\n", why);
@@ -206,8 +209,6 @@ int rig_open(const struct rig_config *config, struct rig **out)
         err = open_stack(r, config);
     if (err)
         return err;
-    if (config->unreachable)
-        hide_buffers(r->daemon.stack.drive.transport);
     r->unreachable = config->unreachable;
     r->daemon.bounces.fs = r->daemon.stack.fs;
     err = buffers_open(r->opts.max_buffers, r->daemon.stack.engine, &r->daemon.buffers);
