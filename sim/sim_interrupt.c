@@ -133,7 +133,7 @@ static int interrupt_duplicate(const int *events, unsigned n, int *out)
 int sim_set_interrupts(struct sim *s, unsigned first, unsigned n, const int *events)
 {
     struct sim_interrupts *is = &s->interrupts;
-    int copies[SIM_MAX_VECTORS];
+    int copies[SIM_MAX_VECTORS] = {0};
 
     if (first > is->n || n > is->n - first)
         return -EINVAL;

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -152,11 +153,10 @@ static const struct vfio_api *choose_api(const char *root, const char *bdf,
 /* A PCI function has one user of VFIO at a time. */
 static uint64_t vfio_lock_id(const char *bdf)
 {
-    unsigned domain, bus, slot, function;
+    uint64_t name[2] = {0}; /* the address in its long form has 12 characters */
 
-    if (sscanf(bdf, "%x:%x:%x.%x", &domain, &bus, &slot, &function) != 4)
-        return 0;
-    return bd_lock_id(BD_LOCK_PCI, domain, bus << 16 | slot << 8 | function);
+    memcpy(name, bdf, strnlen(bdf, sizeof(name)));
+    return bd_lock_id(BD_LOCK_PCI, name[0], name[1]);
 }
 
 int vfio_open_at(const char *root, const char *bdf, const struct vfio_opts *opts,

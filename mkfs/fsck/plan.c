@@ -139,7 +139,7 @@ static void plan_drop_overlaps(struct plan *p)
     size_t kept = 0;
 
     fsck_sort_extents(&p->s.extents);
-    for (size_t i = 0; i < p->s.extents.count; i++) {
+    for (size_t i = 0; e && i < p->s.extents.count; i++) {
         bool unproven = plan_is_unproven(&e[i]);
         while (kept > 0 && plan_end_of(&e[kept - 1]) > lay_get64(e[i].file_block) && !unproven &&
                plan_is_unproven(&e[kept - 1]))
@@ -156,7 +156,7 @@ static int plan_add_records(struct plan *p)
     int err = 0;
 
     plan_drop_overlaps(p);
-    for (size_t i = 0; i < p->s.extents.count && !err; i++) {
+    for (size_t i = 0; e && i < p->s.extents.count && !err; i++) {
         p->blocks += lay_extent_has_blocks(&e[i]) ? lay_get32(e[i].len) : 0;
         if (plan_is_unproven(&e[i])) {
             err = plan_add_unproven(p, &e[i]);

@@ -43,7 +43,7 @@ int salvage_tree(struct fsck *f, uint64_t ino, uint32_t magic, uint64_t root, st
  * tree.
  */
 int fsck_collect_extents(struct fsck *f, uint64_t ino, const struct lay_inode *inode,
-                         struct salvaged *out);
+                         struct salvaged *s);
 /* Adds a range to `lost`, unless it is empty. Returns 0 or -ENOMEM. */
 int salvage_add_range(struct salvaged *s, uint64_t first, uint64_t last);
 /* Adds a copy of a name. Returns 0 or -ENOMEM. */

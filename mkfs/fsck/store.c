@@ -507,7 +507,7 @@ static int put_super(struct fsck *f, union lay_block *b)
 int store_commit(struct fsck *f)
 {
     struct store *s = f->store;
-    union lay_block super;
+    union lay_block super = s->super;
     int err = store_begin(f);
 
     if (!err)

@@ -27,7 +27,7 @@ void store_destroy(struct fsck *f);
  * Sets the next transaction and its position in the log. If the log is damaged,
  * writes are in place until it begins anew there.
  */
-void store_start_at(struct fsck *f, uint64_t tid, uint64_t pos, bool damaged);
+void store_start_at(struct fsck *f, uint64_t tid, uint64_t pos, bool in_place);
 
 /*
  * Puts a copy of a changed block, after setting its head to this address and

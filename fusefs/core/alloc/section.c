@@ -73,7 +73,7 @@ void ffs_section_read(struct ffs *fs, uint64_t index, struct ffs_section *out)
     struct lay_bitmap *buf = aligned_alloc(LAY_BLOCK_SIZE, CHUNK * sizeof(*buf));
 
     *out = (struct ffs_section){.index = index, .why = ""};
-    out->groups = malloc((b.end - b.first) * sizeof(*out->groups));
+    out->groups = calloc(b.end - b.first, sizeof(*out->groups));
     out->err = buf && out->groups ? 0 : -ENOMEM;
     for (uint64_t g = b.first; g < b.end && !out->err; g += CHUNK)
         out->err = section_add_bitmaps(fs, g, b.end - g < CHUNK ? b.end - g : CHUNK, buf, out);

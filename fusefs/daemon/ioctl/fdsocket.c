@@ -347,7 +347,7 @@ static struct connection *free_connection(struct fdsocket *s)
             continue;
         strangers++;
         unsigned of_user = strangers_of(s, c->uid);
-        if (of_user > most || (of_user == most && c->number < oldest->number))
+        if (!oldest || of_user > most || (of_user == most && c->number < oldest->number))
             oldest = c;
         most = of_user > most ? of_user : most;
     }
