@@ -5,7 +5,7 @@
 #include "layout/check.h"
 #include "layout/layout.h"
 
-/* Returns the number of bytes after a UTF-8 lead byte; -1: none is one. */
+/* Returns the number of bytes that follow a UTF-8 lead byte, or -1 for another byte. */
 static int utf8_tail(uint8_t lead)
 {
     if (lead < 0x80)

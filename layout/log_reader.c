@@ -14,7 +14,7 @@
 
 #include "layout/correct.h"
 
-/* The transaction that is being read. */
+/* State of the transaction that is being read. */
 struct reading {
     struct lay_log *log;
     struct lay_log_tx tx;

@@ -59,7 +59,7 @@ void image_end(struct image *img);
 /* Returns the device for the functions of layout/label.h. */
 struct lay_io image_io(struct image *img);
 
-/* Reads the metadata block of an address as after recovery: 0 or an error. */
+/* Reads the metadata block of an address as after recovery. Returns 0 or an error. */
 int image_read(struct image *img, uint64_t addr, union lay_block *out);
 /* Returns the newest image in the log, or NULL; part of the patches. */
 struct image_patch *image_find_patch(const struct image *img, uint64_t addr);

@@ -30,7 +30,7 @@ uint16_t sim_get_features(struct admin *a);
 /* Returns true if the feature is supported. */
 bool sim_feature_known(const struct sim *s, uint32_t fid);
 
-/* The bytes of a Get Log Page command, whose count of dwords is 0-based. */
+/* Returns the bytes of a Get Log Page command, whose count of dwords is 0-based. */
 static inline uint64_t sim_log_bytes(const struct nvme_sqe *sqe)
 {
     return ((sqe->cdw10 >> 16 | (uint64_t)(sqe->cdw11 & 0xffff) << 16) + 1) * 4;

@@ -123,7 +123,7 @@ static void identify_sets(const struct sim *s, __le64 *sets)
             sets[0] |= htole64(1u << NVME_CSI_ZNS);
 }
 
-/* The NSID that the CNS value requires. Returns false if it is not that. */
+/* Returns true if the command has the NSID that its CNS value requires. */
 static bool identify_nsid_valid(struct sim *s, uint32_t cns, uint32_t nsid)
 {
     switch (cns) {

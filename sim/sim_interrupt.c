@@ -88,7 +88,7 @@ static void interrupts_stop(struct sim_interrupts *is)
     is->current = -1;
 }
 
-/* Rings the bell, which the last thread may have read before it ended. */
+/* Starts a thread and wakes it, since the former one may have ended after it was woken. */
 static int interrupts_start(struct sim_interrupts *is)
 {
     int rc = -pthread_create(&is->thread, NULL, interrupt_run, is);
@@ -115,7 +115,7 @@ static bool interrupt_is_event(int fd)
            strcmp(target, "anon_inode:[eventfd]") == 0;
 }
 
-/* Duplicates all eventfds or none. Returns 0 or -errno. */
+/* Duplicates the eventfds. On an error it returns -errno and keeps no duplicate. */
 static int interrupt_duplicate(const int *events, unsigned n, int *out)
 {
     for (unsigned i = 0; i < n; i++) {

@@ -108,15 +108,14 @@ int cuda_driver_stream_new(struct cuda_driver *cu, int device, void **stream);
 /* Creates a stream whose kernels start before waiting kernels of other streams. */
 int cuda_driver_stream_urgent(struct cuda_driver *cu, int device, void **stream);
 void cuda_driver_stream_free(struct cuda_driver *cu, int device, void *stream);
-/*
- * These functions take a stream of the caller's current context. cuda_driver_is_captured() returns
- * true while the stream is being captured. cuda_driver_call() calls fn(arg) in stream order; fn
- * must not call CUDA. cuda_driver_await() makes the stream wait until the word at the GPU address
- * `at` is at least `value`, compared modulo 2^32. cuda_driver_end() waits until the stream is idle.
- */
+/* The next four functions take a stream of the caller's current context. */
+/* Returns true while the stream is being captured. */
 bool cuda_driver_is_captured(struct cuda_driver *cu, void *stream);
+/* Calls fn(arg) in stream order. fn must not call CUDA. */
 int cuda_driver_stream_call(struct cuda_driver *cu, void *stream, void (*fn)(void *arg), void *arg);
+/* Makes the stream wait until the word at GPU address `at` is at least `value`, modulo 2^32. */
 int cuda_driver_stream_await(struct cuda_driver *cu, void *stream, uint64_t at, uint32_t value);
+/* Waits until the stream is idle. */
 int cuda_driver_stream_end(struct cuda_driver *cu, void *stream);
 /*
  * Calls of this thread do not invalidate a capture of a stream by the application until

@@ -7,7 +7,7 @@
 
 #include "mkfs/fsck/fsck.h"
 
-/* Bounds of a path that is shown. Directories can form a loop, too. */
+/* Limits of a path that is shown. Directories may form a loop. */
 #define PATH_DEPTH 512u
 #define PATH_BYTES (64u * 1024u)
 

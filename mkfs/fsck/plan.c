@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Chooses the extents of the maps that are built anew.
+ * Chooses the extents of the maps that are rebuilt.
  *
  * Records of a block whose checksum is right are believed. A record of any
  * other block only nominates device blocks, and yields to every sound owner: if
@@ -132,7 +132,7 @@ static uint64_t plan_end_of(const struct lay_extent *e)
     return lay_get64(e->file_block) + lay_get32(e->len);
 }
 
-/* Of records that overlap, those of sound blocks stay, then the earlier one. */
+/* Removes overlaps. Records of sound blocks stay; of the others the earlier one stays. */
 static void plan_drop_overlaps(struct plan *p)
 {
     struct lay_extent *e = p->s.extents.items;

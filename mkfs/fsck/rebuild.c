@@ -11,7 +11,7 @@
 #include "mkfs/fsck/salvage.h"
 #include "mkfs/fsck/store.h"
 
-/* Adds a copy of another object's blocks, or damage if there is no space. */
+/* Copies another object's blocks and adds the copy; adds damage if there is no space. */
 static int rebuild_add_copy(struct fsck *f, struct fsck_list *list, const struct fsck_conflict *c)
 {
     for (uint64_t done = 0, n; done < c->len; done += n) {

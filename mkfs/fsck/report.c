@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Lists what is lost: what the repairs of this run gave up or could not prove,
- * and every range of a file that cannot be read.
+ * Lists the losses of this run: objects that the repairs gave up or could not
+ * prove, and ranges of files that cannot be read.
  */
 #include <errno.h>
 #include <inttypes.h>

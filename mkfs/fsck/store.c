@@ -15,7 +15,7 @@
 #define COPIED     64u   /* blocks copied or created at once */
 /* Empty transactions before the first one of a repair. */
 #define FIRST_COMMITS 2u
-/* Log blocks of a transaction with the superblock alone. */
+/* Number of log blocks of a transaction that has only the superblock. */
 #define SUPER_BLOCKS 3u
 
 struct entry {

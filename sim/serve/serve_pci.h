@@ -14,7 +14,7 @@ struct serve_pci {
     uint8_t writable[PCI_CONFIG_BYTES]; /* bits that a write can change */
 };
 
-/* The BAR of the MSI-X table, which begins at 0, and of the pending bits. */
+/* This BAR has the MSI-X table, from 0 on, and the pending bits. */
 #define PCI_MSIX_BAR 4
 
 struct serve_pci_config {

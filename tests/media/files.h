@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// Files whose contents tell where they belong, and a judge of what a damaged file system shows.
+// Makes files whose contents show where they belong, and judges those of a damaged file system.
 #ifndef TESTS_MEDIA_FILES_H
 #define TESTS_MEDIA_FILES_H
 

@@ -601,7 +601,7 @@ static int ours_read_supers(struct ours *o)
     return err;
 }
 
-/* Judges block 0 alone: what the other label says does not make a device ours. */
+/* Judges only block 0, because the other label does not make a device ours. */
 static int ours_read_labels(struct ours *o)
 {
     const struct lay_io io = ffs_io(o->dev);

@@ -167,7 +167,7 @@ TEST_F(CachesTest, OnlyRootAndTheOwnerOfADirectorySetItsLimit)
     EXPECT_EQ(limit(dir, MIB, 0), 0);
 }
 
-// Of four directories that others own, the owner of the cache may remove from one.
+// Others own four directories; the owner of the cache may remove files from one of them.
 TEST_F(CachesTest, OnlyFilesThatTheOwnerMayUnlinkAreRemoved)
 {
     own(dir, 1000, 0777);
