@@ -46,7 +46,7 @@ struct bench {
     struct bench_report *report;
 };
 
-static int fail(const char *object, const char *what)
+static int bare_fail(const char *object, const char *what)
 {
     fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
     return -EIO;
@@ -70,7 +70,7 @@ static int open_loop(struct bench *b, uint64_t room, bool is_write, struct bare_
                              room, is_write, loop);
 
     if (err)
-        fail("commands", err == -ENOTSUP ? "a piece takes several" : strerror(-err));
+        bare_fail("commands", err == -ENOTSUP ? "a piece takes several" : strerror(-err));
     return err;
 }
 
@@ -87,7 +87,7 @@ static int verify_reads(struct bench *b, unsigned queues)
         return err;
     err = bare_loop_time(loop, queues, &seconds);
     bare_loop_close(loop);
-    return err ? fail("reads", "a command failed")
+    return err ? bare_fail("reads", "a command failed")
                : bench_verify(target_of(b), &b->pieces, PROGRAM);
 }
 
@@ -111,7 +111,7 @@ static int measure_queues(struct bench *b, bool is_write, unsigned queues)
     }
     bare_loop_close(loop);
     if (err)
-        return fail(is_write ? "writes" : "reads", "a command failed");
+        return bare_fail(is_write ? "writes" : "reads", "a command failed");
     snprintf(name, sizeof(name), "%s of %llu B, %u queues", is_write ? "writes" : "reads",
              (unsigned long long)b->pieces.bytes, queues);
     bench_report_row(b->report, name, "GB/s", &rates, NULL);
@@ -130,22 +130,23 @@ static int measure_steps(struct bench *b, bool is_write)
 /*
  * Creates pieces at places below `span`: random ones by the state, or in order if the state is 0.
  */
-static int new_pieces(struct bench *b, uint64_t len, uint64_t bytes, uint64_t span, uint64_t state)
+static int bare_new_pieces(struct bench *b, uint64_t len, uint64_t bytes, uint64_t span,
+                           uint64_t state)
 {
     bench_pieces_free(&b->pieces, true);
     return bench_pieces_make(&b->pieces, true, SEED, len, bytes, span, &state)
-               ? fail("memory", "not enough of it")
+               ? bare_fail("memory", "not enough of it")
                : 0;
 }
 
-static int measure_reads(struct bench *b)
+static int bare_measure_reads(struct bench *b)
 {
     int err = 0;
 
     for (size_t i = 0; i < sizeof(read_sizes) / sizeof(read_sizes[0]) && !err; i++) {
         if (read_sizes[i] < b->mount.info.lba_size)
             continue;
-        err = new_pieces(b, b->size, read_sizes[i], b->size, SEED);
+        err = bare_new_pieces(b, b->size, read_sizes[i], b->size, SEED);
         if (!err)
             err = measure_steps(b, false);
     }
@@ -155,21 +156,21 @@ static int measure_reads(struct bench *b)
 /* Verifies that each part of the file, as long as the room, has the contents of the room. */
 static int verify_writes(struct bench *b)
 {
-    int err = new_pieces(b, b->size, WRITE_PIECE, room_of(b), 0);
+    int err = bare_new_pieces(b, b->size, WRITE_PIECE, room_of(b), 0);
 
     if (!err)
         err = bench_poison(&b->mount.memory, SEED);
     if (!err && transfer_read(b->mount.buffer, b->file.fd, 0, 0, b->size, NULL) != (ssize_t)b->size)
-        err = fail("READ", gpunvme_error());
+        err = bare_fail("READ", gpunvme_error());
     return err ? err : bench_verify(&b->mount.memory, &b->pieces, PROGRAM);
 }
 
-static int measure_writes(struct bench *b)
+static int bare_measure_writes(struct bench *b)
 {
     int err = bench_fill(target_of(b), room_of(b), SEED);
 
     if (!err)
-        err = new_pieces(b, b->size, WRITE_PIECE, b->size, 0);
+        err = bare_new_pieces(b, b->size, WRITE_PIECE, b->size, 0);
     if (!err)
         err = measure_steps(b, true);
     return err ? err : verify_writes(b);
@@ -192,12 +193,12 @@ static int sample_warps(struct bench *b, struct bare_loop *loop, unsigned warps,
         if (i > 0)
             bench_add(rates, (double)b->pieces.n * 1e-6 / seconds);
     }
-    return err ? fail("one command a warp", "a command failed")
+    return err ? bare_fail("one command a warp", "a command failed")
                : bench_verify(&b->mount.memory, &b->pieces, PROGRAM);
 }
 
 /* Measures one number of warps. If data is staged, each warp has room for one read. */
-static int measure_warps(struct bench *b, unsigned warps)
+static int bare_measure_warps(struct bench *b, unsigned warps)
 {
     struct bench_samples rates = {.n = 0};
     uint64_t most = b->size / SMALL, n = (uint64_t)WARP_READS * warps;
@@ -207,7 +208,7 @@ static int measure_warps(struct bench *b, unsigned warps)
     int err;
 
     n = n < most ? n : most / warps * warps;
-    err = new_pieces(b, n * SMALL, SMALL, b->size, SEED);
+    err = bare_new_pieces(b, n * SMALL, SMALL, b->size, SEED);
     if (err)
         return err;
     micros = calloc(n, sizeof(*micros));
@@ -233,35 +234,35 @@ static int measure_few_warps(struct bench *b)
 
     for (size_t i = 0; i < sizeof(warp_counts) / sizeof(warp_counts[0]) && !err; i++) {
         if (warp_counts[i] <= b->lease.queues)
-            err = measure_warps(b, warp_counts[i]);
+            err = bare_measure_warps(b, warp_counts[i]);
     }
     return err;
 }
 
 /* --- The program ----------------------------------------------------------------------------- */
 
-static int measure(struct bench *b)
+static int bare_measure(struct bench *b)
 {
     int err = bench_direct_open_with(&b->direct, &b->mount, PROGRAM, b->file.fd, &b->lease);
 
     if (!err)
         err = measure_few_warps(b);
     if (!err)
-        err = measure_reads(b);
-    return err ? err : measure_writes(b);
+        err = bare_measure_reads(b);
+    return err ? err : bare_measure_writes(b);
 }
 
-static int set_up(struct bench *b, const char *dir)
+static int bare_set_up(struct bench *b, const char *dir)
 {
     if (bench_mount_open(&b->mount, PROGRAM, dir, b->size))
         return -EIO;
     if (!b->mount.g || !b->mount.memory.on_gpu)
-        return fail(dir, "not on a gpunvmefs mount that has a GPU");
+        return bare_fail(dir, "not on a gpunvmefs mount that has a GPU");
     if (!b->mount.info.direct)
-        return fail(dir, "the mount has no direct path for this user (-o direct=)");
+        return bare_fail(dir, "the mount has no direct path for this user (-o direct=)");
     b->report = bench_report_new(PROGRAM, b->json, bench_gpu_name());
     if (!b->report)
-        return fail("memory", "not enough of it");
+        return bare_fail("memory", "not enough of it");
     bench_mount_describe(&b->mount, b->report);
     bench_report_number(b->report, "lba_size", b->mount.info.lba_size);
     bench_report_number(b->report, "bytes", (double)b->size);
@@ -271,7 +272,7 @@ static int set_up(struct bench *b, const char *dir)
     return bench_file_make(&b->file, PROGRAM, dir, b->size, SEED);
 }
 
-static void tear_down(struct bench *b)
+static void bare_tear_down(struct bench *b)
 {
     bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
     bench_direct_close(&b->direct);
@@ -279,7 +280,7 @@ static void tear_down(struct bench *b)
     bench_file_close(&b->file);
 }
 
-static int parse(int argc, char **argv, struct bench *b)
+static int bare_parse(int argc, char **argv, struct bench *b)
 {
     int opt;
 
@@ -299,16 +300,16 @@ int main(int argc, char **argv)
                              .file = {.fd = -1}};
     int err, failed;
 
-    if (parse(argc, argv, &b)) {
+    if (bare_parse(argc, argv, &b)) {
         fputs("usage: " PROGRAM " [-s MiB, a multiple of 16] [-r REPEATS] [-o json]\n"
               "                  [-q QUEUES leased, -d of DEPTH] DIRECTORY\n",
               stderr);
         return 2;
     }
-    err = set_up(&b, argv[optind]);
+    err = bare_set_up(&b, argv[optind]);
     if (!err)
-        err = measure(&b);
+        err = bare_measure(&b);
     failed = bench_report_close(b.report, err);
-    tear_down(&b);
+    bare_tear_down(&b);
     return failed;
 }

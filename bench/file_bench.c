@@ -89,7 +89,7 @@ struct way {
     struct bench_cpu cpu; /* of all samples */
 };
 
-static int fail(const char *object, const char *what)
+static int file_fail(const char *object, const char *what)
 {
     fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
     return -EIO;
@@ -117,28 +117,28 @@ static int read_by(struct bench *b, uint32_t path, int fd, uint64_t at, uint64_t
         b->commands = result.commands;
     if (n == (ssize_t)len && result.path == path)
         return 0;
-    return fail("read", n < 0 ? gpunvme_error() : "short, or not by this path");
+    return file_fail("read", n < 0 ? gpunvme_error() : "short, or not by this path");
 }
 
-static int read_ioctl(struct bench *b)
+static int file_read_ioctl(struct bench *b)
 {
     return read_by(b, GPUNVME_PATH_GPU, b->file.fd, 0, b->size);
 }
 
-static int read_bounced(struct bench *b)
+static int file_read_bounced(struct bench *b)
 {
     struct gpunvme_options options = {.path = GPUNVME_PATH_BOUNCE};
     int err, back;
 
     if (bounce_set_options(b->mount.g, &options))
-        return fail("bounce pipeline", gpunvme_error());
+        return file_fail("bounce pipeline", gpunvme_error());
     err = read_by(b, GPUNVME_PATH_BOUNCE, b->file.fd, 0, b->size);
     options.path = GPUNVME_PATH_GPU;
     back = bounce_set_options(b->mount.g, &options);
     return err ? err : back;
 }
 
-static int read_direct(struct bench *b)
+static int file_read_direct(struct bench *b)
 {
     return bench_direct_read(&b->direct, PROGRAM, b->mount.memory.addr, b->size, 0);
 }
@@ -147,8 +147,9 @@ static int read_waiting(struct bench *b)
 {
     ssize_t n = direct_read_wait(b->direct.file, b->mount.memory.addr, b->size, 0);
 
-    return n == (ssize_t)b->size ? 0
-                                 : fail("direct path", n < 0 ? gpunvme_error() : "a short read");
+    return n == (ssize_t)b->size
+               ? 0
+               : file_fail("direct path", n < 0 ? gpunvme_error() : "a short read");
 }
 
 #ifdef GPUNVME_HAVE_CUDA
@@ -158,10 +159,10 @@ static int read_by_blocks(struct bench *b, uint64_t part, unsigned blocks)
     int err = kernel_block_reads(leased_file_device(b->direct.file), b->mount.memory.addr, b->size,
                                  part, blocks);
 
-    return err ? fail("gpunvme_pread_block", strerror(-err)) : 0;
+    return err ? file_fail("gpunvme_pread_block", strerror(-err)) : 0;
 }
 
-static int read_by_block(struct bench *b)
+static int file_read_by_block(struct bench *b)
 {
     return read_by_blocks(b, b->size, 1);
 }
@@ -187,7 +188,7 @@ static int copy_out(struct bench *b)
 
         err = buffer_copy_out(b->mount.buffer, at, b->host, left < COPY_BYTES ? left : COPY_BYTES);
     }
-    return err ? fail("copy", gpunvme_error()) : 0;
+    return err ? file_fail("copy", gpunvme_error()) : 0;
 }
 
 static int write_ioctl(struct bench *b)
@@ -197,7 +198,7 @@ static int write_ioctl(struct bench *b)
 
     if (n == (ssize_t)b->size && result.path == GPUNVME_PATH_GPU)
         return 0;
-    return fail("WRITE", n < 0 ? gpunvme_error() : "short, or not by the GPU path");
+    return file_fail("WRITE", n < 0 ? gpunvme_error() : "short, or not by the GPU path");
 }
 
 /* --- Ways to read many files ----------------------------------------------------------------- */
@@ -207,7 +208,7 @@ static void path_of(const struct bench *b, uint64_t i, char *path, size_t len)
     snprintf(path, len, "%s/%u/%u", b->files_dir, (unsigned)(i / DIRECTORY_FILES), (unsigned)i);
 }
 
-static int read_whole(struct bench *b, int fd, uint64_t i)
+static int file_read_whole(struct bench *b, int fd, uint64_t i)
 {
     return read_by(b, GPUNVME_PATH_GPU, fd, i * b->file_bytes, b->file_bytes);
 }
@@ -224,7 +225,7 @@ static int read_and_copy(struct bench *b, int fd, uint64_t i)
 
         err = bench_stream_wait(stream);
         if (!err && pread(fd, stream->buffer, n, (off_t)at) != (ssize_t)n)
-            err = fail("pread", strerror(errno));
+            err = file_fail("pread", strerror(errno));
         if (!err)
             err = bench_stream_copy(stream, &b->mount.memory, i * b->file_bytes + at, n);
     }
@@ -240,7 +241,7 @@ static int read_files(struct bench *b, int (*read_file)(struct bench *b, int fd,
         path_of(b, i, path, sizeof(path));
         int fd = open(path, O_RDONLY | O_CLOEXEC);
         if (fd < 0)
-            return fail(path, strerror(errno));
+            return file_fail(path, strerror(errno));
         err = read_file(b, fd, i);
         close(fd);
     }
@@ -251,7 +252,7 @@ static int read_files(struct bench *b, int (*read_file)(struct bench *b, int fd,
 
 static int read_files_ioctl(struct bench *b)
 {
-    return read_files(b, read_whole);
+    return read_files(b, file_read_whole);
 }
 
 static int read_files_pinned(struct bench *b)
@@ -266,7 +267,7 @@ static int prepare(struct bench *b, const struct way *w)
     switch (w->kind) {
     case WRITE_NEW:
         if (ftruncate(b->written.fd, 0))
-            return fail(b->written.path, strerror(errno));
+            return file_fail(b->written.path, strerror(errno));
         return bench_fill(&b->mount.memory, b->size, SEED);
     case WRITE_OVER:
         return bench_fill(&b->mount.memory, b->size, SEED_OVER);
@@ -276,7 +277,7 @@ static int prepare(struct bench *b, const struct way *w)
 }
 
 /* Verifies what a READ has stored, or what a WRITE has put into the file. */
-static int verify(struct bench *b, const struct way *w)
+static int file_verify(struct bench *b, const struct way *w)
 {
     struct pattern_pieces want = b->pieces;
     int err = 0;
@@ -292,7 +293,7 @@ static int verify(struct bench *b, const struct way *w)
     return err ? err : bench_verify(&b->mount.memory, &want, w->name);
 }
 
-static int sample(struct bench *b, struct way *w)
+static int file_sample(struct bench *b, struct way *w)
 {
     uint64_t bytes = b->pieces.n * b->pieces.bytes;
     double count = b->shape == MANY_FILES ? (double)b->files : (double)bytes * 1e-9;
@@ -312,7 +313,7 @@ static int sample(struct bench *b, struct way *w)
     w->missing = w->peer && err == -ENOTSUP;
     if (w->missing)
         return 0;
-    return err ? fail(w->name, strerror(-err)) : verify(b, w);
+    return err ? file_fail(w->name, strerror(-err)) : file_verify(b, w);
 }
 
 static int measure_ways(struct bench *b, struct way *ways, unsigned n)
@@ -326,19 +327,19 @@ static int measure_ways(struct bench *b, struct way *ways, unsigned n)
                 ways[k].cpu = (struct bench_cpu){.self = 0};
             }
             if (!ways[k].missing)
-                err = sample(b, &ways[k]);
+                err = file_sample(b, &ways[k]);
         }
     }
     return err;
 }
 
-static int new_pieces(struct bench *b, uint64_t len, uint64_t bytes)
+static int file_new_pieces(struct bench *b, uint64_t len, uint64_t bytes)
 {
     uint64_t in_order = 0;
 
     bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
     return bench_pieces_make(&b->pieces, b->mount.memory.on_gpu, SEED, len, bytes, len, &in_order)
-               ? fail("memory", "not enough of it")
+               ? file_fail("memory", "not enough of it")
                : 0;
 }
 
@@ -353,14 +354,14 @@ static unsigned add_ways(struct way *ways, const struct way *more, unsigned n)
 static unsigned list_reads(const struct bench *b, struct way *ways)
 {
     static const struct way on_mount[] = {
-        {.name = "READ ioctl", .kind = READ, .run = read_ioctl},
-        {.name = "bounce pipeline of the library", .kind = READ, .run = read_bounced},
+        {.name = "READ ioctl", .kind = READ, .run = file_read_ioctl},
+        {.name = "bounce pipeline of the library", .kind = READ, .run = file_read_bounced},
     };
     static const struct way direct[] = {
-        {.name = "direct path", .kind = READ, .run = read_direct},
+        {.name = "direct path", .kind = READ, .run = file_read_direct},
         {.name = "direct path, waiting host", .kind = READ, .run = read_waiting},
 #ifdef GPUNVME_HAVE_CUDA
-        {.name = "a block, direct path", .kind = READ, .run = read_by_block},
+        {.name = "a block, direct path", .kind = READ, .run = file_read_by_block},
         {.name = "a block, 1 MiB at a time", .kind = READ, .run = read_mib_by_block},
         {.name = "16 blocks, 64 KiB at a time", .kind = READ, .run = read_64k_by_blocks},
 #endif
@@ -379,7 +380,7 @@ static unsigned list_reads(const struct bench *b, struct way *ways)
     return n;
 }
 
-static void report_cpu(struct bench *b, const char *way, const char *whose, double seconds)
+static void file_report_cpu(struct bench *b, const char *way, const char *whose, double seconds)
 {
     double value = seconds / ((double)b->size * 1e-9 * b->repeats);
     char name[128];
@@ -402,10 +403,10 @@ static void report_ways(struct bench *b, struct way *ways, unsigned n)
         if (ways[i].missing)
             continue;
         bench_computer_report(b->report, ways[i].name, &ways[i].computing);
-        report_cpu(b, ways[i].name, "the application", ways[i].cpu.self);
+        file_report_cpu(b, ways[i].name, "the application", ways[i].cpu.self);
         if (b->mount.g && bench_cpu_knows_daemon()) {
-            report_cpu(b, ways[i].name, "the daemon", ways[i].cpu.daemon);
-            report_cpu(b, ways[i].name, "the simulated drive", ways[i].cpu.drive);
+            file_report_cpu(b, ways[i].name, "the daemon", ways[i].cpu.daemon);
+            file_report_cpu(b, ways[i].name, "the simulated drive", ways[i].cpu.drive);
         }
     }
 }
@@ -413,7 +414,7 @@ static void report_ways(struct bench *b, struct way *ways, unsigned n)
 /*
  * Measures writes. The lease ends before, because writes to a leased file would have to revoke it.
  */
-static int measure_writes(struct bench *b)
+static int file_measure_writes(struct bench *b)
 {
     static struct way ways[] = {
         {.name = "copy to pinned memory", .kind = COPY_OUT, .run = copy_out},
@@ -425,7 +426,7 @@ static int measure_writes(struct bench *b)
     bench_direct_close(&b->direct);
     b->host = bench_host_alloc(b->mount.memory.on_gpu, COPY_BYTES);
     if (!b->host)
-        return fail("memory", "not enough of it");
+        return file_fail("memory", "not enough of it");
     err = bench_file_create(&b->written, PROGRAM, b->dir);
     if (!err)
         err = measure_ways(b, ways, 3);
@@ -445,7 +446,7 @@ static int measure_one(struct bench *b)
     if (!err && b->mount.g && b->mount.info.direct)
         err = bench_direct_open(&b->direct, &b->mount, PROGRAM, b->file.fd);
     if (!err)
-        err = new_pieces(b, b->size, UNIT);
+        err = file_new_pieces(b, b->size, UNIT);
     if (err)
         return err;
     n = list_reads(b, ways);
@@ -454,7 +455,7 @@ static int measure_one(struct bench *b)
         return err;
     bench_report_number(b->report, "commands", (double)b->commands);
     report_ways(b, ways, n);
-    return b->mount.g ? measure_writes(b) : 0;
+    return b->mount.g ? file_measure_writes(b) : 0;
 }
 
 /* --- Fragments ------------------------------------------------------------------------------- */
@@ -482,7 +483,7 @@ static int make_fragmented(struct bench *b, uint64_t fragment)
         err = bench_file_write(&b->file, PROGRAM, order[i] * fragment, fragment, SEED,
                                order[i] * fragment);
     if (!err && fsync(b->file.fd))
-        err = fail(b->file.path, strerror(errno));
+        err = file_fail(b->file.path, strerror(errno));
     free(order);
     return err;
 }
@@ -502,7 +503,7 @@ static int count_extents(const struct bench_file *f, uint64_t *extents, uint64_t
         ssize_t n = gpunvme_extents(f->fd, at, found, GPUNVME_EXTENTS_MAX);
 
         if (n <= 0)
-            return fail(f->path, n ? gpunvme_error() : "extents are missing");
+            return file_fail(f->path, n ? gpunvme_error() : "extents are missing");
         for (ssize_t i = 0; i < n; i++) {
             *jumps += found[i].device != device;
             device = found[i].device + found[i].len;
@@ -532,7 +533,7 @@ static void report_points(struct bench *b, struct way *ways, unsigned n, const c
 static int measure_fragments(struct bench *b, unsigned kib)
 {
     struct way ways[] = {{.name = "plain copy", .run = plain_copy},
-                         {.name = "READ ioctl", .kind = READ, .run = read_ioctl}};
+                         {.name = "READ ioctl", .kind = READ, .run = file_read_ioctl}};
     uint64_t extents, jumps;
     char key[64];
     int err = make_fragmented(b, (uint64_t)kib << 10);
@@ -540,7 +541,7 @@ static int measure_fragments(struct bench *b, unsigned kib)
     if (!err)
         err = count_extents(&b->file, &extents, &jumps);
     if (!err)
-        err = new_pieces(b, b->size, UNIT);
+        err = file_new_pieces(b, b->size, UNIT);
     if (!err)
         err = measure_ways(b, ways, 2);
     bench_file_close(&b->file);
@@ -556,7 +557,7 @@ static int measure_fragments(struct bench *b, unsigned kib)
 
 /* --- Many files ------------------------------------------------------------------------------ */
 
-static int make_file(struct bench *b, uint64_t i)
+static int file_make_file(struct bench *b, uint64_t i)
 {
     struct bench_file f = {.fd = -1};
     int err;
@@ -567,12 +568,12 @@ static int make_file(struct bench *b, uint64_t i)
 
         *name = '\0';
         if (mkdir(f.path, 0700))
-            return fail(f.path, strerror(errno));
+            return file_fail(f.path, strerror(errno));
         *name = '/';
     }
     f.fd = open(f.path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
     if (f.fd < 0)
-        return fail(f.path, strerror(errno));
+        return file_fail(f.path, strerror(errno));
     err = bench_file_write(&f, PROGRAM, 0, b->file_bytes, SEED, i * b->file_bytes);
     close(f.fd);
     return err;
@@ -602,10 +603,10 @@ static int measure_many(struct bench *b, unsigned kib, unsigned files)
     b->file_bytes = (uint64_t)kib << 10;
     b->files = fit < files ? fit : files;
     for (uint64_t i = 0; i < b->files && !err; i++)
-        err = make_file(b, i);
+        err = file_make_file(b, i);
     sync();
     if (!err)
-        err = new_pieces(b, b->files * b->file_bytes, b->file_bytes);
+        err = file_new_pieces(b, b->files * b->file_bytes, b->file_bytes);
     if (!err)
         err = measure_ways(b, ways, 2);
     remove_files(b);
@@ -616,14 +617,14 @@ static int measure_many(struct bench *b, unsigned kib, unsigned files)
 
 /* --- The program ----------------------------------------------------------------------------- */
 
-static int measure(struct bench *b)
+static int file_measure(struct bench *b)
 {
     int err = 0;
 
     if (b->shape == ONE_FILE)
         return measure_one(b);
     if (!b->mount.g)
-        return fail(b->dir, "is not on a mount of gpunvmefs");
+        return file_fail(b->dir, "is not on a mount of gpunvmefs");
     for (size_t i = 0;
          b->shape == FRAGMENTS && i < sizeof(fragments_kib) / sizeof(unsigned) && !err; i++)
         err = measure_fragments(b, fragments_kib[i]);
@@ -631,14 +632,14 @@ static int measure(struct bench *b)
         return err;
     snprintf(b->files_dir, sizeof(b->files_dir), "%s/" PROGRAM ".XXXXXX", b->dir);
     if (!mkdtemp(b->files_dir))
-        return fail(b->dir, strerror(errno));
+        return file_fail(b->dir, strerror(errno));
     for (size_t i = 0; i < sizeof(many_sizes) / sizeof(many_sizes[0]) && !err; i++)
         err = measure_many(b, many_sizes[i].kib, many_sizes[i].files);
     rmdir(b->files_dir);
     return err;
 }
 
-static int set_up(struct bench *b)
+static int file_set_up(struct bench *b)
 {
     if (bench_mount_open(&b->mount, PROGRAM, b->dir, b->size))
         return -EIO;
@@ -647,7 +648,7 @@ static int set_up(struct bench *b)
     b->report =
         bench_report_new(PROGRAM, b->json, b->mount.memory.on_gpu ? bench_gpu_name() : NULL);
     if (peers_open(&b->job) || !b->report)
-        return fail("memory", "not enough of it");
+        return file_fail("memory", "not enough of it");
     bench_mount_describe(&b->mount, b->report);
     bench_report_number(b->report, "bytes", (double)b->size);
     bench_report_number(b->report, "seed", SEED);
@@ -660,7 +661,7 @@ static int set_up(struct bench *b)
     return bench_computer_open(&b->computer, b->mount.memory.on_gpu);
 }
 
-static void tear_down(struct bench *b)
+static void file_tear_down(struct bench *b)
 {
     peers_close(&b->job);
     bench_computer_close(&b->computer);
@@ -672,7 +673,7 @@ static void tear_down(struct bench *b)
     bench_file_close(&b->written);
 }
 
-static int parse(int argc, char **argv, struct bench *b)
+static int file_parse(int argc, char **argv, struct bench *b)
 {
     int opt;
 
@@ -704,7 +705,7 @@ int main(int argc, char **argv)
                              .written = {.fd = -1}};
     int err, failed;
 
-    if (parse(argc, argv, &b)) {
+    if (file_parse(argc, argv, &b)) {
         fputs("usage: " PROGRAM " [-s MiB, a multiple of 16] [-r REPEATS] [-w ROUNDS] [-c] [-p]\n"
               "                  [-f | -n] [-o json] DIRECTORY\n"
               "  -w  rounds that warm up and are not counted\n"
@@ -715,10 +716,10 @@ int main(int argc, char **argv)
               stderr);
         return 2;
     }
-    err = set_up(&b);
+    err = file_set_up(&b);
     if (!err)
-        err = measure(&b);
+        err = file_measure(&b);
     failed = bench_report_close(b.report, err);
-    tear_down(&b);
+    file_tear_down(&b);
     return failed;
 }

@@ -46,13 +46,13 @@ struct bench {
     struct bench_report *report;
 };
 
-static int fail(const char *object, int err)
+static int fs_fail(const char *object, int err)
 {
     fprintf(stderr, PROGRAM ": %s: %s\n", object, strerror(-err));
     return err;
 }
 
-static unsigned long draw(struct bench *b, unsigned long below)
+static unsigned long fs_draw(struct bench *b, unsigned long below)
 {
     b->random = pattern_word(b->random, 1);
     return b->random % below;
@@ -60,7 +60,7 @@ static unsigned long draw(struct bench *b, unsigned long below)
 
 static const struct ffs_cred root_user = {0, 0, 0};
 
-static void name_of(unsigned long number, char *name, size_t len)
+static void fs_name_of(unsigned long number, char *name, size_t len)
 {
     snprintf(name, len, "file-%08lu.safetensors", number);
 }
@@ -86,7 +86,7 @@ static int create(struct bench *b)
 
     if (err)
         return err;
-    name_of(b->made, name, sizeof(name));
+    fs_name_of(b->made, name, sizeof(name));
     err = ffs_mknod(b->dirs[b->n_dirs - 1], name, S_IFREG | 0644, 0, &root_user, &inode);
     if (err)
         return err;
@@ -96,12 +96,12 @@ static int create(struct bench *b)
     return err;
 }
 
-static int look_up(struct bench *b, unsigned long number, struct ffs_inode **out)
+static int fs_look_up(struct bench *b, unsigned long number, struct ffs_inode **out)
 {
     char name[48];
     int err;
 
-    name_of(number, name, sizeof(name));
+    fs_name_of(number, name, sizeof(name));
     err = ffs_lookup(b->dirs[number / PER_DIR], name, out);
     if (!err && ffs_ino(*out) != b->inos[number]) {
         ffs_iput(*out, 1);
@@ -113,7 +113,7 @@ static int look_up(struct bench *b, unsigned long number, struct ffs_inode **out
 static int time_lookup(struct bench *b)
 {
     struct ffs_inode *inode;
-    int err = look_up(b, draw(b, b->made), &inode);
+    int err = fs_look_up(b, fs_draw(b, b->made), &inode);
 
     if (!err)
         ffs_iput(inode, 1);
@@ -125,7 +125,7 @@ static int time_map(struct bench *b)
 {
     struct ffs_inode *inode;
     struct ffs_map map;
-    int err = ffs_iget(b->fs, b->inos[draw(b, b->made)], &inode);
+    int err = ffs_iget(b->fs, b->inos[fs_draw(b, b->made)], &inode);
 
     if (err)
         return err;
@@ -151,8 +151,8 @@ static int time_allocate(struct bench *b)
     return err;
 }
 
-static int measure(struct bench *b, const char *what, unsigned long files,
-                   int (*call)(struct bench *))
+static int fs_measure(struct bench *b, const char *what, unsigned long files,
+                      int (*call)(struct bench *))
 {
     size_t n = 0;
     char name[96];
@@ -165,7 +165,7 @@ static int measure(struct bench *b, const char *what, unsigned long files,
         b->micros[n++] = (bench_seconds() - start) * 1e6;
     }
     if (err)
-        return fail(what, err);
+        return fs_fail(what, err);
     snprintf(name, sizeof(name), "%s, %lu files", what, files);
     bench_report_values(b->report, name, "us", b->micros, n, NULL);
     bench_report_point(b->report, "files", what, (double)files);
@@ -179,7 +179,7 @@ static int grow_to(struct bench *b, unsigned long files)
 
     while (b->made < files - SAMPLES && !err)
         err = create(b);
-    return err ? fail("create", err) : measure(b, "create with a block", files, create);
+    return err ? fs_fail("create", err) : fs_measure(b, "create with a block", files, create);
 }
 
 static int check_count(struct bench *b)
@@ -187,21 +187,21 @@ static int check_count(struct bench *b)
     struct ffs_statfs st;
 
     ffs_statfs(b->fs, &st);
-    return st.inodes >= b->made + b->n_dirs + 1 ? 0 : fail("count of inodes", -EUCLEAN);
+    return st.inodes >= b->made + b->n_dirs + 1 ? 0 : fs_fail("count of inodes", -EUCLEAN);
 }
 
-static int measure_files(struct bench *b)
+static int fs_measure_files(struct bench *b)
 {
     int err = 0;
 
     for (unsigned long files = FIRST_COUNT; files <= b->files && !err; files *= GROWTH) {
         err = grow_to(b, files);
         if (!err)
-            err = measure(b, "look up", files, time_lookup);
+            err = fs_measure(b, "look up", files, time_lookup);
         if (!err)
-            err = measure(b, "map 4 KiB", files, time_map);
+            err = fs_measure(b, "map 4 KiB", files, time_map);
         if (!err)
-            err = measure(b, "allocate and free 1 MiB", files, time_allocate);
+            err = fs_measure(b, "allocate and free 1 MiB", files, time_allocate);
         if (!err)
             err = check_count(b);
     }
@@ -217,16 +217,16 @@ static int open_device(struct bench *b)
 
     b->fd = mkstemp(path);
     if (b->fd < 0)
-        return fail(path, -errno);
+        return fs_fail(path, -errno);
     if (ftruncate(b->fd, bytes))
         err = -errno;
     if (!err)
         err = bd_file_open(path, BD_OPEN_EXCLUSIVE, PAGE_BYTES, &b->dev);
     unlink(path);
-    return err ? fail(path, err) : 0;
+    return err ? fs_fail(path, err) : 0;
 }
 
-static int set_up(struct bench *b)
+static int fs_set_up(struct bench *b)
 {
     struct mkfs_params params = {.uuid = "fs-bench-volume", .time_sec = 1700000000};
     struct ffs_mount_opts opts = {.commit_ms = 0};
@@ -240,20 +240,20 @@ static int set_up(struct bench *b)
     b->dirs = calloc(b->files / PER_DIR + 1, sizeof(struct ffs_inode *));
     b->report = bench_report_new(PROGRAM, b->json, NULL);
     if (!b->inos || !b->dirs || !b->report)
-        return fail("memory", -ENOMEM);
+        return fs_fail("memory", -ENOMEM);
     bench_report_number(b->report, "files", (double)b->files);
     bench_report_number(b->report, "files_in_a_directory", PER_DIR);
     bench_report_number(b->report, "seed", SEED);
     err = mkfs_format(b->dev, &params, &plan);
     if (err)
-        return fail("format", err);
+        return fs_fail("format", err);
     err = ffs_mount(b->dev, &opts, &b->fs, why, sizeof(why));
     if (!err)
         err = ffs_iget(b->fs, 1, &b->root);
-    return err ? fail(why[0] ? why : "mount", err) : 0;
+    return err ? fs_fail(why[0] ? why : "mount", err) : 0;
 }
 
-static int tear_down(struct bench *b)
+static int fs_tear_down(struct bench *b)
 {
     int err = 0;
 
@@ -269,10 +269,10 @@ static int tear_down(struct bench *b)
         close(b->fd);
     free(b->dirs);
     free(b->inos);
-    return err ? fail("unmount", err) : 0;
+    return err ? fs_fail("unmount", err) : 0;
 }
 
-static int parse(int argc, char **argv, struct bench *b)
+static int fs_parse(int argc, char **argv, struct bench *b)
 {
     int opt;
 
@@ -292,14 +292,14 @@ int main(int argc, char **argv)
     static struct bench b = {.files = 1000000, .fd = -1, .random = SEED};
     int err, end;
 
-    if (parse(argc, argv, &b)) {
+    if (fs_parse(argc, argv, &b)) {
         fputs("usage: " PROGRAM " [-n FILES, 1000 to 10000000] [-o json]\n", stderr);
         return 2;
     }
-    err = set_up(&b);
+    err = fs_set_up(&b);
     if (!err)
-        err = measure_files(&b);
-    end = tear_down(&b);
+        err = fs_measure_files(&b);
+    end = fs_tear_down(&b);
     if (b.report && (err || end))
         bench_report_drop(b.report);
     else if (b.report)

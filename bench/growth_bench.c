@@ -45,21 +45,21 @@ struct bench {
     struct bench_report *report;
 };
 
-static int fail(const char *object, const char *what)
+static int growth_fail(const char *object, const char *what)
 {
     fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
     return -EIO;
 }
 
-static int fail_errno(const char *object)
+static int growth_fail_errno(const char *object)
 {
     int err = -errno;
 
-    fail(object, strerror(-err));
+    growth_fail(object, strerror(-err));
     return err;
 }
 
-static bool is_over(const struct bench *b)
+static bool growth_is_over(const struct bench *b)
 {
     return b->end > 0 && bench_seconds() > b->end;
 }
@@ -87,7 +87,7 @@ static void report_mean(struct bench *b, const char *sweep, const char *what, un
     report_each(b, sweep, what, x, 1);
 }
 
-static unsigned long draw(unsigned long below, unsigned i)
+static unsigned long growth_draw(unsigned long below, unsigned i)
 {
     return (unsigned long)(pattern_word(SEED + below, i) % below);
 }
@@ -116,7 +116,7 @@ static int create_file(const struct bench *b, unsigned long number)
 
     file_path(b, number, path, sizeof(path));
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    return fd >= 0 && close(fd) == 0 ? 0 : fail_errno(path);
+    return fd >= 0 && close(fd) == 0 ? 0 : growth_fail_errno(path);
 }
 
 static int unlink_file(const struct bench *b, unsigned long number)
@@ -124,7 +124,7 @@ static int unlink_file(const struct bench *b, unsigned long number)
     char path[2112];
 
     file_path(b, number, path, sizeof(path));
-    return unlink(path) == 0 ? 0 : fail_errno(path);
+    return unlink(path) == 0 ? 0 : growth_fail_errno(path);
 }
 
 struct job {
@@ -140,7 +140,7 @@ static void *act_on_numbers(void *arg)
     struct job *j = arg;
 
     for (unsigned long i = j->from; i < j->to && !j->err; i++)
-        j->err = is_over(j->b) ? -ETIME : j->act(j->b, i);
+        j->err = growth_is_over(j->b) ? -ETIME : j->act(j->b, i);
     return NULL;
 }
 
@@ -178,7 +178,7 @@ static int make_dir(const struct bench *b, unsigned long number)
     char path[2080];
 
     dir_path(b, number, path, sizeof(path));
-    return mkdir(path, 0755) == 0 || errno == EEXIST ? 0 : fail_errno(path);
+    return mkdir(path, 0755) == 0 || errno == EEXIST ? 0 : growth_fail_errno(path);
 }
 
 static int remove_dir(const struct bench *b, unsigned long number)
@@ -186,7 +186,7 @@ static int remove_dir(const struct bench *b, unsigned long number)
     char path[2080];
 
     dir_path(b, number, path, sizeof(path));
-    return rmdir(path) == 0 ? 0 : fail_errno(path);
+    return rmdir(path) == 0 ? 0 : growth_fail_errno(path);
 }
 
 static atomic_ulong listed; /* files that list_dir() has counted */
@@ -201,14 +201,14 @@ static int list_dir(const struct bench *b, unsigned long number)
     dir_path(b, number, path, sizeof(path));
     DIR *dir = opendir(path);
     if (!dir)
-        return fail_errno(path);
-    while (!is_over(b) && (entry = readdir(dir))) {
+        return growth_fail_errno(path);
+    while (!growth_is_over(b) && (entry = readdir(dir))) {
         if (fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
             count += S_ISREG(st.st_mode) ? 1 : 0;
     }
     closedir(dir);
     atomic_fetch_add(&listed, count);
-    return is_over(b) ? -ETIME : 0;
+    return growth_is_over(b) ? -ETIME : 0;
 }
 
 static int measure_creations(struct bench *b, unsigned long from, unsigned long to)
@@ -230,7 +230,7 @@ static int measure_list(struct bench *b, unsigned long files)
     atomic_store(&listed, 0);
     int err = for_numbers(b, 0, count_dirs(b, files), list_dir);
     if (!err && atomic_load(&listed) != files)
-        err = fail(b->dir, "names are missing");
+        err = growth_fail(b->dir, "names are missing");
     if (!err)
         report_mean(b, "files", "list with attributes", files, micros_since(begin), files);
     return err;
@@ -241,11 +241,11 @@ static int measure_opens(struct bench *b, unsigned long files)
     char path[2112];
 
     for (unsigned i = 0; i < SAMPLES; i++) {
-        file_path(b, draw(files, i), path, sizeof(path));
+        file_path(b, growth_draw(files, i), path, sizeof(path));
         double begin = bench_seconds();
         int fd = open(path, O_RDONLY | O_CLOEXEC);
         if (fd < 0)
-            return fail_errno(path);
+            return growth_fail_errno(path);
         close(fd);
         b->micros[i] = micros_since(begin);
     }
@@ -263,7 +263,7 @@ static int measure_removals(struct bench *b, unsigned long files)
     return err ? err : for_numbers(b, 0, count_dirs(b, files), remove_dir);
 }
 
-static int measure_files(struct bench *b)
+static int growth_measure_files(struct bench *b)
 {
     unsigned long made = 0;
     int err = 0;
@@ -292,14 +292,14 @@ static int grow_extents(struct bench *b, int fd, unsigned long from, unsigned lo
     double begin = bench_seconds();
 
     for (unsigned long i = from; i < to; i++) {
-        if (is_over(b))
+        if (growth_is_over(b))
             return -ETIME;
         pattern_host_write(b->block, BLOCK, SEED, place_of(i), false);
         if (pwrite(fd, b->block, BLOCK, (off_t)place_of(i)) != (ssize_t)BLOCK)
-            return fail_errno(b->dir);
+            return growth_fail_errno(b->dir);
     }
     if (fsync(fd) != 0)
-        return fail_errno(b->dir);
+        return growth_fail_errno(b->dir);
     report_mean(b, "extents", "write 4 KiB and a hole", to, micros_since(begin), to - from);
     return 0;
 }
@@ -307,14 +307,14 @@ static int grow_extents(struct bench *b, int fd, unsigned long from, unsigned lo
 static int read_extents(struct bench *b, int fd, unsigned long extents)
 {
     for (unsigned i = 0; i < SAMPLES; i++) {
-        uint64_t place = place_of(draw(extents, i));
+        uint64_t place = place_of(growth_draw(extents, i));
         struct pattern_pieces p = {.seed = SEED, .bytes = BLOCK, .n = 1, .places = &place};
         double begin = bench_seconds();
         if (pread(fd, b->block, BLOCK, (off_t)place) != (ssize_t)BLOCK)
-            return fail_errno(b->dir);
+            return growth_fail_errno(b->dir);
         b->micros[i] = micros_since(begin);
         if (pattern_host_count_wrong(b->block, &p) != 0)
-            return fail(b->dir, "wrong data");
+            return growth_fail(b->dir, "wrong data");
     }
     report_each(b, "extents", "read 4 KiB at random", extents, SAMPLES);
     return 0;
@@ -329,7 +329,7 @@ static int measure_extents(struct bench *b)
     snprintf(path, sizeof(path), "%s/extents", b->dir);
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_DIRECT | O_CLOEXEC, 0644);
     if (fd < 0)
-        return fail_errno(path);
+        return growth_fail_errno(path);
     for (unsigned long n = FIRST; n <= b->extents && !err; n *= GROWTH) {
         err = grow_extents(b, fd, made, n);
         made = n;
@@ -337,13 +337,13 @@ static int measure_extents(struct bench *b)
             err = read_extents(b, fd, n);
     }
     if (close(fd) != 0 || unlink(path) != 0)
-        err = err ? err : fail_errno(path);
+        err = err ? err : growth_fail_errno(path);
     return err;
 }
 
 /* --- All of them ------------------------------------------------------------------------------ */
 
-static int run(struct bench *b, const char *where)
+static int growth_run(struct bench *b, const char *where)
 {
     int err = 0;
 
@@ -355,9 +355,9 @@ static int run(struct bench *b, const char *where)
     bench_report_number(b->report, "files_in_a_directory", (double)b->per_dir);
     bench_report_number(b->report, "jobs", b->jobs);
     if (mkdir(b->dir, 0755) != 0)
-        err = fail_errno(b->dir);
+        err = growth_fail_errno(b->dir);
     if (!err)
-        err = measure_files(b);
+        err = growth_measure_files(b);
     if (!err && b->extents)
         err = measure_extents(b);
     rmdir(b->dir);
@@ -367,7 +367,7 @@ static int run(struct bench *b, const char *where)
     return 0;
 }
 
-static bool parse(struct bench *b, int argc, char **argv)
+static bool growth_parse(struct bench *b, int argc, char **argv)
 {
     int opt;
 
@@ -396,7 +396,7 @@ int main(int argc, char **argv)
 {
     static struct bench b = {.files = 100000, .extents = 10000, .jobs = 1};
 
-    if (!parse(&b, argc, argv)) {
+    if (!growth_parse(&b, argc, argv)) {
         fprintf(stderr,
                 "usage: " PROGRAM " [-n FILES] [-p FILES OF A DIRECTORY] [-e EXTENTS] [-j JOBS]\n"
                 "                    [-t SECONDS] [-k] [-o json] DIRECTORY\n"
@@ -406,7 +406,7 @@ int main(int argc, char **argv)
                 "  -k  the files stay\n");
         return 2;
     }
-    int err = run(&b, argv[optind]);
+    int err = growth_run(&b, argv[optind]);
     free(b.block);
     return bench_report_close(b.report, err);
 }

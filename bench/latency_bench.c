@@ -57,7 +57,7 @@ struct bench {
 /* The i-th call; 0 or -errno. */
 typedef int (*call_fn)(struct bench *b, size_t i);
 
-static int fail(const char *object, const char *what)
+static int latency_fail(const char *object, const char *what)
 {
     fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
     return -EIO;
@@ -68,11 +68,12 @@ static int info(struct bench *b, size_t i)
     struct gpunvme_ioc_info answer;
 
     (void)i;
-    return gpunvme_info(connection_fd(b->mount.g), &answer) ? fail("INFO", gpunvme_error()) : 0;
+    return gpunvme_info(connection_fd(b->mount.g), &answer) ? latency_fail("INFO", gpunvme_error())
+                                                            : 0;
 }
 
 #ifdef GPUNVME_HAVE_CUDA
-static int launch(struct bench *b, size_t i)
+static int latency_launch(struct bench *b, size_t i)
 {
     (void)b;
     (void)i;
@@ -80,7 +81,7 @@ static int launch(struct bench *b, size_t i)
 }
 #endif
 
-static int read_ioctl(struct bench *b, size_t i)
+static int latency_read_ioctl(struct bench *b, size_t i)
 {
     uint64_t bytes = b->pieces.bytes;
     struct gpunvme_result result;
@@ -89,10 +90,10 @@ static int read_ioctl(struct bench *b, size_t i)
 
     if (n == (ssize_t)bytes && result.path == GPUNVME_PATH_GPU)
         return 0;
-    return fail("READ", n < 0 ? gpunvme_error() : "short, or not by the GPU path");
+    return latency_fail("READ", n < 0 ? gpunvme_error() : "short, or not by the GPU path");
 }
 
-static int read_direct(struct bench *b, size_t i)
+static int latency_read_direct(struct bench *b, size_t i)
 {
     uint64_t bytes = b->pieces.bytes;
     char *to = (char *)b->to->addr + i * bytes;
@@ -100,13 +101,13 @@ static int read_direct(struct bench *b, size_t i)
     return bench_direct_read(&b->direct, PROGRAM, to, bytes, b->pieces.places[i]);
 }
 
-static int read_by_block(struct bench *b, size_t i)
+static int latency_read_by_block(struct bench *b, size_t i)
 {
     uint64_t bytes = b->pieces.bytes;
     char *to = (char *)b->to->addr + i * bytes;
     ssize_t n = direct_read_wait(b->direct.file, to, bytes, b->pieces.places[i]);
 
-    return n == (ssize_t)bytes ? 0 : fail("direct path", n < 0 ? gpunvme_error() : "short");
+    return n == (ssize_t)bytes ? 0 : latency_fail("direct path", n < 0 ? gpunvme_error() : "short");
 }
 
 static int host_read(struct bench *b, int fd, size_t i)
@@ -114,10 +115,10 @@ static int host_read(struct bench *b, int fd, size_t i)
     struct pattern_pieces one = b->pieces;
 
     if (pread(fd, b->host, one.bytes, (off_t)one.places[i]) != (ssize_t)one.bytes)
-        return fail("pread", strerror(errno));
+        return latency_fail("pread", strerror(errno));
     one.places += i;
     one.n = 1;
-    return pattern_host_count_wrong(b->host, &one) ? fail("pread", "WRONG bytes") : 0;
+    return pattern_host_count_wrong(b->host, &one) ? latency_fail("pread", "WRONG bytes") : 0;
 }
 
 static int pread_cached(struct bench *b, size_t i)
@@ -154,7 +155,7 @@ static int time_calls(struct bench *b, call_fn call)
     return err;
 }
 
-static int measure(struct bench *b, const char *name, call_fn call)
+static int latency_measure(struct bench *b, const char *name, call_fn call)
 {
     struct bench_samples shares = {.n = 0};
     int err = 0, end;
@@ -187,13 +188,13 @@ static void *read_share(void *arg)
 
     for (unsigned round = 0; round < ROUNDS; round++) {
         for (size_t i = r->first; i < r->b->samples && !r->err; i += THREADS)
-            r->err = read_by_block(r->b, i);
+            r->err = latency_read_by_block(r->b, i);
     }
     return NULL;
 }
 
 /* Measures the rate of threads that wait for one read each, in thousands per second. */
-static int measure_threads(struct bench *b, const char *name)
+static int latency_measure_threads(struct bench *b, const char *name)
 {
     struct reader readers[THREADS] = {0};
     pthread_t threads[THREADS];
@@ -204,7 +205,7 @@ static int measure_threads(struct bench *b, const char *name)
     while (n < THREADS && !err) {
         readers[n] = (struct reader){.b = b, .first = n};
         if (pthread_create(&threads[n], NULL, read_share, &readers[n]) != 0)
-            err = fail(name, "no thread");
+            err = latency_fail(name, "no thread");
         n += !err;
     }
     for (unsigned i = 0; i < n; i++) {
@@ -223,7 +224,7 @@ static int measure_to_buffer(struct bench *b, const char *name, call_fn call)
     int err = bench_poison(b->to, SEED);
 
     if (!err)
-        err = measure(b, name, call);
+        err = latency_measure(b, name, call);
     return err ? err : bench_verify(b->to, &b->pieces, PROGRAM);
 }
 
@@ -240,7 +241,7 @@ static int measure_in_kernel(struct bench *b, const char *name)
             err = kernel_direct_reads(file, &b->pieces, b->to->addr, b->values);
     }
     if (err)
-        return fail(name, "a read or the GPU failed");
+        return latency_fail(name, "a read or the GPU failed");
     bench_report_values(b->report, name, "us", b->values, b->pieces.n, NULL);
     return bench_verify(b->to, &b->pieces, PROGRAM);
 }
@@ -253,13 +254,13 @@ static int measure_pinned(struct bench *b)
     int err = buffer_alloc_host(b->mount.g, to.len, &buffer);
 
     if (err)
-        return fail("pinned memory", gpunvme_error());
+        return latency_fail("pinned memory", gpunvme_error());
     to.addr = buffer_addr(buffer);
     b->to = &to;
     err = measure_in_kernel(b, "direct path, 4 KiB, inside a kernel, into pinned memory");
     if (!err)
         err = measure_to_buffer(b, "direct path, 4 KiB, by a persistent kernel, into pinned memory",
-                                read_by_block);
+                                latency_read_by_block);
     b->to = &b->mount.memory;
     buffer_unregister(buffer);
     return err;
@@ -268,7 +269,7 @@ static int measure_pinned(struct bench *b)
 #endif
 
 /* Creates pieces at random places of the file. */
-static int new_pieces(struct bench *b, uint64_t bytes)
+static int latency_new_pieces(struct bench *b, uint64_t bytes)
 {
     uint64_t state = SEED;
 
@@ -282,37 +283,38 @@ static int measure_host_reads(struct bench *b)
     int err = 0;
 
     if (b->uncached >= 0)
-        err = measure(b, "pread O_DIRECT, 4 KiB, host", pread_direct);
+        err = latency_measure(b, "pread O_DIRECT, 4 KiB, host", pread_direct);
     if (!err)
         err = measure_to_buffer(b, "pread and copy, 4 KiB", pread_and_copy);
-    return err ? err : measure(b, "pread from page cache, 4 KiB, host", pread_cached);
+    return err ? err : latency_measure(b, "pread from page cache, 4 KiB, host", pread_cached);
 }
 
-static int measure_reads(struct bench *b)
+static int latency_measure_reads(struct bench *b)
 {
-    int err = new_pieces(b, SMALL);
+    int err = latency_new_pieces(b, SMALL);
 
     if (!err)
-        err = measure_to_buffer(b, "READ ioctl, 4 KiB", read_ioctl);
+        err = measure_to_buffer(b, "READ ioctl, 4 KiB", latency_read_ioctl);
     if (!err)
         err = measure_host_reads(b);
     if (!err)
-        err = new_pieces(b, LARGEST);
-    return err ? err : measure_to_buffer(b, "READ ioctl, 64 KiB", read_ioctl);
+        err = latency_new_pieces(b, LARGEST);
+    return err ? err : measure_to_buffer(b, "READ ioctl, 64 KiB", latency_read_ioctl);
 }
 
 /* Measures calls one after the other, and calls after host and GPU were idle. */
 static int measure_direct_calls(struct bench *b)
 {
-    int err = measure_to_buffer(b, "direct path, 4 KiB", read_direct);
+    int err = measure_to_buffer(b, "direct path, 4 KiB", latency_read_direct);
 
     if (!err)
-        err = measure_to_buffer(b, "direct path, 4 KiB, by a persistent kernel", read_by_block);
+        err = measure_to_buffer(b, "direct path, 4 KiB, by a persistent kernel",
+                                latency_read_by_block);
     if (!err)
-        err = measure_threads(b, "direct path, 4 KiB, by 16 threads");
+        err = latency_measure_threads(b, "direct path, 4 KiB, by 16 threads");
     b->rest_us = REST_US;
     if (!err)
-        err = measure_to_buffer(b, "direct path, 4 KiB, after a rest", read_direct);
+        err = measure_to_buffer(b, "direct path, 4 KiB, after a rest", latency_read_direct);
     b->rest_us = 0;
     return err;
 }
@@ -322,7 +324,7 @@ static int measure_direct(struct bench *b)
     int err = bench_direct_open(&b->direct, &b->mount, PROGRAM, b->file.fd);
 
     if (!err)
-        err = new_pieces(b, SMALL);
+        err = latency_new_pieces(b, SMALL);
     /*
      * The kernels of the daemon stay for up to 1 ms after the last READ, and take turns with
      * others.
@@ -343,22 +345,22 @@ static int measure_direct(struct bench *b)
  * Measures all ways. The direct path comes last, because without MPS the kernels of the daemon and
  * those of the direct path take turns of milliseconds.
  */
-static int measure_all(struct bench *b)
+static int latency_measure_all(struct bench *b)
 {
-    int err = measure(b, "INFO ioctl", info);
+    int err = latency_measure(b, "INFO ioctl", info);
 
 #ifdef GPUNVME_HAVE_CUDA
     if (!err && b->mount.memory.on_gpu)
-        err = measure(b, "empty kernel and synchronise", launch);
+        err = latency_measure(b, "empty kernel and synchronise", latency_launch);
 #endif
     if (!err)
-        err = measure_reads(b);
+        err = latency_measure_reads(b);
     if (!err && b->mount.info.direct)
         err = measure_direct(b);
     return err;
 }
 
-static int make_file(struct bench *b, const char *dir)
+static int latency_make_file(struct bench *b, const char *dir)
 {
     int err = bench_file_make(&b->file, PROGRAM, dir, b->file_len, SEED);
 
@@ -370,7 +372,7 @@ static int make_file(struct bench *b, const char *dir)
     return 0;
 }
 
-static int set_up(struct bench *b, const char *dir)
+static int latency_set_up(struct bench *b, const char *dir)
 {
     int err = bench_mount_open(&b->mount, PROGRAM, dir, b->samples * LARGEST);
 
@@ -378,18 +380,18 @@ static int set_up(struct bench *b, const char *dir)
         return err;
     b->to = &b->mount.memory;
     if (!b->mount.g)
-        return fail(dir, "is not on a mount of gpunvmefs");
+        return latency_fail(dir, "is not on a mount of gpunvmefs");
     b->host = bench_host_alloc(b->mount.memory.on_gpu, LARGEST);
     b->values = calloc(b->samples, sizeof(*b->values));
     b->report =
         bench_report_new(PROGRAM, b->json, b->mount.memory.on_gpu ? bench_gpu_name() : NULL);
     if (!b->host || !b->values || !b->report)
-        return fail("memory", "not enough of it");
+        return latency_fail("memory", "not enough of it");
     bench_mount_describe(&b->mount, b->report);
     bench_report_number(b->report, "calls", (double)b->samples);
     bench_report_number(b->report, "file", (double)b->file_len);
     bench_report_number(b->report, "seed", SEED);
-    err = make_file(b, dir);
+    err = latency_make_file(b, dir);
     if (err || !b->computing)
         return err;
     bench_report_text(b->report, "beside computing",
@@ -397,7 +399,7 @@ static int set_up(struct bench *b, const char *dir)
     return bench_computer_open(&b->computer, b->mount.memory.on_gpu);
 }
 
-static void tear_down(struct bench *b)
+static void latency_tear_down(struct bench *b)
 {
     bench_computer_close(&b->computer);
     bench_direct_close(&b->direct);
@@ -410,7 +412,7 @@ static void tear_down(struct bench *b)
     bench_file_close(&b->file);
 }
 
-static int parse(int argc, char **argv, struct bench *b)
+static int latency_parse(int argc, char **argv, struct bench *b)
 {
     int opt;
 
@@ -436,14 +438,14 @@ int main(int argc, char **argv)
         .file_len = (uint64_t)256 << 20, .samples = 2000, .file = {.fd = -1}, .uncached = -1};
     int err, failed;
 
-    if (parse(argc, argv, &b)) {
+    if (latency_parse(argc, argv, &b)) {
         fputs("usage: " PROGRAM " [-s FILE_MIB] [-n CALLS] [-c] [-o json] DIRECTORY\n", stderr);
         return 2;
     }
-    err = set_up(&b, argv[optind]);
+    err = latency_set_up(&b, argv[optind]);
     if (!err)
-        err = measure_all(&b);
+        err = latency_measure_all(&b);
     failed = bench_report_close(b.report, err);
-    tear_down(&b);
+    latency_tear_down(&b);
     return failed;
 }

@@ -56,7 +56,7 @@ struct bench {
     char cached[1u << 20];   /* target of the reads that fill the page cache */
 };
 
-static int fail(const char *object, const char *what)
+static int path_fail(const char *object, const char *what)
 {
     fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
     return -EIO;
@@ -64,8 +64,8 @@ static int fail(const char *object, const char *what)
 
 /* --- One call -------------------------------------------------------------------------------- */
 
-static ssize_t read_one(struct bench *b, struct gpunvme_buffer *buffer, uint64_t at, uint64_t bytes,
-                        struct gpunvme_result *result)
+static ssize_t path_read_one(struct bench *b, struct gpunvme_buffer *buffer, uint64_t at,
+                             uint64_t bytes, struct gpunvme_result *result)
 {
     return transfer_read(buffer, b->file.fd, at, at, bytes, result);
 }
@@ -103,8 +103,8 @@ static uint64_t bytes_of_sample(const struct bench *b, const struct row *row)
 }
 
 /* Makes calls through the first `len` bytes of the file, in rounds. Stores the seconds of one. */
-static int run(struct bench *b, const struct bench_mount *m, const struct row *row, uint64_t len,
-               unsigned calls, double *seconds)
+static int path_run(struct bench *b, const struct bench_mount *m, const struct row *row,
+                    uint64_t len, unsigned calls, double *seconds)
 {
     struct gpunvme_result result;
     uint64_t at = 0;
@@ -115,7 +115,7 @@ static int run(struct bench *b, const struct bench_mount *m, const struct row *r
     for (unsigned i = 0; i < calls; i++) {
         ssize_t n = row->call(b, m->buffer, at, row->bytes, &result);
         if (n != (ssize_t)row->bytes)
-            return fail(row->name, n < 0 ? gpunvme_error() : "short");
+            return path_fail(row->name, n < 0 ? gpunvme_error() : "short");
         b->bounced += result.path == GPUNVME_PATH_BOUNCE;
         at = (at + row->bytes) % len;
     }
@@ -135,18 +135,18 @@ static int fill_cache(struct bench *b, uint64_t len)
 {
     for (uint64_t at = 0; at < len && !b->direct; at += sizeof(b->cached)) {
         if (pread(b->file.fd, b->cached, sizeof(b->cached), (off_t)at) < 0)
-            return fail(b->file.path, strerror(errno));
+            return path_fail(b->file.path, strerror(errno));
     }
     return 0;
 }
 
-static int verify(const struct bench_memory *memory, uint64_t len, uint64_t seed)
+static int path_verify(const struct bench_memory *memory, uint64_t len, uint64_t seed)
 {
     struct pattern_pieces pieces;
     uint64_t state = 0;
 
     if (bench_pieces_make(&pieces, memory->on_gpu, seed, len, UNIT / 2, len, &state))
-        return fail("memory", "not enough of it");
+        return path_fail("memory", "not enough of it");
     int err = bench_verify(memory, &pieces, PROGRAM);
 
     bench_pieces_free(&pieces, memory->on_gpu);
@@ -159,11 +159,12 @@ static int read_back(struct bench *b, const struct bench_mount *m, uint64_t len)
     int err = bench_poison(&m->memory, SEED);
 
     if (!err && transfer_read(m->buffer, b->file.fd, 0, 0, len, NULL) != (ssize_t)len)
-        err = fail("read", gpunvme_error());
+        err = path_fail("read", gpunvme_error());
     return err;
 }
 
-static int sample(struct bench *b, unsigned way, const struct row *row, struct bench_samples *out)
+static int path_sample(struct bench *b, unsigned way, const struct row *row,
+                       struct bench_samples *out)
 {
     const struct bench_mount *m = way == BY_CHOICE ? &b->chosen : &b->given;
     uint32_t path = way == BY_GPU ? GPUNVME_PATH_GPU : GPUNVME_PATH_BOUNCE;
@@ -175,18 +176,18 @@ static int sample(struct bench *b, unsigned way, const struct row *row, struct b
 
     if (!err && way != BY_CHOICE &&
         bounce_set_options(m->g, &(struct gpunvme_options){.path = path}))
-        err = fail(way_names[way], gpunvme_error());
+        err = path_fail(way_names[way], gpunvme_error());
     if (!err)
         err = fill_cache(b, len);
     if (!err) /* creates kernels and staging */
-        err = run(b, m, row, len, SAMPLE_CALLS, &seconds);
+        err = path_run(b, m, row, len, SAMPLE_CALLS, &seconds);
     if (!err)
-        err = run(b, m, row, len, timed_calls(row, len), &seconds);
+        err = path_run(b, m, row, len, timed_calls(row, len), &seconds);
     if (!err)
         bench_add(out, seconds * 1e6);
     if (!err && row->writes)
         err = read_back(b, m, len);
-    return err ? err : verify(&m->memory, len, seed);
+    return err ? err : path_verify(&m->memory, len, seed);
 }
 
 /* The choice measures. */
@@ -196,7 +197,7 @@ static int warm_up(struct bench *b, const struct row *row)
     int err = fill_cache(b, bytes_of_sample(b, row));
 
     while (!err && bench_seconds() < end)
-        err = run(b, &b->chosen, row, bytes_of_sample(b, row), TIMED_CALLS, &seconds);
+        err = path_run(b, &b->chosen, row, bytes_of_sample(b, row), TIMED_CALLS, &seconds);
     return err;
 }
 
@@ -216,7 +217,7 @@ static void report(struct bench *b, const struct row *row, struct bench_samples 
     bench_report_number(b->report, key, bounced);
 }
 
-static int measure(struct bench *b, const struct row *row)
+static int path_measure(struct bench *b, const struct row *row)
 {
     struct bench_samples samples[N_WAYS] = {{.n = 0}};
     double calls = 0, bounced = 0;
@@ -224,7 +225,7 @@ static int measure(struct bench *b, const struct row *row)
 
     for (unsigned i = 0; i < b->repeats * N_WAYS && !err; i++) {
         unsigned way = (i + i / N_WAYS) % N_WAYS; /* each comes first, and after each other */
-        err = sample(b, way, row, &samples[way]);
+        err = path_sample(b, way, row, &samples[way]);
         if (way == BY_CHOICE) {
             calls += b->calls;
             bounced += b->bounced;
@@ -235,36 +236,36 @@ static int measure(struct bench *b, const struct row *row)
     return err;
 }
 
-static int measure_all(struct bench *b)
+static int path_measure_all(struct bench *b)
 {
     int err = 0;
 
     for (uint64_t bytes = SHORTEST; bytes <= LONGEST && !err; bytes *= 2)
-        err = measure(b, &(struct row){.name = "read", .bytes = bytes, .call = read_one});
+        err = path_measure(b, &(struct row){.name = "read", .bytes = bytes, .call = path_read_one});
     for (uint64_t n = 4; n <= LONGEST_LIST && !err; n *= 4)
-        err = measure(b, &(struct row){.name = "list", .bytes = n * PIECE, .call = read_list});
+        err = path_measure(b, &(struct row){.name = "list", .bytes = n * PIECE, .call = read_list});
     for (uint64_t bytes = SHORTEST; bytes <= LONGEST && !err; bytes *= 8)
-        err = measure(
+        err = path_measure(
             b, &(struct row){.name = "write", .bytes = bytes, .call = write_one, .writes = true});
     return err;
 }
 
 /* --- The program ----------------------------------------------------------------------------- */
 
-static int set_up(struct bench *b, const char *dir)
+static int path_set_up(struct bench *b, const char *dir)
 {
     int err = bench_mount_open(&b->given, PROGRAM, dir, b->size);
 
     if (!err)
         err = bench_mount_open(&b->chosen, PROGRAM, dir, b->size);
     if (!err && !b->chosen.g)
-        err = fail(dir, "not on a gpunvmefs mount");
+        err = path_fail(dir, "not on a gpunvmefs mount");
     if (!err && bounce_set_options(b->chosen.g, &(struct gpunvme_options){.path = 0}))
-        err = fail(dir, gpunvme_error());
+        err = path_fail(dir, gpunvme_error());
     if (!err)
         err = bench_file_make(&b->file, PROGRAM, dir, b->size, SEED);
     if (!err && b->direct && fcntl(b->file.fd, F_SETFL, fcntl(b->file.fd, F_GETFL) | O_DIRECT))
-        err = fail(b->file.path, strerror(errno));
+        err = path_fail(b->file.path, strerror(errno));
     return err;
 }
 
@@ -273,14 +274,14 @@ static int begin_report(struct bench *b)
     b->report =
         bench_report_new(PROGRAM, b->json, b->given.memory.on_gpu ? bench_gpu_name() : NULL);
     if (!b->report)
-        return fail("memory", "not enough of it");
+        return path_fail("memory", "not enough of it");
     bench_mount_describe(&b->given, b->report);
     bench_report_text(b->report, "file", b->direct ? "O_DIRECT" : "cached");
     bench_report_number(b->report, "seed", SEED);
     return 0;
 }
 
-static int parse(int argc, char **argv, struct bench *b)
+static int path_parse(int argc, char **argv, struct bench *b)
 {
     int opt;
 
@@ -299,7 +300,7 @@ int main(int argc, char **argv)
 {
     static struct bench b = {.size = 4 * UNIT, .repeats = 5, .warm_up = 1, .file = {.fd = -1}};
 
-    if (parse(argc, argv, &b)) {
+    if (path_parse(argc, argv, &b)) {
         fputs("usage: path_bench [-s MiB, a multiple of 16] [-r REPEATS] [-w SECONDS] [-d]\n"
               "                  [-o json] DIRECTORY\n"
               "  -w  warm-up of each row\n"
@@ -307,11 +308,11 @@ int main(int argc, char **argv)
               stderr);
         return 2;
     }
-    int err = set_up(&b, argv[optind]);
+    int err = path_set_up(&b, argv[optind]);
     if (!err)
         err = begin_report(&b);
     if (!err)
-        err = measure_all(&b);
+        err = path_measure_all(&b);
     bench_mount_close(&b.chosen);
     bench_mount_close(&b.given);
     bench_file_close(&b.file);

@@ -40,17 +40,17 @@ struct bench {
 /* Measures a row. Stores the count, in units of the row, in *n. Returns 0 or -errno. */
 typedef int (*measure_fn)(struct bench *b, double *n);
 
-static int fail(const char *object, const char *what)
+static int posix_fail(const char *object, const char *what)
 {
     fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
     return -EIO;
 }
 
-static int fail_errno(const char *object)
+static int posix_fail_errno(const char *object)
 {
     int err = -errno;
 
-    fail(object, strerror(-err));
+    posix_fail(object, strerror(-err));
     return err;
 }
 
@@ -58,10 +58,10 @@ static int open_file(const struct bench *b, int flags)
 {
     int fd = open(b->path, flags | O_CLOEXEC, 0644);
 
-    return fd < 0 ? fail_errno(b->path) : fd;
+    return fd < 0 ? posix_fail_errno(b->path) : fd;
 }
 
-static bool is_right(const void *memory, size_t len, uint64_t place)
+static bool posix_is_right(const void *memory, size_t len, uint64_t place)
 {
     struct pattern_pieces p = {.seed = SEED, .bytes = len, .n = 1, .places = &place};
 
@@ -71,7 +71,7 @@ static bool is_right(const void *memory, size_t len, uint64_t place)
 /* --- Large transfers ------------------------------------------------------------------------- */
 
 /* Whatever is in memory. */
-static int write_all(struct bench *b, double *n)
+static int posix_write_all(struct bench *b, double *n)
 {
     int fd = open_file(b, O_WRONLY | O_CREAT);
 
@@ -80,11 +80,11 @@ static int write_all(struct bench *b, double *n)
     for (uint64_t at = 0; at < b->size; at += LARGE) {
         if (pwrite(fd, b->memory, LARGE, (off_t)at) != (ssize_t)LARGE) {
             close(fd);
-            return fail_errno(b->path);
+            return posix_fail_errno(b->path);
         }
     }
     *n = (double)b->size / 1e6;
-    return close(fd) == 0 ? 0 : fail_errno(b->path);
+    return close(fd) == 0 ? 0 : posix_fail_errno(b->path);
 }
 
 /* Writes the content that reads expect, before the measurements. */
@@ -97,10 +97,10 @@ static int fill_file(struct bench *b)
     for (uint64_t at = 0; at < b->size && !err; at += LARGE) {
         pattern_host_write(b->memory, LARGE, SEED, at, false);
         if (pwrite(fd, b->memory, LARGE, (off_t)at) != (ssize_t)LARGE)
-            err = fail_errno(b->path);
+            err = posix_fail_errno(b->path);
     }
     if (!err && fsync(fd) != 0)
-        err = fail_errno(b->path);
+        err = posix_fail_errno(b->path);
     close(fd);
     return err;
 }
@@ -136,9 +136,9 @@ static int read_all(struct bench *b, double *n)
         return fd;
     for (uint64_t at = 0; at < b->size && !err; at += LARGE) {
         if (pread(fd, b->memory, LARGE, (off_t)at) != (ssize_t)LARGE)
-            err = fail_errno(b->path);
+            err = posix_fail_errno(b->path);
         else if (!has_marks(b->memory, at))
-            err = fail(b->path, "wrong data");
+            err = posix_fail(b->path, "wrong data");
     }
     *n = (double)b->size / 1e6;
     close(fd);
@@ -156,7 +156,7 @@ struct job {
     char *memory;
 };
 
-static off_t draw(const struct bench *b, unsigned job, unsigned i)
+static off_t posix_draw(const struct bench *b, unsigned job, unsigned i)
 {
     uint64_t random = pattern_word(SEED + job + 1, i);
 
@@ -168,11 +168,11 @@ static void *read_pages(void *arg)
     struct job *j = arg;
 
     for (unsigned i = 0; i < SMALL_OPS && !j->err; i++) {
-        off_t at = draw(j->b, j->number, i);
+        off_t at = posix_draw(j->b, j->number, i);
         if (pread(j->fd, j->memory, SMALL, at) != (ssize_t)SMALL)
-            j->err = fail_errno(j->b->path);
-        else if (!is_right(j->memory, SMALL, (uint64_t)at))
-            j->err = fail(j->b->path, "wrong data");
+            j->err = posix_fail_errno(j->b->path);
+        else if (!posix_is_right(j->memory, SMALL, (uint64_t)at))
+            j->err = posix_fail(j->b->path, "wrong data");
     }
     return NULL;
 }
@@ -200,7 +200,7 @@ static int run_jobs(struct bench *b, unsigned count, double *n)
     return err;
 }
 
-static int read_direct(struct bench *b, double *n)
+static int posix_read_direct(struct bench *b, double *n)
 {
     return run_jobs(b, 1, n);
 }
@@ -211,17 +211,17 @@ static int read_direct_jobs(struct bench *b, double *n)
 }
 
 /* Writes to each page the content that it has. */
-static int write_pages(struct bench *b, int flags, double *n)
+static int posix_write_pages(struct bench *b, int flags, double *n)
 {
     int fd = open_file(b, O_WRONLY | flags), err = 0;
 
     if (fd < 0)
         return fd;
     for (unsigned i = 0; i < SMALL_OPS && !err; i++) {
-        off_t at = flags ? draw(b, 0, i) : (off_t)(i * SMALL % b->size);
+        off_t at = flags ? posix_draw(b, 0, i) : (off_t)(i * SMALL % b->size);
         pattern_host_write(b->memory, SMALL, SEED, (uint64_t)at, false);
         if (pwrite(fd, b->memory, SMALL, at) != (ssize_t)SMALL)
-            err = fail_errno(b->path);
+            err = posix_fail_errno(b->path);
     }
     *n = SMALL_OPS / 1e3;
     close(fd);
@@ -230,12 +230,12 @@ static int write_pages(struct bench *b, int flags, double *n)
 
 static int write_direct(struct bench *b, double *n)
 {
-    return write_pages(b, O_DIRECT, n);
+    return posix_write_pages(b, O_DIRECT, n);
 }
 
 static int write_buffered(struct bench *b, double *n)
 {
-    return write_pages(b, 0, n);
+    return posix_write_pages(b, 0, n);
 }
 
 static int write_and_sync(struct bench *b, double *n)
@@ -245,10 +245,10 @@ static int write_and_sync(struct bench *b, double *n)
     if (fd < 0)
         return fd;
     for (unsigned i = 0; i < SYNC_OPS && !err; i++) {
-        off_t at = draw(b, 0, i);
+        off_t at = posix_draw(b, 0, i);
         pattern_host_write(b->memory, SMALL, SEED, (uint64_t)at, false);
         if (pwrite(fd, b->memory, SMALL, at) != (ssize_t)SMALL || fdatasync(fd) != 0)
-            err = fail_errno(b->path);
+            err = posix_fail_errno(b->path);
     }
     *n = SYNC_OPS / 1e3;
     close(fd);
@@ -265,7 +265,7 @@ static int for_all_names(struct bench *b, int (*act)(const char *path), double *
     for (unsigned i = 0; i < FILES; i++) {
         snprintf(path, sizeof(path), "%s.d/%u", b->path, i);
         if (act(path) != 0)
-            return fail_errno(path);
+            return posix_fail_errno(path);
     }
     *n = FILES / 1e3;
     return 0;
@@ -307,9 +307,9 @@ static const struct {
     measure_fn measure;
     bool cold;
 } rows[] = {
-    {"sequential write", "MB/s", write_all, false},
+    {"sequential write", "MB/s", posix_write_all, false},
     {"sequential read, cold", "MB/s", read_all, true},
-    {"4 KiB direct read, 1 job", "k/s", read_direct, true},
+    {"4 KiB direct read, 1 job", "k/s", posix_read_direct, true},
     {"4 KiB direct read, 4 jobs", "k/s", read_direct_jobs, false},
     {"4 KiB direct write", "k/s", write_direct, false},
     {"4 KiB buffered write", "k/s", write_buffered, false},
@@ -338,7 +338,7 @@ static int measure_once(struct bench *b, struct bench_samples *samples)
     return 0;
 }
 
-static int measure(struct bench *b, struct bench_report *report)
+static int posix_measure(struct bench *b, struct bench_report *report)
 {
     struct bench_samples samples[ROWS] = {0};
     int err = 0;
@@ -351,7 +351,7 @@ static int measure(struct bench *b, struct bench_report *report)
     return err;
 }
 
-static int run(struct bench *b)
+static int posix_run(struct bench *b)
 {
     char dir[2112];
     struct bench_report *report = bench_report_new(PROGRAM, b->json, NULL);
@@ -363,11 +363,11 @@ static int run(struct bench *b)
     if (!err && !b->memory)
         err = -ENOMEM;
     if (!err && mkdir(dir, 0755) != 0)
-        err = fail_errno(dir);
+        err = posix_fail_errno(dir);
     if (!err)
         err = fill_file(b);
     if (!err)
-        err = measure(b, report);
+        err = posix_measure(b, report);
     unlink(b->path);
     rmdir(dir);
     free(b->memory);
@@ -386,7 +386,7 @@ int main(int argc, char **argv)
     if (argc - optind != 1 || b.size < LARGE)
         goto usage;
     b.dir = argv[optind];
-    return run(&b);
+    return posix_run(&b);
 
 usage:
     fprintf(stderr, "usage: " PROGRAM " [-s MIB] [-r REPEATS] [-o json] DIRECTORY\n");

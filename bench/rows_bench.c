@@ -55,7 +55,7 @@ struct bench {
     struct bench_report *report;
 };
 
-static int fail(const char *object, const char *what)
+static int rows_fail(const char *object, const char *what)
 {
     fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
     return -EIO;
@@ -68,7 +68,7 @@ static uint64_t bytes_of(const struct bench *b)
     return b->rows.n * b->rows.bytes;
 }
 
-static size_t batch_len(const struct bench *b, size_t first)
+static size_t rows_batch_len(const struct bench *b, size_t first)
 {
     size_t left = b->rows.n - first;
 
@@ -80,24 +80,24 @@ static int read_lists(struct bench *b)
     for (size_t i = 0; i < b->rows.n; i += b->batch) {
         struct gpunvme_result result;
 
-        if (readv_buffer(b->mount.buffer, b->file.fd, b->list + i, batch_len(b, i), &result))
-            return fail("READV", gpunvme_error());
+        if (readv_buffer(b->mount.buffer, b->file.fd, b->list + i, rows_batch_len(b, i), &result))
+            return rows_fail("READV", gpunvme_error());
         if (result.path != GPUNVME_PATH_GPU)
-            return fail("READV", "not by the GPU path");
+            return rows_fail("READV", "not by the GPU path");
     }
     return 0;
 }
 
-static int read_direct(struct bench *b)
+static int rows_read_direct(struct bench *b)
 {
     struct gpunvme_piece *list = buffer_addr(b->device_list);
 
     for (size_t i = 0; i < b->rows.n; i += b->batch) {
-        if (direct_readv_async(b->direct.file, b->mount.memory.addr, list + i, batch_len(b, i),
+        if (direct_readv_async(b->direct.file, b->mount.memory.addr, list + i, rows_batch_len(b, i),
                                b->direct.stream.cuda))
-            return fail("direct path", gpunvme_error());
+            return rows_fail("direct path", gpunvme_error());
     }
-    return bench_stream_wait(&b->direct.stream) ? fail("direct path", "the GPU failed") : 0;
+    return bench_stream_wait(&b->direct.stream) ? rows_fail("direct path", "the GPU failed") : 0;
 }
 
 static int run_way(struct bench *b, unsigned way)
@@ -108,7 +108,7 @@ static int run_way(struct bench *b, unsigned way)
     case READV:
         return read_lists(b);
     case DIRECT:
-        return read_direct(b);
+        return rows_read_direct(b);
     default:
         return bench_gather(&b->mount.memory, b->host, &b->rows);
     }
@@ -126,7 +126,7 @@ static int check_results(const struct bench *b)
         int32_t result = b->list[i].result;
 
         if (result != (int32_t)b->rows.bytes)
-            return fail("row", result < 0 ? strerror(-result) : "short");
+            return rows_fail("row", result < 0 ? strerror(-result) : "short");
     }
     return 0;
 }
@@ -138,7 +138,7 @@ static int move_list(struct bench *b, bool back)
     int err = back ? buffer_copy_out(b->device_list, 0, b->list, bytes)
                    : buffer_copy_in(b->device_list, 0, b->list, bytes);
 
-    return err ? fail("list", gpunvme_error()) : 0;
+    return err ? rows_fail("list", gpunvme_error()) : 0;
 }
 
 /* --- Measuring ------------------------------------------------------------------------------- */
@@ -198,7 +198,7 @@ static const char *bound_of(const struct bench_samples *rates, char (*names)[80]
     return rates[bound].n ? names[bound] : names[COPY];
 }
 
-static void report_cpu(struct bench *b, const char *whose, double seconds)
+static void rows_report_cpu(struct bench *b, const char *whose, double seconds)
 {
     double ns = seconds * 1e9 / ((double)b->rows.n * b->repeats);
     char name[80];
@@ -220,9 +220,9 @@ static void report_rows(struct bench *b, struct bench_samples *rates)
         bench_report_row(b->report, names[way], "M/s", &rates[way], bound_of(rates, names, way));
         bench_report_point(b->report, "bytes of a row", way_names[way], (double)b->rows.bytes);
     }
-    report_cpu(b, "the application", b->cpu.self);
+    rows_report_cpu(b, "the application", b->cpu.self);
     if (bench_cpu_knows_daemon())
-        report_cpu(b, "the daemon", b->cpu.daemon);
+        rows_report_cpu(b, "the daemon", b->cpu.daemon);
 }
 
 static int new_rows(struct bench *b, const struct row_kind *kind)
@@ -233,16 +233,16 @@ static int new_rows(struct bench *b, const struct row_kind *kind)
 
     if (bench_rows_make(&b->rows, b->mount.memory.on_gpu, SEED, n * kind->bytes, kind->bytes,
                         kind->from, span, &state))
-        return fail("memory", "not enough of it");
+        return rows_fail("memory", "not enough of it");
     if (shared_list_alloc_pieces(b->mount.g, n, &list))
-        return fail("list", gpunvme_error());
+        return rows_fail("list", gpunvme_error());
     b->list = list;
     for (size_t i = 0; i < n; i++)
         list[i] = (struct gpunvme_piece){.file_offset = b->rows.places[i],
                                          .buffer_offset = i * kind->bytes,
                                          .len = (uint32_t)kind->bytes};
     if (b->direct.file && buffer_alloc(b->mount.g, n * sizeof(*list), &b->device_list))
-        return fail("list", gpunvme_error());
+        return rows_fail("list", gpunvme_error());
     return 0;
 }
 
@@ -257,7 +257,7 @@ static void drop_rows(struct bench *b)
     bench_pieces_free(&b->rows, b->mount.memory.on_gpu);
 }
 
-static int measure(struct bench *b, const struct row_kind *kind)
+static int rows_measure(struct bench *b, const struct row_kind *kind)
 {
     static struct bench_samples rates[WAYS];
     int err = new_rows(b, kind);
@@ -286,19 +286,19 @@ static void describe(struct bench *b)
     bench_report_number(b->report, "rounds", b->repeats);
 }
 
-static int set_up(struct bench *b, const char *dir)
+static int rows_set_up(struct bench *b, const char *dir)
 {
     int err;
 
     if (bench_mount_open(&b->mount, PROGRAM, dir, b->size))
         return -EIO;
     if (!b->mount.g)
-        return fail(dir, "not on a gpunvmefs mount");
+        return rows_fail(dir, "not on a gpunvmefs mount");
     b->host = bench_host_alloc(b->mount.memory.on_gpu, b->size);
     b->report =
         bench_report_new(PROGRAM, b->json, b->mount.memory.on_gpu ? bench_gpu_name() : NULL);
     if (!b->host || !b->report)
-        return fail("memory", "not enough of it");
+        return rows_fail("memory", "not enough of it");
     describe(b);
     pattern_host_write(b->host, b->size, SEED, 0, false);
     err = bench_file_make(&b->file, PROGRAM, dir, b->size, SEED);
@@ -307,7 +307,7 @@ static int set_up(struct bench *b, const char *dir)
     return err;
 }
 
-static void tear_down(struct bench *b)
+static void rows_tear_down(struct bench *b)
 {
     if (b->host)
         bench_host_free(b->mount.memory.on_gpu, b->host);
@@ -316,7 +316,7 @@ static void tear_down(struct bench *b)
     bench_mount_close(&b->mount);
 }
 
-static int parse(int argc, char **argv, struct bench *b)
+static int rows_parse(int argc, char **argv, struct bench *b)
 {
     int opt;
 
@@ -346,7 +346,7 @@ int main(int argc, char **argv)
                              .file = {.fd = -1}};
     int err, failed;
 
-    if (parse(argc, argv, &b)) {
+    if (rows_parse(argc, argv, &b)) {
         fputs("usage: " PROGRAM " [-s MiB, a multiple of 16] [-n ROWS of a list] [-m most ROWS]\n"
               "                  [-r REPEATS] [-w ROUNDS that warm up] [-q QUEUES leased, -d of"
               " DEPTH]\n"
@@ -354,10 +354,10 @@ int main(int argc, char **argv)
               stderr);
         return 2;
     }
-    err = set_up(&b, argv[optind]);
+    err = rows_set_up(&b, argv[optind]);
     for (size_t i = 0; i < KINDS && !err; i++)
-        err = measure(&b, &kinds[i]);
+        err = rows_measure(&b, &kinds[i]);
     failed = bench_report_close(b.report, err);
-    tear_down(&b);
+    rows_tear_down(&b);
     return failed;
 }

@@ -51,20 +51,20 @@ struct bench {
     struct bench_report *report;
 };
 
-static int fail(const char *object, const char *what)
+static int small_fail(const char *object, const char *what)
 {
     fprintf(stderr, PROGRAM ": %s: %s\n", object, what);
     return -EIO;
 }
 
-static int new_pieces(struct bench *b, uint64_t bytes)
+static int small_new_pieces(struct bench *b, uint64_t bytes)
 {
     uint64_t state = SEED;
 
     bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
     return bench_pieces_make(&b->pieces, b->mount.memory.on_gpu, SEED, b->size, bytes, b->size,
                              &state)
-               ? fail("memory", "not enough of it")
+               ? small_fail("memory", "not enough of it")
                : 0;
 }
 
@@ -79,7 +79,7 @@ struct reader {
     int err;
 };
 
-static int read_piece(const struct bench *b, bool direct, uint64_t i)
+static int small_read_piece(const struct bench *b, bool direct, uint64_t i)
 {
     struct gpunvme_result result = {.path = GPUNVME_PATH_GPU};
     uint64_t at = i * SMALL, place = b->pieces.places[i];
@@ -91,16 +91,16 @@ static int read_piece(const struct bench *b, bool direct, uint64_t i)
         n = transfer_read(b->mount.buffer, b->file.fd, at, place, SMALL, &result);
     if (n == SMALL && result.path == GPUNVME_PATH_GPU)
         return 0;
-    return fail(direct ? "direct path" : "READ",
-                n < 0 ? gpunvme_error() : "short, or not by the GPU path");
+    return small_fail(direct ? "direct path" : "READ",
+                      n < 0 ? gpunvme_error() : "short, or not by the GPU path");
 }
 
-static void *read_pieces(void *arg)
+static void *small_read_pieces(void *arg)
 {
     struct reader *r = arg;
 
     for (uint64_t i = r->from; i < r->to && !r->err; i++)
-        r->err = read_piece(r->b, r->direct, i);
+        r->err = small_read_piece(r->b, r->direct, i);
     return NULL;
 }
 
@@ -115,7 +115,7 @@ static int run_threads(struct bench *b, bool direct, unsigned threads, uint64_t 
 
         *r = (struct reader){
             .b = b, .direct = direct, .from = started * each, .to = (started + 1) * each};
-        err = -pthread_create(&r->thread, NULL, read_pieces, r);
+        err = -pthread_create(&r->thread, NULL, small_read_pieces, r);
         if (err)
             break;
     }
@@ -126,7 +126,7 @@ static int run_threads(struct bench *b, bool direct, unsigned threads, uint64_t 
     return err;
 }
 
-static int measure_threads(struct bench *b, bool direct, unsigned threads)
+static int small_measure_threads(struct bench *b, bool direct, unsigned threads)
 {
     const char *series = direct ? "waiting hosts, direct path" : "READ";
     uint64_t fit = b->pieces.n / threads, each = fit < HOST_READS ? fit : HOST_READS;
@@ -156,10 +156,10 @@ static int measure_threads(struct bench *b, bool direct, unsigned threads)
 
 static int measure_host(struct bench *b, bool direct)
 {
-    int err = new_pieces(b, SMALL);
+    int err = small_new_pieces(b, SMALL);
 
     for (size_t i = 0; i < sizeof(thread_counts) / sizeof(thread_counts[0]) && !err; i++)
-        err = measure_threads(b, direct, thread_counts[i]);
+        err = small_measure_threads(b, direct, thread_counts[i]);
     return err;
 }
 
@@ -199,7 +199,7 @@ static int run_gather(struct bench *b, struct bench_samples *rates)
         err = bench_gather(&b->mount.memory, b->host, &b->pieces);
     bench_add(rates, (double)b->pieces.n * 1e-6 / (bench_seconds() - start));
     if (err)
-        return fail("gather", "the GPU failed");
+        return small_fail("gather", "the GPU failed");
     return bench_verify(&b->mount.memory, &b->pieces, PROGRAM);
 }
 
@@ -212,7 +212,8 @@ static uint64_t reads_of(const struct bench *b, enum warps_way way, unsigned war
 }
 
 /* Measures one number of warps, or with 0 the gather, which `bound` names. */
-static int measure_warps(struct bench *b, enum warps_way way, unsigned warps, const char *bound)
+static int small_measure_warps(struct bench *b, enum warps_way way, unsigned warps,
+                               const char *bound)
 {
     struct bench_samples rates = {.n = 0};
     char name[64];
@@ -237,14 +238,14 @@ static int measure_warps(struct bench *b, enum warps_way way, unsigned warps, co
 static int measure_pieces(struct bench *b, uint64_t bytes)
 {
     char bound[64];
-    int err = new_pieces(b, bytes);
+    int err = small_new_pieces(b, bytes);
 
     snprintf(bound, sizeof(bound), "gather kernel, %llu B", (unsigned long long)bytes);
     if (!err)
-        err = measure_warps(b, WARPS_SHARED, 0, bound);
+        err = small_measure_warps(b, WARPS_SHARED, 0, bound);
     for (size_t i = 0; i < sizeof(warp_counts) / sizeof(warp_counts[0]) && !err; i++) {
         for (int way = 0; way < WARPS_WAYS && warp_counts[i] <= b->most && !err; way++)
-            err = measure_warps(b, (enum warps_way)way, warp_counts[i], bound);
+            err = small_measure_warps(b, (enum warps_way)way, warp_counts[i], bound);
     }
     return err;
 }
@@ -272,7 +273,7 @@ static int measure_kernels(struct bench *b)
 
 /* --- The program ----------------------------------------------------------------------------- */
 
-static int measure_all(struct bench *b)
+static int small_measure_all(struct bench *b)
 {
     int err = measure_host(b, false);
 
@@ -287,19 +288,19 @@ static int measure_all(struct bench *b)
     return err;
 }
 
-static int set_up(struct bench *b, const char *dir)
+static int small_set_up(struct bench *b, const char *dir)
 {
     bool gpu;
 
     if (bench_mount_open(&b->mount, PROGRAM, dir, b->size))
         return -EIO;
     if (!b->mount.g)
-        return fail(dir, "not on a gpunvmefs mount");
+        return small_fail(dir, "not on a gpunvmefs mount");
     gpu = b->mount.memory.on_gpu;
     b->host = bench_host_alloc(gpu, b->size);
     b->report = bench_report_new(PROGRAM, b->json, gpu ? bench_gpu_name() : NULL);
     if (!b->host || !b->report)
-        return fail("memory", "not enough of it");
+        return small_fail("memory", "not enough of it");
     bench_mount_describe(&b->mount, b->report);
     bench_report_number(b->report, "lba_size", b->mount.info.lba_size);
     bench_report_number(b->report, "bytes", (double)b->size);
@@ -311,7 +312,7 @@ static int set_up(struct bench *b, const char *dir)
     return bench_file_make(&b->file, PROGRAM, dir, b->size, SEED);
 }
 
-static void tear_down(struct bench *b)
+static void small_tear_down(struct bench *b)
 {
     bench_pieces_free(&b->pieces, b->mount.memory.on_gpu);
     if (b->host)
@@ -320,7 +321,7 @@ static void tear_down(struct bench *b)
     bench_mount_close(&b->mount);
 }
 
-static int parse(int argc, char **argv, struct bench *b)
+static int small_parse(int argc, char **argv, struct bench *b)
 {
     int opt;
 
@@ -347,17 +348,17 @@ int main(int argc, char **argv)
                              .file = {.fd = -1}};
     int err, failed;
 
-    if (parse(argc, argv, &b)) {
+    if (small_parse(argc, argv, &b)) {
         fputs("usage: " PROGRAM " [-s MiB, a multiple of 16] [-r REPEATS] [-o json]\n"
               "                   [-q QUEUES leased, -d of DEPTH] [-b WARPS of a block]\n"
               "                   [-w most WARPS] DIRECTORY\n",
               stderr);
         return 2;
     }
-    err = set_up(&b, argv[optind]);
+    err = small_set_up(&b, argv[optind]);
     if (!err)
-        err = measure_all(&b);
+        err = small_measure_all(&b);
     failed = bench_report_close(b.report, err);
-    tear_down(&b);
+    small_tear_down(&b);
     return failed;
 }

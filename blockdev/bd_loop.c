@@ -73,7 +73,7 @@ static bool is_held(const char *loop)
     return fd < 0;
 }
 
-static bool is_over(const char *loop, const struct stat *file)
+static bool loop_is_over(const char *loop, const struct stat *file)
 {
     char path[PATH_MAX], name[PATH_MAX + 1];
     struct stat st;
@@ -91,7 +91,8 @@ bool bd_loop_in_use(const struct stat *file)
     if (!d)
         return false;
     for (const struct dirent *e; !used && (e = readdir(d)) != NULL;)
-        used = strncmp(e->d_name, "loop", 4) == 0 && is_over(e->d_name, file) && is_held(e->d_name);
+        used = strncmp(e->d_name, "loop", 4) == 0 && loop_is_over(e->d_name, file) &&
+               is_held(e->d_name);
     closedir(d);
     return used;
 }

@@ -177,7 +177,7 @@ static int data_window_open(struct bd_dev *dev, uint64_t start, size_t pages,
 
 /* --- The device's own commands --------------------------------------------------------------- */
 
-static int read_one(void *context, uint64_t offset, size_t at, size_t len)
+static int data_check_read_one(void *context, uint64_t offset, size_t at, size_t len)
 {
     const struct data_commands *c = context;
     struct bd_io io = {.op = BD_READ, .offset = offset, .len = len, .buf = c->buffer + at};
@@ -223,7 +223,7 @@ static struct data_check data_commands_path(struct data_commands *c, uint64_t st
                                             size_t max_command)
 {
     return (struct data_check){.path = "commands of the processor",
-                               .read = read_one,
+                               .read = data_check_read_one,
                                .read_list = data_check_window_read_list,
                                .context = c,
                                .buffer = c->buffer,
@@ -322,8 +322,8 @@ static struct data_check_piece piece_of(const struct data_window *w, size_t lba_
     return p;
 }
 
-static bool is_right(const struct data_check *c, const struct data_window *w,
-                     const struct data_check_piece *p)
+static bool data_check_is_right(const struct data_check *c, const struct data_window *w,
+                                const struct data_check_piece *p)
 {
     const unsigned char *got = c->buffer + p->at, *gap = got + p->len;
 
@@ -349,7 +349,7 @@ static int try_list(const struct data_check *c, const struct data_window *w, siz
                  data_cause(err));
         return err;
     }
-    for (i = 0; i < DATA_CHECK_PIECES && is_right(c, w, &pieces[i]); i++)
+    for (i = 0; i < DATA_CHECK_PIECES && data_check_is_right(c, w, &pieces[i]); i++)
         ;
     if (i == DATA_CHECK_PIECES)
         return 0;

@@ -27,7 +27,7 @@ static void put_text(char *field, size_t len, const char *text)
     memcpy(field, text, strlen(text));
 }
 
-static void identify_limits(const struct sim_config *cfg, struct nvme_id_ctrl *id)
+static void identify_ctrl_limits(const struct sim_config *cfg, struct nvme_id_ctrl *id)
 {
     id->mdts = cfg->no_mdts ? 0 : (__u8)__builtin_ctz(cfg->mdts / 4096);
     id->acl = SIM_ABORT_LIMIT - 1;
@@ -55,7 +55,7 @@ static void identify_ctrl(const struct sim_config *cfg, struct nvme_id_ctrl *id)
         id->cmic |= cfg->ns[i].shared ? NVME_CTRL_CMIC_MULTI_CTRL : 0;
     id->ver = htole32(SIM_VERSION);
     id->cntrltype = NVME_CTRL_CNTRLTYPE_IO;
-    identify_limits(cfg, id);
+    identify_ctrl_limits(cfg, id);
     id->oncs = htole16(NVME_CTRL_ONCS_DSM | NVME_CTRL_ONCS_WRITE_ZEROES);
     /* VWC is present and a flush of all namespaces is supported. */
     id->vwc = cfg->no_volatile_cache ? 0 : NVME_CTRL_VWC_PRESENT | NVME_CTRL_VWC_FLUSH;

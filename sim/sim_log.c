@@ -16,7 +16,7 @@
 #define SCOPE_NAMESPACE   (1u << 20)
 #define FIRMWARE_IN_SLOT1 1u
 
-static void log_put(__u8 field[16], uint64_t v)
+static void sim_log_put(__u8 field[16], uint64_t v)
 {
     v = htole64(v);
     memcpy(field, &v, sizeof(v));
@@ -34,11 +34,11 @@ static void log_smart(struct sim *s, void *page)
     memcpy(smart->temperature, &kelvin, sizeof(kelvin));
     smart->avail_spare = 100;
     smart->spare_thresh = SPARE_THRESHOLD;
-    log_put(smart->data_units_read, (stats.read_bytes + UNIT_BYTES - 1) / UNIT_BYTES);
-    log_put(smart->data_units_written, (stats.written_bytes + UNIT_BYTES - 1) / UNIT_BYTES);
-    log_put(smart->host_reads, stats.reads);
-    log_put(smart->host_writes, stats.writes);
-    log_put(smart->power_cycles, 1);
+    sim_log_put(smart->data_units_read, (stats.read_bytes + UNIT_BYTES - 1) / UNIT_BYTES);
+    sim_log_put(smart->data_units_written, (stats.written_bytes + UNIT_BYTES - 1) / UNIT_BYTES);
+    sim_log_put(smart->host_reads, stats.reads);
+    sim_log_put(smart->host_writes, stats.writes);
+    sim_log_put(smart->power_cycles, 1);
 }
 
 static void log_firmware(struct sim *s, void *page)

@@ -148,7 +148,7 @@ static int move_dma_engine_poll(struct sim_move *m, const struct sim_sub *sub)
 }
 
 /* Submits. Returns false if the DMA engine has too many in flight. */
-static bool send(struct sim_thread *th, bool to_device)
+static bool move_send(struct sim_thread *th, bool to_device)
 {
     struct sim_move *m = th->move;
     struct sim_sub *sub = m->fill[to_device];
@@ -188,7 +188,7 @@ void sim_move_submit(struct sim_thread *th)
 
     for (unsigned i = 0; m && i < 2; i++) {
         if (m->n_flying < most_flying(m->fill[i]))
-            send(th, i);
+            move_send(th, i);
     }
 }
 
@@ -200,7 +200,7 @@ static struct sim_sub *filling(struct sim_thread *th, bool to_device)
 
     if (sub && sub->n < m->max_copies)
         return sub;
-    if ((sub && !send(th, to_device)) || !m->n_free)
+    if ((sub && !move_send(th, to_device)) || !m->n_free)
         return NULL;
     sub = m->free[--m->n_free];
     sub->n = 0;
@@ -214,7 +214,7 @@ static struct sim_sub *filling(struct sim_thread *th, bool to_device)
  * Allocates contiguous bounce memory for up to *len bytes, and shortens *len.
  * Returns NULL if there is too little.
  */
-static unsigned char *ring_take(struct sim_ring *r, size_t *len)
+static unsigned char *move_ring_take(struct sim_ring *r, size_t *len)
 {
     uint64_t at = r->head % RING_BYTES, to_end = RING_BYTES - at;
     uint64_t room = RING_BYTES - (r->head - r->tail);
@@ -234,7 +234,7 @@ static unsigned char *bounce(struct sim_thread *th, struct sim_cmd *cmd, struct 
                              const unsigned char *media, size_t *len)
 {
     struct sim_ring *r = &th->move->ring[sub->to_device];
-    unsigned char *host = ring_take(r, len);
+    unsigned char *host = move_ring_take(r, len);
 
     if (!host)
         return NULL;

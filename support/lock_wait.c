@@ -92,7 +92,7 @@ static bool has_daemon(int fd)
     return found;
 }
 
-static bool is_free(int fd, int kind)
+static bool lock_wait_is_free(int fd, int kind)
 {
     return flock(fd, kind | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
@@ -102,7 +102,7 @@ static bool is_held_until(int fd, const char *path, int kind, uint64_t end)
 {
     const struct timespec pause = {.tv_nsec = POLL_NS};
 
-    while (!is_free(fd, kind)) {
+    while (!lock_wait_is_free(fd, kind)) {
         if (lock_wait_is_mounted(path))
             return false;
         if (now_ms() >= end)

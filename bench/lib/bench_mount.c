@@ -11,7 +11,7 @@
 
 #define CHUNK ((uint64_t)4 << 20)
 
-static int fail(const char *who, const char *object, int err, const char *what)
+static int mount_fail(const char *who, const char *object, int err, const char *what)
 {
     fprintf(stderr, "%s: %s: %s\n", who, object, what);
     return err;
@@ -69,22 +69,22 @@ int bench_mount_open(struct bench_mount *m, const char *who, const char *dir, ui
     if (err == -ENOTTY) {
         m->g = NULL;
         err = bench_memory_alloc(&m->memory, bench_gpu_name() != NULL, bytes);
-        return err ? fail(who, "memory", err, strerror(-err)) : 0;
+        return err ? mount_fail(who, "memory", err, strerror(-err)) : 0;
     }
     if (err) {
         m->g = NULL;
-        return fail(who, dir, err, gpunvme_error());
+        return mount_fail(who, dir, err, gpunvme_error());
     }
     err = bounce_set_options(m->g, &(struct gpunvme_options){.path = GPUNVME_PATH_GPU});
     if (!err)
         err = gpunvme_info(connection_fd(m->g), &m->info);
     if (!err && m->info.executor == GPUNVME_EXECUTOR_NONE)
-        return fail(who, dir, -ENOTSUP, "the mount has no GPU path");
+        return mount_fail(who, dir, -ENOTSUP, "the mount has no GPU path");
     if (!err)
         err = open_buffer(m, bytes);
     if (!err)
         err = open_pinned(m, bytes);
-    return err ? fail(who, dir, err, gpunvme_error()) : 0;
+    return err ? mount_fail(who, dir, err, gpunvme_error()) : 0;
 }
 
 void bench_mount_close(struct bench_mount *m)
@@ -117,7 +117,7 @@ int bench_file_create(struct bench_file *f, const char *who, const char *dir)
 {
     snprintf(f->path, sizeof(f->path), "%s/%s.%ld.XXXXXX", dir, who, (long)getpid());
     f->fd = mkostemp(f->path, O_CLOEXEC);
-    return f->fd < 0 ? fail(who, f->path, -errno, strerror(errno)) : 0;
+    return f->fd < 0 ? mount_fail(who, f->path, -errno, strerror(errno)) : 0;
 }
 
 int bench_file_write(const struct bench_file *f, const char *who, uint64_t at, uint64_t len,
@@ -135,7 +135,7 @@ int bench_file_write(const struct bench_file *f, const char *who, uint64_t at, u
             err = errno ? -errno : -EIO;
     }
     free(chunk);
-    return err ? fail(who, f->path, err, strerror(-err)) : 0;
+    return err ? mount_fail(who, f->path, err, strerror(-err)) : 0;
 }
 
 int bench_file_make(struct bench_file *f, const char *who, const char *dir, uint64_t bytes,
@@ -146,7 +146,7 @@ int bench_file_make(struct bench_file *f, const char *who, const char *dir, uint
     if (!err)
         err = bench_file_write(f, who, 0, bytes, seed, 0);
     if (!err && fsync(f->fd))
-        err = fail(who, f->path, -errno, strerror(errno));
+        err = mount_fail(who, f->path, -errno, strerror(errno));
     return err;
 }
 

@@ -140,12 +140,12 @@ void bench_report_text(struct bench_report *r, const char *key, const char *valu
     json_object_object_add(r->parameters, key, json_object_new_string(value));
 }
 
-static double field(struct json_object *row, const char *key)
+static double report_field(struct json_object *row, const char *key)
 {
     return json_object_get_double(json_object_object_get(row, key));
 }
 
-static const char *name_of(struct json_object *row)
+static const char *report_name_of(struct json_object *row)
 {
     return json_object_get_string(json_object_object_get(row, "name"));
 }
@@ -156,8 +156,8 @@ static double median_of(const struct bench_report *r, const char *name)
     for (size_t i = 0; i < json_object_array_length(r->results); i++) {
         struct json_object *row = json_object_array_get_idx(r->results, i);
 
-        if (strcmp(name_of(row), name) == 0)
-            return field(row, "median");
+        if (strcmp(report_name_of(row), name) == 0)
+            return report_field(row, "median");
     }
     return 0;
 }
@@ -181,7 +181,8 @@ void bench_report_values(struct bench_report *r, const char *name, const char *u
     json_object_object_add(row, "samples", json_object_new_int64((int64_t)n));
     if (base > 0) {
         json_object_object_add(row, "against", json_object_new_string(against));
-        json_object_object_add(row, "ratio", json_object_new_double(field(row, "median") / base));
+        json_object_object_add(row, "ratio",
+                               json_object_new_double(report_field(row, "median") / base));
     }
     json_object_array_add(r->results, row);
 }
@@ -210,13 +211,13 @@ static void print_parameters(struct json_object *of)
         printf("%-12s %s\n", key, value ? json_object_get_string(value) : "none");
 }
 
-static void print_row(struct json_object *row)
+static void report_print_row(struct json_object *row)
 {
-    printf("%-44s %10.3f %-6s [%.3f, %.3f, %.3f]", name_of(row), field(row, "median"),
-           json_object_get_string(json_object_object_get(row, "unit")), field(row, "p5"),
-           field(row, "p95"), field(row, "p99"));
+    printf("%-44s %10.3f %-6s [%.3f, %.3f, %.3f]", report_name_of(row), report_field(row, "median"),
+           json_object_get_string(json_object_object_get(row, "unit")), report_field(row, "p5"),
+           report_field(row, "p95"), report_field(row, "p99"));
     if (json_object_object_get(row, "ratio"))
-        printf("  %.3f of %s", field(row, "ratio"),
+        printf("  %.3f of %s", report_field(row, "ratio"),
                json_object_get_string(json_object_object_get(row, "against")));
     printf("\n");
 }
@@ -230,7 +231,7 @@ void bench_report_end(struct bench_report *r)
         print_parameters(r->parameters);
         printf("%-44s %10s %-6s [p5, p95, p99]\n", "", "median", "");
         for (size_t i = 0; i < json_object_array_length(r->results); i++)
-            print_row(json_object_array_get_idx(r->results, i));
+            report_print_row(json_object_array_get_idx(r->results, i));
     }
     bench_report_drop(r);
 }

@@ -44,7 +44,7 @@ static int calibrate(struct bench_computer *c)
     return err;
 }
 
-static void *compute(void *arg)
+static void *computer_compute(void *arg)
 {
     struct bench_computer *c = arg;
     double start = bench_seconds();
@@ -63,7 +63,7 @@ int bench_computer_start(struct bench_computer *c)
     if (!c->work)
         return 0;
     atomic_store(&c->stop, false);
-    return -pthread_create(&c->thread, NULL, compute, c);
+    return -pthread_create(&c->thread, NULL, computer_compute, c);
 }
 
 int bench_computer_stop(struct bench_computer *c, struct bench_samples *shares)

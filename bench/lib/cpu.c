@@ -19,7 +19,7 @@ static const char *daemon_pid(void)
 }
 
 /* The first line of a file of the daemon's, below /proc; false without one. */
-static bool read_line(const char *thread, const char *file, char *line, int len)
+static bool cpu_read_line(const char *thread, const char *file, char *line, int len)
 {
     char path[512];
     bool got;
@@ -38,17 +38,17 @@ bool bench_cpu_knows_daemon(void)
 {
     char line[128];
 
-    return read_line(daemon_pid(), "schedstat", line, sizeof(line));
+    return cpu_read_line(daemon_pid(), "schedstat", line, sizeof(line));
 }
 
 /* schedstat begins with the nanoseconds that the thread ran. */
-static void add_thread(const char *thread, struct bench_cpu *out)
+static void cpu_add_thread(const char *thread, struct bench_cpu *out)
 {
     char name[128], line[128];
     double used;
 
-    if (!read_line(thread, "comm", name, sizeof(name)) ||
-        !read_line(thread, "schedstat", line, sizeof(line)))
+    if (!cpu_read_line(thread, "comm", name, sizeof(name)) ||
+        !cpu_read_line(thread, "schedstat", line, sizeof(line)))
         return;
     used = strtod(line, NULL) * 1e-9;
     if (strcmp(name, DRIVE_THREAD "\n") == 0)
@@ -69,7 +69,7 @@ static void add_daemon(struct bench_cpu *out)
         return;
     while ((entry = readdir(threads))) {
         if (entry->d_name[0] != '.')
-            add_thread(entry->d_name, out);
+            cpu_add_thread(entry->d_name, out);
     }
     closedir(threads);
 }

@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-static int fail(const char *who, int err)
+static int direct_kernels_fail(const char *who, int err)
 {
     fprintf(stderr, "%s: direct path: %s\n", who, gpunvme_error());
     return err;
@@ -22,10 +22,10 @@ int bench_direct_open_with(struct bench_direct *p, const struct bench_mount *m, 
     err = direct_open(m->g, options, &p->d);
     if (err) {
         p->d = NULL;
-        return fail(who, err);
+        return direct_kernels_fail(who, err);
     }
     err = leased_file_open(p->d, fd, true, &p->file);
-    return err ? fail(who, err) : 0;
+    return err ? direct_kernels_fail(who, err) : 0;
 }
 
 int bench_direct_open(struct bench_direct *p, const struct bench_mount *m, const char *who, int fd)
@@ -51,7 +51,7 @@ int bench_direct_read(struct bench_direct *p, const char *who, void *to, uint64_
     *bytes = 0;
     err = direct_read_async(p->file, to, n, offset, p->stream.cuda, bytes);
     if (err)
-        return fail(who, err);
+        return direct_kernels_fail(who, err);
     err = bench_stream_wait(&p->stream);
     if (!err && *bytes == (int64_t)n)
         return 0;

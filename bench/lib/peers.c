@@ -53,7 +53,7 @@ struct reader {
     int err;
 };
 
-static int read_chunk(struct reader *r, struct bench_stream *stream, uint64_t at)
+static int peers_read_chunk(struct reader *r, struct bench_stream *stream, uint64_t at)
 {
     ssize_t n;
     int err = bench_stream_wait(stream);
@@ -66,7 +66,7 @@ static int read_chunk(struct reader *r, struct bench_stream *stream, uint64_t at
     return bench_stream_copy(stream, r->job->to, at, PEER_CHUNK);
 }
 
-static void *read_chunks(void *arg)
+static void *peers_read_chunks(void *arg)
 {
     struct reader *r = arg;
     uint64_t at;
@@ -75,7 +75,7 @@ static void *read_chunks(void *arg)
         at = atomic_fetch_add(r->next, PEER_CHUNK);
         if (at >= r->job->size)
             break;
-        r->err = read_chunk(r, &r->streams[turn % 2], at);
+        r->err = peers_read_chunk(r, &r->streams[turn % 2], at);
     }
     for (unsigned i = 0; i < 2; i++) {
         int err = bench_stream_wait(&r->streams[i]);
@@ -96,7 +96,7 @@ static int pread_threads(struct peer_job *job, unsigned threads)
         struct reader *r = &readers[started];
 
         *r = (struct reader){.job = job, .streams = &job->streams[2 * started], .next = &next};
-        err = -pthread_create(&r->thread, NULL, read_chunks, r);
+        err = -pthread_create(&r->thread, NULL, peers_read_chunks, r);
     }
     if (err)
         started--;
@@ -144,7 +144,7 @@ static int ring_read(struct io_uring *ring, struct peer_job *job, unsigned strea
 }
 
 /* Takes a completion. Returns its stream or -errno. */
-static int ring_take(struct io_uring *ring, struct peer_job *job)
+static int peers_ring_take(struct io_uring *ring, struct peer_job *job)
 {
     struct io_uring_cqe *cqe;
     int err = io_uring_wait_cqe(ring, &cqe), stream;
@@ -170,7 +170,7 @@ static int ring_read_all(struct io_uring *ring, struct peer_job *job)
     for (; pending < RING_STREAMS && at < job->size && !err; at += PEER_CHUNK)
         err = ring_read(ring, job, pending++, at);
     while (pending > 0 && !err) {
-        stream = ring_take(ring, job);
+        stream = peers_ring_take(ring, job);
         pending--;
         err = stream < 0 ? stream : 0;
         if (!err && at < job->size) {

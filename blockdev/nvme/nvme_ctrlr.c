@@ -66,7 +66,7 @@ static void set_limits(struct nvme_ctrlr *c, const struct nvme_id_facts *facts)
     c->watch.offered = facts->ns_events;
 }
 
-static int ctrlr_identify(struct nvme_ctrlr *c, const struct nvme_opts *opts)
+static int nvme_ctrlr_ctrlr_identify(struct nvme_ctrlr *c, const struct nvme_opts *opts)
 {
     static const char step[] = "Identify Controller";
     struct nvme_id_facts facts;
@@ -87,7 +87,7 @@ static int ctrlr_identify(struct nvme_ctrlr *c, const struct nvme_opts *opts)
  * since many count the refusal as an error; a controller that refuses has no
  * such limits. Only a dead admin queue is an error.
  */
-static int identify_limits(struct nvme_ctrlr *c, const struct nvme_opts *opts)
+static int ctrlr_identify_limits(struct nvme_ctrlr *c, const struct nvme_opts *opts)
 {
     void *page;
     int rc;
@@ -191,10 +191,10 @@ static int bring_up(struct nvme_ctrlr *c, const struct nvme_opts *opts)
     rc = ctrlr_enable(c, opts);
     if (rc)
         goto disable;
-    rc = ctrlr_identify(c, opts);
+    rc = nvme_ctrlr_ctrlr_identify(c, opts);
     if (rc)
         goto disable;
-    rc = identify_limits(c, opts);
+    rc = ctrlr_identify_limits(c, opts);
     if (rc)
         goto disable;
     rc = request_queues(c, opts);

@@ -38,7 +38,7 @@ void pci_sysfs_printable(char *text)
             *text = '?';
 }
 
-static int read_line(char *out, size_t len, const char *path)
+static int sysfs_read_line(char *out, size_t len, const char *path)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n;
@@ -64,7 +64,7 @@ int pci_sysfs_text(char *out, size_t len, const char *path, ...)
 
     FORMAT_PATH(full, rc, path);
     if (!rc)
-        rc = read_line(out, len, full);
+        rc = sysfs_read_line(out, len, full);
     if (rc)
         out[0] = 0;
     return rc;
@@ -77,7 +77,7 @@ int pci_sysfs_number(int64_t *out, int base, const char *path, ...)
 
     FORMAT_PATH(full, rc, path);
     if (!rc)
-        rc = read_line(text, sizeof(text), full);
+        rc = sysfs_read_line(text, sizeof(text), full);
     if (rc)
         return rc;
     errno = 0;

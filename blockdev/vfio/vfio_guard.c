@@ -47,7 +47,7 @@ __attribute__((no_sanitize("address", "thread", "undefined"))) static int guard(
     return 0;
 }
 
-static int guard_start(struct vfio_guard *g, int process)
+static int vfio_guard_clone(struct vfio_guard *g, int process)
 {
     sigset_t all, before;
 
@@ -70,7 +70,7 @@ int vfio_guard_start(struct vfio_guard *g)
     if (process < 0)
         return -errno;
     g->stack = aligned_alloc(16, STACK_LEN);
-    rc = g->stack ? guard_start(g, process) : -ENOMEM;
+    rc = g->stack ? vfio_guard_clone(g, process) : -ENOMEM;
     close(process);
     if (rc) {
         free(g->stack);

@@ -22,7 +22,7 @@ static const char *path_name(uint32_t path)
  * Logs the path of a handle's transfers, once per handle at level WARN and for
  * each transfer at TRACE.
  */
-static void log_transfer(const struct cufile_transfer *t, ssize_t bytes,
+static void transfer_log(const struct cufile_transfer *t, ssize_t bytes,
                          const struct gpunvme_result *result)
 {
     const char *what = t->write ? "write" : "read", *why = result->why[0] ? result->why : "";
@@ -61,7 +61,7 @@ static ssize_t failed(ssize_t err)
 ssize_t cufile_transfer_end(const struct cufile_transfer *t, ssize_t bytes,
                             const struct gpunvme_result *result)
 {
-    log_transfer(t, bytes, result);
+    transfer_log(t, bytes, result);
     cufile_stats_transfer(t, bytes, result);
     return bytes < 0 ? failed(bytes) : bytes;
 }

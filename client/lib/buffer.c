@@ -293,7 +293,7 @@ static int buffer_make_staging(struct gpunvme_buffer *b)
     return err;
 }
 
-static void free_memory(struct gpunvme_buffer *b)
+static void buffer_free_memory(struct gpunvme_buffer *b)
 {
     if (b->pinned_for != CUDA_NO_DEVICE)
         cuda_driver_unpin(b->owner->cuda, b->pinned_for, b->addr);
@@ -321,7 +321,7 @@ static int alloc_for(struct connection *g, size_t len, bool for_lease,
     b->for_lease = for_lease;
     err = make(b);
     if (err) {
-        free_memory(b);
+        buffer_free_memory(b);
         free(b);
         return err;
     }
@@ -383,7 +383,7 @@ int buffer_unregister(struct gpunvme_buffer *b)
     b->in_reach = err != 0;
     await_users(b);
     buffer_unlink(b);
-    free_memory(b);
+    buffer_free_memory(b);
     free(b);
     return err;
 }

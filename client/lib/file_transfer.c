@@ -170,8 +170,8 @@ ssize_t gpunvme_write(struct gpunvme_file *f, const void *addr, size_t len, uint
 
 /* --- Batches --------------------------------------------------------------------------------- */
 
-static int read_pieces(struct gpunvme_file *f, const struct region_use *u, size_t len,
-                       struct gpunvme_piece *pieces, size_t n, struct gpunvme_result *sum)
+static int file_read_pieces(struct gpunvme_file *f, const struct region_use *u, size_t len,
+                            struct gpunvme_piece *pieces, size_t n, struct gpunvme_result *sum)
 {
     for (size_t i = 0; i < n; i++) {
         struct gpunvme_piece *p = &pieces[i];
@@ -219,7 +219,7 @@ static int transfer_read_batch(struct gpunvme_file *f, void *addr, size_t len,
         err = readv_buffer(u.buffer, f->fd, pieces, n, sum);
         shift(pieces, n, -(uint64_t)u.offset);
     } else {
-        err = read_pieces(f, &u, len, pieces, n, sum);
+        err = file_read_pieces(f, &u, len, pieces, n, sum);
     }
     keep_why(sum);
     regions_release(f->g->regions, &u);

@@ -129,7 +129,7 @@ static size_t read_shared(const struct batch *batch, const struct range *r, int 
     return gpunvme_transfer_shared(batch->b, r, batch->flags, batch->result, err);
 }
 
-static size_t read_bounced(const struct batch *batch, const struct range *r, int *err)
+static size_t readv_bounced(const struct batch *batch, const struct range *r, int *err)
 {
     return gpunvme_transfer_bounced(batch->b, r, batch->result, err);
 }
@@ -140,7 +140,7 @@ static size_t read_bounced(const struct batch *batch, const struct range *r, int
  */
 static size_t read_by_either(const struct batch *batch, const struct range *r, int *err)
 {
-    size_t done = read_bounced(batch, r, err);
+    size_t done = readv_bounced(batch, r, err);
 
     return done || !*err ? done : read_shared(batch, r, err);
 }
@@ -223,7 +223,7 @@ static int readv_read_batch(struct batch *batch)
     if (batch->b->owner->options.path == GPUNVME_PATH_GPU)
         return gpunvme_fail(-EREMOTEIO, "%s", taken.why);
     batch->result->why = gpunvme_log_bounce(taken.why);
-    return readv_read_singly(batch, taken.by_size ? read_by_either : read_bounced);
+    return readv_read_singly(batch, taken.by_size ? read_by_either : readv_bounced);
 }
 
 int readv_buffer(struct gpunvme_buffer *b, int fd, struct gpunvme_piece *pieces, size_t n,

@@ -109,7 +109,7 @@ static int choose_path(struct cli_session *s, struct method *m)
     return 0;
 }
 
-static void measure(struct cli_session *s, struct method *m, int fd, uint64_t size)
+static void bench_measure(struct cli_session *s, struct method *m, int fd, uint64_t size)
 {
     double best = 0;
 
@@ -213,7 +213,7 @@ static int bench_file(struct cli_session *s, struct cli_out *out, const char *fi
         return 1;
     memset(s->host, 1, buffer_len(s->buffer)); /* makes its pages present */
     for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
-        measure(s, &methods[i], fd, size);
+        bench_measure(s, &methods[i], fd, size);
         if (!methods[i].done)
             failed = cli_error(file, "%s: %s", methods[i].name, methods[i].why);
     }

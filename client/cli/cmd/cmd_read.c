@@ -23,7 +23,7 @@ static int hash_chunk(struct cli_session *s, XXH3_state_t *hash, size_t len)
     return err;
 }
 
-static int read_chunks(struct cli_session *s, int fd, uint64_t size, struct cli_transfer *t)
+static int cmd_read_chunks(struct cli_session *s, int fd, uint64_t size, struct cli_transfer *t)
 {
     XXH3_state_t hash;
     struct cli_progress progress;
@@ -63,7 +63,7 @@ static int cmd_read_read_file(struct cli_session *s, struct cli_transfer *t)
     else if (!S_ISREG(st.st_mode))
         failed = cli_error(t->file, "not a regular file");
     else
-        failed = read_chunks(s, fd, (uint64_t)st.st_size, t);
+        failed = cmd_read_chunks(s, fd, (uint64_t)st.st_size, t);
     close(fd);
     return failed;
 }

@@ -19,7 +19,7 @@ bool cli_mount_is_ours(const char *type)
     return strcmp(type, "fuseblk.gpunvmefs") == 0 || strcmp(type, "fuse.gpunvmefs") == 0;
 }
 
-static int mounts_add(struct cli_mounts *m, const struct mntent *entry)
+static int mount_list_add(struct cli_mounts *m, const struct mntent *entry)
 {
     struct cli_mount *grown = realloc(m->all, (m->n + 1) * sizeof(*grown));
 
@@ -45,7 +45,7 @@ int cli_mounts_read(const char *table, struct cli_mounts *out)
         return -errno;
     while (!err && getmntent_r(f, &entry, buf, sizeof(buf))) {
         if (cli_mount_is_ours(entry.mnt_type))
-            err = mounts_add(out, &entry);
+            err = mount_list_add(out, &entry);
     }
     endmntent(f);
     if (err)

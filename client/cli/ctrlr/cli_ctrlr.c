@@ -221,7 +221,7 @@ void cli_ctrlr_close(struct cli_ctrlr *c)
         close(c->fd);
 }
 
-static int ctrlr_identify(struct cli_ctrlr *c, uint8_t cns, uint32_t nsid, void *page)
+static int cli_ctrlr_ctrlr_identify(struct cli_ctrlr *c, uint8_t cns, uint32_t nsid, void *page)
 {
     return c->driver ? ctrlr_driver_identify(c, cns, nsid, page)
                      : ctrlr_kernel_identify(c, cns, nsid, page);
@@ -229,18 +229,18 @@ static int ctrlr_identify(struct cli_ctrlr *c, uint8_t cns, uint32_t nsid, void 
 
 int cli_identify_ctrlr(struct cli_ctrlr *c, void *page)
 {
-    return ctrlr_identify(c, NVME_CNS_CTRL, 0, page);
+    return cli_ctrlr_ctrlr_identify(c, NVME_CNS_CTRL, 0, page);
 }
 
 int cli_identify_ns(struct cli_ctrlr *c, uint32_t nsid, void *page)
 {
-    return ctrlr_identify(c, NVME_CNS_NS, nsid, page);
+    return cli_ctrlr_ctrlr_identify(c, NVME_CNS_NS, nsid, page);
 }
 
 int cli_identify_list(struct cli_ctrlr *c, uint32_t after, uint32_t nn, uint32_t *ids)
 {
     uint8_t page[NVME_IDENTIFY_LEN] __attribute__((aligned(8))) = {0};
-    int result = ctrlr_identify(c, NVME_CNS_ACTIVE_NS_LIST, after, page);
+    int result = cli_ctrlr_ctrlr_identify(c, NVME_CNS_ACTIVE_NS_LIST, after, page);
     if (result)
         return result < 0 ? result : -EIO;
     return nvme_parse_ns_list(page, after, nn, ids);

@@ -87,7 +87,8 @@ static struct ffs_inode *mounts_lookup(struct ffs_inode *dir, char *path)
 }
 
 /* Adds the inode at which m is mounted on a mount of this file system. */
-static void mounts_add(struct caches *c, const struct mount_line *on, const struct mount_line *m)
+static void cache_mounts_add(struct caches *c, const struct mount_line *on,
+                             const struct mount_line *m)
 {
     size_t prefix = strcmp(on->point, "/") == 0 ? 0 : strlen(on->point);
     size_t root = strlen(on->root), size = root + strlen(m->point) + 1;
@@ -152,7 +153,7 @@ void caches_read_mounts(struct caches *c)
     for (size_t i = 0; i < n; i++) {
         for (size_t on = 0; on < n; on++) {
             if (lines[on].own && lines[on].id == lines[i].parent)
-                mounts_add(c, &lines[on], &lines[i]);
+                cache_mounts_add(c, &lines[on], &lines[i]);
         }
     }
     free(lines);

@@ -43,7 +43,7 @@ int caches_find(const struct caches *c, const struct ffs_inode *dir)
 }
 
 /* The thread, or threads that wait for it, may still use an entry without a limit. */
-static bool is_free(const struct cache *k)
+static bool table_is_free(const struct cache *k)
 {
     return !k->dir && !k->round && !k->waiting;
 }
@@ -59,7 +59,7 @@ static int entry_for(struct caches *c, struct ffs_inode *dir, uid_t owner)
 
     for (unsigned n = 0; i < 0 && n < CACHES_MAX; n++) {
         unsigned at = (c->next + n) % CACHES_MAX;
-        if (is_free(&c->at[at]))
+        if (table_is_free(&c->at[at]))
             i = (int)at;
     }
     if (i < 0 || c->at[i].dir)

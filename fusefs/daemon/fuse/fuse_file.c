@@ -315,8 +315,8 @@ static ssize_t write_inode(struct daemon *d, struct ffs_inode *inode, uint64_t o
  * Writes pages that the kernel writes back. The kernel treats a short reply as
  * complete, so the bytes after a partial write get an error of their own.
  */
-static ssize_t write_pages(struct daemon *d, struct ffs_inode *inode, uint64_t offset,
-                           const char *data, size_t size)
+static ssize_t file_write_pages(struct daemon *d, struct ffs_inode *inode, uint64_t offset,
+                                const char *data, size_t size)
 {
     size_t done = 0;
 
@@ -412,8 +412,8 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off
         kernel_cache_add(inode, KERNEL_PAGES);
     ssize_t n = setid_before_change(req, inode, raw_clears_setid());
     if (n == 0)
-        n = (fi->writepage ? write_pages : write_inode)(op_daemon(req), inode, (uint64_t)offset,
-                                                        data, size);
+        n = (fi->writepage ? file_write_pages : write_inode)(op_daemon(req), inode,
+                                                             (uint64_t)offset, data, size);
     file_op_end(&op, n);
     if (n < 0)
         op_reply(req, (int)n);

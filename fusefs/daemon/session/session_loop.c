@@ -60,7 +60,7 @@ struct session_loop {
 static void *session_loop_thread_main(void *arg);
 
 /* Called with the lock held. Returns 0 or -errno. */
-static int add_thread(struct session_loop *loop)
+static int session_loop_add_thread(struct session_loop *loop)
 {
     struct session_thread *t = &loop->threads[loop->count];
     int err = -pthread_create(&t->thread, NULL, session_loop_thread_main, t);
@@ -86,7 +86,7 @@ static void call_one(struct session_loop *loop)
 
     if (!t) {
         if (!loop->ended && loop->count < SESSION_THREADS_MAX)
-            (void)add_thread(loop);
+            (void)session_loop_add_thread(loop);
         return;
     }
     loop->resting = t->next;
@@ -280,7 +280,7 @@ int session_loop_run(struct session_loop *loop)
     sigaction(SIGUSR1, &action, NULL);
     pthread_mutex_lock(&loop->lock);
     while (loop->count < SESSION_THREADS && !err)
-        err = add_thread(loop);
+        err = session_loop_add_thread(loop);
     while (!loop->ended && !err)
         pthread_cond_wait(&loop->over, &loop->lock);
     pthread_mutex_unlock(&loop->lock);

@@ -213,7 +213,7 @@ static void look_at_images(struct wanted *w)
 
 /* --- The answer ------------------------------------------------------------------------------- */
 
-static int parse(const char *text, struct wanted *w, char *why, size_t len)
+static int device_tag_parse(const char *text, struct wanted *w, char *why, size_t len)
 {
     const char *uuid = value_of(text, "UUID=");
 
@@ -253,7 +253,7 @@ static int judge(const struct wanted *w, char *why, size_t len)
 int tag_find(const char *text, char **device, char *why, size_t len)
 {
     struct wanted w = {.label = NULL};
-    int err = parse(text, &w, why, len);
+    int err = device_tag_parse(text, &w, why, len);
 
     if (err)
         return err;

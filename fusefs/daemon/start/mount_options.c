@@ -190,7 +190,7 @@ static int mount_options_fail(struct options *opts, const char *object, const ch
     return -1;
 }
 
-static unsigned *field(struct options *opts, size_t offset)
+static unsigned *mount_options_field(struct options *opts, size_t offset)
 {
     return (unsigned *)((char *)opts + offset);
 }
@@ -219,7 +219,7 @@ static int take_number(struct options *opts, const char *arg)
         snprintf(what, sizeof(what), "must be a number from %lu to %lu", n->min, n->max);
         if (!digits || value < n->min || value > n->max)
             return mount_options_fail(opts, arg, what);
-        *field(opts, n->offset) = (unsigned)value;
+        *mount_options_field(opts, n->offset) = (unsigned)value;
         if (n->offset == offsetof(struct options, commit_s))
             opts->given |= OPTIONS_GIVEN_COMMIT;
         return 0;
@@ -233,7 +233,7 @@ static int take_word(struct options *opts, const char *arg)
 
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
         if (is_named(arg, words[i].name) && strcmp(text, words[i].value) == 0) {
-            *field(opts, words[i].offset) = words[i].stored;
+            *mount_options_field(opts, words[i].offset) = words[i].stored;
             return 0;
         }
     }

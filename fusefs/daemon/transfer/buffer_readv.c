@@ -241,7 +241,7 @@ static int read_mapped(struct batch *b, uint64_t start, struct ffs_map *map)
  * Reads the whole map, which costs less than a scan of many pieces if it has
  * few extents. Sets *mapped if that was so and the engine ran.
  */
-static int read_whole(struct batch *b, bool *mapped)
+static int readv_whole(struct batch *b, bool *mapped)
 {
     struct ffs_map map;
     size_t few = b->count / PIECES_AN_EXTENT;
@@ -288,7 +288,7 @@ static int read_span(struct batch *b)
 static int read_once(struct batch *b)
 {
     bool mapped;
-    int err = read_whole(b, &mapped);
+    int err = readv_whole(b, &mapped);
 
     return err || mapped ? err : read_span(b);
 }
@@ -392,7 +392,7 @@ static bool ends_batch(const struct transfer *t, int err)
  * Behaves like READ, except that a piece refused by the drive does not use the
  * executor again, unless host memory is not permitted.
  */
-static int read_piece(struct batch *b, int32_t result)
+static int readv_piece(struct batch *b, int32_t result)
 {
     struct transfer *t = &b->r->t;
     struct gpunvme_piece p = buffer_readv_copy_out(&b->pieces[b->at]);
@@ -424,7 +424,7 @@ static int read_rest(struct batch *b)
         if (over && result == UNREAD)
             b->pieces[b->at].result = result = -E2BIG;
         if (is_open(result))
-            err = read_piece(b, result);
+            err = readv_piece(b, result);
         else
             buffer_readv_finish(b, result);
     }

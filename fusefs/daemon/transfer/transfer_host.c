@@ -303,7 +303,7 @@ static int sums_of_buffer(const struct transfer_parts *p, uint64_t block, size_t
  * Looks up checksums until all are known, one is unavailable, or the transfer
  * is cancelled or has failed.
  */
-static void *look_up(void *arg)
+static void *transfer_look_up(void *arg)
 {
     struct transfer_parts *p = arg;
 
@@ -327,9 +327,9 @@ static void start_look_up(struct transfer_parts *p, uint64_t len)
 
     p->blocks = end > p->first ? end - p->first : 0;
     if (p->blocks <= TOGETHER)
-        look_up(p);
+        transfer_look_up(p);
     else
-        p->has_thread = pthread_create(&p->thread, NULL, look_up, p) == 0;
+        p->has_thread = pthread_create(&p->thread, NULL, transfer_look_up, p) == 0;
 }
 
 static void join(struct transfer_parts *p)
