@@ -109,8 +109,8 @@ enum lay_map_kind {
     LAY_MAP_DIR = 5,    /* B+tree of names: lay_map_tree */
 };
 
-#define LAY_MAP_BYTES      368u
-#define LAY_INLINE_EXTENTS 15u
+#define LAY_MAP_BYTES      336u
+#define LAY_INLINE_EXTENTS 14u
 #define LAY_LINK_TAIL      64u
 #define LAY_SYMLINK_MAX    4095u
 
@@ -135,10 +135,12 @@ struct lay_inode {
     le32 nlink;
     le32 generation; /* incremented each time the slot is reused */
     le64 size;       /* bytes; length of a symbolic link's target; 4096 * nodes of a directory */
-    le64 blocks;     /* blocks charged to the inode: data, tree nodes, xattr, link target */
+    le64 blocks;     /* of data */
     struct lay_time atime, mtime, ctime, btime;
-    le32 rdev; /* device nodes: major << 20 | minor */
-    le32 reserved;
+    le32 rdev;        /* device nodes: major << 20 | minor */
+    uint8_t policy;   /* 0: placement of data, kept for several members */
+    uint8_t unit;     /* 0 */
+    le16 set;         /* 0 */
     le64 xattr;       /* first xattr block, or 0 */
     le64 next_orphan; /* next in the orphan list; LAY_NONE at its end; 0 outside the list */
     le64 parent;      /* inode of ".." of a directory */
@@ -147,6 +149,9 @@ struct lay_inode {
     le16 map_count;   /* LAY_MAP_INLINE: extents in use */
     le16 map_height;  /* LAY_MAP_TREE, LAY_MAP_DIR: levels; 1 if the root is a leaf */
     le16 map_reserved;
+    le32 project; /* 0: kept for quotas */
+    le32 key;     /* 0: kept for encryption */
+    uint8_t reserved[24];
     union {
         uint8_t bytes[LAY_MAP_BYTES];
         struct lay_extent extents[LAY_INLINE_EXTENTS];
@@ -160,7 +165,8 @@ LAY_OFFSET(lay_inode, atime, 40);
 LAY_OFFSET(lay_inode, rdev, 88);
 LAY_OFFSET(lay_inode, xattr, 96);
 LAY_OFFSET(lay_inode, map_kind, 128);
-LAY_OFFSET(lay_inode, map, 136);
+LAY_OFFSET(lay_inode, project, 136);
+LAY_OFFSET(lay_inode, map, 168);
 
 #define LAY_INODE_GPU_BOUND 0x1u /* extents >= 2 MiB, aligned to 2 MiB in file and on device */
 #define LAY_INODE_IMMUTABLE 0x2u
@@ -191,7 +197,7 @@ LAY_OFFSET(lay_inode_block, inodes, 64);
 /* --- 4. Labels and superblock ---------------------------------------------------------------- */
 
 #define LAY_VERSION_MAJOR 3u
-#define LAY_VERSION_MINOR 1u
+#define LAY_VERSION_MINOR 2u
 #define LAY_LABEL_MAX     63u
 #define LAY_LABEL_COPIES  2u
 #define LAY_LABEL_SECOND  2048u /* block of the second copy; the first one is block 0 */

@@ -50,15 +50,10 @@ static bool kind_ok(uint32_t mode, unsigned kind)
     }
 }
 
-/* Checks inode.blocks: `own` blocks of the map, and xattr blocks. */
-static int check_charge(const struct fields *f, uint64_t own, const char **why)
+/* Checks inode.blocks, which counts data only. */
+static int check_charge(const struct fields *f, uint64_t data, const char **why)
 {
-    uint64_t most = f->xattr ? LAY_XATTR_BLOCKS_MAX : 0;
-    uint64_t least = f->xattr ? 1 : 0;
-
-    if (f->blocks < own + least || f->blocks > own + most)
-        return lay_bad(why, "inode.blocks");
-    return 0;
+    return f->blocks == data ? 0 : lay_bad(why, "inode.blocks");
 }
 
 static int check_inline(const struct lay_geometry *geo, const struct lay_inode *inode,
@@ -82,7 +77,7 @@ static int check_inline(const struct lay_geometry *geo, const struct lay_inode *
     }
     if (f->ino == 0 && sum << LAY_BLOCK_SHIFT != f->size)
         return lay_bad(why, "inode.size");
-    return check_charge(f, sum, why);
+    return check_charge(f, f->ino == 0 ? 0 : sum, why);
 }
 
 /* Checks the tree's fields in the inode, not its nodes. */
@@ -103,13 +98,10 @@ static int check_tree(const struct lay_geometry *geo, const struct lay_inode *in
     if (f->kind == LAY_MAP_DIR) {
         if (f->size != nodes << LAY_BLOCK_SHIFT)
             return lay_bad(why, "inode.size");
-        return check_charge(f, nodes, why);
+        return check_charge(f, 0, why);
     }
-    uint64_t entries = lay_get64(tree->entries);
-    if (entries > geo->blocks)
-        return lay_bad(why, "map.tree.entries");
-    /* Damaged extents may have no blocks, so the extents set no lower bound. */
-    return f->blocks < nodes ? lay_bad(why, "inode.blocks") : 0;
+    /* Damaged extents may have no blocks, so the extents set no lower bound of inode.blocks. */
+    return lay_get64(tree->entries) > geo->blocks ? lay_bad(why, "map.tree.entries") : 0;
 }
 
 static int inode_check_link(const struct lay_geometry *geo, const struct lay_inode *inode,
@@ -132,7 +124,7 @@ static int inode_check_link(const struct lay_geometry *geo, const struct lay_ino
         return lay_bad(why, "inode.map: target");
     if (!lay_is_zero(target + len, room - len))
         return lay_bad(why, "inode.map: unused bytes");
-    return check_charge(f, f->kind == LAY_MAP_LINK, why);
+    return check_charge(f, 0, why);
 }
 
 static int check_empty(const struct lay_inode *inode, const struct fields *f, const char **why)
@@ -207,7 +199,11 @@ static int check_attributes(const struct lay_geometry *geo, const struct lay_ino
         return lay_bad(why, "inode times");
     if (lay_get32(inode->rdev) != 0 && !is_device)
         return lay_bad(why, "inode.rdev");
-    if (lay_get32(inode->reserved) != 0)
+    if (inode->policy != 0 || inode->unit != 0 || lay_get16(inode->set) != 0)
+        return lay_bad(why, "inode.policy");
+    if (lay_get32(inode->project) != 0 || lay_get32(inode->key) != 0)
+        return lay_bad(why, "inode.project");
+    if (!lay_is_zero(inode->reserved, sizeof(inode->reserved)))
         return lay_bad(why, "inode.reserved");
     if (f->xattr != 0 && !lay_range_ok(geo, f->xattr, 1))
         return lay_bad(why, "inode.xattr");
@@ -220,7 +216,7 @@ static int check_inode_file(const struct lay_inode *inode, const struct fields *
     if (f->mode != S_IFREG || lay_get32(inode->nlink) != 1)
         return lay_bad(why, "inode_file.mode");
     if (lay_get32(inode->uid) || lay_get32(inode->gid) || lay_get32(inode->flags) ||
-        lay_get32(inode->generation) || f->xattr || lay_get64(inode->next_orphan))
+        lay_get32(inode->generation) || f->blocks || f->xattr || lay_get64(inode->next_orphan))
         return lay_bad(why, "inode_file: fields that must be zero");
     if (f->size == 0 || f->size % LAY_BLOCK_SIZE != 0)
         return lay_bad(why, "inode_file.size");

@@ -95,7 +95,6 @@ static void make_super(const struct lay_geometry *geo, struct lay_super *sb)
     sb->inode_file.mode = lay_put32(S_IFREG);
     sb->inode_file.nlink = lay_put32(1);
     sb->inode_file.size = lay_put64(2 * LAY_BLOCK_SIZE);
-    sb->inode_file.blocks = lay_put64(2);
     sb->inode_file.map_kind = lay_put16(LAY_MAP_INLINE);
     sb->inode_file.map_count = lay_put16(1);
     sb->inode_file.map.extents[0] = extent(0, DATA, 2);
@@ -142,7 +141,7 @@ static void make_trees(struct lay_inode *tree, struct lay_inode *dir)
     tree->map.tree.blocks = lay_put64(3);
     tree->map.tree.entries = lay_put64(50);
 
-    make_inode(dir, S_IFDIR | 0755, LAY_MAP_DIR, 1);
+    make_inode(dir, S_IFDIR | 0755, LAY_MAP_DIR, 0);
     dir->flags = lay_put32(LAY_INODE_GPU_BOUND);
     dir->size = lay_put64(LAY_BLOCK_SIZE);
     dir->parent = lay_put64(LAY_INO_ROOT);
@@ -157,7 +156,7 @@ static void make_links(struct lay_inode *target, struct lay_inode *link)
     target->size = lay_put64(5);
     memcpy(target->map.bytes, "a/b/c", 5);
 
-    make_inode(link, S_IFLNK | 0777, LAY_MAP_LINK, 1);
+    make_inode(link, S_IFLNK | 0777, LAY_MAP_LINK, 0);
     link->size = lay_put64(LAY_PAYLOAD + 3);
     link->map.link.block = lay_put64(DATA + 800);
     memcpy(link->map.link.tail, "end", 3);
