@@ -59,7 +59,6 @@ enum lay_kind {
 #define LAY_MAGIC_XATTR   LAY_MAGIC('x', 'a')
 #define LAY_MAGIC_SYMLINK LAY_MAGIC('s', 'l')
 #define LAY_MAGIC_JDESC   LAY_MAGIC('j', 'd')
-#define LAY_MAGIC_JREVOKE LAY_MAGIC('j', 'r')
 #define LAY_MAGIC_JCOMMIT LAY_MAGIC('j', 'c')
 #define LAY_MAGIC_JUNUSED LAY_MAGIC('j', 'u')
 #define LAY_MAGIC_SUMS    LAY_MAGIC('c', 's')
@@ -477,8 +476,8 @@ LAY_SIZE(lay_symlink_block, 4096);
 /* --- 10. Log --------------------------------------------------------------------------------- */
 
 /*
- * The first 80 bytes of descriptors, revokes and commits have the same layout,
- * but for the meaning of the words at 48 and 52.
+ * The first 80 bytes of descriptors and commits have the same layout, but for
+ * the meaning of the words at 48 and 52.
  */
 
 struct lay_tag {
@@ -507,29 +506,13 @@ LAY_OFFSET(lay_log_descriptor, incarnation, 64);
 LAY_OFFSET(lay_log_descriptor, tags, 80);
 
 /*
- * Lists blocks whose images from this or an earlier transaction must not be
- * replayed.
- */
-#define LAY_LOG_REVOKES 502u
-struct lay_log_revoke {
-    struct lay_head head;
-    le32 count;
-    le32 reserved;
-    le64 log_id;
-    struct lay_incarnation incarnation;
-    le64 blocks[LAY_LOG_REVOKES];
-};
-LAY_SIZE(lay_log_revoke, 4096);
-LAY_OFFSET(lay_log_revoke, blocks, 80);
-
-/*
  * Ends a transaction. The transaction is valid only if this block is present
  * and matches.
  */
 struct lay_log_commit {
     struct lay_head head;
     le32 blocks; /* log blocks of the transaction, including this one */
-    le32 crc;    /* CRC32C over the head.crc of its descriptors and revokes, in order */
+    le32 crc;    /* CRC32C over the head.crc of its descriptors, in order */
     le64 log_id;
     struct lay_incarnation incarnation;
     le64 tail_tid;  /* first transaction that may not be in place */

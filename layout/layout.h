@@ -38,7 +38,6 @@ union lay_block {
     struct lay_xattr_block xattr;
     struct lay_symlink_block symlink;
     struct lay_log_descriptor desc;
-    struct lay_log_revoke revoke;
     struct lay_log_commit commit;
 };
 
@@ -258,15 +257,14 @@ static inline uint64_t lay_log_after(const struct lay_geometry *geo, uint64_t po
 }
 /*
  * Zeroes a block and prepares it as a record of the log at position `pos`:
- * descriptor, revoke or commit. lay_seal() with the transaction's number
- * completes it. The fields log_id and incarnation are at the same offsets in
- * all three.
+ * descriptor or commit. lay_seal() with the transaction's number completes it.
+ * The fields log_id and incarnation are at the same offsets in both.
  */
 void lay_log_init(void *block, uint32_t magic, const struct lay_geometry *geo,
                   const struct lay_incarnation *incarnation, uint64_t pos);
 /*
- * Continues a commit's checksum (start with 0) over a sealed descriptor or
- * revoke block, in log order.
+ * Continues a commit's checksum (start with 0) over a sealed descriptor, in log
+ * order.
  */
 uint32_t lay_log_chain(uint32_t crc, const void *block);
 /*
@@ -275,8 +273,6 @@ uint32_t lay_log_chain(uint32_t crc, const void *block);
  */
 int lay_check_descriptor(const struct lay_geometry *geo, const struct lay_log_descriptor *d,
                          uint64_t pos, uint64_t tid, const char **why);
-int lay_check_revoke(const struct lay_geometry *geo, const struct lay_log_revoke *r, uint64_t pos,
-                     uint64_t tid, const char **why);
 int lay_check_commit(const struct lay_geometry *geo, const struct lay_log_commit *c, uint64_t pos,
                      uint64_t tid, const char **why);
 /*

@@ -5,16 +5,11 @@
 #include "layout/check.h"
 #include "layout/layout.h"
 
-/* The three records share their first fields, so that one function may use any of them. */
+/* The records share their first fields, so that one function may use either of them. */
 static_assert(offsetof(struct lay_log_descriptor, log_id) ==
                   offsetof(struct lay_log_commit, log_id),
               "log_id");
-static_assert(offsetof(struct lay_log_revoke, log_id) == offsetof(struct lay_log_commit, log_id),
-              "log_id");
 static_assert(offsetof(struct lay_log_descriptor, incarnation) ==
-                  offsetof(struct lay_log_commit, incarnation),
-              "incarnation");
-static_assert(offsetof(struct lay_log_revoke, incarnation) ==
                   offsetof(struct lay_log_commit, incarnation),
               "incarnation");
 
@@ -56,7 +51,7 @@ void lay_log_fill_unused(const struct lay_geometry *geo, uint64_t pos, struct la
     lay_seal(out, 0);
 }
 
-/* Checks the fields that all three records have. */
+/* Checks the fields that both records have. */
 static int log_record(const struct lay_geometry *geo, const void *block, uint32_t magic,
                       uint64_t pos, uint64_t tid, const char **why)
 {
@@ -98,26 +93,6 @@ int lay_check_descriptor(const struct lay_geometry *geo, const struct lay_log_de
     }
     size_t unused = (LAY_LOG_TAGS - count) * sizeof(d->tags[0]);
     return lay_is_zero(&d->tags[count], unused) ? 0 : lay_bad(why, "unused bytes");
-}
-
-int lay_check_revoke(const struct lay_geometry *geo, const struct lay_log_revoke *r, uint64_t pos,
-                     uint64_t tid, const char **why)
-{
-    int err = log_record(geo, r, LAY_MAGIC_JREVOKE, pos, tid, why);
-
-    if (err)
-        return err;
-    uint32_t count = lay_get32(r->count);
-    if (count < 1 || count > LAY_LOG_REVOKES)
-        return lay_bad(why, "count");
-    if (lay_get32(r->reserved) != 0)
-        return lay_bad(why, "reserved");
-    for (uint32_t i = 0; i < count; i++) {
-        if (!lay_range_ok(geo, lay_get64(r->blocks[i]), 1))
-            return lay_bad(why, "revoked block");
-    }
-    size_t unused = (LAY_LOG_REVOKES - count) * sizeof(r->blocks[0]);
-    return lay_is_zero(&r->blocks[count], unused) ? 0 : lay_bad(why, "unused bytes");
 }
 
 int lay_check_commit(const struct lay_geometry *geo, const struct lay_log_commit *c, uint64_t pos,

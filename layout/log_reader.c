@@ -86,23 +86,15 @@ static int reader_advance(struct reading *r)
     return 0;
 }
 
-/* Checks a record of the transaction, of any kind. */
+/* Checks a record of the transaction, of either kind. */
 static int reader_check(const struct reading *r, const void *block)
 {
     const struct lay_log_commit *record = block;
     const struct lay_geometry *geo = r->log->geo;
-    int err;
+    int err = lay_get32(record->head.magic) == LAY_MAGIC_JDESC
+                  ? lay_check_descriptor(geo, block, r->pos, r->tx.tid, NULL)
+                  : lay_check_commit(geo, block, r->pos, r->tx.tid, NULL);
 
-    switch (lay_get32(record->head.magic)) {
-    case LAY_MAGIC_JDESC:
-        err = lay_check_descriptor(geo, block, r->pos, r->tx.tid, NULL);
-        break;
-    case LAY_MAGIC_JREVOKE:
-        err = lay_check_revoke(geo, block, r->pos, r->tx.tid, NULL);
-        break;
-    default:
-        err = lay_check_commit(geo, block, r->pos, r->tx.tid, NULL);
-    }
     if (err || r->tx.blocks == 0)
         return err;
     return memcmp(&record->incarnation, &r->incarnation, sizeof(r->incarnation)) ? -EUCLEAN : 0;
@@ -166,17 +158,6 @@ static int reader_descriptor(struct reading *r, const void *block)
     return err;
 }
 
-static int reader_revoke(struct reading *r, const struct lay_log_revoke *revoke)
-{
-    const struct lay_log *log = r->log;
-    int err = 0;
-
-    r->tx.revokes += lay_get32(revoke->count);
-    for (uint32_t i = 0; i < lay_get32(revoke->count) && !r->verified && !err; i++)
-        err = log->calls->revoke(log->arg, lay_get64(revoke->blocks[i]));
-    return err ? err : reader_advance(r);
-}
-
 static int reader_commit(struct reading *r, const struct lay_log_commit *commit)
 {
     if (lay_get32(commit->crc) != r->chain || lay_get32(commit->blocks) != r->tx.blocks + 1)
@@ -200,9 +181,7 @@ static int reader_transaction(struct reading *r)
         if (lay_get32(record->head.magic) == LAY_MAGIC_JCOMMIT)
             return reader_commit(r, record);
         r->chain = lay_log_chain(r->chain, record);
-        err = lay_get32(record->head.magic) == LAY_MAGIC_JREVOKE
-                  ? reader_revoke(r, (const void *)record)
-                  : reader_descriptor(r, record);
+        err = reader_descriptor(r, record);
         if (err)
             return err;
     }

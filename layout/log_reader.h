@@ -9,9 +9,8 @@
  * superblock is known the caller checks with lay_home_ok() that the images lie
  * within the complete geometry.
  *
- * The caller provides the blocks, and keeps the images and revokes that it
- * gets. Nothing of a transaction counts before lay_log_next() has returned 1
- * for it: until then it may prove incomplete.
+ * The caller provides the blocks, and keeps the images that it gets. Nothing of a transaction
+ * counts before lay_log_next() has returned 1 for it: until then it may prove incomplete.
  */
 #ifndef LAYOUT_LOG_READER_H
 #define LAYOUT_LOG_READER_H
@@ -39,11 +38,6 @@ struct lay_log_calls {
      * corrected block, and the block at pos is still the damaged one.
      */
     int (*image)(void *arg, uint64_t addr, uint64_t pos, const void *data);
-    /*
-     * Receives the address of a metadata block whose images up to this
-     * transaction are void.
-     */
-    int (*revoke)(void *arg, uint64_t addr);
 };
 
 /* The contents of a commit, in the byte order of the machine, and its position. */
@@ -60,7 +54,7 @@ struct lay_log_mark {
 struct lay_log_tx {
     uint64_t tid;
     uint64_t pos; /* log position of its first block */
-    uint64_t images, revokes;
+    uint64_t images;
     uint32_t blocks; /* in the log */
     struct lay_log_mark commit;
 };
@@ -120,9 +114,8 @@ int lay_log_newest(struct lay_log *log);
  * then describes it, and the reader has advanced to the next one. Returns 0 if
  * the newest transaction was read already; the next one is then log->tid at
  * log->pos. Returns -EUCLEAN if the transaction is not whole, so that the log
- * is damaged there: log->tid and log->pos stay, and images and revokes received
- * since the last complete transaction are void. Otherwise returns the error of
- * a callback.
+ * is damaged there: log->tid and log->pos stay, and images received since the last complete
+ * transaction are void. Otherwise returns the error of a callback.
  *
  * Reading ends on any log: a call reads at most log_blocks + 1 blocks, and all
  * complete transactions together have at most log_blocks.

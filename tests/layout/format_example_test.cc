@@ -20,7 +20,6 @@ union Block {
     lay_head head;
     lay_node node;
     lay_log_descriptor desc;
-    lay_log_revoke revoke;
     lay_log_commit commit;
 };
 
@@ -96,21 +95,18 @@ TEST_F(Example, OfALeafIsValid)
 
 TEST_F(Example, OfALogIsAWholeTransaction)
 {
-    const Block &desc = record(5), &revoke = record(7), &commit = record(8);
+    const Block &desc = record(5), &commit = record(7);
     ASSERT_EQ(lay_check_descriptor(&geo, &desc.desc, 5, 7, &why), 0) << why;
     ASSERT_EQ(lay_check_image(&geo, &desc.desc.tags[0], &blocks[LEAF], 7, &why), 0) << why;
     EXPECT_EQ(lay_get32(desc.desc.tags[0].age), 0x2b49ae11u);
-    ASSERT_EQ(lay_check_revoke(&geo, &revoke.revoke, 7, 7, &why), 0) << why;
-    EXPECT_EQ(lay_get64(revoke.revoke.blocks[0]), 0x2000u);
-    ASSERT_EQ(lay_check_commit(&geo, &commit.commit, 8, 7, &why), 0) << why;
-    EXPECT_EQ(lay_get32(commit.commit.crc), lay_log_chain(lay_log_chain(0, &desc), &revoke));
-    EXPECT_EQ(lay_get32(commit.commit.blocks), 4u);
+    ASSERT_EQ(lay_check_commit(&geo, &commit.commit, 7, 7, &why), 0) << why;
+    EXPECT_EQ(lay_get32(commit.commit.crc), lay_log_chain(0, &desc));
+    EXPECT_EQ(lay_get32(commit.commit.blocks), 3u);
     EXPECT_EQ(lay_get64(commit.commit.tail_tid), 6u);
     EXPECT_EQ(lay_get64(commit.commit.tail_pos), 3u);
     EXPECT_EQ(lay_get32(commit.commit.super_age), 0x34333231u);
     EXPECT_EQ(lay_time_sec(commit.commit.time), 1700000000);
-    for (const lay_incarnation *i :
-         {&desc.desc.incarnation, &revoke.revoke.incarnation, &commit.commit.incarnation})
+    for (const lay_incarnation *i : {&desc.desc.incarnation, &commit.commit.incarnation})
         EXPECT_EQ(lay_get64(i->counter), 3u);
 }
 

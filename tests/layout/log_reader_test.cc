@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The reader of the log: which commit is the newest, which transactions count, and which images and
- * revokes the caller gets.
+ * The reader of the log: which commit is the newest, which transactions count, and which images the
+ * caller gets.
  */
 #include <gtest/gtest.h>
 
@@ -43,9 +43,8 @@ struct Ring {
     uint32_t chain = 0, super_age = 55;
     lay_log log;
     std::vector<Found> images;
-    std::vector<uint64_t> revokes;
     uint64_t reads = 0, unreadable = NOWHERE, missing = NOWHERE;
-    int image_error = 0, revoke_error = 0;
+    int image_error = 0;
 
     Ring()
     {
@@ -87,17 +86,6 @@ struct Ring {
         step();
     }
 
-    void put_revokes(uint64_t home, uint32_t n)
-    {
-        lay_block &r = start(LAY_MAGIC_JREVOKE);
-        r.revoke.count = lay_put32(n);
-        for (uint32_t i = 0; i < n; i++)
-            r.revoke.blocks[i] = lay_put64(home + i);
-        lay_seal(&r, tid);
-        chain = lay_log_chain(chain, &r);
-        step();
-    }
-
     void put_commit()
     {
         lay_block &c = start(LAY_MAGIC_JCOMMIT);
@@ -123,7 +111,7 @@ struct Ring {
 
     int newest(uint64_t label = 3)
     {
-        static const lay_log_calls calls = {read, image, revoke};
+        static const lay_log_calls calls = {read, image};
         const lay_incarnation of_label = incarnation(label);
         lay_log_open(&log, &geo, &of_label, &calls, this);
         return lay_log_newest(&log);
@@ -160,13 +148,6 @@ struct Ring {
         r->images.push_back({addr, pos});
         return r->image_error;
     }
-
-    static int revoke(void *arg, uint64_t addr)
-    {
-        auto *r = static_cast<Ring *>(arg);
-        r->revokes.push_back(addr);
-        return r->revoke_error;
-    }
 };
 
 TEST(LogReader, RefusesALogWithoutACommit)
@@ -176,11 +157,10 @@ TEST(LogReader, RefusesALogWithoutACommit)
     EXPECT_STREQ(r.log.why, "no commit was found");
 }
 
-TEST(LogReader, PassesOnImagesAndRevokesOfCompleteTransactions)
+TEST(LogReader, PassesOnImagesOfCompleteTransactions)
 {
     Ring r;
     lay_log_tx tx;
-    r.put_revokes(HOME + 50, 2);
     r.put_images(HOME, 2);
     r.put_images(HOME + 9, 1);
     r.put_commit();
@@ -189,26 +169,24 @@ TEST(LogReader, PassesOnImagesAndRevokesOfCompleteTransactions)
 
     ASSERT_EQ(r.newest(), 0);
     EXPECT_EQ(r.log.newest.tid, OBJECT_TID + 1);
-    EXPECT_EQ(r.log.newest.pos, 9u);
+    EXPECT_EQ(r.log.newest.pos, 8u);
     EXPECT_EQ(r.log.newest.super_age, 55u);
     ASSERT_EQ(lay_log_next(&r.log, &tx), 1);
     EXPECT_EQ(tx.tid, OBJECT_TID);
     EXPECT_EQ(tx.pos, 0u);
-    EXPECT_EQ(tx.blocks, 7u);
+    EXPECT_EQ(tx.blocks, 6u);
     EXPECT_EQ(tx.images, 3u);
-    EXPECT_EQ(tx.revokes, 2u);
-    EXPECT_EQ(tx.commit.pos, 6u);
+    EXPECT_EQ(tx.commit.pos, 5u);
     EXPECT_EQ(lay_time_sec(tx.commit.time), 77);
-    EXPECT_EQ(r.images, (std::vector<Found>{{HOME, 2}, {HOME + 1, 3}, {HOME + 9, 5}}));
-    EXPECT_EQ(r.revokes, (std::vector<uint64_t>{HOME + 50, HOME + 51}));
+    EXPECT_EQ(r.images, (std::vector<Found>{{HOME, 1}, {HOME + 1, 2}, {HOME + 9, 4}}));
 
     ASSERT_EQ(lay_log_next(&r.log, &tx), 1);
     EXPECT_EQ(tx.tid, OBJECT_TID + 1);
-    EXPECT_EQ(tx.pos, 7u);
+    EXPECT_EQ(tx.pos, 6u);
     EXPECT_EQ(tx.blocks, 3u);
     EXPECT_EQ(lay_log_next(&r.log, &tx), 0);
     EXPECT_EQ(r.log.tid, OBJECT_TID + 2);
-    EXPECT_EQ(r.log.pos, 10u);
+    EXPECT_EQ(r.log.pos, 9u);
     EXPECT_EQ(r.log.corrected, 0u);
 }
 
@@ -320,26 +298,26 @@ TEST(NewestCommit, WithAFlippedBitCountsIfItsRecordsAreWhole)
 {
     Ring r;
     r.put_commit();
-    r.put_revokes(HOME, 1);
-    r.put_images(HOME, 2);
-    r.put_commit(); // at 5
+    r.put_images(HOME, 1);
+    r.put_images(HOME + 1, 2);
+    r.put_commit(); // at 6
     for (unsigned bit = 0; bit < 8 * LAY_BLOCK_SIZE; bit += 7) {
-        r.at(5).bytes[bit / 8] ^= 1u << bit % 8;
+        r.at(6).bytes[bit / 8] ^= 1u << bit % 8;
         ASSERT_EQ(r.read_all(), 2) << bit;
         ASSERT_EQ(r.log.corrected, 2u); // once for each of scan and reading
-        r.at(5).bytes[bit / 8] ^= 1u << bit % 8;
+        r.at(6).bytes[bit / 8] ^= 1u << bit % 8;
     }
 }
 
 TEST(NewestCommit, WithAFlippedBitDoesNotCountIfAnotherRecordHasOne)
 {
-    for (uint64_t damaged : {1, 2, 3, 4}) {
+    for (uint64_t damaged : {1, 2, 3, 4, 5}) {
         Ring r;
         r.put_commit();
-        r.put_revokes(HOME, 1);
-        r.put_images(HOME, 2);
-        r.put_commit(); // at 5
-        r.at(5).bytes[4000] ^= 1;
+        r.put_images(HOME, 1);
+        r.put_images(HOME + 1, 2);
+        r.put_commit(); // at 6
+        r.at(6).bytes[4000] ^= 1;
         r.at(damaged).bytes[4000] ^= 1;
         EXPECT_EQ(r.read_all(), 1) << damaged;
         EXPECT_EQ(r.log.newest.pos, 0u);
@@ -350,14 +328,14 @@ TEST(NewestCommit, WithAFlippedBitDoesNotCountIfAnotherRecordHasOne)
 TEST(NewestCommit, IsFoundInBoundedTimeAmongManyWithAFlippedBit)
 {
     Ring ring;
-    for (unsigned i = 0; i < RING / 2; i++)
-        ring.put_revokes(HOME + i, 1);
+    for (unsigned i = 0; i < RING / 4; i++)
+        ring.put_images(HOME + i, 1);
     const uint32_t chain = ring.chain;
     const uint64_t tid = ring.tid;
     while (ring.pos != 0) {
         lay_block &c = ring.at(ring.pos);
         ring.put_commit();
-        c.bytes[3000] ^= 1; // each claims all revokes and the commits before it
+        c.bytes[3000] ^= 1; // each claims all descriptors and the commits before it
         ring.first = 0;
         ring.chain = chain;
         ring.tid = tid;
@@ -408,7 +386,10 @@ TEST(NewestCommit, MayBeUnreadable)
 
 /* --- Damage ---------------------------------------------------------------------------------- */
 
-/* Where a damaged second transaction begins: a revoke block, a descriptor, two images, a commit. */
+/*
+ * Where a damaged second transaction begins: a descriptor with an image, one with two images, a
+ * commit.
+ */
 constexpr uint64_t SECOND = 3;
 
 struct Damage {
@@ -428,37 +409,41 @@ void flip_two(Ring &r, uint64_t pos)
 }
 
 const Damage DAMAGES[] = {
-    {"revoke block", [](Ring &r) { flip_two(r, SECOND); }},
-    {"descriptor", [](Ring &r) { flip_two(r, SECOND + 1); }},
-    {"image", [](Ring &r) { flip_two(r, SECOND + 3); }},
+    {"descriptor", [](Ring &r) { flip_two(r, SECOND); }},
+    {"second descriptor", [](Ring &r) { flip_two(r, SECOND + 2); }},
+    {"image", [](Ring &r) { flip_two(r, SECOND + 4); }},
     {"image of another transaction",
      [](Ring &r) {
-         lay_block &image = r.at(SECOND + 2);
+         lay_block &image = r.at(SECOND + 3);
          lay_seal(&image, OBJECT_TID);
-         r.at(SECOND + 1).desc.tags[0].age = lay_put32(lay_age(&image));
-         reseal(r, SECOND + 1);
+         r.at(SECOND + 2).desc.tags[0].age = lay_put32(lay_age(&image));
+         reseal(r, SECOND + 2);
      }},
     {"sound image of another age",
      [](Ring &r) {
-         r.at(SECOND + 2).bytes[4000] ^= 1;
-         reseal(r, SECOND + 2);
+         r.at(SECOND + 3).bytes[4000] ^= 1;
+         reseal(r, SECOND + 3);
      }},
-    {"commit block", [](Ring &r) { flip_two(r, SECOND + 4); }},
-    {"no commit block", [](Ring &r) { memset(&r.at(SECOND + 4), 0, LAY_BLOCK_SIZE); }},
-    {"unreadable commit block", [](Ring &r) { r.missing = SECOND + 4; }},
+    {"commit block", [](Ring &r) { flip_two(r, SECOND + 5); }},
+    {"no commit block", [](Ring &r) { memset(&r.at(SECOND + 5), 0, LAY_BLOCK_SIZE); }},
+    {"unreadable commit block", [](Ring &r) { r.missing = SECOND + 5; }},
     {"chain of the commit block",
      [](Ring &r) {
-         r.at(SECOND + 4).commit.crc.le ^= 1;
-         reseal(r, SECOND + 4);
+         r.at(SECOND + 5).commit.crc.le ^= 1;
+         reseal(r, SECOND + 5);
      }},
     {"length in the commit block",
      [](Ring &r) {
-         r.at(SECOND + 4).commit.blocks = lay_put32(6);
-         reseal(r, SECOND + 4);
+         r.at(SECOND + 5).commit.blocks = lay_put32(7);
+         reseal(r, SECOND + 5);
      }},
-    {"sound revoke block of other contents",
+    {"sound descriptor and image of another block",
      [](Ring &r) {
-         r.at(SECOND).revoke.blocks[0] = lay_put64(HOME + 1);
+         lay_block &image = r.at(SECOND + 1);
+         lay_tag &tag = r.at(SECOND).desc.tags[0];
+         image.head.block = tag.block = lay_put64(HOME + 40);
+         reseal(r, SECOND + 1);
+         tag.age = lay_put32(lay_age(&image));
          reseal(r, SECOND);
      }},
 };
@@ -468,7 +453,7 @@ void put_three(Ring &r)
 {
     r.put_images(HOME, 1);
     r.put_commit();
-    r.put_revokes(HOME, 1);
+    r.put_images(HOME, 1);
     r.put_images(HOME + 1, 2);
     r.put_commit();
     r.put_images(HOME + 5, 1);
@@ -491,7 +476,7 @@ TEST(LogReader, ReportsAGapAndFindsWhatFollows)
         EXPECT_EQ(r.log.pos, SECOND);
         ASSERT_EQ(lay_log_skip(&r.log), 1);
         EXPECT_EQ(r.log.tid, OBJECT_TID + 2);
-        EXPECT_EQ(r.log.pos, SECOND + 5);
+        EXPECT_EQ(r.log.pos, SECOND + 6);
         EXPECT_EQ(lay_log_next(&r.log, &tx), 1);
         EXPECT_EQ(lay_log_next(&r.log, &tx), 0);
     }
@@ -502,12 +487,12 @@ TEST(LogReader, CorrectsOneBitOfEachBlock)
     for (unsigned bit : {0, 33, 70, 130, 200, 280, 390, 500, 560, 700, 8 * 4000}) {
         Ring r;
         put_three(r);
-        for (uint64_t p = 0; p < 11; p++)
+        for (uint64_t p = 0; p < 12; p++)
             r.at(p).bytes[bit / 8] ^= 1u << bit % 8;
-        r.at(10).bytes[bit / 8] ^= 1u << bit % 8; // the newest commit
+        r.at(11).bytes[bit / 8] ^= 1u << bit % 8; // the newest commit
         ASSERT_EQ(r.read_all(), 3) << bit;
-        EXPECT_EQ(r.log.corrected, 10u);
-        EXPECT_EQ(r.images.size(), 4u);
+        EXPECT_EQ(r.log.corrected, 11u);
+        EXPECT_EQ(r.images.size(), 5u);
     }
 }
 
@@ -528,7 +513,6 @@ TEST(LogReader, ReturnsTheErrorOfACall)
     lay_log_tx tx;
     auto read = [&tx](const std::function<void(Ring &)> &change) {
         Ring r;
-        r.put_revokes(HOME, 1);
         r.put_images(HOME, 1);
         r.put_commit();
         EXPECT_EQ(r.newest(), 0);
@@ -539,10 +523,9 @@ TEST(LogReader, ReturnsTheErrorOfACall)
         return result;
     };
     EXPECT_EQ(read([](Ring &r) { r.unreadable = 0; }), -EIO);
+    EXPECT_EQ(read([](Ring &r) { r.unreadable = 1; }), -EIO);
     EXPECT_EQ(read([](Ring &r) { r.unreadable = 2; }), -EIO);
-    EXPECT_EQ(read([](Ring &r) { r.unreadable = 3; }), -EIO);
     EXPECT_EQ(read([](Ring &r) { r.image_error = -ENOMEM; }), -ENOMEM);
-    EXPECT_EQ(read([](Ring &r) { r.revoke_error = -ENOMEM; }), -ENOMEM);
 }
 
 TEST(LogReader, EndsWhenATransactionIsLongerThanTheLog)
@@ -553,8 +536,8 @@ TEST(LogReader, EndsWhenATransactionIsLongerThanTheLog)
     ASSERT_EQ(r.newest(), 0);
     r.pos = 0;
     r.tid = OBJECT_TID;
-    for (uint64_t i = 0; i < RING; i++)
-        r.put_revokes(HOME, 1);
+    for (uint64_t i = 0; i < RING / 2; i++)
+        r.put_images(HOME, 1);
     r.reads = 0;
     EXPECT_EQ(lay_log_next(&r.log, &tx), -EUCLEAN);
     EXPECT_EQ(r.reads, RING + 1);

@@ -260,10 +260,6 @@ static void make_log(const struct lay_geometry *geo, enum object_kind kind, unio
         o->desc.tags[0].age = lay_put32(77);
         o->desc.tags[1].block = lay_put64(DATA);
         o->desc.tags[1].age = lay_put32(78);
-    } else if (kind == OBJECT_REVOKE) {
-        o->revoke.count = lay_put32(2);
-        o->revoke.blocks[0] = lay_put64(DATA);
-        o->revoke.blocks[1] = lay_put64(DATA + 1);
     } else {
         o->commit.blocks = lay_put32(4);
         o->commit.crc = lay_put32(99);
@@ -334,7 +330,6 @@ static const struct {
     [OBJECT_XATTR] = {"xattr block", LAY_MAGIC_XATTR, DATA, OBJECT_OWNER},
     [OBJECT_SYMLINK] = {"symlink block", LAY_MAGIC_SYMLINK, DATA, OBJECT_OWNER},
     [OBJECT_DESC] = {"descriptor", LAY_MAGIC_JDESC, LAY_ADDR(LAY_KIND_LOG, POSITION), 0},
-    [OBJECT_REVOKE] = {"revoke", LAY_MAGIC_JREVOKE, LAY_ADDR(LAY_KIND_LOG, POSITION), 0},
     [OBJECT_COMMIT] = {"commit", LAY_MAGIC_JCOMMIT, LAY_ADDR(LAY_KIND_LOG, POSITION), 0},
 };
 
@@ -402,8 +397,6 @@ int object_check(enum object_kind kind, const union lay_block *o, const char **w
         return lay_check_symlink_block(&geo, &o->symlink, addr, OBJECT_OWNER, why);
     case OBJECT_DESC:
         return lay_check_descriptor(&geo, &o->desc, POSITION, OBJECT_TID, why);
-    case OBJECT_REVOKE:
-        return lay_check_revoke(&geo, &o->revoke, POSITION, OBJECT_TID, why);
     default:
         return lay_check_commit(&geo, &o->commit, POSITION, OBJECT_TID, why);
     }

@@ -23,7 +23,6 @@ enum object_kind {
     OBJECT_XATTR,
     OBJECT_SYMLINK,
     OBJECT_DESC,
-    OBJECT_REVOKE,
     OBJECT_COMMIT,
     OBJECT_KINDS
 };
