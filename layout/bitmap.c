@@ -29,7 +29,7 @@ void lay_bitmap_complete(const struct lay_geometry *geo, struct lay_bitmap *bm, 
     lay_seal(bm, 0);
 }
 
-static uint32_t count_ones(const uint8_t *bits, size_t len)
+uint32_t lay_count_ones(const uint8_t *bits, size_t len)
 {
     uint32_t ones = 0;
 
@@ -65,7 +65,7 @@ int lay_check_bitmap(const struct lay_geometry *geo, const struct lay_bitmap *bm
     if (!tail_is_used(bm, lay_group_blocks(geo, group)))
         return lay_bad(why, "bits past the end");
     static_assert(LAY_PAYLOAD % 8 == 0, "bits are counted by words");
-    if (lay_get32(bm->free) != LAY_GROUP_BLOCKS - count_ones(bm->bits, sizeof(bm->bits)))
+    if (lay_get32(bm->free) != LAY_GROUP_BLOCKS - lay_count_ones(bm->bits, sizeof(bm->bits)))
         return lay_bad(why, "free");
     return 0;
 }

@@ -21,11 +21,14 @@ static inline int lay_bad(const char **why, const char *what)
 bool lay_is_zero(const void *data, size_t len);
 /* True if the nanoseconds are in range. */
 bool lay_time_ok(struct lay_time t);
+/* Returns the one bits in len bytes, a multiple of 8. */
+uint32_t lay_count_ones(const uint8_t *bits, size_t len);
 /* True for an incarnation that a writer may have made. */
 bool lay_incarnation_ok(const struct lay_incarnation *incarnation);
-/* Checks that extents are valid, ordered, and within blocks [lo, hi]. */
-int lay_check_extents(const struct lay_geometry *geo, const struct lay_extent *extents,
-                      unsigned count, uint64_t lo, uint64_t hi, const char **why);
+/* Checks that extents of an inode are valid, ordered, and within blocks [lo, hi]. */
+int lay_check_extents(const struct lay_geometry *geo, uint64_t ino,
+                      const struct lay_extent *extents, unsigned count, uint64_t lo, uint64_t hi,
+                      const char **why);
 /* Checks a leaf's records; head, level and `used` are checked already. */
 int lay_check_dirents(const struct lay_geometry *geo, const struct lay_node *leaf, uint64_t lo,
                       uint64_t hi, const char **why);

@@ -28,14 +28,13 @@
 
 /* --- 2. Addresses and heads ------------------------------------------------------------------ */
 
-/*
- * The kinds of logical addresses, bits 60 to 63. Blocks of kind LAY_KIND_PLAIN
- * have their block number as address; number 0 is the label.
- */
+/* The kinds of logical addresses, bits 60 to 63. */
 enum lay_kind {
-    LAY_KIND_PLAIN = 0,
+    LAY_KIND_LABEL = 0,
     LAY_KIND_MMP = 1,
     LAY_KIND_SUPER = 2,
+    LAY_KIND_MAP = 3,   /* block of the chunk map */
+    LAY_KIND_CHUNK = 4, /* block in a chunk */
     LAY_KIND_BITMAP = 5,
     LAY_KIND_SUMS = 6,
     LAY_KIND_LOG = 7,
@@ -43,9 +42,11 @@ enum lay_kind {
 
 #define LAY_KIND_SHIFT         60
 #define LAY_ADDR(kind, number) ((uint64_t)(kind) << LAY_KIND_SHIFT | (number))
-#define LAY_ADDR_LABEL         LAY_ADDR(LAY_KIND_PLAIN, 0)
+#define LAY_ADDR_LABEL         LAY_ADDR(LAY_KIND_LABEL, 0)
 #define LAY_ADDR_MMP           LAY_ADDR(LAY_KIND_MMP, 0)
 #define LAY_ADDR_SUPER         LAY_ADDR(LAY_KIND_SUPER, 0)
+#define LAY_ADDR_CHUNK(segment, block) \
+    LAY_ADDR(LAY_KIND_CHUNK, (uint64_t)(segment)*LAY_SEGMENT_BLOCKS + (block))
 
 #define LAY_MAGIC(a, b) \
     ((uint32_t)'G' | (uint32_t)'N' << 8 | (uint32_t)(a) << 16 | (uint32_t)(b) << 24)
@@ -62,6 +63,8 @@ enum lay_kind {
 #define LAY_MAGIC_JCOMMIT LAY_MAGIC('j', 'c')
 #define LAY_MAGIC_JUNUSED LAY_MAGIC('j', 'u')
 #define LAY_MAGIC_SUMS    LAY_MAGIC('c', 's')
+#define LAY_MAGIC_MAP     LAY_MAGIC('c', 'm')
+#define LAY_MAGIC_ENTRIES LAY_MAGIC('e', 'n')
 
 struct lay_head {
     le32 magic;
@@ -86,7 +89,7 @@ LAY_SIZE(lay_time, 12);
 /* A range of file blocks that are adjacent on the device. len > 0. */
 struct lay_extent {
     le64 file_block;
-    le64 block;  /* on the device */
+    le64 block;  /* on the device; in the inode file the address of a block in a chunk */
     le32 len;    /* blocks */
     le16 flags;  /* LAY_EXTENT_* */
     le16 device; /* index in the device table */
@@ -114,14 +117,14 @@ enum lay_map_kind {
 #define LAY_SYMLINK_MAX    4095u
 
 struct lay_map_tree {
-    le64 root;
+    le64 root;    /* address */
     le64 blocks;  /* nodes in the tree, the root included */
     le64 entries; /* extents, or names */
 };
 LAY_SIZE(lay_map_tree, 24);
 
 struct lay_map_link {
-    le64 block;                  /* block with LAY_MAGIC_SYMLINK; holds the first 4032 bytes */
+    le64 block;                  /* address of the block that holds the first 4032 bytes */
     uint8_t tail[LAY_LINK_TAIL]; /* the rest of the target */
 };
 LAY_SIZE(lay_map_link, 72);
@@ -140,7 +143,7 @@ struct lay_inode {
     uint8_t policy;   /* 0: placement of data, kept for several members */
     uint8_t unit;     /* 0 */
     le16 set;         /* 0 */
-    le64 xattr;       /* first xattr block, or 0 */
+    le64 xattr;       /* address of the first xattr block, or 0 */
     le64 next_orphan; /* next in the orphan list; LAY_NONE at its end; 0 outside the list */
     le64 parent;      /* inode of ".." of a directory */
     le64 version;     /* incremented by every change */
@@ -319,7 +322,7 @@ LAY_OFFSET(lay_area, blocks, 40);
 struct lay_super {
     struct lay_head head;
     le32 state;       /* LAY_STATE_* */
-    le32 chunk_shift; /* 0 */
+    le32 chunk_shift; /* a chunk has 2^chunk_shift segments */
     le64 inodes;      /* number of inodes in use */
     struct lay_inode inode_file;
     uint8_t hash_seed[16];
@@ -327,12 +330,16 @@ struct lay_super {
     le64 orphan;           /* first inode of the orphan list, or LAY_NONE */
     le64 mounts;
     struct lay_time mounted;
-    le32 reserve; /* 0 */
+    le32 reserve; /* chunks' worth of free blocks that mapped chunks keep: FORMAT.md 5.7 */
     /* The last clean unmount: valid while the label has this incarnation. */
     struct lay_incarnation clean_incarnation;
     le64 clean_tid; /* its last commit */
     le64 clean_pos;
-    uint8_t reserved[40];
+    le64 map[2];     /* first blocks of the chunk map and of its copy, or LAY_NONE */
+    le64 map_blocks; /* of its level 0 */
+    le32 map_age;    /* 0 */
+    le32 reserved;
+    le64 chunks; /* that are mapped */
     struct lay_area area;
     uint8_t section_free[LAY_BITMAP_SECTIONS]; /* hints: FORMAT.md 5.2 */
     /* Sum of the head.tid of all bitmaps in each section: FORMAT.md 5.1. */
@@ -342,11 +349,12 @@ struct lay_super {
 LAY_SIZE(lay_super, 4096);
 LAY_OFFSET(lay_super, hash_seed, 568);
 LAY_OFFSET(lay_super, clean_incarnation, 624);
+LAY_OFFSET(lay_super, map, 656);
 LAY_OFFSET(lay_super, area, 696);
 LAY_OFFSET(lay_super, section_free, 760);
 LAY_OFFSET(lay_super, bitmap_tids, 1016);
 
-/* --- 5. Bitmap ------------------------------------------------------------------------------- */
+/* --- 5. Space -------------------------------------------------------------------------------- */
 
 #define LAY_GROUP_BLOCKS 32256u /* 63 * 512: whole 2 MiB units */
 
@@ -379,11 +387,54 @@ struct lay_sums {
 LAY_SIZE(lay_sums, 4096);
 LAY_OFFSET(lay_sums, sums, 64);
 
+#define LAY_SEGMENT_BLOCKS  512u /* 2 MiB, aligned to its size */
+#define LAY_MAX_CHUNK_SHIFT 4u
+#define LAY_MAX_CHUNKS      (1u << 22)
+#define LAY_MAX_SEGMENTS    (LAY_MAX_CHUNKS << LAY_MAX_CHUNK_SHIFT)
+#define LAY_MAX_RESERVE     64u   /* chunks */
+#define LAY_MAP_SLOTS       168u  /* in a block of the map */
+#define LAY_AGES            1008u /* in a block of ages: FORMAT.md 5.6 */
+
+/* Says where a segment is. */
+struct lay_slot {
+    le64 places[2]; /* first block of the segment and of its copy, or LAY_NONE */
+    le32 age;       /* 0 */
+    le32 reserved;
+};
+LAY_SIZE(lay_slot, 24);
+
+/*
+ * Slot i of block b belongs to segment b * 168 + i. A block of zeros, other
+ * than the first one, has no mapped slots.
+ */
+struct lay_map_block {
+    struct lay_head head;
+    le64 index; /* number of this block in the map */
+    le64 reserved;
+    struct lay_slot slots[LAY_MAP_SLOTS];
+};
+LAY_SIZE(lay_map_block, 4096);
+LAY_OFFSET(lay_map_block, slots, 64);
+
+/* Block 0 of each segment. */
+struct lay_entries {
+    struct lay_head head;
+    le32 free; /* zero bits in `used` */
+    le32 reserved;
+    le64 reserved2;
+    uint8_t used[LAY_SEGMENT_BLOCKS / 8]; /* one bit per block of the segment */
+    le32 ages[LAY_SEGMENT_BLOCKS];        /* 0 */
+    uint8_t reserved3[1920];
+};
+LAY_SIZE(lay_entries, 4096);
+LAY_OFFSET(lay_entries, used, 64);
+LAY_OFFSET(lay_entries, ages, 128);
+
 /* --- 6. B+trees ------------------------------------------------------------------------------ */
 
 struct lay_branch {
-    le64 key; /* lowest key below child; first branch: the parent's key, or 0 in the root */
-    le64 child;
+    le64 key;   /* lowest key below child; first branch: the parent's key, or 0 in the root */
+    le64 child; /* address */
 };
 LAY_SIZE(lay_branch, 16);
 #define LAY_NODE_BRANCHES 252u
@@ -432,7 +483,7 @@ LAY_OFFSET(lay_dirent, name, 20);
 
 struct lay_xattr_block {
     struct lay_head head;
-    le64 next; /* next block of the inode's chain, or 0 */
+    le64 next; /* address of the next block of the inode's chain, or 0 */
     le16 used; /* bytes of payload */
     le16 count;
     le32 reserved;

@@ -64,14 +64,14 @@ static int check_inline(const struct lay_geometry *geo, const struct lay_inode *
     size_t used = f->count * sizeof(struct lay_extent);
     if (!lay_is_zero(inode->map.bytes + used, LAY_MAP_BYTES - used))
         return lay_bad(why, "inode.map: unused bytes");
-    int err = lay_check_extents(geo, inode->map.extents, f->count, 0, UINT64_MAX, why);
+    int err = lay_check_extents(geo, f->ino, inode->map.extents, f->count, 0, UINT64_MAX, why);
     if (err)
         return err;
 
     uint64_t sum = 0;
     for (unsigned i = 0; i < f->count; i++) {
         const struct lay_extent *e = &inode->map.extents[i];
-        if (f->ino == 0 && (lay_get64(e->file_block) != sum || lay_get16(e->flags) != 0))
+        if (f->ino == 0 && lay_get64(e->file_block) != sum)
             return lay_bad(why, "inode.map: hole in the inode file");
         sum += lay_extent_has_blocks(e) ? lay_get32(e->len) : 0;
     }
@@ -89,7 +89,7 @@ static int check_tree(const struct lay_geometry *geo, const struct lay_inode *in
 
     if (f->height < 1 || f->height > LAY_MAX_HEIGHT)
         return lay_bad(why, "inode.map_height");
-    if (!lay_range_ok(geo, lay_get64(tree->root), 1))
+    if (!lay_chunk_addr_ok(geo, lay_get64(tree->root)))
         return lay_bad(why, "map.tree.root");
     if (nodes < f->height || nodes > geo->blocks)
         return lay_bad(why, "map.tree.blocks");
@@ -114,7 +114,7 @@ static int inode_check_link(const struct lay_geometry *geo, const struct lay_ino
     if (f->size < 1 || f->size > LAY_SYMLINK_MAX || (f->kind == LAY_MAP_TARGET) != (len <= room))
         return lay_bad(why, "inode.size");
     if (f->kind == LAY_MAP_LINK) {
-        if (!lay_range_ok(geo, lay_get64(inode->map.link.block), 1))
+        if (!lay_chunk_addr_ok(geo, lay_get64(inode->map.link.block)))
             return lay_bad(why, "map.link.block");
         target = inode->map.link.tail;
         room -= offsetof(struct lay_map_link, tail);
@@ -205,7 +205,7 @@ static int check_attributes(const struct lay_geometry *geo, const struct lay_ino
         return lay_bad(why, "inode.project");
     if (!lay_is_zero(inode->reserved, sizeof(inode->reserved)))
         return lay_bad(why, "inode.reserved");
-    if (f->xattr != 0 && !lay_range_ok(geo, f->xattr, 1))
+    if (f->xattr != 0 && !lay_chunk_addr_ok(geo, f->xattr))
         return lay_bad(why, "inode.xattr");
     return 0;
 }

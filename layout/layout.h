@@ -33,6 +33,8 @@ union lay_block {
     struct lay_super super;
     struct lay_bitmap bitmap;
     struct lay_sums sums;
+    struct lay_map_block map;
+    struct lay_entries entries;
     struct lay_inode_block inodes;
     struct lay_node node;
     struct lay_xattr_block xattr;
@@ -58,6 +60,10 @@ struct lay_geometry {
     uint8_t hash_seed[16];
     uint64_t bitmap_start, bitmap_blocks;
     uint64_t sums_start, sums_blocks; /* 0 if data has no checksums */
+    uint64_t map_start;
+    uint64_t map_blocks;           /* of level 0 of the chunk map */
+    uint64_t map_len;              /* blocks of the map's area, its other levels included */
+    uint32_t chunk_shift, reserve; /* as in lay_super */
 };
 
 /* --- Addresses ------------------------------------------------------------------------------- */
@@ -72,16 +78,28 @@ static inline uint64_t lay_addr_number(uint64_t addr)
     return addr & (((uint64_t)1 << LAY_KIND_SHIFT) - 1);
 }
 
+/* Return the segment, and the block in it, of an address of kind LAY_KIND_CHUNK. */
+static inline uint64_t lay_addr_segment(uint64_t addr)
+{
+    return lay_addr_number(addr) / LAY_SEGMENT_BLOCKS;
+}
+static inline uint32_t lay_addr_index(uint64_t addr)
+{
+    return (uint32_t)(lay_addr_number(addr) % LAY_SEGMENT_BLOCKS);
+}
+
 /*
  * Stores the one or two blocks that hold the metadata of a logical address, and
- * returns how many there are. Returns 0 if the file system has no such address.
+ * returns how many there are. Returns 0 if the file system has no such address,
+ * and for blocks in chunks, which lay_slot_places() translates.
  */
 unsigned lay_places(const struct lay_geometry *geo, uint64_t addr, uint64_t places[2]);
 
 /*
- * True if the log may hold an image for this address: superblock, bitmap,
- * checksums, or a block outside the fixed areas. The geometry may be that of
- * the label alone; then the areas of the superblock are not excluded.
+ * True if the log may hold an image for this address: superblock, map, bitmap,
+ * checksums, or a block in a chunk. The geometry may be that of the label
+ * alone; then only limits that all file systems have are checked. A block in a
+ * chunk has a home only if the final map has a place for its segment.
  */
 bool lay_home_ok(const struct lay_geometry *geo, uint64_t addr);
 
@@ -201,6 +219,62 @@ bool lay_text_ok(const char *text, size_t len);
 /* Like lay_text_ok(), for at most LAY_LABEL_MAX bytes. */
 bool lay_label_ok(const char *label, size_t len);
 
+/* --- Chunks ---------------------------------------------------------------------------------- */
+
+/* Returns the blocks of level l of an area whose level 0 has n blocks; 0 above its top. */
+uint64_t lay_level_blocks(uint64_t n, unsigned level);
+/* Returns the blocks of all levels of an area whose level 0 has n blocks. */
+uint64_t lay_area_blocks(uint64_t n);
+/*
+ * Return what mkfs chooses for a file system of `blocks` blocks: the size of
+ * chunks, the reserve, and the slots of the map. A change of the size keeps
+ * chunk_shift, and chooses the other two again.
+ */
+uint32_t lay_chunk_shift(uint64_t blocks);
+uint32_t lay_reserve(uint64_t blocks);
+uint64_t lay_map_slots(uint64_t blocks, uint32_t chunk_shift);
+/* Returns the blocks of level 0 of a map with this many slots. */
+static inline uint64_t lay_map_blocks(uint64_t slots)
+{
+    return (slots + LAY_MAP_SLOTS - 1) / LAY_MAP_SLOTS;
+}
+
+/* Returns the segments of a chunk. */
+static inline uint32_t lay_chunk_segments(const struct lay_geometry *geo)
+{
+    return 1u << geo->chunk_shift;
+}
+/*
+ * Returns how many segments can be mapped: the slots of whole chunks. With the
+ * geometry of the label alone it returns LAY_MAX_SEGMENTS.
+ */
+uint64_t lay_segments(const struct lay_geometry *geo);
+/*
+ * True if this is the address of a block in a chunk that an inode, node or
+ * xattr block may name, which excludes blocks of entries. Whether the segment
+ * is mapped is for the caller to check.
+ */
+bool lay_chunk_addr_ok(const struct lay_geometry *geo, uint64_t addr);
+
+/* True if the segment of a slot has a place. */
+static inline bool lay_slot_mapped(const struct lay_slot *slot)
+{
+    return lay_get64(slot->places[0]) != LAY_NONE;
+}
+/* Makes a slot one of a segment at this block, or with LAY_NONE one that is not mapped. */
+void lay_slot_set(struct lay_slot *slot, uint64_t block);
+/*
+ * Stores the blocks that hold the metadata of an address of kind
+ * LAY_KIND_CHUNK, according to the slot of its segment, and returns how many
+ * there are. Returns 0 if the segment is not mapped.
+ */
+unsigned lay_slot_places(const struct lay_slot *slot, uint64_t addr, uint64_t places[2]);
+/*
+ * True if two slots are equal but for the offset of a segment, or neither is
+ * mapped, as it must be for consecutive segments of a chunk.
+ */
+bool lay_slots_follow(const struct lay_slot *slot, const struct lay_slot *next);
+
 /* --- Blocks of the file system --------------------------------------------------------------- */
 
 /* True if the group's bitmap may be a block of zeros (FORMAT.md 5.5). */
@@ -216,6 +290,23 @@ int lay_check_bitmap(const struct lay_geometry *geo, const struct lay_bitmap *bm
 /* Checks a checksum block. A block of zeros is valid and has no head. */
 int lay_check_sums(const struct lay_geometry *geo, const struct lay_sums *sums, uint64_t index,
                    const char **why);
+/*
+ * Expands a block of the map that was read, before it is checked: a block of
+ * zeros becomes one without mapped slots. As the first block of the map the
+ * check refuses it.
+ */
+void lay_map_complete(const struct lay_geometry *geo, struct lay_map_block *mb, uint64_t index);
+/*
+ * Checks a block of the map: each mapped segment is inside the file system and
+ * outside the fixed areas, and the slots of a chunk follow each other. Whether
+ * segments overlap, and whether a chunk whose slots are in two blocks (of 16
+ * segments) continues in the next block, is for the caller to check.
+ */
+int lay_check_map_block(const struct lay_geometry *geo, const struct lay_map_block *mb,
+                        uint64_t index, const char **why);
+/* Checks the entries of a segment. */
+int lay_check_entries(const struct lay_geometry *geo, const struct lay_entries *entries,
+                      uint64_t segment, const char **why);
 /*
  * Checks an inode block with all its slots. `index` is its file block in the
  * inode file, `addr` its address.
@@ -234,10 +325,13 @@ int lay_check_node(const struct lay_geometry *geo, const struct lay_node *node, 
                    uint64_t addr, uint64_t owner, unsigned level, uint64_t lo, uint64_t hi,
                    const char **why);
 /*
- * Check a single extent, a block of attributes, and the block of a symbolic
- * link's target.
+ * Check a single extent of a file and of the inode file, a block of attributes,
+ * and the block of a symbolic link's target. Whether an extent of a file lies
+ * outside every chunk is for the caller to check.
  */
 int lay_check_extent(const struct lay_geometry *geo, const struct lay_extent *e, const char **why);
+int lay_check_inode_extent(const struct lay_geometry *geo, const struct lay_extent *e,
+                           const char **why);
 /* True if the extent has blocks; a damaged one need not (FORMAT.md 3.2). */
 static inline bool lay_extent_has_blocks(const struct lay_extent *e)
 {

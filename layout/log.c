@@ -122,22 +122,28 @@ int lay_check_commit(const struct lay_geometry *geo, const struct lay_log_commit
 static bool log_kind_ok(uint32_t magic, uint64_t addr, uint64_t owner)
 {
     unsigned kind = lay_addr_kind(addr);
+    bool entries = kind == LAY_KIND_CHUNK && lay_addr_index(addr) == 0;
+    bool in_chunk = kind == LAY_KIND_CHUNK && !entries;
 
     switch (magic) {
     case LAY_MAGIC_SUPER:
         return kind == LAY_KIND_SUPER && owner == 0;
+    case LAY_MAGIC_MAP:
+        return kind == LAY_KIND_MAP && owner == 0;
+    case LAY_MAGIC_ENTRIES:
+        return entries && owner == 0;
     case LAY_MAGIC_BITMAP:
         return kind == LAY_KIND_BITMAP && owner == 0;
     case LAY_MAGIC_SUMS:
         return kind == LAY_KIND_SUMS && owner == 0;
     case LAY_MAGIC_INODES:
-        return kind == LAY_KIND_PLAIN && owner % LAY_INODES_PER_BLOCK == 0;
+        return in_chunk && owner % LAY_INODES_PER_BLOCK == 0;
     case LAY_MAGIC_EXTENTS:
-        return kind == LAY_KIND_PLAIN;
+        return in_chunk;
     case LAY_MAGIC_DIR:
     case LAY_MAGIC_XATTR:
     case LAY_MAGIC_SYMLINK:
-        return kind == LAY_KIND_PLAIN && owner != 0;
+        return in_chunk && owner != 0;
     default:
         return false;
     }

@@ -5,7 +5,8 @@
 #include "layout/check.h"
 #include "layout/layout.h"
 
-int lay_check_extent(const struct lay_geometry *geo, const struct lay_extent *e, const char **why)
+/* Checks all but the place of an extent. */
+static int extent_fields(const struct lay_extent *e, const char **why)
 {
     uint64_t len = lay_get32(e->len);
     uint16_t flags = lay_get16(e->flags);
@@ -19,16 +20,45 @@ int lay_check_extent(const struct lay_geometry *geo, const struct lay_extent *e,
     if (lay_get64(e->file_block) >= LAY_MAX_FILE_BLOCKS ||
         len > LAY_MAX_FILE_BLOCKS - lay_get64(e->file_block))
         return lay_bad(why, "extent.file_block");
+    return 0;
+}
+
+int lay_check_extent(const struct lay_geometry *geo, const struct lay_extent *e, const char **why)
+{
+    uint64_t len = lay_get32(e->len);
+    uint16_t flags = lay_get16(e->flags);
+    int err = extent_fields(e, why);
+
+    if (err)
+        return err;
     if (flags & LAY_EXTENT_DAMAGED && !lay_extent_has_blocks(e))
         return len <= LAY_DAMAGED_MAX ? 0 : lay_bad(why, "extent.len");
     return lay_range_ok(geo, lay_get64(e->block), len) ? 0 : lay_bad(why, "extent.block");
 }
 
-int lay_check_extents(const struct lay_geometry *geo, const struct lay_extent *extents,
-                      unsigned count, uint64_t lo, uint64_t hi, const char **why)
+int lay_check_inode_extent(const struct lay_geometry *geo, const struct lay_extent *e,
+                           const char **why)
+{
+    uint64_t addr = lay_get64(e->block);
+    int err = extent_fields(e, why);
+
+    if (err)
+        return err;
+    if (lay_get16(e->flags) != 0)
+        return lay_bad(why, "extent.flags");
+    if (!lay_chunk_addr_ok(geo, addr) ||
+        lay_get32(e->len) > LAY_SEGMENT_BLOCKS - lay_addr_index(addr))
+        return lay_bad(why, "extent.block");
+    return 0;
+}
+
+int lay_check_extents(const struct lay_geometry *geo, uint64_t ino,
+                      const struct lay_extent *extents, unsigned count, uint64_t lo, uint64_t hi,
+                      const char **why)
 {
     for (unsigned i = 0; i < count; i++) {
-        int err = lay_check_extent(geo, &extents[i], why);
+        int err = ino == 0 ? lay_check_inode_extent(geo, &extents[i], why)
+                           : lay_check_extent(geo, &extents[i], why);
         if (err)
             return err;
         uint64_t first = lay_get64(extents[i].file_block);
@@ -57,7 +87,7 @@ static int check_branches(const struct lay_geometry *geo, const struct lay_node 
             return lay_bad(why, "branch.key: out of order");
         if (key > hi)
             return lay_bad(why, "branch.key: not in the node's range");
-        if (!lay_range_ok(geo, lay_get64(b->child), 1))
+        if (!lay_chunk_addr_ok(geo, lay_get64(b->child)))
             return lay_bad(why, "branch.child");
     }
     return 0;
@@ -107,5 +137,6 @@ int lay_check_node(const struct lay_geometry *geo, const struct lay_node *node, 
         return lay_bad(why, "count: only a root may be empty");
     if (is_dir)
         return lay_check_dirents(geo, node, lo, hi, why);
-    return lay_check_extents(geo, node->u.extents, lay_get16(node->count), lo, hi, why);
+    return lay_check_extents(geo, lay_get64(node->head.owner), node->u.extents,
+                             lay_get16(node->count), lo, hi, why);
 }

@@ -46,16 +46,38 @@ static int super_reserved(const struct lay_super *sb, const struct lay_geometry 
 {
     bool plain = !(geo->compat & ~LAY_FEATURE_COMPAT) && !(geo->ro_compat & ~LAY_FEATURE_RO_COMPAT);
 
-    if (lay_get32(sb->chunk_shift) != 0 || lay_get32(sb->reserve) != 0)
-        return lay_bad(why, "chunk_shift");
-    /* Features that this version may ignore can use bytes of the reserved areas. */
-    if (plain && (!lay_is_zero(sb->reserved, sizeof(sb->reserved)) ||
-                  !lay_is_zero(sb->reserved2, sizeof(sb->reserved2))))
+    /* Features that this version may ignore can use bytes of the reserved area. */
+    if (plain && !lay_is_zero(sb->reserved2, sizeof(sb->reserved2)))
         return lay_bad(why, "reserved");
     return 0;
 }
 
-/* Adds what the superblock says to the geometry of the label. */
+/* Adds the chunk map to the geometry. */
+static int super_map(const struct lay_super *sb, struct lay_geometry *geo, const char **why)
+{
+    uint32_t shift = lay_get32(sb->chunk_shift);
+    uint64_t blocks = lay_get64(sb->map_blocks), chunks = lay_get64(sb->chunks);
+
+    if (shift > LAY_MAX_CHUNK_SHIFT)
+        return lay_bad(why, "chunk_shift");
+    if (blocks == 0 || blocks > lay_map_blocks((uint64_t)LAY_MAX_CHUNKS << shift))
+        return lay_bad(why, "map_blocks");
+    if (lay_get64(sb->map[1]) != LAY_NONE || lay_get32(sb->map_age) != 0 ||
+        lay_get32(sb->reserved) != 0)
+        return lay_bad(why, "map");
+    if (lay_get32(sb->reserve) > LAY_MAX_RESERVE)
+        return lay_bad(why, "reserve");
+    geo->map_start = lay_get64(sb->map[0]);
+    geo->map_blocks = blocks;
+    geo->map_len = lay_area_blocks(blocks);
+    geo->chunk_shift = shift;
+    geo->reserve = lay_get32(sb->reserve);
+    if (chunks == 0 || chunks > lay_segments(geo) >> shift)
+        return lay_bad(why, "chunks");
+    return 0;
+}
+
+/* Adds size and areas to the geometry. */
 static int super_area(const struct lay_super *sb, struct lay_geometry *geo, const char **why)
 {
     const struct lay_area *area = &sb->area;
@@ -85,6 +107,8 @@ int lay_check_super(const struct lay_super *sb, const struct lay_geometry *of_la
     struct lay_geometry own = *of_label;
     int err = lay_check_head(sb, LAY_MAGIC_SUPER, own.uuid, LAY_ADDR_SUPER, 0, why);
 
+    if (!err)
+        err = super_map(sb, &own, why);
     if (!err)
         err = super_area(sb, &own, why);
     if (!err)

@@ -34,7 +34,7 @@ int lay_check_xattr_block(const struct lay_geometry *geo, const struct lay_xattr
     if (err)
         return err;
     uint64_t next = lay_get64(xb->next);
-    if (next == addr || (next != 0 && !lay_range_ok(geo, next, 1)))
+    if (next == addr || (next != 0 && !lay_chunk_addr_ok(geo, next)))
         return lay_bad(why, "next");
     if (lay_get32(xb->reserved) != 0)
         return lay_bad(why, "reserved");

@@ -109,8 +109,26 @@ const Case label_cases[] = {
 const Case super_cases[] = {
     {OBJECT_SUPER, "state", "state", [](lay_block &o) { o.super.state = lay_put32(2); }},
     {OBJECT_SUPER, "chunk_shift", "chunk_shift",
-     [](lay_block &o) { o.super.chunk_shift = lay_put32(1); }},
-    {OBJECT_SUPER, "reserve", "chunk_shift", [](lay_block &o) { o.super.reserve = lay_put32(1); }},
+     [](lay_block &o) { o.super.chunk_shift = lay_put32(LAY_MAX_CHUNK_SHIFT + 1); }},
+    {OBJECT_SUPER, "reserve", "reserve",
+     [](lay_block &o) { o.super.reserve = lay_put32(LAY_MAX_RESERVE + 1); }},
+    {OBJECT_SUPER, "map_at_label", "map", [](lay_block &o) { o.super.map[0] = lay_put64(0); }},
+    {OBJECT_SUPER, "map_none", "map", [](lay_block &o) { o.super.map[0] = lay_put64(LAY_NONE); }},
+    {OBJECT_SUPER, "map_in_log", "map", [](lay_block &o) { o.super.map[0] = lay_put64(1068); }},
+    {OBJECT_SUPER, "map_levels_in_super", "map",
+     [](lay_block &o) { o.super.map[0] = lay_put64(OBJECT_BLOCKS / 2 - 2); }},
+    {OBJECT_SUPER, "map_past_end", "map",
+     [](lay_block &o) { o.super.map[0] = lay_put64(OBJECT_BLOCKS - 2); }},
+    {OBJECT_SUPER, "map_copied", "map", [](lay_block &o) { o.super.map[1] = lay_put64(3000); }},
+    {OBJECT_SUPER, "map_age", "map", [](lay_block &o) { o.super.map_age = lay_put32(1); }},
+    {OBJECT_SUPER, "map_blocks_none", "map_blocks",
+     [](lay_block &o) { o.super.map_blocks = lay_put64(0); }},
+    {OBJECT_SUPER, "map_blocks_many", "map_blocks",
+     [](lay_block &o) {
+         o.super.map_blocks = lay_put64(lay_map_blocks(2 * uint64_t{LAY_MAX_CHUNKS}) + 1);
+     }},
+    {OBJECT_SUPER, "chunks_none", "chunks", [](lay_block &o) { o.super.chunks = lay_put64(0); }},
+    {OBJECT_SUPER, "chunks_many", "chunks", [](lay_block &o) { o.super.chunks = lay_put64(169); }},
     {OBJECT_SUPER, "blocks_few", "blocks",
      [](lay_block &o) { o.super.area.blocks = lay_put64(LAY_MIN_BLOCKS - 1); }},
     {OBJECT_SUPER, "blocks_past_member", "blocks",
@@ -148,7 +166,7 @@ const Case super_cases[] = {
      [](lay_block &o) { o.super.clean_tid = lay_put64(LAY_MAX_TID + 1); }},
     {OBJECT_SUPER, "mounted", "mounted",
      [](lay_block &o) { o.super.mounted.nsec = lay_put32(1000000000); }},
-    {OBJECT_SUPER, "reserved", "reserved", [](lay_block &o) { o.super.reserved[39] = 1; }},
+    {OBJECT_SUPER, "reserved", "map", [](lay_block &o) { o.super.reserved = lay_put32(1); }},
     {OBJECT_SUPER, "reserved2", "reserved", [](lay_block &o) { o.super.reserved2[1031] = 1; }},
     {OBJECT_SUPER, "bitmap_tids", "bitmap_tids",
      [](lay_block &o) { o.super.bitmap_tids[2] = lay_put64(1); }},
@@ -160,8 +178,22 @@ const Case super_cases[] = {
      [](lay_block &o) { o.super.inode_file.blocks = lay_put64(2); }},
     {OBJECT_SUPER, "inode_file_hole", "inode.map",
      [](lay_block &o) { o.super.inode_file.map.extents[0].file_block = lay_put64(1); }},
-    {OBJECT_SUPER, "inode_file_unwritten", "inode.map",
+    {OBJECT_SUPER, "inode_file_unwritten", "extent.flags",
      [](lay_block &o) { o.super.inode_file.map.extents[0].flags = lay_put16(1); }},
+    {OBJECT_SUPER, "inode_file_of_data", "extent.block",
+     [](lay_block &o) { o.super.inode_file.map.extents[0].block = lay_put64(3000); }},
+    {OBJECT_SUPER, "inode_file_entries", "extent.block",
+     [](lay_block &o) {
+         o.super.inode_file.map.extents[0].block = lay_put64(LAY_ADDR_CHUNK(5, 0));
+     }},
+    {OBJECT_SUPER, "inode_file_two_segments", "extent.block",
+     [](lay_block &o) {
+         o.super.inode_file.map.extents[0].block = lay_put64(LAY_ADDR_CHUNK(5, 511));
+     }},
+    {OBJECT_SUPER, "inode_file_past", "extent.block",
+     [](lay_block &o) {
+         o.super.inode_file.map.extents[0].block = lay_put64(LAY_ADDR_CHUNK(336, 1));
+     }},
     {OBJECT_SUPER, "inode_file_size", "inode.size",
      [](lay_block &o) { o.super.inode_file.size = lay_put64(3 * LAY_BLOCK_SIZE); }},
 };
@@ -172,6 +204,59 @@ const Case bitmap_cases[] = {
     {OBJECT_BITMAP, "reserved", "reserved", [](lay_block &o) { o.bitmap.reserved = lay_put64(1); }},
     {OBJECT_BITMAP, "past_end", "bits past the end",
      [](lay_block &o) { o.bitmap.bits[LAY_PAYLOAD - 1] = 0x7f; }},
+};
+
+lay_slot &map_slot(lay_block &o, unsigned s)
+{
+    return o.map.slots[s];
+}
+
+const Case chunk_cases[] = {
+    {OBJECT_MAP, "index", "index", [](lay_block &o) { o.map.index = lay_put64(1); }},
+    {OBJECT_MAP, "owner", "owner", [](lay_block &o) { o.head.owner = lay_put64(1); }},
+    {OBJECT_MAP, "reserved", "reserved", [](lay_block &o) { o.map.reserved = lay_put64(1); }},
+    {OBJECT_MAP, "age", "slot.age", [](lay_block &o) { map_slot(o, 0).age = lay_put32(1); }},
+    {OBJECT_MAP, "age_unmapped", "slot.age",
+     [](lay_block &o) { map_slot(o, 2).age = lay_put32(1); }},
+    {OBJECT_MAP, "slot_reserved", "slot.age",
+     [](lay_block &o) { map_slot(o, 167).reserved = lay_put32(1); }},
+    {OBJECT_MAP, "copy", "slot.places",
+     [](lay_block &o) { map_slot(o, 6).places[1] = lay_put64(20480); }},
+    {OBJECT_MAP, "copy_unmapped", "slot.places",
+     [](lay_block &o) { map_slot(o, 2).places[1] = lay_put64(20480); }},
+    {OBJECT_MAP, "zeros", "slot.places", [](lay_block &o) { map_slot(o, 9) = lay_slot{}; }},
+    {OBJECT_MAP, "unaligned", "slot.places",
+     [](lay_block &o) { lay_slot_set(&map_slot(o, 6), 21 * LAY_SEGMENT_BLOCKS - 1); }},
+    {OBJECT_MAP, "in_map", "slot.places",
+     [](lay_block &o) { lay_slot_set(&map_slot(o, 6), 2 * LAY_SEGMENT_BLOCKS); }},
+    {OBJECT_MAP, "over_super", "slot.places",
+     [](lay_block &o) { lay_slot_set(&map_slot(o, 6), 39 * LAY_SEGMENT_BLOCKS); }},
+    {OBJECT_MAP, "past_end", "slot.places",
+     [](lay_block &o) { lay_slot_set(&map_slot(o, 6), 78 * LAY_SEGMENT_BLOCKS); }},
+    {OBJECT_MAP, "member", "slot.places",
+     [](lay_block &o) { map_slot(o, 6).places[0].le |= uint64_t{1} << 52; }},
+    {OBJECT_MAP, "chunk_0", "slot: chunk 0",
+     [](lay_block &o) { lay_slot_set(&map_slot(o, 0), LAY_NONE); }},
+    {OBJECT_MAP, "chunk_apart", "slot: not behind",
+     [](lay_block &o) { lay_slot_set(&map_slot(o, 7), 30 * LAY_SEGMENT_BLOCKS); }},
+    {OBJECT_MAP, "chunk_half", "slot: not behind",
+     [](lay_block &o) { lay_slot_set(&map_slot(o, 7), LAY_NONE); }},
+    {OBJECT_MAP, "chunk_other_half", "slot: not behind",
+     [](lay_block &o) { lay_slot_set(&map_slot(o, 6), LAY_NONE); }},
+    {OBJECT_ENTRIES, "address", "block address",
+     [](lay_block &o) { o.head.block = lay_put64(LAY_ADDR_CHUNK(7, 0)); }},
+    {OBJECT_ENTRIES, "block_0", "used: block 0",
+     [](lay_block &o) {
+         o.entries.used[0] = 2;
+         o.entries.free = lay_put32(LAY_SEGMENT_BLOCKS - 2);
+     }},
+    {OBJECT_ENTRIES, "free", "free", [](lay_block &o) { o.entries.free = lay_put32(510); }},
+    {OBJECT_ENTRIES, "ages", "ages", [](lay_block &o) { o.entries.ages[511] = lay_put32(1); }},
+    {OBJECT_ENTRIES, "reserved", "reserved",
+     [](lay_block &o) { o.entries.reserved = lay_put32(1); }},
+    {OBJECT_ENTRIES, "reserved2", "reserved",
+     [](lay_block &o) { o.entries.reserved2 = lay_put64(1); }},
+    {OBJECT_ENTRIES, "reserved3", "reserved", [](lay_block &o) { o.entries.reserved3[1919] = 1; }},
 };
 
 const Case inode_cases[] = {
@@ -244,6 +329,8 @@ const Case inode_cases[] = {
      [](lay_block &o) { slot(o, SLOT_INLINE).reserved[23] = 1; }},
     {OBJECT_INODES, "xattr", "inode.xattr",
      [](lay_block &o) { slot(o, SLOT_TREE).xattr = lay_put64(1); }},
+    {OBJECT_INODES, "xattr_block", "inode.xattr",
+     [](lay_block &o) { slot(o, SLOT_TREE).xattr = lay_put64(3000); }},
     {OBJECT_INODES, "nlink_zero", "inode.nlink",
      [](lay_block &o) { slot(o, SLOT_INLINE).nlink = lay_put32(0); }},
     {OBJECT_INODES, "nlink_dir", "inode.nlink",
@@ -282,6 +369,8 @@ const Case inode_cases[] = {
      [](lay_block &o) { slot(o, SLOT_DEVICE).map.bytes[0] = 1; }},
     {OBJECT_INODES, "tree_root", "map.tree.root",
      [](lay_block &o) { slot(o, SLOT_TREE).map.tree.root = lay_put64(0); }},
+    {OBJECT_INODES, "tree_root_entries", "map.tree.root",
+     [](lay_block &o) { slot(o, SLOT_TREE).map.tree.root = lay_put64(LAY_ADDR_CHUNK(5, 0)); }},
     {OBJECT_INODES, "tree_blocks", "map.tree.blocks",
      [](lay_block &o) { slot(o, SLOT_TREE).map.tree.blocks = lay_put64(1); }},
     {OBJECT_INODES, "tree_entries", "map.tree.entries",
@@ -355,6 +444,8 @@ const Case tree_cases[] = {
      [](lay_block &o) { o.node.u.branches[1].key = lay_put64(0); }},
     {OBJECT_EXTENT_BRANCH, "child", "branch.child",
      [](lay_block &o) { o.node.u.branches[1].child = lay_put64(0); }},
+    {OBJECT_EXTENT_BRANCH, "child_past", "branch.child",
+     [](lay_block &o) { o.node.u.branches[1].child = lay_put64(LAY_ADDR_CHUNK(336, 1)); }},
     {OBJECT_EXTENT_BRANCH, "empty", "count",
      [](lay_block &o) {
          o.node.count = lay_put16(0);
@@ -387,6 +478,7 @@ const Case tree_cases[] = {
 const Case other_cases[] = {
     {OBJECT_XATTR, "next_self", "next", [](lay_block &o) { o.xattr.next = o.head.block; }},
     {OBJECT_XATTR, "next", "next", [](lay_block &o) { o.xattr.next = lay_put64(UINT64_MAX); }},
+    {OBJECT_XATTR, "next_block", "next", [](lay_block &o) { o.xattr.next = lay_put64(3000); }},
     {OBJECT_XATTR, "used", "used", [](lay_block &o) { o.xattr.used = lay_put16(LAY_PAYLOAD + 1); }},
     {OBJECT_XATTR, "count", "count", [](lay_block &o) { o.xattr.count = lay_put16(2); }},
     {OBJECT_XATTR, "reserved", "reserved", [](lay_block &o) { o.xattr.reserved = lay_put32(1); }},
@@ -417,18 +509,18 @@ const Case other_cases[] = {
     {OBJECT_DESC, "count_many", "count",
      [](lay_block &o) { o.desc.count = lay_put32(LAY_LOG_TAGS + 1); }},
     {OBJECT_DESC, "reserved", "reserved", [](lay_block &o) { o.desc.reserved = lay_put32(1); }},
-    {OBJECT_DESC, "tag_in_log", "tag.block",
-     [](lay_block &o) { o.desc.tags[1].block = lay_put64(50); }},
+    {OBJECT_DESC, "tag_data", "tag.block",
+     [](lay_block &o) { o.desc.tags[1].block = lay_put64(3000); }},
+    {OBJECT_DESC, "tag_map", "tag.block",
+     [](lay_block &o) { o.desc.tags[1].block = lay_put64(LAY_ADDR(LAY_KIND_MAP, 2)); }},
     {OBJECT_DESC, "tag_of_log", "tag.block",
      [](lay_block &o) { o.desc.tags[1].block = lay_put64(LAY_ADDR(LAY_KIND_LOG, 3)); }},
     {OBJECT_DESC, "tag_label", "tag.block",
      [](lay_block &o) { o.desc.tags[1].block = lay_put64(LAY_ADDR_LABEL); }},
-    {OBJECT_DESC, "tag_second_label", "tag.block",
-     [](lay_block &o) { o.desc.tags[1].block = lay_put64(LAY_LABEL_SECOND); }},
     {OBJECT_DESC, "tag_bitmap", "tag.block",
      [](lay_block &o) { o.desc.tags[1].block = lay_put64(LAY_ADDR(LAY_KIND_BITMAP, 2)); }},
     {OBJECT_DESC, "tag_past", "tag.block",
-     [](lay_block &o) { o.desc.tags[1].block = lay_put64(OBJECT_BLOCKS); }},
+     [](lay_block &o) { o.desc.tags[1].block = lay_put64(LAY_ADDR_CHUNK(336, 0)); }},
     {OBJECT_DESC, "tag_age", "tag.age", [](lay_block &o) { o.desc.tags[1].age = lay_put32(0); }},
     {OBJECT_DESC, "tag_reserved", "tag.reserved",
      [](lay_block &o) { o.desc.tags[1].reserved = lay_put32(1); }},
@@ -481,6 +573,7 @@ std::string case_name(const ::testing::TestParamInfo<Case> &info)
 INSTANTIATE_TEST_SUITE_P(Label, Spoiled, ::testing::ValuesIn(label_cases), case_name);
 INSTANTIATE_TEST_SUITE_P(Super, Spoiled, ::testing::ValuesIn(super_cases), case_name);
 INSTANTIATE_TEST_SUITE_P(Bitmap, Spoiled, ::testing::ValuesIn(bitmap_cases), case_name);
+INSTANTIATE_TEST_SUITE_P(Chunk, Spoiled, ::testing::ValuesIn(chunk_cases), case_name);
 INSTANTIATE_TEST_SUITE_P(Inode, Spoiled, ::testing::ValuesIn(inode_cases), case_name);
 INSTANTIATE_TEST_SUITE_P(Tree, Spoiled, ::testing::ValuesIn(tree_cases), case_name);
 INSTANTIATE_TEST_SUITE_P(Other, Spoiled, ::testing::ValuesIn(other_cases), case_name);
@@ -609,7 +702,7 @@ TEST(Addresses, AreTranslatedToPlaces)
     EXPECT_EQ(places(LAY_ADDR(LAY_KIND_BITMAP, 1)), (Places{4}));
     EXPECT_EQ(places(LAY_ADDR(LAY_KIND_SUMS, 39)), (Places{44}));
     EXPECT_EQ(places(LAY_ADDR(LAY_KIND_LOG, 1023)), (Places{1068}));
-    EXPECT_EQ(places(3000), (Places{3000}));
+    EXPECT_EQ(places(LAY_ADDR(LAY_KIND_MAP, 1)), (Places{1070}));
 }
 
 TEST(Addresses, OutsideTheFileSystemHaveNoPlace)
@@ -617,10 +710,11 @@ TEST(Addresses, OutsideTheFileSystemHaveNoPlace)
     const uint64_t none[] = {1,
                              4,
                              LAY_LABEL_SECOND,
-                             OBJECT_BLOCKS,
+                             3000,
                              LAY_ADDR(LAY_KIND_MMP, 1),
                              LAY_ADDR(LAY_KIND_SUPER, 1),
-                             LAY_ADDR(3, 0),
+                             LAY_ADDR(LAY_KIND_MAP, 2),
+                             LAY_ADDR_CHUNK(0, 1), // the map knows
                              LAY_ADDR(LAY_KIND_BITMAP, 2),
                              LAY_ADDR(LAY_KIND_SUMS, 40),
                              LAY_ADDR(LAY_KIND_LOG, 1024),
@@ -706,6 +800,8 @@ class LogImage : public ::testing::Test
     }
 
     const uint64_t bitmap = LAY_ADDR(LAY_KIND_BITMAP, 1), sums = LAY_ADDR(LAY_KIND_SUMS, 39);
+    const uint64_t map = LAY_ADDR(LAY_KIND_MAP, 1);
+    const uint64_t entries = LAY_ADDR_CHUNK(4, 0), block = LAY_ADDR_CHUNK(4, 77);
     uint32_t wrong_age = 0;
     const char *why = "";
 };
@@ -717,37 +813,44 @@ TEST_F(LogImage, IsOfAKindThatBelongsThere)
     EXPECT_EQ(check(OBJECT_SUMS, sums, 0), 0) << why;
     EXPECT_EQ(check(OBJECT_SUMS, bitmap, 0), -EUCLEAN);
     EXPECT_EQ(check(OBJECT_SUMS, sums, 2), -EUCLEAN);
-    EXPECT_EQ(check(OBJECT_INODES, 2000, 24), 0) << why;
-    EXPECT_EQ(check(OBJECT_EXTENT_LEAF, 2000, 0), 0) << why;
-    EXPECT_EQ(check(OBJECT_DIR_LEAF, 2000, 1), 0) << why;
-    EXPECT_EQ(check(OBJECT_XATTR, 2000, 1), 0) << why;
-    EXPECT_EQ(check(OBJECT_SYMLINK, 2000, 1), 0) << why;
+    EXPECT_EQ(check(OBJECT_INODES, block, 24), 0) << why;
+    EXPECT_EQ(check(OBJECT_EXTENT_LEAF, block, 0), 0) << why;
+    EXPECT_EQ(check(OBJECT_DIR_LEAF, block, 1), 0) << why;
+    EXPECT_EQ(check(OBJECT_XATTR, block, 1), 0) << why;
+    EXPECT_EQ(check(OBJECT_SYMLINK, block, 1), 0) << why;
     EXPECT_EQ(check(OBJECT_DIR_LEAF, 0, 1), -EUCLEAN);
     EXPECT_EQ(check(OBJECT_DIR_LEAF, bitmap, 1), -EUCLEAN);
-    EXPECT_EQ(check(OBJECT_BITMAP, 2000, 0), -EUCLEAN);
+    EXPECT_EQ(check(OBJECT_BITMAP, block, 0), -EUCLEAN);
     EXPECT_EQ(check(OBJECT_SUPER, 2, 0), -EUCLEAN) << "a place, not an address";
-    EXPECT_EQ(check(OBJECT_EXTENT_LEAF, 50, 0), -EUCLEAN) << "in the log";
+    EXPECT_EQ(check(OBJECT_MAP, map, 0), 0) << why;
+    EXPECT_EQ(check(OBJECT_MAP, block, 0), -EUCLEAN);
+    EXPECT_EQ(check(OBJECT_ENTRIES, entries, 0), 0) << why;
+    EXPECT_EQ(check(OBJECT_ENTRIES, block, 0), -EUCLEAN);
+    EXPECT_EQ(check(OBJECT_EXTENT_LEAF, entries, 0), -EUCLEAN);
+    EXPECT_EQ(check(OBJECT_EXTENT_LEAF, 3000, 0), -EUCLEAN) << "data";
     EXPECT_EQ(check(OBJECT_LABEL, LAY_ADDR_LABEL, 0), -EUCLEAN);
-    EXPECT_EQ(check(OBJECT_COMMIT, 2000, 0), -EUCLEAN);
+    EXPECT_EQ(check(OBJECT_COMMIT, block, 0), -EUCLEAN);
 }
 
 TEST_F(LogImage, HasAnOwnerOfItsKind)
 {
     EXPECT_EQ(check(OBJECT_BITMAP, bitmap, 1), -EUCLEAN);
-    EXPECT_EQ(check(OBJECT_INODES, 2000, 25), -EUCLEAN);
-    EXPECT_EQ(check(OBJECT_DIR_LEAF, 2000, 0), -EUCLEAN);
+    EXPECT_EQ(check(OBJECT_MAP, map, 1), -EUCLEAN);
+    EXPECT_EQ(check(OBJECT_ENTRIES, entries, 1), -EUCLEAN);
+    EXPECT_EQ(check(OBJECT_INODES, block, 25), -EUCLEAN);
+    EXPECT_EQ(check(OBJECT_DIR_LEAF, block, 0), -EUCLEAN);
 }
 
 TEST_F(LogImage, IsOfItsTransaction)
 {
-    EXPECT_EQ(check(OBJECT_DIR_LEAF, 2000, 1, TID - 1), -EUCLEAN);
-    EXPECT_EQ(check(OBJECT_DIR_LEAF, 2000, 1, TID + 1), -EUCLEAN);
+    EXPECT_EQ(check(OBJECT_DIR_LEAF, block, 1, TID - 1), -EUCLEAN);
+    EXPECT_EQ(check(OBJECT_DIR_LEAF, block, 1, TID + 1), -EUCLEAN);
 }
 
 TEST_F(LogImage, HasTheAgeOfItsTag)
 {
     wrong_age = 1;
-    EXPECT_EQ(check(OBJECT_DIR_LEAF, 2000, 1), -EUCLEAN);
+    EXPECT_EQ(check(OBJECT_DIR_LEAF, block, 1), -EUCLEAN);
 }
 
 TEST(Log, PositionsWrapToZero)

@@ -36,6 +36,10 @@ static uint64_t walk(enum object_kind kind, const union lay_block *o)
             sum += sum_bytes(lay_xattr_name(x), x->name_len);
             sum += sum_bytes(lay_xattr_value(x), lay_get32(x->value_len));
         }
+    } else if (kind == OBJECT_MAP) {
+        uint64_t places[2];
+        for (unsigned i = 0; i < LAY_MAP_SLOTS; i++)
+            sum += lay_slot_places(&o->map.slots[i], LAY_ADDR_CHUNK(i, 7), places);
     } else if (kind == OBJECT_DESC) {
         sum += lay_log_chain(0, o);
     }

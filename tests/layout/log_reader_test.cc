@@ -17,7 +17,7 @@ namespace
 {
 
 constexpr uint64_t RING = 16; // blocks of the log
-constexpr uint64_t HOME = 5000;
+constexpr uint64_t HOME = LAY_ADDR(LAY_KIND_CHUNK, 5000);
 constexpr uint64_t NOWHERE = UINT64_MAX;
 
 struct Found {

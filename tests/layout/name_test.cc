@@ -90,14 +90,14 @@ TEST(Range, AcceptsOnlyBlocksOutsideTheFixedAreas)
 {
     lay_geometry geo;
     object_geometry(&geo);
-    const uint64_t first = geo.log_start + geo.log_blocks, next = LAY_LABEL_SECOND + 1;
+    const uint64_t first = geo.map_start + geo.map_len, next = LAY_LABEL_SECOND + 1;
     EXPECT_TRUE(lay_range_ok(&geo, first, LAY_LABEL_SECOND - first));
     EXPECT_FALSE(lay_range_ok(&geo, first, LAY_LABEL_SECOND - first + 1));
     EXPECT_TRUE(lay_range_ok(&geo, next, geo.supers[1] - next));
     EXPECT_FALSE(lay_range_ok(&geo, next, geo.supers[1] - next + 1));
     EXPECT_FALSE(lay_range_ok(&geo, first - 1, 1));
     for (uint64_t block : {uint64_t{0}, uint64_t{LAY_MMP_BLOCK}, geo.supers[0], geo.bitmap_start,
-                           geo.sums_start, geo.log_start - 1, geo.log_start})
+                           geo.sums_start, geo.log_start - 1, geo.log_start, geo.map_start})
         EXPECT_FALSE(lay_range_ok(&geo, block, 1)) << block;
     EXPECT_TRUE(lay_range_ok(&geo, geo.blocks - 1, 1));
     EXPECT_FALSE(lay_range_ok(&geo, geo.blocks - 1, 2));

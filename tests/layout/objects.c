@@ -8,6 +8,8 @@
 
 #define INODE_INDEX 3u /* the inode block holds inodes 24 to 31 */
 #define DATA        3000u
+#define META        LAY_ADDR(LAY_KIND_CHUNK, 3000)
+#define SEGMENT     6u  /* of the block of entries */
 #define POSITION    10u /* of the records of the log */
 
 void object_geometry(struct lay_geometry *geo)
@@ -27,6 +29,11 @@ void object_geometry(struct lay_geometry *geo)
     geo->log_id = 0x1112131415161718;
     geo->log_start = 45;
     geo->log_blocks = 1024;
+    geo->map_start = 1069;
+    geo->map_blocks = 2;
+    geo->map_len = 3;
+    geo->chunk_shift = 1;
+    geo->reserve = 1;
 }
 
 static struct lay_extent extent(uint64_t file_block, uint64_t block, uint32_t len)
@@ -79,13 +86,19 @@ static void make_mmp(struct lay_mmp *mmp)
 
 static void make_super(const struct lay_geometry *geo, struct lay_super *sb)
 {
+    sb->chunk_shift = lay_put32(geo->chunk_shift);
     sb->inodes = lay_put64(3);
     sb->free_inode_block = lay_put64(1);
     sb->orphan = lay_put64(LAY_NONE);
     memcpy(sb->hash_seed, geo->hash_seed, 16);
+    sb->reserve = lay_put32(geo->reserve);
     sb->clean_incarnation = incarnation;
     sb->clean_tid = lay_put64(OBJECT_TID);
     sb->clean_pos = lay_put64(POSITION);
+    sb->map[0] = lay_put64(geo->map_start);
+    sb->map[1] = lay_put64(LAY_NONE);
+    sb->map_blocks = lay_put64(geo->map_blocks);
+    sb->chunks = lay_put64(2);
     sb->area.bitmaps[0] = lay_put64(geo->bitmap_start);
     sb->area.bitmaps[1] = lay_put64(LAY_NONE);
     sb->area.sums[0] = lay_put64(geo->sums_start);
@@ -97,7 +110,7 @@ static void make_super(const struct lay_geometry *geo, struct lay_super *sb)
     sb->inode_file.size = lay_put64(2 * LAY_BLOCK_SIZE);
     sb->inode_file.map_kind = lay_put16(LAY_MAP_INLINE);
     sb->inode_file.map_count = lay_put16(1);
-    sb->inode_file.map.extents[0] = extent(0, DATA, 2);
+    sb->inode_file.map.extents[0] = extent(0, META, 2);
 }
 
 /* The last group: what lies past the end is used. */
@@ -120,6 +133,24 @@ static void make_sums(struct lay_sums *sums)
     sums->sums[OBJECT_BLOCKS - 39 * LAY_SUMS_ENTRIES - 1] = lay_put32(LAY_ZEROS_SUM);
 }
 
+/* Chunks 0 and 3 are mapped. */
+static void make_map(struct lay_map_block *mb)
+{
+    for (unsigned i = 0; i < LAY_MAP_SLOTS; i++)
+        lay_slot_set(&mb->slots[i], LAY_NONE);
+    for (unsigned i = 0; i < 2; i++) {
+        lay_slot_set(&mb->slots[i], (8 + i) * LAY_SEGMENT_BLOCKS);
+        lay_slot_set(&mb->slots[SEGMENT + i], (21 + i) * LAY_SEGMENT_BLOCKS);
+    }
+}
+
+static void make_entries(struct lay_entries *entries)
+{
+    entries->used[0] = 0x03;
+    entries->used[9] = 0x01;
+    entries->free = lay_put32(LAY_SEGMENT_BLOCKS - 3);
+}
+
 static void make_inode(struct lay_inode *inode, uint32_t mode, enum lay_map_kind kind,
                        uint64_t blocks)
 {
@@ -135,9 +166,9 @@ static void make_trees(struct lay_inode *tree, struct lay_inode *dir)
 {
     make_inode(tree, S_IFREG | 0644, LAY_MAP_TREE, 60);
     tree->size = lay_put64(1000000);
-    tree->xattr = lay_put64(DATA + 500);
+    tree->xattr = lay_put64(META + 500);
     tree->map_height = lay_put16(2);
-    tree->map.tree.root = lay_put64(DATA + 600);
+    tree->map.tree.root = lay_put64(META + 600);
     tree->map.tree.blocks = lay_put64(3);
     tree->map.tree.entries = lay_put64(50);
 
@@ -146,7 +177,7 @@ static void make_trees(struct lay_inode *tree, struct lay_inode *dir)
     dir->size = lay_put64(LAY_BLOCK_SIZE);
     dir->parent = lay_put64(LAY_INO_ROOT);
     dir->map_height = lay_put16(1);
-    dir->map.tree.root = lay_put64(DATA + 700);
+    dir->map.tree.root = lay_put64(META + 700);
     dir->map.tree.blocks = lay_put64(1);
 }
 
@@ -158,7 +189,7 @@ static void make_links(struct lay_inode *target, struct lay_inode *link)
 
     make_inode(link, S_IFLNK | 0777, LAY_MAP_LINK, 0);
     link->size = lay_put64(LAY_PAYLOAD + 3);
-    link->map.link.block = lay_put64(DATA + 800);
+    link->map.link.block = lay_put64(META + 800);
     memcpy(link->map.link.tail, "end", 3);
 }
 
@@ -198,9 +229,9 @@ static void make_branches(struct lay_node *node)
     node->level = lay_put16(1);
     node->count = lay_put16(2);
     node->used = lay_put32(2 * sizeof(struct lay_branch));
-    node->u.branches[0].child = lay_put64(DATA + 1);
+    node->u.branches[0].child = lay_put64(META + 1);
     node->u.branches[1].key = lay_put64(1u << 20);
-    node->u.branches[1].child = lay_put64(DATA + 2);
+    node->u.branches[1].child = lay_put64(META + 2);
 }
 
 static void add_name(struct lay_node *node, const char *name, uint64_t key)
@@ -235,7 +266,7 @@ static void make_xattr(struct lay_xattr_block *xb)
 {
     struct lay_xattr *x = (struct lay_xattr *)xb->bytes;
 
-    xb->next = lay_put64(DATA + 900);
+    xb->next = lay_put64(META + 900);
     xb->used = lay_put16(LAY_XATTR_LEN(6, 5));
     xb->count = lay_put16(1);
     x->len = lay_put16(LAY_XATTR_LEN(6, 5));
@@ -258,7 +289,7 @@ static void make_log(const struct lay_geometry *geo, enum object_kind kind, unio
         o->desc.count = lay_put32(2);
         o->desc.tags[0].block = lay_put64(LAY_ADDR_SUPER);
         o->desc.tags[0].age = lay_put32(77);
-        o->desc.tags[1].block = lay_put64(DATA);
+        o->desc.tags[1].block = lay_put64(META);
         o->desc.tags[1].age = lay_put32(78);
     } else {
         o->commit.blocks = lay_put32(4);
@@ -287,6 +318,12 @@ static void fill(const struct lay_geometry *geo, enum object_kind kind, union la
         break;
     case OBJECT_SUMS:
         make_sums(&o->sums);
+        break;
+    case OBJECT_MAP:
+        make_map(&o->map);
+        break;
+    case OBJECT_ENTRIES:
+        make_entries(&o->entries);
         break;
     case OBJECT_INODES:
         make_inodes(&o->inodes);
@@ -322,13 +359,15 @@ static const struct {
     [OBJECT_SUPER] = {"superblock", LAY_MAGIC_SUPER, LAY_ADDR_SUPER, 0},
     [OBJECT_BITMAP] = {"bitmap", LAY_MAGIC_BITMAP, LAY_ADDR(LAY_KIND_BITMAP, 1), 0},
     [OBJECT_SUMS] = {"checksum block", LAY_MAGIC_SUMS, LAY_ADDR(LAY_KIND_SUMS, 39), 0},
-    [OBJECT_INODES] = {"inode block", LAY_MAGIC_INODES, DATA, 8 * INODE_INDEX},
-    [OBJECT_EXTENT_LEAF] = {"extent leaf", LAY_MAGIC_EXTENTS, DATA, OBJECT_OWNER},
-    [OBJECT_EXTENT_BRANCH] = {"extent branch", LAY_MAGIC_EXTENTS, DATA, OBJECT_OWNER},
-    [OBJECT_DIR_LEAF] = {"directory leaf", LAY_MAGIC_DIR, DATA, OBJECT_OWNER},
-    [OBJECT_DIR_BRANCH] = {"directory branch", LAY_MAGIC_DIR, DATA, OBJECT_OWNER},
-    [OBJECT_XATTR] = {"xattr block", LAY_MAGIC_XATTR, DATA, OBJECT_OWNER},
-    [OBJECT_SYMLINK] = {"symlink block", LAY_MAGIC_SYMLINK, DATA, OBJECT_OWNER},
+    [OBJECT_MAP] = {"map block", LAY_MAGIC_MAP, LAY_ADDR(LAY_KIND_MAP, 0), 0},
+    [OBJECT_ENTRIES] = {"block of entries", LAY_MAGIC_ENTRIES, LAY_ADDR_CHUNK(SEGMENT, 0), 0},
+    [OBJECT_INODES] = {"inode block", LAY_MAGIC_INODES, META, 8 * INODE_INDEX},
+    [OBJECT_EXTENT_LEAF] = {"extent leaf", LAY_MAGIC_EXTENTS, META, OBJECT_OWNER},
+    [OBJECT_EXTENT_BRANCH] = {"extent branch", LAY_MAGIC_EXTENTS, META, OBJECT_OWNER},
+    [OBJECT_DIR_LEAF] = {"directory leaf", LAY_MAGIC_DIR, META, OBJECT_OWNER},
+    [OBJECT_DIR_BRANCH] = {"directory branch", LAY_MAGIC_DIR, META, OBJECT_OWNER},
+    [OBJECT_XATTR] = {"xattr block", LAY_MAGIC_XATTR, META, OBJECT_OWNER},
+    [OBJECT_SYMLINK] = {"symlink block", LAY_MAGIC_SYMLINK, META, OBJECT_OWNER},
     [OBJECT_DESC] = {"descriptor", LAY_MAGIC_JDESC, LAY_ADDR(LAY_KIND_LOG, POSITION), 0},
     [OBJECT_COMMIT] = {"commit", LAY_MAGIC_JCOMMIT, LAY_ADDR(LAY_KIND_LOG, POSITION), 0},
 };
@@ -381,6 +420,10 @@ int object_check(enum object_kind kind, const union lay_block *o, const char **w
         return lay_check_bitmap(&geo, &o->bitmap, 1, why);
     case OBJECT_SUMS:
         return lay_check_sums(&geo, &o->sums, 39, why);
+    case OBJECT_MAP:
+        return lay_check_map_block(&geo, &o->map, 0, why);
+    case OBJECT_ENTRIES:
+        return lay_check_entries(&geo, &o->entries, SEGMENT, why);
     case OBJECT_INODES:
         return lay_check_inode_block(&geo, &o->inodes, INODE_INDEX, addr, why);
     case OBJECT_EXTENT_LEAF:

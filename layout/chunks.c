@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Checks the chunk map and blocks of entries (FORMAT.md 5.6 and 5.7). */
+#include "layout/check.h"
+#include "layout/layout.h"
+
+void lay_slot_set(struct lay_slot *slot, uint64_t block)
+{
+    *slot = (struct lay_slot){.places = {lay_put64(block), lay_put64(LAY_NONE)}};
+}
+
+unsigned lay_slot_places(const struct lay_slot *slot, uint64_t addr, uint64_t places[2])
+{
+    unsigned n = 0;
+
+    for (; n < 2 && lay_get64(slot->places[n]) != LAY_NONE; n++)
+        places[n] = lay_get64(slot->places[n]) + lay_addr_index(addr);
+    return n;
+}
+
+bool lay_slots_follow(const struct lay_slot *slot, const struct lay_slot *next)
+{
+    if (!lay_slot_mapped(slot) || !lay_slot_mapped(next))
+        return lay_slot_mapped(slot) == lay_slot_mapped(next);
+    return lay_get64(next->places[0]) == lay_get64(slot->places[0]) + LAY_SEGMENT_BLOCKS;
+}
+
+void lay_map_complete(const struct lay_geometry *geo, struct lay_map_block *mb, uint64_t index)
+{
+    if (lay_get32(mb->head.magic) != 0 || !lay_is_zero(mb, sizeof(*mb)))
+        return;
+    lay_head_init(&mb->head, LAY_MAGIC_MAP, geo->uuid, LAY_ADDR(LAY_KIND_MAP, index), 0);
+    mb->index = lay_put64(index);
+    for (unsigned i = 0; i < LAY_MAP_SLOTS; i++)
+        lay_slot_set(&mb->slots[i], LAY_NONE);
+    lay_seal(mb, 0);
+}
+
+static int chunks_slot(const struct lay_geometry *geo, const struct lay_slot *slot,
+                       uint64_t segment, const char **why)
+{
+    uint64_t block = lay_get64(slot->places[0]);
+
+    if (lay_get64(slot->places[1]) != LAY_NONE)
+        return lay_bad(why, "slot.places");
+    if (lay_get32(slot->age) != 0 || lay_get32(slot->reserved) != 0)
+        return lay_bad(why, "slot.age");
+    if (!lay_slot_mapped(slot))
+        return segment == 0 ? lay_bad(why, "slot: chunk 0 is not mapped") : 0;
+    if (segment >= lay_segments(geo))
+        return lay_bad(why, "slot: behind the last chunk");
+    if (block % LAY_SEGMENT_BLOCKS != 0 || !lay_range_ok(geo, block, LAY_SEGMENT_BLOCKS))
+        return lay_bad(why, "slot.places");
+    return 0;
+}
+
+int lay_check_map_block(const struct lay_geometry *geo, const struct lay_map_block *mb,
+                        uint64_t index, const char **why)
+{
+    int err = lay_check_head(mb, LAY_MAGIC_MAP, geo->uuid, LAY_ADDR(LAY_KIND_MAP, index), 0, why);
+
+    if (err)
+        return err;
+    if (lay_get64(mb->index) != index)
+        return lay_bad(why, "index");
+    if (lay_get64(mb->reserved) != 0)
+        return lay_bad(why, "reserved");
+    for (unsigned i = 0; i < LAY_MAP_SLOTS && !err; i++) {
+        uint64_t segment = index * LAY_MAP_SLOTS + i;
+        err = chunks_slot(geo, &mb->slots[i], segment, why);
+        if (!err && i > 0 && segment % lay_chunk_segments(geo) != 0 &&
+            !lay_slots_follow(&mb->slots[i - 1], &mb->slots[i]))
+            err = lay_bad(why, "slot: not behind the other segments of its chunk");
+    }
+    return err;
+}
+
+int lay_check_entries(const struct lay_geometry *geo, const struct lay_entries *entries,
+                      uint64_t segment, const char **why)
+{
+    uint64_t addr = LAY_ADDR_CHUNK(segment, 0);
+    int err = lay_check_head(entries, LAY_MAGIC_ENTRIES, geo->uuid, addr, 0, why);
+
+    if (err)
+        return err;
+    if (!(entries->used[0] & 1))
+        return lay_bad(why, "used: block 0 is free");
+    uint32_t ones = lay_count_ones(entries->used, sizeof(entries->used));
+    if (lay_get32(entries->free) != LAY_SEGMENT_BLOCKS - ones)
+        return lay_bad(why, "free");
+    if (!lay_is_zero(entries->ages, sizeof(entries->ages)))
+        return lay_bad(why, "ages");
+    if (lay_get32(entries->reserved) != 0 || lay_get64(entries->reserved2) != 0 ||
+        !lay_is_zero(entries->reserved3, sizeof(entries->reserved3)))
+        return lay_bad(why, "reserved");
+    return 0;
+}

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Sizes of areas and of the chunk map, addresses of blocks in chunks, and blocks of the map. */
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "tests/layout/objects.h"
+
+namespace
+{
+
+constexpr uint64_t TIB = uint64_t{1} << 28; // blocks
+
+TEST(Levels, NameTheBlocksOfTheLevelBelow)
+{
+    EXPECT_EQ(lay_level_blocks(5, 0), 5u);
+    EXPECT_EQ(lay_level_blocks(1, 1), 0u) << "a level of one block is the top";
+    EXPECT_EQ(lay_level_blocks(2, 1), 1u);
+    EXPECT_EQ(lay_level_blocks(LAY_AGES, 1), 1u);
+    EXPECT_EQ(lay_level_blocks(LAY_AGES + 1, 1), 2u);
+    EXPECT_EQ(lay_level_blocks(LAY_AGES + 1, 2), 1u);
+    EXPECT_EQ(lay_level_blocks(LAY_AGES + 1, 3), 0u);
+    EXPECT_EQ(lay_area_blocks(0), 0u);
+    EXPECT_EQ(lay_area_blocks(1), 1u);
+    EXPECT_EQ(lay_area_blocks(2), 3u);
+}
+
+/* Levels above the first one. */
+unsigned levels(uint64_t n)
+{
+    unsigned level = 0;
+    while (lay_level_blocks(n, level + 1) > 0)
+        level++;
+    return level;
+}
+
+/* The table of what mkfs chooses: of all members together, and of one of them. */
+struct Sizes {
+    uint64_t blocks, member;
+    uint32_t shift, reserve;
+    uint64_t map, bitmaps, sums;
+    unsigned bitmap_levels, sums_levels;
+};
+
+const Sizes sizes[] = {
+    {4096, 4096, 0, 1, 1, 1, 6, 0, 1},
+    {TIB, TIB, 0, 16, 3126, 8333, 266572, 2, 2},
+    {256 * TIB, 16 * TIB, 2, 64, 99966, 133287, 4265115, 2, 3},
+};
+
+TEST(Sizes, AreThoseOfTheTable)
+{
+    for (const Sizes &s : sizes) {
+        SCOPED_TRACE(s.blocks);
+        EXPECT_EQ(lay_chunk_shift(s.blocks), s.shift);
+        EXPECT_EQ(lay_reserve(s.blocks), s.reserve);
+        uint64_t map = lay_map_blocks(lay_map_slots(s.blocks, s.shift));
+        EXPECT_EQ(lay_area_blocks(map), s.map);
+        EXPECT_EQ(lay_area_blocks(lay_groups_of(s.member)), s.bitmaps);
+        EXPECT_EQ(lay_area_blocks(lay_sums_blocks(s.member)), s.sums);
+        EXPECT_EQ(levels(lay_groups_of(s.member)), s.bitmap_levels);
+        EXPECT_EQ(levels(lay_sums_blocks(s.member)), s.sums_levels);
+    }
+}
+
+TEST(Sizes, OfChunksGrowFrom64TiBOnUpToTheLimit)
+{
+    EXPECT_EQ(lay_chunk_shift(64 * TIB), 0u);
+    EXPECT_EQ(lay_chunk_shift(64 * TIB + 1), 1u);
+    EXPECT_EQ(lay_chunk_shift(512 * TIB), 3u);
+    EXPECT_EQ(lay_chunk_shift(LAY_MAX_BLOCKS), LAY_MAX_CHUNK_SHIFT);
+    EXPECT_EQ(lay_map_slots(LAY_MAX_BLOCKS, LAY_MAX_CHUNK_SHIFT), LAY_MAX_SEGMENTS);
+    EXPECT_EQ(lay_map_slots(4095, 0), 7u) << "whole segments";
+}
+
+TEST(Segments, AreTheSlotsOfWholeChunks)
+{
+    lay_geometry geo;
+    object_geometry(&geo);
+    EXPECT_EQ(lay_segments(&geo), 2 * LAY_MAP_SLOTS);
+    geo.chunk_shift = 4;
+    geo.map_blocks = 1;
+    EXPECT_EQ(lay_segments(&geo), 160u);
+    geo.chunk_shift = 0;
+    geo.map_blocks = lay_map_blocks(LAY_MAX_CHUNKS);
+    EXPECT_EQ(lay_segments(&geo), LAY_MAX_CHUNKS);
+    geo.map_blocks = 0;
+    EXPECT_EQ(lay_segments(&geo), LAY_MAX_SEGMENTS) << "before the superblock is known";
+}
+
+TEST(ChunkAddress, HasASegmentAndABlock)
+{
+    const uint64_t addr = LAY_ADDR_CHUNK(77, 511);
+    EXPECT_EQ(addr, 0x4000000000000000u + 77 * 512 + 511);
+    EXPECT_EQ(lay_addr_segment(addr), 77u);
+    EXPECT_EQ(lay_addr_index(addr), 511u);
+}
+
+TEST(ChunkAddress, NamesABlockOtherThanTheEntriesOfASegmentInTheMap)
+{
+    lay_geometry geo;
+    object_geometry(&geo);
+    for (uint64_t addr : {LAY_ADDR_CHUNK(0, 1), LAY_ADDR_CHUNK(335, 511)})
+        EXPECT_TRUE(lay_chunk_addr_ok(&geo, addr));
+    for (uint64_t addr :
+         {uint64_t{0}, uint64_t{3000}, LAY_ADDR_CHUNK(5, 0), LAY_ADDR_CHUNK(336, 1),
+          LAY_ADDR(LAY_KIND_MAP, 1), LAY_ADDR_CHUNK(uint64_t{1} << 43, 1), UINT64_MAX})
+        EXPECT_FALSE(lay_chunk_addr_ok(&geo, addr)) << std::hex << addr;
+}
+
+TEST(ChunkAddress, HasAHomeIfTheMapCanHaveItsSegment)
+{
+    lay_geometry geo;
+    object_geometry(&geo);
+    EXPECT_TRUE(lay_home_ok(&geo, LAY_ADDR_CHUNK(335, 0)));
+    EXPECT_FALSE(lay_home_ok(&geo, LAY_ADDR_CHUNK(336, 0)));
+    EXPECT_TRUE(lay_home_ok(&geo, LAY_ADDR(LAY_KIND_MAP, 1)));
+    EXPECT_FALSE(lay_home_ok(&geo, LAY_ADDR(LAY_KIND_MAP, 2)));
+    EXPECT_FALSE(lay_home_ok(&geo, 3000));
+    geo.map_blocks = 0; // only the label is known
+    EXPECT_TRUE(lay_home_ok(&geo, LAY_ADDR_CHUNK(LAY_MAX_SEGMENTS - 1, 0)));
+    EXPECT_FALSE(lay_home_ok(&geo, LAY_ADDR_CHUNK(LAY_MAX_SEGMENTS, 0)));
+    uint64_t most = lay_map_blocks(LAY_MAX_SEGMENTS);
+    EXPECT_TRUE(lay_home_ok(&geo, LAY_ADDR(LAY_KIND_MAP, most - 1)));
+    EXPECT_FALSE(lay_home_ok(&geo, LAY_ADDR(LAY_KIND_MAP, most)));
+}
+
+TEST(Slot, TranslatesAnAddress)
+{
+    lay_slot slot;
+    uint64_t places[2];
+    lay_slot_set(&slot, 21 * LAY_SEGMENT_BLOCKS);
+    EXPECT_TRUE(lay_slot_mapped(&slot));
+    ASSERT_EQ(lay_slot_places(&slot, LAY_ADDR_CHUNK(6, 9), places), 1u);
+    EXPECT_EQ(places[0], 21u * LAY_SEGMENT_BLOCKS + 9);
+    slot.places[1] = lay_put64(LAY_SEGMENT_BLOCKS);
+    ASSERT_EQ(lay_slot_places(&slot, LAY_ADDR_CHUNK(6, 9), places), 2u);
+    EXPECT_EQ(places[1], LAY_SEGMENT_BLOCKS + 9);
+    lay_slot_set(&slot, LAY_NONE);
+    EXPECT_FALSE(lay_slot_mapped(&slot));
+    EXPECT_EQ(lay_slot_places(&slot, LAY_ADDR_CHUNK(6, 9), places), 0u);
+}
+
+class MapBlock : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        object_geometry(&geo);
+        object_make(OBJECT_MAP, &o);
+    }
+
+    int check(uint64_t index = 0)
+    {
+        lay_seal(&o, 1);
+        return lay_check_map_block(&geo, &o.map, index, &why);
+    }
+
+    lay_geometry geo;
+    lay_block o;
+    const char *why = "";
+};
+
+TEST_F(MapBlock, OfZerosIsOneWithoutMappedSlotsUnlessItIsTheFirst)
+{
+    memset(&o, 0, sizeof(o));
+    lay_map_complete(&geo, &o.map, 1);
+    ASSERT_EQ(lay_check_map_block(&geo, &o.map, 1, &why), 0) << why;
+    EXPECT_EQ(lay_get64(o.head.tid), 0u);
+    for (const lay_slot &slot : o.map.slots)
+        EXPECT_FALSE(lay_slot_mapped(&slot));
+
+    memset(&o, 0, sizeof(o));
+    lay_map_complete(&geo, &o.map, 0);
+    EXPECT_EQ(lay_check_map_block(&geo, &o.map, 0, &why), -EUCLEAN) << "chunk 0 is always mapped";
+}
+
+TEST_F(MapBlock, OfZerosIsZeroThroughout)
+{
+    for (size_t at : {size_t{0}, sizeof(lay_head), size_t{LAY_BLOCK_SIZE - 1}}) {
+        memset(&o, 0, sizeof(o));
+        o.bytes[at] = 1;
+        lay_map_complete(&geo, &o.map, 1);
+        EXPECT_EQ(lay_check_map_block(&geo, &o.map, 1, &why), -EUCLEAN) << at;
+    }
+}
+
+TEST_F(MapBlock, IsLeftAloneWhenItHasContents)
+{
+    const lay_block before = o;
+    lay_map_complete(&geo, &o.map, 1);
+    EXPECT_EQ(memcmp(&o, &before, sizeof(o)), 0);
+}
+
+TEST_F(MapBlock, MapsNothingBehindTheLastChunk)
+{
+    geo.chunk_shift = 4;
+    geo.map_blocks = geo.map_len = 1;
+    for (lay_slot &slot : o.map.slots)
+        lay_slot_set(&slot, LAY_NONE);
+    for (unsigned i = 0; i < 16; i++) {
+        lay_slot_set(&o.map.slots[i], (8 + i) * LAY_SEGMENT_BLOCKS);
+        lay_slot_set(&o.map.slots[144 + i], (40 + i) * LAY_SEGMENT_BLOCKS);
+    }
+    EXPECT_EQ(check(), 0) << why;
+    lay_slot_set(&o.map.slots[160], 60 * LAY_SEGMENT_BLOCKS);
+    EXPECT_EQ(check(), -EUCLEAN);
+    EXPECT_STREQ(why, "slot: behind the last chunk");
+}
+
+/* Block 1 begins in the middle of a chunk of 16 segments, and ends with a whole one. */
+TEST_F(MapBlock, MayBeginWithinAChunk)
+{
+    geo.chunk_shift = 4;
+    o.map.index = lay_put64(1);
+    o.head.block = lay_put64(LAY_ADDR(LAY_KIND_MAP, 1));
+    for (lay_slot &slot : o.map.slots)
+        lay_slot_set(&slot, LAY_NONE);
+    for (unsigned i = 0; i < 8; i++)
+        lay_slot_set(&o.map.slots[i], (20 + i) * LAY_SEGMENT_BLOCKS);
+    EXPECT_EQ(check(1), 0) << why;
+    lay_slot_set(&o.map.slots[7], 30 * LAY_SEGMENT_BLOCKS);
+    EXPECT_EQ(check(1), -EUCLEAN);
+    EXPECT_STREQ(why, "slot: not behind the other segments of its chunk");
+    lay_slot_set(&o.map.slots[7], 27 * LAY_SEGMENT_BLOCKS);
+    lay_slot_set(&o.map.slots[8], 10 * LAY_SEGMENT_BLOCKS);
+    EXPECT_EQ(check(1), -EUCLEAN) << "the first segment of another chunk alone";
+}
+
+TEST(Slots, OfAChunkFollowEachOther)
+{
+    lay_slot none, a, b;
+    lay_slot_set(&none, LAY_NONE);
+    lay_slot_set(&a, 20 * LAY_SEGMENT_BLOCKS);
+    lay_slot_set(&b, 21 * LAY_SEGMENT_BLOCKS);
+    EXPECT_TRUE(lay_slots_follow(&a, &b));
+    EXPECT_TRUE(lay_slots_follow(&none, &none));
+    EXPECT_FALSE(lay_slots_follow(&b, &a));
+    EXPECT_FALSE(lay_slots_follow(&a, &none));
+    EXPECT_FALSE(lay_slots_follow(&none, &a));
+}
+
+TEST(InodeExtent, EndsWithItsSegment)
+{
+    lay_geometry geo;
+    lay_extent e = {};
+    const char *why = "";
+    object_geometry(&geo);
+    auto check = [&](uint64_t addr, uint32_t len) {
+        e.block = lay_put64(addr);
+        e.len = lay_put32(len);
+        return lay_check_inode_extent(&geo, &e, &why);
+    };
+    EXPECT_EQ(check(LAY_ADDR_CHUNK(5, 1), 511), 0) << why;
+    EXPECT_EQ(check(LAY_ADDR_CHUNK(335, 511), 1), 0) << why;
+    EXPECT_EQ(check(LAY_ADDR_CHUNK(5, 1), 512), -EUCLEAN);
+    EXPECT_EQ(check(LAY_ADDR_CHUNK(5, 1), UINT32_MAX), -EUCLEAN);
+    EXPECT_EQ(check(LAY_ADDR_CHUNK(5, 1), 0), -EUCLEAN);
+    e.flags = lay_put16(LAY_EXTENT_DAMAGED);
+    EXPECT_EQ(check(LAY_NONE, 1), -EUCLEAN);
+    EXPECT_EQ(check(LAY_ADDR_CHUNK(5, 1), 1), -EUCLEAN);
+    e.flags = lay_put16(LAY_EXTENT_UNWRITTEN);
+    EXPECT_EQ(check(LAY_ADDR_CHUNK(5, 1), 1), -EUCLEAN);
+}
+
+TEST(InodeExtent, IsWhatNodesOfTheInodeFileHold)
+{
+    lay_geometry geo;
+    lay_block o;
+    const char *why = "";
+    object_geometry(&geo);
+    object_make(OBJECT_EXTENT_LEAF, &o);
+    auto check = [&](uint64_t owner) {
+        o.head.owner = lay_put64(owner);
+        lay_seal(&o, 1);
+        return lay_check_node(&geo, &o.node, LAY_MAGIC_EXTENTS, object_addr(OBJECT_EXTENT_LEAF),
+                              owner, 0, 0, UINT64_MAX, &why);
+    };
+    EXPECT_EQ(check(OBJECT_OWNER), 0) << why;
+    EXPECT_EQ(check(0), -EUCLEAN);
+    for (unsigned i = 0; i < 3; i++)
+        o.node.u.extents[i].block = lay_put64(LAY_ADDR_CHUNK(i, 1));
+    EXPECT_EQ(check(0), 0) << why;
+    EXPECT_EQ(check(OBJECT_OWNER), -EUCLEAN);
+}
+
+} // namespace
