@@ -30,11 +30,42 @@ static uint64_t log_size(uint64_t blocks)
     return log < LAY_MIN_LOG ? LAY_MIN_LOG : log;
 }
 
+static uint64_t mkfs_chunk_blocks(const struct lay_geometry *geo)
+{
+    return (uint64_t)LAY_SEGMENT_BLOCKS << geo->chunk_shift;
+}
+
+uint64_t mkfs_segment_start(const struct mkfs_plan *plan, uint64_t segment)
+{
+    uint64_t in_chunk = segment % lay_chunk_segments(&plan->geo);
+
+    return plan->chunk_starts[segment >> plan->geo.chunk_shift] + in_chunk * LAY_SEGMENT_BLOCKS;
+}
+
+/* Returns how many segments are mapped. */
+static uint64_t mkfs_segments(const struct mkfs_plan *plan)
+{
+    return (uint64_t)plan->chunks << plan->geo.chunk_shift;
+}
+
+/* True if a chunk has one of the blocks. */
+static bool mkfs_in_chunk(const struct mkfs_plan *plan, uint64_t block, uint64_t len)
+{
+    for (uint32_t i = 0; i < plan->chunks; i++) {
+        uint64_t start = plan->chunk_starts[i];
+        if (block + len <= start)
+            return false;
+        if (block < start + mkfs_chunk_blocks(&plan->geo))
+            return true;
+    }
+    return false;
+}
+
 /* True if every block of the group is free; its bitmap is then a block of zeros. */
 static bool mkfs_group_is_free(const struct mkfs_plan *plan, uint64_t group)
 {
-    return lay_may_be_zeros(&plan->geo, group) && plan->inode_block / LAY_GROUP_BLOCKS != group &&
-           plan->root_node / LAY_GROUP_BLOCKS != group;
+    return lay_may_be_zeros(&plan->geo, group) &&
+           !mkfs_in_chunk(plan, group * LAY_GROUP_BLOCKS, LAY_GROUP_BLOCKS);
 }
 
 /*
@@ -70,26 +101,49 @@ static void mkfs_uuid(const struct mkfs_params *params, uint8_t number, uint8_t 
 /* Numbers of the derived identifiers; a UUID takes two. */
 enum { ID_SEALING = 0, ID_MEMBER = 2, ID_INCARNATION = 4, ID_LOG = 5 };
 
-/* Returns the lowest free range of len blocks: at the start, or behind an area. */
-static uint64_t mkfs_lowest(const struct lay_geometry *geo, uint64_t len)
+/*
+ * Returns the lowest range of len blocks from `from` on that no area has and
+ * that begins at a multiple of `align`: the first one, or one behind an area.
+ */
+static uint64_t mkfs_lowest(const struct lay_geometry *geo, uint64_t from, uint64_t len,
+                            uint64_t align)
 {
     const uint64_t starts[] = {
-        LAY_MMP_BLOCK + 1,
+        from,
         LAY_LABEL_SECOND + 1,
         geo->supers[0] + 1,
         geo->supers[1] + 1,
         geo->log_start + geo->log_blocks,
+        geo->map_start + geo->map_len,
         geo->bitmap_start + geo->bitmap_blocks,
         geo->sums_start + geo->sums_blocks,
     };
     uint64_t lowest = LAY_NONE;
 
     for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]); i++) {
-        if (starts[i] < lowest && lay_range_ok(geo, starts[i], len))
-            lowest = starts[i];
+        uint64_t start = (starts[i] + align - 1) / align * align;
+        if (start >= from && start < lowest && lay_range_ok(geo, start, len))
+            lowest = start;
     }
-    assert(lowest != LAY_NONE && "the smallest file system has room for all areas");
+    assert(lowest != LAY_NONE && "the smallest file system has room for all areas and chunks");
     return lowest;
+}
+
+static uint64_t mkfs_lowest_area(const struct lay_geometry *geo, uint64_t len)
+{
+    return mkfs_lowest(geo, LAY_MMP_BLOCK + 1, len, 1);
+}
+
+/* Places chunk 0 and the reserve, each in the lowest segments that are free. */
+static void mkfs_place_chunks(struct mkfs_plan *plan)
+{
+    uint64_t len = mkfs_chunk_blocks(&plan->geo), from = LAY_SEGMENT_BLOCKS;
+
+    plan->chunks = 1 + plan->geo.reserve;
+    for (uint32_t i = 0; i < plan->chunks; i++) {
+        plan->chunk_starts[i] = mkfs_lowest(&plan->geo, from, len, LAY_SEGMENT_BLOCKS);
+        from = plan->chunk_starts[i] + len;
+    }
 }
 
 /* Places the areas one after the other, each in the lowest blocks that are free. */
@@ -98,21 +152,27 @@ static void place(struct mkfs_plan *plan, uint64_t log_blocks)
     struct lay_geometry *geo = &plan->geo;
 
     geo->supers[1] = geo->blocks / 2 > LAY_LABEL_SECOND ? geo->blocks / 2 : LAY_LABEL_SECOND + 1;
-    geo->supers[0] = mkfs_lowest(geo, 1);
+    geo->supers[0] = mkfs_lowest_area(geo, 1);
+    geo->chunk_shift = lay_chunk_shift(geo->blocks);
+    geo->reserve = lay_reserve(geo->blocks);
+    uint64_t map = lay_map_blocks(lay_map_slots(geo->blocks, geo->chunk_shift));
+    geo->map_start = mkfs_lowest_area(geo, lay_area_blocks(map));
+    geo->map_blocks = map;
+    geo->map_len = lay_area_blocks(map);
     uint64_t groups = lay_groups_of(geo->blocks);
-    geo->bitmap_start = mkfs_lowest(geo, groups);
+    geo->bitmap_start = mkfs_lowest_area(geo, groups);
     geo->bitmap_blocks = groups;
     if (geo->incompat & LAY_INCOMPAT_DATA_CSUM) {
         uint64_t sums = lay_sums_blocks(geo->blocks);
-        geo->sums_start = mkfs_lowest(geo, sums);
+        geo->sums_start = mkfs_lowest_area(geo, sums);
         geo->sums_blocks = sums;
     }
-    geo->log_start = mkfs_lowest(geo, log_blocks);
+    geo->log_start = mkfs_lowest_area(geo, log_blocks);
     geo->log_blocks = log_blocks;
-    plan->inode_block = mkfs_lowest(geo, 2);
-    plan->root_node = plan->inode_block + 1;
-    plan->free_blocks = geo->blocks - LAY_LABEL_COPIES - 1 - LAY_SUPER_COPIES - geo->bitmap_blocks -
-                        geo->sums_blocks - geo->log_blocks - 2;
+    mkfs_place_chunks(plan);
+    plan->free_blocks = geo->blocks - LAY_LABEL_COPIES - 1 - LAY_SUPER_COPIES - geo->map_len -
+                        geo->bitmap_blocks - geo->sums_blocks - geo->log_blocks -
+                        plan->chunks * mkfs_chunk_blocks(geo);
 }
 
 static void identify(const struct mkfs_params *params, struct lay_geometry *geo)
@@ -143,16 +203,16 @@ int mkfs_lay_out(const struct mkfs_params *params, uint64_t device_bytes, struct
     return 0;
 }
 
-#define CHUNK_BLOCKS  256u   /* per transfer: 1 MiB */
+#define BATCH_BLOCKS  256u   /* per transfer: 1 MiB */
 #define ZERO_BLOCKS   16384u /* zeroed by one command: 64 MiB */
-#define SINGLE_BLOCKS 64u    /* read at once by one command each; less than CHUNK_BLOCKS */
+#define SINGLE_BLOCKS 64u    /* read at once by one command each; less than BATCH_BLOCKS */
 
 /* State shared by the steps of one format. */
 struct format {
     struct bd_dev *dev;
     const struct mkfs_params *params;
     const struct mkfs_plan *plan;
-    uint8_t *buf; /* CHUNK_BLOCKS blocks of memory that the device reaches */
+    uint8_t *buf; /* BATCH_BLOCKS blocks of memory that the device reaches */
     struct lay_incarnation incarnation;
     uint32_t super_age;
 };
@@ -171,7 +231,7 @@ static int format_write_blocks(struct format *f, uint64_t block, uint64_t count)
 {
     int err = format_interrupted(f);
 
-    assert(count <= CHUNK_BLOCKS);
+    assert(count <= BATCH_BLOCKS);
     if (err)
         return err;
     return bd_write(f->dev, block << LAY_BLOCK_SHIFT, f->buf, count << LAY_BLOCK_SHIFT, 0);
@@ -181,17 +241,24 @@ static int format_read_blocks(struct format *f, uint64_t block, uint64_t count)
 {
     int err = format_interrupted(f);
 
-    assert(count <= CHUNK_BLOCKS);
+    assert(count <= BATCH_BLOCKS);
     if (err)
         return err;
     return bd_read(f->dev, block << LAY_BLOCK_SHIFT, f->buf, count << LAY_BLOCK_SHIFT);
 }
 
+/* Zeroes a block and sets its head. */
+static void format_init(const struct format *f, void *block, uint32_t magic, uint64_t addr,
+                        uint64_t owner)
+{
+    memset(block, 0, LAY_BLOCK_SIZE);
+    lay_head_init(block, magic, geo_of(f)->uuid, addr, owner);
+}
+
 /* Returns the first block of the buffer, zeroed and with its head set. */
 static void *new_block(struct format *f, uint32_t magic, uint64_t addr, uint64_t owner)
 {
-    memset(f->buf, 0, LAY_BLOCK_SIZE);
-    lay_head_init((struct lay_head *)f->buf, magic, geo_of(f)->uuid, addr, owner);
+    format_init(f, f->buf, magic, addr, owner);
     return f->buf;
 }
 
@@ -201,10 +268,31 @@ static int seal_and_write(struct format *f, uint64_t block)
     return format_write_blocks(f, block, 1);
 }
 
+/* Makes one of several blocks of a kind, which the number identifies. */
+typedef void (*make_fn)(const struct format *f, void *block, uint64_t number);
+
+static int format_write_made(struct format *f, make_fn make, uint64_t number, uint64_t place)
+{
+    make(f, f->buf, number);
+    return seal_and_write(f, place);
+}
+
+/* Compares a block on the device with what was written. */
+static int format_verify_made(struct format *f, make_fn make, uint64_t number, uint64_t place)
+{
+    uint8_t *wanted = f->buf + LAY_BLOCK_SIZE;
+    int err = format_read_blocks(f, place, 1);
+
+    make(f, wanted, number);
+    lay_seal(wanted, 0);
+    if (!err && memcmp(f->buf, wanted, LAY_BLOCK_SIZE) != 0)
+        err = -EUCLEAN;
+    return err;
+}
+
 static bool in_use(const struct mkfs_plan *plan, uint64_t block)
 {
-    return !lay_range_ok(&plan->geo, block, 1) || block == plan->inode_block ||
-           block == plan->root_node;
+    return !lay_range_ok(&plan->geo, block, 1) || mkfs_in_chunk(plan, block, 1);
 }
 
 static void fill_bitmap(const struct format *f, struct lay_bitmap *bm, uint64_t group)
@@ -270,7 +358,7 @@ static int write_unused(struct format *f)
     int err = 0;
 
     for (uint64_t pos = 1, n; pos <= last && !err; pos += n) {
-        n = last + 1 - pos < CHUNK_BLOCKS ? last + 1 - pos : CHUNK_BLOCKS;
+        n = last + 1 - pos < BATCH_BLOCKS ? last + 1 - pos : BATCH_BLOCKS;
         for (uint64_t i = 0; i < n; i++)
             unused_block(f, pos + i, i);
         err = format_write_blocks(f, geo_of(f)->log_start + pos, n);
@@ -325,28 +413,97 @@ static void fill_root(const struct format *f, struct lay_inode *root)
     root->gid = lay_put32(f->params->root_gid);
     root->generation = lay_put32(1);
     root->size = lay_put64(LAY_BLOCK_SIZE);
-    root->blocks = lay_put64(1);
     set_times(f, root);
     root->parent = lay_put64(LAY_INO_ROOT);
     root->version = lay_put64(1);
     root->map_kind = lay_put16(LAY_MAP_DIR);
     root->map_height = lay_put16(1);
-    root->map.tree.root = lay_put64(f->plan->root_node);
+    root->map.tree.root = lay_put64(MKFS_ROOT_NODE);
     root->map.tree.blocks = lay_put64(1);
 }
 
-static int write_root(struct format *f)
+static void format_make_inodes(const struct format *f, void *block, uint64_t number)
 {
-    struct lay_inode_block *ib = new_block(f, LAY_MAGIC_INODES, f->plan->inode_block, 0);
+    struct lay_inode_block *ib = block;
 
+    (void)number;
+    format_init(f, block, LAY_MAGIC_INODES, MKFS_INODE_BLOCK, 0);
     ib->next_free = lay_put64(LAY_NONE);
     ib->used = 1u | 1u << LAY_INO_ROOT;
     fill_root(f, &ib->inodes[LAY_INO_ROOT]);
-    int err = seal_and_write(f, f->plan->inode_block);
-    if (err)
-        return err;
-    new_block(f, LAY_MAGIC_DIR, f->plan->root_node, LAY_INO_ROOT);
-    return seal_and_write(f, f->plan->root_node);
+}
+
+static void format_make_leaf(const struct format *f, void *block, uint64_t number)
+{
+    (void)number;
+    format_init(f, block, LAY_MAGIC_DIR, MKFS_ROOT_NODE, LAY_INO_ROOT);
+}
+
+static void format_make_entries(const struct format *f, void *block, uint64_t segment)
+{
+    struct lay_entries *entries = block;
+    uint64_t used = segment == 0 ? 1 + lay_addr_index(MKFS_ROOT_NODE) : 1;
+
+    format_init(f, block, LAY_MAGIC_ENTRIES, LAY_ADDR_CHUNK(segment, 0), 0);
+    entries->used[0] = (uint8_t)((1u << used) - 1);
+    entries->free = lay_put32((uint32_t)(LAY_SEGMENT_BLOCKS - used));
+}
+
+static void format_make_map(const struct format *f, void *block, uint64_t index)
+{
+    struct lay_map_block *map = block;
+
+    format_init(f, block, LAY_MAGIC_MAP, LAY_ADDR(LAY_KIND_MAP, index), 0);
+    map->index = lay_put64(index);
+    for (unsigned i = 0; i < LAY_MAP_SLOTS; i++) {
+        uint64_t segment = index * LAY_MAP_SLOTS + i;
+        lay_slot_set(&map->slots[i], segment < mkfs_segments(f->plan)
+                                         ? mkfs_segment_start(f->plan, segment)
+                                         : LAY_NONE);
+    }
+}
+
+/* What is done with each block of map and chunks: it is written or verified. */
+typedef int (*made_fn)(struct format *f, make_fn make, uint64_t number, uint64_t place);
+
+static int format_each_segment(struct format *f, made_fn done)
+{
+    uint64_t first = mkfs_segment_start(f->plan, 0);
+    int err = 0;
+
+    for (uint64_t s = 0; s < mkfs_segments(f->plan) && !err; s++)
+        err = done(f, format_make_entries, s, mkfs_segment_start(f->plan, s));
+    if (!err)
+        err = done(f, format_make_inodes, 0, first + lay_addr_index(MKFS_INODE_BLOCK));
+    return err ? err : done(f, format_make_leaf, 0, first + lay_addr_index(MKFS_ROOT_NODE));
+}
+
+/* Returns how many blocks of the map have mapped slots; the others are zeros. */
+static uint64_t format_map_used(const struct format *f)
+{
+    return lay_map_blocks(mkfs_segments(f->plan));
+}
+
+static int format_each_map_block(struct format *f, made_fn done)
+{
+    int err = 0;
+
+    for (uint64_t i = 0; i < format_map_used(f) && !err; i++)
+        err = done(f, format_make_map, i, geo_of(f)->map_start + i);
+    return err;
+}
+
+static int format_write_chunks(struct format *f)
+{
+    return format_each_segment(f, format_write_made);
+}
+
+/* A block of zeros, like nearly all, has no mapped slots. */
+static int format_write_map(struct format *f)
+{
+    int err = write_zeros(f, geo_of(f)->map_start, geo_of(f)->map_len);
+
+    return err ? err : format_each_map_block(f, format_write_made);
 }
 
 static void fill_inode_file(const struct format *f, struct lay_inode *inode)
@@ -354,11 +511,10 @@ static void fill_inode_file(const struct format *f, struct lay_inode *inode)
     inode->mode = lay_put32(S_IFREG);
     inode->nlink = lay_put32(1);
     inode->size = lay_put64(LAY_BLOCK_SIZE);
-    inode->blocks = lay_put64(1);
     set_times(f, inode);
     inode->map_kind = lay_put16(LAY_MAP_INLINE);
     inode->map_count = lay_put16(1);
-    inode->map.extents[0].block = lay_put64(f->plan->inode_block);
+    inode->map.extents[0].block = lay_put64(MKFS_INODE_BLOCK);
     inode->map.extents[0].len = lay_put32(1);
 }
 
@@ -366,12 +522,18 @@ static void fill_super(const struct format *f, struct lay_super *sb)
 {
     const struct lay_geometry *geo = geo_of(f);
 
+    sb->chunk_shift = lay_put32(geo->chunk_shift);
     sb->inodes = lay_put64(1);
     fill_inode_file(f, &sb->inode_file);
     memcpy(sb->hash_seed, geo->hash_seed, sizeof(sb->hash_seed));
     sb->orphan = lay_put64(LAY_NONE);
+    sb->reserve = lay_put32(geo->reserve);
     sb->clean_incarnation = f->incarnation;
     sb->clean_tid = lay_put64(1);
+    sb->map[0] = lay_put64(geo->map_start);
+    sb->map[1] = lay_put64(LAY_NONE);
+    sb->map_blocks = lay_put64(geo->map_blocks);
+    sb->chunks = lay_put64(f->plan->chunks);
     sb->area.bitmaps[0] = lay_put64(geo->bitmap_start);
     sb->area.bitmaps[1] = lay_put64(LAY_NONE);
     sb->area.sums[0] = lay_put64(geo->sums_start);
@@ -544,9 +706,9 @@ static int verify_bitmaps(struct format *f)
     const struct lay_geometry *geo = geo_of(f);
     int err = 0;
 
-    for (uint64_t group = 0; group < lay_groups(geo) && !err; group += CHUNK_BLOCKS) {
+    for (uint64_t group = 0; group < lay_groups(geo) && !err; group += BATCH_BLOCKS) {
         uint64_t left = lay_groups(geo) - group;
-        uint64_t n = left < CHUNK_BLOCKS ? left : CHUNK_BLOCKS;
+        uint64_t n = left < BATCH_BLOCKS ? left : BATCH_BLOCKS;
         err = format_read_blocks(f, geo->bitmap_start + group, n);
         for (uint64_t i = 0; i < n && !err; i++)
             err = verify_bitmap(f, (void *)(f->buf + (i << LAY_BLOCK_SHIFT)), group + i);
@@ -559,7 +721,7 @@ static int verify_zeros(struct format *f, uint64_t block, uint64_t count)
     int err = 0;
 
     for (uint64_t n; count > 0 && !err; block += n, count -= n) {
-        n = count < CHUNK_BLOCKS ? count : CHUNK_BLOCKS;
+        n = count < BATCH_BLOCKS ? count : BATCH_BLOCKS;
         err = format_read_blocks(f, block, n);
         if (!err && !format_is_zero(f->buf, n << LAY_BLOCK_SHIFT))
             err = -EUCLEAN;
@@ -584,7 +746,7 @@ static int format_read_singly(struct format *f, uint64_t block, uint64_t count)
 
 /*
  * Reads blocks by short commands that were written by long ones of up to
- * CHUNK_BLOCKS. A drive that permutes the pages of long commands does so in
+ * BATCH_BLOCKS. A drive that permutes the pages of long commands does so in
  * both directions, so long reads would hide it.
  */
 static int verify_unused(struct format *f)
@@ -622,19 +784,18 @@ static int verify_sums(struct format *f)
     return verify_zeros(f, geo_of(f)->sums_start, geo_of(f)->sums_blocks);
 }
 
-static int verify_root(struct format *f)
+static int format_verify_chunks(struct format *f)
+{
+    return format_each_segment(f, format_verify_made);
+}
+
+static int format_verify_map(struct format *f)
 {
     const struct lay_geometry *geo = geo_of(f);
-    int err = format_read_blocks(f, f->plan->inode_block, 1);
+    uint64_t used = format_map_used(f);
+    int err = format_each_map_block(f, format_verify_made);
 
-    if (!err)
-        err = lay_check_inode_block(geo, (void *)f->buf, 0, f->plan->inode_block, NULL);
-    if (!err)
-        err = format_read_blocks(f, f->plan->root_node, 1);
-    if (err)
-        return err;
-    return lay_check_node(geo, (void *)f->buf, LAY_MAGIC_DIR, f->plan->root_node, LAY_INO_ROOT, 0,
-                          0, UINT64_MAX, NULL);
+    return err ? err : verify_zeros(f, geo->map_start + used, geo->map_len - used);
 }
 
 typedef int (*step_fn)(struct format *f);
@@ -650,17 +811,18 @@ static int run_steps(struct format *f, const step_fn *steps, size_t n)
 
 int mkfs_format(struct bd_dev *dev, const struct mkfs_params *params, struct mkfs_plan *plan)
 {
-    static const step_fn blocks[] = {erase_old,   write_mmp,     write_supers,   write_bitmaps,
-                                     write_log,   write_sums,    write_root,     format_flush,
-                                     verify_mmp,  verify_supers, verify_bitmaps, verify_log,
-                                     verify_sums, verify_root};
+    static const step_fn blocks[] = {
+        erase_old,    write_mmp,   write_supers,      write_bitmaps,
+        write_log,    write_sums,  format_write_map,  format_write_chunks,
+        format_flush, verify_mmp,  verify_supers,     verify_bitmaps,
+        verify_log,   verify_sums, format_verify_map, format_verify_chunks};
     static const step_fn labels[] = {write_labels, verify_labels};
     struct format f = {.dev = dev, .params = params, .plan = plan};
     int err = mkfs_lay_out(params, dev->info.bytes, plan);
 
     if (err)
         return err;
-    f.buf = bd_dma_alloc(dev, (size_t)CHUNK_BLOCKS << LAY_BLOCK_SHIFT);
+    f.buf = bd_dma_alloc(dev, (size_t)BATCH_BLOCKS << LAY_BLOCK_SHIFT);
     if (!f.buf)
         return -ENOMEM;
     f.incarnation =
@@ -671,6 +833,6 @@ int mkfs_format(struct bd_dev *dev, const struct mkfs_params *params, struct mkf
         if (err)
             (void)zero_labels(&f);
     }
-    bd_dma_free(dev, f.buf, (size_t)CHUNK_BLOCKS << LAY_BLOCK_SHIFT);
+    bd_dma_free(dev, f.buf, (size_t)BATCH_BLOCKS << LAY_BLOCK_SHIFT);
     return err;
 }

@@ -432,8 +432,9 @@ static void print_where(const struct options *o, const struct mkfs_plan *plan)
     printf("Log start: %" PRIu64 "\n", geo->log_start);
     if (geo->sums_blocks)
         printf("Checksums start: %" PRIu64 "\n", geo->sums_start);
-    printf("Inode block: %" PRIu64 "\n", plan->inode_block);
-    printf("Root directory block: %" PRIu64 "\n", plan->root_node);
+    printf("Map blocks: %" PRIu64 " at %" PRIu64 "\n", geo->map_len, geo->map_start);
+    printf("Chunks: %" PRIu32 " of %u MiB, the first at %" PRIu64 "\n", plan->chunks,
+           2u << geo->chunk_shift, plan->chunk_starts[0]);
     printf("Superblocks: %" PRIu64 " %" PRIu64 "\n", geo->supers[0], geo->supers[1]);
     printf("Labels: 0 %u\n", LAY_LABEL_SECOND);
     printf("Created: %" PRId64 ".%09" PRIu32 "\n", o->params.time_sec, o->params.time_nsec);

@@ -36,13 +36,20 @@ struct mkfs_params {
     bool (*interrupted)(void);
 };
 
+/* Addresses in a new file system: the block of the inode file and the root directory's leaf. */
+#define MKFS_INODE_BLOCK LAY_ADDR_CHUNK(0, 1)
+#define MKFS_ROOT_NODE   LAY_ADDR_CHUNK(0, 2)
+
 /* The places of everything in a new file system, which follow from the parameters. */
 struct mkfs_plan {
     struct lay_geometry geo;
-    uint64_t inode_block; /* the only block of the inode file */
-    uint64_t root_node;   /* the root directory's empty leaf */
+    uint32_t chunks;                            /* that are mapped: 0 to chunks - 1 */
+    uint64_t chunk_starts[LAY_MAX_RESERVE + 1]; /* their first blocks, in ascending order */
     uint64_t free_blocks;
 };
+
+/* Returns the first block of a segment of the mapped chunks. */
+uint64_t mkfs_segment_start(const struct mkfs_plan *plan, uint64_t segment);
 
 /*
  * Lays out a file system for a device of device_bytes. Returns 0, -EINVAL if it

@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* mkfs_lay_out() and mkfs_format(), which need no more than a device. */
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "layout/label.h"
+#include "mkfs/mkfs_core.h"
+
+namespace
+{
+
+/* --- mkfs_lay_out ----------------------------------------------------------------------------- */
+
+class Plans : public ::testing::TestWithParam<uint64_t>
+{
+};
+
+TEST_P(Plans, IsAGeometryThatTheChecksAccept)
+{
+    mkfs_params params{};
+    mkfs_plan plan;
+    params.uuid[0] = 1;
+    ASSERT_EQ(mkfs_lay_out(&params, GetParam(), &plan), 0);
+    uint64_t len = uint64_t{LAY_SEGMENT_BLOCKS} << plan.geo.chunk_shift;
+    EXPECT_EQ(plan.chunks, 1 + plan.geo.reserve);
+    for (uint32_t i = 0; i < plan.chunks; i++) {
+        EXPECT_EQ(plan.chunk_starts[i] % LAY_SEGMENT_BLOCKS, 0u);
+        EXPECT_TRUE(lay_range_ok(&plan.geo, plan.chunk_starts[i], len));
+    }
+    EXPECT_LE(plan.geo.log_blocks, plan.geo.blocks / 16);
+    EXPECT_GE(plan.geo.log_blocks, LAY_MIN_LOG);
+}
+
+TEST_P(Plans, HasAreasThatDoNotOverlapAndCountsTheRestAsFree)
+{
+    for (bool data_csum : {false, true}) {
+        mkfs_params params{};
+        mkfs_plan plan;
+        params.data_csum = data_csum;
+        ASSERT_EQ(mkfs_lay_out(&params, GetParam(), &plan), 0);
+        const lay_geometry &geo = plan.geo;
+        std::map<uint64_t, uint64_t> areas = {{0, 1},
+                                              {LAY_MMP_BLOCK, 1},
+                                              {LAY_LABEL_SECOND, 1},
+                                              {geo.supers[0], 1},
+                                              {geo.supers[1], 1},
+                                              {geo.bitmap_start, geo.bitmap_blocks},
+                                              {geo.log_start, geo.log_blocks},
+                                              {geo.map_start, geo.map_len}};
+        if (data_csum)
+            areas[geo.sums_start] = geo.sums_blocks;
+        for (uint32_t i = 0; i < plan.chunks; i++)
+            areas[plan.chunk_starts[i]] = uint64_t{LAY_SEGMENT_BLOCKS} << geo.chunk_shift;
+        EXPECT_EQ(areas.size(), (data_csum ? 9u : 8u) + plan.chunks);
+        uint64_t end = 0, used = 0;
+        for (const auto &[start, len] : areas) {
+            EXPECT_GE(start, end);
+            end = start + len;
+            used += len;
+        }
+        EXPECT_LE(end, geo.blocks);
+        EXPECT_EQ(plan.free_blocks, geo.blocks - used);
+    }
+}
+
+const uint64_t GROUP_BYTES = uint64_t{LAY_GROUP_BLOCKS} << LAY_BLOCK_SHIFT;
+INSTANTIATE_TEST_SUITE_P(Sizes, Plans,
+                         ::testing::Values(MKFS_MIN_BYTES, MKFS_MIN_BYTES + 511, GROUP_BYTES - 4096,
+                                           GROUP_BYTES, GROUP_BYTES + 4096, 2 * GROUP_BYTES,
+                                           uint64_t{1} << 40, uint64_t{1} << 47,
+                                           uint64_t{LAY_MAX_BLOCKS} << 12));
+
+TEST(Plan, LeavesTheDocumentedPartOfASmallFileSystemForData)
+{
+    mkfs_params params{};
+    mkfs_plan plan;
+    params.data_csum = true;
+    ASSERT_EQ(mkfs_lay_out(&params, MKFS_MIN_BYTES, &plan), 0);
+    EXPECT_EQ(plan.free_blocks, 2804u); // one less when checksums have a level of ages
+    EXPECT_EQ(plan.chunk_starts[0], LAY_SEGMENT_BLOCKS);
+    EXPECT_EQ(plan.chunk_starts[1], 2 * LAY_SEGMENT_BLOCKS);
+}
+
+TEST(Plan, HasRoomForChunksBehindTheLargestLog)
+{
+    mkfs_params params{};
+    mkfs_plan plan;
+    params.log_blocks = 1024;
+    ASSERT_EQ(mkfs_lay_out(&params, MKFS_MIN_BYTES, &plan), 0);
+    EXPECT_EQ(plan.chunk_starts[0], 3 * LAY_SEGMENT_BLOCKS);
+    EXPECT_EQ(plan.chunk_starts[1], 5 * LAY_SEGMENT_BLOCKS) << "behind label and superblock";
+}
+
+TEST(Plan, HasSegmentsOfAChunkBehindEachOther)
+{
+    mkfs_params params{};
+    mkfs_plan plan;
+    ASSERT_EQ(mkfs_lay_out(&params, uint64_t{1} << 48, &plan), 0);
+    ASSERT_EQ(plan.geo.chunk_shift, 2u);
+    EXPECT_EQ(mkfs_segment_start(&plan, 0), plan.chunk_starts[0]);
+    EXPECT_EQ(mkfs_segment_start(&plan, 7), plan.chunk_starts[1] + 3 * LAY_SEGMENT_BLOCKS);
+}
+
+/* A device in memory that inverts a byte of each write to one of its blocks. */
+struct Wrong {
+    bd_dev dev{};
+    std::vector<uint8_t> bytes;
+    std::vector<uint64_t> written; /* blocks */
+    uint64_t block;
+
+    explicit Wrong(uint64_t block) : bytes(MKFS_MIN_BYTES), block(block)
+    {
+        static const bd_ops ops = {
+            submit, [](bd_dev *, size_t len) { return memset(aligned_alloc(4096, len), 0, len); },
+            [](bd_dev *, void *buf, size_t) { free(buf); }, nullptr, nullptr};
+        dev.ops = &ops;
+        dev.info.bytes = MKFS_MIN_BYTES;
+        dev.info.lba_size = 4096;
+    }
+
+    void write(const bd_io &io)
+    {
+        memcpy(&bytes[io.offset], io.buf, io.len);
+        for (uint64_t at = io.offset; at < io.offset + io.len; at += 4096) {
+            written.push_back(at / 4096);
+            bytes[at] ^= at / 4096 == block ? 0xff : 0;
+        }
+    }
+
+    static int submit(bd_dev *dev, bd_io *ios, size_t n)
+    {
+        auto *w = reinterpret_cast<Wrong *>(dev);
+
+        for (size_t i = 0; i < n; i++) {
+            if (ios[i].op == BD_READ)
+                memcpy(ios[i].buf, &w->bytes[ios[i].offset], ios[i].len);
+            else if (ios[i].op == BD_WRITE)
+                w->write(ios[i]);
+        }
+        return 0;
+    }
+
+    /* Is there a label, in one of its places? */
+    bool mountable()
+    {
+        const lay_io io = {[](void *arg, uint64_t block, void *data) {
+                               memcpy(data, &static_cast<Wrong *>(arg)->bytes[block * 4096], 4096);
+                               return 0;
+                           },
+                           nullptr, nullptr, this};
+        lay_labels labels;
+
+        return lay_labels_read(&io, bytes.size() / 4096, true, &labels) == 0;
+    }
+};
+
+// A drive on which pages 4 and 5 of each command change places, of writes and of reads; a command
+// has 32 pages at most.
+struct Swapping : Wrong {
+    bd_ops ops;
+
+    Swapping() : Wrong(UINT64_MAX), ops(*dev.ops)
+    {
+        ops.submit = [](bd_dev *dev, bd_io *ios, size_t n) {
+            for (size_t i = 0; i < n; i++) {
+                Wrong::submit(dev, ios + i, 1);
+                reinterpret_cast<Swapping *>(dev)->swap(ios[i]);
+            }
+            return 0;
+        };
+        dev.ops = &ops;
+    }
+    void swap(const bd_io &io)
+    {
+        if (io.op != BD_WRITE && io.op != BD_READ)
+            return;
+        uint8_t *data = io.op == BD_WRITE ? &bytes[io.offset] : static_cast<uint8_t *>(io.buf);
+        for (size_t at = 0; at + 6 * 4096 <= io.len; at += 32 * 4096)
+            std::swap_ranges(data + at + 4 * 4096, data + at + 5 * 4096, data + at + 5 * 4096);
+    }
+};
+
+/* A new file system in memory, read by the checks. */
+class NewFileSystem : public ::testing::TestWithParam<uint64_t>
+{
+  protected:
+    void SetUp() override
+    {
+        params.uuid[0] = 1;
+        params.data_csum = true;
+        dev.bytes.resize(GetParam());
+        dev.dev.info.bytes = GetParam();
+        ASSERT_EQ(mkfs_format(&dev.dev, &params, &plan), 0);
+    }
+
+    lay_block &at(uint64_t block)
+    {
+        return *reinterpret_cast<lay_block *>(&dev.bytes[block * LAY_BLOCK_SIZE]);
+    }
+
+    /* The block at an address, by the map. */
+    lay_block &in_chunk(uint64_t addr)
+    {
+        uint64_t segment = lay_addr_segment(addr), places[2] = {0, 0};
+        const lay_map_block &map = at(plan.geo.map_start + segment / LAY_MAP_SLOTS).map;
+        EXPECT_EQ(lay_slot_places(&map.slots[segment % LAY_MAP_SLOTS], addr, places), 1u);
+        return at(places[0]);
+    }
+
+    bool bit(uint64_t block)
+    {
+        lay_bitmap bm = at(plan.geo.bitmap_start + block / LAY_GROUP_BLOCKS).bitmap;
+        uint64_t b = block % LAY_GROUP_BLOCKS;
+        lay_bitmap_complete(&plan.geo, &bm, block / LAY_GROUP_BLOCKS);
+        return bm.bits[b / 8] >> b % 8 & 1;
+    }
+
+    mkfs_params params{};
+    mkfs_plan plan;
+    Wrong dev{UINT64_MAX};
+    const char *why = "";
+};
+
+TEST_P(NewFileSystem, HasASuperblockThatNamesTheMap)
+{
+    lay_geometry geo;
+    lay_label_geometry(&at(0).label, &geo);
+    const lay_super &sb = at(geo.supers[0]).super;
+    ASSERT_EQ(lay_check_super(&sb, &geo, &geo, &why), 0) << why;
+    EXPECT_EQ(memcmp(&geo, &plan.geo, sizeof(geo)), 0);
+    EXPECT_EQ(lay_get64(sb.chunks), plan.chunks);
+    EXPECT_EQ(lay_get64(sb.inode_file.map.extents[0].block), MKFS_INODE_BLOCK);
+}
+
+TEST_P(NewFileSystem, HasAMapOfChunk0AndTheReserve)
+{
+    unsigned mapped = 0;
+    for (uint64_t i = 0; i < plan.geo.map_blocks; i++) {
+        lay_map_block &map = at(plan.geo.map_start + i).map;
+        lay_map_complete(&plan.geo, &map, i);
+        ASSERT_EQ(lay_check_map_block(&plan.geo, &map, i, &why), 0) << i << " " << why;
+        mapped += static_cast<unsigned>(
+            std::count_if(std::begin(map.slots), std::end(map.slots),
+                          [](const lay_slot &slot) { return lay_slot_mapped(&slot); }));
+    }
+    EXPECT_EQ(mapped, plan.chunks);
+}
+
+TEST_P(NewFileSystem, HasEntriesOfEachSegment)
+{
+    for (uint64_t s = 0; s < plan.chunks; s++) {
+        const lay_entries &entries = in_chunk(LAY_ADDR_CHUNK(s, 0)).entries;
+        ASSERT_EQ(lay_check_entries(&plan.geo, &entries, s, &why), 0) << s << " " << why;
+        EXPECT_EQ(lay_get32(entries.free), LAY_SEGMENT_BLOCKS - (s == 0 ? 3u : 1u));
+        EXPECT_EQ(entries.used[0], s == 0 ? 7u : 1u);
+    }
+}
+
+TEST_P(NewFileSystem, HasARootDirectory)
+{
+    const lay_inode_block &ib = in_chunk(MKFS_INODE_BLOCK).inodes;
+    ASSERT_EQ(lay_check_inode_block(&plan.geo, &ib, 0, MKFS_INODE_BLOCK, &why), 0) << why;
+    EXPECT_EQ(lay_get64(ib.inodes[LAY_INO_ROOT].map.tree.root), MKFS_ROOT_NODE);
+    EXPECT_EQ(lay_check_node(&plan.geo, &in_chunk(MKFS_ROOT_NODE).node, LAY_MAGIC_DIR,
+                             MKFS_ROOT_NODE, LAY_INO_ROOT, 0, 0, UINT64_MAX, &why),
+              0)
+        << why;
+}
+
+TEST_P(NewFileSystem, HasBitmapsOfItsAreasAndChunks)
+{
+    uint64_t free = 0;
+    for (uint64_t g = 0; g < lay_groups(&plan.geo); g++) {
+        lay_bitmap bm = at(plan.geo.bitmap_start + g).bitmap;
+        lay_bitmap_complete(&plan.geo, &bm, g);
+        ASSERT_EQ(lay_check_bitmap(&plan.geo, &bm, g, &why), 0) << why;
+        free += lay_get32(bm.free);
+    }
+    EXPECT_EQ(free, plan.free_blocks);
+    for (uint32_t i = 0; i < plan.chunks; i++) {
+        uint64_t start = plan.chunk_starts[i];
+        EXPECT_TRUE(bit(start) && bit(start + LAY_SEGMENT_BLOCKS - 1)) << i;
+    }
+    EXPECT_TRUE(bit(plan.geo.map_start));
+    EXPECT_FALSE(bit(plan.geo.blocks - 1));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, NewFileSystem,
+                         ::testing::Values(MKFS_MIN_BYTES, MKFS_MIN_BYTES + 5000, 3 * GROUP_BYTES));
+
+TEST(Format, ADriveThatReordersPagesIsDetected)
+{
+    mkfs_params params{};
+    mkfs_plan plan;
+    Swapping dev;
+    EXPECT_EQ(mkfs_format(&dev.dev, &params, &plan), -EUCLEAN);
+    EXPECT_FALSE(dev.mountable());
+}
+
+// So that a mount's self-test sees which page is where.
+TEST(Format, NoTwoPagesAtTheStartOfTheLogAreEqual)
+{
+    mkfs_params params{};
+    mkfs_plan plan;
+    Wrong dev(UINT64_MAX);
+    std::set<std::string> seen;
+    ASSERT_EQ(mkfs_format(&dev.dev, &params, &plan), 0);
+    uint64_t n = std::min<uint64_t>(plan.geo.log_blocks, 1024);
+    for (uint64_t i = 0; i < n; i++) {
+        const auto *page =
+            reinterpret_cast<const char *>(&dev.bytes[(plan.geo.log_start + i) * 4096]);
+        seen.insert(std::string(page + 2048, 2048));
+    }
+    EXPECT_EQ(seen.size(), n);
+}
+
+int checks_left;
+
+TEST(Format, AFailureLeavesNothingThatCanBeMounted)
+{
+    mkfs_params params{};
+    mkfs_plan plan;
+    Wrong good(UINT64_MAX);
+    params.uuid[0] = 1;
+    ASSERT_EQ(mkfs_format(&good.dev, &params, &plan), 0);
+    ASSERT_TRUE(good.mountable());
+    for (uint64_t block : std::set<uint64_t>(good.written.begin(), good.written.end())) {
+        Wrong bad(block);
+        EXPECT_EQ(mkfs_format(&bad.dev, &params, &plan), -EUCLEAN) << block;
+        EXPECT_FALSE(bad.mountable()) << block;
+    }
+}
+
+TEST(Format, AnInterruptionLeavesNothingThatCanBeMounted)
+{
+    mkfs_params params{};
+    mkfs_plan plan;
+    int err = -EINTR;
+    params.uuid[0] = 1;
+    params.interrupted = [] { return checks_left-- <= 0; };
+    for (int checks = 0; err; checks++) {
+        Wrong dev(UINT64_MAX);
+        checks_left = checks;
+        err = mkfs_format(&dev.dev, &params, &plan);
+        ASSERT_TRUE(err == 0 || err == -EINTR) << err;
+        EXPECT_EQ(dev.mountable(), err == 0) << checks;
+    }
+}
+
+// Until something is written, all of the older one is left.
+TEST(Format, AnInterruptionLeavesNoOlderFileSystemThatCanBeMounted)
+{
+    mkfs_params old{}, params{};
+    mkfs_plan plan;
+    Wrong before(UINT64_MAX);
+    int err = -EINTR;
+    old.uuid[0] = 2;
+    params.uuid[0] = 1;
+    params.interrupted = [] { return checks_left-- <= 0; };
+    ASSERT_EQ(mkfs_format(&before.dev, &old, &plan), 0);
+    for (int checks = 0; err; checks++) {
+        Wrong dev(UINT64_MAX);
+        dev.bytes = before.bytes;
+        checks_left = checks;
+        err = mkfs_format(&dev.dev, &params, &plan);
+        ASSERT_TRUE(err == 0 || err == -EINTR) << err;
+        EXPECT_TRUE(err == 0 || dev.bytes == before.bytes || !dev.mountable()) << checks;
+    }
+}
+
+/* The identifiers that nobody gives follow from the hash seed, and differ from each other. */
+TEST(Format, IdentifiersAreDerivedFromTheParameters)
+{
+    std::set<std::string> seen;
+    mkfs_params params{};
+    mkfs_plan plan;
+    params.uuid[0] = 7;
+    for (int round = 0; round < 4; round++) {
+        params.hash_seed[0] = round == 1;
+        params.time_sec = round == 2;
+        params.uuid[1] = round == 3;
+        Wrong dev(UINT64_MAX);
+        ASSERT_EQ(mkfs_format(&dev.dev, &params, &plan), 0);
+        const auto *label = reinterpret_cast<const lay_label *>(dev.bytes.data());
+        EXPECT_EQ(memcmp(label->uuid, params.uuid, 16), 0);
+        for (const void *id : {static_cast<const void *>(label->head.uuid),
+                               static_cast<const void *>(label->members[0].uuid)})
+            EXPECT_TRUE(seen.insert(std::string(static_cast<const char *>(id), 16)).second);
+        for (const le64 &id : {label->log_id, label->incarnation.id})
+            EXPECT_TRUE(seen.insert(std::string(reinterpret_cast<const char *>(&id), 8)).second);
+    }
+}
+
+TEST(PlanLimits, HaveDistinctErrors)
+{
+    mkfs_params params{};
+    mkfs_plan plan;
+    EXPECT_EQ(mkfs_lay_out(&params, MKFS_MIN_BYTES - 1, &plan), -EINVAL);
+    EXPECT_EQ(mkfs_lay_out(&params, (uint64_t{LAY_MAX_BLOCKS} << 12) + 4096, &plan), -EFBIG);
+    params.bytes = 2 * MKFS_MIN_BYTES;
+    EXPECT_EQ(mkfs_lay_out(&params, MKFS_MIN_BYTES, &plan), -ENOSPC);
+    params.bytes = 0;
+    params.log_blocks = LAY_MIN_LOG - 1;
+    EXPECT_EQ(mkfs_lay_out(&params, MKFS_MIN_BYTES, &plan), -EINVAL);
+}
+
+} // namespace
