@@ -10,6 +10,7 @@
 #define FUSEFS_CORE_STATE_H
 
 #include "fusefs/core/alloc/alloc.h"
+#include "fusefs/core/alloc/chunks.h"
 #include "fusefs/core/base/cache.h"
 #include "fusefs/core/base/checked.h"
 #include "fusefs/core/data/sums.h"
@@ -73,6 +74,7 @@ struct ffs {
     struct ffs_cache cache;
     struct ffs_checked checked;
     struct ffs_alloc alloc;
+    struct ffs_chunks chunks;
     struct ffs_journal journal;
     struct ffs_home home;
     struct ffs_itable itable;

@@ -80,7 +80,7 @@ struct ffs_expect {
     uint64_t owner;
     unsigned level;  /* level of a tree node */
     uint64_t lo, hi; /* range of keys of a tree node */
-    uint64_t index;  /* inode blocks: file block; bitmaps: group */
+    uint64_t index;  /* inode blocks: file block; others: the number of their address */
 };
 
 /*
@@ -114,8 +114,8 @@ void ffs_tx_end(struct ffs_tx *tx);
  */
 void ffs_tx_abort(struct ffs_tx *tx);
 /*
- * Returns the number of blocks that the handle may still dirty, or free if they
- * hold metadata, before it gets -ENOSPC.
+ * Returns the number of blocks that the handle may still dirty before it gets
+ * -ENOSPC.
  */
 unsigned ffs_tx_left(const struct ffs_tx *tx);
 
@@ -134,7 +134,7 @@ int ffs_tx_new(struct ffs_tx *tx, uint64_t block, uint32_t magic, uint64_t owner
 int ffs_tx_copy(struct ffs_tx *tx, const struct ffs_buf *from, uint64_t block);
 
 /*
- * Allows the handle to use the last free blocks, which are reserved for
+ * Allows the handle to use the last free metadata blocks, which are reserved for
  * operations that finally free space (such as a truncate that must first split
  * a node).
  */
@@ -164,12 +164,22 @@ int ffs_alloc(struct ffs_tx *tx, uint64_t goal, uint64_t min, uint64_t max, unsi
  */
 int ffs_free(struct ffs_tx *tx, uint64_t block, uint64_t len);
 /*
- * Allocate and free one metadata block. Freeing revokes its images in the
- * journal.
+ * Allocates between 1 and max consecutive metadata blocks of one segment, near
+ * the address `goal` (0 means anywhere), and sets *addr to the address of the
+ * first one. Maps another chunk if the free blocks of the mapped ones run low.
+ * Returns -ENOSPC if there is no block.
  */
-int ffs_alloc_meta(struct ffs_tx *tx, uint64_t goal, uint64_t *block);
-int ffs_free_meta(struct ffs_tx *tx, uint64_t block);
-/* Called under ffs.meta. */
+int ffs_alloc_meta_run(struct ffs_tx *tx, uint64_t goal, uint64_t max, uint64_t *addr,
+                       uint64_t *len);
+/* Like ffs_alloc_meta_run(), for one block. */
+int ffs_alloc_meta(struct ffs_tx *tx, uint64_t goal, uint64_t *addr);
+/*
+ * Frees one metadata block. At the end of the handle it leaves the cache and the
+ * running transaction, and later handles may allocate it. A chunk that becomes
+ * empty may be unmapped.
+ */
+int ffs_free_meta(struct ffs_tx *tx, uint64_t addr);
+/* Called under ffs.meta. Returns the blocks that data or further chunks can use. */
 uint64_t ffs_free_blocks(struct ffs *fs);
 
 /*

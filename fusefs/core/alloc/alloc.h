@@ -50,8 +50,9 @@ struct ffs_alloc {
     bool starved;               /* an allocation failed while commits could have freed blocks */
     struct ffs_ranges deferred; /* durably freed ranges that are pinned */
     struct ffs_pin *pins;
-    uint64_t cursor, meta_cursor; /* start of a search without a goal; protected by ffs.meta */
-    uint64_t reserve; /* blocks reserved for truncate and unlink; protected by ffs.meta */
+    uint64_t cursor; /* start of a search without a goal; protected by ffs.meta */
+    /* Grows when blocks become free or a section is read, so that a search may find more. */
+    uint64_t released;
     /*
      * True for sections whose bitmaps are known to be current; protected by
      * ffs.meta.
@@ -75,10 +76,19 @@ struct ffs_alloc {
     pthread_mutex_t look_lock; /* held by the thread that looks; taken before ffs.meta */
 };
 
-/* Returns ffs_alloc.reserve for a file system of that many blocks. */
-uint64_t ffs_alloc_reserve_of(uint64_t blocks);
 int ffs_alloc_init(struct ffs *fs);
 void ffs_alloc_destroy(struct ffs *fs);
+/*
+ * Allocates space for one chunk, at a multiple of LAY_SEGMENT_BLOCKS near `goal`
+ * (0 means anywhere). Returns -ENOSPC if none is found, even if a commit or a
+ * further section could give some. Called in a handle.
+ */
+int ffs_alloc_chunk(struct ffs_tx *tx, uint64_t goal, uint64_t *block);
+/*
+ * Returns -ENOSPC. Records whether waiting for a commit would help, because busy
+ * blocks that no pin covers become free with the one after.
+ */
+int ffs_alloc_no_space(struct ffs *fs);
 /*
  * Undoes a handle: blocks that it allocated become free, and blocks that it
  * freed become used.

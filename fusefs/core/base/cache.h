@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Metadata blocks in memory: a hash by logical address (FORMAT.md 2), which
- * lay_places() translates to blocks of the device, and a list of the unreferenced
+ * places.h translates to blocks of the device, and a list of the unreferenced
  * ones in order of last use. A block that was changed in the running or the
  * committing transaction is referenced by that transaction and therefore stays.
  * Only clean blocks are dropped.
@@ -156,6 +156,9 @@ void ffs_image_free(struct ffs_image *image);
 /* Adds an image, which replaces an older one of its block. The table owns it from now on. */
 void ffs_home_put(struct ffs_home *home, struct ffs_image *image);
 void ffs_home_drop(struct ffs_home *home, uint64_t block);
+/* Drops the images for which `keep` returns false. */
+void ffs_home_filter(struct ffs_home *home, bool (*keep)(const struct ffs *fs, uint64_t block),
+                     const struct ffs *fs);
 bool ffs_home_has(struct ffs_home *home, uint64_t block);
 /* Returns the age of the image, or 0 if there is none. */
 uint32_t ffs_home_age(struct ffs_home *home, uint64_t block);

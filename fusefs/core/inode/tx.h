@@ -11,10 +11,10 @@
 
 /*
  * Number of blocks that a handle may dirty in addition to its credits, for
- * changes by the storage half itself (superblock, bitmaps, growth of the inode
- * file).
+ * changes by the storage half itself: superblock, bitmaps, growth of the inode
+ * file, and one chunk, which has up to 16 blocks of entries.
  */
-#define FFS_TX_SLACK 32u
+#define FFS_TX_SLACK 52u
 #define FFS_TX_BUFS  (FFS_TX_MAX_CREDITS + FFS_TX_SLACK)
 
 struct ffs_tx_buf {
@@ -35,9 +35,10 @@ struct ffs_tx {
     unsigned credits;
     bool use_reserve;
     struct ffs_tx_inode *inodes;
-    struct ffs_ranges allocated, freed;
-    struct ffs_ranges revoked; /* the metadata blocks among the freed ones */
-    unsigned nrevoked;         /* their number, at most LAY_LOG_REVOKES */
+    bool mapped;                         /* it has mapped a chunk; it maps no other one */
+    struct ffs_ranges allocated, freed;  /* blocks of the device */
+    struct ffs_ranges forgotten;         /* addresses of the metadata blocks that it freed */
+    struct ffs_ranges unmapped;          /* addresses of the chunks that it unmapped */
     unsigned nbufs;
     struct ffs_tx_buf bufs[FFS_TX_BUFS];
 };

@@ -25,8 +25,8 @@ struct ffs_running {
     uint64_t tid;           /* grows by one with each running transaction; not the one of the log */
     struct ffs_cbuf **bufs; /* each referenced */
     size_t n, cap;
-    struct ffs_ranges freed;   /* blocks that the commit after its own makes reusable (R9a) */
-    struct ffs_ranges revoked; /* metadata blocks among them */
+    struct ffs_ranges freed;    /* blocks that the commit after its own makes reusable (R9a) */
+    struct ffs_ranges unmapped; /* addresses of the chunks that it unmaps */
 };
 
 struct ffs_journal {
@@ -40,6 +40,11 @@ struct ffs_journal {
     struct ffs_ranges freed;      /* blocks that the newest commit has freed */
     void *staging;                /* FFS_STAGING_BLOCKS of DMA memory */
     _Atomic uint64_t committed;   /* last durable transaction */
+    /*
+     * Last transaction that is in place, so that the log has no image of it or
+     * of an older one.
+     */
+    _Atomic uint64_t in_place;
     _Atomic uint64_t running_tid; /* = running.tid, for those without ffs.meta */
     struct ffs_running running;   /* under ffs.meta */
     /*
@@ -61,9 +66,11 @@ bool ffs_running_has_room(struct ffs *fs, unsigned blocks);
 int ffs_running_reserve(struct ffs *fs, unsigned blocks);
 /* Adds a block. The transaction takes over the caller's reference. */
 void ffs_running_add(struct ffs *fs, struct ffs_cbuf *cb);
-/* Adds the blocks that a handle has freed. Revoked blocks leave the transaction and the cache. */
-void ffs_running_free(struct ffs *fs, const struct ffs_ranges *freed,
-                      const struct ffs_ranges *revoked);
+/*
+ * Adds what a handle has freed and unmapped. The metadata blocks among it leave
+ * the transaction and the cache.
+ */
+void ffs_running_free(struct ffs *fs, const struct ffs_tx *tx);
 bool ffs_running_empty(const struct ffs_running *r);
 
 /* --- Commits and checkpoints ------------------------------------------------------------------ */
@@ -102,7 +109,7 @@ void ffs_thaw(struct ffs *fs);
 /* --- The log (log_write.c). Under commit_lock. ------------------------------------------------ */
 
 /* Returns the log blocks that a transaction needs. Needs no lock. */
-uint64_t ffs_log_need(uint64_t images, uint64_t revokes);
+uint64_t ffs_log_need(uint64_t images);
 /* Returns the log blocks that the next transaction may use (R7d). */
 uint64_t ffs_log_room(const struct ffs *fs);
 /* Returns the same after a checkpoint. Needs no lock. */
@@ -114,8 +121,6 @@ uint64_t ffs_log_after(const struct ffs *fs, uint64_t pos, uint64_t blocks);
 struct ffs_log_tx {
     struct ffs_image **images; /* sealed with journal.tid */
     size_t n;
-    const uint64_t *revoked;
-    size_t nrevoked;
     bool begins; /* the log begins with this transaction: all before it is in place */
     bool verify; /* the blocks are read back, and written once more if they differ */
 };
@@ -139,9 +144,10 @@ struct ffs_recovered {
 struct ffs_reason;
 /*
  * Reads the log into ffs.home, sets the position of the next transaction, finds the superblock
- * given those in place, and completes ffs.geo, which is that of the label before. Writes nothing.
- * Returns -EUCLEAN if log or superblock are damaged, unless a read-only mount can show what is
- * left. Takes time and memory proportional to the log, whatever it holds.
+ * given those in place, completes ffs.geo, which is that of the label before, and reads the chunk
+ * map. Drops the images of chunks that this map does not have. Writes nothing. Returns -EUCLEAN if
+ * log, superblock or map are damaged, unless a read-only mount can show what is left. Takes time
+ * and memory proportional to log and map, whatever they hold.
  */
 int ffs_recover(struct ffs *fs, struct ffs_recovered *found, const struct ffs_reason *why);
 

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Chunks (FORMAT.md 5.6 and 5.7): where their segments are, and their free
+ * blocks. Private to the storage half; storage.h has the allocation of metadata
+ * blocks.
+ *
+ * A block of metadata has a logical address in a segment, and the chunk map says
+ * where that is. The map is in memory as a whole, since a read of metadata must
+ * not need another one. The entries of a segment, which say which of its blocks
+ * are in use, are read when they are first needed.
+ */
+#ifndef FUSEFS_CORE_ALLOC_CHUNKS_H
+#define FUSEFS_CORE_ALLOC_CHUNKS_H
+
+#include "fusefs/core/base/places.h"
+#include "fusefs/core/base/ranges.h"
+#include "fusefs/core/storage.h"
+
+/*
+ * The state of a segment. A segment whose entries have been read has
+ * FFS_SEGMENT_KNOWN plus the number of its free blocks.
+ */
+enum ffs_segment_state {
+    FFS_SEGMENT_NONE,    /* not mapped */
+    FFS_SEGMENT_GONE,    /* not mapped, but the log may have images of its blocks */
+    FFS_SEGMENT_UNREAD,  /* mapped; its entries have not been read */
+    FFS_SEGMENT_DAMAGED, /* mapped; its entries are damaged: no block is taken or freed */
+    FFS_SEGMENT_KNOWN
+};
+
+/* A chunk whose number can be used again when transaction `tid` is in place. */
+struct ffs_gone {
+    uint64_t segment; /* its first one */
+    uint64_t tid;     /* of the running transaction that unmapped it */
+};
+
+/* Protected by ffs.meta, unless a field says otherwise. */
+struct ffs_chunks {
+    uint64_t segments; /* length of the arrays: lay_segments() */
+    uint64_t end;      /* no segment from here on has been mapped */
+    /*
+     * First block of each segment, or 0. A segment that is gone keeps it until
+     * its number is used again, so that a checkpoint, which holds only
+     * journal.commit_lock, never meets a change of a place that it needs.
+     */
+    uint64_t *starts;
+    uint16_t *states;         /* of each segment: enum ffs_segment_state */
+    uint64_t unread;          /* number of segments in this state */
+    uint64_t free;            /* free blocks of the segments that are known */
+    uint64_t cursor;          /* segment in which a search without a goal begins */
+    uint64_t look;            /* segment in which a search for unread ones begins */
+    struct ffs_gone *gone;    /* in the order of their transactions */
+    size_t ngone, gone_cap;
+    /*
+     * Value of alloc.released when no space for a chunk was found; the search
+     * is repeated when it has changed.
+     */
+    uint64_t refused;
+};
+
+/* Returns how many blocks a chunk has. */
+static inline uint64_t ffs_chunk_blocks(const struct lay_geometry *geo)
+{
+    return (uint64_t)LAY_SEGMENT_BLOCKS << geo->chunk_shift;
+}
+/* Returns how many blocks of an empty chunk are free. */
+static inline uint64_t ffs_chunk_room(const struct lay_geometry *geo)
+{
+    return (uint64_t)(LAY_SEGMENT_BLOCKS - 1) << geo->chunk_shift;
+}
+static inline bool ffs_segment_mapped(const struct ffs_chunks *c, uint64_t segment)
+{
+    return segment < c->end && c->states[segment] >= FFS_SEGMENT_UNREAD;
+}
+
+struct ffs_reason;
+/*
+ * Reads the chunk map at mount, from ffs.home or from the device, until it has
+ * as many chunks as the superblock says. Returns -EUCLEAN with a reason if the
+ * map is damaged or chunks overlap.
+ */
+int ffs_chunks_load(struct ffs *fs, const struct lay_super *sb, const struct ffs_reason *why);
+void ffs_chunks_destroy(struct ffs *fs);
+/*
+ * Makes room for the segments of another geometry, before ffs.geo becomes it.
+ * All mapped segments are among them. Called between ffs_freeze() and ffs_thaw().
+ * Returns 0, or -ENOMEM without a change.
+ */
+int ffs_chunks_resize(struct ffs *fs, const struct lay_geometry *geo);
+/*
+ * Changes the place of a mapped chunk in memory, after its blocks have been
+ * copied. The caller changes the slots. Called between ffs_freeze() and
+ * ffs_thaw().
+ */
+void ffs_chunks_move(struct ffs *fs, uint64_t chunk, uint64_t start);
+
+/*
+ * Called by an abort for each block of the map or of entries that has its old
+ * contents again: memory follows it.
+ */
+void ffs_chunks_undo(struct ffs *fs, const struct ffs_buf *buf);
+/*
+ * Called at the end of a handle with the addresses of the chunks that it has
+ * unmapped. Their numbers are used again when the running transaction is in
+ * place (journal.in_place).
+ */
+void ffs_chunks_leave(struct ffs *fs, const struct ffs_ranges *unmapped);
+
+#endif
