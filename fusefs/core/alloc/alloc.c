@@ -25,13 +25,6 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "bitmaps are used as wo
  */
 #define LOOK_FURTHER 8u
 
-uint64_t ffs_alloc_reserve_of(uint64_t blocks)
-{
-    uint64_t reserve = blocks / 256;
-
-    return reserve < 32 ? 32 : reserve > 1024 ? 1024 : reserve;
-}
-
 int ffs_alloc_init(struct ffs *fs)
 {
     struct ffs_alloc *a = &fs->alloc;
@@ -42,7 +35,6 @@ int ffs_alloc_init(struct ffs *fs)
     for (uint64_t g = 0; g < lay_groups(&fs->geo); g++)
         a->groups[g] = (struct ffs_group){
             .free = LAY_GROUP_BLOCKS, .longest = LAY_GROUP_BLOCKS, .units = FFS_GROUP_UNITS};
-    a->reserve = ffs_alloc_reserve_of(fs->geo.blocks);
     atomic_store(&a->wanted, 1);
     pthread_mutex_init(&a->lock, NULL);
     pthread_mutex_init(&a->look_lock, NULL);
@@ -419,28 +411,19 @@ static int alloc_take(struct ffs_tx *tx, uint64_t block, uint32_t len)
     return 0;
 }
 
-/*
- * Returns the number of blocks that this handle may still allocate if `keep`
- * blocks are left for other handles.
- */
-static uint64_t alloc_available(struct ffs_tx *tx, uint64_t keep)
+/* Returns the number of free blocks that are not busy. */
+static uint64_t alloc_available(struct ffs *fs)
 {
-    struct ffs_alloc *a = &tx->fs->alloc;
-    uint64_t free_blocks = lay_get64(ffs_super(tx->fs)->area.free_blocks);
+    struct ffs_alloc *a = &fs->alloc;
+    uint64_t free_blocks = lay_get64(ffs_super(fs)->area.free_blocks);
 
-    if (tx->use_reserve)
-        keep = 0;
     pthread_mutex_lock(&a->lock);
-    keep += a->busy;
+    uint64_t busy = a->busy;
     pthread_mutex_unlock(&a->lock);
-    return free_blocks > keep ? free_blocks - keep : 0;
+    return free_blocks > busy ? free_blocks - busy : 0;
 }
 
-/*
- * Returns -ENOSPC. Records whether waiting for a commit would help, because busy
- * blocks that no pin covers become free with the one after.
- */
-static int alloc_no_space(struct ffs *fs)
+int ffs_alloc_no_space(struct ffs *fs)
 {
     struct ffs_alloc *a = &fs->alloc;
     uint64_t pinned = 0;
@@ -453,22 +436,22 @@ static int alloc_no_space(struct ffs *fs)
     return -ENOSPC;
 }
 
-static int alloc_range(struct ffs_tx *tx, struct search *s, uint64_t max, uint64_t keep)
+static int alloc_range(struct ffs_tx *tx, struct search *s, uint64_t max)
 {
     struct ffs *fs = tx->fs;
-    uint64_t left = alloc_available(tx, keep);
+    uint64_t left = alloc_available(fs);
     uint64_t want = max < left ? max : left;
 
     if (want > LAY_GROUP_BLOCKS)
         want = LAY_GROUP_BLOCKS;
     s->want = (uint32_t)(want / s->align * s->align);
     if (s->want < s->min)
-        return alloc_no_space(fs);
+        return ffs_alloc_no_space(fs);
     s->patient = tx->use_reserve;
     int err = alloc_search(fs, s);
     if (err == -ENOSPC) {
         ffs_section_want(fs, s->align);
-        err = alloc_no_space(fs);
+        err = ffs_alloc_no_space(fs);
         bool may_help = fs->alloc.starved || atomic_load(&fs->alloc.wanted);
         return fs->alloc.any_damaged && !may_help ? -EUCLEAN : err;
     }
@@ -491,7 +474,7 @@ int ffs_alloc(struct ffs_tx *tx, uint64_t goal, uint64_t min, uint64_t max, unsi
     bool anywhere = goal == 0 || goal >= tx->fs->geo.blocks;
     struct search s = {.goal = anywhere ? a->cursor : goal, .min = (uint32_t)least, .align = align};
 
-    int err = alloc_range(tx, &s, max < least ? least : max, a->reserve);
+    int err = alloc_range(tx, &s, max < least ? least : max);
     if (err)
         return err;
     if (anywhere)
@@ -501,23 +484,19 @@ int ffs_alloc(struct ffs_tx *tx, uint64_t goal, uint64_t min, uint64_t max, unsi
     return 0;
 }
 
-int ffs_alloc_meta(struct ffs_tx *tx, uint64_t goal, uint64_t *block)
+int ffs_alloc_chunk(struct ffs_tx *tx, uint64_t goal, uint64_t *block)
 {
-    struct ffs_alloc *a = &tx->fs->alloc;
-    bool anywhere = goal == 0 || goal >= tx->fs->geo.blocks;
-    struct search s = {.goal = anywhere ? a->meta_cursor : goal, .min = 1, .align = 1};
+    struct ffs *fs = tx->fs;
+    uint32_t len = (uint32_t)ffs_chunk_blocks(&fs->geo);
+    struct search s = {.goal = goal, .min = len, .want = len, .align = LAY_SEGMENT_BLOCKS};
+    int err = alloc_available(fs) < len ? -ENOSPC : alloc_search(fs, &s);
 
-    /*
-     * The map of a file that is written grows with its data. Names leave half
-     * of the reserve to truncate.
-     */
-    int err = alloc_range(tx, &s, 1, a->reserve / 2);
-    if (err)
-        return err;
-    if (anywhere)
-        a->meta_cursor = (s.best + 1) % tx->fs->geo.blocks;
+    if (err == -ENOSPC)
+        ffs_section_want(fs, s.align);
+    if (!err)
+        err = alloc_take(tx, s.best, s.len);
     *block = s.best;
-    return 0;
+    return err;
 }
 
 /*
@@ -564,24 +543,6 @@ int ffs_free(struct ffs_tx *tx, uint64_t block, uint64_t len)
         done += part;
     }
     return err;
-}
-
-int ffs_free_meta(struct ffs_tx *tx, uint64_t block)
-{
-    struct ffs *fs = tx->fs;
-
-    if (tx->nrevoked >= LAY_LOG_REVOKES)
-        return -ENOSPC;
-    int err = ffs_ranges_reserve(&tx->revoked, 1);
-    if (!err)
-        err = ffs_ranges_reserve(&fs->journal.running.revoked, tx->revoked.n + 1);
-    if (!err)
-        err = ffs_free(tx, block, 1);
-    if (err)
-        return err;
-    ffs_ranges_add(&tx->revoked, block, 1);
-    tx->nrevoked++;
-    return 0;
 }
 
 void ffs_alloc_give_back(struct ffs_alloc *a, uint64_t block, uint64_t len, bool was_busy)

@@ -51,7 +51,7 @@ struct ffs_alloc {
     struct ffs_ranges deferred; /* durably freed ranges that are pinned */
     struct ffs_pin *pins;
     uint64_t cursor; /* start of a search without a goal; protected by ffs.meta */
-    /* Grows when blocks become free or a section is read, so that a search may find more. */
+    /* Grows when blocks become free or a section is read: a search may find more then. */
     uint64_t released;
     /*
      * True for sections whose bitmaps are known to be current; protected by
@@ -79,8 +79,7 @@ struct ffs_alloc {
 int ffs_alloc_init(struct ffs *fs);
 void ffs_alloc_destroy(struct ffs *fs);
 /*
- * Allocates space for one chunk, at a multiple of LAY_SEGMENT_BLOCKS near `goal`
- * (0 means anywhere). Returns -ENOSPC if none is found, even if a commit or a
+ * Allocates space for one chunk, at a multiple of LAY_SEGMENT_BLOCKS near `goal`. Returns -ENOSPC if none is found, even if a commit or a
  * further section could give some. Called in a handle.
  */
 int ffs_alloc_chunk(struct ffs_tx *tx, uint64_t goal, uint64_t *block);

@@ -112,6 +112,7 @@ static int section_enter(struct ffs *fs, const struct ffs_section *s)
                            "a bitmap of this section is not the one last written");
     pthread_mutex_lock(&a->lock);
     memcpy(a->groups + b.first, s->groups, (b.end - b.first) * sizeof(*s->groups));
+    a->released++;
     pthread_mutex_unlock(&a->lock);
     a->section_checked[s->index] = true;
     a->section_free[s->index] = s->free_blocks;

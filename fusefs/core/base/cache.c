@@ -316,12 +316,12 @@ int ffs_buf_get(struct ffs *fs, uint64_t block, const struct ffs_expect *expect,
                 struct ffs_buf **out)
 {
     const char *why = "";
-    uint64_t places[2];
+    uint64_t places[FFS_PLACES];
     struct ffs_cbuf *cb;
     bool fresh;
 
-    if (lay_places(&fs->geo, block, places) == 0)
-        return ffs_corrupt(fs, block, expect->owner, "address past the end");
+    if (ffs_places_of(fs, block, places) == 0)
+        return ffs_checked_damaged(fs, block, expect->owner, "address that does not exist");
     int err = cache_find_or_insert(fs, block, &cb, &fresh);
     if (err)
         return err;
@@ -439,6 +439,25 @@ void ffs_home_drop(struct ffs_home *home, uint64_t block)
 {
     pthread_mutex_lock(&home->lock);
     home_drop(home, block);
+    pthread_mutex_unlock(&home->lock);
+}
+
+void ffs_home_filter(struct ffs_home *home, bool (*keep)(const struct ffs *fs, uint64_t block),
+                     const struct ffs *fs)
+{
+    pthread_mutex_lock(&home->lock);
+    for (size_t i = 0; i < home->bucket_count; i++) {
+        for (struct ffs_image **p = &home->buckets[i]; *p;) {
+            struct ffs_image *image = *p;
+            if (keep(fs, image->block)) {
+                p = &image->next;
+                continue;
+            }
+            *p = image->next;
+            ffs_image_free(image);
+            home->n--;
+        }
+    }
     pthread_mutex_unlock(&home->lock);
 }
 

@@ -29,6 +29,10 @@ int ffs_checked_check(struct ffs *fs, uint64_t addr, const void *data,
         return lay_check_bitmap(geo, data, want->index, why);
     case LAY_MAGIC_SUMS:
         return lay_check_sums(geo, data, want->index, why);
+    case LAY_MAGIC_MAP:
+        return lay_check_map_block(geo, data, want->index, why);
+    case LAY_MAGIC_ENTRIES:
+        return lay_check_entries(geo, data, want->index, why);
     case LAY_MAGIC_INODES:
         return lay_check_inode_block(geo, data, want->index, addr, why);
     case LAY_MAGIC_EXTENTS:
@@ -45,6 +49,29 @@ int ffs_checked_check(struct ffs *fs, uint64_t addr, const void *data,
     }
 }
 
+static bool checked_zeros_are_valid(const struct ffs *fs, const struct ffs_expect *want)
+{
+    switch (want->magic) {
+    case LAY_MAGIC_SUMS:
+        return true;
+    case LAY_MAGIC_BITMAP:
+        return lay_may_be_zeros(&fs->geo, want->index);
+    case LAY_MAGIC_MAP:
+        return want->index > 0;
+    default:
+        return false;
+    }
+}
+
+/* Expands a block of zeros where it represents a block with a head. */
+static void checked_complete(struct ffs *fs, void *data, const struct ffs_expect *want)
+{
+    if (want->magic == LAY_MAGIC_BITMAP)
+        lay_bitmap_complete(&fs->geo, data, want->index);
+    else if (want->magic == LAY_MAGIC_MAP)
+        lay_map_complete(&fs->geo, data, want->index);
+}
+
 /* Reads the block once, from one of its places. */
 static int checked_read_once(struct ffs *fs, uint64_t addr, uint64_t place, void *data,
                              const struct ffs_expect *want, const char **why)
@@ -55,8 +82,7 @@ static int checked_read_once(struct ffs *fs, uint64_t addr, uint64_t place, void
         ffs_log(fs, LOG_ERR, "block %llu: read error %d", (unsigned long long)place, -err);
         return -EIO;
     }
-    if (want->magic == LAY_MAGIC_BITMAP)
-        lay_bitmap_complete(&fs->geo, data, want->index);
+    checked_complete(fs, data, want);
     return ffs_checked_check(fs, addr, data, want, why);
 }
 
@@ -81,12 +107,6 @@ static int checked_clear_bit(void *data)
     if (bit >= 0)
         bytes[bit / 8] = 0;
     return bit;
-}
-
-static bool checked_zeros_are_valid(const struct ffs *fs, const struct ffs_expect *want)
-{
-    return want->magic == LAY_MAGIC_SUMS ||
-           (want->magic == LAY_MAGIC_BITMAP && lay_may_be_zeros(&fs->geo, want->index));
 }
 
 /*
@@ -134,8 +154,7 @@ static int checked_correct(struct ffs *fs, uint64_t addr, void *data, const stru
         bit = checked_clear_bit(data);
     if (bit < 0)
         return -EUCLEAN;
-    if (want->magic == LAY_MAGIC_BITMAP)
-        lay_bitmap_complete(&fs->geo, data, want->index);
+    checked_complete(fs, data, want);
     return ffs_checked_check(fs, addr, data, want, &why) ? -EUCLEAN : bit;
 }
 
@@ -166,8 +185,8 @@ static int checked_read_at(struct ffs *fs, uint64_t addr, uint64_t place, void *
 static int checked_read_any(struct ffs *fs, uint64_t addr, void *data,
                             const struct ffs_expect *want, const char **why, enum checked_how how)
 {
-    uint64_t places[2];
-    unsigned n = lay_places(&fs->geo, addr, places);
+    uint64_t places[FFS_PLACES];
+    unsigned n = ffs_places_of(fs, addr, places);
     int err = -EUCLEAN;
 
     for (unsigned i = 0; i < n && err; i++)
@@ -214,9 +233,9 @@ static bool checked_note(struct ffs_checked *c, uint64_t addr)
 
 int ffs_checked_damaged(struct ffs *fs, uint64_t addr, uint64_t ino, const char *why)
 {
-    uint64_t places[2] = {LAY_NONE};
+    uint64_t places[FFS_PLACES] = {LAY_NONE};
 
-    lay_places(&fs->geo, addr, places);
+    ffs_places_of(fs, addr, places);
     if (checked_note(&fs->checked, addr))
         ffs_log(fs, LOG_ERR, "%s: damaged: block %llu, inode %llu: %s; run fsck.gpunvme",
                 fs->dev->info.name, (unsigned long long)places[0], (unsigned long long)ino, why);

@@ -102,6 +102,10 @@ static const char *state_noun_of(uint64_t addr)
     switch (lay_addr_kind(addr)) {
     case LAY_KIND_SUPER:
         return "superblock";
+    case LAY_KIND_MAP:
+        return "block of the chunk map";
+    case LAY_KIND_CHUNK:
+        return "metadata block";
     case LAY_KIND_BITMAP:
         return "bitmap";
     case LAY_KIND_SUMS:
@@ -140,9 +144,7 @@ struct lay_time ffs_now(void)
 
 uint64_t ffs_free_blocks(struct ffs *fs)
 {
-    uint64_t free_blocks = lay_get64(ffs_super(fs)->area.free_blocks);
-
-    return free_blocks > fs->alloc.reserve ? free_blocks - fs->alloc.reserve : 0;
+    return lay_get64(ffs_super(fs)->area.free_blocks);
 }
 
 struct bd_dev *ffs_dev(struct ffs *fs)

@@ -479,11 +479,7 @@ bool ffs_stamp_stays(struct ffs_inode *inode)
 
 unsigned ffs_tx_left(const struct ffs_tx *tx)
 {
-    unsigned blocks = tx->nbufs < tx->credits ? tx->credits - tx->nbufs : 0;
-    /* Nodes merged into their siblings are freed without having been dirty. */
-    unsigned revokes = LAY_LOG_REVOKES - tx->nrevoked;
-
-    return blocks < revokes ? blocks : revokes;
+    return tx->nbufs < tx->credits ? tx->credits - tx->nbufs : 0;
 }
 
 void ffs_tx_use_reserve(struct ffs_tx *tx)
@@ -522,7 +518,7 @@ int ffs_tx_new(struct ffs_tx *tx, uint64_t block, uint32_t magic, uint64_t owner
         return -ENOSPC;
     int err = ffs_cache_create(fs, block, &cb);
     if (err == -EEXIST)
-        return ffs_corrupt(fs, block, owner, "free in the bitmap, but in use as metadata");
+        return ffs_corrupt(fs, block, owner, "free in the entries, but in use as metadata");
     if (err)
         return err;
     lay_head_init(cb->pub.data, magic, fs->geo.uuid, block, owner);

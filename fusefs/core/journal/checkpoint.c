@@ -5,14 +5,13 @@
  *
  *     images in place -> flush -> read back -> commit with the later tail -> read back
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <syslog.h>
 
 #include "fusefs/core/state.h"
-
-#define PLACES 2u /* that a block may have */
 
 /* A block of the device that an image belongs to. */
 struct home_place {
@@ -31,8 +30,10 @@ static int checkpoint_by_block(const void *a, const void *b)
 static size_t checkpoint_add_places(const struct ffs *fs, const struct ffs_image *image,
                                     struct home_place *list)
 {
-    uint64_t places[PLACES];
-    unsigned n = lay_places(&fs->geo, image->block, places);
+    uint64_t places[FFS_PLACES];
+    unsigned n = ffs_homes_of(fs, image->block, places);
+
+    assert(n > 0);
 
     for (unsigned i = 0; i < n; i++)
         list[i] = (struct home_place){places[i], image};
@@ -49,7 +50,7 @@ static struct home_place *checkpoint_sorted(struct ffs *fs, size_t *n)
 
     pthread_mutex_lock(&home->lock);
     size_t count = 0;
-    struct home_place *list = malloc((PLACES * home->n + 1) * sizeof(*list));
+    struct home_place *list = malloc((FFS_PLACES * home->n + 1) * sizeof(*list));
     for (size_t i = 0; list && i < home->bucket_count; i++) {
         for (const struct ffs_image *image = home->buckets[i]; image; image = image->next)
             count += checkpoint_add_places(fs, image, list + count);
@@ -171,5 +172,6 @@ int ffs_checkpoint(struct ffs *fs)
     if (err)
         return ffs_fail(fs, "checkpoint", err);
     ffs_home_clear(&fs->home);
+    atomic_store(&fs->journal.in_place, atomic_load(&fs->journal.committed));
     return 0;
 }

@@ -11,25 +11,12 @@
 
 /* --- The running transaction ------------------------------------------------------------------ */
 
-static uint64_t commit_count(const struct ffs_ranges *ranges)
-{
-    uint64_t blocks = 0;
-
-    for (size_t i = 0; i < ranges->n; i++)
-        blocks += ranges->v[i].len;
-    return blocks;
-}
-
 bool ffs_running_has_room(struct ffs *fs, unsigned blocks)
 {
     const struct ffs_running *r = &fs->journal.running;
-    /*
-     * A handle fills at most one revoke block. One more block is the superblock, if an error is
-     * marked in it.
-     */
-    uint64_t revokes = commit_count(&r->revoked) + LAY_LOG_REVOKES;
 
-    return ffs_log_need(r->n + blocks + 1, revokes) <= ffs_log_most(fs);
+    /* One more block is the superblock, if an error is marked in it. */
+    return ffs_log_need(r->n + blocks + 1) <= ffs_log_most(fs);
 }
 
 int ffs_running_reserve(struct ffs *fs, unsigned blocks)
@@ -74,8 +61,7 @@ static void commit_remove_buf(struct ffs_running *r, struct ffs_cbuf *cb)
 }
 
 /*
- * Removes a freed block from the transaction and the cache. It may hold file data soon, which an
- * image must not overwrite.
+ * Removes a freed block from the transaction and the cache, where a new block may take its address.
  */
 static void commit_forget(struct ffs *fs, uint64_t block)
 {
@@ -89,17 +75,17 @@ static void commit_forget(struct ffs *fs, uint64_t block)
     ffs_buf_put(&cb->pub);
 }
 
-void ffs_running_free(struct ffs *fs, const struct ffs_ranges *freed,
-                      const struct ffs_ranges *revoked)
+void ffs_running_free(struct ffs *fs, const struct ffs_tx *tx)
 {
     struct ffs_running *r = &fs->journal.running;
 
-    for (size_t i = 0; i < revoked->n; i++) {
-        for (uint64_t b = 0; b < revoked->v[i].len; b++)
-            commit_forget(fs, revoked->v[i].block + b);
+    for (size_t i = 0; i < tx->forgotten.n; i++) {
+        for (uint64_t b = 0; b < tx->forgotten.v[i].len; b++)
+            commit_forget(fs, tx->forgotten.v[i].block + b);
     }
-    ffs_ranges_join(&r->freed, freed);
-    ffs_ranges_join(&r->revoked, revoked);
+    ffs_ranges_join(&r->freed, &tx->freed);
+    ffs_ranges_join(&r->unmapped, &tx->unmapped);
+    ffs_chunks_leave(fs, &tx->unmapped);
 }
 
 bool ffs_running_empty(const struct ffs_running *r)
@@ -127,7 +113,7 @@ static void commit_put_running(struct ffs_running *r)
         ffs_buf_put(&r->bufs[i]->pub);
     free(r->bufs);
     ffs_ranges_free(&r->freed);
-    ffs_ranges_free(&r->revoked);
+    ffs_ranges_free(&r->unmapped);
 }
 
 void ffs_journal_destroy(struct ffs *fs)
@@ -151,8 +137,6 @@ void ffs_journal_destroy(struct ffs *fs)
 struct snapshot {
     struct ffs_running from;
     struct ffs_image **images;
-    uint64_t *revoked; /* of those freed, the ones the log has images of */
-    size_t nrevoked;
 };
 
 /* Marks the superblock when damage was found, so that the last commit asks for fsck. */
@@ -187,31 +171,11 @@ static int commit_copy_images(struct snapshot *s)
     return 0;
 }
 
-static int commit_copy_revokes(struct ffs *fs, struct snapshot *s)
-{
-    uint64_t n = 0;
-
-    for (size_t i = 0; i < s->from.revoked.n; i++)
-        n += s->from.revoked.v[i].len;
-    s->revoked = malloc((n + 1) * sizeof(*s->revoked));
-    if (!s->revoked)
-        return -ENOMEM;
-    for (size_t i = 0; i < s->from.revoked.n; i++) {
-        const struct ffs_range *r = &s->from.revoked.v[i];
-        for (uint64_t b = r->block; b < r->block + r->len; b++) {
-            if (ffs_home_has(&fs->home, b))
-                s->revoked[s->nrevoked++] = b;
-        }
-    }
-    return 0;
-}
-
 static void commit_drop_snapshot(struct snapshot *s)
 {
     for (size_t i = 0; s->images && i < s->from.n; i++)
         ffs_image_free(s->images[i]);
     free(s->images);
-    free(s->revoked);
 }
 
 /*
@@ -238,7 +202,7 @@ static void commit_note_clean(struct ffs *fs, const struct snapshot *s)
 {
     const struct ffs_journal *j = &fs->journal;
     struct lay_super *sb = ffs_super(fs);
-    uint64_t blocks = ffs_log_need(s->from.n, s->nrevoked);
+    uint64_t blocks = ffs_log_need(s->from.n);
 
     sb->clean_incarnation = fs->label.incarnation;
     sb->clean_tid = lay_put64(j->tid + 1);
@@ -261,8 +225,7 @@ static int commit_take_snapshot(struct ffs *fs, struct snapshot *s)
         err = -ENODATA;
         goto unlock;
     }
-    err = commit_copy_revokes(fs, s);
-    if (!err && ffs_log_need(r->n, s->nrevoked) > ffs_log_room(fs))
+    if (ffs_log_need(r->n) > ffs_log_room(fs))
         err = -EAGAIN;
     if (!err) {
         commit_stamp_bitmaps(fs);
@@ -285,12 +248,7 @@ unlock:
 
 static int commit_write_snapshot(struct ffs *fs, struct snapshot *s)
 {
-    struct ffs_log_tx tx = {
-        .images = s->images,
-        .n = s->from.n,
-        .revoked = s->revoked,
-        .nrevoked = s->nrevoked,
-    };
+    struct ffs_log_tx tx = {.images = s->images, .n = s->from.n};
 
     for (size_t i = 0; i < s->from.n; i++) {
         assert(s->images[i]); /* all of them, or there is no snapshot */
@@ -300,13 +258,24 @@ static int commit_write_snapshot(struct ffs *fs, struct snapshot *s)
 }
 
 /*
+ * Drops the images of chunks that the committed map does not have. Their space may be used for data
+ * when another commit is durable. After a crash recovery drops the images in the log.
+ */
+static void commit_drop_unmapped(struct ffs *fs, const struct ffs_ranges *unmapped)
+{
+    for (size_t i = 0; i < unmapped->n; i++) {
+        for (uint64_t b = 0; b < unmapped->v[i].len; b++)
+            ffs_home_drop(&fs->home, unmapped->v[i].block + b);
+    }
+}
+
+/*
  * Called when the transaction is durable. Updates ffs.home: afterwards the blocks may leave the
  * cache. The blocks that it freed wait for the next commit.
  */
 static void commit_done(struct ffs *fs, struct snapshot *s)
 {
-    for (size_t i = 0; i < s->nrevoked; i++)
-        ffs_home_drop(&fs->home, s->revoked[i]);
+    commit_drop_unmapped(fs, &s->from.unmapped);
     for (size_t i = 0; i < s->from.n; i++) {
         ffs_home_put(&fs->home, s->images[i]);
         s->images[i] = NULL;

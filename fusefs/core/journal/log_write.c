@@ -17,12 +17,11 @@
  */
 #define LOG_ROOM 3u
 
-uint64_t ffs_log_need(uint64_t images, uint64_t revokes)
+uint64_t ffs_log_need(uint64_t images)
 {
     uint64_t descriptors = (images + LAY_LOG_TAGS - 1) / LAY_LOG_TAGS;
-    uint64_t revoke_blocks = (revokes + LAY_LOG_REVOKES - 1) / LAY_LOG_REVOKES;
 
-    return images + descriptors + revoke_blocks + 1;
+    return images + descriptors + 1;
 }
 
 uint64_t ffs_log_room(const struct ffs *fs)
@@ -144,26 +143,6 @@ static void log_start_record(const struct writer *w, void *block, uint32_t magic
     lay_log_init(block, magic, &w->fs->geo, &w->fs->label.incarnation, w->pos);
 }
 
-static int log_put_revokes(struct writer *w)
-{
-    const struct ffs_log_tx *tx = w->tx;
-    struct lay_log_revoke r;
-    int err = 0;
-
-    for (size_t i = 0; i < tx->nrevoked && !err;) {
-        size_t n = tx->nrevoked - i < LAY_LOG_REVOKES ? tx->nrevoked - i : LAY_LOG_REVOKES;
-        log_start_record(w, &r, LAY_MAGIC_JREVOKE);
-        r.count = lay_put32((uint32_t)n);
-        for (size_t k = 0; k < n; k++)
-            r.blocks[k] = lay_put64(tx->revoked[i + k]);
-        lay_seal(&r, w->fs->journal.tid);
-        w->chain = lay_log_chain(w->chain, &r);
-        err = log_put(w, &r);
-        i += n;
-    }
-    return err;
-}
-
 static int log_put_images(struct writer *w, struct ffs_image **images, size_t n)
 {
     struct lay_log_descriptor d;
@@ -185,7 +164,7 @@ static int log_put_images(struct writer *w, struct ffs_image **images, size_t n)
 static int log_put_all(struct writer *w)
 {
     const struct ffs_log_tx *tx = w->tx;
-    int err = log_put_revokes(w);
+    int err = 0;
 
     for (size_t i = 0; i < tx->n && !err; i += LAY_LOG_TAGS) {
         size_t n = tx->n - i < LAY_LOG_TAGS ? tx->n - i : LAY_LOG_TAGS;
@@ -242,7 +221,7 @@ int ffs_log_write(struct ffs *fs, const struct ffs_log_tx *tx)
     struct ffs_journal *j = &fs->journal;
     struct writer w = {.fs = fs, .tx = tx, .first = j->head, .pos = j->head};
 
-    assert(j->used + ffs_log_need(tx->n, tx->nrevoked) <= fs->geo.log_blocks);
+    assert(j->used + ffs_log_need(tx->n) <= fs->geo.log_blocks);
     /* Nobody would read a later number. Only a crafted log gets there. */
     int err = j->tid <= LAY_MAX_TID ? log_put_all(&w) : -EOVERFLOW;
     /* An empty transaction makes nothing reachable that a flush would have to precede. */

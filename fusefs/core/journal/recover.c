@@ -21,11 +21,9 @@
 struct recovery {
     struct ffs *fs;
     struct lay_log log;
-    /* Images and revoked blocks of the transaction that is being read. */
+    /* Images of the transaction that is being read. */
     struct ffs_image **images;
     size_t n, cap;
-    uint64_t *revoked;
-    size_t nrevoked, revoked_cap;
     /*
      * Staging memory holds `ready` blocks of the log, from position `first` on.
      * Up to `ahead` of them are read at a time.
@@ -66,17 +64,18 @@ static int recover_block(void *arg, uint64_t pos, const void **block)
     return err == -EIO ? 0 : err;
 }
 
-/* Makes room for one more element of an array. The capacity doubles. */
-static int recover_grow(void **array, size_t *cap, size_t used, size_t size)
+/* Makes room for one more image. The capacity doubles. */
+static int recover_grow(struct recovery *r)
 {
-    if (used < *cap)
+    size_t want = r->cap ? 2 * r->cap : 64;
+
+    if (r->n < r->cap)
         return 0;
-    size_t want = *cap ? 2 * *cap : 64;
-    void *bigger = realloc(*array, want * size);
+    struct ffs_image **bigger = realloc(r->images, want * sizeof(*bigger));
     if (!bigger)
         return -ENOMEM;
-    *array = bigger;
-    *cap = want;
+    r->images = bigger;
+    r->cap = want;
     return 0;
 }
 
@@ -84,7 +83,7 @@ static int recover_grow(void **array, size_t *cap, size_t used, size_t size)
 static int recover_image(void *arg, uint64_t addr, uint64_t pos, const void *data)
 {
     struct recovery *r = arg;
-    int err = recover_grow((void **)&r->images, &r->cap, r->n, sizeof(*r->images));
+    int err = recover_grow(r);
 
     (void)pos;
     if (err)
@@ -96,33 +95,14 @@ static int recover_image(void *arg, uint64_t addr, uint64_t pos, const void *dat
     return 0;
 }
 
-/* Implements lay_log_calls.revoke. */
-static int recover_revoke(void *arg, uint64_t addr)
-{
-    struct recovery *r = arg;
-    int err = recover_grow((void **)&r->revoked, &r->revoked_cap, r->nrevoked, sizeof(*r->revoked));
+static const struct lay_log_calls recover_calls = {recover_block, recover_image};
 
-    if (!err)
-        r->revoked[r->nrevoked++] = addr;
-    return err;
-}
-
-static const struct lay_log_calls recover_calls = {recover_block, recover_image, recover_revoke};
-
-/*
- * Applies a whole transaction. Images replace older ones; a revoke removes the
- * image so far.
- */
+/* Applies a whole transaction: its images replace older ones. */
 static void recover_apply(struct recovery *r)
 {
-    struct ffs_home *home = &r->fs->home;
-
     for (size_t i = 0; i < r->n; i++)
-        ffs_home_put(home, r->images[i]);
-    for (size_t i = 0; i < r->nrevoked; i++)
-        ffs_home_drop(home, r->revoked[i]);
+        ffs_home_put(&r->fs->home, r->images[i]);
     r->n = 0;
-    r->nrevoked = 0;
 }
 
 /* Applies all transactions up to the newest one, or up to a gap (-EUCLEAN). */
@@ -136,7 +116,6 @@ static int recover_replay(struct recovery *r)
     for (size_t i = 0; i < r->n; i++)
         ffs_image_free(r->images[i]);
     free(r->images);
-    free(r->revoked);
     return more;
 }
 
@@ -247,6 +226,27 @@ static int recover_geometry(struct ffs *fs, const struct ffs_recovered *found,
     return 0;
 }
 
+/* True if the map has a place for an image, or its address is not in a chunk. */
+static bool recover_is_mapped(const struct ffs *fs, uint64_t addr)
+{
+    return lay_addr_kind(addr) != LAY_KIND_CHUNK ||
+           ffs_segment_mapped(&fs->chunks, lay_addr_segment(addr));
+}
+
+/*
+ * Reads the chunk map. Images of a chunk that a later transaction has unmapped
+ * do not count: its space may hold data (FORMAT.md 10.4).
+ */
+static int recover_chunks(struct ffs *fs, const struct ffs_recovered *found,
+                          const struct ffs_reason *why)
+{
+    int err = ffs_chunks_load(fs, &found->super, why);
+
+    if (!err)
+        ffs_home_filter(&fs->home, recover_is_mapped, fs);
+    return err;
+}
+
 static int recover_explain(int err, const struct ffs_reason *why)
 {
     switch (err) {
@@ -284,7 +284,8 @@ static int recover_with(struct recovery *r, struct ffs_recovered *found,
         return err;
     recover_position(fs, &r->log);
     found->corrected = r->log.corrected;
-    return recover_geometry(fs, found, why);
+    err = recover_geometry(fs, found, why);
+    return err ? err : recover_chunks(fs, found, why);
 }
 
 int ffs_recover(struct ffs *fs, struct ffs_recovered *found, const struct ffs_reason *why)

@@ -84,7 +84,8 @@ static void tx_free(struct ffs_tx *tx)
     ffs_evict_doomed(tx->fs);
     ffs_ranges_free(&tx->allocated);
     ffs_ranges_free(&tx->freed);
-    ffs_ranges_free(&tx->revoked);
+    ffs_ranges_free(&tx->forgotten);
+    ffs_ranges_free(&tx->unmapped);
     free(tx);
 }
 
@@ -132,18 +133,20 @@ void ffs_tx_end(struct ffs_tx *tx)
         tx->bufs[i].cb->tx = NULL;
         ffs_running_add(fs, tx->bufs[i].cb);
     }
-    ffs_running_free(fs, &tx->freed, &tx->revoked);
+    ffs_running_free(fs, tx);
     tx_free(tx);
 }
 
 /* Restores a block. A block that did not exist before the handle leaves the cache. */
-static void tx_restore_buf(const struct ffs_tx_buf *b)
+static void tx_restore_buf(struct ffs *fs, const struct ffs_tx_buf *b)
 {
     b->cb->tx = NULL;
-    if (b->before)
+    if (b->before) {
         memcpy(b->cb->pub.data, b->before, LAY_BLOCK_SIZE);
-    else
+        ffs_chunks_undo(fs, &b->cb->pub);
+    } else {
         ffs_cache_forget(b->cb);
+    }
     ffs_buf_put(&b->cb->pub);
 }
 
@@ -156,7 +159,7 @@ void ffs_tx_abort(struct ffs_tx *tx)
             ffs_itable_discard(tx->fs, e->inode);
     }
     for (unsigned i = 0; i < tx->nbufs; i++)
-        tx_restore_buf(&tx->bufs[i]);
+        tx_restore_buf(tx->fs, &tx->bufs[i]);
     ffs_alloc_undo(tx->fs, &tx->allocated, &tx->freed);
     tx_free(tx);
 }

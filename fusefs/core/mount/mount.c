@@ -319,6 +319,7 @@ static void mount_destroy(struct ffs *fs)
     ffs_mmp_drop(fs->mmp, true);
     ffs_itable_destroy(&fs->itable);
     ffs_alloc_destroy(fs);
+    ffs_chunks_destroy(fs);
     ffs_journal_destroy(fs);
     ffs_home_destroy(&fs->home);
     if (fs->super)

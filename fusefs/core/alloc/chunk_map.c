@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The chunk map in memory: read at mount, and changed with the size (FORMAT.md 5.6). */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fusefs/core/alloc/chunks.h"
+#include "fusefs/core/state.h"
+
+/* Allocates the arrays. Pages of them that no mapped segment needs use no memory. */
+static int chunk_map_init(struct ffs_chunks *c, uint64_t segments)
+{
+    *c = (struct ffs_chunks){.segments = segments};
+    c->starts = calloc(segments, sizeof(*c->starts));
+    c->states = calloc(segments, sizeof(*c->states));
+    return c->starts && c->states ? 0 : -ENOMEM;
+}
+
+void ffs_chunks_destroy(struct ffs *fs)
+{
+    struct ffs_chunks *c = &fs->chunks;
+
+    free(c->starts);
+    free(c->states);
+    free(c->gone);
+    *c = (struct ffs_chunks){0};
+}
+
+/* Reads a block of the map, of which the log may have the newest version. */
+static int chunk_map_read(struct ffs *fs, uint64_t index, struct lay_map_block *mb,
+                          const char **what)
+{
+    struct ffs_expect expect = {.magic = LAY_MAGIC_MAP, .index = index};
+    uint64_t addr = LAY_ADDR(LAY_KIND_MAP, index);
+    int err = ffs_interrupted(fs);
+
+    if (err)
+        return err;
+    return ffs_home_read(&fs->home, addr, mb) ? ffs_checked_check(fs, addr, mb, &expect, what)
+                                              : ffs_checked_read(fs, addr, mb, &expect, what);
+}
+
+static void chunk_map_enter(struct ffs_chunks *c, uint64_t index, const struct lay_map_block *mb)
+{
+    for (unsigned i = 0; i < LAY_MAP_SLOTS; i++) {
+        uint64_t segment = index * LAY_MAP_SLOTS + i;
+        if (!lay_slot_mapped(&mb->slots[i]))
+            continue;
+        c->starts[segment] = lay_get64(mb->slots[i].places[0]);
+        c->states[segment] = FFS_SEGMENT_UNREAD;
+        c->unread++;
+        c->end = segment + 1;
+    }
+}
+
+/* Reads the map until all `segments` that are mapped have been found. */
+static int chunk_map_read_all(struct ffs *fs, uint64_t segments, const char **what)
+{
+    struct ffs_chunks *c = &fs->chunks;
+    struct lay_map_block *mb = aligned_alloc(LAY_BLOCK_SIZE, sizeof(*mb));
+    int err = mb ? 0 : -ENOMEM;
+
+    for (uint64_t i = 0; i < fs->geo.map_blocks && c->unread < segments && !err; i++) {
+        err = chunk_map_read(fs, i, mb, what);
+        if (!err)
+            chunk_map_enter(c, i, mb);
+    }
+    free(mb);
+    if (!err && c->unread != segments) {
+        *what = "not as many chunks as the superblock says";
+        err = -EUCLEAN;
+    }
+    return err;
+}
+
+static int chunk_map_by_start(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* Collects the starts of all chunks. Returns how many, or LAY_NONE if a chunk is in pieces. */
+static uint64_t chunk_map_collect(const struct ffs *fs, uint64_t *starts)
+{
+    const struct ffs_chunks *c = &fs->chunks;
+    uint32_t each = lay_chunk_segments(&fs->geo);
+    uint64_t n = 0;
+
+    for (uint64_t s = 0; s < c->end; s++) {
+        uint64_t before = s > 0 ? c->starts[s - 1] : 0;
+        if (s % each == 0 && c->starts[s] != 0)
+            starts[n++] = c->starts[s];
+        else if (s % each != 0 && c->starts[s] != (before ? before + LAY_SEGMENT_BLOCKS : 0))
+            return LAY_NONE;
+    }
+    return c->end % each == 0 ? n : LAY_NONE;
+}
+
+/* Checks what the check of single blocks cannot see. */
+static int chunk_map_check(const struct ffs *fs, const char **what)
+{
+    uint64_t *starts = malloc((fs->chunks.unread + 1) * sizeof(*starts));
+
+    if (!starts)
+        return -ENOMEM;
+    uint64_t n = chunk_map_collect(fs, starts);
+    *what = n == LAY_NONE ? "a chunk is not in one piece" : NULL;
+    if (!*what)
+        qsort(starts, n, sizeof(*starts), chunk_map_by_start);
+    for (uint64_t i = 1; !*what && i < n; i++) {
+        if (starts[i] - starts[i - 1] < ffs_chunk_blocks(&fs->geo))
+            *what = "two chunks overlap";
+    }
+    free(starts);
+    return *what ? -EUCLEAN : 0;
+}
+
+int ffs_chunks_load(struct ffs *fs, const struct lay_super *sb, const struct ffs_reason *why)
+{
+    struct ffs_chunks *c = &fs->chunks;
+    const char *what = "";
+    int err = chunk_map_init(c, lay_segments(&fs->geo));
+
+    if (!err)
+        err = chunk_map_read_all(fs, lay_get64(sb->chunks) << fs->geo.chunk_shift, &what);
+    if (!err)
+        err = chunk_map_check(fs, &what);
+    c->look = c->end;
+    switch (err) {
+    case 0:
+        return 0;
+    case -EUCLEAN:
+        return ffs_refuse(why, err, "chunk map damaged: %s; run fsck.gpunvme", what);
+    case -ENOMEM:
+        return ffs_refuse(why, err, "out of memory for the chunk map");
+    case -EINTR:
+        return ffs_refuse(why, err, "interrupted, the next mount begins again");
+    default:
+        return ffs_refuse(why, err, "cannot read the chunk map: %s", strerror(-err));
+    }
+}
+
+int ffs_chunks_resize(struct ffs *fs, const struct lay_geometry *geo)
+{
+    struct ffs_chunks *c = &fs->chunks, now;
+    int err = chunk_map_init(&now, lay_segments(geo));
+
+    if (err) {
+        free(now.starts);
+        free(now.states);
+        return err;
+    }
+    memcpy(now.starts, c->starts, c->end * sizeof(*c->starts));
+    memcpy(now.states, c->states, c->end * sizeof(*c->states));
+    free(c->starts);
+    free(c->states);
+    c->starts = now.starts;
+    c->states = now.states;
+    c->segments = now.segments;
+    c->refused = 0;
+    return 0;
+}
+
+void ffs_chunks_move(struct ffs *fs, uint64_t chunk, uint64_t start)
+{
+    uint32_t each = lay_chunk_segments(&fs->geo);
+
+    for (uint32_t i = 0; i < each; i++)
+        fs->chunks.starts[chunk * each + i] = start + (uint64_t)i * LAY_SEGMENT_BLOCKS;
+}
