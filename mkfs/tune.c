@@ -155,8 +155,7 @@ static int tune_extend_file(const struct options *o, struct bd_opened *opened)
     return tool_open(&o->device, BD_OPEN_EXCLUSIVE, opened);
 }
 
-static int tune_explain(const struct options *o, const struct ffs_statfs *s, uint64_t least,
-                        int err)
+static int tune_explain(const struct options *o, uint64_t least, int err)
 {
     const char *device = o->device.text;
 
@@ -171,7 +170,7 @@ static int tune_explain(const struct options *o, const struct ffs_statfs *s, uin
     case -ERANGE:
         return tool_error(
             device, "so small a growth has no room for bitmaps, give %" PRIu64 " bytes or more",
-            ffs_grow_least(s->blocks, s->data_csum) << LAY_BLOCK_SHIFT);
+            least << LAY_BLOCK_SHIFT);
     case -EUCLEAN:
         return tool_error(device, "not resized: its contents are damaged, run fsck.gpunvme");
     default:
@@ -186,8 +185,12 @@ static int tune_explain(const struct options *o, const struct ffs_statfs *s, uin
 static int change_size(struct ffs *fs, const struct ffs_statfs *s, uint64_t blocks, uint64_t *least)
 {
     *least = 0;
-    if (blocks >= s->blocks)
-        return ffs_grow(fs, blocks);
+    if (blocks >= s->blocks) {
+        int err = ffs_grow(fs, blocks);
+        if (err == -ERANGE)
+            *least = ffs_grow_least(fs);
+        return err;
+    }
     int err = ffs_shrink(fs, blocks);
     if (err == -ENOSPC)
         *least = ffs_shrink_least(fs);
@@ -215,12 +218,11 @@ static int resize_mounted(const struct options *o, struct bd_dev *dev, struct ff
         return tool_error(o->device.text, "the device is smaller than that, use --size=max");
     }
     err = change_size(fs, s, bytes >> LAY_BLOCK_SHIFT, &least);
-    struct ffs_statfs before = *s;
     ffs_statfs(fs, s);
     int unmount_err = ffs_unmount(fs);
     if (!err)
         err = unmount_err;
-    return err ? tune_explain(o, &before, least, err) : 0;
+    return err ? tune_explain(o, least, err) : 0;
 }
 
 /* Truncates the file, since its part past the end of the file system is useless. */

@@ -214,14 +214,15 @@ typedef bool (*ffs_stop_fn)(void *arg);
 int ffs_trim(struct ffs *fs, const struct ffs_trim_range *range, ffs_stop_fn stop, void *arg,
              uint64_t *trimmed);
 /*
- * Grows the mounted file system to `blocks`. All handles wait while its bitmaps
- * and checksums are written to a new place. Returns 0 also if it has that size
- * already. Returns -EINVAL if it would shrink, -ENOSPC if the device has fewer
- * blocks (call bd_refresh() first), -EFBIG if the format does not support so
- * many, -ERANGE if the new blocks have no room for the new bitmaps and
- * checksums, -ENOTSUP for unknown features, and -EUCLEAN if a bitmap is stale
- * or a block does not read back as written. After an interruption at any write,
- * the next mount finds either the old or the new size.
+ * Grows the mounted file system to `blocks`. All handles wait while its
+ * bitmaps, its checksums and, if it must be longer, its chunk map are written to
+ * a new place. Returns 0 also if it has that size already. Returns -EINVAL if it
+ * would shrink, -ENOSPC if the device has fewer blocks (call bd_refresh()
+ * first), -EFBIG if the format does not support so many, -ERANGE if the new
+ * blocks have no room for these areas, -ENOTSUP for unknown features, -ENOMEM,
+ * and -EUCLEAN if a block of them is damaged or stale or does not read back as
+ * written; nothing has changed then. After an interruption at any write, the
+ * next mount finds either the old or the new size.
  */
 int ffs_grow(struct ffs *fs, uint64_t blocks);
 /*
@@ -230,15 +231,16 @@ int ffs_grow(struct ffs *fs, uint64_t blocks);
  */
 int ffs_grow_check(struct ffs *fs, uint64_t blocks);
 /*
- * Returns the smallest size above `old` blocks to which ffs_grow() can grow a
- * file system of `old` blocks.
+ * Returns the smallest number of blocks above the present one to which
+ * ffs_grow() can grow the file system.
  */
-uint64_t ffs_grow_least(uint64_t old, bool data_csum);
+uint64_t ffs_grow_least(struct ffs *fs);
 /*
  * Shrinks the file system to `blocks`. No other thread uses it, and it was
  * mounted with no_thread. Returns -ENOSPC if its contents do not fit, or if no
- * free range is long enough for the bitmaps; some blocks may have moved then,
- * which is not visible to users. Other errors are those of ffs_grow().
+ * free range is long enough for a chunk or for the areas; some blocks may have
+ * moved then, which is not visible to users. Other errors are those of
+ * ffs_grow().
  */
 int ffs_shrink(struct ffs *fs, uint64_t blocks);
 /* Returns a size in blocks that should hold all contents, wherever they lie. */

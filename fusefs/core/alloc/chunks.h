@@ -89,8 +89,8 @@ void ffs_chunks_destroy(struct ffs *fs);
 int ffs_chunks_resize(struct ffs *fs, const struct lay_geometry *geo);
 /*
  * Changes the place of a mapped chunk in memory, after its blocks have been
- * copied. The caller changes the slots. Called between ffs_freeze() and
- * ffs_thaw().
+ * copied. Called in the handle that changes the slots, while ffs.home has no
+ * image and no other thread uses the file system.
  */
 void ffs_chunks_move(struct ffs *fs, uint64_t chunk, uint64_t start);
 

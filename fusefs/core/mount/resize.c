@@ -3,8 +3,8 @@
  * Changes the shape of a mounted file system, without handles and after a
  * checkpoint.
  *
- * The new bitmaps and checksums are written to free blocks or past the old end.
- * A transaction with the new superblock begins a log with a new id (FORMAT.md
+ * The new bitmaps, checksums and chunk map are written to free blocks or past
+ * the old end. A transaction with the new superblock begins a log with a new id (FORMAT.md
  * 10.6), which does not exist before the labels name it. All that is durable
  * before the labels are written. The old file system is valid until then, and
  * the new one afterwards.
@@ -18,12 +18,7 @@
 
 #include "fusefs/core/state.h"
 
-#define CHUNK 256u /* blocks per transfer: 1 MiB */
-
-union chunk_block {
-    struct lay_bitmap bitmap;
-    struct lay_sums sums;
-};
+#define BATCH 256u /* blocks per transfer: 1 MiB */
 
 struct resize {
     struct ffs *fs;
@@ -34,13 +29,13 @@ struct resize {
     uint64_t ages[LAY_BITMAP_SECTIONS];         /* sums of the tids of the old bitmaps as read */
     uint64_t section_free[LAY_BITMAP_SECTIONS]; /* values of the new superblock */
     struct ffs_group *groups;                   /* of the new shape */
-    union chunk_block *chunk;                   /* CHUNK blocks */
-    union chunk_block *other;                   /* CHUNK blocks: old bitmaps, or blocks read back */
+    union lay_block *batch;                     /* BATCH blocks */
+    union lay_block *other;                     /* BATCH blocks: old bitmaps, or blocks read back */
 };
 
-static uint64_t resize_chunk_of(uint64_t left)
+static uint64_t resize_batch_of(uint64_t left)
 {
-    return left < CHUNK ? left : CHUNK;
+    return ffs_min(left, BATCH);
 }
 
 /* --- Bitmaps --------------------------------------------------------------------------------- */
@@ -91,6 +86,7 @@ static void resize_release_old(const struct resize *r, uint64_t *map, uint64_t g
     uint64_t end = (group + 1) * LAY_GROUP_BLOCKS;
 
     resize_release(map, group, old->blocks, end > old->blocks ? end - old->blocks : 0);
+    resize_release(map, group, old->map_start, old->map_len);
     resize_release(map, group, old->bitmap_start, old->bitmap_blocks);
     resize_release(map, group, old->sums_start, old->sums_blocks);
     resize_release(map, group, old->log_start, old->log_blocks);
@@ -104,6 +100,7 @@ static bool resize_areas_are_free(const struct resize *r, const uint64_t *map, u
     uint64_t past = r->old.blocks > geo->blocks ? r->old.blocks - geo->blocks : 0;
 
     return resize_is_free(map, group, geo->blocks, past) &&
+           resize_is_free(map, group, geo->map_start, geo->map_len) &&
            resize_is_free(map, group, geo->bitmap_start, geo->bitmap_blocks) &&
            resize_is_free(map, group, geo->sums_start, geo->sums_blocks) &&
            resize_is_free(map, group, geo->log_start, geo->log_blocks) &&
@@ -117,6 +114,7 @@ static void resize_occupy_new(const struct resize *r, uint64_t *map, uint64_t gr
     const struct lay_geometry *geo = &r->geo;
 
     resize_occupy(map, group, geo->blocks, LAY_GROUP_BLOCKS);
+    resize_occupy(map, group, geo->map_start, geo->map_len);
     resize_occupy(map, group, geo->bitmap_start, geo->bitmap_blocks);
     resize_occupy(map, group, geo->sums_start, geo->sums_blocks);
     resize_occupy(map, group, geo->log_start, geo->log_blocks);
@@ -174,18 +172,18 @@ static int resize_make_bitmap(struct resize *r, uint64_t group, const struct lay
 }
 
 /*
- * Writes the first n blocks of the chunk durably to block `at` and following,
+ * Writes the first n blocks of the batch durably to block `at` and following,
  * and reads them back.
  */
-static int resize_write_chunk(struct resize *r, uint64_t at, uint64_t n)
+static int resize_write_batch(struct resize *r, uint64_t at, uint64_t n)
 {
-    int err = bd_write(r->fs->dev, ffs_bytes(at), r->chunk, ffs_bytes(n), 0);
+    int err = bd_write(r->fs->dev, ffs_bytes(at), r->batch, ffs_bytes(n), 0);
 
     if (!err)
         err = ffs_flush(r->fs);
     if (!err)
         err = bd_read(r->fs->dev, ffs_bytes(at), r->other, ffs_bytes(n));
-    if (!err && memcmp(r->chunk, r->other, ffs_bytes(n)) != 0)
+    if (!err && memcmp(r->batch, r->other, ffs_bytes(n)) != 0)
         err = -EUCLEAN;
     return err;
 }
@@ -197,49 +195,93 @@ static int resize_write_bitmaps(struct resize *r)
     int err = 0;
 
     for (uint64_t g = 0, n; g < all && !err; g += n) {
-        n = resize_chunk_of(all - g);
+        n = resize_batch_of(all - g);
         err = resize_read_old(r, g, n);
         for (uint64_t i = 0; i < n && !err; i++)
-            err = resize_make_bitmap(r, g + i, &r->other[i].bitmap, &r->chunk[i].bitmap);
+            err = resize_make_bitmap(r, g + i, &r->other[i].bitmap, &r->batch[i].bitmap);
         if (!err && g < groups)
-            err = resize_write_chunk(r, r->geo.bitmap_start + g, g + n < groups ? n : groups - g);
+            err = resize_write_batch(r, r->geo.bitmap_start + g, g + n < groups ? n : groups - g);
     }
     for (uint64_t i = 0; i < LAY_BITMAP_SECTIONS && !err; i++)
         err = r->ages[i] == lay_get64(r->sb.bitmap_tids[i]) ? 0 : -EUCLEAN;
     return err;
 }
 
-/* --- Checksums of data ------------------------------------------------------------------------ */
+/* --- Checksums of data, and the chunk map ----------------------------------------------------- */
 
-/* Reads n checksum blocks, which keep their addresses, and checks them. */
-static int resize_read_sums(struct resize *r, uint64_t first, uint64_t n)
+/* An area whose blocks keep their contents and their logical addresses. */
+struct resize_area {
+    uint64_t from, to; /* first blocks of the old place and of the new one */
+    uint64_t kept;     /* blocks that are copied */
+    uint64_t len;      /* blocks of the new place; those behind the copied ones become zeros */
+    int (*check)(const struct lay_geometry *old, const union lay_block *block, uint64_t index);
+};
+
+static int resize_check_sums(const struct lay_geometry *old, const union lay_block *block,
+                             uint64_t index)
 {
-    int err = bd_read(r->fs->dev, ffs_bytes(r->old.sums_start + first), r->chunk, ffs_bytes(n));
+    return lay_check_sums(old, &block->sums, index, NULL);
+}
+
+static int resize_check_map(const struct lay_geometry *old, const union lay_block *block,
+                            uint64_t index)
+{
+    struct lay_map_block map = block->map;
+
+    lay_map_complete(old, &map, index);
+    return lay_check_map_block(old, &map, index, NULL);
+}
+
+static int resize_read_area(struct resize *r, const struct resize_area *a, uint64_t at, uint64_t n)
+{
+    int err = bd_read(r->fs->dev, ffs_bytes(a->from + at), r->batch, ffs_bytes(n));
 
     for (uint64_t i = 0; i < n && !err; i++)
-        err = lay_check_sums(&r->old, &r->chunk[i].sums, first + i, NULL);
+        err = a->check(&r->old, &r->batch[i], at + i);
     return err;
 }
 
-/* Copies the checksums to their new place. New blocks have none, so their entries are zeros. */
-static int resize_write_sums(struct resize *r)
+/* Copies an area to its new place, if that differs from the old one. */
+static int resize_copy_area(struct resize *r, const struct resize_area *a)
 {
-    uint64_t have = r->old.sums_blocks, want = r->geo.sums_blocks;
-    uint64_t kept = have < want ? have : want;
     int err = 0;
 
-    if (r->geo.sums_start == r->old.sums_start)
+    if (a->to == a->from)
         return 0;
-    for (uint64_t at = 0, n; at < kept && !err; at += n) {
-        n = resize_chunk_of(kept - at);
-        err = resize_read_sums(r, at, n);
+    for (uint64_t at = 0, n; at < a->kept && !err; at += n) {
+        n = resize_batch_of(a->kept - at);
+        err = resize_read_area(r, a, at, n);
         if (!err)
-            err = resize_write_chunk(r, r->geo.sums_start + at, n);
+            err = resize_write_batch(r, a->to + at, n);
     }
-    if (err || kept == want)
+    if (err || a->kept == a->len)
         return err;
-    err = bd_write_zeroes(r->fs->dev, ffs_bytes(r->geo.sums_start + kept), ffs_bytes(want - kept));
+    err = bd_write_zeroes(r->fs->dev, ffs_bytes(a->to + a->kept), ffs_bytes(a->len - a->kept));
     return err ? err : ffs_flush(r->fs);
+}
+
+/* Entries of new blocks are zeros, since these have no checksums. */
+static int resize_write_sums(struct resize *r)
+{
+    const struct resize_area area = {.from = r->old.sums_start,
+                                     .to = r->geo.sums_start,
+                                     .kept = ffs_min(r->old.sums_blocks, r->geo.sums_blocks),
+                                     .len = r->geo.sums_blocks,
+                                     .check = resize_check_sums};
+
+    return resize_copy_area(r, &area);
+}
+
+/* New slots are zeros, and so are the levels above the map. */
+static int resize_write_map(struct resize *r)
+{
+    const struct resize_area area = {.from = r->old.map_start,
+                                     .to = r->geo.map_start,
+                                     .kept = ffs_min(r->old.map_blocks, r->geo.map_blocks),
+                                     .len = r->geo.map_len,
+                                     .check = resize_check_map};
+
+    return resize_copy_area(r, &area);
 }
 
 /* --- Superblock and labels -------------------------------------------------------------------- */
@@ -270,6 +312,9 @@ static void resize_set_super(struct resize *r)
     area->free_blocks = lay_put64(r->free_blocks);
     area->bitmaps[0] = lay_put64(r->geo.bitmap_start);
     area->sums[0] = lay_put64(r->geo.sums_start);
+    r->sb.map[0] = lay_put64(r->geo.map_start);
+    r->sb.map_blocks = lay_put64(r->geo.map_blocks);
+    r->sb.reserve = lay_put32(r->geo.reserve);
     resize_set_sections(r);
     lay_seal(&r->sb, r->tid);
 }
@@ -284,19 +329,16 @@ static void resize_set_label(const struct resize *r, struct lay_label *label)
 }
 
 /*
- * Begins the new log with the new superblock: at its new place, or behind the
- * newest commit, which must stay until the labels name the new id. The
- * incarnation is the present one: a later one would prove labels that are not
- * written yet.
+ * Begins the new log with the image of the new superblock, which it takes over:
+ * at its new place, or behind the newest commit, which must stay until the
+ * labels name the new id. The incarnation is the present one: a later one would
+ * prove labels that are not written yet.
  */
-static int resize_begin_log(struct resize *r)
+static int resize_begin_log(struct resize *r, struct ffs_image *image)
 {
     struct ffs *fs = r->fs;
-    struct ffs_image *image = ffs_image_new(LAY_ADDR_SUPER, &r->sb);
     const struct ffs_log_tx tx = {.images = &image, .n = 1, .begins = true, .verify = true};
 
-    if (!image)
-        return -ENOMEM;
     if (r->geo.log_start != r->old.log_start)
         fs->journal.head = 0;
     fs->geo.log_start = r->geo.log_start;
@@ -354,15 +396,14 @@ static void resize_install_groups(struct resize *r)
     free(a->groups);
     a->groups = r->groups;
     r->groups = NULL;
+    a->released++;
     pthread_mutex_unlock(&a->lock);
     for (uint64_t i = 0; i < LAY_BITMAP_SECTIONS; i++)
         a->section_checked[i] = i * each < lay_groups(&r->geo);
     memcpy(a->section_free, r->section_free, sizeof(a->section_free));
     a->checked_free = r->free_blocks;
     a->hints_behind = false;
-    a->reserve = ffs_alloc_reserve_of(r->geo.blocks);
     a->cursor %= r->geo.blocks;
-    a->meta_cursor %= r->geo.blocks;
 }
 
 static void resize_install(struct resize *r)
@@ -372,8 +413,13 @@ static void resize_install(struct resize *r)
 
     resize_forget(fs, LAY_KIND_BITMAP, 0, r->old.bitmap_blocks);
     resize_forget(fs, LAY_KIND_SUMS, r->geo.sums_blocks, r->old.sums_blocks);
+    resize_forget(fs, LAY_KIND_MAP, r->geo.map_blocks, r->old.map_blocks);
     resize_install_groups(r);
     geo->blocks = r->geo.blocks;
+    geo->map_start = r->geo.map_start;
+    geo->map_blocks = r->geo.map_blocks;
+    geo->map_len = r->geo.map_len;
+    geo->reserve = r->geo.reserve;
     geo->bitmap_start = r->geo.bitmap_start;
     geo->bitmap_blocks = r->geo.bitmap_blocks;
     geo->sums_start = r->geo.sums_start;
@@ -388,7 +434,7 @@ static void resize_close(struct resize *r)
 {
     free(r->groups);
     free(r->other);
-    free(r->chunk);
+    free(r->batch);
     free(r);
 }
 
@@ -405,9 +451,9 @@ static struct resize *resize_open(struct ffs *fs, const struct lay_geometry *geo
     r->tid = fs->journal.tid;
     r->geo.log_id = ffs_random();
     r->groups = calloc(lay_groups(geo), sizeof(*r->groups));
-    r->chunk = calloc(CHUNK, sizeof(*r->chunk));
-    r->other = calloc(CHUNK, sizeof(*r->other));
-    if (r->groups && r->chunk && r->other)
+    r->batch = calloc(BATCH, sizeof(*r->batch));
+    r->other = calloc(BATCH, sizeof(*r->other));
+    if (r->groups && r->batch && r->other)
         return r;
     resize_close(r);
     return NULL;
@@ -420,7 +466,13 @@ static int resize_change_over(struct resize *r)
     struct lay_label label = fs->label;
 
     resize_set_super(r);
-    int err = resize_begin_log(r);
+    struct ffs_image *image = ffs_image_new(LAY_ADDR_SUPER, &r->sb);
+    int err = image ? ffs_chunks_resize(fs, &r->geo) : -ENOMEM;
+    if (err) {
+        ffs_image_free(image);
+        return err;
+    }
+    err = resize_begin_log(r, image);
     if (!err) {
         resize_set_label(r, &label);
         err = ffs_label_write(fs, &label);
@@ -443,24 +495,63 @@ int ffs_reshape(struct ffs *fs, const struct lay_geometry *geo)
     if (!err)
         err = resize_write_sums(r);
     if (!err)
+        err = resize_write_map(r);
+    if (!err)
         err = resize_change_over(r);
     resize_close(r);
     return err;
 }
 
-/* Returns the blocks needed for bitmaps and checksums. */
-static uint64_t resize_needed(uint64_t blocks, bool data_csum)
+/*
+ * Returns the shape for a larger size: the chunk map, if it must be longer,
+ * bitmaps and checksums come first among the new blocks.
+ */
+static struct lay_geometry resize_larger(const struct lay_geometry *old, uint64_t blocks)
 {
-    return lay_groups_of(blocks) + (data_csum ? lay_sums_blocks(blocks) : 0);
+    uint64_t map_blocks = lay_map_blocks(lay_map_slots(blocks, old->chunk_shift)), at = old->blocks;
+    struct lay_geometry geo = *old;
+
+    geo.blocks = blocks;
+    geo.reserve = lay_reserve(blocks);
+    if (map_blocks > old->map_blocks) {
+        geo.map_start = at;
+        geo.map_blocks = map_blocks;
+        geo.map_len = lay_area_blocks(map_blocks);
+        at += geo.map_len;
+    }
+    geo.bitmap_start = at;
+    geo.bitmap_blocks = lay_groups_of(blocks);
+    if (ffs_has_sums(old)) {
+        geo.sums_start = geo.bitmap_start + geo.bitmap_blocks;
+        geo.sums_blocks = lay_sums_blocks(blocks);
+    }
+    return geo;
 }
 
-uint64_t ffs_grow_least(uint64_t old, bool data_csum)
+/* Returns the first block behind the areas that such a growth writes. */
+static uint64_t resize_needed(const struct lay_geometry *old, uint64_t blocks)
 {
-    uint64_t blocks = old + 1;
+    const struct lay_geometry geo = resize_larger(old, blocks);
+
+    return geo.sums_blocks ? geo.sums_start + geo.sums_blocks
+                           : geo.bitmap_start + geo.bitmap_blocks;
+}
+
+static uint64_t resize_least(const struct lay_geometry *old)
+{
+    uint64_t blocks = old->blocks + 1;
 
     /* The needed blocks may themselves require one more. */
-    while (old + resize_needed(blocks, data_csum) > blocks)
-        blocks = old + resize_needed(blocks, data_csum);
+    while (resize_needed(old, blocks) > blocks)
+        blocks = resize_needed(old, blocks);
+    return blocks;
+}
+
+uint64_t ffs_grow_least(struct ffs *fs)
+{
+    ffs_meta_read(fs);
+    uint64_t blocks = resize_least(&fs->geo);
+    ffs_meta_done(fs);
     return blocks;
 }
 
@@ -475,7 +566,7 @@ static int resize_check_growth(const struct ffs *fs, uint64_t blocks)
         return -EFBIG;
     if (fs->geo.compat & ~LAY_FEATURE_COMPAT)
         return -ENOTSUP;
-    return blocks > old && blocks < ffs_grow_least(old, ffs_has_sums(&fs->geo)) ? -ERANGE : 0;
+    return blocks > old && blocks < resize_least(&fs->geo) ? -ERANGE : 0;
 }
 
 int ffs_grow_check(struct ffs *fs, uint64_t blocks)
@@ -489,44 +580,19 @@ int ffs_grow_check(struct ffs *fs, uint64_t blocks)
     return err;
 }
 
-/*
- * Plans the new shape: bitmaps and checksums come first among the new blocks.
- * On success *geo is the new shape, or the current one if
- * the size is unchanged. Called under shape_lock.
- */
-static int resize_plan(const struct ffs *fs, uint64_t blocks, struct lay_geometry *geo)
-{
-    uint64_t old = fs->geo.blocks;
-    bool data_csum = ffs_has_sums(&fs->geo);
-    int err = resize_check_growth(fs, blocks);
-
-    if (err)
-        return err;
-    if (blocks > bd_bytes(fs->dev) >> LAY_BLOCK_SHIFT)
-        return -ENOSPC;
-    *geo = fs->geo;
-    if (blocks == old)
-        return 0;
-    geo->blocks = blocks;
-    geo->bitmap_start = old;
-    geo->bitmap_blocks = lay_groups_of(blocks);
-    if (data_csum) {
-        geo->sums_start = geo->bitmap_start + geo->bitmap_blocks;
-        geo->sums_blocks = lay_sums_blocks(blocks);
-    }
-    return 0;
-}
-
 int ffs_grow(struct ffs *fs, uint64_t blocks)
 {
-    struct lay_geometry geo;
     int err = ffs_freeze(fs);
 
     if (err)
         return err;
-    err = resize_plan(fs, blocks, &geo);
-    if (!err && blocks != fs->geo.blocks)
+    err = resize_check_growth(fs, blocks);
+    if (!err && blocks > bd_bytes(fs->dev) >> LAY_BLOCK_SHIFT)
+        err = -ENOSPC;
+    if (!err && blocks != fs->geo.blocks) {
+        const struct lay_geometry geo = resize_larger(&fs->geo, blocks);
         err = ffs_reshape(fs, &geo);
+    }
     ffs_thaw(fs);
     return err;
 }

@@ -7,20 +7,19 @@
  * No other thread uses the file system, so data is copied inside the handle
  * that maps it, and no block is ever allocated without an owner.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "fusefs/core/data/data.h"
 #include "fusefs/core/inode/tx.h"
-#include "fusefs/core/map/tree.h"
 #include "fusefs/core/mount/resize.h"
-#include "fusefs/core/names/namei.h"
-#include "fusefs/core/names/xattr.h"
 #include "fusefs/core/state.h"
 
-#define DATA_STEP  1024u /* blocks of data that one handle moves */
-#define INODE_STEP 16u   /* blocks of the inode file that one handle moves */
+#define DATA_STEP     1024u /* blocks of data that one handle moves */
+#define CHUNK_CREDITS 8u    /* bitmaps of both places, and two blocks of the map */
+static_assert(DATA_STEP >= 2 * LAY_SEGMENT_BLOCKS, "a segment is compared with its copy");
 
 struct shrink {
     struct ffs *fs;
@@ -196,122 +195,100 @@ static int shrink_move_file(const struct shrink *s, struct ffs_inode *inode)
     return err;
 }
 
-/* --- Metadata --------------------------------------------------------------------------------- */
+/* --- Chunks ----------------------------------------------------------------------------------- */
 
-static int shrink_move_node(const struct shrink *s, struct ffs_inode *inode, uint64_t key,
-                            unsigned level)
+/* Copies a chunk to another place durably, and reads it back. */
+static int shrink_copy_chunk(const struct shrink *s, uint64_t from, uint64_t to, uint64_t len)
+{
+    struct bd_dev *dev = s->fs->dev;
+    const uint64_t bytes = ffs_bytes(LAY_SEGMENT_BLOCKS);
+    uint8_t *copy = (uint8_t *)s->data + bytes;
+    int err = 0;
+
+    for (uint64_t at = 0; at < len && !err; at += LAY_SEGMENT_BLOCKS)
+        err = shrink_copy_data(s, from + at, to + at, LAY_SEGMENT_BLOCKS);
+    if (!err)
+        err = ffs_flush(s->fs);
+    for (uint64_t at = 0; at < len && !err; at += LAY_SEGMENT_BLOCKS) {
+        err = bd_read(dev, ffs_bytes(from + at), s->data, bytes);
+        if (!err)
+            err = bd_read(dev, ffs_bytes(to + at), copy, bytes);
+        if (!err && memcmp(s->data, copy, bytes) != 0)
+            err = -EUCLEAN;
+    }
+    return err;
+}
+
+/*
+ * Enters another place of a segment in the map. Memory follows when the whole
+ * chunk has moved.
+ */
+static int shrink_set_slot(struct ffs_tx *tx, uint64_t segment, uint64_t block)
+{
+    struct ffs_expect expect = {.magic = LAY_MAGIC_MAP, .index = segment / LAY_MAP_SLOTS};
+    struct ffs_buf *buf;
+    int err = ffs_buf_get(tx->fs, LAY_ADDR(LAY_KIND_MAP, expect.index), &expect, &buf);
+
+    if (err)
+        return err;
+    err = ffs_tx_dirty(tx, buf);
+    if (!err) {
+        struct lay_map_block *map = buf->data;
+        lay_slot_set(&map->slots[segment % LAY_MAP_SLOTS], block);
+    }
+    ffs_buf_put(buf);
+    return err;
+}
+
+static int shrink_move_chunk_in(const struct shrink *s, struct ffs_tx *tx, uint64_t first)
+{
+    struct ffs *fs = s->fs;
+    uint64_t blocks = ffs_chunk_blocks(&fs->geo), from = fs->chunks.starts[first], to, len;
+
+    ffs_tx_use_reserve(tx); /* it frees as much as it takes */
+    int err = ffs_alloc(tx, 0, blocks, blocks, LAY_GPU_ALIGN, &to, &len);
+    if (!err)
+        err = shrink_copy_chunk(s, from, to, blocks);
+    for (uint64_t i = 0; i < lay_chunk_segments(&fs->geo) && !err; i++)
+        err = shrink_set_slot(tx, first + i, to + i * LAY_SEGMENT_BLOCKS);
+    if (err)
+        return err;
+    ffs_chunks_move(fs, first >> fs->geo.chunk_shift, to);
+    err = ffs_free(tx, from, blocks);
+    if (err)
+        ffs_chunks_move(fs, first >> fs->geo.chunk_shift, from);
+    return err;
+}
+
+/*
+ * Moves the chunk with this first segment in one handle (FORMAT.md 5.8). All
+ * images are in place before the handle begins, so a checkpoint writes none
+ * until the transaction of the handle has been committed, and only the new
+ * place needs to be written from then on.
+ */
+static int shrink_move_chunk(const struct shrink *s, uint64_t first)
 {
     struct ffs_tx *tx;
-    int err = ffs_tx_begin(s->fs, ffs_tree_credits(inode), &tx);
-
-    return err ? err : ffs_tx_finish(tx, ffs_tree_move(tx, inode, key, level));
-}
-
-static int shrink_move_tree(const struct shrink *s, struct ffs_inode *inode)
-{
-    unsigned kind = lay_get16(inode->d.map_kind);
-    uint64_t key = 0, hi = 0;
-    int level, err = 0;
-
-    if (kind != LAY_MAP_TREE && kind != LAY_MAP_DIR)
-        return 0;
-    while (!err) {
-        ffs_meta_read(s->fs);
-        err = ffs_tree_level_past(inode, key, s->limit, &level, &hi);
-        ffs_meta_done(s->fs);
-        if (!err && level >= 0)
-            err = shrink_move_node(s, inode, key, (unsigned)level);
-        else if (!err && hi == UINT64_MAX)
-            break;
-        else if (!err)
-            key = hi + 1;
-    }
-    return err;
-}
-
-static int shrink_move_link(const struct shrink *s, struct ffs_inode *inode)
-{
-    struct ffs_tx *tx;
-
-    if (lay_get16(inode->d.map_kind) != LAY_MAP_LINK ||
-        lay_get64(inode->d.map.link.block) < s->limit)
-        return 0;
-    int err = ffs_tx_begin(s->fs, FFS_XATTR_CREDITS, &tx);
-    return err ? err : ffs_tx_finish(tx, ffs_symlink_move(tx, inode));
-}
-
-static int shrink_move_xattrs(const struct shrink *s, struct ffs_inode *inode)
-{
-    bool more = lay_get64(inode->d.xattr) != 0;
-    int err = 0;
-
-    while (more && !err) {
-        struct ffs_tx *tx;
-        err = ffs_tx_begin(s->fs, FFS_XATTR_CREDITS, &tx);
-        if (!err)
-            err = ffs_tx_finish(tx, ffs_xattr_move(tx, inode, s->limit, &more));
-    }
-    return err;
-}
-
-/* Copies blocks of the inode file to `to`. */
-static int shrink_copy_inode_blocks(struct ffs_tx *tx, const struct ffs_extent *e, uint64_t to)
-{
-    int err = 0;
-
-    for (uint64_t i = 0; i < e->len && !err; i++) {
-        uint64_t index = e->file_block + i;
-        struct ffs_expect expect = {
-            .magic = LAY_MAGIC_INODES, .owner = index * LAY_INODES_PER_BLOCK, .index = index};
-        struct ffs_buf *from;
-        err = ffs_buf_get(tx->fs, e->block + i, &expect, &from);
-        if (err)
-            break;
-        err = ffs_tx_copy(tx, from, to + i);
-        ffs_buf_put(from);
-    }
-    return err;
-}
-
-static int shrink_move_inode_blocks(struct ffs_tx *tx, struct ffs_inode *file, struct ffs_extent e)
-{
-    uint64_t old = e.block, block;
-    int err = ffs_alloc(tx, 0, 1, ffs_min(e.len, INODE_STEP), 1, &block, &e.len);
+    int err = ffs_commit(s->fs, ffs_running_tid(s->fs));
 
     if (!err)
-        err = shrink_copy_inode_blocks(tx, &e, block);
+        err = ffs_checkpoint_now(s->fs);
     if (!err)
-        err = ffs_inode_dirty(tx, file);
-    e.block = block;
-    if (!err)
-        err = ffs_extent_move(tx, file, &e);
-    for (uint64_t i = 0; i < e.len && !err; i++)
-        err = ffs_free_meta(tx, old + i);
-    return err;
+        err = ffs_tx_begin(s->fs, CHUNK_CREDITS, &tx);
+    return err ? err : ffs_tx_finish(tx, shrink_move_chunk_in(s, tx, first));
 }
 
-static int shrink_move_inode_file(const struct shrink *s)
+static int shrink_move_chunks(const struct shrink *s)
 {
-    struct ffs_inode *file = &s->fs->inode_file;
-    uint64_t blocks = lay_get64(file->d.size) >> LAY_BLOCK_SHIFT;
+    const struct ffs_chunks *c = &s->fs->chunks;
     int err = 0;
 
-    for (uint64_t at = 0; at < blocks && !err;) {
-        struct ffs_extent e;
-        struct ffs_tx *tx;
-        ffs_meta_read(s->fs);
-        err = ffs_extent_find(file, at, &e);
-        ffs_meta_done(s->fs);
-        if (err || e.block == LAY_NONE || e.block + e.len <= s->limit) {
-            at += e.len;
-            continue;
-        }
-        struct ffs_extent run = shrink_run_of(s, &e, 1);
-        err = ffs_tx_begin(s->fs, FFS_TX_MAX_CREDITS, &tx);
-        if (!err)
-            err = ffs_tx_finish(tx, shrink_move_inode_blocks(tx, file, run));
+    for (uint64_t i = 0; i < c->end && !err; i += lay_chunk_segments(&s->fs->geo)) {
+        uint64_t end = c->starts[i] + ffs_chunk_blocks(&s->fs->geo);
+        if (ffs_segment_mapped(c, i) && end > s->limit)
+            err = shrink_move_chunk(s, i);
     }
-    return err ? err : shrink_move_tree(s, file);
+    return err;
 }
 
 static int shrink_move_inode(const struct shrink *s, uint64_t ino)
@@ -323,21 +300,16 @@ static int shrink_move_inode(const struct shrink *s, uint64_t ino)
         return err == -ESTALE ? 0 : err;
     if (S_ISREG(ffs_mode(inode)))
         err = shrink_move_file(s, inode);
-    if (!err)
-        err = shrink_move_tree(s, inode);
-    if (!err)
-        err = shrink_move_link(s, inode);
-    if (!err)
-        err = shrink_move_xattrs(s, inode);
     ffs_iput(inode, 1);
     return err;
 }
 
+/* Chunks move first, since they need longer free ranges than data. */
 static int shrink_move_all(const struct shrink *s)
 {
     uint64_t inodes =
         (lay_get64(s->fs->inode_file.d.size) >> LAY_BLOCK_SHIFT) * LAY_INODES_PER_BLOCK;
-    int err = shrink_move_inode_file(s);
+    int err = shrink_move_chunks(s);
 
     for (uint64_t ino = LAY_INO_ROOT; ino < inodes && !err; ino++)
         err = shrink_move_inode(s, ino);
@@ -350,16 +322,23 @@ static uint64_t shrink_fixed_blocks(const struct lay_geometry *geo)
 {
     const uint64_t labels_and_mmp = LAY_LABEL_COPIES + 1;
 
-    return labels_and_mmp + LAY_SUPER_COPIES + geo->bitmap_blocks + geo->sums_blocks +
-           geo->log_blocks;
+    return labels_and_mmp + LAY_SUPER_COPIES + geo->map_len + geo->bitmap_blocks +
+           geo->sums_blocks + geo->log_blocks;
 }
 
-/* Returns the areas for a size. Areas that do not move keep their places. */
+/*
+ * Returns the areas for a size. Areas that do not move keep their places. The
+ * map keeps the slots of all chunks.
+ */
 static struct lay_geometry shrink_shape_of(const struct ffs *fs, uint64_t blocks)
 {
     struct lay_geometry geo = fs->geo;
+    uint64_t slots = ffs_max(lay_map_slots(blocks, geo.chunk_shift), fs->chunks.end);
 
     geo.blocks = blocks;
+    geo.reserve = lay_reserve(blocks);
+    geo.map_blocks = ffs_min(geo.map_blocks, lay_map_blocks(slots));
+    geo.map_len = lay_area_blocks(geo.map_blocks);
     geo.bitmap_blocks = lay_groups_of(blocks);
     if (geo.sums_blocks)
         geo.sums_blocks = lay_sums_blocks(blocks);
@@ -376,8 +355,12 @@ uint64_t ffs_shrink_least(struct ffs *fs)
     ffs_meta_done(fs);
     for (uint64_t need = 0; need != blocks;) {
         struct lay_geometry geo = shrink_shape_of(fs, blocks);
-        /* The new bitmaps are written while the old ones still exist. */
-        need = owned + shrink_fixed_blocks(&geo) + geo.bitmap_blocks + ffs_alloc_reserve_of(blocks);
+        /*
+         * The new bitmaps and a new map are written while the old ones still exist. A chunk and
+         * the areas need ranges without gaps.
+         */
+        need = owned + shrink_fixed_blocks(&geo) + geo.bitmap_blocks + geo.map_len +
+               ffs_chunk_blocks(&geo);
         if (need <= blocks)
             break;
         blocks = need;
@@ -432,15 +415,17 @@ static int shrink_find_run(const struct shrink *s, uint64_t want, uint64_t *star
 }
 
 /*
- * Finds places for the bitmaps and for each area that reaches past the limit.
+ * Finds places for the bitmaps, for a chunk map of another length, and for each
+ * area that reaches past the limit.
  */
 static int shrink_place(const struct shrink *s, struct lay_geometry *geo)
 {
+    bool map = geo->map_len != s->fs->geo.map_len || geo->map_start + geo->map_len > s->limit;
     bool sums = geo->sums_start + geo->sums_blocks > s->limit;
     bool log = geo->log_start + geo->log_blocks > s->limit;
     uint64_t want = geo->bitmap_blocks, at = 0;
 
-    want += (sums ? geo->sums_blocks : 0) + (log ? geo->log_blocks : 0);
+    want += (map ? geo->map_len : 0) + (sums ? geo->sums_blocks : 0) + (log ? geo->log_blocks : 0);
     for (unsigned i = 0; i < LAY_SUPER_COPIES; i++)
         want += geo->supers[i] >= s->limit;
     int err = shrink_find_run(s, want, &at);
@@ -448,6 +433,10 @@ static int shrink_place(const struct shrink *s, struct lay_geometry *geo)
         return err;
     geo->bitmap_start = at;
     at += geo->bitmap_blocks;
+    if (map) {
+        geo->map_start = at;
+        at += geo->map_len;
+    }
     if (sums) {
         geo->sums_start = at;
         at += geo->sums_blocks;

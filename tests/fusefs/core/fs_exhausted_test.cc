@@ -51,7 +51,7 @@ namespace
 class FsExhausted : public FsTest
 {
   protected:
-    FsExhausted() : FsTest(16u << 20)
+    explicit FsExhausted(uint64_t device_bytes = 16u << 20) : FsTest(device_bytes)
     {
     }
     void SetUp() override
@@ -147,6 +147,40 @@ TEST_F(FsExhausted, ASuccessfulSyncIsDurableWhateverAllocationFailed)
         expect_sound(n);
         if (!reached) {
             EXPECT_GT(failures, 0) << "allocations are not met";
+            break;
+        }
+    }
+}
+
+// A file system of 16 MiB on a larger device.
+class FsExhaustedGrowth : public FsExhausted
+{
+  protected:
+    FsExhaustedGrowth() : FsExhausted(24u << 20)
+    {
+        fs_bytes = 16u << 20;
+    }
+};
+
+TEST_F(FsExhaustedGrowth, AnAllocationThatFailsDoesNotEndTheWriting)
+{
+    struct ffs_statfs st;
+    for (long n = 0, failures = 0;; n++) {
+        start_again();
+        ASSERT_EQ(mount(), 0);
+        allocations = n;
+        int err = ffs_grow(fs, device.size() / 4096);
+        bool reached = allocations < 0;
+        allocations = -1;
+        EXPECT_TRUE(err == 0 || err == -ENOMEM) << err << " of allocation " << n;
+        ffs_statfs(fs, &st);
+        EXPECT_EQ(st.blocks, (err ? fs_bytes : device.size()) / 4096) << n;
+        write(create("later"), 0, "data");
+        EXPECT_EQ(ffs_sync(fs), 0) << n;
+        failures += err != 0;
+        expect_sound(n);
+        if (!reached) {
+            EXPECT_GT(failures, 5) << "allocations are not met";
             break;
         }
     }

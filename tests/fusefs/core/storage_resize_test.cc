@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-// A file system that becomes larger, and a power cut in the middle of it.
+// A file system that becomes larger or smaller, and a power cut in the middle of it.
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -17,7 +17,10 @@ namespace
 
 constexpr enum crash_fate FATES[] = {CRASH_DROP, CRASH_KEEP, CRASH_RANDOM, CRASH_RANDOM};
 constexpr uint64_t OLD = 6000, NEW = 40000; // blocks: one group, and two
+constexpr uint64_t SMALL = 20000;
+constexpr uint64_t LARGE = 100000; // a chunk map of two blocks
 constexpr size_t LEN = 300000;
+constexpr int NAMES = 4000;
 
 class Resize : public StorageTest
 {
@@ -26,16 +29,22 @@ class Resize : public StorageTest
 
     void SetUp() override
     {
+        make_device(NEW);
+    }
+    // A file system of OLD blocks on a larger device.
+    void make_device(uint64_t blocks)
+    {
         mkfs_params params = {};
         struct mkfs_plan plan = {};
         memcpy(params.uuid, "storage-test-fs!", 16);
         params.bytes = OLD << LAY_BLOCK_SHIFT;
         params.time_sec = 1700000000;
         params.data_csum = data_csum;
-        dev.reset(crash_dev_new(NEW << LAY_BLOCK_SHIFT, 512));
+        dev.reset(crash_dev_new(blocks << LAY_BLOCK_SHIFT, 512));
         ASSERT_EQ(mkfs_format(crash_dev_bd(dev.get()), &params, &plan), 0);
         ASSERT_EQ(mount(), 0) << why;
         add_file("old");
+        zoo = describe_zoo();
         ASSERT_EQ(unmount(), 0);
     }
     void add_file(const std::string &name)
@@ -70,6 +79,7 @@ class Resize : public StorageTest
     void make_zoo();
     std::string describe_zoo();
     std::string describe_file(ffs_inode *root, const char *name);
+    std::string describe_sums(ffs_inode *file, size_t len);
     uint64_t blocks()
     {
         struct ffs_statfs s;
@@ -103,7 +113,7 @@ class Resize : public StorageTest
             return "mount: " + why;
         if (blocks() != one && blocks() != other)
             wrong = "neither size";
-        if (!zoo.empty() && describe_zoo() != zoo)
+        if (describe_zoo() != zoo)
             wrong = "zoo";
         if (read_file("old") != std::string(LEN, 'o'))
             wrong = "data";
@@ -113,6 +123,33 @@ class Resize : public StorageTest
         if (wrong.empty() && image_check(crash_dev_bd(d)) != 0)
             wrong = "fsck";
         return wrong;
+    }
+    // After each operation that was recorded, with some of what was not durable.
+    void cut_everywhere(uint64_t one, uint64_t other)
+    {
+        size_t ops = crash_dev_ops(dev.get());
+        for (size_t at = 0; at <= ops; at++) {
+            Device cut(crash_dev_cut(dev.get(), at, FATES[at % 4], at));
+            EXPECT_EQ(check(cut.get(), one, other), "") << "after " << at << " of " << ops;
+        }
+    }
+    // First blocks of the chunks, by number, of a file system that is not mounted.
+    std::vector<uint64_t> chunks()
+    {
+        const lay_geometry geo = geometry_of(dev.get());
+        std::vector<uint64_t> places;
+        const uint8_t *map = crash_dev_bytes(dev.get()) + (geo.map_start << LAY_BLOCK_SHIFT);
+        for (const lay_slot &slot : reinterpret_cast<const lay_map_block *>(map)->slots)
+            places.push_back(lay_slot_mapped(&slot) ? lay_get64(slot.places[0]) : LAY_NONE);
+        return places;
+    }
+    // How many of them do not end before a block.
+    uint64_t chunks_past(uint64_t end)
+    {
+        uint64_t n = 0;
+        for (uint64_t place : chunks())
+            n += place != LAY_NONE && place + LAY_SEGMENT_BLOCKS > end;
+        return n;
     }
     // Of the last `n` operations: what a cut leaves needs no question to be repaired.
     void preen_cuts(size_t n, uint64_t one, uint64_t other)
@@ -142,7 +179,7 @@ void Resize::make_zoo()
     ASSERT_EQ(commit(), 0);
     ffs_inode *dir, *file, *link;
     ASSERT_EQ(ffs_mkdir(root, "names", S_IFDIR | 0755, &cred, &dir), 0);
-    for (int i = 0; i < 400; i++) {
+    for (int i = 0; i < NAMES; i++) { // more than what the first chunks have room for
         std::string name = std::string(60, 'n') + std::to_string(i);
         ASSERT_EQ(ffs_mknod(dir, name.c_str(), S_IFREG | 0644, 0, &cred, &file), 0);
         ffs_iput(file, 1);
@@ -173,6 +210,20 @@ void Resize::make_zoo()
     zoo = describe_zoo();
 }
 
+// How many checksums the blocks of a file have, and which ones.
+std::string Resize::describe_sums(ffs_inode *file, size_t len)
+{
+    std::vector<uint32_t> sums((len + LAY_BLOCK_SIZE - 1) / LAY_BLOCK_SIZE);
+    EXPECT_EQ(ffs_file_sums(file, 0, sums.size(), sums.data()), 0);
+    std::string text;
+    size_t n = 0;
+    for (uint32_t sum : sums) {
+        n += sum != LAY_NO_SUM;
+        text += std::to_string(sum) + " ";
+    }
+    return std::to_string(n) + "," + std::to_string(std::hash<std::string>{}(text));
+}
+
 std::string Resize::describe_file(ffs_inode *root, const char *name)
 {
     ffs_inode *file;
@@ -182,8 +233,10 @@ std::string Resize::describe_file(ffs_inode *root, const char *name)
     ssize_t n = ffs_read(file, 0, data.data(), data.size());
     ffs_attr attr;
     ffs_getattr(file, &attr);
+    data.resize(n < 0 ? 0 : static_cast<size_t>(n));
     text += std::to_string(n) + "," + std::to_string(attr.blocks) + "," +
-            std::to_string(n < 0 ? 0 : std::hash<std::string>{}(data));
+            std::to_string(std::hash<std::string>{}(data)) + "," + describe_sums(file, data.size());
+    data.assign(1 << 16, 0);
     for (const char *x : {"user.a", "user.b"}) {
         ssize_t len = ffs_getxattr(file, x, data.data(), data.size());
         text += "," + std::to_string(len) + (len > 0 ? data.substr(len - 1, 1) : "");
@@ -197,7 +250,7 @@ std::string Resize::describe_zoo()
     ffs_inode *root, *other;
     std::string text;
     EXPECT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root), 0);
-    for (const char *name : {"pieces", "bound", "attributes", "unwritten"})
+    for (const char *name : {"old", "pieces", "bound", "attributes", "unwritten"})
         text += describe_file(root, name);
     std::string target(LAY_SYMLINK_MAX, 0);
     if (ffs_lookup(root, "link", &other) == 0) {
@@ -268,6 +321,45 @@ TEST_F(Resize, IsAtomicUnderPowerCuts)
     }
 }
 
+// Growth gives the map more slots at a new place, and shrinking takes them back.
+TEST_F(Resize, TheChunkMapFollowsTheSize)
+{
+    make_device(LARGE);
+    const lay_geometry old = geometry_of(dev.get());
+    crash_dev_record(dev.get());
+    ASSERT_EQ(grow(LARGE), 0);
+    cut_everywhere(OLD, LARGE);
+    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+    const lay_geometry large = geometry_of(dev.get());
+    EXPECT_EQ(old.map_blocks, 1u);
+    EXPECT_EQ(large.map_blocks, 2u);
+    EXPECT_NE(large.map_start, old.map_start);
+    EXPECT_EQ(large.map_len, lay_area_blocks(2)) << "the levels above the map";
+    ASSERT_EQ(mount(), 0) << why;
+    make_zoo();
+    ASSERT_EQ(unmount(), 0);
+    crash_dev_record(dev.get());
+    ASSERT_EQ(shrink(SMALL), 0);
+    cut_everywhere(LARGE, SMALL);
+    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+    EXPECT_EQ(geometry_of(dev.get()).map_blocks, 1u);
+}
+
+TEST_F(Resize, TheReserveFollowsTheSize)
+{
+    constexpr uint64_t HUGE_BLOCKS = uint64_t{40} << 20; // 160 GiB
+    make_device(HUGE_BLOCKS);
+    EXPECT_EQ(geometry_of(dev.get()).reserve, 1u);
+    ASSERT_EQ(grow(HUGE_BLOCKS), 0);
+    EXPECT_EQ(geometry_of(dev.get()).reserve, 2u);
+    ASSERT_EQ(shrink(SMALL), 0);
+    EXPECT_EQ(geometry_of(dev.get()).reserve, 1u);
+    ASSERT_EQ(mount(), 0) << why;
+    EXPECT_EQ(describe_zoo(), zoo);
+    ASSERT_EQ(unmount(), 0);
+    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+}
+
 TEST_F(Resize, HandlesContinueDuringGrowth)
 {
     ASSERT_EQ(mount(), 0);
@@ -321,9 +413,14 @@ TEST_F(Resize, ShrinksAndKeepsEverything)
     ASSERT_EQ(mount(), 0);
     make_zoo();
     ASSERT_EQ(unmount(), 0);
+    const std::vector<uint64_t> places = chunks();
+    EXPECT_GT(chunks_past(SMALL), 0u) << "a chunk moves";
     for (uint64_t to : {uint64_t{33000}, uint64_t{32256}, uint64_t{20001}, uint64_t{15000}}) {
         ASSERT_EQ(shrink(to), 0) << to;
         ASSERT_EQ(image_check(crash_dev_bd(dev.get())), 0) << to;
+        EXPECT_EQ(chunks_past(to), 0u) << to;
+        for (size_t i = 0; i < places.size(); i++)
+            EXPECT_EQ(chunks()[i] == LAY_NONE, places[i] == LAY_NONE) << "number of chunk " << i;
         // Nothing past the end is needed.
         memset(crash_dev_bytes(dev.get()) + (to << LAY_BLOCK_SHIFT), 0xee,
                (NEW - to) << LAY_BLOCK_SHIFT);
@@ -343,21 +440,15 @@ TEST_F(Resize, ShrinksAndKeepsEverything)
 
 TEST_F(Resize, ShrinkingIsAtomicUnderPowerCuts)
 {
-    constexpr uint64_t SMALL = 20000;
     ASSERT_EQ(grow(NEW), 0);
     ASSERT_EQ(mount(), 0);
     make_zoo();
     ASSERT_EQ(unmount(), 0);
+    EXPECT_GT(chunks_past(SMALL), 0u) << "a chunk moves";
     crash_dev_record(dev.get());
     ASSERT_EQ(shrink(SMALL), 0);
-    size_t ops = crash_dev_ops(dev.get());
-    EXPECT_GT(ops, 100u);
-    // The change of the shape is at the end, in few operations.
-    for (size_t at = 0; at <= ops; at += at + 60 < ops ? ops / 40 : 1) {
-        uint64_t seed = at % 4;
-        Device cut(crash_dev_cut(dev.get(), at, FATES[seed], at));
-        EXPECT_EQ(check(cut.get(), NEW, SMALL), "") << "after " << at << " of " << ops;
-    }
+    EXPECT_GT(crash_dev_ops(dev.get()), 100u);
+    cut_everywhere(NEW, SMALL);
 }
 
 // A label that is written later has the new shape, and the mount after it finds a clean unmount.
@@ -394,8 +485,8 @@ TEST_F(Resize, APowerCutLeavesOnlySafeRepairs)
     make_zoo();
     ASSERT_EQ(unmount(), 0);
     crash_dev_record(dev.get());
-    ASSERT_EQ(shrink(20000), 0);
-    preen_cuts(40, NEW, 20000);
+    ASSERT_EQ(shrink(SMALL), 0);
+    preen_cuts(40, NEW, SMALL);
 }
 
 TEST_F(Resize, AShrinkThatDoesNotFitChangesNothing)
@@ -420,7 +511,7 @@ TEST_F(Resize, ImpossibleSizesAreDetectedInAdvance)
 {
     ASSERT_EQ(mount(), 0) << why;
     EXPECT_EQ(ffs_grow_check(fs, OLD - 1), -EINVAL);
-    EXPECT_EQ(ffs_grow_check(fs, ffs_grow_least(OLD, data_csum)), 0);
+    EXPECT_EQ(ffs_grow_check(fs, ffs_grow_least(fs)), 0);
     EXPECT_EQ(ffs_grow_check(fs, OLD + 1), data_csum ? -ERANGE : 0) << "bitmaps need one block";
     EXPECT_EQ(ffs_grow_check(fs, LAY_MAX_BLOCKS + 1), -EFBIG);
     EXPECT_EQ(ffs_grow_check(fs, LAY_MAX_BLOCKS), 0);
@@ -437,11 +528,13 @@ TEST_F(Resize, RefusesUnsupportedSizes)
 {
     EXPECT_EQ(grow(OLD - 1), -EINVAL);
     EXPECT_EQ(grow(NEW + 1), -ENOSPC);
-    const uint64_t least = ffs_grow_least(OLD, data_csum);
+    ASSERT_EQ(mount(), 0) << why;
+    const uint64_t least = ffs_grow_least(fs);
+    ASSERT_EQ(unmount(), 0);
     EXPECT_EQ(grow(least - 1), data_csum ? -ERANGE : 0) << "bitmaps need one block";
     EXPECT_EQ(grow(LAY_MAX_BLOCKS + 1), -EFBIG);
     EXPECT_EQ(grow(OLD), 0);
-    EXPECT_EQ(grow(ffs_grow_least(OLD, data_csum)), 0);
+    EXPECT_EQ(grow(least), 0);
     EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
 }
 
