@@ -20,3 +20,22 @@ size_t space_maps(struct ffs *fs)
         n += fs->alloc.groups[g].map != NULL;
     return n;
 }
+
+uint64_t space_chunks(struct ffs *fs)
+{
+    uint64_t n = 0;
+
+    for (uint64_t i = 0; i < fs->chunks.end; i += lay_chunk_segments(&fs->geo))
+        n += ffs_segment_mapped(&fs->chunks, i);
+    return n == lay_get64(ffs_super(fs)->chunks) ? n : UINT64_MAX;
+}
+
+uint64_t space_segment(struct ffs *fs, uint64_t segment)
+{
+    return ffs_segment_mapped(&fs->chunks, segment) ? fs->chunks.starts[segment] : 0;
+}
+
+uint64_t space_meta_free(struct ffs *fs)
+{
+    return fs->chunks.free;
+}

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -16,6 +17,12 @@ struct ffs;
 bool space_is_unlocked(struct ffs *fs);
 /* Groups that have a map of their own. */
 size_t space_maps(struct ffs *fs);
+/* Mapped chunks; UINT64_MAX if the superblock counts others. */
+uint64_t space_chunks(struct ffs *fs);
+/* The first block of a segment, or 0. */
+uint64_t space_segment(struct ffs *fs, uint64_t segment);
+/* Free metadata blocks of the segments whose entries have been read. */
+uint64_t space_meta_free(struct ffs *fs);
 
 #ifdef __cplusplus
 }

@@ -7,6 +7,7 @@ foreach(name alloc inode inode_hash mkfs recover tx)
     gpunvme_test(storage_${name}_test SOURCES storage_${name}_test.cc LINKS storage_fixture)
 endforeach()
 gpunvme_test(storage_space_test SOURCES storage_space_test.cc space_probe.c LINKS storage_fixture)
+gpunvme_test(storage_chunks_test SOURCES storage_chunks_test.cc space_probe.c LINKS storage_fixture)
 gpunvme_test(storage_resize_test SOURCES storage_resize_test.cc LINKS storage_fixture)
 gpunvme_test(storage_label_test SOURCES storage_label_test.cc LINKS storage_fixture)
 # As many rounds as the environment asks for (tests/rounds.h).

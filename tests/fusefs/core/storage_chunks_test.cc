@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+// Metadata blocks are taken from chunks, which are mapped and unmapped as needed (FORMAT.md 5.7).
+#include <string.h>
+
+#include <map>
+
+#include "tests/fusefs/core/space_probe.h"
+#include "tests/fusefs/core/storage_fixture.h"
+
+namespace
+{
+
+constexpr uint64_t ROOM = LAY_SEGMENT_BLOCKS - 1; // free blocks of an empty chunk of one segment
+constexpr uint64_t OWNER = 3;                     // of blocks that belong to nothing
+constexpr enum crash_fate FATES[] = {CRASH_DROP, CRASH_KEEP, CRASH_RANDOM, CRASH_RANDOM};
+
+class Chunks : public StorageTest
+{
+  protected:
+    void SetUp() override
+    {
+        make(64 << 20, 512);
+        ASSERT_EQ(mount(), 0) << why;
+        read_all_entries();
+    }
+    // Takes and gives back one block of each segment, so that the free blocks of all are known.
+    void read_all_entries()
+    {
+        for (uint64_t segment = 0; space_segment(fs, segment) != 0; segment++) {
+            std::vector<uint64_t> one;
+            ASSERT_EQ(take(1, LAY_ADDR_CHUNK(segment, 0), &one), 0);
+            ASSERT_EQ(drop(&one), 0);
+        }
+    }
+    // Adds n metadata blocks to the list, a few in each handle.
+    int take(uint64_t n, uint64_t goal, std::vector<uint64_t> *blocks)
+    {
+        int err = 0;
+        while (n > 0 && !err) {
+            err = handle([&](ffs_tx *tx) {
+                uint64_t addr, len;
+                int e = ffs_alloc_meta_run(tx, goal, std::min<uint64_t>(n, 16), &addr, &len);
+                for (uint64_t i = 0; i < len && !e; i++) {
+                    ffs_buf *buf;
+                    e = ffs_tx_new(tx, addr + i, LAY_MAGIC_XATTR, OWNER, &buf);
+                    if (!e)
+                        ffs_buf_put(buf);
+                }
+                for (uint64_t i = 0; i < len && !e; i++, n--)
+                    blocks->push_back(addr + i);
+                return e;
+            });
+        }
+        return err;
+    }
+    // Frees them from the last one on.
+    int drop(std::vector<uint64_t> *blocks, size_t left = 0)
+    {
+        int err = 0;
+        while (blocks->size() > left && !err) {
+            err = handle([&](ffs_tx *tx) {
+                int e = 0;
+                for (int i = 0; i < 16 && blocks->size() > left && !e; i++) {
+                    e = ffs_free_meta(tx, blocks->back());
+                    blocks->pop_back();
+                }
+                return e;
+            });
+        }
+        return err;
+    }
+    int checkpoint()
+    {
+        int err = commit_freed();
+        return err ? err : ffs_checkpoint_now(fs);
+    }
+    // The mapped segments in order.
+    std::vector<uint64_t> mapped()
+    {
+        std::vector<uint64_t> all;
+        for (uint64_t i = 0; i < lay_segments(ffs_geometry(fs)); i++) {
+            if (space_segment(fs, i) != 0)
+                all.push_back(i);
+        }
+        return all;
+    }
+    // Data takes all of the bitmaps' free blocks.
+    void fill_with_data(const char *name)
+    {
+        ffs_inode *file;
+        ASSERT_EQ(new_file(name, &file), 0);
+        for (uint64_t at = 0, len = 4096; len > 0;) {
+            if (ffs_fallocate(file, 0, at << LAY_BLOCK_SHIFT, len << LAY_BLOCK_SHIFT) == 0)
+                at += len;
+            else
+                len /= 2;
+        }
+        ffs_iput(file, 1);
+    }
+    int make_link(const std::string &name)
+    {
+        const ffs_cred cred = {0, 0, 0};
+        ffs_inode *root, *link;
+        int err = ffs_iget(fs, LAY_INO_ROOT, &root);
+        if (err)
+            return err;
+        err = ffs_symlink(root, name.c_str(), target_of(name).c_str(), &cred, &link);
+        if (!err)
+            ffs_iput(link, 1);
+        ffs_iput(root, 1);
+        return err;
+    }
+    int remove_link(const std::string &name)
+    {
+        ffs_inode *root;
+        int err = ffs_iget(fs, LAY_INO_ROOT, &root);
+        if (err)
+            return err;
+        err = ffs_unlink(root, name.c_str());
+        ffs_iput(root, 1);
+        return err;
+    }
+    // A target that fills a block.
+    static std::string target_of(const std::string &name)
+    {
+        return name + std::string(LAY_SYMLINK_MAX - name.size(), 't');
+    }
+    // Names of links whose target is lost or another one.
+    std::string wrong_links(int first, int end, bool may_be_gone);
+};
+
+std::string Chunks::wrong_links(int first, int end, bool may_be_gone)
+{
+    ffs_inode *root, *link;
+    std::string wrong;
+    EXPECT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root), 0);
+    for (int i = first; i < end; i++) {
+        std::string name = "link" + std::to_string(i), target(LAY_SYMLINK_MAX, 0);
+        int err = ffs_lookup(root, name.c_str(), &link);
+        if (err) {
+            wrong += may_be_gone && err == -ENOENT ? "" : name + " is lost;";
+            continue;
+        }
+        ssize_t n = ffs_readlink(link, target.data(), target.size());
+        if (n != static_cast<ssize_t>(LAY_SYMLINK_MAX) || target != target_of(name))
+            wrong += name + " differs;";
+        ffs_iput(link, 1);
+    }
+    ffs_iput(root, 1);
+    return wrong;
+}
+
+TEST_F(Chunks, ABlockIsTakenNearItsGoal)
+{
+    std::vector<uint64_t> first, next, other;
+    ASSERT_EQ(take(1, 0, &first), 0);
+    ASSERT_EQ(take(4, first[0], &next), 0);
+    for (uint64_t addr : next)
+        EXPECT_EQ(lay_addr_segment(addr), lay_addr_segment(first[0]));
+    EXPECT_EQ(next[0], first[0] + 1);
+    ASSERT_EQ(take(1, LAY_ADDR_CHUNK(1, 300), &other), 0);
+    EXPECT_EQ(other[0], LAY_ADDR_CHUNK(1, 300));
+    for (auto *blocks : {&first, &next, &other})
+        ASSERT_EQ(drop(blocks), 0);
+    ASSERT_EQ(unmount(), 0);
+    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+}
+
+TEST_F(Chunks, ARunStaysInItsSegmentAndOmitsTheEntries)
+{
+    for (uint64_t goal : {LAY_ADDR_CHUNK(0, 505), LAY_ADDR_CHUNK(1, 0), LAY_ADDR_CHUNK(1, 511)}) {
+        uint64_t addr = 0, len = 0;
+        int err = handle([&](ffs_tx *tx) {
+            int e = ffs_alloc_meta_run(tx, goal, 1000, &addr, &len);
+            return e ? e : -ECANCELED; // the abort gives the blocks back
+        });
+        ASSERT_EQ(err, -ECANCELED);
+        EXPECT_GT(len, 0u);
+        EXPECT_NE(lay_addr_index(addr), 0u);
+        EXPECT_EQ(lay_addr_segment(addr), lay_addr_segment(addr + len - 1)) << len;
+    }
+    ASSERT_EQ(unmount(), 0);
+    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+}
+
+TEST_F(Chunks, NoBlockIsGivenOutTwice)
+{
+    std::vector<uint64_t> blocks, more;
+    ASSERT_EQ(take(1500, 0, &blocks), 0);
+    for (size_t i = 0; i < blocks.size(); i += 3) // every third one becomes free
+        std::swap(blocks[i], blocks[blocks.size() - 1 - i / 3]);
+    ASSERT_EQ(drop(&blocks, 1000), 0);
+    ASSERT_EQ(take(1200, LAY_ADDR_CHUNK(1, 1), &more), 0);
+    std::map<uint64_t, int> times;
+    for (auto *list : {&blocks, &more}) {
+        for (uint64_t addr : *list) {
+            EXPECT_EQ(++times[addr], 1) << addr;
+            EXPECT_NE(lay_addr_index(addr), 0u) << "a block of entries";
+            EXPECT_NE(space_segment(fs, lay_addr_segment(addr)), 0u) << "not mapped";
+        }
+        ASSERT_EQ(drop(list), 0);
+    }
+    ASSERT_EQ(unmount(), 0);
+    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+}
+
+TEST_F(Chunks, AChunkIsMappedBeforeTheReserveIsUsed)
+{
+    ASSERT_EQ(ffs_geometry(fs)->reserve, 1u);
+    ASSERT_EQ(space_chunks(fs), 2u);
+    std::vector<uint64_t> blocks;
+    const uint64_t data = free_blocks(), spare = space_meta_free(fs) - ROOM;
+    ASSERT_EQ(take(spare, 0, &blocks), 0);
+    EXPECT_EQ(space_chunks(fs), 2u) << "the reserve is whole";
+    ASSERT_EQ(take(2, 0, &blocks), 0);
+    EXPECT_EQ(space_chunks(fs), 3u);
+    EXPECT_EQ(mapped(), (std::vector<uint64_t>{0, 1, 2})) << "the lowest number";
+    EXPECT_EQ(free_blocks(), data - LAY_SEGMENT_BLOCKS);
+    EXPECT_EQ(space_segment(fs, 2) % LAY_SEGMENT_BLOCKS, 0u);
+    remount();
+    EXPECT_EQ(space_chunks(fs), 3u);
+    EXPECT_EQ(free_blocks(), data - LAY_SEGMENT_BLOCKS);
+    ASSERT_EQ(drop(&blocks), 0);
+    ASSERT_EQ(unmount(), 0);
+    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+}
+
+TEST_F(Chunks, AnEmptyChunkIsUnmappedIfTheOthersHaveRoom)
+{
+    std::vector<uint64_t> blocks;
+    const uint64_t data = free_blocks();
+    ASSERT_EQ(take(3 * ROOM, 0, &blocks), 0);
+    const uint64_t most = space_chunks(fs);
+    EXPECT_GE(most, 4u);
+    ASSERT_EQ(drop(&blocks), 0);
+    const uint64_t left = space_chunks(fs);
+    EXPECT_LT(left, most);
+    EXPECT_GE(space_meta_free(fs), 2 * ROOM) << "reserve + 1";
+    EXPECT_LT(space_meta_free(fs), 4 * ROOM) << "not more than one chunk above that";
+    EXPECT_NE(space_segment(fs, 0), 0u) << "chunk 0 stays";
+    // One block more or less maps and unmaps nothing.
+    for (int i = 0; i < 5; i++) {
+        ASSERT_EQ(take(1, 0, &blocks), 0);
+        ASSERT_EQ(drop(&blocks), 0);
+        EXPECT_EQ(space_chunks(fs), left);
+    }
+    ASSERT_EQ(checkpoint(), 0);
+    EXPECT_EQ(free_blocks(), data - (left - 2) * LAY_SEGMENT_BLOCKS);
+    remount();
+    EXPECT_EQ(space_chunks(fs), left);
+    ASSERT_EQ(unmount(), 0);
+    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+}
+
+// The log may have images of the chunk that had the number before.
+TEST_F(Chunks, ANumberIsUsedAgainAfterTheNextCheckpoint)
+{
+    std::vector<uint64_t> blocks;
+    ASSERT_EQ(take(3 * ROOM, 0, &blocks), 0);
+    ASSERT_EQ(checkpoint(), 0);
+    const std::vector<uint64_t> before = mapped();
+    ASSERT_EQ(drop(&blocks), 0);
+    const std::vector<uint64_t> after = mapped();
+    ASSERT_LT(after.size(), before.size());
+    ASSERT_EQ(commit(), 0);
+    ASSERT_EQ(take(3 * ROOM, 0, &blocks), 0);
+    for (uint64_t segment : before) {
+        bool was_unmapped = std::count(after.begin(), after.end(), segment) == 0;
+        if (was_unmapped) {
+            EXPECT_EQ(space_segment(fs, segment), 0u) << segment;
+        }
+    }
+    ASSERT_EQ(checkpoint(), 0);
+    const uint64_t chunks = space_chunks(fs);
+    while (space_chunks(fs) == chunks)
+        ASSERT_EQ(take(16, 0, &blocks), 0);
+    uint64_t lowest = 0;
+    while (std::count(after.begin(), after.end(), lowest) != 0)
+        lowest++;
+    EXPECT_NE(space_segment(fs, lowest), 0u) << "number " << lowest << " can be used again";
+    ASSERT_EQ(drop(&blocks), 0);
+    ASSERT_EQ(unmount(), 0);
+    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+}
+
+TEST_F(Chunks, AnAbortTakesBackWhatAHandleMapsAndUnmaps)
+{
+    std::vector<uint64_t> blocks, all;
+    while (space_chunks(fs) == 2)
+        ASSERT_EQ(take(1, 0, &blocks), 0);
+    ASSERT_EQ(drop(&blocks, blocks.size() - 1),
+              0); // the next but one maps again, if it is unmapped
+    ASSERT_EQ(take(space_meta_free(fs) - ROOM, 0, &blocks), 0);
+    const auto places = mapped();
+    const uint64_t data = free_blocks(), metadata = space_meta_free(fs);
+    for (int round = 0; round < 3; round++) {
+        int err = handle([&](ffs_tx *tx) {
+            int e = 0;
+            for (int i = 0; i < 20 && !e; i++) {
+                uint64_t addr;
+                e = ffs_alloc_meta(tx, 0, &addr);
+            }
+            EXPECT_EQ(space_chunks(fs), places.size() + 1);
+            return e ? e : -ECANCELED;
+        });
+        ASSERT_EQ(err, -ECANCELED);
+        EXPECT_EQ(mapped(), places);
+        EXPECT_EQ(space_chunks(fs), places.size());
+        EXPECT_EQ(free_blocks(), data);
+        EXPECT_EQ(space_meta_free(fs), metadata);
+    }
+    ASSERT_EQ(drop(&blocks), 0);
+    ASSERT_EQ(take(3 * ROOM, 0, &blocks), 0);
+    const auto more = mapped();
+    while (!blocks.empty()) {
+        std::vector<uint64_t> some(blocks.end() - std::min<size_t>(blocks.size(), 16),
+                                   blocks.end());
+        const uint64_t chunks = space_chunks(fs);
+        int err = handle([&](ffs_tx *tx) {
+            int e = 0;
+            for (size_t i = 0; i < some.size() && !e; i++)
+                e = ffs_free_meta(tx, some[i]);
+            return e ? e : -ECANCELED;
+        });
+        ASSERT_EQ(err, -ECANCELED);
+        ASSERT_EQ(space_chunks(fs), chunks);
+        ASSERT_EQ(drop(&blocks, blocks.size() - some.size()), 0);
+    }
+    ASSERT_EQ(unmount(), 0);
+    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+}
+
+TEST_F(Chunks, DataThatFillsTheFileSystemLeavesTheReserve)
+{
+    fill_with_data("all");
+    EXPECT_EQ(free_blocks(), 0u);
+    EXPECT_GE(space_meta_free(fs), ROOM - 2) << "but for what the file has needed itself";
+    std::vector<uint64_t> blocks;
+    EXPECT_EQ(take(ROOM / 2, 0, &blocks), 0);
+    EXPECT_EQ(space_chunks(fs), 2u) << "there is no space for another one";
+    ASSERT_EQ(drop(&blocks), 0);
+    ASSERT_EQ(unmount(), 0);
+    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+}
+
+TEST_F(Chunks, WithoutSpaceTheLastBlocksAreTaken)
+{
+    fill_with_data("all");
+    std::vector<uint64_t> blocks;
+    int err = 0;
+    while (!err)
+        err = take(1, 0, &blocks);
+    EXPECT_EQ(err, -ENOSPC);
+    EXPECT_GT(blocks.size(), ROOM / 2);
+    EXPECT_EQ(remove_link("all"), 0) << "what frees space still can";
+    ASSERT_EQ(commit_freed(), 0);
+    EXPECT_EQ(take(2 * ROOM, 0, &blocks), 0) << "further chunks";
+    ASSERT_EQ(drop(&blocks), 0);
+    ASSERT_EQ(unmount(), 0);
+    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+}
+
+TEST_F(Chunks, ASegmentWithDamagedEntriesIsLeftAlone)
+{
+    std::vector<uint64_t> there, blocks;
+    ASSERT_EQ(take(5, LAY_ADDR_CHUNK(1, 100), &there), 0);
+    ASSERT_EQ(lay_addr_segment(there[0]), 1u);
+    const uint64_t at = space_segment(fs, 1) << LAY_BLOCK_SHIFT;
+    ASSERT_EQ(unmount(), 0);
+    memset(crash_dev_bytes(dev.get()) + at + 100, 0x5a, 50);
+    ASSERT_EQ(mount(), 0) << why;
+    ASSERT_EQ(take(40, LAY_ADDR_CHUNK(1, 105), &blocks), 0);
+    for (uint64_t addr : blocks)
+        EXPECT_NE(lay_addr_segment(addr), 1u);
+    EXPECT_EQ(handle([&](ffs_tx *tx) { return ffs_free_meta(tx, there[0]); }), -EUCLEAN);
+    EXPECT_EQ(take(ROOM, 0, &blocks), 0) << "other chunks are mapped";
+    EXPECT_EQ(drop(&blocks), 0);
+    EXPECT_EQ(unmount(), 0);
+}
+
+TEST_F(Chunks, FreeingWhatIsFreeIsFound)
+{
+    EXPECT_EQ(handle([&](ffs_tx *tx) { return ffs_free_meta(tx, LAY_ADDR_CHUNK(0, 400)); }),
+              -EUCLEAN);
+    EXPECT_EQ(unmount(), 0);
+}
+
+TEST_F(Chunks, AFreedBlockIsTakenAgainAndHasItsNewContents)
+{
+    std::vector<uint64_t> one, again;
+    ASSERT_EQ(take(1, 0, &one), 0);
+    const uint64_t addr = one[0];
+    ASSERT_EQ(commit(), 0);
+    ASSERT_EQ(drop(&one), 0);
+    ASSERT_EQ(take(1, addr, &again), 0);
+    EXPECT_EQ(again[0], addr) << "R9a does not concern it";
+    ASSERT_EQ(drop(&again), 0);
+    ASSERT_EQ(unmount(), 0);
+    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+}
+
+// Links fill chunks, and others take their place: after a cut at any operation all that a sync has
+// made durable is there.
+TEST_F(Chunks, APowerCutKeepsEveryChunk)
+{
+    constexpr int FIRST = 1200, SECOND = 1300;
+    for (int i = 0; i < FIRST / 2; i++)
+        ASSERT_EQ(make_link("link" + std::to_string(i)), 0);
+    ASSERT_EQ(checkpoint(), 0);
+    crash_dev_record(dev.get());
+    const uint64_t before = space_chunks(fs);
+    for (int i = FIRST / 2; i < FIRST; i++)
+        ASSERT_EQ(make_link("link" + std::to_string(i)), 0);
+    EXPECT_GT(space_chunks(fs), before);
+    ASSERT_EQ(commit(), 0);
+    const size_t full = crash_dev_ops(dev.get());
+    for (int i = FIRST / 2; i < FIRST; i++)
+        ASSERT_EQ(remove_link("link" + std::to_string(i)), 0);
+    ASSERT_EQ(commit_freed(), 0);
+    for (int i = FIRST; i < SECOND; i++)
+        ASSERT_EQ(make_link("link" + std::to_string(i)), 0);
+    ASSERT_EQ(commit(), 0);
+    const size_t second = crash_dev_ops(dev.get());
+    ASSERT_EQ(unmount(), 0);
+    EXPECT_EQ(image_check(crash_dev_bd(dev.get())), 0);
+    for (size_t at = 0; at <= crash_dev_ops(dev.get()); at++) {
+        Device cut(crash_dev_cut(dev.get(), at, FATES[at % 4], at));
+        ASSERT_EQ(mount(cut.get()), 0) << why;
+        EXPECT_EQ(wrong_links(0, FIRST / 2, false), "") << at;
+        EXPECT_EQ(wrong_links(FIRST / 2, FIRST, at != full), "") << at;
+        EXPECT_EQ(wrong_links(FIRST, SECOND, at < second), "") << at;
+        EXPECT_EQ(make_link("after"), 0);
+        ASSERT_EQ(unmount(), 0);
+        ASSERT_EQ(image_check(crash_dev_bd(cut.get())), 0) << at;
+    }
+}
+
+} // namespace
