@@ -529,20 +529,6 @@ int ffs_tx_new(struct ffs_tx *tx, uint64_t block, uint32_t magic, uint64_t owner
     return 0;
 }
 
-int ffs_tx_copy(struct ffs_tx *tx, const struct ffs_buf *from, uint64_t block)
-{
-    const struct lay_head *head = from->data;
-    struct ffs_buf *to;
-    int err = ffs_tx_new(tx, block, lay_get32(head->magic), lay_get64(head->owner), &to);
-
-    if (err)
-        return err;
-    memcpy((uint8_t *)to->data + sizeof(*head), (const uint8_t *)from->data + sizeof(*head),
-           LAY_BLOCK_SIZE - sizeof(*head));
-    ffs_buf_put(to);
-    return 0;
-}
-
 int ffs_tx_add_inode(struct ffs_tx *tx, struct ffs_inode *inode, struct ffs_buf *buf, bool fresh)
 {
     assert(ffs_cbuf(buf)->tx == tx && !inode->dirty_in);

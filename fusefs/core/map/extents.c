@@ -258,7 +258,9 @@ int ffs_extent_add(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_
         err = extents_add_extent(tx, inode, *extent);
     if (err)
         return err;
-    inode->d.blocks = lay_put64(lay_get64(inode->d.blocks) + extent->len);
+    /* The inode file has no data. */
+    if (inode->ino != 0)
+        inode->d.blocks = lay_put64(lay_get64(inode->d.blocks) + extent->len);
     extents_changed(inode);
     return 0;
 }

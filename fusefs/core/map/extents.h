@@ -8,7 +8,8 @@
 #include "fusefs/core/base/extent_find.h"
 
 /*
- * Adds an extent in a hole, merges it with its neighbours, and adds its blocks to inode->d.blocks.
+ * Adds an extent in a hole, merges it with its neighbours, and, unless the inode is the inode file,
+ * adds its blocks to inode->d.blocks.
  */
 int ffs_extent_add(struct ffs_tx *tx, struct ffs_inode *inode, const struct ffs_extent *extent);
 /*

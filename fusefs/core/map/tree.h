@@ -21,22 +21,13 @@ int ffs_tree_dirty(struct ffs_tx *tx, struct ffs_cursor *c);
 int ffs_tree_insert(struct ffs_tx *tx, struct ffs_cursor *c, const void *record, size_t len);
 int ffs_tree_remove(struct ffs_tx *tx, struct ffs_cursor *c);
 
-/*
- * Sets *level to the level of the highest node at or past block `limit` on the path to key, or to
- * -1 if there is none. Sets *hi to the last key of the leaf. The caller holds ffs.meta.
- */
-int ffs_tree_level_past(struct ffs_inode *inode, uint64_t key, uint64_t limit, int *level,
-                        uint64_t *hi);
-/* Moves that node to another block. Needs ffs_tree_credits(). */
-int ffs_tree_move(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t key, unsigned level);
-
-/* Returns the maximum credits of one insertion or removal: path, siblings or new nodes, bitmaps. */
+/* Returns the maximum credits of one insertion or removal: path, siblings or new nodes, entries. */
 static inline unsigned ffs_tree_credits(const struct ffs_inode *inode)
 {
     return 4 + 4 * (unsigned)lay_get16(inode->d.map_height);
 }
 
-/* Adds n to the number of nodes in the tree and the inode and, in a directory, to the size. */
+/* Adds n to the number of nodes in the tree and, in a directory, to the size. */
 int ffs_tree_charge(struct ffs_inode *inode, int n);
 void ffs_node_count(struct lay_node *node, int records, int bytes);
 

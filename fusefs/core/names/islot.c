@@ -52,8 +52,8 @@ static int islot_grow(struct ffs_tx *tx)
     if (!err)
         err = ffs_inode_dirty(tx, file);
     if (!err)
-        err = ffs_alloc(tx, last.block == LAY_NONE ? 0 : last.block + 1, 1, GROW_BLOCKS, 1,
-                        &extent.block, &extent.len);
+        err = ffs_alloc_meta_run(tx, last.block == LAY_NONE ? 0 : last.block + 1, GROW_BLOCKS,
+                                 &extent.block, &extent.len);
     if (!err)
         err = ffs_extent_add(tx, file, &extent);
     if (err)
@@ -177,7 +177,6 @@ static int islot_free_map(struct ffs_tx *tx, struct ffs_inode *inode)
 {
     switch (lay_get16(inode->d.map_kind)) {
     case LAY_MAP_LINK:
-        inode->d.blocks = lay_put64(lay_get64(inode->d.blocks) - 1);
         return ffs_free_meta(tx, lay_get64(inode->d.map.link.block));
     case LAY_MAP_DIR: {
         int err = ffs_dir_check_empty(inode);

@@ -459,7 +459,6 @@ static int symlink_store_in_block(struct ffs_tx *tx, struct ffs_inode *inode, co
     inode->d.map_kind = lay_put16(LAY_MAP_LINK);
     inode->d.map.link.block = lay_put64(block);
     memcpy(inode->d.map.link.tail, target + head, len - head);
-    inode->d.blocks = lay_put64(lay_get64(inode->d.blocks) + 1);
     return 0;
 }
 
@@ -501,27 +500,6 @@ static ssize_t symlink_load(struct ffs_inode *inode, char *target)
     }
     ffs_buf_put(buf);
     return err ? err : (ssize_t)len;
-}
-
-int ffs_symlink_move(struct ffs_tx *tx, struct ffs_inode *inode)
-{
-    struct ffs_expect expect = {.magic = LAY_MAGIC_SYMLINK, .owner = inode->ino};
-    uint64_t old = lay_get64(inode->d.map.link.block), block;
-    struct ffs_buf *buf;
-    int err = ffs_buf_get(inode->fs, old, &expect, &buf);
-
-    if (err)
-        return err;
-    err = ffs_alloc_meta(tx, 0, &block);
-    if (!err)
-        err = ffs_tx_copy(tx, buf, block);
-    ffs_buf_put(buf);
-    if (!err)
-        err = ffs_inode_dirty(tx, inode);
-    if (err)
-        return err;
-    inode->d.map.link.block = lay_put64(block);
-    return ffs_free_meta(tx, old);
 }
 
 ssize_t ffs_readlink(struct ffs_inode *inode, char *buf, size_t size)

@@ -30,8 +30,6 @@ int ffs_whiteout_new(struct ffs_tx *tx, struct ffs_inode *dir, const struct ffs_
 
 /* Stores the target of a new symbolic link, 1 to LAY_SYMLINK_MAX bytes. */
 int ffs_symlink_store(struct ffs_tx *tx, struct ffs_inode *inode, const char *target, size_t len);
-/* Moves the block of a long target to another place. */
-int ffs_symlink_move(struct ffs_tx *tx, struct ffs_inode *inode);
 
 /* Convert device numbers between the form of stat(2) and the stored form. */
 uint32_t ffs_rdev_pack(uint32_t rdev);

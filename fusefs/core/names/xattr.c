@@ -88,16 +88,6 @@ static struct place xattr_find(const struct chain *c, const char *name, size_t l
 
 /* --- Changing -------------------------------------------------------------------------------- */
 
-static int xattr_charge(struct ffs_inode *inode, int n)
-{
-    uint64_t blocks = lay_get64(inode->d.blocks);
-
-    if (n < 0 && blocks < (uint64_t)-n)
-        return ffs_corrupt(inode->fs, LAY_NONE, inode->ino, "inode.blocks");
-    inode->d.blocks = lay_put64(blocks + (uint64_t)n);
-    return 0;
-}
-
 /* Changes the pointer to the i-th block: it points to `next` then. */
 static int xattr_relink(struct ffs_tx *tx, struct chain *c, unsigned i, uint64_t next)
 {
@@ -117,8 +107,6 @@ static int xattr_drop_block(struct ffs_tx *tx, struct chain *c, unsigned i)
     uint64_t block = c->buf[i]->block;
     int err = xattr_relink(tx, c, i, lay_get64(xattr_block_at(c, i)->next));
 
-    if (!err)
-        err = xattr_charge(c->inode, -1);
     if (err)
         return err;
     ffs_buf_put(c->buf[i]);
@@ -157,10 +145,9 @@ static int xattr_add_block(struct ffs_tx *tx, struct chain *c)
         err = xattr_relink(tx, c, c->n, block);
     if (!err)
         err = ffs_tx_new(tx, block, LAY_MAGIC_XATTR, c->inode->ino, &c->buf[c->n]);
-    if (err)
-        return err;
-    c->n++;
-    return xattr_charge(c->inode, 1);
+    if (!err)
+        c->n++;
+    return err;
 }
 
 static void xattr_append(struct lay_xattr_block *xb, const char *name, size_t name_len,
@@ -225,7 +212,7 @@ int ffs_xattr_drop(struct ffs_tx *tx, struct ffs_inode *inode, const char *name)
     return err;
 }
 
-/* Maximum number of blocks that one handle frees, because each may need another bitmap. */
+/* Maximum number of blocks that one handle frees, because each may be in another segment. */
 #define FREE_STEP 64u
 
 /*
@@ -261,38 +248,6 @@ int ffs_xattr_shorten(struct ffs_inode *inode)
 
     while (more && !err)
         err = xattr_shorten_once(inode, &more);
-    return err;
-}
-
-/* Moves the i-th block of the chain to another device block. */
-static int xattr_move_block(struct ffs_tx *tx, struct chain *c, unsigned i)
-{
-    uint64_t block;
-    int err = ffs_alloc_meta(tx, 0, &block);
-
-    if (!err)
-        err = ffs_tx_copy(tx, c->buf[i], block);
-    if (!err)
-        err = ffs_inode_dirty(tx, c->inode);
-    if (!err)
-        err = xattr_relink(tx, c, i, block);
-    return err ? err : ffs_free_meta(tx, c->buf[i]->block);
-}
-
-int ffs_xattr_move(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t limit, bool *more)
-{
-    struct chain c;
-    unsigned i = 0;
-    int err = xattr_chain_open(inode, &c);
-
-    if (err)
-        return err;
-    while (i < c.n && c.buf[i]->block < limit)
-        i++;
-    *more = i < c.n;
-    if (*more)
-        err = xattr_move_block(tx, &c, i);
-    xattr_chain_close(&c);
     return err;
 }
 

@@ -9,11 +9,6 @@
  * others. The inode is on the orphan list.
  */
 int ffs_xattr_shorten(struct ffs_inode *inode);
-/*
- * Moves the first block of the chain that lies at or past block `limit`. Sets *more to true if
- * there was one. Needs FFS_XATTR_CREDITS.
- */
-int ffs_xattr_move(struct ffs_tx *tx, struct ffs_inode *inode, uint64_t limit, bool *more);
 /* Frees the inode's chain of attribute blocks. The inode is dirty. */
 int ffs_xattr_free_all(struct ffs_tx *tx, struct ffs_inode *inode);
 
