@@ -243,7 +243,7 @@ TEST_F(FsFragmented, FilesOfManyHalfEmptyLeavesAreTruncatedAndFreed)
     uint64_t before = free_blocks();
     Inode f = create("f");
     // From the end on: leaves stay half empty, so that each one freed joins another, and one handle
-    // frees as many as the journal can revoke.
+    // frees many.
     for (uint64_t i = 50000; i-- > 0;)
         ASSERT_EQ(ffs_fallocate(f, FALLOC_FL_KEEP_SIZE, 2 * i * 4096, 4096), 0) << i;
     ASSERT_EQ(truncate(f, 0), 0);

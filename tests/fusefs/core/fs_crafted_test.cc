@@ -2,6 +2,7 @@
 // Images whose checksums are right and whose contents are not: what an attacker would have mounted.
 #include <string.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "tests/fusefs/core/fs_fixture.h"
@@ -46,6 +47,8 @@ class FsCrafted : public FsTest
         }
         return nullptr;
     }
+
+    void fill_log(uint64_t pos, uint64_t n, const lay_log_commit *commit);
 
     lay_geometry geo = {};
 };
@@ -212,6 +215,30 @@ TEST_F(FsCrafted, AnOrphanListThatIsARingEnds)
 
 long questions; // how many more times the mount may ask whether to stop
 
+// n positions of the log, from `pos` on, with records of the commit's transaction.
+void FsCrafted::fill_log(uint64_t pos, uint64_t n, const lay_log_commit *commit)
+{
+    const uint64_t tid = lay_get64(commit->head.tid), addr = LAY_ADDR_CHUNK(0, 400);
+    while (n > 0) {
+        auto *desc = &at<lay_log_descriptor>(geo.log_start + pos);
+        uint64_t count = std::min<uint64_t>(LAY_LOG_TAGS, n - 1);
+        count -= n - 1 - count == 1; // a descriptor has an image
+        lay_log_init(desc, LAY_MAGIC_JDESC, &geo, &commit->incarnation, pos);
+        desc->count = lay_put32(static_cast<uint32_t>(count));
+        pos = lay_log_after(&geo, pos);
+        for (uint64_t i = 0; i < count; i++, pos = lay_log_after(&geo, pos)) {
+            auto *image = &at<lay_head>(geo.log_start + pos);
+            memset(image, 0, LAY_BLOCK_SIZE);
+            lay_head_init(image, LAY_MAGIC_XATTR, geo.uuid, addr, LAY_INO_ROOT);
+            lay_seal(image, tid);
+            desc->tags[i].block = lay_put64(addr);
+            desc->tags[i].age = lay_put32(lay_age(image));
+        }
+        lay_seal(desc, tid);
+        n -= count + 1;
+    }
+}
+
 TEST_F(FsCrafted, ATransactionIsNotLongerThanTheLog)
 {
     // All positions but that of the newest commit, which says that the log begins behind it.
@@ -219,16 +246,7 @@ TEST_F(FsCrafted, ATransactionIsNotLongerThanTheLog)
     lay_log_commit *newest = image_newest_commit(device.bytes(), &geo);
     uint64_t tid = lay_get64(newest->head.tid),
              last = lay_addr_number(lay_get64(newest->head.block));
-    for (uint64_t pos = 0; pos < geo.log_blocks; pos++) {
-        if (pos == last)
-            continue;
-        auto &revoke = at<lay_log_revoke>(geo.log_start + pos);
-        lay_log_init(&revoke, LAY_MAGIC_JREVOKE, &geo, &newest->incarnation, pos);
-        revoke.count = lay_put32(1);
-        revoke.blocks[0] = lay_put64(geo.blocks / 2 + 7);
-        lay_seal(&revoke, tid);
-        ASSERT_EQ(lay_check_revoke(&geo, &revoke, pos, tid, nullptr), 0);
-    }
+    fill_log(lay_log_after(&geo, last), geo.log_blocks - 1, newest);
     newest->tail_tid = lay_put64(tid);
     newest->tail_pos = lay_put64(lay_log_after(&geo, last));
     newest->blocks = lay_put32(static_cast<uint32_t>(geo.log_blocks));

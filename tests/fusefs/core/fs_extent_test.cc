@@ -67,8 +67,9 @@ class FsExtent : public FsTest
         for (uint64_t b = 1; b < geo.blocks; b++) {
             uint8_t *at = device.bytes() + b * kBlock;
             auto *block = reinterpret_cast<lay_inode_block *>(at);
+            const uint64_t addr = lay_get64(block->head.block);
             if (b - geo.log_start >= geo.log_blocks &&
-                lay_check_inode_block(&geo, block, ino / 8, b, nullptr) == 0)
+                lay_check_inode_block(&geo, block, ino / 8, addr, nullptr) == 0)
                 return at;
         }
         return nullptr;

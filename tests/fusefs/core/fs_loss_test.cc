@@ -11,6 +11,7 @@
 #include "layout/layout.h"
 #include "tests/fusefs/core/fs_fixture.h"
 #include "tests/fusefs/core/image_repair.h"
+#include "tests/fusefs/core/sealed_blocks.h"
 #include "tests/rounds.h"
 
 namespace
@@ -89,10 +90,11 @@ class FsLoss : public FsTest
             if (b - geo.log_start < geo.log_blocks)
                 continue;
             const auto *head = &at<lay_head>(b);
-            if (lay_check_head(head, LAY_MAGIC_INODES, geo.uuid, b, LAY_ANY_OWNER, nullptr) == 0 &&
-                !extents_in(&at<uint8_t>(b)).empty())
+            if (!is_sealed(&at<uint8_t>(b)))
+                continue;
+            if (lay_get32(head->magic) == LAY_MAGIC_INODES && !extents_in(&at<uint8_t>(b)).empty())
                 inode_blocks.push_back(b);
-            if (lay_check_head(head, LAY_MAGIC_EXTENTS, geo.uuid, b, LAY_ANY_OWNER, nullptr) == 0)
+            if (lay_get32(head->magic) == LAY_MAGIC_EXTENTS)
                 (lay_get16(at<lay_node>(b).level) ? roots : leaves).push_back(b);
         }
     }

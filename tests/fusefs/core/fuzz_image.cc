@@ -269,11 +269,18 @@ class Mutator
     {
         return base_.blocks[in_->take(2) % base_.blocks.size()];
     }
+    // The address of a block as its head has it.
+    uint64_t any_address()
+    {
+        lay_head head;
+        memcpy(&head, device_->block(any_block()), sizeof(head));
+        return lay_get64(head.block);
+    }
     uint64_t value(uint64_t old)
     {
         static const uint64_t odd[] = {0,      1,          2,          7,           0xff,
                                        0x8000, 0xffffffff, UINT64_MAX, LAY_NONE - 1};
-        switch (in_->take(1) % 7) {
+        switch (in_->take(1) % 8) {
         case 0:
             return odd[in_->take(1) % (sizeof(odd) / sizeof(odd[0]))];
         case 1:
@@ -286,6 +293,8 @@ class Mutator
             return old ^ 1ull << in_->take(1) % 64;
         case 5:
             return in_->take(1);
+        case 6:
+            return any_address();
         default:
             return in_->take(8);
         }

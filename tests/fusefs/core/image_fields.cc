@@ -48,10 +48,14 @@ const Fields super = {FIELD(lay_super, state),
                       FIELD(lay_super, free_inode_block),
                       FIELD(lay_super, orphan),
                       FIELD(lay_super, mounts),
+                      FIELD(lay_super, reserve),
                       FIELD(lay_super, clean_incarnation.counter),
                       FIELD(lay_super, clean_incarnation.id),
                       FIELD(lay_super, clean_tid),
                       FIELD(lay_super, clean_pos),
+                      FIELD(lay_super, map[0]),
+                      FIELD(lay_super, map_blocks),
+                      FIELD(lay_super, chunks),
                       FIELD(lay_super, area.bitmaps[0]),
                       FIELD(lay_super, area.bitmaps[1]),
                       FIELD(lay_super, area.sums[0]),
@@ -68,6 +72,13 @@ const Fields bitmap = {FIELD(lay_bitmap, group),
 
 const Fields sums = {FIELD(lay_sums, index), FIELD(lay_sums, sums[0]), FIELD(lay_sums, sums[1000])};
 
+const Fields map_block = {FIELD(lay_map_block, index), FIELD(lay_map_block, reserved)};
+const Fields slot = {FIELD(lay_slot, places[0]), FIELD(lay_slot, places[1]), FIELD(lay_slot, age)};
+const Fields entries = {FIELD(lay_entries, free),
+                        {offsetof(lay_entries, used), 8},
+                        {offsetof(lay_entries, used) + 56, 8},
+                        FIELD(lay_entries, ages[1])};
+
 const Fields inode_block = {FIELD(lay_inode_block, next_free), FIELD(lay_inode_block, used)};
 const Fields node = {FIELD(lay_node, level), FIELD(lay_node, count), FIELD(lay_node, used)};
 const Fields dirent = {FIELD(lay_dirent, key), FIELD(lay_dirent, ino), FIELD(lay_dirent, len),
@@ -81,8 +92,6 @@ const Fields symlink_block = {FIELD(lay_symlink_block, len)};
 const Fields desc = {FIELD(lay_log_descriptor, count), FIELD(lay_log_descriptor, log_id),
                      FIELD(lay_log_descriptor, incarnation.counter)};
 const Fields tag = {FIELD(lay_tag, block), FIELD(lay_tag, age)};
-const Fields revoke = {FIELD(lay_log_revoke, count), FIELD(lay_log_revoke, blocks[0]),
-                       FIELD(lay_log_revoke, blocks[1])};
 const Fields commit = {
     FIELD(lay_log_commit, blocks),         FIELD(lay_log_commit, crc),
     FIELD(lay_log_commit, log_id),         FIELD(lay_log_commit, incarnation.counter),
@@ -129,6 +138,9 @@ std::map<uint32_t, Fields> make_table()
         {LAY_MAGIC_SUPER, sb},
         {LAY_MAGIC_BITMAP, with_array(bitmap, {}, 0, 0, 0)},
         {LAY_MAGIC_SUMS, with_array(sums, {}, 0, 0, 0)},
+        {LAY_MAGIC_MAP,
+         with_array(map_block, slot, offsetof(lay_map_block, slots), sizeof(lay_slot), 4)},
+        {LAY_MAGIC_ENTRIES, with_array(entries, {}, 0, 0, 0)},
         {LAY_MAGIC_INODES,
          with_array(inode_block, inode_fields(), offsetof(lay_inode_block, inodes),
                     sizeof(lay_inode), LAY_INODES_PER_BLOCK)},
@@ -138,7 +150,6 @@ std::map<uint32_t, Fields> make_table()
         {LAY_MAGIC_SYMLINK, with_array(symlink_block, {}, 0, 0, 0)},
         {LAY_MAGIC_JDESC,
          with_array(desc, tag, offsetof(lay_log_descriptor, tags), sizeof(lay_tag), 6)},
-        {LAY_MAGIC_JREVOKE, with_array(revoke, {}, 0, 0, 0)},
         {LAY_MAGIC_JCOMMIT, with_array(commit, {}, 0, 0, 0)},
     };
 }

@@ -108,10 +108,6 @@ static bool repair_record(struct repair *r)
     switch (lay_get32(((const struct lay_head *)block)->magic)) {
     case LAY_MAGIC_JDESC:
         return repair_desc(r);
-    case LAY_MAGIC_JREVOKE:
-        image_repair_block(block);
-        r->chain = lay_log_chain(r->chain, block);
-        return step(r);
     case LAY_MAGIC_JCOMMIT:
         ((struct lay_log_commit *)block)->crc = lay_put32(r->chain);
         image_repair_block(block);
