@@ -57,6 +57,11 @@ static int image_check_block(const struct lay_geometry *geo, const union lay_blo
         return lay_check_xattr_block(geo, &b->xattr, addr, owner, NULL);
     case LAY_MAGIC_SYMLINK:
         return lay_check_symlink_block(geo, &b->symlink, addr, owner, NULL);
+    case LAY_MAGIC_ENTRIES:
+        return lay_check_entries(geo, &b->entries, lay_addr_segment(addr), NULL);
+    case LAY_MAGIC_MAP:
+        return number < geo->map_blocks ? lay_check_map_block(geo, &b->map, number, NULL)
+                                        : -EUCLEAN;
     case LAY_MAGIC_BITMAP:
         return number < geo->bitmap_blocks ? lay_check_bitmap(geo, &b->bitmap, number, NULL)
                                            : -EUCLEAN;
@@ -98,7 +103,7 @@ static int image_read_home(struct image *img, uint64_t addr, union lay_block *ou
 {
     uint64_t places[2];
 
-    if (lay_places(&img->geo, addr, places) > 0)
+    if (image_places(img, addr, places) > 0)
         return image_read_raw(img, places[0], out);
     memset(out, 0, sizeof(*out));
     return 0;
@@ -172,4 +177,5 @@ void image_drop_patches(struct image *img)
 void image_end(struct image *img)
 {
     image_drop_patches(img);
+    image_drop_map(img);
 }

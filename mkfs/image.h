@@ -24,6 +24,18 @@ struct image_patch {
     union lay_block *corrected; /* the image, if the block in the log has a flipped bit */
 };
 
+/* A mapped segment of the chunk map (FORMAT.md 5.6). */
+struct image_segment {
+    uint64_t segment;
+    uint64_t block; /* of the device: where the segment begins */
+};
+
+/* A damaged block of the chunk map. */
+struct image_bad_map {
+    uint64_t index;
+    const char *why;
+};
+
 struct image {
     struct bd_dev *dev;
     struct lay_geometry geo;
@@ -31,6 +43,10 @@ struct image {
     uint64_t log_at;             /* block of the device where the log begins */
     struct image_patch *patches; /* sorted by address */
     size_t patch_count;
+    struct image_segment *segments; /* mapped ones, sorted by segment */
+    size_t segment_count;
+    struct image_bad_map *bad_maps; /* sorted by index */
+    size_t bad_map_count;
     /*
      * Returns true and fills *out if a repair has changed the block but not written
      * it. NULL means that there are no such blocks.
@@ -54,7 +70,7 @@ struct image {
  * an error of lay_labels_read() with labels->why.
  */
 int image_start(struct image *img, struct bd_dev *dev, bool reclaim, struct lay_labels *labels);
-/* Frees the patches. */
+/* Frees the patches and the map. */
 void image_end(struct image *img);
 /* Returns the device for the functions of layout/label.h. */
 struct lay_io image_io(struct image *img);
@@ -71,5 +87,36 @@ void image_drop_patches(struct image *img);
 bool image_is_newer(const struct image *img, uint64_t addr);
 /* Reads a block as it is on the device. */
 int image_read_raw(struct image *img, uint64_t block, union lay_block *out);
+
+/* --- Chunk map -------------------------------------------------------------------------------- */
+
+/*
+ * Reads blocks of the chunk map, as after recovery, until `chunks` chunks are
+ * found; UINT64_MAX reads them all. Segments of a damaged block are not mapped,
+ * and img->bad_maps has the block. Two segments may have one place, and a chunk
+ * of 16 segments that lies in two blocks may be mapped in part: the caller looks
+ * for that. Needs the complete geometry. Returns 0, -ENOMEM or a device error.
+ */
+int image_read_map(struct image *img, uint64_t chunks);
+/* Forgets the map: no segment is mapped then. */
+void image_drop_map(struct image *img);
+/* Returns the block of the device where the segment begins, or LAY_NONE if it is not mapped. */
+uint64_t image_segment_block(const struct image *img, uint64_t segment);
+/* Maps a segment in memory; with LAY_NONE unmaps it. Returns 0 or -ENOMEM. */
+int image_set_segment(struct image *img, uint64_t segment, uint64_t block);
+/* True if the block of the map that has the segment's slot is damaged. */
+bool image_map_is_bad(const struct image *img, uint64_t segment);
+/*
+ * Stores the one or two blocks of the device that hold the metadata of any
+ * address, and returns how many there are. Returns 0 if there is no such
+ * address or its segment is not mapped.
+ */
+unsigned image_places(const struct image *img, uint64_t addr, uint64_t places[2]);
+
+/*
+ * Makes room for one more element in an array that grows by doubling. Returns 0
+ * or -ENOMEM.
+ */
+int image_grow(void **array, size_t count, size_t size);
 
 #endif

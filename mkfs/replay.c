@@ -15,27 +15,15 @@ struct replay {
     union lay_block block;
 };
 
-/* Makes room for one more element, by doubling. Returns 0 or -ENOMEM. */
-static int replay_grow(void **array, size_t count, size_t size)
+/* Keeps an image, and what `patch` owns. Returns 0 or -ENOMEM. */
+static int replay_add_image(struct log *log, struct image_patch patch)
 {
-    /* The array can only be full when the count is zero or a power of two. */
-    if (count & (count - 1))
-        return 0;
-    void *bigger = realloc(*array, (count ? count * 2 : 1) * size);
-    if (!bigger)
-        return -ENOMEM;
-    *array = bigger;
-    return 0;
-}
-
-static int replay_add_patch(struct image_patch **array, size_t *count, struct image_patch patch)
-{
-    int err = replay_grow((void **)array, *count, sizeof(patch));
+    int err = image_grow((void **)&log->images, log->image_count, sizeof(patch));
 
     if (err)
         return err;
-    patch.order = *count;
-    (*array)[(*count)++] = patch;
+    patch.order = log->image_count;
+    log->images[log->image_count++] = patch;
     return 0;
 }
 
@@ -63,44 +51,33 @@ static int replay_image(void *arg, uint64_t addr, uint64_t pos, const void *data
             return -ENOMEM;
         memcpy(patch.corrected, data, sizeof(*patch.corrected));
     }
-    int err = replay_add_patch(&r->log->images, &r->log->image_count, patch);
+    int err = replay_add_image(r->log, patch);
     if (err)
         free(patch.corrected);
     return err;
 }
 
-/* Implements lay_log_calls.revoke. */
-static int replay_revoke(void *arg, uint64_t addr)
+static const struct lay_log_calls replay_calls = {replay_block, replay_image};
+
+/* Removes the images of a transaction that is not whole. */
+static void replay_cut(struct log *log, size_t images)
 {
-    struct replay *r = arg;
-    struct image_patch patch = {.addr = addr, .tid = r->log->reader.tid};
-
-    return r->each ? 0 : replay_add_patch(&r->log->revokes, &r->log->revoke_count, patch);
-}
-
-static const struct lay_log_calls replay_calls = {replay_block, replay_image, replay_revoke};
-
-/* Removes the images and revokes of a transaction that is not whole. */
-static void replay_cut(struct log *log, size_t images, size_t revokes)
-{
-    /* The arrays have had this room, as replay_grow() assumes. */
     while (log->image_count > images)
         free(log->images[--log->image_count].corrected);
-    log->revoke_count = revokes;
 }
 
 /* Adds the next transaction: 1, 0 at the end of the log, or an error. */
 static int replay_transaction(struct log *log)
 {
-    size_t images = log->image_count, revokes = log->revoke_count;
+    size_t images = log->image_count;
     struct lay_log_tx tx;
     int more = lay_log_next(&log->reader, &tx);
 
     if (more != 1) {
-        replay_cut(log, images, revokes);
+        replay_cut(log, images);
         return more;
     }
-    int err = replay_grow((void **)&log->transactions, log->transaction_count, sizeof(tx));
+    int err = image_grow((void **)&log->transactions, log->transaction_count, sizeof(tx));
     if (err)
         return err;
     log->transactions[log->transaction_count++] = tx;
@@ -170,10 +147,9 @@ int replay_read(struct image *img, const struct lay_labels *labels, const struct
 
 void replay_free(struct log *log)
 {
-    replay_cut(log, 0, 0);
+    replay_cut(log, 0);
     free(log->transactions);
     free(log->images);
-    free(log->revokes);
     memset(log, 0, sizeof(*log));
 }
 
@@ -231,38 +207,12 @@ static int replay_by_addr(const void *a, const void *b)
     return p->order < q->order ? -1 : p->order > q->order;
 }
 
-static void replay_sort(struct image_patch *patches, size_t count)
-{
-    if (count > 1)
-        qsort(patches, count, sizeof(*patches), replay_by_addr);
-}
-
-/*
- * Returns the most recent transaction that revokes the block, or 0 if none
- * does. Revokes are sorted by address and then by transaction, so the last
- * entry of the block has it.
- */
-static uint64_t replay_newest_revoke(const struct log *log, uint64_t addr)
-{
-    size_t lo = 0, hi = log->revoke_count;
-
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-        if (log->revokes[mid].addr <= addr)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo > 0 && log->revokes[lo - 1].addr == addr ? log->revokes[lo - 1].tid : 0;
-}
-
-/* True if the image at `i` of the sorted ones is the one that counts. */
+/* True if the image at `i` of the sorted ones is the last one of its block. */
 static bool replay_counts(const struct log *log, size_t i)
 {
     const struct image_patch *p = &log->images[i];
-    bool last = i + 1 == log->image_count || p[1].addr != p->addr;
 
-    return last && p->tid > replay_newest_revoke(log, p->addr);
+    return i + 1 == log->image_count || p[1].addr != p->addr;
 }
 
 /* Takes the image, unless it would overwrite an area of the geometry. */
@@ -282,13 +232,38 @@ int replay_replay(struct image *img, struct log *log)
     img->patches = malloc((log->image_count + 1) * sizeof(*img->patches));
     if (!img->patches)
         return -ENOMEM;
-    replay_sort(log->images, log->image_count);
-    replay_sort(log->revokes, log->revoke_count);
+    if (log->image_count > 1)
+        qsort(log->images, log->image_count, sizeof(*log->images), replay_by_addr);
     for (size_t i = 0; i < log->image_count; i++) {
         if (replay_counts(log, i))
             replay_take(img, log, &log->images[i]);
     }
     return 0;
+}
+
+/* True if the final map has the segment of an image in a chunk, or may have it. */
+static bool replay_is_mapped(const struct image *img, uint64_t addr)
+{
+    uint64_t segment = lay_addr_segment(addr);
+
+    return lay_addr_kind(addr) != LAY_KIND_CHUNK || image_segment_block(img, segment) != LAY_NONE ||
+           image_map_is_bad(img, segment);
+}
+
+int replay_map(struct image *img, uint64_t chunks)
+{
+    size_t kept = 0;
+    int err = image_read_map(img, chunks);
+
+    for (size_t i = 0; i < img->patch_count && !err; i++) {
+        if (replay_is_mapped(img, img->patches[i].addr))
+            img->patches[kept++] = img->patches[i];
+        else
+            free(img->patches[i].corrected);
+    }
+    if (!err)
+        img->patch_count = kept;
+    return err;
 }
 
 /* --- Behind a gap ----------------------------------------------------------------------------- */

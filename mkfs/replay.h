@@ -26,8 +26,6 @@ struct log {
     size_t transaction_count;
     struct image_patch *images; /* in log order */
     size_t image_count;
-    struct image_patch *revokes; /* in log order */
-    size_t revoke_count;
 };
 
 /*
@@ -54,6 +52,14 @@ int replay_super(struct image *img, const struct log *log, const struct lay_supe
  * inside the areas of the geometry is dropped, and the log is damaged then.
  */
 int replay_replay(struct image *img, struct log *log);
+
+/*
+ * After replay_replay(): reads the chunk map (image_read_map()), and drops the
+ * images of segments that it does not have. Those whose block of the map is
+ * damaged stay. `chunks` is that of the superblock, or UINT64_MAX. Returns 0,
+ * -ENOMEM or a device error.
+ */
+int replay_map(struct image *img, uint64_t chunks);
 
 /*
  * Calls `each` for the images from the gap of a damaged log on, as far as they

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Reads the chunk map of an image (FORMAT.md 5.6) and translates addresses with it. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mkfs/image.h"
+
+int image_grow(void **array, size_t count, size_t size)
+{
+    /* The array can only be full when the count is zero or a power of two. */
+    if (count & (count - 1))
+        return 0;
+    void *bigger = realloc(*array, (count ? count * 2 : 1) * size);
+    if (!bigger)
+        return -ENOMEM;
+    *array = bigger;
+    return 0;
+}
+
+/* Returns the index of the first mapped segment that is not below this one. */
+static size_t image_map_lower(const struct image *img, uint64_t segment)
+{
+    size_t lo = 0, hi = img->segment_count;
+
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (img->segments[mid].segment < segment)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+uint64_t image_segment_block(const struct image *img, uint64_t segment)
+{
+    size_t i = image_map_lower(img, segment);
+
+    return i < img->segment_count && img->segments[i].segment == segment ? img->segments[i].block
+                                                                         : LAY_NONE;
+}
+
+int image_set_segment(struct image *img, uint64_t segment, uint64_t block)
+{
+    size_t i = image_map_lower(img, segment);
+    bool found = i < img->segment_count && img->segments[i].segment == segment;
+    size_t behind = img->segment_count - i - found;
+    int err = 0;
+
+    if (block == LAY_NONE && found) {
+        memmove(&img->segments[i], &img->segments[i + 1], behind * sizeof(*img->segments));
+        img->segment_count--;
+    } else if (found) {
+        img->segments[i].block = block;
+    } else if (block != LAY_NONE) {
+        err = image_grow((void **)&img->segments, img->segment_count, sizeof(*img->segments));
+        if (err)
+            return err;
+        memmove(&img->segments[i + 1], &img->segments[i], behind * sizeof(*img->segments));
+        img->segments[i] = (struct image_segment){segment, block};
+        img->segment_count++;
+    }
+    return err;
+}
+
+unsigned image_places(const struct image *img, uint64_t addr, uint64_t places[2])
+{
+    struct lay_slot slot;
+
+    if (lay_addr_kind(addr) != LAY_KIND_CHUNK)
+        return lay_places(&img->geo, addr, places);
+    lay_slot_set(&slot, image_segment_block(img, lay_addr_segment(addr)));
+    return lay_slot_places(&slot, addr, places);
+}
+
+/* Remembers a damaged block of the map. Returns 0 or -ENOMEM. */
+static int image_map_bad(struct image *img, uint64_t index, const char *why)
+{
+    int err = image_grow((void **)&img->bad_maps, img->bad_map_count, sizeof(*img->bad_maps));
+
+    if (!err)
+        img->bad_maps[img->bad_map_count++] = (struct image_bad_map){index, why};
+    return err;
+}
+
+/* Maps the segments of one block of the map. */
+static int image_map_block(struct image *img, uint64_t index)
+{
+    union lay_block b;
+    const char *why = NULL;
+    int err = image_read(img, LAY_ADDR(LAY_KIND_MAP, index), &b);
+
+    if (err)
+        return err;
+    if (img->unreadable)
+        return image_map_bad(img, index, "unreadable");
+    lay_map_complete(&img->geo, &b.map, index);
+    if (lay_check_map_block(&img->geo, &b.map, index, &why) != 0)
+        return image_map_bad(img, index, why);
+    for (unsigned i = 0; i < LAY_MAP_SLOTS && !err; i++) {
+        if (lay_slot_mapped(&b.map.slots[i]))
+            err = image_set_segment(img, index * LAY_MAP_SLOTS + i,
+                                    lay_get64(b.map.slots[i].places[0]));
+    }
+    return err;
+}
+
+int image_read_map(struct image *img, uint64_t chunks)
+{
+    uint64_t segments = chunks > LAY_MAX_CHUNKS ? UINT64_MAX : chunks << img->geo.chunk_shift;
+    int err = 0;
+
+    image_drop_map(img);
+    for (uint64_t i = 0; i < img->geo.map_blocks && img->segment_count < segments && !err; i++)
+        err = image_map_block(img, i);
+    return err;
+}
+
+bool image_map_is_bad(const struct image *img, uint64_t segment)
+{
+    for (size_t i = 0; i < img->bad_map_count; i++) {
+        if (img->bad_maps[i].index == segment / LAY_MAP_SLOTS)
+            return true;
+    }
+    return false;
+}
+
+void image_drop_map(struct image *img)
+{
+    free(img->segments);
+    free(img->bad_maps);
+    img->segments = NULL;
+    img->bad_maps = NULL;
+    img->segment_count = img->bad_map_count = 0;
+}
