@@ -15,6 +15,10 @@
 #include "layout/label.h"
 #include "layout/layout.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* The newest image of a block, still in the log. */
 struct image_patch {
     uint64_t addr; /* logical address */
@@ -118,5 +122,9 @@ unsigned image_places(const struct image *img, uint64_t addr, uint64_t places[2]
  * or -ENOMEM.
  */
 int image_grow(void **array, size_t count, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

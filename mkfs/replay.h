@@ -10,6 +10,10 @@
 #include "layout/log_reader.h"
 #include "mkfs/image.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum log_state {
     LOG_WHOLE,   /* every transaction up to the newest commit is whole */
     LOG_CLEAN,   /* the log holds nothing since a clean unmount */
@@ -68,5 +72,9 @@ int replay_map(struct image *img, uint64_t chunks);
  */
 int replay_rest(struct image *img, struct log *log,
                 int (*each)(void *arg, uint64_t addr, const union lay_block *data), void *arg);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

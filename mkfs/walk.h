@@ -11,6 +11,10 @@
 
 #include "mkfs/image.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Callbacks of a walk; any of them may be NULL. */
 struct walk_ops {
     /* Called before a sound block is used; false skips it. */
@@ -45,5 +49,9 @@ int walk_xattrs(struct image *img, uint64_t ino, const struct lay_inode *inode,
  */
 int walk_read_inode(struct image *img, const struct lay_super *sb, uint64_t ino,
                     struct lay_inode *out, const char **why);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

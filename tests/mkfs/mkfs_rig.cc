@@ -111,10 +111,14 @@ Image::Image(const std::string &file, uint8_t uuid) : bytes(IMAGE_BYTES)
     if (err || base == MAP_FAILED)
         throw std::runtime_error("mkfs_format");
     geo = plan.geo;
-    inode_blocks = {plan.inode_block};
-    root_leaf = plan.root_node;
+    inode_blocks = {MKFS_INODE_BLOCK};
+    root_leaf = MKFS_ROOT_NODE;
     next = root_leaf + 1;
-    metadata = {geo.bitmap_start, plan.inode_block, root_leaf};
+    metadata = {LAY_ADDR(LAY_KIND_BITMAP, 0), MKFS_INODE_BLOCK, root_leaf};
+    for (uint64_t s = 0; s < plan.chunks; s++) {
+        segments.push_back(mkfs_segment_start(&plan, s));
+        metadata.push_back(LAY_ADDR_CHUNK(s, 0));
+    }
 }
 
 Image::~Image()
@@ -122,22 +126,37 @@ Image::~Image()
     munmap(base, bytes);
 }
 
+uint64_t Image::place(uint64_t block) const
+{
+    uint64_t places[2] = {0, 0};
+    if (lay_addr_kind(block) == LAY_KIND_LABEL)
+        return block;
+    if (lay_addr_kind(block) == LAY_KIND_CHUNK)
+        return segments.at(lay_addr_segment(block)) + lay_addr_index(block);
+    if (lay_places(&geo, block, places) == 0)
+        throw std::runtime_error("no such address");
+    return places[0];
+}
+
 std::vector<uint8_t> Image::copy(uint64_t block)
 {
-    const uint8_t *p = base + (block << LAY_BLOCK_SHIFT);
+    const uint8_t *p = base + (place(block) << LAY_BLOCK_SHIFT);
     return std::vector<uint8_t>(p, p + LAY_BLOCK_SIZE);
 }
 
 void Image::mark(uint64_t block, uint64_t len, bool used)
 {
-    auto &bm = at<lay_bitmap>(geo.bitmap_start);
-    for (uint64_t b = block; b < block + len; b++) {
+    bool in_chunk = lay_addr_kind(block) == LAY_KIND_CHUNK;
+    uint8_t *bits = in_chunk ? at<lay_entries>(LAY_ADDR_CHUNK(lay_addr_segment(block), 0)).used
+                             : at<lay_bitmap>(geo.bitmap_start).bits;
+    uint64_t first = in_chunk ? lay_addr_index(block) : block;
+    for (uint64_t b = first; b < first + len; b++) {
         uint8_t bit = static_cast<uint8_t>(1u << b % 8);
-        bm.bits[b / 8] = static_cast<uint8_t>(used ? bm.bits[b / 8] | bit : bm.bits[b / 8] & ~bit);
+        bits[b / 8] = static_cast<uint8_t>(used ? bits[b / 8] | bit : bits[b / 8] & ~bit);
     }
 }
 
-/* A new metadata block: head, and a place in the bitmap. */
+/* A new metadata block: head, and a block in use of segment 0. */
 uint64_t Image::take(uint32_t magic, uint64_t owner)
 {
     uint64_t block = next++;
@@ -234,8 +253,7 @@ void Image::add_names()
 void Image::add_files()
 {
     lay_inode &file = start_inode(INO_FILE, S_IFREG | 0644, LAY_MAP_INLINE, 12);
-    file_data = next;
-    next += 100;
+    file_data = 2560;
     file.nlink = lay_put32(2);
     file.size = lay_put64(40000);
     file.map_count = lay_put16(2);
@@ -244,7 +262,7 @@ void Image::add_files()
     mark(file_data, 10, true);
     mark(file_data + 20, 2, true);
 
-    lay_inode &tree = start_inode(INO_TREE, S_IFREG | 0644, LAY_MAP_TREE, 3 + 6);
+    lay_inode &tree = start_inode(INO_TREE, S_IFREG | 0644, LAY_MAP_TREE, 6);
     extent_root = take(LAY_MAGIC_EXTENTS, INO_TREE);
     extent_leaf = take(LAY_MAGIC_EXTENTS, INO_TREE);
     uint64_t right = take(LAY_MAGIC_EXTENTS, INO_TREE);
@@ -261,7 +279,7 @@ void Image::add_files()
 
 void Image::add_directories()
 {
-    lay_inode &dir = start_inode(INO_DIR, S_IFDIR | 0755, LAY_MAP_DIR, 3);
+    lay_inode &dir = start_inode(INO_DIR, S_IFDIR | 0755, LAY_MAP_DIR, 0);
     dir_root = take(LAY_MAGIC_DIR, INO_DIR);
     dir_leaf = take(LAY_MAGIC_DIR, INO_DIR);
     uint64_t right = take(LAY_MAGIC_DIR, INO_DIR);
@@ -277,7 +295,7 @@ void Image::add_directories()
     dir.parent = lay_put64(LAY_INO_ROOT);
     set_tree(dir, dir_root, 3, 2, 2);
 
-    lay_inode &sub = start_inode(INO_SUB, S_IFDIR | 0700, LAY_MAP_DIR, 1);
+    lay_inode &sub = start_inode(INO_SUB, S_IFDIR | 0700, LAY_MAP_DIR, 0);
     sub.size = lay_put64(LAY_BLOCK_SIZE);
     sub.parent = lay_put64(INO_DIR);
     set_tree(sub, take(LAY_MAGIC_DIR, INO_SUB), 1, 0, 1);
@@ -299,7 +317,7 @@ static void add_xattr(lay_xattr_block &xb, const std::string &name, const std::s
 
 void Image::add_links()
 {
-    lay_inode &link = start_inode(INO_LINK, S_IFLNK | 0777, LAY_MAP_LINK, 1);
+    lay_inode &link = start_inode(INO_LINK, S_IFLNK | 0777, LAY_MAP_LINK, 0);
     link_block = take(LAY_MAGIC_SYMLINK, INO_LINK);
     link.size = lay_put64(LAY_PAYLOAD + 2);
     link.map.link.block = lay_put64(link_block);
@@ -307,7 +325,7 @@ void Image::add_links()
     at<lay_symlink_block>(link_block).len = lay_put32(LAY_PAYLOAD);
     std::memset(at<lay_symlink_block>(link_block).bytes, 'x', LAY_PAYLOAD);
 
-    lay_inode &attr = start_inode(INO_ATTR, S_IFREG | 0644, LAY_MAP_INLINE, 2);
+    lay_inode &attr = start_inode(INO_ATTR, S_IFREG | 0644, LAY_MAP_INLINE, 0);
     xattr_block = take(LAY_MAGIC_XATTR, INO_ATTR);
     xattr_next = take(LAY_MAGIC_XATTR, INO_ATTR);
     attr.xattr = lay_put64(xattr_block);
@@ -318,7 +336,7 @@ void Image::add_links()
 
 void Image::add_gpu_and_orphan()
 {
-    gpu_data = 1024;
+    gpu_data = 1536;
     lay_inode &gpu = start_inode(INO_GPU, S_IFREG | 0644, LAY_MAP_INLINE, LAY_GPU_ALIGN);
     gpu.flags = lay_put32(LAY_INODE_GPU_BOUND);
     gpu.size = lay_put64(5000);
@@ -333,14 +351,24 @@ void Image::add_gpu_and_orphan()
     super().orphan = lay_put64(INO_ORPHAN);
 }
 
+static uint32_t zero_bits(const uint8_t *bits, unsigned n)
+{
+    uint32_t count = 0;
+    for (unsigned b = 0; b < n; b++)
+        count += !(bits[b / 8] >> b % 8 & 1);
+    return count;
+}
+
 /* Sets the counters and seals everything. */
 void Image::count()
 {
     auto &bm = at<lay_bitmap>(geo.bitmap_start);
-    uint32_t free_blocks = 0;
-    for (unsigned b = 0; b < LAY_GROUP_BLOCKS; b++)
-        free_blocks += !(bm.bits[b / 8] >> b % 8 & 1);
+    uint32_t free_blocks = zero_bits(bm.bits, LAY_GROUP_BLOCKS);
     bm.free = lay_put32(free_blocks);
+    for (uint64_t s = 0; s < segments.size(); s++) {
+        auto &entries = at<lay_entries>(LAY_ADDR_CHUNK(s, 0));
+        entries.free = lay_put32(zero_bits(entries.used, LAY_SEGMENT_BLOCKS));
+    }
     super().area.free_blocks = lay_put64(free_blocks);
     super().inodes = lay_put64(INO_ORPHAN);
     for (uint64_t block : metadata)
@@ -381,7 +409,6 @@ void Image::fill()
     at<lay_inode_block>(inode_blocks[1]).next_free = lay_put64(LAY_NONE);
     lay_inode &inode_file = super().inode_file;
     inode_file.size = lay_put64(2 * LAY_BLOCK_SIZE);
-    inode_file.blocks = lay_put64(2);
     inode_file.map_count = lay_put16(2);
     inode_file.map.extents[1] = extent(1, inode_blocks[1], 1);
     super().free_inode_block = lay_put64(1);
@@ -423,28 +450,13 @@ void Image::log_images(const std::vector<std::vector<uint8_t>> &images, uint32_t
         put_log(image.data());
 }
 
-void Image::log_revokes(const std::vector<uint64_t> &revokes, uint32_t *chain)
-{
-    lay_log_revoke revoke;
-    start_record(&revoke, LAY_MAGIC_JREVOKE, log_pos);
-    revoke.count = lay_put32(static_cast<uint32_t>(revokes.size()));
-    for (size_t i = 0; i < revokes.size(); i++)
-        revoke.blocks[i] = lay_put64(revokes[i]);
-    lay_seal(&revoke, log_tid);
-    *chain = lay_log_chain(*chain, &revoke);
-    put_log(&revoke);
-}
-
-void Image::log(const std::vector<std::vector<uint8_t>> &images,
-                const std::vector<uint64_t> &revokes)
+void Image::log(const std::vector<std::vector<uint8_t>> &images)
 {
     lay_log_commit c;
     uint64_t start = log_pos;
     uint32_t chain = 0;
     if (!images.empty())
         log_images(images, &chain);
-    if (!revokes.empty())
-        log_revokes(revokes, &chain);
     start_record(&c, LAY_MAGIC_JCOMMIT, log_pos);
     c.blocks = lay_put32(static_cast<uint32_t>(log_pos - start + 1));
     c.crc = lay_put32(chain);

@@ -47,10 +47,13 @@ class Image
     Image(const Image &) = delete;
     Image &operator=(const Image &) = delete;
 
+    /* The block of the device, or of the metadata that has this logical address. */
     template <typename T> T &at(uint64_t block)
     {
-        return *reinterpret_cast<T *>(base + (block << LAY_BLOCK_SHIFT));
+        return *reinterpret_cast<T *>(base + (place(block) << LAY_BLOCK_SHIFT));
     }
+    /* The block of the device, which may be given by a logical address. */
+    uint64_t place(uint64_t block) const;
     /* The label in block 0; seal_label() makes the second copy equal. */
     lay_label &label()
     {
@@ -82,6 +85,7 @@ class Image
     {
         seal(inode_blocks[ino / LAY_INODES_PER_BLOCK]);
     }
+    /* Marks blocks of the device in the bitmap, or blocks in a chunk in their entries. */
     void mark(uint64_t block, uint64_t len, bool used);
     /* Adds one of everything: inodes 2 to 9; the file system is as if it had crashed, sound. */
     void fill();
@@ -91,13 +95,15 @@ class Image
      * Appends a transaction to the log, whose tail is the first one that was appended; the images
      * are sealed for it.
      */
-    void log(const std::vector<std::vector<uint8_t>> &images,
-             const std::vector<uint64_t> &revokes = {});
+    void log(const std::vector<std::vector<uint8_t>> &images);
     std::vector<uint8_t> copy(uint64_t block);
 
     lay_geometry geo;
-    std::vector<uint64_t> inode_blocks;
-    std::vector<uint64_t> metadata; /* every metadata block in use */
+    std::vector<uint64_t> segments;     /* the first blocks of the mapped ones */
+    std::vector<uint64_t> inode_blocks; /* addresses */
+    /* Addresses of every bitmap, and of every block in use of the chunks. */
+    std::vector<uint64_t> metadata;
+    /* The last two are blocks of data. */
     uint64_t root_leaf, extent_root, extent_leaf, dir_root, dir_leaf, link_block, xattr_block,
         xattr_next, gpu_data, file_data;
 
@@ -113,11 +119,10 @@ class Image
     void put_log(void *block);
     void start_record(void *block, uint32_t magic, uint64_t pos);
     void log_images(const std::vector<std::vector<uint8_t>> &images, uint32_t *chain);
-    void log_revokes(const std::vector<uint64_t> &revokes, uint32_t *chain);
 
     uint8_t *base;
     size_t bytes;
-    uint64_t next = 0; /* free block */
+    uint64_t next = 0; /* address of a free block */
     uint64_t log_pos = 1, log_tid = 2, commit_pos = 0;
 };
 
