@@ -4,163 +4,36 @@
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
-#include <json-c/json.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uuid/uuid.h>
 
 #include "fusefs/core/ffs.h"
 #include "layout/layout.h"
+#include "mkfs/dump_values.h"
 #include "mkfs/image.h"
 #include "mkfs/replay.h"
 #include "mkfs/tool.h"
 #include "mkfs/walk.h"
 
-/* Room for a symbolic link's target with every byte escaped. */
-#define ESCAPED_MAX (4 * (LAY_SYMLINK_MAX + 1) + 1)
-
-/* Each of these adds one value to an object. */
-static void dump_put_number(struct json_object *to, const char *key, uint64_t value)
-{
-    json_object_object_add(to, key, json_object_new_uint64(value));
-}
-
-/* LAY_NONE becomes null. */
-static void dump_put_link(struct json_object *to, const char *key, uint64_t value)
-{
-    json_object_object_add(to, key, value == LAY_NONE ? NULL : json_object_new_uint64(value));
-}
-
-static void dump_put_string(struct json_object *to, const char *key, const char *text)
-{
-    json_object_object_add(to, key, json_object_new_string(text));
-}
-
-static void dump_put_flag(struct json_object *to, const char *key, int value)
-{
-    json_object_object_add(to, key, json_object_new_boolean(value));
-}
-
-static void dump_put_octal(struct json_object *to, const char *key, uint64_t value)
-{
-    char text[32];
-
-    snprintf(text, sizeof(text), "%07" PRIo64, value);
-    dump_put_string(to, key, text);
-}
-
-static void dump_put_hex(struct json_object *to, const char *key, const void *bytes, size_t len)
-{
-    char text[2 * 64 + 1] = "";
-    const uint8_t *b = bytes;
-
-    for (size_t i = 0; i < len && i < 64; i++)
-        snprintf(text + 2 * i, 3, "%02x", b[i]);
-    dump_put_string(to, key, text);
-}
-
-static void dump_put_uuid(struct json_object *to, const char *key, const uint8_t uuid[16])
-{
-    char text[UUID_STR_LEN];
-
-    uuid_unparse_lower(uuid, text);
-    dump_put_string(to, key, text);
-}
-
-static void dump_put_time(struct json_object *to, const char *key, struct lay_time t)
-{
-    char text[48];
-
-    snprintf(text, sizeof(text), "%" PRId64 ".%09" PRIu32, lay_time_sec(t), lay_get32(t.nsec));
-    dump_put_string(to, key, text);
-}
-
-static void escape(const uint8_t *bytes, size_t len, char *out)
-{
-    size_t pos = 0;
-
-    for (size_t i = 0; i < len && pos + 5 < ESCAPED_MAX; i++) {
-        uint8_t c = bytes[i];
-        if (c == '\\')
-            pos += (size_t)sprintf(out + pos, "\\\\");
-        else if (c < 0x20 || c >= 0x7f)
-            pos += (size_t)sprintf(out + pos, "\\x%02x", c);
-        else
-            out[pos++] = (char)c;
-    }
-    out[pos] = 0;
-}
-
 /*
- * Adds bytes as a string. If they are not UTF-8, unprintable ones become \xNN,
- * backslashes are doubled, and KEY_escaped is true.
+ * Adds the address of a block in a chunk as "segment/block", and KEY_place, the
+ * block of the device, which is null if the segment is not mapped.
  */
-static void dump_put_bytes(struct json_object *to, const char *key, const void *bytes, size_t len)
+static void dump_put_address(struct json_object *to, const char *key, const struct image *img,
+                             uint64_t addr)
 {
-    char text[ESCAPED_MAX];
-    char flag[64];
+    char text[48], place[64];
+    uint64_t places[2];
 
-    if (lay_text_ok(bytes, len)) {
-        json_object_object_add(to, key, json_object_new_string_len(bytes, (int)len));
-        return;
-    }
-    escape(bytes, len, text);
+    snprintf(text, sizeof(text), "%" PRIu64 "/%" PRIu32, lay_addr_segment(addr),
+             lay_addr_index(addr));
     dump_put_string(to, key, text);
-    snprintf(flag, sizeof(flag), "%s_escaped", key);
-    dump_put_flag(to, flag, 1);
-}
-
-static const char *plain(struct json_object *value)
-{
-    if (!value)
-        return "none";
-    if (json_object_is_type(value, json_type_boolean))
-        return json_object_get_boolean(value) ? "yes" : "no";
-    return json_object_get_string(value);
-}
-
-/* Prints "key=value key=value ...". */
-static void print_row(struct json_object *row, int depth)
-{
-    const char *space = "";
-
-    printf("%*s", 2 * depth, "");
-    if (!json_object_is_type(row, json_type_object)) {
-        puts(plain(row));
-        return;
-    }
-    json_object_object_foreach(row, key, value)
-    {
-        printf("%s%s=%s", space, key, plain(value));
-        space = " ";
-    }
-    putchar('\n');
-}
-
-/*
- * Prints "key: value" lines, objects indented, and each element of an array in
- * a line. Recursion is as deep as the trees that are built here.
- */
-static void print_object(struct json_object *object, int depth)
-{
-    json_object_object_foreach(object, key, value)
-    {
-        printf("%*s%s:", 2 * depth, "", key);
-        if (value && json_object_is_type(value, json_type_object)) {
-            putchar('\n');
-            print_object(value, depth + 1);
-        } else if (value && json_object_is_type(value, json_type_array)) {
-            putchar('\n');
-            for (size_t i = 0; i < json_object_array_length(value); i++)
-                print_row(json_object_array_get_idx(value, i), depth + 1);
-        } else {
-            printf(" %s\n", plain(value));
-        }
-    }
+    snprintf(place, sizeof(place), "%s_place", key);
+    dump_put_link(to, place, image_places(img, addr, places) > 0 ? places[0] : LAY_NONE);
 }
 
 static const char *type_name(unsigned type)
@@ -252,6 +125,11 @@ static void dump_super(const struct lay_super *sb, bool clean, struct json_objec
     dump_put_flag(to, "clean", clean);
     dump_put_flag(to, "error", (lay_get32(sb->state) & LAY_STATE_ERROR) != 0);
     dump_area(&sb->area, to);
+    dump_put_number(to, "map_start", lay_get64(sb->map[0]));
+    dump_put_number(to, "map_blocks", lay_get64(sb->map_blocks));
+    dump_put_number(to, "chunk_shift", lay_get32(sb->chunk_shift));
+    dump_put_number(to, "chunks", lay_get64(sb->chunks));
+    dump_put_number(to, "reserve", lay_get32(sb->reserve));
     dump_put_number(to, "inodes", lay_get64(sb->inodes));
     dump_put_number(to, "inode_file_blocks", lay_get64(sb->inode_file.size) >> LAY_BLOCK_SHIFT);
     dump_put_link(to, "free_inode_block", lay_get64(sb->free_inode_block));
@@ -273,7 +151,6 @@ static void dump_transactions(const struct log *log, struct json_object *array)
         dump_put_number(row, "pos", t->pos);
         dump_put_number(row, "blocks", t->blocks);
         dump_put_number(row, "images", t->images);
-        dump_put_number(row, "revokes", t->revokes);
         dump_put_number(row, "incarnation", t->commit.counter);
         dump_put_number(row, "tail_tid", t->commit.tail_tid);
         dump_put_time(row, "time", t->commit.time);
@@ -281,7 +158,22 @@ static void dump_transactions(const struct log *log, struct json_object *array)
     }
 }
 
-static void dump_log(const struct log *log, struct json_object *to)
+static void dump_images(const struct image *img, const struct log *log, struct json_object *array)
+{
+    for (size_t i = 0; i < log->image_count; i++) {
+        struct json_object *row = json_object_new_object();
+        uint64_t addr = log->images[i].addr;
+        dump_put_number(row, "tid", log->images[i].tid);
+        dump_put_number(row, "kind", lay_addr_kind(addr));
+        dump_put_number(row, "number", lay_addr_number(addr));
+        dump_put_number(row, "pos", log->images[i].pos);
+        if (lay_addr_kind(addr) == LAY_KIND_CHUNK)
+            dump_put_address(row, "address", img, addr);
+        json_object_array_add(array, row);
+    }
+}
+
+static void dump_log(const struct image *img, const struct log *log, struct json_object *to)
 {
     static const char *const states[] = {[LOG_WHOLE] = "whole",
                                          [LOG_CLEAN] = "clean",
@@ -298,16 +190,97 @@ static void dump_log(const struct log *log, struct json_object *to)
     dump_put_number(to, "end_tid", log->reader.tid);
     dump_put_number(to, "end_pos", log->reader.pos);
     dump_transactions(log, add_array(to, "transactions"));
-    struct json_object *array = add_array(to, "images");
-    for (size_t i = 0; i < log->image_count; i++) {
-        struct json_object *row = json_object_new_object();
-        dump_put_number(row, "tid", log->images[i].tid);
-        dump_put_number(row, "kind", lay_addr_kind(log->images[i].addr));
-        dump_put_number(row, "number", lay_addr_number(log->images[i].addr));
-        dump_put_number(row, "pos", log->images[i].pos);
-        json_object_array_add(array, row);
+    dump_images(img, log, add_array(to, "images"));
+}
+
+/* --- Chunks ----------------------------------------------------------------------------------- */
+
+static const char *magic_name(uint32_t magic)
+{
+    switch (magic) {
+    case LAY_MAGIC_ENTRIES:
+        return "entries";
+    case LAY_MAGIC_INODES:
+        return "inodes";
+    case LAY_MAGIC_EXTENTS:
+        return "extents";
+    case LAY_MAGIC_DIR:
+        return "names";
+    case LAY_MAGIC_XATTR:
+        return "attributes";
+    case LAY_MAGIC_SYMLINK:
+        return "target";
+    default:
+        return "unknown";
     }
 }
+
+/* Reads the entries of a segment. Returns 0, -EUCLEAN or a device error. */
+static int read_entries(struct image *img, uint64_t segment, union lay_block *b)
+{
+    int err = image_read(img, LAY_ADDR_CHUNK(segment, 0), b);
+
+    return err ? err : lay_check_entries(&img->geo, &b->entries, segment, NULL);
+}
+
+/* Adds each mapped segment. Damaged entries have no count of free blocks. */
+static int dump_chunks(struct image *img, struct json_object *to)
+{
+    union lay_block b;
+    int failed = 0;
+
+    for (size_t i = 0; i < img->segment_count; i++) {
+        const struct image_segment *s = &img->segments[i];
+        struct json_object *row = json_object_new_object();
+        int err = read_entries(img, s->segment, &b);
+        dump_put_number(row, "segment", s->segment);
+        dump_put_number(row, "chunk", s->segment >> img->geo.chunk_shift);
+        dump_put_number(row, "place", s->block);
+        dump_put_link(row, "free", err ? LAY_NONE : lay_get32(b.entries.free));
+        json_object_array_add(to, row);
+        failed = err ? err : failed;
+    }
+    return failed;
+}
+
+/* Adds a block in use of a segment, by what its head says. */
+static int add_block(struct image *img, uint64_t addr, struct json_object *to)
+{
+    struct json_object *row = json_object_new_object();
+    union lay_block b;
+    int err = image_read(img, addr, &b);
+
+    dump_put_address(row, "address", img, addr);
+    if (!err)
+        err = lay_check_head(&b, lay_get32(b.head.magic), img->geo.uuid, addr, LAY_ANY_OWNER, NULL);
+    dump_put_flag(row, "sound", !err);
+    if (!err) {
+        dump_put_string(row, "holds", magic_name(lay_get32(b.head.magic)));
+        dump_put_number(row, "owner", lay_get64(b.head.owner));
+        dump_put_number(row, "tid", lay_get64(b.head.tid));
+    }
+    json_object_array_add(to, row);
+    return err;
+}
+
+/* Adds the blocks in use of a segment. Returns -ENXIO if it is not mapped. */
+static int dump_segment(struct image *img, uint64_t segment, struct json_object *to)
+{
+    union lay_block b;
+    bool mapped = image_segment_block(img, segment) != LAY_NONE;
+    int failed = 0, err = mapped ? read_entries(img, segment, &b) : -ENXIO;
+
+    if (err)
+        return err;
+    for (unsigned i = 0; i < LAY_SEGMENT_BLOCKS; i++) {
+        if (b.entries.used[i / 8] >> i % 8 & 1)
+            err = add_block(img, LAY_ADDR_CHUNK(segment, i), to);
+        failed = err ? err : failed;
+    }
+    return failed;
+}
+
+/* --- Inodes ----------------------------------------------------------------------------------- */
 
 static int read_inode(struct image *img, const struct lay_super *sb, uint64_t ino,
                       struct lay_inode *inode)
@@ -360,7 +333,7 @@ static int put_target(struct image *img, uint64_t ino, const struct lay_inode *i
         return err;
     memcpy(target, b.symlink.bytes, head);
     memcpy(target + head, inode->map.link.tail, size - head);
-    dump_put_number(to, "target_block", block);
+    dump_put_address(to, "target_block", img, block);
     dump_put_bytes(to, "target", target, size);
     return 0;
 }
@@ -375,7 +348,7 @@ static int dump_tree_put_map(struct image *img, uint64_t ino, const struct lay_i
         dump_put_number(to, "extents", lay_get16(inode->map_count));
     if (kind == LAY_MAP_TREE || kind == LAY_MAP_DIR) {
         dump_put_number(to, "height", lay_get16(inode->map_height));
-        dump_put_number(to, "root", lay_get64(inode->map.tree.root));
+        dump_put_address(to, "root", img, lay_get64(inode->map.tree.root));
         dump_put_number(to, "nodes", lay_get64(inode->map.tree.blocks));
         dump_put_number(to, "entries", lay_get64(inode->map.tree.entries));
     }
@@ -404,31 +377,45 @@ static int dump_inode(struct image *img, const struct lay_super *sb, uint64_t in
         return err;
     dump_put_number(to, "number", ino);
     dump_tree_put_attributes(&inode, to);
+    if (lay_get64(inode.xattr) != 0)
+        dump_put_address(to, "xattr_block", img, lay_get64(inode.xattr));
     err = dump_tree_put_map(img, ino, &inode, to);
     int xattr_err = walk_xattrs(img, ino, &inode, &ops, add_array(to, "xattrs"), NULL);
     return err ? err : xattr_err;
 }
 
+/* Receives the extents of a file, or of the inode file, whose extents are in chunks. */
+struct extent_list {
+    const struct image *img;
+    uint64_t ino;
+    struct json_object *rows;
+};
+
 static void add_extent(void *arg, const struct lay_extent *e)
 {
+    struct extent_list *list = arg;
     struct json_object *row = json_object_new_object();
 
     dump_put_number(row, "file_block", lay_get64(e->file_block));
-    dump_put_number(row, "block", lay_get64(e->block));
+    if (list->ino == 0)
+        dump_put_address(row, "address", list->img, lay_get64(e->block));
+    else
+        dump_put_link(row, "block", lay_get64(e->block));
     dump_put_number(row, "blocks", lay_get32(e->len));
     dump_put_flag(row, "unwritten", (lay_get16(e->flags) & LAY_EXTENT_UNWRITTEN) != 0);
     dump_put_flag(row, "damaged", (lay_get16(e->flags) & LAY_EXTENT_DAMAGED) != 0);
-    json_object_array_add(arg, row);
+    json_object_array_add(list->rows, row);
 }
 
 static int dump_extents(struct image *img, const struct lay_super *sb, uint64_t ino,
                         struct json_object *to)
 {
     static const struct walk_ops ops = {.extent = add_extent};
+    struct extent_list list = {img, ino, to};
     struct lay_inode inode;
     int err = read_inode(img, sb, ino, &inode);
 
-    return err ? err : walk_extents(img, ino, &inode, &ops, to, NULL);
+    return err ? err : walk_extents(img, ino, &inode, &ops, &list, NULL);
 }
 
 static void dump_tree_add_name(void *arg, const struct lay_dirent *d)
@@ -452,14 +439,15 @@ static int dump_directory(struct image *img, const struct lay_super *sb, uint64_
     return err ? err : walk_names(img, ino, &inode, &ops, to, NULL);
 }
 
-#define SCHEMA_VERSION 2
+#define SCHEMA_VERSION 3
 #define EXIT_USAGE     2
 #define NOT_ASKED      UINT64_MAX
 
 struct options {
     struct tool_device device;
-    bool label, super, log, json;
+    bool label, super, log, chunks, json;
     uint64_t inode, extents, directory; /* number of the inode to show, or NOT_ASKED */
+    uint64_t segment;                   /* or NOT_ASKED */
 };
 
 /* The device, and the parts read on the way to the requested object. */
@@ -471,6 +459,7 @@ struct dump {
     struct lay_super sb; /* after recovery */
     struct log log;
     struct json_object *tree;
+    bool map_damaged;
     bool shown; /* the tree holds more than the entries common to all */
 };
 
@@ -485,19 +474,22 @@ static const char usage_text[] =
     "  -e, --extents=INO      the extents of a file; inode 0 is the inode file\n"
     "  -d, --directory=INO    the names in a directory; inode 1 is the root\n"
     "  -j, --log              the transactions in the log\n"
+    "  -c, --chunks           the segments of metadata and their free blocks\n"
+    "  -g, --segment=NUMBER   the blocks in use of a segment\n"
     "  -o, --output=FORMAT    text or json\n" TOOL_USAGE TOOL_USAGE_END;
 
 static const struct option long_options[] = {
     {"label", no_argument, NULL, 'l'},           {"superblock", no_argument, NULL, 's'},
     {"inode", required_argument, NULL, 'i'},     {"extents", required_argument, NULL, 'e'},
     {"directory", required_argument, NULL, 'd'}, {"log", no_argument, NULL, 'j'},
+    {"chunks", no_argument, NULL, 'c'},          {"segment", required_argument, NULL, 'g'},
     {"output", required_argument, NULL, 'o'},    TOOL_LONG_OPTIONS,
 };
 
-static int set_inode(uint64_t *ino, const char *text)
+static int set_number(uint64_t *number, const char *what, const char *text)
 {
-    if (tool_parse_number(text, ino) != 0 || *ino == NOT_ASKED)
-        return tool_error("options", "'%s' is not an inode number", text);
+    if (tool_parse_number(text, number) != 0 || *number == NOT_ASKED)
+        return tool_error("options", "'%s' is not %s number", text, what);
     return 0;
 }
 
@@ -521,14 +513,19 @@ static int dump_set_option(void *options, int c)
         o->super = true;
         return 0;
     case 'i':
-        return set_inode(&o->inode, optarg);
+        return set_number(&o->inode, "an inode", optarg);
     case 'e':
-        return set_inode(&o->extents, optarg);
+        return set_number(&o->extents, "an inode", optarg);
     case 'd':
-        return set_inode(&o->directory, optarg);
+        return set_number(&o->directory, "an inode", optarg);
     case 'j':
         o->log = true;
         return 0;
+    case 'c':
+        o->chunks = true;
+        return 0;
+    case 'g':
+        return set_number(&o->segment, "a segment", optarg);
     case 'o':
         return set_output(o, optarg);
     default:
@@ -536,19 +533,90 @@ static int dump_set_option(void *options, int c)
     }
 }
 
-static const struct tool_syntax syntax = {usage_text, "lsi:e:d:jo:" TOOL_SHORT_OPTIONS,
+static const struct tool_syntax syntax = {usage_text, "lsi:e:d:jcg:o:" TOOL_SHORT_OPTIONS,
                                           long_options, dump_set_option, EXIT_USAGE};
 
 /* Returns -1 to continue, or the exit status. */
 static int dump_parse_arguments(int argc, char **argv, struct options *o)
 {
     int status = tool_parse(&syntax, argc, argv, o, &o->device);
-    bool any = o->label || o->super || o->log || o->inode != NOT_ASKED || o->extents != NOT_ASKED ||
-               o->directory != NOT_ASKED;
+    bool any = o->label || o->super || o->log || o->chunks || o->inode != NOT_ASKED ||
+               o->extents != NOT_ASKED || o->directory != NOT_ASKED || o->segment != NOT_ASKED;
 
     if (!any)
         o->label = o->super = true;
     return status;
+}
+
+/* Implements image.corrected. */
+static int dump_corrected(void *arg, uint64_t addr, union lay_block *b)
+{
+    const struct dump *d = arg;
+    uint64_t places[2] = {0, 0};
+
+    (void)b;
+    image_places(&d->img, addr, places);
+    tool_error(d->o->device.text, "block %" PRIu64 ": one bit is wrong, shown as corrected",
+               places[0]);
+    return 0;
+}
+
+static int dump_by_place(const void *a, const void *b)
+{
+    const struct image_segment *s = a, *t = b;
+
+    return s->block < t->block ? -1 : s->block > t->block;
+}
+
+/* Sets *overlap if two segments have one place. Returns 0 or -ENOMEM. */
+static int dump_overlaps(const struct image *img, bool *overlap)
+{
+    size_t n = img->segment_count;
+    struct image_segment *sorted = malloc((n + 1) * sizeof(*sorted));
+
+    *overlap = false;
+    if (!sorted)
+        return -ENOMEM;
+    if (n > 0)
+        memcpy(sorted, img->segments, n * sizeof(*sorted));
+    qsort(sorted, n, sizeof(*sorted), dump_by_place);
+    for (size_t i = 1; i < n; i++)
+        *overlap |= sorted[i].block == sorted[i - 1].block;
+    free(sorted);
+    return 0;
+}
+
+/* Reports what is wrong with the chunk map. Returns 0 or -ENOMEM. */
+static int dump_check_map(struct dump *d)
+{
+    const char *path = d->o->device.text;
+    const struct image *img = &d->img;
+    uint64_t segments = lay_get64(d->sb.chunks) << img->geo.chunk_shift;
+    bool other = img->bad_map_count == 0 && img->segment_count != segments;
+    bool overlap;
+    int err = dump_overlaps(img, &overlap);
+
+    for (size_t i = 0; i < img->bad_map_count; i++)
+        tool_error(path, "chunk map, block %" PRIu64 ": damaged (%s), run fsck.gpunvme",
+                   img->bad_maps[i].index, img->bad_maps[i].why);
+    if (other)
+        tool_error(path,
+                   "chunk map: the number of segments is %zu instead of %" PRIu64
+                   ", run fsck.gpunvme",
+                   img->segment_count, segments);
+    if (overlap)
+        tool_error(path, "chunk map: segments overlap, run fsck.gpunvme");
+    d->map_damaged = img->bad_map_count > 0 || other || overlap;
+    return err;
+}
+
+/* An unreadable block of the map is reported like a damaged one. */
+static int dump_read_map(struct dump *d)
+{
+    d->img.tolerant = true;
+    int err = replay_map(&d->img, lay_get64(d->sb.chunks));
+    d->img.tolerant = false;
+    return err ? err : dump_check_map(d);
 }
 
 /*
@@ -575,7 +643,9 @@ static int dump_recover(struct dump *d)
         return tool_error(path, "superblock: damaged (%s), run fsck.gpunvme", why);
     if (lost)
         tool_error(path, "superblock: not the one that the log names, shown as it is");
-    return err ? err : replay_replay(&d->img, &d->log);
+    if (!err)
+        err = replay_replay(&d->img, &d->log);
+    return err ? err : dump_read_map(d);
 }
 
 static int dump_explain(const struct options *o, const char *what, int err)
@@ -583,6 +653,8 @@ static int dump_explain(const struct options *o, const char *what, int err)
     switch (err) {
     case 0:
         return 0;
+    case -ENXIO:
+        return tool_error(o->device.text, "%s: not mapped", what);
     case -ENOENT:
         return tool_error(o->device.text, "%s: no such inode in use", what);
     case -ENOTDIR:
@@ -608,6 +680,22 @@ static int dump_add(struct dump *d, const char *key, struct json_object *value, 
         d->shown = true;
     }
     return dump_explain(d->o, key, err);
+}
+
+static int dump_collect_chunks(struct dump *d)
+{
+    struct json_object *to;
+    int failed = 0;
+
+    if (d->o->chunks) {
+        to = json_object_new_array();
+        failed |= dump_add(d, "chunks", to, dump_chunks(&d->img, to));
+    }
+    if (d->o->segment != NOT_ASKED) {
+        to = json_object_new_array();
+        failed |= dump_add(d, "segment", to, dump_segment(&d->img, d->o->segment, to));
+    }
+    return failed;
 }
 
 static int dump_collect(struct dump *d)
@@ -640,10 +728,10 @@ static int dump_collect(struct dump *d)
         failed |= dump_add(d, "directory", to, dump_directory(&d->img, &d->sb, o->directory, to));
     }
     if (o->log) {
-        dump_log(&d->log, to = json_object_new_object());
+        dump_log(&d->img, &d->log, to = json_object_new_object());
         failed |= dump_add(d, "log", to, 0);
     }
-    return failed;
+    return failed | dump_collect_chunks(d);
 }
 
 /* Reports a copy of the label that is not as it should be. */
@@ -675,6 +763,8 @@ static int dump_start(struct dump *d, struct bd_dev *dev)
     int err = image_start(&d->img, dev, false, &d->labels);
     if (err)
         return tool_no_file_system(path, &d->labels, err);
+    d->img.corrected = dump_corrected;
+    d->img.corrected_arg = d;
     dump_report_labels(d);
     return 0;
 }
@@ -692,12 +782,9 @@ static int dump_device(const struct options *o, struct bd_dev *dev)
         int err = dump_recover(d);
         failed = err && err != -1 ? dump_explain(o, "log", err) : err;
         if (!failed)
-            failed = dump_collect(d) || d->log.state >= LOG_DAMAGED;
-        if (d->shown && o->json)
-            puts(json_object_to_json_string_ext(d->tree, JSON_C_TO_STRING_PRETTY |
-                                                             JSON_C_TO_STRING_NOSLASHESCAPE));
-        else if (d->shown)
-            print_object(d->tree, 0);
+            failed = dump_collect(d) || d->log.state >= LOG_DAMAGED || d->map_damaged;
+        if (d->shown)
+            dump_print(d->tree, o->json);
     }
     json_object_put(d->tree);
     replay_free(&d->log);
@@ -708,7 +795,8 @@ static int dump_device(const struct options *o, struct bd_dev *dev)
 
 int main(int argc, char **argv)
 {
-    struct options o = {.inode = NOT_ASKED, .extents = NOT_ASKED, .directory = NOT_ASKED};
+    struct options o = {
+        .inode = NOT_ASKED, .extents = NOT_ASKED, .directory = NOT_ASKED, .segment = NOT_ASKED};
     struct bd_opened opened;
     int status = dump_parse_arguments(argc, argv, &o);
 
