@@ -71,24 +71,32 @@ const std::map<uint32_t, std::string> KINDS = {
     {LAY_MAGIC_LABEL, "label"},     {LAY_MAGIC_MMP, "mmp"},   {LAY_MAGIC_SUPER, "super"},
     {LAY_MAGIC_BITMAP, "bitmap"},   {LAY_MAGIC_SUMS, "sums"}, {LAY_MAGIC_INODES, "inodes"},
     {LAY_MAGIC_EXTENTS, "extents"}, {LAY_MAGIC_DIR, "names"}, {LAY_MAGIC_XATTR, "attributes"},
-    {LAY_MAGIC_SYMLINK, "link"},
+    {LAY_MAGIC_SYMLINK, "link"},    {LAY_MAGIC_MAP, "map"},   {LAY_MAGIC_ENTRIES, "entries"},
 };
 
-// Blocks that objects own, which are free again when the bitmap says so.
+// Blocks that objects own, which are free again when the entries say so.
 bool is_owned(const std::string &kind)
 {
     return kind == "inodes" || kind == "extents" || kind == "names" || kind == "attributes" ||
            kind == "link";
 }
 
+// The entries of the segment that is there say that the block is in use.
+bool is_used(const uint8_t *device, uint64_t block)
+{
+    uint64_t b = block % LAY_SEGMENT_BLOCKS;
+    const auto *entries = reinterpret_cast<const lay_entries *>(device + (block - b) * BLOCK);
+
+    return lay_get32(entries->head.magic) == LAY_MAGIC_ENTRIES &&
+           (entries->used[b / 8] >> b % 8 & 1);
+}
+
 void find_metadata(const lay_geometry &geo, MediaImage &image)
 {
     const uint8_t *at = image.now.data();
-    uint64_t first = sealed_blocks(at, geo, LAY_MAGIC_BITMAP).at(0);
-    const auto *bitmap = reinterpret_cast<const lay_bitmap *>(at + first * BLOCK);
     for (const auto &[magic, kind] : KINDS) {
         for (uint64_t block : sealed_blocks(at, geo, magic)) {
-            if (!is_owned(kind) || (bitmap->bits[block / 8] >> block % 8 & 1))
+            if (!is_owned(kind) || is_used(at, block))
                 image.blocks[kind].push_back(block);
         }
     }
