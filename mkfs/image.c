@@ -124,6 +124,53 @@ int image_read(struct image *img, uint64_t addr, union lay_block *out)
     return err || p || !img->corrected ? err : image_correct(img, addr, out);
 }
 
+/* --- Chunk map -------------------------------------------------------------------------------- */
+
+/* Remembers a damaged block of the map. Returns 0 or -ENOMEM. */
+static int image_bad_map(struct image *img, uint64_t index, const char *why)
+{
+    int err = image_grow((void **)&img->bad_maps, img->bad_map_count, sizeof(*img->bad_maps));
+
+    if (!err)
+        img->bad_maps[img->bad_map_count++] = (struct image_bad_map){index, why};
+    return err;
+}
+
+/* Maps the segments of one block of the map. */
+static int image_read_map_block(struct image *img, uint64_t index)
+{
+    union lay_block b;
+    const char *why = NULL;
+    int err = image_read(img, LAY_ADDR(LAY_KIND_MAP, index), &b);
+
+    if (err)
+        return err;
+    if (img->unreadable)
+        return image_bad_map(img, index, "unreadable");
+    lay_map_complete(&img->geo, &b.map, index);
+    if (lay_check_map_block(&img->geo, &b.map, index, &why) != 0)
+        return image_bad_map(img, index, why);
+    for (unsigned i = 0; i < LAY_MAP_SLOTS && !err; i++) {
+        if (lay_slot_mapped(&b.map.slots[i]))
+            err = image_set_segment(img, index * LAY_MAP_SLOTS + i,
+                                    lay_get64(b.map.slots[i].places[0]));
+    }
+    return err;
+}
+
+int image_read_map(struct image *img, uint64_t chunks)
+{
+    uint64_t segments = chunks > LAY_MAX_CHUNKS ? UINT64_MAX : chunks << img->geo.chunk_shift;
+    int err = 0;
+
+    image_drop_map(img);
+    for (uint64_t i = 0; i < img->geo.map_blocks && img->segment_count < segments && !err; i++)
+        err = image_read_map_block(img, i);
+    return err;
+}
+
+/* --- Start and end ---------------------------------------------------------------------------- */
+
 static int image_io_read(void *arg, uint64_t block, void *data)
 {
     struct image *img = arg;

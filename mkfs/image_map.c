@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Reads the chunk map of an image (FORMAT.md 5.6) and translates addresses with it. */
+/* Keeps the chunk map of an image (FORMAT.md 5.6) and translates addresses with it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,49 +72,6 @@ unsigned image_places(const struct image *img, uint64_t addr, uint64_t places[2]
         return lay_places(&img->geo, addr, places);
     lay_slot_set(&slot, image_segment_block(img, lay_addr_segment(addr)));
     return lay_slot_places(&slot, addr, places);
-}
-
-/* Remembers a damaged block of the map. Returns 0 or -ENOMEM. */
-static int image_map_bad(struct image *img, uint64_t index, const char *why)
-{
-    int err = image_grow((void **)&img->bad_maps, img->bad_map_count, sizeof(*img->bad_maps));
-
-    if (!err)
-        img->bad_maps[img->bad_map_count++] = (struct image_bad_map){index, why};
-    return err;
-}
-
-/* Maps the segments of one block of the map. */
-static int image_map_block(struct image *img, uint64_t index)
-{
-    union lay_block b;
-    const char *why = NULL;
-    int err = image_read(img, LAY_ADDR(LAY_KIND_MAP, index), &b);
-
-    if (err)
-        return err;
-    if (img->unreadable)
-        return image_map_bad(img, index, "unreadable");
-    lay_map_complete(&img->geo, &b.map, index);
-    if (lay_check_map_block(&img->geo, &b.map, index, &why) != 0)
-        return image_map_bad(img, index, why);
-    for (unsigned i = 0; i < LAY_MAP_SLOTS && !err; i++) {
-        if (lay_slot_mapped(&b.map.slots[i]))
-            err = image_set_segment(img, index * LAY_MAP_SLOTS + i,
-                                    lay_get64(b.map.slots[i].places[0]));
-    }
-    return err;
-}
-
-int image_read_map(struct image *img, uint64_t chunks)
-{
-    uint64_t segments = chunks > LAY_MAX_CHUNKS ? UINT64_MAX : chunks << img->geo.chunk_shift;
-    int err = 0;
-
-    image_drop_map(img);
-    for (uint64_t i = 0; i < img->geo.map_blocks && img->segment_count < segments && !err; i++)
-        err = image_map_block(img, i);
-    return err;
 }
 
 bool image_map_is_bad(const struct image *img, uint64_t segment)
