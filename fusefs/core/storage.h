@@ -130,8 +130,6 @@ int ffs_tx_dirty(struct ffs_tx *tx, struct ffs_buf *buf);
  */
 int ffs_tx_new(struct ffs_tx *tx, uint64_t block, uint32_t magic, uint64_t owner,
                struct ffs_buf **out);
-/* Like ffs_tx_new(), with the contents of another block. */
-int ffs_tx_copy(struct ffs_tx *tx, const struct ffs_buf *from, uint64_t block);
 
 /*
  * Allows the handle to use the last free metadata blocks, which are reserved for

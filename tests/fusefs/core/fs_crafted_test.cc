@@ -7,6 +7,7 @@
 
 #include "tests/fusefs/core/fs_fixture.h"
 #include "tests/fusefs/core/image_repair.h"
+#include "tests/fusefs/core/sealed_blocks.h"
 
 namespace
 {
@@ -312,6 +313,108 @@ TEST_F(HoleInAUnit, OfTheSameLengthIsNotFilled)
         inode.blocks = lay_put64(512);
     });
     expect_refused(std::string(450 * 4096, 'x'));
+}
+
+// --- Chunks -------------------------------------------------------------------------------------
+
+class CraftedChunks : public FsCrafted
+{
+  protected:
+    lay_map_block &map()
+    {
+        return at<lay_map_block>(geo.map_start);
+    }
+    void expect_refused(const char *what)
+    {
+        image_repair_block(reinterpret_cast<uint8_t *>(&map()));
+        image_seal_super(device.bytes(), &geo);
+        EXPECT_EQ(mount(), -EUCLEAN) << what;
+        unmount();
+    }
+    // The slot of an inode; `change` changes it, and the block is sealed again.
+    void change_inode(uint64_t ino, const std::function<void(lay_inode &)> &change)
+    {
+        for (uint64_t block = 1; block < geo.blocks; block++) {
+            auto &ib = at<lay_inode_block>(block);
+            if (lay_get32(ib.head.magic) != LAY_MAGIC_INODES ||
+                lay_get64(ib.head.owner) != ino - ino % LAY_INODES_PER_BLOCK)
+                continue;
+            change(ib.inodes[ino % LAY_INODES_PER_BLOCK]);
+            image_repair_block(reinterpret_cast<uint8_t *>(&ib));
+        }
+    }
+};
+
+TEST_F(CraftedChunks, AMapThatCannotBeIsRefused)
+{
+    unmount();
+    const std::vector<uint8_t> sound(device.bytes(), device.bytes() + device.size());
+    const uint64_t first = lay_get64(map().slots[0].places[0]);
+    const struct {
+        const char *what;
+        std::function<void()> change;
+    } changes[] = {
+        {"two chunks at one place", [&] { lay_slot_set(&map().slots[1], first); }},
+        {"a chunk that is not there", [&] { lay_slot_set(&map().slots[1], LAY_NONE); }},
+        {"a chunk too many", [&] { lay_slot_set(&map().slots[2], first + 8 * 512); }},
+        {"more chunks than the map has", [&] { super().chunks = lay_put64(3); }},
+        {"fewer chunks than the map has", [&] { super().chunks = lay_put64(1); }},
+        {"without chunk 0", [&] { lay_slot_set(&map().slots[0], LAY_NONE); }},
+    };
+    for (const auto &c : changes) {
+        memcpy(device.bytes(), sound.data(), sound.size());
+        c.change();
+        expect_refused(c.what);
+    }
+}
+
+// What lies in a chunk is metadata: a file that claims its blocks neither changes nor frees them.
+TEST_F(CraftedChunks, AnExtentInAChunkIsNotUsed)
+{
+    Inode f = create("f");
+    ASSERT_EQ(write(f, 0, std::string(8192, 'd')), 8192);
+    uint64_t ino = ffs_ino(f), chunk = lay_get64(map().slots[0].places[0]);
+    f.reset();
+    unmount();
+    change_inode(ino, [&](lay_inode &inode) {
+        inode.map.extents[0].block = lay_put64(chunk + 1);
+    });
+    const std::vector<uint8_t> crafted(device.bytes(), device.bytes() + device.size());
+    for (int how = 0; how < 3; how++) {
+        memcpy(device.bytes(), crafted.data(), crafted.size());
+        ASSERT_EQ(mount(), 0);
+        f = lookup("f");
+        if (how == 0)
+            EXPECT_EQ(write(f, 0, std::string(8192, 'x')), -EUCLEAN);
+        else if (how == 1)
+            EXPECT_EQ(truncate(f, 0), -EUCLEAN);
+        else
+            EXPECT_EQ(write(f, 100, "part"), -EUCLEAN);
+        f.reset();
+        root.reset();
+        ffs_unmount(fs);
+        fs = nullptr;
+        EXPECT_TRUE(is_sealed(device.bytes() + ((chunk + 1) << LAY_BLOCK_SHIFT))) << how;
+        EXPECT_TRUE(is_sealed(device.bytes() + ((chunk + 2) << LAY_BLOCK_SHIFT))) << how;
+    }
+}
+
+TEST_F(CraftedChunks, AnAddressOfNoChunkCostsItsOwnObject)
+{
+    Inode f = create("f"), g = create("g");
+    std::string value(3000, 'v');
+    ASSERT_EQ(ffs_setxattr(f, "user.a", value.data(), value.size(), 0), 0);
+    uint64_t ino = ffs_ino(f);
+    f.reset(), g.reset();
+    unmount();
+    change_inode(ino, [&](lay_inode &inode) {
+        inode.xattr = lay_put64(LAY_ADDR_CHUNK(lay_segments(&geo) - 1, 7));
+    });
+    ASSERT_EQ(mount(), 0);
+    EXPECT_EQ(ffs_getxattr(lookup("f"), "user.a", value.data(), value.size()), -EUCLEAN);
+    EXPECT_EQ(write(lookup("f"), 0, "data"), 4);
+    EXPECT_EQ(ffs_setxattr(lookup("g"), "user.a", value.data(), value.size(), 0), 0);
+    unmount();
 }
 
 // --- Blocks of another attempt ------------------------------------------------------------------

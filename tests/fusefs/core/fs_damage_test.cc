@@ -180,6 +180,56 @@ TEST_F(FsDamage, AFlippedBitOfACheckSumBlockOfZerosIsCorrected)
     EXPECT_EQ(counts().corrected, 1u);
 }
 
+TEST_F(FsDamage, AFlippedBitOfEntriesIsCorrected)
+{
+    uint64_t block = blocks(LAY_MAGIC_ENTRIES).at(0);
+    at(block)[100] ^= 8;
+    ASSERT_EQ(mount(), 0);
+    EXPECT_EQ(read_everything(), 0);
+    EXPECT_EQ(counts().corrected, 0u) << "reads need none";
+    EXPECT_EQ(ffs_removexattr(lookup("attr"), SLOW), 0);
+    EXPECT_EQ(counts().corrected, 1u);
+}
+
+TEST_F(FsDamage, DamagedEntriesCostChangesOfTheirSegment)
+{
+    at(blocks(LAY_MAGIC_ENTRIES).at(0))[100] ^= 3;
+    ASSERT_EQ(mount(), 0);
+    EXPECT_EQ(read_everything(), 0);
+    Inode f = create("more");
+    EXPECT_EQ(ffs_setxattr(f, SLOW, std::string(3000, 'v').data(), 3000, 0), 0)
+        << "in another segment";
+    EXPECT_EQ(ffs_removexattr(f, SLOW), 0);
+    EXPECT_EQ(ffs_removexattr(lookup("attr"), SLOW), -EUCLEAN);
+    EXPECT_EQ(write(f, 0, "data"), 4);
+    for (int i = 0; i < 200; i++)
+        create("name" + std::to_string(i));
+    f.reset();
+    remount();
+    EXPECT_EQ(read_all(lookup("more")), "data");
+    EXPECT_EQ(read_everything(), 0);
+    check_at_end = false;
+}
+
+TEST_F(FsDamage, AFlippedBitOfTheChunkMapIsCorrected)
+{
+    uint64_t block = blocks(LAY_MAGIC_MAP).at(0);
+    at(block)[100] ^= 8;
+    ASSERT_EQ(mount(), 0);
+    EXPECT_EQ(read_everything(), 0);
+    EXPECT_EQ(counts().corrected, 1u);
+    EXPECT_TRUE(is_sealed(at(block)));
+}
+
+TEST_F(FsDamage, ADamagedChunkMapIsRefused)
+{
+    uint8_t *block = at(blocks(LAY_MAGIC_MAP).at(0));
+    block[100] ^= 3;
+    EXPECT_EQ(mount(), -EUCLEAN);
+    block[100] ^= 3;
+    ASSERT_EQ(mount(), 0);
+}
+
 TEST_F(FsDamage, ABlockThatStaysBadCostsItsOwnObjects)
 {
     uint64_t block = blocks(LAY_MAGIC_EXTENTS).at(0);

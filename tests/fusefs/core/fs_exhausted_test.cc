@@ -219,4 +219,51 @@ TEST_F(FsExhausted, ADiskFullAtEachStepLeavesASoundImage)
     }
 }
 
+// Sets attributes of one block each until there is no room, and returns their number.
+int fill_metadata(ffs_inode *root, const ffs_cred *cred)
+{
+    std::string value(3000, 'v');
+    int n = 0, err = 0;
+    while (!err) {
+        Inode f;
+        std::string name = "m" + std::to_string(n / 200);
+        err = ffs_lookup(root, name.c_str(), f.out());
+        if (err)
+            err = ffs_mknod(root, name.c_str(), S_IFREG | 0600, 0, cred, f.out());
+        if (!err)
+            err = ffs_setxattr(f, ("user." + std::to_string(n)).c_str(), value.data(), value.size(),
+                               0);
+        n += err == 0;
+    }
+    EXPECT_EQ(err, -ENOSPC);
+    return n;
+}
+
+TEST_F(FsExhausted, MetadataThatHasNoRoomAtEachStepLeavesASoundImage)
+{
+    ASSERT_EQ(mount(), 0);
+    take_all_but(fs, root, 0, &cred);
+    const int all = fill_metadata(root, &cred);
+    unmount();
+    fresh.assign(device.bytes(), device.bytes() + device.size());
+    ASSERT_EQ(fsck(), "");
+    for (int left = 0; left < 40; left++) {
+        start_again();
+        ASSERT_EQ(mount(), 0);
+        for (int i = all - left; i < all; i++) {
+            Inode f = lookup("m" + std::to_string(i / 200));
+            ASSERT_EQ(ffs_removexattr(f, ("user." + std::to_string(i)).c_str()), 0) << left;
+        }
+        fs_every_operation(fs, root, "");
+        unmount();
+        ASSERT_EQ(fsck(), "") << left;
+        ASSERT_EQ(mount(), 0) << left;
+        ASSERT_EQ(ffs_unlink(root, "big"), 0) << left;
+        ASSERT_EQ(ffs_unlink(root, "m0"), 0) << left;
+        ASSERT_EQ(ffs_sync(fs), 0);
+        unmount();
+        expect_sound(left);
+    }
+}
+
 } // namespace

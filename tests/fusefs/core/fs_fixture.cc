@@ -8,7 +8,9 @@
 
 #include <utility>
 
+#include "layout/layout.h"
 #include "mkfs/mkfs_core.h"
+#include "tests/fusefs/core/space_probe.h"
 #include "tests/keep_heap.h"
 
 // --- MemDevice ----------------------------------------------------------------------------------
@@ -313,7 +315,7 @@ uint64_t FsTest::free_blocks()
     EXPECT_EQ(ffs_sync(fs), 0);
     struct ffs_statfs s;
     ffs_statfs(fs, &s);
-    return s.free_blocks;
+    return s.free_blocks + space_meta_free(fs) + space_meta_blocks(fs) / LAY_SEGMENT_BLOCKS;
 }
 
 std::string pattern(uint64_t seed, size_t len)

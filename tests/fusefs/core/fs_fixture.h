@@ -165,7 +165,8 @@ class FsTest : public ::testing::Test
     std::string read_all(ffs_inode *inode);
     ssize_t write(ffs_inode *inode, uint64_t offset, const std::string &data);
     std::vector<std::string> names(ffs_inode *dir);
-    // Free blocks once everything freed is free for good.
+    // Free blocks once everything freed is free for good. Those in chunks count, and so do the
+    // entries of chunks, so that a chunk that is mapped changes nothing.
     uint64_t free_blocks();
 
     MemDevice device;

@@ -25,8 +25,8 @@ uint64_t space_chunks(struct ffs *fs)
 {
     uint64_t n = 0;
 
-    for (uint64_t i = 0; i < fs->chunks.end; i += lay_chunk_segments(&fs->geo))
-        n += ffs_segment_mapped(&fs->chunks, i);
+    for (uint64_t s = 0; s < fs->chunks.end; s += lay_chunk_segments(&fs->geo))
+        n += ffs_segment_mapped(&fs->chunks, s);
     return n == lay_get64(ffs_super(fs)->chunks) ? n : UINT64_MAX;
 }
 
@@ -35,7 +35,22 @@ uint64_t space_segment(struct ffs *fs, uint64_t segment)
     return ffs_segment_mapped(&fs->chunks, segment) ? fs->chunks.starts[segment] : 0;
 }
 
+uint64_t space_meta_blocks(struct ffs *fs)
+{
+    return space_chunks(fs) * ffs_chunk_blocks(&fs->geo);
+}
+
 uint64_t space_meta_free(struct ffs *fs)
 {
-    return fs->chunks.free;
+    uint64_t n = 0;
+
+    for (uint64_t s = 0; s < fs->chunks.end; s++) {
+        struct ffs_expect expect = {.magic = LAY_MAGIC_ENTRIES, .index = s};
+        struct ffs_buf *buf;
+        if (!space_segment(fs, s) || ffs_buf_get(fs, LAY_ADDR_CHUNK(s, 0), &expect, &buf))
+            continue;
+        n += lay_get32(((const struct lay_entries *)buf->data)->free);
+        ffs_buf_put(buf);
+    }
+    return n;
 }

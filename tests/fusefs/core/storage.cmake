@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # The storage half: storage_*_test.cc, on a device in memory that can be cut off from power.
-add_library(storage_fixture STATIC crash_dev.c image_check.c image_repair.c storage_fixture.cc)
+add_library(storage_fixture STATIC crash_dev.c image_check.c image_repair.c space_probe.c
+            storage_fixture.cc)
 target_link_libraries(storage_fixture PUBLIC ffs mkfs_core fsck_core GTest::gtest)
 
 foreach(name alloc inode inode_hash mkfs recover tx)
     gpunvme_test(storage_${name}_test SOURCES storage_${name}_test.cc LINKS storage_fixture)
 endforeach()
-gpunvme_test(storage_space_test SOURCES storage_space_test.cc space_probe.c LINKS storage_fixture)
-gpunvme_test(storage_chunks_test SOURCES storage_chunks_test.cc space_probe.c LINKS storage_fixture)
+gpunvme_test(storage_space_test SOURCES storage_space_test.cc LINKS storage_fixture)
 gpunvme_test(storage_resize_test SOURCES storage_resize_test.cc LINKS storage_fixture)
 gpunvme_test(storage_label_test SOURCES storage_label_test.cc LINKS storage_fixture)
 # As many rounds as the environment asks for (tests/rounds.h).
-foreach(name crash crash_files)
+foreach(name chunks chunk_crash crash crash_files)
     gpunvme_test(storage_${name}_test SOURCES storage_${name}_test.cc LINKS storage_fixture
                  TIMEOUT 900)
 endforeach()

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "tests/fusefs/core/space_probe.h"
 #include "tests/fusefs/core/storage_fixture.h"
 #include "tests/rounds.h"
 
@@ -272,78 +273,69 @@ TEST_F(Crash, ATornSuperblockIsTakenFromTheJournal)
     EXPECT_EQ(unmount(), 0);
 }
 
-// Metadata whose block is freed and then holds data, while the log still has the old image.
-class Revoke : public Crash
+// A block of metadata that is freed and taken again at once, while the log has the old image.
+class TakenAgain : public Crash
 {
   protected:
-    // The byte that is found in the data block after a cut and a mount.
-    int reuse(const std::function<int(ffs_tx *, uint64_t)> &free_block)
-    {
-        uint64_t block = 0, again = 0, len;
-        std::vector<uint8_t> data(4096, 0x5a);
-        EXPECT_EQ(handle([&](ffs_tx *tx) { return make_metadata(tx, &block); }), 0);
-        EXPECT_EQ(commit(), 0);
-        EXPECT_EQ(handle([&](ffs_tx *tx) { return free_block(tx, block); }), 0);
-        EXPECT_EQ(commit_freed(), 0);
-        EXPECT_EQ(handle([&](ffs_tx *tx) { return ffs_alloc(tx, block, 1, 1, 1, &again, &len); }),
-                  0);
-        EXPECT_EQ(again, block);
-        EXPECT_EQ(bd_write(ffs_dev(fs), block << 12, data.data(), 4096, 0), 0);
-        EXPECT_EQ(commit(), 0);
-        Device cut(crash_dev_cut(dev.get(), crash_dev_ops(dev.get()), CRASH_DROP, 0));
-        EXPECT_EQ(unmount(), 0);
-        EXPECT_EQ(mount(cut.get()), 0) << why;
-        EXPECT_EQ(unmount(), 0);
-        return crash_dev_bytes(cut.get())[(block << 12) + 2000];
-    }
-    static int make_metadata(ffs_tx *tx, uint64_t *block)
+    static int make_metadata(ffs_tx *tx, uint64_t goal, uint64_t owner, uint64_t *addr)
     {
         ffs_buf *buf;
-        int err = ffs_alloc_meta(tx, 0, block);
+        int err = ffs_alloc_meta(tx, goal, addr);
         if (!err)
-            err = ffs_tx_new(tx, *block, LAY_MAGIC_XATTR, 1, &buf);
+            err = ffs_tx_new(tx, *addr, LAY_MAGIC_XATTR, owner, &buf);
         if (!err)
             ffs_buf_put(buf);
         return err;
     }
+    // The owner of the block after a cut and a mount.
+    uint64_t owner_after_cut(uint64_t addr)
+    {
+        Device cut(crash_dev_cut(dev.get(), crash_dev_ops(dev.get()), CRASH_DROP, 0));
+        const uint64_t place = space_segment(fs, lay_addr_segment(addr)) + lay_addr_index(addr);
+        EXPECT_EQ(unmount(), 0);
+        EXPECT_EQ(mount(cut.get()), 0) << why;
+        EXPECT_EQ(unmount(), 0);
+        const auto *head = reinterpret_cast<lay_head *>(crash_dev_bytes(cut.get()) + (place << 12));
+        EXPECT_EQ(lay_get64(head->block), addr);
+        return lay_get64(head->owner);
+    }
+
+    uint64_t first = 0, second = 0;
 };
 
-TEST_F(Revoke, KeepsReplayFromOverwritingData)
+TEST_F(TakenAgain, ByALaterTransactionHasTheLaterImage)
 {
-    EXPECT_EQ(reuse(ffs_free_meta), 0x5a);
-}
-
-TEST_F(Revoke, IsNecessaryToPreventThat)
-{
-    auto without = [](ffs_tx *tx, uint64_t block) { return ffs_free(tx, block, 1); };
-    EXPECT_NE(reuse(without), 0x5a);
-}
-
-TEST_F(Revoke, DoesNotAffectALaterImage)
-{
-    uint64_t first = 0, second = 0;
-    ASSERT_EQ(handle([&](ffs_tx *tx) { return make_metadata(tx, &first); }), 0);
+    ASSERT_EQ(handle([&](ffs_tx *tx) { return make_metadata(tx, 0, 1, &first); }), 0);
     ASSERT_EQ(commit(), 0);
     ASSERT_EQ(handle([&](ffs_tx *tx) { return ffs_free_meta(tx, first); }), 0);
-    ASSERT_EQ(commit_freed(), 0);
-    ASSERT_EQ(handle([&](ffs_tx *tx) {
-                  ffs_buf *buf;
-                  int err = ffs_alloc_meta(tx, first, &second);
-                  if (!err)
-                      err = ffs_tx_new(tx, second, LAY_MAGIC_XATTR, 7, &buf);
-                  if (!err)
-                      ffs_buf_put(buf);
-                  return err;
-              }),
-              0);
+    ASSERT_EQ(commit(), 0);
+    ASSERT_EQ(handle([&](ffs_tx *tx) { return make_metadata(tx, first, 7, &second); }), 0);
+    EXPECT_EQ(first, second) << "no commit is waited for";
+    ASSERT_EQ(commit(), 0);
+    EXPECT_EQ(owner_after_cut(first), 7u);
+}
+
+TEST_F(TakenAgain, InTheSameTransactionHasTheLaterImage)
+{
+    ASSERT_EQ(handle([&](ffs_tx *tx) { return make_metadata(tx, 0, 1, &first); }), 0);
+    ASSERT_EQ(handle([&](ffs_tx *tx) { return ffs_free_meta(tx, first); }), 0);
+    ASSERT_EQ(handle([&](ffs_tx *tx) { return make_metadata(tx, first, 7, &second); }), 0);
     EXPECT_EQ(first, second);
     ASSERT_EQ(commit(), 0);
-    Device cut(crash_dev_cut(dev.get(), crash_dev_ops(dev.get()), CRASH_DROP, 0));
-    ASSERT_EQ(unmount(), 0);
-    ASSERT_EQ(mount(cut.get()), 0) << why;
-    const auto *head = reinterpret_cast<lay_head *>(crash_dev_bytes(cut.get()) + (first << 12));
-    EXPECT_EQ(lay_get64(head->owner), 7u);
-    EXPECT_EQ(unmount(), 0);
+    EXPECT_EQ(owner_after_cut(first), 7u);
+}
+
+TEST_F(TakenAgain, ByTheSameHandleIsAnotherBlock)
+{
+    ASSERT_EQ(handle([&](ffs_tx *tx) { return make_metadata(tx, 0, 1, &first); }), 0);
+    ASSERT_EQ(handle([&](ffs_tx *tx) {
+                  int err = ffs_free_meta(tx, first);
+                  return err ? err : make_metadata(tx, first, 7, &second);
+              }),
+              0);
+    EXPECT_NE(first, second);
+    ASSERT_EQ(commit(), 0);
+    EXPECT_EQ(owner_after_cut(second), 7u);
 }
 
 } // namespace
