@@ -378,19 +378,6 @@ static void alloc_count_range(struct ffs *fs, const struct ffs_range *r, int sig
     }
 }
 
-/*
- * Called in a handle that has changed the bitmaps of the range and made the
- * superblock dirty.
- */
-static void alloc_count_and_hint(struct ffs *fs, const struct ffs_range *r, int sign)
-{
-    alloc_count_range(fs, r, sign);
-    for (uint64_t done = 0; done < r->len;) {
-        ffs_section_hint(fs, (r->block + done) / LAY_GROUP_BLOCKS);
-        done += alloc_in_group(r->block + done, r->len - done);
-    }
-}
-
 static int alloc_take(struct ffs_tx *tx, uint64_t block, uint32_t len)
 {
     struct ffs_alloc *a = &tx->fs->alloc;
@@ -402,7 +389,7 @@ static int alloc_take(struct ffs_tx *tx, uint64_t block, uint32_t len)
     if (err)
         return err;
     ffs_ranges_add(&tx->allocated, block, len);
-    alloc_count_and_hint(tx->fs, &(struct ffs_range){block, len}, -1);
+    alloc_count_range(tx->fs, &(struct ffs_range){block, len}, -1);
     pthread_mutex_lock(&a->lock);
     if (g->map)
         ffs_map_set(g->map, (uint32_t)(block % LAY_GROUP_BLOCKS), len);
@@ -524,7 +511,7 @@ static int alloc_free_part(struct ffs_tx *tx, uint64_t block, uint32_t len)
         return err;
     }
     ffs_ranges_add(&tx->freed, block, len);
-    alloc_count_and_hint(fs, &(struct ffs_range){block, len}, 1);
+    alloc_count_range(fs, &(struct ffs_range){block, len}, 1);
     return 0;
 }
 
@@ -590,7 +577,6 @@ void ffs_alloc_undo(struct ffs *fs, const struct ffs_ranges *allocated,
         alloc_count_range(fs, &freed->v[i], -1);
     }
     pthread_mutex_unlock(&a->lock);
-    a->hints_behind = true; /* the superblock has the former hints again */
 }
 
 bool ffs_alloc_starved(struct ffs *fs)

@@ -67,7 +67,6 @@ struct ffs_alloc {
     uint64_t avoided; /* damaged blocks that ffs_alloc_avoid() has seen; protected by ffs.meta */
     uint64_t section_free[LAY_BITMAP_SECTIONS]; /* of checked sections; protected by ffs.meta */
     uint64_t checked_free;                      /* sum over the checked sections */
-    bool hints_behind; /* the superblock's hint of a checked section is wrong */
     /*
      * Alignment of the free range to look for in unchecked sections without
      * ffs.meta; 0 means none.
@@ -79,8 +78,8 @@ struct ffs_alloc {
 int ffs_alloc_init(struct ffs *fs);
 void ffs_alloc_destroy(struct ffs *fs);
 /*
- * Allocates space for one chunk, at a multiple of LAY_SEGMENT_BLOCKS near `goal`. Returns -ENOSPC if none is found, even if a commit or a
- * further section could give some. Called in a handle.
+ * Allocates space for one chunk, at a multiple of LAY_SEGMENT_BLOCKS near `goal`. Returns -ENOSPC
+ * if none is found, even if a commit or a further section could give some. Called in a handle.
  */
 int ffs_alloc_chunk(struct ffs_tx *tx, uint64_t goal, uint64_t *block);
 /*
@@ -211,8 +210,11 @@ void ffs_section_stamp(struct ffs *fs, struct lay_bitmap *bm, uint64_t tid);
  * calls this too.
  */
 void ffs_section_count(struct ffs *fs, uint64_t group, int64_t more);
-/* Updates the hints after ffs_section_count(). The superblock is dirty. */
-void ffs_section_hint(struct ffs *fs, uint64_t group);
+/*
+ * Updates the hints of the checked sections. Called by a commit that includes
+ * the superblock.
+ */
+void ffs_section_hints(struct ffs *fs);
 /* Returns the hint for that many free blocks (FORMAT.md 5.2). */
 uint8_t ffs_section_hint_of(uint64_t free_blocks);
 /*

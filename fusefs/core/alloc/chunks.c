@@ -566,7 +566,8 @@ void ffs_chunks_undo(struct ffs *fs, const struct ffs_buf *buf)
         segment = lay_addr_number(buf->block) * LAY_MAP_SLOTS;
         for (unsigned i = 0; i < LAY_MAP_SLOTS; i++)
             chunks_undo_slot(c, segment + i, lay_slot_mapped(&block->map.slots[i]));
-    } else if (lay_get32(block->head.magic) == LAY_MAGIC_ENTRIES && ffs_segment_mapped(c, segment)) {
+    } else if (lay_get32(block->head.magic) == LAY_MAGIC_ENTRIES &&
+               ffs_segment_mapped(c, segment)) {
         chunks_set_free(c, segment, lay_get32(block->entries.free));
     }
 }

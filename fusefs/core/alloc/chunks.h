@@ -44,12 +44,12 @@ struct ffs_chunks {
      * journal.commit_lock, never meets a change of a place that it needs.
      */
     uint64_t *starts;
-    uint16_t *states;         /* of each segment: enum ffs_segment_state */
-    uint64_t unread;          /* number of segments in this state */
-    uint64_t free;            /* free blocks of the segments that are known */
-    uint64_t cursor;          /* segment in which a search without a goal begins */
-    uint64_t look;            /* segment in which a search for unread ones begins */
-    struct ffs_gone *gone;    /* in the order of their transactions */
+    uint16_t *states;      /* of each segment: enum ffs_segment_state */
+    uint64_t unread;       /* number of segments in this state */
+    uint64_t free;         /* free blocks of the segments that are known */
+    uint64_t cursor;       /* segment in which a search without a goal begins */
+    uint64_t look;         /* segment in which a search for unread ones begins */
+    struct ffs_gone *gone; /* in the order of their transactions */
     size_t ngone, gone_cap;
     /*
      * Value of alloc.released when no space for a chunk was found; the search

@@ -117,8 +117,6 @@ static int section_enter(struct ffs *fs, const struct ffs_section *s)
     a->section_checked[s->index] = true;
     a->section_free[s->index] = s->free_blocks;
     a->checked_free += s->free_blocks;
-    if (ffs_super(fs)->section_free[s->index] != ffs_section_hint_of(s->free_blocks))
-        a->hints_behind = true;
     return 0;
 }
 
@@ -159,27 +157,12 @@ void ffs_section_count(struct ffs *fs, uint64_t group, int64_t more)
     fs->alloc.checked_free += (uint64_t)more;
 }
 
-/*
- * Updates hints that turned out to be wrong, so that the next mount does not
- * read these sections in vain.
- */
-static void section_catch_up(struct ffs *fs)
+void ffs_section_hints(struct ffs *fs)
 {
     for (size_t i = 0; i < LAY_BITMAP_SECTIONS; i++) {
         if (fs->alloc.section_checked[i])
             ffs_super(fs)->section_free[i] = ffs_section_hint_of(fs->alloc.section_free[i]);
     }
-    fs->alloc.hints_behind = false;
-}
-
-void ffs_section_hint(struct ffs *fs, uint64_t group)
-{
-    size_t i = group / lay_section_groups(&fs->geo);
-    struct lay_super *sb = ffs_super(fs);
-
-    sb->section_free[i] = ffs_section_hint_of(fs->alloc.section_free[i]);
-    if (fs->alloc.hints_behind)
-        section_catch_up(fs);
 }
 
 bool ffs_section_is_full(struct ffs *fs, uint64_t group, uint64_t min)

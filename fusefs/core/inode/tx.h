@@ -35,10 +35,10 @@ struct ffs_tx {
     unsigned credits;
     bool use_reserve;
     struct ffs_tx_inode *inodes;
-    bool mapped;                         /* it has mapped a chunk; it maps no other one */
-    struct ffs_ranges allocated, freed;  /* blocks of the device */
-    struct ffs_ranges forgotten;         /* addresses of the metadata blocks that it freed */
-    struct ffs_ranges unmapped;          /* addresses of the chunks that it unmapped */
+    bool mapped;                        /* it has mapped a chunk; it maps no other one */
+    struct ffs_ranges allocated, freed; /* blocks of the device */
+    struct ffs_ranges forgotten;        /* addresses of the metadata blocks that it freed */
+    struct ffs_ranges unmapped;         /* addresses of the chunks that it unmapped */
     unsigned nbufs;
     struct ffs_tx_buf bufs[FFS_TX_BUFS];
 };

@@ -229,6 +229,8 @@ static int commit_take_snapshot(struct ffs *fs, struct snapshot *s)
         err = -EAGAIN;
     if (!err) {
         commit_stamp_bitmaps(fs);
+        if (ffs_cbuf(fs->super)->running_at)
+            ffs_section_hints(fs);
         if (fs->journal.closing)
             commit_note_clean(fs, s);
         err = commit_copy_images(s);

@@ -30,16 +30,16 @@ struct ffs_running {
 };
 
 struct ffs_journal {
-    pthread_mutex_t commit_lock;  /* one commit or checkpoint at a time; protects what follows */
-    uint64_t tid;                 /* number of the next transaction in the log */
-    uint64_t head;                /* log position of the next transaction */
-    uint64_t tail_tid, tail_pos;  /* first transaction that may not be in place */
-    uint64_t used;                /* log blocks from the tail to the head, at least 1 */
-    uint32_t super_age;           /* age of the superblock as of the tail */
-    bool closing;                 /* the next commit with images is the last one: a clean unmount */
-    struct ffs_ranges freed;      /* blocks that the newest commit has freed */
-    void *staging;                /* FFS_STAGING_BLOCKS of DMA memory */
-    _Atomic uint64_t committed;   /* last durable transaction */
+    pthread_mutex_t commit_lock; /* one commit or checkpoint at a time; protects what follows */
+    uint64_t tid;                /* number of the next transaction in the log */
+    uint64_t head;               /* log position of the next transaction */
+    uint64_t tail_tid, tail_pos; /* first transaction that may not be in place */
+    uint64_t used;               /* log blocks from the tail to the head, at least 1 */
+    uint32_t super_age;          /* age of the superblock as of the tail */
+    bool closing;                /* the next commit with images is the last one: a clean unmount */
+    struct ffs_ranges freed;     /* blocks that the newest commit has freed */
+    void *staging;               /* FFS_STAGING_BLOCKS of DMA memory */
+    _Atomic uint64_t committed;  /* last durable transaction */
     /*
      * Last transaction that is in place, so that the log has no image of it or
      * of an older one.

@@ -402,7 +402,6 @@ static void resize_install_groups(struct resize *r)
         a->section_checked[i] = i * each < lay_groups(&r->geo);
     memcpy(a->section_free, r->section_free, sizeof(a->section_free));
     a->checked_free = r->free_blocks;
-    a->hints_behind = false;
     a->cursor %= r->geo.blocks;
 }
 

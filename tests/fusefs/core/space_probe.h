@@ -21,13 +21,6 @@ size_t space_maps(struct ffs *fs);
 uint64_t space_chunks(struct ffs *fs);
 /* The first block of a segment, or 0. */
 uint64_t space_segment(struct ffs *fs, uint64_t segment);
-/* Free metadata blocks of the segments whose entries have been read. */
-uint64_t space_meta_free(struct ffs *fs);
-
-/* Mapped chunks; UINT64_MAX if the superblock counts others. */
-uint64_t space_chunks(struct ffs *fs);
-/* The first block of a segment, or 0. */
-uint64_t space_segment(struct ffs *fs, uint64_t segment);
 /* Blocks of the mapped segments, and the free ones among them as their entries say. */
 uint64_t space_meta_blocks(struct ffs *fs);
 uint64_t space_meta_free(struct ffs *fs);

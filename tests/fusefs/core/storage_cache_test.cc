@@ -2,6 +2,7 @@
 // Metadata in memory: read once, dropped when clean, never when changed.
 #include <thread>
 
+#include "tests/fusefs/core/space_probe.h"
 #include "tests/fusefs/core/storage_fixture.h"
 
 namespace
@@ -31,6 +32,11 @@ class Cache : public StorageTest
                   0);
         return block;
     }
+    // The byte of the device at which the block is.
+    uint64_t place(uint64_t block)
+    {
+        return (space_segment(fs, lay_addr_segment(block)) + lay_addr_index(block)) << 12;
+    }
     int get(uint64_t block, uint64_t owner)
     {
         ffs_expect expect = {};
@@ -59,7 +65,7 @@ TEST_F(Cache, ChangedBlocksStayUntilTheyAreWrittenInPlace)
     ASSERT_EQ(ffs_checkpoint_now(fs), 0);
     for (uint64_t i = 0; i < 300; i++)
         EXPECT_EQ(get(blocks[i], i + 1), 0) << "in place";
-    EXPECT_GE(crash_dev_reads(dev.get(), blocks[0] << 12), 1u);
+    EXPECT_GE(crash_dev_reads(dev.get(), place(blocks[0])), 1u);
 }
 
 TEST_F(Cache, KeepsNoMoreCleanBlocksThanItsBound)
@@ -70,33 +76,33 @@ TEST_F(Cache, KeepsNoMoreCleanBlocksThanItsBound)
     remount();
     for (uint64_t i = 0; i < 300; i++)
         ASSERT_EQ(get(blocks[i], i + 1), 0);
-    uint64_t first = crash_dev_reads(dev.get(), blocks[0] << 12);
-    uint64_t last = crash_dev_reads(dev.get(), blocks[299] << 12);
+    uint64_t first = crash_dev_reads(dev.get(), place(blocks[0]));
+    uint64_t last = crash_dev_reads(dev.get(), place(blocks[299]));
     EXPECT_EQ(get(blocks[299], 300), 0);
-    EXPECT_EQ(crash_dev_reads(dev.get(), blocks[299] << 12), last) << "the latest is kept";
+    EXPECT_EQ(crash_dev_reads(dev.get(), place(blocks[299])), last) << "the latest is kept";
     EXPECT_EQ(get(blocks[0], 1), 0);
-    EXPECT_EQ(crash_dev_reads(dev.get(), blocks[0] << 12), first + 1) << "the oldest is not";
+    EXPECT_EQ(crash_dev_reads(dev.get(), place(blocks[0])), first + 1) << "the oldest is not";
 }
 
 TEST_F(Cache, OneReadServesAllWaiters)
 {
     uint64_t block = new_block(1);
     remount();
-    uint64_t before = crash_dev_reads(dev.get(), block << 12);
+    uint64_t before = crash_dev_reads(dev.get(), place(block));
     crash_dev_slow(dev.get(), 20000);
     std::vector<std::thread> threads;
     for (int i = 0; i < 8; i++)
         threads.emplace_back([&] { EXPECT_EQ(get(block, 1), 0); });
     for (std::thread &t : threads)
         t.join();
-    EXPECT_EQ(crash_dev_reads(dev.get(), block << 12), before + 1);
+    EXPECT_EQ(crash_dev_reads(dev.get(), place(block)), before + 1);
 }
 
 TEST_F(Cache, AReadErrorIsNotCached)
 {
     uint64_t block = new_block(1);
     remount();
-    crash_dev_fail_reads(dev.get(), block << 12, 4096);
+    crash_dev_fail_reads(dev.get(), place(block), 4096);
     EXPECT_EQ(get(block, 1), -EIO);
     crash_dev_fail_reads(dev.get(), 0, 0);
     EXPECT_EQ(get(block, 1), 0);
@@ -122,8 +128,8 @@ TEST_F(Cache, AFreedBlockIsForgotten)
     ASSERT_EQ(commit(), 0);
     ASSERT_EQ(ffs_checkpoint_now(fs), 0);
     std::vector<uint8_t> data(4096, 0x77);
-    ASSERT_EQ(bd_write(ffs_dev(fs), block << 12, data.data(), 4096, 0), 0);
-    EXPECT_EQ(get(block, 1), -EUCLEAN) << "what is there now is data";
+    ASSERT_EQ(bd_write(ffs_dev(fs), place(block), data.data(), 4096, 0), 0);
+    EXPECT_EQ(get(block, 1), -EUCLEAN) << "it is read from the device";
 }
 
 } // namespace

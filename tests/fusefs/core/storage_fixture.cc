@@ -112,15 +112,24 @@ void StorageTest::fill_low_blocks()
     const ffs_expect expect = {LAY_MAGIC_BITMAP, 0, 0, 0, 0, 0};
     ffs_buf *buf;
     ffs_inode *file;
+    std::vector<uint64_t> runs;
     ASSERT_EQ(new_file("low", &file), 0);
     ffs_meta_read(fs);
     ASSERT_EQ(ffs_buf_get(fs, LAY_ADDR(LAY_KIND_BITMAP, 0), &expect, &buf), 0);
-    uint64_t n = 0;
-    for (unsigned i = 0; i < LAY_LABEL_SECOND / 8; i++)
-        n += 8 - __builtin_popcount(static_cast<const lay_bitmap *>(buf->data)->bits[i]);
+    uint64_t run = 0;
+    for (unsigned i = 0; i < LAY_GROUP_BLOCKS; i++) {
+        bool used = static_cast<const lay_bitmap *>(buf->data)->bits[i / 8] >> i % 8 & 1;
+        if (used && run > 0)
+            runs.push_back(run);
+        run = used ? 0 : run + 1;
+    }
     ffs_buf_put(buf);
     ffs_meta_done(fs);
-    ASSERT_EQ(ffs_fallocate(file, 0, 0, n << LAY_BLOCK_SHIFT), 0);
+    uint64_t at = 0;
+    for (uint64_t n : runs) {
+        ASSERT_EQ(ffs_fallocate(file, 0, at << LAY_BLOCK_SHIFT, n << LAY_BLOCK_SHIFT), 0);
+        at += n;
+    }
     ffs_iput(file, 1);
 }
 

@@ -74,7 +74,7 @@ class StorageTest : public ::testing::Test
     int new_file(const char *name, ffs_inode **out);
     // A sound inode without a name; referenced.
     int new_inode(ffs_inode **out);
-    // A file of the free blocks before the second label, which no long range includes.
+    // A file of the free blocks of group 0 before areas and chunks, which no long range includes.
     void fill_low_blocks();
     int set_uid(uint64_t ino, uint32_t uid);
     // -errno when there is no such inode.
