@@ -19,6 +19,8 @@ constexpr enum crash_fate FATES[] = {CRASH_DROP, CRASH_KEEP, CRASH_RANDOM, CRASH
 constexpr uint64_t OLD = 6000, NEW = 40000; // blocks: one group, and two
 constexpr uint64_t SMALL = 20000;
 constexpr uint64_t LARGE = 100000; // a chunk map of two blocks
+constexpr uint64_t ZOO = 24000;    // where the files of make_zoo() begin
+constexpr uint64_t BALLAST = 400;
 constexpr size_t LEN = 300000;
 constexpr int NAMES = 4000;
 
@@ -76,6 +78,7 @@ class Resize : public StorageTest
         return data;
     }
     std::string zoo; // what describe_zoo() says
+    std::vector<std::string> fill_before(uint64_t from);
     void make_zoo();
     std::string describe_zoo();
     std::string describe_file(ffs_inode *root, const char *name);
@@ -167,14 +170,36 @@ class Resize : public StorageTest
     }
 };
 
-// Everything that can lie past a new end, behind a file that is removed afterwards.
+// Files of all free blocks; those past `from` are removed again. Returns the names of the others.
+std::vector<std::string> Resize::fill_before(uint64_t from)
+{
+    std::vector<std::string> before, past;
+    ffs_inode *file;
+    ffs_map map;
+    for (int err = 0; !err;) {
+        std::string name = "ballast" + std::to_string(before.size() + past.size());
+        EXPECT_EQ(new_file(name.c_str(), &file), 0);
+        err = ffs_fallocate(file, 0, 0, BALLAST << LAY_BLOCK_SHIFT);
+        if (!err && ffs_write(file, 0, "x", 1) == 1 && ffs_map_read(file, 0, 1, &map) == 0) {
+            (map.segments[0].device >> LAY_BLOCK_SHIFT < from ? before : past).push_back(name);
+            ffs_map_release(&map);
+        } else {
+            past.push_back(name);
+        }
+        ffs_iput(file, 1);
+    }
+    for (const std::string &name : past)
+        remove_file(name);
+    EXPECT_EQ(commit_freed(), 0);
+    return before;
+}
+
+// Everything that can lie past a new end, behind files that are removed afterwards.
 void Resize::make_zoo()
 {
-    ffs_inode *root, *ballast;
+    ffs_inode *root;
     ffs_cred cred = {};
-    ASSERT_EQ(new_file("ballast", &ballast), 0);
-    ASSERT_EQ(ffs_fallocate(ballast, 0, 0, uint64_t{20000} << LAY_BLOCK_SHIFT), 0);
-    ffs_iput(ballast, 1);
+    const std::vector<std::string> ballast = fill_before(ZOO);
     ASSERT_EQ(ffs_iget(fs, LAY_INO_ROOT, &root), 0);
     ASSERT_EQ(commit(), 0);
     ffs_inode *dir, *file, *link;
@@ -205,7 +230,8 @@ void Resize::make_zoo()
     ASSERT_EQ(new_file("unwritten", &file), 0);
     ASSERT_EQ(ffs_fallocate(file, 0, 0, 100000), 0);
     ffs_iput(file, 1);
-    ASSERT_EQ(ffs_unlink(root, "ballast"), 0);
+    for (const std::string &name : ballast)
+        ASSERT_EQ(ffs_unlink(root, name.c_str()), 0);
     ffs_iput(root, 1);
     zoo = describe_zoo();
 }
